@@ -53,16 +53,16 @@ type Agent struct {
 	config Config
 	params Parameters
 	log    *slog.Logger
-	recent *recent
+	recent *recentLog
 	sleep  func(context.Context, time.Duration) error
 	jitter func() float64 // in [0,1)
 
-	session session
+	session lookupSession
 	started time.Time
 }
 
-// session is what lookup found out.
-type session struct {
+// lookupSession is what lookup found out.
+type lookupSession struct {
 	api     *client.Client
 	served  client.Range
 	oldDoor bool // Ironic up to 6.2: vendor passthru
@@ -91,9 +91,9 @@ func New(config Config) (*Agent, error) {
 	if config.Log == nil {
 		config.Log = slog.New(slog.DiscardHandler)
 	}
-	kept := &recent{}
+	kept := &recentLog{}
 	return &Agent{
-		config: config, params: params, log: remember(config.Log, kept), recent: kept, sleep: pause, jitter: rand.Float64, started: time.Now(),
+		config: config, params: params, log: teeLogger(config.Log, kept), recent: kept, sleep: sleepContext, jitter: rand.Float64, started: time.Now(),
 	}, nil
 }
 
@@ -116,7 +116,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err := a.heartbeats(ctx, server); err != nil {
 		return err
 	}
-	if over(server.locked) {
+	if isClosed(server.locked) {
 		server.close()
 		a.log.Info("locked down: nothing is taken any more", "node", a.session.node)
 		<-ctx.Done()
@@ -138,7 +138,7 @@ func (a *Agent) handOver(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return a.heartbeats(ctx, &doors{url: callbackURL("https", address, wire.DefaultPort), once: true})
+	return a.heartbeats(ctx, &agentEndpoint{url: callbackURL("https", address, wire.DefaultPort), once: true})
 }
 
 // forget drops what the process knew. Go cannot wipe a string; the process ends next.
@@ -147,7 +147,7 @@ func (a *Agent) forget() {
 	a.config.CommandLine = ""
 }
 
-func pause(ctx context.Context, d time.Duration) error {
+func sleepContext(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -48,9 +48,9 @@ func (s *sleeps) sleep(ctx context.Context, d time.Duration) error {
 		s.each(n)
 	}
 	if d < 15*time.Second {
-		return pause(ctx, time.Millisecond)
+		return sleepContext(ctx, time.Millisecond)
 	}
-	return pause(ctx, d) // a heartbeat's pause: the end comes by a command
+	return sleepContext(ctx, d) // a heartbeat's pause: the end comes by a command
 }
 
 func (s *sleeps) all() []time.Duration {

@@ -55,17 +55,17 @@ func ParseCommandLine(line string) (Parameters, error) {
 			}
 			p.InspectionURLs = urls
 		case "ipa-inspection-collectors":
-			p.Collectors = collectors(value)
+			p.Collectors = splitCollectors(value)
 		case "ipa-agent-token":
 			p.Token = secret.New(value)
 		case "ipa-insecure":
-			p.Insecure = !given || truth(value)
+			p.Insecure = !given || isTrue(value)
 		case "ipa-ca-file":
 			p.CAFile = value
 		case "ipa-driver-name":
 			p.Driver = value
 		case "salvor-root-password":
-			p.RootPassword = !given || truth(value)
+			p.RootPassword = !given || isTrue(value)
 		}
 	}
 	return p, nil
@@ -89,7 +89,7 @@ func apiURLs(key, value string) ([]string, error) {
 	return urls, nil
 }
 
-func truth(value string) bool {
+func isTrue(value string) bool {
 	switch strings.ToLower(value) {
 	case "1", "true", "yes", "on", "t", "y":
 		return true

@@ -17,9 +17,9 @@ import (
 )
 
 // run takes one command. The token comes first: nobody without it makes the agent read.
-func (c *commands) run(w http.ResponseWriter, r *http.Request) {
+func (c *commandServer) run(w http.ResponseWriter, r *http.Request) {
 	if !c.knows(r.URL.Query().Get(wire.QueryToken)) {
-		refuse(w, http.StatusUnauthorized, "401 Unauthorized: Token invalid.")
+		writeFault(w, http.StatusUnauthorized, "401 Unauthorized: Token invalid.")
 		return
 	}
 	most := int64(maxCommand)
@@ -29,24 +29,24 @@ func (c *commands) run(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
 	var large *http.MaxBytesError
 	if errors.As(err, &large) {
-		refuse(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("413 Request Entity Too Large: more than %d bytes", most))
+		writeFault(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("413 Request Entity Too Large: more than %d bytes", most))
 		return
 	}
 	if err != nil {
-		refuse(w, http.StatusBadRequest, "400 Bad Request: the body was cut off")
+		writeFault(w, http.StatusBadRequest, "400 Bad Request: the body was cut off")
 		return
 	}
 	command, params, err := decodeCommand(body)
 	if err != nil {
-		refuse(w, http.StatusBadRequest, "400 Bad Request: "+err.Error())
+		writeFault(w, http.StatusBadRequest, "400 Bad Request: "+err.Error())
 		return
 	}
 	if status, text := c.unknown(command.Name); status != 0 {
-		refuse(w, status, text)
+		writeFault(w, status, text)
 		return
 	}
 	if busy, ok := c.begin(command.Name); !ok {
-		refuse(w, http.StatusConflict, "Agent is busy: executing command "+busy)
+		writeFault(w, http.StatusConflict, "Agent is busy: executing command "+busy)
 		return
 	}
 	if command.Name == wire.FinalizeRescue {
@@ -58,7 +58,7 @@ func (c *commands) run(w http.ResponseWriter, r *http.Request) {
 
 // begin claims the agent for one command; false while another runs, with its name, or
 // after the last.
-func (c *commands) begin(name string) (string, bool) {
+func (c *commandServer) begin(name string) (string, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.finalized {
@@ -71,14 +71,14 @@ func (c *commands) begin(name string) (string, bool) {
 	return "", true
 }
 
-func (c *commands) execute(w http.ResponseWriter, params map[string]json.RawMessage) {
+func (c *commandServer) execute(w http.ResponseWriter, params map[string]json.RawMessage) {
 	order, fault := decodeFinalize(params)
 	if fault == nil {
 		if err := c.finalize(order); err != nil {
 			fault = commandError(err)
 		}
 	}
-	result := wire.Result{ID: newID(), Name: "finalize_rescue", Params: shown(params), Status: wire.Succeeded, Error: fault}
+	result := wire.Result{ID: newID(), Name: "finalize_rescue", Params: listedParams(params), Status: wire.Succeeded, Error: fault}
 	if fault != nil {
 		result.Status = wire.Failed
 	}
@@ -91,11 +91,11 @@ func (c *commands) execute(w http.ResponseWriter, params map[string]json.RawMess
 		w.Header().Set("Connection", "close")
 		defer close(c.done) // the doors close once this answer has gone out
 	}
-	answer(w, http.StatusOK, result)
+	writeJSON(w, http.StatusOK, result)
 }
 
 // keep remembers a result; the lock is held.
-func (c *commands) keep(result wire.Result) {
+func (c *commandServer) keep(result wire.Result) {
 	c.results = append(c.results, result)
 	if len(c.results) > maxResults {
 		c.results = slices.Clone(c.results[1:])
@@ -121,7 +121,7 @@ func decodeCommand(body []byte) (wire.Command, map[string]json.RawMessage, error
 
 // unknown answers as the real agent: 400 for a command that an extension lacks, 404
 // for an extension that this ramdisk lacks.
-func (c *commands) unknown(name string) (int, string) {
+func (c *commandServer) unknown(name string) (int, string) {
 	extension, verb, ok := strings.Cut(name, ".")
 	if !ok {
 		return http.StatusBadRequest, "Invalid command: Command name must be of the form <extension>.<name>"
@@ -147,7 +147,7 @@ func decodeFinalize(params map[string]json.RawMessage) (wire.FinalizeParams, *wi
 	for name, value := range params {
 		into, ok := known[name]
 		if !ok {
-			return order, unexpected("finalize_rescue", name)
+			return order, unexpectedParamError("finalize_rescue", name)
 		}
 		if json.Unmarshal(value, into) != nil {
 			return order, commandError(problem.Invalidf("parameter %s has the wrong type", name))
@@ -156,8 +156,8 @@ func decodeFinalize(params map[string]json.RawMessage) (wire.FinalizeParams, *wi
 	return order, nil
 }
 
-// shown are the parameters as the results list them: the real agent shows the hash.
-func shown(params map[string]json.RawMessage) map[string]any {
+// listedParams are the parameters as the results list them: the real agent shows the hash.
+func listedParams(params map[string]json.RawMessage) map[string]any {
 	out := make(map[string]any, len(params))
 	for name, value := range params {
 		switch name {

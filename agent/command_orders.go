@@ -28,13 +28,13 @@ const (
 )
 
 // orders are the commands besides rescue.
-func (a *Agent) orders(at *doors) (map[string]step.Order, error) {
+func (a *Agent) orders(at *agentEndpoint) (map[string]step.Order, error) {
 	trust, err := a.trust()
 	if err != nil {
 		return nil, err
 	}
 	hands := &step.Runner{
-		Root: a.config.Root, Version: a.config.Version, HTTP: image.Client(trust), Memory: spare(), Log: a.log, Ready: a.disksReady,
+		Root: a.config.Root, Version: a.config.Version, HTTP: image.Client(trust), Memory: spareMemory(), Log: a.log, Ready: a.disksReady,
 	}
 	if s := a.session; s.answer != nil {
 		node, err := json.Marshal(s.answer.Node)
@@ -75,7 +75,7 @@ func (a *Agent) ending(what string, command int) step.Order {
 		}
 		a.log.Info("the machine goes down, as ordered", "way", what)
 		unix.Sync()
-		if err := pause(ctx, answerTime); err != nil {
+		if err := sleepContext(ctx, answerTime); err != nil {
 			return nil, err
 		}
 		if err := unix.Reboot(command); err != nil {
@@ -96,14 +96,14 @@ func (a *Agent) disksReady(ctx context.Context) error {
 		if _, err := os.Stat(filepath.Join("/", a.config.Root, disksMark)); err == nil {
 			return nil
 		}
-		if err := pause(ctx, 100*time.Millisecond); err != nil {
+		if err := sleepContext(ctx, 100*time.Millisecond); err != nil {
 			return problem.Unavailablef("the ramdisk has not loaded the drivers of disks within %s", disksTime)
 		}
 	}
 }
 
-// spare is how much memory an image may take: half of what is free.
-func spare() int64 {
+// spareMemory is how much memory an image may take: half of what is free.
+func spareMemory() int64 {
 	f, err := os.Open("/proc/meminfo")
 	if err != nil {
 		return leastSpool

@@ -17,13 +17,13 @@ import (
 )
 
 // ask sends a request to the doors and gives status and body.
-func ask(c *commands, method, path, body string) (int, string) {
+func ask(c *commandServer, method, path, body string) (int, string) {
 	w := httptest.NewRecorder()
 	c.handler().ServeHTTP(w, httptest.NewRequest(method, path, strings.NewReader(body)))
 	return w.Code, w.Body.String()
 }
 
-func finalizer(err error) (*commands, *[]wire.FinalizeParams) {
+func finalizer(err error) (*commandServer, *[]wire.FinalizeParams) {
 	var taken []wire.FinalizeParams
 	c := newCommands(secret.New(testToken), "salvor-agent/9", time.Unix(5, 0), func(order wire.FinalizeParams) error {
 		taken = append(taken, order)
@@ -125,11 +125,11 @@ func TestParameters(t *testing.T) {
 func TestFinalizeOnce(t *testing.T) {
 	c, taken := finalizer(errors.New("disk full"))
 	const path = "/v1/commands/?agent_token=" + testToken
-	if code, body := ask(c, "POST", path, good); code != 200 || !strings.Contains(body, `"CommandExecutionError"`) || over(c.done) {
+	if code, body := ask(c, "POST", path, good); code != 200 || !strings.Contains(body, `"CommandExecutionError"`) || isClosed(c.done) {
 		t.Fatalf("%d %s", code, body)
 	}
 	c.finalize = func(order wire.FinalizeParams) error { *taken = append(*taken, order); return nil }
-	if code, body := ask(c, "POST", path, good); code != 200 || !strings.Contains(body, wire.Succeeded) || !over(c.done) {
+	if code, body := ask(c, "POST", path, good); code != 200 || !strings.Contains(body, wire.Succeeded) || !isClosed(c.done) {
 		t.Fatalf("%d %s", code, body)
 	}
 	if code, _ := ask(c, "POST", path, good); code != http.StatusConflict || len(*taken) != 2 {
@@ -188,7 +188,7 @@ func FuzzCommand(f *testing.F) {
 		w := httptest.NewRecorder()
 		c.handler().ServeHTTP(w, r)
 		text, _ := io.ReadAll(w.Body)
-		if !json.Valid(text) || w.Code >= 500 || (over(c.done) != (len(*taken) == 1)) {
+		if !json.Valid(text) || w.Code >= 500 || (isClosed(c.done) != (len(*taken) == 1)) {
 			t.Errorf("%d %s", w.Code, text)
 		}
 	})

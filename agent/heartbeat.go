@@ -17,8 +17,8 @@ const (
 	errorRetry   = 5 * time.Second // and up to twice that
 )
 
-// doors is where the server reaches the agent.
-type doors struct {
+// agentEndpoint is where the server reaches the agent.
+type agentEndpoint struct {
 	url  string
 	ca   string        // PEM of the own certificate; empty without TLS
 	done chan struct{} // closed by a finalize that was answered
@@ -31,21 +31,21 @@ type doors struct {
 }
 
 // beatSoon lets the next heartbeat go at once: a command has ended.
-func (d *doors) beatSoon() {
+func (d *agentEndpoint) beatSoon() {
 	select {
 	case d.kick <- struct{}{}:
 	default:
 	}
 }
 
-func (d *doors) close() {
+func (d *agentEndpoint) close() {
 	if d.stop != nil {
 		d.stop()
 	}
 }
 
 // heartbeats says that the agent is alive until it has nothing more to wait for.
-func (a *Agent) heartbeats(ctx context.Context, at *doors) error {
+func (a *Agent) heartbeats(ctx context.Context, at *agentEndpoint) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	finished := make(chan struct{})
@@ -61,7 +61,7 @@ func (a *Agent) heartbeats(ctx context.Context, at *doors) error {
 	}()
 	for {
 		err := a.beat(ctx, at)
-		if over(at.done) || over(at.locked) || (err == nil && at.once) {
+		if isClosed(at.done) || isClosed(at.locked) || (err == nil && at.once) {
 			return nil
 		}
 		delay := a.nextBeat(err)
@@ -69,7 +69,7 @@ func (a *Agent) heartbeats(ctx context.Context, at *doors) error {
 			a.log.Warn("heartbeat failed", "node", a.session.node, "error", err, "again in", delay.Round(100*time.Millisecond))
 		}
 		if err := a.sleepOr(ctx, delay, at.kick); err != nil {
-			if over(at.done) || over(at.locked) {
+			if isClosed(at.done) || isClosed(at.locked) {
 				return nil
 			}
 			return err
@@ -99,7 +99,7 @@ func (a *Agent) sleepOr(ctx context.Context, delay time.Duration, call <-chan st
 	return err
 }
 
-func over(done <-chan struct{}) bool {
+func isClosed(done <-chan struct{}) bool {
 	select {
 	case <-done:
 		return true
@@ -122,13 +122,13 @@ func (a *Agent) nextBeat(err error) time.Duration {
 }
 
 // beat sends one heartbeat, by the door that answered before.
-func (a *Agent) beat(ctx context.Context, at *doors) error {
+func (a *Agent) beat(ctx context.Context, at *agentEndpoint) error {
 	s := &a.session
 	old := ironic.PassthruHeartbeat{AgentURL: at.url}
 	if s.oldDoor {
 		return s.api.PassthruHeartbeat(ctx, s.node, old)
 	}
-	version := speak(s.served, heartbeatVersion)
+	version := pickMicroversion(s.served, heartbeatVersion)
 	err := s.api.Heartbeat(ctx, version, s.node, a.heartbeat(version, at))
 	if err == nil {
 		a.log.Info("heartbeat taken", "node", s.node, "callback", at.url)
@@ -142,7 +142,7 @@ func (a *Agent) beat(ctx context.Context, at *doors) error {
 }
 
 // heartbeat fills in what the version knows and nothing else.
-func (a *Agent) heartbeat(version client.Version, at *doors) ironic.Heartbeat {
+func (a *Agent) heartbeat(version client.Version, at *agentEndpoint) ironic.Heartbeat {
 	body := ironic.Heartbeat{CallbackURL: at.url}
 	if version >= versionSince {
 		body.AgentVersion = a.version()

@@ -101,7 +101,7 @@ func (a *Agent) report(ctx context.Context, urls []string, found *wire.Inspectio
 	for try := range inspectionTries {
 		var again bool
 		for _, url := range urls {
-			if again, err = post(ctx, poster, url, a.version(), a.params.Token, body); err == nil {
+			if again, err = postInspection(ctx, poster, url, a.version(), a.params.Token, body); err == nil {
 				return nil
 			}
 			a.log.Warn("inspection data not taken", "server", withoutQuery(url), "try", try+1, "error", err)
@@ -124,8 +124,8 @@ func withoutQuery(url string) string {
 	return plain
 }
 
-// post is one try; again tells whether another may have more luck.
-func post(ctx context.Context, poster *http.Client, url, product string, token secret.Value, body []byte) (again bool, err error) {
+// postInspection is one try; again tells whether another may have more luck.
+func postInspection(ctx context.Context, poster *http.Client, url, product string, token secret.Value, body []byte) (again bool, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
 		return false, problem.Invalidf("ipa-inspection-callback-url cannot be used")
@@ -156,8 +156,8 @@ func post(ctx context.Context, poster *http.Client, url, product string, token s
 	return again, fmt.Errorf("%d: %.300s", resp.StatusCode, text)
 }
 
-// collectors splits ipa-inspection-collectors.
-func collectors(value string) []string {
+// splitCollectors splits ipa-inspection-collectors.
+func splitCollectors(value string) []string {
 	var out []string
 	for _, name := range strings.Split(value, ",") {
 		if name = strings.TrimSpace(name); name != "" && !slices.Contains(out, name) {

@@ -18,14 +18,14 @@ import (
 // maxRecent bounds what is kept of the agent's own log, in bytes.
 const maxRecent = 256 << 10
 
-// recent keeps the end of the log for a server that asks after a failure.
-type recent struct {
+// recentLog keeps the end of the log for a server that asks after a failure.
+type recentLog struct {
 	mu   sync.Mutex
 	text []byte
 }
 
 // Write takes whole lines.
-func (r *recent) Write(line []byte) (int, error) {
+func (r *recentLog) Write(line []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.text = append(r.text, line...)
@@ -36,14 +36,14 @@ func (r *recent) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-func (r *recent) bytes() []byte {
+func (r *recentLog) bytes() []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return bytes.Clone(r.text)
 }
 
-// remember logs into both.
-func remember(log *slog.Logger, r *recent) *slog.Logger {
+// teeLogger logs into both.
+func teeLogger(log *slog.Logger, r *recentLog) *slog.Logger {
 	return slog.New(slog.NewMultiHandler(log.Handler(), slog.NewTextHandler(r, nil)))
 }
 

@@ -118,7 +118,7 @@ func (a *Agent) trust() (*tls.Config, error) {
 }
 
 // ask is one lookup at one server, by the new door, else by the old one.
-func (a *Agent) ask(ctx context.Context, api *client.Client) (*session, error) {
+func (a *Agent) ask(ctx context.Context, api *client.Client) (*lookupSession, error) {
 	macs, err := a.macs()
 	if err != nil {
 		return nil, err
@@ -127,8 +127,8 @@ func (a *Agent) ask(ctx context.Context, api *client.Client) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := &session{api: api, served: served}
-	answer, err := api.Lookup(ctx, speak(served, lookupVersion), macs, "")
+	found := &lookupSession{api: api, served: served}
+	answer, err := api.Lookup(ctx, pickMicroversion(served, lookupVersion), macs, "")
 	if err != nil && noDoor(err) {
 		var old *ironic.LookupAnswer
 		if old, found.oldDoor = a.askOldDoor(ctx, api, macs); found.oldDoor {
@@ -157,7 +157,7 @@ func (a *Agent) askOldDoor(ctx context.Context, api *client.Client, macs []strin
 }
 
 // take fills the session from a lookup answer.
-func (a *Agent) take(found *session, answer *ironic.LookupAnswer) error {
+func (a *Agent) take(found *lookupSession, answer *ironic.LookupAnswer) error {
 	if !isNode(answer.Node.UUID) {
 		return problem.Unavailablef("lookup: the server's answer names no node")
 	}
@@ -190,9 +190,9 @@ func isNode(name string) bool {
 	return name != "" && len(name) <= maxNode && strings.Trim(name, alphanumeric+"_.~-") == "" && strings.Trim(name, ".") != ""
 }
 
-// speak is the microversion for a call: the highest that both sides know, and 1.31
+// pickMicroversion is the microversion for a call: the highest that both sides know, and 1.31
 // where the server does not say or is older, so that its 406 shows the old door.
-func speak(served client.Range, ours client.Version) client.Version {
+func pickMicroversion(served client.Range, ours client.Version) client.Version {
 	if served.Max == 0 {
 		return lowestVersion
 	}

@@ -25,13 +25,13 @@ const (
 
 // order runs a command of the table. What a background one gives is seen by asking for
 // its result; the server is told by a heartbeat that there is one.
-func (c *commands) order(w http.ResponseWriter, r *http.Request, name string, params map[string]json.RawMessage) {
+func (c *commandServer) order(w http.ResponseWriter, r *http.Request, name string, params map[string]json.RawMessage) {
 	_, verb, _ := strings.Cut(name, ".")
 	order := c.orders[name]
 	result := wire.Result{ID: newID(), Name: verb, Params: map[string]any{}, Status: wire.Running}
 	for param := range params {
 		if order.Params != nil && !slices.Contains(order.Params, param) {
-			result.Status, result.Error = wire.Failed, unexpected(verb, param)
+			result.Status, result.Error = wire.Failed, unexpectedParamError(verb, param)
 		}
 	}
 	c.mu.Lock()
@@ -44,21 +44,21 @@ func (c *commands) order(w http.ResponseWriter, r *http.Request, name string, pa
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			c.end(do(c.ctx, order, result, params))
+			c.end(runOrder(c.ctx, order, result, params))
 			c.kick()
 		}()
 		if strings.EqualFold(r.URL.Query().Get(wire.QueryWait), "true") {
-			await(r, ended)
+			awaitCommand(r, ended)
 		}
 	default:
-		c.end(do(r.Context(), order, result, params))
+		c.end(runOrder(r.Context(), order, result, params))
 	}
 	found, _ := c.find(result.ID)
-	answer(w, http.StatusOK, found)
+	writeJSON(w, http.StatusOK, found)
 }
 
-// do runs an order to its end. A panic over a hostile image ends the order and not the agent.
-func do(ctx context.Context, order step.Order, result wire.Result, params map[string]json.RawMessage) (ended wire.Result) {
+// runOrder runs an order to its end. A panic over a hostile image ends the order and not the agent.
+func runOrder(ctx context.Context, order step.Order, result wire.Result, params map[string]json.RawMessage) (ended wire.Result) {
 	ended = result
 	defer func() {
 		if r := recover(); r != nil {
@@ -81,7 +81,7 @@ func do(ctx context.Context, order step.Order, result wire.Result, params map[st
 }
 
 // end stores what became of a command and lets the next one in.
-func (c *commands) end(result wire.Result) {
+func (c *commandServer) end(result wire.Result) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.running = ""
@@ -92,7 +92,7 @@ func (c *commands) end(result wire.Result) {
 	}
 }
 
-func (c *commands) find(id string) (wire.Result, bool) {
+func (c *commandServer) find(id string) (wire.Result, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, result := range c.results {
@@ -104,7 +104,7 @@ func (c *commands) find(id string) (wire.Result, bool) {
 }
 
 // ended waits for a command by looking at it: whoever asks with wait is rare.
-func (c *commands) ended(r *http.Request, result wire.Result) wire.Result {
+func (c *commandServer) ended(r *http.Request, result wire.Result) wire.Result {
 	stop := time.NewTimer(longestWait)
 	defer stop.Stop()
 	tick := time.NewTicker(lookAgain)
@@ -122,9 +122,9 @@ func (c *commands) ended(r *http.Request, result wire.Result) wire.Result {
 	return result
 }
 
-// await returns when the command has ended, the asker has gone, or it takes too long
+// awaitCommand returns when the command has ended, the asker has gone, or it takes too long
 // for one answer; the asker reads then that it still runs.
-func await(r *http.Request, ended <-chan struct{}) {
+func awaitCommand(r *http.Request, ended <-chan struct{}) {
 	timer := time.NewTimer(longestWait)
 	defer timer.Stop()
 	select {
@@ -165,8 +165,8 @@ func commandError(err error) *wire.CommandError {
 	return &wire.CommandError{Type: kind, Code: m.code, Message: m.text, Details: err.Error()}
 }
 
-// unexpected is how a server learns that an agent does not know a parameter.
-func unexpected(verb, param string) *wire.CommandError {
+// unexpectedParamError is how a server learns that an agent does not know a parameter.
+func unexpectedParamError(verb, param string) *wire.CommandError {
 	text := fmt.Sprintf("%s() got an unexpected keyword argument %.60q", verb, param)
 	return &wire.CommandError{Type: "TypeError", Code: http.StatusInternalServerError, Message: "Command execution failed", Details: text}
 }

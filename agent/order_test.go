@@ -25,7 +25,7 @@ import (
 )
 
 // ordered are doors with a few orders; release lets the slow one end.
-func ordered(t *testing.T) (c *commands, release chan struct{}, kicks *atomic.Int32) {
+func ordered(t *testing.T) (c *commandServer, release chan struct{}, kicks *atomic.Int32) {
 	t.Helper()
 	release, kicks = make(chan struct{}), &atomic.Int32{}
 	c = newCommands(secret.New(testToken), "salvor-agent/9", time.Unix(5, 0), func(wire.FinalizeParams) error { return nil })
@@ -48,7 +48,7 @@ func ordered(t *testing.T) (c *commands, release chan struct{}, kicks *atomic.In
 }
 
 func TestRecent(t *testing.T) {
-	r := &recent{}
+	r := &recentLog{}
 	for i := range 40000 {
 		if _, err := r.Write([]byte("line " + strings.Repeat("x", i%30) + "\n")); err != nil {
 			t.Fatal(err)
@@ -59,7 +59,7 @@ func TestRecent(t *testing.T) {
 	}
 }
 
-func order(t *testing.T, c *commands, name, params, query string) (int, wire.Result) {
+func order(t *testing.T, c *commandServer, name, params, query string) (int, wire.Result) {
 	t.Helper()
 	status, body := ask(c, "POST", "/v1/commands/?agent_token="+testToken+query, `{"name":"`+name+`","params":`+params+`}`)
 	var result wire.Result

@@ -31,7 +31,7 @@ const (
 
 // listen opens the command doors. It comes before the first heartbeat: a server may
 // call back at once.
-func (a *Agent) listen(ctx context.Context) (*doors, error) {
+func (a *Agent) listen(ctx context.Context) (*agentEndpoint, error) {
 	address, err := a.ownAddress()
 	if err != nil {
 		return nil, err
@@ -41,7 +41,7 @@ func (a *Agent) listen(ctx context.Context) (*doors, error) {
 		return nil, fmt.Errorf("listen for commands: %w", err)
 	}
 	scheme, ca := "http", ""
-	if speak(a.session.served, heartbeatVersion) >= caSince && !a.session.oldDoor {
+	if pickMicroversion(a.session.served, heartbeatVersion) >= caSince && !a.session.oldDoor {
 		certificate, text, err := newCertificate(address)
 		if err != nil {
 			listener.Close()
@@ -55,7 +55,7 @@ func (a *Agent) listen(ctx context.Context) (*doors, error) {
 	if a.session.token.Empty() {
 		a.log.Warn("the server knows no tokens: commands are taken from whoever reaches this port")
 	}
-	at := &doors{ca: ca, kick: make(chan struct{}, 1), locked: make(chan struct{})}
+	at := &agentEndpoint{ca: ca, kick: make(chan struct{}, 1), locked: make(chan struct{})}
 	commands := newCommands(a.session.token, a.version(), a.started, a.finalize)
 	commands.orders, err = a.orders(at)
 	if err != nil {
@@ -92,8 +92,8 @@ func stopServer(server *http.Server, served <-chan struct{}) {
 	<-served
 }
 
-// commands is the API of the agent.
-type commands struct {
+// commandServer is the API of the agent.
+type commandServer struct {
 	token    secret.Value
 	version  string
 	started  time.Time
@@ -112,11 +112,11 @@ type commands struct {
 	results   []wire.Result
 }
 
-func newCommands(token secret.Value, version string, started time.Time, finalize func(wire.FinalizeParams) error) *commands {
-	return &commands{token: token, version: version, started: started, finalize: finalize, done: make(chan struct{})}
+func newCommands(token secret.Value, version string, started time.Time, finalize func(wire.FinalizeParams) error) *commandServer {
+	return &commandServer{token: token, version: version, started: started, finalize: finalize, done: make(chan struct{})}
 }
 
-func (c *commands) handler() http.Handler {
+func (c *commandServer) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", c.root)
 	for _, prefix := range []string{"", "/v1"} { // no version means v1, as in the real agent
@@ -130,38 +130,38 @@ func (c *commands) handler() http.Handler {
 	mux.HandleFunc("GET /v1", c.rootV1)
 	mux.HandleFunc("GET /v1/{$}", c.rootV1)
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		refuse(w, http.StatusNotFound, "404 Not Found: The requested URL was not found.")
+		writeFault(w, http.StatusNotFound, "404 Not Found: The requested URL was not found.")
 	})
 	return mux
 }
 
-func answer(w http.ResponseWriter, status int, body any) {
+func writeJSON(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(body) // a peer that went away hears nothing
 }
 
-func refuse(w http.ResponseWriter, status int, text string) {
+func writeFault(w http.ResponseWriter, status int, text string) {
 	code := "Client"
 	if status >= 500 {
 		code = "Server"
 	}
-	answer(w, status, wire.Fault{Code: code, String: text})
+	writeJSON(w, status, wire.Fault{Code: code, String: text})
 }
 
-func (c *commands) root(w http.ResponseWriter, r *http.Request) {
-	v1 := map[string]any{"id": "v1", "links": []any{link(r, "self", "v1/")}}
-	answer(w, http.StatusOK, map[string]any{"name": "salvor agent API", "versions": []any{v1}, "default_version": v1})
+func (c *commandServer) root(w http.ResponseWriter, r *http.Request) {
+	v1 := map[string]any{"id": "v1", "links": []any{hrefLink(r, "self", "v1/")}}
+	writeJSON(w, http.StatusOK, map[string]any{"name": "salvor agent API", "versions": []any{v1}, "default_version": v1})
 }
 
-func (c *commands) rootV1(w http.ResponseWriter, r *http.Request) {
-	answer(w, http.StatusOK, map[string]any{
-		"id": "v1", "links": []any{link(r, "self", "v1/")},
-		"commands": []any{link(r, "self", "v1/commands")}, "status": []any{link(r, "self", "v1/status")},
+func (c *commandServer) rootV1(w http.ResponseWriter, r *http.Request) {
+	writeJSON(w, http.StatusOK, map[string]any{
+		"id": "v1", "links": []any{hrefLink(r, "self", "v1/")},
+		"commands": []any{hrefLink(r, "self", "v1/commands")}, "status": []any{hrefLink(r, "self", "v1/status")},
 	})
 }
 
-func link(r *http.Request, rel, path string) map[string]string {
+func hrefLink(r *http.Request, rel, path string) map[string]string {
 	scheme := "http"
 	if r.TLS != nil {
 		scheme = "https"
@@ -169,40 +169,40 @@ func link(r *http.Request, rel, path string) map[string]string {
 	return map[string]string{"rel": rel, "href": scheme + "://" + r.Host + "/" + path}
 }
 
-func (c *commands) status(w http.ResponseWriter, _ *http.Request) {
-	answer(w, http.StatusOK, wire.Status{StartedAt: float64(c.started.UnixMilli()) / 1000, Version: c.version})
+func (c *commandServer) status(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, wire.Status{StartedAt: float64(c.started.UnixMilli()) / 1000, Version: c.version})
 }
 
 // mayRead is the real agent's rule for the lists of results: servers of before 2022
 // ask without a token, so one is wanted only once one was seen.
-func (c *commands) mayRead(w http.ResponseWriter, r *http.Request) bool {
+func (c *commandServer) mayRead(w http.ResponseWriter, r *http.Request) bool {
 	token := r.URL.Query().Get(wire.QueryToken)
 	c.mu.Lock()
 	c.asked = c.asked || token != ""
 	asked := c.asked
 	c.mu.Unlock()
 	if asked && !c.knows(token) {
-		refuse(w, http.StatusUnauthorized, "401 Unauthorized: Token invalid.")
+		writeFault(w, http.StatusUnauthorized, "401 Unauthorized: Token invalid.")
 		return false
 	}
 	return true
 }
 
-func (c *commands) knows(token string) bool {
+func (c *commandServer) knows(token string) bool {
 	return c.token.Empty() || c.token.Equal(secret.New(token))
 }
 
-func (c *commands) list(w http.ResponseWriter, r *http.Request) {
+func (c *commandServer) list(w http.ResponseWriter, r *http.Request) {
 	if !c.mayRead(w, r) {
 		return
 	}
 	c.mu.Lock()
 	list := wire.CommandList{Commands: append([]wire.Result{}, c.results...)}
 	c.mu.Unlock()
-	answer(w, http.StatusOK, list)
+	writeJSON(w, http.StatusOK, list)
 }
 
-func (c *commands) show(w http.ResponseWriter, r *http.Request) {
+func (c *commandServer) show(w http.ResponseWriter, r *http.Request) {
 	if !c.mayRead(w, r) {
 		return
 	}
@@ -211,8 +211,8 @@ func (c *commands) show(w http.ResponseWriter, r *http.Request) {
 		result = c.ended(r, result)
 	}
 	if !ok {
-		refuse(w, http.StatusNotFound, "Not found: there is no command of this id")
+		writeFault(w, http.StatusNotFound, "Not found: there is no command of this id")
 		return
 	}
-	answer(w, http.StatusOK, result)
+	writeJSON(w, http.StatusOK, result)
 }

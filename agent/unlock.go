@@ -62,7 +62,7 @@ func (u *Unlock) Run(ctx context.Context) error {
 			return nil
 		}
 		u.Log.Debug("rescue channel", "error", err)
-		if err := pause(ctx, channelPoll); err != nil {
+		if err := sleepContext(ctx, channelPoll); err != nil {
 			return nil
 		}
 	}
@@ -130,12 +130,12 @@ func (u *Unlock) take(ctx context.Context, line []byte) (string, error) {
 		if _, err := os.Stat(at(servingFile)); err == nil {
 			break
 		}
-		if err := pause(ctx, channelPoll); err != nil {
+		if err := sleepContext(ctx, channelPoll); err != nil {
 			return "", err
 		}
 	}
 	said, err := os.ReadFile(at(sshKeyFile))
-	return fingerprint(string(said)), err
+	return parseFingerprint(string(said)), err
 }
 
 // open writes what the line brought; the password comes last, so that what fails half-way opens nothing.
@@ -205,8 +205,8 @@ func writeKeys(root string, keys []string) error {
 	return nil
 }
 
-// fingerprint finds the key's SHA256 fingerprint in what dropbearkey said; empty if it said none.
-func fingerprint(said string) string {
+// parseFingerprint finds the key's SHA256 fingerprint in what dropbearkey said; empty if it said none.
+func parseFingerprint(said string) string {
 	for word := range strings.FieldsSeq(said) {
 		if strings.HasPrefix(word, "SHA256:") {
 			return word

@@ -57,7 +57,7 @@ func Volumes(ctx context.Context, root string, log *slog.Logger) error {
 	path := filepath.Join(root, "/", volumesFile)
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return iscsistart(ctx, "-b")
+		return runIscsistart(ctx, "-b")
 	}
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func Volumes(ctx context.Context, root string, log *slog.Logger) error {
 	var running sync.WaitGroup
 	for i, v := range volumes {
 		running.Go(func() {
-			if err := attach(ctx, v); err != nil {
+			if err := attachVolume(ctx, v); err != nil {
 				failed[i] = fmt.Errorf("attach %s at %s: %w", v.Target, v.Host, err)
 				return
 			}
@@ -84,8 +84,8 @@ func Volumes(ctx context.Context, root string, log *slog.Logger) error {
 	return errors.Join(failed...)
 }
 
-// attach logs in by one road. The secrets stand on a command line that only root of this ramdisk can read.
-func attach(ctx context.Context, v wire.Volume) error {
+// attachVolume logs in by one road. The secrets stand on a command line that only root of this ramdisk can read.
+func attachVolume(ctx context.Context, v wire.Volume) error {
 	host := v.Host
 	if net.ParseIP(host) == nil {
 		found, err := net.DefaultResolver.LookupHost(ctx, host)
@@ -103,10 +103,10 @@ func attach(ctx context.Context, v wire.Volume) error {
 			args = append(args, o.flag, o.value)
 		}
 	}
-	return iscsistart(ctx, args...)
+	return runIscsistart(ctx, args...)
 }
 
-func iscsistart(ctx context.Context, args ...string) error {
+func runIscsistart(ctx context.Context, args ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, attachTimeout)
 	defer cancel()
 	if err := os.MkdirAll("/run/lock/iscsi", 0o755); err != nil {

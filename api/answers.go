@@ -18,9 +18,9 @@ const (
 	stalled = 250 * time.Millisecond
 )
 
-// answers are the large answers of the process that clients have not taken yet. Their clients are cut off by progress: a slow
+// unreadAnswers are the large answers of the process that clients have not taken yet. Their clients are cut off by progress: a slow
 // line is served for as long as it needs, a client that does not read holds no memory.
-type answers struct {
+type unreadAnswers struct {
 	mu   sync.Mutex
 	held int
 	open map[*largeAnswer]bool
@@ -32,7 +32,7 @@ type largeAnswer struct {
 	cut   func()
 }
 
-var pendingAnswers = answers{open: map[*largeAnswer]bool{}}
+var pendingAnswers = unreadAnswers{open: map[*largeAnswer]bool{}}
 
 // WriteTexts writes texts one after the other, in parts of 64 KiB, so the answer needs no buffer of its whole size. held is the number of
 // bytes of the texts that only this answer has in memory. An error means that the client read too slowly or went away.
@@ -65,7 +65,7 @@ func WriteTexts(w http.ResponseWriter, texts []string, held int) error {
 }
 
 // write gives a large answer away part by part.
-func (s *answers) write(w http.ResponseWriter, b []byte) (written int, err error) {
+func (s *unreadAnswers) write(w http.ResponseWriter, b []byte) (written int, err error) {
 	if len(b) <= answerPart {
 		return w.Write(b)
 	}
@@ -78,7 +78,7 @@ func (s *answers) write(w http.ResponseWriter, b []byte) (written int, err error
 }
 
 // send writes the parts that next returns, until it returns an empty one. held is the memory of the whole answer, in bytes.
-func (s *answers) send(w http.ResponseWriter, held int, next func() []byte) (written int, err error) {
+func (s *unreadAnswers) send(w http.ResponseWriter, held int, next func() []byte) (written int, err error) {
 	until := http.NewResponseController(w)
 	a := &largeAnswer{held: held, since: time.Now(), cut: func() { _ = until.SetWriteDeadline(time.Unix(1, 0)) }}
 	s.add(a)
@@ -104,7 +104,7 @@ func (s *answers) send(w http.ResponseWriter, held int, next func() []byte) (wri
 	return written, nil
 }
 
-func (s *answers) add(a *largeAnswer) {
+func (s *unreadAnswers) add(a *largeAnswer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.open[a] = true
@@ -124,7 +124,7 @@ func (s *answers) add(a *largeAnswer) {
 }
 
 // next tells how long the next part may take; false: the answer was cut off.
-func (s *answers) next(a *largeAnswer) (time.Duration, bool) {
+func (s *unreadAnswers) next(a *largeAnswer) (time.Duration, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.held > heldAnswers/2 {
@@ -133,19 +133,19 @@ func (s *answers) next(a *largeAnswer) (time.Duration, bool) {
 	return answerTime, s.open[a]
 }
 
-func (s *answers) took(a *largeAnswer) {
+func (s *unreadAnswers) took(a *largeAnswer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a.since = time.Now()
 }
 
-func (s *answers) drop(a *largeAnswer) {
+func (s *unreadAnswers) drop(a *largeAnswer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.dropLocked(a)
 }
 
-func (s *answers) dropLocked(a *largeAnswer) {
+func (s *unreadAnswers) dropLocked(a *largeAnswer) {
 	if s.open[a] {
 		delete(s.open, a)
 		s.held -= a.held

@@ -40,7 +40,7 @@ type Certificates struct {
 	log   *slog.Logger
 
 	// used is what serves now: whoever needs it waits for no file.
-	used atomic.Pointer[certificates]
+	used atomic.Pointer[loadedCertificates]
 
 	mu      sync.Mutex // held by who reads the files
 	checked time.Time
@@ -48,8 +48,8 @@ type Certificates struct {
 	nagged  time.Time
 }
 
-// certificates are files as they were read.
-type certificates struct {
+// loadedCertificates are files as they were read.
+type loadedCertificates struct {
 	conf    *tls.Config
 	clients map[string]bool // the authorities of clients, by their DER
 	ends    time.Time       // of the first in the chain that ends
@@ -100,7 +100,7 @@ func (c *Certificates) stampAll() []fileStamp {
 }
 
 // current is what serves now. One of those who ask looks at the files meanwhile: where their disk hangs, that one does alone.
-func (c *Certificates) current() *certificates {
+func (c *Certificates) current() *loadedCertificates {
 	if c.mu.TryLock() {
 		defer c.mu.Unlock()
 		c.refresh()
@@ -172,7 +172,7 @@ func (c *Certificates) Nag() {
 }
 
 // read reads all of the files.
-func (f CertificateFiles) read() (out certificates, err error) {
+func (f CertificateFiles) read() (out loadedCertificates, err error) {
 	if out.conf, out.ends, err = f.load(); err == nil {
 		out.clients, err = f.authorities()
 	}

@@ -38,7 +38,7 @@ type Connections struct {
 	mu        sync.Mutex
 	listeners []*boundedListener
 	all       int
-	sources   map[netip.Addr]*places
+	sources   map[netip.Addr]*unprovenConnections
 	known     map[netip.Addr]time.Time // by source: when a request of it was proven last
 }
 
@@ -53,19 +53,19 @@ type ConnectionConfig struct {
 
 // NewConnections makes the bounds for the listeners of one process.
 func NewConnections(c ConnectionConfig) *Connections {
-	return &Connections{config: c, sources: map[netip.Addr]*places{}, known: map[netip.Addr]time.Time{}}
+	return &Connections{config: c, sources: map[netip.Addr]*unprovenConnections{}, known: map[netip.Addr]time.Time{}}
 }
 
-// places are the unproven connections of a source or a listener, those that changed longest ago first.
-type places struct{ idle, active list.List }
+// unprovenConnections are the unproven connections of a source or a listener, those that changed longest ago first.
+type unprovenConnections struct{ idle, active list.List }
 
-func (p *places) len() int { return p.idle.Len() + p.active.Len() }
+func (p *unprovenConnections) len() int { return p.idle.Len() + p.active.Len() }
 
 // oldest is the connection that waited for a request, or worked on one, for longer than displaceAfter; nil: there is none.
-func (p *places) oldest(now time.Time) *bounded {
+func (p *unprovenConnections) oldest(now time.Time) *boundedConn {
 	for _, l := range []*list.List{&p.idle, &p.active} {
 		if e := l.Front(); e != nil {
-			if b := e.Value.(*bounded); now.Sub(b.since) >= displaceAfter {
+			if b := e.Value.(*boundedConn); now.Sub(b.since) >= displaceAfter {
 				return b
 			}
 		}
@@ -74,14 +74,14 @@ func (p *places) oldest(now time.Time) *bounded {
 }
 
 // victim chooses the connection of a source that a newer one of the same source displaces; nil: it has none.
-func (p *places) victim(now time.Time) *bounded {
+func (p *unprovenConnections) victim(now time.Time) *boundedConn {
 	if b := p.oldest(now); b != nil {
 		return b
 	}
-	var out *bounded
+	var out *boundedConn
 	for _, l := range []*list.List{&p.idle, &p.active} {
-		if e := l.Front(); e != nil && (out == nil || e.Value.(*bounded).since.Before(out.since)) {
-			out = e.Value.(*bounded)
+		if e := l.Front(); e != nil && (out == nil || e.Value.(*boundedConn).since.Before(out.since)) {
+			out = e.Value.(*boundedConn)
 		}
 	}
 	return out
@@ -89,15 +89,15 @@ func (p *places) victim(now time.Time) *bounded {
 
 // victim chooses the connection among these that a newer one of the given source displaces; nil: there is none. If all are younger than
 // displaceAfter, it is one of the source that has the most. So a source with few connections gets in and has time for its request.
-func (c *Connections) victim(p *places, source netip.Addr, now time.Time) *bounded {
+func (c *Connections) victim(p *unprovenConnections, source netip.Addr, now time.Time) *boundedConn {
 	if b := p.oldest(now); b != nil {
 		return b
 	}
-	var out *bounded
+	var out *boundedConn
 	most := c.unproven(source)
 	for _, l := range []*list.List{&p.idle, &p.active} {
 		for e, i := l.Front(), 0; e != nil && i < maxCompared; e, i = e.Next(), i+1 {
-			b := e.Value.(*bounded)
+			b := e.Value.(*boundedConn)
 			if n := c.unproven(b.source); n > most || n == most && out != nil && b.since.Before(out.since) {
 				out, most = b, n
 			}
@@ -109,8 +109,8 @@ func (c *Connections) victim(p *places, source netip.Addr, now time.Time) *bound
 // victimAnywhere chooses the connection that a newer one of the given source displaces when the process may have no more; nil: there is none.
 // It is the one that has been idle longest on any listener, else one of the source that has the most. Strangers are displaced first. Only a
 // connection of a known source displaces others of known sources.
-func (c *Connections) victimAnywhere(source netip.Addr, known bool, now time.Time) *bounded {
-	var strangers, knownSources []*places
+func (c *Connections) victimAnywhere(source netip.Addr, known bool, now time.Time) *boundedConn {
+	var strangers, knownSources []*unprovenConnections
 	for _, l := range c.listeners {
 		if !l.reserved {
 			strangers, knownSources = append(strangers, &l.strangers), append(knownSources, &l.knownSources)
@@ -122,8 +122,8 @@ func (c *Connections) victimAnywhere(source netip.Addr, known bool, now time.Tim
 	return c.victimAmong(knownSources, source, now)
 }
 
-func (c *Connections) victimAmong(all []*places, source netip.Addr, now time.Time) *bounded {
-	var out *bounded
+func (c *Connections) victimAmong(all []*unprovenConnections, source netip.Addr, now time.Time) *boundedConn {
+	var out *boundedConn
 	for _, p := range all {
 		if b := p.oldest(now); b != nil && (out == nil || b.since.Before(out.since)) {
 			out = b
@@ -132,7 +132,7 @@ func (c *Connections) victimAmong(all []*places, source netip.Addr, now time.Tim
 	if out != nil {
 		return out
 	}
-	slices.SortFunc(all, func(p, q *places) int { return q.len() - p.len() })
+	slices.SortFunc(all, func(p, q *unprovenConnections) int { return q.len() - p.len() })
 	for _, p := range all {
 		if b := c.victim(p, source, now); b != nil {
 			return b
@@ -190,13 +190,13 @@ type boundedListener struct {
 	reserved bool
 
 	// of.mu guards the rest.
-	strangers, knownSources places
+	strangers, knownSources unprovenConnections
 	closed                  int       // since it was logged
 	logged                  time.Time // when
 }
 
 // placesFor are those among which b counts.
-func (l *boundedListener) placesFor(b *bounded) *places {
+func (l *boundedListener) placesFor(b *boundedConn) *unprovenConnections {
 	if b.known {
 		return &l.knownSources
 	}
@@ -210,7 +210,7 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		b := &bounded{Conn: conn, listener: l, source: sourceOf(conn.RemoteAddr())}
+		b := &boundedConn{Conn: conn, listener: l, source: sourceOf(conn.RemoteAddr())}
 		if l.of.enter(b) {
 			return b, nil
 		}
@@ -234,14 +234,14 @@ func sourceOf(at net.Addr) netip.Addr {
 }
 
 // enter takes a place for b, if need be that of an older one; false: there is none.
-func (c *Connections) enter(b *bounded) bool {
+func (c *Connections) enter(b *boundedConn) bool {
 	l := b.listener
 	c.mu.Lock()
 	now := time.Now()
 	exempt := slices.ContainsFunc(c.config.Proxies, func(p netip.Prefix) bool { return p.Contains(b.source) })
 	b.known = c.isKnown(b.source, now)
 	var full bool
-	var out *bounded
+	var out *boundedConn
 	switch {
 	case exempt:
 	case c.config.PerSource > 0 && c.unproven(b.source) >= c.config.PerSource:
@@ -279,7 +279,7 @@ func (c *Connections) enter(b *bounded) bool {
 }
 
 // noteClosed logs, once in boundLog for each listener, that connections are closed.
-func (c *Connections) noteClosed(b *bounded, now time.Time) {
+func (c *Connections) noteClosed(b *boundedConn, now time.Time) {
 	l := b.listener
 	l.closed++
 	if now.Sub(l.logged) >= boundLog && c.config.Log != nil {
@@ -289,7 +289,7 @@ func (c *Connections) noteClosed(b *bounded, now time.Time) {
 }
 
 // place puts an unproven connection among the newest idle or active ones.
-func (c *Connections) place(b *bounded, active bool, now time.Time) {
+func (c *Connections) place(b *boundedConn, active bool, now time.Time) {
 	if b.proven || !b.counted {
 		return
 	}
@@ -297,7 +297,7 @@ func (c *Connections) place(b *bounded, active bool, now time.Time) {
 	b.since = now
 	s := c.sources[b.source]
 	if s == nil {
-		s = &places{}
+		s = &unprovenConnections{}
 		c.sources[b.source] = s
 	}
 	for i, p := range b.countedIn(s) {
@@ -310,11 +310,11 @@ func (c *Connections) place(b *bounded, active bool, now time.Time) {
 }
 
 // countedIn are the places that count b: those of its source and those of its listener.
-func (b *bounded) countedIn(source *places) [2]*places {
-	return [2]*places{source, b.listener.placesFor(b)}
+func (b *boundedConn) countedIn(source *unprovenConnections) [2]*unprovenConnections {
+	return [2]*unprovenConnections{source, b.listener.placesFor(b)}
 }
 
-func (c *Connections) displace(b *bounded) {
+func (c *Connections) displace(b *boundedConn) {
 	if b.at[0] == nil {
 		return
 	}
@@ -329,7 +329,7 @@ func (c *Connections) displace(b *bounded) {
 	}
 }
 
-func (c *Connections) leave(b *bounded) {
+func (c *Connections) leave(b *boundedConn) {
 	if !b.counted {
 		return
 	}
@@ -339,8 +339,8 @@ func (c *Connections) leave(b *bounded) {
 	}
 }
 
-// bounded is a connection with its place.
-type bounded struct {
+// boundedConn is a connection with its place.
+type boundedConn struct {
 	net.Conn
 	listener *boundedListener
 	source   netip.Addr
@@ -353,7 +353,7 @@ type bounded struct {
 }
 
 // Close gives the place up.
-func (b *bounded) Close() error {
+func (b *boundedConn) Close() error {
 	b.listener.of.mu.Lock()
 	b.listener.of.leave(b)
 	b.listener.of.mu.Unlock()
@@ -361,7 +361,7 @@ func (b *bounded) Close() error {
 }
 
 // prove exempts the connection from now on.
-func (b *bounded) prove() {
+func (b *boundedConn) prove() {
 	if b == nil {
 		return
 	}
@@ -385,16 +385,16 @@ func withConnection(ctx context.Context, conn net.Conn) context.Context {
 	return ctx
 }
 
-func connectionOf(ctx context.Context) *bounded {
-	b, _ := ctx.Value(boundedKey{}).(*bounded)
+func connectionOf(ctx context.Context) *boundedConn {
+	b, _ := ctx.Value(boundedKey{}).(*boundedConn)
 	return b
 }
 
-func boundedOf(conn net.Conn) *bounded {
+func boundedOf(conn net.Conn) *boundedConn {
 	if t, ok := conn.(interface{ NetConn() net.Conn }); ok { // TLS
 		conn = t.NetConn()
 	}
-	b, _ := conn.(*bounded)
+	b, _ := conn.(*boundedConn)
 	return b
 }
 

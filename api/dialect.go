@@ -193,7 +193,7 @@ func (d Dialect) find(c *Call, table [][]string) (*Route, error) {
 	parts, method := pathParts(c.R.URL.Path), c.R.Method
 	var allowed []string
 	for i, pattern := range table {
-		args, ok := match(pattern, parts)
+		args, ok := matchPath(pattern, parts)
 		if !ok {
 			continue
 		}
@@ -219,7 +219,7 @@ func (d Dialect) find(c *Call, table [][]string) (*Route, error) {
 	}
 }
 
-func match(pattern, parts []string) (map[string]string, bool) {
+func matchPath(pattern, parts []string) (map[string]string, bool) {
 	if len(pattern) != len(parts) {
 		return nil, false
 	}

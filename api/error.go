@@ -71,7 +71,7 @@ func setHeaders(h http.Header, err error) {
 		}
 	}
 	if after := problem.RetryAfterOf(err); after > 0 {
-		h.Set("Retry-After", seconds(after))
+		h.Set("Retry-After", retryAfterSeconds(after))
 	}
 }
 
@@ -106,7 +106,7 @@ func Explain(w http.ResponseWriter, r *http.Request, err error) (status int, wor
 	if problem.IsHidden(err) {
 		info.hidden = err.Error()
 		if status == http.StatusServiceUnavailable && w.Header().Get("Retry-After") == "" {
-			w.Header().Set("Retry-After", seconds(hiddenRetry))
+			w.Header().Set("Retry-After", retryAfterSeconds(hiddenRetry))
 		}
 	}
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead

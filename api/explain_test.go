@@ -14,7 +14,7 @@ import (
 func TestAPartThatWasDoneIsNotRepeated(t *testing.T) {
 	away := problem.Unavailablef("database: %w", problem.Hide("it does not answer", errors.New("dial db1: refused")))
 	for _, changed := range []bool{false, true} {
-		r, info := with(t.Context(), httptest.NewRequest(http.MethodPut, "/", nil))
+		r, info := withRequest(t.Context(), httptest.NewRequest(http.MethodPut, "/", nil))
 		r = RequestedBy(r, access.Principal{User: "ann"})
 		if who, ok := access.RequesterOf(r.Context()); !ok || who.Changed == nil {
 			t.Fatal("the store cannot tell of a change")

@@ -188,11 +188,11 @@ func (k *Keystone) ask(ctx context.Context, token string) (Verdict[access.Princi
 	if !now.Before(body.ExpiresAt) {
 		return none, k.unauthorized()
 	}
-	fresh := earlier(now.Add(k.opts.CacheTime), body.ExpiresAt)
-	return Verdict[access.Principal]{Value: body.principal(), Fresh: fresh, Stale: earlier(fresh.Add(k.opts.OutageTime), body.ExpiresAt)}, nil
+	fresh := minTime(now.Add(k.opts.CacheTime), body.ExpiresAt)
+	return Verdict[access.Principal]{Value: body.principal(), Fresh: fresh, Stale: minTime(fresh.Add(k.opts.OutageTime), body.ExpiresAt)}, nil
 }
 
-func earlier(a, b time.Time) time.Time {
+func minTime(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return a
 	}

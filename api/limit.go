@@ -28,9 +28,9 @@ type Limits struct {
 	seed   [32]byte
 
 	mu              sync.Mutex
-	refused, logins counters
+	refused, logins refusalCounters
 	proven          trustedClients
-	bodies          bodies
+	bodies          largeBodies
 }
 
 // LimitConfig says how many refusals are borne, per second; 0 is no bound.
@@ -68,11 +68,11 @@ type requestState struct {
 	open   bool   // it went through a door that asks for none
 	proved bool
 	// held are the counters that count it until it is answered.
-	held    []reservation
+	held    []refusalReservation
 	settled bool
-	large   int      // bytes of its body that is in work among the large ones
-	hurried bool     // it is held up, and its body may not take long
-	conn    *bounded // nil: its connection is not bounded
+	large   int          // bytes of its body that is in work among the large ones
+	hurried bool         // it is held up, and its body may not take long
+	conn    *boundedConn // nil: its connection is not bounded
 }
 
 // isProved tells whether the asker is known by now.
@@ -82,10 +82,10 @@ func (v *requestState) isProved() bool {
 	return v.proved
 }
 
-// reservation is one request that is counted, and what it shares with others.
-type reservation struct {
-	by     *counters
-	shared *bucket
+// refusalReservation is one request that is counted, and what it shares with others.
+type refusalReservation struct {
+	by     *refusalCounters
+	shared *tokenBucket
 }
 
 const visitKey contextKey = iota + 100
@@ -95,7 +95,7 @@ func (l *Limits) Guard(h http.Handler) Listed {
 	doors, _ := h.(Listed)
 	return Listed{Doors: doors.Doors, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v := &requestState{limits: l, source: l.source(r), conn: connectionOf(r.Context())}
-		out := &responseRecorder{recorder{ResponseWriter: w}, v}
+		out := &responseRecorder{statusRecorder{ResponseWriter: w}, v}
 		status := http.StatusNotFound // whoever is answered by silence was refused
 		defer func() {
 			v.settle(status)
@@ -110,7 +110,7 @@ func (l *Limits) Guard(h http.Handler) Listed {
 
 // responseRecorder settles a visit as soon as its answer begins: a long one holds nobody up.
 type responseRecorder struct {
-	recorder
+	statusRecorder
 	visit *requestState
 }
 
@@ -118,12 +118,12 @@ func (w *responseRecorder) WriteHeader(status int) {
 	if status >= http.StatusOK {
 		w.visit.settle(status)
 	}
-	w.recorder.WriteHeader(status)
+	w.statusRecorder.WriteHeader(status)
 }
 
 func (w *responseRecorder) Write(b []byte) (int, error) {
 	w.visit.settle(http.StatusOK)
-	return w.recorder.Write(b)
+	return w.statusRecorder.Write(b)
 }
 
 // openCost is what a door costs that asks for no credential and answers: little, but not nothing.
@@ -206,7 +206,7 @@ func visitOf(r *http.Request) *requestState {
 	return v
 }
 
-func (v *requestState) admit(c *counters, proof string) error {
+func (v *requestState) admit(c *refusalCounters, proof string) error {
 	l := v.limits
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -217,12 +217,12 @@ func (v *requestState) admit(c *counters, proof string) error {
 			return nil
 		}
 	}
-	if v.settled || slices.ContainsFunc(v.held, func(h reservation) bool { return h.by == c }) {
+	if v.settled || slices.ContainsFunc(v.held, func(h refusalReservation) bool { return h.by == c }) {
 		return nil
 	}
 	shared, wait := c.take(v.source, l.config.Now())
 	if shared != nil {
-		v.held = append(v.held, reservation{c, shared})
+		v.held = append(v.held, refusalReservation{c, shared})
 		return nil
 	}
 	seconds := strconv.Itoa(int(math.Ceil(wait.Seconds())))
@@ -250,7 +250,7 @@ func (l *Limits) source(r *http.Request) netip.Addr {
 	if l.isProxy(at) {
 		said := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
 		for _, word := range slices.Backward(said) {
-			next, ok := forwarded(strings.TrimSpace(word))
+			next, ok := parseForwardedAddr(strings.TrimSpace(word))
 			if !ok {
 				break
 			}
@@ -267,7 +267,7 @@ func (l *Limits) source(r *http.Request) netip.Addr {
 	return at
 }
 
-func forwarded(word string) (netip.Addr, bool) {
+func parseForwardedAddr(word string) (netip.Addr, bool) {
 	if host, _, err := net.SplitHostPort(word); err == nil {
 		word = host
 	}
@@ -280,15 +280,15 @@ func (l *Limits) isProxy(a netip.Addr) bool {
 }
 
 // Auth has an authenticator's refusals counted. asks: it wants a credential of everybody.
-func (l *Limits) Auth(a Authenticator, asks bool) Authenticator { return counted{a, asks} }
+func (l *Limits) Auth(a Authenticator, asks bool) Authenticator { return countedAuthenticator{a, asks} }
 
-type counted struct {
+type countedAuthenticator struct {
 	Authenticator
 	asks bool
 }
 
 // Authenticate asks nobody's credential to be proved whose source has shown too many wrong ones.
-func (c counted) Authenticate(r *http.Request) (access.Principal, error) {
+func (c countedAuthenticator) Authenticate(r *http.Request) (access.Principal, error) {
 	shown := strings.Join(r.Header.Values("Authorization"), "\n") + "\n" + r.Header.Get("X-Auth-Token")
 	var err error
 	switch {
@@ -308,7 +308,7 @@ func (c counted) Authenticate(r *http.Request) (access.Principal, error) {
 }
 
 // known remembers the credential at once: what follows says nothing of it.
-func (c counted) known(r *http.Request) {
+func (c countedAuthenticator) known(r *http.Request) {
 	v := visitOf(r)
 	if v == nil {
 		return

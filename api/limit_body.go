@@ -30,29 +30,29 @@ const (
 	maxValues = 1 << 18
 )
 
-// bodies are the larger bodies of those who have proved nothing.
-type bodies struct {
+// largeBodies are the larger bodies of those who have proved nothing.
+type largeBodies struct {
 	mu       sync.Mutex
-	arriving map[*arrival]bool
+	arriving map[*arrivingBody]bool
 	held     int // bytes of them
 	worked   int // bytes of those in work
 	of       map[netip.Addr]int
 	ended    chan struct{} // closed when one of those ends
 }
 
-func newBodies() bodies {
-	return bodies{arriving: map[*arrival]bool{}, of: map[netip.Addr]int{}, ended: make(chan struct{})}
+func newBodies() largeBodies {
+	return largeBodies{arriving: map[*arrivingBody]bool{}, of: map[netip.Addr]int{}, ended: make(chan struct{})}
 }
 
-// arrival is a larger body that is on its way.
-type arrival struct {
+// arrivingBody is a larger body that is on its way.
+type arrivingBody struct {
 	size int
 	cut  func()
 	gone bool // it was cut off
 }
 
 // add counts n more bytes of a; false: it was cut off for others.
-func (b *bodies) add(a *arrival, n int) bool {
+func (b *largeBodies) add(a *arrivingBody, n int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if a.gone {
@@ -78,13 +78,13 @@ func (b *bodies) add(a *arrival, n int) bool {
 	return true
 }
 
-func (b *bodies) drop(a *arrival) {
+func (b *largeBodies) drop(a *arrivingBody) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.dropLocked(a)
 }
 
-func (b *bodies) dropLocked(a *arrival) {
+func (b *largeBodies) dropLocked(a *arrivingBody) {
 	if b.arriving[a] {
 		delete(b.arriving, a)
 		b.held -= a.size
@@ -93,7 +93,7 @@ func (b *bodies) dropLocked(a *arrival) {
 
 // begin waits until a body that has arrived may be worked on; false: there is no room. Half of the room is the most that
 // one source has, unless nobody else wants it.
-func (b *bodies) begin(ctx context.Context, source netip.Addr, size int) bool {
+func (b *largeBodies) begin(ctx context.Context, source netip.Addr, size int) bool {
 	ctx, cancel := context.WithTimeout(ctx, workWait)
 	defer cancel()
 	for {
@@ -115,7 +115,7 @@ func (b *bodies) begin(ctx context.Context, source netip.Addr, size int) bool {
 	}
 }
 
-func (b *bodies) end(source netip.Addr, size int) {
+func (b *largeBodies) end(source netip.Addr, size int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.worked -= size
@@ -152,7 +152,7 @@ func (v *requestState) readStranger(w http.ResponseWriter, body io.Reader) (b []
 		grace = hurriedTime
 	}
 	all := &v.limits.bodies
-	a := &arrival{cut: func() { _ = until.SetReadDeadline(time.Unix(1, 0)) }}
+	a := &arrivingBody{cut: func() { _ = until.SetReadDeadline(time.Unix(1, 0)) }}
 	defer all.drop(a)
 	defer func() { _ = until.SetReadDeadline(time.Now().Add(readTimeout)) }()
 	part := make([]byte, 16<<10)
@@ -180,7 +180,7 @@ func (v *requestState) workOn(ctx context.Context, b []byte) error {
 	if len(b) <= freeBody {
 		return nil
 	}
-	if values(b) > maxValues {
+	if countJSONValues(b) > maxValues {
 		return problem.Invalidf("The request body holds more than %d values.", maxValues)
 	}
 	if v.large > 0 {
@@ -193,7 +193,7 @@ func (v *requestState) workOn(ctx context.Context, b []byte) error {
 	return nil
 }
 
-// values counts at least as many values as the text holds.
-func values(b []byte) int {
+// countJSONValues counts at least as many values as the text holds.
+func countJSONValues(b []byte) int {
 	return 1 + bytes.Count(b, []byte{','}) + bytes.Count(b, []byte{'['}) + bytes.Count(b, []byte{'{'})
 }

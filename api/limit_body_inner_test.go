@@ -6,12 +6,12 @@ import "testing"
 func TestHeldBodiesAreBounded(t *testing.T) {
 	b := newBodies()
 	cut := 0
-	largest := &arrival{cut: func() {
+	largest := &arrivingBody{cut: func() {
 		if cut++; cut > 1 {
 			t.Fatal("a body is cut off again, and its room is not free")
 		}
 	}}
-	small := &arrival{cut: func() { t.Fatal("the smaller body is cut off") }}
+	small := &arrivingBody{cut: func() { t.Fatal("the smaller body is cut off") }}
 	if !b.add(largest, heldBytes-10) || !b.add(small, 10) || cut != 0 {
 		t.Fatalf("what fits is cut off: %d", cut)
 	}
@@ -21,7 +21,7 @@ func TestHeldBodiesAreBounded(t *testing.T) {
 	if b.add(largest, 1) {
 		t.Error("a body that was cut off goes on")
 	}
-	if b.add(&arrival{}, heldBytes+1) || b.held != 11 {
+	if b.add(&arrivingBody{}, heldBytes+1) || b.held != 11 {
 		t.Errorf("a body that is too large alone has room: %d bytes are held", b.held)
 	}
 }

@@ -8,57 +8,57 @@ import (
 // maxSources bounds the sources that are told apart. More of them share what all together may.
 const maxSources = 1 << 16
 
-// bucket fills by a rate and is emptied by refusals; below zero its owner waits.
-type bucket struct {
+// tokenBucket fills by a rate and is emptied by refusals; below zero its owner waits.
+type tokenBucket struct {
 	left  float64
 	at    time.Time
 	taken int // by requests that have no answer yet, each of which may be a refusal
 }
 
-// counters are the buckets of one kind of refusal.
-type counters struct {
+// refusalCounters are the buckets of one kind of refusal.
+type refusalCounters struct {
 	rate, allRate float64 // per second; 0: no bound
 	patience      float64 // seconds' worth that a bucket holds
 	// all is what those share who were refused lately, first what the others do: they shall not wait for what they did not do.
-	all, first bucket
-	sources    map[netip.Prefix]bucket
+	all, first tokenBucket
+	sources    map[netip.Prefix]tokenBucket
 }
 
-func newCounters(each, all int, patience time.Duration) counters {
-	c := counters{rate: float64(each), allRate: float64(all), patience: patience.Seconds(), sources: map[netip.Prefix]bucket{}}
+func newCounters(each, all int, patience time.Duration) refusalCounters {
+	c := refusalCounters{rate: float64(each), allRate: float64(all), patience: patience.Seconds(), sources: map[netip.Prefix]tokenBucket{}}
 	c.all.left = c.allRate * c.patience
 	c.first.left = c.all.left
 	return c
 }
 
-// network is one that a source is of, and how many times the rate of one source it has.
-type network struct {
+// sourceNetwork is one that a source is of, and how many times the rate of one source it has.
+type sourceNetwork struct {
 	netip.Prefix
 	times float64
 }
 
-// networks are those of a source, the narrowest first. Of version 6 customers have 256 networks of 64 bits, or 65,536.
+// listSourceNetworks are those of a source, the narrowest first. Of version 6 customers have 256 networks of 64 bits, or 65,536.
 // A proxy on this machine, and the operator's own programs, have none: they would be one source for everybody.
-func networks(source netip.Addr) []network {
+func listSourceNetworks(source netip.Addr) []sourceNetwork {
 	switch {
 	case source.IsLoopback() || source == loopbackNet:
 		return nil
 	case source.Is4():
-		return []network{{netip.PrefixFrom(source, 32), 1}}
+		return []sourceNetwork{{netip.PrefixFrom(source, 32), 1}}
 	}
-	out := make([]network, 0, 3)
+	out := make([]sourceNetwork, 0, 3)
 	for _, n := range []struct {
 		bits  int
 		times float64
 	}{{64, 1}, {56, 4}, {48, 8}} {
 		p, _ := source.Prefix(n.bits)
-		out = append(out, network{p, n.times})
+		out = append(out, sourceNetwork{p, n.times})
 	}
 	return out
 }
 
 // fill gives a bucket as it is now. A clock that was set back fills nothing.
-func (b bucket) fill(rate, patience float64, now time.Time) bucket {
+func (b tokenBucket) fill(rate, patience float64, now time.Time) tokenBucket {
 	if passed := now.Sub(b.at).Seconds(); passed > 0 {
 		b.left = min(b.left+rate*passed, rate*patience)
 	}
@@ -67,12 +67,12 @@ func (b bucket) fill(rate, patience float64, now time.Time) bucket {
 }
 
 // take lets a request of the source in and counts it until release; no shared bucket: the source has to wait so long.
-func (c *counters) take(source netip.Addr, now time.Time) (shared *bucket, wait time.Duration) {
+func (c *refusalCounters) take(source netip.Addr, now time.Time) (shared *tokenBucket, wait time.Duration) {
 	longest := 0.0
 	if shared = c.shared(source, now); c.allRate > 0 {
 		longest = untilOne(shared.fill(c.allRate, c.patience, now), c.allRate)
 	}
-	c.each(source, now, func(b bucket, rate float64) bucket {
+	c.each(source, now, func(b tokenBucket, rate float64) tokenBucket {
 		longest = max(longest, untilOne(b, rate))
 		return b
 	})
@@ -80,23 +80,23 @@ func (c *counters) take(source netip.Addr, now time.Time) (shared *bucket, wait 
 		return nil, time.Duration(longest * float64(time.Second))
 	}
 	shared.taken++
-	c.each(source, now, func(b bucket, _ float64) bucket { b.taken++; return b })
+	c.each(source, now, func(b tokenBucket, _ float64) tokenBucket { b.taken++; return b })
 	return shared, 0
 }
 
 // release ends what take began.
-func (c *counters) release(source netip.Addr, shared *bucket, now time.Time) {
+func (c *refusalCounters) release(source netip.Addr, shared *tokenBucket, now time.Time) {
 	shared.taken = max(0, shared.taken-1)
-	c.each(source, now, func(b bucket, _ float64) bucket { b.taken = max(0, b.taken-1); return b })
+	c.each(source, now, func(b tokenBucket, _ float64) tokenBucket { b.taken = max(0, b.taken-1); return b })
 }
 
 // untilOne is how many seconds a bucket needs to have room for one more.
-func untilOne(b bucket, rate float64) float64 { return max(0, (1+float64(b.taken)-b.left)/rate) }
+func untilOne(b tokenBucket, rate float64) float64 { return max(0, (1+float64(b.taken)-b.left)/rate) }
 
 // shared is what the source has together with others.
-func (c *counters) shared(source netip.Addr, now time.Time) *bucket {
-	known := networks(source) == nil
-	c.each(source, now, func(b bucket, rate float64) bucket {
+func (c *refusalCounters) shared(source netip.Addr, now time.Time) *tokenBucket {
+	known := listSourceNetworks(source) == nil
+	c.each(source, now, func(b tokenBucket, rate float64) tokenBucket {
 		known = known || b.left < rate*c.patience
 		return b
 	})
@@ -107,15 +107,15 @@ func (c *counters) shared(source netip.Addr, now time.Time) *bucket {
 }
 
 // each changes the buckets of a source's networks. A full one that counts nothing says nothing, and is not kept.
-func (c *counters) each(source netip.Addr, now time.Time, change func(b bucket, rate float64) bucket) {
+func (c *refusalCounters) each(source netip.Addr, now time.Time, change func(b tokenBucket, rate float64) tokenBucket) {
 	if c.rate <= 0 {
 		return
 	}
-	for _, n := range networks(source) {
+	for _, n := range listSourceNetworks(source) {
 		rate := c.rate * n.times
 		b, ok := c.sources[n.Prefix]
 		if !ok {
-			b = bucket{left: rate * c.patience, at: now}
+			b = tokenBucket{left: rate * c.patience, at: now}
 		}
 		switch b = change(b.fill(rate, c.patience, now), rate); {
 		case b.taken == 0 && b.left >= rate*c.patience:
@@ -130,19 +130,19 @@ func (c *counters) each(source netip.Addr, now time.Time, change func(b bucket, 
 }
 
 // charge takes from the source and from what it shares.
-func (c *counters) charge(source netip.Addr, cost float64, now time.Time) {
+func (c *refusalCounters) charge(source netip.Addr, cost float64, now time.Time) {
 	if c.allRate > 0 {
 		shared := c.shared(source, now)
 		*shared = shared.fill(c.allRate, c.patience, now).less(cost, c.allRate)
 	}
-	c.each(source, now, func(b bucket, rate float64) bucket { return b.less(cost, rate) })
+	c.each(source, now, func(b tokenBucket, rate float64) tokenBucket { return b.less(cost, rate) })
 }
 
 // loopbackNet is the network of ::1.
 var loopbackNet = netip.IPv6Unspecified()
 
 // less never goes so far below zero that who stops has to wait for long.
-func (b bucket) less(cost, rate float64) bucket {
+func (b tokenBucket) less(cost, rate float64) tokenBucket {
 	b.left = max(b.left-cost, -rate)
 	return b
 }
@@ -151,7 +151,7 @@ func (b bucket) less(cost, rate float64) bucket {
 const lookedAt = 16
 
 // makeRoom forgets, of a few sources, the one that has the most left: a full bucket says nothing.
-func (c *counters) makeRoom(now time.Time) {
+func (c *refusalCounters) makeRoom(now time.Time) {
 	if len(c.sources) < maxSources {
 		return
 	}

@@ -27,9 +27,9 @@ type Memory[V any] struct {
 	key    []byte // of the names of credentials; new in each process
 
 	mu      sync.Mutex
-	known   map[credential]Verdict[V]
-	refused map[credential]Verdict[error] // on its own: bad credentials must not drive good ones out
-	asked   map[credential]*question[V]
+	known   map[credentialHash]Verdict[V]
+	refused map[credentialHash]Verdict[error] // on its own: bad credentials must not drive good ones out
+	asked   map[credentialHash]*pendingVerdict[V]
 }
 
 // MemoryLimits bound a Memory.
@@ -42,9 +42,9 @@ type MemoryLimits struct {
 	Question time.Duration
 }
 
-type credential [sha256.Size]byte
+type credentialHash [sha256.Size]byte
 
-type question[V any] struct {
+type pendingVerdict[V any] struct {
 	over    chan struct{}
 	verdict Verdict[V]
 	err     error
@@ -53,13 +53,13 @@ type question[V any] struct {
 // NewMemory makes an empty one.
 func NewMemory[V any](l MemoryLimits, now func() time.Time) *Memory[V] {
 	m := &Memory[V]{
-		limits: l, now: now, key: make([]byte, 32), known: map[credential]Verdict[V]{}, refused: map[credential]Verdict[error]{}, asked: map[credential]*question[V]{},
+		limits: l, now: now, key: make([]byte, 32), known: map[credentialHash]Verdict[V]{}, refused: map[credentialHash]Verdict[error]{}, asked: map[credentialHash]*pendingVerdict[V]{},
 	}
 	_, _ = rand.Read(m.key) // never fails: it ends the program instead
 	return m
 }
 
-func (m *Memory[V]) name(text string) (name credential) {
+func (m *Memory[V]) name(text string) (name credentialHash) {
 	h := hmac.New(sha256.New, m.key)
 	h.Write([]byte(text))
 	h.Sum(name[:0])
@@ -87,7 +87,7 @@ func (m *Memory[V]) Find(ctx context.Context, text string, ask func(context.Cont
 		m.mu.Unlock()
 		return *new(V), Later(time.Second, "too many credentials to look into at once; ask again")
 	case q == nil:
-		q = &question[V]{over: make(chan struct{})}
+		q = &pendingVerdict[V]{over: make(chan struct{})}
 		m.asked[name] = q
 		go m.answer(context.WithoutCancel(ctx), name, q, ask)
 	}
@@ -103,7 +103,7 @@ func (m *Memory[V]) Find(ctx context.Context, text string, ask func(context.Cont
 	return q.verdict.Value, q.err
 }
 
-func (m *Memory[V]) answer(ctx context.Context, name credential, q *question[V], ask func(context.Context) (Verdict[V], error)) {
+func (m *Memory[V]) answer(ctx context.Context, name credentialHash, q *pendingVerdict[V], ask func(context.Context) (Verdict[V], error)) {
 	ctx, cancel := context.WithTimeout(ctx, m.limits.Question)
 	defer cancel()
 	q.err = errPanic // unless ask comes to an end
@@ -121,16 +121,16 @@ func (m *Memory[V]) answer(ctx context.Context, name credential, q *question[V],
 	switch {
 	case err == nil:
 		delete(m.refused, name)
-		remember(m.known, name, verdict, m.limits.Most, now)
+		cacheVerdict(m.known, name, verdict, m.limits.Most, now)
 	case Status(err) == http.StatusUnauthorized:
 		delete(m.known, name)
 		until := now.Add(m.limits.Refuse)
-		remember(m.refused, name, Verdict[error]{err, until, until}, m.limits.Most, now)
+		cacheVerdict(m.refused, name, Verdict[error]{err, until, until}, m.limits.Most, now)
 	}
 }
 
-// remember puts a verdict in and holds the bound: those that are of no use go first, then whichever come.
-func remember[V any](in map[credential]Verdict[V], name credential, v Verdict[V], most int, now time.Time) {
+// cacheVerdict puts a verdict in and holds the bound: those that are of no use go first, then whichever come.
+func cacheVerdict[V any](in map[credentialHash]Verdict[V], name credentialHash, v Verdict[V], most int, now time.Time) {
 	if len(in) >= most {
 		for other, old := range in {
 			if !now.Before(old.Fresh) && !now.Before(old.Stale) {
@@ -158,6 +158,6 @@ func (m *Memory[V]) Forget(text string) {
 func Later(after time.Duration, format string, args ...any) error {
 	err := problem.Unavailablef(format, args...)
 	return &Error{
-		Status: http.StatusServiceUnavailable, Text: err.Error(), Cause: err, Header: http.Header{"Retry-After": {seconds(after)}},
+		Status: http.StatusServiceUnavailable, Text: err.Error(), Cause: err, Header: http.Header{"Retry-After": {retryAfterSeconds(after)}},
 	}
 }

@@ -41,15 +41,15 @@ func Of(ctx context.Context) *Request {
 func RequestedBy(r *http.Request, who access.Principal) *http.Request {
 	info := Of(r.Context())
 	info.User = who
-	source := peer(r)
+	source := peerHost(r)
 	if v := visitOf(r); v != nil {
 		source = v.source.String()
 	}
 	return r.WithContext(access.WithRequester(r.Context(), access.Requester{User: who.Owner(), Source: source, Changed: &info.changed}))
 }
 
-// with gives the request a context with a fresh Request in it.
-func with(ctx context.Context, r *http.Request) (*http.Request, *Request) {
+// withRequest gives the request a context with a fresh Request in it.
+func withRequest(ctx context.Context, r *http.Request) (*http.Request, *Request) {
 	info := &Request{ID: NewRequestID(), Connection: r.Context()}
 	exchangeOf(ctx).ID = info.ID
 	return r.WithContext(context.WithValue(ctx, requestKey, info)), info

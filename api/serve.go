@@ -45,7 +45,7 @@ func (l serverLog) Write(b []byte) (int, error) {
 	if bytes.Contains(b, []byte("Accept error")) {
 		level = slog.LevelWarn
 	}
-	l.log.Log(context.Background(), level, clipped(strings.TrimSpace(string(b)), 4*maxLogged))
+	l.log.Log(context.Background(), level, truncateText(strings.TrimSpace(string(b)), 4*maxLogged))
 	return len(b), nil
 }
 
@@ -55,15 +55,15 @@ const maxLogged = 200
 // maxHidden bounds, in bytes, the hidden part of an error in the log.
 const maxHidden = 600
 
-func clipped(text string, most int) string {
+func truncateText(text string, most int) string {
 	if len(text) <= most {
 		return text
 	}
 	return strings.ToValidUTF8(text[:most], "") + "..."
 }
 
-// refusals samples the lines about strangers who are refused: a burst and then so many in a second.
-type refusals struct {
+// refusalSampler samples the lines about strangers who are refused: a burst and then so many in a second.
+type refusalSampler struct {
 	mu      sync.Mutex
 	left    float64
 	at      time.Time
@@ -73,7 +73,7 @@ type refusals struct {
 const refusalLines, refusalBurst = 5, 50
 
 // line tells whether the next line is written, and how many were not since the last.
-func (s *refusals) line(now time.Time) (dropped int, ok bool) {
+func (s *refusalSampler) line(now time.Time) (dropped int, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.at.IsZero() {
@@ -91,7 +91,7 @@ func (s *refusals) line(now time.Time) (dropped int, ok bool) {
 }
 
 // strangers are those of all listeners of the process.
-var strangers refusals
+var strangers refusalSampler
 
 // Failer writes an error in a dialect's form.
 type Failer func(w http.ResponseWriter, r *http.Request, err error)
@@ -104,8 +104,8 @@ func Serve(h http.Handler, fail Failer, log *slog.Logger) http.Handler {
 		start := time.Now()
 		ctx, cancel := context.WithTimeout(r.Context(), RequestTimeout)
 		defer cancel()
-		r, info := with(ctx, r)
-		out := &recorder{ResponseWriter: w}
+		r, info := withRequest(ctx, r)
+		out := &statusRecorder{ResponseWriter: w}
 		out.Header().Set("Openstack-Request-Id", info.ID)
 		out.Header().Set("X-Content-Type-Options", "nosniff")
 		out.Header().Set("Cache-Control", "no-store") // no cache between knows that X-Auth-Token is a credential
@@ -128,10 +128,10 @@ func Serve(h http.Handler, fail Failer, log *slog.Logger) http.Handler {
 			if !log.Enabled(ctx, level) {
 				return
 			}
-			line := []any{"request_id", info.ID, "user", info.User.User, "from", peer(r), "method", clipped(r.Method, maxMethod),
-				"path", clipped(r.URL.Path, maxLogged), "status", out.status, "bytes", out.bytes, "duration", time.Since(start)}
+			line := []any{"request_id", info.ID, "user", info.User.User, "from", peerHost(r), "method", truncateText(r.Method, maxMethod),
+				"path", truncateText(r.URL.Path, maxLogged), "status", out.status, "bytes", out.bytes, "duration", time.Since(start)}
 			if info.hidden != "" {
-				line = append(line, "error", clipped(info.hidden, maxHidden))
+				line = append(line, "error", truncateText(info.hidden, maxHidden))
 			}
 			if v := visitOf(r); level == slog.LevelInfo && out.status >= http.StatusBadRequest && v != nil && !v.isProved() {
 				dropped, ok := strangers.line(time.Now())
@@ -158,7 +158,7 @@ func (panicError) Error() string { return "panic" }
 
 var errPanic = panicError{}
 
-func peer(r *http.Request) string {
+func peerHost(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
 		return r.RemoteAddr
@@ -166,21 +166,21 @@ func peer(r *http.Request) string {
 	return host
 }
 
-// recorder remembers what was answered, for the log.
-type recorder struct {
+// statusRecorder remembers what was answered, for the log.
+type statusRecorder struct {
 	http.ResponseWriter
 	status int
 	bytes  int64
 }
 
-func (w *recorder) WriteHeader(status int) {
+func (w *statusRecorder) WriteHeader(status int) {
 	if w.status == 0 {
 		w.status = status
 	}
 	w.ResponseWriter.WriteHeader(status)
 }
 
-func (w *recorder) Write(b []byte) (int, error) {
+func (w *statusRecorder) Write(b []byte) (int, error) {
 	if w.status == 0 {
 		w.status = http.StatusOK
 	}
@@ -190,4 +190,4 @@ func (w *recorder) Write(b []byte) (int, error) {
 }
 
 // Unwrap lets http.ResponseController reach the connection.
-func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *statusRecorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -143,6 +143,6 @@ var errNoToken = &Error{
 	Header: http.Header{"Www-Authenticate": {`Bearer realm="salvor"`}},
 }
 
-func seconds(d time.Duration) string { return strconv.Itoa(max(1, int(d/time.Second))) }
+func retryAfterSeconds(d time.Duration) string { return strconv.Itoa(max(1, int(d/time.Second))) }
 
 var _ TokenKeeper = (*access.Tokens)(nil)

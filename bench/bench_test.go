@@ -20,10 +20,10 @@ import (
 func TestRun(t *testing.T) {
 	small := []string{"--nodes", "1000", "--ramdisks", "20", "--rounds", "1", "--time", "100ms", "--json"}
 	var out, errs bytes.Buffer
-	if err := run(t.Context(), append(small, "--salvor", program.Path(t, "salvor")), &out, &errs); err != nil {
+	if err := runBenchmark(t.Context(), append(small, "--salvor", program.Path(t, "salvor")), &out, &errs); err != nil {
 		t.Fatalf("%v\n%s", err, errs.String())
 	}
-	var got result
+	var got benchResult
 	if err := json.Unmarshal(out.Bytes(), &got); err != nil || len(got.Reports) != 1 {
 		t.Fatalf("%v: %s", err, out.String())
 	}
@@ -46,7 +46,7 @@ func TestEndpoints(t *testing.T) {
 	s := program.Serve(t, strings.Replace(settings, "log_level = warn", "log_level = info", 1)) // by which it tells its address
 	var out, errs bytes.Buffer
 	args := []string{"--nodes", "1000", "--only", "none", "--rounds", "1", "--time", "50ms", "--endpoint", s.URL, "--pid", fmt.Sprint(s.PID()), "--versus", s.URL + "/v1/"}
-	if err := run(t.Context(), args, &out, &errs); err != nil {
+	if err := runBenchmark(t.Context(), args, &out, &errs); err != nil {
 		t.Fatalf("%v\n%s", err, errs.String())
 	}
 	if !strings.Contains(out.String(), "times better") || !strings.Contains(out.String(), "node create") {
@@ -82,11 +82,11 @@ func TestWire(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	target, err := newTarget(server.URL+"/base/v1/", "1.82", access{user: "u", password: "p"})
+	target, err := newTarget(server.URL+"/base/v1/", "1.82", serverCredentials{user: "u", password: "p"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &wire{t: target}
+	w := &httpConn{t: target}
 	defer w.close()
 	for range 2 {
 		for _, c := range []struct {
@@ -121,11 +121,11 @@ func TestWireUnbounded(t *testing.T) {
 			_ = c.Close()
 		}
 	}()
-	target, err := newTarget("http://"+l.Addr().String(), "1.1", access{})
+	target, err := newTarget("http://"+l.Addr().String(), "1.1", serverCredentials{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &wire{t: target}
+	w := &httpConn{t: target}
 	if _, body, err := w.send("GET", "/", ""); err != nil || string(body) != "all of it" {
 		t.Errorf("%q %v", body, err)
 	}
@@ -143,7 +143,7 @@ func FuzzRead(f *testing.F) {
 			_, _ = theirs.Write(sent)
 			_ = theirs.Close()
 		}()
-		w := &wire{t: &target{}, conn: ours}
+		w := &httpConn{t: &targetServer{}, conn: ours}
 		w.in = newReader(ours)
 		_ = ours.SetDeadline(time.Now().Add(5 * time.Second))
 		if _, body, err := w.read(); err == nil && len(body) > len(sent) {
@@ -160,18 +160,18 @@ func TestRefusesArguments(t *testing.T) {
 		{"--endpoint", "http://127.0.0.1:1", "--auth", "kerberos"}, {"--salvor", "/nowhere/salvor"},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		if err := run(ctx, args, io.Discard, io.Discard); err == nil {
+		if err := runBenchmark(ctx, args, io.Discard, io.Discard); err == nil {
 			t.Errorf("%v is taken", args)
 		}
 		cancel()
 	}
-	if a, err := credentials("basic:ann", "BENCH_"); err != nil || a.user != "ann" {
+	if a, err := parseAuthOption("basic:ann", "BENCH_"); err != nil || a.user != "ann" {
 		t.Errorf("%+v %v", a, err)
 	}
 }
 
 func TestWords(t *testing.T) {
-	if got := (figure{Value: 1234567, Unit: rate}).text(); got != "1,234,567 /s" {
+	if got := (measuredValue{Value: 1234567, Unit: rate}).text(); got != "1,234,567 /s" {
 		t.Error(got)
 	}
 	if got, err := nextPath([]byte(`{"nodes":[],"next":"http://h:1/v1/nodes?marker=a&limit=2"}`)); err != nil || got != "/v1/nodes?marker=a&limit=2" {
@@ -183,9 +183,9 @@ func TestWords(t *testing.T) {
 	if got, err := cutString([]byte(`{"a": 1, "uuid": "x-y"}`), "uuid"); err != nil || got != "x-y" {
 		t.Error(got, err)
 	}
-	a := report{Figures: []figure{{Name: "r", Value: 300, Unit: rate}, {Name: "t", Value: 2, Unit: millis}}}
-	b := report{Figures: []figure{{Name: "r", Value: 100, Unit: rate}, {Name: "t", Value: 10, Unit: millis}}}
-	if got := fmt.Sprint(ratios(a, b)); got != "[{r 3} {t 5}]" {
+	a := serverReport{Figures: []measuredValue{{Name: "r", Value: 300, Unit: rate}, {Name: "t", Value: 2, Unit: millis}}}
+	b := serverReport{Figures: []measuredValue{{Name: "r", Value: 100, Unit: rate}, {Name: "t", Value: 10, Unit: millis}}}
+	if got := fmt.Sprint(compareReports(a, b)); got != "[{r 3} {t 5}]" {
 		t.Error(got)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// figure is one thing that was measured.
-type figure struct {
+// measuredValue is one thing that was measured.
+type measuredValue struct {
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`
 	Unit  string  `json:"unit"`
@@ -32,7 +32,7 @@ const (
 )
 
 // better tells whether a is at least as good as b.
-func (f figure) better(a, b float64) bool {
+func (f measuredValue) better(a, b float64) bool {
 	if f.Unit == rate {
 		return a >= b
 	}
@@ -48,20 +48,20 @@ var goals = map[string]float64{
 	"node list of 1,000": 15,
 }
 
-func (w *world) tell(name string, value float64, unit string) {
+func (w *benchEnvironment) tell(name string, value float64, unit string) {
 	w.tellCost(name, value, unit, 0)
 }
 
-func (w *world) tellCost(name string, value float64, unit string, cpu time.Duration) {
-	w.note(figure{name, value, unit, cmp.Or(goals[name], fleetGoals[name]), float64(cpu.Nanoseconds()) / 1000}, cpu)
+func (w *benchEnvironment) tellCost(name string, value float64, unit string, cpu time.Duration) {
+	w.note(measuredValue{name, value, unit, cmp.Or(goals[name], fleetGoals[name]), float64(cpu.Nanoseconds()) / 1000}, cpu)
 }
 
 // tellGoal is tell with a goal that only this measurement has.
-func (w *world) tellGoal(name string, value float64, unit string, goal float64) {
-	w.note(figure{Name: name, Value: value, Unit: unit, Goal: goal}, 0)
+func (w *benchEnvironment) tellGoal(name string, value float64, unit string, goal float64) {
+	w.note(measuredValue{Name: name, Value: value, Unit: unit, Goal: goal}, 0)
 }
 
-func (w *world) note(f figure, cpu time.Duration) {
+func (w *benchEnvironment) note(f measuredValue, cpu time.Duration) {
 	w.figures = append(w.figures, f)
 	line := fmt.Sprintf("%-36s %s", f.Name, f.text())
 	if cpu > 0 {
@@ -71,21 +71,21 @@ func (w *world) note(f figure, cpu time.Duration) {
 }
 
 // all does work for 0 to n-1 with the crew and tells the rate.
-func (w *world) all(name string, n int, work func(c *wire, i int) error) error {
-	before := spent(w.process)
+func (w *benchEnvironment) all(name string, n int, work func(c *httpConn, i int) error) error {
+	before := readCPUTime(w.process)
 	took, err := w.each(n, work)
 	if err == nil {
-		w.tellCost(name, float64(n)/took.Seconds(), rate, (spent(w.process)-before)/time.Duration(n))
+		w.tellCost(name, float64(n)/took.Seconds(), rate, (readCPUTime(w.process)-before)/time.Duration(n))
 	}
 	return err
 }
 
 // while does work with a crew for the time of a rate and tells it.
-func (w *world) while(name string, c *crew, d time.Duration, work func(c *wire, i int) error) error {
-	before := spent(w.process)
+func (w *benchEnvironment) while(name string, c *connectionPool, d time.Duration, work func(c *httpConn, i int) error) error {
+	before := readCPUTime(w.process)
 	n, took, err := c.during(d, work)
 	if err == nil {
-		w.tellCost(name, float64(n)/took.Seconds(), rate, (spent(w.process)-before)/time.Duration(max(n, 1)))
+		w.tellCost(name, float64(n)/took.Seconds(), rate, (readCPUTime(w.process)-before)/time.Duration(max(n, 1)))
 	}
 	return err
 }
@@ -93,18 +93,18 @@ func (w *world) while(name string, c *crew, d time.Duration, work func(c *wire, 
 // cases are measured in this order: each finds what those before it made.
 var cases = []struct {
 	name string
-	run  func(*world) error
+	run  func(*benchEnvironment) error
 }{
-	{"rescue and unrescue", (*world).rescueLoops},
-	{"lookup and heartbeat", (*world).ramdisks},
-	{"nodes", (*world).manyNodes},
-	{"ports", (*world).ports},
-	{"volumes", (*world).volumes},
-	{"pages", (*world).pages},
+	{"rescue and unrescue", (*benchEnvironment).rescueLoops},
+	{"lookup and heartbeat", (*benchEnvironment).ramdisks},
+	{"nodes", (*benchEnvironment).manyNodes},
+	{"ports", (*benchEnvironment).ports},
+	{"volumes", (*benchEnvironment).volumes},
+	{"pages", (*benchEnvironment).pages},
 }
 
 // rescueLoops keeps 50 nodes in rescue and out of it again.
-func (w *world) rescueLoops() error {
+func (w *benchEnvironment) rescueLoops() error {
 	var err error
 	if w.loopers, err = w.active(50, "loop-", ""); err != nil {
 		return err
@@ -115,38 +115,38 @@ func (w *world) rescueLoops() error {
 	for _, id := range w.loopers {
 		nodes <- id
 	}
-	loop := func(c *wire, _ int) error {
+	loop := func(c *httpConn, _ int) error {
 		id := <-nodes
 		defer func() { nodes <- id }()
-		if err := provision(c, id, `{"target":"rescue","rescue_password":"bench-password"}`); err != nil {
+		if err := setProvisionState(c, id, `{"target":"rescue","rescue_password":"bench-password"}`); err != nil {
 			return err
 		}
-		if err := await(c, id, "rescue"); err != nil {
+		if err := waitProvisionState(c, id, "rescue"); err != nil {
 			return err
 		}
-		if err := provision(c, id, `{"target":"unrescue"}`); err != nil {
+		if err := setProvisionState(c, id, `{"target":"unrescue"}`); err != nil {
 			return err
 		}
-		return await(c, id, "active")
+		return waitProvisionState(c, id, "active")
 	}
 	return w.while("rescue and unrescue", loops, 2*w.opts.time, loop)
 }
 
 // ramdisks has nodes wait for theirs in rescue, and plays the ramdisks.
-func (w *world) ramdisks() error {
+func (w *benchEnvironment) ramdisks() error {
 	ids, err := w.active(w.opts.ramdisks, "boot-", `,"rescue_interface":"agent","deploy_interface":"`+w.opts.deploy+`"`)
-	w.booting = make([]boot, len(ids))
+	w.booting = make([]bootingMachine, len(ids))
 	for i, id := range ids {
-		w.booting[i] = boot{node: id, mac: w.mac(0x55, i)}
+		w.booting[i] = bootingMachine{node: id, mac: w.mac(0x55, i)}
 	}
 	if err != nil {
 		return err
 	}
-	_, err = w.each(len(ids), func(c *wire, i int) error {
-		if _, err := create(c, "/v1/ports", fmt.Sprintf(`{"node_uuid":%q,"address":%q}`, ids[i], w.booting[i].mac)); err != nil {
+	_, err = w.each(len(ids), func(c *httpConn, i int) error {
+		if _, err := createResource(c, "/v1/ports", fmt.Sprintf(`{"node_uuid":%q,"address":%q}`, ids[i], w.booting[i].mac)); err != nil {
 			return err
 		}
-		return provision(c, ids[i], `{"target":"rescue","rescue_password":"bench-password"}`)
+		return setProvisionState(c, ids[i], `{"target":"rescue","rescue_password":"bench-password"}`)
 	})
 	if err == nil {
 		err = w.reach(ids, "rescue wait")
@@ -155,7 +155,7 @@ func (w *world) ramdisks() error {
 		return err
 	}
 	// In maintenance a heartbeat is taken and has no effect, so that each may be sent again.
-	_, err = w.each(len(ids), func(c *wire, i int) error {
+	_, err = w.each(len(ids), func(c *httpConn, i int) error {
 		return c.busy("PUT", "/v1/nodes/"+ids[i]+"/maintenance", `{"reason":"bench"}`, 202)
 	})
 	if err != nil {
@@ -167,8 +167,8 @@ func (w *world) ramdisks() error {
 	return w.heartbeats()
 }
 
-func (w *world) lookups() error {
-	look := func(c *wire, i int) error {
+func (w *benchEnvironment) lookups() error {
+	look := func(c *httpConn, i int) error {
 		b := &w.booting[i%len(w.booting)]
 		answer, err := c.ask("GET", "/v1/lookup?addresses="+b.mac+"&node_uuid=", "", 200)
 		if err != nil {
@@ -182,40 +182,40 @@ func (w *world) lookups() error {
 	if err := w.all("lookup, first", len(w.booting), look); err != nil {
 		return err
 	}
-	return w.while("lookup, repeated", w.crew, w.opts.time, look)
+	return w.while("lookup, repeated", w.connectionPool, w.opts.time, look)
 }
 
-func (w *world) heartbeats() error {
+func (w *benchEnvironment) heartbeats() error {
 	if err := w.all("heartbeat, first", len(w.booting), w.beat); err != nil {
 		return err
 	}
-	return w.while("heartbeat", w.crew, w.opts.time, w.beat)
+	return w.while("heartbeat", w.connectionPool, w.opts.time, w.beat)
 }
 
-func (w *world) beat(c *wire, i int) error {
+func (w *benchEnvironment) beat(c *httpConn, i int) error {
 	b := &w.booting[i%len(w.booting)]
 	body := `{"callback_url":"https://127.0.0.1:9999","agent_version":"9.1","agent_token":"` + b.token + `"}`
 	_, err := c.ask("POST", "/v1/heartbeat/"+b.node, body, 202)
 	return err
 }
 
-func (w *world) manyNodes() error {
+func (w *benchEnvironment) manyNodes() error {
 	w.nodes = make([]string, w.opts.nodes)
-	err := w.all("node create", len(w.nodes), func(c *wire, i int) (err error) {
-		w.nodes[i], err = create(c, "/v1/nodes", w.nodeBody(fmt.Sprint("rack-", i/40, "-unit-", i%40), ""))
+	err := w.all("node create", len(w.nodes), func(c *httpConn, i int) (err error) {
+		w.nodes[i], err = createResource(c, "/v1/nodes", w.nodeBody(fmt.Sprint("rack-", i/40, "-unit-", i%40), ""))
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	err = w.all("node get, each once", len(w.nodes), func(c *wire, i int) error {
+	err = w.all("node get, each once", len(w.nodes), func(c *httpConn, i int) error {
 		_, err := c.ask("GET", "/v1/nodes/"+w.nodes[i], "", 200)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	return w.while("node get", w.crew, w.opts.time, func(c *wire, _ int) error {
+	return w.while("node get", w.connectionPool, w.opts.time, func(c *httpConn, _ int) error {
 		_, err := c.ask("GET", "/v1/nodes/"+w.nodes[rand.IntN(len(w.nodes))], "", 200)
 		return err
 	})
@@ -224,10 +224,10 @@ func (w *world) manyNodes() error {
 // thousand is how many rows a list has that is measured.
 const thousand = 1000
 
-func (w *world) ports() error {
+func (w *benchEnvironment) ports() error {
 	n := min(2*thousand, len(w.nodes))
-	err := w.all("port create", n, func(c *wire, i int) error {
-		_, err := create(c, "/v1/ports", fmt.Sprintf(`{"node_uuid":%q,"address":%q,"local_link_connection":{"port_id":"Ethernet%d","switch_id":"52:54:00:00:00:01"}}`,
+	err := w.all("port create", n, func(c *httpConn, i int) error {
+		_, err := createResource(c, "/v1/ports", fmt.Sprintf(`{"node_uuid":%q,"address":%q,"local_link_connection":{"port_id":"Ethernet%d","switch_id":"52:54:00:00:00:01"}}`,
 			w.nodes[i], w.mac(0x54, i), i))
 		return err
 	})
@@ -237,10 +237,10 @@ func (w *world) ports() error {
 	return w.lists("port", "/v1/ports?limit=1000", "/v1/ports/detail?limit=1000")
 }
 
-func (w *world) volumes() error {
+func (w *benchEnvironment) volumes() error {
 	n := min(2*thousand, len(w.nodes))
-	err := w.all("connector create", n, func(c *wire, i int) error {
-		_, err := create(c, "/v1/volume/connectors", fmt.Sprintf(`{"node_uuid":%q,"type":"iqn","connector_id":"iqn.2026-01.org.example:%s-%d"}`, w.nodes[i], w.run, i))
+	err := w.all("connector create", n, func(c *httpConn, i int) error {
+		_, err := createResource(c, "/v1/volume/connectors", fmt.Sprintf(`{"node_uuid":%q,"type":"iqn","connector_id":"iqn.2026-01.org.example:%s-%d"}`, w.nodes[i], w.run, i))
 		return err
 	})
 	if err != nil {
@@ -249,8 +249,8 @@ func (w *world) volumes() error {
 	if err := w.lists("connector", "/v1/volume/connectors?limit=1000", "/v1/volume/connectors?limit=1000&detail=True"); err != nil {
 		return err
 	}
-	err = w.all("target create", n, func(c *wire, i int) error {
-		_, err := create(c, "/v1/volume/targets", fmt.Sprintf(`{"node_uuid":%q,"volume_type":"iscsi","volume_id":"0b7b6c8e-%012d","boot_index":0,"properties":{"target_iqn":"iqn.2026-01.org.example:t%d",
+	err = w.all("target create", n, func(c *httpConn, i int) error {
+		_, err := createResource(c, "/v1/volume/targets", fmt.Sprintf(`{"node_uuid":%q,"volume_type":"iscsi","volume_id":"0b7b6c8e-%012d","boot_index":0,"properties":{"target_iqn":"iqn.2026-01.org.example:t%d",
 "target_portal":"192.0.2.9:3260","target_lun":1,"auth_method":"CHAP","auth_username":"user","auth_password":"hush-hush-hush"}}`, w.nodes[i], i, i))
 		return err
 	})
@@ -260,7 +260,7 @@ func (w *world) volumes() error {
 	return w.lists("target", "/v1/volume/targets?limit=1000", "/v1/volume/targets?limit=1000&detail=True")
 }
 
-func (w *world) pages() error {
+func (w *benchEnvironment) pages() error {
 	if err := w.lists("node", "/v1/nodes?limit=1000", "/v1/nodes/detail?limit=1000"); err != nil {
 		return err
 	}
@@ -274,7 +274,7 @@ func (w *world) pages() error {
 	}
 	w.tell("nodes in detail, 10,000 by pages", median(times)*10000/float64(len(w.nodes)), millis)
 	if w.process != 0 {
-		now, err := resident(w.process)
+		now, err := readResidentMemory(w.process)
 		if err != nil {
 			return err
 		}
@@ -284,7 +284,7 @@ func (w *world) pages() error {
 }
 
 // walk pages through all nodes in detail by the links that the server gives.
-func (w *world) walk() error {
+func (w *benchEnvironment) walk() error {
 	c := w.wires[0]
 	rows := 0
 	for path := "/v1/nodes/detail?limit=1000"; path != ""; {
@@ -322,7 +322,7 @@ func nextPath(answer []byte) (string, error) {
 }
 
 // lists measures how long one client waits for a list and for its detail.
-func (w *world) lists(kind, brief, detail string) error {
+func (w *benchEnvironment) lists(kind, brief, detail string) error {
 	for _, l := range []struct{ name, path string }{{kind + " list of 1,000", brief}, {kind + " detail of 1,000", detail}} {
 		var times []float64
 		for range 3 * w.opts.rounds {

@@ -8,30 +8,30 @@ import (
 	"time"
 )
 
-// crew asks with several connections at once.
-type crew struct {
-	t     *target
-	wires []*wire
+// connectionPool asks with several connections at once.
+type connectionPool struct {
+	t     *targetServer
+	wires []*httpConn
 }
 
-func newCrew(t *target, size int) *crew {
-	c := &crew{t: t}
+func newCrew(t *targetServer, size int) *connectionPool {
+	c := &connectionPool{t: t}
 	for range size {
-		c.wires = append(c.wires, &wire{t: t})
+		c.wires = append(c.wires, &httpConn{t: t})
 	}
 	return c
 }
 
-func (c *crew) close() {
+func (c *connectionPool) close() {
 	for _, w := range c.wires {
 		w.close()
 	}
 }
 
 // each does work for 0 to n-1, a connection taking the next number as soon as it is free, and gives the time for all.
-func (c *crew) each(n int, work func(w *wire, i int) error) (time.Duration, error) {
+func (c *connectionPool) each(n int, work func(w *httpConn, i int) error) (time.Duration, error) {
 	var next atomic.Int64
-	return c.run(func(w *wire) error {
+	return c.run(func(w *httpConn) error {
 		for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
 			if err := work(w, i); err != nil {
 				return err
@@ -42,10 +42,10 @@ func (c *crew) each(n int, work func(w *wire, i int) error) (time.Duration, erro
 }
 
 // during does work with rising numbers for some time and gives how many were done, and the time.
-func (c *crew) during(d time.Duration, work func(w *wire, i int) error) (int, time.Duration, error) {
+func (c *connectionPool) during(d time.Duration, work func(w *httpConn, i int) error) (int, time.Duration, error) {
 	var next atomic.Int64
 	end := time.Now().Add(d)
-	took, err := c.run(func(w *wire) error {
+	took, err := c.run(func(w *httpConn) error {
 		for time.Now().Before(end) {
 			if err := work(w, int(next.Add(1))-1); err != nil {
 				return err
@@ -56,7 +56,7 @@ func (c *crew) during(d time.Duration, work func(w *wire, i int) error) (int, ti
 	return int(next.Load()), took, err
 }
 
-func (c *crew) run(work func(*wire) error) (time.Duration, error) {
+func (c *connectionPool) run(work func(*httpConn) error) (time.Duration, error) {
 	var all sync.WaitGroup
 	errs := make([]error, len(c.wires))
 	start := time.Now()
@@ -74,7 +74,7 @@ func (c *crew) run(work func(*wire) error) (time.Duration, error) {
 }
 
 // ask sends and wants one of the statuses.
-func (w *wire) ask(method, path, body string, want ...int) ([]byte, error) {
+func (w *httpConn) ask(method, path, body string, want ...int) ([]byte, error) {
 	status, answer, err := w.send(method, path, body)
 	if err == nil && !slices.Contains(want, status) {
 		err = fmt.Errorf("%s %s: %d: %.300s", method, path, status, answer)
@@ -83,7 +83,7 @@ func (w *wire) ask(method, path, body string, want ...int) ([]byte, error) {
 }
 
 // busy sends again while the server says that somebody else holds the node, or that it has no hands free.
-func (w *wire) busy(method, path, body string, want ...int) error {
+func (w *httpConn) busy(method, path, body string, want ...int) error {
 	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		status, answer, err := w.send(method, path, body)
 		switch {

@@ -41,12 +41,12 @@ var fleetGoals = map[string]float64{"fleet list of 1,000": 15}
 const tellEvery = 30 * time.Second
 
 // every is an interval of a fleet that acts for a larger one, and in which only a share acts.
-func (o options) every(interval time.Duration, share float64) time.Duration {
+func (o benchOptions) every(interval time.Duration, share float64) time.Duration {
 	return max(time.Second, time.Duration(float64(interval)*share*float64(o.fleet)/float64(o.as)).Round(time.Second))
 }
 
 // measureFleet measures a salvor that serves the simulated fleet of the same program.
-func measureFleet(ctx context.Context, o options, progress func(string)) (report, error) {
+func measureFleet(ctx context.Context, o benchOptions, progress func(string)) (serverReport, error) {
 	s, err := startSalvor(ctx, o.program, func(address, dir string) (string, error) {
 		for _, name := range []string{"fleet.kernel", "fleet.initramfs"} {
 			if err := os.WriteFile(filepath.Join(dir, name), bytes.Repeat([]byte("nobody boots this "), 512), 0o600); err != nil {
@@ -57,23 +57,23 @@ func measureFleet(ctx context.Context, o options, progress func(string)) (report
 			address, dir, o.every(readEvery, 1)/time.Second), nil
 	})
 	if err != nil {
-		return report{}, err
+		return serverReport{}, err
 	}
 	defer s.stop()
-	t, err := newTarget(s.url, o.version, access{})
+	t, err := newTarget(s.url, o.version, serverCredentials{})
 	if err != nil {
-		return report{}, err
+		return serverReport{}, err
 	}
 	o.nodes = o.fleet
 	w := newWorld(t, o, s.process(), progress)
 	defer w.close()
 	if err := w.fleet(ctx, s); err != nil {
-		return report{}, fmt.Errorf("%w\n%s", err, s.words())
+		return serverReport{}, fmt.Errorf("%w\n%s", err, s.words())
 	}
-	return report{Endpoint: s.url, Figures: w.figures, Own: true}, nil
+	return serverReport{Endpoint: s.url, Figures: w.figures, Own: true}, nil
 }
 
-func (w *world) fleet(ctx context.Context, s *salvor) error {
+func (w *benchEnvironment) fleet(ctx context.Context, s *salvorProcess) error {
 	ones, err := startSim(ctx, w.opts.program, s.url, "--nodes", fmt.Sprint(few), "--seed", fmt.Sprint(fewSeed), "--boot-time", "100ms")
 	if err != nil {
 		return err
@@ -84,14 +84,14 @@ func (w *world) fleet(ctx context.Context, s *salvor) error {
 		return err
 	}
 	w.tell("rescue of one alone", alone, seconds)
-	began, before := time.Now(), spent(w.process)
+	began, before := time.Now(), readCPUTime(w.process)
 	beat := w.opts.every(beatEvery, w.opts.agents)
 	many, err := startSim(ctx, w.opts.program, s.url, "--nodes", fmt.Sprint(w.opts.fleet), "--seed", fmt.Sprint(manySeed), "--hold", fmt.Sprint(w.opts.agents), "--heartbeat", beat.String(), "--boot-time", "100ms")
 	if err != nil {
 		return err
 	}
 	defer many.stop()
-	w.tellCost("enrolled, adopted, agents begun", float64(w.opts.fleet)/time.Since(began).Seconds(), rate, (spent(w.process)-before)/time.Duration(w.opts.fleet))
+	w.tellCost("enrolled, adopted, agents begun", float64(w.opts.fleet)/time.Since(began).Seconds(), rate, (readCPUTime(w.process)-before)/time.Duration(w.opts.fleet))
 	if err := w.quiet(ctx, many, beat); err != nil {
 		return err
 	}
@@ -116,12 +116,12 @@ func (w *world) fleet(ctx context.Context, s *salvor) error {
 }
 
 // quiet lets heartbeats and power sync go on alone for the time of a turn and tells what that costs, and whether they came.
-func (w *world) quiet(ctx context.Context, s *simulated, beat time.Duration) error {
+func (w *benchEnvironment) quiet(ctx context.Context, s *simulatedFleet, beat time.Duration) error {
 	from, err := s.told(ctx)
 	if err != nil {
 		return err
 	}
-	before := spent(w.process)
+	before := readCPUTime(w.process)
 	to := from
 	for w.opts.turn-to.at.Sub(from.at) > tellEvery/2 {
 		if to, err = s.told(ctx); err != nil {
@@ -129,10 +129,10 @@ func (w *world) quiet(ctx context.Context, s *simulated, beat time.Duration) err
 		}
 	}
 	took := to.at.Sub(from.at).Seconds()
-	w.tellGoal("processors used, heartbeats and power sync", (spent(w.process)-before).Seconds()/took, "", coresGoal)
+	w.tellGoal("processors used, heartbeats and power sync", (readCPUTime(w.process)-before).Seconds()/took, "", coresGoal)
 	w.tellGoal("heartbeats taken", float64(to.beats-from.beats)/took, rate, punctual*w.opts.agents*float64(w.opts.fleet)/beat.Seconds())
 	w.tellGoal("readings of the power", float64(to.readings-from.readings)/took, rate, punctual*float64(w.opts.fleet)/w.opts.every(readEvery, 1).Seconds())
-	now, err := resident(w.process)
+	now, err := readResidentMemory(w.process)
 	if err == nil {
 		w.tellGoal("memory, with the fleet", now, mebi, memoryGoal)
 	}
@@ -140,37 +140,37 @@ func (w *world) quiet(ctx context.Context, s *simulated, beat time.Duration) err
 }
 
 // rescues is how many seconds a rescue takes, one after the other on the few machines.
-func (w *world) rescues() (float64, error) {
+func (w *benchEnvironment) rescues() (float64, error) {
 	var times []float64
 	for i := range few {
 		c, id := w.wires[0], fmt.Sprintf("sim-%d-%06d", fewSeed, i)
 		start := time.Now()
-		if err := provision(c, id, `{"target":"rescue","rescue_password":"simulated-rescue"}`); err != nil {
+		if err := setProvisionState(c, id, `{"target":"rescue","rescue_password":"simulated-rescue"}`); err != nil {
 			return 0, err
 		}
-		if err := await(c, id, "rescue"); err != nil {
+		if err := waitProvisionState(c, id, "rescue"); err != nil {
 			return 0, err
 		}
 		times = append(times, time.Since(start).Seconds())
-		if err := provision(c, id, `{"target":"unrescue"}`); err != nil {
+		if err := setProvisionState(c, id, `{"target":"unrescue"}`); err != nil {
 			return 0, err
 		}
-		if err := await(c, id, "active"); err != nil {
+		if err := waitProvisionState(c, id, "active"); err != nil {
 			return 0, err
 		}
 	}
 	return median(times), nil
 }
 
-// simulated is a fleet in a process of its own.
-type simulated struct {
+// simulatedFleet is a fleet in a process of its own.
+type simulatedFleet struct {
 	cmd   *exec.Cmd
 	out   bytes.Buffer
-	words chan stand
+	words chan fleetStatus
 }
 
-// stand is what a fleet says of itself now and then.
-type stand struct {
+// fleetStatus is what a fleet says of itself now and then.
+type fleetStatus struct {
 	at              time.Time
 	beats, readings int64
 }
@@ -179,26 +179,26 @@ type stand struct {
 var counted = regexp.MustCompile(`(\d+) heartbeats .* (\d+) requests to BMCs`)
 
 // told is the next word of a fleet.
-func (s *simulated) told(ctx context.Context) (stand, error) {
+func (s *simulatedFleet) told(ctx context.Context) (fleetStatus, error) {
 	select {
 	case <-ctx.Done():
-		return stand{}, ctx.Err()
+		return fleetStatus{}, ctx.Err()
 	case <-time.After(3 * tellEvery):
-		return stand{}, fmt.Errorf("salvor sim says nothing")
+		return fleetStatus{}, fmt.Errorf("salvor sim says nothing")
 	case word, ok := <-s.words:
 		if !ok {
-			return stand{}, fmt.Errorf("salvor sim ended")
+			return fleetStatus{}, fmt.Errorf("salvor sim ended")
 		}
 		return word, nil
 	}
 }
 
 // hear passes on what a fleet says, and drops it where nobody listens.
-func (s *simulated) hear(lines *bufio.Scanner) {
+func (s *simulatedFleet) hear(lines *bufio.Scanner) {
 	defer close(s.words)
 	for lines.Scan() {
 		fmt.Fprintln(os.Stderr, lines.Text())
-		word := stand{at: time.Now()}
+		word := fleetStatus{at: time.Now()}
 		if found := counted.FindStringSubmatch(lines.Text()); found != nil {
 			if _, err := fmt.Sscan(found[1]+" "+found[2], &word.beats, &word.readings); err == nil {
 				select {
@@ -210,16 +210,16 @@ func (s *simulated) hear(lines *bufio.Scanner) {
 	}
 }
 
-// summary is what a fleet tells at its end.
-type summary struct {
+// fleetSummary is what a fleet tells at its end.
+type fleetSummary struct {
 	Agents, Errors int64
 	Slowest        float64 `json:"heartbeat_p99_ms"`
 	Late           float64 `json:"late_s"`
 }
 
 // startSim starts a fleet and waits until it is enrolled.
-func startSim(ctx context.Context, program, url string, words ...string) (*simulated, error) {
-	s := &simulated{words: make(chan stand), cmd: exec.CommandContext(ctx, program, append([]string{"sim", "--url", url, "-f", "json"}, words...)...)}
+func startSim(ctx context.Context, program, url string, words ...string) (*simulatedFleet, error) {
+	s := &simulatedFleet{words: make(chan fleetStatus), cmd: exec.CommandContext(ctx, program, append([]string{"sim", "--url", url, "-f", "json"}, words...)...)}
 	s.cmd.Cancel = func() error { return s.cmd.Process.Signal(syscall.SIGTERM) }
 	s.cmd.WaitDelay = startTime
 	s.cmd.Stdout = &s.out
@@ -243,17 +243,17 @@ func startSim(ctx context.Context, program, url string, words ...string) (*simul
 }
 
 // end interrupts the fleet and reads its summary.
-func (s *simulated) end() (summary, error) {
+func (s *simulatedFleet) end() (fleetSummary, error) {
 	_ = s.cmd.Process.Signal(syscall.SIGTERM)
 	if err := s.cmd.Wait(); err != nil {
-		return summary{}, fmt.Errorf("salvor sim: %w", err)
+		return fleetSummary{}, fmt.Errorf("salvor sim: %w", err)
 	}
-	var sum summary
+	var sum fleetSummary
 	err := json.Unmarshal(s.out.Bytes(), &sum)
 	return sum, err
 }
 
-func (s *simulated) stop() {
+func (s *simulatedFleet) stop() {
 	if s.cmd.ProcessState == nil {
 		_ = s.cmd.Process.Signal(syscall.SIGTERM)
 		_ = s.cmd.Wait()

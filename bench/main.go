@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// options are the choices of a run.
-type options struct {
+// benchOptions are the choices of a run.
+type benchOptions struct {
 	endpoint, versus      string
 	auth, versusAuth      string
 	pid, versusPID        int
@@ -39,14 +39,14 @@ type options struct {
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+	if err := runBenchmark(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func parse(args []string, errs io.Writer) (options, error) {
-	var o options
+func parseBenchFlags(args []string, errs io.Writer) (benchOptions, error) {
+	var o benchOptions
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(errs)
 	f.StringVar(&o.endpoint, "endpoint", "", "URL of the server to measure; none: start the salvor that was built")
@@ -90,40 +90,40 @@ func parse(args []string, errs io.Writer) (options, error) {
 	return o, nil
 }
 
-// credentials reads how a server lets us in; secrets come by the environment, which ps does not show.
-func credentials(auth, prefix string) (access, error) {
+// parseAuthOption reads how a server lets us in; secrets come by the environment, which ps does not show.
+func parseAuthOption(auth, prefix string) (serverCredentials, error) {
 	kind, user, _ := strings.Cut(auth, ":")
 	switch {
 	case kind == "none":
-		return access{}, nil
+		return serverCredentials{}, nil
 	case kind == "basic" && user != "":
-		return access{user: user, password: os.Getenv(prefix + "PASSWORD")}, nil
+		return serverCredentials{user: user, password: os.Getenv(prefix + "PASSWORD")}, nil
 	case kind == "token" && os.Getenv(prefix+"TOKEN") != "":
-		return access{token: os.Getenv(prefix + "TOKEN")}, nil
+		return serverCredentials{token: os.Getenv(prefix + "TOKEN")}, nil
 	}
-	return access{}, fmt.Errorf("auth %q: want none, basic:USER with %sPASSWORD set, or token with %sTOKEN set", kind, prefix, prefix)
+	return serverCredentials{}, fmt.Errorf("auth %q: want none, basic:USER with %sPASSWORD set, or token with %sTOKEN set", kind, prefix, prefix)
 }
 
-func run(ctx context.Context, args []string, out, errs io.Writer) error {
-	o, err := parse(args, errs)
+func runBenchmark(ctx context.Context, args []string, out, errs io.Writer) error {
+	o, err := parseBenchFlags(args, errs)
 	if err != nil {
 		return err
 	}
 	progress := func(line string) { fmt.Fprintln(errs, line) }
-	var reports []report
+	var reports []serverReport
 	if o.fleet > 0 {
 		r, err := measureFleet(ctx, o, progress)
 		if err != nil {
 			return err
 		}
-		return show(o, []report{r}, out)
+		return writeReports(o, []serverReport{r}, out)
 	}
 	if o.overload > 0 {
 		r, err := measureOverload(ctx, o, progress)
 		if err != nil {
 			return err
 		}
-		return show(o, []report{r}, out)
+		return writeReports(o, []serverReport{r}, out)
 	}
 	first, err := measureFirst(ctx, o, progress)
 	if err != nil {
@@ -131,70 +131,70 @@ func run(ctx context.Context, args []string, out, errs io.Writer) error {
 	}
 	reports = append(reports, first)
 	if o.versus != "" {
-		a, err := credentials(o.versusAuth, "BENCH_VERSUS_")
+		a, err := parseAuthOption(o.versusAuth, "BENCH_VERSUS_")
 		if err != nil {
 			return err
 		}
-		second, err := measure(ctx, o, o.versus, a, o.versusPID, progress)
+		second, err := measureServer(ctx, o, o.versus, a, o.versusPID, progress)
 		if err != nil {
 			return err
 		}
 		reports = append(reports, second)
 	}
-	return show(o, reports, out)
+	return writeReports(o, reports, out)
 }
 
-func show(o options, reports []report, out io.Writer) error {
+func writeReports(o benchOptions, reports []serverReport, out io.Writer) error {
 	if o.asJSON {
 		e := json.NewEncoder(out)
 		e.SetIndent("", "  ")
-		return e.Encode(answer(reports))
+		return e.Encode(buildResult(reports))
 	}
-	return table(out, reports)
+	return writeTable(out, reports)
 }
 
 // measureFirst measures the endpoint, or a salvor that is started for it.
-func measureFirst(ctx context.Context, o options, progress func(string)) (report, error) {
+func measureFirst(ctx context.Context, o benchOptions, progress func(string)) (serverReport, error) {
 	if o.endpoint != "" {
-		a, err := credentials(o.auth, "BENCH_")
+		a, err := parseAuthOption(o.auth, "BENCH_")
 		if err != nil {
-			return report{}, err
+			return serverReport{}, err
 		}
-		return measure(ctx, o, o.endpoint, a, o.pid, progress)
+		return measureServer(ctx, o, o.endpoint, a, o.pid, progress)
 	}
 	s, err := startSalvor(ctx, o.program, func(string, string) (string, error) { return settings, nil })
 	if err != nil {
-		return report{}, err
+		return serverReport{}, err
 	}
 	defer s.stop()
-	cold := figure{"start to first answer", s.took.Seconds(), seconds, goals["start to first answer"], 0}
+	cold := measuredValue{"start to first answer", s.took.Seconds(), seconds, goals["start to first answer"], 0}
 	progress(fmt.Sprintf("%-36s %s", cold.Name, cold.text()))
 	idle, err := s.idle(ctx)
 	if err != nil {
-		return report{}, err
+		return serverReport{}, err
 	}
-	memory := figure{"memory, idle", idle, mebi, goals["memory, idle"], 0}
+	memory := measuredValue{"memory, idle", idle, mebi, goals["memory, idle"], 0}
 	progress(fmt.Sprintf("%-36s %s", memory.Name, memory.text()))
 	o.keep = true // the state directory goes as a whole
-	r, err := measure(ctx, o, s.url, access{}, s.process(), progress)
+	r, err := measureServer(ctx, o, s.url, serverCredentials{}, s.process(), progress)
 	if err != nil {
 		return r, fmt.Errorf("%w\n%s", err, s.words())
 	}
-	r.Figures = append([]figure{cold, memory}, r.Figures...)
+	r.Figures = append([]measuredValue{cold, memory}, r.Figures...)
 	r.Own = true
 	return r, nil
 }
 
-// measure runs all cases against one server.
-func measure(ctx context.Context, o options, endpoint string, a access, process int, progress func(string)) (report, error) {
+// measureServer runs all cases against one server.
+func measureServer(ctx context.Context, o benchOptions, endpoint string, a serverCredentials, process int, progress func(string)) (serverReport, error) {
 	t, err := newTarget(endpoint, o.version, a)
 	if err != nil {
-		return report{}, err
+		return serverReport{}, err
 	}
 	w := newWorld(t, o, process, progress)
 	defer w.close()
 	if err := w.chooseDeploy(); err != nil {
-		return report{}, err
+		return serverReport{}, err
 	}
 	for _, c := range cases {
 		if ctx.Err() != nil {
@@ -213,5 +213,5 @@ func measure(ctx context.Context, o options, endpoint string, a access, process 
 			err = gone
 		}
 	}
-	return report{Endpoint: endpoint, Figures: w.figures}, err
+	return serverReport{Endpoint: endpoint, Figures: w.figures}, err
 }

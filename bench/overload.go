@@ -21,28 +21,28 @@ const (
 
 // measureOverload rescues the same nodes by few connections and by many. Another client's writes and heartbeats of ramdisks run
 // beside each. It reports the time of both.
-func measureOverload(ctx context.Context, o options, progress func(string)) (report, error) {
+func measureOverload(ctx context.Context, o benchOptions, progress func(string)) (serverReport, error) {
 	s, err := startSalvor(ctx, o.program, func(string, string) (string, error) {
 		return settings + "[conductor]\nsync_power_state_interval = 0\n", nil
 	})
 	if err != nil {
-		return report{}, err
+		return serverReport{}, err
 	}
 	defer s.stop()
-	t, err := newTarget(s.url, o.version, access{})
+	t, err := newTarget(s.url, o.version, serverCredentials{})
 	if err != nil {
-		return report{}, err
+		return serverReport{}, err
 	}
 	o.ramdisks, o.time = 50, time.Second
 	w := newWorld(t, o, s.process(), progress)
 	defer w.close()
 	if err := w.overload(ctx); err != nil {
-		return report{}, fmt.Errorf("%w\n%s", err, s.words())
+		return serverReport{}, fmt.Errorf("%w\n%s", err, s.words())
 	}
-	return report{Endpoint: s.url, Figures: w.figures, Own: true}, nil
+	return serverReport{Endpoint: s.url, Figures: w.figures, Own: true}, nil
 }
 
-func (w *world) overload(ctx context.Context) error {
+func (w *benchEnvironment) overload(ctx context.Context) error {
 	if err := w.chooseDeploy(); err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (w *world) overload(ctx context.Context) error {
 	}
 	own := make([]string, 20)
 	for i := range own {
-		if own[i], err = create(w.wires[0], "/v1/nodes", w.nodeBody(fmt.Sprint("own-", i), "")); err != nil {
+		if own[i], err = createResource(w.wires[0], "/v1/nodes", w.nodeBody(fmt.Sprint("own-", i), "")); err != nil {
 			return err
 		}
 	}
@@ -65,7 +65,7 @@ func (w *world) overload(ctx context.Context) error {
 		return err
 	}
 	w.progress("unrescuing them")
-	if _, err := w.each(len(ids), func(c *wire, i int) error { return requestWithRetry(ctx, c, ids[i], `{"target":"unrescue"}`, nil) }); err != nil {
+	if _, err := w.each(len(ids), func(c *httpConn, i int) error { return requestWithRetry(ctx, c, ids[i], `{"target":"unrescue"}`, nil) }); err != nil {
 		return err
 	}
 	if err := w.settled(ctx, "rescue", "unrescuing"); err != nil {
@@ -76,7 +76,7 @@ func (w *world) overload(ctx context.Context) error {
 		return err
 	}
 	w.tellGoal("time by many connections, to few", many/few, "times", ratioGoal)
-	now, err := resident(w.process)
+	now, err := readResidentMemory(w.process)
 	if err == nil {
 		w.tell("memory, afterwards", now, mebi)
 	}
@@ -85,7 +85,7 @@ func (w *world) overload(ctx context.Context) error {
 
 // rescueAll rescues nodes over the given number of connections of one client. It returns the seconds until the last node is in
 // rescue.
-func (w *world) rescueAll(ctx context.Context, ids, own []string, connections int) (float64, error) {
+func (w *benchEnvironment) rescueAll(ctx context.Context, ids, own []string, connections int) (float64, error) {
 	by := fmt.Sprintf(" beside %d connections", connections)
 	client := newCrew(w.t.from("127.0.0.2"), connections)
 	defer client.close()
@@ -95,7 +95,7 @@ func (w *world) rescueAll(ctx context.Context, ids, own []string, connections in
 	var failed [3]error
 	var others sync.WaitGroup
 	others.Go(func() {
-		writes, failed[0] = w.t.from("127.0.0.3").again(beside, func(c *wire, i int) error {
+		writes, failed[0] = w.t.from("127.0.0.3").again(beside, func(c *httpConn, i int) error {
 			_, err := c.ask("PATCH", "/v1/nodes/"+own[i%len(own)], fmt.Sprintf(`[{"op":"add","path":"/description","value":"%d"}]`, i), 200)
 			return err
 		})
@@ -104,14 +104,14 @@ func (w *world) rescueAll(ctx context.Context, ids, own []string, connections in
 		beats, failed[1] = w.t.from("127.0.0.4").again(beside, w.beat)
 	})
 	others.Go(func() {
-		reads, failed[2] = w.t.from("127.0.0.5").again(beside, func(c *wire, i int) error {
+		reads, failed[2] = w.t.from("127.0.0.5").again(beside, func(c *httpConn, i int) error {
 			_, err := c.ask("GET", "/v1/nodes/"+own[i%len(own)], "", 200)
 			return err
 		})
 	})
 	var refused atomic.Int64
 	start := time.Now()
-	_, err := client.each(len(ids), func(c *wire, i int) error {
+	_, err := client.each(len(ids), func(c *httpConn, i int) error {
 		return requestWithRetry(ctx, c, ids[i], `{"target":"rescue","rescue_password":"bench-password"}`, &refused)
 	})
 	asked := time.Since(start).Seconds()
@@ -134,7 +134,7 @@ func (w *world) rescueAll(ctx context.Context, ids, own []string, connections in
 }
 
 // requestWithRetry requests a change of state until it is accepted. After each refusal it waits for the Retry-After of the answer.
-func requestWithRetry(ctx context.Context, c *wire, id, body string, refused *atomic.Int64) error {
+func requestWithRetry(ctx context.Context, c *httpConn, id, body string, refused *atomic.Int64) error {
 	for {
 		status, answer, err := c.send("PUT", "/v1/nodes/"+id+"/states/provision", body)
 		switch {
@@ -157,7 +157,7 @@ func requestWithRetry(ctx context.Context, c *wire, id, body string, refused *at
 }
 
 // settled waits until no node is in one of the states.
-func (w *world) settled(ctx context.Context, states ...string) error {
+func (w *benchEnvironment) settled(ctx context.Context, states ...string) error {
 	for _, state := range states {
 		for {
 			status, answer, err := w.wires[0].send("GET", "/v1/nodes?limit=1&fields=uuid&provision_state="+state, "")
@@ -178,8 +178,8 @@ func (w *world) settled(ctx context.Context, states ...string) error {
 }
 
 // again sends requests over one connection until the context ends. It returns the milliseconds of each answer.
-func (t *target) again(ctx context.Context, ask func(*wire, int) error) (times []float64, err error) {
-	c := &wire{t: t}
+func (t *targetServer) again(ctx context.Context, ask func(*httpConn, int) error) (times []float64, err error) {
+	c := &httpConn{t: t}
 	defer c.close()
 	for i := 0; ctx.Err() == nil; i++ {
 		start := time.Now()

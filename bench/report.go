@@ -8,35 +8,35 @@ import (
 	"text/tabwriter"
 )
 
-// report is what was measured of one server.
-type report struct {
-	Endpoint string   `json:"endpoint"`
-	Figures  []figure `json:"figures"`
-	Own      bool     `json:"started_for_this"`
+// serverReport is what was measured of one server.
+type serverReport struct {
+	Endpoint string          `json:"endpoint"`
+	Figures  []measuredValue `json:"figures"`
+	Own      bool            `json:"started_for_this"`
 }
 
-// ratio compares two servers: how many times better the first is.
-type ratio struct {
+// figureRatio compares two servers: how many times better the first is.
+type figureRatio struct {
 	Name  string  `json:"name"`
 	Times float64 `json:"times_better"`
 }
 
-// result is what --json writes.
-type result struct {
-	Reports []report `json:"reports"`
-	Ratios  []ratio  `json:"ratios,omitempty"`
+// benchResult is what --json writes.
+type benchResult struct {
+	Reports []serverReport `json:"reports"`
+	Ratios  []figureRatio  `json:"ratios,omitempty"`
 }
 
-func answer(reports []report) result {
-	r := result{Reports: reports}
+func buildResult(reports []serverReport) benchResult {
+	r := benchResult{Reports: reports}
 	if len(reports) == 2 {
-		r.Ratios = ratios(reports[0], reports[1])
+		r.Ratios = compareReports(reports[0], reports[1])
 	}
 	return r
 }
 
-func ratios(a, b report) []ratio {
-	var out []ratio
+func compareReports(a, b serverReport) []figureRatio {
+	var out []figureRatio
 	for _, f := range a.Figures {
 		for _, g := range b.Figures {
 			if g.Name != f.Name || f.Value <= 0 || g.Value <= 0 {
@@ -46,13 +46,13 @@ func ratios(a, b report) []ratio {
 			if f.Unit == rate {
 				times = f.Value / g.Value
 			}
-			out = append(out, ratio{f.Name, times})
+			out = append(out, figureRatio{f.Name, times})
 		}
 	}
 	return out
 }
 
-func (f figure) text() string {
+func (f measuredValue) text() string {
 	digits := 0
 	switch {
 	case f.Value < 1:
@@ -60,11 +60,11 @@ func (f figure) text() string {
 	case f.Value < 100:
 		digits = 1
 	}
-	return grouped(strconv.FormatFloat(f.Value, 'f', digits, 64)) + " " + f.Unit
+	return groupThousands(strconv.FormatFloat(f.Value, 'f', digits, 64)) + " " + f.Unit
 }
 
-// grouped sets commas between thousands.
-func grouped(number string) string {
+// groupThousands sets commas between thousands.
+func groupThousands(number string) string {
 	whole, rest, _ := strings.Cut(number, ".")
 	for i := len(whole) - 3; i > 0; i -= 3 {
 		whole = whole[:i] + "," + whole[i:]
@@ -75,8 +75,8 @@ func grouped(number string) string {
 	return whole + "." + rest
 }
 
-// table writes the figures for people: one server with its goals, two with their ratios.
-func table(out io.Writer, reports []report) error {
+// writeTable writes the figures for people: one server with its goals, two with their ratios.
+func writeTable(out io.Writer, reports []serverReport) error {
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	first := reports[0]
 	if len(reports) == 2 {
@@ -95,7 +95,7 @@ func table(out io.Writer, reports []report) error {
 				}
 			}
 			fmt.Fprintf(t, "%s\t", other)
-			for _, r := range ratios(first, reports[1]) {
+			for _, r := range compareReports(first, reports[1]) {
 				if r.Name == f.Name {
 					fmt.Fprintf(t, "%.1f", r.Times)
 				}
@@ -106,7 +106,7 @@ func table(out io.Writer, reports []report) error {
 			if !f.better(f.Value, f.Goal) {
 				verdict = "MISSED"
 			}
-			fmt.Fprintf(t, "%s\t%s\t\n", figure{Value: f.Goal, Unit: f.Unit}.text(), verdict)
+			fmt.Fprintf(t, "%s\t%s\t\n", measuredValue{Value: f.Goal, Unit: f.Unit}.text(), verdict)
 		default:
 			fmt.Fprintf(t, "\t\t\n")
 		}

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// salvor is a server that was started to be measured.
-type salvor struct {
+// salvorProcess is a server that was started to be measured.
+type salvorProcess struct {
 	url   string
 	took  time.Duration // from start to first answer
 	cmd   *exec.Cmd
@@ -60,12 +60,12 @@ func salvorPath() string {
 }
 
 // startSalvor starts the program on a free port, with what configure makes of that and the state directory, and waits for its first answer.
-func startSalvor(ctx context.Context, program string, configure func(address, dir string) (string, error)) (*salvor, error) {
+func startSalvor(ctx context.Context, program string, configure func(address, dir string) (string, error)) (*salvorProcess, error) {
 	state, err := os.MkdirTemp("", "salvor-bench-")
 	if err != nil {
 		return nil, err
 	}
-	s := &salvor{state: state}
+	s := &salvorProcess{state: state}
 	if err := s.start(ctx, program, configure); err != nil {
 		s.stop()
 		return nil, fmt.Errorf("start %s: %w\n%s", program, err, s.words())
@@ -73,7 +73,7 @@ func startSalvor(ctx context.Context, program string, configure func(address, di
 	return s, nil
 }
 
-func (s *salvor) start(ctx context.Context, program string, configure func(address, dir string) (string, error)) error {
+func (s *salvorProcess) start(ctx context.Context, program string, configure func(address, dir string) (string, error)) error {
 	address, err := freeAddress()
 	if err != nil {
 		return err
@@ -87,7 +87,7 @@ func (s *salvor) start(ctx context.Context, program string, configure func(addre
 		return err
 	}
 	s.url = "http://" + address
-	t, err := newTarget(s.url, "1.1", access{})
+	t, err := newTarget(s.url, "1.1", serverCredentials{})
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (s *salvor) start(ctx context.Context, program string, configure func(addre
 		return err
 	}
 	s.cmd = cmd
-	w := &wire{t: t}
+	w := &httpConn{t: t}
 	defer w.close()
 	for {
 		_, err := w.ask("GET", "/v1", "", 200)
@@ -125,9 +125,9 @@ func freeAddress() (string, error) {
 	return l.Addr().String(), nil
 }
 
-func (s *salvor) process() int { return s.cmd.Process.Pid }
+func (s *salvorProcess) process() int { return s.cmd.Process.Pid }
 
-func (s *salvor) words() string {
+func (s *salvorProcess) words() string {
 	s.log.mu.Lock()
 	defer s.log.mu.Unlock()
 	text := s.log.b.String()
@@ -135,16 +135,16 @@ func (s *salvor) words() string {
 }
 
 // idle is the memory of the server when it has nothing to do.
-func (s *salvor) idle(ctx context.Context) (float64, error) {
+func (s *salvorProcess) idle(ctx context.Context) (float64, error) {
 	select {
 	case <-time.After(2 * time.Second):
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
-	return resident(s.process())
+	return readResidentMemory(s.process())
 }
 
-func (s *salvor) stop() {
+func (s *salvorProcess) stop() {
 	if s.cmd != nil {
 		_ = s.cmd.Process.Signal(syscall.SIGTERM)
 		_ = s.cmd.Wait()
@@ -152,8 +152,8 @@ func (s *salvor) stop() {
 	_ = os.RemoveAll(s.state)
 }
 
-// resident is the memory of a process, in MiB.
-func resident(process int) (float64, error) {
+// readResidentMemory is the memory of a process, in MiB.
+func readResidentMemory(process int) (float64, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", process))
 	if err != nil {
 		return 0, err
@@ -171,8 +171,8 @@ func resident(process int) (float64, error) {
 // clockTick is what the kernel counts processor time in, on every Linux that Go runs on.
 const clockTick = 10 * time.Millisecond
 
-// spent is the processor time of a process so far; 0 if it cannot be told.
-func spent(process int) time.Duration {
+// readCPUTime is the processor time of a process so far; 0 if it cannot be told.
+func readCPUTime(process int) time.Duration {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", process))
 	if err != nil {
 		return 0

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// target is a server that is measured.
-type target struct {
+// targetServer is a server that is measured.
+type targetServer struct {
 	address string // host:port
 	host    string // of the Host header
 	base    string // path before /v1
@@ -25,22 +25,22 @@ type target struct {
 }
 
 // from is the target for another client, which connects from the given source address.
-func (t *target) from(source string) *target {
+func (t *targetServer) from(source string) *targetServer {
 	other := *t
 	other.source = source
 	return &other
 }
 
-// access is how a server lets us in.
-type access struct{ user, password, token string }
+// serverCredentials is how a server lets us in.
+type serverCredentials struct{ user, password, token string }
 
 // newTarget reads an endpoint such as http://127.0.0.1:6385; a /v1 at its end is dropped.
-func newTarget(endpoint, version string, a access) (*target, error) {
+func newTarget(endpoint, version string, a serverCredentials) (*targetServer, error) {
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, fmt.Errorf("endpoint %q: want http://HOST:PORT", endpoint)
 	}
-	t := &target{address: u.Host, host: u.Host, tls: u.Scheme == "https", base: strings.TrimSuffix(strings.TrimRight(u.Path, "/"), "/v1")}
+	t := &targetServer{address: u.Host, host: u.Host, tls: u.Scheme == "https", base: strings.TrimSuffix(strings.TrimRight(u.Path, "/"), "/v1")}
 	if u.Port() == "" {
 		t.address = net.JoinHostPort(u.Hostname(), map[bool]string{false: "80", true: "443"}[t.tls])
 	}
@@ -57,10 +57,10 @@ func newTarget(endpoint, version string, a access) (*target, error) {
 	return t, nil
 }
 
-// wire is one kept connection. The server under test shares the machine's processors
+// httpConn is one kept connection. The server under test shares the machine's processors
 // with us, so it parses no more of an answer than its length and its status.
-type wire struct {
-	t    *target
+type httpConn struct {
+	t    *targetServer
 	conn net.Conn
 	in   *bufio.Reader
 	out  []byte
@@ -75,7 +75,7 @@ const (
 	maxAnswer  = 256 << 20
 )
 
-func (w *wire) dial() error {
+func (w *httpConn) dial() error {
 	dialer := net.Dialer{Timeout: dialTime}
 	if w.t.source != "" {
 		dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(w.t.source)}
@@ -99,7 +99,7 @@ func (w *wire) dial() error {
 
 func newReader(r io.Reader) *bufio.Reader { return bufio.NewReaderSize(r, 64<<10) }
 
-func (w *wire) close() {
+func (w *httpConn) close() {
 	if w.conn != nil {
 		_ = w.conn.Close()
 		w.conn = nil
@@ -108,7 +108,7 @@ func (w *wire) close() {
 
 // send asks and gives the status and the body, which holds until the next send. A kept
 // connection that the server has closed meanwhile is opened again, once.
-func (w *wire) send(method, path, body string) (int, []byte, error) {
+func (w *httpConn) send(method, path, body string) (int, []byte, error) {
 	kept := w.conn != nil
 	status, answer, err := w.try(method, path, body)
 	if err != nil && kept {
@@ -120,7 +120,7 @@ func (w *wire) send(method, path, body string) (int, []byte, error) {
 	return status, answer, nil
 }
 
-func (w *wire) try(method, path, body string) (status int, answer []byte, err error) {
+func (w *httpConn) try(method, path, body string) (status int, answer []byte, err error) {
 	if w.conn == nil {
 		if err := w.dial(); err != nil {
 			return 0, nil, err
@@ -154,7 +154,7 @@ func (w *wire) try(method, path, body string) (status int, answer []byte, err er
 }
 
 // read takes one answer off the connection.
-func (w *wire) read() (int, []byte, error) {
+func (w *httpConn) read() (int, []byte, error) {
 	line, err := w.in.ReadSlice('\n')
 	if err != nil {
 		return 0, nil, err
@@ -178,17 +178,17 @@ func (w *wire) read() (int, []byte, error) {
 		}
 		name, value, _ := bytes.Cut(line, []byte(":"))
 		switch value = bytes.TrimSpace(value); {
-		case equal(name, "content-length"):
+		case equalFoldBytes(name, "content-length"):
 			if length, err = strconv.Atoi(string(value)); err != nil || length < 0 || length > maxAnswer {
 				return 0, nil, fmt.Errorf("content length %.20q", value)
 			}
-		case equal(name, "transfer-encoding"):
-			chunked = equal(value, "chunked")
-		case equal(name, "retry-after"):
+		case equalFoldBytes(name, "transfer-encoding"):
+			chunked = equalFoldBytes(value, "chunked")
+		case equalFoldBytes(name, "retry-after"):
 			after, _ := strconv.Atoi(string(value))
 			w.retryAfter = time.Duration(after) * time.Second
-		case equal(name, "connection"):
-			last = equal(value, "close")
+		case equalFoldBytes(name, "connection"):
+			last = equalFoldBytes(value, "close")
 		}
 	}
 	err = w.readBody(status, length, chunked)
@@ -198,7 +198,7 @@ func (w *wire) read() (int, []byte, error) {
 	return status, w.body, err
 }
 
-func (w *wire) readBody(status, length int, chunked bool) error {
+func (w *httpConn) readBody(status, length int, chunked bool) error {
 	w.body = w.body[:0]
 	switch {
 	case status == 204 || status == 304:
@@ -215,7 +215,7 @@ func (w *wire) readBody(status, length int, chunked bool) error {
 	return err
 }
 
-func (w *wire) take(n int) error {
+func (w *httpConn) take(n int) error {
 	from := len(w.body)
 	if from+n > maxAnswer {
 		return fmt.Errorf("the answer is larger than %d bytes", maxAnswer)
@@ -228,7 +228,7 @@ func (w *wire) take(n int) error {
 	return err
 }
 
-func (w *wire) readChunks() error {
+func (w *httpConn) readChunks() error {
 	for {
 		line, err := w.in.ReadSlice('\n')
 		if err != nil {
@@ -259,5 +259,5 @@ func (w *wire) readChunks() error {
 	}
 }
 
-// equal compares with a word in lower case.
-func equal(b []byte, word string) bool { return strings.EqualFold(string(b), word) }
+// equalFoldBytes compares with a word in lower case.
+func equalFoldBytes(b []byte, word string) bool { return strings.EqualFold(string(b), word) }

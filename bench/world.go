@@ -11,36 +11,36 @@ import (
 	"time"
 )
 
-// world is what the cases find and leave on the server.
-type world struct {
-	*crew
+// benchEnvironment is what the cases find and leave on the server.
+type benchEnvironment struct {
+	*connectionPool
 	run     string // in every name, so that runs do not meet
-	opts    options
+	opts    benchOptions
 	process int // of the server, for its memory; 0: not ours to know
 
-	nodes    []string // the many, driver fake-hardware, enroll
-	booting  []boot   // in rescue wait, looked up and heard
-	loopers  []string // active, for rescue loops
-	figures  []figure
+	nodes    []string         // the many, driver fake-hardware, enroll
+	booting  []bootingMachine // in rescue wait, looked up and heard
+	loopers  []string         // active, for rescue loops
+	figures  []measuredValue
 	progress func(string)
 	files    *httptest.Server // has the rescue kernel and ramdisk of the nodes: a server may look whether they are there
 }
 
-// boot is a machine whose ramdisk is on its way.
-type boot struct{ node, mac, token string }
+// bootingMachine is a machine whose ramdisk is on its way.
+type bootingMachine struct{ node, mac, token string }
 
-func newWorld(t *target, o options, process int, progress func(string)) *world {
-	return &world{crew: newCrew(t, o.concurrency), run: fmt.Sprintf("bench-%08x", rand.Uint32()), opts: o, process: process, progress: progress,
+func newWorld(t *targetServer, o benchOptions, process int, progress func(string)) *benchEnvironment {
+	return &benchEnvironment{connectionPool: newCrew(t, o.concurrency), run: fmt.Sprintf("bench-%08x", rand.Uint32()), opts: o, process: process, progress: progress,
 		files: httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))}
 }
 
-func (w *world) close() {
+func (w *benchEnvironment) close() {
 	w.files.Close()
-	w.crew.close()
+	w.connectionPool.close()
 }
 
 // chooseDeploy finds a deploy interface that pays heed to heartbeats.
-func (w *world) chooseDeploy() error {
+func (w *benchEnvironment) chooseDeploy() error {
 	if w.opts.deploy != "" {
 		return nil
 	}
@@ -64,13 +64,13 @@ func (w *world) chooseDeploy() error {
 }
 
 // mac is an address of the run: the same number gives the same one.
-func (w *world) mac(kind byte, i int) string {
+func (w *benchEnvironment) mac(kind byte, i int) string {
 	seed := []byte(w.run[len(w.run)-4:])
 	return fmt.Sprintf("52:%02x:%02x:%02x:%02x:%02x", kind, seed[0]^seed[2]<<2, seed[1]^seed[3]<<2, i>>8&0xff, i&0xff)
 }
 
-// create posts and gives the UUID of what was made.
-func create(c *wire, path, body string) (string, error) {
+// createResource posts and gives the UUID of what was made.
+func createResource(c *httpConn, path, body string) (string, error) {
 	answer, err := c.ask("POST", path, body, 201)
 	if err != nil {
 		return "", err
@@ -91,7 +91,7 @@ func cutString(answer []byte, key string) (string, error) {
 	return "", fmt.Errorf("no %s in the answer: %.200s", key, answer)
 }
 
-func (w *world) nodeBody(name string, more string) string {
+func (w *benchEnvironment) nodeBody(name string, more string) string {
 	return fmt.Sprintf(`{"driver":"fake-hardware","name":"%[1]s-%[2]s","resource_class":"baremetal",
 "properties":{"cpus":64,"memory_mb":262144,"local_gb":900,"cpu_arch":"x86_64","capabilities":"boot_mode:uefi,iscsi_boot:true"},
 "driver_info":{"fake_address":"https://192.0.2.1","fake_username":"admin","fake_password":"hush","rescue_kernel":"%[3]s/kernel","rescue_ramdisk":"%[3]s/ramdisk"},
@@ -99,14 +99,14 @@ func (w *world) nodeBody(name string, more string) string {
 }
 
 // active makes nodes that run a system of their own: enrolled, managed and adopted.
-func (w *world) active(n int, name, more string) ([]string, error) {
+func (w *benchEnvironment) active(n int, name, more string) ([]string, error) {
 	ids := make([]string, n)
-	_, err := w.each(n, func(c *wire, i int) error {
+	_, err := w.each(n, func(c *httpConn, i int) error {
 		var err error
-		if ids[i], err = create(c, "/v1/nodes", w.nodeBody(fmt.Sprint(name, i), more)); err != nil {
+		if ids[i], err = createResource(c, "/v1/nodes", w.nodeBody(fmt.Sprint(name, i), more)); err != nil {
 			return err
 		}
-		return provision(c, ids[i], `{"target":"manage"}`)
+		return setProvisionState(c, ids[i], `{"target":"manage"}`)
 	})
 	if err == nil {
 		err = w.reach(ids, "manageable")
@@ -114,25 +114,25 @@ func (w *world) active(n int, name, more string) ([]string, error) {
 	if err != nil {
 		return ids, err
 	}
-	_, err = w.each(n, func(c *wire, i int) error { return provision(c, ids[i], `{"target":"adopt"}`) })
+	_, err = w.each(n, func(c *httpConn, i int) error { return setProvisionState(c, ids[i], `{"target":"adopt"}`) })
 	if err == nil {
 		err = w.reach(ids, "active")
 	}
 	return ids, err
 }
 
-func provision(c *wire, id, body string) error {
+func setProvisionState(c *httpConn, id, body string) error {
 	return c.busy("PUT", "/v1/nodes/"+id+"/states/provision", body, 202)
 }
 
 // reach waits until all nodes are in the state and nobody holds them.
-func (w *world) reach(ids []string, state string) error {
-	_, err := w.each(len(ids), func(c *wire, i int) error { return await(c, ids[i], state) })
+func (w *benchEnvironment) reach(ids []string, state string) error {
+	_, err := w.each(len(ids), func(c *httpConn, i int) error { return waitProvisionState(c, ids[i], state) })
 	return err
 }
 
-// await asks more and more rarely until the node is in the state.
-func await(c *wire, id, state string) error {
+// waitProvisionState asks more and more rarely until the node is in the state.
+func waitProvisionState(c *httpConn, id, state string) error {
 	pause := 5 * time.Millisecond
 	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(pause) {
 		answer, err := c.ask("GET", "/v1/nodes/"+id+"?fields=provision_state,reservation,last_error", "", 200)
@@ -160,12 +160,12 @@ func await(c *wire, id, state string) error {
 }
 
 // clear takes away all that the run has made.
-func (w *world) clear() error {
+func (w *benchEnvironment) clear() error {
 	ids := append(append([]string{}, w.nodes...), w.loopers...)
 	for _, b := range w.booting {
 		ids = append(ids, b.node)
 	}
-	_, err := w.each(len(ids), func(c *wire, i int) error {
+	_, err := w.each(len(ids), func(c *httpConn, i int) error {
 		if ids[i] == "" {
 			return nil
 		}

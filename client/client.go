@@ -186,12 +186,12 @@ func (c *Client) send(ctx context.Context, request Request) (*Answer, error) {
 	}
 	response, err := c.http.Do(call)
 	if err != nil {
-		return nil, problem.Unavailablef("%s: %w", request, plain(err))
+		return nil, problem.Unavailablef("%s: %w", request, stripURL(err))
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, c.config.MaxBody+1))
 	if err != nil {
-		return nil, problem.Unavailablef("%s: read answer: %w", request, plain(err))
+		return nil, problem.Unavailablef("%s: read answer: %w", request, stripURL(err))
 	}
 	if int64(len(body)) > c.config.MaxBody {
 		return nil, problem.Unavailablef("%s: answer is larger than %d bytes", request, c.config.MaxBody)
@@ -234,8 +234,8 @@ func (c *Client) build(ctx context.Context, request Request) (*http.Request, err
 	return call, nil
 }
 
-// plain takes the URL out of an error of net/http: a query may hold a secret.
-func plain(err error) error {
+// stripURL takes the URL out of an error of net/http: a query may hold a secret.
+func stripURL(err error) error {
 	var e *url.Error
 	if errors.As(err, &e) {
 		return e.Err

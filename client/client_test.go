@@ -229,7 +229,7 @@ func FuzzMessage(f *testing.F) {
 	f.Add([]byte(`{"error_message": {"error_message": {"error_message": "x"}}}`))
 	f.Add([]byte("<html>"))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		text := message(body)
+		text := errorMessage(body)
 		if len(text) > maxMessage+3 || strings.ContainsAny(text, "\n\x00\x1b") {
 			t.Errorf("%q", text)
 		}

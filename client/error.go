@@ -33,7 +33,7 @@ func StatusOf(err error) int {
 }
 
 func (r Request) refused(answer *Answer) error {
-	e := &Error{Status: answer.Status, Message: message(answer.Body), Served: Range{}}
+	e := &Error{Status: answer.Status, Message: errorMessage(answer.Body), Served: Range{}}
 	if e.Message == "" {
 		e.Message = http.StatusText(answer.Status)
 	}
@@ -59,16 +59,16 @@ func kindOf(status int) problem.Kind {
 	return problem.Invalid
 }
 
-// fault covers the forms in which Ironic, its router and agents give a reason.
-type fault struct {
+// errorBody covers the forms in which Ironic, its router and agents give a reason.
+type errorBody struct {
 	Wrapped     json.RawMessage `json:"error_message"`
 	String      string          `json:"faultstring"`
 	Description string          `json:"description"`
 	Title       string          `json:"title"`
 }
 
-// named finds the sentence where the one key of the body names the error, as in the Compute API and in salvor's own.
-func named(body []byte) string {
+// namedErrorMessage finds the sentence where the one key of the body names the error, as in the Compute API and in salvor's own.
+func namedErrorMessage(body []byte) string {
 	var byName map[string]json.RawMessage
 	if json.Unmarshal(body, &byName) != nil || len(byName) != 1 {
 		return ""
@@ -78,27 +78,27 @@ func named(body []byte) string {
 			Message string `json:"message"`
 		}
 		if json.Unmarshal(raw, &said) == nil {
-			return short(strings.TrimSpace(said.Message))
+			return truncateLine(strings.TrimSpace(said.Message))
 		}
 	}
 	return ""
 }
 
-// message finds the sentence in an error body. Ironic puts JSON as a string into
+// errorMessage finds the sentence in an error body. Ironic puts JSON as a string into
 // the JSON, except where it does not (facts/ironic.md (g)).
-func message(body []byte) string {
-	if said := named(body); said != "" {
+func errorMessage(body []byte) string {
+	if said := namedErrorMessage(body); said != "" {
 		return said
 	}
 	text := body
 	for range 3 {
-		var f fault
+		var f errorBody
 		if json.Unmarshal(text, &f) != nil {
 			break
 		}
 		for _, s := range []string{f.String, f.Description, f.Title} {
 			if s = strings.TrimSpace(s); s != "" {
-				return short(s)
+				return truncateLine(s)
 			}
 		}
 		var inner string
@@ -111,7 +111,7 @@ func message(body []byte) string {
 			text = f.Wrapped
 		}
 	}
-	return short(firstLine(string(text)))
+	return truncateLine(firstLine(string(text)))
 }
 
 // firstLine takes from an answer that is no JSON what fits into a log line; a page
@@ -125,7 +125,7 @@ func firstLine(s string) string {
 	return strings.TrimSpace(line)
 }
 
-func short(s string) string {
+func truncateLine(s string) string {
 	s = strings.ToValidUTF8(s, "?")
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {

@@ -52,12 +52,12 @@ func (c *Client) Upload(ctx context.Context, f Face, path string, bytes io.Reade
 	unbounded.Timeout = 0
 	response, err := unbounded.Do(call)
 	if err != nil {
-		return problem.Unavailablef("%s: %w", request, plain(err))
+		return problem.Unavailablef("%s: %w", request, stripURL(err))
 	}
 	defer response.Body.Close()
 	said, err := io.ReadAll(io.LimitReader(response.Body, maxMessage*8))
 	if err != nil {
-		return problem.Unavailablef("%s: read answer: %w", request, plain(err))
+		return problem.Unavailablef("%s: read answer: %w", request, stripURL(err))
 	}
 	if response.StatusCode >= 300 {
 		return request.refused(&Answer{Status: response.StatusCode, Header: response.Header, Body: said})

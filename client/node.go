@@ -36,10 +36,10 @@ type Node struct {
 // UnmarshalJSON keeps what the typed fields do not.
 func (n *Node) UnmarshalJSON(text []byte) error {
 	type plain Node
-	if err := decode(text, (*plain)(n)); err != nil {
+	if err := decodeJSON(text, (*plain)(n)); err != nil {
 		return err
 	}
-	return decode(text, &n.Record)
+	return decodeJSON(text, &n.Record)
 }
 
 // Label is the node's name, or its UUID where it has none.
@@ -60,13 +60,13 @@ func nodePath(ident string, parts ...string) string {
 
 // Nodes lists nodes.
 func (c *Client) Nodes(ctx context.Context, q Query) ([]Node, error) {
-	return list[Node](ctx, c, "/v1/nodes", "nodes", q)
+	return listPages[Node](ctx, c, "/v1/nodes", "nodes", q)
 }
 
 // Node reads one node by name or UUID; with names, only those fields.
 func (c *Client) Node(ctx context.Context, ident string, names ...string) (*Node, error) {
 	var n Node
-	if err := c.call(ctx, http.MethodGet, nodePath(ident), fields(names), nil, &n); err != nil {
+	if err := c.call(ctx, http.MethodGet, nodePath(ident), fieldsQuery(names), nil, &n); err != nil {
 		return nil, err
 	}
 	return &n, nil
@@ -173,5 +173,5 @@ func (c *Client) SetBootDevice(ctx context.Context, ident, device string, persis
 
 // History lists what happened to a node, oldest first. It needs microversion 1.78.
 func (c *Client) History(ctx context.Context, ident string, q Query) ([]ironic.HistoryEvent, error) {
-	return list[ironic.HistoryEvent](ctx, c, nodePath(ident, "history"), "history", q)
+	return listPages[ironic.HistoryEvent](ctx, c, nodePath(ident, "history"), "history", q)
 }

@@ -52,13 +52,13 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 	if err != nil || out == nil {
 		return err
 	}
-	if err := decode(answer.Body, out); err != nil {
+	if err := decodeJSON(answer.Body, out); err != nil {
 		return problem.Unavailablef("%s: answer is not the JSON expected: %w", request, err)
 	}
 	return nil
 }
 
-func decode(text []byte, out any) error {
+func decodeJSON(text []byte, out any) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
 	return d.Decode(out)
@@ -108,8 +108,8 @@ func (q Query) values() url.Values {
 // maxPages bounds a list whose server never says that it ends.
 const maxPages = 100000
 
-// list reads the pages of a list. envelope is the key of the items: "nodes".
-func list[T any](ctx context.Context, c *Client, path, envelope string, q Query) ([]T, error) {
+// listPages reads the pages of a list. envelope is the key of the items: "nodes".
+func listPages[T any](ctx context.Context, c *Client, path, envelope string, q Query) ([]T, error) {
 	var all []T
 	for range maxPages {
 		var page map[string]json.RawMessage
@@ -117,7 +117,7 @@ func list[T any](ctx context.Context, c *Client, path, envelope string, q Query)
 			return nil, err
 		}
 		var items []T
-		if err := decode(page[envelope], &items); err != nil {
+		if err := decodeJSON(page[envelope], &items); err != nil {
 			return nil, problem.Unavailablef("GET %s: answer holds no %s: %w", path, envelope, err)
 		}
 		all = append(all, items...)
@@ -147,8 +147,8 @@ func nextMarker(link json.RawMessage) string {
 	return u.Query().Get("marker")
 }
 
-// fields is the query of a single resource.
-func fields(names []string) url.Values {
+// fieldsQuery is the query of a single resource.
+func fieldsQuery(names []string) url.Values {
 	if len(names) == 0 {
 		return nil
 	}

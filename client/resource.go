@@ -31,13 +31,13 @@ func (col Collection) item(id string) string { return col.Path + "/" + url.PathE
 
 // List reads a list, page after page.
 func (c *Client) List(ctx context.Context, col Collection, q Query) ([]Record, error) {
-	return list[Record](ctx, c, col.Path, col.Envelope, q)
+	return listPages[Record](ctx, c, col.Path, col.Envelope, q)
 }
 
 // Get reads one by UUID or, where the kind has names, name; with names, only those fields.
 func (c *Client) Get(ctx context.Context, col Collection, ident string, names ...string) (Record, error) {
 	var r Record
-	err := c.call(ctx, http.MethodGet, col.item(ident), fields(names), nil, &r)
+	err := c.call(ctx, http.MethodGet, col.item(ident), fieldsQuery(names), nil, &r)
 	return r, err
 }
 

@@ -42,13 +42,13 @@ func (c *Client) Stream(ctx context.Context, f Face, path string, query url.Valu
 	unbounded.Timeout = 0
 	response, err := unbounded.Do(call)
 	if err != nil {
-		return cursor, problem.Unavailablef("%s: %w", request, plain(err))
+		return cursor, problem.Unavailablef("%s: %w", request, stripURL(err))
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
 		said, err := io.ReadAll(io.LimitReader(response.Body, maxMessage*8))
 		if err != nil {
-			return cursor, problem.Unavailablef("%s: read answer: %w", request, plain(err))
+			return cursor, problem.Unavailablef("%s: read answer: %w", request, stripURL(err))
 		}
 		return cursor, request.refused(&Answer{Status: response.StatusCode, Header: response.Header, Body: said})
 	}
@@ -89,7 +89,7 @@ func readMessages(r io.Reader, cursor string, each func(Message) error) (string,
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return cursor, problem.Unavailablef("read the stream: %w", plain(err))
+		return cursor, problem.Unavailablef("read the stream: %w", stripURL(err))
 	}
 	return cursor, nil
 }

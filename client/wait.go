@@ -102,7 +102,7 @@ func (c *Client) WaitProvision(ctx context.Context, ident string, w Wait) (*Node
 		w.Rests = func(n *Node) bool { return !Working(n.ProvisionState) && n.Reservation == "" }
 	}
 	start, pause := time.Now(), min(firstPause, w.Interval)
-	follow := &follower{client: c, ident: ident, seen: map[string]bool{}}
+	follow := &historyFollower{client: c, ident: ident, seen: map[string]bool{}}
 	var last Progress
 	for {
 		n, err := c.Node(ctx, ident)
@@ -139,8 +139,8 @@ func (c *Client) WaitProvision(ctx context.Context, ident string, w Wait) (*Node
 	}
 }
 
-// follower reads a node's history, each event once.
-type follower struct {
+// historyFollower reads a node's history, each event once.
+type historyFollower struct {
 	client *Client
 	ident  string
 	marker string
@@ -150,7 +150,7 @@ type follower struct {
 
 // latest gives the newest event that came since the last call; empty where nothing came,
 // or where the server keeps no history.
-func (f *follower) latest(ctx context.Context) string {
+func (f *historyFollower) latest(ctx context.Context) string {
 	if f.off {
 		return ""
 	}

@@ -15,8 +15,8 @@ import (
 // errSuperseded ends a waiting job in favour of a deletion.
 var errSuperseded = problem.Conflictf("given up: the server is to be deleted")
 
-// step is one act on its way through its transaction.
-type step struct {
+// pendingAct is one act on its way through its transaction.
+type pendingAct struct {
 	*Act
 	who    Who
 	rule   *Rule
@@ -41,7 +41,7 @@ func (s *Servers) Act(ctx context.Context, id string, a Act, who Who) (*Server, 
 		if err != nil {
 			return err
 		}
-		st := &step{Act: &a, who: who, server: srv}
+		st := &pendingAct{Act: &a, who: who, server: srv}
 		out = srv
 		if a.Action == Delete && srv.Task == Deleting {
 			return nil // asked before
@@ -69,7 +69,7 @@ func (s *Servers) Act(ctx context.Context, id string, a Act, who Who) (*Server, 
 }
 
 // change runs fn in a transaction, again if a row that it saves was changed by somebody else meanwhile.
-func (c *core) change(ctx context.Context, fn func(job.Tx) error) error {
+func (c *serviceCore) change(ctx context.Context, fn func(job.Tx) error) error {
 	for range 5 {
 		if err := c.jobs.Do(ctx, fn); !errors.Is(err, record.ErrChanged) {
 			return err
@@ -78,8 +78,8 @@ func (c *core) change(ctx context.Context, fn func(job.Tx) error) error {
 	return problem.Conflictf("the server keeps changing; ask again")
 }
 
-// changed has core.change begin again where a row that was to be written is not as it was read.
-func changed(err error) error {
+// conflictToChanged has core.change begin again where a row that was to be written is not as it was read.
+func conflictToChanged(err error) error {
 	if problem.Is(err, problem.Conflict) {
 		return record.ErrChanged
 	}
@@ -87,7 +87,7 @@ func changed(err error) error {
 }
 
 // apply writes what the rule says.
-func (s *Servers) apply(ctx context.Context, tx job.Tx, st *step, cred *password) error {
+func (s *Servers) apply(ctx context.Context, tx job.Tx, st *pendingAct, cred *rescueCredential) error {
 	if err := s.prepare(ctx, tx, st, cred); err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func (s *Servers) apply(ctx context.Context, tx job.Tx, st *step, cred *password
 }
 
 // insert adds the act's job. A deletion ends what waits and leaves what runs to its end: Tend or Finish begins it then.
-func (s *Servers) insert(tx job.Tx, st *step) error {
+func (s *Servers) insert(tx job.Tx, st *pendingAct) error {
 	if st.Action == Delete {
 		free, err := s.supersede(tx, st.server)
 		if err != nil || !free {
@@ -168,7 +168,7 @@ func newJob(id string, kind job.Kind, args, secrets any, who record.Asker) (*job
 		j.Args = raw
 	}
 	if secrets != nil {
-		if j.Secret, err = sealed(secrets); err != nil {
+		if j.Secret, err = marshalSecret(secrets); err != nil {
 			return nil, err
 		}
 	}
@@ -176,7 +176,7 @@ func newJob(id string, kind job.Kind, args, secrets any, who record.Asker) (*job
 }
 
 // prepare fills in what the action changes beside its task, and the arguments of its job.
-func (s *Servers) prepare(ctx context.Context, tx job.Tx, st *step, cred *password) error {
+func (s *Servers) prepare(ctx context.Context, tx job.Tx, st *pendingAct, cred *rescueCredential) error {
 	srv := st.server
 	within := int(s.opts.SoftOffTimeout / time.Second)
 	switch st.Action {
@@ -219,7 +219,7 @@ func (s *Servers) prepare(ctx context.Context, tx job.Tx, st *step, cred *passwo
 }
 
 // reset gives a server the state that an operator says it has. What waits for it is given up, and what its host was told is void.
-func (s *Servers) reset(ctx context.Context, tx job.Tx, st *step) error {
+func (s *Servers) reset(ctx context.Context, tx job.Tx, st *pendingAct) error {
 	if st.Reset != Active && st.Reset != Errored {
 		return problem.Invalidf("server %s: a state is reset to %s or %s, not to %.50q", st.server.ID, Active, Errored, st.Reset)
 	}

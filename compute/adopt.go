@@ -53,7 +53,7 @@ func (s *Servers) Adopt(ctx context.Context, a Adoption, who Who) (*Server, erro
 	}
 	err := s.jobs.Do(ctx, func(tx job.Tx) error {
 		if _, err := s.store.Hosts().Get(ctx, tx, a.HostID); err != nil {
-			return missing(err, "host", a.HostID)
+			return invalidReferenceError(err, "host", a.HostID)
 		}
 		if err := s.store.Servers().Insert(tx, srv); err != nil {
 			if problem.Is(err, problem.Conflict) {

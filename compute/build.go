@@ -15,8 +15,8 @@ type Blueprint struct {
 	Secret OrderSecret
 }
 
-// parts are what a server is made of, as they are in the store.
-type parts struct {
+// serverParts are what a server is made of, as they are in the store.
+type serverParts struct {
 	images   map[string]*Image
 	volumes  map[string]*Volume
 	networks map[string]*Network
@@ -46,8 +46,8 @@ func (s *Servers) Blueprint(ctx context.Context, srv *Server, hash string) (*Blu
 	return b, nil
 }
 
-func (s *Servers) parts(ctx context.Context, srv *Server) (*parts, error) {
-	p := &parts{images: map[string]*Image{}, volumes: map[string]*Volume{}, networks: map[string]*Network{}}
+func (s *Servers) parts(ctx context.Context, srv *Server) (*serverParts, error) {
+	p := &serverParts{images: map[string]*Image{}, volumes: map[string]*Volume{}, networks: map[string]*Network{}}
 	ids := make([]string, 0, 2)
 	for _, d := range srv.Disks {
 		if d.ImageID != "" {
@@ -98,7 +98,7 @@ func machineWords(properties map[string]string) map[string]string {
 }
 
 // specOf is pure: a server and what it is made of, as a host must know it.
-func specOf(srv *Server, p *parts) (*Blueprint, error) {
+func specOf(srv *Server, p *serverParts) (*Blueprint, error) {
 	b := &Blueprint{Spec: Spec{
 		ServerID: srv.ID, Name: srv.Name, GuestName: srv.GuestName, Epoch: srv.Epoch, VCPUs: srv.Flavor.VCPUs, RAM: srv.Flavor.RAM,
 		Firmware: srv.Firmware, Initiator: GuestInitiator(srv.HostID, srv.ID), Machine: machineWords(srv.ImageProperties), NICs: srv.NICs, Drive: srv.ConfigDrive,
@@ -138,7 +138,7 @@ func specImage(id string, i *Image) *SpecImage {
 }
 
 // addRescue adds the rescue system of the open session, and its credential in the form that the system takes.
-func (s *Servers) addRescue(b *Blueprint, srv *Server, p *parts) error {
+func (s *Servers) addRescue(b *Blueprint, srv *Server, p *serverParts) error {
 	src := *srv.Rescue.Source
 	r := &SpecRescue{Source: src, Session: srv.Rescue.StartedAt.UTC().Format(time.RFC3339Nano)}
 	switch {

@@ -135,14 +135,14 @@ func (s *Hosts) verdict(ctx context.Context, source *Host, m *Move, hosts []*Hos
 		hosts = slices.DeleteFunc(slices.Clone(hosts), func(h *Host) bool { return h.ID != srv.HostID })
 		out.Erase = m.Disposition != Reimage // the owner of a server that was re-imaged has deleted another disk than this one
 	}
-	out.Spec, err = remains(srv, source, hosts, out.Do == CleanDisk)
+	out.Spec, err = buildCleanupSpec(srv, source, hosts, out.Do == CleanDisk)
 	return out, err
 }
 
-// remains is a server as its former host must know it to remove it: of its disks only those that go, which lie in stores of the source.
+// buildCleanupSpec is a server as its former host must know it to remove it: of its disks only those that go, which lie in stores of the source.
 // A store that one of seers has as well may hold the disk that the server lives on, or its data: whatever the record says, that one
 // stays.
-func remains(srv *Server, source *Host, seers []*Host, disks bool) (*Spec, error) {
+func buildCleanupSpec(srv *Server, source *Host, seers []*Host, disks bool) (*Spec, error) {
 	was := *srv
 	was.HostID, was.Rescue, was.Disks = source.ID, nil, nil
 	for _, d := range srv.Disks {
@@ -159,7 +159,7 @@ func remains(srv *Server, source *Host, seers []*Host, disks bool) (*Spec, error
 		d.Store, d.ImageID = store.Name, ""
 		was.Disks = append(was.Disks, d)
 	}
-	b, err := specOf(&was, &parts{})
+	b, err := specOf(&was, &serverParts{})
 	if err != nil {
 		return nil, err
 	}
@@ -245,8 +245,8 @@ func (s *Hosts) endMove(ctx context.Context, seen *Move, change func(*Move), tex
 	})
 }
 
-func (c *core) saveMove(tx job.Tx, m *Move) error {
-	return changed(c.store.Moves().Save(tx, m))
+func (c *serviceCore) saveMove(tx job.Tx, m *Move) error {
+	return conflictToChanged(c.store.Moves().Save(tx, m))
 }
 
 // reviveCleanUps has moves cleaned up that came as far as their destination and failed there, where another move brought the server on:
@@ -313,7 +313,7 @@ func (s *Hosts) judgeStrays(ctx context.Context, hostID string, ours, staying ma
 				continue
 			}
 			e := job.Event{Subject: HostSubject(hostID), Type: "contact", Severity: "warning",
-				Text: "guest " + short(id) + " is marked as ours, and no record says what it does here: it is left alone, an operator must say"}
+				Text: "guest " + truncateText(id) + " is marked as ours, and no record says what it does here: it is left alone, an operator must say"}
 			if err := s.jobs.Append(tx, e); err != nil {
 				return err
 			}

@@ -41,7 +41,7 @@ type ReconcileArgs struct {
 }
 
 // newClusters makes the service of clusters. A cluster is watched from its creation on, by one job.
-func newClusters(c *core) *Clusters {
+func newClusters(c *serviceCore) *Clusters {
 	s := record.NewCollection("cluster", c.store.Clusters(), c.jobs, c.now)
 	s.Check = checkCluster
 	s.Admit = func(ctx context.Context, tx job.Tx, ch record.Change[Cluster]) error {
@@ -114,7 +114,7 @@ func webURL(text string) bool {
 }
 
 // forgetHosts removes the nodes of a cluster that is removed; servers must be gone before.
-func (c *core) forgetHosts(ctx context.Context, tx job.Tx, cl *Cluster) error {
+func (c *serviceCore) forgetHosts(ctx context.Context, tx job.Tx, cl *Cluster) error {
 	hosts, err := c.store.Hosts().List(ctx, tx, HostFilter{ClusterID: cl.ID}, record.Page{})
 	if err != nil {
 		return err
@@ -133,7 +133,7 @@ func (c *core) forgetHosts(ctx context.Context, tx job.Tx, cl *Cluster) error {
 		}
 		if len(open) > 0 {
 			return problem.Conflictf("cluster %s cannot be removed: of its node %s, %s. Wait for their end, or, if it is lost for good, run: salvor cluster remove %s --lost REASON",
-				cl.Name, orID(h), listed(open), cl.Name)
+				cl.Name, orID(h), abbreviateList(open), cl.Name)
 		}
 		if err := c.store.Hosts().Delete(tx, h); err != nil {
 			return err
@@ -142,14 +142,14 @@ func (c *core) forgetHosts(ctx context.Context, tx job.Tx, cl *Cluster) error {
 	return nil
 }
 
-func (c *core) watch(tx job.Tx, clusterID string, who record.Asker) error {
+func (c *serviceCore) watch(tx job.Tx, clusterID string, who record.Asker) error {
 	return c.jobs.Insert(tx, &job.Job{
 		Kind: JobWatch, Class: job.Operation, Subject: ClusterSubject(clusterID), RequestID: who.RequestID, User: who.User,
 	})
 }
 
 // endJobs ends what waits for a subject that is gone; what runs finds out by itself.
-func (c *core) endJobs(tx job.Tx, subject job.Subject) error {
+func (c *serviceCore) endJobs(tx job.Tx, subject job.Subject) error {
 	open, err := c.jobs.Unended(tx, subject)
 	if err != nil {
 		return err

@@ -107,7 +107,7 @@ func (s *Hosts) joinedAgain(ctx context.Context, h *Host) (out []*Host, err erro
 		return nil, err
 	}
 	for _, o := range all {
-		same := strings.EqualFold(o.Name, h.Name) || o.Inventory.Address == h.Inventory.Address && routable(h.Inventory.Address)
+		same := strings.EqualFold(o.Name, h.Name) || o.Inventory.Address == h.Inventory.Address && isRoutable(h.Inventory.Address)
 		silent, _, known := s.Silence(o.ID)
 		if o.ID != h.ID && same && known && silent < Suspect {
 			out = append(out, o)
@@ -116,8 +116,8 @@ func (s *Hosts) joinedAgain(ctx context.Context, h *Host) (out []*Host, err erro
 	return out, nil
 }
 
-// routable tells whether an address tells hosts apart.
-func routable(address string) bool {
+// isRoutable tells whether an address tells hosts apart.
+func isRoutable(address string) bool {
 	a, err := netip.ParseAddr(address)
 	return err == nil && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsUnspecified()
 }
@@ -135,7 +135,7 @@ func ContradictedBy(all []Contradiction) string {
 	for i, c := range all {
 		words[i] = string(c.Code) + " (" + c.Text + ")"
 	}
-	return listed(words)
+	return abbreviateList(words)
 }
 
 // attestable refuses an attestation against live evidence, unless its disputes are all codes of that evidence and no others.

@@ -62,8 +62,8 @@ const (
 	maxUserData = 64 << 10 // of base64
 )
 
-// creation is a request on its way: what it names, as it is in the store.
-type creation struct {
+// pendingCreation is a request on its way: what it names, as it is in the store.
+type pendingCreation struct {
 	*Creation
 	who      Who
 	flavor   *Flavor
@@ -78,7 +78,7 @@ func (s *Servers) Create(ctx context.Context, c Creation, who Who) ([]*Server, e
 	if err := c.check(who); err != nil {
 		return nil, err
 	}
-	cr := &creation{Creation: &c, who: who}
+	cr := &pendingCreation{Creation: &c, who: who}
 	if !c.Password.Empty() {
 		var err error
 		if cr.hash, err = rescue.HashPassword(c.Password, s.opts.HashAlgorithm); err != nil {
@@ -128,16 +128,16 @@ func (c *Creation) check(who Who) error {
 }
 
 // resolve reads what the request names.
-func (s *Servers) resolve(ctx context.Context, tx job.Tx, c *creation) error {
+func (s *Servers) resolve(ctx context.Context, tx job.Tx, c *pendingCreation) error {
 	var err error
 	if c.flavor, err = s.store.Flavors().Get(ctx, tx, c.Flavor); err != nil || c.flavor.Disabled {
-		return missing(err, "flavor", c.Flavor)
+		return invalidReferenceError(err, "flavor", c.Flavor)
 	}
 	if c.Image != "" {
 		if c.image, err = s.image(ctx, tx, c.Image, c.who); err != nil {
 			return err
 		}
-		if err := fits(c.image, c.flavor); err != nil {
+		if err := checkFlavorForImage(c.image, c.flavor); err != nil {
 			return err
 		}
 	}
@@ -155,26 +155,26 @@ func (s *Servers) resolve(ctx context.Context, tx job.Tx, c *creation) error {
 	for _, wish := range c.Networks {
 		n, err := s.store.Networks().Get(ctx, tx, wish.Network)
 		if err != nil || !n.Shared && !c.who.sees(n.Project) {
-			return missing(err, "network", wish.Network)
+			return invalidReferenceError(err, "network", wish.Network)
 		}
 		c.networks = append(c.networks, n)
 	}
 	return nil
 }
 
-// missing makes one sentence of what is not there and what may not be seen.
-func missing(err error, what, ident string) error {
+// invalidReferenceError makes one sentence of what is not there and what may not be seen.
+func invalidReferenceError(err error, what, ident string) error {
 	if err != nil && !problem.Is(err, problem.NotFound) {
 		return err
 	}
-	return problem.Invalidf("%s %s could not be found", what, short(ident))
+	return problem.Invalidf("%s %s could not be found", what, truncateText(ident))
 }
 
 // image reads an image that who may use, in a state to be used.
 func (s *Servers) image(ctx context.Context, tx job.Tx, id string, who Who) (*Image, error) {
 	img, err := s.store.Images().Get(ctx, tx, id)
 	if err != nil || !img.Visible(who) {
-		return nil, missing(err, "image", id)
+		return nil, invalidReferenceError(err, "image", id)
 	}
 	if img.Status != ImageActive {
 		return nil, problem.Invalidf("image %s is not active: it is %s", img.ID, img.Status)
@@ -189,8 +189,8 @@ func (i *Image) Visible(who Who) bool {
 
 const gib = 1 << 30
 
-// fits holds a flavor to what an image needs.
-func fits(i *Image, f *Flavor) error {
+// checkFlavorForImage holds a flavor to what an image needs.
+func checkFlavorForImage(i *Image, f *Flavor) error {
 	switch {
 	case i.DiskFormat == "aki" || i.DiskFormat == "ari":
 		return problem.Invalidf("image %s is a %s: no server can be made from it alone", i.ID, i.DiskFormat)
@@ -208,7 +208,7 @@ func fits(i *Image, f *Flavor) error {
 func (i *Image) gib() int { return int((max(i.Size, i.VirtualSize) + gib - 1) / gib) }
 
 // createOne writes one server with all that belongs to it.
-func (s *Servers) createOne(ctx context.Context, tx job.Tx, c *creation, index int) (*Server, error) {
+func (s *Servers) createOne(ctx context.Context, tx job.Tx, c *pendingCreation, index int) (*Server, error) {
 	srv := &Server{
 		Record: record.Record{ID: uuid.NewString(), CreatedAt: s.now()},
 		Name:   strings.TrimSpace(c.Name), Project: c.who.Project, User: c.User, Description: c.Description, Zone: c.Zone,
@@ -239,7 +239,7 @@ func (s *Servers) createOne(ctx context.Context, tx job.Tx, c *creation, index i
 	return srv, s.insertServer(tx, c, srv)
 }
 
-func (s *Servers) insertServer(tx job.Tx, c *creation, srv *Server) error {
+func (s *Servers) insertServer(tx job.Tx, c *pendingCreation, srv *Server) error {
 	var hash any
 	if !c.hash.Empty() {
 		hash = JobSecret{Hash: c.hash.Reveal()}
@@ -288,7 +288,7 @@ func systemOf(p map[string]string) (system, family string) {
 const maxImpliedDisk = 64
 
 // disks lists the server's disks in the order in which its guest sees them, and reserves the volumes among them.
-func (s *Servers) disks(ctx context.Context, tx job.Tx, c *creation, srv *Server) error {
+func (s *Servers) disks(ctx context.Context, tx job.Tx, c *pendingCreation, srv *Server) error {
 	if err := c.checkMetalDisks(); err != nil {
 		return err
 	}
@@ -334,7 +334,7 @@ func bootRank(w DiskRequest) int {
 }
 
 // disk adds a disk that was asked for.
-func (s *Servers) disk(ctx context.Context, tx job.Tx, c *creation, srv *Server, w DiskRequest, prefix string) error {
+func (s *Servers) disk(ctx context.Context, tx job.Tx, c *pendingCreation, srv *Server, w DiskRequest, prefix string) error {
 	boots := w.BootIndex == 0
 	if boots && slices.ContainsFunc(srv.Disks, func(d Disk) bool { return d.BootIndex == 0 }) {
 		return problem.Invalidf("Block Device Mapping is Invalid: two disks have boot index 0")
@@ -357,7 +357,7 @@ func (s *Servers) disk(ctx context.Context, tx job.Tx, c *creation, srv *Server,
 	}
 	v, err := s.volume(ctx, tx, w.VolumeID, c.who)
 	if err != nil {
-		return missing(err, "volume", w.VolumeID)
+		return invalidReferenceError(err, "volume", w.VolumeID)
 	}
 	if err := s.reserve(tx, v, VolumeReserved, srv.ID, name); err != nil {
 		return problem.Invalidf("Block Device Mapping is Invalid: %w", err)
@@ -371,7 +371,7 @@ func (s *Servers) disk(ctx context.Context, tx job.Tx, c *creation, srv *Server,
 }
 
 // interfaces gives the server its interfaces, with addresses for life.
-func (s *Servers) interfaces(tx job.Tx, c *creation, srv *Server) error {
+func (s *Servers) interfaces(tx job.Tx, c *pendingCreation, srv *Server) error {
 	for i, n := range c.networks {
 		mac, err := newMAC()
 		if err != nil {

@@ -194,7 +194,7 @@ func (s *Servers) bestFor(ctx context.Context, tx job.Tx, w *destinationFilter) 
 		if err != nil {
 			return nil, err
 		}
-		best, why := roomiest(hosts, func(h *Host) string { return w.refusal(h, live.isUp(h)) })
+		best, why := pickRoomiestHost(hosts, func(h *Host) string { return w.refusal(h, live.isUp(h)) })
 		if best == nil && fresh {
 			return nil, s.none(hosts, live, why)
 		}
@@ -213,7 +213,7 @@ func (s *Servers) bestFor(ctx context.Context, tx job.Tx, w *destinationFilter) 
 }
 
 // none is the error where no host can take a server: Unavailable if one may yet be heard, else problem.Conflict.
-func (s *Servers) none(hosts []*Host, live *liveness, why []string) error {
+func (s *Servers) none(hosts []*Host, live *livenessView, why []string) error {
 	for _, h := range hosts {
 		if live.isUp(h) {
 			continue
@@ -225,9 +225,9 @@ func (s *Servers) none(hosts []*Host, live *liveness, why []string) error {
 	return noValidHost(why)
 }
 
-// roomiest is the host with the most free RAM among those that nothing speaks against, of two alike the one with the lower number;
+// pickRoomiestHost is the host with the most free RAM among those that nothing speaks against, of two alike the one with the lower number;
 // nil: why tells of each why not.
-func roomiest(hosts []*Host, against func(*Host) string) (best *Host, why []string) {
+func pickRoomiestHost(hosts []*Host, against func(*Host) string) (best *Host, why []string) {
 	for _, h := range hosts {
 		if reason := against(h); reason != "" {
 			why = append(why, fmt.Sprintf("%s: %s", orID(h), reason))
@@ -254,10 +254,10 @@ func (s *Servers) disksThere(ctx context.Context, tx job.Tx, srv *Server, m *Mov
 	if err != nil {
 		return nil, err
 	}
-	return relocated(srv.Disks, source, dest, m.Disposition == Reimage), nil
+	return relocateDisks(srv.Disks, source, dest, m.Disposition == Reimage), nil
 }
 
-func relocated(disks []Disk, source, dest *Host, anew bool) []Disk {
+func relocateDisks(disks []Disk, source, dest *Host, anew bool) []Disk {
 	out := slices.Clone(disks)
 	for i, d := range out {
 		if d.VolumeID != "" {

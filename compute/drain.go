@@ -40,7 +40,7 @@ func (s *Hosts) Drain(ctx context.Context, ident string, who Who) (*Plan, error)
 	}
 	yes, reason := true, "drained"
 	if who.User != "" {
-		reason += " by " + short(who.User)
+		reason += " by " + truncateText(who.User)
 	}
 	if _, err := s.SetService(ctx, h.ID, Service{Disabled: &yes, Reason: &reason}, who.Asker); err != nil {
 		return nil, err

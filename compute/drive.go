@@ -58,25 +58,25 @@ func cloudConfig(c rescue.Credential, hash string) string {
 	b.WriteString("#cloud-config\ndisable_root: false\n")
 	if hash != "" {
 		// JSON strings are YAML strings.
-		fmt.Fprintf(&b, "ssh_pwauth: true\npassword: %s\nchpasswd:\n  expire: false\n  users:\n  - {name: root, password: %s}\n", quoted(hash), quoted(hash))
+		fmt.Fprintf(&b, "ssh_pwauth: true\npassword: %s\nchpasswd:\n  expire: false\n  users:\n  - {name: root, password: %s}\n", quoteJSON(hash), quoteJSON(hash))
 	}
 	if len(c.Keys) > 0 {
 		b.WriteString("ssh_authorized_keys:\n")
 		for _, k := range c.Keys {
-			fmt.Fprintf(&b, "- %s\n", quoted(k))
+			fmt.Fprintf(&b, "- %s\n", quoteJSON(k))
 		}
 	}
 	return b.String()
 }
 
-func quoted(s string) string {
+func quoteJSON(s string) string {
 	b, _ := json.Marshal(s) // a string has always a form
 	return string(b)
 }
 
 func driveFiles(srv *Server, networks map[string]*Network, instance string, keys []string) (map[string][]byte, error) {
 	meta := map[string]any{
-		"uuid": instance, "name": srv.Name, "hostname": hostname(srv.Name), "launch_index": 0, "availability_zone": srv.Zone,
+		"uuid": instance, "name": srv.Name, "hostname": sanitizeHostname(srv.Name), "launch_index": 0, "availability_zone": srv.Zone,
 		"meta": srv.Metadata, "project_id": srv.Project,
 	}
 	public := map[string]string{}
@@ -99,8 +99,8 @@ func driveFiles(srv *Server, networks map[string]*Network, instance string, keys
 	return files, nil
 }
 
-// hostname makes a name that a system takes of one that users wrote.
-func hostname(name string) string {
+// sanitizeHostname makes a name that a system takes of one that users wrote.
+func sanitizeHostname(name string) string {
 	out := strings.Map(func(r rune) rune {
 		switch {
 		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '-', r == '.':
@@ -136,7 +136,7 @@ func networkData(srv *Server, networks map[string]*Network) map[string]any {
 			continue
 		}
 		for _, address := range nic.Addresses {
-			nets = append(nets, subnet(n, link, address, len(nets), i == 0))
+			nets = append(nets, buildNetworkEntry(n, link, address, len(nets), i == 0))
 		}
 		for _, dns := range n.DNS {
 			if !seen[dns] {
@@ -148,11 +148,11 @@ func networkData(srv *Server, networks map[string]*Network) map[string]any {
 	return map[string]any{"links": links, "networks": nets, "services": services}
 }
 
-// subnet tells of one address; only the first interface has the default route.
-func subnet(n *Network, link, address string, index int, first bool) map[string]any {
+// buildNetworkEntry tells of one address; only the first interface has the default route.
+func buildNetworkEntry(n *Network, link, address string, index int, first bool) map[string]any {
 	kind, everything, mask := "ipv4", "0.0.0.0", ""
 	if p, err := netip.ParsePrefix(n.CIDR); err == nil {
-		mask = netmask(p)
+		mask = formatNetmask(p)
 		if p.Addr().Is6() {
 			kind, everything = "ipv6", "::"
 		}
@@ -165,8 +165,8 @@ func subnet(n *Network, link, address string, index int, first bool) map[string]
 		"netmask": mask, "network_id": n.ID, "routes": routes}
 }
 
-// netmask writes the length of a prefix as an address.
-func netmask(p netip.Prefix) string {
+// formatNetmask writes the length of a prefix as an address.
+func formatNetmask(p netip.Prefix) string {
 	b := p.Addr().AsSlice()
 	for i := range b {
 		b[i] = ^byte(0xff >> min(8, max(0, p.Bits()-8*i)))

@@ -65,7 +65,7 @@ func (s *Servers) firstSecret(password secret.Value) (secret.Value, error) {
 	if err != nil {
 		return secret.Value{}, err
 	}
-	return sealed(JobSecret{Hash: hash.Reveal()})
+	return marshalSecret(JobSecret{Hash: hash.Reveal()})
 }
 
 func (s *Servers) evacuate(ctx context.Context, id string, w MoveRequest, hidden secret.Value, who Who) (*Move, error) {
@@ -77,7 +77,7 @@ func (s *Servers) evacuate(ctx context.Context, id string, w MoveRequest, hidden
 	if w.DestHost != "" {
 		dest, err := s.host(ctx, w.DestHost)
 		if problem.Is(err, problem.NotFound) {
-			return nil, problem.NotFoundf("Compute host %s not found.", short(w.DestHost))
+			return nil, problem.NotFoundf("Compute host %s not found.", truncateText(w.DestHost))
 		}
 		if err != nil {
 			return nil, err

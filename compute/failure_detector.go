@@ -146,7 +146,7 @@ func (s *Hosts) view(ctx context.Context, hosts []*Host) (FleetObservation, map[
 	if err != nil {
 		return v, nil, err
 	}
-	tried := attempts(fenced, groups, s.now())
+	tried := healAttemptAges(fenced, groups, s.now())
 	for i := range v.Hosts {
 		g := &v.Hosts[i]
 		g.TriedAgo = tried[g.HostID]
@@ -255,8 +255,8 @@ func (l *failureDetector) take(verdicts []Verdict) (begun []Verdict, crowd strin
 	return begun, crowd
 }
 
-// attempts tells how long ago hosts were healed, or fenced by anybody and not admitted since, within HealCycle.
-func attempts(open []*Receipt, groups []*HostGroup, now time.Time) map[string]time.Duration {
+// healAttemptAges tells how long ago hosts were healed, or fenced by anybody and not admitted since, within HealCycle.
+func healAttemptAges(open []*Receipt, groups []*HostGroup, now time.Time) map[string]time.Duration {
 	out := map[string]time.Duration{}
 	keep := func(id string, at time.Time) {
 		if ago := max(now.Sub(at), 1); ago < HealCycle && (out[id] == 0 || ago < out[id]) {
@@ -309,5 +309,5 @@ func (s *Hosts) countHealing(ctx context.Context, tx job.Tx, h *Host) error {
 		return problem.Conflictf("host %s is not healed now: %d of its group were within %s", orID(h), len(g.Healed), HealCycle)
 	}
 	g.Healed = append(g.Healed, Healing{HostID: h.ID, At: now})
-	return changed(s.store.HostGroups().Save(tx, g))
+	return conflictToChanged(s.store.HostGroups().Save(tx, g))
 }

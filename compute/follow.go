@@ -78,7 +78,7 @@ func (s *Servers) ObserveCluster(ctx context.Context, guests []Guest, seen map[s
 	for i := range guests {
 		g := &guests[i]
 		srv := seen[g.ID]
-		if !g.Ours || srv == nil || srv.look(g, GanetiHost, false) == (verdict{}) {
+		if !g.Ours || srv == nil || srv.look(g, GanetiHost, false) == (guestVerdict{}) {
 			continue
 		}
 		if err := s.mend(ctx, srv, g, GanetiHost, false); err != nil {

@@ -180,8 +180,8 @@ func (g GuestReport) power() string {
 	return string(g.Power)
 }
 
-// fences are the commands that prove hosts off.
-func fences(hosts []string) string {
+// fenceCommands are the commands that prove hosts off.
+func fenceCommands(hosts []string) string {
 	var out []string
 	for _, id := range hosts {
 		if line := "salvor fence " + id; !slices.Contains(out, line) {
@@ -193,12 +193,12 @@ func fences(hosts []string) string {
 
 // heldMove is the refusal of a move because of a guest that heldBy found.
 func heldMove(serverID, by string, hosts []string) string {
-	return "server " + serverID + " may run already: " + by + ". End that guest, or prove its host off with: " + fences(hosts)
+	return "server " + serverID + " may run already: " + by + ". End that guest, or prove its host off with: " + fenceCommands(hosts)
 }
 
 // moveEnds lists by server the hosts from or to which open planned moves of the filter bring it, but not the one that is left out. Until
 // the move ends, its guest may be held on both sides.
-func (c *core) moveEnds(ctx context.Context, tx job.Tx, f MoveFilter, without string) (map[string][]string, error) {
+func (c *serviceCore) moveEnds(ctx context.Context, tx job.Tx, f MoveFilter, without string) (map[string][]string, error) {
 	f.Open = true
 	moves, err := c.store.Moves().List(ctx, tx, f, record.Page{})
 	out := map[string][]string{}
@@ -424,8 +424,8 @@ func (s *Hosts) noteOnce(ctx context.Context, hostID, serverID string, epoch int
 	})
 }
 
-// unsettled tells whether a host is to tell its guests again soon: one of them runs beside its server, or may be found to.
-func unsettled(told map[string]Clean) bool {
+// hasUnsettledGuests tells whether a host is to tell its guests again soon: one of them runs beside its server, or may be found to.
+func hasUnsettledGuests(told map[string]Clean) bool {
 	for _, c := range told {
 		if c.Do == CleanGuest || c.Do == CleanAsk && c.Epoch != 0 {
 			return true

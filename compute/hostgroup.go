@@ -20,7 +20,7 @@ const (
 	maxParallel  = 500
 )
 
-func newHostGroups(c *core) *HostGroups {
+func newHostGroups(c *serviceCore) *HostGroups {
 	s := record.NewCollection("host group", c.store.HostGroups(), c.jobs, c.now)
 	s.Clone = func(g *HostGroup) *HostGroup {
 		out := *g
@@ -78,7 +78,7 @@ func wordsOf(all []Evidence) string {
 }
 
 // admitHostGroup keeps the name of a group that hosts follow: they name it.
-func (c *core) admitHostGroup(ctx context.Context, tx job.Tx, ch record.Change[HostGroup]) error {
+func (c *serviceCore) admitHostGroup(ctx context.Context, tx job.Tx, ch record.Change[HostGroup]) error {
 	if ch.Old == nil || ch.New != nil && ch.New.Name == ch.Old.Name {
 		return nil
 	}
@@ -132,7 +132,7 @@ func (s *Hosts) follow(ctx context.Context, tx job.Tx, h *Host, v Service, said 
 		}
 		// Of this and of the group's removal one comes first: both write its row.
 		if err := s.store.HostGroups().Save(tx, g); err != nil {
-			return changed(err)
+			return conflictToChanged(err)
 		}
 		h.Group = g.Name
 	} else {

@@ -17,7 +17,7 @@ import (
 
 // Hosts is the service of hosts: how they join, live and are taken out of service.
 type Hosts struct {
-	*core
+	*serviceCore
 	records *record.Collection[Host, HostFilter]
 	servers *Servers
 	leases  hostSessions
@@ -31,8 +31,8 @@ type Hosts struct {
 	lookout failureDetector
 }
 
-func newHosts(c *core, s *Servers) *Hosts {
-	h := &Hosts{core: c, servers: s, records: record.NewCollection("host", c.store.Hosts(), c.jobs, c.now), leases: newHostSessions(),
+func newHosts(c *serviceCore, s *Servers) *Hosts {
+	h := &Hosts{serviceCore: c, servers: s, records: record.NewCollection("host", c.store.Hosts(), c.jobs, c.now), leases: newHostSessions(),
 		ear: livenessTracker{since: c.now(), lastSeen: map[string]lastSeen{}}}
 	h.look = h.lookout.lookFor
 	h.sighted = func(hostID string, seen []Neighbour) { h.lookout.recordProbe(hostID, seen, h.now()) }
@@ -42,7 +42,7 @@ func newHosts(c *core, s *Servers) *Hosts {
 // Host reads one by UUID or name; a name that several hosts have is Conflict.
 func (s *Hosts) Host(ctx context.Context, ident string) (*Host, error) { return s.host(ctx, ident) }
 
-func (s *core) host(ctx context.Context, ident string) (*Host, error) {
+func (s *serviceCore) host(ctx context.Context, ident string) (*Host, error) {
 	if record.IsUUID(ident) {
 		return s.store.Hosts().Get(ctx, nil, strings.ToLower(ident))
 	}
@@ -51,9 +51,9 @@ func (s *core) host(ctx context.Context, ident string) (*Host, error) {
 	case err != nil:
 		return nil, err
 	case ident == "" || len(found) == 0:
-		return nil, problem.NotFoundf("host %s could not be found", short(ident))
+		return nil, problem.NotFoundf("host %s could not be found", truncateText(ident))
 	case len(found) > 1:
-		return nil, problem.Conflictf("several hosts are named %s: name one by its UUID", short(ident))
+		return nil, problem.Conflictf("several hosts are named %s: name one by its UUID", truncateText(ident))
 	}
 	return found[0], nil
 }
@@ -114,11 +114,11 @@ func (s *Hosts) Join(ctx context.Context, token secret.Value, hostID, name strin
 	return out, err
 }
 
-func (c *core) saveHost(tx job.Tx, h *Host) error {
-	return changed(c.store.Hosts().Save(tx, h))
+func (c *serviceCore) saveHost(tx job.Tx, h *Host) error {
+	return conflictToChanged(c.store.Hosts().Save(tx, h))
 }
 
-func (c *core) noteHost(tx job.Tx, id string, who record.Asker, text string) error {
+func (c *serviceCore) noteHost(tx job.Tx, id string, who record.Asker, text string) error {
 	return c.jobs.Append(tx, job.Event{Subject: HostSubject(id), Type: "contact", Text: text, Severity: "info", RequestID: who.RequestID, User: who.User})
 }
 
@@ -146,7 +146,7 @@ func (s *Hosts) edit(ctx context.Context, id string, change func(tx job.Tx, h *H
 func (s *Hosts) Certified(ctx context.Context, hostID string, cert Certificate) error {
 	_, err := s.edit(ctx, hostID, func(_ job.Tx, h *Host) error {
 		if h.Revoked {
-			return revoked(hostID)
+			return revokedCertificateError(hostID)
 		}
 		h.Serial, h.CertificateEnds = cert.Serial, cert.Ends
 		return nil
@@ -154,7 +154,7 @@ func (s *Hosts) Certified(ctx context.Context, hostID string, cert Certificate) 
 	return err
 }
 
-func revoked(hostID string) error {
+func revokedCertificateError(hostID string) error {
 	return problem.Forbiddenf("the certificate of host %s was revoked", hostID)
 }
 
@@ -292,15 +292,15 @@ func (s *Hosts) LivenessOf(ctx context.Context, hosts []*Host) (map[string]HostL
 	return out, nil
 }
 
-// liveness judges hosts by what was read at one time.
-type liveness struct {
+// livenessView judges hosts by what was read at one time.
+type livenessView struct {
 	hosts          *Hosts
 	stored         map[string]Lease
 	failedClusters []string // clusters that do not answer
 	at             time.Time
 }
 
-func (s *Hosts) livenessSnapshot(ctx context.Context, tx job.Tx) (*liveness, error) {
+func (s *Hosts) livenessSnapshot(ctx context.Context, tx job.Tx) (*livenessView, error) {
 	stored, err := s.store.Leases(ctx)
 	if err != nil {
 		return nil, err
@@ -309,7 +309,7 @@ func (s *Hosts) livenessSnapshot(ctx context.Context, tx job.Tx) (*liveness, err
 	if err != nil {
 		return nil, err
 	}
-	l := &liveness{hosts: s, stored: stored, at: s.now()}
+	l := &livenessView{hosts: s, stored: stored, at: s.now()}
 	for _, c := range clusters {
 		if c.Problem != "" {
 			l.failedClusters = append(l.failedClusters, c.ID)
@@ -318,7 +318,7 @@ func (s *Hosts) livenessSnapshot(ctx context.Context, tx job.Tx) (*liveness, err
 	return l, nil
 }
 
-func (l *liveness) isUp(h *Host) bool {
+func (l *livenessView) isUp(h *Host) bool {
 	switch {
 	case h.ForcedDown || h.Revoked || h.Fenced || h.Lost:
 		return false

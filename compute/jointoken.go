@@ -14,12 +14,12 @@ import (
 
 // JoinTokens is the service of join tokens.
 type JoinTokens struct {
-	*core
+	*serviceCore
 	*record.Collection[JoinToken, JoinTokenFilter]
 }
 
-func newJoinTokens(c *core) *JoinTokens {
-	return &JoinTokens{core: c, Collection: record.NewCollection("join token", c.store.JoinTokens(), c.jobs, c.now)}
+func newJoinTokens(c *serviceCore) *JoinTokens {
+	return &JoinTokens{serviceCore: c, Collection: record.NewCollection("join token", c.store.JoinTokens(), c.jobs, c.now)}
 }
 
 // maxTokenLife bounds how long a join token may wait for its host.
@@ -74,5 +74,5 @@ func (s *Hosts) useToken(ctx context.Context, tx job.Tx, token secret.Value, hos
 		return nil, refused
 	}
 	t.UsedBy, t.UsedAt, t.UsedKey = hostID, s.now(), key
-	return t, changed(s.store.JoinTokens().Save(tx, t))
+	return t, conflictToChanged(s.store.JoinTokens().Save(tx, t))
 }

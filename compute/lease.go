@@ -205,7 +205,7 @@ func (s *Hosts) Allow(ctx context.Context, hostID, serial string, issued time.Ti
 	case err != nil:
 		return err
 	case h.revoked:
-		return revoked(hostID)
+		return revokedCertificateError(hostID)
 	case !h.revokedAt.IsZero() && serial != h.serial && !issued.After(h.revokedAt):
 		return problem.Forbiddenf("the certificate of host %s is from before its revocation: remove host.crt in its state directory and join again", hostID)
 	}
@@ -222,7 +222,7 @@ func (s *Hosts) known(ctx context.Context, hostID string) (hostSession, error) {
 	if problem.Is(err, problem.NotFound) {
 		s.leases.drop(hostID)
 		s.ear.drop(hostID)
-		return hostSession{}, problem.NotFoundf("host %s is not known: it has to join", short(hostID))
+		return hostSession{}, problem.NotFoundf("host %s is not known: it has to join", truncateText(hostID))
 	}
 	if err != nil {
 		return hostSession{}, err
@@ -252,7 +252,7 @@ func (s *Hosts) Renew(ctx context.Context, hostID, serial string, r Renewal) (Re
 		return Renewed{}, err
 	}
 	if h.revoked {
-		return Renewed{}, revoked(hostID)
+		return Renewed{}, revokedCertificateError(hostID)
 	}
 	if r.HasGuests { // before it is judged how the host stands: what it tells may hold moves of others
 		if err := s.takeGuests(ctx, hostID, r.BootID, r.Guests); err != nil {
@@ -281,10 +281,10 @@ func (s *Hosts) Renew(ctx context.Context, hostID, serial string, r Renewal) (Re
 }
 
 // isHeld tells whether the database is held.
-func (c *core) isHeld() bool { return c.opts.Held != nil && c.opts.Held() != nil }
+func (c *serviceCore) isHeld() bool { return c.opts.Held != nil && c.opts.Held() != nil }
 
 // Incarnation is the id of the database's current incarnation; empty: it is not known.
-func (c *core) Incarnation() string {
+func (c *serviceCore) Incarnation() string {
 	if c.opts.Incarnation == nil {
 		return ""
 	}
@@ -307,7 +307,7 @@ func (s *Hosts) renew(ctx context.Context, hostID string, r Renewal) (Renewed, e
 		return Renewed{}, err
 	}
 	rebooted, ended := h.lease.BootID != r.BootID, s.guestsMayHaveStopped(hostID, h, fencing[h.group])
-	var left open
+	var left openObservations
 	if r.HasGuests { // before the new boot is admitted: if this is cut off, the next renewal is the first of its boot again
 		if left, err = s.servers.observe(ctx, hostID, r.Guests, rebooted || h.started || ended); err != nil {
 			return Renewed{}, err
@@ -326,12 +326,12 @@ func (s *Hosts) renew(ctx context.Context, hostID string, r Renewal) (Renewed, e
 		return Renewed{}, err
 	}
 	out, err := s.renewed(ctx, hostID, r, left)
-	out.Resend = out.Resend || left.again() || r.HasGuests && unsettled(out.Clean)
+	out.Resend = out.Resend || left.again() || r.HasGuests && hasUnsettledGuests(out.Clean)
 	return out, err
 }
 
 // renewed counts the renewal at the time at which it is answered.
-func (s *Hosts) renewed(ctx context.Context, hostID string, r Renewal, left open) (out Renewed, err error) {
+func (s *Hosts) renewed(ctx context.Context, hostID string, r Renewal, left openObservations) (out Renewed, err error) {
 	if r.HasGuests {
 		if out.Servers, err = s.wanted(ctx, hostID, left); err != nil {
 			return out, err
@@ -429,7 +429,7 @@ func (s *Hosts) applyRenewal(ctx context.Context, hostID string, r Renewal, rebo
 }
 
 // recordBoot gives a boot of a host the lease and the orders. No guest of a former boot runs any more: their reports go.
-func (c *core) recordBoot(ctx context.Context, tx job.Tx, h *Host, bootID, text string) error {
+func (c *serviceCore) recordBoot(ctx context.Context, tx job.Tx, h *Host, bootID, text string) error {
 	h.BootID = bootID
 	former, err := c.store.GuestReports(ctx, tx, GuestReportFilter{HostID: h.ID})
 	if err != nil {
@@ -479,12 +479,12 @@ func (s *Hosts) recordLocalActions(ctx context.Context, hostID string, did []Loc
 }
 
 func oneLine(s string) string {
-	return short(strings.Join(strings.Fields(s), " "))
+	return truncateText(strings.Join(strings.Fields(s), " "))
 }
 
 // wanted lists what should be on a host. Nobody else than a job switches a server in a session: a rescue system that only
 // starts is never unlocked.
-func (s *Hosts) wanted(ctx context.Context, hostID string, left open) (map[string]WantedServer, error) {
+func (s *Hosts) wanted(ctx context.Context, hostID string, left openObservations) (map[string]WantedServer, error) {
 	list, err := s.store.Servers().List(ctx, nil, ServerFilter{HostID: hostID}, pageOf(0))
 	if err != nil {
 		return nil, err

@@ -177,7 +177,7 @@ func (s *Hosts) persistLease(ctx context.Context, l Lease) error {
 	defer cancel()
 	if err := s.store.SaveLeases(bounded, []Lease{l}); err != nil {
 		s.ear.lost()
-		return problem.Unavailablef("the lease of host %s could not be stored, so it is none: %w", short(l.HostID), err)
+		return problem.Unavailablef("the lease of host %s could not be stored, so it is none: %w", truncateText(l.HostID), err)
 	}
 	s.stored([]Lease{l})
 	s.leases.with(l.HostID, func(h *hostSession) { h.fresh = h.fresh && h.lease != l })

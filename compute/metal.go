@@ -110,7 +110,7 @@ func metalSource() *rescue.Source {
 }
 
 // checkMetalDisks holds what is asked for to what a machine can be given.
-func (c *creation) checkMetalDisks() error {
+func (c *pendingCreation) checkMetalDisks() error {
 	if _, metal := c.flavor.Metal(); !metal {
 		return nil
 	}

@@ -181,7 +181,7 @@ func (s *Servers) HandOver(ctx context.Context, tx job.Tx, moveID, destID string
 		return err
 	}
 	if m.State != MovePreparing || destID == "" && srv.HostID != m.SourceID {
-		return problem.Conflictf("move %s is %s, its server is on host %s: it is not handed over", m.ID, m.State, short(srv.HostID))
+		return problem.Conflictf("move %s is %s, its server is on host %s: it is not handed over", m.ID, m.State, truncateText(srv.HostID))
 	}
 	if destID == "" { // a cluster has done it already
 		if err := s.holdAttach(ctx, tx, m, nil, m.SourceID, m.DestID); err != nil {

@@ -13,7 +13,7 @@ import (
 	"salvor/record"
 )
 
-func newNetworks(c *core) *Networks {
+func newNetworks(c *serviceCore) *Networks {
 	s := record.NewCollection("network", c.store.Networks(), c.jobs, c.now)
 	s.Check = checkNetwork
 	s.Admit = func(ctx context.Context, tx job.Tx, ch record.Change[Network]) error {
@@ -105,7 +105,7 @@ func lastOf(p netip.Prefix) netip.Addr {
 	return a
 }
 
-func newVolumes(c *core) *Volumes {
+func newVolumes(c *serviceCore) *Volumes {
 	s := record.NewCollection("volume", c.store.Volumes(), c.jobs, c.now)
 	s.Check = checkVolume
 	s.Admit = func(ctx context.Context, tx job.Tx, ch record.Change[Volume]) error {
@@ -126,7 +126,7 @@ func newVolumes(c *core) *Volumes {
 		if ch.New == nil && !free {
 			return problem.Invalidf("Invalid volume: Volume status must be available or error, but volume %s is %s.", ch.Old.ID, ch.Old.Status)
 		}
-		if ch.New != nil && !free && reach(ch.New) != reach(ch.Old) {
+		if ch.New != nil && !free && volumeTargetKey(ch.New) != volumeTargetKey(ch.Old) {
 			return problem.Conflictf("volume %s is %s: where it is reached stays", ch.Old.ID, ch.Old.Status)
 		}
 		return nil
@@ -135,7 +135,7 @@ func newVolumes(c *core) *Volumes {
 }
 
 // refuseToFree refuses to set a volume free that a server still has as a disk: a second server could attach it and write to it.
-func (c *core) refuseToFree(ctx context.Context, tx job.Tx, v *Volume) error {
+func (c *serviceCore) refuseToFree(ctx context.Context, tx job.Tx, v *Volume) error {
 	srv, err := c.store.Servers().Get(ctx, tx, v.ServerID)
 	if err != nil || srv.State == Deleted {
 		return ignoreNotFound(err)
@@ -155,7 +155,7 @@ func (c *core) refuseToFree(ctx context.Context, tx job.Tx, v *Volume) error {
 }
 
 // releaseReservation attaches a volume again that is called in use and that no server has by its record, to the one server that has its disk.
-func (c *core) giveBack(ctx context.Context, tx job.Tx, v *Volume) error {
+func (c *serviceCore) giveBack(ctx context.Context, tx job.Tx, v *Volume) error {
 	all, err := c.store.Servers().List(ctx, tx, ServerFilter{}, record.Page{})
 	if err != nil {
 		return err
@@ -174,7 +174,7 @@ func (c *core) giveBack(ctx context.Context, tx job.Tx, v *Volume) error {
 	return nil
 }
 
-func reach(v *Volume) [3]string { return [3]string{v.Portal, v.IQN, strconv.Itoa(v.LUN)} }
+func volumeTargetKey(v *Volume) [3]string { return [3]string{v.Portal, v.IQN, strconv.Itoa(v.LUN)} }
 
 var targetName = regexp.MustCompile(`^(iqn\.\d{4}-\d{2}\.[a-z0-9.:_-]+|eui\.[0-9a-fA-F]{16}|naa\.[0-9a-fA-F]{16,32})$`)
 

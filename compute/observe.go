@@ -15,11 +15,11 @@ import (
 // young is for how long after a change of a server a host's word on it may be older than the change.
 const young = 3 * RenewEvery
 
-// open are the servers on which a look has come to no end: the host must not act on them by its own word. True: it should look
+// openObservations are the servers on which a look has come to no end: the host must not act on them by its own word. True: it should look
 // again soon, for the server has changed so lately that what was seen may be older.
-type open map[string]bool
+type openObservations map[string]bool
 
-func (o open) again() bool {
+func (o openObservations) again() bool {
 	for _, soon := range o {
 		if soon {
 			return true
@@ -30,7 +30,7 @@ func (o open) again() bool {
 
 // observe takes in what a host with an agent sees on it: all guests. What differs from what should be is mended by jobs.
 // first: it is the first look after the host's start, whose guests are off because the host was.
-func (s *Servers) observe(ctx context.Context, hostID string, guests []Guest, first bool) (open, error) {
+func (s *Servers) observe(ctx context.Context, hostID string, guests []Guest, first bool) (openObservations, error) {
 	host, err := s.store.Hosts().Get(ctx, nil, hostID)
 	if err != nil {
 		return nil, err
@@ -39,7 +39,7 @@ func (s *Servers) observe(ctx context.Context, hostID string, guests []Guest, fi
 	if err != nil {
 		return nil, err
 	}
-	left := open{}
+	left := openObservations{}
 	byID := make(map[string]*Guest, len(guests))
 	for i := range guests {
 		byID[guests[i].ID] = &guests[i]
@@ -47,7 +47,7 @@ func (s *Servers) observe(ctx context.Context, hostID string, guests []Guest, fi
 	for _, srv := range here {
 		g := byID[srv.ID]
 		v := srv.look(g, host.Kind, first)
-		if v == (verdict{}) {
+		if v == (guestVerdict{}) {
 			continue
 		}
 		if (v.settle || v.restart) && host.Kind == AgentHost && s.now().Sub(srv.UpdatedAt) < young {
@@ -66,8 +66,8 @@ func (s *Servers) observe(ctx context.Context, hostID string, guests []Guest, fi
 	return left, nil
 }
 
-// verdict is what a look at a guest asks for.
-type verdict struct {
+// guestVerdict is what a look at a guest asks for.
+type guestVerdict struct {
 	power  Power // to be written; empty: as it is
 	settle bool  // and the state with it: the guest did it, and that is taken
 	mend   Power // to be made so by a job; empty: nothing
@@ -84,54 +84,54 @@ func (s *Server) steady() bool {
 }
 
 // look compares a server with its guest; nil: there is none.
-func (s *Server) look(g *Guest, kind HostKind, first bool) verdict {
+func (s *Server) look(g *Guest, kind HostKind, first bool) guestVerdict {
 	switch {
 	case s.Task != NoTask || !s.steady() || s.Wanted == PowerUnknown:
-		return verdict{} // somebody works on it, or nobody knows how it should be
+		return guestVerdict{} // somebody works on it, or nobody knows how it should be
 	case g == nil && kind == GanetiHost:
-		return verdict{} // it may be on its way to another node
+		return guestVerdict{} // it may be on its way to another node
 	case g == nil:
-		return verdict{power: PowerOff, mend: s.Wanted, why: "its host knows no such guest"}
+		return guestVerdict{power: PowerOff, mend: s.Wanted, why: "its host knows no such guest"}
 	case g.Epoch != 0 && g.Epoch > s.Epoch:
-		return verdict{}
+		return guestVerdict{}
 	case g.Power == PowerUnknown:
-		return verdict{}
+		return guestVerdict{}
 	case kind == GanetiHost:
 		if g.Power == s.Power && (s.State == Rescued || (s.State == Active) == (g.Power == PowerOn)) {
-			return verdict{}
+			return guestVerdict{}
 		}
-		return verdict{power: g.Power, settle: true, why: "so it is at its cluster"}
+		return guestVerdict{power: g.Power, settle: true, why: "so it is at its cluster"}
 	case g.Power == s.Power && g.Power == s.Wanted:
-		return verdict{}
+		return guestVerdict{}
 	case g.Power == s.Wanted:
-		return verdict{power: g.Power}
+		return guestVerdict{power: g.Power}
 	}
 	return s.differs(g.Power, first)
 }
 
 // differs judges a guest whose power is not the wanted one.
-func (s *Server) differs(is Power, first bool) verdict {
+func (s *Server) differs(is Power, first bool) guestVerdict {
 	off := is == PowerOff || is == PowerCrashed
 	switch {
 	case off && s.Wanted == PowerOn && first:
-		return verdict{power: is, mend: PowerOn, why: "its host has started again"}
+		return guestVerdict{power: is, mend: PowerOn, why: "its host has started again"}
 	case is == PowerOff && s.Wanted == PowerOn && s.inReadySession():
 		// A rescue system has its credential in memory only: it begins anew by a job, which unlocks it.
-		return verdict{power: is, mend: PowerOn, restart: true, why: "its rescue system ended or began again"}
+		return guestVerdict{power: is, mend: PowerOn, restart: true, why: "its rescue system ended or began again"}
 	case is == PowerCrashed && s.Wanted == PowerOn:
-		return verdict{power: is, restart: true, crashed: true}
+		return guestVerdict{power: is, restart: true, crashed: true}
 	case is == PowerCrashed && s.Power != PowerCrashed:
-		return verdict{power: is, settle: true, why: "it crashed"}
+		return guestVerdict{power: is, settle: true, why: "it crashed"}
 	case off && s.Power == PowerOn:
-		return verdict{power: is, settle: true, why: "its own system powered it off"}
+		return guestVerdict{power: is, settle: true, why: "its own system powered it off"}
 	case is == PowerOn && s.Power != PowerOn && (s.Wanted == PowerOff || s.Wanted == PowerPaused || s.Wanted == PowerSaved):
-		return verdict{power: is, mend: s.Wanted, why: "it runs, though it should not"}
+		return guestVerdict{power: is, mend: s.Wanted, why: "it runs, though it should not"}
 	case off && s.Wanted == PowerOn:
-		return verdict{power: is, mend: PowerOn, why: "it should run"}
+		return guestVerdict{power: is, mend: PowerOn, why: "it should run"}
 	case is == s.Power:
-		return verdict{}
+		return guestVerdict{}
 	}
-	return verdict{power: is} // paused by an I/O error, say: only an operator knows
+	return guestVerdict{power: is} // paused by an I/O error, say: only an operator knows
 }
 
 // inReadySession tells whether it runs a rescue system that was given its credential.
@@ -163,7 +163,7 @@ func (s *Servers) mend(ctx context.Context, seen *Server, g *Guest, kind HostKin
 			return err
 		}
 		v := srv.look(g, kind, first)
-		if v == (verdict{}) || srv.Version != seen.Version {
+		if v == (guestVerdict{}) || srv.Version != seen.Version {
 			return errBusy // what was seen may be older than what was done since
 		}
 		if v.crashed {
@@ -195,7 +195,7 @@ func (s *Servers) mend(ctx context.Context, seen *Server, g *Guest, kind HostKin
 }
 
 // take writes what a verdict says of the row.
-func (s *Servers) take(ctx context.Context, tx job.Tx, id string, v verdict) error {
+func (s *Servers) take(ctx context.Context, tx job.Tx, id string, v guestVerdict) error {
 	if _, err := s.edit(ctx, tx, id, func(srv *Server) {
 		srv.Power = v.power
 		if v.mend != "" {

@@ -57,7 +57,7 @@ func (n *Needs) Refusal(h *Host, up bool) string {
 	case h.Revoked:
 		return "its certificate is revoked"
 	case h.Disabled:
-		return because("disabled", h.DisabledReason)
+		return withReason("disabled", h.DisabledReason)
 	case h.Lost:
 		return "removed as lost"
 	case h.Fenced:
@@ -127,7 +127,7 @@ func (n *Needs) lacks(h *Host) string {
 	return ""
 }
 
-func because(what, why string) string {
+func withReason(what, why string) string {
 	if why == "" {
 		return what
 	}
@@ -226,7 +226,7 @@ func (s *Servers) Place(ctx context.Context, tx job.Tx, id string, args CreateAr
 type hostCache struct {
 	mu    sync.Mutex
 	hosts []*Host // none is changed, they are replaced
-	live  *liveness
+	live  *livenessView
 }
 
 // rosterLasts is how old it may be. What is chosen from it is looked at again.
@@ -244,7 +244,7 @@ func (r *hostCache) put(h *Host) {
 }
 
 // cachedHosts gives the host cache. It reads the cache again if it is too old or fresh is set.
-func (s *Hosts) cachedHosts(ctx context.Context, tx job.Tx, fresh bool) ([]*Host, *liveness, error) {
+func (s *Hosts) cachedHosts(ctx context.Context, tx job.Tx, fresh bool) ([]*Host, *livenessView, error) {
 	r := &s.roster
 	r.mu.Lock()
 	hosts, live := r.hosts, r.live

@@ -61,7 +61,7 @@ func (s *Hosts) planned(ctx context.Context, host *Host, named []string) ([]*Ser
 	}
 	for _, id := range named {
 		if !slices.ContainsFunc(all, func(s *Server) bool { return s.ID == id }) {
-			return nil, problem.Invalidf("server %s is not on host %s", short(id), orID(host))
+			return nil, problem.Invalidf("server %s is not on host %s", truncateText(id), orID(host))
 		}
 	}
 	return slices.DeleteFunc(all, func(s *Server) bool { return !slices.Contains(named, s.ID) }), nil

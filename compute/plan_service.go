@@ -183,7 +183,7 @@ func (p *Plan) agree(consent []string) error {
 	for _, id := range consent {
 		i := slices.IndexFunc(p.Items, func(item PlanItem) bool { return item.ServerID == id })
 		if i < 0 {
-			return problem.Invalidf("plan %s has no server %s", p.ID, short(id))
+			return problem.Invalidf("plan %s has no server %s", p.ID, truncateText(id))
 		}
 		p.Items[i].Consented = p.Items[i].Consented || p.Items[i].NeedsConsent
 	}
@@ -242,7 +242,7 @@ func (i *PlanItem) staysWhy() string {
 }
 
 func (s *Hosts) savePlan(tx job.Tx, p *Plan) error {
-	return changed(s.store.Plans().Save(tx, p))
+	return conflictToChanged(s.store.Plans().Save(tx, p))
 }
 
 // CancelPlan ends a plan: moves that go on come to their end, no further one begins.

@@ -38,8 +38,8 @@ type PlanInput struct {
 // PriorityKey is the metadata of a server that orders it in plans: a whole number, higher first, 0 where it is absent.
 const PriorityKey = "evacuate_priority"
 
-// draft counts the places that a plan takes.
-type draft struct {
+// planDraft counts the places that a plan takes.
+type planDraft struct {
 	*PlanInput
 	hosts []*Host // copies, in which places are reserved
 }
@@ -55,7 +55,7 @@ func DraftPlan(o *PlanInput) []PlanItem {
 	}
 	slices.SortFunc(servers, func(a, b *Server) int {
 		x, y := items[a.ID], items[b.ID]
-		return cmp.Or(cmp.Compare(y.Priority, x.Priority), cmp.Compare(rank(x.Disposition), rank(y.Disposition)), cmp.Compare(a.Num, b.Num), strings.Compare(a.ID, b.ID))
+		return cmp.Or(cmp.Compare(y.Priority, x.Priority), cmp.Compare(dispositionRank(x.Disposition), dispositionRank(y.Disposition)), cmp.Compare(a.Num, b.Num), strings.Compare(a.ID, b.ID))
 	})
 	out := make([]PlanItem, 0, len(servers))
 	for _, s := range servers {
@@ -65,8 +65,8 @@ func DraftPlan(o *PlanInput) []PlanItem {
 	return out
 }
 
-func newDraft(o *PlanInput) *draft {
-	d := &draft{PlanInput: o}
+func newDraft(o *PlanInput) *planDraft {
+	d := &planDraft{PlanInput: o}
 	for _, h := range o.Hosts {
 		copied := *h
 		d.hosts = append(d.hosts, &copied)
@@ -75,8 +75,8 @@ func newDraft(o *PlanInput) *draft {
 	return d
 }
 
-// rank orders dispositions: what loses nothing goes first.
-func rank(d Disposition) int {
+// dispositionRank orders dispositions: what loses nothing goes first.
+func dispositionRank(d Disposition) int {
 	switch d {
 	case Reimage:
 		return 1
@@ -86,7 +86,7 @@ func rank(d Disposition) int {
 	return 0
 }
 
-func priority(s *Server) int {
+func serverPriority(s *Server) int {
 	n, err := strconv.Atoi(strings.TrimSpace(s.Metadata[PriorityKey]))
 	if err != nil {
 		return 0
@@ -95,9 +95,9 @@ func priority(s *Server) int {
 }
 
 // judge decides what becomes of a server's disks, whatever room there is.
-func (d *draft) judge(s *Server) *PlanItem {
+func (d *planDraft) judge(s *Server) *PlanItem {
 	item := &PlanItem{
-		ServerID: s.ID, Name: s.Name, Project: s.Project, Priority: priority(s), Power: s.Power, State: s.State, InRescue: s.InSession(),
+		ServerID: s.ID, Name: s.Name, Project: s.Project, Priority: serverPriority(s), Power: s.Power, State: s.State, InRescue: s.InSession(),
 	}
 	item.Disposition, item.Why = d.disposition(s)
 	if item.Disposition == Reimage {
@@ -107,7 +107,7 @@ func (d *draft) judge(s *Server) *PlanItem {
 	return item
 }
 
-func (d *draft) disposition(s *Server) (Disposition, string) {
+func (d *planDraft) disposition(s *Server) (Disposition, string) {
 	if why := d.stays(s); why != "" {
 		return Cannot, why
 	}
@@ -134,7 +134,7 @@ func (d *draft) disposition(s *Server) (Disposition, string) {
 }
 
 // stays tells why a server is not moved, whatever its disks are; empty: nothing speaks against it.
-func (d *draft) stays(s *Server) string {
+func (d *planDraft) stays(s *Server) string {
 	m := d.Moving[s.ID]
 	switch {
 	case d.Source.Kind == IronicHost:
@@ -153,7 +153,7 @@ func (d *draft) stays(s *Server) string {
 	return ""
 }
 
-func (d *draft) storeName(marker string) string {
+func (d *planDraft) storeName(marker string) string {
 	if store := d.Source.storeOf(marker); store != nil {
 		return store.Name
 	}
@@ -161,7 +161,7 @@ func (d *draft) storeName(marker string) string {
 }
 
 // rebuildable judges a server with a disk that only its host has.
-func (d *draft) rebuildable(s *Server, store string) (Disposition, string) {
+func (d *planDraft) rebuildable(s *Server, store string) (Disposition, string) {
 	lost := fmt.Sprintf("a disk of it lies in store %s of its host alone", store)
 	i := slices.IndexFunc(s.Disks, func(k Disk) bool { return k.BootIndex == 0 })
 	switch {
@@ -178,7 +178,7 @@ func (d *draft) rebuildable(s *Server, store string) (Disposition, string) {
 }
 
 // place finds the destination and reserves the place there; without one the server stays.
-func (d *draft) place(s *Server, item *PlanItem) {
+func (d *planDraft) place(s *Server, item *PlanItem) {
 	if item.Disposition == Cannot || d.Source.Kind == GanetiHost {
 		return
 	}
@@ -188,7 +188,7 @@ func (d *draft) place(s *Server, item *PlanItem) {
 		item.Disposition, item.Why, item.NeedsConsent, item.Consented = Cannot, missing, false, false
 		return
 	}
-	best, why := roomiest(d.hosts, func(h *Host) string {
+	best, why := pickRoomiestHost(d.hosts, func(h *Host) string {
 		if h.ID == d.Source.ID {
 			return "it comes from there"
 		}
@@ -202,11 +202,11 @@ func (d *draft) place(s *Server, item *PlanItem) {
 		if sight.Sight == SightMissing && item.Disposition == KeepDisk && d.half(s) {
 			return ""
 		}
-		return sighted(sight, item.Disposition)
+		return explainDiskSight(sight, item.Disposition)
 	})
 	if best == nil {
 		item.Disposition, item.NeedsConsent, item.Consented = Cannot, false, false
-		item.Why += "; but no host can take it: " + reasons(why)
+		item.Why += "; but no host can take it: " + joinReasons(why)
 		return
 	}
 	item.DestID = best.ID
@@ -214,7 +214,7 @@ func (d *draft) place(s *Server, item *PlanItem) {
 }
 
 // half tells whether the server was being made, or made anew, when its host died: its disks need not be there.
-func (d *draft) half(s *Server) bool {
+func (d *planDraft) half(s *Server) bool {
 	if m := d.Moving[s.ID]; m != nil {
 		return m.WasBuilding()
 	}
@@ -222,7 +222,7 @@ func (d *draft) half(s *Server) bool {
 }
 
 // missing tells of a store that is there and has not the disk, or may be there: nothing is made in its place.
-func (d *draft) missing(s *Server, anew bool) string {
+func (d *planDraft) missing(s *Server, anew bool) string {
 	if d.half(s) {
 		return ""
 	}
@@ -240,8 +240,8 @@ func (d *draft) missing(s *Server, anew bool) string {
 	return ""
 }
 
-// sighted tells why what a host said of a server's disks speaks against it; what nobody asked does not.
-func sighted(s DiskSight, d Disposition) string {
+// explainDiskSight tells why what a host said of a server's disks speaks against it; what nobody asked does not.
+func explainDiskSight(s DiskSight, d Disposition) string {
 	switch {
 	case s.Sight == "", s.Sight == SightSame, s.Sight == SightAbsent && d != KeepDisk:
 		return ""
@@ -253,8 +253,8 @@ func sighted(s DiskSight, d Disposition) string {
 	return "what it sees of the disks is not known: " + cmp.Or(s.Text, "it did not answer in time")
 }
 
-// reasons shortens what speaks against each host to what is said of several.
-func reasons(why []string) string {
+// joinReasons shortens what speaks against each host to what is said of several.
+func joinReasons(why []string) string {
 	if len(why) == 0 {
 		return "there is no other host"
 	}
@@ -267,7 +267,7 @@ func reasons(why []string) string {
 // LargestFreeHost is the host other than the source whose servers take the most RAM once the plan is done; nil: there is none that lives.
 func LargestFreeHost(o *PlanInput, items []PlanItem) *Host {
 	var largest *Host
-	for _, h := range filled(o, items).hosts {
+	for _, h := range newDraftWithItems(o, items).hosts {
 		if h.ID != o.Source.ID && o.Up[h.ID] && (largest == nil || h.UsedRAM > largest.UsedRAM) {
 			largest = h
 		}
@@ -275,8 +275,8 @@ func LargestFreeHost(o *PlanInput, items []PlanItem) *Host {
 	return largest
 }
 
-// filled is a draft with the places of the items taken.
-func filled(o *PlanInput, items []PlanItem) *draft {
+// newDraftWithItems is a draft with the places of the items taken.
+func newDraftWithItems(o *PlanInput, items []PlanItem) *planDraft {
 	d := newDraft(o)
 	for _, item := range items {
 		h := slices.IndexFunc(d.hosts, func(h *Host) bool { return h.ID == item.DestID })
@@ -305,7 +305,7 @@ func SurvivesNextFailure(o *PlanInput, items []PlanItem, largest *Host, there []
 	case largest == nil:
 		return false, "no other host lives"
 	}
-	d := filled(o, items)
+	d := newDraftWithItems(o, items)
 	all := slices.Clone(there)
 	for _, item := range items {
 		if item.DestID == largest.ID {
@@ -319,9 +319,9 @@ func SurvivesNextFailure(o *PlanInput, items []PlanItem, largest *Host, there []
 	for _, s := range all {
 		w := destinationFilter{needs: needsOf(s, ""), except: []string{o.Source.ID, largest.ID}}
 		w.needs.Store = ""
-		best, why := roomiest(d.hosts, func(h *Host) string { return w.refusal(h, o.Up[h.ID]) })
+		best, why := pickRoomiestHost(d.hosts, func(h *Host) string { return w.refusal(h, o.Up[h.ID]) })
 		if best == nil {
-			return false, fmt.Sprintf("if host %s died as well, server %s (%s) would find no place: %s", orID(largest), s.Name, s.ID, reasons(why))
+			return false, fmt.Sprintf("if host %s died as well, server %s (%s) would find no place: %s", orID(largest), s.Name, s.ID, joinReasons(why))
 		}
 		best.reserve(w.needs)
 	}

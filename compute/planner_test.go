@@ -121,7 +121,7 @@ func holds(o *PlanInput, items []PlanItem) error {
 	if len(seen) != len(o.Servers) {
 		return fmt.Errorf("%d of %d servers", len(seen), len(o.Servers))
 	}
-	for _, h := range filled(o, items).hosts {
+	for _, h := range newDraftWithItems(o, items).hosts {
 		if i := slices.IndexFunc(items, func(i PlanItem) bool { return i.DestID == h.ID }); i >= 0 && (h.UsedRAM > h.Inventory.RAM || h.UsedVCPUs > h.Inventory.VCPUs*vcpuRatio || h.UsedDisk > h.Inventory.Disk) {
 			return fmt.Errorf("host %s is given more than it has: %+v", h.ID, h)
 		}

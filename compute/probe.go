@@ -22,7 +22,7 @@ const (
 // Probes are the questions to the destination of a server: whether each of its disks is there, or, of one without disks in stores or
 // one that is made anew, whether its guest is. The disks are named as the destination names their stores.
 func Probes(srv *Server, source, dest *Host, d Disposition, images map[string]*Image) []DiskProbe {
-	there := relocated(srv.Disks, source, dest, d == Reimage)
+	there := relocateDisks(srv.Disks, source, dest, d == Reimage)
 	var out []DiskProbe
 	for i, disk := range srv.Disks {
 		marker := markerOf(disk, source)
@@ -58,8 +58,8 @@ func WorstSight(all []DiskSight) DiskSight {
 	return worst
 }
 
-// asked is an order to one destination, and which of its answers belong to which server.
-type asked struct {
+// probeOrder is an order to one destination, and which of its answers belong to which server.
+type probeOrder struct {
 	order   Order
 	host    string
 	probes  []DiskProbe
@@ -100,9 +100,9 @@ func (s *Hosts) ask(ctx context.Context, o *PlanInput, items []PlanItem) error {
 }
 
 // questions makes one order for each destination, of all servers that were assigned to it and not asked about there yet.
-func (o *PlanInput) questions(items []PlanItem) ([]*asked, error) {
-	byHost := map[string]*asked{}
-	var out []*asked
+func (o *PlanInput) questions(items []PlanItem) ([]*probeOrder, error) {
+	byHost := map[string]*probeOrder{}
+	var out []*probeOrder
 	for _, item := range items {
 		if item.DestID == "" || o.Sights[item.DestID][item.ServerID].Sight != "" {
 			continue
@@ -112,7 +112,7 @@ func (o *PlanInput) questions(items []PlanItem) ([]*asked, error) {
 		a := byHost[dest.ID]
 		if a == nil || len(a.probes) >= maxProbes {
 			id := uuid.NewString()
-			a = &asked{host: dest.ID, order: Order{ID: id, HostID: dest.ID, BootID: dest.BootID, ServerID: dest.ID, Verb: Probe,
+			a = &probeOrder{host: dest.ID, order: Order{ID: id, HostID: dest.ID, BootID: dest.BootID, ServerID: dest.ID, Verb: Probe,
 				Within: int(probePatience / time.Second), JobID: id, Action: "probe"}}
 			byHost[dest.ID] = a
 			out = append(out, a)
@@ -131,7 +131,7 @@ func (o *PlanInput) questions(items []PlanItem) ([]*asked, error) {
 	return out, nil
 }
 
-func (s *Hosts) awaitSights(ctx context.Context, o *PlanInput, open []*asked) error {
+func (s *Hosts) awaitSights(ctx context.Context, o *PlanInput, open []*probeOrder) error {
 	tick := time.NewTicker(probeLook)
 	defer tick.Stop()
 	for len(open) > 0 {
@@ -143,7 +143,7 @@ func (s *Hosts) awaitSights(ctx context.Context, o *PlanInput, open []*asked) er
 			return nil
 		case <-tick.C:
 		}
-		var left []*asked
+		var left []*probeOrder
 		for _, a := range open {
 			now, err := s.store.Order(ctx, nil, a.order.ID)
 			switch {
@@ -161,7 +161,7 @@ func (s *Hosts) awaitSights(ctx context.Context, o *PlanInput, open []*asked) er
 }
 
 // takeSights takes an answer in; nil, or one that does not fit the questions, says that nothing is known.
-func (o *PlanInput) takeSights(a *asked, r *Result) {
+func (o *PlanInput) takeSights(a *probeOrder, r *Result) {
 	all := make(map[string][]DiskSight, len(a.servers))
 	for i, id := range a.servers {
 		sight := DiskSight{Sight: SightUnknown, Text: "it did not answer in time"}

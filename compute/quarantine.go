@@ -174,7 +174,7 @@ func (s *Servers) RestoreDisk(ctx context.Context, hostIdent, id, serverIdent st
 		return nil, nil, err
 	}
 	if len(found) == 0 {
-		return nil, nil, problem.NotFoundf("host %s has no disk %.150s in quarantine: see salvor host quarantine list %[1]s", short(hostIdent), id)
+		return nil, nil, problem.NotFoundf("host %s has no disk %.150s in quarantine: see salvor host quarantine list %[1]s", truncateText(hostIdent), id)
 	}
 	var srv *Server
 	var j *job.Job

@@ -84,7 +84,7 @@ func (s *Hosts) publishLease(ctx context.Context, hostID, bootID string) error {
 	now := s.now()
 	l := Lease{HostID: hostID, BootID: bootID, RenewedAt: now, Renewals: max(w.count, s.leases.get(hostID).lease.Renewals) + 1}
 	if err := s.store.SaveLeases(ctx, []Lease{l}); err != nil {
-		return problem.Unavailablef("the lease of host %s could not be stored, so it is none: %w", short(hostID), err)
+		return problem.Unavailablef("the lease of host %s could not be stored, so it is none: %w", truncateText(hostID), err)
 	}
 	s.stored([]Lease{l})
 	s.ear.change(hostID, func(w *lastSeen) { w.at, w.watchdog, w.first = now, "", time.Time{} })
@@ -213,7 +213,7 @@ func (s *Hosts) saveClosed(tx job.Tx, r *Receipt) error {
 }
 
 func (s *Hosts) saveReceipt(tx job.Tx, r *Receipt) error {
-	return changed(s.store.Receipts().Save(tx, r))
+	return conflictToChanged(s.store.Receipts().Save(tx, r))
 }
 
 // blockedReason tells what keeps a fenced host from being admitted; empty: nothing.

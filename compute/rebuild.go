@@ -14,7 +14,7 @@ import (
 )
 
 // prepareRebuild takes the new image into the row; the job makes the root disk anew.
-func (s *Servers) prepareRebuild(ctx context.Context, tx job.Tx, st *step) error {
+func (s *Servers) prepareRebuild(ctx context.Context, tx job.Tx, st *pendingAct) error {
 	srv, a := st.server, st.Act.Rebuild
 	if a == nil {
 		return problem.Invalidf("rebuild server %s: no image is named", srv.ID)
@@ -27,7 +27,7 @@ func (s *Servers) prepareRebuild(ctx context.Context, tx job.Tx, st *step) error
 	if err != nil {
 		return err
 	}
-	if err := fits(img, &srv.Flavor); err != nil {
+	if err := checkFlavorForImage(img, &srv.Flavor); err != nil {
 		return err
 	}
 	if err := s.roomForRebuild(ctx, tx, srv, &srv.Disks[i], img, a.Discard); err != nil {
@@ -93,7 +93,7 @@ func (s *Servers) roomForRebuild(ctx context.Context, tx job.Tx, srv *Server, ro
 }
 
 // rebuildWords takes in what a rebuild may change beside the image.
-func (s *Servers) rebuildWords(ctx context.Context, tx job.Tx, st *step, a *RebuildArgs) error {
+func (s *Servers) rebuildWords(ctx context.Context, tx job.Tx, st *pendingAct, a *RebuildArgs) error {
 	srv := st.server
 	if a.Name != "" {
 		srv.Name = strings.TrimSpace(a.Name)

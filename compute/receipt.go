@@ -60,7 +60,7 @@ func (s *Hosts) GiveReceipt(ctx context.Context, tx job.Tx, hostID string, proof
 	h.Fenced = true
 	r = &Receipt{Record: record.Record{ID: uuid.NewString(), CreatedAt: s.now()}, HostID: hostID, BootID: h.BootID, Epoch: h.Fences, Proofs: proofs,
 		By: by, Words: words}
-	if err := changed(s.store.Receipts().Insert(tx, r)); err != nil { // another one was given at this very moment
+	if err := conflictToChanged(s.store.Receipts().Insert(tx, r)); err != nil { // another one was given at this very moment
 		return nil, err
 	}
 	if err := s.saveHost(tx, h); err != nil {
@@ -185,7 +185,7 @@ func (s *Hosts) complete(ctx context.Context, tx job.Tx, h *Host, proofs []Proof
 	if err != nil {
 		return nil, err
 	}
-	missing := lacking(g, proofs)
+	missing := missingEvidence(g, proofs)
 	if len(missing) > 0 {
 		more, _, err := s.evidence(ctx, h)
 		if err != nil {
@@ -197,7 +197,7 @@ func (s *Hosts) complete(ctx context.Context, tx job.Tx, h *Host, proofs []Proof
 				proofs = append(proofs, p)
 			}
 		}
-		missing = lacking(g, proofs)
+		missing = missingEvidence(g, proofs)
 	}
 	switch {
 	case len(missing) > 0:
@@ -208,8 +208,8 @@ func (s *Hosts) complete(ctx context.Context, tx job.Tx, h *Host, proofs []Proof
 	return proofs, nil
 }
 
-// lacking lists what a group requires beside these proofs.
-func lacking(g *HostGroup, proofs []Proof) (out []Evidence) {
+// missingEvidence lists what a group requires beside these proofs.
+func missingEvidence(g *HostGroup, proofs []Proof) (out []Evidence) {
 	for _, e := range g.Require {
 		if !slices.ContainsFunc(proofs, func(p Proof) bool { return p.Evidence == e }) {
 			out = append(out, e)

@@ -15,7 +15,7 @@ import (
 	"salvor/rescue"
 )
 
-func newFlavors(c *core) *Flavors {
+func newFlavors(c *serviceCore) *Flavors {
 	s := record.NewCollection("flavor", c.store.Flavors(), c.jobs, c.now)
 	s.Check = checkFlavor
 	return s
@@ -39,7 +39,7 @@ func checkFlavor(f *Flavor) error {
 	return nil
 }
 
-func newImages(c *core) *Images {
+func newImages(c *serviceCore) *Images {
 	s := record.NewCollection("image", c.store.Images(), c.jobs, c.now)
 	s.Check = func(i *Image) error {
 		if i.Status == "" {
@@ -66,7 +66,7 @@ var imageRoads = map[ImageStatus][]ImageStatus{
 }
 
 // admitImage holds an image to the road of its status: once it is active its bytes stay what they are.
-func (c *core) admitImage(ctx context.Context, tx job.Tx, ch record.Change[Image]) error {
+func (c *serviceCore) admitImage(ctx context.Context, tx job.Tx, ch record.Change[Image]) error {
 	old, img := ch.Old, ch.New
 	switch {
 	case img == nil:
@@ -82,7 +82,7 @@ func (c *core) admitImage(ctx context.Context, tx job.Tx, ch record.Change[Image
 }
 
 // freeImage holds an image back that is protected, or that a rescue needs.
-func (c *core) freeImage(ctx context.Context, tx job.Tx, img *Image) error {
+func (c *serviceCore) freeImage(ctx context.Context, tx job.Tx, img *Image) error {
 	if img.Protected {
 		return problem.Forbiddenf("Image %s is protected and cannot be deleted.", img.ID)
 	}
@@ -107,7 +107,7 @@ func (c *core) freeImage(ctx context.Context, tx job.Tx, img *Image) error {
 	return nil
 }
 
-func newKeypairs(c *core) *Keypairs {
+func newKeypairs(c *serviceCore) *Keypairs {
 	s := record.NewCollection("keypair", c.store.Keypairs(), c.jobs, c.now)
 	s.Check = func(k *Keypair) (err error) {
 		if k.Name == "" || len(k.Name) > 255 {

@@ -41,7 +41,7 @@ func (s *Hosts) Remove(ctx context.Context, ident, lost string, who record.Asker
 			return s.hide(ctx, tx, now, lost, who)
 		case len(open) > 0:
 			return problem.Conflictf("host %s cannot be removed: %s. Wait for their end, or, if it is lost for good, run: salvor host remove %s --lost REASON",
-				orID(now), listed(open), h.ID)
+				orID(now), abbreviateList(open), h.ID)
 		}
 		if err := s.store.Hosts().Delete(tx, now); err != nil {
 			return err
@@ -62,7 +62,7 @@ func checkLost(reason string) error {
 }
 
 // empty refuses a host that has servers.
-func (c *core) empty(ctx context.Context, tx job.Tx, h *Host) error {
+func (c *serviceCore) empty(ctx context.Context, tx job.Tx, h *Host) error {
 	here, err := c.store.Servers().List(ctx, tx, ServerFilter{HostID: h.ID}, pageOf(1))
 	if err == nil && len(here) > 0 {
 		err = problem.Conflictf("host %s has servers, %s among them: delete or move them first", h.ID, here[0].ID)
@@ -71,7 +71,7 @@ func (c *core) empty(ctx context.Context, tx job.Tx, h *Host) error {
 }
 
 // openOf lists in words what of a host is open: moves, clean-ups, its fence, and guests that are not proven off.
-func (c *core) openOf(ctx context.Context, tx job.Tx, h *Host) (open []string, err error) {
+func (c *serviceCore) openOf(ctx context.Context, tx job.Tx, h *Host) (open []string, err error) {
 	for _, which := range []struct {
 		filter MoveFilter
 		words  string
@@ -101,8 +101,8 @@ func (c *core) openOf(ctx context.Context, tx job.Tx, h *Host) (open []string, e
 	return open, err
 }
 
-// listed joins the first of many words.
-func listed(words []string) string {
+// abbreviateList joins the first of many words.
+func abbreviateList(words []string) string {
 	if len(words) > maxListed {
 		return strings.Join(words[:maxListed], "; ") + fmt.Sprintf("; and %d more", len(words)-maxListed)
 	}

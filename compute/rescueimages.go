@@ -16,20 +16,20 @@ import (
 
 // RescueImages is the service of rescue images.
 type RescueImages struct {
-	*core
+	*serviceCore
 	hosts   *Hosts
 	records *record.Collection[rescue.Image, rescue.ImageFilter]
 }
 
-func newRescueImages(c *core) *RescueImages {
-	s := &RescueImages{core: c, records: record.NewCollection("rescue image", c.store.RescueImages(), c.jobs, c.now)}
+func newRescueImages(c *serviceCore) *RescueImages {
+	s := &RescueImages{serviceCore: c, records: record.NewCollection("rescue image", c.store.RescueImages(), c.jobs, c.now)}
 	s.records.Check = checkRescueImage
 	s.records.Admit = s.admit
 	return s
 }
 
 func noRescueImage(ident string) error {
-	return problem.NotFoundf("Rescue image %s not found", short(ident))
+	return problem.NotFoundf("Rescue image %s not found", truncateText(ident))
 }
 
 // Get reads one by its number or UUID, a removed one too.
@@ -132,7 +132,7 @@ func (s *RescueImages) admit(ctx context.Context, tx job.Tx, c record.Change[res
 	if img.Source.ImageUUID != "" {
 		held, err := s.store.Images().Get(ctx, tx, img.Source.ImageUUID)
 		if err != nil {
-			return missing(err, "image", img.Source.ImageUUID)
+			return invalidReferenceError(err, "image", img.Source.ImageUUID)
 		}
 		if err := settleSource(&img.Source, held); err != nil {
 			return err
@@ -248,7 +248,7 @@ func (s *RescueImages) bootsOnCluster(ctx context.Context, tx job.Tx, src *rescu
 	}
 	img, err := s.store.Images().Get(ctx, tx, src.ImageUUID)
 	if err != nil {
-		return missing(err, "image", src.ImageUUID)
+		return invalidReferenceError(err, "image", src.ImageUUID)
 	}
 	if img.URL == "" {
 		return problem.Invalidf("image %q was uploaded: server %s is on a Ganeti cluster, which boots files of its nodes and URLs only; name a rescue image that lies there (salvor rescue-image add)", src.Name, srv.ID)
@@ -288,15 +288,15 @@ func (s *RescueImages) best(ctx context.Context, tx job.Tx, srv *Server, bootsCD
 		all = slices.DeleteFunc(all, func(i *rescue.Image) bool { return i.Source.Kind != rescue.ISO || i.Source.ImageUUID != "" })
 		hint = ": its cluster boots ISO images only, from files of its nodes or URLs; add one (salvor rescue-image add), and make it the default or say which systems it suits"
 	}
-	img := choose(all, srv.OS, srv.OSFamily)
+	img := chooseRescueImage(all, srv.OS, srv.OSFamily)
 	if img == nil {
 		return nil, problem.NotFoundf("Rescue image with properties: OS-Family %s and OS %s not found%s", orNone(srv.OSFamily), orNone(srv.OS), hint)
 	}
 	return s.use(ctx, tx, img)
 }
 
-// choose is the rule of choice among the images that are there.
-func choose(all []*rescue.Image, system, family string) *rescue.Image {
+// chooseRescueImage is the rule of choice among the images that are there.
+func chooseRescueImage(all []*rescue.Image, system, family string) *rescue.Image {
 	all = slices.DeleteFunc(slices.Clone(all), func(i *rescue.Image) bool { return i.Deleted() })
 	slices.SortFunc(all, func(a, b *rescue.Image) int { return int(a.Num - b.Num) })
 	same := func(target, is string) bool { return is != "" && strings.EqualFold(target, is) }

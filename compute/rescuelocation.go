@@ -46,7 +46,7 @@ func checkRescueImage(i *rescue.Image) error {
 	if err := checkSource(src); err != nil {
 		return err
 	}
-	return locate(src)
+	return checkRescueLocation(src)
 }
 
 // rescueSource is the rescue system that an image of the image API is, as its format and its properties say.
@@ -65,7 +65,7 @@ func (i *Image) rescueSource() (rescue.Source, error) {
 	case rescue.ByChannel, rescue.ByConfigDrive, rescue.NoAccess:
 		src.Access = access
 	default:
-		return src, problem.Invalidf("image %s: property %s is %q; want %s, %s or %s", i.ID, AccessProperty, short(string(access)), rescue.ByChannel, rescue.ByConfigDrive, rescue.NoAccess)
+		return src, problem.Invalidf("image %s: property %s is %q; want %s, %s or %s", i.ID, AccessProperty, truncateText(string(access)), rescue.ByChannel, rescue.ByConfigDrive, rescue.NoAccess)
 	}
 	return src, nil
 }
@@ -110,8 +110,8 @@ func checkSource(src *rescue.Source) error {
 	return nil
 }
 
-// locate checks location and type, which is found out where it is not said.
-func locate(src *rescue.Source) error {
+// checkRescueLocation checks location and type, which is found out where it is not said.
+func checkRescueLocation(src *rescue.Source) error {
 	if src.Location == "" {
 		return problem.Invalidf("a rescue image needs a location, or an image that it points at")
 	}

@@ -15,7 +15,7 @@ import (
 
 // Servers is the service that changes servers by the rules.
 type Servers struct {
-	*core
+	*serviceCore
 	images *RescueImages
 	hosts  *Hosts
 }
@@ -34,7 +34,7 @@ func (s *Servers) Server(ctx context.Context, id string, who Who) (*Server, erro
 
 func (s *Servers) get(ctx context.Context, tx job.Tx, id string, who Who) (*Server, error) {
 	if !record.IsUUID(id) {
-		return nil, noServer(short(id))
+		return nil, noServer(truncateText(id))
 	}
 	srv, err := s.store.Servers().Get(ctx, tx, strings.ToLower(id))
 	if problem.Is(err, problem.NotFound) {
@@ -344,16 +344,16 @@ func ignoreNotFound(err error) error {
 }
 
 // save writes a server inside core.change.
-func (c *core) save(tx job.Tx, srv *Server) error {
-	return changed(c.store.Servers().Save(tx, srv))
+func (c *serviceCore) save(tx job.Tx, srv *Server) error {
+	return conflictToChanged(c.store.Servers().Save(tx, srv))
 }
 
-func (c *core) note(tx job.Tx, id string, who record.Asker, kind, text string) error {
+func (c *serviceCore) note(tx job.Tx, id string, who record.Asker, kind, text string) error {
 	return c.jobs.Append(tx, job.Event{Subject: Subject(id), Type: kind, Text: text, Severity: "info", RequestID: who.RequestID, User: who.User})
 }
 
-// short bounds a word of a user that goes into an error.
-func short(s string) string {
+// truncateText bounds a word of a user that goes into an error.
+func truncateText(s string) string {
 	if len(s) > 100 {
 		return s[:100] + "..."
 	}

@@ -69,8 +69,8 @@ type (
 	HostGroups = record.Collection[HostGroup, HostGroupFilter]
 )
 
-// core is what the services share.
-type core struct {
+// serviceCore is what the services share.
+type serviceCore struct {
 	store Store
 	jobs  record.Jobs
 	opts  Options
@@ -82,10 +82,10 @@ func New(store Store, jobs record.Jobs, opts Options, now func() time.Time) *Ser
 	if opts.PasswordLength <= 0 {
 		opts.PasswordLength = 12
 	}
-	c := &core{store: store, jobs: jobs, opts: opts, now: now}
+	c := &serviceCore{store: store, jobs: jobs, opts: opts, now: now}
 	s := &Services{}
 	s.RescueImages = newRescueImages(c)
-	s.Servers = &Servers{core: c, images: s.RescueImages}
+	s.Servers = &Servers{serviceCore: c, images: s.RescueImages}
 	s.Hosts = newHosts(c, s.Servers)
 	s.Servers.hosts, s.RescueImages.hosts = s.Hosts, s.Hosts
 	s.JoinTokens = newJoinTokens(c)

@@ -21,22 +21,22 @@ import (
 // Groups of symbols of generated passwords; what is easily taken for another symbol is left out.
 var passwordGroups = []string{"23456789", "ABCDEFGHJKLMNPQRSTUVWXYZ", "abcdefghijkmnopqrstuvwxyz"}
 
-// password of a rescue system, in clear until the request is answered, and as it is kept.
-type password struct{ clear, hash secret.Value }
+// rescueCredential of a rescue system, in clear until the request is answered, and as it is kept.
+type rescueCredential struct{ clear, hash secret.Value }
 
 // NewPassword makes a password with a symbol of each group.
 func NewPassword(length int) (secret.Value, error) {
 	all := strings.Join(passwordGroups, "")
 	out := make([]byte, 0, length)
 	for _, group := range passwordGroups {
-		c, err := draw(group)
+		c, err := randomChar(group)
 		if err != nil {
 			return secret.Value{}, err
 		}
 		out = append(out, c)
 	}
 	for len(out) < length {
-		c, err := draw(all)
+		c, err := randomChar(all)
 		if err != nil {
 			return secret.Value{}, err
 		}
@@ -52,7 +52,7 @@ func NewPassword(length int) (secret.Value, error) {
 	return secret.New(string(out)), nil
 }
 
-func draw(from string) (byte, error) {
+func randomChar(from string) (byte, error) {
 	i, err := rand.Int(rand.Reader, big.NewInt(int64(len(from))))
 	if err != nil {
 		return 0, err
@@ -61,8 +61,8 @@ func draw(from string) (byte, error) {
 }
 
 // credential hashes the password of a rescue before its transaction begins, for hashing takes its time.
-func (s *Servers) credential(a *Act) (*password, error) {
-	p := &password{}
+func (s *Servers) credential(a *Act) (*rescueCredential, error) {
+	p := &rescueCredential{}
 	if a.Action != Rescue || a.Password == nil && a.Rescue.Password.Empty() {
 		return p, nil
 	}
@@ -77,7 +77,7 @@ func (s *Servers) credential(a *Act) (*password, error) {
 }
 
 // openSession begins a rescue session. One that was open before (a rescue or an unrescue failed) gives on what it saved.
-func (s *Servers) openSession(ctx context.Context, tx job.Tx, st *step, cred *password) error {
+func (s *Servers) openSession(ctx context.Context, tx job.Tx, st *pendingAct, cred *rescueCredential) error {
 	if err := checkRequest(st.Rescue); err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (s *Servers) openSession(ctx context.Context, tx job.Tx, st *step, cred *pa
 
 // rescueSource is what the session boots. A machine has a ramdisk of its own, and its endpoint wants the password as it is: it lies in
 // the job until it was handed on, and nowhere else.
-func (s *Servers) rescueSource(ctx context.Context, tx job.Tx, st *step, cred *password) (*rescue.Source, error) {
+func (s *Servers) rescueSource(ctx context.Context, tx job.Tx, st *pendingAct, cred *rescueCredential) (*rescue.Source, error) {
 	if !st.server.Metal() {
 		return s.images.Select(ctx, tx, st.Rescue, st.server, st.who)
 	}
@@ -212,7 +212,7 @@ func (s *Servers) expire(ctx context.Context, id string) error {
 		if err != nil {
 			return err
 		}
-		st := &step{Act: &Act{Action: Unrescue, Restore: true}, server: srv}
+		st := &pendingAct{Act: &Act{Action: Unrescue, Restore: true}, server: srv}
 		if !s.expires(srv) {
 			return nil
 		}
@@ -239,8 +239,8 @@ func (s *Servers) expire(ctx context.Context, id string) error {
 	})
 }
 
-// sealed makes JSON of what a job must not show.
-func sealed(v any) (secret.Value, error) {
+// marshalSecret makes JSON of what a job must not show.
+func marshalSecret(v any) (secret.Value, error) {
 	b, err := json.Marshal(v)
 	return secret.New(string(b)), err
 }

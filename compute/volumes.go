@@ -15,16 +15,16 @@ import (
 )
 
 // volume reads one that who may see.
-func (c *core) volume(ctx context.Context, tx job.Tx, id string, who Who) (*Volume, error) {
+func (c *serviceCore) volume(ctx context.Context, tx job.Tx, id string, who Who) (*Volume, error) {
 	v, err := c.store.Volumes().Get(ctx, tx, id)
 	if problem.Is(err, problem.NotFound) || err == nil && !who.sees(v.Project) {
-		return nil, problem.NotFoundf("volume %s could not be found", short(id))
+		return nil, problem.NotFoundf("volume %s could not be found", truncateText(id))
 	}
 	return v, err
 }
 
 // reserve takes an available volume for a server.
-func (c *core) reserve(tx job.Tx, v *Volume, status VolumeStatus, serverID, device string) error {
+func (c *serviceCore) reserve(tx job.Tx, v *Volume, status VolumeStatus, serverID, device string) error {
 	if v.Status != VolumeAvailable {
 		return problem.Conflictf("volume %s is %s, not available", v.ID, v.Status)
 	}
@@ -33,7 +33,7 @@ func (c *core) reserve(tx job.Tx, v *Volume, status VolumeStatus, serverID, devi
 }
 
 // release gives a volume back.
-func (c *core) release(tx job.Tx, v *Volume, status VolumeStatus) error {
+func (c *serviceCore) release(tx job.Tx, v *Volume, status VolumeStatus) error {
 	v.Status, v.ServerID, v.Device, v.AttachedAt = status, "", "", time.Time{}
 	return c.store.Volumes().Save(tx, v)
 }
@@ -100,21 +100,21 @@ func diskPrefix(properties map[string]string) string {
 // freeName is the first name in the row of disks that nobody has.
 func freeName(disks []Disk, prefix string) string {
 	for i := range 26 * 27 {
-		name := prefix + letters(i)
-		if !taken(disks, name) {
+		name := prefix + diskLetters(i)
+		if !isDiskNameTaken(disks, name) {
 			return name
 		}
 	}
 	return ""
 }
 
-// taken tells whether a disk has the place that a name tells: hypervisors place disks by their letters, whatever bus the name is of.
-func taken(disks []Disk, name string) bool {
+// isDiskNameTaken tells whether a disk has the place that a name tells: hypervisors place disks by their letters, whatever bus the name is of.
+func isDiskNameTaken(disks []Disk, name string) bool {
 	place := func(s string) string { return s[min(2, len(s)):] }
 	return slices.ContainsFunc(disks, func(d Disk) bool { return place(d.Name) == place(name) })
 }
 
-func letters(i int) string {
+func diskLetters(i int) string {
 	if i < 26 {
 		return string(rune('a' + i))
 	}
@@ -128,7 +128,7 @@ func trimDevice(s string) string { return strings.TrimPrefix(s, "/dev/") }
 // maxDisks bounds the disks of a server: a guest's bus has no more places.
 const maxDisks = 26
 
-func (s *Servers) prepareAttach(ctx context.Context, tx job.Tx, st *step) error {
+func (s *Servers) prepareAttach(ctx context.Context, tx job.Tx, st *pendingAct) error {
 	srv := st.server
 	v, err := s.volume(ctx, tx, st.VolumeID, st.who)
 	if err != nil {
@@ -163,16 +163,16 @@ func placeDisk(disks []Disk, wanted, prefix string) (string, error) {
 		return "", problem.Invalidf("device %.50q: want a name from /dev/%sa to /dev/%sz", wanted, prefix, prefix)
 	}
 	name = prefix + name[2:]
-	if taken(disks, name) {
+	if isDiskNameTaken(disks, name) {
 		return "", problem.Conflictf("device %s is taken", name)
 	}
 	return name, nil
 }
 
-func (s *Servers) prepareDetach(ctx context.Context, tx job.Tx, st *step) error {
+func (s *Servers) prepareDetach(ctx context.Context, tx job.Tx, st *pendingAct) error {
 	i := slices.IndexFunc(st.server.Disks, func(d Disk) bool { return d.VolumeID != "" && d.VolumeID == st.VolumeID })
 	if i < 0 {
-		return problem.NotFoundf("server %s has no volume %s", st.server.ID, short(st.VolumeID))
+		return problem.NotFoundf("server %s has no volume %s", st.server.ID, truncateText(st.VolumeID))
 	}
 	d := st.server.Disks[i]
 	if d.BootIndex == 0 {

@@ -264,7 +264,7 @@ func (s *ServerSituation) place(w *record.Why) {
 	case !s.Life.Up:
 		w.Block("its host "+h.Name+" is down"+record.Because(s.Life.Thought), whyHost(h))
 		if s.fenceable() {
-			w.Next = append(w.Next, fence(h))
+			w.Next = append(w.Next, fenceCommand(h))
 		}
 	}
 	if h == nil || !s.Operator {
@@ -301,14 +301,14 @@ func (s *ServerSituation) fenceHost() record.Command {
 	if !s.fenceable() {
 		return whyHost(s.Host)
 	}
-	return fence(s.Host)
+	return fenceCommand(s.Host)
 }
 
 // fenceable tells whether a fence of the host can be requested. A host whose certificate was revoked needs an attestation by a
 // person.
 func (s *ServerSituation) fenceable() bool { return !s.HostBusy && !s.Host.Revoked }
 
-func fence(h *Host) record.Command {
+func fenceCommand(h *Host) record.Command {
 	return record.Command{Run: "salvor fence " + orID(h) + " --wait", For: "prove that it is off, so that its servers may be moved"}
 }
 

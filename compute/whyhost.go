@@ -55,7 +55,7 @@ func (s HostSituation) Why() record.Why {
 			record.Command{Run: "salvor why server:" + g.ServerID, For: "see where its server lives; end the guest here by its hypervisor, unless it is the right one"})
 	}
 	if len(h.Strays) > 0 {
-		w.Trouble = append(w.Trouble, fmt.Sprintf("it has %s of which no record says what they do there: %s", counted(len(h.Strays), "guest", "guests"), strings.Join(h.Strays, ", ")))
+		w.Trouble = append(w.Trouble, fmt.Sprintf("it has %s of which no record says what they do there: %s", formatCount(len(h.Strays), "guest", "guests"), strings.Join(h.Strays, ", ")))
 	}
 	s.words(&w)
 	if w.Job != nil && w.Mood != record.Stuck {
@@ -83,7 +83,7 @@ func (s *HostSituation) stand(w *record.Why) string {
 			w.Trouble = append(w.Trouble, "before that can be taken back, it waits for "+AwaitedOf("", s.Going, s.Uncleaned))
 		}
 		if !busy {
-			w.Next = append(w.Next, fence(h))
+			w.Next = append(w.Next, fenceCommand(h))
 		}
 		return "forced down"
 	case !h.CertificateEnds.IsZero() && !s.Now.Before(h.CertificateEnds):
@@ -96,7 +96,7 @@ func (s *HostSituation) stand(w *record.Why) string {
 	case s.Life.Suspected:
 		w.Trouble = append(w.Trouble, "it is called dead: "+s.Life.Thought)
 		if !busy {
-			w.Mood, w.Next = record.Stuck, append([]record.Command{fence(h)}, w.Next...)
+			w.Mood, w.Next = record.Stuck, append([]record.Command{fenceCommand(h)}, w.Next...)
 		}
 		return "suspected to be dead"
 	case !s.Life.Up && s.Life.RenewedAt.IsZero() && s.Cluster == nil:
@@ -106,7 +106,7 @@ func (s *HostSituation) stand(w *record.Why) string {
 	case !s.Life.Up:
 		w.Trouble = append(w.Trouble, "its lease is not renewed"+record.Because(s.Life.Thought))
 		if !busy {
-			w.Mood, w.Next = record.Stuck, append([]record.Command{{Run: "systemctl status salvor-host", For: "look, on that host"}, fence(h)}, w.Next...)
+			w.Mood, w.Next = record.Stuck, append([]record.Command{{Run: "systemctl status salvor-host", For: "look, on that host"}, fenceCommand(h)}, w.Next...)
 		}
 		return "silent"
 	case h.Disabled:
@@ -135,7 +135,7 @@ func (s *HostSituation) fenced(w *record.Why) {
 			w.Block("it spoke again since: nothing more is attached elsewhere by that proof")
 		}
 		if w.Job == nil {
-			w.Next = append(w.Next, fence(h))
+			w.Next = append(w.Next, fenceCommand(h))
 		}
 		return
 	}
@@ -154,10 +154,10 @@ func (s *HostSituation) fenced(w *record.Why) {
 	case running != "" || s.Going > 0 || w.Job != nil:
 		w.Next = append(w.Next, record.Command{Run: "salvor evacuate show " + orID(h), For: "see how far its servers are"})
 	case len(asking) > 0:
-		w.Block(counted(len(asking), "server waits", "servers wait")+" for consent to be made anew from an image, which loses data: "+strings.Join(asking, ", "),
+		w.Block(formatCount(len(asking), "server waits", "servers wait")+" for consent to be made anew from an image, which loses data: "+strings.Join(asking, ", "),
 			record.Command{Run: "salvor evacuate run " + orID(h) + " --reimage " + asking[0], For: "make it anew elsewhere; its data are lost"})
 	case s.Life.Servers > 0:
-		w.Block(counted(s.Life.Servers, "server is", "servers are")+" still on it, and no plan is run",
+		w.Block(formatCount(s.Life.Servers, "server is", "servers are")+" still on it, and no plan is run",
 			record.Command{Run: "salvor evacuate plan " + orID(h), For: "see what would become of them"},
 			record.Command{Run: "salvor evacuate run " + orID(h) + " --wait", For: "move them to other hosts"})
 	default:
@@ -185,10 +185,10 @@ func AwaitedOf(plan string, going, uncleaned int) string {
 		words = append(words, "the end of plan "+plan)
 	}
 	if going > 0 {
-		words = append(words, "the end of "+counted(going, "move", "moves"))
+		words = append(words, "the end of "+formatCount(going, "move", "moves"))
 	}
 	if uncleaned > 0 {
-		words = append(words, "the host, to clean up after "+counted(uncleaned, "server that was moved", "servers that were moved"))
+		words = append(words, "the host, to clean up after "+formatCount(uncleaned, "server that was moved", "servers that were moved"))
 	}
 	if len(words) == 0 {
 		return "the host to come back"
@@ -196,8 +196,8 @@ func AwaitedOf(plan string, going, uncleaned int) string {
 	return strings.Join(words, "; ")
 }
 
-// counted says how many there are of something.
-func counted(n int, one, many string) string {
+// formatCount says how many there are of something.
+func formatCount(n int, one, many string) string {
 	if n == 1 {
 		many = one
 	}

@@ -7,8 +7,8 @@ import (
 	"salvor/metal"
 )
 
-// advice ends a last_error: what may be asked of a node in this state, most likely first.
-func advice(state metal.State) string {
+// suggestNextVerbs ends a last_error: what may be asked of a node in this state, most likely first.
+func suggestNextVerbs(state metal.State) string {
 	var verbs []string
 	for _, t := range metal.Transitions {
 		if t.From == state && t.Verb != "" && !slices.Contains(verbs, string(t.Verb)) {

@@ -15,7 +15,7 @@ func TestAdvice(t *testing.T) {
 		metal.AdoptFailed:    ". Once that is mended, ask for adopt or manage.",
 		metal.Deleting:       "",
 	} {
-		if got := advice(state); got != want {
+		if got := suggestNextVerbs(state); got != want {
 			t.Errorf("%s: %q, want %q", state, got, want)
 		}
 	}

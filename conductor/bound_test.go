@@ -97,11 +97,11 @@ func TestNICOfAnother(t *testing.T) {
 func TestOrderLostInARestart(t *testing.T) {
 	fresh := []agent.Result{{ID: "new", Name: "get_clean_steps"}}
 	for _, list := range [][]agent.Result{nil, fresh} {
-		if _, taken, err := ours(list, orderAfter+"old", "clean.execute_clean_step"); taken || err == nil {
+		if _, taken, err := findAgentCommand(list, orderAfter+"old", "clean.execute_clean_step"); taken || err == nil {
 			t.Errorf("%v: taken %v, %v", list, taken, err)
 		}
 	}
-	if _, taken, err := ours(nil, orderAfter, "clean.execute_clean_step"); taken || err != nil {
+	if _, taken, err := findAgentCommand(nil, orderAfter, "clean.execute_clean_step"); taken || err != nil {
 		t.Errorf("the first command of an agent: taken %v, %v", taken, err)
 	}
 }

@@ -25,7 +25,7 @@ func (c *Conductor) Preflight(ctx context.Context, n *metal.Node, ports []*metal
 	if err != nil {
 		return metal.Preflight{}
 	}
-	p := &preflight{ctx: ctx, c: c, m: m, op: op}
+	p := &nodePreflight{ctx: ctx, c: c, m: m, op: op}
 	switch op.Kind {
 	case "rescue":
 		p.rescue()
@@ -54,7 +54,7 @@ func (c *Conductor) Preflight(ctx context.Context, n *metal.Node, ports []*metal
 const webTimeout = 10 * time.Second
 
 // steps tells which steps the node does not have. Those that its agent may have are not judged: which it has is known when it runs.
-func (p *preflight) steps() {
+func (p *nodePreflight) steps() {
 	if len(p.op.Steps) == 0 {
 		return
 	}
@@ -67,7 +67,7 @@ func (p *preflight) steps() {
 			if p.NeedsRamdisk && !list.DisableRamdisk && p.m.agentHasSteps(s.Interface) {
 				continue
 			}
-			found, err := choose(offered, s)
+			found, err := resolveStep(offered, s)
 			if err == nil && (p.op.Kind != "deploy" || s.Priority > 0) {
 				err = found.checkArgs()
 			}
@@ -86,22 +86,22 @@ func (p *preflight) steps() {
 	}
 }
 
-// preflight collects reasons.
-type preflight struct {
+// nodePreflight collects reasons.
+type nodePreflight struct {
 	metal.Preflight
 	ctx context.Context // of the questions to web servers
 	c   *Conductor
-	m   *machine
+	m   *managedNode
 	op  metal.Operation
 }
 
-func (p *preflight) add(kind string, err error) {
+func (p *nodePreflight) add(kind string, err error) {
 	if err != nil {
 		p.Reasons = append(p.Reasons, metal.Reason{Interface: kind, Text: err.Error()})
 	}
 }
 
-func (p *preflight) rescue() {
+func (p *nodePreflight) rescue() {
 	if p.m.rescue == nil || !p.m.rescue.NeedsRamdisk() {
 		return
 	}
@@ -113,7 +113,7 @@ func (p *preflight) rescue() {
 	p.add("rescue", metal.CheckNetworkData(p.m.node.NetworkData))
 }
 
-func (p *preflight) deploy() {
+func (p *nodePreflight) deploy() {
 	m := p.m
 	writes := m.writesImage() && !p.op.FromVolumes
 	if p.NeedsRamdisk = writes || !p.op.FromVolumes && m.heedsAgents() && p.op.HasSteps; p.NeedsRamdisk {
@@ -134,7 +134,7 @@ func (p *preflight) deploy() {
 }
 
 // image looks at an image and at the file of its checksum; what instance_info lacks is told by the deploy interface's own needs.
-func (p *preflight) image(imager driver.Imager) {
+func (p *nodePreflight) image(imager driver.Imager) {
 	i, _ := p.m.info.Find(p.m.node, "deploy")
 	img, err := metal.ImageOf(p.m.node, i.ImageFormats)
 	if err != nil {
@@ -150,7 +150,7 @@ func (p *preflight) image(imager driver.Imager) {
 	}
 }
 
-func (p *preflight) inspect() {
+func (p *nodePreflight) inspect() {
 	looks, ok := p.m.inspect.(driver.RamdiskInspect)
 	if !ok || !looks.CallsBack() {
 		return
@@ -166,7 +166,7 @@ func (p *preflight) inspect() {
 	p.networks(driver.Inspection)
 }
 
-func (p *preflight) networks(nets ...driver.Net) {
+func (p *nodePreflight) networks(nets ...driver.Net) {
 	if p.m.network == nil {
 		return
 	}
@@ -176,7 +176,7 @@ func (p *preflight) networks(nets ...driver.Net) {
 }
 
 // ramdisk checks that a ramdisk of ours can be booted.
-func (p *preflight) ramdisk(r driver.Ramdisk) {
+func (p *nodePreflight) ramdisk(r driver.Ramdisk) {
 	p.plan("boot", r)
 	if needs, ok := p.m.boot.(driver.BMCNeeds); ok {
 		p.add("boot", needs.CheckBMC(p.m.node, metal.BMCOf(p.m.node)))
@@ -184,7 +184,7 @@ func (p *preflight) ramdisk(r driver.Ramdisk) {
 }
 
 // plan makes the boot plan and throws it away. A boot interface that is not there, or broken, is told by the operation's needs.
-func (p *preflight) plan(kind string, r driver.Ramdisk) {
+func (p *nodePreflight) plan(kind string, r driver.Ramdisk) {
 	if i, _ := p.m.info.Find(p.m.node, "boot"); p.m.boot == nil || i.Broken != "" {
 		return
 	}
@@ -215,7 +215,7 @@ const (
 	FetchedByFirmware
 )
 
-func (p *preflight) readable(kind, what, file string, by Fetcher) {
+func (p *nodePreflight) readable(kind, what, file string, by Fetcher) {
 	if strings.Contains(file, "://") {
 		if p.c.WebFile == nil {
 			return
@@ -237,7 +237,7 @@ func (p *preflight) readable(kind, what, file string, by Fetcher) {
 }
 
 // check is the first action of an operation that works on a machine: what cannot succeed fails while the machine is as it was.
-func (c *Conductor) check(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) check(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	op, err := operationOf(r)
 	if err != nil {
 		return job.Fail(err)
@@ -267,12 +267,12 @@ func (c *Conductor) check(ctx context.Context, r *job.Run, m *machine) job.Outco
 const bmcFresh = 24 * time.Hour
 
 // rereadBMC reads anew what the BMC offers if that was read longer ago. A BMC that does not tell keeps its description.
-func (c *Conductor) rereadBMC(ctx context.Context, r *job.Run, m *machine, age time.Duration) bool {
+func (c *Conductor) rereadBMC(ctx context.Context, r *job.Run, m *managedNode, age time.Duration) bool {
 	known := metal.BMCOf(m.node)
 	if r.Kind == "unrescue" || !known.ReadAt.IsZero() && c.Now().Sub(known.ReadAt) < age {
 		return false
 	}
-	describes, err := able[driver.BMCDescriber](m, "management", "describe")
+	describes, err := requireInterface[driver.BMCDescriber](m, "management", "describe")
 	if err != nil {
 		return false
 	}
@@ -309,7 +309,7 @@ func operationOf(r *job.Run) (metal.Operation, error) {
 
 // cleansByRamdisk tells whether a cleaning boots a ramdisk: one that was asked for by its steps, one unasked by the node's and
 // the configured choice.
-func (c *Conductor) cleansByRamdisk(m *machine, op metal.Operation) bool {
+func (c *Conductor) cleansByRamdisk(m *managedNode, op metal.Operation) bool {
 	if op.Kind == "clean" {
 		return m.heedsAgents() && !op.DisableRamdisk && op.HasSteps
 	}
@@ -318,7 +318,7 @@ func (c *Conductor) cleansByRamdisk(m *machine, op metal.Operation) bool {
 }
 
 // rescueRamdisk is what a rescue boots: the node's own choice, or the configured one.
-func (c *Conductor) rescueRamdisk(m *machine) driver.Ramdisk {
+func (c *Conductor) rescueRamdisk(m *managedNode) driver.Ramdisk {
 	kernel, image := m.node.Info("rescue_kernel"), m.node.Info("rescue_ramdisk")
 	if kernel == "" && image == "" {
 		kernel, image = c.RescueKernel, c.RescueRamdisk
@@ -327,7 +327,7 @@ func (c *Conductor) rescueRamdisk(m *machine) driver.Ramdisk {
 }
 
 // deployRamdisk is what deploys, cleans, serves and inspects the node.
-func (c *Conductor) deployRamdisk(m *machine) driver.Ramdisk {
+func (c *Conductor) deployRamdisk(m *managedNode) driver.Ramdisk {
 	kernel, image := m.node.Info("deploy_kernel"), m.node.Info("deploy_ramdisk")
 	if kernel == "" && image == "" {
 		kernel, image = c.DeployKernel, c.DeployRamdisk

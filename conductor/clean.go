@@ -18,7 +18,7 @@ func (c *Conductor) provide() job.Definition { return c.cleaning("provide", c.cl
 // clean does the steps that were asked for: the node goes back to manageable.
 func (c *Conductor) clean() job.Definition { return c.cleaning("clean", stepsByRamdisk) }
 
-func (c *Conductor) cleaning(kind job.Kind, needs func(context.Context, *job.Run, *machine) (bool, error)) job.Definition {
+func (c *Conductor) cleaning(kind job.Kind, needs func(context.Context, *job.Run, *managedNode) (bool, error)) job.Definition {
 	const none = "a failed cleaning is cleaned again"
 	return job.Definition{
 		Kind: kind, Version: 2, Class: job.Operation, GiveUp: c.giveUp, Failed: c.failed, Stuck: c.stuck, NoDeadline: stepsUnbounded,
@@ -44,7 +44,7 @@ func (c *Conductor) cleaning(kind job.Kind, needs func(context.Context, *job.Run
 
 // cleansUnasked: the node's own word counts; what is configured counts for nodes whose
 // disks we write. One whose deploy interface keeps the disk as it is does not lose it unasked.
-func (c *Conductor) cleansUnasked(_ context.Context, _ *job.Run, m *machine) (bool, error) {
+func (c *Conductor) cleansUnasked(_ context.Context, _ *job.Run, m *managedNode) (bool, error) {
 	if !m.heedsAgents() {
 		return false, nil
 	}
@@ -55,7 +55,7 @@ func (c *Conductor) cleansUnasked(_ context.Context, _ *job.Run, m *machine) (bo
 }
 
 // stepsByRamdisk: steps that were asked for run with an agent, unless the asker wants none.
-func stepsByRamdisk(_ context.Context, r *job.Run, m *machine) (bool, error) {
+func stepsByRamdisk(_ context.Context, r *job.Run, m *managedNode) (bool, error) {
 	var args metal.ProvisionArgs
 	if len(r.Args) > 0 {
 		if err := json.Unmarshal(r.Args, &args); err != nil {
@@ -79,7 +79,7 @@ func (c *Conductor) timeout(kind job.Kind) time.Duration {
 }
 
 // cleanUpLeftovers asks the BMC only if a boot of ours may still be set up there.
-func (c *Conductor) cleanUpLeftovers(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) cleanUpLeftovers(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	if m.node.Plan == nil && !m.node.HoldsRamdisk() {
 		return job.Done()
 	}
@@ -92,7 +92,7 @@ func (c *Conductor) cleanUpLeftovers(ctx context.Context, r *job.Run, m *machine
 	return c.cleanUpRamdisk(ctx, r, m)
 }
 
-func (c *Conductor) release(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) release(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	state, err := c.checkPower(ctx, r, m)
 	if err != nil && !problem.Is(err, problem.Unsupported) {
 		return job.From(err)

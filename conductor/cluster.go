@@ -77,7 +77,7 @@ func (c *Conductor) watchCluster(ctx context.Context, r *job.Run) job.Outcome {
 		}
 		return job.Rest(turnOfWatch, deafEvery)
 	}
-	var now turn
+	var now clusterObservation
 	if err == nil {
 		now, err = c.lookAtCluster(bounded, r, row, cl)
 	}
@@ -86,7 +86,7 @@ func (c *Conductor) watchCluster(ctx context.Context, r *job.Run) job.Outcome {
 	}
 	trouble, every := "", watchEvery
 	if err != nil {
-		now, trouble, every = turn{seen: row.Seen}, err.Error(), deafEvery
+		now, trouble, every = clusterObservation{seen: row.Seen}, err.Error(), deafEvery
 	}
 	for name, text := range now.notes {
 		if r.Memo[name] != text {
@@ -99,15 +99,15 @@ func (c *Conductor) watchCluster(ctx context.Context, r *job.Run) job.Outcome {
 	return job.Rest(turnOfWatch, every, c.noteTurn(ctx, row, now, trouble))
 }
 
-// turn is what a look at a cluster found. It is written together with the end of the look: whoever has to look again has told nothing.
-type turn struct {
+// clusterObservation is what a look at a cluster found. It is written together with the end of the look: whoever has to look again has told nothing.
+type clusterObservation struct {
 	seen  int64             // the cluster was followed up to this job
 	notes map[string]string // for the next look
 	told  []job.Event       // of servers
 }
 
 // noteTurn writes what a turn changed of the cluster's record. The record itself may have been changed meanwhile.
-func (c *Conductor) noteTurn(ctx context.Context, old *compute.Cluster, now turn, trouble string) func(job.Tx) error {
+func (c *Conductor) noteTurn(ctx context.Context, old *compute.Cluster, now clusterObservation, trouble string) func(job.Tx) error {
 	return func(tx job.Tx) error {
 		for _, e := range now.told {
 			if err := c.Store.Append(tx, e); err != nil {
@@ -138,27 +138,27 @@ func (c *Conductor) noteTurn(ctx context.Context, old *compute.Cluster, now turn
 }
 
 // lookAtCluster takes in everything that the cluster tells.
-func (c *Conductor) lookAtCluster(ctx context.Context, r *job.Run, row *compute.Cluster, cl hypervisor.Cluster) (turn, error) {
+func (c *Conductor) lookAtCluster(ctx context.Context, r *job.Run, row *compute.Cluster, cl hypervisor.Cluster) (clusterObservation, error) {
 	if row.Kind == compute.IronicCluster {
-		return turn{seen: row.Seen}, c.lookAtEndpoint(ctx, row)
+		return clusterObservation{seen: row.Seen}, c.lookAtEndpoint(ctx, row)
 	}
 	jobs, open, seen, err := c.newJobs(ctx, r, row, cl)
 	if err != nil {
-		return turn{}, err
+		return clusterObservation{}, err
 	}
 	view, err := c.readCluster(ctx, row, cl)
 	if err != nil {
-		return turn{}, err
+		return clusterObservation{}, err
 	}
 	if err := c.follow(ctx, row, view); err != nil {
-		return turn{}, err
+		return clusterObservation{}, err
 	}
 	raw, err := json.Marshal(open)
 	if err != nil {
-		return turn{}, err
+		return clusterObservation{}, err
 	}
 	trouble, troubled := c.newTrouble(r.Memo[troubleMemo], view)
-	return turn{seen: seen, notes: map[string]string{openJobsMemo: string(raw), troubleMemo: troubled}, told: append(c.jobEvents(jobs, view), trouble...)}, nil
+	return clusterObservation{seen: seen, notes: map[string]string{openJobsMemo: string(raw), troubleMemo: troubled}, told: append(c.jobEvents(jobs, view), trouble...)}, nil
 }
 
 // newJobs reads the jobs that ended since the last turn, and tells which are still open. The first turn of a watch begins at the newest.
@@ -188,15 +188,15 @@ func (c *Conductor) newJobs(ctx context.Context, r *job.Run, row *compute.Cluste
 	return ended, open, seen, nil
 }
 
-// view is a cluster as it was seen in one turn.
-type view struct {
+// clusterView is a cluster as it was seen in one turn.
+type clusterView struct {
 	hosts  []hypervisor.ClusterHost
 	guests []hypervisor.ClusterGuest
 	seen   map[string]*compute.Server // from before the guests were read, by id
 }
 
-func (c *Conductor) readCluster(ctx context.Context, row *compute.Cluster, cl hypervisor.Cluster) (*view, error) {
-	v := &view{}
+func (c *Conductor) readCluster(ctx context.Context, row *compute.Cluster, cl hypervisor.Cluster) (*clusterView, error) {
+	v := &clusterView{}
 	var err error
 	if v.seen, err = c.Compute.Servers.Seen(ctx, row.ID); err != nil {
 		return nil, err
@@ -208,7 +208,7 @@ func (c *Conductor) readCluster(ctx context.Context, row *compute.Cluster, cl hy
 	return v, err
 }
 
-func (v *view) ours() []compute.Guest {
+func (v *clusterView) ours() []compute.Guest {
 	var out []compute.Guest
 	for _, g := range v.guests {
 		if g.Ours {
@@ -220,7 +220,7 @@ func (v *view) ours() []compute.Guest {
 
 // follow takes in the nodes, where the cluster runs its guests, and how they are: each is compared with what was read before, and
 // only what differs is written.
-func (c *Conductor) follow(ctx context.Context, row *compute.Cluster, v *view) error {
+func (c *Conductor) follow(ctx context.Context, row *compute.Cluster, v *clusterView) error {
 	nodes := make(map[string]compute.Inventory, len(v.hosts))
 	for _, h := range v.hosts {
 		nodes[h.Name] = h.Inventory
@@ -251,7 +251,7 @@ func (c *Conductor) follow(ctx context.Context, row *compute.Cluster, v *view) e
 }
 
 // jobEvents tells ended jobs to the servers that they worked on, whoever asked for them.
-func (c *Conductor) jobEvents(jobs []hypervisor.ClusterJob, v *view) (told []job.Event) {
+func (c *Conductor) jobEvents(jobs []hypervisor.ClusterJob, v *clusterView) (told []job.Event) {
 	servers := map[string]string{}
 	for _, g := range v.guests {
 		if g.Ours {
@@ -276,7 +276,7 @@ func (c *Conductor) jobEvents(jobs []hypervisor.ClusterJob, v *view) (told []job
 
 // adoptInstance makes a server of an instance that exists. The server's id comes from the job, so that a second run finds its own mark.
 func (c *Conductor) adoptInstance(ctx context.Context, r *job.Run) job.Outcome {
-	a, err := decode[compute.ClusterAdoptArgs](r)
+	a, err := parseJobArgs[compute.ClusterAdoptArgs](r)
 	if err != nil {
 		return job.Fail(err)
 	}
@@ -347,7 +347,7 @@ func systemFamily(system string) string {
 
 // reconcileCluster compares the sessions of the cluster's servers with what it tells, and mends them if that was asked for.
 func (c *Conductor) reconcileCluster(ctx context.Context, r *job.Run) job.Outcome {
-	a, err := decode[compute.ReconcileArgs](r)
+	a, err := parseJobArgs[compute.ReconcileArgs](r)
 	if err != nil {
 		return job.Fail(err)
 	}

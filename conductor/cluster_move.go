@@ -43,7 +43,7 @@ func (c *Conductor) nodeOf(ctx context.Context, cluster, name string) (*compute.
 }
 
 // moveByCluster has the cluster move a guest of a living node, and notes where it is then.
-func (c *Conductor) moveByCluster(ctx context.Context, r *job.Run, t *migration) job.Outcome {
+func (c *Conductor) moveByCluster(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
 	m, err := c.mover(ctx, t.here.host)
 	if err != nil {
 		return job.From(err)
@@ -110,7 +110,7 @@ func (c *Conductor) failOver(ctx context.Context, r *job.Run, v *moveContext) jo
 	if err != nil {
 		return job.From(err)
 	}
-	return job.Done(func(tx job.Tx) error { return c.Compute.Servers.FollowMove(after(ctx), tx, v.move.ID, at.ID) })
+	return job.Done(func(tx job.Tx) error { return c.Compute.Servers.FollowMove(detachContext(ctx), tx, v.move.ID, at.ID) })
 }
 
 const (
@@ -148,7 +148,7 @@ func (c *Conductor) stillReached(ctx context.Context, r *job.Run, v *moveContext
 		lives += ", though its power was read to be off; its BMC may be another machine's"
 	}
 	err = r.Commit(ctx, func(tx job.Tx) error {
-		_, err := c.Compute.Hosts.Contradict(after(ctx), tx, v.host.ID, lives)
+		_, err := c.Compute.Hosts.Contradict(detachContext(ctx), tx, v.host.ID, lives)
 		return err
 	})
 	if err != nil {
@@ -184,7 +184,7 @@ func (c *Conductor) renewMirrors(ctx context.Context, r *job.Run) job.Outcome {
 const troubleMemo = "in trouble"
 
 // newTrouble tells servers, once, what their cluster finds wrong with where they run; known is who was in trouble at the last look, now who is.
-func (c *Conductor) newTrouble(known string, v *view) (told []job.Event, now string) {
+func (c *Conductor) newTrouble(known string, v *clusterView) (told []job.Event, now string) {
 	var ids []string
 	for _, g := range v.guests {
 		if !g.Ours || g.Trouble == "" {

@@ -173,13 +173,13 @@ const operationDeadline = 2 * time.Hour
 // stepsUnbounded is why operations with steps have no deadline.
 const stepsUnbounded = "a hold step waits for a person, and erasing or writing takes as long as the disks need"
 
-// machine is a node with everything that acts on it, read afresh for each action.
-type machine struct {
+// managedNode is a node with everything that acts on it, read afresh for each action.
+type managedNode struct {
 	node     *metal.Node
 	ports    []*metal.Port
 	info     metal.DriverInfo
 	hardware driver.HardwareType // that the interfaces are picked from
-	told     facts               // what was known when the node was read
+	told     driverFacts         // what was known when the node was read
 	power    driver.Power
 	manage   driver.Management
 	boot     driver.Boot
@@ -190,7 +190,7 @@ type machine struct {
 }
 
 // nodeAction is an action on a machine.
-type nodeAction func(ctx context.Context, r *job.Run, m *machine) job.Outcome
+type nodeAction func(ctx context.Context, r *job.Run, m *managedNode) job.Outcome
 
 // withNode makes a job action of a node action: it reads the machine first, and the lease guards its requests.
 func (c *Conductor) withNode(do nodeAction) func(context.Context, *job.Run) job.Outcome {
@@ -241,7 +241,7 @@ func (c *Conductor) guarded(ctx context.Context) context.Context {
 	return ctx
 }
 
-func (c *Conductor) machine(ctx context.Context, id string) (*machine, error) {
+func (c *Conductor) machine(ctx context.Context, id string) (*managedNode, error) {
 	n, err := c.Store.Node(ctx, nil, id)
 	if err != nil {
 		return nil, err
@@ -253,27 +253,27 @@ func (c *Conductor) machine(ctx context.Context, id string) (*machine, error) {
 	return c.assemble(n, ports)
 }
 
-func (c *Conductor) assemble(n *metal.Node, ports []*metal.Port) (*machine, error) {
+func (c *Conductor) assemble(n *metal.Node, ports []*metal.Port) (*managedNode, error) {
 	hw, ok := c.drivers[n.Driver]
 	if !ok {
 		return nil, problem.Unavailablef("node %s: this conductor has no driver %q", n.ID, n.Driver)
 	}
-	m := &machine{node: n, ports: ports, info: hw.Info, hardware: hw, told: factsOf(n)}
-	m.power = pick(hw.Power, m, "power")
+	m := &managedNode{node: n, ports: ports, info: hw.Info, hardware: hw, told: factsOf(n)}
+	m.power = pickInterface(hw.Power, m, "power")
 	if n.Hold != "" && m.power != nil {
 		m.power = heldPower{Power: m.power, words: n.Hold}
 	}
-	m.manage = pick(hw.Management, m, "management")
-	m.boot = pick(hw.Boot, m, "boot")
-	m.network = pick(hw.Network, m, "network")
-	m.rescue = pick(hw.Rescue, m, "rescue")
-	m.inspect = pick(hw.Inspect, m, "inspect")
-	m.deploy = pick(hw.Deploy, m, "deploy")
+	m.manage = pickInterface(hw.Management, m, "management")
+	m.boot = pickInterface(hw.Boot, m, "boot")
+	m.network = pickInterface(hw.Network, m, "network")
+	m.rescue = pickInterface(hw.Rescue, m, "rescue")
+	m.inspect = pickInterface(hw.Inspect, m, "inspect")
+	m.deploy = pickInterface(hw.Deploy, m, "deploy")
 	return m, nil
 }
 
-// pick finds the node's implementation of a kind, or the zero value where the hardware type has none.
-func pick[T any](from map[string]T, m *machine, kind string) T {
+// pickInterface finds the node's implementation of a kind, or the zero value where the hardware type has none.
+func pickInterface[T any](from map[string]T, m *managedNode, kind string) T {
 	i, ok := m.info.Find(m.node, kind)
 	if !ok {
 		var none T
@@ -283,12 +283,12 @@ func pick[T any](from map[string]T, m *machine, kind string) T {
 }
 
 // lacks is the error for an interface that the node's driver does not have.
-func (m *machine) lacks(kind string) error {
+func (m *managedNode) lacks(kind string) error {
 	return problem.Unsupportedf("node %s: the driver %s has no %s interface here", m.node.ID, m.node.Driver, kind)
 }
 
 // bootPorts are the ports that may ask for a boot.
-func (m *machine) bootPorts() []*metal.Port {
+func (m *managedNode) bootPorts() []*metal.Port {
 	var out []*metal.Port
 	for _, p := range m.ports {
 		if p.PXEEnabled {
@@ -342,7 +342,7 @@ func (c *Conductor) failed(ctx context.Context, tx job.Tx, j *job.Job) error {
 		}
 		return c.Nodes.Edit(ctx, tx, n.ID, func(n *metal.Node) { n.LastError = why })
 	}
-	why += advice(failure.To)
+	why += suggestNextVerbs(failure.To)
 	return c.Nodes.Advance(ctx, tx, n.ID, metal.FailEvent, func(n *metal.Node) { n.LastError = why })
 }
 

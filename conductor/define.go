@@ -10,7 +10,7 @@ import (
 
 // blueprint is what the host must know of the server: with its rescue system, or as it is by itself, with the hypervisor's
 // settings that a rescue replaced put back.
-func (c *Conductor) blueprint(ctx context.Context, g *guest, rescued bool, hash string) (*compute.Blueprint, error) {
+func (c *Conductor) blueprint(ctx context.Context, g *managedServer, rescued bool, hash string) (*compute.Blueprint, error) {
 	srv, session := *g.server, g.session()
 	if !rescued {
 		srv.Rescue = nil // whose image may be gone: that keeps nobody from going back
@@ -39,7 +39,7 @@ func defineErrand(b *compute.Blueprint) hostOrder {
 
 // defineGuest has the server's definition made what it should be, with its rescue system or without. The files of a rescue system
 // are brought first; nothing else of the server is prepared then, so that a disk that is lost is not made anew beside what may be saved of it.
-func (c *Conductor) defineGuest(ctx context.Context, r *job.Run, g *guest, rescued bool, then func() job.Outcome) job.Outcome {
+func (c *Conductor) defineGuest(ctx context.Context, r *job.Run, g *managedServer, rescued bool, then func() job.Outcome) job.Outcome {
 	b, err := c.blueprint(ctx, g, rescued, "")
 	if err != nil {
 		return job.From(err)
@@ -57,6 +57,6 @@ func (c *Conductor) defineGuest(ctx context.Context, r *job.Run, g *guest, rescu
 }
 
 // switchOn starts the guest.
-func (c *Conductor) switchOn(ctx context.Context, r *job.Run, g *guest, then func() job.Outcome) job.Outcome {
+func (c *Conductor) switchOn(ctx context.Context, r *job.Run, g *managedServer, then func() job.Outcome) job.Outcome {
 	return c.dispatch(ctx, r, g, hostOrder{verb: compute.SetPower, args: compute.Args{Power: compute.PowerOn}}, func(compute.Result) job.Outcome { return then() })
 }

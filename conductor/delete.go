@@ -26,7 +26,7 @@ func (c *Conductor) delete() job.Definition {
 }
 
 // forgetInstance clears what belonged to the user and goes on with cleaning.
-func (c *Conductor) forgetInstance(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) forgetInstance(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	next := &job.Job{Kind: "provide", Class: job.Operation, Subject: r.Subject, Group: r.Group, RequestID: r.RequestID, User: r.User}
 	return job.Then(next, c.advance(ctx, m.node.ID, metal.CleanEvent, func(n *metal.Node) {
 		n.InstanceInfo, n.InstanceUUID, n.Rescue, n.LastError = metal.Object{}, "", nil, ""
@@ -35,7 +35,7 @@ func (c *Conductor) forgetInstance(ctx context.Context, r *job.Run, m *machine) 
 }
 
 // leaveSteps takes a machine off the networks of an operation that was given up for this one.
-func (c *Conductor) leaveSteps(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) leaveSteps(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	for _, net := range []driver.Net{driver.Provisioning, driver.CleaningNet} {
 		if m.network == nil {
 			return job.Fail(m.lacks("network"))

@@ -42,7 +42,7 @@ func (c *Conductor) deploy() job.Definition {
 }
 
 // planInstance voids what an earlier life left and, where the system is a ramdisk, plans its boot.
-func (c *Conductor) planInstance(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) planInstance(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	if m.deploy == nil || !m.deploy.BootsRamdisk() {
 		return job.Done(c.edit(ctx, m.node.ID, (*metal.Node).VoidBoot))
 	}
@@ -57,21 +57,21 @@ func (c *Conductor) planInstance(ctx context.Context, r *job.Run, m *machine) jo
 }
 
 // leaveRescue is for nodes that come from a rescue by way of a deletion that failed.
-func (c *Conductor) leaveRescue(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) leaveRescue(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	if m.node.Rescue == nil {
 		return job.Done()
 	}
 	return c.detach(driver.Rescuing)(ctx, r, m)
 }
 
-func (c *Conductor) finishDeploy(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) finishDeploy(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	return job.From(c.start(ctx, r, m), c.advance(ctx, m.node.ID, metal.DoneEvent, func(n *metal.Node) {
 		n.PowerState, n.TargetPower, n.Rescue, n.LastError, n.DeployStep = metal.PowerOn, "", nil, "", nil
 	}), c.forgetSteps(m.node.ID))
 }
 
 // deploysByRamdisk: an image is to be written, or steps were asked for that the agent may do.
-func (c *Conductor) deploysByRamdisk(ctx context.Context, r *job.Run, m *machine) (bool, error) {
+func (c *Conductor) deploysByRamdisk(ctx context.Context, r *job.Run, m *managedNode) (bool, error) {
 	if v, _, err := c.volumes(ctx, m); err != nil || v.Root != nil {
 		return false, err
 	}
@@ -95,7 +95,7 @@ func (c *Conductor) deploysByRamdisk(ctx context.Context, r *job.Run, m *machine
 }
 
 // joinProvisioning takes a machine that is deployed anew off its tenant's network first.
-func (c *Conductor) joinProvisioning(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) joinProvisioning(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	if m.network == nil {
 		return job.Fail(m.lacks("network"))
 	}

@@ -24,7 +24,7 @@ func (c *Conductor) hypervisor(ctx context.Context, h *compute.Host) (hypervisor
 
 // drive runs a host order on a hypervisor that no agent of ours sits beside. Disks and images are the hypervisor's own there:
 // what only prepares or clears files has nothing to do. It may take as long as an agent's answer would be awaited.
-func (c *Conductor) drive(ctx context.Context, g *guest, e hostOrder) (compute.Result, error) {
+func (c *Conductor) drive(ctx context.Context, g *managedServer, e hostOrder) (compute.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.within+hostSlack)
 	defer cancel()
 	h, err := c.hypervisor(ctx, g.host)
@@ -53,7 +53,7 @@ func (c *Conductor) drive(ctx context.Context, g *guest, e hostOrder) (compute.R
 }
 
 // lookAt finds the guest wherever it is in its cluster: one that was moved just now is on another node than the row says.
-func lookAt(ctx context.Context, h hypervisor.Hypervisor, g *guest) (compute.Result, error) {
+func lookAt(ctx context.Context, h hypervisor.Hypervisor, g *managedServer) (compute.Result, error) {
 	if f, everywhere := h.(hypervisor.Finder); everywhere {
 		found, err := f.Guest(ctx, g.server.ID)
 		if problem.Is(err, problem.NotFound) {
@@ -76,7 +76,7 @@ func lookAt(ctx context.Context, h hypervisor.Hypervisor, g *guest) (compute.Res
 }
 
 // domain is what the hypervisor is to define, with the rescue image where it reads it itself.
-func (c *Conductor) domain(g *guest, e hostOrder) (hypervisor.Domain, error) {
+func (c *Conductor) domain(g *managedServer, e hostOrder) (hypervisor.Domain, error) {
 	d := hypervisor.Domain{Spec: *e.args.Spec, CHAP: map[string]secret.Value{}, Adopted: g.server.Foreign}
 	for volume, password := range e.secret.CHAP {
 		d.CHAP[volume] = secret.New(password)

@@ -25,9 +25,9 @@ const (
 
 // cutHost switches the node that the host is off, ahead of all else that is asked of the node. It is held off before that: from then
 // on nobody switches it on again.
-func (c *Conductor) cutHost(ctx context.Context, r *job.Run, f *fence) job.Outcome {
+func (c *Conductor) cutHost(ctx context.Context, r *job.Run, f *fencingTarget) job.Outcome {
 	if f.host.NodeID == "" {
-		return lacks(r, compute.PowerCut, "no node of the inventory is named as this host; name it with: salvor host set %s --node NODE", f.host.Name)
+		return noteMissingEvidence(r, compute.PowerCut, "no node of the inventory is named as this host; name it with: salvor host set %s --node NODE", f.host.Name)
 	}
 	id := uuid.NewSHA1(uuid.NameSpaceOID, []byte(r.ID+"\x00cut")).String()
 	cut, err := c.Store.Job(ctx, nil, id)
@@ -38,15 +38,15 @@ func (c *Conductor) cutHost(ctx context.Context, r *job.Run, f *fence) job.Outco
 		return job.From(err)
 	case cut.State != job.Ended:
 		if c.left(f, cutWithin+busyWithin/3) <= 0 {
-			return lacks(r, compute.PowerCut, "the BMC of node %s has not answered in time", f.host.NodeID)
+			return noteMissingEvidence(r, compute.PowerCut, "the BMC of node %s has not answered in time", f.host.NodeID)
 		}
 		return job.Rest("node "+f.host.NodeID+" to be switched off", time.Second)
 	case cut.Failed():
-		return lacks(r, compute.PowerCut, "%s", cut.Problem)
+		return noteMissingEvidence(r, compute.PowerCut, "%s", cut.Problem)
 	}
 	var told metal.PowerOffProof
 	if err := json.Unmarshal(cut.Result, &told); err != nil || len(told.Reads) < 2 {
-		return lacks(r, compute.PowerCut, "the node's job has no readings")
+		return noteMissingEvidence(r, compute.PowerCut, "the node's job has no readings")
 	}
 	r.Note(fenceOff, cut.EndedAt.UTC().Format(time.RFC3339Nano))
 	was := ""
@@ -58,36 +58,36 @@ func (c *Conductor) cutHost(ctx context.Context, r *job.Run, f *fence) job.Outco
 }
 
 // beginCut holds the node and puts the order to it; one that somebody works on is waited for.
-func (c *Conductor) beginCut(ctx context.Context, r *job.Run, f *fence, id string) job.Outcome {
+func (c *Conductor) beginCut(ctx context.Context, r *job.Run, f *fencingTarget, id string) job.Outcome {
 	words := fmt.Sprintf("host %s is fenced; salvor host restore %s", f.host.Name, f.host.Name)
 	node := f.host.NodeID
 	if r.Memo[fenceNode] == "" {
 		r.Note(fenceNode, node)
-		err := r.Commit(ctx, func(tx job.Tx) error { return c.Nodes.Hold(after(ctx), tx, node, words) })
+		err := r.Commit(ctx, func(tx job.Tx) error { return c.Nodes.Hold(detachContext(ctx), tx, node, words) })
 		if problem.Is(err, problem.NotFound) {
 			r.Note(fenceNode, "")
-			return lacks(r, compute.PowerCut, "node %s, which is named as this host, is not in the inventory", node)
+			return noteMissingEvidence(r, compute.PowerCut, "node %s, which is named as this host, is not in the inventory", node)
 		}
 		if err != nil {
 			return job.From(err)
 		}
 	}
-	err := r.Commit(ctx, func(tx job.Tx) error { return c.Nodes.CutPower(after(ctx), tx, node, id, r.Subject) })
+	err := r.Commit(ctx, func(tx job.Tx) error { return c.Nodes.CutPower(detachContext(ctx), tx, node, id, r.Subject) })
 	switch {
 	case err == nil:
 		return job.Rest("node "+node+" to be switched off", time.Second)
 	case problem.Is(err, problem.Conflict) && c.left(f, busyWithin) > 0:
 		return job.Pause(fencePoll, "node "+node+", on which somebody works")
 	case problem.Is(err, problem.Conflict):
-		return lacks(r, compute.PowerCut, "somebody has worked on node %s for %s: %v", node, busyWithin, err)
+		return noteMissingEvidence(r, compute.PowerCut, "somebody has worked on node %s for %s: %v", node, busyWithin, err)
 	case problem.KindOf(err) == problem.Unavailable, ctx.Err() != nil:
 		return job.From(err)
 	}
-	return lacks(r, compute.PowerCut, "%v", err)
+	return noteMissingEvidence(r, compute.PowerCut, "%v", err)
 }
 
 // listenAfterCut holds what the BMC says against the host's own word: one that renews its lease was not switched off.
-func (c *Conductor) listenAfterCut(ctx context.Context, r *job.Run, f *fence) job.Outcome {
+func (c *Conductor) listenAfterCut(ctx context.Context, r *job.Run, f *fencingTarget) job.Outcome {
 	off, err := time.Parse(time.RFC3339Nano, r.Memo[fenceOff])
 	if err != nil || !f.has(compute.PowerCut) {
 		return job.Done()
@@ -121,12 +121,12 @@ func (c *Conductor) listenAfterCut(ctx context.Context, r *job.Run, f *fence) jo
 }
 
 // contradicted drops what the BMC said, and the hold of a node that is not the host.
-func (c *Conductor) contradicted(r *job.Run, f *fence, why string) job.Outcome {
+func (c *Conductor) contradicted(r *job.Run, f *fencingTarget, why string) job.Outcome {
 	node := f.host.NodeID
 	f.proofs = slices.DeleteFunc(f.proofs, func(p compute.Proof) bool { return p.Evidence == compute.PowerCut })
 	c.keepProofs(r, f)
 	r.Note(fenceNode, "")
-	lacks(r, compute.PowerCut, "the BMC of node %s says off, but the host lives: %s. It is not the BMC of this host; see to salvor host set %s --node", node, why, f.host.Name)
+	noteMissingEvidence(r, compute.PowerCut, "the BMC of node %s says off, but the host lives: %s. It is not the BMC of this host; see to salvor host set %s --node", node, why, f.host.Name)
 	return job.Done(func(tx job.Tx) error {
 		if err := c.Nodes.Release(context.Background(), tx, node); err != nil {
 			return err
@@ -137,7 +137,7 @@ func (c *Conductor) contradicted(r *job.Run, f *fence, why string) job.Outcome {
 
 // revokeHost takes the host's volumes away from it. It is done wherever there are volumes, for whatever else was proven may have been
 // said by a BMC that errs; but where that suffices, a storage that does not answer holds nothing up.
-func (c *Conductor) revokeHost(ctx context.Context, r *job.Run, f *fence) job.Outcome {
+func (c *Conductor) revokeHost(ctx context.Context, r *job.Run, f *fencingTarget) job.Outcome {
 	servers, err := c.Compute.Servers.On(ctx, f.host.ID)
 	if err != nil {
 		return job.From(err)
@@ -156,9 +156,9 @@ func (c *Conductor) revokeHost(ctx context.Context, r *job.Run, f *fence) job.Ou
 	required := slices.Contains(f.group.Require, compute.StorageRevoked)
 	switch {
 	case c.Storage == nil && required:
-		return lacks(r, compute.StorageRevoked, "no storage is configured: [storage]driver is none")
+		return noteMissingEvidence(r, compute.StorageRevoked, "no storage is configured: [storage]driver is none")
 	case c.Storage == nil, len(guarded) == 0 && !required:
-		return lacks(r, compute.StorageRevoked, "it has no volumes of a storage that is spoken to")
+		return noteMissingEvidence(r, compute.StorageRevoked, "it has no volumes of a storage that is spoken to")
 	}
 	within := c.left(f, fenceWithin)
 	if f.enough(r) {
@@ -175,13 +175,13 @@ func (c *Conductor) revokeHost(ctx context.Context, r *job.Run, f *fence) job.Ou
 		if ctx.Err() != nil {
 			return job.From(err)
 		}
-		return lacks(r, compute.StorageRevoked, "%v", err)
+		return noteMissingEvidence(r, compute.StorageRevoked, "%v", err)
 	}
 	if err := c.strangers(bounded, f.host); err != nil {
-		return lacks(r, compute.StorageRevoked, "%v", err)
+		return noteMissingEvidence(r, compute.StorageRevoked, "%v", err)
 	}
 	if len(others) > 0 {
-		r.Note(fencePartly, fmt.Sprintf("disks of %s lie elsewhere", few(others)))
+		r.Note(fencePartly, fmt.Sprintf("disks of %s lie elsewhere", abbreviateNames(others)))
 	}
 	c.prove(r, f, compute.StorageRevoked, "%d initiators of the host may log in no more, and no connection of theirs remains", len(names))
 	return job.Done()
@@ -201,8 +201,8 @@ func (c *Conductor) strangers(ctx context.Context, h *compute.Host) error {
 	return nil
 }
 
-// few names some of many.
-func few(names []string) string {
+// abbreviateNames names some of many.
+func abbreviateNames(names []string) string {
 	const some = 5
 	if len(names) <= some {
 		return strings.Join(names, ", ")
@@ -211,7 +211,7 @@ func few(names []string) string {
 }
 
 // awaitSelfFence waits until the host has ended its guests by itself, if it said that it would and has a watchdog that sees to it.
-func (c *Conductor) awaitSelfFence(ctx context.Context, r *job.Run, f *fence) job.Outcome {
+func (c *Conductor) awaitSelfFence(ctx context.Context, r *job.Run, f *fencingTarget) job.Outcome {
 	if f.enough(r) {
 		return job.Done()
 	}
@@ -220,14 +220,14 @@ func (c *Conductor) awaitSelfFence(ctx context.Context, r *job.Run, f *fence) jo
 	case !known && c.left(f, fenceWithin) > 0 && c.Compute.Hosts.Deaf():
 		return job.Pause(fencePoll, "the store, by which host "+f.host.Name+" would be heard")
 	case !known:
-		return lacks(r, compute.SelfFenced, "it never held a lease, or cannot be heard just now")
+		return noteMissingEvidence(r, compute.SelfFenced, "it never held a lease, or cannot be heard just now")
 	case watchdog == "":
-		return lacks(r, compute.SelfFenced, "its newest renewal named no armed watchdog")
+		return noteMissingEvidence(r, compute.SelfFenced, "its newest renewal named no armed watchdog")
 	case since >= compute.SelfFenceEvidence:
 		c.prove(r, f, compute.SelfFenced, "silent for %s; its watchdog %s was armed to reset it at %s", since.Round(time.Second), watchdog, compute.SelfFenceWatchdog)
 		return job.Done()
 	case !c.unsure(f):
-		return lacks(r, compute.SelfFenced, "it renewed its lease %s ago", since.Round(time.Second))
+		return noteMissingEvidence(r, compute.SelfFenced, "it renewed its lease %s ago", since.Round(time.Second))
 	}
 	return job.Pause(min(compute.SelfFenceEvidence-since, time.Second), "the watchdog of host "+f.host.Name)
 }

@@ -21,15 +21,15 @@ import (
 // node, and whatever the inspection rules make of it. The ramdisk ran on a machine that is
 // not trusted, so nothing of it is taken that was not asked for.
 
-// findings is what the last inspection brought, read.
-type findings struct {
+// inspectionFindings is what the last inspection brought, read.
+type inspectionFindings struct {
 	inventory agent.Inventory
 	rest      agent.Inspection
 	// raw are the same as they came, for the rules.
 	rawInventory, rawRest metal.Object
 }
 
-func (c *Conductor) findings(ctx context.Context, nodeID string) (f findings, err error) {
+func (c *Conductor) findings(ctx context.Context, nodeID string) (f inspectionFindings, err error) {
 	for _, part := range []struct {
 		kind metal.DocumentKind
 		into []any
@@ -51,13 +51,13 @@ func (c *Conductor) findings(ctx context.Context, nodeID string) (f findings, er
 }
 
 // takeFindings writes what was found to the node, its ports and its volume connectors.
-func (c *Conductor) takeFindings(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) takeFindings(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	f, err := c.findings(ctx, m.node.ID)
 	if err != nil {
 		return job.From(err)
 	}
 	if f.rest.Error != nil && *f.rest.Error != "" {
-		return job.Fail(problem.Conflictf("the ramdisk could not find everything out: %s", problem.Quote(clip(*f.rest.Error))))
+		return job.Fail(problem.Conflictf("the ramdisk could not find everything out: %s", problem.Quote(truncateText(*f.rest.Error))))
 	}
 	rules, err := c.Store.InspectionRules().List(ctx, nil, metal.InspectionRuleFilter{}, record.Page{Limit: 1000})
 	if err != nil {
@@ -73,7 +73,7 @@ func (c *Conductor) takeFindings(ctx context.Context, r *job.Run, m *machine) jo
 		return job.Fail(err)
 	}
 	for _, note := range found.Notes {
-		r.Log.Info("inspection rule", "level", note.Level, "says", clip(note.Text))
+		r.Log.Info("inspection rule", "level", note.Level, "says", truncateText(note.Text))
 	}
 	edited := found.Node
 	endLease := func(tx job.Tx) error { return c.Nodes.EndLease(ctx, tx, edited) }
@@ -95,7 +95,7 @@ func (c *Conductor) takeFindings(ctx context.Context, r *job.Run, m *machine) jo
 }
 
 // properties are the node's with what was found in them, in Ironic's words.
-func (f findings) properties(n *metal.Node) metal.Object {
+func (f inspectionFindings) properties(n *metal.Node) metal.Object {
 	out := maps.Clone(n.Properties)
 	if out == nil {
 		out = metal.Object{}
@@ -104,7 +104,7 @@ func (f findings) properties(n *metal.Node) metal.Object {
 		out["cpus"] = float64(f.inventory.CPU.Count)
 	}
 	if arch := f.inventory.CPU.Architecture; arch != "" {
-		out["cpu_arch"] = clip(arch)
+		out["cpu_arch"] = truncateText(arch)
 	}
 	if mb := f.inventory.Memory.PhysicalMB; mb != nil && *mb > 0 {
 		out["memory_mb"] = float64(*mb)
@@ -120,13 +120,13 @@ func (f findings) properties(n *metal.Node) metal.Object {
 		out["capabilities"] = metal.SetCapability(out["capabilities"], "boot_mode", mode)
 	}
 	if vendor := f.inventory.SystemVendor.Manufacturer; vendor != "" && out["vendor"] == nil {
-		out["vendor"] = clip(vendor)
+		out["vendor"] = truncateText(vendor)
 	}
 	return out
 }
 
 // rootDisk is the size of the disk that an image would go to, in bytes; 0 if there is none.
-func (f findings) rootDisk() int64 {
+func (f inspectionFindings) rootDisk() int64 {
 	if f.rest.RootDisk != nil {
 		return f.rest.RootDisk.Size
 	}
@@ -139,13 +139,13 @@ func (f findings) rootDisk() int64 {
 	return size
 }
 
-// nic is an interface that may become a port.
-type nic struct {
+// inspectedNIC is an interface that may become a port.
+type inspectedNIC struct {
 	mac         string
 	pxe, active bool
 }
 
-func (f findings) nics() []nic {
+func (f inspectionFindings) nics() []inspectedNIC {
 	boot := map[string]bool{}
 	for _, text := range []*string{f.rest.BootInterface, f.inventory.Boot.PXEInterface} {
 		if text == nil {
@@ -160,21 +160,21 @@ func (f findings) nics() []nic {
 			boot[mac] = true
 		}
 	}
-	var out []nic
+	var out []inspectedNIC
 	for _, i := range f.inventory.Interfaces {
 		mac, err := metal.ParseMAC(i.MACAddress)
-		if err != nil || mac == "00:00:00:00:00:00" || slices.ContainsFunc(out, func(n nic) bool { return n.mac == mac }) {
+		if err != nil || mac == "00:00:00:00:00:00" || slices.ContainsFunc(out, func(n inspectedNIC) bool { return n.mac == mac }) {
 			continue
 		}
-		out = append(out, nic{mac: mac, pxe: boot[mac] || len(boot) == 0, active: i.HasCarrier || i.IPv4Address != nil || i.IPv6Address != nil})
+		out = append(out, inspectedNIC{mac: mac, pxe: boot[mac] || len(boot) == 0, active: i.HasCarrier || i.IPv4Address != nil || i.IPv6Address != nil})
 	}
 	return out
 }
 
 // takePorts makes and removes ports as configured, and notes which of them boot.
-func (c *Conductor) takePorts(ctx context.Context, f findings, m *machine, touched []string) func(job.Tx) error {
+func (c *Conductor) takePorts(ctx context.Context, f inspectionFindings, m *managedNode, touched []string) func(job.Tx) error {
 	nics := f.nics()
-	wanted := func(n nic) bool {
+	wanted := func(n inspectedNIC) bool {
 		switch c.AddPorts {
 		case "all":
 			return true
@@ -203,7 +203,7 @@ func (c *Conductor) takePorts(ctx context.Context, f findings, m *machine, touch
 			}
 		}
 		for _, p := range m.ports {
-			at := slices.IndexFunc(nics, func(n nic) bool { return n.mac == p.Address })
+			at := slices.IndexFunc(nics, func(n inspectedNIC) bool { return n.mac == p.Address })
 			gone := c.KeepPorts == "present" && at < 0 || c.KeepPorts == "added" && (at < 0 || !wanted(nics[at]))
 			switch {
 			case slices.Contains(touched, p.ID):
@@ -225,14 +225,14 @@ func (c *Conductor) takePorts(ctx context.Context, f findings, m *machine, touch
 
 // takeConnectors adds the names by which the machine asks for volumes. One that is there already is
 // no error, whoever has it: it may have been registered by hand, or belong to hardware that has moved.
-func (c *Conductor) takeConnectors(ctx context.Context, f findings, m *machine) func(job.Tx) error {
+func (c *Conductor) takeConnectors(ctx context.Context, f inspectionFindings, m *managedNode) func(job.Tx) error {
 	var wanted []metal.Connector
 	if i := f.rest.Initiators; i != nil {
 		if i.IQN != "" {
 			wanted = append(wanted, metal.Connector{Type: "iqn", ConnectorID: i.IQN})
 		}
 		for _, p := range i.FibreChannel {
-			wanted = append(wanted, metal.Connector{Type: "wwnn", ConnectorID: colons(p.WWNN)}, metal.Connector{Type: "wwpn", ConnectorID: colons(p.WWPN)})
+			wanted = append(wanted, metal.Connector{Type: "wwnn", ConnectorID: formatWWN(p.WWNN)}, metal.Connector{Type: "wwpn", ConnectorID: formatWWN(p.WWPN)})
 		}
 	}
 	return func(tx job.Tx) error {
@@ -259,8 +259,8 @@ func (c *Conductor) takeConnectors(ctx context.Context, f findings, m *machine) 
 	}
 }
 
-// colons writes a world wide name of 16 hex digits in the usual form; empty for what is none.
-func colons(wwn string) string {
+// formatWWN writes a world wide name of 16 hex digits in the usual form; empty for what is none.
+func formatWWN(wwn string) string {
 	wwn = strings.ToLower(strings.TrimPrefix(strings.ReplaceAll(wwn, ":", ""), "0x"))
 	if len(wwn) != 16 || strings.Trim(wwn, "0123456789abcdef") != "" {
 		return ""
@@ -272,8 +272,8 @@ func colons(wwn string) string {
 	return strings.Join(pairs, ":")
 }
 
-// clip bounds what a ramdisk wrote before it is shown or kept.
-func clip(text string) string {
+// truncateText bounds what a ramdisk wrote before it is shown or kept.
+func truncateText(text string) string {
 	text = strings.Join(strings.Fields(text), " ")
 	if len(text) > 255 {
 		text = strings.ToValidUTF8(text[:255], "")

@@ -30,7 +30,7 @@ func (c *Conductor) giveUp(ctx context.Context, tx job.Tx, j *job.Job) error {
 const mayRunNote = "may run the ramdisk"
 
 // stopRamdisk switches a machine off whose ramdisk is given up. One that must not be switched off goes on running it.
-func (c *Conductor) stopRamdisk(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) stopRamdisk(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	r.Note(mayRunNote, "yes")
 	if m.power == nil {
 		return job.Fail(m.lacks("power"))
@@ -46,7 +46,7 @@ func (c *Conductor) stopRamdisk(ctx context.Context, r *job.Run, m *machine) job
 }
 
 // rejoinTenant puts a machine back on its tenant's network, unless it may run a ramdisk there.
-func (c *Conductor) rejoinTenant(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) rejoinTenant(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	if r.Memo[mayRunNote] != "" {
 		return job.Fail(problem.Conflictf("the machine is not proven off and may still run the ramdisk, so it stays off its tenant's network"))
 	}

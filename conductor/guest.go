@@ -18,14 +18,14 @@ type Hypervisors interface {
 	Of(ctx context.Context, h *compute.Host) (hypervisor.Hypervisor, error)
 }
 
-// guest is a server with everything that acts on it, read afresh for each action.
-type guest struct {
+// managedServer is a server with everything that acts on it, read afresh for each action.
+type managedServer struct {
 	server *compute.Server
 	host   *compute.Host // nil: it is on none
 }
 
 // guestAction is an action on a server.
-type guestAction func(ctx context.Context, r *job.Run, g *guest) job.Outcome
+type guestAction func(ctx context.Context, r *job.Run, g *managedServer) job.Outcome
 
 // withGuest makes a job action of a guest action: it reads the server first.
 func (c *Conductor) withGuest(do guestAction) func(context.Context, *job.Run) job.Outcome {
@@ -38,12 +38,12 @@ func (c *Conductor) withGuest(do guestAction) func(context.Context, *job.Run) jo
 	}
 }
 
-func (c *Conductor) guest(ctx context.Context, id string) (*guest, error) {
+func (c *Conductor) guest(ctx context.Context, id string) (*managedServer, error) {
 	s, err := c.Store.Servers().Get(ctx, nil, id)
 	if err != nil {
 		return nil, err
 	}
-	g := &guest{server: s}
+	g := &managedServer{server: s}
 	if s.HostID != "" {
 		if g.host, err = c.Store.Hosts().Get(ctx, nil, s.HostID); err != nil && !problem.Is(err, problem.NotFound) {
 			return nil, err
@@ -53,7 +53,7 @@ func (c *Conductor) guest(ctx context.Context, id string) (*guest, error) {
 }
 
 // session is the server's open session; nil: it has none.
-func (g *guest) session() *rescue.Session {
+func (g *managedServer) session() *rescue.Session {
 	if s := g.server.Rescue; s != nil && s.State.Open() {
 		return s
 	}
@@ -61,7 +61,7 @@ func (g *guest) session() *rescue.Session {
 }
 
 // inRescue tells whether the next start boots the rescue system.
-func (g *guest) inRescue() bool {
+func (g *managedServer) inRescue() bool {
 	s := g.session()
 	return s != nil && (s.State == rescue.Prepared || s.State == rescue.Booting || s.State == rescue.Ready)
 }
@@ -78,17 +78,17 @@ const (
 // guestDeadline bounds all tries of an action whose host orders take so long.
 func guestDeadline(errand time.Duration) time.Duration { return errand + hostSlack + time.Minute }
 
-// after is the context of what is written when an action has ended, and its own context with it.
-func after(ctx context.Context) context.Context { return context.WithoutCancel(ctx) }
+// detachContext is the context of what is written when an action has ended, and its own context with it.
+func detachContext(ctx context.Context) context.Context { return context.WithoutCancel(ctx) }
 
 // editServer changes the server in the transaction that ends the action.
 func (c *Conductor) editServer(ctx context.Context, id string, change func(*compute.Server)) func(job.Tx) error {
-	return func(tx job.Tx) error { return c.Compute.Servers.Edit(after(ctx), tx, id, change) }
+	return func(tx job.Tx) error { return c.Compute.Servers.Edit(detachContext(ctx), tx, id, change) }
 }
 
 // finishServer changes the server and ends its task, in the transaction that ends the action.
 func (c *Conductor) finishServer(ctx context.Context, id string, change func(*compute.Server)) func(job.Tx) error {
-	return func(tx job.Tx) error { return c.Compute.Servers.Finish(after(ctx), tx, id, change) }
+	return func(tx job.Tx) error { return c.Compute.Servers.Finish(detachContext(ctx), tx, id, change) }
 }
 
 // serverFailed shows a failed operation as an error of the server. It is called when a wait took too long, before the undo, and
@@ -97,11 +97,11 @@ func (c *Conductor) serverFailed(what string, settle func(s *compute.Server, cle
 	return func(ctx context.Context, tx job.Tx, j *job.Job) error {
 		servers := c.Compute.Servers
 		if j.State != job.Ended {
-			return present(servers.Edit(ctx, tx, j.Subject.ID, func(s *compute.Server) {
+			return suppressNotFound(servers.Edit(ctx, tx, j.Subject.ID, func(s *compute.Server) {
 				s.State, s.Fault = compute.Errored, c.fault(s, j, what)
 			}))
 		}
-		return present(servers.Fail(ctx, tx, j, func(s *compute.Server) {
+		return suppressNotFound(servers.Fail(ctx, tx, j, func(s *compute.Server) {
 			s.Fault, s.Wanted = c.fault(s, j, what), s.Power // whoever failed once is asked again by people, not by a mending
 			if settle != nil {
 				settle(s, j.Memo["stuck"] == "")
@@ -118,16 +118,16 @@ func (c *Conductor) fault(s *compute.Server, j *job.Job, what string) *compute.F
 	return &compute.Fault{Code: 500, Message: why, CreatedAt: c.Now().UTC()}
 }
 
-// present is an error about a server that is there; one that is gone needs no word of a failure.
-func present(err error) error {
+// suppressNotFound is an error about a server that is there; one that is gone needs no word of a failure.
+func suppressNotFound(err error) error {
 	if problem.Is(err, problem.NotFound) {
 		return nil
 	}
 	return err
 }
 
-// decode reads a job's arguments.
-func decode[A any](r *job.Run) (A, error) {
+// parseJobArgs reads a job's arguments.
+func parseJobArgs[A any](r *job.Run) (A, error) {
 	var a A
 	if len(r.Args) == 0 {
 		return a, nil

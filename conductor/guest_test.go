@@ -488,7 +488,7 @@ func TestRescueOnGanetiStaysInItsDirectory(t *testing.T) {
 		"a.iso": "/srv/rescue/a.iso", "sub/b.iso": "/srv/rescue/sub/b.iso", "../etc/passwd": "", "/etc/passwd": "", "a/../../x": "", ".": "",
 	} {
 		spec := compute.Spec{Rescue: &compute.SpecRescue{Source: rescue.Source{Kind: rescue.ISO, LocationType: rescue.LocationFile, Location: location}}}
-		d, err := c.domain(&guest{server: &compute.Server{}, host: &compute.Host{}}, hostOrder{args: compute.Args{Spec: &spec}})
+		d, err := c.domain(&managedServer{server: &compute.Server{}, host: &compute.Host{}}, hostOrder{args: compute.Args{Spec: &spec}})
 		if d.RescueImage != want || (err == nil) != (want != "") {
 			t.Errorf("%q: %q %v", location, d.RescueImage, err)
 		}

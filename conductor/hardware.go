@@ -22,17 +22,17 @@ type deviceCall struct {
 	// late: who asked may not have waited, so a failure is shown on the node.
 	late bool
 	// do acts on the machine. change edits the node when it has been done; it may be nil.
-	do func(ctx context.Context, r *job.Run, m *machine) (answer any, change func(*metal.Node), err error)
+	do func(ctx context.Context, r *job.Run, m *managedNode) (answer any, change func(*metal.Node), err error)
 }
 
 // deviceCalls are all that can be asked and told beside power: the interface that has to be
 // able to, what a user is told where it is not, and the call.
 func deviceCalls() []deviceCall {
 	return []deviceCall{
-		ask("get boot device", "management", "get_boot_device", func(ctx context.Context, d driver.Management, n *metal.Node, _ nothing) (any, error) {
+		newQueryCall("get boot device", "management", "get_boot_device", func(ctx context.Context, d driver.Management, n *metal.Node, _ noArgs) (any, error) {
 			return d.BootDevice(ctx, n)
 		}),
-		ask("supported boot devices", "management", "get_supported_boot_devices", func(ctx context.Context, d driver.Management, n *metal.Node, _ nothing) (any, error) {
+		newQueryCall("supported boot devices", "management", "get_supported_boot_devices", func(ctx context.Context, d driver.Management, n *metal.Node, _ noArgs) (any, error) {
 			devices, err := d.BootDevices(ctx, n)
 			if describes, ok := d.(driver.BMCDescriber); ok && err == nil {
 				if b, err := describes.DescribeBMC(ctx, n); err == nil {
@@ -44,19 +44,19 @@ func deviceCalls() []deviceCall {
 		commandCall("set boot device", "management", "set_boot_device", func(ctx context.Context, d driver.Management, n *metal.Node, a metal.BootDeviceArgs) error {
 			return d.SetBootDevice(ctx, n, a.Boot)
 		}),
-		ask("list indicators", "management", "get_supported_indicators", func(ctx context.Context, d driver.Indicators, n *metal.Node, _ nothing) (any, error) {
+		newQueryCall("list indicators", "management", "get_supported_indicators", func(ctx context.Context, d driver.Indicators, n *metal.Node, _ noArgs) (any, error) {
 			return d.Indicators(ctx, n)
 		}),
-		ask("get indicator", "management", "get_indicator_state", func(ctx context.Context, d driver.Indicators, n *metal.Node, a metal.IndicatorArgs) (any, error) {
+		newQueryCall("get indicator", "management", "get_indicator_state", func(ctx context.Context, d driver.Indicators, n *metal.Node, a metal.IndicatorArgs) (any, error) {
 			return d.Indicator(ctx, n, a.Component, a.Name)
 		}),
 		commandCall("set indicator", "management", "set_indicator_state", func(ctx context.Context, d driver.Indicators, n *metal.Node, a metal.IndicatorArgs) error {
 			return d.SetIndicator(ctx, n, a.Component, a.Name, a.State)
 		}),
-		commandCall("inject nmi", "management", "inject_nmi", func(ctx context.Context, d driver.NMI, n *metal.Node, _ nothing) error {
+		commandCall("inject nmi", "management", "inject_nmi", func(ctx context.Context, d driver.NMI, n *metal.Node, _ noArgs) error {
 			return d.InjectNMI(ctx, n)
 		}).sentOnce(),
-		ask("get virtual media", "management", "get_virtual_media", func(ctx context.Context, d driver.VirtualMedia, n *metal.Node, _ nothing) (any, error) {
+		newQueryCall("get virtual media", "management", "get_virtual_media", func(ctx context.Context, d driver.VirtualMedia, n *metal.Node, _ noArgs) (any, error) {
 			return d.Media(ctx, n)
 		}),
 		commandCall("attach virtual media", "management", "attach_virtual_media", func(ctx context.Context, d driver.VirtualMedia, n *metal.Node, a metal.MediumArgs) error {
@@ -67,25 +67,25 @@ func deviceCalls() []deviceCall {
 		}).answeredLate(),
 		commandCall("set boot mode", "management", "set_boot_mode", setBootMode).answeredLate(),
 		commandCall("set secure boot", "management", "set_secure_boot_state", setSecureBoot).answeredLate(),
-		ask("get console", "console", "console", func(ctx context.Context, d driver.Console, n *metal.Node, _ nothing) (any, error) {
+		newQueryCall("get console", "console", "console", func(ctx context.Context, d driver.Console, n *metal.Node, _ noArgs) (any, error) {
 			if !n.ConsoleEnabled {
 				return nil, nil
 			}
 			return d.ConsoleInfo(ctx, n)
 		}),
 		commandCall("set console", "console", "console", setConsole).answeredLate(),
-		ask("vendor question", "vendor", "vendor_passthru", callVendor),
-		order("vendor command", "vendor", "vendor_passthru", callVendor).sentOnce().answeredLate(),
+		newQueryCall("vendor question", "vendor", "vendor_passthru", callVendor),
+		newCommandCall("vendor command", "vendor", "vendor_passthru", callVendor).sentOnce().answeredLate(),
 	}
 }
 
-// nothing are the arguments of a wish that has none.
-type nothing struct{}
+// noArgs are the arguments of a wish that has none.
+type noArgs struct{}
 
-// order makes a wish of what an interface that is an A does with arguments P.
-func order[A, P any](kind job.Kind, part, what string, do func(context.Context, A, *metal.Node, P) (any, error)) deviceCall {
-	return deviceCall{kind: kind, class: job.Command, do: func(ctx context.Context, r *job.Run, m *machine) (any, func(*metal.Node), error) {
-		able, err := able[A](m, part, what)
+// newCommandCall makes a wish of what an interface that is an A does with arguments P.
+func newCommandCall[A, P any](kind job.Kind, part, what string, do func(context.Context, A, *metal.Node, P) (any, error)) deviceCall {
+	return deviceCall{kind: kind, class: job.Command, do: func(ctx context.Context, r *job.Run, m *managedNode) (any, func(*metal.Node), error) {
+		able, err := requireInterface[A](m, part, what)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -103,23 +103,23 @@ func order[A, P any](kind job.Kind, part, what string, do func(context.Context, 
 	}}
 }
 
-// ask makes a wish that only reads.
-func ask[A, P any](kind job.Kind, part, what string, do func(context.Context, A, *metal.Node, P) (any, error)) deviceCall {
-	w := order(kind, part, what, do)
+// newQueryCall makes a wish that only reads.
+func newQueryCall[A, P any](kind job.Kind, part, what string, do func(context.Context, A, *metal.Node, P) (any, error)) deviceCall {
+	w := newCommandCall(kind, part, what, do)
 	w.class = job.Ask
 	return w
 }
 
 // commandCall makes a wish that has no answer.
 func commandCall[A, P any](kind job.Kind, part, what string, do func(context.Context, A, *metal.Node, P) error) deviceCall {
-	return order(kind, part, what, func(ctx context.Context, a A, n *metal.Node, p P) (any, error) { return nil, do(ctx, a, n, p) })
+	return newCommandCall(kind, part, what, func(ctx context.Context, a A, n *metal.Node, p P) (any, error) { return nil, do(ctx, a, n, p) })
 }
 
 func (w deviceCall) sentOnce() deviceCall     { w.once = true; return w }
 func (w deviceCall) answeredLate() deviceCall { w.late = true; return w }
 
-// able finds what a machine's interface of a kind can do, or says that it cannot, in Ironic's words.
-func able[A any](m *machine, kind, what string) (A, error) {
+// requireInterface finds what a machine's interface of a kind can do, or says that it cannot, in Ironic's words.
+func requireInterface[A any](m *managedNode, kind, what string) (A, error) {
 	if i, ok := m.info.Find(m.node, kind); ok && !i.Unsupported {
 		if a, ok := m.hardware.Part(kind, i.Name).(A); ok {
 			return a, nil
@@ -129,20 +129,20 @@ func able[A any](m *machine, kind, what string) (A, error) {
 	return none, metal.Lacks(m.node, what)
 }
 
-// facts are what a driver may learn of a machine, or be told of it, and leaves in the node in its hand.
-type facts struct {
+// driverFacts are what a driver may learn of a machine, or be told of it, and leaves in the node in its hand.
+type driverFacts struct {
 	InternalInfo metal.Object
 	BootMode     string
 	SecureBoot   *bool
 	Console      bool
 }
 
-func factsOf(n *metal.Node) facts {
-	return facts{n.InternalInfo, n.BootMode, n.SecureBoot, n.ConsoleEnabled}
+func factsOf(n *metal.Node) driverFacts {
+	return driverFacts{n.InternalInfo, n.BootMode, n.SecureBoot, n.ConsoleEnabled}
 }
 
 // kept gives what stores the facts that are new since the machine was read; nil if none are.
-func (m *machine) kept() func(*metal.Node) {
+func (m *managedNode) kept() func(*metal.Node) {
 	before, after := m.told, factsOf(m.node)
 	if reflect.DeepEqual(before, after) {
 		return nil
@@ -181,7 +181,7 @@ func (c *Conductor) define(w deviceCall) job.Definition {
 }
 
 func (c *Conductor) answer(w deviceCall) nodeAction {
-	return func(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+	return func(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 		answer, change, err := w.do(ctx, r, m)
 		if err != nil {
 			return job.Fail(err)
@@ -197,7 +197,7 @@ func (c *Conductor) answer(w deviceCall) nodeAction {
 const sentMemo = "sent"
 
 func (c *Conductor) command(w deviceCall) nodeAction {
-	return func(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+	return func(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 		if w.once {
 			if r.Memo[sentMemo] != "" {
 				return job.Fail(problem.Unavailablef("node %s: the conductor ended while it sent the command (%s), so whether the machine got it is not known; ask again if it is to be repeated", m.node.ID, w.kind))

@@ -188,13 +188,13 @@ func TestWishes(t *testing.T) {
 		want string
 		is   func() bool
 	}{
-		{metal.Question{Class: job.Ask, Kind: "list indicators", Args: nothing{}}, `{"system":{"led":{"readonly":false,"states":["on"]}}}`, nil},
+		{metal.Question{Class: job.Ask, Kind: "list indicators", Args: noArgs{}}, `{"system":{"led":{"readonly":false,"states":["on"]}}}`, nil},
 		{told("set indicator", metal.IndicatorArgs{Component: "system", Name: "led", State: "on"}), "null", func() bool { return b.gear.lamp == "on" }},
 		{metal.Question{Class: job.Ask, Kind: "get indicator", Args: metal.IndicatorArgs{}}, `"on"`, nil},
-		{told("inject nmi", nothing{}), "null", func() bool { return b.gear.nmis == 1 }},
-		{metal.Question{Class: job.Ask, Kind: "get console", Args: nothing{}}, "null", nil},
+		{told("inject nmi", noArgs{}), "null", func() bool { return b.gear.nmis == 1 }},
+		{metal.Question{Class: job.Ask, Kind: "get console", Args: noArgs{}}, "null", nil},
 		{told("set console", metal.ConsoleArgs{Enabled: true}), "null", func() bool { return b.read(t).ConsoleEnabled }},
-		{metal.Question{Class: job.Ask, Kind: "get console", Args: nothing{}}, `{"type":"socat"}`, nil},
+		{metal.Question{Class: job.Ask, Kind: "get console", Args: noArgs{}}, `{"type":"socat"}`, nil},
 		{told("set secure boot", metal.SecureBootArgs{On: true}), "null", func() bool { return *b.read(t).SecureBoot }},
 		{
 			metal.Question{Class: job.Command, Kind: "vendor command", Args: metal.VendorCall{Method: "m"}, Secret: secret.New(`{"args":{"x":"y"}}`)}, `"y"`,
@@ -214,7 +214,7 @@ func TestWishes(t *testing.T) {
 	if info["lamp"] != "on" || info["kept"] != "yes" || info["other"] != nil {
 		t.Errorf("the driver's facts: %v", info)
 	}
-	if _, err := b.say(t, metal.Question{Class: job.Ask, Kind: "get virtual media", Args: nothing{}, Part: "bogus"}); !problem.Is(err, problem.Unsupported) {
+	if _, err := b.say(t, metal.Question{Class: job.Ask, Kind: "get virtual media", Args: noArgs{}, Part: "bogus"}); !problem.Is(err, problem.Unsupported) {
 		t.Errorf("no such part: %v", err)
 	}
 }

@@ -75,7 +75,7 @@ func (c *Conductor) readHeld(ctx context.Context, h HeldReadings) bool {
 func (c *Conductor) readMachine(ctx context.Context, n *metal.Node) metal.HeldReading {
 	out := metal.HeldReading{NodeID: n.ID, ReadAt: c.Now(), Facts: metal.HeldFacts{Unreadable: map[string]string{}}}
 	ports, err := c.Store.Ports(ctx, metal.PortFilter{NodeID: n.ID}, record.Page{Limit: 1000})
-	var m *machine
+	var m *managedNode
 	if err == nil {
 		m, err = c.assemble(n, ports)
 	}
@@ -121,7 +121,7 @@ func (c *Conductor) readMachine(ctx context.Context, n *metal.Node) metal.HeldRe
 
 // namesOfNetworks lists the names of the networks that were found. Two networks may be one bridge. So those on which the machine would
 // also be by the record have the name of the recorded network.
-func (c *Conductor) namesOfNetworks(m *machine, found []driver.Net) []string {
+func (c *Conductor) namesOfNetworks(m *managedNode, found []driver.Net) []string {
 	recorded, known := m.node.RecordedNetwork()
 	isRecorded := func(net driver.Net) bool {
 		return known && recorded != "" && !m.network.Moves(m.node, m.ports, driver.Net(recorded), net)

@@ -32,7 +32,7 @@ const (
 )
 
 func (c *Conductor) moveServers(ctx context.Context, r *job.Run) job.Outcome {
-	a, err := decode[compute.EvacuateArgs](r)
+	a, err := parseJobArgs[compute.EvacuateArgs](r)
 	if err != nil {
 		return job.Fail(err)
 	}
@@ -54,7 +54,7 @@ func (c *Conductor) moveServers(ctx context.Context, r *job.Run) job.Outcome {
 	for i := range p.Next {
 		item := &p.Next[i]
 		err := r.Commit(ctx, func(tx job.Tx) error {
-			return begin(after(ctx), tx, p.Plan, item, compute.AskerOf(&r.Job))
+			return begin(detachContext(ctx), tx, p.Plan, item, compute.AskerOf(&r.Job))
 		})
 		switch {
 		case errors.Is(err, job.ErrFenced) || err != nil && ctx.Err() != nil:
@@ -67,7 +67,7 @@ func (c *Conductor) moveServers(ctx context.Context, r *job.Run) job.Outcome {
 			skipped[item.ServerID] = err
 		}
 	}
-	skip := func(tx job.Tx) error { return c.Compute.Hosts.Skip(after(ctx), tx, a.PlanID, skipped) }
+	skip := func(tx job.Tx) error { return c.Compute.Hosts.Skip(detachContext(ctx), tx, a.PlanID, skipped) }
 	if p.Going == 0 && len(p.Next) == len(skipped) && !busy {
 		return job.Done(skip)
 	}
@@ -76,11 +76,11 @@ func (c *Conductor) moveServers(ctx context.Context, r *job.Run) job.Outcome {
 }
 
 func (c *Conductor) settlePlan(ctx context.Context, r *job.Run) job.Outcome {
-	a, err := decode[compute.EvacuateArgs](r)
+	a, err := parseJobArgs[compute.EvacuateArgs](r)
 	if err != nil {
 		return job.Fail(err)
 	}
-	return job.Done(func(tx job.Tx) error { return c.Compute.Hosts.SettlePlan(after(ctx), tx, a.PlanID) })
+	return job.Done(func(tx job.Tx) error { return c.Compute.Hosts.SettlePlan(detachContext(ctx), tx, a.PlanID) })
 }
 
 // evacuateFailed ends the plan of a job that could not be worked off: moves that were begun go on by themselves.
@@ -88,7 +88,7 @@ func (c *Conductor) evacuateFailed(ctx context.Context, tx job.Tx, j *job.Job) e
 	if j.State != job.Ended {
 		return nil // its end calls again
 	}
-	a, err := decode[compute.EvacuateArgs](&job.Run{Job: *j})
+	a, err := parseJobArgs[compute.EvacuateArgs](&job.Run{Job: *j})
 	if err != nil {
 		return err
 	}

@@ -57,8 +57,8 @@ const (
 	fenceLacks   = "lacks "  // + evidence: why there is none of it
 )
 
-// fence is a host that is to be proven off, read afresh for each action.
-type fence struct {
+// fencingTarget is a host that is to be proven off, read afresh for each action.
+type fencingTarget struct {
 	host   *compute.Host
 	group  *compute.HostGroup
 	args   compute.FenceArgs
@@ -70,7 +70,7 @@ type fence struct {
 }
 
 // fencing makes a job action of a function that looks for evidence. Once there is a receipt, it asks nothing more.
-func (c *Conductor) fencing(do func(context.Context, *job.Run, *fence) job.Outcome) func(context.Context, *job.Run) job.Outcome {
+func (c *Conductor) fencing(do func(context.Context, *job.Run, *fencingTarget) job.Outcome) func(context.Context, *job.Run) job.Outcome {
 	return func(ctx context.Context, r *job.Run) job.Outcome {
 		f, err := c.fence(ctx, r)
 		if err != nil {
@@ -95,10 +95,10 @@ func (c *Conductor) fencing(do func(context.Context, *job.Run, *fence) job.Outco
 	}
 }
 
-func (c *Conductor) fence(ctx context.Context, r *job.Run) (*fence, error) {
-	f := &fence{}
+func (c *Conductor) fence(ctx context.Context, r *job.Run) (*fencingTarget, error) {
+	f := &fencingTarget{}
 	var err error
-	if f.args, err = decode[compute.FenceArgs](r); err != nil {
+	if f.args, err = parseJobArgs[compute.FenceArgs](r); err != nil {
 		return nil, err
 	}
 	if f.host, err = c.Store.Hosts().Get(ctx, nil, r.Subject.ID); err != nil {
@@ -120,36 +120,36 @@ func (c *Conductor) fence(ctx context.Context, r *job.Run) (*fence, error) {
 }
 
 // left is what remains until so long after the beginning.
-func (c *Conductor) left(f *fence, within time.Duration) time.Duration {
+func (c *Conductor) left(f *fencingTarget, within time.Duration) time.Duration {
 	return within - c.Now().Sub(f.began)
 }
 
 // prove notes a piece of evidence.
-func (c *Conductor) prove(r *job.Run, f *fence, e compute.Evidence, format string, args ...any) {
+func (c *Conductor) prove(r *job.Run, f *fencingTarget, e compute.Evidence, format string, args ...any) {
 	f.proofs = slices.DeleteFunc(f.proofs, func(p compute.Proof) bool { return p.Evidence == e })
 	f.proofs = append(f.proofs, compute.Proof{Evidence: e, Text: fmt.Sprintf(format, args...), At: c.Now().UTC()})
 	c.keepProofs(r, f)
 }
 
-func (c *Conductor) keepProofs(r *job.Run, f *fence) {
+func (c *Conductor) keepProofs(r *job.Run, f *fencingTarget) {
 	text, err := json.Marshal(f.proofs)
 	if err == nil { // what was read from JSON is written as JSON
 		r.Note(fenceProofs, string(text))
 	}
 }
 
-// lacks notes why a kind of evidence is not there.
-func lacks(r *job.Run, e compute.Evidence, format string, args ...any) job.Outcome {
+// noteMissingEvidence notes why a kind of evidence is not there.
+func noteMissingEvidence(r *job.Run, e compute.Evidence, format string, args ...any) job.Outcome {
 	r.Note(fenceLacks+string(e), fmt.Sprintf(format, args...))
 	return job.Done()
 }
 
-func (f *fence) has(e compute.Evidence) bool {
+func (f *fencingTarget) has(e compute.Evidence) bool {
 	return slices.ContainsFunc(f.proofs, func(p compute.Proof) bool { return p.Evidence == e })
 }
 
 // missing lists what the group requires and is not proven.
-func (f *fence) missing() (out []compute.Evidence) {
+func (f *fencingTarget) missing() (out []compute.Evidence) {
 	for _, e := range f.group.Require {
 		if !f.has(e) {
 			out = append(out, e)
@@ -159,13 +159,13 @@ func (f *fence) missing() (out []compute.Evidence) {
 }
 
 // enough tells whether a receipt may rest on what is proven. A storage that guards some of the disks only is no proof by itself.
-func (f *fence) enough(r *job.Run) bool {
+func (f *fencingTarget) enough(r *job.Run) bool {
 	alone := len(f.proofs) == 1 && f.has(compute.StorageRevoked) && r.Memo[fencePartly] != ""
 	return len(f.proofs) > 0 && !alone && len(f.missing()) == 0
 }
 
 // lookAtHost takes the evidence that is there already.
-func (c *Conductor) lookAtHost(ctx context.Context, r *job.Run, f *fence) job.Outcome {
+func (c *Conductor) lookAtHost(ctx context.Context, r *job.Run, f *fencingTarget) job.Outcome {
 	if f.host.Revoked && f.args.Words == "" {
 		return job.Fail(problem.Conflictf("fence host %[1]s: its certificate was revoked, so whether it lives cannot be heard; let it join again first, or, "+
 			"once somebody has seen that it is off: salvor fence %[1]s --attest \"who saw what\"", f.host.Name))
@@ -175,7 +175,7 @@ func (c *Conductor) lookAtHost(ctx context.Context, r *job.Run, f *fence) job.Ou
 }
 
 // knownReceipt gives a receipt by what is known without asking anybody: an acknowledgement, say. false: that does not suffice.
-func (c *Conductor) knownReceipt(ctx context.Context, r *job.Run, f *fence) (bool, error) {
+func (c *Conductor) knownReceipt(ctx context.Context, r *job.Run, f *fencingTarget) (bool, error) {
 	err := c.commitChanged(ctx, r, func(tx job.Tx) error {
 		h, err := c.Store.Hosts().Get(ctx, tx, f.host.ID)
 		if err != nil {
@@ -208,7 +208,7 @@ func (c *Conductor) commitChanged(ctx context.Context, r *job.Run, change func(j
 }
 
 // giveReceipt ends the search: by a receipt, or by saying of each kind of evidence why there is none.
-func (c *Conductor) giveReceipt(ctx context.Context, r *job.Run, f *fence) job.Outcome {
+func (c *Conductor) giveReceipt(ctx context.Context, r *job.Run, f *fencingTarget) job.Outcome {
 	if f.args.Words != "" {
 		since, heard := c.silence(ctx, f.host.ID)
 		spoke, err := c.spokeSince(ctx, f)
@@ -219,18 +219,18 @@ func (c *Conductor) giveReceipt(ctx context.Context, r *job.Run, f *fence) job.O
 			// Who has just begun to listen hears first whether it speaks.
 			return job.Pause(fencePoll, "host "+f.host.Name+" to be silent")
 		case heard && since < compute.Suspect:
-			lacks(r, compute.Attested, "the host renewed its lease %s ago: it lives, whatever is said of it", since.Round(time.Second))
+			noteMissingEvidence(r, compute.Attested, "the host renewed its lease %s ago: it lives, whatever is said of it", since.Round(time.Second))
 		case c.Now().Sub(f.heardAt) < compute.Suspect && c.left(f, fenceWithin) > 0:
 			return job.Pause(fencePoll, "host "+f.host.Name+" to be silent")
 		case c.Now().Sub(f.heardAt) < compute.Suspect:
-			lacks(r, compute.Attested, "the host spoke %s ago: it lives, whatever is said of it", c.Now().Sub(f.heardAt).Round(time.Second))
+			noteMissingEvidence(r, compute.Attested, "the host spoke %s ago: it lives, whatever is said of it", c.Now().Sub(f.heardAt).Round(time.Second))
 		default:
 			against, err := c.Compute.Hosts.Contradictions(ctx, f.host)
 			if err != nil {
 				return job.From(err)
 			}
 			if against = compute.Undisputed(against, f.args.Disputes); len(against) > 0 {
-				lacks(r, compute.Attested, "contradicted by %s", compute.ContradictedBy(against))
+				noteMissingEvidence(r, compute.Attested, "contradicted by %s", compute.ContradictedBy(against))
 				break
 			}
 			c.prove(r, f, compute.Attested, "%s says: %s", orSomebody(r.User), f.args.Words)
@@ -247,7 +247,7 @@ func (c *Conductor) giveReceipt(ctx context.Context, r *job.Run, f *fence) job.O
 		return job.Pause(fencePoll, "host "+f.host.Name+" to be silent") // a former process heard that it is: this one hears for itself
 	}
 	err := c.commitChanged(ctx, r, func(tx job.Tx) error {
-		_, err := c.Compute.Hosts.GiveReceipt(after(ctx), tx, f.host.ID, f.proofs, r.User, f.args.Words)
+		_, err := c.Compute.Hosts.GiveReceipt(detachContext(ctx), tx, f.host.ID, f.proofs, r.User, f.args.Words)
 		return err
 	})
 	if problem.Is(err, problem.Conflict) {
@@ -257,7 +257,7 @@ func (c *Conductor) giveReceipt(ctx context.Context, r *job.Run, f *fence) job.O
 }
 
 // comeToNothing ends a fence without a receipt, because of why: the host gets its volumes back.
-func (c *Conductor) comeToNothing(ctx context.Context, r *job.Run, f *fence, why error) job.Outcome {
+func (c *Conductor) comeToNothing(ctx context.Context, r *job.Run, f *fencingTarget, why error) job.Outcome {
 	err := c.readmit(ctx, r, f)
 	switch {
 	case err == nil:
@@ -269,7 +269,7 @@ func (c *Conductor) comeToNothing(ctx context.Context, r *job.Run, f *fence, why
 }
 
 // readmit lets the servers of a host that could not be fenced in to their volumes again: where it lives, they run on.
-func (c *Conductor) readmit(ctx context.Context, r *job.Run, f *fence) error {
+func (c *Conductor) readmit(ctx context.Context, r *job.Run, f *fencingTarget) error {
 	if r.Memo[fenceRevoked] == "" || c.Storage == nil {
 		return nil
 	}
@@ -298,7 +298,7 @@ var lackWords = map[compute.Evidence]string{
 }
 
 // blocked is what an operator reads: of each kind of evidence whether it is there or why not, and what to do.
-func (c *Conductor) blocked(r *job.Run, f *fence) error {
+func (c *Conductor) blocked(r *job.Run, f *fencingTarget) error {
 	var said []string
 	for _, e := range evidenceOrder {
 		why := r.Memo[fenceLacks+string(e)]
@@ -368,19 +368,19 @@ func (c *Conductor) hear(ctx context.Context, hostID string) (since time.Duratio
 
 // unsure tells whether it is too early to say that a host lives because it was not heard to be silent: a fence has its time for that,
 // and so has each process that goes on with it.
-func (c *Conductor) unsure(f *fence) bool {
+func (c *Conductor) unsure(f *fencingTarget) bool {
 	return c.left(f, fenceWithin) > 0 || c.Compute.Hosts.Listening() < 2*compute.Suspect
 }
 
 // spokeSince tells whether the host renewed its lease after the fence began.
-func (c *Conductor) spokeSince(ctx context.Context, f *fence) (bool, error) {
+func (c *Conductor) spokeSince(ctx context.Context, f *fencingTarget) (bool, error) {
 	stored, err := c.Store.Leases(ctx)
 	return stored[f.host.ID].RenewedAt.After(f.began), err
 }
 
 // healHost has the servers of a host that was fenced without anybody asking live on elsewhere.
 func (c *Conductor) healHost(ctx context.Context, r *job.Run) job.Outcome {
-	a, err := decode[compute.FenceArgs](r)
+	a, err := parseJobArgs[compute.FenceArgs](r)
 	if err != nil || !a.Heal {
 		return job.From(err)
 	}

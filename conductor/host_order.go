@@ -31,12 +31,12 @@ const orderTries = 3
 
 // dispatch has a host order run and goes on with its result. A host with an agent is given an order, and the job waits for the
 // answer; whoever comes after a crash finds the order, or its result, under the same name. For others the conductor runs it itself.
-func (c *Conductor) dispatch(ctx context.Context, r *job.Run, g *guest, e hostOrder, then func(compute.Result) job.Outcome) job.Outcome {
+func (c *Conductor) dispatch(ctx context.Context, r *job.Run, g *managedServer, e hostOrder, then func(compute.Result) job.Outcome) job.Outcome {
 	return c.tryDispatch(ctx, r, g, e, then, job.Fail)
 }
 
 // tryDispatch is send for callers that go another way when the order fails.
-func (c *Conductor) tryDispatch(ctx context.Context, r *job.Run, g *guest, e hostOrder, then func(compute.Result) job.Outcome, failed func(error) job.Outcome) job.Outcome {
+func (c *Conductor) tryDispatch(ctx context.Context, r *job.Run, g *managedServer, e hostOrder, then func(compute.Result) job.Outcome, failed func(error) job.Outcome) job.Outcome {
 	if g.host == nil {
 		return job.Fail(problem.Conflictf("server %s is on no host", g.server.ID))
 	}
@@ -98,7 +98,7 @@ func orderName(r *job.Run, v compute.Verb) string {
 }
 
 // issue gives the order out in the transaction that parks the job.
-func (c *Conductor) issue(ctx context.Context, r *job.Run, g *guest, e hostOrder, o compute.Order) job.Outcome {
+func (c *Conductor) issue(ctx context.Context, r *job.Run, g *managedServer, e hostOrder, o compute.Order) job.Outcome {
 	if logsIn(e.verb) {
 		if err := c.admitInitiators(ctx, g); err != nil {
 			return job.From(err)
@@ -118,7 +118,7 @@ func (c *Conductor) issue(ctx context.Context, r *job.Run, g *guest, e hostOrder
 	o.HostID, o.ServerID, o.Epoch, o.Verb, o.Args = g.host.ID, g.server.ID, g.server.Epoch, e.verb, args
 	o.Within, o.JobID, o.CreatedAt = int(e.within/time.Second), r.ID, c.Now().UTC()
 	return c.awaitAnswer(r, g, e, "", func(tx job.Tx) error {
-		host, err := c.Store.Hosts().Get(after(ctx), tx, o.HostID)
+		host, err := c.Store.Hosts().Get(detachContext(ctx), tx, o.HostID)
 		if err != nil {
 			return err
 		}
@@ -130,7 +130,7 @@ func (c *Conductor) issue(ctx context.Context, r *job.Run, g *guest, e hostOrder
 }
 
 // awaitAnswer parks the job; the host's latest word on a long order goes to the timeline with that.
-func (c *Conductor) awaitAnswer(r *job.Run, g *guest, e hostOrder, progress string, commits ...func(job.Tx) error) job.Outcome {
+func (c *Conductor) awaitAnswer(r *job.Run, g *managedServer, e hostOrder, progress string, commits ...func(job.Tx) error) job.Outcome {
 	what := "host " + g.host.Name + " to " + orderLabels[e.verb]
 	if progress != "" {
 		what += " (" + progress + ")"

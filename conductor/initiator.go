@@ -24,7 +24,7 @@ func logsIn(v compute.Verb) bool {
 // admitInitiators lets the host of a server in to the server's volumes, before the server is defined there or gets a volume. A fence takes
 // that permission from this host again. Without a storage driver it lets nobody in, but still refuses a volume that is another server's
 // by now.
-func (c *Conductor) admitInitiators(ctx context.Context, g *guest) error {
+func (c *Conductor) admitInitiators(ctx context.Context, g *managedServer) error {
 	if g.host == nil || g.host.Kind != compute.AgentHost {
 		return nil
 	}
@@ -132,7 +132,7 @@ var errNoVolumeThere = errors.New("no server has a volume")
 
 // keepOut has an order that would let a fenced host in to volumes wait until the host is admitted, or the server lives elsewhere: what the
 // fence took away is not given back by a user's command. The wait has the bound of the order.
-func (c *Conductor) keepOut(r *job.Run, g *guest, e hostOrder, failed func(error) job.Outcome) job.Outcome {
+func (c *Conductor) keepOut(r *job.Run, g *managedServer, e hostOrder, failed func(error) job.Outcome) job.Outcome {
 	memo := orderName(r, e.verb) + " kept from"
 	since, err := time.Parse(time.RFC3339Nano, r.Memo[memo])
 	if err != nil {
@@ -154,7 +154,7 @@ func (c *Conductor) letIn(ctx context.Context, h *compute.Host) error {
 	}
 	var first error
 	for _, s := range servers {
-		err := c.admitInitiators(ctx, &guest{server: s, host: h})
+		err := c.admitInitiators(ctx, &managedServer{server: s, host: h})
 		switch {
 		case problem.Is(err, problem.NotFound):
 		case errors.Is(err, compute.ErrNotItsVolume) || errors.Is(err, errNoVolumeThere):

@@ -41,7 +41,7 @@ func (c *Conductor) inspect() job.Definition {
 const foundNote = "found before"
 
 // readHardware reads by the BMC, or settles that a ramdisk has to look.
-func (c *Conductor) readHardware(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) readHardware(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	if m.inspect == nil {
 		return job.Fail(m.lacks("inspect"))
 	}
@@ -89,7 +89,7 @@ func (c *Conductor) addPorts(nodeID string, macs []string, pxe bool) func(job.Tx
 }
 
 // chooseRamdisk notes what the node's findings were, so that new ones can be told from them.
-func (c *Conductor) chooseRamdisk(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) chooseRamdisk(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	if r.Memo[roadNote] != "" {
 		return job.Done()
 	}
@@ -118,7 +118,7 @@ func (c *Conductor) foundAt(ctx context.Context, nodeID string) (string, error) 
 	return doc.UpdatedAt.UTC().Format(time.RFC3339Nano), err
 }
 
-func (c *Conductor) planInspection(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) planInspection(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	return c.planRamdisk(c.inspectionParams()...)(ctx, r, m)
 }
 
@@ -127,7 +127,7 @@ func (c *Conductor) inspectionParams() []string {
 }
 
 // awaitFindings parks the job until the ramdisk has brought what it found.
-func (c *Conductor) awaitFindings(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) awaitFindings(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	if m.node.Maintenance && m.node.Fault == "" && !c.GoOnInMaintenance {
 		return job.Fail(problem.Conflictf("the node was put into maintenance, and [conductor]allow_provisioning_in_maintenance is false"))
 	}
@@ -149,6 +149,6 @@ func (c *Conductor) awaitFindings(ctx context.Context, r *job.Run, m *machine) j
 	return c.park(ctx, m, "the findings of the ramdisk", c.InspectTimeout)
 }
 
-func (c *Conductor) finishInspect(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) finishInspect(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	return job.Done(c.advance(ctx, m.node.ID, metal.DoneEvent, func(n *metal.Node) { n.InspectionEnd, n.LastError = c.Now(), "" }))
 }

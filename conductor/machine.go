@@ -16,7 +16,7 @@ import (
 // turnOff is forced off, proved by a read-back. What is wanted of the power stays
 // as it is: the operation turns the machine on again. One that must not be switched off
 // stays on, and start restarts it.
-func (c *Conductor) turnOff(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) turnOff(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	if m.power == nil {
 		return job.Fail(m.lacks("power"))
 	}
@@ -27,7 +27,7 @@ func (c *Conductor) turnOff(ctx context.Context, r *job.Run, m *machine) job.Out
 }
 
 // keepOff turns off and means it: power sync must not turn the machine on again.
-func (c *Conductor) keepOff(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) keepOff(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	if m.power == nil {
 		return job.Fail(m.lacks("power"))
 	}
@@ -37,7 +37,7 @@ func (c *Conductor) keepOff(ctx context.Context, r *job.Run, m *machine) job.Out
 	return job.From(m.power.SetPower(ctx, m.node, metal.PowerOff), c.keepPower(ctx, m, metal.PowerOff))
 }
 
-func (c *Conductor) turnOn(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) turnOn(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	if m.power == nil {
 		return job.Fail(m.lacks("power"))
 	}
@@ -48,13 +48,13 @@ func (c *Conductor) turnOn(ctx context.Context, r *job.Run, m *machine) job.Outc
 }
 
 // keepPower notes what is wanted of the power from now on.
-func (c *Conductor) keepPower(ctx context.Context, m *machine, want metal.Power) func(job.Tx) error {
+func (c *Conductor) keepPower(ctx context.Context, m *managedNode, want metal.Power) func(job.Tx) error {
 	return c.edit(ctx, m.node.ID, func(n *metal.Node) { n.PowerState, n.TargetPower = want, "" })
 }
 
 // start boots a machine that was turned off before. One that must not be switched off is
 // restarted, once in each action: who comes after a crash believes that it was.
-func (c *Conductor) start(ctx context.Context, r *job.Run, m *machine) error {
+func (c *Conductor) start(ctx context.Context, r *job.Run, m *managedNode) error {
 	if !m.node.DisablePowerOff {
 		return m.power.SetPower(ctx, m.node, metal.PowerOn)
 	}
@@ -66,7 +66,7 @@ func (c *Conductor) start(ctx context.Context, r *job.Run, m *machine) error {
 	if state != metal.PowerOn || r.Memo[mark] != "" {
 		return m.power.SetPower(ctx, m.node, metal.PowerOn)
 	}
-	d, err := able[driver.Restarter](m, "power", "a restart that does not switch off")
+	d, err := requireInterface[driver.Restarter](m, "power", "a restart that does not switch off")
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func restartMark(r *job.Run) string { return "restarted by " + r.Action }
 
 // attach and detach move the node's ports.
 func (c *Conductor) attach(net driver.Net) nodeAction {
-	return func(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+	return func(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 		if m.network == nil {
 			return job.Fail(m.lacks("network"))
 		}
@@ -91,7 +91,7 @@ func (c *Conductor) attach(net driver.Net) nodeAction {
 }
 
 func (c *Conductor) detach(net driver.Net) nodeAction {
-	return func(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+	return func(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 		if m.network == nil {
 			return job.Fail(m.lacks("network"))
 		}
@@ -101,7 +101,7 @@ func (c *Conductor) detach(net driver.Net) nodeAction {
 
 // cleanUpRamdisk ejects media and removes overrides, and voids the boot: its plan
 // and its token are gone with the same transaction.
-func (c *Conductor) cleanUpRamdisk(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) cleanUpRamdisk(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	if m.boot == nil {
 		return job.Fail(m.lacks("boot"))
 	}
@@ -124,7 +124,7 @@ func withVoidBoot(n *metal.Node) *metal.Node {
 
 // prepareInstance sets the boot of the node's own system: the saved one, or the
 // ramdisk that is its system.
-func (c *Conductor) prepareInstance(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) prepareInstance(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	if m.boot == nil {
 		return job.Fail(m.lacks("boot"))
 	}
@@ -139,7 +139,7 @@ func (c *Conductor) prepareInstance(ctx context.Context, r *job.Run, m *machine)
 }
 
 // checkPower reads the power, for operations that only accept a machine.
-func (c *Conductor) checkPower(ctx context.Context, r *job.Run, m *machine) (metal.Power, error) {
+func (c *Conductor) checkPower(ctx context.Context, r *job.Run, m *managedNode) (metal.Power, error) {
 	if m.power == nil {
 		return "", m.lacks("power")
 	}

@@ -19,7 +19,7 @@ func (c *Conductor) manage() job.Definition {
 
 // acceptPower ends an operation that takes a machine as it is: its power, and what else
 // its controller tells, is believed from now on.
-func (c *Conductor) acceptPower(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) acceptPower(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	state, err := c.checkPower(ctx, r, m)
 	if err != nil {
 		return job.From(err)

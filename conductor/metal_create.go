@@ -46,8 +46,8 @@ func (c *Conductor) metalRebuild() job.Definition {
 	}
 }
 
-// fits tells whether a machine has what a flavor asks for.
-func fits(m *hypervisor.Machine, n compute.MetalNeeds) bool {
+// machineFitsNeeds tells whether a machine has what a flavor asks for.
+func machineFitsNeeds(m *hypervisor.Machine, n compute.MetalNeeds) bool {
 	if !m.Free() || m.Class != n.Class {
 		return false
 	}
@@ -80,9 +80,9 @@ func (c *Conductor) claimMachine(ctx context.Context, r *job.Run, g *bareMetalSe
 		return job.From(err)
 	}
 	needs, _ := g.server.Flavor.Metal()
-	free := slices.DeleteFunc(slices.Clone(all), func(m hypervisor.Machine) bool { return !fits(&m, needs) })
+	free := slices.DeleteFunc(slices.Clone(all), func(m hypervisor.Machine) bool { return !machineFitsNeeds(&m, needs) })
 	if len(free) == 0 {
-		return job.Fail(problem.Conflictf("No valid host was found: endpoint %s has no free machine of class %s%s", g.host.Name, needs.Class, among(needs)))
+		return job.Fail(problem.Conflictf("No valid host was found: endpoint %s has no free machine of class %s%s", g.host.Name, needs.Class, describeNeeds(needs)))
 	}
 	slices.SortFunc(free, func(a, b hypervisor.Machine) int { return strings.Compare(a.ID, b.ID) })
 	// Servers that are made at once begin at different machines.
@@ -102,7 +102,7 @@ func (c *Conductor) claimMachine(ctx context.Context, r *job.Run, g *bareMetalSe
 	return c.pollAgain(r, "a machine that nobody else takes", lockPatience, problem.Conflictf("No valid host was found: every machine of class %s is taken: %w", needs.Class, err))
 }
 
-func among(n compute.MetalNeeds) string {
+func describeNeeds(n compute.MetalNeeds) string {
 	var words []string
 	words = append(words, n.Traits...)
 	for key, value := range n.Capabilities {
@@ -222,7 +222,7 @@ func (c *Conductor) awaitDeployment(p bareMetalPoll) bareMetalAction {
 func (c *Conductor) powerAfterDeployment(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 	to := compute.PowerOn
 	if r.Kind == compute.JobMetalRebuild {
-		a, err := decode[compute.RebuildArgs](r)
+		a, err := parseJobArgs[compute.RebuildArgs](r)
 		if err != nil {
 			return job.Fail(err)
 		}

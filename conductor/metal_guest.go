@@ -22,7 +22,7 @@ type Metals interface {
 // bareMetalServer is a server with its machine at an endpoint of the Bare Metal API, read afresh for each action. The server's job locks the
 // server, and the endpoint's own job the node: also where the endpoint is ourselves.
 type bareMetalServer struct {
-	*guest
+	*managedServer
 	api     hypervisor.Metal    // nil: it is on no host
 	machine *hypervisor.Machine // nil: it has none
 }
@@ -37,7 +37,7 @@ func (c *Conductor) withBareMetal(do bareMetalAction) func(context.Context, *job
 		if err != nil {
 			return job.From(err)
 		}
-		rig := &bareMetalServer{guest: g}
+		rig := &bareMetalServer{managedServer: g}
 		if g.host == nil {
 			return do(ctx, r, rig)
 		}
@@ -98,8 +98,8 @@ func (c *Conductor) pollAgain(r *job.Run, what string, bound time.Duration, give
 	return c.poll(r, "waited", what, bound, giveUp)
 }
 
-// waited is for how long an action has looked; of which of its waits says the word.
-func waited(r *job.Run, word string) (memo string, so time.Duration) {
+// loadWaitMemo is for how long an action has looked; of which of its waits says the word.
+func loadWaitMemo(r *job.Run, word string) (memo string, so time.Duration) {
 	memo = r.Action + ": " + word
 	if r.State == job.Undoing {
 		memo = "undo " + memo
@@ -109,7 +109,7 @@ func waited(r *job.Run, word string) (memo string, so time.Duration) {
 }
 
 func (c *Conductor) poll(r *job.Run, word, what string, bound time.Duration, giveUp error) job.Outcome {
-	memo, waited := waited(r, word)
+	memo, waited := loadWaitMemo(r, word)
 	if waited >= bound {
 		return job.Fail(giveUp)
 	}

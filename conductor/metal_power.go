@@ -23,7 +23,7 @@ func (c *Conductor) metalPower() job.Definition {
 }
 
 func (c *Conductor) metalOff(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
-	a, err := decode[compute.PowerArgs](r)
+	a, err := parseJobArgs[compute.PowerArgs](r)
 	if err != nil {
 		return job.Fail(err)
 	}
@@ -34,7 +34,7 @@ func (c *Conductor) metalOff(ctx context.Context, r *job.Run, g *bareMetalServer
 }
 
 func (c *Conductor) metalOn(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
-	a, err := decode[compute.PowerArgs](r)
+	a, err := parseJobArgs[compute.PowerArgs](r)
 	if err != nil {
 		return job.Fail(err)
 	}
@@ -58,7 +58,7 @@ func (c *Conductor) switchMachine(ctx context.Context, r *job.Run, g *bareMetalS
 	if m.Power == to && !m.Switching {
 		return job.Done(c.editServer(ctx, g.server.ID, func(s *compute.Server) { s.Power = to }))
 	}
-	_, so := waited(r, "waited")
+	_, so := loadWaitMemo(r, "waited")
 	soft = soft && so < within
 	if before := r.Memo[asked]; before == "hard" || before == "soft" && soft {
 		return c.pollAgain(r, "node "+m.ID+" to be "+string(to), within+switchPatience,

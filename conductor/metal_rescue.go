@@ -44,7 +44,7 @@ func (c *Conductor) metalUnrescue() job.Definition {
 
 // shutBeforeRescue asks the machine's system to end; who boots the ramdisk would merely cut the power.
 func (c *Conductor) shutBeforeRescue(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
-	a, err := decode[compute.RescueArgs](r)
+	a, err := parseJobArgs[compute.RescueArgs](r)
 	if err != nil {
 		return job.Fail(err)
 	}
@@ -70,7 +70,7 @@ func (c *Conductor) askRescue(ctx context.Context, r *job.Run, g *bareMetalServe
 
 func (c *Conductor) awaitMetalRescue(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 	r.Secret = secret.Value{}
-	return c.arrive(r, g, toRescue, c.editSession(ctx, g.guest, func(s *compute.Server, session *rescue.Session) {
+	return c.arrive(r, g, toRescue, c.editSession(ctx, g.managedServer, func(s *compute.Server, session *rescue.Session) {
 		s.Power, session.State, session.SavedKnown = compute.PowerOn, rescue.Booting, true
 	}))
 }
@@ -84,7 +84,7 @@ func (c *Conductor) awaitMetalUnrescue(ctx context.Context, r *job.Run, g *bareM
 }
 
 func (c *Conductor) powerAfterUnrescue(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
-	a, err := decode[compute.UnrescueArgs](r)
+	a, err := parseJobArgs[compute.UnrescueArgs](r)
 	if err != nil {
 		return job.Fail(err)
 	}

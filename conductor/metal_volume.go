@@ -17,8 +17,8 @@ func volumesOf(s *compute.Server) []compute.Disk {
 	return slices.DeleteFunc(slices.Clone(s.Disks), func(d compute.Disk) bool { return d.VolumeID == "" })
 }
 
-// initiator is the first name by which a machine logs in over iSCSI; empty: it has none.
-func initiator(all []hypervisor.Connector) string {
+// firstIQN is the first name by which a machine logs in over iSCSI; empty: it has none.
+func firstIQN(all []hypervisor.Connector) string {
 	for _, c := range all {
 		if c.Type == "iqn" {
 			return c.ID
@@ -27,8 +27,8 @@ func initiator(all []hypervisor.Connector) string {
 	return ""
 }
 
-// initiators counts the initiator names with which a machine may log in over iSCSI.
-func initiators(all []hypervisor.Connector) int {
+// countInitiators counts the initiator names with which a machine may log in over iSCSI.
+func countInitiators(all []hypervisor.Connector) int {
 	n := 0
 	for _, c := range all {
 		if c.Type == "iqn" {
@@ -40,7 +40,7 @@ func initiators(all []hypervisor.Connector) int {
 
 // noteInitiator writes into the server's row whom storage is about to let in, so that a deletion revokes that name and no other.
 func (c *Conductor) noteInitiator(ctx context.Context, r *job.Run, g *bareMetalServer, iqn string) error {
-	if slices.Contains(admitted(g.server), iqn) {
+	if slices.Contains(admittedInitiators(g.server), iqn) {
 		return nil
 	}
 	note := func(s *compute.Server) {
@@ -53,8 +53,8 @@ func (c *Conductor) noteInitiator(ctx context.Context, r *job.Run, g *bareMetalS
 	return r.Commit(ctx, c.editServer(ctx, g.server.ID, note))
 }
 
-// admitted are the initiators that storage was asked to let in for a server.
-func admitted(s *compute.Server) []string {
+// admittedInitiators are the initiators that storage was asked to let in for a server.
+func admittedInitiators(s *compute.Server) []string {
 	var out []string
 	for _, d := range volumesOf(s) {
 		out = append(out, d.Initiators...)
@@ -66,11 +66,11 @@ func admitted(s *compute.Server) []string {
 // admittedOf are the initiators that storage was asked to let in for a server. Rows of former releases name none: then it is the
 // first name that the machine has now.
 func (c *Conductor) admittedOf(ctx context.Context, g *bareMetalServer, machine string) ([]string, error) {
-	if names := admitted(g.server); len(names) > 0 {
+	if names := admittedInitiators(g.server); len(names) > 0 {
 		return names, nil
 	}
 	names, err := g.api.Connectors(ctx, machine)
-	if iqn := initiator(names); err == nil && iqn != "" {
+	if iqn := firstIQN(names); err == nil && iqn != "" {
 		return []string{iqn}, nil
 	}
 	return nil, err
@@ -89,8 +89,8 @@ func (c *Conductor) giveVolumes(ctx context.Context, r *job.Run, g *bareMetalSer
 	if err != nil {
 		return job.From(err)
 	}
-	iqn := initiator(names)
-	if n := initiators(names); n > 1 {
+	iqn := firstIQN(names)
+	if n := countInitiators(names); n > 1 {
 		return job.Fail(problem.Conflictf("its node %s has %d volume connectors of type iqn: storage lets a machine in by one name, and nobody can tell whose the others are; delete all but one: salvor volume connector list --node %s", g.machine.ID, n, g.machine.ID))
 	}
 	if iqn == "" {

@@ -26,13 +26,13 @@ func (c *Conductor) lookAtEndpoint(ctx context.Context, row *compute.Cluster) er
 	if err != nil {
 		return err
 	}
-	if _, err := c.Compute.Hosts.Follow(ctx, row.ID, map[string]compute.Inventory{row.Name: inventory(all)}); err != nil {
+	if _, err := c.Compute.Hosts.Follow(ctx, row.ID, map[string]compute.Inventory{row.Name: sumInventory(all)}); err != nil {
 		return err
 	}
 	machines := map[string]compute.MachineSight{}
 	for i := range all {
 		if id := all[i].ServerID; id != "" && seen[id] != nil {
-			machines[id] = sight(&all[i])
+			machines[id] = toMachineSight(&all[i])
 		}
 	}
 	for id, srv := range seen {
@@ -45,19 +45,19 @@ func (c *Conductor) lookAtEndpoint(ctx context.Context, row *compute.Cluster) er
 			return err
 		}
 		if err == nil {
-			machines[id] = sight(m)
+			machines[id] = toMachineSight(m)
 		}
 	}
 	return c.Compute.Servers.ObserveMetal(ctx, machines, seen)
 }
 
-func sight(m *hypervisor.Machine) compute.MachineSight {
+func toMachineSight(m *hypervisor.Machine) compute.MachineSight {
 	settled := []hypervisor.Provision{hypervisor.InUse, hypervisor.InRescue}
 	return compute.MachineSight{Power: m.Power, Settled: slices.Contains(settled, m.Provision) && !m.Switching, Rescued: m.Provision == hypervisor.InRescue}
 }
 
-// inventory sums what an endpoint has, and what of it may be taken.
-func inventory(all []hypervisor.Machine) compute.Inventory {
+// sumInventory sums what an endpoint has, and what of it may be taken.
+func sumInventory(all []hypervisor.Machine) compute.Inventory {
 	inv := compute.Inventory{HypervisorType: "ironic", HypervisorVersion: 1}
 	for i := range all {
 		m := &all[i]

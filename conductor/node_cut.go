@@ -28,15 +28,15 @@ func (c *Conductor) nodeCut() job.Definition {
 	return job.Definition{
 		Kind: metal.JobForcePowerOff, Version: 1, Class: job.Command, Failed: c.cutFailed,
 		Actions: []job.Action{
-			{Name: "switch off", Do: c.withNode(powered(c.cutOff)), NoUndo: off, Deadline: cutDeadline},
-			{Name: "read back", Do: c.withNode(powered(c.readBackOff)), NoUndo: off, Deadline: cutDeadline / 2},
+			{Name: "switch off", Do: c.withNode(requirePower(c.cutOff)), NoUndo: off, Deadline: cutDeadline},
+			{Name: "read back", Do: c.withNode(requirePower(c.readBackOff)), NoUndo: off, Deadline: cutDeadline / 2},
 		},
 	}
 }
 
 const cutWas = "was" // how the power was before
 
-func (c *Conductor) cutOff(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) cutOff(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	ctx, cancel := context.WithTimeout(ctx, cutCall)
 	defer cancel()
 	if was, err := m.power.PowerState(ctx, m.node); err == nil && r.Memo[cutWas] == "" {
@@ -57,7 +57,7 @@ func cutOutcome(err error, commits ...func(job.Tx) error) job.Outcome {
 }
 
 // readBackOff asks the BMC two times, and anew each time.
-func (c *Conductor) readBackOff(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) readBackOff(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	cut := metal.PowerOffProof{Was: metal.Power(r.Memo[cutWas])}
 	for range 2 {
 		if len(cut.Reads) > 0 {
@@ -92,7 +92,7 @@ func (c *Conductor) tellCut(j *job.Job) func(job.Tx) error {
 // cutFailed tells it on the node, whose power is what was read last.
 func (c *Conductor) cutFailed(ctx context.Context, tx job.Tx, j *job.Job) error {
 	err := c.Nodes.Edit(ctx, tx, j.Subject.ID, func(n *metal.Node) { n.LastError = "Failed to switch the power off: " + j.Problem })
-	if err := present(err); err != nil {
+	if err := suppressNotFound(err); err != nil {
 		return err
 	}
 	if tell := c.tellCut(j); tell != nil && j.State == job.Ended {

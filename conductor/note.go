@@ -16,28 +16,28 @@ const noteTime = 45 * time.Second
 // versions of the firmware, how it boots, its volumes and its health. It gives the change
 // of the node and, to come after it, the writes that keep it. What cannot be read stays
 // as it was known: an operation does not fail for it.
-func (c *Conductor) noteHardware(ctx context.Context, m *machine) (change func(*metal.Node), writes []func(job.Tx) error) {
+func (c *Conductor) noteHardware(ctx context.Context, m *managedNode) (change func(*metal.Node), writes []func(job.Tx) error) {
 	ctx, cancel := context.WithTimeout(ctx, noteTime)
 	defer cancel()
 	n := m.node
 	edits := []func(*metal.Node){
-		read(m, "power", func(d driver.Vitals) (func(*metal.Node), error) {
+		queryInterface(m, "power", func(d driver.Vitals) (func(*metal.Node), error) {
 			_, health, err := d.Vitals(ctx, n)
 			return func(n *metal.Node) { n.Health = health }, err
 		}),
-		read(m, "management", func(d driver.BootModes) (func(*metal.Node), error) {
+		queryInterface(m, "management", func(d driver.BootModes) (func(*metal.Node), error) {
 			mode, err := d.BootMode(ctx, n)
 			return func(n *metal.Node) { n.BootMode = mode }, err
 		}),
-		read(m, "management", func(d driver.BootModes) (func(*metal.Node), error) {
+		queryInterface(m, "management", func(d driver.BootModes) (func(*metal.Node), error) {
 			on, err := d.SecureBoot(ctx, n)
 			return func(n *metal.Node) { n.SecureBoot = &on }, err
 		}),
-		read(m, "management", func(d driver.BMCDescriber) (func(*metal.Node), error) {
+		queryInterface(m, "management", func(d driver.BMCDescriber) (func(*metal.Node), error) {
 			b, err := d.DescribeBMC(ctx, n)
 			return func(n *metal.Node) { metal.KeepBMC(n, b) }, err
 		}),
-		read(m, "raid", func(d driver.RAID) (func(*metal.Node), error) {
+		queryInterface(m, "raid", func(d driver.RAID) (func(*metal.Node), error) {
 			config, err := d.RAIDConfig(ctx, n)
 			return func(n *metal.Node) { n.RAIDConfig = config }, err
 		}),
@@ -52,11 +52,11 @@ func (c *Conductor) noteHardware(ctx context.Context, m *machine) (change func(*
 	// The transaction outlives the time of the looks.
 	write := context.WithoutCancel(ctx)
 	writes = []func(job.Tx) error{
-		read(m, "bios", func(d driver.BIOS) (func(job.Tx) error, error) {
+		queryInterface(m, "bios", func(d driver.BIOS) (func(job.Tx) error, error) {
 			settings, err := d.BIOSSettings(ctx, n)
 			return func(tx job.Tx) error { return c.Nodes.KeepBIOSSettings(write, tx, n.ID, settings) }, err
 		}),
-		read(m, "firmware", func(d driver.Firmware) (func(job.Tx) error, error) {
+		queryInterface(m, "firmware", func(d driver.Firmware) (func(job.Tx) error, error) {
 			components, err := d.Components(ctx, n)
 			return func(tx job.Tx) error { return c.Nodes.KeepFirmware(write, tx, n.ID, components) }, err
 		}),
@@ -64,10 +64,10 @@ func (c *Conductor) noteHardware(ctx context.Context, m *machine) (change func(*
 	return change, writes
 }
 
-// read asks an interface of the machine that is an A; nil where there is none, or it did not answer.
-func read[A, W any](m *machine, kind string, ask func(A) (W, error)) W {
+// queryInterface asks an interface of the machine that is an A; nil where there is none, or it did not answer.
+func queryInterface[A, W any](m *managedNode, kind string, ask func(A) (W, error)) W {
 	var nothing W
-	a, err := able[A](m, kind, kind)
+	a, err := requireInterface[A](m, kind, kind)
 	if err != nil {
 		return nothing
 	}

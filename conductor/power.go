@@ -16,16 +16,16 @@ func (c *Conductor) power() job.Definition {
 	return job.Definition{
 		Kind: "power", Version: 1, Class: job.Command, Failed: c.powerFailed,
 		Actions: []job.Action{
-			{Name: "shut down", Do: c.withNode(powered(c.shutDown)), NoUndo: command, Deadline: c.SoftOffTimeout + c.bmcDeadline()},
-			{Name: "power off", Do: c.withNode(powered(c.powerDown)), NoUndo: command, Deadline: c.bmcDeadline()},
-			{Name: "power on", Do: c.withNode(powered(c.powerUp)), NoUndo: command, Deadline: c.bmcDeadline()},
+			{Name: "shut down", Do: c.withNode(requirePower(c.shutDown)), NoUndo: command, Deadline: c.SoftOffTimeout + c.bmcDeadline()},
+			{Name: "power off", Do: c.withNode(requirePower(c.powerDown)), NoUndo: command, Deadline: c.bmcDeadline()},
+			{Name: "power on", Do: c.withNode(requirePower(c.powerUp)), NoUndo: command, Deadline: c.bmcDeadline()},
 		},
 	}
 }
 
-// powered refuses an action on a machine whose power nobody here can reach.
-func powered(do nodeAction) nodeAction {
-	return func(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+// requirePower refuses an action on a machine whose power nobody here can reach.
+func requirePower(do nodeAction) nodeAction {
+	return func(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 		if m.power == nil {
 			return job.Fail(m.lacks("power"))
 		}
@@ -42,7 +42,7 @@ func powerArgs(r *job.Run) (metal.PowerArgs, error) {
 }
 
 // shutDown leaves the system time to end by itself; only who asked for that waits so long.
-func (c *Conductor) shutDown(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) shutDown(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	a, err := powerArgs(r)
 	if err != nil {
 		return job.Fail(err)
@@ -59,7 +59,7 @@ func (c *Conductor) shutDown(ctx context.Context, r *job.Run, m *machine) job.Ou
 	return job.From(c.softOff(ctx, m, a.Timeout))
 }
 
-func (c *Conductor) powerDown(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) powerDown(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	a, err := powerArgs(r)
 	if err != nil {
 		return job.Fail(err)
@@ -72,7 +72,7 @@ func (c *Conductor) powerDown(ctx context.Context, r *job.Run, m *machine) job.O
 }
 
 // softOff asks the system to end and watches until it has.
-func (c *Conductor) softOff(ctx context.Context, m *machine, within time.Duration) error {
+func (c *Conductor) softOff(ctx context.Context, m *managedNode, within time.Duration) error {
 	if within == 0 {
 		within = c.SoftOffTimeout
 	}
@@ -97,7 +97,7 @@ func (c *Conductor) softOff(ctx context.Context, m *machine, within time.Duratio
 	}
 }
 
-func (c *Conductor) powerUp(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) powerUp(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	a, err := powerArgs(r)
 	if err != nil {
 		return job.Fail(err)

@@ -146,6 +146,6 @@ func (q *quietReadings) flush(ctx context.Context) {
 }
 
 // unremarkable tells that a reading changes nothing that is known of the node.
-func (r reading) unremarkable(n *metal.Node) bool {
+func (r powerReading) unremarkable(n *metal.Node) bool {
 	return r.err == nil && r.state != "" && r.state == n.PowerState && n.TargetPower == "" && r.health == n.Health && n.Fault != metal.PowerFailure
 }

@@ -37,7 +37,7 @@ func (c *Conductor) syncNode(ctx context.Context, p PowerSync, n *metal.Node, qu
 	ctx = c.guarded(ctx)
 	began := c.Now() // what comes late was true then
 	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
-	state, health, readErr := vitals(bounded, m)
+	state, health, readErr := readPowerHealth(bounded, m)
 	cancel()
 	if ctx.Err() != nil || readErr != nil && c.leased() != nil {
 		return nil // we were stopped: that says nothing about the machine
@@ -45,17 +45,17 @@ func (c *Conductor) syncNode(ctx context.Context, p PowerSync, n *metal.Node, qu
 	if problem.Is(readErr, problem.Unsupported) {
 		state, readErr = m.node.PowerState, nil
 	}
-	if r := (reading{state: state, health: health, err: readErr}); r.unremarkable(n) {
+	if r := (powerReading{state: state, health: health, err: readErr}); r.unremarkable(n) {
 		quiet.add(ctx, metal.PowerReading{NodeID: n.ID, Power: state, At: began})
 		return nil
 	}
 	return c.Store.Do(ctx, func(tx job.Tx) error {
-		return c.judge(ctx, tx, p, m.node, reading{at: began, state: state, health: health, err: readErr})
+		return c.judge(ctx, tx, p, m.node, powerReading{at: began, state: state, health: health, err: readErr})
 	})
 }
 
-// vitals reads the power, and the health where the controller tells it in the same look.
-func vitals(ctx context.Context, m *machine) (metal.Power, string, error) {
+// readPowerHealth reads the power, and the health where the controller tells it in the same look.
+func readPowerHealth(ctx context.Context, m *managedNode) (metal.Power, string, error) {
 	if d, ok := m.power.(driver.Vitals); ok {
 		return d.Vitals(ctx, m.node)
 	}
@@ -64,7 +64,7 @@ func vitals(ctx context.Context, m *machine) (metal.Power, string, error) {
 }
 
 // judge writes a reading down. It counts only if nothing touched the node since the reading began.
-func (c *Conductor) judge(ctx context.Context, tx job.Tx, p PowerSync, read *metal.Node, r reading) error {
+func (c *Conductor) judge(ctx context.Context, tx job.Tx, p PowerSync, read *metal.Node, r powerReading) error {
 	now, err := c.Store.Node(ctx, tx, read.ID)
 	if problem.Is(err, problem.NotFound) {
 		return nil
@@ -102,8 +102,8 @@ func (c *Conductor) judge(ctx context.Context, tx job.Tx, p PowerSync, read *met
 	return c.Store.SaveContact(tx, heard)
 }
 
-// reading is one look at the power of a node.
-type reading struct {
+// powerReading is one look at the power of a node.
+type powerReading struct {
 	at       time.Time // when it began
 	state    metal.Power
 	health   string
@@ -113,7 +113,7 @@ type reading struct {
 }
 
 // conclude draws the consequences of a reading that counts.
-func (c *Conductor) conclude(tx job.Tx, p PowerSync, n *metal.Node, r reading) error {
+func (c *Conductor) conclude(tx job.Tx, p PowerSync, n *metal.Node, r powerReading) error {
 	enough := r.failures > p.Retries
 	ails := r.err == nil && r.health != n.Health
 	if ails {

@@ -10,7 +10,7 @@ import (
 )
 
 // judged has power sync judge a reading of the node as it was read before.
-func (b *bench) judged(t *testing.T, p PowerSync, read *metal.Node, r reading) {
+func (b *bench) judged(t *testing.T, p PowerSync, read *metal.Node, r powerReading) {
 	t.Helper()
 	r.at = b.con.Now()
 	if err := b.store.Do(context.Background(), func(tx job.Tx) error { return b.con.judge(context.Background(), tx, p, read, r) }); err != nil {
@@ -24,7 +24,7 @@ func TestAGoodReadingEndsNoOperatorsMaintenance(t *testing.T) {
 	b := newBench(t, metal.Active)
 	change(t, b, func(n *metal.Node) { n.Maintenance, n.MaintenanceReason = true, "the fan is being replaced" })
 	n := b.read(t)
-	b.judged(t, everyNode, n, reading{state: n.PowerState, health: n.Health})
+	b.judged(t, everyNode, n, powerReading{state: n.PowerState, health: n.Health})
 	if n := b.read(t); !n.Maintenance || n.MaintenanceReason != "the fan is being replaced" {
 		t.Errorf("maintenance %v for %q", n.Maintenance, n.MaintenanceReason)
 	}
@@ -39,7 +39,7 @@ func TestFailedReadingsAreForgivenAFewTimes(t *testing.T) {
 		if n := b.read(t); n.Maintenance {
 			t.Fatalf("maintenance after %d failed readings", i)
 		}
-		b.judged(t, p, b.read(t), reading{err: problem.Unavailablef("no answer")})
+		b.judged(t, p, b.read(t), powerReading{err: problem.Unavailablef("no answer")})
 	}
 	if n := b.read(t); !n.Maintenance || n.Fault != metal.PowerFailure {
 		t.Errorf("after 3 failed readings: maintenance %v, fault %q", n.Maintenance, n.Fault)
@@ -54,7 +54,7 @@ func TestAReadingOfAFormerRowDoesNotCount(t *testing.T) {
 	change(t, b, func(n *metal.Node) { n.PowerState = metal.PowerOn })
 	former := b.read(t)
 	change(t, b, func(n *metal.Node) { n.Description = "another" })
-	off := reading{state: metal.PowerOff, health: former.Health}
+	off := powerReading{state: metal.PowerOff, health: former.Health}
 	b.judged(t, p, former, off)
 	if n := b.read(t); n.PowerState != metal.PowerOn {
 		t.Errorf("the power is %q by a reading of a former row", n.PowerState)

@@ -27,8 +27,8 @@ const (
 )
 
 // road decides once whether the operation boots a ramdisk.
-func (c *Conductor) road(needs func(ctx context.Context, r *job.Run, m *machine) (bool, error)) nodeAction {
-	return func(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) road(needs func(ctx context.Context, r *job.Run, m *managedNode) (bool, error)) nodeAction {
+	return func(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 		if r.Memo[roadNote] != "" {
 			return job.Done()
 		}
@@ -50,7 +50,7 @@ func (c *Conductor) road(needs func(ctx context.Context, r *job.Run, m *machine)
 
 // ifRamdisk skips an action where the operation boots no ramdisk.
 func ifRamdisk(do nodeAction) nodeAction {
-	return func(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+	return func(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 		if r.Memo[roadNote] != byRamdisk {
 			return job.Done()
 		}
@@ -60,7 +60,7 @@ func ifRamdisk(do nodeAction) nodeAction {
 
 // planRamdisk opens the boot of the ramdisk that deploys, cleans or inspects.
 func (c *Conductor) planRamdisk(params ...string) nodeAction {
-	return func(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+	return func(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 		number := m.node.BootNumber + 1
 		ramdisk := c.deployRamdisk(m)
 		ramdisk.Params, ramdisk.BootNumber = params, number
@@ -79,7 +79,7 @@ func (c *Conductor) planRamdisk(params ...string) nodeAction {
 
 // awaitRamdisk parks the job until the ramdisk of this boot has been heard.
 func (c *Conductor) awaitRamdisk(within time.Duration) nodeAction {
-	return func(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+	return func(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 		_, heard, out := c.agentOf(ctx, r, m, within)
 		if heard {
 			return job.Done(c.resume(ctx, m))
@@ -89,7 +89,7 @@ func (c *Conductor) awaitRamdisk(within time.Duration) nodeAction {
 }
 
 // agentOf finds the agent of this boot. Not heard: the outcome parks the job, or ends it.
-func (c *Conductor) agentOf(ctx context.Context, r *job.Run, m *machine, within time.Duration) (driver.Agent, bool, job.Outcome) {
+func (c *Conductor) agentOf(ctx context.Context, r *job.Run, m *managedNode, within time.Duration) (driver.Agent, bool, job.Outcome) {
 	var none driver.Agent
 	if m.node.Maintenance && m.node.Fault == "" {
 		if !c.GoOnInMaintenance {
@@ -146,7 +146,7 @@ func fromAgent(r *job.Run, err error) job.Outcome {
 }
 
 // turnOnAgain mends the power of a machine that was found off while its ramdisk is awaited.
-func (c *Conductor) turnOnAgain(ctx context.Context, r *job.Run, m *machine, heard metal.Contact) {
+func (c *Conductor) turnOnAgain(ctx context.Context, r *job.Run, m *managedNode, heard metal.Contact) {
 	if heard.PowerRead != metal.PowerOff || !heard.PowerReadAt.After(r.ActionStartedAt) || m.node.PowerState != metal.PowerOn {
 		return
 	}
@@ -164,17 +164,17 @@ func (c *Conductor) turnOnAgain(ctx context.Context, r *job.Run, m *machine, hea
 }
 
 // park waits for a signal, in the waiting state that belongs to the operation.
-func (c *Conductor) park(ctx context.Context, m *machine, what string, within time.Duration) job.Outcome {
+func (c *Conductor) park(ctx context.Context, m *managedNode, what string, within time.Duration) job.Outcome {
 	return job.Wait(what, within, c.shift(ctx, m, metal.WaitEvent))
 }
 
 // resume leaves the waiting state; in any other it changes nothing.
-func (c *Conductor) resume(ctx context.Context, m *machine) func(job.Tx) error {
+func (c *Conductor) resume(ctx context.Context, m *managedNode) func(job.Tx) error {
 	return c.shift(ctx, m, metal.ResumeEvent)
 }
 
 // shift moves the node by an event where its state takes it.
-func (c *Conductor) shift(ctx context.Context, m *machine, e metal.Event) func(job.Tx) error {
+func (c *Conductor) shift(ctx context.Context, m *managedNode, e metal.Event) func(job.Tx) error {
 	if _, err := metal.ByEvent(m.node.ProvisionState, e); err != nil {
 		return nil
 	}
@@ -182,7 +182,7 @@ func (c *Conductor) shift(ctx context.Context, m *machine, e metal.Event) func(j
 }
 
 // quiet turns the machine off once the agent has brought everything to the disk.
-func (c *Conductor) quiet(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) quiet(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	if m.power == nil {
 		return job.Fail(m.lacks("power"))
 	}
@@ -224,7 +224,7 @@ func agentFailure(res agent.Result) string {
 }
 
 // shown is the node as agents are shown it: what decides on its disks, and no secret.
-func (m *machine) shown() (node, ports json.RawMessage, err error) {
+func (m *managedNode) shown() (node, ports json.RawMessage, err error) {
 	instance := metal.Object{}
 	for k, v := range m.node.InstanceInfo {
 		switch k {
@@ -249,7 +249,7 @@ func (m *machine) shown() (node, ports json.RawMessage, err error) {
 }
 
 // writesImage tells whether the deployment writes a system to the disk.
-func (m *machine) writesImage() bool { return m.deploy != nil && m.deploy.NeedsImage() }
+func (m *managedNode) writesImage() bool { return m.deploy != nil && m.deploy.NeedsImage() }
 
 // heedsAgents tells whether the deploy interface takes heartbeats, so that a ramdisk can work on the node.
-func (m *machine) heedsAgents() bool { return m.deploy != nil && m.deploy.Heartbeats() != "" }
+func (m *managedNode) heedsAgents() bool { return m.deploy != nil && m.deploy.Heartbeats() != "" }

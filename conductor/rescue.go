@@ -41,7 +41,7 @@ func (c *Conductor) rescue() job.Definition {
 
 // ramdisk skips an action where the rescue interface boots none.
 func (c *Conductor) ramdisk(do nodeAction) nodeAction {
-	return func(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+	return func(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 		if m.rescue == nil {
 			return job.Fail(m.lacks("rescue"))
 		}
@@ -54,7 +54,7 @@ func (c *Conductor) ramdisk(do nodeAction) nodeAction {
 
 // saveBoot remembers how the node boots by itself, once a session: a second rescue
 // would only see the boot of the first.
-func (c *Conductor) saveBoot(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) saveBoot(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	if m.node.Rescue != nil && m.node.Rescue.SavedKnown {
 		return job.Done()
 	}
@@ -81,7 +81,7 @@ func (c *Conductor) saveBoot(ctx context.Context, r *job.Run, m *machine) job.Ou
 
 // syncPowerState shows what became of the power when an operation failed that had turned the
 // machine off, so that power sync has nothing to assert. A BMC that does not answer is left to power sync.
-func (c *Conductor) syncPowerState(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) syncPowerState(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
 	defer cancel()
 	state, err := c.checkPower(bounded, r, m)
@@ -99,7 +99,7 @@ func savedBoot(n *metal.Node) rescue.Boot {
 }
 
 // planRescue opens the next boot: its number, and with it its token, hold from this transaction on.
-func (c *Conductor) planRescue(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) planRescue(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	if m.boot == nil {
 		return job.Fail(m.lacks("boot"))
 	}
@@ -113,7 +113,7 @@ func (c *Conductor) planRescue(ctx context.Context, r *job.Run, m *machine) job.
 	return job.Done(c.edit(ctx, m.node.ID, func(n *metal.Node) { n.BootNumber, n.Plan = number, plan }))
 }
 
-func (c *Conductor) prepareRamdisk(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) prepareRamdisk(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	if m.node.Plan == nil {
 		return job.Fail(errBootTaken)
 	}
@@ -129,7 +129,7 @@ func (c *Conductor) prepareRamdisk(ctx context.Context, r *job.Run, m *machine) 
 
 // noteLicence stores on the node that a BMC refused a medium for lack of a licence, so that the next check refuses before the machine is
 // touched. It removes that when the BMC accepts a medium.
-func (c *Conductor) noteLicence(ctx context.Context, r *job.Run, m *machine, err error) error {
+func (c *Conductor) noteLicence(ctx context.Context, r *job.Run, m *managedNode, err error) error {
 	known := metal.BMCOf(m.node)
 	_, byMedia := m.boot.(driver.BMCNeeds)
 	lacks := errors.Is(err, driver.ErrLicence)
@@ -147,7 +147,7 @@ func (c *Conductor) noteLicence(ctx context.Context, r *job.Run, m *machine, err
 
 // awaitRescue parks the job until the ramdisk of this boot has been heard. A machine
 // that was found off meanwhile is turned on again; one that an operator put into maintenance is left alone.
-func (c *Conductor) awaitRescue(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) awaitRescue(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	park := func(what string, within time.Duration) job.Outcome {
 		if m.node.ProvisionState == metal.Rescuing {
 			return job.Wait(what, within, c.advance(ctx, m.node.ID, metal.WaitEvent, nil))
@@ -188,7 +188,7 @@ const sentNote = "finalize sent at heartbeat"
 
 // finalize has the agent set the credential and end. The agent takes it once and is
 // gone, so the intent is stored first; what a cut call did shows by who still listens.
-func (c *Conductor) finalize(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) finalize(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	heard, err := c.Store.Contact(ctx, nil, m.node.ID)
 	if err != nil {
 		return job.From(err)
@@ -238,7 +238,7 @@ func (c *Conductor) finalize(ctx context.Context, r *job.Run, m *machine) job.Ou
 }
 
 // extras tell salvor's own agent of the tenant's network.
-func (c *Conductor) extras(m *machine) (*agent.Extras, error) {
+func (c *Conductor) extras(m *managedNode) (*agent.Extras, error) {
 	x := &agent.Extras{RootPassword: c.RescueRoot}
 	if len(m.node.NetworkData) > 0 {
 		raw, err := json.Marshal(m.node.NetworkData)
@@ -257,7 +257,7 @@ func (c *Conductor) extras(m *machine) (*agent.Extras, error) {
 
 // sshInterfaces reads driver_info.rescue_ssh_interfaces: MACs, port names or port UUIDs, as a list or
 // separated by commas. Nothing there means every interface on the tenant network.
-func (m *machine) sshInterfaces() ([]string, error) {
+func (m *managedNode) sshInterfaces() ([]string, error) {
 	var words []string
 	switch v := m.node.DriverInfo["rescue_ssh_interfaces"].(type) {
 	case nil:
@@ -286,7 +286,7 @@ func (m *machine) sshInterfaces() ([]string, error) {
 	return macs, nil
 }
 
-func (m *machine) macOf(word string) (string, error) {
+func (m *managedNode) macOf(word string) (string, error) {
 	for _, p := range m.ports {
 		if strings.EqualFold(word, p.ID) || word == p.Name && word != "" || strings.EqualFold(word, p.Address) {
 			return p.Address, nil
@@ -296,7 +296,7 @@ func (m *machine) macOf(word string) (string, error) {
 }
 
 // finishRescue puts the node back on the tenant network; with that it is rescued.
-func (c *Conductor) finishRescue(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) finishRescue(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	return job.From(m.network.Attach(ctx, m.node, m.ports, driver.Tenant), c.advance(ctx, m.node.ID, metal.DoneEvent, func(n *metal.Node) { n.LastError = "" }))
 }
 

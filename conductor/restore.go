@@ -23,7 +23,7 @@ const (
 // noteFound notes the power as it was found before the machine is switched off. A machine that runs a ramdisk of ours already
 // was not found in its own system.
 func (c *Conductor) noteFound(off nodeAction) nodeAction {
-	return func(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+	return func(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 		if r.Memo[powerFoundNote] != "" || m.power == nil {
 			return off(ctx, r, m)
 		}
@@ -48,7 +48,7 @@ func runsOwnSystem(n *metal.Node) bool {
 }
 
 // noteBooted notes that the machine is switched on into what was prepared: from here on it is no longer as it was found.
-func (c *Conductor) noteBooted(ctx context.Context, r *job.Run, m *machine) error {
+func (c *Conductor) noteBooted(ctx context.Context, r *job.Run, m *managedNode) error {
 	if r.Memo[bootedNote] != "" {
 		return nil
 	}
@@ -58,7 +58,7 @@ func (c *Conductor) noteBooted(ctx context.Context, r *job.Run, m *machine) erro
 
 // replacesSystem wraps an action that takes the machine's own system, or the way to it, apart.
 func (c *Conductor) replacesSystem(do nodeAction) nodeAction {
-	return func(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+	return func(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 		if err := c.noteBooted(ctx, r, m); err != nil {
 			return job.From(err)
 		}
@@ -75,7 +75,7 @@ func noteOwnSystem(n *metal.Node, own bool) {
 }
 
 // notePrepared notes, before the boot device is changed, that it is and what it was.
-func (c *Conductor) notePrepared(ctx context.Context, r *job.Run, m *machine) error {
+func (c *Conductor) notePrepared(ctx context.Context, r *job.Run, m *managedNode) error {
 	if r.Memo[preparedNote] != "" {
 		return nil
 	}
@@ -114,7 +114,7 @@ func foundBoot(r *job.Run, n *metal.Node) (rescue.Boot, error) {
 
 // restorePower ends the undoing of an operation. A machine that was found on, and into which nothing of ours was booted, runs
 // its own system again; of any other the power is read.
-func (c *Conductor) restorePower(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) restorePower(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	if r.Memo[powerFoundNote] != string(metal.PowerOn) || r.Memo[bootedNote] != "" || m.power == nil || m.node.Hold != "" {
 		return c.syncPowerState(ctx, r, m)
 	}
@@ -147,7 +147,7 @@ func (c *Conductor) restorePower(ctx context.Context, r *job.Run, m *machine) jo
 
 // leaveRamdiskNetwork tries once more what an earlier undo may have failed at: the machine's own system must not start on the
 // network of a ramdisk.
-func (c *Conductor) leaveRamdiskNetwork(ctx context.Context, r *job.Run, m *machine) error {
+func (c *Conductor) leaveRamdiskNetwork(ctx context.Context, r *job.Run, m *managedNode) error {
 	if r.Stuck() == "" || m.network == nil {
 		return nil
 	}
@@ -160,20 +160,20 @@ func (c *Conductor) leaveRamdiskNetwork(ctx context.Context, r *job.Run, m *mach
 	case "inspect":
 		net = driver.Inspection
 	}
-	if err := m.network.Detach(ctx, m.node, m.ports, net); err != nil || !rebuilds(r) {
+	if err := m.network.Detach(ctx, m.node, m.ports, net); err != nil || !isRebuildJob(r) {
 		return err
 	}
 	return m.network.Attach(ctx, m.node, m.ports, driver.Tenant)
 }
 
-// rebuilds tells whether the job builds the system of an active node again.
-func rebuilds(r *job.Run) bool {
+// isRebuildJob tells whether the job builds the system of an active node again.
+func isRebuildJob(r *job.Run) bool {
 	var args metal.ProvisionArgs
 	return r.Kind == "deploy" && json.Unmarshal(r.Args, &args) == nil && args.Rebuild
 }
 
 // leaveProvisioning takes the machine off the provisioning network; a system that was to be built again gets its tenant's back.
-func (c *Conductor) leaveProvisioning(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) leaveProvisioning(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	if m.network == nil {
 		return job.Fail(m.lacks("network"))
 	}
@@ -181,7 +181,7 @@ func (c *Conductor) leaveProvisioning(ctx context.Context, r *job.Run, m *machin
 		return job.From(err)
 	}
 	// A job of the former release notes nothing of the boot.
-	if !rebuilds(r) || r.Memo[bootedNote] != "" || r.Memo[mayRunNote] != "" || r.Memo[powerFoundNote] == "" {
+	if !isRebuildJob(r) || r.Memo[bootedNote] != "" || r.Memo[mayRunNote] != "" || r.Memo[powerFoundNote] == "" {
 		return job.Done()
 	}
 	return c.attach(driver.Tenant)(ctx, r, m)

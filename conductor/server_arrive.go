@@ -37,14 +37,14 @@ func (c *Conductor) prepareThere(ctx context.Context, r *job.Run, v *moveContext
 			return c.elsewhere(ctx, r, v, err, func(next *moveContext) job.Outcome { return c.prepareThere(ctx, r, next) })
 		}
 		make := func(compute.Result) job.Outcome {
-			return c.tryDispatch(ctx, r, v.guest, prepare, func(compute.Result) job.Outcome { return job.Done() }, no)
+			return c.tryDispatch(ctx, r, v.managedServer, prepare, func(compute.Result) job.Outcome { return job.Done() }, no)
 		}
 		if v.move.Disposition != compute.Reimage {
 			return make(compute.Result{})
 		}
 		// What it may have kept of this server from long ago is not taken for a fresh disk.
 		discard := hostOrder{verb: compute.Discard, args: compute.Args{Spec: &b.Spec, Reason: compute.QuarantineReimage}, look: moveLook}
-		return c.tryDispatch(ctx, r, v.guest, discard, make, no)
+		return c.tryDispatch(ctx, r, v.managedServer, discard, make, no)
 	})
 }
 
@@ -67,7 +67,7 @@ func (c *Conductor) preparation(ctx context.Context, r *job.Run, v *moveContext)
 
 // planAt is the blueprint at the destination: there are no settings that a rescue had replaced.
 func (c *Conductor) planAt(ctx context.Context, v *moveContext, hash string) (*compute.Blueprint, error) {
-	b, err := c.blueprint(ctx, v.guest, v.toRescue(), hash)
+	b, err := c.blueprint(ctx, v.managedServer, v.toRescue(), hash)
 	if err == nil {
 		b.Spec.Restore = nil
 	}
@@ -89,7 +89,7 @@ func (c *Conductor) clearThere(ctx context.Context, r *job.Run, v *moveContext) 
 		return job.From(err)
 	}
 	e := hostOrder{verb: compute.Remove, args: compute.Args{Spec: &b.Spec, KeepDisks: v.move.Disposition != compute.Reimage, SameEpoch: true}, ignoreNotFound: true}
-	return c.dispatch(ctx, r, v.guest, e, func(compute.Result) job.Outcome { return job.Done() })
+	return c.dispatch(ctx, r, v.managedServer, e, func(compute.Result) job.Outcome { return job.Done() })
 }
 
 func (c *Conductor) attachThere(ctx context.Context, r *job.Run, v *moveContext) job.Outcome {
@@ -97,7 +97,7 @@ func (c *Conductor) attachThere(ctx context.Context, r *job.Run, v *moveContext)
 		return job.From(err)
 	}
 	// In the middle of the action: while the former host speaks it is asked again, within bounds.
-	return job.From(r.Commit(ctx, func(tx job.Tx) error { return c.Compute.Servers.AttachMove(after(ctx), tx, v.move.ID) }))
+	return job.From(r.Commit(ctx, func(tx job.Tx) error { return c.Compute.Servers.AttachMove(detachContext(ctx), tx, v.move.ID) }))
 }
 
 // remakeRoot completes a rebuild that was going on when the host died: its owner had given the old disk up.
@@ -115,7 +115,7 @@ func (c *Conductor) remakeRoot(ctx context.Context, r *job.Run, v *moveContext) 
 	}
 	prepare.look = 0
 	discard := hostOrder{verb: compute.Discard, args: compute.Args{Spec: &b.Spec}}
-	return c.dispatch(ctx, r, v.guest, discard, func(compute.Result) job.Outcome { return c.dispatch(ctx, r, v.guest, prepare, done) })
+	return c.dispatch(ctx, r, v.managedServer, discard, func(compute.Result) job.Outcome { return c.dispatch(ctx, r, v.managedServer, prepare, done) })
 }
 
 // defineThere defines the guest, which must be new there: one of that name or UUID that is somebody else's is left alone.
@@ -126,11 +126,11 @@ func (c *Conductor) defineThere(ctx context.Context, r *job.Run, v *moveContext)
 	}
 	e := defineErrand(b)
 	e.args.Fresh, e.args.Receipt, e.within = true, v.move.ReceiptID, diskErrand
-	return c.dispatch(ctx, r, v.guest, e, func(compute.Result) job.Outcome {
+	return c.dispatch(ctx, r, v.managedServer, e, func(compute.Result) job.Outcome {
 		if !v.toRescue() {
 			return job.Done()
 		}
-		return job.Done(c.editSession(ctx, v.guest, toSession(rescue.Prepared)))
+		return job.Done(c.editSession(ctx, v.managedServer, toSession(rescue.Prepared)))
 	})
 }
 
@@ -146,17 +146,17 @@ func (c *Conductor) startThere(ctx context.Context, r *job.Run, v *moveContext) 
 	if v.move.Wanted != compute.PowerOn {
 		return is(compute.PowerOff)
 	}
-	return c.switchOn(ctx, r, v.guest, func() job.Outcome { return is(compute.PowerOn) })
+	return c.switchOn(ctx, r, v.managedServer, func() job.Outcome { return is(compute.PowerOn) })
 }
 
 func (c *Conductor) unlockThere(ctx context.Context, r *job.Run, v *moveContext) job.Outcome {
-	return c.unlockRescue(ctx, r, v.guest)
+	return c.unlockRescue(ctx, r, v.managedServer)
 }
 
 // settleMove ends the move: the server is what it was, or what was wanted of it. A session that was to be left is closed.
 func (c *Conductor) settleMove(ctx context.Context, _ *job.Run, v *moveContext) job.Outcome {
 	return job.Done(func(tx job.Tx) error {
-		return c.Compute.Servers.FinishMove(after(ctx), tx, v.move.ID, onAny(func(s *compute.Server, session *rescue.Session) {
+		return c.Compute.Servers.FinishMove(detachContext(ctx), tx, v.move.ID, onAny(func(s *compute.Server, session *rescue.Session) {
 			s.Fault, s.Wanted = nil, s.Power
 			if s.Power == compute.PowerOn {
 				s.LaunchedAt = c.Now().UTC()

@@ -25,19 +25,19 @@ func (c *Conductor) serverCreate() job.Definition {
 	}
 }
 
-func (c *Conductor) place(ctx context.Context, r *job.Run, g *guest) job.Outcome {
-	a, err := decode[compute.CreateArgs](r)
+func (c *Conductor) place(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
+	a, err := parseJobArgs[compute.CreateArgs](r)
 	if err != nil {
 		return job.Fail(err)
 	}
 	return job.Done(func(tx job.Tx) error {
-		_, _, err := c.Compute.Servers.Place(after(ctx), tx, g.server.ID, a)
+		_, _, err := c.Compute.Servers.Place(detachContext(ctx), tx, g.server.ID, a)
 		return err
 	})
 }
 
 // prepareDisks has the disks made and the config drive written; the first password is forgotten with that.
-func (c *Conductor) prepareDisks(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+func (c *Conductor) prepareDisks(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
 	hash, err := firstPassword(r.Secret)
 	if err != nil {
 		return job.Fail(err)
@@ -68,7 +68,7 @@ func firstPassword(v secret.Value) (string, error) {
 }
 
 // defineNew has time for the disks: where no agent of ours prepares them, the definition makes them.
-func (c *Conductor) defineNew(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+func (c *Conductor) defineNew(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
 	b, err := c.blueprint(ctx, g, false, "")
 	if err != nil {
 		return job.From(err)
@@ -78,13 +78,13 @@ func (c *Conductor) defineNew(ctx context.Context, r *job.Run, g *guest) job.Out
 	return c.dispatch(ctx, r, g, e, func(compute.Result) job.Outcome { return job.Done() })
 }
 
-func (c *Conductor) powerOnNew(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+func (c *Conductor) powerOnNew(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
 	return c.switchOn(ctx, r, g, func() job.Outcome {
 		return job.Done(c.editServer(ctx, g.server.ID, func(s *compute.Server) { s.Power = compute.PowerOn }))
 	})
 }
 
-func (c *Conductor) settleNew(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+func (c *Conductor) settleNew(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
 	return job.Done(c.finishServer(ctx, g.server.ID, func(s *compute.Server) {
 		s.Fault, s.Wanted = nil, s.Power
 		s.Settle(s.Power)

@@ -23,7 +23,7 @@ func (c *Conductor) serverDelete() job.Definition {
 }
 
 // voidOrders raises the server's epoch, so that nothing that was ordered before is carried out beside the removal.
-func (c *Conductor) voidOrders(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+func (c *Conductor) voidOrders(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
 	epoch := g.server.Epoch + 1
 	return job.Done(
 		c.editServer(ctx, g.server.ID, func(s *compute.Server) { s.Epoch = epoch }),
@@ -31,7 +31,7 @@ func (c *Conductor) voidOrders(ctx context.Context, r *job.Run, g *guest) job.Ou
 	)
 }
 
-func (c *Conductor) removeGuest(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+func (c *Conductor) removeGuest(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
 	if g.host == nil {
 		return job.Done()
 	}
@@ -48,7 +48,7 @@ func (c *Conductor) removeGuest(ctx context.Context, r *job.Run, g *guest) job.O
 		// A volume that is gone keeps no server: the disks of its own are all that is removed.
 		bare := *g.server
 		bare.Disks = slices.DeleteFunc(slices.Clone(bare.Disks), func(d compute.Disk) bool { return d.VolumeID != "" })
-		b, err = c.blueprint(ctx, &guest{server: &bare, host: g.host}, false, "")
+		b, err = c.blueprint(ctx, &managedServer{server: &bare, host: g.host}, false, "")
 	}
 	if err != nil {
 		return job.From(err)
@@ -69,9 +69,9 @@ func (c *Conductor) removeGuest(ctx context.Context, r *job.Run, g *guest) job.O
 // lostMemo notes that a deletion did not wait for its host.
 const lostMemo = "without its host"
 
-func (c *Conductor) giveBack(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+func (c *Conductor) giveBack(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
 	if r.Memo[lostMemo] != "" {
-		return job.Done(func(tx job.Tx) error { return c.Compute.Servers.GoneWithout(after(ctx), tx, g.server.ID) })
+		return job.Done(func(tx job.Tx) error { return c.Compute.Servers.GoneWithout(detachContext(ctx), tx, g.server.ID) })
 	}
-	return job.Done(func(tx job.Tx) error { return c.Compute.Servers.Gone(after(ctx), tx, g.server.ID) })
+	return job.Done(func(tx job.Tx) error { return c.Compute.Servers.Gone(detachContext(ctx), tx, g.server.ID) })
 }

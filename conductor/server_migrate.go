@@ -56,14 +56,14 @@ const (
 	broughtMemo = "brought"
 )
 
-// migration is a server on its way from a living host, seen from both of its ends. there is nil until there is a destination.
-type migration struct {
-	here, there *guest
+// serverMigration is a server on its way from a living host, seen from both of its ends. there is nil until there is a destination.
+type serverMigration struct {
+	here, there *managedServer
 	move        *compute.Move
 	args        compute.MigrateArgs
 }
 
-func (c *Conductor) trips(do func(context.Context, *job.Run, *migration) job.Outcome) func(context.Context, *job.Run) job.Outcome {
+func (c *Conductor) trips(do func(context.Context, *job.Run, *serverMigration) job.Outcome) func(context.Context, *job.Run) job.Outcome {
 	return func(ctx context.Context, r *job.Run) job.Outcome {
 		t, err := c.migrationOf(ctx, r)
 		if err != nil {
@@ -74,8 +74,8 @@ func (c *Conductor) trips(do func(context.Context, *job.Run, *migration) job.Out
 }
 
 // beforeHandOver takes nothing back of a move that was handed over: the destination may run the guest.
-func beforeHandOver(undo func(context.Context, *job.Run, *migration) job.Outcome) func(context.Context, *job.Run, *migration) job.Outcome {
-	return func(ctx context.Context, r *job.Run, t *migration) job.Outcome {
+func beforeHandOver(undo func(context.Context, *job.Run, *serverMigration) job.Outcome) func(context.Context, *job.Run, *serverMigration) job.Outcome {
+	return func(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
 		if t.move.State != compute.MovePreparing {
 			return job.Done()
 		}
@@ -83,10 +83,10 @@ func beforeHandOver(undo func(context.Context, *job.Run, *migration) job.Outcome
 	}
 }
 
-func (c *Conductor) migrationOf(ctx context.Context, r *job.Run) (*migration, error) {
-	t := &migration{}
+func (c *Conductor) migrationOf(ctx context.Context, r *job.Run) (*serverMigration, error) {
+	t := &serverMigration{}
 	var err error
-	if t.args, err = decode[compute.MigrateArgs](r); err != nil {
+	if t.args, err = parseJobArgs[compute.MigrateArgs](r); err != nil {
 		return nil, err
 	}
 	if t.move, err = c.Compute.Servers.Move(ctx, t.args.MoveID); err != nil {
@@ -96,7 +96,7 @@ func (c *Conductor) migrationOf(ctx context.Context, r *job.Run) (*migration, er
 	if err != nil {
 		return nil, err
 	}
-	t.here = &guest{server: g.server}
+	t.here = &managedServer{server: g.server}
 	if t.here.host, err = c.Store.Hosts().Get(ctx, nil, t.move.SourceID); err != nil && !problem.Is(err, problem.NotFound) {
 		return nil, err
 	}
@@ -109,23 +109,23 @@ func (c *Conductor) migrationOf(ctx context.Context, r *job.Run) (*migration, er
 	}
 	moved := *there
 	moved.HostID = t.move.DestID
-	t.there = &guest{server: &moved}
+	t.there = &managedServer{server: &moved}
 	t.there.host, err = c.Store.Hosts().Get(ctx, nil, t.move.DestID)
 	return t, err
 }
 
 // live tells whether the guest is brought over running.
-func (t *migration) live(r *job.Run) bool {
+func (t *serverMigration) live(r *job.Run) bool {
 	return t.move.Kind == compute.LiveMigration && r.Memo[coldMemo] == ""
 }
 
 // byCluster tells whether a cluster moves the guest by itself.
-func (t *migration) byCluster() bool {
+func (t *serverMigration) byCluster() bool {
 	return t.here.host != nil && t.here.host.Kind == compute.GanetiHost
 }
 
 // runs tells whether the server is to run in the end.
-func (t *migration) runs() bool { return t.move.WasPower == compute.PowerOn }
+func (t *serverMigration) runs() bool { return t.move.WasPower == compute.PowerOn }
 
 func cookieOf(r *job.Run) []byte {
 	b, _ := base64.StdEncoding.DecodeString(r.Memo[cookieMemo]) // our own writing
@@ -133,10 +133,10 @@ func cookieOf(r *job.Run) []byte {
 }
 
 // reserveThere takes a place at the best host, and has that host look at the disks; one that does not see them is none.
-func (c *Conductor) reserveThere(ctx context.Context, r *job.Run, t *migration) job.Outcome {
+func (c *Conductor) reserveThere(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
 	if t.move.State == compute.MoveAccepted {
 		err := r.Commit(ctx, func(tx job.Tx) error {
-			return c.Compute.Servers.ReserveMove(after(ctx), tx, t.move.ID, t.args.MoveArgs, refusals(r))
+			return c.Compute.Servers.ReserveMove(detachContext(ctx), tx, t.move.ID, t.args.MoveArgs, refusedDestinations(r))
 		})
 		if err == nil {
 			t, err = c.migrationOf(ctx, r)
@@ -158,7 +158,7 @@ func (c *Conductor) reserveThere(ctx context.Context, r *job.Run, t *migration) 
 		if len(result.Sights) != len(probes) {
 			return no(problem.Unavailablef("the answer of host %s is not understood", t.there.host.Name))
 		}
-		v := moveContext{guest: t.there, move: t.move}
+		v := moveContext{managedServer: t.there, move: t.move}
 		if err := v.judge(compute.WorstSight(result.Sights), probes); err != nil {
 			return no(err)
 		}
@@ -167,8 +167,8 @@ func (c *Conductor) reserveThere(ctx context.Context, r *job.Run, t *migration) 
 }
 
 // reserveElsewhere gives the place back and tries the next host.
-func (c *Conductor) reserveElsewhere(ctx context.Context, r *job.Run, t *migration, why error) job.Outcome {
-	refused := append(refusals(r), t.move.DestID)
+func (c *Conductor) reserveElsewhere(ctx context.Context, r *job.Run, t *serverMigration, why error) job.Outcome {
+	refused := append(refusedDestinations(r), t.move.DestID)
 	if t.args.Force || len(refused) > maxRefusals {
 		return job.Fail(why)
 	}
@@ -176,17 +176,17 @@ func (c *Conductor) reserveElsewhere(ctx context.Context, r *job.Run, t *migrati
 	// The next order is another one: the one that was answered has this number.
 	r.Note(orderName(r, compute.Probe), "1"+strings.Repeat("0", len(refused)))
 	return job.Pause(0, "another destination", func(tx job.Tx) error {
-		return c.Compute.Servers.UnreserveMove(after(ctx), tx, t.move.ID, why.Error())
+		return c.Compute.Servers.UnreserveMove(detachContext(ctx), tx, t.move.ID, why.Error())
 	})
 }
 
 // blueprintOf is what one end must know of the server as it is now: with its rescue system where it is in one.
-func (c *Conductor) blueprintOf(ctx context.Context, g *guest) (*compute.Blueprint, error) {
+func (c *Conductor) blueprintOf(ctx context.Context, g *managedServer) (*compute.Blueprint, error) {
 	return c.blueprint(ctx, g, g.inRescue(), "")
 }
 
 // makeReady brings to the destination all that the guest needs beside its disks, which must be there.
-func (c *Conductor) makeReady(ctx context.Context, r *job.Run, t *migration) job.Outcome {
+func (c *Conductor) makeReady(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
 	if t.byCluster() {
 		return job.Done()
 	}
@@ -200,21 +200,21 @@ func (c *Conductor) makeReady(ctx context.Context, r *job.Run, t *migration) job
 }
 
 // clearReady removes what was brought. A destination that cannot be asked keeps it: nobody starts it there.
-func (c *Conductor) clearReady(ctx context.Context, r *job.Run, t *migration) job.Outcome {
+func (c *Conductor) clearReady(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
 	if t.byCluster() {
 		return job.Done()
 	}
 	e := hostOrder{verb: compute.Remove, args: compute.Args{KeepDisks: true}, ignoreNotFound: true}
-	return c.tryDispatch(ctx, r, t.there, e, done, left)
+	return c.tryDispatch(ctx, r, t.there, e, finishAction, ignoreCleanupError)
 }
 
-func done(compute.Result) job.Outcome { return job.Done() }
+func finishAction(compute.Result) job.Outcome { return job.Done() }
 
-// left goes on though something was not taken away.
-func left(error) job.Outcome { return job.Done() }
+// ignoreCleanupError goes on though something was not taken away.
+func ignoreCleanupError(error) job.Outcome { return job.Done() }
 
 // leaveSource holds the guest at the source with all of its memory sent, or turns it off there.
-func (c *Conductor) leaveSource(ctx context.Context, r *job.Run, t *migration) job.Outcome {
+func (c *Conductor) leaveSource(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
 	switch {
 	case t.byCluster():
 		return c.moveByCluster(ctx, r, t)
@@ -227,7 +227,7 @@ func (c *Conductor) leaveSource(ctx context.Context, r *job.Run, t *migration) j
 }
 
 // sendLive is the way of a running guest up to the hand-over. Where it cannot even begin, the server is moved off, unless only live was asked for.
-func (c *Conductor) sendLive(ctx context.Context, r *job.Run, t *migration) job.Outcome {
+func (c *Conductor) sendLive(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
 	b, err := c.blueprintOf(ctx, t.there)
 	if err != nil {
 		return job.From(err)
@@ -251,15 +251,15 @@ func (c *Conductor) sendLive(ctx context.Context, r *job.Run, t *migration) job.
 }
 
 // goOff has a server that cannot be moved live, because of why, moved off.
-func (c *Conductor) goOff(ctx context.Context, r *job.Run, t *migration, why error) job.Outcome {
+func (c *Conductor) goOff(ctx context.Context, r *job.Run, t *serverMigration, why error) job.Outcome {
 	r.Note(coldMemo, why.Error())
 	return job.Pause(0, "the server to be moved off", func(tx job.Tx) error {
-		return c.Compute.Servers.NotLive(after(ctx), tx, t.move.ID, why.Error())
+		return c.Compute.Servers.NotLive(detachContext(ctx), tx, t.move.ID, why.Error())
 	})
 }
 
 // stayAtSource has the guest go on at the source, as it was.
-func (c *Conductor) stayAtSource(ctx context.Context, r *job.Run, t *migration) job.Outcome {
+func (c *Conductor) stayAtSource(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
 	if t.byCluster() || !t.runs() {
 		return job.Done()
 	}
@@ -272,27 +272,27 @@ func (c *Conductor) stayAtSource(ctx context.Context, r *job.Run, t *migration) 
 				return on(result)
 			}
 			return c.unlock(ctx, r, t.here)
-		}, left)
+		}, ignoreCleanupError)
 	}
 	b, err := c.blueprintOf(ctx, t.there)
 	if err != nil {
 		return job.From(err)
 	}
 	stay := func() job.Outcome {
-		return c.tryDispatch(ctx, r, t.here, hostOrder{verb: compute.MigrateConfirm, args: compute.Args{Cancel: true}}, on, left)
+		return c.tryDispatch(ctx, r, t.here, hostOrder{verb: compute.MigrateConfirm, args: compute.Args{Cancel: true}}, on, ignoreCleanupError)
 	}
 	away := hostOrder{verb: compute.MigrateFinish, args: compute.Args{Spec: &b.Spec, Cancel: true}}
 	return c.tryDispatch(ctx, r, t.there, away, func(compute.Result) job.Outcome { return stay() }, func(error) job.Outcome { return stay() })
 }
 
-func (c *Conductor) handOver(ctx context.Context, r *job.Run, t *migration) job.Outcome {
+func (c *Conductor) handOver(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
 	return job.Done(func(tx job.Tx) error {
-		return c.Compute.Servers.HandOver(after(ctx), tx, t.move.ID, r.Memo[broughtMemo])
+		return c.Compute.Servers.HandOver(detachContext(ctx), tx, t.move.ID, r.Memo[broughtMemo])
 	})
 }
 
 // arriveLive lets the guest run at the destination. One that cannot go on there is begun anew, once it has ended at the source.
-func (c *Conductor) arriveLive(ctx context.Context, r *job.Run, t *migration) job.Outcome {
+func (c *Conductor) arriveLive(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
 	if t.byCluster() || !t.live(r) {
 		return job.Done()
 	}
@@ -308,14 +308,16 @@ func (c *Conductor) arriveLive(ctx context.Context, r *job.Run, t *migration) jo
 	}, func(err error) job.Outcome {
 		r.Note(coldMemo, err.Error())
 		r.Note(brokeMemo, "yes")
-		return job.Done(func(tx job.Tx) error { return c.Compute.Servers.NotLive(after(ctx), tx, t.move.ID, err.Error()) })
+		return job.Done(func(tx job.Tx) error {
+			return c.Compute.Servers.NotLive(detachContext(ctx), tx, t.move.ID, err.Error())
+		})
 	})
 }
 
 // endAtSource proves that the guest is off where it came from, before it is begun anew elsewhere: the hand-over made earlier orders void, and
 // what was read back before it may not hold for a guest that was held only. A source that dies now is waited for until it is fenced:
 // that is the proof then.
-func (c *Conductor) endAtSource(ctx context.Context, r *job.Run, t *migration) job.Outcome {
+func (c *Conductor) endAtSource(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
 	if t.byCluster() || r.Memo[livesMemo] != "" || t.here.host == nil {
 		return job.Done()
 	}
@@ -327,7 +329,7 @@ func (c *Conductor) endAtSource(ctx context.Context, r *job.Run, t *migration) j
 			return job.From(err)
 		}
 		e := hostOrder{verb: compute.SetPower, args: compute.Args{Power: compute.PowerOff}, within: endErrand, look: moveLook, ignoreNotFound: true}
-		return c.dispatch(ctx, r, t.here, e, done)
+		return c.dispatch(ctx, r, t.here, e, finishAction)
 	}
 	if r.Memo[brokeMemo] == "" {
 		return off(compute.Result{})
@@ -359,7 +361,7 @@ func (c *Conductor) receiptOf(ctx context.Context, h *compute.Host) (string, err
 	}
 	receipt, err := c.Compute.Hosts.Receipt(ctx, nil, h.ID)
 	if err != nil {
-		return "", present(err)
+		return "", suppressNotFound(err)
 	}
 	if receipt.Former() {
 		return "", problem.Unavailablef("host %[1]s was fenced before the database was restored; prove it off again: salvor fence %[1]s", h.Name)
@@ -367,7 +369,7 @@ func (c *Conductor) receiptOf(ctx context.Context, h *compute.Host) (string, err
 	return receipt.ID, nil
 }
 
-func (c *Conductor) defineArrived(ctx context.Context, r *job.Run, t *migration) job.Outcome {
+func (c *Conductor) defineArrived(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
 	if t.byCluster() || r.Memo[livesMemo] != "" {
 		return job.Done()
 	}
@@ -380,10 +382,10 @@ func (c *Conductor) defineArrived(ctx context.Context, r *job.Run, t *migration)
 	if e.args.Receipt, err = c.receiptOf(ctx, t.here.host); err != nil {
 		return job.From(err)
 	}
-	return c.dispatch(ctx, r, t.there, e, done)
+	return c.dispatch(ctx, r, t.there, e, finishAction)
 }
 
-func (c *Conductor) startArrived(ctx context.Context, r *job.Run, t *migration) job.Outcome {
+func (c *Conductor) startArrived(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
 	if t.byCluster() || r.Memo[livesMemo] != "" {
 		return job.Done()
 	}
@@ -397,7 +399,7 @@ func (c *Conductor) startArrived(ctx context.Context, r *job.Run, t *migration) 
 	})
 }
 
-func (c *Conductor) unlockArrived(ctx context.Context, r *job.Run, t *migration) job.Outcome {
+func (c *Conductor) unlockArrived(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
 	if t.byCluster() || r.Memo[livesMemo] != "anew" || !t.there.inRescue() {
 		return job.Done()
 	}
@@ -405,7 +407,7 @@ func (c *Conductor) unlockArrived(ctx context.Context, r *job.Run, t *migration)
 }
 
 // clearSource removes what the source has left. It may have died by now: then it is told when it returns.
-func (c *Conductor) clearSource(ctx context.Context, r *job.Run, t *migration) job.Outcome {
+func (c *Conductor) clearSource(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
 	if t.byCluster() || t.here.host == nil || t.here.host.Fenced {
 		return job.Done()
 	}
@@ -414,18 +416,18 @@ func (c *Conductor) clearSource(ctx context.Context, r *job.Run, t *migration) j
 		return c.tryDispatch(ctx, r, t.here, e, func(compute.Result) job.Outcome {
 			r.Note(clearedMemo, "yes")
 			return job.Done()
-		}, left)
+		}, ignoreCleanupError)
 	}
 	if r.Memo[livesMemo] != "yes" {
 		return remove()
 	}
 	e := hostOrder{verb: compute.MigrateConfirm, args: compute.Args{Cookie: cookieOf(r)}, look: moveLook, within: quickErrand / 4}
-	return c.tryDispatch(ctx, r, t.here, e, func(compute.Result) job.Outcome { return remove() }, left)
+	return c.tryDispatch(ctx, r, t.here, e, func(compute.Result) job.Outcome { return remove() }, ignoreCleanupError)
 }
 
 // settleTrip shows the server where it is now; its state is what it was.
-func (c *Conductor) settleTrip(ctx context.Context, r *job.Run, t *migration) job.Outcome {
-	return job.Done(func(tx job.Tx) error { return c.endTrip(after(ctx), tx, &r.Job, t.move) })
+func (c *Conductor) settleTrip(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
+	return job.Done(func(tx job.Tx) error { return c.endTrip(detachContext(ctx), tx, &r.Job, t.move) })
 }
 
 func (c *Conductor) endTrip(ctx context.Context, tx job.Tx, j *job.Job, m *compute.Move) error {
@@ -447,16 +449,16 @@ func (c *Conductor) migrateFailed(ctx context.Context, tx job.Tx, j *job.Job) er
 	if j.State != job.Ended {
 		return nil // its end calls again
 	}
-	a, err := decode[compute.MigrateArgs](&job.Run{Job: *j})
+	a, err := parseJobArgs[compute.MigrateArgs](&job.Run{Job: *j})
 	if err != nil {
 		return err
 	}
 	m, err := c.Store.Moves().Get(ctx, tx, a.MoveID)
 	if err != nil || !m.Going() {
-		return present(err)
+		return suppressNotFound(err)
 	}
 	if m.State == compute.MoveAttached && j.Memo[livesMemo] != "" {
-		return present(c.endTrip(ctx, tx, j, m))
+		return suppressNotFound(c.endTrip(ctx, tx, j, m))
 	}
-	return present(c.Compute.Servers.FailMigration(ctx, tx, a.MoveID, j.Problem))
+	return suppressNotFound(c.Compute.Servers.FailMigration(ctx, tx, a.MoveID, j.Problem))
 }

@@ -33,7 +33,7 @@ func (c *Conductor) serverMove() job.Definition {
 
 // moveContext is a server on its way, read afresh for each action.
 type moveContext struct {
-	*guest
+	*managedServer
 	move *compute.Move
 	args compute.MoveArgs
 }
@@ -49,7 +49,7 @@ func (c *Conductor) moves(do func(context.Context, *job.Run, *moveContext) job.O
 }
 
 func (c *Conductor) moveContextOf(ctx context.Context, r *job.Run) (*moveContext, error) {
-	a, err := decode[compute.MoveArgs](r)
+	a, err := parseJobArgs[compute.MoveArgs](r)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func (c *Conductor) moveContextOf(ctx context.Context, r *job.Run) (*moveContext
 	if g.server, err = c.Compute.Servers.There(ctx, g.server, m); err != nil {
 		return nil, err
 	}
-	return &moveContext{guest: g, move: m, args: a}, nil
+	return &moveContext{managedServer: g, move: m, args: a}, nil
 }
 
 // What moves note: hosts that were no destination, and the epoch at which the destination was looked at.
@@ -79,7 +79,7 @@ const (
 	moveLook    = 2 * time.Second
 )
 
-func refusals(r *job.Run) []string {
+func refusedDestinations(r *job.Run) []string {
 	return strings.FieldsFunc(r.Memo[refusedMemo], func(r rune) bool { return r == ',' })
 }
 
@@ -96,7 +96,7 @@ func (c *Conductor) toDestination(ctx context.Context, r *job.Run, v *moveContex
 	case compute.MoveAccepted:
 		var next *moveContext
 		err := r.Commit(ctx, func(tx job.Tx) error {
-			_, err := c.Compute.Servers.ClaimMove(after(ctx), tx, v.move.ID, v.args, refusals(r))
+			_, err := c.Compute.Servers.ClaimMove(detachContext(ctx), tx, v.move.ID, v.args, refusedDestinations(r))
 			return err
 		})
 		if err == nil {
@@ -124,7 +124,7 @@ func (c *Conductor) toDestination(ctx context.Context, r *job.Run, v *moveContex
 
 // elsewhere gives a destination up and goes to the next one.
 func (c *Conductor) elsewhere(ctx context.Context, r *job.Run, v *moveContext, why error, then func(*moveContext) job.Outcome) job.Outcome {
-	refused := append(refusals(r), v.move.DestID)
+	refused := append(refusedDestinations(r), v.move.DestID)
 	if v.args.Force || len(refused) > maxRefusals {
 		return job.Fail(why)
 	}
@@ -133,7 +133,7 @@ func (c *Conductor) elsewhere(ctx context.Context, r *job.Run, v *moveContext, w
 		r.Note(orderName(r, verb), "") // the next one has all tries
 	}
 	err := r.Commit(ctx, func(tx job.Tx) error {
-		return c.Compute.Servers.ReleaseMove(after(ctx), tx, v.move.ID, why.Error())
+		return c.Compute.Servers.ReleaseMove(detachContext(ctx), tx, v.move.ID, why.Error())
 	})
 	var next *moveContext
 	if err == nil {
@@ -154,7 +154,7 @@ func (c *Conductor) lookThere(ctx context.Context, r *job.Run, v *moveContext, t
 	}
 	no := func(err error) job.Outcome { return c.elsewhere(ctx, r, v, err, then) }
 	ask := hostOrder{verb: compute.Probe, args: compute.Args{Probes: probes}, look: moveLook}
-	return c.tryDispatch(ctx, r, v.guest, ask, func(result compute.Result) job.Outcome {
+	return c.tryDispatch(ctx, r, v.managedServer, ask, func(result compute.Result) job.Outcome {
 		if len(result.Sights) != len(probes) {
 			return no(problem.Unavailablef("the answer of host %s is not understood", v.host.Name))
 		}

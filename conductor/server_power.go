@@ -31,17 +31,17 @@ func (c *Conductor) switches(kind job.Kind) job.Definition {
 	}
 }
 
-// starts tells whether the guest begins to run anew, not only to go on.
-func starts(a compute.PowerArgs, s *compute.Server) bool {
+// isFreshStart tells whether the guest begins to run anew, not only to go on.
+func isFreshStart(a compute.PowerArgs, s *compute.Server) bool {
 	return a.Power == compute.PowerOn && (a.Restart || s.Power != compute.PowerPaused && s.Power != compute.PowerSaved)
 }
 
-func (c *Conductor) defineToStart(ctx context.Context, r *job.Run, g *guest) job.Outcome {
-	a, err := decode[compute.PowerArgs](r)
+func (c *Conductor) defineToStart(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
+	a, err := parseJobArgs[compute.PowerArgs](r)
 	if err != nil {
 		return job.Fail(err)
 	}
-	begins := starts(a, g.server)
+	begins := isFreshStart(a, g.server)
 	if !begins && r.Kind != compute.JobReconcile {
 		return job.Done()
 	}
@@ -51,8 +51,8 @@ func (c *Conductor) defineToStart(ctx context.Context, r *job.Run, g *guest) job
 	return c.defineGuest(ctx, r, g, g.inRescue(), func() job.Outcome { return job.Done() })
 }
 
-func (c *Conductor) turnGuestOff(ctx context.Context, r *job.Run, g *guest) job.Outcome {
-	a, err := decode[compute.PowerArgs](r)
+func (c *Conductor) turnGuestOff(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
+	a, err := parseJobArgs[compute.PowerArgs](r)
 	if err != nil {
 		return job.Fail(err)
 	}
@@ -63,7 +63,7 @@ func (c *Conductor) turnGuestOff(ctx context.Context, r *job.Run, g *guest) job.
 }
 
 // shutGuest turns a guest off; soft: its system is asked first, for at most within seconds.
-func (c *Conductor) shutGuest(ctx context.Context, r *job.Run, g *guest, soft bool, within int) job.Outcome {
+func (c *Conductor) shutGuest(ctx context.Context, r *job.Run, g *managedServer, soft bool, within int) job.Outcome {
 	off := hostOrder{verb: compute.SetPower, args: compute.Args{Power: compute.PowerOff}, ignoreNotFound: true}
 	if soft {
 		off.args.Soft, off.args.Within, off.within = true, within, c.softWithin(within)
@@ -73,8 +73,8 @@ func (c *Conductor) shutGuest(ctx context.Context, r *job.Run, g *guest, soft bo
 	})
 }
 
-func (c *Conductor) switchGuest(ctx context.Context, r *job.Run, g *guest) job.Outcome {
-	a, err := decode[compute.PowerArgs](r)
+func (c *Conductor) switchGuest(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
+	a, err := parseJobArgs[compute.PowerArgs](r)
 	if err != nil {
 		return job.Fail(err)
 	}
@@ -86,7 +86,7 @@ func (c *Conductor) switchGuest(ctx context.Context, r *job.Run, g *guest) job.O
 	})
 }
 
-func (c *Conductor) unlockAgain(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+func (c *Conductor) unlockAgain(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
 	if r.Memo["starts"] == "" || !g.inRescue() {
 		return job.Done()
 	}
@@ -94,7 +94,7 @@ func (c *Conductor) unlockAgain(ctx context.Context, r *job.Run, g *guest) job.O
 }
 
 // settlePower shows the power as it is now. A server in a session stays in it: what runs, or is going to, is the rescue system.
-func (c *Conductor) settlePower(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+func (c *Conductor) settlePower(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
 	in := g.inRescue()
 	return job.Done(c.finishServer(ctx, g.server.ID, onAny(func(s *compute.Server, session *rescue.Session) {
 		if s.Wanted, s.Fault = s.Power, nil; s.Power == compute.PowerCrashed && r.Memo["starts"] != "" {

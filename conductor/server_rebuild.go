@@ -28,11 +28,11 @@ func (c *Conductor) serverRebuild() job.Definition {
 }
 
 // stageRoot has the new root disk made beside the one in use. Where that one is erased, which saves room, its image is fetched.
-func (c *Conductor) stageRoot(ctx context.Context, r *job.Run, g *guest) job.Outcome {
-	if err := rebuildable(g); err != nil {
+func (c *Conductor) stageRoot(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
+	if err := checkRebuildable(g); err != nil {
 		return job.Fail(err)
 	}
-	a, err := decode[compute.RebuildArgs](r)
+	a, err := parseJobArgs[compute.RebuildArgs](r)
 	if err != nil {
 		return job.Fail(err)
 	}
@@ -44,7 +44,7 @@ func (c *Conductor) stageRoot(ctx context.Context, r *job.Run, g *guest) job.Out
 	return c.dispatch(ctx, r, g, e, func(compute.Result) job.Outcome { return job.Done() })
 }
 
-func (c *Conductor) unstageRoot(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+func (c *Conductor) unstageRoot(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
 	b, err := c.blueprint(ctx, g, false, "")
 	if err != nil {
 		return job.From(err)
@@ -56,7 +56,7 @@ func (c *Conductor) unstageRoot(ctx context.Context, r *job.Run, g *guest) job.O
 // rebuildFailed handles a rebuild that could not make a new root disk. A server that still has its former root disk stays as it was,
 // with a fault.
 func (c *Conductor) rebuildFailed(ctx context.Context, tx job.Tx, j *job.Job) error {
-	a, err := decode[compute.RebuildArgs](&job.Run{Job: *j})
+	a, err := parseJobArgs[compute.RebuildArgs](&job.Run{Job: *j})
 	if err != nil {
 		return err
 	}
@@ -71,22 +71,22 @@ func (c *Conductor) rebuildFailed(ctx context.Context, tx job.Tx, j *job.Job) er
 	})(ctx, tx, j)
 }
 
-func rebuildable(g *guest) error {
+func checkRebuildable(g *managedServer) error {
 	if g.server.Foreign || g.host != nil && g.host.Kind == compute.GanetiHost {
 		return problem.Unsupportedf("server %s: its disks are none of salvor's; reinstall it at its cluster", g.server.ID)
 	}
 	return nil
 }
 
-func (c *Conductor) cutForRebuild(ctx context.Context, r *job.Run, g *guest) job.Outcome {
-	if err := rebuildable(g); err != nil {
+func (c *Conductor) cutForRebuild(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
+	if err := checkRebuildable(g); err != nil {
 		return job.Fail(err)
 	}
 	return c.shutGuest(ctx, r, g, false, 0)
 }
 
-func (c *Conductor) discardRoot(ctx context.Context, r *job.Run, g *guest) job.Outcome {
-	a, err := decode[compute.RebuildArgs](r)
+func (c *Conductor) discardRoot(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
+	a, err := parseJobArgs[compute.RebuildArgs](r)
 	if err != nil {
 		return job.Fail(err)
 	}
@@ -98,8 +98,8 @@ func (c *Conductor) discardRoot(ctx context.Context, r *job.Run, g *guest) job.O
 	return c.dispatch(ctx, r, g, e, func(compute.Result) job.Outcome { return job.Done() })
 }
 
-func (c *Conductor) powerAfterRebuild(ctx context.Context, r *job.Run, g *guest) job.Outcome {
-	a, err := decode[compute.RebuildArgs](r)
+func (c *Conductor) powerAfterRebuild(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
+	a, err := parseJobArgs[compute.RebuildArgs](r)
 	if err != nil {
 		return job.Fail(err)
 	}

@@ -37,7 +37,7 @@ func (c *Conductor) softWithin(seconds int) time.Duration {
 }
 
 // saveGuest remembers how the guest is, once a session: a second rescue would only see what the first one left.
-func (c *Conductor) saveGuest(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+func (c *Conductor) saveGuest(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
 	session := g.session()
 	if session == nil || session.Source == nil {
 		return job.Fail(problem.Conflictf("server %s has no rescue session", g.server.ID))
@@ -63,7 +63,7 @@ func (c *Conductor) saveGuest(ctx context.Context, r *job.Run, g *guest) job.Out
 }
 
 // editSession changes the open session in the transaction that ends the action.
-func (c *Conductor) editSession(ctx context.Context, g *guest, change func(*compute.Server, *rescue.Session)) func(job.Tx) error {
+func (c *Conductor) editSession(ctx context.Context, g *managedServer, change func(*compute.Server, *rescue.Session)) func(job.Tx) error {
 	return c.editServer(ctx, g.server.ID, onSession(change))
 }
 
@@ -86,15 +86,15 @@ func toSession(state rescue.State) func(*compute.Server, *rescue.Session) {
 // definedNote says that the rescue was defined: from then on the guest's power may have been touched.
 const definedNote = "defined"
 
-func (c *Conductor) defineRescue(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+func (c *Conductor) defineRescue(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
 	return c.defineGuest(ctx, r, g, true, func() job.Outcome {
 		r.Note(definedNote, "yes")
 		return job.Done(c.editSession(ctx, g, toSession(rescue.Prepared)))
 	})
 }
 
-func (c *Conductor) shutForRescue(ctx context.Context, r *job.Run, g *guest) job.Outcome {
-	a, err := decode[compute.RescueArgs](r)
+func (c *Conductor) shutForRescue(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
+	a, err := parseJobArgs[compute.RescueArgs](r)
 	if err != nil {
 		return job.Fail(err)
 	}
@@ -105,7 +105,7 @@ func (c *Conductor) shutForRescue(ctx context.Context, r *job.Run, g *guest) job
 }
 
 // mustBeOff refuses what only a server that is off may be given: it may have been started beside us.
-func (c *Conductor) mustBeOff(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+func (c *Conductor) mustBeOff(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
 	return c.dispatch(ctx, r, g, hostOrder{verb: compute.Look, ignoreNotFound: true}, func(result compute.Result) job.Outcome {
 		if power := powerOf(result, compute.PowerOff); power != compute.PowerOff && power != compute.PowerCrashed {
 			return job.Fail(problem.Conflictf("server %s is %s: stop it first", g.server.ID, power))
@@ -114,8 +114,8 @@ func (c *Conductor) mustBeOff(ctx context.Context, r *job.Run, g *guest) job.Out
 	})
 }
 
-func (c *Conductor) bootRescue(ctx context.Context, r *job.Run, g *guest) job.Outcome {
-	a, err := decode[compute.RescueArgs](r)
+func (c *Conductor) bootRescue(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
+	a, err := parseJobArgs[compute.RescueArgs](r)
 	if err != nil {
 		return job.Fail(err)
 	}
@@ -129,7 +129,7 @@ func (c *Conductor) bootRescue(ctx context.Context, r *job.Run, g *guest) job.Ou
 	})
 }
 
-func (c *Conductor) unlockRescue(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+func (c *Conductor) unlockRescue(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
 	session := g.session()
 	if session == nil || session.State != rescue.Booting {
 		return job.Done()
@@ -141,7 +141,7 @@ func (c *Conductor) unlockRescue(ctx context.Context, r *job.Run, g *guest) job.
 const networkData = "openstack/latest/network_data.json"
 
 // unlock gives the rescue system that boots its credential and its addresses, where our agent in it waits for them.
-func (c *Conductor) unlock(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+func (c *Conductor) unlock(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
 	session := g.session()
 	if session == nil || session.Source == nil || session.Source.Access != rescue.ByChannel {
 		return job.Done()
@@ -164,7 +164,7 @@ func (c *Conductor) unlock(ctx context.Context, r *job.Run, g *guest) job.Outcom
 	})
 }
 
-func (c *Conductor) openSession(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+func (c *Conductor) openSession(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
 	return job.Done(c.finishServer(ctx, g.server.ID, onSession(func(s *compute.Server, session *rescue.Session) {
 		now := c.Now().UTC()
 		s.State, s.Fault, s.LaunchedAt, s.Wanted = compute.Rescued, nil, now, s.Power
@@ -175,7 +175,7 @@ func (c *Conductor) openSession(ctx context.Context, r *job.Run, g *guest) job.O
 }
 
 // putBack takes a rescue back: the original definition, nothing left on the host, and the power as it was.
-func (c *Conductor) putBack(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+func (c *Conductor) putBack(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
 	session := g.session()
 	if session == nil {
 		return job.Done()
@@ -193,8 +193,8 @@ func (c *Conductor) putBack(ctx context.Context, r *job.Run, g *guest) job.Outco
 }
 
 // cutPower ends the rescue system of a rescue that failed.
-func (c *Conductor) cutPower(ctx context.Context, r *job.Run, g *guest) job.Outcome {
-	a, err := decode[compute.RescueArgs](r)
+func (c *Conductor) cutPower(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
+	a, err := parseJobArgs[compute.RescueArgs](r)
 	if err != nil {
 		return job.Fail(err)
 	}

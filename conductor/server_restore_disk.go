@@ -23,8 +23,8 @@ func (c *Conductor) serverRestoreDisk() job.Definition {
 }
 
 // restored finds the disk among those of the server.
-func (c *Conductor) restored(ctx context.Context, r *job.Run, g *guest) (*compute.Blueprint, *compute.SpecDisk, compute.RestoreDiskArgs, error) {
-	a, err := decode[compute.RestoreDiskArgs](r)
+func (c *Conductor) restored(ctx context.Context, r *job.Run, g *managedServer) (*compute.Blueprint, *compute.SpecDisk, compute.RestoreDiskArgs, error) {
+	a, err := parseJobArgs[compute.RestoreDiskArgs](r)
 	if err != nil {
 		return nil, nil, a, err
 	}
@@ -39,7 +39,7 @@ func (c *Conductor) restored(ctx context.Context, r *job.Run, g *guest) (*comput
 	return b, &b.Spec.Disks[i], a, nil
 }
 
-func (c *Conductor) restoreDisk(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+func (c *Conductor) restoreDisk(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
 	_, disk, a, err := c.restored(ctx, r, g)
 	if err != nil {
 		return job.From(err)
@@ -48,7 +48,7 @@ func (c *Conductor) restoreDisk(ctx context.Context, r *job.Run, g *guest) job.O
 	return c.dispatch(ctx, r, g, e, func(compute.Result) job.Outcome { return job.Done() })
 }
 
-func (c *Conductor) unrestoreDisk(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+func (c *Conductor) unrestoreDisk(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
 	_, disk, _, err := c.restored(ctx, r, g)
 	if err != nil {
 		return job.From(err)
@@ -57,7 +57,7 @@ func (c *Conductor) unrestoreDisk(ctx context.Context, r *job.Run, g *guest) job
 	return c.dispatch(ctx, r, g, e, func(compute.Result) job.Outcome { return job.Done() })
 }
 
-func (c *Conductor) defineRestored(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+func (c *Conductor) defineRestored(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
 	b, _, _, err := c.restored(ctx, r, g)
 	if err != nil {
 		return job.From(err)
@@ -66,7 +66,7 @@ func (c *Conductor) defineRestored(ctx context.Context, r *job.Run, g *guest) jo
 }
 
 // defineWithout has the guest defined without the disk, which is about to go back.
-func (c *Conductor) defineWithout(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+func (c *Conductor) defineWithout(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
 	b, _, a, err := c.restored(ctx, r, g)
 	if err != nil {
 		return job.From(err)
@@ -75,7 +75,7 @@ func (c *Conductor) defineWithout(ctx context.Context, r *job.Run, g *guest) job
 	return c.dispatch(ctx, r, g, defineErrand(b), func(compute.Result) job.Outcome { return job.Done() })
 }
 
-func (c *Conductor) settleRestored(ctx context.Context, _ *job.Run, g *guest) job.Outcome {
+func (c *Conductor) settleRestored(ctx context.Context, _ *job.Run, g *managedServer) job.Outcome {
 	return job.Done(c.finishServer(ctx, g.server.ID, func(*compute.Server) {}))
 }
 
@@ -90,7 +90,7 @@ func (c *Conductor) restoreDiskFailed(ctx context.Context, tx job.Tx, j *job.Job
 			return err
 		}
 		if err := c.Compute.Servers.DropRestored(ctx, tx, j.Subject.ID, a); err != nil {
-			return present(err)
+			return suppressNotFound(err)
 		}
 	}
 	return c.serverFailed("given the disk", nil)(ctx, tx, j)

@@ -24,8 +24,8 @@ func (c *Conductor) serverUnrescue() job.Definition {
 }
 
 // shutRescue turns the rescue system off. Ours keeps nothing worth a shutdown; others are asked first.
-func (c *Conductor) shutRescue(ctx context.Context, r *job.Run, g *guest) job.Outcome {
-	a, err := decode[compute.UnrescueArgs](r)
+func (c *Conductor) shutRescue(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
+	a, err := parseJobArgs[compute.UnrescueArgs](r)
 	if err != nil {
 		return job.Fail(err)
 	}
@@ -42,16 +42,16 @@ func (c *Conductor) shutRescue(ctx context.Context, r *job.Run, g *guest) job.Ou
 	})
 }
 
-func (c *Conductor) defineOriginal(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+func (c *Conductor) defineOriginal(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
 	return c.defineGuest(ctx, r, g, false, func() job.Outcome { return job.Done() })
 }
 
-func (c *Conductor) releaseRescue(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+func (c *Conductor) releaseRescue(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
 	return c.dispatch(ctx, r, g, hostOrder{verb: compute.Release}, func(compute.Result) job.Outcome { return job.Done() })
 }
 
-func (c *Conductor) powerAfterRescue(ctx context.Context, r *job.Run, g *guest) job.Outcome {
-	a, err := decode[compute.UnrescueArgs](r)
+func (c *Conductor) powerAfterRescue(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
+	a, err := parseJobArgs[compute.UnrescueArgs](r)
 	if err != nil {
 		return job.Fail(err)
 	}
@@ -64,7 +64,7 @@ func (c *Conductor) powerAfterRescue(ctx context.Context, r *job.Run, g *guest) 
 }
 
 // closeSession lets go of image and credential.
-func (c *Conductor) closeSession(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+func (c *Conductor) closeSession(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
 	return job.Done(c.finishServer(ctx, g.server.ID, func(s *compute.Server) {
 		s.Rescue, s.Fault, s.Wanted, s.State = nil, nil, s.Power, compute.Stopped
 		s.Settle(s.Power)

@@ -35,8 +35,8 @@ func (c *Conductor) serverDetach() job.Definition {
 
 // plug has one volume attached or detached. Both are told of the disk among the others: its row names it until it is gone.
 func (c *Conductor) plug(verb compute.Verb) guestAction {
-	return func(ctx context.Context, r *job.Run, g *guest) job.Outcome {
-		a, err := decode[compute.VolumeArgs](r)
+	return func(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
+		a, err := parseJobArgs[compute.VolumeArgs](r)
 		if err != nil {
 			return job.Fail(err)
 		}
@@ -54,20 +54,20 @@ func (c *Conductor) plug(verb compute.Verb) guestAction {
 	}
 }
 
-func (c *Conductor) settleAttached(ctx context.Context, r *job.Run, g *guest) job.Outcome {
-	a, err := decode[compute.VolumeArgs](r)
+func (c *Conductor) settleAttached(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
+	a, err := parseJobArgs[compute.VolumeArgs](r)
 	if err != nil {
 		return job.Fail(err)
 	}
-	return job.Done(func(tx job.Tx) error { return c.Compute.Servers.Attached(after(ctx), tx, g.server.ID, a) })
+	return job.Done(func(tx job.Tx) error { return c.Compute.Servers.Attached(detachContext(ctx), tx, g.server.ID, a) })
 }
 
-func (c *Conductor) settleDetached(ctx context.Context, r *job.Run, g *guest) job.Outcome {
-	a, err := decode[compute.VolumeArgs](r)
+func (c *Conductor) settleDetached(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
+	a, err := parseJobArgs[compute.VolumeArgs](r)
 	if err != nil {
 		return job.Fail(err)
 	}
-	return job.Done(func(tx job.Tx) error { return c.Compute.Servers.Detached(after(ctx), tx, g.server.ID, a) })
+	return job.Done(func(tx job.Tx) error { return c.Compute.Servers.Detached(detachContext(ctx), tx, g.server.ID, a) })
 }
 
 // detachFailed shows the failure: the server is as well as it was.
@@ -92,7 +92,7 @@ func (c *Conductor) attachFailed(ctx context.Context, tx job.Tx, j *job.Job) err
 	}
 	v, err := c.Store.Volumes().Get(ctx, tx, a.VolumeID)
 	if err != nil {
-		return present(err)
+		return suppressNotFound(err)
 	}
 	v.Status = compute.VolumeError
 	return c.Store.Volumes().Save(tx, v)

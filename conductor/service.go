@@ -44,7 +44,7 @@ func (c *Conductor) service() job.Definition {
 
 // servesByRamdisk: a machine that still has the ramdisk of a service before this one is put back by the same road, whatever
 // this one was asked.
-func servesByRamdisk(ctx context.Context, r *job.Run, m *machine) (bool, error) {
+func servesByRamdisk(ctx context.Context, r *job.Run, m *managedNode) (bool, error) {
 	if m.node.HoldsRamdisk() {
 		return true, nil
 	}
@@ -53,14 +53,14 @@ func servesByRamdisk(ctx context.Context, r *job.Run, m *machine) (bool, error) 
 
 // dropRamdisk takes away what a service that was given up for this one had set up, so that what fails after it is as
 // in a service of its own.
-func (c *Conductor) dropRamdisk(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) dropRamdisk(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	if !m.node.HoldsRamdisk() {
 		return job.Done()
 	}
 	return c.cleanUpRamdisk(ctx, r, m)
 }
 
-func (c *Conductor) noteBoot(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) noteBoot(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	if m.manage == nil || r.Memo[metal.BootNote] != "" || m.node.HoldsRamdisk() {
 		return job.Done() // a ramdisk's boot is not the system's
 	}
@@ -80,7 +80,7 @@ func (c *Conductor) noteBoot(ctx context.Context, r *job.Run, m *machine) job.Ou
 }
 
 // prepareNoted sets the boot as it was, unless the system is a ramdisk.
-func (c *Conductor) prepareNoted(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) prepareNoted(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	if m.boot == nil || m.node.Plan != nil && m.node.Plan.Persistent {
 		return c.prepareInstance(ctx, r, m)
 	}
@@ -94,7 +94,7 @@ func (c *Conductor) prepareNoted(ctx context.Context, r *job.Run, m *machine) jo
 }
 
 // finishService switches a machine on that the ramdisk has left.
-func (c *Conductor) finishService(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) finishService(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	power := m.node.PowerState
 	if r.Memo[roadNote] == byRamdisk {
 		power = metal.PowerOn

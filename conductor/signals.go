@@ -20,8 +20,8 @@ const (
 	senseWithin = 10 * time.Second
 )
 
-// signals perceive hosts by the BMCs of their nodes and by the storage. Who asks is told what was seen last, and is never kept waiting.
-type signals struct {
+// hostSignals perceive hosts by the BMCs of their nodes and by the storage. Who asks is told what was seen last, and is never kept waiting.
+type hostSignals struct {
 	c        *Conductor
 	ctx      context.Context
 	mu       sync.Mutex
@@ -39,11 +39,11 @@ type cachedSignal[T any] struct {
 
 // HealthSources are the ways beside its lease by which a host is perceived, until ctx ends.
 func (c *Conductor) HealthSources(ctx context.Context) compute.HealthSources {
-	return &signals{c: c, ctx: ctx, power: map[string]*cachedSignal[metal.Power]{}}
+	return &hostSignals{c: c, ctx: ctx, power: map[string]*cachedSignal[metal.Power]{}}
 }
 
-// cached gives what is known, and has it looked at anew if that is due. l is guarded by s.mu, which is not held here.
-func cached[T any](s *signals, l *cachedSignal[T], read func(context.Context) (T, error)) (seen T, known bool) {
+// readCachedSignal gives what is known, and has it looked at anew if that is due. l is guarded by s.mu, which is not held here.
+func readCachedSignal[T any](s *hostSignals, l *cachedSignal[T], read func(context.Context) (T, error)) (seen T, known bool) {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,7 +66,7 @@ func cached[T any](s *signals, l *cachedSignal[T], read func(context.Context) (T
 }
 
 // Power is compute.HealthSources's.
-func (s *signals) Power(nodeID string) compute.Signal {
+func (s *hostSignals) Power(nodeID string) compute.Signal {
 	s.mu.Lock()
 	l := s.power[nodeID]
 	if l == nil {
@@ -74,7 +74,7 @@ func (s *signals) Power(nodeID string) compute.Signal {
 		s.power[nodeID] = l
 	}
 	s.mu.Unlock()
-	state, known := cached(s, l, func(ctx context.Context) (metal.Power, error) {
+	state, known := readCachedSignal(s, l, func(ctx context.Context) (metal.Power, error) {
 		m, err := s.c.machine(ctx, nodeID)
 		if err != nil {
 			return "", err
@@ -98,11 +98,11 @@ func (s *signals) Power(nodeID string) compute.Signal {
 }
 
 // Connected is compute.HealthSources's.
-func (s *signals) Connected(initiators []string) (some, known bool) {
+func (s *hostSignals) Connected(initiators []string) (some, known bool) {
 	if s.c.Storage == nil {
 		return false, false
 	}
-	all, known := cached(s, &s.sessions, s.c.Storage.Sessions)
+	all, known := readCachedSignal(s, &s.sessions, s.c.Storage.Sessions)
 	for _, session := range all {
 		for _, name := range initiators {
 			some = some || session.Initiator == name

@@ -47,21 +47,21 @@ type stepPlan struct {
 	Version map[string]string `json:"version,omitempty"`
 }
 
-// family is how steps of one use are spoken of.
-type family struct {
+// stepFamily is how steps of one use are spoken of.
+type stepFamily struct {
 	get, execute string
 	word         string // clean, deploy or service
 	shown        func(*metal.Node) *metal.Object
 }
 
-func familyOf(kind job.Kind) family {
+func familyOf(kind job.Kind) stepFamily {
 	switch kind {
 	case "deploy":
-		return family{agent.GetDeploySteps, agent.ExecuteDeployStep, "deploy", func(n *metal.Node) *metal.Object { return &n.DeployStep }}
+		return stepFamily{agent.GetDeploySteps, agent.ExecuteDeployStep, "deploy", func(n *metal.Node) *metal.Object { return &n.DeployStep }}
 	case "service":
-		return family{agent.GetServiceSteps, agent.ExecuteServiceStep, "service", func(n *metal.Node) *metal.Object { return &n.ServiceStep }}
+		return stepFamily{agent.GetServiceSteps, agent.ExecuteServiceStep, "service", func(n *metal.Node) *metal.Object { return &n.ServiceStep }}
 	}
-	return family{agent.GetCleanSteps, agent.ExecuteCleanStep, "clean", func(n *metal.Node) *metal.Object { return &n.CleanStep }}
+	return stepFamily{agent.GetCleanSteps, agent.ExecuteCleanStep, "clean", func(n *metal.Node) *metal.Object { return &n.CleanStep }}
 }
 
 // Steps of a deployment that are ours, with Ironic's priorities.
@@ -107,7 +107,7 @@ func (c *Conductor) forgetSteps(nodeID string) func(job.Tx) error {
 }
 
 // settleSteps decides what runs.
-func (c *Conductor) settleSteps(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) settleSteps(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	asked, settled, err := c.steps(ctx, m.node.ID)
 	if err != nil {
 		return job.From(err)
@@ -131,13 +131,13 @@ func (c *Conductor) settleSteps(ctx context.Context, r *job.Run, m *machine) job
 	}
 	switch r.Kind {
 	case "provide":
-		list.Chores = ranked(offered)
+		list.Chores = selectAutomatedSteps(offered)
 	case "deploy":
-		if list.Chores, err = merged(offered, templates, asked); err != nil {
+		if list.Chores, err = mergeDeploySteps(offered, templates, asked); err != nil {
 			return job.Fail(err)
 		}
 	default:
-		if list.Chores, err = chosen(offered, asked); err != nil {
+		if list.Chores, err = resolveSteps(offered, asked); err != nil {
 			return job.Fail(err)
 		}
 	}
@@ -150,7 +150,7 @@ func (c *Conductor) settleSteps(ctx context.Context, r *job.Run, m *machine) job
 }
 
 // offered lists what can be done on the node: by its interfaces, by us, and by the agent if one runs.
-func (c *Conductor) offered(ctx context.Context, r *job.Run, m *machine, list *stepPlan) ([]plannedStep, job.Outcome, bool) {
+func (c *Conductor) offered(ctx context.Context, r *job.Run, m *managedNode, list *stepPlan) ([]plannedStep, job.Outcome, bool) {
 	all, err := c.driverSteps(ctx, r.Kind, m)
 	if err != nil {
 		return nil, job.From(err), false
@@ -180,7 +180,7 @@ func (c *Conductor) offered(ctx context.Context, r *job.Run, m *machine, list *s
 }
 
 // driverSteps lists what the node's interfaces do without an agent. No machine is asked.
-func (c *Conductor) driverSteps(ctx context.Context, of job.Kind, m *machine) ([]plannedStep, error) {
+func (c *Conductor) driverSteps(ctx context.Context, of job.Kind, m *managedNode) ([]plannedStep, error) {
 	var all []plannedStep
 	for _, kind := range append(slices.Clone(metal.InterfaceKinds), "firmware") {
 		runner := c.runner(m, kind)
@@ -204,7 +204,7 @@ func (c *Conductor) driverSteps(ctx context.Context, of job.Kind, m *machine) ([
 
 // agentHasSteps tells whether the agent's steps of a kind of interface count: as in Ironic, those of deploy, and those of raid where
 // the agent makes the volumes.
-func (m *machine) agentHasSteps(kind string) bool {
+func (m *managedNode) agentHasSteps(kind string) bool {
 	if kind != "raid" {
 		return kind == "deploy"
 	}
@@ -213,7 +213,7 @@ func (m *machine) agentHasSteps(kind string) bool {
 }
 
 // agentSteps asks the agent which steps it has; asking may be repeated.
-func (c *Conductor) agentSteps(ctx context.Context, r *job.Run, m *machine, a driver.Agent, list *stepPlan) ([]plannedStep, error) {
+func (c *Conductor) agentSteps(ctx context.Context, r *job.Run, m *managedNode, a driver.Agent, list *stepPlan) ([]plannedStep, error) {
 	node, ports, err := m.shown()
 	if err != nil {
 		return nil, err
@@ -261,7 +261,7 @@ func (c *Conductor) erasePriority(kind job.Kind, s agent.Step) int {
 }
 
 // runner finds what does the steps of an interface, nil if nothing does.
-func (c *Conductor) runner(m *machine, kind string) driver.StepRunner {
+func (c *Conductor) runner(m *managedNode, kind string) driver.StepRunner {
 	i, ok := m.info.Find(m.node, kind)
 	if !ok {
 		return nil
@@ -270,8 +270,8 @@ func (c *Conductor) runner(m *machine, kind string) driver.StepRunner {
 	return runner
 }
 
-// ranked keeps the steps that run unasked, highest first.
-func ranked(all []plannedStep) []plannedStep {
+// selectAutomatedSteps keeps the steps that run unasked, highest first.
+func selectAutomatedSteps(all []plannedStep) []plannedStep {
 	all = slices.DeleteFunc(slices.Clone(all), func(s plannedStep) bool { return s.Priority <= 0 })
 	slices.SortStableFunc(all, func(a, b plannedStep) int {
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), strings.Compare(a.name(), b.name()))
@@ -279,13 +279,13 @@ func ranked(all []plannedStep) []plannedStep {
 	return all
 }
 
-// chosen finds who does each step of a list that was asked for, in its order.
-func chosen(offered []plannedStep, asked []metal.Step) ([]plannedStep, error) {
+// resolveSteps finds who does each step of a list that was asked for, in its order.
+func resolveSteps(offered []plannedStep, asked []metal.Step) ([]plannedStep, error) {
 	asked = slices.Clone(asked)
 	slices.SortStableFunc(asked, func(a, b metal.Step) int { return cmp.Compare(a.Order, b.Order) })
 	var out []plannedStep
 	for _, s := range asked {
-		found, err := choose(offered, s)
+		found, err := resolveStep(offered, s)
 		if err != nil {
 			return nil, err
 		}
@@ -294,7 +294,7 @@ func chosen(offered []plannedStep, asked []metal.Step) ([]plannedStep, error) {
 	return out, nil
 }
 
-func choose(offered []plannedStep, s metal.Step) (plannedStep, error) {
+func resolveStep(offered []plannedStep, s metal.Step) (plannedStep, error) {
 	if slices.Contains(reserved, s.Step) {
 		return plannedStep{Step: s, By: byUs, Reboot: s.Step == "power_on" || s.Step == "reboot"}, nil
 	}
@@ -347,14 +347,14 @@ func (c *Conductor) templateSteps(ctx context.Context, n *metal.Node) ([]metal.S
 	return out, err
 }
 
-// merged orders a deployment: what was asked for beats what templates say, which beats what the
+// mergeDeploySteps orders a deployment: what was asked for beats what templates say, which beats what the
 // interfaces say themselves. Priority 0 leaves a step out.
-func merged(offered []plannedStep, templates, asked []metal.Step) ([]plannedStep, error) {
+func mergeDeploySteps(offered []plannedStep, templates, asked []metal.Step) ([]plannedStep, error) {
 	all := slices.Clone(offered)
 	for _, list := range [][]metal.Step{templates, asked} {
 		var fresh []plannedStep
 		for _, s := range list {
-			found, err := choose(offered, s)
+			found, err := resolveStep(offered, s)
 			if err != nil {
 				return nil, err
 			}
@@ -365,7 +365,7 @@ func merged(offered []plannedStep, templates, asked []metal.Step) ([]plannedStep
 		})
 		all = append(all, fresh...)
 	}
-	return ranked(all), nil
+	return selectAutomatedSteps(all), nil
 }
 
 // stepError names a step that failed, with what its doer said.
@@ -380,4 +380,6 @@ func (s plannedStep) shownAs() metal.Object {
 	return metal.Object{"interface": s.Interface, "step": s.Step.Step, "priority": float64(s.Priority)}
 }
 
-func place(i int, list stepPlan) string { return fmt.Sprintf("%d of %d", i+1, len(list.Chores)) }
+func formatStepPosition(i int, list stepPlan) string {
+	return fmt.Sprintf("%d of %d", i+1, len(list.Chores))
+}

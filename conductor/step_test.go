@@ -201,7 +201,7 @@ func TestOrderOfSteps(t *testing.T) {
 		return metal.Step{Interface: "deploy", Step: name, Priority: priority}
 	}
 	offered := []plannedStep{{Step: step("write_image", 80), By: byUs}, {Step: step("prepare_instance_boot", 60), By: byUs}, {Step: step("inject", 0), By: byAgent}, {Step: step("raid", 0), By: byAgent}}
-	got, err := merged(offered, []metal.Step{step("inject", 70), step("raid", 90)}, []metal.Step{step("raid", 0), step("prepare_instance_boot", 85)})
+	got, err := mergeDeploySteps(offered, []metal.Step{step("inject", 70), step("raid", 90)}, []metal.Step{step("raid", 0), step("prepare_instance_boot", 85)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +212,7 @@ func TestOrderOfSteps(t *testing.T) {
 	if want := "prepare_instance_boot write_image inject"; strings.Join(names, " ") != want {
 		t.Errorf("order %v, want %s", names, want)
 	}
-	if _, err := merged(offered, nil, []metal.Step{step("nothing", 1)}); !problem.Is(err, problem.Invalid) {
+	if _, err := mergeDeploySteps(offered, nil, []metal.Step{step("nothing", 1)}); !problem.Is(err, problem.Invalid) {
 		t.Errorf("an unknown step: %v", err)
 	}
 }
@@ -360,17 +360,17 @@ func TestOursFindsTheCommand(t *testing.T) {
 	}
 	first := give()
 	list, _ := b.List(ctx, nil, driver.Agent{})
-	if _, taken, err := ours(list, orderAfter+first, "clean.execute_clean_step"); taken || err != nil {
+	if _, taken, err := findAgentCommand(list, orderAfter+first, "clean.execute_clean_step"); taken || err != nil {
 		t.Errorf("the one before is taken for ours: %v", err)
 	}
 	second := give()
 	list, _ = b.List(ctx, nil, driver.Agent{})
 	for _, note := range []string{orderAfter + first, orderID + second} {
-		if res, taken, err := ours(list, note, "clean.execute_clean_step"); !taken || err != nil || res.ID != second {
+		if res, taken, err := findAgentCommand(list, note, "clean.execute_clean_step"); !taken || err != nil || res.ID != second {
 			t.Errorf("%q: found %q, %v, %v", note, res.ID, taken, err)
 		}
 	}
-	if _, _, err := ours(list[:1], orderID+second, "clean.execute_clean_step"); err == nil {
+	if _, _, err := findAgentCommand(list[:1], orderID+second, "clean.execute_clean_step"); err == nil {
 		t.Error("a command that the agent has forgotten is no loss")
 	}
 }

@@ -28,7 +28,7 @@ func (c *Conductor) unrescue() job.Definition {
 	}
 }
 
-func (c *Conductor) finishUnrescue(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) finishUnrescue(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	return job.From(c.start(ctx, r, m), c.advance(ctx, m.node.ID, metal.DoneEvent, func(n *metal.Node) {
 		n.PowerState, n.TargetPower, n.Rescue, n.LastError = metal.PowerOn, "", nil, ""
 	}))

@@ -18,7 +18,7 @@ import (
 const checksOnly = "checking changes nothing"
 
 // volumes gives what the node boots from its targets; without a root it boots its disk.
-func (c *Conductor) volumes(ctx context.Context, m *machine) (metal.VolumePlan, driver.VolumeBoot, error) {
+func (c *Conductor) volumes(ctx context.Context, m *managedNode) (metal.VolumePlan, driver.VolumeBoot, error) {
 	v, err := c.Nodes.VolumePlan(ctx, m.node)
 	if err != nil || v.Root == nil {
 		return v, nil, err
@@ -32,7 +32,7 @@ func (c *Conductor) volumes(ctx context.Context, m *machine) (metal.VolumePlan, 
 
 // checkVolumes comes before any change of power: a volume that cannot be booted is told
 // while the machine is as it was.
-func (c *Conductor) checkVolumes(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) checkVolumes(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	v, boot, err := c.volumes(ctx, m)
 	if err != nil || v.Root == nil {
 		return job.From(err)
@@ -41,8 +41,8 @@ func (c *Conductor) checkVolumes(ctx context.Context, r *job.Run, m *machine) jo
 }
 
 // onVolumes does one action for nodes that boot from volumes and another for all others.
-func (c *Conductor) onVolumes(there func(context.Context, *machine, metal.VolumePlan, driver.VolumeBoot) job.Outcome, otherwise nodeAction) nodeAction {
-	return func(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) onVolumes(there func(context.Context, *managedNode, metal.VolumePlan, driver.VolumeBoot) job.Outcome, otherwise nodeAction) nodeAction {
+	return func(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 		v, boot, err := c.volumes(ctx, m)
 		switch {
 		case err != nil:
@@ -55,7 +55,7 @@ func (c *Conductor) onVolumes(there func(context.Context, *machine, metal.Volume
 }
 
 // planVolumes opens the boot of a machine that asks us on its way to its volumes.
-func (c *Conductor) planVolumes(ctx context.Context, m *machine, v metal.VolumePlan, boot driver.VolumeBoot) job.Outcome {
+func (c *Conductor) planVolumes(ctx context.Context, m *managedNode, v metal.VolumePlan, boot driver.VolumeBoot) job.Outcome {
 	number := m.node.BootNumber + 1
 	plan, err := boot.PlanVolumes(m.node, m.bootPorts(), v, number)
 	if err != nil {
@@ -70,13 +70,13 @@ func (c *Conductor) planVolumes(ctx context.Context, m *machine, v metal.VolumeP
 	return job.Done(c.edit(ctx, m.node.ID, func(n *metal.Node) { n.BootNumber, n.Plan = number, plan }))
 }
 
-func (c *Conductor) prepareVolumes(ctx context.Context, m *machine, v metal.VolumePlan, boot driver.VolumeBoot) job.Outcome {
+func (c *Conductor) prepareVolumes(ctx context.Context, m *managedNode, v metal.VolumePlan, boot driver.VolumeBoot) job.Outcome {
 	return job.From(boot.PrepareVolumes(ctx, m.node, v))
 }
 
 // refreshVolumes brings what an active machine keeps of its volumes up to date before it is
 // switched on.
-func (c *Conductor) refreshVolumes(ctx context.Context, m *machine) error {
+func (c *Conductor) refreshVolumes(ctx context.Context, m *managedNode) error {
 	if m.node.ProvisionState != metal.Active {
 		return nil
 	}
@@ -105,7 +105,7 @@ func markVolumes(n *metal.Node, set bool) {
 }
 
 // leaveVolumes has the machine forget its volumes, whatever became of the records.
-func (c *Conductor) leaveVolumes(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) leaveVolumes(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	boot, holds := holdsVolumes(m)
 	if !holds {
 		return job.Done()
@@ -114,14 +114,14 @@ func (c *Conductor) leaveVolumes(ctx context.Context, r *job.Run, m *machine) jo
 }
 
 // holdsVolumes tells whether the machine itself may hold volumes.
-func holdsVolumes(m *machine) (driver.VolumeBoot, bool) {
+func holdsVolumes(m *managedNode) (driver.VolumeBoot, bool) {
 	boot, ok := m.boot.(driver.VolumeBoot)
 	return boot, ok && (m.info.FromVolumes(m.node) || m.node.InternalInfo[volumesMark] != nil)
 }
 
 // leaveFormerVolumes is for a system that is built again on its disk: a target that is gone, and its secret, would stay in
 // the machine, and boot.
-func (c *Conductor) leaveFormerVolumes(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) leaveFormerVolumes(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	if v, _, err := c.volumes(ctx, m); err != nil || v.Root != nil {
 		return job.From(err)
 	}
@@ -153,7 +153,7 @@ func (c *Conductor) dropTargets(ctx context.Context, nodeID string) func(job.Tx)
 
 // rescueVolumes tells the rescue ramdisk where the volumes are. A node whose records are not in
 // order is rescued all the same, without them.
-func (c *Conductor) rescueVolumes(ctx context.Context, m *machine, log func(msg string, args ...any)) []agent.Volume {
+func (c *Conductor) rescueVolumes(ctx context.Context, m *managedNode, log func(msg string, args ...any)) []agent.Volume {
 	v, err := c.Nodes.VolumePlan(ctx, m.node)
 	if err != nil {
 		log("the rescue shows no volumes", "error", err)

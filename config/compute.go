@@ -40,35 +40,35 @@ type Image struct {
 type Cyclades struct{ RescueEnabled bool }
 
 var computeOptions = []Option{
-	option("compute", "rescue_timeout", "0", seconds(0), func(c *Config) *time.Duration { return &c.Compute.RescueTimeout },
+	newOption("compute", "rescue_timeout", "0", secondsSyntax(0), func(c *Config) *time.Duration { return &c.Compute.RescueTimeout },
 		"After how long the rescue of a server ends by itself. 0: never."),
-	option("compute", "shutdown_timeout", "60", seconds(0), func(c *Config) *time.Duration { return &c.Compute.ShutdownTimeout },
+	newOption("compute", "shutdown_timeout", "60", secondsSyntax(0), func(c *Config) *time.Duration { return &c.Compute.ShutdownTimeout },
 		"How long a server's own system may take to power off before it is forced."),
-	option("compute", "node_timeout", "3600", seconds(60), func(c *Config) *time.Duration { return &c.Compute.NodeTimeout },
+	newOption("compute", "node_timeout", "3600", secondsSyntax(60), func(c *Config) *time.Duration { return &c.Compute.NodeTimeout },
 		"How long a machine of a bare metal endpoint may take to be deployed, rescued, put back or given back before its server is in error."),
-	option("compute", "password_length", "12", integer(8, 128), func(c *Config) *int { return &c.Compute.PasswordLength },
+	newOption("compute", "password_length", "12", integerSyntax(8, 128), func(c *Config) *int { return &c.Compute.PasswordLength },
 		"The length of the passwords that are made for servers."),
-	option("compute", "enable_instance_password", "true", boolean, func(c *Config) *bool { return &c.Compute.InstancePasswords },
+	newOption("compute", "enable_instance_password", "true", boolean, func(c *Config) *bool { return &c.Compute.InstancePasswords },
 		"Answer a rescue by the password that was made or given. Without it the answer is empty."),
-	option("compute", "quarantine_days", "14", integer(0, 3650), func(c *Config) *int { return &c.Compute.QuarantineDays },
+	newOption("compute", "quarantine_days", "14", integerSyntax(0, 3650), func(c *Config) *int { return &c.Compute.QuarantineDays },
 		"After how many days a VM host removes disks that a rebuild or an evacuation replaced. Until then they count as used space. 0: an operator removes them."),
-	option("compute", "region_name", "RegionOne", nameSyntax, func(c *Config) *string { return &c.Compute.Region },
+	newOption("compute", "region_name", "RegionOne", nameSyntax, func(c *Config) *string { return &c.Compute.Region },
 		"The region of the catalog that salvor's own identity service tells."),
-	option("rescue", "image_path", "/usr/share/salvor/rescue-images", path, func(c *Config) *string { return &c.Rescue.ImagePath },
+	newOption("rescue", "image_path", "/usr/share/salvor/rescue-images", path, func(c *Config) *string { return &c.Rescue.ImagePath },
 		"The directory on the nodes of Ganeti clusters below which rescue images of the type file lie. VM hosts have the same default: salvor host --rescue-images names another."),
-	option("image", "path", "", path, func(c *Config) *string { return &c.Image.Path },
+	newOption("image", "path", "", path, func(c *Config) *string { return &c.Image.Path },
 		"Where the bytes of images lie; several salvors of one database share it. By default images in the state directory."),
-	option("image", "max_size", "64", integer(1, 65536), func(c *Config) *int { return &c.Image.MaxGiB },
+	newOption("image", "max_size", "64", integerSyntax(1, 65536), func(c *Config) *int { return &c.Image.MaxGiB },
 		"The largest image that is taken, in GiB."),
-	option("image", "import_hosts", "", hosts, func(c *Config) *[]string { return &c.Image.ImportHosts },
+	newOption("image", "import_hosts", "", hosts, func(c *Config) *[]string { return &c.Image.ImportHosts },
 		"The hosts, as HOST or HOST:PORT, that salvor may fetch images from when asked to (web-download); * is every host. By default it fetches from none."),
-	option("cyclades", "rescue_enabled", "true", boolean, func(c *Config) *bool { return &c.Cyclades.RescueEnabled },
+	newOption("cyclades", "rescue_enabled", "true", boolean, func(c *Config) *bool { return &c.Cyclades.RescueEnabled },
 		"Offer rescue and unrescue to Cyclades' clients."),
 }
 
 // hosts are of URLs, by commas or lines.
-var hosts = syntax[[]string]{many: true, allowed: "HOST or HOST:PORT, separated by commas, or *", parse: func(s string) ([]string, error) {
-	all := split(s)
+var hosts = valueSyntax[[]string]{many: true, allowed: "HOST or HOST:PORT, separated by commas, or *", parse: func(s string) ([]string, error) {
+	all := splitList(s)
 	for _, h := range all {
 		name := strings.NewReplacer(":", "", "[", "", "]", "").Replace(h)
 		if h != "*" && !isWord(name) {

@@ -327,7 +327,7 @@ func TestOptionsAreWellFormed(t *testing.T) {
 		}
 	}
 	for section := range ignored {
-		if sections()[section] == nil {
+		if buildSections()[section] == nil {
 			t.Errorf("ignored options of [%s], which does not exist", section)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 // file takes what an INI file sets, as oslo.config reads it: comments stand in lines
 // of their own, indented lines go on with the value above, of repeated options the
 // last one counts, but lists are joined.
-func (l *loader) file(name string, content []byte) {
+func (l *configLoader) file(name string, content []byte) {
 	if !utf8.Valid(content) || bytes.IndexByte(content, 0) >= 0 {
 		l.fail(problem.Invalidf("%s: not a text file in UTF-8", name))
 		return
@@ -25,7 +25,7 @@ func (l *loader) file(name string, content []byte) {
 		IgnoreInlineComment: true, IgnoreContinuation: true,
 	}, content)
 	if err != nil {
-		l.fail(problem.Invalidf("%s", unreadable(name, content, err)))
+		l.fail(problem.Invalidf("%s", describeSyntaxError(name, content, err)))
 		return
 	}
 	lines := newLocator(name, content)
@@ -50,7 +50,7 @@ func (l *loader) file(name string, content []byte) {
 	}
 }
 
-func (l *loader) unknownSection(where, name string) {
+func (l *configLoader) unknownSection(where, name string) {
 	hint := ""
 	names := make([]string, 0, len(l.sections))
 	for n := range l.sections {
@@ -59,11 +59,11 @@ func (l *loader) unknownSection(where, name string) {
 	if n := problem.Nearest(name, names); n != "" && len(n) > 3 {
 		hint = "; did you mean [" + n + "]?"
 	}
-	l.warn("%s: the section [%s] is not known and does nothing%s", where, strings.Trim(quote(name), `"`), hint)
+	l.warn("%s: the section [%s] is not known and does nothing%s", where, strings.Trim(quoteValue(name), `"`), hint)
 }
 
-// unreadable says which line has no form, but not what stands in it: it may be a secret.
-func unreadable(name string, content []byte, err error) string {
+// describeSyntaxError says which line has no form, but not what stands in it: it may be a secret.
+func describeSyntaxError(name string, content []byte, err error) string {
 	var noDelimiter ini.ErrDelimiterNotFound
 	if errors.As(err, &noDelimiter) {
 		for n, line := range strings.Split(string(content), "\n") {
@@ -75,14 +75,14 @@ func unreadable(name string, content []byte, err error) string {
 	return name + ": not an INI file: a section or a value is not ended"
 }
 
-// locator finds the line of an option, for errors.
-type locator struct {
+// optionLocator finds the line of an option, for errors.
+type optionLocator struct {
 	name  string
 	lines map[string]int
 }
 
-func newLocator(name string, content []byte) *locator {
-	l := &locator{name: name, lines: map[string]int{}}
+func newLocator(name string, content []byte) *optionLocator {
+	l := &optionLocator{name: name, lines: map[string]int{}}
 	section := ini.DefaultSection
 	for n, line := range strings.Split(string(content), "\n") {
 		bare := strings.TrimSpace(line)
@@ -99,7 +99,7 @@ func newLocator(name string, content []byte) *locator {
 	return l
 }
 
-func (l *locator) find(section, option string) string {
+func (l *optionLocator) find(section, option string) string {
 	if n := l.lines[section+"."+option]; n > 0 {
 		return l.name + ":" + strconv.Itoa(n)
 	}

@@ -70,18 +70,18 @@ func readFile(name string) ([]byte, error) {
 	return b, nil
 }
 
-// loader collects what is wrong instead of stopping at the first.
-type loader struct {
-	sections map[string]*section
+// configLoader collects what is wrong instead of stopping at the first.
+type configLoader struct {
+	sections map[string]*sectionOptions
 	config   *Config
 	warnings []string
 	problems []error
 }
 
-func newLoader() *loader {
+func newLoader() *configLoader {
 	c := &Config{origin: map[string]string{}}
 	c.Default.EnabledInterfaces, c.Default.DefaultInterface = map[string][]string{}, map[string]string{}
-	l := &loader{sections: sections(), config: c}
+	l := &configLoader{sections: buildSections(), config: c}
 	for _, o := range Options() {
 		if err := o.set(c, o.Default); err != nil && o.Default != "" {
 			l.fail(err)
@@ -90,20 +90,20 @@ func newLoader() *loader {
 	return l
 }
 
-func (l *loader) fail(err error) { l.problems = append(l.problems, err) }
+func (l *configLoader) fail(err error) { l.problems = append(l.problems, err) }
 
-func (l *loader) warn(format string, args ...any) {
+func (l *configLoader) warn(format string, args ...any) {
 	l.warnings = append(l.warnings, fmt.Sprintf(format, args...))
 }
 
 // set finds the option and sets it.
-func (l *loader) set(where, sectionName, name, value string) {
+func (l *configLoader) set(where, sectionName, name, value string) {
 	s := l.sections[sectionName]
 	if o := s.options[name]; o != nil {
 		if err := o.apply(l.config, value, where); err != nil {
 			l.fail(err)
 		} else if o.Idle != "" && value != o.Default {
-			l.fail(problem.Invalidf("%s: [%s]%s = %s is refused, since salvor would not follow it: %s; take the option out of the configuration", where, sectionName, name, quote(value), o.Idle))
+			l.fail(problem.Invalidf("%s: [%s]%s = %s is refused, since salvor would not follow it: %s; take the option out of the configuration", where, sectionName, name, quoteValue(value), o.Idle))
 		}
 		return
 	}
@@ -113,12 +113,12 @@ func (l *loader) set(where, sectionName, name, value string) {
 	case s.lax:
 		l.warn("%s: [%s]%s is not known and does nothing", where, sectionName, name)
 	default:
-		l.fail(problem.Invalidf("%s: [%s]%s is not an option%s", where, sectionName, quote(name), l.guess(sectionName, name)))
+		l.fail(problem.Invalidf("%s: [%s]%s is not an option%s", where, sectionName, quoteValue(name), l.guess(sectionName, name)))
 	}
 }
 
 // guess names what was probably meant.
-func (l *loader) guess(sectionName, name string) string {
+func (l *configLoader) guess(sectionName, name string) string {
 	for other, s := range l.sections {
 		if other != sectionName && s.options[name] != nil {
 			return fmt.Sprintf("; it belongs into [%s]", other)
@@ -132,7 +132,7 @@ func (l *loader) guess(sectionName, name string) string {
 
 // environment takes the variables whose names begin as those of a section do: all
 // others beginning with SALVOR_ are somebody else's (the client's SALVOR_URL).
-func (l *loader) environment(env []string) {
+func (l *configLoader) environment(env []string) {
 	for _, pair := range slices.Sorted(slices.Values(env)) {
 		variable, value, _ := strings.Cut(pair, "=")
 		rest, ours := strings.CutPrefix(variable, variablePrefix)
@@ -149,7 +149,7 @@ func (l *loader) environment(env []string) {
 	}
 }
 
-func (l *loader) flag(f Setting) {
+func (l *configLoader) flag(f Setting) {
 	if l.sections[f.Section] == nil {
 		l.fail(fmt.Errorf("%s: no section [%s]", f.From, f.Section))
 		return
@@ -157,7 +157,7 @@ func (l *loader) flag(f Setting) {
 	l.set(f.From, f.Section, f.Option, f.Value)
 }
 
-func (l *loader) finish(env []string) (*Config, []string, error) {
+func (l *configLoader) finish(env []string) (*Config, []string, error) {
 	if len(l.problems) == 0 {
 		l.derive(env)
 		l.check()
@@ -169,7 +169,7 @@ func (l *loader) finish(env []string) (*Config, []string, error) {
 }
 
 // derive fills the defaults that depend on the machine or on other options.
-func (l *loader) derive(env []string) {
+func (l *configLoader) derive(env []string) {
 	c := l.config
 	if c.Default.Host == "" {
 		name, err := os.Hostname()
@@ -220,7 +220,7 @@ func isLoopback(host string) bool {
 }
 
 // check refuses what each option allows and their combination does not.
-func (l *loader) check() {
+func (l *configLoader) check() {
 	c := l.config
 	if c.Default.AuthStrategy == NoAuth && !c.API.HostIP.IsLoopback() && c.Origin("DEFAULT", "auth_strategy") == "" {
 		l.fail(problem.Invalidf("%s: [api]host_ip: %s is no loopback address and everybody who reaches it would own every machine; set [DEFAULT]auth_strategy to %s, or write %s there if that is meant",
@@ -254,7 +254,7 @@ func (l *loader) check() {
 	}
 }
 
-func (l *loader) together(a, x, b, y string) {
+func (l *configLoader) together(a, x, b, y string) {
 	if (x == "") != (y == "") {
 		l.fail(problem.Invalidf("[conductor]%s and %s: set both or neither", a, b))
 	}

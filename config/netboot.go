@@ -33,11 +33,11 @@ type BootInterface struct {
 	Advertise bool
 }
 
-var bootInterfaces = syntax[[]BootInterface]{
+var bootInterfaces = valueSyntax[[]BootInterface]{
 	many: true, allowed: "a list of NAME:authoritative:FIRST-LAST[/BITS][:gateway=IP][:dns=IP+IP][:guests][:advertise] or NAME:proxy, IPv4",
 	parse: func(s string) ([]BootInterface, error) {
 		var out []BootInterface
-		for _, item := range split(s) {
+		for _, item := range splitList(s) {
 			b, err := bootInterface(item)
 			if err != nil {
 				return nil, err
@@ -52,7 +52,7 @@ func bootInterface(item string) (BootInterface, error) {
 	fields := strings.Split(item, ":")
 	b := BootInterface{Name: fields[0]}
 	if b.Name == "" || len(b.Name) > 15 || !isWord(b.Name) || len(fields) < 2 {
-		return b, problem.Invalidf("%s: no interface name with a mode", quote(item))
+		return b, problem.Invalidf("%s: no interface name with a mode", quoteValue(item))
 	}
 	b.Mode, fields = fields[1], fields[2:]
 	switch b.Mode {
@@ -66,7 +66,7 @@ func bootInterface(item string) (BootInterface, error) {
 		}
 		fields = fields[1:]
 	default:
-		return b, problem.Invalidf("%s: mode %s", b.Name, quote(b.Mode))
+		return b, problem.Invalidf("%s: mode %s", b.Name, quoteValue(b.Mode))
 	}
 	for _, f := range fields {
 		if b.Mode == Proxy {
@@ -85,7 +85,7 @@ func (b *BootInterface) leases(s string) error {
 	from, errFrom := netip.ParseAddr(first)
 	to, errTo := netip.ParseAddr(last)
 	if errFrom != nil || errTo != nil || !from.Is4() || !to.Is4() || to.Less(from) {
-		return problem.Invalidf("%s: %s is not FIRST-LAST of IPv4 addresses", b.Name, quote(span))
+		return problem.Invalidf("%s: %s is not FIRST-LAST of IPv4 addresses", b.Name, quoteValue(span))
 	}
 	b.From, b.To = from, to
 	if !hasBits {
@@ -93,7 +93,7 @@ func (b *BootInterface) leases(s string) error {
 	}
 	n, err := strconv.Atoi(bits)
 	if err != nil || n < 8 || n > 30 {
-		return problem.Invalidf("%s: prefix length %s is not 8 to 30", b.Name, quote(bits))
+		return problem.Invalidf("%s: prefix length %s is not 8 to 30", b.Name, quoteValue(bits))
 	}
 	if network, _ := from.Prefix(n); !network.Contains(to) {
 		return problem.Invalidf("%s: %s and %s are not in one network of /%d", b.Name, from, to, n)
@@ -124,11 +124,11 @@ func (b *BootInterface) extra(f string) error {
 		for s := range strings.SplitSeq(value, "+") {
 			a, err := netip.ParseAddr(s)
 			if err != nil || !a.Is4() {
-				return problem.Invalidf("%s: dns %s is not an IPv4 address", b.Name, quote(s))
+				return problem.Invalidf("%s: dns %s is not an IPv4 address", b.Name, quoteValue(s))
 			}
 			b.DNS = append(b.DNS, a)
 		}
 		return nil
 	}
-	return problem.Invalidf("%s: %s is none of gateway=IP, dns=IP+IP, guests, advertise", b.Name, quote(f))
+	return problem.Invalidf("%s: %s is none of gateway=IP, dns=IP+IP, guests, advertise", b.Name, quoteValue(f))
 }

@@ -25,7 +25,7 @@ type Option struct {
 	set func(c *Config, value string) error
 }
 
-func option[T any](section, name, def string, form syntax[T], field func(*Config) *T, doc string) Option {
+func newOption[T any](section, name, def string, form valueSyntax[T], field func(*Config) *T, doc string) Option {
 	return Option{Section: section, Name: name, Default: def, Allowed: form.allowed, Many: form.many, Doc: doc, set: func(c *Config, value string) error {
 		v, err := form.parse(value)
 		if err != nil {
@@ -36,14 +36,14 @@ func option[T any](section, name, def string, form syntax[T], field func(*Config
 	}}
 }
 
-// hidden marks an option whose value may be secret.
-func hidden(o Option) Option {
+// markSecret marks an option whose value may be secret.
+func markSecret(o Option) Option {
 	o.Secret = true
 	return o
 }
 
-// idle marks an option of Ironic for which only the default is accepted.
-func idle(why string, o Option) Option {
+// markIdle marks an option of Ironic for which only the default is accepted.
+func markIdle(why string, o Option) Option {
 	o.Idle = why
 	return o
 }
@@ -60,8 +60,8 @@ func Options() []Option {
 	return slices.Concat(defaultOptions, processOptions, watchOptions, interfaceOptions(), apiOptions, tlsOptions, conductorOptions, deployOptions, powerOptions, historyOptions, agentOptions, bootOptions, neutronOptions, keystoneOptions, storageOptions, databaseOptions, computeOptions, volumeOptions, guardOptions)
 }
 
-// section is what may stand in one section of a file.
-type section struct {
+// sectionOptions is what may stand in one section of a file.
+type sectionOptions struct {
 	options map[string]*Option
 	// ignored are options of Ironic's that mean nothing here.
 	ignored []string
@@ -69,12 +69,12 @@ type section struct {
 	lax bool
 }
 
-func sections() map[string]*section {
-	out := map[string]*section{}
+func buildSections() map[string]*sectionOptions {
+	out := map[string]*sectionOptions{}
 	for _, o := range Options() {
 		s := out[o.Section]
 		if s == nil {
-			s = &section{options: map[string]*Option{}, ignored: strings.Fields(ignored[o.Section]), lax: o.Section == "pxe"}
+			s = &sectionOptions{options: map[string]*Option{}, ignored: strings.Fields(ignored[o.Section]), lax: o.Section == "pxe"}
 			out[o.Section] = s
 		}
 		s.options[o.Name] = &o
@@ -82,7 +82,7 @@ func sections() map[string]*section {
 	return out
 }
 
-func (s *section) names() []string {
+func (s *sectionOptions) names() []string {
 	out := make([]string, 0, len(s.options))
 	for name := range s.options {
 		out = append(out, name)
@@ -98,7 +98,7 @@ func (o *Option) apply(c *Config, value, where string) error {
 	if err := o.set(c, value); err != nil {
 		shown := ""
 		if !o.Secret {
-			shown = " " + quote(value)
+			shown = " " + quoteValue(value)
 		}
 		detail := ""
 		if err != errForm {
@@ -110,8 +110,8 @@ func (o *Option) apply(c *Config, value, where string) error {
 	return nil
 }
 
-// quote shows a value in one line of bounded length.
-func quote(s string) string {
+// quoteValue shows a value in one line of bounded length.
+func quoteValue(s string) string {
 	s = strings.ToValidUTF8(strings.Join(strings.Fields(s), " "), "?")
 	if len(s) > maxShown {
 		s = strings.ToValidUTF8(s[:maxShown], "") + "..."

@@ -35,25 +35,25 @@ type Site struct {
 }
 
 var processOptions = []Option{
-	option("DEFAULT", "roles", RoleAPI+","+RoleConductor+","+RoleNetboot, roles, func(c *Config) *[]string { return &c.Default.Roles },
+	newOption("DEFAULT", "roles", RoleAPI+","+RoleConductor+","+RoleNetboot, roles, func(c *Config) *[]string { return &c.Default.Roles },
 		"What this process does: api serves the API and VM hosts, conductor runs jobs, netboot serves ramdisks ([ramdisk]listen) and booting machines ([netboot]interfaces). With SQLite one process does it all."),
-	option("health", "listen", "", listen, func(c *Config) *string { return &c.Health.Listen },
+	newOption("health", "listen", "", listen, func(c *Config) *string { return &c.Health.Listen },
 		"A listener for /healthz and /metrics alone, for processes without the API; a site has /healthz only. Nobody needs a credential there. Empty: none."),
-	option("conductor", "graceful_shutdown_timeout", "20", seconds(1), func(c *Config) *time.Duration { return &c.Conductor.GracefulShutdownTimeout },
+	newOption("conductor", "graceful_shutdown_timeout", "20", secondsSyntax(1), func(c *Config) *time.Duration { return &c.Conductor.GracefulShutdownTimeout },
 		"How long running actions may take to end when the process is told to stop; what is left is cancelled and handed over. Ironic's default is 60."),
-	option("site", "centre", "", webURL, func(c *Config) *string { return &c.Site.Centre },
+	newOption("site", "centre", "", webURL, func(c *Config) *string { return &c.Site.Centre },
 		"The URL of an API process that a site's netboot service asks instead of the database, which it does not know. https, or a loopback address. Only with the role netboot alone."),
-	option("site", "token_file", "", path, func(c *Config) *string { return &c.Site.TokenFile },
+	newOption("site", "token_file", "", path, func(c *Config) *string { return &c.Site.TokenFile },
 		"The file with the site token, as salvor site create prints it."),
-	option("site", "ca_file", "", path, func(c *Config) *string { return &c.Site.CAFile },
+	newOption("site", "ca_file", "", path, func(c *Config) *string { return &c.Site.CAFile },
 		"Certificates (PEM) that prove the centre. Empty: those that this machine trusts."),
-	option("site", "plan_lifetime", "86400", seconds(60), func(c *Config) *time.Duration { return &c.Site.PlanLifetime },
+	newOption("site", "plan_lifetime", "86400", secondsSyntax(60), func(c *Config) *time.Duration { return &c.Site.PlanLifetime },
 		"How long a boot plan is answered that the centre confirmed last, while it is away."),
 }
 
 // roles is a list of at least one role.
-var roles = syntax[[]string]{many: true, allowed: RoleAPI + ", " + RoleConductor + " and " + RoleNetboot + ", separated by commas; at least one", parse: func(s string) ([]string, error) {
-	names := split(s)
+var roles = valueSyntax[[]string]{many: true, allowed: RoleAPI + ", " + RoleConductor + " and " + RoleNetboot + ", separated by commas; at least one", parse: func(s string) ([]string, error) {
+	names := splitList(s)
 	for _, n := range names {
 		if n != RoleAPI && n != RoleConductor && n != RoleNetboot {
 			return nil, errForm
@@ -66,7 +66,7 @@ var roles = syntax[[]string]{many: true, allowed: RoleAPI + ", " + RoleConductor
 }}
 
 // checkProcess refuses roles that could not work.
-func (l *loader) checkProcess() {
+func (l *configLoader) checkProcess() {
 	c := l.config
 	if !c.Database.DirectConnection.Empty() && !strings.HasPrefix(c.Database.Connection.Reveal(), "postgres") {
 		l.fail(problem.Invalidf("[database]direct_connection: it names the PostgreSQL behind a pooler, but [database]connection is no postgres:// URL; set connection to the pooler's postgres:// URL, or remove direct_connection"))

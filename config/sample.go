@@ -24,12 +24,12 @@ func WriteSample(w io.Writer) error {
 				last = s
 			}
 			b.WriteString("\n")
-			wrap(b, o.Doc)
+			wrapComment(b, o.Doc)
 			if o.Idle != "" {
-				wrap(b, "Taken from Ironic's files; another value than the default is refused: "+o.Idle+".")
+				wrapComment(b, "Taken from Ironic's files; another value than the default is refused: "+o.Idle+".")
 			}
-			wrap(b, "Allowed: "+o.Allowed+".")
-			wrap(b, "Variable: "+o.Variable())
+			wrapComment(b, "Allowed: "+o.Allowed+".")
+			wrapComment(b, "Variable: "+o.Variable())
 			b.WriteString(strings.TrimRight("#"+o.Name+" = "+o.Default, " ") + "\n")
 		}
 	}
@@ -50,7 +50,7 @@ func sampleOrder() []string {
 	return out
 }
 
-func wrap(b *strings.Builder, s string) {
+func wrapComment(b *strings.Builder, s string) {
 	line := "#"
 	for _, w := range strings.Fields(s) {
 		if len(line)+1+len(w) > sampleWidth && line != "#" {

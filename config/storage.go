@@ -17,20 +17,20 @@ type Storage struct {
 }
 
 var volumeOptions = []Option{
-	option("storage", "driver", "none", oneOf("none", "tgt", "hook"), func(c *Config) *string { return &c.Storage.Driver },
+	newOption("storage", "driver", "none", oneOf("none", "tgt", "hook"), func(c *Config) *string { return &c.Storage.Driver },
 		"What serves the volumes of servers: tgt, a Linux target daemon (tgtd) on this machine; hook, a command of yours; none is spoken to. With one, only the host of a volume's server may log in to it, and a fence of the host takes that away."),
-	option("storage", "portal", "", text, func(c *Config) *string { return &c.Storage.Portal },
+	newOption("storage", "portal", "", text, func(c *Config) *string { return &c.Storage.Portal },
 		"Where initiators reach the volumes that tgt exports: ADDRESS:PORT."),
-	option("storage", "tgt_control", "0", integer(0, 65535), func(c *Config) *int { return &c.Storage.TgtControl },
+	newOption("storage", "tgt_control", "0", integerSyntax(0, 65535), func(c *Config) *int { return &c.Storage.TgtControl },
 		"The control number of the daemon (tgtd -C)."),
-	option("storage", "tgt_socket", "", path, func(c *Config) *string { return &c.Storage.TgtSocket },
+	newOption("storage", "tgt_socket", "", path, func(c *Config) *string { return &c.Storage.TgtSocket },
 		"The beginning of the path of the daemon's control socket, to which the number is added. By default tgt's own."),
-	option("storage", "tgt_command", "tgtadm", text, func(c *Config) *string { return &c.Storage.TgtCommand },
+	newOption("storage", "tgt_command", "tgtadm", text, func(c *Config) *string { return &c.Storage.TgtCommand },
 		"The program that speaks to the daemon: its name, or its path."),
-	option("storage", "tgt_files", "", path, func(c *Config) *string { return &c.Storage.TgtFiles },
+	newOption("storage", "tgt_files", "", path, func(c *Config) *string { return &c.Storage.TgtFiles },
 		"The path of volumes' files, with VOLUMEID in place of the volume. Empty: tgt exports none. Example: /srv/volumes/VOLUMEID.raw"),
-	option("storage", "hook", "", path, func(c *Config) *string { return &c.Storage.Hook },
+	newOption("storage", "hook", "", path, func(c *Config) *string { return &c.Storage.Hook },
 		"The program that the driver hook calls. See docs/volumes.md."),
-	option("storage", "hook_timeout", "20", seconds(1), func(c *Config) *time.Duration { return &c.Storage.HookTimeout },
+	newOption("storage", "hook_timeout", "20", secondsSyntax(1), func(c *Config) *time.Duration { return &c.Storage.HookTimeout },
 		"How long a call of the hook may take."),
 }

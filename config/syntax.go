@@ -14,9 +14,9 @@ import (
 	"salvor/secret"
 )
 
-// syntax is the form of a value: how it is read and how it is described to somebody
+// valueSyntax is the form of a value: how it is read and how it is described to somebody
 // who wrote something else.
-type syntax[T any] struct {
+type valueSyntax[T any] struct {
 	allowed string
 	parse   func(string) (T, error)
 	many    bool
@@ -27,8 +27,8 @@ var errForm = errors.New("wrong form")
 
 const maxSeconds = 10 * 365 * 24 * 3600
 
-func integer(low, high int) syntax[int] {
-	return syntax[int]{allowed: "a whole number from " + strconv.Itoa(low) + " to " + strconv.Itoa(high), parse: func(s string) (int, error) {
+func integerSyntax(low, high int) valueSyntax[int] {
+	return valueSyntax[int]{allowed: "a whole number from " + strconv.Itoa(low) + " to " + strconv.Itoa(high), parse: func(s string) (int, error) {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < low || n > high {
 			return 0, errForm
@@ -37,8 +37,8 @@ func integer(low, high int) syntax[int] {
 	}}
 }
 
-func seconds(low int) syntax[time.Duration] {
-	return syntax[time.Duration]{allowed: "whole seconds, at least " + strconv.Itoa(low), parse: func(s string) (time.Duration, error) {
+func secondsSyntax(low int) valueSyntax[time.Duration] {
+	return valueSyntax[time.Duration]{allowed: "whole seconds, at least " + strconv.Itoa(low), parse: func(s string) (time.Duration, error) {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < low || n > maxSeconds {
 			return 0, errForm
@@ -48,7 +48,7 @@ func seconds(low int) syntax[time.Duration] {
 }
 
 // cipherSuite is one of IPMI 2.0 that authenticates; 0 stands for auto.
-var cipherSuite = syntax[int]{allowed: "auto, 2, 3, 7, 8, 11, 12, 16 or 17: the others authenticate no answer, or encrypt by RC4", parse: func(s string) (int, error) {
+var cipherSuite = valueSyntax[int]{allowed: "auto, 2, 3, 7, 8, 11, 12, 16 or 17: the others authenticate no answer, or encrypt by RC4", parse: func(s string) (int, error) {
 	switch s {
 	case "auto":
 		return 0, nil
@@ -59,7 +59,7 @@ var cipherSuite = syntax[int]{allowed: "auto, 2, 3, 7, 8, 11, 12, 16 or 17: the 
 }}
 
 // boolean reads the words that oslo.config reads.
-var boolean = syntax[bool]{allowed: "true or false", parse: func(s string) (bool, error) {
+var boolean = valueSyntax[bool]{allowed: "true or false", parse: func(s string) (bool, error) {
 	switch strings.ToLower(s) {
 	case "true", "1", "on", "yes":
 		return true, nil
@@ -69,9 +69,9 @@ var boolean = syntax[bool]{allowed: "true or false", parse: func(s string) (bool
 	return false, errForm
 }}
 
-// only is a boolean of Ironic's of which salvor does just one; why says the reason.
-func only(want bool, why string) syntax[bool] {
-	return syntax[bool]{allowed: "only " + strconv.FormatBool(want) + ": " + why, parse: func(s string) (bool, error) {
+// fixedBoolSyntax is a boolean of Ironic's of which salvor does just one; why says the reason.
+func fixedBoolSyntax(want bool, why string) valueSyntax[bool] {
+	return valueSyntax[bool]{allowed: "only " + strconv.FormatBool(want) + ": " + why, parse: func(s string) (bool, error) {
 		b, err := boolean.parse(s)
 		if err != nil || b != want {
 			return want, errForm
@@ -80,8 +80,8 @@ func only(want bool, why string) syntax[bool] {
 	}}
 }
 
-func oneOf(words ...string) syntax[string] {
-	return syntax[string]{allowed: strings.Join(words, " or "), parse: func(s string) (string, error) {
+func oneOf(words ...string) valueSyntax[string] {
+	return valueSyntax[string]{allowed: strings.Join(words, " or "), parse: func(s string) (string, error) {
 		if !slices.Contains(words, s) {
 			return "", errForm
 		}
@@ -89,7 +89,7 @@ func oneOf(words ...string) syntax[string] {
 	}}
 }
 
-var text = syntax[string]{allowed: "text in one line", parse: func(s string) (string, error) {
+var text = valueSyntax[string]{allowed: "text in one line", parse: func(s string) (string, error) {
 	if strings.ContainsAny(s, "\n\r\x00") {
 		return "", errForm
 	}
@@ -97,13 +97,13 @@ var text = syntax[string]{allowed: "text in one line", parse: func(s string) (st
 }}
 
 // hiddenText is text in one line that no error repeats.
-var hiddenText = syntax[secret.Value]{allowed: text.allowed, parse: func(s string) (secret.Value, error) {
+var hiddenText = valueSyntax[secret.Value]{allowed: text.allowed, parse: func(s string) (secret.Value, error) {
 	v, err := text.parse(s)
 	return secret.New(v), err
 }}
 
 // nameSyntax is a name without spaces; empty is allowed.
-var nameSyntax = syntax[string]{allowed: "a name of letters, digits and . _ - only", parse: func(s string) (string, error) {
+var nameSyntax = valueSyntax[string]{allowed: "a name of letters, digits and . _ - only", parse: func(s string) (string, error) {
 	if !isWord(s) {
 		return "", errForm
 	}
@@ -117,8 +117,8 @@ func isWord(s string) bool {
 }
 
 // list is of names, by commas or lines.
-var list = syntax[[]string]{many: true, allowed: "names separated by commas", parse: func(s string) ([]string, error) {
-	names := split(s)
+var list = valueSyntax[[]string]{many: true, allowed: "names separated by commas", parse: func(s string) ([]string, error) {
+	names := splitList(s)
 	for _, n := range names {
 		if !isWord(n) {
 			return nil, errForm
@@ -127,7 +127,7 @@ var list = syntax[[]string]{many: true, allowed: "names separated by commas", pa
 	return names, nil
 }}
 
-func split(s string) []string {
+func splitList(s string) []string {
 	var out []string
 	for _, part := range strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == '\n' }) {
 		if part = strings.TrimSpace(part); part != "" && !slices.Contains(out, part) {
@@ -137,7 +137,7 @@ func split(s string) []string {
 	return out
 }
 
-var path = syntax[string]{allowed: "an absolute path", parse: func(s string) (string, error) {
+var path = valueSyntax[string]{allowed: "an absolute path", parse: func(s string) (string, error) {
 	if s == "" {
 		return "", nil
 	}
@@ -147,8 +147,8 @@ var path = syntax[string]{allowed: "an absolute path", parse: func(s string) (st
 	return filepath.Clean(s), nil
 }}
 
-var paths = syntax[[]string]{many: true, allowed: "absolute paths separated by commas", parse: func(s string) ([]string, error) {
-	out := split(s)
+var paths = valueSyntax[[]string]{many: true, allowed: "absolute paths separated by commas", parse: func(s string) ([]string, error) {
+	out := splitList(s)
 	for i, p := range out {
 		clean, err := path.parse(p)
 		if err != nil {
@@ -160,7 +160,7 @@ var paths = syntax[[]string]{many: true, allowed: "absolute paths separated by c
 }}
 
 // bootFile is a kernel or a ramdisk.
-var bootFile = syntax[string]{allowed: "an absolute path, or a file, http or https URL", parse: func(s string) (string, error) {
+var bootFile = valueSyntax[string]{allowed: "an absolute path, or a file, http or https URL", parse: func(s string) (string, error) {
 	if s == "" || filepath.IsAbs(s) && !strings.ContainsAny(s, "\n\x00") {
 		return s, nil
 	}
@@ -173,7 +173,7 @@ var bootFile = syntax[string]{allowed: "an absolute path, or a file, http or htt
 
 func isWeb(u *url.URL) bool { return (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" }
 
-var webURL = syntax[string]{allowed: "http://host[:port][/path] or https://..., without user, query or fragment", parse: func(s string) (string, error) {
+var webURL = valueSyntax[string]{allowed: "http://host[:port][/path] or https://..., without user, query or fragment", parse: func(s string) (string, error) {
 	if s == "" {
 		return "", nil
 	}
@@ -184,7 +184,7 @@ var webURL = syntax[string]{allowed: "http://host[:port][/path] or https://..., 
 	return strings.TrimRight(s, "/"), nil
 }}
 
-var address = syntax[netip.Addr]{allowed: "an IP address or localhost", parse: func(s string) (netip.Addr, error) {
+var address = valueSyntax[netip.Addr]{allowed: "an IP address or localhost", parse: func(s string) (netip.Addr, error) {
 	if s == "localhost" {
 		s = "127.0.0.1"
 	}
@@ -192,7 +192,7 @@ var address = syntax[netip.Addr]{allowed: "an IP address or localhost", parse: f
 }}
 
 // listen is where a listener of its own is put.
-var listen = syntax[string]{allowed: "ADDRESS:PORT, [IPv6]:PORT or :PORT", parse: func(s string) (string, error) {
+var listen = valueSyntax[string]{allowed: "ADDRESS:PORT, [IPv6]:PORT or :PORT", parse: func(s string) (string, error) {
 	if s == "" {
 		return "", nil
 	}
@@ -211,14 +211,14 @@ var listen = syntax[string]{allowed: "ADDRESS:PORT, [IPv6]:PORT or :PORT", parse
 	return s, nil
 }}
 
-var connection = syntax[secret.Value]{allowed: "sqlite:PATH or postgres://user@host/database", parse: func(s string) (secret.Value, error) {
+var connection = valueSyntax[secret.Value]{allowed: "sqlite:PATH or postgres://user@host/database", parse: func(s string) (secret.Value, error) {
 	if file, isFile := strings.CutPrefix(s, "sqlite:"); isFile && file != "" && !strings.ContainsAny(s, "\n\x00") {
 		return secret.New(s), nil
 	}
 	return postgresURL.parse(s)
 }}
 
-var postgresURL = syntax[secret.Value]{allowed: "postgres://user@host/database", parse: func(s string) (secret.Value, error) {
+var postgresURL = valueSyntax[secret.Value]{allowed: "postgres://user@host/database", parse: func(s string) (secret.Value, error) {
 	switch {
 	case s == "":
 		return secret.New(s), nil

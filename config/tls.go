@@ -15,9 +15,9 @@ type TLS struct {
 }
 
 // clientRoles are NAME:ROLE by commas.
-var clientRoles = syntax[map[string]string]{many: true, allowed: "NAME:ROLE separated by commas, with the roles admin, member and reader; the name * is any other", parse: func(s string) (map[string]string, error) {
+var clientRoles = valueSyntax[map[string]string]{many: true, allowed: "NAME:ROLE separated by commas, with the roles admin, member and reader; the name * is any other", parse: func(s string) (map[string]string, error) {
 	out := map[string]string{}
-	for _, one := range split(s) {
+	for _, one := range splitList(s) {
 		at := strings.LastIndex(one, ":")
 		if at <= 0 {
 			return nil, errForm
@@ -32,20 +32,20 @@ var clientRoles = syntax[map[string]string]{many: true, allowed: "NAME:ROLE sepa
 }}
 
 var tlsOptions = []Option{
-	option("api", "enable_ssl_api", "false", boolean, func(c *Config) *bool { return &c.API.TLS.Enabled },
+	newOption("api", "enable_ssl_api", "false", boolean, func(c *Config) *bool { return &c.API.TLS.Enabled },
 		"Serve the API over TLS, by cert_file and key_file. false: plain HTTP, for loopback or a proxy in front that ends TLS."),
-	option("api", "cert_file", "", path, func(c *Config) *string { return &c.API.TLS.CertFile },
+	newOption("api", "cert_file", "", path, func(c *Config) *string { return &c.API.TLS.CertFile },
 		"The API's certificate with those of its issuers, in PEM. This file, key_file and ca_file are read again when they change; where the new ones are broken, those of before stay in use and the log and /healthz say so."),
-	option("api", "key_file", "", path, func(c *Config) *string { return &c.API.TLS.KeyFile },
+	newOption("api", "key_file", "", path, func(c *Config) *string { return &c.API.TLS.KeyFile },
 		"The key of cert_file, in PEM."),
-	option("api", "ca_file", "", path, func(c *Config) *string { return &c.API.TLS.CAFile },
+	newOption("api", "ca_file", "", path, func(c *Config) *string { return &c.API.TLS.CAFile },
 		"Authorities of clients, in PEM: a certificate that a client shows must come from them. Empty: no client is asked for one."),
-	option("api", "client_certificate_roles", "", clientRoles, func(c *Config) *map[string]string { return &c.API.TLS.ClientRoles },
+	newOption("api", "client_certificate_roles", "", clientRoles, func(c *Config) *map[string]string { return &c.API.TLS.ClientRoles },
 		"What a client may do that shows a certificate and no other credential, by the certificate's common name: NAME:ROLE,... with the role admin, member or reader over the whole system. Others must log in as well. Example: metal3:admin,monitoring:reader"),
 }
 
 // checkTLS refuses TLS that has nothing to stand on.
-func (l *loader) checkTLS() {
+func (l *configLoader) checkTLS() {
 	t := l.config.API.TLS
 	switch {
 	case !t.Enabled:

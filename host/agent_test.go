@@ -197,7 +197,7 @@ func TestStaleResult(t *testing.T) {
 	}
 	o := orderFor(a, uuid.NewString(), compute.Look, compute.Args{}, nil)
 	w.post(o)
-	report := wire.Report{BootID: "another", Epoch: 1, Result: encode(compute.Result{})}
+	report := wire.Report{BootID: "another", Epoch: 1, Result: mustEncodeJSON(compute.Result{})}
 	path := wire.OrdersPath + "/" + o.ID + "/result"
 	if err := a.door.call(t.Context(), "POST", path, report, nil); !problem.Is(err, problem.Conflict) {
 		t.Errorf("another boot: %v", err)
@@ -364,9 +364,9 @@ func TestReconcile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.reconcile(t.Context(), encode(list), 6, want) // without a lease nothing is
+	a.reconcile(t.Context(), mustEncodeJSON(list), 6, want) // without a lease nothing is
 	answer(t, a, wire.Renewed{})
-	a.reconcile(t.Context(), encode(list), 6, want)
+	a.reconcile(t.Context(), mustEncodeJSON(list), 6, want)
 	a.readGuests(t.Context())
 	a.endAutostart(t.Context())
 	await(t, "the mending", func() bool {

@@ -23,7 +23,7 @@ const (
 
 // unlock gives the guest's rescue system its credential over the channel and brings its fingerprint
 // back. The guest may come up later: it is asked until it answers or the order's time is over. The credential touches no disk.
-func (w *work) unlock(ctx context.Context) (compute.Result, error) {
+func (w *orderExecution) unlock(ctx context.Context) (compute.Result, error) {
 	if w.secret.Hash == "" && len(w.secret.Keys) == 0 {
 		return compute.Result{}, problem.Invalidf("unlock of server %s: no credential", w.order.ServerID)
 	}
@@ -37,7 +37,7 @@ func (w *work) unlock(ctx context.Context) (compute.Result, error) {
 	line = append(line, '\n')
 	var last error
 	for {
-		fingerprint, err := ask(ctx, w.path(channelFile), line)
+		fingerprint, err := queryGuestChannel(ctx, w.path(channelFile), line)
 		if err == nil {
 			return compute.Result{Fingerprint: fingerprint}, nil
 		}
@@ -47,7 +47,7 @@ func (w *work) unlock(ctx context.Context) (compute.Result, error) {
 		if ctx.Err() == nil {
 			last = err
 		}
-		if !pause(ctx, 500*time.Millisecond) {
+		if !sleepContext(ctx, 500*time.Millisecond) {
 			if last == nil {
 				last = errors.New("nothing answers in the guest")
 			}
@@ -57,7 +57,7 @@ func (w *work) unlock(ctx context.Context) (compute.Result, error) {
 }
 
 // networkData is what the rescue system is told of its addresses, if the control plane gave any.
-func (w *work) networkData() json.RawMessage {
+func (w *orderExecution) networkData() json.RawMessage {
 	const name = "openstack/latest/network_data.json"
 	for _, files := range []map[string][]byte{w.secret.RescueDrive, w.secret.Drive} {
 		if b := files[name]; json.Valid(b) {
@@ -67,8 +67,8 @@ func (w *work) networkData() json.RawMessage {
 	return nil
 }
 
-// ask writes the line to the guest until it answers or the connection breaks. Nobody writes or holds the line after its return.
-func ask(ctx context.Context, socket string, line []byte) (string, error) {
+// queryGuestChannel writes the line to the guest until it answers or the connection breaks. Nobody writes or holds the line after its return.
+func queryGuestChannel(ctx context.Context, socket string, line []byte) (string, error) {
 	c, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "unix", socket)
 	if err != nil {
 		return "", problem.Unavailablef("the guest's channel: %w", err)
@@ -89,7 +89,7 @@ func ask(ctx context.Context, socket string, line []byte) (string, error) {
 				_ = c.Close()
 				return
 			}
-			if !pause(ctx, resend) {
+			if !sleepContext(ctx, resend) {
 				return
 			}
 		}
@@ -122,16 +122,16 @@ func parseAnswer(line []byte) (agent.Unlocked, error) {
 	if a.Version != agent.ChannelVersion || a.Fingerprint == "" && a.Error == "" {
 		return a, problem.Invalidf("the guest's answer is of version %d, or empty", a.Version)
 	}
-	if len(a.Fingerprint) > 200 || !printable(a.Fingerprint) || !printable(a.Agent) {
+	if len(a.Fingerprint) > 200 || !isPrintableASCII(a.Fingerprint) || !isPrintableASCII(a.Agent) {
 		return a, problem.Invalidf("the guest's answer holds no fingerprint")
 	}
-	if !printable(a.Error) {
+	if !isPrintableASCII(a.Error) {
 		a.Error = fmt.Sprintf("%+q", a.Error)
 	}
 	return a, nil
 }
 
-func printable(s string) bool {
+func isPrintableASCII(s string) bool {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] > '~' {
 			return false

@@ -28,7 +28,7 @@ func TestAskLeavesNobodyBehind(t *testing.T) {
 		}
 		served <- err
 	}()
-	if fingerprint, err := ask(t.Context(), socket, []byte("{}\n")); err != nil || fingerprint != "SHA256:abc" {
+	if fingerprint, err := queryGuestChannel(t.Context(), socket, []byte("{}\n")); err != nil || fingerprint != "SHA256:abc" {
 		t.Errorf("%q, %v", fingerprint, err)
 	}
 	if err := <-served; err != nil {

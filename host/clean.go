@@ -13,9 +13,9 @@ import (
 	wire "salvor/wire/host"
 )
 
-// cleaner takes away what this host still has of servers that live elsewhere. It does so by an explicit word of the control plane
+// cleanupTracker takes away what this host still has of servers that live elsewhere. It does so by an explicit word of the control plane
 // alone, which is repeated until the end of it was heard: whatever was cut off is done again.
-type cleaner struct {
+type cleanupTracker struct {
 	slots chan struct{}
 	mu    sync.Mutex
 	busy  map[string]bool
@@ -29,12 +29,12 @@ const (
 	cleanAgain = 5 * time.Second
 )
 
-func newCleaner() cleaner {
-	return cleaner{slots: make(chan struct{}, cleanAtOnce), busy: map[string]bool{}, tried: map[string]time.Time{}}
+func newCleaner() cleanupTracker {
+	return cleanupTracker{slots: make(chan struct{}, cleanAtOnce), busy: map[string]bool{}, tried: map[string]time.Time{}}
 }
 
 // begin tells whether a server's clean-up is to be begun now.
-func (c *cleaner) begin(server string) bool {
+func (c *cleanupTracker) begin(server string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.busy[server] || time.Since(c.tried[server]) < cleanAgain {
@@ -44,7 +44,7 @@ func (c *cleaner) begin(server string) bool {
 	return true
 }
 
-func (c *cleaner) end(server string, err error) {
+func (c *cleanupTracker) end(server string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.busy, server)
@@ -54,15 +54,15 @@ func (c *cleaner) end(server string, err error) {
 	}
 }
 
-// destroys tells whether a word is one to act by. All others, those that are not known too, have nothing done.
-func destroys(do string) bool {
+// isDestructiveClean tells whether a word is one to act by. All others, those that are not known too, have nothing done.
+func isDestructiveClean(do string) bool {
 	return do == string(compute.CleanGuest) || do == string(compute.CleanDisk)
 }
 
 // cleanUp begins what is asked for and was not done yet.
 func (a *Agent) cleanUp(ctx context.Context, asked map[string]wire.Clean) {
 	for server, c := range asked {
-		if !destroys(c.Do) {
+		if !isDestructiveClean(c.Do) {
 			continue
 		}
 		a.lease.mu.Lock()
@@ -94,7 +94,7 @@ func (a *Agent) cleanUp(ctx context.Context, asked map[string]wire.Clean) {
 func cleanedOf(server string, epoch int64, err error) wire.Cleaned {
 	out := wire.Cleaned{ServerID: server, Epoch: epoch}
 	if err != nil {
-		out.Error = failed(err).Error
+		out.Error = newFailedResult(err).Error
 	}
 	return out
 }
@@ -110,7 +110,7 @@ func (a *Agent) clean(ctx context.Context, server string, c wire.Clean) error {
 	}
 	a.orders.cancelOlder(server, c.Epoch)
 	unlock, ok := a.lock(server)
-	for !ok && pause(ctx, 20*time.Millisecond) {
+	for !ok && sleepContext(ctx, 20*time.Millisecond) {
 		unlock, ok = a.lock(server)
 	}
 	if !ok {
@@ -176,7 +176,7 @@ func (a *Agent) cleanDisks(ctx context.Context, server string, text json.RawMess
 		if err := s.there(ctx); err != nil {
 			return err // what is not mounted now may be again
 		}
-		if _, err := bounded(ctx, s, func() (bool, error) {
+		if _, err := withStoreTimeout(ctx, s, func() (bool, error) {
 			if erase {
 				return true, a.stores.erase(ctx, server, d)
 			}

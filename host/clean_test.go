@@ -71,7 +71,7 @@ func (l *lost) open(t *testing.T) {
 }
 
 func (l *lost) word(do compute.CleanUp, epoch int64) wire.Clean {
-	return wire.Clean{Do: string(do), Epoch: epoch, Spec: encode(l.spec)}
+	return wire.Clean{Do: string(do), Epoch: epoch, Spec: mustEncodeJSON(l.spec)}
 }
 
 func (l *lost) hasGuest() bool { _, ok := l.g.all[l.id]; return ok }
@@ -111,8 +111,8 @@ func TestCleanUp(t *testing.T) {
 			if len(l.renewal(0).Cleaned) != 0 {
 				t.Error("it is told though nobody asks any more")
 			}
-			stale := &compute.Order{ID: uuid.NewString(), HostID: l.ID(), BootID: "boot-1", ServerID: l.id, Epoch: 1, Verb: compute.SetPower, Args: encode(compute.Args{Power: compute.PowerOn})}
-			if r, _ := l.perform(t.Context(), task{order: stale}); !c.ask && r.ErrorKind != problem.Conflict.String() {
+			stale := &compute.Order{ID: uuid.NewString(), HostID: l.ID(), BootID: "boot-1", ServerID: l.id, Epoch: 1, Verb: compute.SetPower, Args: mustEncodeJSON(compute.Args{Power: compute.PowerOn})}
+			if r, _ := l.perform(t.Context(), orderTask{order: stale}); !c.ask && r.ErrorKind != problem.Conflict.String() {
 				t.Errorf("an order of the former owner: %+v", r)
 			}
 		})
@@ -201,7 +201,7 @@ func TestCleanUpLeavesAlone(t *testing.T) {
 	}
 	t.Run("another's disk", func(t *testing.T) {
 		l := loseServer(t, w, newGuests())
-		put(t, l.own+".json", encode(proof{Server: uuid.NewString(), Disk: "vda"}))
+		put(t, l.own+".json", mustEncodeJSON(diskProof{Server: uuid.NewString(), Disk: "vda"}))
 		if err := l.clean(t.Context(), l.id, l.word(compute.CleanDisk, 2)); !problem.Is(err, problem.Conflict) || !fileExists(l.own) {
 			t.Errorf("%v", err)
 		}

@@ -19,12 +19,12 @@ const maxConsole = 256 << 10
 const oldConsole = consoleFile + ".old"
 
 // console brings the last lines of the serial console.
-func (w *work) console(context.Context) (compute.Result, error) {
-	old, err := tail(w.path(oldConsole), maxConsole)
+func (w *orderExecution) console(context.Context) (compute.Result, error) {
+	old, err := readFileTail(w.path(oldConsole), maxConsole)
 	if err != nil {
 		return compute.Result{}, err
 	}
-	now, err := tail(w.path(consoleFile), maxConsole)
+	now, err := readFileTail(w.path(consoleFile), maxConsole)
 	if err != nil {
 		return compute.Result{}, err
 	}
@@ -57,8 +57,8 @@ func lastLines(s string, n int) string {
 	return s[at+1:]
 }
 
-// tail reads the end of a file; none is empty.
-func tail(path string, limit int64) ([]byte, error) {
+// readFileTail reads the end of a file; none is empty.
+func readFileTail(path string, limit int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -92,7 +92,7 @@ func (a *Agent) trimConsoles() {
 		if err != nil || info.Size() <= a.ConsoleBytes {
 			continue
 		}
-		end, err := tail(path, min(a.ConsoleBytes, maxConsole))
+		end, err := readFileTail(path, min(a.ConsoleBytes, maxConsole))
 		if err == nil {
 			err = durable.Write(a.identity.path("servers", e.Name(), oldConsole), end, 0o600)
 		}
@@ -105,7 +105,7 @@ func (a *Agent) trimConsoles() {
 	}
 }
 
-func inode(info os.FileInfo) uint64 {
+func inodeNumber(info os.FileInfo) uint64 {
 	if s, ok := info.Sys().(*syscall.Stat_t); ok {
 		return s.Ino
 	}

@@ -26,7 +26,7 @@ func toRaw(ctx context.Context, from, format, to string, size int64) error {
 	case rawFormat, "iso", "aki", "ari", "":
 		err = copySparse(ctx, from, to, most)
 	case "qcow2":
-		err = convert(ctx, from, to, most)
+		err = convertQcow2Image(ctx, from, to, most)
 	default:
 		return problem.Unsupportedf("images of format %.20q are not taken; want raw or qcow2", format)
 	}
@@ -106,8 +106,8 @@ func copySparse(ctx context.Context, from, to string, size int64) error {
 	}
 }
 
-// convert reads a qcow2 image in this process, as the ramdisk's agent does: no other program opens what a project brought.
-func convert(ctx context.Context, from, to string, size int64) error {
+// convertQcow2Image reads a qcow2 image in this process, as the ramdisk's agent does: no other program opens what a project brought.
+func convertQcow2Image(ctx context.Context, from, to string, size int64) error {
 	src, err := os.Open(from)
 	if err != nil {
 		return err

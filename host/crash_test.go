@@ -33,7 +33,7 @@ func life(t *testing.T, c Config, o *compute.Order) (r compute.Result, killed bo
 		}
 	}()
 	o.HostID = a.ID()
-	r, ok := a.perform(t.Context(), task{order: o})
+	r, ok := a.perform(t.Context(), orderTask{order: o})
 	if !ok {
 		t.Fatal("broken off")
 	}
@@ -50,7 +50,7 @@ func TestKilledAtEachPoint(t *testing.T) {
 			id := uuid.NewString()
 			g.set(compute.Guest{ID: id, Ours: true, Power: compute.PowerOff})
 			o := &compute.Order{ID: uuid.NewString(), BootID: "boot-1", ServerID: id, Epoch: 3, Verb: compute.SetPower, Within: 60,
-				Args: encode(compute.Args{Power: compute.PowerOn, Soft: true})}
+				Args: mustEncodeJSON(compute.Args{Power: compute.PowerOn, Soft: true})}
 			switch point {
 			case "before the effect":
 				g.stopAt = func(string) { panic(errKilled) }
@@ -66,13 +66,13 @@ func TestKilledAtEachPoint(t *testing.T) {
 			if second.ErrorKind != "" || g.changes(id) != 1 || g.get(id).Power != compute.PowerOn {
 				t.Fatalf("%+v after %d changes", second, g.changes(id))
 			}
-			if !killed && !bytes.Equal(encode(first), encode(second)) {
+			if !killed && !bytes.Equal(mustEncodeJSON(first), mustEncodeJSON(second)) {
 				t.Errorf("another answer: %+v, %+v", first, second)
 			}
 			// From now on the answer comes from the journal, though the guest has changed meanwhile.
 			g.set(compute.Guest{ID: id, Ours: true, Power: compute.PowerOff})
 			third, _ := life(t, c, o)
-			if !bytes.Equal(encode(second), encode(third)) || g.changes(id) != 1 {
+			if !bytes.Equal(mustEncodeJSON(second), mustEncodeJSON(third)) || g.changes(id) != 1 {
 				t.Errorf("replayed as %+v after %d changes", third, g.changes(id))
 			}
 			// What another boot did does not last: there it is done again.
@@ -174,7 +174,7 @@ func FuzzOrder(f *testing.F) {
 		if args.Spec == nil {
 			return
 		}
-		all := stores{{Store: Store{Name: "local", Dir: "/srv/disks"}}}
+		all := diskStores{{Store: Store{Name: "local", Dir: "/srv/disks"}}}
 		for _, d := range args.Spec.Disks {
 			if path, err := all.place(got.order.ServerID, d); err == nil && !inside("/srv/disks", path) {
 				t.Fatalf("a disk at %q", path)
@@ -195,7 +195,7 @@ func FuzzAnswer(f *testing.F) {
 	f.Add([]byte(`{"version":2}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		a, err := parseAnswer(line)
-		if err == nil && (a.Fingerprint == "" && a.Error == "" || !printable(a.Fingerprint) || !printable(a.Error)) {
+		if err == nil && (a.Fingerprint == "" && a.Error == "" || !isPrintableASCII(a.Fingerprint) || !isPrintableASCII(a.Error)) {
 			t.Fatalf("%+v", a)
 		}
 	})

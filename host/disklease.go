@@ -64,7 +64,7 @@ func (l diskLease) owner() string {
 	return fmt.Sprintf("host %.64q (%.36s), boot %.64s, epoch %d", l.Name, l.Host, l.Boot, l.Epoch)
 }
 
-func (l diskLease) encode() []byte { return append(encode(l), '\n') }
+func (l diskLease) encode() []byte { return append(mustEncodeJSON(l), '\n') }
 
 // raised is the lease with a higher counter and the given state. Its text has the same length.
 func (l diskLease) raised(state string) diskLease {
@@ -118,7 +118,7 @@ func readLease(path string) (l diskLease, raw []byte, err error) {
 type heldLease struct {
 	path          string
 	server, nonce string
-	store         *store
+	store         *diskStore
 
 	mu     sync.Mutex
 	file   leaseFile
@@ -200,23 +200,23 @@ type diskLeases struct {
 	former map[string]formerLease
 	listed bool
 	// busy are the stores in which a round goes on.
-	busy       map[*store]bool
+	busy       map[*diskStore]bool
 	complained time.Time
 }
 
 type formerLease struct {
 	server string
-	store  *store
+	store  *diskStore
 }
 
 func newDiskLeases(a *Agent) *diskLeases {
 	return &diskLeases{agent: a, every: leaseRenewEvery, watch: leaseWatch, poll: leasePoll, settle: leaseSettle, rouse: make(chan struct{}, 1),
 		held: map[string]*heldLease{}, sight: map[string]leaseSight{}, arriving: map[string]bool{}, lost: map[string]diskLease{}, former: map[string]formerLease{},
-		busy: map[*store]bool{}}
+		busy: map[*diskStore]bool{}}
 }
 
 // storeOf is the shared store in which a file lies; nil: none, and the file has no lease.
-func (d *diskLeases) storeOf(path string) *store {
+func (d *diskLeases) storeOf(path string) *diskStore {
 	for _, s := range d.agent.stores {
 		if s.Shared && strings.HasPrefix(path, s.Dir+"/") {
 			return s
@@ -270,20 +270,20 @@ func (d *diskLeases) heldAt(path string) *heldLease {
 }
 
 // look reads a lease within the store's bound.
-func (d *diskLeases) look(ctx context.Context, s *store, path string) (diskLease, []byte, error) {
+func (d *diskLeases) look(ctx context.Context, s *diskStore, path string) (diskLease, []byte, error) {
 	type sight struct {
 		l   diskLease
 		raw []byte
 	}
-	got, err := bounded(ctx, s, func() (sight, error) {
+	got, err := withStoreTimeout(ctx, s, func() (sight, error) {
 		l, raw, err := readLease(path)
 		return sight{l, raw}, err
 	})
 	return got.l, got.raw, err
 }
 
-// claim is what somebody wants a lease for.
-type claim struct {
+// diskLeaseClaim is what somebody wants a lease for.
+type diskLeaseClaim struct {
 	server string
 	epoch  int64
 	// receipt is the id of the fencing receipt that the order brought; without one no lease of another host is broken.
@@ -295,7 +295,7 @@ type claim struct {
 func diskOf(path string) string { return strings.TrimSuffix(path, leaseSuffix) }
 
 // acquire has this host own the lease at path, or tells why it may not: problem.Forbidden.
-func (d *diskLeases) acquire(ctx context.Context, path string, c claim) error {
+func (d *diskLeases) acquire(ctx context.Context, path string, c diskLeaseClaim) error {
 	s := d.storeOf(path)
 	if s == nil {
 		return nil
@@ -341,7 +341,7 @@ func (d *diskLeases) acquire(ctx context.Context, path string, c claim) error {
 				may, err = d.mayBreak(path, l, c, age, renewals)
 			}
 			if err == nil && !may {
-				if !pause(ctx, d.poll) {
+				if !sleepContext(ctx, d.poll) {
 					return ctx.Err()
 				}
 				continue
@@ -362,7 +362,7 @@ const provingRenewals = 2
 
 // mayBreak tells whether a lease of another owner may be taken now; false without an error: it must be watched for longer. The lease has
 // said the same for age, and was renewed so many times while it was watched.
-func (d *diskLeases) mayBreak(path string, l diskLease, c claim, age time.Duration, renewals int) (bool, error) {
+func (d *diskLeases) mayBreak(path string, l diskLease, c diskLeaseClaim, age time.Duration, renewals int) (bool, error) {
 	former := l.Host == d.agent.identity.id // a former boot of this host
 	switch {
 	case renewals >= provingRenewals:
@@ -382,26 +382,26 @@ func (d *diskLeases) mayBreak(path string, l diskLease, c claim, age time.Durati
 }
 
 // refused begins the words of a refusal.
-func (c claim) refused() string {
+func (c diskLeaseClaim) refused() string {
 	if c.removes {
 		return "the disk of server " + c.server + " is not removed"
 	}
 	return "server " + c.server + " may not start here"
 }
 
-func (d *diskLeases) fresh(c claim) diskLease {
+func (d *diskLeases) fresh(c diskLeaseClaim) diskLease {
 	a := d.agent
 	return diskLease{Version: 1, Host: a.identity.id, Name: a.Name, Boot: a.boot, Server: c.server, Epoch: c.epoch, Nonce: rand.Text(), State: leaseHeld,
 		Counter: fmt.Sprintf("%020d", 0)}
 }
 
 // create makes the lease of a disk that has none; of several hosts one makes it.
-func (d *diskLeases) create(ctx context.Context, s *store, path string, c claim) error {
+func (d *diskLeases) create(ctx context.Context, s *diskStore, path string, c diskLeaseClaim) error {
 	if _, err := s.marker(ctx); err != nil {
 		return err
 	}
 	l := d.fresh(c)
-	_, err := bounded(ctx, s, func() (bool, error) {
+	_, err := withStoreTimeout(ctx, s, func() (bool, error) {
 		_, err := durable.ReadOrMake(path, 0o644, func() ([]byte, error) { return l.encode(), nil })
 		return true, err
 	})
@@ -413,9 +413,9 @@ func (d *diskLeases) create(ctx context.Context, s *store, path string, c claim)
 
 // take replaces a lease, which was read after looked, by a lease of this host. Then it waits and reads again, because another host may take
 // the lease at the same time.
-func (d *diskLeases) take(ctx context.Context, s *store, path string, c claim, looked time.Duration, broke bool) error {
+func (d *diskLeases) take(ctx context.Context, s *diskStore, path string, c diskLeaseClaim, looked time.Duration, broke bool) error {
 	l := d.fresh(c)
-	if _, err := bounded(ctx, s, func() (bool, error) { return true, durable.Replace(path, l.encode(), 0o644) }); err != nil {
+	if _, err := withStoreTimeout(ctx, s, func() (bool, error) { return true, durable.Replace(path, l.encode(), 0o644) }); err != nil {
 		return err
 	}
 	if broke {
@@ -429,14 +429,14 @@ func (d *diskLeases) take(ctx context.Context, s *store, path string, c claim, l
 	if ended-looked > d.settle { // another host may own the lease by now, and finds out at its next renewal
 		wait = d.watch
 	}
-	if !pause(ctx, wait) {
+	if !sleepContext(ctx, wait) {
 		return ctx.Err()
 	}
 	return d.hold(ctx, s, path, l, c)
 }
 
 // resume goes on with a lease that this boot of the host has.
-func (d *diskLeases) resume(ctx context.Context, s *store, path string) error {
+func (d *diskLeases) resume(ctx context.Context, s *diskStore, path string) error {
 	l, _, err := d.look(ctx, s, path)
 	if err != nil {
 		return err
@@ -444,10 +444,10 @@ func (d *diskLeases) resume(ctx context.Context, s *store, path string) error {
 	if h := d.heldAt(path); h != nil && h.nonce == l.Nonce && l.State == leaseHeld {
 		return nil
 	}
-	if err := d.hold(ctx, s, path, l, claim{server: l.Server}); err != nil {
+	if err := d.hold(ctx, s, path, l, diskLeaseClaim{server: l.Server}); err != nil {
 		return err
 	}
-	if _, err := bounded(ctx, s, func() (bool, error) { return true, d.heldAt(path).write(leaseHeld) }); err != nil {
+	if _, err := withStoreTimeout(ctx, s, func() (bool, error) { return true, d.heldAt(path).write(leaseHeld) }); err != nil {
 		return err
 	}
 	now, _, err := d.look(ctx, s, path)
@@ -458,12 +458,12 @@ func (d *diskLeases) resume(ctx context.Context, s *store, path string) error {
 }
 
 // hold opens the lease that is at path, which must be l, and renews it from now on.
-func (d *diskLeases) hold(ctx context.Context, s *store, path string, l diskLease, c claim) error {
-	f, err := bounded(ctx, s, func() (*os.File, error) { return openLease(path, os.O_RDWR) })
+func (d *diskLeases) hold(ctx context.Context, s *diskStore, path string, l diskLease, c diskLeaseClaim) error {
+	f, err := withStoreTimeout(ctx, s, func() (*os.File, error) { return openLease(path, os.O_RDWR) })
 	if err != nil {
 		return err
 	}
-	raw, err := bounded(ctx, s, func() ([]byte, error) { return io.ReadAll(io.NewSectionReader(f, 0, maxLease)) })
+	raw, err := withStoreTimeout(ctx, s, func() ([]byte, error) { return io.ReadAll(io.NewSectionReader(f, 0, maxLease)) })
 	if err != nil {
 		f.Close()
 		return err

@@ -28,7 +28,7 @@ func (a *Agent) keepDiskLeases(ctx context.Context) {
 	d := a.leases
 	for {
 		d.round(ctx)
-		if !pause(ctx, min(leasePause, d.every)) {
+		if !sleepContext(ctx, min(leasePause, d.every)) {
 			return
 		}
 		t := time.NewTimer(d.every - min(leasePause, d.every))
@@ -77,7 +77,7 @@ func (v *seenGuests) now(ctx context.Context) (map[string]compute.Guest, error) 
 		bounded, cancel := context.WithTimeout(ctx, guestsWithin)
 		defer cancel()
 		var list []compute.Guest
-		if list, v.err = within(bounded, func() ([]compute.Guest, error) { return v.agent.Hypervisor.Guests(bounded) }); v.err == nil {
+		if list, v.err = runWithContext(bounded, func() ([]compute.Guest, error) { return v.agent.Hypervisor.Guests(bounded) }); v.err == nil {
 			v.read = byID(list)
 		}
 	})
@@ -112,8 +112,8 @@ func (d *diskLeases) round(ctx context.Context) *sync.WaitGroup {
 }
 
 // tasks are what this round does in each store.
-func (d *diskLeases) tasks(ctx context.Context, v *seenGuests) map[*store][]func() {
-	out := map[*store][]func(){}
+func (d *diskLeases) tasks(ctx context.Context, v *seenGuests) map[*diskStore][]func() {
+	out := map[*diskStore][]func(){}
 	for _, h := range d.allHeld() {
 		out[h.store] = append(out[h.store], func() { d.renewOrFree(ctx, h, v) })
 	}
@@ -140,7 +140,7 @@ func (d *diskLeases) tasks(ctx context.Context, v *seenGuests) map[*store][]func
 }
 
 // begin tells whether a store's round may begin: its former one has ended.
-func (d *diskLeases) begin(s *store) bool {
+func (d *diskLeases) begin(s *diskStore) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.busy[s] {
@@ -150,7 +150,7 @@ func (d *diskLeases) begin(s *store) bool {
 	return true
 }
 
-func (d *diskLeases) end(s *store) {
+func (d *diskLeases) end(s *diskStore) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.busy, s)
@@ -205,7 +205,7 @@ func (d *diskLeases) renewOrFree(ctx context.Context, h *heldLease, v *seenGuest
 			}
 		}
 	}
-	_, err := bounded(ctx, h.store, func() (bool, error) { return true, h.write(leaseHeld) })
+	_, err := withStoreTimeout(ctx, h.store, func() (bool, error) { return true, h.write(leaseHeld) })
 	// Whether it was written or not: what is there now decides whose the disk is.
 	l, _, readErr := d.look(ctx, h.store, h.path)
 	if readErr == nil && l.Nonce == h.nonce && (err != nil || !h.wrote(l)) { // check err first, because a hung write holds the lock
@@ -224,7 +224,7 @@ func (d *diskLeases) renewOrFree(ctx context.Context, h *heldLease, v *seenGuest
 // reopen continues the renewal in the file that is now at the path, because the open file is stale, as after a remount of a share.
 // It does not touch a lease of another owner.
 func (d *diskLeases) reopen(ctx context.Context, h *heldLease) error {
-	_, err := bounded(ctx, h.store, func() (bool, error) {
+	_, err := withStoreTimeout(ctx, h.store, func() (bool, error) {
 		f, err := openLease(h.path, os.O_RDWR)
 		if err != nil {
 			return false, err
@@ -255,7 +255,7 @@ func (d *diskLeases) endGuest(ctx context.Context, server string, l diskLease) {
 	a.Log.Error("the guest is ended: its disk belongs to another host", "server", server, "owner", l.owner())
 	bounded, cancel := context.WithTimeout(ctx, endWithin)
 	defer cancel()
-	_, err := within(bounded, func() (bool, error) {
+	_, err := runWithContext(bounded, func() (bool, error) {
 		return a.Hypervisor.SetPower(bounded, server, hypervisor.Power{State: compute.PowerOff})
 	})
 	if err != nil && !problem.Is(err, problem.NotFound) {
@@ -292,7 +292,7 @@ func (d *diskLeases) endLost(ctx context.Context, v *seenGuests) {
 }
 
 // adoptRunning gets the lease of a guest that runs here without one: the agent is new, or of a new release, or has a new identity.
-func (d *diskLeases) adoptRunning(ctx context.Context, s *store, path, server string, v *seenGuests) {
+func (d *diskLeases) adoptRunning(ctx context.Context, s *diskStore, path, server string, v *seenGuests) {
 	unlock, ok := d.agent.lock(server)
 	if !ok {
 		return
@@ -306,7 +306,7 @@ func (d *diskLeases) adoptRunning(ctx context.Context, s *store, path, server st
 	if arriving || err != nil || !there || g.Power != compute.PowerOn || d.heldAt(path) != nil {
 		return
 	}
-	c := claim{server: server, epoch: g.Epoch}
+	c := diskLeaseClaim{server: server, epoch: g.Epoch}
 	looked, err := d.agent.Alive()
 	if err != nil {
 		return
@@ -314,7 +314,7 @@ func (d *diskLeases) adoptRunning(ctx context.Context, s *store, path, server st
 	l, raw, err := d.look(ctx, s, path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		if there, statErr := bounded(ctx, s, func() (bool, error) { return fileIsThere(diskOf(path)), nil }); statErr == nil && there {
+		if there, statErr := withStoreTimeout(ctx, s, func() (bool, error) { return fileIsThere(diskOf(path)), nil }); statErr == nil && there {
 			err = d.create(ctx, s, path, c)
 		}
 	case err != nil:
@@ -336,9 +336,9 @@ func (d *diskLeases) adoptRunning(ctx context.Context, s *store, path, server st
 
 // adoptHeld decides on a guest that runs here while the lease of its disk says that another owner, which is no newer, has it. An owner that
 // does not renew it has gone. Of two that live the newer one stays.
-func (d *diskLeases) adoptHeld(ctx context.Context, s *store, path string, l diskLease, raw []byte, g compute.Guest, looked time.Duration) error {
+func (d *diskLeases) adoptHeld(ctx context.Context, s *diskStore, path string, l diskLease, raw []byte, g compute.Guest, looked time.Duration) error {
 	age, renewed, err := d.unchanged(path, l, raw)
-	c := claim{server: g.ID, epoch: g.Epoch}
+	c := diskLeaseClaim{server: g.ID, epoch: g.Epoch}
 	switch {
 	case err != nil:
 		return err
@@ -385,8 +385,8 @@ func (d *diskLeases) freeFormer(ctx context.Context, path string, f formerLease)
 }
 
 // freeFile marks a lease that is not held in memory as free, in the file that says l.
-func (d *diskLeases) freeFile(ctx context.Context, s *store, path string, l diskLease) error {
-	_, err := bounded(ctx, s, func() (bool, error) {
+func (d *diskLeases) freeFile(ctx context.Context, s *diskStore, path string, l diskLease) error {
+	_, err := withStoreTimeout(ctx, s, func() (bool, error) {
 		f, err := openLease(path, os.O_RDWR)
 		if err != nil {
 			return false, err
@@ -406,7 +406,7 @@ func (d *diskLeases) freeFile(ctx context.Context, s *store, path string, l disk
 func (d *diskLeases) drop(ctx context.Context, h *heldLease, free bool) {
 	var err error
 	if free {
-		if _, err = bounded(ctx, h.store, func() (bool, error) { return true, h.write(leaseFree) }); err != nil {
+		if _, err = withStoreTimeout(ctx, h.store, func() (bool, error) { return true, h.write(leaseFree) }); err != nil {
 			d.complain(err, h.path)
 		}
 	}
@@ -438,7 +438,7 @@ func (d *diskLeases) free(ctx context.Context, server string, files []string) {
 			continue
 		}
 		// A lease of a former boot is taken first, which watches it.
-		c := claim{server: server}
+		c := diskLeaseClaim{server: server}
 		if err := d.acquire(ctx, path, c); err != nil {
 			d.complain(err, path)
 			continue
@@ -450,7 +450,7 @@ func (d *diskLeases) free(ctx context.Context, server string, files []string) {
 }
 
 // acquireAll has this host own the leases of all of these disks.
-func (d *diskLeases) acquireAll(ctx context.Context, files []string, c claim) error {
+func (d *diskLeases) acquireAll(ctx context.Context, files []string, c diskLeaseClaim) error {
 	for _, file := range files {
 		if err := d.acquire(ctx, filepath.Clean(file)+leaseSuffix, c); err != nil {
 			return err

@@ -38,7 +38,7 @@ func TestLeaseOfADeadOwnerWantsAReceipt(t *testing.T) {
 	a, b, spec := w.host(), w.host(), w.spec()
 	w.run(a, spec)
 	w.refused(w.order(b, compute.Define, next(spec), compute.Args{}), "no fencing receipt", a.ID(), w.leasePath(spec))
-	if err := b.leases.acquire(t.Context(), w.leasePath(spec), claim{server: spec.ServerID, receipt: "r-1"}); !problem.Is(err, problem.Forbidden) || !strings.Contains(err.Error(), "newer than epoch 0") {
+	if err := b.leases.acquire(t.Context(), w.leasePath(spec), diskLeaseClaim{server: spec.ServerID, receipt: "r-1"}); !problem.Is(err, problem.Forbidden) || !strings.Contains(err.Error(), "newer than epoch 0") {
 		t.Errorf("an older owner with a receipt: %v", err)
 	}
 	w.ok(w.evacuate(b, next(spec)))
@@ -79,7 +79,7 @@ func TestATakerWatchesForLong(t *testing.T) {
 		if renewed {
 			renewals++
 		}
-		return b.leases.mayBreak(path, l, claim{server: spec.ServerID, epoch: 2, receipt: "r"}, age, renewals)
+		return b.leases.mayBreak(path, l, diskLeaseClaim{server: spec.ServerID, epoch: 2, receipt: "r"}, age, renewals)
 	}
 	silent := func() {
 		t.Helper()
@@ -305,7 +305,7 @@ func TestTornLease(t *testing.T) {
 	if err := os.Symlink(victim, w.leasePath(spec)); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.leases.acquire(t.Context(), w.leasePath(spec), claim{server: spec.ServerID, epoch: 1, receipt: "r"}); err == nil || string(mustRead(t, victim)) != "root" {
+	if err := b.leases.acquire(t.Context(), w.leasePath(spec), diskLeaseClaim{server: spec.ServerID, epoch: 1, receipt: "r"}); err == nil || string(mustRead(t, victim)) != "root" {
 		t.Errorf("a link is followed: %v", err)
 	}
 }
@@ -348,7 +348,7 @@ func takeAtOnce(t *testing.T, state string) {
 		h.leases.settle = 200 * time.Millisecond
 		h.leases.watch = 0
 		go func() {
-			results <- h.leases.acquire(t.Context(), path, claim{server: spec.ServerID, epoch: 2, receipt: "r"})
+			results <- h.leases.acquire(t.Context(), path, diskLeaseClaim{server: spec.ServerID, epoch: 2, receipt: "r"})
 		}()
 	}
 	won := 0
@@ -373,7 +373,7 @@ func TestATakerThatWasHeldUp(t *testing.T) {
 	spec := w.spec()
 	w.run(a, spec)
 	w.ok(w.order(a, compute.SetPower, spec, compute.Args{Power: compute.PowerOff}))
-	path, c := filepath.Join(w.pool, spec.ServerID+"-vda"+leaseSuffix), claim{server: spec.ServerID, epoch: spec.Epoch}
+	path, c := filepath.Join(w.pool, spec.ServerID+"-vda"+leaseSuffix), diskLeaseClaim{server: spec.ServerID, epoch: spec.Epoch}
 	b.leases.watch = 3 * time.Second
 	alive, calls := b.Alive, 0
 	b.Alive = func() (time.Duration, error) {
@@ -420,7 +420,7 @@ func TestAStoreThatCannotBeWritten(t *testing.T) {
 	if err := os.Remove(filepath.Join(w.pool, markerFile)); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.leases.acquire(t.Context(), w.leasePath(other), claim{server: other.ServerID, epoch: 1}); err == nil || fileIsThere(w.leasePath(other)) {
+	if err := a.leases.acquire(t.Context(), w.leasePath(other), diskLeaseClaim{server: other.ServerID, epoch: 1}); err == nil || fileIsThere(w.leasePath(other)) {
 		t.Errorf("a lease was made in a store that is not mounted: %v", err)
 	}
 }
@@ -534,7 +534,7 @@ func TestALeaseThatChangesHandsIsNotWaitedForForEver(t *testing.T) {
 	}
 	write(0)
 	go func() {
-		over <- b.leases.acquire(t.Context(), w.leasePath(spec), claim{server: spec.ServerID, epoch: 2, receipt: "r"})
+		over <- b.leases.acquire(t.Context(), w.leasePath(spec), diskLeaseClaim{server: spec.ServerID, epoch: 2, receipt: "r"})
 	}()
 	for n := 1; n < 10000; n++ {
 		select {

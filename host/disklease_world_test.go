@@ -99,7 +99,7 @@ func (w *leaseHosts) order(h *leaseHost, verb compute.Verb, spec *compute.Spec, 
 	var over atomic.Bool
 	done := make(chan compute.Result, 1)
 	go func() {
-		r, _ := h.perform(context.WithoutCancel(w.Context()), task{order: o})
+		r, _ := h.perform(context.WithoutCancel(w.Context()), orderTask{order: o})
 		over.Store(true)
 		done <- r
 	}()

@@ -32,13 +32,13 @@ const (
 // controlPlaneClient is the client of the hosts' door. It trusts the authority that the host joined, no other.
 type controlPlaneClient struct {
 	root     *url.URL
-	identity *identity
+	identity *hostIdentity
 	http     *http.Client
 	images   *http.Client // of other servers, for images by URL; nil: none is asked
 	close    func()
 }
 
-func newDoor(controller string, id *identity, web *http.Client) (*controlPlaneClient, error) {
+func newDoor(controller string, id *hostIdentity, web *http.Client) (*controlPlaneClient, error) {
 	root, err := url.Parse(strings.TrimRight(controller, "/"))
 	if err != nil || root.Scheme != "https" || root.Host == "" || root.Path != "" || root.User != nil {
 		return nil, problem.Invalidf("--controller %q: want https://ADDRESS:PORT", controller)
@@ -57,7 +57,7 @@ func newDoor(controller string, id *identity, web *http.Client) (*controlPlaneCl
 			if p == nil {
 				return errors.New("this host has joined no control plane")
 			}
-			return verify(s, p.ca)
+			return verifyServerCertificate(s, p.ca)
 		},
 	})
 	d.http = &http.Client{Transport: transport, CheckRedirect: noRedirect}
@@ -80,8 +80,8 @@ func (d *controlPlaneClient) transport(c *tls.Config) *http.Transport {
 
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// verify proves a server's certificate by one authority and the name that was asked for.
-func verify(s tls.ConnectionState, ca *x509.Certificate) error {
+// verifyServerCertificate proves a server's certificate by one authority and the name that was asked for.
+func verifyServerCertificate(s tls.ConnectionState, ca *x509.Certificate) error {
 	if len(s.PeerCertificates) == 0 {
 		return errors.New("no certificate")
 	}
@@ -107,7 +107,7 @@ func (d *controlPlaneClient) join(ctx context.Context, token secret.Value, name 
 		VerifyConnection: func(s tls.ConnectionState) error {
 			for _, c := range s.PeerCertificates {
 				if sum := sha256.Sum256(c.Raw); hex.EncodeToString(sum[:]) == pin {
-					return verify(s, c)
+					return verifyServerCertificate(s, c)
 				}
 			}
 			return problem.Forbiddenf("the control plane is not the one that the join token is of")
@@ -177,18 +177,18 @@ func (d *controlPlaneClient) callWith(ctx context.Context, client *http.Client, 
 	r.Header.Set("Content-Type", "application/json")
 	answer, err := client.Do(r)
 	if problem.Is(err, problem.Forbidden) { // by ourselves: no later try helps
-		return bare(err)
+		return unwrapURLError(err)
 	}
 	if err != nil {
-		return problem.Unavailablef("ask the control plane: %w", bare(err))
+		return problem.Unavailablef("ask the control plane: %w", unwrapURLError(err))
 	}
 	defer answer.Body.Close()
 	b, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer+1))
 	switch {
 	case err != nil:
-		return problem.Unavailablef("read the control plane's answer: %w", bare(err))
+		return problem.Unavailablef("read the control plane's answer: %w", unwrapURLError(err))
 	case answer.StatusCode >= 300:
-		return refusal(answer.StatusCode, b)
+		return decodeErrorResponse(answer.StatusCode, b)
 	case len(b) > maxAnswer:
 		return problem.Unavailablef("the control plane's answer is larger than %d bytes", maxAnswer)
 	case out == nil:
@@ -200,8 +200,8 @@ func (d *controlPlaneClient) callWith(ctx context.Context, client *http.Client, 
 	return nil
 }
 
-// bare takes the URL out of an error: it is known, and long.
-func bare(err error) error {
+// unwrapURLError takes the URL out of an error: it is known, and long.
+func unwrapURLError(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {
 		return u.Err
@@ -214,8 +214,8 @@ var kinds = map[int]problem.Kind{
 	http.StatusForbidden: problem.Forbidden, http.StatusUnauthorized: problem.Forbidden, http.StatusRequestEntityTooLarge: problem.Invalid,
 }
 
-// refusal reads an error of the door.
-func refusal(status int, body []byte) error {
+// decodeErrorResponse reads an error of the door.
+func decodeErrorResponse(status int, body []byte) error {
 	var told struct {
 		Error string `json:"error"`
 	}
@@ -245,7 +245,7 @@ func (d *controlPlaneClient) image(ctx context.Context, digest, address string, 
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
-		return nil, 0, problem.Invalidf("image address: %w", bare(err))
+		return nil, 0, problem.Invalidf("image address: %w", unwrapURLError(err))
 	}
 	if s := r.URL.Scheme; s != "http" && s != "https" {
 		return nil, 0, problem.Invalidf("image address: want http or https, have %q", s)
@@ -255,7 +255,7 @@ func (d *controlPlaneClient) image(ctx context.Context, digest, address string, 
 	}
 	answer, err := client.Do(r)
 	if err != nil {
-		return nil, 0, problem.Unavailablef("fetch an image from %s: %w", r.URL.Host, bare(err))
+		return nil, 0, problem.Unavailablef("fetch an image from %s: %w", r.URL.Host, unwrapURLError(err))
 	}
 	switch answer.StatusCode {
 	case http.StatusOK:

@@ -81,7 +81,7 @@ func (a *Agent) applyInstructions(ctx context.Context, answer wire.Renewed) {
 // keepEnding ends the guests of ours when the lease has lapsed or the control plane asks for it, again and again until that is over.
 func (a *Agent) keepEnding(ctx context.Context) {
 	said, ended := "", map[string]bool{}
-	for wait := guardEvery; pause(ctx, wait); {
+	for wait := guardEvery; sleepContext(ctx, wait); {
 		why := a.endWhy()
 		if why != said && why != "" {
 			a.Log.Error("all guests of ours are ended", "why", why)
@@ -142,7 +142,7 @@ func (a *Agent) endGuests(ctx context.Context, why string, noted map[string]bool
 	for _, id := range running {
 		seen[id] = true
 		ending.Go(func() {
-			_, err := within(ctx, func() (bool, error) {
+			_, err := runWithContext(ctx, func() (bool, error) {
 				return a.Hypervisor.SetPower(ctx, id, hypervisor.Power{State: compute.PowerOff})
 			})
 			if err != nil {
@@ -175,7 +175,7 @@ func (a *Agent) endGuests(ctx context.Context, why string, noted map[string]bool
 
 // running lists the guests of ours that run, or may: those known as ours of which nothing is told now.
 func (a *Agent) running(ctx context.Context, known map[string]bool) ([]string, error) {
-	guests, err := within(ctx, func() ([]compute.Guest, error) { return a.Hypervisor.Guests(ctx) })
+	guests, err := runWithContext(ctx, func() ([]compute.Guest, error) { return a.Hypervisor.Guests(ctx) })
 	var out []string
 	for _, g := range guests {
 		_, ours := known[g.ID]
@@ -189,7 +189,7 @@ func (a *Agent) running(ctx context.Context, known map[string]bool) ([]string, e
 }
 
 // ours are the guests of ours as they were last seen, and whether they ran.
-func (o *observed) ours() map[string]bool {
+func (o *observedState) ours() map[string]bool {
 	_, text := o.latest()
 	var list []compute.Guest
 	_ = json.Unmarshal(text, &list)
@@ -202,8 +202,8 @@ func (o *observed) ours() map[string]bool {
 	return out
 }
 
-// within gives up what does not end in time; it may go on by itself.
-func within[T any](ctx context.Context, do func() (T, error)) (T, error) {
+// runWithContext gives up what does not end in time; it may go on by itself.
+func runWithContext[T any](ctx context.Context, do func() (T, error)) (T, error) {
 	type answer struct {
 		value T
 		err   error
@@ -229,7 +229,7 @@ func (a *Agent) keepWatchdog(ctx context.Context) {
 	}
 	inherited := a.inherits()
 	var tried time.Time
-	for pause(ctx, petEvery) {
+	for sleepContext(ctx, petEvery) {
 		armed, asked, over := a.watchdogTerms()
 		switch {
 		case over:
@@ -345,13 +345,13 @@ func (a *Agent) leave(ctx context.Context) {
 		if err := a.renew(end); err != nil {
 			a.Log.Warn("this host ends and cannot say so", "error", err)
 		}
-		if !pause(end, petEvery) {
+		if !sleepContext(end, petEvery) {
 			return
 		}
 	}
 	if a.stillArmed() {
 		a.Log.Error("the lease lapsed while this host ended: its guests are ended and the watchdog resets it")
-		_ = pause(end, endWithin+2*guardEvery)
+		_ = sleepContext(end, endWithin+2*guardEvery)
 	}
 }
 

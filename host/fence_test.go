@@ -144,7 +144,7 @@ func TestSilenceEndsGuests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.reconcile(t.Context(), encode(list), 0, map[string]wire.Wanted{stopped: {Power: "on", Epoch: 1}})
+	a.reconcile(t.Context(), mustEncodeJSON(list), 0, map[string]wire.Wanted{stopped: {Power: "on", Epoch: 1}})
 	await(t, "the end of the guests", func() bool {
 		return g.get(mine).Power == compute.PowerOff && g.get(paused).Power == compute.PowerOff
 	})
@@ -195,7 +195,7 @@ func TestSilenceEndsGuestsOfADeadHypervisor(t *testing.T) {
 	a.Hypervisor = g
 	mine := ours(g.guests, compute.PowerOn, 1)
 	list, _ := g.guests.Guests(t.Context())
-	a.seen.guests = encode(list)
+	a.seen.guests = mustEncodeJSON(list)
 	loops(t, a.keepEnding)
 	answer(t, a, wire.Renewed{SelfFence: true})
 	now.add(compute.SelfFenceKill)

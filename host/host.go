@@ -86,24 +86,24 @@ func (c *Config) complete() error {
 // Agent is a running host.
 type Agent struct {
 	Config
-	identity *identity
+	identity *hostIdentity
 	boot     string
 	door     *controlPlaneClient
-	journal  *journal
-	stores   stores
-	images   *images
-	lease    lease
-	seen     observed
+	journal  *orderJournal
+	stores   diskStores
+	images   *imageCache
+	lease    hostLease
+	seen     observedState
 	// busy holds a lock for each server: orders and reconciliation never work on one at a time.
 	busy sync.Map
 	// provenFiles are the rescue images whose digest was read, by proofKey.
 	provenFiles sync.Map
-	orders      *orders
-	witness     *witness
+	orders      *orderRunner
+	witness     *storedWitness
 	leases      *diskLeases
 	// renewing has one renewal sent at a time.
 	renewing sync.Mutex
-	cleaner  cleaner
+	cleaner  cleanupTracker
 	looking  atomic.Bool
 }
 
@@ -206,7 +206,7 @@ func (a *Agent) lock(server string) (func(), bool) {
 // keepHouse trims what grows: console logs, old journals, and images that nobody uses.
 func (a *Agent) keepHouse(ctx context.Context) error {
 	for {
-		if !pause(ctx, 30*time.Second) {
+		if !sleepContext(ctx, 30*time.Second) {
 			return nil
 		}
 		a.trimConsoles()
@@ -217,8 +217,8 @@ func (a *Agent) keepHouse(ctx context.Context) error {
 	}
 }
 
-// pause waits; false: ctx ended before.
-func pause(ctx context.Context, d time.Duration) bool {
+// sleepContext waits; false: ctx ended before.
+func sleepContext(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

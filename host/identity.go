@@ -24,17 +24,17 @@ import (
 	"salvor/problem"
 )
 
-// identity is what makes this directory the host that it is: a uuid, a key, the
+// hostIdentity is what makes this directory the host that it is: a uuid, a key, the
 // certificate that the control plane gave, and the lock that keeps a second agent out.
-type identity struct {
+type hostIdentity struct {
 	dir, id string
 	lock    *os.File
 	key     *ecdsa.PrivateKey
-	pair    atomic.Pointer[pair]
+	pair    atomic.Pointer[hostCertificate]
 }
 
-// pair is a certificate with the authority that it came from.
-type pair struct {
+// hostCertificate is a certificate with the authority that it came from.
+type hostCertificate struct {
 	cert tls.Certificate
 	ca   *x509.Certificate
 }
@@ -44,7 +44,7 @@ const (
 	certFile, lockDir = "host.crt", "lock"
 )
 
-func openIdentity(dir string) (*identity, error) {
+func openIdentity(dir string) (*hostIdentity, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func openIdentity(dir string) (*identity, error) {
 		lock.Close()
 		return nil, problem.Conflictf("state directory %s is in use by another salvor host; stop it, or give this one its own --state-dir", dir)
 	}
-	i := &identity{dir: dir, lock: lock}
+	i := &hostIdentity{dir: dir, lock: lock}
 	if err := i.read(); err != nil {
 		lock.Close()
 		return nil, err
@@ -69,7 +69,7 @@ func openIdentity(dir string) (*identity, error) {
 	return i, nil
 }
 
-func (i *identity) read() error {
+func (i *hostIdentity) read() error {
 	id, err := durable.ReadOrMake(i.path(idFile), 0o600, func() ([]byte, error) { return []byte(uuid.NewString() + "\n"), nil })
 	if err != nil {
 		return fmt.Errorf("identity: %w", err)
@@ -116,7 +116,7 @@ func makeKey() ([]byte, error) {
 }
 
 // parse takes a certificate with its authority behind it, both PEM, and proves that they are this host's.
-func (i *identity) parse(text []byte) (*pair, error) {
+func (i *hostIdentity) parse(text []byte) (*hostCertificate, error) {
 	var certs []*x509.Certificate
 	for len(certs) < 2 {
 		var block *pem.Block
@@ -137,11 +137,11 @@ func (i *identity) parse(text []byte) (*pair, error) {
 	if err := own.CheckSignatureFrom(ca); err != nil {
 		return nil, fmt.Errorf("the certificate is not of its authority: %w", err)
 	}
-	return &pair{tls.Certificate{Certificate: [][]byte{own.Raw}, PrivateKey: i.key, Leaf: own}, ca}, nil
+	return &hostCertificate{tls.Certificate{Certificate: [][]byte{own.Raw}, PrivateKey: i.key, Leaf: own}, ca}, nil
 }
 
 // admit keeps a certificate that the control plane gave.
-func (i *identity) admit(cert, ca string) error {
+func (i *hostIdentity) admit(cert, ca string) error {
 	p, err := i.parse([]byte(cert + "\n" + ca))
 	if err != nil {
 		return problem.Invalidf("certificate from the control plane: %w", err)
@@ -154,13 +154,13 @@ func (i *identity) admit(cert, ca string) error {
 }
 
 // certified tells whether the host has a certificate that has not ended.
-func (i *identity) certified(now time.Time) bool {
+func (i *hostIdentity) certified(now time.Time) bool {
 	p := i.pair.Load()
 	return p != nil && now.Before(p.cert.Leaf.NotAfter)
 }
 
 // request is a signing request for the host's key, PEM.
-func (i *identity) request() (string, error) {
+func (i *hostIdentity) request() (string, error) {
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: i.id}}, i.key)
 	if err != nil {
 		return "", err
@@ -168,17 +168,17 @@ func (i *identity) request() (string, error) {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})), nil
 }
 
-func (i *identity) path(names ...string) string {
+func (i *hostIdentity) path(names ...string) string {
 	return filepath.Join(append([]string{i.dir}, names...)...)
 }
 
 // makeDir makes a directory through which others may walk.
-func (i *identity) makeDir(names ...string) error {
+func (i *hostIdentity) makeDir(names ...string) error {
 	return os.MkdirAll(i.path(names...), 0o711)
 }
 
 // close gives the lock up.
-func (i *identity) close() error { return durable.Unlock(i.lock) }
+func (i *hostIdentity) close() error { return durable.Unlock(i.lock) }
 
 func readBootID() (string, error) {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")

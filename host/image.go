@@ -22,9 +22,9 @@ import (
 	"salvor/problem"
 )
 
-// images keeps images by their digest. One that has its name is whole and proven; one in the
+// imageCache keeps images by their digest. One that has its name is whole and proven; one in the
 // making is gone on with where it was broken off. The longest unused ones go when there are too many.
-type images struct {
+type imageCache struct {
 	dir   string
 	limit int64
 	door  *controlPlaneClient
@@ -37,11 +37,11 @@ type images struct {
 // maxImage bounds an image whose size nobody told, in bytes.
 const maxImage = 1 << 40
 
-func openImages(dir string, limit int64, d *controlPlaneClient) (*images, error) {
+func openImages(dir string, limit int64, d *controlPlaneClient) (*imageCache, error) {
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return nil, fmt.Errorf("images: %w", err)
 	}
-	return &images{dir: dir, limit: limit, door: d, held: map[string]int{}, busy: map[string]chan struct{}{}}, nil
+	return &imageCache{dir: dir, limit: limit, door: d, held: map[string]int{}, busy: map[string]chan struct{}{}}, nil
 }
 
 // digestName is the digits of "sha256:DIGITS".
@@ -54,7 +54,7 @@ func digestName(digest string) (string, error) {
 }
 
 // get gives the path of an image's bytes, which it fetches where they are not here. They stay until release is called.
-func (c *images) get(ctx context.Context, img compute.SpecImage, tell func(string)) (path string, release func(), err error) {
+func (c *imageCache) get(ctx context.Context, img compute.SpecImage, tell func(string)) (path string, release func(), err error) {
 	name, err := digestName(img.Digest)
 	if err != nil {
 		return "", nil, err
@@ -90,7 +90,7 @@ func (c *images) get(ctx context.Context, img compute.SpecImage, tell func(strin
 	}
 }
 
-func (c *images) hold(name string, by int) {
+func (c *imageCache) hold(name string, by int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.held[name] += by; c.held[name] == 0 {
@@ -99,7 +99,7 @@ func (c *images) hold(name string, by int) {
 }
 
 // have fetches the image unless it is here.
-func (c *images) have(ctx context.Context, path string, img compute.SpecImage, tell func(string)) error {
+func (c *imageCache) have(ctx context.Context, path string, img compute.SpecImage, tell func(string)) error {
 	now := time.Now()
 	if os.Chtimes(path, now, now) == nil {
 		return nil
@@ -115,7 +115,7 @@ func (c *images) have(ctx context.Context, path string, img compute.SpecImage, t
 }
 
 // fetch brings the whole image into a file and proves it.
-func (c *images) fetch(ctx context.Context, half string, img compute.SpecImage, tell func(string)) error {
+func (c *imageCache) fetch(ctx context.Context, half string, img compute.SpecImage, tell func(string)) error {
 	f, err := os.OpenFile(half, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return err
@@ -146,7 +146,7 @@ func (c *images) fetch(ctx context.Context, half string, img compute.SpecImage, 
 }
 
 // more goes on with a file where it ends.
-func (c *images) more(ctx context.Context, f *os.File, sum hash.Hash, from, limit int64, img compute.SpecImage, tell func(string)) (int64, error) {
+func (c *imageCache) more(ctx context.Context, f *os.File, sum hash.Hash, from, limit int64, img compute.SpecImage, tell func(string)) (int64, error) {
 	body, at, err := c.door.image(ctx, img.Digest, img.URL, from)
 	if err != nil {
 		return 0, err
@@ -173,26 +173,26 @@ func (c *images) more(ctx context.Context, f *os.File, sum hash.Hash, from, limi
 	case errors.Is(err, syscall.ENOSPC):
 		return 0, fmt.Errorf("no room on this host: %w", err)
 	case err != nil && ctx.Err() == nil:
-		return 0, problem.Unavailablef("the connection broke off at byte %d: %w", size, bare(err))
+		return 0, problem.Unavailablef("the connection broke off at byte %d: %w", size, unwrapURLError(err))
 	case err != nil:
 		return 0, err
 	}
 	return size, nil
 }
 
-// stall ends a body from which nothing comes for a while.
-type stall struct {
+// idleTimeoutBody ends a body from which nothing comes for a while.
+type idleTimeoutBody struct {
 	io.ReadCloser
 	timer *time.Timer
 }
 
 const stallTimeout = 30 * time.Second
 
-func newStall(body io.ReadCloser) *stall {
-	return &stall{body, time.AfterFunc(stallTimeout, func() { _ = body.Close() })}
+func newStall(body io.ReadCloser) *idleTimeoutBody {
+	return &idleTimeoutBody{body, time.AfterFunc(stallTimeout, func() { _ = body.Close() })}
 }
 
-func (s *stall) Read(b []byte) (int, error) {
+func (s *idleTimeoutBody) Read(b []byte) (int, error) {
 	n, err := s.ReadCloser.Read(b)
 	if n > 0 {
 		s.timer.Reset(stallTimeout)
@@ -200,7 +200,7 @@ func (s *stall) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func (s *stall) stop() { s.timer.Stop() }
+func (s *idleTimeoutBody) stop() { s.timer.Stop() }
 
 // progressWriter says now and then how far a fetch is.
 type progressWriter struct {
@@ -228,7 +228,7 @@ func (t *progressWriter) Write(b []byte) (int, error) {
 
 // evict removes the longest unused images until the rest fits. One that is in use now, or
 // that a guest's directory has a link to, stays and frees nothing.
-func (c *images) evict() error {
+func (c *imageCache) evict() error {
 	entries, err := os.ReadDir(c.dir)
 	if err != nil {
 		return err

@@ -17,21 +17,21 @@ import (
 	"salvor/problem"
 )
 
-// journal remembers on disk, for each server, the highest epoch that an order of it had, and
+// orderJournal remembers on disk, for each server, the highest epoch that an order of it had, and
 // what came of its newest orders: an order that comes again gets the same answer and has no second effect.
-type journal struct {
+type orderJournal struct {
 	dir string
 	mu  sync.Mutex
 }
 
-// page is the journal of one server.
-type page struct {
-	Epoch  int64   `json:"epoch"`
-	Orders []entry `json:"orders"` // oldest first
+// serverJournal is the journal of one server.
+type serverJournal struct {
+	Epoch  int64          `json:"epoch"`
+	Orders []journalEntry `json:"orders"` // oldest first
 }
 
-// entry is one order. Without a result it was begun: whether it was done is to be seen.
-type entry struct {
+// journalEntry is one order. Without a result it was begun: whether it was done is to be seen.
+type journalEntry struct {
 	ID   string `json:"id"`
 	Boot string `json:"boot"`
 	// Began is when it was first seen, in the alive time of Boot.
@@ -41,16 +41,16 @@ type entry struct {
 
 const keptOrders = 32
 
-func openJournal(dir string) (*journal, error) {
+func openJournal(dir string) (*orderJournal, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
 	}
-	return &journal{dir: dir}, nil
+	return &orderJournal{dir: dir}, nil
 }
 
 // begin writes down that the order is about to be carried out. Where it was carried out in this boot already, its result is
 // given back; an epoch below the highest seen is problem.Conflict. began is when the order was first seen in this boot.
-func (j *journal) begin(o *compute.Order, boot string, now time.Duration) (done *compute.Result, began time.Duration, err error) {
+func (j *orderJournal) begin(o *compute.Order, boot string, now time.Duration) (done *compute.Result, began time.Duration, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	p, err := j.read(o.ServerID)
@@ -67,12 +67,12 @@ func (j *journal) begin(o *compute.Order, boot string, now time.Duration) (done 
 	}
 	p.Epoch = o.Epoch
 	// What an earlier boot did of it does not last: it is begun again.
-	p.put(entry{ID: o.ID, Boot: boot, Began: now})
+	p.put(journalEntry{ID: o.ID, Boot: boot, Began: now})
 	return nil, now, j.write(o.ServerID, p)
 }
 
 // raise has no order of an epoch below this one carried out any more. One of a later epoch was seen here: problem.Conflict.
-func (j *journal) raise(server string, epoch int64) error {
+func (j *orderJournal) raise(server string, epoch int64) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	p, err := j.read(server)
@@ -89,18 +89,18 @@ func (j *journal) raise(server string, epoch int64) error {
 }
 
 // end writes the result down before anybody is told of it.
-func (j *journal) end(o *compute.Order, boot string, began time.Duration, r compute.Result) error {
+func (j *orderJournal) end(o *compute.Order, boot string, began time.Duration, r compute.Result) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	p, err := j.read(o.ServerID)
 	if err != nil {
 		return err
 	}
-	p.put(entry{ID: o.ID, Boot: boot, Began: began, Result: &r})
+	p.put(journalEntry{ID: o.ID, Boot: boot, Began: began, Result: &r})
 	return j.write(o.ServerID, p)
 }
 
-func (p *page) put(e entry) {
+func (p *serverJournal) put(e journalEntry) {
 	kept := p.Orders[:0]
 	for _, o := range p.Orders {
 		if o.ID != e.ID {
@@ -114,34 +114,34 @@ func (p *page) put(e entry) {
 }
 
 // stale tells whether a newer owner of the server has given an order meanwhile.
-func (j *journal) stale(o *compute.Order) bool {
+func (j *orderJournal) stale(o *compute.Order) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	p, err := j.read(o.ServerID)
 	return err == nil && o.Epoch < p.Epoch
 }
 
-func (j *journal) path(server string) string { return filepath.Join(j.dir, server+".json") }
+func (j *orderJournal) path(server string) string { return filepath.Join(j.dir, server+".json") }
 
-func (j *journal) read(server string) (*page, error) {
+func (j *orderJournal) read(server string) (*serverJournal, error) {
 	if uuid.Validate(server) != nil || len(server) != 36 {
 		return nil, problem.Invalidf("%.100q is no server's UUID", server)
 	}
 	b, err := os.ReadFile(j.path(server))
 	if errors.Is(err, os.ErrNotExist) {
-		return &page{}, nil
+		return &serverJournal{}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("journal of server %s: %w", server, err)
 	}
-	p := &page{}
+	p := &serverJournal{}
 	if err := json.Unmarshal(b, p); err != nil {
 		return nil, fmt.Errorf("journal of server %s: %w", server, err)
 	}
 	return p, nil
 }
 
-func (j *journal) write(server string, p *page) error {
+func (j *orderJournal) write(server string, p *serverJournal) error {
 	b, err := json.Marshal(p)
 	if err != nil {
 		return err
@@ -153,7 +153,7 @@ func (j *journal) write(server string, p *page) error {
 }
 
 // prune removes what was not written to for so long.
-func (j *journal) prune(age time.Duration) error {
+func (j *orderJournal) prune(age time.Duration) error {
 	entries, err := os.ReadDir(j.dir)
 	if err != nil {
 		return err

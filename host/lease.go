@@ -18,8 +18,8 @@ import (
 // resendGuestsAfter has the host tell its guests again though nothing changed: the answer says what should be here.
 const resendGuestsAfter = 30 * time.Second
 
-// lease is what the host knows of its own life in the eyes of the control plane.
-type lease struct {
+// hostLease is what the host knows of its own life in the eyes of the control plane.
+type hostLease struct {
 	mu sync.Mutex
 	// from is when the newest renewal that was answered was sent, in the machine's alive time.
 	from time.Duration
@@ -47,7 +47,7 @@ type lease struct {
 }
 
 // renewNow has the control plane hear news before it is time.
-func (l *lease) renewNow() {
+func (l *hostLease) renewNow() {
 	select {
 	case l.rouse <- struct{}{}:
 	default:
@@ -57,7 +57,7 @@ func (l *lease) renewNow() {
 // maxDeeds bounds what is kept for a control plane that is away.
 const maxDeeds = 1000
 
-func (l *lease) note(d wire.LocalAction) {
+func (l *hostLease) note(d wire.LocalAction) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.did) < maxDeeds {
@@ -80,7 +80,7 @@ func (a *Agent) join(ctx context.Context) error {
 			return err
 		}
 		a.Log.Warn("the control plane does not answer", "error", err)
-		if !pause(ctx, wait) {
+		if !sleepContext(ctx, wait) {
 			return ctx.Err()
 		}
 	}
@@ -94,7 +94,7 @@ func (a *Agent) keepLease(ctx context.Context) error {
 		if inventory, _ := a.seen.latest(); inventory != nil {
 			break
 		}
-		if !pause(ctx, compute.RenewEvery/20) {
+		if !sleepContext(ctx, compute.RenewEvery/20) {
 			return nil
 		}
 	}
@@ -283,14 +283,14 @@ func (a *Agent) keepCertificate(ctx context.Context) error {
 			}
 			wait = time.Minute
 		}
-		if !pause(ctx, wait) {
+		if !sleepContext(ctx, wait) {
 			return nil
 		}
 	}
 }
 
-// encode is JSON of what is known to be encodable; guests and inventory are compared by it.
-func encode(v any) json.RawMessage {
+// mustEncodeJSON is JSON of what is known to be encodable; guests and inventory are compared by it.
+func mustEncodeJSON(v any) json.RawMessage {
 	b, err := json.Marshal(v)
 	if err != nil {
 		panic(err)

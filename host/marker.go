@@ -41,9 +41,9 @@ func markerIn(path string, b []byte, err error) (string, error) {
 	return marker, nil
 }
 
-// bounded does something in a store for as long as storeWithin. A store of which several looks never came back is asked no more until
+// withStoreTimeout does something in a store for as long as storeWithin. A store of which several looks never came back is asked no more until
 // one does.
-func bounded[T any](ctx context.Context, s *store, do func() (T, error)) (T, error) {
+func withStoreTimeout[T any](ctx context.Context, s *diskStore, do func() (T, error)) (T, error) {
 	var none T
 	if s.stuck.Load() >= stuckStore {
 		return none, problem.Unavailablef("disk store %s (%s) does not answer", s.Name, s.Dir)
@@ -52,7 +52,7 @@ func bounded[T any](ctx context.Context, s *store, do func() (T, error)) (T, err
 	defer cancel()
 	var mu sync.Mutex
 	over, late := false, false
-	got, err := within(ctx, func() (T, error) {
+	got, err := runWithContext(ctx, func() (T, error) {
 		value, err := do()
 		mu.Lock()
 		defer mu.Unlock()
@@ -72,8 +72,8 @@ func bounded[T any](ctx context.Context, s *store, do func() (T, error)) (T, err
 }
 
 // marker is what the store's marker says at this moment. problem.Conflict: it is not mounted; problem.Unavailable: it cannot be known.
-func (s *store) marker(ctx context.Context) (string, error) {
-	marker, err := bounded(ctx, s, func() (string, error) { return readMarker(filepath.Join(s.Dir, markerFile)) })
+func (s *diskStore) marker(ctx context.Context) (string, error) {
+	marker, err := withStoreTimeout(ctx, s, func() (string, error) { return readMarker(filepath.Join(s.Dir, markerFile)) })
 	switch {
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		return "", problem.Conflictf("disk store %s is not there: %s has no marker; mount it first", s.Name, s.Dir)
@@ -85,7 +85,7 @@ func (s *store) marker(ctx context.Context) (string, error) {
 
 // describe tells of all stores as they are now. One that is not mounted has no marker; one that does not answer keeps what it had, but
 // for room.
-func (all stores) describe(ctx context.Context) []compute.DiskStore {
+func (all diskStores) describe(ctx context.Context) []compute.DiskStore {
 	out := make([]compute.DiskStore, len(all))
 	var looks sync.WaitGroup
 	for i, s := range all {
@@ -95,12 +95,12 @@ func (all stores) describe(ctx context.Context) []compute.DiskStore {
 	return out
 }
 
-func (s *store) describe(ctx context.Context) compute.DiskStore {
+func (s *diskStore) describe(ctx context.Context) compute.DiskStore {
 	now := compute.DiskStore{Name: s.Name, Shared: s.Shared}
 	var err error
 	if now.Marker, err = s.marker(ctx); err == nil {
 		var fs unix.Statfs_t
-		if fs, err = bounded(ctx, s, func() (fs unix.Statfs_t, err error) { return fs, unix.Statfs(s.Dir, &fs) }); err == nil {
+		if fs, err = withStoreTimeout(ctx, s, func() (fs unix.Statfs_t, err error) { return fs, unix.Statfs(s.Dir, &fs) }); err == nil {
 			block := uint64(fs.Bsize)
 			now.SizeGiB, now.FreeGiB = int(fs.Blocks*block>>30), int(fs.Bavail*block>>30)
 			now.Quarantined, now.QuarantinedGiB, err = s.sumQuarantine(ctx)

@@ -11,7 +11,7 @@ import (
 // The steps of a live migration. Each is one order to one side; what goes on between them lives in the hypervisor's daemon, tied to
 // this agent's connection to it: an agent that starts anew in between makes the next step fail, and the guest stays where it ran.
 
-func (w *work) migrator() (hypervisor.Migrator, error) {
+func (w *orderExecution) migrator() (hypervisor.Migrator, error) {
 	m, able := w.Hypervisor.(hypervisor.Migrator)
 	if !able {
 		return nil, problem.Unsupportedf("the hypervisor of this host moves no running guest")
@@ -19,7 +19,7 @@ func (w *work) migrator() (hypervisor.Migrator, error) {
 	return m, nil
 }
 
-func (w *work) migrateBegin(ctx context.Context) (compute.Result, error) {
+func (w *orderExecution) migrateBegin(ctx context.Context) (compute.Result, error) {
 	m, err := w.migrator()
 	if err != nil {
 		return compute.Result{}, err
@@ -29,7 +29,7 @@ func (w *work) migrateBegin(ctx context.Context) (compute.Result, error) {
 }
 
 // migratePrepare listens at the address by which this host reaches the control plane. Its disks must be seen here: that was proven before.
-func (w *work) migratePrepare(ctx context.Context) (compute.Result, error) {
+func (w *orderExecution) migratePrepare(ctx context.Context) (compute.Result, error) {
 	m, err := w.migrator()
 	if err != nil {
 		return compute.Result{}, err
@@ -46,7 +46,7 @@ func (w *work) migratePrepare(ctx context.Context) (compute.Result, error) {
 	return compute.Result{Cookie: cookie, Peer: peer}, err
 }
 
-func (w *work) migratePerform(ctx context.Context) (compute.Result, error) {
+func (w *orderExecution) migratePerform(ctx context.Context) (compute.Result, error) {
 	m, err := w.migrator()
 	if err != nil {
 		return compute.Result{}, err
@@ -58,7 +58,7 @@ func (w *work) migratePerform(ctx context.Context) (compute.Result, error) {
 	return compute.Result{Cookie: cookie}, err
 }
 
-func (w *work) migrateFinish(ctx context.Context) (compute.Result, error) {
+func (w *orderExecution) migrateFinish(ctx context.Context) (compute.Result, error) {
 	m, err := w.migrator()
 	if err != nil {
 		return compute.Result{}, err
@@ -79,7 +79,7 @@ func (w *work) migrateFinish(ctx context.Context) (compute.Result, error) {
 	return compute.Result{Cookie: cookie}, err
 }
 
-func (w *work) migrateConfirm(ctx context.Context) (compute.Result, error) {
+func (w *orderExecution) migrateConfirm(ctx context.Context) (compute.Result, error) {
 	m, err := w.migrator()
 	if err != nil {
 		return compute.Result{}, err

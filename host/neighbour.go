@@ -31,7 +31,7 @@ func (a *Agent) lookAt(ctx context.Context, list []wire.Neighbour) {
 		defer a.looking.Store(false)
 		var all sync.WaitGroup
 		for i := range seen {
-			all.Go(func() { seen[i].Reached = reached(ctx, seen[i].Address, lookPorts) })
+			all.Go(func() { seen[i].Reached = isAddressReachable(ctx, seen[i].Address, lookPorts) })
 		}
 		all.Wait()
 		a.lease.mu.Lock()
@@ -40,8 +40,8 @@ func (a *Agent) lookAt(ctx context.Context, list []wire.Neighbour) {
 	}()
 }
 
-// reached tells whether a machine answers at an address, on any of the ports, in whatever way.
-func reached(ctx context.Context, address string, ports []string) bool {
+// isAddressReachable tells whether a machine answers at an address, on any of the ports, in whatever way.
+func isAddressReachable(ctx context.Context, address string, ports []string) bool {
 	if _, err := netip.ParseAddr(address); err != nil {
 		return false
 	}

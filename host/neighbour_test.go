@@ -14,15 +14,15 @@ func TestNeighbours(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, open, _ := net.SplitHostPort(l.Addr().String())
-	if !reached(t.Context(), "127.0.0.1", []string{open}) {
+	if !isAddressReachable(t.Context(), "127.0.0.1", []string{open}) {
 		t.Error("who answers is not reached")
 	}
 	_ = l.Close()
-	if !reached(t.Context(), "127.0.0.1", []string{open}) {
+	if !isAddressReachable(t.Context(), "127.0.0.1", []string{open}) {
 		t.Error("who refuses is not reached")
 	}
 	for _, address := range []string{"", "localhost", "127.0.0.1:22", "100::1", "x\x00"} {
-		if reached(t.Context(), address, lookPorts) {
+		if isAddressReachable(t.Context(), address, lookPorts) {
 			t.Errorf("%q is reached", address)
 		}
 	}

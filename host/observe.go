@@ -19,9 +19,9 @@ import (
 	wire "salvor/wire/host"
 )
 
-// observed is what was last seen of the machine. Seeing is apart from telling: a hypervisor
+// observedState is what was last seen of the machine. Seeing is apart from telling: a hypervisor
 // that hangs must not cost the lease.
-type observed struct {
+type observedState struct {
 	mu        sync.Mutex
 	inventory json.RawMessage
 	guests    json.RawMessage
@@ -39,27 +39,27 @@ const (
 	lookTimeout    = 20 * time.Second
 )
 
-func (o *observed) latest() (inventory, guests json.RawMessage) {
+func (o *observedState) latest() (inventory, guests json.RawMessage) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.inventory, o.guests
 }
 
 // guestList gives the guests of ours as they were last seen; false: they were not, or the hypervisor does not tell now.
-func (o *observed) guestList() (map[string]compute.Guest, bool) {
+func (o *observedState) guestList() (map[string]compute.Guest, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.list, o.list != nil && !o.away
 }
 
 // storesChanged has the inventory read soon.
-func (o *observed) storesChanged() {
+func (o *observedState) storesChanged() {
 	o.restocked.Store(true)
 	o.look()
 }
 
 // look has the guests read soon.
-func (o *observed) look() {
+func (o *observedState) look() {
 	select {
 	case o.changed <- struct{}{}:
 	default:
@@ -109,7 +109,7 @@ func (a *Agent) watch(ctx context.Context, w hypervisor.Watcher) {
 		if err := w.Watch(ctx, ids); err != nil && ctx.Err() == nil {
 			a.Log.Debug("watch the hypervisor", "error", err)
 		}
-		if !pause(ctx, time.Second) {
+		if !sleepContext(ctx, time.Second) {
 			return
 		}
 		a.seen.look()
@@ -134,7 +134,7 @@ func (a *Agent) readGuests(ctx context.Context) {
 	if guests == nil {
 		guests = []compute.Guest{}
 	}
-	text := encode(guests)
+	text := mustEncodeJSON(guests)
 	if !bytes.Equal(text, a.seen.guests) {
 		a.leases.lookSoon()
 	}
@@ -151,7 +151,7 @@ func (a *Agent) readInventory(ctx context.Context) bool {
 	}
 	inv.AgentVersion = a.Version
 	if len(inv.Bridges) == 0 {
-		inv.Bridges = bridges("/sys/class/net")
+		inv.Bridges = listLinuxBridges("/sys/class/net")
 	}
 	if inv.Address == "" {
 		inv.Address = a.address()
@@ -163,7 +163,7 @@ func (a *Agent) readInventory(ctx context.Context) bool {
 	inv.UptimeS = 0 // it would make each inventory differ; the control plane counts from the boot
 	a.seen.mu.Lock()
 	defer a.seen.mu.Unlock()
-	a.seen.inventory = encode(inv)
+	a.seen.inventory = mustEncodeJSON(inv)
 	return true
 }
 
@@ -182,8 +182,8 @@ func (a *Agent) address() string {
 	return host
 }
 
-// bridges lists the Linux bridges of the machine.
-func bridges(sysfs string) []string {
+// listLinuxBridges lists the Linux bridges of the machine.
+func listLinuxBridges(sysfs string) []string {
 	entries, _ := os.ReadDir(sysfs)
 	var out []string
 	for _, e := range entries {
@@ -255,7 +255,7 @@ func (a *Agent) reconcile(ctx context.Context, sent json.RawMessage, since int64
 		}
 		if want.Power == string(compute.PowerOn) && g.Power == compute.PowerOff {
 			a.mend(ctx, g.ID, since, "started it: it should run and was "+string(g.Power), func(ctx context.Context) (bool, error) {
-				if err := a.ownDisks(ctx, g.ID, claim{server: g.ID, epoch: want.Epoch}); err != nil {
+				if err := a.ownDisks(ctx, g.ID, diskLeaseClaim{server: g.ID, epoch: want.Epoch}); err != nil {
 					return false, err
 				}
 				_, err := a.Hypervisor.SetPower(ctx, g.ID, hypervisor.Power{State: compute.PowerOn})

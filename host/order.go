@@ -15,18 +15,18 @@ import (
 	wire "salvor/wire/host"
 )
 
-// orders pulls orders and carries them out: one at a time for each server, in the order in
+// orderRunner pulls orders and carries them out: one at a time for each server, in the order in
 // which they came, and a bounded number of servers at once.
-type orders struct {
+type orderRunner struct {
 	agent *Agent
 	slots chan struct{}
 	rouse chan struct{}
 
 	mu     sync.Mutex
 	known  map[string]bool // ids from their sight until their result is taken
-	queues map[string][]task
-	hands  map[string]task  // what is worked on now
-	last   map[string]int64 // the sequence of each server's newest order
+	queues map[string][]orderTask
+	hands  map[string]orderTask // what is worked on now
+	last   map[string]int64     // the sequence of each server's newest order
 	count  int64
 	doing  sync.WaitGroup
 
@@ -38,7 +38,7 @@ type orders struct {
 	unsure time.Duration
 }
 
-type task struct {
+type orderTask struct {
 	era    context.Context
 	order  *compute.Order
 	secret compute.OrderSecret
@@ -47,7 +47,7 @@ type task struct {
 }
 
 // cancel ends a task, whether it is in hand or waits, once.
-func (t task) cancel() {
+func (t orderTask) cancel() {
 	select {
 	case <-t.overtaken:
 	default:
@@ -55,7 +55,7 @@ func (t task) cancel() {
 	}
 }
 
-func (t task) yielded() bool {
+func (t orderTask) yielded() bool {
 	select {
 	case <-t.overtaken:
 		return true
@@ -64,9 +64,9 @@ func (t task) yielded() bool {
 	}
 }
 
-// overtakes tells whether an order makes an earlier one of the same server needless: what is to be removed need not be made, and
+// supersedesOrder tells whether an order makes an earlier one of the same server needless: what is to be removed need not be made, and
 // an owner who has lost the server has no say.
-func overtakes(next, earlier *compute.Order) bool {
+func supersedesOrder(next, earlier *compute.Order) bool {
 	return next.Epoch > earlier.Epoch || next.Epoch == earlier.Epoch && next.Verb == compute.Remove && earlier.Verb != compute.Remove
 }
 
@@ -77,12 +77,12 @@ const (
 	relistEvery = 10
 )
 
-func newOrders(a *Agent) *orders {
-	return &orders{agent: a, slots: make(chan struct{}, a.Orders), rouse: make(chan struct{}, 1),
-		known: map[string]bool{}, queues: map[string][]task{}, hands: map[string]task{}, last: map[string]int64{}}
+func newOrders(a *Agent) *orderRunner {
+	return &orderRunner{agent: a, slots: make(chan struct{}, a.Orders), rouse: make(chan struct{}, 1),
+		known: map[string]bool{}, queues: map[string][]orderTask{}, hands: map[string]orderTask{}, last: map[string]int64{}}
 }
 
-func (s *orders) wake() {
+func (s *orderRunner) wake() {
 	select {
 	case s.rouse <- struct{}{}:
 	default:
@@ -90,20 +90,20 @@ func (s *orders) wake() {
 }
 
 // sequence is the number of the newest order; newest that of a server's.
-func (s *orders) sequence() int64 {
+func (s *orderRunner) sequence() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.count
 }
 
-func (s *orders) newest(server string) int64 {
+func (s *orderRunner) newest(server string) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.last[server]
 }
 
 // run polls until ctx ends; orders in hand are broken off then, and begin again with the next start.
-func (s *orders) run(ctx context.Context) error {
+func (s *orderRunner) run(ctx context.Context) error {
 	defer s.doing.Wait()
 	all, wait := 1, time.Duration(0)
 	for n := 0; ctx.Err() == nil; n++ {
@@ -144,7 +144,7 @@ func (s *orders) run(ctx context.Context) error {
 }
 
 // idle waits, or until something has it try at once.
-func (s *orders) idle(ctx context.Context, d time.Duration) bool {
+func (s *orderRunner) idle(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -157,8 +157,8 @@ func (s *orders) idle(ctx context.Context, d time.Duration) bool {
 }
 
 // parseOrder reads an order as it came.
-func parseOrder(w wire.Order) (task, error) {
-	t := task{order: &compute.Order{}}
+func parseOrder(w wire.Order) (orderTask, error) {
+	t := orderTask{order: &compute.Order{}}
 	if err := json.Unmarshal(w.Order, t.order); err != nil {
 		return t, problem.Invalidf("an order is not understood: %w", err)
 	}
@@ -175,7 +175,7 @@ func parseOrder(w wire.Order) (task, error) {
 }
 
 // take queues an order that is not in hand already; false: it was left and is to be asked for again.
-func (s *orders) take(era context.Context, w wire.Order) bool {
+func (s *orderRunner) take(era context.Context, w wire.Order) bool {
 	t, err := parseOrder(w)
 	if err != nil {
 		s.agent.Log.Error("order", "error", err)
@@ -194,7 +194,7 @@ func (s *orders) take(era context.Context, w wire.Order) bool {
 		return true
 	}
 	s.known[o.ID] = true
-	if reads(o.Verb) {
+	if isReadOnlyVerb(o.Verb) {
 		s.doing.Go(func() { s.carryOut(t) })
 		return true
 	}
@@ -203,11 +203,11 @@ func (s *orders) take(era context.Context, w wire.Order) bool {
 	t.overtaken = make(chan struct{})
 	queue, working := s.queues[o.ServerID]
 	for _, earlier := range queue {
-		if overtakes(o, earlier.order) {
+		if supersedesOrder(o, earlier.order) {
 			earlier.cancel()
 		}
 	}
-	if earlier, ok := s.hands[o.ServerID]; ok && overtakes(o, earlier.order) {
+	if earlier, ok := s.hands[o.ServerID]; ok && supersedesOrder(o, earlier.order) {
 		earlier.cancel()
 	}
 	s.queues[o.ServerID] = append(queue, t)
@@ -217,13 +217,13 @@ func (s *orders) take(era context.Context, w wire.Order) bool {
 	return true
 }
 
-// reads tells whether a verb only looks: it waits for nothing and is not written down.
-func reads(v compute.Verb) bool {
+// isReadOnlyVerb tells whether a verb only looks: it waits for nothing and is not written down.
+func isReadOnlyVerb(v compute.Verb) bool {
 	return v == compute.Console || v == compute.Look || v == compute.Probe || v == compute.FindFiles || v == compute.ListQuarantine
 }
 
 // work carries a server's orders out until none is left.
-func (s *orders) work(server string) {
+func (s *orderRunner) work(server string) {
 	for {
 		s.mu.Lock()
 		queue := s.queues[server]
@@ -247,9 +247,9 @@ func (s *orders) work(server string) {
 }
 
 // turn carries out an order when it has the server to itself.
-func (s *orders) turn(t task) {
+func (s *orderRunner) turn(t orderTask) {
 	unlock, ok := s.agent.lock(t.order.ServerID)
-	for !ok && pause(t.era, 20*time.Millisecond) { // a mending is about to end
+	for !ok && sleepContext(t.era, 20*time.Millisecond) { // a mending is about to end
 		unlock, ok = s.agent.lock(t.order.ServerID)
 	}
 	if !ok {
@@ -261,10 +261,10 @@ func (s *orders) turn(t task) {
 }
 
 // carryOut does an order, or finds that it was done, and reports until that is taken.
-func (s *orders) carryOut(t task) {
+func (s *orderRunner) carryOut(t orderTask) {
 	defer s.forget(t)
 	leave := func(bool) {}
-	if !reads(t.order.Verb) {
+	if !isReadOnlyVerb(t.order.Verb) {
 		var ok bool
 		if leave, ok = s.enter(); !ok {
 			return
@@ -279,24 +279,24 @@ func (s *orders) carryOut(t task) {
 }
 
 // forget lets an order come again.
-func (s *orders) forget(t task) {
+func (s *orderRunner) forget(t orderTask) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.known, t.order.ID)
 }
 
 // perform gives the result of an order; false: it was broken off and is no matter of this run of the agent any more.
-func (a *Agent) perform(ctx context.Context, t task) (compute.Result, bool) {
+func (a *Agent) perform(ctx context.Context, t orderTask) (compute.Result, bool) {
 	o := t.order
 	now, err := a.Alive()
 	if err != nil {
-		return failed(err), true
+		return newFailedResult(err), true
 	}
 	began := now
-	if !reads(o.Verb) {
+	if !isReadOnlyVerb(o.Verb) {
 		var done *compute.Result
 		if done, began, err = a.journal.begin(o, a.boot, now); err != nil {
-			return failed(err), true
+			return newFailedResult(err), true
 		}
 		if done != nil {
 			a.Log.Info("an order came again", "order", o.ID, "verb", o.Verb, "server", o.ServerID)
@@ -321,17 +321,17 @@ func (a *Agent) perform(ctx context.Context, t task) (compute.Result, bool) {
 	}
 	start := time.Now()
 	r, err := a.tryUntil(bounded, t)
-	if ctx.Err() != nil || !reads(o.Verb) && err != nil && a.halted() {
+	if ctx.Err() != nil || !isReadOnlyVerb(o.Verb) && err != nil && a.halted() {
 		return compute.Result{}, false
 	}
 	if err != nil && t.yielded() {
-		err = overtaken(o)
+		err = newSupersededError(o)
 	}
 	if err != nil {
-		r = failed(err)
+		r = newFailedResult(err)
 	}
 	a.Log.Info("order", "order", o.ID, "verb", o.Verb, "server", o.ServerID, "epoch", o.Epoch, "took", time.Since(start).Round(time.Millisecond), "error", r.Error)
-	if !reads(o.Verb) {
+	if !isReadOnlyVerb(o.Verb) {
 		if err := a.journal.end(o, a.boot, began, r); err != nil {
 			// Not told: whoever cannot remember that it was done must not say so.
 			a.Log.Error("write a result down", "order", o.ID, "error", err)
@@ -342,10 +342,10 @@ func (a *Agent) perform(ctx context.Context, t task) (compute.Result, bool) {
 }
 
 // tryUntil repeats what is unavailable, as a hypervisor that restarts, until the order's bound.
-func (a *Agent) tryUntil(ctx context.Context, t task) (compute.Result, error) {
+func (a *Agent) tryUntil(ctx context.Context, t orderTask) (compute.Result, error) {
 	for wait := 500 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		if t.yielded() || a.journal.stale(t.order) {
-			return compute.Result{}, overtaken(t.order)
+			return compute.Result{}, newSupersededError(t.order)
 		}
 		if a.halted() { // the clock may have gone on while this process did not
 			return compute.Result{}, problem.Unavailablef("this host may do nothing now")
@@ -354,18 +354,18 @@ func (a *Agent) tryUntil(ctx context.Context, t task) (compute.Result, error) {
 		if err == nil || !problem.Is(err, problem.Unavailable) && ctx.Err() == nil {
 			return r, err
 		}
-		if ctx.Err() != nil || !pause(ctx, wait) {
+		if ctx.Err() != nil || !sleepContext(ctx, wait) {
 			return r, problem.Unavailablef("%s of server %s was not done in its time: %w", t.order.Verb, t.order.ServerID, err)
 		}
 		a.Log.Info("an order is tried again", "order", t.order.ID, "verb", t.order.Verb, "server", t.order.ServerID, "error", err)
 	}
 }
 
-func overtaken(o *compute.Order) error {
+func newSupersededError(o *compute.Order) error {
 	return problem.Conflictf("order %s is overtaken by a newer order for server %s", o.ID, o.ServerID)
 }
 
-func failed(err error) compute.Result {
+func newFailedResult(err error) compute.Result {
 	text := err.Error()
 	if len(text) > 2000 {
 		text = text[:2000]
@@ -374,8 +374,8 @@ func failed(err error) compute.Result {
 }
 
 // report tells a result until it is taken, or refused for good.
-func (s *orders) report(ctx context.Context, o *compute.Order, r compute.Result) {
-	report := wire.Report{BootID: s.agent.boot, Epoch: o.Epoch, Result: encode(r)}
+func (s *orderRunner) report(ctx context.Context, o *compute.Order, r compute.Result) {
+	report := wire.Report{BootID: s.agent.boot, Epoch: o.Epoch, Result: mustEncodeJSON(r)}
 	for wait := 500 * time.Millisecond; ; wait = min(2*wait, 10*time.Second) {
 		err := s.agent.door.call(ctx, http.MethodPost, wire.OrdersPath+"/"+o.ID+"/result", report, nil)
 		switch {
@@ -385,7 +385,7 @@ func (s *orders) report(ctx context.Context, o *compute.Order, r compute.Result)
 			s.agent.Log.Warn("a result is not wanted any more", "order", o.ID, "error", err)
 			return
 		}
-		if !pause(ctx, wait) {
+		if !sleepContext(ctx, wait) {
 			return
 		}
 	}

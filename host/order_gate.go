@@ -6,7 +6,7 @@ import (
 )
 
 // begin gives the era that lasts, or begins one.
-func (s *orders) begin(ctx context.Context) context.Context {
+func (s *orderRunner) begin(ctx context.Context) context.Context {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.era == nil || s.era.Err() != nil {
@@ -16,7 +16,7 @@ func (s *orders) begin(ctx context.Context) context.Context {
 }
 
 // halt breaks off what is in hand.
-func (s *orders) halt() {
+func (s *orderRunner) halt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stop != nil {
@@ -25,7 +25,7 @@ func (s *orders) halt() {
 }
 
 // enter lets something begin that may change guests; false: nothing may. leave is told whether the hypervisor has answered.
-func (s *orders) enter() (leave func(sure bool), ok bool) {
+func (s *orderRunner) enter() (leave func(sure bool), ok bool) {
 	s.mu.Lock()
 	s.inHand++
 	s.mu.Unlock()
@@ -50,7 +50,7 @@ func (s *orders) enter() (leave func(sure bool), ok bool) {
 const unsureLasts = 10 * time.Second
 
 // isIdle tells whether nothing is in hand, nor may still come of what was.
-func (s *orders) isIdle() bool {
+func (s *orderRunner) isIdle() bool {
 	now, err := s.agent.Alive()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,10 +58,10 @@ func (s *orders) isIdle() bool {
 }
 
 // cancelOlder ends what is in hand for a server, or waits for it, by an owner older than epoch.
-func (s *orders) cancelOlder(server string, epoch int64) {
+func (s *orderRunner) cancelOlder(server string, epoch int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, t := range append([]task{s.hands[server]}, s.queues[server]...) {
+	for _, t := range append([]orderTask{s.hands[server]}, s.queues[server]...) {
 		if t.order != nil && t.order.Epoch < epoch {
 			t.cancel()
 		}

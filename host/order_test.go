@@ -25,7 +25,7 @@ func TestOrdersOfAnotherBootAreLeft(t *testing.T) {
 	} {
 		o := orderFor(a, id, compute.SetPower, compute.Args{Power: compute.PowerOn}, nil)
 		change(o)
-		if a.orders.take(era, wire.Order{Order: encode(o)}) {
+		if a.orders.take(era, wire.Order{Order: mustEncodeJSON(o)}) {
 			t.Fatalf("an order of another %s is taken", what)
 		}
 	}
@@ -70,7 +70,7 @@ func TestAResultThatCannotBeWrittenIsNotTold(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if r, ok := a.perform(t.Context(), task{order: o}); ok {
+	if r, ok := a.perform(t.Context(), orderTask{order: o}); ok {
 		t.Fatalf("told: %+v", r)
 	}
 	if p, err := a.journal.read(id); err != nil || len(p.Orders) != 1 || p.Orders[0].Result != nil {
@@ -80,7 +80,7 @@ func TestAResultThatCannotBeWrittenIsNotTold(t *testing.T) {
 	if err := os.RemoveAll(blocked); err != nil {
 		t.Fatal(err)
 	}
-	r, ok := a.perform(t.Context(), task{order: o})
+	r, ok := a.perform(t.Context(), orderTask{order: o})
 	if !ok || r.ErrorKind != "" || g.get(id).Power != compute.PowerOn {
 		t.Errorf("again: %+v %v", r, ok)
 	}
@@ -90,7 +90,7 @@ func TestAResultThatCannotBeWrittenIsNotTold(t *testing.T) {
 	stale := *o
 	stale.Epoch = 0
 	stale.ID = stale.ServerID
-	if r, _ := a.perform(t.Context(), task{order: &stale}); r.ErrorKind != problem.Conflict.String() {
+	if r, _ := a.perform(t.Context(), orderTask{order: &stale}); r.ErrorKind != problem.Conflict.String() {
 		t.Errorf("a stale epoch: %+v", r)
 	}
 }

@@ -20,7 +20,7 @@ const (
 
 // probe tells what this host sees of disks that are elsewhere in use, and of guests. A store counts by the marker that is in it at this
 // moment, not by its name. What cannot be read in time is unknown; it keeps nobody waiting.
-func (w *work) probe(ctx context.Context) (compute.Result, error) {
+func (w *orderExecution) probe(ctx context.Context) (compute.Result, error) {
 	probes := w.args.Probes
 	if len(probes) > maxProbes {
 		return compute.Result{}, problem.Invalidf("at most %d probes in an order", maxProbes)
@@ -28,7 +28,7 @@ func (w *work) probe(ctx context.Context) (compute.Result, error) {
 	sights := make([]compute.DiskSight, len(probes))
 	w.sightGuests(ctx, probes, sights)
 	found := w.stores.find(ctx)
-	byStore := map[*store][]int{}
+	byStore := map[*diskStore][]int{}
 	for i, p := range probes {
 		if sights[i].Sight != "" {
 			continue
@@ -53,10 +53,10 @@ func (w *work) probe(ctx context.Context) (compute.Result, error) {
 }
 
 // sightGuests sees which of the servers are here as guests, of whatever epoch and whoever made them.
-func (w *work) sightGuests(ctx context.Context, probes []compute.DiskProbe, sights []compute.DiskSight) {
+func (w *orderExecution) sightGuests(ctx context.Context, probes []compute.DiskProbe, sights []compute.DiskSight) {
 	bounded, cancel := context.WithTimeout(ctx, guestsWithin)
 	defer cancel()
-	guests, err := within(bounded, func() ([]compute.Guest, error) { return w.Hypervisor.Guests(bounded) })
+	guests, err := runWithContext(bounded, func() ([]compute.Guest, error) { return w.Hypervisor.Guests(bounded) })
 	ids, names := map[string]compute.Guest{}, map[string]compute.Guest{}
 	for _, g := range guests {
 		ids[g.ID], names[g.Name] = g, g
@@ -68,24 +68,24 @@ func (w *work) sightGuests(ctx context.Context, probes []compute.DiskProbe, sigh
 		}
 		switch {
 		case err != nil:
-			sights[i] = compute.DiskSight{Sight: compute.SightUnknown, Text: failed(fmt.Errorf("the hypervisor does not tell its guests: %w", err)).Error}
+			sights[i] = compute.DiskSight{Sight: compute.SightUnknown, Text: newFailedResult(fmt.Errorf("the hypervisor does not tell its guests: %w", err)).Error}
 		case there:
 			sights[i] = compute.DiskSight{Sight: compute.SightGuest, Text: fmt.Sprintf("guest %s with UUID %s is here, %s", g.Name, g.ID, g.Power)}
 		}
 	}
 }
 
-// markers are the stores as they are found at one moment.
-type markers struct {
-	here map[string]*store
+// storeMarkers are the stores as they are found at one moment.
+type storeMarkers struct {
+	here map[string]*diskStore
 	// unknown is why a store could not be read, by the marker that it had; all is why, if it might have any.
 	unknown map[string]error
 	all     error
 }
 
-func (all stores) find(ctx context.Context) markers {
+func (all diskStores) find(ctx context.Context) storeMarkers {
 	type look struct {
-		s      *store
+		s      *diskStore
 		marker string
 		err    error
 	}
@@ -96,7 +96,7 @@ func (all stores) find(ctx context.Context) markers {
 			looks <- look{s, marker, err}
 		}()
 	}
-	out := markers{here: map[string]*store{}, unknown: map[string]error{}}
+	out := storeMarkers{here: map[string]*diskStore{}, unknown: map[string]error{}}
 	for range all {
 		switch l := <-looks; {
 		case l.err == nil:
@@ -112,7 +112,7 @@ func (all stores) find(ctx context.Context) markers {
 
 // with is the store of a marker, or what is to be said where there is none. One that was here and is not mounted, or that might be the
 // one that hangs, is unknown: its disks may be as they were.
-func (m markers) with(marker string) (*store, compute.DiskSight) {
+func (m storeMarkers) with(marker string) (*diskStore, compute.DiskSight) {
 	if s := m.here[marker]; s != nil && marker != "" {
 		return s, compute.DiskSight{}
 	}
@@ -120,17 +120,17 @@ func (m markers) with(marker string) (*store, compute.DiskSight) {
 		if err == nil {
 			err = errors.New("it is not told in which store the disk lies")
 		}
-		return nil, compute.DiskSight{Sight: compute.SightUnknown, Text: failed(err).Error}
+		return nil, compute.DiskSight{Sight: compute.SightUnknown, Text: newFailedResult(err).Error}
 	}
 	return nil, compute.DiskSight{Sight: compute.SightAbsent, Text: "no disk store of this host has the marker " + marker}
 }
 
 // sightDisks looks at disks in one store, one after the other. After the first that is not answered in time the others are not asked for.
-func (s *store) sightDisks(ctx context.Context, probes []compute.DiskProbe, list []int, sights []compute.DiskSight) {
+func (s *diskStore) sightDisks(ctx context.Context, probes []compute.DiskProbe, list []int, sights []compute.DiskSight) {
 	for at, i := range list {
 		p := probes[i]
 		bound, cancel := context.WithTimeout(ctx, probeWithin)
-		there, err := bounded(bound, s, func() (bool, error) { return s.has(p.ServerID, *p.Disk) })
+		there, err := withStoreTimeout(bound, s, func() (bool, error) { return s.has(p.ServerID, *p.Disk) })
 		cancel()
 		switch {
 		case err == nil && there:
@@ -138,9 +138,9 @@ func (s *store) sightDisks(ctx context.Context, probes []compute.DiskProbe, list
 		case err == nil:
 			sights[i] = compute.DiskSight{Sight: compute.SightMissing, Text: fmt.Sprintf("store %s is here, and disk %s is not in it", s.Name, p.Disk.Name)}
 		case problem.Is(err, problem.Conflict), problem.Is(err, problem.Invalid):
-			sights[i] = compute.DiskSight{Sight: compute.SightMissing, Text: failed(err).Error}
+			sights[i] = compute.DiskSight{Sight: compute.SightMissing, Text: newFailedResult(err).Error}
 		default:
-			sights[i] = compute.DiskSight{Sight: compute.SightUnknown, Text: failed(err).Error}
+			sights[i] = compute.DiskSight{Sight: compute.SightUnknown, Text: newFailedResult(err).Error}
 			if problem.Is(err, problem.Unavailable) {
 				for _, rest := range list[at+1:] {
 					sights[rest] = sights[i]
@@ -152,17 +152,17 @@ func (s *store) sightDisks(ctx context.Context, probes []compute.DiskProbe, list
 }
 
 // has tells whether a disk that is proven to be the server's lies in the store; another one in its place is problem.Conflict.
-func (s *store) has(server string, d compute.SpecDisk) (bool, error) {
+func (s *diskStore) has(server string, d compute.SpecDisk) (bool, error) {
 	d.Image = nil // of whatever image it was made: it has been written to since
 	path, err := s.place(server, d)
 	if err != nil {
 		return false, err
 	}
-	return proven(path, server, d)
+	return hasFinishedDisk(path, server, d)
 }
 
 // found proves that a server's disks are here: none is made.
-func (w *work) found(ctx context.Context, spec *compute.Spec) error {
+func (w *orderExecution) found(ctx context.Context, spec *compute.Spec) error {
 	for _, d := range spec.Disks {
 		if d.VolumeID != "" {
 			continue
@@ -174,7 +174,7 @@ func (w *work) found(ctx context.Context, spec *compute.Spec) error {
 		if _, err := s.marker(ctx); err != nil {
 			return err
 		}
-		there, err := bounded(ctx, s, func() (bool, error) { return s.has(spec.ServerID, d) })
+		there, err := withStoreTimeout(ctx, s, func() (bool, error) { return s.has(spec.ServerID, d) })
 		if err != nil {
 			return err
 		}
@@ -186,7 +186,7 @@ func (w *work) found(ctx context.Context, spec *compute.Spec) error {
 }
 
 // fresh proves that no guest is in a server's way: one of its UUID and of another epoch, or of its name and another UUID.
-func (w *work) fresh(ctx context.Context, spec *compute.Spec) error {
+func (w *orderExecution) fresh(ctx context.Context, spec *compute.Spec) error {
 	guests, err := w.Hypervisor.Guests(ctx)
 	if err != nil {
 		return err

@@ -55,7 +55,7 @@ func probeAgent(t *testing.T, w *world, g *guests) (a *Agent, fast, nfs string) 
 
 func (a *Agent) probes(t *testing.T, list ...compute.DiskProbe) []compute.DiskSight {
 	t.Helper()
-	r, err := a.do(t.Context(), task{order: &compute.Order{ID: uuid.NewString(), ServerID: a.ID(), Verb: compute.Probe, Args: encode(compute.Args{Probes: list})}})
+	r, err := a.do(t.Context(), orderTask{order: &compute.Order{ID: uuid.NewString(), ServerID: a.ID(), Verb: compute.Probe, Args: mustEncodeJSON(compute.Args{Probes: list})}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func TestProbe(t *testing.T) {
 	absent, missing, unproven := same, same, a.withDisk(t, "nfs")
 	absent.Marker = uuid.NewString()
 	missing.ServerID, missing.GuestName = uuid.NewString(), "other"
-	put(t, filepath.Join(nfs, unproven.ServerID, "vda.raw.json"), encode(proof{Server: same.ServerID, Disk: "vda"}))
+	put(t, filepath.Join(nfs, unproven.ServerID, "vda.raw.json"), mustEncodeJSON(diskProof{Server: same.ServerID, Disk: "vda"}))
 	byID, byName, none := a.withDisk(t, "fast"), a.withDisk(t, "fast"), compute.DiskProbe{ServerID: uuid.NewString(), GuestName: "none"}
 	g.set(compute.Guest{ID: byID.ServerID, Name: "x", Ours: true, Epoch: 7, Power: compute.PowerOff})
 	g.set(compute.Guest{ID: uuid.NewString(), Name: byName.GuestName, Power: compute.PowerOn})
@@ -139,7 +139,7 @@ func TestProbeOfAStoreThatHangs(t *testing.T) {
 	if took := time.Since(begun); took > 900*time.Millisecond {
 		t.Errorf("with a store that is known to hang it took %s", took)
 	}
-	if err := (&work{Agent: a}).found(t.Context(), specFor(far.ServerID, compute.SpecDisk{Name: "vda", Store: "nfs"})); !problem.Is(err, problem.Unavailable) {
+	if err := (&orderExecution{Agent: a}).found(t.Context(), specFor(far.ServerID, compute.SpecDisk{Name: "vda", Store: "nfs"})); !problem.Is(err, problem.Unavailable) {
 		t.Errorf("found: %v", err)
 	}
 	release()
@@ -200,7 +200,7 @@ func TestFoundAndFresh(t *testing.T) {
 	there := specFor(p.ServerID, compute.SpecDisk{Name: "vda", Store: "nfs", SizeGiB: 1})
 	there.Epoch = 4
 	do := func(verb compute.Verb, args compute.Args) error {
-		_, err := a.do(t.Context(), task{order: &compute.Order{ID: uuid.NewString(), ServerID: args.Spec.ServerID, Epoch: args.Spec.Epoch, Verb: verb, Args: encode(args)}})
+		_, err := a.do(t.Context(), orderTask{order: &compute.Order{ID: uuid.NewString(), ServerID: args.Spec.ServerID, Epoch: args.Spec.Epoch, Verb: verb, Args: mustEncodeJSON(args)}})
 		return err
 	}
 	if err := do(compute.Prepare, compute.Args{Spec: there, Found: true}); err != nil {

@@ -46,7 +46,7 @@ func (a *Agent) quarantine(ctx context.Context, server string, d compute.SpecDis
 		return err
 	}
 	d.Image = nil // of whatever image it is
-	there, err := proven(path, server, d)
+	there, err := hasFinishedDisk(path, server, d)
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (a *Agent) quarantine(ctx context.Context, server string, d compute.SpecDis
 }
 
 // quarantine writes the record and then renames the disk: after a crash the disk is in its place, or in quarantine with its record.
-func (s *store) quarantine(path, server string, d compute.SpecDisk, reason string, at time.Time) error {
+func (s *diskStore) quarantine(path, server string, d compute.SpecDisk, reason string, at time.Time) error {
 	p, err := readProof(path)
 	if err != nil {
 		return err
@@ -83,7 +83,7 @@ func (s *store) quarantine(path, server string, d compute.SpecDisk, reason strin
 			return err
 		}
 	}
-	if err := durable.Write(to+".json", encode(quarantineRecord{Reason: reason, Image: p.Image, File: file}), 0o600); err != nil {
+	if err := durable.Write(to+".json", mustEncodeJSON(quarantineRecord{Reason: reason, Image: p.Image, File: file}), 0o600); err != nil {
 		return err
 	}
 	if err := durable.Rename(path, to); err != nil {
@@ -93,7 +93,7 @@ func (s *store) quarantine(path, server string, d compute.SpecDisk, reason strin
 }
 
 // quarantined lists the disks in quarantine, oldest first.
-func (s *store) quarantined() ([]compute.QuarantinedDisk, error) {
+func (s *diskStore) quarantined() ([]compute.QuarantinedDisk, error) {
 	entries, err := os.ReadDir(filepath.Join(s.Dir, quarantineDir))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
@@ -129,8 +129,8 @@ func (s *store) quarantined() ([]compute.QuarantinedDisk, error) {
 func byQuarantineID(x, y compute.QuarantinedDisk) int { return cmp.Compare(x.ID, y.ID) }
 
 // sumQuarantine counts the disks in quarantine and their size in GiB.
-func (s *store) sumQuarantine(ctx context.Context) (int, int, error) {
-	found, err := bounded(ctx, s, s.quarantined)
+func (s *diskStore) sumQuarantine(ctx context.Context) (int, int, error) {
+	found, err := withStoreTimeout(ctx, s, s.quarantined)
 	size := 0
 	for i := range found {
 		size += found[i].SizeGiB()
@@ -138,17 +138,17 @@ func (s *store) sumQuarantine(ctx context.Context) (int, int, error) {
 	return len(found), size, err
 }
 
-func (s *store) quarantinePath(id string) string { return filepath.Join(s.Dir, quarantineDir, id) }
+func (s *diskStore) quarantinePath(id string) string { return filepath.Join(s.Dir, quarantineDir, id) }
 
 // listQuarantine lists what is in quarantine in the stores that can be read, oldest first; it fails where none can.
-func (w *work) listQuarantine(ctx context.Context) (compute.Result, error) {
+func (w *orderExecution) listQuarantine(ctx context.Context) (compute.Result, error) {
 	out, read := []compute.QuarantinedDisk{}, 0
 	var unread error
 	for _, s := range w.stores {
 		var found []compute.QuarantinedDisk
 		err := s.there(ctx)
 		if err == nil {
-			found, err = bounded(ctx, s, s.quarantined)
+			found, err = withStoreTimeout(ctx, s, s.quarantined)
 		}
 		if err != nil {
 			unread = problem.New(problem.KindOf(err), "list the quarantine of disk store %s: %w", s.Name, err)
@@ -174,7 +174,7 @@ func (w *work) listQuarantine(ctx context.Context) (compute.Result, error) {
 }
 
 // inQuarantine finds a quarantined disk by its id.
-func (all stores) inQuarantine(ctx context.Context, id string) (*store, fs.FileInfo, error) {
+func (all diskStores) inQuarantine(ctx context.Context, id string) (*diskStore, fs.FileInfo, error) {
 	if !quarantineID.MatchString(id) {
 		return nil, nil, problem.Invalidf("%.150q is no id of a disk in quarantine", id)
 	}
@@ -184,7 +184,7 @@ func (all stores) inQuarantine(ctx context.Context, id string) (*store, fs.FileI
 			unread = err
 			continue
 		}
-		info, err := bounded(ctx, s, func() (fs.FileInfo, error) { return os.Lstat(s.quarantinePath(id)) })
+		info, err := withStoreTimeout(ctx, s, func() (fs.FileInfo, error) { return os.Lstat(s.quarantinePath(id)) })
 		switch {
 		case err == nil && info.Mode().IsRegular():
 			return s, info, nil
@@ -199,7 +199,7 @@ func (all stores) inQuarantine(ctx context.Context, id string) (*store, fs.FileI
 }
 
 // removeQuarantined removes a disk from quarantine. One that is not there was removed before.
-func (w *work) removeQuarantined(ctx context.Context) (compute.Result, error) {
+func (w *orderExecution) removeQuarantined(ctx context.Context) (compute.Result, error) {
 	s, _, err := w.stores.inQuarantine(ctx, w.args.Quarantine)
 	if err != nil {
 		return compute.Result{}, err
@@ -208,7 +208,7 @@ func (w *work) removeQuarantined(ctx context.Context) (compute.Result, error) {
 	return compute.Result{}, s.dropQuarantined(w.args.Quarantine)
 }
 
-func (s *store) dropQuarantined(id string) error {
+func (s *diskStore) dropQuarantined(id string) error {
 	path := s.quarantinePath(id)
 	// The disk first: a record without a disk lists nothing.
 	for _, name := range []string{path, path + ".json"} {
@@ -220,7 +220,7 @@ func (s *store) dropQuarantined(id string) error {
 }
 
 // restoreDisk moves a disk out of quarantine to be a further disk of a server that is off.
-func (w *work) restoreDisk(ctx context.Context) (compute.Result, error) {
+func (w *orderExecution) restoreDisk(ctx context.Context) (compute.Result, error) {
 	d, server := w.args.Disk, w.order.ServerID
 	if d == nil {
 		return compute.Result{}, problem.Invalidf("restore a disk to server %s: no disk is named", server)
@@ -232,7 +232,7 @@ func (w *work) restoreDisk(ctx context.Context) (compute.Result, error) {
 	if err != nil {
 		return compute.Result{}, err
 	}
-	there, err := proven(path, server, *d)
+	there, err := hasFinishedDisk(path, server, *d)
 	if err != nil {
 		return compute.Result{}, err
 	}
@@ -253,7 +253,7 @@ func (w *work) restoreDisk(ctx context.Context) (compute.Result, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil { // its other disks may lie in other stores
 		return compute.Result{}, err
 	}
-	if err := durable.Write(path+".json", encode(proof{Server: server, Disk: d.Name, Restored: id}), 0o600); err != nil {
+	if err := durable.Write(path+".json", mustEncodeJSON(diskProof{Server: server, Disk: d.Name, Restored: id}), 0o600); err != nil {
 		return compute.Result{}, err
 	}
 	if err := durable.Rename(s.quarantinePath(id), path); err != nil {
@@ -264,7 +264,7 @@ func (w *work) restoreDisk(ctx context.Context) (compute.Result, error) {
 }
 
 // isOff refuses while the guest has its disks in use.
-func (w *work) isOff(ctx context.Context) error {
+func (w *orderExecution) isOff(ctx context.Context) error {
 	g, err := w.guest(ctx, w.order.ServerID)
 	if err == nil && g != nil && g.Power != compute.PowerOff && g.Power != compute.PowerCrashed {
 		err = problem.Conflictf("server %s is %s: its disks are in use", w.order.ServerID, g.Power)
@@ -273,7 +273,7 @@ func (w *work) isOff(ctx context.Context) error {
 }
 
 // dropReplaced removes the quarantined disks of a server that its owner replaced, and now deletes.
-func (all stores) dropReplaced(ctx context.Context, server string) error {
+func (all diskStores) dropReplaced(ctx context.Context, server string) error {
 	for _, s := range all {
 		if s.there(ctx) != nil {
 			continue
@@ -311,7 +311,7 @@ func (a *Agent) expireQuarantine(ctx context.Context) {
 		if s.there(ctx) != nil {
 			continue
 		}
-		found, err := bounded(ctx, s, s.quarantined)
+		found, err := withStoreTimeout(ctx, s, s.quarantined)
 		for _, d := range found {
 			if err == nil && d.At.Before(before) {
 				err = s.dropQuarantined(d.ID)
@@ -329,7 +329,7 @@ func (a *Agent) expireQuarantine(ctx context.Context) {
 }
 
 // removeOrphans removes old records whose disks never came, or are gone.
-func (s *store) removeOrphans(before time.Time) error {
+func (s *diskStore) removeOrphans(before time.Time) error {
 	entries, err := os.ReadDir(filepath.Join(s.Dir, quarantineDir))
 	if err != nil {
 		return ignoreNotExist(err)

@@ -24,7 +24,7 @@ func (l *lost) stopped() {
 // quarantineOf lists what is in quarantine.
 func (l *lost) quarantineOf(t *testing.T) []compute.QuarantinedDisk {
 	t.Helper()
-	r, err := l.do(t.Context(), task{order: &compute.Order{ID: uuid.NewString(), ServerID: l.ID(), Verb: compute.ListQuarantine, Args: []byte(`{}`)}})
+	r, err := l.do(t.Context(), orderTask{order: &compute.Order{ID: uuid.NewString(), ServerID: l.ID(), Verb: compute.ListQuarantine, Args: []byte(`{}`)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,13 +91,13 @@ func TestQuarantineKilledAtEachPoint(t *testing.T) {
 	for what, half := range map[string]func(t *testing.T, l *lost, dir string){
 		"nothing": func(*testing.T, *lost, string) {},
 		"record written": func(t *testing.T, l *lost, dir string) {
-			put(t, filepath.Join(dir, name+l.id+"_vda.json"), encode(quarantineRecord{Reason: compute.QuarantineRebuild}))
+			put(t, filepath.Join(dir, name+l.id+"_vda.json"), mustEncodeJSON(quarantineRecord{Reason: compute.QuarantineRebuild}))
 		},
 		"record half written": func(t *testing.T, l *lost, dir string) {
 			put(t, filepath.Join(dir, name+l.id+"_vda.json.new"), []byte("{"))
 		},
 		"renamed, proof left": func(t *testing.T, l *lost, dir string) {
-			put(t, filepath.Join(dir, name+l.id+"_vda.json"), encode(quarantineRecord{Reason: compute.QuarantineRebuild}))
+			put(t, filepath.Join(dir, name+l.id+"_vda.json"), mustEncodeJSON(quarantineRecord{Reason: compute.QuarantineRebuild}))
 			if err := os.Rename(l.own, filepath.Join(dir, name+l.id+"_vda")); err != nil {
 				t.Fatal(err)
 			}
@@ -139,7 +139,7 @@ func TestQuarantineTakesNoNameThatIsTaken(t *testing.T) {
 	s, d, at := l.stores[0], l.spec.Disks[0], time.Unix(1e9, 0)
 	for range 2 {
 		put(t, l.own, []byte("disk"))
-		put(t, l.own+".json", encode(proof{Server: l.id, Disk: "vda"}))
+		put(t, l.own+".json", mustEncodeJSON(diskProof{Server: l.id, Disk: "vda"}))
 		if err := s.quarantine(l.own, l.id, d, compute.QuarantineRebuild, at); err != nil {
 			t.Fatal(err)
 		}
@@ -157,9 +157,9 @@ func TestQuarantineOfTheStoresThatAreThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	list := func() (compute.Result, error) {
-		return l.do(t.Context(), task{order: &compute.Order{ID: uuid.NewString(), ServerID: l.ID(), Verb: compute.ListQuarantine, Args: []byte(`{}`)}})
+		return l.do(t.Context(), orderTask{order: &compute.Order{ID: uuid.NewString(), ServerID: l.ID(), Verb: compute.ListQuarantine, Args: []byte(`{}`)}})
 	}
-	for i, s := range []*store{l.stores[1], l.stores[0]} {
+	for i, s := range []*diskStore{l.stores[1], l.stores[0]} {
 		if err := os.Remove(filepath.Join(s.Dir, markerFile)); err != nil {
 			t.Fatal(err)
 		}
@@ -214,7 +214,7 @@ func TestRestoreFromQuarantine(t *testing.T) {
 	if got := head(t, path, 8); string(got) != "precious" || len(l.quarantineOf(t)) != 0 {
 		t.Errorf("the disk holds %q, in quarantine %v", got, l.quarantineOf(t))
 	}
-	if there, err := proven(path, l.id, to); err != nil || !there {
+	if there, err := hasFinishedDisk(path, l.id, to); err != nil || !there {
 		t.Errorf("it is not proven: %v", err)
 	}
 	other := restore
@@ -262,7 +262,7 @@ func TestRemoveFromQuarantine(t *testing.T) {
 	l := loseServer(t, newWorld(t), newGuests())
 	for _, reason := range []string{compute.QuarantineRebuild, compute.QuarantineReturned, compute.QuarantineReimage} {
 		put(t, l.own, []byte("disk"))
-		put(t, l.own+".json", encode(proof{Server: l.id, Disk: "vda"}))
+		put(t, l.own+".json", mustEncodeJSON(diskProof{Server: l.id, Disk: "vda"}))
 		if err := l.stores[0].quarantine(l.own, l.id, l.spec.Disks[0], reason, time.Now()); err != nil {
 			t.Fatal(err)
 		}
@@ -380,7 +380,7 @@ func TestQuarantineHasPages(t *testing.T) {
 	}
 	ask := func(a compute.Args) []compute.QuarantinedDisk {
 		t.Helper()
-		r, err := l.do(t.Context(), task{order: &compute.Order{ID: uuid.NewString(), ServerID: l.ID(), Verb: compute.ListQuarantine, Args: encode(a)}})
+		r, err := l.do(t.Context(), orderTask{order: &compute.Order{ID: uuid.NewString(), ServerID: l.ID(), Verb: compute.ListQuarantine, Args: mustEncodeJSON(a)}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,7 +14,7 @@ import (
 // This file removes what lies in disk stores. Each removal first proves that the directory is the store that it was.
 
 // there tells whether the directory is the store that it was when this agent opened it. problem.Conflict: it is not.
-func (s *store) there(ctx context.Context) error {
+func (s *diskStore) there(ctx context.Context) error {
 	marker, err := s.marker(ctx)
 	if err == nil && marker != s.kept {
 		err = problem.Conflictf("disk store %s: the marker of %s is %s and was %s: another store is mounted there; mount the right one", s.Name, s.Dir, marker, s.kept)
@@ -23,7 +23,7 @@ func (s *store) there(ctx context.Context) error {
 }
 
 // removable gives the store and the path of a server's disk, if files may be removed from that store.
-func (all stores) removable(ctx context.Context, server string, d compute.SpecDisk) (*store, string, error) {
+func (all diskStores) removable(ctx context.Context, server string, d compute.SpecDisk) (*diskStore, string, error) {
 	path, err := all.place(server, d)
 	if err != nil {
 		return nil, "", err
@@ -33,13 +33,13 @@ func (all stores) removable(ctx context.Context, server string, d compute.SpecDi
 }
 
 // erase removes a disk that is proven to be the server's, and what an unfinished one left.
-func (all stores) erase(ctx context.Context, server string, d compute.SpecDisk) error {
+func (all diskStores) erase(ctx context.Context, server string, d compute.SpecDisk) error {
 	s, path, err := all.removable(ctx, server, d)
 	if err != nil {
 		return err
 	}
 	d.Image = nil // of whatever image it is
-	if _, err := proven(path, server, d); err != nil {
+	if _, err := hasFinishedDisk(path, server, d); err != nil {
 		return err
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -52,7 +52,7 @@ func (all stores) erase(ctx context.Context, server string, d compute.SpecDisk) 
 const stagedEnd = ".next"
 
 // removeLeftovers removes what is left at the place of a disk that is gone: its proof, its lease, and what was not finished.
-func (s *store) removeLeftovers(path string) error {
+func (s *diskStore) removeLeftovers(path string) error {
 	for _, end := range []string{".part", ".json", ".json.new", leaseSuffix} {
 		if err := os.Remove(path + end); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
@@ -69,7 +69,7 @@ func (s *store) removeLeftovers(path string) error {
 }
 
 // removeStaged removes the disk that was made beside another one.
-func (s *store) removeStaged(path string) error {
+func (s *diskStore) removeStaged(path string) error {
 	if err := os.Remove(path + stagedEnd); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -77,9 +77,9 @@ func (s *store) removeStaged(path string) error {
 }
 
 // useStaged puts the disk that was made beside the former one into its place; false: there is none of that image.
-func useStaged(ctx context.Context, s *store, server string, d compute.SpecDisk, path string) (bool, error) {
+func useStaged(ctx context.Context, s *diskStore, server string, d compute.SpecDisk, path string) (bool, error) {
 	next := path + stagedEnd
-	staged, err := bounded(ctx, s, func() (bool, error) { return proven(next, server, d) })
+	staged, err := withStoreTimeout(ctx, s, func() (bool, error) { return hasFinishedDisk(next, server, d) })
 	switch {
 	case problem.Is(err, problem.Conflict):
 		return false, s.removeStaged(path)
@@ -90,7 +90,7 @@ func useStaged(ctx context.Context, s *store, server string, d compute.SpecDisk,
 	if err != nil {
 		return false, err
 	}
-	if err := durable.Write(path+".json", encode(p), 0o600); err != nil {
+	if err := durable.Write(path+".json", mustEncodeJSON(p), 0o600); err != nil {
 		return false, err
 	}
 	if err := durable.Rename(next, path); err != nil {
@@ -100,7 +100,7 @@ func useStaged(ctx context.Context, s *store, server string, d compute.SpecDisk,
 }
 
 // sweep removes the server's own directory from every store that is there.
-func (all stores) sweep(ctx context.Context, server string) error {
+func (all diskStores) sweep(ctx context.Context, server string) error {
 	var errs []error
 	for _, s := range all {
 		if s.there(ctx) == nil {
@@ -122,7 +122,7 @@ func rootDisk(spec *compute.Spec) (compute.SpecDisk, bool) {
 
 // stage makes the next root disk while the present one is in use. Where the present one is to be erased, there may be no room for
 // both: the image is brought here, and nothing else.
-func (w *work) stage(ctx context.Context) (compute.Result, error) {
+func (w *orderExecution) stage(ctx context.Context) (compute.Result, error) {
 	spec, err := w.spec()
 	if err != nil {
 		return compute.Result{}, err
@@ -144,7 +144,7 @@ func (w *work) stage(ctx context.Context) (compute.Result, error) {
 		}
 		return compute.Result{}, err
 	}
-	staged, err := bounded(ctx, s, func() (bool, error) { return proven(path+stagedEnd, spec.ServerID, d) })
+	staged, err := withStoreTimeout(ctx, s, func() (bool, error) { return hasFinishedDisk(path+stagedEnd, spec.ServerID, d) })
 	if problem.Is(err, problem.Conflict) { // of another image, or not whole
 		staged, err = false, s.removeStaged(path)
 	}

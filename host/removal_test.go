@@ -69,8 +69,8 @@ func TestRemovalLooksAtTheMarkerFirst(t *testing.T) {
 // carryOut does what an order asks for.
 func (l *lost) carryOut(t *testing.T, verb compute.Verb, args compute.Args) error {
 	t.Helper()
-	o := &compute.Order{ID: uuid.NewString(), HostID: l.ID(), BootID: l.boot, ServerID: l.id, Epoch: 1, Verb: verb, Args: encode(args)}
-	_, err := l.do(t.Context(), task{order: o})
+	o := &compute.Order{ID: uuid.NewString(), HostID: l.ID(), BootID: l.boot, ServerID: l.id, Epoch: 1, Verb: verb, Args: mustEncodeJSON(args)}
+	_, err := l.do(t.Context(), orderTask{order: o})
 	return err
 }
 
@@ -106,12 +106,12 @@ func TestAMoveThatCameToNothingRemovesOnlyItsOwn(t *testing.T) {
 			if !c.guest {
 				delete(l.g.all, l.id)
 			}
-			put(t, l.own+".json", encode(proof{Server: l.id, Disk: "vda", Epoch: 1}))
+			put(t, l.own+".json", mustEncodeJSON(diskProof{Server: l.id, Disk: "vda", Epoch: 1}))
 			spec := *l.spec
 			spec.Disks, spec.Epoch = spec.Disks[:1], c.epoch
 			o := &compute.Order{ID: uuid.NewString(), HostID: l.ID(), BootID: l.boot, ServerID: l.id, Epoch: c.epoch, Verb: compute.Remove,
-				Args: encode(compute.Args{Spec: &spec, SameEpoch: true})}
-			if _, err := l.do(t.Context(), task{order: o}); err != nil {
+				Args: mustEncodeJSON(compute.Args{Spec: &spec, SameEpoch: true})}
+			if _, err := l.do(t.Context(), orderTask{order: o}); err != nil {
 				t.Fatal(err)
 			}
 			if all := l.quarantineOf(t); fileExists(l.own) != c.own || (len(all) == 1) != c.quarantine || l.hasGuest() != c.running {

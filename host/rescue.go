@@ -31,8 +31,8 @@ const (
 
 func isRescueFile(name string) bool { return strings.HasPrefix(name, rescuePrefix) }
 
-// piece is one file of a rescue system: its image or kernel, or its ramdisk.
-type piece struct {
+// rescueFile is one file of a rescue system: its image or kernel, or its ramdisk.
+type rescueFile struct {
 	location, digest string
 	// fetch is set where the bytes are known by a digest; they come from a URL or the control plane.
 	fetch  *compute.SpecImage
@@ -42,8 +42,8 @@ type piece struct {
 	format string
 }
 
-// pieces are the files of a rescue system; the ramdisk is nil where there is none.
-func pieces(r *compute.SpecRescue) (image, ramdisk *piece) {
+// listRescueFiles are the files of a rescue system; the ramdisk is nil where there is none.
+func listRescueFiles(r *compute.SpecRescue) (image, ramdisk *rescueFile) {
 	image = pieceOf(r, r.Location, r.Digest, r.Image)
 	image.copied = r.Kind == rescue.Disk
 	if r.Kind == rescue.Kernel && (r.Ramdisk != "" || r.RamdiskImage != nil) {
@@ -52,8 +52,8 @@ func pieces(r *compute.SpecRescue) (image, ramdisk *piece) {
 	return image, ramdisk
 }
 
-func pieceOf(r *compute.SpecRescue, location, digest string, fetch *compute.SpecImage) *piece {
-	p := &piece{location: location, digest: digest}
+func pieceOf(r *compute.SpecRescue, location, digest string, fetch *compute.SpecImage) *rescueFile {
+	p := &rescueFile{location: location, digest: digest}
 	p.remote = r.LocationType == rescue.LocationHTTP && location != ""
 	p.local = r.LocationType == rescue.LocationFile && location != ""
 	if fetch != nil && fetch.Digest != "" {
@@ -73,10 +73,10 @@ func pieceOf(r *compute.SpecRescue, location, digest string, fetch *compute.Spec
 }
 
 // inPlace tells whether the guest can read the piece where it lies.
-func (p *piece) inPlace() bool { return !p.copied && p.format != "qcow2" }
+func (p *rescueFile) inPlace() bool { return !p.copied && p.format != "qcow2" }
 
 // name is that of the piece's file beside the guest; each source has its own.
-func (p *piece) name(role string) string {
+func (p *rescueFile) name(role string) string {
 	source := p.location
 	if p.fetch != nil {
 		source = p.fetch.Digest
@@ -86,11 +86,11 @@ func (p *piece) name(role string) string {
 }
 
 // prepareRescue has the rescue system's files and its config drive here.
-func (w *work) prepareRescue(ctx context.Context, r *compute.SpecRescue) error {
+func (w *orderExecution) prepareRescue(ctx context.Context, r *compute.SpecRescue) error {
 	if err := w.beginRescue(r.Session); err != nil {
 		return err
 	}
-	image, ramdisk := pieces(r)
+	image, ramdisk := listRescueFiles(r)
 	if err := w.bring(ctx, image, "image"); err != nil {
 		return fmt.Errorf("rescue image %q: %w", r.Name, err)
 	}
@@ -106,7 +106,7 @@ func (w *work) prepareRescue(ctx context.Context, r *compute.SpecRescue) error {
 }
 
 // beginRescue takes away what another session left: its disk was written to, and its config drive lets others in.
-func (w *work) beginRescue(session string) error {
+func (w *orderExecution) beginRescue(session string) error {
 	kept, err := os.ReadFile(w.path(rescueSession))
 	if err == nil && string(kept) == session {
 		return nil
@@ -118,7 +118,7 @@ func (w *work) beginRescue(session string) error {
 }
 
 // bring has one piece here. What the guest only reads is a link, or stays where it lies.
-func (w *work) bring(ctx context.Context, p *piece, role string) error {
+func (w *orderExecution) bring(ctx context.Context, p *rescueFile, role string) error {
 	to := w.path(p.name(role))
 	if _, err := os.Stat(to); err == nil {
 		return nil
@@ -151,7 +151,7 @@ func (w *work) bring(ctx context.Context, p *piece, role string) error {
 }
 
 // fetchPiece links a kept image, or copies what the guest writes to.
-func (w *work) fetchPiece(ctx context.Context, p *piece, to string) error {
+func (w *orderExecution) fetchPiece(ctx context.Context, p *rescueFile, to string) error {
 	image, release, err := w.images.get(ctx, *p.fetch, func(words string) { w.progress(ctx, w.order, "%s", words) })
 	if err != nil {
 		return err
@@ -164,7 +164,7 @@ func (w *work) fetchPiece(ctx context.Context, p *piece, to string) error {
 }
 
 // download brings an image whose digest is not known; it is not kept for others.
-func (w *work) download(ctx context.Context, p *piece, to string) error {
+func (w *orderExecution) download(ctx context.Context, p *rescueFile, to string) error {
 	body, _, err := w.door.image(ctx, "", p.location, 0)
 	if err != nil {
 		return err
@@ -183,7 +183,7 @@ func (w *work) download(ctx context.Context, p *piece, to string) error {
 	defer guard.stop()
 	n, err := io.Copy(f, io.LimitReader(guard, maxRescue+1))
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return problem.Unavailablef("fetch %q: %w", p.location, bare(err))
+		return problem.Unavailablef("fetch %q: %w", p.location, unwrapURLError(err))
 	}
 	if n > maxRescue {
 		return problem.Invalidf("%q has more than %d bytes", p.location, maxRescue)
@@ -195,10 +195,10 @@ func (w *work) download(ctx context.Context, p *piece, to string) error {
 }
 
 // rescuePath finds a file of the rescue image directory, which it cannot leave, be it by a link, and proves it where its digest is known.
-func (w *work) rescuePath(ctx context.Context, p *piece) (string, error) {
+func (w *orderExecution) rescuePath(ctx context.Context, p *rescueFile) (string, error) {
 	dir, err := filepath.EvalSymlinks(w.RescueDir)
 	if err != nil {
-		return "", problem.NotFoundf("host %s has no rescue images: %w", w.Name, pathless(err))
+		return "", problem.NotFoundf("host %s has no rescue images: %w", w.Name, unwrapPathError(err))
 	}
 	name := p.location
 	if rest, ok := strings.CutPrefix(name, w.RescueDir+"/"); ok {
@@ -206,7 +206,7 @@ func (w *work) rescuePath(ctx context.Context, p *piece) (string, error) {
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return "", fmt.Errorf("rescue images of host %s: %w", w.Name, pathless(err))
+		return "", fmt.Errorf("rescue images of host %s: %w", w.Name, unwrapPathError(err))
 	}
 	defer root.Close()
 	f, err := root.Open(name)
@@ -214,7 +214,7 @@ func (w *work) rescuePath(ctx context.Context, p *piece) (string, error) {
 		return "", problem.NotFoundf("its file is not among the rescue images of host %s", w.Name)
 	}
 	if err != nil {
-		return "", problem.Invalidf("what is told of it is no file of the rescue images of host %s: %w", w.Name, pathless(err))
+		return "", problem.Invalidf("what is told of it is no file of the rescue images of host %s: %w", w.Name, unwrapPathError(err))
 	}
 	defer f.Close()
 	info, err := f.Stat()
@@ -231,8 +231,8 @@ func (w *work) rescuePath(ctx context.Context, p *piece) (string, error) {
 	return path, err
 }
 
-// pathless takes the path out of an error: whoever may read the fault of a server need not know where its host keeps files.
-func pathless(err error) error {
+// unwrapPathError takes the path out of an error: whoever may read the fault of a server need not know where its host keeps files.
+func unwrapPathError(err error) error {
 	if p := (*fs.PathError)(nil); errors.As(err, &p) {
 		return p.Err
 	}
@@ -247,8 +247,8 @@ type proofKey struct {
 	name, digest string
 }
 
-func (w *work) prove(ctx context.Context, f *os.File, info os.FileInfo, digest string) error {
-	key := proofKey{inode(info), info.Size(), info.ModTime(), f.Name(), digest}
+func (w *orderExecution) prove(ctx context.Context, f *os.File, info os.FileInfo, digest string) error {
+	key := proofKey{inodeNumber(info), info.Size(), info.ModTime(), f.Name(), digest}
 	if _, known := w.provenFiles.Load(key); known {
 		return nil
 	}
@@ -260,7 +260,7 @@ func (w *work) prove(ctx context.Context, f *os.File, info os.FileInfo, digest s
 		if _, err := io.CopyN(sum, f, 16<<20); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
-			return fmt.Errorf("read its file on host %s: %w", w.Name, pathless(err))
+			return fmt.Errorf("read its file on host %s: %w", w.Name, unwrapPathError(err))
 		}
 	}
 	if got := "sha256:" + hex.EncodeToString(sum.Sum(nil)); got != digest {
@@ -271,8 +271,8 @@ func (w *work) prove(ctx context.Context, f *os.File, info os.FileInfo, digest s
 }
 
 // rescueFiles says where the rescue system's files lie; they must have been prepared.
-func (w *work) rescueFiles(d *hypervisor.Domain) error {
-	image, ramdisk := pieces(d.Rescue)
+func (w *orderExecution) rescueFiles(d *hypervisor.Domain) error {
+	image, ramdisk := listRescueFiles(d.Rescue)
 	var err error
 	if d.RescueImage, err = w.pieceAt(image, "image"); err != nil {
 		return err
@@ -289,7 +289,7 @@ func (w *work) rescueFiles(d *hypervisor.Domain) error {
 	return nil
 }
 
-func (w *work) pieceAt(p *piece, role string) (string, error) {
+func (w *orderExecution) pieceAt(p *rescueFile, role string) (string, error) {
 	if path := w.path(p.name(role)); fileIsThere(path) {
 		return path, nil
 	}

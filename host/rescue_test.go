@@ -43,7 +43,7 @@ func joined(t *testing.T, w *world, c Config) *Agent {
 
 func (a *Agent) must(t *testing.T, verb compute.Verb, id string, args compute.Args, s compute.OrderSecret) compute.Result {
 	t.Helper()
-	r, err := a.do(t.Context(), task{order: &compute.Order{ID: uuid.NewString(), ServerID: id, Epoch: 1, Verb: verb, Args: encode(args)}, secret: s})
+	r, err := a.do(t.Context(), orderTask{order: &compute.Order{ID: uuid.NewString(), ServerID: id, Epoch: 1, Verb: verb, Args: mustEncodeJSON(args)}, secret: s})
 	if err != nil {
 		t.Fatalf("%s: %v", verb, err)
 	}
@@ -83,8 +83,8 @@ func TestRescueRoads(t *testing.T) {
 			id := uuid.NewString()
 			spec := specFor(id)
 			spec.Rescue = &r.rescue
-			o := &compute.Order{ID: uuid.NewString(), ServerID: id, Epoch: 1, Verb: compute.Prepare, Args: encode(compute.Args{Spec: spec})}
-			_, err := a.do(t.Context(), task{order: o})
+			o := &compute.Order{ID: uuid.NewString(), ServerID: id, Epoch: 1, Verb: compute.Prepare, Args: mustEncodeJSON(compute.Args{Spec: spec})}
+			_, err := a.do(t.Context(), orderTask{order: o})
 			if r.kind != 0 {
 				if !problem.Is(err, r.kind) {
 					t.Fatalf("%v, want %s", err, r.kind)
@@ -120,23 +120,23 @@ func TestRescueRoads(t *testing.T) {
 	if err := os.Symlink("/etc", filepath.Join(c.RescueDir, "out")); err != nil {
 		t.Fatal(err)
 	}
-	work := &work{Agent: a, order: &compute.Order{}}
-	if path, err := work.rescuePath(t.Context(), &piece{location: "out/passwd"}); err == nil {
+	work := &orderExecution{Agent: a, order: &compute.Order{}}
+	if path, err := work.rescuePath(t.Context(), &rescueFile{location: "out/passwd"}); err == nil {
 		t.Errorf("out by a link: %s", path)
 	}
 	// What members read of a failure names the host, and nowhere where it keeps its files.
-	told := func(p *piece) {
+	told := func(p *rescueFile) {
 		t.Helper()
 		if _, err := work.rescuePath(t.Context(), p); err == nil || !strings.Contains(err.Error(), c.Name) || strings.Contains(err.Error(), filepath.Dir(c.RescueDir)) {
 			t.Errorf("%s: %v", p.location, err)
 		}
 	}
 	for _, location := range []string{"gone.iso", "live", "out/passwd", "../x"} {
-		told(&piece{location: location})
+		told(&rescueFile{location: location})
 	}
-	told(&piece{location: "live/a.iso", digest: "sha256:" + strings.Repeat("0", 64)})
+	told(&rescueFile{location: "live/a.iso", digest: "sha256:" + strings.Repeat("0", 64)})
 	a.RescueDir = filepath.Join(c.RescueDir, "gone")
-	told(&piece{location: "live/a.iso"})
+	told(&rescueFile{location: "live/a.iso"})
 }
 
 // TestARescueBeginsClean: a new session has nothing of the former one, a repetition of its own all.
@@ -175,7 +175,7 @@ func TestRemovedDiskLeavesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, end := range ends {
-			put(t, path+end, encode(proof{Server: id, Disk: "vda"}))
+			put(t, path+end, mustEncodeJSON(diskProof{Server: id, Disk: "vda"}))
 		}
 		if err := a.stores.erase(t.Context(), id, d); err != nil {
 			t.Errorf("%q: %v", ends, err)
@@ -187,7 +187,7 @@ func TestRemovedDiskLeavesNothing(t *testing.T) {
 	another := compute.SpecDisk{Name: "vda", File: "another"}
 	path, _ := a.stores.place(id, another)
 	put(t, path, nil)
-	put(t, path+".json", encode(proof{Server: "other", Disk: "vda"}))
+	put(t, path+".json", mustEncodeJSON(diskProof{Server: "other", Disk: "vda"}))
 	if err := a.stores.erase(t.Context(), id, another); !problem.Is(err, problem.Conflict) || !fileIsThere(path) {
 		t.Errorf("another server's disk: %v", err)
 	}
@@ -349,13 +349,13 @@ func TestFindFiles(t *testing.T) {
 		{[]string{"live/a.iso"}, nil}, {[]string{filepath.Join(c.RescueDir, "live/a.iso")}, nil},
 		{[]string{"live/a.iso", "live/b.iso", "live", "out/passwd", "../a.iso"}, []string{"live/b.iso", "live", "out/passwd", "../a.iso"}},
 	} {
-		order := &compute.Order{ID: uuid.NewString(), ServerID: a.ID(), Verb: compute.FindFiles, Args: encode(compute.Args{Files: tt.files})}
-		r, err := a.do(t.Context(), task{order: order})
+		order := &compute.Order{ID: uuid.NewString(), ServerID: a.ID(), Verb: compute.FindFiles, Args: mustEncodeJSON(compute.Args{Files: tt.files})}
+		r, err := a.do(t.Context(), orderTask{order: order})
 		if err != nil || !slices.Equal(r.Missing, tt.missing) {
 			t.Errorf("%q: %q %v", tt.files, r.Missing, err)
 		}
 	}
-	if !reads(compute.FindFiles) {
+	if !isReadOnlyVerb(compute.FindFiles) {
 		t.Error("a search for files waits for the orders of a server, or is written down")
 	}
 }

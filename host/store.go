@@ -20,8 +20,8 @@ import (
 	"salvor/problem"
 )
 
-// store is an open directory of disks. What lies in it may be on a share that hangs: whoever reads there is bounded.
-type store struct {
+// diskStore is an open directory of disks. What lies in it may be on a share that hangs: whoever reads there is bounded.
+type diskStore struct {
 	Store
 	// kept is the marker that it had when it was first used in this directory: without it the directory is another one, or not mounted.
 	kept string
@@ -32,7 +32,7 @@ type store struct {
 	last   compute.DiskStore
 }
 
-type stores []*store
+type diskStores []*diskStore
 
 const (
 	// markerFile names a disk store by a UUID: hosts that read the same one share it.
@@ -44,7 +44,7 @@ const (
 	stuckStore  = 3
 )
 
-func openStores(c Config, id *identity) (stores, error) {
+func openStores(c Config, id *hostIdentity) (diskStores, error) {
 	if len(c.Stores) == 0 {
 		if err := id.makeDir("disks"); err != nil {
 			return nil, err
@@ -55,7 +55,7 @@ func openStores(c Config, id *identity) (stores, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out stores
+	var out diskStores
 	for _, given := range c.Stores {
 		if !plainName(given.Name) || out.named(given.Name) != nil {
 			return nil, problem.Invalidf("disk store %q: each has a plain name of its own", given.Name)
@@ -65,14 +65,14 @@ func openStores(c Config, id *identity) (stores, error) {
 			return nil, err
 		}
 		given.Dir = dir
-		s := &store{Store: given, kept: kept[dir], within: storeWithin}
+		s := &diskStore{Store: given, kept: kept[dir], within: storeWithin}
 		if err := s.open(c.Log); err != nil {
 			return nil, err
 		}
 		kept[dir] = s.kept
 		out = append(out, s)
 	}
-	return out, durable.Write(id.path(keptFile), encode(kept), 0o600)
+	return out, durable.Write(id.path(keptFile), mustEncodeJSON(kept), 0o600)
 }
 
 func readKept(path string) (map[string]string, error) {
@@ -92,8 +92,8 @@ func readKept(path string) (map[string]string, error) {
 
 // open reads the marker, or makes it in a directory that never had one. A store that was in use and is not there now, or hangs, keeps
 // nobody from beginning: its disks are not to be had until it is back.
-func (s *store) open(log *slog.Logger) error {
-	marker, err := bounded(context.Background(), s, func() (string, error) {
+func (s *diskStore) open(log *slog.Logger) error {
+	marker, err := withStoreTimeout(context.Background(), s, func() (string, error) {
 		if info, err := os.Stat(s.Dir); err != nil || !info.IsDir() {
 			return "", problem.Invalidf("%s is no directory; make it, or mount it first", s.Dir)
 		}
@@ -117,7 +117,7 @@ func plainName(s string) bool {
 	return s != "" && len(s) <= 64 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == ""
 }
 
-func (all stores) named(name string) *store {
+func (all diskStores) named(name string) *diskStore {
 	for _, s := range all {
 		if s.Name == name {
 			return s
@@ -127,7 +127,7 @@ func (all stores) named(name string) *store {
 }
 
 // of is the store of a disk; nil: it is not on this host.
-func (all stores) of(d compute.SpecDisk) *store {
+func (all diskStores) of(d compute.SpecDisk) *diskStore {
 	if s := all.named(d.Store); s != nil || d.Store != "" || len(all) == 0 {
 		return s
 	}
@@ -135,7 +135,7 @@ func (all stores) of(d compute.SpecDisk) *store {
 }
 
 // place finds where a disk of a server lies.
-func (all stores) place(server string, d compute.SpecDisk) (string, error) {
+func (all diskStores) place(server string, d compute.SpecDisk) (string, error) {
 	s := all.of(d)
 	if s == nil {
 		return "", problem.Invalidf("disk %s of server %s: this host has no disk store %q", d.Name, server, d.Store)
@@ -143,7 +143,7 @@ func (all stores) place(server string, d compute.SpecDisk) (string, error) {
 	return s.place(server, d)
 }
 
-func (s *store) place(server string, d compute.SpecDisk) (string, error) {
+func (s *diskStore) place(server string, d compute.SpecDisk) (string, error) {
 	file := d.File
 	if file == "" {
 		file = filepath.Join(server, d.Name+".raw")
@@ -154,8 +154,8 @@ func (s *store) place(server string, d compute.SpecDisk) (string, error) {
 	return filepath.Join(s.Dir, file), nil
 }
 
-// proof lies beside a finished disk and says what it is. A disk is finished when it has its name.
-type proof struct {
+// diskProof lies beside a finished disk and says what it is. A disk is finished when it has its name.
+type diskProof struct {
 	Server string `json:"server"`
 	Disk   string `json:"disk"`
 	Image  string `json:"image,omitempty"` // digest
@@ -167,8 +167,8 @@ type proof struct {
 
 const rawFormat = "raw"
 
-// proven tells whether a server's finished disk lies at path; another server's, or one of another image, is problem.Conflict.
-func proven(path, server string, d compute.SpecDisk) (bool, error) {
+// hasFinishedDisk tells whether a server's finished disk lies at path; another server's, or one of another image, is problem.Conflict.
+func hasFinishedDisk(path, server string, d compute.SpecDisk) (bool, error) {
 	info, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
@@ -192,8 +192,8 @@ func proven(path, server string, d compute.SpecDisk) (bool, error) {
 	return true, nil
 }
 
-func readProof(path string) (proof, error) {
-	var p proof
+func readProof(path string) (diskProof, error) {
+	var p diskProof
 	b, err := os.ReadFile(path + ".json")
 	if err == nil {
 		err = json.Unmarshal(b, &p)
@@ -211,7 +211,7 @@ func (a *Agent) makeDisk(ctx context.Context, o *compute.Order, server string, d
 	if _, err := s.marker(ctx); err != nil {
 		return fmt.Errorf("make disk %s of server %s: %w", d.Name, server, err)
 	}
-	if there, err := bounded(ctx, s, func() (bool, error) { return proven(path, server, d) }); err != nil || there {
+	if there, err := withStoreTimeout(ctx, s, func() (bool, error) { return hasFinishedDisk(path, server, d) }); err != nil || there {
 		return err
 	}
 	if d.Image != nil {
@@ -231,7 +231,7 @@ func (a *Agent) buildDisk(ctx context.Context, o *compute.Order, server string, 
 	if err := os.Remove(half); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	p := proof{Server: server, Disk: d.Name, Epoch: o.Epoch}
+	p := diskProof{Server: server, Disk: d.Name, Epoch: o.Epoch}
 	var err error
 	if d.Image != nil {
 		p.Image = d.Image.Digest
@@ -240,7 +240,7 @@ func (a *Agent) buildDisk(ctx context.Context, o *compute.Order, server string, 
 		err = emptyDisk(half, d)
 	}
 	if err == nil {
-		err = durable.Write(path+".json", encode(p), 0o600)
+		err = durable.Write(path+".json", mustEncodeJSON(p), 0o600)
 	}
 	if err != nil {
 		_ = os.Remove(half)
@@ -272,7 +272,7 @@ func emptyDisk(path string, d compute.SpecDisk) error {
 }
 
 // paths are the files of a spec's local disks, all of which must be there.
-func (all stores) paths(spec *compute.Spec) (map[string]hypervisor.DiskFile, error) {
+func (all diskStores) paths(spec *compute.Spec) (map[string]hypervisor.DiskFile, error) {
 	out := map[string]hypervisor.DiskFile{}
 	for _, d := range spec.Disks {
 		if d.VolumeID != "" {
@@ -283,7 +283,7 @@ func (all stores) paths(spec *compute.Spec) (map[string]hypervisor.DiskFile, err
 			return nil, err
 		}
 		d.Image = nil
-		there, err := bounded(context.Background(), all.of(d), func() (bool, error) { return proven(path, spec.ServerID, d) })
+		there, err := withStoreTimeout(context.Background(), all.of(d), func() (bool, error) { return hasFinishedDisk(path, spec.ServerID, d) })
 		if err != nil {
 			return nil, err
 		}

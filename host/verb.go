@@ -18,8 +18,8 @@ import (
 	"salvor/secret"
 )
 
-// work is one order with what it needs.
-type work struct {
+// orderExecution is one order with what it needs.
+type orderExecution struct {
 	*Agent
 	order  *compute.Order
 	secret compute.OrderSecret
@@ -27,32 +27,32 @@ type work struct {
 }
 
 // verbs are what orders have done. Each may be done again: it reads first, or makes what is as it should be the same again.
-var verbs = map[compute.Verb]func(w *work, ctx context.Context) (compute.Result, error){
-	compute.FindFiles: (*work).findFiles,
+var verbs = map[compute.Verb]func(w *orderExecution, ctx context.Context) (compute.Result, error){
+	compute.FindFiles: (*orderExecution).findFiles,
 
-	compute.Prepare:  (*work).prepare,
-	compute.Define:   (*work).define,
-	compute.SetPower: (*work).power,
-	compute.Unlock:   (*work).unlock,
-	compute.Attach:   (*work).attach,
-	compute.Detach:   (*work).detach,
-	compute.Release:  (*work).release,
-	compute.Remove:   (*work).remove,
-	compute.Console:  (*work).console,
-	compute.Look:     (*work).look,
-	compute.Discard:  (*work).discard,
-	compute.Probe:    (*work).probe,
-	compute.Stage:    (*work).stage,
+	compute.Prepare:  (*orderExecution).prepare,
+	compute.Define:   (*orderExecution).define,
+	compute.SetPower: (*orderExecution).power,
+	compute.Unlock:   (*orderExecution).unlock,
+	compute.Attach:   (*orderExecution).attach,
+	compute.Detach:   (*orderExecution).detach,
+	compute.Release:  (*orderExecution).release,
+	compute.Remove:   (*orderExecution).remove,
+	compute.Console:  (*orderExecution).console,
+	compute.Look:     (*orderExecution).look,
+	compute.Discard:  (*orderExecution).discard,
+	compute.Probe:    (*orderExecution).probe,
+	compute.Stage:    (*orderExecution).stage,
 
-	compute.RestoreDisk: (*work).restoreDisk, compute.ListQuarantine: (*work).listQuarantine, compute.RemoveQuarantined: (*work).removeQuarantined,
+	compute.RestoreDisk: (*orderExecution).restoreDisk, compute.ListQuarantine: (*orderExecution).listQuarantine, compute.RemoveQuarantined: (*orderExecution).removeQuarantined,
 
-	compute.MigrateBegin: (*work).migrateBegin, compute.MigratePrepare: (*work).migratePrepare, compute.MigratePerform: (*work).migratePerform,
-	compute.MigrateFinish: (*work).migrateFinish, compute.MigrateConfirm: (*work).migrateConfirm,
+	compute.MigrateBegin: (*orderExecution).migrateBegin, compute.MigratePrepare: (*orderExecution).migratePrepare, compute.MigratePerform: (*orderExecution).migratePerform,
+	compute.MigrateFinish: (*orderExecution).migrateFinish, compute.MigrateConfirm: (*orderExecution).migrateConfirm,
 }
 
 // do carries an order out, once.
-func (a *Agent) do(ctx context.Context, t task) (compute.Result, error) {
-	w := &work{Agent: a, order: t.order, secret: t.secret}
+func (a *Agent) do(ctx context.Context, t orderTask) (compute.Result, error) {
+	w := &orderExecution{Agent: a, order: t.order, secret: t.secret}
 	verb, ok := verbs[t.order.Verb]
 	if !ok {
 		return compute.Result{}, problem.Unsupportedf("this agent does not know how to %.40q; update salvor on this host", t.order.Verb)
@@ -68,7 +68,7 @@ func (a *Agent) do(ctx context.Context, t task) (compute.Result, error) {
 	return verb(w, ctx)
 }
 
-func (w *work) spec() (*compute.Spec, error) {
+func (w *orderExecution) spec() (*compute.Spec, error) {
 	if w.args.Spec == nil {
 		return nil, problem.Invalidf("%s of server %s: no spec", w.order.Verb, w.order.ServerID)
 	}
@@ -76,7 +76,7 @@ func (w *work) spec() (*compute.Spec, error) {
 }
 
 // path is that of a file of the server's on this host, outside of the disk stores.
-func (w *work) path(names ...string) string {
+func (w *orderExecution) path(names ...string) string {
 	return w.identity.path(append([]string{"servers", w.order.ServerID}, names...)...)
 }
 
@@ -88,7 +88,7 @@ const (
 	driveLabel  = "config-2"
 )
 
-func (w *work) prepare(ctx context.Context) (compute.Result, error) {
+func (w *orderExecution) prepare(ctx context.Context) (compute.Result, error) {
 	spec, err := w.spec()
 	if err != nil {
 		return compute.Result{}, err
@@ -126,7 +126,7 @@ func (w *work) prepare(ctx context.Context) (compute.Result, error) {
 }
 
 // makeDrive writes a config drive. Without files the one that is there counts.
-func (w *work) makeDrive(name string, files map[string][]byte) error {
+func (w *orderExecution) makeDrive(name string, files map[string][]byte) error {
 	path := w.path(name)
 	if len(files) == 0 {
 		if _, err := os.Stat(path); err != nil {
@@ -150,7 +150,7 @@ func (w *work) makeDrive(name string, files map[string][]byte) error {
 }
 
 // domain is the spec with where its parts lie on this host.
-func (w *work) domain() (hypervisor.Domain, error) {
+func (w *orderExecution) domain() (hypervisor.Domain, error) {
 	spec, err := w.spec()
 	if err != nil {
 		return hypervisor.Domain{}, err
@@ -174,7 +174,7 @@ func (w *work) domain() (hypervisor.Domain, error) {
 	return d, err
 }
 
-func (w *work) define(ctx context.Context) (compute.Result, error) {
+func (w *orderExecution) define(ctx context.Context) (compute.Result, error) {
 	if err := w.identity.makeDir("servers", w.order.ServerID); err != nil {
 		return compute.Result{}, err
 	}
@@ -194,12 +194,12 @@ func (w *work) define(ctx context.Context) (compute.Result, error) {
 }
 
 // claim is what this order wants the leases of its disks for.
-func (w *work) claim(checkOnly bool) claim {
-	return claim{server: w.order.ServerID, epoch: w.order.Epoch, receipt: w.args.Receipt, checkOnly: checkOnly}
+func (w *orderExecution) claim(checkOnly bool) diskLeaseClaim {
+	return diskLeaseClaim{server: w.order.ServerID, epoch: w.order.Epoch, receipt: w.args.Receipt, checkOnly: checkOnly}
 }
 
 // filesOf are the files of a spec's disks, whether they are there or not.
-func (w *work) filesOf(spec *compute.Spec) []string {
+func (w *orderExecution) filesOf(spec *compute.Spec) []string {
 	var out []string
 	for _, d := range spec.Disks {
 		if path, err := w.stores.place(spec.ServerID, d); err == nil && d.VolumeID == "" {
@@ -218,7 +218,7 @@ func pathsOf(d *hypervisor.Domain) []string {
 }
 
 // ownDisks has this host own the disks of a guest that is about to run.
-func (a *Agent) ownDisks(ctx context.Context, server string, c claim) error {
+func (a *Agent) ownDisks(ctx context.Context, server string, c diskLeaseClaim) error {
 	if !a.leases.anyShared() {
 		return nil
 	}
@@ -229,7 +229,7 @@ func (a *Agent) ownDisks(ctx context.Context, server string, c claim) error {
 	return a.leases.acquireAll(ctx, g.Files, c)
 }
 
-func (w *work) power(ctx context.Context) (compute.Result, error) {
+func (w *orderExecution) power(ctx context.Context) (compute.Result, error) {
 	switch w.args.Power {
 	case compute.PowerOn, compute.PowerOff, compute.PowerPaused, compute.PowerSaved:
 	default:
@@ -257,10 +257,14 @@ func (w *work) power(ctx context.Context) (compute.Result, error) {
 	return compute.Result{Soft: soft, Guest: g}, nil
 }
 
-func (w *work) attach(ctx context.Context) (compute.Result, error) { return w.plug(ctx, true) }
-func (w *work) detach(ctx context.Context) (compute.Result, error) { return w.plug(ctx, false) }
+func (w *orderExecution) attach(ctx context.Context) (compute.Result, error) {
+	return w.plug(ctx, true)
+}
+func (w *orderExecution) detach(ctx context.Context) (compute.Result, error) {
+	return w.plug(ctx, false)
+}
 
-func (w *work) plug(ctx context.Context, on bool) (compute.Result, error) {
+func (w *orderExecution) plug(ctx context.Context, on bool) (compute.Result, error) {
 	p, ok := w.Hypervisor.(hypervisor.Plugger)
 	if !ok {
 		return compute.Result{}, problem.Unsupportedf("the hypervisor of this host changes no disks of a guest")
@@ -275,7 +279,7 @@ func (w *work) plug(ctx context.Context, on bool) (compute.Result, error) {
 	return compute.Result{}, p.Plug(ctx, d, w.args.Disk.Name, on)
 }
 
-func (w *work) look(ctx context.Context) (compute.Result, error) {
+func (w *orderExecution) look(ctx context.Context) (compute.Result, error) {
 	g, err := w.guest(ctx, w.order.ServerID)
 	if err == nil && g == nil {
 		err = problem.NotFoundf("server %s is not on this host", w.order.ServerID)
@@ -284,7 +288,7 @@ func (w *work) look(ctx context.Context) (compute.Result, error) {
 }
 
 // discard has the root disk, or the one that is named, give way to another one. A guest that runs keeps its disks.
-func (w *work) discard(ctx context.Context) (compute.Result, error) {
+func (w *orderExecution) discard(ctx context.Context) (compute.Result, error) {
 	if err := w.isOff(ctx); err != nil {
 		return compute.Result{}, err
 	}
@@ -310,7 +314,7 @@ func (w *work) discard(ctx context.Context) (compute.Result, error) {
 }
 
 // disksAreOurs proves that no other host renews the leases of disks that are about to go. A lease that nobody renews keeps no disk.
-func (w *work) disksAreOurs(ctx context.Context, disks ...compute.SpecDisk) error {
+func (w *orderExecution) disksAreOurs(ctx context.Context, disks ...compute.SpecDisk) error {
 	c := w.claim(true)
 	c.removes = true
 	return w.leases.acquireAll(ctx, w.filesOf(&compute.Spec{ServerID: w.order.ServerID, Disks: disks}), c)
@@ -318,7 +322,7 @@ func (w *work) disksAreOurs(ctx context.Context, disks ...compute.SpecDisk) erro
 
 // remove takes everything of the server away. Its disks go only after the hypervisor has let go of it, and nothing goes while a store of
 // them is not there.
-func (w *work) remove(ctx context.Context) (compute.Result, error) {
+func (w *orderExecution) remove(ctx context.Context) (compute.Result, error) {
 	var disks []compute.SpecDisk
 	if spec := w.args.Spec; spec != nil && !w.args.KeepDisks {
 		disks = slices.DeleteFunc(slices.Clone(spec.Disks), func(d compute.SpecDisk) bool { return d.VolumeID != "" })
@@ -354,7 +358,7 @@ func (w *work) remove(ctx context.Context) (compute.Result, error) {
 }
 
 // removeDisks removes the disks of a server that is deleted, at once, and those that its owner had replaced.
-func (w *work) removeDisks(ctx context.Context, disks []compute.SpecDisk) error {
+func (w *orderExecution) removeDisks(ctx context.Context, disks []compute.SpecDisk) error {
 	for _, d := range disks {
 		if err := w.removeDisk(ctx, d); err != nil {
 			return err
@@ -368,7 +372,7 @@ func (w *work) removeDisks(ctx context.Context, disks []compute.SpecDisk) error 
 }
 
 // removeDisk erases a disk; one that another epoch made goes into quarantine, where only those of this one are to be removed.
-func (w *work) removeDisk(ctx context.Context, d compute.SpecDisk) error {
+func (w *orderExecution) removeDisk(ctx context.Context, d compute.SpecDisk) error {
 	_, path, err := w.stores.removable(ctx, w.order.ServerID, d)
 	if err != nil {
 		return err
@@ -380,7 +384,7 @@ func (w *work) removeDisk(ctx context.Context, d compute.SpecDisk) error {
 }
 
 // release removes what a rescue left.
-func (w *work) release(context.Context) (compute.Result, error) {
+func (w *orderExecution) release(context.Context) (compute.Result, error) {
 	entries, err := os.ReadDir(w.path())
 	if errors.Is(err, os.ErrNotExist) {
 		return compute.Result{}, nil

@@ -29,15 +29,15 @@ type Watchdog interface {
 const softWatchdog = "Software Watchdog"
 
 // HardwareWatchdog is the one behind a device such as /dev/watchdog. It is opened by Arm and not before.
-func HardwareWatchdog(path string) Watchdog { return &hardware{path: path} }
+func HardwareWatchdog(path string) Watchdog { return &hardwareWatchdog{path: path} }
 
-type hardware struct {
+type hardwareWatchdog struct {
 	path string
 	mu   sync.Mutex
 	file *os.File
 }
 
-func (h *hardware) Arm(timeout time.Duration) (string, error) {
+func (h *hardwareWatchdog) Arm(timeout time.Duration) (string, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.file == nil {
@@ -57,7 +57,7 @@ func (h *hardware) Arm(timeout time.Duration) (string, error) {
 	return identity, err
 }
 
-func (h *hardware) start(timeout time.Duration) (string, error) {
+func (h *hardwareWatchdog) start(timeout time.Duration) (string, error) {
 	fd := int(h.file.Fd())
 	info, err := unix.IoctlGetWatchdogInfo(fd)
 	if err != nil {
@@ -92,7 +92,7 @@ func checkReliable(identity string, options uint32) error {
 	return nil
 }
 
-func (h *hardware) Pet() error {
+func (h *hardwareWatchdog) Pet() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.file == nil {
@@ -102,7 +102,7 @@ func (h *hardware) Pet() error {
 }
 
 // Expire sets the shortest time that the driver takes.
-func (h *hardware) Expire() error {
+func (h *hardwareWatchdog) Expire() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.file == nil {
@@ -117,14 +117,14 @@ func (h *hardware) Expire() error {
 	return err
 }
 
-func (h *hardware) Disarm() error {
+func (h *hardwareWatchdog) Disarm() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.stop()
 }
 
 // stop closes the device so that it does not go on; a driver that was loaded with nowayout does all the same.
-func (h *hardware) stop() error {
+func (h *hardwareWatchdog) stop() error {
 	if h.file == nil {
 		return nil
 	}

@@ -12,16 +12,16 @@ import (
 // witnessFile holds the incarnation and counter of the control plane's database at its last answer to this host.
 const witnessFile = "witness.json"
 
-// witness is the host's copy of the incarnation and counter of the control plane's database.
-type witness struct {
+// storedWitness is the host's copy of the incarnation and counter of the control plane's database.
+type storedWitness struct {
 	mu   sync.Mutex
 	path string
 	kept *wire.Witness
 }
 
 // openWitness reads the stored witness. An unreadable file counts as none.
-func openWitness(path string) *witness {
-	w := &witness{path: path}
+func openWitness(path string) *storedWitness {
+	w := &storedWitness{path: path}
 	if b, err := os.ReadFile(path); err == nil {
 		var kept wire.Witness
 		if json.Unmarshal(b, &kept) == nil && kept.Incarnation != "" {
@@ -32,14 +32,14 @@ func openWitness(path string) *witness {
 }
 
 // current is the witness for the next renewal; nil: there is none.
-func (w *witness) current() *wire.Witness {
+func (w *storedWitness) current() *wire.Witness {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.kept
 }
 
 // store stores a witness that is newer than the stored one, or of another incarnation.
-func (w *witness) store(next *wire.Witness) error {
+func (w *storedWitness) store(next *wire.Witness) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if next == nil || next.Incarnation == "" || w.kept != nil && w.kept.Incarnation == next.Incarnation && w.kept.Counter >= next.Counter {

@@ -280,9 +280,9 @@ func orderFor(a *Agent, server string, verb compute.Verb, args compute.Args, s *
 	if args.Spec != nil {
 		o.Epoch = args.Spec.Epoch
 	}
-	o.Args = encode(args)
+	o.Args = mustEncodeJSON(args)
 	if s != nil {
-		o.Secret = secret.New(string(encode(s)))
+		o.Secret = secret.New(string(mustEncodeJSON(s)))
 	}
 	return o
 }

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// network is one bridge of the lab with the lab's own address on it.
-type network struct {
+// labNetwork is one bridge of the lab with the lab's own address on it.
+type labNetwork struct {
 	Name      string
 	Bridge    string
 	Prefix4   netip.Prefix
@@ -23,22 +23,22 @@ type network struct {
 }
 
 var (
-	provisionNet = network{"provisioning", "br-prov", netip.MustParsePrefix("10.77.0.1/24"), netip.MustParsePrefix("fd77::1/64"), true}
-	cleanNet     = network{"cleaning", "br-clean", netip.MustParsePrefix("10.76.0.1/24"), netip.MustParsePrefix("fd76::1/64"), true}
-	rescueNet    = network{"rescuing", "br-rescue", netip.MustParsePrefix("10.79.0.1/24"), netip.MustParsePrefix("fd79::1/64"), true}
-	tenantNet    = network{"tenant", "br-tenant", netip.MustParsePrefix("10.78.0.1/24"), netip.Prefix{}, false}
+	provisionNet = labNetwork{"provisioning", "br-prov", netip.MustParsePrefix("10.77.0.1/24"), netip.MustParsePrefix("fd77::1/64"), true}
+	cleanNet     = labNetwork{"cleaning", "br-clean", netip.MustParsePrefix("10.76.0.1/24"), netip.MustParsePrefix("fd76::1/64"), true}
+	rescueNet    = labNetwork{"rescuing", "br-rescue", netip.MustParsePrefix("10.79.0.1/24"), netip.MustParsePrefix("fd79::1/64"), true}
+	tenantNet    = labNetwork{"tenant", "br-tenant", netip.MustParsePrefix("10.78.0.1/24"), netip.Prefix{}, false}
 	// storageNet is the VM hosts' own road to what serves volumes.
-	storageNet = network{"storage", "br-store", netip.MustParsePrefix("10.74.0.1/24"), netip.Prefix{}, false}
-	bmcNet     = network{"bmc", "br-bmc", netip.MustParsePrefix("10.75.0.1/24"), netip.Prefix{}, false}
+	storageNet = labNetwork{"storage", "br-store", netip.MustParsePrefix("10.74.0.1/24"), netip.Prefix{}, false}
+	bmcNet     = labNetwork{"bmc", "br-bmc", netip.MustParsePrefix("10.75.0.1/24"), netip.Prefix{}, false}
 
-	networks = []network{provisionNet, cleanNet, rescueNet, tenantNet, storageNet, bmcNet}
+	networks = []labNetwork{provisionNet, cleanNet, rescueNet, tenantNet, storageNet, bmcNet}
 )
 
-func (n network) addresses() []netip.Prefix {
+func (n labNetwork) addresses() []netip.Prefix {
 	return slices.DeleteFunc([]netip.Prefix{n.Prefix4, n.Prefix6}, func(p netip.Prefix) bool { return !p.IsValid() })
 }
 
-func (n network) status() NetworkStatus {
+func (n labNetwork) status() NetworkStatus {
 	s := NetworkStatus{Name: n.Name, Bridge: n.Bridge}
 	for _, a := range n.addresses() {
 		s.Addresses = append(s.Addresses, a.String())
@@ -78,7 +78,7 @@ func setupNetworks(machines []machineSpec, hosts []hostSpec) error {
 	return nil
 }
 
-func addBridge(n network) error {
+func addBridge(n labNetwork) error {
 	// Snooping needs a querier, which no lab network has: without one it would drop multicast.
 	snooping := false
 	// A bridge without an address of its own takes its lowest port's, and another one when that port goes: its neighbours would

@@ -57,21 +57,21 @@ func (l *Lab) dial() (*net.UnixConn, error) {
 }
 
 // ask sends one request without files and reads its answer.
-func (l *Lab) ask(ctx context.Context, req request) (answer, error) {
+func (l *Lab) ask(ctx context.Context, req controlRequest) (controlResponse, error) {
 	conn, err := l.dial()
 	if err != nil {
-		return answer{}, problem.Unavailablef("lab %s: %w", filepath.Base(l.dir), err)
+		return controlResponse{}, problem.Unavailablef("lab %s: %w", filepath.Base(l.dir), err)
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	if err := json.NewEncoder(conn).Encode(req); err != nil {
-		return answer{}, fmt.Errorf("lab %s: %w", req.Op, err)
+		return controlResponse{}, fmt.Errorf("lab %s: %w", req.Op, err)
 	}
 	return readAnswer(ctx, conn, req.Op)
 }
 
-func readAnswer(ctx context.Context, conn net.Conn, op operation) (answer, error) {
-	var a answer
+func readAnswer(ctx context.Context, conn net.Conn, op controlCommand) (controlResponse, error) {
+	var a controlResponse
 	if err := json.NewDecoder(conn).Decode(&a); err != nil {
 		if ctx.Err() != nil {
 			return a, ctx.Err()
@@ -86,7 +86,7 @@ func readAnswer(ctx context.Context, conn net.Conn, op operation) (answer, error
 
 // Status tells what the lab is and how its machines are.
 func (l *Lab) Status(ctx context.Context) (Status, error) {
-	a, err := l.ask(ctx, request{Op: opStatus})
+	a, err := l.ask(ctx, controlRequest{Op: opStatus})
 	if err != nil {
 		return Status{}, err
 	}
@@ -123,7 +123,7 @@ func (l *Lab) pid() (int, error) {
 
 // Fault makes a machine's BMC fail as ParseFault says, from now on; "none" mends it.
 func (l *Lab) Fault(ctx context.Context, machine, fault string) error {
-	_, err := l.ask(ctx, request{Op: opFault, Machine: machine, Fault: fault})
+	_, err := l.ask(ctx, controlRequest{Op: opFault, Machine: machine, Fault: fault})
 	return err
 }
 
@@ -149,7 +149,7 @@ func (l *Lab) Down(ctx context.Context) error {
 	}
 	// A lab that does not even listen is ended by force at once.
 	defer removeFreezers(l.dir)
-	if _, err := l.ask(ctx, request{Op: opDown}); err == nil {
+	if _, err := l.ask(ctx, controlRequest{Op: opDown}); err == nil {
 		if gone, err := awaitEnd(ctx, process, downTimeout); gone || err != nil {
 			return err
 		}
@@ -215,7 +215,7 @@ func (l *Lab) Exec(ctx context.Context, c Command) (int, error) {
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	line, err := json.Marshal(request{Op: opExec, Args: c.Args, Env: c.Env, Dir: c.Dir})
+	line, err := json.Marshal(controlRequest{Op: opExec, Args: c.Args, Env: c.Env, Dir: c.Dir})
 	if err != nil {
 		return 0, fmt.Errorf("lab exec: %w", err)
 	}
@@ -240,7 +240,7 @@ func relaySignals(conn net.Conn) (stop func()) {
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH)
 	go func() {
 		for s := range signals {
-			json.NewEncoder(conn).Encode(request{Signal: int(s.(syscall.Signal))})
+			json.NewEncoder(conn).Encode(controlRequest{Signal: int(s.(syscall.Signal))})
 		}
 	}()
 	return func() {

@@ -21,28 +21,28 @@ import (
 // The lab's control socket: each connection carries one request, a line of JSON, with open files
 // beside it where the request is to run a program; and one answer.
 
-type operation string
+type controlCommand string
 
 const (
-	opStatus  operation = "status"
-	opDown    operation = "down"
-	opFault   operation = "fault"
-	opChassis operation = "chassis"
-	opExec    operation = "exec"
-	opHost    operation = "host"
+	opStatus  controlCommand = "status"
+	opDown    controlCommand = "down"
+	opFault   controlCommand = "fault"
+	opChassis controlCommand = "chassis"
+	opExec    controlCommand = "exec"
+	opHost    controlCommand = "host"
 )
 
-type request struct {
-	Op      operation `json:"op"`
-	Machine string    `json:"machine,omitempty"`
-	Fault   string    `json:"fault,omitempty"`
-	Args    []string  `json:"args,omitempty"`
-	Env     []string  `json:"env,omitempty"`
-	Dir     string    `json:"dir,omitempty"`
-	Signal  int       `json:"signal,omitempty"` // follows an exec request, any number of times
+type controlRequest struct {
+	Op      controlCommand `json:"op"`
+	Machine string         `json:"machine,omitempty"`
+	Fault   string         `json:"fault,omitempty"`
+	Args    []string       `json:"args,omitempty"`
+	Env     []string       `json:"env,omitempty"`
+	Dir     string         `json:"dir,omitempty"`
+	Signal  int            `json:"signal,omitempty"` // follows an exec request, any number of times
 }
 
-type answer struct {
+type controlResponse struct {
 	Kind   problem.Kind `json:"kind,omitempty"`
 	Error  string       `json:"error,omitempty"`
 	Output string       `json:"output,omitempty"`
@@ -55,7 +55,7 @@ const (
 	execFiles  = 3 // standard input, output and error
 )
 
-func (w *world) listen(ctx context.Context) error {
+func (w *runningLab) listen(ctx context.Context) error {
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socketFile, Net: "unix"})
 	if err != nil {
 		return fmt.Errorf("open control socket: %w", err)
@@ -77,18 +77,18 @@ func (w *world) listen(ctx context.Context) error {
 }
 
 // converse serves one connection.
-func (w *world) converse(ctx context.Context, conn *net.UnixConn) {
+func (w *runningLab) converse(ctx context.Context, conn *net.UnixConn) {
 	defer conn.Close()
 	line := &lineReader{conn: conn}
 	defer line.closeFiles()
-	var req request
+	var req controlRequest
 	if err := line.next(&req); err != nil {
 		if !errors.Is(err, io.EOF) { // EOF: somebody looked whether the lab is up
 			w.log.Warn("control socket", "err", err)
 		}
 		return
 	}
-	a := answer{}
+	a := controlResponse{}
 	var err error
 	switch req.Op {
 	case opStatus:
@@ -126,14 +126,14 @@ type lineReader struct {
 	files []*os.File
 }
 
-func (r *lineReader) next(into *request) error {
+func (r *lineReader) next(into *controlRequest) error {
 	buf := make([]byte, 64<<10)
 	oob := make([]byte, unix.CmsgSpace(4*execFiles))
 	for {
 		if i := bytes.IndexByte(r.rest, '\n'); i >= 0 {
 			line := r.rest[:i]
 			r.rest = r.rest[i+1:]
-			*into = request{}
+			*into = controlRequest{}
 			if err := json.Unmarshal(line, into); err != nil {
 				return fmt.Errorf("read request: %w", err)
 			}

@@ -59,7 +59,7 @@ func makeTenantDisk(ctx context.Context, m machineSpec, boot, path string) (disk
 	if err := os.Truncate(path, rootStart+rootSize); err != nil {
 		return diskIdentity{}, err
 	}
-	_, err = output(ctx, "", "/usr/sbin/mke2fs", "-q", "-F", "-t", "ext4", "-L", "tenant", "-d", work,
+	_, err = runForOutput(ctx, "", "/usr/sbin/mke2fs", "-q", "-F", "-t", "ext4", "-L", "tenant", "-d", work,
 		"-E", fmt.Sprintf("offset=%d,lazy_itable_init=1,lazy_journal_init=1", rootStart), path, fmt.Sprintf("%dk", rootSize/1024))
 	return id, err
 }
@@ -136,7 +136,7 @@ func installBusybox(ctx context.Context, root string) error {
 	if err := copyProgram(root, busybox); err != nil {
 		return err
 	}
-	applets, err := output(ctx, "", busybox, "--list-full")
+	applets, err := runForOutput(ctx, "", busybox, "--list-full")
 	if err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func installBusybox(ctx context.Context, root string) error {
 // whose public half it returns.
 func installDropbear(ctx context.Context, root string) (string, error) {
 	const server = "/usr/sbin/dropbear"
-	libs, err := output(ctx, "", "ldd", server)
+	libs, err := runForOutput(ctx, "", "ldd", server)
 	if err != nil {
 		return "", err
 	}
@@ -172,7 +172,7 @@ func installDropbear(ctx context.Context, root string) (string, error) {
 		}
 	}
 	key := filepath.Join(root, "etc/dropbear/dropbear_ed25519_host_key")
-	out, err := output(ctx, "", "dropbearkey", "-t", "ed25519", "-f", key)
+	out, err := runForOutput(ctx, "", "dropbearkey", "-t", "ed25519", "-f", key)
 	if err != nil {
 		return "", err
 	}

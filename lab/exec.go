@@ -17,7 +17,7 @@ const killDelay = 2 * time.Second
 // exec runs a program inside the lab on the files that came with the request. It returns the
 // program's exit status as shells count it, 127 if it could not be started. When the client goes
 // away, the program and its process group are ended.
-func (w *world) exec(ctx context.Context, req request, line *lineReader) (int, error) {
+func (w *runningLab) exec(ctx context.Context, req controlRequest, line *lineReader) (int, error) {
 	if len(req.Args) == 0 || len(line.files) != execFiles {
 		return 0, problem.Invalidf("lab exec: want a program and %d files", execFiles)
 	}
@@ -57,7 +57,7 @@ func (w *world) exec(ctx context.Context, req request, line *lineReader) (int, e
 // forwardSignals passes on what the client's terminal or user sent, until the client goes away.
 func forwardSignals(line *lineReader, group int) {
 	for {
-		var req request
+		var req controlRequest
 		if line.next(&req) != nil {
 			return
 		}

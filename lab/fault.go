@@ -61,8 +61,8 @@ func (f Fault) String() string {
 	return string(f.Kind)
 }
 
-// faulty stands between a BMC and its chassis: it holds the fault, and tells the lies.
-type faulty struct {
+// faultyChassis stands between a BMC and its chassis: it holds the fault, and tells the lies.
+type faultyChassis struct {
 	Chassis
 
 	mu      sync.Mutex
@@ -70,16 +70,16 @@ type faulty struct {
 	claimed Power // what a lying BMC says
 }
 
-func newFaulty(c Chassis) *faulty { return &faulty{Chassis: c} }
+func newFaulty(c Chassis) *faultyChassis { return &faultyChassis{Chassis: c} }
 
-func (f *faulty) current() Fault {
+func (f *faultyChassis) current() Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.fault
 }
 
 // set changes the fault. A lie begins with the truth, and ends with it.
-func (f *faulty) set(fault Fault) {
+func (f *faultyChassis) set(fault Fault) {
 	power := f.Chassis.Power()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -90,7 +90,7 @@ func (f *faulty) set(fault Fault) {
 }
 
 // Power is what the BMC says, which is the truth only while it does not lie.
-func (f *faulty) Power() Power {
+func (f *faultyChassis) Power() Power {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.lies() {
@@ -99,12 +99,12 @@ func (f *faulty) Power() Power {
 	return f.Chassis.Power()
 }
 
-func (f *faulty) lies() bool {
+func (f *faultyChassis) lies() bool {
 	return f.fault.Kind == FaultLiePower || f.fault.Kind == FaultLieOff
 }
 
 // Do acts, or claims to have acted.
-func (f *faulty) Do(ctx context.Context, action Action) error {
+func (f *faultyChassis) Do(ctx context.Context, action Action) error {
 	f.mu.Lock()
 	if f.fault.Kind == FaultLieOff {
 		f.mu.Unlock()
@@ -125,7 +125,7 @@ func (f *faulty) Do(ctx context.Context, action Action) error {
 }
 
 // delay waits as long as a slow BMC would.
-func (f *faulty) delay(ctx context.Context) error {
+func (f *faultyChassis) delay(ctx context.Context) error {
 	d := f.current().Delay
 	if d == 0 {
 		return nil

@@ -15,9 +15,9 @@ import (
 	"salvor/problem"
 )
 
-// freezer is a control group that holds all processes of one VM host and can stop them all at once, as a hang of the
+// cgroupFreezer is a control group that holds all processes of one VM host and can stop them all at once, as a hang of the
 // whole machine would: its agent and its guests do not even see that time passes.
-type freezer struct {
+type cgroupFreezer struct {
 	dir string
 	v2  bool
 }
@@ -32,7 +32,7 @@ func groupName(labDir, host string) string {
 }
 
 // newFreezer makes the group. Unsupported: this system lets us make none.
-func newFreezer(labDir, host string) (*freezer, error) {
+func newFreezer(labDir, host string) (*cgroupFreezer, error) {
 	var last error
 	for _, f := range freezerPlaces(groupName(labDir, host)) {
 		last = os.Mkdir(f.dir, 0o755)
@@ -51,10 +51,10 @@ func newFreezer(labDir, host string) (*freezer, error) {
 }
 
 // freezerPlaces are the places that a group may have, the better first: processes that version 2 froze can still be killed.
-func freezerPlaces(group string) []*freezer {
+func freezerPlaces(group string) []*cgroupFreezer {
 	mounts, _ := os.ReadFile("/proc/self/mountinfo")
 	own, _ := os.ReadFile("/proc/self/cgroup")
-	var second, first []*freezer
+	var second, first []*cgroupFreezer
 	for line := range strings.Lines(string(mounts)) {
 		left, right, found := strings.Cut(line, " - ")
 		at, kind := strings.Fields(left), strings.Fields(right)
@@ -63,9 +63,9 @@ func freezerPlaces(group string) []*freezer {
 		}
 		switch {
 		case kind[0] == "cgroup2":
-			second = append(second, &freezer{dir: filepath.Join(at[4], ownGroup(string(own), ""), group), v2: true})
+			second = append(second, &cgroupFreezer{dir: filepath.Join(at[4], ownGroup(string(own), ""), group), v2: true})
 		case kind[0] == "cgroup" && strings.Contains(","+kind[2]+",", ",freezer,"):
-			first = append(first, &freezer{dir: filepath.Join(at[4], ownGroup(string(own), "freezer"), group)})
+			first = append(first, &cgroupFreezer{dir: filepath.Join(at[4], ownGroup(string(own), "freezer"), group)})
 		}
 	}
 	return append(second, first...)
@@ -82,22 +82,22 @@ func ownGroup(text, controller string) string {
 	return "/"
 }
 
-func (f *freezer) file() string {
+func (f *cgroupFreezer) file() string {
 	if f.v2 {
 		return filepath.Join(f.dir, "cgroup.freeze")
 	}
 	return filepath.Join(f.dir, "freezer.state")
 }
 
-func (f *freezer) write(name, text string) error {
+func (f *cgroupFreezer) write(name, text string) error {
 	return os.WriteFile(filepath.Join(f.dir, name), []byte(text), 0o644)
 }
 
 // add puts a process into the group; what it starts from then on is in it too.
-func (f *freezer) add(pid int) error { return f.write("cgroup.procs", strconv.Itoa(pid)) }
+func (f *cgroupFreezer) add(pid int) error { return f.write("cgroup.procs", strconv.Itoa(pid)) }
 
 // freeze returns when every process has stopped.
-func (f *freezer) freeze() error {
+func (f *cgroupFreezer) freeze() error {
 	name, text, state, want := "freezer.state", "FROZEN", "freezer.state", "FROZEN"
 	if f.v2 {
 		name, text, state, want = "cgroup.freeze", "1", "cgroup.events", "frozen 1"
@@ -117,7 +117,7 @@ func (f *freezer) freeze() error {
 	return errors.Join(fmt.Errorf("its processes did not all stop within %s", freezeLimit), f.thaw())
 }
 
-func (f *freezer) thaw() error {
+func (f *cgroupFreezer) thaw() error {
 	if f.v2 {
 		return f.write("cgroup.freeze", "0")
 	}
@@ -125,7 +125,7 @@ func (f *freezer) thaw() error {
 }
 
 // kill ends every process of the group; none of them runs an instruction more, even if it was frozen.
-func (f *freezer) kill() error {
+func (f *cgroupFreezer) kill() error {
 	if f.v2 {
 		if err := f.write("cgroup.kill", "1"); !errors.Is(err, os.ErrNotExist) {
 			return err // a kernel before 5.14 has no such file
@@ -154,7 +154,7 @@ func (f *freezer) kill() error {
 }
 
 // remove takes the empty group away.
-func (f *freezer) remove() error {
+func (f *cgroupFreezer) remove() error {
 	err := os.Remove(f.dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -167,7 +167,7 @@ func removeFreezers(labDir string) {
 	for _, any := range freezerPlaces(groupName(labDir, "*")) {
 		dirs, _ := filepath.Glob(any.dir)
 		for _, dir := range dirs {
-			f := &freezer{dir: dir, v2: any.v2}
+			f := &cgroupFreezer{dir: dir, v2: any.v2}
 			_ = f.kill()
 			_ = f.remove()
 		}

@@ -55,7 +55,7 @@ func Hidden(args []string) (status int, handled bool) {
 
 // runChassis asks the lab on behalf of ipmi_sim and prints the answer.
 func runChassis(dir, machine string, args []string) error {
-	answer, err := (&Lab{dir: dir}).ask(context.Background(), request{Op: opChassis, Machine: machine, Args: args})
+	answer, err := (&Lab{dir: dir}).ask(context.Background(), controlRequest{Op: opChassis, Machine: machine, Args: args})
 	if err != nil {
 		return err
 	}

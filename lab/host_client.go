@@ -50,7 +50,7 @@ func (l *Lab) Host(ctx context.Context, name string) (HostStatus, error) {
 
 // HostDo does something to a VM host and returns when it is done.
 func (l *Lab) HostDo(ctx context.Context, name string, verb HostVerb) error {
-	_, err := l.ask(ctx, request{Op: opHost, Machine: name, Args: []string{string(verb)}})
+	_, err := l.ask(ctx, controlRequest{Op: opHost, Machine: name, Args: []string{string(verb)}})
 	return err
 }
 

@@ -49,8 +49,8 @@ type hostService struct {
 	Env  []string `json:"env"`
 }
 
-// unit is a program that is kept running.
-type unit struct {
+// serviceUnit is a program that is kept running.
+type serviceUnit struct {
 	name string
 	// wants gives the command to run now, empty for none.
 	wants func() hostService
@@ -77,7 +77,7 @@ func runHost(dir string) error {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	units := []*unit{
+	units := []*serviceUnit{
 		{name: "libvirtd", wants: wantsLibvirt},
 		{name: "service", wants: func() hostService { return wantsService(dir) }, output: filepath.Join(dir, serviceLog)},
 	}
@@ -88,12 +88,12 @@ func runHost(dir string) error {
 		case s := <-signals:
 			if s == syscall.SIGTERM {
 				log.Info("shutdown")
-				shutdown(units)
+				stopUnits(units)
 				return nil // and the kernel ends all that is left
 			}
 		case <-turn.C:
 		}
-		reap(units, log)
+		reapChildren(units, log)
 		for _, u := range units {
 			if err := u.tend(log); err != nil {
 				return err
@@ -124,7 +124,7 @@ func wantsService(dir string) hostService {
 
 // tend starts the unit if it should run and does not, and ends a service that was told to be another one. A libvirt
 // daemon that is held was killed by whoever holds it.
-func (u *unit) tend(log *slog.Logger) error {
+func (u *serviceUnit) tend(log *slog.Logger) error {
 	want := u.wants()
 	if u.pid != 0 {
 		if u.output != "" && !(slices.Equal(want.Args, u.runs.Args) && slices.Equal(want.Env, u.runs.Env)) {
@@ -162,8 +162,8 @@ func (u *unit) tend(log *slog.Logger) error {
 	return nil
 }
 
-// reap takes all children that have ended.
-func reap(units []*unit, log *slog.Logger) {
+// reapChildren takes all children that have ended.
+func reapChildren(units []*serviceUnit, log *slog.Logger) {
 	for {
 		var status syscall.WaitStatus
 		pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil)
@@ -182,8 +182,8 @@ func reap(units []*unit, log *slog.Logger) {
 	}
 }
 
-// shutdown ends the units in order, the last first.
-func shutdown(units []*unit) {
+// stopUnits ends the units in order, the last first.
+func stopUnits(units []*serviceUnit) {
 	for _, u := range slices.Backward(units) {
 		if u.pid == 0 {
 			continue
@@ -214,15 +214,15 @@ func setupHost(dir string, boot hostBoot) error {
 		if err := os.MkdirAll(to, 0o755); err != nil {
 			return err
 		}
-		if err := bind(filepath.Join(dir, from), to); err != nil {
+		if err := bindMount(filepath.Join(dir, from), to); err != nil {
 			return err
 		}
 	}
-	if err := bind(filepath.Join(dir, bootIDFile), "/proc/sys/kernel/random/boot_id"); err != nil {
+	if err := bindMount(filepath.Join(dir, bootIDFile), "/proc/sys/kernel/random/boot_id"); err != nil {
 		return err
 	}
 	if boot.NoLocks {
-		if err := bind(filepath.Join(dir, emulatorFile), emulator); err != nil {
+		if err := bindMount(filepath.Join(dir, emulatorFile), emulator); err != nil {
 			return err
 		}
 	}
@@ -234,7 +234,7 @@ func setupHost(dir string, boot hostBoot) error {
 	return setupHostNetwork(boot)
 }
 
-func bind(from, to string) error {
+func bindMount(from, to string) error {
 	if err := unix.Mount(from, to, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("bind %s: %w", to, err)
 	}
@@ -255,14 +255,14 @@ func addAccount(dir, name, line string) error {
 	if err := os.WriteFile(path, append(append(text, '\n'), line...), 0o644); err != nil {
 		return err
 	}
-	return bind(path, "/etc/"+name)
+	return bindMount(path, "/etc/"+name)
 }
 
 func setupHostNetwork(boot hostBoot) error {
 	if err := awaitLinks(hostManagement, hostTenant, hostStorage); err != nil {
 		return err
 	}
-	if err := addBridge(network{Bridge: tenantNet.Bridge}); err != nil {
+	if err := addBridge(labNetwork{Bridge: tenantNet.Bridge}); err != nil {
 		return fmt.Errorf("make bridge %s: %w", tenantNet.Bridge, err)
 	}
 	bridge, err := netlink.LinkByName(tenantNet.Bridge)

@@ -63,7 +63,7 @@ type hostSpec struct {
 	Password string
 }
 
-func (h hostSpec) on(n network) netip.Prefix {
+func (h hostSpec) on(n labNetwork) netip.Prefix {
 	return netip.PrefixFrom(hostAddr(n, h.Octet), n.Prefix4.Bits())
 }
 
@@ -109,9 +109,9 @@ type vmHost struct {
 	program []string
 	noLocks bool
 	log     *slog.Logger
-	freezer *freezer // nil: this system has none
-	chassis *faulty
-	bmc     bmc
+	freezer *cgroupFreezer // nil: this system has none
+	chassis *faultyChassis
+	bmc     bmcServer
 
 	change sync.Mutex // held over each change of power or of faults; taken before mu
 
@@ -121,7 +121,7 @@ type vmHost struct {
 }
 
 // newHost makes a host's files and BMC; it is off.
-func (w *world) newHost(spec hostSpec) (*vmHost, error) {
+func (w *runningLab) newHost(spec hostSpec) (*vmHost, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return nil, fmt.Errorf("host %s: %w", spec.Name, err)
@@ -144,7 +144,7 @@ func (w *world) newHost(spec hostSpec) (*vmHost, error) {
 }
 
 // startHosts powers them all on, and waits for their libvirt daemons.
-func (w *world) startHosts(ctx context.Context) error {
+func (w *runningLab) startHosts(ctx context.Context) error {
 	if len(w.hosts) == 0 {
 		return nil
 	}
@@ -248,7 +248,7 @@ func (h *vmHost) status() HostStatus {
 	return s
 }
 
-func (w *world) hostVerb(ctx context.Context, name string, verb HostVerb) error {
+func (w *runningLab) hostVerb(ctx context.Context, name string, verb HostVerb) error {
 	for _, h := range w.hosts {
 		if h.spec.Name == name {
 			return h.do(ctx, verb)

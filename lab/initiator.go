@@ -27,14 +27,14 @@ type InitiatorTarget struct {
 	LUN     int
 }
 
-func (m *machine) Initiator() Initiator {
+func (m *qemuMachine) Initiator() Initiator {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.initiator
 }
 
 // SetInitiator takes effect at the next start.
-func (m *machine) SetInitiator(i Initiator) {
+func (m *qemuMachine) SetInitiator(i Initiator) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.initiator = i
@@ -42,7 +42,7 @@ func (m *machine) SetInitiator(i Initiator) {
 
 // spawnVolume starts QEMU with the adapter's disk, by the first road that works: QEMU logs in
 // as firmware would. Without any the machine starts as it would with an adapter that found nothing.
-func (m *machine) spawnVolume(args []string, i Initiator) (*run, error) {
+func (m *qemuMachine) spawnVolume(args []string, i Initiator) (*qemuRun, error) {
 	for _, t := range i.Targets {
 		volume, err := volumeArgs(m.spec.Name, i, t)
 		if err != nil {
@@ -58,7 +58,7 @@ func (m *machine) spawnVolume(args []string, i Initiator) (*run, error) {
 }
 
 func volumeArgs(machine string, i Initiator, t InitiatorTarget) ([]string, error) {
-	drive := object{
+	drive := jsonObject{
 		"driver": "iscsi", "node-name": "volume", "transport": "tcp", "target": t.Name, "lun": t.LUN,
 		"portal": netip.AddrPortFrom(netip.MustParseAddr(t.Address), uint16(t.Port)).String(), "initiator-name": i.Name,
 	}
@@ -86,13 +86,13 @@ func (b *redfishBMC) functionID() string { return b.adapterID() + "/NetworkDevic
 
 func (b *redfishBMC) adapterRoutes(mux *http.ServeMux) {
 	list, functions := b.systemID()+"/NetworkInterfaces", b.adapterID()+"/NetworkDeviceFunctions"
-	mux.HandleFunc("GET "+list, collection("Network Interface Collection", "NetworkInterfaceCollection", list, b.adapterID()))
+	mux.HandleFunc("GET "+list, serveCollection("Network Interface Collection", "NetworkInterfaceCollection", list, b.adapterID()))
 	mux.HandleFunc("GET "+b.adapterID(), func(w http.ResponseWriter, _ *http.Request) {
-		r := resource(b.adapterID(), "NetworkInterface.v1_2_0.NetworkInterface", "1", "NIC 1")
-		r["NetworkDeviceFunctions"], r["Status"] = ref(functions), healthy
-		reply(w, http.StatusOK, r)
+		r := newRedfishResource(b.adapterID(), "NetworkInterface.v1_2_0.NetworkInterface", "1", "NIC 1")
+		r["NetworkDeviceFunctions"], r["Status"] = odataLink(functions), healthy
+		writeJSON(w, http.StatusOK, r)
 	})
-	mux.HandleFunc("GET "+functions, collection("Network Device Function Collection", "NetworkDeviceFunctionCollection", functions, b.functionID()))
+	mux.HandleFunc("GET "+functions, serveCollection("Network Device Function Collection", "NetworkDeviceFunctionCollection", functions, b.functionID()))
 	mux.HandleFunc("GET "+b.functionID(), b.getFunction)
 	mux.HandleFunc("PATCH "+b.functionID(), b.patchFunction)
 }
@@ -134,16 +134,16 @@ func iscsiBootOf(i Initiator) iscsiBoot {
 
 func (b *redfishBMC) getFunction(w http.ResponseWriter, _ *http.Request) {
 	boot := iscsiBootOf(b.initiator.Initiator())
-	f := resource(b.functionID(), "NetworkDeviceFunction.v1_5_0.NetworkDeviceFunction", "1", "NIC 1, function 1")
+	f := newRedfishResource(b.functionID(), "NetworkDeviceFunction.v1_5_0.NetworkDeviceFunction", "1", "NIC 1, function 1")
 	f["NetDevFuncCapabilities"], f["NetDevFuncType"], f["Status"] = []string{"Ethernet", "iSCSI"}, "iSCSI", healthy
-	f["Ethernet"] = object{"MACAddress": b.spec.MAC, "PermanentMACAddress": b.spec.MAC}
-	var shown object
+	f["Ethernet"] = jsonObject{"MACAddress": b.spec.MAC, "PermanentMACAddress": b.spec.MAC}
+	var shown jsonObject
 	text, _ := json.Marshal(boot)
 	_ = json.Unmarshal(text, &shown)
 	shown["AuthenticationMethod@Redfish.AllowableValues"] = []string{"None", "CHAP"}
 	f["iSCSIBoot"] = shown
 	w.Header().Set("ETag", etagOf(boot))
-	reply(w, http.StatusOK, f)
+	writeJSON(w, http.StatusOK, f)
 }
 
 func (b *redfishBMC) patchFunction(w http.ResponseWriter, r *http.Request) {
@@ -157,7 +157,7 @@ func (b *redfishBMC) patchFunction(w http.ResponseWriter, r *http.Request) {
 		NetDevFuncType string
 		Boot           *iscsiBoot `json:"iSCSIBoot"`
 	}{Boot: &boot}
-	if !decode(w, r, &patch) {
+	if !decodeJSONBody(w, r, &patch) {
 		return
 	}
 	next, err := boot.initiator(now)

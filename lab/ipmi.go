@@ -23,7 +23,7 @@ const (
 // machine it calls our chassis program, which asks the lab.
 type ipmiBMC struct {
 	spec    machineSpec
-	chassis *faulty
+	chassis *faultyChassis
 	log     *slog.Logger
 
 	mu      sync.Mutex
@@ -34,7 +34,7 @@ type ipmiBMC struct {
 
 // newIPMIBMC writes the simulator's files into the machine's directory. Program is the command that
 // reaches Hidden.
-func newIPMIBMC(spec machineSpec, chassis *faulty, program []string, log *slog.Logger) (*ipmiBMC, error) {
+func newIPMIBMC(spec machineSpec, chassis *faultyChassis, program []string, log *slog.Logger) (*ipmiBMC, error) {
 	dir := spec.Name + "/ipmi"
 	if err := os.MkdirAll(dir+"/state", 0o700); err != nil {
 		return nil, fmt.Errorf("IPMI BMC of %s: %w", spec.Name, err)
@@ -153,7 +153,7 @@ func (b *ipmiBMC) setFault(f Fault) error {
 
 // chassisCommand carries out what the simulator asks of its chassis program, and returns what
 // that should print. The words are those of ipmi_lan(5): MC get|set|check PARAMETER [VALUE] ...
-func chassisCommand(ctx context.Context, c *faulty, args []string) (string, error) {
+func chassisCommand(ctx context.Context, c *faultyChassis, args []string) (string, error) {
 	if err := c.delay(ctx); err != nil {
 		return "", err
 	}

@@ -101,7 +101,7 @@ func await(t *testing.T, what string, right func() bool) {
 // chassis speaks to the machine as its IPMI BMC would, whatever its BMC is.
 func chassis(t *testing.T, l *Lab, args ...string) string {
 	t.Helper()
-	a, err := l.ask(t.Context(), request{Op: opChassis, Machine: "m1", Args: append([]string{"0x20"}, args...)})
+	a, err := l.ask(t.Context(), controlRequest{Op: opChassis, Machine: "m1", Args: append([]string{"0x20"}, args...)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,9 +222,9 @@ func makeISO(t *testing.T, path string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return blob(content)
+		return newBytesBlob(content)
 	}
-	iso, err := media.ISO(media.Parts{Kernel: read(source.Kernel()), Initrd: blob(initrd.Bytes()), Stub: read(efiStub), Name: "cd",
+	iso, err := media.ISO(media.Parts{Kernel: read(source.Kernel()), Initrd: newBytesBlob(initrd.Bytes()), Stub: read(efiStub), Name: "cd",
 		Isolinux: read("/usr/lib/ISOLINUX/isolinux.bin"), Ldlinux: read("/usr/lib/syslinux/modules/bios/ldlinux.c32")})
 	if err != nil {
 		t.Fatal(err)

@@ -214,7 +214,7 @@ func TestTenantDHCP(t *testing.T) {
 
 func TestAdvertisement(t *testing.T) {
 	mac, _ := net.ParseMAC("02:00:00:00:00:01")
-	m := advertisement(provisionNet, mac)
+	m := marshalAdvertisement(provisionNet, mac)
 	if len(m) != 56 || m[0] != 134 || m[16] != 3 || m[17] != 4 || m[18] != 64 || m[48] != 1 || m[49] != 1 || !bytes.Equal(m[50:], mac) {
 		t.Errorf("advertisement % x", m)
 	}
@@ -356,7 +356,7 @@ func TestQMPSilenceEnds(t *testing.T) {
 func FuzzControlLine(f *testing.F) {
 	f.Add([]byte(`{"op":"status"}` + "\n"))
 	f.Add([]byte("{}\n\n{"))
-	w := &world{log: slog.New(slog.DiscardHandler), machines: map[string]*labMachine{}, end: func() {}}
+	w := &runningLab{log: slog.New(slog.DiscardHandler), machines: map[string]*labMachine{}, end: func() {}}
 	f.Fuzz(func(t *testing.T, input []byte) {
 		if bytes.Contains(input, []byte(`"op"`)) && bytes.Contains(input, []byte("status")) {
 			t.Skip("status asks the kernel")

@@ -15,8 +15,8 @@ import (
 	"salvor/problem"
 )
 
-// machine is one QEMU guest with its disk. It is a Chassis, a Drive and a FirmwareSwitch.
-type machine struct {
+// qemuMachine is one QEMU guest with its disk. It is a Chassis, a Drive and a FirmwareSwitch.
+type qemuMachine struct {
 	spec machineSpec
 	log  *slog.Logger
 	http *imageClient
@@ -24,7 +24,7 @@ type machine struct {
 	change sync.Mutex // held over each change of power or media; taken before mu
 
 	mu       sync.Mutex
-	run      *run
+	run      *qemuRun
 	override Override
 	firmware Firmware
 	image    string // URL of what is in the drive
@@ -32,10 +32,10 @@ type machine struct {
 	initiator Initiator
 }
 
-// run is one life of a machine's QEMU.
-type run struct {
+// qemuRun is one life of a machine's QEMU.
+type qemuRun struct {
 	cmd  *exec.Cmd
-	qmp  *qmp
+	qmp  *qmpClient
 	cd   bool
 	done chan struct{} // closed when the process is gone and reaped
 	kill bool          // we ended it; guarded by machine.mu
@@ -46,11 +46,11 @@ const (
 	startPoll    = 10 * time.Millisecond
 )
 
-func newMachine(spec machineSpec, log *slog.Logger) *machine {
-	return &machine{spec: spec, log: log.With("machine", spec.Name), firmware: spec.Firmware, http: newImageClient()}
+func newMachine(spec machineSpec, log *slog.Logger) *qemuMachine {
+	return &qemuMachine{spec: spec, log: log.With("machine", spec.Name), firmware: spec.Firmware, http: newImageClient()}
 }
 
-func (m *machine) Power() Power {
+func (m *qemuMachine) Power() Power {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.run != nil {
@@ -59,31 +59,31 @@ func (m *machine) Power() Power {
 	return PowerOff
 }
 
-func (m *machine) Override() Override {
+func (m *qemuMachine) Override() Override {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.override
 }
 
-func (m *machine) SetOverride(o Override) {
+func (m *qemuMachine) SetOverride(o Override) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.override = o
 }
 
-func (m *machine) Firmware() Firmware {
+func (m *qemuMachine) Firmware() Firmware {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.firmware
 }
 
-func (m *machine) SetFirmware(f Firmware) {
+func (m *qemuMachine) SetFirmware(f Firmware) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.firmware = f
 }
 
-func (m *machine) Do(ctx context.Context, action Action) error {
+func (m *qemuMachine) Do(ctx context.Context, action Action) error {
 	m.change.Lock()
 	defer m.change.Unlock()
 	m.log.Info("power", "action", action)
@@ -117,7 +117,7 @@ func (m *machine) Do(ctx context.Context, action Action) error {
 
 // start runs QEMU with the boot order of now, and uses up an override that is for once. The
 // caller holds m.change.
-func (m *machine) start() error {
+func (m *qemuMachine) start() error {
 	m.mu.Lock()
 	if m.run != nil {
 		m.mu.Unlock()
@@ -153,7 +153,7 @@ func (m *machine) start() error {
 
 // prepareVars gives a UEFI machine its own variable store, which lives as long as the machine, and
 // in it the URI to boot, if one was given.
-func (m *machine) prepareVars(o Override) error {
+func (m *qemuMachine) prepareVars(o Override) error {
 	vars := filesOf(m.spec.Name).Vars
 	if _, err := os.Stat(vars); errors.Is(err, os.ErrNotExist) {
 		if err := copyFile(vars, ovmfVars); err != nil {
@@ -185,7 +185,7 @@ func copyFile(to, from string) error {
 }
 
 // spawn starts QEMU and waits until it answers on its control socket.
-func (m *machine) spawn(args []string) (*run, error) {
+func (m *qemuMachine) spawn(args []string) (*qemuRun, error) {
 	files := filesOf(m.spec.Name)
 	if err := os.Remove(files.QMP); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
@@ -195,7 +195,7 @@ func (m *machine) spawn(args []string) (*run, error) {
 		return nil, err
 	}
 	defer output.Close()
-	r := &run{cmd: exec.Command(qemuProgram, args...), done: make(chan struct{})}
+	r := &qemuRun{cmd: exec.Command(qemuProgram, args...), done: make(chan struct{})}
 	r.cmd.Stdout, r.cmd.Stderr = output, output
 	if err := r.cmd.Start(); err != nil {
 		return nil, err
@@ -226,7 +226,7 @@ func (m *machine) spawn(args []string) (*run, error) {
 }
 
 // stop kills QEMU and waits until it is gone: its tap and disk are free then. The caller holds m.change.
-func (m *machine) stop() {
+func (m *qemuMachine) stop() {
 	m.mu.Lock()
 	r := m.run
 	if r == nil {
@@ -243,7 +243,7 @@ func (m *machine) stop() {
 
 // watch waits for the end of a life of QEMU that we did not end: the guest powered off, or reset,
 // in which case the machine starts again with the boot order of now.
-func (m *machine) watch(r *run) {
+func (m *qemuMachine) watch(r *qemuRun) {
 	<-r.done
 	r.qmp.close()
 	m.change.Lock()

@@ -61,7 +61,7 @@ func (c *imageClient) fetch(ctx context.Context, from, to string) error {
 	return nil
 }
 
-func (m *machine) Insert(ctx context.Context, from string) error {
+func (m *qemuMachine) Insert(ctx context.Context, from string) error {
 	m.change.Lock()
 	defer m.change.Unlock()
 	if err := m.http.fetch(ctx, from, filesOf(m.spec.Name).CD); err != nil {
@@ -73,7 +73,7 @@ func (m *machine) Insert(ctx context.Context, from string) error {
 	return nil
 }
 
-func (m *machine) Eject(ctx context.Context) error {
+func (m *qemuMachine) Eject(ctx context.Context) error {
 	m.change.Lock()
 	defer m.change.Unlock()
 	m.mu.Lock()
@@ -92,7 +92,7 @@ func (m *machine) Eject(ctx context.Context) error {
 	return nil
 }
 
-func (m *machine) Image() string {
+func (m *qemuMachine) Image() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.image

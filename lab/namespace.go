@@ -27,17 +27,17 @@ const (
 	socketFile = "lab.sock"
 )
 
-// plan is what Up hands to the lab's first process: the Spec and what was prepared for it outside,
+// labPlan is what Up hands to the lab's first process: the Spec and what was prepared for it outside,
 // where there is a network to fetch packages from.
-type plan struct {
+type labPlan struct {
 	Spec
 	Layout  []machineSpec `json:"layout"`
 	VMHosts []hostSpec    `json:"vm_hosts"`
 	Boot    string        `json:"boot"` // boot half of tenant disks
 }
 
-// readiness is the one message from a starting lab to Up.
-type readiness struct {
+// readinessMessage is the one message from a starting lab to Up.
+type readinessMessage struct {
 	Error  string  `json:"error,omitempty"`
 	Status *Status `json:"status,omitempty"`
 }
@@ -62,7 +62,7 @@ func Up(ctx context.Context, spec Spec) (*Lab, error) {
 		return nil, err
 	}
 	removeFreezers(dir)
-	p := plan{Spec: spec, Layout: spec.machineSpecs(), VMHosts: spec.hostSpecs()}
+	p := labPlan{Spec: spec, Layout: spec.machineSpecs(), VMHosts: spec.hostSpecs()}
 	if spec.Disk == TenantDisk && spec.Machines > 0 {
 		if p.Boot, err = tenantBoot(ctx, cacheDir(spec.StateDir), onDisk); err != nil {
 			return nil, err
@@ -75,7 +75,7 @@ func Up(ctx context.Context, spec Spec) (*Lab, error) {
 	if err := os.WriteFile(filepath.Join(dir, specFile), text, 0o600); err != nil {
 		return nil, fmt.Errorf("write lab spec: %w", err)
 	}
-	return launch(ctx, p, dir, lock)
+	return launchInit(ctx, p, dir, lock)
 }
 
 // takeLock makes the lab's directory and takes the lock that pid 1 of the lab will hold.
@@ -124,9 +124,9 @@ func cleanDir(dir string) error {
 	return nil
 }
 
-// launch starts pid 1 of the lab and waits for its word. The lock, the ready pipe and, on a leash,
+// launchInit starts pid 1 of the lab and waits for its word. The lock, the ready pipe and, on a leash,
 // the read end of a pipe that this process never writes to are its descriptors 3 to 5.
-func launch(ctx context.Context, p plan, dir string, lock *os.File) (*Lab, error) {
+func launchInit(ctx context.Context, p labPlan, dir string, lock *os.File) (*Lab, error) {
 	output, err := os.OpenFile(filepath.Join(dir, logFile), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open lab log: %w", err)
@@ -194,7 +194,7 @@ func explainNamespaceError(err error) error {
 func awaitReady(ctx context.Context, from *os.File) error {
 	stop := context.AfterFunc(ctx, func() { from.Close() })
 	defer stop()
-	var r readiness
+	var r readinessMessage
 	if err := json.NewDecoder(from).Decode(&r); err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -217,10 +217,10 @@ func runInit(dir string) (int, error) {
 	syscall.CloseOnExec(3)
 	ready := os.NewFile(4, "ready")
 	if err := setupMounts(); err != nil {
-		json.NewEncoder(ready).Encode(readiness{Error: err.Error()})
+		json.NewEncoder(ready).Encode(readinessMessage{Error: err.Error()})
 		return 1, err
 	}
-	var p plan
+	var p labPlan
 	if err := readPlan(dir, &p); err != nil {
 		return 1, err
 	}
@@ -266,7 +266,7 @@ func setupMounts() error {
 	return nil
 }
 
-func readPlan(dir string, p *plan) error {
+func readPlan(dir string, p *labPlan) error {
 	text, err := os.ReadFile(filepath.Join(dir, specFile))
 	if err != nil {
 		return fmt.Errorf("read lab spec: %w", err)

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// qmp is a client of QEMU's machine protocol: JSON lines, one command in flight at a time.
-type qmp struct {
+// qmpClient is a client of QEMU's machine protocol: JSON lines, one command in flight at a time.
+type qmpClient struct {
 	conn net.Conn
 
 	send    sync.Mutex // held from a command to its answer
@@ -42,8 +42,8 @@ const (
 )
 
 // newQMP takes a fresh connection through the greeting and starts reading events.
-func newQMP(conn net.Conn) (*qmp, error) {
-	q := &qmp{conn: conn, answers: make(chan qmpMessage, 1)}
+func newQMP(conn net.Conn) (*qmpClient, error) {
+	q := &qmpClient{conn: conn, answers: make(chan qmpMessage, 1)}
 	go q.read()
 	ctx, cancel := context.WithTimeout(context.Background(), qmpTimeout)
 	defer cancel()
@@ -55,7 +55,7 @@ func newQMP(conn net.Conn) (*qmp, error) {
 }
 
 // read sorts what QEMU says until the connection ends.
-func (q *qmp) read() {
+func (q *qmpClient) read() {
 	defer close(q.answers)
 	lines := bufio.NewScanner(q.conn)
 	lines.Buffer(make([]byte, 0, 4096), qmpMaxLine)
@@ -84,7 +84,7 @@ func (q *qmp) read() {
 	q.end(io.EOF)
 }
 
-func (q *qmp) end(err error) {
+func (q *qmpClient) end(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.err = err
@@ -92,7 +92,7 @@ func (q *qmp) end(err error) {
 
 // shutdownReason is QEMU's word on why the guest ended: guest-reset, guest-shutdown, ...; empty
 // if it did not say.
-func (q *qmp) shutdownReason() string {
+func (q *qmpClient) shutdownReason() string {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.reason
@@ -100,7 +100,7 @@ func (q *qmp) shutdownReason() string {
 
 // do sends one command and decodes its answer into result, if that is not nil. After a time-out
 // the connection is closed: a late answer could be taken for that of the next command.
-func (q *qmp) do(ctx context.Context, command string, args map[string]any, result any) error {
+func (q *qmpClient) do(ctx context.Context, command string, args map[string]any, result any) error {
 	q.send.Lock()
 	defer q.send.Unlock()
 	request := map[string]any{"execute": command}
@@ -137,4 +137,4 @@ func (q *qmp) do(ctx context.Context, command string, args map[string]any, resul
 	}
 }
 
-func (q *qmp) close() { q.conn.Close() }
+func (q *qmpClient) close() { q.conn.Close() }

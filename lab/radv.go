@@ -20,8 +20,8 @@ const (
 	prefixLifetime  = 1800
 )
 
-// advertise sends advertisements on one bridge, and answers solicitations, until ctx ends.
-func advertise(ctx context.Context, n network, log *slog.Logger) error {
+// sendAdvertisements sends advertisements on one bridge, and answers solicitations, until ctx ends.
+func sendAdvertisements(ctx context.Context, n labNetwork, log *slog.Logger) error {
 	link, err := net.InterfaceByName(n.Bridge)
 	if err != nil {
 		return fmt.Errorf("advertise on %s: %w", n.Bridge, err)
@@ -51,7 +51,7 @@ func advertise(ctx context.Context, n network, log *slog.Logger) error {
 	solicited := make(chan struct{}, 1)
 	go listenSolicitations(p, link.Index, solicited)
 	go func() {
-		message := advertisement(n, link.HardwareAddr)
+		message := marshalAdvertisement(n, link.HardwareAddr)
 		to := &net.IPAddr{IP: net.ParseIP("ff02::1"), Zone: link.Name}
 		ticker := time.NewTicker(advertisePeriod)
 		defer ticker.Stop()
@@ -87,9 +87,9 @@ func listenSolicitations(p *ipv6.PacketConn, index int, solicited chan<- struct{
 	}
 }
 
-// advertisement is an ICMPv6 message of RFC 4861, 4.2, with the bridge's prefix and link address;
+// marshalAdvertisement is an ICMPv6 message of RFC 4861, 4.2, with the bridge's prefix and link address;
 // the kernel fills in the checksum.
-func advertisement(n network, mac net.HardwareAddr) []byte {
+func marshalAdvertisement(n labNetwork, mac net.HardwareAddr) []byte {
 	m := make([]byte, 16, 64)
 	m[0] = byte(ipv6.ICMPTypeRouterAdvertisement)
 	m[4] = 64 // hop limit for hosts to use

@@ -16,7 +16,7 @@ import (
 // gofish use of it.
 type redfishBMC struct {
 	spec     machineSpec
-	chassis  *faulty
+	chassis  *faultyChassis
 	drive    Drive
 	firmware FirmwareSwitch
 	log      *slog.Logger
@@ -36,7 +36,7 @@ const (
 	maxSessions    = 64
 )
 
-func newRedfishBMC(spec machineSpec, chassis *faulty, drive Drive, firmware FirmwareSwitch, log *slog.Logger) *redfishBMC {
+func newRedfishBMC(spec machineSpec, chassis *faultyChassis, drive Drive, firmware FirmwareSwitch, log *slog.Logger) *redfishBMC {
 	return &redfishBMC{spec: spec, chassis: chassis, drive: drive, firmware: firmware, log: log, sessions: map[string]string{}}
 }
 
@@ -60,22 +60,22 @@ func (b *redfishBMC) handler() http.Handler {
 func (b *redfishBMC) closedRoutes() http.Handler {
 	mux := http.NewServeMux()
 	sys, mgr := b.systemID(), managerID
-	mux.HandleFunc("GET /redfish/v1/Systems", collection("Computer System Collection", "ComputerSystemCollection", "/redfish/v1/Systems", sys))
+	mux.HandleFunc("GET /redfish/v1/Systems", serveCollection("Computer System Collection", "ComputerSystemCollection", "/redfish/v1/Systems", sys))
 	mux.HandleFunc("GET "+sys, b.getSystem)
 	mux.HandleFunc("PATCH "+sys, b.patchSystem)
 	mux.HandleFunc("POST "+sys+"/Actions/ComputerSystem.Reset", b.reset)
-	mux.HandleFunc("GET "+sys+"/EthernetInterfaces", collection("Ethernet Interface Collection", "EthernetInterfaceCollection", sys+"/EthernetInterfaces", sys+"/EthernetInterfaces/1"))
+	mux.HandleFunc("GET "+sys+"/EthernetInterfaces", serveCollection("Ethernet Interface Collection", "EthernetInterfaceCollection", sys+"/EthernetInterfaces", sys+"/EthernetInterfaces/1"))
 	mux.HandleFunc("GET "+sys+"/EthernetInterfaces/1", b.getNIC)
 	if b.initiator != nil {
 		b.adapterRoutes(mux)
 	}
-	mux.HandleFunc("GET /redfish/v1/Managers", collection("Manager Collection", "ManagerCollection", "/redfish/v1/Managers", mgr))
+	mux.HandleFunc("GET /redfish/v1/Managers", serveCollection("Manager Collection", "ManagerCollection", "/redfish/v1/Managers", mgr))
 	mux.HandleFunc("GET "+mgr, b.getManager)
-	mux.HandleFunc("GET "+mgr+"/VirtualMedia", collection("Virtual Media Collection", "VirtualMediaCollection", mgr+"/VirtualMedia", mgr+"/VirtualMedia/Cd"))
+	mux.HandleFunc("GET "+mgr+"/VirtualMedia", serveCollection("Virtual Media Collection", "VirtualMediaCollection", mgr+"/VirtualMedia", mgr+"/VirtualMedia/Cd"))
 	mux.HandleFunc("GET "+mgr+"/VirtualMedia/Cd", b.getMedia)
 	mux.HandleFunc("POST "+mgr+"/VirtualMedia/Cd/Actions/VirtualMedia.InsertMedia", b.insertMedia)
 	mux.HandleFunc("POST "+mgr+"/VirtualMedia/Cd/Actions/VirtualMedia.EjectMedia", b.ejectMedia)
-	mux.HandleFunc("GET /redfish/v1/Chassis", collection("Chassis Collection", "ChassisCollection", "/redfish/v1/Chassis", b.chassisID()))
+	mux.HandleFunc("GET /redfish/v1/Chassis", serveCollection("Chassis Collection", "ChassisCollection", "/redfish/v1/Chassis", b.chassisID()))
 	mux.HandleFunc("GET "+b.chassisID(), b.getChassis)
 	mux.HandleFunc("GET /redfish/v1/SessionService", b.getSessionService)
 	mux.HandleFunc("GET /redfish/v1/SessionService/Sessions", b.getSessions)
@@ -158,7 +158,7 @@ func (b *redfishBMC) sessionOf(token string) string {
 
 func (b *redfishBMC) login(w http.ResponseWriter, r *http.Request) {
 	var req struct{ UserName, Password string }
-	if !decode(w, r, &req) {
+	if !decodeJSONBody(w, r, &req) {
 		return
 	}
 	if !b.credentialsRight(req.UserName, req.Password) {
@@ -174,7 +174,7 @@ func (b *redfishBMC) login(w http.ResponseWriter, r *http.Request) {
 	b.mu.Unlock()
 	w.Header().Set("X-Auth-Token", token)
 	w.Header().Set("Location", sessionsID+"/"+id)
-	reply(w, http.StatusCreated, b.session(id))
+	writeJSON(w, http.StatusCreated, b.session(id))
 }
 
 func (b *redfishBMC) logout(w http.ResponseWriter, r *http.Request) {
@@ -195,8 +195,8 @@ func randomHex(bytes int) string {
 	return hex.EncodeToString(b)
 }
 
-// decode reads a JSON request body; what cannot be read is answered here.
-func decode(w http.ResponseWriter, r *http.Request, into any) bool {
+// decodeJSONBody reads a JSON request body; what cannot be read is answered here.
+func decodeJSONBody(w http.ResponseWriter, r *http.Request, into any) bool {
 	d := json.NewDecoder(r.Body)
 	if err := d.Decode(into); err != nil {
 		redfishError(w, http.StatusBadRequest, "Base.1.8.MalformedJSON", "the body is not the JSON wanted here: "+err.Error())
@@ -205,9 +205,9 @@ func decode(w http.ResponseWriter, r *http.Request, into any) bool {
 	return true
 }
 
-type object = map[string]any
+type jsonObject = map[string]any
 
-func reply(w http.ResponseWriter, status int, body any) {
+func writeJSON(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.Header().Set("OData-Version", "4.0")
 	w.WriteHeader(status)
@@ -216,9 +216,9 @@ func reply(w http.ResponseWriter, status int, body any) {
 
 // redfishError answers in the shape of DSP0266, 8.6.
 func redfishError(w http.ResponseWriter, status int, id, message string) {
-	reply(w, status, object{"error": object{
+	writeJSON(w, status, jsonObject{"error": jsonObject{
 		"code": id, "message": message,
-		"@Message.ExtendedInfo": []object{{"@odata.type": "#Message.v1_1_1.Message", "MessageId": id, "Message": message, "MessageSeverity": "Critical"}},
+		"@Message.ExtendedInfo": []jsonObject{{"@odata.type": "#Message.v1_1_1.Message", "MessageId": id, "Message": message, "MessageSeverity": "Critical"}},
 	}})
 }
 

@@ -27,7 +27,7 @@ var resetActions = map[string]Action{
 
 func (b *redfishBMC) reset(w http.ResponseWriter, r *http.Request) {
 	var req struct{ ResetType string }
-	if !decode(w, r, &req) {
+	if !decodeJSONBody(w, r, &req) {
 		return
 	}
 	action, known := resetActions[req.ResetType]
@@ -71,7 +71,7 @@ type bootPatch struct {
 
 func (b *redfishBMC) patchSystem(w http.ResponseWriter, r *http.Request) {
 	var patch bootPatch
-	if !decode(w, r, &patch) {
+	if !decodeJSONBody(w, r, &patch) {
 		return
 	}
 	if patch.Boot == nil {
@@ -160,7 +160,7 @@ func (b *redfishBMC) insertMedia(w http.ResponseWriter, r *http.Request) {
 		Image    string
 		Inserted *bool
 	}
-	if !decode(w, r, &req) {
+	if !decodeJSONBody(w, r, &req) {
 		return
 	}
 	if req.Image == "" {

@@ -9,20 +9,20 @@ import (
 
 const sessionsID = "/redfish/v1/SessionService/Sessions"
 
-func ref(id string) object { return object{"@odata.id": id} }
+func odataLink(id string) jsonObject { return jsonObject{"@odata.id": id} }
 
-// resource begins a resource with the properties that all of them must have.
-func resource(id, kind, short, name string) object {
-	return object{"@odata.id": id, "@odata.type": "#" + kind, "Id": short, "Name": name}
+// newRedfishResource begins a resource with the properties that all of them must have.
+func newRedfishResource(id, kind, short, name string) jsonObject {
+	return jsonObject{"@odata.id": id, "@odata.type": "#" + kind, "Id": short, "Name": name}
 }
 
-func collection(name, kind, id string, members ...string) http.HandlerFunc {
-	refs := make([]object, len(members))
+func serveCollection(name, kind, id string, members ...string) http.HandlerFunc {
+	refs := make([]jsonObject, len(members))
 	for i, m := range members {
-		refs[i] = ref(m)
+		refs[i] = odataLink(m)
 	}
 	return func(w http.ResponseWriter, _ *http.Request) {
-		reply(w, http.StatusOK, object{
+		writeJSON(w, http.StatusOK, jsonObject{
 			"@odata.id": id, "@odata.type": "#" + kind + "." + kind, "Name": name,
 			"Members": refs, "Members@odata.count": len(refs),
 		})
@@ -30,24 +30,24 @@ func collection(name, kind, id string, members ...string) http.HandlerFunc {
 }
 
 func (b *redfishBMC) versions(w http.ResponseWriter, _ *http.Request) {
-	reply(w, http.StatusOK, object{"v1": "/redfish/v1/"})
+	writeJSON(w, http.StatusOK, jsonObject{"v1": "/redfish/v1/"})
 }
 
 func (b *redfishBMC) root(w http.ResponseWriter, _ *http.Request) {
-	r := resource("/redfish/v1", "ServiceRoot.v1_5_0.ServiceRoot", "RootService", "salvor lab BMC")
+	r := newRedfishResource("/redfish/v1", "ServiceRoot.v1_5_0.ServiceRoot", "RootService", "salvor lab BMC")
 	r["RedfishVersion"] = "1.6.0"
 	r["UUID"] = b.spec.UUID
 	r["Product"] = "salvor lab"
 	r["Vendor"] = "salvor"
-	r["Systems"] = ref("/redfish/v1/Systems")
-	r["Managers"] = ref("/redfish/v1/Managers")
-	r["Chassis"] = ref("/redfish/v1/Chassis")
-	r["SessionService"] = ref("/redfish/v1/SessionService")
-	r["Links"] = object{"Sessions": ref(sessionsID)}
-	reply(w, http.StatusOK, r)
+	r["Systems"] = odataLink("/redfish/v1/Systems")
+	r["Managers"] = odataLink("/redfish/v1/Managers")
+	r["Chassis"] = odataLink("/redfish/v1/Chassis")
+	r["SessionService"] = odataLink("/redfish/v1/SessionService")
+	r["Links"] = jsonObject{"Sessions": odataLink(sessionsID)}
+	writeJSON(w, http.StatusOK, r)
 }
 
-var healthy = object{"State": "Enabled", "Health": "OK", "HealthRollup": "OK"}
+var healthy = jsonObject{"State": "Enabled", "Health": "OK", "HealthRollup": "OK"}
 
 func powerState(p Power) string {
 	if p == PowerOn {
@@ -59,12 +59,12 @@ func powerState(p Power) string {
 func (b *redfishBMC) getSystem(w http.ResponseWriter, _ *http.Request) {
 	boot := b.bootObject()
 	w.Header().Set("ETag", etagOf(boot))
-	reply(w, http.StatusOK, b.system(boot))
+	writeJSON(w, http.StatusOK, b.system(boot))
 }
 
-func (b *redfishBMC) system(boot object) object {
+func (b *redfishBMC) system(boot jsonObject) jsonObject {
 	id := b.systemID()
-	s := resource(id, "ComputerSystem.v1_10_0.ComputerSystem", b.spec.Name, b.spec.Name)
+	s := newRedfishResource(id, "ComputerSystem.v1_10_0.ComputerSystem", b.spec.Name, b.spec.Name)
 	s["@odata.etag"] = etagOf(boot)
 	s["UUID"] = b.spec.UUID
 	s["SystemType"] = "Physical"
@@ -75,15 +75,15 @@ func (b *redfishBMC) system(boot object) object {
 	s["PowerState"] = powerState(b.chassis.Power())
 	s["Status"] = healthy
 	s["Boot"] = boot
-	s["ProcessorSummary"] = object{"Count": 1, "Model": "QEMU", "Status": healthy}
-	s["MemorySummary"] = object{"TotalSystemMemoryGiB": float64(b.spec.Memory) / 1024, "Status": healthy}
-	s["EthernetInterfaces"] = ref(id + "/EthernetInterfaces")
+	s["ProcessorSummary"] = jsonObject{"Count": 1, "Model": "QEMU", "Status": healthy}
+	s["MemorySummary"] = jsonObject{"TotalSystemMemoryGiB": float64(b.spec.Memory) / 1024, "Status": healthy}
+	s["EthernetInterfaces"] = odataLink(id + "/EthernetInterfaces")
 	if b.initiator != nil {
-		s["NetworkInterfaces"] = ref(id + "/NetworkInterfaces")
+		s["NetworkInterfaces"] = odataLink(id + "/NetworkInterfaces")
 	}
-	s["VirtualMedia"] = ref(managerID + "/VirtualMedia")
-	s["Links"] = object{"ManagedBy": []object{ref(managerID)}, "Chassis": []object{ref(b.chassisID())}}
-	s["Actions"] = object{"#ComputerSystem.Reset": object{
+	s["VirtualMedia"] = odataLink(managerID + "/VirtualMedia")
+	s["Links"] = jsonObject{"ManagedBy": []jsonObject{odataLink(managerID)}, "Chassis": []jsonObject{odataLink(b.chassisID())}}
+	s["Actions"] = jsonObject{"#ComputerSystem.Reset": jsonObject{
 		"target": id + "/Actions/ComputerSystem.Reset", "ResetType@Redfish.AllowableValues": resetTypes(),
 	}}
 	return s
@@ -98,7 +98,7 @@ func resetTypes() []string {
 	return types
 }
 
-func (b *redfishBMC) bootObject() object {
+func (b *redfishBMC) bootObject() jsonObject {
 	o, mode := b.chassis.Override(), "Legacy"
 	if b.firmware.Firmware() == UEFI {
 		mode = "UEFI"
@@ -111,7 +111,7 @@ func (b *redfishBMC) bootObject() object {
 	default:
 		enabled = "Once"
 	}
-	boot := object{
+	boot := jsonObject{
 		"BootSourceOverrideEnabled": enabled, "BootSourceOverrideTarget": bootTargets[o.Device], "BootSourceOverrideMode": mode,
 		"BootSourceOverrideEnabled@Redfish.AllowableValues": []string{"Disabled", "Once", "Continuous"},
 		"BootSourceOverrideMode@Redfish.AllowableValues":    []string{"Legacy", "UEFI"},
@@ -129,25 +129,25 @@ func (b *redfishBMC) bootObject() object {
 }
 
 func (b *redfishBMC) getNIC(w http.ResponseWriter, _ *http.Request) {
-	n := resource(b.systemID()+"/EthernetInterfaces/1", "EthernetInterface.v1_5_0.EthernetInterface", "1", "NIC 1")
+	n := newRedfishResource(b.systemID()+"/EthernetInterfaces/1", "EthernetInterface.v1_5_0.EthernetInterface", "1", "NIC 1")
 	n["MACAddress"], n["PermanentMACAddress"] = b.spec.MAC, b.spec.MAC
 	n["InterfaceEnabled"], n["LinkStatus"], n["SpeedMbps"] = true, "LinkUp", 1000
 	n["Status"] = healthy
-	reply(w, http.StatusOK, n)
+	writeJSON(w, http.StatusOK, n)
 }
 
 func (b *redfishBMC) getManager(w http.ResponseWriter, _ *http.Request) {
-	m := resource(managerID, "Manager.v1_5_0.Manager", "bmc", "BMC of "+b.spec.Name)
+	m := newRedfishResource(managerID, "Manager.v1_5_0.Manager", "bmc", "BMC of "+b.spec.Name)
 	m["ManagerType"], m["FirmwareVersion"], m["Status"], m["PowerState"] = "BMC", "1.0", healthy, "On"
 	m["ServiceEntryPointUUID"], m["UUID"] = b.spec.UUID, b.spec.UUID
-	m["VirtualMedia"] = ref(managerID + "/VirtualMedia")
-	m["Links"] = object{"ManagerForServers": []object{ref(b.systemID())}, "ManagerForChassis": []object{ref(b.chassisID())}}
-	reply(w, http.StatusOK, m)
+	m["VirtualMedia"] = odataLink(managerID + "/VirtualMedia")
+	m["Links"] = jsonObject{"ManagerForServers": []jsonObject{odataLink(b.systemID())}, "ManagerForChassis": []jsonObject{odataLink(b.chassisID())}}
+	writeJSON(w, http.StatusOK, m)
 }
 
 func (b *redfishBMC) getMedia(w http.ResponseWriter, _ *http.Request) {
 	id, image := managerID+"/VirtualMedia/Cd", b.drive.Image()
-	m := resource(id, "VirtualMedia.v1_3_0.VirtualMedia", "Cd", "Virtual CD")
+	m := newRedfishResource(id, "VirtualMedia.v1_3_0.VirtualMedia", "Cd", "Virtual CD")
 	m["MediaTypes"] = []string{"CD", "DVD"}
 	m["Inserted"], m["WriteProtected"], m["ConnectedVia"] = image != "", true, "NotConnected"
 	m["Image"], m["ImageName"] = nil, nil
@@ -155,27 +155,27 @@ func (b *redfishBMC) getMedia(w http.ResponseWriter, _ *http.Request) {
 		m["ConnectedVia"], m["Image"], m["ImageName"] = "URI", image, image
 	}
 	m["TransferMethod"], m["TransferProtocolType"] = "Upload", nil
-	m["Actions"] = object{
-		"#VirtualMedia.InsertMedia": object{"target": id + "/Actions/VirtualMedia.InsertMedia"},
-		"#VirtualMedia.EjectMedia":  object{"target": id + "/Actions/VirtualMedia.EjectMedia"},
+	m["Actions"] = jsonObject{
+		"#VirtualMedia.InsertMedia": jsonObject{"target": id + "/Actions/VirtualMedia.InsertMedia"},
+		"#VirtualMedia.EjectMedia":  jsonObject{"target": id + "/Actions/VirtualMedia.EjectMedia"},
 	}
 	w.Header().Set("ETag", etagOf(image))
-	reply(w, http.StatusOK, m)
+	writeJSON(w, http.StatusOK, m)
 }
 
 func (b *redfishBMC) getChassis(w http.ResponseWriter, _ *http.Request) {
-	c := resource(b.chassisID(), "Chassis.v1_10_0.Chassis", b.spec.Name, "Chassis of "+b.spec.Name)
+	c := newRedfishResource(b.chassisID(), "Chassis.v1_10_0.Chassis", b.spec.Name, "Chassis of "+b.spec.Name)
 	c["ChassisType"], c["Manufacturer"], c["Status"] = "RackMount", "salvor", healthy
 	c["PowerState"] = powerState(b.chassis.Power())
-	c["Links"] = object{"ComputerSystems": []object{ref(b.systemID())}, "ManagedBy": []object{ref(managerID)}}
-	reply(w, http.StatusOK, c)
+	c["Links"] = jsonObject{"ComputerSystems": []jsonObject{odataLink(b.systemID())}, "ManagedBy": []jsonObject{odataLink(managerID)}}
+	writeJSON(w, http.StatusOK, c)
 }
 
 func (b *redfishBMC) getSessionService(w http.ResponseWriter, _ *http.Request) {
-	s := resource("/redfish/v1/SessionService", "SessionService.v1_1_6.SessionService", "SessionService", "Session Service")
+	s := newRedfishResource("/redfish/v1/SessionService", "SessionService.v1_1_6.SessionService", "SessionService", "Session Service")
 	s["ServiceEnabled"], s["SessionTimeout"], s["Status"] = true, 3600, healthy
-	s["Sessions"] = ref(sessionsID)
-	reply(w, http.StatusOK, s)
+	s["Sessions"] = odataLink(sessionsID)
+	writeJSON(w, http.StatusOK, s)
 }
 
 func (b *redfishBMC) getSessions(w http.ResponseWriter, r *http.Request) {
@@ -186,7 +186,7 @@ func (b *redfishBMC) getSessions(w http.ResponseWriter, r *http.Request) {
 	}
 	b.mu.Unlock()
 	sort.Strings(ids)
-	collection("Session Collection", "SessionCollection", sessionsID, ids...)(w, r)
+	serveCollection("Session Collection", "SessionCollection", sessionsID, ids...)(w, r)
 }
 
 func (b *redfishBMC) getSession(w http.ResponseWriter, r *http.Request) {
@@ -197,11 +197,11 @@ func (b *redfishBMC) getSession(w http.ResponseWriter, r *http.Request) {
 		redfishError(w, http.StatusNotFound, "Base.1.8.ResourceMissingAtURI", "no such session")
 		return
 	}
-	reply(w, http.StatusOK, b.session(r.PathValue("id")))
+	writeJSON(w, http.StatusOK, b.session(r.PathValue("id")))
 }
 
-func (b *redfishBMC) session(id string) object {
-	s := resource(sessionsID+"/"+id, "Session.v1_0_0.Session", id, "User Session")
+func (b *redfishBMC) session(id string) jsonObject {
+	s := newRedfishResource(sessionsID+"/"+id, "Session.v1_0_0.Session", id, "User Session")
 	s["UserName"] = b.spec.User
 	return s
 }

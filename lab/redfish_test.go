@@ -85,7 +85,7 @@ var testSpec = machineSpec{
 type bmcFixture struct {
 	*testing.T
 	machine *fakeMachine
-	chassis *faulty
+	chassis *faultyChassis
 	url     string
 }
 

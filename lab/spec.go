@@ -82,16 +82,16 @@ var nameRule = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`)
 
 // withDefaults fills the empty fields and refuses a Spec that cannot work.
 func (s Spec) withDefaults() (Spec, error) {
-	def(&s.Name, "default")
+	setDefault(&s.Name, "default")
 	if s.Hosts == 0 {
-		def(&s.Machines, 1)
+		setDefault(&s.Machines, 1)
 	}
-	def(&s.BMC, Redfish)
-	def(&s.Firmware, BIOS)
-	def(&s.Memory, 512)
-	def(&s.Disk, TenantDisk)
-	def(&s.Accel, "tcg")
-	def(&s.StateDir, DefaultStateDir())
+	setDefault(&s.BMC, Redfish)
+	setDefault(&s.Firmware, BIOS)
+	setDefault(&s.Memory, 512)
+	setDefault(&s.Disk, TenantDisk)
+	setDefault(&s.Accel, "tcg")
+	setDefault(&s.StateDir, DefaultStateDir())
 	switch {
 	case !nameRule.MatchString(s.Name):
 		return s, problem.Invalidf("lab name %q: want up to 32 of a-z, 0-9 and -", s.Name)
@@ -127,7 +127,7 @@ func (s Spec) withDefaults() (Spec, error) {
 	return s, nil
 }
 
-func def[T comparable](field *T, value T) {
+func setDefault[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {
 		*field = value
@@ -159,7 +159,7 @@ type machineSpec struct {
 func (m machineSpec) tenantAddress() netip.Addr { return hostAddr(tenantNet, m.Octet) }
 func (m machineSpec) bmcAddress() netip.Addr    { return hostAddr(bmcNet, m.Octet) }
 
-func hostAddr(n network, octet int) netip.Addr {
+func hostAddr(n labNetwork, octet int) netip.Addr {
 	a := n.Prefix4.Addr().As4()
 	a[3] = byte(octet)
 	return netip.AddrFrom4(a)

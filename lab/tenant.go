@@ -99,7 +99,7 @@ func tenantBoot(ctx context.Context, cache string, kind tenantKind) (string, err
 	if err != nil {
 		return "", fmt.Errorf("tenant kernel: %w", err)
 	}
-	uki, err := media.UKI(media.Parts{Kernel: blob(kernel), Initrd: blob(initrd), Stub: blob(stub), Name: "tenant", Params: tenantParams})
+	uki, err := media.UKI(media.Parts{Kernel: newBytesBlob(kernel), Initrd: newBytesBlob(initrd), Stub: newBytesBlob(stub), Name: "tenant", Params: tenantParams})
 	if err != nil {
 		return "", fmt.Errorf("tenant UKI: %w", err)
 	}
@@ -112,7 +112,9 @@ func tenantBoot(ctx context.Context, cache string, kind tenantKind) (string, err
 	return path, nil
 }
 
-func blob(b []byte) media.Blob { return io.NewSectionReader(bytes.NewReader(b), 0, int64(len(b))) }
+func newBytesBlob(b []byte) media.Blob {
+	return io.NewSectionReader(bytes.NewReader(b), 0, int64(len(b)))
+}
 
 // hashOf names content: equal parts give an equal name, whatever machine they are on.
 func hashOf(parts [][]byte) string {
@@ -159,8 +161,8 @@ func tenantKernel(ctx context.Context, kind tenantKind, start, lease []byte) (ke
 	return kernel, out.Bytes(), nil
 }
 
-// output runs a program and returns what it prints; its complaints go into the error.
-func output(ctx context.Context, dir string, program string, args ...string) ([]byte, error) {
+// runForOutput runs a program and returns what it prints; its complaints go into the error.
+func runForOutput(ctx context.Context, dir string, program string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "MTOOLS_SKIP_CHECK=1")
@@ -207,7 +209,7 @@ func writeBoot(ctx context.Context, path string, mbr []byte, files map[string]io
 	}
 	steps = append(steps, []string{"syslinux", "-t", fmt.Sprint(bootStart), "--install", image})
 	for _, step := range steps {
-		if _, err := output(ctx, work, step[0], step[1:]...); err != nil {
+		if _, err := runForOutput(ctx, work, step[0], step[1:]...); err != nil {
 			return err
 		}
 	}

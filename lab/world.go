@@ -16,9 +16,9 @@ import (
 	"salvor/problem"
 )
 
-// world is the living lab, inside its namespaces. Its working directory is the lab's directory.
-type world struct {
-	plan     plan
+// runningLab is the living lab, inside its namespaces. Its working directory is the lab's directory.
+type runningLab struct {
+	plan     labPlan
 	log      *slog.Logger
 	machines map[string]*labMachine
 	order    []string
@@ -28,14 +28,14 @@ type world struct {
 
 // labMachine is a machine with its BMC.
 type labMachine struct {
-	*machine
-	chassis  *faulty
-	bmc      bmc
+	*qemuMachine
+	chassis  *faultyChassis
+	bmc      bmcServer
 	identity diskIdentity
 }
 
-// bmc is a running BMC, whatever it speaks.
-type bmc interface {
+// bmcServer is a running BMC, whatever it speaks.
+type bmcServer interface {
 	start() error
 	stop()
 	// setFault does what a fault needs beyond what faulty does; called after faulty knows it.
@@ -53,9 +53,9 @@ func runWorld(dir string) error {
 	defer cancel()
 	w, err := newWorld(ctx, dir, log, cancel)
 	if err == nil {
-		err = json.NewEncoder(ready).Encode(readiness{Status: new(Status)})
+		err = json.NewEncoder(ready).Encode(readinessMessage{Status: new(Status)})
 	} else {
-		err = errors.Join(err, json.NewEncoder(ready).Encode(readiness{Error: err.Error()}))
+		err = errors.Join(err, json.NewEncoder(ready).Encode(readinessMessage{Error: err.Error()}))
 	}
 	ready.Close()
 	if err != nil {
@@ -80,8 +80,8 @@ func runWorld(dir string) error {
 	return nil
 }
 
-func newWorld(ctx context.Context, dir string, log *slog.Logger, end context.CancelFunc) (*world, error) {
-	w := &world{log: log, machines: map[string]*labMachine{}, end: end}
+func newWorld(ctx context.Context, dir string, log *slog.Logger, end context.CancelFunc) (*runningLab, error) {
+	w := &runningLab{log: log, machines: map[string]*labMachine{}, end: end}
 	if err := os.Chdir(dir); err != nil {
 		return nil, fmt.Errorf("enter lab directory: %w", err)
 	}
@@ -96,7 +96,7 @@ func newWorld(ctx context.Context, dir string, log *slog.Logger, end context.Can
 	}
 	for _, n := range networks {
 		if n.Advertise {
-			if err := advertise(ctx, n, log); err != nil {
+			if err := sendAdvertisements(ctx, n, log); err != nil {
 				return nil, err
 			}
 		}
@@ -142,7 +142,7 @@ func explainNetworkError(err error) error {
 	return err
 }
 
-func (w *world) newInmate(ctx context.Context, spec machineSpec) (*labMachine, error) {
+func (w *runningLab) newInmate(ctx context.Context, spec machineSpec) (*labMachine, error) {
 	if err := os.MkdirAll(spec.Name, 0o700); err != nil {
 		return nil, fmt.Errorf("machine %s: %w", spec.Name, err)
 	}
@@ -150,22 +150,22 @@ func (w *world) newInmate(ctx context.Context, spec machineSpec) (*labMachine, e
 	if err != nil {
 		return nil, err
 	}
-	m := &labMachine{machine: newMachine(spec, w.log), identity: identity}
-	m.chassis = newFaulty(m.machine)
+	m := &labMachine{qemuMachine: newMachine(spec, w.log), identity: identity}
+	m.chassis = newFaulty(m.qemuMachine)
 	switch spec.BMC {
 	case IPMI:
 		m.bmc, err = newIPMIBMC(spec, m.chassis, w.plan.Program, w.log)
 	default:
-		service := newRedfishBMC(spec, m.chassis, m.machine, m.machine, w.log)
+		service := newRedfishBMC(spec, m.chassis, m.qemuMachine, m.qemuMachine, w.log)
 		if spec.Initiator {
-			service.initiator = m.machine
+			service.initiator = m.qemuMachine
 		}
 		m.bmc = newHTTPBMC(netip.AddrPortFrom(spec.bmcAddress(), redfishPort), service)
 	}
 	return m, err
 }
 
-func (w *world) setFault(machine, text string) error {
+func (w *runningLab) setFault(machine, text string) error {
 	chassis, bmc, err := w.behind(machine)
 	if err != nil {
 		return err
@@ -185,7 +185,7 @@ func (w *world) setFault(machine, text string) error {
 }
 
 // behind finds the BMC of a machine or of a VM host.
-func (w *world) behind(name string) (*faulty, bmc, error) {
+func (w *runningLab) behind(name string) (*faultyChassis, bmcServer, error) {
 	for _, h := range w.hosts {
 		if h.spec.Name == name {
 			return h.chassis, h.bmc, nil
@@ -198,7 +198,7 @@ func (w *world) behind(name string) (*faulty, bmc, error) {
 	return m.chassis, m.bmc, nil
 }
 
-func (w *world) find(machine string) (*labMachine, error) {
+func (w *runningLab) find(machine string) (*labMachine, error) {
 	m, found := w.machines[machine]
 	if !found {
 		return nil, problem.NotFoundf("lab %s has no machine %q", w.plan.Name, machine)
@@ -207,7 +207,7 @@ func (w *world) find(machine string) (*labMachine, error) {
 }
 
 // status is all but what only the outside knows: pid and absolute paths.
-func (w *world) status() *Status {
+func (w *runningLab) status() *Status {
 	s := &Status{Name: w.plan.Name, Accel: w.plan.Accel}
 	for _, n := range networks {
 		s.Networks = append(s.Networks, n.status())
@@ -227,7 +227,7 @@ func (m *labMachine) status() MachineStatus {
 		Name: spec.Name, UUID: spec.UUID, MAC: spec.MAC, Firmware: m.Firmware(), BMC: spec.BMC, User: spec.User, Password: spec.Password,
 		PortID: spec.Tap, Network: bridgeOf(spec.Tap), TenantAddress: spec.tenantAddress().String(),
 		Disk: files.Disk, Marker: m.identity.Marker, HostKey: m.identity.HostKey,
-		Power: m.machine.Power(), Fault: m.chassis.current().String(), SerialLog: files.Serial,
+		Power: m.qemuMachine.Power(), Fault: m.chassis.current().String(), SerialLog: files.Serial,
 	}
 	if spec.BMC == IPMI {
 		s.Address, s.Port = spec.bmcAddress().String(), ipmiPort

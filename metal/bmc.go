@@ -34,10 +34,10 @@ func BMCOf(n *Node) BMC {
 		return BMC{}
 	}
 	var b BMC
-	b.ReadAt, _ = time.Parse(time.RFC3339, text(o["read_at"]))
+	b.ReadAt, _ = time.Parse(time.RFC3339, formatScalar(o["read_at"]))
 	b.Drives, b.DrivesKnown = textList(o["virtual_drives"])
 	b.DrivesRefused, _ = o["virtual_drives_refused"].(bool)
-	b.MediaUnlicensedAt, _ = time.Parse(time.RFC3339, text(o["virtual_media_unlicensed_at"]))
+	b.MediaUnlicensedAt, _ = time.Parse(time.RFC3339, formatScalar(o["virtual_media_unlicensed_at"]))
 	b.BootTargets, _ = textList(o["boot_devices"])
 	return b
 }

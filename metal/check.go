@@ -61,15 +61,15 @@ func boundedChecker(ctx context.Context, by Checker) (Checker, context.CancelFun
 		return nil, func() {}
 	}
 	ctx, cancel := context.WithTimeout(ctx, webTimeout)
-	return bounded{by, ctx}, cancel
+	return timeLimitedChecker{by, ctx}, cancel
 }
 
-type bounded struct {
+type timeLimitedChecker struct {
 	Checker
 	ctx context.Context
 }
 
-func (b bounded) Preflight(_ context.Context, n *Node, ports []*Port, op Operation) Preflight {
+func (b timeLimitedChecker) Preflight(_ context.Context, n *Node, ports []*Port, op Operation) Preflight {
 	return b.Checker.Preflight(b.ctx, n, ports, op)
 }
 
@@ -84,16 +84,16 @@ func (s *Nodes) Check(ctx context.Context, n *Node, op Operation, by Checker) ([
 	return all.Reasons, err
 }
 
-// gathered is what is stored beside a node that its checks look at.
-type gathered struct {
+// nodeCheckInputs is what is stored beside a node that its checks look at.
+type nodeCheckInputs struct {
 	driver  DriverInfo
 	ports   []*Port
 	plan    VolumePlan
 	volumes Validity
 }
 
-func (s *Nodes) gather(ctx context.Context, n *Node) (gathered, error) {
-	var g gathered
+func (s *Nodes) gather(ctx context.Context, n *Node) (nodeCheckInputs, error) {
+	var g nodeCheckInputs
 	var err error
 	if g.driver, err = s.directory.Driver(ctx, n); err != nil {
 		return g, err
@@ -105,12 +105,12 @@ func (s *Nodes) gather(ctx context.Context, n *Node) (gathered, error) {
 	return g, err
 }
 
-func (s *Nodes) checkOperation(ctx context.Context, n *Node, op Operation, by Checker, g gathered) (OperationCheck, error) {
+func (s *Nodes) checkOperation(ctx context.Context, n *Node, op Operation, by Checker, g nodeCheckInputs) (OperationCheck, error) {
 	op, err := s.complete(ctx, n, op, g)
 	if err != nil {
 		return OperationCheck{}, err
 	}
-	var out reasons
+	var out uniqueReasons
 	if op.Kind == "deploy" {
 		if err := n.checkInstanceTraits(); err != nil {
 			out.add("deploy", err.Error())
@@ -121,7 +121,7 @@ func (s *Nodes) checkOperation(ctx context.Context, n *Node, op Operation, by Ch
 	}
 	if i, ok := g.driver.Find(n, "deploy"); ok && op.Kind == "deploy" && g.plan.Root == nil {
 		for _, key := range i.RequiredInstance {
-			if strings.TrimSpace(text(n.InstanceInfo[key])) == "" {
+			if strings.TrimSpace(formatScalar(n.InstanceInfo[key])) == "" {
 				out.add("deploy", "the deploy interface "+i.Name+" needs "+key+" in instance_info")
 			}
 		}
@@ -139,7 +139,7 @@ func (s *Nodes) checkOperation(ctx context.Context, n *Node, op Operation, by Ch
 		}
 	}
 	for _, kind := range kinds {
-		if v := validity(n, g.driver, kind, len(g.ports), op.Kind == "rescue"); !v.OK {
+		if v := interfaceValidity(n, g.driver, kind, len(g.ports), op.Kind == "rescue"); !v.OK {
 			out.add(kind, v.Reason+lackOf(n, g.driver, kind))
 		}
 	}
@@ -150,7 +150,7 @@ func (s *Nodes) checkOperation(ctx context.Context, n *Node, op Operation, by Ch
 }
 
 // complete fills in what the store knows of the operation.
-func (s *Nodes) complete(ctx context.Context, n *Node, op Operation, g gathered) (Operation, error) {
+func (s *Nodes) complete(ctx context.Context, n *Node, op Operation, g nodeCheckInputs) (Operation, error) {
 	op.FromVolumes = g.plan.Root != nil
 	if op.Kind != "deploy" {
 		return op, nil
@@ -179,10 +179,10 @@ func (s *Nodes) approvedRunbooks(ctx context.Context, n *Node, seen RunbookFilte
 // maxRunbooks bounds how many runbooks a check of all operations looks at.
 const maxRunbooks = 1000
 
-// reasons holds each text once.
-type reasons []Reason
+// uniqueReasons holds each text once.
+type uniqueReasons []Reason
 
-func (r *reasons) add(kind, text string) {
+func (r *uniqueReasons) add(kind, text string) {
 	if !slices.ContainsFunc(*r, func(one Reason) bool { return one.Text == text }) {
 		*r = append(*r, Reason{kind, text})
 	}

@@ -26,7 +26,7 @@ func (n *Node) HoldsRamdisk() bool { return n.BootsRamdisk() || n.InternalInfo[r
 func (n *Node) BootsRamdisk() bool { return n.Plan != nil && !n.Plan.Persistent && !n.Plan.Volumes }
 
 // RamdiskRoad is the road of a void boot that the BMC may still be set up for; empty if it is not.
-func (n *Node) RamdiskRoad() BootMethod { return BootMethod(text(n.InternalInfo[ramdiskMark])) }
+func (n *Node) RamdiskRoad() BootMethod { return BootMethod(formatScalar(n.InternalInfo[ramdiskMark])) }
 
 // VoidRamdisk takes the plan of a ramdisk's boot away, and makes its token worthless. The boot of the node's own system stays.
 func (n *Node) VoidRamdisk() {
@@ -133,8 +133,8 @@ func (s *Nodes) admitMend(tx job.Tx, old, n *Node) error {
 	return s.jobs.RetryNow(tx, job.Node(old.ID))
 }
 
-// mends tells whether a change of the node is one of driver_info alone.
-func mends(old, n *Node) bool {
+// changesOnlyDriverInfo tells whether a change of the node is one of driver_info alone.
+func changesOnlyDriverInfo(old, n *Node) bool {
 	if reflect.DeepEqual(old.DriverInfo, n.DriverInfo) {
 		return false
 	}

@@ -95,7 +95,7 @@ type (
 )
 
 // Text writes out a scalar of a free-form object as it is shown for a setting; nil is the empty string.
-func Text(v any) string { return text(v) }
+func Text(v any) string { return formatScalar(v) }
 
 // BareURL is a URL without what may be a credential: user, password, query and fragment.
 func BareURL(s string) string {

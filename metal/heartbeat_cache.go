@@ -24,7 +24,7 @@ const provenMost = 1 << 18
 type pendingHeartbeats struct {
 	mu     sync.Mutex
 	times  map[string]lastBeat
-	proven map[string]proof
+	proven map[string]agentTokenProof
 }
 
 type lastBeat struct {
@@ -32,23 +32,23 @@ type lastBeat struct {
 	at   time.Time
 }
 
-// proof is that a node, as long as its row has this version, takes heartbeats with this token, and nobody waits for one.
-type proof struct {
+// agentTokenProof is that a node, as long as its row has this version, takes heartbeats with this token, and nobody waits for one.
+type agentTokenProof struct {
 	version, boot int64
 	group         string
 	token         string // digest
 }
 
-func (h *pendingHeartbeats) prove(nodeID string, p proof) {
+func (h *pendingHeartbeats) prove(nodeID string, p agentTokenProof) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.proven == nil || len(h.proven) >= provenMost {
-		h.proven = map[string]proof{}
+		h.proven = map[string]agentTokenProof{}
 	}
 	h.proven[nodeID] = p
 }
 
-func (h *pendingHeartbeats) proofOf(nodeID string) (proof, bool) {
+func (h *pendingHeartbeats) proofOf(nodeID string) (agentTokenProof, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	p, ok := h.proven[nodeID]
@@ -82,11 +82,11 @@ func (h *pendingHeartbeats) requeue(times map[string]lastBeat) {
 
 // isUnchanged tells whether a heartbeat only says that its agent still lives.
 func isUnchanged(n *Node, c Contact, h Heartbeat) bool {
-	return !awaited(n) && c.says(n.BootNumber, h)
+	return !awaitsCallback(n) && c.says(n.BootNumber, h)
 }
 
-// awaited tells whether somebody may wait for the next heartbeat of a node.
-func awaited(n *Node) bool {
+// awaitsCallback tells whether somebody may wait for the next heartbeat of a node.
+func awaitsCallback(n *Node) bool {
 	switch info := n.ProvisionState.Info(); {
 	case n.ProvisionState == RescueWait:
 		// A rescue waits for the end of maintenance first, whatever its ramdisk says meanwhile.
@@ -151,7 +151,7 @@ func (s *Nodes) RepeatedHeartbeat(ctx context.Context, nodeID string, h Heartbea
 func (s *Nodes) touchHeartbeat(n *Node, h Heartbeat) {
 	s.heard.put(n.ID, lastBeat{n.BootNumber, s.now()})
 	if !h.Token.Empty() && !n.ProvisionState.Info().Steps {
-		s.heard.prove(n.ID, proof{n.Version, n.BootNumber, n.ConductorGroup, h.Token.Digest()})
+		s.heard.prove(n.ID, agentTokenProof{n.Version, n.BootNumber, n.ConductorGroup, h.Token.Digest()})
 	}
 }
 

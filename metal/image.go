@@ -27,7 +27,7 @@ var hintKeys = []string{"name", "model", "vendor", "serial", "size", "wwn", "wwn
 // ImageOf reads what instance_info says of the image. permitted are the formats that may be
 // deployed here. Invalid tells what is missing or wrong, as validate shows it.
 func ImageOf(n *Node, permitted []string) (Image, error) {
-	info := func(key string) string { return strings.TrimSpace(text(n.InstanceInfo[key])) }
+	info := func(key string) string { return strings.TrimSpace(formatScalar(n.InstanceInfo[key])) }
 	img := Image{Source: info("image_source"), Format: strings.ToLower(info("image_disk_format"))}
 	if img.Source == "" {
 		return img, problem.Invalidf("instance_info lacks image_source: the URL of the image that is to be written")

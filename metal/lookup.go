@@ -228,7 +228,7 @@ func (s *Nodes) takeHeartbeat(ctx context.Context, n *Node, h Heartbeat) error {
 		if !first {
 			return nil
 		}
-		return s.note(tx, n.ID, record.Asker{}, "contact", "first heartbeat of boot "+itoa(n.BootNumber)+" from "+h.URL)
+		return s.note(tx, n.ID, record.Asker{}, "contact", "first heartbeat of boot "+formatInt(n.BootNumber)+" from "+h.URL)
 	})
 }
 

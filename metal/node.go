@@ -180,14 +180,14 @@ func (n *Node) AgentToken(key *secret.Key) secret.Value {
 	if n.Plan != nil {
 		by = n.Plan.KeyID
 	}
-	return key.TokenBy(by, "agent", n.ID, itoa(n.BootNumber))
+	return key.TokenBy(by, "agent", n.ID, formatInt(n.BootNumber))
 }
 
 // Interface gives the node's interface of a kind, or the empty string where its driver's default holds.
 func (n *Node) Interface(kind string) string { return n.Interfaces[kind] }
 
 // Info reads a string of driver_info; numbers and booleans in it are written out.
-func (n *Node) Info(key string) string { return text(n.DriverInfo[key]) }
+func (n *Node) Info(key string) string { return formatScalar(n.DriverInfo[key]) }
 
 // Clone copies the node so deep that changing the copy's maps leaves the node alone
 // (values inside the free-form objects are shared and must be replaced, not changed).

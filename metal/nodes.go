@@ -247,7 +247,7 @@ func (s *Nodes) tryUpdate(ctx context.Context, ident string, who record.Asker, c
 	if err := change(n); err != nil {
 		return nil, err
 	}
-	mend := old.Reservation != "" && mends(old, n)
+	mend := old.Reservation != "" && changesOnlyDriverInfo(old, n)
 	if old.Reservation != "" && !mend {
 		return nil, Locked(old)
 	}

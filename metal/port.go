@@ -86,7 +86,7 @@ func (p *Port) check() error {
 	if p.NodeID == "" {
 		return problem.Invalidf("Missing mandatory field: node_uuid")
 	}
-	port, host := text(p.LocalLink["port_id"]), text(p.LocalLink["hostname"])
+	port, host := formatScalar(p.LocalLink["port_id"]), formatScalar(p.LocalLink["hostname"])
 	if p.IsSmartNIC && (port == "" || host == "") {
 		return problem.Invalidf("Smart NIC port must have port_id and hostname in local_link_connection")
 	}

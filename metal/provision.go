@@ -285,7 +285,7 @@ var Transitions = []Transition{
 	{From: Error, Verb: Delete, To: Deleting, Min: 1, Job: "delete"},
 }
 
-type step struct {
+type transitionKey struct {
 	from State
 	verb Verb
 	on   Event
@@ -296,10 +296,10 @@ var (
 	states = indexStates()
 )
 
-func indexTransitions() map[step]Transition {
-	m := make(map[step]Transition, len(Transitions))
+func indexTransitions() map[transitionKey]Transition {
+	m := make(map[transitionKey]Transition, len(Transitions))
 	for _, t := range Transitions {
-		m[step{t.From, t.Verb, t.Event}] = t
+		m[transitionKey{t.From, t.Verb, t.Event}] = t
 	}
 	return m
 }
@@ -411,13 +411,13 @@ func ByVerb(from State, v Verb) (t Transition, ok bool) {
 	if v == "" {
 		return Transition{}, false
 	}
-	t, ok = steps[step{from, v, ""}]
+	t, ok = steps[transitionKey{from, v, ""}]
 	return t, ok
 }
 
 // ByEvent finds the transition of an event; an event that the state does not take is an internal error.
 func ByEvent(from State, e Event) (Transition, error) {
-	t, ok := steps[step{from, "", e}]
+	t, ok := steps[transitionKey{from, "", e}]
 	if !ok {
 		return Transition{}, problem.New(problem.Internal, "provision state %q takes no event %q", from, e)
 	}

@@ -99,7 +99,7 @@ func TestRescueSpecification(t *testing.T) {
 		{UnrescueFailed, ToRescue, "", Rescuing}, {UnrescueFailed, Unrescue, "", Unrescuing}, {UnrescueFailed, Delete, "", Deleting},
 		{RescueFailed, ToRescue, "", Rescuing}, {RescueFailed, Unrescue, "", Unrescuing}, {RescueFailed, Delete, "", Deleting},
 	} {
-		if got := steps[step{c.from, c.verb, c.on}]; got.To != c.to {
+		if got := steps[transitionKey{c.from, c.verb, c.on}]; got.To != c.to {
 			t.Errorf("%s by %s%s leads to %q, want %q", c.from, c.verb, c.on, got.To, c.to)
 		}
 	}

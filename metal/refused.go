@@ -131,15 +131,15 @@ func (r Refusals) RefusedWords(boot int64) string {
 	}
 	var words []string
 	if r.Refused > 0 {
-		words = append(words, fmt.Sprintf("%s refused, the last one because: %s", were(r.Refused, "heartbeat"), r.RefusedReason))
+		words = append(words, fmt.Sprintf("%s refused, the last one because: %s", formatCountWere(r.Refused, "heartbeat"), r.RefusedReason))
 	}
 	if r.Unproven > 0 {
-		words = append(words, fmt.Sprintf("%s refused because the token of this boot was missing or wrong (anybody can send such)", were(r.Unproven, "call")))
+		words = append(words, fmt.Sprintf("%s refused because the token of this boot was missing or wrong (anybody can send such)", formatCountWere(r.Unproven, "call")))
 	}
 	return strings.Join(words, "; ")
 }
 
-func were(n int, what string) string {
+func formatCountWere(n int, what string) string {
 	if n == 1 {
 		return "1 " + what + " was"
 	}

@@ -76,8 +76,8 @@ func (r *InspectionRule) parse() (p parsedRule, err error) {
 	return p, err
 }
 
-// shape is what an operation takes: names of arguments in the order that a list gives them.
-type shape struct {
+// argumentShape is what an operation takes: names of arguments in the order that a list gives them.
+type argumentShape struct {
 	required, optional []string
 	// filled are the arguments in which {node...}, {inventory...} and {plugin_data...} are
 	// replaced; within a loop all are.
@@ -86,7 +86,7 @@ type shape struct {
 	check func(Object) error
 }
 
-func parseRuleOps(what string, list []any, shapes map[string]shape) ([]ruleOp, error) {
+func parseRuleOps(what string, list []any, shapes map[string]argumentShape) ([]ruleOp, error) {
 	if len(list) > maxRuleOps {
 		return nil, problem.Invalidf("%s holds more than %d entries", what, maxRuleOps)
 	}
@@ -101,7 +101,7 @@ func parseRuleOps(what string, list []any, shapes map[string]shape) ([]ruleOp, e
 	return ops, nil
 }
 
-func parseRuleOp(v any, shapes map[string]shape, condition bool) (op ruleOp, err error) {
+func parseRuleOp(v any, shapes map[string]argumentShape, condition bool) (op ruleOp, err error) {
 	o, ok := v.(map[string]any)
 	if !ok {
 		return op, problem.Invalidf("it must be an object with op and args")
@@ -160,7 +160,7 @@ func loopItems(v any) ([]any, error) {
 }
 
 // arguments brings a list of arguments to their names and refuses missing and unknown ones.
-func (s shape) arguments(v any) (Object, error) {
+func (s argumentShape) arguments(v any) (Object, error) {
 	names := append(slices.Clone(s.required), s.optional...)
 	var args Object
 	switch v := v.(type) {

@@ -9,14 +9,14 @@ import (
 )
 
 var (
-	setShape    = shape{required: []string{"path", "value"}, filled: []string{"value"}}
-	extendShape = shape{required: []string{"path", "value"}, optional: []string{"unique"}, filled: []string{"value"}}
-	nameShape   = shape{required: []string{"name"}}
+	setShape    = argumentShape{required: []string{"path", "value"}, filled: []string{"value"}}
+	extendShape = argumentShape{required: []string{"path", "value"}, optional: []string{"unique"}, filled: []string{"value"}}
+	nameShape   = argumentShape{required: []string{"name"}}
 )
 
 // actionShapes are the actions that rules know. Ironic's api-call is not among them: it
 // would let whoever writes rules send requests from inside of the control plane.
-var actionShapes = map[string]shape{
+var actionShapes = map[string]argumentShape{
 	"fail":                  {required: []string{"msg"}},
 	"log":                   {required: []string{"msg"}, optional: []string{"level"}, filled: []string{"msg"}, check: checkLevel},
 	"set-attribute":         withCheck(setShape, checkNodePath),
@@ -34,12 +34,12 @@ var actionShapes = map[string]shape{
 	"del-port-attribute":    withPort(pathShape),
 }
 
-func withCheck(s shape, check func(Object) error) shape {
+func withCheck(s argumentShape, check func(Object) error) argumentShape {
 	s.check = check
 	return s
 }
 
-func withPort(s shape) shape {
+func withPort(s argumentShape) argumentShape {
 	s.required = slices.Insert(slices.Clone(s.required), 0, "port_id")
 	return withCheck(s, checkPortPath)
 }
@@ -101,9 +101,9 @@ var actions = map[string]func(*Findings, Object) error{
 		f.Notes = append(f.Notes, RuleNote{strings.ToLower(level), pythonText(a["msg"])})
 		return nil
 	},
-	"set-attribute":         func(f *Findings, a Object) error { return edit(ruleNodeAttrs, f.Node, a, setAt) },
-	"extend-attribute":      func(f *Findings, a Object) error { return edit(ruleNodeAttrs, f.Node, a, extendAt) },
-	"del-attribute":         func(f *Findings, a Object) error { return edit(ruleNodeAttrs, f.Node, a, deleteAt) },
+	"set-attribute":         func(f *Findings, a Object) error { return editAttribute(ruleNodeAttrs, f.Node, a, setAt) },
+	"extend-attribute":      func(f *Findings, a Object) error { return editAttribute(ruleNodeAttrs, f.Node, a, extendAt) },
+	"del-attribute":         func(f *Findings, a Object) error { return editAttribute(ruleNodeAttrs, f.Node, a, deleteAt) },
 	"set-capability":        func(f *Findings, a Object) error { return setCapability(f.Node, a["name"], a["value"], false) },
 	"unset-capability":      func(f *Findings, a Object) error { return setCapability(f.Node, a["name"], nil, true) },
 	"add-trait":             addTrait,
@@ -116,8 +116,8 @@ var actions = map[string]func(*Findings, Object) error{
 	"del-port-attribute":    func(f *Findings, a Object) error { return editPort(f, a, deleteAt) },
 }
 
-// change edits an object at a key: set, extend or delete.
-type change func(o Object, key string, args Object) error
+// attributeEdit edits an object at a key: set, extend or delete.
+type attributeEdit func(o Object, key string, args Object) error
 
 func setAt(o Object, key string, a Object) error {
 	o[key] = a["value"]
@@ -144,7 +144,7 @@ func deleteAt(o Object, key string, _ Object) error {
 }
 
 // editBelow walks to the object of the path's last part, making those on the way, and changes it.
-func editBelow(o Object, parts []string, a Object, do change) error {
+func editBelow(o Object, parts []string, a Object, do attributeEdit) error {
 	for _, key := range parts[:len(parts)-1] {
 		switch next := o[key].(type) {
 		case nil:
@@ -159,9 +159,9 @@ func editBelow(o Object, parts []string, a Object, do change) error {
 	return do(o, parts[len(parts)-1], a)
 }
 
-// edit changes an attribute of a node or a port. It works on a copy, so that a failed
+// editAttribute changes an attribute of a node or a port. It works on a copy, so that a failed
 // change leaves nothing half done.
-func edit[T any](attrs map[string]ruleAttr[T], r *T, a Object, do change) error {
+func editAttribute[T any](attrs map[string]ruleAttr[T], r *T, a Object, do attributeEdit) error {
 	parts, err := rulePath(attrs, a["path"])
 	if err != nil {
 		return err
@@ -177,7 +177,7 @@ func edit[T any](attrs map[string]ruleAttr[T], r *T, a Object, do change) error 
 	return nil
 }
 
-func editPlugin(f *Findings, a Object, do change) error {
+func editPlugin(f *Findings, a Object, do attributeEdit) error {
 	parts, err := splitPath(a["path"])
 	if err != nil {
 		return err
@@ -190,7 +190,7 @@ func editPlugin(f *Findings, a Object, do change) error {
 	return nil
 }
 
-func editPort(f *Findings, a Object, do change) error {
+func editPort(f *Findings, a Object, do attributeEdit) error {
 	id, _ := a["port_id"].(string)
 	i := slices.IndexFunc(f.Ports, func(p *Port) bool { return p.ID == id })
 	if i < 0 {
@@ -199,7 +199,7 @@ func editPort(f *Findings, a Object, do change) error {
 	if !slices.Contains(f.Touched, id) {
 		f.Touched = append(f.Touched, id)
 	}
-	return edit(rulePortAttrs, f.Ports[i], a, do)
+	return editAttribute(rulePortAttrs, f.Ports[i], a, do)
 }
 
 func addTrait(f *Findings, a Object) error {
@@ -237,7 +237,7 @@ func setCapability(n *Node, key, value any, drop bool) error {
 		properties = Object{}
 	}
 	var kept []string
-	for pair := range strings.SplitSeq(text(properties["capabilities"]), ",") {
+	for pair := range strings.SplitSeq(formatScalar(properties["capabilities"]), ",") {
 		if k, _, _ := strings.Cut(pair, ":"); strings.TrimSpace(pair) != "" && strings.TrimSpace(k) != name {
 			kept = append(kept, pair)
 		}

@@ -32,8 +32,8 @@ func ruleBool[T any](at func(*T) *bool) ruleAttr[T] {
 	return ruleAttr[T]{
 		func(r *T) any { return *at(r) },
 		func(r *T, v any) error {
-			on := truth(v, "yes", "true")
-			if !on && !falsehood(v) {
+			on := isTruthy(v, "yes", "true")
+			if !on && !isFalsy(v) {
 				return problem.Invalidf("it must be a boolean")
 			}
 			*at(r) = on
@@ -118,7 +118,7 @@ var ruleNodeAttrs = func() map[string]ruleAttr[Node] {
 			if n.AutomatedClean = nil; v == nil {
 				return nil
 			}
-			on := truth(v, "yes", "true")
+			on := isTruthy(v, "yes", "true")
 			n.AutomatedClean = &on
 			return nil
 		}},

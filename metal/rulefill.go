@@ -10,8 +10,8 @@ import (
 
 // fill replaces {node...}, {inventory...}, {plugin_data...} and, in a loop, {item...} in
 // the arguments of an operation: Python's format strings, as Ironic's rules have them.
-func (f *Findings) fill(s shape, op ruleOp, item any) (Object, error) {
-	w := &filler{Findings: f, missingIsNone: op.op == "is-empty"}
+func (f *Findings) fill(s argumentShape, op ruleOp, item any) (Object, error) {
+	w := &templateFiller{Findings: f, missingIsNone: op.op == "is-empty"}
 	if op.loop != nil { // an item may name what was found; what was found is never read for names itself
 		w.item, w.loop = w.value(item), true
 	}
@@ -28,14 +28,14 @@ func (f *Findings) fill(s shape, op ruleOp, item any) (Object, error) {
 	return out, nil
 }
 
-type filler struct {
+type templateFiller struct {
 	*Findings
 	item          any
 	loop          bool
 	missingIsNone bool
 }
 
-func (w *filler) value(v any) any {
+func (w *templateFiller) value(v any) any {
 	switch v := v.(type) {
 	case string:
 		return w.text(v)
@@ -64,7 +64,7 @@ const maxFilled = 1 << 20
 
 // text fills one text. One that names what is not there stays as it is, but is nil where
 // the condition asks just that.
-func (w *filler) text(s string) any {
+func (w *templateFiller) text(s string) any {
 	var b strings.Builder
 	for rest := s; rest != ""; {
 		i := strings.IndexAny(rest, "{}")
@@ -100,7 +100,7 @@ func (w *filler) text(s string) any {
 
 // look finds a field such as inventory[cpu][count] or node.driver_info[ipmi_address].
 // Secrets are not told: who may write rules may not read them.
-func (w *filler) look(field string) (any, bool) {
+func (w *templateFiller) look(field string) (any, bool) {
 	field = strings.TrimSuffix(field, "!s")
 	end := strings.IndexAny(field, ".[")
 	if end < 0 {

@@ -13,18 +13,18 @@ import (
 )
 
 var (
-	valuesShape = shape{required: []string{"values"}, optional: []string{"force_strings"}, filled: []string{"values"}, check: checkValues}
-	valueShape  = shape{required: []string{"value"}, filled: []string{"value"}}
-	regexShape  = shape{required: []string{"value", "regex"}, filled: []string{"value"}, check: func(a Object) error {
+	valuesShape = argumentShape{required: []string{"values"}, optional: []string{"force_strings"}, filled: []string{"values"}, check: checkValues}
+	valueShape  = argumentShape{required: []string{"value"}, filled: []string{"value"}}
+	regexShape  = argumentShape{required: []string{"value", "regex"}, filled: []string{"value"}, check: func(a Object) error {
 		_, err := ruleRegex(a["regex"])
 		return err
 	}}
-	pathShape = shape{required: []string{"path"}}
+	pathShape = argumentShape{required: []string{"path"}}
 )
 
 // conditionShapes are the conditions that rules know. Ironic has no ne, le and ge; rules that
 // were written for ironic-inspector have.
-var conditionShapes = map[string]shape{
+var conditionShapes = map[string]argumentShape{
 	"eq": valuesShape, "ne": valuesShape, "lt": valuesShape, "gt": valuesShape, "le": valuesShape, "ge": valuesShape,
 	"is-empty": valueShape, "is-none": valueShape, "is-true": valueShape, "is-false": valueShape,
 	"matches": regexShape, "contains": regexShape,
@@ -35,18 +35,18 @@ var conditionShapes = map[string]shape{
 var conditions = map[string]func(Object) (bool, error){
 	"eq": inRow(func(a, b any) (bool, error) { return sameValue(a, b), nil }),
 	"ne": inRow(func(a, b any) (bool, error) { return !sameValue(a, b), nil }),
-	"lt": inRow(ordered(func(c int) bool { return c < 0 })),
-	"gt": inRow(ordered(func(c int) bool { return c > 0 })),
-	"le": inRow(ordered(func(c int) bool { return c <= 0 })),
-	"ge": inRow(ordered(func(c int) bool { return c >= 0 })),
+	"lt": inRow(newComparison(func(c int) bool { return c < 0 })),
+	"gt": inRow(newComparison(func(c int) bool { return c > 0 })),
+	"le": inRow(newComparison(func(c int) bool { return c <= 0 })),
+	"ge": inRow(newComparison(func(c int) bool { return c >= 0 })),
 	"is-empty": func(a Object) (bool, error) {
 		return slices.Contains([]string{"", "None", "[]", "{}"}, pythonText(a["value"])), nil
 	},
 	"is-none":  func(a Object) (bool, error) { return a["value"] == nil, nil },
-	"is-true":  func(a Object) (bool, error) { return truth(a["value"], "yes", "true"), nil },
-	"is-false": func(a Object) (bool, error) { return falsehood(a["value"]), nil },
-	"matches":  matches,
-	"contains": contains,
+	"is-true":  func(a Object) (bool, error) { return isTruthy(a["value"], "yes", "true"), nil },
+	"is-false": func(a Object) (bool, error) { return isFalsy(a["value"]), nil },
+	"matches":  matchesWholeRegex,
+	"contains": matchesRegex,
 	"in-net":   inNet,
 	"one-of": func(a Object) (bool, error) {
 		list, ok := a["values"].([]any)
@@ -115,7 +115,7 @@ func bothNumbers(a, b any) (x, y float64, ok bool) {
 	return 0, 0, false
 }
 
-func ordered(want func(int) bool) func(a, b any) (bool, error) {
+func newComparison(want func(int) bool) func(a, b any) (bool, error) {
 	return func(a, b any) (bool, error) {
 		if x, y, ok := bothNumbers(a, b); ok {
 			return want(cmp.Compare(x, y)), nil
@@ -129,7 +129,7 @@ func ordered(want func(int) bool) func(a, b any) (bool, error) {
 	}
 }
 
-func truth(v any, words ...string) bool {
+func isTruthy(v any, words ...string) bool {
 	switch v := v.(type) {
 	case bool:
 		return v
@@ -141,7 +141,7 @@ func truth(v any, words ...string) bool {
 	return false
 }
 
-func falsehood(v any) bool {
+func isFalsy(v any) bool {
 	switch v := v.(type) {
 	case nil:
 		return true
@@ -168,8 +168,8 @@ func ruleRegex(v any) (*regexp.Regexp, error) {
 	return re, nil
 }
 
-// matches wants the expression to be the whole text.
-func matches(a Object) (bool, error) {
+// matchesWholeRegex wants the expression to be the whole text.
+func matchesWholeRegex(a Object) (bool, error) {
 	text, _ := a["regex"].(string)
 	if _, err := ruleRegex(text); err != nil {
 		return false, err
@@ -183,7 +183,7 @@ func matches(a Object) (bool, error) {
 	return re.MatchString(pythonText(a["value"])), nil
 }
 
-func contains(a Object) (bool, error) {
+func matchesRegex(a Object) (bool, error) {
 	re, err := ruleRegex(a["regex"])
 	if err != nil {
 		return false, err

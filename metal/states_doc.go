@@ -16,7 +16,7 @@ func StatesMarkdown() string {
 		if s.Stable {
 			kind = "stable"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", s.State, kind, s.Target, yes(s.Updatable), yes(s.Deletable), yes(s.Lookup))
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", s.State, kind, s.Target, yesOrEmpty(s.Updatable), yesOrEmpty(s.Deletable), yesOrEmpty(s.Lookup))
 	}
 	b.WriteString("\n| from | verb or event | to | since | job |\n|---|---|---|---|---|\n")
 	for _, t := range Transitions {
@@ -32,19 +32,19 @@ func StatesMarkdown() string {
 		if word == "" {
 			word = "(" + string(t.Event) + ")"
 		}
-		fmt.Fprintf(&b, "    %s --> %s: %s\n", mermaid(t.From), mermaid(t.To), word)
+		fmt.Fprintf(&b, "    %s --> %s: %s\n", mermaidID(t.From), mermaidID(t.To), word)
 	}
 	b.WriteString("```\n")
 	return b.String()
 }
 
-func yes(b bool) string {
+func yesOrEmpty(b bool) string {
 	if b {
 		return "yes"
 	}
 	return ""
 }
 
-func mermaid(s State) string {
+func mermaidID(s State) string {
 	return strings.NewReplacer(" ", "_", "-", "_").Replace(string(s))
 }

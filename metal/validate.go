@@ -32,7 +32,7 @@ func (s *Nodes) Validate(ctx context.Context, ident string) (map[string]Validity
 		if kind == "vendor" {
 			continue
 		}
-		out[kind] = validity(n, g.driver, kind, len(g.ports), kind == "rescue" || kind == "boot" && rescues)
+		out[kind] = interfaceValidity(n, g.driver, kind, len(g.ports), kind == "rescue" || kind == "boot" && rescues)
 	}
 	if out["storage"].OK {
 		out["storage"] = g.volumes
@@ -75,7 +75,7 @@ func (v Validity) with(reason string) Validity {
 	return v
 }
 
-func validity(n *Node, d DriverInfo, kind string, ports int, forRescue bool) Validity {
+func interfaceValidity(n *Node, d DriverInfo, kind string, ports int, forRescue bool) Validity {
 	i, ok := d.Find(n, kind)
 	if !ok {
 		return Validity{Reason: fmt.Sprintf("the driver %s has no %s interface %q", n.Driver, kind, n.Interfaces[kind])}

@@ -31,7 +31,7 @@ func TestValidity(t *testing.T) {
 		{"no-rescue", "rescue", Node{Interfaces: map[string]string{"rescue": "no-rescue"}}, 1, "not supported"},
 		{"kind that the driver lacks", "raid", Node{}, 1, "no raid interface"},
 	} {
-		v := validity(&c.node, d, c.kind, c.ports, true)
+		v := interfaceValidity(&c.node, d, c.kind, c.ports, true)
 		if v.OK != (c.reason == "") || !strings.Contains(v.Reason, c.reason) {
 			t.Errorf("%s: %+v, want %q", c.name, v, c.reason)
 		}

@@ -5,10 +5,10 @@ import (
 	"strconv"
 )
 
-func itoa(n int64) string { return strconv.FormatInt(n, 10) }
+func formatInt(n int64) string { return strconv.FormatInt(n, 10) }
 
-// text writes out a scalar of a free-form object; nil is the empty string.
-func text(v any) string {
+// formatScalar writes out a scalar of a free-form object; nil is the empty string.
+func formatScalar(v any) string {
 	switch v := v.(type) {
 	case nil:
 		return ""

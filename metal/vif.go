@@ -29,10 +29,10 @@ func (p *Port) VIF() string { return attachedVIF(p.InternalInfo, p.Extra) }
 func (g *Portgroup) VIF() string { return attachedVIF(g.InternalInfo, g.Extra) }
 
 func attachedVIF(internal, extra Object) string {
-	if id := text(internal[TenantVIFKey]); id != "" {
+	if id := formatScalar(internal[TenantVIFKey]); id != "" {
 		return id
 	}
-	return text(extra[extraVIFKey])
+	return formatScalar(extra[extraVIFKey])
 }
 
 // attachPoint is a port or a portgroup of a node.
@@ -70,15 +70,15 @@ func (o attachPoint) rank() int {
 func (s *Nodes) wire(tx job.Tx, o attachPoint, id string) error {
 	if o.group != nil {
 		g := *o.group
-		g.InternalInfo, g.Extra = wired(g.InternalInfo, g.Extra, id)
+		g.InternalInfo, g.Extra = withVIF(g.InternalInfo, g.Extra, id)
 		return s.store.Portgroups().Save(tx, &g)
 	}
 	p := *o.port
-	p.InternalInfo, p.Extra = wired(p.InternalInfo, p.Extra, id)
+	p.InternalInfo, p.Extra = withVIF(p.InternalInfo, p.Extra, id)
 	return s.store.SavePort(tx, &p)
 }
 
-func wired(internal, extra Object, id string) (Object, Object) {
+func withVIF(internal, extra Object, id string) (Object, Object) {
 	internal, extra = maps.Clone(internal), maps.Clone(extra)
 	delete(extra, extraVIFKey)
 	if delete(internal, TenantVIFKey); id == "" {

@@ -151,7 +151,7 @@ func (n *Node) can(key string) bool {
 func (n *Node) Capability(key string) string {
 	switch v := n.Properties["capabilities"].(type) {
 	case map[string]any:
-		return text(v[key])
+		return formatScalar(v[key])
 	case string:
 		for _, pair := range strings.Split(v, ",") {
 			if k, value, ok := strings.Cut(pair, ":"); ok && strings.TrimSpace(k) == key {
@@ -206,8 +206,8 @@ func (v *Volume) readISCSI(p Object) error {
 		return problem.Invalidf("%d portals; at most %d are tried", len(portals), maxPaths)
 	}
 	for i, portal := range portals {
-		name, ok1 := nth(names, i, len(portals))
-		lun, ok2 := nth(luns, i, len(portals))
+		name, ok1 := portalValue(names, i, len(portals))
+		lun, ok2 := portalValue(luns, i, len(portals))
 		if !ok1 || !ok2 {
 			return problem.Invalidf("%d portals, %d names and %d LUNs: each portal wants one of its own, or all of them one", len(portals), len(names), len(luns))
 		}
@@ -252,7 +252,7 @@ func readPath(portal, name string, lun int) (VolumePath, error) {
 
 // readLogins reads CHAP as Cinder gives it, and the twins for mutual CHAP.
 func (v *Volume) readLogins(p Object) error {
-	method := strings.ToUpper(strings.NewReplacer("_", "", "-", "", " ", "").Replace(text(p["auth_method"])))
+	method := strings.ToUpper(strings.NewReplacer("_", "", "-", "", " ", "").Replace(formatScalar(p["auth_method"])))
 	var err error
 	if v.Login, err = readLogin(p, "auth_username", "auth_password"); err != nil {
 		return err
@@ -264,13 +264,13 @@ func (v *Volume) readLogins(p Object) error {
 	case "", "NONE":
 	case "CHAP", "MUTUALCHAP":
 		if v.Login.Username == "" {
-			return problem.Invalidf("auth_method is %s, but auth_username and auth_password are not there", text(p["auth_method"]))
+			return problem.Invalidf("auth_method is %s, but auth_username and auth_password are not there", formatScalar(p["auth_method"]))
 		}
 		if method == "MUTUALCHAP" && v.Mutual.Username == "" {
 			return problem.Invalidf("mutual CHAP needs auth_mutual_username and auth_mutual_password")
 		}
 	default:
-		return problem.Invalidf("auth_method %.32q is not known: want CHAP", text(p["auth_method"]))
+		return problem.Invalidf("auth_method %.32q is not known: want CHAP", formatScalar(p["auth_method"]))
 	}
 	if v.Mutual.Username != "" && v.Login.Username == "" {
 		return problem.Invalidf("mutual CHAP needs auth_username and auth_password too")
@@ -279,7 +279,7 @@ func (v *Volume) readLogins(p Object) error {
 }
 
 func readLogin(p Object, userKey, passwordKey string) (Login, error) {
-	user, password := text(p[userKey]), text(p[passwordKey])
+	user, password := formatScalar(p[userKey]), formatScalar(p[passwordKey])
 	if (user == "") != (password == "") {
 		return Login{}, problem.Invalidf("%s and %s belong together; one of them is missing", userKey, passwordKey)
 	}
@@ -310,8 +310,8 @@ func (v *Volume) readFC(p Object) error {
 	return err
 }
 
-// nth gives the value that goes with the i-th portal: its own, or the only one.
-func nth[T any](values []T, i, portals int) (T, bool) {
+// portalValue gives the value that goes with the i-th portal: its own, or the only one.
+func portalValue[T any](values []T, i, portals int) (T, bool) {
 	switch len(values) {
 	case portals:
 		return values[i], true
@@ -322,8 +322,8 @@ func nth[T any](values []T, i, portals int) (T, bool) {
 	return none, false
 }
 
-// several gives the property, whose plural may list values for several paths.
-func several(p Object, key string) ([]any, error) {
+// pluralProperty gives the property, whose plural may list values for several paths.
+func pluralProperty(p Object, key string) ([]any, error) {
 	for _, k := range []string{key + "s", key} {
 		switch v := p[k].(type) {
 		case nil:
@@ -339,7 +339,7 @@ func several(p Object, key string) ([]any, error) {
 }
 
 func propertyWords(p Object, key string) ([]string, error) {
-	values, err := several(p, key)
+	values, err := pluralProperty(p, key)
 	if err != nil {
 		return nil, err
 	}
@@ -355,7 +355,7 @@ func propertyWords(p Object, key string) ([]string, error) {
 }
 
 func lunsOf(p Object, key string) ([]int, error) {
-	values, err := several(p, key)
+	values, err := pluralProperty(p, key)
 	if err != nil {
 		return nil, err
 	}
@@ -364,7 +364,7 @@ func lunsOf(p Object, key string) ([]int, error) {
 		if n, ok := v.(json.Number); ok {
 			v = n.String()
 		}
-		n, err := strconv.Atoi(text(v))
+		n, err := strconv.Atoi(formatScalar(v))
 		if err != nil || n < 0 || n > maxLUN {
 			return nil, problem.Invalidf("%s must be a number from 0 to %d", key, maxLUN)
 		}

@@ -45,7 +45,7 @@ func (s *Nodes) volumePlan(ctx context.Context, n *Node, d DriverInfo) (VolumePl
 	if boot, ok := d.Find(n, "boot"); !ok || !boot.boots(plan.Root.Type) {
 		return VolumePlan{}, problem.Invalidf("its boot interface %s cannot boot from %s volumes", boot.Name, plan.Root.Type)
 	}
-	if text(n.InstanceInfo["image_source"]) != "" {
+	if formatScalar(n.InstanceInfo["image_source"]) != "" {
 		return VolumePlan{}, problem.Invalidf("instance_info names an image to write (image_source), but the node boots from volume target %s: take one of them away", plan.Root.TargetID)
 	}
 	return plan, nil

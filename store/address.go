@@ -38,14 +38,14 @@ func (p addressKey) addr() netip.Addr {
 	return netip.AddrFrom16(b).Unmap()
 }
 
-// pool is what a network says of its addresses.
-type pool struct {
+// addressPool is what a network says of its addresses.
+type addressPool struct {
 	prefix      netip.Prefix
 	gateway     netip.Addr
 	first, last addressKey
 }
 
-func poolOf(n *compute.Network) (p pool, err error) {
+func poolOf(n *compute.Network) (p addressPool, err error) {
 	bad := func(what, value string) error {
 		return problem.Invalidf("Network %s: %s %q is no address of its subnet %s", n.ID, what, value, n.CIDR)
 	}
@@ -148,7 +148,7 @@ func (s *Store) fullPart(tx *Tx, networkID string) (f fullPart, err error) {
 }
 
 // lowestFree looks for the first gap from an address on; the gateway's is none.
-func lowestFree(tx *Tx, networkID string, at addressKey, p pool) (addressKey, error) {
+func lowestFree(tx *Tx, networkID string, at addressKey, p addressPool) (addressKey, error) {
 	gateway := spotOf(p.gateway)
 	for at.host <= p.last.host {
 		var free sql.NullInt64
@@ -176,7 +176,7 @@ func lowestFree(tx *Tx, networkID string, at addressKey, p pool) (addressKey, er
 	return addressKey{}, problem.Conflictf("No more IP addresses available on network %s.", networkID)
 }
 
-func (s *Store) takeAddress(tx *Tx, n *compute.Network, a compute.Address, p pool, want string) (string, error) {
+func (s *Store) takeAddress(tx *Tx, n *compute.Network, a compute.Address, p addressPool, want string) (string, error) {
 	addr, err := netip.ParseAddr(want)
 	if err != nil || addr.Zone() != "" || !p.prefix.Contains(addr.Unmap()) {
 		return "", problem.Invalidf("Fixed IP address %.60s is not a valid address of network %s (%s)", want, n.ID, n.CIDR)

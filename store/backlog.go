@@ -16,8 +16,8 @@ import (
 	"salvor/problem"
 )
 
-// backlog refuses new operations of users while too many accepted ones wait for a conductor.
-type backlog struct {
+// backlogLimiter refuses new operations of users while too many accepted ones wait for a conductor.
+type backlogLimiter struct {
 	limit int // waiting operations of one conductor group; 0: no bound
 
 	mu      sync.Mutex
@@ -80,7 +80,7 @@ func (s *Store) admit(tx *Tx, j *job.Job) error {
 		of = " of the group " + j.Group
 	}
 	return problem.RetryAfter(after, problem.Unavailablef("%s: cannot begin %s: %d accepted operations wait for a conductor%s already; nothing was changed, ask again in %d s",
-		strings.TrimSpace(titled(j.Subject)), j.Kind, g.waiting+g.added, of, int(after/time.Second)))
+		strings.TrimSpace(formatSubjectTitle(j.Subject)), j.Kind, g.waiting+g.added, of, int(after/time.Second)))
 }
 
 // recountBacklog counts the backlog if the last count is old. While one request counts, the others use the last count.
@@ -142,7 +142,7 @@ const backlogText = `SELECT group_name, COUNT(*), MIN(due) FROM job WHERE ` + cl
 // Place is job.Queue's.
 func (s *Store) Place(ctx context.Context, j job.Job) (*job.Place, error) {
 	now := s.timestamp()
-	if j.Owner != "" || !claimable(j.State) || j.Due.After(now) {
+	if j.Owner != "" || !isClaimable(j.State) || j.Due.After(now) {
 		return nil, nil
 	}
 	p := &job.Place{Limit: s.backlog.limit, Due: now.Sub(j.Due)}

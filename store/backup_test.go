@@ -34,7 +34,7 @@ func TestBackupLiesInItsFile(t *testing.T) {
 	defer beside.Close()
 	look, err := beside.BeginTx(ctx, nil)
 	if err == nil {
-		_, err = number(ctx, look, `SELECT COUNT(*) FROM setting`)
+		_, err = queryNumber(ctx, look, `SELECT COUNT(*) FROM setting`)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -12,8 +12,8 @@ import (
 	"salvor/job"
 )
 
-// clause gathers the conditions of a WHERE and their arguments.
-type clause struct {
+// whereClause gathers the conditions of a WHERE and their arguments.
+type whereClause struct {
 	parts []string
 	args  []any
 	// node: the conditions speak of the row's node, as n.
@@ -21,19 +21,19 @@ type clause struct {
 }
 
 // arg adds an argument and gives its placeholder.
-func (c *clause) arg(v any) string {
+func (c *whereClause) arg(v any) string {
 	c.args = append(c.args, v)
 	return fmt.Sprintf("$%d", len(c.args))
 }
 
 // count is arg for a LIMIT. The cast keeps SQLite from planning by the number, which would
 // have it prepare the statement again for every execution.
-func (c *clause) count(n int) string { return "CAST(" + c.arg(int64(n)) + " AS BIGINT)" }
+func (c *whereClause) count(n int) string { return "CAST(" + c.arg(int64(n)) + " AS BIGINT)" }
 
-func (c *clause) and(condition string) { c.parts = append(c.parts, condition) }
+func (c *whereClause) and(condition string) { c.parts = append(c.parts, condition) }
 
 // in is column IN (values); of no values, false.
-func (c *clause) in(column string, values []string) string {
+func (c *whereClause) in(column string, values []string) string {
 	if len(values) == 0 {
 		return "1 = 0"
 	}
@@ -44,7 +44,7 @@ func (c *clause) in(column string, values []string) string {
 	return column + " IN (" + strings.Join(marks, ", ") + ")"
 }
 
-func (c *clause) where() string {
+func (c *whereClause) where() string {
 	if len(c.parts) == 0 {
 		return ""
 	}
@@ -62,7 +62,7 @@ func (s *Store) Claim(ctx context.Context, owner string, now time.Time, groups [
 	if len(groups) == 0 || len(kinds) == 0 || limit <= 0 || s.StandsBy() {
 		return nil, nil
 	}
-	c := &clause{args: []any{owner, toMicros(now)}}
+	c := &whereClause{args: []any{owner, toMicros(now)}}
 	first := len(c.args) + 1
 	c.args = append(c.args, knownHistory{}.acting()...) // the transaction's own take their places
 	stamp := c.arg(toMicros(s.timestamp()))
@@ -75,7 +75,7 @@ func (s *Store) Claim(ctx context.Context, owner string, now time.Time, groups [
 		return nil, err
 	}
 	var out []job.Job
-	err := s.Do(within(ctx, claimTime), func(t job.Tx) error {
+	err := s.Do(withTransactionTimeout(ctx, claimTime), func(t job.Tx) error {
 		out = nil
 		tx, err := s.tx(t)
 		if err != nil {
@@ -101,7 +101,7 @@ func (s *Store) Claimed(ctx context.Context, owner string, limit int) ([]job.Job
 		return nil, nil
 	}
 	// The rows of an older state of the database, as a standby that took over has them, give this process jobs that it has ended.
-	c := &clause{args: append([]any{owner}, s.history.seen().acting()...)}
+	c := &whereClause{args: append([]any{owner}, s.history.seen().acting()...)}
 	text := `SELECT ` + jobColumns + ` FROM job WHERE owner <> '' AND owner = $1 AND ` + mayAct(2) + ` ORDER BY due LIMIT ` + c.count(limit)
 	out, err := s.jobs(ctx, nil, text, c.args...)
 	if err != nil || !slices.ContainsFunc(out, func(j job.Job) bool { return j.Damage != "" }) {
@@ -126,7 +126,7 @@ func (s *Store) Hasten(ctx context.Context, now, after time.Time, groups []strin
 	if len(groups) == 0 {
 		return 0, nil
 	}
-	c := &clause{args: []any{toMicros(after)}}
+	c := &whereClause{args: []any{toMicros(after)}}
 	which := claimFree + ` AND due > $1 AND ` + c.in("group_name", groups)
 	var n int64
 	err := s.read(ctx, nil, func(r *sql.Rows) error { return r.Scan(&n) }, `SELECT 1 FROM job WHERE `+which+` LIMIT 1`, c.args...)
@@ -183,7 +183,7 @@ func (s *Store) Save(t job.Tx, j *job.Job, keep bool) error {
 		WHERE id = $1 AND owner = $2 AND fence = $3 AND `+mayAct(22),
 		j.ID, j.Owner, j.Fence, string(j.State), toMicros(now), toMicros(j.Due),
 		owner, j.Action, j.Attempt, j.Crashes, memo, sealed, string(j.Result), j.Problem, j.ProblemKind,
-		j.WaitFor, j.Deadline, j.OperationDeadline, expires(j), toMicros(j.ActionStartedAt), toMicros(ended),
+		j.WaitFor, j.Deadline, j.OperationDeadline, jobExpiry(j), toMicros(j.ActionStartedAt), toMicros(ended),
 		tx.seen.id, tx.seen.counter, tx.seen.owner, tx.seen.beats)
 	if err != nil {
 		return fmt.Errorf("save job %s: %w", j.ID, err)
@@ -191,7 +191,7 @@ func (s *Store) Save(t job.Tx, j *job.Job, keep bool) error {
 	if n == 0 || j.Owner == "" {
 		return fmt.Errorf("save job %s: %w", j.ID, job.ErrFenced)
 	}
-	if owner == "" && (j.State == job.Waiting || claimable(j.State)) {
+	if owner == "" && (j.State == job.Waiting || isClaimable(j.State)) {
 		tx.wake = true
 	}
 	// An operation is the only one of its subject: nobody waits for its lock but itself.
@@ -218,14 +218,14 @@ func (s *Store) Expired(ctx context.Context, groups []string, kinds map[job.Kind
 	if len(groups) == 0 || len(kinds) == 0 || limit <= 0 || s.StandsBy() {
 		return nil, nil
 	}
-	c := &clause{args: []any{expires(&after), after.ID}}
+	c := &whereClause{args: []any{jobExpiry(&after), after.ID}}
 	text := `SELECT ` + jobColumns + ` FROM job WHERE state = 'waiting' AND expires > 0 AND (expires, id) > ($1, $2) AND ` + c.in("group_name", groups) + `
 		AND expires <= (SELECT ticks FROM group_clock WHERE name = job.group_name) AND ` + c.known(kinds) + ` ORDER BY expires, id LIMIT ` + c.count(limit)
 	return s.jobs(ctx, nil, text, c.args...)
 }
 
 // known keeps jobs of these kinds, each up to the version that is known.
-func (c *clause) known(kinds map[job.Kind]int) string {
+func (c *whereClause) known(kinds map[job.Kind]int) string {
 	var known []string
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
 		known = append(known, fmt.Sprintf("kind = %s AND version <= %s", c.arg(string(kind)), c.arg(kinds[kind])))
@@ -238,7 +238,7 @@ func (s *Store) NextDue(ctx context.Context, groups []string, kinds map[job.Kind
 	if len(groups) == 0 || len(kinds) == 0 || s.StandsBy() {
 		return time.Time{}, nil
 	}
-	c := &clause{}
+	c := &whereClause{}
 	var due int64
 	err := s.read(ctx, nil, func(r *sql.Rows) error { return r.Scan(&due) },
 		`SELECT due FROM job WHERE `+claimFree+` AND `+c.in("group_name", groups)+` AND `+c.known(kinds)+` ORDER BY due LIMIT 1`, c.args...)
@@ -259,7 +259,7 @@ func (tx *Tx) release(condition string, args []any) (int64, error) {
 // PruneJobs removes ended jobs of the classes that ended before before; all
 // classes if none is named. It returns how many.
 func (s *Store) PruneJobs(ctx context.Context, before time.Time, classes ...job.Class) (int, error) {
-	c := &clause{args: []any{toMicros(before), pruneSlice}}
+	c := &whereClause{args: []any{toMicros(before), pruneSlice}}
 	text := `DELETE FROM job WHERE id IN (SELECT id FROM job WHERE state = 'ended' AND ended_at < $1`
 	if len(classes) > 0 {
 		names := make([]string, len(classes))

@@ -66,7 +66,7 @@ func (c *serverClock) now() time.Time {
 
 // follow keeps looking until ctx ends. While the server is away the clock goes on by itself.
 func (c *serverClock) follow(ctx context.Context) {
-	for sleep(ctx, clockEvery) {
+	for sleepContext(ctx, clockEvery) {
 		if err := c.look(ctx); err != nil && ctx.Err() == nil {
 			c.log.Debug("database: ask for its time", "error", err)
 		}

@@ -30,8 +30,8 @@ var (
 	errNoCommit = errors.New("all transactions that may write at once wait, most likely for commits that hang")
 )
 
-// unconfirmed is the error of a commit that may or may not have been carried out.
-func unconfirmed(err error) error {
+// wrapUnconfirmedCommit is the error of a commit that may or may not have been carried out.
+func wrapUnconfirmedCommit(err error) error {
 	return problem.Unconfirmed(problem.Unavailablef("database: %w",
 		problem.Hide("it has not confirmed the change, which may have been made or not; look before you repeat it (salvor why NODE)", err)))
 }
@@ -39,8 +39,8 @@ func unconfirmed(err error) error {
 // writersOf is how many connections of a pool may write at once. The rest stays free for readers, even while all commits hang.
 func writersOf(conns int) int { return max(1, conns-max(1, conns/6)) }
 
-// transaction is one transaction on PostgreSQL with all its tries.
-type transaction struct {
+// postgresTransaction is one transaction on PostgreSQL with all its tries.
+type postgresTransaction struct {
 	engine *postgresEngine
 	db     *sql.DB
 	// begin bounds the wait for a connection, run the work after that.
@@ -53,24 +53,24 @@ type transaction struct {
 	slots      chan struct{} // nil: it takes none
 }
 
-// commits watches the commits that run. The zero value is ready.
-type commits struct {
+// commitMonitor watches the commits that run. The zero value is ready.
+type commitMonitor struct {
 	mu      sync.Mutex
-	began   map[*transaction]time.Time // of each commit that runs
-	success time.Time                  // when a commit ended well last
-	tried   time.Time                  // when the newest request was let through although commits hang; zero: they do not hang
+	began   map[*postgresTransaction]time.Time // of each commit that runs
+	success time.Time                          // when a commit ended well last
+	tried   time.Time                          // when the newest request was let through although commits hang; zero: they do not hang
 }
 
-func (c *commits) begin(t *transaction) {
+func (c *commitMonitor) begin(t *postgresTransaction) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.began == nil {
-		c.began = map[*transaction]time.Time{}
+		c.began = map[*postgresTransaction]time.Time{}
 	}
 	c.began[t] = time.Now()
 }
 
-func (c *commits) end(t *transaction, err error) {
+func (c *commitMonitor) end(t *postgresTransaction, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.began, t)
@@ -80,13 +80,13 @@ func (c *commits) end(t *transaction, err error) {
 }
 
 // hangs tells whether a commit has run for commitTime, and none has ended well since it began.
-func (c *commits) hangs() bool {
+func (c *commitMonitor) hangs() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.hangsLocked()
 }
 
-func (c *commits) hangsLocked() bool {
+func (c *commitMonitor) hangsLocked() bool {
 	for _, began := range c.began {
 		if time.Since(began) >= commitTime && began.After(c.success) {
 			return true
@@ -97,7 +97,7 @@ func (c *commits) hangsLocked() bool {
 
 // refuse tells whether a new request is to be refused because commits hang. One request in commitTime is let through, to find out
 // whether they still do.
-func (c *commits) refuse() bool {
+func (c *commitMonitor) refuse() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -114,15 +114,15 @@ func (c *commits) refuse() bool {
 }
 
 // transaction prepares a transaction and waits until it may begin.
-func (e *postgresEngine) transaction(ctx context.Context) (*transaction, error) {
+func (e *postgresEngine) transaction(ctx context.Context) (*postgresTransaction, error) {
 	asked := patienceOf(ctx)
-	t := &transaction{engine: e, db: e.db, begin: ctx, deadline: time.Now().Add(asked.within), slots: e.slots}
+	t := &postgresTransaction{engine: e, db: e.db, begin: ctx, deadline: time.Now().Add(asked.within), slots: e.slots}
 	_, t.request = ctx.Deadline()
 	if asked.lease {
 		t.db, t.slots = e.leases, nil
 	}
 	if t.request && !asked.lease && e.commits.refuse() {
-		return nil, unavailable("it confirms no changes now; nothing was changed", errHangs)
+		return nil, unavailableError("it confirms no changes now; nothing was changed", errHangs)
 	}
 	if err := t.acquireSlot(ctx, asked.within); err != nil {
 		return nil, err
@@ -137,7 +137,7 @@ func (e *postgresEngine) transaction(ctx context.Context) (*transaction, error) 
 }
 
 // acquireSlot waits for a slot. A request stops waiting when commits hang.
-func (t *transaction) acquireSlot(ctx context.Context, within time.Duration) error {
+func (t *postgresTransaction) acquireSlot(ctx context.Context, within time.Duration) error {
 	if t.slots == nil {
 		return nil
 	}
@@ -157,29 +157,29 @@ func (t *transaction) acquireSlot(ctx context.Context, within time.Duration) err
 		case <-t.engine.running.Done():
 			return errStopped
 		case <-timer.C:
-			return unavailable("it confirms no changes now; nothing was changed", errNoCommit)
+			return unavailableError("it confirms no changes now; nothing was changed", errNoCommit)
 		case <-look.C:
 			if t.request && t.engine.commits.hangs() {
-				return unavailable("it confirms no changes now; nothing was changed", errHangs)
+				return unavailableError("it confirms no changes now; nothing was changed", errHangs)
 			}
 		}
 	}
 }
 
-func (t *transaction) releaseSlot() {
+func (t *postgresTransaction) releaseSlot() {
 	if t.slots != nil {
 		<-t.slots
 	}
 }
 
 // end releases the slot and the timer of the transaction, unless its commit still runs.
-func (t *transaction) end() {
+func (t *postgresTransaction) end() {
 	if !t.isLate {
 		t.release()
 	}
 }
 
-func (t *transaction) release() {
+func (t *postgresTransaction) release() {
 	t.ends.Stop()
 	t.cancel()
 	t.releaseSlot()
@@ -187,7 +187,7 @@ func (t *transaction) release() {
 }
 
 // once runs the transaction one time.
-func (t *transaction) once(fn func(context.Context, runner) error) error {
+func (t *postgresTransaction) once(fn func(context.Context, statementRunner) error) error {
 	// database/sql rolls back when the context of BeginTx ends. Therefore the caller's context bounds only the wait for a connection.
 	begin, stop := context.WithDeadline(t.begin, t.deadline)
 	conn, err := t.db.Conn(begin)
@@ -210,7 +210,7 @@ func (t *transaction) once(fn func(context.Context, runner) error) error {
 		_, err = tx.ExecContext(t.run, t.engine.local)
 	}
 	if err == nil {
-		err = fn(t.run, direct{tx})
+		err = fn(t.run, directRunner{tx})
 	}
 	if err != nil {
 		_ = tx.Rollback()
@@ -222,7 +222,7 @@ func (t *transaction) once(fn func(context.Context, runner) error) error {
 }
 
 // commit waits for the commit; a request waits at most commitTime.
-func (t *transaction) commit(conn *sql.Conn, tx *sql.Tx) error {
+func (t *postgresTransaction) commit(conn *sql.Conn, tx *sql.Tx) error {
 	wait := time.Until(t.deadline)
 	if t.request {
 		wait = min(wait, commitTime)
@@ -255,7 +255,7 @@ func (t *transaction) commit(conn *sql.Conn, tx *sql.Tx) error {
 		}
 		t.release()
 	}()
-	return unconfirmed(errHangs)
+	return wrapUnconfirmedCommit(errHangs)
 }
 
 // commitError separates two errors. If the server answered with an error, it committed nothing. If the connection ended during the
@@ -265,15 +265,15 @@ func commitError(err error) error {
 		return nil
 	}
 	var pe *pgconn.PgError
-	if !errors.As(err, &pe) || severe(pe) || strings.HasPrefix(pe.Code, "57") || strings.HasPrefix(pe.Code, "08") {
-		return unconfirmed(err)
+	if !errors.As(err, &pe) || isFatalError(pe) || strings.HasPrefix(pe.Code, "57") || strings.HasPrefix(pe.Code, "08") {
+		return wrapUnconfirmedCommit(err)
 	}
 	return err
 }
 
-// severe tells whether the error ended the session or the server. PgBouncer reports the loss of its server in this way; it sends no
+// isFatalError tells whether the error ended the session or the server. PgBouncer reports the loss of its server in this way; it sends no
 // SeverityUnlocalized.
-func severe(pe *pgconn.PgError) bool {
+func isFatalError(pe *pgconn.PgError) bool {
 	severity := cmp.Or(pe.SeverityUnlocalized, pe.Severity)
 	return severity == "FATAL" || severity == "PANIC"
 }

@@ -128,9 +128,9 @@ type txTimeout struct {
 
 type patienceKey struct{}
 
-// within bounds a transaction and all its tries by less than transactionTime. It is for those whose end, once given up, may come
+// withTransactionTimeout bounds a transaction and all its tries by less than transactionTime. It is for those whose end, once given up, may come
 // or not: what they wrote is looked up again or means nothing.
-func within(ctx context.Context, d time.Duration) context.Context {
+func withTransactionTimeout(ctx context.Context, d time.Duration) context.Context {
 	return context.WithValue(ctx, patienceKey{}, txTimeout{within: d})
 }
 
@@ -139,7 +139,9 @@ const longTime = 15 * time.Minute
 
 // Long is for a transaction that reaches every machine and server, such as a release: on a loaded PostgreSQL it takes longer than
 // transactionTime.
-func (s *Store) Long(ctx context.Context) context.Context { return within(ctx, longTime) }
+func (s *Store) Long(ctx context.Context) context.Context {
+	return withTransactionTimeout(ctx, longTime)
+}
 
 // forLease is within for what a lease depends on.
 func forLease(ctx context.Context, d time.Duration) context.Context {

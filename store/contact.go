@@ -31,7 +31,7 @@ func upsertContactText() string {
 		}
 		sets = append(sets, f+" = "+value)
 	}
-	return `INSERT INTO contact (` + strings.Join(contactFields, ", ") + `, revision) VALUES (` + placeholders(1, len(contactFields)) + `, 1)
+	return `INSERT INTO contact (` + strings.Join(contactFields, ", ") + `, revision) VALUES (` + sqlPlaceholders(1, len(contactFields)) + `, 1)
 		ON CONFLICT (node_id) DO UPDATE SET ` + strings.Join(sets, ", ") + `, revision = contact.revision + 1`
 }
 
@@ -54,7 +54,7 @@ func (s *Store) Contacts(ctx context.Context, nodeIDs []string) (map[string]meta
 	out := make(map[string]metal.Contact, len(nodeIDs))
 	for len(nodeIDs) > 0 {
 		n := min(len(nodeIDs), contactSlice)
-		c := &clause{}
+		c := &whereClause{}
 		if err := s.contacts(ctx, nil, out, selectContacts+` WHERE `+c.in("node_id", nodeIDs[:n]), c.args...); err != nil {
 			return nil, err
 		}

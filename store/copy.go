@@ -93,7 +93,7 @@ func (d *Database) Backup(ctx context.Context, file string, tell func(c Copied, 
 			_ = os.Remove(draft)
 			return
 		}
-		err = settle(draft, file)
+		err = publishBackupFile(draft, file)
 	}()
 	if err := to.upTo(ctx, s.Version); err != nil {
 		return nil, err
@@ -135,7 +135,7 @@ func readBack(ctx context.Context, file string, want []Copied) (err error) {
 		return fmt.Errorf("backup: read %s back: %w", file, err)
 	}
 	defer func() { _ = tx.Rollback() }()
-	s := &snapshot{tx, sqliteDialect}
+	s := &databaseSnapshot{tx, sqliteDialect}
 	for _, c := range want {
 		codec, err := s.columnsOf(ctx, c.Table)
 		var have Copied
@@ -175,7 +175,7 @@ func (d *Database) makeWeeks(ctx context.Context, to *Database) error {
 		return nil
 	}
 	now := time.Now()
-	first, err := number(ctx, d.tables.db, `SELECT COALESCE(MIN(at), 0) FROM event WHERE at >= $1`, now.AddDate(-1, 0, 0).UnixMicro())
+	first, err := queryNumber(ctx, d.tables.db, `SELECT COALESCE(MIN(at), 0) FROM event WHERE at >= $1`, now.AddDate(-1, 0, 0).UnixMicro())
 	if err != nil {
 		return d.classify(err)
 	}
@@ -186,8 +186,8 @@ func (d *Database) makeWeeks(ctx context.Context, to *Database) error {
 	return to.classify(addWeeks(ctx, to.tables.db, from, now.Add(weeksAhead*week)))
 }
 
-// settle gives a finished file its name, for good even if the power goes.
-func settle(draft, file string) error {
+// publishBackupFile gives a finished file its name, for good even if the power goes.
+func publishBackupFile(draft, file string) error {
 	if err := os.Link(draft, file); err != nil { // not Rename, which would replace what somebody put there meanwhile
 		return fmt.Errorf("backup: %w", err)
 	}
@@ -201,16 +201,16 @@ func settle(draft, file string) error {
 type tableCopy struct {
 	// still: nobody may write to the source meanwhile.
 	still    bool
-	from, to *snapshot
+	from, to *databaseSnapshot
 	tell     func(c Copied, done bool)
 	// markCopy holds the copy from its beginning, markSource holds the source from the end of the copying; nil: no mark.
 	markCopy, markSource *record.Held
 }
 
-// snapshot is one transaction over the tables of a database.
-type snapshot struct {
+// databaseSnapshot is one transaction over the tables of a database.
+type databaseSnapshot struct {
 	tx *sql.Tx
-	dialect
+	sqlDialect
 }
 
 func (d *Database) copyTables(ctx context.Context, to *Database, p tableCopy, tell func(c Copied, done bool)) ([]Copied, error) {
@@ -232,7 +232,7 @@ func (d *Database) copyTables(ctx context.Context, to *Database, p tableCopy, te
 		return nil, to.classify(fmt.Errorf("database: %w", err))
 	}
 	defer func() { _ = into.Rollback() }()
-	p.from, p.to = &snapshot{from, d.tables.dialect}, &snapshot{into, to.tables.dialect}
+	p.from, p.to = &databaseSnapshot{from, d.tables.dialect}, &databaseSnapshot{into, to.tables.dialect}
 	// The first statement of the transaction: what is committed while the locks are waited for is in what is read afterwards.
 	if err := p.hold(ctx, held); err != nil {
 		return nil, d.classify(fmt.Errorf("database: keep writers away: %w", err))
@@ -302,7 +302,7 @@ func (p tableCopy) markedCopy(ctx context.Context, c Copied) (Copied, error) {
 }
 
 // refuseFormer keeps former releases from a database with a hold.
-func (s *snapshot) refuseFormer(ctx context.Context, h *record.Held) error {
+func (s *databaseSnapshot) refuseFormer(ctx context.Context, h *record.Held) error {
 	if h == nil {
 		return nil
 	}
@@ -311,7 +311,7 @@ func (s *snapshot) refuseFormer(ctx context.Context, h *record.Held) error {
 }
 
 // hold writes the row of a hold in a database that is open without its key. refuseFormer goes with it.
-func (s *snapshot) hold(ctx context.Context, h *record.Held) error {
+func (s *databaseSnapshot) hold(ctx context.Context, h *record.Held) error {
 	if h == nil {
 		return nil
 	}
@@ -332,26 +332,26 @@ func (d *Database) heldStill(ctx context.Context, p tableCopy) ([]string, error)
 		return nil, err
 	}
 	defer func() { _ = tx.Rollback() }()
-	return (&snapshot{tx, d.tables.dialect}).words(ctx, d.tables.dialect.list, 1)
+	return (&databaseSnapshot{tx, d.tables.dialect}).words(ctx, d.tables.dialect.list, 1)
 }
 
 func (p tableCopy) hold(ctx context.Context, tables []string) error {
 	if len(tables) == 0 {
 		return nil
 	}
-	_, err := p.from.tx.ExecContext(ctx, "LOCK TABLE "+idents(tables)+" IN SHARE MODE")
+	_, err := p.from.tx.ExecContext(ctx, "LOCK TABLE "+quoteIdentifiers(tables)+" IN SHARE MODE")
 	return err
 }
 
 // guard keeps others away from the destination, and refuses a destination that is not empty.
 func (p tableCopy) guard(ctx context.Context, names []string, url string) error {
 	if p.to.name == postgresDialect.name {
-		if _, err := p.to.tx.ExecContext(ctx, "LOCK TABLE "+idents(names)+" IN ACCESS EXCLUSIVE MODE"); err != nil {
+		if _, err := p.to.tx.ExecContext(ctx, "LOCK TABLE "+quoteIdentifiers(names)+" IN ACCESS EXCLUSIVE MODE"); err != nil {
 			return err
 		}
 	}
 	for _, table := range names {
-		n, err := number(ctx, p.to.tx, "SELECT COUNT(*) FROM "+ident(table))
+		n, err := queryNumber(ctx, p.to.tx, "SELECT COUNT(*) FROM "+quoteIdentifier(table))
 		if err == nil && n > 0 && table != ownTable {
 			err = problem.Conflictf("database: %s is not empty: %s has %d rows; copy into a database that nobody has used", url, table, n)
 		}
@@ -366,12 +366,12 @@ func (p tableCopy) guard(ctx context.Context, names []string, url string) error 
 // ownTable is filled by every program that begins to serve, everywhere with the same.
 const ownTable = "provision_state"
 
-func idents(names []string) string {
+func quoteIdentifiers(names []string) string {
 	quoted := make([]string, len(names))
 	for i, n := range names {
-		quoted[i] = ident(n)
+		quoted[i] = quoteIdentifier(n)
 	}
 	return strings.Join(quoted, ", ")
 }
 
-func ident(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
+func quoteIdentifier(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }

@@ -22,8 +22,8 @@ import (
 // what is sealed in them stays sealed. It is for tools, beside the Store of a program that serves.
 type Database struct {
 	url     string
-	tables  *tables
-	engine  engine // for its words about errors
+	tables  *databaseTables
+	engine  sqlEngine // for its words about errors
 	lock    *os.File
 	release []func() error
 }
@@ -42,7 +42,7 @@ const (
 
 // OpenDatabase opens the database at url as Open reads it. It changes nothing. problem.NotFound if there is no such file.
 func OpenDatabase(ctx context.Context, url string, use Use) (_ *Database, err error) {
-	d := &Database{url: masked(url)}
+	d := &Database{url: redactDatabaseURL(url)}
 	defer func() {
 		if err != nil {
 			_ = d.Close()
@@ -138,8 +138,8 @@ func (d *Database) URL() string { return d.url }
 // Engine is its kind: "sqlite" or "postgres".
 func (d *Database) Engine() string { return d.tables.dialect.name }
 
-// masked takes the password out of a URL.
-func masked(raw string) string {
+// redactDatabaseURL takes the password out of a URL.
+func redactDatabaseURL(raw string) string {
 	if strings.HasPrefix(raw, "sqlite:") {
 		return raw
 	}
@@ -199,7 +199,7 @@ func (d *Database) Living(ctx context.Context) ([]string, error) {
 	if err != nil || len(before) == 0 {
 		return nil, err
 	}
-	if !sleep(ctx, lifeSign) {
+	if !sleepContext(ctx, lifeSign) {
 		return nil, ctx.Err()
 	}
 	after, err := d.beats(ctx)
@@ -252,7 +252,7 @@ func (d *Database) beats(ctx context.Context) (map[string]conductorBeat, error) 
 
 // Size is that of the database in bytes.
 func (d *Database) Size(ctx context.Context) (int64, error) {
-	n, err := number(ctx, d.tables.db, d.tables.dialect.size)
+	n, err := queryNumber(ctx, d.tables.db, d.tables.dialect.size)
 	return n, d.classify(err)
 }
 

@@ -2,8 +2,8 @@ package store
 
 import "github.com/pressly/goose/v3"
 
-// dialect is what the engines do not say alike. $1 of the queries about a table is its name.
-type dialect struct {
+// sqlDialect is what the engines do not say alike. $1 of the queries about a table is its name.
+type sqlDialect struct {
 	name  string // in the names of migrations and in words for people
 	goose goose.Dialect
 	// serial and text are what the shared migrations leave open.
@@ -22,7 +22,7 @@ type dialect struct {
 	size string
 }
 
-var sqliteDialect = dialect{
+var sqliteDialect = sqlDialect{
 	name: "sqlite", goose: goose.DialectSQLite3, serial: "INTEGER PRIMARY KEY AUTOINCREMENT", text: "TEXT",
 	versioned: `SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = 'goose_db_version'`,
 	list:      `SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite!_%' ESCAPE '!' AND name <> 'goose_db_version' ORDER BY name`,
@@ -35,7 +35,7 @@ var sqliteDialect = dialect{
 	size:   `SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()`,
 }
 
-var postgresDialect = dialect{
+var postgresDialect = sqlDialect{
 	name: "postgres", goose: goose.DialectPostgres, serial: "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY", text: `TEXT COLLATE "C"`,
 	versioned: `SELECT COUNT(*) FROM pg_class c WHERE c.relnamespace = current_schema()::regnamespace AND c.relname = 'goose_db_version'`,
 	list: `SELECT c.relname FROM pg_class c WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'p')

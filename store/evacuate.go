@@ -14,10 +14,10 @@ import (
 
 // HostGroups is compute.Store's, as are the tables below.
 func (s *Store) HostGroups() record.Table[compute.HostGroup, compute.HostGroupFilter] {
-	return table[compute.HostGroup, compute.HostGroupFilter]{s, hostGroups}
+	return recordTable[compute.HostGroup, compute.HostGroupFilter]{s, hostGroups}
 }
 
-var hostGroups = &kind[compute.HostGroup, compute.HostGroupFilter]{
+var hostGroups = &recordKind[compute.HostGroup, compute.HostGroupFilter]{
 	table: "host_group", word: "host group", head: ofRecord[compute.HostGroup],
 	num:     func(g *compute.HostGroup) *int64 { return &g.Num },
 	columns: []string{"name"},
@@ -32,18 +32,18 @@ var hostGroups = &kind[compute.HostGroup, compute.HostGroupFilter]{
 		}{&g.Healing, &g.SelfFence, &g.Require, &g.Reimage, &g.MaxHosts, &g.MaxShare, &g.Parallel, &g.Healed}
 	},
 	names: []string{"name"},
-	keys: []key[compute.HostGroup]{{[]string{"name"}, func(g *compute.HostGroup) string {
+	keys: []uniqueKey[compute.HostGroup]{{[]string{"name"}, func(g *compute.HostGroup) string {
 		return "A host group with name " + g.Name + " already exists."
 	}}},
-	narrow: func(c *clause, f compute.HostGroupFilter) { c.equal("t.name", f.Name) },
+	narrow: func(c *whereClause, f compute.HostGroupFilter) { c.equal("t.name", f.Name) },
 }
 
 // Receipts keeps the records of fences.
 func (s *Store) Receipts() record.Table[compute.Receipt, compute.ReceiptFilter] {
-	return table[compute.Receipt, compute.ReceiptFilter]{s, receipts}
+	return recordTable[compute.Receipt, compute.ReceiptFilter]{s, receipts}
 }
 
-var receipts = &kind[compute.Receipt, compute.ReceiptFilter]{
+var receipts = &recordKind[compute.Receipt, compute.ReceiptFilter]{
 	table: "receipt", word: "receipt", head: ofRecord[compute.Receipt],
 	num:     func(r *compute.Receipt) *int64 { return &r.Num },
 	columns: []string{"host_id", "boot_id", "closed_at"},
@@ -62,10 +62,10 @@ var receipts = &kind[compute.Receipt, compute.ReceiptFilter]{
 			Incarnation                   *string
 		}{&r.Epoch, &r.Proofs, &r.By, &r.Words, &r.Closed, &r.BackBootID, &r.ClosedAt, &r.HeardAt, &r.OtherBootID, &r.OtherHeardAt, &r.Incarnation}
 	},
-	keys: []key[compute.Receipt]{{[]string{"host_id"}, func(r *compute.Receipt) string {
+	keys: []uniqueKey[compute.Receipt]{{[]string{"host_id"}, func(r *compute.Receipt) string {
 		return "Host " + r.HostID + " is fenced already: its receipt is open."
 	}}},
-	narrow: func(c *clause, f compute.ReceiptFilter) {
+	narrow: func(c *whereClause, f compute.ReceiptFilter) {
 		c.equal("t.host_id", f.HostID)
 		if f.Open {
 			c.and("t.closed_at = 0")
@@ -91,10 +91,10 @@ func (s *Store) UseReceipt(t job.Tx, id string) error {
 
 // Plans keeps what was planned for hosts, and what came of it.
 func (s *Store) Plans() record.Table[compute.Plan, compute.PlanFilter] {
-	return table[compute.Plan, compute.PlanFilter]{s, plans}
+	return recordTable[compute.Plan, compute.PlanFilter]{s, plans}
 }
 
-var plans = &kind[compute.Plan, compute.PlanFilter]{
+var plans = &recordKind[compute.Plan, compute.PlanFilter]{
 	table: "plan", word: "plan", head: ofRecord[compute.Plan],
 	num:     func(p *compute.Plan) *int64 { return &p.Num },
 	columns: []string{"host_id", "state"},
@@ -108,10 +108,10 @@ var plans = &kind[compute.Plan, compute.PlanFilter]{
 			EndedAt                 *time.Time
 		}{&p.By, &p.Missing, &p.OneMoreWhy, &p.Drain, &p.OneMore, &p.Items, &p.Parallel, &p.EndedAt}
 	},
-	keys: []key[compute.Plan]{{[]string{"host_id"}, func(p *compute.Plan) string {
+	keys: []uniqueKey[compute.Plan]{{[]string{"host_id"}, func(p *compute.Plan) string {
 		return "Another plan for host " + p.HostID + " is running."
 	}}},
-	narrow: func(c *clause, f compute.PlanFilter) {
+	narrow: func(c *whereClause, f compute.PlanFilter) {
 		c.equal("t.host_id", f.HostID)
 		c.equal("t.state", string(f.State))
 	},
@@ -131,10 +131,10 @@ func (s *Store) DropDrafts(t job.Tx, hostID string, before time.Time) error {
 
 // Moves keeps the way of each server from host to host.
 func (s *Store) Moves() record.Table[compute.Move, compute.MoveFilter] {
-	return table[compute.Move, compute.MoveFilter]{s, moves}
+	return recordTable[compute.Move, compute.MoveFilter]{s, moves}
 }
 
-var moves = &kind[compute.Move, compute.MoveFilter]{
+var moves = &recordKind[compute.Move, compute.MoveFilter]{
 	table: "server_move", word: "move", head: ofRecord[compute.Move],
 	num:     func(m *compute.Move) *int64 { return &m.Num },
 	columns: []string{"server_id", "source_id", "dest_id", "receipt_id", "plan_id", "kind", "state", "user_name", "project"},
@@ -154,10 +154,10 @@ var moves = &kind[compute.Move, compute.MoveFilter]{
 			Incarnation        *string
 		}{&m.Disposition, &m.SourceEpoch, &m.Epoch, &m.WasState, &m.WasTask, &m.WasPower, &m.Wanted, &m.Clean, &m.Words, &m.Problem, &m.EndedAt, &m.Incarnation}
 	},
-	keys: []key[compute.Move]{{[]string{"server_id"}, func(m *compute.Move) string {
+	keys: []uniqueKey[compute.Move]{{[]string{"server_id"}, func(m *compute.Move) string {
 		return "Server " + m.ServerID + " is being moved already."
 	}}},
-	narrow: func(c *clause, f compute.MoveFilter) {
+	narrow: func(c *whereClause, f compute.MoveFilter) {
 		c.equal("t.server_id", f.ServerID)
 		c.equal("t.source_id", f.SourceID)
 		c.rare("t.dest_id", f.DestID)

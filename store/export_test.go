@@ -18,4 +18,4 @@ func (s *Store) Exec(ctx context.Context, text string, args ...any) error {
 }
 
 // Masked is masked.
-func Masked(url string) string { return masked(url) }
+func Masked(url string) string { return redactDatabaseURL(url) }

@@ -66,7 +66,7 @@ func connectorOf(config *pgx.ConnConfig, last *atomic.Int32, options ...stdlib.O
 // Driver implements driver.Connector.
 func (s *failoverConnector) Driver() driver.Driver { return s.each[0].Driver() }
 
-type connected struct {
+type dialResult struct {
 	server int
 	conn   driver.Conn
 	err    error
@@ -77,10 +77,10 @@ type connected struct {
 func (s *failoverConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	results := make(chan connected, len(s.each))
+	results := make(chan dialResult, len(s.each))
 	try := func(server int) {
 		conn, err := s.each[server].Connect(ctx)
-		results <- connected{server, conn, err}
+		results <- dialResult{server, conn, err}
 	}
 	first := int(s.last.Load())
 	go try(first)
@@ -115,7 +115,7 @@ func (s *failoverConnector) Connect(ctx context.Context) (driver.Conn, error) {
 }
 
 // closeRest closes the connections that were made after the first one.
-func closeRest(results <-chan connected, n int) {
+func closeRest(results <-chan dialResult, n int) {
 	for range n {
 		if r := <-results; r.err == nil {
 			_ = r.conn.Close()

@@ -10,9 +10,9 @@ import (
 	"salvor/problem"
 )
 
-// seat waits until the caller may use the database. A request waits in its queue, a step of a job at its semaphore; all other
+// acquireDatabaseSlot waits until the caller may use the database. A request waits in its queue, a step of a job at its semaphore; all other
 // callers do not wait.
-func seat(ctx context.Context, requests *fairQueue, steps semaphore) (release func(), err error) {
+func acquireDatabaseSlot(ctx context.Context, requests *fairQueue, steps semaphore) (release func(), err error) {
 	switch classOf(ctx) {
 	case request:
 		release, err = requests.acquire(ctx)
@@ -22,7 +22,7 @@ func seat(ctx context.Context, requests *fairQueue, steps semaphore) (release fu
 		return func() {}, nil
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = unavailable("it is busy", err) // the same error as for a pool without a free connection: the runner repeats a step
+		err = unavailableError("it is busy", err) // the same error as for a pool without a free connection: the runner repeats a step
 	}
 	return release, err
 }
@@ -57,23 +57,23 @@ type fairQueue struct {
 
 	mu    sync.Mutex
 	used  int
-	users ring[*ring[*flow]]
+	users roundRobin[*roundRobin[*requestFlow]]
 }
 
-// flow holds the waiting requests of one user from one source, oldest first.
-type flow struct{ waiting []*place }
+// requestFlow holds the waiting requests of one user from one source, oldest first.
+type requestFlow struct{ waiting []*queuedRequest }
 
-// place is one waiting request; its turn closes granted.
-type place struct{ granted chan struct{} }
+// queuedRequest is one waiting request; its turn closes granted.
+type queuedRequest struct{ granted chan struct{} }
 
-// ring gives turns to its members one after the other.
-type ring[T any] struct {
+// roundRobin gives turns to its members one after the other.
+type roundRobin[T any] struct {
 	names   []string
 	members map[string]T
 	next    int
 }
 
-func (r *ring[T]) add(name string, make func() T) T {
+func (r *roundRobin[T]) add(name string, make func() T) T {
 	m, ok := r.members[name]
 	if !ok {
 		if r.members == nil {
@@ -89,7 +89,7 @@ func (r *ring[T]) add(name string, make func() T) T {
 }
 
 // turn returns the member that is next, and advances the ring.
-func (r *ring[T]) turn() (name string, member T) {
+func (r *roundRobin[T]) turn() (name string, member T) {
 	if r.next >= len(r.names) {
 		r.next = 0
 	}
@@ -98,7 +98,7 @@ func (r *ring[T]) turn() (name string, member T) {
 	return name, r.members[name]
 }
 
-func (r *ring[T]) remove(name string) {
+func (r *roundRobin[T]) remove(name string) {
 	for i, n := range r.names {
 		if n == name {
 			r.names = append(r.names[:i], r.names[i+1:]...)
@@ -131,12 +131,12 @@ func (q *fairQueue) acquire(ctx context.Context) (release func(), err error) {
 		q.mu.Unlock()
 		return q.release, nil
 	}
-	f := q.users.add(who.User, func() *ring[*flow] { return &ring[*flow]{} }).add(who.Source, func() *flow { return &flow{} })
+	f := q.users.add(who.User, func() *roundRobin[*requestFlow] { return &roundRobin[*requestFlow]{} }).add(who.Source, func() *requestFlow { return &requestFlow{} })
 	if len(f.waiting) >= q.limit {
 		q.mu.Unlock()
 		return nil, problem.RetryAfter(5*time.Second, problem.Unavailablef("%d requests of this client wait for the database already; ask again in 5 s", q.limit))
 	}
-	s := &place{granted: make(chan struct{})}
+	s := &queuedRequest{granted: make(chan struct{})}
 	f.waiting = append(f.waiting, s)
 	q.mu.Unlock()
 	select {
@@ -150,7 +150,7 @@ func (q *fairQueue) acquire(ctx context.Context) (release func(), err error) {
 
 // leave removes a request that stopped waiting from the queue. If the request got a seat meanwhile, leave grants that seat to the
 // next one.
-func (q *fairQueue) leave(who access.Requester, s *place) {
+func (q *fairQueue) leave(who access.Requester, s *queuedRequest) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	select {

@@ -212,7 +212,7 @@ func TestReadsOfStepsLeaveRoom(t *testing.T) {
 	var taken []func()
 	take := func(ctx context.Context, n int) {
 		for range n {
-			release, err := seat(ctx, s.readQueue, s.stepReads)
+			release, err := acquireDatabaseSlot(ctx, s.readQueue, s.stepReads)
 			if err != nil {
 				t.Fatal(err)
 			}

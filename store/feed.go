@@ -10,8 +10,8 @@ import (
 	"salvor/job"
 )
 
-// numbering is how an engine numbers the events of all subjects.
-type numbering struct {
+// eventNumbering is how an engine numbers the events of all subjects.
+type eventNumbering struct {
 	// next is an expression for the number of a new event.
 	next string
 	// newest reads the highest number that was given.
@@ -22,11 +22,11 @@ type numbering struct {
 }
 
 var (
-	sqliteNumbering = numbering{
+	sqliteNumbering = eventNumbering{
 		next:   `(SELECT COALESCE(MAX(num), 0) + 1 FROM event)`,
 		newest: `SELECT COALESCE(MAX(num), 0) FROM event`,
 	}
-	postgresNumbering = numbering{
+	postgresNumbering = eventNumbering{
 		next:   `nextval('event_num')`,
 		newest: `SELECT last_value - CASE WHEN is_called THEN 0 ELSE 1 END FROM event_num`,
 		fence:  `SELECT CAST(CAST(pg_current_xact_id() AS TEXT) AS BIGINT)`,
@@ -34,7 +34,7 @@ var (
 	}
 )
 
-func (s *Store) numbering() numbering {
+func (s *Store) numbering() eventNumbering {
 	if _, ok := s.engine.(*postgresEngine); ok {
 		return postgresNumbering
 	}
@@ -46,7 +46,7 @@ func (s *Store) Told() <-chan struct{} { return s.told.wait() }
 
 // Feed is job.Feed's.
 func (s *Store) Feed(ctx context.Context, f job.FeedFilter, limit int) ([]job.Event, error) {
-	c := &clause{}
+	c := &whereClause{}
 	c.and(`num > ` + c.arg(f.After))
 	if len(f.Subjects) > 0 {
 		any := ""

@@ -9,10 +9,10 @@ import (
 
 // Flavors is compute.Store's, as are the tables below.
 func (s *Store) Flavors() record.Table[compute.Flavor, compute.FlavorFilter] {
-	return table[compute.Flavor, compute.FlavorFilter]{s, flavors}
+	return recordTable[compute.Flavor, compute.FlavorFilter]{s, flavors}
 }
 
-var flavors = &kind[compute.Flavor, compute.FlavorFilter]{
+var flavors = &recordKind[compute.Flavor, compute.FlavorFilter]{
 	table: "flavor", word: "flavor", head: ofRecord[compute.Flavor],
 	num:     func(f *compute.Flavor) *int64 { return &f.Num },
 	columns: []string{"ref", "name", "vcpus", "ram", "disk", "public", "disabled"},
@@ -28,11 +28,11 @@ var flavors = &kind[compute.Flavor, compute.FlavorFilter]{
 	},
 	names: []string{"ref", "name"},
 	sort:  map[string]string{"flavorid": "ref", "memory_mb": "ram", "root_gb": "disk"},
-	keys: []key[compute.Flavor]{
+	keys: []uniqueKey[compute.Flavor]{
 		{[]string{"ref"}, func(f *compute.Flavor) string { return "Flavor with ID " + f.Ref + " already exists." }},
 		{[]string{"name"}, func(f *compute.Flavor) string { return "Flavor with name " + f.Name + " already exists." }},
 	},
-	narrow: func(c *clause, f compute.FlavorFilter) {
+	narrow: func(c *whereClause, f compute.FlavorFilter) {
 		if f.Public != nil {
 			c.and("t.public = " + c.arg(*f.Public))
 		}
@@ -43,7 +43,7 @@ var flavors = &kind[compute.Flavor, compute.FlavorFilter]{
 }
 
 // atLeast narrows to numbers from n on, unless it is 0.
-func (c *clause) atLeast(column string, n int) {
+func (c *whereClause) atLeast(column string, n int) {
 	if n > 0 {
 		c.and(column + " >= " + c.arg(int64(n)))
 	}
@@ -51,16 +51,16 @@ func (c *clause) atLeast(column string, n int) {
 
 // Images keeps what servers are made from.
 func (s *Store) Images() record.Table[compute.Image, compute.ImageFilter] {
-	return table[compute.Image, compute.ImageFilter]{s, images}
+	return recordTable[compute.Image, compute.ImageFilter]{s, images}
 }
 
-var images = &kind[compute.Image, compute.ImageFilter]{
+var images = &recordKind[compute.Image, compute.ImageFilter]{
 	table: "image", word: "image", head: ofRecord[compute.Image],
 	num: func(i *compute.Image) *int64 { return &i.Num },
 	columns: []string{"name", "owner", "visibility", "status", "container_format", "disk_format", "size", "digest", "sha512",
 		"tags"},
 	fields: func(i *compute.Image) []any {
-		tags := lines(i.Tags)
+		tags := encodeTagLines(i.Tags)
 		return []any{&i.Name, &i.Owner, &i.Visibility, &i.Status, &i.ContainerFormat, &i.DiskFormat, &i.Size, &i.Digest, &i.SHA512, &tags}
 	},
 	body: func(i *compute.Image) any {
@@ -73,10 +73,10 @@ var images = &kind[compute.Image, compute.ImageFilter]{
 			Properties      *map[string]string
 		}{&i.Protected, &i.VirtualSize, &i.MD5, &i.URL, &i.MinDisk, &i.MinRAM, &i.Tags, &i.Properties}
 	},
-	mine: func(c *clause, f compute.ImageFilter) string {
+	mine: func(c *whereClause, f compute.ImageFilter) string {
 		return c.mine("(m.owner = %s OR m.visibility IN ('public', 'community'))", f.Project)
 	},
-	narrow: func(c *clause, f compute.ImageFilter) {
+	narrow: func(c *whereClause, f compute.ImageFilter) {
 		if f.Project != "" {
 			others := "'public'"
 			if f.Visibility == "community" { // listed only for those who ask for them
@@ -95,8 +95,8 @@ var images = &kind[compute.Image, compute.ImageFilter]{
 	},
 }
 
-// lines puts each word between line breaks, so that one is found whole by LIKE; empty for none.
-func lines(words []string) string {
+// encodeTagLines puts each word between line breaks, so that one is found whole by LIKE; empty for none.
+func encodeTagLines(words []string) string {
 	if len(words) == 0 {
 		return ""
 	}
@@ -105,21 +105,21 @@ func lines(words []string) string {
 
 // Keypairs keeps users' public keys.
 func (s *Store) Keypairs() record.Table[compute.Keypair, compute.KeypairFilter] {
-	return table[compute.Keypair, compute.KeypairFilter]{s, keypairs}
+	return recordTable[compute.Keypair, compute.KeypairFilter]{s, keypairs}
 }
 
-var keypairs = &kind[compute.Keypair, compute.KeypairFilter]{
+var keypairs = &recordKind[compute.Keypair, compute.KeypairFilter]{
 	table: "keypair", word: "key pair", head: ofRecord[compute.Keypair],
 	columns: []string{"user_name", "name", "type"},
 	fields:  func(k *compute.Keypair) []any { return []any{&k.User, &k.Name, &k.Type} },
 	body: func(k *compute.Keypair) any {
 		return &struct{ PublicKey, Fingerprint *string }{&k.PublicKey, &k.Fingerprint}
 	},
-	keys: []key[compute.Keypair]{{[]string{"name", "user_name"}, func(k *compute.Keypair) string {
+	keys: []uniqueKey[compute.Keypair]{{[]string{"name", "user_name"}, func(k *compute.Keypair) string {
 		return "Key pair '" + k.Name + "' already exists."
 	}}},
-	mine: func(c *clause, f compute.KeypairFilter) string { return c.mine("m.user_name = %s", f.User) },
-	narrow: func(c *clause, f compute.KeypairFilter) {
+	mine: func(c *whereClause, f compute.KeypairFilter) string { return c.mine("m.user_name = %s", f.User) },
+	narrow: func(c *whereClause, f compute.KeypairFilter) {
 		c.equal("t.user_name", f.User)
 		c.equal("t.name", f.Name)
 	},

@@ -14,7 +14,7 @@ var _ metal.FleetStore = (*Store)(nil)
 
 // FleetCounts is metal.FleetStore's. Without a project it reads an index only, in its order.
 func (s *Store) FleetCounts(ctx context.Context, project string) ([]metal.FleetCount, error) {
-	c := &clause{}
+	c := &whereClause{}
 	c.nodes(metal.NodeFilter{Project: project})
 	of := map[metal.FleetCount]int{}
 	scan := func(r *sql.Rows) error {
@@ -66,7 +66,7 @@ func (s *Store) fleetNodes(ctx context.Context, t job.Tx, text string, args ...a
 
 // CountNodes implements metal.NodeStore. It only reads an index.
 func (s *Store) CountNodes(ctx context.Context, states ...metal.State) (int, error) {
-	c := &clause{}
+	c := &whereClause{}
 	words := make([]string, len(states))
 	for i, state := range states {
 		words[i] = string(state)

@@ -11,7 +11,7 @@ import (
 
 // GuestReports is compute.GuestReportStore's.
 func (s *Store) GuestReports(ctx context.Context, t job.Tx, f compute.GuestReportFilter) ([]compute.GuestReport, error) {
-	c := &clause{}
+	c := &whereClause{}
 	c.equal("g.host_id", f.HostID)
 	c.equal("g.server_id", f.ServerID)
 	from := "host_guest g"

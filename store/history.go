@@ -11,8 +11,8 @@ import (
 	"salvor/record"
 )
 
-// history is the newest committed state of the database that this process has seen.
-type history struct {
+// databaseHistory is the newest committed state of the database that this process has seen.
+type databaseHistory struct {
 	mu     sync.Mutex
 	newest record.Incarnation
 	// owner is the newest conductor of this process, beats the counter of its lease.
@@ -31,14 +31,14 @@ type knownHistory struct {
 	beats   int64
 }
 
-func (h *history) seen() knownHistory {
+func (h *databaseHistory) seen() knownHistory {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return knownHistory{h.newest.ID, h.newest.Counter, h.owner, h.beats}
 }
 
 // read updates the history from an incarnation that was read or committed. wentBack: the incarnation is older than before.
-func (h *history) read(i record.Incarnation, before knownHistory) (wentBack bool) {
+func (h *databaseHistory) read(i record.Incarnation, before knownHistory) (wentBack bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if i.ID == before.id && i.Counter < before.counter {
@@ -54,14 +54,14 @@ func (h *history) read(i record.Incarnation, before knownHistory) (wentBack bool
 	return false
 }
 
-func (h *history) beat(owner string, counter int64) {
+func (h *databaseHistory) beat(owner string, counter int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.owner, h.beats = owner, counter
 }
 
 // changed records that this process committed something.
-func (h *history) changed() {
+func (h *databaseHistory) changed() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.wrote = true

@@ -15,10 +15,10 @@ import (
 
 // Hosts is compute.Store's, as are the tables below.
 func (s *Store) Hosts() record.Table[compute.Host, compute.HostFilter] {
-	return table[compute.Host, compute.HostFilter]{s, hosts}
+	return recordTable[compute.Host, compute.HostFilter]{s, hosts}
 }
 
-var hosts = &kind[compute.Host, compute.HostFilter]{
+var hosts = &recordKind[compute.Host, compute.HostFilter]{
 	table: "host", word: "host", head: ofRecord[compute.Host],
 	num: func(h *compute.Host) *int64 { return &h.Num },
 	columns: []string{"name", "kind", "cluster_id", "zone", "boot_id", "serial", "revoked", "disabled", "forced_down",
@@ -39,13 +39,13 @@ var hosts = &kind[compute.Host, compute.HostFilter]{
 			Strays                            *[]string
 		}{&h.DisabledReason, &h.ForcedDownBy, &h.Key, &h.LostReason, &h.LostBy, &h.RevokedAt, &h.CertificateEnds, &h.LostAt, &h.Inventory, &h.Fences, &h.Fenced, &h.Unseen, &h.Strays}
 	},
-	keys: []key[compute.Host]{
+	keys: []uniqueKey[compute.Host]{
 		{[]string{"cluster_id", "name"}, func(h *compute.Host) string {
 			return "A host " + h.Name + " of cluster " + h.ClusterID + " already exists."
 		}},
 		{[]string{"node_id"}, func(h *compute.Host) string { return "Node " + h.NodeID + " is another host already." }},
 	},
-	narrow: func(c *clause, f compute.HostFilter) {
+	narrow: func(c *whereClause, f compute.HostFilter) {
 		c.equal("t.name", f.Name)
 		c.rare("t.cluster_id", f.ClusterID)
 		c.rare("t.node_id", f.NodeID)
@@ -64,10 +64,10 @@ var hosts = &kind[compute.Host, compute.HostFilter]{
 
 // Clusters keeps how clusters are reached.
 func (s *Store) Clusters() record.Table[compute.Cluster, compute.ClusterFilter] {
-	return table[compute.Cluster, compute.ClusterFilter]{s, clusters}
+	return recordTable[compute.Cluster, compute.ClusterFilter]{s, clusters}
 }
 
-var clusters = &kind[compute.Cluster, compute.ClusterFilter]{
+var clusters = &recordKind[compute.Cluster, compute.ClusterFilter]{
 	table: "cluster", word: "cluster", head: ofRecord[compute.Cluster],
 	columns: []string{"name"},
 	fields:  func(l *compute.Cluster) []any { return []any{&l.Name} },
@@ -76,25 +76,25 @@ var clusters = &kind[compute.Cluster, compute.ClusterFilter]{
 			URL, User, CA, Problem          *string
 			Kind                            *compute.ClusterKind
 			Login, AuthURL, Project, Domain *string
-			Password                        plain
+			Password                        plainSecret
 			Insecure                        *bool
 			Seen                            *int64
-		}{&l.URL, &l.User, &l.CA, &l.Problem, &l.Kind, &l.Login, &l.AuthURL, &l.Project, &l.Domain, plain{&l.Password}, &l.Insecure, &l.Seen}
+		}{&l.URL, &l.User, &l.CA, &l.Problem, &l.Kind, &l.Login, &l.AuthURL, &l.Project, &l.Domain, plainSecret{&l.Password}, &l.Insecure, &l.Seen}
 	},
 	secret: func(key string) bool { return key == "Password" },
 	names:  []string{"name"},
-	keys: []key[compute.Cluster]{{[]string{"name"}, func(l *compute.Cluster) string {
+	keys: []uniqueKey[compute.Cluster]{{[]string{"name"}, func(l *compute.Cluster) string {
 		return "A cluster with name " + l.Name + " already exists."
 	}}},
-	narrow: func(c *clause, f compute.ClusterFilter) { c.equal("t.name", f.Name) },
+	narrow: func(c *whereClause, f compute.ClusterFilter) { c.equal("t.name", f.Name) },
 }
 
 // JoinTokens keeps the digests of what lets hosts in.
 func (s *Store) JoinTokens() record.Table[compute.JoinToken, compute.JoinTokenFilter] {
-	return table[compute.JoinToken, compute.JoinTokenFilter]{s, joinTokens}
+	return recordTable[compute.JoinToken, compute.JoinTokenFilter]{s, joinTokens}
 }
 
-var joinTokens = &kind[compute.JoinToken, compute.JoinTokenFilter]{
+var joinTokens = &recordKind[compute.JoinToken, compute.JoinTokenFilter]{
 	table: "join_token", word: "join token", head: ofRecord[compute.JoinToken],
 	columns: []string{"digest", "used_by", "expires_at"},
 	fields: func(j *compute.JoinToken) []any {
@@ -107,10 +107,10 @@ var joinTokens = &kind[compute.JoinToken, compute.JoinTokenFilter]{
 			UsedKey, HostID, Note *string
 		}{&j.ExpiresAt, &j.UsedAt, &j.UsedKey, &j.HostID, &j.Note}
 	},
-	keys: []key[compute.JoinToken]{{[]string{"digest"}, func(*compute.JoinToken) string {
+	keys: []uniqueKey[compute.JoinToken]{{[]string{"digest"}, func(*compute.JoinToken) string {
 		return "This join token already exists."
 	}}},
-	narrow: func(c *clause, f compute.JoinTokenFilter) { c.equal("t.digest", f.Digest) },
+	narrow: func(c *whereClause, f compute.JoinTokenFilter) { c.equal("t.digest", f.Digest) },
 }
 
 // leaseSlice is how many leases one statement writes; the rest goes one by one, so that two texts are prepared.
@@ -122,7 +122,7 @@ func (s *Store) SaveLeases(ctx context.Context, leases []compute.Lease) error {
 	// Two processes that save the same hosts wait for each other in one order.
 	leases = slices.Clone(leases)
 	slices.SortFunc(leases, func(a, b compute.Lease) int { return strings.Compare(a.HostID, b.HostID) })
-	leases = newest(leases)
+	leases = newestLeases(leases)
 	err := s.Do(ctx, func(t job.Tx) error {
 		tx, err := s.tx(t)
 		for n := 0; err == nil && n < len(leases); {
@@ -145,8 +145,8 @@ func (s *Store) SaveLeases(ctx context.Context, leases []compute.Lease) error {
 	return nil
 }
 
-// newest keeps the newest lease of each host: one statement cannot write a row twice.
-func newest(sorted []compute.Lease) []compute.Lease {
+// newestLeases keeps the newest lease of each host: one statement cannot write a row twice.
+func newestLeases(sorted []compute.Lease) []compute.Lease {
 	out := sorted[:0]
 	for _, l := range sorted {
 		if n := len(out); n > 0 && out[n-1].HostID == l.HostID {

@@ -150,7 +150,7 @@ func (d *Database) Hold(ctx context.Context, detail string) (*record.Held, error
 	tx, err := d.tables.db.BeginTx(ctx, nil)
 	if err == nil {
 		defer func() { _ = tx.Rollback() }()
-		held, at := &record.Held{Since: time.Now(), Code: record.HeldAsked, Detail: detail}, &snapshot{tx, d.tables.dialect}
+		held, at := &record.Held{Since: time.Now(), Code: record.HeldAsked, Detail: detail}, &databaseSnapshot{tx, d.tables.dialect}
 		if err = at.hold(ctx, held); err == nil {
 			err = at.refuseFormer(ctx, held)
 		}

@@ -37,7 +37,7 @@ func corruptFile(path, format string, args ...any) error {
 // intactFiles looks at the files before anybody opens them.
 func intactFiles(path string, lock *os.File) error {
 	f, err := os.Open(path)
-	made := marked(lock)
+	made := hasMadeMark(lock)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && made:
 		return corruptFile(path, "the file is gone (to begin with an empty one, remove %s)", lock.Name())
@@ -60,15 +60,15 @@ func intactFiles(path string, lock *os.File) error {
 	return intactLog(path)
 }
 
-func marked(lock *os.File) bool {
+func hasMadeMark(lock *os.File) bool {
 	b := make([]byte, len(madeMark))
 	n, _ := lock.ReadAt(b, 0)
 	return string(b[:n]) == madeMark
 }
 
-// mark is best effort: where the disk is full the next start does it.
-func mark(lock *os.File) {
-	if !marked(lock) {
+// writeMadeMark is best effort: where the disk is full the next start does it.
+func writeMadeMark(lock *os.File) {
+	if !hasMadeMark(lock) {
 		_, _ = lock.WriteAt([]byte(madeMark), 0)
 		_ = lock.Sync()
 	}
@@ -91,8 +91,8 @@ func intactPages(ctx context.Context, db *sql.DB, path string) error {
 	return nil
 }
 
-// corrupt tells whether SQLite found that a file is not what it wrote.
-func corrupt(err error) bool {
+// isCorruptionError tells whether SQLite found that a file is not what it wrote.
+func isCorruptionError(err error) bool {
 	var se *sqlite.Error
 	if !errors.As(err, &se) {
 		return false

@@ -49,7 +49,7 @@ func (s *Store) Insert(t job.Tx, j *job.Job) error {
 		$17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33 WHERE `+mayAct(34)+` ON CONFLICT DO NOTHING`,
 		j.ID, string(j.Kind), j.Version, string(j.Class), j.Subject.Kind, j.Subject.ID, j.Group, string(j.State), j.Action, j.Attempt, j.Crashes,
 		string(j.Args), memo, sealed, string(j.Result), j.Problem, j.ProblemKind, j.Owner, j.Fence, j.Signals, j.Seen, toMicros(j.Due), j.WaitFor, j.Deadline,
-		j.OperationDeadline, j.RequestID, j.User, toMicros(j.CreatedAt), toMicros(j.UpdatedAt), toMicros(j.ActionStartedAt), toMicros(j.EndedAt), j.AbortCause, expires(j),
+		j.OperationDeadline, j.RequestID, j.User, toMicros(j.CreatedAt), toMicros(j.UpdatedAt), toMicros(j.ActionStartedAt), toMicros(j.EndedAt), j.AbortCause, jobExpiry(j),
 		tx.seen.id, tx.seen.counter, tx.seen.owner, tx.seen.beats)
 	if err != nil {
 		return fmt.Errorf("insert job %s for %s %s: %w", j.Kind, j.Subject.Kind, j.Subject.ID, err)
@@ -60,7 +60,7 @@ func (s *Store) Insert(t job.Tx, j *job.Job) error {
 		}
 		return s.whyTaken(tx, j)
 	}
-	tx.wake = tx.wake || claimable(j.State)
+	tx.wake = tx.wake || isClaimable(j.State)
 	return nil
 }
 
@@ -96,7 +96,7 @@ func (s *Store) whyTaken(tx *Tx, j *job.Job) error {
 	if err != nil {
 		return err
 	}
-	subject := titled(j.Subject)
+	subject := formatSubjectTitle(j.Subject)
 	switch {
 	case kind == "":
 		return problem.Conflictf("A job with UUID %s already exists.", j.ID)
@@ -106,8 +106,8 @@ func (s *Store) whyTaken(tx *Tx, j *job.Job) error {
 	return problem.Conflictf("%s has an operation that waits (%s); abort it or retry after it has ended.", subject, kind)
 }
 
-// titled names a subject at the start of a sentence.
-func titled(s job.Subject) string {
+// formatSubjectTitle names a subject at the start of a sentence.
+func formatSubjectTitle(s job.Subject) string {
 	if s.Kind == "" {
 		return s.ID
 	}
@@ -246,9 +246,9 @@ func (s *Store) scanJob(r *sql.Rows) (job.Job, error) {
 		&args, &memo, &sealed, &result, &j.Problem, &j.ProblemKind, &j.Owner, &j.Fence, &j.Signals, &j.Seen, &due, &j.WaitFor, &j.Deadline,
 		&j.OperationDeadline, &j.RequestID, &j.User, &created, &updated, &started, &ended, &j.AbortCause)
 	if err != nil {
-		return damaged(r, err)
+		return readDamagedJob(r, err)
 	}
-	j.Args, j.Result = raw(args), raw(result)
+	j.Args, j.Result = toRawMessage(args), toRawMessage(result)
 	j.Due, j.CreatedAt, j.UpdatedAt, j.ActionStartedAt, j.EndedAt = fromMicros(due), fromMicros(created), fromMicros(updated), fromMicros(started), fromMicros(ended)
 	j.Memo = map[string]string{}
 	if memo != "" {
@@ -264,8 +264,8 @@ func (s *Store) scanJob(r *sql.Rows) (job.Job, error) {
 	return j, nil
 }
 
-// damaged takes from a row that does not fit its columns what is needed to set it aside.
-func damaged(r *sql.Rows, why error) (job.Job, error) {
+// readDamagedJob takes from a row that does not fit its columns what is needed to set it aside.
+func readDamagedJob(r *sql.Rows, why error) (job.Job, error) {
 	names, err := r.Columns()
 	if err != nil {
 		return job.Job{}, why
@@ -297,7 +297,7 @@ func damaged(r *sql.Rows, why error) (job.Job, error) {
 	}, nil
 }
 
-func raw(text string) json.RawMessage {
+func toRawMessage(text string) json.RawMessage {
 	if text == "" {
 		return nil
 	}
@@ -325,12 +325,12 @@ func (s *Store) sealJob(tx *Tx, j *job.Job) (any, error) {
 	return s.key.Seal(j.Secret, jobSecretPlace(j.ID)), nil
 }
 
-// expires is the earlier deadline of the job, 0 for none.
-func expires(j *job.Job) int64 {
+// jobExpiry is the earlier deadline of the job, 0 for none.
+func jobExpiry(j *job.Job) int64 {
 	if j.Deadline == 0 || j.OperationDeadline != 0 && j.OperationDeadline < j.Deadline {
 		return j.OperationDeadline
 	}
 	return j.Deadline
 }
 
-func claimable(s job.State) bool { return s == job.Ready || s == job.Undoing }
+func isClaimable(s job.State) bool { return s == job.Ready || s == job.Undoing }

@@ -104,7 +104,7 @@ func (s *Store) Conductors(ctx context.Context) ([]job.Conductor, error) {
 			return err
 		}
 		if n := len(out); n == 0 || out[n-1].ID != c.ID {
-			c.Description, c.StartedAt, c.UpdatedAt = raw(description), fromMicros(started), fromMicros(updated)
+			c.Description, c.StartedAt, c.UpdatedAt = toRawMessage(description), fromMicros(started), fromMicros(updated)
 			out = append(out, c)
 		}
 		if group.Valid {
@@ -177,7 +177,7 @@ func (s *Store) Ticks(ctx context.Context, groups []string) (map[string]int64, e
 	for _, g := range groups {
 		out[g] = 0
 	}
-	c := &clause{}
+	c := &whereClause{}
 	err := s.read(ctx, nil, func(r *sql.Rows) error {
 		var name string
 		var ticks int64
@@ -196,7 +196,7 @@ func (s *Store) Advance(ctx context.Context, seen map[string]int64) error {
 	if s.Held() != nil {
 		return nil // a job that waits for an operator is not late
 	}
-	err := s.Do(within(ctx, advanceTime), func(t job.Tx) error {
+	err := s.Do(withTransactionTimeout(ctx, advanceTime), func(t job.Tx) error {
 		tx, err := s.tx(t)
 		if err != nil {
 			return err

@@ -28,7 +28,7 @@ var nodeSort = map[string]string{
 // page adds the window to a query whose table has the alias a: rows are ordered by
 // the key and, where it is equal, by their insertion, so that a marker names one place.
 // marker is the condition for the marker's row, as m.
-func (c *clause) page(p record.Page, table, a, marker string, sortable map[string]string) (order string, err error) {
+func (c *whereClause) page(p record.Page, table, a, marker string, sortable map[string]string) (order string, err error) {
 	column, ok := sortable[p.SortKey]
 	if !ok {
 		return "", problem.Invalidf("The sort_key value %q is an invalid field for sorting", p.SortKey)
@@ -60,9 +60,9 @@ func (s *Store) Nodes(ctx context.Context, t job.Tx, f metal.NodeFilter, p recor
 
 // nodePage reads a page of nodes; tail is all of the query from WHERE on.
 func nodePage[T any](ctx context.Context, s *Store, t job.Tx, f metal.NodeFilter, p record.Page, read func(tail string, args []any) ([]T, error)) ([]T, error) {
-	c := &clause{}
+	c := &whereClause{}
 	c.nodes(f)
-	mine := func(c *clause) string { return c.mine(nodeOf, f.Project) }
+	mine := func(c *whereClause) string { return c.mine(nodeOf, f.Project) }
 	order, err := c.page(p, "node", "n", c.marker(p, mine), nodeSort)
 	if err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func nodePage[T any](ctx context.Context, s *Store, t job.Tx, f metal.NodeFilter
 	}
 	if len(out) == 0 && p.Marker != "" {
 		if ok, err := s.marked(ctx, t, "node", p, mine); err != nil || !ok {
-			return nil, missing(err, "Node %s could not be found.", p.Marker)
+			return nil, errorOrNotFound(err, "Node %s could not be found.", p.Marker)
 		}
 	}
 	return out, nil
@@ -84,7 +84,7 @@ func nodePage[T any](ctx context.Context, s *Store, t job.Tx, f metal.NodeFilter
 const nodeOf = `(m.owner = %[1]s OR m.lessee = %[1]s)`
 
 // mine is the condition of a marker for a project; empty for none.
-func (c *clause) mine(condition, project string) string {
+func (c *whereClause) mine(condition, project string) string {
 	if project == "" {
 		return ""
 	}
@@ -92,7 +92,7 @@ func (c *clause) mine(condition, project string) string {
 }
 
 // mineOf is mine for children of nodes, in a list of one node's or of a project's.
-func (c *clause) mineOf(node, project string) string {
+func (c *whereClause) mineOf(node, project string) string {
 	if node != "" {
 		return "m.node_id = " + c.arg(node)
 	}
@@ -100,7 +100,7 @@ func (c *clause) mineOf(node, project string) string {
 }
 
 // marker is the condition for the row of the marker; mine adds that of the confinement.
-func (c *clause) marker(p record.Page, mine func(*clause) string) string {
+func (c *whereClause) marker(p record.Page, mine func(*whereClause) string) string {
 	if p.Marker == "" {
 		return ""
 	}
@@ -112,8 +112,8 @@ func (c *clause) marker(p record.Page, mine func(*clause) string) string {
 }
 
 // marked tells whether the marker's row is there.
-func (s *Store) marked(ctx context.Context, t job.Tx, table string, p record.Page, mine func(*clause) string) (found bool, err error) {
-	c := &clause{}
+func (s *Store) marked(ctx context.Context, t job.Tx, table string, p record.Page, mine func(*whereClause) string) (found bool, err error) {
+	c := &whereClause{}
 	text := `SELECT 1 FROM ` + table + ` m WHERE ` + c.marker(p, mine)
 	err = s.read(ctx, t, func(*sql.Rows) error { found = true; return nil }, text, c.args...)
 	return found, err
@@ -134,7 +134,7 @@ func (s *Store) Shards(ctx context.Context) ([]metal.Shard, error) {
 	return out, nil
 }
 
-func (c *clause) nodes(f metal.NodeFilter) {
+func (c *whereClause) nodes(f metal.NodeFilter) {
 	for _, e := range []struct{ column, value string }{
 		{"n.driver", f.Driver}, {"n.resource_class", f.ResourceClass}, {"n.owner", f.Owner},
 		{"n.lessee", f.Lessee}, {"n.fault", f.Fault}, {"n.shard", f.Shard},
@@ -178,14 +178,14 @@ func (c *clause) nodes(f metal.NodeFilter) {
 }
 
 // equal narrows by a value unless it is empty.
-func (c *clause) equal(column, value string) {
+func (c *whereClause) equal(column, value string) {
 	if value != "" {
 		c.and(column + " = " + c.arg(value))
 	}
 }
 
 // rare is equal for a column whose index leaves the empty out: the engine must see that it fits.
-func (c *clause) rare(column, value string) {
+func (c *whereClause) rare(column, value string) {
 	c.equal(column, value)
 	if value != "" {
 		c.and(column + " <> ''")
@@ -193,7 +193,7 @@ func (c *clause) rare(column, value string) {
 }
 
 // contains narrows to values with the word in them, in whatever case, unless it is empty.
-func (c *clause) contains(column, word string) {
+func (c *whereClause) contains(column, word string) {
 	if word != "" {
 		c.and(`lower(` + column + `) LIKE lower(` + c.arg("%"+likeWord(word)+"%") + `) ESCAPE '!'`)
 	}
@@ -201,7 +201,7 @@ func (c *clause) contains(column, word string) {
 
 // search narrows to nodes that a few letters of a name or of a UUID may mean, unless there are none. It asks apart from
 // the rest, where an index has all that is compared: the rows themselves are large.
-func (c *clause) search(word string) {
+func (c *whereClause) search(word string) {
 	if word != "" {
 		within, begins := c.arg("%"+likeWord(word)+"%"), c.arg(likeWord(strings.ToLower(word))+"%")
 		c.and(`n.num IN (SELECT s.num FROM node s WHERE lower(s.name) LIKE lower(` + within + `) ESCAPE '!' OR s.id LIKE ` + begins + ` ESCAPE '!' OR s.instance_uuid LIKE ` + begins + ` ESCAPE '!')`)
@@ -209,14 +209,14 @@ func (c *clause) search(word string) {
 }
 
 // any narrows to the values unless there are none at all.
-func (c *clause) any(column string, values []string) {
+func (c *whereClause) any(column string, values []string) {
 	if values != nil {
 		c.and(c.in(column, values))
 	}
 }
 
 // ofNode narrows children by their node: whose it is, or who serves it.
-func (c *clause) ofNode(project string, groups, shards []string) {
+func (c *whereClause) ofNode(project string, groups, shards []string) {
 	c.node = c.node || project != "" || groups != nil || shards != nil
 	if project != "" {
 		mark := c.arg(project)
@@ -227,7 +227,7 @@ func (c *clause) ofNode(project string, groups, shards []string) {
 }
 
 // filled narrows by whether the column is empty.
-func (c *clause) filled(column string, want *bool) {
+func (c *whereClause) filled(column string, want *bool) {
 	switch {
 	case want == nil:
 	case *want:

@@ -40,7 +40,7 @@ func (e *postgresEngine) notify(ctx context.Context) {
 		if err != nil && ctx.Err() == nil {
 			e.log.Debug("database: tell other processes of work", "error", err)
 		}
-		if !sleep(ctx, notifyPause) {
+		if !sleepContext(ctx, notifyPause) {
 			return
 		}
 	}
@@ -54,7 +54,7 @@ func (e *postgresEngine) listen(ctx context.Context) {
 			return
 		}
 		e.log.Warn("database: listen for work of other processes; polling goes on", "error", err)
-		if !sleep(ctx, 5*time.Second) {
+		if !sleepContext(ctx, 5*time.Second) {
 			return
 		}
 	}
@@ -83,8 +83,8 @@ func (e *postgresEngine) hear(ctx context.Context) error {
 	}
 }
 
-// sleep waits; false if ctx ended.
-func sleep(ctx context.Context, d time.Duration) bool {
+// sleepContext waits; false if ctx ended.
+func sleepContext(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -115,12 +115,12 @@ func endedLine(conn *sql.Conn, err error) error {
 	}
 	gone := conn.Raw(func(c any) error {
 		// This connection stays on a server that became read-only. A new connection finds the server that accepts changes.
-		if c, ok := c.(*stdlib.Conn); ok && (c.Conn().IsClosed() || code(err) == readOnly) {
+		if c, ok := c.(*stdlib.Conn); ok && (c.Conn().IsClosed() || sqlStateOf(err) == readOnly) {
 			return driver.ErrBadConn
 		}
 		return nil
 	})
-	if gone != nil && code(err) != readOnly {
+	if gone != nil && sqlStateOf(err) != readOnly {
 		return errCut{err}
 	}
 	return err

@@ -92,7 +92,7 @@ func inSlices(nums []int64, read func(list string, args []any) error) error {
 				break
 			}
 		}
-		if err := read(placeholders(1, len(args)), args); err != nil {
+		if err := read(sqlPlaceholders(1, len(args)), args); err != nil {
 			return err
 		}
 		nums = nums[n:]
@@ -101,8 +101,8 @@ func inSlices(nums []int64, read func(list string, args []any) error) error {
 }
 
 // Marks is metal.Table's.
-func (t table[R, F]) Marks(ctx context.Context, f F, p record.Page) ([]record.Mark, error) {
-	return page(ctx, t, nil, f, p, func(tail string, args []any) ([]record.Mark, error) {
+func (t recordTable[R, F]) Marks(ctx context.Context, f F, p record.Page) ([]record.Mark, error) {
+	return readPage(ctx, t, nil, f, p, func(tail string, args []any) ([]record.Mark, error) {
 		var out []record.Mark
 		err := t.s.read(ctx, nil, func(r *sql.Rows) error {
 			var m record.Mark
@@ -115,7 +115,7 @@ func (t table[R, F]) Marks(ctx context.Context, f F, p record.Page) ([]record.Ma
 }
 
 // Marked is metal.Table's.
-func (t table[R, F]) Marked(ctx context.Context, nums []int64) (map[int64]*R, error) {
+func (t recordTable[R, F]) Marked(ctx context.Context, nums []int64) (map[int64]*R, error) {
 	out := make(map[int64]*R, len(nums))
 	err := inSlices(nums, func(list string, args []any) error {
 		return t.s.read(ctx, nil, func(rows *sql.Rows) error {

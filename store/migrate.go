@@ -45,7 +45,7 @@ type Step struct {
 const contractLine = "-- contracts:"
 
 // readSteps gives the steps of an engine, oldest first.
-func readSteps(files fs.FS, d dialect) ([]Step, error) {
+func readSteps(files fs.FS, d sqlDialect) ([]Step, error) {
 	names, err := fs.Glob(files, "migrations/*.sql") // sorted: what both engines need comes before what one needs more
 	if err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func readSteps(files fs.FS, d dialect) ([]Step, error) {
 			continue
 		}
 		s := Step{Version: version, Name: word, text: words.Replace(string(b))}
-		if s.Contracts, err = contracts(s.text); err != nil {
+		if s.Contracts, err = parseContractLine(s.text); err != nil {
 			return nil, fmt.Errorf("migration %s: %w", name, err)
 		}
 		if n := len(steps); n > 0 && steps[n-1].Version == version {
@@ -83,7 +83,7 @@ func readSteps(files fs.FS, d dialect) ([]Step, error) {
 	return steps, nil
 }
 
-func contracts(text string) (int64, error) {
+func parseContractLine(text string) (int64, error) {
 	for line := range strings.Lines(text) {
 		if word, ok := strings.CutPrefix(strings.TrimSpace(line), contractLine); ok {
 			return strconv.ParseInt(strings.TrimSpace(word), 10, 64)
@@ -92,27 +92,27 @@ func contracts(text string) (int64, error) {
 	return 0, nil
 }
 
-// tables are the tables of one database, which change in steps.
-type tables struct {
+// databaseTables are the tables of one database, which change in steps.
+type databaseTables struct {
 	db      *sql.DB
-	dialect dialect
+	dialect sqlDialect
 	steps   []Step
 	options []goose.ProviderOption
 }
 
-func newTables(db *sql.DB, d dialect, opts ...goose.ProviderOption) (*tables, error) {
+func newTables(db *sql.DB, d sqlDialect, opts ...goose.ProviderOption) (*databaseTables, error) {
 	steps, err := readSteps(migrations, d)
 	if err != nil {
 		return nil, fmt.Errorf("database: %w", err)
 	}
-	return &tables{db, d, steps, opts}, nil
+	return &databaseTables{db, d, steps, opts}, nil
 }
 
 // oldestSetting is the row of the oldest program that may serve.
 const oldestSetting = "schema_oldest"
 
 // provider makes what runs the steps up to one.
-func (t *tables) provider(upTo int64) (*goose.Provider, error) {
+func (t *databaseTables) provider(upTo int64) (*goose.Provider, error) {
 	var list []*goose.Migration
 	for _, s := range t.steps {
 		if s.Version > upTo {
@@ -133,7 +133,7 @@ func (t *tables) provider(upTo int64) (*goose.Provider, error) {
 }
 
 // up takes the steps that are missing, up to one, each in a transaction of its own, and tells of each.
-func (t *tables) up(ctx context.Context, upTo int64, tell func(Step)) error {
+func (t *databaseTables) up(ctx context.Context, upTo int64, tell func(Step)) error {
 	p, err := t.provider(upTo)
 	if err != nil {
 		return fmt.Errorf("database: migrations: %w", err)
@@ -153,15 +153,15 @@ func (t *tables) up(ctx context.Context, upTo int64, tell func(Step)) error {
 }
 
 // schema looks at the tables and changes nothing.
-func (t *tables) schema(ctx context.Context) (Schema, error) {
+func (t *databaseTables) schema(ctx context.Context) (Schema, error) {
 	s := Schema{Program: t.steps[len(t.steps)-1].Version, Oldest: t.steps[0].Version}
-	found, err := number(ctx, t.db, t.dialect.versioned)
+	found, err := queryNumber(ctx, t.db, t.dialect.versioned)
 	if err == nil && found > 0 {
-		s.Version, err = number(ctx, t.db, `SELECT COALESCE(MAX(version_id), 0) FROM goose_db_version WHERE is_applied`)
+		s.Version, err = queryNumber(ctx, t.db, `SELECT COALESCE(MAX(version_id), 0) FROM goose_db_version WHERE is_applied`)
 	}
 	if err == nil && s.Version > 0 {
 		var oldest int64
-		oldest, err = number(ctx, t.db, `SELECT COALESCE(MAX(CAST(value AS BIGINT)), 0) FROM setting WHERE name = '`+oldestSetting+`'`)
+		oldest, err = queryNumber(ctx, t.db, `SELECT COALESCE(MAX(CAST(value AS BIGINT)), 0) FROM setting WHERE name = '`+oldestSetting+`'`)
 		s.Oldest = max(s.Oldest, oldest)
 	}
 	if err != nil {
@@ -175,7 +175,7 @@ func (t *tables) schema(ctx context.Context) (Schema, error) {
 	return s, nil
 }
 
-func number(ctx context.Context, db interface {
+func queryNumber(ctx context.Context, db interface {
 	QueryRowContext(ctx context.Context, text string, args ...any) *sql.Row
 }, text string, args ...any) (n int64, err error) {
 	err = db.QueryRowContext(ctx, text, args...).Scan(&n)
@@ -195,7 +195,7 @@ const (
 )
 
 // ready brings the tables up to date where it may, and refuses tables that this program cannot serve.
-func (t *tables) ready(ctx context.Context, auto AutoMigrate) error {
+func (t *databaseTables) ready(ctx context.Context, auto AutoMigrate) error {
 	s, err := t.schema(ctx)
 	if err != nil {
 		return err

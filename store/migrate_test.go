@@ -31,7 +31,7 @@ var (
 
 // TestStepsExpand: while an upgrade rolls, programs of the release before write the tables of the next one.
 func TestStepsExpand(t *testing.T) {
-	for _, d := range []dialect{sqliteDialect, postgresDialect} {
+	for _, d := range []sqlDialect{sqliteDialect, postgresDialect} {
 		steps, err := readSteps(migrations, d)
 		if err != nil {
 			t.Fatal(err)
@@ -83,7 +83,7 @@ func TestStepsOfAnEngine(t *testing.T) {
 		"migrations/00010_later_word.txt":     {Data: []byte("not a step")},
 		"migrations/nested/00011_nothing.sql": {Data: []byte("not a step")},
 	}
-	show := func(d dialect) (out []string) {
+	show := func(d sqlDialect) (out []string) {
 		steps, err := readSteps(files, d)
 		if err != nil {
 			t.Fatal(err)

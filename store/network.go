@@ -7,10 +7,10 @@ import (
 
 // Networks is compute.Store's.
 func (s *Store) Networks() record.Table[compute.Network, compute.NetworkFilter] {
-	return table[compute.Network, compute.NetworkFilter]{s, networks}
+	return recordTable[compute.Network, compute.NetworkFilter]{s, networks}
 }
 
-var networks = &kind[compute.Network, compute.NetworkFilter]{
+var networks = &recordKind[compute.Network, compute.NetworkFilter]{
 	table: "network", word: "network", head: ofRecord[compute.Network],
 	num:     func(n *compute.Network) *int64 { return &n.Num },
 	columns: []string{"name", "project", "bridge", "cidr", "shared"},
@@ -23,7 +23,7 @@ var networks = &kind[compute.Network, compute.NetworkFilter]{
 		}{&n.Gateway, &n.First, &n.Last, &n.DNS, &n.MTU}
 	},
 	names: []string{"name"},
-	keys: []key[compute.Network]{
+	keys: []uniqueKey[compute.Network]{
 		{[]string{"name"}, func(n *compute.Network) string { return "A network with name " + n.Name + " already exists." }},
 		{[]string{"bridge", "cidr"}, func(n *compute.Network) string {
 			if n.CIDR == "" {
@@ -35,10 +35,10 @@ var networks = &kind[compute.Network, compute.NetworkFilter]{
 	held: func(n *compute.Network) string {
 		return "Network " + n.ID + " is in use: servers have addresses in it. Delete them first."
 	},
-	mine: func(c *clause, f compute.NetworkFilter) string {
+	mine: func(c *whereClause, f compute.NetworkFilter) string {
 		return c.mine("(m.project = %s OR m.shared)", f.Project)
 	},
-	narrow: func(c *clause, f compute.NetworkFilter) {
+	narrow: func(c *whereClause, f compute.NetworkFilter) {
 		if f.Project != "" {
 			c.and("(t.project = " + c.arg(f.Project) + " OR t.shared)")
 		}

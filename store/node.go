@@ -174,7 +174,7 @@ func (s *Store) decodeNode(n *metal.Node, text string) error {
 		}
 		*o.plain, _ = plain.(map[string]any)
 	}
-	fill(&n.DriverInfo, &n.Properties, &n.InstanceInfo, &n.InternalInfo, &n.Extra, &n.RAIDConfig, &n.TargetRAID, &n.NetworkData,
+	initNilObjects(&n.DriverInfo, &n.Properties, &n.InstanceInfo, &n.InternalInfo, &n.Extra, &n.RAIDConfig, &n.TargetRAID, &n.NetworkData,
 		&n.CleanStep, &n.DeployStep, &n.ServiceStep)
 	if n.Interfaces == nil {
 		n.Interfaces = map[string]string{}
@@ -182,8 +182,8 @@ func (s *Store) decodeNode(n *metal.Node, text string) error {
 	return nil
 }
 
-// fill makes objects that were empty maps that can be written to.
-func fill(objects ...*metal.Object) {
+// initNilObjects makes objects that were empty maps that can be written to.
+func initNilObjects(objects ...*metal.Object) {
 	for _, o := range objects {
 		if *o == nil {
 			*o = metal.Object{}
@@ -250,8 +250,8 @@ func (s *Store) nodes(ctx context.Context, t job.Tx, text string, args ...any) (
 	return out, nil
 }
 
-// one gives the first node, or says that there is none.
-func one(nodes []*metal.Node, err error, format string, args ...any) (*metal.Node, error) {
+// firstNode gives the first node, or says that there is none.
+func firstNode(nodes []*metal.Node, err error, format string, args ...any) (*metal.Node, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -269,14 +269,14 @@ func (s *Store) Node(ctx context.Context, t job.Tx, ident string) (*metal.Node, 
 		return nil, problem.NotFoundf("Node %s could not be found.", ident)
 	}
 	nodes, err := s.nodes(ctx, t, selectNodes+nodeByIdent, ident)
-	return one(nodes, err, "Node %s could not be found.", ident)
+	return firstNode(nodes, err, "Node %s could not be found.", ident)
 }
 
 // NodeByMAC is metal.PlanStore's. Where two plans name a MAC, the one written last counts.
 func (s *Store) NodeByMAC(ctx context.Context, mac string) (*metal.Node, error) {
 	nodes, err := s.nodes(ctx, nil, selectNodes+` JOIN boot_mac b ON b.node_id = n.id WHERE b.mac = $1 ORDER BY n.updated_at DESC, n.num DESC LIMIT 1`,
 		strings.ToLower(mac))
-	return one(nodes, err, "No node with a boot plan has a NIC with MAC address %s.", mac)
+	return firstNode(nodes, err, "No node with a boot plan has a NIC with MAC address %s.", mac)
 }
 
 // NodeByBootPath is metal.PlanStore's.
@@ -285,7 +285,7 @@ func (s *Store) NodeByBootPath(ctx context.Context, path string) (*metal.Node, e
 		return nil, problem.NotFoundf("No node has this boot path.")
 	}
 	nodes, err := s.nodes(ctx, nil, selectNodes+` WHERE n.boot_path = $1 AND n.boot_path <> ''`, path)
-	return one(nodes, err, "No node has this boot path.")
+	return firstNode(nodes, err, "No node has this boot path.")
 }
 
 // InsertNode is metal.NodeStore's.
@@ -322,12 +322,12 @@ func (s *Store) InsertNode(t job.Tx, n *metal.Node) error {
 }
 
 var (
-	insertNode = `INSERT INTO node (` + strings.Join(nodeFields, ", ") + `) VALUES (` + placeholders(1, len(nodeFields)) + `) ON CONFLICT DO NOTHING`
+	insertNode = `INSERT INTO node (` + strings.Join(nodeFields, ", ") + `) VALUES (` + sqlPlaceholders(1, len(nodeFields)) + `) ON CONFLICT DO NOTHING`
 	updateNode = updateText("node", nodeFields)
 )
 
-// placeholders lists $from to $(from+n-1).
-func placeholders(from, n int) string {
+// sqlPlaceholders lists $from to $(from+n-1).
+func sqlPlaceholders(from, n int) string {
 	marks := make([]string, n)
 	for i := range marks {
 		marks[i] = fmt.Sprintf("$%d", from+i)
@@ -382,7 +382,7 @@ func updateManyText(table string, fields []string, first []any, n int) string {
 	}
 	rows := []string{"(" + strings.Join(typed, ", ") + ")"}
 	for i := 1; i < n; i++ {
-		rows = append(rows, "("+placeholders(1+i*len(first), len(first))+")")
+		rows = append(rows, "("+sqlPlaceholders(1+i*len(first), len(first))+")")
 	}
 	return `WITH v (` + strings.Join(fields, ", ") + `) AS (VALUES ` + strings.Join(rows, ", ") + `) UPDATE ` + table + ` SET ` + strings.Join(sets, ", ") +
 		` FROM v WHERE ` + table + `.id = v.id AND ` + table + `.version = v.version - 1`
@@ -420,11 +420,11 @@ func nodeTaken(rule string, n *metal.Node, err error) error {
 	}
 	switch rule {
 	case "node.name":
-		return conflict(err, "A node with name %s already exists.", n.Name)
+		return conflictError(err, "A node with name %s already exists.", n.Name)
 	case "node.instance_uuid":
-		return conflict(err, "Instance %s is already associated with a node, it cannot be associated with this other node %s.", n.InstanceUUID, n.ID)
+		return conflictError(err, "Instance %s is already associated with a node, it cannot be associated with this other node %s.", n.InstanceUUID, n.ID)
 	case "node.boot_path":
-		return conflict(err, "The boot path of node %s is taken.", n.ID)
+		return conflictError(err, "The boot path of node %s is taken.", n.ID)
 	}
 	return nil
 }
@@ -483,7 +483,7 @@ func (s *Store) SaveNodes(t job.Tx, nodes []*metal.Node) error {
 	if changed != int64(len(nodes)) {
 		return problem.Conflictf("One of %d nodes has been changed by another request; please retry.", len(nodes))
 	}
-	c := &clause{}
+	c := &whereClause{}
 	c.any("node_id", ids)
 	if _, err := tx.exec(`DELETE FROM boot_mac`+c.where(), c.args...); err != nil {
 		return fmt.Errorf("save %d nodes: %w", len(nodes), err)

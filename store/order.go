@@ -85,7 +85,7 @@ func (s *Store) scanOrder(r *sql.Rows) (o compute.Order, err error) {
 	if err != nil {
 		return o, err
 	}
-	o.Args, o.CreatedAt, o.SentAt, o.FinishedAt = raw(args), fromMicros(created), fromMicros(sent), fromMicros(finished)
+	o.Args, o.CreatedAt, o.SentAt, o.FinishedAt = toRawMessage(args), fromMicros(created), fromMicros(sent), fromMicros(finished)
 	if result != "" {
 		o.Result = &compute.Result{}
 		if err := json.Unmarshal([]byte(result), o.Result); err != nil {
@@ -109,7 +109,7 @@ func (s *Store) OpenOrders(ctx context.Context, hostID string) ([]compute.Order,
 	if err != nil {
 		return nil, err
 	}
-	c, now := &clause{}, s.timestamp()
+	c, now := &whereClause{}, s.timestamp()
 	sent := c.arg(toMicros(now))
 	var unsent []string
 	for i := range out {

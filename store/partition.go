@@ -24,8 +24,8 @@ const (
 	partTurn = `SELECT pg_advisory_xact_lock(hashtext('salvor event parts'))`
 )
 
-// part is a part of the timeline, from and to in microseconds; the first one of all has no beginning.
-type part struct {
+// timelinePartition is a part of the timeline, from and to in microseconds; the first one of all has no beginning.
+type timelinePartition struct {
 	name     string
 	from, to int64
 }
@@ -35,15 +35,15 @@ var bound = regexp.MustCompile(`^FOR VALUES FROM \((?:'(-?\d+)'|MINVALUE)\) TO \
 const listParts = `SELECT c.relname, pg_get_expr(c.relpartbound, c.oid) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
 	WHERE i.inhparent = 'event'::regclass ORDER BY c.relname`
 
-func parts(ctx context.Context, tx *sql.Tx) ([]part, error) {
+func listTimelinePartitions(ctx context.Context, tx *sql.Tx) ([]timelinePartition, error) {
 	rows, err := tx.QueryContext(ctx, listParts)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var out []part
+	var out []timelinePartition
 	for rows.Next() {
-		var p part
+		var p timelinePartition
 		var text string
 		if err := rows.Scan(&p.name, &text); err != nil {
 			return nil, err
@@ -67,7 +67,7 @@ func parts(ctx context.Context, tx *sql.Tx) ([]part, error) {
 }
 
 // changeParts runs fn in a transaction of its own, alone among those who change the parts.
-func changeParts(ctx context.Context, db *sql.DB, fn func(tx *sql.Tx, all []part) error) error {
+func changeParts(ctx context.Context, db *sql.DB, fn func(tx *sql.Tx, all []timelinePartition) error) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func changeParts(ctx context.Context, db *sql.DB, fn func(tx *sql.Tx, all []part
 			return err
 		}
 	}
-	all, err := parts(ctx, tx)
+	all, err := listTimelinePartitions(ctx, tx)
 	if err != nil {
 		return err
 	}
@@ -90,11 +90,11 @@ func changeParts(ctx context.Context, db *sql.DB, fn func(tx *sql.Tx, all []part
 
 // addWeeks makes the parts that lack for the weeks from one moment to another, and moves into them what lies in the one by default.
 func addWeeks(ctx context.Context, db *sql.DB, from, to time.Time) error {
-	err := changeParts(ctx, db, func(tx *sql.Tx, all []part) error {
+	err := changeParts(ctx, db, func(tx *sql.Tx, all []timelinePartition) error {
 		size := week.Microseconds()
 		for w := from.UnixMicro() / size; w <= to.UnixMicro()/size; w++ {
-			next := part{fmt.Sprintf("event_w%d", w), w * size, (w + 1) * size}
-			if slices.ContainsFunc(all, func(p part) bool { return p.from < next.to && next.from < p.to }) {
+			next := timelinePartition{fmt.Sprintf("event_w%d", w), w * size, (w + 1) * size}
+			if slices.ContainsFunc(all, func(p timelinePartition) bool { return p.from < next.to && next.from < p.to }) {
 				continue
 			}
 			if err := addPart(ctx, tx, next); err != nil {
@@ -109,8 +109,8 @@ func addWeeks(ctx context.Context, db *sql.DB, from, to time.Time) error {
 	return nil
 }
 
-func addPart(ctx context.Context, tx *sql.Tx, p part) error {
-	name := ident(p.name)
+func addPart(ctx context.Context, tx *sql.Tx, p timelinePartition) error {
+	name := quoteIdentifier(p.name)
 	for _, text := range []string{
 		`CREATE TABLE ` + name + ` (LIKE event INCLUDING DEFAULTS INCLUDING CONSTRAINTS)`,
 		`LOCK TABLE event_default IN ACCESS EXCLUSIVE MODE`,
@@ -129,7 +129,7 @@ func dropWeeks(ctx context.Context, db *sql.DB, before time.Time) (int, error) {
 	total := 0
 	for {
 		gone := 0
-		err := changeParts(ctx, db, func(tx *sql.Tx, all []part) error {
+		err := changeParts(ctx, db, func(tx *sql.Tx, all []timelinePartition) error {
 			for _, p := range all {
 				if p.to > before.UnixMicro() {
 					continue
@@ -138,9 +138,9 @@ func dropWeeks(ctx context.Context, db *sql.DB, before time.Time) (int, error) {
 				if _, err := tx.ExecContext(ctx, `SET LOCAL statement_timeout = 0`); err != nil {
 					return err
 				}
-				n, err := number(ctx, tx, `SELECT COUNT(*) FROM `+ident(p.name))
+				n, err := queryNumber(ctx, tx, `SELECT COUNT(*) FROM `+quoteIdentifier(p.name))
 				if err == nil {
-					_, err = tx.ExecContext(ctx, `DROP TABLE `+ident(p.name))
+					_, err = tx.ExecContext(ctx, `DROP TABLE `+quoteIdentifier(p.name))
 				}
 				if err != nil {
 					return err
@@ -172,7 +172,7 @@ func (e *postgresEngine) keepWeeks(ctx context.Context, now, before time.Time) (
 		return n, err
 	}
 	switch {
-	case code(err) == "42501":
+	case sqlStateOf(err) == "42501":
 		e.log.Warn("database: this program may not change tables, so the timeline is pruned row by row; salvor db migrate with the tables' owner makes its parts", "error", err)
 	case problem.Is(e.classify(err), problem.Unavailable):
 		e.log.Info("database: the parts of the timeline are kept at the next turn", "error", err)

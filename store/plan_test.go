@@ -18,29 +18,29 @@ import (
 
 // recorder notes every statement on its way to the engine.
 type recorder struct {
-	engine
+	sqlEngine
 	sent map[string][]any
 }
 
 type recording struct {
-	runner
+	statementRunner
 	sent map[string][]any
 }
 
-func (r *recorder) reader() runner { return recording{r.engine.reader(), r.sent} }
+func (r *recorder) reader() statementRunner { return recording{r.sqlEngine.reader(), r.sent} }
 
-func (r *recorder) do(ctx context.Context, fn func(context.Context, runner) error) error {
-	return r.engine.do(ctx, func(ctx context.Context, run runner) error { return fn(ctx, recording{run, r.sent}) })
+func (r *recorder) do(ctx context.Context, fn func(context.Context, statementRunner) error) error {
+	return r.sqlEngine.do(ctx, func(ctx context.Context, run statementRunner) error { return fn(ctx, recording{run, r.sent}) })
 }
 
 func (r recording) exec(ctx context.Context, text string, args ...any) (sql.Result, error) {
 	r.sent[text] = args
-	return r.runner.exec(ctx, text, args...)
+	return r.statementRunner.exec(ctx, text, args...)
 }
 
 func (r recording) query(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
 	r.sent[text] = args
-	return r.runner.query(ctx, text, args...)
+	return r.statementRunner.query(ctx, text, args...)
 }
 
 // TestNoScan holds that what is asked often finds its rows by an index, however
@@ -181,7 +181,7 @@ func missed(err error) error {
 
 func explain(t *testing.T, s *Store, text string, args []any) (steps []string) {
 	t.Helper()
-	e := s.engine.(*recorder).engine.(*sqliteEngine)
+	e := s.engine.(*recorder).sqlEngine.(*sqliteEngine)
 	rows, err := e.read.Query("EXPLAIN QUERY PLAN "+text, args...)
 	if err != nil {
 		t.Fatal(err)

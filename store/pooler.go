@@ -28,8 +28,8 @@ const (
 	PoolTransaction PoolMode = "transaction"
 )
 
-// bounds are the time limits that the server enforces in a session.
-func bounds(patient bool) map[string]string {
+// sessionTimeouts are the time limits that the server enforces in a session.
+func sessionTimeouts(patient bool) map[string]string {
 	b := map[string]string{"statement_timeout": "30000", "lock_timeout": "15000", "idle_in_transaction_session_timeout": "60000"}
 	if patient {
 		b["statement_timeout"], b["idle_in_transaction_session_timeout"] = "0", "0"
@@ -41,7 +41,7 @@ func bounds(patient bool) map[string]string {
 // session mode each new session sets them, in transaction mode each transaction. pool returns the statement that begins each
 // transaction; empty: none.
 func (mode PoolMode) pool(config *pgx.ConnConfig, patient bool) string {
-	wanted := bounds(patient)
+	wanted := sessionTimeouts(patient)
 	for name := range wanted {
 		if asked, ok := config.RuntimeParams[name]; ok && !(patient && name != "lock_timeout") {
 			wanted[name] = asked // the URL says so
@@ -118,7 +118,7 @@ func checkTimeLimits(ctx context.Context, config *pgx.ConnConfig, mode PoolMode)
 	if err != nil || len(results) != 1 {
 		return errors.Join(err, fmt.Errorf("database: %d results for its time limits", len(results)))
 	}
-	wanted := bounds(false)
+	wanted := sessionTimeouts(false)
 	for _, row := range results[0].Rows {
 		name := string(row[1])
 		asked, ours := wanted[name]

@@ -12,9 +12,9 @@ import (
 	"salvor/record"
 )
 
-var ports = &kind[metal.Port, metal.PortFilter]{
+var ports = &recordKind[metal.Port, metal.PortFilter]{
 	table: "port", word: "port",
-	head: func(p *metal.Port) head { return head{&p.ID, &p.Version, &p.CreatedAt, &p.UpdatedAt} },
+	head: func(p *metal.Port) recordHead { return recordHead{&p.ID, &p.Version, &p.CreatedAt, &p.UpdatedAt} },
 	columns: []string{"node_id", "address", "name", "portgroup_id", "physical_network", "pxe_enabled", "is_smartnic", "description",
 		"vendor", "category"},
 	fields: func(p *metal.Port) []any {
@@ -30,21 +30,21 @@ var ports = &kind[metal.Port, metal.PortFilter]{
 		}{&p.LocalLink, &p.Extra, &p.InternalInfo, &p.NeverDynamic}
 	},
 	tidy:  func(p *metal.Port) { p.Address = strings.ToLower(p.Address) },
-	fill:  func(p *metal.Port) { fill(&p.LocalLink, &p.Extra, &p.InternalInfo) },
+	fill:  func(p *metal.Port) { initNilObjects(&p.LocalLink, &p.Extra, &p.InternalInfo) },
 	names: []string{"name", "address"},
 	sort:  map[string]string{"node_uuid": "node_id", "portgroup_uuid": "portgroup_id"},
-	keys: []key[metal.Port]{
+	keys: []uniqueKey[metal.Port]{
 		{[]string{"address"}, func(p *metal.Port) string { return "A port with MAC address " + p.Address + " already exists." }},
 		{[]string{"name"}, func(p *metal.Port) string { return "A port with name " + p.Name + " already exists." }},
 	},
 	node: func(p *metal.Port) string { return p.NodeID },
-	mine: func(c *clause, f metal.PortFilter) string {
+	mine: func(c *whereClause, f metal.PortFilter) string {
 		if f.PortgroupID != "" {
 			return "m.portgroup_id = " + c.arg(f.PortgroupID)
 		}
 		return c.mineOf(f.NodeID, f.Project)
 	},
-	narrow: func(c *clause, f metal.PortFilter) {
+	narrow: func(c *whereClause, f metal.PortFilter) {
 		c.equal("t.node_id", f.NodeID)
 		c.equal("t.address", strings.ToLower(f.Address))
 		c.rare("t.portgroup_id", f.PortgroupID)
@@ -59,7 +59,7 @@ var ports = &kind[metal.Port, metal.PortFilter]{
 
 // PortTable is metal.Store's.
 func (s *Store) PortTable() record.Table[metal.Port, metal.PortFilter] {
-	return table[metal.Port, metal.PortFilter]{s, ports}
+	return recordTable[metal.Port, metal.PortFilter]{s, ports}
 }
 
 // Port is metal.PortStore's.
@@ -83,7 +83,7 @@ func (s *Store) Ports(ctx context.Context, f metal.PortFilter, p record.Page) ([
 
 // NodesOfMACs is metal.PortStore's.
 func (s *Store) NodesOfMACs(ctx context.Context, macs []string) ([]string, error) {
-	c := &clause{}
+	c := &whereClause{}
 	lower := make([]string, len(macs))
 	for i, mac := range macs {
 		lower[i] = strings.ToLower(mac)
@@ -102,8 +102,8 @@ func (s *Store) NodesOfMACs(ctx context.Context, macs []string) ([]string, error
 	return out, nil
 }
 
-// missing is err, or that there is no such row.
-func missing(err error, format string, args ...any) error {
+// errorOrNotFound is err, or that there is no such row.
+func errorOrNotFound(err error, format string, args ...any) error {
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ type postgresEngine struct {
 	hint    chan struct{}
 	running context.Context // ends at close
 	cancel  context.CancelFunc
-	commits commits
+	commits commitMonitor
 
 	mu     sync.Mutex
 	closed bool
@@ -100,7 +100,7 @@ func readyPostgres(ctx context.Context, url string, opts Options) error {
 	return t.ready(ctx, auto)
 }
 
-func postgresTables(db *sql.DB) (*tables, error) {
+func postgresTables(db *sql.DB) (*databaseTables, error) {
 	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 120))
 	if err != nil {
 		return nil, err
@@ -170,17 +170,17 @@ func (e *postgresEngine) close() error {
 	return errors.Join(e.db.Close(), e.leases.Close())
 }
 
-func (e *postgresEngine) reader() runner { return direct{e.db} }
+func (e *postgresEngine) reader() statementRunner { return directRunner{e.db} }
 
 // seats gives requests a third of the connections and steps of jobs another third. Claims and heartbeats therefore wait for a few
 // statements at most.
-func (e *postgresEngine) seats() seats {
+func (e *postgresEngine) seats() concurrencyLimits {
 	third := max(e.db.Stats().MaxOpenConnections/3, 1)
-	return seats{requestReads: third, requestWrites: third, stepReads: third, stepWrites: third}
+	return concurrencyLimits{requestReads: third, requestWrites: third, stepReads: third, stepWrites: third}
 }
 
 // do runs the transaction, and again while the server finds it in another's way.
-func (e *postgresEngine) do(ctx context.Context, fn func(context.Context, runner) error) error {
+func (e *postgresEngine) do(ctx context.Context, fn func(context.Context, statementRunner) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -191,10 +191,10 @@ func (e *postgresEngine) do(ctx context.Context, fn func(context.Context, runner
 	defer t.end()
 	for n := 1; ; n++ {
 		err := t.once(fn)
-		if code(err) == readOnly {
+		if sqlStateOf(err) == readOnly {
 			e.lines.forget(time.Now())
 		}
-		if err == nil || n == tries || !repeatable(err) {
+		if err == nil || n == tries || !isRetryable(err) {
 			return err
 		}
 		// Once fn has begun the caller's end counts no more.
@@ -209,20 +209,20 @@ func (e *postgresEngine) do(ctx context.Context, fn func(context.Context, runner
 	}
 }
 
-// repeatable tells the refusals of the server that a new run of the transaction can pass.
-func repeatable(err error) bool {
+// isRetryable tells the refusals of the server that a new run of the transaction can pass.
+func isRetryable(err error) bool {
 	var again errAgain
 	if errors.As(err, &again) {
 		return true
 	}
-	switch code(err) {
+	switch sqlStateOf(err) {
 	case "40001", "40P01":
 		return true
 	}
 	return false
 }
 
-func code(err error) string {
+func sqlStateOf(err error) string {
 	var pe *pgconn.PgError
 	if errors.As(err, &pe) {
 		return pe.Code
@@ -252,47 +252,47 @@ func (e *postgresEngine) classify(err error) error {
 	if err == nil || problem.KindOf(err) != problem.Internal {
 		return err
 	}
-	if repeatable(err) {
-		return unavailable("it is busy", err)
+	if isRetryable(err) {
+		return unavailableError("it is busy", err)
 	}
 	var ce *pgconn.ConnectError
 	if errors.As(err, &ce) { // this includes a refused login and a missing database
-		return unavailable("it cannot be reached", err)
+		return unavailableError("it cannot be reached", err)
 	}
 	var pe *pgconn.PgError
 	if errors.As(err, &pe) {
 		switch pe.Code[:2] {
 		case "08", "53", "57", "55", "58": // connection, resources, operator, not ready or lock time-out, system
-			return unavailable("it cannot serve the request now", err)
+			return unavailableError("it cannot serve the request now", err)
 		}
 		if pe.Code == readOnly {
-			return unavailable("it takes no changes, as a standby does", err)
+			return unavailableError("it takes no changes, as a standby does", err)
 		}
 		return err
 	}
 	if errors.Is(err, sql.ErrConnDone) || pgconn.Timeout(err) || brokenLine(err) {
-		return unavailable("it does not answer", err)
+		return unavailableError("it does not answer", err)
 	}
 	return err
 }
 
-// unavailable is an error with two texts: clients see public, the log has the text of the driver.
-func unavailable(public string, err error) error {
+// unavailableError is an error with two texts: clients see public, the log has the text of the driver.
+func unavailableError(public string, err error) error {
 	return problem.Unavailablef("database: %w", problem.Hide(public+"; ask again", err))
 }
 
-// direct sends statements as they are: the driver keeps prepared ones by itself.
-type direct struct {
+// directRunner sends statements as they are: the driver keeps prepared ones by itself.
+type directRunner struct {
 	to interface {
 		ExecContext(ctx context.Context, text string, args ...any) (sql.Result, error)
 		QueryContext(ctx context.Context, text string, args ...any) (*sql.Rows, error)
 	}
 }
 
-func (d direct) exec(ctx context.Context, text string, args ...any) (sql.Result, error) {
+func (d directRunner) exec(ctx context.Context, text string, args ...any) (sql.Result, error) {
 	return d.to.ExecContext(ctx, text, args...)
 }
 
-func (d direct) query(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
+func (d directRunner) query(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
 	return d.to.QueryContext(ctx, text, args...)
 }

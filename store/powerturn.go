@@ -37,7 +37,7 @@ func (s *Store) ClaimPower(ctx context.Context, t metal.PowerTurn, limit int) ([
 		for len(ids)&(len(ids)-1) != 0 {
 			ids = append(ids, ids[0])
 		}
-		c := &clause{}
+		c := &whereClause{}
 		found, err := s.nodes(ctx, nil, selectNodes+` WHERE `+c.in("n.id", ids[:min(limit, len(ids))]), c.args...)
 		if err != nil {
 			return nil, err
@@ -54,7 +54,7 @@ func (s *Store) ClaimPower(ctx context.Context, t metal.PowerTurn, limit int) ([
 // takeTurns moves the turns that are due to the next time, so that nobody else finds them due. It tells how many that were, and gives
 // the nodes among them that are read at all, or have moved.
 func (s *Store) takeTurns(ctx context.Context, t metal.PowerTurn, limit int) (taken int, ids []string, err error) {
-	c := &clause{}
+	c := &whereClause{}
 	now := c.arg(toMicros(t.Now))
 	due := `due <= ` + now + ` AND ` + c.in("group_name", t.Groups)
 	// Most looks find nothing, and a look is cheaper than a transaction.
@@ -102,7 +102,7 @@ func (s *Store) returnTurns(ctx context.Context, t metal.PowerTurn, ids []string
 		tx, err := s.tx(u)
 		for part := range slices.Chunk(ids, 100) {
 			if err == nil {
-				c := &clause{}
+				c := &whereClause{}
 				_, err = tx.exec(`UPDATE power_turn SET due = `+c.arg(toMicros(t.Now))+` WHERE `+c.in("node_id", part), c.args...)
 			}
 		}
@@ -136,7 +136,7 @@ func (s *Store) sortTurns(ctx context.Context, t metal.PowerTurn, found []*metal
 	err = s.Do(ctx, func(u job.Tx) error {
 		tx, err := s.tx(u)
 		if err == nil && len(locked) > 0 {
-			c := &clause{}
+			c := &whereClause{}
 			_, err = tx.exec(`UPDATE power_turn SET due = `+c.arg(toMicros(t.Soon))+` WHERE `+c.in("node_id", locked), c.args...)
 		}
 		for _, n := range moved {

@@ -11,10 +11,10 @@ import (
 
 // Portgroups is metal.Store's, as are the tables below.
 func (s *Store) Portgroups() record.Table[metal.Portgroup, metal.PortgroupFilter] {
-	return table[metal.Portgroup, metal.PortgroupFilter]{s, portgroups}
+	return recordTable[metal.Portgroup, metal.PortgroupFilter]{s, portgroups}
 }
 
-var portgroups = &kind[metal.Portgroup, metal.PortgroupFilter]{
+var portgroups = &recordKind[metal.Portgroup, metal.PortgroupFilter]{
 	table: "portgroup", word: "portgroup", head: ofRecord[metal.Portgroup],
 	columns: []string{"node_id", "name", "address", "mode", "standalone_ports", "physical_network", "category", "dynamic_ports"},
 	fields: func(g *metal.Portgroup) []any {
@@ -23,19 +23,19 @@ var portgroups = &kind[metal.Portgroup, metal.PortgroupFilter]{
 	body: func(g *metal.Portgroup) any {
 		return &struct{ Properties, Extra, InternalInfo *metal.Object }{&g.Properties, &g.Extra, &g.InternalInfo}
 	},
-	fill:   func(g *metal.Portgroup) { fill(&g.Properties, &g.Extra, &g.InternalInfo) },
+	fill:   func(g *metal.Portgroup) { initNilObjects(&g.Properties, &g.Extra, &g.InternalInfo) },
 	secret: secret.IsKey,
 	names:  []string{"name"},
 	sort:   map[string]string{"node_uuid": "node_id", "standalone_ports_supported": "standalone_ports"},
-	keys: []key[metal.Portgroup]{
+	keys: []uniqueKey[metal.Portgroup]{
 		{[]string{"address"}, func(g *metal.Portgroup) string {
 			return "A portgroup with MAC address " + g.Address + " already exists."
 		}},
 		{[]string{"name"}, func(g *metal.Portgroup) string { return "A portgroup with name " + g.Name + " already exists." }},
 	},
 	node: func(g *metal.Portgroup) string { return g.NodeID },
-	mine: func(c *clause, f metal.PortgroupFilter) string { return c.mineOf(f.NodeID, f.Project) },
-	narrow: func(c *clause, f metal.PortgroupFilter) {
+	mine: func(c *whereClause, f metal.PortgroupFilter) string { return c.mineOf(f.NodeID, f.Project) },
+	narrow: func(c *whereClause, f metal.PortgroupFilter) {
 		c.equal("t.node_id", f.NodeID)
 		c.rare("t.address", strings.ToLower(f.Address))
 		c.ofNode(f.Project, f.ConductorGroups, f.Shards)
@@ -44,7 +44,7 @@ var portgroups = &kind[metal.Portgroup, metal.PortgroupFilter]{
 
 // Chassis keeps cases.
 func (s *Store) Chassis() record.Table[metal.Chassis, metal.ChassisFilter] {
-	return table[metal.Chassis, metal.ChassisFilter]{s, chassis}
+	return recordTable[metal.Chassis, metal.ChassisFilter]{s, chassis}
 }
 
 // HoldChassis is metal.Store's. What it writes says nothing new, but no transaction that
@@ -61,21 +61,21 @@ func (s *Store) HoldChassis(t job.Tx, id string) error {
 	return err
 }
 
-var chassis = &kind[metal.Chassis, metal.ChassisFilter]{
+var chassis = &recordKind[metal.Chassis, metal.ChassisFilter]{
 	table: "chassis", word: "chassis", head: ofRecord[metal.Chassis],
 	columns: []string{"description"},
 	fields:  func(h *metal.Chassis) []any { return []any{&h.Description} },
 	body:    func(h *metal.Chassis) any { return &struct{ Extra *metal.Object }{&h.Extra} },
-	fill:    func(h *metal.Chassis) { fill(&h.Extra) },
-	narrow:  func(*clause, metal.ChassisFilter) {},
+	fill:    func(h *metal.Chassis) { initNilObjects(&h.Extra) },
+	narrow:  func(*whereClause, metal.ChassisFilter) {},
 }
 
 // DeployTemplates keeps lists of deploy steps.
 func (s *Store) DeployTemplates() record.Table[metal.DeployTemplate, metal.DeployTemplateFilter] {
-	return table[metal.DeployTemplate, metal.DeployTemplateFilter]{s, deployTemplates}
+	return recordTable[metal.DeployTemplate, metal.DeployTemplateFilter]{s, deployTemplates}
 }
 
-var deployTemplates = &kind[metal.DeployTemplate, metal.DeployTemplateFilter]{
+var deployTemplates = &recordKind[metal.DeployTemplate, metal.DeployTemplateFilter]{
 	table: "deploy_template", word: "deploy template", head: ofRecord[metal.DeployTemplate],
 	columns: []string{"name"},
 	fields:  func(d *metal.DeployTemplate) []any { return []any{&d.Name} },
@@ -85,13 +85,13 @@ var deployTemplates = &kind[metal.DeployTemplate, metal.DeployTemplateFilter]{
 			Extra *metal.Object
 		}{&d.Steps, &d.Extra}
 	},
-	fill:   func(d *metal.DeployTemplate) { fill(&d.Extra) },
+	fill:   func(d *metal.DeployTemplate) { initNilObjects(&d.Extra) },
 	secret: stepSecret,
 	names:  []string{"name"},
-	keys: []key[metal.DeployTemplate]{{[]string{"name"}, func(d *metal.DeployTemplate) string {
+	keys: []uniqueKey[metal.DeployTemplate]{{[]string{"name"}, func(d *metal.DeployTemplate) string {
 		return "A deploy template with name " + d.Name + " already exists."
 	}}},
-	narrow: func(c *clause, f metal.DeployTemplateFilter) { c.any("t.name", f.Names) },
+	narrow: func(c *whereClause, f metal.DeployTemplateFilter) { c.any("t.name", f.Names) },
 }
 
 // stepSecret seals what steps are given whole: a step's author chooses the keys, so no rule knows the secret ones.
@@ -99,10 +99,10 @@ func stepSecret(key string) bool { return key == "args" || secret.IsKey(key) }
 
 // Runbooks keeps lists of steps that operators run by name.
 func (s *Store) Runbooks() record.Table[metal.Runbook, metal.RunbookFilter] {
-	return table[metal.Runbook, metal.RunbookFilter]{s, runbooks}
+	return recordTable[metal.Runbook, metal.RunbookFilter]{s, runbooks}
 }
 
-var runbooks = &kind[metal.Runbook, metal.RunbookFilter]{
+var runbooks = &recordKind[metal.Runbook, metal.RunbookFilter]{
 	table: "runbook", word: "runbook", head: ofRecord[metal.Runbook],
 	columns: []string{"name", "description", "disable_ramdisk", "public", "owner"},
 	fields: func(r *metal.Runbook) []any {
@@ -115,14 +115,16 @@ var runbooks = &kind[metal.Runbook, metal.RunbookFilter]{
 			Extra  *metal.Object
 		}{&r.Steps, &r.Traits, &r.Extra}
 	},
-	fill:   func(r *metal.Runbook) { fill(&r.Extra) },
+	fill:   func(r *metal.Runbook) { initNilObjects(&r.Extra) },
 	secret: stepSecret,
 	names:  []string{"name"},
-	keys: []key[metal.Runbook]{{[]string{"name"}, func(r *metal.Runbook) string {
+	keys: []uniqueKey[metal.Runbook]{{[]string{"name"}, func(r *metal.Runbook) string {
 		return "A runbook with name " + r.Name + " already exists."
 	}}},
-	mine: func(c *clause, f metal.RunbookFilter) string { return c.mine("(m.owner = %s OR m.public)", f.Project) },
-	narrow: func(c *clause, f metal.RunbookFilter) {
+	mine: func(c *whereClause, f metal.RunbookFilter) string {
+		return c.mine("(m.owner = %s OR m.public)", f.Project)
+	},
+	narrow: func(c *whereClause, f metal.RunbookFilter) {
 		if f.Project != "" {
 			c.and(`(t.owner = ` + c.arg(f.Project) + ` OR t.public)`)
 		}
@@ -131,10 +133,10 @@ var runbooks = &kind[metal.Runbook, metal.RunbookFilter]{
 
 // InspectionRules keeps rules of inspections.
 func (s *Store) InspectionRules() record.Table[metal.InspectionRule, metal.InspectionRuleFilter] {
-	return table[metal.InspectionRule, metal.InspectionRuleFilter]{s, inspectionRules}
+	return recordTable[metal.InspectionRule, metal.InspectionRuleFilter]{s, inspectionRules}
 }
 
-var inspectionRules = &kind[metal.InspectionRule, metal.InspectionRuleFilter]{
+var inspectionRules = &recordKind[metal.InspectionRule, metal.InspectionRuleFilter]{
 	table: "inspection_rule", word: "inspection rule", head: ofRecord[metal.InspectionRule],
 	columns: []string{"description", "priority", "phase", "scope", "sensitive"},
 	fields: func(r *metal.InspectionRule) []any {
@@ -145,7 +147,7 @@ var inspectionRules = &kind[metal.InspectionRule, metal.InspectionRuleFilter]{
 	},
 	fill:   func(*metal.InspectionRule) {},
 	secret: func(key string) bool { return key == "Actions" || secret.IsKey(key) },
-	narrow: func(c *clause, f metal.InspectionRuleFilter) {
+	narrow: func(c *whereClause, f metal.InspectionRuleFilter) {
 		c.equal("t.phase", f.Phase)
 		c.equal("t.scope", f.Scope)
 	},
@@ -153,10 +155,10 @@ var inspectionRules = &kind[metal.InspectionRule, metal.InspectionRuleFilter]{
 
 // Allocations keeps claims on nodes.
 func (s *Store) Allocations() record.Table[metal.Allocation, metal.AllocationFilter] {
-	return table[metal.Allocation, metal.AllocationFilter]{s, allocations}
+	return recordTable[metal.Allocation, metal.AllocationFilter]{s, allocations}
 }
 
-var allocations = &kind[metal.Allocation, metal.AllocationFilter]{
+var allocations = &recordKind[metal.Allocation, metal.AllocationFilter]{
 	table: "allocation", word: "allocation", head: ofRecord[metal.Allocation],
 	columns: []string{"name", "node_id", "resource_class", "state", "last_error", "owner", "conductor_group"},
 	fields: func(a *metal.Allocation) []any {
@@ -168,17 +170,17 @@ var allocations = &kind[metal.Allocation, metal.AllocationFilter]{
 			Extra                  *metal.Object
 		}{&a.Traits, &a.CandidateNodes, &a.Extra}
 	},
-	fill:  func(a *metal.Allocation) { fill(&a.Extra) },
+	fill:  func(a *metal.Allocation) { initNilObjects(&a.Extra) },
 	names: []string{"name"},
 	sort:  map[string]string{"node_uuid": "node_id"},
-	keys: []key[metal.Allocation]{
+	keys: []uniqueKey[metal.Allocation]{
 		{[]string{"name"}, func(a *metal.Allocation) string { return "An allocation with name " + a.Name + " already exists." }},
 		{[]string{"node_id"}, func(a *metal.Allocation) string {
 			return "Node " + a.NodeID + " is already claimed by another allocation."
 		}},
 	},
-	mine: func(c *clause, f metal.AllocationFilter) string { return c.mine("m.owner = %s", f.Owner) },
-	narrow: func(c *clause, f metal.AllocationFilter) {
+	mine: func(c *whereClause, f metal.AllocationFilter) string { return c.mine("m.owner = %s", f.Owner) },
+	narrow: func(c *whereClause, f metal.AllocationFilter) {
 		c.rare("t.node_id", f.NodeID)
 		c.equal("t.resource_class", f.ResourceClass)
 		c.equal("t.owner", f.Owner)

@@ -14,10 +14,10 @@ import (
 
 // RescueImages is compute.Store's. Removed ones stay, for whoever asks what a session booted.
 func (s *Store) RescueImages() record.Table[rescue.Image, rescue.ImageFilter] {
-	return table[rescue.Image, rescue.ImageFilter]{s, rescueImages}
+	return recordTable[rescue.Image, rescue.ImageFilter]{s, rescueImages}
 }
 
-var rescueImages = &kind[rescue.Image, rescue.ImageFilter]{
+var rescueImages = &recordKind[rescue.Image, rescue.ImageFilter]{
 	table: "rescue_image", word: "rescue image", head: ofRecord[rescue.Image],
 	num:     func(i *rescue.Image) *int64 { return &i.Num },
 	columns: []string{"name", "deleted", "held_location", "standing"},
@@ -39,13 +39,13 @@ var rescueImages = &kind[rescue.Image, rescue.ImageFilter]{
 			Source                               *rescue.Source
 		}{&i.Default, &i.DeletedAt, &i.OS, &i.OSFamily, &i.TargetOS, &i.TargetOSFamily, &i.Source}
 	},
-	keys: []key[rescue.Image]{
+	keys: []uniqueKey[rescue.Image]{
 		{[]string{"held_location"}, func(i *rescue.Image) string {
 			return "A rescue image with location " + i.Source.Location + " already exists."
 		}},
 		{[]string{"standing"}, func(*rescue.Image) string { return "Another rescue image is the default already." }},
 	},
-	narrow: func(c *clause, f rescue.ImageFilter) {
+	narrow: func(c *whereClause, f rescue.ImageFilter) {
 		if !f.Deleted {
 			c.and("NOT t.deleted")
 		}

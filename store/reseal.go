@@ -112,7 +112,7 @@ func (s *Store) resealJSON(text string, change func(any) (any, error)) (string, 
 }
 
 func (s *Store) resealWalk(v any, place string, isSecret func(string) bool) (any, error) {
-	return walk(v, place, isSecret, func(v any, place string) (any, error) {
+	return replaceSecrets(v, place, isSecret, func(v any, place string) (any, error) {
 		box, _ := v.(map[string]any)
 		sealed, ok := box[sealedMark].(string)
 		if !ok {
@@ -187,11 +187,11 @@ type resealRow struct {
 // resealRows reads the slice behind a key.
 func (s *Store) resealRows(ctx context.Context, c sealedColumn, after []string) ([]resealRow, error) {
 	keys := strings.Join(c.key, ", ")
-	text := `SELECT ` + keys + `, ` + c.column + ` FROM ` + c.table + ` WHERE (` + keys + `) > (` + placeholders(1, len(c.key)) + `)`
+	text := `SELECT ` + keys + `, ` + c.column + ` FROM ` + c.table + ` WHERE (` + keys + `) > (` + sqlPlaceholders(1, len(c.key)) + `)`
 	if c.where != "" {
 		text += ` AND ` + c.where
 	}
-	cl := &clause{}
+	cl := &whereClause{}
 	for _, k := range after {
 		cl.arg(k)
 	}

@@ -14,7 +14,7 @@ import (
 
 // UnreadNodes implements metal.HeldStore.
 func (s *Store) UnreadNodes(ctx context.Context, groups []string, limit int) ([]*metal.Node, error) {
-	c := &clause{}
+	c := &whereClause{}
 	c.and(`NOT EXISTS (SELECT 1 FROM held_reading r WHERE r.node_id = n.id)`)
 	c.and(`n.driver <> '' AND n.provision_state <> ` + c.arg(string(metal.Enroll)))
 	if groups != nil {
@@ -50,7 +50,7 @@ func (s *Store) SaveReadings(ctx context.Context, readings []metal.HeldReading) 
 
 // Readings implements metal.HeldStore.
 func (s *Store) Readings(ctx context.Context, t job.Tx, ids []string) (map[string]metal.HeldReading, error) {
-	c, out := &clause{}, make(map[string]metal.HeldReading, len(ids))
+	c, out := &whereClause{}, make(map[string]metal.HeldReading, len(ids))
 	c.any("node_id", ids)
 	err := s.read(ctx, t, func(r *sql.Rows) error {
 		var one metal.HeldReading

@@ -101,7 +101,7 @@ func (c *RowCounts) scanServer(r *sql.Rows) error {
 
 // censusHeartbeats looks at nodes in states in which a ramdisk runs; one that has not been heard since its state began counts from then.
 func (s *Store) censusHeartbeats(ctx context.Context, c *RowCounts) error {
-	q, now := &clause{}, toMicros(s.now())
+	q, now := &whereClause{}, toMicros(s.now())
 	var cases strings.Builder
 	for i, age := range c.Ages {
 		fmt.Fprintf(&cases, " WHEN heard >= %s THEN %d", q.arg(now-age.Microseconds()), i)

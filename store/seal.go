@@ -16,7 +16,7 @@ const sealedMark = "$sealed"
 // seal copies a decoded JSON value with the value under every key that is secret sealed, at
 // any depth. place names the value, so a sealed one copied to another row does not open.
 func (s *Store) seal(v any, place string, isSecret func(key string) bool) (any, error) {
-	return walk(v, place, isSecret, func(v any, place string) (any, error) {
+	return replaceSecrets(v, place, isSecret, func(v any, place string) (any, error) {
 		plain, err := json.Marshal(v)
 		if err != nil {
 			return nil, fmt.Errorf("seal %s: %w", place, err)
@@ -28,7 +28,7 @@ func (s *Store) seal(v any, place string, isSecret func(key string) bool) (any, 
 // open is the reverse of seal. What lies there in clear, from before its key counted as a
 // secret, is taken as it is; the next write seals it.
 func (s *Store) open(v any, place string, isSecret func(key string) bool) (any, error) {
-	return walk(v, place, isSecret, func(v any, place string) (any, error) {
+	return replaceSecrets(v, place, isSecret, func(v any, place string) (any, error) {
 		box, _ := v.(map[string]any)
 		sealed, ok := box[sealedMark].(string)
 		if !ok {
@@ -46,8 +46,8 @@ func (s *Store) open(v any, place string, isSecret func(key string) bool) (any, 
 	})
 }
 
-// walk copies v and gives the value under each secret key to change.
-func walk(v any, place string, isSecret func(key string) bool, change func(v any, place string) (any, error)) (any, error) {
+// replaceSecrets copies v and gives the value under each secret key to change.
+func replaceSecrets(v any, place string, isSecret func(key string) bool, change func(v any, place string) (any, error)) (any, error) {
 	var err error
 	switch v := v.(type) {
 	case map[string]any:
@@ -60,7 +60,7 @@ func walk(v any, place string, isSecret func(key string) bool, change func(v any
 			if e != nil && isSecret(k) {
 				out[k], err = change(e, inner)
 			} else {
-				out[k], err = walk(e, inner, isSecret, change)
+				out[k], err = replaceSecrets(e, inner, isSecret, change)
 			}
 			if err != nil {
 				return nil, err
@@ -70,7 +70,7 @@ func walk(v any, place string, isSecret func(key string) bool, change func(v any
 	case []any:
 		out := make([]any, len(v))
 		for i, e := range v {
-			if out[i], err = walk(e, place+"/"+strconv.Itoa(i), isSecret, change); err != nil {
+			if out[i], err = replaceSecrets(e, place+"/"+strconv.Itoa(i), isSecret, change); err != nil {
 				return nil, err
 			}
 		}

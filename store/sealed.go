@@ -7,11 +7,11 @@ import (
 	"salvor/secret"
 )
 
-// plain is a secret in a body, in clear: its key must be one that the kind seals. An empty one is left out.
-type plain struct{ *secret.Value }
+// plainSecret is a secret in a body, in clear: its key must be one that the kind seals. An empty one is left out.
+type plainSecret struct{ *secret.Value }
 
 // MarshalJSON gives the secret itself to be sealed.
-func (p plain) MarshalJSON() ([]byte, error) {
+func (p plainSecret) MarshalJSON() ([]byte, error) {
 	if p.Empty() {
 		return []byte("null"), nil
 	}
@@ -19,7 +19,7 @@ func (p plain) MarshalJSON() ([]byte, error) {
 }
 
 // UnmarshalJSON is the reverse.
-func (p plain) UnmarshalJSON(b []byte) error {
+func (p plainSecret) UnmarshalJSON(b []byte) error {
 	if string(b) == "null" {
 		return nil
 	}

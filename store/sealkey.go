@@ -200,7 +200,7 @@ func (s *Store) ProposeKey(ctx context.Context, id string) error {
 			}
 		}
 		if _, err = tx.exec(`INSERT INTO seal_key (id, state, since) VALUES ($1, 'next', $2)`, id, toMicros(s.timestamp())); err != nil && s.engine.violated(err) != "" {
-			return conflict(err, "The change to another key has been asked for at the same time.")
+			return conflictError(err, "The change to another key has been asked for at the same time.")
 		}
 		return err
 	})

@@ -14,10 +14,10 @@ import (
 
 // Servers is compute.Store's.
 func (s *Store) Servers() record.Table[compute.Server, compute.ServerFilter] {
-	return table[compute.Server, compute.ServerFilter]{s, servers}
+	return recordTable[compute.Server, compute.ServerFilter]{s, servers}
 }
 
-var servers = &kind[compute.Server, compute.ServerFilter]{
+var servers = &recordKind[compute.Server, compute.ServerFilter]{
 	table: "server", word: "server", head: ofRecord[compute.Server],
 	num: func(v *compute.Server) *int64 { return &v.Num },
 	columns: []string{"name", "project", "user_name", "zone", "host_id", "guest_name", "state", "task", "power", "locked", "flavor_id",
@@ -33,10 +33,10 @@ var servers = &kind[compute.Server, compute.ServerFilter]{
 	secret: func(key string) bool { return key == "UserData" || key == credentialKey },
 	sort: map[string]string{"display_name": "name", "host": "host_id", "user_id": "user_name", "project_id": "project", "vm_state": "state",
 		"power_state": "power", "task_state": "task", "availability_zone": "zone", "image_ref": "image_id", "instance_type_id": "flavor_id"},
-	keys: []key[compute.Server]{{[]string{"host_id", "guest_name"}, func(v *compute.Server) string {
+	keys: []uniqueKey[compute.Server]{{[]string{"host_id", "guest_name"}, func(v *compute.Server) string {
 		return "A server with guest name " + v.GuestName + " already exists on host " + v.HostID + "."
 	}}},
-	mine:   func(c *clause, f compute.ServerFilter) string { return c.mine("m.project = %s", f.Project) },
+	mine:   func(c *whereClause, f compute.ServerFilter) string { return c.mine("m.project = %s", f.Project) },
 	narrow: narrowServers,
 }
 
@@ -53,7 +53,7 @@ func serverBody(v *compute.Server) any {
 		Fault                                              **compute.Fault
 		LaunchedAt, TerminatedAt                           *time.Time
 		Flavor                                             *compute.Flavor
-		UserData                                           plain
+		UserData                                           plainSecret
 		NICs                                               *[]compute.NIC
 		Disks                                              *[]compute.Disk
 		Rescue                                             rescueSession
@@ -61,7 +61,7 @@ func serverBody(v *compute.Server) any {
 		Restarts                                           *[]time.Time
 	}{&v.Description, &v.LockedReason, &v.PublicKey, &v.OS, &v.OSFamily, &v.Tags, &v.SecurityGroups, &v.Metadata, &v.ImageProperties,
 		&v.Epoch, &v.Foreign, &v.ConfigDrive, &v.Wanted, &v.Firmware, &v.Fault, &v.LaunchedAt, &v.TerminatedAt, &v.Flavor,
-		plain{&v.UserData}, &v.NICs, &v.Disks, rescueSession{&v.Rescue}, &v.LockedByAdmin, &v.Restarts}
+		plainSecret{&v.UserData}, &v.NICs, &v.Disks, rescueSession{&v.Rescue}, &v.LockedByAdmin, &v.Restarts}
 }
 
 // rescueColumns are what is searched of an open session; nothing of one that is closed or whose server is gone.
@@ -75,7 +75,7 @@ func rescueColumns(v *compute.Server) (state string, image, expires int64) {
 	return string(v.Rescue.State), image, toMicros(v.Rescue.ExpiresAt)
 }
 
-func narrowServers(c *clause, f compute.ServerFilter) {
+func narrowServers(c *whereClause, f compute.ServerFilter) {
 	for _, e := range []struct{ column, value string }{{"t.project", f.Project}, {"t.user_name", f.User}, {"t.name", f.Name},
 		{"t.state", string(f.State)}, {"t.flavor_id", f.FlavorID}} {
 		c.equal(e.column, e.value)
@@ -127,7 +127,7 @@ func (s *Store) SaveServers(t job.Tx, all []*compute.Server) error {
 	rows := make([][]any, len(all))
 	for i, v := range all {
 		v.Version, v.UpdatedAt = v.Version+1, s.timestamp()
-		if rows[i], err = (table[compute.Server, compute.ServerFilter]{s, servers}).values(v); err != nil {
+		if rows[i], err = (recordTable[compute.Server, compute.ServerFilter]{s, servers}).values(v); err != nil {
 			return err
 		}
 	}
@@ -143,7 +143,7 @@ func (s *Store) SaveServers(t job.Tx, all []*compute.Server) error {
 
 // ServerByNum is compute.Store's.
 func (s *Store) ServerByNum(ctx context.Context, tx job.Tx, num int64) (*compute.Server, error) {
-	t := table[compute.Server, compute.ServerFilter]{s, servers}
+	t := recordTable[compute.Server, compute.ServerFilter]{s, servers}
 	out, err := t.read(ctx, tx, servers.selects()+` WHERE t.num = $1`, num)
 	if err == nil && len(out) == 0 {
 		err = servers.missing(fmt.Sprint(num))

@@ -11,20 +11,20 @@ var _ metal.SiteStore = (*Store)(nil)
 
 // Sites keeps the boot services that know no database, each by a digest of its token.
 func (s *Store) Sites() record.Table[metal.Site, metal.SiteFilter] {
-	return table[metal.Site, metal.SiteFilter]{s, sites}
+	return recordTable[metal.Site, metal.SiteFilter]{s, sites}
 }
 
-var sites = &kind[metal.Site, metal.SiteFilter]{
+var sites = &recordKind[metal.Site, metal.SiteFilter]{
 	table: "site", word: "site", head: ofRecord[metal.Site],
 	columns: []string{"name", "digest"},
 	fields:  func(t *metal.Site) []any { return []any{&t.Name, &t.Digest} },
 	body:    func(t *metal.Site) any { return &struct{ Group, By *string }{&t.Group, &t.By} },
 	names:   []string{"name"},
-	keys: []key[metal.Site]{
+	keys: []uniqueKey[metal.Site]{
 		{[]string{"name"}, func(t *metal.Site) string { return "A site with name " + t.Name + " already exists." }},
 		{[]string{"digest"}, func(*metal.Site) string { return "This site token already exists." }},
 	},
-	narrow: func(c *clause, f metal.SiteFilter) {
+	narrow: func(c *whereClause, f metal.SiteFilter) {
 		c.equal("t.name", f.Name)
 		c.equal("t.digest", f.Digest)
 	},

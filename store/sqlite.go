@@ -25,8 +25,8 @@ type sqliteEngine struct {
 	lock    *os.File
 	write   *sql.DB
 	read    *sql.DB
-	writer  *writer
-	readers pooled
+	writer  *sqliteWriter
+	readers pooledRunner
 	// readersEach is the number of connections for reads of requests. Reads of steps have as many.
 	readersEach int
 }
@@ -46,7 +46,7 @@ func openSQLite(ctx context.Context, path string, opts Options, log *slog.Logger
 	defer func() {
 		if err != nil {
 			_ = e.close()
-			if corrupt(err) {
+			if isCorruptionError(err) {
 				err = corruptFile(path, "%w", err)
 			}
 			err = e.classify(err)
@@ -80,7 +80,7 @@ func openSQLite(ctx context.Context, path string, opts Options, log *slog.Logger
 	if err = t.ready(ctx, opts.Migrate); err != nil {
 		return nil, err
 	}
-	mark(e.lock)
+	writeMadeMark(e.lock)
 	if e.writer, err = startWriter(ctx, e.write, log, wake); err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func openSQLite(ctx context.Context, path string, opts Options, log *slog.Logger
 	e.readersEach = n
 	e.read.SetMaxOpenConns(2*n + urgentReaders)
 	e.read.SetMaxIdleConns(2*n + urgentReaders)
-	e.readers = pooled{statements{prepare: e.read.PrepareContext, once: e.read.QueryContext}}
+	e.readers = pooledRunner{statementCache{prepare: e.read.PrepareContext, once: e.read.QueryContext}}
 	return e, nil
 }
 
@@ -126,15 +126,15 @@ func lockFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-func (e *sqliteEngine) do(ctx context.Context, fn func(context.Context, runner) error) error {
+func (e *sqliteEngine) do(ctx context.Context, fn func(context.Context, statementRunner) error) error {
 	return e.writer.do(ctx, fn)
 }
 
-func (e *sqliteEngine) reader() runner { return &e.readers }
+func (e *sqliteEngine) reader() statementRunner { return &e.readers }
 
 // seats sets no bound for writes of steps, because the writer serves them by their class.
-func (e *sqliteEngine) seats() seats {
-	return seats{requestReads: e.readersEach, requestWrites: writeSeats, stepReads: e.readersEach}
+func (e *sqliteEngine) seats() concurrencyLimits {
+	return concurrencyLimits{requestReads: e.readersEach, requestWrites: writeSeats, stepReads: e.readersEach}
 }
 
 func (e *sqliteEngine) woke() {}
@@ -162,7 +162,7 @@ func (e *sqliteEngine) classify(err error) error {
 		return err
 	}
 	if errors.Is(err, context.DeadlineExceeded) { // on a busy machine: the runner repeats a step whose time ended here
-		return unavailable("it is busy", err)
+		return unavailableError("it is busy", err)
 	}
 	var se *sqlite.Error
 	if !errors.As(err, &se) {
@@ -172,7 +172,7 @@ func (e *sqliteEngine) classify(err error) error {
 	case sqlite3.SQLITE_FULL:
 		return problem.Unavailablef("database: the disk of %s is full, so nothing can be changed; make room there, and all goes on by itself: %w", e.path, err)
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_NOMEM:
-		return unavailable("its file cannot be read or written now", err)
+		return unavailableError("its file cannot be read or written now", err)
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
 		return problem.Unavailablef("database: %s is damaged: stop salvor serve and look at the file: %w", e.path, err)
 	}
@@ -204,10 +204,10 @@ func (e *sqliteEngine) violated(err error) string {
 
 const foreignKey = "foreign key"
 
-// pooled runs statements on any connection of a pool.
-type pooled struct{ statements }
+// pooledRunner runs statements on any connection of a pool.
+type pooledRunner struct{ statementCache }
 
-func (p *pooled) query(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
+func (p *pooledRunner) query(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
 	st, err := p.get(ctx, text)
 	if err != nil {
 		return nil, err
@@ -218,6 +218,6 @@ func (p *pooled) query(ctx context.Context, text string, args ...any) (*sql.Rows
 	return st.QueryContext(ctx, args...)
 }
 
-func (p *pooled) exec(context.Context, string, ...any) (sql.Result, error) {
+func (p *pooledRunner) exec(context.Context, string, ...any) (sql.Result, error) {
 	return nil, errors.New("store: write outside of a transaction")
 }

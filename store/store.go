@@ -51,7 +51,7 @@ type Options struct {
 
 // Store is job.Store, metal.Store and compute.Store. It is safe for use by several goroutines.
 type Store struct {
-	engine engine
+	engine sqlEngine
 	key    *secret.Key
 	now    func() time.Time
 	log    *slog.Logger
@@ -71,12 +71,12 @@ type Store struct {
 	readQueue, writeQueue *fairQueue
 	// stepReads and stepWrites bound steps of jobs.
 	stepReads, stepWrites semaphore
-	backlog               backlog
-	history               history
+	backlog               backlogLimiter
+	history               databaseHistory
 }
 
-// seats are the numbers of concurrent reads and writes; 0: no bound.
-type seats struct{ requestReads, requestWrites, stepReads, stepWrites int }
+// concurrencyLimits are the numbers of concurrent reads and writes; 0: no bound.
+type concurrencyLimits struct{ requestReads, requestWrites, stepReads, stepWrites int }
 
 var (
 	_ job.Store   = (*Store)(nil)
@@ -85,13 +85,13 @@ var (
 	_ compute.Store = (*Store)(nil)
 )
 
-// engine is what differs between the databases.
-type engine interface {
+// sqlEngine is what differs between the databases.
+type sqlEngine interface {
 	// do runs fn in one transaction, as job.Transactor says, again if the engine asks for it.
-	do(ctx context.Context, fn func(ctx context.Context, run runner) error) error
-	reader() runner
+	do(ctx context.Context, fn func(ctx context.Context, run statementRunner) error) error
+	reader() statementRunner
 	// seats gives the bounds for users' requests and steps of jobs, so that leases, claims and heartbeats need not wait for them.
-	seats() seats
+	seats() concurrencyLimits
 	// classify gives errors of the engine that others can wait out the kind Unavailable.
 	classify(err error) error
 	// violated names the rule that refused a row: "table.column" of the first column of a unique index, or
@@ -111,7 +111,7 @@ type engine interface {
 // Open opens the database at url, "sqlite:PATH" or "postgres://...", brings its tables up to date if it may, and
 // proves that key is the one its secrets are sealed with. Tables that this program cannot serve are problem.Conflict.
 func Open(ctx context.Context, url string, key *secret.Key, opts Options) (*Store, error) {
-	s := &Store{key: key, now: opts.Now, log: opts.Logger, kinds: opts.Versions, backlog: backlog{limit: opts.BacklogLimit}, noNodeHistory: opts.NoNodeHistory, pruneBatch: cmp.Or(opts.PruneBatch, pruneSlice),
+	s := &Store{key: key, now: opts.Now, log: opts.Logger, kinds: opts.Versions, backlog: backlogLimiter{limit: opts.BacklogLimit}, noNodeHistory: opts.NoNodeHistory, pruneBatch: cmp.Or(opts.PruneBatch, pruneSlice),
 		woken: make(chan struct{}, 1)}
 	if s.now == nil {
 		s.now = time.Now
@@ -197,12 +197,12 @@ func (s *Store) Do(ctx context.Context, fn func(job.Tx) error) error {
 		}
 	}()
 	who, requested := access.RequesterOf(ctx)
-	release, err := seat(ctx, s.writeQueue, s.stepWrites)
+	release, err := acquireDatabaseSlot(ctx, s.writeQueue, s.stepWrites)
 	if err != nil {
 		return err
 	}
 	defer release()
-	err = s.engine.do(ctx, func(ctx context.Context, run runner) error {
+	err = s.engine.do(ctx, func(ctx context.Context, run statementRunner) error {
 		if last != nil {
 			last.rolledBack()
 		}

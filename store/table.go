@@ -15,16 +15,16 @@ import (
 	"salvor/record"
 )
 
-// kind says how records of one kind lie in their table: R is the record, F narrows a list.
+// recordKind says how records of one kind lie in their table: R is the record, F narrows a list.
 // Every table has num, id, version, created_at, updated_at and body beside its own columns.
-type kind[R, F any] struct {
+type recordKind[R, F any] struct {
 	table string
 	// word is what users call one: "volume connector".
 	word string
 	// columns are the table's own; fields are pointers to what fills them, in the same order.
 	columns []string
 	fields  func(r *R) []any
-	head    func(r *R) head
+	head    func(r *R) recordHead
 	// num is where the row's number goes in records that tell it; nil: they do not.
 	num func(r *R) *int64
 	// body is a pointer to a struct of pointers to what nobody searches or sorts by.
@@ -39,18 +39,18 @@ type kind[R, F any] struct {
 	names []string
 	// sort has the words to sort by that are no columns.
 	sort map[string]string
-	keys []key[R]
+	keys []uniqueKey[R]
 	// node gives the parent; nil where there is none.
 	node func(r *R) string
 	// held says why a row that others point at cannot be removed; nil: none do.
 	held   func(r *R) string
-	narrow func(c *clause, f F)
+	narrow func(c *whereClause, f F)
 	// mine is the condition for a marker m in a list that is confined to a project; nil: no list is.
-	mine func(c *clause, f F) string
+	mine func(c *whereClause, f F) string
 }
 
-// head is where the common fields of a record are.
-type head struct {
+// recordHead is where the common fields of a record are.
+type recordHead struct {
 	id               *string
 	version          *int64
 	created, updated *time.Time
@@ -60,50 +60,50 @@ type head struct {
 func ofRecord[R any, P interface {
 	*R
 	Head() *record.Record
-}](r *R) head {
+}](r *R) recordHead {
 	h := P(r).Head()
-	return head{&h.ID, &h.Version, &h.CreatedAt, &h.UpdatedAt}
+	return recordHead{&h.ID, &h.Version, &h.CreatedAt, &h.UpdatedAt}
 }
 
-// key is a rule that no two records may share the columns, unless the first is empty.
-type key[R any] struct {
+// uniqueKey is a rule that no two records may share the columns, unless the first is empty.
+type uniqueKey[R any] struct {
 	columns []string
 	says    func(r *R) string
 }
 
-// table is metal.Table for one kind.
-type table[R, F any] struct {
+// recordTable is metal.Table for one kind.
+type recordTable[R, F any] struct {
 	s *Store
-	k *kind[R, F]
+	k *recordKind[R, F]
 }
 
-func (k *kind[R, F]) all() []string {
+func (k *recordKind[R, F]) all() []string {
 	return append(append([]string{"id", "version"}, k.columns...), "created_at", "updated_at", "body")
 }
 
-func (k *kind[R, F]) title() string { return strings.ToUpper(k.word[:1]) + k.word[1:] }
+func (k *recordKind[R, F]) title() string { return strings.ToUpper(k.word[:1]) + k.word[1:] }
 
-func (k *kind[R, F]) missing(ident string) error {
+func (k *recordKind[R, F]) missing(ident string) error {
 	return problem.NotFoundf("%s %s could not be found.", k.title(), ident)
 }
 
-func (k *kind[R, F]) changed(id string) error {
+func (k *recordKind[R, F]) changed(id string) error {
 	return problem.Conflictf("%s %s has been changed by another request; please retry.", k.title(), id)
 }
 
-func (k *kind[R, F]) selects() string {
+func (k *recordKind[R, F]) selects() string {
 	return `SELECT t.` + strings.Join(k.all(), ", t.") + `, t.num FROM ` + k.table + ` t`
 }
 
 // values are the arguments of all.
-func (t table[R, F]) values(r *R) ([]any, error) {
+func (t recordTable[R, F]) values(r *R) ([]any, error) {
 	if t.k.tidy != nil {
 		t.k.tidy(r)
 	}
 	h := t.k.head(r)
 	args := []any{*h.id, *h.version}
 	for _, f := range t.k.fields(r) {
-		args = append(args, value(f))
+		args = append(args, driverValue(f))
 	}
 	body, err := t.s.encodeBody(t.k.body(r), t.k.secret, t.k.table+":"+*h.id)
 	if err != nil {
@@ -113,15 +113,15 @@ func (t table[R, F]) values(r *R) ([]any, error) {
 }
 
 // seals is Tx.seals where a record of the kind may hold a secret.
-func (t table[R, F]) seals(x *Tx) error {
+func (t recordTable[R, F]) seals(x *Tx) error {
 	if t.k.secret == nil {
 		return nil
 	}
 	return x.seals()
 }
 
-// value reads a field through its pointer as engines want it.
-func value(field any) any {
+// driverValue reads a field through its pointer as engines want it.
+func driverValue(field any) any {
 	switch f := field.(type) {
 	case *string:
 		return *f
@@ -136,7 +136,7 @@ func value(field any) any {
 }
 
 func (s *Store) encodeBody(body any, secretKey func(string) bool, place string) (string, error) {
-	text, err := json.Marshal(filled(body))
+	text, err := json.Marshal(nonEmptyFields(body))
 	if err != nil || secretKey == nil {
 		return string(text), err
 	}
@@ -152,8 +152,8 @@ func (s *Store) encodeBody(body any, secretKey func(string) bool, place string) 
 	return string(text), err
 }
 
-// filled gives the fields of a body that say anything, by their names: what is not in a row costs no reader anything.
-func filled(body any) map[string]any {
+// nonEmptyFields gives the fields of a body that say anything, by their names: what is not in a row costs no reader anything.
+func nonEmptyFields(body any) map[string]any {
 	v := reflect.ValueOf(body).Elem()
 	out := make(map[string]any, v.NumField())
 	for i := range v.NumField() {
@@ -188,7 +188,7 @@ func (s *Store) decodeBody(text []byte, body any, secretKey func(string) bool, p
 }
 
 // scan reads a row of selects, and its number.
-func (t table[R, F]) scan(rows *sql.Rows) (*R, int64, error) {
+func (t recordTable[R, F]) scan(rows *sql.Rows) (*R, int64, error) {
 	r := new(R)
 	h := t.k.head(r)
 	var created, updated, num int64
@@ -210,7 +210,7 @@ func (t table[R, F]) scan(rows *sql.Rows) (*R, int64, error) {
 	return r, num, nil
 }
 
-func (t table[R, F]) read(ctx context.Context, tx job.Tx, text string, args ...any) ([]*R, error) {
+func (t recordTable[R, F]) read(ctx context.Context, tx job.Tx, text string, args ...any) ([]*R, error) {
 	var out []*R
 	err := t.s.read(ctx, tx, func(rows *sql.Rows) error {
 		r, _, err := t.scan(rows)
@@ -224,7 +224,7 @@ func (t table[R, F]) read(ctx context.Context, tx job.Tx, text string, args ...a
 }
 
 // Get is metal.Table's.
-func (t table[R, F]) Get(ctx context.Context, tx job.Tx, ident string) (*R, error) {
+func (t recordTable[R, F]) Get(ctx context.Context, tx job.Tx, ident string) (*R, error) {
 	if ident == "" {
 		return nil, t.k.missing(ident)
 	}
@@ -247,7 +247,7 @@ func (t table[R, F]) Get(ctx context.Context, tx job.Tx, ident string) (*R, erro
 }
 
 // Insert is metal.Table's.
-func (t table[R, F]) Insert(tx job.Tx, r *R) error {
+func (t recordTable[R, F]) Insert(tx job.Tx, r *R) error {
 	x, err := t.s.tx(tx)
 	if err != nil {
 		return err
@@ -270,7 +270,7 @@ func (t table[R, F]) Insert(tx job.Tx, r *R) error {
 	all := t.k.all()
 	var num int64
 	err = x.each(func(rows *sql.Rows) error { return rows.Scan(&num) },
-		`INSERT INTO `+t.k.table+` (`+strings.Join(all, ", ")+`) VALUES (`+placeholders(1, len(all))+`) ON CONFLICT DO NOTHING RETURNING num`, args...)
+		`INSERT INTO `+t.k.table+` (`+strings.Join(all, ", ")+`) VALUES (`+sqlPlaceholders(1, len(all))+`) ON CONFLICT DO NOTHING RETURNING num`, args...)
 	if err == nil && num == 0 {
 		return t.which(x, r)
 	}
@@ -281,30 +281,30 @@ func (t table[R, F]) Insert(tx job.Tx, r *R) error {
 }
 
 // which says which key of a new record is taken.
-func (t table[R, F]) which(tx *Tx, r *R) error {
+func (t recordTable[R, F]) which(tx *Tx, r *R) error {
 	at := map[string]any{"id": t.k.head(r).id}
 	for i, f := range t.k.fields(r) {
 		at[t.k.columns[i]] = f
 	}
-	id := key[R]{[]string{"id"}, func(*R) string { return article(t.k.word) + " with UUID " + *t.k.head(r).id + " already exists." }}
-	for _, k := range append([]key[R]{id}, t.k.keys...) {
-		c := &clause{}
+	id := uniqueKey[R]{[]string{"id"}, func(*R) string { return withArticle(t.k.word) + " with UUID " + *t.k.head(r).id + " already exists." }}
+	for _, k := range append([]uniqueKey[R]{id}, t.k.keys...) {
+		c := &whereClause{}
 		for _, column := range k.columns {
-			c.and(column + " = " + c.arg(value(at[column])))
+			c.and(column + " = " + c.arg(driverValue(at[column])))
 		}
 		taken := false
 		err := tx.each(func(*sql.Rows) error { taken = true; return nil }, `SELECT 1 FROM `+t.k.table+c.where(), c.args...)
 		if err != nil {
 			return err
 		}
-		if taken && value(at[k.columns[0]]) != "" {
+		if taken && driverValue(at[k.columns[0]]) != "" {
 			return problem.Conflictf("%s", k.says(r))
 		}
 	}
 	return t.k.changed(*t.k.head(r).id)
 }
 
-func article(word string) string {
+func withArticle(word string) string {
 	if strings.ContainsRune("aeiou", rune(word[0])) {
 		return "An " + word
 	}
@@ -312,27 +312,27 @@ func article(word string) string {
 }
 
 // refused turns a violated rule into what the user reads.
-func (t table[R, F]) refused(err error, r *R, verb string) error {
+func (t recordTable[R, F]) refused(err error, r *R, verb string) error {
 	if err == nil {
 		return nil
 	}
 	rule := t.s.engine.violated(err)
 	if rule == foreignKey && t.k.held != nil {
-		return conflict(err, "%s", t.k.held(r))
+		return conflictError(err, "%s", t.k.held(r))
 	}
 	if rule == foreignKey && t.k.node != nil {
 		return problem.NotFoundf("Node %s could not be found.", t.k.node(r))
 	}
 	for _, k := range t.k.keys {
 		if rule == t.k.table+"."+k.columns[0] {
-			return conflict(err, "%s", k.says(r))
+			return conflictError(err, "%s", k.says(r))
 		}
 	}
 	return fmt.Errorf("%s %s %s: %w", verb, t.k.word, *t.k.head(r).id, err)
 }
 
 // Save is metal.Table's.
-func (t table[R, F]) Save(tx job.Tx, r *R) error {
+func (t recordTable[R, F]) Save(tx job.Tx, r *R) error {
 	x, err := t.s.tx(tx)
 	if err != nil {
 		return err
@@ -360,7 +360,7 @@ func (t table[R, F]) Save(tx job.Tx, r *R) error {
 }
 
 // Delete is metal.Table's.
-func (t table[R, F]) Delete(tx job.Tx, r *R) error {
+func (t recordTable[R, F]) Delete(tx job.Tx, r *R) error {
 	x, err := t.s.tx(tx)
 	if err != nil {
 		return err
@@ -374,17 +374,17 @@ func (t table[R, F]) Delete(tx job.Tx, r *R) error {
 }
 
 // List is metal.Table's.
-func (t table[R, F]) List(ctx context.Context, tx job.Tx, f F, p record.Page) ([]*R, error) {
-	return page(ctx, t, tx, f, p, func(tail string, args []any) ([]*R, error) {
+func (t recordTable[R, F]) List(ctx context.Context, tx job.Tx, f F, p record.Page) ([]*R, error) {
+	return readPage(ctx, t, tx, f, p, func(tail string, args []any) ([]*R, error) {
 		return t.read(ctx, tx, t.k.selects()+tail, args...)
 	})
 }
 
-// page reads a page of a table; tail is all of the query that comes after the table's name.
-func page[R, F, T any](ctx context.Context, t table[R, F], tx job.Tx, f F, p record.Page, read func(tail string, args []any) ([]T, error)) ([]T, error) {
-	c := &clause{}
+// readPage reads a page of a table; tail is all of the query that comes after the table's name.
+func readPage[R, F, T any](ctx context.Context, t recordTable[R, F], tx job.Tx, f F, p record.Page, read func(tail string, args []any) ([]T, error)) ([]T, error) {
+	c := &whereClause{}
 	t.k.narrow(c, f)
-	mine := func(c *clause) string {
+	mine := func(c *whereClause) string {
 		if t.k.mine == nil {
 			return ""
 		}
@@ -409,7 +409,7 @@ func page[R, F, T any](ctx context.Context, t table[R, F], tx job.Tx, f F, p rec
 }
 
 // sortable maps words to columns: the columns' own names, what Ironic calls them, and num for none.
-func (k *kind[R, F]) sortable() map[string]string {
+func (k *recordKind[R, F]) sortable() map[string]string {
 	words := map[string]string{"": "num", "id": "num", "uuid": "id", "created_at": "created_at", "updated_at": "updated_at"}
 	for _, column := range k.columns {
 		words[column] = column

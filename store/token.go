@@ -17,10 +17,10 @@ var _ access.TokenStore = (*Store)(nil)
 
 // Tokens keeps the tokens of the API, each by a digest of its text.
 func (s *Store) Tokens() record.Table[access.Token, access.TokenFilter] {
-	return tokenTable{table[access.Token, access.TokenFilter]{s, tokens}}
+	return tokenTable{recordTable[access.Token, access.TokenFilter]{s, tokens}}
 }
 
-var tokens = &kind[access.Token, access.TokenFilter]{
+var tokens = &recordKind[access.Token, access.TokenFilter]{
 	table: "api_token", word: "token", head: ofRecord[access.Token],
 	columns: []string{"name", "digest", "project"},
 	fields:  func(t *access.Token) []any { return []any{&t.Name, &t.Digest, &t.Project} },
@@ -33,11 +33,11 @@ var tokens = &kind[access.Token, access.TokenFilter]{
 		}{&t.Role, &t.ProjectName, &t.By, &t.ExpiresAt, &t.Parent}
 	},
 	names: []string{"name"},
-	keys: []key[access.Token]{
+	keys: []uniqueKey[access.Token]{
 		{[]string{"name"}, func(t *access.Token) string { return "A token with name " + t.Name + " already exists." }},
 		{[]string{"digest"}, func(*access.Token) string { return "This token already exists." }},
 	},
-	narrow: func(c *clause, f access.TokenFilter) {
+	narrow: func(c *whereClause, f access.TokenFilter) {
 		c.equal("t.name", f.Name)
 		c.equal("t.digest", f.Digest)
 		c.equal("t.project", f.Project)
@@ -46,12 +46,12 @@ var tokens = &kind[access.Token, access.TokenFilter]{
 
 // tokenTable adds to tokens that are read when they were used last.
 type tokenTable struct {
-	table[access.Token, access.TokenFilter]
+	recordTable[access.Token, access.TokenFilter]
 }
 
 // Get is record.Table's.
 func (t tokenTable) Get(ctx context.Context, tx job.Tx, ident string) (*access.Token, error) {
-	found, err := t.table.Get(ctx, tx, ident)
+	found, err := t.recordTable.Get(ctx, tx, ident)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (t tokenTable) Get(ctx context.Context, tx job.Tx, ident string) (*access.T
 
 // List is record.Table's.
 func (t tokenTable) List(ctx context.Context, tx job.Tx, f access.TokenFilter, p record.Page) ([]*access.Token, error) {
-	found, err := t.table.List(ctx, tx, f, p)
+	found, err := t.recordTable.List(ctx, tx, f, p)
 	if err != nil || f.Digest != "" { // who looks a token up lets somebody in: one query has to do
 		return found, err
 	}

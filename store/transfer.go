@@ -13,7 +13,7 @@ import (
 )
 
 // inOrder lists the tables so that none stands before one that it refers to.
-func (s *snapshot) inOrder(ctx context.Context) ([]string, error) {
+func (s *databaseSnapshot) inOrder(ctx context.Context) ([]string, error) {
 	names, err := s.words(ctx, s.list, 1)
 	if err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func (s *snapshot) inOrder(ctx context.Context) ([]string, error) {
 }
 
 // words gives the values of a query of n text columns, one after the other.
-func (s *snapshot) words(ctx context.Context, text string, n int) ([]string, error) {
+func (s *databaseSnapshot) words(ctx context.Context, text string, n int) ([]string, error) {
 	rows, err := s.tx.QueryContext(ctx, text)
 	if err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ type rowCodec struct {
 	text    []bool
 }
 
-func (s *snapshot) columnsOf(ctx context.Context, table string) (rowCodec, error) {
+func (s *databaseSnapshot) columnsOf(ctx context.Context, table string) (rowCodec, error) {
 	var c rowCodec
 	rows, err := s.tx.QueryContext(ctx, s.columns, table)
 	if err != nil {
@@ -112,10 +112,10 @@ func (c rowCodec) fresh() []any {
 	return out
 }
 
-// digest adds up the hashes of rows, so that their order does not count.
-type digest [4]uint64
+// rowSetDigest adds up the hashes of rows, so that their order does not count.
+type rowSetDigest [4]uint64
 
-func (d *digest) add(row []any) {
+func (d *rowSetDigest) add(row []any) {
 	h := sha256.New()
 	var head [9]byte
 	for _, v := range row {
@@ -150,7 +150,7 @@ func (d *digest) add(row []any) {
 	}
 }
 
-func (d *digest) String() string {
+func (d *rowSetDigest) String() string {
 	var b []byte
 	for _, n := range d {
 		b = binary.BigEndian.AppendUint64(b, n)
@@ -170,7 +170,7 @@ func (p tableCopy) table(ctx context.Context, table string) (Copied, error) {
 	if !slices.Equal(codec.columns, theirs.columns) || !slices.Equal(codec.boolean, theirs.boolean) || !slices.Equal(codec.text, theirs.text) {
 		return Copied{}, fmt.Errorf("the columns differ: %v here, %v there", codec.columns, theirs.columns)
 	}
-	total, err := number(ctx, p.from.tx, "SELECT COUNT(*) FROM "+ident(table))
+	total, err := queryNumber(ctx, p.from.tx, "SELECT COUNT(*) FROM "+quoteIdentifier(table))
 	if err != nil {
 		return Copied{}, err
 	}
@@ -198,7 +198,7 @@ const parameters = 16000
 
 func (p tableCopy) rows(ctx context.Context, table string, codec rowCodec) (Copied, error) {
 	out := Copied{Table: table}
-	var sum digest
+	var sum rowSetDigest
 	n := len(codec.columns)
 	batch := max(1, min(500, parameters/n))
 	var args []any
@@ -209,9 +209,9 @@ func (p tableCopy) rows(ctx context.Context, table string, codec rowCodec) (Copi
 		}
 		marks := make([]string, count)
 		for i := range marks {
-			marks[i] = "(" + placeholders(i*n+1, n) + ")"
+			marks[i] = "(" + sqlPlaceholders(i*n+1, n) + ")"
 		}
-		_, err := p.to.tx.ExecContext(ctx, "INSERT INTO "+ident(table)+" ("+codec.names()+")"+p.to.overriding+" VALUES "+strings.Join(marks, ", "), args...)
+		_, err := p.to.tx.ExecContext(ctx, "INSERT INTO "+quoteIdentifier(table)+" ("+codec.names()+")"+p.to.overriding+" VALUES "+strings.Join(marks, ", "), args...)
 		args = args[:0]
 		return err
 	}
@@ -234,14 +234,14 @@ func (p tableCopy) rows(ctx context.Context, table string, codec rowCodec) (Copi
 func (c rowCodec) names() string {
 	quoted := make([]string, len(c.columns))
 	for i, name := range c.columns {
-		quoted[i] = ident(name)
+		quoted[i] = quoteIdentifier(name)
 	}
 	return strings.Join(quoted, ", ")
 }
 
 // each hands the rows of a table to fn, which may keep the values.
-func (s *snapshot) each(ctx context.Context, table string, codec rowCodec, fn func(row []any) error) error {
-	rows, err := s.tx.QueryContext(ctx, "SELECT "+codec.names()+" FROM "+ident(table))
+func (s *databaseSnapshot) each(ctx context.Context, table string, codec rowCodec, fn func(row []any) error) error {
+	rows, err := s.tx.QueryContext(ctx, "SELECT "+codec.names()+" FROM "+quoteIdentifier(table))
 	if err != nil {
 		return err
 	}
@@ -258,9 +258,9 @@ func (s *snapshot) each(ctx context.Context, table string, codec rowCodec, fn fu
 	return rows.Err()
 }
 
-func (s *snapshot) digestOf(ctx context.Context, table string, codec rowCodec) (Copied, error) {
+func (s *databaseSnapshot) digestOf(ctx context.Context, table string, codec rowCodec) (Copied, error) {
 	out := Copied{Table: table}
-	var sum digest
+	var sum rowSetDigest
 	err := s.each(ctx, table, codec, func(row []any) error {
 		out.Rows++
 		sum.add(row)
@@ -276,14 +276,14 @@ func (p tableCopy) serial(ctx context.Context, table string) error {
 	if err != nil || column == "" {
 		return err
 	}
-	newest, err := number(ctx, p.to.tx, "SELECT COALESCE(MAX("+ident(column)+"), 0) FROM "+ident(table))
+	newest, err := queryNumber(ctx, p.to.tx, "SELECT COALESCE(MAX("+quoteIdentifier(column)+"), 0) FROM "+quoteIdentifier(table))
 	if err != nil {
 		return err
 	}
 	_, theirs, err := p.from.counterOf(ctx, table)
 	if err == nil && theirs != "" {
 		var last int64
-		last, err = number(ctx, p.from.tx, p.from.last, theirs)
+		last, err = queryNumber(ctx, p.from.tx, p.from.last, theirs)
 		newest = max(newest, last)
 	}
 	for _, text := range p.to.resume {
@@ -302,7 +302,7 @@ func (p tableCopy) serial(ctx context.Context, table string) error {
 }
 
 // counterOf names the column of a table that the engine counts, and its counter; empty: there is none.
-func (s *snapshot) counterOf(ctx context.Context, table string) (column, counter string, err error) {
+func (s *databaseSnapshot) counterOf(ctx context.Context, table string) (column, counter string, err error) {
 	err = s.tx.QueryRowContext(ctx, s.counted, table).Scan(&column, &counter)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = nil

@@ -17,7 +17,7 @@ type Tx struct {
 	store *Store
 	// ctx bounds the statements; it is never a caller's, whose end would take the whole batch with it.
 	ctx context.Context
-	run runner
+	run statementRunner
 	// seen is this process's knowledge of the database's history before the transaction began.
 	seen knownHistory
 	// wake: the commit makes a job claimable.
@@ -40,8 +40,8 @@ type Tx struct {
 // OpaqueTx marks the type for rooms that hand it on.
 func (*Tx) OpaqueTx() {}
 
-// runner sends statements to an engine.
-type runner interface {
+// statementRunner sends statements to an engine.
+type statementRunner interface {
 	exec(ctx context.Context, text string, args ...any) (sql.Result, error)
 	query(ctx context.Context, text string, args ...any) (*sql.Rows, error)
 }
@@ -59,7 +59,7 @@ func (s *Store) tx(t job.Tx) (*Tx, error) {
 
 // exec runs a statement of the transaction and tells how many rows it touched.
 func (tx *Tx) exec(text string, args ...any) (int64, error) {
-	res, err := tx.run.exec(tx.ctx, text, storable(args)...)
+	res, err := tx.run.exec(tx.ctx, text, replaceInvalidText(args)...)
 	if err != nil {
 		return 0, tx.fail(err)
 	}
@@ -107,7 +107,7 @@ func (s *Store) read(ctx context.Context, t job.Tx, scan func(*sql.Rows) error, 
 			ctx, done = context.WithTimeout(ctx, s.readTime)
 			defer done()
 		}
-		release, err := seat(ctx, s.readQueue, s.stepReads)
+		release, err := acquireDatabaseSlot(ctx, s.readQueue, s.stepReads)
 		if err != nil {
 			return err
 		}
@@ -121,8 +121,8 @@ func (s *Store) read(ctx context.Context, t job.Tx, scan func(*sql.Rows) error, 
 	return tx.each(scan, text, args...)
 }
 
-func eachRow(ctx context.Context, run runner, scan func(*sql.Rows) error, text string, args ...any) error {
-	rows, err := run.query(ctx, text, storable(args)...)
+func eachRow(ctx context.Context, run statementRunner, scan func(*sql.Rows) error, text string, args ...any) error {
+	rows, err := run.query(ctx, text, replaceInvalidText(args)...)
 	if err != nil {
 		return err
 	}
@@ -135,9 +135,9 @@ func eachRow(ctx context.Context, run runner, scan func(*sql.Rows) error, text s
 	return rows.Err()
 }
 
-// storable replaces what PostgreSQL cannot keep in a text, NUL and broken UTF-8: the
+// replaceInvalidText replaces what PostgreSQL cannot keep in a text, NUL and broken UTF-8: the
 // words of a BMC or a user must not make a transaction fail on one engine only.
-func storable(args []any) []any {
+func replaceInvalidText(args []any) []any {
 	for i, a := range args {
 		if word, ok := a.(string); ok && (strings.IndexByte(word, 0) >= 0 || !utf8.ValidString(word)) {
 			args[i] = strings.ReplaceAll(strings.ToValidUTF8(word, "\uFFFD"), "\x00", "\uFFFD")
@@ -146,9 +146,9 @@ func storable(args []any) []any {
 	return args
 }
 
-// statements keeps a prepared statement for each text. The texts are built from
+// statementCache keeps a prepared statement for each text. The texts are built from
 // a small set of pieces, but a bound keeps a strange filter from filling memory.
-type statements struct {
+type statementCache struct {
 	prepare func(ctx context.Context, text string) (*sql.Stmt, error)
 	once    func(ctx context.Context, text string, args ...any) (*sql.Rows, error)
 
@@ -158,7 +158,7 @@ type statements struct {
 
 const maxStatements = 500
 
-func (p *statements) get(ctx context.Context, text string) (*sql.Stmt, error) {
+func (p *statementCache) get(ctx context.Context, text string) (*sql.Stmt, error) {
 	p.mu.RLock()
 	st := p.texts[text]
 	full := len(p.texts) >= maxStatements
@@ -183,7 +183,7 @@ func (p *statements) get(ctx context.Context, text string) (*sql.Stmt, error) {
 	return st, nil
 }
 
-func (p *statements) close() {
+func (p *statementCache) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, st := range p.texts {
@@ -192,13 +192,13 @@ func (p *statements) close() {
 	p.texts = nil
 }
 
-// conflict tells a refusal by a rule of the tables from all other errors.
-func conflict(err error, format string, args ...any) error {
-	return problem.New(problem.Conflict, format+"%w", append(args, quiet{err})...)
+// conflictError tells a refusal by a rule of the tables from all other errors.
+func conflictError(err error, format string, args ...any) error {
+	return problem.New(problem.Conflict, format+"%w", append(args, hiddenError{err})...)
 }
 
-// quiet keeps an engine's error in the chain and out of the text that users see.
-type quiet struct{ error }
+// hiddenError keeps an engine's error in the chain and out of the text that users see.
+type hiddenError struct{ error }
 
-func (quiet) Error() string   { return "" }
-func (q quiet) Unwrap() error { return q.error }
+func (hiddenError) Error() string   { return "" }
+func (q hiddenError) Unwrap() error { return q.error }

@@ -9,10 +9,10 @@ import (
 
 // Connectors keeps the initiators' sides of volumes.
 func (s *Store) Connectors() record.Table[metal.Connector, metal.ConnectorFilter] {
-	return table[metal.Connector, metal.ConnectorFilter]{s, connectors}
+	return recordTable[metal.Connector, metal.ConnectorFilter]{s, connectors}
 }
 
-var connectors = &kind[metal.Connector, metal.ConnectorFilter]{
+var connectors = &recordKind[metal.Connector, metal.ConnectorFilter]{
 	table: "connector", word: "volume connector", head: ofRecord[metal.Connector],
 	columns: []string{"node_id", "type", "connector_id"},
 	fields:  func(v *metal.Connector) []any { return []any{&v.NodeID, &v.Type, &v.ConnectorID} },
@@ -22,14 +22,14 @@ var connectors = &kind[metal.Connector, metal.ConnectorFilter]{
 			Lessee *string
 		}{&v.Extra, &v.Lessee}
 	},
-	fill: func(v *metal.Connector) { fill(&v.Extra) },
+	fill: func(v *metal.Connector) { initNilObjects(&v.Extra) },
 	sort: map[string]string{"node_uuid": "node_id"},
-	keys: []key[metal.Connector]{{[]string{"type", "connector_id"}, func(v *metal.Connector) string {
+	keys: []uniqueKey[metal.Connector]{{[]string{"type", "connector_id"}, func(v *metal.Connector) string {
 		return fmt.Sprintf("A volume connector with type '%s' and connector ID '%s' already exists.", v.Type, v.ConnectorID)
 	}}},
 	node: func(v *metal.Connector) string { return v.NodeID },
-	mine: func(c *clause, f metal.ConnectorFilter) string { return c.mineOf(f.NodeID, f.Project) },
-	narrow: func(c *clause, f metal.ConnectorFilter) {
+	mine: func(c *whereClause, f metal.ConnectorFilter) string { return c.mineOf(f.NodeID, f.Project) },
+	narrow: func(c *whereClause, f metal.ConnectorFilter) {
 		c.equal("t.node_id", f.NodeID)
 		c.equal("t.type", f.Type)
 		c.equal("t.connector_id", f.ConnectorID)
@@ -39,10 +39,10 @@ var connectors = &kind[metal.Connector, metal.ConnectorFilter]{
 
 // Targets keeps the disks' sides of volumes.
 func (s *Store) Targets() record.Table[metal.Target, metal.TargetFilter] {
-	return table[metal.Target, metal.TargetFilter]{s, targets}
+	return recordTable[metal.Target, metal.TargetFilter]{s, targets}
 }
 
-var targets = &kind[metal.Target, metal.TargetFilter]{
+var targets = &recordKind[metal.Target, metal.TargetFilter]{
 	table: "target", word: "volume target", head: ofRecord[metal.Target],
 	columns: []string{"node_id", "volume_type", "volume_id", "boot_index"},
 	fields:  func(v *metal.Target) []any { return []any{&v.NodeID, &v.VolumeType, &v.VolumeID, &v.BootIndex} },
@@ -52,15 +52,15 @@ var targets = &kind[metal.Target, metal.TargetFilter]{
 			Lessee            *string
 		}{&v.Properties, &v.Extra, &v.Lessee}
 	},
-	fill:   func(v *metal.Target) { fill(&v.Properties, &v.Extra) },
+	fill:   func(v *metal.Target) { initNilObjects(&v.Properties, &v.Extra) },
 	secret: metal.VolumeSecret,
 	sort:   map[string]string{"node_uuid": "node_id"},
-	keys: []key[metal.Target]{{[]string{"node_id", "boot_index"}, func(v *metal.Target) string {
+	keys: []uniqueKey[metal.Target]{{[]string{"node_id", "boot_index"}, func(v *metal.Target) string {
 		return fmt.Sprintf("A volume target with boot index '%d' for the same node already exists.", v.BootIndex)
 	}}},
 	node: func(v *metal.Target) string { return v.NodeID },
-	mine: func(c *clause, f metal.TargetFilter) string { return c.mineOf(f.NodeID, f.Project) },
-	narrow: func(c *clause, f metal.TargetFilter) {
+	mine: func(c *whereClause, f metal.TargetFilter) string { return c.mineOf(f.NodeID, f.Project) },
+	narrow: func(c *whereClause, f metal.TargetFilter) {
 		c.equal("t.node_id", f.NodeID)
 		c.equal("t.volume_type", f.VolumeType)
 		c.equal("t.volume_id", f.VolumeID)

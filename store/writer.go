@@ -16,16 +16,16 @@ import (
 	"salvor/problem"
 )
 
-// writer is the one writer of a SQLite file. It gathers callers into one BEGIN
+// sqliteWriter is the one writer of a SQLite file. It gathers callers into one BEGIN
 // IMMEDIATE ... COMMIT, with a SAVEPOINT each, because the sync of a commit costs
 // more than all statements before it. Closures run in their callers' goroutines,
 // one at a time, so that a panic unwinds where it belongs.
-type writer struct {
+type sqliteWriter struct {
 	log   *slog.Logger
 	wake  func() // called when a commit ends well whose caller has stopped waiting
 	conn  *sql.Conn
-	run   *single
-	queue [classes]chan *entry
+	run   *writerConnRunner
+	queue [classes]chan *batchEntry
 	turns int // number of served entries, which selects the order of the classes
 	quit  chan struct{}
 	once  sync.Once
@@ -36,8 +36,8 @@ type writer struct {
 	hold func(text string)
 }
 
-// entry is one caller of a batch.
-type entry struct {
+// batchEntry is one caller of a batch.
+type batchEntry struct {
 	state atomic.Int32 // waiting, begun or gone
 	turn  chan struct{}
 	over  chan bool  // the closure's part is over; true: the whole batch is lost
@@ -53,12 +53,12 @@ const (
 // batch bounds how many callers share a commit, so that the first does not wait long for the last.
 const batch = 32
 
-// class is the priority of a caller of the writer.
-type class int
+// priorityClass is the priority of a caller of the writer.
+type priorityClass int
 
 const (
 	// urgent: leases, claims, heartbeats, and all other work outside of users' requests and claimed jobs.
-	urgent class = iota
+	urgent priorityClass = iota
 	// step: the work on claimed jobs.
 	step
 	// request: the requests of users.
@@ -66,7 +66,7 @@ const (
 	classes
 )
 
-func classOf(ctx context.Context) class {
+func classOf(ctx context.Context) priorityClass {
 	if _, ok := access.RequesterOf(ctx); ok {
 		return request
 	}
@@ -77,7 +77,7 @@ func classOf(ctx context.Context) class {
 }
 
 // orders are the orders in which the writer looks at the classes, one order per turn. So no class waits for ever.
-var orders = [...][classes]class{
+var orders = [...][classes]priorityClass{
 	{urgent, step, request}, {step, urgent, request}, {urgent, step, request}, {request, urgent, step},
 }
 
@@ -89,29 +89,29 @@ var errLost = problem.Unavailablef("database: the transaction was lost with thos
 // stuck is how long a batch may hold the writer before the log says who does.
 const stuck = 15 * time.Second
 
-func startWriter(ctx context.Context, db *sql.DB, log *slog.Logger, wake func()) (*writer, error) {
+func startWriter(ctx context.Context, db *sql.DB, log *slog.Logger, wake func()) (*sqliteWriter, error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("database: %w", err)
 	}
-	w := &writer{log: log, wake: wake, conn: conn, quit: make(chan struct{}), ended: make(chan struct{})}
+	w := &sqliteWriter{log: log, wake: wake, conn: conn, quit: make(chan struct{}), ended: make(chan struct{})}
 	for c := range w.queue {
-		w.queue[c] = make(chan *entry, batch)
+		w.queue[c] = make(chan *batchEntry, batch)
 	}
-	w.run = &single{statements{prepare: conn.PrepareContext, once: conn.QueryContext}, conn}
+	w.run = &writerConnRunner{statementCache{prepare: conn.PrepareContext, once: conn.QueryContext}, conn}
 	go w.loop()
 	return w, nil
 }
 
 // stop lets the running batch end and refuses all others.
-func (w *writer) stop() {
+func (w *sqliteWriter) stop() {
 	w.once.Do(func() { close(w.quit) })
 	<-w.ended
 	w.run.close()
 	_ = w.conn.Close()
 }
 
-func (w *writer) loop() {
+func (w *sqliteWriter) loop() {
 	defer close(w.ended)
 	for {
 		select {
@@ -134,11 +134,11 @@ func (w *writer) loop() {
 }
 
 // batch serves first and all who queue up meanwhile, and tells each what became of the commit.
-func (w *writer) batch(first *entry) {
+func (w *sqliteWriter) batch(first *batchEntry) {
 	ctx := context.Background()
 	watch := time.AfterFunc(stuck, w.complain)
 	defer watch.Stop()
-	var served []*entry
+	var served []*batchEntry
 	err := w.bound(ctx, "BEGIN IMMEDIATE")
 	open := err == nil
 	for e := first; e != nil; e = w.next(len(served)) {
@@ -160,7 +160,7 @@ func (w *writer) batch(first *entry) {
 		if err = w.bound(ctx, "COMMIT"); err != nil {
 			_ = w.statement(ctx, "ROLLBACK")
 			if err = fmt.Errorf("commit: %w", err); ioError(err) {
-				err = unconfirmed(err) // the end of the transaction may have reached the disk
+				err = wrapUnconfirmedCommit(err) // the end of the transaction may have reached the disk
 			}
 		}
 	case len(served) > 0:
@@ -173,14 +173,14 @@ func (w *writer) batch(first *entry) {
 
 // complain tells of a closure that waits for something else than the store, most
 // likely for a transaction of its own inside of this one.
-func (w *writer) complain() {
+func (w *sqliteWriter) complain() {
 	stacks := make([]byte, 1<<18)
 	stacks = stacks[:runtime.Stack(stacks, true)]
 	w.log.Error("database: a transaction holds the only writer and does not end", "after", stuck, "goroutines", string(stacks))
 }
 
 // next returns the caller whose turn it is; nil: no caller waits, or the batch is full.
-func (w *writer) next(served int) *entry {
+func (w *sqliteWriter) next(served int) *batchEntry {
 	if served >= batch {
 		return nil
 	}
@@ -195,15 +195,15 @@ func (w *writer) next(served int) *entry {
 	return nil
 }
 
-func (w *writer) statement(ctx context.Context, text string) error {
+func (w *sqliteWriter) statement(ctx context.Context, text string) error {
 	_, err := w.run.exec(ctx, text)
 	return err
 }
 
 // do queues the closure and waits for the commit. ctx counts only until the closure's turn. A request waits at most commitTime for a
 // hung commit: its own, or one before it.
-func (w *writer) do(ctx context.Context, fn func(context.Context, runner) error) error {
-	e := &entry{turn: make(chan struct{}, 1), over: make(chan bool, 1), told: make(chan error, 1)}
+func (w *sqliteWriter) do(ctx context.Context, fn func(context.Context, statementRunner) error) error {
+	e := &batchEntry{turn: make(chan struct{}, 1), over: make(chan bool, 1), told: make(chan error, 1)}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -211,7 +211,7 @@ func (w *writer) do(ctx context.Context, fn func(context.Context, runner) error)
 	var isLate <-chan time.Time // nil: no time limit
 	if _, request := ctx.Deadline(); request {
 		if w.hangs() { // a new request does not wait for a hung commit
-			return unavailable("it confirms no changes now; nothing was changed", errHangs)
+			return unavailableError("it confirms no changes now; nothing was changed", errHangs)
 		}
 		late = time.NewTimer(commitTime)
 		defer late.Stop()
@@ -239,13 +239,13 @@ func (w *writer) do(ctx context.Context, fn func(context.Context, runner) error)
 						w.wake()
 					}
 				}()
-				return unconfirmed(errHangs)
+				return wrapUnconfirmedCommit(errHangs)
 			}
 		case err := <-e.told: // BEGIN failed
 			return err
 		case <-isLate:
 			if w.hangs() && (queue != nil || e.state.CompareAndSwap(waiting, gone)) {
-				return unavailable("it confirms no changes now; nothing was changed", errHangs)
+				return unavailableError("it confirms no changes now; nothing was changed", errHangs)
 			}
 			late.Reset(time.Second)
 		case <-ended:
@@ -260,13 +260,13 @@ func (w *writer) do(ctx context.Context, fn func(context.Context, runner) error)
 }
 
 // hangs tells whether a BEGIN or COMMIT has run for commitTime or longer.
-func (w *writer) hangs() bool {
+func (w *sqliteWriter) hangs() bool {
 	began := w.began.Load()
 	return began != 0 && time.Since(time.UnixMicro(began)) >= commitTime
 }
 
 // bound runs the statement that begins or ends a batch.
-func (w *writer) bound(ctx context.Context, text string) error {
+func (w *sqliteWriter) bound(ctx context.Context, text string) error {
 	w.began.Store(time.Now().UnixMicro())
 	defer w.began.Store(0)
 	if w.hold != nil {
@@ -277,7 +277,7 @@ func (w *writer) bound(ctx context.Context, text string) error {
 
 // closure runs fn between SAVEPOINT and RELEASE and passes the turn on in every
 // case, a panic and the end of the goroutine included.
-func (w *writer) closure(e *entry, fn func(context.Context, runner) error) (err error) {
+func (w *sqliteWriter) closure(e *batchEntry, fn func(context.Context, statementRunner) error) (err error) {
 	ctx := context.Background()
 	keep, lost := false, true
 	defer func() {
@@ -302,13 +302,13 @@ func (w *writer) closure(e *entry, fn func(context.Context, runner) error) (err 
 	return nil
 }
 
-// single runs statements on the writer's connection.
-type single struct {
-	statements
+// writerConnRunner runs statements on the writer's connection.
+type writerConnRunner struct {
+	statementCache
 	conn *sql.Conn
 }
 
-func (r *single) exec(ctx context.Context, text string, args ...any) (sql.Result, error) {
+func (r *writerConnRunner) exec(ctx context.Context, text string, args ...any) (sql.Result, error) {
 	st, err := r.get(ctx, text)
 	if err != nil {
 		return nil, err
@@ -319,7 +319,7 @@ func (r *single) exec(ctx context.Context, text string, args ...any) (sql.Result
 	return st.ExecContext(ctx, args...)
 }
 
-func (r *single) query(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
+func (r *writerConnRunner) query(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
 	st, err := r.get(ctx, text)
 	if err != nil {
 		return nil, err

@@ -60,7 +60,7 @@ func FindLoader(r io.ReaderAt, esp disk.Partition) (Loader, error) {
 			return loader, nil
 		}
 	}
-	for _, path := range [][]string{removable(), {"EFI", "Microsoft", "Boot", "bootmgfw.efi"}} {
+	for _, path := range [][]string{removablePath(), {"EFI", "Microsoft", "Boot", "bootmgfw.efi"}} {
 		if e, err := f.find(path...); err == nil && f.isLoader(e) {
 			return Loader{Label: label, Path: "\\" + strings.Join(path, "\\")}, nil
 		}
@@ -68,7 +68,7 @@ func FindLoader(r io.ReaderAt, esp disk.Partition) (Loader, error) {
 	return Loader{}, problem.NotFoundf("EFI system partition %d holds no boot loader for this machine (%s)", esp.Number, runtime.GOARCH)
 }
 
-func removable() []string {
+func removablePath() []string {
 	return []string{"EFI", "BOOT", strings.ToUpper(loaders[runtime.GOARCH].removable)}
 }
 
@@ -82,12 +82,12 @@ func Removable(r io.ReaderAt, table *disk.Table) bool {
 	if err != nil {
 		return false
 	}
-	e, err := f.find(removable()...)
+	e, err := f.find(removablePath()...)
 	return err == nil && f.isLoader(e)
 }
 
 // byCSV reads "shimx64.efi,Label,options,comment" in UTF-16, as shim's fallback does.
-func (f *fat) byCSV(vendor entry) (Loader, bool) {
+func (f *fatVolume) byCSV(vendor fatEntry) (Loader, bool) {
 	if !vendor.dir || vendor.name == "." || vendor.name == ".." {
 		return Loader{}, false
 	}
@@ -100,24 +100,24 @@ func (f *fat) byCSV(vendor entry) (Loader, bool) {
 		if err != nil {
 			continue
 		}
-		fields := strings.Split(decode(b), ",")
+		fields := strings.Split(decodeUTF16(b), ",")
 		if len(fields) < 2 || fields[0] == "" || strings.ContainsAny(fields[0], `\/`) {
 			continue
 		}
 		if file, err := f.find("EFI", vendor.name, fields[0]); err == nil && f.isLoader(file) {
-			return Loader{Label: clean(fields[1]), Path: `\EFI\` + vendor.name + `\` + fields[0]}, true
+			return Loader{Label: cleanLabel(fields[1]), Path: `\EFI\` + vendor.name + `\` + fields[0]}, true
 		}
 	}
 	return Loader{}, false
 }
 
 // isLoader: a PE program begins with MZ.
-func (f *fat) isLoader(e entry) bool {
+func (f *fatVolume) isLoader(e fatEntry) bool {
 	b, err := f.content(e.first, 2)
 	return err == nil && !e.dir && string(b) == "MZ"
 }
 
-func decode(b []byte) string {
+func decodeUTF16(b []byte) string {
 	var units []uint16
 	for i := 0; i+1 < len(b); i += 2 {
 		u := binary.LittleEndian.Uint16(b[i:])
@@ -128,7 +128,7 @@ func decode(b []byte) string {
 	return string(utf16.Decode(units))
 }
 
-func clean(name string) string {
+func cleanLabel(name string) string {
 	name = strings.TrimSpace(strings.Map(func(r rune) rune {
 		if r < 0x20 || r == 0x7f {
 			return -1
@@ -162,7 +162,7 @@ func Install(root string, r io.ReaderAt, table *disk.Table, sector int64) (Entry
 	if err != nil {
 		return Entry{}, err
 	}
-	v := variables(filepath.Join("/", root, "sys/firmware/efi/efivars"))
+	v := efivarsDir(filepath.Join("/", root, "sys/firmware/efi/efivars"))
 	list, err := v.entries()
 	if err != nil {
 		return Entry{}, err
@@ -186,7 +186,7 @@ func Install(root string, r io.ReaderAt, table *disk.Table, sector int64) (Entry
 		if used[n] || slices.Contains(order, n) {
 			continue
 		}
-		if err := v.write(bootName(n), option(loader.Label, path)); err != nil {
+		if err := v.write(bootName(n), encodeLoadOption(loader.Label, path)); err != nil {
 			return Entry{}, err
 		}
 		return Entry{n, loader}, v.write("BootOrder", orderBytes(append([]uint16{n}, order...)))

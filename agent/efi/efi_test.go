@@ -26,7 +26,7 @@ func tool(t *testing.T, name string, args ...string) {
 }
 
 func utf16LE(text string) []byte {
-	b := wide(text)
+	b := encodeUTF16(text)
 	return b[:len(b)-2]
 }
 
@@ -115,8 +115,8 @@ func TestInstall(t *testing.T) {
 		t.Error("booted by UEFI without its folder")
 	}
 	path := func(n byte) []byte { return []byte{n, 1, 5, 0, n, 0x7f, 0xff, 4, 0} }
-	variable(t, root, "Boot0000", option("PXE", path(3)))
-	variable(t, root, "Boot0001", option("Debian", path(4)))
+	variable(t, root, "Boot0000", encodeLoadOption("PXE", path(3)))
+	variable(t, root, "Boot0001", encodeLoadOption("Debian", path(4)))
 	variable(t, root, "Boot0003", []byte("garbage"))
 	variable(t, root, "BootOrder", orderBytes([]uint16{1, 2, 0}))
 	variable(t, root, "BootNext", []byte{0, 0})
@@ -129,7 +129,7 @@ func TestInstall(t *testing.T) {
 			t.Fatalf("%+v, %v", entry, err)
 		}
 	}
-	v := variables(filepath.Join(root, "sys/firmware/efi/efivars"))
+	v := efivarsDir(filepath.Join(root, "sys/firmware/efi/efivars"))
 	if order, err := v.order(); err != nil || !slices.Equal(order, []uint16{1, 2, 0}) {
 		t.Errorf("order %v, %v", order, err)
 	}
@@ -141,7 +141,7 @@ func TestInstall(t *testing.T) {
 	le := binary.LittleEndian
 	if list[1].label != "Debian" || !bytes.Equal(raw[:4], []byte{4, 1, 42, 0}) || le.Uint32(raw[4:]) != 1 || le.Uint64(raw[8:]) != 2048 || le.Uint64(raw[16:]) != 32768 ||
 		!bytes.Equal(raw[24:42], []byte{0x33, 0x22, 0x11, 0, 0x55, 0x44, 0x77, 0x66, 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff, 2, 2}) ||
-		!strings.HasPrefix(decode(raw[46:]), `\EFI\debian\shimx64.efi`) || !bytes.HasSuffix(raw, []byte{0x7f, 0xff, 4, 0}) {
+		!strings.HasPrefix(decodeUTF16(raw[46:]), `\EFI\debian\shimx64.efi`) || !bytes.HasSuffix(raw, []byte{0x7f, 0xff, 4, 0}) {
 		t.Errorf("device path %x", raw)
 	}
 	if !Booted(root) {
@@ -171,6 +171,6 @@ func FuzzFAT(f *testing.F) {
 }
 
 func FuzzOption(f *testing.F) {
-	f.Add(option("x", []byte{1, 2, 3}))
+	f.Add(encodeLoadOption("x", []byte{1, 2, 3}))
 	f.Fuzz(func(_ *testing.T, b []byte) { parseOption(b) })
 }

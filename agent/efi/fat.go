@@ -17,9 +17,9 @@ const (
 	entrySize  = 32
 )
 
-// fat is a FAT file system, for reading only. Done here, since a mount wants a module,
+// fatVolume is a FAT file system, for reading only. Done here, since a mount wants a module,
 // a device node and trust in the kernel's reading of a hostile one.
-type fat struct {
+type fatVolume struct {
 	r                  io.ReaderAt
 	base               int64 // of the partition
 	cluster            int64 // bytes
@@ -30,15 +30,15 @@ type fat struct {
 	bits               int
 }
 
-// entry is a file or folder.
-type entry struct {
+// fatEntry is a file or folder.
+type fatEntry struct {
 	name  string
 	dir   bool
 	first uint32
 	size  int64
 }
 
-func openFAT(r io.ReaderAt, base, length int64) (*fat, error) {
+func openFAT(r io.ReaderAt, base, length int64) (*fatVolume, error) {
 	b := make([]byte, 512)
 	if _, err := r.ReadAt(b, base); err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func openFAT(r io.ReaderAt, base, length int64) (*fat, error) {
 		reserved == 0 || fats == 0 || fats > 4 || size == 0 || total*sector > length {
 		return nil, problem.Invalidf("it is no FAT file system")
 	}
-	f := &fat{r: r, base: base, cluster: sector * per, fatAt: reserved * sector}
+	f := &fatVolume{r: r, base: base, cluster: sector * per, fatAt: reserved * sector}
 	f.rootAt = f.fatAt + fats*size*sector
 	f.rootLength = roots * entrySize
 	f.dataAt = f.rootAt + (f.rootLength+sector-1)/sector*sector
@@ -81,7 +81,7 @@ func openFAT(r io.ReaderAt, base, length int64) (*fat, error) {
 }
 
 // next follows the chain; false at its end.
-func (f *fat) next(c uint32) (uint32, bool, error) {
+func (f *fatVolume) next(c uint32) (uint32, bool, error) {
 	b := make([]byte, 4)
 	at := int64(c) * int64(f.bits) / 8
 	if _, err := f.r.ReadAt(b[:(f.bits+7)/8], f.base+f.fatAt+at); err != nil {
@@ -102,7 +102,7 @@ func (f *fat) next(c uint32) (uint32, bool, error) {
 }
 
 // content reads a chain, at most so many bytes.
-func (f *fat) content(first uint32, most int64) ([]byte, error) {
+func (f *fatVolume) content(first uint32, most int64) ([]byte, error) {
 	var out []byte
 	part := make([]byte, f.cluster)
 	for c, ok := first, first >= 2 && first < f.clusters+2; ok && int64(len(out)) < most; {
@@ -118,25 +118,25 @@ func (f *fat) content(first uint32, most int64) ([]byte, error) {
 	return out[:min(int64(len(out)), most)], nil
 }
 
-func (f *fat) root() ([]entry, error) {
+func (f *fatVolume) root() ([]fatEntry, error) {
 	if f.bits == 32 {
-		return f.list(entry{first: f.rootCluster})
+		return f.list(fatEntry{first: f.rootCluster})
 	}
 	b := make([]byte, min(f.rootLength, maxEntries*entrySize))
 	if _, err := f.r.ReadAt(b, f.base+f.rootAt); err != nil {
 		return nil, err
 	}
-	return entries(b), nil
+	return readEntries(b), nil
 }
 
-func (f *fat) list(dir entry) ([]entry, error) {
+func (f *fatVolume) list(dir fatEntry) ([]fatEntry, error) {
 	b, err := f.content(dir.first, maxEntries*entrySize)
-	return entries(b), err
+	return readEntries(b), err
 }
 
-// entries reads a folder: long names come before the short entry that they are of.
-func entries(b []byte) []entry {
-	var out []entry
+// readEntries reads a folder: long names come before the short entry that they are of.
+func readEntries(b []byte) []fatEntry {
+	var out []fatEntry
 	long := map[int][]uint16{}
 	for ; len(b) >= entrySize && b[0] != 0; b = b[entrySize:] {
 		switch attr := b[11]; {
@@ -151,7 +151,7 @@ func entries(b []byte) []entry {
 		case attr&0x08 != 0:
 			clear(long)
 		default:
-			e := entry{name: longName(long), dir: attr&0x10 != 0, size: int64(binary.LittleEndian.Uint32(b[28:]))}
+			e := fatEntry{name: longName(long), dir: attr&0x10 != 0, size: int64(binary.LittleEndian.Uint32(b[28:]))}
 			e.first = uint32(binary.LittleEndian.Uint16(b[20:]))<<16 | uint32(binary.LittleEndian.Uint16(b[26:]))
 			if e.name == "" {
 				e.name = shortName(b)
@@ -192,9 +192,9 @@ func shortName(b []byte) string {
 }
 
 // find looks a path up, without regard to case.
-func (f *fat) find(path ...string) (entry, error) {
+func (f *fatVolume) find(path ...string) (fatEntry, error) {
 	list, err := f.root()
-	var at entry
+	var at fatEntry
 	for _, want := range path {
 		if err != nil {
 			return at, err
@@ -219,7 +219,7 @@ func (f *fat) find(path ...string) (entry, error) {
 }
 
 // read gives a small file.
-func (f *fat) read(e entry) ([]byte, error) {
+func (f *fatVolume) read(e fatEntry) ([]byte, error) {
 	if e.dir || e.size > maxFile {
 		return nil, problem.Invalidf("%s is no file of up to %d bytes", e.name, maxFile)
 	}

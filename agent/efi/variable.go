@@ -25,8 +25,8 @@ const (
 	maxVar     = 64 << 10
 )
 
-// variables is the folder of efivarfs.
-type variables string
+// efivarsDir is the folder of efivarfs.
+type efivarsDir string
 
 // bootEntry is a stored Boot#### variable.
 type bootEntry struct {
@@ -38,7 +38,7 @@ type bootEntry struct {
 func bootName(n uint16) string { return fmt.Sprintf("Boot%04X", n) }
 
 // entries lists all Boot#### variables; those that cannot be understood have no label.
-func (v variables) entries() ([]bootEntry, error) {
+func (v efivarsDir) entries() ([]bootEntry, error) {
 	files, err := os.ReadDir(string(v))
 	if err != nil {
 		return nil, problem.Unavailablef("the firmware's variables cannot be read: %w", err)
@@ -60,7 +60,7 @@ func (v variables) entries() ([]bootEntry, error) {
 	return out, nil
 }
 
-func (v variables) order() ([]uint16, error) {
+func (v efivarsDir) order() ([]uint16, error) {
 	b, err := v.read("BootOrder")
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -83,10 +83,10 @@ func orderBytes(order []uint16) []byte {
 	return b
 }
 
-func (v variables) file(name string) string { return filepath.Join(string(v), name+global) }
+func (v efivarsDir) file(name string) string { return filepath.Join(string(v), name+global) }
 
 // read gives a variable without its attributes.
-func (v variables) read(name string) ([]byte, error) {
+func (v efivarsDir) read(name string) ([]byte, error) {
 	b, err := os.ReadFile(v.file(name))
 	if err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func (v variables) read(name string) ([]byte, error) {
 }
 
 // write replaces a variable: efivarfs takes attributes and content in one write.
-func (v variables) write(name string, content []byte) error {
+func (v efivarsDir) write(name string, content []byte) error {
 	v.unlock(name)
 	f, err := os.OpenFile(v.file(name), os.O_WRONLY|os.O_CREATE, 0o644)
 	if err != nil {
@@ -117,7 +117,7 @@ func (v variables) write(name string, content []byte) error {
 	return nil
 }
 
-func (v variables) remove(n uint16) error {
+func (v efivarsDir) remove(n uint16) error {
 	v.unlock(bootName(n))
 	if err := os.Remove(v.file(bootName(n))); err != nil {
 		return fmt.Errorf("remove firmware variable %s: %w", bootName(n), err)
@@ -126,7 +126,7 @@ func (v variables) remove(n uint16) error {
 }
 
 // unlock takes the immutable flag away; a failure shows when the variable is changed.
-func (v variables) unlock(name string) {
+func (v efivarsDir) unlock(name string) {
 	f, err := os.Open(v.file(name))
 	if err != nil {
 		return
@@ -138,11 +138,11 @@ func (v variables) unlock(name string) {
 	}
 }
 
-// option is an EFI_LOAD_OPTION.
-func option(label string, path []byte) []byte {
+// encodeLoadOption is an EFI_LOAD_OPTION.
+func encodeLoadOption(label string, path []byte) []byte {
 	b := binary.LittleEndian.AppendUint32(nil, active)
 	b = binary.LittleEndian.AppendUint16(b, uint16(len(path)))
-	return append(append(b, wide(label)...), path...)
+	return append(append(b, encodeUTF16(label)...), path...)
 }
 
 func parseOption(b []byte) (string, []byte) {
@@ -153,13 +153,13 @@ func parseOption(b []byte) (string, []byte) {
 	for i := 6; i+1 < len(b); i += 2 {
 		if b[i] == 0 && b[i+1] == 0 {
 			rest := b[i+2:]
-			return decode(b[6:i]), rest[:min(n, len(rest))]
+			return decodeUTF16(b[6:i]), rest[:min(n, len(rest))]
 		}
 	}
 	return "", nil
 }
 
-func wide(text string) []byte {
+func encodeUTF16(text string) []byte {
 	var b []byte
 	for _, u := range utf16.Encode([]rune(text + "\x00")) {
 		b = binary.LittleEndian.AppendUint16(b, u)
@@ -191,7 +191,7 @@ func devicePath(table *disk.Table, esp disk.Partition, sector int64, file string
 		binary.LittleEndian.PutUint32(id[:], uint32(n))
 	}
 	hd = append(append(hd, id[:]...), format, format)
-	name := wide(file)
+	name := encodeUTF16(file)
 	path := binary.LittleEndian.AppendUint16([]byte{4, 4}, uint16(4+len(name)))
 	return append(append(append(hd, path...), name...), 0x7f, 0xff, 4, 0), nil
 }

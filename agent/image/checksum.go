@@ -18,8 +18,8 @@ import (
 
 const maxSums = 1 << 20
 
-// sum is a checksum that is expected; value may be the URL of a checksum file.
-type sum struct{ algo, value string }
+// expectedChecksum is a checksum that is expected; value may be the URL of a checksum file.
+type expectedChecksum struct{ algo, value string }
 
 // algorithms by name, with the length of their text.
 var algorithms = map[string]struct {
@@ -34,13 +34,13 @@ func isURL(text string) bool {
 }
 
 // wanted finds the checksum in the order; os_hash_* comes first.
-func (w Writer) wanted(info wire.Image) (sum, error) {
-	s := sum{algo: strings.ToLower(info.HashAlgo), value: info.HashValue}
+func (w Writer) wanted(info wire.Image) (expectedChecksum, error) {
+	s := expectedChecksum{algo: strings.ToLower(info.HashAlgo), value: info.HashValue}
 	if (info.HashAlgo == "") != (info.HashValue == "") {
 		return s, problem.Invalidf("image %s: 'os_hash_algo' and 'os_hash_value' go together", info.ID)
 	}
 	if info.HashAlgo == "" {
-		s = sum{value: info.Checksum}
+		s = expectedChecksum{value: info.Checksum}
 		if s.value == "" {
 			return s, problem.Invalidf("Image checksum is not available, either the 'checksum' field or the 'os_hash_algo' and 'os_hash_value' fields pair must be set for image verification.")
 		}
@@ -53,7 +53,7 @@ func (w Writer) wanted(info wire.Image) (sum, error) {
 }
 
 // settle checks algorithm and value of a checksum.
-func (w Writer) settle(info wire.Image, s sum) (sum, error) {
+func (w Writer) settle(info wire.Image, s expectedChecksum) (expectedChecksum, error) {
 	s.value = strings.ToLower(strings.TrimSpace(s.value))
 	if s.algo == "" {
 		for name, a := range algorithms {
@@ -76,7 +76,7 @@ func (w Writer) settle(info wire.Image, s sum) (sum, error) {
 }
 
 // expected is wanted, with a checksum file fetched and read.
-func (w Writer) expected(ctx context.Context, info wire.Image) (sum, error) {
+func (w Writer) expected(ctx context.Context, info wire.Image) (expectedChecksum, error) {
 	s, err := w.wanted(info)
 	if err != nil || !isURL(s.value) {
 		return s, err
@@ -94,9 +94,9 @@ func (w Writer) expected(ctx context.Context, info wire.Image) (sum, error) {
 	name := path.Base(u.Path)
 	value := findSum(text, name)
 	if value == "" {
-		return s, failure(wire.ErrDownload, "image %s: its checksum file names no checksum of %q", info.ID, name)
+		return s, newFailure(wire.ErrDownload, "image %s: its checksum file names no checksum of %q", info.ID, name)
 	}
-	return w.settle(info, sum{algo: s.algo, value: value})
+	return w.settle(info, expectedChecksum{algo: s.algo, value: value})
 }
 
 // findSum reads the forms of checksum files: "SUM", "SUM  name", "SUM *name" and
@@ -131,12 +131,12 @@ func isSum(text string) bool {
 }
 
 // check compares what came with what was expected.
-func (j *writing) check(h hash.Hash, from *stream) error {
+func (j *imageWrite) check(h hash.Hash, from *imageStream) error {
 	is := hex.EncodeToString(h.Sum(nil))
 	if is == j.want.value {
 		return nil
 	}
-	return failure(wire.ErrChecksum, "image %s from %s: %s is %s, expected %s", j.info.ID, shown(from.url), j.want.algo, is, j.want.value)
+	return newFailure(wire.ErrChecksum, "image %s from %s: %s is %s, expected %s", j.info.ID, redactURL(from.url), j.want.algo, is, j.want.value)
 }
 
-func (s sum) hash() hash.Hash { return algorithms[s.algo].make() }
+func (s expectedChecksum) hash() hash.Hash { return algorithms[s.algo].make() }

@@ -27,7 +27,7 @@ func Convert(ctx context.Context, from *os.File, to *os.File, most int64, room f
 	if err := checkQcow2(from, info.Size(), most); err != nil {
 		return fmt.Errorf("the qcow2 image is not taken: %w", err)
 	}
-	source, err := qcow2.Open(padded{from, info.Size()}, noBacking)
+	source, err := qcow2.Open(paddedReader{from, info.Size()}, noBacking)
 	if err == nil {
 		err = source.Readable()
 	}
@@ -45,7 +45,7 @@ func Convert(ctx context.Context, from *os.File, to *os.File, most int64, room f
 		}
 		extent, err := source.Extent(at, min(end-at, zeroStep))
 		if err != nil || extent.Length <= 0 {
-			return problem.Invalidf("the qcow2 image is broken at %d: %w", at, whole(err))
+			return problem.Invalidf("the qcow2 image is broken at %d: %w", at, unexpectedEOFIfNil(err))
 		}
 		n := min(extent.Length, end-at)
 		if extent.Zero || !extent.Allocated {
@@ -54,7 +54,7 @@ func Convert(ctx context.Context, from *os.File, to *os.File, most int64, room f
 		}
 		part := buffer[:min(n, mebi)]
 		if m, err := source.ReadAt(part, at); m < len(part) {
-			return problem.Invalidf("the qcow2 image is broken at %d: %w", at, whole(err))
+			return problem.Invalidf("the qcow2 image is broken at %d: %w", at, unexpectedEOFIfNil(err))
 		}
 		if err := writeData(to, part, at, room); err != nil {
 			return err
@@ -70,7 +70,7 @@ const dataStep = 64 << 10
 func writeData(to *os.File, part []byte, at int64, room func(n int64) error) error {
 	for len(part) > 0 {
 		step := part[:min(dataStep, len(part))]
-		if !zeros(step) {
+		if !isAllZeros(step) {
 			if err := room(int64(len(step))); err != nil {
 				return err
 			}
@@ -83,7 +83,7 @@ func writeData(to *os.File, part []byte, at int64, room func(n int64) error) err
 	return nil
 }
 
-func zeros(b []byte) bool {
+func isAllZeros(b []byte) bool {
 	for _, c := range b {
 		if c != 0 {
 			return false
@@ -92,7 +92,7 @@ func zeros(b []byte) bool {
 	return true
 }
 
-func whole(err error) error {
+func unexpectedEOFIfNil(err error) error {
 	if err == nil {
 		return io.ErrUnexpectedEOF
 	}

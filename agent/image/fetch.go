@@ -35,7 +35,7 @@ func Client(trust *tls.Config) *http.Client {
 	return &http.Client{Transport: transport, CheckRedirect: fetch.Redirect}
 }
 
-type proxies struct {
+type proxySettings struct {
 	byScheme map[string]string
 	without  []string
 }
@@ -44,7 +44,7 @@ type proxyKey struct{}
 
 // proxyOf reads the proxy of an order out of the request's context.
 func proxyOf(req *http.Request) (*url.URL, error) {
-	p, _ := req.Context().Value(proxyKey{}).(proxies)
+	p, _ := req.Context().Value(proxyKey{}).(proxySettings)
 	text := p.byScheme[req.URL.Scheme]
 	host := req.URL.Hostname()
 	for _, w := range p.without {
@@ -59,14 +59,14 @@ func proxyOf(req *http.Request) (*url.URL, error) {
 	return url.Parse(text)
 }
 
-// transient is a failure that another try may not have.
-type transient struct{ err error }
+// transientError is a failure that another try may not have.
+type transientError struct{ err error }
 
-func (t *transient) Error() string { return t.err.Error() }
-func (t *transient) Unwrap() error { return t.err }
+func (t *transientError) Error() string { return t.err.Error() }
+func (t *transientError) Unwrap() error { return t.err }
 
-// stream is an answer under way. A server that stops sending is cut off.
-type stream struct {
+// imageStream is an answer under way. A server that stops sending is cut off.
+type imageStream struct {
 	url    *url.URL
 	length int64 // -1: unknown
 	body   io.ReadCloser
@@ -76,57 +76,57 @@ type stream struct {
 	cancel context.CancelFunc
 }
 
-func (w Writer) open(ctx context.Context, info wire.Image, text string) (*stream, error) {
+func (w Writer) open(ctx context.Context, info wire.Image, text string) (*imageStream, error) {
 	resp, s, err := w.request(ctx, info, text, "")
 	if err != nil {
 		return nil, err
 	}
 	if resp.StatusCode != http.StatusOK {
 		s.close()
-		err := fmt.Errorf("%s answers %d, want 200", shown(s.url), resp.StatusCode)
+		err := fmt.Errorf("%s answers %d, want 200", redactURL(s.url), resp.StatusCode)
 		if resp.StatusCode >= 500 {
-			return nil, &transient{err}
+			return nil, &transientError{err}
 		}
-		return nil, failure(wire.ErrDownload, "image %s: %w", info.ID, err)
+		return nil, newFailure(wire.ErrDownload, "image %s: %w", info.ID, err)
 	}
 	return s, nil
 }
 
 // request sends one GET; span is the value of a Range header or empty.
-func (w Writer) request(ctx context.Context, info wire.Image, text, span string) (*http.Response, *stream, error) {
+func (w Writer) request(ctx context.Context, info wire.Image, text, span string) (*http.Response, *imageStream, error) {
 	u, err := parseURL(text)
 	if err != nil {
 		return nil, nil, problem.Invalidf("image %s: %w", info.ID, err)
 	}
-	ctx, cancel := context.WithCancel(context.WithValue(ctx, proxyKey{}, proxies{info.Proxies, strings.Split(info.NoProxy, ",")}))
+	ctx, cancel := context.WithCancel(context.WithValue(ctx, proxyKey{}, proxySettings{info.Proxies, strings.Split(info.NoProxy, ",")}))
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		cancel()
 		return nil, nil, problem.Invalidf("image %s: its URL cannot be used", info.ID)
 	}
-	if err := authorize(req, info); err != nil {
+	if err := setAuthorization(req, info); err != nil {
 		cancel()
 		return nil, nil, err
 	}
 	if span != "" {
 		req.Header.Set("Range", span)
 	}
-	s := &stream{url: u, pause: w.Idle, cancel: cancel}
+	s := &imageStream{url: u, pause: w.Idle, cancel: cancel}
 	s.idle = time.AfterFunc(w.Idle, cancel)
 	resp, err := w.HTTP.Do(req)
 	if err != nil {
 		s.idle.Stop()
 		cancel()
-		return nil, nil, &transient{fmt.Errorf("%s: %w", shown(u), inner(err))}
+		return nil, nil, &transientError{fmt.Errorf("%s: %w", redactURL(u), stripURL(err))}
 	}
 	s.idle.Stop()
 	s.body, s.length = resp.Body, resp.ContentLength
-	s.reader = bufio.NewReaderSize(fed{s}, peekSize)
+	s.reader = bufio.NewReaderSize(bodyReader{s}, peekSize)
 	return resp, s, nil
 }
 
-// inner takes URLs, which may carry secrets, out of an error of net/http.
-func inner(err error) error {
+// stripURL takes URLs, which may carry secrets, out of an error of net/http.
+func stripURL(err error) error {
 	var in *url.Error
 	for errors.As(err, &in) {
 		err = in.Err
@@ -137,7 +137,7 @@ func inner(err error) error {
 	return err
 }
 
-func authorize(req *http.Request, info wire.Image) error {
+func setAuthorization(req *http.Request, info wire.Image) error {
 	switch {
 	case info.Authorization != "":
 		value, err := base64.StdEncoding.DecodeString(info.Authorization)
@@ -154,20 +154,20 @@ func authorize(req *http.Request, info wire.Image) error {
 	return nil
 }
 
-// fed reads the body. Only the server's time counts: a slow disk in between is no fault of it.
-type fed struct{ s *stream }
+// bodyReader reads the body. Only the server's time counts: a slow disk in between is no fault of it.
+type bodyReader struct{ s *imageStream }
 
-func (f fed) Read(p []byte) (int, error) {
+func (f bodyReader) Read(p []byte) (int, error) {
 	f.s.idle.Reset(f.s.pause)
 	n, err := f.s.body.Read(p)
 	f.s.idle.Stop()
 	if err != nil && !errors.Is(err, io.EOF) {
-		err = &transient{fmt.Errorf("%s: cut off: %w", shown(f.s.url), inner(err))}
+		err = &transientError{fmt.Errorf("%s: cut off: %w", redactURL(f.s.url), stripURL(err))}
 	}
 	return n, err
 }
 
-func (s *stream) peek() ([]byte, error) {
+func (s *imageStream) peek() ([]byte, error) {
 	head, err := s.reader.Peek(peekSize)
 	if errors.Is(err, io.EOF) || errors.Is(err, bufio.ErrBufferFull) {
 		return head, nil
@@ -175,7 +175,7 @@ func (s *stream) peek() ([]byte, error) {
 	return head, err
 }
 
-func (s *stream) close() {
+func (s *imageStream) close() {
 	s.idle.Stop()
 	s.cancel()
 	_ = s.body.Close()
@@ -196,20 +196,20 @@ func (w Writer) fetch(ctx context.Context, info wire.Image, text string, most in
 			b, err = io.ReadAll(io.LimitReader(s.reader, most+1))
 			s.close()
 			if err == nil && int64(len(b)) > most {
-				return nil, failure(wire.ErrDownload, "%s: %s is larger than %d bytes", info.ID, shown(s.url), most)
+				return nil, newFailure(wire.ErrDownload, "%s: %s is larger than %d bytes", info.ID, redactURL(s.url), most)
 			}
 			if err == nil {
 				return b, nil
 			}
 		}
-		var again *transient
+		var again *transientError
 		if !errors.As(err, &again) {
 			return nil, err
 		}
 		last = err
-		if try+1 < tries && wait(ctx, w.Pause) != nil {
+		if try+1 < tries && sleepContext(ctx, w.Pause) != nil {
 			break
 		}
 	}
-	return nil, failure(wire.ErrDownload, "%s: %w", info.ID, last)
+	return nil, newFailure(wire.ErrDownload, "%s: %w", info.ID, last)
 }

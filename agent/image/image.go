@@ -72,7 +72,7 @@ func (f *Failure) Unwrap() error { return f.Err }
 // CommandType is the type on the wire.
 func (f *Failure) CommandType() string { return f.Type }
 
-func failure(kind, format string, args ...any) error {
+func newFailure(kind, format string, args ...any) error {
 	return &Failure{Type: kind, Err: fmt.Errorf(format, args...)}
 }
 
@@ -116,9 +116,9 @@ func (w Writer) Write(ctx context.Context, info wire.Image, to Target) error {
 	if err != nil {
 		return err
 	}
-	job := &writing{Writer: w, info: info, want: want, to: to}
+	job := &imageWrite{Writer: w, info: info, want: want, to: to}
 	if err := job.wipeEnds(0); err != nil {
-		return failure(wire.ErrWrite, "image %s: clear the disk: %w", info.ID, err)
+		return newFailure(wire.ErrWrite, "image %s: clear the disk: %w", info.ID, err)
 	}
 	err = job.run(ctx)
 	if err == nil {
@@ -130,16 +130,16 @@ func (w Writer) Write(ctx context.Context, info wire.Image, to Target) error {
 	var known *Failure
 	var kind *problem.Error
 	if !errors.As(err, &known) && !errors.As(err, &kind) {
-		return failure(wire.ErrWrite, "image %s: %w", info.ID, err)
+		return newFailure(wire.ErrWrite, "image %s: %w", info.ID, err)
 	}
 	return err
 }
 
-// writing is one image on its way.
-type writing struct {
+// imageWrite is one image on its way.
+type imageWrite struct {
 	Writer
 	info wire.Image
-	want sum
+	want expectedChecksum
 	to   Target
 	// reached is the end of what may have been written.
 	reached int64
@@ -147,7 +147,7 @@ type writing struct {
 
 // wipeEnds clears both ends of the disk and the end of what was written, where the
 // second header of a GPT may lie.
-func (j *writing) wipeEnds(reached int64) error {
+func (j *imageWrite) wipeEnds(reached int64) error {
 	size := j.to.Size()
 	n := min(held, size)
 	for _, off := range []int64{0, size - n, max(0, min(reached, size)-n)} {
@@ -159,12 +159,12 @@ func (j *writing) wipeEnds(reached int64) error {
 }
 
 // run tries all servers; one that fails after it has begun is tried again from the start.
-func (j *writing) run(ctx context.Context) error {
+func (j *imageWrite) run(ctx context.Context) error {
 	var last error
 	for try := range tries {
 		for _, text := range j.info.URLs {
 			err := j.from(ctx, text)
-			var again *transient
+			var again *transientError
 			if err == nil || !errors.As(err, &again) {
 				return err
 			}
@@ -172,15 +172,15 @@ func (j *writing) run(ctx context.Context) error {
 			j.Log.Warn("image download failed", "image", j.info.ID, "try", try+1, "error", err)
 		}
 		if try+1 < tries {
-			if err := wait(ctx, j.Pause); err != nil {
+			if err := sleepContext(ctx, j.Pause); err != nil {
 				break
 			}
 		}
 	}
-	return failure(wire.ErrDownload, "image %s: %w", j.info.ID, last)
+	return newFailure(wire.ErrDownload, "image %s: %w", j.info.ID, last)
 }
 
-func wait(ctx context.Context, d time.Duration) error {
+func sleepContext(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -192,7 +192,7 @@ func wait(ctx context.Context, d time.Duration) error {
 }
 
 // from reads the image from one server and decides by its first bytes what it is.
-func (j *writing) from(ctx context.Context, text string) error {
+func (j *imageWrite) from(ctx context.Context, text string) error {
 	s, err := j.open(ctx, j.info, text)
 	if err != nil {
 		return err
@@ -203,8 +203,8 @@ func (j *writing) from(ctx context.Context, text string) error {
 		return err
 	}
 	zipped := isGzip(head)
-	is := sniff(head)
-	j.Log.Info("image found", "image", j.info.ID, "server", shown(s.url), "bytes", s.length, "format", is, "gzip", zipped)
+	is := detectFormat(head)
+	j.Log.Info("image found", "image", j.info.ID, "server", redactURL(s.url), "bytes", s.length, "format", is, "gzip", zipped)
 	if err := j.agrees(is, zipped); err != nil {
 		return err
 	}
@@ -218,15 +218,15 @@ func (j *writing) from(ctx context.Context, text string) error {
 }
 
 // agrees refuses an image that is not what it was said to be.
-func (j *writing) agrees(is string, zipped bool) error {
+func (j *imageWrite) agrees(is string, zipped bool) error {
 	said := j.info.DiskFormat
 	switch {
 	case is != "raw" && is != "qcow2":
-		return failure(wire.ErrImage, "image %s: its content is %s, which is not written; said was %s", j.info.ID, is, orNone(said))
+		return newFailure(wire.ErrImage, "image %s: its content is %s, which is not written; said was %s", j.info.ID, is, orNone(said))
 	case said == "qcow2" && (is != "qcow2" || zipped):
-		return failure(wire.ErrImage, "image %s: it was said to be qcow2, but its content is not", j.info.ID)
+		return newFailure(wire.ErrImage, "image %s: it was said to be qcow2, but its content is not", j.info.ID)
 	case said != "" && said != "qcow2" && is == "qcow2":
-		return failure(wire.ErrImage, "image %s: it was said to be %s, but its content is qcow2", j.info.ID, said)
+		return newFailure(wire.ErrImage, "image %s: it was said to be %s, but its content is qcow2", j.info.ID, said)
 	}
 	return nil
 }
@@ -238,22 +238,22 @@ func orNone(text string) string {
 	return text
 }
 
-// signature is how a format of disk images begins.
-type signature struct {
+// formatSignature is how a format of disk images begins.
+type formatSignature struct {
 	format string
 	at     int
 	magic  string
 }
 
-var signatures = []signature{
+var signatures = []formatSignature{
 	{"qcow2", 0, "QFI\xfb"}, {"qed", 0, "QED\x00"}, {"vmdk", 0, "KDMV"}, {"vmdk", 0, "COWD"}, {"vmdk", 0, "# Disk DescriptorFile"},
 	{"vhdx", 0, "vhdxfile"}, {"vhd", 0, "conectix"}, {"vdi", 0x40, "\x7f\x10\xda\xbe"}, {"parallels", 0, "WithoutFreeSpace"}, {"parallels", 0, "WithouFreSpacExt"},
 	{"luks", 0, "LUKS\xba\xbe"}, {"xz", 0, "\xfd7zXZ\x00"}, {"zstd", 0, "\x28\xb5\x2f\xfd"}, {"bzip2", 0, "BZh"}, {"zip", 0, "PK\x03\x04"}, {"tar", 257, "ustar"},
 	{"HTML", 0, "<!DOCTYPE"}, {"HTML", 0, "<!doctype"}, {"HTML", 0, "<html"},
 }
 
-// sniff names the format of what begins like head; what is nothing else is raw.
-func sniff(head []byte) string {
+// detectFormat names the format of what begins like head; what is nothing else is raw.
+func detectFormat(head []byte) string {
 	for _, s := range signatures {
 		if len(head) >= s.at+len(s.magic) && string(head[s.at:s.at+len(s.magic)]) == s.magic {
 			return s.format
@@ -273,5 +273,5 @@ func parseURL(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// shown is a URL fit for messages: queries and users may be secrets.
-func shown(u *url.URL) string { return u.Scheme + "://" + u.Host + u.EscapedPath() }
+// redactURL is a URL fit for messages: queries and users may be secrets.
+func redactURL(u *url.URL) string { return u.Scheme + "://" + u.Host + u.EscapedPath() }

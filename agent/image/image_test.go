@@ -340,7 +340,7 @@ func FuzzQcow2(f *testing.F) {
 	f.Add(head)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		to := newDisk(2 * mebi)
-		j := &writing{Writer: Writer{Log: slog.New(slog.DiscardHandler)}, info: wire.Image{ID: "one"}, to: to}
+		j := &imageWrite{Writer: Writer{Log: slog.New(slog.DiscardHandler)}, info: wire.Image{ID: "one"}, to: to}
 		_ = j.convert(context.Background(), bytes.NewReader(b), int64(len(b)))
 	})
 }

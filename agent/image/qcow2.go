@@ -130,7 +130,7 @@ func checkExtensions(r io.ReaderAt, at, end int64) error {
 }
 
 // qcow2 has the file verified before it looks into it, in memory or from the server.
-func (j *writing) qcow2(ctx context.Context, s *stream, text string) error {
+func (j *imageWrite) qcow2(ctx context.Context, s *imageStream, text string) error {
 	file, err := j.spool(ctx, s, text)
 	if err != nil {
 		return err
@@ -140,20 +140,20 @@ func (j *writing) qcow2(ctx context.Context, s *stream, text string) error {
 }
 
 // convert writes the content of a verified file.
-func (j *writing) convert(ctx context.Context, file io.ReaderAt, size int64) (err error) {
+func (j *imageWrite) convert(ctx context.Context, file io.ReaderAt, size int64) (err error) {
 	defer func() { // the reader is not ours and the file may be made to break it
 		if r := recover(); r != nil {
-			err = failure(wire.ErrImage, "image %s: its qcow2 is broken: %v", j.info.ID, r)
+			err = newFailure(wire.ErrImage, "image %s: its qcow2 is broken: %v", j.info.ID, r)
 		}
 	}()
 	err = checkQcow2(file, size, j.to.Size())
 	if problem.Is(err, problem.Invalid) {
-		return failure(wire.ErrImage, "image %s: %w", j.info.ID, err)
+		return newFailure(wire.ErrImage, "image %s: %w", j.info.ID, err)
 	}
 	if err != nil {
 		return j.broken(0, err)
 	}
-	source, err := qcow2.Open(padded{file, size}, noBacking)
+	source, err := qcow2.Open(paddedReader{file, size}, noBacking)
 	if err == nil {
 		err = source.Readable()
 	}
@@ -179,7 +179,7 @@ func (j *writing) convert(ctx context.Context, file io.ReaderAt, size int64) (er
 const zeroStep = 32 * mebi
 
 // copyOut copies one part; what the image does not hold is zero on the disk too.
-func (j *writing) copyOut(ctx context.Context, source *qcow2.Qcow2, at, end int64) error {
+func (j *imageWrite) copyOut(ctx context.Context, source *qcow2.Qcow2, at, end int64) error {
 	buffer := make([]byte, mebi)
 	for at < end {
 		if err := ctx.Err(); err != nil {
@@ -192,7 +192,7 @@ func (j *writing) copyOut(ctx context.Context, source *qcow2.Qcow2, at, end int6
 		n := min(extent.Length, end-at)
 		if extent.Zero || !extent.Allocated {
 			if err := j.to.Zero(at, n); err != nil {
-				return failure(wire.ErrWrite, "image %s: %w", j.info.ID, err)
+				return newFailure(wire.ErrWrite, "image %s: %w", j.info.ID, err)
 			}
 			at += n
 			continue
@@ -202,7 +202,7 @@ func (j *writing) copyOut(ctx context.Context, source *qcow2.Qcow2, at, end int6
 			return j.broken(at, err)
 		}
 		if _, err := j.to.WriteAt(part, at); err != nil {
-			return failure(wire.ErrWrite, "image %s: %w", j.info.ID, err)
+			return newFailure(wire.ErrWrite, "image %s: %w", j.info.ID, err)
 		}
 		at += int64(len(part))
 	}
@@ -211,8 +211,8 @@ func (j *writing) copyOut(ctx context.Context, source *qcow2.Qcow2, at, end int6
 
 // broken says that content cannot be read: of a verified file, so it was made that
 // way, or because the server fails the second time.
-func (j *writing) broken(at int64, err error) error {
-	var again *transient
+func (j *imageWrite) broken(at int64, err error) error {
+	var again *transientError
 	if errors.As(err, &again) {
 		return again
 	}
@@ -223,21 +223,21 @@ func (j *writing) broken(at int64, err error) error {
 	if err == nil {
 		err = io.ErrUnexpectedEOF
 	}
-	return failure(wire.ErrImage, "image %s: its qcow2 is broken or cut off: at %d: %w", j.info.ID, at, err)
+	return newFailure(wire.ErrImage, "image %s: its qcow2 is broken or cut off: at %d: %w", j.info.ID, at, err)
 }
 
 func noBacking(io.ReaderAt, image.Type) (image.Image, error) {
 	return nil, errors.New("a backing file is never read")
 }
 
-// padded reads zeros in the rest of the file's last sector, which compressed clusters
+// paddedReader reads zeros in the rest of the file's last sector, which compressed clusters
 // may claim, and nothing beyond it.
-type padded struct {
+type paddedReader struct {
 	io.ReaderAt
 	size int64
 }
 
-func (p padded) ReadAt(b []byte, off int64) (int, error) {
+func (p paddedReader) ReadAt(b []byte, off int64) (int, error) {
 	if off < 0 || off >= p.size {
 		return 0, io.EOF
 	}

@@ -22,16 +22,16 @@ const (
 	keptChunks = 4
 )
 
-// spooled is a verified file: in memory, or still on the server with the hash of each
+// spooledFile is a verified file: in memory, or still on the server with the hash of each
 // of its chunks here, so that nothing else can be sent the second time.
-type spooled struct {
+type spooledFile struct {
 	io.ReaderAt
 	size  int64
 	close func()
 }
 
 // spool reads the file to its end and compares the checksum.
-func (j *writing) spool(ctx context.Context, s *stream, text string) (*spooled, error) {
+func (j *imageWrite) spool(ctx context.Context, s *imageStream, text string) (*spooledFile, error) {
 	memory, err := newMemory()
 	if err != nil {
 		return nil, err
@@ -41,7 +41,7 @@ func (j *writing) spool(ctx context.Context, s *stream, text string) (*spooled, 
 	buffer := make([]byte, chunk)
 	for last := false; !last; {
 		var n int
-		if n, last, err = fill(s.reader, buffer); err != nil {
+		if n, last, err = fillBuffer(s.reader, buffer); err != nil {
 			_ = memory.Close()
 			return nil, err
 		}
@@ -66,16 +66,16 @@ func (j *writing) spool(ctx context.Context, s *stream, text string) (*spooled, 
 		return nil, err
 	}
 	if memory != nil {
-		return &spooled{memory, size, func() { _ = memory.Close() }}, nil
+		return &spooledFile{memory, size, func() { _ = memory.Close() }}, nil
 	}
 	j.Log.Info("image does not fit into memory: it is read from its server again", "image", j.info.ID, "bytes", size, "memory", j.Memory)
-	again := &remote{writing: j, ctx: ctx, text: text, size: size, sums: sums, cache: map[int64][]byte{}}
-	return &spooled{again, size, func() {}}, nil
+	again := &remoteFile{imageWrite: j, ctx: ctx, text: text, size: size, sums: sums, cache: map[int64][]byte{}}
+	return &spooledFile{again, size, func() {}}, nil
 }
 
-func (j *writing) checkSpool(h hash.Hash, s *stream, size int64) error {
+func (j *imageWrite) checkSpool(h hash.Hash, s *imageStream, size int64) error {
 	if s.length >= 0 && size != s.length {
-		return &transient{fmt.Errorf("%s: cut off after %d of %d bytes", shown(s.url), size, s.length)}
+		return &transientError{fmt.Errorf("%s: cut off after %d of %d bytes", redactURL(s.url), size, s.length)}
 	}
 	return j.check(h, s)
 }
@@ -89,9 +89,9 @@ func newMemory() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "image"), nil
 }
 
-// remote reads parts of a file that was read before.
-type remote struct {
-	*writing
+// remoteFile reads parts of a file that was read before.
+type remoteFile struct {
+	*imageWrite
 	ctx  context.Context
 	text string
 	size int64
@@ -103,7 +103,7 @@ type remote struct {
 }
 
 // ReadAt reads verified bytes.
-func (r *remote) ReadAt(p []byte, off int64) (int, error) {
+func (r *remoteFile) ReadAt(p []byte, off int64) (int, error) {
 	n := 0
 	for n < len(p) && off+int64(n) < r.size {
 		at := off + int64(n)
@@ -119,7 +119,7 @@ func (r *remote) ReadAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-func (r *remote) chunk(number int64) ([]byte, error) {
+func (r *remoteFile) chunk(number int64) ([]byte, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if b, ok := r.cache[number]; ok {
@@ -128,11 +128,11 @@ func (r *remote) chunk(number int64) ([]byte, error) {
 	var b []byte
 	var err error
 	for try := range tries {
-		var again *transient
+		var again *transientError
 		if b, err = r.load(number); err == nil || !errors.As(err, &again) {
 			break
 		}
-		if try+1 < tries && wait(r.ctx, r.Pause) != nil {
+		if try+1 < tries && sleepContext(r.ctx, r.Pause) != nil {
 			break
 		}
 	}
@@ -148,7 +148,7 @@ func (r *remote) chunk(number int64) ([]byte, error) {
 	return b, nil
 }
 
-func (r *remote) load(number int64) ([]byte, error) {
+func (r *remoteFile) load(number int64) ([]byte, error) {
 	first := number * chunk
 	n := min(chunk, r.size-first)
 	resp, s, err := r.request(r.ctx, r.info, r.text, fmt.Sprintf("bytes=%d-%d", first, first+n-1))
@@ -158,16 +158,16 @@ func (r *remote) load(number int64) ([]byte, error) {
 	defer s.close()
 	if resp.StatusCode != http.StatusPartialContent {
 		if resp.StatusCode >= 500 {
-			return nil, &transient{fmt.Errorf("%s answers %d", shown(s.url), resp.StatusCode)}
+			return nil, &transientError{fmt.Errorf("%s answers %d", redactURL(s.url), resp.StatusCode)}
 		}
-		return nil, failure(wire.ErrDownload, "image %s: it does not fit into memory (%d of %d bytes) and %s serves no ranges (%d): use a raw image or another server", r.info.ID, r.Memory, r.size, shown(s.url), resp.StatusCode)
+		return nil, newFailure(wire.ErrDownload, "image %s: it does not fit into memory (%d of %d bytes) and %s serves no ranges (%d): use a raw image or another server", r.info.ID, r.Memory, r.size, redactURL(s.url), resp.StatusCode)
 	}
 	b := make([]byte, n)
 	if _, err := io.ReadFull(s.reader, b); err != nil {
-		return nil, &transient{fmt.Errorf("%s: a range was cut off", shown(s.url))}
+		return nil, &transientError{fmt.Errorf("%s: a range was cut off", redactURL(s.url))}
 	}
 	if sha256.Sum256(b) != r.sums[number] {
-		return nil, failure(wire.ErrChecksum, "image %s: %s sent other bytes at %d than before", r.info.ID, shown(s.url), first)
+		return nil, newFailure(wire.ErrChecksum, "image %s: %s sent other bytes at %d than before", r.info.ID, redactURL(s.url), first)
 	}
 	return b, nil
 }

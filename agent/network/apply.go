@@ -16,8 +16,8 @@ import (
 	"salvor/problem"
 )
 
-// nics are the machine's own Ethernet NICs: what is made on top of them is left out.
-func nics() ([]netlink.Link, error) {
+// listNICs are the machine's own Ethernet NICs: what is made on top of them is left out.
+func listNICs() ([]netlink.Link, error) {
 	links, err := netlink.LinkList()
 	if err != nil {
 		return nil, fmt.Errorf("list NICs: %w", err)
@@ -35,10 +35,10 @@ func nics() ([]netlink.Link, error) {
 	return found, nil
 }
 
-// build finds the physical links of a config, makes the others and sets all of them
+// buildLinks finds the physical links of a config, makes the others and sets all of them
 // up. The result is by id. What it made is gone again if it fails.
-func build(config *Config) (map[string]netlink.Link, error) {
-	present, err := nics()
+func buildLinks(config *Config) (map[string]netlink.Link, error) {
+	present, err := listNICs()
 	if err != nil {
 		return nil, err
 	}
@@ -46,25 +46,25 @@ func build(config *Config) (map[string]netlink.Link, error) {
 	for i, link := range config.Links {
 		switch link.Kind {
 		case Physical:
-			made[link.ID], err = find(present, link)
+			made[link.ID], err = findLink(present, link)
 		case Bond:
 			made[link.ID], err = makeBond(link, made, i)
 		case VLAN:
 			made[link.ID], err = makeVLAN(link, made, i)
 		}
 		if err == nil {
-			err = raise(made[link.ID], link.MTU)
+			err = setLinkUp(made[link.ID], link.MTU)
 		}
 		if err != nil {
-			unmake(config, made)
+			removeLinks(config, made)
 			return nil, fmt.Errorf("link %.60q: %w", link.ID, err)
 		}
 	}
 	return made, nil
 }
 
-// unmake takes bonds and VLANs away, the last first; members become NICs again.
-func unmake(config *Config, made map[string]netlink.Link) {
+// removeLinks takes bonds and VLANs away, the last first; members become NICs again.
+func removeLinks(config *Config, made map[string]netlink.Link) {
 	for _, link := range slices.Backward(config.Links) {
 		if on := made[link.ID]; on != nil && link.Kind != Physical {
 			_ = netlink.LinkDel(on) // the caller falls back to what is there
@@ -72,9 +72,9 @@ func unmake(config *Config, made map[string]netlink.Link) {
 	}
 }
 
-// create makes a link anew: one of this name is of an earlier try, or the bond0 that
+// createLink makes a link anew: one of this name is of an earlier try, or the bond0 that
 // the kernel's module brings along.
-func create(link netlink.Link) error {
+func createLink(link netlink.Link) error {
 	if old, err := netlink.LinkByName(link.Attrs().Name); err == nil {
 		if err := netlink.LinkDel(old); err != nil {
 			return fmt.Errorf("remove old %s: %w", link.Attrs().Name, err)
@@ -83,7 +83,7 @@ func create(link netlink.Link) error {
 	return netlink.LinkAdd(link)
 }
 
-func find(present []netlink.Link, wanted Link) (netlink.Link, error) {
+func findLink(present []netlink.Link, wanted Link) (netlink.Link, error) {
 	for _, link := range present {
 		a := link.Attrs()
 		if bytes.Equal(a.HardwareAddr, wanted.MAC) || bytes.Equal(a.PermHWAddr, wanted.MAC) {
@@ -93,7 +93,7 @@ func find(present []netlink.Link, wanted Link) (netlink.Link, error) {
 	return nil, problem.NotFoundf("no NIC has the MAC %s", wanted.MAC)
 }
 
-func raise(link netlink.Link, mtu int) error {
+func setLinkUp(link netlink.Link, mtu int) error {
 	if mtu != 0 && link.Attrs().MTU != mtu {
 		if err := netlink.LinkSetMTU(link, mtu); err != nil {
 			return fmt.Errorf("set mtu %d: %w", mtu, err)
@@ -119,7 +119,7 @@ func makeBond(link Link, made map[string]netlink.Link, number int) (netlink.Link
 		}
 		bond.XmitHashPolicy = policy
 	}
-	if err := create(bond); err != nil {
+	if err := createLink(bond); err != nil {
 		return nil, fmt.Errorf("make bond: %w", err)
 	}
 	for _, id := range link.Members {
@@ -143,7 +143,7 @@ func makeVLAN(link Link, made map[string]netlink.Link, number int) (netlink.Link
 	attributes.Name = fmt.Sprintf("vlan%d.%d", number, link.Tag)
 	attributes.ParentIndex = parent.Attrs().Index
 	attributes.HardwareAddr = link.MAC
-	if err := create(&netlink.Vlan{LinkAttrs: attributes, VlanId: link.Tag}); err != nil {
+	if err := createLink(&netlink.Vlan{LinkAttrs: attributes, VlanId: link.Tag}); err != nil {
 		return nil, fmt.Errorf("make vlan %d on %s: %w", link.Tag, parent.Attrs().Name, err)
 	}
 	return netlink.LinkByName(attributes.Name)
@@ -203,8 +203,8 @@ func renewIPv6(name string) {
 	}
 }
 
-// addresses are those on which a service can listen, of the given links.
-func addresses(links []netlink.Link) ([]netip.Addr, error) {
+// listenAddresses are those on which a service can listen, of the given links.
+func listenAddresses(links []netlink.Link) ([]netip.Addr, error) {
 	var found []netip.Addr
 	for _, link := range links {
 		held, err := netlink.AddrList(link, netlink.FAMILY_ALL)

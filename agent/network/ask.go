@@ -10,8 +10,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// answer is how DHCP on one link ended.
-type answer struct {
+// dhcpResult is how DHCP on one link ended.
+type dhcpResult struct {
 	link  netlink.Link
 	offer Offer
 	kept  bool // no server answered; the address held stays
@@ -22,7 +22,7 @@ type answer struct {
 // links, or on one while the others had their time.
 func (s *Setup) leases(ctx context.Context, asking, ssh []netlink.Link, ready map[int]bool) ([]netip.Addr, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	answers := make(chan answer, len(asking))
+	answers := make(chan dhcpResult, len(asking))
 	open := map[int]bool{} // links by index
 	for _, link := range asking {
 		open[link.Attrs().Index] = true
@@ -45,7 +45,7 @@ func (s *Setup) leases(ctx context.Context, asking, ssh []netlink.Link, ready ma
 		if len(listen) > 0 && first.IsZero() {
 			first = time.Now()
 		}
-		if len(listen) > 0 && (!plugged(open) || time.Since(first) > others) {
+		if len(listen) > 0 && (!hasCarrier(open) || time.Since(first) > others) {
 			s.leave(asking, ready)
 			return listen, s.note(asking)
 		}
@@ -64,8 +64,8 @@ func (s *Setup) leases(ctx context.Context, asking, ssh []netlink.Link, ready ma
 	}
 }
 
-// plugged tells whether one of the links has a carrier: one without is not waited for.
-func plugged(links map[int]bool) bool {
+// hasCarrier tells whether one of the links has a carrier: one without is not waited for.
+func hasCarrier(links map[int]bool) bool {
 	for index := range links {
 		nic, err := net.InterfaceByIndex(index)
 		if err == nil && nic.Flags&net.FlagRunning != 0 {
@@ -76,7 +76,7 @@ func plugged(links map[int]bool) bool {
 }
 
 // take puts a lease on its link.
-func (s *Setup) take(a answer, ready map[int]bool) map[int]bool {
+func (s *Setup) take(a dhcpResult, ready map[int]bool) map[int]bool {
 	name := a.link.Attrs().Name
 	if ready == nil {
 		ready = map[int]bool{}
@@ -105,7 +105,7 @@ func (s *Setup) useLease(link netlink.Link, offer Offer) error {
 		renewIPv6(link.Attrs().Name)
 	}
 	if offer.MTU >= 576 && offer.MTU <= 65535 && offer.MTU < link.Attrs().MTU {
-		if err := raise(link, offer.MTU); err != nil {
+		if err := setLinkUp(link, offer.MTU); err != nil {
 			s.Log.Warn("mtu of the lease not set", "nic", link.Attrs().Name, "error", err)
 		}
 	}
@@ -120,7 +120,7 @@ func (s *Setup) useLease(link netlink.Link, offer Offer) error {
 // note leaves the address of each link that has one by DHCP, for init to keep the lease alive.
 func (s *Setup) note(asking []netlink.Link) error {
 	for _, link := range asking {
-		held, err := addresses([]netlink.Link{link})
+		held, err := listenAddresses([]netlink.Link{link})
 		if err != nil {
 			return err
 		}
@@ -128,7 +128,7 @@ func (s *Setup) note(asking []netlink.Link) error {
 		if i < 0 {
 			continue
 		}
-		if err := replace(s.Root, TakenPrefix+link.Attrs().Name, []byte(held[i].String()+"\n"), 0o644); err != nil {
+		if err := replaceFile(s.Root, TakenPrefix+link.Attrs().Name, []byte(held[i].String()+"\n"), 0o644); err != nil {
 			return err
 		}
 	}
@@ -152,7 +152,7 @@ func (s *Setup) leave(asking []netlink.Link, ready map[int]bool) {
 
 // listenable are the addresses of ssh's links that are known to be the tenant's.
 func (s *Setup) listenable(ssh []netlink.Link, ready map[int]bool) ([]netip.Addr, error) {
-	found, err := addresses(ssh)
+	found, err := listenAddresses(ssh)
 	if err != nil {
 		return nil, err
 	}
@@ -173,12 +173,12 @@ func (s *Setup) listenable(ssh []netlink.Link, ready map[int]bool) ([]netip.Addr
 }
 
 // ask is DHCP on one link, by the rule of the plan: which offers are the tenant's.
-func (s *Setup) ask(ctx context.Context, link netlink.Link) answer {
+func (s *Setup) ask(ctx context.Context, link netlink.Link) dhcpResult {
 	attributes := link.Attrs()
 	nic := net.Interface{Index: attributes.Index, Name: attributes.Name, HardwareAddr: attributes.HardwareAddr}
 	w, err := openWire(nic)
 	if err != nil {
-		return answer{link: link, err: err}
+		return dhcpResult{link: link, err: err}
 	}
 	defer w.close()
 	told := map[netip.Addr]bool{}
@@ -190,15 +190,15 @@ func (s *Setup) ask(ctx context.Context, link netlink.Link) answer {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if patience, keeps := s.patience(); keeps && holds(link) {
+	if patience, keeps := s.patience(); keeps && hasIPv4Address(link) {
 		timer := time.AfterFunc(patience, cancel)
 		defer timer.Stop()
 	}
 	offer, err := w.lease(ctx, s.wanted)
-	if err != nil && ctx.Err() != nil && s.plan.Move != MoveYes && holds(link) {
-		return answer{link: link, kept: true}
+	if err != nil && ctx.Err() != nil && s.plan.Move != MoveYes && hasIPv4Address(link) {
+		return dhcpResult{link: link, kept: true}
 	}
-	return answer{link: link, offer: offer, err: err}
+	return dhcpResult{link: link, offer: offer, err: err}
 }
 
 // patience is how long DHCP may stay silent before the address held is kept; a port
@@ -219,12 +219,12 @@ func (s *Setup) wanted(offer Offer) bool {
 	case MoveNo:
 		return true
 	case MoveYes:
-		return changed(s.plan.Before, offer)
+		return isFromOtherNetwork(s.plan.Before, offer)
 	}
-	return changed(s.plan.Before, offer) || time.Since(s.begun) > unknownMove
+	return isFromOtherNetwork(s.plan.Before, offer) || time.Since(s.begun) > unknownMove
 }
 
-func holds(link netlink.Link) bool {
-	held, err := addresses([]netlink.Link{link})
+func hasIPv4Address(link netlink.Link) bool {
+	held, err := listenAddresses([]netlink.Link{link})
 	return err == nil && slices.ContainsFunc(held, netip.Addr.Is4)
 }

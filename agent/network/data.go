@@ -207,7 +207,7 @@ func (c *Config) readLink(d dataLink, kind Kind) (Link, error) {
 		link.MAC = mac
 	}
 	var err error
-	if link.MTU, err = number(d.MTU, 0, 65535); err != nil {
+	if link.MTU, err = parseBoundedInt(d.MTU, 0, 65535); err != nil {
 		return link, problem.Invalidf("network data: link %.60q: mtu: %w", d.ID, err)
 	}
 	switch kind {
@@ -248,7 +248,7 @@ func (c *Config) readBond(link *Link, d dataLink) error {
 		}
 	}
 	var err error
-	if link.Miimon, err = number(d.BondMiimon, 0, 60000); err != nil {
+	if link.Miimon, err = parseBoundedInt(d.BondMiimon, 0, 60000); err != nil {
 		return problem.Invalidf("network data: bond %.60q: bond_miimon: %w", d.ID, err)
 	}
 	if link.Miimon == 0 {
@@ -262,7 +262,7 @@ func (c *Config) readVLAN(link *Link, d dataLink) error {
 	if parent == nil || parent.Kind == VLAN {
 		return problem.Invalidf("network data: vlan %.60q: its vlan_link %.60q is no physical link or bond", d.ID, d.VLANLink)
 	}
-	tag, err := number(d.VLANID, 1, 4094)
+	tag, err := parseBoundedInt(d.VLANID, 1, 4094)
 	if err != nil || tag == 0 {
 		return problem.Invalidf("network data: vlan %.60q: vlan_id: want 1 to 4094", d.ID)
 	}
@@ -283,8 +283,8 @@ func jsonText(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// number reads a whole number within bounds, 0 for null and absence.
-func number(raw json.RawMessage, low, high int) (int, error) {
+// parseBoundedInt reads a whole number within bounds, 0 for null and absence.
+func parseBoundedInt(raw json.RawMessage, low, high int) (int, error) {
 	text := jsonText(raw)
 	if text == "" {
 		return 0, nil

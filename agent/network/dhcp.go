@@ -47,16 +47,16 @@ type Offer struct {
 	MTU     int
 }
 
-// reply is a message of a server to us.
-type reply struct {
+// dhcpReply is a message of a server to us.
+type dhcpReply struct {
 	kind byte
 	xid  uint32
 	Offer
 }
 
-// question writes a client's message as an IPv4 packet to everybody. The first one
+// buildDHCPMessage writes a client's message as an IPv4 packet to everybody. The first one
 // of a talk has no offer; the request names the one taken.
-func question(kind byte, xid uint32, mac net.HardwareAddr, taken *Offer) []byte {
+func buildDHCPMessage(kind byte, xid uint32, mac net.HardwareAddr, taken *Offer) []byte {
 	m := make([]byte, dhcpHeader, smallest)
 	m[0], m[1], m[2] = 1, 1, 6 // request, Ethernet, 6 bytes
 	binary.BigEndian.PutUint32(m[4:], xid)
@@ -84,12 +84,12 @@ func inPacket(m []byte) []byte {
 	ip[0], ip[8], ip[9] = 0x45, 64, 17
 	binary.BigEndian.PutUint16(ip[2:], uint16(len(p)))
 	copy(ip[16:], []byte{255, 255, 255, 255})
-	binary.BigEndian.PutUint16(ip[10:], checksum(ip, 0))
+	binary.BigEndian.PutUint16(ip[10:], internetChecksum(ip, 0))
 	binary.BigEndian.PutUint16(udp, clientPort)
 	binary.BigEndian.PutUint16(udp[2:], serverPort)
 	binary.BigEndian.PutUint16(udp[4:], uint16(len(udp)))
 	pseudo := uint32(0xffff) + 0xffff + 17 + uint32(len(udp)) // addresses, protocol, length
-	sum := checksum(udp, pseudo)
+	sum := internetChecksum(udp, pseudo)
 	if sum == 0 {
 		sum = 0xffff // zero would mean "none"
 	}
@@ -97,7 +97,7 @@ func inPacket(m []byte) []byte {
 	return p
 }
 
-func checksum(b []byte, sum uint32) uint16 {
+func internetChecksum(b []byte, sum uint32) uint16 {
 	for i := 0; i+1 < len(b); i += 2 {
 		sum += uint32(binary.BigEndian.Uint16(b[i:]))
 	}
@@ -113,8 +113,8 @@ func checksum(b []byte, sum uint32) uint16 {
 // parseReply reads an IPv4 packet that came in; anything but a DHCP server's answer
 // to this MAC is an error. The UDP checksum is not looked at: a virtual NIC leaves it
 // to be filled in by hardware that is not there.
-func parseReply(packet []byte, mac net.HardwareAddr) (reply, error) {
-	var r reply
+func parseReply(packet []byte, mac net.HardwareAddr) (dhcpReply, error) {
+	var r dhcpReply
 	if len(packet) < ipHeader || packet[0]>>4 != 4 || packet[9] != 17 {
 		return r, problem.Invalidf("dhcp: no UDP over IPv4")
 	}
@@ -138,15 +138,15 @@ func parseReply(packet []byte, mac net.HardwareAddr) (reply, error) {
 	return r, r.read(netip.AddrFrom4([4]byte(m[16:20])), m[dhcpHeader+4:])
 }
 
-// options is what is gathered while going through them.
-type options struct {
+// dhcpOptions is what is gathered while going through them.
+type dhcpOptions struct {
 	length             int // of the network, in bits
 	routers, classless []Route
 }
 
 // read goes through the options.
-func (r *reply) read(address netip.Addr, text []byte) error {
-	o := options{length: 24}
+func (r *dhcpReply) read(address netip.Addr, text []byte) error {
+	o := dhcpOptions{length: 24}
 	for len(text) > 0 && text[0] != 255 {
 		if text[0] == 0 {
 			text = text[1:]
@@ -176,7 +176,7 @@ func (r *reply) read(address netip.Addr, text []byte) error {
 }
 
 // option takes one; those of a wrong length are left.
-func (r *reply) option(o *options, code byte, value []byte) error {
+func (r *dhcpReply) option(o *dhcpOptions, code byte, value []byte) error {
 	switch {
 	case code == optKind && len(value) == 1:
 		r.kind = value[0]

@@ -14,7 +14,7 @@ var testMAC = net.HardwareAddr{0x52, 0x54, 0, 0xaa, 0, 1}
 
 // serverPacket turns a client's packet into a server's answer with the options.
 func serverPacket(kind byte, address string, options ...byte) []byte {
-	p := question(dhcpDiscover, 77, testMAC, nil)
+	p := buildDHCPMessage(dhcpDiscover, 77, testMAC, nil)
 	m := p[ipHeader+udpHeader:][:dhcpHeader]
 	m[0] = 2
 	copy(m[16:], netip.MustParseAddr(address).AsSlice())
@@ -94,12 +94,12 @@ func TestParseReplyRefuses(t *testing.T) {
 
 func TestQuestion(t *testing.T) {
 	offer := Offer{Address: netip.MustParsePrefix("10.77.0.9/24"), Server: netip.MustParseAddr("10.77.0.1")}
-	p := question(dhcpRequest, 5, testMAC, &offer)
-	if checksum(p[:ipHeader], 0) != 0 {
+	p := buildDHCPMessage(dhcpRequest, 5, testMAC, &offer)
+	if internetChecksum(p[:ipHeader], 0) != 0 {
 		t.Error("IP checksum")
 	}
 	udp := p[ipHeader:]
-	if checksum(udp, 0xffff+0xffff+17+uint32(len(udp))) != 0 {
+	if internetChecksum(udp, 0xffff+0xffff+17+uint32(len(udp))) != 0 {
 		t.Error("UDP checksum")
 	}
 	for _, want := range [][]byte{{optKind, 1, dhcpRequest}, {optAddress, 4, 10, 77, 0, 9}, {optServer, 4, 10, 77, 0, 1}, append([]byte{optClient, 7, 1}, testMAC...)} {
@@ -122,7 +122,7 @@ func TestChanged(t *testing.T) {
 		"other subnet":             {[]Lease{{Addresses: []string{"10.78.0.50/24", "rubbish", "2001:db8::1/64"}, Server: "10.77.0.1"}}, true},
 		"of another NIC":           {[]Lease{{Addresses: []string{"10.78.0.50/24"}}, {Addresses: []string{"10.77.0.51/24"}}}, false},
 	} {
-		if got := changed(c.before, offer); got != c.want {
+		if got := isFromOtherNetwork(c.before, offer); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
@@ -153,7 +153,7 @@ func TestProbe(t *testing.T) {
 	copy(other[volumeID:], "debian")
 	for want, heads := range map[string][][]byte{"iso9660": {iso}, "vfat": {fat16, fat32}, "": {nil, other, make([]byte, 512), iso[:600]}} {
 		for i, head := range heads {
-			if got := probe(head); got != want {
+			if got := detectFilesystem(head); got != want {
 				t.Errorf("%s %d: %q", want, i, got)
 			}
 		}

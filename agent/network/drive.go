@@ -50,11 +50,11 @@ func driveKind(device string) string {
 	if err != nil && n < 512 {
 		return ""
 	}
-	return probe(head[:n])
+	return detectFilesystem(head[:n])
 }
 
-// probe looks at the first bytes of a file system.
-func probe(head []byte) string {
+// detectFilesystem looks at the first bytes of a file system.
+func detectFilesystem(head []byte) string {
 	if len(head) >= probeLength && string(head[0x8001:0x8006]) == "CD001" && isLabel(head[volumeID:probeLength]) {
 		return "iso9660"
 	}

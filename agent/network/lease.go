@@ -20,8 +20,8 @@ const (
 	requestEvery = 400 * time.Millisecond
 )
 
-// wire is one NIC as DHCP sees it before there is an address.
-type wire struct {
+// dhcpSocket is one NIC as DHCP sees it before there is an address.
+type dhcpSocket struct {
 	fd  int
 	nic net.Interface
 	// seen is told each offer that was not taken, for the log.
@@ -29,7 +29,7 @@ type wire struct {
 }
 
 // openWire needs CAP_NET_RAW.
-func openWire(nic net.Interface) (*wire, error) {
+func openWire(nic net.Interface) (*dhcpSocket, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("dhcp on %s: open packet socket: %w", nic.Name, err)
@@ -39,32 +39,32 @@ func openWire(nic net.Interface) (*wire, error) {
 		unix.Close(fd)
 		return nil, fmt.Errorf("dhcp on %s: bind packet socket: %w", nic.Name, err)
 	}
-	return &wire{fd: fd, nic: nic, seen: func(Offer) {}}, nil
+	return &dhcpSocket{fd: fd, nic: nic, seen: func(Offer) {}}, nil
 }
 
 func networkOrder(v uint16) uint16 { return v<<8 | v>>8 }
 
-func (w *wire) close() { unix.Close(w.fd) }
+func (w *dhcpSocket) close() { unix.Close(w.fd) }
 
-func (w *wire) send(packet []byte) error {
+func (w *dhcpSocket) send(packet []byte) error {
 	to := &unix.SockaddrLinklayer{Protocol: networkOrder(unix.ETH_P_IP), Ifindex: w.nic.Index, Halen: 6}
 	copy(to.Addr[:], []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
 	return unix.Sendto(w.fd, packet, 0, to)
 }
 
 // receive gives the next answer to us within the time, or false.
-func (w *wire) receive(ctx context.Context, xid uint32, until time.Time) (reply, bool) {
+func (w *dhcpSocket) receive(ctx context.Context, xid uint32, until time.Time) (dhcpReply, bool) {
 	buffer := make([]byte, 2048)
 	for ctx.Err() == nil {
 		left := time.Until(until)
 		if left <= 0 {
-			return reply{}, false
+			return dhcpReply{}, false
 		}
 		// Short turns, so that the end of the context is seen.
 		turn := min(left, 100*time.Millisecond)
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(w.fd), Events: unix.POLLIN}}, int(turn/time.Millisecond)+1)
 		if err != nil && !errors.Is(err, unix.EINTR) {
-			return reply{}, false
+			return dhcpReply{}, false
 		}
 		if n <= 0 {
 			continue
@@ -77,12 +77,12 @@ func (w *wire) receive(ctx context.Context, xid uint32, until time.Time) (reply,
 			return r, true
 		}
 	}
-	return reply{}, false
+	return dhcpReply{}, false
 }
 
 // lease asks until an offer is accepted and leased, or the context ends. What is not
 // accepted is not requested, so a server that we are leaving keeps no lease for us.
-func (w *wire) lease(ctx context.Context, accept func(Offer) bool) (Offer, error) {
+func (w *dhcpSocket) lease(ctx context.Context, accept func(Offer) bool) (Offer, error) {
 	begun := time.Now()
 	xid := rand.Uint32()
 	for {
@@ -91,7 +91,7 @@ func (w *wire) lease(ctx context.Context, accept func(Offer) bool) (Offer, error
 			every = askSlowly
 		}
 		// An error here is a link that is not up yet; asking goes on.
-		_ = w.send(question(dhcpDiscover, xid, w.nic.HardwareAddr, nil))
+		_ = w.send(buildDHCPMessage(dhcpDiscover, xid, w.nic.HardwareAddr, nil))
 		until := time.Now().Add(every)
 		for {
 			r, ok := w.receive(ctx, xid, until)
@@ -117,10 +117,10 @@ func (w *wire) lease(ctx context.Context, accept func(Offer) bool) (Offer, error
 }
 
 // request turns an offer into a lease; false if the server does not confirm it.
-func (w *wire) request(ctx context.Context, xid uint32, offer Offer) (Offer, bool) {
+func (w *dhcpSocket) request(ctx context.Context, xid uint32, offer Offer) (Offer, bool) {
 	end := time.Now().Add(ackWithin)
 	for time.Now().Before(end) {
-		_ = w.send(question(dhcpRequest, xid, w.nic.HardwareAddr, &offer))
+		_ = w.send(buildDHCPMessage(dhcpRequest, xid, w.nic.HardwareAddr, &offer))
 		until := time.Now().Add(requestEvery)
 		for {
 			r, ok := w.receive(ctx, xid, until)
@@ -141,9 +141,9 @@ func (w *wire) request(ctx context.Context, xid uint32, offer Offer) (Offer, boo
 	return Offer{}, false
 }
 
-// changed tells whether an offer comes from another network than the leases that the
+// isFromOtherNetwork tells whether an offer comes from another network than the leases that the
 // machine held: by the server where both are known, else by the subnet.
-func changed(before []Lease, offer Offer) bool {
+func isFromOtherNetwork(before []Lease, offer Offer) bool {
 	for _, lease := range before {
 		for _, text := range lease.Addresses {
 			prefix, err := netip.ParsePrefix(text)

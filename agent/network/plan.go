@@ -66,15 +66,15 @@ func WritePlan(root string, plan Plan) error {
 	if err != nil {
 		return err
 	}
-	return replace(root, PlanFile, text, 0o600)
+	return replaceFile(root, PlanFile, text, 0o600)
 }
 
 // OpenRoot opens the tree to work in. What is done by it stays in it, whatever links
 // lie there. Empty is the machine's own.
 func OpenRoot(root string) (*os.Root, error) { return os.OpenRoot(cmp.Or(root, "/")) }
 
-// replace writes a file in one step.
-func replace(root, name string, text []byte, mode os.FileMode) error {
+// replaceFile writes a file in one step.
+func replaceFile(root, name string, text []byte, mode os.FileMode) error {
 	tree, err := OpenRoot(root)
 	if err != nil {
 		return err
@@ -89,7 +89,7 @@ func replace(root, name string, text []byte, mode os.FileMode) error {
 	return tree.Rename(name+".new", name)
 }
 
-func read(root, name string) ([]byte, error) {
+func readFile(root, name string) ([]byte, error) {
 	tree, err := OpenRoot(root)
 	if err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func read(root, name string) ([]byte, error) {
 // ReadPlan is the reverse of WritePlan.
 func ReadPlan(root string) (Plan, error) {
 	var plan Plan
-	text, err := read(root, PlanFile)
+	text, err := readFile(root, PlanFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return plan, problem.NotFoundf("%s is missing: the agent has not finalized a rescue", PlanFile)
 	}
@@ -153,7 +153,7 @@ func Leases(root string) ([]Lease, error) {
 
 // leaseServer reads the server's address from what init left, if it did.
 func leaseServer(root, nic string) string {
-	text, err := read(root, LeasePrefix+filepath.Base(nic))
+	text, err := readFile(root, LeasePrefix+filepath.Base(nic))
 	if err != nil {
 		return ""
 	}

@@ -92,19 +92,19 @@ func (s *Setup) config() *Config {
 // NIC asks DHCP.
 func (s *Setup) configure(ctx context.Context, config *Config) ([]netip.Addr, error) {
 	if config != nil {
-		made, err := build(config)
+		made, err := buildLinks(config)
 		if err == nil {
 			return s.follow(ctx, config, made)
 		}
 		s.Log.Error("network data cannot be followed: asking DHCP instead", "error", err)
 	}
-	present, err := nics()
+	present, err := listNICs()
 	if err != nil {
 		return nil, err
 	}
 	var ssh, asking []netlink.Link
 	for _, link := range present {
-		if err := raise(link, 0); err != nil {
+		if err := setLinkUp(link, 0); err != nil {
 			s.Log.Warn("NIC left out", "nic", link.Attrs().Name, "error", err)
 			continue
 		}
@@ -158,7 +158,7 @@ func (s *Setup) follow(ctx context.Context, config *Config, made map[string]netl
 // clearOthers takes the rescuing network's addresses from the NICs that the config
 // does not name.
 func (s *Setup) clearOthers(made map[string]netlink.Link) {
-	present, err := nics()
+	present, err := listNICs()
 	if err != nil || s.plan.Move == MoveNo {
 		return
 	}
@@ -196,7 +196,7 @@ func (s *Setup) writeListen(listen []netip.Addr) error {
 	for _, a := range listen {
 		fmt.Fprintln(&text, a)
 	}
-	if err := replace(s.Root, ListenFile, []byte(text.String()), 0o644); err != nil {
+	if err := replaceFile(s.Root, ListenFile, []byte(text.String()), 0o644); err != nil {
 		return fmt.Errorf("write the addresses for ssh: %w", err)
 	}
 	return nil
@@ -214,5 +214,5 @@ func (s *Setup) writeResolver() error {
 			fmt.Fprintln(&text, "nameserver", a)
 		}
 	}
-	return replace(s.Root, resolver, []byte(text.String()), 0o644)
+	return replaceFile(s.Root, resolver, []byte(text.String()), 0o644)
 }

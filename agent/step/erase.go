@@ -28,10 +28,10 @@ func (h *Runner) wishes() (eraseFlags, error) {
 	n, _ := h.known()
 	info := n.DriverInternalInfo
 	w := eraseFlags{
-		iterations: 1, zeroize: flag(info, "agent_erase_devices_zeroize", true),
-		ata: flag(info, "agent_enable_ata_secure_erase", true), nvme: flag(info, "agent_enable_nvme_secure_erase", true),
-		goOn:         flag(info, "agent_continue_if_secure_erase_failed", flag(info, "agent_continue_if_ata_erase_failed", false)),
-		skipReadOnly: flag(info, "agent_erase_skip_read_only", false), wipeClustered: flag(info, "wipe_special_filesystems", false),
+		iterations: 1, zeroize: infoFlag(info, "agent_erase_devices_zeroize", true),
+		ata: infoFlag(info, "agent_enable_ata_secure_erase", true), nvme: infoFlag(info, "agent_enable_nvme_secure_erase", true),
+		goOn:         infoFlag(info, "agent_continue_if_secure_erase_failed", infoFlag(info, "agent_continue_if_ata_erase_failed", false)),
+		skipReadOnly: infoFlag(info, "agent_erase_skip_read_only", false), wipeClustered: infoFlag(info, "wipe_special_filesystems", false),
 	}
 	if raw, ok := info["agent_erase_devices_iterations"]; ok {
 		count, err := strconv.Atoi(fmt.Sprint(raw))
@@ -43,7 +43,7 @@ func (h *Runner) wishes() (eraseFlags, error) {
 	return w, nil
 }
 
-func flag(info map[string]any, name string, otherwise bool) bool {
+func infoFlag(info map[string]any, name string, otherwise bool) bool {
 	switch v := info[name].(type) {
 	case bool:
 		return v
@@ -67,7 +67,7 @@ func (h *Runner) each(ctx context.Context, do func(context.Context, *disk.Device
 		return nil, err
 	}
 	if len(all) == 0 {
-		return nil, &fault{wire.ErrErase, problem.NotFoundf("no disk is there to be erased")}
+		return nil, &typedError{wire.ErrErase, problem.NotFoundf("no disk is there to be erased")}
 	}
 	var failed []error
 	for _, found := range all {
@@ -88,7 +88,7 @@ func (h *Runner) each(ctx context.Context, do func(context.Context, *disk.Device
 		if asTyped(err, &has) {
 			return nil, err
 		}
-		return nil, &fault{wire.ErrErase, err}
+		return nil, &typedError{wire.ErrErase, err}
 	}
 	return nil, nil
 }
@@ -103,7 +103,7 @@ func (h *Runner) one(ctx context.Context, found disk.Found, w eraseFlags, do fun
 	}
 	defer d.Close()
 	if what := d.Special(); what != "" && !w.wipeClustered {
-		return &fault{wire.ErrProtected, problem.Conflictf("%s, which other machines may be using: set driver_internal_info wipe_special_filesystems or detach it", what)}
+		return &typedError{wire.ErrProtected, problem.Conflictf("%s, which other machines may be using: set driver_internal_info wipe_special_filesystems or detach it", what)}
 	}
 	return do(ctx, d, w)
 }

@@ -33,7 +33,7 @@ func (h *Runner) writer() image.Writer {
 func (h *Runner) prepareOrder(ctx context.Context, p Params) (any, error) {
 	text, err := h.prepare(ctx, p)
 	if err != nil {
-		return nil, typed(wire.ErrDeployment, err)
+		return nil, withErrorType(wire.ErrDeployment, err)
 	}
 	return wire.Text{Result: "prepare_image: " + text}, nil
 }
@@ -76,11 +76,11 @@ func (h *Runner) prepare(ctx context.Context, p Params) (string, error) {
 	if err := writer.Write(ctx, info, d); err != nil {
 		return "", err
 	}
-	if err := settle(d, content); err != nil {
+	if err := fitPartitionTable(d, content); err != nil {
 		err = fmt.Errorf("image %s on %s: %w", info.ID, found.Name, err)
 		return "", errors.Join(err, d.Zero(0, edge), d.Zero(d.Size()-edge, edge), d.Sync())
 	}
-	id, err := identifier(d)
+	id, err := diskIdentifier(d)
 	if err != nil {
 		return "", err
 	}
@@ -92,8 +92,8 @@ func (h *Runner) prepare(ctx context.Context, p Params) (string, error) {
 	return fmt.Sprintf("image (%s) written to device %s root_uuid=%s", info.ID, found.Name, id), nil
 }
 
-// settle makes the image's partition table fit the disk and adds the config drive.
-func settle(d *disk.Device, content []byte) error {
+// fitPartitionTable makes the image's partition table fit the disk and adds the config drive.
+func fitPartitionTable(d *disk.Device, content []byte) error {
 	table, err := disk.ReadTable(d, d.Size(), d.Sector())
 	if err != nil {
 		return err
@@ -112,9 +112,9 @@ func settle(d *disk.Device, content []byte) error {
 	return d.Sync()
 }
 
-// identifier is the signature in the first sector, which Ironic takes for a root UUID
+// diskIdentifier is the signature in the first sector, which Ironic takes for a root UUID
 // of whole-disk images.
-func identifier(d *disk.Device) (string, error) {
+func diskIdentifier(d *disk.Device) (string, error) {
 	b := make([]byte, 4)
 	if _, err := d.ReadAt(b, 440); err != nil {
 		return "", err
@@ -153,7 +153,7 @@ func (h *Runner) bootloader(ctx context.Context, p Params) (any, error) {
 		return wire.Text{Result: "install_bootloader: failed, ignored as ordered: " + err.Error()}, nil
 	}
 	if err != nil {
-		return nil, typed(wire.ErrCommand, fmt.Errorf("install the boot entry: %w", err))
+		return nil, withErrorType(wire.ErrCommand, fmt.Errorf("install the boot entry: %w", err))
 	}
 	h.Log.Info(text)
 	return wire.Text{Result: "install_bootloader: " + text}, nil
@@ -180,7 +180,7 @@ func (h *Runner) installEntry(ctx context.Context) (string, error) {
 	case err == nil:
 		return fmt.Sprintf("boot entry Boot%04X (%s) starts %s of %s", entry.Number, entry.Label, entry.Path, found.Name), nil
 	case problem.Is(err, problem.NotFound):
-		return "", &fault{wire.ErrNoDevice, err}
+		return "", &typedError{wire.ErrNoDevice, err}
 	case !problem.Is(err, problem.Invalid) && efi.Removable(d, table):
 		h.Log.Warn("the firmware takes no boot entry", "error", err)
 		return fmt.Sprintf("no boot entry could be written (%v): the firmware will start the removable path of %s", err, found.Name), nil

@@ -68,13 +68,13 @@ type Runner struct {
 	Ready func(context.Context) error
 
 	mu     sync.Mutex
-	node   node
+	node   stepNode
 	permit ImagePolicy
 	rootID string // what prepare_image found, for get_partition_uuids
 }
 
-// node is what the steps read of one.
-type node struct {
+// stepNode is what the steps read of one.
+type stepNode struct {
 	UUID               string         `json:"uuid"`
 	Properties         map[string]any `json:"properties"`
 	InstanceInfo       map[string]any `json:"instance_info"`
@@ -94,7 +94,7 @@ func (h *Runner) know(raw json.RawMessage) error {
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil
 	}
-	var n node
+	var n stepNode
 	if err := json.Unmarshal(raw, &n); err != nil {
 		return problem.Invalidf("node is no object of the API's form")
 	}
@@ -107,7 +107,7 @@ func (h *Runner) know(raw json.RawMessage) error {
 	return nil
 }
 
-func (h *Runner) known() (node, ImagePolicy) {
+func (h *Runner) known() (stepNode, ImagePolicy) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.node, h.permit
@@ -127,38 +127,38 @@ func (h *Runner) Orders() map[string]Order {
 	return orders
 }
 
-// action is one step of a family.
-type action struct {
+// stepAction is one step of a family.
+type stepAction struct {
 	wire.Step
 	do func(ctx context.Context, args Params) (any, error)
 }
 
-// family is clean, deploy or service; wrong is the wire's type of a failure.
-type family struct {
+// stepFamily is clean, deploy or service; wrong is the wire's type of a failure.
+type stepFamily struct {
 	name, wrong string
-	actions     []action
+	actions     []stepAction
 }
 
-func (h *Runner) families() []family {
-	on := func(name string, priority int, abortable bool, do func(context.Context, Params) (any, error)) action {
-		return action{wire.Step{Step: name, Interface: "deploy", Priority: priority, Abortable: abortable}, do}
+func (h *Runner) families() []stepFamily {
+	on := func(name string, priority int, abortable bool, do func(context.Context, Params) (any, error)) stepAction {
+		return stepAction{wire.Step{Step: name, Interface: "deploy", Priority: priority, Abortable: abortable}, do}
 	}
 	write := on("write_image", 0, false, h.writeStep)
 	write.ArgsInfo = map[string]wire.ArgInfo{
 		"image_info":  {Description: "The image, as in standby.prepare_image.", Required: true},
 		"configdrive": {Description: "A config drive: URL, or gzipped ISO 9660 in base64."},
 	}
-	metadata := func(priority int) action { return on("erase_devices_metadata", priority, true, h.eraseMetadata) }
-	return []family{
-		{"clean", wire.ErrCleaning, []action{metadata(99), on("erase_devices", 0, true, h.eraseDevices), on("erase_devices_express", 0, true, h.eraseExpress)}},
-		{"deploy", wire.ErrDeployment, []action{write, metadata(0)}},
-		{"service", wire.ErrServicing, []action{write}},
+	metadata := func(priority int) stepAction { return on("erase_devices_metadata", priority, true, h.eraseMetadata) }
+	return []stepFamily{
+		{"clean", wire.ErrCleaning, []stepAction{metadata(99), on("erase_devices", 0, true, h.eraseDevices), on("erase_devices_express", 0, true, h.eraseExpress)}},
+		{"deploy", wire.ErrDeployment, []stepAction{write, metadata(0)}},
+		{"service", wire.ErrServicing, []stepAction{write}},
 	}
 }
 
 func (h *Runner) version() map[string]string { return map[string]string{manager: h.Version} }
 
-func (h *Runner) list(f family, p Params) (any, error) {
+func (h *Runner) list(f stepFamily, p Params) (any, error) {
 	if err := h.know(p["node"]); err != nil {
 		return nil, err
 	}
@@ -182,19 +182,19 @@ func (m *Mismatch) Error() string {
 // CommandType is the type on the wire.
 func (*Mismatch) CommandType() string { return wire.ErrVersion }
 
-// fault is an error with its type on the wire.
-type fault struct {
+// typedError is an error with its type on the wire.
+type typedError struct {
 	kind string
 	error
 }
 
 // Unwrap gives the error without its type.
-func (f *fault) Unwrap() error { return f.error }
+func (f *typedError) Unwrap() error { return f.error }
 
 // CommandType is the type on the wire.
-func (f *fault) CommandType() string { return f.kind }
+func (f *typedError) CommandType() string { return f.kind }
 
-func (h *Runner) execute(ctx context.Context, f family, p Params) (any, error) {
+func (h *Runner) execute(ctx context.Context, f stepFamily, p Params) (any, error) {
 	if err := h.know(p["node"]); err != nil {
 		return nil, err
 	}
@@ -212,39 +212,39 @@ func (h *Runner) execute(ctx context.Context, f family, p Params) (any, error) {
 	if err := p.Get("step", &ordered); err != nil || ordered.Step == "" {
 		return nil, problem.Invalidf("step is no object with the name of a step")
 	}
-	i := slices.IndexFunc(f.actions, func(a action) bool { return a.Step.Step == ordered.Step })
+	i := slices.IndexFunc(f.actions, func(a stepAction) bool { return a.Step.Step == ordered.Step })
 	if i < 0 {
-		return nil, &fault{wire.ErrNoSuchStep, problem.NotFoundf("there is no %s step %.60q", f.name, ordered.Step)}
+		return nil, &typedError{wire.ErrNoSuchStep, problem.NotFoundf("there is no %s step %.60q", f.name, ordered.Step)}
 	}
 	h.Log.Info("step begins", "family", f.name, "step", ordered.Step)
 	result, err := f.actions[i].do(ctx, ordered.Args)
 	if err != nil {
-		return nil, typed(f.wrong, fmt.Errorf("%s: %w", ordered.Step, err))
+		return nil, withErrorType(f.wrong, fmt.Errorf("%s: %w", ordered.Step, err))
 	}
 	h.Log.Info("step done", "family", f.name, "step", ordered.Step)
-	told, err := named(p["step"])
+	told, err := stepWithoutArgs(p["step"])
 	return map[string]any{f.name + "_result": result, f.name + "_step": told}, err
 }
 
-// named is the step as it was ordered, by which a server knows whose end this is. Its
+// stepWithoutArgs is the step as it was ordered, by which a server knows whose end this is. Its
 // arguments, which may be large and hold passwords, are not kept in a list of results.
-func named(raw json.RawMessage) (map[string]json.RawMessage, error) {
+func stepWithoutArgs(raw json.RawMessage) (map[string]json.RawMessage, error) {
 	var step map[string]json.RawMessage
 	err := json.Unmarshal(raw, &step)
 	delete(step, "args")
 	return step, err
 }
 
-// typed gives an error a type unless it has one or is the asker's fault.
-func typed(kind string, err error) error {
+// withErrorType gives an error a type unless it has one or is the asker's fault.
+func withErrorType(kind string, err error) error {
 	var has interface{ CommandType() string }
 	if asTyped(err, &has) {
-		return &fault{has.CommandType(), err}
+		return &typedError{has.CommandType(), err}
 	}
 	if problem.Is(err, problem.Invalid) {
 		return err
 	}
-	return &fault{kind, err}
+	return &typedError{kind, err}
 }
 
 // disks lists them once the drivers are there, without those that the node's
@@ -290,7 +290,7 @@ func (h *Runner) target(ctx context.Context) (disk.Found, error) {
 	}
 	found, err := disk.Choose(all, hints)
 	if err != nil {
-		return found, &fault{wire.ErrNoDevice, err}
+		return found, &typedError{wire.ErrNoDevice, err}
 	}
 	return found, nil
 }

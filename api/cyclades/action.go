@@ -13,26 +13,26 @@ import (
 	"salvor/problem"
 )
 
-// verb is what a client may ask of a server. Word is how Cyclades names it in its errors.
-type verb struct {
+// actionSpec is what a client may ask of a server. Word is how Cyclades names it in its errors.
+type actionSpec struct {
 	word   string
 	rule   string // of Nova's policy
 	action compute.Action
 	rescue bool // closed with [cyclades]rescue_enabled
 	// read takes the arguments into the act.
-	read func(args obj, a *compute.Act) error
+	read func(args jsonObject, a *compute.Act) error
 }
 
-var verbs = map[string]verb{
-	"start":    {word: "START", rule: "servers:start", action: compute.Start, read: nothing},
+var verbs = map[string]actionSpec{
+	"start":    {word: "START", rule: "servers:start", action: compute.Start, read: readNoArgs},
 	"shutdown": {word: "STOP", rule: "servers:stop", action: compute.Stop, read: readShutdown},
 	"reboot":   {word: "REBOOT", rule: "servers:reboot", action: compute.Reboot, read: readReboot},
 	"rescue":   {word: "RESCUE", rule: "os-rescue", action: compute.Rescue, rescue: true, read: readRescue},
-	"unrescue": {word: "UNRESCUE", rule: "os-unrescue", action: compute.Unrescue, rescue: true, read: nothing},
+	"unrescue": {word: "UNRESCUE", rule: "os-unrescue", action: compute.Unrescue, rescue: true, read: readNoArgs},
 }
 
 // act is POST /servers/{id}/action: one verb with its arguments.
-func (c *call) act() error {
+func (c *cycladesCall) act() error {
 	b, err := api.ReadBody(c.W, c.R, api.MaxBody)
 	if err != nil {
 		return err
@@ -53,11 +53,11 @@ func (c *call) act() error {
 		return err
 	}
 	if srv.State == compute.Deleted {
-		return refusal(&compute.StateError{Server: srv}, verbs[name].word)
+		return explainRefusal(&compute.StateError{Server: srv}, verbs[name].word)
 	}
 	if _, err := c.s.Services.Servers.Act(c.R.Context(), srv.ID, a, c.who); err != nil {
 		if state, ok := stateOf(err); ok {
-			return refusal(state, verbs[name].word)
+			return explainRefusal(state, verbs[name].word)
 		}
 		return err
 	}
@@ -65,7 +65,7 @@ func (c *call) act() error {
 }
 
 // readAct reads the verb of a body and what comes with it.
-func (s *server) readAct(body obj) (name string, a compute.Act, err error) {
+func (s *server) readAct(body jsonObject) (name string, a compute.Act, err error) {
 	if len(body) != 1 {
 		return "", a, problem.Invalidf("Malformed request: want one action")
 	}
@@ -77,9 +77,9 @@ func (s *server) readAct(body obj) (name string, a compute.Act, err error) {
 		return "", a, problem.Invalidf("Action %.50q is not supported", name)
 	}
 	if v.rescue && s.NoRescue {
-		return "", a, faultf(http.StatusNotFound, "featureNotEnabled", "The rescue mode of servers is not enabled")
+		return "", a, newNamedFault(http.StatusNotFound, "featureNotEnabled", "The rescue mode of servers is not enabled")
 	}
-	given, ok := args.(obj)
+	given, ok := args.(jsonObject)
 	if !ok && args != nil {
 		return "", a, problem.Invalidf("Malformed request: the arguments of %s are no object", name)
 	}
@@ -87,8 +87,8 @@ func (s *server) readAct(body obj) (name string, a compute.Act, err error) {
 	return name, a, v.read(given, &a)
 }
 
-// only refuses arguments beside the known ones.
-func only(args obj, known ...string) error {
+// refuseUnknownArgs refuses arguments beside the known ones.
+func refuseUnknownArgs(args jsonObject, known ...string) error {
 	for k := range args {
 		found := false
 		for _, n := range known {
@@ -101,19 +101,19 @@ func only(args obj, known ...string) error {
 	return nil
 }
 
-func nothing(args obj, _ *compute.Act) error { return only(args) }
+func readNoArgs(args jsonObject, _ *compute.Act) error { return refuseUnknownArgs(args) }
 
 // readShutdown takes the time-out that Cyclades' clients may send; how long a system is asked is configured here.
-func readShutdown(args obj, _ *compute.Act) error {
+func readShutdown(args jsonObject, _ *compute.Act) error {
 	if t, ok := args["timeout"]; ok {
 		if n, ok := t.(float64); !ok || n < 0 || n != math.Trunc(n) {
 			return problem.Invalidf("Malformed request: timeout is no number of seconds")
 		}
 	}
-	return only(args, "timeout")
+	return refuseUnknownArgs(args, "timeout")
 }
 
-func readReboot(args obj, a *compute.Act) error {
+func readReboot(args jsonObject, a *compute.Act) error {
 	switch kind := args["type"]; kind {
 	case nil, "SOFT":
 	case "HARD":
@@ -121,12 +121,12 @@ func readReboot(args obj, a *compute.Act) error {
 	default:
 		return problem.Invalidf("Malformed request: a reboot's type is SOFT or HARD")
 	}
-	return only(args, "type")
+	return refuseUnknownArgs(args, "type")
 }
 
 // readRescue takes the number of a rescue image, also where a client wrote it as text.
-func readRescue(args obj, a *compute.Act) error {
-	if err := only(args, "rescue_image_ref"); err != nil {
+func readRescue(args jsonObject, a *compute.Act) error {
+	if err := refuseUnknownArgs(args, "rescue_image_ref"); err != nil {
 		return err
 	}
 	wrong := problem.Invalidf("Malformed request: rescue_image_ref is no number of a rescue image")
@@ -158,8 +158,8 @@ var pending = map[compute.Task]string{
 	compute.Attaching: "ATTACH_VOLUME", compute.Reconciling: "RECONCILE", compute.Migrating: "MIGRATE",
 }
 
-// refusal puts why a state forbids an action into Cyclades' words, in Cyclades' order: a pending task first.
-func refusal(e *compute.StateError, word string) error {
+// explainRefusal puts why a state forbids an action into Cyclades' words, in Cyclades' order: a pending task first.
+func explainRefusal(e *compute.StateError, word string) error {
 	srv := e.Server
 	name := strconv.FormatInt(srv.Num, 10)
 	cannot := func(why string) error {
@@ -171,7 +171,7 @@ func refusal(e *compute.StateError, word string) error {
 	case e.Locked:
 		return problem.Forbiddenf("Server '%s' is locked.", name)
 	case srv.State == compute.Building:
-		return faultf(http.StatusConflict, "buildInProgress", fmt.Sprintf("Server '%s' is being built.", name))
+		return newNamedFault(http.StatusConflict, "buildInProgress", fmt.Sprintf("Server '%s' is being built.", name))
 	case srv.Task != compute.NoTask:
 		return cannot("there is a pending '" + pending[srv.Task] + "'")
 	case e.Busy:
@@ -181,11 +181,11 @@ func refusal(e *compute.StateError, word string) error {
 	case word == "RESCUE" && srv.InSession() && srv.State == compute.Rescued:
 		return cannot("server is in rescue mode")
 	}
-	return cannot("server is in '" + operstate(srv) + "' state")
+	return cannot("server is in '" + serverOperState(srv) + "' state")
 }
 
-// operstate is the word for how a server is; a rescue changes nothing of it.
-func operstate(s *compute.Server) string {
+// serverOperState is the word for how a server is; a rescue changes nothing of it.
+func serverOperState(s *compute.Server) string {
 	switch s.State {
 	case compute.Building:
 		return "BUILD"
@@ -217,8 +217,8 @@ func stateOf(err error) (*compute.StateError, bool) {
 	return state, errors.As(err, &state)
 }
 
-func asFault(err error) *fault {
-	var f *fault
+func asFault(err error) *namedFault {
+	var f *namedFault
 	if errors.As(err, &f) {
 		return f
 	}

@@ -33,18 +33,18 @@ type Config struct {
 
 type server struct {
 	Config
-	written *api.Fragments[view, record.Mark]
+	written *api.Fragments[serverListView, record.Mark]
 }
 
-// view is what a server in a list depends on beside its row.
-type view struct {
+// serverListView is what a server in a list depends on beside its row.
+type serverListView struct {
 	detail   bool
 	base     string
 	networks string // their numbers
 }
 
-// call is a request with who asks.
-type call struct {
+// cycladesCall is a request with who asks.
+type cycladesCall struct {
 	*api.Call
 	s   *server
 	who compute.Who
@@ -55,28 +55,28 @@ func New(c Config) http.Handler {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
-	s := &server{c, &api.Fragments[view, record.Mark]{
+	s := &server{c, &api.Fragments[serverListView, record.Mark]{
 		Num:      func(m record.Mark) int64 { return m.Num },
-		Outdated: func(old, now view) bool { return old.networks != now.networks },
+		Outdated: func(old, now serverListView) bool { return old.networks != now.networks },
 	}}
-	d := api.Dialect{Auth: c.Auth, Fail: fail(c.Log), Log: c.Log, PublicEndpoint: c.PublicEndpoint}
+	d := api.Dialect{Auth: c.Auth, Fail: newFailer(c.Log), Log: c.Log, PublicEndpoint: c.PublicEndpoint}
 	for _, r := range []struct {
 		method, path string
 		rule         string // of Nova's policy; empty: none
-		do           func(*call) error
+		do           func(*cycladesCall) error
 	}{
-		{"GET", "", "", (*call).version},
-		{"GET", "/servers", "servers:index", func(c *call) error { return c.listServers(false) }},
-		{"GET", "/servers/detail", "servers:detail", func(c *call) error { return c.listServers(true) }},
-		{"GET", "/servers/{server}", "servers:show", (*call).getServer},
-		{"DELETE", "/servers/{server}", "servers:delete", (*call).deleteServer},
-		{"POST", "/servers/{server}/action", "", (*call).act},
-		{"GET", "/flavors", "", func(c *call) error { return c.listFlavors(false) }},
-		{"GET", "/flavors/detail", "", func(c *call) error { return c.listFlavors(true) }},
-		{"GET", "/flavors/{flavor}", "", (*call).getFlavor},
-		{"GET", "/images", "", func(c *call) error { return c.listImages(false) }},
-		{"GET", "/images/detail", "", func(c *call) error { return c.listImages(true) }},
-		{"GET", "/images/{image}", "", (*call).getImage},
+		{"GET", "", "", (*cycladesCall).version},
+		{"GET", "/servers", "servers:index", func(c *cycladesCall) error { return c.listServers(false) }},
+		{"GET", "/servers/detail", "servers:detail", func(c *cycladesCall) error { return c.listServers(true) }},
+		{"GET", "/servers/{server}", "servers:show", (*cycladesCall).getServer},
+		{"DELETE", "/servers/{server}", "servers:delete", (*cycladesCall).deleteServer},
+		{"POST", "/servers/{server}/action", "", (*cycladesCall).act},
+		{"GET", "/flavors", "", func(c *cycladesCall) error { return c.listFlavors(false) }},
+		{"GET", "/flavors/detail", "", func(c *cycladesCall) error { return c.listFlavors(true) }},
+		{"GET", "/flavors/{flavor}", "", (*cycladesCall).getFlavor},
+		{"GET", "/images", "", func(c *cycladesCall) error { return c.listImages(false) }},
+		{"GET", "/images/detail", "", func(c *cycladesCall) error { return c.listImages(true) }},
+		{"GET", "/images/{image}", "", (*cycladesCall).getImage},
 	} {
 		d.Routes = append(d.Routes, api.Route{Method: r.method, Path: root + r.path, Open: r.path == "", Do: func(ac *api.Call) error {
 			c := s.of(ac)
@@ -90,26 +90,28 @@ func New(c Config) http.Handler {
 }
 
 // of settles who asks.
-func (s *server) of(c *api.Call) *call {
-	return &call{Call: c, s: s, who: compute.Who{Asker: c.Asker(), Project: c.Project(), Admin: c.Admin()}}
+func (s *server) of(c *api.Call) *cycladesCall {
+	return &cycladesCall{Call: c, s: s, who: compute.Who{Asker: c.Asker(), Project: c.Project(), Admin: c.Admin()}}
 }
 
 // permitted holds a request to the policy file, if that has the rule.
-func (c *call) permitted(rule string) error { return c.Permitted(c.s.Policy, access.ComputeRules+rule) }
+func (c *cycladesCall) permitted(rule string) error {
+	return c.Permitted(c.s.Policy, access.ComputeRules+rule)
+}
 
-type obj = map[string]any
+type jsonObject = map[string]any
 
-func (c *call) version() error {
-	return c.JSON(http.StatusOK, obj{"version": obj{
-		"id": "v2.0", "status": "CURRENT", "updated": "2026-01-01T00:00:00+00:00", "links": c.links(""), "media-types": []obj{
+func (c *cycladesCall) version() error {
+	return c.JSON(http.StatusOK, jsonObject{"version": jsonObject{
+		"id": "v2.0", "status": "CURRENT", "updated": "2026-01-01T00:00:00+00:00", "links": c.links(""), "media-types": []jsonObject{
 			{"base": "application/json", "type": "application/vnd.openstack.compute.v2+json"}},
 	}})
 }
 
 // links are those of a thing at a path below the root.
-func (c *call) links(path string) []obj {
+func (c *cycladesCall) links(path string) []jsonObject {
 	href := c.Base + root + path
-	return []obj{{"rel": "self", "href": href}, {"rel": "bookmark", "href": href}}
+	return []jsonObject{{"rel": "self", "href": href}, {"rel": "bookmark", "href": href}}
 }
 
 // faultNames are the names of errors by their status.
@@ -118,21 +120,21 @@ var faultNames = map[int]string{
 	413: "overLimit", 415: "badMediaType", 501: "notImplemented", 503: "serviceUnavailable", 504: "serviceUnavailable",
 }
 
-// fault is an error with a name of its own.
-type fault struct {
+// namedFault is an error with a name of its own.
+type namedFault struct {
 	err  *api.Error
 	name string
 }
 
-func (f *fault) Error() string { return f.err.Text }
-func (f *fault) Unwrap() error { return f.err }
+func (f *namedFault) Error() string { return f.err.Text }
+func (f *namedFault) Unwrap() error { return f.err }
 
-func faultf(status int, name, text string) error {
-	return &fault{&api.Error{Status: status, Text: text}, name}
+func newNamedFault(status int, name, text string) error {
+	return &namedFault{&api.Error{Status: status, Text: text}, name}
 }
 
-// fail writes an error as Cyclades does.
-func fail(log *slog.Logger) api.Failer {
+// newFailer writes an error as Cyclades does.
+func newFailer(log *slog.Logger) api.Failer {
 	return func(w http.ResponseWriter, r *http.Request, err error) {
 		status, words := api.Explain(w, r, err)
 		name := ""
@@ -145,7 +147,7 @@ func fail(log *slog.Logger) api.Failer {
 		if status == http.StatusInternalServerError {
 			log.Error("a request failed", "request_id", id, "error", err)
 		}
-		b, err := json.Marshal(obj{name: obj{"code": status, "message": words, "details": ""}})
+		b, err := json.Marshal(jsonObject{name: jsonObject{"code": status, "message": words, "details": ""}})
 		if err != nil {
 			log.Error("encode an error", "request_id", id, "error", err)
 		}

@@ -18,11 +18,11 @@ import (
 	"salvor/record"
 )
 
-// moment is how Cyclades writes times.
-func moment(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000+00:00") }
+// formatTime is how Cyclades writes times.
+func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000+00:00") }
 
 // server reads the one that the path names.
-func (c *call) server() (*compute.Server, error) {
+func (c *cycladesCall) server() (*compute.Server, error) {
 	num, err := strconv.ParseInt(c.Arg("server"), 10, 64)
 	if err != nil {
 		return nil, problem.Invalidf("Invalid server ID.")
@@ -34,7 +34,7 @@ func (c *call) server() (*compute.Server, error) {
 	return srv, err
 }
 
-func (c *call) getServer() error {
+func (c *cycladesCall) getServer() error {
 	srv, err := c.server()
 	if err != nil {
 		return err
@@ -43,20 +43,20 @@ func (c *call) getServer() error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, obj{"server": c.serverView(srv, nets)})
+	return c.JSON(http.StatusOK, jsonObject{"server": c.serverView(srv, nets)})
 }
 
-func (c *call) deleteServer() error {
+func (c *cycladesCall) deleteServer() error {
 	srv, err := c.server()
 	if err != nil {
 		return err
 	}
 	if srv.State == compute.Deleted {
-		return refusal(&compute.StateError{Server: srv}, "DESTROY")
+		return explainRefusal(&compute.StateError{Server: srv}, "DESTROY")
 	}
 	_, err = c.s.Services.Servers.Act(c.R.Context(), srv.ID, compute.Act{Action: compute.Delete, MustBeOff: true}, c.who)
 	if state, ok := stateOf(err); ok {
-		return refusal(state, "DESTROY")
+		return explainRefusal(state, "DESTROY")
 	}
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func (c *call) deleteServer() error {
 }
 
 // listServers lists the asker's servers; with changes-since those that changed since then, deleted ones too, or 304 for none.
-func (c *call) listServers(detail bool) error {
+func (c *cycladesCall) listServers(detail bool) error {
 	f := compute.ServerFilter{Project: c.who.Project}
 	since := c.Query.Get("changes-since")
 	if since != "" {
@@ -76,7 +76,7 @@ func (c *call) listServers(detail bool) error {
 		f.ChangesSince, f.AnyDeleted = t, true
 	}
 	if !c.who.Admin && c.who.Project == "" {
-		return c.JSON(http.StatusOK, obj{"servers": []obj{}}) // an empty project narrows nothing
+		return c.JSON(http.StatusOK, jsonObject{"servers": []jsonObject{}}) // an empty project narrows nothing
 	}
 	marks, err := c.s.Services.Servers.Marks(c.R.Context(), f, record.Page{})
 	if err != nil {
@@ -96,12 +96,12 @@ func (c *call) listServers(detail bool) error {
 }
 
 // serverTexts gives servers as a list shows them; those that did not change are not written again.
-func (c *call) serverTexts(marks []record.Mark, detail bool) ([]string, error) {
+func (c *cycladesCall) serverTexts(marks []record.Mark, detail bool) ([]string, error) {
 	nets, err := c.networks()
 	if err != nil {
 		return nil, err
 	}
-	v := view{detail: detail, base: c.Base, networks: fmt.Sprint(nets)}
+	v := serverListView{detail: detail, base: c.Base, networks: fmt.Sprint(nets)}
 	return c.s.written.Texts(v, marks, func(nums []int64) (map[int64]api.Fragment[record.Mark], error) {
 		found, err := c.s.Services.Servers.Marked(c.R.Context(), nums)
 		if err != nil {
@@ -123,13 +123,13 @@ func (c *call) serverTexts(marks []record.Mark, detail bool) ([]string, error) {
 	})
 }
 
-func (c *call) brief(srv *compute.Server) obj {
-	return obj{"id": srv.Num, "name": srv.Name, "links": c.links("/servers/" + strconv.FormatInt(srv.Num, 10))}
+func (c *cycladesCall) brief(srv *compute.Server) jsonObject {
+	return jsonObject{"id": srv.Num, "name": srv.Name, "links": c.links("/servers/" + strconv.FormatInt(srv.Num, 10))}
 }
 
-// status is what clients read first. A rescue changes nothing of it: SNF:rescue tells.
-func status(s *compute.Server) string {
-	switch state := operstate(s); {
+// serverStatus is what clients read first. A rescue changes nothing of it: SNF:rescue tells.
+func serverStatus(s *compute.Server) string {
+	switch state := serverOperState(s); {
 	case state == "STARTED" && (s.Task == compute.Rebooting || s.Task == compute.HardReboot):
 		return "REBOOT"
 	case state == "STARTED":
@@ -152,7 +152,7 @@ var taskStates = map[compute.Task]string{
 // inRescue tells whether the server's rescue has come about; one that is on its way is told by the task.
 func inRescue(s *compute.Server) bool { return s.State == compute.Rescued && s.InSession() }
 
-func (c *call) serverView(srv *compute.Server, nets map[string]int64) obj {
+func (c *cycladesCall) serverView(srv *compute.Server, nets map[string]int64) jsonObject {
 	o := c.brief(srv)
 	progress := 100
 	if srv.State == compute.Building {
@@ -170,16 +170,16 @@ func (c *call) serverView(srv *compute.Server, nets map[string]int64) obj {
 	}
 	image := any("")
 	if srv.ImageID != "" {
-		image = obj{"id": srv.ImageID, "links": c.links("/images/" + srv.ImageID)}
+		image = jsonObject{"id": srv.ImageID, "links": c.links("/images/" + srv.ImageID)}
 	}
 	flavor := strconv.FormatInt(srv.Flavor.Num, 10)
-	attachments, addresses := views(srv, nets)
-	maps.Copy(o, obj{
-		"status": status(srv), "hostId": "", "created": moment(srv.CreatedAt), "updated": moment(srv.UpdatedAt), "user_id": srv.User,
-		"tenant_id": srv.Project, "image": image, "flavor": obj{"id": srv.Flavor.Num, "links": c.links("/flavors/" + flavor)},
+	attachments, addresses := viewInterfaces(srv, nets)
+	maps.Copy(o, jsonObject{
+		"status": serverStatus(srv), "hostId": "", "created": formatTime(srv.CreatedAt), "updated": formatTime(srv.UpdatedAt), "user_id": srv.User,
+		"tenant_id": srv.Project, "image": image, "flavor": jsonObject{"id": srv.Flavor.Num, "links": c.links("/flavors/" + flavor)},
 		"metadata": metadata, "attachments": attachments, "addresses": addresses, "progress": progress, "suspended": false,
-		"deleted": srv.State == compute.Deleted, "volumes": volumes, "diagnostics": diagnostics(srv), "security_groups": []obj{{"name": "default"}},
-		"key_name": orNull(srv.KeyName), "config_drive": "", "accessIPv4": "", "accessIPv6": "", "SNF:fqdn": "", "SNF:port_forwarding": obj{},
+		"deleted": srv.State == compute.Deleted, "volumes": volumes, "diagnostics": serverDiagnostics(srv), "security_groups": []jsonObject{{"name": "default"}},
+		"key_name": orNull(srv.KeyName), "config_drive": "", "accessIPv4": "", "accessIPv6": "", "SNF:fqdn": "", "SNF:port_forwarding": jsonObject{},
 		"SNF:rescue": inRescue(srv), "SNF:task_state": taskStates[srv.Task],
 	})
 	return o
@@ -192,21 +192,21 @@ func orNull(s string) any {
 	return s
 }
 
-// diagnostics tell why the server's last operation failed, without text of hosts. They do so even if the operation left the server
+// serverDiagnostics tell why the server's last operation failed, without text of hosts. They do so even if the operation left the server
 // in its state, as a rescue does.
-func diagnostics(s *compute.Server) []obj {
+func serverDiagnostics(s *compute.Server) []jsonObject {
 	if s.Fault == nil {
-		return []obj{}
+		return []jsonObject{}
 	}
-	return []obj{{"level": "ERROR", "message": problem.Redact(s.Fault.Message), "source": "salvor", "created": moment(s.Fault.CreatedAt), "details": nil, "source_date": moment(s.Fault.CreatedAt)}}
+	return []jsonObject{{"level": "ERROR", "message": problem.Redact(s.Fault.Message), "source": "salvor", "created": formatTime(s.Fault.CreatedAt), "details": nil, "source_date": formatTime(s.Fault.CreatedAt)}}
 }
 
-// views tell of interfaces in the two forms that clients know.
-func views(s *compute.Server, nets map[string]int64) ([]obj, map[string][]obj) {
-	attachments, addresses := []obj{}, map[string][]obj{}
+// viewInterfaces tell of interfaces in the two forms that clients know.
+func viewInterfaces(s *compute.Server, nets map[string]int64) ([]jsonObject, map[string][]jsonObject) {
+	attachments, addresses := []jsonObject{}, map[string][]jsonObject{}
 	for _, nic := range s.NICs {
 		key := ""
-		a := obj{"id": nic.ID, "network_id": "", "mac_address": nic.MAC, "ipv4": "", "ipv6": "", "firewallProfile": "DISABLED", "OS-EXT-IPS:type": "fixed"}
+		a := jsonObject{"id": nic.ID, "network_id": "", "mac_address": nic.MAC, "ipv4": "", "ipv6": "", "firewallProfile": "DISABLED", "OS-EXT-IPS:type": "fixed"}
 		if num, ok := nets[nic.NetworkID]; ok {
 			key = strconv.FormatInt(num, 10)
 			a["network_id"] = key
@@ -217,7 +217,7 @@ func views(s *compute.Server, nets map[string]int64) ([]obj, map[string][]obj) {
 				version = 6
 			}
 			a["ipv"+strconv.Itoa(version)] = text
-			addresses[key] = append(addresses[key], obj{"version": version, "addr": text, "OS-EXT-IPS:type": "fixed"})
+			addresses[key] = append(addresses[key], jsonObject{"version": version, "addr": text, "OS-EXT-IPS:type": "fixed"})
 		}
 		attachments = append(attachments, a)
 	}
@@ -225,7 +225,7 @@ func views(s *compute.Server, nets map[string]int64) ([]obj, map[string][]obj) {
 }
 
 // networks are the numbers of all networks.
-func (c *call) networks() (map[string]int64, error) {
+func (c *cycladesCall) networks() (map[string]int64, error) {
 	all, err := c.s.Services.Networks.List(c.R.Context(), compute.NetworkFilter{}, record.Page{})
 	if err != nil {
 		return nil, err
@@ -238,7 +238,7 @@ func (c *call) networks() (map[string]int64, error) {
 }
 
 // flavors are those that the asker may use.
-func (c *call) flavors() ([]*compute.Flavor, error) {
+func (c *cycladesCall) flavors() ([]*compute.Flavor, error) {
 	f := compute.FlavorFilter{}
 	if !c.who.Admin {
 		yes := true
@@ -247,21 +247,21 @@ func (c *call) flavors() ([]*compute.Flavor, error) {
 	return c.s.Services.Flavors.List(c.R.Context(), f, record.Page{})
 }
 
-func (c *call) listFlavors(detail bool) error {
+func (c *cycladesCall) listFlavors(detail bool) error {
 	all, err := c.flavors()
 	if err != nil {
 		return err
 	}
-	out := make([]obj, 0, len(all))
+	out := make([]jsonObject, 0, len(all))
 	for _, f := range all {
 		if !f.Disabled {
 			out = append(out, c.flavorView(f, detail))
 		}
 	}
-	return c.JSON(http.StatusOK, obj{"flavors": out})
+	return c.JSON(http.StatusOK, jsonObject{"flavors": out})
 }
 
-func (c *call) getFlavor() error {
+func (c *cycladesCall) getFlavor() error {
 	num, err := strconv.ParseInt(c.Arg("flavor"), 10, 64)
 	if err != nil {
 		return problem.Invalidf("Invalid flavor ID.")
@@ -272,39 +272,39 @@ func (c *call) getFlavor() error {
 	}
 	for _, f := range all {
 		if f.Num == num {
-			return c.JSON(http.StatusOK, obj{"flavor": c.flavorView(f, true)})
+			return c.JSON(http.StatusOK, jsonObject{"flavor": c.flavorView(f, true)})
 		}
 	}
 	return problem.NotFoundf("Flavor not found.")
 }
 
-func (c *call) flavorView(f *compute.Flavor, detail bool) obj {
-	o := obj{"id": f.Num, "name": f.Name, "links": c.links("/flavors/" + strconv.FormatInt(f.Num, 10))}
+func (c *cycladesCall) flavorView(f *compute.Flavor, detail bool) jsonObject {
+	o := jsonObject{"id": f.Num, "name": f.Name, "links": c.links("/flavors/" + strconv.FormatInt(f.Num, 10))}
 	if detail {
 		o["ram"], o["disk"], o["vcpus"], o["SNF:disk_template"], o["SNF:allow_create"] = f.RAM, f.Disk, f.VCPUs, "file", !f.Disabled
 	}
 	return o
 }
 
-func (c *call) listImages(detail bool) error {
+func (c *cycladesCall) listImages(detail bool) error {
 	all, err := c.s.Services.Images.List(c.R.Context(), compute.ImageFilter{Project: c.who.Project}, record.Page{})
 	if err != nil {
 		return err
 	}
-	out := make([]obj, 0, len(all))
+	out := make([]jsonObject, 0, len(all))
 	for _, i := range all {
 		if c.sees(i) {
 			out = append(out, c.imageView(i, detail))
 		}
 	}
-	return c.JSON(http.StatusOK, obj{"images": out})
+	return c.JSON(http.StatusOK, jsonObject{"images": out})
 }
 
-func (c *call) sees(i *compute.Image) bool {
+func (c *cycladesCall) sees(i *compute.Image) bool {
 	return c.who.Admin || i.Owner != "" && i.Owner == c.who.Project || i.Visibility == "public" || i.Visibility == "community"
 }
 
-func (c *call) getImage() error {
+func (c *cycladesCall) getImage() error {
 	i, err := c.s.Services.Images.Get(c.R.Context(), c.Arg("image"))
 	if err != nil && !problem.Is(err, problem.NotFound) {
 		return err
@@ -312,7 +312,7 @@ func (c *call) getImage() error {
 	if err != nil || !c.sees(i) {
 		return problem.NotFoundf("Image not found.")
 	}
-	return c.JSON(http.StatusOK, obj{"image": c.imageView(i, true)})
+	return c.JSON(http.StatusOK, jsonObject{"image": c.imageView(i, true)})
 }
 
 // imageStatuses are Cyclades' words.
@@ -320,8 +320,8 @@ var imageStatuses = map[compute.ImageStatus]string{
 	compute.ImageQueued: "SAVING", compute.ImageSaving: "SAVING", compute.ImageActive: "ACTIVE", compute.ImageKilled: "ERROR", compute.ImageDeactivated: "ERROR",
 }
 
-func (c *call) imageView(i *compute.Image, detail bool) obj {
-	o := obj{"id": i.ID, "name": i.Name, "links": c.links("/images/" + i.ID)}
+func (c *cycladesCall) imageView(i *compute.Image, detail bool) jsonObject {
+	o := jsonObject{"id": i.ID, "name": i.Name, "links": c.links("/images/" + i.ID)}
 	if !detail {
 		return o
 	}
@@ -331,8 +331,8 @@ func (c *call) imageView(i *compute.Image, detail bool) obj {
 			properties[k] = v
 		}
 	}
-	maps.Copy(o, obj{
-		"status": imageStatuses[i.Status], "updated": moment(i.UpdatedAt), "created": moment(i.CreatedAt), "progress": 100,
+	maps.Copy(o, jsonObject{
+		"status": imageStatuses[i.Status], "updated": formatTime(i.UpdatedAt), "created": formatTime(i.CreatedAt), "progress": 100,
 		"user_id": i.Owner, "tenant_id": i.Owner, "is_snapshot": false, "metadata": properties,
 	})
 	return o

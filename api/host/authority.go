@@ -119,8 +119,8 @@ func (a *Authority) certificate() string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw}))
 }
 
-// request reads a signing request and gives the key that it is for.
-func request(text string) (crypto.PublicKey, error) {
+// parseSigningRequest reads a signing request and gives the key that it is for.
+func parseSigningRequest(text string) (crypto.PublicKey, error) {
 	block, rest := pem.Decode([]byte(text))
 	if block == nil || block.Type != "CERTIFICATE REQUEST" || len(rest) > 0 {
 		return nil, problem.Invalidf("csr: want one certificate request, PEM")

@@ -73,14 +73,14 @@ const (
 	maxWait    = 25 * time.Second
 )
 
-type door struct {
+type hostAPI struct {
 	Config
 	desk *orderWaiters
 }
 
 // New makes the handler. It must be served with the authority's TLS: who asks is told by the connection.
 func New(c Config) http.Handler {
-	d := &door{Config: c, desk: newOrderWaiters(c.Orders, c.Log)}
+	d := &hostAPI{Config: c, desk: newOrderWaiters(c.Orders, c.Log)}
 	mux := http.NewServeMux()
 	var doors []api.Door
 	list := func(pattern string) {
@@ -92,9 +92,9 @@ func New(c Config) http.Handler {
 		list(pattern)
 		mux.Handle(pattern, api.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if err := h(w, r); err != nil {
-				fail(w, r, err)
+				writeError(w, r, err)
 			}
-		}), fail, c.Log))
+		}), writeError, c.Log))
 	}
 	handle("POST "+wire.JoinPath, d.join)
 	handle("POST "+wire.CertPath, d.known(d.recertify))
@@ -112,7 +112,7 @@ func New(c Config) http.Handler {
 			if api.Status(err) == http.StatusInternalServerError {
 				c.Log.Error("renew a lease", "error", err)
 			}
-			fail(w, r, err)
+			writeError(w, r, err)
 		}
 	})
 	return api.Listed{Handler: mux, Doors: doors}
@@ -127,12 +127,12 @@ func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 	return s
 }
 
-func fail(w http.ResponseWriter, r *http.Request, err error) {
+func writeError(w http.ResponseWriter, r *http.Request, err error) {
 	status, words := api.Explain(w, r, err)
-	answer(w, status, map[string]string{"error": words})
+	writeJSON(w, status, map[string]string{"error": words})
 }
 
-func answer(w http.ResponseWriter, status int, v any) {
+func writeJSON(w http.ResponseWriter, status int, v any) {
 	b, err := json.Marshal(v)
 	if err != nil {
 		status, b = http.StatusInternalServerError, []byte(`{"error": "internal error"}`)
@@ -142,16 +142,16 @@ func answer(w http.ResponseWriter, status int, v any) {
 	_, _ = w.Write(b)
 }
 
-// decode reads a JSON object of bounded size and depth that a database can keep.
-func decode(w http.ResponseWriter, r *http.Request, limit int64, v any) error {
+// decodeBody reads a JSON object of bounded size and depth that a database can keep.
+func decodeBody(w http.ResponseWriter, r *http.Request, limit int64, v any) error {
 	b, err := api.ReadBody(w, r, limit)
 	if err != nil {
 		return err
 	}
-	return parse(b, v)
+	return unmarshalObject(b, v)
 }
 
-func parse(b []byte, v any) error {
+func unmarshalObject(b []byte, v any) error {
 	if _, err := api.DecodeObject(b); err != nil {
 		return err
 	}
@@ -161,28 +161,28 @@ func parse(b []byte, v any) error {
 	return nil
 }
 
-// peer is who asks, by the certificate of the connection.
-type peer struct {
+// certifiedPeer is who asks, by the certificate of the connection.
+type certifiedPeer struct {
 	id, serial string
 	issued     time.Time
 }
 
 var errNobody = &api.Error{Status: http.StatusUnauthorized, Text: "A client certificate of a host is needed; join first."}
 
-func (d *door) peerOf(r *http.Request) (peer, error) {
+func (d *hostAPI) peerOf(r *http.Request) (certifiedPeer, error) {
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 || len(r.TLS.PeerCertificates) == 0 {
-		return peer{}, errNobody
+		return certifiedPeer{}, errNobody
 	}
 	c := r.TLS.PeerCertificates[0]
 	// A connection may outlive its certificate.
 	if d.Authority.now().After(c.NotAfter) {
-		return peer{}, &api.Error{Status: http.StatusUnauthorized, Text: "The client certificate has ended; join again."}
+		return certifiedPeer{}, &api.Error{Status: http.StatusUnauthorized, Text: "The client certificate has ended; join again."}
 	}
-	return peer{c.Subject.CommonName, c.SerialNumber.Text(16), c.NotBefore.Add(skew)}, nil
+	return certifiedPeer{c.Subject.CommonName, c.SerialNumber.Text(16), c.NotBefore.Add(skew)}, nil
 }
 
-// unknown makes 401 of a host that is not there: its certificate proves a row that is gone.
-func unknown(err error) error {
+// unknownHostError makes 401 of a host that is not there: its certificate proves a row that is gone.
+func unknownHostError(err error) error {
 	if problem.Is(err, problem.NotFound) {
 		return &api.Error{Status: http.StatusUnauthorized, Text: "This host is not known here any more; join again."}
 	}
@@ -190,7 +190,7 @@ func unknown(err error) error {
 }
 
 // known lets hosts in whose row says that they may.
-func (d *door) known(h func(http.ResponseWriter, *http.Request, peer) error) func(http.ResponseWriter, *http.Request) error {
+func (d *hostAPI) known(h func(http.ResponseWriter, *http.Request, certifiedPeer) error) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		p, err := d.peerOf(r)
 		if err != nil {
@@ -204,19 +204,19 @@ func (d *door) known(h func(http.ResponseWriter, *http.Request, peer) error) fun
 	}
 }
 
-func (d *door) allow(ctx context.Context, p peer) error {
-	return unknown(d.Hosts.Allow(ctx, p.id, p.serial, p.issued))
+func (d *hostAPI) allow(ctx context.Context, p certifiedPeer) error {
+	return unknownHostError(d.Hosts.Allow(ctx, p.id, p.serial, p.issued))
 }
 
-func (d *door) join(w http.ResponseWriter, r *http.Request) error {
+func (d *hostAPI) join(w http.ResponseWriter, r *http.Request) error {
 	if err := api.AdmitLogin(r, ""); err != nil {
 		return err
 	}
 	var in wire.Join
-	if err := decode(w, r, maxJoin, &in); err != nil {
+	if err := decodeBody(w, r, maxJoin, &in); err != nil {
 		return err
 	}
-	key, err := request(in.CSR)
+	key, err := parseSigningRequest(in.CSR)
 	if err != nil {
 		return err
 	}
@@ -234,32 +234,32 @@ func (d *door) join(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	d.Log.Info("a host has joined", "host", h.ID, "name", h.Name)
-	answer(w, http.StatusOK, wire.Certificate{Certificate: cert, CA: d.Authority.certificate(), HostID: h.ID})
+	writeJSON(w, http.StatusOK, wire.Certificate{Certificate: cert, CA: d.Authority.certificate(), HostID: h.ID})
 	return nil
 }
 
-func (d *door) recertify(w http.ResponseWriter, r *http.Request, p peer) error {
+func (d *hostAPI) recertify(w http.ResponseWriter, r *http.Request, p certifiedPeer) error {
 	var in wire.CertificateRequest
-	if err := decode(w, r, maxJoin, &in); err != nil {
+	if err := decodeBody(w, r, maxJoin, &in); err != nil {
 		return err
 	}
-	key, err := request(in.CSR)
+	key, err := parseSigningRequest(in.CSR)
 	if err != nil {
 		return err
 	}
 	serial := newSerial()
 	if err := d.Hosts.Certified(r.Context(), p.id, d.Authority.noted(serial)); err != nil {
-		return unknown(err)
+		return unknownHostError(err)
 	}
 	cert, err := d.Authority.sign(key, p.id, serial)
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, wire.Certificate{Certificate: cert, CA: d.Authority.certificate(), HostID: p.id})
+	writeJSON(w, http.StatusOK, wire.Certificate{Certificate: cert, CA: d.Authority.certificate(), HostID: p.id})
 	return nil
 }
 
-func (d *door) renew(w http.ResponseWriter, r *http.Request) error {
+func (d *hostAPI) renew(w http.ResponseWriter, r *http.Request) error {
 	p, err := d.peerOf(r)
 	if err != nil {
 		return cmp.Or(api.Admit(r, ""), err)
@@ -271,7 +271,7 @@ func (d *door) renew(w http.ResponseWriter, r *http.Request) error {
 	}
 	api.Prove(r)
 	var in wire.Renewal
-	if err := decode(w, r, maxRenewal, &in); err != nil {
+	if err := decodeBody(w, r, maxRenewal, &in); err != nil {
 		return err
 	}
 	renewal, err := renewalOf(in)
@@ -285,7 +285,7 @@ func (d *door) renew(w http.ResponseWriter, r *http.Request) error {
 	}
 	got, err := d.Hosts.Renew(ctx, p.id, p.serial, renewal)
 	if err != nil {
-		return unknown(err)
+		return unknownHostError(err)
 	}
 	out, err := renewedOf(got)
 	if err != nil {
@@ -294,14 +294,14 @@ func (d *door) renew(w http.ResponseWriter, r *http.Request) error {
 	if d.Witnesses != nil {
 		out.Witness = d.Witnesses.Told()
 	}
-	answer(w, http.StatusOK, out)
+	writeJSON(w, http.StatusOK, out)
 	return nil
 }
 
 // poll gives the host's orders, or waits until there are some. With all=1 those that were
 // sent before are given at once too: a host that starts, or that missed an answer, asks so.
 // A host that may not act waits in vain, though it has orders.
-func (d *door) poll(w http.ResponseWriter, r *http.Request, p peer) error {
+func (d *hostAPI) poll(w http.ResponseWriter, r *http.Request, p certifiedPeer) error {
 	query := r.URL.Query()
 	seconds, err := strconv.Atoi(query.Get("wait"))
 	if err != nil && query.Get("wait") != "" || seconds < 0 {
@@ -338,9 +338,9 @@ func (d *door) poll(w http.ResponseWriter, r *http.Request, p peer) error {
 	return d.orders(w, []wire.Order{}, nil)
 }
 
-func (d *door) orders(w http.ResponseWriter, found []wire.Order, err error) error {
+func (d *hostAPI) orders(w http.ResponseWriter, found []wire.Order, err error) error {
 	if err == nil {
-		answer(w, http.StatusOK, wire.Orders{Orders: found})
+		writeJSON(w, http.StatusOK, wire.Orders{Orders: found})
 	}
 	return err
 }
@@ -349,9 +349,9 @@ func (d *door) orders(w http.ResponseWriter, found []wire.Order, err error) erro
 const heldFor = 2 * time.Second
 
 // open lists the orders that a host is given; nil: it may not act.
-func (d *door) open(ctx context.Context, hostID string) ([]wire.Order, error) {
+func (d *hostAPI) open(ctx context.Context, hostID string) ([]wire.Order, error) {
 	if may, err := d.Hosts.MayAct(ctx, hostID); err != nil || !may {
-		return nil, unknown(err)
+		return nil, unknownHostError(err)
 	}
 	found, err := d.Orders.OpenOrders(ctx, hostID)
 	if err != nil {
@@ -370,9 +370,9 @@ func (d *door) open(ctx context.Context, hostID string) ([]wire.Order, error) {
 }
 
 // result takes what came of an order, and has the server's job look, in one transaction.
-func (d *door) result(w http.ResponseWriter, r *http.Request, p peer) error {
+func (d *hostAPI) result(w http.ResponseWriter, r *http.Request, p certifiedPeer) error {
 	var in wire.Report
-	if err := decode(w, r, maxReport, &in); err != nil {
+	if err := decodeBody(w, r, maxReport, &in); err != nil {
 		return err
 	}
 	result, err := resultOf(in)
@@ -395,7 +395,7 @@ func (d *door) result(w http.ResponseWriter, r *http.Request, p peer) error {
 
 func resultOf(in wire.Report) (compute.Result, error) {
 	var out compute.Result
-	if !present(in.Result) {
+	if !hasJSONValue(in.Result) {
 		return out, problem.Invalidf("result: it is missing")
 	}
 	if err := json.Unmarshal(in.Result, &out); err != nil {
@@ -410,13 +410,13 @@ func resultOf(in wire.Report) (compute.Result, error) {
 	return out, nil
 }
 
-func (d *door) progress(w http.ResponseWriter, r *http.Request, p peer) error {
+func (d *hostAPI) progress(w http.ResponseWriter, r *http.Request, p certifiedPeer) error {
 	var in wire.Progress
-	if err := decode(w, r, maxJoin, &in); err != nil {
+	if err := decodeBody(w, r, maxJoin, &in); err != nil {
 		return err
 	}
 	err := d.Jobs.Do(r.Context(), func(tx job.Tx) error {
-		if err := d.Orders.OrderProgress(tx, r.PathValue("id"), p.id, short(in.Text)); err != nil {
+		if err := d.Orders.OrderProgress(tx, r.PathValue("id"), p.id, truncateText(in.Text)); err != nil {
 			return err
 		}
 		o, err := d.Orders.Order(r.Context(), tx, r.PathValue("id"))
@@ -432,7 +432,7 @@ func (d *door) progress(w http.ResponseWriter, r *http.Request, p peer) error {
 }
 
 // image gives an image's bytes, by range. A transfer lasts as long as it moves.
-func (d *door) image(w http.ResponseWriter, r *http.Request, _ peer) error {
+func (d *hostAPI) image(w http.ResponseWriter, r *http.Request, _ certifiedPeer) error {
 	if d.Images == nil {
 		return problem.NotFoundf("This control plane keeps no images.")
 	}
@@ -444,19 +444,19 @@ func (d *door) image(w http.ResponseWriter, r *http.Request, _ peer) error {
 	defer body.Close()
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Etag", `"`+strings.TrimPrefix(digest, "sha256:")+`"`)
-	http.ServeContent(&moving{ResponseWriter: w, control: http.NewResponseController(w)}, r, "", time.Time{}, body)
+	http.ServeContent(&deadlineWriter{ResponseWriter: w, control: http.NewResponseController(w)}, r, "", time.Time{}, body)
 	return nil
 }
 
-// moving puts the end of a transfer off with each write.
-type moving struct {
+// deadlineWriter puts the end of a transfer off with each write.
+type deadlineWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
 }
 
 const moveTimeout = 30 * time.Second
 
-func (m *moving) Write(b []byte) (int, error) {
+func (m *deadlineWriter) Write(b []byte) (int, error) {
 	if err := m.control.SetWriteDeadline(time.Now().Add(moveTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return 0, err
 	}
@@ -464,4 +464,4 @@ func (m *moving) Write(b []byte) (int, error) {
 }
 
 // Unwrap lets http.ResponseController reach the connection.
-func (m *moving) Unwrap() http.ResponseWriter { return m.ResponseWriter }
+func (m *deadlineWriter) Unwrap() http.ResponseWriter { return m.ResponseWriter }

@@ -21,7 +21,7 @@ func FuzzBodies(f *testing.F) {
 			}
 		}
 		var renewal wire.Renewal
-		if err := parse(body, &renewal); err != nil {
+		if err := unmarshalObject(body, &renewal); err != nil {
 			refused(err)
 		} else if got, err := renewalOf(renewal); err != nil {
 			refused(err)
@@ -29,7 +29,7 @@ func FuzzBodies(f *testing.F) {
 			t.Fatal("too many guests")
 		}
 		var report wire.Report
-		if parse(body, &report) == nil {
+		if unmarshalObject(body, &report) == nil {
 			if r, err := resultOf(report); err != nil {
 				refused(err)
 			} else if r.Error != "" && problem.ParseKind(r.ErrorKind).String() != r.ErrorKind {
@@ -37,8 +37,8 @@ func FuzzBodies(f *testing.F) {
 			}
 		}
 		var join wire.Join
-		if parse(body, &join) == nil {
-			if _, err := request(join.CSR); err != nil {
+		if unmarshalObject(body, &join) == nil {
+			if _, err := parseSigningRequest(join.CSR); err != nil {
 				refused(err)
 			}
 		}

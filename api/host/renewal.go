@@ -22,13 +22,13 @@ func renewalOf(in wire.Renewal) (compute.Renewal, error) {
 	if in.BootID == "" || len(in.BootID) > maxWord || len(in.Name) > maxWord || len(in.Watchdog) > maxWord {
 		return out, problem.Invalidf("boot_id, name and watchdog: at most %d characters, and a boot_id no less than 1", maxWord)
 	}
-	if present(in.Inventory) {
+	if hasJSONValue(in.Inventory) {
 		out.Inventory = &compute.Inventory{}
 		if err := json.Unmarshal(in.Inventory, out.Inventory); err != nil {
 			return out, problem.Invalidf("inventory: %w", err)
 		}
 	}
-	if present(in.Guests) {
+	if hasJSONValue(in.Guests) {
 		out.HasGuests = true
 		if err := json.Unmarshal(in.Guests, &out.Guests); err != nil {
 			return out, problem.Invalidf("guests: %w", err)
@@ -38,20 +38,20 @@ func renewalOf(in wire.Renewal) (compute.Renewal, error) {
 		return out, problem.Invalidf("at most %d guests, %d deeds, %d clean-ups and %d neighbours in a renewal", maxGuests, maxDeeds, maxCleaned, maxNeighbours)
 	}
 	for _, deed := range in.Did {
-		out.Did = append(out.Did, compute.LocalAction{ServerID: deed.ServerID, Text: short(deed.Text), At: deed.At})
+		out.Did = append(out.Did, compute.LocalAction{ServerID: deed.ServerID, Text: truncateText(deed.Text), At: deed.At})
 	}
 	for _, c := range in.Cleaned {
-		out.Cleaned = append(out.Cleaned, compute.Cleaned{ServerID: c.ServerID, Epoch: c.Epoch, Error: short(c.Error)})
+		out.Cleaned = append(out.Cleaned, compute.Cleaned{ServerID: c.ServerID, Epoch: c.Epoch, Error: truncateText(c.Error)})
 	}
 	for _, n := range in.Neighbours {
-		out.Neighbours = append(out.Neighbours, compute.Neighbour{HostID: short(n.HostID), Address: short(n.Address), Reached: n.Reached})
+		out.Neighbours = append(out.Neighbours, compute.Neighbour{HostID: truncateText(n.HostID), Address: truncateText(n.Address), Reached: n.Reached})
 	}
 	return out, nil
 }
 
-func present(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
+func hasJSONValue(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
 
-func short(s string) string {
+func truncateText(s string) string {
 	if r := []rune(s); len(r) > maxWord {
 		return string(r[:maxWord])
 	}

@@ -14,20 +14,20 @@ import (
 )
 
 // named by id or by name.
-type reference struct {
-	ID     string     `json:"id"`
-	Name   string     `json:"name"`
-	Domain *reference `json:"domain"`
+type identityReference struct {
+	ID     string             `json:"id"`
+	Name   string             `json:"name"`
+	Domain *identityReference `json:"domain"`
 }
 
-// request is the body of a request for a token.
-type request struct {
+// tokenRequest is the body of a request for a token.
+type tokenRequest struct {
 	Auth *struct {
 		Identity *struct {
 			Methods  []string `json:"methods"`
 			Password *struct {
 				User struct {
-					reference
+					identityReference
 					Password secret.Value `json:"password"`
 				} `json:"user"`
 			} `json:"password"`
@@ -35,18 +35,18 @@ type request struct {
 				ID secret.Value `json:"id"`
 			} `json:"token"`
 			Credential *struct {
-				reference
+				identityReference
 				Secret secret.Value `json:"secret"`
 			} `json:"application_credential"`
 		} `json:"identity"`
-		Scope *scope `json:"scope"`
+		Scope *tokenScope `json:"scope"`
 	} `json:"auth"`
 }
 
-type scope struct {
-	Project  *reference `json:"project"`
-	Domain   *reference `json:"domain"`
-	Unscoped any        `json:"unscoped"`
+type tokenScope struct {
+	Project  *identityReference `json:"project"`
+	Domain   *identityReference `json:"domain"`
+	Unscoped any                `json:"unscoped"`
 	System   *struct {
 		All bool `json:"all"`
 	} `json:"system"`
@@ -55,12 +55,12 @@ type scope struct {
 }
 
 // UnmarshalJSON takes the word "unscoped" beside an object.
-func (s *scope) UnmarshalJSON(b []byte) error {
+func (s *tokenScope) UnmarshalJSON(b []byte) error {
 	if len(b) > 0 && b[0] == '"' {
 		s.word = strings.Trim(string(b), `"`)
 		return nil
 	}
-	type plain scope
+	type plain tokenScope
 	return json.Unmarshal(b, (*plain)(s))
 }
 
@@ -69,7 +69,7 @@ const defaultProject = "admin"
 
 // authenticate makes a token.
 func (s *server) authenticate(c *api.Call) error {
-	var body request
+	var body tokenRequest
 	if err := c.ReadInto(&body); err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (s *server) authenticate(c *api.Call) error {
 		return problem.Invalidf("Expecting to find identity.methods in auth: the body is no request for a token.")
 	}
 	now := s.Now().UTC().Truncate(time.Microsecond)
-	said := &statement{Issued: now, Expires: now.Add(Lifetime), roles: roles}
+	said := &tokenClaims{Issued: now, Expires: now.Add(Lifetime), roles: roles}
 	for _, method := range body.Auth.Identity.Methods {
 		var err error
 		switch method {
@@ -88,7 +88,7 @@ func (s *server) authenticate(c *api.Call) error {
 		case "application_credential":
 			err = s.byCredential(c, &body, said)
 		default:
-			err = unauthorized("Attempted to authenticate with an unsupported method: salvor itself serves password, token and application_credential; others need a Keystone (auth_strategy = keystone).")
+			err = unauthorizedError("Attempted to authenticate with an unsupported method: salvor itself serves password, token and application_credential; others need a Keystone (auth_strategy = keystone).")
 		}
 		if err != nil {
 			return err
@@ -111,7 +111,7 @@ func (s *server) authenticate(c *api.Call) error {
 	return s.show(c, http.StatusCreated, said)
 }
 
-func (s *server) byPassword(c *api.Call, body *request, said *statement) error {
+func (s *server) byPassword(c *api.Call, body *tokenRequest, said *tokenClaims) error {
 	p := body.Auth.Identity.Password
 	if p == nil {
 		return problem.Invalidf("Expecting to find password in identity.")
@@ -124,10 +124,10 @@ func (s *server) byPassword(c *api.Call, body *request, said *statement) error {
 		return err
 	}
 	if d := p.User.Domain; d != nil && !isDomain(d.ID+d.Name) {
-		return unauthorized("The request you have made requires authentication: there is one domain, default.")
+		return unauthorizedError("The request you have made requires authentication: there is one domain, default.")
 	}
 	if said.User != "" && said.User != user {
-		return unauthorized("The request you have made requires authentication: its methods name several users.")
+		return unauthorizedError("The request you have made requires authentication: its methods name several users.")
 	}
 	kept, err := s.Tokens.login(c.R, user, p.User.Password)
 	if err != nil {
@@ -141,13 +141,13 @@ func (s *server) byPassword(c *api.Call, body *request, said *statement) error {
 }
 
 // byCredential takes a token of the API as the secret of an application credential, which clients know how to keep.
-func (s *server) byCredential(c *api.Call, body *request, said *statement) error {
+func (s *server) byCredential(c *api.Call, body *tokenRequest, said *tokenClaims) error {
 	p := body.Auth.Identity.Credential
 	if p == nil {
 		return problem.Invalidf("Expecting to find application_credential in identity.")
 	}
 	if !access.IsToken(p.Secret.Reveal()) {
-		return unauthorized("The request you have made requires authentication: the secret of an application credential is a token that \"salvor token create\" made.")
+		return unauthorizedError("The request you have made requires authentication: the secret of an application credential is a token that \"salvor token create\" made.")
 	}
 	called := p.ID
 	if called == "" {
@@ -161,9 +161,9 @@ func (s *server) byCredential(c *api.Call, body *request, said *statement) error
 }
 
 // become takes over what a token of the API says: it is itself what is issued, so that it ends with its row.
-func (s *statement) become(kept *statement) error {
+func (s *tokenClaims) become(kept *tokenClaims) error {
 	if s.User != "" && s.User != kept.User || !s.text.Empty() && s.ID != kept.ID {
-		return unauthorized("The request you have made requires authentication: its methods name several users.")
+		return unauthorizedError("The request you have made requires authentication: its methods name several users.")
 	}
 	methods := s.Methods
 	*s = *kept
@@ -171,7 +171,7 @@ func (s *statement) become(kept *statement) error {
 	return nil
 }
 
-func (s *server) byToken(c *api.Call, body *request, said *statement) error {
+func (s *server) byToken(c *api.Call, body *tokenRequest, said *tokenClaims) error {
 	if body.Auth.Identity.Token == nil {
 		return problem.Invalidf("Expecting to find token in identity.")
 	}
@@ -183,7 +183,7 @@ func (s *server) byToken(c *api.Call, body *request, said *statement) error {
 		return said.become(old)
 	}
 	if said.User != "" && said.User != old.User {
-		return unauthorized("The request you have made requires authentication: its methods name several users.")
+		return unauthorizedError("The request you have made requires authentication: its methods name several users.")
 	}
 	said.User, said.Methods = old.User, append(said.Methods, old.Methods...)
 	if old.Expires.Before(said.Expires) { // a token is not made longer by another
@@ -193,7 +193,7 @@ func (s *server) byToken(c *api.Call, body *request, said *statement) error {
 }
 
 // scopeTo settles what the token is good for.
-func (s *statement) scopeTo(wish *scope) error {
+func (s *tokenClaims) scopeTo(wish *tokenScope) error {
 	if !s.text.Empty() {
 		return s.keepTo(wish)
 	}
@@ -205,7 +205,7 @@ func (s *statement) scopeTo(wish *scope) error {
 	case wish.word != "":
 		return problem.Invalidf("auth.scope %.40q is not known.", wish.word)
 	case wish.Domain != nil, wish.Trust != nil:
-		return unauthorized("Tokens for a domain or a trust are not served: name a project.")
+		return unauthorizedError("Tokens for a domain or a trust are not served: name a project.")
 	case wish.System != nil:
 		s.System = wish.System.All
 		return nil
@@ -213,7 +213,7 @@ func (s *statement) scopeTo(wish *scope) error {
 		return problem.Invalidf("auth.scope names nothing: want project, system or unscoped.")
 	default:
 		if d := wish.Project.Domain; d != nil && !isDomain(d.ID+d.Name) {
-			return unauthorized("The request you have made requires authentication: there is one domain, default.")
+			return unauthorizedError("The request you have made requires authentication: there is one domain, default.")
 		}
 		if s.ProjectName = wish.Project.Name; s.ProjectName == "" {
 			s.ProjectName = wish.Project.ID
@@ -225,7 +225,7 @@ func (s *statement) scopeTo(wish *scope) error {
 
 // keepTo holds a wish to what a token of the API is for, which nothing changes. An administrator of the whole system works in
 // the project admin where a project is needed.
-func (s *statement) keepTo(wish *scope) error {
+func (s *tokenClaims) keepTo(wish *tokenScope) error {
 	home := s.Project
 	if s.System {
 		home = access.ProjectID(defaultProject)
@@ -243,7 +243,7 @@ func (s *statement) keepTo(wish *scope) error {
 	if !s.System {
 		of = "the project " + s.ProjectName
 	}
-	return unauthorized("The token is for " + of + " and opens nothing else: make another one by \"salvor token create\".")
+	return unauthorizedError("The token is for " + of + " and opens nothing else: make another one by \"salvor token create\".")
 }
 
 func isDomain(word string) bool { return strings.EqualFold(word, domainID) }
@@ -257,23 +257,23 @@ func checkName(what, name string) error {
 }
 
 // show answers with what a token says.
-func (s *server) show(c *api.Call, status int, said *statement) error {
-	domain := object{"id": domainID, "name": domainName}
-	token := object{
+func (s *server) show(c *api.Call, status int, said *tokenClaims) error {
+	domain := jsonObject{"id": domainID, "name": domainName}
+	token := jsonObject{
 		"methods": said.Methods, "audit_ids": []string{said.ID}, "issued_at": timeText(said.Issued), "expires_at": timeText(said.Expires),
-		"user": object{"id": UserID(said.User), "name": said.User, "domain": domain, "password_expires_at": nil},
+		"user": jsonObject{"id": UserID(said.User), "name": said.User, "domain": domain, "password_expires_at": nil},
 	}
 	if said.Project != "" {
-		token["project"] = object{"id": said.Project, "name": said.ProjectName, "domain": domain}
+		token["project"] = jsonObject{"id": said.Project, "name": said.ProjectName, "domain": domain}
 		token["is_domain"] = false
 	}
 	if said.System {
-		token["system"] = object{"all": true}
+		token["system"] = jsonObject{"all": true}
 	}
 	if said.Project != "" || said.System {
-		var have []object
+		var have []jsonObject
 		for _, r := range said.roles {
-			have = append(have, object{"id": access.IDOf("role", r), "name": r})
+			have = append(have, jsonObject{"id": access.IDOf("role", r), "name": r})
 		}
 		token["roles"] = have
 		if !c.Query.Has("nocatalog") {
@@ -281,13 +281,13 @@ func (s *server) show(c *api.Call, status int, said *statement) error {
 		}
 	}
 	c.W.Header().Add("Vary", tokenHeader)
-	return c.JSON(status, object{"token": token})
+	return c.JSON(status, jsonObject{"token": token})
 }
 
 func timeText(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000Z") }
 
 // subject is the token that a request is about.
-func (s *server) subject(c *api.Call) (*statement, error) {
+func (s *server) subject(c *api.Call) (*tokenClaims, error) {
 	said, err := s.Tokens.open(c.R.Context(), c.R.Header.Get(subjectHeader))
 	if api.Status(err) == http.StatusUnauthorized {
 		return nil, problem.NotFoundf("Could not find token: it is not good, or not any longer.")

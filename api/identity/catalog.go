@@ -29,27 +29,27 @@ var DefaultServices = []Service{
 }
 
 // services is the catalog for a project; the same URL serves all three interfaces.
-func (s *server) services(base, project string) []object {
-	out := []object{}
+func (s *server) services(base, project string) []jsonObject {
+	out := []jsonObject{}
 	for _, service := range s.Services {
 		if strings.Contains(service.Path, "{project}") && project == "" {
 			continue
 		}
 		url := base + strings.ReplaceAll(service.Path, "{project}", project)
-		var endpoints []object
+		var endpoints []jsonObject
 		for _, side := range []string{"public", "internal", "admin"} {
-			endpoints = append(endpoints, object{
+			endpoints = append(endpoints, jsonObject{
 				"id": access.IDOf("endpoint", service.Type+" "+side), "interface": side, "region": s.Region, "region_id": s.Region, "url": url,
 			})
 		}
-		out = append(out, object{"id": access.IDOf("service", service.Type), "type": service.Type, "name": service.Name, "endpoints": endpoints})
+		out = append(out, jsonObject{"id": access.IDOf("service", service.Type), "type": service.Type, "name": service.Name, "endpoints": endpoints})
 	}
 	return out
 }
 
 func (s *server) catalog(c *api.Call) error {
-	return c.JSON(http.StatusOK, object{
+	return c.JSON(http.StatusOK, jsonObject{
 		"catalog": s.services(c.Base, c.Who.Scope.Project),
-		"links":   object{"self": c.Base + "/identity/v3/auth/catalog", "previous": nil, "next": nil},
+		"links":   jsonObject{"self": c.Base + "/identity/v3/auth/catalog", "previous": nil, "next": nil},
 	})
 }

@@ -41,7 +41,7 @@ const (
 
 var roles = []string{"admin", "member", "reader"}
 
-type object = map[string]any
+type jsonObject = map[string]any
 
 // New serves /identity and what lies below.
 func New(c Config) http.Handler {
@@ -83,40 +83,40 @@ func (s *server) routes() []api.Route {
 	}
 }
 
-func versionDocument(base string) object {
-	return object{
+func versionDocument(base string) jsonObject {
+	return jsonObject{
 		"id": "v3.14", "status": "stable", "updated": "2020-04-07T00:00:00Z",
-		"links":       []object{{"rel": "self", "href": base + "/identity/v3/"}},
-		"media-types": []object{{"base": "application/json", "type": "application/vnd.openstack.identity-v3+json"}},
+		"links":       []jsonObject{{"rel": "self", "href": base + "/identity/v3/"}},
+		"media-types": []jsonObject{{"base": "application/json", "type": "application/vnd.openstack.identity-v3+json"}},
 	}
 }
 
 func (s *server) versions(c *api.Call) error {
-	return c.JSON(http.StatusMultipleChoices, object{"versions": object{"values": []object{versionDocument(c.Base)}}})
+	return c.JSON(http.StatusMultipleChoices, jsonObject{"versions": jsonObject{"values": []jsonObject{versionDocument(c.Base)}}})
 }
 
 func (s *server) version(c *api.Call) error {
-	return c.JSON(http.StatusOK, object{"version": versionDocument(c.Base)})
+	return c.JSON(http.StatusOK, jsonObject{"version": versionDocument(c.Base)})
 }
 
-// named shows a thing that is no more than its name.
-func named(c *api.Call, kind, id, name string) object {
-	return object{
+// namedResource shows a thing that is no more than its name.
+func namedResource(c *api.Call, kind, id, name string) jsonObject {
+	return jsonObject{
 		"id": id, "name": name, "domain_id": domainID, "enabled": true, "description": "",
-		"links": object{"self": c.Base + "/identity/v3/" + kind + "/" + id},
+		"links": jsonObject{"self": c.Base + "/identity/v3/" + kind + "/" + id},
 	}
 }
 
-func (s *server) list(c *api.Call, kind string, found []object) error {
+func (s *server) list(c *api.Call, kind string, found []jsonObject) error {
 	if found == nil {
-		found = []object{}
+		found = []jsonObject{}
 	}
-	return c.JSON(http.StatusOK, object{kind: found, "links": object{"self": c.Base + "/identity/v3/" + kind, "previous": nil, "next": nil}})
+	return c.JSON(http.StatusOK, jsonObject{kind: found, "links": jsonObject{"self": c.Base + "/identity/v3/" + kind, "previous": nil, "next": nil}})
 }
 
-func projectObject(c *api.Call, id, name string) object {
-	o := named(c, "projects", id, name)
-	o["is_domain"], o["parent_id"], o["tags"], o["options"] = false, domainID, []string{}, object{}
+func projectObject(c *api.Call, id, name string) jsonObject {
+	o := namedResource(c, "projects", id, name)
+	o["is_domain"], o["parent_id"], o["tags"], o["options"] = false, domainID, []string{}, jsonObject{}
 	return o
 }
 
@@ -126,10 +126,10 @@ func (s *server) projects(c *api.Call) error {
 		if err := checkName("project", name); err != nil {
 			return err
 		}
-		return s.list(c, "projects", []object{projectObject(c, access.ProjectID(name), name)})
+		return s.list(c, "projects", []jsonObject{projectObject(c, access.ProjectID(name), name)})
 	}
 	if own := c.Who.Scope; own.Project != "" {
-		return s.list(c, "projects", []object{projectObject(c, own.Project, own.ProjectName)})
+		return s.list(c, "projects", []jsonObject{projectObject(c, own.Project, own.ProjectName)})
 	}
 	return s.list(c, "projects", nil)
 }
@@ -143,7 +143,7 @@ func (s *server) project(c *api.Call) error {
 	if c.Who.Scope.Project == id {
 		name = c.Who.Scope.ProjectName
 	}
-	return c.JSON(http.StatusOK, object{"project": projectObject(c, id, name)})
+	return c.JSON(http.StatusOK, jsonObject{"project": projectObject(c, id, name)})
 }
 
 func (s *server) users(c *api.Call) error {
@@ -157,7 +157,7 @@ func (s *server) users(c *api.Call) error {
 	if err := checkName("user", name); err != nil {
 		return err
 	}
-	return s.list(c, "users", []object{named(c, "users", UserID(name), name)})
+	return s.list(c, "users", []jsonObject{namedResource(c, "users", UserID(name), name)})
 }
 
 func (s *server) user(c *api.Call) error {
@@ -169,23 +169,23 @@ func (s *server) user(c *api.Call) error {
 	if UserID(c.Who.User) == id {
 		name = c.Who.User
 	}
-	return c.JSON(http.StatusOK, object{"user": named(c, "users", id, name)})
+	return c.JSON(http.StatusOK, jsonObject{"user": namedResource(c, "users", id, name)})
 }
 
-func domainObject(c *api.Call) object {
-	return object{"id": domainID, "name": domainName, "enabled": true, "description": "", "links": object{"self": c.Base + "/identity/v3/domains/" + domainID}}
+func domainObject(c *api.Call) jsonObject {
+	return jsonObject{"id": domainID, "name": domainName, "enabled": true, "description": "", "links": jsonObject{"self": c.Base + "/identity/v3/domains/" + domainID}}
 }
 
 func (s *server) domains(c *api.Call) error {
 	if name := c.Query.Get("name"); name != "" && !isDomain(name) {
 		return s.list(c, "domains", nil)
 	}
-	return s.list(c, "domains", []object{domainObject(c)})
+	return s.list(c, "domains", []jsonObject{domainObject(c)})
 }
 
 func (s *server) domain(c *api.Call) error {
 	if c.Arg("domain") != domainID {
 		return problem.NotFoundf("Could not find domain: %.64s.", c.Arg("domain"))
 	}
-	return c.JSON(http.StatusOK, object{"domain": domainObject(c)})
+	return c.JSON(http.StatusOK, jsonObject{"domain": domainObject(c)})
 }

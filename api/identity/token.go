@@ -26,8 +26,8 @@ const (
 	tokenHeader   = "X-Auth-Token"
 )
 
-// statement is what a token says; it is signed, not stored.
-type statement struct {
+// tokenClaims is what a token says; it is signed, not stored.
+type tokenClaims struct {
 	ID      string   `json:"id"`
 	User    string   `json:"user"`
 	Methods []string `json:"methods"`
@@ -45,8 +45,8 @@ type statement struct {
 	text secret.Value
 }
 
-// stamper knows a secret of each user that changes with its password, as api.HTTPBasic does.
-type stamper interface {
+// credentialStamper knows a secret of each user that changes with its password, as api.HTTPBasic does.
+type credentialStamper interface {
 	Stamp(user string) (secret.Value, error)
 }
 
@@ -89,7 +89,7 @@ const LocalUser = "local"
 // plane: so a first token can be made where there is none yet.
 func LocalToken(key *secret.Key, now time.Time) (secret.Value, error) {
 	t := &Tokens{key: key}
-	return t.issue(&statement{User: LocalUser, Methods: []string{"local"}, System: true, Issued: now, Expires: now.Add(time.Minute), Local: true})
+	return t.issue(&tokenClaims{User: LocalUser, Methods: []string{"local"}, System: true, Issued: now, Expires: now.Add(time.Minute), Local: true})
 }
 
 // Authenticate checks the token that the request comes with, if it is one of ours or of the API.
@@ -110,12 +110,12 @@ func (t *Tokens) Authenticate(r *http.Request) (access.Principal, error) {
 
 // AtHome authenticates as t does, and gives whom t lets in without a token the project of a token that names none: so the same
 // is theirs whether they ask with a token or without. Ironic's API is not to stand on it: owners of nodes are told apart there.
-func (t *Tokens) AtHome() api.Authenticator { return home{t} }
+func (t *Tokens) AtHome() api.Authenticator { return homeAuthenticator{t} }
 
-type home struct{ *Tokens }
+type homeAuthenticator struct{ *Tokens }
 
 // Authenticate leaves what a token says as it is.
-func (h home) Authenticate(r *http.Request) (access.Principal, error) {
+func (h homeAuthenticator) Authenticate(r *http.Request) (access.Principal, error) {
 	p, err := h.Tokens.Authenticate(r)
 	if err == nil && !strings.HasPrefix(api.TokenText(r), tokenMark) && (p.Role != access.Scoped || p.Scope.System) && p.Scope.Project == "" {
 		p.Scope.Project, p.Scope.ProjectName, p.Scope.ProjectDomain = access.ProjectID(defaultProject), defaultProject, domainID
@@ -123,7 +123,7 @@ func (h home) Authenticate(r *http.Request) (access.Principal, error) {
 	return p, err
 }
 
-func (s *statement) principal() access.Principal {
+func (s *tokenClaims) principal() access.Principal {
 	scope := access.Scope{System: s.System, Project: s.Project, ProjectName: s.ProjectName, Roles: roles}
 	if s.Project != "" {
 		scope.ProjectDomain = domainID
@@ -132,7 +132,7 @@ func (s *statement) principal() access.Principal {
 }
 
 // login checks a user's password; of one that is a token of the API it gives what that says.
-func (t *Tokens) login(r *http.Request, user string, password secret.Value) (*statement, error) {
+func (t *Tokens) login(r *http.Request, user string, password secret.Value) (*tokenClaims, error) {
 	if access.IsToken(password.Reveal()) {
 		return t.keptAs(r.Context(), user, password)
 	}
@@ -140,30 +140,30 @@ func (t *Tokens) login(r *http.Request, user string, password secret.Value) (*st
 	asked.SetBasicAuth(user, password.Reveal())
 	_, err := t.below.Authenticate(asked.WithContext(r.Context()))
 	if api.Status(err) == http.StatusUnauthorized {
-		return nil, unauthorized("The request you have made requires authentication: user or password is wrong.")
+		return nil, unauthorizedError("The request you have made requires authentication: user or password is wrong.")
 	}
 	return nil, err
 }
 
 // keptAs is what a token of the API says, if it is called so: by name or id, or by the id that its name stands for.
-func (t *Tokens) keptAs(ctx context.Context, called string, text secret.Value) (*statement, error) {
+func (t *Tokens) keptAs(ctx context.Context, called string, text secret.Value) (*tokenClaims, error) {
 	s, err := t.open(ctx, text.Reveal())
 	if err != nil {
 		return nil, err
 	}
 	if called != s.User && called != s.ID && called != UserID(s.User) {
-		return nil, unauthorized("The request you have made requires authentication: the token has another name.")
+		return nil, unauthorizedError("The request you have made requires authentication: the token has another name.")
 	}
 	return s, nil
 }
 
 // keptStatement says of a token of the API what a statement says.
-func (t *Tokens) keptStatement(ctx context.Context, text string) (*statement, error) {
+func (t *Tokens) keptStatement(ctx context.Context, text string) (*tokenClaims, error) {
 	row, err := t.kept.Token(ctx, text)
 	if err != nil {
 		return nil, err
 	}
-	s := &statement{
+	s := &tokenClaims{
 		ID: row.ID, User: row.Name, Methods: []string{"token"}, Project: row.Project, ProjectName: row.ProjectName, System: row.Project == "",
 		Issued: row.CreatedAt, Expires: row.ExpiresAt, roles: row.Roles(), text: secret.New(text),
 	}
@@ -174,7 +174,7 @@ func (t *Tokens) keptStatement(ctx context.Context, text string) (*statement, er
 }
 
 // issue signs a statement.
-func (t *Tokens) issue(s *statement) (secret.Value, error) {
+func (t *Tokens) issue(s *tokenClaims) (secret.Value, error) {
 	if s.ID == "" {
 		s.ID = strings.ReplaceAll(uuid.NewString(), "-", "")
 	}
@@ -191,43 +191,43 @@ func (t *Tokens) issue(s *statement) (secret.Value, error) {
 }
 
 // proof is what a statement's signature is over.
-func (t *Tokens) proof(s *statement, said string) ([]string, error) {
+func (t *Tokens) proof(s *tokenClaims, said string) ([]string, error) {
 	if s.Local {
 		return []string{"identity token of the key's reader 1", said}, nil
 	}
 	if _, anybody := t.below.(api.NoAuth); anybody { // what was told to anybody is worth nothing where users prove who they are
 		return []string{"identity token of anybody 1", s.User, said}, nil
 	}
-	users, ok := t.below.(stamper)
+	users, ok := t.below.(credentialStamper)
 	if !ok { // whoever has a token of the API is issued that one; the key alone makes nobody a user
-		return nil, expired()
+		return nil, expiredTokenError()
 	}
 	stamp, err := users.Stamp(s.User)
 	if err != nil {
 		return nil, err
 	}
 	if stamp.Empty() {
-		return nil, expired()
+		return nil, expiredTokenError()
 	}
 	return []string{"identity token 1", s.User, stamp.Reveal(), said}, nil
 }
 
 // open checks a token and gives what it says.
-func (t *Tokens) open(ctx context.Context, token string) (*statement, error) {
+func (t *Tokens) open(ctx context.Context, token string) (*tokenClaims, error) {
 	if strings.HasPrefix(token, access.TokenMark) {
 		return t.keptStatement(ctx, token)
 	}
 	said, mac, ok := strings.Cut(strings.TrimPrefix(token, tokenMark), ".")
 	if !ok || len(token) > maxTokenBytes || !strings.HasPrefix(token, tokenMark) {
-		return nil, expired()
+		return nil, expiredTokenError()
 	}
 	b, err := base64.RawURLEncoding.DecodeString(said)
 	if err != nil {
-		return nil, expired()
+		return nil, expiredTokenError()
 	}
-	s := statement{roles: roles}
+	s := tokenClaims{roles: roles}
 	if err := json.Unmarshal(b, &s); err != nil {
-		return nil, expired()
+		return nil, expiredTokenError()
 	}
 	words, err := t.proof(&s, said)
 	if err != nil {
@@ -238,7 +238,7 @@ func (t *Tokens) open(ctx context.Context, token string) (*statement, error) {
 		life.For = 0
 	}
 	if !t.key.Derived(life, secret.New(mac), words...) || !t.now().Before(s.Expires) {
-		return nil, expired()
+		return nil, expiredTokenError()
 	}
 	_, err = t.good.Find(ctx, s.ID, func(ctx context.Context) (api.Verdict[bool], error) { return t.notEnded(ctx, s.ID) })
 	if err != nil {
@@ -255,23 +255,23 @@ func (t *Tokens) notEnded(ctx context.Context, id string) (api.Verdict[bool], er
 		return api.Verdict[bool]{}, api.Later(time.Second, "it cannot be told now whether the token was revoked; ask again")
 	}
 	if ended {
-		return api.Verdict[bool]{}, expired()
+		return api.Verdict[bool]{}, expiredTokenError()
 	}
 	return api.Verdict[bool]{Value: true, Fresh: until, Stale: until}, nil
 }
 
 // end ends a statement for all processes; here at once.
-func (t *Tokens) end(ctx context.Context, s *statement) error {
+func (t *Tokens) end(ctx context.Context, s *tokenClaims) error {
 	defer t.good.Forget(s.ID)
 	return t.ended.EndSigned(ctx, s.ID, s.Expires)
 }
 
-func unauthorized(text string) error {
+func unauthorizedError(text string) error {
 	return &api.Error{Status: http.StatusUnauthorized, Text: text, Header: http.Header{"Www-Authenticate": {`Keystone uri="/identity/v3"`}}}
 }
 
-func expired() error {
-	return unauthorized("The token is not good, or not any longer: ask for a new one.")
+func expiredTokenError() error {
+	return unauthorizedError("The token is not good, or not any longer: ask for a new one.")
 }
 
 // UserID is the id of the user of this name.

@@ -31,8 +31,8 @@ const (
 	octetStream = "application/octet-stream"
 )
 
-// transfer is the bytes of one image on their way in.
-type transfer struct {
+// imageTransfer is the bytes of one image on their way in.
+type imageTransfer struct {
 	s    *server
 	id   string // of the image
 	mark string // of this transfer
@@ -40,13 +40,13 @@ type transfer struct {
 }
 
 // begin makes the image one whose bytes are coming: only one transfer at a time may bring them.
-func (s *server) begin(c *api.Call) (*transfer, *compute.Image, error) {
+func (s *server) begin(c *api.Call) (*imageTransfer, *compute.Image, error) {
 	select {
 	case s.transfers <- struct{}{}:
 	default:
 		return nil, nil, problem.Unavailablef("Too many images are coming in at once; try again later.")
 	}
-	t := &transfer{s: s, mark: uuid.NewString(), who: c.Asker()}
+	t := &imageTransfer{s: s, mark: uuid.NewString(), who: c.Asker()}
 	i, err := s.edit(c, func(i *compute.Image) error {
 		if s.settled(i).Status != compute.ImageQueued {
 			return problem.Conflictf("Image %s is in status %s: data is taken in status queued only.", i.ID, i.Status)
@@ -68,7 +68,7 @@ func (s *server) begin(c *api.Call) (*transfer, *compute.Image, error) {
 }
 
 // mine edits the image as long as this transfer is the one that brings its bytes.
-func (t *transfer) mine(ctx context.Context, do func(*compute.Image)) error {
+func (t *imageTransfer) mine(ctx context.Context, do func(*compute.Image)) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTime)
 	defer cancel()
 	_, err := t.s.update(ctx, t.id, t.who, func(i *compute.Image) error {
@@ -85,7 +85,7 @@ func (t *transfer) mine(ctx context.Context, do func(*compute.Image)) error {
 }
 
 // run takes the bytes in and ends the transfer: the image is active, or queued again.
-func (t *transfer) run(ctx context.Context, format string, body io.Reader) error {
+func (t *imageTransfer) run(ctx context.Context, format string, body io.Reader) error {
 	defer func() { <-t.s.transfers }()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -112,7 +112,7 @@ func (t *transfer) run(ctx context.Context, format string, body io.Reader) error
 }
 
 // touch shows that the transfer lives, and ends it when the image is gone.
-func (t *transfer) touch(ctx context.Context, cancel context.CancelCauseFunc) {
+func (t *imageTransfer) touch(ctx context.Context, cancel context.CancelCauseFunc) {
 	ticker := time.NewTicker(touchTime)
 	defer ticker.Stop()
 	for {
@@ -129,8 +129,8 @@ func (t *transfer) touch(ctx context.Context, cancel context.CancelCauseFunc) {
 }
 
 // take reads, checks and keeps the bytes.
-func (t *transfer) take(ctx context.Context, format string, body io.Reader) error {
-	in := bufio.NewReaderSize(&bounded{ctx: ctx, r: body, left: t.s.MaxBytes, most: t.s.MaxBytes}, headSize)
+func (t *imageTransfer) take(ctx context.Context, format string, body io.Reader) error {
+	in := bufio.NewReaderSize(&boundedReader{ctx: ctx, r: body, left: t.s.MaxBytes, most: t.s.MaxBytes}, headSize)
 	head, err := in.Peek(headSize)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
@@ -159,7 +159,7 @@ func (t *transfer) take(ctx context.Context, format string, body io.Reader) erro
 }
 
 // settle makes the image active while nobody can remove its bytes, or removes them if it is gone.
-func (t *transfer) settle(ctx context.Context, done func(*compute.Image), digest, sum string) error {
+func (t *imageTransfer) settle(ctx context.Context, done func(*compute.Image), digest, sum string) error {
 	t.s.bytes.Lock()
 	defer t.s.bytes.Unlock()
 	f, err := t.s.Blobs.Open(ctx, digest) // an image with the same bytes may have been deleted meanwhile
@@ -175,14 +175,14 @@ func (t *transfer) settle(ctx context.Context, done func(*compute.Image), digest
 	return nil
 }
 
-// bounded ends a stream that is longer than an image may be, or whose transfer is over.
-type bounded struct {
+// boundedReader ends a stream that is longer than an image may be, or whose transfer is over.
+type boundedReader struct {
 	ctx        context.Context
 	r          io.Reader
 	left, most int64
 }
 
-func (b *bounded) Read(p []byte) (int, error) {
+func (b *boundedReader) Read(p []byte) (int, error) {
 	if b.ctx.Err() != nil {
 		return 0, context.Cause(b.ctx)
 	}
@@ -196,18 +196,18 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// paced gives each read and each write time of its own: an image takes as long as it takes, but never stands still.
-type paced struct {
+// pacedStream gives each read and each write time of its own: an image takes as long as it takes, but never stands still.
+type pacedStream struct {
 	http.ResponseWriter
 	body    io.Reader
 	control *http.ResponseController
 }
 
-func pace(c *api.Call) *paced {
-	return &paced{c.W, c.R.Body, http.NewResponseController(c.W)}
+func newPacedStream(c *api.Call) *pacedStream {
+	return &pacedStream{c.W, c.R.Body, http.NewResponseController(c.W)}
 }
 
-func (p *paced) Read(b []byte) (int, error) {
+func (p *pacedStream) Read(b []byte) (int, error) {
 	_ = p.control.SetReadDeadline(time.Now().Add(idleTime)) // a wire without deadlines is a test's
 	n, err := p.body.Read(b)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -216,7 +216,7 @@ func (p *paced) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func (p *paced) Write(b []byte) (int, error) {
+func (p *pacedStream) Write(b []byte) (int, error) {
 	_ = p.control.SetWriteDeadline(time.Now().Add(idleTime))
 	return p.ResponseWriter.Write(b)
 }
@@ -232,7 +232,7 @@ func (s *server) upload(c *api.Call) error {
 	if err != nil {
 		return err
 	}
-	p := pace(c)
+	p := newPacedStream(c)
 	err = t.run(context.WithoutCancel(c.R.Context()), i.DiskFormat, p)
 	_ = p.control.SetWriteDeadline(time.Now().Add(idleTime))
 	if err != nil {
@@ -263,6 +263,6 @@ func (s *server) download(c *api.Call) error {
 	h.Set("Content-Type", octetStream)
 	h.Set("Content-MD5", i.MD5)
 	h.Set("Etag", `"`+i.Digest+`"`)
-	http.ServeContent(pace(c), c.R, "", updated(i), f)
+	http.ServeContent(newPacedStream(c), c.R, "", lastUpdated(i), f)
 	return nil
 }

@@ -24,8 +24,8 @@ const (
 	maxValue      = 4096
 )
 
-// set gives an image's field or property a value as JSON has it; nil takes it away.
-func set(c *api.Call, i *compute.Image, name string, value any) error {
+// setAttribute gives an image's field or property a value as JSON has it; nil takes it away.
+func setAttribute(c *api.Call, i *compute.Image, name string, value any) error {
 	f := fieldOf(name)
 	if f == nil {
 		return setProperty(i, name, value)
@@ -39,7 +39,7 @@ func set(c *api.Call, i *compute.Image, name string, value any) error {
 	var err error
 	switch name {
 	case "name":
-		i.Name, err = text(name, value)
+		i.Name, err = decodeText(name, value)
 	case "visibility":
 		i.Visibility, _ = value.(string)
 		if i.Visibility == "public" && !c.Admin() {
@@ -47,15 +47,15 @@ func set(c *api.Call, i *compute.Image, name string, value any) error {
 		}
 	case "owner":
 		var owner string
-		if owner, err = text(name, value); err == nil && owner != i.Owner && !c.Admin() {
+		if owner, err = decodeText(name, value); err == nil && owner != i.Owner && !c.Admin() {
 			return problem.Forbiddenf("You are not permitted to give images to another project.")
 		}
 		i.Owner = owner
 	case "protected":
-		i.Protected, err = flag(name, value)
+		i.Protected, err = decodeBool(name, value)
 	case "os_hidden":
 		var on bool
-		if on, err = flag(name, value); on {
+		if on, err = decodeBool(name, value); on {
 			i.Properties[hiddenKey] = "true"
 		} else {
 			delete(i.Properties, hiddenKey)
@@ -63,11 +63,11 @@ func set(c *api.Call, i *compute.Image, name string, value any) error {
 	case "container_format", "disk_format":
 		return setFormat(i, name, value)
 	case "min_disk":
-		i.MinDisk, err = whole(name, value)
+		i.MinDisk, err = decodeInt(name, value)
 	case "min_ram":
-		i.MinRAM, err = whole(name, value)
+		i.MinRAM, err = decodeInt(name, value)
 	case "tags":
-		i.Tags, err = tags(value)
+		i.Tags, err = decodeTags(value)
 	default:
 		return problem.Forbiddenf("Attribute '%s' cannot be changed.", name)
 	}
@@ -123,7 +123,7 @@ func propertyText(name string, value any) (string, error) {
 	return "", problem.Invalidf("Invalid value for property '%.64s': want text of at most %d bytes.", name, maxValue)
 }
 
-func text(name string, value any) (string, error) {
+func decodeText(name string, value any) (string, error) {
 	if value == nil {
 		return "", nil
 	}
@@ -134,7 +134,7 @@ func text(name string, value any) (string, error) {
 	return v, nil
 }
 
-func flag(name string, value any) (bool, error) {
+func decodeBool(name string, value any) (bool, error) {
 	v, ok := value.(bool)
 	if !ok {
 		return false, problem.Invalidf("Invalid value for '%s': want true or false.", name)
@@ -142,7 +142,7 @@ func flag(name string, value any) (bool, error) {
 	return v, nil
 }
 
-func whole(name string, value any) (int, error) {
+func decodeInt(name string, value any) (int, error) {
 	v, ok := value.(float64)
 	if !ok || v != math.Trunc(v) || v < 0 || v > math.MaxInt32 {
 		return 0, problem.Invalidf("Invalid value for '%s': want a whole number from 0 to %d.", name, math.MaxInt32)
@@ -150,7 +150,7 @@ func whole(name string, value any) (int, error) {
 	return int(v), nil
 }
 
-func tags(value any) ([]string, error) {
+func decodeTags(value any) ([]string, error) {
 	all, ok := value.([]any)
 	if !ok && value != nil {
 		return nil, problem.Invalidf("Invalid value for 'tags': want a list of text.")
@@ -188,7 +188,7 @@ func (s *server) create(c *api.Call) error {
 		delete(body, "id")
 	}
 	for _, name := range slices.Sorted(maps.Keys(body)) {
-		if err := set(c, i, name, body[name]); err != nil {
+		if err := setAttribute(c, i, name, body[name]); err != nil {
 			return err
 		}
 	}
@@ -200,8 +200,8 @@ func (s *server) create(c *api.Call) error {
 	return c.JSON(http.StatusCreated, s.view(i))
 }
 
-// change is one operation of a patch.
-type change struct {
+// patchOp is one operation of a patch.
+type patchOp struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
 	Value any    `json:"value"`
@@ -211,7 +211,7 @@ type change struct {
 // patchTypes are the forms of a patch that are taken; both are spelled alike but for the value of tags, which is whole here.
 var patchTypes = []string{"application/openstack-images-v2.1-json-patch", "application/openstack-images-v2.0-json-patch"}
 
-func readPatch(b []byte) ([]change, error) {
+func readPatch(b []byte) ([]patchOp, error) {
 	v, err := api.Decode(b)
 	if err != nil {
 		return nil, err
@@ -219,7 +219,7 @@ func readPatch(b []byte) ([]change, error) {
 	if _, ok := v.([]any); !ok {
 		return nil, problem.Invalidf("Request body must be a JSON array of operation objects.")
 	}
-	var all []change
+	var all []patchOp
 	if err := json.Unmarshal(b, &all); err != nil {
 		return nil, problem.Invalidf("Operations must be JSON objects with op, path and value.")
 	}
@@ -228,7 +228,7 @@ func readPatch(b []byte) ([]change, error) {
 		if rest, ok := strings.CutPrefix(path, "/tags/"); ok {
 			path, all[n].place = "/tags", rest
 		}
-		if all[n].Path, err = pointer(path); err != nil {
+		if all[n].Path, err = parseJSONPointer(path); err != nil {
 			return nil, err
 		}
 		switch all[n].Op {
@@ -242,8 +242,8 @@ func readPatch(b []byte) ([]change, error) {
 	return all, nil
 }
 
-// pointer reads a JSON pointer of one part.
-func pointer(path string) (string, error) {
+// parseJSONPointer reads a JSON pointer of one part.
+func parseJSONPointer(path string) (string, error) {
 	name, ok := strings.CutPrefix(path, "/")
 	if !ok || name == "" || strings.Contains(name, "/") {
 		return "", problem.Invalidf("Invalid JSON pointer %.64q: want a slash and the name of an attribute.", path)
@@ -256,7 +256,7 @@ func pointer(path string) (string, error) {
 }
 
 // tag changes one place in the list of tags, as the difference of two lists has it.
-func (ch change) tag(i *compute.Image) error {
+func (ch patchOp) tag(i *compute.Image) error {
 	n, err := strconv.Atoi(ch.place)
 	if ch.place == "-" && ch.Op == "add" {
 		n, err = len(i.Tags), nil
@@ -280,12 +280,12 @@ func (ch change) tag(i *compute.Image) error {
 	default:
 		all = slices.Delete(all, n, n+1)
 	}
-	i.Tags, err = tags(all)
+	i.Tags, err = decodeTags(all)
 	return err
 }
 
 // apply makes one change. What is replaced or removed must be there.
-func (ch change) apply(c *api.Call, i *compute.Image) error {
+func (ch patchOp) apply(c *api.Call, i *compute.Image) error {
 	if ch.place != "" {
 		return ch.tag(i)
 	}
@@ -299,7 +299,7 @@ func (ch change) apply(c *api.Call, i *compute.Image) error {
 	if ch.Path == "id" {
 		return problem.Forbiddenf("Attribute 'id' is read-only.")
 	}
-	return set(c, i, ch.Path, ch.Value)
+	return setAttribute(c, i, ch.Path, ch.Value)
 }
 
 func (s *server) patch(c *api.Call) error {
@@ -360,7 +360,7 @@ func (s *server) addTag(c *api.Call) error {
 			all = append(all, t)
 		}
 		var err error
-		i.Tags, err = tags(append(all, tag))
+		i.Tags, err = decodeTags(append(all, tag))
 		return err
 	})
 	if err != nil {

@@ -82,10 +82,10 @@ func (s *server) importClient() *http.Client {
 	return &c
 }
 
-func (t *transfer) fetch(from *url.URL, format string) {
+func (t *imageTransfer) fetch(from *url.URL, format string) {
 	ctx, cancel := context.WithTimeout(t.s.Lifetime, importTime)
 	defer cancel()
-	body := &remote{ctx: ctx, cancel: cancel, client: t.s.importClient(), from: from.String()}
+	body := &remoteBody{ctx: ctx, cancel: cancel, client: t.s.importClient(), from: from.String()}
 	defer body.close()
 	err := t.run(ctx, format, body)
 	if err == nil {
@@ -93,7 +93,7 @@ func (t *transfer) fetch(from *url.URL, format string) {
 	}
 	_, noted := t.s.update(context.WithoutCancel(ctx), t.id, t.who, func(i *compute.Image) error {
 		if i.Status == compute.ImageQueued {
-			i.Properties[failedKey], i.Properties[problemKey] = "file", clip(api.UserText(err, t.who.RequestID))
+			i.Properties[failedKey], i.Properties[problemKey] = "file", truncateText(api.UserText(err, t.who.RequestID))
 		}
 		return nil
 	})
@@ -102,10 +102,10 @@ func (t *transfer) fetch(from *url.URL, format string) {
 	}
 }
 
-func clip(s string) string { return s[:min(len(s), maxText)] }
+func truncateText(s string) string { return s[:min(len(s), maxText)] }
 
-// remote is the answer of another server, asked for at the first read and cut off if it stands still.
-type remote struct {
+// remoteBody is the answer of another server, asked for at the first read and cut off if it stands still.
+type remoteBody struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	client *http.Client
@@ -115,7 +115,7 @@ type remote struct {
 	idle   *time.Timer
 }
 
-func (r *remote) Read(p []byte) (int, error) {
+func (r *remoteBody) Read(p []byte) (int, error) {
 	if r.body == nil {
 		if err := r.ask(); err != nil {
 			return 0, err
@@ -134,7 +134,7 @@ func (r *remote) Read(p []byte) (int, error) {
 }
 
 // ask does not tell the URL in its errors: it may hold a secret.
-func (r *remote) ask() error {
+func (r *remoteBody) ask() error {
 	req, err := http.NewRequestWithContext(r.ctx, http.MethodGet, r.from, nil)
 	if err != nil {
 		return problem.Invalidf("The uri of the import cannot be asked.")
@@ -154,7 +154,7 @@ func (r *remote) ask() error {
 	return nil
 }
 
-func (r *remote) close() {
+func (r *remoteBody) close() {
 	if r.body != nil {
 		r.idle.Stop()
 		_ = r.body.Close() // it was read, or is of no use

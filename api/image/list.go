@@ -14,14 +14,14 @@ import (
 	"salvor/record"
 )
 
-// test tells whether an image stays in a list.
-type test func(*compute.Image) bool
+// imagePredicate tells whether an image stays in a list.
+type imagePredicate func(*compute.Image) bool
 
-// query is what a list was asked for: filter and page are the store's work, tests are ours.
-type query struct {
+// listQuery is what a list was asked for: filter and page are the store's work, tests are ours.
+type listQuery struct {
 	filter compute.ImageFilter
 	page   record.Page
-	tests  []test
+	tests  []imagePredicate
 	limit  int
 }
 
@@ -43,12 +43,12 @@ func (s *server) list(c *api.Call) error {
 	if err != nil {
 		return err
 	}
-	views := make([]object, len(found))
+	views := make([]jsonObject, len(found))
 	for i, image := range found {
 		views[i] = s.view(image)
 	}
 	const path = "/v2/images"
-	body := object{"images": views, "schema": "/v2/schemas/images", "first": path}
+	body := jsonObject{"images": views, "schema": "/v2/schemas/images", "first": path}
 	keep := url.Values{}
 	for k, v := range c.Query {
 		if k != "marker" {
@@ -66,7 +66,7 @@ func (s *server) list(c *api.Call) error {
 }
 
 // find reads pages until enough images passed the tests; more tells that another one did.
-func (s *server) find(c *api.Call, q *query) (found []*compute.Image, more bool, err error) {
+func (s *server) find(c *api.Call, q *listQuery) (found []*compute.Image, more bool, err error) {
 	q.page.Limit = max(q.limit+1, leastPage) // some may not pass
 	for {
 		page, err := s.Images.List(c.R.Context(), q.filter, q.page)
@@ -74,7 +74,7 @@ func (s *server) find(c *api.Call, q *query) (found []*compute.Image, more bool,
 			return nil, false, err
 		}
 		for _, i := range page {
-			if i = s.settled(i); !passes(i, q.tests) {
+			if i = s.settled(i); !matchesAll(i, q.tests) {
 				continue
 			}
 			if len(found) == q.limit {
@@ -89,19 +89,19 @@ func (s *server) find(c *api.Call, q *query) (found []*compute.Image, more bool,
 	}
 }
 
-func passes(i *compute.Image, tests []test) bool {
-	return !slices.ContainsFunc(tests, func(t test) bool { return !t(i) })
+func matchesAll(i *compute.Image, tests []imagePredicate) bool {
+	return !slices.ContainsFunc(tests, func(t imagePredicate) bool { return !t(i) })
 }
 
-func (s *server) query(c *api.Call) (*query, error) {
-	q := &query{page: record.Page{Desc: true}, limit: s.MaxLimit}
+func (s *server) query(c *api.Call) (*listQuery, error) {
+	q := &listQuery{page: record.Page{Desc: true}, limit: s.MaxLimit}
 	showHidden := false
 	for key, values := range c.Query {
 		value := values[len(values)-1]
 		var err error
 		switch key {
 		case "limit":
-			q.limit, err = number(key, value)
+			q.limit, err = parseNumber(key, value)
 			q.limit = min(q.limit, s.MaxLimit)
 		case "marker":
 			q.page.Marker = strings.ToLower(value)
@@ -110,7 +110,7 @@ func (s *server) query(c *api.Call) (*query, error) {
 			}
 		case "sort", "sort_key", "sort_dir":
 		case "os_hidden":
-			showHidden, err = boolean(key, value)
+			showHidden, err = parseBoolean(key, value)
 		case "member_status":
 		default:
 			for _, v := range values {
@@ -123,16 +123,16 @@ func (s *server) query(c *api.Call) (*query, error) {
 			return nil, err
 		}
 	}
-	q.tests = append(q.tests, func(i *compute.Image) bool { return hidden(i) == showHidden })
+	q.tests = append(q.tests, func(i *compute.Image) bool { return isHidden(i) == showHidden })
 	if !c.Admin() {
 		q.filter.Project = c.Project()
-		q.tests = append(q.tests, func(i *compute.Image) bool { return sees(c, i) })
+		q.tests = append(q.tests, func(i *compute.Image) bool { return canRead(c, i) })
 	}
 	return q, q.sort(c.Query)
 }
 
 // narrow applies one filter.
-func (q *query) narrow(key, value string) error {
+func (q *listQuery) narrow(key, value string) error {
 	if key != "name" && !strings.HasPrefix(value, "in:") && len(value) > maxText {
 		return problem.Invalidf("The filter %.40q has a value of more than %d bytes.", key, maxText)
 	}
@@ -164,11 +164,11 @@ func (q *query) narrow(key, value string) error {
 	case "tag":
 		q.tests = append(q.tests, func(i *compute.Image) bool { return slices.Contains(i.Tags, value) })
 	case "protected":
-		want, err := boolean(key, value)
+		want, err := parseBoolean(key, value)
 		q.tests = append(q.tests, func(i *compute.Image) bool { return i.Protected == want })
 		return err
 	case "size_min", "size_max":
-		n, err := number(key, value)
+		n, err := parseNumber(key, value)
 		q.tests = append(q.tests, func(i *compute.Image) bool {
 			return key == "size_min" && i.Size >= int64(n) || key == "size_max" && i.Size <= int64(n)
 		})
@@ -176,14 +176,14 @@ func (q *query) narrow(key, value string) error {
 	case "created_at":
 		return q.when(value, func(i *compute.Image) time.Time { return i.CreatedAt })
 	case "updated_at":
-		return q.when(value, updated)
+		return q.when(value, lastUpdated)
 	default:
 		q.tests = append(q.tests, func(i *compute.Image) bool { return key != uploadKey && i.Properties[key] == value })
 	}
 	return nil
 }
 
-func (q *query) oneOf(words string, of func(*compute.Image) string) error {
+func (q *listQuery) oneOf(words string, of func(*compute.Image) string) error {
 	want := strings.Split(words, ",")
 	for i := range want {
 		want[i] = strings.Trim(want[i], `"`)
@@ -193,7 +193,7 @@ func (q *query) oneOf(words string, of func(*compute.Image) string) error {
 }
 
 // when compares a time: "gte:2026-01-02T03:04:05Z"; without a word it must be equal.
-func (q *query) when(value string, of func(*compute.Image) time.Time) error {
+func (q *listQuery) when(value string, of func(*compute.Image) time.Time) error {
 	word, text := "eq", value
 	for _, w := range []string{"gt", "gte", "eq", "neq", "lt", "lte"} {
 		if rest, ok := strings.CutPrefix(value, w+":"); ok {
@@ -212,7 +212,7 @@ func (q *query) when(value string, of func(*compute.Image) time.Time) error {
 }
 
 // sort takes the first key only: images with an equal one are in the order of their creation.
-func (q *query) sort(v url.Values) error {
+func (q *listQuery) sort(v url.Values) error {
 	key, way := "created_at", "desc"
 	if k := v.Get("sort_key"); k != "" {
 		key = k
@@ -235,7 +235,7 @@ func (q *query) sort(v url.Values) error {
 	return nil
 }
 
-func number(key, value string) (int, error) {
+func parseNumber(key, value string) (int, error) {
 	n, err := strconv.Atoi(value)
 	if err != nil || n < 0 {
 		return 0, problem.Invalidf("Invalid value %.40q for %s: want a number of at least 0.", value, key)
@@ -243,7 +243,7 @@ func number(key, value string) (int, error) {
 	return n, nil
 }
 
-func boolean(key, value string) (bool, error) {
+func parseBoolean(key, value string) (bool, error) {
 	switch strings.ToLower(value) {
 	case "true", "1", "yes":
 		return true, nil

@@ -64,7 +64,7 @@ type server struct {
 	bytes sync.Mutex
 }
 
-type object = map[string]any
+type jsonObject = map[string]any
 
 // New serves /image and what lies below.
 func New(c Config) http.Handler {
@@ -101,9 +101,9 @@ const root = "/image/v2"
 func (s *server) routes() []api.Route {
 	const one = root + "/images/{image}"
 	return []api.Route{
-		{Method: "GET", Path: "/image", Open: true, Do: versions(http.StatusMultipleChoices)},
-		{Method: "GET", Path: "/image/versions", Open: true, Do: versions(http.StatusOK)},
-		{Method: "GET", Path: "/image/v2", Open: true, Do: versions(http.StatusMultipleChoices)},
+		{Method: "GET", Path: "/image", Open: true, Do: serveVersions(http.StatusMultipleChoices)},
+		{Method: "GET", Path: "/image/versions", Open: true, Do: serveVersions(http.StatusOK)},
+		{Method: "GET", Path: "/image/v2", Open: true, Do: serveVersions(http.StatusMultipleChoices)},
 		{Method: "GET", Path: "/image/v2/schemas/{schema}", Do: s.schema},
 		{Method: "GET", Path: "/image/v2/info/import", Do: s.importInfo},
 		{Method: "GET", Path: "/image/v2/info/stores", Do: s.storesInfo},
@@ -127,18 +127,18 @@ func (s *server) routes() []api.Route {
 // minors of v2 that clients look for.
 var minors = []string{"v2.15", "v2.13", "v2.12", "v2.11", "v2.10", "v2.9", "v2.8", "v2.7", "v2.6", "v2.5", "v2.4", "v2.3", "v2.2", "v2.1", "v2.0"}
 
-// versions answers with all of them, in the status that Glance has for the path.
-func versions(status int) func(*api.Call) error {
+// serveVersions answers with all of them, in the status that Glance has for the path.
+func serveVersions(status int) func(*api.Call) error {
 	return func(c *api.Call) error {
-		var all []object
+		var all []jsonObject
 		for i, id := range minors {
 			status := "SUPPORTED"
 			if i == 0 {
 				status = "CURRENT"
 			}
-			all = append(all, object{"id": id, "status": status, "links": []object{{"rel": "self", "href": c.Base + "/image/v2/"}}})
+			all = append(all, jsonObject{"id": id, "status": status, "links": []jsonObject{{"rel": "self", "href": c.Base + "/image/v2/"}}})
 		}
-		return c.JSON(status, object{"versions": all})
+		return c.JSON(status, jsonObject{"versions": all})
 	}
 }
 
@@ -149,23 +149,23 @@ func (s *server) schema(c *api.Call) error {
 	case "image":
 		return c.JSON(http.StatusOK, imageSchema())
 	case "images":
-		return c.JSON(http.StatusOK, object{
-			"name": "images", "properties": object{
-				"images": object{"type": "array", "items": imageSchema()}, "first": object{"type": "string"},
-				"next": object{"type": "string"}, "schema": object{"type": "string"},
+		return c.JSON(http.StatusOK, jsonObject{
+			"name": "images", "properties": jsonObject{
+				"images": jsonObject{"type": "array", "items": imageSchema()}, "first": jsonObject{"type": "string"},
+				"next": jsonObject{"type": "string"}, "schema": jsonObject{"type": "string"},
 			},
-			"links": []object{{"rel": "first", "href": "{first}"}, {"rel": "next", "href": "{next}"}, {"rel": "describedby", "href": "{schema}"}},
+			"links": []jsonObject{{"rel": "first", "href": "{first}"}, {"rel": "next", "href": "{next}"}, {"rel": "describedby", "href": "{schema}"}},
 		})
 	}
 	return problem.NotFoundf("There is no schema %.40q here.", name)
 }
 
-func imageSchema() object {
-	properties := object{}
+func imageSchema() jsonObject {
+	properties := jsonObject{}
 	for _, f := range fields {
-		p := object{"type": []string{"null", f.kind}}
+		p := jsonObject{"type": []string{"null", f.kind}}
 		if f.kind == "array" {
-			p["items"] = object{"type": "string", "maxLength": maxText}
+			p["items"] = jsonObject{"type": "string", "maxLength": maxText}
 		}
 		if f.readOnly {
 			p["readOnly"] = true
@@ -175,9 +175,9 @@ func imageSchema() object {
 		}
 		properties[f.name] = p
 	}
-	return object{
-		"name": "image", "properties": properties, "additionalProperties": object{"type": "string"},
-		"links": []object{{"rel": "self", "href": "{self}"}, {"rel": "enclosure", "href": "{file}"}, {"rel": "describedby", "href": "{schema}"}},
+	return jsonObject{
+		"name": "image", "properties": properties, "additionalProperties": jsonObject{"type": "string"},
+		"links": []jsonObject{{"rel": "self", "href": "{self}"}, {"rel": "enclosure", "href": "{file}"}, {"rel": "describedby", "href": "{schema}"}},
 	}
 }
 
@@ -189,20 +189,20 @@ func (s *server) importMethods() []string {
 }
 
 func (s *server) importInfo(c *api.Call) error {
-	return c.JSON(http.StatusOK, object{"import-methods": object{
+	return c.JSON(http.StatusOK, jsonObject{"import-methods": jsonObject{
 		"description": "Import methods available.", "type": "array", "value": s.importMethods(),
 	}})
 }
 
 func (s *server) storesInfo(c *api.Call) error {
-	return c.JSON(http.StatusOK, object{"stores": []object{{"id": "file", "default": "true", "description": "files by digest"}}})
+	return c.JSON(http.StatusOK, jsonObject{"stores": []jsonObject{{"id": "file", "default": "true", "description": "files by digest"}}})
 }
 
 func (s *server) members(c *api.Call) error {
 	if _, err := s.image(c); err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, object{"members": []object{}, "schema": "/v2/schemas/members"})
+	return c.JSON(http.StatusOK, jsonObject{"members": []jsonObject{}, "schema": "/v2/schemas/members"})
 }
 
 func (s *server) addMember(*api.Call) error {

@@ -13,8 +13,8 @@ import (
 
 const maxText = 255
 
-// field is one of those that every image has; all others are properties.
-type field struct {
+// imageField is one of those that every image has; all others are properties.
+type imageField struct {
 	name, kind string
 	readOnly   bool
 	one        []any // the values that it may have; nil: any
@@ -28,33 +28,33 @@ var (
 )
 
 // fields in the order of Glance's documentation.
-var fields = []field{
+var fields = []imageField{
 	{name: "id", kind: "string", value: func(i *compute.Image) any { return i.ID }},
-	{name: "name", kind: "string", value: func(i *compute.Image) any { return nullable(i.Name) }},
+	{name: "name", kind: "string", value: func(i *compute.Image) any { return nullIfEmpty(i.Name) }},
 	{name: "status", kind: "string", readOnly: true, value: func(i *compute.Image) any { return string(i.Status) }},
 	{name: "visibility", kind: "string", one: visibilities, value: func(i *compute.Image) any { return i.Visibility }},
 	{name: "protected", kind: "boolean", value: func(i *compute.Image) any { return i.Protected }},
-	{name: "os_hidden", kind: "boolean", value: func(i *compute.Image) any { return hidden(i) }},
-	{name: "checksum", kind: "string", readOnly: true, value: func(i *compute.Image) any { return nullable(i.MD5) }},
+	{name: "os_hidden", kind: "boolean", value: func(i *compute.Image) any { return isHidden(i) }},
+	{name: "checksum", kind: "string", readOnly: true, value: func(i *compute.Image) any { return nullIfEmpty(i.MD5) }},
 	{name: "os_hash_algo", kind: "string", readOnly: true, value: func(i *compute.Image) any { return hashAlgo(i) }},
-	{name: "os_hash_value", kind: "string", readOnly: true, value: func(i *compute.Image) any { return nullable(i.SHA512) }},
-	{name: "owner", kind: "string", value: func(i *compute.Image) any { return nullable(i.Owner) }},
-	{name: "size", kind: "integer", readOnly: true, value: func(i *compute.Image) any { return counted(i.Size) }},
-	{name: "virtual_size", kind: "integer", readOnly: true, value: func(i *compute.Image) any { return counted(i.VirtualSize) }},
-	{name: "container_format", kind: "string", one: containers, value: func(i *compute.Image) any { return nullable(i.ContainerFormat) }},
-	{name: "disk_format", kind: "string", one: diskFormats, value: func(i *compute.Image) any { return nullable(i.DiskFormat) }},
+	{name: "os_hash_value", kind: "string", readOnly: true, value: func(i *compute.Image) any { return nullIfEmpty(i.SHA512) }},
+	{name: "owner", kind: "string", value: func(i *compute.Image) any { return nullIfEmpty(i.Owner) }},
+	{name: "size", kind: "integer", readOnly: true, value: func(i *compute.Image) any { return nullIfZero(i.Size) }},
+	{name: "virtual_size", kind: "integer", readOnly: true, value: func(i *compute.Image) any { return nullIfZero(i.VirtualSize) }},
+	{name: "container_format", kind: "string", one: containers, value: func(i *compute.Image) any { return nullIfEmpty(i.ContainerFormat) }},
+	{name: "disk_format", kind: "string", one: diskFormats, value: func(i *compute.Image) any { return nullIfEmpty(i.DiskFormat) }},
 	{name: "min_disk", kind: "integer", value: func(i *compute.Image) any { return i.MinDisk }},
 	{name: "min_ram", kind: "integer", value: func(i *compute.Image) any { return i.MinRAM }},
-	{name: "tags", kind: "array", value: func(i *compute.Image) any { return list(i.Tags) }},
+	{name: "tags", kind: "array", value: func(i *compute.Image) any { return nonNilTags(i.Tags) }},
 	{name: "created_at", kind: "string", readOnly: true, value: func(i *compute.Image) any { return timeText(i.CreatedAt) }},
-	{name: "updated_at", kind: "string", readOnly: true, value: func(i *compute.Image) any { return timeText(updated(i)) }},
+	{name: "updated_at", kind: "string", readOnly: true, value: func(i *compute.Image) any { return timeText(lastUpdated(i)) }},
 	{name: "self", kind: "string", readOnly: true, value: func(i *compute.Image) any { return "/v2/images/" + i.ID }},
 	{name: "file", kind: "string", readOnly: true, value: func(i *compute.Image) any { return "/v2/images/" + i.ID + "/file" }},
 	{name: "schema", kind: "string", readOnly: true, value: func(*compute.Image) any { return "/v2/schemas/image" }},
 }
 
 // fieldOf finds a field by its name; nil: it is a property.
-func fieldOf(name string) *field {
+func fieldOf(name string) *imageField {
 	for i := range fields {
 		if fields[i].name == name {
 			return &fields[i]
@@ -71,7 +71,7 @@ const (
 	failedKey  = "os_glance_failed_import"
 )
 
-func hidden(i *compute.Image) bool { return i.Properties[hiddenKey] == "true" }
+func isHidden(i *compute.Image) bool { return i.Properties[hiddenKey] == "true" }
 
 func hashAlgo(i *compute.Image) any {
 	if i.SHA512 == "" {
@@ -80,7 +80,7 @@ func hashAlgo(i *compute.Image) any {
 	return "sha512"
 }
 
-func updated(i *compute.Image) time.Time {
+func lastUpdated(i *compute.Image) time.Time {
 	if i.UpdatedAt.IsZero() {
 		return i.CreatedAt
 	}
@@ -89,21 +89,21 @@ func updated(i *compute.Image) time.Time {
 
 func timeText(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }
 
-func nullable(s string) any {
+func nullIfEmpty(s string) any {
 	if s == "" {
 		return nil
 	}
 	return s
 }
 
-func counted(n int64) any {
+func nullIfZero(n int64) any {
 	if n == 0 {
 		return nil
 	}
 	return n
 }
 
-func list(tags []string) []string {
+func nonNilTags(tags []string) []string {
 	if tags == nil {
 		return []string{}
 	}
@@ -112,7 +112,7 @@ func list(tags []string) []string {
 
 // stalled tells whether nobody brings the bytes of a saving image any longer: who does notes it all the time.
 func (s *server) stalled(i *compute.Image) bool {
-	return i.Status == compute.ImageSaving && s.Now().Sub(updated(i)) > stallTime
+	return i.Status == compute.ImageSaving && s.Now().Sub(lastUpdated(i)) > stallTime
 }
 
 // settled is the image as it is told: one whose upload broke off without a word is queued again.
@@ -125,9 +125,9 @@ func (s *server) settled(i *compute.Image) *compute.Image {
 	return i
 }
 
-func (s *server) view(i *compute.Image) object {
+func (s *server) view(i *compute.Image) jsonObject {
 	i = s.settled(i)
-	o := object{}
+	o := jsonObject{}
 	for k, v := range i.Properties {
 		if k != uploadKey {
 			o[k] = v
@@ -139,12 +139,12 @@ func (s *server) view(i *compute.Image) object {
 	return o
 }
 
-// sees tells whether the asker may know of the image; owns, whether it may change it.
-func sees(c *api.Call, i *compute.Image) bool {
-	return owns(c, i) || i.Visibility == "public" || i.Visibility == "community"
+// canRead tells whether the asker may know of the image; owns, whether it may change it.
+func canRead(c *api.Call, i *compute.Image) bool {
+	return canModify(c, i) || i.Visibility == "public" || i.Visibility == "community"
 }
 
-func owns(c *api.Call, i *compute.Image) bool {
+func canModify(c *api.Call, i *compute.Image) bool {
 	return c.Admin() || i.Owner != "" && i.Owner == c.Project()
 }
 
@@ -156,7 +156,7 @@ func (s *server) image(c *api.Call) (*compute.Image, error) {
 		return nil, missing
 	}
 	i, err := s.Images.Get(c.R.Context(), id)
-	if problem.Is(err, problem.NotFound) || err == nil && !sees(c, i) {
+	if problem.Is(err, problem.NotFound) || err == nil && !canRead(c, i) {
 		return nil, missing
 	}
 	return i, err
@@ -165,7 +165,7 @@ func (s *server) image(c *api.Call) (*compute.Image, error) {
 // ownImage finds the image of the path, if the asker may change it.
 func (s *server) ownImage(c *api.Call) (*compute.Image, error) {
 	i, err := s.image(c)
-	if err == nil && !owns(c, i) {
+	if err == nil && !canModify(c, i) {
 		return nil, problem.Forbiddenf("You are not permitted to modify image %s: it belongs to another project.", i.ID)
 	}
 	return i, err

@@ -11,29 +11,29 @@ import (
 )
 
 // allocations are claims on any node that fits.
-var allocations = define(kind[metal.Allocation, metal.AllocationFilter]{
+var allocations = defineKind(recordKind[metal.Allocation, metal.AllocationFilter]{
 	name: "allocation", path: "allocations", list: "allocations", since: 52,
 	service: func(s *server) *record.Collection[metal.Allocation, metal.AllocationFilter] {
 		return s.Allocations.Collection
 	},
-	blank: func(c *call) *metal.Allocation { return &metal.Allocation{Owner: c.owner} },
-	fields: slices.Concat([]field[metal.Allocation]{
+	blank: func(c *ironicCall) *metal.Allocation { return &metal.Allocation{Owner: c.owner} },
+	fields: slices.Concat([]recordField[metal.Allocation]{
 		idField[metal.Allocation](),
 		wordField("name", 1, settable|ordered, 255, func(a *metal.Allocation) *string { return &a.Name }),
 		shownOnly(nodeRef(ordered, func(a *metal.Allocation) *string { return &a.NodeID })),
 		wordField("resource_class", 1, creatable|ordered, 80, func(a *metal.Allocation) *string { return &a.ResourceClass }),
-		{name: "state", since: 1, use: ordered, write: func(b []byte, a *metal.Allocation, _ *call) []byte { return appendText(b, string(a.State)) }},
+		{name: "state", since: 1, use: ordered, write: func(b []byte, a *metal.Allocation, _ *ironicCall) []byte { return appendText(b, string(a.State)) }},
 		wordsField("traits", 1, creatable, metal.CheckTrait, func(a *metal.Allocation) *[]string { return &a.Traits }),
 		wordsField("candidate_nodes", 1, creatable, nil, func(a *metal.Allocation) *[]string { return &a.CandidateNodes }),
 		shownOnly(wordField("last_error", 1, ordered, maxText, func(a *metal.Allocation) *string { return &a.LastError })),
 		wordField("owner", 60, creatable|ordered, 255, func(a *metal.Allocation) *string { return &a.Owner }),
 		freeField("extra", 1, settable, func(a *metal.Allocation) *metal.Object { return &a.Extra }),
 	}, lateFields[metal.Allocation]("allocations")),
-	filters: []filter[metal.AllocationFilter]{
-		{name: "node", since: 1, set: func(c *call, f *metal.AllocationFilter, ident string) error {
+	filters: []queryFilter[metal.AllocationFilter]{
+		{name: "node", since: 1, set: func(c *ironicCall, f *metal.AllocationFilter, ident string) error {
 			n, err := c.nodeNamed(ident)
 			if problem.Is(err, problem.NotFound) {
-				return problem.Invalidf("Node %s could not be found.", shorten(ident))
+				return problem.Invalidf("Node %s could not be found.", truncateInput(ident))
 			}
 			if err == nil {
 				f.NodeID = n.ID
@@ -41,7 +41,7 @@ var allocations = define(kind[metal.Allocation, metal.AllocationFilter]{
 			return err
 		}},
 		wordFilter("resource_class", 1, func(f *metal.AllocationFilter) *string { return &f.ResourceClass }),
-		{name: "state", since: 1, set: func(_ *call, f *metal.AllocationFilter, value string) error {
+		{name: "state", since: 1, set: func(_ *ironicCall, f *metal.AllocationFilter, value string) error {
 			f.State = metal.AllocationState(value)
 			return nil
 		}},
@@ -50,17 +50,17 @@ var allocations = define(kind[metal.Allocation, metal.AllocationFilter]{
 })
 
 // shownOnly takes from a field that clients may set it.
-func shownOnly[R any](f field[R]) field[R] {
+func shownOnly[R any](f recordField[R]) recordField[R] {
 	f.use &^= settable
 	f.get, f.set = nil, nil
 	return f
 }
 
 // wordsField is a list of strings; none is [].
-func wordsField[R any](name string, since metal.Version, u use, check func(string) error, at func(*R) *[]string) field[R] {
-	return field[R]{
+func wordsField[R any](name string, since metal.Version, u fieldUse, check func(string) error, at func(*R) *[]string) recordField[R] {
+	return recordField[R]{
 		name: name, since: since, use: u,
-		write: func(b []byte, r *R, _ *call) []byte { return appendTraits(b, *at(r)) },
+		write: func(b []byte, r *R, _ *ironicCall) []byte { return appendTraits(b, *at(r)) },
 		get: func(r *R) any {
 			out := make([]any, len(*at(r)))
 			for i, word := range *at(r) {
@@ -68,7 +68,7 @@ func wordsField[R any](name string, since metal.Version, u use, check func(strin
 			}
 			return out
 		},
-		set: func(_ *call, r *R, v any) (err error) { *at(r), err = wantWords(name, v, check); return err },
+		set: func(_ *ironicCall, r *R, v any) (err error) { *at(r), err = wantWords(name, v, check); return err },
 	}
 }
 
@@ -97,7 +97,7 @@ func wantWords(name string, v any, check func(string) error) ([]string, error) {
 }
 
 // allocationRoutes are those of the kind, but for what came later and what needs more than its table.
-func (s *server) allocationRoutes() []route {
+func (s *server) allocationRoutes() []apiRoute {
 	routes := allocations.routes()
 	for i := range routes {
 		switch routes[i].method {
@@ -108,12 +108,12 @@ func (s *server) allocationRoutes() []route {
 		}
 	}
 	return append(routes,
-		route{method: "GET", path: "/v1/nodes/{node}/allocation", need: access.Read, since: 52, do: s.getNodeAllocation},
-		route{method: "DELETE", path: "/v1/nodes/{node}/allocation", since: 52, do: s.removeNodeAllocation},
+		apiRoute{method: "GET", path: "/v1/nodes/{node}/allocation", need: access.Read, since: 52, do: s.getNodeAllocation},
+		apiRoute{method: "DELETE", path: "/v1/nodes/{node}/allocation", since: 52, do: s.removeNodeAllocation},
 	)
 }
 
-func (s *server) createAllocation(c *call) error {
+func (s *server) createAllocation(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (s *server) createAllocation(c *call) error {
 	return allocations.show(c, http.StatusCreated, a)
 }
 
-func (s *server) getNodeAllocation(c *call) error {
+func (s *server) getNodeAllocation(c *ironicCall) error {
 	if err := c.only("fields"); err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func (s *server) getNodeAllocation(c *call) error {
 	return c.raw(http.StatusOK, allocations.append(make([]byte, 0, 1024), c, a, fields))
 }
 
-func (s *server) removeNodeAllocation(c *call) error {
+func (s *server) removeNodeAllocation(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}

@@ -20,8 +20,8 @@ import (
 	"salvor/wire/ironic"
 )
 
-// call is one request on its way through a handler.
-type call struct {
+// ironicCall is one request on its way through a handler.
+type ironicCall struct {
 	s       *server
 	w       http.ResponseWriter
 	r       *http.Request
@@ -63,7 +63,7 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, noRoute(r, allowed))
 		return
 	}
-	c := &call{s: s, w: w, r: r, args: args, host: s.hostURL(r), who: record.Asker{RequestID: info.ID, User: info.User.User}, user: info.User}
+	c := &ironicCall{s: s, w: w, r: r, args: args, host: s.hostURL(r), who: record.Asker{RequestID: info.ID, User: info.User.User}, user: info.User}
 	if err := c.begin(found); err != nil {
 		s.fail(w, r, err)
 		return
@@ -74,7 +74,7 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 // begin settles version, permission and query.
-func (c *call) begin(found *route) error {
+func (c *ironicCall) begin(found *apiRoute) error {
 	if len(c.r.Host) > maxIdent { // a page repeats it ten thousand times
 		return problem.Invalidf("The name in the header Host is longer than %d bytes.", maxIdent)
 	}
@@ -128,7 +128,7 @@ func (c *call) begin(found *route) error {
 
 // tooOld refuses a request that speaks a version from before the path. Most paths are not
 // there for it; of a few Ironic's router answers otherwise.
-func tooOld(r *route) error {
+func tooOld(r *apiRoute) error {
 	text := fmt.Sprintf("The resource could not be found: %s needs API version %s.", r.path, versionText(r.since))
 	if r.before != 0 {
 		return &api.Error{Status: r.before, Text: text}
@@ -207,19 +207,19 @@ func writeHead(w http.ResponseWriter, status, length int) {
 }
 
 // raw answers with JSON that is encoded already.
-func (c *call) raw(status int, body []byte) error {
+func (c *ironicCall) raw(status int, body []byte) error {
 	writeJSON(c.w, status, body)
 	return nil
 }
 
 // rawText is raw for what lies in a string.
-func (c *call) rawText(status int, body string) error {
+func (c *ironicCall) rawText(status int, body string) error {
 	writeHead(c.w, status, len(body))
 	_, _ = io.WriteString(c.w, body)
 	return nil
 }
 
-func (c *call) json(status int, v any) error {
+func (c *ironicCall) json(status int, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
@@ -228,7 +228,7 @@ func (c *call) json(status int, v any) error {
 }
 
 // empty answers without a body.
-func (c *call) empty(status int) error {
+func (c *ironicCall) empty(status int) error {
 	if status != http.StatusNoContent {
 		c.w.Header().Set("Content-Length", "0")
 	}
@@ -237,12 +237,12 @@ func (c *call) empty(status int) error {
 }
 
 // object reads a JSON object from the body.
-func (c *call) object() (map[string]any, error) {
+func (c *ironicCall) object() (map[string]any, error) {
 	return c.objectOr(false)
 }
 
 // objectOr is object, but takes an empty body for {} if bare.
-func (c *call) objectOr(bare bool) (map[string]any, error) {
+func (c *ironicCall) objectOr(bare bool) (map[string]any, error) {
 	b, err := api.ReadBody(c.w, c.r, api.MaxBody)
 	if err != nil {
 		return nil, err
@@ -257,18 +257,18 @@ func (c *call) objectOr(bare bool) (map[string]any, error) {
 func knownOnly(body map[string]any, known ...string) error {
 	for k := range body {
 		if !slices.Contains(known, k) {
-			return problem.Invalidf("Unexpected arguments: %s", shorten(k))
+			return problem.Invalidf("Unexpected arguments: %s", truncateInput(k))
 		}
 	}
 	return nil
 }
 
 // only refuses query arguments beside the known ones.
-func (c *call) only(known ...string) error {
+func (c *ironicCall) only(known ...string) error {
 	var unknown []string
 	for k := range c.query {
 		if !slices.Contains(known, k) {
-			unknown = append(unknown, shorten(k))
+			unknown = append(unknown, truncateInput(k))
 		}
 	}
 	if len(unknown) == 0 {
@@ -278,24 +278,24 @@ func (c *call) only(known ...string) error {
 	return problem.Invalidf("Unexpected arguments: %s", strings.Join(unknown[:min(len(unknown), 10)], ", "))
 }
 
-// shorten keeps a hostile word from filling an error.
-func shorten(s string) string {
+// truncateInput keeps a hostile word from filling an error.
+func truncateInput(s string) string {
 	if len(s) > 100 {
 		return s[:100] + "..."
 	}
 	return s
 }
 
-func (c *call) has(name string) bool { return c.query.Has(name) }
+func (c *ironicCall) has(name string) bool { return c.query.Has(name) }
 
 // boolean reads a query argument as oslo does; nil if it is not there.
-func (c *call) boolean(name string) (*bool, error) {
+func (c *ironicCall) boolean(name string) (*bool, error) {
 	if !c.has(name) {
 		return nil, nil
 	}
 	b, ok := parseBool(c.query.Get(name))
 	if !ok {
-		return nil, problem.Invalidf("Invalid value for %s: unrecognized value '%s', acceptable values are: 0, 1, f, false, n, no, off, on, t, true, y, yes", name, shorten(c.query.Get(name)))
+		return nil, problem.Invalidf("Invalid value for %s: unrecognized value '%s', acceptable values are: 0, 1, f, false, n, no, off, on, t, true, y, yes", name, truncateInput(c.query.Get(name)))
 	}
 	return &b, nil
 }
@@ -311,8 +311,8 @@ func parseBool(s string) (value, ok bool) {
 }
 
 // links are a resource's own two links: the second has no version in it.
-func (c *call) links(path string) []ironic.Link {
+func (c *ironicCall) links(path string) []ironic.Link {
 	return []ironic.Link{{Href: c.host + "/v1/" + path, Rel: "self"}, {Href: c.host + "/" + path, Rel: "bookmark"}}
 }
 
-func (c *call) location(path string) { c.w.Header().Set("Location", c.host+"/v1/"+path) }
+func (c *ironicCall) location(path string) { c.w.Header().Set("Location", c.host+"/v1/"+path) }

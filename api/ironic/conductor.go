@@ -17,7 +17,7 @@ var conductorFields = []string{"hostname", "conductor_group", "alive", "drivers"
 
 var conductorSortKeys = map[string]metal.Version{"hostname": 49, "alive": 49, "conductor_group": 49, "created_at": 49, "updated_at": 49}
 
-func (c *call) shownConductor(l *metal.LiveConductor) ironic.Conductor {
+func (c *ironicCall) shownConductor(l *metal.LiveConductor) ironic.Conductor {
 	drivers := []string{}
 	for _, d := range l.Catalog.Drivers {
 		drivers = append(drivers, d.Name)
@@ -33,7 +33,7 @@ func (c *call) shownConductor(l *metal.LiveConductor) ironic.Conductor {
 }
 
 // conductorFieldNames reads fields and detail; brief is what a list shows by itself.
-func (c *call) conductorFieldNames(brief []string) ([]string, error) {
+func (c *ironicCall) conductorFieldNames(brief []string) ([]string, error) {
 	names, err := c.fieldNames()
 	if err != nil {
 		return nil, err
@@ -56,8 +56,8 @@ func (c *call) conductorFieldNames(brief []string) ([]string, error) {
 	return brief, nil
 }
 
-// narrow keeps the named fields of a shape.
-func narrow(v any, names []string) (map[string]json.RawMessage, error) {
+// selectFields keeps the named fields of a shape.
+func selectFields(v any, names []string) (map[string]json.RawMessage, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func narrow(v any, names []string) (map[string]json.RawMessage, error) {
 	return out, nil
 }
 
-func (s *server) listConductors(c *call) error {
+func (s *server) listConductors(c *ironicCall) error {
 	if err := c.only(pageArgs...); err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (s *server) listConductors(c *call) error {
 	}
 	list := []map[string]json.RawMessage{}
 	for i := range rows {
-		one, err := narrow(c.shownConductor(&rows[i]), names)
+		one, err := selectFields(c.shownConductor(&rows[i]), names)
 		if err != nil {
 			return err
 		}
@@ -150,10 +150,10 @@ func conductorPage(all []metal.LiveConductor, p record.Page) ([]metal.LiveConduc
 }
 
 func conductorNotFound(host string) error {
-	return problem.NotFoundf("Conductor %s could not be found.", shorten(host))
+	return problem.NotFoundf("Conductor %s could not be found.", truncateInput(host))
 }
 
-func (s *server) getConductor(c *call) error {
+func (s *server) getConductor(c *ironicCall) error {
 	if err := c.only("fields"); err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func (s *server) getConductor(c *call) error {
 	if i < 0 {
 		return conductorNotFound(c.args[0])
 	}
-	one, err := narrow(c.shownConductor(&all[i]), names)
+	one, err := selectFields(c.shownConductor(&all[i]), names)
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ const maxInspectionBody = 16 << 20
 const inspectionVersion = 84
 
 // continueInspection takes what a ramdisk found. It is open, and tells no token: that is lookup's.
-func (s *server) continueInspection(c *call) error {
+func (s *server) continueInspection(c *ironicCall) error {
 	if err := c.only("node_uuid", metal.ProofArg); err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func (s *server) continueInspection(c *call) error {
 		return err
 	}
 	if seen.NodeID = strings.ToLower(c.query.Get("node_uuid")); seen.NodeID != "" && !record.IsUUID(seen.NodeID) {
-		return problem.Invalidf("Expected a UUID but received %s.", shorten(seen.NodeID))
+		return problem.Invalidf("Expected a UUID but received %s.", truncateInput(seen.NodeID))
 	}
 	if seen.NodeID == "" && len(seen.MACs) == 0 && len(seen.BMC) == 0 {
 		return problem.Invalidf("No lookup information provided")
@@ -73,7 +73,7 @@ func (s *server) continueInspection(c *call) error {
 
 // admitFindings counts the request before its body is read, because the body may be large. credential is the token of the boot, or the
 // proof that stands for it; empty: there is none.
-func (c *call) admitFindings(credential string) error {
+func (c *ironicCall) admitFindings(credential string) error {
 	if most := heartbeatFields["agent_token"].max; len(credential) > most {
 		return problem.Invalidf("%s or %s is longer than %d bytes", agent.TokenHeader, metal.ProofArg, most)
 	}
@@ -83,7 +83,7 @@ func (c *call) admitFindings(credential string) error {
 	return api.Admit(c.r, "findings "+credential)
 }
 
-func (c *call) bodyUpTo(limit int64) (map[string]any, error) {
+func (c *ironicCall) bodyUpTo(limit int64) (map[string]any, error) {
 	b, err := api.ReadBody(c.w, c.r, limit)
 	if err != nil {
 		return nil, err

@@ -10,26 +10,26 @@ import (
 	"salvor/problem"
 )
 
-// offered is a hardware type with the conductors that have it.
-type offered struct {
+// enabledDriver is a hardware type with the conductors that have it.
+type enabledDriver struct {
 	info  metal.DriverInfo
 	hosts []string
 }
 
 // offers lists the hardware types of all live conductors by name.
-func (c *call) offers() (map[string]*offered, error) {
+func (c *ironicCall) offers() (map[string]*enabledDriver, error) {
 	all, err := c.s.Directory.Conductors(c.r.Context())
 	if err != nil {
 		return nil, err
 	}
-	out := map[string]*offered{}
+	out := map[string]*enabledDriver{}
 	for _, one := range all {
 		if !one.Alive {
 			continue
 		}
 		for _, d := range one.Catalog.Drivers {
 			if out[d.Name] == nil {
-				out[d.Name] = &offered{info: d}
+				out[d.Name] = &enabledDriver{info: d}
 			}
 			out[d.Name].hosts = append(out[d.Name].hosts, one.Hostname)
 		}
@@ -53,7 +53,7 @@ func kindSince(kind string) metal.Version {
 }
 
 // shownDriver is one driver as the version shows it.
-func (c *call) shownDriver(o *offered, detail bool) map[string]any {
+func (c *ironicCall) shownDriver(o *enabledDriver, detail bool) map[string]any {
 	name := o.info.Name
 	m := map[string]any{"name": name, "hosts": o.hosts, "links": c.links("drivers/" + name)}
 	if c.version >= 14 {
@@ -81,7 +81,7 @@ func (c *call) shownDriver(o *offered, detail bool) map[string]any {
 	return m
 }
 
-func (s *server) listDrivers(c *call) error {
+func (s *server) listDrivers(c *ironicCall) error {
 	if err := c.only("type", "detail", "fields"); err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (s *server) listDrivers(c *call) error {
 }
 
 // driverFields gives what narrows a driver to the fields that were asked for.
-func (c *call) driverFields() (func(map[string]any) (map[string]any, error), error) {
+func (c *ironicCall) driverFields() (func(map[string]any) (map[string]any, error), error) {
 	if c.has("fields") && c.version < 77 {
 		return nil, newerField("fields", 77)
 	}
@@ -142,19 +142,19 @@ func (c *call) driverFields() (func(map[string]any) (map[string]any, error), err
 	}, nil
 }
 
-func (c *call) driver() (*offered, error) {
+func (c *ironicCall) driver() (*enabledDriver, error) {
 	offers, err := c.offers()
 	if err != nil {
 		return nil, err
 	}
 	o, ok := offers[c.args[0]]
 	if !ok {
-		return nil, problem.NotFoundf("Could not find the following driver(s) or hardware type(s): %s.", shorten(c.args[0]))
+		return nil, problem.NotFoundf("Could not find the following driver(s) or hardware type(s): %s.", truncateInput(c.args[0]))
 	}
 	return o, nil
 }
 
-func (s *server) getDriver(c *call) error {
+func (s *server) getDriver(c *ironicCall) error {
 	if err := c.only("fields"); err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func (s *server) getDriver(c *call) error {
 	return c.json(http.StatusOK, d)
 }
 
-func (s *server) driverProperties(c *call) error {
+func (s *server) driverProperties(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}
@@ -189,7 +189,7 @@ func (s *server) driverProperties(c *call) error {
 }
 
 // logicalDisks describes what a RAID configuration holds, where the driver's default RAID interface takes one.
-func (s *server) logicalDisks(c *call) error {
+func (s *server) logicalDisks(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}

@@ -13,14 +13,14 @@ import (
 
 // recordRoutes are the records without hardware, nodes as many (who is whose child, in
 // which shard) and what other services tell of them.
-func (s *server) recordRoutes() []route {
+func (s *server) recordRoutes() []apiRoute {
 	records := slices.Concat(s.allocationRoutes(), deployTemplates.routes(), s.runbookRoutes(), s.inspectionRuleRoutes())
 	for i := range records { // as Ironic answers those who change them before they came
 		if r := &records[i]; r.method != http.MethodGet && !strings.HasPrefix(r.path, "/v1/nodes/") {
 			r.before = http.StatusMethodNotAllowed
 		}
 	}
-	return append(records, []route{
+	return append(records, []apiRoute{
 		{method: "GET", path: "/v1/nodes/{node}/children", need: access.Read, since: 83, do: s.listChildren},
 		{method: "GET", path: "/v1/shards", need: access.Read, since: 82, do: s.listShards},
 		{method: "POST", path: "/v1/events", since: 54, do: s.takeEvents},
@@ -28,7 +28,7 @@ func (s *server) recordRoutes() []route {
 }
 
 // listChildren names the nodes whose parent the node is.
-func (s *server) listChildren(c *call) error {
+func (s *server) listChildren(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (s *server) listChildren(c *call) error {
 	})
 }
 
-func (s *server) listShards(c *call) error {
+func (s *server) listShards(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ var eventWords = map[string]struct {
 }
 
 // takeEvents checks what the network service tells and drops it, as Ironic does: nothing waits for it.
-func (s *server) takeEvents(c *call) error {
+func (s *server) takeEvents(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func checkEvent(v any) error {
 	for name, value := range o {
 		word, known := eventWords[name]
 		if !known {
-			return problem.Invalidf("Unexpected arguments: %s", shorten(name))
+			return problem.Invalidf("Unexpected arguments: %s", truncateInput(name))
 		}
 		text, ok := value.(string)
 		if value == nil && !word.needed {

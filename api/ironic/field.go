@@ -13,11 +13,11 @@ import (
 // The builders of fields that many kinds of record have alike.
 
 // idField is the UUID, which clients may choose.
-func idField[R any, P recordOf[R]]() field[R] {
-	return field[R]{
+func idField[R any, P recordOf[R]]() recordField[R] {
+	return recordField[R]{
 		name: "uuid", since: 1, use: creatable | ordered,
-		write: func(b []byte, r *R, _ *call) []byte { return appendString(b, P(r).Head().ID) },
-		set: func(_ *call, r *R, v any) error {
+		write: func(b []byte, r *R, _ *ironicCall) []byte { return appendString(b, P(r).Head().ID) },
+		set: func(_ *ironicCall, r *R, v any) error {
 			word, err := wantText("uuid", v)
 			P(r).Head().ID = strings.ToLower(word)
 			return err
@@ -26,33 +26,33 @@ func idField[R any, P recordOf[R]]() field[R] {
 }
 
 // lateFields end every record: its times and its links.
-func lateFields[R any, P recordOf[R]](path string) []field[R] {
-	return []field[R]{
+func lateFields[R any, P recordOf[R]](path string) []recordField[R] {
+	return []recordField[R]{
 		timeField("created_at", func(r *R) time.Time { return P(r).Head().CreatedAt }),
 		timeField("updated_at", func(r *R) time.Time { return P(r).Head().UpdatedAt }),
 		linkField("links", 1, func(r *R) (string, string) { return path + "/" + P(r).Head().ID, "" }),
 	}
 }
 
-func timeField[R any](name string, get func(*R) time.Time) field[R] {
-	return field[R]{name: name, since: 1, use: ordered, write: func(b []byte, r *R, _ *call) []byte { return appendTime(b, get(r)) }}
+func timeField[R any](name string, get func(*R) time.Time) recordField[R] {
+	return recordField[R]{name: name, since: 1, use: ordered, write: func(b []byte, r *R, _ *ironicCall) []byte { return appendTime(b, get(r)) }}
 }
 
 // linkField leads to path, and below it.
-func linkField[R any](name string, since metal.Version, path func(*R) (at, below string)) field[R] {
-	return field[R]{name: name, since: since, write: func(b []byte, r *R, c *call) []byte {
+func linkField[R any](name string, since metal.Version, path func(*R) (at, below string)) recordField[R] {
+	return recordField[R]{name: name, since: since, write: func(b []byte, r *R, c *ironicCall) []byte {
 		at, below := path(r)
 		return appendLinks(b, c.host, at, below)
 	}}
 }
 
 // wordField is a string of at most longest characters; an empty one is shown as null.
-func wordField[R any](name string, since metal.Version, u use, longest int, at func(*R) *string) field[R] {
-	return field[R]{
+func wordField[R any](name string, since metal.Version, u fieldUse, longest int, at func(*R) *string) recordField[R] {
+	return recordField[R]{
 		name: name, since: since, use: u,
-		write: func(b []byte, r *R, _ *call) []byte { return appendText(b, *at(r)) },
+		write: func(b []byte, r *R, _ *ironicCall) []byte { return appendText(b, *at(r)) },
 		get:   func(r *R) any { return orNil(*at(r)) },
-		set: func(_ *call, r *R, v any) error {
+		set: func(_ *ironicCall, r *R, v any) error {
 			word, err := wantText(name, v)
 			switch {
 			case err != nil:
@@ -66,22 +66,22 @@ func wordField[R any](name string, since metal.Version, u use, longest int, at f
 	}
 }
 
-// needed makes a field one that every record has.
-func needed[R any](f field[R]) field[R] {
+// requireField makes a field one that every record has.
+func requireField[R any](f recordField[R]) recordField[R] {
 	f.use |= required
 	return f
 }
 
 // namedSince is a field that older clients patch and read, and name in no creation and no query.
-func namedSince[R any](v metal.Version, f field[R]) field[R] {
+func namedSince[R any](v metal.Version, f recordField[R]) recordField[R] {
 	f.named = v
 	return f
 }
 
-// filled refuses an empty value: null is how a field is reset.
-func filled[R any](f field[R]) field[R] {
+// rejectEmpty refuses an empty value: null is how a field is reset.
+func rejectEmpty[R any](f recordField[R]) recordField[R] {
 	set := f.set
-	f.set = func(c *call, r *R, v any) error {
+	f.set = func(c *ironicCall, r *R, v any) error {
 		if v == "" {
 			return problem.Invalidf("A non-empty value is required when setting %s", f.name)
 		}
@@ -91,12 +91,12 @@ func filled[R any](f field[R]) field[R] {
 }
 
 // flagField is a boolean with the value that it has when nobody says.
-func flagField[R any](name string, since metal.Version, u use, otherwise bool, at func(*R) *bool) field[R] {
-	return field[R]{
+func flagField[R any](name string, since metal.Version, u fieldUse, otherwise bool, at func(*R) *bool) recordField[R] {
+	return recordField[R]{
 		name: name, since: since, use: u,
-		write: func(b []byte, r *R, _ *call) []byte { return appendBool(b, *at(r)) },
+		write: func(b []byte, r *R, _ *ironicCall) []byte { return appendBool(b, *at(r)) },
 		get:   func(r *R) any { return *at(r) },
-		set: func(_ *call, r *R, v any) (err error) {
+		set: func(_ *ironicCall, r *R, v any) (err error) {
 			if *at(r) = otherwise; v != nil {
 				*at(r), err = wantBool(name, v)
 			}
@@ -106,12 +106,12 @@ func flagField[R any](name string, since metal.Version, u use, otherwise bool, a
 }
 
 // numberField is a whole number.
-func numberField[R any](name string, since metal.Version, u use, lowest, highest int, at func(*R) *int) field[R] {
-	return field[R]{
+func numberField[R any](name string, since metal.Version, u fieldUse, lowest, highest int, at func(*R) *int) recordField[R] {
+	return recordField[R]{
 		name: name, since: since, use: u,
-		write: func(b []byte, r *R, _ *call) []byte { return appendAny(b, float64(*at(r))) },
+		write: func(b []byte, r *R, _ *ironicCall) []byte { return appendAny(b, float64(*at(r))) },
 		get:   func(r *R) any { return float64(*at(r)) },
-		set: func(_ *call, r *R, v any) (err error) {
+		set: func(_ *ironicCall, r *R, v any) (err error) {
 			if *at(r) = 0; v != nil {
 				*at(r), err = wantNumber(name, v, lowest, highest)
 			}
@@ -121,21 +121,21 @@ func numberField[R any](name string, since metal.Version, u use, lowest, highest
 }
 
 // freeField is a free-form object that is shown as it is.
-func freeField[R any](name string, since metal.Version, u use, at func(*R) *metal.Object) field[R] {
-	return field[R]{
+func freeField[R any](name string, since metal.Version, u fieldUse, at func(*R) *metal.Object) recordField[R] {
+	return recordField[R]{
 		name: name, since: since, use: u,
-		write: func(b []byte, r *R, _ *call) []byte { return appendObject(b, *at(r)) },
+		write: func(b []byte, r *R, _ *ironicCall) []byte { return appendObject(b, *at(r)) },
 		get:   func(r *R) any { return orEmpty(*at(r)) },
-		set:   func(_ *call, r *R, v any) (err error) { *at(r), err = wantObject(name, v); return err },
+		set:   func(_ *ironicCall, r *R, v any) (err error) { *at(r), err = wantObject(name, v); return err },
 	}
 }
 
 // secretField is a free-form object that is shown with the mask over the values of keys
 // that the rule names; who sends the mask back keeps what is stored.
-func secretField[R any](name string, since metal.Version, u use, rule maskRule, at func(*R) *metal.Object) field[R] {
+func secretField[R any](name string, since metal.Version, u fieldUse, rule maskRule, at func(*R) *metal.Object) recordField[R] {
 	f := freeField(name, since, u, at)
-	f.write = func(b []byte, r *R, _ *call) []byte { return rule.appendMap(b, *at(r)) }
-	f.set = func(_ *call, r *R, v any) error {
+	f.write = func(b []byte, r *R, _ *ironicCall) []byte { return rule.appendMap(b, *at(r)) }
+	f.set = func(_ *ironicCall, r *R, v any) error {
 		o, err := wantObject(name, v)
 		if err == nil {
 			o, err = rule.keep(name, o, *at(r))
@@ -149,15 +149,15 @@ func secretField[R any](name string, since metal.Version, u use, rule maskRule, 
 }
 
 // nodeRef is the UUID of the node that a record belongs to.
-func nodeRef[R any](u use, at func(*R) *string) field[R] {
-	return field[R]{
+func nodeRef[R any](u fieldUse, at func(*R) *string) recordField[R] {
+	return recordField[R]{
 		name: "node_uuid", since: 1, use: u,
-		write: func(b []byte, r *R, _ *call) []byte { return appendText(b, *at(r)) },
+		write: func(b []byte, r *R, _ *ironicCall) []byte { return appendText(b, *at(r)) },
 		get:   func(r *R) any { return orNil(*at(r)) },
-		set: func(_ *call, r *R, v any) error {
+		set: func(_ *ironicCall, r *R, v any) error {
 			word, err := wantText("node_uuid", v)
 			if err == nil && !record.IsUUID(word) {
-				err = problem.Invalidf("Invalid input for field/attribute node_uuid. Value: '%s'. Expected a UUID but received %s.", shorten(word), shorten(word))
+				err = problem.Invalidf("Invalid input for field/attribute node_uuid. Value: '%s'. Expected a UUID but received %s.", truncateInput(word), truncateInput(word))
 			}
 			*at(r) = strings.ToLower(word)
 			return err

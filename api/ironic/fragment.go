@@ -12,8 +12,8 @@ import (
 	"salvor/record"
 )
 
-// view is all that a fragment depends on beside its record.
-type view struct {
+// fragmentView is all that a fragment depends on beside its record.
+type fragmentView struct {
 	path    string // of the kind
 	fields  string // their names
 	version metal.Version
@@ -22,21 +22,21 @@ type view struct {
 }
 
 type (
-	fragments = api.Fragments[view, metal.NodeMark]
-	fragment  = api.Fragment[metal.NodeMark]
+	nodeFragments = api.Fragments[fragmentView, metal.NodeMark]
+	nodeFragment  = api.Fragment[metal.NodeMark]
 )
 
-func newFragments() *fragments {
-	return &fragments{
+func newFragments() *nodeFragments {
+	return &nodeFragments{
 		Num:      func(m metal.NodeMark) int64 { return m.Num },
-		Outdated: func(old, now view) bool { return old.path == now.path && old.drivers != now.drivers },
+		Outdated: func(old, now fragmentView) bool { return old.path == now.path && old.drivers != now.drivers },
 	}
 }
 
 // texts gives records as the view shows them. write reads and writes those that are not
 // kept; a record that is gone meanwhile has no text. shared is false for principals from
 // whom something may be hidden: they get every record written for themselves.
-func (c *call) texts(v view, marks []metal.NodeMark, shared bool, write func(nums []int64) (map[int64]fragment, error)) ([]string, error) {
+func (c *ironicCall) texts(v fragmentView, marks []metal.NodeMark, shared bool, write func(nums []int64) (map[int64]nodeFragment, error)) ([]string, error) {
 	v.version, v.host = c.version, c.host
 	if c.shared = shared; shared {
 		return c.s.written.Texts(v, marks, write)
@@ -57,7 +57,7 @@ func (c *call) texts(v view, marks []metal.NodeMark, shared bool, write func(num
 }
 
 // nodeTexts gives nodes as they are shown with the fields.
-func (c *call) nodeTexts(marks []metal.NodeMark, fields []*nodeField) ([]string, error) {
+func (c *ironicCall) nodeTexts(marks []metal.NodeMark, fields []*nodeField) ([]string, error) {
 	ctx := c.r.Context()
 	_, generation, err := c.s.Directory.Drivers(ctx)
 	if err != nil {
@@ -69,18 +69,18 @@ func (c *call) nodeTexts(marks []metal.NodeMark, fields []*nodeField) ([]string,
 			marks[i].Heard = 0
 		}
 	}
-	v := view{path: "nodes", drivers: generation, fields: namesOf(fields, func(f *nodeField) string { return f.name })}
-	return c.texts(v, marks, c.seesAll(wholeNode), func(nums []int64) (map[int64]fragment, error) {
+	v := fragmentView{path: "nodes", drivers: generation, fields: namesOf(fields, func(f *nodeField) string { return f.name })}
+	return c.texts(v, marks, c.seesAll(wholeNode), func(nums []int64) (map[int64]nodeFragment, error) {
 		found, err := c.s.Nodes.Marked(ctx, nums, partOf(fields))
 		if err != nil {
 			return nil, err
 		}
-		out := make(map[int64]fragment, len(found))
+		out := make(map[int64]nodeFragment, len(found))
 		nodes := make([]*metal.Node, 0, len(found))
 		for _, num := range nums {
 			if n := found[num]; n != nil {
 				nodes = append(nodes, n)
-				out[num] = fragment{Mark: metal.NodeMark{Mark: record.Mark{Num: num, ID: n.ID, Version: n.Version}, Reservation: n.Reservation, Conductor: n.Conductor}}
+				out[num] = nodeFragment{Mark: metal.NodeMark{Mark: record.Mark{Num: num, ID: n.ID, Version: n.Version}, Reservation: n.Reservation, Conductor: n.Conductor}}
 			}
 		}
 		views, err := c.views(ctx, nodes, fields)
@@ -101,23 +101,23 @@ func (c *call) nodeTexts(marks []metal.NodeMark, fields []*nodeField) ([]string,
 }
 
 // texts gives records as they are shown with the fields.
-func (k *kind[R, F]) texts(c *call, marks []record.Mark, fields []*field[R]) ([]string, error) {
+func (k *recordKind[R, F]) texts(c *ironicCall, marks []record.Mark, fields []*recordField[R]) ([]string, error) {
 	wide := make([]metal.NodeMark, len(marks))
 	for i, m := range marks {
 		wide[i].Mark = m
 	}
-	v := view{path: k.path, fields: namesOf(fields, func(f *field[R]) string { return f.name })}
-	return c.texts(v, wide, k.hides == "" || c.seesAll(k.hides), func(nums []int64) (map[int64]fragment, error) {
+	v := fragmentView{path: k.path, fields: namesOf(fields, func(f *recordField[R]) string { return f.name })}
+	return c.texts(v, wide, k.hides == "" || c.seesAll(k.hides), func(nums []int64) (map[int64]nodeFragment, error) {
 		found, err := k.service(c.s).Marked(c.r.Context(), nums)
 		if err != nil {
 			return nil, err
 		}
-		out := make(map[int64]fragment, len(found))
+		out := make(map[int64]nodeFragment, len(found))
 		var b []byte
 		for num, r := range found {
 			b = k.append(b[:0], c, r, fields)
 			h := k.head(r)
-			out[num] = fragment{Mark: metal.NodeMark{Mark: record.Mark{Num: num, ID: h.ID, Version: h.Version}}, Text: string(b)}
+			out[num] = nodeFragment{Mark: metal.NodeMark{Mark: record.Mark{Num: num, ID: h.ID, Version: h.Version}}, Text: string(b)}
 		}
 		return out, nil
 	})
@@ -138,7 +138,7 @@ const largePage = 100
 
 // beginLargePage waits for a place for a large page: many at once would need much memory, and would delay all small requests.
 // endLargePage gives the place back. An error means that the request's time ended before a place was free.
-func (c *call) beginLargePage(p record.Page) error {
+func (c *ironicCall) beginLargePage(p record.Page) error {
 	if p.Limit <= largePage {
 		return nil
 	}
@@ -151,7 +151,7 @@ func (c *call) beginLargePage(p record.Page) error {
 	return nil
 }
 
-func (c *call) endLargePage() {
+func (c *ironicCall) endLargePage() {
 	if c.leave != nil {
 		c.leave()
 	}
@@ -159,7 +159,7 @@ func (c *call) endLargePage() {
 
 // list answers with a page: its records and, where it is full, the way to the next one. It copies no records into one
 // text, so a client that reads slowly has no page of its own in memory.
-func (c *call) list(key, path string, p record.Page, texts []string, last string) error {
+func (c *ironicCall) list(key, path string, p record.Page, texts []string, last string) error {
 	pieces := make([]string, 0, 2*len(texts)+2)
 	pieces = append(pieces, `{"`+key+`":[`)
 	for _, text := range texts {

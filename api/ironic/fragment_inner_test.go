@@ -10,22 +10,22 @@ import (
 // TestFragmentsByMark: a text is given for the very mark that it was written for.
 func TestFragmentsByMark(t *testing.T) {
 	f := newFragments()
-	v := view{path: "nodes"}
+	v := fragmentView{path: "nodes"}
 	mark := metal.NodeMark{Mark: record.Mark{Num: 7, ID: "a", Version: 3}, Heard: 2, Reservation: "r", Conductor: "c"}
-	asked := func(v view, m metal.NodeMark) bool {
+	asked := func(v fragmentView, m metal.NodeMark) bool {
 		t.Helper()
 		read := false
-		texts, err := f.Texts(v, []metal.NodeMark{m}, func(nums []int64) (map[int64]fragment, error) {
+		texts, err := f.Texts(v, []metal.NodeMark{m}, func(nums []int64) (map[int64]nodeFragment, error) {
 			read = true
-			return map[int64]fragment{}, nil
+			return map[int64]nodeFragment{}, nil
 		})
 		if err != nil || !read && texts[0] != "text" {
 			t.Errorf("%q, %v", texts, err)
 		}
 		return read
 	}
-	if _, err := f.Texts(v, []metal.NodeMark{mark}, func([]int64) (map[int64]fragment, error) {
-		return map[int64]fragment{7: {Mark: mark, Text: "text"}}, nil
+	if _, err := f.Texts(v, []metal.NodeMark{mark}, func([]int64) (map[int64]nodeFragment, error) {
+		return map[int64]nodeFragment{7: {Mark: mark, Text: "text"}}, nil
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestFragmentsByMark(t *testing.T) {
 			t.Errorf("a text of another %s is given", name)
 		}
 	}
-	for name, other := range map[string]view{"version": {path: "nodes", version: 9}, "host": {path: "nodes", host: "h"}, "fields": {path: "nodes", fields: "uuid,"}, "kind": {path: "ports"}, "drivers": {path: "nodes", drivers: 1}} {
+	for name, other := range map[string]fragmentView{"version": {path: "nodes", version: 9}, "host": {path: "nodes", host: "h"}, "fields": {path: "nodes", fields: "uuid,"}, "kind": {path: "ports"}, "drivers": {path: "nodes", drivers: 1}} {
 		if !asked(other, mark) {
 			t.Errorf("a text of another %s is given", name)
 		}

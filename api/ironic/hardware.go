@@ -12,8 +12,8 @@ import (
 )
 
 // hardwareRoutes are what a node's hardware is asked or told, and what drivers say of themselves.
-func (s *server) hardwareRoutes() []route {
-	return []route{
+func (s *server) hardwareRoutes() []apiRoute {
+	return []apiRoute{
 		{method: "PUT", path: "/v1/nodes/{node}/states/raid", do: s.setRAID},
 		{method: "GET", path: "/v1/nodes/{node}/states/console", need: access.Read, do: s.getConsole},
 		{method: "PUT", path: "/v1/nodes/{node}/states/console", do: s.setConsole},
@@ -58,7 +58,7 @@ const (
 )
 
 // ask hands a question to a conductor and waits for its answer; a nil answer is not read.
-func (c *call) ask(n *metal.Node, q metal.Question, answer any) error {
+func (c *ironicCall) ask(n *metal.Node, q metal.Question, answer any) error {
 	ctx, cancel := context.WithTimeout(c.r.Context(), answerTimeout)
 	defer cancel()
 	id, err := c.s.Nodes.Ask(ctx, n.ID, q, c.who)
@@ -77,7 +77,7 @@ func (c *call) ask(n *metal.Node, q metal.Question, answer any) error {
 
 // tell hands a command to a conductor and waits a little for its end; one that takes
 // longer goes on, and shows its failure on the node.
-func (c *call) tell(n *metal.Node, q metal.Question) error {
+func (c *ironicCall) tell(n *metal.Node, q metal.Question) error {
 	id, err := c.s.Nodes.Ask(c.r.Context(), n.ID, q, c.who)
 	if err != nil {
 		return err
@@ -90,18 +90,18 @@ func (c *call) tell(n *metal.Node, q metal.Question) error {
 	return err
 }
 
-// command is a question that tells something.
-func command(kind job.Kind, args any) metal.Question {
+// newCommand is a question that tells something.
+func newCommand(kind job.Kind, args any) metal.Question {
 	return metal.Question{Class: job.Command, Kind: kind, Args: args}
 }
 
-// question is one that only asks.
-func question(kind job.Kind, args any) metal.Question {
+// newQuestion is one that only asks.
+func newQuestion(kind job.Kind, args any) metal.Question {
 	return metal.Question{Class: job.Ask, Kind: kind, Args: args}
 }
 
 // node reads the node of the path for a request without query arguments.
-func (c *call) node() (*metal.Node, error) {
+func (c *ironicCall) node() (*metal.Node, error) {
 	if err := c.only(); err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func (c *call) node() (*metal.Node, error) {
 }
 
 // bodyFor reads the body of a request that changes a node, of these keys, and the node.
-func (c *call) bodyFor(keys ...string) (*metal.Node, map[string]any, error) {
+func (c *ironicCall) bodyFor(keys ...string) (*metal.Node, map[string]any, error) {
 	if err := c.only(); err != nil {
 		return nil, nil, err
 	}

@@ -21,7 +21,7 @@ var heartbeatFields = map[string]struct {
 // maxHeartbeat bounds a heartbeat, in bytes: its fields and some air.
 const maxHeartbeat = 64 << 10
 
-func (s *server) heartbeat(c *call) error {
+func (s *server) heartbeat(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (s *server) heartbeat(c *call) error {
 	for name, v := range body {
 		f, ok := heartbeatFields[name]
 		if !ok {
-			return problem.Invalidf("Unexpected arguments: %s", shorten(name))
+			return problem.Invalidf("Unexpected arguments: %s", truncateInput(name))
 		}
 		if v == nil {
 			continue
@@ -65,7 +65,7 @@ func (s *server) heartbeat(c *call) error {
 
 // takeHeartbeat hands a heartbeat on, unless the node's deploy interface takes none:
 // that is worth a warning and nothing else, as specified.
-func (c *call) takeHeartbeat(h metal.Heartbeat) error {
+func (c *ironicCall) takeHeartbeat(h metal.Heartbeat) error {
 	proof := ""
 	if !h.Token.Empty() {
 		proof = c.args[0] + " " + h.Token.Reveal()
@@ -104,7 +104,7 @@ func (c *call) takeHeartbeat(h metal.Heartbeat) error {
 
 // oldHeartbeat is the vendor passthru by which agents beat before 1.22. They know no
 // token, so a node whose boot has one is none for them.
-func (s *server) oldHeartbeat(c *call) error {
+func (s *server) oldHeartbeat(c *ironicCall) error {
 	api.Arrive(c.r)
 	body, err := c.bodyUpTo(maxHeartbeat)
 	if err != nil {

@@ -50,7 +50,7 @@ func eventSeq(nodeID, id string) (seq int64, ok bool) {
 	return seq, eventID(nodeID, seq) == u.String()
 }
 
-func (c *call) shownEvent(nodeID string, e job.Event) ironic.HistoryEvent {
+func (c *ironicCall) shownEvent(nodeID string, e job.Event) ironic.HistoryEvent {
 	id := eventID(nodeID, e.Seq)
 	out := ironic.HistoryEvent{
 		// Ironic's words are INFO and ERROR.
@@ -77,7 +77,7 @@ func (c *call) shownEvent(nodeID string, e job.Event) ironic.HistoryEvent {
 	return out
 }
 
-func (s *server) listHistory(c *call) error {
+func (s *server) listHistory(c *ironicCall) error {
 	if err := c.only(pageArgs...); err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (s *server) listHistory(c *call) error {
 	}
 	list := []map[string]json.RawMessage{}
 	for _, e := range events {
-		one, err := narrow(c.shownEvent(n.ID, e), names)
+		one, err := selectFields(c.shownEvent(n.ID, e), names)
 		if err != nil {
 			return err
 		}
@@ -114,7 +114,7 @@ func (s *server) listHistory(c *call) error {
 	return c.json(http.StatusOK, out)
 }
 
-func (c *call) historyFieldNames() ([]string, error) {
+func (c *ironicCall) historyFieldNames() ([]string, error) {
 	names, err := c.fieldNames()
 	if err != nil {
 		return nil, err
@@ -140,13 +140,13 @@ func (c *call) historyFieldNames() ([]string, error) {
 }
 
 // allHistoryFields are those that the version knows.
-func (c *call) allHistoryFields() []string {
+func (c *ironicCall) allHistoryFields() []string {
 	return slices.DeleteFunc(slices.Clone(historyFields), func(name string) bool { return newerHistoryFields[name] > c.version })
 }
 
 // historyPage reads one page. The timeline only goes forward, and is kept short enough
 // by age and count to be read whole for the other direction.
-func (c *call) historyPage(ctx context.Context, n *metal.Node, p record.Page) ([]job.Event, error) {
+func (c *ironicCall) historyPage(ctx context.Context, n *metal.Node, p record.Page) ([]job.Event, error) {
 	after := int64(0)
 	if p.Marker != "" {
 		seq, ok := eventSeq(n.ID, p.Marker)
@@ -177,7 +177,7 @@ func (c *call) historyPage(ctx context.Context, n *metal.Node, p record.Page) ([
 	return all[:min(len(all), p.Limit)], nil
 }
 
-func (s *server) getHistory(c *call) error {
+func (s *server) getHistory(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func (s *server) getHistory(c *call) error {
 	if err != nil {
 		return err
 	}
-	missing := problem.NotFoundf("Node history record %s could not be found.", shorten(c.args[1]))
+	missing := problem.NotFoundf("Node history record %s could not be found.", truncateInput(c.args[1]))
 	seq, ok := eventSeq(n.ID, c.args[1])
 	if !ok {
 		return missing
@@ -197,7 +197,7 @@ func (s *server) getHistory(c *call) error {
 	if len(events) == 0 || events[0].Seq != seq {
 		return missing
 	}
-	one, err := narrow(c.shownEvent(n.ID, events[0]), c.allHistoryFields())
+	one, err := selectFields(c.shownEvent(n.ID, events[0]), c.allHistoryFields())
 	if err != nil {
 		return err
 	}

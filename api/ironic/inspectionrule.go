@@ -9,11 +9,11 @@ import (
 )
 
 // inspectionRules act on what inspections find.
-var inspectionRules = define(kind[metal.InspectionRule, metal.InspectionRuleFilter]{
+var inspectionRules = defineKind(recordKind[metal.InspectionRule, metal.InspectionRuleFilter]{
 	name: "inspection rule", path: "inspection_rules", list: "inspection_rules", since: 96, detail: 96,
 	service: func(s *server) *metal.InspectionRules { return s.InspectionRules },
-	blank:   func(*call) *metal.InspectionRule { return &metal.InspectionRule{Phase: metal.PhaseMain} },
-	fields: slices.Concat([]field[metal.InspectionRule]{
+	blank:   func(*ironicCall) *metal.InspectionRule { return &metal.InspectionRule{Phase: metal.PhaseMain} },
+	fields: slices.Concat([]recordField[metal.InspectionRule]{
 		idField[metal.InspectionRule](),
 		wordField("description", 1, settable|ordered, 255, func(r *metal.InspectionRule) *string { return &r.Description }),
 		numberField("priority", 1, settable|ordered, 0, 9999, func(r *metal.InspectionRule) *int { return &r.Priority }),
@@ -23,17 +23,17 @@ var inspectionRules = define(kind[metal.InspectionRule, metal.InspectionRuleFilt
 		ruleList("actions", required, func(r *metal.InspectionRule) *[]any { return &r.Actions }),
 	}, lateFields[metal.InspectionRule]("inspection_rules")),
 	brief: []string{"uuid", "priority", "phase", "description"},
-	filters: []filter[metal.InspectionRuleFilter]{
+	filters: []queryFilter[metal.InspectionRuleFilter]{
 		wordFilter("phase", 1, func(f *metal.InspectionRuleFilter) *string { return &f.Phase }),
 	},
 })
 
 // sensitiveField hides conditions and actions for good: it cannot be taken back, or
 // whoever may change rules could read what others put into them.
-func sensitiveField() field[metal.InspectionRule] {
+func sensitiveField() recordField[metal.InspectionRule] {
 	f := flagField("sensitive", 1, settable|ordered, false, func(r *metal.InspectionRule) *bool { return &r.Sensitive })
 	set := f.set
-	f.set = func(c *call, r *metal.InspectionRule, v any) error {
+	f.set = func(c *ironicCall, r *metal.InspectionRule, v any) error {
 		was := r.Sensitive
 		if err := set(c, r, v); err != nil {
 			return err
@@ -47,10 +47,10 @@ func sensitiveField() field[metal.InspectionRule] {
 }
 
 // ruleList is the conditions or the actions of a rule; what they hold is the rule's to check.
-func ruleList(name string, more use, at func(*metal.InspectionRule) *[]any) field[metal.InspectionRule] {
-	return field[metal.InspectionRule]{
+func ruleList(name string, more fieldUse, at func(*metal.InspectionRule) *[]any) recordField[metal.InspectionRule] {
+	return recordField[metal.InspectionRule]{
 		name: name, since: 1, use: settable | more,
-		write: func(b []byte, r *metal.InspectionRule, _ *call) []byte {
+		write: func(b []byte, r *metal.InspectionRule, _ *ironicCall) []byte {
 			if r.Sensitive {
 				return append(b, "null"...)
 			}
@@ -65,7 +65,7 @@ func ruleList(name string, more use, at func(*metal.InspectionRule) *[]any) fiel
 			}
 			return *at(r)
 		},
-		set: func(_ *call, r *metal.InspectionRule, v any) error {
+		set: func(_ *ironicCall, r *metal.InspectionRule, v any) error {
 			list, ok := v.([]any)
 			if !ok && v != nil {
 				return wrongType(name, v, "a list of objects with op and args")
@@ -79,12 +79,12 @@ func ruleList(name string, more use, at func(*metal.InspectionRule) *[]any) fiel
 	}
 }
 
-func (s *server) inspectionRuleRoutes() []route {
-	return append(inspectionRules.routes(), route{method: "DELETE", path: "/v1/inspection_rules", since: 96, do: s.clearInspectionRules})
+func (s *server) inspectionRuleRoutes() []apiRoute {
+	return append(inspectionRules.routes(), apiRoute{method: "DELETE", path: "/v1/inspection_rules", since: 96, do: s.clearInspectionRules})
 }
 
 // clearInspectionRules removes every rule that there is.
-func (s *server) clearInspectionRules(c *call) error {
+func (s *server) clearInspectionRules(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}

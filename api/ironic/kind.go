@@ -8,9 +8,9 @@ import (
 	"salvor/record"
 )
 
-// kind describes one kind of record: R is the record, F narrows a list of them. All
+// recordKind describes one kind of record: R is the record, F narrows a list of them. All
 // that the API does with records of the kind is derived from it; see resource.go.
-type kind[R, F any] struct {
+type recordKind[R, F any] struct {
 	name  string        // of one, in errors: "volume connector"
 	path  string        // below /v1: "volume/connectors"
 	list  string        // the key of the list in answers: "connectors"
@@ -18,12 +18,12 @@ type kind[R, F any] struct {
 	// service keeps the rules; every change goes through it.
 	service func(*server) *record.Collection[R, F]
 	// blank is a record with its defaults, before a creation fills it.
-	blank func(*call) *R
+	blank func(*ironicCall) *R
 	// fields in the order of answers.
-	fields []field[R]
+	fields []recordField[R]
 	// brief names the fields of a list that asks for none (links are always there).
 	brief   []string
-	filters []filter[F]
+	filters []queryFilter[F]
 	// detail is the first version of ?detail= on the list; 0 where there is none.
 	detail metal.Version
 	// detailPath serves <path>/detail too.
@@ -32,7 +32,7 @@ type kind[R, F any] struct {
 	noNames    bool
 	namedSince metal.Version
 	// removable refuses removals that the rules allow and the version of the request does not; nil: none.
-	removable func(*call, *R) error
+	removable func(*ironicCall, *R) error
 	// nodeOf is the node that a record belongs to, whose state may close it to older clients; nil: none.
 	nodeOf func(*R) string
 	// byLessee is the field of a record for the project of the lessee who made it; nil: the kind treats lessees as owners.
@@ -52,46 +52,46 @@ type kind[R, F any] struct {
 	patchPaths map[string]metal.Version // fields that PATCH takes
 }
 
-// use is what a field may be used for.
-type use uint8
+// fieldUse is what a field may be used for.
+type fieldUse uint8
 
 const (
-	creatable use = 1 << iota // taken on creation
-	patchable                 // taken by PATCH
-	required                  // a creation needs it, and PATCH cannot remove it
-	ordered                   // lists can be sorted by it
+	creatable fieldUse = 1 << iota // taken on creation
+	patchable                      // taken by PATCH
+	required                       // a creation needs it, and PATCH cannot remove it
+	ordered                        // lists can be sorted by it
 	settable  = creatable | patchable
 )
 
-// field is one field of a record.
-type field[R any] struct {
+// recordField is one field of a record.
+type recordField[R any] struct {
 	name  string
 	since metal.Version
-	use   use
+	use   fieldUse
 	// named is the first version whose creations and queries may name the field, where PATCH and answers have it before; 0: since.
 	named metal.Version
 	// write appends the value to an answer; nil: the field is never shown.
-	write func([]byte, *R, *call) []byte
+	write func([]byte, *R, *ironicCall) []byte
 	// get gives the present value, unmasked, for PATCH to work on.
 	get func(*R) any
 	// set takes a decoded value; nil resets the field, and is never given where the field is required.
-	set func(*call, *R, any) error
+	set func(*ironicCall, *R, any) error
 }
 
-// filter is a query argument that narrows a list.
-type filter[F any] struct {
+// queryFilter is a query argument that narrows a list.
+type queryFilter[F any] struct {
 	name  string
 	since metal.Version
-	set   func(c *call, f *F, value string) error
+	set   func(c *ironicCall, f *F, value string) error
 }
 
-// parent is a resource below which a kind is listed too.
-type parent[F any] struct {
+// parentResource is a resource below which a kind is listed too.
+type parentResource[F any] struct {
 	path  string        // below /v1: "nodes/{node}"
 	since metal.Version // the kind's own where that is later
 	// narrow finds the parent by the arguments of the path, narrows the list to what
 	// belongs to it and gives the parent's own path: "nodes/UUID".
-	narrow func(*call, *F) (string, error)
+	narrow func(*ironicCall, *F) (string, error)
 }
 
 // recordOf is a pointer to a record that embeds metal.Record.
@@ -100,8 +100,8 @@ type recordOf[R any] interface {
 	Head() *record.Record
 }
 
-// define completes a kind with what follows from its fields.
-func define[R, F any, P recordOf[R]](k kind[R, F]) *kind[R, F] {
+// defineKind completes a kind with what follows from its fields.
+func defineKind[R, F any, P recordOf[R]](k recordKind[R, F]) *recordKind[R, F] {
 	k.head = func(r *R) *record.Record { return P(r).Head() }
 	k.index = make(map[string]int, len(k.fields))
 	k.sortKeys, k.patchPaths = map[string]metal.Version{}, map[string]metal.Version{}
@@ -118,8 +118,8 @@ func define[R, F any, P recordOf[R]](k kind[R, F]) *kind[R, F] {
 }
 
 // shown gives the named fields that the version knows, all for none, in the order of answers.
-func (k *kind[R, F]) shown(names []string, v metal.Version) []*field[R] {
-	fields := make([]*field[R], 0, len(k.fields))
+func (k *recordKind[R, F]) shown(names []string, v metal.Version) []*recordField[R] {
+	fields := make([]*recordField[R], 0, len(k.fields))
 	for i := range k.fields {
 		f := &k.fields[i]
 		if f.since <= v && f.write != nil && (names == nil || f.name == "links" || slices.Contains(names, f.name)) {
@@ -130,7 +130,7 @@ func (k *kind[R, F]) shown(names []string, v metal.Version) []*field[R] {
 }
 
 // choose decides what an answer shows: the fields that the query names, all, or in a list the brief ones.
-func (k *kind[R, F]) choose(c *call, brief bool) ([]*field[R], error) {
+func (k *recordKind[R, F]) choose(c *ironicCall, brief bool) ([]*recordField[R], error) {
 	names, err := c.fieldNames()
 	if err != nil {
 		return nil, err
@@ -157,7 +157,7 @@ func (k *kind[R, F]) choose(c *call, brief bool) ([]*field[R], error) {
 	return k.shown(names, c.version), nil
 }
 
-func (k *kind[R, F]) append(b []byte, c *call, r *R, fields []*field[R]) []byte {
+func (k *recordKind[R, F]) append(b []byte, c *ironicCall, r *R, fields []*recordField[R]) []byte {
 	b = append(b, '{')
 	for _, f := range fields {
 		b = f.write(appendKey(b, f.name), r, c)
@@ -166,23 +166,23 @@ func (k *kind[R, F]) append(b []byte, c *call, r *R, fields []*field[R]) []byte 
 }
 
 // show answers with one record, whole.
-func (k *kind[R, F]) show(c *call, status int, r *R) error {
+func (k *recordKind[R, F]) show(c *ironicCall, status int, r *R) error {
 	return c.raw(status, k.append(make([]byte, 0, 1024), c, r, k.shown(nil, c.version)))
 }
 
 // ident is what the path names a record by.
-func (k *kind[R, F]) ident(c *call) (string, error) {
+func (k *recordKind[R, F]) ident(c *ironicCall) (string, error) {
 	word := c.args[0]
 	switch {
 	case record.IsUUID(word):
 		return word, nil
 	case k.noNames, c.version < k.namedSince:
-		return "", problem.Invalidf("Expected a UUID but received %s.", shorten(word))
+		return "", problem.Invalidf("Expected a UUID but received %s.", truncateInput(word))
 	case !metal.IsName(word):
-		return "", problem.Invalidf("Expected a UUID or the name of a %s but received %s.", k.name, shorten(word))
+		return "", problem.Invalidf("Expected a UUID or the name of a %s but received %s.", k.name, truncateInput(word))
 	}
 	return word, nil
 }
 
 // self is the path of a record below /v1.
-func (k *kind[R, F]) self(r *R) string { return k.path + "/" + k.head(r).ID }
+func (k *recordKind[R, F]) self(r *R) string { return k.path + "/" + k.head(r).ID }

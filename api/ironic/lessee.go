@@ -6,7 +6,7 @@ import (
 )
 
 // asLessee gives the project of a principal who may change the node's volumes only by the node's lease; empty otherwise.
-func (c *call) asLessee(node string) (string, error) {
+func (c *ironicCall) asLessee(node string) (string, error) {
 	if c.user.Role != access.Scoped || c.user.Scope.Project == "" {
 		return "", nil
 	}
@@ -18,7 +18,7 @@ func (c *call) asLessee(node string) (string, error) {
 }
 
 // markLessee stores the lessee who made a record, or who moved it to its node.
-func (k *kind[R, F]) markLessee(c *call, r *R) error {
+func (k *recordKind[R, F]) markLessee(c *ironicCall, r *R) error {
 	if k.byLessee == nil {
 		return nil
 	}
@@ -31,7 +31,7 @@ func (k *kind[R, F]) markLessee(c *call, r *R) error {
 }
 
 // lesseeGate refuses changes of a lessee to records of the operator or the owner.
-func (k *kind[R, F]) lesseeGate(c *call, r *R) error {
+func (k *recordKind[R, F]) lesseeGate(c *ironicCall, r *R) error {
 	if k.byLessee == nil || k.shared || *k.byLessee(r) != "" {
 		return nil
 	}

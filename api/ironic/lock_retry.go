@@ -20,14 +20,14 @@ const (
 // waits up to the time that the configuration allows for its end: a client that switches a machine
 // off and goes on at once is not refused, as Ironic does not refuse it. A refused handler
 // has done nothing, so that it may begin again.
-func (c *call) patiently(do func(*call) error) error {
+func (c *ironicCall) patiently(do func(*ironicCall) error) error {
 	if c.s.LockPatience <= 0 || c.r.Method == http.MethodGet || c.r.Method == http.MethodHead {
 		return do(c)
 	}
 	read := &bytes.Buffer{}
 	body := c.r.Body
 	// Only bodies that a second try can have again are worth keeping.
-	c.r.Body = io.NopCloser(io.TeeReader(body, &bounded{read, api.MaxBody}))
+	c.r.Body = io.NopCloser(io.TeeReader(body, &boundedBuffer{read, api.MaxBody}))
 	end, pause := time.Now().Add(c.s.LockPatience), firstLook
 	for {
 		err := do(c)
@@ -41,17 +41,17 @@ func (c *call) patiently(do func(*call) error) error {
 		case <-time.After(pause):
 		}
 		pause = min(2*pause, nextLooks)
-		c.r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(read.Bytes()), io.TeeReader(body, &bounded{read, api.MaxBody})))
+		c.r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(read.Bytes()), io.TeeReader(body, &boundedBuffer{read, api.MaxBody})))
 	}
 }
 
-// bounded keeps up to so many bytes and drops the rest.
-type bounded struct {
+// boundedBuffer keeps up to so many bytes and drops the rest.
+type boundedBuffer struct {
 	*bytes.Buffer
 	most int
 }
 
-func (b *bounded) Write(p []byte) (int, error) {
+func (b *boundedBuffer) Write(p []byte) (int, error) {
 	if room := b.most - b.Len(); room > 0 {
 		b.Buffer.Write(p[:min(room, len(p))])
 	}

@@ -18,13 +18,13 @@ const maxAddresses = 128
 // get the mask: Ironic itself tells them the token again and again.
 const tokenVersion = 62
 
-func (s *server) lookup(c *call) error {
+func (s *server) lookup(c *ironicCall) error {
 	if err := c.only("addresses", "node_uuid"); err != nil {
 		return err
 	}
 	id := strings.ToLower(c.query.Get("node_uuid"))
 	if id != "" && !record.IsUUID(id) {
-		return problem.Invalidf("Expected a UUID but received %s.", shorten(id))
+		return problem.Invalidf("Expected a UUID but received %s.", truncateInput(id))
 	}
 	macs, err := parseMACs(strings.Split(strings.Join(c.query["addresses"], ","), ","))
 	if err != nil {
@@ -52,7 +52,7 @@ func parseMACs(words []string) ([]string, error) {
 	return macs, nil
 }
 
-func (c *call) answerLookup(id string, macs []string, tell bool, shape func(metal.Found, ironic.LookupNode) ironic.LookupAnswer) error {
+func (c *ironicCall) answerLookup(id string, macs []string, tell bool, shape func(metal.Found, ironic.LookupNode) ironic.LookupAnswer) error {
 	found, err := c.s.Nodes.Lookup(c.r.Context(), id, macs, tell)
 	if err != nil {
 		return err
@@ -66,11 +66,11 @@ func (c *call) answerLookup(id string, macs []string, tell bool, shape func(meta
 }
 
 // lookupNode is the part of a node that a ramdisk may see.
-func (c *call) lookupNode(n *metal.Node, heard metal.Contact) ironic.LookupNode {
+func (c *ironicCall) lookupNode(n *metal.Node, heard metal.Contact) ironic.LookupNode {
 	v := &nodeView{Node: n, contact: heard}
 	node := ironic.LookupNode{
-		UUID: v.ID, Properties: masked(v.Properties), InstanceInfo: shownInstanceInfo(v.InstanceInfo),
-		DriverInternalInfo: masked(v.internalInfo()),
+		UUID: v.ID, Properties: maskObject(v.Properties), InstanceInfo: shownInstanceInfo(v.InstanceInfo),
+		DriverInternalInfo: maskObject(v.internalInfo()),
 	}
 	for _, l := range c.links("nodes/" + v.ID) {
 		node.Links = append(node.Links, ironic.RamdiskLink{Href: l.Href, Rel: l.Rel})
@@ -78,7 +78,7 @@ func (c *call) lookupNode(n *metal.Node, heard metal.Contact) ironic.LookupNode 
 	return node
 }
 
-func masked(o metal.Object) map[string]any {
+func maskObject(o metal.Object) map[string]any {
 	out, _ := secret.Masked(map[string]any(o)).(map[string]any)
 	return out
 }
@@ -100,7 +100,7 @@ func (s *server) lookupConfig(found metal.Found) *ironic.LookupConfig {
 
 // oldLookup is the vendor passthru by which agents looked up before 1.22. It tells no
 // more than the new lookup does: Ironic's own gave the whole node away (CVE-2016-4985).
-func (s *server) oldLookup(c *call) error {
+func (s *server) oldLookup(c *ironicCall) error {
 	body, err := c.object()
 	if err != nil {
 		return err
@@ -131,7 +131,7 @@ func (s *server) oldLookup(c *call) error {
 		return err
 	}
 	if id = strings.ToLower(id); id != "" && !record.IsUUID(id) {
-		return problem.Invalidf("Expected a UUID but received %s.", shorten(id))
+		return problem.Invalidf("Expected a UUID but received %s.", truncateInput(id))
 	}
 	if id == "" && len(macs) == 0 {
 		return problem.NotFoundf("Resource could not be found.")

@@ -13,13 +13,13 @@ import (
 	"salvor/wire/ironic"
 )
 
-func (s *server) getBootDevice(c *call) error {
+func (s *server) getBootDevice(c *ironicCall) error {
 	n, err := c.node()
 	if err != nil {
 		return err
 	}
 	var boot rescue.Boot
-	if err := c.ask(n, question("get boot device", struct{}{}), &boot); err != nil {
+	if err := c.ask(n, newQuestion("get boot device", struct{}{}), &boot); err != nil {
 		return err
 	}
 	var out ironic.BootDevice
@@ -29,19 +29,19 @@ func (s *server) getBootDevice(c *call) error {
 	return c.json(http.StatusOK, out)
 }
 
-func (s *server) supportedBootDevices(c *call) error {
+func (s *server) supportedBootDevices(c *ironicCall) error {
 	n, err := c.node()
 	if err != nil {
 		return err
 	}
 	devices := []string{}
-	if err := c.ask(n, question("supported boot devices", struct{}{}), &devices); err != nil {
+	if err := c.ask(n, newQuestion("supported boot devices", struct{}{}), &devices); err != nil {
 		return err
 	}
 	return c.json(http.StatusOK, ironic.SupportedBootDevices{Devices: devices})
 }
 
-func (s *server) setBootDevice(c *call) error {
+func (s *server) setBootDevice(c *ironicCall) error {
 	n, body, err := c.bodyFor("boot_device", "persistent")
 	if err != nil {
 		return err
@@ -58,13 +58,13 @@ func (s *server) setBootDevice(c *call) error {
 		return err
 	}
 	args := metal.BootDeviceArgs{Boot: rescue.Boot{Device: device, Persistent: persistent}}
-	if err := c.ask(n, command("set boot device", args), nil); err != nil {
+	if err := c.ask(n, newCommand("set boot device", args), nil); err != nil {
 		return err
 	}
 	return c.empty(http.StatusNoContent)
 }
 
-func (s *server) injectNMI(c *call) error {
+func (s *server) injectNMI(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (s *server) injectNMI(c *call) error {
 	if err != nil {
 		return err
 	}
-	if err := c.ask(n, command("inject nmi", struct{}{}), nil); err != nil {
+	if err := c.ask(n, newCommand("inject nmi", struct{}{}), nil); err != nil {
 		return err
 	}
 	return c.empty(http.StatusNoContent)
@@ -90,13 +90,13 @@ type shownIndicator struct {
 	Links     []ironic.Link `json:"links"`
 }
 
-func (s *server) listIndicators(c *call) error {
+func (s *server) listIndicators(c *ironicCall) error {
 	n, err := c.node()
 	if err != nil {
 		return err
 	}
 	var found map[string]map[string]metal.Indicator
-	if err := c.ask(n, question("list indicators", struct{}{}), &found); err != nil {
+	if err := c.ask(n, newQuestion("list indicators", struct{}{}), &found); err != nil {
 		return err
 	}
 	list := []shownIndicator{}
@@ -110,15 +110,15 @@ func (s *server) listIndicators(c *call) error {
 }
 
 // indicator reads NAME@COMPONENT out of the path.
-func (c *call) indicator() (metal.IndicatorArgs, error) {
+func (c *ironicCall) indicator() (metal.IndicatorArgs, error) {
 	name, component, ok := strings.Cut(c.args[1], "@")
 	if !ok || name == "" || component == "" {
-		return metal.IndicatorArgs{}, problem.Invalidf(`Malformed indicator name "%s": want NAME@COMPONENT`, shorten(c.args[1]))
+		return metal.IndicatorArgs{}, problem.Invalidf(`Malformed indicator name "%s": want NAME@COMPONENT`, truncateInput(c.args[1]))
 	}
 	return metal.IndicatorArgs{Component: component, Name: name}, nil
 }
 
-func (s *server) getIndicator(c *call) error {
+func (s *server) getIndicator(c *ironicCall) error {
 	n, err := c.node()
 	if err != nil {
 		return err
@@ -128,13 +128,13 @@ func (s *server) getIndicator(c *call) error {
 		return err
 	}
 	var state string
-	if err := c.ask(n, question("get indicator", args), &state); err != nil {
+	if err := c.ask(n, newQuestion("get indicator", args), &state); err != nil {
 		return err
 	}
 	return c.json(http.StatusOK, map[string]string{"state": state})
 }
 
-func (s *server) setIndicator(c *call) error {
+func (s *server) setIndicator(c *ironicCall) error {
 	n, body, err := c.bodyFor("state")
 	if err != nil {
 		return err
@@ -146,7 +146,7 @@ func (s *server) setIndicator(c *call) error {
 	if args.State, err = oneOf("state", body["state"], "on", "off", "blinking"); err != nil {
 		return err
 	}
-	if err := c.ask(n, command("set indicator", args), nil); err != nil {
+	if err := c.ask(n, newCommand("set indicator", args), nil); err != nil {
 		return err
 	}
 	return c.empty(http.StatusNoContent)
@@ -156,12 +156,12 @@ func (s *server) setIndicator(c *call) error {
 func oneOf(name string, v any, words ...string) (string, error) {
 	word, err := wantText(name, v)
 	if err == nil && !slices.Contains(words, word) {
-		err = problem.Invalidf("Invalid %s %q. It must be one of: %s.", name, shorten(word), strings.Join(words, ", "))
+		err = problem.Invalidf("Invalid %s %q. It must be one of: %s.", name, truncateInput(word), strings.Join(words, ", "))
 	}
 	return word, err
 }
 
-func (s *server) setBootMode(c *call) error {
+func (s *server) setBootMode(c *ironicCall) error {
 	n, body, err := c.bodyFor("target")
 	if err != nil {
 		return err
@@ -170,10 +170,10 @@ func (s *server) setBootMode(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.changeState(n, command("set boot mode", metal.BootModeArgs{Mode: mode}))
+	return c.changeState(n, newCommand("set boot mode", metal.BootModeArgs{Mode: mode}))
 }
 
-func (s *server) setSecureBoot(c *call) error {
+func (s *server) setSecureBoot(c *ironicCall) error {
 	n, body, err := c.bodyFor("target")
 	if err != nil {
 		return err
@@ -185,11 +185,11 @@ func (s *server) setSecureBoot(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.changeState(n, command("set secure boot", metal.SecureBootArgs{On: on}))
+	return c.changeState(n, newCommand("set secure boot", metal.SecureBootArgs{On: on}))
 }
 
 // changeState gives a command that needs the node at rest.
-func (c *call) changeState(n *metal.Node, q metal.Question) error {
+func (c *ironicCall) changeState(n *metal.Node, q metal.Question) error {
 	q.Settled = true
 	if err := c.tell(n, q); err != nil {
 		return err
@@ -198,7 +198,7 @@ func (c *call) changeState(n *metal.Node, q metal.Question) error {
 	return c.empty(http.StatusAccepted)
 }
 
-func (s *server) setRAID(c *call) error {
+func (s *server) setRAID(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}
@@ -222,12 +222,12 @@ func (s *server) setRAID(c *call) error {
 	return c.empty(http.StatusNoContent)
 }
 
-func (s *server) getConsole(c *call) error {
+func (s *server) getConsole(c *ironicCall) error {
 	n, err := c.node()
 	if err != nil {
 		return err
 	}
-	q := question("get console", struct{}{})
+	q := newQuestion("get console", struct{}{})
 	q.Part = "console"
 	var info any
 	if err := c.ask(n, q, &info); err != nil {
@@ -236,7 +236,7 @@ func (s *server) getConsole(c *call) error {
 	return c.json(http.StatusOK, map[string]any{"console_enabled": n.ConsoleEnabled, "console_info": info})
 }
 
-func (s *server) setConsole(c *call) error {
+func (s *server) setConsole(c *ironicCall) error {
 	n, body, err := c.bodyFor("enabled")
 	if err != nil {
 		return err
@@ -248,7 +248,7 @@ func (s *server) setConsole(c *call) error {
 	if err != nil {
 		return err
 	}
-	q := command("set console", metal.ConsoleArgs{Enabled: on})
+	q := newCommand("set console", metal.ConsoleArgs{Enabled: on})
 	q.Part = "console"
 	if err := c.tell(n, q); err != nil {
 		return err

@@ -106,7 +106,7 @@ func (hides maskRule) keepList(path string, list, old []any, apart ...string) er
 		case err != nil:
 			return err
 		case stored == nil:
-			return problem.Invalidf("%s: an item with %q is none of the stored ones as they are shown, so no secret is stored for it; give its secrets anew", shorten(path), secret.Mask)
+			return problem.Invalidf("%s: an item with %q is none of the stored ones as they are shown, so no secret is stored for it; give its secrets anew", truncateInput(path), secret.Mask)
 		}
 		list[i] = stored
 	}
@@ -120,7 +120,7 @@ func (hides maskRule) match(path string, v any, old []any) (found any, err error
 			continue
 		}
 		if found != nil && !reflect.DeepEqual(found, o) {
-			return nil, problem.Invalidf("%s: an item with %q may be any of several stored ones with other secrets; give its secrets anew", shorten(path), secret.Mask)
+			return nil, problem.Invalidf("%s: an item with %q may be any of several stored ones with other secrets; give its secrets anew", truncateInput(path), secret.Mask)
 		}
 		found = o
 	}
@@ -196,5 +196,5 @@ func (hides maskRule) shownAs(v, stored any) bool {
 }
 
 func errMask(path string) error {
-	return problem.Invalidf("%s is %q, which only stands for a secret that is not shown, and no secret is stored there", shorten(path), secret.Mask)
+	return problem.Invalidf("%s is %q, which only stands for a secret that is not shown, and no secret is stored there", truncateInput(path), secret.Mask)
 }

@@ -18,19 +18,19 @@ var mediaTypes = []string{"cdrom", "disk", "floppy"}
 // mediaSchemes are those of the URLs that machines' controllers fetch.
 var mediaSchemes = []string{"http", "https", "nfs", "cifs", "smb"}
 
-func (s *server) getMedia(c *call) error {
+func (s *server) getMedia(c *ironicCall) error {
 	n, err := c.node()
 	if err != nil {
 		return err
 	}
 	list := []metal.Medium{}
-	if err := c.ask(n, question("get virtual media", struct{}{}), &list); err != nil {
+	if err := c.ask(n, newQuestion("get virtual media", struct{}{}), &list); err != nil {
 		return err
 	}
 	return c.json(http.StatusOK, list)
 }
 
-func (s *server) attachMedium(c *call) error {
+func (s *server) attachMedium(c *ironicCall) error {
 	n, body, err := c.bodyFor("device_type", "image_url", "image_download_source")
 	if err != nil {
 		return err
@@ -51,7 +51,7 @@ func (s *server) attachMedium(c *call) error {
 	if err != nil {
 		return err
 	}
-	q := command("attach virtual media", metal.MediumArgs{DeviceType: device})
+	q := newCommand("attach virtual media", metal.MediumArgs{DeviceType: device})
 	q.Secret = secret.New(string(hidden))
 	return c.changeMedia(n, q)
 }
@@ -67,12 +67,12 @@ func imageURL(v any) (string, error) {
 		return "", problem.Invalidf("image_url must be a URL with a host, of at most 4096 bytes")
 	}
 	if !slices.Contains(mediaSchemes, strings.ToLower(u.Scheme)) {
-		return "", problem.Invalidf("Unsupported or missing URL scheme: %s. Use one of %s.", shorten(u.Scheme), strings.Join(mediaSchemes, ", "))
+		return "", problem.Invalidf("Unsupported or missing URL scheme: %s. Use one of %s.", truncateInput(u.Scheme), strings.Join(mediaSchemes, ", "))
 	}
 	return text, nil
 }
 
-func (s *server) detachMedia(c *call) error {
+func (s *server) detachMedia(c *ironicCall) error {
 	if err := c.only("device_types"); err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (s *server) detachMedia(c *call) error {
 			continue
 		}
 		if !slices.Contains(mediaTypes, word) {
-			return problem.Invalidf("Invalid device type(s) %s (valid are %s)", shorten(word), strings.Join(mediaTypes, ", "))
+			return problem.Invalidf("Invalid device type(s) %s (valid are %s)", truncateInput(word), strings.Join(mediaTypes, ", "))
 		}
 		types = append(types, word)
 	}
@@ -90,10 +90,10 @@ func (s *server) detachMedia(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.changeMedia(n, command("detach virtual media", metal.MediumArgs{Types: types}))
+	return c.changeMedia(n, newCommand("detach virtual media", metal.MediumArgs{Types: types}))
 }
 
-func (c *call) changeMedia(n *metal.Node, q metal.Question) error {
+func (c *ironicCall) changeMedia(n *metal.Node, q metal.Question) error {
 	if n.Maintenance && n.Fault == metal.PowerFailure {
 		return problem.Unavailablef("Node %s: its controller does not answer (fault %q); virtual media cannot be changed now.", n.ID, n.Fault)
 	}

@@ -12,7 +12,7 @@ import (
 
 // loginGiven keeps a controller's password from going to another host: who changes where a node's controller is, or what
 // proves that it is the one, gives its secrets anew. Those who may create any node know what they do, as with Ironic.
-func (c *call) loginGiven(before, after metal.Object, ops []patchOp) error {
+func (c *ironicCall) loginGiven(before, after metal.Object, ops []patchOp) error {
 	if c.seesAll("node:create") {
 		return nil
 	}
@@ -24,8 +24,8 @@ func (c *call) loginGiven(before, after metal.Object, ops []patchOp) error {
 		}
 		kind, _, _ := strings.Cut(key, "_")
 		for name, kept := range after {
-			if kept != nil && strings.HasPrefix(name, kind+"_") && secret.IsKey(name) && reflect.DeepEqual(kept, before[name]) && !given("driver_info", name, ops) {
-				return problem.Invalidf("driver_info/%s changes, so driver_info/%s must be given anew: it is sent to no other host.", shorten(key), shorten(name))
+			if kept != nil && strings.HasPrefix(name, kind+"_") && secret.IsKey(name) && reflect.DeepEqual(kept, before[name]) && !patchSetsSecret("driver_info", name, ops) {
+				return problem.Invalidf("driver_info/%s changes, so driver_info/%s must be given anew: it is sent to no other host.", truncateInput(key), truncateInput(name))
 			}
 		}
 	}
@@ -48,16 +48,16 @@ func targetMoved(before, after *metal.Target, ops []patchOp) error {
 			continue
 		}
 		for name, kept := range after.Properties {
-			if kept != nil && metal.VolumeSecret(name) && reflect.DeepEqual(kept, before.Properties[name]) && !given("properties", name, ops) {
-				return problem.Invalidf("properties/%s changes, so properties/%s must be given anew: it is sent to no other target.", key, shorten(name))
+			if kept != nil && metal.VolumeSecret(name) && reflect.DeepEqual(kept, before.Properties[name]) && !patchSetsSecret("properties", name, ops) {
+				return problem.Invalidf("properties/%s changes, so properties/%s must be given anew: it is sent to no other target.", key, truncateInput(name))
 			}
 		}
 	}
 	return nil
 }
 
-// given tells whether a patch itself says what the secret in an attribute is.
-func given(attr, name string, ops []patchOp) bool {
+// patchSetsSecret tells whether a patch itself says what the secret in an attribute is.
+func patchSetsSecret(attr, name string, ops []patchOp) bool {
 	for _, o := range ops {
 		v := o.Value
 		if o.Path == "/"+attr {

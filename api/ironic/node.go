@@ -13,11 +13,11 @@ import (
 )
 
 // nodeSortKeys are the fields that nodes can be sorted by: those that are one word each.
-var nodeSortKeys = sortable("uuid", "name", "driver", "instance_uuid", "chassis_uuid", "power_state", "target_power_state", "provision_state",
+var nodeSortKeys = sortableFields("uuid", "name", "driver", "instance_uuid", "chassis_uuid", "power_state", "target_power_state", "provision_state",
 	"target_provision_state", "provision_updated_at", "created_at", "updated_at", "maintenance", "resource_class", "conductor_group", "owner",
 	"lessee", "description", "fault", "parent_node", "instance_name", "protected", "retired", "shard", "console_enabled", "last_error", "inspection_started_at", "inspection_finished_at")
 
-func sortable(names ...string) map[string]metal.Version {
+func sortableFields(names ...string) map[string]metal.Version {
 	m := make(map[string]metal.Version, len(names))
 	for _, name := range names {
 		m[name] = nodeFields[nodeFieldIndex[name]].since
@@ -51,9 +51,9 @@ var nodeFilters = []nodeFilter{
 	{name: "sharded", since: 82, flag: func(f *metal.NodeFilter) **bool { return &f.Sharded }},
 }
 
-func (s *server) listNodes(c *call) error { return c.listNodes("nodes", "", true) }
+func (s *server) listNodes(c *ironicCall) error { return c.listNodes("nodes", "", true) }
 
-func (s *server) listNodesDetail(c *call) error {
+func (s *server) listNodesDetail(c *ironicCall) error {
 	if c.has("fields") || c.has("detail") {
 		return problem.Invalidf("Unexpected arguments: fields and detail have no meaning in /v1/nodes/detail")
 	}
@@ -61,7 +61,7 @@ func (s *server) listNodesDetail(c *call) error {
 }
 
 // listNodes answers with one page of the list at path; a chassis keeps the nodes in it.
-func (c *call) listNodes(path, chassis string, brief bool) error {
+func (c *ironicCall) listNodes(path, chassis string, brief bool) error {
 	known := slices.Clone(pageArgs)
 	for _, f := range nodeFilters {
 		known = append(known, f.name)
@@ -89,7 +89,7 @@ func (c *call) listNodes(path, chassis string, brief bool) error {
 	}
 	defer c.endLargePage()
 	if p.SortKey == "last_error" && c.project != "" && !c.allows("node:get:last_error", access.Target{Lessee: c.project}) {
-		return denied("node:get:last_error") // of nodes that one leases, their order would tell of it
+		return accessDeniedError("node:get:last_error") // of nodes that one leases, their order would tell of it
 	}
 	if chassis != "" {
 		f.ChassisUUID = chassis
@@ -110,7 +110,7 @@ func (c *call) listNodes(path, chassis string, brief bool) error {
 }
 
 // nodeFilter reads the filters of the list.
-func (c *call) nodeFilter() (metal.NodeFilter, error) {
+func (c *ironicCall) nodeFilter() (metal.NodeFilter, error) {
 	var f metal.NodeFilter
 	for _, one := range nodeFilters {
 		if !c.has(one.name) {
@@ -134,11 +134,11 @@ func (c *call) nodeFilter() (metal.NodeFilter, error) {
 		*one.flag(&f) = b
 	}
 	if f.InstanceUUID != "" && !record.IsUUID(f.InstanceUUID) {
-		return f, problem.Invalidf("Expected a UUID but received %s.", shorten(f.InstanceUUID))
+		return f, problem.Invalidf("Expected a UUID but received %s.", truncateInput(f.InstanceUUID))
 	}
 	f.InstanceUUID = strings.ToLower(f.InstanceUUID)
 	if f.Fault != "" && !strings.HasSuffix(f.Fault, " failure") { // as all are called
-		return f, problem.Invalidf("Unrecognized fault '%s'; a fault is one of 'power failure', 'clean failure', 'rescue abort failure' and their like", shorten(f.Fault))
+		return f, problem.Invalidf("Unrecognized fault '%s'; a fault is one of 'power failure', 'clean failure', 'rescue abort failure' and their like", truncateInput(f.Fault))
 	}
 	if c.has("conductor_group") {
 		if c.version < 46 {
@@ -162,7 +162,7 @@ func (c *call) nodeFilter() (metal.NodeFilter, error) {
 }
 
 // familyFilter hides children, at every version, unless they or one's children are asked for.
-func (c *call) familyFilter(f *metal.NodeFilter) error {
+func (c *ironicCall) familyFilter(f *metal.NodeFilter) error {
 	for _, name := range []string{"parent_node", "include_children"} {
 		if c.has(name) && c.version < 83 {
 			return newerField(name, 83)
@@ -199,7 +199,7 @@ func splitWords(values []string) []string {
 	return words
 }
 
-func (c *call) stateFilter(f *metal.NodeFilter) error {
+func (c *ironicCall) stateFilter(f *metal.NodeFilter) error {
 	if !c.has("provision_state") {
 		return nil
 	}
@@ -208,12 +208,12 @@ func (c *call) stateFilter(f *metal.NodeFilter) error {
 	}
 	f.ProvisionState = metal.State(c.query.Get("provision_state"))
 	if f.ProvisionState.Info().State == "" {
-		return problem.Invalidf(`Provision state "%s" is not valid`, shorten(string(f.ProvisionState)))
+		return problem.Invalidf(`Provision state "%s" is not valid`, truncateInput(string(f.ProvisionState)))
 	}
 	return nil
 }
 
-func (s *server) getNode(c *call) error {
+func (s *server) getNode(c *ironicCall) error {
 	if err := c.only("fields"); err != nil {
 		return err
 	}
@@ -235,7 +235,7 @@ func (s *server) getNode(c *call) error {
 	return c.rawText(http.StatusOK, texts[0])
 }
 
-func (s *server) createNode(c *call) error {
+func (s *server) createNode(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}
@@ -267,7 +267,7 @@ func (s *server) createNode(c *call) error {
 	return c.showNode(http.StatusCreated, stored, allNodeFields(c.version))
 }
 
-func (s *server) deleteNode(c *call) error {
+func (s *server) deleteNode(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}
@@ -282,7 +282,7 @@ func (s *server) deleteNode(c *call) error {
 }
 
 // nodeForChange reads the node of the path for a request that changes it.
-func (c *call) nodeForChange() (*metal.Node, error) {
+func (c *ironicCall) nodeForChange() (*metal.Node, error) {
 	n, err := c.s.Nodes.Node(c.r.Context(), c.args[0])
 	if err != nil {
 		return nil, err
@@ -295,7 +295,7 @@ const rescueVersion metal.Version = 38
 
 // rescueGate keeps clients that are older than rescue away from nodes in its states, as
 // the specification of rescue asks (Ironic itself gates only the verbs).
-func (c *call) rescueGate(n *metal.Node) error {
+func (c *ironicCall) rescueGate(n *metal.Node) error {
 	if c.version < rescueVersion && n.ProvisionState.Info().InRescue {
 		return api.NotAcceptablef("Request not acceptable: node %s is in state %q, and clients of API version 1.37 or older can not change it; use 1.38 or newer.", n.ID, n.ProvisionState)
 	}

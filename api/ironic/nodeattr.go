@@ -131,7 +131,7 @@ var nodeAttrIndex = func() map[string]*nodeAttr {
 }()
 
 // fillNode sets what a creation asks for.
-func (c *call) fillNode(n *metal.Node, body map[string]any) error {
+func (c *ironicCall) fillNode(n *metal.Node, body map[string]any) error {
 	for name := range body {
 		if a := nodeAttrIndex[name]; name != "uuid" && (a == nil || !a.creatable) {
 			return c.notCreatable(name, a)
@@ -156,7 +156,7 @@ func (c *call) fillNode(n *metal.Node, body map[string]any) error {
 	return nil
 }
 
-func (c *call) notCreatable(name string, a *nodeAttr) error {
+func (c *ironicCall) notCreatable(name string, a *nodeAttr) error {
 	switch {
 	case a != nil:
 		return problem.Invalidf("Cannot specify %s on node creation. It can only be set for active nodes.", name)
@@ -167,11 +167,11 @@ func (c *call) notCreatable(name string, a *nodeAttr) error {
 	for i := range nodeAttrs {
 		known[i] = nodeAttrs[i].name
 	}
-	return problem.Invalidf("Schema error for node: Additional properties are not allowed ('%s' was unexpected)%s", shorten(name), meant(name, known))
+	return problem.Invalidf("Schema error for node: Additional properties are not allowed ('%s' was unexpected)%s", truncateInput(name), suggestName(name, known))
 }
 
 // checkAges refuses attributes that are newer than the version of the request.
-func (c *call) checkAges(body map[string]any) error {
+func (c *ironicCall) checkAges(body map[string]any) error {
 	for i := range nodeAttrs {
 		if _, ok := body[nodeAttrs[i].name]; ok && nodeAttrs[i].since > c.version {
 			return newerField(nodeAttrs[i].name, nodeAttrs[i].since)
@@ -276,7 +276,7 @@ func setAutomatedClean(n *metal.Node, v any) error {
 func setChassis(n *metal.Node, v any) error {
 	word, err := wantText("chassis_uuid", v)
 	if err == nil && word != "" && !record.IsUUID(word) {
-		err = problem.Invalidf("Invalid input for field/attribute chassis_uuid. Value: '%s'. Expected a UUID but received %s.", shorten(word), shorten(word))
+		err = problem.Invalidf("Invalid input for field/attribute chassis_uuid. Value: '%s'. Expected a UUID but received %s.", truncateInput(word), truncateInput(word))
 	}
 	n.ChassisUUID = strings.ToLower(word)
 	return err
@@ -285,7 +285,7 @@ func setChassis(n *metal.Node, v any) error {
 func setInstanceUUID(n *metal.Node, v any) error {
 	word, err := wantText("instance_uuid", v)
 	if err == nil && word != "" && !record.IsUUID(word) {
-		err = problem.Invalidf("Invalid input for field/attribute instance_uuid. Value: '%s'. Expected a UUID but received %s.", shorten(word), shorten(word))
+		err = problem.Invalidf("Invalid input for field/attribute instance_uuid. Value: '%s'. Expected a UUID but received %s.", truncateInput(word), truncateInput(word))
 	}
 	n.InstanceUUID = strings.ToLower(word)
 	return err

@@ -225,7 +225,7 @@ func nodeFieldsNamed(names []string, v metal.Version) []*nodeField {
 
 // views gathers what the fields need beside the nodes: one query for all contacts, and
 // only if a field shows them.
-func (c *call) views(ctx context.Context, nodes []*metal.Node, fields []*nodeField) ([]nodeView, error) {
+func (c *ironicCall) views(ctx context.Context, nodes []*metal.Node, fields []*nodeField) ([]nodeView, error) {
 	var contacts map[string]metal.Contact
 	if showsContact(fields) && len(nodes) > 0 {
 		ids := make([]string, len(nodes))
@@ -281,7 +281,7 @@ func (s *server) drivers(ctx context.Context) (map[string]metal.DriverInfo, erro
 }
 
 // showNode answers with one node.
-func (c *call) showNode(status int, n *metal.Node, fields []*nodeField) error {
+func (c *ironicCall) showNode(status int, n *metal.Node, fields []*nodeField) error {
 	views, err := c.views(c.r.Context(), []*metal.Node{n}, fields)
 	if err != nil {
 		return err

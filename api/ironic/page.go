@@ -17,12 +17,12 @@ var pageArgs = []string{"limit", "marker", "sort_key", "sort_dir", "fields", "de
 
 // page reads limit, marker, sort_key and sort_dir. keys are the fields that can be sorted
 // by, with their first versions.
-func (c *call) page(keys map[string]metal.Version) (record.Page, error) {
+func (c *ironicCall) page(keys map[string]metal.Version) (record.Page, error) {
 	p := record.Page{Limit: c.s.MaxLimit, Marker: c.query.Get("marker")}
 	if c.has("limit") {
 		n, err := strconv.Atoi(c.query.Get("limit"))
 		if err != nil {
-			return p, problem.Invalidf("Invalid value for limit: %q is no number", shorten(c.query.Get("limit")))
+			return p, problem.Invalidf("Invalid value for limit: %q is no number", truncateInput(c.query.Get("limit")))
 		}
 		if n <= 0 {
 			return p, problem.Invalidf("Limit must be positive")
@@ -37,12 +37,12 @@ func (c *call) page(keys map[string]metal.Version) (record.Page, error) {
 	case "desc":
 		p.Desc = true
 	default:
-		return p, problem.Invalidf("Invalid sort direction: %s. Acceptable values are 'asc' or 'desc'", shorten(dir))
+		return p, problem.Invalidf("Invalid sort direction: %s. Acceptable values are 'asc' or 'desc'", truncateInput(dir))
 	}
 	if key := c.query.Get("sort_key"); key != "" && key != "id" {
 		since, ok := keys[key]
 		if !ok {
-			return p, problem.Invalidf(`The sort_key value "%s" is an invalid field for sorting`, shorten(key))
+			return p, problem.Invalidf(`The sort_key value "%s" is an invalid field for sorting`, truncateInput(key))
 		}
 		if since > c.version {
 			return p, newerField(key, since)
@@ -53,7 +53,7 @@ func (c *call) page(keys map[string]metal.Version) (record.Page, error) {
 }
 
 // next is the link to the page after a full one, its filters kept; empty otherwise.
-func (c *call) next(path string, p record.Page, got int, last string) string {
+func (c *ironicCall) next(path string, p record.Page, got int, last string) string {
 	if got < p.Limit || got == 0 {
 		return ""
 	}
@@ -67,7 +67,7 @@ func (c *call) next(path string, p record.Page, got int, last string) string {
 }
 
 // fieldNames reads the fields argument; nil if there is none.
-func (c *call) fieldNames() ([]string, error) {
+func (c *ironicCall) fieldNames() ([]string, error) {
 	if !c.has("fields") {
 		return nil, nil
 	}
@@ -90,7 +90,7 @@ func (c *call) fieldNames() ([]string, error) {
 }
 
 // chooseNodeFields decides what a node's answer shows: the named fields, all, or in a list the brief ones.
-func (c *call) chooseNodeFields(brief bool) ([]*nodeField, error) {
+func (c *ironicCall) chooseNodeFields(brief bool) ([]*nodeField, error) {
 	names, err := c.fieldNames()
 	if err != nil {
 		return nil, err
@@ -118,9 +118,9 @@ func (c *call) chooseNodeFields(brief bool) ([]*nodeField, error) {
 }
 
 // detail reads the detail argument of a list, which excludes fields.
-func (c *call) detail(names []string) (bool, error) { return c.detailSince(names, 43) }
+func (c *ironicCall) detail(names []string) (bool, error) { return c.detailSince(names, 43) }
 
-func (c *call) detailSince(names []string, since metal.Version) (bool, error) {
+func (c *ironicCall) detailSince(names []string, since metal.Version) (bool, error) {
 	detail, err := c.boolean("detail")
 	if err != nil || detail == nil {
 		return false, err
@@ -135,7 +135,7 @@ func (c *call) detailSince(names []string, since metal.Version) (bool, error) {
 }
 
 func unknownField(name string) error {
-	return problem.Invalidf(`Field(s) "%s" are not valid.`, shorten(name))
+	return problem.Invalidf(`Field(s) "%s" are not valid.`, truncateInput(name))
 }
 
 func newerField(name string, since metal.Version) error {

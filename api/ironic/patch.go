@@ -35,7 +35,7 @@ func (o *patchOp) attr() string {
 }
 
 // patchOps reads a JSON patch and checks its form.
-func (c *call) patchOps() ([]patchOp, error) {
+func (c *ironicCall) patchOps() ([]patchOp, error) {
 	b, err := api.ReadBody(c.w, c.r, api.MaxBody)
 	if err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func parseOp(v any) (patchOp, error) {
 	}
 	for k := range o {
 		if k != "op" && k != "path" && k != "value" {
-			return op, problem.Invalidf("unexpected key %q", shorten(k))
+			return op, problem.Invalidf("unexpected key %q", truncateInput(k))
 		}
 	}
 	op.Op, _ = o["op"].(string)
@@ -92,14 +92,14 @@ func parseOp(v any) (patchOp, error) {
 		return op, problem.Invalidf("op must be add, replace or remove")
 	}
 	if len(op.Path) < 2 || len(op.Path) > 1024 || op.Path[0] != '/' || strings.Contains(op.Path+"/", "//") {
-		return op, problem.Invalidf("path %q is not valid: want /attribute or /attribute/key", shorten(op.Path))
+		return op, problem.Invalidf("path %q is not valid: want /attribute or /attribute/key", truncateInput(op.Path))
 	}
 	return op, nil
 }
 
 // checkPaths refuses what may not be patched, or not in this version. known gives an
 // attribute's first version.
-func (c *call) checkPaths(ops []patchOp, known map[string]metal.Version) error {
+func (c *ironicCall) checkPaths(ops []patchOp, known map[string]metal.Version) error {
 	for i := range ops {
 		name := ops[i].attr()
 		since, ok := known[name]
@@ -111,7 +111,7 @@ func (c *call) checkPaths(ops []patchOp, known map[string]metal.Version) error {
 				}
 			}
 			slices.Sort(names)
-			return problem.Invalidf("Cannot patch %s. Only the following can be updated: %s%s", shorten(ops[i].Path), strings.Join(names, ", "), meant("/"+name, names))
+			return problem.Invalidf("Cannot patch %s. Only the following can be updated: %s%s", truncateInput(ops[i].Path), strings.Join(names, ", "), suggestName("/"+name, names))
 		}
 		if since > c.version {
 			return newerField(name, since)
@@ -128,13 +128,13 @@ const escapesVersion metal.Version = 98
 
 var strayTilde = regexp.MustCompile(`~([^01]|$)`)
 
-func (c *call) checkEscapes(path string) error {
+func (c *ironicCall) checkEscapes(path string) error {
 	switch {
 	case !strings.Contains(path, "~"):
 	case c.version < escapesVersion:
-		return problem.Invalidf("Invalid patch path %q: ~ is known from API version %s on, where ~0 stands for ~ and ~1 for /", shorten(path), versionText(escapesVersion))
+		return problem.Invalidf("Invalid patch path %q: ~ is known from API version %s on, where ~0 stands for ~ and ~1 for /", truncateInput(path), versionText(escapesVersion))
 	case strayTilde.MatchString(path):
-		return problem.Invalidf("Invalid patch path %q: ~0 stands for ~ and ~1 for /; no other ~ may be there", shorten(path))
+		return problem.Invalidf("Invalid patch path %q: ~0 stands for ~ and ~1 for /; no other ~ may be there", truncateInput(path))
 	}
 	return nil
 }
@@ -210,9 +210,9 @@ func applyOps(doc []byte, ops []patchOp) ([]byte, error) {
 // patchError tells the place only: the library's words may hold values.
 func patchError(op *patchOp) error {
 	if op.Op == "remove" {
-		return problem.Invalidf("Couldn't apply patch 'remove %s'. Reason: can't remove a non-existent object", shorten(op.Path))
+		return problem.Invalidf("Couldn't apply patch 'remove %s'. Reason: can't remove a non-existent object", truncateInput(op.Path))
 	}
-	return problem.Invalidf("Couldn't apply patch '%s %s'. Reason: the path can't be reached, or there is nothing to %s at it", op.Op, shorten(op.Path), op.Op)
+	return problem.Invalidf("Couldn't apply patch '%s %s'. Reason: the path can't be reached, or there is nothing to %s at it", op.Op, truncateInput(op.Path), op.Op)
 }
 
 // nodePatchPaths are the attributes of a node that PATCH takes, with their first versions.
@@ -224,7 +224,7 @@ var nodePatchPaths = func() map[string]metal.Version {
 	return m
 }()
 
-func (s *server) patchNode(c *call) error {
+func (s *server) patchNode(c *ironicCall) error {
 	if err := c.only("reset_interfaces"); err != nil {
 		return err
 	}
@@ -266,7 +266,7 @@ func (s *server) patchNode(c *call) error {
 }
 
 // resetInterfaces reads the argument that goes with a change of driver.
-func (c *call) resetInterfaces(ops []patchOp) (bool, error) {
+func (c *ironicCall) resetInterfaces(ops []patchOp) (bool, error) {
 	reset, err := c.boolean("reset_interfaces")
 	if err != nil || reset == nil {
 		return false, err
@@ -311,8 +311,8 @@ func patchNode(n *metal.Node, ops []patchOp, reset bool) error {
 	return nil
 }
 
-// meant is the end of an error about an unknown name: the known name that the user probably meant.
-func meant(name string, known []string) string {
+// suggestName is the end of an error about an unknown name: the known name that the user probably meant.
+func suggestName(name string, known []string) string {
 	slices.Sort(known)
 	if near := problem.Nearest(name, known); near != "" {
 		return "; did you mean " + near + "?"

@@ -13,25 +13,25 @@ import (
 	"salvor/record"
 )
 
-// permit says by which rules of the policy a path and all that lies below it is served.
+// pathPolicy says by which rules of the policy a path and all that lies below it is served.
 // A route follows the permit with the longest path; one that follows none is for administrators.
-type permit struct {
+type pathPolicy struct {
 	path                        string // parameters are {}
 	get, post, put, patch, drop string
 	// of finds whose the object is that the first parameter names; nil: nobody's.
-	of func(c *call, ident string) (access.Target, error)
+	of func(c *ironicCall, ident string) (access.Target, error)
 	// seen is of where others than the owner may see the object too; nil: of.
-	seen func(c *call, ident string) (access.Target, error)
+	seen func(c *ironicCall, ident string) (access.Target, error)
 	// see is the rule without which the object is not there; empty: get.
 	see string
 	// list is the rule that shows all; who has only get sees what is of the own project.
 	list string
 	// create checks a POST against what its body names; nil: the rule says all.
-	create func(c *call, rule string) error
+	create func(c *ironicCall, rule string) error
 }
 
 // permits is the policy of every path. The rules lie in package access.
-var permits = []permit{
+var permits = []pathPolicy{
 	{path: "/v1/nodes", get: "node:list", list: "node:list_all", post: "node:create", create: createOwnNode},
 	{path: "/v1/nodes/{}", get: "node:get", patch: "node:update", drop: "node:delete", of: ownerOfNode},
 	{path: "/v1/nodes/{}/validate", see: "node:get", get: "node:validate", of: ownerOfNode},
@@ -87,8 +87,8 @@ var permits = []permit{
 
 // permitOf finds the permit that a path follows and the rule of a method; an empty rule
 // allows nobody but administrators.
-func permitOf(method, path string) (found *permit, rule string) {
-	parts := split(path)
+func permitOf(method, path string) (found *pathPolicy, rule string) {
+	parts := splitPath(path)
 	for i := range parts {
 		if parts[i][0] == '{' {
 			parts[i] = "{}"
@@ -108,28 +108,30 @@ func permitOf(method, path string) (found *permit, rule string) {
 }
 
 // allows asks the policy about the one who asks.
-func (c *call) allows(rule string, t access.Target) bool { return c.s.Policy.Allows(rule, c.user, t) }
+func (c *ironicCall) allows(rule string, t access.Target) bool {
+	return c.s.Policy.Allows(rule, c.user, t)
+}
 
-func denied(rule string) error {
+func accessDeniedError(rule string) error {
 	return problem.Forbiddenf("Access was denied to the following resource: baremetal:%s", rule)
 }
 
 // permitted holds a principal with scoped roles to the policy before its request is worked on.
-func (c *call) permitted(r *route) error {
+func (c *ironicCall) permitted(r *apiRoute) error {
 	if r.need == access.Open || c.user.Role != access.Scoped {
 		return nil
 	}
 	p, rule := r.permit, r.rule
 	switch {
 	case rule == "":
-		return denied(r.method + " " + r.path)
+		return accessDeniedError(r.method + " " + r.path)
 	case p.list != "" && r.method == "GET":
 		return c.confine(p)
 	case r.method == "POST" && p.create != nil:
 		return p.create(c, rule)
 	case p.of == nil || len(c.args) == 0:
 		if !c.allows(rule, access.Target{}) {
-			return denied(rule)
+			return accessDeniedError(rule)
 		}
 		return nil
 	}
@@ -138,7 +140,7 @@ func (c *call) permitted(r *route) error {
 		return nil // nothing can be called so, and the handler says it in its own words
 	}
 	if problem.Is(err, problem.NotFound) {
-		return concealed(c.args[0])
+		return notFoundError(c.args[0])
 	}
 	if err != nil {
 		return err
@@ -153,7 +155,7 @@ func (c *call) permitted(r *route) error {
 		return nil
 	}
 	if !c.allows(rule, target) {
-		return denied(rule)
+		return accessDeniedError(rule)
 	}
 	if r.permit.path == "/v1/nodes/{}/states/provision" {
 		return c.runbookPermitted()
@@ -162,7 +164,7 @@ func (c *call) permitted(r *route) error {
 }
 
 // visible answers that the object is not there where the principal may not see it.
-func (c *call) visible(p *permit, target access.Target) error {
+func (c *ironicCall) visible(p *pathPolicy, target access.Target) error {
 	if p.seen != nil {
 		var err error
 		if target, err = p.seen(c, c.args[0]); err != nil {
@@ -174,41 +176,41 @@ func (c *call) visible(p *permit, target access.Target) error {
 		see = p.get
 	}
 	if !c.allows(see, target) {
-		return concealed(c.args[0])
+		return notFoundError(c.args[0])
 	}
 	return nil
 }
 
-// concealed is the answer for what is not there and for what one may not see, so that
+// notFoundError is the answer for what is not there and for what one may not see, so that
 // nobody can tell them apart.
-func concealed(ident string) error {
-	return problem.NotFoundf("%s could not be found.", shorten(ident))
+func notFoundError(ident string) error {
+	return problem.NotFoundf("%s could not be found.", truncateInput(ident))
 }
 
 // sees tells whether the principal may see the node.
-func (c *call) sees(n *metal.Node) bool {
+func (c *ironicCall) sees(n *metal.Node) bool {
 	return c.user.Role != access.Scoped || c.allows("node:get", nodeTarget(n))
 }
 
 // nodeNamed finds the node that a query or a body names, if the principal may see it.
-func (c *call) nodeNamed(ident string) (*metal.Node, error) {
+func (c *ironicCall) nodeNamed(ident string) (*metal.Node, error) {
 	n, err := c.s.Nodes.Node(c.r.Context(), ident)
 	if problem.Is(err, problem.NotFound) || err == nil && !c.sees(n) {
-		return nil, problem.NotFoundf("Node %s could not be found.", shorten(ident))
+		return nil, problem.NotFoundf("Node %s could not be found.", truncateInput(ident))
 	}
 	return n, err
 }
 
 // confine narrows a list to the own project where the principal may not see all.
-func (c *call) confine(p *permit) error {
+func (c *ironicCall) confine(p *pathPolicy) error {
 	switch project := c.user.Scope.Project; {
 	case c.allows(p.list, access.Target{}):
 		return nil
 	case project == "" || !c.allows(p.get, access.Target{}):
-		return denied(p.list)
+		return accessDeniedError(p.list)
 	default:
 		if owner := c.query.Get("owner"); owner != "" && owner != project {
-			return denied(p.list)
+			return accessDeniedError(p.list)
 		}
 		c.project = project
 		return nil
@@ -217,7 +219,7 @@ func (c *call) confine(p *permit) error {
 
 // confineTo puts the project that a list is confined to into its filter. A filter without a
 // project cannot be confined, so its list is refused.
-func (c *call) confineTo(filter any) error {
+func (c *ironicCall) confineTo(filter any) error {
 	if c.project == "" {
 		return nil
 	}
@@ -237,13 +239,13 @@ func (c *call) confineTo(filter any) error {
 	case *metal.RunbookFilter:
 		f.Project = c.project
 	default:
-		return denied("list")
+		return accessDeniedError("list")
 	}
 	return nil
 }
 
 // peek decodes a body of at most limit bytes and leaves it there for the handler.
-func (c *call) peek(limit int64) (any, error) {
+func (c *ironicCall) peek(limit int64) (any, error) {
 	b, err := api.ReadBody(c.w, c.r, limit)
 	if err != nil {
 		return nil, err
@@ -255,9 +257,9 @@ func (c *call) peek(limit int64) (any, error) {
 	return api.Decode(b)
 }
 
-func (c *call) peekObject() (map[string]any, error) { return c.peekObjectUpTo(api.MaxBody) }
+func (c *ironicCall) peekObject() (map[string]any, error) { return c.peekObjectUpTo(api.MaxBody) }
 
-func (c *call) peekObjectUpTo(limit int64) (map[string]any, error) {
+func (c *ironicCall) peekObjectUpTo(limit int64) (map[string]any, error) {
 	v, err := c.peek(limit)
 	if err != nil {
 		return nil, err
@@ -268,7 +270,7 @@ func (c *call) peekObjectUpTo(limit int64) (map[string]any, error) {
 
 func nodeTarget(n *metal.Node) access.Target { return access.Target{Owner: n.Owner, Lessee: n.Lessee} }
 
-func ownerOfNode(c *call, ident string) (access.Target, error) {
+func ownerOfNode(c *ironicCall, ident string) (access.Target, error) {
 	n, err := c.s.Nodes.Node(c.r.Context(), ident)
 	if err != nil {
 		return access.Target{}, err
@@ -277,8 +279,8 @@ func ownerOfNode(c *call, ident string) (access.Target, error) {
 }
 
 // ownerBelow gives what finds the owner of a record: that of its node.
-func ownerBelow[R any](get func(s *server, ctx context.Context, ident string) (*R, error), node func(*R) string) func(*call, string) (access.Target, error) {
-	return func(c *call, ident string) (access.Target, error) {
+func ownerBelow[R any](get func(s *server, ctx context.Context, ident string) (*R, error), node func(*R) string) func(*ironicCall, string) (access.Target, error) {
+	return func(c *ironicCall, ident string) (access.Target, error) {
 		r, err := get(c.s, c.r.Context(), ident)
 		if err != nil {
 			return access.Target{}, err

@@ -22,7 +22,7 @@ var nodePatchRules = map[string]string{
 }
 
 // patchRule is the rule by which an operation changes an attribute. rule is the one of the whole.
-func patchRule(p *permit, rule string, op *patchOp) string {
+func patchRule(p *pathPolicy, rule string, op *patchOp) string {
 	name := op.attr()
 	switch p.path {
 	case "/v1/nodes/{}":
@@ -45,7 +45,7 @@ func patchRule(p *permit, rule string, op *patchOp) string {
 
 // patchPermitted holds each operation of a patch to its rule, and what moves an object to
 // another node to the rule for that node.
-func (c *call) patchPermitted(p *permit, rule string, target access.Target) error {
+func (c *ironicCall) patchPermitted(p *pathPolicy, rule string, target access.Target) error {
 	body, err := c.peek(api.MaxBody)
 	if err != nil {
 		return err
@@ -57,7 +57,7 @@ func (c *call) patchPermitted(p *permit, rule string, target access.Target) erro
 	for i := range ops {
 		one := patchRule(p, rule, &ops[i])
 		if !c.allows(one, target) {
-			return denied(one)
+			return accessDeniedError(one)
 		}
 		if err := c.parentPermitted(ops[i].attr(), ops[i].Value, rule); err != nil {
 			return err
@@ -72,7 +72,7 @@ func (c *call) patchPermitted(p *permit, rule string, target access.Target) erro
 }
 
 // handoverPermitted keeps a node in use with its owner, unless the principal may give it away even so.
-func (c *call) handoverPermitted(target access.Target) error {
+func (c *ironicCall) handoverPermitted(target access.Target) error {
 	n, err := c.s.Nodes.Node(c.r.Context(), c.args[0])
 	if err == nil && n.ProvisionState == metal.Active && !c.allows("node:update_owner_provisioned", target) {
 		err = problem.Invalidf(`Cannot update owner of node "%s" while it is in state "%s".`, n.ID, n.ProvisionState)
@@ -82,7 +82,7 @@ func (c *call) handoverPermitted(target access.Target) error {
 
 // parentPermitted asks for the rule on what an attribute makes an object's parent. What is
 // not there and what may not be seen get the same answer.
-func (c *call) parentPermitted(name string, value any, rule string) error {
+func (c *ironicCall) parentPermitted(name string, value any, rule string) error {
 	ident, _ := value.(string)
 	if ident == "" {
 		return nil // nothing, or what the handler refuses
@@ -98,19 +98,19 @@ func (c *call) parentPermitted(name string, value any, rule string) error {
 		return nil
 	}
 	if problem.Is(err, problem.NotFound) || err == nil && !c.allows("node:get", target) {
-		return problem.Invalidf("Invalid input for field/attribute %s. Value: '%s'. It could not be found.", name, shorten(ident))
+		return problem.Invalidf("Invalid input for field/attribute %s. Value: '%s'. It could not be found.", name, truncateInput(ident))
 	}
 	if err != nil {
 		return err
 	}
 	if !c.allows(rule, target) {
-		return denied(rule)
+		return accessDeniedError(rule)
 	}
 	return nil
 }
 
 // createBelowNode lets those create who may on the node that the body names.
-func createBelowNode(c *call, rule string) error {
+func createBelowNode(c *ironicCall, rule string) error {
 	if c.allows(rule, access.Target{}) {
 		return nil
 	}
@@ -130,29 +130,29 @@ func createBelowNode(c *call, rule string) error {
 }
 
 // createOwnNode lets those who lead a project create nodes that are its own.
-func createOwnNode(c *call, rule string) error {
+func createOwnNode(c *ironicCall, rule string) error {
 	if c.allows(rule, access.Target{}) {
 		return nil
 	}
 	project := c.user.Scope.Project
 	if c.version < 80 || project == "" || !c.allows("node:create:self_owned_node", access.Target{}) {
-		return denied(rule)
+		return accessDeniedError(rule)
 	}
 	body, err := c.peekObject()
 	if err != nil {
 		return err
 	}
 	if owner := body["owner"]; owner != nil && owner != project {
-		return denied(rule)
+		return accessDeniedError(rule)
 	}
 	c.owner = project
 	return c.parentPermitted("parent_node", body["parent_node"], "node:update:parent_node")
 }
 
 // createOwnAllocation makes what a project claims its own.
-func createOwnAllocation(c *call, rule string) error {
+func createOwnAllocation(c *ironicCall, rule string) error {
 	if !c.allows(rule, access.Target{}) {
-		return denied(rule)
+		return accessDeniedError(rule)
 	}
 	project := c.user.Scope.Project
 	if c.allows("allocation:create_restricted", access.Target{}) {
@@ -166,7 +166,7 @@ func createOwnAllocation(c *call, rule string) error {
 		return err
 	}
 	if owner, named := body["owner"]; project == "" || named && owner != project { // nobody's would be everybody's
-		return denied("allocation:create_restricted")
+		return accessDeniedError("allocation:create_restricted")
 	}
 	c.owner = project
 	if err := c.candidatesPermitted(body["candidate_nodes"]); err != nil {
@@ -176,7 +176,7 @@ func createOwnAllocation(c *call, rule string) error {
 }
 
 // candidatesPermitted refuses candidates that the principal may not see in the words for those that are not there.
-func (c *call) candidatesPermitted(v any) error {
+func (c *ironicCall) candidatesPermitted(v any) error {
 	list, _ := v.([]any)
 	if len(list) > metal.MaxCandidates {
 		return nil // the handler refuses as many
@@ -193,9 +193,9 @@ func (c *call) candidatesPermitted(v any) error {
 }
 
 // createOwnRunbook makes the runbook of a project its own.
-func createOwnRunbook(c *call, rule string) error {
+func createOwnRunbook(c *ironicCall, rule string) error {
 	if !c.allows(rule, access.Target{}) {
-		return denied(rule)
+		return accessDeniedError(rule)
 	}
 	if c.allows("runbook:update:owner", access.Target{}) {
 		return nil
@@ -206,17 +206,17 @@ func createOwnRunbook(c *call, rule string) error {
 	}
 	project := c.user.Scope.Project
 	if owner, named := body["owner"]; project == "" || named && owner != project { // nobody's would be everybody's
-		return denied(rule)
+		return accessDeniedError(rule)
 	}
 	if public, err := wantBool("public", body["public"]); err == nil && public {
-		return denied("runbook:update:public")
+		return accessDeniedError("runbook:update:public")
 	}
 	c.owner = project
 	return nil
 }
 
 // runbookPermitted lets a verb use a runbook that is public or the project's own.
-func (c *call) runbookPermitted() error {
+func (c *ironicCall) runbookPermitted() error {
 	if c.version < 92 {
 		return nil
 	}
@@ -227,13 +227,13 @@ func (c *call) runbookPermitted() error {
 	}
 	r, err := c.s.Runbooks.Get(c.r.Context(), ident)
 	if problem.Is(err, problem.NotFound) || err == nil && !r.Public && !c.allows("runbook:get", access.Target{Owner: r.Owner}) {
-		return problem.NotFoundf("Runbook %s could not be found.", shorten(ident))
+		return problem.NotFoundf("Runbook %s could not be found.", truncateInput(ident))
 	}
 	if err != nil || r.Public {
 		return err
 	}
 	if !c.allows("runbook:use", access.Target{Owner: r.Owner}) {
-		return denied("runbook:use")
+		return accessDeniedError("runbook:use")
 	}
 	return nil
 }
@@ -254,7 +254,7 @@ var (
 		func(v *metal.Target) string { return v.NodeID })
 )
 
-func ownerOfAllocation(c *call, ident string) (access.Target, error) {
+func ownerOfAllocation(c *ironicCall, ident string) (access.Target, error) {
 	a, err := c.s.Allocations.Get(c.r.Context(), ident)
 	if err != nil {
 		return access.Target{}, err
@@ -263,7 +263,7 @@ func ownerOfAllocation(c *call, ident string) (access.Target, error) {
 }
 
 // ownerOfNodesAllocation is who claimed the node; while nobody did, whose the node is.
-func ownerOfNodesAllocation(c *call, ident string) (access.Target, error) {
+func ownerOfNodesAllocation(c *ironicCall, ident string) (access.Target, error) {
 	n, err := c.s.Nodes.Node(c.r.Context(), ident)
 	if err != nil {
 		return access.Target{}, err
@@ -276,7 +276,7 @@ func ownerOfNodesAllocation(c *call, ident string) (access.Target, error) {
 }
 
 // ownerOfRunbook is nobody where the runbook is public.
-func ownerOfRunbook(c *call, ident string) (access.Target, error) {
+func ownerOfRunbook(c *ironicCall, ident string) (access.Target, error) {
 	r, err := c.s.Runbooks.Get(c.r.Context(), ident)
 	if err != nil {
 		return access.Target{}, err
@@ -285,7 +285,7 @@ func ownerOfRunbook(c *call, ident string) (access.Target, error) {
 }
 
 // viewerOfRunbook is its owner, and whoever asks where it is public.
-func viewerOfRunbook(c *call, ident string) (access.Target, error) {
+func viewerOfRunbook(c *ironicCall, ident string) (access.Target, error) {
 	r, err := c.s.Runbooks.Get(c.r.Context(), ident)
 	if err != nil {
 		return access.Target{}, err
@@ -304,14 +304,14 @@ const (
 )
 
 // seesAll tells whether nothing that the rule guards is hidden from the principal.
-func (c *call) seesAll(rule string) bool {
+func (c *ironicCall) seesAll(rule string) bool {
 	return c.user.Role != access.Scoped || c.allows(rule, access.Target{})
 }
 
 // redacted hides of a node what its policy hides from the principal: from lessees what tells of the infrastructure.
 //
 // Only principals who may see everything read text of BMCs and agents.
-func (c *call) redacted(v *nodeView) {
+func (c *ironicCall) redacted(v *nodeView) {
 	if c.seesAll(wholeNode) {
 		return
 	}

@@ -32,7 +32,7 @@ var provisionFields = []provisionField{
 }
 
 // provision takes a verb. The order of the checks is Ironic's: node, version, state, then what came with the verb.
-func (s *server) provision(c *call) error {
+func (s *server) provision(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (s *server) provision(c *call) error {
 	if err := c.verbGate(n, verb, word); err != nil {
 		return err
 	}
-	if _, err := n.Admit(verb, shorten(word)); err != nil {
+	if _, err := n.Admit(verb, truncateInput(word)); err != nil {
 		return err
 	}
 	args, err := c.provisionArgs(n, verb, body)
@@ -72,7 +72,7 @@ func (s *server) provision(c *call) error {
 
 // verbGate holds a verb to its first version: of the verb itself, of its spelling, and of
 // its use in the node's state.
-func (c *call) verbGate(n *metal.Node, verb metal.Verb, word string) error {
+func (c *ironicCall) verbGate(n *metal.Node, verb metal.Verb, word string) error {
 	if err := c.rescueGate(n); err != nil {
 		return err
 	}
@@ -98,11 +98,11 @@ func (c *call) verbGate(n *metal.Node, verb metal.Verb, word string) error {
 }
 
 // provisionArgs reads what came with the verb.
-func (c *call) provisionArgs(n *metal.Node, verb metal.Verb, body map[string]any) (metal.ProvisionArgs, error) {
+func (c *ironicCall) provisionArgs(n *metal.Node, verb metal.Verb, body map[string]any) (metal.ProvisionArgs, error) {
 	var args metal.ProvisionArgs
 	for name := range body {
 		if name != "target" && !slices.ContainsFunc(provisionFields, func(f provisionField) bool { return f.name == name }) {
-			return args, problem.Invalidf("Unexpected arguments: %s", shorten(name))
+			return args, problem.Invalidf("Unexpected arguments: %s", truncateInput(name))
 		}
 	}
 	for _, f := range provisionFields {
@@ -138,7 +138,7 @@ func verbWords(verbs []metal.Verb) string {
 }
 
 // configDrive takes a string (base64 of an image, or a URL) or, since 1.56, an object to build one from.
-func (c *call) configDrive(verb metal.Verb, v any, args *metal.ProvisionArgs) error {
+func (c *ironicCall) configDrive(verb metal.Verb, v any, args *metal.ProvisionArgs) error {
 	switch v := v.(type) {
 	case nil:
 		return nil
@@ -150,7 +150,7 @@ func (c *call) configDrive(verb metal.Verb, v any, args *metal.ProvisionArgs) er
 		for k := range v {
 			known := k == "meta_data" || k == "network_data" || k == "user_data" || k == "vendor_data" && c.version >= 59
 			if !known {
-				return problem.Invalidf("Schema error for configdrive: Additional properties are not allowed ('%s' was unexpected)", shorten(k))
+				return problem.Invalidf("Schema error for configdrive: Additional properties are not allowed ('%s' was unexpected)", truncateInput(k))
 			}
 		}
 	default:
@@ -180,7 +180,7 @@ func rescuePassword(verb metal.Verb, v any, args *metal.ProvisionArgs) error {
 }
 
 // steps reads the steps that came with a verb: its own list, or a runbook's.
-func (c *call) steps(n *metal.Node, verb metal.Verb, body map[string]any, args *metal.ProvisionArgs) error {
+func (c *ironicCall) steps(n *metal.Node, verb metal.Verb, body map[string]any, args *metal.ProvisionArgs) error {
 	for _, one := range []struct {
 		name string
 		verb metal.Verb
@@ -215,7 +215,7 @@ func (c *call) steps(n *metal.Node, verb metal.Verb, body map[string]any, args *
 
 // runbookSteps gives the steps of the runbook that the request names, in their order, or
 // the list if it names none.
-func (c *call) runbookSteps(n *metal.Node, name string, list []metal.Step, body map[string]any, args *metal.ProvisionArgs) ([]metal.Step, error) {
+func (c *ironicCall) runbookSteps(n *metal.Node, name string, list []metal.Step, body map[string]any, args *metal.ProvisionArgs) ([]metal.Step, error) {
 	ident, err := wantText("runbook", body["runbook"])
 	if err != nil || ident == "" {
 		return list, err

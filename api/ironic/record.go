@@ -12,10 +12,10 @@ import (
 )
 
 // routes are those of the kind itself, and its lists below parents.
-func (k *kind[R, F]) routes(parents ...parent[F]) []route {
+func (k *recordKind[R, F]) routes(parents ...parentResource[F]) []apiRoute {
 	at := "/v1/" + k.path
 	one := at + "/{id}"
-	out := []route{
+	out := []apiRoute{
 		{method: "GET", path: at, need: access.Read, since: k.since, do: k.listAll},
 		{method: "POST", path: at, since: k.since, do: k.create},
 		{method: "GET", path: one, need: access.Read, since: k.since, do: k.get},
@@ -23,7 +23,7 @@ func (k *kind[R, F]) routes(parents ...parent[F]) []route {
 		{method: "DELETE", path: one, since: k.since, do: k.remove},
 	}
 	if k.detailPath {
-		out = append(out, route{method: "GET", path: at + "/detail", need: access.Read, since: k.since, do: k.listDetail})
+		out = append(out, apiRoute{method: "GET", path: at + "/detail", need: access.Read, since: k.since, do: k.listDetail})
 	}
 	for _, p := range parents {
 		out = append(out, k.below(p)...)
@@ -31,10 +31,10 @@ func (k *kind[R, F]) routes(parents ...parent[F]) []route {
 	return out
 }
 
-func (k *kind[R, F]) below(p parent[F]) []route {
+func (k *recordKind[R, F]) below(p parentResource[F]) []apiRoute {
 	at, since := "/v1/"+p.path+"/"+k.path, max(p.since, k.since)
-	list := func(suffix string, brief bool) func(*call) error {
-		return func(c *call) error {
+	list := func(suffix string, brief bool) func(*ironicCall) error {
+		return func(c *ironicCall) error {
 			var f F
 			base, err := p.narrow(c, &f)
 			if err != nil {
@@ -43,19 +43,19 @@ func (k *kind[R, F]) below(p parent[F]) []route {
 			return k.page(c, base+"/"+k.path+suffix, f, nil, brief)
 		}
 	}
-	out := []route{{method: "GET", path: at, need: access.Read, since: since, do: list("", true)}}
+	out := []apiRoute{{method: "GET", path: at, need: access.Read, since: since, do: list("", true)}}
 	if k.detailPath {
-		out = append(out, route{method: "GET", path: at + "/detail", need: access.Read, since: since, do: list("/detail", false)})
+		out = append(out, apiRoute{method: "GET", path: at + "/detail", need: access.Read, since: since, do: list("/detail", false)})
 	}
 	return out
 }
 
-func (k *kind[R, F]) listAll(c *call) error {
+func (k *recordKind[R, F]) listAll(c *ironicCall) error {
 	var f F
 	return k.page(c, k.path, f, k.filters, true)
 }
 
-func (k *kind[R, F]) listDetail(c *call) error {
+func (k *recordKind[R, F]) listDetail(c *ironicCall) error {
 	if c.has("fields") || c.has("detail") {
 		return problem.Invalidf("Unexpected arguments: fields and detail have no meaning in /v1/%s/detail", k.path)
 	}
@@ -64,7 +64,7 @@ func (k *kind[R, F]) listDetail(c *call) error {
 }
 
 // page answers with one page of a list; path is the list's own.
-func (k *kind[R, F]) page(c *call, path string, f F, filters []filter[F], brief bool) error {
+func (k *recordKind[R, F]) page(c *ironicCall, path string, f F, filters []queryFilter[F], brief bool) error {
 	known := slices.Clone(pageArgs)
 	for _, one := range filters {
 		known = append(known, one.name)
@@ -108,7 +108,7 @@ func (k *kind[R, F]) page(c *call, path string, f F, filters []filter[F], brief 
 	return c.list(k.list, path, p, texts, last)
 }
 
-func (k *kind[R, F]) narrow(c *call, f *F, filters []filter[F]) error {
+func (k *recordKind[R, F]) narrow(c *ironicCall, f *F, filters []queryFilter[F]) error {
 	for _, one := range filters {
 		if !c.has(one.name) {
 			continue
@@ -123,7 +123,7 @@ func (k *kind[R, F]) narrow(c *call, f *F, filters []filter[F]) error {
 	return nil
 }
 
-func (k *kind[R, F]) get(c *call) error {
+func (k *recordKind[R, F]) get(c *ironicCall) error {
 	if err := c.only("fields"); err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func (k *kind[R, F]) get(c *call) error {
 	return c.raw(http.StatusOK, k.append(make([]byte, 0, 1024), c, r, fields))
 }
 
-func (k *kind[R, F]) create(c *call) error {
+func (k *recordKind[R, F]) create(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func (k *kind[R, F]) create(c *call) error {
 }
 
 // fill sets what a creation asks for, in the fields' own order, so that of two errors the same one is told.
-func (k *kind[R, F]) fill(c *call, r *R, body map[string]any) error {
+func (k *recordKind[R, F]) fill(c *ironicCall, r *R, body map[string]any) error {
 	var odd []string
 	for name := range body {
 		i, ok := k.index[name]
@@ -180,7 +180,7 @@ func (k *kind[R, F]) fill(c *call, r *R, body map[string]any) error {
 		}
 	}
 	if len(odd) > 0 {
-		return problem.Invalidf("Schema error for %s: Additional properties are not allowed ('%s' was unexpected)%s", k.name, shorten(slices.Min(odd)), meant(slices.Min(odd), slices.Collect(maps.Keys(k.index))))
+		return problem.Invalidf("Schema error for %s: Additional properties are not allowed ('%s' was unexpected)%s", k.name, truncateInput(slices.Min(odd)), suggestName(slices.Min(odd), slices.Collect(maps.Keys(k.index))))
 	}
 	for i := range k.fields {
 		f := &k.fields[i]
@@ -198,7 +198,7 @@ func (k *kind[R, F]) fill(c *call, r *R, body map[string]any) error {
 	return nil
 }
 
-func (k *kind[R, F]) patch(c *call) error {
+func (k *recordKind[R, F]) patch(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}
@@ -221,7 +221,7 @@ func (k *kind[R, F]) patch(c *call) error {
 }
 
 // apply works a patch on a record.
-func (k *kind[R, F]) apply(c *call, r *R, ops []patchOp) error {
+func (k *recordKind[R, F]) apply(c *ironicCall, r *R, ops []patchOp) error {
 	before := *r
 	if err := k.rescueGate(c, r); err != nil {
 		return err
@@ -260,7 +260,7 @@ func (k *kind[R, F]) apply(c *call, r *R, ops []patchOp) error {
 }
 
 // rescueGate is that of the node that the record belongs to. A node that does not exist is the service's to refuse.
-func (k *kind[R, F]) rescueGate(c *call, r *R) error {
+func (k *recordKind[R, F]) rescueGate(c *ironicCall, r *R) error {
 	if c.version >= rescueVersion || k.nodeOf == nil {
 		return nil
 	}
@@ -274,7 +274,7 @@ func (k *kind[R, F]) rescueGate(c *call, r *R) error {
 	return c.rescueGate(n)
 }
 
-func (k *kind[R, F]) remove(c *call) error {
+func (k *recordKind[R, F]) remove(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}
@@ -304,8 +304,8 @@ func (k *kind[R, F]) remove(c *call) error {
 }
 
 // ofNode is the parent of what belongs to nodes.
-func ofNode[F any](since metal.Version, at func(*F) *string) parent[F] {
-	return parent[F]{path: "nodes/{node}", since: since, narrow: func(c *call, f *F) (string, error) {
+func ofNode[F any](since metal.Version, at func(*F) *string) parentResource[F] {
+	return parentResource[F]{path: "nodes/{node}", since: since, narrow: func(c *ironicCall, f *F) (string, error) {
 		n, err := c.s.Nodes.Node(c.r.Context(), c.args[0])
 		if err != nil {
 			return "", err
@@ -316,8 +316,8 @@ func ofNode[F any](since metal.Version, at func(*F) *string) parent[F] {
 }
 
 // nodeFilterOf narrows by a node's UUID or name.
-func nodeFilterOf[F any](name string, since metal.Version, at func(*F) *string) filter[F] {
-	return filter[F]{name: name, since: since, set: func(c *call, f *F, ident string) error {
+func nodeFilterOf[F any](name string, since metal.Version, at func(*F) *string) queryFilter[F] {
+	return queryFilter[F]{name: name, since: since, set: func(c *ironicCall, f *F, ident string) error {
 		n, err := c.nodeNamed(ident)
 		if err != nil {
 			return err
@@ -328,8 +328,8 @@ func nodeFilterOf[F any](name string, since metal.Version, at func(*F) *string) 
 }
 
 // wordFilter narrows by a field's value as it is.
-func wordFilter[F any](name string, since metal.Version, at func(*F) *string) filter[F] {
-	return filter[F]{name: name, since: since, set: func(_ *call, f *F, value string) error {
+func wordFilter[F any](name string, since metal.Version, at func(*F) *string) queryFilter[F] {
+	return queryFilter[F]{name: name, since: since, set: func(_ *ironicCall, f *F, value string) error {
 		*at(f) = value
 		return checkFilter(name, value)
 	}}
@@ -349,8 +349,8 @@ func checkFilter(name, value string) error {
 const maxWords = 200
 
 // wordsFilter narrows to any of several values, with commas between them.
-func wordsFilter[F any](name string, since metal.Version, at func(*F) *[]string) filter[F] {
-	return filter[F]{name: name, since: since, set: func(_ *call, f *F, value string) error {
+func wordsFilter[F any](name string, since metal.Version, at func(*F) *[]string) queryFilter[F] {
+	return queryFilter[F]{name: name, since: since, set: func(_ *ironicCall, f *F, value string) error {
 		if *at(f) = strings.Split(value, ","); len(*at(f)) > maxWords {
 			return problem.Invalidf("%s names more than %d values.", name, maxWords)
 		}
@@ -359,9 +359,9 @@ func wordsFilter[F any](name string, since metal.Version, at func(*F) *[]string)
 }
 
 // groupFilter narrows to the nodes' conductor groups, whose names know no case.
-func groupFilter[F any](at func(*F) *[]string) filter[F] {
+func groupFilter[F any](at func(*F) *[]string) queryFilter[F] {
 	words := wordsFilter("conductor_groups", 99, at)
 	set := words.set
-	words.set = func(c *call, f *F, value string) error { return set(c, f, strings.ToLower(value)) }
+	words.set = func(c *ironicCall, f *F, value string) error { return set(c, f, strings.ToLower(value)) }
 	return words
 }

@@ -90,7 +90,7 @@ func reference(t *testing.T) []byte {
 	return append(out, '\n')
 }
 
-func methodsOf(r route) []string {
+func methodsOf(r apiRoute) []string {
 	if r.method == "*" {
 		return []string{"GET", "POST", "PUT", "PATCH", "DELETE"}
 	}
@@ -124,12 +124,12 @@ func described() []description {
 	}
 }
 
-func describe[R, F any](k *kind[R, F]) description {
+func describe[R, F any](k *recordKind[R, F]) description {
 	d := description{path: "/v1/" + k.path, list: k.list, name: k.name, detailPath: k.detailPath, writable: object{}}
 	for _, word := range strings.Fields(strings.NewReplacer("_", " ").Replace(k.name)) {
 		d.schema += strings.ToUpper(word[:1]) + word[1:]
 	}
-	c := &call{version: MaxVersion, host: "http://host"}
+	c := &ironicCall{version: MaxVersion, host: "http://host"}
 	properties := object{}
 	for _, f := range k.fields {
 		if f.write != nil {
@@ -229,7 +229,7 @@ func listOf(key string, item object) object {
 }
 
 // operationOf describes a method of a route: by its kind's table, or by hand.
-func operationOf(r route, method string, kinds []description, used map[string]bool) object {
+func operationOf(r apiRoute, method string, kinds []description, used map[string]bool) object {
 	key := method + " " + r.path
 	o, ok := operations[key]
 	if ok {
@@ -268,7 +268,7 @@ func answerOf(o operation) object {
 }
 
 // derived describes the routes that follow from the table of a kind.
-func derived(r route, method string, kinds []description) (operation, bool) {
+func derived(r apiRoute, method string, kinds []description) (operation, bool) {
 	i := slices.IndexFunc(kinds, func(k description) bool {
 		return r.path == k.path || r.path == k.path+"/detail" || r.path == k.path+"/{id}"
 	})
@@ -291,7 +291,7 @@ func derived(r route, method string, kinds []description) (operation, bool) {
 }
 
 // belowAnother are lists of a kind below what they belong to.
-func belowAnother(r route, method string, kinds []description) (operation, bool) {
+func belowAnother(r apiRoute, method string, kinds []description) (operation, bool) {
 	for _, k := range kinds {
 		tail := strings.TrimPrefix(k.path, "/v1")
 		if method == "GET" && (strings.HasSuffix(r.path, "}"+tail) || strings.HasSuffix(r.path, "}"+tail+"/detail")) {

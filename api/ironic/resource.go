@@ -31,7 +31,7 @@ import (
 // store to its admit; here is only what concerns JSON and versions.
 
 // resourceRoutes are the records beside nodes.
-func (s *server) resourceRoutes() []route {
+func (s *server) resourceRoutes() []apiRoute {
 	return slices.Concat(
 		ports.routes(ofNode(1, func(f *metal.PortFilter) *string { return &f.NodeID }), ofPortgroup),
 		portgroups.routes(ofNode(24, func(f *metal.PortgroupFilter) *string { return &f.NodeID })),

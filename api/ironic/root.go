@@ -9,14 +9,14 @@ import (
 
 const docs = "https://docs.openstack.org/ironic/latest/contributor/webapi.html"
 
-func (c *call) apiVersion() ironic.APIVersion {
+func (c *ironicCall) apiVersion() ironic.APIVersion {
 	return ironic.APIVersion{
 		ID: "v1", Status: "CURRENT", Links: []ironic.Link{{Href: c.host + "/v1/", Rel: "self"}},
 		MinVersion: versionText(MinVersion), Version: versionText(MaxVersion),
 	}
 }
 
-func (s *server) root(c *call) error {
+func (s *server) root(c *ironicCall) error {
 	v := c.apiVersion()
 	return c.json(http.StatusOK, ironic.Root{
 		Name: "OpenStack Ironic API", Description: "salvor: the bare metal API of a control plane that brings machines back.",
@@ -34,7 +34,7 @@ var resources = []struct {
 	{"runbooks", 92}, {"inspection_rules", 96},
 }
 
-func (s *server) v1(c *call) error {
+func (s *server) v1(c *ironicCall) error {
 	body := map[string]any{
 		"id": "v1", "version": c.apiVersion(),
 		"links": []ironic.Link{

@@ -11,13 +11,13 @@ import (
 	"salvor/metal"
 )
 
-// route is one method of one path.
-type route struct {
+// apiRoute is one method of one path.
+type apiRoute struct {
 	method string // "*" takes every method
 	path   string
 	need   access.Need
 	since  metal.Version // older versions see a 404
-	do     func(*call) error
+	do     func(*ironicCall) error
 	plain  bool // outside of the microversions
 	old    bool // one of the old agent doors
 	shows  bool // an open door that is shown a proof, by which its handler has it admitted
@@ -25,30 +25,30 @@ type route struct {
 	long   bool // the handler itself says what is wrong with a long argument
 
 	parts  []string
-	permit *permit
+	permit *pathPolicy
 	rule   string // of the policy
 }
 
-// router finds routes by path. The table is small, so it is walked by length of path.
-type router struct{ byLength map[int][]route }
+// pathRouter finds routes by path. The table is small, so it is walked by length of path.
+type pathRouter struct{ byLength map[int][]apiRoute }
 
 // maxPathParts bounds the work on a hostile path.
 const maxPathParts = 16
 
-func newRouter(table []route, serve func(*route) bool) *router {
-	t := &router{byLength: map[int][]route{}}
+func newRouter(table []apiRoute, serve func(*apiRoute) bool) *pathRouter {
+	t := &pathRouter{byLength: map[int][]apiRoute{}}
 	for _, r := range table {
 		if !serve(&r) {
 			continue
 		}
-		r.parts = split(r.path)
+		r.parts = splitPath(r.path)
 		r.permit, r.rule = permitOf(r.method, r.path)
 		t.byLength[len(r.parts)] = append(t.byLength[len(r.parts)], r)
 	}
 	return t
 }
 
-func (t *router) doors() (out []api.Door) {
+func (t *pathRouter) doors() (out []api.Door) {
 	for _, routes := range t.byLength {
 		for _, r := range routes {
 			out = append(out, api.Door{Method: r.method, Path: r.path, Open: r.need == access.Open})
@@ -57,7 +57,7 @@ func (t *router) doors() (out []api.Door) {
 	return out
 }
 
-func split(path string) []string {
+func splitPath(path string) []string {
 	path = strings.Trim(path, "/")
 	if path == "" {
 		return nil
@@ -67,7 +67,7 @@ func split(path string) []string {
 
 // find gives the route of a request and the arguments in its path. With no route it
 // gives the methods that the path has, sorted; none means that there is no such path.
-func (t *router) find(method string, u *url.URL) (found *route, args []string, allowed []string) {
+func (t *pathRouter) find(method string, u *url.URL) (found *apiRoute, args []string, allowed []string) {
 	if found, args, allowed = t.at(method, u.EscapedPath()); found != nil || len(allowed) > 0 {
 		return found, args, allowed
 	}
@@ -78,8 +78,8 @@ func (t *router) find(method string, u *url.URL) (found *route, args []string, a
 	return t.at(method, "/v1"+path) // without a version: the only one, as in Ironic
 }
 
-func (t *router) at(method, path string) (found *route, args []string, allowed []string) {
-	parts := split(path)
+func (t *pathRouter) at(method, path string) (found *apiRoute, args []string, allowed []string) {
+	parts := splitPath(path)
 	if len(parts) > maxPathParts {
 		return nil, nil, nil
 	}
@@ -110,7 +110,7 @@ func (t *router) at(method, path string) (found *route, args []string, allowed [
 }
 
 // match compares the path part by part and collects its arguments.
-func (r *route) match(parts []string) (args []string, literals int, ok bool) {
+func (r *apiRoute) match(parts []string) (args []string, literals int, ok bool) {
 	for i, p := range r.parts {
 		if p[0] != '{' {
 			if p != parts[i] {

@@ -10,13 +10,13 @@ import (
 )
 
 // deployTemplates are lists of deploy steps, chosen by traits of nodes.
-var deployTemplates = define(kind[metal.DeployTemplate, metal.DeployTemplateFilter]{
+var deployTemplates = defineKind(recordKind[metal.DeployTemplate, metal.DeployTemplateFilter]{
 	name: "deploy template", path: "deploy_templates", list: "deploy_templates", since: 55, detail: 55,
 	service: func(s *server) *metal.DeployTemplates { return s.DeployTemplates },
-	blank:   func(*call) *metal.DeployTemplate { return &metal.DeployTemplate{} },
-	fields: slices.Concat([]field[metal.DeployTemplate]{
+	blank:   func(*ironicCall) *metal.DeployTemplate { return &metal.DeployTemplate{} },
+	fields: slices.Concat([]recordField[metal.DeployTemplate]{
 		idField[metal.DeployTemplate](),
-		needed(wordField("name", 1, settable|ordered, 255, func(t *metal.DeployTemplate) *string { return &t.Name })),
+		requireField(wordField("name", 1, settable|ordered, 255, func(t *metal.DeployTemplate) *string { return &t.Name })),
 		stepsField("priority", metal.ParseTemplateSteps, func(t *metal.DeployTemplate) *[]metal.Step { return &t.Steps }),
 		freeField("extra", 1, settable, func(t *metal.DeployTemplate) *metal.Object { return &t.Extra }),
 	}, lateFields[metal.DeployTemplate]("deploy_templates")),
@@ -24,11 +24,11 @@ var deployTemplates = define(kind[metal.DeployTemplate, metal.DeployTemplateFilt
 })
 
 // runbooks are lists of clean and service steps that operators run by name.
-var runbooks = define(kind[metal.Runbook, metal.RunbookFilter]{
+var runbooks = defineKind(recordKind[metal.Runbook, metal.RunbookFilter]{
 	name: "runbook", path: "runbooks", list: "runbooks", since: 92, detail: 92,
 	service: func(s *server) *metal.Runbooks { return s.Runbooks },
-	blank:   func(c *call) *metal.Runbook { return &metal.Runbook{Owner: c.owner} },
-	fields: slices.Concat([]field[metal.Runbook]{
+	blank:   func(c *ironicCall) *metal.Runbook { return &metal.Runbook{Owner: c.owner} },
+	fields: slices.Concat([]recordField[metal.Runbook]{
 		idField[metal.Runbook](),
 		runbookName(),
 		wordField("description", 112, settable|ordered, 255, func(r *metal.Runbook) *string { return &r.Description }),
@@ -40,16 +40,16 @@ var runbooks = define(kind[metal.Runbook, metal.RunbookFilter]{
 		freeField("extra", 1, settable, func(r *metal.Runbook) *metal.Object { return &r.Extra }),
 	}, lateFields[metal.Runbook]("runbooks")),
 	brief: []string{"uuid", "name"},
-	filters: []filter[metal.RunbookFilter]{
+	filters: []queryFilter[metal.RunbookFilter]{
 		wordFilter("project", 1, func(f *metal.RunbookFilter) *string { return &f.Project }),
 	},
 })
 
 // runbookName is a trait for clients of before 1.112, who find a node's runbooks by it.
-func runbookName() field[metal.Runbook] {
-	f := needed(wordField("name", 1, settable|ordered, 255, func(r *metal.Runbook) *string { return &r.Name }))
+func runbookName() recordField[metal.Runbook] {
+	f := requireField(wordField("name", 1, settable|ordered, 255, func(r *metal.Runbook) *string { return &r.Name }))
 	set := f.set
-	f.set = func(c *call, r *metal.Runbook, v any) error {
+	f.set = func(c *ironicCall, r *metal.Runbook, v any) error {
 		if word, ok := v.(string); ok && c.version < 112 && word != r.Name {
 			if err := metal.CheckTrait(word); err != nil {
 				return err
@@ -61,10 +61,10 @@ func runbookName() field[metal.Runbook] {
 }
 
 // runbookPublic takes the owner from a runbook that becomes everybody's.
-func runbookPublic() field[metal.Runbook] {
+func runbookPublic() recordField[metal.Runbook] {
 	f := flagField("public", 1, settable|ordered, false, func(r *metal.Runbook) *bool { return &r.Public })
 	set := f.set
-	f.set = func(c *call, r *metal.Runbook, v any) error {
+	f.set = func(c *ironicCall, r *metal.Runbook, v any) error {
 		err := set(c, r, v)
 		if r.Public {
 			r.Owner = ""
@@ -74,10 +74,10 @@ func runbookPublic() field[metal.Runbook] {
 	return f
 }
 
-func runbookOwner() field[metal.Runbook] {
+func runbookOwner() recordField[metal.Runbook] {
 	f := wordField("owner", 1, settable|ordered, 255, func(r *metal.Runbook) *string { return &r.Owner })
 	set := f.set
-	f.set = func(c *call, r *metal.Runbook, v any) error {
+	f.set = func(c *ironicCall, r *metal.Runbook, v any) error {
 		if r.Public && v != nil && v != "" {
 			return problem.Invalidf("There cannot be an owner for a public runbook")
 		}
@@ -88,12 +88,12 @@ func runbookOwner() field[metal.Runbook] {
 
 // stepsField is a list of steps; rank is the key that orders them. Secrets in their
 // arguments are masked, and one who sends the mask back keeps what is stored.
-func stepsField[R any](rank string, parse func(any) ([]metal.Step, error), at func(*R) *[]metal.Step) field[R] {
-	return needed(field[R]{
+func stepsField[R any](rank string, parse func(any) ([]metal.Step, error), at func(*R) *[]metal.Step) recordField[R] {
+	return requireField(recordField[R]{
 		name: "steps", since: 1, use: settable,
-		write: func(b []byte, r *R, _ *call) []byte { return appendSteps(b, rank, *at(r)) },
+		write: func(b []byte, r *R, _ *ironicCall) []byte { return appendSteps(b, rank, *at(r)) },
 		get:   func(r *R) any { return stepValues(rank, *at(r)) },
-		set: func(_ *call, r *R, v any) error {
+		set: func(_ *ironicCall, r *R, v any) error {
 			list, ok := v.([]any)
 			if !ok {
 				return wrongType("steps", v, "a list of steps")
@@ -147,18 +147,18 @@ func appendSteps(b []byte, rank string, steps []metal.Step) []byte {
 	return append(b, ']')
 }
 
-func (s *server) runbookRoutes() []route {
+func (s *server) runbookRoutes() []apiRoute {
 	at := "/v1/runbooks/{id}/traits"
 	return append(runbooks.routes(),
-		route{method: "GET", path: at, need: access.Read, since: 112, do: s.getRunbookTraits},
-		route{method: "PUT", path: at, since: 112, do: s.setRunbookTraits},
-		route{method: "DELETE", path: at, since: 112, do: s.clearRunbookTraits},
-		route{method: "PUT", path: at + "/{trait}", since: 112, do: s.addRunbookTrait},
-		route{method: "DELETE", path: at + "/{trait}", since: 112, do: s.removeRunbookTrait},
+		apiRoute{method: "GET", path: at, need: access.Read, since: 112, do: s.getRunbookTraits},
+		apiRoute{method: "PUT", path: at, since: 112, do: s.setRunbookTraits},
+		apiRoute{method: "DELETE", path: at, since: 112, do: s.clearRunbookTraits},
+		apiRoute{method: "PUT", path: at + "/{trait}", since: 112, do: s.addRunbookTrait},
+		apiRoute{method: "DELETE", path: at + "/{trait}", since: 112, do: s.removeRunbookTrait},
 	)
 }
 
-func (s *server) getRunbookTraits(c *call) error {
+func (s *server) getRunbookTraits(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (s *server) getRunbookTraits(c *call) error {
 }
 
 // changeRunbookTraits edits the traits and answers 204.
-func (c *call) changeRunbookTraits(edit func(old []string) []string) error {
+func (c *ironicCall) changeRunbookTraits(edit func(old []string) []string) error {
 	if err := c.only(); err != nil {
 		return err
 	}
@@ -186,7 +186,7 @@ func (c *call) changeRunbookTraits(edit func(old []string) []string) error {
 	return c.empty(http.StatusNoContent)
 }
 
-func (s *server) setRunbookTraits(c *call) error {
+func (s *server) setRunbookTraits(c *ironicCall) error {
 	traits, err := c.traitList()
 	if err != nil {
 		return err
@@ -194,11 +194,11 @@ func (s *server) setRunbookTraits(c *call) error {
 	return c.changeRunbookTraits(func([]string) []string { return traits })
 }
 
-func (s *server) clearRunbookTraits(c *call) error {
+func (s *server) clearRunbookTraits(c *ironicCall) error {
 	return c.changeRunbookTraits(func([]string) []string { return nil })
 }
 
-func (s *server) addRunbookTrait(c *call) error {
+func (s *server) addRunbookTrait(c *ironicCall) error {
 	if err := metal.CheckTrait(c.args[1]); err != nil {
 		return err
 	}
@@ -207,7 +207,7 @@ func (s *server) addRunbookTrait(c *call) error {
 }
 
 // removeRunbookTrait is content with a trait that is not there, as Ironic is.
-func (s *server) removeRunbookTrait(c *call) error {
+func (s *server) removeRunbookTrait(c *ironicCall) error {
 	return c.changeRunbookTraits(func(old []string) []string {
 		return slices.DeleteFunc(old, func(t string) bool { return t == c.args[1] })
 	})

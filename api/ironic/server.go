@@ -58,9 +58,9 @@ type Config struct {
 type server struct {
 	Config
 	versions   api.Microversions
-	routes     *router
+	routes     *pathRouter
 	open       bool // serves nothing that takes a credential
-	written    *fragments
+	written    *nodeFragments
 	largePages chan struct{} // places for large pages in the making
 }
 
@@ -87,7 +87,7 @@ func newServer(c Config, ramdiskOnly bool) http.Handler {
 	s := &server{Config: c, open: ramdiskOnly, written: newFragments(), largePages: make(chan struct{}, max(4, 2*runtime.GOMAXPROCS(0))), versions: api.Microversions{
 		Major: 1, Min: int(MinVersion), Max: int(MaxVersion), Service: "baremetal", Header: ironic.VersionHeader,
 	}}
-	s.routes = newRouter(s.table(), func(r *route) bool {
+	s.routes = newRouter(s.table(), func(r *apiRoute) bool {
 		if r.old && !c.LegacyPassthru {
 			return false
 		}
@@ -97,13 +97,13 @@ func newServer(c Config, ramdiskOnly bool) http.Handler {
 }
 
 // table is every route, from the table of each part of the API. A path part in braces is an argument.
-func (s *server) table() []route {
+func (s *server) table() []apiRoute {
 	return slices.Concat(s.doorRoutes(), s.nodeRoutes(), s.hardwareRoutes(), s.resourceRoutes(), s.recordRoutes())
 }
 
 // doorRoutes are open to machines that boot.
-func (s *server) doorRoutes() []route {
-	return []route{
+func (s *server) doorRoutes() []apiRoute {
+	return []apiRoute{
 		{method: "GET", path: "/", need: access.Open, do: s.root, plain: true},
 		{method: "GET", path: "/v1", need: access.Open, do: s.v1},
 		{method: "GET", path: "/v1/lookup", need: access.Open, since: 22, do: s.lookup},
@@ -115,8 +115,8 @@ func (s *server) doorRoutes() []route {
 }
 
 // nodeRoutes are of nodes, their states and who works on them.
-func (s *server) nodeRoutes() []route {
-	return []route{
+func (s *server) nodeRoutes() []apiRoute {
+	return []apiRoute{
 		{method: "GET", path: "/v1/nodes", need: access.Read, do: s.listNodes},
 		{method: "POST", path: "/v1/nodes", do: s.createNode},
 		{method: "GET", path: "/v1/nodes/detail", need: access.Read, do: s.listNodesDetail},

@@ -22,7 +22,7 @@ const (
 )
 
 // shownSetting gives the fields of a setting by name.
-func (c *call) shownSetting(nodeID string, b *metal.BIOSSetting, names []string) map[string]any {
+func (c *ironicCall) shownSetting(nodeID string, b *metal.BIOSSetting, names []string) map[string]any {
 	all := map[string]any{
 		"name": b.Name, "value": b.Value, "attribute_type": orNil(b.AttributeType), "allowable_values": b.AllowableValues,
 		"lower_bound": b.LowerBound, "upper_bound": b.UpperBound, "min_length": b.MinLength, "max_length": b.MaxLength,
@@ -32,7 +32,7 @@ func (c *call) shownSetting(nodeID string, b *metal.BIOSSetting, names []string)
 }
 
 // told adds the times, and the links if it has any, to the named fields.
-func (c *call) told(all map[string]any, names []string, t metal.Timestamps, path string) map[string]any {
+func (c *ironicCall) told(all map[string]any, names []string, t metal.Timestamps, path string) map[string]any {
 	out := map[string]any{"created_at": timeText(t.CreatedAt), "updated_at": timeText(t.UpdatedAt)}
 	for _, name := range names {
 		out[name] = all[name]
@@ -44,7 +44,7 @@ func (c *call) told(all map[string]any, names []string, t metal.Timestamps, path
 }
 
 // chosen reads the fields argument of a list of told things.
-func (c *call) chosen(known, brief []string) ([]string, error) {
+func (c *ironicCall) chosen(known, brief []string) ([]string, error) {
 	names, err := c.fieldNames()
 	if err != nil || names == nil {
 		return brief, err
@@ -57,7 +57,7 @@ func (c *call) chosen(known, brief []string) ([]string, error) {
 	return slices.DeleteFunc(names, func(name string) bool { return !slices.Contains(known, name) }), nil
 }
 
-func (s *server) listBIOS(c *call) error {
+func (s *server) listBIOS(c *ironicCall) error {
 	if err := c.only("fields", "detail"); err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (s *server) listBIOS(c *call) error {
 	return c.json(http.StatusOK, map[string]any{"bios": list})
 }
 
-func (s *server) getBIOS(c *call) error {
+func (s *server) getBIOS(c *ironicCall) error {
 	n, err := c.node()
 	if err != nil {
 		return err
@@ -106,7 +106,7 @@ func (s *server) getBIOS(c *call) error {
 	name := c.args[1]
 	i := slices.IndexFunc(settings, func(b metal.BIOSSetting) bool { return b.Name == name })
 	if i < 0 {
-		return problem.NotFoundf("Node %s doesn't have a BIOS setting '%s'", n.ID, shorten(name))
+		return problem.NotFoundf("Node %s doesn't have a BIOS setting '%s'", n.ID, truncateInput(name))
 	}
 	names := settingFields[:briefSetting]
 	if c.version >= registrySetting {
@@ -123,7 +123,7 @@ const (
 	makerComponent = 114
 )
 
-func (s *server) listFirmware(c *call) error {
+func (s *server) listFirmware(c *ironicCall) error {
 	if err := c.only("fields", "detail"); err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func (s *server) listFirmware(c *call) error {
 	return c.json(http.StatusOK, map[string]any{"firmware": list})
 }
 
-func (s *server) getInventory(c *call) error {
+func (s *server) getInventory(c *ironicCall) error {
 	n, err := c.node()
 	if err != nil {
 		return err

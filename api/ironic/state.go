@@ -16,7 +16,7 @@ var stateFields = []string{
 	"target_provision_state", "raid_config", "target_raid_config", "boot_mode", "secure_boot",
 }
 
-func (s *server) getStates(c *call) error {
+func (s *server) getStates(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}
@@ -27,7 +27,7 @@ func (s *server) getStates(c *call) error {
 	return c.showNode(http.StatusOK, n, nodeFieldsNamed(stateFields, c.version))
 }
 
-func (s *server) setPower(c *call) error {
+func (s *server) setPower(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (s *server) setPower(c *call) error {
 		return err
 	}
 	if !target.Known() {
-		return problem.Invalidf(`The requested action "%s" is no power target; use power on, power off, rebooting, soft rebooting or soft power off.`, shorten(word))
+		return problem.Invalidf(`The requested action "%s" is no power target; use power on, power off, rebooting, soft rebooting or soft power off.`, truncateInput(word))
 	}
 	if _, err := s.Directory.Driver(c.r.Context(), n); err != nil {
 		return err
@@ -77,7 +77,7 @@ func powerTimeout(v any) (time.Duration, error) {
 	return time.Duration(f) * time.Second, nil
 }
 
-func (s *server) validateNode(c *call) error {
+func (s *server) validateNode(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (s *server) validateNode(c *call) error {
 	return c.json(http.StatusOK, out)
 }
 
-func (s *server) setMaintenance(c *call) error {
+func (s *server) setMaintenance(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}
@@ -124,14 +124,14 @@ func (s *server) setMaintenance(c *call) error {
 	return c.maintain(true, reason)
 }
 
-func (s *server) clearMaintenance(c *call) error {
+func (s *server) clearMaintenance(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}
 	return c.maintain(false, "")
 }
 
-func (c *call) maintain(on bool, reason string) error {
+func (c *ironicCall) maintain(on bool, reason string) error {
 	if c.version < rescueVersion {
 		if _, err := c.nodeForChange(); err != nil {
 			return err

@@ -13,7 +13,7 @@ const (
 )
 
 // find gives the route of a request, in older versions also without the suffix of its path.
-func (s *server) find(r *http.Request) (found *route, args []string, allowed []string) {
+func (s *server) find(r *http.Request) (found *apiRoute, args []string, allowed []string) {
 	found, args, allowed = s.routes.find(r.Method, r.URL)
 	if found != nil || !strings.HasSuffix(r.URL.Path, jsonSuffix) {
 		return found, args, allowed
@@ -28,7 +28,7 @@ func (s *server) find(r *http.Request) (found *route, args []string, allowed []s
 
 // cutJSON takes the suffix off what the path ends with, if what is left names something:
 // a node may be called x.json.
-func (c *call) cutJSON(found *route) {
+func (c *ironicCall) cutJSON(found *apiRoute) {
 	if c.version >= noSuffixVersion || len(c.args) == 0 || !strings.HasSuffix(found.path, "}") {
 		return
 	}

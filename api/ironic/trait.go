@@ -11,7 +11,7 @@ import (
 // maxTraits is how many traits a node may have, as in Ironic.
 const maxTraits = 50
 
-func (s *server) getTraits(c *call) error {
+func (s *server) getTraits(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}
@@ -27,7 +27,7 @@ func (s *server) getTraits(c *call) error {
 }
 
 // changeTraits edits the traits and answers 204.
-func (c *call) changeTraits(edit func(old []string) ([]string, error)) error {
+func (c *ironicCall) changeTraits(edit func(old []string) ([]string, error)) error {
 	_, err := c.s.Nodes.Update(c.r.Context(), c.args[0], c.who, func(n *metal.Node) error {
 		if err := c.rescueGate(n); err != nil {
 			return err
@@ -49,7 +49,7 @@ func (c *call) changeTraits(edit func(old []string) ([]string, error)) error {
 	return c.empty(http.StatusNoContent)
 }
 
-func (s *server) setTraits(c *call) error {
+func (s *server) setTraits(c *ironicCall) error {
 	traits, err := c.traitList()
 	if err != nil {
 		return err
@@ -58,7 +58,7 @@ func (s *server) setTraits(c *call) error {
 }
 
 // traitList reads a body that holds traits and nothing else.
-func (c *call) traitList() ([]string, error) {
+func (c *ironicCall) traitList() ([]string, error) {
 	body, err := c.object()
 	if err != nil {
 		return nil, err
@@ -69,11 +69,11 @@ func (c *call) traitList() ([]string, error) {
 	return wantWords("traits", body["traits"], metal.CheckTrait)
 }
 
-func (s *server) clearTraits(c *call) error {
+func (s *server) clearTraits(c *ironicCall) error {
 	return c.changeTraits(func([]string) ([]string, error) { return nil, nil })
 }
 
-func (s *server) addTrait(c *call) error {
+func (s *server) addTrait(c *ironicCall) error {
 	word := c.args[1]
 	if err := metal.CheckTrait(word); err != nil {
 		return err
@@ -82,12 +82,12 @@ func (s *server) addTrait(c *call) error {
 	return c.changeTraits(func(old []string) ([]string, error) { return append(old, word), nil })
 }
 
-func (s *server) removeTrait(c *call) error {
+func (s *server) removeTrait(c *ironicCall) error {
 	word := c.args[1]
 	return c.changeTraits(func(old []string) ([]string, error) {
 		i := slices.Index(old, word)
 		if i < 0 {
-			return nil, problem.NotFoundf("Node %s doesn't have a trait '%s'", c.args[0], shorten(word))
+			return nil, problem.NotFoundf("Node %s doesn't have a trait '%s'", c.args[0], truncateInput(word))
 		}
 		return slices.Delete(old, i, i+1), nil
 	})

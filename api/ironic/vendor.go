@@ -12,7 +12,7 @@ import (
 )
 
 // vendorInterface describes the vendor interface of a node; Unsupported where it has none.
-func (c *call) vendorInterface(n *metal.Node) (metal.InterfaceInfo, error) {
+func (c *ironicCall) vendorInterface(n *metal.Node) (metal.InterfaceInfo, error) {
 	d, err := c.s.Directory.Driver(c.r.Context(), n)
 	if err != nil {
 		return metal.InterfaceInfo{}, err
@@ -24,7 +24,7 @@ func (c *call) vendorInterface(n *metal.Node) (metal.InterfaceInfo, error) {
 	return i, nil
 }
 
-func (s *server) nodeMethods(c *call) error {
+func (s *server) nodeMethods(c *ironicCall) error {
 	n, err := c.node()
 	if err != nil {
 		return err
@@ -44,7 +44,7 @@ func (s *server) nodeMethods(c *call) error {
 }
 
 // vendorMethod is the method that is called: clients name it in the path, or as an argument.
-func (c *call) vendorMethod() (string, error) {
+func (c *ironicCall) vendorMethod() (string, error) {
 	name := c.query.Get("method")
 	if len(c.args) > 1 {
 		name = c.args[1]
@@ -60,7 +60,7 @@ func (c *call) vendorMethod() (string, error) {
 
 // callNodeMethod runs a vendor method: one that is asynchronous answers 202 and nothing,
 // another 200 with what it gives.
-func (s *server) callNodeMethod(c *call) error {
+func (s *server) callNodeMethod(c *ironicCall) error {
 	if err := c.only("method"); err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (s *server) callNodeMethod(c *call) error {
 	}
 	m, ok := i.Methods[name]
 	if !ok {
-		return problem.Invalidf("No handler for method %s", shorten(name))
+		return problem.Invalidf("No handler for method %s", truncateInput(name))
 	}
 	if !slices.Contains(m.HTTPMethods, c.r.Method) {
 		return problem.Invalidf("The method %s does not support HTTP %.20s", name, c.r.Method)
@@ -91,7 +91,7 @@ func (s *server) callNodeMethod(c *call) error {
 }
 
 // runMethod keeps the arguments sealed: only the vendor knows which of them are secret.
-func (c *call) runMethod(n *metal.Node, m metal.VendorMethod, call metal.VendorCall, args metal.Object) error {
+func (c *ironicCall) runMethod(n *metal.Node, m metal.VendorMethod, call metal.VendorCall, args metal.Object) error {
 	hidden, err := json.Marshal(metal.VendorCall{Method: call.Method, HTTPMethod: call.HTTPMethod, Args: args})
 	if err != nil {
 		return err
@@ -114,14 +114,14 @@ func (c *call) runMethod(n *metal.Node, m metal.VendorMethod, call metal.VendorC
 }
 
 // driverMethods lists the vendor methods of a driver itself, of which ours have none.
-func (s *server) driverMethods(c *call) error {
+func (s *server) driverMethods(c *ironicCall) error {
 	if _, err := c.driver(); err != nil {
 		return err
 	}
 	return c.json(http.StatusOK, struct{}{})
 }
 
-func (s *server) callDriverMethod(c *call) error {
+func (s *server) callDriverMethod(c *ironicCall) error {
 	name, err := c.vendorMethod()
 	if err != nil {
 		return err
@@ -129,5 +129,5 @@ func (s *server) callDriverMethod(c *call) error {
 	if _, err := c.driver(); err != nil {
 		return err
 	}
-	return problem.Invalidf("No handler for method %s", shorten(name))
+	return problem.Invalidf("No handler for method %s", truncateInput(name))
 }

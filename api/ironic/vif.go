@@ -7,7 +7,7 @@ import (
 	"salvor/problem"
 )
 
-func (s *server) listVIFs(c *call) error {
+func (s *server) listVIFs(c *ironicCall) error {
 	n, err := c.node()
 	if err != nil {
 		return err
@@ -24,7 +24,7 @@ func (s *server) listVIFs(c *call) error {
 }
 
 // attachVIF takes further keys, as Ironic does: what a VIF is beside its id is the network's business.
-func (s *server) attachVIF(c *call) error {
+func (s *server) attachVIF(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (s *server) attachVIF(c *call) error {
 	return c.empty(http.StatusNoContent)
 }
 
-func (s *server) detachVIF(c *call) error {
+func (s *server) detachVIF(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}

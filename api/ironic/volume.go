@@ -19,22 +19,24 @@ const volumeVersion metal.Version = 32
 
 // connectors are the initiators' sides of volumes. The list is named as it is on the
 // wire; the specification's volume_connectors never was.
-var connectors = define(kind[metal.Connector, metal.ConnectorFilter]{
+var connectors = defineKind(recordKind[metal.Connector, metal.ConnectorFilter]{
 	name: "volume connector", path: "volume/connectors", list: "connectors", since: volumeVersion, detail: volumeVersion, detailPath: true, noNames: true,
-	service:   func(s *server) *metal.Connectors { return s.Connectors },
-	blank:     func(*call) *metal.Connector { return &metal.Connector{} },
-	nodeOf:    func(v *metal.Connector) string { return v.NodeID },
-	byLessee:  func(v *metal.Connector) *string { return &v.Lessee },
-	removable: func(c *call, v *metal.Connector) error { return c.poweredOff("volume connector deletion", v.NodeID) },
-	fields: slices.Concat([]field[metal.Connector]{
+	service:  func(s *server) *metal.Connectors { return s.Connectors },
+	blank:    func(*ironicCall) *metal.Connector { return &metal.Connector{} },
+	nodeOf:   func(v *metal.Connector) string { return v.NodeID },
+	byLessee: func(v *metal.Connector) *string { return &v.Lessee },
+	removable: func(c *ironicCall, v *metal.Connector) error {
+		return c.poweredOff("volume connector deletion", v.NodeID)
+	},
+	fields: slices.Concat([]recordField[metal.Connector]{
 		idField[metal.Connector](),
-		needed(nodeRef(settable|ordered, func(v *metal.Connector) *string { return &v.NodeID })),
-		needed(wordField("type", volumeVersion, settable|ordered, 32, func(v *metal.Connector) *string { return &v.Type })),
-		needed(wordField("connector_id", volumeVersion, settable|ordered, 255, func(v *metal.Connector) *string { return &v.ConnectorID })),
+		requireField(nodeRef(settable|ordered, func(v *metal.Connector) *string { return &v.NodeID })),
+		requireField(wordField("type", volumeVersion, settable|ordered, 32, func(v *metal.Connector) *string { return &v.Type })),
+		requireField(wordField("connector_id", volumeVersion, settable|ordered, 255, func(v *metal.Connector) *string { return &v.ConnectorID })),
 		freeField("extra", volumeVersion, settable, func(v *metal.Connector) *metal.Object { return &v.Extra }),
 	}, lateFields[metal.Connector]("volume/connectors")),
 	brief: []string{"uuid", "node_uuid", "type", "connector_id"},
-	filters: []filter[metal.ConnectorFilter]{
+	filters: []queryFilter[metal.ConnectorFilter]{
 		nodeFilterOf("node", volumeVersion, func(f *metal.ConnectorFilter) *string { return &f.NodeID }),
 		wordFilter("type", volumeVersion, func(f *metal.ConnectorFilter) *string { return &f.Type }),
 		wordFilter("connector_id", volumeVersion, func(f *metal.ConnectorFilter) *string { return &f.ConnectorID }),
@@ -42,30 +44,30 @@ var connectors = define(kind[metal.Connector, metal.ConnectorFilter]{
 })
 
 // targets are the disks' sides of volumes.
-var targets = define(kind[metal.Target, metal.TargetFilter]{
+var targets = defineKind(recordKind[metal.Target, metal.TargetFilter]{
 	name: "volume target", path: "volume/targets", list: "targets", since: volumeVersion, detail: volumeVersion, detailPath: true, noNames: true, hides: wholeTarget, patched: targetMoved,
 	service:   func(s *server) *metal.Targets { return s.Targets },
-	blank:     func(*call) *metal.Target { return &metal.Target{} },
+	blank:     func(*ironicCall) *metal.Target { return &metal.Target{} },
 	nodeOf:    func(v *metal.Target) string { return v.NodeID },
 	byLessee:  func(v *metal.Target) *string { return &v.Lessee },
 	shared:    true,
-	removable: func(c *call, v *metal.Target) error { return c.poweredOff("volume target deletion", v.NodeID) },
-	fields: slices.Concat([]field[metal.Target]{
+	removable: func(c *ironicCall, v *metal.Target) error { return c.poweredOff("volume target deletion", v.NodeID) },
+	fields: slices.Concat([]recordField[metal.Target]{
 		idField[metal.Target](),
-		needed(nodeRef(settable|ordered, func(v *metal.Target) *string { return &v.NodeID })),
-		needed(wordField("volume_type", volumeVersion, settable|ordered, 64, func(v *metal.Target) *string { return &v.VolumeType })),
-		needed(numberField("boot_index", volumeVersion, settable|ordered, -1<<31, 1<<31-1, func(v *metal.Target) *int { return &v.BootIndex })),
-		needed(wordField("volume_id", volumeVersion, settable|ordered, 36, func(v *metal.Target) *string { return &v.VolumeID })),
+		requireField(nodeRef(settable|ordered, func(v *metal.Target) *string { return &v.NodeID })),
+		requireField(wordField("volume_type", volumeVersion, settable|ordered, 64, func(v *metal.Target) *string { return &v.VolumeType })),
+		requireField(numberField("boot_index", volumeVersion, settable|ordered, -1<<31, 1<<31-1, func(v *metal.Target) *int { return &v.BootIndex })),
+		requireField(wordField("volume_id", volumeVersion, settable|ordered, 36, func(v *metal.Target) *string { return &v.VolumeID })),
 		forSome(secretField("properties", volumeVersion, settable, metal.VolumeSecret, func(v *metal.Target) *metal.Object { return &v.Properties })),
 		freeField("extra", volumeVersion, settable, func(v *metal.Target) *metal.Object { return &v.Extra }),
 	}, lateFields[metal.Target]("volume/targets")),
 	brief: []string{"uuid", "node_uuid", "volume_type", "boot_index", "volume_id"},
-	filters: []filter[metal.TargetFilter]{
+	filters: []queryFilter[metal.TargetFilter]{
 		nodeFilterOf("node", volumeVersion, func(f *metal.TargetFilter) *string { return &f.NodeID }),
-		{name: "boot_index", since: volumeVersion, set: func(_ *call, f *metal.TargetFilter, word string) error {
+		{name: "boot_index", since: volumeVersion, set: func(_ *ironicCall, f *metal.TargetFilter, word string) error {
 			n, err := strconv.ParseInt(word, 10, 32)
 			if err != nil {
-				return problem.Invalidf("Invalid value for boot_index: %q is no whole number", shorten(word))
+				return problem.Invalidf("Invalid value for boot_index: %q is no whole number", truncateInput(word))
 			}
 			index := int(n)
 			f.BootIndex = &index
@@ -77,9 +79,9 @@ var targets = define(kind[metal.Target, metal.TargetFilter]{
 })
 
 // forSome shows the properties of a target only to those whom the policy lets see where the storage is.
-func forSome(f field[metal.Target]) field[metal.Target] {
+func forSome(f recordField[metal.Target]) recordField[metal.Target] {
 	write := f.write
-	f.write = func(b []byte, v *metal.Target, c *call) []byte {
+	f.write = func(b []byte, v *metal.Target, c *ironicCall) []byte {
 		if !c.seesAll(wholeTarget) {
 			return append(b, `{"redacted_contents":"** Redacted - requires baremetal:volume:view_target_properties permission. **"}`...)
 		}
@@ -89,11 +91,11 @@ func forSome(f field[metal.Target]) field[metal.Target] {
 }
 
 // volumeRoutes are the roads to volumes: by themselves, and below their node.
-func (s *server) volumeRoutes() []route {
+func (s *server) volumeRoutes() []apiRoute {
 	return slices.Concat(
 		connectors.routes(ofNode(volumeVersion, func(f *metal.ConnectorFilter) *string { return &f.NodeID })),
 		targets.routes(ofNode(volumeVersion, func(f *metal.TargetFilter) *string { return &f.NodeID })),
-		[]route{
+		[]apiRoute{
 			{method: "GET", path: "/v1/volume", need: access.Read, since: volumeVersion, do: s.volume},
 			{method: "GET", path: "/v1/nodes/{node}/volume", need: access.Read, since: volumeVersion, do: s.nodeVolume},
 			{method: "*", path: "/v1/nodes/{node}/volume/connectors/{id}", since: volumeVersion, do: s.malformed},
@@ -102,14 +104,14 @@ func (s *server) volumeRoutes() []route {
 	)
 }
 
-func (s *server) volume(c *call) error {
+func (s *server) volume(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}
 	return c.volumeLinks("volume/")
 }
 
-func (s *server) nodeVolume(c *call) error {
+func (s *server) nodeVolume(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}
@@ -120,7 +122,7 @@ func (s *server) nodeVolume(c *call) error {
 	return c.volumeLinks("nodes/" + n.ID + "/volume/")
 }
 
-func (c *call) volumeLinks(at string) error {
+func (c *ironicCall) volumeLinks(at string) error {
 	return c.json(http.StatusOK, struct {
 		Links      []ironic.Link `json:"links"`
 		Connectors []ironic.Link `json:"connectors"`
@@ -133,7 +135,7 @@ func (c *call) volumeLinks(at string) error {
 // by releases: 21.4, which ends with this version, is strict.)
 const strictVolumes metal.Version = 82
 
-func (c *call) poweredOff(action, node string) error {
+func (c *ironicCall) poweredOff(action, node string) error {
 	if c.version > strictVolumes {
 		return nil
 	}
@@ -148,6 +150,6 @@ func (c *call) poweredOff(action, node string) error {
 }
 
 // malformed refuses a single record below its node: it is reached by its own road.
-func (s *server) malformed(c *call) error {
+func (s *server) malformed(c *ironicCall) error {
 	return problem.Invalidf("Malformed request URI: a volume connector or target is asked for by /v1/volume, not below its node.")
 }

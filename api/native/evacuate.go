@@ -46,7 +46,7 @@ func (s *server) fence(c *api.Call) error {
 	if err := c.ReadExactly(&b); err != nil {
 		return err
 	}
-	id, err := s.Services.Hosts.Fence(c.R.Context(), c.Arg("ident"), compute.FenceArgs{Words: b.Attest, Disputes: b.Disputes}, who(c))
+	id, err := s.Services.Hosts.Fence(c.R.Context(), c.Arg("ident"), compute.FenceArgs{Words: b.Attest, Disputes: b.Disputes}, requesterOf(c))
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func (s *server) fence(c *api.Call) error {
 }
 
 func (s *server) drain(c *api.Call) error {
-	p, err := s.Services.Hosts.Drain(c.R.Context(), c.Arg("ident"), who(c))
+	p, err := s.Services.Hosts.Drain(c.R.Context(), c.Arg("ident"), requesterOf(c))
 	if err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func (s *server) drain(c *api.Call) error {
 }
 
 func (s *server) restore(c *api.Call) error {
-	h, err := s.Services.Hosts.Restore(c.R.Context(), c.Arg("ident"), who(c))
+	h, err := s.Services.Hosts.Restore(c.R.Context(), c.Arg("ident"), requesterOf(c))
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (s *server) restore(c *api.Call) error {
 
 // bringHome moves the servers back that left a host.
 func (s *server) bringHome(c *api.Call) error {
-	p, err := s.Services.Hosts.BringHome(c.R.Context(), c.Arg("ident"), who(c))
+	p, err := s.Services.Hosts.BringHome(c.R.Context(), c.Arg("ident"), requesterOf(c))
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (s *server) job(c *api.Call) error {
 	}
 	return c.JSON(http.StatusOK, map[string]any{
 		"id": j.ID, "kind": j.Kind, "subject": map[string]any{"kind": j.Subject.Kind, "id": j.Subject.ID}, "state": j.State, "action": j.Action,
-		"waits_for": j.WaitFor, "problem": j.Problem, "user": j.User, "created_at": moment(j.CreatedAt), "ended_at": moment(j.EndedAt),
+		"waits_for": j.WaitFor, "problem": j.Problem, "user": j.User, "created_at": timeOrNull(j.CreatedAt), "ended_at": timeOrNull(j.EndedAt),
 	})
 }
 
@@ -104,7 +104,7 @@ func (s *server) hostHistory(c *api.Call) error {
 	}
 	out := make([]map[string]any, len(events))
 	for i, e := range events {
-		out[i] = map[string]any{"at": moment(e.At), "type": e.Type, "severity": e.Severity, "text": e.Text, "user": e.User, "job": e.JobID}
+		out[i] = map[string]any{"at": timeOrNull(e.At), "type": e.Type, "severity": e.Severity, "text": e.Text, "user": e.User, "job": e.JobID}
 	}
 	return c.JSON(http.StatusOK, map[string]any{"events": out})
 }
@@ -136,7 +136,7 @@ func (s *server) hostNames(c *api.Call) (map[string]string, error) {
 
 func (s *server) receipts() []api.Route {
 	hosts := s.Services.Hosts
-	k := collection[compute.Receipt, compute.ReceiptFilter]{
+	k := resourceCollection[compute.Receipt, compute.ReceiptFilter]{
 		path: "/receipts", many: "receipts",
 		list: func(c *api.Call, f compute.ReceiptFilter, p record.Page) ([]*compute.Receipt, error) {
 			return hosts.Receipts(c.R.Context(), f, p)
@@ -145,7 +145,7 @@ func (s *server) receipts() []api.Route {
 			if f.HostID, err = s.hostOf(c, c.Query.Get("host")); err != nil {
 				return f, err
 			}
-			f.Open, err = flag(c, "open")
+			f.Open, err = parseBoolQuery(c, "open")
 			return f, err
 		},
 		view: func(c *api.Call, all []*compute.Receipt) ([]map[string]any, error) {
@@ -165,13 +165,13 @@ func (s *server) receipts() []api.Route {
 func viewReceipt(r *compute.Receipt) map[string]any {
 	return map[string]any{
 		"id": r.ID, "number": r.Num, "host_id": r.HostID, "boot_id": r.BootID, "epoch": r.Epoch, "open": r.Open(), "proofs": r.Proofs, "by": r.By, "words": r.Words,
-		"created_at": moment(r.CreatedAt), "closed_at": moment(r.ClosedAt), "closed": r.Closed, "back_boot_id": r.BackBootID,
+		"created_at": timeOrNull(r.CreatedAt), "closed_at": timeOrNull(r.ClosedAt), "closed": r.Closed, "back_boot_id": r.BackBootID,
 	}
 }
 
-func (s *server) moves() collection[compute.Move, compute.MoveFilter] {
+func (s *server) moves() resourceCollection[compute.Move, compute.MoveFilter] {
 	servers := s.Services.Servers
-	return collection[compute.Move, compute.MoveFilter]{
+	return resourceCollection[compute.Move, compute.MoveFilter]{
 		path: "/moves", many: "moves",
 		list: func(c *api.Call, f compute.MoveFilter, p record.Page) ([]*compute.Move, error) {
 			return servers.Moves(c.R.Context(), f, p)
@@ -189,10 +189,10 @@ func (s *server) moves() collection[compute.Move, compute.MoveFilter] {
 			if f.HostID, err = s.hostOf(c, q.Get("host")); err != nil {
 				return f, err
 			}
-			if f.Open, err = flag(c, "open"); err != nil {
+			if f.Open, err = parseBoolQuery(c, "open"); err != nil {
 				return f, err
 			}
-			f.Uncleaned, err = flag(c, "uncleaned")
+			f.Uncleaned, err = parseBoolQuery(c, "uncleaned")
 			return f, err
 		},
 		view: func(c *api.Call, all []*compute.Move) ([]map[string]any, error) {
@@ -212,6 +212,6 @@ func viewMove(m *compute.Move, names map[string]string) map[string]any {
 		"id": m.ID, "number": m.Num, "server_id": m.ServerID, "kind": m.Kind, "state": m.State, "disposition": m.Disposition,
 		"source_id": m.SourceID, "source": names[m.SourceID], "destination_id": m.DestID, "destination": names[m.DestID],
 		"receipt_id": m.ReceiptID, "plan_id": m.PlanID, "was_state": m.WasState, "was_power": m.WasPower, "clean_up": m.Clean, "words": m.Words, "problem": m.Problem,
-		"user": m.User, "project": m.Project, "created_at": moment(m.CreatedAt), "updated_at": moment(m.UpdatedAt), "ended_at": moment(m.EndedAt),
+		"user": m.User, "project": m.Project, "created_at": timeOrNull(m.CreatedAt), "updated_at": timeOrNull(m.UpdatedAt), "ended_at": timeOrNull(m.EndedAt),
 	}
 }

@@ -39,8 +39,8 @@ func (s *server) eventRoutes() []api.Route {
 	return []api.Route{{Method: http.MethodGet, Path: "/events", Do: s.events}}
 }
 
-// watch is what a request for events asks for.
-type watch struct {
+// eventWatch is what a request for events asks for.
+type eventWatch struct {
 	filter job.FeedFilter
 	// names of the subjects that were named.
 	names map[job.Subject]string
@@ -67,7 +67,7 @@ func (s *server) events(c *api.Call) error {
 	return s.eventPage(c, w)
 }
 
-func (s *server) watchOf(c *api.Call) (w watch, err error) {
+func (s *server) watchOf(c *api.Call) (w eventWatch, err error) {
 	w.names, w.filter.Type, w.tenant = map[job.Subject]string{}, c.Query.Get("type"), !c.Admin()
 	w.redacted = !c.Who.SeesQuotations()
 	if len(c.Query["subject"]) > maxSubjects {
@@ -159,7 +159,7 @@ func (s *server) subjectOf(c *api.Call, text string) (job.Subject, string, error
 }
 
 // eventPage is a page as far as nothing can come before it any more, so that who goes on from it misses nothing.
-func (s *server) eventPage(c *api.Call, w watch) error {
+func (s *server) eventPage(c *api.Call, w eventWatch) error {
 	ctx := c.R.Context()
 	head, err := s.Feed.horizon(ctx)
 	if err != nil {
@@ -190,7 +190,7 @@ func (s *server) eventPage(c *api.Call, w watch) error {
 	return c.JSON(http.StatusOK, out)
 }
 
-func (w *watch) view(e job.Event) wire.Event {
+func (w *eventWatch) view(e job.Event) wire.Event {
 	if w.tenant && e.Subject.Kind == compute.Subject("").Kind {
 		e = compute.Outside(e)
 	}
@@ -204,7 +204,7 @@ func (w *watch) view(e job.Event) wire.Event {
 }
 
 // stream tells events as they come, until the client goes, reads too slowly or has followed for long enough.
-func (s *server) stream(c *api.Call, w watch) error {
+func (s *server) stream(c *api.Call, w eventWatch) error {
 	release, err := s.Feed.follow(c.Who.Scope.Project + "/" + c.Who.Owner())
 	if err != nil {
 		return err
@@ -229,7 +229,7 @@ func (s *server) stream(c *api.Call, w watch) error {
 }
 
 // mayStill finds out again who follows, and whether that one may still see what it named.
-func (s *server) mayStill(c *api.Call, w *watch) error {
+func (s *server) mayStill(c *api.Call, w *eventWatch) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.R.Context()), streamPatience) // the request itself has timed out
 	defer cancel()
 	again, err := c.Again(ctx, s.Auth)
@@ -244,7 +244,7 @@ func (s *server) mayStill(c *api.Call, w *watch) error {
 }
 
 // begin turns "now" and "the newest N" into a cursor.
-func (s *server) begin(ctx context.Context, w *watch) error {
+func (s *server) begin(ctx context.Context, w *eventWatch) error {
 	if !w.now && w.last == 0 {
 		return nil
 	}
@@ -299,7 +299,7 @@ func (s *server) tell(ctx context.Context, out *eventWriter, may func() error) {
 type eventWriter struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
-	watch   watch
+	watch   eventWatch
 	told    int64 // the cursor that the client has
 }
 

@@ -12,25 +12,25 @@ import (
 	"salvor/record"
 )
 
-// fenced is what hosts show of their fences: the open receipt, and what it waits for.
-type fenced struct {
+// fencingStatus is what hosts show of their fences: the open receipt, and what it waits for.
+type fencingStatus struct {
 	receipt         *compute.Receipt
 	plan            string // that is running
 	open, uncleaned int    // moves away from the host
 }
 
-type fences map[string]*fenced
+type fencesByHost map[string]*fencingStatus
 
-func (f fences) of(host string) *fenced {
+func (f fencesByHost) of(host string) *fencingStatus {
 	if f[host] == nil {
-		f[host] = &fenced{}
+		f[host] = &fencingStatus{}
 	}
 	return f[host]
 }
 
 // fences reads those of all hosts.
-func (s *server) fences(c *api.Call) (fences, error) {
-	ctx, out := c.R.Context(), fences{}
+func (s *server) fences(c *api.Call) (fencesByHost, error) {
+	ctx, out := c.R.Context(), fencesByHost{}
 	receipts, err := s.Services.Hosts.Receipts(ctx, compute.ReceiptFilter{Open: true}, record.Page{})
 	if err != nil {
 		return nil, err
@@ -47,10 +47,10 @@ func (s *server) fences(c *api.Call) (fences, error) {
 	}
 	for _, which := range []struct {
 		filter compute.MoveFilter
-		count  func(*fenced) *int
+		count  func(*fencingStatus) *int
 	}{
-		{compute.MoveFilter{Open: true}, func(f *fenced) *int { return &f.open }},
-		{compute.MoveFilter{Uncleaned: true}, func(f *fenced) *int { return &f.uncleaned }},
+		{compute.MoveFilter{Open: true}, func(f *fencingStatus) *int { return &f.open }},
+		{compute.MoveFilter{Uncleaned: true}, func(f *fencingStatus) *int { return &f.uncleaned }},
 	} {
 		moves, err := s.Services.Servers.Moves(ctx, which.filter, record.Page{})
 		if err != nil {
@@ -64,7 +64,7 @@ func (s *server) fences(c *api.Call) (fences, error) {
 }
 
 // view is null of a host that is not fenced.
-func (f *fenced) view() any {
+func (f *fencingStatus) view() any {
 	if f.receipt == nil {
 		return nil
 	}
@@ -73,7 +73,7 @@ func (f *fenced) view() any {
 		evidence[i] = string(p.Evidence)
 	}
 	return map[string]any{
-		"receipt": f.receipt.ID, "since": moment(f.receipt.CreatedAt), "by": f.receipt.By, "words": f.receipt.Words, "how": evidence,
+		"receipt": f.receipt.ID, "since": timeOrNull(f.receipt.CreatedAt), "by": f.receipt.By, "words": f.receipt.Words, "how": evidence,
 		"proofs": f.receipt.Proofs, "waits_for": compute.AwaitedOf(f.plan, f.open, f.uncleaned),
 	}
 }

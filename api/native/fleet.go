@@ -16,14 +16,14 @@ import (
 // fleetRoutes look over the machines. They are for all whom the policy shows machines, as Ironic's own lists are.
 func (s *server) fleetRoutes() []api.Route {
 	return []api.Route{
-		{Method: http.MethodGet, Path: "/states", Do: states},
+		{Method: http.MethodGet, Path: "/states", Do: listStates},
 		{Method: http.MethodGet, Path: "/fleet", Do: s.fleet},
 		{Method: http.MethodGet, Path: "/fleet/nodes", Do: s.fleetNodes},
 	}
 }
 
-// states shows the table by which nodes go forward, from which pictures of it are drawn.
-func states(c *api.Call) error {
+// listStates shows the table by which nodes go forward, from which pictures of it are drawn.
+func listStates(c *api.Call) error {
 	var out wire.States
 	for _, s := range metal.States {
 		out.States = append(out.States, wire.State{State: string(s.State), Stable: s.Stable, Target: string(s.Target)})
@@ -119,7 +119,7 @@ func (s *server) fleetNodes(c *api.Call) error {
 func viewFleetNode(n metal.FleetNode) wire.FleetNode {
 	return wire.FleetNode{
 		UUID: n.ID, Name: n.Name, State: string(n.State), Target: string(n.Target), Power: string(n.Power), TargetPower: string(n.TargetPower),
-		Maintenance: n.Maintenance, Fault: n.Fault, ConductorGroup: n.ConductorGroup, Failed: n.LastError != "", Since: when(n.Since),
+		Maintenance: n.Maintenance, Fault: n.Fault, ConductorGroup: n.ConductorGroup, Failed: n.LastError != "", Since: utcOrNil(n.Since),
 	}
 }
 
@@ -132,7 +132,7 @@ func fleetFilter(c *api.Call) (f metal.NodeFilter, err error) {
 		return f, problem.Invalidf("Invalid value for search: it is longer than %d bytes.", maxSearch)
 	}
 	for name, to := range map[string]**bool{"maintenance": &f.Maintenance, "faulty": &f.Faulty} {
-		on, err := flag(c, name)
+		on, err := parseBoolQuery(c, name)
 		if err != nil {
 			return f, err
 		}

@@ -20,20 +20,20 @@ const (
 
 func (s *server) hosts() []api.Route {
 	hosts, tokens := s.Services.Hosts, s.Services.JoinTokens
-	k := collection[compute.Host, compute.HostFilter]{
+	k := resourceCollection[compute.Host, compute.HostFilter]{
 		path: "/hosts", many: "hosts",
 		list: func(c *api.Call, f compute.HostFilter, p record.Page) ([]*compute.Host, error) {
 			return hosts.List(c.R.Context(), f, p)
 		},
 		get: func(c *api.Call, ident string) (*compute.Host, error) { return hosts.Host(c.R.Context(), ident) },
 		filter: func(c *api.Call) (f compute.HostFilter, err error) {
-			f.Lost, err = flag(c, "lost")
+			f.Lost, err = parseBoolQuery(c, "lost")
 			return f, err
 		},
 		view: s.viewHosts,
 		id:   func(h *compute.Host) string { return h.ID },
 	}
-	t := collection[compute.JoinToken, compute.JoinTokenFilter]{
+	t := resourceCollection[compute.JoinToken, compute.JoinTokenFilter]{
 		path: "/join-tokens", many: "join_tokens",
 		list: func(c *api.Call, f compute.JoinTokenFilter, p record.Page) ([]*compute.JoinToken, error) {
 			return tokens.List(c.R.Context(), f, p)
@@ -127,7 +127,7 @@ func (s *server) issueToken(c *api.Call) error {
 
 func viewToken(j *compute.JoinToken) map[string]any {
 	return map[string]any{
-		"id": j.ID, "note": j.Note, "host": j.HostID, "expires_at": moment(j.ExpiresAt), "used_by": j.UsedBy, "used_at": moment(j.UsedAt), "created_at": moment(j.CreatedAt),
+		"id": j.ID, "note": j.Note, "host": j.HostID, "expires_at": timeOrNull(j.ExpiresAt), "used_by": j.UsedBy, "used_at": timeOrNull(j.UsedAt), "created_at": timeOrNull(j.CreatedAt),
 	}
 }
 
@@ -172,12 +172,12 @@ func (s *server) viewHosts(c *api.Call, all []*compute.Host) ([]map[string]any, 
 		f := fences.of(h.ID)
 		out[i] = map[string]any{
 			"id": h.ID, "number": h.Num, "name": h.Name, "kind": h.Kind, "cluster_id": h.ClusterID, "state": state, "status": status,
-			"disabled": h.Disabled, "disabled_reason": h.DisabledReason, "forced_down": h.ForcedDown, "revoked": h.Revoked, "certificate_ends": moment(h.CertificateEnds), "zone": h.Zone,
+			"disabled": h.Disabled, "disabled_reason": h.DisabledReason, "forced_down": h.ForcedDown, "revoked": h.Revoked, "certificate_ends": timeOrNull(h.CertificateEnds), "zone": h.Zone,
 			"node": h.NodeID, "group": h.Group, "fenced": f.view(), "suspected": life.Suspected, "thought": life.Thought, "watchdog": life.Watchdog, "moves_open": f.open, "moves_uncleaned": f.uncleaned,
 			"misplaced": len(misplaced[h.ID]), "misplaced_guests": append([]map[string]any{}, misplaced[h.ID]...),
-			"lost": h.Lost, "lost_reason": h.LostReason, "lost_by": h.LostBy, "lost_at": moment(h.LostAt),
+			"lost": h.Lost, "lost_reason": h.LostReason, "lost_by": h.LostBy, "lost_at": timeOrNull(h.LostAt),
 			"inventory": h.Inventory, "used_vcpus": h.UsedVCPUs, "used_ram_mib": h.UsedRAM, "used_disk_gib": h.UsedDisk, "quarantined_gib": h.Inventory.QuarantinedGiB(),
-			"renewed_at": moment(life.RenewedAt), "servers": life.Servers, "created_at": moment(h.CreatedAt), "updated_at": moment(h.UpdatedAt),
+			"renewed_at": timeOrNull(life.RenewedAt), "servers": life.Servers, "created_at": timeOrNull(h.CreatedAt), "updated_at": timeOrNull(h.UpdatedAt),
 		}
 	}
 	return out, nil
@@ -189,14 +189,14 @@ func (s *server) misplaced(c *api.Call) (map[string][]map[string]any, error) {
 	out := map[string][]map[string]any{}
 	for _, g := range all {
 		out[g.HostID] = append(out[g.HostID], map[string]any{"server_id": g.ServerID, "boot_id": g.BootID, "epoch": g.Epoch,
-			"incarnation": g.Incarnation, "power": g.Power, "since": moment(g.SeenAt)})
+			"incarnation": g.Incarnation, "power": g.Power, "since": timeOrNull(g.SeenAt)})
 	}
 	return out, err
 }
 
 func (s *server) clusters() []api.Route {
 	clusters := s.Services.Clusters
-	k := collection[compute.Cluster, compute.ClusterFilter]{
+	k := resourceCollection[compute.Cluster, compute.ClusterFilter]{
 		path: "/clusters", many: "clusters",
 		list: func(c *api.Call, f compute.ClusterFilter, p record.Page) ([]*compute.Cluster, error) {
 			return clusters.List(c.R.Context(), f, p)
@@ -208,7 +208,7 @@ func (s *server) clusters() []api.Route {
 				out[i] = map[string]any{
 					"id": r.ID, "name": r.Name, "kind": cmp.Or(r.Kind, compute.GanetiCluster), "url": r.URL, "login": r.Login, "auth_url": r.AuthURL,
 					"project": r.Project, "domain": r.Domain, "user": r.User, "insecure": r.Insecure, "problem": r.Problem,
-					"created_at": moment(r.CreatedAt), "updated_at": moment(r.UpdatedAt),
+					"created_at": timeOrNull(r.CreatedAt), "updated_at": timeOrNull(r.UpdatedAt),
 				}
 			}
 			return out, nil

@@ -30,18 +30,18 @@ func (b *hostGroup) fill(g *compute.HostGroup) error {
 	if b.Reimage != nil && *b.Reimage == "" {
 		return problem.Invalidf("Invalid input for field/attribute reimage: want ask, never or always; leave it out for ask.")
 	}
-	put(&g.Name, b.Name)
-	put(&g.Healing, b.Healing)
-	put(&g.SelfFence, b.SelfFence)
-	put(&g.Require, b.Require)
-	put((*string)(&g.Reimage), b.Reimage)
-	put(&g.MaxHosts, b.MaxHosts)
-	put(&g.MaxShare, b.MaxShare)
-	put(&g.Parallel, b.Parallel)
+	setIfPresent(&g.Name, b.Name)
+	setIfPresent(&g.Healing, b.Healing)
+	setIfPresent(&g.SelfFence, b.SelfFence)
+	setIfPresent(&g.Require, b.Require)
+	setIfPresent((*string)(&g.Reimage), b.Reimage)
+	setIfPresent(&g.MaxHosts, b.MaxHosts)
+	setIfPresent(&g.MaxShare, b.MaxShare)
+	setIfPresent(&g.Parallel, b.Parallel)
 	return nil
 }
 
-func put[T any](to, from *T) {
+func setIfPresent[T any](to, from *T) {
 	if from != nil {
 		*to = *from
 	}
@@ -49,7 +49,7 @@ func put[T any](to, from *T) {
 
 func (s *server) hostGroups() []api.Route {
 	groups := s.Services.HostGroups
-	k := collection[compute.HostGroup, compute.HostGroupFilter]{
+	k := resourceCollection[compute.HostGroup, compute.HostGroupFilter]{
 		path: "/host-groups", many: "host_groups",
 		list: func(c *api.Call, f compute.HostGroupFilter, p record.Page) ([]*compute.HostGroup, error) {
 			return groups.List(c.R.Context(), f, p)
@@ -64,7 +64,7 @@ func (s *server) hostGroups() []api.Route {
 				out[i] = map[string]any{
 					"id": g.ID, "number": g.Num, "name": g.Name, "healing": g.Healing, "self_fence": g.SelfFence, "require": append([]compute.Evidence{}, g.Require...),
 					"reimage": g.Reimage, "max_hosts": g.MaxHosts, "max_share": g.MaxShare, "parallel": g.Parallel,
-					"created_at": moment(g.CreatedAt), "updated_at": moment(g.UpdatedAt),
+					"created_at": timeOrNull(g.CreatedAt), "updated_at": timeOrNull(g.UpdatedAt),
 				}
 			}
 			return out, nil

@@ -62,7 +62,7 @@ func New(c Config) http.Handler {
 	s := &server{c}
 	routes := slices.Concat(s.rescueImages(), s.hosts(), s.hostGroups(), s.quarantine(), s.evacuation(), s.clusters(), s.networks(), s.servers(), s.secrets(), s.sites(), s.restoredRoutes())
 	for i := range routes {
-		routes[i].Do = administrators(routes[i].Do)
+		routes[i].Do = requireAdmin(routes[i].Do)
 	}
 	routes = slices.Concat(s.rescueImageLists(), s.fleetRoutes(), s.whyRoutes(), s.sessionRoutes(), s.eventRoutes(), s.tokenRoutes(), s.ownServers(), routes)
 	for i, r := range routes {
@@ -74,8 +74,8 @@ func New(c Config) http.Handler {
 	return api.Dialect{Routes: routes, Auth: c.Auth, Policy: c.Policy, Fail: api.Faults(c.Log, nil, "error"), Log: c.Log, PublicEndpoint: c.PublicEndpoint}.Handler()
 }
 
-// administrators lets nobody else in: what is here concerns all projects.
-func administrators(do func(*api.Call) error) func(*api.Call) error {
+// requireAdmin lets nobody else in: what is here concerns all projects.
+func requireAdmin(do func(*api.Call) error) func(*api.Call) error {
 	return func(c *api.Call) error {
 		if !c.Admin() {
 			return problem.Forbiddenf("This is for administrators.")
@@ -84,20 +84,20 @@ func administrators(do func(*api.Call) error) func(*api.Call) error {
 	}
 }
 
-func who(c *api.Call) compute.Who {
+func requesterOf(c *api.Call) compute.Who {
 	return compute.Who{Asker: c.Asker(), Admin: c.Admin(), Project: ""}
 }
 
-// moment writes a time; null for none.
-func moment(t time.Time) any {
+// timeOrNull writes a time; null for none.
+func timeOrNull(t time.Time) any {
 	if t.IsZero() {
 		return nil
 	}
 	return t.UTC().Format(time.RFC3339Nano)
 }
 
-// collection is the list and show of a kind.
-type collection[R, F any] struct {
+// resourceCollection is the list and show of a kind.
+type resourceCollection[R, F any] struct {
 	path, many string
 	list       func(c *api.Call, f F, p record.Page) ([]*R, error)
 	get        func(c *api.Call, ident string) (*R, error)
@@ -109,14 +109,14 @@ type collection[R, F any] struct {
 
 const maxPage = 1000
 
-func (k collection[R, F]) routes() []api.Route {
+func (k resourceCollection[R, F]) routes() []api.Route {
 	return []api.Route{
 		{Method: http.MethodGet, Path: k.path, Do: k.page},
 		{Method: http.MethodGet, Path: k.path + "/{ident}", Do: k.one},
 	}
 }
 
-func (k collection[R, F]) one(c *api.Call) error {
+func (k resourceCollection[R, F]) one(c *api.Call) error {
 	r, err := k.get(c, c.Arg("ident"))
 	if err != nil {
 		return err
@@ -124,7 +124,7 @@ func (k collection[R, F]) one(c *api.Call) error {
 	return k.show(c, http.StatusOK, r)
 }
 
-func (k collection[R, F]) show(c *api.Call, status int, r *R) error {
+func (k resourceCollection[R, F]) show(c *api.Call, status int, r *R) error {
 	views, err := k.view(c, []*R{r})
 	if err != nil {
 		return err
@@ -132,7 +132,7 @@ func (k collection[R, F]) show(c *api.Call, status int, r *R) error {
 	return c.JSON(status, views[0])
 }
 
-func (k collection[R, F]) page(c *api.Call) error {
+func (k resourceCollection[R, F]) page(c *api.Call) error {
 	var f F
 	var err error
 	if k.filter != nil {
@@ -204,8 +204,8 @@ func withoutBody(do func(*api.Call) error) func(*api.Call) error {
 	}
 }
 
-// flag reads a query parameter that is true or false.
-func flag(c *api.Call, name string) (bool, error) {
+// parseBoolQuery reads a query parameter that is true or false.
+func parseBoolQuery(c *api.Call, name string) (bool, error) {
 	switch v := c.Query.Get(name); v {
 	case "", "false", "False", "0":
 		return false, nil

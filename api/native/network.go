@@ -8,8 +8,8 @@ import (
 	"salvor/record"
 )
 
-// network is the body of a creation and of a change; what is absent stays as it is.
-type network struct {
+// networkBody is the body of a creation and of a change; what is absent stays as it is.
+type networkBody struct {
 	Name    *string   `json:"name"`
 	Project *string   `json:"project"`
 	Bridge  *string   `json:"bridge"`
@@ -22,7 +22,7 @@ type network struct {
 	Shared  *bool     `json:"shared"`
 }
 
-func (b *network) fill(n *compute.Network) error {
+func (b *networkBody) fill(n *compute.Network) error {
 	for from, to := range map[*string]*string{
 		b.Name: &n.Name, b.Project: &n.Project, b.Bridge: &n.Bridge, b.CIDR: &n.CIDR, b.Gateway: &n.Gateway, b.First: &n.First, b.Last: &n.Last,
 	} {
@@ -44,7 +44,7 @@ func (b *network) fill(n *compute.Network) error {
 
 func (s *server) networks() []api.Route {
 	networks := s.Services.Networks
-	k := collection[compute.Network, compute.NetworkFilter]{
+	k := resourceCollection[compute.Network, compute.NetworkFilter]{
 		path: "/networks", many: "networks",
 		list: func(c *api.Call, f compute.NetworkFilter, p record.Page) ([]*compute.Network, error) {
 			return networks.List(c.R.Context(), f, p)
@@ -63,7 +63,7 @@ func (s *server) networks() []api.Route {
 				out[i] = map[string]any{
 					"id": n.ID, "number": n.Num, "name": n.Name, "project": n.Project, "bridge": n.Bridge, "cidr": n.CIDR, "gateway": n.Gateway,
 					"first": n.First, "last": n.Last, "dns": dns, "mtu": n.MTU, "shared": n.Shared,
-					"created_at": moment(n.CreatedAt), "updated_at": moment(n.UpdatedAt),
+					"created_at": timeOrNull(n.CreatedAt), "updated_at": timeOrNull(n.UpdatedAt),
 				}
 			}
 			return out, nil
@@ -72,7 +72,7 @@ func (s *server) networks() []api.Route {
 	}
 	return append(k.routes(),
 		api.Route{Method: http.MethodPost, Path: "/networks", Do: func(c *api.Call) error {
-			var b network
+			var b networkBody
 			if err := c.ReadExactly(&b); err != nil {
 				return err
 			}
@@ -86,7 +86,7 @@ func (s *server) networks() []api.Route {
 			return k.show(c, http.StatusCreated, n)
 		}},
 		api.Route{Method: http.MethodPatch, Path: "/networks/{ident}", Do: func(c *api.Call) error {
-			var b network
+			var b networkBody
 			if err := c.ReadExactly(&b); err != nil {
 				return err
 			}

@@ -10,9 +10,9 @@ import (
 	"salvor/record"
 )
 
-func (s *server) planCollection() collection[compute.Plan, compute.PlanFilter] {
+func (s *server) planCollection() resourceCollection[compute.Plan, compute.PlanFilter] {
 	hosts := s.Services.Hosts
-	return collection[compute.Plan, compute.PlanFilter]{
+	return resourceCollection[compute.Plan, compute.PlanFilter]{
 		path: "/plans", many: "plans",
 		list: func(c *api.Call, f compute.PlanFilter, p record.Page) ([]*compute.Plan, error) {
 			return hosts.Plans(c.R.Context(), f, p)
@@ -53,13 +53,13 @@ func (s *server) plans() []api.Route {
 			if err != nil {
 				return err
 			}
-			if p, err = s.Services.Hosts.RunPlan(c.R.Context(), p.ID, consent, who(c)); err != nil {
+			if p, err = s.Services.Hosts.RunPlan(c.R.Context(), p.ID, consent, requesterOf(c)); err != nil {
 				return err
 			}
 			return s.showPlan(c, http.StatusAccepted, p)
 		}},
 		api.Route{Method: http.MethodPost, Path: k.path + "/{ident}/cancel", Do: withoutBody(func(c *api.Call) error {
-			p, err := s.Services.Hosts.CancelPlan(c.R.Context(), c.Arg("ident"), who(c))
+			p, err := s.Services.Hosts.CancelPlan(c.R.Context(), c.Arg("ident"), requesterOf(c))
 			if err != nil {
 				return err
 			}
@@ -107,7 +107,7 @@ func (s *server) draftPlan(c *api.Call) error {
 	}
 	p, err := s.Services.Hosts.PlanEvacuation(c.R.Context(), compute.PlanRequest{
 		Host: h.ID, Dest: b.Dest, Servers: b.Servers, Consent: b.Consent, ReimageAll: b.ReimageAll, Drain: b.Drain, Parallel: b.Parallel,
-	}, who(c))
+	}, requesterOf(c))
 	if err != nil {
 		return err
 	}
@@ -195,6 +195,6 @@ func viewPlan(p *compute.Plan, names map[string]string, moves map[string]*comput
 	return map[string]any{
 		"id": p.ID, "number": p.Num, "host_id": p.HostID, "host": names[p.HostID], "state": p.State, "by": p.By, "drain": p.Drain, "bring_home": p.Home(), "parallel": p.Parallel,
 		"missing": p.Missing, "one_more": oneMore, "one_more_why": p.OneMoreWhy, "items": items, "unconsented": unconsented, "dispositions": count,
-		"servers": len(p.Items), "created_at": moment(p.CreatedAt), "ended_at": moment(p.EndedAt),
+		"servers": len(p.Items), "created_at": timeOrNull(p.CreatedAt), "ended_at": timeOrNull(p.EndedAt),
 	}
 }

@@ -55,9 +55,9 @@ func (b *rescueImage) fill(img *rescue.Image) error {
 	return nil
 }
 
-func (s *server) rescueImageCollection() collection[rescue.Image, rescue.ImageFilter] {
+func (s *server) rescueImageCollection() resourceCollection[rescue.Image, rescue.ImageFilter] {
 	images := s.Services.RescueImages
-	return collection[rescue.Image, rescue.ImageFilter]{
+	return resourceCollection[rescue.Image, rescue.ImageFilter]{
 		path: "/rescue-images", many: "rescue_images",
 		list: func(c *api.Call, f rescue.ImageFilter, p record.Page) ([]*rescue.Image, error) {
 			return images.List(c.R.Context(), f, p)
@@ -65,7 +65,7 @@ func (s *server) rescueImageCollection() collection[rescue.Image, rescue.ImageFi
 		get: func(c *api.Call, ident string) (*rescue.Image, error) { return images.Get(c.R.Context(), ident) },
 		filter: func(c *api.Call) (f rescue.ImageFilter, err error) {
 			f.Name = c.Query.Get("name")
-			if f.Deleted, err = flag(c, "deleted"); err == nil && f.Deleted && !c.Admin() {
+			if f.Deleted, err = parseBoolQuery(c, "deleted"); err == nil && f.Deleted && !c.Admin() {
 				err = problem.Forbiddenf("Only administrators see rescue images that were removed.")
 			}
 			return f, err
@@ -138,7 +138,7 @@ func (s *server) rescueImages() []api.Route {
 			return s.showFound(c, http.StatusOK, img, found)
 		}},
 		{Method: http.MethodDelete, Path: "/rescue-images/{ident}", Do: func(c *api.Call) error {
-			force, err := flag(c, "force")
+			force, err := parseBoolQuery(c, "force")
 			if err != nil {
 				return err
 			}
@@ -204,7 +204,7 @@ func (s *server) viewRescueImages(c *api.Call, all []*rescue.Image) ([]map[strin
 			"os": img.OS, "os_family": img.OSFamily, "target_os": img.TargetOS, "target_os_family": img.TargetOSFamily,
 			"kind": src.Kind, "access": src.Access, "location": src.Location, "location_type": src.LocationType, "image_id": src.ImageUUID,
 			"ramdisk": src.Ramdisk, "append": src.Append, "digest": src.Digest, "ramdisk_digest": src.RamdiskDigest,
-			"servers": use[img.Num], "created_at": moment(img.CreatedAt), "updated_at": moment(img.UpdatedAt),
+			"servers": use[img.Num], "created_at": timeOrNull(img.CreatedAt), "updated_at": timeOrNull(img.UpdatedAt),
 		}
 	}
 	return out, nil

@@ -44,7 +44,7 @@ func (s *server) adopt(c *api.Call) error {
 		b.Project = c.Project()
 	}
 	servers := s.Services.Servers
-	question, err := servers.AskAdoption(c.R.Context(), b.Cluster, b.ClusterAdoptArgs, who(c))
+	question, err := servers.AskAdoption(c.R.Context(), b.Cluster, b.ClusterAdoptArgs, requesterOf(c))
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func (s *server) adopt(c *api.Call) error {
 	if err := servers.Answer(ctx, question, &answer); err != nil {
 		return err
 	}
-	srv, err := servers.Server(c.R.Context(), answer.ServerID, who(c))
+	srv, err := servers.Server(c.R.Context(), answer.ServerID, requesterOf(c))
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (s *server) abort(c *api.Call) error {
 	if err := c.ReadExactly(&b); err != nil {
 		return err
 	}
-	srv, err := s.Services.Servers.Abort(c.R.Context(), c.Arg("ident"), who(c))
+	srv, err := s.Services.Servers.Abort(c.R.Context(), c.Arg("ident"), requesterOf(c))
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (s *server) reconcile(c *api.Call) error {
 	found, failed := make([][]compute.Unsynced, len(clusters)), make([]error, len(clusters))
 	var wg sync.WaitGroup
 	for i, cl := range clusters {
-		wg.Go(func() { found[i], failed[i] = s.reconcileCluster(ctx, cl, b.Fix, who(c)) })
+		wg.Go(func() { found[i], failed[i] = s.reconcileCluster(ctx, cl, b.Fix, requesterOf(c)) })
 	}
 	wg.Wait()
 	all, problems := []compute.Unsynced{}, []map[string]any{}
@@ -157,7 +157,7 @@ func (s *server) modify(c *api.Call) error {
 	if err := c.Permitted(s.Policy, access.ComputeRules+rule); err != nil {
 		return err
 	}
-	asker := who(c)
+	asker := requesterOf(c)
 	if !asker.Admin {
 		asker.Project = c.Project()
 	}

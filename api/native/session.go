@@ -157,7 +157,7 @@ func viewSession(kind, id, name string, state rescue.State, r *rescue.Session) m
 	if r == nil {
 		return view
 	}
-	view["started_at"], view["expires_at"], view["fingerprint"] = moment(r.StartedAt), moment(r.ExpiresAt), r.Fingerprint
+	view["started_at"], view["expires_at"], view["fingerprint"] = timeOrNull(r.StartedAt), timeOrNull(r.ExpiresAt), r.Fingerprint
 	view["saved_power"], view["saved_device"], view["image"] = r.Saved.Power, r.Saved.Device, r.Image
 	if r.Source != nil {
 		view["rescue_image"], view["digest"], view["image_kind"] = r.Source.ImageID, r.Source.Digest, r.Source.Kind

@@ -221,9 +221,9 @@ func (s *siteServer) words(c *api.Call, site *metal.Site) error {
 			continue
 		}
 		if err == nil && w.Failed != "" {
-			err = s.Nodes.BootFailed(c.R.Context(), n.ID, n.BootNumber, brief(w.Failed))
+			err = s.Nodes.BootFailed(c.R.Context(), n.ID, n.BootNumber, truncateLine(w.Failed))
 		} else if err == nil {
-			s.Saw(n.ID, brief(w.Saw))
+			s.Saw(n.ID, truncateLine(w.Saw))
 		}
 		if err != nil {
 			return err
@@ -232,8 +232,8 @@ func (s *siteServer) words(c *api.Call, site *metal.Site) error {
 	return c.Empty(http.StatusNoContent)
 }
 
-// brief is one line of bounded length of what a site said.
-func brief(text string) string {
+// truncateLine is one line of bounded length of what a site said.
+func truncateLine(text string) string {
 	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "?")), " ")
 	return text[:min(len(text), 500)]
 }

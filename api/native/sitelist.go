@@ -13,7 +13,7 @@ func (s *server) sites() []api.Route {
 	if s.Sites == nil {
 		return nil
 	}
-	k := collection[metal.Site, metal.SiteFilter]{
+	k := resourceCollection[metal.Site, metal.SiteFilter]{
 		path: "/sites", many: "sites",
 		list: func(c *api.Call, f metal.SiteFilter, p record.Page) ([]*metal.Site, error) {
 			return s.Sites.List(c.R.Context(), f, p)
@@ -57,6 +57,6 @@ func (s *server) sites() []api.Route {
 
 func viewSite(site *metal.Site) map[string]any {
 	return map[string]any{
-		"id": site.ID, "name": site.Name, "conductor_group": site.Group, "created_by": site.By, "created_at": moment(site.CreatedAt),
+		"id": site.ID, "name": site.Name, "conductor_group": site.Group, "created_by": site.By, "created_at": timeOrNull(site.CreatedAt),
 	}
 }

@@ -26,7 +26,7 @@ func (s *server) tokenRoutes() []api.Route {
 	if s.Tokens == nil {
 		return nil
 	}
-	k := collection[access.Token, access.TokenFilter]{
+	k := resourceCollection[access.Token, access.TokenFilter]{
 		path: "/tokens", many: "tokens",
 		list: func(c *api.Call, f access.TokenFilter, p record.Page) ([]*access.Token, error) {
 			return s.Tokens.List(c.R.Context(), f, p)
@@ -125,13 +125,13 @@ func tokenView(t *access.Token) map[string]any {
 		scope = "project"
 	}
 	return map[string]any{
-		"id": t.ID, "name": t.Name, "role": t.Role, "scope": scope, "project": null(t.ProjectName), "project_id": null(t.Project),
-		"expires_at": moment(t.ExpiresAt), "used_at": moment(t.UsedAt), "created_at": moment(t.CreatedAt), "created_by": t.By,
+		"id": t.ID, "name": t.Name, "role": t.Role, "scope": scope, "project": nullIfEmpty(t.ProjectName), "project_id": nullIfEmpty(t.Project),
+		"expires_at": timeOrNull(t.ExpiresAt), "used_at": timeOrNull(t.UsedAt), "created_at": timeOrNull(t.CreatedAt), "created_by": t.By,
 	}
 }
 
-// null writes an empty word as none.
-func null(word string) any {
+// nullIfEmpty writes an empty word as none.
+func nullIfEmpty(word string) any {
 	if word == "" {
 		return nil
 	}

@@ -308,15 +308,15 @@ func (s *server) answerWhy(c *api.Call, subject wire.Subject, w *record.Why) err
 		name = subject.ID
 	}
 	out := wire.Why{
-		Subject: subject, State: w.State, Since: when(w.Since), Mood: wire.Status(w.Mood), Text: w.Text(subject.Kind, name, now),
-		WaitsFor: w.WaitsFor, WaitsSince: when(w.WaitsSince), Notes: append([]string{}, w.Notes...), Trouble: append([]string{}, w.Trouble...), Words: []wire.LastContact{}, Next: []wire.Command{}, Accepts: append([]string{}, w.Accepts...), At: now,
+		Subject: subject, State: w.State, Since: utcOrNil(w.Since), Mood: wire.Status(w.Mood), Text: w.Text(subject.Kind, name, now),
+		WaitsFor: w.WaitsFor, WaitsSince: utcOrNil(w.WaitsSince), Notes: append([]string{}, w.Notes...), Trouble: append([]string{}, w.Trouble...), Words: []wire.LastContact{}, Next: []wire.Command{}, Accepts: append([]string{}, w.Accepts...), At: now,
 	}
 	if j := w.Job; j != nil {
-		out.Job = &wire.Job{ID: j.ID, Kind: string(j.Kind), State: string(j.State), Action: j.Action, Since: when(j.ActionStartedAt), Attempt: j.Attempt,
+		out.Job = &wire.Job{ID: j.ID, Kind: string(j.Kind), State: string(j.State), Action: j.Action, Since: utcOrNil(j.ActionStartedAt), Attempt: j.Attempt,
 			Crashes: j.Crashes, Conductor: w.Conductor, Problem: j.Problem, RequestID: j.RequestID, User: j.User, CreatedAt: j.CreatedAt.UTC()}
 	}
 	for _, word := range w.Words {
-		out.Words = append(out.Words, wire.LastContact{From: word.From, At: when(word.At), Text: word.Text, OK: word.OK})
+		out.Words = append(out.Words, wire.LastContact{From: word.From, At: utcOrNil(word.At), Text: word.Text, OK: word.OK})
 	}
 	if d := w.Deadline; d != nil {
 		out.Deadline = &wire.Deadline{What: d.What, Seconds: d.Seconds, Running: d.Running, Then: d.Then}
@@ -346,8 +346,8 @@ func redactWhy(w *wire.Why) {
 	}
 }
 
-// when is a time of an answer; nil for none.
-func when(t time.Time) *time.Time {
+// utcOrNil is a time of an answer; nil for none.
+func utcOrNil(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}

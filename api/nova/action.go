@@ -11,22 +11,22 @@ import (
 	"salvor/secret"
 )
 
-// action is what the body of a request may ask of a server.
-type action struct {
-	need   level // beside member, which the path needs
-	schema rule
-	do     func(*call, *compute.Server, any) error
+// serverAction is what the body of a request may ask of a server.
+type serverAction struct {
+	need   accessLevel // beside member, which the path needs
+	schema schemaRule
+	do     func(*novaCall, *compute.Server, any) error
 }
 
-// plain does an action that answers 202 without a body.
-func plain(a compute.Action) action {
-	return action{need: member, schema: anything, do: func(c *call, srv *compute.Server, _ any) error {
+// simpleAction does an action that answers 202 without a body.
+func simpleAction(a compute.Action) serverAction {
+	return serverAction{need: member, schema: anySchema, do: func(c *novaCall, srv *compute.Server, _ any) error {
 		return c.ask(srv, compute.Act{Action: a})
 	}}
 }
 
 // ask hands an action on and answers 202.
-func (c *call) ask(srv *compute.Server, a compute.Act) error {
+func (c *novaCall) ask(srv *compute.Server, a compute.Act) error {
 	if _, err := c.s.Services.Servers.Act(c.R.Context(), srv.ID, a, c.who); err != nil {
 		return err
 	}
@@ -50,31 +50,31 @@ var absent = map[string]string{
 var rebootTypes = oneOf("HARD", "Hard", "hard", "SOFT", "Soft", "soft")
 
 var rebuildSchema = objectSchema(
-	prop{name: "imageRef", required: true, rule: uuid}, prop{name: "adminPass", rule: hidden(1024)}, prop{name: "name", rule: named},
-	prop{name: "metadata", rule: metadataSchema}, prop{name: "preserve_ephemeral", rule: boolean}, prop{name: "OS-DCF:diskConfig", rule: oneOf("AUTO", "MANUAL")},
-	prop{name: "accessIPv4", rule: nothingKept}, prop{name: "accessIPv6", rule: nothingKept}, prop{name: "personality", until: 56, rule: personalitySchema},
-	prop{name: "description", since: 19, rule: nullable(text(0, 255))}, prop{name: "key_name", since: 54, rule: nullable(text(1, 255))},
-	prop{name: "salvor:discard", rule: boolean}, prop{name: "user_data", since: 57, rule: userData}, prop{name: "trusted_image_certificates", since: 63, rule: certificates},
+	schemaProperty{name: "imageRef", required: true, rule: uuidSchema}, schemaProperty{name: "adminPass", rule: secretSchema(1024)}, schemaProperty{name: "name", rule: nameSchema},
+	schemaProperty{name: "metadata", rule: metadataSchema}, schemaProperty{name: "preserve_ephemeral", rule: booleanSchema}, schemaProperty{name: "OS-DCF:diskConfig", rule: oneOf("AUTO", "MANUAL")},
+	schemaProperty{name: "accessIPv4", rule: nothingKept}, schemaProperty{name: "accessIPv6", rule: nothingKept}, schemaProperty{name: "personality", until: 56, rule: personalitySchema},
+	schemaProperty{name: "description", since: 19, rule: nullableSchema(stringSchema(0, 255))}, schemaProperty{name: "key_name", since: 54, rule: nullableSchema(stringSchema(1, 255))},
+	schemaProperty{name: "salvor:discard", rule: booleanSchema}, schemaProperty{name: "user_data", since: 57, rule: userData}, schemaProperty{name: "trusted_image_certificates", since: 63, rule: certificates},
 )
 
-// actions by their name in the body.
-func actions() map[string]action {
-	return map[string]action{
-		"os-start": plain(compute.Start), "os-stop": plain(compute.Stop), "pause": plain(compute.Pause), "unpause": plain(compute.Unpause),
-		"suspend": plain(compute.Suspend), "resume": plain(compute.Resume), "unlock": plain(compute.UnlockServer), "unrescue": plain(compute.Unrescue),
-		"forceDelete":    plain(compute.Delete),
-		"reboot":         {need: member, schema: objectSchema(prop{name: "type", required: true, rule: rebootTypes}), do: (*call).reboot},
-		"lock":           {need: member, schema: lockRule, do: (*call).lock},
-		"rescue":         {need: member, schema: nullable(objectSchema(prop{name: "adminPass", rule: rescuePassword}, prop{name: "rescue_image_ref", rule: uuid})), do: (*call).rescue},
-		"rebuild":        {need: member, schema: rebuildSchema, do: (*call).rebuild},
-		"evacuate":       {need: admin, schema: evacuateSchema, do: (*call).evacuate},
-		"migrate":        {need: admin, schema: migrateSchema, do: (*call).migrate},
-		"os-migrateLive": {need: admin, schema: migrateLiveSchema, do: (*call).migrateLive},
+// serverActions by their name in the body.
+func serverActions() map[string]serverAction {
+	return map[string]serverAction{
+		"os-start": simpleAction(compute.Start), "os-stop": simpleAction(compute.Stop), "pause": simpleAction(compute.Pause), "unpause": simpleAction(compute.Unpause),
+		"suspend": simpleAction(compute.Suspend), "resume": simpleAction(compute.Resume), "unlock": simpleAction(compute.UnlockServer), "unrescue": simpleAction(compute.Unrescue),
+		"forceDelete":    simpleAction(compute.Delete),
+		"reboot":         {need: member, schema: objectSchema(schemaProperty{name: "type", required: true, rule: rebootTypes}), do: (*novaCall).reboot},
+		"lock":           {need: member, schema: lockRule, do: (*novaCall).lock},
+		"rescue":         {need: member, schema: nullableSchema(objectSchema(schemaProperty{name: "adminPass", rule: rescuePassword}, schemaProperty{name: "rescue_image_ref", rule: uuidSchema})), do: (*novaCall).rescue},
+		"rebuild":        {need: member, schema: rebuildSchema, do: (*novaCall).rebuild},
+		"evacuate":       {need: admin, schema: evacuateSchema, do: (*novaCall).evacuate},
+		"migrate":        {need: admin, schema: migrateSchema, do: (*novaCall).migrate},
+		"os-migrateLive": {need: admin, schema: migrateLiveSchema, do: (*novaCall).migrateLive},
 		"os-resetState": {
-			need: admin, schema: objectSchema(prop{name: "state", required: true, rule: oneOf("active", "error")}), do: (*call).resetState,
+			need: admin, schema: objectSchema(schemaProperty{name: "state", required: true, rule: oneOf("active", "error")}), do: (*novaCall).resetState,
 		},
 		"os-getConsoleOutput": {
-			need: member, schema: nullable(objectSchema(prop{name: "length", rule: nullable(integer(-1, 1<<31-1))})), do: (*call).consoleOutput,
+			need: member, schema: nullableSchema(objectSchema(schemaProperty{name: "length", rule: nullableSchema(integerSchema(-1, 1<<31-1))})), do: (*novaCall).consoleOutput,
 		},
 	}
 }
@@ -84,12 +84,12 @@ func lockRule(at string, v any, minor int) error {
 	if minor < 73 {
 		return nil
 	}
-	return nullable(objectSchema(prop{name: "locked_reason", rule: text(1, 255)}))(at, v, minor)
+	return nullableSchema(objectSchema(schemaProperty{name: "locked_reason", rule: stringSchema(1, 255)}))(at, v, minor)
 }
 
 // rescuePassword takes one line that is not blank; an empty one is chosen.
 func rescuePassword(at string, v any, minor int) error {
-	if err := hidden(rescue.MaxPassword)(at, v, minor); err != nil {
+	if err := secretSchema(rescue.MaxPassword)(at, v, minor); err != nil {
 		return err
 	}
 	if s := v.(string); s != "" && (strings.TrimSpace(s) == "" || strings.ContainsAny(s, "\n\r")) {
@@ -99,7 +99,7 @@ func rescuePassword(at string, v any, minor int) error {
 }
 
 // act does what the body asks of the server that the path names.
-func (c *call) act() error {
+func (c *novaCall) act() error {
 	body, err := c.body("", openObject())
 	if err != nil {
 		return err
@@ -116,7 +116,7 @@ func (c *call) act() error {
 			return notImplemented("The action " + name + " is not served: " + why)
 		}
 		if !ok {
-			return problem.Invalidf("There is no such action: %s", shorten(name))
+			return problem.Invalidf("There is no such action: %s", truncateText(name))
 		}
 		if err := c.permitted(actionRules[name], a.need != admin || c.admin, name); err != nil {
 			return err
@@ -135,35 +135,35 @@ func (c *call) act() error {
 	return nil
 }
 
-var allActions = actions()
+var allActions = serverActions()
 
-func (c *call) reboot(srv *compute.Server, args any) error {
+func (c *novaCall) reboot(srv *compute.Server, args any) error {
 	kind := compute.Reboot
-	if strings.EqualFold(field(args.(object), "type"), "hard") {
+	if strings.EqualFold(stringProperty(args.(jsonObject), "type"), "hard") {
 		kind = compute.RebootHard
 	}
 	return c.ask(srv, compute.Act{Action: kind})
 }
 
-func (c *call) lock(srv *compute.Server, args any) error {
+func (c *novaCall) lock(srv *compute.Server, args any) error {
 	a := compute.Act{Action: compute.LockServer}
-	if o, ok := args.(object); ok && c.Minor >= 73 {
-		a.Reason = field(o, "locked_reason")
+	if o, ok := args.(jsonObject); ok && c.Minor >= 73 {
+		a.Reason = stringProperty(o, "locked_reason")
 	}
 	return c.ask(srv, a)
 }
 
 // rescue answers 200 with the password, or with nothing where the rescue system takes none.
-func (c *call) rescue(srv *compute.Server, args any) error {
-	o, _ := args.(object)
+func (c *novaCall) rescue(srv *compute.Server, args any) error {
+	o, _ := args.(jsonObject)
 	if err := c.mayRescueVolume(srv); err != nil {
 		return err
 	}
-	a := compute.Act{Action: compute.Rescue, Rescue: rescue.Request{Password: secret.New(field(o, "adminPass"))}}
+	a := compute.Act{Action: compute.Rescue, Rescue: rescue.Request{Password: secret.New(stringProperty(o, "adminPass"))}}
 	if !c.s.NoPasswords {
 		a.Password = &secret.Value{}
 	}
-	ref := strings.ToLower(field(o, "rescue_image_ref"))
+	ref := strings.ToLower(stringProperty(o, "rescue_image_ref"))
 	a.Rescue.ImageUUID = ref
 	_, err := c.s.Services.Servers.Act(c.R.Context(), srv.ID, a, c.who)
 	switch {
@@ -174,7 +174,7 @@ func (c *call) rescue(srv *compute.Server, args any) error {
 	case err != nil:
 		return err
 	}
-	answer := object{}
+	answer := jsonObject{}
 	if a.Password != nil && !a.Password.Empty() {
 		answer["adminPass"] = a.Password.Reveal()
 	}
@@ -182,7 +182,7 @@ func (c *call) rescue(srv *compute.Server, args any) error {
 }
 
 // mayRescueVolume refuses servers that boot from a volume before the version that rescues them, after what any rescue is refused for.
-func (c *call) mayRescueVolume(srv *compute.Server) error {
+func (c *novaCall) mayRescueVolume(srv *compute.Server) error {
 	if c.Minor >= 87 || !slices.ContainsFunc(srv.Disks, func(d compute.Disk) bool { return d.BootIndex == 0 && d.VolumeID != "" }) {
 		return nil
 	}
@@ -192,30 +192,30 @@ func (c *call) mayRescueVolume(srv *compute.Server) error {
 	return problem.Invalidf("Instance %s cannot be rescued: Cannot rescue a volume-backed instance", srv.ID)
 }
 
-func (c *call) rebuild(srv *compute.Server, args any) error {
-	o := args.(object)
-	if err := unserved(nil, o); err != nil {
+func (c *novaCall) rebuild(srv *compute.Server, args any) error {
+	o := args.(jsonObject)
+	if err := rejectUnsupportedFields(nil, o); err != nil {
 		return err
 	}
-	r := &compute.RebuildArgs{ImageID: strings.ToLower(field(o, "imageRef")), Name: field(o, "name")}
+	r := &compute.RebuildArgs{ImageID: strings.ToLower(stringProperty(o, "imageRef")), Name: stringProperty(o, "name")}
 	r.Discard, _ = boolOf(o["salvor:discard"])
 	if v, ok := o["metadata"]; ok {
 		r.Metadata = mapOf(v)
 	}
 	if _, ok := o["description"]; ok {
 		r.Description = new(string)
-		*r.Description = field(o, "description")
+		*r.Description = stringProperty(o, "description")
 	}
 	if _, ok := o["key_name"]; ok {
 		r.KeyName = new(string)
-		*r.KeyName = field(o, "key_name")
+		*r.KeyName = stringProperty(o, "key_name")
 	}
 	if _, ok := o["user_data"]; ok {
-		data := secret.New(strings.Join(strings.Fields(field(o, "user_data")), ""))
+		data := secret.New(strings.Join(strings.Fields(stringProperty(o, "user_data")), ""))
 		r.UserData = &data
 	}
 	wish := compute.Creation{}
-	if err := c.wishPassword(&wish, field(o, "adminPass")); err != nil {
+	if err := c.wishPassword(&wish, stringProperty(o, "adminPass")); err != nil {
 		return err
 	}
 	after, err := c.s.Services.Servers.Act(c.R.Context(), srv.ID, compute.Act{Action: compute.Rebuild, Rebuild: r, RebuildPassword: wish.Password}, c.who)
@@ -225,7 +225,7 @@ func (c *call) rebuild(srv *compute.Server, args any) error {
 	if err != nil {
 		return err
 	}
-	more := object{}
+	more := jsonObject{}
 	if !c.s.NoPasswords {
 		more["adminPass"] = wish.Password.Reveal()
 	}
@@ -242,16 +242,16 @@ func (c *call) rebuild(srv *compute.Server, args any) error {
 	return c.showServer(http.StatusAccepted, after, true, more)
 }
 
-func (c *call) resetState(srv *compute.Server, args any) error {
+func (c *novaCall) resetState(srv *compute.Server, args any) error {
 	state := compute.Active
-	if field(args.(object), "state") == "error" {
+	if stringProperty(args.(jsonObject), "state") == "error" {
 		state = compute.Errored
 	}
 	return c.ask(srv, compute.Act{Action: compute.ResetState, Reset: state})
 }
 
-func (c *call) consoleOutput(srv *compute.Server, args any) error {
-	o, _ := args.(object)
+func (c *novaCall) consoleOutput(srv *compute.Server, args any) error {
+	o, _ := args.(jsonObject)
 	lines, ok := intOf(o["length"])
 	if !ok || lines < 0 {
 		lines = 0
@@ -266,5 +266,5 @@ func (c *call) consoleOutput(srv *compute.Server, args any) error {
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, object{"output": text})
+	return c.json(http.StatusOK, jsonObject{"output": text})
 }

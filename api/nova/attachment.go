@@ -10,20 +10,20 @@ import (
 )
 
 // attachmentRoutes are of the volumes of servers.
-func (s *server) attachmentRoutes() []route {
+func (s *apiServer) attachmentRoutes() []versionedRoute {
 	const all = "/servers/{server}/os-volume_attachments"
-	return []route{
-		{method: "GET", path: all, need: reader, do: (*call).listAttachments},
-		{method: "POST", path: all, need: member, do: (*call).attach},
-		{method: "GET", path: all + "/{volume}", need: reader, do: (*call).getAttachment},
-		{method: "PUT", path: all + "/{volume}", need: admin, do: (*call).updateAttachment},
-		{method: "DELETE", path: all + "/{volume}", need: member, do: (*call).detach},
+	return []versionedRoute{
+		{method: "GET", path: all, need: reader, do: (*novaCall).listAttachments},
+		{method: "POST", path: all, need: member, do: (*novaCall).attach},
+		{method: "GET", path: all + "/{volume}", need: reader, do: (*novaCall).getAttachment},
+		{method: "PUT", path: all + "/{volume}", need: admin, do: (*novaCall).updateAttachment},
+		{method: "DELETE", path: all + "/{volume}", need: member, do: (*novaCall).detach},
 	}
 }
 
 // attachment is a volume as it is attached to a server.
-func (c *call) attachment(srv *compute.Server, d *compute.Disk) object {
-	o := object{"volumeId": d.VolumeID, "serverId": srv.ID, "device": "/dev/" + d.Name, "id": d.VolumeID}
+func (c *novaCall) attachment(srv *compute.Server, d *compute.Disk) jsonObject {
+	o := jsonObject{"volumeId": d.VolumeID, "serverId": srv.ID, "device": "/dev/" + d.Name, "id": d.VolumeID}
 	if c.Minor >= 70 {
 		o["tag"] = nil
 	}
@@ -33,7 +33,7 @@ func (c *call) attachment(srv *compute.Server, d *compute.Disk) object {
 	return o
 }
 
-func (c *call) listAttachments() error {
+func (c *novaCall) listAttachments() error {
 	srv, err := c.server()
 	if err != nil {
 		return err
@@ -49,7 +49,7 @@ func (c *call) listAttachments() error {
 	if err != nil {
 		return err
 	}
-	out := []object{}
+	out := []jsonObject{}
 	for i := range srv.Disks {
 		if srv.Disks[i].VolumeID == "" {
 			continue
@@ -58,11 +58,11 @@ func (c *call) listAttachments() error {
 			out = append(out, c.attachment(srv, &srv.Disks[i]))
 		}
 	}
-	return c.json(http.StatusOK, object{"volumeAttachments": out})
+	return c.json(http.StatusOK, jsonObject{"volumeAttachments": out})
 }
 
 // attached finds the volume that the path names among the server's disks.
-func (c *call) attached() (*compute.Server, *compute.Disk, error) {
+func (c *novaCall) attached() (*compute.Server, *compute.Disk, error) {
 	srv, err := c.server()
 	if err != nil {
 		return nil, nil, err
@@ -73,23 +73,23 @@ func (c *call) attached() (*compute.Server, *compute.Disk, error) {
 			return srv, &srv.Disks[i], nil
 		}
 	}
-	return nil, nil, problem.NotFoundf("Instance %s is not attached to volume %s", srv.ID, shorten(id))
+	return nil, nil, problem.NotFoundf("Instance %s is not attached to volume %s", srv.ID, truncateText(id))
 }
 
-func (c *call) getAttachment() error {
+func (c *novaCall) getAttachment() error {
 	srv, d, err := c.attached()
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, object{"volumeAttachment": c.attachment(srv, d)})
+	return c.json(http.StatusOK, jsonObject{"volumeAttachment": c.attachment(srv, d)})
 }
 
 var attachSchema = objectSchema(
-	prop{name: "volumeId", required: true, rule: uuid}, prop{name: "device", rule: nullable(text(0, 255))}, prop{name: "tag", since: 49, rule: nullable(tagRule)},
-	prop{name: "delete_on_termination", since: 79, rule: nullable(boolean)},
+	schemaProperty{name: "volumeId", required: true, rule: uuidSchema}, schemaProperty{name: "device", rule: nullableSchema(stringSchema(0, 255))}, schemaProperty{name: "tag", since: 49, rule: nullableSchema(tagRule)},
+	schemaProperty{name: "delete_on_termination", since: 79, rule: nullableSchema(booleanSchema)},
 )
 
-func (c *call) attach() error {
+func (c *novaCall) attach() error {
 	body, err := c.body("volumeAttachment", attachSchema)
 	if err != nil {
 		return err
@@ -98,10 +98,10 @@ func (c *call) attach() error {
 	if err != nil {
 		return err
 	}
-	id := strings.ToLower(field(body, "volumeId"))
+	id := strings.ToLower(stringProperty(body, "volumeId"))
 	ends, _ := boolOf(body["delete_on_termination"])
 	a := compute.Act{
-		Action: compute.AttachVolume, VolumeID: id, Device: strings.TrimPrefix(field(body, "device"), "/dev/"), DeleteOnTermination: ends,
+		Action: compute.AttachVolume, VolumeID: id, Device: strings.TrimPrefix(stringProperty(body, "device"), "/dev/"), DeleteOnTermination: ends,
 	}
 	after, err := c.s.Services.Servers.Act(c.R.Context(), srv.ID, a, c.who)
 	if err != nil {
@@ -111,18 +111,18 @@ func (c *call) attach() error {
 	if at := slices.IndexFunc(after.Disks, func(d compute.Disk) bool { return d.VolumeID == id }); at >= 0 {
 		d = &after.Disks[at]
 	}
-	return c.json(http.StatusOK, object{"volumeAttachment": c.attachment(after, d)})
+	return c.json(http.StatusOK, jsonObject{"volumeAttachment": c.attachment(after, d)})
 }
 
 // updateAttachment refuses: volumes are not swapped below a running server.
-func (c *call) updateAttachment() error {
+func (c *novaCall) updateAttachment() error {
 	if _, _, err := c.attached(); err != nil {
 		return err
 	}
 	return notImplemented("An attached volume is not changed: detach it and attach it again")
 }
 
-func (c *call) detach() error {
+func (c *novaCall) detach() error {
 	srv, d, err := c.attached()
 	if err != nil {
 		return err

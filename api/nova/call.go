@@ -25,10 +25,10 @@ const (
 	policyForbidden = "Policy doesn't allow %s to be performed."
 )
 
-// call is one request on its way through a handler.
-type call struct {
+// novaCall is one request on its way through a handler.
+type novaCall struct {
 	*api.Call
-	s     *server
+	s     *apiServer
 	who   compute.Who
 	admin bool   // sees what Nova shows to administrators
 	base  string // begins the links that have a version
@@ -40,18 +40,18 @@ var errOtherVersion = errors.New("another microversion has this path")
 func notThere() error { return problem.NotFoundf(notFoundWords) }
 
 // through leads a request to its handler: version, principal, permission.
-func (s *server) through(r route) func(*api.Call) error {
+func (s *apiServer) through(r versionedRoute) func(*api.Call) error {
 	return func(ac *api.Call) error {
 		if ac.Minor < r.since || r.until != 0 && ac.Minor > r.until {
 			return errOtherVersion
 		}
-		c := &call{Call: ac, s: s, base: ac.Base + current}
+		c := &novaCall{Call: ac, s: s, base: ac.Base + current}
 		for name, values := range ac.Query {
 			if err := api.CheckText(name); err != nil {
 				return err
 			}
 			if len(values) > maxQuery {
-				return problem.Invalidf("Invalid input for query parameters %s. It comes more than %d times.", shorten(name), maxQuery)
+				return problem.Invalidf("Invalid input for query parameters %s. It comes more than %d times.", truncateText(name), maxQuery)
 			}
 		}
 		if err := c.identify(r); err != nil {
@@ -62,17 +62,17 @@ func (s *server) through(r route) func(*api.Call) error {
 }
 
 // identify settles who asks and what that principal may do at most.
-func (c *call) identify(r route) error {
+func (c *novaCall) identify(r versionedRoute) error {
 	p := c.Who
 	c.user = p.Owner()
 	c.who = compute.Who{Asker: c.Asker(), Project: p.Scope.Project}
-	got := map[access.Rank]level{access.Oversight: admin, access.Worker: member, access.Observer: reader, access.Stranger: anyone}[c.Rank()]
+	got := map[access.Rank]accessLevel{access.Oversight: admin, access.Worker: member, access.Observer: reader, access.Stranger: anyone}[c.Rank()]
 	c.admin = got == admin
 	c.who.Admin = c.admin
 	if r.need == anyone {
 		return nil
 	}
-	doing := strings.ToLower(r.method) + " " + shorten(r.path)
+	doing := strings.ToLower(r.method) + " " + truncateText(r.path)
 	if !c.admin && c.who.Project == "" {
 		return problem.Forbiddenf(policyForbidden, doing)
 	}
@@ -85,11 +85,11 @@ var faultNames = map[int]string{
 	413: "overLimit", 429: "overLimit", 415: "badMediaType", 501: "notImplemented", 503: "serviceUnavailable",
 }
 
-// fail writes an error as Nova does; only that of a version that is not served looks otherwise.
-func fail(log *slog.Logger) api.Failer {
+// newFailer writes an error as Nova does; only that of a version that is not served looks otherwise.
+func newFailer(log *slog.Logger) api.Failer {
 	plain := api.Faults(log, faultNames, "computeFault")
 	return func(w http.ResponseWriter, r *http.Request, err error) {
-		vary(w.Header())
+		setVaryHeader(w.Header())
 		plain(w, r, err)
 	}
 }
@@ -114,7 +114,7 @@ func notImplemented(what string) error {
 }
 
 // body reads the JSON object of a request and holds it to a schema; the object below key, unless key is empty.
-func (c *call) body(key string, schema rule) (map[string]any, error) {
+func (c *novaCall) body(key string, schema schemaRule) (map[string]any, error) {
 	b, err := api.ReadBody(c.W, c.R, api.MaxBody)
 	if err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ func (c *call) body(key string, schema rule) (map[string]any, error) {
 	if key == "" {
 		return o, schema("body", o, c.Minor)
 	}
-	if err := objectSchema(prop{name: key, required: true, rule: schema})("body", o, c.Minor); err != nil {
+	if err := objectSchema(schemaProperty{name: key, required: true, rule: schema})("body", o, c.Minor); err != nil {
 		return nil, err
 	}
 	inner, _ := o[key].(map[string]any)
@@ -134,7 +134,7 @@ func (c *call) body(key string, schema rule) (map[string]any, error) {
 }
 
 // arg is an argument of the path, of bounded length.
-func (c *call) arg(name string) (string, error) {
+func (c *novaCall) arg(name string) (string, error) {
 	a := c.Arg(name)
 	if len(a) > maxIdent {
 		return "", notThere()
@@ -143,13 +143,13 @@ func (c *call) arg(name string) (string, error) {
 }
 
 // only refuses arguments of the query beside the known ones, from the microversion on that does so.
-func (c *call) only(since int, known ...string) error {
+func (c *novaCall) only(since int, known ...string) error {
 	if c.Minor < since {
 		return nil
 	}
 	for _, name := range sortedKeys(c.Query) {
 		if !slices.Contains(known, name) {
-			return problem.Invalidf("Invalid input for query parameters %s. Additional properties are not allowed ('%s' was unexpected)", shorten(name), shorten(name))
+			return problem.Invalidf("Invalid input for query parameters %s. Additional properties are not allowed ('%s' was unexpected)", truncateText(name), truncateText(name))
 		}
 	}
 	return nil
@@ -165,19 +165,19 @@ func sortedKeys(q url.Values) []string {
 }
 
 // number reads a whole number of the query that is not negative; absent: the given one.
-func (c *call) number(name string, absent int) (int, error) {
+func (c *novaCall) number(name string, absent int) (int, error) {
 	if !c.Query.Has(name) {
 		return absent, nil
 	}
 	n, err := strconv.Atoi(c.Query.Get(name))
 	if err != nil || n < 0 {
-		return 0, problem.Invalidf("Invalid input for query parameters %s. Value: %s. '%s' does not match '^[0-9]*$'", name, shorten(c.Query.Get(name)), shorten(c.Query.Get(name)))
+		return 0, problem.Invalidf("Invalid input for query parameters %s. Value: %s. '%s' does not match '^[0-9]*$'", name, truncateText(c.Query.Get(name)), truncateText(c.Query.Get(name)))
 	}
 	return n, nil
 }
 
 // flag reads a boolean of the query; false where there is none.
-func (c *call) flag(name string) (bool, error) {
+func (c *novaCall) flag(name string) (bool, error) {
 	if !c.Query.Has(name) {
 		return false, nil
 	}
@@ -188,11 +188,11 @@ func (c *call) flag(name string) (bool, error) {
 	if word == "" { // ?all_tenants alone
 		return true, nil
 	}
-	return false, problem.Invalidf("Invalid input for query parameters %s. Value: %s. It is not a boolean", name, shorten(word))
+	return false, problem.Invalidf("Invalid input for query parameters %s. Value: %s. It is not a boolean", name, truncateText(word))
 }
 
 // raw answers with JSON that is written already.
-func (c *call) raw(status int, body []byte) error {
+func (c *novaCall) raw(status int, body []byte) error {
 	h := c.W.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
@@ -201,10 +201,10 @@ func (c *call) raw(status int, body []byte) error {
 	return nil
 }
 
-// object is a JSON object of an answer.
-type object = map[string]any
+// jsonObject is a JSON object of an answer.
+type jsonObject = map[string]any
 
-func (c *call) json(status int, v any) error {
+func (c *novaCall) json(status int, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
@@ -212,14 +212,16 @@ func (c *call) json(status int, v any) error {
 	return c.raw(status, b)
 }
 
-type link struct {
+type resourceLink struct {
 	Rel  string `json:"rel"`
 	Href string `json:"href"`
 }
 
 // links are a resource's own two links: the second has no version in it.
-func (c *call) links(path string) []link {
-	return []link{{"self", c.base + path}, c.bookmark(path)}
+func (c *novaCall) links(path string) []resourceLink {
+	return []resourceLink{{"self", c.base + path}, c.bookmark(path)}
 }
 
-func (c *call) bookmark(path string) link { return link{"bookmark", c.Base + root + path} }
+func (c *novaCall) bookmark(path string) resourceLink {
+	return resourceLink{"bookmark", c.Base + root + path}
+}

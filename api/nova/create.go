@@ -26,29 +26,29 @@ var (
 	imageRef  = uuidOrNothing
 	flavorRef = func(at string, v any, minor int) error {
 		if f, ok := v.(float64); ok && f >= 0 {
-			return integer(0, 1<<31-1)(at, v, minor)
+			return integerSchema(0, 1<<31-1)(at, v, minor)
 		}
-		return text(1, 255)(at, v, minor)
+		return stringSchema(1, 255)(at, v, minor)
 	}
 	networkSchema = objectSchema(
-		prop{name: "uuid", rule: nullable(text(1, 255))}, prop{name: "fixed_ip", rule: nullable(address)}, prop{name: "port", rule: nullable(uuid)},
-		prop{name: "tag", since: 32, until: 36, rule: tagRule}, prop{name: "tag", since: 42, rule: tagRule},
+		schemaProperty{name: "uuid", rule: nullableSchema(stringSchema(1, 255))}, schemaProperty{name: "fixed_ip", rule: nullableSchema(ipAddressSchema)}, schemaProperty{name: "port", rule: nullableSchema(uuidSchema)},
+		schemaProperty{name: "tag", since: 32, until: 36, rule: tagRule}, schemaProperty{name: "tag", since: 42, rule: tagRule},
 	)
 	diskSchema = objectSchema(
-		prop{name: "source_type", required: true, rule: oneOf("volume", "image", "snapshot", "blank")},
-		prop{name: "destination_type", rule: oneOf("local", "volume")},
-		prop{name: "uuid", rule: nullable(uuidOrNothing)}, prop{name: "image_id", rule: uuid}, prop{name: "volume_id", rule: uuid}, prop{name: "snapshot_id", rule: uuid},
-		prop{name: "volume_size", rule: nullable(sizeOrNothing)}, prop{name: "boot_index", rule: nullable(integer(-1, 1<<16))},
-		prop{name: "delete_on_termination", rule: boolean}, prop{name: "guest_format", rule: nullable(text(0, 255))},
-		prop{name: "device_name", rule: nullable(text(0, 255))}, prop{name: "device_type", rule: nullable(text(0, 255))},
-		prop{name: "disk_bus", rule: nullable(text(0, 255))}, prop{name: "no_device", rule: anything}, prop{name: "connection_info", rule: text(0, 4096)},
-		prop{name: "tag", since: 32, until: 32, rule: tagRule}, prop{name: "tag", since: 42, rule: tagRule},
-		prop{name: "volume_type", since: 67, rule: nullable(text(0, 255))},
+		schemaProperty{name: "source_type", required: true, rule: oneOf("volume", "image", "snapshot", "blank")},
+		schemaProperty{name: "destination_type", rule: oneOf("local", "volume")},
+		schemaProperty{name: "uuid", rule: nullableSchema(uuidOrNothing)}, schemaProperty{name: "image_id", rule: uuidSchema}, schemaProperty{name: "volume_id", rule: uuidSchema}, schemaProperty{name: "snapshot_id", rule: uuidSchema},
+		schemaProperty{name: "volume_size", rule: nullableSchema(sizeOrNothing)}, schemaProperty{name: "boot_index", rule: nullableSchema(integerSchema(-1, 1<<16))},
+		schemaProperty{name: "delete_on_termination", rule: booleanSchema}, schemaProperty{name: "guest_format", rule: nullableSchema(stringSchema(0, 255))},
+		schemaProperty{name: "device_name", rule: nullableSchema(stringSchema(0, 255))}, schemaProperty{name: "device_type", rule: nullableSchema(stringSchema(0, 255))},
+		schemaProperty{name: "disk_bus", rule: nullableSchema(stringSchema(0, 255))}, schemaProperty{name: "no_device", rule: anySchema}, schemaProperty{name: "connection_info", rule: stringSchema(0, 4096)},
+		schemaProperty{name: "tag", since: 32, until: 32, rule: tagRule}, schemaProperty{name: "tag", since: 42, rule: tagRule},
+		schemaProperty{name: "volume_type", since: 67, rule: nullableSchema(stringSchema(0, 255))},
 	)
-	personalitySchema = list(0, 1000, objectSchema(prop{name: "path", rule: text(1, 255)}, prop{name: "contents", rule: hidden(1 << 20)}))
-	certificates      = nullable(unique(list(1, 50, text(1, 255))))
-	userData          = nullable(func(at string, v any, minor int) error {
-		if err := hidden(maxUserData)(at, v, minor); err != nil {
+	personalitySchema = arraySchema(0, 1000, objectSchema(schemaProperty{name: "path", rule: stringSchema(1, 255)}, schemaProperty{name: "contents", rule: secretSchema(1 << 20)}))
+	certificates      = nullableSchema(uniqueItems(arraySchema(1, 50, stringSchema(1, 255))))
+	userData          = nullableSchema(func(at string, v any, minor int) error {
+		if err := secretSchema(maxUserData)(at, v, minor); err != nil {
 			return err
 		}
 		if _, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(v.(string)), "")); err != nil {
@@ -59,33 +59,33 @@ var (
 	hints = openObject()
 
 	serverSchema = objectSchema(
-		prop{name: "name", required: true, rule: named},
-		prop{name: "flavorRef", required: true, rule: flavorRef},
-		prop{name: "imageRef", rule: imageRef},
-		prop{name: "adminPass", rule: hidden(1024)},
-		prop{name: "metadata", rule: metadataSchema},
-		prop{name: "networks", until: 36, rule: nullable(list(0, maxNICs, networkSchema))},
-		prop{name: "networks", since: 37, required: true, rule: networksRule},
-		prop{name: "block_device_mapping_v2", rule: list(0, maxDisks, diskSchema)},
-		prop{name: "block_device_mapping", rule: list(0, 0, anything)},
-		prop{name: "key_name", rule: nullable(text(1, 255))},
-		prop{name: "user_data", rule: userData},
-		prop{name: "config_drive", rule: nullable(boolOrNothing)},
-		prop{name: "availability_zone", rule: nullable(text(1, 255))},
-		prop{name: "security_groups", rule: list(0, 64, objectSchema(prop{name: "name", rule: text(1, 255)}))},
-		prop{name: "min_count", rule: integer(1, maxServers)}, prop{name: "max_count", rule: integer(1, maxServers)},
-		prop{name: "return_reservation_id", rule: boolean},
-		prop{name: "OS-DCF:diskConfig", rule: oneOf("AUTO", "MANUAL")},
-		prop{name: "accessIPv4", rule: nothingKept}, prop{name: "accessIPv6", rule: nothingKept},
-		prop{name: "personality", until: 56, rule: personalitySchema},
-		prop{name: "description", since: 19, rule: nullable(text(0, 255))},
-		prop{name: "tags", since: 52, rule: tagsRule},
-		prop{name: "trusted_image_certificates", since: 63, rule: certificates},
-		prop{name: "host", since: 74, rule: text(1, 255)}, prop{name: "hypervisor_hostname", since: 74, rule: text(1, 255)},
+		schemaProperty{name: "name", required: true, rule: nameSchema},
+		schemaProperty{name: "flavorRef", required: true, rule: flavorRef},
+		schemaProperty{name: "imageRef", rule: imageRef},
+		schemaProperty{name: "adminPass", rule: secretSchema(1024)},
+		schemaProperty{name: "metadata", rule: metadataSchema},
+		schemaProperty{name: "networks", until: 36, rule: nullableSchema(arraySchema(0, maxNICs, networkSchema))},
+		schemaProperty{name: "networks", since: 37, required: true, rule: networksRule},
+		schemaProperty{name: "block_device_mapping_v2", rule: arraySchema(0, maxDisks, diskSchema)},
+		schemaProperty{name: "block_device_mapping", rule: arraySchema(0, 0, anySchema)},
+		schemaProperty{name: "key_name", rule: nullableSchema(stringSchema(1, 255))},
+		schemaProperty{name: "user_data", rule: userData},
+		schemaProperty{name: "config_drive", rule: nullableSchema(boolOrNothing)},
+		schemaProperty{name: "availability_zone", rule: nullableSchema(stringSchema(1, 255))},
+		schemaProperty{name: "security_groups", rule: arraySchema(0, 64, objectSchema(schemaProperty{name: "name", rule: stringSchema(1, 255)}))},
+		schemaProperty{name: "min_count", rule: integerSchema(1, maxServers)}, schemaProperty{name: "max_count", rule: integerSchema(1, maxServers)},
+		schemaProperty{name: "return_reservation_id", rule: booleanSchema},
+		schemaProperty{name: "OS-DCF:diskConfig", rule: oneOf("AUTO", "MANUAL")},
+		schemaProperty{name: "accessIPv4", rule: nothingKept}, schemaProperty{name: "accessIPv6", rule: nothingKept},
+		schemaProperty{name: "personality", until: 56, rule: personalitySchema},
+		schemaProperty{name: "description", since: 19, rule: nullableSchema(stringSchema(0, 255))},
+		schemaProperty{name: "tags", since: 52, rule: tagsRule},
+		schemaProperty{name: "trusted_image_certificates", since: 63, rule: certificates},
+		schemaProperty{name: "host", since: 74, rule: stringSchema(1, 255)}, schemaProperty{name: "hypervisor_hostname", since: 74, rule: stringSchema(1, 255)},
 	)
 	createSchema = objectSchema(
-		prop{name: "server", required: true, rule: serverSchema},
-		prop{name: "os:scheduler_hints", rule: hints}, prop{name: "OS-SCH-HNT:scheduler_hints", rule: hints},
+		schemaProperty{name: "server", required: true, rule: serverSchema},
+		schemaProperty{name: "os:scheduler_hints", rule: hints}, schemaProperty{name: "OS-SCH-HNT:scheduler_hints", rule: hints},
 	)
 )
 
@@ -93,36 +93,36 @@ func networksRule(at string, v any, minor int) error {
 	if s, ok := v.(string); ok {
 		return oneOf("auto", "none")(at, s, minor)
 	}
-	return list(0, maxNICs, networkSchema)(at, v, minor)
+	return arraySchema(0, maxNICs, networkSchema)(at, v, minor)
 }
 
 func sizeOrNothing(at string, v any, minor int) error {
 	if v == "" {
 		return nil
 	}
-	return integer(1, 1<<31-1)(at, v, minor)
+	return integerSchema(1, 1<<31-1)(at, v, minor)
 }
 
 func boolOrNothing(at string, v any, minor int) error {
 	if v == "" {
 		return nil
 	}
-	return boolean(at, v, minor)
+	return booleanSchema(at, v, minor)
 }
 
-func (c *call) createServers() error {
+func (c *novaCall) createServers() error {
 	outer, err := c.body("", createSchema)
 	if err != nil {
 		return err
 	}
-	body := outer["server"].(object)
-	if err := unserved(outer, body); err != nil {
+	body := outer["server"].(jsonObject)
+	if err := rejectUnsupportedFields(outer, body); err != nil {
 		return err
 	}
 	wish := compute.Creation{
-		Name: field(body, "name"), Description: field(body, "description"), User: c.user, Metadata: mapOf(body["metadata"]), Tags: wordsOf(body["tags"]),
-		Zone: field(body, "availability_zone"), Image: strings.ToLower(field(body, "imageRef")), KeyName: field(body, "key_name"),
-		UserData: secret.New(strings.Join(strings.Fields(field(body, "user_data")), "")), Count: 1,
+		Name: stringProperty(body, "name"), Description: stringProperty(body, "description"), User: c.user, Metadata: mapOf(body["metadata"]), Tags: wordsOf(body["tags"]),
+		Zone: stringProperty(body, "availability_zone"), Image: strings.ToLower(stringProperty(body, "imageRef")), KeyName: stringProperty(body, "key_name"),
+		UserData: secret.New(strings.Join(strings.Fields(stringProperty(body, "user_data")), "")), Count: 1,
 	}
 	if wish.Description == "" && c.Minor < 19 {
 		wish.Description = wish.Name
@@ -138,7 +138,7 @@ func (c *call) createServers() error {
 		return err
 	}
 	for _, g := range listOf(body["security_groups"]) {
-		wish.SecurityGroups = append(wish.SecurityGroups, field(g, "name"))
+		wish.SecurityGroups = append(wish.SecurityGroups, stringProperty(g, "name"))
 	}
 	if wish.Networks, err = c.wishNetworks(body["networks"]); err != nil {
 		return err
@@ -146,7 +146,7 @@ func (c *call) createServers() error {
 	if err := wishDisks(&wish, listOf(body["block_device_mapping_v2"])); err != nil {
 		return err
 	}
-	if err := c.wishPassword(&wish, field(body, "adminPass")); err != nil {
+	if err := c.wishPassword(&wish, stringProperty(body, "adminPass")); err != nil {
 		return err
 	}
 	made, err := c.s.Services.Servers.Create(c.R.Context(), wish, c.who)
@@ -156,23 +156,23 @@ func (c *call) createServers() error {
 	return c.created(made, &wish, body)
 }
 
-// unserved refuses what would be lost without a word. An empty list and the security group "default", which some clients send by
+// rejectUnsupportedFields refuses what would be lost without a word. An empty list and the security group "default", which some clients send by
 // themselves, ask for nothing.
-func unserved(outer, body object) error {
+func rejectUnsupportedFields(outer, body jsonObject) error {
 	for _, key := range []string{"os:scheduler_hints", "OS-SCH-HNT:scheduler_hints"} {
-		asked, _ := outer[key].(object)
+		asked, _ := outer[key].(jsonObject)
 		for _, hint := range slices.Sorted(maps.Keys(asked)) {
-			if empty(asked[hint]) {
+			if isEmptyValue(asked[hint]) {
 				continue
 			}
 			return problem.Invalidf("Invalid input for field/attribute %s. The hint %s is not supported: servers are placed by room and availability zone alone. "+
-				"Ask again without it; an administrator may name a host (availability_zone=ZONE:HOST)", key, shorten(hint))
+				"Ask again without it; an administrator may name a host (availability_zone=ZONE:HOST)", key, truncateText(hint))
 		}
 	}
 	for _, g := range listOf(body["security_groups"]) {
-		if name := field(g, "name"); name != "" && name != "default" {
+		if name := stringProperty(g, "name"); name != "" && name != "default" {
 			return problem.Invalidf("Invalid input for field/attribute security_groups. Security group %s is not supported: no traffic is filtered here. "+
-				"Ask again without it, and filter in the server itself or in the network", shorten(name))
+				"Ask again without it, and filter in the server itself or in the network", truncateText(name))
 		}
 	}
 	if len(listOf(body["personality"])) > 0 {
@@ -184,8 +184,8 @@ func unserved(outer, body object) error {
 	return nil
 }
 
-// empty tells whether a JSON value asks for nothing.
-func empty(v any) bool {
+// isEmptyValue tells whether a JSON value asks for nothing.
+func isEmptyValue(v any) bool {
 	switch v := v.(type) {
 	case nil:
 		return true
@@ -193,31 +193,31 @@ func empty(v any) bool {
 		return v == ""
 	case []any:
 		return len(v) == 0
-	case object:
+	case jsonObject:
 		return len(v) == 0
 	}
 	return false
 }
 
-func listOf(v any) []object {
+func listOf(v any) []jsonObject {
 	l, _ := v.([]any)
-	out := make([]object, 0, len(l))
+	out := make([]jsonObject, 0, len(l))
 	for _, e := range l {
-		if o, ok := e.(object); ok {
+		if o, ok := e.(jsonObject); ok {
 			out = append(out, o)
 		}
 	}
 	return out
 }
 
-func (c *call) wishFlavor(wish *compute.Creation, body object) error {
-	ref := field(body, "flavorRef")
+func (c *novaCall) wishFlavor(wish *compute.Creation, body jsonObject) error {
+	ref := stringProperty(body, "flavorRef")
 	if n, ok := body["flavorRef"].(float64); ok {
 		ref = fmt.Sprint(int(n))
 	}
 	f, err := c.flavorNamed(ref[strings.LastIndex(ref, "/")+1:]) // a URL names it, too
 	if problem.Is(err, problem.NotFound) {
-		return problem.Invalidf("Flavor %s could not be found.", shorten(ref))
+		return problem.Invalidf("Flavor %s could not be found.", truncateText(ref))
 	}
 	if err != nil {
 		return err
@@ -227,10 +227,10 @@ func (c *call) wishFlavor(wish *compute.Creation, body object) error {
 }
 
 // wishHost reads where the server must be: a host by name, or in the old form ZONE:HOST.
-func (c *call) wishHost(wish *compute.Creation, body object) error {
-	wish.Host = field(body, "host")
+func (c *novaCall) wishHost(wish *compute.Creation, body jsonObject) error {
+	wish.Host = stringProperty(body, "host")
 	if wish.Host == "" {
-		wish.Host = field(body, "hypervisor_hostname")
+		wish.Host = stringProperty(body, "hypervisor_hostname")
 	}
 	if zone, rest, ok := strings.Cut(wish.Zone, ":"); ok {
 		wish.Zone = zone
@@ -249,14 +249,14 @@ func (c *call) wishHost(wish *compute.Creation, body object) error {
 		return problem.Forbiddenf(policyForbidden, "os_compute_api:servers:create:forced_host")
 	}
 	if _, err := c.s.Services.Hosts.Host(c.R.Context(), wish.Host); problem.Is(err, problem.NotFound) {
-		return problem.Invalidf("Compute host %s could not be found.", shorten(wish.Host))
+		return problem.Invalidf("Compute host %s could not be found.", truncateText(wish.Host))
 	} else if err != nil {
 		return err
 	}
 	return nil
 }
 
-func wishCount(wish *compute.Creation, body object) error {
+func wishCount(wish *compute.Creation, body jsonObject) error {
 	least, most := 1, 1
 	if n, ok := intOf(body["min_count"]); ok {
 		least, most = n, n
@@ -272,7 +272,7 @@ func wishCount(wish *compute.Creation, body object) error {
 }
 
 // wishNetworks reads "auto", "none" or a list; an empty list is "auto", as in Nova.
-func (c *call) wishNetworks(v any) ([]compute.NetworkRequest, error) {
+func (c *novaCall) wishNetworks(v any) ([]compute.NetworkRequest, error) {
 	if v == "none" {
 		return nil, nil
 	}
@@ -282,25 +282,25 @@ func (c *call) wishNetworks(v any) ([]compute.NetworkRequest, error) {
 	}
 	out := make([]compute.NetworkRequest, 0, len(wanted))
 	for _, n := range wanted {
-		id := field(n, "uuid")
+		id := stringProperty(n, "uuid")
 		switch {
-		case field(n, "port") != "":
-			return nil, problem.Invalidf("Port %s could not be found: servers get their interfaces with their networks", field(n, "port"))
+		case stringProperty(n, "port") != "":
+			return nil, problem.Invalidf("Port %s could not be found: servers get their interfaces with their networks", stringProperty(n, "port"))
 		case id == "":
 			return nil, problem.Invalidf("Invalid input for field/attribute networks. A network needs its uuid")
 		}
 		if _, err := c.network(id); problem.Is(err, problem.NotFound) {
-			return nil, problem.Invalidf("Network %s could not be found.", shorten(id))
+			return nil, problem.Invalidf("Network %s could not be found.", truncateText(id))
 		} else if err != nil {
 			return nil, err
 		}
-		out = append(out, compute.NetworkRequest{Network: id, Address: field(n, "fixed_ip")})
+		out = append(out, compute.NetworkRequest{Network: id, Address: stringProperty(n, "fixed_ip")})
 	}
 	return out, nil
 }
 
 // onlyNetwork is the network that a server gets where its user names none: the only one there is, if there is one.
-func (c *call) onlyNetwork() ([]compute.NetworkRequest, error) {
+func (c *novaCall) onlyNetwork() ([]compute.NetworkRequest, error) {
 	all, err := c.s.Services.Networks.List(c.R.Context(), compute.NetworkFilter{Project: c.who.Project}, record.Page{Limit: 2})
 	switch {
 	case err != nil, len(all) == 0:
@@ -312,7 +312,7 @@ func (c *call) onlyNetwork() ([]compute.NetworkRequest, error) {
 }
 
 // wishDisks reads the block device mapping. The disk that an image is copied to is the flavor's own, so it is none beside it.
-func wishDisks(wish *compute.Creation, mapping []object) error {
+func wishDisks(wish *compute.Creation, mapping []jsonObject) error {
 	invalid := func(format string, args ...any) error {
 		return problem.Invalidf("Block Device Mapping is Invalid: %s", fmt.Sprintf(format, args...))
 	}
@@ -323,14 +323,14 @@ func wishDisks(wish *compute.Creation, mapping []object) error {
 		}
 		keep, _ := boolOf(m["delete_on_termination"])
 		size, _ := intOf(m["volume_size"])
-		source, destination, id := field(m, "source_type"), field(m, "destination_type"), strings.ToLower(field(m, "uuid"))
+		source, destination, id := stringProperty(m, "source_type"), stringProperty(m, "destination_type"), strings.ToLower(stringProperty(m, "uuid"))
 		switch {
 		case source == "volume" && id == "":
 			return invalid("a volume needs its uuid")
 		case source == "volume" && destination == "local":
 			return invalid("Mapping volume to local is not supported.")
 		case source == "volume":
-			wish.Disks = append(wish.Disks, compute.DiskRequest{VolumeID: id, BootIndex: index, Device: field(m, "device_name"), DeleteOnTermination: keep})
+			wish.Disks = append(wish.Disks, compute.DiskRequest{VolumeID: id, BootIndex: index, Device: stringProperty(m, "device_name"), DeleteOnTermination: keep})
 		case source == "image" && destination == "local" && index == 0 && (wish.Image == "" || wish.Image == id):
 			wish.Image = id
 		case source == "image" && destination == "local":
@@ -339,10 +339,10 @@ func wishDisks(wish *compute.Creation, mapping []object) error {
 			if size == 0 {
 				return invalid("a blank disk needs its volume_size")
 			}
-			if field(m, "guest_format") == "swap" { // of swap disks it is in MiB
+			if stringProperty(m, "guest_format") == "swap" { // of swap disks it is in MiB
 				size = (size + 1023) / 1024
 			}
-			wish.Disks = append(wish.Disks, compute.DiskRequest{SizeGiB: size, BootIndex: index, Device: field(m, "device_name"), DeleteOnTermination: true})
+			wish.Disks = append(wish.Disks, compute.DiskRequest{SizeGiB: size, BootIndex: index, Device: stringProperty(m, "device_name"), DeleteOnTermination: true})
 		default:
 			return invalid("volumes are not made from %s sources here; name one that exists", source)
 		}
@@ -352,7 +352,7 @@ func wishDisks(wish *compute.Creation, mapping []object) error {
 			return invalid("Boot sequence for the instance and image/block device mapping combination is not valid.")
 		}
 	}
-	if wish.Image == "" && !bootable(wish.Disks) {
+	if wish.Image == "" && !hasBootVolume(wish.Disks) {
 		if len(mapping) == 0 {
 			return problem.Invalidf("Invalid imageRef provided.")
 		}
@@ -361,7 +361,7 @@ func wishDisks(wish *compute.Creation, mapping []object) error {
 	return nil
 }
 
-func bootable(disks []compute.DiskRequest) bool {
+func hasBootVolume(disks []compute.DiskRequest) bool {
 	for _, d := range disks {
 		if d.BootIndex == 0 && d.VolumeID != "" {
 			return true
@@ -370,7 +370,7 @@ func bootable(disks []compute.DiskRequest) bool {
 	return false
 }
 
-func (c *call) wishPassword(wish *compute.Creation, asked string) error {
+func (c *novaCall) wishPassword(wish *compute.Creation, asked string) error {
 	if asked != "" {
 		wish.Password = secret.New(asked)
 		return nil
@@ -384,7 +384,7 @@ func (c *call) wishPassword(wish *compute.Creation, asked string) error {
 }
 
 // creationError puts what the core says of things that a creation names into Nova's words: the path itself is always there.
-func (c *call) creationError(err error, wish *compute.Creation) error {
+func (c *novaCall) creationError(err error, wish *compute.Creation) error {
 	if !problem.Is(err, problem.NotFound) && !problem.Is(err, problem.Invalid) {
 		return err
 	}
@@ -396,25 +396,25 @@ func (c *call) creationError(err error, wish *compute.Creation) error {
 }
 
 // created answers with what a client needs to find its server again.
-func (c *call) created(made []*compute.Server, wish *compute.Creation, body object) error {
+func (c *novaCall) created(made []*compute.Server, wish *compute.Creation, body jsonObject) error {
 	if wanted, _ := boolOf(body["return_reservation_id"]); wanted {
-		return c.json(http.StatusAccepted, object{"reservation_id": reservation(made[0].ID)})
+		return c.json(http.StatusAccepted, jsonObject{"reservation_id": reservationID(made[0].ID)})
 	}
 	srv := made[0]
-	answer := object{
+	answer := jsonObject{
 		"id": srv.ID, "links": c.links("/servers/" + srv.ID), "OS-DCF:diskConfig": "MANUAL", "security_groups": namesOf(srv.SecurityGroups),
 	}
 	if !c.s.NoPasswords {
 		answer["adminPass"] = wish.Password.Reveal()
 	}
 	c.W.Header().Set("Location", c.base+"/servers/"+srv.ID)
-	return c.json(http.StatusAccepted, object{"server": answer})
+	return c.json(http.StatusAccepted, jsonObject{"server": answer})
 }
 
-func namesOf(words []string) []object {
-	out := []object{}
+func namesOf(words []string) []jsonObject {
+	out := []jsonObject{}
 	for _, w := range words {
-		out = append(out, object{"name": w})
+		out = append(out, jsonObject{"name": w})
 	}
 	return out
 }

@@ -11,20 +11,20 @@ import (
 // evacuateSchema is that of every microversion. What a later one left out is refused there as anything unknown is: who still says
 // that the storage is shared must not believe that it was heard.
 var evacuateSchema = objectSchema(
-	prop{name: "host", rule: text(1, 255)},
-	prop{name: "adminPass", rule: hidden(1024)},
-	prop{name: "onSharedStorage", until: 13, required: true, rule: boolean},
-	prop{name: "force", since: 29, until: 67, rule: boolean},
+	schemaProperty{name: "host", rule: stringSchema(1, 255)},
+	schemaProperty{name: "adminPass", rule: secretSchema(1024)},
+	schemaProperty{name: "onSharedStorage", until: 13, required: true, rule: booleanSchema},
+	schemaProperty{name: "force", since: 29, until: 67, rule: booleanSchema},
 )
 
 // evacuate moves a server away from a host that is down. It answers 200, until 2.13 with the password.
-func (c *call) evacuate(srv *compute.Server, args any) error {
-	o := args.(object)
+func (c *novaCall) evacuate(srv *compute.Server, args any) error {
+	o := args.(jsonObject)
 	shared, _ := boolOf(o["onSharedStorage"])
 	force, _ := boolOf(o["force"])
-	wish := compute.MoveRequest{DestHost: field(o, "host"), Force: force, OnSharedStorage: shared}
+	wish := compute.MoveRequest{DestHost: stringProperty(o, "host"), Force: force, OnSharedStorage: shared}
 	switch {
-	case shared && field(o, "adminPass") != "":
+	case shared && stringProperty(o, "adminPass") != "":
 		return problem.Invalidf("admin password can't be changed on existing disk")
 	case force && wish.DestHost == "":
 		return problem.Invalidf("Can't force to a non-provided destination")
@@ -32,7 +32,7 @@ func (c *call) evacuate(srv *compute.Server, args any) error {
 	if c.Minor < 29 {
 		wish.Force = wish.DestHost != "" // a host that was named was not judged then
 	}
-	password, err := c.evacuated(field(o, "adminPass"), shared)
+	password, err := c.evacuated(stringProperty(o, "adminPass"), shared)
 	if err != nil {
 		return err
 	}
@@ -44,13 +44,13 @@ func (c *call) evacuate(srv *compute.Server, args any) error {
 	case c.Minor >= 14 || c.s.NoPasswords:
 		return c.Empty(http.StatusOK)
 	case move.Disposition != compute.Reimage: // nothing was set: what it has, it keeps
-		return c.json(http.StatusOK, object{"adminPass": nil})
+		return c.json(http.StatusOK, jsonObject{"adminPass": nil})
 	}
-	return c.json(http.StatusOK, object{"adminPass": orNil(password.Reveal())})
+	return c.json(http.StatusOK, jsonObject{"adminPass": orNil(password.Reveal())})
 }
 
 // evacuated is the password of a system that may have to be made anew: one that nobody is told is not chosen.
-func (c *call) evacuated(asked string, shared bool) (secret.Value, error) {
+func (c *novaCall) evacuated(asked string, shared bool) (secret.Value, error) {
 	if asked == "" && (shared || c.Minor >= 14) {
 		return secret.Value{}, nil
 	}
@@ -64,36 +64,36 @@ var (
 		if minor < 56 {
 			return nil // there was nothing to ask for, and nothing was looked at
 		}
-		return nullable(objectSchema(prop{name: "host", rule: nullable(text(1, 255))}))(at, v, minor)
+		return nullableSchema(objectSchema(schemaProperty{name: "host", rule: nullableSchema(stringSchema(1, 255))}))(at, v, minor)
 	}
 	blocks            = oneOf("auto")
 	migrateLiveSchema = objectSchema(
-		prop{name: "host", required: true, rule: nullable(text(1, 255))},
-		prop{name: "block_migration", required: true, rule: func(at string, v any, minor int) error {
+		schemaProperty{name: "host", required: true, rule: nullableSchema(stringSchema(1, 255))},
+		schemaProperty{name: "block_migration", required: true, rule: func(at string, v any, minor int) error {
 			if _, ok := v.(string); ok && minor >= 25 && blocks(at, v, minor) == nil {
 				return nil
 			}
-			return boolean(at, v, minor)
+			return booleanSchema(at, v, minor)
 		}},
-		prop{name: "disk_over_commit", until: 24, required: true, rule: boolean},
-		prop{name: "force", since: 30, until: 67, rule: boolean},
+		schemaProperty{name: "disk_over_commit", until: 24, required: true, rule: booleanSchema},
+		schemaProperty{name: "force", since: 30, until: 67, rule: booleanSchema},
 	)
 )
 
 // migrate moves a server whose host lives: off, elsewhere, on again.
-func (c *call) migrate(srv *compute.Server, args any) error {
-	o, _ := args.(object)
+func (c *novaCall) migrate(srv *compute.Server, args any) error {
+	o, _ := args.(jsonObject)
 	wish := compute.MigrationRequest{}
 	if c.Minor >= 56 {
-		wish.DestHost = field(o, "host")
+		wish.DestHost = stringProperty(o, "host")
 	}
 	return c.moveAway(srv, wish)
 }
 
 // migrateLive moves a server while it runs. Whether its disks are copied follows from where they lie, whatever block_migration says.
-func (c *call) migrateLive(srv *compute.Server, args any) error {
-	o := args.(object)
-	wish := compute.MigrationRequest{DestHost: field(o, "host"), Live: true}
+func (c *novaCall) migrateLive(srv *compute.Server, args any) error {
+	o := args.(jsonObject)
+	wish := compute.MigrationRequest{DestHost: stringProperty(o, "host"), Live: true}
 	force, _ := boolOf(o["force"])
 	if force && wish.DestHost == "" {
 		return problem.Invalidf("Can't force to a non-provided destination")
@@ -102,11 +102,11 @@ func (c *call) migrateLive(srv *compute.Server, args any) error {
 	return c.moveAway(srv, wish)
 }
 
-func (c *call) moveAway(srv *compute.Server, wish compute.MigrationRequest) error {
+func (c *novaCall) moveAway(srv *compute.Server, wish compute.MigrationRequest) error {
 	_, err := c.s.Services.Servers.Migrate(c.R.Context(), srv.ID, wish, c.who)
 	switch {
 	case problem.Is(err, problem.NotFound) && wish.DestHost != "": // the path itself was found
-		return problem.Invalidf("Compute host %s could not be found.", shorten(wish.DestHost))
+		return problem.Invalidf("Compute host %s could not be found.", truncateText(wish.DestHost))
 	case err != nil:
 		return err
 	}

@@ -10,10 +10,10 @@ import (
 	"salvor/problem"
 )
 
-// narrowing collects what a query asks of a list of servers.
-type narrowing struct {
-	c   *call
-	dir *directory
+// serverFilterBuilder collects what a query asks of a list of servers.
+type serverFilterBuilder struct {
+	c   *novaCall
+	dir *nameSnapshot
 	f   compute.ServerFilter
 	// keep are the conditions that the store cannot hold servers to.
 	keep []func(*compute.Server) bool
@@ -26,35 +26,35 @@ type serverArg struct {
 	name  string
 	since int
 	admin bool // ignored where somebody else names it
-	set   func(*narrowing, string) error
+	set   func(*serverFilterBuilder, string) error
 }
 
-// matching makes an argument that compares a value of the server.
-func matching(name string, since int, admin bool, get func(*compute.Server) string) serverArg {
-	return serverArg{name, since, admin, func(n *narrowing, word string) error {
+// exactMatchArg makes an argument that compares a value of the server.
+func exactMatchArg(name string, since int, admin bool, get func(*compute.Server) string) serverArg {
+	return serverArg{name, since, admin, func(n *serverFilterBuilder, word string) error {
 		n.keep = append(n.keep, func(s *compute.Server) bool { return get(s) == word })
 		return nil
 	}}
 }
 
 var serverArgs = []serverArg{
-	{name: "name", set: (*narrowing).byName},
-	{name: "status", set: (*narrowing).byStatus},
-	{name: "image", set: func(n *narrowing, word string) error { n.f.ImageID = strings.ToLower(word); return nil }},
-	{name: "flavor", set: (*narrowing).byFlavor},
-	{name: "host", admin: true, set: (*narrowing).byHost},
-	{name: "node", admin: true, set: (*narrowing).byHost},
-	{name: "hypervisor_hostname", admin: true, set: (*narrowing).byHost},
-	{name: "uuid", set: func(n *narrowing, word string) error {
+	{name: "name", set: (*serverFilterBuilder).byName},
+	{name: "status", set: (*serverFilterBuilder).byStatus},
+	{name: "image", set: func(n *serverFilterBuilder, word string) error { n.f.ImageID = strings.ToLower(word); return nil }},
+	{name: "flavor", set: (*serverFilterBuilder).byFlavor},
+	{name: "host", admin: true, set: (*serverFilterBuilder).byHost},
+	{name: "node", admin: true, set: (*serverFilterBuilder).byHost},
+	{name: "hypervisor_hostname", admin: true, set: (*serverFilterBuilder).byHost},
+	{name: "uuid", set: func(n *serverFilterBuilder, word string) error {
 		word = strings.ToLower(word)
 		n.keep = append(n.keep, func(s *compute.Server) bool { return s.ID == word })
 		return nil
 	}},
-	{name: "tenant_id", admin: true, set: (*narrowing).byProject},
-	{name: "project_id", admin: true, set: (*narrowing).byProject},
-	{name: "user_id", admin: true, set: func(n *narrowing, word string) error { n.f.User = word; return nil }},
-	{name: "deleted", admin: true, set: (*narrowing).byDeleted},
-	{name: "changes-since", set: func(n *narrowing, word string) error {
+	{name: "tenant_id", admin: true, set: (*serverFilterBuilder).byProject},
+	{name: "project_id", admin: true, set: (*serverFilterBuilder).byProject},
+	{name: "user_id", admin: true, set: func(n *serverFilterBuilder, word string) error { n.f.User = word; return nil }},
+	{name: "deleted", admin: true, set: (*serverFilterBuilder).byDeleted},
+	{name: "changes-since", set: func(n *serverFilterBuilder, word string) error {
 		t, ok := momentOf(word)
 		if !ok {
 			return badQuery("changes-since", word, "is not a 'date-time'")
@@ -62,7 +62,7 @@ var serverArgs = []serverArg{
 		n.f.ChangesSince, n.f.AnyDeleted = t, true
 		return nil
 	}},
-	{name: "changes-before", since: 66, set: func(n *narrowing, word string) error {
+	{name: "changes-before", since: 66, set: func(n *serverFilterBuilder, word string) error {
 		t, ok := momentOf(word)
 		if !ok {
 			return badQuery("changes-before", word, "is not a 'date-time'")
@@ -74,7 +74,7 @@ var serverArgs = []serverArg{
 	{name: "tags-any", since: 26, set: byTags(func(have, want []string) bool { return hasAny(have, want) })},
 	{name: "not-tags", since: 26, set: byTags(func(have, want []string) bool { return !hasAll(have, want) })},
 	{name: "not-tags-any", since: 26, set: byTags(func(have, want []string) bool { return !hasAny(have, want) })},
-	{name: "locked", since: 73, set: func(n *narrowing, word string) error {
+	{name: "locked", since: 73, set: func(n *serverFilterBuilder, word string) error {
 		v, ok := boolWords[word]
 		if !ok {
 			return badQuery("locked", word, "is not a boolean")
@@ -84,38 +84,38 @@ var serverArgs = []serverArg{
 	}},
 	{name: "ip", set: byAddress(false)},
 	{name: "ip6", set: byAddress(true)},
-	{name: "vm_state", admin: true, set: func(n *narrowing, word string) error {
+	{name: "vm_state", admin: true, set: func(n *serverFilterBuilder, word string) error {
 		n.f.States = append(n.f.States, compute.VMState(strings.ToLower(word)))
 		return nil
 	}},
-	{name: "power_state", admin: true, set: func(n *narrowing, word string) error {
+	{name: "power_state", admin: true, set: func(n *serverFilterBuilder, word string) error {
 		n.keep = append(n.keep, func(s *compute.Server) bool { return strconv.Itoa(powers[s.Power]) == word })
 		return nil
 	}},
-	{name: "config_drive", set: func(n *narrowing, word string) error {
+	{name: "config_drive", set: func(n *serverFilterBuilder, word string) error {
 		want := boolWords[word]
 		n.keep = append(n.keep, func(s *compute.Server) bool { return s.ConfigDrive == want })
 		return nil
 	}},
-	matching("task_state", 0, true, func(s *compute.Server) string { return string(s.Task) }),
-	matching("key_name", 0, false, func(s *compute.Server) string { return s.KeyName }),
-	matching("availability_zone", 0, false, func(s *compute.Server) string { return s.Zone }),
-	matching("reservation_id", 0, false, func(s *compute.Server) string { return reservation(s.ID) }),
-	matching("description", 0, false, func(s *compute.Server) string { return s.Description }),
-	matching("instance_name", 0, true, func(s *compute.Server) string { return s.GuestName }),
-	matching("access_ip_v4", 0, false, func(*compute.Server) string { return "" }),
-	matching("access_ip_v6", 0, false, func(*compute.Server) string { return "" }),
-	matching("hostname", 0, true, func(s *compute.Server) string { return hostname(s.Name) }),
-	matching("root_device_name", 0, true, func(s *compute.Server) string { return rootDevice(&serverView{Server: s}) }),
-	matching("progress", 0, true, func(s *compute.Server) string { return strconv.Itoa(inProgress[statusOf(s)]) }),
+	exactMatchArg("task_state", 0, true, func(s *compute.Server) string { return string(s.Task) }),
+	exactMatchArg("key_name", 0, false, func(s *compute.Server) string { return s.KeyName }),
+	exactMatchArg("availability_zone", 0, false, func(s *compute.Server) string { return s.Zone }),
+	exactMatchArg("reservation_id", 0, false, func(s *compute.Server) string { return reservationID(s.ID) }),
+	exactMatchArg("description", 0, false, func(s *compute.Server) string { return s.Description }),
+	exactMatchArg("instance_name", 0, true, func(s *compute.Server) string { return s.GuestName }),
+	exactMatchArg("access_ip_v4", 0, false, func(*compute.Server) string { return "" }),
+	exactMatchArg("access_ip_v6", 0, false, func(*compute.Server) string { return "" }),
+	exactMatchArg("hostname", 0, true, func(s *compute.Server) string { return sanitizeHostname(s.Name) }),
+	exactMatchArg("root_device_name", 0, true, func(s *compute.Server) string { return rootDevice(&serverView{Server: s}) }),
+	exactMatchArg("progress", 0, true, func(s *compute.Server) string { return strconv.Itoa(inProgress[statusOf(s)]) }),
 }
 
 // otherServerArgs narrow nothing.
 var otherServerArgs = []string{"limit", "marker", "sort_key", "sort_dir", "all_tenants", "soft_deleted", "auto_disk_config", "created_at", "launched_at", "terminated_at", "launch_index", "kernel_id", "ramdisk_id", "user_id"}
 
 // serverFilter reads what a query asks for; a nil filter matches nothing.
-func (c *call) serverFilter(dir *directory) (*compute.ServerFilter, func(*compute.Server) bool, error) {
-	n := &narrowing{c: c, dir: dir}
+func (c *novaCall) serverFilter(dir *nameSnapshot) (*compute.ServerFilter, func(*compute.Server) bool, error) {
+	n := &serverFilterBuilder{c: c, dir: dir}
 	known := slices.Clone(otherServerArgs)
 	for _, a := range serverArgs {
 		if c.Minor >= a.since {
@@ -155,7 +155,7 @@ func (c *call) serverFilter(dir *directory) (*compute.ServerFilter, func(*comput
 }
 
 // kept is all conditions in one; nil where there is none.
-func (n *narrowing) kept() func(*compute.Server) bool {
+func (n *serverFilterBuilder) kept() func(*compute.Server) bool {
 	if len(n.keep) == 0 {
 		return nil
 	}
@@ -165,14 +165,14 @@ func (n *narrowing) kept() func(*compute.Server) bool {
 }
 
 func badQuery(name, word, why string) error {
-	return problem.Invalidf("Invalid input for query parameters %s. Value: %s. '%s' %s", name, shorten(word), shorten(word), why)
+	return problem.Invalidf("Invalid input for query parameters %s. Value: %s. '%s' %s", name, truncateText(word), truncateText(word), why)
 }
 
 // plainName is a name that means itself as an expression, but for its dots, by which people mean dots.
 var plainName = regexp.MustCompile(`^(\^?)([\w. -]+)(\$?)$`)
 
 // byName takes an expression, as Nova does: a plain word is found anywhere in a name.
-func (n *narrowing) byName(word string) error {
+func (n *serverFilterBuilder) byName(word string) error {
 	parts := plainName.FindStringSubmatch(word)
 	switch {
 	case parts == nil || parts[1] == "" && parts[3] != "" || parts[1] != "" && parts[3] == "":
@@ -185,7 +185,7 @@ func (n *narrowing) byName(word string) error {
 	return nil
 }
 
-func (n *narrowing) byExpression(word string) error {
+func (n *serverFilterBuilder) byExpression(word string) error {
 	e, err := regexp.Compile("(?i)" + word)
 	if err != nil {
 		return badQuery("name", word, "is not a valid regular expression")
@@ -195,7 +195,7 @@ func (n *narrowing) byExpression(word string) error {
 }
 
 // byStatus narrows to any of the statuses that are named.
-func (n *narrowing) byStatus(word string) error {
+func (n *serverFilterBuilder) byStatus(word string) error {
 	status := strings.ToUpper(word)
 	if status == "DELETED" {
 		if !n.c.admin {
@@ -222,7 +222,7 @@ func (n *narrowing) byStatus(word string) error {
 	return nil
 }
 
-func (n *narrowing) byFlavor(word string) error {
+func (n *serverFilterBuilder) byFlavor(word string) error {
 	f, err := n.c.flavorNamed(word)
 	if problem.Is(err, problem.NotFound) {
 		n.none = true
@@ -235,7 +235,7 @@ func (n *narrowing) byFlavor(word string) error {
 	return nil
 }
 
-func (n *narrowing) byHost(word string) error {
+func (n *serverFilterBuilder) byHost(word string) error {
 	var ids []string
 	for id, h := range n.dir.hosts {
 		if h.name == word {
@@ -253,7 +253,7 @@ func (n *narrowing) byHost(word string) error {
 	return nil
 }
 
-func (n *narrowing) byProject(word string) error {
+func (n *serverFilterBuilder) byProject(word string) error {
 	if all, err := n.c.flag("all_tenants"); err != nil || !all {
 		return err
 	}
@@ -261,7 +261,7 @@ func (n *narrowing) byProject(word string) error {
 	return nil
 }
 
-func (n *narrowing) byDeleted(word string) error {
+func (n *serverFilterBuilder) byDeleted(word string) error {
 	v, ok := boolWords[word]
 	if !ok {
 		return badQuery("deleted", word, "is not a boolean")
@@ -270,8 +270,8 @@ func (n *narrowing) byDeleted(word string) error {
 	return nil
 }
 
-func byTags(match func(have, want []string) bool) func(*narrowing, string) error {
-	return func(n *narrowing, word string) error {
+func byTags(match func(have, want []string) bool) func(*serverFilterBuilder, string) error {
+	return func(n *serverFilterBuilder, word string) error {
 		want := strings.Split(word, ",")
 		n.keep = append(n.keep, func(s *compute.Server) bool { return match(s.Tags, want) })
 		return nil
@@ -279,8 +279,8 @@ func byTags(match func(have, want []string) bool) func(*narrowing, string) error
 }
 
 // byAddress takes an expression that one of the server's addresses matches.
-func byAddress(six bool) func(*narrowing, string) error {
-	return func(n *narrowing, word string) error {
+func byAddress(six bool) func(*serverFilterBuilder, string) error {
+	return func(n *serverFilterBuilder, word string) error {
 		e, err := regexp.Compile(word)
 		if err != nil {
 			return badQuery("ip", word, "is not a valid regular expression")

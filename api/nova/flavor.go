@@ -14,27 +14,27 @@ import (
 	"salvor/record"
 )
 
-func (s *server) flavorRoutes() []route {
+func (s *apiServer) flavorRoutes() []versionedRoute {
 	const specs = "/flavors/{flavor}/os-extra_specs"
-	return []route{
-		{method: "GET", path: "/flavors", need: reader, do: (*call).listFlavors},
-		{method: "POST", path: "/flavors", need: admin, do: (*call).createFlavor},
-		{method: "GET", path: "/flavors/detail", need: reader, do: (*call).detailFlavors},
-		{method: "GET", path: "/flavors/{flavor}", need: reader, do: (*call).getFlavor},
-		{method: "PUT", path: "/flavors/{flavor}", need: admin, since: 55, do: (*call).updateFlavor},
-		{method: "DELETE", path: "/flavors/{flavor}", need: admin, do: (*call).removeFlavor},
-		{method: "GET", path: "/flavors/{flavor}/os-flavor-access", need: admin, do: (*call).listFlavorAccess},
-		{method: "GET", path: specs, need: reader, do: (*call).listSpecs},
-		{method: "POST", path: specs, need: admin, do: (*call).addSpecs},
-		{method: "GET", path: specs + "/{key}", need: reader, do: (*call).getSpec},
-		{method: "PUT", path: specs + "/{key}", need: admin, do: (*call).setSpec},
-		{method: "DELETE", path: specs + "/{key}", need: admin, do: (*call).removeSpec},
+	return []versionedRoute{
+		{method: "GET", path: "/flavors", need: reader, do: (*novaCall).listFlavors},
+		{method: "POST", path: "/flavors", need: admin, do: (*novaCall).createFlavor},
+		{method: "GET", path: "/flavors/detail", need: reader, do: (*novaCall).detailFlavors},
+		{method: "GET", path: "/flavors/{flavor}", need: reader, do: (*novaCall).getFlavor},
+		{method: "PUT", path: "/flavors/{flavor}", need: admin, since: 55, do: (*novaCall).updateFlavor},
+		{method: "DELETE", path: "/flavors/{flavor}", need: admin, do: (*novaCall).removeFlavor},
+		{method: "GET", path: "/flavors/{flavor}/os-flavor-access", need: admin, do: (*novaCall).listFlavorAccess},
+		{method: "GET", path: specs, need: reader, do: (*novaCall).listSpecs},
+		{method: "POST", path: specs, need: admin, do: (*novaCall).addSpecs},
+		{method: "GET", path: specs + "/{key}", need: reader, do: (*novaCall).getSpec},
+		{method: "PUT", path: specs + "/{key}", need: admin, do: (*novaCall).setSpec},
+		{method: "DELETE", path: specs + "/{key}", need: admin, do: (*novaCall).removeSpec},
 	}
 }
 
 // flavorNamed finds a flavor by the id that users know.
-func (c *call) flavorNamed(ref string) (*compute.Flavor, error) {
-	gone := problem.NotFoundf("Flavor %s could not be found.", shorten(ref))
+func (c *novaCall) flavorNamed(ref string) (*compute.Flavor, error) {
+	gone := problem.NotFoundf("Flavor %s could not be found.", truncateText(ref))
 	if ref == "" || len(ref) > maxIdent {
 		return nil, gone
 	}
@@ -50,14 +50,14 @@ func (c *call) flavorNamed(ref string) (*compute.Flavor, error) {
 	return f, nil
 }
 
-func (c *call) flavor() (*compute.Flavor, error) { return c.flavorNamed(c.Arg("flavor")) }
+func (c *novaCall) flavor() (*compute.Flavor, error) { return c.flavorNamed(c.Arg("flavor")) }
 
-func (c *call) flavorView(f *compute.Flavor) object {
+func (c *novaCall) flavorView(f *compute.Flavor) jsonObject {
 	var swap any = f.Swap
 	if f.Swap == 0 && c.Minor < 75 {
 		swap = ""
 	}
-	o := object{
+	o := jsonObject{
 		"id": f.Ref, "name": f.Name, "ram": f.RAM, "disk": f.Disk, "swap": swap, "OS-FLV-EXT-DATA:ephemeral": f.Ephemeral,
 		"OS-FLV-DISABLED:disabled": f.Disabled, "vcpus": f.VCPUs, "os-flavor-access:is_public": f.Public, "rxtx_factor": 1.0,
 		"links": c.links("/flavors/" + f.Ref),
@@ -78,13 +78,13 @@ func orNil(s string) any {
 	return s
 }
 
-func (c *call) listFlavors() error   { return c.flavorList("/flavors", false) }
-func (c *call) detailFlavors() error { return c.flavorList("/flavors/detail", true) }
+func (c *novaCall) listFlavors() error   { return c.flavorList("/flavors", false) }
+func (c *novaCall) detailFlavors() error { return c.flavorList("/flavors/detail", true) }
 
 // flavorSort maps Nova's words to those of the store.
 var flavorSort = map[string]string{"": "ref", "flavorid": "ref", "name": "name", "memory_mb": "ram", "root_gb": "disk", "vcpus": "vcpus", "created_at": "", "updated_at": "updated_at", "disabled": "disabled", "is_public": "public"}
 
-func (c *call) flavorList(path string, detail bool) error {
+func (c *novaCall) flavorList(path string, detail bool) error {
 	if err := c.only(75, "limit", "marker", "sort_key", "sort_dir", "is_public", "minRam", "minDisk"); err != nil {
 		return err
 	}
@@ -96,19 +96,19 @@ func (c *call) flavorList(path string, detail bool) error {
 	if err != nil {
 		return err
 	}
-	out := []object{}
+	out := []jsonObject{}
 	for _, one := range all {
 		if detail {
 			out = append(out, c.flavorView(one))
 			continue
 		}
-		o := object{"id": one.Ref, "name": one.Name, "links": c.links("/flavors/" + one.Ref)}
+		o := jsonObject{"id": one.Ref, "name": one.Name, "links": c.links("/flavors/" + one.Ref)}
 		if c.Minor >= 55 {
 			o["description"] = orNil(one.Description)
 		}
 		out = append(out, o)
 	}
-	answer := object{"flavors": out}
+	answer := jsonObject{"flavors": out}
 	if len(all) > 0 {
 		if next := c.next(path, len(all), p.Limit, all[len(all)-1].Ref); next != nil {
 			answer["flavors_links"] = next
@@ -117,7 +117,7 @@ func (c *call) flavorList(path string, detail bool) error {
 	return c.json(http.StatusOK, answer)
 }
 
-func (c *call) flavorPage() (f compute.FlavorFilter, p record.Page, err error) {
+func (c *novaCall) flavorPage() (f compute.FlavorFilter, p record.Page, err error) {
 	limit, err := c.number("limit", 0)
 	if err != nil {
 		return f, p, err
@@ -160,41 +160,41 @@ func (c *call) flavorPage() (f compute.FlavorFilter, p record.Page, err error) {
 	return f, p, nil
 }
 
-func (c *call) getFlavor() error {
+func (c *novaCall) getFlavor() error {
 	f, err := c.flavor()
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, object{"flavor": c.flavorView(f)})
+	return c.json(http.StatusOK, jsonObject{"flavor": c.flavorView(f)})
 }
 
 const maxInt = 1<<31 - 1
 
 var flavorSchema = objectSchema(
-	prop{name: "name", required: true, rule: named},
-	prop{name: "id", rule: nullable(flavorID)}, prop{name: "flavorid", rule: nullable(flavorID)},
-	prop{name: "ram", required: true, rule: integer(1, maxInt)}, prop{name: "vcpus", required: true, rule: integer(1, maxInt)},
-	prop{name: "disk", required: true, rule: integer(0, maxInt)}, prop{name: "OS-FLV-EXT-DATA:ephemeral", rule: integer(0, maxInt)},
-	prop{name: "swap", rule: integer(0, maxInt)}, prop{name: "rxtx_factor", rule: anything},
-	prop{name: "os-flavor-access:is_public", rule: boolean}, prop{name: "description", since: 55, rule: nullable(text(0, 65535))},
+	schemaProperty{name: "name", required: true, rule: nameSchema},
+	schemaProperty{name: "id", rule: nullableSchema(flavorID)}, schemaProperty{name: "flavorid", rule: nullableSchema(flavorID)},
+	schemaProperty{name: "ram", required: true, rule: integerSchema(1, maxInt)}, schemaProperty{name: "vcpus", required: true, rule: integerSchema(1, maxInt)},
+	schemaProperty{name: "disk", required: true, rule: integerSchema(0, maxInt)}, schemaProperty{name: "OS-FLV-EXT-DATA:ephemeral", rule: integerSchema(0, maxInt)},
+	schemaProperty{name: "swap", rule: integerSchema(0, maxInt)}, schemaProperty{name: "rxtx_factor", rule: anySchema},
+	schemaProperty{name: "os-flavor-access:is_public", rule: booleanSchema}, schemaProperty{name: "description", since: 55, rule: nullableSchema(stringSchema(0, 65535))},
 )
 
 func flavorID(at string, v any, minor int) error {
 	if _, ok := v.(float64); ok {
-		return integer(0, maxInt)(at, v, minor)
+		return integerSchema(0, maxInt)(at, v, minor)
 	}
-	return like(1, 255, `^[\w.-][\w. -]*$`)(at, v, minor)
+	return patternSchema(1, 255, `^[\w.-][\w. -]*$`)(at, v, minor)
 }
 
-func (c *call) createFlavor() error {
+func (c *novaCall) createFlavor() error {
 	body, err := c.body("flavor", flavorSchema)
 	if err != nil {
 		return err
 	}
 	number := func(name string) int { n, _ := intOf(body[name]); return n }
 	f := &compute.Flavor{
-		Name: field(body, "name"), Ref: field(body, "id"), RAM: number("ram"), VCPUs: number("vcpus"), Disk: number("disk"),
-		Ephemeral: number("OS-FLV-EXT-DATA:ephemeral"), Swap: number("swap"), Public: true, Description: field(body, "description"),
+		Name: stringProperty(body, "name"), Ref: stringProperty(body, "id"), RAM: number("ram"), VCPUs: number("vcpus"), Disk: number("disk"),
+		Ephemeral: number("OS-FLV-EXT-DATA:ephemeral"), Swap: number("swap"), Public: true, Description: stringProperty(body, "description"),
 	}
 	if n, ok := body["id"].(float64); ok {
 		f.Ref = strconv.Itoa(int(n))
@@ -208,22 +208,22 @@ func (c *call) createFlavor() error {
 	if err := c.s.Services.Flavors.Create(c.R.Context(), f, c.who.Asker); err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, object{"flavor": c.flavorView(f)})
+	return c.json(http.StatusOK, jsonObject{"flavor": c.flavorView(f)})
 }
 
-func (c *call) updateFlavor() error {
-	body, err := c.body("flavor", objectSchema(prop{name: "description", required: true, rule: nullable(text(0, 65535))}))
+func (c *novaCall) updateFlavor() error {
+	body, err := c.body("flavor", objectSchema(schemaProperty{name: "description", required: true, rule: nullableSchema(stringSchema(0, 65535))}))
 	if err != nil {
 		return err
 	}
-	f, err := c.editFlavor(func(f *compute.Flavor) error { f.Description = field(body, "description"); return nil })
+	f, err := c.editFlavor(func(f *compute.Flavor) error { f.Description = stringProperty(body, "description"); return nil })
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, object{"flavor": c.flavorView(f)})
+	return c.json(http.StatusOK, jsonObject{"flavor": c.flavorView(f)})
 }
 
-func (c *call) editFlavor(edit func(*compute.Flavor) error) (*compute.Flavor, error) {
+func (c *novaCall) editFlavor(edit func(*compute.Flavor) error) (*compute.Flavor, error) {
 	f, err := c.flavor()
 	if err != nil {
 		return nil, err
@@ -231,7 +231,7 @@ func (c *call) editFlavor(edit func(*compute.Flavor) error) (*compute.Flavor, er
 	return c.s.Services.Flavors.Update(c.R.Context(), f.ID, c.who.Asker, edit)
 }
 
-func (c *call) removeFlavor() error {
+func (c *novaCall) removeFlavor() error {
 	f, err := c.flavor()
 	if err != nil {
 		return err
@@ -243,7 +243,7 @@ func (c *call) removeFlavor() error {
 }
 
 // listFlavorAccess names nobody: a flavor that is not public is the administrators'.
-func (c *call) listFlavorAccess() error {
+func (c *novaCall) listFlavorAccess() error {
 	f, err := c.flavor()
 	if err != nil {
 		return err
@@ -251,19 +251,19 @@ func (c *call) listFlavorAccess() error {
 	if f.Public {
 		return problem.NotFoundf("Access list not available for public flavors.")
 	}
-	return c.json(http.StatusOK, object{"flavor_access": []any{}})
+	return c.json(http.StatusOK, jsonObject{"flavor_access": []any{}})
 }
 
-func (c *call) listSpecs() error {
+func (c *novaCall) listSpecs() error {
 	f, err := c.flavor()
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, object{"extra_specs": mapOrEmpty(f.ExtraSpecs)})
+	return c.json(http.StatusOK, jsonObject{"extra_specs": mapOrEmpty(f.ExtraSpecs)})
 }
 
-func (c *call) addSpecs() error {
-	body, err := c.body("extra_specs", texts(255))
+func (c *novaCall) addSpecs() error {
+	body, err := c.body("extra_specs", stringMapSchema(255))
 	if err != nil {
 		return err
 	}
@@ -275,10 +275,10 @@ func (c *call) addSpecs() error {
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, object{"extra_specs": f.ExtraSpecs})
+	return c.json(http.StatusOK, jsonObject{"extra_specs": f.ExtraSpecs})
 }
 
-func (c *call) getSpec() error {
+func (c *novaCall) getSpec() error {
 	f, err := c.flavor()
 	if err != nil {
 		return err
@@ -288,15 +288,15 @@ func (c *call) getSpec() error {
 	if !ok {
 		return noSpec(f, key)
 	}
-	return c.json(http.StatusOK, object{key: value})
+	return c.json(http.StatusOK, jsonObject{key: value})
 }
 
 func noSpec(f *compute.Flavor, key string) error {
-	return problem.NotFoundf("Flavor %s has no extra specs with key %s.", f.Ref, shorten(key))
+	return problem.NotFoundf("Flavor %s has no extra specs with key %s.", f.Ref, truncateText(key))
 }
 
-func (c *call) setSpec() error {
-	body, err := c.body("", texts(255))
+func (c *novaCall) setSpec() error {
+	body, err := c.body("", stringMapSchema(255))
 	if err != nil {
 		return err
 	}
@@ -313,10 +313,10 @@ func (c *call) setSpec() error {
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, object{key: value})
+	return c.json(http.StatusOK, jsonObject{key: value})
 }
 
-func (c *call) removeSpec() error {
+func (c *novaCall) removeSpec() error {
 	key := c.Arg("key")
 	_, err := c.editFlavor(func(f *compute.Flavor) error {
 		if !slices.Contains(slices.Collect(maps.Keys(f.ExtraSpecs)), key) {

@@ -25,38 +25,38 @@ func zoneOf(zone string) string {
 }
 
 // hostRoutes are of hosts, which the Compute API knows as services and as hypervisors.
-func (s *server) hostRoutes() []route {
-	return []route{
-		{method: "GET", path: "/os-services", need: admin, do: (*call).listServices},
-		{method: "PUT", path: "/os-services/{service}", need: admin, until: 52, do: (*call).oldUpdateService},
-		{method: "PUT", path: "/os-services/{service}", need: admin, since: 53, do: (*call).updateService},
-		{method: "DELETE", path: "/os-services/{service}", need: admin, do: (*call).removeService},
-		{method: "GET", path: "/os-hypervisors", need: admin, do: (*call).listHypervisors},
-		{method: "GET", path: "/os-hypervisors/detail", need: admin, do: (*call).detailHypervisors},
-		{method: "GET", path: "/os-hypervisors/statistics", need: admin, until: 87, do: (*call).hypervisorStatistics},
-		{method: "GET", path: "/os-hypervisors/{hypervisor}", need: admin, do: (*call).getHypervisor},
-		{method: "GET", path: "/os-hypervisors/{hypervisor}/uptime", need: admin, until: 87, do: (*call).hypervisorUptime},
-		{method: "GET", path: "/os-hypervisors/{hypervisor}/search", need: admin, until: 52, do: (*call).searchHypervisors},
-		{method: "GET", path: "/os-hypervisors/{hypervisor}/servers", need: admin, until: 52, do: (*call).hypervisorServers},
-		{method: "GET", path: "/os-availability-zone", need: reader, do: (*call).listZones},
-		{method: "GET", path: "/os-availability-zone/detail", need: admin, do: (*call).detailZones},
+func (s *apiServer) hostRoutes() []versionedRoute {
+	return []versionedRoute{
+		{method: "GET", path: "/os-services", need: admin, do: (*novaCall).listServices},
+		{method: "PUT", path: "/os-services/{service}", need: admin, until: 52, do: (*novaCall).oldUpdateService},
+		{method: "PUT", path: "/os-services/{service}", need: admin, since: 53, do: (*novaCall).updateService},
+		{method: "DELETE", path: "/os-services/{service}", need: admin, do: (*novaCall).removeService},
+		{method: "GET", path: "/os-hypervisors", need: admin, do: (*novaCall).listHypervisors},
+		{method: "GET", path: "/os-hypervisors/detail", need: admin, do: (*novaCall).detailHypervisors},
+		{method: "GET", path: "/os-hypervisors/statistics", need: admin, until: 87, do: (*novaCall).hypervisorStatistics},
+		{method: "GET", path: "/os-hypervisors/{hypervisor}", need: admin, do: (*novaCall).getHypervisor},
+		{method: "GET", path: "/os-hypervisors/{hypervisor}/uptime", need: admin, until: 87, do: (*novaCall).hypervisorUptime},
+		{method: "GET", path: "/os-hypervisors/{hypervisor}/search", need: admin, until: 52, do: (*novaCall).searchHypervisors},
+		{method: "GET", path: "/os-hypervisors/{hypervisor}/servers", need: admin, until: 52, do: (*novaCall).hypervisorServers},
+		{method: "GET", path: "/os-availability-zone", need: reader, do: (*novaCall).listZones},
+		{method: "GET", path: "/os-availability-zone/detail", need: admin, do: (*novaCall).detailZones},
 	}
 }
 
-// living is a host with what is known of its life.
-type living struct {
+// hostWithLiveness is a host with what is known of its life.
+type hostWithLiveness struct {
 	*compute.Host
 	compute.HostLiveness
 }
 
-func (l *living) state() string {
+func (l *hostWithLiveness) state() string {
 	if l.Up && !l.ForcedDown {
 		return "up"
 	}
 	return "down"
 }
 
-func (l *living) status() string {
+func (l *hostWithLiveness) status() string {
 	if l.Disabled {
 		return "disabled"
 	}
@@ -64,7 +64,7 @@ func (l *living) status() string {
 }
 
 // hosts reads a page of hosts.
-func (c *call) hosts(p record.Page) ([]living, error) {
+func (c *novaCall) hosts(p record.Page) ([]hostWithLiveness, error) {
 	all, err := c.s.Services.Hosts.List(c.R.Context(), compute.HostFilter{}, p)
 	if err != nil {
 		return nil, err
@@ -73,15 +73,15 @@ func (c *call) hosts(p record.Page) ([]living, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := make([]living, len(all))
+	out := make([]hostWithLiveness, len(all))
 	for i, h := range all {
-		out[i] = living{h, lives[h.ID]}
+		out[i] = hostWithLiveness{h, lives[h.ID]}
 	}
 	return out, nil
 }
 
 // hostID is how a host is named: by a number, and from 2.53 on by its UUID.
-func (c *call) hostID(h *compute.Host) any {
+func (c *novaCall) hostID(h *compute.Host) any {
 	if c.Minor >= 53 {
 		return h.ID
 	}
@@ -89,9 +89,9 @@ func (c *call) hostID(h *compute.Host) any {
 }
 
 // hostNamed finds the host of an id as the microversion has it; found tells whether there is one.
-func (c *call) hostNamed(id string) (found *living, err error) {
+func (c *novaCall) hostNamed(id string) (found *hostWithLiveness, err error) {
 	if c.Minor >= 53 && !record.IsUUID(id) {
-		return nil, problem.Invalidf("Invalid uuid %s", shorten(id))
+		return nil, problem.Invalidf("Invalid uuid %s", truncateText(id))
 	}
 	all, err := c.hosts(record.Page{})
 	if err != nil {
@@ -105,14 +105,14 @@ func (c *call) hostNamed(id string) (found *living, err error) {
 	return nil, nil
 }
 
-func (c *call) serviceView(h *living) object {
+func (c *novaCall) serviceView(h *hostWithLiveness) jsonObject {
 	changed := h.RenewedAt
 	if changed.IsZero() {
 		changed = h.UpdatedAt
 	}
-	o := object{
+	o := jsonObject{
 		"id": c.hostID(h.Host), "binary": binary, "host": h.Name, "zone": zoneOf(h.Zone), "status": h.status(), "state": h.state(),
-		"disabled_reason": orNil(h.DisabledReason), "updated_at": moment(changed),
+		"disabled_reason": orNil(h.DisabledReason), "updated_at": timeOrNil(changed),
 	}
 	if c.Minor >= 11 {
 		o["forced_down"] = h.ForcedDown
@@ -120,13 +120,13 @@ func (c *call) serviceView(h *living) object {
 	return o
 }
 
-func (c *call) listServices() error {
+func (c *novaCall) listServices() error {
 	if err := c.only(75, "host", "binary"); err != nil {
 		return err
 	}
-	out := []object{}
+	out := []jsonObject{}
 	if b := c.Query.Get("binary"); b != "" && b != binary {
-		return c.json(http.StatusOK, object{"services": out})
+		return c.json(http.StatusOK, jsonObject{"services": out})
 	}
 	all, err := c.hosts(record.Page{})
 	if err != nil {
@@ -137,21 +137,21 @@ func (c *call) listServices() error {
 			out = append(out, c.serviceView(&all[i]))
 		}
 	}
-	return c.json(http.StatusOK, object{"services": out})
+	return c.json(http.StatusOK, jsonObject{"services": out})
 }
 
 var (
-	oldServiceSchema = objectSchema(prop{name: "host", required: true, rule: text(1, 255)}, prop{name: "binary", required: true, rule: text(1, 255)})
-	reasonSchema     = objectSchema(prop{name: "host", required: true, rule: text(1, 255)}, prop{name: "binary", required: true, rule: text(1, 255)},
-		prop{name: "disabled_reason", required: true, rule: text(1, 255)})
-	forceDownSchema = objectSchema(prop{name: "host", required: true, rule: text(1, 255)}, prop{name: "binary", required: true, rule: text(1, 255)},
-		prop{name: "forced_down", required: true, rule: boolean})
-	serviceSchema = objectSchema(prop{name: "status", rule: oneOf("enabled", "disabled")}, prop{name: "disabled_reason", rule: text(1, 255)},
-		prop{name: "forced_down", rule: boolean})
+	oldServiceSchema = objectSchema(schemaProperty{name: "host", required: true, rule: stringSchema(1, 255)}, schemaProperty{name: "binary", required: true, rule: stringSchema(1, 255)})
+	reasonSchema     = objectSchema(schemaProperty{name: "host", required: true, rule: stringSchema(1, 255)}, schemaProperty{name: "binary", required: true, rule: stringSchema(1, 255)},
+		schemaProperty{name: "disabled_reason", required: true, rule: stringSchema(1, 255)})
+	forceDownSchema = objectSchema(schemaProperty{name: "host", required: true, rule: stringSchema(1, 255)}, schemaProperty{name: "binary", required: true, rule: stringSchema(1, 255)},
+		schemaProperty{name: "forced_down", required: true, rule: booleanSchema})
+	serviceSchema = objectSchema(schemaProperty{name: "status", rule: oneOf("enabled", "disabled")}, schemaProperty{name: "disabled_reason", rule: stringSchema(1, 255)},
+		schemaProperty{name: "forced_down", rule: booleanSchema})
 )
 
 // oldUpdateService takes a verb in the place of the service, which the body names.
-func (c *call) oldUpdateService() error {
+func (c *novaCall) oldUpdateService() error {
 	verb := c.Arg("service")
 	schema := oldServiceSchema
 	switch {
@@ -167,16 +167,16 @@ func (c *call) oldUpdateService() error {
 	if err != nil {
 		return err
 	}
-	name := field(body, "host")
-	h, err := c.serviceHost(name, field(body, "binary"))
+	name := stringProperty(body, "host")
+	h, err := c.serviceHost(name, stringProperty(body, "binary"))
 	if err != nil {
 		return err
 	}
-	off, none, answer := verb != "enable", "", object{"host": name, "binary": binary}
+	off, none, answer := verb != "enable", "", jsonObject{"host": name, "binary": binary}
 	change := compute.Service{Disabled: &off, Reason: &none}
 	switch verb {
 	case "disable-log-reason":
-		none = field(body, "disabled_reason")
+		none = stringProperty(body, "disabled_reason")
 		answer["disabled_reason"] = none
 	case "force-down":
 		down, _ := boolOf(body["forced_down"])
@@ -192,28 +192,28 @@ func (c *call) oldUpdateService() error {
 	if _, err := c.s.Services.Hosts.SetService(c.R.Context(), h.ID, change, c.who.Asker); err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, object{"service": answer})
+	return c.json(http.StatusOK, jsonObject{"service": answer})
 }
 
-func (c *call) serviceHost(name, which string) (*compute.Host, error) {
+func (c *novaCall) serviceHost(name, which string) (*compute.Host, error) {
 	all, err := c.s.Services.Hosts.List(c.R.Context(), compute.HostFilter{Name: name}, record.Page{})
 	if err != nil {
 		return nil, err
 	}
 	if which != binary || len(all) == 0 {
-		return nil, problem.NotFoundf("Could not find binary %s on host %s.", shorten(which), shorten(name))
+		return nil, problem.NotFoundf("Could not find binary %s on host %s.", truncateText(which), truncateText(name))
 	}
 	if len(all) > 1 {
 		ids := make([]string, len(all))
 		for i, h := range all {
 			ids[i] = h.ID
 		}
-		return nil, problem.Conflictf("Multiple hosts are named %s: %s. Name one by its UUID, with microversion 2.53 or later.", shorten(name), strings.Join(ids, ", "))
+		return nil, problem.Conflictf("Multiple hosts are named %s: %s. Name one by its UUID, with microversion 2.53 or later.", truncateText(name), strings.Join(ids, ", "))
 	}
 	return all[0], nil
 }
 
-func (c *call) updateService() error {
+func (c *novaCall) updateService() error {
 	h, err := c.service()
 	if err != nil {
 		return err
@@ -222,7 +222,7 @@ func (c *call) updateService() error {
 	if err != nil {
 		return err
 	}
-	status, reason := field(body, "status"), field(body, "disabled_reason")
+	status, reason := stringProperty(body, "status"), stringProperty(body, "disabled_reason")
 	switch {
 	case len(body) == 0:
 		return problem.Invalidf("No updates were requested. Fields 'status' or 'forced_down' should be specified.")
@@ -247,20 +247,20 @@ func (c *call) updateService() error {
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, object{"service": c.serviceView(&living{after, lives[after.ID]})})
+	return c.json(http.StatusOK, jsonObject{"service": c.serviceView(&hostWithLiveness{after, lives[after.ID]})})
 }
 
 // service finds the host that the path names as a service.
-func (c *call) service() (*living, error) {
+func (c *novaCall) service() (*hostWithLiveness, error) {
 	id := c.Arg("service")
 	h, err := c.hostNamed(id)
 	if err == nil && h == nil {
-		err = problem.NotFoundf("Service %s not found.", shorten(id))
+		err = problem.NotFoundf("Service %s not found.", truncateText(id))
 	}
 	return h, err
 }
 
-func (c *call) removeService() error {
+func (c *novaCall) removeService() error {
 	h, err := c.service()
 	if err != nil {
 		return err
@@ -272,12 +272,12 @@ func (c *call) removeService() error {
 }
 
 // zones groups the hosts that take servers by zone.
-func (c *call) zones() (names []string, byZone map[string][]living, err error) {
+func (c *novaCall) zones() (names []string, byZone map[string][]hostWithLiveness, err error) {
 	all, err := c.hosts(record.Page{})
 	if err != nil {
 		return nil, nil, err
 	}
-	byZone = map[string][]living{}
+	byZone = map[string][]hostWithLiveness{}
 	for _, h := range all {
 		zone := zoneOf(h.Zone)
 		if byZone[zone] == nil {
@@ -289,35 +289,35 @@ func (c *call) zones() (names []string, byZone map[string][]living, err error) {
 	return names, byZone, nil
 }
 
-func available(hosts []living) object {
-	return object{"available": slices.ContainsFunc(hosts, func(h living) bool { return !h.Disabled })}
+func zoneStateView(hosts []hostWithLiveness) jsonObject {
+	return jsonObject{"available": slices.ContainsFunc(hosts, func(h hostWithLiveness) bool { return !h.Disabled })}
 }
 
-func (c *call) listZones() error {
+func (c *novaCall) listZones() error {
 	names, hosts, err := c.zones()
 	if err != nil {
 		return err
 	}
-	out := []object{}
+	out := []jsonObject{}
 	for _, name := range names {
-		out = append(out, object{"zoneName": name, "zoneState": available(hosts[name]), "hosts": nil})
+		out = append(out, jsonObject{"zoneName": name, "zoneState": zoneStateView(hosts[name]), "hosts": nil})
 	}
-	return c.json(http.StatusOK, object{"availabilityZoneInfo": out})
+	return c.json(http.StatusOK, jsonObject{"availabilityZoneInfo": out})
 }
 
-func (c *call) detailZones() error {
+func (c *novaCall) detailZones() error {
 	names, byZone, err := c.zones()
 	if err != nil {
 		return err
 	}
-	out := []object{}
+	out := []jsonObject{}
 	for _, name := range names {
-		hosts := object{}
+		hosts := jsonObject{}
 		for i := range byZone[name] {
 			h := &byZone[name][i]
-			hosts[h.Name] = object{binary: object{"active": !h.Disabled, "available": h.state() == "up", "updated_at": moment(h.RenewedAt)}}
+			hosts[h.Name] = jsonObject{binary: jsonObject{"active": !h.Disabled, "available": h.state() == "up", "updated_at": timeOrNil(h.RenewedAt)}}
 		}
-		out = append(out, object{"zoneName": name, "zoneState": available(byZone[name]), "hosts": hosts})
+		out = append(out, jsonObject{"zoneName": name, "zoneState": zoneStateView(byZone[name]), "hosts": hosts})
 	}
-	return c.json(http.StatusOK, object{"availabilityZoneInfo": out})
+	return c.json(http.StatusOK, jsonObject{"availabilityZoneInfo": out})
 }

@@ -11,12 +11,12 @@ import (
 	"salvor/record"
 )
 
-func (c *call) hypervisorView(h *living, detail bool, servers map[string][]object) object {
-	o := object{"id": c.hostID(h.Host), "hypervisor_hostname": h.Name, "state": h.state(), "status": h.status()}
+func (c *novaCall) hypervisorView(h *hostWithLiveness, detail bool, servers map[string][]jsonObject) jsonObject {
+	o := jsonObject{"id": c.hostID(h.Host), "hypervisor_hostname": h.Name, "state": h.state(), "status": h.status()}
 	if servers != nil {
 		o["servers"] = servers[h.ID]
 		if servers[h.ID] == nil {
-			o["servers"] = []object{}
+			o["servers"] = []jsonObject{}
 		}
 		if servers[h.ID] == nil && c.Minor < 75 {
 			delete(o, "servers")
@@ -27,12 +27,12 @@ func (c *call) hypervisorView(h *living, detail bool, servers map[string][]objec
 	}
 	inv := &h.Inventory
 	o["hypervisor_type"], o["hypervisor_version"], o["host_ip"] = inv.HypervisorType, inv.HypervisorVersion, inv.Address
-	o["service"] = object{"id": c.hostID(h.Host), "host": h.Name, "disabled_reason": orNil(h.DisabledReason)}
+	o["service"] = jsonObject{"id": c.hostID(h.Host), "host": h.Name, "disabled_reason": orNil(h.DisabledReason)}
 	if c.Minor >= 88 {
-		o["uptime"] = uptime(h)
+		o["uptime"] = formatUptime(h)
 		return o
 	}
-	for k, v := range capacity(h) {
+	for k, v := range hostResources(h) {
 		o[k] = v
 	}
 	o["disk_available_least"] = inv.Disk - h.UsedDisk - inv.QuarantinedGiB()
@@ -44,8 +44,8 @@ func (c *call) hypervisorView(h *living, detail bool, servers map[string][]objec
 	return o
 }
 
-// capacity is what a host has and what of it is taken.
-func capacity(h *living) map[string]int {
+// hostResources is what a host has and what of it is taken.
+func hostResources(h *hostWithLiveness) map[string]int {
 	inv := &h.Inventory
 	return map[string]int{
 		"vcpus": inv.VCPUs, "vcpus_used": h.UsedVCPUs, "memory_mb": inv.RAM, "memory_mb_used": h.UsedRAM, "free_ram_mb": inv.RAM - h.UsedRAM,
@@ -54,19 +54,19 @@ func capacity(h *living) map[string]int {
 }
 
 // cpuInfo is what a host tells of its processor, as an object.
-func cpuInfo(told string) object {
-	var o object
+func cpuInfo(told string) jsonObject {
+	var o jsonObject
 	if json.Unmarshal([]byte(told), &o) == nil && o != nil {
 		return o
 	}
 	if told == "" {
-		return object{}
+		return jsonObject{}
 	}
-	return object{"model": told}
+	return jsonObject{"model": told}
 }
 
-// uptime is in the form of uptime(1), as far as the host tells it; nil where it does not.
-func uptime(h *living) any {
+// formatUptime is in the form of uptime(1), as far as the host tells it; nil where it does not.
+func formatUptime(h *hostWithLiveness) any {
 	s := h.Inventory.UptimeS
 	if s <= 0 {
 		return nil
@@ -75,10 +75,10 @@ func uptime(h *living) any {
 	return fmt.Sprintf(" %s up %d days, %2d:%02d,  0 users,  load average: 0.00, 0.00, 0.00", at, s/86400, s/3600%24, s/60%60)
 }
 
-func (c *call) listHypervisors() error   { return c.hypervisorList("/os-hypervisors", false) }
-func (c *call) detailHypervisors() error { return c.hypervisorList("/os-hypervisors/detail", true) }
+func (c *novaCall) listHypervisors() error   { return c.hypervisorList("/os-hypervisors", false) }
+func (c *novaCall) detailHypervisors() error { return c.hypervisorList("/os-hypervisors/detail", true) }
 
-func (c *call) hypervisorList(path string, detail bool) error {
+func (c *novaCall) hypervisorList(path string, detail bool) error {
 	if err := c.only(75, "limit", "marker", "hypervisor_hostname_pattern", "with_servers"); err != nil {
 		return err
 	}
@@ -113,13 +113,13 @@ func (c *call) hypervisorList(path string, detail bool) error {
 	if err != nil {
 		return err
 	}
-	var servers map[string][]object
+	var servers map[string][]jsonObject
 	if with && c.Minor >= 53 {
 		if servers, err = c.serversByHost(""); err != nil {
 			return err
 		}
 	}
-	out := []object{}
+	out := []jsonObject{}
 	for i := range all {
 		if strings.Contains(all[i].Name, pattern) {
 			out = append(out, c.hypervisorView(&all[i], detail, servers))
@@ -128,7 +128,7 @@ func (c *call) hypervisorList(path string, detail bool) error {
 	if pattern != "" && len(out) == 0 {
 		return noHypervisor(pattern)
 	}
-	answer := object{"hypervisors": out}
+	answer := jsonObject{"hypervisors": out}
 	if len(all) > 0 && c.Minor >= 33 {
 		if next := c.next(path, len(all), p.Limit, fmt.Sprint(c.hostID(all[len(all)-1].Host))); next != nil {
 			answer["hypervisors_links"] = next
@@ -138,35 +138,35 @@ func (c *call) hypervisorList(path string, detail bool) error {
 }
 
 func noHypervisor(pattern string) error {
-	return problem.NotFoundf("No hypervisor matching '%s' could be found.", shorten(pattern))
+	return problem.NotFoundf("No hypervisor matching '%s' could be found.", truncateText(pattern))
 }
 
 // serversByHost names the servers of one host, or of all.
-func (c *call) serversByHost(host string) (map[string][]object, error) {
+func (c *novaCall) serversByHost(host string) (map[string][]jsonObject, error) {
 	all, err := c.s.Services.Servers.List(c.R.Context(), compute.ServerFilter{HostID: host}, record.Page{})
 	if err != nil {
 		return nil, err
 	}
-	out := map[string][]object{}
+	out := map[string][]jsonObject{}
 	for _, srv := range all {
 		if srv.HostID != "" {
-			out[srv.HostID] = append(out[srv.HostID], object{"uuid": srv.ID, "name": srv.GuestName})
+			out[srv.HostID] = append(out[srv.HostID], jsonObject{"uuid": srv.ID, "name": srv.GuestName})
 		}
 	}
 	return out, nil
 }
 
 // hypervisor finds the host that the path names as a hypervisor; one that does not exist is NotFound for any kind of id.
-func (c *call) hypervisor() (*living, error) {
+func (c *novaCall) hypervisor() (*hostWithLiveness, error) {
 	id := c.Arg("hypervisor")
 	h, err := c.hostNamed(id)
 	if err == nil && h == nil {
-		err = problem.NotFoundf("Hypervisor with ID '%s' could not be found.", shorten(id))
+		err = problem.NotFoundf("Hypervisor with ID '%s' could not be found.", truncateText(id))
 	}
 	return h, err
 }
 
-func (c *call) getHypervisor() error {
+func (c *novaCall) getHypervisor() error {
 	h, err := c.hypervisor()
 	if err != nil {
 		return err
@@ -175,66 +175,66 @@ func (c *call) getHypervisor() error {
 	if err != nil {
 		return err
 	}
-	var servers map[string][]object
+	var servers map[string][]jsonObject
 	if with && c.Minor >= 53 {
 		if servers, err = c.serversByHost(h.ID); err != nil {
 			return err
 		}
 	}
-	return c.json(http.StatusOK, object{"hypervisor": c.hypervisorView(h, true, servers)})
+	return c.json(http.StatusOK, jsonObject{"hypervisor": c.hypervisorView(h, true, servers)})
 }
 
-func (c *call) hypervisorUptime() error {
+func (c *novaCall) hypervisorUptime() error {
 	h, err := c.hypervisor()
 	if err != nil {
 		return err
 	}
-	up := uptime(h)
+	up := formatUptime(h)
 	if up == nil {
 		return notImplemented("Unable to get uptime of this hypervisor: it tells none")
 	}
-	return c.json(http.StatusOK, object{"hypervisor": object{
+	return c.json(http.StatusOK, jsonObject{"hypervisor": jsonObject{
 		"id": c.hostID(h.Host), "hypervisor_hostname": h.Name, "state": h.state(), "status": h.status(), "uptime": up,
 	}})
 }
 
-func (c *call) hypervisorStatistics() error {
+func (c *novaCall) hypervisorStatistics() error {
 	all, err := c.hosts(record.Page{})
 	if err != nil {
 		return err
 	}
-	sum, count := capacity(&living{Host: &compute.Host{}}), 0
+	sum, count := hostResources(&hostWithLiveness{Host: &compute.Host{}}), 0
 	sum["disk_available_least"] = 0
 	for i := range all {
 		if all[i].Disabled {
 			continue
 		}
 		count++
-		for k, v := range capacity(&all[i]) {
+		for k, v := range hostResources(&all[i]) {
 			sum[k] += v
 		}
 		sum["disk_available_least"] += all[i].Inventory.Disk - all[i].UsedDisk - all[i].Inventory.QuarantinedGiB()
 	}
 	sum["count"] = count
-	return c.json(http.StatusOK, object{"hypervisor_statistics": sum})
+	return c.json(http.StatusOK, jsonObject{"hypervisor_statistics": sum})
 }
 
-func (c *call) searchHypervisors() error { return c.matchingHypervisors(false) }
-func (c *call) hypervisorServers() error { return c.matchingHypervisors(true) }
+func (c *novaCall) searchHypervisors() error { return c.matchingHypervisors(false) }
+func (c *novaCall) hypervisorServers() error { return c.matchingHypervisors(true) }
 
-func (c *call) matchingHypervisors(with bool) error {
+func (c *novaCall) matchingHypervisors(with bool) error {
 	pattern := c.Arg("hypervisor")
 	all, err := c.hosts(record.Page{})
 	if err != nil {
 		return err
 	}
-	servers := map[string][]object{}
+	servers := map[string][]jsonObject{}
 	if with {
 		if servers, err = c.serversByHost(""); err != nil {
 			return err
 		}
 	}
-	out := []object{}
+	out := []jsonObject{}
 	for i := range all {
 		if !strings.Contains(all[i].Name, pattern) {
 			continue
@@ -248,5 +248,5 @@ func (c *call) matchingHypervisors(with bool) error {
 	if len(out) == 0 {
 		return noHypervisor(pattern)
 	}
-	return c.json(http.StatusOK, object{"hypervisors": out})
+	return c.json(http.StatusOK, jsonObject{"hypervisors": out})
 }

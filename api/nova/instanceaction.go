@@ -62,7 +62,7 @@ func (a *instanceAction) changed() time.Time {
 }
 
 // instanceActions reads a server's actions, the newest first.
-func (c *call) instanceActions(srv *compute.Server) ([]*instanceAction, error) {
+func (c *novaCall) instanceActions(srv *compute.Server) ([]*instanceAction, error) {
 	events, err := c.s.Timeline.Latest(c.R.Context(), compute.Subject(srv.ID), maxEvents)
 	if err != nil {
 		return nil, err
@@ -82,21 +82,21 @@ func (c *call) instanceActions(srv *compute.Server) ([]*instanceAction, error) {
 	return out, nil
 }
 
-func (c *call) instanceActionView(srv *compute.Server, a *instanceAction) object {
-	o := object{
+func (c *novaCall) instanceActionView(srv *compute.Server, a *instanceAction) jsonObject {
+	o := jsonObject{
 		"action": a.word(), "instance_uuid": srv.ID, "request_id": a.request.RequestID, "user_id": a.request.User, "project_id": srv.Project,
-		"start_time": moment(a.request.At), "message": nil,
+		"start_time": timeOrNil(a.request.At), "message": nil,
 	}
 	if a.failed() != nil {
 		o["message"] = "Error"
 	}
 	if c.Minor >= 58 {
-		o["updated_at"] = moment(a.changed())
+		o["updated_at"] = timeOrNil(a.changed())
 	}
 	return o
 }
 
-func (c *call) listInstanceActions() error {
+func (c *novaCall) listInstanceActions() error {
 	srv, err := c.serverOrGone()
 	if err != nil {
 		return err
@@ -139,12 +139,12 @@ func (c *call) listInstanceActions() error {
 	return c.instanceActionPage(srv, all, min(limit, c.s.MaxLimit))
 }
 
-func (c *call) instanceActionPage(srv *compute.Server, all []*instanceAction, limit int) error {
-	out := []object{}
+func (c *novaCall) instanceActionPage(srv *compute.Server, all []*instanceAction, limit int) error {
+	out := []jsonObject{}
 	for _, a := range all[:min(limit, len(all))] {
 		out = append(out, c.instanceActionView(srv, a))
 	}
-	answer := object{"instanceActions": out}
+	answer := jsonObject{"instanceActions": out}
 	if len(all) > limit {
 		answer["links"] = c.next("/servers/"+srv.ID+"/os-instance-actions", limit, limit, all[limit-1].request.RequestID)
 	}
@@ -152,7 +152,7 @@ func (c *call) instanceActionPage(srv *compute.Server, all []*instanceAction, li
 }
 
 // serverOrGone is server, but finds deleted ones for everybody whose they were, from the version on that does so.
-func (c *call) serverOrGone() (*compute.Server, error) {
+func (c *novaCall) serverOrGone() (*compute.Server, error) {
 	srv, err := c.server()
 	if c.Minor < 21 || !problem.Is(err, problem.NotFound) {
 		return srv, err
@@ -163,7 +163,7 @@ func (c *call) serverOrGone() (*compute.Server, error) {
 	return nil, err
 }
 
-func (c *call) getInstanceAction() error {
+func (c *novaCall) getInstanceAction() error {
 	srv, err := c.serverOrGone()
 	if err != nil {
 		return err
@@ -175,7 +175,7 @@ func (c *call) getInstanceAction() error {
 	id := c.Arg("request")
 	at := slices.IndexFunc(all, func(a *instanceAction) bool { return a.request.RequestID == id })
 	if at < 0 {
-		return problem.NotFoundf("Action %s not found", shorten(id))
+		return problem.NotFoundf("Action %s not found", truncateText(id))
 	}
 	o := c.instanceActionView(srv, all[at])
 	if c.admin || c.Minor >= 51 {
@@ -183,18 +183,18 @@ func (c *call) getInstanceAction() error {
 		if err != nil {
 			return err
 		}
-		events := []object{}
+		events := []jsonObject{}
 		for _, e := range all[at].work {
 			events = append(events, c.instanceEvent(srv, dir, e))
 		}
 		o["events"] = events
 	}
-	return c.json(http.StatusOK, object{"instanceAction": o})
+	return c.json(http.StatusOK, jsonObject{"instanceAction": o})
 }
 
-func (c *call) instanceEvent(srv *compute.Server, dir *directory, e job.Event) object {
-	o := object{
-		"event": e.Action, "start_time": moment(e.At.Add(-e.Duration)), "finish_time": moment(e.At), "result": "Success",
+func (c *novaCall) instanceEvent(srv *compute.Server, dir *nameSnapshot, e job.Event) jsonObject {
+	o := jsonObject{
+		"event": e.Action, "start_time": timeOrNil(e.At.Add(-e.Duration)), "finish_time": timeOrNil(e.At), "result": "Success",
 	}
 	if e.Severity == "error" {
 		o["result"] = "Error"

@@ -14,17 +14,17 @@ import (
 	"salvor/record"
 )
 
-func (s *server) keypairRoutes() []route {
-	return []route{
-		{method: "GET", path: "/os-keypairs", need: reader, do: (*call).listKeypairs},
-		{method: "POST", path: "/os-keypairs", need: member, do: (*call).createKeypair},
-		{method: "GET", path: "/os-keypairs/{keypair}", need: reader, do: (*call).getKeypair},
-		{method: "DELETE", path: "/os-keypairs/{keypair}", need: member, do: (*call).removeKeypair},
+func (s *apiServer) keypairRoutes() []versionedRoute {
+	return []versionedRoute{
+		{method: "GET", path: "/os-keypairs", need: reader, do: (*novaCall).listKeypairs},
+		{method: "POST", path: "/os-keypairs", need: member, do: (*novaCall).createKeypair},
+		{method: "GET", path: "/os-keypairs/{keypair}", need: reader, do: (*novaCall).getKeypair},
+		{method: "DELETE", path: "/os-keypairs/{keypair}", need: member, do: (*novaCall).removeKeypair},
 	}
 }
 
 // owner is whose keypairs are meant: those of whoever asks, or of the user whom an administrator names.
-func (c *call) owner(named string) (string, error) {
+func (c *novaCall) owner(named string) (string, error) {
 	if named == "" || named == c.user || c.Minor < 10 {
 		return c.user, nil
 	}
@@ -34,15 +34,15 @@ func (c *call) owner(named string) (string, error) {
 	return named, nil
 }
 
-func (c *call) keypairView(k *compute.Keypair) object {
-	o := object{"name": k.Name, "public_key": k.PublicKey, "fingerprint": k.Fingerprint}
+func (c *novaCall) keypairView(k *compute.Keypair) jsonObject {
+	o := jsonObject{"name": k.Name, "public_key": k.PublicKey, "fingerprint": k.Fingerprint}
 	if c.Minor >= 2 {
 		o["type"] = k.Type
 	}
 	return o
 }
 
-func (c *call) listKeypairs() error {
+func (c *novaCall) listKeypairs() error {
 	known := []string{"user_id", "limit", "marker"}
 	if err := c.only(75, known...); err != nil {
 		return err
@@ -75,11 +75,11 @@ func (c *call) listKeypairs() error {
 	if err != nil {
 		return err
 	}
-	out := []object{}
+	out := []jsonObject{}
 	for _, k := range all {
-		out = append(out, object{"keypair": c.keypairView(k)})
+		out = append(out, jsonObject{"keypair": c.keypairView(k)})
 	}
-	answer := object{"keypairs": out}
+	answer := jsonObject{"keypairs": out}
 	if len(all) > 0 && c.Minor >= 35 {
 		if next := c.next("/os-keypairs", len(all), p.Limit, all[len(all)-1].Name); next != nil {
 			answer["keypairs_links"] = next
@@ -89,8 +89,8 @@ func (c *call) listKeypairs() error {
 }
 
 // keypair finds a user's keypair by its name.
-func (c *call) keypair(name, user string) (*compute.Keypair, error) {
-	gone := problem.NotFoundf("Keypair %s not found for user %s", shorten(name), user)
+func (c *novaCall) keypair(name, user string) (*compute.Keypair, error) {
+	gone := problem.NotFoundf("Keypair %s not found for user %s", truncateText(name), user)
 	if name == "" || len(name) > maxIdent {
 		return nil, gone
 	}
@@ -107,27 +107,27 @@ func (c *call) keypair(name, user string) (*compute.Keypair, error) {
 }
 
 var keypairSchema = objectSchema(
-	prop{name: "name", required: true, rule: like(1, 255, `^[\w@.\- ]+$`)}, prop{name: "public_key", rule: nullable(text(0, 16384))},
-	prop{name: "type", since: 2, rule: oneOf("ssh", "x509")}, prop{name: "user_id", since: 10, rule: text(1, 255)},
+	schemaProperty{name: "name", required: true, rule: patternSchema(1, 255, `^[\w@.\- ]+$`)}, schemaProperty{name: "public_key", rule: nullableSchema(stringSchema(0, 16384))},
+	schemaProperty{name: "type", since: 2, rule: oneOf("ssh", "x509")}, schemaProperty{name: "user_id", since: 10, rule: stringSchema(1, 255)},
 )
 
 // createKeypair keeps a public key. Where none is given it makes a pair, and tells the private key in this one answer.
-func (c *call) createKeypair() error {
+func (c *novaCall) createKeypair() error {
 	body, err := c.body("keypair", keypairSchema)
 	if err != nil {
 		return err
 	}
-	user, err := c.owner(field(body, "user_id"))
+	user, err := c.owner(stringProperty(body, "user_id"))
 	if err != nil {
 		return err
 	}
-	k := &compute.Keypair{User: user, Name: field(body, "name"), Type: "ssh", PublicKey: strings.TrimSpace(field(body, "public_key"))}
-	if field(body, "type") == "x509" {
+	k := &compute.Keypair{User: user, Name: stringProperty(body, "name"), Type: "ssh", PublicKey: strings.TrimSpace(stringProperty(body, "public_key"))}
+	if stringProperty(body, "type") == "x509" {
 		return problem.Invalidf("Keypair data is invalid: keypairs of type x509 are not supported")
 	}
 	private := ""
 	if k.PublicKey == "" {
-		if k.PublicKey, private, err = generate(); err != nil {
+		if k.PublicKey, private, err = generateKeyPair(); err != nil {
 			return err
 		}
 	}
@@ -143,11 +143,11 @@ func (c *call) createKeypair() error {
 	if c.Minor >= 2 {
 		status = http.StatusCreated
 	}
-	return c.json(status, object{"keypair": o})
+	return c.json(status, jsonObject{"keypair": o})
 }
 
-// generate makes an ssh key pair; the private key is in OpenSSH's form.
-func generate() (public, private string, err error) {
+// generateKeyPair makes an ssh key pair; the private key is in OpenSSH's form.
+func generateKeyPair() (public, private string, err error) {
 	pub, priv, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return "", "", err
@@ -164,7 +164,7 @@ func generate() (public, private string, err error) {
 }
 
 // keypairOfPath finds the keypair that the path names.
-func (c *call) keypairOfPath() (*compute.Keypair, error) {
+func (c *novaCall) keypairOfPath() (*compute.Keypair, error) {
 	user, err := c.owner(c.Query.Get("user_id"))
 	if err != nil {
 		return nil, err
@@ -172,7 +172,7 @@ func (c *call) keypairOfPath() (*compute.Keypair, error) {
 	return c.keypair(c.Arg("keypair"), user)
 }
 
-func (c *call) getKeypair() error {
+func (c *novaCall) getKeypair() error {
 	k, err := c.keypairOfPath()
 	if err != nil {
 		return err
@@ -188,11 +188,11 @@ func (c *call) getKeypair() error {
 		}
 	}
 	o["user_id"], o["deleted"], o["deleted_at"], o["updated_at"] = k.User, false, nil, nil
-	o["created_at"] = moment(k.CreatedAt)
-	return c.json(http.StatusOK, object{"keypair": o})
+	o["created_at"] = timeOrNil(k.CreatedAt)
+	return c.json(http.StatusOK, jsonObject{"keypair": o})
 }
 
-func (c *call) removeKeypair() error {
+func (c *novaCall) removeKeypair() error {
 	k, err := c.keypairOfPath()
 	if err != nil {
 		return err

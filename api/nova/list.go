@@ -15,8 +15,8 @@ import (
 	"salvor/record"
 )
 
-// view is all that a written server depends on beside its record.
-type view struct {
+// serverViewKey is all that a written server depends on beside its record.
+type serverViewKey struct {
 	detail, admin bool
 	minor         int
 	base          string
@@ -24,8 +24,8 @@ type view struct {
 	ruler         bool  // it tells what is for those who may change all servers
 }
 
-// window is the page that a request asks for.
-type window struct {
+// requestedPage is the page that a request asks for.
+type requestedPage struct {
 	record.Page
 	asked bool // a limit was named
 }
@@ -38,8 +38,8 @@ var sortKeys = map[string]string{
 }
 
 // window reads limit, marker, sort_key and sort_dir.
-func (c *call) window() (window, error) {
-	w := window{Page: record.Page{Marker: c.Query.Get("marker"), Limit: c.s.MaxLimit, Desc: true}}
+func (c *novaCall) window() (requestedPage, error) {
+	w := requestedPage{Page: record.Page{Marker: c.Query.Get("marker"), Limit: c.s.MaxLimit, Desc: true}}
 	limit, err := c.number("limit", 0)
 	if err != nil {
 		return w, err
@@ -56,7 +56,7 @@ func (c *call) window() (window, error) {
 	if key := c.Query.Get("sort_key"); key != "" {
 		word, ok := sortKeys[key]
 		if !ok {
-			return w, problem.Invalidf("Invalid input for query parameters sort_key. Value: %s. '%s' cannot be sorted by", shorten(key), shorten(key))
+			return w, problem.Invalidf("Invalid input for query parameters sort_key. Value: %s. '%s' cannot be sorted by", truncateText(key), truncateText(key))
 		}
 		w.SortKey = word
 	}
@@ -65,17 +65,17 @@ func (c *call) window() (window, error) {
 	case "asc":
 		w.Desc = false
 	default:
-		return w, problem.Invalidf("Invalid input for query parameters sort_dir. Value: %s. Unknown sort direction, must be one of: asc, desc", shorten(dir))
+		return w, problem.Invalidf("Invalid input for query parameters sort_dir. Value: %s. Unknown sort direction, must be one of: asc, desc", truncateText(dir))
 	}
 	return w, nil
 }
 
 func noMarker(marker string) error {
-	return problem.Invalidf("marker [%s] not found", shorten(marker))
+	return problem.Invalidf("marker [%s] not found", truncateText(marker))
 }
 
 // next is the link to the page after a full one; nil otherwise.
-func (c *call) next(path string, got, limit int, last string) []link {
+func (c *novaCall) next(path string, got, limit int, last string) []resourceLink {
 	if got < limit || got == 0 {
 		return nil
 	}
@@ -85,15 +85,15 @@ func (c *call) next(path string, got, limit int, last string) []link {
 	}
 	q.Set("limit", strconv.Itoa(limit))
 	q.Set("marker", last)
-	return []link{{"next", c.base + path + "?" + q.Encode()}}
+	return []resourceLink{{"next", c.base + path + "?" + q.Encode()}}
 }
 
-func (c *call) listServers() error { return c.serverList("/servers", false) }
-func (c *call) detailServers() error {
+func (c *novaCall) listServers() error { return c.serverList("/servers", false) }
+func (c *novaCall) detailServers() error {
 	return c.serverList("/servers/detail", true)
 }
 
-func (c *call) serverList(path string, detail bool) error {
+func (c *novaCall) serverList(path string, detail bool) error {
 	w, err := c.window()
 	if err != nil {
 		return err
@@ -128,7 +128,7 @@ func (c *call) serverList(path string, detail bool) error {
 }
 
 // page answers with records that are written already; those that are gone since the page was read are left out.
-func (c *call) page(key string, texts []string, next []link) error {
+func (c *novaCall) page(key string, texts []string, next []resourceLink) error {
 	size := 512
 	for _, t := range texts {
 		size += len(t) + 1
@@ -154,7 +154,7 @@ func (c *call) page(key string, texts []string, next []link) error {
 }
 
 // marks reads the marks of a page. Where the store cannot narrow as asked, servers are read and held to keep until the page is full.
-func (c *call) marks(f compute.ServerFilter, w window, keep func(*compute.Server) bool) ([]record.Mark, error) {
+func (c *novaCall) marks(f compute.ServerFilter, w requestedPage, keep func(*compute.Server) bool) ([]record.Mark, error) {
 	servers := c.s.Services.Servers
 	if keep == nil {
 		return servers.Marks(c.R.Context(), f, w.Page)
@@ -189,12 +189,12 @@ func (c *call) marks(f compute.ServerFilter, w window, keep func(*compute.Server
 }
 
 // serverTexts gives servers as a list shows them.
-func (c *call) serverTexts(marks []record.Mark, detail bool, dir *directory) ([]string, error) {
+func (c *novaCall) serverTexts(marks []record.Mark, detail bool, dir *nameSnapshot) ([]string, error) {
 	fields := serverFields
 	if !detail {
 		fields = serverFields[:briefFields]
 	}
-	v := view{detail: detail, admin: c.admin, ruler: c.Who.Rank(false) == access.Oversight, minor: c.Minor, base: c.Base, names: dir.generation}
+	v := serverViewKey{detail: detail, admin: c.admin, ruler: c.Who.Rank(false) == access.Oversight, minor: c.Minor, base: c.Base, names: dir.generation}
 	return c.s.written.Texts(v, marks, func(nums []int64) (map[int64]api.Fragment[record.Mark], error) {
 		found, err := c.s.Services.Servers.Marked(c.R.Context(), nums)
 		if err != nil {
@@ -211,7 +211,7 @@ func (c *call) serverTexts(marks []record.Mark, detail bool, dir *directory) ([]
 }
 
 // getServer answers with one server.
-func (c *call) getServer() error {
+func (c *novaCall) getServer() error {
 	srv, err := c.server()
 	if err != nil {
 		return err
@@ -220,7 +220,7 @@ func (c *call) getServer() error {
 }
 
 // showServer answers with a server as it is, or as it was changed; more fields come after its own.
-func (c *call) showServer(status int, srv *compute.Server, changed bool, more object) error {
+func (c *novaCall) showServer(status int, srv *compute.Server, changed bool, more jsonObject) error {
 	dir, err := c.s.names.get(c.R.Context())
 	if err != nil {
 		return err
@@ -236,7 +236,7 @@ func (c *call) showServer(status int, srv *compute.Server, changed bool, more ob
 }
 
 // server finds the server that the path names.
-func (c *call) server() (*compute.Server, error) {
+func (c *novaCall) server() (*compute.Server, error) {
 	id, err := c.arg("server")
 	if err != nil {
 		return nil, err
@@ -244,8 +244,8 @@ func (c *call) server() (*compute.Server, error) {
 	return c.serverNamed(c.R.Context(), id)
 }
 
-func (c *call) serverNamed(ctx context.Context, id string) (*compute.Server, error) {
-	gone := problem.NotFoundf("Instance %s could not be found.", shorten(id))
+func (c *novaCall) serverNamed(ctx context.Context, id string) (*compute.Server, error) {
+	gone := problem.NotFoundf("Instance %s could not be found.", truncateText(id))
 	if !record.IsUUID(id) {
 		return nil, gone
 	}

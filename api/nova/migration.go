@@ -12,11 +12,11 @@ import (
 )
 
 // migrationRoutes are of moves, which the Compute API knows as migrations.
-func (s *server) migrationRoutes() []route {
-	return []route{
-		{method: "GET", path: "/os-migrations", need: admin, do: (*call).listMigrations},
-		{method: "GET", path: "/servers/{server}/migrations", need: admin, since: 23, do: (*call).listServerMigrations},
-		{method: "GET", path: "/servers/{server}/migrations/{migration}", need: admin, since: 23, do: (*call).getServerMigration},
+func (s *apiServer) migrationRoutes() []versionedRoute {
+	return []versionedRoute{
+		{method: "GET", path: "/os-migrations", need: admin, do: (*novaCall).listMigrations},
+		{method: "GET", path: "/servers/{server}/migrations", need: admin, since: 23, do: (*novaCall).listServerMigrations},
+		{method: "GET", path: "/servers/{server}/migrations/{migration}", need: admin, since: 23, do: (*novaCall).getServerMigration},
 	}
 }
 
@@ -30,7 +30,7 @@ var migrationWords = []struct {
 }
 
 // migrationWord gives an argument of the list, where the microversion has it.
-func (c *call) migrationWord(name string) string {
+func (c *novaCall) migrationWord(name string) string {
 	for _, w := range migrationWords {
 		if w.name == name && c.Minor >= w.since {
 			return c.Query.Get(name)
@@ -40,7 +40,7 @@ func (c *call) migrationWord(name string) string {
 }
 
 // listMigrations lists moves: the newest first from 2.59 on, before that in their order.
-func (c *call) listMigrations() error {
+func (c *novaCall) listMigrations() error {
 	var known []string
 	for _, w := range migrationWords {
 		if c.Minor >= w.since {
@@ -72,11 +72,11 @@ func (c *call) listMigrations() error {
 	if err != nil {
 		return err
 	}
-	out := make([]object, len(found))
+	out := make([]jsonObject, len(found))
 	for i, m := range found {
 		out[i] = c.migrationView(m, dir)
 	}
-	answer := object{"migrations": out}
+	answer := jsonObject{"migrations": out}
 	if c.Minor >= 59 && len(found) > 0 {
 		if next := c.next("/os-migrations", len(found), p.Limit, found[len(found)-1].ID); next != nil {
 			answer["migrations_links"] = next
@@ -85,7 +85,7 @@ func (c *call) listMigrations() error {
 	return c.json(http.StatusOK, answer)
 }
 
-func (c *call) migrationPage() (record.Page, error) {
+func (c *novaCall) migrationPage() (record.Page, error) {
 	p := record.Page{Limit: c.s.MaxLimit}
 	if c.Minor < 59 {
 		return record.Page{}, nil // there were no pages, and nobody would ask for the second
@@ -99,13 +99,13 @@ func (c *call) migrationPage() (record.Page, error) {
 	}
 	p.Desc, p.Marker = true, c.Query.Get("marker")
 	if p.Marker != "" && !record.IsUUID(p.Marker) {
-		return p, problem.Invalidf("Marker %s could not be found.", shorten(p.Marker))
+		return p, problem.Invalidf("Marker %s could not be found.", truncateText(p.Marker))
 	}
 	return p, nil
 }
 
 // migrationFilter reads what narrows the list; some is false where nothing can be in it.
-func (c *call) migrationFilter(dir *directory) (f compute.MoveFilter, some bool, err error) {
+func (c *novaCall) migrationFilter(dir *nameSnapshot) (f compute.MoveFilter, some bool, err error) {
 	f = compute.MoveFilter{
 		ServerID: c.migrationWord("instance_uuid"), State: compute.MoveState(c.migrationWord("status")), Kind: compute.MoveKind(c.migrationWord("migration_type")),
 		User: c.migrationWord("user_id"), Project: c.migrationWord("project_id"),
@@ -135,7 +135,7 @@ func (c *call) migrationFilter(dir *directory) (f compute.MoveFilter, some bool,
 		}
 		at, ok := momentOf(word)
 		if !ok {
-			return f, false, problem.Invalidf("Invalid input for query parameters %s. Value: %s. '%s' is not a 'date-time'", name, shorten(word), shorten(word))
+			return f, false, problem.Invalidf("Invalid input for query parameters %s. Value: %s. '%s' is not a 'date-time'", name, truncateText(word), truncateText(word))
 		}
 		*to = at
 	}
@@ -146,13 +146,13 @@ func (c *call) migrationFilter(dir *directory) (f compute.MoveFilter, some bool,
 }
 
 // hostID gives the host of a name; empty: there is none.
-func (d *directory) hostID(name string) (id string, err error) {
+func (d *nameSnapshot) hostID(name string) (id string, err error) {
 	for host, n := range d.hosts {
 		if n.name != name {
 			continue
 		}
 		if id != "" {
-			return "", problem.Conflictf("several hosts are named %s", shorten(name))
+			return "", problem.Conflictf("several hosts are named %s", truncateText(name))
 		}
 		id = host
 	}
@@ -160,7 +160,7 @@ func (d *directory) hostID(name string) (id string, err error) {
 }
 
 // hostWord is the name of a host, or its id where it is gone; nil where there is none.
-func (d *directory) hostWord(id string) any {
+func (d *nameSnapshot) hostWord(id string) any {
 	if n, ok := d.hosts[id]; ok {
 		return n.name
 	}
@@ -168,13 +168,13 @@ func (d *directory) hostWord(id string) any {
 }
 
 // ends are where a move leads from and to.
-func (c *call) ends(o object, m *compute.Move, dir *directory) {
+func (c *novaCall) ends(o jsonObject, m *compute.Move, dir *nameSnapshot) {
 	source, dest := dir.hostWord(m.SourceID), dir.hostWord(m.DestID)
 	o["source_compute"], o["source_node"], o["dest_compute"], o["dest_node"] = source, source, dest, dest
 	o["dest_host"] = orNil(dir.hosts[m.DestID].address)
-	o["status"], o["created_at"], o["updated_at"] = string(m.State), moment(m.CreatedAt), moment(m.UpdatedAt)
+	o["status"], o["created_at"], o["updated_at"] = string(m.State), timeOrNil(m.CreatedAt), timeOrNil(m.UpdatedAt)
 	if m.UpdatedAt.IsZero() {
-		o["updated_at"] = moment(m.CreatedAt)
+		o["updated_at"] = timeOrNil(m.CreatedAt)
 	}
 	if c.Minor >= 59 {
 		o["uuid"] = m.ID
@@ -184,9 +184,9 @@ func (c *call) ends(o object, m *compute.Move, dir *directory) {
 	}
 }
 
-func (c *call) migrationView(m *compute.Move, dir *directory) object {
+func (c *novaCall) migrationView(m *compute.Move, dir *nameSnapshot) jsonObject {
 	// No server changes its flavor here.
-	o := object{"id": m.Num, "instance_uuid": m.ServerID, "old_instance_type_id": nil, "new_instance_type_id": nil}
+	o := jsonObject{"id": m.Num, "instance_uuid": m.ServerID, "old_instance_type_id": nil, "new_instance_type_id": nil}
 	c.ends(o, m, dir)
 	if c.Minor >= 23 {
 		o["migration_type"] = string(m.Kind)
@@ -198,8 +198,8 @@ func (c *call) migrationView(m *compute.Move, dir *directory) object {
 }
 
 // serverMigrationView has no figures: no hypervisor's are brought here.
-func (c *call) serverMigrationView(m *compute.Move, dir *directory) object {
-	o := object{"id": m.Num, "server_uuid": m.ServerID}
+func (c *novaCall) serverMigrationView(m *compute.Move, dir *nameSnapshot) jsonObject {
+	o := jsonObject{"id": m.Num, "server_uuid": m.ServerID}
 	c.ends(o, m, dir)
 	for _, what := range []string{"memory", "disk"} {
 		for _, which := range []string{"total", "processed", "remaining"} {
@@ -210,7 +210,7 @@ func (c *call) serverMigrationView(m *compute.Move, dir *directory) object {
 }
 
 // going reads the live migration of the server that the path names, if one goes on.
-func (c *call) going() (*compute.Server, []*compute.Move, error) {
+func (c *novaCall) going() (*compute.Server, []*compute.Move, error) {
 	srv, err := c.server()
 	if err != nil {
 		return nil, nil, err
@@ -219,7 +219,7 @@ func (c *call) going() (*compute.Server, []*compute.Move, error) {
 	return srv, moves, err
 }
 
-func (c *call) listServerMigrations() error {
+func (c *novaCall) listServerMigrations() error {
 	_, moves, err := c.going()
 	if err != nil {
 		return err
@@ -228,14 +228,14 @@ func (c *call) listServerMigrations() error {
 	if err != nil {
 		return err
 	}
-	out := make([]object, len(moves))
+	out := make([]jsonObject, len(moves))
 	for i, m := range moves {
 		out[i] = c.serverMigrationView(m, dir)
 	}
-	return c.json(http.StatusOK, object{"migrations": out})
+	return c.json(http.StatusOK, jsonObject{"migrations": out})
 }
 
-func (c *call) getServerMigration() error {
+func (c *novaCall) getServerMigration() error {
 	srv, moves, err := c.going()
 	if err != nil {
 		return err
@@ -246,7 +246,7 @@ func (c *call) getServerMigration() error {
 	}
 	i := slices.IndexFunc(moves, func(m *compute.Move) bool { return strconv.FormatInt(m.Num, 10) == c.Arg("migration") })
 	if i < 0 {
-		return problem.NotFoundf("In-progress live migration %s is not found for server %s.", shorten(c.Arg("migration")), srv.ID)
+		return problem.NotFoundf("In-progress live migration %s is not found for server %s.", truncateText(c.Arg("migration")), srv.ID)
 	}
-	return c.json(http.StatusOK, object{"migration": c.serverMigrationView(moves[i], dir)})
+	return c.json(http.StatusOK, jsonObject{"migration": c.serverMigrationView(moves[i], dir)})
 }

@@ -13,19 +13,19 @@ import (
 // namesAge is for how long the names of hosts and networks are believed.
 const namesAge = time.Second
 
-// names remembers what answers tell of the hosts and networks of servers, so that a list
+// nameLookupCache remembers what answers tell of the hosts and networks of servers, so that a list
 // reads neither. It is safe for use by several goroutines.
-type names struct {
+type nameLookupCache struct {
 	services *compute.Services
 	now      func() time.Time
 
 	mu   sync.Mutex
 	read time.Time
-	last *directory
+	last *nameSnapshot
 }
 
-// directory is one state of the names. It is never changed.
-type directory struct {
+// nameSnapshot is one state of the names. It is never changed.
+type nameSnapshot struct {
 	generation int64
 	hosts      map[string]hostName
 	networks   map[string]string
@@ -35,7 +35,7 @@ type directory struct {
 type hostName struct{ name, zone, status, address string }
 
 // get gives the names, at most namesAge old.
-func (n *names) get(ctx context.Context) (*directory, error) {
+func (n *nameLookupCache) get(ctx context.Context) (*nameSnapshot, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.last != nil && n.now().Sub(n.read) < namesAge {
@@ -54,7 +54,7 @@ func (n *names) get(ctx context.Context) (*directory, error) {
 	if err != nil {
 		return nil, err
 	}
-	fresh := &directory{hosts: make(map[string]hostName, len(hosts)), networks: make(map[string]string, len(networks))}
+	fresh := &nameSnapshot{hosts: make(map[string]hostName, len(hosts)), networks: make(map[string]string, len(networks))}
 	for _, h := range hosts {
 		fresh.hosts[h.ID] = hostName{h.Name, zoneOf(h.Zone), hostStatus(h, lives[h.ID]), h.Inventory.Address}
 	}

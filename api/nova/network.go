@@ -11,18 +11,18 @@ import (
 )
 
 // networkRoutes are the old doors to networks; clients use them where there is no network service.
-func (s *server) networkRoutes() []route {
-	return []route{
-		{method: "GET", path: "/os-networks", need: reader, do: (*call).listNetworks},
-		{method: "GET", path: "/os-networks/{network}", need: reader, do: (*call).getNetwork},
-		{method: "GET", path: "/os-tenant-networks", need: reader, do: (*call).listTenantNetworks},
-		{method: "GET", path: "/os-tenant-networks/{network}", need: reader, do: (*call).getTenantNetwork},
+func (s *apiServer) networkRoutes() []versionedRoute {
+	return []versionedRoute{
+		{method: "GET", path: "/os-networks", need: reader, do: (*novaCall).listNetworks},
+		{method: "GET", path: "/os-networks/{network}", need: reader, do: (*novaCall).getNetwork},
+		{method: "GET", path: "/os-tenant-networks", need: reader, do: (*novaCall).listTenantNetworks},
+		{method: "GET", path: "/os-tenant-networks/{network}", need: reader, do: (*novaCall).getTenantNetwork},
 	}
 }
 
 // network finds a network by UUID or name among those that who asks may use.
-func (c *call) network(ident string) (*compute.Network, error) {
-	gone := problem.NotFoundf("Network %s could not be found.", shorten(ident))
+func (c *novaCall) network(ident string) (*compute.Network, error) {
+	gone := problem.NotFoundf("Network %s could not be found.", truncateText(ident))
 	if ident == "" || len(ident) > maxIdent {
 		return nil, gone
 	}
@@ -39,7 +39,7 @@ func (c *call) network(ident string) (*compute.Network, error) {
 }
 
 // networks lists those that who asks may use, held to the label and the id of the query.
-func (c *call) networks() ([]*compute.Network, error) {
+func (c *novaCall) networks() ([]*compute.Network, error) {
 	f := compute.NetworkFilter{Project: c.who.Project, Name: c.Query.Get("label")}
 	if c.admin {
 		f.Project = ""
@@ -57,8 +57,8 @@ var networkFields = []string{
 	"multi_host", "netmask_v6", "priority", "rxtx_base", "vlan", "vpn_private_address", "vpn_public_address", "vpn_public_port", "enable_dhcp", "share_address",
 }
 
-func networkView(n *compute.Network) object {
-	o := object{}
+func networkView(n *compute.Network) jsonObject {
+	o := jsonObject{}
 	for _, name := range networkFields {
 		o[name] = nil
 	}
@@ -67,7 +67,7 @@ func networkView(n *compute.Network) object {
 	if p, err := netip.ParsePrefix(n.CIDR); err == nil && p.Addr().Is6() {
 		o["cidr"], o["gateway"], o["cidr_v6"], o["gateway_v6"] = nil, nil, n.CIDR, orNil(n.Gateway)
 	} else if err == nil {
-		o["netmask"] = netmask(p.Bits())
+		o["netmask"] = formatNetmask(p.Bits())
 	}
 	for i, name := range []string{"dns1", "dns2"} {
 		if o[name] = nil; i < len(n.DNS) {
@@ -78,41 +78,41 @@ func networkView(n *compute.Network) object {
 	if n.MTU != 0 {
 		o["mtu"] = n.MTU
 	}
-	o["created_at"], o["updated_at"] = moment(n.CreatedAt), moment(n.UpdatedAt)
+	o["created_at"], o["updated_at"] = timeOrNil(n.CreatedAt), timeOrNil(n.UpdatedAt)
 	return o
 }
 
-// netmask writes the length of an IPv4 prefix as a mask.
-func netmask(bits int) string {
+// formatNetmask writes the length of an IPv4 prefix as a mask.
+func formatNetmask(bits int) string {
 	m := ^uint32(0) << (32 - bits)
 	return netip.AddrFrom4([4]byte{byte(m >> 24), byte(m >> 16), byte(m >> 8), byte(m)}).String()
 }
 
-func tenantNetworkView(n *compute.Network) object {
-	return object{"id": n.ID, "label": n.Name, "cidr": orNil(n.CIDR)}
+func tenantNetworkView(n *compute.Network) jsonObject {
+	return jsonObject{"id": n.ID, "label": n.Name, "cidr": orNil(n.CIDR)}
 }
 
-func (c *call) listNetworks() error       { return c.networkList(networkView) }
-func (c *call) listTenantNetworks() error { return c.networkList(tenantNetworkView) }
-func (c *call) getNetwork() error         { return c.oneNetwork(networkView) }
-func (c *call) getTenantNetwork() error   { return c.oneNetwork(tenantNetworkView) }
+func (c *novaCall) listNetworks() error       { return c.networkList(networkView) }
+func (c *novaCall) listTenantNetworks() error { return c.networkList(tenantNetworkView) }
+func (c *novaCall) getNetwork() error         { return c.oneNetwork(networkView) }
+func (c *novaCall) getTenantNetwork() error   { return c.oneNetwork(tenantNetworkView) }
 
-func (c *call) networkList(view func(*compute.Network) object) error {
+func (c *novaCall) networkList(view func(*compute.Network) jsonObject) error {
 	all, err := c.networks()
 	if err != nil {
 		return err
 	}
-	out := []object{}
+	out := []jsonObject{}
 	for _, n := range all {
 		out = append(out, view(n))
 	}
-	return c.json(http.StatusOK, object{"networks": out})
+	return c.json(http.StatusOK, jsonObject{"networks": out})
 }
 
-func (c *call) oneNetwork(view func(*compute.Network) object) error {
+func (c *novaCall) oneNetwork(view func(*compute.Network) jsonObject) error {
 	n, err := c.network(c.Arg("network"))
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, object{"network": view(n)})
+	return c.json(http.StatusOK, jsonObject{"network": view(n)})
 }

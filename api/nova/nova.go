@@ -49,11 +49,11 @@ type Config struct {
 	Now         func() time.Time // nil: the clock
 }
 
-type server struct {
+type apiServer struct {
 	Config
 	versions api.Microversions
-	names    *names
-	written  *api.Fragments[view, record.Mark]
+	names    *nameLookupCache
+	written  *api.Fragments[serverViewKey, record.Mark]
 }
 
 // New serves /compute and all that lies below it.
@@ -67,42 +67,42 @@ func New(c Config) http.Handler {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	s := &server{
+	s := &apiServer{
 		Config:   c,
 		versions: api.Microversions{Major: 2, Min: MinVersion, Max: MaxVersion, Service: "compute", Header: versionHeader},
-		names:    &names{services: c.Services, now: c.Now},
-		written: &api.Fragments[view, record.Mark]{
+		names:    &nameLookupCache{services: c.Services, now: c.Now},
+		written: &api.Fragments[serverViewKey, record.Mark]{
 			Num:      func(m record.Mark) int64 { return m.Num },
-			Outdated: func(old, now view) bool { return old.names != now.names },
+			Outdated: func(old, now serverViewKey) bool { return old.names != now.names },
 		},
 	}
 	d := api.Dialect{
-		Routes: s.routes(), Auth: c.Auth, Fail: fail(c.Log), Log: c.Log, PublicEndpoint: c.PublicEndpoint, Before: s.speak,
+		Routes: s.routes(), Auth: c.Auth, Fail: newFailer(c.Log), Log: c.Log, PublicEndpoint: c.PublicEndpoint, Before: s.speak,
 	}
 	h := d.Handler()
-	return api.Listed{Doors: h.Doors, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(w, settled(r)) })}
+	return api.Listed{Doors: h.Doors, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(w, normalizeRequestPath(r)) })}
 }
 
-// level is what a principal must be at least.
-type level int
+// accessLevel is what a principal must be at least.
+type accessLevel int
 
 const (
-	admin  level = iota // the zero level, so a forgotten one closes the door
-	member              // may change what belongs to the project
-	reader              // may see what belongs to the project
-	anyone              // the door is open
+	admin  accessLevel = iota // the zero level, so a forgotten one closes the door
+	member                    // may change what belongs to the project
+	reader                    // may see what belongs to the project
+	anyone                    // the door is open
 )
 
-// route is one method of one path, below /compute/v2.1.
-type route struct {
+// versionedRoute is one method of one path, below /compute/v2.1.
+type versionedRoute struct {
 	method, path string
-	need         level
+	need         accessLevel
 	since, until int // microversions that have it; 0 until: all later ones
-	do           func(*call) error
+	do           func(*novaCall) error
 }
 
 // routes is every route: the tables of each part of the API as the dialect takes them.
-func (s *server) routes() []api.Route {
+func (s *apiServer) routes() []api.Route {
 	var out []api.Route
 	for _, r := range slices.Concat(
 		s.serverRoutes(), s.attachmentRoutes(), s.flavorRoutes(), s.keypairRoutes(), s.hostRoutes(), s.migrationRoutes(), s.networkRoutes(), s.otherRoutes(),
@@ -112,11 +112,11 @@ func (s *server) routes() []api.Route {
 	for _, path := range []string{root, current, legacy} {
 		out = append(out, api.Route{Method: http.MethodGet, Path: path, Open: true, Do: s.version(path)})
 	}
-	return group(out)
+	return mergeRoutes(out)
 }
 
-// group makes one route of those that share method and path and differ in their microversions.
-func group(all []api.Route) []api.Route {
+// mergeRoutes makes one route of those that share method and path and differ in their microversions.
+func mergeRoutes(all []api.Route) []api.Route {
 	var out []api.Route
 	at := map[string]int{}
 	for _, r := range all {
@@ -156,8 +156,8 @@ var (
 // collections are the first words of paths: anything else there is the id of a project.
 var collections = []string{"servers", "flavors", "images", "limits", "extensions"}
 
-// settled gives a request the path that the table has: /compute/v2 is /compute/v2.1 and the id of a project is left out.
-func settled(r *http.Request) *http.Request {
+// normalizeRequestPath gives a request the path that the table has: /compute/v2 is /compute/v2.1 and the id of a project is left out.
+func normalizeRequestPath(r *http.Request) *http.Request {
 	path := r.URL.Path
 	if !versionPath.MatchString(path) || strings.Trim(path, "/") == "compute/v2" {
 		return r

@@ -11,26 +11,26 @@ import (
 )
 
 // otherRoutes are those of which clients want an answer and salvor has nothing, or nothing more than a sum.
-func (s *server) otherRoutes() []route {
-	return []route{
-		{method: "GET", path: "/extensions", need: reader, do: (*call).listExtensions},
-		{method: "GET", path: "/extensions/{alias}", need: reader, do: (*call).getExtension},
-		{method: "GET", path: "/limits", need: reader, do: (*call).limits},
-		{method: "GET", path: "/os-quota-sets/{project}", need: reader, do: (*call).quota},
-		{method: "GET", path: "/os-quota-sets/{project}/defaults", need: reader, do: (*call).quota},
-		{method: "GET", path: "/os-quota-sets/{project}/detail", need: reader, do: (*call).quotaDetail},
+func (s *apiServer) otherRoutes() []versionedRoute {
+	return []versionedRoute{
+		{method: "GET", path: "/extensions", need: reader, do: (*novaCall).listExtensions},
+		{method: "GET", path: "/extensions/{alias}", need: reader, do: (*novaCall).getExtension},
+		{method: "GET", path: "/limits", need: reader, do: (*novaCall).limits},
+		{method: "GET", path: "/os-quota-sets/{project}", need: reader, do: (*novaCall).quota},
+		{method: "GET", path: "/os-quota-sets/{project}/defaults", need: reader, do: (*novaCall).quota},
+		{method: "GET", path: "/os-quota-sets/{project}/detail", need: reader, do: (*novaCall).quotaDetail},
 		{method: "GET", path: "/os-aggregates", need: admin, do: emptyList("aggregates")},
 		{method: "GET", path: "/os-server-groups", need: reader, do: emptyList("server_groups")},
 		{method: "GET", path: "/os-security-groups", need: reader, do: emptyList("security_groups")},
 		{method: "GET", path: "/os-floating-ips", need: reader, do: emptyList("floating_ips")},
-		{method: "GET", path: "/os-simple-tenant-usage", need: admin, do: (*call).listUsage},
-		{method: "GET", path: "/os-simple-tenant-usage/{project}", need: reader, do: (*call).projectUsage},
+		{method: "GET", path: "/os-simple-tenant-usage", need: admin, do: (*novaCall).listUsage},
+		{method: "GET", path: "/os-simple-tenant-usage/{project}", need: reader, do: (*novaCall).projectUsage},
 	}
 }
 
 // emptyList answers with an empty list: there are no such things here.
-func emptyList(key string) func(*call) error {
-	return func(c *call) error { return c.json(http.StatusOK, object{key: []any{}}) }
+func emptyList(key string) func(*novaCall) error {
+	return func(c *novaCall) error { return c.json(http.StatusOK, jsonObject{key: []any{}}) }
 }
 
 // extensions are those whose fields and paths clients look for.
@@ -43,26 +43,26 @@ var extensions = []struct{ alias, name string }{
 	{"os-lock-server", "LockServer"}, {"os-pause-server", "PauseServer"}, {"os-suspend-server", "SuspendServer"}, {"os-quota-sets", "Quotas"},
 }
 
-func extension(i int) object {
+func extensionView(i int) jsonObject {
 	e := extensions[i]
-	return object{
+	return jsonObject{
 		"alias": e.alias, "name": e.name, "description": e.name, "namespace": "http://docs.openstack.org/compute/ext/fake_xml",
 		"updated": "2014-12-03T00:00:00Z", "links": []any{},
 	}
 }
 
-func (c *call) listExtensions() error {
-	out := []object{}
+func (c *novaCall) listExtensions() error {
+	out := []jsonObject{}
 	for i := range extensions {
-		out = append(out, extension(i))
+		out = append(out, extensionView(i))
 	}
-	return c.json(http.StatusOK, object{"extensions": out})
+	return c.json(http.StatusOK, jsonObject{"extensions": out})
 }
 
-func (c *call) getExtension() error {
+func (c *novaCall) getExtension() error {
 	for i := range extensions {
 		if extensions[i].alias == c.Arg("alias") {
-			return c.json(http.StatusOK, object{"extension": extension(i)})
+			return c.json(http.StatusOK, jsonObject{"extension": extensionView(i)})
 		}
 	}
 	return notThere()
@@ -79,24 +79,24 @@ var quotas = []struct {
 }
 
 // mayQuota refuses to tell a project of another one.
-func (c *call) mayQuota() error {
+func (c *novaCall) mayQuota() error {
 	if !c.admin && c.Arg("project") != c.who.Project {
 		return problem.Forbiddenf(policyForbidden, "os_compute_api:os-quota-sets:show")
 	}
 	return nil
 }
 
-func (c *call) quota() error {
+func (c *novaCall) quota() error {
 	if err := c.mayQuota(); err != nil {
 		return err
 	}
-	o := object{"id": c.Arg("project")}
+	o := jsonObject{"id": c.Arg("project")}
 	for _, q := range quotas {
 		if q.until == 0 || c.Minor <= q.until {
 			o[q.name] = limitOf(q.name)
 		}
 	}
-	return c.json(http.StatusOK, object{"quota_set": o})
+	return c.json(http.StatusOK, jsonObject{"quota_set": o})
 }
 
 func limitOf(quota string) int {
@@ -109,7 +109,7 @@ func limitOf(quota string) int {
 	return -1
 }
 
-func (c *call) quotaDetail() error {
+func (c *novaCall) quotaDetail() error {
 	if err := c.mayQuota(); err != nil {
 		return err
 	}
@@ -117,17 +117,17 @@ func (c *call) quotaDetail() error {
 	if err != nil {
 		return err
 	}
-	o := object{"id": c.Arg("project")}
+	o := jsonObject{"id": c.Arg("project")}
 	for _, q := range quotas {
 		if q.until == 0 || c.Minor <= q.until {
-			o[q.name] = object{"in_use": used[q.name], "reserved": 0, "limit": limitOf(q.name)}
+			o[q.name] = jsonObject{"in_use": used[q.name], "reserved": 0, "limit": limitOf(q.name)}
 		}
 	}
-	return c.json(http.StatusOK, object{"quota_set": o})
+	return c.json(http.StatusOK, jsonObject{"quota_set": o})
 }
 
 // used counts what the servers of a project take; empty: of all.
-func (c *call) used(project string) (map[string]int, error) {
+func (c *novaCall) used(project string) (map[string]int, error) {
 	all, err := c.s.Services.Servers.List(c.R.Context(), compute.ServerFilter{Project: project}, record.Page{})
 	if err != nil {
 		return nil, err
@@ -140,7 +140,7 @@ func (c *call) used(project string) (map[string]int, error) {
 	return out, nil
 }
 
-func (c *call) limits() error {
+func (c *novaCall) limits() error {
 	project := c.who.Project
 	if asked := c.Query.Get("tenant_id"); asked != "" {
 		if !c.admin && asked != project {
@@ -152,7 +152,7 @@ func (c *call) limits() error {
 	if err != nil {
 		return err
 	}
-	o := object{
+	o := jsonObject{
 		"maxTotalInstances": -1, "maxTotalCores": -1, "maxTotalRAMSize": -1, "maxServerMeta": maxMetadata, "maxTotalKeypairs": -1,
 		"maxServerGroups": -1, "maxServerGroupMembers": -1, "totalInstancesUsed": used["instances"], "totalCoresUsed": used["cores"],
 		"totalRAMUsed": used["ram"], "totalServerGroupsUsed": 0,
@@ -169,20 +169,20 @@ func (c *call) limits() error {
 	if c.Minor < 57 {
 		o["maxPersonality"], o["maxPersonalitySize"] = 0, 0
 	}
-	return c.json(http.StatusOK, object{"limits": object{"rate": []any{}, "absolute": o}})
+	return c.json(http.StatusOK, jsonObject{"limits": jsonObject{"rate": []any{}, "absolute": o}})
 }
 
-// span is the time that a usage is asked for.
-type span struct{ from, to time.Time }
+// usagePeriod is the time that a usage is asked for.
+type usagePeriod struct{ from, to time.Time }
 
-func (c *call) span() (s span, err error) {
+func (c *novaCall) span() (s usagePeriod, err error) {
 	s.to = c.s.Now().UTC()
 	s.from = s.to.AddDate(0, 0, -28)
 	for name, at := range map[string]*time.Time{"start": &s.from, "end": &s.to} {
 		if word := c.Query.Get(name); word != "" {
 			t, ok := momentOf(word)
 			if !ok {
-				return s, problem.Invalidf("Invalid datetime format for %s: %s", name, shorten(word))
+				return s, problem.Invalidf("Invalid datetime format for %s: %s", name, truncateText(word))
 			}
 			*at = t
 		}
@@ -194,9 +194,9 @@ func (c *call) span() (s span, err error) {
 }
 
 // usage sums what a project's servers took in the span: hours of what they have.
-func (c *call) usage(project string, servers []*compute.Server, s span, detailed bool) object {
+func (c *novaCall) usage(project string, servers []*compute.Server, s usagePeriod, detailed bool) jsonObject {
 	var hours, vcpus, ram, disk float64
-	list := []object{}
+	list := []jsonObject{}
 	now := c.s.Now()
 	for _, srv := range servers {
 		from, to := srv.CreatedAt, min(now.UnixNano(), s.to.UnixNano())
@@ -216,13 +216,13 @@ func (c *call) usage(project string, servers []*compute.Server, s span, detailed
 		if srv.State == compute.Deleted {
 			state = "terminated"
 		}
-		list = append(list, object{
+		list = append(list, jsonObject{
 			"instance_id": srv.ID, "name": srv.Name, "hours": took, "vcpus": f.VCPUs, "memory_mb": f.RAM, "local_gb": f.Disk + f.Ephemeral, "flavor": f.Name,
-			"tenant_id": srv.Project, "started_at": moment(from), "ended_at": moment(srv.TerminatedAt), "state": state, "uptime": int(now.Sub(from).Seconds()),
+			"tenant_id": srv.Project, "started_at": timeOrNil(from), "ended_at": timeOrNil(srv.TerminatedAt), "state": state, "uptime": int(now.Sub(from).Seconds()),
 		})
 	}
-	o := object{
-		"tenant_id": project, "start": moment(s.from), "stop": moment(s.to), "total_hours": hours, "total_vcpus_usage": vcpus,
+	o := jsonObject{
+		"tenant_id": project, "start": timeOrNil(s.from), "stop": timeOrNil(s.to), "total_hours": hours, "total_vcpus_usage": vcpus,
 		"total_memory_mb_usage": ram, "total_local_gb_usage": disk,
 	}
 	if detailed {
@@ -231,7 +231,7 @@ func (c *call) usage(project string, servers []*compute.Server, s span, detailed
 	return o
 }
 
-func (c *call) listUsage() error {
+func (c *novaCall) listUsage() error {
 	s, err := c.span()
 	if err != nil {
 		return err
@@ -249,17 +249,17 @@ func (c *call) listUsage() error {
 		projects = append(projects, p)
 	}
 	slices.Sort(projects)
-	out := []object{}
+	out := []jsonObject{}
 	for _, p := range projects {
 		out = append(out, c.usage(p, byProject[p], s, c.Query.Get("detailed") == "1"))
 	}
 	if c.Minor >= 40 && c.Query.Has("marker") { // all of it was in the first page
-		out = []object{}
+		out = []jsonObject{}
 	}
-	return c.json(http.StatusOK, object{"tenant_usages": out})
+	return c.json(http.StatusOK, jsonObject{"tenant_usages": out})
 }
 
-func (c *call) projectUsage() error {
+func (c *novaCall) projectUsage() error {
 	project := c.Arg("project")
 	if !c.admin && project != c.who.Project {
 		return problem.Forbiddenf(policyForbidden, "os_compute_api:os-simple-tenant-usage:show")
@@ -273,7 +273,7 @@ func (c *call) projectUsage() error {
 		return err
 	}
 	if len(all) == 0 || c.Minor >= 40 && c.Query.Has("marker") {
-		return c.json(http.StatusOK, object{"tenant_usage": object{}})
+		return c.json(http.StatusOK, jsonObject{"tenant_usage": jsonObject{}})
 	}
-	return c.json(http.StatusOK, object{"tenant_usage": c.usage(project, all, s, true)})
+	return c.json(http.StatusOK, jsonObject{"tenant_usage": c.usage(project, all, s, true)})
 }

@@ -7,7 +7,7 @@ import (
 
 // TestEveryRouteHasARule: a policy file can close, or open, every route that Nova's can.
 func TestEveryRouteHasARule(t *testing.T) {
-	s := &server{}
+	s := &apiServer{}
 	free := []string{"GET /flavors", "GET /flavors/detail", "GET /flavors/{flavor}"} // Nova holds them to none
 	at := map[string]bool{}
 	for _, r := range slices.Concat(s.serverRoutes(), s.attachmentRoutes(), s.flavorRoutes(), s.keypairRoutes(), s.hostRoutes(), s.migrationRoutes(), s.networkRoutes(), s.otherRoutes()) {

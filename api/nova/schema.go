@@ -14,18 +14,18 @@ import (
 	"salvor/record"
 )
 
-// rule holds a decoded JSON value to a schema; at names the value in errors, as Nova does.
-type rule func(at string, v any, minor int) error
+// schemaRule holds a decoded JSON value to a schema; at names the value in errors, as Nova does.
+type schemaRule func(at string, v any, minor int) error
 
-// prop is a property of an object.
-type prop struct {
+// schemaProperty is a property of an object.
+type schemaProperty struct {
 	name         string
 	since, until int // microversions that know it; 0 until: all later ones
 	required     bool
-	rule         rule
+	rule         schemaRule
 }
 
-func bad(at string, v any, format string, args ...any) error {
+func invalidValueError(at string, v any, format string, args ...any) error {
 	return problem.Invalidf("Invalid input for field/attribute %s. Value: %s. %s", at, shownValue(v), fmt.Sprintf(format, args...))
 }
 
@@ -35,7 +35,7 @@ func shownValue(v any) string {
 	case nil:
 		return "None"
 	case string:
-		return shorten(v)
+		return truncateText(v)
 	case bool, float64:
 		return fmt.Sprint(v)
 	case []any:
@@ -44,8 +44,8 @@ func shownValue(v any) string {
 	return "{...}"
 }
 
-// shorten keeps a hostile word from filling an error.
-func shorten(s string) string {
+// truncateText keeps a hostile word from filling an error.
+func truncateText(s string) string {
 	if len(s) <= 100 {
 		return s
 	}
@@ -57,16 +57,16 @@ func shorten(s string) string {
 }
 
 // objectSchema takes the named properties and no others.
-func objectSchema(props ...prop) rule { return objectOf(false, props) }
+func objectSchema(props ...schemaProperty) schemaRule { return objectOf(false, props) }
 
 // openObject takes other properties too, and looks at the named ones.
-func openObject(props ...prop) rule { return objectOf(true, props) }
+func openObject(props ...schemaProperty) schemaRule { return objectOf(true, props) }
 
-func objectOf(open bool, props []prop) rule {
+func objectOf(open bool, props []schemaProperty) schemaRule {
 	return func(at string, v any, minor int) error {
 		o, ok := v.(map[string]any)
 		if !ok {
-			return bad(at, v, "%s is not of type 'object'", shownValue(v))
+			return invalidValueError(at, v, "%s is not of type 'object'", shownValue(v))
 		}
 		known := make(map[string]bool, len(props))
 		for _, p := range props {
@@ -77,7 +77,7 @@ func objectOf(open bool, props []prop) rule {
 			value, there := o[p.name]
 			if !there {
 				if p.required {
-					return bad(at, v, "'%s' is a required property", p.name)
+					return invalidValueError(at, v, "'%s' is a required property", p.name)
 				}
 				continue
 			}
@@ -91,7 +91,7 @@ func objectOf(open bool, props []prop) rule {
 		var odd []string
 		for name := range o {
 			if !known[name] {
-				odd = append(odd, "'"+shorten(name)+"'")
+				odd = append(odd, "'"+truncateText(name)+"'")
 			}
 		}
 		if len(odd) == 0 {
@@ -103,21 +103,21 @@ func objectOf(open bool, props []prop) rule {
 		if len(odd) > 1 {
 			verb = "were"
 		}
-		return bad(at, v, "Additional properties are not allowed (%s %s unexpected)", strings.Join(odd, ", "), verb)
+		return invalidValueError(at, v, "Additional properties are not allowed (%s %s unexpected)", strings.Join(odd, ", "), verb)
 	}
 }
 
-// list takes least to most values, each held to the rule.
-func list(least, most int, each rule) rule {
+// arraySchema takes least to most values, each held to the rule.
+func arraySchema(least, most int, each schemaRule) schemaRule {
 	return func(at string, v any, minor int) error {
 		l, ok := v.([]any)
 		switch {
 		case !ok:
-			return bad(at, v, "%s is not of type 'array'", shownValue(v))
+			return invalidValueError(at, v, "%s is not of type 'array'", shownValue(v))
 		case len(l) < least:
-			return bad(at, v, "%s is too short", shownValue(v))
+			return invalidValueError(at, v, "%s is too short", shownValue(v))
 		case len(l) > most:
-			return bad(at, v, "%s is too long", shownValue(v))
+			return invalidValueError(at, v, "%s is too long", shownValue(v))
 		}
 		for i, e := range l {
 			if err := each(at+"."+strconv.Itoa(i), e, minor); err != nil {
@@ -128,8 +128,8 @@ func list(least, most int, each rule) rule {
 	}
 }
 
-// unique adds to a list that no text comes twice.
-func unique(inner rule) rule {
+// uniqueItems adds to a list that no text comes twice.
+func uniqueItems(inner schemaRule) schemaRule {
 	return func(at string, v any, minor int) error {
 		if err := inner(at, v, minor); err != nil {
 			return err
@@ -137,7 +137,7 @@ func unique(inner rule) rule {
 		seen := map[string]bool{}
 		for _, e := range v.([]any) {
 			if s, ok := e.(string); ok && seen[s] {
-				return bad(at, v, "%s has non-unique elements", shownValue(v))
+				return invalidValueError(at, v, "%s has non-unique elements", shownValue(v))
 			} else if ok {
 				seen[s] = true
 			}
@@ -146,25 +146,25 @@ func unique(inner rule) rule {
 	}
 }
 
-// text takes a string of least to most characters.
-func text(least, most int) rule {
+// stringSchema takes a string of least to most characters.
+func stringSchema(least, most int) schemaRule {
 	return func(at string, v any, _ int) error {
 		s, ok := v.(string)
 		if !ok {
-			return bad(at, v, "%s is not of type 'string'", shownValue(v))
+			return invalidValueError(at, v, "%s is not of type 'string'", shownValue(v))
 		}
 		switch n := utf8.RuneCountInString(s); {
 		case n < least:
-			return bad(at, v, "'%s' is too short", shownValue(v))
+			return invalidValueError(at, v, "'%s' is too short", shownValue(v))
 		case n > most:
-			return bad(at, v, "'%s' is too long", shownValue(v))
+			return invalidValueError(at, v, "'%s' is too long", shownValue(v))
 		}
 		return nil
 	}
 }
 
-// hidden takes a string of any content that no error repeats.
-func hidden(most int) rule {
+// secretSchema takes a string of any content that no error repeats.
+func secretSchema(most int) schemaRule {
 	return func(at string, v any, _ int) error {
 		if s, ok := v.(string); !ok || len(s) > most {
 			return problem.Invalidf("Invalid input for field/attribute %s. It must be a string of at most %d bytes.", at, most)
@@ -173,33 +173,33 @@ func hidden(most int) rule {
 	}
 }
 
-// like takes a string that the expression matches.
-func like(least, most int, expression string) rule {
-	length, form := text(least, most), regexp.MustCompile(expression)
+// patternSchema takes a string that the expression matches.
+func patternSchema(least, most int, expression string) schemaRule {
+	length, form := stringSchema(least, most), regexp.MustCompile(expression)
 	return func(at string, v any, minor int) error {
 		if err := length(at, v, minor); err != nil {
 			return err
 		}
 		if s := v.(string); !form.MatchString(s) {
-			return bad(at, v, "'%s' does not match '%s'", shownValue(v), expression)
+			return invalidValueError(at, v, "'%s' does not match '%s'", shownValue(v), expression)
 		}
 		return nil
 	}
 }
 
-// named takes what Nova takes for a name: printable, no space at its ends.
-func named(at string, v any, minor int) error {
-	if err := text(1, 255)(at, v, minor); err != nil {
+// nameSchema takes what Nova takes for a name: printable, no space at its ends.
+func nameSchema(at string, v any, minor int) error {
+	if err := stringSchema(1, 255)(at, v, minor); err != nil {
 		return err
 	}
 	s := v.(string)
 	if strings.TrimSpace(s) != s || strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) {
-		return bad(at, v, "'%s' does not match a name: printable characters without leading or trailing whitespace", shownValue(v))
+		return invalidValueError(at, v, "'%s' does not match a name: printable characters without leading or trailing whitespace", shownValue(v))
 	}
 	return nil
 }
 
-func nullable(inner rule) rule {
+func nullableSchema(inner schemaRule) schemaRule {
 	return func(at string, v any, minor int) error {
 		if v == nil {
 			return nil
@@ -208,11 +208,11 @@ func nullable(inner rule) rule {
 	}
 }
 
-func anything(string, any, int) error { return nil }
+func anySchema(string, any, int) error { return nil }
 
-func uuid(at string, v any, _ int) error {
+func uuidSchema(at string, v any, _ int) error {
 	if s, ok := v.(string); !ok || !record.IsUUID(s) {
-		return bad(at, v, "'%s' is not a 'uuid'", shownValue(v))
+		return invalidValueError(at, v, "'%s' is not a 'uuid'", shownValue(v))
 	}
 	return nil
 }
@@ -221,21 +221,21 @@ func uuidOrNothing(at string, v any, minor int) error {
 	if v == "" {
 		return nil
 	}
-	return uuid(at, v, minor)
+	return uuidSchema(at, v, minor)
 }
 
-func address(at string, v any, _ int) error {
+func ipAddressSchema(at string, v any, _ int) error {
 	s, ok := v.(string)
 	if _, err := netip.ParseAddr(s); !ok || err != nil {
-		return bad(at, v, "'%s' is not an IP address", shownValue(v))
+		return invalidValueError(at, v, "'%s' is not an IP address", shownValue(v))
 	}
 	return nil
 }
 
-func oneOf(words ...string) rule {
+func oneOf(words ...string) schemaRule {
 	return func(at string, v any, _ int) error {
 		if s, ok := v.(string); !ok || !slices.Contains(words, s) {
-			return bad(at, v, "'%s' is not one of ['%s']", shownValue(v), strings.Join(words, "', '"))
+			return invalidValueError(at, v, "'%s' is not one of ['%s']", shownValue(v), strings.Join(words, "', '"))
 		}
 		return nil
 	}
@@ -247,9 +247,9 @@ var boolWords = map[string]bool{
 	"False": false, "FALSE": false, "false": false, "0": false, "OFF": false, "Off": false, "off": false, "NO": false, "No": false, "no": false, "f": false, "n": false,
 }
 
-func boolean(at string, v any, _ int) error {
+func booleanSchema(at string, v any, _ int) error {
 	if _, ok := boolOf(v); !ok {
-		return bad(at, v, "%s is not a boolean", shownValue(v))
+		return invalidValueError(at, v, "%s is not a boolean", shownValue(v))
 	}
 	return nil
 }
@@ -265,17 +265,17 @@ func boolOf(v any) (value, ok bool) {
 	return false, false
 }
 
-// integer takes a whole number, or its digits, from least to most.
-func integer(least, most int) rule {
+// integerSchema takes a whole number, or its digits, from least to most.
+func integerSchema(least, most int) schemaRule {
 	return func(at string, v any, _ int) error {
 		n, ok := intOf(v)
 		switch {
 		case !ok:
-			return bad(at, v, "%s is not an integer", shownValue(v))
+			return invalidValueError(at, v, "%s is not an integer", shownValue(v))
 		case n < least:
-			return bad(at, v, "%d is less than the minimum of %d", n, least)
+			return invalidValueError(at, v, "%d is less than the minimum of %d", n, least)
 		case n > most:
-			return bad(at, v, "%d is greater than the maximum of %d", n, most)
+			return invalidValueError(at, v, "%d is greater than the maximum of %d", n, most)
 		}
 		return nil
 	}
@@ -294,21 +294,21 @@ func intOf(v any) (int, bool) {
 	return 0, false
 }
 
-// texts takes an object of strings, with keys of at most 255 characters.
-func texts(most int) rule {
+// stringMapSchema takes an object of strings, with keys of at most 255 characters.
+func stringMapSchema(most int) schemaRule {
 	keyForm := regexp.MustCompile(`^[a-zA-Z0-9-_:. ]{1,255}$`)
-	value := text(0, most)
+	value := stringSchema(0, most)
 	return func(at string, v any, minor int) error {
 		o, ok := v.(map[string]any)
 		if !ok {
-			return bad(at, v, "%s is not of type 'object'", shownValue(v))
+			return invalidValueError(at, v, "%s is not of type 'object'", shownValue(v))
 		}
 		if len(o) > maxMetadata {
 			return problem.Forbiddenf("Quota exceeded, too many items: %d of at most %d in %s", len(o), maxMetadata, at)
 		}
 		for k, e := range o {
 			if !keyForm.MatchString(k) {
-				return bad(at, v, "'%s' is no key: 1 to 255 of letters, digits, '-', '_', ':', '.' and spaces", shorten(k))
+				return invalidValueError(at, v, "'%s' is no key: 1 to 255 of letters, digits, '-', '_', ':', '.' and spaces", truncateText(k))
 			}
 			if err := value(k, e, minor); err != nil {
 				return err
@@ -321,8 +321,8 @@ func texts(most int) rule {
 // maxMetadata bounds the items of an object of texts.
 const maxMetadata = 128
 
-// field gives a property's string; empty where there is none.
-func field(o map[string]any, name string) string {
+// stringProperty gives a property's string; empty where there is none.
+func stringProperty(o map[string]any, name string) string {
 	s, _ := o[name].(string)
 	return s
 }

@@ -10,43 +10,43 @@ import (
 )
 
 // serverRoutes are of servers and what each has for itself.
-func (s *server) serverRoutes() []route {
-	return []route{
-		{method: "GET", path: "/servers", need: reader, do: (*call).listServers},
-		{method: "POST", path: "/servers", need: member, do: (*call).createServers},
-		{method: "GET", path: "/servers/detail", need: reader, do: (*call).detailServers},
-		{method: "GET", path: "/servers/{server}", need: reader, do: (*call).getServer},
-		{method: "PUT", path: "/servers/{server}", need: member, do: (*call).updateServer},
-		{method: "DELETE", path: "/servers/{server}", need: member, do: (*call).deleteServer},
-		{method: "POST", path: "/servers/{server}/action", need: member, do: (*call).act},
-		{method: "GET", path: "/servers/{server}/metadata", need: reader, do: (*call).listMetadata},
-		{method: "POST", path: "/servers/{server}/metadata", need: member, do: (*call).addMetadata},
-		{method: "PUT", path: "/servers/{server}/metadata", need: member, do: (*call).replaceMetadata},
-		{method: "GET", path: "/servers/{server}/metadata/{key}", need: reader, do: (*call).getMetadata},
-		{method: "PUT", path: "/servers/{server}/metadata/{key}", need: member, do: (*call).setMetadata},
-		{method: "DELETE", path: "/servers/{server}/metadata/{key}", need: member, do: (*call).removeMetadata},
-		{method: "GET", path: "/servers/{server}/tags", need: reader, since: 26, do: (*call).listTags},
-		{method: "PUT", path: "/servers/{server}/tags", need: member, since: 26, do: (*call).replaceTags},
-		{method: "DELETE", path: "/servers/{server}/tags", need: member, since: 26, do: (*call).clearTags},
-		{method: "GET", path: "/servers/{server}/tags/{tag}", need: reader, since: 26, do: (*call).getTag},
-		{method: "PUT", path: "/servers/{server}/tags/{tag}", need: member, since: 26, do: (*call).addTag},
-		{method: "DELETE", path: "/servers/{server}/tags/{tag}", need: member, since: 26, do: (*call).removeTag},
-		{method: "GET", path: "/servers/{server}/ips", need: reader, do: (*call).listAddresses},
-		{method: "GET", path: "/servers/{server}/ips/{network}", need: reader, do: (*call).getAddresses},
-		{method: "GET", path: "/servers/{server}/os-interface", need: reader, do: (*call).listInterfaces},
-		{method: "GET", path: "/servers/{server}/os-interface/{port}", need: reader, do: (*call).getInterface},
-		{method: "GET", path: "/servers/{server}/os-security-groups", need: reader, do: (*call).listSecurityGroups},
-		{method: "GET", path: "/servers/{server}/os-instance-actions", need: reader, do: (*call).listInstanceActions},
-		{method: "GET", path: "/servers/{server}/os-instance-actions/{request}", need: reader, do: (*call).getInstanceAction},
-		{method: "GET", path: "/servers/{server}/diagnostics", need: admin, do: (*call).diagnose},
+func (s *apiServer) serverRoutes() []versionedRoute {
+	return []versionedRoute{
+		{method: "GET", path: "/servers", need: reader, do: (*novaCall).listServers},
+		{method: "POST", path: "/servers", need: member, do: (*novaCall).createServers},
+		{method: "GET", path: "/servers/detail", need: reader, do: (*novaCall).detailServers},
+		{method: "GET", path: "/servers/{server}", need: reader, do: (*novaCall).getServer},
+		{method: "PUT", path: "/servers/{server}", need: member, do: (*novaCall).updateServer},
+		{method: "DELETE", path: "/servers/{server}", need: member, do: (*novaCall).deleteServer},
+		{method: "POST", path: "/servers/{server}/action", need: member, do: (*novaCall).act},
+		{method: "GET", path: "/servers/{server}/metadata", need: reader, do: (*novaCall).listMetadata},
+		{method: "POST", path: "/servers/{server}/metadata", need: member, do: (*novaCall).addMetadata},
+		{method: "PUT", path: "/servers/{server}/metadata", need: member, do: (*novaCall).replaceMetadata},
+		{method: "GET", path: "/servers/{server}/metadata/{key}", need: reader, do: (*novaCall).getMetadata},
+		{method: "PUT", path: "/servers/{server}/metadata/{key}", need: member, do: (*novaCall).setMetadata},
+		{method: "DELETE", path: "/servers/{server}/metadata/{key}", need: member, do: (*novaCall).removeMetadata},
+		{method: "GET", path: "/servers/{server}/tags", need: reader, since: 26, do: (*novaCall).listTags},
+		{method: "PUT", path: "/servers/{server}/tags", need: member, since: 26, do: (*novaCall).replaceTags},
+		{method: "DELETE", path: "/servers/{server}/tags", need: member, since: 26, do: (*novaCall).clearTags},
+		{method: "GET", path: "/servers/{server}/tags/{tag}", need: reader, since: 26, do: (*novaCall).getTag},
+		{method: "PUT", path: "/servers/{server}/tags/{tag}", need: member, since: 26, do: (*novaCall).addTag},
+		{method: "DELETE", path: "/servers/{server}/tags/{tag}", need: member, since: 26, do: (*novaCall).removeTag},
+		{method: "GET", path: "/servers/{server}/ips", need: reader, do: (*novaCall).listAddresses},
+		{method: "GET", path: "/servers/{server}/ips/{network}", need: reader, do: (*novaCall).getAddresses},
+		{method: "GET", path: "/servers/{server}/os-interface", need: reader, do: (*novaCall).listInterfaces},
+		{method: "GET", path: "/servers/{server}/os-interface/{port}", need: reader, do: (*novaCall).getInterface},
+		{method: "GET", path: "/servers/{server}/os-security-groups", need: reader, do: (*novaCall).listSecurityGroups},
+		{method: "GET", path: "/servers/{server}/os-instance-actions", need: reader, do: (*novaCall).listInstanceActions},
+		{method: "GET", path: "/servers/{server}/os-instance-actions/{request}", need: reader, do: (*novaCall).getInstanceAction},
+		{method: "GET", path: "/servers/{server}/diagnostics", need: admin, do: (*novaCall).diagnose},
 	}
 }
 
 var updateSchema = objectSchema(
-	prop{name: "name", rule: named},
-	prop{name: "OS-DCF:diskConfig", rule: oneOf("AUTO", "MANUAL")},
-	prop{name: "accessIPv4", rule: nothingKept}, prop{name: "accessIPv6", rule: nothingKept},
-	prop{name: "description", since: 19, rule: nullable(text(0, 255))},
+	schemaProperty{name: "name", rule: nameSchema},
+	schemaProperty{name: "OS-DCF:diskConfig", rule: oneOf("AUTO", "MANUAL")},
+	schemaProperty{name: "accessIPv4", rule: nothingKept}, schemaProperty{name: "accessIPv6", rule: nothingKept},
+	schemaProperty{name: "description", since: 19, rule: nullableSchema(stringSchema(0, 255))},
 )
 
 // nothingKept refuses what no server has a place for.
@@ -54,10 +54,10 @@ func nothingKept(at string, v any, _ int) error {
 	if v == nil || v == "" {
 		return nil
 	}
-	return bad(at, v, "Addresses beside those of the server's networks are not kept")
+	return invalidValueError(at, v, "Addresses beside those of the server's networks are not kept")
 }
 
-func (c *call) updateServer() error {
+func (c *novaCall) updateServer() error {
 	body, err := c.body("server", updateSchema)
 	if err != nil {
 		return err
@@ -67,7 +67,7 @@ func (c *call) updateServer() error {
 			srv.Name = name
 		}
 		if _, ok := body["description"]; ok {
-			srv.Description = field(body, "description")
+			srv.Description = stringProperty(body, "description")
 		}
 		return nil
 	})
@@ -78,7 +78,7 @@ func (c *call) updateServer() error {
 }
 
 // edit changes what users may write of the server that the path names.
-func (c *call) edit(change func(*compute.Server) error) (*compute.Server, error) {
+func (c *novaCall) edit(change func(*compute.Server) error) (*compute.Server, error) {
 	srv, err := c.server()
 	if err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func (c *call) edit(change func(*compute.Server) error) (*compute.Server, error)
 	return c.s.Services.Servers.Update(c.R.Context(), srv.ID, c.who, change)
 }
 
-func (c *call) deleteServer() error {
+func (c *novaCall) deleteServer() error {
 	srv, err := c.server()
 	if err != nil {
 		return err
@@ -97,9 +97,9 @@ func (c *call) deleteServer() error {
 	return c.Empty(http.StatusNoContent)
 }
 
-var metadataSchema = texts(255)
+var metadataSchema = stringMapSchema(255)
 
-func (c *call) listMetadata() error {
+func (c *novaCall) listMetadata() error {
 	srv, err := c.server()
 	if err != nil {
 		return err
@@ -107,8 +107,8 @@ func (c *call) listMetadata() error {
 	return c.metadata(srv)
 }
 
-func (c *call) metadata(srv *compute.Server) error {
-	return c.json(http.StatusOK, object{"metadata": mapOrEmpty(srv.Metadata)})
+func (c *novaCall) metadata(srv *compute.Server) error {
+	return c.json(http.StatusOK, jsonObject{"metadata": mapOrEmpty(srv.Metadata)})
 }
 
 func mapOrEmpty(m map[string]string) map[string]string {
@@ -118,10 +118,10 @@ func mapOrEmpty(m map[string]string) map[string]string {
 	return m
 }
 
-func (c *call) addMetadata() error     { return c.writeMetadata(false) }
-func (c *call) replaceMetadata() error { return c.writeMetadata(true) }
+func (c *novaCall) addMetadata() error     { return c.writeMetadata(false) }
+func (c *novaCall) replaceMetadata() error { return c.writeMetadata(true) }
 
-func (c *call) writeMetadata(replace bool) error {
+func (c *novaCall) writeMetadata(replace bool) error {
 	body, err := c.body("metadata", metadataSchema)
 	if err != nil {
 		return err
@@ -148,7 +148,7 @@ func setMetadata(srv *compute.Server, m map[string]string) error {
 	return nil
 }
 
-func (c *call) getMetadata() error {
+func (c *novaCall) getMetadata() error {
 	srv, err := c.server()
 	if err != nil {
 		return err
@@ -158,10 +158,10 @@ func (c *call) getMetadata() error {
 	if !ok {
 		return problem.NotFoundf("Metadata item was not found")
 	}
-	return c.json(http.StatusOK, object{"meta": object{key: value}})
+	return c.json(http.StatusOK, jsonObject{"meta": jsonObject{key: value}})
 }
 
-func (c *call) setMetadata() error {
+func (c *novaCall) setMetadata() error {
 	body, err := c.body("meta", metadataSchema)
 	if err != nil {
 		return err
@@ -182,10 +182,10 @@ func (c *call) setMetadata() error {
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, object{"meta": object{key: srv.Metadata[key]}})
+	return c.json(http.StatusOK, jsonObject{"meta": jsonObject{key: srv.Metadata[key]}})
 }
 
-func (c *call) removeMetadata() error {
+func (c *novaCall) removeMetadata() error {
 	key := c.Arg("key")
 	_, err := c.edit(func(srv *compute.Server) error {
 		if _, ok := srv.Metadata[key]; !ok {
@@ -205,12 +205,12 @@ func (c *call) removeMetadata() error {
 const maxTags = 50
 
 var (
-	tagRule    = like(1, 60, `^[^,/]*$`)
-	tagsRule   = unique(list(0, maxTags, tagRule))
-	tagsSchema = objectSchema(prop{name: "tags", required: true, rule: tagsRule})
+	tagRule    = patternSchema(1, 60, `^[^,/]*$`)
+	tagsRule   = uniqueItems(arraySchema(0, maxTags, tagRule))
+	tagsSchema = objectSchema(schemaProperty{name: "tags", required: true, rule: tagsRule})
 )
 
-func (c *call) listTags() error {
+func (c *novaCall) listTags() error {
 	srv, err := c.server()
 	if err != nil {
 		return err
@@ -218,11 +218,11 @@ func (c *call) listTags() error {
 	return c.tags(srv)
 }
 
-func (c *call) tags(srv *compute.Server) error {
-	return c.json(http.StatusOK, object{"tags": append([]string{}, srv.Tags...)})
+func (c *novaCall) tags(srv *compute.Server) error {
+	return c.json(http.StatusOK, jsonObject{"tags": append([]string{}, srv.Tags...)})
 }
 
-func (c *call) replaceTags() error {
+func (c *novaCall) replaceTags() error {
 	body, err := c.body("", tagsSchema)
 	if err != nil {
 		return err
@@ -234,14 +234,14 @@ func (c *call) replaceTags() error {
 	return c.tags(srv)
 }
 
-func (c *call) clearTags() error {
+func (c *novaCall) clearTags() error {
 	if _, err := c.edit(func(srv *compute.Server) error { srv.Tags = nil; return nil }); err != nil {
 		return err
 	}
 	return c.Empty(http.StatusNoContent)
 }
 
-func (c *call) getTag() error {
+func (c *novaCall) getTag() error {
 	srv, err := c.server()
 	if err != nil {
 		return err
@@ -253,10 +253,10 @@ func (c *call) getTag() error {
 }
 
 func noTag(id, tag string) error {
-	return problem.NotFoundf("Server %s has no tag '%s'", id, shorten(tag))
+	return problem.NotFoundf("Server %s has no tag '%s'", id, truncateText(tag))
 }
 
-func (c *call) addTag() error {
+func (c *novaCall) addTag() error {
 	tag := c.Arg("tag")
 	if err := tagRule("tag", tag, c.Minor); err != nil {
 		return err
@@ -282,7 +282,7 @@ func (c *call) addTag() error {
 	return c.Empty(http.StatusCreated)
 }
 
-func (c *call) removeTag() error {
+func (c *novaCall) removeTag() error {
 	tag := c.Arg("tag")
 	_, err := c.edit(func(srv *compute.Server) error {
 		if !slices.Contains(srv.Tags, tag) {
@@ -298,7 +298,7 @@ func (c *call) removeTag() error {
 }
 
 // plainAddresses are a server's addresses by network, as /ips tells them.
-func (c *call) plainAddresses() (object, error) {
+func (c *novaCall) plainAddresses() (jsonObject, error) {
 	srv, err := c.server()
 	if err != nil {
 		return nil, err
@@ -310,22 +310,22 @@ func (c *call) plainAddresses() (object, error) {
 	out := addressesOf(&serverView{Server: srv, c: c, dir: dir})
 	for _, l := range out {
 		for _, a := range l.([]any) {
-			delete(a.(object), "OS-EXT-IPS:type")
-			delete(a.(object), "OS-EXT-IPS-MAC:mac_addr")
+			delete(a.(jsonObject), "OS-EXT-IPS:type")
+			delete(a.(jsonObject), "OS-EXT-IPS-MAC:mac_addr")
 		}
 	}
 	return out, nil
 }
 
-func (c *call) listAddresses() error {
+func (c *novaCall) listAddresses() error {
 	all, err := c.plainAddresses()
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, object{"addresses": all})
+	return c.json(http.StatusOK, jsonObject{"addresses": all})
 }
 
-func (c *call) getAddresses() error {
+func (c *novaCall) getAddresses() error {
 	all, err := c.plainAddresses()
 	if err != nil {
 		return err
@@ -334,23 +334,23 @@ func (c *call) getAddresses() error {
 	if _, ok := all[name]; !ok {
 		return problem.NotFoundf("Instance is not a member of specified network")
 	}
-	return c.json(http.StatusOK, object{name: all[name]})
+	return c.json(http.StatusOK, jsonObject{name: all[name]})
 }
 
-func interfaceOf(nic *compute.NIC) object {
-	fixed := []object{}
+func interfaceOf(nic *compute.NIC) jsonObject {
+	fixed := []jsonObject{}
 	for _, a := range nic.Addresses {
-		fixed = append(fixed, object{"ip_address": a, "subnet_id": nic.NetworkID})
+		fixed = append(fixed, jsonObject{"ip_address": a, "subnet_id": nic.NetworkID})
 	}
-	return object{"port_id": nic.ID, "net_id": nic.NetworkID, "mac_addr": nic.MAC, "port_state": "ACTIVE", "fixed_ips": fixed}
+	return jsonObject{"port_id": nic.ID, "net_id": nic.NetworkID, "mac_addr": nic.MAC, "port_state": "ACTIVE", "fixed_ips": fixed}
 }
 
-func (c *call) listInterfaces() error {
+func (c *novaCall) listInterfaces() error {
 	srv, err := c.server()
 	if err != nil {
 		return err
 	}
-	out := []object{}
+	out := []jsonObject{}
 	for i := range srv.NICs {
 		o := interfaceOf(&srv.NICs[i])
 		if c.Minor >= 70 {
@@ -358,36 +358,36 @@ func (c *call) listInterfaces() error {
 		}
 		out = append(out, o)
 	}
-	return c.json(http.StatusOK, object{"interfaceAttachments": out})
+	return c.json(http.StatusOK, jsonObject{"interfaceAttachments": out})
 }
 
-func (c *call) getInterface() error {
+func (c *novaCall) getInterface() error {
 	srv, err := c.server()
 	if err != nil {
 		return err
 	}
 	for i := range srv.NICs {
 		if srv.NICs[i].ID == c.Arg("port") {
-			return c.json(http.StatusOK, object{"interfaceAttachment": interfaceOf(&srv.NICs[i])})
+			return c.json(http.StatusOK, jsonObject{"interfaceAttachment": interfaceOf(&srv.NICs[i])})
 		}
 	}
-	return problem.NotFoundf("Port %s is not attached to instance %s", shorten(c.Arg("port")), srv.ID)
+	return problem.NotFoundf("Port %s is not attached to instance %s", truncateText(c.Arg("port")), srv.ID)
 }
 
-func (c *call) listSecurityGroups() error {
+func (c *novaCall) listSecurityGroups() error {
 	srv, err := c.server()
 	if err != nil {
 		return err
 	}
-	out := []object{}
+	out := []jsonObject{}
 	for _, g := range srv.SecurityGroups {
-		out = append(out, object{"id": g, "name": g, "description": "", "tenant_id": srv.Project, "rules": []any{}})
+		out = append(out, jsonObject{"id": g, "name": g, "description": "", "tenant_id": srv.Project, "rules": []any{}})
 	}
-	return c.json(http.StatusOK, object{"security_groups": out})
+	return c.json(http.StatusOK, jsonObject{"security_groups": out})
 }
 
 // diagnose refuses: what a hypervisor measures is not brought here.
-func (c *call) diagnose() error {
+func (c *novaCall) diagnose() error {
 	if _, err := c.server(); err != nil {
 		return err
 	}

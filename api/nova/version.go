@@ -8,9 +8,9 @@ import (
 )
 
 // speak reads the microversion of a request and tells it in the answer.
-func (s *server) speak(c *api.Call) error {
+func (s *apiServer) speak(c *api.Call) error {
 	h := c.W.Header()
-	vary(h)
+	setVaryHeader(h)
 	// Clients of this API look for the request's id under names of its own.
 	for _, name := range []string{"X-Openstack-Request-Id", "X-Compute-Request-Id"} {
 		h.Set(name, api.Of(c.R.Context()).ID)
@@ -29,15 +29,15 @@ func (s *server) speak(c *api.Call) error {
 	return nil
 }
 
-// vary tells caches by what answers differ.
-func vary(h http.Header) { h["Vary"] = []string{standardHeader, versionHeader} }
+// setVaryHeader tells caches by what answers differ.
+func setVaryHeader(h http.Header) { h["Vary"] = []string{standardHeader, versionHeader} }
 
 // document describes the API that lies at a path.
-func (s *server) document(base, path string) object {
-	v := object{
+func (s *apiServer) document(base, path string) jsonObject {
+	v := jsonObject{
 		"id": "v2.1", "status": "CURRENT", "version": s.versions.Text(MaxVersion), "min_version": s.versions.Text(MinVersion),
-		"updated": "2013-07-23T11:33:21Z", "links": []link{{"self", base + path + "/"}},
-		"media_types": []object{{"base": "application/json", "type": "application/vnd.openstack.compute+json;version=2.1"}},
+		"updated": "2013-07-23T11:33:21Z", "links": []resourceLink{{"self", base + path + "/"}},
+		"media_types": []jsonObject{{"base": "application/json", "type": "application/vnd.openstack.compute+json;version=2.1"}},
 	}
 	if path == legacy { // a client of 2.0 knows no microversions
 		v["id"], v["status"], v["version"], v["min_version"] = "v2.0", "SUPPORTED", "", ""
@@ -47,11 +47,11 @@ func (s *server) document(base, path string) object {
 }
 
 // version answers with the list of versions, or with the one that lies at the path.
-func (s *server) version(path string) func(*api.Call) error {
+func (s *apiServer) version(path string) func(*api.Call) error {
 	return func(c *api.Call) error {
 		if path == root {
-			return c.JSON(http.StatusOK, object{"versions": []object{s.document(c.Base, legacy), s.document(c.Base, current)}})
+			return c.JSON(http.StatusOK, jsonObject{"versions": []jsonObject{s.document(c.Base, legacy), s.document(c.Base, current)}})
 		}
-		return c.JSON(http.StatusOK, object{"version": s.document(c.Base, path)})
+		return c.JSON(http.StatusOK, jsonObject{"version": s.document(c.Base, path)})
 	}
 }

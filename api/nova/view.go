@@ -18,8 +18,8 @@ import (
 // serverView is a server with what its answer shows beside the record.
 type serverView struct {
 	*compute.Server
-	c    *call
-	dir  *directory
+	c    *novaCall
+	dir  *nameSnapshot
 	host hostName
 	one  bool // shown alone, not in a list
 	// changed: it answers an update or a rebuild, which showed less of it before.
@@ -96,9 +96,9 @@ var serverFields = []serverField{
 	{name: "OS-EXT-SRV-ATTR:host", whole: 75, admin: true, write: orNull(func(v *serverView) string { return v.host.name })},
 	{name: "OS-EXT-SRV-ATTR:instance_name", whole: 75, admin: true, write: textField(func(v *serverView) string { return v.GuestName })},
 	{name: "OS-EXT-SRV-ATTR:hypervisor_hostname", whole: 75, admin: true, write: orNull(func(v *serverView) string { return v.host.name })},
-	{name: "OS-EXT-SRV-ATTR:reservation_id", whole: 75, since: 3, admin: true, write: textField(func(v *serverView) string { return reservation(v.ID) })},
+	{name: "OS-EXT-SRV-ATTR:reservation_id", whole: 75, since: 3, admin: true, write: textField(func(v *serverView) string { return reservationID(v.ID) })},
 	{name: "OS-EXT-SRV-ATTR:launch_index", whole: 75, since: 3, admin: true, write: func(b []byte, _ *serverView) []byte { return append(b, '0') }},
-	{name: "OS-EXT-SRV-ATTR:hostname", whole: 75, since: 3, admin: true, write: textField(func(v *serverView) string { return hostname(v.Name) })},
+	{name: "OS-EXT-SRV-ATTR:hostname", whole: 75, since: 3, admin: true, write: textField(func(v *serverView) string { return sanitizeHostname(v.Name) })},
 	{name: "OS-EXT-SRV-ATTR:kernel_id", whole: 75, since: 3, admin: true, write: noText}, {name: "OS-EXT-SRV-ATTR:ramdisk_id", whole: 75, since: 3, admin: true, write: noText},
 	{name: "OS-EXT-SRV-ATTR:root_device_name", whole: 75, since: 3, admin: true, write: orNull(rootDevice)},
 	{name: "OS-EXT-SRV-ATTR:user_data", whole: 75, since: 3, admin: true, when: tellsUserData, write: orNull(func(v *serverView) string { return v.UserData.Reveal() })},
@@ -160,11 +160,11 @@ func hostID(v *serverView) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// reservation is the id of a request for servers, which each server has for itself.
-func reservation(id string) string { return "r-" + id[:8] }
+// reservationID is the id of a request for servers, which each server has for itself.
+func reservationID(id string) string { return "r-" + id[:8] }
 
-// hostname makes a DNS label of a server's name.
-func hostname(name string) string {
+// sanitizeHostname makes a DNS label of a server's name.
+func sanitizeHostname(name string) string {
 	name = strings.Trim(strings.Map(func(r rune) rune {
 		switch {
 		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '-', r == '.':
@@ -208,8 +208,8 @@ func appendFlavor(b []byte, v *serverView) []byte {
 }
 
 // addressesOf gives the addresses of a server by the names of its networks.
-func addressesOf(v *serverView) object {
-	out := object{}
+func addressesOf(v *serverView) jsonObject {
+	out := jsonObject{}
 	for _, nic := range v.NICs {
 		name := v.networkName(nic.NetworkID)
 		for _, a := range nic.Addresses {
@@ -218,7 +218,7 @@ func addressesOf(v *serverView) object {
 				version = 6
 			}
 			had, _ := out[name].([]any)
-			out[name] = append(had, object{"addr": a, "version": version, "OS-EXT-IPS:type": "fixed", "OS-EXT-IPS-MAC:mac_addr": nic.MAC})
+			out[name] = append(had, jsonObject{"addr": a, "version": version, "OS-EXT-IPS:type": "fixed", "OS-EXT-IPS-MAC:mac_addr": nic.MAC})
 		}
 	}
 	return out
@@ -303,13 +303,13 @@ func appendWords(b []byte, words []string) []byte {
 	return append(b, ']')
 }
 
-func appendLinks(b []byte, c *call, path string) []byte {
+func appendLinks(b []byte, c *novaCall, path string) []byte {
 	b = api.AppendString(append(b, `[{"rel":"self","href":`...), c.base+path)
 	b = api.AppendString(append(b, `},{"rel":"bookmark","href":`...), c.Base+root+path)
 	return append(b, "}]"...)
 }
 
-func appendBookmark(b []byte, c *call, path string) []byte {
+func appendBookmark(b []byte, c *novaCall, path string) []byte {
 	return append(api.AppendString(append(b, `[{"rel":"bookmark","href":`...), c.Base+root+path), "}]"...)
 }
 
@@ -329,8 +329,8 @@ func appendMoment(b []byte, t time.Time, layout string) []byte {
 	return append(t.UTC().AppendFormat(append(b, '"'), layout), '"')
 }
 
-// moment is appendNaive for a struct; nil where there is none.
-func moment(t time.Time) any {
+// timeOrNil is appendNaive for a struct; nil where there is none.
+func timeOrNil(t time.Time) any {
 	if t.IsZero() {
 		return nil
 	}

@@ -113,7 +113,7 @@ func (s *server) act(c *api.Call) error {
 			return s.remove(c)
 		case "os-attach", "os-detach", "os-reserve", "os-unreserve", "os-begin_detaching", "os-roll_detaching", "os-initialize_connection",
 			"os-terminate_connection", "os-force_detach":
-			return elsewhere(c)
+			return refuseAttachment(c)
 		case "os-show_image_metadata":
 			return s.imageMetadata(c)
 		}
@@ -126,7 +126,7 @@ func (s *server) act(c *api.Call) error {
 			return err
 		}
 		if name == "os-set_image_metadata" {
-			return c.JSON(http.StatusOK, object{"metadata": v.ImageProperties})
+			return c.JSON(http.StatusOK, jsonObject{"metadata": v.ImageProperties})
 		}
 		if name == "os-set_bootable" || name == "os-unset_image_metadata" {
 			return c.Empty(http.StatusOK)
@@ -144,5 +144,5 @@ func (s *server) imageMetadata(c *api.Call) error {
 	if have == nil {
 		have = map[string]string{}
 	}
-	return c.JSON(http.StatusOK, object{"metadata": have})
+	return c.JSON(http.StatusOK, jsonObject{"metadata": have})
 }

@@ -10,10 +10,10 @@ import (
 	"salvor/record"
 )
 
-func attachmentView(v *compute.Volume) object {
-	return object{
+func attachmentView(v *compute.Volume) jsonObject {
+	return jsonObject{
 		"id": attachmentID(v), "volume_id": v.ID, "instance": v.ServerID, "status": attachStatus(v), "attached_at": timeText(v.AttachedAt),
-		"detached_at": nil, "attach_mode": "rw", "connection_info": object{},
+		"detached_at": nil, "attach_mode": "rw", "connection_info": jsonObject{},
 	}
 }
 
@@ -33,7 +33,7 @@ func (s *server) attachedVolumes(c *api.Call) ([]*compute.Volume, error) {
 		f.Project = ""
 	}
 	id := strings.ToLower(c.Query.Get("volume_id"))
-	found, _, err := s.find(c, f, []test{func(v *compute.Volume) bool {
+	found, _, err := s.find(c, f, []volumePredicate{func(v *compute.Volume) bool {
 		return v.ServerID != "" && (id == "" || v.ID == id)
 	}}, record.Page{}, everything)
 	return found, err
@@ -44,11 +44,11 @@ func (s *server) attachments(c *api.Call) error {
 	if err != nil {
 		return err
 	}
-	shown := make([]object, len(found))
+	shown := make([]jsonObject, len(found))
 	for i, v := range found {
 		shown[i] = attachmentView(v)
 	}
-	return c.JSON(http.StatusOK, object{"attachments": shown})
+	return c.JSON(http.StatusOK, jsonObject{"attachments": shown})
 }
 
 func (s *server) attachment(c *api.Call) error {
@@ -58,7 +58,7 @@ func (s *server) attachment(c *api.Call) error {
 	}
 	for _, v := range found {
 		if attachmentID(v) == c.Arg("attachment") {
-			return c.JSON(http.StatusOK, object{"attachment": attachmentView(v)})
+			return c.JSON(http.StatusOK, jsonObject{"attachment": attachmentView(v)})
 		}
 	}
 	return problem.NotFoundf("Volume attachment could not be found with filter: attachment_id = %.64s.", c.Arg("attachment"))

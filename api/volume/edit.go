@@ -32,7 +32,7 @@ type createBody struct {
 	} `json:"volume"`
 }
 
-func trimmed(s *string) string {
+func trimmedText(s *string) string {
 	if s == nil {
 		return ""
 	}
@@ -40,28 +40,28 @@ func trimmed(s *string) string {
 }
 
 // volume checks the wish and makes it a record.
-func (w *createBody) volume(by rights) (*compute.Volume, error) {
+func (w *createBody) volume(by callerPrivileges) (*compute.Volume, error) {
 	g := w.Volume
 	if g == nil {
 		return nil, problem.Invalidf("Invalid input for field/attribute volume: it is required.")
 	}
 	for name, from := range map[string]*string{"imageRef": g.Image, "snapshot_id": g.Snapshot, "source_volid": g.Source, "backup_id": g.Backup} {
-		if trimmed(from) != "" {
+		if trimmedText(from) != "" {
 			return nil, problem.Invalidf("%s: no volume is filled here. %s", name, placeWords)
 		}
 	}
-	if t := trimmed(g.Type); t != "" && t != typeName && t != typeID && t != "__DEFAULT__" {
+	if t := trimmedText(g.Type); t != "" && t != typeName && t != typeID && t != "__DEFAULT__" {
 		return nil, problem.NotFoundf("Volume type with name %.64s could not be found: there is one, %s.", t, typeName)
 	}
 	if g.Multiattach != nil && *g.Multiattach {
 		return nil, problem.Invalidf("Volumes cannot be attached to several servers.")
 	}
-	v := &compute.Volume{Name: trimmed(g.Name), Description: trimmed(g.Description), Status: compute.VolumeAvailable, Metadata: map[string]string{}}
+	v := &compute.Volume{Name: trimmedText(g.Name), Description: trimmedText(g.Description), Status: compute.VolumeAvailable, Metadata: map[string]string{}}
 	if v.Name == "" {
-		v.Name = trimmed(g.Display)
+		v.Name = trimmedText(g.Display)
 	}
 	if v.Description == "" {
-		v.Description = trimmed(g.Words)
+		v.Description = trimmedText(g.Words)
 	}
 	if g.Size == nil {
 		return nil, problem.Invalidf("Invalid input for field/attribute size: the size in GiB is required, as the storage system has it.")
@@ -99,7 +99,7 @@ func (s *server) create(c *api.Call) error {
 	if err := s.Volumes.Create(c.R.Context(), v, c.Asker()); err != nil {
 		return err
 	}
-	return c.JSON(http.StatusAccepted, object{"volume": s.view(c, v)})
+	return c.JSON(http.StatusAccepted, jsonObject{"volume": s.view(c, v)})
 }
 
 // edit changes the volume of the path.
@@ -133,12 +133,12 @@ func (s *server) update(c *api.Call) error {
 	v, err := s.edit(c, func(v *compute.Volume) error {
 		for _, name := range []*string{body.Volume.Display, body.Volume.Name} {
 			if name != nil {
-				v.Name = trimmed(name)
+				v.Name = trimmedText(name)
 			}
 		}
 		for _, words := range []*string{body.Volume.Words, body.Volume.Description} {
 			if words != nil {
-				v.Description = trimmed(words)
+				v.Description = trimmedText(words)
 			}
 		}
 		if err := checkWords(v); err != nil || body.Volume.Metadata == nil {
@@ -149,7 +149,7 @@ func (s *server) update(c *api.Call) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, object{"volume": s.view(c, v)})
+	return c.JSON(http.StatusOK, jsonObject{"volume": s.view(c, v)})
 }
 
 // remove deletes the row; the storage system keeps the volume.
@@ -173,7 +173,7 @@ func (s *server) getMetadata(c *api.Call) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, object{"metadata": metadataOf(v, c.Admin())})
+	return c.JSON(http.StatusOK, jsonObject{"metadata": metadataOf(v, c.Admin())})
 }
 
 func (s *server) mergeMetadata(c *api.Call) error { return s.writeMetadata(c, true) }
@@ -192,7 +192,7 @@ func (s *server) writeMetadata(c *api.Call, merge bool) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, object{"metadata": metadataOf(v, c.Admin())})
+	return c.JSON(http.StatusOK, jsonObject{"metadata": metadataOf(v, c.Admin())})
 }
 
 func (s *server) getKey(c *api.Call) error {
@@ -204,7 +204,7 @@ func (s *server) getKey(c *api.Call) error {
 	if !ok {
 		return noKey(v, c.Arg("key"))
 	}
-	return c.JSON(http.StatusOK, object{"meta": object{c.Arg("key"): value}})
+	return c.JSON(http.StatusOK, jsonObject{"meta": jsonObject{c.Arg("key"): value}})
 }
 
 func noKey(v *compute.Volume, key string) error {
@@ -226,9 +226,9 @@ func (s *server) putKey(c *api.Call) error {
 		return err
 	}
 	if key == keyPassword {
-		return c.JSON(http.StatusOK, object{"meta": object{}})
+		return c.JSON(http.StatusOK, jsonObject{"meta": jsonObject{}})
 	}
-	return c.JSON(http.StatusOK, object{"meta": body.Meta})
+	return c.JSON(http.StatusOK, jsonObject{"meta": body.Meta})
 }
 
 func (s *server) removeKey(c *api.Call) error {

@@ -39,15 +39,15 @@ var (
 	hostForm = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$`)
 )
 
-// rights are who asks: an administrator; and whether storage is configured that exports volumes without a place.
-type rights struct{ admin, exports bool }
+// callerPrivileges are who asks: an administrator; and whether storage is configured that exports volumes without a place.
+type callerPrivileges struct{ admin, exports bool }
 
-func (s *server) rights(c *api.Call) rights { return rights{c.Admin(), s.Exports} }
+func (s *server) rights(c *api.Call) callerPrivileges { return callerPrivileges{c.Admin(), s.Exports} }
 
 // setPlace takes what is salvor's out of metadata and writes it into the volume. What is
 // not named stays; a null takes it away. Only administrators change it: who says where a volume is says whose bytes it
 // shows, and to whom its login is sent. So a volume that moves to another target or portal loses a login that is not given anew.
-func setPlace(v *compute.Volume, metadata map[string]*string, by rights) error {
+func setPlace(v *compute.Volume, metadata map[string]*string, by callerPrivileges) error {
 	was, named := *v, map[string]bool{}
 	for key, value := range metadata {
 		if !strings.HasPrefix(key, prefix) {
@@ -91,7 +91,7 @@ func setPart(v *compute.Volume, key, text string) error {
 	var err error
 	switch key {
 	case keyPortal:
-		v.Portal, err = portal(text)
+		v.Portal, err = parsePortal(text)
 	case keyIQN:
 		if v.IQN = text; text != "" && (len(text) > maxIQN || !iqnForm.MatchString(text)) {
 			return problem.Invalidf("%s: want the name of an iSCSI target, as iqn.2001-04.com.example:disk1.", keyIQN)
@@ -105,16 +105,16 @@ func setPart(v *compute.Volume, key, text string) error {
 			return problem.Invalidf("%s: want a number from 0 to %d.", keyLUN, maxLUN)
 		}
 	case keyUser:
-		if v.CHAPUser = text; len(text) > maxText || !printable(text) {
+		if v.CHAPUser = text; len(text) > maxText || !isPrintable(text) {
 			return problem.Invalidf("%s: want at most %d printable characters.", keyUser, maxText)
 		}
 	case keyPassword:
-		if len(text) > maxText || !printable(text) {
+		if len(text) > maxText || !isPrintable(text) {
 			return problem.Invalidf("%s: want at most %d printable characters.", keyPassword, maxText)
 		}
 		v.CHAPPassword = secret.New(text)
 	case keyProject:
-		if v.Project = text; text == "" || len(text) > maxText || !printable(text) {
+		if v.Project = text; text == "" || len(text) > maxText || !isPrintable(text) {
 			return problem.Invalidf("%s: want the id of a project, at most %d printable characters.", keyProject, maxText)
 		}
 	default:
@@ -124,12 +124,12 @@ func setPart(v *compute.Volume, key, text string) error {
 	return err
 }
 
-func printable(s string) bool {
+func isPrintable(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
-// portal reads ADDRESS, ADDRESS:PORT or [ADDRESS]:PORT, and gives it with its port.
-func portal(text string) (string, error) {
+// parsePortal reads ADDRESS, ADDRESS:PORT or [ADDRESS]:PORT, and gives it with its port.
+func parsePortal(text string) (string, error) {
 	if text == "" {
 		return "", nil
 	}
@@ -159,7 +159,7 @@ func checkPlace(v *compute.Volume, exported bool) error {
 
 // setMetadata makes these the volume's metadata: those of salvor move into the volume's own fields.
 // merge keeps what is not named.
-func setMetadata(v *compute.Volume, given map[string]*string, merge bool, by rights) error {
+func setMetadata(v *compute.Volume, given map[string]*string, merge bool, by callerPrivileges) error {
 	given = maps.Clone(given)
 	if err := setPlace(v, given, by); err != nil {
 		return err

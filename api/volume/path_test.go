@@ -15,7 +15,7 @@ func FuzzPlace(f *testing.F) {
 	f.Add("x:y:z", "naa.", "-1", "\n", "\x00")
 	f.Fuzz(func(t *testing.T, portal, iqn, lun, user, password string) {
 		v := &compute.Volume{}
-		err := setMetadata(v, map[string]*string{keyPortal: &portal, keyIQN: &iqn, keyLUN: &lun, keyUser: &user, keyPassword: &password}, false, rights{admin: true})
+		err := setMetadata(v, map[string]*string{keyPortal: &portal, keyIQN: &iqn, keyLUN: &lun, keyUser: &user, keyPassword: &password}, false, callerPrivileges{admin: true})
 		if err != nil {
 			if api.Status(err) != 400 {
 				t.Fatalf("%v", err)

@@ -39,7 +39,7 @@ type Config struct {
 
 type server struct{ Config }
 
-type object = map[string]any
+type jsonObject = map[string]any
 
 // names of faults by status.
 var names = map[int]string{
@@ -110,20 +110,20 @@ func (s *server) resources() []api.Route {
 		{Method: "GET", Path: "/attachments", Do: s.attachments},
 		{Method: "GET", Path: "/attachments/detail", Do: s.attachments},
 		{Method: "GET", Path: "/attachments/{attachment}", Do: s.attachment},
-		{Method: "POST", Path: "/attachments", Do: elsewhere},
-		{Method: "DELETE", Path: "/attachments/{attachment}", Do: elsewhere},
+		{Method: "POST", Path: "/attachments", Do: refuseAttachment},
+		{Method: "DELETE", Path: "/attachments/{attachment}", Do: refuseAttachment},
 		{Method: "GET", Path: "/types", Do: s.types},
 		{Method: "GET", Path: "/types/{type}", Do: s.volumeType},
 		{Method: "GET", Path: "/limits", Do: s.limits},
 		{Method: "GET", Path: "/os-quota-sets/{owner}", Do: s.quota},
 		{Method: "GET", Path: "/os-quota-sets/{owner}/defaults", Do: s.quota},
 		{Method: "GET", Path: "/os-availability-zone", Do: s.zones},
-		{Method: "GET", Path: "/os-services", Do: empty("services")},
-		{Method: "GET", Path: "/snapshots", Do: empty("snapshots")},
-		{Method: "GET", Path: "/snapshots/detail", Do: empty("snapshots")},
-		{Method: "GET", Path: "/backups", Do: empty("backups")},
-		{Method: "GET", Path: "/backups/detail", Do: empty("backups")},
-		{Method: "GET", Path: "/extensions", Do: empty("extensions")},
+		{Method: "GET", Path: "/os-services", Do: serveEmptyList("services")},
+		{Method: "GET", Path: "/snapshots", Do: serveEmptyList("snapshots")},
+		{Method: "GET", Path: "/snapshots/detail", Do: serveEmptyList("snapshots")},
+		{Method: "GET", Path: "/backups", Do: serveEmptyList("backups")},
+		{Method: "GET", Path: "/backups/detail", Do: serveEmptyList("backups")},
+		{Method: "GET", Path: "/extensions", Do: serveEmptyList("extensions")},
 	}
 }
 
@@ -168,28 +168,30 @@ func inProject(c *api.Call) error {
 	return nil
 }
 
-func document(c *api.Call) object {
-	return object{"versions": []object{{
+func versionDocument(c *api.Call) jsonObject {
+	return jsonObject{"versions": []jsonObject{{
 		"id": "v3.0", "status": "CURRENT", "version": versions.Text(maxMinor), "min_version": versions.Text(0), "updated": "2022-03-30T00:00:00Z",
-		"links": []object{
+		"links": []jsonObject{
 			{"rel": "describedby", "type": "text/html", "href": "https://docs.openstack.org/"},
 			{"rel": "self", "href": c.Base + "/volume/v3/"},
 		},
-		"media-types": []object{{"base": "application/json", "type": "application/vnd.openstack.volume+json;version=3"}},
+		"media-types": []jsonObject{{"base": "application/json", "type": "application/vnd.openstack.volume+json;version=3"}},
 	}}}
 }
 
-func (s *server) versions(c *api.Call) error { return c.JSON(http.StatusMultipleChoices, document(c)) }
-
-func (s *server) version(c *api.Call) error { return c.JSON(http.StatusOK, document(c)) }
-
-// empty answers with a list of what salvor has none of.
-func empty(name string) func(*api.Call) error {
-	return func(c *api.Call) error { return c.JSON(http.StatusOK, object{name: []object{}}) }
+func (s *server) versions(c *api.Call) error {
+	return c.JSON(http.StatusMultipleChoices, versionDocument(c))
 }
 
-// elsewhere says who attaches.
-func elsewhere(*api.Call) error {
+func (s *server) version(c *api.Call) error { return c.JSON(http.StatusOK, versionDocument(c)) }
+
+// serveEmptyList answers with a list of what salvor has none of.
+func serveEmptyList(name string) func(*api.Call) error {
+	return func(c *api.Call) error { return c.JSON(http.StatusOK, jsonObject{name: []jsonObject{}}) }
+}
+
+// refuseAttachment says who attaches.
+func refuseAttachment(*api.Call) error {
 	return problem.Invalidf("Volumes are attached and detached by the compute API: openstack server add volume, openstack server remove volume.")
 }
 
@@ -199,21 +201,21 @@ const (
 	typeID   = "5f3a9a5e-52c1-5d0b-9f0e-6a1f1d6b7c3a"
 )
 
-func typeView() object {
-	return object{
+func typeView() jsonObject {
+	return jsonObject{
 		"id": typeID, "name": typeName, "description": "a LUN of a storage system, reached by iSCSI", "is_public": true,
-		"os-volume-type-access:is_public": true, "extra_specs": object{}, "qos_specs_id": nil,
+		"os-volume-type-access:is_public": true, "extra_specs": jsonObject{}, "qos_specs_id": nil,
 	}
 }
 
 func (s *server) types(c *api.Call) error {
-	return c.JSON(http.StatusOK, object{"volume_types": []object{typeView()}})
+	return c.JSON(http.StatusOK, jsonObject{"volume_types": []jsonObject{typeView()}})
 }
 
 func (s *server) volumeType(c *api.Call) error {
 	switch t := c.Arg("type"); t {
 	case typeID, typeName, "default":
-		return c.JSON(http.StatusOK, object{"volume_type": typeView()})
+		return c.JSON(http.StatusOK, jsonObject{"volume_type": typeView()})
 	default:
 		return problem.NotFoundf("Volume type %.64s could not be found: there is one, %s.", t, typeName)
 	}
@@ -225,31 +227,31 @@ func (s *server) limits(c *api.Call) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, object{"limits": object{"rate": []object{}, "absolute": object{
+	return c.JSON(http.StatusOK, jsonObject{"limits": jsonObject{"rate": []jsonObject{}, "absolute": jsonObject{
 		"maxTotalVolumes": -1, "maxTotalVolumeGigabytes": -1, "maxTotalSnapshots": 0, "maxTotalBackups": 0, "maxTotalBackupGigabytes": 0,
 		"totalVolumesUsed": count, "totalGigabytesUsed": size, "totalSnapshotsUsed": 0, "totalBackupsUsed": 0, "totalBackupGigabytesUsed": 0,
 	}}})
 }
 
 func (s *server) quota(c *api.Call) error {
-	set := object{"id": c.Arg("owner")}
+	set := jsonObject{"id": c.Arg("owner")}
 	for _, what := range []string{"volumes", "gigabytes", "per_volume_gigabytes", "snapshots", "backups", "backup_gigabytes", "groups"} {
 		set[what] = -1
 		if c.Query.Get("usage") == "True" || c.Query.Get("usage") == "true" {
-			set[what] = object{"limit": -1, "in_use": 0, "reserved": 0}
+			set[what] = jsonObject{"limit": -1, "in_use": 0, "reserved": 0}
 		}
 	}
-	if usage, ok := set["volumes"].(object); ok {
+	if usage, ok := set["volumes"].(jsonObject); ok {
 		count, size, err := s.used(c)
 		if err != nil {
 			return err
 		}
 		usage["in_use"] = count
-		set["gigabytes"] = object{"limit": -1, "in_use": size, "reserved": 0}
+		set["gigabytes"] = jsonObject{"limit": -1, "in_use": size, "reserved": 0}
 	}
-	return c.JSON(http.StatusOK, object{"quota_set": set})
+	return c.JSON(http.StatusOK, jsonObject{"quota_set": set})
 }
 
 func (s *server) zones(c *api.Call) error {
-	return c.JSON(http.StatusOK, object{"availabilityZoneInfo": []object{{"zoneName": s.Zone, "zoneState": object{"available": true}}}})
+	return c.JSON(http.StatusOK, jsonObject{"availabilityZoneInfo": []jsonObject{{"zoneName": s.Zone, "zoneState": jsonObject{"available": true}}}})
 }

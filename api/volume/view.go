@@ -15,24 +15,24 @@ import (
 	"salvor/record"
 )
 
-func links(c *api.Call, v *compute.Volume) []object {
+func volumeLinks(c *api.Call, v *compute.Volume) []jsonObject {
 	tail := "/volumes/" + v.ID
-	return []object{
+	return []jsonObject{
 		{"rel": "self", "href": c.Base + "/volume/v3/" + c.Project() + tail},
 		{"rel": "bookmark", "href": c.Base + "/volume/" + c.Project() + tail},
 	}
 }
 
-func (s *server) brief(c *api.Call, v *compute.Volume) object {
-	return object{"id": v.ID, "name": v.Name, "links": links(c, v)}
+func (s *server) brief(c *api.Call, v *compute.Volume) jsonObject {
+	return jsonObject{"id": v.ID, "name": v.Name, "links": volumeLinks(c, v)}
 }
 
 // view shows a volume as its microversion has it.
-func (s *server) view(c *api.Call, v *compute.Volume) object {
-	o := object{
-		"id": v.ID, "name": v.Name, "description": nullable(v.Description), "links": links(c, v), "size": v.SizeGiB, "status": string(v.Status),
+func (s *server) view(c *api.Call, v *compute.Volume) jsonObject {
+	o := jsonObject{
+		"id": v.ID, "name": v.Name, "description": nullIfEmpty(v.Description), "links": volumeLinks(c, v), "size": v.SizeGiB, "status": string(v.Status),
 		"bootable": strconv.FormatBool(v.Bootable), "availability_zone": s.Zone, "created_at": timeText(v.CreatedAt), "updated_at": timeText(v.UpdatedAt),
-		"volume_type": typeName, "metadata": metadataOf(v, c.Admin()), "attachments": s.attached(c, v), "user_id": nullable(v.User), "snapshot_id": nil, "source_volid": nil,
+		"volume_type": typeName, "metadata": metadataOf(v, c.Admin()), "attachments": s.attached(c, v), "user_id": nullIfEmpty(v.User), "snapshot_id": nil, "source_volid": nil,
 		"replication_status": nil, "consistencygroup_id": nil, "encrypted": false, "multiattach": false, "migration_status": nil,
 		"os-vol-tenant-attr:tenant_id": v.Project,
 	}
@@ -58,7 +58,7 @@ func (s *server) view(c *api.Call, v *compute.Volume) object {
 	return o
 }
 
-func nullable(s string) any {
+func nullIfEmpty(s string) any {
 	if s == "" {
 		return nil
 	}
@@ -78,11 +78,11 @@ func attachmentID(v *compute.Volume) string {
 	return uuid.NewSHA1(uuid.NameSpaceOID, []byte("attachment "+v.ID+" "+v.ServerID)).String()
 }
 
-func (s *server) attached(c *api.Call, v *compute.Volume) []object {
+func (s *server) attached(c *api.Call, v *compute.Volume) []jsonObject {
 	if v.ServerID == "" {
-		return []object{}
+		return []jsonObject{}
 	}
-	return []object{{
+	return []jsonObject{{
 		"id": v.ID, "attachment_id": attachmentID(v), "volume_id": v.ID, "server_id": v.ServerID, "host_name": nil,
 		"device": devicePath(v.Device), "attached_at": timeText(v.AttachedAt),
 	}}
@@ -103,20 +103,20 @@ func (s *server) volume(c *api.Call) (*compute.Volume, error) {
 		return nil, missing
 	}
 	v, err := s.Volumes.Get(c.R.Context(), id)
-	if problem.Is(err, problem.NotFound) || err == nil && !sees(c, v) {
+	if problem.Is(err, problem.NotFound) || err == nil && !canRead(c, v) {
 		return nil, missing
 	}
 	return v, err
 }
 
-func sees(c *api.Call, v *compute.Volume) bool { return c.Admin() || v.Project == c.Project() }
+func canRead(c *api.Call, v *compute.Volume) bool { return c.Admin() || v.Project == c.Project() }
 
 func (s *server) show(c *api.Call) error {
 	v, err := s.volume(c)
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, object{"volume": s.view(c, v)})
+	return c.JSON(http.StatusOK, jsonObject{"volume": s.view(c, v)})
 }
 
 // sortKeys are the words that volumes can be sorted by, with the store's.
@@ -125,10 +125,10 @@ var sortKeys = map[string]string{
 	"updated_at": "updated_at",
 }
 
-type test func(*compute.Volume) bool
+type volumePredicate func(*compute.Volume) bool
 
 // filter reads what a list was asked for; tests are those that the store does not make.
-func (s *server) filter(c *api.Call) (f compute.VolumeFilter, tests []test, err error) {
+func (s *server) filter(c *api.Call) (f compute.VolumeFilter, tests []volumePredicate, err error) {
 	f.Project = c.Project()
 	if all, _ := strconv.ParseBool(c.Query.Get("all_tenants")); all && c.Admin() {
 		f.Project = c.Query.Get("project_id")
@@ -154,7 +154,7 @@ func (s *server) filter(c *api.Call) (f compute.VolumeFilter, tests []test, err 
 	return f, tests, nil
 }
 
-func testOf(key, value, zone string, admin bool) (test, error) {
+func testOf(key, value, zone string, admin bool) (volumePredicate, error) {
 	switch key {
 	case "name~":
 		return func(v *compute.Volume) bool { return strings.Contains(v.Name, value) }, nil
@@ -196,10 +196,10 @@ func parsePairs(text string) (map[string]string, error) {
 	out := map[string]string{}
 	for rest := strings.TrimSpace(inner); rest != ""; {
 		var key, value string
-		if key, rest, ok = quoted(rest); !ok || !strings.HasPrefix(rest, ":") {
+		if key, rest, ok = cutQuoted(rest); !ok || !strings.HasPrefix(rest, ":") {
 			return nil, bad
 		}
-		if value, rest, ok = quoted(rest[1:]); !ok {
+		if value, rest, ok = cutQuoted(rest[1:]); !ok {
 			return nil, bad
 		}
 		out[key] = value
@@ -211,8 +211,8 @@ func parsePairs(text string) (map[string]string, error) {
 	return out, nil
 }
 
-// quoted takes a word in quotation marks, of either kind and with or without u before it, off the text.
-func quoted(text string) (word, rest string, ok bool) {
+// cutQuoted takes a word in quotation marks, of either kind and with or without u before it, off the text.
+func cutQuoted(text string) (word, rest string, ok bool) {
 	text = strings.TrimPrefix(strings.TrimSpace(text), "u")
 	if text == "" || text[0] != '\'' && text[0] != '"' {
 		return "", "", false
@@ -222,7 +222,7 @@ func quoted(text string) (word, rest string, ok bool) {
 }
 
 // list answers with a page of volumes, each shown by view.
-func (s *server) list(view func(*api.Call, *compute.Volume) object) func(*api.Call) error {
+func (s *server) list(view func(*api.Call, *compute.Volume) jsonObject) func(*api.Call) error {
 	return func(c *api.Call) error {
 		f, tests, err := s.filter(c)
 		if err != nil {
@@ -236,11 +236,11 @@ func (s *server) list(view func(*api.Call, *compute.Volume) object) func(*api.Ca
 		if err != nil {
 			return err
 		}
-		shown := make([]object, len(found))
+		shown := make([]jsonObject, len(found))
 		for i, v := range found {
 			shown[i] = view(c, v)
 		}
-		body := object{"volumes": shown}
+		body := jsonObject{"volumes": shown}
 		if more {
 			keep := url.Values{}
 			for k, values := range c.Query {
@@ -248,7 +248,7 @@ func (s *server) list(view func(*api.Call, *compute.Volume) object) func(*api.Ca
 			}
 			keep.Del("offset")
 			keep.Set("marker", found[len(found)-1].ID)
-			body["volumes_links"] = []object{{"rel": "next", "href": c.Base + c.R.URL.Path + "?" + keep.Encode()}}
+			body["volumes_links"] = []jsonObject{{"rel": "next", "href": c.Base + c.R.URL.Path + "?" + keep.Encode()}}
 		}
 		if counted, _ := strconv.ParseBool(c.Query.Get("with_count")); counted && c.Minor >= 45 {
 			all, _, err := s.find(c, f, tests, record.Page{}, everything)
@@ -297,7 +297,7 @@ const (
 )
 
 // find reads pages until enough volumes passed the tests; more tells that another one did.
-func (s *server) find(c *api.Call, f compute.VolumeFilter, tests []test, page record.Page, limit int) (found []*compute.Volume, more bool, err error) {
+func (s *server) find(c *api.Call, f compute.VolumeFilter, tests []volumePredicate, page record.Page, limit int) (found []*compute.Volume, more bool, err error) {
 	if page.Limit = s.MaxLimit + 1; limit != everything {
 		page.Limit = max(limit+1, leastPage) // some may not pass
 	}
@@ -307,7 +307,7 @@ func (s *server) find(c *api.Call, f compute.VolumeFilter, tests []test, page re
 			return nil, false, err
 		}
 		for _, v := range part {
-			if !passes(v, tests) {
+			if !matchesAll(v, tests) {
 				continue
 			}
 			if len(found) == limit {
@@ -322,7 +322,7 @@ func (s *server) find(c *api.Call, f compute.VolumeFilter, tests []test, page re
 	}
 }
 
-func passes(v *compute.Volume, tests []test) bool {
+func matchesAll(v *compute.Volume, tests []volumePredicate) bool {
 	for _, t := range tests {
 		if !t(v) {
 			return false
@@ -345,5 +345,5 @@ func (s *server) summary(c *api.Call) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, object{"volume-summary": object{"total_count": count, "total_size": size, "metadata": object{}}})
+	return c.JSON(http.StatusOK, jsonObject{"volume-summary": jsonObject{"total_count": count, "total_size": size, "metadata": jsonObject{}}})
 }

@@ -54,7 +54,7 @@ func bindToDevice(raw syscall.RawConn, name string) error {
 }
 
 // serveRouters answers router solicitations.
-func (l *link) serveRouters(ctx context.Context) error {
+func (l *servedLink) serveRouters(ctx context.Context) error {
 	to := &net.IPAddr{IP: net.IPv6linklocalallnodes, Zone: l.resp.Name}
 	buf := make([]byte, 1500)
 	var last time.Time

@@ -21,8 +21,8 @@ const (
 	portBINL   = 4011 // where PXE firmware asks the second server of a network
 )
 
-// responder makes the DHCP answers of one interface. It does no I/O but Plans.
-type responder struct {
+// dhcpResponder makes the DHCP answers of one interface. It does no I/O but Plans.
+type dhcpResponder struct {
 	Interface
 	plans   Plans
 	seen    func(*metal.Node, string)
@@ -30,12 +30,12 @@ type responder struct {
 	baseURL string     // where a plan without a URL of its own has its files
 	bios    string     // TFTP names of the boot loaders
 	uefi    string
-	pools   []*pool
+	pools   []*addressPool
 	now     func() time.Time
 }
 
-// client is what a request says of who sends it.
-type client struct {
+// dhcpClient is what a request says of who sends it.
+type dhcpClient struct {
 	mac  string
 	kind clientKind
 	node *metal.Node     // nil: unknown
@@ -44,7 +44,7 @@ type client struct {
 
 // answer gives the reply to a request that came in on a port; nil is silence. An error
 // is one of ours, and silence too.
-func (r *responder) answer(ctx context.Context, req *dhcpv4.DHCPv4, port int) (*dhcpv4.DHCPv4, error) {
+func (r *dhcpResponder) answer(ctx context.Context, req *dhcpv4.DHCPv4, port int) (*dhcpv4.DHCPv4, error) {
 	if req.OpCode != dhcpv4.OpcodeBootRequest || req.HWType != iana.HWTypeEthernet || len(req.ClientHWAddr) != 6 || req.ClientHWAddr[0]&1 != 0 {
 		return nil, nil
 	}
@@ -53,13 +53,13 @@ func (r *responder) answer(ctx context.Context, req *dhcpv4.DHCPv4, port int) (*
 	default:
 		return nil, nil
 	}
-	c := client{mac: req.ClientHWAddr.String(), kind: kindOf(req)}
+	c := dhcpClient{mac: req.ClientHWAddr.String(), kind: kindOf(req)}
 	node, err := r.plans.NodeByMAC(ctx, c.mac)
 	if err != nil && !problem.Is(err, problem.NotFound) {
 		return nil, err
 	}
 	if err == nil {
-		if plan, err := current(node); err == nil {
+		if plan, err := currentPlan(node); err == nil {
 			c.node, c.plan = node, plan
 		}
 	}
@@ -70,7 +70,7 @@ func (r *responder) answer(ctx context.Context, req *dhcpv4.DHCPv4, port int) (*
 }
 
 // authoritative answers as the network's own server.
-func (r *responder) authoritative(req *dhcpv4.DHCPv4, c client) (*dhcpv4.DHCPv4, error) {
+func (r *dhcpResponder) authoritative(req *dhcpv4.DHCPv4, c dhcpClient) (*dhcpv4.DHCPv4, error) {
 	p := r.pool(req)
 	if p == nil {
 		return nil, nil
@@ -105,7 +105,7 @@ func (r *responder) authoritative(req *dhcpv4.DHCPv4, c client) (*dhcpv4.DHCPv4,
 
 // request answers the four kinds of DHCPREQUEST (RFC 2131, 4.3.2): selecting, after a
 // reboot, renewing and rebinding.
-func (r *responder) request(req *dhcpv4.DHCPv4, c client, p *pool, served bool) (*dhcpv4.DHCPv4, error) {
+func (r *dhcpResponder) request(req *dhcpv4.DHCPv4, c dhcpClient, p *addressPool, served bool) (*dhcpv4.DHCPv4, error) {
 	wanted := toAddr(req.RequestedIPAddress())
 	if !wanted.IsValid() {
 		wanted = toAddr(req.ClientIPAddr)
@@ -133,7 +133,7 @@ func (r *responder) request(req *dhcpv4.DHCPv4, c client, p *pool, served bool) 
 }
 
 // lease is a reply that gives an address.
-func (r *responder) lease(req *dhcpv4.DHCPv4, c client, p *pool, kind dhcpv4.MessageType, a netip.Addr) (*dhcpv4.DHCPv4, error) {
+func (r *dhcpResponder) lease(req *dhcpv4.DHCPv4, c dhcpClient, p *addressPool, kind dhcpv4.MessageType, a netip.Addr) (*dhcpv4.DHCPv4, error) {
 	resp, err := r.reply(req, c, p, kind)
 	if err != nil {
 		return nil, err
@@ -147,7 +147,7 @@ func (r *responder) lease(req *dhcpv4.DHCPv4, c client, p *pool, kind dhcpv4.Mes
 }
 
 // reply is a reply with the network's settings and what there is to boot.
-func (r *responder) reply(req *dhcpv4.DHCPv4, c client, p *pool, kind dhcpv4.MessageType) (*dhcpv4.DHCPv4, error) {
+func (r *dhcpResponder) reply(req *dhcpv4.DHCPv4, c dhcpClient, p *addressPool, kind dhcpv4.MessageType) (*dhcpv4.DHCPv4, error) {
 	resp, err := r.bare(req, kind)
 	if err != nil {
 		return nil, err
@@ -166,7 +166,7 @@ func (r *responder) reply(req *dhcpv4.DHCPv4, c client, p *pool, kind dhcpv4.Mes
 }
 
 // refuse is a DHCPNAK: the client has to start over.
-func (r *responder) refuse(req *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, error) {
+func (r *dhcpResponder) refuse(req *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, error) {
 	resp, err := r.bare(req, dhcpv4.MessageTypeNak)
 	if err != nil {
 		return nil, err
@@ -177,13 +177,13 @@ func (r *responder) refuse(req *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, error) {
 	return resp, nil
 }
 
-func (r *responder) bare(req *dhcpv4.DHCPv4, kind dhcpv4.MessageType) (*dhcpv4.DHCPv4, error) {
+func (r *dhcpResponder) bare(req *dhcpv4.DHCPv4, kind dhcpv4.MessageType) (*dhcpv4.DHCPv4, error) {
 	return dhcpv4.NewReplyFromRequest(req, dhcpv4.WithMessageType(kind), dhcpv4.WithOption(dhcpv4.OptServerIdentifier(r.addr.AsSlice())))
 }
 
 // pool finds the range for a request: by the link that the relay names (RFC 3527), by
 // the relay itself, or by our own address.
-func (r *responder) pool(req *dhcpv4.DHCPv4) *pool {
+func (r *dhcpResponder) pool(req *dhcpv4.DHCPv4) *addressPool {
 	key := r.addr
 	if relay := toAddr(req.GatewayIPAddr); relay.IsValid() {
 		key = relay
@@ -201,9 +201,9 @@ func (r *responder) pool(req *dhcpv4.DHCPv4) *pool {
 	return nil
 }
 
-// destination tells where a reply goes. Clients without an address are reached by
+// replyDestination tells where a reply goes. Clients without an address are reached by
 // broadcast: a unicast to an address not yet taken would need an ARP entry.
-func destination(req, resp *dhcpv4.DHCPv4, from netip.AddrPort, port int) netip.AddrPort {
+func replyDestination(req, resp *dhcpv4.DHCPv4, from netip.AddrPort, port int) netip.AddrPort {
 	all := netip.AddrPortFrom(netip.AddrFrom4([4]byte{255, 255, 255, 255}), portClient)
 	relay, own := toAddr(req.GatewayIPAddr), toAddr(req.ClientIPAddr)
 	switch {

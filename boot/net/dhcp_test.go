@@ -17,7 +17,7 @@ import (
 var serverAddr = netip.MustParseAddr("192.0.2.1")
 
 type bench struct {
-	*responder
+	*dhcpResponder
 	plans *plans
 	clock time.Time
 	saw   []string
@@ -30,7 +30,7 @@ func newBench(t *testing.T, c Interface) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.responder = s.responder(s.cfg.Interfaces[0], serverAddr)
+	b.dhcpResponder = s.responder(s.cfg.Interfaces[0], serverAddr)
 	b.now = func() time.Time { return b.clock }
 	return b
 }
@@ -248,9 +248,9 @@ func TestAStrangerThatChoseAnotherServerGetsSilence(t *testing.T) {
 func TestStrangersTakeNothingFromTheRange(t *testing.T) {
 	b := authoritative(t)
 	b.plans.node = nil
-	for a := number(testRange.From); a <= number(testRange.To); a++ {
-		b.ask(t, dhcpv4.MessageTypeRequest, wants(address(a)), chose(netip.MustParseAddr("192.0.2.2")))
-		b.ask(t, dhcpv4.MessageTypeDecline, wants(address(a)))
+	for a := addrToUint32(testRange.From); a <= addrToUint32(testRange.To); a++ {
+		b.ask(t, dhcpv4.MessageTypeRequest, wants(uint32ToAddr(a)), chose(netip.MustParseAddr("192.0.2.2")))
+		b.ask(t, dhcpv4.MessageTypeDecline, wants(uint32ToAddr(a)))
 	}
 	if n := len(b.pools[0].holder); n != 0 {
 		t.Errorf("%d addresses are held", n)
@@ -295,7 +295,7 @@ func TestRelay(t *testing.T) {
 		t.Error(offer.Summary())
 	}
 	req := &dhcpv4.DHCPv4{GatewayIPAddr: relay}
-	if to := destination(req, offer, netip.AddrPort{}, portServer); to.String() != "198.51.100.1:67" {
+	if to := replyDestination(req, offer, netip.AddrPort{}, portServer); to.String() != "198.51.100.1:67" {
 		t.Errorf("to %s", to)
 	}
 	nak := b.ask(t, dhcpv4.MessageTypeRequest, dhcpv4.WithRelay(relay), wants(netip.MustParseAddr("192.0.2.12")))
@@ -330,7 +330,7 @@ func TestDestination(t *testing.T) {
 		{bound, nak, 67, "255.255.255.255:68"},
 		{bound, ack, 4011, "192.0.2.30:1068"},
 	} {
-		if got := destination(c.req, c.resp, from, c.port).String(); got != c.want {
+		if got := replyDestination(c.req, c.resp, from, c.port).String(); got != c.want {
 			t.Errorf("%s, want %s", got, c.want)
 		}
 	}
@@ -397,10 +397,10 @@ func FuzzDHCP(f *testing.F) {
 		}
 		f.Add(req.ToBytes()[headerSize:], uint32(0), uint32(0), false, true)
 	}
-	f.Add([]byte{53, 1, 3, 255}, number(testRange.From), number(serverAddr), true, false)
+	f.Add([]byte{53, 1, 3, 255}, addrToUint32(testRange.From), addrToUint32(serverAddr), true, false)
 	mac, _ := net.ParseMAC(testMAC)
 	f.Fuzz(func(t *testing.T, options []byte, ciaddr, giaddr uint32, proxy, known bool) {
-		head, err := dhcpv4.New(dhcpv4.WithHwAddr(mac), dhcpv4.WithClientIP(address(ciaddr).AsSlice()), dhcpv4.WithRelay(address(giaddr).AsSlice()))
+		head, err := dhcpv4.New(dhcpv4.WithHwAddr(mac), dhcpv4.WithClientIP(uint32ToAddr(ciaddr).AsSlice()), dhcpv4.WithRelay(uint32ToAddr(giaddr).AsSlice()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -429,7 +429,7 @@ func FuzzDHCP(f *testing.F) {
 		if _, err := dhcpv4.FromBytes(resp.ToBytes()); err != nil {
 			t.Errorf("reply does not parse: %v", err)
 		}
-		destination(req, resp, netip.AddrPort{}, port)
+		replyDestination(req, resp, netip.AddrPort{}, port)
 	})
 }
 

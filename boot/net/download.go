@@ -23,28 +23,28 @@ const (
 	retryAfter    = 5 * time.Second  // before it is asked again after a failure
 )
 
-// downloads keeps kernels and ramdisks that plans name by URL, for the images that are
+// downloadCache keeps kernels and ramdisks that plans name by URL, for the images that are
 // made of them. The files have no names, so nothing is left behind whatever ends the process.
-type downloads struct {
+type downloadCache struct {
 	client *http.Client
 	dir    string
 	now    func() time.Time
 
 	mu    sync.Mutex
-	byURL map[string]*download
+	byURL map[string]*cachedDownload
 	turn  int64
 }
 
-// download is the state of one URL. Its fields but done are guarded by downloads.mu.
-type download struct {
-	content *shared // nil until the first success
+// cachedDownload is the state of one URL. Its fields but done are guarded by downloads.mu.
+type cachedDownload struct {
+	content *sharedFile // nil until the first success
 	checked time.Time
 	err     error
 	done    chan struct{} // closed when the check in work ends; nil when none is
 }
 
-// shared is an open file with several users; the last one closes it.
-type shared struct {
+// sharedFile is an open file with several users; the last one closes it.
+type sharedFile struct {
 	file          *os.File
 	size          int64
 	version       string
@@ -54,13 +54,13 @@ type shared struct {
 	users int
 }
 
-func (s *shared) join() {
+func (s *sharedFile) join() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.users++
 }
 
-func (s *shared) leave() {
+func (s *sharedFile) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.users--; s.users == 0 {
@@ -70,13 +70,13 @@ func (s *shared) leave() {
 
 // get gives the content of a URL and fetches it where needed. All who ask at the same time
 // share one transfer, which goes on when the asker is gone: a BMC asks again.
-func (d *downloads) get(ctx context.Context, ref string) (*shared, error) {
+func (d *downloadCache) get(ctx context.Context, ref string) (*sharedFile, error) {
 	for {
 		d.mu.Lock()
 		e := d.entryLocked(ref)
 		if e == nil {
 			d.mu.Unlock()
-			return nil, problem.Unavailablef("fetch %s: %d other transfers are in work", shown(ref), maxDownloads)
+			return nil, problem.Unavailablef("fetch %s: %d other transfers are in work", redactURL(ref), maxDownloads)
 		}
 		age := d.now().Sub(e.checked)
 		if content := e.content; e.done == nil && content != nil && age < recheckAfter {
@@ -97,19 +97,19 @@ func (d *downloads) get(ctx context.Context, ref string) (*shared, error) {
 		select {
 		case <-done:
 		case <-ctx.Done():
-			return nil, problem.Unavailablef("fetch %s: %w", shown(ref), ctx.Err())
+			return nil, problem.Unavailablef("fetch %s: %w", redactURL(ref), ctx.Err())
 		}
 	}
 }
 
 // entryLocked finds or makes the entry of a URL; a full table loses one that is not in
 // work. It is nil if all are.
-func (d *downloads) entryLocked(ref string) *download {
+func (d *downloadCache) entryLocked(ref string) *cachedDownload {
 	if e := d.byURL[ref]; e != nil {
 		return e
 	}
 	if d.byURL == nil {
-		d.byURL = map[string]*download{}
+		d.byURL = map[string]*cachedDownload{}
 	}
 	for len(d.byURL) >= maxDownloads {
 		victim := ""
@@ -126,14 +126,14 @@ func (d *downloads) entryLocked(ref string) *download {
 		}
 		delete(d.byURL, victim)
 	}
-	e := &download{}
+	e := &cachedDownload{}
 	d.byURL[ref] = e
 	return e
 }
 
 // check asks the origin and replaces the content if it changed. A failure leaves former
 // content in use: a machine in rescue is worth more than the newest ramdisk.
-func (d *downloads) check(ctx context.Context, ref string, e *download) {
+func (d *downloadCache) check(ctx context.Context, ref string, e *cachedDownload) {
 	ctx, cancel := context.WithTimeout(ctx, downloadLimit)
 	defer cancel()
 	d.mu.Lock()
@@ -157,13 +157,13 @@ func (d *downloads) check(ctx context.Context, ref string, e *download) {
 }
 
 // fetch gives nil for content that did not change.
-func (d *downloads) fetch(ctx context.Context, cancel func(), ref string, former *shared) (*shared, error) {
+func (d *downloadCache) fetch(ctx context.Context, cancel func(), ref string, former *sharedFile) (*sharedFile, error) {
 	if d.client == nil {
-		return nil, problem.Unsupportedf("fetch %s: no URL is fetched here", shown(ref))
+		return nil, problem.Unsupportedf("fetch %s: no URL is fetched here", redactURL(ref))
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, ref, nil)
 	if err != nil {
-		return nil, problem.Invalidf("fetch %s: not a URL", shown(ref))
+		return nil, problem.Invalidf("fetch %s: not a URL", redactURL(ref))
 	}
 	if former != nil && former.etag != "" {
 		req.Header.Set("If-None-Match", former.etag)
@@ -179,33 +179,33 @@ func (d *downloads) fetch(ctx context.Context, cancel func(), ref string, former
 		if errors.As(err, &wrapped) {
 			err = wrapped.Err
 		}
-		return nil, problem.Unavailablef("fetch %s: %w", shown(ref), err)
+		return nil, problem.Unavailablef("fetch %s: %w", redactURL(ref), err)
 	}
 	defer resp.Body.Close()
 	if former != nil && resp.StatusCode == http.StatusNotModified {
 		return nil, nil
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, problem.Unavailablef("fetch %s: status %d", shown(ref), resp.StatusCode)
+		return nil, problem.Unavailablef("fetch %s: status %d", redactURL(ref), resp.StatusCode)
 	}
-	f, err := nameless(d.dir)
+	f, err := createUnlinkedFile(d.dir)
 	if err != nil {
 		return nil, err
 	}
-	body := &alive{r: io.LimitReader(resp.Body, maxDownload+1), timer: stalled}
+	body := &stallReader{r: io.LimitReader(resp.Body, maxDownload+1), timer: stalled}
 	n, err := io.Copy(f, body)
 	if err == nil && n > maxDownload {
 		err = problem.Invalidf("more than %d bytes", int64(maxDownload))
 	}
 	if err != nil {
 		f.Close()
-		return nil, problem.Unavailablef("fetch %s: %w", shown(ref), err)
+		return nil, problem.Unavailablef("fetch %s: %w", redactURL(ref), err)
 	}
-	return &shared{file: f, size: n, etag: resp.Header.Get("ETag"), changed: resp.Header.Get("Last-Modified")}, nil
+	return &sharedFile{file: f, size: n, etag: resp.Header.Get("ETag"), changed: resp.Header.Get("Last-Modified")}, nil
 }
 
 // close lets go of all content; what is being read stays open until it is released.
-func (d *downloads) close() {
+func (d *downloadCache) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for ref, e := range d.byURL {
@@ -218,13 +218,13 @@ func (d *downloads) close() {
 	}
 }
 
-// alive puts the stall off as long as bytes come.
-type alive struct {
+// stallReader puts the stall off as long as bytes come.
+type stallReader struct {
 	r     io.Reader
 	timer *time.Timer
 }
 
-func (a *alive) Read(b []byte) (int, error) {
+func (a *stallReader) Read(b []byte) (int, error) {
 	n, err := a.r.Read(b)
 	if n > 0 {
 		a.timer.Reset(downloadStall)
@@ -232,8 +232,8 @@ func (a *alive) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// nameless makes a file that vanishes when it is closed.
-func nameless(dir string) (*os.File, error) {
+// createUnlinkedFile makes a file that vanishes when it is closed.
+func createUnlinkedFile(dir string) (*os.File, error) {
 	f, err := os.CreateTemp(dir, "salvor-download-")
 	if err != nil {
 		return nil, problem.Unavailablef("keep a downloaded boot file: %w", err)

@@ -78,7 +78,7 @@ func TestImageOfDownloads(t *testing.T) {
 func TestDownloadsAreRechecked(t *testing.T) {
 	o := newOrigin(t)
 	now := time.Unix(1e9, 0)
-	d := &downloads{client: o.Client(), dir: t.TempDir(), now: func() time.Time { return now }}
+	d := &downloadCache{client: o.Client(), dir: t.TempDir(), now: func() time.Time { return now }}
 	t.Cleanup(d.close)
 	read := func() string {
 		t.Helper()
@@ -120,7 +120,7 @@ func TestDownloadFailures(t *testing.T) {
 	o := newOrigin(t)
 	o.status.Store(404)
 	now := time.Unix(1e9, 0)
-	d := &downloads{client: o.Client(), dir: t.TempDir(), now: func() time.Time { return now }}
+	d := &downloadCache{client: o.Client(), dir: t.TempDir(), now: func() time.Time { return now }}
 	t.Cleanup(d.close)
 	for range 2 {
 		if _, err := d.get(t.Context(), o.URL+"/k?sig=hidden"); !problem.Is(err, problem.Unavailable) || !strings.Contains(err.Error(), "status 404") || strings.Contains(err.Error(), "hidden") {
@@ -149,7 +149,7 @@ func TestDownloadsInWorkAreBounded(t *testing.T) {
 	slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end }))
 	t.Cleanup(slow.Close)
 	t.Cleanup(func() { close(end) })
-	d := &downloads{client: slow.Client(), dir: t.TempDir(), now: time.Now}
+	d := &downloadCache{client: slow.Client(), dir: t.TempDir(), now: time.Now}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	for i := range maxDownloads {
@@ -164,7 +164,7 @@ func TestDownloadsInWorkAreBounded(t *testing.T) {
 
 func TestDownloadsAreBounded(t *testing.T) {
 	o := newOrigin(t)
-	d := &downloads{client: o.Client(), dir: t.TempDir(), now: time.Now}
+	d := &downloadCache{client: o.Client(), dir: t.TempDir(), now: time.Now}
 	t.Cleanup(d.close)
 	held, err := d.get(t.Context(), o.URL+"/0")
 	if err != nil {

@@ -55,7 +55,7 @@ func openBelow(dir, rel string) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
-func (s *shared) blob() media.Blob { return io.NewSectionReader(s.file, 0, s.size) }
+func (s *sharedFile) blob() media.Blob { return io.NewSectionReader(s.file, 0, s.size) }
 
 // readBlob reads a file into memory.
 func readBlob(f *os.File, size int64) (media.Blob, error) {
@@ -66,14 +66,14 @@ func readBlob(f *os.File, size int64) (media.Blob, error) {
 	return io.NewSectionReader(bytes.NewReader(b), 0, size), nil
 }
 
-func leaveAll(parts []*shared) {
+func leaveAll(parts []*sharedFile) {
 	for _, p := range parts {
 		p.leave()
 	}
 }
 
-// shown is a URL as a message may hold it: without user, password and query.
-func shown(ref string) string {
+// redactURL is a URL as a message may hold it: without user, password and query.
+func redactURL(ref string) string {
 	u, err := url.Parse(ref)
 	if err != nil {
 		return "(not a URL)"

@@ -41,7 +41,7 @@ func kindOf(req *dhcpv4.DHCPv4) clientKind {
 	arch := req.Options.Get(dhcpv4.OptionClientSystemArchitectureType)
 	switch {
 	case strings.HasPrefix(class, classHTTP):
-		for _, a := range archs(arch) {
+		for _, a := range unpackArchs(arch) {
 			if a == iana.EFI_X86_64_HTTP || a == iana.EFI_X86_64 || a == iana.EFI_BC {
 				return kindHTTP
 			}
@@ -51,7 +51,7 @@ func kindOf(req *dhcpv4.DHCPv4) clientKind {
 		if arch == nil {
 			return kindPXEBIOS
 		}
-		for _, a := range archs(arch) {
+		for _, a := range unpackArchs(arch) {
 			switch a {
 			case iana.INTEL_X86PC:
 				return kindPXEBIOS
@@ -69,7 +69,7 @@ func isIPXE(req *dhcpv4.DHCPv4) bool {
 	return slices.Contains(req.UserClass(), "iPXE") || string(req.Options.Get(dhcpv4.OptionUserClassInformation)) == "iPXE"
 }
 
-func archs(b []byte) []iana.Arch {
+func unpackArchs(b []byte) []iana.Arch {
 	var out []iana.Arch
 	for ; len(b) >= 2; b = b[2:] {
 		out = append(out, iana.Arch(binary.BigEndian.Uint16(b)))
@@ -78,7 +78,7 @@ func archs(b []byte) []iana.Arch {
 }
 
 // boot adds what the client is to load next, if anything.
-func (r *responder) boot(resp *dhcpv4.DHCPv4, c client) {
+func (r *dhcpResponder) boot(resp *dhcpv4.DHCPv4, c dhcpClient) {
 	what := "address given"
 	switch {
 	case c.plan == nil:
@@ -112,7 +112,7 @@ func (r *responder) boot(resp *dhcpv4.DHCPv4, c client) {
 }
 
 // proxy answers firmware beside the network's own server: what to boot, no address.
-func (r *responder) proxy(req *dhcpv4.DHCPv4, c client, port int) (*dhcpv4.DHCPv4, error) {
+func (r *dhcpResponder) proxy(req *dhcpv4.DHCPv4, c dhcpClient, port int) (*dhcpv4.DHCPv4, error) {
 	if c.plan == nil || c.plan.Road == metal.RoadMedia || c.kind == kindPlain || c.kind == kindForeign {
 		return nil, nil
 	}
@@ -145,7 +145,7 @@ func (r *responder) proxy(req *dhcpv4.DHCPv4, c client, port int) (*dhcpv4.DHCPv
 }
 
 // loader names a boot loader on our TFTP server, which gives it to nobody who does not know the boot's path.
-func (r *responder) loader(resp *dhcpv4.DHCPv4, plan *metal.BootPlan, name string) {
+func (r *dhcpResponder) loader(resp *dhcpv4.DHCPv4, plan *metal.BootPlan, name string) {
 	resp.ServerIPAddr = r.addr.AsSlice()
 	resp.UpdateOption(dhcpv4.OptTFTPServerName(r.addr.String()))
 	bootFile(resp, plan.Path+"/"+name)
@@ -159,7 +159,7 @@ func bootFile(resp *dhcpv4.DHCPv4, name string) {
 	}
 }
 
-func (r *responder) fileURL(plan *metal.BootPlan, name string) string {
+func (r *dhcpResponder) fileURL(plan *metal.BootPlan, name string) string {
 	at := *plan
 	if at.URL == "" {
 		at.URL = r.baseURL

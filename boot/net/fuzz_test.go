@@ -31,7 +31,7 @@ func FuzzHandler(f *testing.F) {
 		req.Header["Range"] = []string{ranges}
 		w := httptest.NewRecorder()
 		srv.Handler().ServeHTTP(w, req)
-		named := strings.HasPrefix(path, "/boot/"+testPath+"/") && known(strings.TrimPrefix(path, "/boot/"+testPath+"/"))
+		named := strings.HasPrefix(path, "/boot/"+testPath+"/") && isBootFile(strings.TrimPrefix(path, "/boot/"+testPath+"/"))
 		switch w.Code {
 		case http.StatusOK, http.StatusPartialContent, http.StatusRequestedRangeNotSatisfiable:
 			if !named || method != "GET" && method != "HEAD" {

@@ -35,20 +35,20 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	rest, ok := strings.CutPrefix(r.URL.Path, metal.FilePrefix)
 	path, name, ok2 := strings.Cut(rest, "/")
-	if !ok || !ok2 || !validPath(path) || !known(name) {
+	if !ok || !ok2 || !validPath(path) || !isBootFile(name) {
 		plainError(w, http.StatusNotFound)
 		return
 	}
 	node, err := s.cfg.Plans.NodeByBootPath(r.Context(), path)
 	var plan *metal.BootPlan
 	if err == nil {
-		plan, err = current(node)
+		plan, err = currentPlan(node)
 	}
 	// A store that answers for another path must not give a machine's token away.
 	if err == nil && plan.Path != path {
 		err = errNoPlan
 	}
-	if err == nil && !gives(plan, name) {
+	if err == nil && !planHasFile(plan, name) {
 		err = errNoPlan
 	}
 	if err == nil && name == metal.BootFailed {
@@ -83,7 +83,7 @@ func (s *Server) serveFile(w http.ResponseWriter, r *http.Request, node *metal.N
 			return errNoPlan
 		}
 		if isURL(ref) {
-			target, err := source(ref, name)
+			target, err := scriptSource(ref, name)
 			if err != nil {
 				return err
 			}
@@ -125,12 +125,12 @@ func (s *Server) render(ctx context.Context, node *metal.Node, plan *metal.BootP
 		text, err := s.volumeScript(ctx, node)
 		return strings.NewReader(text), func() {}, err
 	}
-	line, err := params(node, plan, s.cfg.Token)
+	line, err := kernelParams(node, plan, s.cfg.Token)
 	if err != nil {
 		return nil, nil, err
 	}
 	if name == metal.BootScript {
-		text, err := script(plan, line)
+		text, err := renderScript(plan, line)
 		return strings.NewReader(text), func() {}, err
 	}
 	kind := imageISO
@@ -160,7 +160,7 @@ func limitTime(w http.ResponseWriter, content io.Seeker) {
 	_ = http.NewResponseController(w).SetWriteDeadline(deadline)
 }
 
-func known(name string) bool {
+func isBootFile(name string) bool {
 	switch name {
 	case metal.BootScript, metal.BootKernel, metal.BootRamdisk, metal.BootISO, metal.BootEFI, metal.BootImage, metal.BootFailed:
 		return true

@@ -38,12 +38,12 @@ const (
 	imageEFI
 )
 
-// images holds the base images that are shared by all machines with the same kernel and
+// imageCache holds the base images that are shared by all machines with the same kernel and
 // ramdisk. An image is not a file: it refers to the open kernel and ramdisk.
-type images struct {
+type imageCache struct {
 	roots     []string
 	loaders   Loaders
-	downloads *downloads
+	downloads *downloadCache
 
 	mu   sync.Mutex
 	open map[imageKey]*baseImage
@@ -59,13 +59,13 @@ type imageKey struct {
 
 type baseImage struct {
 	image *media.Image
-	parts []*shared
+	parts []*sharedFile
 	users int // in work, plus one while it is in the cache
 	used  int64
 }
 
 // get gives the image of a kind; release must be called when it is no longer read.
-func (m *images) get(ctx context.Context, kind imageKind, kernel, ramdisk string) (img *media.Image, release func(), err error) {
+func (m *imageCache) get(ctx context.Context, kind imageKind, kernel, ramdisk string) (img *media.Image, release func(), err error) {
 	k, err := m.source(ctx, kernel)
 	if err != nil {
 		return nil, nil, err
@@ -75,7 +75,7 @@ func (m *images) get(ctx context.Context, kind imageKind, kernel, ramdisk string
 		k.leave()
 		return nil, nil, err
 	}
-	parts := []*shared{k, r}
+	parts := []*sharedFile{k, r}
 	key := imageKey{kind, kernel, ramdisk, k.version + ", " + r.version}
 
 	m.mu.Lock()
@@ -99,7 +99,7 @@ func (m *images) get(ctx context.Context, kind imageKind, kernel, ramdisk string
 }
 
 // source opens a kernel or ramdisk, wherever the plan says it is.
-func (m *images) source(ctx context.Context, ref string) (*shared, error) {
+func (m *imageCache) source(ctx context.Context, ref string) (*sharedFile, error) {
 	if isURL(ref) {
 		return m.downloads.get(ctx, ref)
 	}
@@ -107,11 +107,11 @@ func (m *images) source(ctx context.Context, ref string) (*shared, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &shared{file: f, size: info.Size(), version: fmt.Sprint(info.ModTime().UnixNano(), " ", info.Size()), users: 1}, nil
+	return &sharedFile{file: f, size: info.Size(), version: fmt.Sprint(info.ModTime().UnixNano(), " ", info.Size()), users: 1}, nil
 }
 
 // addLocked makes room by dropping the image that was not used for longest.
-func (m *images) addLocked(key imageKey, b *baseImage) {
+func (m *imageCache) addLocked(key imageKey, b *baseImage) {
 	if m.open == nil {
 		m.open = map[imageKey]*baseImage{}
 	}
@@ -129,7 +129,7 @@ func (m *images) addLocked(key imageKey, b *baseImage) {
 }
 
 // close drops all images; those being read stay open until they are released.
-func (m *images) close() {
+func (m *imageCache) close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, b := range m.open {
@@ -146,23 +146,23 @@ func (b *baseImage) leave() {
 }
 
 // build lays out a base image: it reads no more of kernel and ramdisk than their sizes.
-func (m *images) build(kind imageKind, kernel string, k, r media.Blob) (*media.Image, error) {
+func (m *imageCache) build(kind imageKind, kernel string, k, r media.Blob) (*media.Image, error) {
 	parts := media.Parts{Kernel: k, Initrd: r, Name: "salvor"}
 	dir := filepath.Dir(kernel)
 	var err error
 	if isURL(kernel) {
 		dir = ""
 	}
-	if parts.Stub, err = loader(dir, m.loaders.Stub); err != nil {
+	if parts.Stub, err = openLoader(dir, m.loaders.Stub); err != nil {
 		return nil, err
 	}
 	if kind == imageEFI {
 		return media.UKI(parts)
 	}
-	if parts.Isolinux, err = loader(dir, m.loaders.Isolinux); err != nil {
+	if parts.Isolinux, err = openLoader(dir, m.loaders.Isolinux); err != nil {
 		return nil, err
 	}
-	if parts.Ldlinux, err = loader(dir, m.loaders.Ldlinux); err != nil {
+	if parts.Ldlinux, err = openLoader(dir, m.loaders.Ldlinux); err != nil {
 		return nil, err
 	}
 	return media.ISO(parts)
@@ -171,7 +171,7 @@ func (m *images) build(kind imageKind, kernel string, k, r media.Blob) (*media.I
 // maxLoader bounds what is read into memory of a boot loader's file.
 const maxLoader = 4 << 20
 
-func loader(beside, path string) (media.Blob, error) {
+func openLoader(beside, path string) (media.Blob, error) {
 	name := filepath.Base(path)
 	var f *os.File
 	var info fs.FileInfo

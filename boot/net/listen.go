@@ -26,10 +26,10 @@ const (
 	queryTimeout = 3 * time.Second // a client asks again after about that long
 )
 
-// link is a served interface with its open sockets.
-type link struct {
+// servedLink is a served interface with its open sockets.
+type servedLink struct {
 	server *Server
-	resp   *responder
+	resp   *dhcpResponder
 	index  int
 	mtu    int
 	dhcp   []*net.UDPConn
@@ -39,8 +39,8 @@ type link struct {
 }
 
 // listen opens the sockets of an interface.
-func (s *Server) listen(ctx context.Context, c Interface) (*link, error) {
-	c, addr, err := own(c)
+func (s *Server) listen(ctx context.Context, c Interface) (*servedLink, error) {
+	c, addr, err := ownAddress(c)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +48,7 @@ func (s *Server) listen(ctx context.Context, c Interface) (*link, error) {
 	if err != nil {
 		return nil, problem.Unavailablef("boot server: interface %s: %w", c.Name, err)
 	}
-	l := &link{server: s, resp: s.responder(c, addr), index: ifc.Index, mtu: ifc.MTU}
+	l := &servedLink{server: s, resp: s.responder(c, addr), index: ifc.Index, mtu: ifc.MTU}
 	if c.Mode == Authoritative && !slices.ContainsFunc(c.Ranges, func(r Range) bool { return r.Network.Contains(addr) }) {
 		s.log.Warn("no DHCP range of an interface is in its own network: only relayed requests are answered", "interface", c.Name, "address", addr)
 	}
@@ -95,7 +95,7 @@ func bindUDP(ctx context.Context, name string, at netip.AddrPort) (*net.UDPConn,
 	return conn.(*net.UDPConn), nil
 }
 
-func (l *link) close() {
+func (l *servedLink) close() {
 	for _, c := range l.dhcp {
 		c.Close()
 	}
@@ -108,7 +108,7 @@ func (l *link) close() {
 }
 
 // serve answers until ctx ends or a socket fails; the sockets are closed then.
-func (l *link) serve(ctx context.Context) error {
+func (l *servedLink) serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup
@@ -128,7 +128,7 @@ func (l *link) serve(ctx context.Context) error {
 
 // watch ends when the interface is not the one that was opened: a socket bound to one
 // that was removed and made again hears nothing and gets no error.
-func (l *link) watch(ctx context.Context) error {
+func (l *servedLink) watch(ctx context.Context) error {
 	tick := time.NewTicker(watchPeriod)
 	defer tick.Stop()
 	for {
@@ -141,7 +141,7 @@ func (l *link) watch(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if _, addr, err := own(l.resp.Interface); err != nil || ifc.Index != l.index || addr != l.resp.addr {
+		if _, addr, err := ownAddress(l.resp.Interface); err != nil || ifc.Index != l.index || addr != l.resp.addr {
 			return fmt.Errorf("interface %s was remade or has another address", l.resp.Name)
 		}
 	}
@@ -149,7 +149,7 @@ func (l *link) watch(ctx context.Context) error {
 
 // serveDHCP answers on one socket. Each packet has its own time; when too many are in
 // work the next are dropped, as clients repeat themselves.
-func (l *link) serveDHCP(ctx context.Context, conn *net.UDPConn) error {
+func (l *servedLink) serveDHCP(ctx context.Context, conn *net.UDPConn) error {
 	port := conn.LocalAddr().(*net.UDPAddr).Port
 	out := ipv4.NewPacketConn(conn)
 	slots := make(chan struct{}, maxAtOnce)
@@ -182,14 +182,14 @@ func (l *link) serveDHCP(ctx context.Context, conn *net.UDPConn) error {
 	}
 }
 
-func (l *link) answer(ctx context.Context, out *ipv4.PacketConn, req *dhcpv4.DHCPv4, from netip.AddrPort, port int) error {
+func (l *servedLink) answer(ctx context.Context, out *ipv4.PacketConn, req *dhcpv4.DHCPv4, from netip.AddrPort, port int) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	resp, err := l.resp.answer(ctx, req, port)
 	if err != nil || resp == nil {
 		return err
 	}
-	to := destination(req, resp, from, port)
+	to := replyDestination(req, resp, from, port)
 	// The source must be the server identifier, even where the interface has more addresses.
 	cm := &ipv4.ControlMessage{Src: l.resp.addr.AsSlice(), IfIndex: l.index}
 	if _, err := out.WriteTo(resp.ToBytes(), cm, net.UDPAddrFromAddrPort(to)); err != nil {

@@ -21,18 +21,18 @@ type Plans interface {
 // errNoPlan is the one answer for every way of having nothing to boot.
 var errNoPlan = problem.NotFoundf("no boot plan")
 
-// current gives the plan that holds now. A plan of another boot number belongs to a
+// currentPlan gives the plan that holds now. A plan of another boot number belongs to a
 // boot that ended: its token is void.
-func current(n *metal.Node) (*metal.BootPlan, error) {
+func currentPlan(n *metal.Node) (*metal.BootPlan, error) {
 	if n == nil || n.Plan == nil || n.Plan.BootNumber != n.BootNumber {
 		return nil, errNoPlan
 	}
 	return n.Plan, nil
 }
 
-// params gives the kernel parameters of a node's current plan. The result may hold
+// kernelParams gives the kernel parameters of a node's current plan. The result may hold
 // the agent token, and so must reach nobody but the machine.
-func params(n *metal.Node, plan *metal.BootPlan, token func(*metal.Node) secret.Value) (string, error) {
+func kernelParams(n *metal.Node, plan *metal.BootPlan, token func(*metal.Node) secret.Value) (string, error) {
 	words := append([]string(nil), plan.Params...)
 	if plan.CarryToken && token != nil {
 		if t := token(n); !t.Empty() {

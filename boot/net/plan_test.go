@@ -65,27 +65,27 @@ var testRange = Range{
 
 func TestParamsCarryTheTokenOnlyWhereThePlanSays(t *testing.T) {
 	n := testNode()
-	line, err := params(n, n.Plan, testTokenOf)
+	line, err := kernelParams(n, n.Plan, testTokenOf)
 	if err != nil || line != "ipa-api-url=http://192.0.2.1:6385 console=ttyS0 ipa-agent-token="+testToken {
 		t.Errorf("%q, %v", line, err)
 	}
 	n.Plan.CarryToken = false
-	if line, err := params(n, n.Plan, testTokenOf); err != nil || strings.Contains(line, "token") {
+	if line, err := kernelParams(n, n.Plan, testTokenOf); err != nil || strings.Contains(line, "token") {
 		t.Errorf("%q, %v", line, err)
 	}
 }
 
 func TestPlanOfAnotherBootIsNone(t *testing.T) {
 	n := testNode()
-	if _, err := current(n); err != nil {
+	if _, err := currentPlan(n); err != nil {
 		t.Error(err)
 	}
 	n.BootNumber++
-	if _, err := current(n); !problem.Is(err, problem.NotFound) {
+	if _, err := currentPlan(n); !problem.Is(err, problem.NotFound) {
 		t.Error(err)
 	}
 	n.Plan = nil
-	if _, err := current(n); !problem.Is(err, problem.NotFound) {
+	if _, err := currentPlan(n); !problem.Is(err, problem.NotFound) {
 		t.Error(err)
 	}
 }
@@ -128,12 +128,12 @@ func TestInterfaceListedAgainAddsItsRanges(t *testing.T) {
 // The loopback interface stands for any: every machine has it, with a known network.
 func TestRangeTakesTheNetworkOfItsInterface(t *testing.T) {
 	near := Range{From: netip.MustParseAddr("127.0.5.1"), To: netip.MustParseAddr("127.0.5.9")}
-	c, addr, err := own(Interface{Name: "lo", Mode: Authoritative, Ranges: []Range{near}})
+	c, addr, err := ownAddress(Interface{Name: "lo", Mode: Authoritative, Ranges: []Range{near}})
 	if err != nil || c.Ranges[0].Network != netip.MustParsePrefix("127.0.0.0/8") || addr != netip.MustParseAddr("127.0.0.1") {
 		t.Errorf("%+v, %s, %v", c, addr, err)
 	}
 	far := Range{From: netip.MustParseAddr("192.0.2.1"), To: netip.MustParseAddr("192.0.2.9")}
-	if _, _, err := own(Interface{Name: "lo", Mode: Authoritative, Ranges: []Range{far}}); !problem.Is(err, problem.Invalid) {
+	if _, _, err := ownAddress(Interface{Name: "lo", Mode: Authoritative, Ranges: []Range{far}}); !problem.Is(err, problem.Invalid) {
 		t.Error(err)
 	}
 }

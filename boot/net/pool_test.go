@@ -48,10 +48,10 @@ func TestPoolInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := newPool(testRange, serverAddr)
 		now := time.Unix(1e9, 0)
-		given := map[netip.Addr]hold{}
+		given := map[netip.Addr]addressLease{}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			mac := fmt.Sprint("m", rapid.IntRange(0, 14).Draw(t, "mac"))
-			a := address(number(testRange.From) + rapid.Uint32Range(0, 11).Draw(t, "address"))
+			a := uint32ToAddr(addrToUint32(testRange.From) + rapid.Uint32Range(0, 11).Draw(t, "address"))
 			until := now.Add(time.Duration(rapid.IntRange(1, 20).Draw(t, "time")) * time.Second)
 			ok := false
 			switch rapid.IntRange(0, 4).Draw(t, "what") {
@@ -81,7 +81,7 @@ func TestPoolInvariants(t *testing.T) {
 						delete(given, old)
 					}
 				}
-				given[a] = hold{mac, until}
+				given[a] = addressLease{mac, until}
 			}
 			for m, held := range p.byMAC {
 				if p.holder[held].mac != m {

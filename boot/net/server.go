@@ -91,13 +91,13 @@ const (
 type Server struct {
 	cfg    Config
 	log    *slog.Logger
-	images *images
+	images *imageCache
 	seen   *contactLog
 	// reports bounds how often a machine is heard that fails.
 	reports *contactLog
 
 	poolMu sync.Mutex
-	pools  map[string][]*pool // by interface; of those that lease addresses
+	pools  map[string][]*addressPool // by interface; of those that lease addresses
 }
 
 // New checks the configuration; problem.Invalid says what is wrong with it.
@@ -126,8 +126,8 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	cfg.Loaders = cfg.Loaders.or(DebianLoaders)
-	d := &downloads{client: cfg.Client, dir: cfg.CacheDir, now: time.Now}
-	return &Server{cfg: cfg, log: cfg.Log, images: &images{roots: cfg.Roots, loaders: cfg.Loaders, downloads: d}, seen: newSeen(cfg.Seen, seenPause), reports: newSeen(nil, reportPause)}, nil
+	d := &downloadCache{client: cfg.Client, dir: cfg.CacheDir, now: time.Now}
+	return &Server{cfg: cfg, log: cfg.Log, images: &imageCache{roots: cfg.Roots, loaders: cfg.Loaders, downloads: d}, seen: newSeen(cfg.Seen, seenPause), reports: newSeen(nil, reportPause)}, nil
 }
 
 func setDefault(s *string, value string) {
@@ -206,7 +206,7 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 // keep serves an interface and opens it again when it was lost, as when a bridge is remade.
-func (s *Server) keep(ctx context.Context, c Interface, l *link) {
+func (s *Server) keep(ctx context.Context, c Interface, l *servedLink) {
 	for {
 		err := l.serve(ctx)
 		for ctx.Err() == nil {
@@ -230,8 +230,8 @@ func (s *Server) keep(ctx context.Context, c Interface, l *link) {
 }
 
 // responder makes the part that answers for an interface with this address.
-func (s *Server) responder(c Interface, addr netip.Addr) *responder {
-	r := &responder{
+func (s *Server) responder(c Interface, addr netip.Addr) *dhcpResponder {
+	r := &dhcpResponder{
 		Interface: c, plans: s.cfg.Plans, seen: s.seen.tell, addr: addr, now: time.Now,
 		bios: s.cfg.BIOSLoader, uefi: s.cfg.UEFILoader,
 	}
@@ -244,7 +244,7 @@ func (s *Server) responder(c Interface, addr netip.Addr) *responder {
 	s.poolMu.Lock()
 	defer s.poolMu.Unlock()
 	if s.pools == nil {
-		s.pools = map[string][]*pool{}
+		s.pools = map[string][]*addressPool{}
 	}
 	s.pools[c.Name] = r.pools
 	return r
@@ -273,9 +273,9 @@ func (s *Server) FreeAddress(macs []string) error {
 	return problem.Invalidf("the boot network has no free address for the machine: all of %s are leased; widen the range in [netboot]interfaces, or wait for a lease to end", leases[2:])
 }
 
-// own is what an interface answers with: its own address, and its configuration with the
+// ownAddress is what an interface answers with: its own address, and its configuration with the
 // network of each range that named none.
-func own(c Interface) (Interface, netip.Addr, error) {
+func ownAddress(c Interface) (Interface, netip.Addr, error) {
 	prefixes, err := prefixesOf(c.Name)
 	if err != nil {
 		return c, netip.Addr{}, err

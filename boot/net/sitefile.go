@@ -136,7 +136,7 @@ func (f *siteFiles) download(path, name, version string) error {
 	if err != nil {
 		return err
 	}
-	n, err := io.Copy(out, &alive{r: io.LimitReader(resp.Body, maxDownload+1), timer: stalled})
+	n, err := io.Copy(out, &stallReader{r: io.LimitReader(resp.Body, maxDownload+1), timer: stalled})
 	if err == nil && (n > maxDownload || resp.ContentLength >= 0 && n != resp.ContentLength) {
 		err = problem.Unavailablef("the centre gave %d bytes of %s", n, name)
 	}
@@ -199,7 +199,7 @@ func (s *Site) Handler(next http.Handler) http.Handler {
 				return
 			}
 		}
-		next.ServeHTTP(&muted{w}, r)
+		next.ServeHTTP(&abortingWriter{w}, r)
 	})
 }
 
@@ -233,10 +233,10 @@ func (s *Site) fetched(ctx context.Context, n *metal.Node, name string) error {
 	return nil
 }
 
-// muted says nothing where there is nothing.
-type muted struct{ http.ResponseWriter }
+// abortingWriter says nothing where there is nothing.
+type abortingWriter struct{ http.ResponseWriter }
 
-func (w *muted) WriteHeader(status int) {
+func (w *abortingWriter) WriteHeader(status int) {
 	if status == http.StatusNotFound || status == http.StatusMethodNotAllowed {
 		panic(http.ErrAbortHandler)
 	}
@@ -244,4 +244,4 @@ func (w *muted) WriteHeader(status int) {
 }
 
 // Unwrap lets http.ResponseController reach the connection.
-func (w *muted) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *abortingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -127,7 +127,7 @@ func (s *Server) giveLoader(ctx context.Context, ask loaderAsk, local *net.UDPAd
 	node, err := s.cfg.Plans.NodeByBootPath(looking, ask.path)
 	var plan *metal.BootPlan
 	if err == nil {
-		plan, err = current(node)
+		plan, err = currentPlan(node)
 	}
 	if problem.Is(err, problem.NotFound) || err == nil && (plan.Path != ask.path || plan.Road == metal.RoadMedia) {
 		return nil
@@ -175,7 +175,7 @@ func sendFile(conn *net.UDPConn, f io.Reader, size int64, ask loaderAsk, largest
 		taken = fmt.Appendf(taken, "tsize\x00%d\x00", size)
 	}
 	if len(taken) > 2 {
-		if err := exchange(conn, taken, 0); err != nil {
+		if err := sendUntilAcked(conn, taken, 0); err != nil {
 			return err
 		}
 	}
@@ -187,15 +187,15 @@ func sendFile(conn *net.UDPConn, f io.Reader, size int64, ask loaderAsk, largest
 			return err
 		}
 		binary.BigEndian.PutUint16(packet[2:], number)
-		if err := exchange(conn, packet[:4+n], number); err != nil || n < block {
+		if err := sendUntilAcked(conn, packet[:4+n], number); err != nil || n < block {
 			return err
 		}
 	}
 }
 
-// exchange sends a packet until it is acknowledged. Another acknowledgement sends nothing again: two that cross
+// sendUntilAcked sends a packet until it is acknowledged. Another acknowledgement sends nothing again: two that cross
 // would double every packet from there on.
-func exchange(conn *net.UDPConn, packet []byte, number uint16) error {
+func sendUntilAcked(conn *net.UDPConn, packet []byte, number uint16) error {
 	want := binary.BigEndian.AppendUint16([]byte{0, tftpAck}, number)
 	buf := make([]byte, tftpBlock)
 	for range tftpTries {

@@ -41,14 +41,14 @@ func sanScript(v metal.VolumePlan) (string, error) {
 		drive := fmt.Sprintf("--drive 0x%x ", firstDrive+1+i)
 		// One of a former try may still be hooked.
 		lines = append(lines, "sanunhook "+drive+"||", "set volume "+strconv.Itoa(other.BootIndex))
-		lines = append(append(lines, logins(other)...), "sanhook "+drive+strings.Join(uris, " ")+" || set why ${errno}", "isset ${why} && goto failed ||")
+		lines = append(append(lines, formatCHAPSettings(other)...), "sanhook "+drive+strings.Join(uris, " ")+" || set why ${errno}", "isset ${why} && goto failed ||")
 	}
 	uris, err := sanURIs(*v.Root)
 	if err != nil {
 		return "", err
 	}
 	drive := fmt.Sprintf("--drive 0x%x ", firstDrive)
-	lines = append(append(lines, "set volume 0"), logins(*v.Root)...)
+	lines = append(append(lines, "set volume 0"), formatCHAPSettings(*v.Root)...)
 	lines = append(lines, "sanboot "+drive+strings.Join(uris, " ")+" || set why ${errno}")
 	report := metal.BootFailed + "?volume=${volume}&errno=${why}"
 	if len(uris) > 1 {
@@ -75,8 +75,8 @@ func isWord(s string) bool {
 	return s != "" && !strings.ContainsAny(s, " \t$&|{}") && media.CheckParams(s) == nil
 }
 
-// logins set CHAP for the drive that is attached next, or take away what was set for the one before.
-func logins(v metal.Volume) []string {
+// formatCHAPSettings set CHAP for the drive that is attached next, or take away what was set for the one before.
+func formatCHAPSettings(v metal.Volume) []string {
 	set := func(name, value string) string {
 		if value == "" {
 			return "clear " + name
@@ -125,9 +125,9 @@ func lunText(lun int) string {
 	return strconv.FormatInt(int64(lun), 16)
 }
 
-// gives tells whether a plan has something under this name: one that leads to volumes has a
+// planHasFile tells whether a plan has something under this name: one that leads to volumes has a
 // script, which may say that it failed, and no file.
-func gives(plan *metal.BootPlan, name string) bool {
+func planHasFile(plan *metal.BootPlan, name string) bool {
 	if plan.Volumes {
 		return name == metal.BootScript || name == metal.BootFailed
 	}

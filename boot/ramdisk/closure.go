@@ -21,20 +21,20 @@ var libraryDirs = []string{"lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu", "
 // program adds an executable of a package to the tree, with every shared library it
 // needs. Libraries come from packages too, never from the building machine: packages
 // that the executable's package depends on are fetched until nothing is missing.
-func (t *Tree) program(ctx context.Context, a *archive, pkg, file string) error {
+func (t *Tree) program(ctx context.Context, a *debArchive, pkg, file string) error {
 	dir, err := a.get(ctx, pkg)
 	if err != nil {
 		return err
 	}
 	source := filepath.Join(dir, file)
-	if err := t.Copy(merged(file), source, 0o755); err != nil {
+	if err := t.Copy(mergedUsrPath(file), source, 0o755); err != nil {
 		return err
 	}
 	return t.libraries(ctx, a, source)
 }
 
 // libraries adds the closure of DT_NEEDED and the program interpreter of file.
-func (t *Tree) libraries(ctx context.Context, a *archive, file string) error {
+func (t *Tree) libraries(ctx context.Context, a *debArchive, file string) error {
 	queue := []string{file}
 	done := map[string]bool{}
 	for len(queue) > 0 {
@@ -45,7 +45,7 @@ func (t *Tree) libraries(ctx context.Context, a *archive, file string) error {
 		queue = queue[1:]
 		if interp != "" {
 			// The interpreter is a library of libc6 under another path.
-			t.Symlink(merged(strings.TrimPrefix(interp, "/")), "/usr/lib/x86_64-linux-gnu/"+path.Base(interp))
+			t.Symlink(mergedUsrPath(strings.TrimPrefix(interp, "/")), "/usr/lib/x86_64-linux-gnu/"+path.Base(interp))
 			needed = append(needed, path.Base(interp))
 		}
 		for _, name := range needed {
@@ -68,7 +68,7 @@ func (t *Tree) libraries(ctx context.Context, a *archive, file string) error {
 
 // library finds a shared library in the packages at hand, widening them by what they
 // depend on as long as that brings something new.
-func (a *archive) library(ctx context.Context, name string) (string, error) {
+func (a *debArchive) library(ctx context.Context, name string) (string, error) {
 	for {
 		for _, p := range a.packages {
 			for _, dir := range libraryDirs {
@@ -89,7 +89,7 @@ func (a *archive) library(ctx context.Context, name string) (string, error) {
 	}
 }
 
-func (a *archive) widen(ctx context.Context) (bool, error) {
+func (a *debArchive) widen(ctx context.Context) (bool, error) {
 	names, err := a.dependencies(ctx)
 	if err != nil {
 		return false, err
@@ -133,9 +133,9 @@ func elfNeeds(file string) (needed []string, interp string, err error) {
 	return needed, interp, err
 }
 
-// merged moves a path of an unmerged Debian package under /usr, where all ramdisks
+// mergedUsrPath moves a path of an unmerged Debian package under /usr, where all ramdisks
 // keep it: /bin, /sbin, /lib and /lib64 are links.
-func merged(file string) string {
+func mergedUsrPath(file string) string {
 	for _, top := range mergedDirs {
 		if strings.HasPrefix(file, top+"/") {
 			return "usr/" + file

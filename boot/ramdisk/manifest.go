@@ -143,7 +143,7 @@ func (s *Source) write(ctx context.Context, o Options, tree *Tree) (Manifest, er
 	}
 	names := []string{FileKernel, FileInitramfs, fileStub, fileIsolinux, fileLdlinux, FileISO, FileUKI}
 	for _, name := range names {
-		if m.Files[name], err = describe(filepath.Join(temp, name), images[name]); err != nil {
+		if m.Files[name], err = describeProduct(filepath.Join(temp, name), images[name]); err != nil {
 			return m, err
 		}
 	}
@@ -229,7 +229,7 @@ func writeFile(path string, content func(io.Writer) error) error {
 	return f.Close()
 }
 
-func describe(path string, layout media.Layout) (Product, error) {
+func describeProduct(path string, layout media.Layout) (Product, error) {
 	sum, err := sha256File(path)
 	if err != nil {
 		return Product{}, err

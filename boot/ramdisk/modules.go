@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// module is a kernel module as its .modinfo section describes it.
-type module struct {
+// kernelModule is a kernel module as its .modinfo section describes it.
+type kernelModule struct {
 	name    string
 	path    string // below /lib/modules/VERSION, with forward slashes
 	depends []string
@@ -24,7 +24,7 @@ type module struct {
 type moduleSet struct {
 	dir     string // .../lib/modules/VERSION
 	version string
-	byName  map[string]*module
+	byName  map[string]*kernelModule
 }
 
 // moduleName is the kernel's spelling: file names have dashes where names have underscores.
@@ -37,7 +37,7 @@ func readModules(dir string) (*moduleSet, error) {
 	if err != nil || len(versions) != 1 {
 		return nil, fmt.Errorf("kernel package: %d folders of modules in %s, want 1", len(versions), dir)
 	}
-	s := &moduleSet{dir: versions[0], version: filepath.Base(versions[0]), byName: map[string]*module{}}
+	s := &moduleSet{dir: versions[0], version: filepath.Base(versions[0]), byName: map[string]*kernelModule{}}
 	err = filepath.WalkDir(s.dir, func(file string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(file, ".ko") {
 			return err
@@ -60,7 +60,7 @@ func readModules(dir string) (*moduleSet, error) {
 	return s, err
 }
 
-func readModule(file string) (*module, error) {
+func readModule(file string) (*kernelModule, error) {
 	f, err := elf.Open(file)
 	if err != nil {
 		return nil, fmt.Errorf("kernel module %s: %w", file, err)
@@ -74,7 +74,7 @@ func readModule(file string) (*module, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kernel module %s: %w", file, err)
 	}
-	m := &module{name: moduleName(strings.TrimSuffix(filepath.Base(file), ".ko"))}
+	m := &kernelModule{name: moduleName(strings.TrimSuffix(filepath.Base(file), ".ko"))}
 	for _, item := range bytes.Split(info, []byte{0}) {
 		key, value, _ := strings.Cut(string(item), "=")
 		switch key {
@@ -98,8 +98,8 @@ func readModule(file string) (*module, error) {
 
 // closure gives the named modules and all they need, dependencies first. Names that
 // this kernel does not have are left out: they are built in, or for other hardware.
-func (s *moduleSet) closure(names []string) []*module {
-	var order []*module
+func (s *moduleSet) closure(names []string) []*kernelModule {
+	var order []*kernelModule
 	seen := map[string]bool{}
 	var visit func(string)
 	visit = func(name string) {
@@ -127,7 +127,7 @@ func (s *moduleSet) closure(names []string) []*module {
 func (s *moduleSet) under(dirs, not []string) []string {
 	var names []string
 	for name, m := range s.byName {
-		if within(m.path, dirs) && !within(m.path, not) {
+		if isWithinDirs(m.path, dirs) && !isWithinDirs(m.path, not) {
 			names = append(names, name)
 		}
 	}
@@ -135,7 +135,7 @@ func (s *moduleSet) under(dirs, not []string) []string {
 	return names
 }
 
-func within(file string, dirs []string) bool {
+func isWithinDirs(file string, dirs []string) bool {
 	for _, d := range dirs {
 		if strings.HasPrefix(file, d+"/") || file == d+".ko" {
 			return true
@@ -145,7 +145,7 @@ func within(file string, dirs []string) bool {
 }
 
 // install puts modules into the tree with the index files that modprobe reads.
-func (s *moduleSet) install(t *Tree, modules []*module) error {
+func (s *moduleSet) install(t *Tree, modules []*kernelModule) error {
 	var dep, alias bytes.Buffer
 	for _, m := range modules {
 		if err := t.Copy(path.Join("usr/lib/modules", s.version, m.path), filepath.Join(s.dir, filepath.FromSlash(m.path)), 0o644); err != nil {

@@ -24,16 +24,16 @@ type Package struct {
 	SHA256  string `json:"sha256"`
 }
 
-// archive downloads Debian packages into a cache and unpacks each into a folder of
+// debArchive downloads Debian packages into a cache and unpacks each into a folder of
 // its own. Nothing is installed and no root is needed.
-type archive struct {
+type debArchive struct {
 	cache    string // of .deb files, kept
 	work     string // of unpacked packages, temporary
 	progress func(string)
-	packages map[string]*unpacked
+	packages map[string]*unpackedPackage
 }
 
-type unpacked struct {
+type unpackedPackage struct {
 	Package
 	deb string
 	dir string
@@ -42,8 +42,8 @@ type unpacked struct {
 // packageName keeps what apt prints and users give from being taken for an option.
 var packageName = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]*$`)
 
-// run executes a Debian tool. The C locale keeps its output parseable.
-func run(ctx context.Context, dir, name string, args ...string) ([]byte, error) {
+// runTool executes a Debian tool. The C locale keeps its output parseable.
+func runTool(ctx context.Context, dir, name string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive")
@@ -68,7 +68,7 @@ func lastLine(s string) string {
 // with each update.
 func kernelPackage(ctx context.Context, flavour Flavour) (string, error) {
 	meta := "linux-image-" + string(flavour)
-	out, err := run(ctx, "", "apt-cache", "depends", "--important", meta)
+	out, err := runTool(ctx, "", "apt-cache", "depends", "--important", meta)
 	if err != nil {
 		return "", noLists(err)
 	}
@@ -85,10 +85,10 @@ func noLists(err error) error {
 }
 
 // dependencies reads from unpacked packages what they depend on; of alternatives the first.
-func (a *archive) dependencies(ctx context.Context) ([]string, error) {
+func (a *debArchive) dependencies(ctx context.Context) ([]string, error) {
 	var names []string
 	for _, p := range a.packages {
-		out, err := run(ctx, "", "dpkg-deb", "-f", p.deb, "Pre-Depends", "Depends")
+		out, err := runTool(ctx, "", "dpkg-deb", "-f", p.deb, "Pre-Depends", "Depends")
 		if err != nil {
 			return nil, fmt.Errorf("read package %s: %w", p.Name, err)
 		}
@@ -106,7 +106,7 @@ func (a *archive) dependencies(ctx context.Context) ([]string, error) {
 }
 
 // get makes a package's files available and returns the folder they are in.
-func (a *archive) get(ctx context.Context, name string) (string, error) {
+func (a *debArchive) get(ctx context.Context, name string) (string, error) {
 	if a.packages[name] == nil {
 		if err := a.fetch(ctx, name); err != nil {
 			return "", err
@@ -116,18 +116,18 @@ func (a *archive) get(ctx context.Context, name string) (string, error) {
 }
 
 // fetch gets several packages with one question to apt, which takes a second each.
-func (a *archive) fetch(ctx context.Context, names ...string) error {
+func (a *debArchive) fetch(ctx context.Context, names ...string) error {
 	for _, name := range names {
 		if !packageName.MatchString(name) {
 			return problem.Invalidf("%q is no name of a Debian package", name)
 		}
 	}
 	// Asked elsewhere than in the cache: apt-get says nothing of a file that is there.
-	out, err := run(ctx, a.work, "apt-get", append([]string{"-q", "--print-uris", "download"}, names...)...)
+	out, err := runTool(ctx, a.work, "apt-get", append([]string{"-q", "--print-uris", "download"}, names...)...)
 	if err != nil {
 		return noLists(err)
 	}
-	var offers []offer
+	var offers []packageOffer
 	for _, line := range splitLines(out) {
 		o, err := readOffer(line)
 		if err != nil {
@@ -153,21 +153,21 @@ func (a *archive) fetch(ctx context.Context, names ...string) error {
 	return nil
 }
 
-// offer is a package file as the archive offers it.
-type offer struct{ name, file, sha256 string }
+// packageOffer is a package file as the archive offers it.
+type packageOffer struct{ name, file, sha256 string }
 
 // readOffer reads a line of apt-get: 'URL' file size SHA256:hex.
-func readOffer(line string) (offer, error) {
+func readOffer(line string) (packageOffer, error) {
 	fields := strings.Fields(line)
 	if len(fields) != 4 || !strings.HasPrefix(fields[3], "SHA256:") || fields[1] != filepath.Base(fields[1]) {
-		return offer{}, fmt.Errorf("download a package: apt-get printed %q", line)
+		return packageOffer{}, fmt.Errorf("download a package: apt-get printed %q", line)
 	}
 	name, _, _ := strings.Cut(fields[1], "_")
-	return offer{name, fields[1], strings.TrimPrefix(fields[3], "SHA256:")}, nil
+	return packageOffer{name, fields[1], strings.TrimPrefix(fields[3], "SHA256:")}, nil
 }
 
 // download brings the packages that the cache lacks with one call of apt-get, which takes a second to start.
-func (a *archive) download(ctx context.Context, offers []offer) error {
+func (a *debArchive) download(ctx context.Context, offers []packageOffer) error {
 	var missing []string
 	for _, o := range offers {
 		if have, _ := sha256File(filepath.Join(a.cache, o.file)); have != o.sha256 {
@@ -180,14 +180,14 @@ func (a *archive) download(ctx context.Context, offers []offer) error {
 	a.progress("download " + strings.Join(missing, " "))
 	// The sandbox user of apt may not enter a private cache folder.
 	args := []string{"-q", "-o", "APT::Sandbox::User=root", "-o", "Acquire::Retries=3", "download"}
-	if _, err := run(ctx, a.cache, "apt-get", append(args, missing...)...); err != nil {
+	if _, err := runTool(ctx, a.cache, "apt-get", append(args, missing...)...); err != nil {
 		return problem.Unavailablef("download %s: %w", strings.Join(missing, " "), err)
 	}
 	return nil
 }
 
 // unpack checks a downloaded package and unpacks it into a folder of its own.
-func (a *archive) unpack(ctx context.Context, o offer) (*unpacked, error) {
+func (a *debArchive) unpack(ctx context.Context, o packageOffer) (*unpackedPackage, error) {
 	file := filepath.Join(a.cache, o.file)
 	have, err := sha256File(file)
 	if err != nil {
@@ -196,7 +196,7 @@ func (a *archive) unpack(ctx context.Context, o offer) (*unpacked, error) {
 	if have != o.sha256 {
 		return nil, problem.Unavailablef("download package %s: SHA-256 is %s, the archive says %s", o.name, have, o.sha256)
 	}
-	version, err := run(ctx, "", "dpkg-deb", "-f", file, "Version")
+	version, err := runTool(ctx, "", "dpkg-deb", "-f", file, "Version")
 	if err != nil {
 		return nil, fmt.Errorf("read package %s: %w", o.name, err)
 	}
@@ -204,10 +204,10 @@ func (a *archive) unpack(ctx context.Context, o offer) (*unpacked, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	if _, err := run(ctx, "", "dpkg-deb", "-x", file, dir); err != nil {
+	if _, err := runTool(ctx, "", "dpkg-deb", "-x", file, dir); err != nil {
 		return nil, fmt.Errorf("unpack package %s: %w", o.name, err)
 	}
-	return &unpacked{Package: Package{Name: o.name, Version: strings.TrimSpace(string(version)), SHA256: o.sha256}, deb: file, dir: dir}, nil
+	return &unpackedPackage{Package: Package{Name: o.name, Version: strings.TrimSpace(string(version)), SHA256: o.sha256}, deb: file, dir: dir}, nil
 }
 
 func sha256File(path string) (string, error) {

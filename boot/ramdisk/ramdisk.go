@@ -87,7 +87,7 @@ func (o *Options) complete() error {
 			o.Compression = Zstd
 		}
 	}
-	if _, err := o.Compression.writer(discard{}); err != nil {
+	if _, err := o.Compression.writer(discardWriter{}); err != nil {
 		return err
 	}
 	if o.Out == "" {
@@ -99,9 +99,9 @@ func (o *Options) complete() error {
 	return nil
 }
 
-type discard struct{}
+type discardWriter struct{}
 
-func (discard) Write(b []byte) (int, error) { return len(b), nil }
+func (discardWriter) Write(b []byte) (int, error) { return len(b), nil }
 
 // Build makes kernel, initramfs, rescue.iso, rescue.efi and manifest.json in o.Out,
 // with the boot loaders from which media for other kernels can be made. Each file
@@ -196,7 +196,7 @@ func (s *Source) rescueTree(ctx context.Context, o Options, agent []byte) (*Tree
 // Source is a kernel with its modules and the programs of a ramdisk, unpacked from
 // Debian packages into a temporary folder. It is not for concurrent use.
 type Source struct {
-	archive *archive
+	archive *debArchive
 	modules *moduleSet
 	kernel  string
 	tools   *os.File // what trees of the full profile read from; may be nil
@@ -223,7 +223,7 @@ func Open(ctx context.Context, cache string, flavour Flavour, progress func(stri
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{archive: &archive{cache: cache, work: work, progress: progress, packages: map[string]*unpacked{}}}
+	s := &Source{archive: &debArchive{cache: cache, work: work, progress: progress, packages: map[string]*unpackedPackage{}}}
 	if err := s.open(ctx, flavour); err != nil {
 		s.Close()
 		return nil, err
@@ -280,7 +280,7 @@ func (s *Source) AddBusybox(ctx context.Context, t *Tree) error {
 	if _, err := os.Stat(file); err != nil {
 		file = filepath.Join(dir, "usr/bin/busybox")
 	}
-	out, err := run(ctx, "", file, "--list")
+	out, err := runTool(ctx, "", file, "--list")
 	if err != nil {
 		return err
 	}

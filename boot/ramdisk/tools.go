@@ -39,7 +39,7 @@ func (s *Source) addTools(ctx context.Context, t *Tree) error {
 		return err
 	}
 	file := filepath.Join(s.archive.work, "tools.tar")
-	_, err = run(ctx, s.archive.work, "mmdebstrap", "--quiet", "--mode="+installMode(), "--variant=essential",
+	_, err = runTool(ctx, s.archive.work, "mmdebstrap", "--quiet", "--mode="+installMode(), "--variant=essential",
 		"--include="+strings.Join(toolPackages, ","), "--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/man/*",
 		"--dpkgopt=path-exclude=/usr/share/locale/*", "--aptopt=Apt::Install-Recommends false", suite, file)
 	if err != nil {

@@ -16,9 +16,9 @@ import (
 
 const maxArgumentFile = 16 << 20
 
-// pairs reads key=value arguments. A value that is JSON is taken as such, but one under
+// parseKeyValues reads key=value arguments. A value that is JSON is taken as such, but one under
 // the key of a secret always as text: a password of digits is no number.
-func pairs(cmd *cobra.Command, flag string, args []string) (client.Record, error) {
+func parseKeyValues(cmd *cobra.Command, flag string, args []string) (client.Record, error) {
 	texts, err := textPairs(cmd, flag, args)
 	if err != nil {
 		return nil, err
@@ -40,25 +40,25 @@ func textPairs(cmd *cobra.Command, flag string, args []string) (map[string]strin
 	for _, a := range args {
 		key, value, ok := strings.Cut(a, "=")
 		if !ok || key == "" {
-			return nil, usagef(cmd, "--%s %q: want KEY=VALUE", flag, key)
+			return nil, usageErrorf(cmd, "--%s %q: want KEY=VALUE", flag, key)
 		}
 		out[key] = value
 	}
 	return out, nil
 }
 
-// document reads an argument that is JSON itself, the name of a file with JSON, or - for standard input.
-func document(cmd *cobra.Command, flag, value string) (json.RawMessage, error) {
+// readJSONArgument reads an argument that is JSON itself, the name of a file with JSON, or - for standard input.
+func readJSONArgument(cmd *cobra.Command, flag, value string) (json.RawMessage, error) {
 	text := []byte(strings.TrimSpace(value))
 	if len(text) == 0 || !strings.ContainsRune("{[", rune(text[0])) {
 		read, err := readArgument(cmd.InOrStdin(), value, maxArgumentFile)
 		if err != nil {
-			return nil, usagef(cmd, "--%s: %w", flag, err)
+			return nil, usageErrorf(cmd, "--%s: %w", flag, err)
 		}
 		text = read
 	}
 	if !json.Valid(text) {
-		return nil, usagef(cmd, "--%s: not JSON", flag)
+		return nil, usageErrorf(cmd, "--%s: not JSON", flag)
 	}
 	return text, nil
 }
@@ -84,13 +84,13 @@ func readArgument(stdin io.Reader, name string, limit int64) ([]byte, error) {
 	return text, nil
 }
 
-// patcher collects the operations of a set or unset command.
-type patcher struct {
+// patchBuilder collects the operations of a set or unset command.
+type patchBuilder struct {
 	operations []ironic.PatchOperation
 	err        error
 }
 
-func (p *patcher) set(path string, value any) {
+func (p *patchBuilder) set(path string, value any) {
 	op, err := client.Set(path, value)
 	if err != nil && p.err == nil {
 		p.err = fmt.Errorf("%s: %w", path, err)
@@ -98,17 +98,17 @@ func (p *patcher) set(path string, value any) {
 	p.operations = append(p.operations, op)
 }
 
-func (p *patcher) remove(path string) {
+func (p *patchBuilder) remove(path string) {
 	p.operations = append(p.operations, client.Remove(path))
 }
 
 // done gives the patch, or says that there is none.
-func (p *patcher) done(cmd *cobra.Command) ([]ironic.PatchOperation, error) {
+func (p *patchBuilder) done(cmd *cobra.Command) ([]ironic.PatchOperation, error) {
 	if p.err != nil {
 		return nil, p.err
 	}
 	if len(p.operations) == 0 {
-		return nil, usagef(cmd, "nothing to change")
+		return nil, usageErrorf(cmd, "nothing to change")
 	}
 	return p.operations, nil
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // authenticator finds out who asks, by the configured strategy. Where no Keystone keeps the users, tokens of the API are taken too.
-func (p *program) authenticator() (api.Authenticator, error) {
+func (p *controlPlane) authenticator() (api.Authenticator, error) {
 	if err := p.readPolicy(); err != nil {
 		return nil, err
 	}
@@ -37,7 +37,7 @@ func (p *program) authenticator() (api.Authenticator, error) {
 }
 
 // noteTokens writes when tokens were used, as long as the process lives.
-func (p *program) noteTokens(ctx context.Context) error {
+func (p *controlPlane) noteTokens(ctx context.Context) error {
 	if p.tokenAuth != nil {
 		p.tokenAuth.RunUse(ctx)
 	}

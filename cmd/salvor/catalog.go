@@ -9,11 +9,11 @@ import (
 
 // newDriverCommand is `salvor driver`.
 func newDriverCommand() *cobra.Command {
-	e, l := &endpoint{}, &listing{}
+	e, l := &apiEndpoint{}, &listOptions{}
 	list := &cobra.Command{
 		Use: "list", Short: "List the hardware types that conductors offer",
 		Example: "  salvor driver list\n  salvor driver list --long -f json",
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			q, err := l.query(c.Command, nil, c.args)
 			if err != nil {
 				return err
@@ -35,7 +35,7 @@ func newDriverCommand() *cobra.Command {
 }
 
 // driverColumns have titles of their own in the baremetal command.
-func (l *listing) driverColumns(drivers []client.Record) []column {
+func (l *listOptions) driverColumns(drivers []client.Record) []outputColumn {
 	columns := l.shown([]string{"name", "hosts"}, drivers)
 	for i, c := range columns {
 		switch c.field {
@@ -50,11 +50,11 @@ func (l *listing) driverColumns(drivers []client.Record) []column {
 
 // newConductorCommand is `salvor conductor`.
 func newConductorCommand() *cobra.Command {
-	e, l := &endpoint{}, &listing{}
+	e, l := &apiEndpoint{}, &listOptions{}
 	list := &cobra.Command{
 		Use: "list", Short: "List conductors and whether they live",
 		Example: "  salvor conductor list",
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			q, err := l.query(c.Command, nil, c.args)
 			if err != nil {
 				return err

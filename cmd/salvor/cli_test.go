@@ -318,7 +318,7 @@ func TestWaiting(t *testing.T) {
 
 func TestLiveLine(t *testing.T) {
 	var b bytes.Buffer
-	p := &progress{out: &b, name: "a", width: 30}
+	p := &progressPrinter{out: &b, name: "a", width: 30}
 	p.look(client.Progress{Node: &client.Node{ProvisionState: "rescue wait"}, Doing: "waiting for a heartbeat", Elapsed: 12 * time.Second})
 	p.end()
 	if got := b.String(); got != "\r\x1b[Ka    12 s  rescue wait: wa...\r\x1b[K" {
@@ -372,7 +372,7 @@ func TestLate(t *testing.T) {
 	defer interrupt()
 	cmd := &cobra.Command{}
 	cmd.SetContext(ctx)
-	c, w := &call{Command: cmd}, &waiting{seconds: 1}
+	c, w := &clientCall{Command: cmd}, &waitOption{seconds: 1}
 	bounded, cancel := w.within(c)
 	defer cancel()
 	if _, has := bounded.Deadline(); !has {

@@ -37,7 +37,7 @@ import (
 // What servers need: their services, the bytes of images, the faces that show them.
 
 // wireCompute makes the services of servers and opens the room of the images' bytes.
-func (p *program) wireCompute(ctx context.Context) error {
+func (p *controlPlane) wireCompute(ctx context.Context) error {
 	c := p.cfg.Compute
 	p.services = compute.New(p.store, p.queue(), compute.Options{
 		RescueTimeout: c.RescueTimeout, SoftOffTimeout: c.ShutdownTimeout, PasswordLength: c.PasswordLength, QuarantineDays: c.QuarantineDays,
@@ -62,7 +62,7 @@ func (p *program) wireCompute(ctx context.Context) error {
 }
 
 // operating adds what operations need that work on servers.
-func (p *program) operating(c conductor.Config) conductor.Config {
+func (p *controlPlane) operating(c conductor.Config) conductor.Config {
 	find := func(ctx context.Context, id string) (*compute.Cluster, error) {
 		return p.services.Clusters.Get(ctx, id)
 	}
@@ -75,26 +75,26 @@ func (p *program) operating(c conductor.Config) conductor.Config {
 }
 
 // hostsDoor is the listener for VM hosts.
-func (p *program) hostsDoor() (wanted, error) {
+func (p *controlPlane) hostsDoor() (listenerSpec, error) {
 	names, err := host.Names(p.cfg.Hosts.Listen, p.cfg.Hosts.Names, p.cfg.Default.Host)
 	if err != nil {
-		return wanted{}, err
+		return listenerSpec{}, err
 	}
 	p.hostWitnesses = &hostWitnesses{program: p, former: map[string]bool{}}
 	handler := host.New(host.Config{Hosts: p.services.Hosts, Orders: p.store, Jobs: p.store, Authority: p.authority, Images: p.blobs, Log: p.log,
 		Witnesses: p.hostWitnesses})
-	return wanted{hostsListener, p.cfg.Hosts.Listen, host.NewServer(p.limits.Guard(api.WhileHeld(handler, p.store.Held)), p.log), p.authority.TLS(names)}, nil
+	return listenerSpec{hostsListener, p.cfg.Hosts.Listen, host.NewServer(p.limits.Guard(api.WhileHeld(handler, p.store.Held)), p.log), p.authority.TLS(names)}, nil
 }
 
 // restored decides about a restored database.
-func (p *program) restored() *restored.Service {
+func (p *controlPlane) restored() *restored.Service {
 	s := restored.New(p.store, p.nodes, p.services, time.Now)
 	s.Witnesses = p.readWitnesses
 	return s
 }
 
 // joinToken adds to a join token by what a host knows this control plane; nil: no host can join.
-func (p *program) joinToken() func(secret.Value) secret.Value {
+func (p *controlPlane) joinToken() func(secret.Value) secret.Value {
 	if p.authority == nil {
 		return nil
 	}
@@ -106,10 +106,10 @@ const headTimeout = 10 * time.Second
 
 // headURL tells whether a rescue image can be had where somebody says that it lies.
 func headURL(web *http.Client) func(url string) error {
-	return func(url string) error { return head(web, url) }
+	return func(url string) error { return probeURL(web, url) }
 }
 
-func head(web *http.Client, url string) error {
+func probeURL(web *http.Client, url string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), headTimeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodHead, url, nil)
@@ -118,7 +118,7 @@ func head(web *http.Client, url string) error {
 	}
 	answer, err := web.Do(request)
 	if err != nil {
-		return problem.Invalidf("location %s cannot be asked: %w", request.URL.Redacted(), bare(err))
+		return problem.Invalidf("location %s cannot be asked: %w", request.URL.Redacted(), stripErrorURL(err))
 	}
 	answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
@@ -129,7 +129,7 @@ func head(web *http.Client, url string) error {
 
 // offerRescue makes the ramdisk that was built here the rescue image of servers that have no other. Without it servers are served all
 // the same, and a rescue says what it lacks.
-func (p *program) offerRescue(ctx context.Context) {
+func (p *controlPlane) offerRescue(ctx context.Context) {
 	kernel, image := rescueImages(p.cfg)
 	if !filepath.IsAbs(kernel) || !filepath.IsAbs(image) {
 		return
@@ -148,7 +148,7 @@ func (p *program) offerRescue(ctx context.Context) {
 }
 
 // keepFile puts a file among the images' bytes, unless the manifest beside it says that it is there.
-func (p *program) keepFile(ctx context.Context, file string) (string, error) {
+func (p *controlPlane) keepFile(ctx context.Context, file string) (string, error) {
 	if m, err := ramdisk.ReadManifest(filepath.Dir(file)); err == nil {
 		digest := "sha256:" + m.Files[filepath.Base(file)].SHA256
 		if r, err := p.blobs.Open(ctx, digest); err == nil {
@@ -165,7 +165,7 @@ func (p *program) keepFile(ctx context.Context, file string) (string, error) {
 }
 
 // rescueHolds tells whether a rescue image is made of these bytes.
-func (p *program) rescueHolds(ctx context.Context, digest string) (bool, error) {
+func (p *controlPlane) rescueHolds(ctx context.Context, digest string) (bool, error) {
 	all, err := p.services.RescueImages.List(ctx, rescue.ImageFilter{}, record.Page{})
 	return slices.ContainsFunc(all, func(i *rescue.Image) bool {
 		return i.Source.Digest == digest || i.Source.RamdiskDigest == digest
@@ -173,7 +173,7 @@ func (p *program) rescueHolds(ctx context.Context, digest string) (bool, error) 
 }
 
 // faces are the APIs beside Ironic's, by the beginning of their paths.
-func (p *program) faces(auth api.Authenticator) map[string]http.Handler {
+func (p *controlPlane) faces(auth api.Authenticator) map[string]http.Handler {
 	at, limit := p.cfg.API.PublicEndpoint, p.cfg.API.MaxLimit
 	tokens, own := auth.(*identity.Tokens)
 	if own {
@@ -192,7 +192,7 @@ func (p *program) faces(auth api.Authenticator) map[string]http.Handler {
 			Images: p.services.Images, Blobs: p.blobs, Auth: auth, Policy: p.policy(), PublicEndpoint: at, MaxLimit: limit, MaxBytes: int64(p.cfg.Image.MaxGiB) << 30, Log: p.log, Now: time.Now,
 			ImportHosts: p.cfg.Image.ImportHosts, Web: p.web(), Held: p.rescueHolds,
 		}),
-		"/volume": volume.New(volume.Config{Volumes: p.services.Volumes, Policy: p.policy(), Exports: exports(p.cfg.Storage), Auth: auth, PublicEndpoint: at, MaxLimit: limit, Log: p.log, Now: time.Now}),
+		"/volume": volume.New(volume.Config{Volumes: p.services.Volumes, Policy: p.policy(), Exports: canExportVolumes(p.cfg.Storage), Auth: auth, PublicEndpoint: at, MaxLimit: limit, Log: p.log, Now: time.Now}),
 		"/salvor": native.New(native.Config{Services: p.services, Seal: p.rotation, Restored: p.restored(), Nodes: p.nodes, Fleet: p.store, Policy: p.policy(), Jobs: p.store, Conductors: p.directory, Feed: p.feed, Stalled: p.unchangeable, JoinToken: p.joinToken(), Tokens: p.tokens, Sites: p.sites(), Auth: auth, PublicEndpoint: at, Log: p.log, Now: time.Now}),
 	}
 	faces["/console"] = console.New()
@@ -203,8 +203,8 @@ func (p *program) faces(auth api.Authenticator) map[string]http.Handler {
 	return faces
 }
 
-// face finds the API that a path belongs to; nil: Ironic's.
-func face(faces map[string]http.Handler, path string) http.Handler {
+// findAPIHandler finds the API that a path belongs to; nil: Ironic's.
+func findAPIHandler(faces map[string]http.Handler, path string) http.Handler {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	return faces["/"+first]
 }

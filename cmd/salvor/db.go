@@ -99,7 +99,7 @@ A SQLite database is brought up to date by salvor serve itself at its start.`,
 
 func newDBStatusCommand() *cobra.Command {
 	var which serveFlags
-	var out output
+	var out outputOptions
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show whether this program can serve the database, and what to do if not",
@@ -179,7 +179,7 @@ func databaseStatus(ctx context.Context, which *serveFlags) (client.Record, erro
 
 func newDBBackupCommand() *cobra.Command {
 	var which serveFlags
-	var out output
+	var out outputOptions
 	cmd := &cobra.Command{
 		Use:   "backup FILE",
 		Short: "Write the whole database, as it is at one moment, into a new SQLite file",
@@ -221,7 +221,7 @@ administrator has decided about its open jobs (salvor db restored).`,
 func newDBCopyCommand() *cobra.Command {
 	var from serveFlags
 	var to string
-	var out output
+	var out outputOptions
 	cmd := &cobra.Command{
 		Use:   "copy --to URL",
 		Short: "Fill an empty database with all that another holds: SQLite to PostgreSQL, or back",
@@ -260,7 +260,7 @@ A password in a URL shows in the list of processes; a file ~/.pgpass or PGPASSWO
 	return cmd
 }
 
-func copyDatabase(cmd *cobra.Command, from *serveFlags, to string, out *output) error {
+func copyDatabase(cmd *cobra.Command, from *serveFlags, to string, out *outputOptions) error {
 	ctx := cmd.Context()
 	source, err := from.open(ctx, "from", store.Own)
 	if err != nil {
@@ -295,7 +295,7 @@ func tellCopied(w io.Writer, word string) func(store.Copied, bool) {
 }
 
 // copied prints what a copy came to, table by table.
-func (o *output) copied(w io.Writer, done []store.Copied) error {
+func (o *outputOptions) copied(w io.Writer, done []store.Copied) error {
 	records := make([]client.Record, len(done))
 	for i, c := range done {
 		records[i] = client.Record{"table": c.Table, "rows": c.Rows, "digest": c.Digest}

@@ -30,7 +30,7 @@ type restoredFlags struct {
 }
 
 func newDBRestoredCommand() *cobra.Command {
-	e, o, f := &endpoint{}, &output{}, &restoredFlags{}
+	e, o, f := &apiEndpoint{}, &outputOptions{}, &restoredFlags{}
 	cmd := &cobra.Command{
 		Use: "restored", Short: "Decide what becomes of the open jobs of a database that was restored, and release it", Args: cobra.NoArgs,
 		Long: `Decide what becomes of the open jobs of a database that was restored, and release it.
@@ -81,7 +81,7 @@ The command asks the running salvor serve as an administrator. With --database i
 			if f.offline != "" {
 				return showOffline(cmd, f, o)
 			}
-			return e.run(func(c *call) error { return decideRestored(c, f, o) })(cmd, args)
+			return e.run(func(c *clientCall) error { return decideRestored(c, f, o) })(cmd, args)
 		},
 	}
 	e.flags(cmd)
@@ -107,12 +107,12 @@ The command asks the running salvor serve as an administrator. With --database i
 	return cmd
 }
 
-func decideRestored(c *call, f *restoredFlags, o *output) error {
+func decideRestored(c *clientCall, f *restoredFlags, o *outputOptions) error {
 	if !f.release && (f.rest != "" || f.unread || f.dryRun && len(f.lostWitnesses) == 0) {
-		return usagef(c.Command, "--rest and --unread are of use with --release only, --dry-run with --release or --witness-lost")
+		return usageErrorf(c.Command, "--rest and --unread are of use with --release only, --dry-run with --release or --witness-lost")
 	}
 	if f.dryRun && !f.release && len(f.resume)+len(f.end)+len(f.drop)+len(f.take)+len(f.enforce) > 0 {
-		return usagef(c.Command, "--dry-run stores no choice; choose first, then run: salvor db restored --release --dry-run")
+		return usageErrorf(c.Command, "--dry-run stores no choice; choose first, then run: salvor db restored --release --dry-run")
 	}
 	choices := []native.RestoredChoice{
 		// Jobs and nodes that are named come before "all", whatever the order of the flags.
@@ -141,7 +141,7 @@ func decideRestored(c *call, f *restoredFlags, o *output) error {
 			return o.witnessesLost(c.OutOrStdout(), lost)
 		}
 		for _, line := range lost.Lines {
-			fmt.Fprintln(c.ErrOrStderr(), harmless(line))
+			fmt.Fprintln(c.ErrOrStderr(), stripControlChars(line))
 		}
 	}
 	if f.readAgain {
@@ -181,22 +181,22 @@ func allOf(words []string) []string {
 	return nil
 }
 
-func (o *output) witnessesLost(w io.Writer, lost native.RestoredWitnessesLost) error {
+func (o *outputOptions) witnessesLost(w io.Writer, lost native.RestoredWitnessesLost) error {
 	if o.format == "json" {
 		return writeJSON(w, lost)
 	}
 	for _, line := range lost.Lines {
-		fmt.Fprintln(w, harmless(line))
+		fmt.Fprintln(w, stripControlChars(line))
 	}
 	return nil
 }
 
-func (o *output) released(w io.Writer, done native.RestoredReleased) error {
+func (o *outputOptions) released(w io.Writer, done native.RestoredReleased) error {
 	if o.format == "json" {
 		return writeJSON(w, done)
 	}
 	for _, line := range done.Lines {
-		fmt.Fprintln(w, harmless(line))
+		fmt.Fprintln(w, stripControlChars(line))
 	}
 	if done.Released {
 		_, err := fmt.Fprintln(w, "released: the database is served as any other; see: salvor node list")
@@ -207,7 +207,7 @@ func (o *output) released(w io.Writer, done native.RestoredReleased) error {
 }
 
 // restored prints the cause of the hold, the open jobs and the differences.
-func (o *output) restored(w io.Writer, r native.Restored) error {
+func (o *outputOptions) restored(w io.Writer, r native.Restored) error {
 	if o.format == "json" {
 		return writeJSON(w, r)
 	}
@@ -216,12 +216,12 @@ func (o *output) restored(w io.Writer, r native.Restored) error {
 		writeWitnesses(w, r)
 		return err
 	}
-	fmt.Fprintf(w, "held since %s: %s\n  %s\n", cell(r.Held.Since), harmless(r.Held.Words), harmless(r.Held.Detail))
+	fmt.Fprintf(w, "held since %s: %s\n  %s\n", formatCell(r.Held.Since), stripControlChars(r.Held.Words), stripControlChars(r.Held.Detail))
 	fmt.Fprintf(w, "\nopen jobs: %d\n", len(r.Jobs))
 	undecided := 0
 	for _, j := range r.Jobs {
-		fmt.Fprintf(w, "\n%s  %s of %s %s\n", j.ID, harmless(j.Kind), harmless(j.SubjectKind), harmless(j.Subject))
-		fmt.Fprintf(w, "  asked at %s%s; stood at %s, %s\n", cell(j.AskedAt), by(j.AskedBy), atAction(j), triesOf(j.Tries))
+		fmt.Fprintf(w, "\n%s  %s of %s %s\n", j.ID, stripControlChars(j.Kind), stripControlChars(j.SubjectKind), stripControlChars(j.Subject))
+		fmt.Fprintf(w, "  asked at %s%s; stood at %s, %s\n", formatCell(j.AskedAt), formatDeclaredBy(j.AskedBy), atAction(j), triesOf(j.Tries))
 		for _, choice := range []string{"continue", "end", "drop"} {
 			effect, can := j.Effects[choice]
 			mark := " "
@@ -229,7 +229,7 @@ func (o *output) restored(w io.Writer, r native.Restored) error {
 				mark = "*"
 			}
 			if can {
-				fmt.Fprintf(w, "%s salvor db restored --%-8s %s  # it %s\n", mark, choice, j.ID, harmless(effect))
+				fmt.Fprintf(w, "%s salvor db restored --%-8s %s  # it %s\n", mark, choice, j.ID, stripControlChars(effect))
 			}
 		}
 		if j.Choice == "" {
@@ -242,9 +242,9 @@ func (o *output) restored(w io.Writer, r native.Restored) error {
 		if d.Unreadable != "" {
 			found = "unreadable: " + d.Unreadable
 		}
-		fmt.Fprintf(w, "\n%s %s: %s: recorded %s, found %s\n  at the release: %s\n", d.SubjectKind, harmless(d.Subject), d.What, harmless(d.Recorded), harmless(found), harmless(d.Release))
+		fmt.Fprintf(w, "\n%s %s: %s: recorded %s, found %s\n  at the release: %s\n", d.SubjectKind, stripControlChars(d.Subject), d.What, stripControlChars(d.Recorded), stripControlChars(found), stripControlChars(d.Release))
 		for _, next := range d.Next {
-			fmt.Fprintf(w, "  else run: %s\n", harmless(next))
+			fmt.Fprintf(w, "  else run: %s\n", stripControlChars(next))
 		}
 	}
 	writeWitnesses(w, r)
@@ -264,29 +264,29 @@ func writeWitnesses(w io.Writer, r native.Restored) {
 	for _, one := range r.Witnesses {
 		switch {
 		case one.Unreadable != "":
-			fmt.Fprintf(w, "\nwitness %s: unreadable: %s\n", harmless(one.Witness), harmless(one.Unreadable))
+			fmt.Fprintf(w, "\nwitness %s: unreadable: %s\n", stripControlChars(one.Witness), stripControlChars(one.Unreadable))
 		case one.Contradicts != "":
 			word := strings.TrimPrefix(one.Witness, "host ")
-			fmt.Fprintf(w, "\nwitness %s: %s\n  if it is wrong, run: salvor db restored --witness-lost %s\n", harmless(one.Witness), harmless(one.Contradicts), harmless(word))
+			fmt.Fprintf(w, "\nwitness %s: %s\n  if it is wrong, run: salvor db restored --witness-lost %s\n", stripControlChars(one.Witness), stripControlChars(one.Contradicts), stripControlChars(word))
 		}
 	}
 	for _, one := range r.LostWitnesses {
-		fmt.Fprintf(w, "\nwitness %s was declared lost at %s%s: state %d of the database %s\n", harmless(one.Witness), cell(one.DeclaredAt), by(one.DeclaredBy), one.Counter, harmless(one.Incarnation))
+		fmt.Fprintf(w, "\nwitness %s was declared lost at %s%s: state %d of the database %s\n", stripControlChars(one.Witness), formatCell(one.DeclaredAt), formatDeclaredBy(one.DeclaredBy), one.Counter, stripControlChars(one.Incarnation))
 	}
 }
 
-func by(user string) string {
+func formatDeclaredBy(user string) string {
 	if user == "" {
 		return ""
 	}
-	return " by " + harmless(user)
+	return " by " + stripControlChars(user)
 }
 
 func atAction(j native.RestoredJob) string {
 	if j.Action == "" {
 		return "its start"
 	}
-	return fmt.Sprintf("%q (%s)", harmless(j.Action), j.State)
+	return fmt.Sprintf("%q (%s)", stripControlChars(j.Action), j.State)
 }
 
 func triesOf(n int) string {
@@ -297,9 +297,9 @@ func triesOf(n int) string {
 }
 
 // showOffline reads a database that no process serves. It does not read machines.
-func showOffline(cmd *cobra.Command, f *restoredFlags, o *output) error {
+func showOffline(cmd *cobra.Command, f *restoredFlags, o *outputOptions) error {
 	if f.release || f.readAgain || len(f.lostWitnesses)+len(f.resume)+len(f.end)+len(f.drop)+len(f.take)+len(f.enforce) > 0 {
-		return usagef(cmd, "--database only looks: start salvor serve on the database, which holds itself, and choose there")
+		return usageErrorf(cmd, "--database only looks: start salvor serve on the database, which holds itself, and choose there")
 	}
 	d, err := store.OpenDatabase(cmd.Context(), f.offline, store.Look)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 )
 
 // deployImages are the kernel and ramdisk that deploy, clean and inspect nodes that name none: those of rescue, unless configured.
-func (p *program) deployImages(rescueKernel, rescueImage string) (kernel, image string) {
+func (p *controlPlane) deployImages(rescueKernel, rescueImage string) (kernel, image string) {
 	return deployImages(p.cfg, rescueKernel, rescueImage)
 }
 
@@ -20,7 +20,7 @@ func deployImages(cfg *config.Config, rescueKernel, rescueImage string) (kernel,
 }
 
 // inspectionURL is where the ramdisk of an inspection brings its findings; empty if nowhere.
-func (p *program) inspectionURL() string {
+func (p *controlPlane) inspectionURL() string {
 	if url := ramdiskURL(p.cfg); url != "" {
 		return url + "/v1/continue_inspection"
 	}
@@ -28,7 +28,7 @@ func (p *program) inspectionURL() string {
 }
 
 // deploying adds what operations need that boot a ramdisk to work on a machine.
-func (p *program) deploying(d driverConfig, c conductor.Config) conductor.Config {
+func (p *controlPlane) deploying(d driverConfig, c conductor.Config) conductor.Config {
 	c.Agents = agent.Orders{Lanes: &driver.AddressLocks{}, Control: p.callbackGuard().Control, Timeout: p.cfg.Agent.CommandTimeout}
 	c.DeployKernel, c.DeployRamdisk = d.DeployKernel, d.DeployRamdisk
 	c.DeployTimeout, c.CleanTimeout = p.cfg.Conductor.DeployCallbackTimeout, p.cfg.Conductor.CleanCallbackTimeout

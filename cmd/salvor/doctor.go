@@ -23,8 +23,8 @@ const (
 	levelFail = "fail"
 )
 
-// finding is one line of the doctor's.
-type finding struct {
+// doctorFinding is one line of the doctor's.
+type doctorFinding struct {
 	Level string `json:"level"`
 	Check string `json:"check"`
 	Text  string `json:"text"`
@@ -35,15 +35,15 @@ type finding struct {
 type doctor struct {
 	cfg      *config.Config
 	file     string
-	findings []finding
+	findings []doctorFinding
 	// runs: a salvor serve of this configuration is running.
 	runs bool
 	// addresses gives those of an interface; of the machine, unless a test has others.
-	addresses func(name string) (addresses, error)
+	addresses func(name string) (interfaceState, error)
 }
 
 func (d *doctor) say(level, check, do, format string, args ...any) {
-	d.findings = append(d.findings, finding{level, check, fmt.Sprintf(format, args...), do})
+	d.findings = append(d.findings, doctorFinding{level, check, fmt.Sprintf(format, args...), do})
 }
 
 func (d *doctor) ok(check, format string, args ...any) { d.say(levelOK, check, "", format, args...) }
@@ -66,7 +66,7 @@ var siteExaminations = []func(*doctor, context.Context){
 func newDoctorCommand() *cobra.Command {
 	var format, node string
 	var where serveFlags
-	e := &endpoint{}
+	e := &apiEndpoint{}
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "Check a configuration, this machine and its networks before or while salvor serves", Args: cobra.NoArgs,
 		Long: `Checks the configuration of salvor serve and the machine that it is called on: files and their rights, the key, the database and its
@@ -79,16 +79,16 @@ tells every reason why not, those of its approved runbooks and chosen deploy tem
 		Example: "  salvor doctor --config /etc/salvor/salvor.conf\n  salvor doctor --node rack1-7\n  salvor doctor -f json | jq '.[] | select(.level != \"ok\")'",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if format != "text" && format != "table" && format != "json" {
-				return usagef(cmd, "-f %s: want text or json", format)
+				return usageErrorf(cmd, "-f %s: want text or json", format)
 			}
 			if node != "" {
-				return e.run(func(c *call) error { return examineNode(c, node, format) })(cmd, nil)
+				return e.run(func(c *clientCall) error { return examineNode(c, node, format) })(cmd, nil)
 			}
 			source, err := where.source("database")
 			if err != nil {
 				return err
 			}
-			return examine(cmd.Context(), source, format, cmd.OutOrStdout())
+			return runDoctor(cmd.Context(), source, format, cmd.OutOrStdout())
 		},
 	}
 	where.flags(cmd, "database", "")
@@ -99,7 +99,7 @@ tells every reason why not, those of its approved runbooks and chosen deploy tem
 }
 
 // examineNode tells of each operation whether it could succeed on a node.
-func examineNode(c *call, ident, format string) error {
+func examineNode(c *clientCall, ident, format string) error {
 	var found native.Preflight
 	if err := c.api.Ask(c.context(), client.Native, http.MethodGet, "/nodes/"+url.PathEscape(ident)+"/preflight", nil, nil, &found); err != nil {
 		return err
@@ -120,7 +120,7 @@ func examineNode(c *call, ident, format string) error {
 	return d.report(format, c.OutOrStdout())
 }
 
-func examine(ctx context.Context, source config.Source, format string, out io.Writer) error {
+func runDoctor(ctx context.Context, source config.Source, format string, out io.Writer) error {
 	d := &doctor{file: source.File, addresses: interfaceAddresses}
 	cfg, warnings, err := config.Load(source)
 	for _, w := range warnings {
@@ -158,7 +158,7 @@ func (d *doctor) report(format string, out io.Writer) error {
 		}
 	} else {
 		for _, f := range d.findings {
-			fmt.Fprintf(out, "%-4s  %s: %s\n", f.Level, f.Check, harmless(f.Text))
+			fmt.Fprintf(out, "%-4s  %s: %s\n", f.Level, f.Check, stripControlChars(f.Text))
 			if f.Do != "" {
 				fmt.Fprintf(out, "      -> %s\n", f.Do)
 			}

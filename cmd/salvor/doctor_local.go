@@ -198,7 +198,7 @@ func (d *doctor) witness() {
 	if path == "" {
 		return
 	}
-	inside, err := filepath.Rel(resolved(d.cfg.Default.StatePath), resolved(filepath.Dir(path)))
+	inside, err := filepath.Rel(resolveSymlinks(d.cfg.Default.StatePath), resolveSymlinks(filepath.Dir(path)))
 	switch {
 	case err == nil && inside != ".." && !strings.HasPrefix(inside, "../"):
 		d.say(levelFail, check, "name a file outside of the state directory by [database]witness_file", "%s is inside of the state directory %s: who puts that back puts the witness back too", path, d.cfg.Default.StatePath)
@@ -209,8 +209,8 @@ func (d *doctor) witness() {
 	}
 }
 
-// resolved follows symbolic links if the path exists.
-func resolved(path string) string {
+// resolveSymlinks follows symbolic links if the path exists.
+func resolveSymlinks(path string) string {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		return real
 	}
@@ -219,8 +219,8 @@ func resolved(path string) string {
 
 // ports tells whether the addresses that are to be listened on can be had, or are ours already.
 func (d *doctor) ports(ctx context.Context) {
-	for _, at := range listeners(d.cfg) {
-		if at.role != "" && !has(d.cfg, at.role) {
+	for _, at := range configuredListeners(d.cfg) {
+		if at.role != "" && !hasRole(d.cfg, at.role) {
 			continue
 		}
 		check := "port of the " + at.name + " door"
@@ -244,7 +244,7 @@ func (d *doctor) ports(ctx context.Context) {
 func (d *doctor) certificate(context.Context) {
 	const check = "certificate"
 	c := d.cfg.API.TLS
-	if !has(d.cfg, config.RoleAPI) {
+	if !hasRole(d.cfg, config.RoleAPI) {
 		return
 	}
 	if !c.Enabled {

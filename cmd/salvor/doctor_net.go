@@ -27,18 +27,18 @@ import (
 
 // What the doctor looks at on networks.
 
-// addresses are what an interface has.
-type addresses struct {
+// interfaceState are what an interface has.
+type interfaceState struct {
 	up       bool
 	prefixes []netip.Prefix // IPv4
 }
 
-func interfaceAddresses(name string) (addresses, error) {
+func interfaceAddresses(name string) (interfaceState, error) {
 	i, err := net.InterfaceByName(name)
 	if err != nil {
-		return addresses{}, err
+		return interfaceState{}, err
 	}
-	out := addresses{up: i.Flags&net.FlagUp != 0}
+	out := interfaceState{up: i.Flags&net.FlagUp != 0}
 	all, err := i.Addrs()
 	for _, a := range all {
 		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is4() {
@@ -50,7 +50,7 @@ func interfaceAddresses(name string) (addresses, error) {
 
 func (d *doctor) netboot(ctx context.Context) {
 	const check = "boot network"
-	if !has(d.cfg, config.RoleNetboot) {
+	if !hasRole(d.cfg, config.RoleNetboot) {
 		return
 	}
 	if len(d.cfg.Netboot.Interfaces) == 0 {
@@ -86,7 +86,7 @@ func (d *doctor) bootInterface(i config.BootInterface) {
 		d.say(levelFail, check, "ip link set "+i.Name+" up", "interface %s is down", i.Name)
 	case len(at.prefixes) == 0:
 		d.say(levelFail, check, "give it an IPv4 address, under which machines fetch their boot files", "interface %s has no IPv4 address", i.Name)
-	case i.Mode == config.Authoritative && i.Bits == 0 && !within(at.prefixes, i.From, i.To):
+	case i.Mode == config.Authoritative && i.Bits == 0 && !inSamePrefix(at.prefixes, i.From, i.To):
 		d.say(levelFail, check, "lease addresses of the interface's own network, or name the prefix length of a relayed one: FIRST-LAST/BITS",
 			"interface %s has %v, and %s-%s lies outside of that", i.Name, at.prefixes, i.From, i.To)
 	default:
@@ -94,7 +94,7 @@ func (d *doctor) bootInterface(i config.BootInterface) {
 	}
 }
 
-func within(all []netip.Prefix, from, to netip.Addr) bool {
+func inSamePrefix(all []netip.Prefix, from, to netip.Addr) bool {
 	for _, p := range all {
 		if p.Contains(from) && p.Contains(to) {
 			return true
@@ -106,7 +106,7 @@ func within(all []netip.Prefix, from, to netip.Addr) bool {
 // loaders are the files that firmware fetches over TFTP, as Debian's package ipxe has them.
 func (d *doctor) loaders(context.Context) {
 	const check = "boot loaders"
-	if len(d.cfg.Netboot.Interfaces) == 0 || !has(d.cfg, config.RoleNetboot) {
+	if len(d.cfg.Netboot.Interfaces) == 0 || !hasRole(d.cfg, config.RoleNetboot) {
 		return
 	}
 	for _, name := range []string{"undionly.kpxe", "snponly.efi"} {
@@ -223,7 +223,7 @@ func pingIPMI(ctx context.Context, at string) error {
 		case err == nil:
 			return errors.New("what answers there is no IPMI controller")
 		case ctx.Err() != nil || try == 3:
-			return fmt.Errorf("no answer to a ping: %w", bare(err))
+			return fmt.Errorf("no answer to a ping: %w", stripErrorURL(err))
 		}
 	}
 }
@@ -251,7 +251,7 @@ func (d *doctor) asks(ctx context.Context, client *http.Client, check, do, at, l
 	}
 	answer, err := client.Do(request)
 	if err != nil {
-		d.say(level, check, do, "%s does not answer: %v", at, bare(err))
+		d.say(level, check, do, "%s does not answer: %v", at, stripErrorURL(err))
 		return
 	}
 	answer.Body.Close()

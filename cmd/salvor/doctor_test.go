@@ -25,7 +25,7 @@ import (
 )
 
 // examined gives the findings by check.
-func examined(t *testing.T, text string) (map[string][]finding, error) {
+func examined(t *testing.T, text string) (map[string][]doctorFinding, error) {
 	t.Helper()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "salvor.conf")
@@ -33,12 +33,12 @@ func examined(t *testing.T, text string) (map[string][]finding, error) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	failed := examine(t.Context(), config.Source{File: file}, "json", &out)
-	var all []finding
+	failed := runDoctor(t.Context(), config.Source{File: file}, "json", &out)
+	var all []doctorFinding
 	if err := json.Unmarshal(out.Bytes(), &all); err != nil {
 		t.Fatalf("%v: %s", err, &out)
 	}
-	by := map[string][]finding{}
+	by := map[string][]doctorFinding{}
 	for _, f := range all {
 		if f.Level != levelOK && f.Do == "" {
 			t.Errorf("%+v does not say what to do", f)
@@ -48,7 +48,7 @@ func examined(t *testing.T, text string) (map[string][]finding, error) {
 	return by, failed
 }
 
-func level(t *testing.T, by map[string][]finding, check, want, says string) {
+func level(t *testing.T, by map[string][]doctorFinding, check, want, says string) {
 	t.Helper()
 	for _, f := range by[check] {
 		if f.Level == want && strings.Contains(f.Text, says) {
@@ -166,15 +166,15 @@ func TestDoctorAsksDoors(t *testing.T) {
 func TestDoctorOfNetworks(t *testing.T) {
 	prefix := netip.MustParsePrefix("10.1.0.1/24")
 	for want, tt := range map[string]struct {
-		has addresses
+		has interfaceState
 		i   config.BootInterface
 	}{
-		"is down":    {addresses{}, config.BootInterface{Mode: config.Proxy}},
-		"no IPv4":    {addresses{up: true}, config.BootInterface{Mode: config.Proxy}},
-		"is up":      {addresses{true, []netip.Prefix{prefix}}, config.BootInterface{Mode: config.Authoritative, From: netip.MustParseAddr("10.1.0.10"), To: netip.MustParseAddr("10.1.0.20")}},
-		"outside of": {addresses{true, []netip.Prefix{prefix}}, config.BootInterface{Mode: config.Authoritative, From: netip.MustParseAddr("10.2.0.10"), To: netip.MustParseAddr("10.2.0.20")}},
+		"is down":    {interfaceState{}, config.BootInterface{Mode: config.Proxy}},
+		"no IPv4":    {interfaceState{up: true}, config.BootInterface{Mode: config.Proxy}},
+		"is up":      {interfaceState{true, []netip.Prefix{prefix}}, config.BootInterface{Mode: config.Authoritative, From: netip.MustParseAddr("10.1.0.10"), To: netip.MustParseAddr("10.1.0.20")}},
+		"outside of": {interfaceState{true, []netip.Prefix{prefix}}, config.BootInterface{Mode: config.Authoritative, From: netip.MustParseAddr("10.2.0.10"), To: netip.MustParseAddr("10.2.0.20")}},
 	} {
-		d := &doctor{cfg: &config.Config{}, addresses: func(string) (addresses, error) { return tt.has, nil }}
+		d := &doctor{cfg: &config.Config{}, addresses: func(string) (interfaceState, error) { return tt.has, nil }}
 		d.bootInterface(tt.i)
 		if len(d.findings) != 1 || !strings.Contains(d.findings[0].Text, want) {
 			t.Errorf("%s: %+v", want, d.findings)

@@ -241,7 +241,7 @@ func setPath(r *http.Request, path string) error {
 }
 
 // overTLS asks the hosts' listener itself, by a client without a certificate.
-func overTLS(t *testing.T, w wanted) func(method, path string) int {
+func overTLS(t *testing.T, w listenerSpec) func(method, path string) int {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -273,7 +273,7 @@ func overTLS(t *testing.T, w wanted) func(method, path string) int {
 }
 
 // standing is the program put together over a fresh SQLite, as serve does it, before anything runs.
-func standing(t *testing.T, text string) *program {
+func standing(t *testing.T, text string) *controlPlane {
 	t.Helper()
 	dir := t.TempDir()
 	hash, err := bcrypt.GenerateFromPassword([]byte("password"), bcrypt.MinCost)
@@ -291,7 +291,7 @@ func standing(t *testing.T, text string) *program {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := assemble(t.Context(), cfg, slog.New(slog.DiscardHandler))
+	p, err := newControlPlane(t.Context(), cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

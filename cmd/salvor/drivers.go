@@ -45,8 +45,8 @@ type driverConfig struct {
 	BMC agent.Control
 }
 
-// hardware is what the composition of all hardware types shares.
-type hardware struct {
+// hardwareTypeBuilder is what the composition of all hardware types shares.
+type hardwareTypeBuilder struct {
 	cfg    driverConfig
 	lanes  *driver.AddressLocks
 	logins *driver.Logins
@@ -55,87 +55,87 @@ type hardware struct {
 // hardwareTypes composes the hardware types that this conductor offers, each with the
 // description that it publishes. It is the only list of drivers.
 func hardwareTypes(cfg driverConfig) []driver.HardwareType {
-	h := hardware{cfg: cfg, lanes: &driver.AddressLocks{}, logins: &driver.Logins{}}
+	h := hardwareTypeBuilder{cfg: cfg, lanes: &driver.AddressLocks{}, logins: &driver.Logins{}}
 	return []driver.HardwareType{h.redfish(), h.ipmi(), h.fake(), h.manual()}
 }
 
-func (h hardware) redfish() driver.HardwareType {
+func (h hardwareTypeBuilder) redfish() driver.HardwareType {
 	d := &redfish.Driver{Lanes: h.lanes, Logins: h.logins, Control: h.cfg.BMC}
 	t := newHardwareType("redfish", redfish.Properties, rescueProperties)
 	needs := []string{redfish.AddressKey}
-	offer(&t, "power", t.Power, choice[driver.Power]{metal.InterfaceInfo{Name: "redfish", Required: needs}, d})
-	offer(&t, "management", t.Management, choice[driver.Management]{metal.InterfaceInfo{Name: "redfish", Required: needs}, d})
-	offer(&t, "inspect", t.Inspect, choice[driver.Inspect]{metal.InterfaceInfo{Name: "redfish", Required: needs}, d}, h.agentInspect(), noInspect)
-	offer(&t, "boot", t.Boot,
-		choice[driver.Boot]{h.boot(metal.InterfaceInfo{Name: "redfish-virtual-media", Required: needs, BootsVolumes: anyVolume}), &redfish.Media{Driver: d, Files: h.cfg.Files}},
+	addInterfaces(&t, "power", t.Power, interfaceChoice[driver.Power]{metal.InterfaceInfo{Name: "redfish", Required: needs}, d})
+	addInterfaces(&t, "management", t.Management, interfaceChoice[driver.Management]{metal.InterfaceInfo{Name: "redfish", Required: needs}, d})
+	addInterfaces(&t, "inspect", t.Inspect, interfaceChoice[driver.Inspect]{metal.InterfaceInfo{Name: "redfish", Required: needs}, d}, h.agentInspect(), noInspect)
+	addInterfaces(&t, "boot", t.Boot,
+		interfaceChoice[driver.Boot]{h.boot(metal.InterfaceInfo{Name: "redfish-virtual-media", Required: needs, BootsVolumes: anyVolume}), &redfish.Media{Driver: d, Files: h.cfg.Files}},
 		h.ipxe(d.SetBootDevice),
-		choice[driver.Boot]{h.boot(metal.InterfaceInfo{Name: "http", NeedsPorts: true, BootsVolumes: anyVolume}),
+		interfaceChoice[driver.Boot]{h.boot(metal.InterfaceInfo{Name: "http", NeedsPorts: true, BootsVolumes: anyVolume}),
 			netboot.HTTP(h.cfg.Files, d.SetBootDevice, d.SetHTTPBoot).WithInitiator(&redfish.Media{Driver: d})})
-	offer(&t, "network", t.Network, h.networks()...)
-	offer(&t, "rescue", t.Rescue, h.agentRescue(), noRescue)
-	offer(&t, "deploy", t.Deploy, h.direct(), customAgent, ramdiskDeploy, fakeDeploy)
-	prefer(&t, "bios", metal.InterfaceInfo{Name: "redfish", Required: needs}, redfish.BIOS{Driver: d})
-	prefer(&t, "raid", metal.InterfaceInfo{Name: "redfish", Required: needs}, redfish.RAID{Driver: d})
-	prefer(&t, "firmware", metal.InterfaceInfo{Name: "redfish", Required: needs}, redfish.Firmware{Driver: d})
-	prefer(&t, "vendor", metal.InterfaceInfo{Name: "redfish", Required: needs, Methods: redfish.Methods}, redfish.Vendor{Driver: d})
+	addInterfaces(&t, "network", t.Network, h.networks()...)
+	addInterfaces(&t, "rescue", t.Rescue, h.agentRescue(), noRescue)
+	addInterfaces(&t, "deploy", t.Deploy, h.direct(), customAgent, ramdiskDeploy, fakeDeploy)
+	setDefaultInterface(&t, "bios", metal.InterfaceInfo{Name: "redfish", Required: needs}, redfish.BIOS{Driver: d})
+	setDefaultInterface(&t, "raid", metal.InterfaceInfo{Name: "redfish", Required: needs}, redfish.RAID{Driver: d})
+	setDefaultInterface(&t, "firmware", metal.InterfaceInfo{Name: "redfish", Required: needs}, redfish.Firmware{Driver: d})
+	setDefaultInterface(&t, "vendor", metal.InterfaceInfo{Name: "redfish", Required: needs, Methods: redfish.Methods}, redfish.Vendor{Driver: d})
 	return t
 }
 
-func (h hardware) ipmi() driver.HardwareType {
+func (h hardwareTypeBuilder) ipmi() driver.HardwareType {
 	d := &ipmi.Driver{Lanes: h.lanes, Logins: h.logins, Client: h.cfg.IPMIClient, Cipher: h.cfg.IPMICipher, Control: h.cfg.BMC}
 	t := newHardwareType("ipmi", ipmi.Properties, rescueProperties)
 	needs := []string{ipmi.AddressKey}
-	offer(&t, "power", t.Power, choice[driver.Power]{metal.InterfaceInfo{Name: "ipmitool", Required: needs}, d})
-	offer(&t, "management", t.Management, choice[driver.Management]{metal.InterfaceInfo{Name: "ipmitool", Required: needs}, d})
-	offer(&t, "inspect", t.Inspect, noInspect, h.agentInspect())
-	offer(&t, "boot", t.Boot, h.ipxe(d.SetBootDevice),
-		choice[driver.Boot]{h.boot(metal.InterfaceInfo{Name: "http", NeedsPorts: true, BootsVolumes: fibreChannel}), netboot.HTTP(h.cfg.Files, d.SetBootDevice, nil)})
-	offer(&t, "network", t.Network, h.networks()...)
-	offer(&t, "rescue", t.Rescue, h.agentRescue(), noRescue)
-	offer(&t, "deploy", t.Deploy, h.direct(), customAgent, ramdiskDeploy, fakeDeploy)
-	prefer(&t, "vendor", metal.InterfaceInfo{Name: "ipmitool", Required: needs, Methods: ipmi.Methods}, ipmi.Vendor{Driver: d})
+	addInterfaces(&t, "power", t.Power, interfaceChoice[driver.Power]{metal.InterfaceInfo{Name: "ipmitool", Required: needs}, d})
+	addInterfaces(&t, "management", t.Management, interfaceChoice[driver.Management]{metal.InterfaceInfo{Name: "ipmitool", Required: needs}, d})
+	addInterfaces(&t, "inspect", t.Inspect, noInspect, h.agentInspect())
+	addInterfaces(&t, "boot", t.Boot, h.ipxe(d.SetBootDevice),
+		interfaceChoice[driver.Boot]{h.boot(metal.InterfaceInfo{Name: "http", NeedsPorts: true, BootsVolumes: fibreChannel}), netboot.HTTP(h.cfg.Files, d.SetBootDevice, nil)})
+	addInterfaces(&t, "network", t.Network, h.networks()...)
+	addInterfaces(&t, "rescue", t.Rescue, h.agentRescue(), noRescue)
+	addInterfaces(&t, "deploy", t.Deploy, h.direct(), customAgent, ramdiskDeploy, fakeDeploy)
+	setDefaultInterface(&t, "vendor", metal.InterfaceInfo{Name: "ipmitool", Required: needs, Methods: ipmi.Methods}, ipmi.Vendor{Driver: d})
 	return t
 }
 
-func (h hardware) fake() driver.HardwareType {
+func (h hardwareTypeBuilder) fake() driver.HardwareType {
 	d := fake.Hardware{}
 	t := newHardwareType("fake-hardware", map[string]string{fake.DelayKey: "Seconds that every request to the machine takes."}, rescueProperties)
-	offer(&t, "power", t.Power, choice[driver.Power]{metal.InterfaceInfo{Name: "fake"}, d})
-	offer(&t, "management", t.Management, choice[driver.Management]{metal.InterfaceInfo{Name: "fake"}, d})
-	offer(&t, "inspect", t.Inspect, choice[driver.Inspect]{metal.InterfaceInfo{Name: "fake"}, d}, h.agentInspect(), noInspect)
-	offer(&t, "boot", t.Boot, choice[driver.Boot]{metal.InterfaceInfo{Name: "fake", BootsVolumes: anyVolume}, fake.Boot{Files: h.cfg.Files}}, h.ipxe(d.SetBootDevice))
-	offer(&t, "network", t.Network, append([]choice[driver.Network]{noopNetwork}, h.neutronNetworks()...)...)
-	offer(&t, "rescue", t.Rescue, choice[driver.Rescue]{metal.InterfaceInfo{Name: "fake"}, fake.Rescue{}}, h.agentRescue(), noRescue)
-	offer(&t, "deploy", t.Deploy, fakeDeploy, customAgent, h.direct(), ramdiskDeploy)
-	prefer(&t, "bios", metal.InterfaceInfo{Name: "fake"}, fake.BIOS{})
-	prefer(&t, "raid", metal.InterfaceInfo{Name: "fake"}, fake.RAID{})
-	prefer(&t, "firmware", metal.InterfaceInfo{Name: "fake"}, fake.Firmware{})
-	prefer(&t, "console", metal.InterfaceInfo{Name: "fake"}, fake.Console{})
-	prefer(&t, "vendor", metal.InterfaceInfo{Name: "fake", Methods: fake.Methods}, fake.Vendor{})
+	addInterfaces(&t, "power", t.Power, interfaceChoice[driver.Power]{metal.InterfaceInfo{Name: "fake"}, d})
+	addInterfaces(&t, "management", t.Management, interfaceChoice[driver.Management]{metal.InterfaceInfo{Name: "fake"}, d})
+	addInterfaces(&t, "inspect", t.Inspect, interfaceChoice[driver.Inspect]{metal.InterfaceInfo{Name: "fake"}, d}, h.agentInspect(), noInspect)
+	addInterfaces(&t, "boot", t.Boot, interfaceChoice[driver.Boot]{metal.InterfaceInfo{Name: "fake", BootsVolumes: anyVolume}, fake.Boot{Files: h.cfg.Files}}, h.ipxe(d.SetBootDevice))
+	addInterfaces(&t, "network", t.Network, append([]interfaceChoice[driver.Network]{noopNetwork}, h.neutronNetworks()...)...)
+	addInterfaces(&t, "rescue", t.Rescue, interfaceChoice[driver.Rescue]{metal.InterfaceInfo{Name: "fake"}, fake.Rescue{}}, h.agentRescue(), noRescue)
+	addInterfaces(&t, "deploy", t.Deploy, fakeDeploy, customAgent, h.direct(), ramdiskDeploy)
+	setDefaultInterface(&t, "bios", metal.InterfaceInfo{Name: "fake"}, fake.BIOS{})
+	setDefaultInterface(&t, "raid", metal.InterfaceInfo{Name: "fake"}, fake.RAID{})
+	setDefaultInterface(&t, "firmware", metal.InterfaceInfo{Name: "fake"}, fake.Firmware{})
+	setDefaultInterface(&t, "console", metal.InterfaceInfo{Name: "fake"}, fake.Console{})
+	setDefaultInterface(&t, "vendor", metal.InterfaceInfo{Name: "fake", Methods: fake.Methods}, fake.Vendor{})
 	return t
 }
 
-func (h hardware) manual() driver.HardwareType {
+func (h hardwareTypeBuilder) manual() driver.HardwareType {
 	d := manual.Hardware{}
 	t := newHardwareType("manual-management", rescueProperties)
-	offer(&t, "power", t.Power, choice[driver.Power]{metal.InterfaceInfo{Name: "noop"}, d}, choice[driver.Power]{metal.InterfaceInfo{Name: "fake"}, fake.Hardware{}})
-	offer(&t, "management", t.Management, choice[driver.Management]{metal.InterfaceInfo{Name: "noop"}, d})
-	offer(&t, "inspect", t.Inspect, noInspect, h.agentInspect())
-	offer(&t, "boot", t.Boot, h.ipxe(d.SetBootDevice))
-	offer(&t, "network", t.Network, h.networks()...)
-	offer(&t, "rescue", t.Rescue, noRescue, h.agentRescue())
-	offer(&t, "deploy", t.Deploy, h.direct(), customAgent, ramdiskDeploy, fakeDeploy)
+	addInterfaces(&t, "power", t.Power, interfaceChoice[driver.Power]{metal.InterfaceInfo{Name: "noop"}, d}, interfaceChoice[driver.Power]{metal.InterfaceInfo{Name: "fake"}, fake.Hardware{}})
+	addInterfaces(&t, "management", t.Management, interfaceChoice[driver.Management]{metal.InterfaceInfo{Name: "noop"}, d})
+	addInterfaces(&t, "inspect", t.Inspect, noInspect, h.agentInspect())
+	addInterfaces(&t, "boot", t.Boot, h.ipxe(d.SetBootDevice))
+	addInterfaces(&t, "network", t.Network, h.networks()...)
+	addInterfaces(&t, "rescue", t.Rescue, noRescue, h.agentRescue())
+	addInterfaces(&t, "deploy", t.Deploy, h.direct(), customAgent, ramdiskDeploy, fakeDeploy)
 	return t
 }
 
-// choice is one interface with its description.
-type choice[I any] struct {
+// interfaceChoice is one interface with its description.
+type interfaceChoice[I any] struct {
 	info metal.InterfaceInfo
 	impl I
 }
 
-// offer adds the interfaces of a kind; the first is the default.
-func offer[I any](t *driver.HardwareType, kind string, into map[string]I, choices ...choice[I]) {
+// addInterfaces adds the interfaces of a kind; the first is the default.
+func addInterfaces[I any](t *driver.HardwareType, kind string, into map[string]I, choices ...interfaceChoice[I]) {
 	set := metal.InterfaceSet{Default: choices[0].info.Name}
 	for _, c := range choices {
 		set.Enabled = append(set.Enabled, c.info)
@@ -147,8 +147,8 @@ func offer[I any](t *driver.HardwareType, kind string, into map[string]I, choice
 	t.Info.Interfaces[kind] = set
 }
 
-// prefer puts an interface before those of the kind that are there already, and makes it the default.
-func prefer(t *driver.HardwareType, kind string, info metal.InterfaceInfo, impl any) {
+// setDefaultInterface puts an interface before those of the kind that are there already, and makes it the default.
+func setDefaultInterface(t *driver.HardwareType, kind string, info metal.InterfaceInfo, impl any) {
 	set := t.Info.Interfaces[kind]
 	t.Info.Interfaces[kind] = metal.InterfaceSet{Default: info.Name, Enabled: append([]metal.InterfaceInfo{info}, set.Enabled...)}
 	if t.Extras[kind] == nil {
@@ -203,28 +203,28 @@ var (
 )
 
 var (
-	noInspect     = choice[driver.Inspect]{info: metal.InterfaceInfo{Name: "no-inspect", Unsupported: true}}
-	noRescue      = choice[driver.Rescue]{metal.InterfaceInfo{Name: "no-rescue", Unsupported: true}, agent.NoRescue{}}
-	noopNetwork   = choice[driver.Network]{metal.InterfaceInfo{Name: "noop"}, network.Noop{}}
-	customAgent   = choice[driver.Deploy]{metal.InterfaceInfo{Name: "custom-agent", Heartbeat: agent.Deploy{}.Heartbeats()}, agent.Deploy{}}
-	ramdiskDeploy = choice[driver.Deploy]{metal.InterfaceInfo{Name: "ramdisk", Heartbeat: agent.Deploy{}.Heartbeats(), RequiredInstance: []string{"kernel", "ramdisk"}}, agent.Deploy{Ramdisk: true}}
-	fakeDeploy    = choice[driver.Deploy]{metal.InterfaceInfo{Name: "fake"}, fake.Deploy{}}
+	noInspect     = interfaceChoice[driver.Inspect]{info: metal.InterfaceInfo{Name: "no-inspect", Unsupported: true}}
+	noRescue      = interfaceChoice[driver.Rescue]{metal.InterfaceInfo{Name: "no-rescue", Unsupported: true}, agent.NoRescue{}}
+	noopNetwork   = interfaceChoice[driver.Network]{metal.InterfaceInfo{Name: "noop"}, network.Noop{}}
+	customAgent   = interfaceChoice[driver.Deploy]{metal.InterfaceInfo{Name: "custom-agent", Heartbeat: agent.Deploy{}.Heartbeats()}, agent.Deploy{}}
+	ramdiskDeploy = interfaceChoice[driver.Deploy]{metal.InterfaceInfo{Name: "ramdisk", Heartbeat: agent.Deploy{}.Heartbeats(), RequiredInstance: []string{"kernel", "ramdisk"}}, agent.Deploy{Ramdisk: true}}
+	fakeDeploy    = interfaceChoice[driver.Deploy]{metal.InterfaceInfo{Name: "fake"}, fake.Deploy{}}
 )
 
 // boot marks a boot interface whose ramdisks would have nobody to call.
-func (h hardware) boot(info metal.InterfaceInfo) metal.InterfaceInfo {
+func (h hardwareTypeBuilder) boot(info metal.InterfaceInfo) metal.InterfaceInfo {
 	if h.cfg.Files.APIURL == "" || h.cfg.Files.URL == "" {
 		info.Broken = driver.NoRamdiskURL
 	}
 	return info
 }
 
-func (h hardware) ipxe(set netboot.SetDevice) choice[driver.Boot] {
-	return choice[driver.Boot]{h.boot(metal.InterfaceInfo{Name: "ipxe", NeedsPorts: true, BootsVolumes: anyVolume}), netboot.IPXE(h.cfg.Files, set)}
+func (h hardwareTypeBuilder) ipxe(set netboot.SetDevice) interfaceChoice[driver.Boot] {
+	return interfaceChoice[driver.Boot]{h.boot(metal.InterfaceInfo{Name: "ipxe", NeedsPorts: true, BootsVolumes: anyVolume}), netboot.IPXE(h.cfg.Files, set)}
 }
 
 // needsDeployRamdisk lists what driver_info has to name because the configuration does not.
-func (h hardware) needsDeployRamdisk() (keys []string) {
+func (h hardwareTypeBuilder) needsDeployRamdisk() (keys []string) {
 	if h.cfg.DeployKernel == "" {
 		keys = append(keys, deployKernelKey)
 	}
@@ -234,16 +234,16 @@ func (h hardware) needsDeployRamdisk() (keys []string) {
 	return keys
 }
 
-func (h hardware) direct() choice[driver.Deploy] {
+func (h hardwareTypeBuilder) direct() interfaceChoice[driver.Deploy] {
 	d := agent.Direct{Formats: h.cfg.ImageFormats, Dirs: h.cfg.ImageDirs, Remote: h.cfg.Remote}
-	return choice[driver.Deploy]{metal.InterfaceInfo{Name: "direct", Heartbeat: d.Heartbeats(), Required: h.needsDeployRamdisk(), ImageFormats: h.cfg.ImageFormats}, d}
+	return interfaceChoice[driver.Deploy]{metal.InterfaceInfo{Name: "direct", Heartbeat: d.Heartbeats(), Required: h.needsDeployRamdisk(), ImageFormats: h.cfg.ImageFormats}, d}
 }
 
-func (h hardware) agentInspect() choice[driver.Inspect] {
-	return choice[driver.Inspect]{metal.InterfaceInfo{Name: "agent", Required: h.needsDeployRamdisk()}, agent.Inspect{}}
+func (h hardwareTypeBuilder) agentInspect() interfaceChoice[driver.Inspect] {
+	return interfaceChoice[driver.Inspect]{metal.InterfaceInfo{Name: "agent", Required: h.needsDeployRamdisk()}, agent.Inspect{}}
 }
 
-func (h hardware) agentRescue() choice[driver.Rescue] {
+func (h hardwareTypeBuilder) agentRescue() interfaceChoice[driver.Rescue] {
 	info := metal.InterfaceInfo{Name: "agent", NeedsHeartbeat: true}
 	if h.cfg.RescueKernel == "" {
 		info.RequiredForRescue = append(info.RequiredForRescue, rescueKernelKey)
@@ -251,13 +251,13 @@ func (h hardware) agentRescue() choice[driver.Rescue] {
 	if h.cfg.RescueRamdisk == "" {
 		info.RequiredForRescue = append(info.RequiredForRescue, rescueRamdiskKey)
 	}
-	return choice[driver.Rescue]{info, agent.Rescue{Lanes: h.lanes, Control: h.cfg.Callback, Timeout: h.cfg.AgentTimeout}}
+	return interfaceChoice[driver.Rescue]{info, agent.Rescue{Lanes: h.lanes, Control: h.cfg.Callback, Timeout: h.cfg.AgentTimeout}}
 }
 
 // networks puts bridge first where there are bridges: who configures them wants them used.
-func (h hardware) networks() []choice[driver.Network] {
+func (h hardwareTypeBuilder) networks() []interfaceChoice[driver.Network] {
 	if len(h.cfg.Bridges) == 0 {
-		return append([]choice[driver.Network]{noopNetwork}, h.neutronNetworks()...)
+		return append([]interfaceChoice[driver.Network]{noopNetwork}, h.neutronNetworks()...)
 	}
 	info := metal.InterfaceInfo{Name: "bridge", NeedsPorts: true, Warning: h.cfg.Bridges.Warning()}
 	bridge, err := network.NewBridge(h.cfg.Bridges)
@@ -265,12 +265,12 @@ func (h hardware) networks() []choice[driver.Network] {
 		info.Broken = err.Error()
 		bridge = &network.Bridge{} // which knows no network, so every use of it is refused
 	}
-	return append([]choice[driver.Network]{{info, bridge}, noopNetwork}, h.neutronNetworks()...)
+	return append([]interfaceChoice[driver.Network]{{info, bridge}, noopNetwork}, h.neutronNetworks()...)
 }
 
 // neutronNetworks are those by OpenStack Networking, each with the networks that
 // driver_info has to name because the configuration does not.
-func (h hardware) neutronNetworks() []choice[driver.Network] {
+func (h hardwareTypeBuilder) neutronNetworks() []interfaceChoice[driver.Network] {
 	if h.cfg.Neutron == nil {
 		return nil
 	}
@@ -284,5 +284,5 @@ func (h hardware) neutronNetworks() []choice[driver.Network] {
 	}
 	flat := metal.InterfaceInfo{Name: "flat", NeedsPorts: true, Required: unnamed(driver.CleaningNet)}
 	full := metal.InterfaceInfo{Name: "neutron", NeedsPorts: true, Required: unnamed(driver.Provisioning, driver.CleaningNet), RequiredForRescue: unnamed(driver.Rescuing)}
-	return []choice[driver.Network]{{full, network.NewNeutron(h.cfg.Neutron, h.cfg.Networks)}, {flat, network.NewFlat(h.cfg.Neutron, h.cfg.Networks)}}
+	return []interfaceChoice[driver.Network]{{full, network.NewNeutron(h.cfg.Neutron, h.cfg.Networks)}, {flat, network.NewFlat(h.cfg.Neutron, h.cfg.Networks)}}
 }

@@ -12,9 +12,9 @@ import (
 	"salvor/problem"
 )
 
-// enabled leaves of the hardware types and their interfaces what the configuration
+// filterEnabledHardware leaves of the hardware types and their interfaces what the configuration
 // enables. The warnings name what it enables and salvor does not have.
-func enabled(all []driver.HardwareType, c config.Default) ([]driver.HardwareType, []string, error) {
+func filterEnabledHardware(all []driver.HardwareType, c config.Default) ([]driver.HardwareType, []string, error) {
 	var out []driver.HardwareType
 	var warnings, names []string
 	for _, t := range all {
@@ -34,7 +34,7 @@ func enabled(all []driver.HardwareType, c config.Default) ([]driver.HardwareType
 	for _, kind := range slices.Sorted(maps.Keys(c.EnabledInterfaces)) {
 		known := map[string]bool{}
 		for _, t := range out {
-			if err := narrow(t, kind, c.EnabledInterfaces[kind], known); err != nil {
+			if err := filterEnabledInterfaces(t, kind, c.EnabledInterfaces[kind], known); err != nil {
 				return nil, warnings, err
 			}
 		}
@@ -47,9 +47,9 @@ func enabled(all []driver.HardwareType, c config.Default) ([]driver.HardwareType
 	return out, warnings, nil
 }
 
-// narrow takes the interfaces of a kind that are not wanted out of a hardware type, and
+// filterEnabledInterfaces takes the interfaces of a kind that are not wanted out of a hardware type, and
 // marks the wanted ones that it has.
-func narrow(t driver.HardwareType, kind string, wanted []string, known map[string]bool) error {
+func filterEnabledInterfaces(t driver.HardwareType, kind string, wanted []string, known map[string]bool) error {
 	set, ok := t.Info.Interfaces[kind]
 	if !ok {
 		return nil

@@ -49,7 +49,7 @@ func TestEnabled(t *testing.T) {
 		if c.boot != nil {
 			d.EnabledInterfaces["boot"] = c.boot
 		}
-		got, warnings, err := enabled(types(), d)
+		got, warnings, err := filterEnabledHardware(types(), d)
 		if offered(got, "boot") != c.want || len(warnings) != c.warnings || (err == nil) != (c.err == "") || (err != nil && !strings.Contains(err.Error(), c.err)) {
 			t.Errorf("enabled(%v, %v) = %s, %q, %v", c.types, c.boot, offered(got, "boot"), warnings, err)
 		}

@@ -20,8 +20,8 @@ import (
 
 const defaultURL = "http://127.0.0.1:6385"
 
-// endpoint is the API that the client commands speak to.
-type endpoint struct {
+// apiEndpoint is the API that the client commands speak to.
+type apiEndpoint struct {
 	url, user, version string
 	// ca, cert and key are files: the authorities of the API's certificate, and what is shown as our own.
 	ca, cert, key string
@@ -29,7 +29,7 @@ type endpoint struct {
 }
 
 // flags adds the endpoint's flags to a family of commands.
-func (e *endpoint) flags(cmd *cobra.Command) {
+func (e *apiEndpoint) flags(cmd *cobra.Command) {
 	f := cmd.PersistentFlags()
 	f.StringVar(&e.url, "url", "", "the API (default $SALVOR_URL, $OS_ENDPOINT or "+defaultURL+")")
 	f.StringVar(&e.user, "user", "", "user for basic authentication (default $SALVOR_USER); the password is taken from $SALVOR_PASSWORD. Without this flag a token in $SALVOR_TOKEN or $OS_TOKEN goes first")
@@ -52,7 +52,7 @@ func firstOf(words ...string) string {
 // askAgainFor bounds how long a command repeats a request that a busy server refuses with Retry-After.
 const askAgainFor = 2 * time.Minute
 
-func (e *endpoint) client(cmd *cobra.Command) (*client.Client, error) {
+func (e *apiEndpoint) client(cmd *cobra.Command) (*client.Client, error) {
 	config := client.Config{
 		Endpoint:  firstOf(e.url, os.Getenv("SALVOR_URL"), os.Getenv("OS_ENDPOINT"), defaultURL),
 		Username:  firstOf(e.user, os.Getenv("SALVOR_USER")),
@@ -67,7 +67,7 @@ func (e *endpoint) client(cmd *cobra.Command) (*client.Client, error) {
 	}
 	var err error
 	if config.Transport, err = e.transport(); err != nil {
-		return nil, usagef(cmd, "%w", err)
+		return nil, usageErrorf(cmd, "%w", err)
 	}
 	if e.user == "" {
 		config.Token = secret.New(strings.TrimSpace(firstOf(os.Getenv("SALVOR_TOKEN"), os.Getenv("OS_TOKEN"))))
@@ -75,19 +75,19 @@ func (e *endpoint) client(cmd *cobra.Command) (*client.Client, error) {
 	if e.version != "" {
 		v, err := client.ParseVersion(e.version)
 		if err != nil {
-			return nil, usagef(cmd, "--api-version: %w", err)
+			return nil, usageErrorf(cmd, "--api-version: %w", err)
 		}
 		config.Version = v
 	}
 	c, err := client.New(config)
 	if err != nil {
-		return nil, usagef(cmd, "%w", err)
+		return nil, usageErrorf(cmd, "%w", err)
 	}
 	return c, nil
 }
 
 // transport speaks TLS by the files that are named, and keeps as many connections as requests go at once: there is one host only.
-func (e *endpoint) transport() (http.RoundTripper, error) {
+func (e *apiEndpoint) transport() (http.RoundTripper, error) {
 	ca := firstOf(e.ca, os.Getenv("SALVOR_CACERT"), os.Getenv("OS_CACERT"))
 	cert := firstOf(e.cert, os.Getenv("SALVOR_CERT"), os.Getenv("OS_CERT"))
 	t := http.DefaultTransport.(*http.Transport).Clone()
@@ -117,33 +117,33 @@ func (e *endpoint) transport() (http.RoundTripper, error) {
 	return t, nil
 }
 
-// call is one run of a client command.
-type call struct {
+// clientCall is one run of a client command.
+type clientCall struct {
 	*cobra.Command
 	api  *client.Client
 	args []string
 }
 
-func (c *call) context() context.Context {
+func (c *clientCall) context() context.Context {
 	if ctx := c.Command.Context(); ctx != nil {
 		return ctx
 	}
 	return context.Background()
 }
 
-func (c *call) say(format string, args ...any) {
+func (c *clientCall) say(format string, args ...any) {
 	fmt.Fprintf(c.ErrOrStderr(), format+"\n", args...)
 }
 
 // run makes a command's RunE of a function that speaks to the API.
-func (e *endpoint) run(do func(*call) error) func(*cobra.Command, []string) error {
+func (e *apiEndpoint) run(do func(*clientCall) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		api, err := e.client(cmd)
 		if err != nil {
 			return err
 		}
-		err = do(&call{cmd, api, args})
-		if next := advice(err, api.Endpoint()); next != "" {
+		err = do(&clientCall{cmd, api, args})
+		if next := adviseOnError(err, api.Endpoint()); next != "" {
 			return withStatus(statusOf(err), fmt.Errorf("%w\n%s", err, next))
 		}
 		return err
@@ -151,7 +151,7 @@ func (e *endpoint) run(do func(*call) error) func(*cobra.Command, []string) erro
 }
 
 // each does something for every node named, all of them even where one fails.
-func (c *call) each(do func(ident string) error) error {
+func (c *clientCall) each(do func(ident string) error) error {
 	var failed []error
 	status := 0
 	for _, ident := range c.args {
@@ -163,8 +163,8 @@ func (c *call) each(do func(ident string) error) error {
 	return withStatus(status, errors.Join(failed...))
 }
 
-// advice says what to do next about an error of the API.
-func advice(err error, where string) string {
+// adviseOnError says what to do next about an error of the API.
+func adviseOnError(err error, where string) string {
 	if err == nil {
 		return ""
 	}

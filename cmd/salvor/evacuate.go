@@ -20,14 +20,14 @@ import (
 var planThing = resourceSpec{
 	face: client.Native, path: "/plans", many: "plans", make: "-", change: "-", drop: "-",
 	words: []string{"evacuate"}, ident: "PLAN", title: "plan", plural: "plans", columns: []string{"id", "host", "state", "drain", "servers", "by", "created_at"},
-	filters: []field{{flag: "host", filter: "host", usage: "the host, by UUID or name"}, {flag: "state", filter: "state", usage: "drafted, running, done, partly done or cancelled"}},
+	filters: []resourceField{{flag: "host", filter: "host", usage: "the host, by UUID or name"}, {flag: "state", filter: "state", usage: "drafted, running, done, partly done or cancelled"}},
 }
 
 var moveThing = resourceSpec{
 	face: client.Native, path: "/moves", many: "moves", make: "-", change: "-", drop: "-",
 	words: []string{"evacuate", "move"}, ident: "MOVE", title: "move", plural: "moves of servers from host to host",
 	columns: []string{"id", "server_id", "kind", "source", "destination", "disposition", "state", "problem"},
-	filters: []field{
+	filters: []resourceField{
 		{flag: "host", filter: "host", usage: "a host that they lead from or to, by UUID or name"}, {flag: "server", filter: "server", usage: "the server, by UUID"},
 		{flag: "plan", filter: "plan", usage: "the plan, by UUID"}, {flag: "open", form: switchForm, filter: "open", usage: "only those that go on"},
 		{flag: "uncleaned", form: switchForm, filter: "uncleaned", usage: "only those whose former host has not cleaned up"},
@@ -40,7 +40,7 @@ const evacuateExample = `  salvor evacuate plan vm7                       # what
   salvor evacuate moves --host vm7 --uncleaned   # what vm7 has to clean up when it comes back`
 
 func newEvacuateCommand() *cobra.Command {
-	e := &endpoint{}
+	e := &apiEndpoint{}
 	cmd := &cobra.Command{Use: "evacuate", Short: "Start elsewhere the servers of a host that died", Example: evacuateExample}
 	e.flags(cmd)
 	moves := moveThing.list(e)
@@ -62,8 +62,8 @@ func reimageFlag(cmd *cobra.Command) {
 	cmd.Flags().StringArray("reimage", nil, "a server whose disk may be made anew from its image, by UUID or name, or all: THEIR DATA ARE LOST; may be repeated")
 }
 
-// reimages gives the servers that may be re-imaged, and whether all may be.
-func reimages(c *call) (names []string, all bool) {
+// readReimageFlag gives the servers that may be re-imaged, and whether all may be.
+func readReimageFlag(c *clientCall) (names []string, all bool) {
 	given, _ := c.Flags().GetStringArray("reimage")
 	for _, name := range given {
 		if name == "all" {
@@ -75,9 +75,9 @@ func reimages(c *call) (names []string, all bool) {
 	return names, all
 }
 
-// draft asks for the plan of a host.
-func draft(c *call, host string) (client.Record, error) {
-	consent, all := reimages(c)
+// requestEvacuationPlan asks for the plan of a host.
+func requestEvacuationPlan(c *clientCall, host string) (client.Record, error) {
+	consent, all := readReimageFlag(c)
 	wish := client.Record{"host": host, "consent": consent, "reimage_all": all}
 	if to, _ := c.Flags().GetString("to"); to != "" {
 		wish["destination"] = to
@@ -91,18 +91,18 @@ func draft(c *call, host string) (client.Record, error) {
 	return planThing.ask(c, http.MethodPost, "", nil, wish)
 }
 
-func newEvacuatePlan(e *endpoint) *cobra.Command {
-	o := &output{}
+func newEvacuatePlan(e *apiEndpoint) *cobra.Command {
+	o := &outputOptions{}
 	cmd := &cobra.Command{
 		Use: "plan HOST", Short: "Say what would become of each server of a host: a dry run", Args: cobra.ExactArgs(1),
 		Long: `For each server of the host: does it keep its disk, are its volumes attached elsewhere, would it be made anew from its image (its data are
 lost), or can it not be moved; why; and where to. Nothing is done. The plan is kept and can be run.`,
 		Example: "  salvor evacuate plan vm7\n  salvor evacuate plan vm7 --to vm8 --server web1 --server db1\n  salvor evacuate plan vm7 --reimage web3 -f json",
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			if err := o.check(c.Command); err != nil {
 				return err
 			}
-			p, err := draft(c, c.args[0])
+			p, err := requestEvacuationPlan(c, c.args[0])
 			if err != nil {
 				return err
 			}
@@ -114,15 +114,15 @@ lost), or can it not be moved; why; and where to. Nothing is done. The plan is k
 	return cmd
 }
 
-func newEvacuateRun(e *endpoint) *cobra.Command {
-	o, w := &output{}, &waiting{}
+func newEvacuateRun(e *apiEndpoint) *cobra.Command {
+	o, w := &outputOptions{}, &waitOption{}
 	cmd := &cobra.Command{
 		Use: "run PLAN|HOST", Short: "Move the servers of a host that is fenced, as planned", Args: cobra.ExactArgs(1),
 		Long: `Runs a plan that "salvor evacuate plan" made, or for a host a fresh one. The host must be fenced ("salvor fence HOST"): without proof
 that nothing of it runs any more nothing is moved. With --wait the exit status is 0 if every server that could be moved was; one that only
 lacks consent to the loss of its data could be.`,
 		Example: "  salvor evacuate run vm7 --wait\n  salvor evacuate run " + sampleUUID + " --reimage web3 --wait=600",
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			if err := cmp.Or(o.check(c.Command), w.check(c)); err != nil {
 				return err
 			}
@@ -130,9 +130,9 @@ lacks consent to the loss of its data could be.`,
 			if err != nil {
 				return err
 			}
-			consent, all := reimages(c)
+			consent, all := readReimageFlag(c)
 			if all {
-				consent = append(consent, unconsented(p)...)
+				consent = append(consent, serversLackingConsent(p)...)
 			}
 			p, err = planThing.ask(c, http.MethodPost, "/"+url.PathEscape(p.Text("id"))+"/run", nil, client.Record{"consent": consent})
 			if err != nil {
@@ -148,23 +148,23 @@ lacks consent to the loss of its data could be.`,
 }
 
 // planToRun reads the plan of a UUID, or drafts one for a host.
-func planToRun(c *call, ident string) (client.Record, error) {
+func planToRun(c *clientCall, ident string) (client.Record, error) {
 	if record.IsUUID(ident) {
 		p, err := planThing.ask(c, http.MethodGet, "/"+ident, nil, nil)
 		if client.StatusOf(err) != http.StatusNotFound {
 			for _, flag := range []string{"to", "server", "parallel"} {
 				if err == nil && c.Flags().Changed(flag) {
-					return nil, usagef(c.Command, "--%s belongs to a plan that is being made: salvor evacuate plan HOST --%[1]s ...", flag)
+					return nil, usageErrorf(c.Command, "--%s belongs to a plan that is being made: salvor evacuate plan HOST --%[1]s ...", flag)
 				}
 			}
 			return p, err
 		}
 	}
-	return draft(c, ident)
+	return requestEvacuationPlan(c, ident)
 }
 
 // planOf reads the plan of a UUID, or the newest one of a host: a draft, which every refused run leaves behind, only if none was run.
-func planOf(c *call, ident string) (client.Record, error) {
+func planOf(c *clientCall, ident string) (client.Record, error) {
 	if record.IsUUID(ident) {
 		p, err := planThing.ask(c, http.MethodGet, "/"+ident, nil, nil)
 		if client.StatusOf(err) != http.StatusNotFound {
@@ -176,7 +176,7 @@ func planOf(c *call, ident string) (client.Record, error) {
 		return nil, err
 	}
 	if len(all) == 0 {
-		return nil, problem.NotFoundf("host %s has no plan: make one by salvor evacuate plan %[1]s", harmless(ident))
+		return nil, problem.NotFoundf("host %s has no plan: make one by salvor evacuate plan %[1]s", stripControlChars(ident))
 	}
 	drafted := func(p client.Record) int {
 		if p.Text("state") == "drafted" {
@@ -185,26 +185,26 @@ func planOf(c *call, ident string) (client.Record, error) {
 		return 0
 	}
 	return slices.MaxFunc(all, func(a, b client.Record) int {
-		return cmp.Or(cmp.Compare(drafted(b), drafted(a)), cmp.Compare(number(a["number"]), number(b["number"])))
+		return cmp.Or(cmp.Compare(drafted(b), drafted(a)), cmp.Compare(intFromJSON(a["number"]), intFromJSON(b["number"])))
 	}), nil
 }
 
-func number(v any) int {
+func intFromJSON(v any) int {
 	n, _ := v.(float64)
 	return int(n)
 }
 
-func newEvacuateList(e *endpoint) *cobra.Command {
+func newEvacuateList(e *apiEndpoint) *cobra.Command {
 	cmd := planThing.list(e)
 	cmd.Use, cmd.Short, cmd.Example = "list", "List plans", "  salvor evacuate list --host vm7"
 	return cmd
 }
 
-func newEvacuateShow(e *endpoint) *cobra.Command {
-	o := &output{}
+func newEvacuateShow(e *apiEndpoint) *cobra.Command {
+	o := &outputOptions{}
 	cmd := &cobra.Command{
 		Use: "show PLAN|HOST", Short: "Show a plan, or the newest of a host that was run, and what came of it", Args: cobra.ExactArgs(1), Example: "  salvor evacuate show vm7",
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			if err := o.check(c.Command); err != nil {
 				return err
 			}
@@ -219,10 +219,10 @@ func newEvacuateShow(e *endpoint) *cobra.Command {
 	return cmd
 }
 
-func newEvacuateCancel(e *endpoint) *cobra.Command {
+func newEvacuateCancel(e *apiEndpoint) *cobra.Command {
 	return &cobra.Command{
 		Use: "cancel PLAN|HOST", Short: "Begin no further move of a plan; those that go on come to their end", Args: cobra.ExactArgs(1), Example: "  salvor evacuate cancel vm7",
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			p, err := planOf(c, c.args[0])
 			if err != nil {
 				return err
@@ -231,14 +231,14 @@ func newEvacuateCancel(e *endpoint) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			c.say("plan %s: %s", p.Text("id"), harmless(p.Text("state")))
+			c.say("plan %s: %s", p.Text("id"), stripControlChars(p.Text("state")))
 			return nil
 		}),
 	}
 }
 
 // plan prints a plan that was begun; with --wait it tells how it goes on and prints what came of it.
-func (w *waiting) plan(c *call, o *output, p client.Record) error {
+func (w *waitOption) plan(c *clientCall, o *outputOptions, p client.Record) error {
 	id := p.Text("id")
 	if !w.asked(c) {
 		c.say("plan %s is running: see salvor evacuate show %[1]s", id)
@@ -267,13 +267,13 @@ func (w *waiting) plan(c *call, o *output, p client.Record) error {
 		return err
 	}
 	if state := p.Text("state"); state != "done" {
-		return withStatus(statusFailed, fmt.Errorf("plan %s is %s after %.0f s: what stayed, and why, is above; when that is mended: %s", id, harmless(state), time.Since(began).Seconds(), harmless(again(p))))
+		return withStatus(statusFailed, fmt.Errorf("plan %s is %s after %.0f s: what stayed, and why, is above; when that is mended: %s", id, stripControlChars(state), time.Since(began).Seconds(), stripControlChars(planResumeCommand(p))))
 	}
 	return nil
 }
 
-// again is the command that goes on with what a plan left.
-func again(p client.Record) string {
+// planResumeCommand is the command that goes on with what a plan left.
+func planResumeCommand(p client.Record) string {
 	switch host := p.Text("host"); {
 	case p["bring_home"] == true:
 		return "salvor host restore " + host + " --bring-home --wait"
@@ -289,8 +289,8 @@ const planLook = 250 * time.Millisecond
 
 var errNoItems = errors.New("the answer holds no plan")
 
-// items are the servers of a plan.
-func items(p client.Record) []client.Record {
+// planItems are the servers of a plan.
+func planItems(p client.Record) []client.Record {
 	list, _ := p["items"].([]any)
 	out := make([]client.Record, 0, len(list))
 	for _, v := range list {
@@ -301,9 +301,9 @@ func items(p client.Record) []client.Record {
 	return out
 }
 
-// unconsented are the servers of a plan that would be re-imaged if somebody said so.
-func unconsented(p client.Record) (ids []string) {
-	for _, it := range items(p) {
+// serversLackingConsent are the servers of a plan that would be re-imaged if somebody said so.
+func serversLackingConsent(p client.Record) (ids []string) {
+	for _, it := range planItems(p) {
 		if lacksConsent(it) {
 			ids = append(ids, it.Text("server_id"))
 		}
@@ -314,10 +314,10 @@ func unconsented(p client.Record) (ids []string) {
 // planProgress says how far a plan is.
 func planProgress(p client.Record) string {
 	count := map[string]int{}
-	for _, it := range items(p) {
-		count[outcome(it)]++
+	for _, it := range planItems(p) {
+		count[moveOutcome(it)]++
 	}
-	words := []string{fmt.Sprintf("%d of %d moved", count[moved], len(items(p)))}
+	words := []string{fmt.Sprintf("%d of %d moved", count[moved], len(planItems(p)))}
 	for _, what := range []string{underWay, failed, unagreed, stays} {
 		if count[what] > 0 {
 			words = append(words, fmt.Sprintf("%d %s", count[what], what))

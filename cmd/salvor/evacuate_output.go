@@ -25,7 +25,7 @@ var outcomes = map[string]string{
 	"accepted": underWay, "pre-migrating": underWay, "running": underWay, "done": moved, "completed": moved, "failed": failed, "error": failed, "cancelled": failed,
 }
 
-func outcome(it client.Record) string {
+func moveOutcome(it client.Record) string {
 	if word, ok := outcomes[it.Text("move_state")]; ok {
 		return word
 	}
@@ -46,10 +46,10 @@ func lacksConsent(it client.Record) bool {
 }
 
 // planColumns are those of a plan's servers; outcome is there once it was run.
-var planColumns = []column{{"name", "Server"}, {"was", "State"}, {"what", "Disposition"}, {"destination", "Destination"}, {"why", "Why"}}
+var planColumns = []outputColumn{{"name", "Server"}, {"was", "State"}, {"what", "Disposition"}, {"destination", "Destination"}, {"why", "Why"}}
 
 // plan prints a plan: its servers for eyes, with a summary, or all of it as JSON.
-func (o *output) plan(w io.Writer, p client.Record) error {
+func (o *outputOptions) plan(w io.Writer, p client.Record) error {
 	if _, ok := p["items"]; !ok {
 		return errNoItems
 	}
@@ -58,11 +58,11 @@ func (o *output) plan(w io.Writer, p client.Record) error {
 	}
 	drafted, columns := p.Text("state") == "drafted", planColumns
 	if !drafted {
-		columns = append(columns[:4:4], column{"outcome", "Outcome"}, column{"why", "Why"})
+		columns = append(columns[:4:4], outputColumn{"outcome", "Outcome"}, outputColumn{"why", "Why"})
 	}
-	rows := items(p)
+	rows := planItems(p)
 	for _, it := range rows {
-		it["was"], it["what"], it["outcome"] = wasWords(it), whatWords(it), outcome(it)
+		it["was"], it["what"], it["outcome"] = wasWords(it), whatWords(it), moveOutcome(it)
 		if it.Text("destination") == "" {
 			it["destination"] = "-"
 		}
@@ -73,7 +73,7 @@ func (o *output) plan(w io.Writer, p client.Record) error {
 	if o.format != "table" {
 		return o.list(w, columns, rows)
 	}
-	if err := o.list(w, columns, folded(rows)); err != nil {
+	if err := o.list(w, columns, wrapReasonRows(rows)); err != nil {
 		return err
 	}
 	_, err := io.WriteString(w, planSummary(p, rows))
@@ -83,8 +83,8 @@ func (o *output) plan(w io.Writer, p client.Record) error {
 // whyWidth is how much of a reason stands in one line.
 const whyWidth = 80
 
-// folded gives rows whose reasons go on in rows of their own: they are whole sentences, and nothing of them may be lost.
-func folded(rows []client.Record) []client.Record {
+// wrapReasonRows gives rows whose reasons go on in rows of their own: they are whole sentences, and nothing of them may be lost.
+func wrapReasonRows(rows []client.Record) []client.Record {
 	var out []client.Record
 	for _, it := range rows {
 		row := maps.Clone(it)
@@ -128,7 +128,9 @@ func whatWords(it client.Record) string {
 // planSummary says what a plan comes to, what it lacks, and what to do next.
 func planSummary(p client.Record, rows []client.Record) string {
 	var b strings.Builder
-	say := func(format string, args ...any) { b.WriteString("\n" + harmless(fmt.Sprintf(format, args...))) }
+	say := func(format string, args ...any) {
+		b.WriteString("\n" + stripControlChars(fmt.Sprintf(format, args...)))
+	}
 	count, named := map[string]int{}, []string{}
 	for _, it := range rows {
 		count[it.Text("disposition")]++

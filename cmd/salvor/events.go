@@ -24,7 +24,7 @@ type eventFlags struct {
 }
 
 func newEventsCommand() *cobra.Command {
-	e, f := &endpoint{}, &eventFlags{}
+	e, f := &apiEndpoint{}, &eventFlags{}
 	cmd := &cobra.Command{
 		Use: "events [IDENT...]", Short: "Tell the timeline of nodes, servers, hosts and clusters, or of all, and follow it",
 		Long: `Tells what happened: changes of state, each action with its seconds, what was asked by whom, what changed in the contact with BMCs, agents and
@@ -33,12 +33,12 @@ IDENT is a UUID or a name, or node:IDENT, server:IDENT, host:IDENT; a cluster is
 
 Without IDENT it tells the events of all, by UUID, to those who may see them; -f json gives the kind and the UUID apart.`,
 		Example: "  salvor events rack1-7 --last 20\n  salvor events node:rack1-7 server:web1 --follow\n  salvor events --follow -f json | jq 'select(.severity == \"error\")'",
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			if f.format != "text" && f.format != "table" && f.format != "json" {
-				return usagef(c.Command, "-f %s: want text or json", f.format)
+				return usageErrorf(c.Command, "-f %s: want text or json", f.format)
 			}
 			if f.last < 1 && f.after == "" && !f.follow {
-				return usagef(c.Command, "--last %d without --follow: there is nothing to tell", f.last)
+				return usageErrorf(c.Command, "--last %d without --follow: there is nothing to tell", f.last)
 			}
 			query, err := f.query(c)
 			if err != nil {
@@ -61,10 +61,10 @@ Without IDENT it tells the events of all, by UUID, to those who may see them; -f
 }
 
 // query finds what is named and writes what is asked for.
-func (f *eventFlags) query(c *call) (url.Values, error) {
+func (f *eventFlags) query(c *clientCall) (url.Values, error) {
 	q := url.Values{}
 	for _, text := range c.args {
-		kind, ident, err := named(c.Command, text, f.kind, eventKinds)
+		kind, ident, err := splitKindIdent(c.Command, text, f.kind, eventKinds)
 		if err != nil {
 			return nil, err
 		}
@@ -92,7 +92,7 @@ func (f *eventFlags) query(c *call) (url.Values, error) {
 }
 
 // page tells what there is.
-func (f *eventFlags) page(c *call, q url.Values) error {
+func (f *eventFlags) page(c *clientCall, q url.Values) error {
 	for {
 		var p native.Events
 		if err := c.api.Ask(c.context(), client.Native, http.MethodGet, "/events", q, nil, &p); err != nil {
@@ -112,18 +112,18 @@ func (f *eventFlags) page(c *call, q url.Values) error {
 }
 
 // following goes on until it is interrupted. A connection that breaks is made again where it stood.
-func (f *eventFlags) following(c *call, q url.Values) error {
+func (f *eventFlags) following(c *clientCall, q url.Values) error {
 	cursor, silent := "", false
 	for {
 		at, err := c.api.Stream(c.context(), client.Native, "/events", q, cursor, func(m client.Message) error {
 			silent = false
 			if m.Name == "lost" {
-				c.say("some events after cursor %s are no longer kept", harmless(m.ID))
+				c.say("some events after cursor %s are no longer kept", stripControlChars(m.ID))
 				return nil
 			}
 			var e native.Event
 			if err := json.Unmarshal([]byte(m.Data), &e); err != nil {
-				return fmt.Errorf("event %s: %w", harmless(m.ID), err)
+				return fmt.Errorf("event %s: %w", stripControlChars(m.ID), err)
 			}
 			return f.tell(c, &e)
 		})
@@ -134,7 +134,7 @@ func (f *eventFlags) following(c *call, q url.Values) error {
 		case err != nil && (cursor == "" || !problem.Is(err, problem.Unavailable)):
 			return err
 		case err != nil && !silent:
-			c.say("%v; trying again", clean{err})
+			c.say("%v; trying again", sanitizedError{err})
 			silent = true
 		}
 		if pauseFor(c.context(), time.Second) != nil {
@@ -143,7 +143,7 @@ func (f *eventFlags) following(c *call, q url.Values) error {
 	}
 }
 
-func (f *eventFlags) tell(c *call, e *native.Event) error {
+func (f *eventFlags) tell(c *clientCall, e *native.Event) error {
 	if f.format == "json" {
 		b, err := json.Marshal(e)
 		if err != nil {
@@ -166,6 +166,6 @@ func (f *eventFlags) tell(c *call, e *native.Event) error {
 	if e.User != "" && e.Type == "request" {
 		text += " by " + e.User
 	}
-	_, err := fmt.Fprintln(c.OutOrStdout(), harmless(text))
+	_, err := fmt.Fprintln(c.OutOrStdout(), stripControlChars(text))
 	return err
 }

@@ -49,22 +49,22 @@ func forGood(err error) error {
 	return err
 }
 
-// usagef is an error in how a command was written.
-func usagef(cmd *cobra.Command, format string, args ...any) error {
+// usageErrorf is an error in how a command was written.
+func usageErrorf(cmd *cobra.Command, format string, args ...any) error {
 	err := fmt.Errorf(format, args...)
 	return withStatus(statusUsage, fmt.Errorf("%w\nsee: %s --help", err, cmd.CommandPath()))
 }
 
-// strict gives every command of a tree its exit status: an error that a command itself
+// markUsageErrors gives every command of a tree its exit status: an error that a command itself
 // returns is a failure unless it says otherwise, every other one is wrong usage (main
 // sees to that). A group of commands gets an answer to a word that it does not know.
-func strict(cmd *cobra.Command) *cobra.Command {
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usagef(cmd, "%w", err) })
+func markUsageErrors(cmd *cobra.Command) *cobra.Command {
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageErrorf(cmd, "%w", err) })
 	cmd.SuggestionsMinimumDistance = 2
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			if err := check(cmd, args); err != nil {
-				return usagef(cmd, "%w", err)
+				return usageErrorf(cmd, "%w", err)
 			}
 			return nil
 		}
@@ -79,7 +79,7 @@ func strict(cmd *cobra.Command) *cobra.Command {
 		cmd.Args, cmd.RunE = cobra.ArbitraryArgs, unknownWord
 	}
 	for _, c := range cmd.Commands() {
-		strict(c)
+		markUsageErrors(c)
 	}
 	return cmd
 }
@@ -93,7 +93,7 @@ func unknownWord(cmd *cobra.Command, args []string) error {
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		hint = "; did you mean " + strings.Join(near, " or ") + "?"
 	}
-	return usagef(cmd, "%s: unknown command %q%s", cmd.CommandPath(), args[0], hint)
+	return usageErrorf(cmd, "%s: unknown command %q%s", cmd.CommandPath(), args[0], hint)
 }
 
 // statusOf finds the exit status in an error that was wrapped on its way.

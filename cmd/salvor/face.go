@@ -37,20 +37,20 @@ type resourceSpec struct {
 	everywhere func(query url.Values) url.Values
 	// columns of the list, as fields of the record.
 	columns []string
-	fields  []field
+	fields  []resourceField
 	// first is the argument of create; nil: none.
-	first *field
+	first *resourceField
 	// make and change are the words for create and set where they are others; "-": there is none.
 	make, change, drop string
-	filters            []field
-	dropWith           []field // what the removal takes, as parameters
+	filters            []resourceField
+	dropWith           []resourceField // what the removal takes, as parameters
 	example            string
 }
 
 func (k *resourceSpec) call() string { return "  salvor " + strings.Join(k.words, " ") + " " }
 
 // commands makes the commands of the kind.
-func (k *resourceSpec) commands(e *endpoint) []*cobra.Command {
+func (k *resourceSpec) commands(e *apiEndpoint) []*cobra.Command {
 	all := []*cobra.Command{k.list(e), k.show(e)}
 	if k.make != "-" {
 		all = append(all, k.create(e))
@@ -62,12 +62,12 @@ func (k *resourceSpec) commands(e *endpoint) []*cobra.Command {
 		all = append(all, k.remove(e))
 	}
 	for _, cmd := range all {
-		cmd.Flags().SetNormalizeFunc(spelling)
+		cmd.Flags().SetNormalizeFunc(normalizeFlagName)
 	}
 	return all
 }
 
-func (k *resourceSpec) command(e *endpoint, short string) *cobra.Command {
+func (k *resourceSpec) command(e *apiEndpoint, short string) *cobra.Command {
 	cmd := &cobra.Command{Use: k.words[len(k.words)-1], Short: short, Example: k.example}
 	cmd.AddCommand(k.commands(e)...)
 	return cmd
@@ -81,7 +81,7 @@ func (k *resourceSpec) wrap(r client.Record) any {
 	return client.Record{k.one: r}
 }
 
-func (k *resourceSpec) ask(c *call, method, path string, query url.Values, body any) (client.Record, error) {
+func (k *resourceSpec) ask(c *clientCall, method, path string, query url.Values, body any) (client.Record, error) {
 	var got client.Record
 	if err := c.api.Ask(c.context(), k.face, method, k.path+path, query, body, &got); err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func (k *resourceSpec) ask(c *call, method, path string, query url.Values, body 
 }
 
 // all reads the list.
-func (k *resourceSpec) all(c *call, query url.Values) ([]client.Record, error) {
+func (k *resourceSpec) all(c *clientCall, query url.Values) ([]client.Record, error) {
 	path := firstOf(k.detail, k.path)
 	var out []client.Record
 	for {
@@ -145,7 +145,7 @@ func (k *resourceSpec) mayBeID(ident string) bool {
 }
 
 // idsOf gives the ids of the records in a list whose name is ident.
-func (k *resourceSpec) idsOf(c *call, ident string, query url.Values) (ids []string, err error) {
+func (k *resourceSpec) idsOf(c *clientCall, ident string, query url.Values) (ids []string, err error) {
 	found, err := k.all(c, query)
 	for _, r := range found {
 		if r.Text(firstOf(k.called, "name")) == ident {
@@ -156,9 +156,9 @@ func (k *resourceSpec) idsOf(c *call, ident string, query url.Values) (ids []str
 }
 
 // find gives the id of the one that is called ident, or ident itself where it is an id.
-func (k *resourceSpec) find(c *call, ident string) (string, error) {
+func (k *resourceSpec) find(c *clientCall, ident string) (string, error) {
 	if ident == "" {
-		return "", usagef(c.Command, "an empty word names no %s", k.title)
+		return "", usageErrorf(c.Command, "an empty word names no %s", k.title)
 	}
 	if k.mayBeID(ident) {
 		err := c.api.Ask(c.context(), k.face, http.MethodGet, k.path+"/"+url.PathEscape(ident), nil, nil, nil)
@@ -185,11 +185,11 @@ func (k *resourceSpec) find(c *call, ident string) (string, error) {
 	}
 	switch len(ids) {
 	case 0:
-		return "", problem.NotFoundf("no %s has the id or name %s: see%s list", k.title, harmless(ident), strings.TrimRight(k.call()[1:], " "))
+		return "", problem.NotFoundf("no %s has the id or name %s: see%s list", k.title, stripControlChars(ident), strings.TrimRight(k.call()[1:], " "))
 	case 1:
 		return ids[0], nil
 	}
-	return "", withStatus(statusFailed, fmt.Errorf("%d %s are called %s: name one by its id: %s", len(ids), k.plural, harmless(ident), strings.Join(ids, ", ")))
+	return "", withStatus(statusFailed, fmt.Errorf("%d %s are called %s: name one by its id: %s", len(ids), k.plural, stripControlChars(ident), strings.Join(ids, ", ")))
 }
 
 // byName narrows a list by the parameter name.
@@ -223,7 +223,7 @@ func byServerName(name string) url.Values {
 }
 
 // read takes the flags that were given into a record.
-func (k *resourceSpec) read(c *call, fields []field) (client.Record, error) {
+func (k *resourceSpec) read(c *clientCall, fields []resourceField) (client.Record, error) {
 	record := client.Record{}
 	for _, f := range fields {
 		v, ok, err := f.value(c)
@@ -237,8 +237,8 @@ func (k *resourceSpec) read(c *call, fields []field) (client.Record, error) {
 	return record, nil
 }
 
-func (k *resourceSpec) create(e *endpoint) *cobra.Command {
-	o := &output{}
+func (k *resourceSpec) create(e *apiEndpoint) *cobra.Command {
+	o := &outputOptions{}
 	verb := firstOf(k.make, "create")
 	use, args := verb, cobra.NoArgs
 	if k.first != nil {
@@ -246,7 +246,7 @@ func (k *resourceSpec) create(e *endpoint) *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use: use, Short: "Make a " + k.title, Args: args, Example: k.example,
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			if err := o.check(c.Command); err != nil {
 				return err
 			}
@@ -274,11 +274,11 @@ func (k *resourceSpec) create(e *endpoint) *cobra.Command {
 	return cmd
 }
 
-func (k *resourceSpec) list(e *endpoint) *cobra.Command {
-	o, long := &output{}, false
+func (k *resourceSpec) list(e *apiEndpoint) *cobra.Command {
+	o, long := &outputOptions{}, false
 	cmd := &cobra.Command{
 		Use: "list", Short: "List " + k.plural, Args: cobra.NoArgs, Example: k.call() + "list\n" + k.call() + "list -f json",
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			if err := o.check(c.Command); err != nil {
 				return err
 			}
@@ -311,11 +311,11 @@ func (k *resourceSpec) list(e *endpoint) *cobra.Command {
 	return cmd
 }
 
-func (k *resourceSpec) show(e *endpoint) *cobra.Command {
-	o := &output{}
+func (k *resourceSpec) show(e *apiEndpoint) *cobra.Command {
+	o := &outputOptions{}
 	cmd := &cobra.Command{
 		Use: "show " + k.ident, Short: "Show a " + k.title, Args: cobra.ExactArgs(1), Example: k.call() + "show NAME\n" + k.call() + "show NAME -f json",
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			if err := o.check(c.Command); err != nil {
 				return err
 			}
@@ -334,8 +334,8 @@ func (k *resourceSpec) show(e *endpoint) *cobra.Command {
 	return cmd
 }
 
-func (k *resourceSpec) set(e *endpoint) *cobra.Command {
-	var fields []field
+func (k *resourceSpec) set(e *apiEndpoint) *cobra.Command {
+	var fields []resourceField
 	if k.first != nil {
 		fields = append(fields, *k.first)
 	}
@@ -347,13 +347,13 @@ func (k *resourceSpec) set(e *endpoint) *cobra.Command {
 	verb := firstOf(k.change, "set")
 	cmd := &cobra.Command{
 		Use: verb + " " + k.ident, Short: "Change fields of a " + k.title, Args: cobra.ExactArgs(1), Example: k.example,
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			record, err := k.read(c, fields)
 			if err != nil {
 				return err
 			}
 			if len(record) == 0 {
-				return usagef(c.Command, "nothing to change")
+				return usageErrorf(c.Command, "nothing to change")
 			}
 			id, err := k.find(c, c.args[0])
 			if err != nil {
@@ -369,11 +369,11 @@ func (k *resourceSpec) set(e *endpoint) *cobra.Command {
 	return cmd
 }
 
-func (k *resourceSpec) remove(e *endpoint) *cobra.Command {
+func (k *resourceSpec) remove(e *apiEndpoint) *cobra.Command {
 	verb := firstOf(k.drop, "delete")
 	cmd := &cobra.Command{
 		Use: verb + " " + k.ident + "...", Short: strings.ToUpper(verb[:1]) + verb[1:] + " " + k.plural, Args: cobra.MinimumNArgs(1), Example: k.call() + verb + " NAME",
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			with, err := k.read(c, k.dropWith)
 			if err != nil {
 				return err

@@ -9,8 +9,8 @@ import (
 var flavorThing = resourceSpec{
 	face: client.Compute, path: "/flavors", detail: "/flavors/detail", one: "flavor", many: "flavors", change: "-",
 	words: []string{"flavor"}, ident: "FLAVOR", keyed: true, title: "flavor", plural: "flavors", columns: []string{"id", "name", "ram", "disk", "vcpus"},
-	first: &field{flag: "name", usage: "the name"},
-	fields: []field{
+	first: &resourceField{flag: "name", usage: "the name"},
+	fields: []resourceField{
 		{flag: "ram", form: numberForm, usage: "memory in MiB", required: true},
 		{flag: "disk", form: numberForm, usage: "the root disk in GiB; 0: as large as the image", required: true},
 		{flag: "vcpus", form: numberForm, usage: "virtual CPUs", required: true},
@@ -22,16 +22,16 @@ var flavorThing = resourceSpec{
 var keypairThing = resourceSpec{
 	face: client.Compute, path: "/os-keypairs", one: "keypair", many: "keypairs", change: "-",
 	words: []string{"keypair"}, ident: "KEYPAIR", keyed: true, title: "key pair", plural: "key pairs", columns: []string{"name", "fingerprint", "type"},
-	first:   &field{flag: "name", usage: "the name"},
-	fields:  []field{{flag: "public-key", form: fileForm, usage: "a file with the public key; without it the control plane makes a key and shows it once"}},
+	first:   &resourceField{flag: "name", usage: "the name"},
+	fields:  []resourceField{{flag: "public-key", form: fileForm, usage: "a file with the public key; without it the control plane makes a key and shows it once"}},
 	example: "  salvor keypair create me --public-key ~/.ssh/id_ed25519.pub",
 }
 
 var networkThing = resourceSpec{
 	face: client.Native, path: "/networks", many: "networks",
 	words: []string{"network"}, ident: "NETWORK", named: byName, title: "network", plural: "networks", columns: []string{"id", "name", "bridge", "cidr"},
-	first: &field{flag: "name", usage: "the name"},
-	fields: []field{
+	first: &resourceField{flag: "name", usage: "the name"},
+	fields: []resourceField{
 		{flag: "bridge", usage: "the bridge that every host of it has", required: true},
 		{flag: "cidr", usage: "the subnet, such as 192.0.2.0/24; without one no addresses are given"},
 		{flag: "gateway", usage: "the gateway's address"},
@@ -55,7 +55,7 @@ var rescueImageThing = resourceSpec{
 	face: client.Native, path: "/rescue-images", many: "rescue_images", make: "add", change: "modify", drop: "remove",
 	words: []string{"rescue-image"}, ident: "RESCUE_IMAGE", named: byName, title: "rescue image", plural: "rescue images",
 	columns: []string{"id", "name", "kind", "location", "location_type", "target_os_family", "target_os", "default", "servers"},
-	fields: []field{
+	fields: []resourceField{
 		{flag: "name", usage: "the name; one is made if left out"},
 		{flag: "location", usage: "a path below the directory of rescue images (salvor host --rescue-images; [rescue]image_path for Ganeti), or a URL"},
 		{flag: "location-type", usage: "file or http"},
@@ -73,8 +73,8 @@ var rescueImageThing = resourceSpec{
 		{flag: "ramdisk-digest", usage: "sha256:DIGITS of the ramdisk"},
 		{flag: "force", form: switchForm, usage: "even if no host has its file"},
 	},
-	dropWith: []field{{flag: "force", form: switchForm, usage: "even if servers use it: their sessions go on"}},
-	filters:  []field{{flag: "deleted", form: switchForm, filter: "deleted", usage: "removed ones too"}},
+	dropWith: []resourceField{{flag: "force", form: switchForm, usage: "even if servers use it: their sessions go on"}},
+	filters:  []resourceField{{flag: "deleted", form: switchForm, filter: "deleted", usage: "removed ones too"}},
 	example: `  salvor rescue-image add --name debian-live --location live/debian-12.iso --location-type file --target-os-family linux
   salvor rescue-image add --name windows-pe --location https://images.example/winpe.iso --location-type http --target-os-family windows
   salvor rescue-image modify 3 --default True`,
@@ -84,13 +84,13 @@ var sessionThing = resourceSpec{
 	face: client.Native, path: "/rescue-sessions", many: "rescue_sessions", make: "-", change: "-", drop: "-",
 	words: []string{"rescue-session"}, ident: "SERVER|NODE", keyed: true, title: "rescue session", plural: "rescue sessions of machines and servers",
 	columns: []string{"kind", "id", "name", "state", "started_at", "expires_at", "fingerprint"},
-	filters: []field{{flag: "kind", filter: "kind", usage: "only those of this kind: server or node"}},
+	filters: []resourceField{{flag: "kind", filter: "kind", usage: "only those of this kind: server or node"}},
 }
 
 var hostThing = resourceSpec{
 	face: client.Native, path: "/hosts", many: "hosts", make: "-", change: "set", drop: "remove",
 	words: []string{"host"}, ident: "HOST", keyed: true, title: "host", plural: "hosts", columns: []string{"id", "name", "kind", "state", "status", "fenced", "suspected", "servers", "misplaced"},
-	fields: []field{
+	fields: []resourceField{
 		{flag: "disable", name: "disabled", form: switchForm, usage: "it takes no new servers"},
 		{flag: "enable", name: "disabled", form: offForm, usage: "it takes new servers"},
 		{flag: "disable-reason", name: "disabled_reason", usage: "why it is disabled"},
@@ -101,15 +101,15 @@ var hostThing = resourceSpec{
 		{flag: "lost", form: switchForm, usage: "whether it is lost; it was found again: --lost=false"},
 		{flag: "forced-down", form: switchForm, usage: "say that it is down: one that lives is told to stop its guests; once its lease has lapsed that is an attestation (taken back: --forced-down=false)"},
 	},
-	filters:  []field{{flag: "lost", form: switchForm, filter: "lost", usage: "only those that were removed as lost"}},
-	dropWith: []field{{flag: "lost", usage: "why it is lost for good: it is hidden though moves, clean-ups or its fence are open; if it speaks again it starts nothing and cleans up"}},
+	filters:  []resourceField{{flag: "lost", form: switchForm, filter: "lost", usage: "only those that were removed as lost"}},
+	dropWith: []resourceField{{flag: "lost", usage: "why it is lost for good: it is hidden though moves, clean-ups or its fence are open; if it speaks again it starts nothing and cleans up"}},
 	example:  "  salvor host set vm7 --disable --disable-reason 'new memory on Friday'\n  salvor host set vm7 --node rack1-7 --group racks-a-c",
 }
 
 var joinTokenThing = resourceSpec{
 	face: client.Native, path: "/join-tokens", many: "join_tokens", change: "-",
 	words: []string{"host", "token"}, ident: "TOKEN", title: "join token", plural: "join tokens", columns: []string{"id", "note", "expires_at", "used_by"},
-	fields: []field{
+	fields: []resourceField{
 		{flag: "note", usage: "what it is for"},
 		{flag: "host", usage: "the host for which it is, by UUID or name: one that is known and comes with a new key"},
 		{flag: "expires-in", form: durationForm, usage: "how long it may be used, as 30m, 12h or seconds"},
@@ -121,7 +121,7 @@ var joinTokenThing = resourceSpec{
 var clusterThing = resourceSpec{
 	face: client.Native, path: "/clusters", many: "clusters", make: "-", change: "-", drop: "remove",
 	words: []string{"cluster"}, ident: "CLUSTER", title: "cluster", plural: "clusters", columns: []string{"id", "name", "kind", "url", "problem"},
-	dropWith: []field{{flag: "lost", usage: "why it is lost for good: it is removed though moves, clean-ups or fences of its nodes are open"}},
+	dropWith: []resourceField{{flag: "lost", usage: "why it is lost for good: it is removed though moves, clean-ups or fences of its nodes are open"}},
 	example: "  salvor cluster add prod --rapi https://ganeti.example:5080 --user salvor --password-file rapi.password\n" +
 		"  salvor cluster add metal --ironic self",
 }
@@ -138,8 +138,8 @@ var imageThing = resourceSpec{
 
 // newFaceCommands are the commands of servers and of what they are made of.
 func newFaceCommands() []*cobra.Command {
-	of := func(k *resourceSpec, short string, add ...func(*endpoint) *cobra.Command) *cobra.Command {
-		e := &endpoint{}
+	of := func(k *resourceSpec, short string, add ...func(*apiEndpoint) *cobra.Command) *cobra.Command {
+		e := &apiEndpoint{}
 		cmd := k.command(e, short)
 		e.flags(cmd)
 		for _, a := range add {
@@ -153,7 +153,7 @@ func newFaceCommands() []*cobra.Command {
 		of(&imageThing, "What servers are made from", newImageCreate),
 		of(&keypairThing, "Public ssh keys that servers let in"),
 		of(&networkThing, "Bridges of the hosts, with their subnets"),
-		of(&hostThing, "VM hosts", newHostGroupCommand, newHostHistory, newHostQuarantine, newHostDrain, newHostRestore, func(e *endpoint) *cobra.Command {
+		of(&hostThing, "VM hosts", newHostGroupCommand, newHostHistory, newHostQuarantine, newHostDrain, newHostRestore, func(e *apiEndpoint) *cobra.Command {
 			return joinTokenThing.command(e, "Tokens by which hosts join, once")
 		}),
 		newFenceCommand(), newEvacuateCommand(),
@@ -166,7 +166,7 @@ func newFaceCommands() []*cobra.Command {
 
 // newSessionCommand lists sessions and shows the one of a server or a node.
 func newSessionCommand() *cobra.Command {
-	e := &endpoint{}
+	e := &apiEndpoint{}
 	cmd := &cobra.Command{Use: "rescue-session", Short: "Machines and servers that are in rescue"}
 	cmd.AddCommand(sessionThing.list(e), sessionThing.show(e))
 	e.flags(cmd)

@@ -15,7 +15,7 @@ import (
 )
 
 func newFenceCommand() *cobra.Command {
-	e, o, w := &endpoint{}, &output{}, &waiting{}
+	e, o, w := &apiEndpoint{}, &outputOptions{}, &waitOption{}
 	cmd := &cobra.Command{
 		Use: "fence HOST", Short: "Prove that nothing of a host runs any more, so that its servers may be started elsewhere", Args: cobra.ExactArgs(1),
 		Long: `Tries every evidence that there is for the host: its BMC cuts the power and is read twice that it is off; the storage lets it in no more;
@@ -26,17 +26,17 @@ speaks), bmc-reads-on. --dispute with all of them overrules it. guest-seen-runni
 		Example: `  salvor fence vm7 --wait
   salvor fence vm7 --wait --attest "power cable pulled, ticket 4711"
   salvor fence vm7 --wait --attest "vm7 is in the bin, this is its new board" --dispute joined-again`,
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			if err := cmp.Or(o.check(c.Command), w.check(c)); err != nil {
 				return err
 			}
 			words, _ := c.Flags().GetString("attest")
 			if c.Flags().Changed("attest") && strings.TrimSpace(words) == "" {
-				return usagef(c.Command, "--attest: say how you know that the host is off")
+				return usageErrorf(c.Command, "--attest: say how you know that the host is off")
 			}
 			disputes, _ := c.Flags().GetStringSlice("dispute")
 			if len(disputes) > 0 && words == "" {
-				return usagef(c.Command, "--dispute is of an attestation: give --attest too")
+				return usageErrorf(c.Command, "--dispute is of an attestation: give --attest too")
 			}
 			ident := c.args[0]
 			body := client.Record{"attest": words}
@@ -49,7 +49,7 @@ speaks), bmc-reads-on. --dispute with all of them overrules it. guest-seen-runni
 				return err
 			}
 			if !w.asked(c) {
-				c.say("%s is being fenced (job %s): see salvor host show %[1]s, and how it went by salvor host history %[1]s", harmless(ident), begun.Text("job"))
+				c.say("%s is being fenced (job %s): see salvor host show %[1]s, and how it went by salvor host history %[1]s", stripControlChars(ident), begun.Text("job"))
 				return nil
 			}
 			if err := w.job(c, begun.Text("job"), ident, "salvor host history "+ident); err != nil {
@@ -67,13 +67,13 @@ speaks), bmc-reads-on. --dispute with all of them overrules it. guest-seen-runni
 }
 
 // newHostHistory tells what happened to a host: requests, each action of its fences, what is thought of it.
-func newHostHistory(e *endpoint) *cobra.Command {
-	o, long := &output{}, false
+func newHostHistory(e *apiEndpoint) *cobra.Command {
+	o, long := &outputOptions{}, false
 	cmd := &cobra.Command{
 		Use: "history HOST", Short: "Tell what happened to a host, oldest first", Args: cobra.ExactArgs(1),
 		Long:    "Who asked for what, each action of its fences and plans, why one came to nothing, and what is thought of a host that is silent: the newest 200 lines.",
 		Example: "  salvor host history vm7\n  salvor host history vm7 --long -f json",
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			if err := o.check(c.Command); err != nil {
 				return err
 			}
@@ -97,38 +97,38 @@ func newHostHistory(e *endpoint) *cobra.Command {
 }
 
 // showFence tells by what evidence a host is fenced, and what to do next.
-func showFence(c *call, o *output, ident string) error {
+func showFence(c *clientCall, o *outputOptions, ident string) error {
 	h, err := hostThing.ask(c, http.MethodGet, "/"+url.PathEscape(ident), nil, nil)
 	if err != nil {
 		return err
 	}
 	fence, ok := h["fenced"].(map[string]any)
 	if !ok {
-		return withStatus(statusFailed, fmt.Errorf("host %s was fenced and is back already: see salvor host show %[1]s", harmless(ident)))
+		return withStatus(statusFailed, fmt.Errorf("host %s was fenced and is back already: see salvor host show %[1]s", stripControlChars(ident)))
 	}
 	if o.format != "table" {
 		return o.show(c.OutOrStdout(), fence)
 	}
-	fmt.Fprintf(c.OutOrStdout(), "%s is fenced:\n", harmless(ident))
+	fmt.Fprintf(c.OutOrStdout(), "%s is fenced:\n", stripControlChars(ident))
 	proofs, _ := fence["proofs"].([]any)
 	for _, v := range proofs {
 		if proof, ok := v.(map[string]any); ok {
-			fmt.Fprintf(c.OutOrStdout(), "  %s: %s\n", cell(proof["evidence"]), cell(proof["text"]))
+			fmt.Fprintf(c.OutOrStdout(), "  %s: %s\n", formatCell(proof["evidence"]), formatCell(proof["text"]))
 		}
 	}
-	if n := number(h["misplaced"]); n > 0 {
-		fmt.Fprintf(c.OutOrStdout(), "%d guests run on it that should not: salvor why host:%s\n", n, harmless(ident))
+	if n := intFromJSON(h["misplaced"]); n > 0 {
+		fmt.Fprintf(c.OutOrStdout(), "%d guests run on it that should not: salvor why host:%s\n", n, stripControlChars(ident))
 	}
-	if n := number(h["servers"]); n > 0 {
-		fmt.Fprintf(c.OutOrStdout(), "what next: salvor evacuate run %s --wait moves its servers (%d); salvor evacuate plan %[1]s says how\n", harmless(ident), n)
+	if n := intFromJSON(h["servers"]); n > 0 {
+		fmt.Fprintf(c.OutOrStdout(), "what next: salvor evacuate run %s --wait moves its servers (%d); salvor evacuate plan %[1]s says how\n", stripControlChars(ident), n)
 	} else {
-		fmt.Fprintf(c.OutOrStdout(), "what next: it has no servers; salvor host restore %s when it is mended\n", harmless(ident))
+		fmt.Fprintf(c.OutOrStdout(), "what next: it has no servers; salvor host restore %s when it is mended\n", stripControlChars(ident))
 	}
 	return nil
 }
 
 // job waits for the end of a job. A problem that it ended with is the error.
-func (w *waiting) job(c *call, id, name, see string) error {
+func (w *waitOption) job(c *clientCall, id, name, see string) error {
 	ctx, cancel := w.within(c)
 	defer cancel()
 	line, began := newProgress(c.ErrOrStderr(), name), time.Now()
@@ -140,14 +140,14 @@ func (w *waiting) job(c *call, id, name, see string) error {
 		case err != nil && ctx.Err() == nil && !problem.Is(err, problem.Unavailable):
 			return err
 		case err == nil && j.Text("state") == "ended" && j.Text("problem") != "":
-			return withStatus(statusFailed, fmt.Errorf("%s: %s", harmless(name), harmless(j.Text("problem"))))
+			return withStatus(statusFailed, fmt.Errorf("%s: %s", stripControlChars(name), stripControlChars(j.Text("problem"))))
 		case err == nil && j.Text("state") == "ended":
 			return nil
 		case err == nil:
 			line.word(time.Since(began), firstOf(j.Text("waits_for"), j.Text("action"), j.Text("state")))
 		}
 		if pauseFor(ctx, planLook) != nil {
-			return w.late(c, fmt.Errorf("%s: gave up waiting; it goes on: see %s", harmless(name), harmless(see)))
+			return w.late(c, fmt.Errorf("%s: gave up waiting; it goes on: see %s", stripControlChars(name), stripControlChars(see)))
 		}
 	}
 }

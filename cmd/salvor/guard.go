@@ -16,7 +16,7 @@ import (
 )
 
 // guard lets the program connect to what is configured, and to its own machine where nobody comes from another.
-func (p *program) guard(n config.Networks) fetch.Guard {
+func (p *controlPlane) guard(n config.Networks) fetch.Guard {
 	g := guardOf(p.cfg, n)
 	g.Doors = p.doors
 	return g
@@ -26,33 +26,33 @@ func (p *program) guard(n config.Networks) fetch.Guard {
 // lie beside it, as those of a lab do.
 func guardOf(c *config.Config, n config.Networks) fetch.Guard {
 	g := fetch.Guard{Networks: n.Listed, Only: !n.Others, Own: fetch.OwnAddresses}
-	if c.Default.AuthStrategy == config.NoAuth && has(c, config.RoleAPI) {
+	if c.Default.AuthStrategy == config.NoAuth && hasRole(c, config.RoleAPI) {
 		g.Own = nil
 	}
-	if n.Others && len(n.Listed) == 0 && alone(c) {
+	if n.Others && len(n.Listed) == 0 && isLoopbackOnly(c) {
 		g.Networks = fetch.Loopback.Networks
 	}
 	return g
 }
 
 // callbackGuard is for agents, which run on other machines than this one.
-func (p *program) callbackGuard() fetch.Guard {
+func (p *controlPlane) callbackGuard() fetch.Guard {
 	g := p.guard(p.cfg.Agent.CallbackNetworks)
 	g.Own = fetch.OwnAddresses
 	return g
 }
 
 // bmcControl is for BMCs, of which projects say where theirs are.
-func (p *program) bmcControl() agent.Control {
+func (p *controlPlane) bmcControl() agent.Control {
 	g := p.guard(p.cfg.Conductor.BMCNetworks)
 	return func(_, address string, c syscall.RawConn) error { return g.Control("tcp", address, c) } // IPMI's go by UDP
 }
 
 // web is the client for what users name by URL.
-func (p *program) web() *http.Client { return fetch.Client(p.guard(p.cfg.Fetch.Networks)) }
+func (p *controlPlane) web() *http.Client { return fetch.Client(p.guard(p.cfg.Fetch.Networks)) }
 
 // noteDoors keeps where we listen, for nobody is to reach our doors through us.
-func (p *program) noteDoors(doors []door) {
+func (p *controlPlane) noteDoors(doors []httpListener) {
 	for _, d := range doors {
 		if at, err := netip.ParseAddrPort(d.Addr().String()); err == nil {
 			p.opened = append(p.opened, at)
@@ -60,22 +60,22 @@ func (p *program) noteDoors(doors []door) {
 	}
 }
 
-func (p *program) doors() []netip.AddrPort { return p.opened }
+func (p *controlPlane) doors() []netip.AddrPort { return p.opened }
 
-// listening is where processes with a role listen; with any role, where none is named.
-type listening struct{ name, address, role string }
+// listenAddress is where processes with a role listen; with any role, where none is named.
+type listenAddress struct{ name, address, role string }
 
-func listeners(c *config.Config) []listening {
-	return slices.DeleteFunc([]listening{
+func configuredListeners(c *config.Config) []listenAddress {
+	return slices.DeleteFunc([]listenAddress{
 		{"api", netip.AddrPortFrom(c.API.HostIP, uint16(c.API.Port)).String(), config.RoleAPI},
 		{"ramdisk", c.Ramdisk.Listen, config.RoleNetboot}, {"hosts", c.Hosts.Listen, config.RoleAPI}, {"health", c.Health.Listen, ""},
-	}, func(l listening) bool { return l.address == "" })
+	}, func(l listenAddress) bool { return l.address == "" })
 }
 
-// alone tells whether nobody can come from another machine: every listener, and every URL under which others are told to come,
+// isLoopbackOnly tells whether nobody can come from another machine: every listener, and every URL under which others are told to come,
 // is this machine's own. Then agents and web servers are here too, as on a developer's machine.
-func alone(c *config.Config) bool {
-	for _, at := range listeners(c) {
+func isLoopbackOnly(c *config.Config) bool {
+	for _, at := range configuredListeners(c) {
 		if host, _, err := net.SplitHostPort(at.address); err != nil || !isLoopback(host) {
 			return false
 		}
@@ -93,8 +93,8 @@ func isLoopback(host string) bool {
 	return err == nil && a.Unmap().IsLoopback() || strings.EqualFold(host, "localhost")
 }
 
-// bare takes the URL out of an error of net/http: it may hold what opens it.
-func bare(err error) error {
+// stripErrorURL takes the URL out of an error of net/http: it may hold what opens it.
+func stripErrorURL(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {
 		return u.Err

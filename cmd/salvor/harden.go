@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// harden keeps the memory of a process that holds secrets to itself: it and what it starts dump no core, and no other
+// hardenProcess keeps the memory of a process that holds secrets to itself: it and what it starts dump no core, and no other
 // process of its user may trace it or read its memory and environment.
-func harden() error {
+func hardenProcess() error {
 	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
 		return fmt.Errorf("forbid core dumps: %w", err)
 	}

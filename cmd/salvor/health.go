@@ -45,7 +45,7 @@ func (u *databaseProbe) feel(ctx context.Context, question func(context.Context)
 }
 
 // health answers who watches processes. inside tells what is for who runs them, as the names of files.
-func (p *program) health(inside bool) http.HandlerFunc {
+func (p *controlPlane) health(inside bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		err := p.pulse.feel(r.Context(), func(ctx context.Context) error {
 			_, err := p.store.Conductors(ctx)

@@ -78,7 +78,7 @@ once, keeps a lease, pulls orders and carries them out on libvirt. It opens no p
 }
 
 func runHost(cmd *cobra.Command, f *hostFlags) error {
-	if err := harden(); err != nil {
+	if err := hardenProcess(); err != nil {
 		return err
 	}
 	c, err := f.config(cmd)
@@ -103,7 +103,7 @@ func runHost(cmd *cobra.Command, f *hostFlags) error {
 func (f *hostFlags) config(cmd *cobra.Command) (host.Config, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(f.log)); err != nil {
-		return host.Config{}, usagef(cmd, "--log-level %q: want debug, info, warn or error", f.log)
+		return host.Config{}, usageErrorf(cmd, "--log-level %q: want debug, info, warn or error", f.log)
 	}
 	c := host.Config{
 		StateDir: f.state, Controller: f.controller, Name: f.name, RescueDir: f.rescue, ImageBytes: f.cache << 30,
@@ -121,20 +121,20 @@ func (f *hostFlags) config(cmd *cobra.Command) (host.Config, error) {
 	}
 	if f.watchdog != "" {
 		if !filepath.IsAbs(f.watchdog) {
-			return c, usagef(cmd, "--watchdog %q: want an absolute path", f.watchdog)
+			return c, usageErrorf(cmd, "--watchdog %q: want an absolute path", f.watchdog)
 		}
 		c.Watchdog = host.HardwareWatchdog(f.watchdog)
 	}
 	networks, err := config.ParseNetworks(f.fetch)
 	if err != nil {
-		return c, usagef(cmd, "--fetch-network: want ADDRESS/BITS or an address")
+		return c, usageErrorf(cmd, "--fetch-network: want ADDRESS/BITS or an address")
 	}
 	c.Web = fetch.Client(fetch.Guard{Networks: networks.Listed, Only: !networks.Others, Own: fetch.OwnAddresses})
 	token := f.join
 	if f.joinFile != "" {
 		b, err := readArgument(cmd.InOrStdin(), f.joinFile, 4096)
 		if err != nil {
-			return c, usagef(cmd, "--join-file: %w", err)
+			return c, usageErrorf(cmd, "--join-file: %w", err)
 		}
 		token = strings.TrimSpace(string(b))
 	}
@@ -147,7 +147,7 @@ func (f *hostFlags) config(cmd *cobra.Command) (host.Config, error) {
 		for _, w := range given.words {
 			name, dir, ok := strings.Cut(w, "=")
 			if !ok || name == "" || !filepath.IsAbs(dir) {
-				return c, usagef(cmd, "--%s %q: want NAME=DIR, an absolute path", given.flag, w)
+				return c, usageErrorf(cmd, "--%s %q: want NAME=DIR, an absolute path", given.flag, w)
 			}
 			c.Stores = append(c.Stores, host.Store{Name: name, Dir: dir, Shared: given.shared})
 		}

@@ -20,7 +20,7 @@ var hostGroupThing = resourceSpec{
 }
 
 // hostGroupFields are what set takes.
-var hostGroupFields = []field{
+var hostGroupFields = []resourceField{
 	{flag: "healing", form: switchForm, usage: "a host of the group that is dead is fenced and evacuated without anybody asking (off: --healing=false)"},
 	{flag: "self-fence", form: switchForm, usage: "its hosts end their guests by themselves when their lease lapses (off: --self-fence=false)"},
 	{flag: "reimage", usage: "whether servers whose disk died with their host are made anew, their data lost: ask (only those that are named), never or always"},
@@ -29,18 +29,18 @@ var hostGroupFields = []field{
 	{flag: "parallel", form: numberForm, usage: "how many servers of a host are moved at a time"},
 }
 
-func newHostGroupCommand(e *endpoint) *cobra.Command {
+func newHostGroupCommand(e *apiEndpoint) *cobra.Command {
 	cmd := hostGroupThing.command(e, "What is decided for several hosts at once: healing, evidence, re-imaging")
 	cmd.AddCommand(newHostGroupSet(e))
 	return cmd
 }
 
-func newHostGroupSet(e *endpoint) *cobra.Command {
-	o := &output{}
+func newHostGroupSet(e *apiEndpoint) *cobra.Command {
+	o := &outputOptions{}
 	cmd := &cobra.Command{
 		Use: "set NAME", Short: "Make a host group, or change it", Args: cobra.ExactArgs(1),
 		Example: "  salvor host group set racks-a-c --require power,storage --reimage never\n  salvor host group set racks-a-c --healing --self-fence --max-hosts 1 --max-share 30\n  salvor host set vm7 --group racks-a-c",
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			if err := o.check(c.Command); err != nil {
 				return err
 			}
@@ -75,14 +75,14 @@ func newHostGroupSet(e *endpoint) *cobra.Command {
 	return cmd
 }
 
-func newHostDrain(e *endpoint) *cobra.Command {
-	o, w := &output{}, &waiting{}
+func newHostDrain(e *apiEndpoint) *cobra.Command {
+	o, w := &outputOptions{}, &waitOption{}
 	cmd := &cobra.Command{
 		Use: "drain HOST", Short: "Take a living host out of service and move its servers away", Args: cobra.ExactArgs(1),
 		Long: `For planned work. The host takes no new servers; those that run are moved live where the hypervisor can, others are stopped, prepared
 elsewhere and started again. "salvor host restore HOST" takes it back into service.`,
 		Example: "  salvor host drain vm7 --wait",
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			if err := cmp.Or(o.check(c.Command), w.check(c)); err != nil {
 				return err
 			}
@@ -101,14 +101,14 @@ elsewhere and started again. "salvor host restore HOST" takes it back into servi
 // homeWithin is how long, in seconds, a host may take to come up whose servers are to be brought home, where nobody says.
 const homeWithin = 600
 
-func newHostRestore(e *endpoint) *cobra.Command {
-	o, w, home := &output{}, &waiting{}, false
+func newHostRestore(e *apiEndpoint) *cobra.Command {
+	o, w, home := &outputOptions{}, &waitOption{}, false
 	cmd := &cobra.Command{
 		Use: "restore HOST", Short: "Take a host back into service that was drained, or fenced and mended", Args: cobra.ExactArgs(1),
 		Long: `The host takes servers again and is no longer forced down; the node that it is is switched on. With --wait until it is up. With
 --bring-home the servers that were moved away from it are moved back, once it is up; without --wait that is waited for ten minutes.`,
 		Example: "  salvor host restore vm7 --wait\n  salvor host restore vm7 --bring-home --wait",
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			if err := cmp.Or(o.check(c.Command), w.check(c)); err != nil {
 				return err
 			}
@@ -117,7 +117,7 @@ func newHostRestore(e *endpoint) *cobra.Command {
 			if err == nil && (home || w.asked(c)) {
 				until := w
 				if !w.asked(c) {
-					until = &waiting{seconds: homeWithin}
+					until = &waitOption{seconds: homeWithin}
 				}
 				h, err = until.host(c, c.args[0])
 			}
@@ -141,7 +141,7 @@ func newHostRestore(e *endpoint) *cobra.Command {
 }
 
 // host waits until a host is up.
-func (w *waiting) host(c *call, ident string) (client.Record, error) {
+func (w *waitOption) host(c *clientCall, ident string) (client.Record, error) {
 	ctx, cancel := w.within(c)
 	defer cancel()
 	line, began := newProgress(c.ErrOrStderr(), ident), time.Now()
@@ -157,7 +157,7 @@ func (w *waiting) host(c *call, ident string) (client.Record, error) {
 			line.word(time.Since(began), h.Text("state"))
 		}
 		if pauseFor(ctx, planLook) != nil {
-			return nil, w.late(c, fmt.Errorf("host %s: gave up waiting until it is up: see salvor host show %[1]s", harmless(ident)))
+			return nil, w.late(c, fmt.Errorf("host %s: gave up waiting until it is up: see salvor host show %[1]s", stripControlChars(ident)))
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // newHostQuarantine is the group of commands for disks that servers of a host gave up.
-func newHostQuarantine(e *endpoint) *cobra.Command {
+func newHostQuarantine(e *apiEndpoint) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "quarantine", Short: "Disks that a rebuild or an evacuation replaced, and that can be had back",
 		Long: `A rebuild, and an evacuation that makes a server anew, replace a disk. The host keeps the old disk in quarantine, in the same disk store.
@@ -27,13 +27,13 @@ once. Hosts of Ganeti clusters and machines have no quarantine.`,
 
 func quarantinePath(host string) string { return "/" + url.PathEscape(host) + "/quarantine" }
 
-func newQuarantineList(e *endpoint) *cobra.Command {
-	o, long := &output{}, false
+func newQuarantineList(e *apiEndpoint) *cobra.Command {
+	o, long := &outputOptions{}, false
 	cmd := &cobra.Command{
 		Use: "list HOST", Short: "List the disks in quarantine of a host, oldest first", Args: cobra.ExactArgs(1),
 		Long:    "The host is asked, so it must be up. A disk in a shared store is listed by each host that sees the store.",
 		Example: "  salvor host quarantine list vm7\n  salvor host quarantine list vm7 --long -f json",
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			if err := o.check(c.Command); err != nil {
 				return err
 			}
@@ -54,8 +54,8 @@ func newQuarantineList(e *endpoint) *cobra.Command {
 	return cmd
 }
 
-func newQuarantineRestore(e *endpoint) *cobra.Command {
-	o, w, server := &output{}, &waiting{}, ""
+func newQuarantineRestore(e *apiEndpoint) *cobra.Command {
+	o, w, server := &outputOptions{}, &waitOption{}, ""
 	cmd := &cobra.Command{
 		Use: "restore HOST DISK", Short: "Give a quarantined disk to a stopped server, as a further disk", Args: cobra.ExactArgs(2),
 		Long: `The server is stopped, and its host sees the disk store in which the disk lies. It gets the disk beside its own ones, as its next
@@ -64,7 +64,7 @@ device (vdb, vdc ...), and boots from its own disk as before. Mount it there to 
   salvor server stop web1 --wait
   salvor host quarantine restore vm7 20261122T101530.123456Z_3f1c0b1e-5a0f-4c58-8b1e-6a6c2f7a9d10_vda --server web1 --wait
   salvor server start web1`,
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			if err := cmp.Or(o.check(c.Command), w.check(c)); err != nil {
 				return err
 			}
@@ -92,11 +92,11 @@ device (vdb, vdc ...), and boots from its own disk as before. Mount it there to 
 	return cmd
 }
 
-func newQuarantineRemove(e *endpoint) *cobra.Command {
+func newQuarantineRemove(e *apiEndpoint) *cobra.Command {
 	return &cobra.Command{
 		Use: "remove HOST DISK...", Short: "Remove disks from quarantine; they cannot be had back", Args: cobra.MinimumNArgs(2),
 		Example: "  salvor host quarantine remove vm7 20261122T101530.123456Z_3f1c0b1e-5a0f-4c58-8b1e-6a6c2f7a9d10_vda",
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			for _, id := range c.args[1:] {
 				if _, err := hostThing.ask(c, http.MethodDelete, quarantinePath(c.args[0])+"/"+url.PathEscape(id), nil, nil); err != nil {
 					return err

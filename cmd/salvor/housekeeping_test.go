@@ -27,7 +27,7 @@ func TestHistoryIsPrunedAsOftenAsTheConfigurationSays(t *testing.T) {
 	}
 	cfg := &config.Config{}
 	cfg.Conductor.NodeHistoryCleanupInterval, cfg.Conductor.NodeHistoryMaxEntries = 10*time.Millisecond, 2
-	p := &program{cfg: cfg, store: s, log: slog.New(slog.DiscardHandler)}
+	p := &controlPlane{cfg: cfg, store: s, log: slog.New(slog.DiscardHandler)}
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- p.runJanitor(ctx) }()

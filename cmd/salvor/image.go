@@ -12,12 +12,12 @@ import (
 )
 
 // newImageCreate makes an image and brings its bytes.
-func newImageCreate(e *endpoint) *cobra.Command {
-	o := &output{}
+func newImageCreate(e *apiEndpoint) *cobra.Command {
+	o := &outputOptions{}
 	cmd := &cobra.Command{
 		Use: "create NAME", Short: "Make an image of a file", Args: cobra.ExactArgs(1),
 		Example: "  salvor image create debian-12 --file debian-12.qcow2 --disk-format qcow2 --property OS=debian --property OSFAMILY=linux",
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			if err := o.check(c.Command); err != nil {
 				return err
 			}
@@ -33,7 +33,7 @@ func newImageCreate(e *endpoint) *cobra.Command {
 			}
 			in, err := os.Open(text("file"))
 			if err != nil {
-				return usagef(c.Command, "--file: %w", err)
+				return usageErrorf(c.Command, "--file: %w", err)
 			}
 			defer in.Close()
 			info, err := in.Stat()
@@ -65,11 +65,11 @@ func newImageCreate(e *endpoint) *cobra.Command {
 	return cmd
 }
 
-func newClusterAdd(e *endpoint) *cobra.Command {
-	o := &output{}
+func newClusterAdd(e *apiEndpoint) *cobra.Command {
+	o := &outputOptions{}
 	cmd := &cobra.Command{
 		Use: "add NAME", Short: "Watch a Ganeti cluster, by its RAPI, or an endpoint of the Bare Metal API, whose nodes become servers", Args: cobra.ExactArgs(1), Example: clusterThing.example,
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			if err := o.check(c.Command); err != nil {
 				return err
 			}
@@ -90,7 +90,7 @@ func newClusterAdd(e *endpoint) *cobra.Command {
 			if file := text("ca-file"); file != "" {
 				pem, err := readArgument(c.InOrStdin(), file, maxArgumentFile)
 				if err != nil {
-					return usagef(c.Command, "--ca-file: %w", err)
+					return usageErrorf(c.Command, "--ca-file: %w", err)
 				}
 				body["ca"] = string(pem)
 			}
@@ -119,13 +119,13 @@ func newClusterAdd(e *endpoint) *cobra.Command {
 }
 
 func newReconcileCommand() *cobra.Command {
-	e, o, fix, cluster := &endpoint{}, &output{}, false, ""
+	e, o, fix, cluster := &apiEndpoint{}, &outputOptions{}, false, ""
 	top := &cobra.Command{Use: "reconcile", Short: "Compare what is kept here with what runs"}
 	e.flags(top)
 	cmd := &cobra.Command{
 		Use: "servers", Short: "Compare the rescue of servers with what their clusters say", Args: cobra.NoArgs,
 		Example: "  salvor reconcile servers\n  salvor reconcile servers --fix-unsynced-rescue",
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			if err := o.check(c.Command); err != nil {
 				return err
 			}

@@ -20,7 +20,7 @@ const (
 )
 
 // imageURL makes the address of an image's bytes; empty: machines reach us nowhere.
-func (p *program) imageURL(digest string) string {
+func (p *controlPlane) imageURL(digest string) string {
 	base := ramdiskURL(p.cfg)
 	if base == "" {
 		base = strings.TrimRight(p.cfg.API.PublicEndpoint, "/")
@@ -34,7 +34,7 @@ func (p *program) imageURL(digest string) string {
 }
 
 // signedImage gives an image's bytes to who has its address. Whatever is wrong with the address, there is nothing at it.
-func (p *program) signedImage(w http.ResponseWriter, r *http.Request) {
+func (p *controlPlane) signedImage(w http.ResponseWriter, r *http.Request) {
 	parts := strings.Split(strings.TrimPrefix(r.URL.Path, lendPrefix), "/")
 	if r.Method != http.MethodGet && r.Method != http.MethodHead || len(parts) != 3 || !p.isSigned(parts[0], parts[1], parts[2]) {
 		http.NotFound(w, r)
@@ -57,7 +57,7 @@ func (p *program) signedImage(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, bytes)
 }
 
-func (p *program) isSigned(sum, until, token string) bool {
+func (p *controlPlane) isSigned(sum, until, token string) bool {
 	end, err := strconv.ParseInt(until, 10, 64)
 	if err != nil || time.Now().After(time.Unix(end, 0)) {
 		return false

@@ -62,7 +62,7 @@ func writeWitness(path string, w record.Witness) error {
 }
 
 // compareHistory holds the database before anything acts on it, if a witness contradicts it. Then it raises the counter.
-func (p *program) compareHistory(ctx context.Context) error {
+func (p *controlPlane) compareHistory(ctx context.Context) error {
 	for _, path := range witnessFiles(p.cfg) {
 		w, err := readWitness(path)
 		if err == nil {
@@ -79,7 +79,7 @@ func (p *program) compareHistory(ctx context.Context) error {
 }
 
 // raise increments the counter unless the database is held, and then writes the witnesses.
-func (p *program) raise(ctx context.Context) error {
+func (p *controlPlane) raise(ctx context.Context) error {
 	i, err := p.store.Incarnation(ctx)
 	if err != nil {
 		return err
@@ -95,7 +95,7 @@ func (p *program) raise(ctx context.Context) error {
 
 // rememberEnd increments the counter and writes the witnesses after all tasks of the process have ended. If a standby that lacks the last
 // seconds takes over before the next start, its counter is lower than that of the witnesses.
-func (p *program) rememberEnd() {
+func (p *controlPlane) rememberEnd() {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	if err := p.raise(ctx); err != nil {
@@ -104,7 +104,7 @@ func (p *program) rememberEnd() {
 }
 
 // remember writes the committed incarnation to the witness files. It writes nothing while the database is held.
-func (p *program) remember(ctx context.Context, i record.Incarnation) {
+func (p *controlPlane) remember(ctx context.Context, i record.Incarnation) {
 	w := record.Witness{ID: i.ID, Counter: i.Counter}
 	if held := i.Held != nil; held != p.heldBefore {
 		if p.heldBefore = held; held {
@@ -133,7 +133,7 @@ func (p *program) remember(ctx context.Context, i record.Incarnation) {
 }
 
 // sayRemembered logs that a witness file cannot be written, at once and then each minute. It also logs when writing works again.
-func (p *program) sayRemembered(path string, err error) {
+func (p *controlPlane) sayRemembered(path string, err error) {
 	const words = "remember how far the database has come"
 	said, failing := p.unwritten[path]
 	switch {
@@ -150,7 +150,7 @@ func (p *program) sayRemembered(path string, err error) {
 }
 
 // watchHistory checks every second whether the database is held or went back. It raises the counter while this process writes.
-func (p *program) watchHistory(ctx context.Context) error {
+func (p *controlPlane) watchHistory(ctx context.Context) error {
 	raised := time.Now()
 	everyTurn(ctx, historyTurn, historyTurn, func(ctx context.Context) {
 		bounded, cancel := context.WithTimeout(ctx, 5*time.Second)

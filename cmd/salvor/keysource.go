@@ -7,7 +7,7 @@ import (
 )
 
 // readKeys reads the keys of the configuration.
-func (p *program) readKeys(ctx context.Context) (keyring.Source, error) {
+func (p *controlPlane) readKeys(ctx context.Context) (keyring.Source, error) {
 	c := p.cfg.Secrets
 	source, key, err := keyring.Open(ctx, keyring.Source{File: c.KeyFile, Command: c.KeyCommand, Timeout: c.KeyCommandTimeout})
 	p.key = key

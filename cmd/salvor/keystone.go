@@ -5,7 +5,7 @@ import (
 )
 
 // keystone says how tokens are validated; an id wins over a name.
-func (p *program) keystone() api.KeystoneOptions {
+func (p *controlPlane) keystone() api.KeystoneOptions {
 	k := p.cfg.Keystone
 	o := api.KeystoneOptions{
 		URL: k.AuthURL, PublicURL: k.WWWAuthenticateURI, Username: k.Username, Password: k.Password,

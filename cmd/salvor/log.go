@@ -29,17 +29,17 @@ func newLogAt(cfg *config.Config, out io.Writer, now func() time.Time) *slog.Log
 	if cfg.Default.UseJSON {
 		lines = slog.NewJSONHandler(out, options)
 	}
-	return slog.New(located{Handler: newSparing(lines, now)})
+	return slog.New(contextAttrHandler{Handler: newSparing(lines, now)})
 }
 
-// located adds to each line the request and the job that its context belongs to, unless the line, or its logger, has them.
-type located struct {
+// contextAttrHandler adds to each line the request and the job that its context belongs to, unless the line, or its logger, has them.
+type contextAttrHandler struct {
 	slog.Handler
 	has map[string]bool
 }
 
 // Handle is slog.Handler's.
-func (h located) Handle(ctx context.Context, r slog.Record) error {
+func (h contextAttrHandler) Handle(ctx context.Context, r slog.Record) error {
 	id, kind, requestID := job.WorkOf(ctx)
 	if requestID == "" {
 		requestID = api.Of(ctx).ID
@@ -55,7 +55,7 @@ func (h located) Handle(ctx context.Context, r slog.Record) error {
 }
 
 // WithAttrs is slog.Handler's.
-func (h located) WithAttrs(attrs []slog.Attr) slog.Handler {
+func (h contextAttrHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	has := map[string]bool{}
 	for k := range h.has {
 		has[k] = true
@@ -63,10 +63,10 @@ func (h located) WithAttrs(attrs []slog.Attr) slog.Handler {
 	for _, a := range attrs {
 		has[a.Key] = true
 	}
-	return located{h.Handler.WithAttrs(attrs), has}
+	return contextAttrHandler{h.Handler.WithAttrs(attrs), has}
 }
 
 // WithGroup is slog.Handler's.
-func (h located) WithGroup(name string) slog.Handler {
-	return located{h.Handler.WithGroup(name), h.has}
+func (h contextAttrHandler) WithGroup(name string) slog.Handler {
+	return contextAttrHandler{h.Handler.WithGroup(name), h.has}
 }

@@ -16,17 +16,17 @@ const (
 	maxAlike = 1000
 )
 
-// spare leaves out warnings and errors that were just written with the same words; the next one of them that is
+// logDeduplicator leaves out warnings and errors that were just written with the same words; the next one of them that is
 // written says how many were left out. It is shared by all loggers that come from one.
-type spare struct {
+type logDeduplicator struct {
 	now func() time.Time
 
 	mu    sync.Mutex
-	alike map[string]*alike
+	alike map[string]*repeatedLine
 }
 
-// alike is what is known of lines with the same words.
-type alike struct {
+// repeatedLine is what is known of lines with the same words.
+type repeatedLine struct {
 	since   time.Time
 	written int
 	left    int
@@ -35,11 +35,11 @@ type alike struct {
 // dedupHandler is a handler that spares.
 type dedupHandler struct {
 	slog.Handler
-	*spare
+	*logDeduplicator
 }
 
 func newSparing(h slog.Handler, now func() time.Time) dedupHandler {
-	return dedupHandler{h, &spare{now: now, alike: map[string]*alike{}}}
+	return dedupHandler{h, &logDeduplicator{now: now, alike: map[string]*repeatedLine{}}}
 }
 
 // Handle is slog.Handler's.
@@ -69,7 +69,7 @@ func (h dedupHandler) Handle(ctx context.Context, r slog.Record) error {
 }
 
 // count tells whether a line is written, and how many like it were left out before it.
-func (s *spare) count(words string) (left int, write bool) {
+func (s *logDeduplicator) count(words string) (left int, write bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
@@ -78,7 +78,7 @@ func (s *spare) count(words string) (left int, write bool) {
 		if len(s.alike) >= maxAlike {
 			clear(s.alike) // writing something once more is better than remembering without a bound
 		}
-		a = &alike{since: now}
+		a = &repeatedLine{since: now}
 		s.alike[words] = a
 	}
 	if now.Sub(a.since) >= alikeFor {
@@ -95,10 +95,10 @@ func (s *spare) count(words string) (left int, write bool) {
 
 // WithAttrs is slog.Handler's.
 func (h dedupHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return dedupHandler{h.Handler.WithAttrs(attrs), h.spare}
+	return dedupHandler{h.Handler.WithAttrs(attrs), h.logDeduplicator}
 }
 
 // WithGroup is slog.Handler's.
 func (h dedupHandler) WithGroup(name string) slog.Handler {
-	return dedupHandler{h.Handler.WithGroup(name), h.spare}
+	return dedupHandler{h.Handler.WithGroup(name), h.logDeduplicator}
 }

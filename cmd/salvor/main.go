@@ -36,7 +36,7 @@ func newRootCommand() *cobra.Command {
 	root.AddCommand(newResourceCommands()...)
 	root.AddCommand(newFaceCommands()...)
 	withHostAgent(root)
-	return strict(root)
+	return markUsageErrors(root)
 }
 
 // exitStatus is what the shell sees. The errors of commands bring their own; all others

@@ -27,7 +27,7 @@ func keepGarbage(ctx context.Context) error {
 	defer turn.Stop()
 	for last := 0; ; {
 		metrics.Read(live)
-		if next := growth(live[0].Value.Uint64()); next != last {
+		if next := computeGCPercent(live[0].Value.Uint64()); next != last {
 			debug.SetGCPercent(next)
 			last = next
 		}
@@ -39,8 +39,8 @@ func keepGarbage(ctx context.Context) error {
 	}
 }
 
-// growth is by how many percent the heap may grow over what lives.
-func growth(live uint64) int {
+// computeGCPercent is by how many percent the heap may grow over what lives.
+func computeGCPercent(live uint64) int {
 	percent := int(garbage * 100 / max(live, 1<<20))
 	// In coarse steps: each change stops the world for a moment.
 	return min(max(percent/25*25, leastGrowth), mostGrowth)

@@ -20,20 +20,20 @@ import (
 	"salvor/store"
 )
 
-// watcher counts what this process does, and on request what the database holds. No label names a machine, a user or a project, so
+// processMetrics counts what this process does, and on request what the database holds. No label names a machine, a user or a project, so
 // a fleet of any size has as many series as a small one. The disks in quarantine are the exception: an operator who makes room needs the host.
-type watcher struct {
+type processMetrics struct {
 	registry *prometheus.Registry
 	requests *prometheus.HistogramVec
 	actions  *prometheus.HistogramVec
 	jobs     *prometheus.CounterVec
 	machines *prometheus.HistogramVec
 	failures *prometheus.CounterVec
-	tracer   *tracer
+	tracer   *jobTracer
 }
 
-func newWatcher(t *tracer) *watcher {
-	w := &watcher{
+func newWatcher(t *jobTracer) *processMetrics {
+	w := &processMetrics{
 		registry: prometheus.NewRegistry(), tracer: t,
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "salvor_api_request_seconds", Help: "How long requests took, by the pattern of their path.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, 1, 5, 30}}, []string{"method", "route", "status"}),
@@ -50,7 +50,7 @@ func newWatcher(t *tracer) *watcher {
 }
 
 // request is told of each request that was answered.
-func (w *watcher) request(e api.Exchange) {
+func (w *processMetrics) request(e api.Exchange) {
 	route := e.Route
 	if route == "" {
 		route = "none" // no path of a client's own invention becomes a label
@@ -60,7 +60,7 @@ func (w *watcher) request(e api.Exchange) {
 }
 
 // Action is job.Observer's.
-func (w *watcher) Action(ctx context.Context, j *job.Job) (context.Context, func(string)) {
+func (w *processMetrics) Action(ctx context.Context, j *job.Job) (context.Context, func(string)) {
 	kind, action := string(j.Kind), j.Action
 	if j.State == job.Undoing {
 		action = "undo " + action
@@ -74,13 +74,13 @@ func (w *watcher) Action(ctx context.Context, j *job.Job) (context.Context, func
 }
 
 // Ended is job.Observer's.
-func (w *watcher) Ended(j *job.Job) {
+func (w *processMetrics) Ended(j *job.Job) {
 	w.jobs.WithLabelValues(string(j.Kind), strconv.FormatBool(j.Failed())).Inc()
 	w.tracer.ended(j)
 }
 
 // machine is told of each exchange with a BMC or a ramdisk.
-func (w *watcher) machine(ctx context.Context, protocol string, took time.Duration, err error) {
+func (w *processMetrics) machine(ctx context.Context, protocol string, took time.Duration, err error) {
 	w.tracer.machine(ctx, protocol, took, err)
 	w.machines.WithLabelValues(protocol).Observe(took.Seconds())
 	if err != nil {
@@ -93,34 +93,34 @@ const countEvery = 5 * time.Second
 
 // fleetGauges tell what the database holds.
 type fleetGauges struct {
-	program *program
+	program *controlPlane
 	mu      sync.Mutex
 	counted time.Time
 	last    []prometheus.Metric
 }
 
-func gauge(name, help string, labels ...string) *prometheus.Desc {
+func newGaugeDesc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("salvor_"+name, help, labels, nil)
 }
 
 var (
-	jobsGauge       = gauge("jobs", "Jobs that have not ended, by kind and state.", "kind", "state")
-	oldestGauge     = gauge("job_oldest_seconds", "Age of the oldest job that has not ended, by kind.", "kind")
-	nodesGauge      = gauge("nodes", "Nodes by provision state.", "state")
-	maintainedGauge = gauge("nodes_in_maintenance", "Nodes in maintenance.")
-	silentGauge     = gauge("bmcs_silent", "Nodes whose BMC did not answer the last reading of the power, or answered otherwise than was wanted.")
-	heardGauge      = gauge("heartbeats", "Ramdisks that should be talking, by the age of their last heartbeat in seconds: at most le, and older than le of the one before.", "le")
-	serversGauge    = gauge("servers", "Servers by state.", "state")
-	hostsGauge      = gauge("hosts", "VM hosts by whether they are up, down or fenced.", "state")
-	quarantineGauge = gauge("quarantined_disks", "Disks in quarantine, by host; only hosts that have some. A disk in a shared store counts on each host that sees the store.", "host")
-	quarantineBytes = gauge("quarantined_bytes", "Size of the disks in quarantine, each rounded up to a GiB, by host.", "host")
-	misplacedGauge  = gauge("misplaced_guests", "Guests that run on a host where the records have no such server: while one does, its server may run twice.")
-	ordersGauge     = gauge("host_orders_open", "Orders of hosts that have no result yet.")
-	backlogGauge    = gauge("job_backlog", "Jobs that are due and that no conductor has claimed yet, of the conductor group that has most; [conductor]backlog_limit bounds them.")
-	refusedGauge    = gauge("operations_refused_total", "Operations that this process refused with 503 since its start because the backlog was full.")
-	conductorsGauge = gauge("conductors", "Conductors by whether they live.", "alive")
-	heldGauge       = gauge("held", "1 while the database is held: nothing acts on it and nothing is changed until an administrator has decided about its open jobs.")
-	countGauge      = gauge("count_failed", "1 if the database could not be counted.")
+	jobsGauge       = newGaugeDesc("jobs", "Jobs that have not ended, by kind and state.", "kind", "state")
+	oldestGauge     = newGaugeDesc("job_oldest_seconds", "Age of the oldest job that has not ended, by kind.", "kind")
+	nodesGauge      = newGaugeDesc("nodes", "Nodes by provision state.", "state")
+	maintainedGauge = newGaugeDesc("nodes_in_maintenance", "Nodes in maintenance.")
+	silentGauge     = newGaugeDesc("bmcs_silent", "Nodes whose BMC did not answer the last reading of the power, or answered otherwise than was wanted.")
+	heardGauge      = newGaugeDesc("heartbeats", "Ramdisks that should be talking, by the age of their last heartbeat in seconds: at most le, and older than le of the one before.", "le")
+	serversGauge    = newGaugeDesc("servers", "Servers by state.", "state")
+	hostsGauge      = newGaugeDesc("hosts", "VM hosts by whether they are up, down or fenced.", "state")
+	quarantineGauge = newGaugeDesc("quarantined_disks", "Disks in quarantine, by host; only hosts that have some. A disk in a shared store counts on each host that sees the store.", "host")
+	quarantineBytes = newGaugeDesc("quarantined_bytes", "Size of the disks in quarantine, each rounded up to a GiB, by host.", "host")
+	misplacedGauge  = newGaugeDesc("misplaced_guests", "Guests that run on a host where the records have no such server: while one does, its server may run twice.")
+	ordersGauge     = newGaugeDesc("host_orders_open", "Orders of hosts that have no result yet.")
+	backlogGauge    = newGaugeDesc("job_backlog", "Jobs that are due and that no conductor has claimed yet, of the conductor group that has most; [conductor]backlog_limit bounds them.")
+	refusedGauge    = newGaugeDesc("operations_refused_total", "Operations that this process refused with 503 since its start because the backlog was full.")
+	conductorsGauge = newGaugeDesc("conductors", "Conductors by whether they live.", "alive")
+	heldGauge       = newGaugeDesc("held", "1 while the database is held: nothing acts on it and nothing is changed until an administrator has decided about its open jobs.")
+	countGauge      = newGaugeDesc("count_failed", "1 if the database could not be counted.")
 )
 
 // Describe is prometheus.Collector's.
@@ -256,12 +256,12 @@ func (c *fleetGauges) tellRows(rows *store.RowCounts, tell func(*prometheus.Desc
 }
 
 // metrics is the page for Prometheus.
-func (p *program) metrics() http.Handler {
+func (p *controlPlane) metrics() http.Handler {
 	return promhttp.HandlerFor(p.watch.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 20 * time.Second})
 }
 
 // guardedMetrics is that page on the door of the API: for administrators and readers of the whole system.
-func (p *program) guardedMetrics(auth api.Authenticator) http.Handler {
+func (p *controlPlane) guardedMetrics(auth api.Authenticator) http.Handler {
 	page, fail := p.metrics(), api.Faults(p.log, nil, "error")
 	served := api.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/metrics" || r.Method != http.MethodGet && r.Method != http.MethodHead {

@@ -11,35 +11,35 @@ import (
 	"salvor/metal"
 )
 
-// place is what answers at a path, or below one that ends in a slash.
-type place struct {
+// pathHandler is what answers at a path, or below one that ends in a slash.
+type pathHandler struct {
 	path    string
 	handler http.Handler
 }
 
-func (p place) holds(path string) bool {
+func (p pathHandler) holds(path string) bool {
 	return path == p.path || strings.HasSuffix(p.path, "/") && strings.HasPrefix(path, p.path)
 }
 
 // places are the parts of a listener that belong to no API, on the listener of ramdisks as on the main one.
-func (p *program) places() []place {
-	return []place{
-		{metal.FilePrefix, shown(p.boot.Handler())},
-		{lendPrefix, shown(http.HandlerFunc(p.signedImage))},
-		{"/healthz", only(http.MethodGet, counts(p.health(false)))},
+func (p *controlPlane) places() []pathHandler {
+	return []pathHandler{
+		{metal.FilePrefix, admitByPath(p.boot.Handler())},
+		{lendPrefix, admitByPath(http.HandlerFunc(p.signedImage))},
+		{"/healthz", allowMethod(http.MethodGet, admitAnonymous(p.health(false)))},
 	}
 }
 
 // mount adds the places and the other faces to a dialect. It is no ServeMux: that would answer paths like //v1 by
 // redirects of its own, past the dialect's errors. Whoever is refused too often here is held up.
-func (p *program) mount(dialect http.Handler, faces map[string]http.Handler, more ...place) http.Handler {
+func (p *controlPlane) mount(dialect http.Handler, faces map[string]http.Handler, more ...pathHandler) http.Handler {
 	places := append(p.places(), more...)
-	doors := listed("/", dialect)
+	doors := listDoors("/", dialect)
 	for path, f := range faces {
-		doors = append(doors, listed(path, f)...)
+		doors = append(doors, listDoors(path, f)...)
 	}
 	for _, at := range places {
-		doors = append(doors, listed(at.path, at.handler)...)
+		doors = append(doors, listDoors(at.path, at.handler)...)
 	}
 	return api.Listed{Doors: doors, Handler: p.sameSite(p.limits.Guard(api.WhileHeld(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for _, at := range places {
@@ -48,7 +48,7 @@ func (p *program) mount(dialect http.Handler, faces map[string]http.Handler, mor
 				return
 			}
 		}
-		if other := face(faces, r.URL.Path); other != nil {
+		if other := findAPIHandler(faces, r.URL.Path); other != nil {
 			other.ServeHTTP(w, r)
 			return
 		}
@@ -57,7 +57,7 @@ func (p *program) mount(dialect http.Handler, faces map[string]http.Handler, mor
 }
 
 // sameSite keeps pages of other sites out: where nobody has to prove who it is, those too that say to be of this one.
-func (p *program) sameSite(h http.Handler) http.Handler {
+func (p *controlPlane) sameSite(h http.Handler) http.Handler {
 	h = api.SameSite(h)
 	if p.cfg.Default.AuthStrategy != config.NoAuth {
 		return h
@@ -79,16 +79,16 @@ func machineName() string {
 	return strings.ToLower(name)
 }
 
-// listed are the doors of what answers at a path; of who does not tell them there is that path.
-func listed(path string, h http.Handler) []api.Door {
+// listDoors are the doors of what answers at a path; of who does not tell them there is that path.
+func listDoors(path string, h http.Handler) []api.Door {
 	if l, ok := h.(api.Listed); ok {
 		return l.Doors
 	}
 	return []api.Door{{Method: http.MethodGet, Path: path, Open: true}}
 }
 
-// shown is a door whose paths nobody can guess: they are the proof.
-func shown(h http.Handler) http.Handler {
+// admitByPath is a door whose paths nobody can guess: they are the proof.
+func admitByPath(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// A machine fetches several files of one folder.
 		if err := api.Admit(r, r.URL.Path[:strings.LastIndexByte(r.URL.Path, '/')+1]); err != nil {
@@ -99,8 +99,8 @@ func shown(h http.Handler) http.Handler {
 	})
 }
 
-// counts has an answer that anybody gets cost its source what an open door costs.
-func counts(h http.HandlerFunc) http.HandlerFunc {
+// admitAnonymous has an answer that anybody gets cost its source what an open door costs.
+func admitAnonymous(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := api.Admit(r, ""); err != nil {
 			api.Faults(nil, nil, "error")(w, r, err)
@@ -110,8 +110,8 @@ func counts(h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// only serves one method; others find nothing.
-func only(method string, h http.HandlerFunc) http.Handler {
+// allowMethod serves one method; others find nothing.
+func allowMethod(method string, h http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != method {
 			http.NotFound(w, r)
@@ -128,6 +128,6 @@ func newLimits(c config.Limits) *api.Limits {
 }
 
 // counted has wrong credentials counted. Without authentication nobody has to show one.
-func (p *program) counted(a api.Authenticator) api.Authenticator {
+func (p *controlPlane) counted(a api.Authenticator) api.Authenticator {
 	return p.limits.Auth(p.certified(a), p.cfg.Default.AuthStrategy != config.NoAuth)
 }

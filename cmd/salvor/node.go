@@ -13,7 +13,7 @@ import (
 
 // newNodeCommand is `salvor node`, in the grammar of `baremetal node`.
 func newNodeCommand() *cobra.Command {
-	e := &endpoint{}
+	e := &apiEndpoint{}
 	cmd := &cobra.Command{
 		Use:   "node",
 		Short: "Machines: enroll, watch, rescue, power",
@@ -41,9 +41,9 @@ Exit status: 0 done (with --wait: reached), 1 failed, 2 wrong usage, 3 timed out
 	return cmd
 }
 
-// listing is the part of a list command that all lists have.
-type listing struct {
-	output
+// listOptions is the part of a list command that all lists have.
+type listOptions struct {
+	outputOptions
 	limit  int
 	marker string
 	sort   string
@@ -51,8 +51,8 @@ type listing struct {
 	long   bool
 }
 
-func (l *listing) flags(cmd *cobra.Command) {
-	l.output.flags(cmd)
+func (l *listOptions) flags(cmd *cobra.Command) {
+	l.outputOptions.flags(cmd)
 	f := cmd.Flags()
 	f.IntVar(&l.limit, "limit", 0, "at most so many; 0: all")
 	f.StringVar(&l.marker, "marker", "", "begin after this UUID")
@@ -63,16 +63,16 @@ func (l *listing) flags(cmd *cobra.Command) {
 }
 
 // query makes the query of the flags. more are the fields that --fields left behind it.
-func (l *listing) query(cmd *cobra.Command, filter url.Values, more []string) (client.Query, error) {
+func (l *listOptions) query(cmd *cobra.Command, filter url.Values, more []string) (client.Query, error) {
 	q := client.Query{Filter: filter, Limit: l.limit, Marker: l.marker, Detail: l.long}
 	if err := l.check(cmd); err != nil {
 		return q, err
 	}
 	if l.limit < 0 {
-		return q, usagef(cmd, "--limit %d: want 0 or more", l.limit)
+		return q, usageErrorf(cmd, "--limit %d: want 0 or more", l.limit)
 	}
 	if len(more) > 0 && len(l.fields) == 0 {
-		return q, usagef(cmd, "unexpected argument %q", more[0])
+		return q, usageErrorf(cmd, "unexpected argument %q", more[0])
 	}
 	l.fields = append(l.fields, more...)
 	q.Fields = l.fields
@@ -82,14 +82,14 @@ func (l *listing) query(cmd *cobra.Command, filter url.Values, more []string) (c
 	case "desc":
 		q.SortDescending = true
 	default:
-		return q, usagef(cmd, "--sort %s: want KEY, KEY:asc or KEY:desc", l.sort)
+		return q, usageErrorf(cmd, "--sort %s: want KEY, KEY:asc or KEY:desc", l.sort)
 	}
 	q.SortKey = key
 	return q, nil
 }
 
 // shown are the fields asked for, all of them with --long, or the list's own.
-func (l *listing) shown(own []string, records []client.Record) []column {
+func (l *listOptions) shown(own []string, records []client.Record) []outputColumn {
 	switch {
 	case len(l.fields) > 0:
 		return columnsOf(l.fields)
@@ -137,14 +137,14 @@ var nodeChoices = []struct{ yes, no, parameter, usage string }{
 	{"include-children", "no-children", "include_children", "that are part of another node too"},
 }
 
-func newNodeListCommand(e *endpoint) *cobra.Command {
-	l := &listing{}
+func newNodeListCommand(e *apiEndpoint) *cobra.Command {
+	l := &listOptions{}
 	cmd := &cobra.Command{
 		Use: "list", Short: "List nodes",
 		Example: `  salvor node list
   salvor node list --provision-state "rescue failed" --fields name last_error
   salvor node list --maintenance -f json`,
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			filter := url.Values{}
 			for _, f := range nodeFilters {
 				if v, _ := c.Flags().GetString(f.flag); c.Flags().Changed(f.flag) {
@@ -186,19 +186,19 @@ func newNodeListCommand(e *endpoint) *cobra.Command {
 	return cmd
 }
 
-func newNodeShowCommand(e *endpoint) *cobra.Command {
-	o, fields, instance := &output{}, []string{}, false
+func newNodeShowCommand(e *apiEndpoint) *cobra.Command {
+	o, fields, instance := &outputOptions{}, []string{}, false
 	cmd := &cobra.Command{
 		Use: "show NODE", Short: "Show a node", Args: cobra.MinimumNArgs(1),
 		Example: `  salvor node show rack1-7
   salvor node show rack1-7 --fields provision_state last_error
   salvor node show rack1-7 -f value -c provision_state`,
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			if err := o.check(c.Command); err != nil {
 				return err
 			}
 			if len(c.args) > 1 && len(fields) == 0 {
-				return usagef(c.Command, "unexpected argument %q", c.args[1])
+				return usageErrorf(c.Command, "unexpected argument %q", c.args[1])
 			}
 			fields = append(fields, c.args[1:]...)
 			if !instance {
@@ -224,28 +224,28 @@ func newNodeShowCommand(e *endpoint) *cobra.Command {
 	return cmd
 }
 
-func newNodeDeleteCommand(e *endpoint) *cobra.Command {
+func newNodeDeleteCommand(e *apiEndpoint) *cobra.Command {
 	return &cobra.Command{
 		Use: "delete NODE...", Short: "Forget nodes; the machines themselves are left alone", Args: cobra.MinimumNArgs(1),
 		Example: "  salvor node delete rack1-7",
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			return c.each(func(ident string) error {
 				if err := c.api.DeleteNode(c.context(), ident); err != nil {
 					return err
 				}
-				c.say("Deleted node %s", harmless(ident))
+				c.say("Deleted node %s", stripControlChars(ident))
 				return nil
 			})
 		}),
 	}
 }
 
-func newNodeValidateCommand(e *endpoint) *cobra.Command {
-	o := &output{}
+func newNodeValidateCommand(e *apiEndpoint) *cobra.Command {
+	o := &outputOptions{}
 	cmd := &cobra.Command{
 		Use: "validate NODE", Short: "Tell by interface whether a node has all that it needs", Args: cobra.ExactArgs(1),
 		Example: "  salvor node validate rack1-7",
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			if err := o.check(c.Command); err != nil {
 				return err
 			}
@@ -269,9 +269,9 @@ func newNodeValidateCommand(e *endpoint) *cobra.Command {
 	return cmd
 }
 
-func newNodeHistoryCommand(e *endpoint) *cobra.Command {
-	l := &listing{}
-	run := e.run(func(c *call) error {
+func newNodeHistoryCommand(e *apiEndpoint) *cobra.Command {
+	l := &listOptions{}
+	run := e.run(func(c *clientCall) error {
 		q, err := l.query(c.Command, nil, c.args[1:])
 		if err != nil {
 			return err

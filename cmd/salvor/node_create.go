@@ -62,8 +62,8 @@ var documents = []struct {
 
 func fieldOf(flag string) string { return strings.ReplaceAll(flag, "-", "_") }
 
-func newNodeCreateCommand(e *endpoint) *cobra.Command {
-	o := &output{}
+func newNodeCreateCommand(e *apiEndpoint) *cobra.Command {
+	o := &outputOptions{}
 	cmd := &cobra.Command{
 		Use: "create --driver DRIVER", Short: "Enroll a node", Args: cobra.NoArgs,
 		Long: `Enroll a node.
@@ -73,7 +73,7 @@ secret (password, token) it is always text.`,
 		Example: `  salvor node create --name rack1-7 --driver redfish --driver-info redfish_address=https://10.0.0.7 \
       --driver-info redfish_username=admin --driver-info redfish_password=... --rescue-interface agent
   salvor node create --driver ipmi --driver-info ipmi_address=10.0.0.8 --property cpus=8 -f value -c uuid`,
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			if err := o.check(c.Command); err != nil {
 				return err
 			}
@@ -131,7 +131,7 @@ func createFields(cmd *cobra.Command) (client.Record, error) {
 		if len(args) == 0 {
 			continue
 		}
-		if fields[o.field], err = pairs(cmd, o.flag, args); err != nil {
+		if fields[o.field], err = parseKeyValues(cmd, o.flag, args); err != nil {
 			return nil, err
 		}
 	}
@@ -166,7 +166,7 @@ func eachField(cmd *cobra.Command, do func(field string, value any)) error {
 	}
 	for _, d := range documents {
 		if v, _ := f.GetString(d.flag); v != "" {
-			value, err := document(cmd, d.flag, v)
+			value, err := readJSONArgument(cmd, d.flag, v)
 			if err != nil {
 				return err
 			}

@@ -11,16 +11,16 @@ import (
 	"salvor/client"
 )
 
-// subcommand is a command about one part of a node or driver: one request, whose answer is
+// subcommandSpec is a command about one part of a node or driver: one request, whose answer is
 // shown as one record, as a list, or not at all.
-type subcommand struct {
+type subcommandSpec struct {
 	words  string // of the command: "vif attach"
 	short  string
 	args   string // its arguments: "NODE VIF"; the first is the node or driver
 	method string
 	path   string // below the node; {} stands for the next argument
 	// query and body are made of the arguments behind those in the path; nil: none.
-	body func(c *call, rest []string) (any, error)
+	body func(c *clientCall, rest []string) (any, error)
 	// columns make the answer a list under the key envelope; one column of a list of strings.
 	envelope string
 	columns  []string
@@ -30,7 +30,7 @@ type subcommand struct {
 }
 
 // nodeParts are in the words of the baremetal command.
-var nodeParts = []subcommand{
+var nodeParts = []subcommandSpec{
 	{words: "trait list", short: "List the traits of a node", args: "NODE", path: "traits", envelope: "traits", columns: []string{"traits"}},
 	{words: "vif list", short: "List the tenants' ports that are attached to a node", args: "NODE", path: "vifs", envelope: "vifs", columns: []string{"id"}},
 	{words: "vif attach", short: "Attach a tenant's port to a node", args: "NODE VIF", method: http.MethodPost, path: "vifs", body: vifBody,
@@ -44,13 +44,13 @@ var nodeParts = []subcommand{
 	{words: "bios setting show", short: "Show a BIOS setting of a node", args: "NODE SETTING", path: "bios/{}", shows: true},
 	{words: "firmware list", short: "List the firmware of a node's parts, as last read", args: "NODE", path: "firmware", envelope: "firmware",
 		columns: []string{"component", "initial_version", "current_version", "last_version_flashed"}},
-	{words: "boot mode set", short: "Set the boot mode of a node: uefi or bios", args: "NODE MODE", method: http.MethodPut, path: "states/boot_mode", body: target},
-	{words: "secure boot on", short: "Turn secure boot on", args: "NODE", method: http.MethodPut, path: "states/secure_boot", body: always("target", true)},
-	{words: "secure boot off", short: "Turn secure boot off", args: "NODE", method: http.MethodPut, path: "states/secure_boot", body: always("target", false)},
+	{words: "boot mode set", short: "Set the boot mode of a node: uefi or bios", args: "NODE MODE", method: http.MethodPut, path: "states/boot_mode", body: targetBody},
+	{words: "secure boot on", short: "Turn secure boot on", args: "NODE", method: http.MethodPut, path: "states/secure_boot", body: constantBody("target", true)},
+	{words: "secure boot off", short: "Turn secure boot off", args: "NODE", method: http.MethodPut, path: "states/secure_boot", body: constantBody("target", false)},
 	{words: "console show", short: "Tell whether the console of a node is on, and where", args: "NODE", path: "states/console", shows: true},
-	{words: "console enable", short: "Start the console of a node", args: "NODE", method: http.MethodPut, path: "states/console", body: always("enabled", true)},
-	{words: "console disable", short: "Stop the console of a node", args: "NODE", method: http.MethodPut, path: "states/console", body: always("enabled", false)},
-	{words: "inject nmi", short: "Have a node's processor interrupted, to make its system dump", args: "NODE", method: http.MethodPut, path: "management/inject_nmi", body: always("", nil)},
+	{words: "console enable", short: "Start the console of a node", args: "NODE", method: http.MethodPut, path: "states/console", body: constantBody("enabled", true)},
+	{words: "console disable", short: "Stop the console of a node", args: "NODE", method: http.MethodPut, path: "states/console", body: constantBody("enabled", false)},
+	{words: "inject nmi", short: "Have a node's processor interrupted, to make its system dump", args: "NODE", method: http.MethodPut, path: "management/inject_nmi", body: constantBody("", nil)},
 	{words: "history get", short: "Show one row of a node's history", args: "NODE EVENT", path: "history/{}", shows: true},
 	{words: "inventory show", short: "Show what the last inspection found", args: "NODE", path: "inventory", shows: true},
 	{words: "children list", short: "List the nodes that are part of a node", args: "NODE", path: "children", envelope: "children", columns: []string{"child"}},
@@ -62,19 +62,19 @@ var nodeParts = []subcommand{
 	{words: "passthru list", short: "List the vendor methods of a node", args: "NODE", path: "vendor_passthru/methods", shows: true},
 }
 
-var driverParts = []subcommand{
+var driverParts = []subcommandSpec{
 	{words: "show", short: "Show a hardware type", args: "DRIVER", path: "", shows: true},
 	{words: "property list", short: "List the keys of driver_info that a hardware type understands", args: "DRIVER", path: "properties", shows: true},
 	{words: "raid property list", short: "List the properties of a hardware type's logical disks", args: "DRIVER", path: "raid/logical_disk_properties", shows: true},
 	{words: "passthru list", short: "List the vendor methods of a hardware type", args: "DRIVER", path: "vendor_passthru/methods", shows: true},
 }
 
-var conductorParts = []subcommand{{words: "show", short: "Show a conductor", args: "CONDUCTOR", path: "", shows: true}}
+var conductorParts = []subcommandSpec{{words: "show", short: "Show a conductor", args: "CONDUCTOR", path: "", shows: true}}
 
 func longFlag(cmd *cobra.Command) { cmd.Flags().Bool("long", false, "show every field") }
 
-func always(key string, value any) func(*call, []string) (any, error) {
-	return func(*call, []string) (any, error) {
+func constantBody(key string, value any) func(*clientCall, []string) (any, error) {
+	return func(*clientCall, []string) (any, error) {
 		if key == "" {
 			return client.Record{}, nil
 		}
@@ -82,11 +82,13 @@ func always(key string, value any) func(*call, []string) (any, error) {
 	}
 }
 
-func target(_ *call, rest []string) (any, error) { return client.Record{"target": rest[0]}, nil }
+func targetBody(_ *clientCall, rest []string) (any, error) {
+	return client.Record{"target": rest[0]}, nil
+}
 
-func vifBody(c *call, rest []string) (any, error) {
+func vifBody(c *clientCall, rest []string) (any, error) {
 	args, _ := c.Flags().GetStringArray("vif-info")
-	body, err := pairs(c.Command, "vif-info", args)
+	body, err := parseKeyValues(c.Command, "vif-info", args)
 	if err != nil {
 		return nil, err
 	}
@@ -97,12 +99,12 @@ func vifBody(c *call, rest []string) (any, error) {
 	return body, nil
 }
 
-func mediaBody(_ *call, rest []string) (any, error) {
+func mediaBody(_ *clientCall, rest []string) (any, error) {
 	return client.Record{"device_type": rest[0], "image_url": rest[1]}, nil
 }
 
 // addSubcommands adds the parts to a family of commands, word by word.
-func addSubcommands(root *cobra.Command, e *endpoint, at client.Collection, parts []subcommand) {
+func addSubcommands(root *cobra.Command, e *apiEndpoint, at client.Collection, parts []subcommandSpec) {
 	for _, p := range parts {
 		words := strings.Fields(p.words)
 		cmd := p.command(e, at, "  salvor "+root.Name()+" "+p.words+" "+p.args)
@@ -125,15 +127,15 @@ func findOrCreate(cmd *cobra.Command, words []string) *cobra.Command {
 	return cmd
 }
 
-func (p subcommand) command(e *endpoint, at client.Collection, example string) *cobra.Command {
-	o := &output{}
+func (p subcommandSpec) command(e *apiEndpoint, at client.Collection, example string) *cobra.Command {
+	o := &outputOptions{}
 	words := strings.Fields(p.words)
 	if p.example == "" {
 		p.example = example
 	}
 	cmd := &cobra.Command{
 		Use: words[len(words)-1] + " " + p.args, Short: p.short, Args: cobra.ExactArgs(len(strings.Fields(p.args))), Example: p.example,
-		RunE: e.run(func(c *call) error { return p.run(c, o, at) }),
+		RunE: e.run(func(c *clientCall) error { return p.run(c, o, at) }),
 	}
 	if p.shows || p.columns != nil {
 		o.flags(cmd)
@@ -144,7 +146,7 @@ func (p subcommand) command(e *endpoint, at client.Collection, example string) *
 	return cmd
 }
 
-func (p subcommand) run(c *call, o *output, at client.Collection) error {
+func (p subcommandSpec) run(c *clientCall, o *outputOptions, at client.Collection) error {
 	if p.shows || p.columns != nil {
 		if err := o.check(c.Command); err != nil {
 			return err
@@ -176,15 +178,15 @@ func (p subcommand) run(c *call, o *output, at client.Collection) error {
 		return err
 	}
 	if p.columns == nil {
-		return o.show(c.OutOrStdout(), unwrapped(answer))
+		return o.show(c.OutOrStdout(), unwrapRecord(answer))
 	}
-	l := listing{output: *o, long: long}
-	found := rows(answer[p.envelope], p.columns[0])
+	l := listOptions{outputOptions: *o, long: long}
+	found := recordsFromList(answer[p.envelope], p.columns[0])
 	return l.list(c.OutOrStdout(), l.shown(p.columns, found), found)
 }
 
 // place gives the path of the request and the arguments that are not in it.
-func (p subcommand) place(at client.Collection, args []string) (string, []string) {
+func (p subcommandSpec) place(at client.Collection, args []string) (string, []string) {
 	path, rest := at.Path+"/"+url.PathEscape(args[0]), args[1:]
 	if p.path != "" {
 		path += "/" + p.path
@@ -195,8 +197,8 @@ func (p subcommand) place(at client.Collection, args []string) (string, []string
 	return path, rest
 }
 
-// unwrapped takes an answer that is one object under its own name out of it.
-func unwrapped(r client.Record) client.Record {
+// unwrapRecord takes an answer that is one object under its own name out of it.
+func unwrapRecord(r client.Record) client.Record {
 	if len(r) == 1 {
 		for _, v := range r {
 			if inner, ok := v.(map[string]any); ok {
@@ -207,8 +209,8 @@ func unwrapped(r client.Record) client.Record {
 	return r
 }
 
-// rows makes records of a list of objects, or of words under the name of a column.
-func rows(list any, name string) []client.Record {
+// recordsFromList makes records of a list of objects, or of words under the name of a column.
+func recordsFromList(list any, name string) []client.Record {
 	items, _ := list.([]any)
 	out := make([]client.Record, 0, len(items))
 	for _, item := range items {
@@ -222,15 +224,15 @@ func rows(list any, name string) []client.Record {
 }
 
 // newTraitCommands are `node add trait` and `node remove trait`, which take several.
-func newTraitCommands(e *endpoint, node *cobra.Command) {
-	each := func(method string) func(c *call) error {
-		return func(c *call) error {
+func newTraitCommands(e *apiEndpoint, node *cobra.Command) {
+	each := func(method string) func(c *clientCall) error {
+		return func(c *clientCall) error {
 			path := client.Nodes.Path + "/" + url.PathEscape(c.args[0]) + "/traits"
 			if all, _ := c.Flags().GetBool("all"); all {
 				return c.api.Call(c.context(), method, path, nil, nil, nil)
 			}
 			if len(c.args) < 2 {
-				return usagef(c.Command, "name a trait")
+				return usageErrorf(c.Command, "name a trait")
 			}
 			for _, trait := range c.args[1:] {
 				if err := c.api.Call(c.context(), method, path+"/"+url.PathEscape(trait), nil, nil, nil); err != nil {
@@ -254,14 +256,14 @@ func newTraitCommands(e *endpoint, node *cobra.Command) {
 }
 
 // newPassthruCall is `passthru call` of a node or a driver.
-func newPassthruCall(e *endpoint, at client.Collection, ident string) *cobra.Command {
+func newPassthruCall(e *apiEndpoint, at client.Collection, ident string) *cobra.Command {
 	var method string
 	var args []string
 	cmd := &cobra.Command{
 		Use: "call " + ident + " METHOD", Short: "Call a vendor method", Args: cobra.ExactArgs(2),
 		Example: "  salvor " + strings.ToLower(ident) + " passthru call " + ident + " METHOD --arg KEY=VALUE",
-		RunE: e.run(func(c *call) error {
-			body, err := pairs(c.Command, "arg", args)
+		RunE: e.run(func(c *clientCall) error {
+			body, err := parseKeyValues(c.Command, "arg", args)
 			if err != nil {
 				return err
 			}

@@ -9,12 +9,12 @@ import (
 	"salvor/wire/ironic"
 )
 
-func newNodeMaintenanceCommand(e *endpoint) *cobra.Command {
+func newNodeMaintenanceCommand(e *apiEndpoint) *cobra.Command {
 	var reason string
 	set := &cobra.Command{
 		Use: "set NODE...", Short: "Take nodes out of salvor's hands", Args: cobra.MinimumNArgs(1),
 		Example: `  salvor node maintenance set rack1-7 --reason "new disk on Tuesday"`,
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			return c.each(func(ident string) error { return c.api.SetMaintenance(c.context(), ident, reason) })
 		}),
 	}
@@ -22,7 +22,7 @@ func newNodeMaintenanceCommand(e *endpoint) *cobra.Command {
 	unset := &cobra.Command{
 		Use: "unset NODE...", Short: "Give nodes back into salvor's hands", Args: cobra.MinimumNArgs(1),
 		Example: "  salvor node maintenance unset rack1-7",
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			return c.each(func(ident string) error { return c.api.UnsetMaintenance(c.context(), ident) })
 		}),
 	}
@@ -31,24 +31,24 @@ func newNodeMaintenanceCommand(e *endpoint) *cobra.Command {
 	return cmd
 }
 
-// power is what the power commands share.
-type power struct {
+// powerOptions is what the power commands share.
+type powerOptions struct {
 	soft    bool
 	timeout int
-	wait    waiting
+	wait    waitOption
 }
 
-func (p *power) command(e *endpoint, use, short, example, hard, soft string, result string) *cobra.Command {
+func (p *powerOptions) command(e *apiEndpoint, use, short, example, hard, soft string, result string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use + " NODE...", Short: short, Args: cobra.MinimumNArgs(1), Example: example,
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			request := ironic.PowerRequest{Target: hard}
 			if p.soft {
 				request.Target = soft
 			}
 			if c.Flags().Changed("power-timeout") {
 				if p.timeout < 1 {
-					return usagef(c.Command, "--power-timeout %d: want at least 1", p.timeout)
+					return usageErrorf(c.Command, "--power-timeout %d: want at least 1", p.timeout)
 				}
 				request.Timeout = &p.timeout
 			}
@@ -71,20 +71,20 @@ func (p *power) command(e *endpoint, use, short, example, hard, soft string, res
 	return cmd
 }
 
-func newNodePowerCommand(e *endpoint) *cobra.Command {
+func newNodePowerCommand(e *apiEndpoint) *cobra.Command {
 	cmd := &cobra.Command{Use: "power", Short: "Switch nodes on and off"}
 	cmd.AddCommand(
-		(&power{}).command(e, "on", "Switch nodes on", "  salvor node power on rack1-7 --wait", "power on", "", "power on"),
-		(&power{}).command(e, "off", "Switch nodes off", "  salvor node power off rack1-7 --soft --power-timeout 120", "power off", "soft power off", "power off"),
+		(&powerOptions{}).command(e, "on", "Switch nodes on", "  salvor node power on rack1-7 --wait", "power on", "", "power on"),
+		(&powerOptions{}).command(e, "off", "Switch nodes off", "  salvor node power off rack1-7 --soft --power-timeout 120", "power off", "soft power off", "power off"),
 	)
 	return cmd
 }
 
-func newNodeRebootCommand(e *endpoint) *cobra.Command {
-	return (&power{}).command(e, "reboot", "Switch nodes off and on again", "  salvor node reboot rack1-7 --soft", "rebooting", "soft rebooting", "power on")
+func newNodeRebootCommand(e *apiEndpoint) *cobra.Command {
+	return (&powerOptions{}).command(e, "reboot", "Switch nodes off and on again", "  salvor node reboot rack1-7 --soft", "rebooting", "soft rebooting", "power on")
 }
 
-func newNodeBootCommand(e *endpoint) *cobra.Command {
+func newNodeBootCommand(e *apiEndpoint) *cobra.Command {
 	device := &cobra.Command{Use: "device", Short: "What a node boots from"}
 	device.AddCommand(newBootDeviceShowCommand(e), newBootDeviceSetCommand(e))
 	cmd := &cobra.Command{Use: "boot", Short: "What a node boots from"}
@@ -92,12 +92,12 @@ func newNodeBootCommand(e *endpoint) *cobra.Command {
 	return cmd
 }
 
-func newBootDeviceShowCommand(e *endpoint) *cobra.Command {
-	o, supported := &output{}, false
+func newBootDeviceShowCommand(e *apiEndpoint) *cobra.Command {
+	o, supported := &outputOptions{}, false
 	cmd := &cobra.Command{
 		Use: "show NODE", Short: "Ask the machine what it boots from", Args: cobra.ExactArgs(1),
 		Example: "  salvor node boot device show rack1-7",
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			if err := o.check(c.Command); err != nil {
 				return err
 			}
@@ -129,13 +129,13 @@ func newBootDeviceShowCommand(e *endpoint) *cobra.Command {
 	return cmd
 }
 
-func newBootDeviceSetCommand(e *endpoint) *cobra.Command {
+func newBootDeviceSetCommand(e *apiEndpoint) *cobra.Command {
 	var persistent bool
 	cmd := &cobra.Command{
 		Use: "set NODE DEVICE", Short: "Set what the machine boots from", Args: cobra.ExactArgs(2),
 		Example: `  salvor node boot device set rack1-7 pxe
   salvor node boot device set rack1-7 disk --persistent`,
-		RunE: e.run(func(c *call) error { return c.api.SetBootDevice(c.context(), c.args[0], c.args[1], persistent) }),
+		RunE: e.run(func(c *clientCall) error { return c.api.SetBootDevice(c.context(), c.args[0], c.args[1], persistent) }),
 	}
 	cmd.Flags().BoolVar(&persistent, "persistent", false, "for good, not only for the next boot")
 	return cmd

@@ -15,7 +15,7 @@ type provisionVerb struct {
 	// reached are the states in which --wait ends well; none: any state of rest.
 	reached []string
 	// prepare adds what the verb takes besides; may be nil.
-	prepare func(*call, *ironic.ProvisionRequest) error
+	prepare func(*clientCall, *ironic.ProvisionRequest) error
 	flags   func(*cobra.Command)
 	example string
 }
@@ -42,7 +42,7 @@ then: ssh rescue@ADDRESS-OF-THE-MACHINE`},
 	{word: "unrescue", target: "unrescue", short: "Boot nodes back into their own systems", reached: []string{"active"}},
 }
 
-func newNodeProvisionCommands(e *endpoint) []*cobra.Command {
+func newNodeProvisionCommands(e *apiEndpoint) []*cobra.Command {
 	var out []*cobra.Command
 	for _, v := range provisionVerbs {
 		out = append(out, v.command(e))
@@ -50,14 +50,14 @@ func newNodeProvisionCommands(e *endpoint) []*cobra.Command {
 	return out
 }
 
-func (v provisionVerb) command(e *endpoint) *cobra.Command {
-	w := &waiting{}
+func (v provisionVerb) command(e *apiEndpoint) *cobra.Command {
+	w := &waitOption{}
 	if v.example == "" {
 		v.example = "  salvor node " + v.word + " rack1-7 --wait\n  salvor node " + v.word + " rack1-7 --wait=600"
 	}
 	cmd := &cobra.Command{
 		Use: v.word + " NODE...", Short: v.short, Args: cobra.MinimumNArgs(1), Example: v.example,
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			if err := w.check(c); err != nil {
 				return err
 			}
@@ -102,17 +102,17 @@ func stepFlags(cmd *cobra.Command, steps string) {
 	cmd.MarkFlagsOneRequired(steps, "runbook")
 }
 
-func prepareClean(c *call, r *ironic.ProvisionRequest) (err error) {
+func prepareClean(c *clientCall, r *ironic.ProvisionRequest) (err error) {
 	r.CleanSteps, err = prepareSteps(c, r, "clean-steps")
 	return err
 }
 
-func prepareService(c *call, r *ironic.ProvisionRequest) (err error) {
+func prepareService(c *clientCall, r *ironic.ProvisionRequest) (err error) {
 	r.ServiceSteps, err = prepareSteps(c, r, "service-steps")
 	return err
 }
 
-func prepareSteps(c *call, r *ironic.ProvisionRequest, flag string) (json.RawMessage, error) {
+func prepareSteps(c *clientCall, r *ironic.ProvisionRequest, flag string) (json.RawMessage, error) {
 	r.Runbook, _ = c.Flags().GetString("runbook")
 	if off, _ := c.Flags().GetBool("disable-ramdisk"); off {
 		r.DisableRamdisk = &off
@@ -121,7 +121,7 @@ func prepareSteps(c *call, r *ironic.ProvisionRequest, flag string) (json.RawMes
 		return nil, nil
 	}
 	steps, _ := c.Flags().GetString(flag)
-	return document(c.Command, flag, steps)
+	return readJSONArgument(c.Command, flag, steps)
 }
 
 func deployFlags(cmd *cobra.Command) {
@@ -129,9 +129,9 @@ func deployFlags(cmd *cobra.Command) {
 	cmd.Flags().String("deploy-steps", "", "the steps: JSON, a file, or - for standard input")
 }
 
-func prepareDeploy(c *call, r *ironic.ProvisionRequest) error {
+func prepareDeploy(c *clientCall, r *ironic.ProvisionRequest) error {
 	if steps, _ := c.Flags().GetString("deploy-steps"); steps != "" {
-		text, err := document(c.Command, "deploy-steps", steps)
+		text, err := readJSONArgument(c.Command, "deploy-steps", steps)
 		if err != nil {
 			return err
 		}
@@ -147,7 +147,7 @@ func prepareDeploy(c *call, r *ironic.ProvisionRequest) error {
 }
 
 // configDrive is sent as the object that it is, or as a string.
-func configDrive(c *call, value string) (json.RawMessage, error) {
+func configDrive(c *clientCall, value string) (json.RawMessage, error) {
 	name, isFile := value, value == "-"
 	if value[0] == '@' {
 		name, isFile = value[1:], true
@@ -155,7 +155,7 @@ func configDrive(c *call, value string) (json.RawMessage, error) {
 	if isFile {
 		text, err := readArgument(c.InOrStdin(), name, maxArgumentFile)
 		if err != nil {
-			return nil, usagef(c.Command, "--config-drive: %w", err)
+			return nil, usageErrorf(c.Command, "--config-drive: %w", err)
 		}
 		value = string(text)
 	}

@@ -7,20 +7,20 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func newNodeSetCommand(e *endpoint) *cobra.Command {
+func newNodeSetCommand(e *apiEndpoint) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "set NODE...", Short: "Change fields of nodes", Args: cobra.MinimumNArgs(1),
 		Example: `  salvor node set rack1-7 --driver-info redfish_address=https://10.0.0.9
   salvor node set rack1-7 --name rack2-1 --property cpus=16
   salvor node set rack1-7 --driver ipmi --reset-interfaces --driver-info ipmi_address=10.0.0.9`,
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			patch, err := setPatch(c.Command)
 			if err != nil {
 				return err
 			}
 			reset, _ := c.Flags().GetBool("reset-interfaces")
 			if reset && !c.Flags().Changed("driver") {
-				return usagef(c.Command, "--reset-interfaces needs --driver")
+				return usageErrorf(c.Command, "--reset-interfaces needs --driver")
 			}
 			operations, err := patch.done(c.Command)
 			if err != nil {
@@ -57,8 +57,8 @@ func newNodeSetCommand(e *endpoint) *cobra.Command {
 	return cmd
 }
 
-func setPatch(cmd *cobra.Command) (*patcher, error) {
-	p := &patcher{}
+func setPatch(cmd *cobra.Command) (*patchBuilder, error) {
+	p := &patchBuilder{}
 	if err := eachField(cmd, func(field string, value any) { p.set("/"+field, value) }); err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func setPatch(cmd *cobra.Command) (*patcher, error) {
 	}
 	for _, o := range objectFields {
 		args, _ := cmd.Flags().GetStringArray(o.flag)
-		values, err := pairs(cmd, o.flag, args)
+		values, err := parseKeyValues(cmd, o.flag, args)
 		if err != nil {
 			return nil, err
 		}
@@ -80,12 +80,12 @@ func setPatch(cmd *cobra.Command) (*patcher, error) {
 	return p, nil
 }
 
-func newNodeUnsetCommand(e *endpoint) *cobra.Command {
+func newNodeUnsetCommand(e *apiEndpoint) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "unset NODE...", Short: "Take fields of nodes back to their defaults", Args: cobra.MinimumNArgs(1),
 		Example: `  salvor node unset rack1-7 --driver-info redfish_system_id --instance-uuid
   salvor node unset rack1-7 --rescue-interface`,
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			operations, err := unsetPatch(c.Command).done(c.Command)
 			if err != nil {
 				return err
@@ -96,7 +96,7 @@ func newNodeUnsetCommand(e *endpoint) *cobra.Command {
 			})
 		}),
 	}
-	for _, flag := range unsettable() {
+	for _, flag := range unsettableFlags() {
 		cmd.Flags().Bool(flag, false, "unset "+fieldOf(flag))
 	}
 	for _, o := range objectFields {
@@ -105,8 +105,8 @@ func newNodeUnsetCommand(e *endpoint) *cobra.Command {
 	return cmd
 }
 
-// unsettable lists the flags of the fields that can be taken back.
-func unsettable() []string {
+// unsettableFlags lists the flags of the fields that can be taken back.
+func unsettableFlags() []string {
 	out := []string{"automated-clean"}
 	for _, t := range textFields {
 		if t.unset {
@@ -125,9 +125,9 @@ func unsettable() []string {
 	return out
 }
 
-func unsetPatch(cmd *cobra.Command) *patcher {
-	p := &patcher{}
-	for _, flag := range unsettable() {
+func unsetPatch(cmd *cobra.Command) *patchBuilder {
+	p := &patchBuilder{}
+	for _, flag := range unsettableFlags() {
 		if on, _ := cmd.Flags().GetBool(flag); on {
 			p.remove("/" + fieldOf(flag))
 		}

@@ -15,8 +15,8 @@ import (
 	"salvor/client"
 )
 
-// output is the form in which records are printed.
-type output struct {
+// outputOptions is the form in which records are printed.
+type outputOptions struct {
 	format   string
 	columns  []string
 	maxWidth int
@@ -25,7 +25,7 @@ type output struct {
 	quote    string
 }
 
-func (o *output) flags(cmd *cobra.Command) {
+func (o *outputOptions) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVarP(&o.format, "format", "f", "table", "table, json, yaml, value, csv or shell (shell: of one record)")
 	f.StringSliceVarP(&o.columns, "column", "c", nil, "print only this column; may be repeated")
@@ -35,23 +35,23 @@ func (o *output) flags(cmd *cobra.Command) {
 	f.StringVar(&o.quote, "quote", "nonnumeric", "csv: which cells are quoted: all, minimal, none or nonnumeric")
 }
 
-func (o *output) check(cmd *cobra.Command) error {
+func (o *outputOptions) check(cmd *cobra.Command) error {
 	switch {
 	case !slices.Contains([]string{"table", "json", "yaml", "value", "csv", "shell"}, o.format):
-		return usagef(cmd, "-f %s: want table, json, yaml, value, csv or shell", o.format)
+		return usageErrorf(cmd, "-f %s: want table, json, yaml, value, csv or shell", o.format)
 	case !slices.Contains([]string{"all", "minimal", "none", "nonnumeric"}, o.quote):
-		return usagef(cmd, "--quote %s: want all, minimal, none or nonnumeric", o.quote)
+		return usageErrorf(cmd, "--quote %s: want all, minimal, none or nonnumeric", o.quote)
 	case !shellName.MatchString("x" + o.prefix):
-		return usagef(cmd, "--prefix %s: want letters, digits and underscores", o.prefix)
+		return usageErrorf(cmd, "--prefix %s: want letters, digits and underscores", o.prefix)
 	case o.format == "shell" && cmd.Name() == "list":
-		return usagef(cmd, "-f shell prints one record: use it with show, or -f csv or json here")
+		return usageErrorf(cmd, "-f shell prints one record: use it with show, or -f csv or json here")
 	}
 	return nil
 }
 
-// column is a field of a record and the title it goes by. The titles are those of the
+// outputColumn is a field of a record and the title it goes by. The titles are those of the
 // baremetal command: scripts read the JSON by them.
-type column struct{ field, title string }
+type outputColumn struct{ field, title string }
 
 var titles = map[string]string{
 	"id": "ID", "ram": "RAM", "vcpus": "VCPUs", "os": "OS", "url": "URL", "cidr": "CIDR", "target_os": "Target OS", "target_os_family": "Target OS Family",
@@ -61,8 +61,8 @@ var titles = map[string]string{
 	"raid_interface": "RAID Interface", "allocation_uuid": "Allocation UUID",
 }
 
-func columnsOf(fields []string) []column {
-	out := make([]column, len(fields))
+func columnsOf(fields []string) []outputColumn {
+	out := make([]outputColumn, len(fields))
 	for i, f := range fields {
 		title := titles[f]
 		if title == "" {
@@ -74,19 +74,19 @@ func columnsOf(fields []string) []column {
 			}
 			title = strings.Join(words, " ")
 		}
-		out[i] = column{f, title}
+		out[i] = outputColumn{f, title}
 	}
 	return out
 }
 
 // pick keeps the columns that were asked for by title or field, in the order asked.
-func (o *output) pick(all []column) ([]column, error) {
+func (o *outputOptions) pick(all []outputColumn) ([]outputColumn, error) {
 	if len(o.columns) == 0 {
 		return all, nil
 	}
-	var out []column
+	var out []outputColumn
 	for _, want := range o.columns {
-		i := slices.IndexFunc(all, func(c column) bool { return strings.EqualFold(c.title, want) || c.field == want })
+		i := slices.IndexFunc(all, func(c outputColumn) bool { return strings.EqualFold(c.title, want) || c.field == want })
 		if i < 0 {
 			return nil, withStatus(statusUsage, fmt.Errorf("-c %s: no such column", want))
 		}
@@ -96,17 +96,17 @@ func (o *output) pick(all []column) ([]column, error) {
 }
 
 // list prints records under the columns' titles.
-func (o *output) list(w io.Writer, all []column, records []client.Record) error {
+func (o *outputOptions) list(w io.Writer, all []outputColumn, records []client.Record) error {
 	columns, err := o.pick(all)
 	if err != nil {
 		return err
 	}
 	switch o.format {
 	case "json":
-		rows := make([]object, len(records))
+		rows := make([]orderedObject, len(records))
 		for i, r := range records {
 			for _, c := range columns {
-				rows[i] = append(rows[i], pair{c.title, r[c.field]})
+				rows[i] = append(rows[i], objectMember{c.title, r[c.field]})
 			}
 		}
 		return o.json(w, rows)
@@ -137,27 +137,27 @@ func (o *output) list(w io.Writer, all []column, records []client.Record) error 
 		}
 		rows = append(rows, row)
 	}
-	return align(w, foldTable(rows, o.maxWidth))
+	return writeAlignedRows(w, foldTable(rows, o.maxWidth))
 }
 
 // hidden fields are links, of use to programs only.
 var hidden = []string{"links", "ports", "portgroups", "states", "volume", "bios", "firmware", "history", "nodes"}
 
 // show prints one record, a field a line, in the order of the alphabet.
-func (o *output) show(w io.Writer, r client.Record) error {
-	var all []column
+func (o *outputOptions) show(w io.Writer, r client.Record) error {
+	var all []outputColumn
 	for _, f := range slices.Sorted(maps.Keys(r)) {
 		if !slices.Contains(hidden, f) {
-			all = append(all, column{f, f})
+			all = append(all, outputColumn{f, f})
 		}
 	}
 	columns, err := o.pick(all)
 	if err != nil {
 		return err
 	}
-	var out object
+	var out orderedObject
 	for _, c := range columns {
-		out = append(out, pair{c.field, r[c.field]})
+		out = append(out, objectMember{c.field, r[c.field]})
 	}
 	switch o.format {
 	case "json":
@@ -169,7 +169,7 @@ func (o *output) show(w io.Writer, r client.Record) error {
 		for i, c := range columns {
 			rows[i] = client.Record{"Field": c.field, "Value": r[c.field]}
 		}
-		return o.csvRows(w, []column{{"Field", "Field"}, {"Value", "Value"}}, rows)
+		return o.csvRows(w, []outputColumn{{"Field", "Field"}, {"Value", "Value"}}, rows)
 	case "shell":
 		return o.shell(w, columns, r)
 	case "value":
@@ -182,11 +182,11 @@ func (o *output) show(w io.Writer, r client.Record) error {
 	for _, c := range columns {
 		rows = append(rows, []string{c.field, cellOf(c.field, r[c.field])})
 	}
-	return align(w, foldTable(rows, o.maxWidth))
+	return writeAlignedRows(w, foldTable(rows, o.maxWidth))
 }
 
-// align pads the columns of rows; the first row is the head.
-func align(w io.Writer, rows [][]string) error {
+// writeAlignedRows pads the columns of rows; the first row is the head.
+func writeAlignedRows(w io.Writer, rows [][]string) error {
 	widths := make([]int, len(rows[0]))
 	for _, row := range rows {
 		for i, c := range row {
@@ -217,21 +217,21 @@ func align(w io.Writer, rows [][]string) error {
 // cellOf writes the value of a field.
 func cellOf(field string, v any) string {
 	if nets, ok := v.(map[string]any); ok && field == "addresses" {
-		return harmless(addressWords(nets))
+		return stripControlChars(addressWords(nets))
 	}
 	if fence, ok := v.(map[string]any); ok && field == "fenced" {
-		return harmless(fmt.Sprintf("by %s, since %s; waits for %s", cell(fence["how"]), cell(fence["since"]), cell(fence["waits_for"])))
+		return stripControlChars(fmt.Sprintf("by %s, since %s; waits for %s", formatCell(fence["how"]), formatCell(fence["since"]), formatCell(fence["waits_for"])))
 	}
 	if field == "disposition" && v == "reimage" {
 		return reimaged
 	}
-	return cell(v)
+	return formatCell(v)
 }
 
 // shortOf writes the value of a field in a list, where a fence is told by its evidence alone.
 func shortOf(field string, v any) string {
 	if fence, ok := v.(map[string]any); ok && field == "fenced" {
-		return harmless("by " + cell(fence["how"]))
+		return stripControlChars("by " + formatCell(fence["how"]))
 	}
 	return cellOf(field, v)
 }
@@ -252,8 +252,8 @@ func addressWords(nets map[string]any) string {
 	return strings.Join(words, "; ")
 }
 
-// cell writes a value as scripts for the baremetal command expect it: None, True, False.
-func cell(v any) string {
+// formatCell writes a value as scripts for the baremetal command expect it: None, True, False.
+func formatCell(v any) string {
 	switch v := v.(type) {
 	case nil:
 		return "None"
@@ -263,9 +263,9 @@ func cell(v any) string {
 		}
 		return "False"
 	case string:
-		return harmless(v)
+		return stripControlChars(v)
 	case []string:
-		return harmless(strings.Join(v, ", "))
+		return stripControlChars(strings.Join(v, ", "))
 	case []any:
 		if words, ok := plainWords(v); ok {
 			return words
@@ -275,9 +275,9 @@ func cell(v any) string {
 	}
 	text, err := json.Marshal(v)
 	if err != nil {
-		return harmless(fmt.Sprint(v))
+		return stripControlChars(fmt.Sprint(v))
 	}
-	return harmless(string(text))
+	return stripControlChars(string(text))
 }
 
 // plainWords joins a list of nothing but strings.
@@ -290,11 +290,11 @@ func plainWords(list []any) (string, bool) {
 		}
 		words[i] = word
 	}
-	return harmless(strings.Join(words, ", ")), len(list) > 0
+	return stripControlChars(strings.Join(words, ", ")), len(list) > 0
 }
 
-// harmless takes control characters out: what a BMC says must not steer a terminal.
-func harmless(s string) string {
+// stripControlChars takes control characters out: what a BMC says must not steer a terminal.
+func stripControlChars(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || (r >= 0x7f && r < 0xa0) {
 			return ' '
@@ -303,15 +303,15 @@ func harmless(s string) string {
 	}, strings.ToValidUTF8(s, "?"))
 }
 
-// object is a JSON object that keeps the order of its keys.
-type object []pair
+// orderedObject is a JSON object that keeps the order of its keys.
+type orderedObject []objectMember
 
-type pair struct {
+type objectMember struct {
 	key   string
 	value any
 }
 
-func (o object) MarshalJSON() ([]byte, error) {
+func (o orderedObject) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteByte('{')
 	for i, p := range o {

@@ -23,7 +23,7 @@ var (
 )
 
 // json prints a value, indented or on one line.
-func (o *output) json(w io.Writer, v any) error {
+func (o *outputOptions) json(w io.Writer, v any) error {
 	if !o.noIndent {
 		return writeJSON(w, v)
 	}
@@ -33,7 +33,7 @@ func (o *output) json(w io.Writer, v any) error {
 }
 
 // shell prints a record as assignments that a shell can evaluate, whatever the values hold.
-func (o *output) shell(w io.Writer, columns []column, r client.Record) error {
+func (o *outputOptions) shell(w io.Writer, columns []outputColumn, r client.Record) error {
 	var b strings.Builder
 	for _, c := range columns {
 		name := notInName.ReplaceAllString(strings.ToLower(c.field), "_")
@@ -44,7 +44,7 @@ func (o *output) shell(w io.Writer, columns []column, r client.Record) error {
 }
 
 // csvRows prints records below a line of titles.
-func (o *output) csvRows(w io.Writer, columns []column, records []client.Record) error {
+func (o *outputOptions) csvRows(w io.Writer, columns []outputColumn, records []client.Record) error {
 	var b strings.Builder
 	for i, c := range columns {
 		o.csvCell(&b, i, c.title, false)
@@ -69,7 +69,7 @@ func (o *output) csvRows(w io.Writer, columns []column, records []client.Record)
 }
 
 // csvCell writes a cell as --quote says. Without quotes, a backslash precedes each character that would end the cell.
-func (o *output) csvCell(b *strings.Builder, i int, text string, number bool) {
+func (o *outputOptions) csvCell(b *strings.Builder, i int, text string, number bool) {
 	if i > 0 {
 		b.WriteByte(',')
 	}
@@ -85,7 +85,7 @@ func (o *output) csvCell(b *strings.Builder, i int, text string, number bool) {
 }
 
 // writeYAML prints a record as a mapping. Lists and mappings in it are written as JSON, which YAML holds too.
-func writeYAML(w io.Writer, o object) error {
+func writeYAML(w io.Writer, o orderedObject) error {
 	var b strings.Builder
 	for _, p := range o {
 		b.WriteString(yamlText(p.key) + ": " + yamlOf(p.value) + "\n")
@@ -97,7 +97,7 @@ func writeYAML(w io.Writer, o object) error {
 	return err
 }
 
-func writeYAMLRows(w io.Writer, columns []column, records []client.Record) error {
+func writeYAMLRows(w io.Writer, columns []outputColumn, records []client.Record) error {
 	var b strings.Builder
 	for _, r := range records {
 		for i, c := range columns {

@@ -14,7 +14,7 @@ import (
 
 var odd = client.Record{"name": "rack 1, \"a\"", "uuid": nil, "memory": 4.0, "maintenance": true, "extra": map[string]any{"k": "v"}, "owner": "$(touch /tmp/x)`id`\\", "driver": "no"}
 
-func inFormat(t *testing.T, o *output, list bool) string {
+func inFormat(t *testing.T, o *outputOptions, list bool) string {
 	t.Helper()
 	var b strings.Builder
 	if o.quote == "" {
@@ -35,33 +35,33 @@ func inFormat(t *testing.T, o *output, list bool) string {
 // TestFormatsOfTheOpenstackCommand: each form of output that the openstack command has, as that command writes it.
 func TestFormatsOfTheOpenstackCommand(t *testing.T) {
 	for name, tt := range map[string]struct {
-		out  output
+		out  outputOptions
 		list bool
 		want string
 	}{
-		"csv":             {output{format: "csv"}, true, "\"Name\",\"UUID\",\"Memory\",\"Maintenance\"\n\"rack 1, \"\"a\"\"\",\"\",4,True\n\"b\",\"u\",1.5,\"\"\n"},
-		"csv all":         {output{format: "csv", quote: "all", columns: []string{"memory"}}, true, "\"Memory\"\n\"4\"\n\"1.5\"\n"},
-		"csv minimal":     {output{format: "csv", quote: "minimal", columns: []string{"Name", "UUID"}}, true, "Name,UUID\n\"rack 1, \"\"a\"\"\",\nb,u\n"},
-		"csv none":        {output{format: "csv", quote: "none", columns: []string{"name"}}, true, "Name\nrack 1\\, \\\"a\\\"\nb\n"},
-		"yaml list":       {output{format: "yaml", columns: []string{"name", "memory"}}, true, "- Name: \"rack 1, \\\"a\\\"\"\n  Memory: 4\n- Name: b\n  Memory: 1.5\n"},
-		"yaml":            {output{format: "yaml", columns: []string{"driver", "extra", "maintenance", "uuid"}}, false, "driver: \"no\"\nextra: {\"k\":\"v\"}\nmaintenance: true\nuuid: null\n"},
-		"shell":           {output{format: "shell", prefix: "os_", columns: []string{"name", "memory"}}, false, "os_name=\"rack 1, \\\"a\\\"\"\nos_memory=\"4\"\n"},
-		"json, one line":  {output{format: "json", noIndent: true, columns: []string{"memory", "driver"}}, false, "{\"memory\":4,\"driver\":\"no\"}\n"},
-		"columns in turn": {output{format: "value", columns: []string{"memory", "driver"}}, false, "4\nno\n"},
-		"csv of one":      {output{format: "csv", columns: []string{"memory"}}, false, "\"Field\",\"Value\"\n\"memory\",4\n"},
+		"csv":             {outputOptions{format: "csv"}, true, "\"Name\",\"UUID\",\"Memory\",\"Maintenance\"\n\"rack 1, \"\"a\"\"\",\"\",4,True\n\"b\",\"u\",1.5,\"\"\n"},
+		"csv all":         {outputOptions{format: "csv", quote: "all", columns: []string{"memory"}}, true, "\"Memory\"\n\"4\"\n\"1.5\"\n"},
+		"csv minimal":     {outputOptions{format: "csv", quote: "minimal", columns: []string{"Name", "UUID"}}, true, "Name,UUID\n\"rack 1, \"\"a\"\"\",\nb,u\n"},
+		"csv none":        {outputOptions{format: "csv", quote: "none", columns: []string{"name"}}, true, "Name\nrack 1\\, \\\"a\\\"\nb\n"},
+		"yaml list":       {outputOptions{format: "yaml", columns: []string{"name", "memory"}}, true, "- Name: \"rack 1, \\\"a\\\"\"\n  Memory: 4\n- Name: b\n  Memory: 1.5\n"},
+		"yaml":            {outputOptions{format: "yaml", columns: []string{"driver", "extra", "maintenance", "uuid"}}, false, "driver: \"no\"\nextra: {\"k\":\"v\"}\nmaintenance: true\nuuid: null\n"},
+		"shell":           {outputOptions{format: "shell", prefix: "os_", columns: []string{"name", "memory"}}, false, "os_name=\"rack 1, \\\"a\\\"\"\nos_memory=\"4\"\n"},
+		"json, one line":  {outputOptions{format: "json", noIndent: true, columns: []string{"memory", "driver"}}, false, "{\"memory\":4,\"driver\":\"no\"}\n"},
+		"columns in turn": {outputOptions{format: "value", columns: []string{"memory", "driver"}}, false, "4\nno\n"},
+		"csv of one":      {outputOptions{format: "csv", columns: []string{"memory"}}, false, "\"Field\",\"Value\"\n\"memory\",4\n"},
 	} {
 		if got := inFormat(t, &tt.out, tt.list); got != tt.want {
 			t.Errorf("%s:\n%s\nwant\n%s", name, got, tt.want)
 		}
 	}
-	if _, err := csv.NewReader(strings.NewReader(inFormat(t, &output{format: "csv"}, true))).ReadAll(); err != nil {
+	if _, err := csv.NewReader(strings.NewReader(inFormat(t, &outputOptions{format: "csv"}, true))).ReadAll(); err != nil {
 		t.Errorf("a reader of csv: %v", err)
 	}
 }
 
 // TestShellFormIsSafeToEvaluate: whatever a value holds, a shell that evaluates the output gets the value and runs nothing.
 func TestShellFormIsSafeToEvaluate(t *testing.T) {
-	out, err := exec.Command("sh", "-c", inFormat(t, &output{format: "shell"}, false)+`printf %s "$owner"`).Output()
+	out, err := exec.Command("sh", "-c", inFormat(t, &outputOptions{format: "shell"}, false)+`printf %s "$owner"`).Output()
 	if err != nil || string(out) != odd["owner"] {
 		t.Errorf("%q, %v", out, err)
 	}
@@ -69,7 +69,7 @@ func TestShellFormIsSafeToEvaluate(t *testing.T) {
 
 // TestMaxWidthFoldsTables: no line is longer, no character is lost, and columns stay apart.
 func TestMaxWidthFoldsTables(t *testing.T) {
-	o := output{format: "table", maxWidth: 30}
+	o := outputOptions{format: "table", maxWidth: 30}
 	var b strings.Builder
 	long := strings.Repeat("abcdefghij ", 9) + strings.Repeat("x", 60)
 	if err := o.list(&b, columnsOf([]string{"name", "description"}), []client.Record{{"name": "n1", "description": long}}); err != nil {
@@ -88,13 +88,13 @@ func TestMaxWidthFoldsTables(t *testing.T) {
 
 // TestWrongFormsAreUsageErrors: a form that does not exist, or does not fit, is refused before anything is asked.
 func TestWrongFormsAreUsageErrors(t *testing.T) {
-	for name, o := range map[string]output{"-f": {format: "xml", quote: "all"}, "--quote": {format: "csv", quote: "some"}, "--prefix": {format: "shell", quote: "all", prefix: "a b;"}, "-f shell": {format: "shell", quote: "all"}} {
+	for name, o := range map[string]outputOptions{"-f": {format: "xml", quote: "all"}, "--quote": {format: "csv", quote: "some"}, "--prefix": {format: "shell", quote: "all", prefix: "a b;"}, "-f shell": {format: "shell", quote: "all"}} {
 		if err := o.check(&cobra.Command{Use: "list"}); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	var v any
-	if err := json.Unmarshal([]byte(inFormat(t, &output{format: "json", noIndent: true}, true)), &v); err != nil {
+	if err := json.Unmarshal([]byte(inFormat(t, &outputOptions{format: "json", noIndent: true}, true)), &v); err != nil {
 		t.Error(err)
 	}
 }

@@ -22,19 +22,19 @@ The password is for the user rescue of this rescue session. It is taken from
 keeps only its hash, and that no longer than until the ramdisk has it.`
 }
 
-func prepareRescue(c *call, r *ironic.ProvisionRequest) error {
+func prepareRescue(c *clientCall, r *ironic.ProvisionRequest) error {
 	password, err := rescuePassword(c)
 	if err != nil {
 		return err
 	}
 	if strings.TrimSpace(password) == "" {
-		return usagef(c.Command, "the rescue password is empty")
+		return usageErrorf(c.Command, "the rescue password is empty")
 	}
 	r.RescuePassword = password
 	return nil
 }
 
-func rescuePassword(c *call) (string, error) {
+func rescuePassword(c *clientCall) (string, error) {
 	if c.Flags().Changed("rescue-password") {
 		return c.Flags().GetString("rescue-password")
 	}
@@ -43,27 +43,27 @@ func rescuePassword(c *call) (string, error) {
 	}
 	terminal, ok := c.InOrStdin().(*os.File)
 	if !ok || terminalWidth(terminal) == 0 {
-		return "", usagef(c.Command, "no rescue password: give --rescue-password-file FILE, or - to read it from standard input")
+		return "", usageErrorf(c.Command, "no rescue password: give --rescue-password-file FILE, or - to read it from standard input")
 	}
-	first, err := ask(terminal, c.ErrOrStderr(), "Rescue password: ")
+	first, err := promptPassword(terminal, c.ErrOrStderr(), "Rescue password: ")
 	if err != nil {
 		return "", err
 	}
-	second, err := ask(terminal, c.ErrOrStderr(), "Again: ")
+	second, err := promptPassword(terminal, c.ErrOrStderr(), "Again: ")
 	if err != nil {
 		return "", err
 	}
 	if first != second {
-		return "", usagef(c.Command, "the two passwords differ")
+		return "", usageErrorf(c.Command, "the two passwords differ")
 	}
 	return first, nil
 }
 
 // passwordIn is the first line of the file that a flag names, or of standard input for -.
-func passwordIn(c *call, flag, name string) (string, error) {
+func passwordIn(c *clientCall, flag, name string) (string, error) {
 	text, err := readArgument(c.InOrStdin(), name, maxPassword)
 	if err != nil {
-		return "", usagef(c.Command, "--%s: %w", flag, err)
+		return "", usageErrorf(c.Command, "--%s: %w", flag, err)
 	}
 	line, _, _ := strings.Cut(string(text), "\n")
 	return strings.TrimSuffix(line, "\r"), nil

@@ -12,7 +12,7 @@ import (
 )
 
 // policy is what tokens are held to.
-func (p *program) policy() access.Policy {
+func (p *controlPlane) policy() access.Policy {
 	c := p.cfg.Policy
 	out := access.Policy{EnforceScope: c.EnforceScope, OldDefaults: !c.EnforceNewDefaults}
 	if c.ServiceElevated {
@@ -25,7 +25,7 @@ func (p *program) policy() access.Policy {
 }
 
 // readPolicy reads the policy file, if there shall be one; it is before any door is made.
-func (p *program) readPolicy() (err error) {
+func (p *controlPlane) readPolicy() (err error) {
 	if p.cfg.Policy.File != "" {
 		p.rules, err = api.NewPolicyFile(p.cfg.Policy.File, hasRule, p.log)
 	}
@@ -38,7 +38,7 @@ func hasRule(name string) bool {
 }
 
 // watchPolicy reads the policy file again when it changes.
-func (p *program) watchPolicy(ctx context.Context) error {
+func (p *controlPlane) watchPolicy(ctx context.Context) error {
 	if p.rules != nil {
 		p.rules.Run(ctx)
 	}

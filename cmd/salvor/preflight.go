@@ -23,8 +23,8 @@ import (
 // What an operation needs is checked where it is asked for, by the drivers' own rules. A process that is no conductor of the
 // node's group applies the rules to what a live conductor of that group published of its configuration.
 
-// published is what a conductor tells of its configuration for that. It holds no secret.
-type published struct {
+// publishedConfig is what a conductor tells of its configuration for that. It holds no secret.
+type publishedConfig struct {
 	URL           string                `json:"url"`
 	Append        string                `json:"append,omitempty"`
 	Dirs          []string              `json:"dirs,omitempty"`
@@ -41,9 +41,9 @@ type published struct {
 	Clean         bool                  `json:"automated_clean,omitempty"`
 }
 
-// publish is the configuration of this conductor as others are told of it.
-func publish(d driverConfig, c conductor.Config) (json.RawMessage, error) {
-	return json.Marshal(published{
+// encodePublishedConfig is the configuration of this conductor as others are told of it.
+func encodePublishedConfig(d driverConfig, c conductor.Config) (json.RawMessage, error) {
+	return json.Marshal(publishedConfig{
 		URL: d.Files.URL, Append: d.Files.Append, Dirs: d.Files.Dirs,
 		RescueKernel: c.RescueKernel, RescueRamdisk: c.RescueRamdisk, DeployKernel: c.DeployKernel, DeployRamdisk: c.DeployRamdisk,
 		Bridges: d.Bridges, Neutron: d.Neutron != nil, Networks: d.Networks.Of, ImageFormats: d.ImageFormats, ImageDirs: d.ImageDirs,
@@ -52,7 +52,7 @@ func publish(d driverConfig, c conductor.Config) (json.RawMessage, error) {
 }
 
 // checker makes what a conductor published a conductor that checks and does nothing else.
-func (p published) checker() *conductor.Conductor {
+func (p publishedConfig) checker() *conductor.Conductor {
 	d := driverConfig{
 		Files:   driver.BootFiles{URL: p.URL, APIURL: p.URL, Append: p.Append, Dirs: p.Dirs, Remote: true},
 		Bridges: p.Bridges, Networks: network.Networks{Of: p.Networks},
@@ -68,9 +68,9 @@ func (p published) checker() *conductor.Conductor {
 	})
 }
 
-// checkers is metal.Checker over all live conductors of a node's group.
-type checkers struct {
-	p    *program
+// conductorChecker is metal.Checker over all live conductors of a node's group.
+type conductorChecker struct {
+	p    *controlPlane
 	mu   sync.Mutex
 	made map[string]*conductor.Conductor // by what was published
 }
@@ -79,7 +79,7 @@ type checkers struct {
 const maxCheckers = 64
 
 // Preflight gives the reasons of the conductor that has the fewest: if one of the group can do it, the operation is admitted.
-func (k *checkers) Preflight(ctx context.Context, n *metal.Node, ports []*metal.Port, op metal.Operation) metal.Preflight {
+func (k *conductorChecker) Preflight(ctx context.Context, n *metal.Node, ports []*metal.Port, op metal.Operation) metal.Preflight {
 	all, err := k.p.directory.Conductors(context.Background())
 	if err != nil {
 		return metal.Preflight{}
@@ -102,7 +102,7 @@ func (k *checkers) Preflight(ctx context.Context, n *metal.Node, ports []*metal.
 }
 
 // of gives what checks for a conductor; nil where its release publishes nothing to check by.
-func (k *checkers) of(one metal.LiveConductor) *conductor.Conductor {
+func (k *conductorChecker) of(one metal.LiveConductor) *conductor.Conductor {
 	if k.p.conductor != nil && one.ID == k.p.state.id {
 		return k.p.conductor
 	}
@@ -112,7 +112,7 @@ func (k *checkers) of(one metal.LiveConductor) *conductor.Conductor {
 	if c, ok := k.made[text]; ok || text == "" {
 		return c
 	}
-	var p published
+	var p publishedConfig
 	if err := json.Unmarshal(one.Catalog.Preflight, &p); err != nil {
 		return nil
 	}
@@ -125,7 +125,7 @@ func (k *checkers) of(one metal.LiveConductor) *conductor.Conductor {
 
 // webFile asks web servers for images. Our routes, names, proxies, keys and trust store say nothing of what an agent or a firmware
 // reaches: only a server that has no such file, or leads where no agent follows, refuses for all.
-func (p *program) webFile() func(context.Context, string, conductor.Fetcher) error {
+func (p *controlPlane) webFile() func(context.Context, string, conductor.Fetcher) error {
 	prober := fetch.NewProber(p.guard(p.cfg.Fetch.Networks), time.Now)
 	return func(ctx context.Context, url string, by conductor.Fetcher) error {
 		err := prober.Ask(ctx, url)
@@ -136,20 +136,20 @@ func (p *program) webFile() func(context.Context, string, conductor.Fetcher) err
 	}
 }
 
-// readable tells why a kernel, ramdisk or image of this machine cannot be given to machines. webFile checks URLs.
-func readable(file string) error {
+// checkFileReadable tells why a kernel, ramdisk or image of this machine cannot be given to machines. webFile checks URLs.
+func checkFileReadable(file string) error {
 	if strings.Contains(file, "://") {
 		return nil
 	}
 	f, err := os.Open(file)
 	if err != nil {
-		return problem.Invalidf("%w", bare(err))
+		return problem.Invalidf("%w", stripErrorURL(err))
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	switch {
 	case err != nil:
-		return problem.Invalidf("%w", bare(err))
+		return problem.Invalidf("%w", stripErrorURL(err))
 	case !info.Mode().IsRegular():
 		return problem.Invalidf("it is no regular file")
 	case info.Size() == 0:
@@ -159,15 +159,15 @@ func readable(file string) error {
 }
 
 // localFiles gives readable where this process itself serves boot files; elsewhere they lie on another machine.
-func (p *program) localFiles() func(string) error {
+func (p *controlPlane) localFiles() func(string) error {
 	if !p.has(config.RoleAPI) {
 		return nil
 	}
-	return readable
+	return checkFileReadable
 }
 
 // freeAddress tells why this process's DHCP has no address for a machine.
-func (p *program) freeAddress(n *metal.Node, ports []*metal.Port) error {
+func (p *controlPlane) freeAddress(n *metal.Node, ports []*metal.Port) error {
 	if p.boot == nil {
 		return nil
 	}
@@ -194,7 +194,7 @@ func configuredRamdisks(cfg *config.Config) []error {
 		err := files.Check(driver.Ramdisk{Kernel: pair.kernel, Image: pair.image})
 		if err == nil {
 			for _, file := range []string{pair.kernel, pair.image} {
-				if wrong := readable(localPath(file)); wrong != nil && err == nil {
+				if wrong := checkFileReadable(localPath(file)); wrong != nil && err == nil {
 					err = fmt.Errorf("%s: %w", file, wrong)
 				}
 			}

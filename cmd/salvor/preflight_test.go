@@ -36,11 +36,11 @@ func TestPublishedCheck(t *testing.T) {
 	d := driverConfig{
 		Files: driver.BootFiles{URL: "http://10.0.0.1", APIURL: "http://10.0.0.1", Dirs: []string{"/srv/elsewhere"}}, Bridges: network.Bridges{driver.Tenant: "br0"},
 	}
-	raw, err := publish(d, conductor.Config{RescueKernel: "/srv/elsewhere/k", RescueRamdisk: "/srv/elsewhere/r"})
+	raw, err := encodePublishedConfig(d, conductor.Config{RescueKernel: "/srv/elsewhere/k", RescueRamdisk: "/srv/elsewhere/r"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var p published
+	var p publishedConfig
 	if err := json.Unmarshal(raw, &p); err != nil {
 		t.Fatal(err)
 	}

@@ -18,25 +18,25 @@ import (
 	"salvor/wire/native"
 )
 
-// waiting is the --wait of a command.
-type waiting struct{ seconds int }
+// waitOption is the --wait of a command.
+type waitOption struct{ seconds int }
 
-func (w *waiting) flags(cmd *cobra.Command) {
+func (w *waitOption) flags(cmd *cobra.Command) {
 	cmd.Flags().IntVar(&w.seconds, "wait", 0, "wait for the end, with --wait=SECONDS no longer than that")
 	cmd.Flags().Lookup("wait").NoOptDefVal = "0"
 }
 
-func (w *waiting) asked(c *call) bool { return c.Flags().Changed("wait") }
+func (w *waitOption) asked(c *clientCall) bool { return c.Flags().Changed("wait") }
 
-func (w *waiting) check(c *call) error {
+func (w *waitOption) check(c *clientCall) error {
 	if w.seconds < 0 {
-		return usagef(c.Command, "--wait=%d: want 0 or more", w.seconds)
+		return usageErrorf(c.Command, "--wait=%d: want 0 or more", w.seconds)
 	}
 	return nil
 }
 
 // within is the time that somebody waits.
-func (w *waiting) within(c *call) (context.Context, context.CancelFunc) {
+func (w *waitOption) within(c *clientCall) (context.Context, context.CancelFunc) {
 	if w.seconds > 0 {
 		return context.WithTimeout(c.context(), secondsOf(w.seconds))
 	}
@@ -44,7 +44,7 @@ func (w *waiting) within(c *call) (context.Context, context.CancelFunc) {
 }
 
 // late is the error of who gave up waiting: because it took too long, or because somebody interrupted.
-func (w *waiting) late(c *call, err error) error {
+func (w *waitOption) late(c *clientCall, err error) error {
 	if c.context().Err() != nil {
 		return withStatus(statusInterrupted, err)
 	}
@@ -55,7 +55,7 @@ func (w *waiting) late(c *call, err error) error {
 var lookInterval = time.Second
 
 // all waits for every node named, one after the other, within one bound. want names the end in errors.
-func (w *waiting) all(c *call, want string, wait client.Wait) error {
+func (w *waitOption) all(c *clientCall, want string, wait client.Wait) error {
 	ctx, cancel := w.within(c)
 	defer cancel()
 	return c.each(func(ident string) error {
@@ -67,35 +67,35 @@ func (w *waiting) all(c *call, want string, wait client.Wait) error {
 		var late *client.TimedOut
 		switch {
 		case errors.As(err, &ended):
-			return withStatus(statusFailed, fmt.Errorf("wait for %q: %w\n%s", want, clean{err}, nextStep(c.context(), c.api, ended.Node)))
+			return withStatus(statusFailed, fmt.Errorf("wait for %q: %w\n%s", want, sanitizedError{err}, nextStep(c.context(), c.api, ended.Node)))
 		case errors.As(err, &late):
-			return w.late(c, fmt.Errorf("wait for %q: %w\n%s", want, clean{err}, goesOn(ident, late.Last.Node)))
+			return w.late(c, fmt.Errorf("wait for %q: %w\n%s", want, sanitizedError{err}, goesOn(ident, late.Last.Node)))
 		case err != nil:
 			return err
 		}
-		fmt.Fprintf(c.OutOrStdout(), "%s: %s (%s, %d s)\n", harmless(ident), n.ProvisionState, firstOf(n.PowerState, "power unknown"), int(p.elapsed.Seconds()+0.5))
+		fmt.Fprintf(c.OutOrStdout(), "%s: %s (%s, %d s)\n", stripControlChars(ident), n.ProvisionState, firstOf(n.PowerState, "power unknown"), int(p.elapsed.Seconds()+0.5))
 		return nil
 	})
 }
 
 // goesOn says what can be done about an operation that takes longer than somebody would wait.
 func goesOn(ident string, n *client.Node) string {
-	text := "it goes on: see salvor node show " + harmless(ident)
+	text := "it goes on: see salvor node show " + stripControlChars(ident)
 	if n != nil && (n.Reservation != "" || waitsForRamdisk(n.ProvisionState)) {
-		text += ", or give it up by salvor node abort " + harmless(ident)
+		text += ", or give it up by salvor node abort " + stripControlChars(ident)
 	}
 	return text
 }
 
-// clean is an error without control characters: its text came from a machine.
-type clean struct{ error }
+// sanitizedError is an error without control characters: its text came from a machine.
+type sanitizedError struct{ error }
 
-func (c clean) Error() string { return harmless(c.error.Error()) }
-func (c clean) Unwrap() error { return c.error }
+func (c sanitizedError) Error() string { return stripControlChars(c.error.Error()) }
+func (c sanitizedError) Unwrap() error { return c.error }
 
 // nextStep says what can be done with a node whose operation failed: by its why, else by its state.
 func nextStep(ctx context.Context, api *client.Client, n *client.Node) string {
-	name := harmless(n.Label())
+	name := stripControlChars(n.Label())
 	text := "what happened: salvor node history " + name
 	var why native.Why
 	if err := api.Ask(ctx, client.Native, http.MethodGet, "/nodes/"+url.PathEscape(n.UUID)+"/why", nil, nil, &why); err == nil {
@@ -105,7 +105,7 @@ func nextStep(ctx context.Context, api *client.Client, n *client.Node) string {
 		return text
 	}
 	if n.Maintenance {
-		return text + "\nwhat next: the node is in maintenance (" + firstOf(harmless(n.MaintenanceReason), harmless(n.Fault), "no reason given") +
+		return text + "\nwhat next: the node is in maintenance (" + firstOf(stripControlChars(n.MaintenanceReason), stripControlChars(n.Fault), "no reason given") +
 			"): salvor node maintenance unset " + name + " when it is mended"
 	}
 	lead := "what next: "
@@ -124,14 +124,14 @@ func nextCommands(next []native.Command) string {
 		if i > 0 {
 			lead = "       or: "
 		}
-		lines[i] = lead + harmless(one.Run) + "  # " + harmless(one.For)
+		lines[i] = lead + stripControlChars(one.Run) + "  # " + stripControlChars(one.For)
 	}
 	return strings.Join(lines, "\n")
 }
 
-// progress tells what a node waits for: on a terminal in one line that changes, else in
+// progressPrinter tells what a node waits for: on a terminal in one line that changes, else in
 // a line for each change.
-type progress struct {
+type progressPrinter struct {
 	out     io.Writer
 	name    string
 	width   int
@@ -139,11 +139,11 @@ type progress struct {
 	elapsed time.Duration
 }
 
-func newProgress(out io.Writer, ident string) *progress {
-	return &progress{out: out, name: harmless(ident), width: terminalWidth(out)}
+func newProgress(out io.Writer, ident string) *progressPrinter {
+	return &progressPrinter{out: out, name: stripControlChars(ident), width: terminalWidth(out)}
 }
 
-func (p *progress) look(at client.Progress) {
+func (p *progressPrinter) look(at client.Progress) {
 	p.elapsed = at.Elapsed
 	what := "asking"
 	if at.Node != nil {
@@ -162,10 +162,10 @@ func (p *progress) look(at client.Progress) {
 }
 
 // word tells what is waited for, after so long.
-func (p *progress) word(elapsed time.Duration, what string) {
-	what = harmless(what)
+func (p *progressPrinter) word(elapsed time.Duration, what string) {
+	what = stripControlChars(what)
 	if p.width > 0 {
-		fmt.Fprintf(p.out, "\r\x1b[K%s", fit(fmt.Sprintf("%s  %4d s  %s", p.name, int(elapsed.Seconds()), what), p.width-1))
+		fmt.Fprintf(p.out, "\r\x1b[K%s", truncateLine(fmt.Sprintf("%s  %4d s  %s", p.name, int(elapsed.Seconds()), what), p.width-1))
 		return
 	}
 	if what != p.last {
@@ -180,14 +180,14 @@ func waitsForRamdisk(state string) bool {
 }
 
 // end clears the line that changed.
-func (p *progress) end() {
+func (p *progressPrinter) end() {
 	if p.width > 0 {
 		fmt.Fprint(p.out, "\r\x1b[K")
 	}
 }
 
-// fit cuts a line that would wrap.
-func fit(s string, width int) string {
+// truncateLine cuts a line that would wrap.
+func truncateLine(s string, width int) string {
 	if utf8.RuneCountInString(s) <= width || width < 4 {
 		return s
 	}

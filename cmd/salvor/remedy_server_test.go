@@ -178,7 +178,7 @@ func (w *remedyWalk) waitOf(c *client.Client, s *compute.Server) string {
 	cmd := &cobra.Command{}
 	cmd.SetContext(ctx)
 	cmd.SetErr(writer(func() { time.AfterFunc(100*time.Millisecond, cancel) })) // it is looked at
-	err := (&waiting{}).server(&call{cmd, c, nil}, s.ID, s.Name, []string{"NONE"})
+	err := (&waitOption{}).server(&clientCall{cmd, c, nil}, s.ID, s.Name, []string{"NONE"})
 	if err == nil {
 		w.Fatalf("server %s: the wait ended well", s.ID)
 	}

@@ -103,7 +103,7 @@ var plights = []plight{
 // walk makes nodes in plights and runs commands on them.
 type remedyWalk struct {
 	*testing.T
-	p     *program
+	p     *controlPlane
 	url   string
 	count int
 	ran   map[string]int

@@ -13,28 +13,28 @@ import (
 	"salvor/client"
 )
 
-// form is how a field is written on the command line.
-type form int
+// fieldForm is how a field is written on the command line.
+type fieldForm int
 
 const (
-	textForm     form = iota
-	numberForm        // a whole number
-	boolForm          // true or false
-	switchForm        // true if the flag is there
-	offForm           // false if the flag is there
-	listForm          // repeated
-	objectForm        // KEY=VALUE, repeated
-	documentForm      // JSON, a file, or - for standard input
-	nodeForm          // a node by UUID or name, sent as its UUID
-	fileForm          // a file whose text is sent
-	durationForm      // how long something lasts, sent in seconds
+	textForm     fieldForm = iota
+	numberForm             // a whole number
+	boolForm               // true or false
+	switchForm             // true if the flag is there
+	offForm                // false if the flag is there
+	listForm               // repeated
+	objectForm             // KEY=VALUE, repeated
+	documentForm           // JSON, a file, or - for standard input
+	nodeForm               // a node by UUID or name, sent as its UUID
+	fileForm               // a file whose text is sent
+	durationForm           // how long something lasts, sent in seconds
 )
 
-// field is one field of a resource, with the commands that take it.
-type field struct {
+// resourceField is one field of a resource, with the commands that take it.
+type resourceField struct {
 	flag, name string // name: the record's, where the flag does not tell
 	letter     string // that stands for the flag; empty: none
-	form       form
+	form       fieldForm
 	usage      string
 	required   bool   // on creation
 	birth      bool   // on creation only
@@ -43,52 +43,52 @@ type field struct {
 	filter     string // the list's parameter; empty: no filter
 }
 
-func (f field) record() string {
+func (f resourceField) record() string {
 	if f.name != "" {
 		return f.name
 	}
 	return fieldOf(f.flag)
 }
 
-// resource is a kind of record with the commands that all kinds have: create, list,
+// baremetalResource is a kind of record with the commands that all kinds have: create, list,
 // show, set, unset and delete, in the grammar of the baremetal command.
-type resource struct {
+type baremetalResource struct {
 	at      client.Collection
 	words   []string // of the command: volume connector
 	ident   string   // VOLUME_CONNECTOR
 	title   string   // of one: "volume connector"
 	plural  string
 	columns []string // of the short list
-	fields  []field
+	fields  []resourceField
 	// first is a field that create takes as its argument; nil: none.
-	first *field
+	first *resourceField
 	// filters are parameters of the list that are no fields.
-	filters []field
+	filters []resourceField
 	example string
 	// lookUp is a list's parameter by which show can find one as well.
 	lookUp string
 }
 
 // commands makes the commands of the kind.
-func (r *resource) commands(e *endpoint) []*cobra.Command {
+func (r *baremetalResource) commands(e *apiEndpoint) []*cobra.Command {
 	all := []*cobra.Command{r.create(e), r.list(e), r.show(e), r.set(e), r.unset(e), r.remove(e)}
 	for _, cmd := range all {
-		cmd.Flags().SetNormalizeFunc(spelling)
+		cmd.Flags().SetNormalizeFunc(normalizeFlagName)
 	}
 	return all
 }
 
 // command is the word under which the commands of the kind stand.
-func (r *resource) command(e *endpoint, short string) *cobra.Command {
+func (r *baremetalResource) command(e *apiEndpoint, short string) *cobra.Command {
 	cmd := &cobra.Command{Use: r.words[len(r.words)-1], Short: short, Example: r.example}
 	cmd.AddCommand(r.commands(e)...)
 	return cmd
 }
 
-func (r *resource) call() string { return "  salvor " + strings.Join(r.words, " ") + " " }
+func (r *baremetalResource) call() string { return "  salvor " + strings.Join(r.words, " ") + " " }
 
 // define makes the flag of a field.
-func (f field) define(cmd *cobra.Command) {
+func (f resourceField) define(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	switch f.form {
 	case listForm:
@@ -107,7 +107,7 @@ func (f field) define(cmd *cobra.Command) {
 }
 
 // value reads the flag of a field; ok is false where it is not given.
-func (f field) value(c *call) (v any, ok bool, err error) {
+func (f resourceField) value(c *clientCall) (v any, ok bool, err error) {
 	flags := c.Flags()
 	if !flags.Changed(f.flag) {
 		return nil, false, nil
@@ -124,7 +124,7 @@ func (f field) value(c *call) (v any, ok bool, err error) {
 		return words, true, err
 	case objectForm:
 		args, _ := flags.GetStringArray(f.flag)
-		values, err := pairs(c.Command, f.flag, args)
+		values, err := parseKeyValues(c.Command, f.flag, args)
 		return values, true, err
 	}
 	text, err := flags.GetString(f.flag)
@@ -135,32 +135,32 @@ func (f field) value(c *call) (v any, ok bool, err error) {
 	return v, true, err
 }
 
-func (f field) parse(c *call, text string) (any, error) {
+func (f resourceField) parse(c *clientCall, text string) (any, error) {
 	switch f.form {
 	case numberForm:
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
-			return nil, usagef(c.Command, "--%s %s: want a whole number", f.flag, text)
+			return nil, usageErrorf(c.Command, "--%s %s: want a whole number", f.flag, text)
 		}
 		return n, nil
 	case durationForm:
-		d, err := lifetime(text)
+		d, err := parseLifetime(text)
 		if err != nil {
-			return nil, usagef(c.Command, "--%s: %w", f.flag, err)
+			return nil, usageErrorf(c.Command, "--%s: %w", f.flag, err)
 		}
 		return int64(d.Seconds()), nil
 	case boolForm:
 		on, err := strconv.ParseBool(strings.ToLower(text))
 		if err != nil {
-			return nil, usagef(c.Command, "--%s %s: want true or false", f.flag, text)
+			return nil, usageErrorf(c.Command, "--%s %s: want true or false", f.flag, text)
 		}
 		return on, nil
 	case documentForm:
-		return document(c.Command, f.flag, text)
+		return readJSONArgument(c.Command, f.flag, text)
 	case fileForm:
 		read, err := readArgument(c.InOrStdin(), text, maxArgumentFile)
 		if err != nil {
-			return nil, usagef(c.Command, "--%s: %w", f.flag, err)
+			return nil, usageErrorf(c.Command, "--%s: %w", f.flag, err)
 		}
 		return strings.TrimSpace(string(read)), nil
 	case nodeForm:
@@ -173,15 +173,15 @@ func (f field) parse(c *call, text string) (any, error) {
 	return text, nil
 }
 
-func (r *resource) create(e *endpoint) *cobra.Command {
-	o := &output{}
+func (r *baremetalResource) create(e *apiEndpoint) *cobra.Command {
+	o := &outputOptions{}
 	use, args := "create", cobra.NoArgs
 	if r.first != nil {
 		use, args = "create "+strings.ToUpper(r.first.record()), cobra.ExactArgs(1)
 	}
 	cmd := &cobra.Command{
 		Use: use, Short: "Make a " + r.title, Args: args, Example: r.example,
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			if err := o.check(c.Command); err != nil {
 				return err
 			}
@@ -215,20 +215,20 @@ func (r *resource) create(e *endpoint) *cobra.Command {
 	return cmd
 }
 
-func (r *resource) list(e *endpoint) *cobra.Command {
-	l := &listing{}
+func (r *baremetalResource) list(e *apiEndpoint) *cobra.Command {
+	l := &listOptions{}
 	filters := slices.Clone(r.filters)
 	for _, f := range r.fields {
 		if f.filter != "" {
-			filters = append(filters, field{flag: f.flag, filter: f.filter, usage: f.usage})
+			filters = append(filters, resourceField{flag: f.flag, filter: f.filter, usage: f.usage})
 		}
 	}
 	if r.first != nil && r.first.filter != "" {
-		filters = append(filters, field{flag: r.first.flag, filter: r.first.filter, usage: r.first.usage})
+		filters = append(filters, resourceField{flag: r.first.flag, filter: r.first.filter, usage: r.first.usage})
 	}
 	cmd := &cobra.Command{
 		Use: "list", Short: "List " + r.plural, Example: r.call() + "list\n" + r.call() + "list --long -f json",
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			values := url.Values{}
 			for _, f := range filters {
 				if v, _ := c.Flags().GetString(f.flag); c.Flags().Changed(f.flag) {
@@ -254,16 +254,16 @@ func (r *resource) list(e *endpoint) *cobra.Command {
 	return cmd
 }
 
-func (r *resource) show(e *endpoint) *cobra.Command {
-	o, fields, other := &output{}, []string{}, false
+func (r *baremetalResource) show(e *apiEndpoint) *cobra.Command {
+	o, fields, other := &outputOptions{}, []string{}, false
 	cmd := &cobra.Command{
 		Use: "show " + r.ident, Short: "Show a " + r.title, Args: cobra.MinimumNArgs(1), Example: r.call() + "show " + sampleUUID,
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			if err := o.check(c.Command); err != nil {
 				return err
 			}
 			if len(c.args) > 1 && len(fields) == 0 {
-				return usagef(c.Command, "unexpected argument %q", c.args[1])
+				return usageErrorf(c.Command, "unexpected argument %q", c.args[1])
 			}
 			ident := c.args[0]
 			if other {
@@ -289,20 +289,20 @@ func (r *resource) show(e *endpoint) *cobra.Command {
 }
 
 // find gives the UUID of the one whose field lookUp has the value.
-func (r *resource) find(c *call, value string) (string, error) {
+func (r *baremetalResource) find(c *clientCall, value string) (string, error) {
 	found, err := c.api.List(c.context(), r.at, client.Query{Filter: url.Values{r.lookUp: {value}}})
 	if err != nil {
 		return "", err
 	}
 	if len(found) == 0 {
-		return "", fmt.Errorf("no %s has the %s %s", r.title, r.lookUp, harmless(value))
+		return "", fmt.Errorf("no %s has the %s %s", r.title, r.lookUp, stripControlChars(value))
 	}
 	return found[0].Text("uuid"), nil
 }
 
 // changeable are the fields that set takes; the argument of create is one by its flag.
-func (r *resource) changeable() []field {
-	var out []field
+func (r *baremetalResource) changeable() []resourceField {
+	var out []resourceField
 	if r.first != nil {
 		out = append(out, *r.first)
 	}
@@ -314,11 +314,11 @@ func (r *resource) changeable() []field {
 	return out
 }
 
-func (r *resource) set(e *endpoint) *cobra.Command {
+func (r *baremetalResource) set(e *apiEndpoint) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "set " + r.ident, Short: "Change fields of a " + r.title, Args: cobra.ExactArgs(1), Example: r.call() + "set " + sampleUUID + " --extra rack=7",
-		RunE: e.run(func(c *call) error {
-			p := &patcher{}
+		RunE: e.run(func(c *clientCall) error {
+			p := &patchBuilder{}
 			for _, f := range r.changeable() {
 				v, ok, err := f.value(c)
 				if err != nil {
@@ -332,7 +332,7 @@ func (r *resource) set(e *endpoint) *cobra.Command {
 					p.set("/"+f.record(), v)
 				}
 				for _, key := range slices.Sorted(maps.Keys(values)) {
-					p.set("/"+f.record()+"/"+pointer(key), values[key])
+					p.set("/"+f.record()+"/"+escapeJSONPointer(key), values[key])
 				}
 			}
 			return r.patch(c, p)
@@ -347,19 +347,19 @@ func (r *resource) set(e *endpoint) *cobra.Command {
 	return cmd
 }
 
-func (r *resource) unset(e *endpoint) *cobra.Command {
+func (r *baremetalResource) unset(e *apiEndpoint) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "unset " + r.ident, Short: "Take fields of a " + r.title + " back to their defaults", Args: cobra.ExactArgs(1),
 		Example: r.call() + "unset " + sampleUUID + " --extra rack",
-		RunE: e.run(func(c *call) error {
-			p := &patcher{}
+		RunE: e.run(func(c *clientCall) error {
+			p := &patchBuilder{}
 			for _, f := range r.changeable() {
 				switch {
 				case f.kept, f.form == offForm:
 				case f.form == objectForm:
 					keys, _ := c.Flags().GetStringArray(f.flag)
 					for _, key := range keys {
-						p.remove("/" + f.record() + "/" + pointer(key))
+						p.remove("/" + f.record() + "/" + escapeJSONPointer(key))
 					}
 				default:
 					if on, _ := c.Flags().GetBool(f.flag); on {
@@ -382,7 +382,7 @@ func (r *resource) unset(e *endpoint) *cobra.Command {
 	return cmd
 }
 
-func (r *resource) patch(c *call, p *patcher) error {
+func (r *baremetalResource) patch(c *clientCall, p *patchBuilder) error {
 	operations, err := p.done(c.Command)
 	if err != nil {
 		return err
@@ -391,15 +391,15 @@ func (r *resource) patch(c *call, p *patcher) error {
 	return err
 }
 
-func (r *resource) remove(e *endpoint) *cobra.Command {
+func (r *baremetalResource) remove(e *apiEndpoint) *cobra.Command {
 	return &cobra.Command{
 		Use: "delete " + r.ident + "...", Short: "Forget " + r.plural, Args: cobra.MinimumNArgs(1), Example: r.call() + "delete " + sampleUUID,
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			return c.each(func(ident string) error {
 				if err := c.api.Delete(c.context(), r.at, ident); err != nil {
 					return err
 				}
-				c.say("Deleted %s %s", r.title, harmless(ident))
+				c.say("Deleted %s %s", r.title, stripControlChars(ident))
 				return nil
 			})
 		}),
@@ -408,5 +408,7 @@ func (r *resource) remove(e *endpoint) *cobra.Command {
 
 const sampleUUID = "5e8d0b8e-7d9c-4d36-a4f6-0c5f3b5a1a10"
 
-// pointer escapes a key for a path of a patch.
-func pointer(key string) string { return strings.NewReplacer("~", "~0", "/", "~1").Replace(key) }
+// escapeJSONPointer escapes a key for a path of a patch.
+func escapeJSONPointer(key string) string {
+	return strings.NewReplacer("~", "~0", "/", "~1").Replace(key)
+}

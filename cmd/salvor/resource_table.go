@@ -9,9 +9,9 @@ import (
 	"salvor/client"
 )
 
-// spelling takes the underscores of older commands, and the one plural that the
+// normalizeFlagName takes the underscores of older commands, and the one plural that the
 // specification of volumes writes.
-func spelling(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+func normalizeFlagName(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 	name = strings.ReplaceAll(name, "_", "-")
 	if name == "properties" {
 		name = "property"
@@ -21,14 +21,14 @@ func spelling(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 
 // Fields that most kinds have.
 var (
-	uuidField  = field{flag: "uuid", usage: "the UUID; one is made if left out", birth: true}
-	extraField = field{flag: "extra", form: objectForm}
+	uuidField  = resourceField{flag: "uuid", usage: "the UUID; one is made if left out", birth: true}
+	extraField = resourceField{flag: "extra", form: objectForm}
 )
 
-var portResource = resource{
+var portResource = baremetalResource{
 	at: client.Ports, words: []string{"port"}, ident: "PORT", title: "port", plural: "ports", columns: []string{"uuid", "address"}, lookUp: "address",
-	first: &field{flag: "address", usage: "the MAC address", kept: true, filter: "address"},
-	fields: []field{
+	first: &resourceField{flag: "address", usage: "the MAC address", kept: true, filter: "address"},
+	fields: []resourceField{
 		{flag: "node", name: "node_uuid", form: nodeForm, usage: "the node, by UUID or name", required: true, kept: true, filter: "node"},
 		uuidField,
 		{flag: "name", usage: "a name"},
@@ -44,9 +44,9 @@ var portResource = resource{
   salvor port list --node rack1-7`,
 }
 
-var portgroupResource = resource{
+var portgroupResource = baremetalResource{
 	at: client.Portgroups, words: []string{"port", "group"}, ident: "PORT_GROUP", title: "port group", plural: "port groups", columns: []string{"uuid", "address", "name"}, lookUp: "address",
-	fields: []field{
+	fields: []resourceField{
 		{flag: "node", name: "node_uuid", form: nodeForm, usage: "the node, by UUID or name", required: true, kept: true, filter: "node"},
 		{flag: "address", usage: "the MAC address of the bond", filter: "address"},
 		{flag: "name", usage: "a name"}, uuidField, extraField,
@@ -59,16 +59,16 @@ var portgroupResource = resource{
 	example: "  salvor port group create --node rack1-7 --name bond0 --mode 802.3ad --property miimon=100",
 }
 
-var chassisResource = resource{
+var chassisResource = baremetalResource{
 	at: client.Chassis, words: []string{"chassis"}, ident: "CHASSIS", title: "chassis", plural: "chassis", columns: []string{"uuid", "description"},
-	fields:  []field{{flag: "description", usage: "a description"}, uuidField, extraField},
+	fields:  []resourceField{{flag: "description", usage: "a description"}, uuidField, extraField},
 	example: "  salvor chassis create --description 'rack 1, lower half'",
 }
 
-var connectorResource = resource{
+var connectorResource = baremetalResource{
 	at: client.VolumeConnectors, words: []string{"volume", "connector"}, ident: "CONNECTOR", title: "volume connector", plural: "volume connectors",
 	columns: []string{"uuid", "node_uuid", "type", "connector_id"},
-	fields: []field{
+	fields: []resourceField{
 		{flag: "node", name: "node_uuid", form: nodeForm, usage: "the node, by UUID or name", required: true, kept: true, filter: "node"},
 		{flag: "type", usage: "iqn, ip, mac, wwnn, wwpn, net-id, port or portgroup", required: true, kept: true, filter: "type"},
 		{flag: "connector-id", usage: "the name by which a storage system knows the node, such as its initiator's IQN", required: true, kept: true, filter: "connector_id"},
@@ -77,10 +77,10 @@ var connectorResource = resource{
 	example: "  salvor volume connector create --node rack1-7 --type iqn --connector-id iqn.2026-11.com.example:rack1-7",
 }
 
-var targetResource = resource{
+var targetResource = baremetalResource{
 	at: client.VolumeTargets, words: []string{"volume", "target"}, ident: "TARGET", title: "volume target", plural: "volume targets",
 	columns: []string{"uuid", "node_uuid", "volume_type", "boot_index", "volume_id"},
-	fields: []field{
+	fields: []resourceField{
 		{flag: "node", name: "node_uuid", form: nodeForm, usage: "the node, by UUID or name", required: true, kept: true, filter: "node"},
 		{flag: "type", name: "volume_type", usage: "iscsi or fibre_channel", required: true, kept: true, filter: "volume_type"},
 		{flag: "volume-id", usage: "the volume's name in its storage system", required: true, kept: true, filter: "volume_id"},
@@ -91,10 +91,10 @@ var targetResource = resource{
       --property target_portal=10.0.0.9:3260 --property target_iqn=iqn.2026-11.com.example:vol-7 --property target_lun=1`,
 }
 
-var allocationResource = resource{
+var allocationResource = baremetalResource{
 	at: client.Allocations, words: []string{"allocation"}, ident: "ALLOCATION", title: "allocation", plural: "allocations",
 	columns: []string{"uuid", "name", "resource_class", "state", "node_uuid"},
-	fields: []field{
+	fields: []resourceField{
 		{flag: "resource-class", usage: "the resource class that the node must have", birth: true, filter: "resource_class"},
 		{flag: "trait", name: "traits", form: listForm, usage: "a trait that the node must have", birth: true},
 		{flag: "candidate-node", name: "candidate_nodes", form: listForm, usage: "a node that may be taken", birth: true},
@@ -102,22 +102,22 @@ var allocationResource = resource{
 		{flag: "owner", usage: "the project that owns the allocation", birth: true, filter: "owner"},
 		{flag: "name", usage: "a name"}, uuidField, extraField,
 	},
-	filters: []field{{flag: "state", filter: "state", usage: "allocating, active or error"}},
+	filters: []resourceField{{flag: "state", filter: "state", usage: "allocating, active or error"}},
 	example: "  salvor allocation create --resource-class baremetal --trait CUSTOM_GOLD --name web1",
 }
 
-var deployTemplateResource = resource{
+var deployTemplateResource = baremetalResource{
 	at: client.DeployTemplates, words: []string{"deploy", "template"}, ident: "TEMPLATE", title: "deploy template", plural: "deploy templates", columns: []string{"uuid", "name"},
-	first: &field{flag: "name", usage: "the trait that chooses it", kept: true},
-	fields: []field{
+	first: &resourceField{flag: "name", usage: "the trait that chooses it", kept: true},
+	fields: []resourceField{
 		{flag: "steps", form: documentForm, usage: "the deploy steps", required: true, kept: true}, uuidField, extraField,
 	},
 	example: `  salvor deploy template create CUSTOM_UEFI --steps '[{"interface": "bios", "step": "apply_configuration", "args": {"settings": []}, "priority": 150}]'`,
 }
 
-var runbookResource = resource{
+var runbookResource = baremetalResource{
 	at: client.Runbooks, words: []string{"runbook"}, ident: "RUNBOOK", title: "runbook", plural: "runbooks", columns: []string{"uuid", "name"},
-	fields: []field{
+	fields: []resourceField{
 		{flag: "name", usage: "the name, a trait that nodes must have", required: true, kept: true},
 		{flag: "steps", form: documentForm, usage: "the steps", required: true, kept: true},
 		{flag: "public", form: boolForm, usage: "whether every project may run it"},
@@ -127,10 +127,10 @@ var runbookResource = resource{
 	example: `  salvor runbook create --name CUSTOM_WIPE --steps '[{"interface": "deploy", "step": "erase_devices_metadata", "args": {}, "order": 1}]'`,
 }
 
-var ruleResource = resource{
+var ruleResource = baremetalResource{
 	at: client.InspectionRules, words: []string{"inspection", "rule"}, ident: "RULE", title: "inspection rule", plural: "inspection rules",
 	columns: []string{"uuid", "priority", "phase", "description"},
-	fields: []field{
+	fields: []resourceField{
 		{flag: "actions", form: documentForm, usage: "what is done", required: true, kept: true},
 		{flag: "conditions", form: documentForm, usage: "when it is done; always if left out"},
 		{flag: "description", usage: "a description"},
@@ -143,8 +143,8 @@ var ruleResource = resource{
 
 // newResourceCommands are the commands of all kinds beside nodes.
 func newResourceCommands() []*cobra.Command {
-	top := func(use, short string, add ...func(*endpoint) *cobra.Command) *cobra.Command {
-		e := &endpoint{}
+	top := func(use, short string, add ...func(*apiEndpoint) *cobra.Command) *cobra.Command {
+		e := &apiEndpoint{}
 		cmd := &cobra.Command{Use: use, Short: short}
 		e.flags(cmd)
 		for _, a := range add {
@@ -152,16 +152,16 @@ func newResourceCommands() []*cobra.Command {
 		}
 		return cmd
 	}
-	of := func(r *resource, short string) *cobra.Command {
-		e := &endpoint{}
+	of := func(r *baremetalResource, short string) *cobra.Command {
+		e := &apiEndpoint{}
 		cmd := r.command(e, short)
 		e.flags(cmd)
 		return cmd
 	}
-	below := func(r *resource, short string) func(*endpoint) *cobra.Command {
-		return func(e *endpoint) *cobra.Command { return r.command(e, short) }
+	below := func(r *baremetalResource, short string) func(*apiEndpoint) *cobra.Command {
+		return func(e *apiEndpoint) *cobra.Command { return r.command(e, short) }
 	}
-	port := &endpoint{}
+	port := &apiEndpoint{}
 	ports := portResource.command(port, "The NICs of machines")
 	port.flags(ports)
 	ports.AddCommand(portgroupResource.command(port, "NICs that are bonded to one"))

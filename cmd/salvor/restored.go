@@ -7,7 +7,7 @@ import (
 )
 
 // readHeld makes this conductor read its machines while the database is held.
-func (p *program) readHeld(ctx context.Context) error {
+func (p *controlPlane) readHeld(ctx context.Context) error {
 	p.conductor.RunHeldReadings(ctx, conductor.HeldReadings{
 		Held: func() bool { return p.store.Held() != nil }, Groups: p.groups(), Workers: p.cfg.Conductor.SyncPowerStateWorkers,
 	})

@@ -17,44 +17,44 @@ import (
 
 // What a process does and does not do, by its roles.
 
-func (p *program) has(role string) bool { return has(p.cfg, role) }
+func (p *controlPlane) has(role string) bool { return hasRole(p.cfg, role) }
 
-func has(c *config.Config, role string) bool { return slices.Contains(c.Default.Roles, role) }
+func hasRole(c *config.Config, role string) bool { return slices.Contains(c.Default.Roles, role) }
 
 // groups are the conductor groups that this process works for.
-func (p *program) groups() []string {
+func (p *controlPlane) groups() []string {
 	return []string{strings.ToLower(p.cfg.Conductor.ConductorGroup)}
 }
 
-// staffed is the store of whoever asks for work: it takes none for a group in which nobody would do it.
-type staffed struct {
+// liveGroupQueue is the store of whoever asks for work: it takes none for a group in which nobody would do it.
+type liveGroupQueue struct {
 	*store.Store
 	directory *metal.Directory
 }
 
 // Insert is job.Queue's.
-func (s staffed) Insert(tx job.Tx, j *job.Job) error {
+func (s liveGroupQueue) Insert(tx job.Tx, j *job.Job) error {
 	if err := s.directory.Staffed(j.Group); err != nil {
 		return err
 	}
 	return s.Store.Insert(tx, j)
 }
 
-func (p *program) queue() staffed { return staffed{p.store, p.directory} }
+func (p *controlPlane) queue() liveGroupQueue { return liveGroupQueue{p.store, p.directory} }
 
-// task is work that goes on as long as the process.
-type task struct {
+// backgroundTask is work that goes on as long as the process.
+type backgroundTask struct {
 	name string
 	run  func(context.Context) error
 }
 
 // tasks are those of the process's roles.
-func (p *program) tasks() []task {
+func (p *controlPlane) tasks() []backgroundTask {
 	tell := func(what string) func(error) {
 		return func(err error) { p.log.Error(what, "error", err) }
 	}
 	// Whoever takes words of machines and hosts writes them down, and must know who lives.
-	all := []task{
+	all := []backgroundTask{
 		{"directory", func(ctx context.Context) error { p.directory.Watch(ctx, tell("look who lives")); return nil }},
 		{"heartbeats", func(ctx context.Context) error { p.nodes.RunHeartbeats(ctx, tell("write heartbeats")); return nil }},
 		{"boot contacts", func(ctx context.Context) error {
@@ -66,34 +66,34 @@ func (p *program) tasks() []task {
 		{"history", p.watchHistory},
 	}
 	if p.has(config.RoleNetboot) {
-		all = append(all, task{"boot services", p.boot.Run})
+		all = append(all, backgroundTask{"boot services", p.boot.Run})
 	}
 	if p.has(config.RoleAPI) {
 		all = append(all,
-			task{"timeline", p.feed.Run}, task{"tokens", p.noteTokens}, task{"certificate", p.watchCertificate}, task{"policy", p.watchPolicy},
-			task{"rescue image", func(ctx context.Context) error { p.offerRescue(ctx); return nil }})
+			backgroundTask{"timeline", p.feed.Run}, backgroundTask{"tokens", p.noteTokens}, backgroundTask{"certificate", p.watchCertificate}, backgroundTask{"policy", p.watchPolicy},
+			backgroundTask{"rescue image", func(ctx context.Context) error { p.offerRescue(ctx); return nil }})
 	}
 	if !p.has(config.RoleConductor) {
-		return append(all, task{"leases", func(ctx context.Context) error {
+		return append(all, backgroundTask{"leases", func(ctx context.Context) error {
 			p.services.Hosts.KeepLeases(ctx, tell("write leases of hosts"))
 			return nil
 		}})
 	}
 	return append(all,
-		task{"conductor", func(ctx context.Context) error { return p.runner.Run(ctx, p.cfg.Conductor.GracefulShutdownTimeout) }},
-		task{"power sync", func(ctx context.Context) error { p.conductor.RunPowerSync(ctx, p.powerSync()); return nil }},
-		task{"held readings", p.readHeld},
-		task{"leases", func(ctx context.Context) error {
+		backgroundTask{"conductor", func(ctx context.Context) error { return p.runner.Run(ctx, p.cfg.Conductor.GracefulShutdownTimeout) }},
+		backgroundTask{"power sync", func(ctx context.Context) error { p.conductor.RunPowerSync(ctx, p.powerSync()); return nil }},
+		backgroundTask{"held readings", p.readHeld},
+		backgroundTask{"leases", func(ctx context.Context) error {
 			p.services.Hosts.SetSenses(p.conductor.HealthSources(ctx))
 			p.services.Hosts.RunLeases(ctx, tell("tend hosts and servers"))
 			return nil
 		}},
-		task{"housekeeping", p.runJanitor})
+		backgroundTask{"housekeeping", p.runJanitor})
 }
 
 // apiDoors are the doors of people and of machines that boot.
-func (p *program) apiDoors() ([]wanted, error) {
-	var doors []wanted
+func (p *controlPlane) apiDoors() ([]listenerSpec, error) {
+	var doors []listenerSpec
 	ramdiskDoor := p.has(config.RoleNetboot) && p.cfg.Ramdisk.Listen != ""
 	if !p.has(config.RoleAPI) && !ramdiskDoor {
 		return nil, nil
@@ -107,18 +107,18 @@ func (p *program) apiDoors() ([]wanted, error) {
 		if err != nil {
 			return nil, err
 		}
-		doors = append(doors, wanted{"api", net.JoinHostPort(p.cfg.API.HostIP.String(), fmt.Sprint(p.cfg.API.Port)), api.NewServer(main, p.log), secured})
+		doors = append(doors, listenerSpec{"api", net.JoinHostPort(p.cfg.API.HostIP.String(), fmt.Sprint(p.cfg.API.Port)), api.NewServer(main, p.log), secured})
 	}
 	if ramdiskDoor {
 		server := api.NewServer(ramdisk, p.log)
 		server.MaxHeaderBytes = api.StrangerHeaders
-		doors = append(doors, wanted{"ramdisk", p.cfg.Ramdisk.Listen, server, nil})
+		doors = append(doors, listenerSpec{"ramdisk", p.cfg.Ramdisk.Listen, server, nil})
 	}
 	return doors, nil
 }
 
 // healthDoor answers who watches processes, and nobody else.
-func (p *program) healthDoor() api.Listed {
+func (p *controlPlane) healthDoor() api.Listed {
 	pages := map[string]http.Handler{"/healthz": p.health(true), "/metrics": p.metrics()}
 	out := api.Listed{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		page := pages[r.URL.Path]

@@ -17,7 +17,7 @@ import (
 )
 
 func newSecretCommand() *cobra.Command {
-	e := &endpoint{}
+	e := &apiEndpoint{}
 	cmd := &cobra.Command{
 		Use: "secret", Short: "The key that seals the secrets of the database: how it is, and how it is changed",
 		Example: "  salvor secret status\n  salvor secret rotate --wait",
@@ -29,12 +29,12 @@ func newSecretCommand() *cobra.Command {
 
 const sealPath = "/secrets"
 
-func newSecretStatus(e *endpoint) *cobra.Command {
-	o := &output{}
+func newSecretStatus(e *apiEndpoint) *cobra.Command {
+	o := &outputOptions{}
 	cmd := &cobra.Command{
 		Use: "status", Short: "Tell which key seals, which processes have read it, and how far a change of it is", Args: cobra.NoArgs,
 		Example: "  salvor secret status\n  salvor secret status -f json",
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			if err := o.check(c.Command); err != nil {
 				return err
 			}
@@ -49,8 +49,8 @@ func newSecretStatus(e *endpoint) *cobra.Command {
 	return cmd
 }
 
-func newSecretRotate(e *endpoint) *cobra.Command {
-	o, w := &output{}, &waiting{}
+func newSecretRotate(e *apiEndpoint) *cobra.Command {
+	o, w := &outputOptions{}, &waitOption{}
 	cmd := &cobra.Command{
 		Use: "rotate", Short: "Seal all secrets of the database with another key, while serving goes on", Args: cobra.NoArgs,
 		Long: `A new key is made and put beside the old one in the key file of the process that answers. When every process has read it (copy the file to
@@ -58,7 +58,7 @@ those that have one of their own), it seals, and all that the old key sealed is 
 nothing is sealed with it any more and no operation holds a token of it. A process that dies meanwhile, or all of them, costs nothing:
 the next one goes on. Old backups still need the old key: keep a copy of the key file with them.`,
 		Example: "  salvor secret rotate\n  salvor secret rotate --wait",
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			if err := cmp.Or(o.check(c.Command), w.check(c)); err != nil {
 				return err
 			}
@@ -94,23 +94,23 @@ func newSecretKey() *cobra.Command {
 	}
 }
 
-func showSeal(c *call, o *output, s native.Seal) error {
+func showSeal(c *clientCall, o *outputOptions, s native.Seal) error {
 	if o.format != "table" || len(o.columns) > 0 {
 		return o.show(c.OutOrStdout(), client.Record{"state": s.State, "waits_for": s.WaitsFor, "keys": s.Keys, "processes": s.Processes, "old": s.Old})
 	}
 	out := c.OutOrStdout()
 	for _, k := range s.Keys {
 		if k.State != "retired" {
-			fmt.Fprintf(out, "key %s  %s since %s\n", cell(k.ID), cell(k.State), cell(k.Since))
+			fmt.Fprintf(out, "key %s  %s since %s\n", formatCell(k.ID), formatCell(k.State), formatCell(k.Since))
 		}
 	}
 	for _, p := range s.Processes {
-		fmt.Fprintf(out, "process on %s  has read %s\n", cell(p.Host), cell(strings.Join(p.Keys, " ")))
+		fmt.Fprintf(out, "process on %s  has read %s\n", formatCell(p.Host), formatCell(strings.Join(p.Keys, " ")))
 	}
 	if s.Old != nil {
 		fmt.Fprintf(out, "the old key is needed by %d rows, %d ramdisks, %d operations\n", s.Old.Rows, s.Old.Ramdisks, s.Old.Operations)
 	}
-	fmt.Fprintln(out, strings.TrimSpace(cell(s.State)+" "+waitsWord(s.WaitsFor)))
+	fmt.Fprintln(out, strings.TrimSpace(formatCell(s.State)+" "+waitsWord(s.WaitsFor)))
 	return nil
 }
 
@@ -118,11 +118,11 @@ func waitsWord(why string) string {
 	if why == "" {
 		return ""
 	}
-	return "- waits for: " + cell(why)
+	return "- waits for: " + formatCell(why)
 }
 
 // sealed waits for the end of a change of the key.
-func (w *waiting) sealed(c *call) (native.Seal, error) {
+func (w *waitOption) sealed(c *clientCall) (native.Seal, error) {
 	ctx, cancel := w.within(c)
 	defer cancel()
 	line, began := newProgress(c.ErrOrStderr(), "key"), time.Now()

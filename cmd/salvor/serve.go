@@ -87,7 +87,7 @@ func newServeCommand() *cobra.Command {
 			if err != nil {
 				return forGood(err)
 			}
-			return forGood(serve(cmd.Context(), cfg, warnings))
+			return forGood(runServe(cmd.Context(), cfg, warnings))
 		},
 	}
 	cmd.Flags().StringVar(&file, "config", "", "configuration file")
@@ -113,8 +113,8 @@ func newServeCommand() *cobra.Command {
 	return cmd
 }
 
-// program is the control plane put together.
-type program struct {
+// controlPlane is the control plane put together.
+type controlPlane struct {
 	cfg       *config.Config
 	log       *slog.Logger
 	state     *stateDir
@@ -130,7 +130,7 @@ type program struct {
 	directory     *metal.Directory
 	nodes         *metal.Nodes
 	feed          *native.Feed
-	watch         *watcher
+	watch         *processMetrics
 	services      *compute.Services
 	blobs         *blob.Directory
 	storage       storage.Storage // nil: none is spoken to
@@ -148,9 +148,9 @@ type program struct {
 	heldBefore    bool                 // the database was held when it was read last
 }
 
-func serve(ctx context.Context, cfg *config.Config, warnings []string) error {
+func runServe(ctx context.Context, cfg *config.Config, warnings []string) error {
 	setUmask()
-	if err := harden(); err != nil {
+	if err := hardenProcess(); err != nil {
 		return err
 	}
 	log := newLog(cfg, os.Stderr)
@@ -160,7 +160,7 @@ func serve(ctx context.Context, cfg *config.Config, warnings []string) error {
 	if cfg.Site.Centre != "" {
 		return serveSite(ctx, cfg, log)
 	}
-	p, err := assemble(ctx, cfg, log)
+	p, err := newControlPlane(ctx, cfg, log)
 	if err != nil {
 		return err
 	}
@@ -171,9 +171,9 @@ func serve(ctx context.Context, cfg *config.Config, warnings []string) error {
 	return p.run(ctx)
 }
 
-// assemble opens what lasts (state directory, key, store) and wires the floors.
-func assemble(ctx context.Context, cfg *config.Config, log *slog.Logger) (*program, error) {
-	p := &program{cfg: cfg, log: log}
+// newControlPlane opens what lasts (state directory, key, store) and wires the floors.
+func newControlPlane(ctx context.Context, cfg *config.Config, log *slog.Logger) (*controlPlane, error) {
+	p := &controlPlane{cfg: cfg, log: log}
 	p.limits = newLimits(cfg.Limits)
 	var err error
 	if p.state, err = openStateDir(cfg.Default.StatePath); err != nil {
@@ -186,7 +186,7 @@ func assemble(ctx context.Context, cfg *config.Config, log *slog.Logger) (*progr
 	return p, nil
 }
 
-func (p *program) wire(ctx context.Context) error {
+func (p *controlPlane) wire(ctx context.Context) error {
 	source, err := p.readKeys(ctx)
 	if err != nil {
 		return err
@@ -197,7 +197,7 @@ func (p *program) wire(ctx context.Context) error {
 	}
 	p.rotation = keyring.New(keyring.Config{Source: source, Key: p.key, Store: p.store, Host: p.cfg.Default.Host, Alone: isSQLite(url), Now: time.Now, Log: p.log})
 	kernel, ramdisk := rescueImages(p.cfg)
-	p.directory = metal.NewDirectory(p.store, time.Now, 500*time.Millisecond, silence(url))
+	p.directory = metal.NewDirectory(p.store, time.Now, 500*time.Millisecond, conductorTimeout(url))
 	p.feed = native.NewFeed(p.store, p.log)
 	traces, err := newTracer(ctx, p.cfg.OTel, p.cfg.Default.Host, p.log)
 	if err != nil {
@@ -219,12 +219,12 @@ func (p *program) wire(ctx context.Context) error {
 }
 
 // wireConductor makes what runs jobs: the drivers, the operations and their runner.
-func (p *program) wireConductor(kernel, ramdisk string, single bool) error {
+func (p *controlPlane) wireConductor(kernel, ramdisk string, single bool) error {
 	hardware, err := p.driverConfig(kernel, ramdisk)
 	if err != nil {
 		return err
 	}
-	types, warnings, err := enabled(hardwareTypes(hardware), p.cfg.Default)
+	types, warnings, err := filterEnabledHardware(hardwareTypes(hardware), p.cfg.Default)
 	for _, w := range warnings {
 		p.log.Warn(w)
 	}
@@ -244,7 +244,7 @@ func (p *program) wireConductor(kernel, ramdisk string, single bool) error {
 		Readable:          p.localFiles(), WebFile: p.webFile(), FreeAddresses: p.freeAddress,
 		Held: p.store.Held,
 	}))
-	if settings.Published, err = publish(hardware, settings); err != nil {
+	if settings.Published, err = encodePublishedConfig(hardware, settings); err != nil {
 		return err
 	}
 	for _, wrong := range configuredRamdisks(p.cfg) {
@@ -258,7 +258,7 @@ func (p *program) wireConductor(kernel, ramdisk string, single bool) error {
 	return nil
 }
 
-func (p *program) close() {
+func (p *controlPlane) close() {
 	if p.watch != nil {
 		p.watch.tracer.close()
 	}
@@ -274,7 +274,7 @@ func (p *program) close() {
 }
 
 // run opens the doors and works until ctx ends or something that must not end does.
-func (p *program) run(ctx context.Context) error {
+func (p *controlPlane) run(ctx context.Context) error {
 	listeners, err := p.listen()
 	if err != nil {
 		return err
@@ -301,12 +301,12 @@ func (p *program) run(ctx context.Context) error {
 }
 
 // runAll works until ctx ends, or a task or door that must not end does.
-func runAll(ctx context.Context, log *slog.Logger, roles []string, tasks []task, doors []door) error {
+func runAll(ctx context.Context, log *slog.Logger, roles []string, tasks []backgroundTask, doors []httpListener) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var running sync.WaitGroup
 	for _, d := range doors {
-		tasks = append(tasks, task{d.name, d.serve})
+		tasks = append(tasks, backgroundTask{d.name, d.serve})
 		log.Info("listening", "door", d.name, "address", d.Addr().String())
 	}
 	for _, t := range tasks {
@@ -325,14 +325,14 @@ func runAll(ctx context.Context, log *slog.Logger, roles []string, tasks []task,
 	return nil
 }
 
-// door is a listener with what answers on it.
-type door struct {
+// httpListener is a listener with what answers on it.
+type httpListener struct {
 	net.Listener
 	name   string
 	server *http.Server
 }
 
-func (d door) serve(ctx context.Context) error {
+func (d httpListener) serve(ctx context.Context) error {
 	over := make(chan struct{})
 	stopped := context.AfterFunc(ctx, func() {
 		defer close(over)
@@ -350,15 +350,15 @@ func (d door) serve(ctx context.Context) error {
 	return nil
 }
 
-// wanted is a door that is not open yet; tls is nil where it speaks plain HTTP.
-type wanted struct {
+// listenerSpec is a door that is not open yet; tls is nil where it speaks plain HTTP.
+type listenerSpec struct {
 	name, address string
 	server        *http.Server
 	tls           *tls.Config
 }
 
-// reachable is where a listener is reached from its own machine.
-func reachable(at net.Addr) string {
+// localListenerAddress is where a listener is reached from its own machine.
+func localListenerAddress(at net.Addr) string {
 	if a, err := netip.ParseAddrPort(at.String()); err == nil && a.Addr().IsUnspecified() {
 		return net.JoinHostPort("localhost", fmt.Sprint(a.Port()))
 	}
@@ -366,13 +366,13 @@ func reachable(at net.Addr) string {
 }
 
 // listen opens every door before anything runs, so that a taken port ends the start.
-func (p *program) listen() ([]door, error) {
+func (p *controlPlane) listen() ([]httpListener, error) {
 	doors, err := p.apiDoors()
 	if err != nil {
 		return nil, err
 	}
 	if at := p.cfg.Health.Listen; at != "" {
-		doors = append(doors, wanted{"health", at, api.NewServer(p.healthDoor(), p.log), nil})
+		doors = append(doors, listenerSpec{"health", at, api.NewServer(p.healthDoor(), p.log), nil})
 	}
 	if p.authority != nil {
 		hosts, err := p.hostsDoor()
@@ -396,8 +396,8 @@ func (p *program) listen() ([]door, error) {
 const hostsListener = "hosts"
 
 // openDoors opens all of them or none.
-func openDoors(doors []wanted, bounds *api.Connections) ([]door, error) {
-	var out []door
+func openDoors(doors []listenerSpec, bounds *api.Connections) ([]httpListener, error) {
+	var out []httpListener
 	for _, w := range doors {
 		l, err := net.Listen("tcp", w.address)
 		if err != nil {
@@ -410,7 +410,7 @@ func openDoors(doors []wanted, bounds *api.Connections) ([]door, error) {
 		if w.tls != nil {
 			l = tls.NewListener(l, w.tls)
 		}
-		out = append(out, door{l, w.name, w.server})
+		out = append(out, httpListener{l, w.name, w.server})
 	}
 	return out, nil
 }

@@ -18,7 +18,7 @@ import (
 var serverThing = resourceSpec{
 	face: client.Compute, path: "/servers", detail: "/servers/detail", one: "server", many: "servers", make: "-", change: "-", drop: "-",
 	words: []string{"server"}, ident: "SERVER", named: byServerName, everywhere: inEveryProject, title: "server", plural: "servers", columns: []string{"id", "name", "status", "addresses"},
-	filters: []field{
+	filters: []resourceField{
 		{flag: "name", filter: "name", usage: "only those whose name this regular expression finds"},
 		{flag: "status", filter: "status", usage: "only those with this status"},
 		{flag: "host", filter: "host", usage: "only those on this host"},
@@ -32,14 +32,14 @@ type serverVerb struct {
 	word, short, example string
 	// body is the action's; nil: {key: null}.
 	key  string
-	body func(c *call) (any, error)
+	body func(c *clientCall) (any, error)
 	// reached are the states in which --wait ends; empty: there is nothing to wait for.
 	reached []string
 	flags   func(*cobra.Command)
 	// said prints what the answer holds.
-	said func(c *call, answer client.Record)
+	said func(c *clientCall, answer client.Record)
 	// then tells about a server that got where --wait waited for.
-	then func(c *call, id string)
+	then func(c *clientCall, id string)
 }
 
 var serverVerbs = []serverVerb{
@@ -54,7 +54,7 @@ var serverVerbs = []serverVerb{
 	{word: "unpause", key: "unpause", short: "Let the processors of servers go on", reached: []string{"ACTIVE"}},
 	{word: "suspend", key: "suspend", short: "Save servers to disk", reached: []string{"SUSPENDED"}},
 	{word: "resume", key: "resume", short: "Let suspended servers go on", reached: []string{"ACTIVE"}},
-	{word: "lock", key: "lock", short: "Keep everybody but administrators from changing servers", body: func(c *call) (any, error) {
+	{word: "lock", key: "lock", short: "Keep everybody but administrators from changing servers", body: func(c *clientCall) (any, error) {
 		if why, _ := c.Flags().GetString("reason"); why != "" {
 			return client.Record{"locked_reason": why}, nil
 		}
@@ -66,7 +66,7 @@ var serverVerbs = []serverVerb{
 		cmd.Flags().String("password", "", "the password; one is made and shown if left out. Other users of this machine may see it, so better:")
 		cmd.Flags().String("password-file", "", "a file with the password in its first line, or - for standard input")
 		cmd.MarkFlagsMutuallyExclusive("password", "password-file")
-	}, said: func(c *call, answer client.Record) {
+	}, said: func(c *clientCall, answer client.Record) {
 		if password := answer.Text("adminPass"); password != "" {
 			fmt.Fprintln(c.OutOrStdout(), "adminPass:", password)
 		}
@@ -74,7 +74,7 @@ var serverVerbs = []serverVerb{
   salvor server rescue web1 --image debian-live --wait
 then: ssh rescue@ADDRESS-OF-THE-SERVER`},
 	{word: "unrescue", key: "unrescue", short: "Boot servers back into their own systems", reached: []string{"ACTIVE"}},
-	{word: "rebuild", key: "rebuild", short: "Make the root disks of servers anew; the old ones go into quarantine", reached: []string{"ACTIVE", "SHUTOFF"}, body: func(c *call) (any, error) {
+	{word: "rebuild", key: "rebuild", short: "Make the root disks of servers anew; the old ones go into quarantine", reached: []string{"ACTIVE", "SHUTOFF"}, body: func(c *clientCall) (any, error) {
 		name, _ := c.Flags().GetString("image")
 		id, err := imageThing.find(c, name)
 		body := client.Record{"imageRef": id}
@@ -90,7 +90,7 @@ then: ssh rescue@ADDRESS-OF-THE-SERVER`},
   salvor server rebuild web1 --image debian-13 --discard     # where the host has no room for both disks`},
 }
 
-func rebootBody(c *call) (any, error) {
+func rebootBody(c *clientCall) (any, error) {
 	kind := "SOFT"
 	if hard, _ := c.Flags().GetBool("hard"); hard {
 		kind = "HARD"
@@ -98,7 +98,7 @@ func rebootBody(c *call) (any, error) {
 	return client.Record{"type": kind}, nil
 }
 
-func rescueBody(c *call) (any, error) {
+func rescueBody(c *clientCall) (any, error) {
 	body := client.Record{}
 	password, err := c.Flags().GetString("password")
 	if err != nil {
@@ -123,7 +123,7 @@ func rescueBody(c *call) (any, error) {
 }
 
 // rescueRef gives the UUID of what a rescue boots: an image of the image API, else a rescue image.
-func rescueRef(c *call, name string) (string, error) {
+func rescueRef(c *clientCall, name string) (string, error) {
 	id, err := imageThing.find(c, name)
 	if !problem.Is(err, problem.NotFound) {
 		return id, err
@@ -138,13 +138,13 @@ func rescueRef(c *call, name string) (string, error) {
 	}
 	found, err := rescueImageThing.ask(c, http.MethodGet, "/"+url.PathEscape(num), nil, nil)
 	if err == nil && found.Text("uuid") == "" {
-		err = fmt.Errorf("rescue image %s has no UUID", harmless(name))
+		err = fmt.Errorf("rescue image %s has no UUID", stripControlChars(name))
 	}
 	return found.Text("uuid"), err
 }
 
-// session is the rescue session of a server; nil where it has none, or where it is not told to who asks.
-func session(c *call, id string) client.Record {
+// getRescueSession is the rescue session of a server; nil where it has none, or where it is not told to who asks.
+func getRescueSession(c *clientCall, id string) client.Record {
 	found, err := sessionThing.ask(c, http.MethodGet, "/"+url.PathEscape(id), nil, nil)
 	if err != nil {
 		return nil
@@ -154,21 +154,21 @@ func session(c *call, id string) client.Record {
 
 // saySession prints the fingerprint that the rescue system told, where it is reached and when it ends. Not every one tells all of that:
 // what is not to be had is left out, the rescue has succeeded.
-func saySession(c *call, id string) {
-	found := session(c, id)
+func saySession(c *clientCall, id string) {
+	found := getRescueSession(c, id)
 	if fingerprint := found.Text("fingerprint"); fingerprint != "" {
-		fmt.Fprintln(c.OutOrStdout(), "ssh host key:", harmless(fingerprint))
+		fmt.Fprintln(c.OutOrStdout(), "ssh host key:", stripControlChars(fingerprint))
 	}
 	if addresses, _ := found["addresses"].([]any); len(addresses) > 0 {
-		fmt.Fprintln(c.OutOrStdout(), "addresses:", harmless(strings.Trim(fmt.Sprint(addresses), "[]")))
+		fmt.Fprintln(c.OutOrStdout(), "addresses:", stripControlChars(strings.Trim(fmt.Sprint(addresses), "[]")))
 	}
 	if end := found.Text("expires_at"); end != "" {
-		fmt.Fprintln(c.OutOrStdout(), "ends by itself at:", harmless(end))
+		fmt.Fprintln(c.OutOrStdout(), "ends by itself at:", stripControlChars(end))
 	}
 }
 
 func newServerCommand() *cobra.Command {
-	e := &endpoint{}
+	e := &apiEndpoint{}
 	cmd := serverThing.command(e, "Virtual machines")
 	e.flags(cmd)
 	for _, v := range serverVerbs {
@@ -178,8 +178,8 @@ func newServerCommand() *cobra.Command {
 	return cmd
 }
 
-func (v serverVerb) command(e *endpoint) *cobra.Command {
-	w := &waiting{}
+func (v serverVerb) command(e *apiEndpoint) *cobra.Command {
+	w := &waitOption{}
 	if v.example == "" {
 		v.example = "  salvor server " + v.word + " web1"
 		if len(v.reached) > 0 {
@@ -188,7 +188,7 @@ func (v serverVerb) command(e *endpoint) *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use: v.word + " SERVER...", Short: v.short, Args: cobra.MinimumNArgs(1), Example: v.example,
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			if err := w.check(c); err != nil {
 				return err
 			}
@@ -232,7 +232,7 @@ func (v serverVerb) command(e *endpoint) *cobra.Command {
 }
 
 // server waits until a server has one of the states and nothing works on it. A server in ERROR ends the wait with its fault.
-func (w *waiting) server(c *call, id, name string, reached []string) error {
+func (w *waitOption) server(c *clientCall, id, name string, reached []string) error {
 	ctx, cancel := w.within(c)
 	defer cancel()
 	p, began := newProgress(c.ErrOrStderr(), name), time.Now()
@@ -247,29 +247,29 @@ func (w *waiting) server(c *call, id, name string, reached []string) error {
 		if task == "" {
 			for _, r := range reached {
 				if r == status {
-					fmt.Fprintf(c.OutOrStdout(), "%s: %s (%.1f s)\n", harmless(name), status, time.Since(began).Seconds())
+					fmt.Fprintf(c.OutOrStdout(), "%s: %s (%.1f s)\n", stripControlChars(name), status, time.Since(began).Seconds())
 					return nil
 				}
 			}
 			if failed := failedAction(c, id); failed != "" && status != "ERROR" {
-				return withStatus(statusFailed, fmt.Errorf("server %s: the action %s failed and left it %s\nwhat next: salvor why server:%s says the reason", harmless(name), harmless(failed), status, harmless(id)))
+				return withStatus(statusFailed, fmt.Errorf("server %s: the action %s failed and left it %s\nwhat next: salvor why server:%s says the reason", stripControlChars(name), stripControlChars(failed), status, stripControlChars(id)))
 			}
 			if status == "ERROR" {
 				fault, _ := s["fault"].(map[string]any)
 				why, _ := fault["message"].(string)
-				return withStatus(statusFailed, fmt.Errorf("server %s is in ERROR: %s\n%s", harmless(name), harmless(firstOf(why, "it says no reason")), nextCommandsOfServer(c, id)))
+				return withStatus(statusFailed, fmt.Errorf("server %s is in ERROR: %s\n%s", stripControlChars(name), stripControlChars(firstOf(why, "it says no reason")), nextCommandsOfServer(c, id)))
 			}
 		}
 		select {
 		case <-ctx.Done():
-			return w.late(c, fmt.Errorf("server %s: gave up waiting in %s %s; it goes on: see salvor server show %[1]s", harmless(name), status, task))
+			return w.late(c, fmt.Errorf("server %s: gave up waiting in %s %s; it goes on: see salvor server show %[1]s", stripControlChars(name), status, task))
 		case <-time.After(serverLook):
 		}
 	}
 }
 
 // failedAction names the newest action on a server if that failed; empty: it did not, or nobody tells.
-func failedAction(c *call, id string) string {
+func failedAction(c *clientCall, id string) string {
 	var got struct {
 		Actions []struct{ Action, Message string } `json:"instanceActions"`
 	}
@@ -281,10 +281,10 @@ func failedAction(c *call, id string) string {
 }
 
 // nextCommandsOfServer lists the commands that `salvor why` suggests for a server in ERROR.
-func nextCommandsOfServer(c *call, id string) string {
+func nextCommandsOfServer(c *clientCall, id string) string {
 	var why native.Why
 	if err := c.api.Ask(c.context(), client.Native, http.MethodGet, "/servers/"+url.PathEscape(id)+"/why", nil, nil, &why); err != nil || len(why.Next) == 0 {
-		return "what next: salvor why server:" + harmless(id) + "  # see its state and what to do"
+		return "what next: salvor why server:" + stripControlChars(id) + "  # see its state and what to do"
 	}
 	return nextCommands(why.Next)
 }
@@ -292,11 +292,11 @@ func nextCommandsOfServer(c *call, id string) string {
 // serverLook is how often a server is looked at while somebody waits.
 const serverLook = 200 * time.Millisecond
 
-func newServerDelete(e *endpoint) *cobra.Command {
+func newServerDelete(e *apiEndpoint) *cobra.Command {
 	var wait bool
 	cmd := &cobra.Command{
 		Use: "delete SERVER...", Short: "Delete servers, with their local disks", Args: cobra.MinimumNArgs(1), Example: "  salvor server delete web1 --wait",
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			return c.each(func(ident string) error {
 				id, err := serverThing.find(c, ident)
 				if err != nil {
@@ -329,10 +329,10 @@ func pauseFor(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func newServerSet(e *endpoint) *cobra.Command {
+func newServerSet(e *apiEndpoint) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "set SERVER", Short: "Change fields of a server", Args: cobra.ExactArgs(1), Example: "  salvor server set web1 --name web2 --property tier=front\n  salvor server set web1 --state active",
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			id, err := serverThing.find(c, c.args[0])
 			if err != nil {
 				return err

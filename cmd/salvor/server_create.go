@@ -14,13 +14,13 @@ import (
 
 const maxUserData = 48 << 10 // as Nova takes, before base64
 
-func newServerCreate(e *endpoint) *cobra.Command {
-	o, w := &output{}, &waiting{}
+func newServerCreate(e *apiEndpoint) *cobra.Command {
+	o, w := &outputOptions{}, &waitOption{}
 	cmd := &cobra.Command{
 		Use: "create NAME", Short: "Make a server", Args: cobra.ExactArgs(1),
 		Example: `  salvor server create web1 --flavor small --image debian-12 --network lan --key-name me --wait
   salvor server create db1 --flavor small --volume root-of-db1 --nic none`,
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			if err := o.check(c.Command); err != nil {
 				return err
 			}
@@ -71,7 +71,7 @@ func newServerCreate(e *endpoint) *cobra.Command {
 	return cmd
 }
 
-func serverBody(c *call) (client.Record, error) {
+func serverBody(c *clientCall) (client.Record, error) {
 	text := func(flag string) string { v, _ := c.Flags().GetString(flag); return v }
 	body := client.Record{"name": c.args[0]}
 	flavor, err := flavorThing.find(c, text("flavor"))
@@ -102,7 +102,7 @@ func serverBody(c *call) (client.Record, error) {
 	if name := text("user-data"); name != "" {
 		data, err := readArgument(c.InOrStdin(), name, maxUserData)
 		if err != nil {
-			return nil, usagef(c.Command, "--user-data: %w", err)
+			return nil, usageErrorf(c.Command, "--user-data: %w", err)
 		}
 		body["user_data"] = base64.StdEncoding.EncodeToString(data)
 	}
@@ -119,7 +119,7 @@ func serverBody(c *call) (client.Record, error) {
 }
 
 // serverNetworks reads --network and --nic: nothing is left to the control plane's choice unless nothing is said.
-func serverNetworks(c *call) (any, error) {
+func serverNetworks(c *clientCall) (any, error) {
 	nets, _ := c.Flags().GetStringArray("network")
 	nics, _ := c.Flags().GetStringArray("nic")
 	if len(nics) == 1 && (nics[0] == "none" || nics[0] == "auto") && len(nets) == 0 {
@@ -146,7 +146,7 @@ func serverNetworks(c *call) (any, error) {
 			case "v4-fixed-ip", "v6-fixed-ip":
 				nic["fixed_ip"] = value
 			default:
-				return nil, usagef(c.Command, "--nic %s: want none, or net-id=UUID[,v4-fixed-ip=ADDRESS]", n)
+				return nil, usageErrorf(c.Command, "--nic %s: want none, or net-id=UUID[,v4-fixed-ip=ADDRESS]", n)
 			}
 		}
 		out = append(out, nic)
@@ -158,12 +158,12 @@ func serverNetworks(c *call) (any, error) {
 }
 
 // newServerVolume is "server add volume" and "server remove volume".
-func newServerVolume(e *endpoint, verb string) *cobra.Command {
+func newServerVolume(e *apiEndpoint, verb string) *cobra.Command {
 	group := &cobra.Command{Use: verb, Short: map[string]string{"add": "Give a server something", "remove": "Take something from a server"}[verb]}
 	cmd := &cobra.Command{
 		Use: "volume SERVER VOLUME", Short: map[string]string{"add": "Attach a volume to a server", "remove": "Detach a volume from a server"}[verb],
 		Args: cobra.ExactArgs(2), Example: "  salvor server " + verb + " volume web1 data1",
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			server, err := serverThing.find(c, c.args[0])
 			if err != nil {
 				return err
@@ -190,12 +190,12 @@ func newServerVolume(e *endpoint, verb string) *cobra.Command {
 	return group
 }
 
-func newServerAdopt(e *endpoint) *cobra.Command {
-	o := &output{}
+func newServerAdopt(e *apiEndpoint) *cobra.Command {
+	o := &outputOptions{}
 	cmd := &cobra.Command{
 		Use: "adopt", Short: "Take a running instance of a Ganeti cluster in", Args: cobra.NoArgs,
 		Example: "  salvor server adopt --cluster prod --instance web1.example --project web --os debian --os-family linux",
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			if err := o.check(c.Command); err != nil {
 				return err
 			}
@@ -231,14 +231,14 @@ func newServerAdopt(e *endpoint) *cobra.Command {
 }
 
 // newServerAbort makes the command that aborts the open operation of servers.
-func newServerAbort(e *endpoint) *cobra.Command {
-	w := &waiting{}
+func newServerAbort(e *apiEndpoint) *cobra.Command {
+	w := &waitOption{}
 	cmd := &cobra.Command{
 		Use: "abort SERVER...", Short: "Abort the open operation of servers, for example while their host is silent", Args: cobra.MinimumNArgs(1),
 		Long: `Abort the open operation of servers: it fails within 5 s. The host may have carried out orders that it has not answered;
 they are not undone. The server shows what is known of them. The host carries out no further order of the operation.`,
 		Example: "  salvor server abort web1 --wait\n  salvor why server:web1",
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			if err := w.check(c); err != nil {
 				return err
 			}
@@ -259,18 +259,18 @@ they are not undone. The server shows what is known of them. The host carries ou
 }
 
 // newServerModify is the management command of the specification.
-func newServerModify(e *endpoint) *cobra.Command {
+func newServerModify(e *apiEndpoint) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "modify SERVER", Short: "Rescue or unrescue a stopped server by its settings alone: it stays off", Args: cobra.ExactArgs(1),
 		Example: "  salvor server modify web1 --action rescue --rescue-image 3 --key ~/.ssh/id_ed25519.pub --expires-in 24h\n  salvor server modify web1 --action unrescue",
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			action, _ := c.Flags().GetString("action")
 			body := client.Record{"action": action}
 			switch image, _ := c.Flags().GetInt64("rescue-image"); {
 			case action != "rescue" && action != "unrescue":
-				return usagef(c.Command, "--action %s: want rescue or unrescue", action)
+				return usageErrorf(c.Command, "--action %s: want rescue or unrescue", action)
 			case image != 0 && action != "rescue":
-				return usagef(c.Command, "--rescue-image goes with --action rescue")
+				return usageErrorf(c.Command, "--rescue-image goes with --action rescue")
 			case image != 0:
 				body["rescue_image"] = image
 			}
@@ -295,11 +295,11 @@ func newServerModify(e *endpoint) *cobra.Command {
 }
 
 // sessionWishes adds what is asked of the session.
-func sessionWishes(c *call, body client.Record) error {
+func sessionWishes(c *clientCall, body client.Record) error {
 	if after, _ := c.Flags().GetString("expires-in"); after != "" {
-		d, err := lifetime(after)
+		d, err := parseLifetime(after)
 		if err != nil {
-			return usagef(c.Command, "--expires-in: %w", err)
+			return usageErrorf(c.Command, "--expires-in: %w", err)
 		}
 		body["expires_in"] = int64(d.Seconds())
 	}
@@ -308,7 +308,7 @@ func sessionWishes(c *call, body client.Record) error {
 	for _, name := range files {
 		text, err := readArgument(c.InOrStdin(), name, maxArgumentFile)
 		if err != nil {
-			return usagef(c.Command, "--key: %w", err)
+			return usageErrorf(c.Command, "--key: %w", err)
 		}
 		keys = append(keys, strings.TrimSpace(string(text)))
 	}
@@ -319,13 +319,13 @@ func sessionWishes(c *call, body client.Record) error {
 }
 
 func newConsoleCommand() *cobra.Command {
-	e, lines := &endpoint{}, 0
+	e, lines := &apiEndpoint{}, 0
 	top := &cobra.Command{Use: "console", Short: "The consoles of servers"}
 	e.flags(top)
 	log := &cobra.Command{Use: "log", Short: "What servers wrote to their consoles"}
 	show := &cobra.Command{
 		Use: "show SERVER", Short: "Show the end of a server's console", Args: cobra.ExactArgs(1), Example: "  salvor console log show web1 --lines 50",
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			id, err := serverThing.find(c, c.args[0])
 			if err != nil {
 				return err
@@ -341,7 +341,7 @@ func newConsoleCommand() *cobra.Command {
 				return err
 			}
 			for _, line := range strings.Split(strings.TrimRight(got.Output, "\n"), "\n") {
-				fmt.Fprintln(c.OutOrStdout(), harmless(line))
+				fmt.Fprintln(c.OutOrStdout(), stripControlChars(line))
 			}
 			return nil
 		}),

@@ -70,7 +70,7 @@ func sharedStateWarnings(ctx context.Context, c *config.Config, database setting
 }
 
 // warnOfUnshared says so at the start.
-func (p *program) warnOfUnshared(ctx context.Context) error {
+func (p *controlPlane) warnOfUnshared(ctx context.Context) error {
 	found, err := sharedStateWarnings(ctx, p.cfg, p.store)
 	for _, text := range found {
 		p.log.Warn(text)

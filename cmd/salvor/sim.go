@@ -18,12 +18,12 @@ type simFlags struct {
 	fleet.Config
 	length time.Duration
 	clean  bool
-	out    output
+	out    outputOptions
 }
 
 // newSimCommand is `salvor sim`: a fleet that is not there, to rehearse on.
 func newSimCommand() *cobra.Command {
-	f, e := &simFlags{}, &endpoint{}
+	f, e := &simFlags{}, &apiEndpoint{}
 	cmd := &cobra.Command{
 		Use: "sim", Short: "A simulated fleet to rehearse on: machines behind Redfish BMCs, agents that heartbeat, faults", Args: cobra.NoArgs,
 		Long: `The BMCs listen in this process, each at an address of its own in 127.64.0.0/10; for a control plane on another
@@ -62,24 +62,24 @@ The control plane must have a rescue ramdisk that its boot media can be made of 
 	return cmd
 }
 
-func (f *simFlags) run(c *call) error {
+func (f *simFlags) run(c *clientCall) error {
 	if err := f.out.check(c.Command); err != nil {
 		return err
 	}
 	if f.length < 0 {
-		return usagef(c.Command, "--for %s: want 0 or more", f.length)
+		return usageErrorf(c.Command, "--for %s: want 0 or more", f.length)
 	}
 	f.API = c.api
 	p := newProgress(c.ErrOrStderr(), "sim")
 	// On a terminal one machine's trouble would tear the line of all; it is counted there.
 	f.Complain = func(machine string, err error) {
 		if p.width == 0 {
-			c.say("%s: %v", harmless(machine), clean{err})
+			c.say("%s: %v", stripControlChars(machine), sanitizedError{err})
 		}
 	}
 	all, err := fleet.New(f.Config)
 	if err != nil {
-		return usagef(c.Command, "%w", err)
+		return usageErrorf(c.Command, "%w", err)
 	}
 	if f.clean {
 		removed := all.Clean(c.context())
@@ -126,7 +126,7 @@ func (f *simFlags) verdict(ctx context.Context, all *fleet.Fleet) error {
 }
 
 // show tells how the fleet stands: on a terminal every second, else every half a minute.
-func (f *simFlags) show(ctx context.Context, p *progress, all *fleet.Fleet) {
+func (f *simFlags) show(ctx context.Context, p *progressPrinter, all *fleet.Fleet) {
 	defer p.end()
 	began, pause := time.Now(), time.Second
 	if p.width == 0 {
@@ -146,7 +146,7 @@ func (f *simFlags) show(ctx context.Context, p *progress, all *fleet.Fleet) {
 	}
 }
 
-func (f *simFlags) report(c *call, s fleet.Summary) error {
+func (f *simFlags) report(c *clientCall, s fleet.Summary) error {
 	text, err := json.Marshal(s)
 	if err != nil {
 		return err

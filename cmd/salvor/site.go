@@ -57,18 +57,18 @@ func serveSite(ctx context.Context, cfg *config.Config, log *slog.Logger) error 
 	if err != nil {
 		return err
 	}
-	wants := []wanted{{"ramdisk", cfg.Ramdisk.Listen, api.NewServer(newLimits(cfg.Limits).Guard(s), log), nil}}
+	wants := []listenerSpec{{"ramdisk", cfg.Ramdisk.Listen, api.NewServer(newLimits(cfg.Limits).Guard(s), log), nil}}
 	if at := cfg.Health.Listen; at != "" {
 		mux := http.NewServeMux()
 		mux.HandleFunc("GET /healthz", s.health)
-		wants = append(wants, wanted{"health", at, api.NewServer(mux, log), nil})
+		wants = append(wants, listenerSpec{"health", at, api.NewServer(mux, log), nil})
 	}
 	wants[0].server.MaxHeaderBytes = api.StrangerHeaders
 	doors, err := openDoors(wants, newConnections(cfg.Limits, log))
 	if err != nil {
 		return err
 	}
-	return runAll(ctx, log, cfg.Default.Roles, []task{{"plans", s.site.Run}, {"boot services", s.boot.Run}}, doors)
+	return runAll(ctx, log, cfg.Default.Roles, []backgroundTask{{"plans", s.site.Run}, {"boot services", s.boot.Run}}, doors)
 }
 
 func readSiteToken(path string) (secret.Value, error) {
@@ -132,7 +132,7 @@ func newSiteDoor(cfg *config.Config, dir string, token secret.Value, log *slog.L
 	if s.boot, err = netboot.New(c); err != nil {
 		return nil, err
 	}
-	s.files = shown(s.site.Handler(s.boot.Handler()))
+	s.files = admitByPath(s.site.Handler(s.boot.Handler()))
 	return s, nil
 }
 
@@ -169,18 +169,18 @@ func (s *siteDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case strings.HasPrefix(path, metal.FilePrefix):
 		s.files.ServeHTTP(w, r)
 	case get && strings.HasPrefix(path, lendPrefix) && !strings.Contains(path, "/."):
-		shown(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.handOn(w, r, path, nil, lendWithin) })).ServeHTTP(w, r)
+		admitByPath(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.handOn(w, r, path, nil, lendWithin) })).ServeHTTP(w, r)
 	case get && (path == "/" || path == "/v1" || path == "/v1/" || path == "/v1/lookup"), post && path == "/v1/continue_inspection":
 		s.admitted(w, r, "")
-	case post && beats(path):
+	case post && isHeartbeatPath(path):
 		s.admitted(w, r, path) // whose token was right is heard while its neighbours are not
 	default:
 		panic(http.ErrAbortHandler)
 	}
 }
 
-// beats tells the path of a heartbeat: it goes on with our token, so it must lead nowhere else.
-func beats(path string) bool {
+// isHeartbeatPath tells the path of a heartbeat: it goes on with our token, so it must lead nowhere else.
+func isHeartbeatPath(path string) bool {
 	node, ok := strings.CutPrefix(path, "/v1/heartbeat/")
 	return ok && node != "" && !strings.ContainsAny(node, "/\\") && strings.Trim(node, ".") != ""
 }
@@ -259,7 +259,7 @@ func (s *siteDoor) health(w http.ResponseWriter, _ *http.Request) {
 }
 
 // sitesDoor is what sites speak to.
-func (p *program) sitesDoor(ramdisks ironic.Config) http.Handler {
+func (p *controlPlane) sitesDoor(ramdisks ironic.Config) http.Handler {
 	sites := p.sites()
 	return native.NewSite(native.SiteConfig{
 		Sites: sites, Auth: p.limits.Auth(native.SiteAuth{Sites: sites}, true), Nodes: siteNodes{p.nodes, bootPlans{p.store}},
@@ -268,7 +268,7 @@ func (p *program) sitesDoor(ramdisks ironic.Config) http.Handler {
 	})
 }
 
-func (p *program) sites() *metal.Sites { return metal.NewSites(p.store, p.store, time.Now) }
+func (p *controlPlane) sites() *metal.Sites { return metal.NewSites(p.store, p.store, time.Now) }
 
 // siteNodes are the machines that sites serve.
 type siteNodes struct {
@@ -289,8 +289,8 @@ func fileVersion(path string) string {
 var siteThing = resourceSpec{
 	face: client.Native, path: "/sites", many: "sites", change: "-", drop: "revoke",
 	words: []string{"site"}, ident: "SITE", named: byName, title: "site", plural: "sites", columns: []string{"id", "name", "conductor_group", "created_at"},
-	first:  &field{flag: "name", usage: "the name"},
-	fields: []field{{flag: "conductor-group", name: "conductor_group", usage: "the conductor group whose nodes it serves; empty: nodes without a group"}},
+	first:  &resourceField{flag: "name", usage: "the name"},
+	fields: []resourceField{{flag: "conductor-group", name: "conductor_group", usage: "the conductor group whose nodes it serves; empty: nodes without a group"}},
 	example: `  # On the centre: the token is shown once
   salvor site create oslo --conductor-group oslo -f value -c token > site.token
 
@@ -302,7 +302,7 @@ var siteThing = resourceSpec{
 }
 
 func newSiteCommand() *cobra.Command {
-	e := &endpoint{}
+	e := &apiEndpoint{}
 	cmd := siteThing.command(e, "Sites: boot services that speak to the centre instead of to the database")
 	e.flags(cmd)
 	return cmd

@@ -18,7 +18,7 @@ func openStorage(c config.Storage) (storage.Storage, error) {
 	return nil, nil
 }
 
-// exports tells whether that storage makes targets for volumes.
-func exports(c config.Storage) bool {
+// canExportVolumes tells whether that storage makes targets for volumes.
+func canExportVolumes(c config.Storage) bool {
 	return c.Driver == "hook" || c.Driver == "tgt" && c.TgtFiles != ""
 }

@@ -28,8 +28,8 @@ func terminalWidth(w any) int {
 	return int(size.Col)
 }
 
-// ask reads a line from a terminal without showing it.
-func ask(in *os.File, out io.Writer, prompt string) (string, error) {
+// promptPassword reads a line from a terminal without showing it.
+func promptPassword(in *os.File, out io.Writer, prompt string) (string, error) {
 	fd := int(in.Fd())
 	before, err := unix.IoctlGetTermios(fd, unix.TCGETS)
 	if err != nil {

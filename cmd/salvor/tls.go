@@ -16,7 +16,7 @@ import (
 const certificateTurn = time.Hour
 
 // apiTLS reads the API's certificate; nil: the API speaks plain HTTP.
-func (p *program) apiTLS() (*tls.Config, error) {
+func (p *controlPlane) apiTLS() (*tls.Config, error) {
 	t := p.cfg.API.TLS
 	if !t.Enabled {
 		return nil, nil
@@ -30,7 +30,7 @@ func (p *program) apiTLS() (*tls.Config, error) {
 }
 
 // certified lets in by clients' certificates too, where the configuration gives roles to them.
-func (p *program) certified(below api.Authenticator) api.Authenticator {
+func (p *controlPlane) certified(below api.Authenticator) api.Authenticator {
 	named := p.cfg.API.TLS.ClientRoles
 	if len(named) == 0 {
 		return below
@@ -45,7 +45,7 @@ func (p *program) certified(below api.Authenticator) api.Authenticator {
 }
 
 // watchCertificate warns of the certificate's end.
-func (p *program) watchCertificate(ctx context.Context) error {
+func (p *controlPlane) watchCertificate(ctx context.Context) error {
 	ticker := time.NewTicker(certificateTurn)
 	defer ticker.Stop()
 	for {
@@ -61,7 +61,7 @@ func (p *program) watchCertificate(ctx context.Context) error {
 }
 
 // tellCertificate adds to the answer about our health what is to be known of the certificate.
-func (p *program) tellCertificate(w io.Writer, inside bool) {
+func (p *controlPlane) tellCertificate(w io.Writer, inside bool) {
 	if p.certificates == nil {
 		return
 	}

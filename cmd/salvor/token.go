@@ -45,7 +45,7 @@ var tokenThing = resourceSpec{
 
 // newTokenCommand is `salvor token`.
 func newTokenCommand() *cobra.Command {
-	e := &endpoint{}
+	e := &apiEndpoint{}
 	cmd := tokenThing.command(e, "Tokens by which programs and people use the API where no Keystone keeps them")
 	e.flags(cmd)
 	cmd.AddCommand(newTokenCreate(e))
@@ -59,8 +59,8 @@ type wantedToken struct {
 	where                  serveFlags
 }
 
-func newTokenCreate(e *endpoint) *cobra.Command {
-	o, w := &output{}, &wantedToken{}
+func newTokenCreate(e *apiEndpoint) *cobra.Command {
+	o, w := &outputOptions{}, &wantedToken{}
 	cmd := &cobra.Command{
 		Use: "create NAME", Short: "Make a token; its text is shown this once", Args: cobra.ExactArgs(1), Example: tokenThing.example,
 		Long: `Make a token. Its text is shown this once and kept nowhere: the database has a digest of it.
@@ -72,9 +72,9 @@ runs or not.`,
 			if err := o.check(cmd); err != nil {
 				return err
 			}
-			ttl, err := lifetime(w.expires)
+			ttl, err := parseLifetime(w.expires)
 			if err != nil {
-				return usagef(cmd, "--expires-in: %w", err)
+				return usageErrorf(cmd, "--expires-in: %w", err)
 			}
 			if w.local {
 				made, err := w.makeLocally(cmd, e, args[0], ttl)
@@ -83,7 +83,7 @@ runs or not.`,
 				}
 				return o.show(cmd.OutOrStdout(), made)
 			}
-			return e.run(func(c *call) error {
+			return e.run(func(c *clientCall) error {
 				made, err := w.ask(c.context(), c.api, args[0], ttl)
 				if err != nil {
 					return err
@@ -103,8 +103,8 @@ runs or not.`,
 	return cmd
 }
 
-// lifetime reads 90d, what Go calls a duration, or seconds.
-func lifetime(word string) (time.Duration, error) {
+// parseLifetime reads 90d, what Go calls a duration, or seconds.
+func parseLifetime(word string) (time.Duration, error) {
 	if seconds, err := strconv.ParseInt(word, 10, 64); err == nil && seconds >= 0 && seconds <= int64(access.MaxTokenLife/time.Second) {
 		return time.Duration(seconds) * time.Second, nil
 	}
@@ -134,7 +134,7 @@ func (w *wantedToken) ask(ctx context.Context, api *client.Client, name string, 
 
 // makeLocally writes the token into the database; where that is SQLite and salvor serve has it, it asks that one, with a token
 // that the key of the control plane signs.
-func (w *wantedToken) makeLocally(cmd *cobra.Command, e *endpoint, name string, ttl time.Duration) (client.Record, error) {
+func (w *wantedToken) makeLocally(cmd *cobra.Command, e *apiEndpoint, name string, ttl time.Duration) (client.Record, error) {
 	p, err := w.where.program()
 	if err != nil {
 		return nil, err
@@ -166,7 +166,7 @@ func (w *wantedToken) makeLocally(cmd *cobra.Command, e *endpoint, name string, 
 }
 
 // program is as much of a control plane as its configuration tells.
-func (s *serveFlags) program() (*program, error) {
+func (s *serveFlags) program() (*controlPlane, error) {
 	source, err := s.source("database")
 	if err != nil {
 		return nil, err
@@ -178,11 +178,11 @@ func (s *serveFlags) program() (*program, error) {
 	if err := os.MkdirAll(cfg.Default.StatePath, 0o700); err != nil {
 		return nil, problem.Invalidf("state directory: %w", err)
 	}
-	return &program{cfg: cfg, log: slog.New(slog.DiscardHandler), state: &stateDir{path: cfg.Default.StatePath}}, nil
+	return &controlPlane{cfg: cfg, log: slog.New(slog.DiscardHandler), state: &stateDir{path: cfg.Default.StatePath}}, nil
 }
 
 // askLocally asks the salvor serve that has the database.
-func (w *wantedToken) askLocally(ctx context.Context, p *program, e *endpoint, name string, ttl time.Duration) (client.Record, error) {
+func (w *wantedToken) askLocally(ctx context.Context, p *controlPlane, e *apiEndpoint, name string, ttl time.Duration) (client.Record, error) {
 	where := firstOf(e.url, os.Getenv("SALVOR_URL"), ownURL(p.cfg, net.TCPAddrFromAddrPort(netip.AddrPortFrom(p.cfg.API.HostIP, uint16(p.cfg.API.Port)))))
 	transport, err := e.transport()
 	if err != nil {
@@ -214,7 +214,7 @@ func (w *wantedToken) askLocally(ctx context.Context, p *program, e *endpoint, n
 // ownURL is where this machine reaches the API that listens there: over TLS by the name that the certificate has, if one is configured.
 func ownURL(c *config.Config, at net.Addr) string {
 	if c.API.TLS.Enabled {
-		return firstOf(strings.TrimRight(c.API.PublicEndpoint, "/"), "https://"+reachable(at))
+		return firstOf(strings.TrimRight(c.API.PublicEndpoint, "/"), "https://"+localListenerAddress(at))
 	}
-	return "http://" + reachable(at)
+	return "http://" + localListenerAddress(at)
 }

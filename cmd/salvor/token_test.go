@@ -112,12 +112,12 @@ func TestLocalTokenWhileTheKeyChanges(t *testing.T) {
 
 func TestLifetime(t *testing.T) {
 	for word, want := range map[string]time.Duration{"0": 0, "3600": time.Hour, "45m": 45 * time.Minute, "12h": 12 * time.Hour, "90d": 90 * 24 * time.Hour, "3650d": access.MaxTokenLife} {
-		if got, err := lifetime(word); err != nil || got != want {
+		if got, err := parseLifetime(word); err != nil || got != want {
 			t.Errorf("%s is %s, want %s: %v", word, got, want, err)
 		}
 	}
 	for _, word := range []string{"", "-1", "-1d", "10ms", "a year", "3651d", "87601h", "99999999999", "9223372036854775808"} {
-		if got, err := lifetime(word); err == nil {
+		if got, err := parseLifetime(word); err == nil {
 			t.Errorf("%q is %s", word, got)
 		}
 	}

@@ -25,10 +25,10 @@ import (
 	"salvor/job"
 )
 
-// tracer tells a collector of requests, of the jobs that they led to and of each action of those, as one trace. All numbers are
+// jobTracer tells a collector of requests, of the jobs that they led to and of each action of those, as one trace. All numbers are
 // made of the request's and the job's ids, which lie in the job's row: whichever process runs an action, and however often they
 // die in between, its span belongs to the same trace. A nil tracer does nothing.
-type tracer struct {
+type jobTracer struct {
 	provider *sdk.TracerProvider
 	tracer   trace.Tracer
 	ratio    int
@@ -37,7 +37,7 @@ type tracer struct {
 // traceTimeout bounds what the end of the process waits for the last spans to be sent.
 const traceTimeout = 3 * time.Second
 
-func newTracer(ctx context.Context, c config.OTel, host string, log *slog.Logger) (*tracer, error) {
+func newTracer(ctx context.Context, c config.OTel, host string, log *slog.Logger) (*jobTracer, error) {
 	if c.Endpoint == "" {
 		return nil, nil
 	}
@@ -53,15 +53,15 @@ func newTracer(ctx context.Context, c config.OTel, host string, log *slog.Logger
 		return nil, fmt.Errorf("[otel]endpoint: %w", err)
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("traces are not sent", "error", err) }))
-	t := &tracer{ratio: c.Ratio}
-	t.provider = sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithIDGenerator(wantedIDs{}), sdk.WithSampler(sdk.ParentBased(sampler{c.Ratio})),
+	t := &jobTracer{ratio: c.Ratio}
+	t.provider = sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithIDGenerator(wantedIDs{}), sdk.WithSampler(sdk.ParentBased(traceSampler{c.Ratio})),
 		sdk.WithResource(described.NewSchemaless(attribute.String("service.name", "salvor"), attribute.String("host.name", host))))
 	t.tracer = t.provider.Tracer("salvor")
 	return t, nil
 }
 
 // close sends what is left.
-func (t *tracer) close() {
+func (t *jobTracer) close() {
 	if t == nil {
 		return
 	}
@@ -70,16 +70,16 @@ func (t *tracer) close() {
 	_ = t.provider.Shutdown(ctx) // its errors were told
 }
 
-// sampler keeps or drops a trace by its number, so that all processes agree.
-type sampler struct{ ratio int }
+// traceSampler keeps or drops a trace by its number, so that all processes agree.
+type traceSampler struct{ ratio int }
 
-func (s sampler) keeps(id trace.TraceID) bool {
+func (s traceSampler) keeps(id trace.TraceID) bool {
 	sum := sha256.Sum256(id[:])
 	return int(binary.BigEndian.Uint16(sum[:]))*100 < s.ratio<<16
 }
 
 // ShouldSample is sdk.Sampler's.
-func (s sampler) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {
+func (s traceSampler) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {
 	if s.keeps(p.TraceID) {
 		return sdk.SamplingResult{Decision: sdk.RecordAndSample}
 	}
@@ -87,7 +87,7 @@ func (s sampler) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {
 }
 
 // Description is sdk.Sampler's.
-func (s sampler) Description() string { return fmt.Sprintf("salvor %d%%", s.ratio) }
+func (s traceSampler) Description() string { return fmt.Sprintf("salvor %d%%", s.ratio) }
 
 // wantedIDs gives the numbers that a context asks for, else fresh ones.
 type wantedIDs struct{}
@@ -137,16 +137,16 @@ func spanOf(id string) (span trace.SpanID) {
 }
 
 // under makes a context in which spans are children of one that another process may have told of.
-func (t *tracer) under(ctx context.Context, traceID trace.TraceID, span trace.SpanID) context.Context {
+func (t *jobTracer) under(ctx context.Context, traceID trace.TraceID, span trace.SpanID) context.Context {
 	c := trace.SpanContextConfig{TraceID: traceID, SpanID: span, Remote: true}
-	if (sampler{t.ratio}).keeps(traceID) {
+	if (traceSampler{t.ratio}).keeps(traceID) {
 		c.TraceFlags = trace.FlagsSampled
 	}
 	return trace.ContextWithRemoteSpanContext(ctx, trace.NewSpanContext(c))
 }
 
 // request tells of a request that was answered.
-func (t *tracer) request(e api.Exchange, route string) {
+func (t *jobTracer) request(e api.Exchange, route string) {
 	if t == nil {
 		return
 	}
@@ -167,7 +167,7 @@ func (t *tracer) request(e api.Exchange, route string) {
 }
 
 // of is the trace of a job, and the span of its request; without a request the trace is the job's own.
-func (t *tracer) of(j *job.Job) (trace.TraceID, trace.SpanID) {
+func (t *jobTracer) of(j *job.Job) (trace.TraceID, trace.SpanID) {
 	if j.RequestID == "" {
 		return traceOf(j.ID), trace.SpanID{}
 	}
@@ -180,7 +180,7 @@ func jobAttributes(j *job.Job) trace.SpanStartEventOption {
 }
 
 // action begins the span of a run of an action.
-func (t *tracer) action(ctx context.Context, j *job.Job, action string) (context.Context, func(outcome string)) {
+func (t *jobTracer) action(ctx context.Context, j *job.Job, action string) (context.Context, func(outcome string)) {
 	if t == nil {
 		return ctx, func(string) {}
 	}
@@ -196,7 +196,7 @@ func (t *tracer) action(ctx context.Context, j *job.Job, action string) (context
 }
 
 // ended tells of a whole job, from when it was asked for.
-func (t *tracer) ended(j *job.Job) {
+func (t *jobTracer) ended(j *job.Job) {
 	if t == nil {
 		return
 	}
@@ -214,7 +214,7 @@ func (t *tracer) ended(j *job.Job) {
 }
 
 // machine tells of an exchange with a BMC or a ramdisk under an action.
-func (t *tracer) machine(ctx context.Context, protocol string, took time.Duration, err error) {
+func (t *jobTracer) machine(ctx context.Context, protocol string, took time.Duration, err error) {
 	if t == nil || !trace.SpanContextFromContext(ctx).IsValid() {
 		return
 	}

@@ -84,13 +84,13 @@ func (v *volumeFlags) open(cmd *cobra.Command) (storageSource, error) {
 		return commandSource{program: v.source}, nil
 	}
 	if cmd.Name() == "attach" && (v.tgt.backing == "" || v.tgt.portal == "") {
-		return nil, usagef(cmd, "--source tgt needs --backing and --portal")
+		return nil, usageErrorf(cmd, "--source tgt needs --backing and --portal")
 	}
 	return &v.tgt, nil
 }
 
 // newVolumeAttach is `salvor volume attach`.
-func newVolumeAttach(e *endpoint) *cobra.Command {
+func newVolumeAttach(e *apiEndpoint) *cobra.Command {
 	var v volumeFlags
 	cmd := &cobra.Command{
 		Use: "attach NODE --source tgt|COMMAND", Short: "Export a volume to a node's initiator and register it as a volume target", Args: cobra.ExactArgs(1),
@@ -102,7 +102,7 @@ func newVolumeAttach(e *endpoint) *cobra.Command {
 }
 
 // newVolumeDetach is `salvor volume detach`.
-func newVolumeDetach(e *endpoint) *cobra.Command {
+func newVolumeDetach(e *apiEndpoint) *cobra.Command {
 	var v volumeFlags
 	cmd := &cobra.Command{
 		Use: "detach NODE --source tgt|COMMAND", Short: "Take a node's volume target away, and its export", Args: cobra.ExactArgs(1),
@@ -114,7 +114,7 @@ func newVolumeDetach(e *endpoint) *cobra.Command {
 }
 
 // ask reads what the storage system has to know of the node.
-func (v *volumeFlags) ask(c *call, action string) (volumeAsk, error) {
+func (v *volumeFlags) ask(c *clientCall, action string) (volumeAsk, error) {
 	ask := volumeAsk{Action: action, VolumeID: v.volumeID, BootIndex: v.bootIndex}
 	n, err := c.api.Node(c.context(), c.args[0])
 	if err != nil {
@@ -131,7 +131,7 @@ func (v *volumeFlags) ask(c *call, action string) (volumeAsk, error) {
 	return ask, nil
 }
 
-func (v *volumeFlags) attach(c *call) error {
+func (v *volumeFlags) attach(c *clientCall) error {
 	source, err := v.open(c.Command)
 	if err != nil {
 		return err
@@ -170,7 +170,7 @@ func (v *volumeFlags) attach(c *call) error {
 
 // takeBack leaves neither export nor target of an attach that failed. A request without an answer may have
 // made the target all the same.
-func (v *volumeFlags) takeBack(c *call, source storageSource, ask volumeAsk, err error) error {
+func (v *volumeFlags) takeBack(c *clientCall, source storageSource, ask volumeAsk, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.context()), undoTimeout)
 	defer cancel()
 	if problem.Is(err, problem.Unavailable) {
@@ -191,14 +191,14 @@ func (v *volumeFlags) takeBack(c *call, source storageSource, ask volumeAsk, err
 }
 
 // find reads the node's targets with the boot index.
-func (v *volumeFlags) find(ctx context.Context, c *call, node string) ([]client.Record, error) {
+func (v *volumeFlags) find(ctx context.Context, c *clientCall, node string) ([]client.Record, error) {
 	return c.api.List(ctx, client.VolumeTargets, client.Query{
 		Filter: url.Values{"node": {node}, "boot_index": {fmt.Sprint(v.bootIndex)}}, Detail: true,
 	})
 }
 
 // detach takes the target away first: a machine that still had it would find no disk.
-func (v *volumeFlags) detach(c *call) error {
+func (v *volumeFlags) detach(c *clientCall) error {
 	source, err := v.open(c.Command)
 	if err != nil {
 		return err

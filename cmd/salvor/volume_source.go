@@ -38,7 +38,7 @@ func (s commandSource) attach(ctx context.Context, ask volumeAsk) (volumeTarget,
 	// What it made it has to take back, though nobody could read where it is.
 	ask.Action, ask.Target = "detach", &t
 	_, undo := s.run(context.WithoutCancel(ctx), ask)
-	return t, joined(problem.Invalidf("%s printed no JSON object with volume_type, volume_id and properties", s.program), undo)
+	return t, joinUndoError(problem.Invalidf("%s printed no JSON object with volume_type, volume_id and properties", s.program), undo)
 }
 
 func (s commandSource) detach(ctx context.Context, ask volumeAsk) error {
@@ -72,7 +72,7 @@ func runProgram(ctx context.Context, stdin []byte, name string, args ...string) 
 	return out.Bytes(), nil
 }
 
-func joined(err, undo error) error {
+func joinUndoError(err, undo error) error {
 	if undo != nil {
 		return fmt.Errorf("%w; and the export could not be taken back: %w", err, undo)
 	}
@@ -168,7 +168,7 @@ func (s *tgtSource) attach(ctx context.Context, ask volumeAsk) (volumeTarget, er
 		{"--mode", "target", "--op", "bind", "--tid", tid, "-Q", iqn},
 	} {
 		if _, err := s.admin(ctx, step...); err != nil {
-			return volumeTarget{}, joined(err, s.remove(context.WithoutCancel(ctx), name, user))
+			return volumeTarget{}, joinUndoError(err, s.remove(context.WithoutCancel(ctx), name, user))
 		}
 	}
 	return volumeTarget{

@@ -49,7 +49,7 @@ func TestMetricsNameNoMachine(t *testing.T) {
 	ended("retry")
 	w.Ended(j)
 	w.machine(t.Context(), "redfish", time.Second, problem.Unavailablef("n1 is silent"))
-	p := &program{watch: w}
+	p := &controlPlane{watch: w}
 	answer := httptest.NewRecorder()
 	p.metrics().ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
 	text := answer.Body.String()
@@ -131,7 +131,7 @@ func TestTraceAcrossProcesses(t *testing.T) {
 	to := &collecting{}
 	server := httptest.NewServer(to)
 	defer server.Close()
-	process := func(do func(*tracer)) {
+	process := func(do func(*jobTracer)) {
 		tr, err := newTracer(t.Context(), config.OTel{Endpoint: server.URL, Ratio: 100}, "h", slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
@@ -140,16 +140,16 @@ func TestTraceAcrossProcesses(t *testing.T) {
 		tr.close()
 	}
 	j := rescueJob()
-	run := func(tr *tracer, outcome string) {
+	run := func(tr *jobTracer, outcome string) {
 		ctx, end := tr.action(t.Context(), j, "power on")
 		tr.machine(ctx, "redfish", time.Millisecond, nil)
 		end(outcome)
 	}
-	process(func(tr *tracer) {
+	process(func(tr *jobTracer) {
 		tr.request(api.Exchange{ID: traced, Method: "PUT", Status: 202, Began: time.Now(), Took: time.Millisecond, Parent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}, "/v1/nodes/{}/states/provision")
 	})
-	process(func(tr *tracer) { run(tr, "retry") })
-	process(func(tr *tracer) { run(tr, "done"); tr.ended(j) })
+	process(func(tr *jobTracer) { run(tr, "retry") })
+	process(func(tr *jobTracer) { run(tr, "done"); tr.ended(j) })
 	spans := map[string]*otlp.Span{}
 	for _, s := range to.spans {
 		if id := trace.TraceID(s.TraceId); id != traceOf(traced) || id.String() != strings.ReplaceAll(strings.TrimPrefix(traced, "req-"), "-", "") {

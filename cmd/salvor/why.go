@@ -17,16 +17,16 @@ import (
 var whyKinds, eventKinds = []string{"node", "server", "host"}, []string{"node", "server", "host", "cluster"}
 
 func newWhyCommand() *cobra.Command {
-	e, kind, format := &endpoint{}, "", ""
+	e, kind, format := &apiEndpoint{}, "", ""
 	cmd := &cobra.Command{
 		Use: "why IDENT", Short: "Say what a node, a server or a host waits for, since when, and what to do next", Args: cobra.ExactArgs(1),
 		Long: `Says in one paragraph what a node, a server or a host is, what works on it or what it waits for and since when, what was heard last of its BMC,
 its agent, DHCP and its boot fetches, when the next deadline ends, and which command to run next. IDENT is a UUID or a name; where a node and a
 server have the same one, say --kind, or node:IDENT.`,
 		Example: "  salvor why rack1-7\n  salvor why host:vm7\n  salvor why web1 --kind server -f json",
-		RunE: e.run(func(c *call) error {
+		RunE: e.run(func(c *clientCall) error {
 			if format != "text" && format != "table" && format != "json" {
-				return usagef(c.Command, "-f %s: want text or json", format)
+				return usageErrorf(c.Command, "-f %s: want text or json", format)
 			}
 			w, err := whyOf(c, c.args[0], kind)
 			if err != nil {
@@ -45,20 +45,20 @@ server have the same one, say --kind, or node:IDENT.`,
 	return cmd
 }
 
-// named splits KIND:IDENT; a kind that was said apart goes first.
-func named(cmd *cobra.Command, ident, kind string, kinds []string) (string, string, error) {
+// splitKindIdent splits KIND:IDENT; a kind that was said apart goes first.
+func splitKindIdent(cmd *cobra.Command, ident, kind string, kinds []string) (string, string, error) {
 	if before, after, ok := strings.Cut(ident, ":"); ok && kind == "" && slices.Contains(kinds, before) {
 		kind, ident = before, after
 	}
 	if kind != "" && !slices.Contains(kinds, kind) {
-		return "", "", usagef(cmd, "--kind %s: want %s", kind, strings.Join(kinds, ", "))
+		return "", "", usageErrorf(cmd, "--kind %s: want %s", kind, strings.Join(kinds, ", "))
 	}
 	return kind, ident, nil
 }
 
 // whyOf asks about what has that name: all kinds are tried where none is said.
-func whyOf(c *call, text, kind string) (*native.Why, error) {
-	kind, ident, err := named(c.Command, text, kind, whyKinds)
+func whyOf(c *clientCall, text, kind string) (*native.Why, error) {
+	kind, ident, err := splitKindIdent(c.Command, text, kind, whyKinds)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func whyOf(c *call, text, kind string) (*native.Why, error) {
 	}
 	switch len(found) {
 	case 0:
-		return nil, fmt.Errorf("no node, server or host %s could be found", harmless(ident))
+		return nil, fmt.Errorf("no node, server or host %s could be found", stripControlChars(ident))
 	case 1:
 		return found[0], nil
 	}
@@ -86,24 +86,24 @@ func whyOf(c *call, text, kind string) (*native.Why, error) {
 	for _, w := range found {
 		kinds = append(kinds, w.Subject.Kind)
 	}
-	return nil, usagef(c.Command, "%s is the name of a %s: say which by --kind", harmless(ident), strings.Join(kinds, " and of a "))
+	return nil, usageErrorf(c.Command, "%s is the name of a %s: say which by --kind", stripControlChars(ident), strings.Join(kinds, " and of a "))
 }
 
 // sayWhy prints the paragraph, and the commands that it does not name.
-func sayWhy(c *call, w *native.Why) {
+func sayWhy(c *clientCall, w *native.Why) {
 	out, width := c.OutOrStdout(), terminalWidth(c.OutOrStdout())
-	fmt.Fprintln(out, fold(harmless(w.Text), width))
+	fmt.Fprintln(out, wrapText(stripControlChars(w.Text), width))
 	if len(w.Next) < 2 {
 		return
 	}
 	fmt.Fprintln(out, "also:")
 	for _, n := range w.Next[1:] {
-		fmt.Fprintf(out, "  %s   # %s\n", harmless(n.Run), harmless(n.For))
+		fmt.Fprintf(out, "  %s   # %s\n", stripControlChars(n.Run), stripControlChars(n.For))
 	}
 }
 
-// fold breaks a text into lines of a terminal; 0: it is none.
-func fold(text string, width int) string {
+// wrapText breaks a text into lines of a terminal; 0: it is none.
+func wrapText(text string, width int) string {
 	if width < 20 {
 		return text
 	}

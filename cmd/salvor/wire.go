@@ -37,8 +37,8 @@ import (
 
 func isSQLite(url string) bool { return strings.HasPrefix(url, "sqlite:") }
 
-// silence is how long another conductor of this database may be silent; SQLite has no other.
-func silence(url string) time.Duration {
+// conductorTimeout is how long another conductor of this database may be silent; SQLite has no other.
+func conductorTimeout(url string) time.Duration {
 	if isSQLite(url) {
 		return 0
 	}
@@ -65,7 +65,7 @@ func ramdiskDir(c *config.Config) string { return filepath.Join(c.Default.StateP
 
 // imageRoots are the directories whose files machines may be given: those that are configured, and those of the configured
 // kernels and ramdisks themselves.
-func (p *program) imageRoots(files ...string) []string { return imageRoots(p.cfg, files...) }
+func (p *controlPlane) imageRoots(files ...string) []string { return imageRoots(p.cfg, files...) }
 
 func imageRoots(cfg *config.Config, files ...string) []string {
 	roots := append([]string{ramdiskDir(cfg)}, cfg.Conductor.FileURLAllowedPaths...)
@@ -92,27 +92,27 @@ func ramdiskURL(c *config.Config) string {
 	return "http://" + c.Ramdisk.Listen
 }
 
-func (p *program) driverConfig(kernel, image string) (driverConfig, error) {
+func (p *controlPlane) driverConfig(kernel, image string) (driverConfig, error) {
 	url := ramdiskURL(p.cfg)
 	deployKernel, deployImage := p.deployImages(kernel, image)
-	cloud, err := cloud(p.cfg.Neutron)
+	cloud, err := newNeutronClient(p.cfg.Neutron)
 	if err != nil {
 		return driverConfig{}, err
 	}
 	return driverConfig{
 		Files:        driver.BootFiles{URL: url, APIURL: url, Append: p.cfg.PXE.KernelAppendParams, Dirs: p.imageRoots(kernel, image)},
-		Bridges:      bridges(p.cfg.Bridge),
+		Bridges:      bridgeNetworks(p.cfg.Bridge),
 		IPMIClient:   ipmi.Client(p.cfg.IPMI.Client),
 		IPMICipher:   p.cfg.IPMI.Cipher,
 		RescueKernel: kernel, RescueRamdisk: image,
 		DeployKernel: deployKernel, DeployRamdisk: deployImage,
 		ImageFormats: p.cfg.Conductor.PermittedImageFormats, ImageDirs: p.cfg.Conductor.FileURLAllowedPaths,
-		Neutron: cloud, Networks: networks(p.cfg.Neutron), Callback: p.callbackGuard().Control, AgentTimeout: p.cfg.Agent.CommandTimeout, BMC: p.bmcControl(),
+		Neutron: cloud, Networks: neutronNetworkConfig(p.cfg.Neutron), Callback: p.callbackGuard().Control, AgentTimeout: p.cfg.Agent.CommandTimeout, BMC: p.bmcControl(),
 	}, nil
 }
 
-// cloud is the client of Neutron; nil if the configuration names none.
-func cloud(c config.Neutron) (*network.Cloud, error) {
+// newNeutronClient is the client of Neutron; nil if the configuration names none.
+func newNeutronClient(c config.Neutron) (*network.Cloud, error) {
 	if !c.Reachable() {
 		return nil, nil
 	}
@@ -129,7 +129,7 @@ func cloud(c config.Neutron) (*network.Cloud, error) {
 	}), nil
 }
 
-func networks(c config.Neutron) network.Networks {
+func neutronNetworkConfig(c config.Neutron) network.Networks {
 	return network.Networks{
 		Of: map[driver.Net]string{
 			driver.CleaningNet: c.CleaningNetwork, driver.Provisioning: c.ProvisioningNetwork, driver.Rescuing: c.RescuingNetwork, driver.Inspection: c.InspectionNetwork,
@@ -141,8 +141,8 @@ func networks(c config.Neutron) network.Networks {
 	}
 }
 
-// bridges are the networks by role; none configured: the bridge interface is not offered.
-func bridges(c config.Bridge) network.Bridges {
+// bridgeNetworks are the networks by role; none configured: the bridge interface is not offered.
+func bridgeNetworks(c config.Bridge) network.Bridges {
 	out := network.Bridges{}
 	for net, name := range map[driver.Net]string{
 		driver.Provisioning: c.ProvisioningNetwork, driver.CleaningNet: c.CleaningNetwork, driver.Inspection: c.InspectionNetwork,
@@ -155,7 +155,7 @@ func bridges(c config.Bridge) network.Bridges {
 	return out
 }
 
-func (p *program) nodeOptions() metal.Options {
+func (p *controlPlane) nodeOptions() metal.Options {
 	c := p.cfg
 	return metal.Options{
 		HashAlgorithm:          c.Conductor.RescuePasswordHashAlgorithm,
@@ -164,14 +164,14 @@ func (p *program) nodeOptions() metal.Options {
 		RequireTLS:             c.Agent.RequireTLS,
 		Callback:               p.callbackGuard().CheckHost,
 		AllowDeletingAvailable: c.Conductor.AllowDeletingAvailableNodes,
-		Checker:                &checkers{p: p},
+		Checker:                &conductorChecker{p: p},
 		ResourceClass:          c.Default.DefaultResourceClass,
 		MaxDeploying:           c.Conductor.MaxConcurrentDeploy,
 		MaxCleaning:            c.Conductor.MaxConcurrentClean,
 	}
 }
 
-func (p *program) newRunner(single bool) error {
+func (p *controlPlane) newRunner(single bool) error {
 	catalog, err := json.Marshal(p.conductor.Catalog())
 	if err != nil {
 		return err
@@ -195,7 +195,7 @@ func (p *program) newRunner(single bool) error {
 	return err
 }
 
-func (p *program) powerSync() conductor.PowerSync {
+func (p *controlPlane) powerSync() conductor.PowerSync {
 	c := p.cfg.Conductor
 	return conductor.PowerSync{
 		Interval: c.SyncPowerStateInterval, Retries: c.PowerStateSyncMaxRetries, Force: c.ForcePowerStateDuringSync,
@@ -203,7 +203,7 @@ func (p *program) powerSync() conductor.PowerSync {
 	}
 }
 
-func (p *program) netbootConfig(kernel, image string) netboot.Config {
+func (p *controlPlane) netbootConfig(kernel, image string) netboot.Config {
 	n := p.cfg.Netboot
 	out := netboot.Config{
 		Plans: bootPlans{p.store}, Roots: p.imageRoots(kernel, image), TFTPDir: n.TFTPRoot, HTTPPort: p.cfg.API.Port, CacheDir: filepath.Join(p.state.path, cacheFolder), Client: p.web(), Log: p.log,
@@ -264,7 +264,7 @@ func bootInterface(i config.BootInterface, lease time.Duration) netboot.Interfac
 }
 
 // warnOfInterfaces says once, at the start, what an operator should know of the chosen networks.
-func (p *program) warnOfInterfaces() {
+func (p *controlPlane) warnOfInterfaces() {
 	said := map[string]bool{}
 	for _, d := range p.conductor.Catalog().Drivers {
 		for _, set := range d.Interfaces {
@@ -282,7 +282,7 @@ func (p *program) warnOfInterfaces() {
 const janitorInterval = 10 * time.Minute
 
 // runJanitor drops ended jobs, the rows of deleted servers, and old timeline rows as often as the configuration says.
-func (p *program) runJanitor(ctx context.Context) error {
+func (p *controlPlane) runJanitor(ctx context.Context) error {
 	var turns sync.WaitGroup
 	turns.Go(func() { everyTurn(ctx, janitorInterval, janitorInterval, p.unlessHeld(p.dropJobs)) })
 	turns.Go(func() { everyTurn(ctx, janitorInterval, 24*time.Hour, p.unlessHeld(p.dropServers)) })
@@ -294,7 +294,7 @@ func (p *program) runJanitor(ctx context.Context) error {
 }
 
 // unlessHeld skips a turn while the database is held, because an operator may need the rows that it would delete.
-func (p *program) unlessHeld(fn func(context.Context)) func(context.Context) {
+func (p *controlPlane) unlessHeld(fn func(context.Context)) func(context.Context) {
 	return func(ctx context.Context) {
 		if p.store.Held() == nil {
 			fn(ctx)
@@ -321,7 +321,7 @@ func everyTurn(ctx context.Context, first, period time.Duration, fn func(context
 const eventDays = 30
 
 // dropHistory keeps the newest entries of each node, all that are younger than the minimum, and nothing else beyond eventDays.
-func (p *program) dropHistory(ctx context.Context) {
+func (p *controlPlane) dropHistory(ctx context.Context) {
 	c, now := p.cfg.Conductor, p.store.Now()
 	oldest := now.AddDate(0, 0, -max(c.NodeHistoryMinimumDays, eventDays))
 	if _, err := p.store.Prune(ctx, oldest, now.AddDate(0, 0, -c.NodeHistoryMinimumDays), c.NodeHistoryMaxEntries); err != nil && ctx.Err() == nil {
@@ -329,7 +329,7 @@ func (p *program) dropHistory(ctx context.Context) {
 	}
 }
 
-func (p *program) dropServers(ctx context.Context) {
+func (p *controlPlane) dropServers(ctx context.Context) {
 	oldest := p.store.Now().AddDate(0, 0, -max(p.cfg.Conductor.NodeHistoryMinimumDays, eventDays))
 	if _, err := p.store.PruneServers(ctx, oldest); err != nil && ctx.Err() == nil {
 		p.log.Error("drop the rows of deleted servers", "error", err)
@@ -337,7 +337,7 @@ func (p *program) dropServers(ctx context.Context) {
 }
 
 // dropJobs drops ended jobs: their story is in the timeline; asks and commands are of no use once answered.
-func (p *program) dropJobs(ctx context.Context) {
+func (p *controlPlane) dropJobs(ctx context.Context) {
 	for class, keep := range map[job.Class]time.Duration{job.Ask: 10 * time.Minute, job.Command: 24 * time.Hour, job.Operation: 7 * 24 * time.Hour} {
 		if _, err := p.store.PruneJobs(ctx, p.store.Now().Add(-keep), class); err != nil && ctx.Err() == nil {
 			p.log.Error("drop ended jobs", "class", class, "error", err)
@@ -350,7 +350,7 @@ func (p *program) dropJobs(ctx context.Context) {
 }
 
 // handlers make what answers on the main and on the ramdisk listener.
-func (p *program) handlers() (main, ramdisks http.Handler, err error) {
+func (p *controlPlane) handlers() (main, ramdisks http.Handler, err error) {
 	auth, err := p.authenticator()
 	if err != nil {
 		return nil, nil, err
@@ -359,7 +359,7 @@ func (p *program) handlers() (main, ramdisks http.Handler, err error) {
 	return main, ramdisks, nil
 }
 
-func (p *program) handlersFor(auth api.Authenticator) (main, ramdisks http.Handler) {
+func (p *controlPlane) handlersFor(auth api.Authenticator) (main, ramdisks http.Handler) {
 	if p.cfg.API.LegacyRamdiskPassthru {
 		p.log.Warn("[api]legacy_ramdisk_passthru is deprecated and will go: build ramdisks whose agent uses /v1/lookup and /v1/heartbeat")
 	}
@@ -372,11 +372,11 @@ func (p *program) handlersFor(auth api.Authenticator) (main, ramdisks http.Handl
 		Auth: p.counted(auth), Policy: p.policy(), LockPatience: time.Duration(p.cfg.Conductor.NodeLockedRetryAttempts) * p.cfg.Conductor.NodeLockedRetryInterval, MaxLimit: p.cfg.API.MaxLimit, PublicEndpoint: p.cfg.API.PublicEndpoint,
 		HeartbeatTimeout: int(p.cfg.API.RamdiskHeartbeatTimeout / time.Second), ImageFormats: p.cfg.Conductor.PermittedImageFormats, LegacyPassthru: p.cfg.API.LegacyRamdiskPassthru, Log: p.log,
 	}
-	return p.mount(ironic.New(cfg), p.faces(auth), place{native.SitePath + "/", p.sitesDoor(cfg)}), p.mount(ironic.NewRamdisk(cfg), nil)
+	return p.mount(ironic.New(cfg), p.faces(auth), pathHandler{native.SitePath + "/", p.sitesDoor(cfg)}), p.mount(ironic.NewRamdisk(cfg), nil)
 }
 
 // stalled says since when the database takes no changes, and why; empty: it does.
-func (p *program) stalled() string {
+func (p *controlPlane) stalled() string {
 	since, why := p.store.WriteFailure()
 	if why == "" {
 		return ""
@@ -385,7 +385,7 @@ func (p *program) stalled() string {
 }
 
 // unchangeable gives the reason why nothing can be changed now; empty: changes are possible.
-func (p *program) unchangeable() string {
+func (p *controlPlane) unchangeable() string {
 	if held := p.store.Held(); held != nil {
 		return "nothing acts on the database since " + held.Since.UTC().Format(time.RFC3339) + ": " + held.Words() + "; see: " + record.HeldNext
 	}
@@ -393,7 +393,7 @@ func (p *program) unchangeable() string {
 }
 
 // storeOptions are those of the store of a program that serves.
-func (p *program) storeOptions(url string) store.Options {
+func (p *controlPlane) storeOptions(url string) store.Options {
 	return store.Options{
 		Logger: p.log, Now: databaseClock(url), Migrate: store.AutoMigrate(p.cfg.Database.AutoMigrate), MaxConns: p.cfg.Database.MaxPoolSize,
 		PoolMode: store.PoolMode(p.cfg.Database.PoolMode), Direct: p.cfg.Database.DirectConnection.Reveal(),
@@ -404,7 +404,7 @@ func (p *program) storeOptions(url string) store.Options {
 
 // buryOthers frees what the conductors of another database hold in a SQLite file that was made of it: the lock proves that they
 // do not serve this one. On PostgreSQL their silence tells.
-func (p *program) buryOthers(ctx context.Context) error {
+func (p *controlPlane) buryOthers(ctx context.Context) error {
 	if !isSQLite(p.cfg.Database.Connection.Reveal()) {
 		return nil
 	}

@@ -16,7 +16,7 @@ import (
 
 // hostWitnesses compares the witnesses of VM hosts with the database, and gives hosts new ones. It runs no query while both agree.
 type hostWitnesses struct {
-	program *program
+	program *controlPlane
 	mu      sync.Mutex
 	sealed  *wire.Witness
 	// former are earlier incarnations of the database that hosts have reported.
@@ -26,7 +26,7 @@ type hostWitnesses struct {
 }
 
 // readWitnesses gives the witnesses that this process can read: its files, and those of the hosts that renew their leases at it.
-func (p *program) readWitnesses() []record.SeenWitness {
+func (p *controlPlane) readWitnesses() []record.SeenWitness {
 	var out []record.SeenWitness
 	for _, path := range witnessFiles(p.cfg) {
 		w, err := readWitness(path)
@@ -113,7 +113,7 @@ func (h *hostWitnesses) isProven(w wire.Witness) bool {
 
 // awaitHosts delays the claims of jobs after a start, until a host reports the state that the process found, or all hosts had time
 // to report. One host may be the only witness that the database went back.
-func (p *program) awaitHosts(ctx context.Context) error {
+func (p *controlPlane) awaitHosts(ctx context.Context) error {
 	i := p.store.Known()
 	p.found = record.Witness{ID: i.ID, Counter: i.Counter}
 	hosts, err := p.services.Hosts.List(ctx, compute.HostFilter{Kind: compute.AgentHost}, record.Page{})

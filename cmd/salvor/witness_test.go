@@ -38,7 +38,7 @@ func newHistory(t *testing.T) *history {
 }
 
 // serve does something with the database as a program that serves it.
-func (h *history) serve(do func(p *program)) {
+func (h *history) serve(do func(p *controlPlane)) {
 	h.t.Helper()
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
 	s, err := store.Open(h.t.Context(), "sqlite:"+h.file, h.key, store.Options{NoSync: true, Logger: log})
@@ -47,7 +47,7 @@ func (h *history) serve(do func(p *program)) {
 	}
 	cfg := &config.Config{}
 	cfg.Default.StatePath = filepath.Dir(h.file)
-	do(&program{cfg: cfg, log: log, store: s, key: h.key})
+	do(&controlPlane{cfg: cfg, log: log, store: s, key: h.key})
 	if err := s.Close(); err != nil {
 		h.t.Fatal(err)
 	}
@@ -83,10 +83,10 @@ func addJob(t *testing.T, s *store.Store) {
 // forged, or that another control plane made, has no effect.
 func TestHostIsTheOnlyWitness(t *testing.T) {
 	h := newHistory(t)
-	h.serve(func(p *program) { addJob(t, p.store) })
+	h.serve(func(p *controlPlane) { addJob(t, p.store) })
 	saved := h.read()
 	var told wire.Witness
-	h.serve(func(p *program) {
+	h.serve(func(p *controlPlane) {
 		if _, err := p.store.Raise(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +97,7 @@ func TestHostIsTheOnlyWitness(t *testing.T) {
 		}
 	})
 	h.put(saved)
-	h.serve(func(p *program) {
+	h.serve(func(p *controlPlane) {
 		w := &hostWitnesses{program: p, former: map[string]bool{}}
 		forged := told
 		forged.Counter += 1000
@@ -124,7 +124,7 @@ func TestHostIsTheOnlyWitness(t *testing.T) {
 // again. A dry run declares nothing, and another witness still holds the database.
 func TestALostWitnessHoldsNothing(t *testing.T) {
 	h := newHistory(t)
-	h.serve(func(p *program) {
+	h.serve(func(p *controlPlane) {
 		addJob(t, p.store)
 		p.services = compute.New(p.store, p.store, compute.Options{}, time.Now)
 		p.hostWitnesses = &hostWitnesses{program: p, former: map[string]bool{}}
@@ -199,7 +199,7 @@ func TestALostWitnessHoldsNothing(t *testing.T) {
 // end the wait for the other hosts.
 func TestOnlyAHostThatKnowsTheStartEndsTheWait(t *testing.T) {
 	h := newHistory(t)
-	h.serve(func(p *program) {
+	h.serve(func(p *controlPlane) {
 		addJob(t, p.store)
 		w := &hostWitnesses{program: p, former: map[string]bool{"former": true}}
 		var told []wire.Witness
@@ -240,7 +240,7 @@ func TestWitnessFileNeverGoesBack(t *testing.T) {
 		}
 		return w
 	}
-	start := func(p *program) {
+	start := func(p *controlPlane) {
 		t.Helper()
 		for _, path := range witnessFiles(p.cfg) {
 			w, err := readWitness(path)
@@ -255,7 +255,7 @@ func TestWitnessFileNeverGoesBack(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h.serve(func(p *program) { addJob(t, p.store); start(p) })
+	h.serve(func(p *controlPlane) { addJob(t, p.store); start(p) })
 	saved, first := h.read(), remembered()
 	h.serve(start)
 	last := remembered()
@@ -263,7 +263,7 @@ func TestWitnessFileNeverGoesBack(t *testing.T) {
 		t.Errorf("remembered %+v and then %+v", first, last)
 	}
 	h.put(saved)
-	h.serve(func(p *program) {
+	h.serve(func(p *controlPlane) {
 		start(p)
 		if held := p.store.Held(); held == nil || held.Code != record.HeldWentBack {
 			t.Errorf("held: %+v", held)
@@ -277,7 +277,7 @@ func TestWitnessFileNeverGoesBack(t *testing.T) {
 	}
 	h.put(nil)
 	_ = os.Remove(h.file)
-	h.serve(func(p *program) {
+	h.serve(func(p *controlPlane) {
 		start(p)
 		if p.store.Held() != nil {
 			t.Errorf("a new database is held: %+v", p.store.Held())
@@ -296,7 +296,7 @@ func TestWitnessFileNeverGoesBack(t *testing.T) {
 // TestWitnessSurvivesAnEmptyDatabase: a start on an empty database by mistake does not hold the right one at the next start.
 func TestWitnessSurvivesAnEmptyDatabase(t *testing.T) {
 	h := newHistory(t)
-	start := func(p *program) {
+	start := func(p *controlPlane) {
 		t.Helper()
 		w, err := readWitness(witnessFiles(p.cfg)[0])
 		if err == nil {
@@ -309,12 +309,12 @@ func TestWitnessSurvivesAnEmptyDatabase(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h.serve(func(p *program) { addJob(t, p.store); start(p) })
+	h.serve(func(p *controlPlane) { addJob(t, p.store); start(p) })
 	right := h.file
 	h.file = filepath.Join(filepath.Dir(right), "empty.db")
 	h.serve(start)
 	h.file = right
-	h.serve(func(p *program) {
+	h.serve(func(p *controlPlane) {
 		start(p)
 		if held := p.store.Held(); held != nil {
 			t.Errorf("held: %+v", held)
@@ -325,7 +325,7 @@ func TestWitnessSurvivesAnEmptyDatabase(t *testing.T) {
 // TestUnwritableWitnessIsSaidOnce: a witness file that cannot be written is tried again each second, and said once a minute.
 func TestUnwritableWitnessIsSaidOnce(t *testing.T) {
 	h := newHistory(t)
-	h.serve(func(p *program) {
+	h.serve(func(p *controlPlane) {
 		addJob(t, p.store)
 		var log bytes.Buffer
 		p.log = slog.New(slog.NewTextHandler(&log, nil))

@@ -54,7 +54,7 @@ type BMC struct {
 	override Override
 	image    string
 	usb      string // what is in the other virtual drive
-	extra    extra
+	extra    extraState
 	changes  int
 	sessions map[string]bool
 	inFlight int
@@ -143,7 +143,7 @@ func (b *BMC) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		return
 	case Busy:
-		fail(w, http.StatusServiceUnavailable, "the BMC restarts; your header was "+r.Header.Get("Authorization"))
+		writeRedfishError(w, http.StatusServiceUnavailable, "the BMC restarts; your header was "+r.Header.Get("Authorization"))
 		return
 	case Rubbish:
 		// What a bad BMC may well send back: the credentials that it was given.
@@ -156,7 +156,7 @@ func (b *BMC) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://elsewhere.invalid"+r.URL.Path, http.StatusTemporaryRedirect)
 			return
 		}
-		answer(w, map[string]any{"@odata.id": "@elsewhere.invalid/", "Systems": ref(".elsewhere.invalid/Systems"), "PowerState": "On"})
+		writeJSON(w, map[string]any{"@odata.id": "@elsewhere.invalid/", "Systems": odataLink(".elsewhere.invalid/Systems"), "PowerState": "On"})
 		return
 	case Slow:
 		time.Sleep(slowness)
@@ -164,7 +164,7 @@ func (b *BMC) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	path := strings.TrimSuffix(r.URL.Path, "/")
 	if path == "/redfish/v1" && r.Method == http.MethodGet {
-		answer(w, b.root())
+		writeJSON(w, b.root())
 		return
 	}
 	if path == "/redfish/v1/SessionService/Sessions" && r.Method == http.MethodPost {
@@ -172,7 +172,7 @@ func (b *BMC) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !b.authentic(r) {
-		fail(w, http.StatusUnauthorized, "no valid login for "+r.Header.Get("Authorization"))
+		writeRedfishError(w, http.StatusUnauthorized, "no valid login for "+r.Header.Get("Authorization"))
 		return
 	}
 	b.route(w, r, path)
@@ -185,10 +185,10 @@ func (b *BMC) route(w http.ResponseWriter, r *http.Request, path string) {
 	}
 	switch r.Method + " " + path {
 	case "GET " + b.systemsPath():
-		answer(w, b.systems())
+		writeJSON(w, b.systems())
 	case "GET " + SystemPath:
 		b.tag(w)
-		answer(w, b.system())
+		writeJSON(w, b.system())
 	case "PATCH " + SystemPath:
 		b.patch(w, r)
 	case "POST " + SystemPath + "/Actions/ComputerSystem.Reset":
@@ -196,17 +196,17 @@ func (b *BMC) route(w http.ResponseWriter, r *http.Request, path string) {
 	case "GET " + managerPath:
 		doc := b.manager()
 		if !b.MediaInSystem {
-			doc["VirtualMedia"] = ref(media)
+			doc["VirtualMedia"] = odataLink(media)
 		}
-		answer(w, doc)
+		writeJSON(w, doc)
 	case "GET " + media:
-		answer(w, members(media+"/Floppy", media+"/Cd", media+"/Usb"))
+		writeJSON(w, odataCollection(media+"/Floppy", media+"/Cd", media+"/Usb"))
 	case "GET " + media + "/Floppy":
-		answer(w, map[string]any{"@odata.id": path, "MediaTypes": []string{"Floppy"}, "Inserted": false, "Image": nil})
+		writeJSON(w, map[string]any{"@odata.id": path, "MediaTypes": []string{"Floppy"}, "Inserted": false, "Image": nil})
 	case "GET " + media + "/Cd":
-		answer(w, b.drive(path, &b.image, "CD", "DVD"))
+		writeJSON(w, b.drive(path, &b.image, "CD", "DVD"))
 	case "GET " + media + "/Usb":
-		answer(w, b.drive(path, &b.usb, "USBStick"))
+		writeJSON(w, b.drive(path, &b.usb, "USBStick"))
 	case "POST " + media + "/Cd/Actions/VirtualMedia.InsertMedia":
 		b.insert(w, r, &b.image)
 	case "POST " + media + "/Usb/Actions/VirtualMedia.InsertMedia":
@@ -232,10 +232,10 @@ func (b *BMC) rest(w http.ResponseWriter, r *http.Request, path string) {
 		return
 	}
 	if doc, ok := parts[path]; ok && r.Method == http.MethodGet {
-		answer(w, doc)
+		writeJSON(w, doc)
 		return
 	}
-	fail(w, http.StatusNotFound, "no resource "+path)
+	writeRedfishError(w, http.StatusNotFound, "no resource "+path)
 }
 
 func (b *BMC) authentic(r *http.Request) bool {
@@ -251,7 +251,7 @@ func (b *BMC) authentic(r *http.Request) bool {
 func (b *BMC) login(w http.ResponseWriter, r *http.Request) {
 	var in struct{ UserName, Password string }
 	if json.NewDecoder(r.Body).Decode(&in) != nil || in.UserName != b.Username || in.Password != b.Password {
-		fail(w, http.StatusUnauthorized, "wrong name or password "+in.Password)
+		writeRedfishError(w, http.StatusUnauthorized, "wrong name or password "+in.Password)
 		return
 	}
 	b.mu.Lock()
@@ -266,7 +266,7 @@ func (b *BMC) login(w http.ResponseWriter, r *http.Request) {
 
 func (b *BMC) patch(w http.ResponseWriter, r *http.Request) {
 	if b.ETags && r.Header.Get("If-Match") != b.currentTag() {
-		fail(w, http.StatusPreconditionFailed, "the ETag does not match")
+		writeRedfishError(w, http.StatusPreconditionFailed, "the ETag does not match")
 		return
 	}
 	b.mu.Lock()
@@ -276,7 +276,7 @@ func (b *BMC) patch(w http.ResponseWriter, r *http.Request) {
 	}{b.override, b.extra.led}
 	b.mu.Unlock()
 	if err := json.NewDecoder(r.Body).Decode(&next); err != nil {
-		fail(w, http.StatusBadRequest, err.Error())
+		writeRedfishError(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	b.mu.Lock()
@@ -291,7 +291,7 @@ func (b *BMC) patch(w http.ResponseWriter, r *http.Request) {
 func (b *BMC) reset(w http.ResponseWriter, r *http.Request) {
 	var in struct{ ResetType string }
 	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
-		fail(w, http.StatusBadRequest, err.Error())
+		writeRedfishError(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	if b.interrupt(in.ResetType) {
@@ -300,11 +300,11 @@ func (b *BMC) reset(w http.ResponseWriter, r *http.Request) {
 	}
 	on, known := map[string]bool{"On": true, "ForceOff": false, "GracefulShutdown": false}[in.ResetType]
 	if !known {
-		fail(w, http.StatusBadRequest, "unknown reset type")
+		writeRedfishError(w, http.StatusBadRequest, "unknown reset type")
 		return
 	}
 	if on == b.On() {
-		fail(w, http.StatusConflict, "the machine is in that state already")
+		writeRedfishError(w, http.StatusConflict, "the machine is in that state already")
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -338,13 +338,13 @@ func (b *BMC) follow(on bool) {
 func (b *BMC) insert(w http.ResponseWriter, r *http.Request, drive *string) {
 	var in struct{ Image string }
 	if err := json.NewDecoder(r.Body).Decode(&in); err != nil || in.Image == "" {
-		fail(w, http.StatusBadRequest, "no Image")
+		writeRedfishError(w, http.StatusBadRequest, "no Image")
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if *drive != "" {
-		fail(w, http.StatusBadRequest, "a medium is inserted already beside "+in.Image)
+		writeRedfishError(w, http.StatusBadRequest, "a medium is inserted already beside "+in.Image)
 		return
 	}
 	if b.fault != Liar {

@@ -6,22 +6,22 @@ import (
 	"net/http"
 )
 
-func ref(path string) map[string]any { return map[string]any{"@odata.id": path} }
+func odataLink(path string) map[string]any { return map[string]any{"@odata.id": path} }
 
-func members(paths ...string) map[string]any {
+func odataCollection(paths ...string) map[string]any {
 	list := []any{}
 	for _, p := range paths {
-		list = append(list, ref(p))
+		list = append(list, odataLink(p))
 	}
 	return map[string]any{"Members": list, "Members@odata.count": len(list)}
 }
 
-func answer(w http.ResponseWriter, doc any) {
+func writeJSON(w http.ResponseWriter, doc any) {
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(doc)
 }
 
-func fail(w http.ResponseWriter, code int, text string) {
+func writeRedfishError(w http.ResponseWriter, code int, text string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{
@@ -33,9 +33,9 @@ func fail(w http.ResponseWriter, code int, text string) {
 func (b *BMC) root() map[string]any {
 	return map[string]any{
 		"@odata.id": "/redfish/v1/", "Id": "RootService", "RedfishVersion": "1.11.0",
-		"Systems": ref(b.systemsPath()), "Managers": ref("/redfish/v1/Managers"),
-		"SessionService": ref("/redfish/v1/SessionService"), "EventService": ref(eventPath), "JobService": ref(jobPath),
-		"Links": map[string]any{"Sessions": ref("/redfish/v1/SessionService/Sessions")},
+		"Systems": odataLink(b.systemsPath()), "Managers": odataLink("/redfish/v1/Managers"),
+		"SessionService": odataLink("/redfish/v1/SessionService"), "EventService": odataLink(eventPath), "JobService": odataLink(jobPath),
+		"Links": map[string]any{"Sessions": odataLink("/redfish/v1/SessionService/Sessions")},
 	}
 }
 
@@ -51,7 +51,7 @@ func (b *BMC) systems() map[string]any {
 	for i := 2; i <= b.Systems; i++ {
 		paths = append(paths, fmt.Sprintf("/redfish/v1/Systems/%d", i))
 	}
-	return members(paths...)
+	return odataCollection(paths...)
 }
 
 // tag gives the ETag of the system as it is now. A BMC of the quirky kind gives a weak
@@ -91,9 +91,9 @@ func (b *BMC) system() map[string]any {
 			"BootSourceOverrideMode": b.override.Mode, "HttpBootUri": b.override.HTTPBootURI,
 			"BootSourceOverrideTarget@Redfish.AllowableValues": targets,
 		},
-		"Links":  map[string]any{"ManagedBy": []any{ref(managerPath)}, "Chassis": []any{ref(chassisPath)}},
+		"Links":  map[string]any{"ManagedBy": []any{odataLink(managerPath)}, "Chassis": []any{odataLink(chassisPath)}},
 		"Status": map[string]any{"State": "Enabled", "Health": "OK", "HealthRollup": b.extra.health},
-		"Bios":   ref(biosPath), "SecureBoot": ref(secureBootPath), "Storage": ref(storagePath),
+		"Bios":   odataLink(biosPath), "SecureBoot": odataLink(secureBootPath), "Storage": odataLink(storagePath),
 		"IndicatorLED": b.extra.led, "BiosVersion": "2.1", "Manufacturer": "Acme", "Model": "One", "SerialNumber": "S1",
 		"Actions": map[string]any{"#ComputerSystem.Reset": map[string]any{
 			"target":                            SystemPath + "/Actions/ComputerSystem.Reset",
@@ -101,12 +101,12 @@ func (b *BMC) system() map[string]any {
 		}},
 		"ProcessorSummary":   map[string]any{"Count": 1},
 		"MemorySummary":      map[string]any{"TotalSystemMemoryGiB": 2},
-		"Processors":         ref(SystemPath + "/Processors"),
-		"SimpleStorage":      ref(SystemPath + "/SimpleStorage"),
-		"EthernetInterfaces": ref(SystemPath + "/EthernetInterfaces"),
+		"Processors":         odataLink(SystemPath + "/Processors"),
+		"SimpleStorage":      odataLink(SystemPath + "/SimpleStorage"),
+		"EthernetInterfaces": odataLink(SystemPath + "/EthernetInterfaces"),
 	}
 	if b.MediaInSystem {
-		doc["VirtualMedia"] = ref(SystemPath + "/VirtualMedia")
+		doc["VirtualMedia"] = odataLink(SystemPath + "/VirtualMedia")
 	}
 	return doc
 }
@@ -129,11 +129,11 @@ func (b *BMC) drive(path string, image *string, types ...string) map[string]any 
 
 // parts is what the machine is made of.
 var parts = map[string]any{
-	SystemPath + "/Processors":           members(SystemPath + "/Processors/0"),
+	SystemPath + "/Processors":           odataCollection(SystemPath + "/Processors/0"),
 	SystemPath + "/Processors/0":         map[string]any{"ProcessorType": "CPU", "InstructionSet": "x86-64", "TotalCores": 2, "TotalThreads": 4},
-	SystemPath + "/SimpleStorage":        members(SystemPath + "/SimpleStorage/0"),
+	SystemPath + "/SimpleStorage":        odataCollection(SystemPath + "/SimpleStorage/0"),
 	SystemPath + "/SimpleStorage/0":      map[string]any{"Devices": []any{map[string]any{"CapacityBytes": 20 << 30}, map[string]any{"CapacityBytes": nil}}},
-	SystemPath + "/EthernetInterfaces":   members(SystemPath+"/EthernetInterfaces/0", SystemPath+"/EthernetInterfaces/1"),
+	SystemPath + "/EthernetInterfaces":   odataCollection(SystemPath+"/EthernetInterfaces/0", SystemPath+"/EthernetInterfaces/1"),
 	SystemPath + "/EthernetInterfaces/0": map[string]any{"MACAddress": "52:54:00:AA:BB:01"},
 	SystemPath + "/EthernetInterfaces/1": map[string]any{"MACAddress": "rubbish"},
 }

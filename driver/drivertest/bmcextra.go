@@ -26,8 +26,8 @@ const (
 	jobsPath       = jobPath + "/Jobs"
 )
 
-// extra is the state of what not every BMC has.
-type extra struct {
+// extraState is the state of what not every BMC has.
+type extraState struct {
 	health, led    string
 	chassisLamp    bool
 	secure         bool
@@ -40,18 +40,18 @@ type extra struct {
 	managerResets  int
 }
 
-func factory() map[string]any {
+func factoryBIOSSettings() map[string]any {
 	return map[string]any{"BootMode": "Uefi", "ProcTurbo": "Enabled", "Cores": 4.0, "Quiet": true, "AdminPassword": nil}
 }
 
-func newExtra() extra {
-	return extra{
-		health: "OK", led: "Off", bios: factory(), volumes: map[string]map[string]any{}, subscriptions: map[string]map[string]any{}, jobs: []string{"J1", "J2"},
+func newExtra() extraState {
+	return extraState{
+		health: "OK", led: "Off", bios: factoryBIOSSettings(), volumes: map[string]map[string]any{}, subscriptions: map[string]map[string]any{}, jobs: []string{"J1", "J2"},
 	}
 }
 
 // boot is the firmware taking what waits for it.
-func (e *extra) boot() {
+func (e *extraState) boot() {
 	if !e.deaf {
 		maps.Copy(e.bios, e.nextBIOS)
 	}
@@ -116,7 +116,7 @@ func (b *BMC) serveExtra(w http.ResponseWriter, r *http.Request, path string) bo
 			doc, ok = now, true
 		}
 		if ok {
-			answer(w, doc)
+			writeJSON(w, doc)
 		}
 		return ok
 	}
@@ -128,7 +128,7 @@ func (b *BMC) serveExtra(w http.ResponseWriter, r *http.Request, path string) bo
 	var in map[string]any
 	if r.Method == http.MethodPost || r.Method == http.MethodPatch {
 		if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
-			fail(w, http.StatusBadRequest, err.Error())
+			writeRedfishError(w, http.StatusBadRequest, err.Error())
 			return true
 		}
 	}
@@ -141,7 +141,7 @@ func (b *BMC) serveExtra(w http.ResponseWriter, r *http.Request, path string) bo
 		next, _ := in["Attributes"].(map[string]any)
 		e.nextBIOS = next
 	case "POST " + biosPath + "/Actions/Bios.ResetBios":
-		e.nextBIOS = factory()
+		e.nextBIOS = factoryBIOSSettings()
 	case "POST " + managerPath + "/Actions/Manager.Reset":
 		e.managerResets++
 	case "POST " + volumesPath:
@@ -161,7 +161,7 @@ func (b *BMC) serveExtra(w http.ResponseWriter, r *http.Request, path string) bo
 
 func (b *BMC) subscribe(w http.ResponseWriter, in map[string]any) {
 	if in["Protocol"] != "Redfish" {
-		fail(w, http.StatusBadRequest, fmt.Sprint("unknown protocol among ", in))
+		writeRedfishError(w, http.StatusBadRequest, fmt.Sprint("unknown protocol among ", in))
 		return
 	}
 	b.changes++
@@ -191,12 +191,12 @@ func (b *BMC) deleteExtra(w http.ResponseWriter, r *http.Request, path string) b
 	return true
 }
 
-func below[V any](path string, of map[string]V) map[string]any {
+func childCollection[V any](path string, of map[string]V) map[string]any {
 	var paths []string
 	for _, id := range slices.Sorted(maps.Keys(of)) {
 		paths = append(paths, path+"/"+id)
 	}
-	return members(paths...)
+	return odataCollection(paths...)
 }
 
 // extraDoc is the document at a path; nil if there is none.
@@ -206,10 +206,10 @@ func (b *BMC) extraDoc(path string) map[string]any {
 	case secureBootPath:
 		return map[string]any{"SecureBootEnable": e.secure}
 	case chassisPath:
-		return map[string]any{"Id": "Case", "LocationIndicatorActive": e.chassisLamp, "NetworkAdapters": ref(adaptersPath)}
+		return map[string]any{"Id": "Case", "LocationIndicatorActive": e.chassisLamp, "NetworkAdapters": odataLink(adaptersPath)}
 	case biosPath:
 		return map[string]any{
-			"Attributes": e.bios, "AttributeRegistry": "BiosRegistry.1.0", "@Redfish.Settings": map[string]any{"SettingsObject": ref(biosNextPath)},
+			"Attributes": e.bios, "AttributeRegistry": "BiosRegistry.1.0", "@Redfish.Settings": map[string]any{"SettingsObject": odataLink(biosNextPath)},
 			"Actions": map[string]any{"#Bios.ResetBios": map[string]any{"target": biosPath + "/Actions/Bios.ResetBios"}},
 		}
 	case biosNextPath:
@@ -217,15 +217,15 @@ func (b *BMC) extraDoc(path string) map[string]any {
 		maps.Copy(next, e.nextBIOS)
 		return map[string]any{"Attributes": next}
 	case volumesPath:
-		return below(path, e.volumes)
+		return childCollection(path, e.volumes)
 	case subsPath:
-		return below(path, e.subscriptions)
+		return childCollection(path, e.subscriptions)
 	case jobsPath:
 		paths := []string{}
 		for _, j := range e.jobs {
 			paths = append(paths, path+"/"+j)
 		}
-		return members(paths...)
+		return odataCollection(paths...)
 	}
 	at := strings.LastIndex(path, "/")
 	switch id := path[at+1:]; path[:at] {
@@ -241,22 +241,22 @@ func (b *BMC) extraDoc(path string) map[string]any {
 	return nil
 }
 
-func disk(id string) map[string]any {
+func driveDocument(id string) map[string]any {
 	return map[string]any{"Id": id, "CapacityBytes": 100 << 30, "MediaType": "SSD", "Protocol": "SAS"}
 }
 
 // extraParts is what never changes of it.
 var extraParts = map[string]any{
-	storagePath: members(raidPath),
+	storagePath: odataCollection(raidPath),
 	raidPath: map[string]any{
-		"Id": "RAID1", "Volumes": ref(volumesPath), "Drives": []any{ref(raidPath + "/Drives/D1"), ref(raidPath + "/Drives/D2"), ref(raidPath + "/Drives/D3")},
+		"Id": "RAID1", "Volumes": odataLink(volumesPath), "Drives": []any{odataLink(raidPath + "/Drives/D1"), odataLink(raidPath + "/Drives/D2"), odataLink(raidPath + "/Drives/D3")},
 	},
-	raidPath + "/Drives/D1": disk("D1"), raidPath + "/Drives/D2": disk("D2"), raidPath + "/Drives/D3": disk("D3"),
-	adaptersPath:             members(adaptersPath + "/A"),
+	raidPath + "/Drives/D1": driveDocument("D1"), raidPath + "/Drives/D2": driveDocument("D2"), raidPath + "/Drives/D3": driveDocument("D3"),
+	adaptersPath:             odataCollection(adaptersPath + "/A"),
 	adaptersPath + "/A":      map[string]any{"Id": "A", "Model": "Ten", "Controllers": []any{map[string]any{"FirmwarePackageVersion": "14.2"}}},
-	eventPath:                map[string]any{"Subscriptions": ref(subsPath)},
-	jobPath:                  map[string]any{"Jobs": ref(jobsPath)},
-	"/redfish/v1/Registries": members(registryPath),
+	eventPath:                map[string]any{"Subscriptions": odataLink(subsPath)},
+	jobPath:                  map[string]any{"Jobs": odataLink(jobsPath)},
+	"/redfish/v1/Registries": odataCollection(registryPath),
 	registryPath:             map[string]any{"Location": []any{map[string]any{"Uri": registryPath + "/file"}}},
 	registryPath + "/file": map[string]any{"RegistryEntries": map[string]any{"Attributes": []any{
 		map[string]any{"AttributeName": "BootMode", "Type": "Enumeration", "Value": []any{map[string]any{"ValueName": "Uefi"}, map[string]any{"ValueName": "Bios"}}, "ReadOnly": false, "ResetRequired": true},

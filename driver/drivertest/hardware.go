@@ -33,16 +33,16 @@ func testParts(t *testing.T, r Machine) {
 	if r.Parts == nil {
 		return
 	}
-	ctx := within(t, generous)
-	must(t, "power on", r.Power.SetPower(ctx, r.Node, metal.PowerOn))
+	ctx := newTestContext(t, generous)
+	requireNoError(t, "power on", r.Power.SetPower(ctx, r.Node, metal.PowerOn))
 	testModes(t, r)
 	testLamps(t, r)
 	testMedia(t, r)
 	if d, ok := r.Power.(driver.Restarter); ok {
-		must(t, "restart", d.Restart(ctx, r.Node))
+		requireNoError(t, "restart", d.Restart(ctx, r.Node))
 	}
 	if d, ok := r.Management.(driver.NMI); ok {
-		must(t, "inject NMI", d.InjectNMI(ctx, r.Node))
+		requireNoError(t, "inject NMI", d.InjectNMI(ctx, r.Node))
 	}
 	if d, ok := r.Power.(driver.Vitals); ok {
 		power, health, err := d.Vitals(ctx, r.Node)
@@ -58,16 +58,16 @@ func testModes(t *testing.T, r Machine) {
 	if !ok {
 		return
 	}
-	ctx, n := within(t, generous), r.Node
+	ctx, n := newTestContext(t, generous), r.Node
 	for _, mode := range []string{"bios", "bios", "uefi"} {
-		must(t, "set boot mode", d.SetBootMode(ctx, n, mode))
+		requireNoError(t, "set boot mode", d.SetBootMode(ctx, n, mode))
 		n.BootMode = mode // the caller keeps it
 		if now, err := d.BootMode(ctx, n); err != nil || now != mode {
 			t.Errorf("set boot mode %s, read %q, %v", mode, now, err)
 		}
 	}
 	for _, on := range []bool{true, true, false} {
-		must(t, "set secure boot", d.SetSecureBoot(ctx, n, on))
+		requireNoError(t, "set secure boot", d.SetSecureBoot(ctx, n, on))
 		n.SecureBoot = &on
 		if now, err := d.SecureBoot(ctx, n); err != nil || now != on {
 			t.Errorf("set secure boot %t, read %t, %v", on, now, err)
@@ -80,9 +80,9 @@ func testLamps(t *testing.T, r Machine) {
 	if !ok {
 		return
 	}
-	ctx, n := within(t, generous), r.Node
+	ctx, n := newTestContext(t, generous), r.Node
 	all, err := d.Indicators(ctx, n)
-	must(t, "list indicators", err)
+	requireNoError(t, "list indicators", err)
 	set := 0
 	for component, lamps := range all {
 		for name, lamp := range lamps {
@@ -93,7 +93,7 @@ func testLamps(t *testing.T, r Machine) {
 				continue
 			}
 			for _, state := range lamp.States {
-				must(t, "set indicator", d.SetIndicator(ctx, n, component, name, state))
+				requireNoError(t, "set indicator", d.SetIndicator(ctx, n, component, name, state))
 				set++
 				if now, err := d.Indicator(ctx, n, component, name); err != nil || now != state {
 					t.Errorf("set %s@%s %s, read %q, %v", name, component, state, now, err)
@@ -112,11 +112,11 @@ func testLamps(t *testing.T, r Machine) {
 	}
 }
 
-// inserted lists the images that are shown to the machine.
-func inserted(t *testing.T, d driver.VirtualMedia, n *metal.Node) (images []string, filled int) {
+// listInsertedImages lists the images that are shown to the machine.
+func listInsertedImages(t *testing.T, d driver.VirtualMedia, n *metal.Node) (images []string, filled int) {
 	t.Helper()
-	media, err := d.Media(within(t, generous), n)
-	must(t, "list media", err)
+	media, err := d.Media(newTestContext(t, generous), n)
+	requireNoError(t, "list media", err)
 	for _, m := range media {
 		if len(m.MediaTypes) == 0 {
 			t.Errorf("a medium of no type: %+v", m)
@@ -134,26 +134,26 @@ func testMedia(t *testing.T, r Machine) {
 	if !ok {
 		return
 	}
-	ctx, n := within(t, generous), r.Node
-	must(t, "detach with nothing there", d.DetachMedia(ctx, n, nil))
+	ctx, n := newTestContext(t, generous), r.Node
+	requireNoError(t, "detach with nothing there", d.DetachMedia(ctx, n, nil))
 	for range 2 {
-		must(t, "attach", d.AttachMedium(ctx, n, metal.MediumArgs{DeviceType: "cdrom", ImageURL: image}))
+		requireNoError(t, "attach", d.AttachMedium(ctx, n, metal.MediumArgs{DeviceType: "cdrom", ImageURL: image}))
 	}
-	must(t, "attach a stick", d.AttachMedium(ctx, n, metal.MediumArgs{DeviceType: "disk", ImageURL: "http://images.invalid/b.img"}))
-	images, _ := inserted(t, d, n)
+	requireNoError(t, "attach a stick", d.AttachMedium(ctx, n, metal.MediumArgs{DeviceType: "disk", ImageURL: "http://images.invalid/b.img"}))
+	images, _ := listInsertedImages(t, d, n)
 	slices.Sort(images)
 	if !slices.Equal(images, []string{"http://images.invalid/a.iso", "http://images.invalid/b.img"}) {
 		t.Errorf("attached, shown %q", images)
 	}
-	must(t, "attach another", d.AttachMedium(ctx, n, metal.MediumArgs{DeviceType: "cdrom", ImageURL: "http://images.invalid/c.iso"}))
-	must(t, "detach the stick", d.DetachMedia(ctx, n, []string{"disk", "floppy"}))
-	if images, _ := inserted(t, d, n); !slices.Equal(images, []string{"http://images.invalid/c.iso"}) {
+	requireNoError(t, "attach another", d.AttachMedium(ctx, n, metal.MediumArgs{DeviceType: "cdrom", ImageURL: "http://images.invalid/c.iso"}))
+	requireNoError(t, "detach the stick", d.DetachMedia(ctx, n, []string{"disk", "floppy"}))
+	if images, _ := listInsertedImages(t, d, n); !slices.Equal(images, []string{"http://images.invalid/c.iso"}) {
 		t.Errorf("after another and no stick: %q", images)
 	}
 	for range 2 {
-		must(t, "detach", d.DetachMedia(ctx, n, nil))
+		requireNoError(t, "detach", d.DetachMedia(ctx, n, nil))
 	}
-	if _, filled := inserted(t, d, n); filled > 0 {
+	if _, filled := listInsertedImages(t, d, n); filled > 0 {
 		t.Errorf("%d drives are filled after all", filled)
 	}
 	testMediaOfBoot(t, r, d)
@@ -164,26 +164,26 @@ func testMediaOfBoot(t *testing.T, r Machine, d driver.VirtualMedia) {
 	if r.Boot == nil {
 		return
 	}
-	ctx, n := within(t, generous), r.Node.Clone()
+	ctx, n := newTestContext(t, generous), r.Node.Clone()
 	var err error
 	n.Plan, err = r.Boot.Plan(n, r.Ramdisk)
-	must(t, "plan", err)
+	requireNoError(t, "plan", err)
 	if n.Plan.Road != metal.RoadMedia {
 		return
 	}
-	must(t, "prepare", r.Boot.PrepareRamdisk(ctx, n))
+	requireNoError(t, "prepare", r.Boot.PrepareRamdisk(ctx, n))
 	if err := d.AttachMedium(ctx, n, metal.MediumArgs{DeviceType: "cdrom", ImageURL: image}); !problem.Is(err, problem.Conflict) {
 		t.Errorf("attach over the ramdisk: %v, want conflict", err)
 	} else {
 		r.quiet(t, n, err)
 	}
-	must(t, "attach beside", d.AttachMedium(ctx, n, metal.MediumArgs{DeviceType: "disk", ImageURL: "http://images.invalid/b.img"}))
-	must(t, "detach", d.DetachMedia(ctx, n, nil))
-	images, filled := inserted(t, d, n)
+	requireNoError(t, "attach beside", d.AttachMedium(ctx, n, metal.MediumArgs{DeviceType: "disk", ImageURL: "http://images.invalid/b.img"}))
+	requireNoError(t, "detach", d.DetachMedia(ctx, n, nil))
+	images, filled := listInsertedImages(t, d, n)
 	if filled != 1 || images[0] != "" {
 		t.Errorf("the ramdisk's drive shows %q", images)
 	}
-	must(t, "clean up", r.Boot.CleanUpRamdisk(ctx, n))
+	requireNoError(t, "clean up", r.Boot.CleanUpRamdisk(ctx, n))
 }
 
 // stepPolls bounds the calls of a step that is under way.
@@ -193,8 +193,8 @@ const stepPolls = 20
 func (r Machine) run(t *testing.T, d driver.StepRunner, s metal.Step) {
 	t.Helper()
 	for range stepPolls {
-		wait, err := d.RunStep(within(t, generous), r.Node, s)
-		must(t, s.Interface+"."+s.Step, err)
+		wait, err := d.RunStep(newTestContext(t, generous), r.Node, s)
+		requireNoError(t, s.Interface+"."+s.Step, err)
 		if !wait {
 			return
 		}
@@ -203,7 +203,7 @@ func (r Machine) run(t *testing.T, d driver.StepRunner, s metal.Step) {
 }
 
 func testSteps(t *testing.T, r Machine) {
-	ctx, p := within(t, generous), r.Parts
+	ctx, p := newTestContext(t, generous), r.Parts
 	runners := map[string]any{"management": r.Management, "bios": p.BIOS, "raid": p.RAID, "firmware": p.Firmware}
 	for _, kind := range slices.Sorted(maps.Keys(runners)) {
 		d, ok := runners[kind].(driver.StepRunner)
@@ -211,7 +211,7 @@ func testSteps(t *testing.T, r Machine) {
 			continue
 		}
 		steps, err := d.Steps(ctx, r.Node)
-		must(t, "steps of "+kind, err)
+		requireNoError(t, "steps of "+kind, err)
 		for _, s := range steps {
 			if s.Interface != kind || s.Name == "" {
 				t.Errorf("%s offers %s.%s", kind, s.Interface, s.Name)
@@ -235,8 +235,8 @@ func testSteps(t *testing.T, r Machine) {
 
 func (r Machine) setting(t *testing.T, name string) string {
 	t.Helper()
-	all, err := r.Parts.BIOS.BIOSSettings(within(t, generous), r.Node)
-	must(t, "read settings", err)
+	all, err := r.Parts.BIOS.BIOSSettings(newTestContext(t, generous), r.Node)
+	requireNoError(t, "read settings", err)
 	for _, s := range all {
 		if s.Name == name && s.Value != nil {
 			return *s.Value
@@ -273,13 +273,13 @@ func testRAID(t *testing.T, r Machine) {
 		return
 	}
 	volumes := func() int {
-		config, err := r.Parts.RAID.RAIDConfig(within(t, generous), r.Node)
-		must(t, "read volumes", err)
+		config, err := r.Parts.RAID.RAIDConfig(newTestContext(t, generous), r.Node)
+		requireNoError(t, "read volumes", err)
 		disks, _ := config["logical_disks"].([]any)
 		return len(disks)
 	}
 	create := metal.Step{Interface: "raid", Step: "create_configuration"}
-	if _, err := d.RunStep(within(t, generous), r.Node, create); !problem.Is(err, problem.Invalid) {
+	if _, err := d.RunStep(newTestContext(t, generous), r.Node, create); !problem.Is(err, problem.Invalid) {
 		t.Errorf("create without a target: %v", err)
 	}
 	r.Node.TargetRAID = metal.Object{"logical_disks": []any{

@@ -59,7 +59,7 @@ func Run(t *testing.T, rig func(*testing.T) Machine) {
 	t.Run("liar", func(t *testing.T) { testLiar(t, rig(t)) })
 }
 
-func within(t *testing.T, d time.Duration) context.Context {
+func newTestContext(t *testing.T, d time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	t.Cleanup(cancel)
@@ -68,7 +68,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 
 const generous = 30 * time.Second
 
-func must(t *testing.T, what string, err error) {
+func requireNoError(t *testing.T, what string, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)
@@ -76,13 +76,13 @@ func must(t *testing.T, what string, err error) {
 }
 
 func testPower(t *testing.T, r Machine) {
-	ctx := within(t, generous)
+	ctx := newTestContext(t, generous)
 	if state, err := r.Power.PowerState(ctx, r.Node); err != nil || (r.On != nil && state != metal.PowerOff) {
 		t.Fatalf("power of a machine that is off: %q, %v", state, err)
 	}
 	// Twice each: what is there already is success.
 	for _, want := range []metal.Power{metal.PowerOff, metal.PowerOn, metal.PowerOn, metal.PowerOff, metal.PowerOff} {
-		must(t, string(want), r.Power.SetPower(ctx, r.Node, want))
+		requireNoError(t, string(want), r.Power.SetPower(ctx, r.Node, want))
 		if r.On == nil {
 			continue
 		}
@@ -99,17 +99,17 @@ func testPower(t *testing.T, r Machine) {
 }
 
 func testSoftOff(t *testing.T, r Machine) {
-	ctx := within(t, generous)
-	must(t, "power on", r.Power.SetPower(ctx, r.Node, metal.PowerOn))
+	ctx := newTestContext(t, generous)
+	requireNoError(t, "power on", r.Power.SetPower(ctx, r.Node, metal.PowerOn))
 	if err := r.Power.SoftOff(ctx, r.Node); err != nil && !problem.Is(err, problem.Unsupported) {
 		t.Fatalf("soft off: %v", err)
 	}
 }
 
 func testBootDevice(t *testing.T, r Machine) {
-	ctx := within(t, generous)
+	ctx := newTestContext(t, generous)
 	devices, err := r.Management.BootDevices(ctx, r.Node)
-	must(t, "list", err)
+	requireNoError(t, "list", err)
 	if !slices.Contains(devices, "pxe") || !slices.Contains(devices, "disk") {
 		t.Fatalf("boot devices %q lack pxe or disk", devices)
 	}
@@ -117,9 +117,9 @@ func testBootDevice(t *testing.T, r Machine) {
 		if want.Device != "" && !slices.Contains(devices, want.Device) {
 			continue
 		}
-		must(t, "set "+want.Device, r.Management.SetBootDevice(ctx, r.Node, want))
+		requireNoError(t, "set "+want.Device, r.Management.SetBootDevice(ctx, r.Node, want))
 		got, err := r.Management.BootDevice(ctx, r.Node)
-		must(t, "read", err)
+		requireNoError(t, "read", err)
 		if !r.Hidden && (got.Device != want.Device || got.Persistent != want.Persistent) {
 			t.Fatalf("set %+v, read %+v", want, got)
 		}
@@ -133,12 +133,12 @@ func testRamdisk(t *testing.T, r Machine) {
 	if r.Boot == nil {
 		return
 	}
-	ctx := within(t, generous)
-	must(t, "clean up with nothing there", r.Boot.CleanUpRamdisk(ctx, r.Node))
+	ctx := newTestContext(t, generous)
+	requireNoError(t, "clean up with nothing there", r.Boot.CleanUpRamdisk(ctx, r.Node))
 	plan, err := r.Boot.Plan(r.Node, r.Ramdisk)
-	must(t, "plan", err)
+	requireNoError(t, "plan", err)
 	again, err := r.Boot.Plan(r.Node, r.Ramdisk)
-	must(t, "plan", err)
+	requireNoError(t, "plan", err)
 	if plan.Path == again.Path || len(plan.Path) < 32 {
 		t.Errorf("paths %q and %q are not fresh and random", plan.Path, again.Path)
 	}
@@ -153,17 +153,17 @@ func testRamdisk(t *testing.T, r Machine) {
 	n := r.Node.Clone()
 	n.Plan = plan
 	for range 2 {
-		must(t, "prepare", r.Boot.PrepareRamdisk(ctx, n))
+		requireNoError(t, "prepare", r.Boot.PrepareRamdisk(ctx, n))
 	}
 	// A later boot's plan takes the place of the former's.
 	n.Plan = again
-	must(t, "prepare another", r.Boot.PrepareRamdisk(ctx, n))
+	requireNoError(t, "prepare another", r.Boot.PrepareRamdisk(ctx, n))
 	n.Plan = nil
 	for range 2 {
-		must(t, "clean up", r.Boot.CleanUpRamdisk(ctx, n))
+		requireNoError(t, "clean up", r.Boot.CleanUpRamdisk(ctx, n))
 	}
 	for range 2 {
-		must(t, "prepare instance", r.Boot.PrepareInstance(ctx, n, rescue.Boot{Device: "disk", Persistent: true}))
+		requireNoError(t, "prepare instance", r.Boot.PrepareInstance(ctx, n, rescue.Boot{Device: "disk", Persistent: true}))
 	}
 	got, err := r.Management.BootDevice(ctx, n)
 	if err != nil || (!r.Hidden && got.Device != "disk") {
@@ -176,7 +176,7 @@ func testGate(t *testing.T, r Machine) {
 		return
 	}
 	shut := problem.Unavailablef("too little of the lease is left")
-	ctx := driver.WithGate(within(t, generous), func() error { return shut })
+	ctx := driver.WithGate(newTestContext(t, generous), func() error { return shut })
 	if _, err := r.Power.PowerState(ctx, r.Node); !errors.Is(err, shut) || !problem.Is(err, problem.Unavailable) {
 		t.Errorf("read power behind a shut gate: %v", err)
 	}
@@ -192,7 +192,7 @@ func testWrong(t *testing.T, r Machine) {
 	for name, change := range r.Wrong {
 		n := r.Node.Clone()
 		change(n)
-		_, err := r.Power.PowerState(within(t, generous), n)
+		_, err := r.Power.PowerState(newTestContext(t, generous), n)
 		if !problem.Is(err, problem.Invalid) {
 			t.Errorf("%s: %v, want invalid", name, err)
 		}
@@ -224,7 +224,7 @@ func testFault(t *testing.T, r Machine, f Fault) {
 	for name, op := range r.operations() {
 		const bound = Bound / 8
 		began := time.Now()
-		err := op(within(t, bound))
+		err := op(newTestContext(t, bound))
 		if took := time.Since(began); took > bound+10*time.Second {
 			t.Errorf("%s took %s, its deadline was %s", name, took, bound)
 		}
@@ -241,7 +241,7 @@ func testSlow(t *testing.T, r Machine) {
 		return
 	}
 	for name, op := range r.operations() {
-		must(t, name, op(within(t, generous)))
+		requireNoError(t, name, op(newTestContext(t, generous)))
 	}
 }
 
@@ -249,17 +249,17 @@ func testLiar(t *testing.T, r Machine) {
 	if r.Break == nil || !r.Break(Liar) {
 		return
 	}
-	err := r.Power.SetPower(within(t, Bound), r.Node, metal.PowerOn)
+	err := r.Power.SetPower(newTestContext(t, Bound), r.Node, metal.PowerOn)
 	if !problem.Is(err, problem.Unavailable) || !strings.Contains(strings.ToLower(err.Error()), "off") {
 		t.Errorf("power on by a liar: %v; want unavailable, saying what was read", err)
 	}
-	if state, err := r.Power.PowerState(within(t, generous), r.Node); err != nil || state != metal.PowerOff {
+	if state, err := r.Power.PowerState(newTestContext(t, generous), r.Node); err != nil || state != metal.PowerOff {
 		t.Errorf("after it: %q, %v", state, err)
 	}
 	if r.Management == nil {
 		return
 	}
-	if err := r.Management.SetBootDevice(within(t, Bound), r.Node, rescue.Boot{Device: "pxe"}); !problem.Is(err, problem.Unavailable) {
+	if err := r.Management.SetBootDevice(newTestContext(t, Bound), r.Node, rescue.Boot{Device: "pxe"}); !problem.Is(err, problem.Unavailable) {
 		t.Errorf("boot device of a liar: %v; want unavailable", err)
 	}
 }

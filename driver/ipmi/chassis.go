@@ -27,8 +27,8 @@ const (
 	orderSoft  = 0x05
 )
 
-// chassis sends a command of the chassis.
-func chassis(ctx context.Context, c channel, command byte, data ...byte) ([]byte, error) {
+// sendChassisCommand sends a command of the chassis.
+func sendChassisCommand(ctx context.Context, c commandSender, command byte, data ...byte) ([]byte, error) {
 	return c.send(ctx, netFnChassis, command, data...)
 }
 
@@ -51,8 +51,8 @@ var selectors = []struct {
 	code byte
 }{{"pxe", 1}, {"disk", 2}, {"safe", 3}, {"diag", 4}, {"cdrom", 5}, {"bios", 6}, {"floppy", 15}}
 
-func status(ctx context.Context, c channel) (metal.Power, error) {
-	answer, err := chassis(ctx, c, commandStatus)
+func readPowerState(ctx context.Context, c commandSender) (metal.Power, error) {
+	answer, err := sendChassisCommand(ctx, c, commandStatus)
 	if err != nil {
 		return metal.PowerUnknown, err
 	}
@@ -68,8 +68,8 @@ func status(ctx context.Context, c channel) (metal.Power, error) {
 // PowerState reads the chassis status.
 func (d *Driver) PowerState(ctx context.Context, n *metal.Node) (metal.Power, error) {
 	var power metal.Power
-	err := d.with(ctx, n, "read power", func(ctx context.Context, c channel) (err error) {
-		power, err = status(ctx, c)
+	err := d.with(ctx, n, "read power", func(ctx context.Context, c commandSender) (err error) {
+		power, err = readPowerState(ctx, c)
 		return err
 	})
 	return power, err
@@ -84,11 +84,11 @@ func (d *Driver) SetPower(ctx context.Context, n *metal.Node, want metal.Power) 
 	op := "set " + string(want)
 	var last metal.Power
 	var refusal error
-	err := d.with(ctx, n, op, func(ctx context.Context, c channel) (err error) {
-		if last, err = status(ctx, c); err != nil || last == want {
+	err := d.with(ctx, n, op, func(ctx context.Context, c commandSender) (err error) {
+		if last, err = readPowerState(ctx, c); err != nil || last == want {
 			return err
 		}
-		if _, refusal = chassis(ctx, c, commandControl, order); problem.Is(refusal, problem.Unavailable) {
+		if _, refusal = sendChassisCommand(ctx, c, commandControl, order); problem.Is(refusal, problem.Unavailable) {
 			// Cut off, or refused for now: the machine itself tells.
 			refusal = nil
 		}
@@ -99,8 +99,8 @@ func (d *Driver) SetPower(ctx context.Context, n *metal.Node, want metal.Power) 
 	}
 	began := time.Now()
 	done, err := driver.PollUntil(ctx, func(ctx context.Context) (bool, error) {
-		return last == want, d.with(ctx, n, op, func(ctx context.Context, c channel) error {
-			now, err := status(ctx, c)
+		return last == want, d.with(ctx, n, op, func(ctx context.Context, c commandSender) error {
+			now, err := readPowerState(ctx, c)
 			if err == nil {
 				last = now
 			}
@@ -118,25 +118,25 @@ func (d *Driver) SetPower(ctx context.Context, n *metal.Node, want metal.Power) 
 
 // SoftOff asks the system to shut down by an ACPI event.
 func (d *Driver) SoftOff(ctx context.Context, n *metal.Node) error {
-	return d.with(ctx, n, "soft power off", func(ctx context.Context, c channel) error {
-		power, err := status(ctx, c)
+	return d.with(ctx, n, "soft power off", func(ctx context.Context, c commandSender) error {
+		power, err := readPowerState(ctx, c)
 		if err != nil || power == metal.PowerOff {
 			return err
 		}
-		_, err = chassis(ctx, c, commandControl, orderSoft)
+		_, err = sendChassisCommand(ctx, c, commandControl, orderSoft)
 		return err
 	})
 }
 
 // single gives an order that leaves the machine on to one that is on.
 func (d *Driver) single(ctx context.Context, n *metal.Node, op string, order byte) error {
-	return d.with(ctx, n, op, func(ctx context.Context, c channel) error {
-		power, err := status(ctx, c)
+	return d.with(ctx, n, op, func(ctx context.Context, c commandSender) error {
+		power, err := readPowerState(ctx, c)
 		if err == nil && power != metal.PowerOn {
 			err = problem.Conflictf("the machine is not on")
 		}
 		if err == nil {
-			_, err = chassis(ctx, c, commandControl, order)
+			_, err = sendChassisCommand(ctx, c, commandControl, order)
 		}
 		return err
 	})
@@ -154,7 +154,7 @@ func (d *Driver) InjectNMI(ctx context.Context, n *metal.Node) error {
 
 // BootDevices lists the devices of the protocol; which of them a BMC takes it does not tell.
 func (d *Driver) BootDevices(_ context.Context, n *metal.Node) ([]string, error) {
-	if _, err := read(n); err != nil {
+	if _, err := parseDriverInfo(n); err != nil {
 		return nil, problem.Invalidf("list boot devices of node %s: ipmi: %w", n.ID, err)
 	}
 	var out []string
@@ -164,23 +164,23 @@ func (d *Driver) BootDevices(_ context.Context, n *metal.Node) ([]string, error)
 	return out, nil
 }
 
-// flags are the boot flags of a BMC.
-type flags struct{ first, selector byte }
+// bootFlags are the boot flags of a BMC.
+type bootFlags struct{ first, selector byte }
 
-func readFlags(ctx context.Context, c channel) (flags, error) {
-	answer, err := chassis(ctx, c, commandGetBoot, paramBootFlags, 0, 0)
+func readFlags(ctx context.Context, c commandSender) (bootFlags, error) {
+	answer, err := sendChassisCommand(ctx, c, commandGetBoot, paramBootFlags, 0, 0)
 	if err != nil {
-		return flags{}, err
+		return bootFlags{}, err
 	}
 	// Version and parameter come before the five bytes of the flags.
 	if len(answer) < 4 {
-		return flags{}, problem.Unavailablef("the boot flags have %d bytes, not 7", len(answer))
+		return bootFlags{}, problem.Unavailablef("the boot flags have %d bytes, not 7", len(answer))
 	}
-	return flags{answer[2], answer[3] >> 2 & 0x0f}, nil
+	return bootFlags{answer[2], answer[3] >> 2 & 0x0f}, nil
 }
 
 // boot is the override in force. Flags that are not valid are used up: what they name is history.
-func (f flags) boot() rescue.Boot {
+func (f bootFlags) boot() rescue.Boot {
 	if f.first&flagValid == 0 {
 		return rescue.Boot{}
 	}
@@ -200,7 +200,7 @@ func (f flags) boot() rescue.Boot {
 // BootDevice reads the boot flags.
 func (d *Driver) BootDevice(ctx context.Context, n *metal.Node) (rescue.Boot, error) {
 	var out rescue.Boot
-	err := d.with(ctx, n, "read boot device", func(ctx context.Context, c channel) error {
+	err := d.with(ctx, n, "read boot device", func(ctx context.Context, c commandSender) error {
 		now, err := readFlags(ctx, c)
 		out = now.boot()
 		return err
@@ -208,16 +208,16 @@ func (d *Driver) BootDevice(ctx context.Context, n *metal.Node) (rescue.Boot, er
 	return out, err
 }
 
-// wanted are the flags for a boot.
-func wanted(b rescue.Boot) (flags, bool) {
+// flagsForBoot are the flags for a boot.
+func flagsForBoot(b rescue.Boot) (bootFlags, bool) {
 	if b.Device == "" {
-		return flags{}, true
+		return bootFlags{}, true
 	}
 	for _, s := range selectors {
 		if s.word != b.Device {
 			continue
 		}
-		f := flags{first: flagValid, selector: s.code}
+		f := bootFlags{first: flagValid, selector: s.code}
 		if b.Persistent {
 			f.first |= flagPersistent
 		}
@@ -226,22 +226,22 @@ func wanted(b rescue.Boot) (flags, bool) {
 		}
 		return f, true
 	}
-	return flags{}, false
+	return bootFlags{}, false
 }
 
 // SetBootDevice writes the boot flags and reads the device back, and nothing else: not
 // every BMC shows the other flags. Nor does every one show the disk, which to some is no override.
 func (d *Driver) SetBootDevice(ctx context.Context, n *metal.Node, b rescue.Boot) error {
-	want, known := wanted(b)
+	want, known := flagsForBoot(b)
 	if !known {
 		return problem.Invalidf("set boot device of node %s: ipmi: unknown device %q", n.ID, driver.Sanitize(b.Device))
 	}
-	return d.with(ctx, n, "set boot device", func(ctx context.Context, c channel) error {
+	return d.with(ctx, n, "set boot device", func(ctx context.Context, c commandSender) error {
 		// Not every BMC has this parameter; one without it may forget the override after a minute.
-		if _, err := chassis(ctx, c, commandSetBoot, paramValidClear, keepValid); err != nil && !problem.Is(err, problem.Unsupported) {
+		if _, err := sendChassisCommand(ctx, c, commandSetBoot, paramValidClear, keepValid); err != nil && !problem.Is(err, problem.Unsupported) {
 			return err
 		}
-		if _, err := chassis(ctx, c, commandSetBoot, paramBootFlags, want.first, want.selector<<2, 0, 0, 0); err != nil {
+		if _, err := sendChassisCommand(ctx, c, commandSetBoot, paramBootFlags, want.first, want.selector<<2, 0, 0, 0); err != nil {
 			return err
 		}
 		now, err := readFlags(ctx, c)

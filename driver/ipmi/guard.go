@@ -10,14 +10,14 @@ import (
 	"salvor/secret"
 )
 
-// guard makes sure that what is believed of a session comes from who knows the
+// sessionGuard makes sure that what is believed of a session comes from who knows the
 // password. The library decrypts answers without looking at their authentication code,
 // takes plain ones amid an encrypted session, and lets the answer to Open Session
 // choose weaker algorithms than were asked for: one forged datagram could say that a
 // machine is off. The guard reads the handshake along and derives the session's key.
-type guard struct {
+type sessionGuard struct {
 	password  secret.Value
-	asked     algorithms
+	asked     sessionAlgorithms
 	console   []byte // random number of our side
 	bmc       []byte // random number of the BMC
 	role      byte
@@ -26,8 +26,8 @@ type guard struct {
 	inSession bool
 }
 
-// algorithms of a session: authentication, integrity, confidentiality.
-type algorithms [3]byte
+// sessionAlgorithms of a session: authentication, integrity, confidentiality.
+type sessionAlgorithms [3]byte
 
 // Where things lie in a datagram of RMCP+ (IPMI 2.0, 13.6 and 13.17 to 13.24).
 const (
@@ -47,9 +47,9 @@ const (
 	payloadRAKP4       = 0x15
 )
 
-// payload splits a datagram into its payload's type and the rest after the session
+// splitPayload splits a datagram into its payload's type and the rest after the session
 // header; type 0 with a nil payload is everything that is not RMCP+ or too short.
-func payload(b []byte) (kind byte, body []byte) {
+func splitPayload(b []byte) (kind byte, body []byte) {
 	if len(b) <= atPayload || b[atAuthType] != rmcpPlus {
 		return 0, nil
 	}
@@ -57,10 +57,10 @@ func payload(b []byte) (kind byte, body []byte) {
 }
 
 // sent notes what the library says to the BMC.
-func (g *guard) sent(b []byte) {
-	switch kind, p := payload(b); {
+func (g *sessionGuard) sent(b []byte) {
+	switch kind, p := splitPayload(b); {
 	case kind == payloadOpenRequest && len(p) >= 32:
-		g.asked = algorithms{p[12], p[20], p[28]}
+		g.asked = sessionAlgorithms{p[12], p[20], p[28]}
 		g.key, g.bmc, g.inSession = nil, nil, false
 	case kind == payloadRAKP1 && len(p) >= 28 && len(p) >= 28+int(p[27]):
 		g.console, g.role, g.username = bytes.Clone(p[8:24]), p[24], string(p[28:28+int(p[27])])
@@ -73,13 +73,13 @@ func (g *guard) sent(b []byte) {
 }
 
 // admits tells whether a datagram may be believed where the conversation stands now.
-func (g *guard) admits(b []byte) bool {
-	kind, p := payload(b)
+func (g *sessionGuard) admits(b []byte) bool {
+	kind, p := splitPayload(b)
 	switch {
 	case kind == payloadOpenAnswer:
 		// A refusal carries a status and no algorithms.
 		if len(p) >= 36 && p[1] == 0 {
-			return g.asked == algorithms{p[16], p[24], p[32]}
+			return g.asked == sessionAlgorithms{p[16], p[24], p[32]}
 		}
 		return true
 	case kind == payloadRAKP2:
@@ -95,7 +95,7 @@ func (g *guard) admits(b []byte) bool {
 	return g.authentic(b)
 }
 
-func (g *guard) authentic(b []byte) bool {
+func (g *sessionGuard) authentic(b []byte) bool {
 	size := map[types.IntegrityAlg]int{
 		types.IntegrityAlg_HMAC_SHA1_96: 12, types.IntegrityAlg_HMAC_MD5_128: 16, types.IntegrityAlg_MD5_128: 16, types.IntegrityAlg_HMAC_SHA256_128: 16,
 	}[types.IntegrityAlg(g.asked[1])]

@@ -69,8 +69,8 @@ var (
 	_ driver.NMI        = (*Driver)(nil)
 )
 
-// settings are what a node's record says of its BMC.
-type settings struct {
+// ipmiSettings are what a node's record says of its BMC.
+type ipmiSettings struct {
 	host     string
 	port     int
 	username string
@@ -88,13 +88,13 @@ const (
 // suites are the cipher suites that may be asked for (IPMI 2.0, table 22-20).
 var suites = []int{2, 3, 7, 8, 11, 12, 16, 17}
 
-// read takes the settings out of a record. All errors are Invalid.
-func read(n *metal.Node) (settings, error) {
-	s := settings{host: n.Info(AddressKey), port: defaultPort, username: n.Info(UsernameKey), password: secret.New(n.Info(PasswordKey)), ciphers: []int{3, 17}}
+// parseDriverInfo takes the settings out of a record. All errors are Invalid.
+func parseDriverInfo(n *metal.Node) (ipmiSettings, error) {
+	s := ipmiSettings{host: n.Info(AddressKey), port: defaultPort, username: n.Info(UsernameKey), password: secret.New(n.Info(PasswordKey)), ciphers: []int{3, 17}}
 	if s.host == "" {
 		return s, problem.Invalidf("driver_info lacks %s", AddressKey)
 	}
-	if !hostname(s.host) {
+	if !isHostName(s.host) {
 		return s, problem.Invalidf("%s is neither an IP address nor a host name", AddressKey)
 	}
 	if text := n.Info(PortKey); text != "" {
@@ -120,9 +120,9 @@ func read(n *metal.Node) (settings, error) {
 	return s, nil
 }
 
-func (s settings) address() string { return net.JoinHostPort(s.host, strconv.Itoa(s.port)) }
+func (s ipmiSettings) address() string { return net.JoinHostPort(s.host, strconv.Itoa(s.port)) }
 
-func hostname(text string) bool {
+func isHostName(text string) bool {
 	if net.ParseIP(text) != nil {
 		return true
 	}
@@ -137,9 +137,9 @@ func hostname(text string) bool {
 	return true
 }
 
-// channel sends a command of a network function and gives the data of its answer,
+// commandSender sends a command of a network function and gives the data of its answer,
 // completion code stripped. An answer with a completion code of failure is a completion error.
-type channel interface {
+type commandSender interface {
 	send(ctx context.Context, netFn, command byte, data ...byte) ([]byte, error)
 }
 
@@ -151,8 +151,8 @@ const (
 
 // with runs part of an operation in a session of its own and names both in the error.
 // Waiting is done between sessions, so that others reach the BMC meanwhile.
-func (d *Driver) with(ctx context.Context, n *metal.Node, op string, fn func(context.Context, channel) error) error {
-	conf, err := read(n)
+func (d *Driver) with(ctx context.Context, n *metal.Node, op string, fn func(context.Context, commandSender) error) error {
+	conf, err := parseDriverInfo(n)
 	if err != nil {
 		return problem.Invalidf("%s of node %s: ipmi: %w", op, n.ID, err)
 	}
@@ -165,7 +165,7 @@ func (d *Driver) with(ctx context.Context, n *metal.Node, op string, fn func(con
 	return nil
 }
 
-func (d *Driver) session(ctx context.Context, conf settings, fn func(context.Context, channel) error) (err error) {
+func (d *Driver) session(ctx context.Context, conf ipmiSettings, fn func(context.Context, commandSender) error) (err error) {
 	leave, err := d.Lanes.Enter(ctx, "ipmi "+conf.address())
 	if err != nil {
 		return driver.Trouble(err)
@@ -195,15 +195,15 @@ func (d *Driver) session(ctx context.Context, conf settings, fn func(context.Con
 	}
 	switch d.Client {
 	case "", Native:
-		return native(ctx, conf, fn)
+		return runInLANSession(ctx, conf, fn)
 	case IPMITool:
-		return fn(ctx, &tool{conf: conf, program: d.Program})
+		return fn(ctx, &ipmitoolRunner{conf: conf, program: d.Program})
 	}
 	return problem.Invalidf("[ipmi]client must be %s or %s", Native, IPMITool)
 }
 
 // allowed gives the address that the host has now and that may be spoken to: a name that leads elsewhere later gains nothing.
-func (d *Driver) allowed(ctx context.Context, conf settings) (string, error) {
+func (d *Driver) allowed(ctx context.Context, conf ipmiSettings) (string, error) {
 	if d.Control == nil {
 		return conf.host, nil
 	}
@@ -221,10 +221,12 @@ func (d *Driver) allowed(ctx context.Context, conf settings) (string, error) {
 	return "", err
 }
 
-// completion is an answer that the BMC took the command and refused it.
-type completion byte
+// completionCode is an answer that the BMC took the command and refused it.
+type completionCode byte
 
-func (c completion) Error() string { return "completion code 0x" + strconv.FormatUint(uint64(c), 16) }
+func (c completionCode) Error() string {
+	return "completion code 0x" + strconv.FormatUint(uint64(c), 16)
+}
 
 // Completion codes (IPMI 2.0, table 5-2, and 0x80 of the boot options).
 const (
@@ -234,9 +236,9 @@ const (
 	codePrivilege   = 0xD4
 )
 
-// refuse gives a completion code its kind.
-func refuse(code byte) error {
-	c := completion(code)
+// classifyCompletionCode gives a completion code its kind.
+func classifyCompletionCode(code byte) error {
+	c := completionCode(code)
 	switch code {
 	case codeNoParameter, codeBadCommand, codeBadField:
 		return problem.Unsupportedf("the BMC cannot do it: %w", c)

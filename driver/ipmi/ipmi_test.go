@@ -275,7 +275,7 @@ func forward(ctx context.Context, bmc int, b []byte) []byte {
 func TestForged(t *testing.T) {
 	s := startSim(t)
 	inSession := func(b []byte) bool {
-		kind, _ := payload(b)
+		kind, _ := splitPayload(b)
 		return kind == 0 && len(b) > atPayload && b[atAuthType] == rmcpPlus
 	}
 	for name, change := range map[string]func([]byte) []byte{
@@ -305,7 +305,7 @@ func TestForged(t *testing.T) {
 			return b
 		},
 		"weaker": func(b []byte) []byte {
-			if kind, p := payload(b); kind == payloadOpenAnswer && len(p) > 32 {
+			if kind, p := splitPayload(b); kind == payloadOpenAnswer && len(p) > 32 {
 				p[16], p[24], p[32] = 0, 0, 0
 			}
 			return b
@@ -371,12 +371,12 @@ func TestFlags(t *testing.T) {
 	for _, b := range []rescue.Boot{
 		{}, {Device: "pxe", Mode: "bios"}, {Device: "disk", Persistent: true, Mode: "uefi"}, {Device: "cdrom", Mode: "uefi"},
 	} {
-		f, known := wanted(b)
+		f, known := flagsForBoot(b)
 		if got := f.boot(); !known || got != b {
 			t.Errorf("%+v came back as %+v", b, got)
 		}
 	}
-	if got := (flags{first: flagPersistent, selector: 1}).boot(); got != (rescue.Boot{}) {
+	if got := (bootFlags{first: flagPersistent, selector: 1}).boot(); got != (rescue.Boot{}) {
 		t.Errorf("flags that are not valid gave %+v", got)
 	}
 }
@@ -412,6 +412,6 @@ func FuzzDatagram(f *testing.F) {
 	}
 	f.Fuzz(func(_ *testing.T, b []byte) {
 		sessionStatus(b)
-		digestible(api, b)
+		isParsableDatagram(api, b)
 	})
 }

@@ -18,16 +18,16 @@ import (
 // closeTimeout bounds the goodbye to a BMC, which is sent even if the operation was cut off.
 const closeTimeout = time.Second
 
-// lan is a session of the client in Go.
-type lan struct {
+// lanSession is a session of the client in Go.
+type lanSession struct {
 	api  *client.Client
-	conf settings
-	wire *dialer
+	conf ipmiSettings
+	wire *filteredDialer
 }
 
-// native runs fn in a session. A panic of the library over an answer that it cannot
+// runInLANSession runs fn in a session. A panic of the library over an answer that it cannot
 // digest is the BMC's rubbish, not our end.
-func native(ctx context.Context, conf settings, fn func(context.Context, channel) error) (err error) {
+func runInLANSession(ctx context.Context, conf ipmiSettings, fn func(context.Context, commandSender) error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = problem.Unavailablef("its answer makes no sense")
@@ -41,9 +41,9 @@ func native(ctx context.Context, conf settings, fn func(context.Context, channel
 	for _, c := range conf.ciphers {
 		suites = append(suites, types.CipherSuiteID(c))
 	}
-	wire := &dialer{ctx: ctx, address: conf.address(), api: api, guard: guard{password: conf.password}}
+	wire := &filteredDialer{ctx: ctx, address: conf.address(), api: api, guard: sessionGuard{password: conf.password}}
 	api.WithUDPProxy(wire).WithCipherSuiteID(suites...).WithMaxPrivilegeLevel(types.PrivilegeLevelAdministrator)
-	l := &lan{api: api, conf: conf, wire: wire}
+	l := &lanSession{api: api, conf: conf, wire: wire}
 	if err := api.Connect(ctx); err != nil {
 		// Without a session there is nobody to say goodbye to; this only closes the socket.
 		gone, cancel := context.WithCancel(ctx)
@@ -59,7 +59,7 @@ func native(ctx context.Context, conf settings, fn func(context.Context, channel
 	return fn(ctx, l)
 }
 
-func (l *lan) send(ctx context.Context, netFn, command byte, data ...byte) ([]byte, error) {
+func (l *lanSession) send(ctx context.Context, netFn, command byte, data ...byte) ([]byte, error) {
 	if err := driver.CheckLease(ctx); err != nil {
 		return nil, driver.Trouble(err)
 	}
@@ -71,13 +71,13 @@ func (l *lan) send(ctx context.Context, netFn, command byte, data ...byte) ([]by
 }
 
 // fault gives an error of the library its kind.
-func (l *lan) fault(ctx context.Context, err error) error {
+func (l *lanSession) fault(ctx context.Context, err error) error {
 	var known *problem.Error
 	if errors.As(err, &known) {
 		return driver.Trouble(err, l.conf.password)
 	}
 	if answer, ok := types.IsResponseError(err); ok {
-		return refuse(byte(answer.CompletionCode()))
+		return classifyCompletionCode(byte(answer.CompletionCode()))
 	}
 	text := err.Error()
 	if refusal := l.refusal(text); refusal != nil {
@@ -100,7 +100,7 @@ func (l *lan) fault(ctx context.Context, err error) error {
 
 // refusal tells why the BMC opened no session, or nil if it never said no. The library's
 // error does not tell reliably, so the status codes come from the wire.
-func (l *lan) refusal(text string) error {
+func (l *lanSession) refusal(text string) error {
 	said := func(codes ...types.RmcpStatusCode) bool {
 		for _, c := range codes {
 			if l.wire.refused.Load()&(1<<c) != 0 {

@@ -18,9 +18,9 @@ import (
 	"salvor/secret"
 )
 
-// tool speaks through the program ipmitool, one run for each command.
-type tool struct {
-	conf    settings
+// ipmitoolRunner speaks through the program ipmitool, one run for each command.
+type ipmitoolRunner struct {
+	conf    ipmiSettings
 	program string
 	cipher  int // index of the cipher suite that worked, or is tried
 }
@@ -31,7 +31,7 @@ const passwordFile = "/dev/fd/3"
 // maxOutput bounds what is kept of the program's words.
 const maxOutput = 16 << 10
 
-func (t *tool) send(ctx context.Context, netFn, command byte, data ...byte) ([]byte, error) {
+func (t *ipmitoolRunner) send(ctx context.Context, netFn, command byte, data ...byte) ([]byte, error) {
 	for {
 		answer, err := t.run(ctx, netFn, command, data...)
 		if !errors.Is(err, errCipher) || t.cipher+1 >= len(t.conf.ciphers) {
@@ -43,7 +43,7 @@ func (t *tool) send(ctx context.Context, netFn, command byte, data ...byte) ([]b
 
 var errCipher = errors.New("no matching cipher suite")
 
-func (t *tool) run(ctx context.Context, netFn, command byte, data ...byte) ([]byte, error) {
+func (t *ipmitoolRunner) run(ctx context.Context, netFn, command byte, data ...byte) ([]byte, error) {
 	if err := driver.CheckLease(ctx); err != nil {
 		return nil, driver.Trouble(err)
 	}
@@ -68,7 +68,7 @@ func (t *tool) run(ctx context.Context, netFn, command byte, data ...byte) ([]by
 	defer password.Close()
 	cmd.ExtraFiles = []*os.File{password}
 	cmd.WaitDelay = time.Second
-	var out, words clipped
+	var out, words limitedBuffer
 	cmd.Stdout, cmd.Stderr = &out, &words
 	if err := cmd.Run(); err != nil {
 		return nil, t.fault(ctx, err, words.String())
@@ -97,10 +97,10 @@ func pipeOf(password secret.Value) (*os.File, error) {
 var responseCode = regexp.MustCompile(`rsp=0x([0-9a-fA-F]{1,2})\b`)
 
 // fault gives a failure of the program its kind, by its words: it has one exit code.
-func (t *tool) fault(ctx context.Context, err error, words string) error {
+func (t *ipmitoolRunner) fault(ctx context.Context, err error, words string) error {
 	if m := responseCode.FindStringSubmatch(words); m != nil {
 		code, _ := strconv.ParseUint(m[1], 16, 8)
-		return refuse(byte(code))
+		return classifyCompletionCode(byte(code))
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -118,10 +118,10 @@ func (t *tool) fault(ctx context.Context, err error, words string) error {
 	return problem.Unavailablef("ipmitool: %s", problem.Quote(driver.Sanitize(words, t.conf.password)))
 }
 
-// clipped keeps the beginning of what is written to it.
-type clipped struct{ bytes.Buffer }
+// limitedBuffer keeps the beginning of what is written to it.
+type limitedBuffer struct{ bytes.Buffer }
 
-func (c *clipped) Write(p []byte) (int, error) {
+func (c *limitedBuffer) Write(p []byte) (int, error) {
 	if room := maxOutput - c.Len(); room > 0 {
 		c.Buffer.Write(p[:min(len(p), room)])
 	}

@@ -32,18 +32,18 @@ const maxRaw = 200
 
 // Call runs a method.
 func (v Vendor) Call(ctx context.Context, n *metal.Node, c metal.VendorCall) (any, error) {
-	netFn, command, data, err := decode(c)
+	netFn, command, data, err := decodeVendorCall(c)
 	if err != nil {
 		return nil, problem.Invalidf("vendor method %s of node %s: ipmi: %w", driver.Sanitize(c.Method), n.ID, err)
 	}
-	return nil, v.Driver.with(ctx, n, "vendor method "+c.Method, func(ctx context.Context, ch channel) error {
+	return nil, v.Driver.with(ctx, n, "vendor method "+c.Method, func(ctx context.Context, ch commandSender) error {
 		_, err := ch.send(ctx, netFn, command, data...)
 		return err
 	})
 }
 
-// decode makes a command of a method and its arguments.
-func decode(c metal.VendorCall) (netFn, command byte, data []byte, err error) {
+// decodeVendorCall makes a command of a method and its arguments.
+func decodeVendorCall(c metal.VendorCall) (netFn, command byte, data []byte, err error) {
 	switch c.Method {
 	case "bmc_reset":
 		warm, err := strconv.ParseBool(strings.ToLower(metal.Text(c.Args["warm"])))

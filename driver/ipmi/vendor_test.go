@@ -30,7 +30,7 @@ func TestVendorCommands(t *testing.T) {
 		{"send_raw", metal.Object{"raw_bytes": 7.0}, nil},
 		{"bogus", nil, nil},
 	} {
-		netFn, command, data, err := decode(metal.VendorCall{Method: c.method, Args: c.args})
+		netFn, command, data, err := decodeVendorCall(metal.VendorCall{Method: c.method, Args: c.args})
 		if c.want == nil {
 			if !problem.Is(err, problem.Invalid) {
 				t.Errorf("%s %v: %v, want invalid", c.method, c.args, err)

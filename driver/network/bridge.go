@@ -94,7 +94,7 @@ func (b *Bridge) bridge(p *metal.Port, net driver.Net) (string, error) {
 	return name, nil
 }
 
-func link(p *metal.Port) (string, error) {
+func linkNameOfPort(p *metal.Port) (string, error) {
 	name, ok := p.LocalLink["port_id"].(string)
 	if !ok || name == "" {
 		return "", problem.Invalidf("port %s: its local_link_connection has no port_id to name its link on this host", p.Address)
@@ -111,7 +111,7 @@ func (b *Bridge) Validate(n *metal.Node, ports []*metal.Port, net driver.Net) er
 		return problem.Invalidf("network of node %s: bridge: it has no port", n.ID)
 	}
 	for _, p := range ports {
-		if _, err := link(p); err != nil {
+		if _, err := linkNameOfPort(p); err != nil {
 			return problem.Invalidf("network of node %s: bridge: %w", n.ID, err)
 		}
 		if _, err := b.bridge(p, net); err != nil {
@@ -149,7 +149,7 @@ func (b *Bridge) each(ctx context.Context, n *metal.Node, ports []*metal.Port, n
 			return problem.Unavailablef("%s %s network, node %s: %w", op, net, n.ID, err)
 		}
 		// Validate has read both.
-		name, _ := link(p)
+		name, _ := linkNameOfPort(p)
 		bridge, _ := b.bridge(p, net)
 		if err := fn(name, bridge); err != nil {
 			return problem.New(problem.KindOf(err), "%s %s network, node %s: link %s, bridge %s: %w", op, net, n.ID, name, bridge, err)
@@ -167,7 +167,7 @@ func (b *Bridge) Networks(ctx context.Context, n *metal.Node, ports []*metal.Por
 	}
 	on := make([]string, len(ports))
 	for i, p := range ports {
-		name, err := link(p)
+		name, err := linkNameOfPort(p)
 		if err == nil {
 			on[i], err = masterOf(name)
 		}
@@ -187,58 +187,58 @@ func (b *Bridge) Networks(ctx context.Context, n *metal.Node, ports []*metal.Por
 
 // masterOf names the bridge that a link is on; empty: the link is on none, or does not exist.
 func masterOf(name string) (string, error) {
-	port, err := find(name)
-	if absent(err) {
+	port, err := findLink(name)
+	if isLinkNotFound(err) {
 		return "", nil
 	}
 	if err != nil {
-		return "", fault(err)
+		return "", classifyNetlinkError(err)
 	}
 	if port.Attrs().MasterIndex == 0 {
 		return "", nil
 	}
 	master, err := netlink.LinkByIndex(port.Attrs().MasterIndex)
-	if absent(err) {
+	if isLinkNotFound(err) {
 		return "", nil
 	}
 	if err != nil {
-		return "", fault(err)
+		return "", classifyNetlinkError(err)
 	}
 	return master.Attrs().Name, nil
 }
 
 func (b *Bridge) attach(name, bridge string) error {
-	master, err := find(bridge)
-	if absent(err) {
+	master, err := findLink(bridge)
+	if isLinkNotFound(err) {
 		return problem.Invalidf("there is no such bridge on this host")
 	}
 	if err != nil {
-		return fault(err)
+		return classifyNetlinkError(err)
 	}
 	if master.Type() != "bridge" {
 		return problem.Invalidf("%s is a %s, not a bridge", bridge, master.Type())
 	}
-	port, err := find(name)
-	if absent(err) {
+	port, err := findLink(name)
+	if isLinkNotFound(err) {
 		return problem.Unavailablef("there is no such link on this host now")
 	}
 	if err != nil {
-		return fault(err)
+		return classifyNetlinkError(err)
 	}
 	if port.Attrs().MasterIndex != master.Attrs().Index {
 		if err := b.free(port); err != nil {
 			return err
 		}
 		if err := netlink.LinkSetMaster(port, master); err != nil {
-			return fault(err)
+			return classifyNetlinkError(err)
 		}
 	}
 	if err := netlink.LinkSetUp(port); err != nil {
-		return fault(err)
+		return classifyNetlinkError(err)
 	}
-	now, err := find(name)
+	now, err := findLink(name)
 	if err != nil {
-		return fault(err)
+		return classifyNetlinkError(err)
 	}
 	if now.Attrs().MasterIndex != master.Attrs().Index {
 		return problem.Unavailablef("the link was put on the bridge, but is not on it")
@@ -254,7 +254,7 @@ func (b *Bridge) free(port netlink.Link) error {
 	}
 	addresses, err := netlink.AddrList(port, netlink.FAMILY_ALL)
 	if err != nil {
-		return fault(err)
+		return classifyNetlinkError(err)
 	}
 	for _, a := range addresses {
 		if a.Scope != unix.RT_SCOPE_LINK {
@@ -265,11 +265,11 @@ func (b *Bridge) free(port netlink.Link) error {
 		return nil
 	}
 	master, err := netlink.LinkByIndex(port.Attrs().MasterIndex)
-	if absent(err) {
+	if isLinkNotFound(err) {
 		return nil
 	}
 	if err != nil {
-		return fault(err)
+		return classifyNetlinkError(err)
 	}
 	if !b.knows(master.Attrs().Name) {
 		return problem.Conflictf("the link is on %s, which is not ours to take it from", master.Attrs().Name)
@@ -290,38 +290,38 @@ func (b *Bridge) knows(bridge string) bool {
 }
 
 func (b *Bridge) detach(name, bridge string) error {
-	port, err := find(name)
-	if absent(err) {
+	port, err := findLink(name)
+	if isLinkNotFound(err) {
 		return nil
 	}
 	if err != nil {
-		return fault(err)
+		return classifyNetlinkError(err)
 	}
-	master, err := find(bridge)
-	if absent(err) {
+	master, err := findLink(bridge)
+	if isLinkNotFound(err) {
 		return nil
 	}
 	if err != nil {
-		return fault(err)
+		return classifyNetlinkError(err)
 	}
 	if port.Attrs().MasterIndex != master.Attrs().Index {
 		return nil
 	}
 	if err := netlink.LinkSetNoMaster(port); err != nil {
-		return fault(err)
+		return classifyNetlinkError(err)
 	}
 	return nil
 }
 
-// find reads a link anew.
-func find(name string) (netlink.Link, error) { return netlink.LinkByName(name) }
+// findLink reads a link anew.
+func findLink(name string) (netlink.Link, error) { return netlink.LinkByName(name) }
 
-func absent(err error) bool {
+func isLinkNotFound(err error) bool {
 	var none netlink.LinkNotFoundError
 	return errors.As(err, &none)
 }
 
-func fault(err error) error {
+func classifyNetlinkError(err error) error {
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EPERM) {
 		return problem.Invalidf("salvor may not change links here; it needs CAP_NET_ADMIN: %w", err)
 	}

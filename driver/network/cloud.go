@@ -73,12 +73,12 @@ func (c *Cloud) service(ctx context.Context) (*gophercloud.ServiceClient, error)
 	if err != nil {
 		return nil, err
 	}
-	p.HTTPClient = http.Client{Transport: bounded{transport}, Timeout: a.Timeout}
+	p.HTTPClient = http.Client{Transport: limitedTransport{transport}, Timeout: a.Timeout}
 	if a.AuthURL == "" {
 		if a.Endpoint == "" {
 			return nil, problem.Invalidf("[neutron]: set auth_url, or endpoint_override where Neutron asks for no credentials")
 		}
-		c.client = at(&gophercloud.ServiceClient{ProviderClient: p}, a.Endpoint)
+		c.client = setClientEndpoint(&gophercloud.ServiceClient{ProviderClient: p}, a.Endpoint)
 		return c.client, nil
 	}
 	err = openstack.Authenticate(ctx, p, gophercloud.AuthOptions{
@@ -86,7 +86,7 @@ func (c *Cloud) service(ctx context.Context) (*gophercloud.ServiceClient, error)
 		Scope: &gophercloud.AuthScope{ProjectName: a.ProjectName, DomainName: a.ProjectArea},
 	})
 	if err != nil {
-		return nil, classify(err, "log in to Keystone")
+		return nil, classifyNeutronError(err, "log in to Keystone")
 	}
 	client := &gophercloud.ServiceClient{ProviderClient: p}
 	if a.Endpoint == "" {
@@ -94,14 +94,14 @@ func (c *Cloud) service(ctx context.Context) (*gophercloud.ServiceClient, error)
 			return nil, problem.Invalidf("[neutron]: Keystone's catalog has no network service in region %q: %w", a.Region, err)
 		}
 	} else {
-		client = at(client, a.Endpoint)
+		client = setClientEndpoint(client, a.Endpoint)
 	}
 	c.client = client
 	return client, nil
 }
 
-// at points a client at an endpoint, given with or without its version.
-func at(c *gophercloud.ServiceClient, endpoint string) *gophercloud.ServiceClient {
+// setClientEndpoint points a client at an endpoint, given with or without its version.
+func setClientEndpoint(c *gophercloud.ServiceClient, endpoint string) *gophercloud.ServiceClient {
 	c.Endpoint = strings.TrimSuffix(strings.TrimRight(endpoint, "/"), "/v2.0") + "/"
 	c.ResourceBase = c.Endpoint + "v2.0/"
 	c.Type = "network"
@@ -126,11 +126,11 @@ func (a Access) transport() (http.RoundTripper, error) {
 // maxAnswer bounds one answer of Keystone or Neutron, in bytes.
 const maxAnswer = 16 << 20
 
-// bounded cuts answers that are too long off.
-type bounded struct{ inner http.RoundTripper }
+// limitedTransport cuts answers that are too long off.
+type limitedTransport struct{ inner http.RoundTripper }
 
 // RoundTrip is http.RoundTripper's.
-func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+func (b limitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	answer, err := b.inner.RoundTrip(r)
 	if err == nil {
 		answer.Body = http.MaxBytesReader(nil, answer.Body, maxAnswer)
@@ -171,12 +171,12 @@ func (c *Cloud) network(ctx context.Context, ident string) (string, error) {
 	}
 	pages, err := networks.List(client, opts).AllPages(ctx)
 	if err != nil {
-		return "", classify(err, "look for network "+ident)
+		return "", classifyNeutronError(err, "look for network "+ident)
 	}
 	found, err := networks.ExtractNetworks(pages)
 	switch {
 	case err != nil:
-		return "", classify(err, "look for network "+ident)
+		return "", classifyNeutronError(err, "look for network "+ident)
 	case len(found) == 0:
 		return "", problem.Invalidf("%w %q that salvor's user may see", errNoNetwork, ident)
 	case len(found) > 1:
@@ -197,11 +197,11 @@ func (c *Cloud) list(ctx context.Context, opts ports.ListOpts) ([]vif, error) {
 	}
 	pages, err := ports.List(client, opts).AllPages(ctx)
 	if err != nil {
-		return nil, classify(err, "list the node's ports")
+		return nil, classifyNeutronError(err, "list the node's ports")
 	}
 	var out []vif
 	err = ports.ExtractPortsInto(pages, &out)
-	return out, classify(err, "list the node's ports")
+	return out, classifyNeutronError(err, "list the node's ports")
 }
 
 func (c *Cloud) get(ctx context.Context, id string) (vif, error) {
@@ -211,7 +211,7 @@ func (c *Cloud) get(ctx context.Context, id string) (vif, error) {
 	}
 	var v vif
 	err = ports.Get(ctx, client, id).ExtractInto(&v)
-	return v, classify(err, "read port "+id)
+	return v, classifyNeutronError(err, "read port "+id)
 }
 
 // create makes a port for a NIC, bound to it.
@@ -229,8 +229,8 @@ func (c *Cloud) create(ctx context.Context, n *metal.Node, p *metal.Port, networ
 		opts.SecurityGroups = &groups
 	}
 	var v vif
-	err = ports.Create(ctx, client, portsbinding.CreateOptsExt{CreateOptsBuilder: opts, HostID: n.ID, VNICType: "baremetal", Profile: profile(p)}).ExtractInto(&v)
-	return v, classify(err, "create a port for the NIC "+p.Address)
+	err = ports.Create(ctx, client, portsbinding.CreateOptsExt{CreateOptsBuilder: opts, HostID: n.ID, VNICType: "baremetal", Profile: buildBindingProfile(p)}).ExtractInto(&v)
+	return v, classifyNeutronError(err, "create a port for the NIC "+p.Address)
 }
 
 // bind gives a port to a NIC. One that is bound elsewhere is freed first, for a bound port keeps its MAC.
@@ -250,8 +250,8 @@ func (c *Cloud) bind(ctx context.Context, v vif, n *metal.Node, p *metal.Port) (
 	}
 	host := n.ID
 	var out vif
-	err = ports.Update(ctx, client, v.ID, portsbinding.UpdateOptsExt{UpdateOptsBuilder: opts, HostID: &host, VNICType: "baremetal", Profile: profile(p)}).ExtractInto(&out)
-	return out, classify(err, "bind port "+v.ID)
+	err = ports.Update(ctx, client, v.ID, portsbinding.UpdateOptsExt{UpdateOptsBuilder: opts, HostID: &host, VNICType: "baremetal", Profile: buildBindingProfile(p)}).ExtractInto(&out)
+	return out, classifyNeutronError(err, "bind port "+v.ID)
 }
 
 func (c *Cloud) unbind(ctx context.Context, id string) error {
@@ -261,7 +261,7 @@ func (c *Cloud) unbind(ctx context.Context, id string) error {
 	}
 	nobody := ""
 	err = ports.Update(ctx, client, id, portsbinding.UpdateOptsExt{UpdateOptsBuilder: ports.UpdateOpts{}, HostID: &nobody, Profile: map[string]any{}}).Err
-	return classify(err, "unbind port "+id)
+	return classifyNeutronError(err, "unbind port "+id)
 }
 
 func (c *Cloud) remove(ctx context.Context, id string) error {
@@ -273,11 +273,11 @@ func (c *Cloud) remove(ctx context.Context, id string) error {
 	if gophercloud.ResponseCodeIs(err, http.StatusNotFound) {
 		return nil
 	}
-	return classify(err, "delete port "+id)
+	return classifyNeutronError(err, "delete port "+id)
 }
 
-// profile tells the switch's driver where the NIC is plugged in.
-func profile(p *metal.Port) map[string]any {
+// buildBindingProfile tells the switch's driver where the NIC is plugged in.
+func buildBindingProfile(p *metal.Port) map[string]any {
 	links := []any{}
 	if len(p.LocalLink) > 0 {
 		links = append(links, p.LocalLink)
@@ -289,8 +289,8 @@ func profile(p *metal.Port) map[string]any {
 	return out
 }
 
-// classify gives an error of Neutron its kind, without the request's headers and bodies.
-func classify(err error, op string) error {
+// classifyNeutronError gives an error of Neutron its kind, without the request's headers and bodies.
+func classifyNeutronError(err error, op string) error {
 	if err == nil {
 		return nil
 	}

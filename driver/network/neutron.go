@@ -76,7 +76,7 @@ func (d *Neutron) Validate(n *metal.Node, ports []*metal.Port, net driver.Net) e
 	if d.network(n, net) == "" {
 		return problem.Invalidf("network of node %s: there is no %s network: set driver_info/%s or [neutron]%s", n.ID, net, Key(net), Key(net))
 	}
-	if len(bootable(ports)) == 0 {
+	if len(pxeEnabledPorts(ports)) == 0 {
 		return problem.Invalidf("network of node %s: no port with pxe_enabled, so nothing can be put on the %s network", n.ID, net)
 	}
 	return nil
@@ -182,8 +182,8 @@ func networkError(err error, op string, net driver.Net, n *metal.Node) error {
 	return problem.New(problem.KindOf(err), "%s %s network, node %s: %w", op, net, n.ID, err)
 }
 
-// bootable are the ports that a ramdisk may boot from.
-func bootable(all []*metal.Port) []*metal.Port {
+// pxeEnabledPorts are the ports that a ramdisk may boot from.
+func pxeEnabledPorts(all []*metal.Port) []*metal.Port {
 	var out []*metal.Port
 	for _, p := range all {
 		if p.PXEEnabled {
@@ -207,7 +207,7 @@ func (d *Neutron) join(ctx context.Context, n *metal.Node, on []*metal.Port, net
 	for _, v := range there {
 		byMAC[strings.ToLower(v.MACAddress)] = v
 	}
-	for _, p := range bootable(on) {
+	for _, p := range pxeEnabledPorts(on) {
 		v, ok := byMAC[p.Address]
 		if !ok {
 			if v, err = d.cloud.create(ctx, n, p, network, d.networks.SecurityGroups[net]); err != nil {
@@ -308,10 +308,10 @@ func (v vif) bound(p *metal.Port) error {
 	if v.VIFType != "binding_failed" {
 		return nil
 	}
-	return problem.Unavailablef("Neutron could not bind port %s for the NIC %s: %s", v.ID, p.Address, why(p))
+	return problem.Unavailablef("Neutron could not bind port %s for the NIC %s: %s", v.ID, p.Address, explainBindingFailure(p))
 }
 
-func why(p *metal.Port) string {
+func explainBindingFailure(p *metal.Port) string {
 	if p.LocalLink["port_id"] == nil || p.LocalLink["port_id"] == "" {
 		return "the port's local_link_connection names no switch port"
 	}

@@ -14,24 +14,24 @@ import (
 // mediaTypes are Redfish's words for what a device of Ironic's word takes.
 var mediaTypes = map[string][]string{"cdrom": {"CD", "DVD"}, "disk": {"USBStick"}, "floppy": {"Floppy"}}
 
-func (m *medium) takes(device string) bool {
+func (m *virtualMedia) takes(device string) bool {
 	return slices.ContainsFunc(m.MediaTypes, func(t string) bool { return slices.Contains(mediaTypes[device], t) })
 }
 
 // booting tells whether a drive holds what a boot of the node in progress needs. A BMC
 // that shows no URL leaves it open, so a filled CD drive is then taken for ours.
-func (m *medium) booting(n *metal.Node) bool {
-	return n.Plan != nil && n.Plan.Road == metal.RoadMedia && m.inserted() && (ours(m.Image) || m.Image == "" && m.cd())
+func (m *virtualMedia) booting(n *metal.Node) bool {
+	return n.Plan != nil && n.Plan.Road == metal.RoadMedia && m.inserted() && (isSalvorImage(m.Image) || m.Image == "" && m.cd())
 }
 
 // Media lists all virtual drives.
 func (d *Driver) Media(ctx context.Context, n *metal.Node) ([]metal.Medium, error) {
 	var out []metal.Medium
-	err := d.with(ctx, n, "list virtual media", func(s *session) error {
+	err := d.with(ctx, n, "list virtual media", func(s *bmcSession) error {
 		drives, err := s.drives()
 		for _, one := range drives {
 			image := metal.BareURL(one.Image)
-			if ours(one.Image) {
+			if isSalvorImage(one.Image) {
 				image = "" // its random path is what keeps others from reading it
 			}
 			out = append(out, metal.Medium{MediaTypes: one.MediaTypes, Inserted: one.inserted(), Image: image})
@@ -43,13 +43,13 @@ func (d *Driver) Media(ctx context.Context, n *metal.Node) ([]metal.Medium, erro
 
 // AttachMedium fills an empty drive of the type, else the first that no boot of ours needs.
 func (d *Driver) AttachMedium(ctx context.Context, n *metal.Node, m metal.MediumArgs) error {
-	return d.with(ctx, n, "attach virtual media", func(s *session) error {
+	return d.with(ctx, n, "attach virtual media", func(s *bmcSession) error {
 		s.hide(m.ImageURL)
 		drives, err := s.drives()
 		if err != nil {
 			return err
 		}
-		var chosen *medium
+		var chosen *virtualMedia
 		fits := 0
 		for _, one := range drives {
 			if !one.takes(m.DeviceType) {
@@ -81,7 +81,7 @@ func (d *Driver) AttachMedium(ctx context.Context, n *metal.Node, m metal.Medium
 
 // DetachMedia empties the drives of the types, but for what a boot of ours needs.
 func (d *Driver) DetachMedia(ctx context.Context, n *metal.Node, types []string) error {
-	return d.with(ctx, n, "detach virtual media", func(s *session) error {
+	return d.with(ctx, n, "detach virtual media", func(s *bmcSession) error {
 		drives, err := s.drives()
 		if err != nil {
 			return err
@@ -100,7 +100,7 @@ func (d *Driver) DetachMedia(ctx context.Context, n *metal.Node, types []string)
 }
 
 // hide has the credentials in a URL masked in what this session says.
-func (s *session) hide(text string) {
+func (s *bmcSession) hide(text string) {
 	u, err := url.Parse(text)
 	if err != nil {
 		return

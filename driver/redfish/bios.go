@@ -32,7 +32,7 @@ type biosDoc struct {
 	Attributes        map[string]any
 	AttributeRegistry string
 	Settings          struct {
-		SettingsObject link
+		SettingsObject resourceLink
 	} `json:"@Redfish.Settings"`
 	Actions struct {
 		Reset struct {
@@ -42,7 +42,7 @@ type biosDoc struct {
 	path, etag string
 }
 
-func (s *session) bios() (*biosDoc, error) {
+func (s *bmcSession) bios() (*biosDoc, error) {
 	sys, err := s.read()
 	if err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func (s *session) bios() (*biosDoc, error) {
 	return s.biosAt(sys.Bios.Path)
 }
 
-func (s *session) biosAt(path string) (*biosDoc, error) {
+func (s *bmcSession) biosAt(path string) (*biosDoc, error) {
 	doc := &biosDoc{path: path}
 	etag, err := s.get(path, doc)
 	if errors.Is(err, errMissing) {
@@ -63,8 +63,8 @@ func (s *session) biosAt(path string) (*biosDoc, error) {
 	return doc, err
 }
 
-// attribute is what a registry says of one setting.
-type attribute struct {
+// biosAttribute is what a registry says of one setting.
+type biosAttribute struct {
 	AttributeName, Type                        string
 	Value                                      []struct{ ValueName string }
 	LowerBound, UpperBound                     *float64
@@ -75,24 +75,24 @@ type attribute struct {
 // BIOSSettings reads the settings with what the BMC's registry says of them, where it has one. Passwords have no value.
 func (b BIOS) BIOSSettings(ctx context.Context, n *metal.Node) ([]metal.BIOSSetting, error) {
 	var out []metal.BIOSSetting
-	err := b.Driver.with(ctx, n, "read BIOS settings", func(s *session) error {
+	err := b.Driver.with(ctx, n, "read BIOS settings", func(s *bmcSession) error {
 		doc, err := s.bios()
 		if err != nil {
 			return err
 		}
 		registry := s.registry(doc.AttributeRegistry)
 		for _, name := range slices.Sorted(maps.Keys(doc.Attributes)) {
-			out = append(out, setting(name, doc.Attributes[name], registry[name]))
+			out = append(out, newBIOSSetting(name, doc.Attributes[name], registry[name]))
 		}
 		return nil
 	})
 	return out, err
 }
 
-func setting(name string, v any, a attribute) metal.BIOSSetting {
+func newBIOSSetting(name string, v any, a biosAttribute) metal.BIOSSetting {
 	out := metal.BIOSSetting{
-		Name: name, AttributeType: a.Type, LowerBound: whole(a.LowerBound), UpperBound: whole(a.UpperBound),
-		MinLength: whole(a.MinLength), MaxLength: whole(a.MaxLength), ReadOnly: a.ReadOnly, ResetRequired: a.ResetRequired, Unique: a.IsUnique,
+		Name: name, AttributeType: a.Type, LowerBound: toWholeNumber(a.LowerBound), UpperBound: toWholeNumber(a.UpperBound),
+		MinLength: toWholeNumber(a.MinLength), MaxLength: toWholeNumber(a.MaxLength), ReadOnly: a.ReadOnly, ResetRequired: a.ResetRequired, Unique: a.IsUnique,
 	}
 	for _, one := range a.Value {
 		out.AllowableValues = append(out.AllowableValues, one.ValueName)
@@ -104,7 +104,7 @@ func setting(name string, v any, a attribute) metal.BIOSSetting {
 	return out
 }
 
-func whole(f *float64) *int64 {
+func toWholeNumber(f *float64) *int64 {
 	if f == nil || *f != float64(int64(*f)) {
 		return nil
 	}
@@ -118,7 +118,7 @@ const (
 )
 
 // registry reads what the named registry says of attributes; nil where it cannot be found: the settings are of use without it.
-func (s *session) registry(name string) map[string]attribute {
+func (s *bmcSession) registry(name string) map[string]biosAttribute {
 	if name == "" {
 		return nil
 	}
@@ -130,12 +130,12 @@ func (s *session) registry(name string) map[string]attribute {
 	}
 	for _, at := range file.Location {
 		var doc struct {
-			RegistryEntries struct{ Attributes []attribute }
+			RegistryEntries struct{ Attributes []biosAttribute }
 		}
 		if _, err := s.get(at.URI, &doc); err != nil {
 			continue
 		}
-		out := map[string]attribute{}
+		out := map[string]biosAttribute{}
 		for _, a := range doc.RegistryEntries.Attributes {
 			out[a.AttributeName] = a
 		}
@@ -145,8 +145,8 @@ func (s *session) registry(name string) map[string]attribute {
 }
 
 // registryFile is the path of the file that tells where a registry lies; BMCs name it with or without its version.
-func (s *session) registryFile(name string) string {
-	var all collection
+func (s *bmcSession) registryFile(name string) string {
+	var all resourceCollection
 	if _, err := s.get(registriesPath, &all); err == nil {
 		stem, _, _ := strings.Cut(name, ".")
 		for _, member := range all.Members[:min(len(all.Members), maxRegistries)] {
@@ -167,7 +167,7 @@ func (b BIOS) Steps(context.Context, *metal.Node) ([]driver.Step, error) {
 // RunStep does one of them.
 func (b BIOS) RunStep(ctx context.Context, n *metal.Node, step metal.Step) (bool, error) {
 	wait := false
-	err := b.Driver.with(ctx, n, "step "+driver.Sanitize(step.Interface+"."+step.Step), func(s *session) (err error) {
+	err := b.Driver.with(ctx, n, "step "+driver.Sanitize(step.Interface+"."+step.Step), func(s *bmcSession) (err error) {
 		switch step.Step {
 		case "apply_configuration":
 			wait, err = b.apply(ctx, n, s, step)
@@ -188,36 +188,36 @@ const (
 	requestedAge = 2 * time.Hour
 )
 
-func requested(n *metal.Node, wanted any) bool {
+func wasRequested(n *metal.Node, wanted any) bool {
 	mark, _ := n.InternalInfo[requestedKey].(map[string]any)
 	at, err := time.Parse(time.RFC3339, metal.Text(mark["at"]))
-	return err == nil && time.Since(at) < requestedAge && metal.Text(mark["digest"]) == digest(wanted)
+	return err == nil && time.Since(at) < requestedAge && metal.Text(mark["digest"]) == digestRequest(wanted)
 }
 
-// digest tells requests apart without their values, which may be passwords.
-func digest(wanted any) string {
+// digestRequest tells requests apart without their values, which may be passwords.
+func digestRequest(wanted any) string {
 	text, _ := json.Marshal(wanted) // strings, numbers and booleans: cannot fail
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])
 }
 
-func remember(n *metal.Node, wanted any) {
+func recordRequest(n *metal.Node, wanted any) {
 	info := maps.Clone(n.InternalInfo)
 	if info == nil {
 		info = metal.Object{}
 	}
 	if delete(info, requestedKey); wanted != nil {
-		info[requestedKey] = map[string]any{"at": time.Now().UTC().Format(time.RFC3339), "digest": digest(wanted)}
+		info[requestedKey] = map[string]any{"at": time.Now().UTC().Format(time.RFC3339), "digest": digestRequest(wanted)}
 	}
 	n.InternalInfo = info
 }
 
 // ForgetStep has the settings handed over anew.
-func (b BIOS) ForgetStep(n *metal.Node) { remember(n, nil) }
+func (b BIOS) ForgetStep(n *metal.Node) { recordRequest(n, nil) }
 
 // apply hands settings over while the machine is off and turns it on, which is when the
 // firmware takes them. Called again it looks how far that is.
-func (b BIOS) apply(ctx context.Context, n *metal.Node, s *session, step metal.Step) (wait bool, err error) {
+func (b BIOS) apply(ctx context.Context, n *metal.Node, s *bmcSession, step metal.Step) (wait bool, err error) {
 	wanted, err := driver.WantedSettings(step)
 	if err != nil {
 		return false, err
@@ -235,7 +235,7 @@ func (b BIOS) apply(ctx context.Context, n *metal.Node, s *session, step metal.S
 		}
 	}
 	if now.hold(wanted) {
-		remember(n, nil)
+		recordRequest(n, nil)
 		return false, nil
 	}
 	pending := now
@@ -244,24 +244,24 @@ func (b BIOS) apply(ctx context.Context, n *metal.Node, s *session, step metal.S
 			return false, err
 		}
 	}
-	if requested(n, wanted) {
+	if wasRequested(n, wanted) {
 		if pending == now || pending.hold(wanted) {
 			return true, s.setPower(ctx, metal.PowerOn)
 		}
-		remember(n, nil)
+		recordRequest(n, nil)
 		return false, problem.Conflictf("the machine has booted and the firmware did not take the settings; look at its event log")
 	}
 	return true, s.cycle(ctx, n, func() error {
 		err := s.patch(pending.path, pending.etag, map[string]any{"Attributes": wanted})
 		if err == nil {
-			remember(n, wanted)
+			recordRequest(n, wanted)
 		}
 		return err
 	})
 }
 
 // cycle makes a change between off and on, or before a restart where the machine is not to be switched off.
-func (s *session) cycle(ctx context.Context, n *metal.Node, change func() error) error {
+func (s *bmcSession) cycle(ctx context.Context, n *metal.Node, change func() error) error {
 	if !n.DisablePowerOff {
 		if err := s.setPower(ctx, metal.PowerOff); err != nil {
 			return err
@@ -320,7 +320,7 @@ func (d *biosDoc) hold(wanted map[string]any) bool {
 }
 
 // reset has the firmware forget its settings at a boot, which it is given.
-func (b BIOS) reset(ctx context.Context, n *metal.Node, s *session) error {
+func (b BIOS) reset(ctx context.Context, n *metal.Node, s *bmcSession) error {
 	doc, err := s.bios()
 	if err != nil {
 		return err

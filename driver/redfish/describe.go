@@ -21,7 +21,7 @@ var errForbidden = errors.New("403: the BMC does not let this user do it")
 // DescribeBMC reads which virtual drives and boot devices the BMC has. It changes nothing.
 func (d *Driver) DescribeBMC(ctx context.Context, n *metal.Node) (metal.BMC, error) {
 	out := metal.BMC{ReadAt: time.Now()}
-	err := d.with(ctx, n, "describe the BMC", func(s *session) error {
+	err := d.with(ctx, n, "describe the BMC", func(s *bmcSession) error {
 		sys, err := s.read()
 		if err != nil {
 			return err

@@ -8,28 +8,28 @@ import (
 	"salvor/problem"
 )
 
-// link is a reference to another resource.
-type link struct {
+// resourceLink is a reference to another resource.
+type resourceLink struct {
 	Path string `json:"@odata.id"`
 }
 
-// collection is a list of links.
-type collection struct {
-	Members []link
+// resourceCollection is a list of links.
+type resourceCollection struct {
+	Members []resourceLink
 }
 
-// system is the part of a ComputerSystem that power and boot need.
-type system struct {
+// computerSystem is the part of a ComputerSystem that power and boot need.
+type computerSystem struct {
 	PowerState   string
-	Boot         boot
-	VirtualMedia link
+	Boot         systemBoot
+	VirtualMedia resourceLink
 	Settings     struct {
-		SettingsObject link
+		SettingsObject resourceLink
 	} `json:"@Redfish.Settings"`
-	SecureBoot, Bios, Storage link
-	Status                    health
+	SecureBoot, Bios, Storage resourceLink
+	Status                    systemHealth
 	Links                     struct {
-		ManagedBy, Chassis []link
+		ManagedBy, Chassis []resourceLink
 	}
 	Actions struct {
 		Reset struct {
@@ -40,8 +40,8 @@ type system struct {
 	etag string
 }
 
-// boot is the Boot object of a ComputerSystem.
-type boot struct {
+// systemBoot is the Boot object of a ComputerSystem.
+type systemBoot struct {
 	Target  string   `json:"BootSourceOverrideTarget"`
 	Enabled string   `json:"BootSourceOverrideEnabled"`
 	Mode    string   `json:"BootSourceOverrideMode"`
@@ -50,16 +50,16 @@ type boot struct {
 	HTTPBootURI json.RawMessage `json:"HttpBootUri"`
 }
 
-// overrides are the Boot members that salvor writes; what is empty is left alone.
-type overrides struct {
+// bootOverrides are the Boot members that salvor writes; what is empty is left alone.
+type bootOverrides struct {
 	Target      string `json:"BootSourceOverrideTarget,omitempty"`
 	Enabled     string `json:"BootSourceOverrideEnabled,omitempty"`
 	Mode        string `json:"BootSourceOverrideMode,omitempty"`
 	HTTPBootURI string `json:"HttpBootUri,omitempty"`
 }
 
-// medium is a VirtualMedia resource.
-type medium struct {
+// virtualMedia is a VirtualMedia resource.
+type virtualMedia struct {
 	MediaTypes []string
 	Image      string
 	ImageName  string
@@ -75,9 +75,9 @@ type medium struct {
 	path, etag string
 }
 
-// root is the part of the service root that leads to the systems.
-type root struct {
-	Systems, Managers link
+// serviceRoot is the part of the service root that leads to the systems.
+type serviceRoot struct {
+	Systems, Managers resourceLink
 }
 
 const (
@@ -86,7 +86,7 @@ const (
 )
 
 // read finds the node's system and reads it.
-func (s *session) read() (*system, error) {
+func (s *bmcSession) read() (*computerSystem, error) {
 	if s.system == "" {
 		path, err := s.find()
 		if err != nil {
@@ -94,20 +94,20 @@ func (s *session) read() (*system, error) {
 		}
 		s.system = path
 	}
-	var doc system
+	var doc computerSystem
 	etag, err := s.get(s.system, &doc)
 	doc.etag = etag
 	return &doc, err
 }
 
 // systems looks where everybody has them; asking the root first would cost a request each time.
-func (s *session) systems() (collection, error) {
-	var all collection
+func (s *bmcSession) systems() (resourceCollection, error) {
+	var all resourceCollection
 	_, err := s.get(systemsPath, &all)
 	if !errors.Is(err, errMissing) {
 		return all, err
 	}
-	var top root
+	var top serviceRoot
 	if _, err := s.get(rootPath, &top); err != nil {
 		return all, err
 	}
@@ -119,7 +119,7 @@ func (s *session) systems() (collection, error) {
 }
 
 // find is the path of the system that the record names, or of the only one.
-func (s *session) find() (string, error) {
+func (s *bmcSession) find() (string, error) {
 	if s.conf.system != "" {
 		return s.conf.system, nil
 	}

@@ -19,34 +19,34 @@ var _ driver.Firmware = Firmware{}
 // Components reads the versions that the system, its managers and its adapters tell.
 func (f Firmware) Components(ctx context.Context, n *metal.Node) ([]metal.FirmwareComponent, error) {
 	var out []metal.FirmwareComponent
-	add := func(name, version string, of maker) {
+	add := func(name, version string, of manufacturerInfo) {
 		if version != "" {
 			out = append(out, metal.FirmwareComponent{Component: name, InitialVersion: version, CurrentVersion: version, Vendor: of.Manufacturer, Model: of.Model, SerialNumber: of.SerialNumber})
 		}
 	}
-	err := f.Driver.with(ctx, n, "read firmware", func(s *session) error {
+	err := f.Driver.with(ctx, n, "read firmware", func(s *bmcSession) error {
 		sys, err := s.read()
 		if err != nil {
 			return err
 		}
 		var bios struct {
 			BiosVersion string
-			maker
+			manufacturerInfo
 		}
 		if _, err := s.get(s.system, &bios); err != nil {
 			return err
 		}
-		add("bios", bios.BiosVersion, bios.maker)
+		add("bios", bios.BiosVersion, bios.manufacturerInfo)
 		for i, at := range sys.Links.ManagedBy[:min(len(sys.Links.ManagedBy), 1)] {
 			var bmc struct {
 				FirmwareVersion string
-				maker
+				manufacturerInfo
 			}
 			if _, err := s.get(at.Path, &bmc); err != nil {
 				return err
 			}
 			if i == 0 {
-				add("bmc", bmc.FirmwareVersion, bmc.maker)
+				add("bmc", bmc.FirmwareVersion, bmc.manufacturerInfo)
 			}
 		}
 		return s.adapters(sys, add)
@@ -54,23 +54,23 @@ func (f Firmware) Components(ctx context.Context, n *metal.Node) ([]metal.Firmwa
 	return out, err
 }
 
-// maker says who made a part.
-type maker struct{ Manufacturer, Model, SerialNumber string }
+// manufacturerInfo says who made a part.
+type manufacturerInfo struct{ Manufacturer, Model, SerialNumber string }
 
 // adapters tells of the network adapters of the system's chassis.
-func (s *session) adapters(sys *system, add func(name, version string, of maker)) error {
+func (s *bmcSession) adapters(sys *computerSystem, add func(name, version string, of manufacturerInfo)) error {
 	for _, at := range sys.Links.Chassis[:min(len(sys.Links.Chassis), maxParts)] {
-		var chassis struct{ NetworkAdapters link }
+		var chassis struct{ NetworkAdapters resourceLink }
 		if _, err := s.get(at.Path, &chassis); err != nil {
 			return err
 		}
-		err := each(s, chassis.NetworkAdapters, func(a struct {
+		err := forEachMember(s, chassis.NetworkAdapters, func(a struct {
 			ID          string `json:"Id"`
 			Controllers []struct{ FirmwarePackageVersion string }
-			maker
+			manufacturerInfo
 		}) {
 			if len(a.Controllers) > 0 {
-				add("nic:"+a.ID, a.Controllers[0].FirmwarePackageVersion, a.maker)
+				add("nic:"+a.ID, a.Controllers[0].FirmwarePackageVersion, a.manufacturerInfo)
 			}
 		})
 		if err != nil {
@@ -90,7 +90,7 @@ func (d *Driver) Steps(context.Context, *metal.Node) ([]driver.Step, error) { re
 
 // RunStep does one of them. A BMC that restarts does not answer for a while; whoever asks it next tries until it does.
 func (d *Driver) RunStep(ctx context.Context, n *metal.Node, step metal.Step) (bool, error) {
-	return false, d.with(ctx, n, "step "+driver.Sanitize(step.Interface+"."+step.Step), func(s *session) error {
+	return false, d.with(ctx, n, "step "+driver.Sanitize(step.Interface+"."+step.Step), func(s *bmcSession) error {
 		switch step.Step {
 		case "clear_job_queue":
 			return s.clearJobs()
@@ -102,22 +102,22 @@ func (d *Driver) RunStep(ctx context.Context, n *metal.Node, step metal.Step) (b
 }
 
 // clearJobs deletes what the job service keeps.
-func (s *session) clearJobs() error {
-	var top struct{ JobService link }
+func (s *bmcSession) clearJobs() error {
+	var top struct{ JobService resourceLink }
 	if _, err := s.get(rootPath, &top); err != nil {
 		return err
 	}
 	if top.JobService.Path == "" {
 		return problem.Unsupportedf("the BMC has no job service")
 	}
-	var service struct{ Jobs link }
+	var service struct{ Jobs resourceLink }
 	if _, err := s.get(top.JobService.Path, &service); err != nil {
 		return err
 	}
 	if service.Jobs.Path == "" {
 		return nil
 	}
-	var all collection
+	var all resourceCollection
 	if _, err := s.get(service.Jobs.Path, &all); err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func (s *session) clearJobs() error {
 }
 
 // resetManager restarts the BMC itself. It may be cut off by that, which is no failure.
-func (s *session) resetManager() error {
+func (s *bmcSession) resetManager() error {
 	sys, err := s.read()
 	if err != nil {
 		return err

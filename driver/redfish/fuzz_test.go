@@ -88,14 +88,14 @@ func FuzzRecord(f *testing.F) {
 	f.Fuzz(func(t *testing.T, address, system string) {
 		n := node(address)
 		n.DriverInfo[SystemKey] = system
-		s, err := read(n)
+		s, err := parseDriverInfo(n)
 		if err != nil {
 			if !problem.Is(err, problem.Invalid) {
 				t.Error(err)
 			}
 			return
 		}
-		if s.base.Host == "" || s.base.User != nil || s.base.Path != "" || (s.system != "" && !local(s.system)) {
+		if s.base.Host == "" || s.base.User != nil || s.base.Path != "" || (s.system != "" && !isLocalPath(s.system)) {
 			t.Errorf("%q, %q: %+v", address, system, s)
 		}
 	})

@@ -9,9 +9,9 @@ import (
 	"salvor/problem"
 )
 
-// indicator is the part of a system, a chassis or a drive that has a lamp: the newer
+// indicatorResource is the part of a system, a chassis or a drive that has a lamp: the newer
 // property where the BMC knows it, else the older.
-type indicator struct {
+type indicatorResource struct {
 	ID     string  `json:"Id"`
 	LED    *string `json:"IndicatorLED"`
 	Active *bool   `json:"LocationIndicatorActive"`
@@ -22,16 +22,16 @@ type indicator struct {
 // leds are the older property's words.
 var leds = []struct{ word, led string }{{"on", "Lit"}, {"off", "Off"}, {"blinking", "Blinking"}}
 
-func (l indicator) there() bool { return l.ID != "" && (l.LED != nil || l.Active != nil) }
+func (l indicatorResource) there() bool { return l.ID != "" && (l.LED != nil || l.Active != nil) }
 
-func (l indicator) states() []string {
+func (l indicatorResource) states() []string {
 	if l.Active != nil {
 		return []string{"off", "on"}
 	}
 	return []string{"blinking", "off", "on"}
 }
 
-func (l indicator) state() string {
+func (l indicatorResource) state() string {
 	if l.Active != nil {
 		return map[bool]string{true: "on", false: "off"}[*l.Active]
 	}
@@ -44,7 +44,7 @@ func (l indicator) state() string {
 }
 
 // order is the change that sets a state.
-func (l indicator) order(state string) map[string]any {
+func (l indicatorResource) order(state string) map[string]any {
 	if l.Active != nil {
 		return map[string]any{"LocationIndicatorActive": state == "on"}
 	}
@@ -57,20 +57,20 @@ func (l indicator) order(state string) map[string]any {
 }
 
 // lamps reads those of the system, its chassis and its drives, by Ironic's words for components.
-func (s *session) lamps() (map[string][]indicator, error) {
+func (s *bmcSession) lamps() (map[string][]indicatorResource, error) {
 	sys, err := s.read()
 	if err != nil {
 		return nil, err
 	}
-	paths := map[string][]link{"system": {{s.system}}, "chassis": sys.Links.Chassis}
-	err = each(s, sys.Storage, func(c struct{ Drives []link }) { paths["disk"] = append(paths["disk"], c.Drives...) })
+	paths := map[string][]resourceLink{"system": {{s.system}}, "chassis": sys.Links.Chassis}
+	err = forEachMember(s, sys.Storage, func(c struct{ Drives []resourceLink }) { paths["disk"] = append(paths["disk"], c.Drives...) })
 	if err != nil {
 		return nil, err
 	}
-	out := map[string][]indicator{}
+	out := map[string][]indicatorResource{}
 	for component, links := range paths {
 		for _, at := range links[:min(len(links), maxParts)] {
-			one := indicator{path: at.Path}
+			one := indicatorResource{path: at.Path}
 			if one.etag, err = s.get(at.Path, &one); err != nil {
 				return nil, err
 			}
@@ -85,7 +85,7 @@ func (s *session) lamps() (map[string][]indicator, error) {
 // Indicators lists the lamps.
 func (d *Driver) Indicators(ctx context.Context, n *metal.Node) (map[string]map[string]metal.Indicator, error) {
 	out := map[string]map[string]metal.Indicator{}
-	err := d.with(ctx, n, "list indicators", func(s *session) error {
+	err := d.with(ctx, n, "list indicators", func(s *bmcSession) error {
 		all, err := s.lamps()
 		for component, lamps := range all {
 			out[component] = map[string]metal.Indicator{}
@@ -101,7 +101,7 @@ func (d *Driver) Indicators(ctx context.Context, n *metal.Node) (map[string]map[
 // Indicator reads the state of a lamp.
 func (d *Driver) Indicator(ctx context.Context, n *metal.Node, component, name string) (string, error) {
 	state := ""
-	err := d.with(ctx, n, "read indicator", func(s *session) error {
+	err := d.with(ctx, n, "read indicator", func(s *bmcSession) error {
 		l, err := s.lamp(component, name)
 		if err == nil {
 			state = l.state()
@@ -111,21 +111,21 @@ func (d *Driver) Indicator(ctx context.Context, n *metal.Node, component, name s
 	return state, err
 }
 
-func (s *session) lamp(component, name string) (indicator, error) {
+func (s *bmcSession) lamp(component, name string) (indicatorResource, error) {
 	all, err := s.lamps()
 	if err != nil {
-		return indicator{}, err
+		return indicatorResource{}, err
 	}
-	i := slices.IndexFunc(all[component], func(l indicator) bool { return l.ID == name })
+	i := slices.IndexFunc(all[component], func(l indicatorResource) bool { return l.ID == name })
 	if i < 0 {
-		return indicator{}, problem.NotFoundf("there is no indicator %s@%s", driver.Sanitize(name), driver.Sanitize(component))
+		return indicatorResource{}, problem.NotFoundf("there is no indicator %s@%s", driver.Sanitize(name), driver.Sanitize(component))
 	}
 	return all[component][i], nil
 }
 
 // SetIndicator sets a lamp and reads it back.
 func (d *Driver) SetIndicator(ctx context.Context, n *metal.Node, component, name, state string) error {
-	return d.with(ctx, n, "set indicator", func(s *session) error {
+	return d.with(ctx, n, "set indicator", func(s *bmcSession) error {
 		l, err := s.lamp(component, name)
 		if err != nil {
 			return err
@@ -140,7 +140,7 @@ func (d *Driver) SetIndicator(ctx context.Context, n *metal.Node, component, nam
 			return err
 		}
 		done, err := driver.PollUntil(ctx, func(context.Context) (bool, error) {
-			now := indicator{}
+			now := indicatorResource{}
 			_, err := s.get(l.path, &now)
 			return err == nil && now.there() && now.state() == state, err
 		})

@@ -27,19 +27,19 @@ const (
 	maxRoads     = 2
 )
 
-// function is the part of a NetworkDeviceFunction that sets up its initiator.
-type function struct {
+// networkDeviceFunction is the part of a NetworkDeviceFunction that sets up its initiator.
+type networkDeviceFunction struct {
 	NetDevFuncType string
 	// Boot is nil where the function has no initiator.
-	Boot     *initiator `json:"iSCSIBoot"`
+	Boot     *iscsiInitiator `json:"iSCSIBoot"`
 	Settings struct {
-		SettingsObject link
+		SettingsObject resourceLink
 	} `json:"@Redfish.Settings"`
 	path, etag string
 }
 
-// initiator is an iSCSIBoot object. BMCs never show secrets, so those cannot be proved by a read-back.
-type initiator struct {
+// iscsiInitiator is an iSCSIBoot object. BMCs never show secrets, so those cannot be proved by a read-back.
+type iscsiInitiator struct {
 	InitiatorName            string
 	TargetInfoViaDHCP        bool
 	IPMaskDNSViaDHCP         bool
@@ -60,9 +60,9 @@ type initiator struct {
 	Methods []string `json:"AuthenticationMethod@Redfish.AllowableValues,omitempty"`
 }
 
-// wanted is what an initiator is to be set up with for a plan.
-func wanted(v metal.VolumePlan) (initiator, error) {
-	w := initiator{InitiatorName: v.Initiator, IPMaskDNSViaDHCP: true, AuthenticationMethod: authNone}
+// buildInitiator is what an initiator is to be set up with for a plan.
+func buildInitiator(v metal.VolumePlan) (iscsiInitiator, error) {
+	w := iscsiInitiator{InitiatorName: v.Initiator, IPMaskDNSViaDHCP: true, AuthenticationMethod: authNone}
 	if len(v.Others) > 0 {
 		return w, problem.Unsupportedf("the BMC's initiator attaches the root volume only, and %d more targets are there; use the boot interface ipxe", len(v.Others))
 	}
@@ -86,8 +86,8 @@ func wanted(v metal.VolumePlan) (initiator, error) {
 }
 
 // holds tells whether the BMC shows what was written, but for the secrets.
-func (i initiator) holds(w initiator) bool {
-	for _, both := range []*initiator{&i, &w} {
+func (i iscsiInitiator) holds(w iscsiInitiator) bool {
+	for _, both := range []*iscsiInitiator{&i, &w} {
 		both.CHAPSecret, both.MutualCHAPSecret, both.Methods, both.IPMaskDNSViaDHCP = "", "", nil, false
 		if both.SecondaryTargetName == "" {
 			both.SecondaryTargetIPAddress, both.SecondaryTargetTCPPort, both.SecondaryLUN = "", 0, 0
@@ -103,16 +103,16 @@ func (i initiator) holds(w initiator) bool {
 }
 
 // initiators finds the functions of the system's adapters that boot from iSCSI by themselves.
-func (s *session) initiators() ([]*function, error) {
+func (s *bmcSession) initiators() ([]*networkDeviceFunction, error) {
 	if _, err := s.read(); err != nil {
 		return nil, err
 	}
-	var doc struct{ NetworkInterfaces link }
+	var doc struct{ NetworkInterfaces resourceLink }
 	if _, err := s.get(s.system, &doc); err != nil {
 		return nil, err
 	}
-	var lists []link
-	err := each(s, doc.NetworkInterfaces, func(nic struct{ NetworkDeviceFunctions link }) {
+	var lists []resourceLink
+	err := forEachMember(s, doc.NetworkInterfaces, func(nic struct{ NetworkDeviceFunctions resourceLink }) {
 		if nic.NetworkDeviceFunctions.Path != "" {
 			lists = append(lists, nic.NetworkDeviceFunctions)
 		}
@@ -120,9 +120,9 @@ func (s *session) initiators() ([]*function, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []*function
+	var out []*networkDeviceFunction
 	for _, list := range lists {
-		var all collection
+		var all resourceCollection
 		if _, err := s.get(list.Path, &all); err != nil {
 			return nil, err
 		}
@@ -139,16 +139,16 @@ func (s *session) initiators() ([]*function, error) {
 	return out, nil
 }
 
-func (s *session) function(path string) (*function, error) {
-	f := &function{path: path}
+func (s *bmcSession) function(path string) (*networkDeviceFunction, error) {
+	f := &networkDeviceFunction{path: path}
 	etag, err := s.get(path, f)
 	f.etag = etag
 	return f, err
 }
 
 // able picks the function to set up and holds the plan to what it offers.
-func (s *session) able(v metal.VolumePlan) (*function, initiator, error) {
-	want, err := wanted(v)
+func (s *bmcSession) able(v metal.VolumePlan) (*networkDeviceFunction, iscsiInitiator, error) {
+	want, err := buildInitiator(v)
 	if err != nil {
 		return nil, want, err
 	}
@@ -174,7 +174,7 @@ func (s *session) able(v metal.VolumePlan) (*function, initiator, error) {
 }
 
 // setUp writes an initiator and proves it by a read-back.
-func (s *session) setUp(ctx context.Context, f *function, want initiator, kind string) error {
+func (s *bmcSession) setUp(ctx context.Context, f *networkDeviceFunction, want iscsiInitiator, kind string) error {
 	want.Methods = nil
 	s.hidden = append(s.hidden, secret.New(want.CHAPSecret), secret.New(want.MutualCHAPSecret))
 	body := map[string]any{"iSCSIBoot": want}
@@ -215,7 +215,7 @@ func (m *Media) CheckVolumes(ctx context.Context, n *metal.Node, v metal.VolumeP
 	if v.Root.Type != metal.ISCSI {
 		return nil
 	}
-	return m.Driver.with(ctx, n, "look for an initiator", func(s *session) error {
+	return m.Driver.with(ctx, n, "look for an initiator", func(s *bmcSession) error {
 		_, _, err := s.able(v)
 		return err
 	})
@@ -231,7 +231,7 @@ func (m *Media) PrepareVolumes(ctx context.Context, n *metal.Node, v metal.Volum
 	if v.Root.Type != metal.ISCSI {
 		return m.Driver.SetBootDevice(ctx, n, driver.BootsFrom(n))
 	}
-	return m.Driver.with(ctx, n, "set up the initiator", func(s *session) error {
+	return m.Driver.with(ctx, n, "set up the initiator", func(s *bmcSession) error {
 		f, want, err := s.able(v)
 		if err != nil {
 			return err
@@ -244,7 +244,7 @@ func (m *Media) PrepareVolumes(ctx context.Context, n *metal.Node, v metal.Volum
 }
 
 // bootRemote boots from the network disk by its own name, or, where the BMC has none, as from a disk.
-func (s *session) bootRemote(ctx context.Context, n *metal.Node) error {
+func (s *bmcSession) bootRemote(ctx context.Context, n *metal.Node) error {
 	sys, err := s.read()
 	if err != nil {
 		return err
@@ -252,7 +252,7 @@ func (s *session) bootRemote(ctx context.Context, n *metal.Node) error {
 	if !slices.Contains(sys.Boot.Allowed, targetRemote) {
 		return s.setBoot(ctx, driver.BootsFrom(n))
 	}
-	want := overrides{Target: targetRemote, Enabled: enabledForever}
+	want := bootOverrides{Target: targetRemote, Enabled: enabledForever}
 	if mode := modeOf(driver.BootMode(n)); mode != "" && sys.Boot.Mode != "" && sys.Boot.Mode != mode {
 		want.Mode = mode
 	}
@@ -264,7 +264,7 @@ func (m *Media) RefreshVolumes(ctx context.Context, n *metal.Node, v metal.Volum
 	if v.Root.Type != metal.ISCSI {
 		return nil
 	}
-	return m.Driver.with(ctx, n, "set up the initiator", func(s *session) error {
+	return m.Driver.with(ctx, n, "set up the initiator", func(s *bmcSession) error {
 		f, want, err := s.able(v)
 		if err != nil {
 			return err
@@ -275,7 +275,7 @@ func (m *Media) RefreshVolumes(ctx context.Context, n *metal.Node, v metal.Volum
 
 // CleanUpVolumes empties every initiator that was set up, its secrets too.
 func (m *Media) CleanUpVolumes(ctx context.Context, n *metal.Node) error {
-	return m.Driver.with(ctx, n, "clear the initiator", func(s *session) error {
+	return m.Driver.with(ctx, n, "clear the initiator", func(s *bmcSession) error {
 		all, err := s.initiators()
 		if err != nil {
 			return err
@@ -284,7 +284,7 @@ func (m *Media) CleanUpVolumes(ctx context.Context, n *metal.Node) error {
 			if f.Boot.PrimaryTargetName == "" && f.Boot.CHAPUsername == "" {
 				continue
 			}
-			if err := s.setUp(ctx, f, initiator{AuthenticationMethod: authNone, IPMaskDNSViaDHCP: true}, f.NetDevFuncType); err != nil {
+			if err := s.setUp(ctx, f, iscsiInitiator{AuthenticationMethod: authNone, IPMaskDNSViaDHCP: true}, f.NetDevFuncType); err != nil {
 				return err
 			}
 		}

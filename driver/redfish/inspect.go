@@ -12,26 +12,26 @@ import (
 // maxParts bounds how many parts of one sort are read of a machine.
 const maxParts = 64
 
-// inventory is the part of a ComputerSystem that inspection needs. Counts are
+// systemInventory is the part of a ComputerSystem that inspection needs. Counts are
 // pointers: BMCs write null while a machine is off.
-type inventory struct {
+type systemInventory struct {
 	ProcessorSummary   struct{ Count, CoreCount, LogicalProcessorCount *float64 }
 	MemorySummary      struct{ TotalSystemMemoryGiB *float64 }
-	Processors         link
-	SimpleStorage      link
-	Storage            link
-	EthernetInterfaces link
+	Processors         resourceLink
+	SimpleStorage      resourceLink
+	Storage            resourceLink
+	EthernetInterfaces resourceLink
 }
 
 // Inspect reads processors, memory, the largest disk and the MACs of the NICs. What
 // the BMC does not tell is left out.
 func (d *Driver) Inspect(ctx context.Context, n *metal.Node) (metal.Object, []string, error) {
 	found, macs := metal.Object{}, []string(nil)
-	err := d.with(ctx, n, "inspect", func(s *session) error {
+	err := d.with(ctx, n, "inspect", func(s *bmcSession) error {
 		if _, err := s.read(); err != nil {
 			return err
 		}
-		var doc inventory
+		var doc systemInventory
 		if _, err := s.get(s.system, &doc); err != nil {
 			return err
 		}
@@ -54,12 +54,12 @@ func (d *Driver) Inspect(ctx context.Context, n *metal.Node) (metal.Object, []st
 	return found, macs, err
 }
 
-// each reads the members of a collection one by one; no link, no members.
-func each[T any](s *session, list link, fn func(T)) error {
+// forEachMember reads the members of a collection one by one; no link, no members.
+func forEachMember[T any](s *bmcSession, list resourceLink, fn func(T)) error {
 	if list.Path == "" {
 		return nil
 	}
-	var all collection
+	var all resourceCollection
 	if _, err := s.get(list.Path, &all); err != nil {
 		return err
 	}
@@ -73,15 +73,15 @@ func each[T any](s *session, list link, fn func(T)) error {
 	return nil
 }
 
-type processor struct {
+type processorResource struct {
 	ProcessorType, InstructionSet string
 	TotalCores, TotalThreads      *float64
 }
 
 // processors counts threads, as Ironic's cpus does, and tells the architecture.
-func (s *session) processors(doc inventory, found metal.Object) error {
+func (s *bmcSession) processors(doc systemInventory, found metal.Object) error {
 	threads := 0.0
-	err := each(s, doc.Processors, func(p processor) {
+	err := forEachMember(s, doc.Processors, func(p processorResource) {
 		if p.ProcessorType != "" && p.ProcessorType != "CPU" {
 			return
 		}
@@ -106,7 +106,7 @@ func (s *session) processors(doc inventory, found metal.Object) error {
 }
 
 // disk is the capacity of the largest disk in bytes.
-func (s *session) disk(doc inventory) (float64, error) {
+func (s *bmcSession) disk(doc systemInventory) (float64, error) {
 	most := 0.0
 	type device struct{ CapacityBytes *float64 }
 	grow := func(d device) {
@@ -114,7 +114,7 @@ func (s *session) disk(doc inventory) (float64, error) {
 			most = max(most, *d.CapacityBytes)
 		}
 	}
-	err := each(s, doc.SimpleStorage, func(c struct{ Devices []device }) {
+	err := forEachMember(s, doc.SimpleStorage, func(c struct{ Devices []device }) {
 		for _, d := range c.Devices {
 			grow(d)
 		}
@@ -122,8 +122,8 @@ func (s *session) disk(doc inventory) (float64, error) {
 	if err != nil || most > 0 {
 		return most, err
 	}
-	var drives []link
-	err = each(s, doc.Storage, func(c struct{ Drives []link }) { drives = append(drives, c.Drives...) })
+	var drives []resourceLink
+	err = forEachMember(s, doc.Storage, func(c struct{ Drives []resourceLink }) { drives = append(drives, c.Drives...) })
 	if err != nil {
 		return 0, err
 	}
@@ -137,9 +137,9 @@ func (s *session) disk(doc inventory) (float64, error) {
 	return most, nil
 }
 
-func (s *session) macs(doc inventory) ([]string, error) {
+func (s *bmcSession) macs(doc systemInventory) ([]string, error) {
 	var out []string
-	err := each(s, doc.EthernetInterfaces, func(nic struct{ MACAddress, PermanentMACAddress string }) {
+	err := forEachMember(s, doc.EthernetInterfaces, func(nic struct{ MACAddress, PermanentMACAddress string }) {
 		for _, text := range []string{nic.PermanentMACAddress, nic.MACAddress} {
 			mac, err := net.ParseMAC(text)
 			if err != nil || len(mac) != 6 {

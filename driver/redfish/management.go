@@ -37,7 +37,7 @@ func deviceOf(target string) string {
 
 // targetOf picks the BMC's word for a device among those that it allows; a BMC that
 // leaves the list out takes any.
-func (b boot) targetOf(word string) (string, error) {
+func (b systemBoot) targetOf(word string) (string, error) {
 	known := false
 	for _, d := range devices {
 		if d.word != word {
@@ -57,7 +57,7 @@ func (b boot) targetOf(word string) (string, error) {
 func modeOf(word string) string { return map[string]string{"uefi": modeUEFI, "bios": modeBIOS}[word] }
 
 // current reads the override as it is in force now.
-func (b boot) current() rescue.Boot {
+func (b systemBoot) current() rescue.Boot {
 	out := rescue.Boot{Mode: map[string]string{modeUEFI: "uefi", modeBIOS: "bios"}[b.Mode]}
 	if b.Enabled == enabledNever || b.Target == targetNone || b.Target == "" {
 		return out
@@ -69,7 +69,7 @@ func (b boot) current() rescue.Boot {
 // BootDevices lists what the BMC allows.
 func (d *Driver) BootDevices(ctx context.Context, n *metal.Node) ([]string, error) {
 	var out []string
-	err := d.with(ctx, n, "list boot devices", func(s *session) error {
+	err := d.with(ctx, n, "list boot devices", func(s *bmcSession) error {
 		sys, err := s.read()
 		if err != nil {
 			return err
@@ -88,7 +88,7 @@ func (d *Driver) BootDevices(ctx context.Context, n *metal.Node) ([]string, erro
 // BootDevice reads the override.
 func (d *Driver) BootDevice(ctx context.Context, n *metal.Node) (rescue.Boot, error) {
 	var out rescue.Boot
-	err := d.with(ctx, n, "read boot device", func(s *session) error {
+	err := d.with(ctx, n, "read boot device", func(s *bmcSession) error {
 		sys, err := s.read()
 		if err == nil {
 			out = sys.Boot.current()
@@ -100,10 +100,10 @@ func (d *Driver) BootDevice(ctx context.Context, n *metal.Node) (rescue.Boot, er
 
 // SetBootDevice sets or removes the override and reads it back.
 func (d *Driver) SetBootDevice(ctx context.Context, n *metal.Node, b rescue.Boot) error {
-	return d.with(ctx, n, "set boot device", func(s *session) error { return s.setBoot(ctx, b) })
+	return d.with(ctx, n, "set boot device", func(s *bmcSession) error { return s.setBoot(ctx, b) })
 }
 
-func (s *session) setBoot(ctx context.Context, b rescue.Boot) error {
+func (s *bmcSession) setBoot(ctx context.Context, b rescue.Boot) error {
 	sys, err := s.read()
 	if err != nil {
 		return err
@@ -120,32 +120,32 @@ func (s *session) setBoot(ctx context.Context, b rescue.Boot) error {
 	if err != nil {
 		return err
 	}
-	want := overrides{Target: target, Enabled: enabledOnce, Mode: mode}
+	want := bootOverrides{Target: target, Enabled: enabledOnce, Mode: mode}
 	if b.Persistent {
 		want.Enabled = enabledForever
 	}
 	return s.override(ctx, sys, want)
 }
 
-func (s *session) clearBoot(ctx context.Context, sys *system, mode string) error {
-	err := s.override(ctx, sys, overrides{Target: targetNone, Enabled: enabledNever, Mode: mode})
+func (s *bmcSession) clearBoot(ctx context.Context, sys *computerSystem, mode string) error {
+	err := s.override(ctx, sys, bootOverrides{Target: targetNone, Enabled: enabledNever, Mode: mode})
 	if problem.Is(err, problem.Invalid) {
 		// Some take Disabled, but no target beside it.
-		return s.override(ctx, sys, overrides{Enabled: enabledNever, Mode: mode})
+		return s.override(ctx, sys, bootOverrides{Enabled: enabledNever, Mode: mode})
 	}
 	return err
 }
 
 // override writes the Boot object and proves it by a read-back, of the settings
 // resource too where the BMC keeps pending changes apart.
-func (s *session) override(ctx context.Context, sys *system, want overrides) error {
+func (s *bmcSession) override(ctx context.Context, sys *computerSystem, want bootOverrides) error {
 	if sys.Boot.holds(want) && want.HTTPBootURI == "" {
 		return nil
 	}
-	body := map[string]overrides{"Boot": want}
+	body := map[string]bootOverrides{"Boot": want}
 	err := s.patch(s.system, sys.etag, body)
 	if pending := sys.Settings.SettingsObject.Path; problem.Is(err, problem.Unsupported) && pending != "" {
-		var doc system
+		var doc computerSystem
 		etag, err2 := s.get(pending, &doc)
 		if err2 != nil {
 			return err2
@@ -155,7 +155,7 @@ func (s *session) override(ctx context.Context, sys *system, want overrides) err
 	if err != nil {
 		return err
 	}
-	var last boot
+	var last systemBoot
 	done, err := driver.PollUntil(ctx, func(context.Context) (bool, error) {
 		now, err := s.read()
 		if err != nil {
@@ -165,7 +165,7 @@ func (s *session) override(ctx context.Context, sys *system, want overrides) err
 			return true, nil
 		}
 		if pending := now.Settings.SettingsObject.Path; pending != "" {
-			var doc system
+			var doc computerSystem
 			if _, err := s.get(pending, &doc); err != nil {
 				return false, err
 			}
@@ -180,7 +180,7 @@ func (s *session) override(ctx context.Context, sys *system, want overrides) err
 }
 
 // holds tells whether what is wanted is in force.
-func (b boot) holds(want overrides) bool {
+func (b systemBoot) holds(want bootOverrides) bool {
 	if want.Mode != "" && b.Mode != want.Mode {
 		return false
 	}
@@ -197,7 +197,7 @@ func (b boot) holds(want overrides) bool {
 // the URL, DHCP must give it; where it has no such target, the machine's ordinary
 // network boot is set, in which UEFI firmware tries HTTP too.
 func (d *Driver) SetHTTPBoot(ctx context.Context, n *metal.Node, url string) error {
-	return d.with(ctx, n, "set HTTP boot", func(s *session) error {
+	return d.with(ctx, n, "set HTTP boot", func(s *bmcSession) error {
 		sys, err := s.read()
 		if err != nil {
 			return err
@@ -205,7 +205,7 @@ func (d *Driver) SetHTTPBoot(ctx context.Context, n *metal.Node, url string) err
 		if len(sys.Boot.Allowed) > 0 && !slices.Contains(sys.Boot.Allowed, targetHTTP) {
 			return s.setBoot(ctx, rescue.Boot{Device: "pxe", Mode: "uefi"})
 		}
-		want := overrides{Target: targetHTTP, Enabled: enabledOnce}
+		want := bootOverrides{Target: targetHTTP, Enabled: enabledOnce}
 		if sys.Boot.Mode != "" && sys.Boot.Mode != modeUEFI {
 			want.Mode = modeUEFI
 		}

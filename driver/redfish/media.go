@@ -34,7 +34,7 @@ func (m *Media) PrepareRamdisk(ctx context.Context, n *metal.Node) error {
 		return problem.Invalidf("prepare ramdisk of node %s: it has no boot plan", n.ID)
 	}
 	image := n.Plan.FileURL(metal.BootISO)
-	return m.Driver.with(ctx, n, "insert media", func(s *session) error {
+	return m.Driver.with(ctx, n, "insert media", func(s *bmcSession) error {
 		if err := s.insert(ctx, image); err != nil {
 			return err
 		}
@@ -44,13 +44,13 @@ func (m *Media) PrepareRamdisk(ctx context.Context, n *metal.Node) error {
 
 // CleanUpRamdisk ejects what is ours and removes the override.
 func (m *Media) CleanUpRamdisk(ctx context.Context, n *metal.Node) error {
-	return m.Driver.with(ctx, n, "eject media", func(s *session) error {
+	return m.Driver.with(ctx, n, "eject media", func(s *bmcSession) error {
 		slots, err := s.slots()
 		if err != nil {
 			return err
 		}
 		for _, slot := range slots {
-			if slot.inserted() && (ours(slot.Image) || (slot.Image == "" && n.Plan != nil)) {
+			if slot.inserted() && (isSalvorImage(slot.Image) || (slot.Image == "" && n.Plan != nil)) {
 				if err := s.eject(ctx, slot); err != nil {
 					return err
 				}
@@ -68,31 +68,31 @@ func (m *Media) PrepareInstance(ctx context.Context, n *metal.Node, saved rescue
 // imagePath is the path of every image that a conductor of ours has given out.
 var imagePath = regexp.MustCompile(`/boot/[A-Za-z0-9_-]{32}/` + regexp.QuoteMeta(metal.BootISO) + `$`)
 
-// ours tells our image from an operator's, of whichever boot and conductor.
-func ours(image string) bool {
+// isSalvorImage tells our image from an operator's, of whichever boot and conductor.
+func isSalvorImage(image string) bool {
 	u, err := url.Parse(image)
 	return err == nil && imagePath.MatchString(u.Path)
 }
 
-func (m *medium) inserted() bool {
+func (m *virtualMedia) inserted() bool {
 	if m.Inserted != nil {
 		return *m.Inserted
 	}
 	return m.Image != "" || m.ImageName != ""
 }
 
-func (m *medium) cd() bool {
+func (m *virtualMedia) cd() bool {
 	return slices.ContainsFunc(m.MediaTypes, func(t string) bool { return t == "CD" || t == "DVD" })
 }
 
 // slots reads the CD drives.
-func (s *session) slots() ([]*medium, error) {
+func (s *bmcSession) slots() ([]*virtualMedia, error) {
 	all, err := s.drives()
-	return slices.DeleteFunc(all, func(m *medium) bool { return !m.cd() }), err
+	return slices.DeleteFunc(all, func(m *virtualMedia) bool { return !m.cd() }), err
 }
 
 // drives reads all virtual drives of the managers, then of the system: BMCs have them here or there.
-func (s *session) drives() ([]*medium, error) {
+func (s *bmcSession) drives() ([]*virtualMedia, error) {
 	sys, err := s.read()
 	if err != nil {
 		return nil, err
@@ -104,9 +104,9 @@ func (s *session) drives() ([]*medium, error) {
 	if sys.VirtualMedia.Path != "" && !slices.Contains(lists, sys.VirtualMedia.Path) {
 		lists = append(lists, sys.VirtualMedia.Path)
 	}
-	var out []*medium
+	var out []*virtualMedia
 	for _, list := range lists {
-		var all collection
+		var all resourceCollection
 		if _, err := s.get(list, &all); err != nil {
 			return nil, err
 		}
@@ -124,22 +124,22 @@ func (s *session) drives() ([]*medium, error) {
 	return out, nil
 }
 
-func (s *session) slot(path string) (*medium, error) {
-	slot := &medium{path: path}
+func (s *bmcSession) slot(path string) (*virtualMedia, error) {
+	slot := &virtualMedia{path: path}
 	etag, err := s.get(path, slot)
 	slot.etag = etag
 	return slot, err
 }
 
-func (s *session) managerMedia(sys *system) ([]string, error) {
+func (s *bmcSession) managerMedia(sys *computerSystem) ([]string, error) {
 	managers := sys.Links.ManagedBy
 	if len(managers) == 0 {
-		var top root
+		var top serviceRoot
 		if _, err := s.get(rootPath, &top); err != nil {
 			return nil, err
 		}
 		if top.Managers.Path != "" {
-			var all collection
+			var all resourceCollection
 			if _, err := s.get(top.Managers.Path, &all); err != nil {
 				return nil, err
 			}
@@ -151,7 +151,7 @@ func (s *session) managerMedia(sys *system) ([]string, error) {
 	}
 	var out []string
 	for _, manager := range managers[:min(len(managers), maxSlots)] {
-		var doc struct{ VirtualMedia link }
+		var doc struct{ VirtualMedia resourceLink }
 		if _, err := s.get(manager.Path, &doc); err != nil {
 			return nil, err
 		}
@@ -164,7 +164,7 @@ func (s *session) managerMedia(sys *system) ([]string, error) {
 
 // insert puts the image into a CD drive: the one that has it already, else an empty
 // one, else the first, whose medium is ejected.
-func (s *session) insert(ctx context.Context, image string) error {
+func (s *bmcSession) insert(ctx context.Context, image string) error {
 	slots, err := s.slots()
 	if err != nil {
 		return err
@@ -183,7 +183,7 @@ func (s *session) insert(ctx context.Context, image string) error {
 	}
 	// An image of a former boot in another drive could be what the machine boots.
 	for _, slot := range slots {
-		if slot.inserted() && (slot == chosen || ours(slot.Image)) {
+		if slot.inserted() && (slot == chosen || isSalvorImage(slot.Image)) {
 			if err := s.eject(ctx, slot); err != nil {
 				return err
 			}
@@ -193,7 +193,7 @@ func (s *session) insert(ctx context.Context, image string) error {
 }
 
 // fill inserts an image into an empty drive.
-func (s *session) fill(ctx context.Context, slot *medium, image string) error {
+func (s *bmcSession) fill(ctx context.Context, slot *virtualMedia, image string) error {
 	if err := s.order(slot, slot.Actions.Insert.Target, map[string]any{"Image": image, "Inserted": true, "WriteProtected": true}); err != nil {
 		if !problem.Is(err, problem.Invalid) {
 			return err
@@ -204,12 +204,12 @@ func (s *session) fill(ctx context.Context, slot *medium, image string) error {
 		}
 	}
 	// A BMC may show the image under a name of its own, so a filled drive is proof unless it shows another URL.
-	return s.proveSlot(ctx, slot.path, "insert", func(m *medium) bool {
+	return s.proveSlot(ctx, slot.path, "insert", func(m *virtualMedia) bool {
 		return m.inserted() && (m.Image == image || metal.BareURL(m.Image) == metal.BareURL(image) || !strings.Contains(m.Image, "://"))
 	})
 }
 
-func (s *session) eject(ctx context.Context, slot *medium) error {
+func (s *bmcSession) eject(ctx context.Context, slot *virtualMedia) error {
 	body := map[string]any{}
 	if slot.Actions.Eject.Target == "" {
 		body = map[string]any{"Image": nil, "Inserted": false}
@@ -221,11 +221,11 @@ func (s *session) eject(ctx context.Context, slot *medium) error {
 		}
 		return nil
 	}
-	return s.proveSlot(ctx, slot.path, "eject", func(m *medium) bool { return !m.inserted() })
+	return s.proveSlot(ctx, slot.path, "eject", func(m *virtualMedia) bool { return !m.inserted() })
 }
 
 // order runs an action of a drive, or changes the drive itself where the BMC offers no action.
-func (s *session) order(slot *medium, action string, body map[string]any) error {
+func (s *bmcSession) order(slot *virtualMedia, action string, body map[string]any) error {
 	if action == "" {
 		return s.patch(slot.path, slot.etag, body)
 	}
@@ -237,8 +237,8 @@ func (s *session) order(slot *medium, action string, body map[string]any) error 
 	return err
 }
 
-func (s *session) proveSlot(ctx context.Context, path, what string, is func(*medium) bool) error {
-	var last *medium
+func (s *bmcSession) proveSlot(ctx context.Context, path, what string, is func(*virtualMedia) bool) error {
+	var last *virtualMedia
 	done, err := driver.PollUntil(ctx, func(context.Context) (bool, error) {
 		now, err := s.slot(path)
 		if err != nil {

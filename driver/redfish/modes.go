@@ -16,11 +16,11 @@ const (
 	resetRestart = "ForceRestart"
 )
 
-// health is the Status of a ComputerSystem.
-type health struct{ Health, HealthRollup string }
+// systemHealth is the Status of a ComputerSystem.
+type systemHealth struct{ Health, HealthRollup string }
 
 // word is the health of the whole where the BMC sums it up.
-func (h health) word() string {
+func (h systemHealth) word() string {
 	for _, word := range []string{h.HealthRollup, h.Health} {
 		if slices.Contains([]string{"OK", "Warning", "Critical"}, word) {
 			return word
@@ -33,7 +33,7 @@ func (h health) word() string {
 func (d *Driver) Vitals(ctx context.Context, n *metal.Node) (metal.Power, string, error) {
 	var power metal.Power
 	var health string
-	err := d.with(ctx, n, "read power", func(s *session) error {
+	err := d.with(ctx, n, "read power", func(s *bmcSession) error {
 		sys, err := s.read()
 		if err != nil {
 			return err
@@ -48,7 +48,7 @@ func (d *Driver) Vitals(ctx context.Context, n *metal.Node) (metal.Power, string
 }
 
 // single sends one reset type to a machine that is on.
-func (s *session) single(reset string) error {
+func (s *bmcSession) single(reset string) error {
 	sys, err := s.read()
 	if err != nil {
 		return err
@@ -66,18 +66,18 @@ func (s *session) single(reset string) error {
 
 // Restart resets a machine that is on.
 func (d *Driver) Restart(ctx context.Context, n *metal.Node) error {
-	return d.with(ctx, n, "restart", func(s *session) error { return s.single(resetRestart) })
+	return d.with(ctx, n, "restart", func(s *bmcSession) error { return s.single(resetRestart) })
 }
 
 // InjectNMI interrupts a machine that is on.
 func (d *Driver) InjectNMI(ctx context.Context, n *metal.Node) error {
-	return d.with(ctx, n, "inject NMI", func(s *session) error { return s.single(resetNMI) })
+	return d.with(ctx, n, "inject NMI", func(s *bmcSession) error { return s.single(resetNMI) })
 }
 
 // BootMode reads the mode of the boot override, which is what BMCs tell of the firmware's.
 func (d *Driver) BootMode(ctx context.Context, n *metal.Node) (string, error) {
 	mode := ""
-	err := d.with(ctx, n, "read boot mode", func(s *session) error {
+	err := d.with(ctx, n, "read boot mode", func(s *bmcSession) error {
 		sys, err := s.read()
 		if err != nil {
 			return err
@@ -92,7 +92,7 @@ func (d *Driver) BootMode(ctx context.Context, n *metal.Node) (string, error) {
 
 // SetBootMode sets the mode, beside the override as it is, and reads it back.
 func (d *Driver) SetBootMode(ctx context.Context, n *metal.Node, mode string) error {
-	return d.with(ctx, n, "set boot mode", func(s *session) error {
+	return d.with(ctx, n, "set boot mode", func(s *bmcSession) error {
 		sys, err := s.read()
 		if err != nil {
 			return err
@@ -106,10 +106,10 @@ func (d *Driver) SetBootMode(ctx context.Context, n *metal.Node, mode string) er
 		case sys.Boot.Mode == want:
 			return nil
 		}
-		err = s.override(ctx, sys, overrides{Mode: want})
+		err = s.override(ctx, sys, bootOverrides{Mode: want})
 		if problem.Is(err, problem.Invalid) {
 			// Some take the mode only with a target beside it.
-			err = s.override(ctx, sys, overrides{Mode: want, Target: sys.Boot.Target, Enabled: sys.Boot.Enabled})
+			err = s.override(ctx, sys, bootOverrides{Mode: want, Target: sys.Boot.Target, Enabled: sys.Boot.Enabled})
 		}
 		return err
 	})
@@ -121,7 +121,7 @@ type secureBoot struct {
 	etag   string
 }
 
-func (s *session) secureBoot() (path string, doc secureBoot, err error) {
+func (s *bmcSession) secureBoot() (path string, doc secureBoot, err error) {
 	sys, err := s.read()
 	if err != nil {
 		return "", doc, err
@@ -140,7 +140,7 @@ func (s *session) secureBoot() (path string, doc secureBoot, err error) {
 // SecureBoot reads whether the firmware boots only what is signed.
 func (d *Driver) SecureBoot(ctx context.Context, n *metal.Node) (bool, error) {
 	on := false
-	err := d.with(ctx, n, "read secure boot", func(s *session) error {
+	err := d.with(ctx, n, "read secure boot", func(s *bmcSession) error {
 		_, doc, err := s.secureBoot()
 		if err == nil {
 			on = *doc.Enable
@@ -152,7 +152,7 @@ func (d *Driver) SecureBoot(ctx context.Context, n *metal.Node) (bool, error) {
 
 // SetSecureBoot sets it and reads it back; it is in force from the next boot on.
 func (d *Driver) SetSecureBoot(ctx context.Context, n *metal.Node, on bool) error {
-	return d.with(ctx, n, "set secure boot", func(s *session) error {
+	return d.with(ctx, n, "set secure boot", func(s *bmcSession) error {
 		path, doc, err := s.secureBoot()
 		if err != nil || *doc.Enable == on {
 			return err

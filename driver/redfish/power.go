@@ -25,7 +25,7 @@ func (d *Driver) PowerState(ctx context.Context, n *metal.Node) (metal.Power, er
 	return power, err
 }
 
-func (sys *system) power() metal.Power {
+func (sys *computerSystem) power() metal.Power {
 	switch sys.PowerState {
 	case "On", "PoweringOn", "PoweringOff", "Paused":
 		return metal.PowerOn
@@ -36,7 +36,7 @@ func (sys *system) power() metal.Power {
 }
 
 // settled tells whether the power is what is wanted and no longer changing.
-func (sys *system) settled(want metal.Power) bool {
+func (sys *computerSystem) settled(want metal.Power) bool {
 	return sys.power() == want && (want == metal.PowerOff || sys.PowerState == "On")
 }
 
@@ -48,10 +48,10 @@ func (d *Driver) SetPower(ctx context.Context, n *metal.Node, want metal.Power) 
 	if resets[want] == nil {
 		return problem.Unsupportedf("set power of node %s: redfish: cannot be %q", n.ID, want)
 	}
-	return d.with(ctx, n, "set "+string(want), func(s *session) error { return s.setPower(ctx, want) })
+	return d.with(ctx, n, "set "+string(want), func(s *bmcSession) error { return s.setPower(ctx, want) })
 }
 
-func (s *session) setPower(ctx context.Context, want metal.Power) error {
+func (s *bmcSession) setPower(ctx context.Context, want metal.Power) error {
 	sys, err := s.read()
 	if err != nil || sys.settled(want) {
 		return err
@@ -66,7 +66,7 @@ func (s *session) setPower(ctx context.Context, want metal.Power) error {
 // reset sends the first of the types that the BMC allows. An error means that the
 // order was not sent or surely not taken; refusal is the BMC's no, or the wire's
 // silence, which a look at the machine may yet prove harmless.
-func (s *session) reset(sys *system, types []string) (refusal, err error) {
+func (s *bmcSession) reset(sys *computerSystem, types []string) (refusal, err error) {
 	action := sys.Actions.Reset
 	if action.Target == "" {
 		return nil, problem.Unsupportedf("the BMC offers no reset of the system")
@@ -90,7 +90,7 @@ func (s *session) reset(sys *system, types []string) (refusal, err error) {
 
 // provePower reads until the power is as wanted. After a refusal it looks only once:
 // BMCs refuse to turn on what has just come on.
-func (s *session) provePower(ctx context.Context, want metal.Power, refusal error) error {
+func (s *bmcSession) provePower(ctx context.Context, want metal.Power, refusal error) error {
 	began, last := time.Now(), ""
 	look := func(context.Context) (bool, error) {
 		sys, err := s.read()
@@ -119,7 +119,7 @@ func (s *session) provePower(ctx context.Context, want metal.Power, refusal erro
 
 // SoftOff asks the system to shut down.
 func (d *Driver) SoftOff(ctx context.Context, n *metal.Node) error {
-	return d.with(ctx, n, "soft power off", func(s *session) error {
+	return d.with(ctx, n, "soft power off", func(s *bmcSession) error {
 		sys, err := s.read()
 		if err != nil || sys.settled(metal.PowerOff) {
 			return err

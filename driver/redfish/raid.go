@@ -29,39 +29,39 @@ var levels = []struct {
 	{"6", "RAID6", "StripedWithParity", 4}, {"1+0", "RAID10", "SpannedMirrors", 4}, {"5+0", "RAID50", "SpannedStripesWithParity", 6}, {"6+0", "RAID60", "SpannedStripesWithParity", 8},
 }
 
-// drive is a physical disk.
-type drive struct {
+// physicalDrive is a physical disk.
+type physicalDrive struct {
 	ID            string `json:"Id"`
 	CapacityBytes *float64
 	MediaType     string
 	Protocol      string
-	Links         struct{ Volumes []link }
+	Links         struct{ Volumes []resourceLink }
 	path          string
 }
 
-// volume is a logical one.
-type volume struct {
+// raidVolume is a logical one.
+type raidVolume struct {
 	ID            string `json:"Id"`
 	Name          string
 	DisplayName   string
 	RAIDType      string
 	VolumeType    string
 	CapacityBytes *float64
-	Links         struct{ Drives []link }
+	Links         struct{ Drives []resourceLink }
 	path          string
 }
 
-// controller is a Storage resource with what belongs to it.
-type controller struct {
+// storageController is a Storage resource with what belongs to it.
+type storageController struct {
 	ID      string `json:"Id"`
-	Drives  []link
-	Volumes link
+	Drives  []resourceLink
+	Volumes resourceLink
 
-	disks   []*drive
-	volumes []*volume
+	disks   []*physicalDrive
+	volumes []*raidVolume
 }
 
-func (s *session) controllers() ([]*controller, error) {
+func (s *bmcSession) controllers() ([]*storageController, error) {
 	sys, err := s.read()
 	if err != nil {
 		return nil, err
@@ -69,28 +69,28 @@ func (s *session) controllers() ([]*controller, error) {
 	if sys.Storage.Path == "" {
 		return nil, problem.Unsupportedf("the BMC shows no storage controllers")
 	}
-	var out []*controller
-	if err := each(s, sys.Storage, func(c controller) { out = append(out, &c) }); err != nil {
+	var out []*storageController
+	if err := forEachMember(s, sys.Storage, func(c storageController) { out = append(out, &c) }); err != nil {
 		return nil, err
 	}
-	out = slices.DeleteFunc(out, func(c *controller) bool { return c.Volumes.Path == "" })
+	out = slices.DeleteFunc(out, func(c *storageController) bool { return c.Volumes.Path == "" })
 	if len(out) == 0 {
 		return nil, problem.Unsupportedf("the BMC shows no storage controller with volumes")
 	}
 	for _, c := range out {
 		for _, at := range c.Drives[:min(len(c.Drives), maxParts)] {
-			d := &drive{path: at.Path}
+			d := &physicalDrive{path: at.Path}
 			if _, err := s.get(at.Path, d); err != nil {
 				return nil, err
 			}
 			c.disks = append(c.disks, d)
 		}
-		var all collection
+		var all resourceCollection
 		if _, err := s.get(c.Volumes.Path, &all); err != nil {
 			return nil, err
 		}
 		for _, at := range all.Members[:min(len(all.Members), maxParts)] {
-			v := &volume{path: at.Path}
+			v := &raidVolume{path: at.Path}
 			if _, err := s.get(at.Path, v); err != nil {
 				return nil, err
 			}
@@ -103,7 +103,7 @@ func (s *session) controllers() ([]*controller, error) {
 }
 
 // level is the RAID level in Ironic's word; empty for what is no volume of a RAID: a bare disk that the controller passes through.
-func (v *volume) level() string {
+func (v *raidVolume) level() string {
 	if v.VolumeType == "RawDevice" {
 		return ""
 	}
@@ -125,7 +125,7 @@ const gib = 1 << 30
 // RAIDConfig lists the volumes of all controllers.
 func (r RAID) RAIDConfig(ctx context.Context, n *metal.Node) (metal.Object, error) {
 	var config metal.Object
-	err := r.Driver.with(ctx, n, "read volumes", func(s *session) error {
+	err := r.Driver.with(ctx, n, "read volumes", func(s *bmcSession) error {
 		all, err := s.controllers()
 		if err != nil {
 			return err
@@ -157,7 +157,7 @@ func (r RAID) Steps(context.Context, *metal.Node) ([]driver.Step, error) {
 // RunStep does one of them. A controller that works on it is asked again by and by.
 func (r RAID) RunStep(ctx context.Context, n *metal.Node, step metal.Step) (bool, error) {
 	wait := false
-	err := r.Driver.with(ctx, n, "step "+driver.Sanitize(step.Interface+"."+step.Step), func(s *session) (err error) {
+	err := r.Driver.with(ctx, n, "step "+driver.Sanitize(step.Interface+"."+step.Step), func(s *bmcSession) (err error) {
 		all, err := s.controllers()
 		if err != nil {
 			return err
@@ -166,8 +166,8 @@ func (r RAID) RunStep(ctx context.Context, n *metal.Node, step metal.Step) (bool
 		case "create_configuration":
 			wait, err = s.create(n, step, all)
 		case "delete_configuration":
-			if wait, err = s.deleteVolumes(n, all, func(*volume) bool { return true }); !wait && err == nil {
-				remember(n, nil)
+			if wait, err = s.deleteVolumes(n, all, func(*raidVolume) bool { return true }); !wait && err == nil {
+				recordRequest(n, nil)
 			}
 		default:
 			err = problem.Invalidf("there is no such step")
@@ -178,24 +178,24 @@ func (r RAID) RunStep(ctx context.Context, n *metal.Node, step metal.Step) (bool
 }
 
 // ForgetStep has volumes asked for anew.
-func (r RAID) ForgetStep(n *metal.Node) { remember(n, nil) }
+func (r RAID) ForgetStep(n *metal.Node) { recordRequest(n, nil) }
 
 // deleteVolumes asks for the removal of volumes, one in each call and each once: a controller that is at it refuses to be
 // asked again. There are none left when it need not be called again.
-func (s *session) deleteVolumes(n *metal.Node, all []*controller, which func(*volume) bool) (wait bool, err error) {
+func (s *bmcSession) deleteVolumes(n *metal.Node, all []*storageController, which func(*raidVolume) bool) (wait bool, err error) {
 	for _, c := range all {
 		for _, v := range c.volumes {
 			if !which(v) {
 				continue
 			}
 			ask := []any{"delete", v.path}
-			if requested(n, ask) {
+			if wasRequested(n, ask) {
 				return true, nil
 			}
 			if err := s.delete(v.path); err != nil {
 				return false, err
 			}
-			remember(n, ask)
+			recordRequest(n, ask)
 			return true, nil
 		}
 	}
@@ -203,23 +203,23 @@ func (s *session) deleteVolumes(n *metal.Node, all []*controller, which func(*vo
 }
 
 // create makes the volumes of the target configuration that are not there yet, one in each call.
-func (s *session) create(n *metal.Node, step metal.Step, all []*controller) (wait bool, err error) {
+func (s *bmcSession) create(n *metal.Node, step metal.Step, all []*storageController) (wait bool, err error) {
 	targets, err := driver.WantedDisks(n, step)
 	if err != nil {
 		return false, err
 	}
-	taken := map[*volume]bool{}
+	taken := map[*raidVolume]bool{}
 	missing, err := missingDisks(n, targets, all, taken)
 	if err != nil {
 		return false, err
 	}
 	if step.Args["delete_existing"] == true && len(missing) > 0 {
-		if wait, err := s.deleteVolumes(n, all, func(v *volume) bool { return !taken[v] }); wait || err != nil {
+		if wait, err := s.deleteVolumes(n, all, func(v *raidVolume) bool { return !taken[v] }); wait || err != nil {
 			return wait, err
 		}
 	}
 	if len(missing) == 0 {
-		remember(n, nil)
+		recordRequest(n, nil)
 		return false, nil
 	}
 	// MAX takes what the others leave.
@@ -233,18 +233,18 @@ func (s *session) create(n *metal.Node, step metal.Step, all []*controller) (wai
 		return 0
 	})
 	ask := []any{"raid", len(missing), targets}
-	if requested(n, ask) {
+	if wasRequested(n, ask) {
 		return true, nil
 	}
 	if err := s.make(missing[0], all); err != nil {
 		return false, err
 	}
-	remember(n, ask)
+	recordRequest(n, ask)
 	return true, nil
 }
 
 // make asks a controller for one volume.
-func (s *session) make(w logicalDisk, all []*controller) error {
+func (s *bmcSession) make(w logicalDisk, all []*storageController) error {
 	i := slices.IndexFunc(levels, func(l struct {
 		word, raidType, volumeType string
 		disks                      int
@@ -280,23 +280,23 @@ func (s *session) make(w logicalDisk, all []*controller) error {
 }
 
 // choose picks disks of a controller; nil if it has too few that fit.
-func (w logicalDisk) choose(c *controller, count int) []link {
-	var out []link
+func (w logicalDisk) choose(c *storageController, count int) []resourceLink {
+	var out []resourceLink
 	for _, d := range c.disks {
 		if len(w.disks) > 0 {
 			if slices.Contains(w.disks, d.ID) {
-				out = append(out, link{d.path})
+				out = append(out, resourceLink{d.path})
 			}
 			continue
 		}
-		busy := slices.ContainsFunc(c.volumes, func(v *volume) bool {
-			return slices.ContainsFunc(v.Links.Drives, func(l link) bool { return l.Path == d.path })
+		busy := slices.ContainsFunc(c.volumes, func(v *raidVolume) bool {
+			return slices.ContainsFunc(v.Links.Drives, func(l resourceLink) bool { return l.Path == d.path })
 		})
 		if (busy && !w.share) || (w.media != "" && d.MediaType != w.media) || (w.protocol != "" && d.Protocol != w.protocol) {
 			continue
 		}
 		if len(out) < count {
-			out = append(out, link{d.path})
+			out = append(out, resourceLink{d.path})
 		}
 	}
 	if len(w.disks) > 0 && len(out) < len(w.disks) || len(out) < count && len(w.disks) == 0 {
@@ -306,8 +306,8 @@ func (w logicalDisk) choose(c *controller, count int) []link {
 }
 
 // delete removes a resource; one that is gone is success.
-func (s *session) delete(path string) error {
-	if !local(path) {
+func (s *bmcSession) delete(path string) error {
+	if !isLocalPath(path) {
 		return problem.Unavailablef("it links to %s, which is no path on it", problem.Quote(driver.Sanitize(path)))
 	}
 	resp, err := s.ask(http.MethodDelete, path, nil, nil)

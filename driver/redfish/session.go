@@ -22,10 +22,10 @@ import (
 	"salvor/secret"
 )
 
-// session is one conversation with a BMC. It lasts for one operation, so that no
+// bmcSession is one conversation with a BMC. It lasts for one operation, so that no
 // login outlives it: BMCs hold a handful of sessions and forget them slowly.
-type session struct {
-	conf   *settings
+type bmcSession struct {
+	conf   *redfishSettings
 	ctx    context.Context // of the operation
 	http   *http.Client
 	closes func()
@@ -38,8 +38,8 @@ type session struct {
 const logoutTimeout = 5 * time.Second
 
 // with runs an operation in a session of its own and names both in the error.
-func (d *Driver) with(ctx context.Context, n *metal.Node, op string, fn func(*session) error) error {
-	conf, err := read(n)
+func (d *Driver) with(ctx context.Context, n *metal.Node, op string, fn func(*bmcSession) error) error {
+	conf, err := parseDriverInfo(n)
 	if err != nil {
 		return problem.New(problem.KindOf(err), "%s of node %s: redfish: %w", op, n.ID, err)
 	}
@@ -54,7 +54,7 @@ func (d *Driver) with(ctx context.Context, n *metal.Node, op string, fn func(*se
 	return nil
 }
 
-func (d *Driver) open(ctx context.Context, conf *settings) (*session, error) {
+func (d *Driver) open(ctx context.Context, conf *redfishSettings) (*bmcSession, error) {
 	auth := conf.auth
 	if auth == authAuto {
 		auth = authSession
@@ -67,11 +67,11 @@ func (d *Driver) open(ctx context.Context, conf *settings) (*session, error) {
 }
 
 // login opens a conversation. With name and password in each request it costs no request of its own: a look at the power is one.
-func (d *Driver) login(ctx context.Context, conf *settings, auth string) (*session, error) {
+func (d *Driver) login(ctx context.Context, conf *redfishSettings, auth string) (*bmcSession, error) {
 	wire := driver.HTTPConfig{Protocol: "redfish", Base: conf.base, TLS: conf.tls, Lanes: d.Lanes, Redirects: true, Control: d.Control,
 		Logins: d.Logins, LogsIn: logsIn, Login: driver.Login{Address: conf.base.Host, Username: conf.username, Password: conf.password, Method: auth, UsernameKey: UsernameKey, PasswordKey: PasswordKey}}
 	client, release := wire.Client()
-	s := &session{conf: conf, ctx: ctx, http: client, closes: release}
+	s := &bmcSession{conf: conf, ctx: ctx, http: client, closes: release}
 	if auth == authBasic {
 		return s, nil
 	}
@@ -88,7 +88,7 @@ func (d *Driver) login(ctx context.Context, conf *settings, auth string) (*sessi
 		s.closes = func() {
 			bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), logoutTimeout)
 			defer cancel()
-			if local(login.ID) {
+			if isLocalPath(login.ID) {
 				api.WithContext(bye).Logout()
 			}
 			release()
@@ -105,7 +105,7 @@ func logsIn(r *http.Request) bool {
 const jsonType = "application/json"
 
 // ask sends a request with what the login gave. An answer that is no success is a *schemas.Error.
-func (s *session) ask(method, path string, body any, headers map[string]string) (*http.Response, error) {
+func (s *bmcSession) ask(method, path string, body any, headers map[string]string) (*http.Response, error) {
 	var content io.Reader
 	if body != nil {
 		text, err := json.Marshal(body)
@@ -149,8 +149,8 @@ func (s *session) ask(method, path string, body any, headers map[string]string) 
 
 // get reads a resource into doc, which holds only what the operation needs: a BMC
 // that gets something else wrong is still of use. The ETag is empty if there is none.
-func (s *session) get(path string, doc any) (etag string, err error) {
-	if !local(path) {
+func (s *bmcSession) get(path string, doc any) (etag string, err error) {
+	if !isLocalPath(path) {
 		return "", problem.Unavailablef("it links to %s, which is no path on it", s.said(path))
 	}
 	resp, err := s.ask(http.MethodGet, path, nil, nil)
@@ -170,8 +170,8 @@ func (s *session) get(path string, doc any) (etag string, err error) {
 
 // post runs an action. definite tells that a failure was the BMC's word, not the
 // wire's, so that the order was surely not taken.
-func (s *session) post(path string, body any) (definite bool, err error) {
-	if !local(path) {
+func (s *bmcSession) post(path string, body any) (definite bool, err error) {
+	if !isLocalPath(path) {
 		return true, problem.Unavailablef("it links to %s, which is no path on it", s.said(path))
 	}
 	resp, err := s.ask(http.MethodPost, path, body, nil)
@@ -186,8 +186,8 @@ func (s *session) post(path string, body any) (definite bool, err error) {
 // patch changes a resource under its ETag. Some BMCs demand If-Match, some refuse the
 // very tag that they gave, some want it without its weak mark: all three are tried,
 // for 412 and 428 mean that nothing was changed.
-func (s *session) patch(path, etag string, body any) error {
-	if !local(path) {
+func (s *bmcSession) patch(path, etag string, body any) error {
+	if !isLocalPath(path) {
 		return problem.Unavailablef("it links to %s, which is no path on it", s.said(path))
 	}
 	tags := []string{""}
@@ -217,11 +217,11 @@ func (s *session) patch(path, etag string, body any) error {
 }
 
 // said quotes text of the BMC, with every form of the credentials masked.
-func (s *session) said(text string) string {
+func (s *bmcSession) said(text string) string {
 	return problem.Quote(driver.Sanitize(text, s.secrets()...))
 }
 
-func (s *session) secrets() []secret.Value {
+func (s *bmcSession) secrets() []secret.Value {
 	all := append([]secret.Value{s.token}, s.hidden...)
 	password := s.conf.password.Reveal()
 	if password == "" {
@@ -234,7 +234,7 @@ func (s *session) secrets() []secret.Value {
 var errMissing = errors.New("404: the BMC has no such resource")
 
 // fault gives an error of gofish its kind.
-func (s *session) fault(err error) error {
+func (s *bmcSession) fault(err error) error {
 	var answer *schemas.Error
 	if !errors.As(err, &answer) {
 		var syntax *json.SyntaxError
@@ -244,7 +244,7 @@ func (s *session) fault(err error) error {
 		}
 		return driver.Trouble(err, s.secrets()...)
 	}
-	text := s.said(message(answer))
+	text := s.said(redfishErrorText(answer))
 	if lacksLicence(answer) {
 		return problem.Unsupportedf("%d: %w; buy or renew it, or choose interfaces that do without: %s", answer.HTTPReturnedStatusCode, driver.ErrLicence, text)
 	}
@@ -258,7 +258,7 @@ func (s *session) fault(err error) error {
 	case http.StatusMethodNotAllowed, http.StatusNotImplemented:
 		return problem.Unsupportedf("%d: the BMC cannot do it: %s", code, text)
 	case http.StatusBadRequest, http.StatusUnprocessableEntity:
-		if unreachable(answer) {
+		if isURIUnreachable(answer) {
 			return problem.Unavailablef("%d: the BMC cannot fetch it: %s", code, text)
 		}
 		return problem.Invalidf("%d: the BMC refuses the request: %s", code, text)
@@ -275,16 +275,16 @@ func lacksLicence(e *schemas.Error) bool {
 	return slices.ContainsFunc(e.ExtendedInfos, func(info schemas.ErrExtendedInfo) bool { return licenceID.MatchString(info.MessageID) })
 }
 
-// unreachable tells the complaint of a BMC that it cannot get at a URL that we gave it,
+// isURIUnreachable tells the complaint of a BMC that it cannot get at a URL that we gave it,
 // as the Base registry words it; it may well get there later.
-func unreachable(e *schemas.Error) bool {
+func isURIUnreachable(e *schemas.Error) bool {
 	return slices.ContainsFunc(e.ExtendedInfos, func(info schemas.ErrExtendedInfo) bool {
 		return strings.Contains(info.MessageID, "ResourceAtUri") || strings.Contains(info.MessageID, "CouldNotEstablishConnection")
 	})
 }
 
-// message takes the most telling text out of a Redfish error.
-func message(e *schemas.Error) string {
+// redfishErrorText takes the most telling text out of a Redfish error.
+func redfishErrorText(e *schemas.Error) string {
 	var parts []string
 	for _, info := range e.ExtendedInfos {
 		if info.Message != "" {

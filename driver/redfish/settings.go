@@ -43,8 +43,8 @@ const (
 // maxCA bounds the CA file that a record may name.
 const maxCA = 1 << 20
 
-// settings are what a node's record says of its BMC.
-type settings struct {
+// redfishSettings are what a node's record says of its BMC.
+type redfishSettings struct {
 	base     *url.URL
 	system   string // path, or empty
 	username string
@@ -53,13 +53,13 @@ type settings struct {
 	tls      *tls.Config
 }
 
-// read takes the settings out of a record. All errors are Invalid.
-func read(n *metal.Node) (*settings, error) {
-	base, err := address(n.Info(AddressKey))
+// parseDriverInfo takes the settings out of a record. All errors are Invalid.
+func parseDriverInfo(n *metal.Node) (*redfishSettings, error) {
+	base, err := parseAddress(n.Info(AddressKey))
 	if err != nil {
 		return nil, err
 	}
-	s := &settings{base: base, username: n.Info(UsernameKey), password: secret.New(n.Info(PasswordKey)), auth: n.Info(AuthKey)}
+	s := &redfishSettings{base: base, username: n.Info(UsernameKey), password: secret.New(n.Info(PasswordKey)), auth: n.Info(AuthKey)}
 	switch s.auth {
 	case "":
 		s.auth = authBasic
@@ -71,12 +71,12 @@ func read(n *metal.Node) (*settings, error) {
 		return nil, err
 	}
 	if base.Scheme == "https" {
-		s.tls, err = trust(n.DriverInfo[VerifyKey])
+		s.tls, err = newTLSConfig(n.DriverInfo[VerifyKey])
 	}
 	return s, err
 }
 
-func address(text string) (*url.URL, error) {
+func parseAddress(text string) (*url.URL, error) {
 	if text == "" {
 		return nil, problem.Invalidf("driver_info lacks %s", AddressKey)
 	}
@@ -108,20 +108,20 @@ func systemPath(id string) (string, error) {
 			return "", problem.Invalidf("%s must be an absolute path or a bare id", SystemKey)
 		}
 		return "/redfish/v1/Systems/" + url.PathEscape(id), nil
-	case !local(id):
+	case !isLocalPath(id):
 		return "", problem.Invalidf("%s is not a path on the service", SystemKey)
 	}
 	return strings.TrimRight(id, "/"), nil
 }
 
-// local tells whether a link is a plain path on the same host. A BMC's answers are
+// isLocalPath tells whether a link is a plain path on the same host. A BMC's answers are
 // checked by it too: ".example.org/x" or "@example.org/x" behind our base URL would name another host.
-func local(path string) bool {
+func isLocalPath(path string) bool {
 	u, err := url.Parse(path)
 	return err == nil && strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "//") && u.Host == "" && u.Scheme == ""
 }
 
-func trust(v any) (*tls.Config, error) {
+func newTLSConfig(v any) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	switch v := v.(type) {
 	case nil:
@@ -133,7 +133,7 @@ func trust(v any) (*tls.Config, error) {
 		case "false", "no", "0", "off":
 			c.InsecureSkipVerify = true
 		default:
-			pool, err := pool(v)
+			pool, err := loadCertPool(v)
 			if err != nil {
 				return nil, err
 			}
@@ -145,7 +145,7 @@ func trust(v any) (*tls.Config, error) {
 	return c, nil
 }
 
-func pool(path string) (*x509.CertPool, error) {
+func loadCertPool(path string) (*x509.CertPool, error) {
 	// One answer for all that may be wrong: users of projects name the path, and are not to learn which files there are.
 	bad := problem.Invalidf("%s %s is not a readable file of CA certificates", VerifyKey, driver.Sanitize(path))
 	info, err := os.Stat(path)

@@ -34,7 +34,7 @@ func (v Vendor) Call(ctx context.Context, n *metal.Node, c metal.VendorCall) (an
 		return nil, v.eject(ctx, n, c.Args)
 	}
 	var answer any
-	err := v.Driver.with(ctx, n, "vendor method "+driver.Sanitize(c.Method), func(s *session) error {
+	err := v.Driver.with(ctx, n, "vendor method "+driver.Sanitize(c.Method), func(s *bmcSession) error {
 		at, err := s.subscriptions()
 		if err != nil {
 			return err
@@ -71,15 +71,15 @@ func (v Vendor) eject(ctx context.Context, n *metal.Node, args metal.Object) err
 }
 
 // subscriptions is the path of the collection of subscriptions.
-func (s *session) subscriptions() (string, error) {
-	var top struct{ EventService link }
+func (s *bmcSession) subscriptions() (string, error) {
+	var top struct{ EventService resourceLink }
 	if _, err := s.get(rootPath, &top); err != nil {
 		return "", err
 	}
 	if top.EventService.Path == "" {
 		return "", problem.Unsupportedf("the BMC has no event service")
 	}
-	var service struct{ Subscriptions link }
+	var service struct{ Subscriptions resourceLink }
 	if _, err := s.get(top.EventService.Path, &service); err != nil {
 		return "", err
 	}
@@ -103,7 +103,7 @@ func subscriptionView(doc map[string]any) map[string]any {
 }
 
 // terms checks the arguments of a subscription and makes the BMC's of them.
-func (s *session) terms(args metal.Object) (map[string]any, error) {
+func (s *bmcSession) terms(args metal.Object) (map[string]any, error) {
 	body := map[string]any{"Protocol": "Redfish", "Context": "", "EventTypes": []any{"Alert"}}
 	for key, v := range args {
 		ok := false
@@ -130,7 +130,7 @@ func (s *session) terms(args metal.Object) (map[string]any, error) {
 	return body, nil
 }
 
-func (s *session) hideHeaders(list []any) {
+func (s *bmcSession) hideHeaders(list []any) {
 	for _, e := range list {
 		header, _ := e.(map[string]any)
 		for _, v := range header {
@@ -142,7 +142,7 @@ func (s *session) hideHeaders(list []any) {
 }
 
 // subscribe makes a subscription; some BMCs answer with it, others only where it is.
-func (s *session) subscribe(at string, args metal.Object) (any, error) {
+func (s *bmcSession) subscribe(at string, args metal.Object) (any, error) {
 	body, err := s.terms(args)
 	if err != nil {
 		return nil, err
@@ -167,23 +167,25 @@ func (s *session) subscribe(at string, args metal.Object) (any, error) {
 }
 
 // one is the path of a subscription among those of the collection.
-func (s *session) one(at string, args metal.Object) (string, error) {
+func (s *bmcSession) one(at string, args metal.Object) (string, error) {
 	id, _ := args["id"].(string)
 	if id == "" {
 		return "", problem.Invalidf("the argument id is missing")
 	}
-	var all collection
+	var all resourceCollection
 	if _, err := s.get(at, &all); err != nil {
 		return "", err
 	}
-	i := slices.IndexFunc(all.Members, func(l link) bool { return strings.HasSuffix(strings.TrimRight(l.Path, "/"), "/"+url.PathEscape(id)) })
+	i := slices.IndexFunc(all.Members, func(l resourceLink) bool {
+		return strings.HasSuffix(strings.TrimRight(l.Path, "/"), "/"+url.PathEscape(id))
+	})
 	if i < 0 {
 		return "", problem.NotFoundf("the BMC has no subscription %s", driver.Sanitize(id))
 	}
 	return all.Members[i].Path, nil
 }
 
-func (s *session) subscription(at string, args metal.Object) (any, error) {
+func (s *bmcSession) subscription(at string, args metal.Object) (any, error) {
 	path, err := s.one(at, args)
 	if err != nil {
 		return nil, err
@@ -195,7 +197,7 @@ func (s *session) subscription(at string, args metal.Object) (any, error) {
 	return subscriptionView(doc), nil
 }
 
-func (s *session) unsubscribe(at string, args metal.Object) error {
+func (s *bmcSession) unsubscribe(at string, args metal.Object) error {
 	path, err := s.one(at, args)
 	if err != nil {
 		return err

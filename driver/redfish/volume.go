@@ -44,7 +44,7 @@ const ownVolume = "salvor-"
 
 // missingDisks lists what of the target configuration is not there, and takes what is. The name tells what was asked for
 // already by who died before that was noted, whatever the controller has made of its size so far.
-func missingDisks(n *metal.Node, targets []any, all []*controller, taken map[*volume]bool) ([]logicalDisk, error) {
+func missingDisks(n *metal.Node, targets []any, all []*storageController, taken map[*raidVolume]bool) ([]logicalDisk, error) {
 	var rest, missing []logicalDisk
 	for i, t := range targets {
 		w, err := wantedDisk(t)
@@ -52,7 +52,7 @@ func missingDisks(n *metal.Node, targets []any, all []*controller, taken map[*vo
 			return nil, err
 		}
 		if w.name == "" {
-			w.own = ownVolume + digest([]any{"volume", n.ID, i, t})[:8]
+			w.own = ownVolume + digestRequest([]any{"volume", n.ID, i, t})[:8]
 		}
 		if !w.made(all, taken) {
 			rest = append(rest, w)
@@ -67,7 +67,7 @@ func missingDisks(n *metal.Node, targets []any, all []*controller, taken map[*vo
 }
 
 // made looks for a volume that bears the name that we give and takes it.
-func (w logicalDisk) made(all []*controller, taken map[*volume]bool) bool {
+func (w logicalDisk) made(all []*storageController, taken map[*raidVolume]bool) bool {
 	for _, c := range all {
 		for _, v := range c.volumes {
 			if w.own != "" && !taken[v] && (v.Name == w.own || v.DisplayName == w.own) {
@@ -80,7 +80,7 @@ func (w logicalDisk) made(all []*controller, taken map[*volume]bool) bool {
 }
 
 // found looks for a volume that is the wanted one and takes it.
-func (w logicalDisk) found(all []*controller, taken map[*volume]bool) bool {
+func (w logicalDisk) found(all []*storageController, taken map[*raidVolume]bool) bool {
 	for _, c := range all {
 		for _, v := range c.volumes {
 			// What a controller makes of a size is a little more or less.

@@ -61,7 +61,7 @@ type Client struct {
 func New(c Config) (*Client, error) {
 	base, err := url.Parse(c.URL)
 	if err != nil || base.Scheme != "https" || base.Hostname() == "" || base.User != nil || base.RawQuery != "" {
-		return nil, problem.Invalidf("RAPI's address %q: want https://MASTER[:%s], without user and query", sanitize(c.URL), defaultPort)
+		return nil, problem.Invalidf("RAPI's address %q: want https://MASTER[:%s], without user and query", sanitizeForeignText(c.URL), defaultPort)
 	}
 	if base.Port() == "" {
 		base.Host = net.JoinHostPort(base.Hostname(), defaultPort)
@@ -69,12 +69,12 @@ func New(c Config) (*Client, error) {
 	base.Path = strings.TrimSuffix(base.Path, "/")
 	trust := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: c.Insecure}
 	if c.CA != "" {
-		known, err := certificates(c.CA)
+		known, err := parseCertificates(c.CA)
 		if err != nil {
 			return nil, problem.Invalidf("the CA of %s: %w", base.Host, err)
 		}
 		trust.InsecureSkipVerify = true // it is verified by ourselves
-		trust.VerifyConnection = func(s tls.ConnectionState) error { return verify(s, known, base.Hostname()) }
+		trust.VerifyConnection = func(s tls.ConnectionState) error { return verifyRAPICertificate(s, known, base.Hostname()) }
 	}
 	if c.Timeout == 0 {
 		c.Timeout = 20 * time.Second
@@ -94,8 +94,8 @@ func New(c Config) (*Client, error) {
 	}, nil
 }
 
-// certificates reads those of a PEM text; other blocks are skipped, for Ganeti keeps certificate and key in one file.
-func certificates(text string) ([]*x509.Certificate, error) {
+// parseCertificates reads those of a PEM text; other blocks are skipped, for Ganeti keeps certificate and key in one file.
+func parseCertificates(text string) ([]*x509.Certificate, error) {
 	var out []*x509.Certificate
 	for block, rest := pem.Decode([]byte(text)); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != "CERTIFICATE" {
@@ -103,7 +103,7 @@ func certificates(text string) ([]*x509.Certificate, error) {
 		}
 		cert, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			return nil, problem.Invalidf("a certificate in it cannot be read: %s", sanitize(err.Error()))
+			return nil, problem.Invalidf("a certificate in it cannot be read: %s", sanitizeForeignText(err.Error()))
 		}
 		out = append(out, cert)
 	}
@@ -113,9 +113,9 @@ func certificates(text string) ([]*x509.Certificate, error) {
 	return out, nil
 }
 
-// verify takes RAPI's certificate if it is one of the known ones itself, or is signed by one for the host's name. A cluster makes
+// verifyRAPICertificate takes RAPI's certificate if it is one of the known ones itself, or is signed by one for the host's name. A cluster makes
 // its own certificate at first, for a name that is not the master's: only knowing it whole proves anything.
-func verify(s tls.ConnectionState, known []*x509.Certificate, host string) error {
+func verifyRAPICertificate(s tls.ConnectionState, known []*x509.Certificate, host string) error {
 	leaf, now := s.PeerCertificates[0], time.Now()
 	roots, between := x509.NewCertPool(), x509.NewCertPool()
 	for _, k := range known {
@@ -143,7 +143,7 @@ func (c *Client) get(ctx context.Context, limit int64, doc any, query url.Values
 		return err
 	}
 	if err := json.Unmarshal(body, doc); err != nil {
-		return problem.Unavailablef("RAPI of %s: the answer for %s makes no sense: %s", c.base.Host, path.Join(parts...), sanitize(err.Error()))
+		return problem.Unavailablef("RAPI of %s: the answer for %s makes no sense: %s", c.base.Host, path.Join(parts...), sanitizeForeignText(err.Error()))
 	}
 	return nil
 }
@@ -157,7 +157,7 @@ func (c *Client) submit(ctx context.Context, method string, body any, query url.
 	}
 	var id jobID
 	if err := json.Unmarshal(answer, &id); err != nil || id <= 0 {
-		return 0, problem.Unavailablef("RAPI of %s: %s %s gave no job number but %s", c.base.Host, method, path.Join(parts...), sanitize(string(answer)))
+		return 0, problem.Unavailablef("RAPI of %s: %s %s gave no job number but %s", c.base.Host, method, path.Join(parts...), sanitizeForeignText(string(answer)))
 	}
 	return id, nil
 }
@@ -165,7 +165,7 @@ func (c *Client) submit(ctx context.Context, method string, body any, query url.
 func (c *Client) send(ctx context.Context, method string, limit int64, body any, query url.Values, parts ...string) ([]byte, error) {
 	for _, p := range parts {
 		if p == "" || p == "." || p == ".." || strings.ContainsFunc(p, unicode.IsControl) {
-			return nil, problem.Invalidf("RAPI: %q names nothing", sanitize(p))
+			return nil, problem.Invalidf("RAPI: %q names nothing", sanitizeForeignText(p))
 		}
 	}
 	at := c.base.JoinPath("2")
@@ -183,7 +183,7 @@ func (c *Client) send(ctx context.Context, method string, limit int64, body any,
 	}
 	req, err := http.NewRequestWithContext(ctx, method, at.String(), content)
 	if err != nil {
-		return nil, problem.Invalidf("RAPI: %s", sanitize(err.Error()))
+		return nil, problem.Invalidf("RAPI: %s", sanitizeForeignText(err.Error()))
 	}
 	req.SetBasicAuth(c.conf.User, c.conf.Password.Reveal())
 	req.Header.Set("Content-Type", "application/json")
@@ -257,11 +257,11 @@ func (c *Client) refusal(code int, what string, answer []byte) error {
 
 // hide is text of the wire without the password, also where it quotes the header that holds it.
 func (c *Client) hide(text string) string {
-	return sanitize(secret.Hide(text, c.conf.Password))
+	return sanitizeForeignText(secret.Hide(text, c.conf.Password))
 }
 
-// sanitize is foreign text for an error of ours: short and in one line.
-func sanitize(text string) string {
+// sanitizeForeignText is foreign text for an error of ours: short and in one line.
+func sanitizeForeignText(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r == unicode.ReplacementChar {
 			return ' '

@@ -16,10 +16,10 @@ type Clusters struct {
 	Find func(ctx context.Context, id string) (*compute.Cluster, error)
 
 	mu    sync.Mutex
-	known map[string]entry
+	known map[string]cachedCluster
 }
 
-type entry struct {
+type cachedCluster struct {
 	conf   Config
 	client *Client
 }
@@ -58,11 +58,11 @@ func (c *Clusters) client(row *compute.Cluster) (*Client, error) {
 		return nil, problem.New(problem.KindOf(err), "cluster %s: %w", row.Name, err)
 	}
 	if c.known == nil {
-		c.known = map[string]entry{}
+		c.known = map[string]cachedCluster{}
 	}
 	if old, ok := c.known[row.ID]; ok {
 		old.client.Close()
 	}
-	c.known[row.ID] = entry{conf: conf, client: client}
+	c.known[row.ID] = cachedCluster{conf: conf, client: client}
 	return client, nil
 }

@@ -32,7 +32,7 @@ func (h Host) Inventory(ctx context.Context) (compute.Inventory, error) {
 	var n node
 	err := h.get(ctx, maxOne, &n, nil, "nodes", h.Node)
 	if problem.Is(err, problem.NotFound) {
-		return compute.Inventory{}, problem.NotFoundf("the cluster of %s has no node %s", h.base.Host, sanitize(h.Node))
+		return compute.Inventory{}, problem.NotFoundf("the cluster of %s has no node %s", h.base.Host, sanitizeForeignText(h.Node))
 	}
 	if err != nil {
 		return compute.Inventory{}, err
@@ -187,7 +187,7 @@ func (h Host) startup(ctx context.Context, name string) error {
 		return err
 	}
 	if !in.Running {
-		return problem.Conflictf("start instance %s: Ganeti says that it did, but it is %s", name, sanitize(in.Status))
+		return problem.Conflictf("start instance %s: Ganeti says that it did, but it is %s", name, sanitizeForeignText(in.Status))
 	}
 	return nil
 }
@@ -230,11 +230,11 @@ func (n *node) inventory(version int) compute.Inventory {
 	return compute.Inventory{
 		HypervisorType: "ganeti", HypervisorVersion: version, Address: n.Address,
 		Firmware: []compute.Firmware{compute.BIOS},
-		VCPUs:    whole(n.VCPUs), RAM: whole(n.Memory), Disk: whole(n.DiskTotal) / 1024,
+		VCPUs:    truncateToInt(n.VCPUs), RAM: truncateToInt(n.Memory), Disk: truncateToInt(n.DiskTotal) / 1024,
 	}
 }
 
-func whole(f *float64) int {
+func truncateToInt(f *float64) int {
 	if f == nil || !(*f > 0) {
 		return 0
 	}

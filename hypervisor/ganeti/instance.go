@@ -108,8 +108,8 @@ func (in *instance) guest() compute.Guest {
 		ID: in.UUID, Name: in.Name, Power: in.power(), Rescue: in.bootsCD(),
 		VCPUs: in.BEParams.VCPUs, RAM: in.memory(), Settings: in.settings(), NICs: in.interfaces(),
 	}
-	if in.Running && whole(in.OperRAM) > 0 {
-		g.RAM = whole(in.OperRAM)
+	if in.Running && truncateToInt(in.OperRAM) > 0 {
+		g.RAM = truncateToInt(in.OperRAM)
 	}
 	if id := in.server(); id != "" {
 		g.ID, g.Ours, g.Epoch = id, true, in.epoch()
@@ -129,14 +129,14 @@ func (in *instance) memory() int {
 func (in *instance) interfaces() []compute.NIC {
 	var out []compute.NIC
 	for i, mac := range in.MACs {
-		n := compute.NIC{MAC: mac, Bridge: nth(in.Bridges, i)}
+		n := compute.NIC{MAC: mac, Bridge: stringAt(in.Bridges, i)}
 		if n.Bridge == "" {
-			n.Bridge = nth(in.Links, i)
+			n.Bridge = stringAt(in.Links, i)
 		}
 		if i < len(in.NICs) {
 			n.ID = in.NICs[i]
 		}
-		if ip := nth(in.IPs, i); ip != "" {
+		if ip := stringAt(in.IPs, i); ip != "" {
 			n.Addresses = []string{ip}
 		}
 		out = append(out, n)
@@ -144,7 +144,7 @@ func (in *instance) interfaces() []compute.NIC {
 	return out
 }
 
-func nth(list []*string, i int) string {
+func stringAt(list []*string, i int) string {
 	if i < len(list) && list[i] != nil {
 		return *list[i]
 	}
@@ -202,7 +202,7 @@ func (c *Client) instance(ctx context.Context, name string) (*instance, error) {
 	in := &instance{}
 	err := c.get(ctx, maxOne, in, nil, "instances", name)
 	if problem.Is(err, problem.NotFound) {
-		return nil, problem.NotFoundf("the cluster of %s has no instance %s", c.base.Host, sanitize(name))
+		return nil, problem.NotFoundf("the cluster of %s has no instance %s", c.base.Host, sanitizeForeignText(name))
 	}
 	if err != nil {
 		return nil, err

@@ -17,7 +17,7 @@ type jobID int64
 func (id *jobID) UnmarshalJSON(b []byte) error {
 	n, err := strconv.ParseInt(strings.Trim(string(b), `"`), 10, 64)
 	if err != nil {
-		return problem.Unavailablef("%s is no job number", sanitize(string(b)))
+		return problem.Unavailablef("%s is no job number", sanitizeForeignText(string(b)))
 	}
 	*id = jobID(n)
 	return nil
@@ -58,7 +58,7 @@ func (d *jobDocument) failure() error {
 				continue
 			}
 			if kind, words, ok := opFailure(raw); ok {
-				return problem.New(kind, "Ganeti's job %d (%s) failed: %s", d.ID, d.words(), sanitize(words))
+				return problem.New(kind, "Ganeti's job %d (%s) failed: %s", d.ID, d.words(), sanitizeForeignText(words))
 			}
 		}
 		return problem.Conflictf("Ganeti's job %d (%s) failed and does not say why", d.ID, d.words())
@@ -70,7 +70,7 @@ func (d *jobDocument) words() string {
 	if len(d.Summary) == 0 {
 		return "without a name"
 	}
-	return sanitize(strings.Join(d.Summary, ", "))
+	return sanitizeForeignText(strings.Join(d.Summary, ", "))
 }
 
 // ecodes are the kinds of Ganeti's error codes; all others are Conflict: the cluster was asked well and could not.

@@ -43,10 +43,10 @@ func (h Host) SetOffline(ctx context.Context, host string, offline bool) error {
 		role, query = roleOffline, url.Values{"force": {"1"}}
 	}
 	if err := h.do(ctx, http.MethodPut, role, query, "nodes", host, "role"); err != nil {
-		return problem.New(problem.KindOf(err), "make node %s %s: %w", sanitize(host), role, err)
+		return problem.New(problem.KindOf(err), "make node %s %s: %w", sanitizeForeignText(host), role, err)
 	}
 	if now, err = h.role(ctx, host); err == nil && (now == roleOffline) != offline {
-		err = problem.Conflictf("make node %s %s: Ganeti says that it did, but it is not so", sanitize(host), role)
+		err = problem.Conflictf("make node %s %s: Ganeti says that it did, but it is not so", sanitizeForeignText(host), role)
 	}
 	return err
 }
@@ -88,7 +88,7 @@ func (c *Client) node(ctx context.Context, name string) (*node, error) {
 func (c *Client) ofNode(ctx context.Context, name string, into any, below ...string) error {
 	err := c.get(ctx, maxOne, into, nil, append([]string{"nodes", name}, below...)...)
 	if problem.Is(err, problem.NotFound) {
-		err = problem.NotFoundf("the cluster of %s has no node %s", c.base.Host, sanitize(name))
+		err = problem.NotFoundf("the cluster of %s has no node %s", c.base.Host, sanitizeForeignText(name))
 	}
 	return err
 }
@@ -159,11 +159,11 @@ func (h Host) target(ctx context.Context, in *instance, to string) (string, erro
 	case in.DiskTemplate == mirrored && len(in.Secondaries) != 1:
 		return "", problem.Conflictf("instance %s has no secondary node: it cannot be moved", in.Name)
 	case in.DiskTemplate == mirrored && to != "" && to != in.Secondaries[0]:
-		return "", problem.Conflictf("instance %s can go to its secondary node %s only, not to %s", in.Name, in.Secondaries[0], sanitize(to))
+		return "", problem.Conflictf("instance %s can go to its secondary node %s only, not to %s", in.Name, in.Secondaries[0], sanitizeForeignText(to))
 	case in.DiskTemplate == mirrored:
 		return in.Secondaries[0], nil
 	case !slices.Contains(shared, in.DiskTemplate):
-		return "", problem.Conflictf("instance %s has its disks (%s) on node %s alone: it cannot be moved", in.Name, sanitize(in.DiskTemplate), in.Node)
+		return "", problem.Conflictf("instance %s has its disks (%s) on node %s alone: it cannot be moved", in.Name, sanitizeForeignText(in.DiskTemplate), in.Node)
 	case to != "":
 		return to, nil
 	}
@@ -176,7 +176,7 @@ func (h Host) target(ctx context.Context, in *instance, to string) (string, erro
 		if n == nil || n.Name == h.Node || n.Offline || n.Drained || n.Runs != nil && !*n.Runs {
 			continue
 		}
-		if best == nil || whole(n.Free) > whole(best.Free) || whole(n.Free) == whole(best.Free) && strings.Compare(n.Name, best.Name) < 0 {
+		if best == nil || truncateToInt(n.Free) > truncateToInt(best.Free) || truncateToInt(n.Free) == truncateToInt(best.Free) && strings.Compare(n.Name, best.Name) < 0 {
 			best = n
 		}
 	}
@@ -236,7 +236,7 @@ func (c *Client) awaitAll(ctx context.Context, id jobID) error {
 		for _, j := range result.Jobs { // whether it was submitted, and its number or why not
 			var next jobID
 			if len(j) != 2 || string(j[0]) != "true" || next.UnmarshalJSON(j[1]) != nil {
-				errs = append(errs, problem.Conflictf("Ganeti could not submit a job: %s", sanitize(string(raw))))
+				errs = append(errs, problem.Conflictf("Ganeti could not submit a job: %s", sanitizeForeignText(string(raw))))
 				continue
 			}
 			errs = append(errs, c.await(ctx, next))

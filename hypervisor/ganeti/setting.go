@@ -27,10 +27,10 @@ const byDefault = "default"
 var replaced = []string{bootOrder, cdPath, kernelPath}
 
 // value is a parameter as it counts for the instance: its own, or the cluster's.
-func (in *instance) value(name string) string { return text(in.HVParams[name]) }
+func (in *instance) value(name string) string { return decodeStringParam(in.HVParams[name]) }
 
-// text is a parameter's text; null and what is no text are empty.
-func text(raw json.RawMessage) string {
+// decodeStringParam is a parameter's text; null and what is no text are empty.
+func decodeStringParam(raw json.RawMessage) string {
 	var s string
 	_ = json.Unmarshal(raw, &s)
 	return s
@@ -42,7 +42,7 @@ func (in *instance) settings() map[string]string {
 	for _, name := range replaced {
 		out[name] = byDefault
 		if raw, set := in.Custom[name]; set {
-			out[name] = text(raw)
+			out[name] = decodeStringParam(raw)
 		}
 	}
 	return out
@@ -61,7 +61,7 @@ func (in *instance) bootsCD() string {
 func (in *instance) changes(d hypervisor.Domain) (map[string]string, error) {
 	out := map[string]string{}
 	if d.Rescue != nil {
-		image, err := cd(d)
+		image, err := rescueCDImage(d)
 		if err != nil {
 			return nil, err
 		}
@@ -88,8 +88,8 @@ func (in *instance) changes(d hypervisor.Domain) (map[string]string, error) {
 	return out, nil
 }
 
-// cd is what the rescue boots from, if Ganeti can.
-func cd(d hypervisor.Domain) (string, error) {
+// rescueCDImage is what the rescue boots from, if Ganeti can.
+func rescueCDImage(d hypervisor.Domain) (string, error) {
 	if d.Rescue.Kind != rescue.ISO {
 		return "", problem.Unsupportedf("rescue image %q: Ganeti boots rescue systems from CD only, and this is a %s; add an ISO image (salvor rescue-image add) and name it",
 			d.Rescue.Name, d.Rescue.Kind)
@@ -98,7 +98,7 @@ func cd(d hypervisor.Domain) (string, error) {
 		return d.RescueImage, nil
 	}
 	if !path.IsAbs(d.RescueImage) || path.Clean(d.RescueImage) != d.RescueImage || strings.ContainsRune(d.RescueImage, 0) {
-		return "", problem.Invalidf("rescue image %q: Ganeti needs a URL or a clean absolute path that is a file on every node, not %q", d.Rescue.Name, sanitize(d.RescueImage))
+		return "", problem.Invalidf("rescue image %q: Ganeti needs a URL or a clean absolute path that is a file on every node, not %q", d.Rescue.Name, sanitizeForeignText(d.RescueImage))
 	}
 	return d.RescueImage, nil
 }

@@ -82,10 +82,10 @@ type Endpoints struct {
 	Self func() string
 
 	mu    sync.Mutex
-	known map[string]entry
+	known map[string]cachedEndpoint
 }
 
-type entry struct {
+type cachedEndpoint struct {
 	conf     Config
 	endpoint *Endpoint
 }
@@ -123,8 +123,8 @@ func (s *Endpoints) Endpoint(row *compute.Cluster) (hypervisor.Metal, error) {
 		return nil, problem.New(problem.KindOf(err), "endpoint %s: %w", row.Name, err)
 	}
 	if s.known == nil {
-		s.known = map[string]entry{}
+		s.known = map[string]cachedEndpoint{}
 	}
-	s.known[row.ID] = entry{conf, made}
+	s.known[row.ID] = cachedEndpoint{conf, made}
 	return made, nil
 }

@@ -211,7 +211,7 @@ func TestRelease(t *testing.T) {
 // TestDrive: a config drive goes as every endpoint takes it.
 func TestDrive(t *testing.T) {
 	t.Parallel()
-	raw, err := packed(map[string][]byte{"openstack/latest/meta_data.json": []byte(`{"name":"web"}`)})
+	raw, err := packConfigDrive(map[string][]byte{"openstack/latest/meta_data.json": []byte(`{"name":"web"}`)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,11 +39,11 @@ func (c Config) transport() (http.RoundTripper, error) {
 	if c.Login != compute.LoginKeystone {
 		return plain, nil
 	}
-	return &keystone{conf: c, inner: plain}, nil
+	return &keystoneTransport{conf: c, inner: plain}, nil
 }
 
-// keystone gives each request a token, a fresh one where the old one is taken no more.
-type keystone struct {
+// keystoneTransport gives each request a token, a fresh one where the old one is taken no more.
+type keystoneTransport struct {
 	conf  Config
 	inner http.RoundTripper
 
@@ -52,12 +52,12 @@ type keystone struct {
 }
 
 // RoundTrip is http.RoundTripper's. A request whose body can be had again is sent once more with a fresh token.
-func (k *keystone) RoundTrip(r *http.Request) (*http.Response, error) {
+func (k *keystoneTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	token, err := k.login(r.Context(), "")
 	if err != nil {
 		return nil, err
 	}
-	answer, err := k.inner.RoundTrip(with(r, token))
+	answer, err := k.inner.RoundTrip(withAuthToken(r, token))
 	if err != nil || answer.StatusCode != http.StatusUnauthorized || r.Body != nil && r.GetBody == nil {
 		return answer, err
 	}
@@ -65,7 +65,7 @@ func (k *keystone) RoundTrip(r *http.Request) (*http.Response, error) {
 	if token, err = k.login(r.Context(), token); err != nil {
 		return nil, err
 	}
-	again := with(r, token)
+	again := withAuthToken(r, token)
 	if r.GetBody != nil {
 		if again.Body, err = r.GetBody(); err != nil {
 			return nil, err
@@ -74,14 +74,14 @@ func (k *keystone) RoundTrip(r *http.Request) (*http.Response, error) {
 	return k.inner.RoundTrip(again)
 }
 
-func with(r *http.Request, token string) *http.Request {
+func withAuthToken(r *http.Request, token string) *http.Request {
 	out := r.Clone(r.Context())
 	out.Header.Set("X-Auth-Token", token)
 	return out
 }
 
 // login gives the token, another one than stale.
-func (k *keystone) login(ctx context.Context, stale string) (string, error) {
+func (k *keystoneTransport) login(ctx context.Context, stale string) (string, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.token != "" && k.token != stale {

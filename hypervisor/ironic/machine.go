@@ -34,7 +34,7 @@ func (e *Endpoint) Machines(ctx context.Context) ([]hypervisor.Machine, error) {
 	}
 	out := make([]hypervisor.Machine, len(nodes))
 	for i := range nodes {
-		out[i] = machine(&nodes[i])
+		out[i] = machineFromNode(&nodes[i])
 	}
 	return out, nil
 }
@@ -48,17 +48,17 @@ func (e *Endpoint) Machine(ctx context.Context, serverID string) (*hypervisor.Ma
 	if n == nil || n.InstanceUUID != serverID {
 		return nil, problem.NotFoundf("no node is the machine of server %s", serverID)
 	}
-	m := machine(n)
+	m := machineFromNode(n)
 	return &m, nil
 }
 
-// machine reads a node.
-func machine(n *client.Node) hypervisor.Machine {
+// machineFromNode reads a node.
+func machineFromNode(n *client.Node) hypervisor.Machine {
 	m := hypervisor.Machine{
 		ID: n.UUID, Name: n.Name, Class: compute.ResourceClass(n.ResourceClass), ServerID: n.InstanceUUID,
 		Provision: hypervisor.Provision(n.ProvisionState), Switching: n.TargetPowerState != "", LastError: n.LastError, Maintenance: n.Maintenance,
-		Capabilities: capabilities(n.Properties["capabilities"]),
-		CPUs:         whole(n.Properties["cpus"]), RAM: whole(n.Properties["memory_mb"]), Disk: whole(n.Properties["local_gb"]),
+		Capabilities: parseCapabilities(n.Properties["capabilities"]),
+		CPUs:         parseWholeNumber(n.Properties["cpus"]), RAM: parseWholeNumber(n.Properties["memory_mb"]), Disk: parseWholeNumber(n.Properties["local_gb"]),
 	}
 	switch n.PowerState {
 	case "power on":
@@ -77,8 +77,8 @@ func machine(n *client.Node) hypervisor.Machine {
 	return m
 }
 
-// whole reads a number that may be written as text; 0 where it is none.
-func whole(v any) int {
+// parseWholeNumber reads a number that may be written as text; 0 where it is none.
+func parseWholeNumber(v any) int {
 	n, err := strconv.Atoi(fmt.Sprint(v))
 	if err != nil || n < 0 {
 		return 0
@@ -86,8 +86,8 @@ func whole(v any) int {
 	return n
 }
 
-// capabilities reads "key:value,key:value", or an object.
-func capabilities(v any) map[string]string {
+// parseCapabilities reads "key:value,key:value", or an object.
+func parseCapabilities(v any) map[string]string {
 	out := map[string]string{}
 	switch v := v.(type) {
 	case string:
@@ -126,7 +126,7 @@ func (e *Endpoint) MACs(ctx context.Context, id string) ([]string, error) {
 
 // Claim is hypervisor.Metal's.
 func (e *Endpoint) Claim(ctx context.Context, id, serverID string) error {
-	_, err := e.api.PatchNode(ctx, id, []ironic.PatchOperation{set("/instance_uuid", serverID)}, false)
+	_, err := e.api.PatchNode(ctx, id, []ironic.PatchOperation{newValuePatch("/instance_uuid", serverID)}, false)
 	return err
 }
 
@@ -147,8 +147,8 @@ func (e *Endpoint) Release(ctx context.Context, id, serverID string) error {
 	return err
 }
 
-// set is a patch that writes a value, whatever was there.
-func set(path string, value any) ironic.PatchOperation {
+// newValuePatch is a patch that writes a value, whatever was there.
+func newValuePatch(path string, value any) ironic.PatchOperation {
 	raw, err := json.Marshal(value)
 	if err != nil {
 		raw = []byte("null") // texts, numbers and maps of them have always a form

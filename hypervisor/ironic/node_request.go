@@ -38,7 +38,7 @@ func (e *Endpoint) Describe(ctx context.Context, id string, s hypervisor.System)
 	if len(s.Capabilities) > 0 {
 		info["capabilities"] = s.Capabilities
 	}
-	_, err := e.api.PatchNode(ctx, id, []ironic.PatchOperation{set("/instance_info", info)}, false)
+	_, err := e.api.PatchNode(ctx, id, []ironic.PatchOperation{newValuePatch("/instance_info", info)}, false)
 	return err
 }
 
@@ -46,18 +46,18 @@ func (e *Endpoint) Describe(ctx context.Context, id string, s hypervisor.System)
 func (e *Endpoint) Ask(ctx context.Context, id string, v hypervisor.Verb, w hypervisor.NodeRequest) error {
 	request := ironic.ProvisionRequest{Target: string(v), RescuePassword: w.Password.Reveal()}
 	if len(w.Drive) > 0 {
-		drive, err := packed(w.Drive)
+		drive, err := packConfigDrive(w.Drive)
 		if err != nil {
 			return err
 		}
 		request.ConfigDrive = drive
 	}
-	return full(e.api.Provision(ctx, id, request))
+	return retryWhenBusy(e.api.Provision(ctx, id, request))
 }
 
-// full marks the refusal of an endpoint whose workers are all busy, or that already deploys or cleans as many nodes as it may. A 503 without
+// retryWhenBusy marks the refusal of an endpoint whose workers are all busy, or that already deploys or cleans as many nodes as it may. A 503 without
 // a reason is that of a proxy whose endpoint does not answer.
-func full(err error) error {
+func retryWhenBusy(err error) error {
 	var refused *client.Error
 	if errors.As(err, &refused) && refused.Status == http.StatusServiceUnavailable && refused.Message != http.StatusText(refused.Status) {
 		return problem.RetryAfter(time.Second, err)
@@ -65,8 +65,8 @@ func full(err error) error {
 	return err
 }
 
-// packed makes the form of a config drive that every endpoint takes: an ISO image, gzipped, in base64.
-func packed(files map[string][]byte) (json.RawMessage, error) {
+// packConfigDrive makes the form of a config drive that every endpoint takes: an ISO image, gzipped, in base64.
+func packConfigDrive(files map[string][]byte) (json.RawMessage, error) {
 	var list []media.File
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		list = append(list, media.FileOf(name, files[name]))
@@ -98,7 +98,7 @@ func (e *Endpoint) Switch(ctx context.Context, id string, to compute.Power, soft
 		seconds := max(1, int(within/time.Second))
 		r.Target, r.Timeout = "soft power off", &seconds
 	}
-	return full(e.api.SetPower(ctx, id, r))
+	return retryWhenBusy(e.api.SetPower(ctx, id, r))
 }
 
 // Validate is hypervisor.Metal's.

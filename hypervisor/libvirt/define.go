@@ -16,11 +16,11 @@ import (
 	"salvor/problem"
 )
 
-// firmware is UEFI for guests: its code, and the variables that a new guest begins with.
-type firmware struct{ Code, Vars string }
+// uefiFirmware is UEFI for guests: its code, and the variables that a new guest begins with.
+type uefiFirmware struct{ Code, Vars string }
 
 // firmwares are where distributions keep it, the best first.
-var firmwares = []firmware{
+var firmwares = []uefiFirmware{
 	{"/usr/share/OVMF/OVMF_CODE_4M.fd", "/usr/share/OVMF/OVMF_VARS_4M.fd"},
 	{"/usr/share/edk2/ovmf/OVMF_CODE.fd", "/usr/share/edk2/ovmf/OVMF_VARS.fd"},
 	{"/usr/share/edk2/x64/OVMF_CODE.4m.fd", "/usr/share/edk2/x64/OVMF_VARS.4m.fd"},
@@ -28,7 +28,7 @@ var firmwares = []firmware{
 }
 
 // findFirmware is nil where there is none.
-func findFirmware() *firmware {
+func findFirmware() *uefiFirmware {
 	for _, f := range firmwares {
 		if _, err := os.Stat(f.Code); err != nil {
 			continue
@@ -45,11 +45,11 @@ func (h *Hypervisor) Define(ctx context.Context, d hypervisor.Domain) error {
 	if err != nil {
 		return err
 	}
-	from := host{kvm: h.opts.KVM, initiator: h.opts.InitiatorIQN, nvram: h.opts.NVRAM, firmware: findFirmware()}
+	from := hostFacts{kvm: h.opts.KVM, initiator: h.opts.InitiatorIQN, nvram: h.opts.NVRAM, firmware: findFirmware()}
 	if before != nil {
 		from.machine = before.OS.Type.Machine
 	}
-	def, err := render(d, from)
+	def, err := buildDomain(d, from)
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (h *Hypervisor) Define(ctx context.Context, d hypervisor.Domain) error {
 // ours is the definition that is there, nil if there is none. Conflict: its name or UUID belongs to somebody else.
 func (h *Hypervisor) ours(ctx context.Context, d hypervisor.Domain) (*libvirtxml.Domain, error) {
 	what := "define server " + d.ServerID
-	named, err := ask(ctx, h, what, h.opts.Timeout, func(c *rpc.Libvirt) (rpc.Domain, error) { return c.DomainLookupByName(d.GuestName) })
+	named, err := callLibvirt(ctx, h, what, h.opts.Timeout, func(c *rpc.Libvirt) (rpc.Domain, error) { return c.DomainLookupByName(d.GuestName) })
 	if err == nil && !strings.EqualFold(uuid.UUID(named.UUID).String(), d.ServerID) {
 		return nil, problem.Conflictf("%s: another guest has the name %s", what, d.GuestName)
 	}
@@ -107,25 +107,25 @@ func (h *Hypervisor) ours(ctx context.Context, d hypervisor.Domain) (*libvirtxml
 }
 
 // definition reads a guest's persistent definition and our mark in it.
-func (h *Hypervisor) definition(ctx context.Context, dom rpc.Domain) (*libvirtxml.Domain, mark, error) {
+func (h *Hypervisor) definition(ctx context.Context, dom rpc.Domain) (*libvirtxml.Domain, domainMetadata, error) {
 	return h.describe(ctx, dom, rpc.DomainXMLInactive)
 }
 
 // errDefinition is of a guest whose definition is not understood.
 var errDefinition = errors.New("its definition is not understood")
 
-func (h *Hypervisor) describe(ctx context.Context, dom rpc.Domain, flags rpc.DomainXMLFlags) (*libvirtxml.Domain, mark, error) {
+func (h *Hypervisor) describe(ctx context.Context, dom rpc.Domain, flags rpc.DomainXMLFlags) (*libvirtxml.Domain, domainMetadata, error) {
 	what := "read guest " + dom.Name
-	text, err := ask(ctx, h, what, h.opts.Timeout, func(c *rpc.Libvirt) (string, error) { return c.DomainGetXMLDesc(dom, flags) })
+	text, err := callLibvirt(ctx, h, what, h.opts.Timeout, func(c *rpc.Libvirt) (string, error) { return c.DomainGetXMLDesc(dom, flags) })
 	if err != nil {
-		return nil, mark{}, err
+		return nil, domainMetadata{}, err
 	}
 	var def libvirtxml.Domain
 	if err := def.Unmarshal(text); err != nil {
-		return nil, mark{}, fmt.Errorf("%s: %w: %w", what, errDefinition, err)
+		return nil, domainMetadata{}, fmt.Errorf("%s: %w: %w", what, errDefinition, err)
 	}
 	if def.Metadata == nil || def.OS == nil || def.OS.Type == nil {
-		return &def, mark{}, nil
+		return &def, domainMetadata{}, nil
 	}
 	m, _ := parseMark(def.Metadata.XML)
 	return &def, m, nil
@@ -171,7 +171,7 @@ func (h *Hypervisor) setSecret(ctx context.Context, id uuid.UUID, s chapSecret) 
 // restoreSecrets tells a restarted daemon what it forgot. Conflict: nobody here knows a password; define the guest again.
 func (h *Hypervisor) restoreSecrets(ctx context.Context, def *libvirtxml.Domain) error {
 	for _, id := range secretsOf(def) {
-		_, err := ask(ctx, h, "find the password of a volume", h.opts.Timeout, func(c *rpc.Libvirt) (rpc.Secret, error) {
+		_, err := callLibvirt(ctx, h, "find the password of a volume", h.opts.Timeout, func(c *rpc.Libvirt) (rpc.Secret, error) {
 			return c.SecretLookupByUUID(rpc.UUID(id))
 		})
 		if err == nil || !isCode(err, rpc.ErrNoSecret) {

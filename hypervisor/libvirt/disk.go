@@ -15,24 +15,24 @@ import (
 	"salvor/rescue"
 )
 
-// bus is how a disk is attached.
-type bus string
+// diskBusType is how a disk is attached.
+type diskBusType string
 
 const (
-	busVirtio bus = "virtio"
-	busSCSI   bus = "scsi"
-	busSATA   bus = "sata"
-	busUSB    bus = "usb"
+	busVirtio diskBusType = "virtio"
+	busSCSI   diskBusType = "scsi"
+	busSATA   diskBusType = "sata"
+	busUSB    diskBusType = "usb"
 )
 
 // buses are the words of images for them.
-var buses = map[string]bus{"": busVirtio, "virtio": busVirtio, "scsi": busSCSI, "sata": busSATA, "ide": busSATA, "usb": busUSB}
+var buses = map[string]diskBusType{"": busVirtio, "virtio": busVirtio, "scsi": busSCSI, "sata": busSATA, "ide": busSATA, "usb": busUSB}
 
-func (p *plan) diskBus() bus { return buses[p.Machine[propDiskBus]] }
+func (p *domainBuilder) diskBus() diskBusType { return buses[p.Machine[propDiskBus]] }
 
 // cdBus is that of the config drive. Kernels for clouds have no driver for SATA, and systems without one for
 // virtio are given SATA disks.
-func (p *plan) cdBus() bus {
+func (p *domainBuilder) cdBus() diskBusType {
 	if b := p.Machine[propCDBus]; b != "" {
 		return buses[b]
 	}
@@ -46,7 +46,7 @@ func (p *plan) cdBus() bus {
 const rescueSCSI = 1
 
 // rescueBus is that of the rescue's disk or CD; empty: the rescue brings no device.
-func (p *plan) rescueBus() bus {
+func (p *domainBuilder) rescueBus() diskBusType {
 	if p.Rescue == nil || p.Rescue.Kind == rescue.Kernel {
 		return ""
 	}
@@ -56,7 +56,7 @@ func (p *plan) rescueBus() bus {
 	return buses[p.Rescue.Bus]
 }
 
-func (p *plan) rescueCD() bool {
+func (p *domainBuilder) rescueCD() bool {
 	if p.Rescue.Device == "" {
 		return p.Rescue.Kind == rescue.ISO
 	}
@@ -74,8 +74,8 @@ func diskIndex(name string) (int, error) {
 	return int(m[1][0] - 'a'), nil
 }
 
-// target is the name of a disk on a bus; the letter says its place.
-func target(b bus, index int) string {
+// diskTargetName is the name of a disk on a bus; the letter says its place.
+func diskTargetName(b diskBusType, index int) string {
 	prefix := "sd"
 	if b == busVirtio {
 		prefix = "vd"
@@ -83,7 +83,7 @@ func target(b bus, index int) string {
 	return prefix + string(rune('a'+index))
 }
 
-func (p *plan) disks() error {
+func (p *domainBuilder) disks() error {
 	if _, known := buses[p.Machine[propDiskBus]]; !known {
 		return problem.Unsupportedf("%s=%s: want virtio, scsi, sata or usb", propDiskBus, p.Machine[propDiskBus])
 	}
@@ -98,23 +98,23 @@ func (p *plan) disks() error {
 }
 
 // disk is one of the server's own disks.
-func (p *plan) disk(d compute.SpecDisk) (*libvirtxml.DomainDisk, error) {
+func (p *domainBuilder) disk(d compute.SpecDisk) (*libvirtxml.DomainDisk, error) {
 	index, err := diskIndex(d.Name)
 	if err != nil {
 		return nil, err
 	}
 	b := p.diskBus()
-	out := &libvirtxml.DomainDisk{Device: "disk", Serial: p.serial(d), Target: &libvirtxml.DomainDiskTarget{Dev: target(b, index), Bus: string(b)}}
+	out := &libvirtxml.DomainDisk{Device: "disk", Serial: p.serial(d), Target: &libvirtxml.DomainDiskTarget{Dev: diskTargetName(b, index), Bus: string(b)}}
 	switch b {
 	case busVirtio:
-		out.Address = port(p.diskPort(index))
+		out.Address = pciPortAddress(p.diskPort(index))
 	case busSCSI:
-		out.Address = unit(0, uint(index))
+		out.Address = driveAddress(0, uint(index))
 	case busSATA:
 		if index >= sataDisks {
 			return nil, problem.Unsupportedf("disk %s: SATA has room for %d disks", d.Name, sataDisks)
 		}
-		out.Address = unit(0, uint(index))
+		out.Address = driveAddress(0, uint(index))
 	}
 	if d.VolumeID != "" {
 		err = p.volume(out, d)
@@ -129,18 +129,18 @@ func (p *plan) disk(d compute.SpecDisk) (*libvirtxml.DomainDisk, error) {
 }
 
 // serial is what the guest finds a disk by. virtio shows its first 20 characters.
-func (p *plan) serial(d compute.SpecDisk) string {
+func (p *domainBuilder) serial(d compute.SpecDisk) string {
 	if d.VolumeID != "" {
 		return d.VolumeID
 	}
 	return d.Name + "-" + strings.ReplaceAll(p.ServerID, "-", "")[:16]
 }
 
-func unit(controller, u uint) *libvirtxml.DomainAddress {
+func driveAddress(controller, u uint) *libvirtxml.DomainAddress {
 	return &libvirtxml.DomainAddress{Drive: &libvirtxml.DomainAddressDrive{Controller: &controller, Bus: new(uint), Target: new(uint), Unit: &u}}
 }
 
-func (p *plan) file(out *libvirtxml.DomainDisk, d compute.SpecDisk) error {
+func (p *domainBuilder) file(out *libvirtxml.DomainDisk, d compute.SpecDisk) error {
 	f, found := p.Paths[d.Name]
 	if !found || f.Path == "" {
 		return problem.Invalidf("disk %s: no file on this host", d.Name)
@@ -154,7 +154,7 @@ func (p *plan) file(out *libvirtxml.DomainDisk, d compute.SpecDisk) error {
 }
 
 // volume is logged in to by QEMU itself: the host sees no device of it. The definition names the password's secret only.
-func (p *plan) volume(out *libvirtxml.DomainDisk, d compute.SpecDisk) error {
+func (p *domainBuilder) volume(out *libvirtxml.DomainDisk, d compute.SpecDisk) error {
 	address, portal, err := net.SplitHostPort(d.Portal)
 	if err != nil || d.IQN == "" || d.LUN < 0 {
 		return problem.Invalidf("volume %s: want a portal HOST:PORT, an IQN and a LUN, have %q %q %d", d.VolumeID, d.Portal, d.IQN, d.LUN)
@@ -182,30 +182,30 @@ func secretID(server, volume string) uuid.UUID {
 }
 
 // drivePath is the config drive. A rescue's own takes its place in the same CD drive: two of them would have the same label.
-func (p *plan) drivePath() string {
+func (p *domainBuilder) drivePath() string {
 	if p.Rescue != nil && p.RescueDrivePath != "" {
 		return p.RescueDrivePath
 	}
 	return p.DrivePath
 }
 
-func (p *plan) drives() error {
+func (p *domainBuilder) drives() error {
 	path := p.drivePath()
 	if path == "" {
 		return nil
 	}
 	switch b := p.cdBus(); b {
 	case busSCSI:
-		p.addCD(driveTarget, b, unit(0, scsiDriveUnit), path, "raw", 0)
+		p.addCD(driveTarget, b, driveAddress(0, scsiDriveUnit), path, "raw", 0)
 	case busSATA:
-		p.addCD(driveTarget, b, unit(0, driveUnit), path, "raw", 0)
+		p.addCD(driveTarget, b, driveAddress(0, driveUnit), path, "raw", 0)
 	default:
 		return problem.Unsupportedf("%s=%s: want scsi or sata", propCDBus, p.Machine[propCDBus])
 	}
 	return nil
 }
 
-func (p *plan) addCD(name string, b bus, at *libvirtxml.DomainAddress, path, format string, order uint) {
+func (p *domainBuilder) addCD(name string, b diskBusType, at *libvirtxml.DomainAddress, path, format string, order uint) {
 	cd := libvirtxml.DomainDisk{
 		Device: "cdrom", ReadOnly: &libvirtxml.DomainDiskReadOnly{}, Address: at,
 		Driver: &libvirtxml.DomainDiskDriver{Name: "qemu", Type: format},
@@ -219,7 +219,7 @@ func (p *plan) addCD(name string, b bus, at *libvirtxml.DomainAddress, path, for
 }
 
 // rescueDevice is the last disk of all, and the only one that boots.
-func (p *plan) rescueDevice() error {
+func (p *domainBuilder) rescueDevice() error {
 	if p.rescueBus() == "" && (p.Rescue == nil || p.Rescue.Kind == rescue.Kernel) {
 		return nil
 	}
@@ -240,9 +240,9 @@ func (p *plan) rescueDevice() error {
 	if last > 'z'-'a' {
 		return problem.Unsupportedf("rescue image %q: the server has no room for another disk", p.Rescue.Name)
 	}
-	at := map[bus]*libvirtxml.DomainAddress{busVirtio: port(p.ports), busSATA: unit(0, rescueUnit)}[b]
+	at := map[diskBusType]*libvirtxml.DomainAddress{busVirtio: pciPortAddress(p.ports), busSATA: driveAddress(0, rescueUnit)}[b]
 	if b == busSCSI {
-		at = unit(rescueSCSI, 0)
+		at = driveAddress(rescueSCSI, 0)
 	}
 	switch p.Rescue.Device {
 	case "", "disk", "cdrom":
@@ -260,14 +260,14 @@ func (p *plan) rescueDevice() error {
 		Device: "disk", Serial: "rescue", Address: at,
 		Driver: &libvirtxml.DomainDiskDriver{Name: "qemu", Type: format, Discard: "unmap"},
 		Source: &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: p.RescueImage}},
-		Target: &libvirtxml.DomainDiskTarget{Dev: target(b, last), Bus: string(b)},
+		Target: &libvirtxml.DomainDiskTarget{Dev: diskTargetName(b, last), Bus: string(b)},
 		Boot:   &libvirtxml.DomainDeviceBoot{Order: 1},
 	})
 	return nil
 }
 
 // lastTarget is the place behind all of the server's disks.
-func (p *plan) lastTarget() int {
+func (p *domainBuilder) lastTarget() int {
 	last := 0
 	for _, d := range p.Disks {
 		if index, err := diskIndex(d.Name); err == nil {

@@ -46,28 +46,28 @@ const (
 	rescueCDTarget = "sdy"
 )
 
-// host is what a definition takes from where it is made.
-type host struct {
+// hostFacts is what a definition takes from where it is made.
+type hostFacts struct {
 	kvm       bool
 	initiator string
 	nvram     string
-	firmware  *firmware
+	firmware  *uefiFirmware
 	// machine is the one that the guest has had, empty if it is new: it is kept over updates of QEMU.
 	machine string
 }
 
-// plan is a definition in the making.
-type plan struct {
+// domainBuilder is a definition in the making.
+type domainBuilder struct {
 	hypervisor.Domain
-	host
+	hostFacts
 	out *libvirtxml.Domain
 	// ports is the number of PCIe ports; the last one is the rescue device's.
 	ports uint
 }
 
-// render makes the definition of a guest. Invalid or Unsupported: the spec asks for what cannot be.
-func render(d hypervisor.Domain, h host) (*libvirtxml.Domain, error) {
-	p := &plan{Domain: d, host: h}
+// buildDomain makes the definition of a guest. Invalid or Unsupported: the spec asks for what cannot be.
+func buildDomain(d hypervisor.Domain, h hostFacts) (*libvirtxml.Domain, error) {
+	p := &domainBuilder{Domain: d, hostFacts: h}
 	if err := p.check(); err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func render(d hypervisor.Domain, h host) (*libvirtxml.Domain, error) {
 	return p.out, nil
 }
 
-func (p *plan) check() error {
+func (p *domainBuilder) check() error {
 	for what, path := range map[string]string{
 		"config drive": p.DrivePath, "console": p.ConsolePath, "channel": p.ChannelPath, "rescue image": p.RescueImage,
 		"rescue ramdisk": p.RescueRamdisk, "rescue config drive": p.RescueDrivePath,
@@ -97,8 +97,8 @@ func (p *plan) check() error {
 	return nil
 }
 
-func (p *plan) frame() error {
-	m := mark{ID: p.ServerID, Epoch: p.Epoch, Incarnation: p.Incarnation, Name: cleanName(p.Name)}
+func (p *domainBuilder) frame() error {
+	m := domainMetadata{ID: p.ServerID, Epoch: p.Epoch, Incarnation: p.Incarnation, Name: cleanName(p.Name)}
 	if p.Rescue != nil {
 		m.Rescue = p.RescueImage
 	}
@@ -121,7 +121,7 @@ func (p *plan) frame() error {
 			RNGs: []libvirtxml.DomainRNG{{
 				Model:   "virtio",
 				Backend: &libvirtxml.DomainRNGBackend{Random: &libvirtxml.DomainRNGBackendRandom{Device: "/dev/urandom"}},
-				Address: port(rngPort),
+				Address: pciPortAddress(rngPort),
 			}},
 		},
 	}
@@ -136,7 +136,7 @@ func (p *plan) frame() error {
 }
 
 // system is the machine, its firmware, and a kernel that a rescue boots directly.
-func (p *plan) system() error {
+func (p *domainBuilder) system() error {
 	machine := p.Machine[propMachine]
 	switch {
 	case machine == "" && p.machine != "":
@@ -169,7 +169,7 @@ func nvramPath(dir, id string, rescued bool) string {
 	return filepath.Join(dir, id+"_VARS.fd")
 }
 
-func (p *plan) controllers() error {
+func (p *domainBuilder) controllers() error {
 	highest := -1
 	for _, d := range p.Disks {
 		index, err := diskIndex(d.Name)
@@ -184,11 +184,11 @@ func (p *plan) controllers() error {
 		p.out.Devices.Controllers = append(p.out.Devices.Controllers, libvirtxml.DomainController{Type: "pci", Index: &index, Model: "pcie-root-port"})
 	}
 	p.out.Devices.Controllers = append(p.out.Devices.Controllers,
-		libvirtxml.DomainController{Type: "virtio-serial", Index: new(uint), Address: port(serialPort)},
+		libvirtxml.DomainController{Type: "virtio-serial", Index: new(uint), Address: pciPortAddress(serialPort)},
 		libvirtxml.DomainController{Type: "sata", Index: new(uint)})
 	usb := libvirtxml.DomainController{Type: "usb", Index: new(uint), Model: "none"}
 	if p.diskBus() == busUSB || p.rescueBus() == busUSB {
-		usb.Model, usb.Address = "qemu-xhci", port(p.ports)
+		usb.Model, usb.Address = "qemu-xhci", pciPortAddress(p.ports)
 	}
 	p.out.Devices.Controllers = append(p.out.Devices.Controllers, usb)
 	if p.diskBus() == busSCSI || p.cdBus() == busSCSI && p.drivePath() != "" {
@@ -200,20 +200,20 @@ func (p *plan) controllers() error {
 	return nil
 }
 
-func (p *plan) addSCSI(index, at uint) {
+func (p *domainBuilder) addSCSI(index, at uint) {
 	p.out.Devices.Controllers = append(p.out.Devices.Controllers,
-		libvirtxml.DomainController{Type: "scsi", Index: &index, Model: "virtio-scsi", Address: port(at)})
+		libvirtxml.DomainController{Type: "scsi", Index: &index, Model: "virtio-scsi", Address: pciPortAddress(at)})
 }
 
 // diskPort is the PCIe port of the disk with this letter, counted from 0.
-func (p *plan) diskPort(index int) uint { return uint(firstPort + len(p.NICs) + index) }
+func (p *domainBuilder) diskPort(index int) uint { return uint(firstPort + len(p.NICs) + index) }
 
-// port is the address of a device behind a PCIe port.
-func port(index uint) *libvirtxml.DomainAddress {
+// pciPortAddress is the address of a device behind a PCIe port.
+func pciPortAddress(index uint) *libvirtxml.DomainAddress {
 	return &libvirtxml.DomainAddress{PCI: &libvirtxml.DomainAddressPCI{Domain: new(uint), Bus: &index, Slot: new(uint), Function: new(uint)}}
 }
 
-func (p *plan) nics() error {
+func (p *domainBuilder) nics() error {
 	model := p.Machine[propNIC]
 	switch model {
 	case "":
@@ -234,14 +234,14 @@ func (p *plan) nics() error {
 			Model:  &libvirtxml.DomainInterfaceModel{Type: model},
 			// Nothing boots from the network, and its ROM would cost seconds.
 			ROM:     &libvirtxml.DomainROM{Enabled: "no"},
-			Address: port(uint(firstPort + i)),
+			Address: pciPortAddress(uint(firstPort + i)),
 		})
 	}
 	return nil
 }
 
 // consoles are the serial console and the ports to agents in the guest. They are the same with and without a rescue.
-func (p *plan) consoles() error {
+func (p *domainBuilder) consoles() error {
 	if p.ConsolePath != "" {
 		p.out.Devices.Serials = []libvirtxml.DomainSerial{{
 			Source: &libvirtxml.DomainChardevSource{File: &libvirtxml.DomainChardevSourceFile{Path: p.ConsolePath, Append: "on"}},
@@ -257,7 +257,7 @@ func (p *plan) consoles() error {
 	return nil
 }
 
-func (p *plan) addChannel(name string, socket *libvirtxml.DomainChardevSourceUNIX) {
+func (p *domainBuilder) addChannel(name string, socket *libvirtxml.DomainChardevSourceUNIX) {
 	p.out.Devices.Channels = append(p.out.Devices.Channels, libvirtxml.DomainChannel{
 		Source: &libvirtxml.DomainChardevSource{UNIX: socket},
 		Target: &libvirtxml.DomainChannelTarget{VirtIO: &libvirtxml.DomainChannelTargetVirtIO{Name: name}},

@@ -55,11 +55,11 @@ func rescued(d hypervisor.Domain, kind rescue.Kind) hypervisor.Domain {
 	return d
 }
 
-var testHost = host{initiator: "iqn.2026-11.org.salvor:host", nvram: "/nvram", firmware: &firmware{"/ovmf/code.fd", "/ovmf/vars.fd"}}
+var testHost = hostFacts{initiator: "iqn.2026-11.org.salvor:host", nvram: "/nvram", firmware: &uefiFirmware{"/ovmf/code.fd", "/ovmf/vars.fd"}}
 
-func mustRender(t *testing.T, d hypervisor.Domain, h host) *libvirtxml.Domain {
+func mustRender(t *testing.T, d hypervisor.Domain, h hostFacts) *libvirtxml.Domain {
 	t.Helper()
-	def, err := render(d, h)
+	def, err := buildDomain(d, h)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +190,7 @@ func TestReadBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		m, ours := parseMark(`<app xmlns="urn:other"><server id="1"/></app>` + def.Metadata.XML)
-		want := mark{ID: serverID, Epoch: 3, Name: "web & <mail>"}
+		want := domainMetadata{ID: serverID, Epoch: 3, Name: "web & <mail>"}
 		if d.Spec.Rescue != nil {
 			want.Rescue = "/rescue/image"
 		}
@@ -198,7 +198,7 @@ func TestReadBack(t *testing.T) {
 			t.Errorf("%s: mark %+v %v, want %+v", name, m, ours, want)
 		}
 		var g compute.Guest
-		fill(&g, &def)
+		fillFromDefinition(&g, &def)
 		if g.VCPUs != 2 || g.RAM != 1024 || len(g.NICs) != 2 || g.NICs[1].MAC != "fa:16:3e:00:00:02" || g.NICs[1].Bridge != "br1" {
 			t.Errorf("%s: %+v", name, g)
 		}
@@ -241,19 +241,19 @@ func TestRefused(t *testing.T) {
 	} {
 		d := rescued(server(compute.UEFI), rescue.ISO)
 		c.change(&d)
-		if _, err := render(d, testHost); !problem.Is(err, c.kind) {
+		if _, err := buildDomain(d, testHost); !problem.Is(err, c.kind) {
 			t.Errorf("%s: %v, want kind %s", what, err, c.kind)
 		}
 	}
 	h := testHost
 	h.firmware = nil
-	if _, err := render(server(compute.UEFI), h); !problem.Is(err, problem.Unsupported) {
+	if _, err := buildDomain(server(compute.UEFI), h); !problem.Is(err, problem.Unsupported) {
 		t.Errorf("UEFI on a host without it: %v", err)
 	}
 }
 
 func FuzzMark(f *testing.F) {
-	for _, m := range []mark{{ID: serverID, Epoch: 1}, {ID: serverID, Epoch: -1, Incarnation: "0123abcd", Name: "<&>", Rescue: "/a b"}} {
+	for _, m := range []domainMetadata{{ID: serverID, Epoch: 1}, {ID: serverID, Epoch: -1, Incarnation: "0123abcd", Name: "<&>", Rescue: "/a b"}} {
 		text, err := m.xml()
 		if err != nil {
 			f.Fatal(err)
@@ -267,7 +267,7 @@ func FuzzMark(f *testing.F) {
 	f.Fuzz(func(t *testing.T, metadata string) {
 		m, ours := parseMark(metadata)
 		if !ours {
-			if m != (mark{}) {
+			if m != (domainMetadata{}) {
 				t.Errorf("%+v from what is none of ours", m)
 			}
 			return
@@ -309,7 +309,7 @@ func TestFilesOfAGuest(t *testing.T) {
 		return d
 	}
 	var g compute.Guest
-	fill(&g, &libvirtxml.Domain{Devices: &libvirtxml.DomainDeviceList{Disks: []libvirtxml.DomainDisk{
+	fillFromDefinition(&g, &libvirtxml.Domain{Devices: &libvirtxml.DomainDeviceList{Disks: []libvirtxml.DomainDisk{
 		disk("disk", "/pool/a"), disk("cdrom", "/pool/cd"), disk("disk", ""), {Device: "disk"}, disk("", "/pool/b"),
 	}}})
 	if len(g.Files) != 2 || g.Files[0] != "/pool/a" || g.Files[1] != "/pool/b" {

@@ -22,7 +22,7 @@ var powers = map[rpc.DomainState]compute.Power{
 }
 
 func (h *Hypervisor) Guests(ctx context.Context) ([]compute.Guest, error) {
-	all, err := ask(ctx, h, "list guests", h.opts.Timeout, func(c *rpc.Libvirt) ([]rpc.Domain, error) {
+	all, err := callLibvirt(ctx, h, "list guests", h.opts.Timeout, func(c *rpc.Libvirt) ([]rpc.Domain, error) {
 		domains, _, err := c.ConnectListAllDomains(1, rpc.ConnectListDomainsActive|rpc.ConnectListDomainsInactive)
 		return domains, err
 	})
@@ -47,7 +47,7 @@ func (h *Hypervisor) Guests(ctx context.Context) ([]compute.Guest, error) {
 
 // power is a guest's true power.
 func (h *Hypervisor) power(ctx context.Context, dom rpc.Domain) (compute.Power, error) {
-	return ask(ctx, h, "read the power of guest "+dom.Name, h.opts.Timeout, func(c *rpc.Libvirt) (compute.Power, error) {
+	return callLibvirt(ctx, h, "read the power of guest "+dom.Name, h.opts.Timeout, func(c *rpc.Libvirt) (compute.Power, error) {
 		state, reason, err := c.DomainGetState(dom, 0)
 		if err != nil {
 			return compute.PowerUnknown, err
@@ -66,13 +66,13 @@ func (h *Hypervisor) power(ctx context.Context, dom rpc.Domain) (compute.Power, 
 		case saved != 0:
 			return compute.PowerSaved, nil
 		}
-		return shutoff(rpc.DomainShutoffReason(reason)), nil
+		return shutoffPower(rpc.DomainShutoffReason(reason)), nil
 	})
 }
 
-// shutoff is the power of a guest that libvirt shows as shut off for a reason. One that nobody ended has crashed: its QEMU died or was
+// shutoffPower is the power of a guest that libvirt shows as shut off for a reason. One that nobody ended has crashed: its QEMU died or was
 // killed, did not start, or was ended by libvirt, which could not reach it any more. Its own shutdown and a destroy are a stop.
-func shutoff(reason rpc.DomainShutoffReason) compute.Power {
+func shutoffPower(reason rpc.DomainShutoffReason) compute.Power {
 	switch reason {
 	case rpc.DomainShutoffCrashed, rpc.DomainShutoffFailed, rpc.DomainShutoffDaemon:
 		return compute.PowerCrashed
@@ -96,7 +96,7 @@ func (h *Hypervisor) guest(ctx context.Context, dom rpc.Domain) (compute.Guest, 
 			return g, err
 		}
 	}
-	auto, err := ask(ctx, h, "read guest "+dom.Name, h.opts.Timeout, func(c *rpc.Libvirt) (int32, error) {
+	auto, err := callLibvirt(ctx, h, "read guest "+dom.Name, h.opts.Timeout, func(c *rpc.Libvirt) (int32, error) {
 		on, err := c.DomainGetAutostart(dom)
 		if isCode(err, rpc.ErrOperationInvalid) || isCode(err, rpc.ErrInternalError) {
 			return 0, nil // it has no persistent definition
@@ -111,7 +111,7 @@ func (h *Hypervisor) guest(ctx context.Context, dom rpc.Domain) (compute.Guest, 
 		g.Ours, g.Epoch, g.Incarnation, g.Rescue = true, m.Epoch, m.Incarnation, m.Rescue
 		g.InRescue = running && liveMark.Rescue != ""
 	}
-	fill(&g, live)
+	fillFromDefinition(&g, live)
 	return g, nil
 }
 
@@ -128,13 +128,13 @@ func (h *Hypervisor) SetAutostart(ctx context.Context, id string, on bool) error
 	return callOnly(ctx, h, "set the autostart of guest "+dom.Name, h.opts.Timeout, func(c *rpc.Libvirt) error { return c.DomainSetAutostart(dom, want) })
 }
 
-// fill takes over what a definition says of a guest's size and NICs.
-func fill(g *compute.Guest, def *libvirtxml.Domain) {
+// fillFromDefinition takes over what a definition says of a guest's size and NICs.
+func fillFromDefinition(g *compute.Guest, def *libvirtxml.Domain) {
 	if def.VCPU != nil {
 		g.VCPUs = int(def.VCPU.Value)
 	}
 	if def.Memory != nil {
-		g.RAM = int(mebibytes(uint64(def.Memory.Value), def.Memory.Unit))
+		g.RAM = int(toMebibytes(uint64(def.Memory.Value), def.Memory.Unit))
 	}
 	if def.Devices == nil {
 		return
@@ -156,8 +156,8 @@ func fill(g *compute.Guest, def *libvirtxml.Domain) {
 	}
 }
 
-// mebibytes reads an amount of memory; libvirt itself always tells KiB.
-func mebibytes(value uint64, unit string) uint64 {
+// toMebibytes reads an amount of memory; libvirt itself always tells KiB.
+func toMebibytes(value uint64, unit string) uint64 {
 	switch unit {
 	case "b", "bytes":
 		return value >> 20

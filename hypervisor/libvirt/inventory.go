@@ -14,14 +14,14 @@ import (
 
 // cpuInfo is the shape in which the Compute API tells of a host's CPU.
 type cpuInfo struct {
-	Arch     string   `json:"arch"`
-	Model    string   `json:"model"`
-	Vendor   string   `json:"vendor"`
-	Topology topology `json:"topology"`
-	Features []string `json:"features"`
+	Arch     string      `json:"arch"`
+	Model    string      `json:"model"`
+	Vendor   string      `json:"vendor"`
+	Topology cpuTopology `json:"topology"`
+	Features []string    `json:"features"`
 }
 
-type topology struct {
+type cpuTopology struct {
 	Cells   int `json:"cells"`
 	Sockets int `json:"sockets"`
 	Cores   int `json:"cores"`
@@ -33,7 +33,7 @@ func (h *Hypervisor) Inventory(ctx context.Context) (compute.Inventory, error) {
 		inventory compute.Inventory
 		caps      string
 	}
-	found, err := ask(ctx, h, "read the host's inventory", h.opts.Timeout, func(c *rpc.Libvirt) (facts, error) {
+	found, err := callLibvirt(ctx, h, "read the host's inventory", h.opts.Timeout, func(c *rpc.Libvirt) (facts, error) {
 		var f facts
 		_, memory, cpus, _, _, _, _, _, err := c.NodeGetInfo()
 		if err != nil {
@@ -74,7 +74,7 @@ func cpuInfoOf(capabilities string) (string, error) {
 	if cpu == nil {
 		return "", nil
 	}
-	info := cpuInfo{Arch: cpu.Arch, Model: cpu.Model, Vendor: cpu.Vendor, Topology: topology{Cells: 1}, Features: []string{}}
+	info := cpuInfo{Arch: cpu.Arch, Model: cpu.Model, Vendor: cpu.Vendor, Topology: cpuTopology{Cells: 1}, Features: []string{}}
 	if t := cpu.Topology; t != nil {
 		info.Topology.Sockets, info.Topology.Cores, info.Topology.Threads = t.Sockets, t.Cores, t.Threads
 	}

@@ -27,8 +27,8 @@ const (
 	defaultProc   = "/proc"
 )
 
-// process is a QEMU process of a guest.
-type process struct {
+// qemuProcess is a QEMU process of a guest.
+type qemuProcess struct {
 	pid      int
 	id, name string
 }
@@ -52,7 +52,7 @@ func (h *Hypervisor) Kill(ctx context.Context, ids []string) error {
 }
 
 // kill ends a process for good. It is held on to before it is looked at again, so that its number cannot have become another's.
-func (h *Hypervisor) kill(p process, ids []string) error {
+func (h *Hypervisor) kill(p qemuProcess, ids []string) error {
 	fd, err := unix.PidfdOpen(p.pid, 0)
 	if errors.Is(err, unix.ESRCH) {
 		return nil
@@ -71,12 +71,12 @@ func (h *Hypervisor) kill(p process, ids []string) error {
 }
 
 // processes are those of our guests that run.
-func (h *Hypervisor) processes(ids []string) ([]process, error) {
+func (h *Hypervisor) processes(ids []string) ([]qemuProcess, error) {
 	entries, err := os.ReadDir(h.opts.Proc)
 	if err != nil {
 		return nil, problem.Unavailablef("list processes: %w", err)
 	}
-	var out []process
+	var out []qemuProcess
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil {
@@ -91,21 +91,21 @@ func (h *Hypervisor) processes(ids []string) ([]process, error) {
 
 // process reads of which guest a process is; false: of none of ours. One that has ended and that nobody has taken leave of has no
 // command line any more.
-func (h *Hypervisor) process(pid int, ids []string) (process, bool) {
+func (h *Hypervisor) process(pid int, ids []string) (qemuProcess, bool) {
 	dir := filepath.Join(h.opts.Proc, strconv.Itoa(pid))
 	line, err := os.ReadFile(filepath.Join(dir, "cmdline"))
 	if err != nil {
-		return process{}, false
+		return qemuProcess{}, false
 	}
 	id, name := guestOf(line)
 	if id == "" {
-		return process{}, false
+		return qemuProcess{}, false
 	}
 	program, err := os.Readlink(filepath.Join(dir, "exe"))
 	if err != nil || !strings.HasPrefix(filepath.Base(program), "qemu-") {
-		return process{}, false
+		return qemuProcess{}, false
 	}
-	return process{pid, id, name}, slices.Contains(ids, id) || h.marked(pid, id, name)
+	return qemuProcess{pid, id, name}, slices.Contains(ids, id) || h.marked(pid, id, name)
 }
 
 // guestOf takes a guest's UUID and name from the arguments that libvirt starts QEMU with.
@@ -142,7 +142,7 @@ func (h *Hypervisor) marked(pid int, id, name string) bool {
 }
 
 // parseStatus reads our mark and the process from libvirt's note of a running guest.
-func parseStatus(text []byte) (mark, int) {
+func parseStatus(text []byte) (domainMetadata, int) {
 	var doc struct {
 		XMLName xml.Name `xml:"domstatus"`
 		PID     int      `xml:"pid,attr"`
@@ -154,11 +154,11 @@ func parseStatus(text []byte) (mark, int) {
 		} `xml:"domain"`
 	}
 	if err := xml.Unmarshal(text, &doc); err != nil {
-		return mark{}, 0
+		return domainMetadata{}, 0
 	}
 	m, ours := parseMark(doc.Domain.Metadata.Inner)
 	if u, err := uuid.Parse(doc.Domain.UUID); !ours || err != nil || u.String() != m.ID {
-		return mark{}, 0
+		return domainMetadata{}, 0
 	}
 	return m, doc.PID
 }

@@ -53,7 +53,7 @@ type Hypervisor struct {
 	sockets []string
 
 	mu   sync.Mutex
-	line *line
+	line *libvirtConnection
 	// chap are the passwords of volumes by their secret's UUID: libvirt keeps them in memory only, so a daemon
 	// that was restarted must be told again.
 	chap map[uuid.UUID]chapSecret
@@ -125,7 +125,7 @@ func (h *Hypervisor) find(ctx context.Context, id string) (rpc.Domain, error) {
 	if err != nil {
 		return rpc.Domain{}, problem.Invalidf("guest %q: not a UUID", id)
 	}
-	return ask(ctx, h, "find guest "+id, h.opts.Timeout, func(c *rpc.Libvirt) (rpc.Domain, error) {
+	return callLibvirt(ctx, h, "find guest "+id, h.opts.Timeout, func(c *rpc.Libvirt) (rpc.Domain, error) {
 		return c.DomainLookupByUUID(rpc.UUID(u))
 	})
 }

@@ -18,9 +18,9 @@ import (
 // dialTimeout bounds the way to the daemon's first answer.
 const dialTimeout = 10 * time.Second
 
-// line is one connection. It is its own dialer, because a daemon that hangs must be left by closing the
+// libvirtConnection is one connection. It is its own dialer, because a daemon that hangs must be left by closing the
 // socket under the library, which would ask it for a goodbye.
-type line struct {
+type libvirtConnection struct {
 	*rpc.Libvirt
 	sockets []string
 
@@ -30,7 +30,7 @@ type line struct {
 }
 
 // Dial is for the library.
-func (l *line) Dial() (net.Conn, error) {
+func (l *libvirtConnection) Dial() (net.Conn, error) {
 	var failed error
 	for _, socket := range l.sockets {
 		conn, err := net.DialTimeout("unix", socket, dialTimeout)
@@ -53,7 +53,7 @@ func (l *line) Dial() (net.Conn, error) {
 	return nil, failed
 }
 
-func (l *line) close() {
+func (l *libvirtConnection) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
@@ -63,10 +63,10 @@ func (l *line) close() {
 }
 
 // connect makes a new connection, for at most dialTimeout.
-func (h *Hypervisor) connect(ctx context.Context) (*line, error) {
+func (h *Hypervisor) connect(ctx context.Context) (*libvirtConnection, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	l := &line{sockets: h.sockets}
+	l := &libvirtConnection{sockets: h.sockets}
 	l.Libvirt = rpc.NewWithDialer(l)
 	done := make(chan error, 1)
 	go func() { done <- l.ConnectToURI(h.name) }()
@@ -84,7 +84,7 @@ func (h *Hypervisor) connect(ctx context.Context) (*line, error) {
 }
 
 // current is the connection that lives, or a new one.
-func (h *Hypervisor) current(ctx context.Context) (*line, error) {
+func (h *Hypervisor) current(ctx context.Context) (*libvirtConnection, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.line != nil && h.line.IsConnected() {
@@ -99,7 +99,7 @@ func (h *Hypervisor) current(ctx context.Context) (*line, error) {
 }
 
 // drop gives a connection up, so that the next call makes another.
-func (h *Hypervisor) drop(l *line) {
+func (h *Hypervisor) drop(l *libvirtConnection) {
 	h.mu.Lock()
 	if h.line == l {
 		h.line = nil
@@ -108,9 +108,9 @@ func (h *Hypervisor) drop(l *line) {
 	l.close()
 }
 
-// ask makes one call, which the library would wait for without end. A call that is not answered in time takes its
+// callLibvirt makes one call, which the library would wait for without end. A call that is not answered in time takes its
 // connection with it; one whose caller goes away does not, for others use that too.
-func ask[T any](ctx context.Context, h *Hypervisor, what string, within time.Duration, call func(*rpc.Libvirt) (T, error)) (T, error) {
+func callLibvirt[T any](ctx context.Context, h *Hypervisor, what string, within time.Duration, call func(*rpc.Libvirt) (T, error)) (T, error) {
 	type answer struct {
 		value T
 		err   error
@@ -135,7 +135,7 @@ func ask[T any](ctx context.Context, h *Hypervisor, what string, within time.Dur
 		if brokenLine(a.err) {
 			h.drop(l)
 		}
-		return none, explain(what, a.err)
+		return none, classifyLibvirtError(what, a.err)
 	case <-ctx.Done():
 		return none, problem.Unavailablef("%s: %w", what, ctx.Err())
 	case <-timer.C:
@@ -146,7 +146,7 @@ func ask[T any](ctx context.Context, h *Hypervisor, what string, within time.Dur
 
 // callOnly is ask for calls that answer nothing.
 func callOnly(ctx context.Context, h *Hypervisor, what string, within time.Duration, call func(*rpc.Libvirt) error) error {
-	_, err := ask(ctx, h, what, within, func(c *rpc.Libvirt) (struct{}, error) { return struct{}{}, call(c) })
+	_, err := callLibvirt(ctx, h, what, within, func(c *rpc.Libvirt) (struct{}, error) { return struct{}{}, call(c) })
 	return err
 }
 
@@ -168,7 +168,7 @@ var kinds = map[rpc.ErrorNumber]problem.Kind{
 	rpc.ErrResourceBusy: problem.Unavailable, rpc.ErrAgentUnresponsive: problem.Unavailable,
 }
 
-func explain(what string, err error) error {
+func classifyLibvirtError(what string, err error) error {
 	var answered rpc.Error
 	switch {
 	case errors.Is(err, rpc.ErrUnsupported):

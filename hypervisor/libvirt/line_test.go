@@ -75,7 +75,7 @@ func TestExplained(t *testing.T) {
 		problem.Unavailable: rpc.ErrInterrupted,
 		problem.Internal:    rpc.Error{Code: uint32(rpc.ErrInternalError), Message: "QEMU ended"},
 	} {
-		got := explain("do it", err)
+		got := classifyLibvirtError("do it", err)
 		if problem.KindOf(got) != want || !errors.Is(got, err) {
 			t.Errorf("%v is explained as %s: %v", err, problem.KindOf(got), got)
 		}

@@ -18,8 +18,8 @@ const namespace = "urn:salvor:server:1"
 // maxMetadata is how much of a definition's metadata is read: others write there too.
 const maxMetadata = 1 << 20
 
-// mark says in a guest's definition whose it is.
-type mark struct {
+// domainMetadata says in a guest's definition whose it is.
+type domainMetadata struct {
 	ID    string
 	Epoch int64
 	// Incarnation is the incarnation of the control plane's database that gave Epoch; empty: unknown.
@@ -44,7 +44,7 @@ type rescueXML struct {
 	Source string `xml:"source,attr"`
 }
 
-func (m mark) xml() (string, error) {
+func (m domainMetadata) xml() (string, error) {
 	doc := markXML{Namespace: namespace, ID: m.ID, Epoch: m.Epoch, Incarnation: m.Incarnation, Name: m.Name}
 	if m.Rescue != "" {
 		doc.Rescue = &rescueXML{Source: m.Rescue}
@@ -57,16 +57,16 @@ func (m mark) xml() (string, error) {
 }
 
 // parseMark finds our mark in the inside of a metadata element; false: there is none, or none that we wrote.
-func parseMark(metadata string) (mark, bool) {
+func parseMark(metadata string) (domainMetadata, bool) {
 	if len(metadata) > maxMetadata || !strings.Contains(metadata, namespace) {
-		return mark{}, false
+		return domainMetadata{}, false
 	}
 	in := xml.NewDecoder(io.MultiReader(strings.NewReader("<metadata>"), strings.NewReader(metadata), strings.NewReader("</metadata>")))
 	depth := 0
 	for {
 		token, err := in.Token()
 		if err != nil {
-			return mark{}, false // the end too: no mark was in it
+			return domainMetadata{}, false // the end too: no mark was in it
 		}
 		switch t := token.(type) {
 		case xml.StartElement:
@@ -81,7 +81,7 @@ func parseMark(metadata string) (mark, bool) {
 	}
 }
 
-func readMark(in *xml.Decoder, start xml.StartElement) (mark, error) {
+func readMark(in *xml.Decoder, start xml.StartElement) (domainMetadata, error) {
 	var doc struct {
 		ID          string `xml:"id,attr"`
 		Epoch       string `xml:"epoch,attr"`
@@ -92,23 +92,23 @@ func readMark(in *xml.Decoder, start xml.StartElement) (mark, error) {
 		} `xml:"urn:salvor:server:1 rescue"`
 	}
 	if err := in.DecodeElement(&doc, &start); err != nil {
-		return mark{}, err
+		return domainMetadata{}, err
 	}
 	id, err := uuid.Parse(doc.ID)
 	if err != nil {
-		return mark{}, err
+		return domainMetadata{}, err
 	}
 	epoch, err := strconv.ParseInt(doc.Epoch, 10, 64)
 	if err != nil {
-		return mark{}, err
+		return domainMetadata{}, err
 	}
-	m := mark{ID: id.String(), Epoch: epoch, Incarnation: doc.Incarnation, Name: doc.Name}
+	m := domainMetadata{ID: id.String(), Epoch: epoch, Incarnation: doc.Incarnation, Name: doc.Name}
 	switch len(doc.Rescue) {
 	case 0:
 	case 1:
 		m.Rescue = doc.Rescue[0].Source
 	default:
-		return mark{}, errors.New("more than one rescue")
+		return domainMetadata{}, errors.New("more than one rescue")
 	}
 	return m, nil
 }

@@ -34,13 +34,13 @@ const (
 	maxCookie    = 4 << 20
 )
 
-// departure is what the source tells the destination of a guest.
-type departure struct {
+// migrationSourceInfo is what the source tells the destination of a guest.
+type migrationSourceInfo struct {
 	XML    string `json:"xml"`
 	Cookie []byte `json:"cookie,omitempty"`
 }
 
-func param(field, value string) rpc.TypedParam {
+func newStringParam(field, value string) rpc.TypedParam {
 	return rpc.TypedParam{Field: field, Value: *rpc.NewTypedParamValueString(value)}
 }
 
@@ -57,9 +57,9 @@ func (h *Hypervisor) Begin(ctx context.Context, id string) ([]byte, error) {
 	if power != compute.PowerOn {
 		return nil, problem.Conflictf("migrate guest %s: it is %s, and only a running guest is moved live", dom.Name, power)
 	}
-	d, err := ask(ctx, h, "begin to migrate guest "+dom.Name, h.opts.Timeout, func(c *rpc.Libvirt) (departure, error) {
+	d, err := callLibvirt(ctx, h, "begin to migrate guest "+dom.Name, h.opts.Timeout, func(c *rpc.Libvirt) (migrationSourceInfo, error) {
 		cookie, xml, err := c.DomainMigrateBegin3Params(dom, nil, uint32(migrateFlags))
-		return departure{XML: xml, Cookie: cookie}, err
+		return migrationSourceInfo{XML: xml, Cookie: cookie}, err
 	})
 	if err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func (h *Hypervisor) Begin(ctx context.Context, id string) ([]byte, error) {
 // Prepare listens for the guest. Conflict: it runs here already.
 func (h *Hypervisor) Prepare(ctx context.Context, d hypervisor.Domain, listen string, cookie []byte) (answer []byte, peer string, err error) {
 	what := "take in guest " + d.GuestName
-	var from departure
+	var from migrationSourceInfo
 	if len(cookie) > maxCookie || json.Unmarshal(cookie, &from) != nil {
 		return nil, "", problem.Invalidf("%s: what the source tells of it is not understood", what)
 	}
@@ -91,10 +91,10 @@ func (h *Hypervisor) Prepare(ctx context.Context, d hypervisor.Domain, listen st
 		return nil, "", err
 	}
 	params := []rpc.TypedParam{
-		param(rpc.MigrateParamDestXML, xml), param(rpc.MigrateParamDestName, d.GuestName),
-		param(rpc.MigrateParamURI, "tcp://"+bracketed(listen)), param(rpc.MigrateParamListenAddress, listen),
+		newStringParam(rpc.MigrateParamDestXML, xml), newStringParam(rpc.MigrateParamDestName, d.GuestName),
+		newStringParam(rpc.MigrateParamURI, "tcp://"+bracketIPv6Address(listen)), newStringParam(rpc.MigrateParamListenAddress, listen),
 	}
-	answer, err = ask(ctx, h, what, h.opts.LongTimeout, func(c *rpc.Libvirt) ([]byte, error) {
+	answer, err = callLibvirt(ctx, h, what, h.opts.LongTimeout, func(c *rpc.Libvirt) ([]byte, error) {
 		out, uri, err := c.DomainMigratePrepare3Params(params, from.Cookie, uint32(migrateFlags))
 		if len(uri) > 0 {
 			peer = uri[0]
@@ -107,7 +107,7 @@ func (h *Hypervisor) Prepare(ctx context.Context, d hypervisor.Domain, listen st
 	return answer, peer, err
 }
 
-func bracketed(address string) string {
+func bracketIPv6Address(address string) string {
 	if ip := net.ParseIP(address); ip != nil && ip.To4() == nil {
 		return "[" + address + "]"
 	}
@@ -140,7 +140,7 @@ func (h *Hypervisor) arrival(source string, d hypervisor.Domain) (string, error)
 	if err := now.Unmarshal(source); err != nil || now.Devices == nil || now.OS == nil || now.OS.Type == nil {
 		return "", problem.Invalidf("%w", errDefinition)
 	}
-	here, err := render(d, host{kvm: h.opts.KVM, initiator: h.opts.InitiatorIQN, nvram: h.opts.NVRAM, firmware: findFirmware(), machine: now.OS.Type.Machine})
+	here, err := buildDomain(d, hostFacts{kvm: h.opts.KVM, initiator: h.opts.InitiatorIQN, nvram: h.opts.NVRAM, firmware: findFirmware(), machine: now.OS.Type.Machine})
 	if err != nil {
 		return "", err
 	}
@@ -210,7 +210,7 @@ func (h *Hypervisor) Perform(ctx context.Context, id, peer string, cookie []byte
 	if sent, err := h.sent(ctx, dom); err != nil || sent {
 		return nil, err
 	}
-	params := []rpc.TypedParam{param(rpc.MigrateParamURI, peer)}
+	params := []rpc.TypedParam{newStringParam(rpc.MigrateParamURI, peer)}
 	what := "migrate guest " + dom.Name + " to " + peer
 	type answer struct {
 		cookie []byte
@@ -220,7 +220,7 @@ func (h *Hypervisor) Perform(ctx context.Context, id, peer string, cookie []byte
 	// Its own end may not be the caller's: what goes on is stopped by a call, or goes on unseen.
 	free := context.WithoutCancel(ctx)
 	go func() {
-		out, err := ask(free, h, what, performBound, func(c *rpc.Libvirt) ([]byte, error) {
+		out, err := callLibvirt(free, h, what, performBound, func(c *rpc.Libvirt) ([]byte, error) {
 			return c.DomainMigratePerform3Params(dom, nil, params, cookie, migrateFlags)
 		})
 		done <- answer{out, err}
@@ -243,7 +243,7 @@ func (h *Hypervisor) Perform(ctx context.Context, id, peer string, cookie []byte
 
 // sent tells whether all of the guest has been sent: it is held, or ended, because it migrated.
 func (h *Hypervisor) sent(ctx context.Context, dom rpc.Domain) (bool, error) {
-	return ask(ctx, h, "read the power of guest "+dom.Name, h.opts.Timeout, func(c *rpc.Libvirt) (bool, error) {
+	return callLibvirt(ctx, h, "read the power of guest "+dom.Name, h.opts.Timeout, func(c *rpc.Libvirt) (bool, error) {
 		state, reason, err := c.DomainGetState(dom, 0)
 		return rpc.DomainState(state) == rpc.DomainPaused && rpc.DomainPausedReason(reason) == rpc.DomainPausedMigration ||
 			rpc.DomainState(state) == rpc.DomainShutoff && rpc.DomainShutoffReason(reason) == rpc.DomainShutoffMigrated, err
@@ -289,8 +289,8 @@ func (h *Hypervisor) finish(ctx context.Context, d hypervisor.Domain, cookie []b
 	if cancelled {
 		no = 1
 	}
-	params := []rpc.TypedParam{param(rpc.MigrateParamDestName, d.GuestName)}
-	answer, err := ask(ctx, h, "take in guest "+d.GuestName, h.opts.LongTimeout, func(c *rpc.Libvirt) ([]byte, error) {
+	params := []rpc.TypedParam{newStringParam(rpc.MigrateParamDestName, d.GuestName)}
+	answer, err := callLibvirt(ctx, h, "take in guest "+d.GuestName, h.opts.LongTimeout, func(c *rpc.Libvirt) ([]byte, error) {
 		_, out, err := c.DomainMigrateFinish3Params(params, cookie, uint32(migrateFlags), no)
 		return out, err
 	})

@@ -21,7 +21,7 @@ func (h *Hypervisor) Plug(ctx context.Context, d hypervisor.Domain, disk string,
 	if err != nil {
 		return err
 	}
-	p := &plan{Domain: d, host: host{initiator: h.opts.InitiatorIQN}}
+	p := &domainBuilder{Domain: d, hostFacts: hostFacts{initiator: h.opts.InitiatorIQN}}
 	var device *libvirtxml.DomainDisk
 	volume := ""
 	for _, s := range d.Disks {

@@ -78,41 +78,43 @@ func (h *Hypervisor) shutDown(ctx context.Context, dom rpc.Domain, within time.D
 	}
 }
 
-// move is one call on the way from a power state to another.
-type move func(c *rpc.Libvirt, dom rpc.Domain) error
+// powerStep is one call on the way from a power state to another.
+type powerStep func(c *rpc.Libvirt, dom rpc.Domain) error
 
-func start(c *rpc.Libvirt, dom rpc.Domain) error { return c.DomainCreate(dom) }
-func resume(c *rpc.Libvirt, dom rpc.Domain) error {
+func startDomain(c *rpc.Libvirt, dom rpc.Domain) error { return c.DomainCreate(dom) }
+func resumeDomain(c *rpc.Libvirt, dom rpc.Domain) error {
 	state, _, err := c.DomainGetState(dom, 0)
 	if err == nil && rpc.DomainState(state) == rpc.DomainPmsuspended {
 		return c.DomainPmWakeup(dom, 0)
 	}
 	return c.DomainResume(dom)
 }
-func suspend(c *rpc.Libvirt, dom rpc.Domain) error { return c.DomainSuspend(dom) }
-func destroy(c *rpc.Libvirt, dom rpc.Domain) error {
+func suspendDomain(c *rpc.Libvirt, dom rpc.Domain) error { return c.DomainSuspend(dom) }
+func destroyDomain(c *rpc.Libvirt, dom rpc.Domain) error {
 	return c.DomainDestroyFlags(dom, rpc.DomainDestroyDefault)
 }
-func save(c *rpc.Libvirt, dom rpc.Domain) error   { return c.DomainManagedSave(dom, 0) }
-func forget(c *rpc.Libvirt, dom rpc.Domain) error { return c.DomainManagedSaveRemove(dom, 0) }
+func saveDomain(c *rpc.Libvirt, dom rpc.Domain) error { return c.DomainManagedSave(dom, 0) }
+func removeManagedSave(c *rpc.Libvirt, dom rpc.Domain) error {
+	return c.DomainManagedSaveRemove(dom, 0)
+}
 func startPaused(c *rpc.Libvirt, dom rpc.Domain) error {
 	_, err := c.DomainCreateWithFlags(dom, uint32(rpc.DomainStartPaused))
 	return err
 }
 
 // moves are the next call from the first state to the second; a way that is not here is a Conflict.
-var moves = map[[2]compute.Power]move{
-	{compute.PowerOff, compute.PowerOn}:       start,
-	{compute.PowerCrashed, compute.PowerOn}:   start,
-	{compute.PowerSaved, compute.PowerOn}:     start,
-	{compute.PowerPaused, compute.PowerOn}:    resume,
-	{compute.PowerOn, compute.PowerOff}:       destroy,
-	{compute.PowerPaused, compute.PowerOff}:   destroy,
-	{compute.PowerSaved, compute.PowerOff}:    forget,
-	{compute.PowerOn, compute.PowerPaused}:    suspend,
+var moves = map[[2]compute.Power]powerStep{
+	{compute.PowerOff, compute.PowerOn}:       startDomain,
+	{compute.PowerCrashed, compute.PowerOn}:   startDomain,
+	{compute.PowerSaved, compute.PowerOn}:     startDomain,
+	{compute.PowerPaused, compute.PowerOn}:    resumeDomain,
+	{compute.PowerOn, compute.PowerOff}:       destroyDomain,
+	{compute.PowerPaused, compute.PowerOff}:   destroyDomain,
+	{compute.PowerSaved, compute.PowerOff}:    removeManagedSave,
+	{compute.PowerOn, compute.PowerPaused}:    suspendDomain,
 	{compute.PowerSaved, compute.PowerPaused}: startPaused,
-	{compute.PowerOn, compute.PowerSaved}:     save,
-	{compute.PowerPaused, compute.PowerSaved}: save,
+	{compute.PowerOn, compute.PowerSaved}:     saveDomain,
+	{compute.PowerPaused, compute.PowerSaved}: saveDomain,
 }
 
 // reach goes from whatever a guest is to a power state, looking again after each move.

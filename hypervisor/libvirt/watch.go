@@ -23,7 +23,7 @@ func (h *Hypervisor) Watch(ctx context.Context, changed chan<- string) error {
 	}()
 	events, err := l.LifecycleEvents(context.Background())
 	if err != nil {
-		return explain("watch guests", err)
+		return classifyLibvirtError("watch guests", err)
 	}
 	// The library waits until each event is taken, the last ones too.
 	defer func() {

@@ -48,10 +48,10 @@ const runTimeout = 30 * time.Second
 // sixteenth, for there goroutines meet in the same ways; with SALVOR_SOAK it always runs all.
 func Sweep(t *testing.T, fresh func(t *testing.T) *World) {
 	tries := 0
-	sweep(t, fresh, func() bool { tries++; return !sampled() || tries%16 == 0 })
+	runSweep(t, fresh, func() bool { tries++; return !isSampling() || tries%16 == 0 })
 }
 
-func sampled() bool { return (underRace || testing.Short()) && os.Getenv("SALVOR_SOAK") == "" }
+func isSampling() bool { return (underRace || testing.Short()) && os.Getenv("SALVOR_SOAK") == "" }
 
 // Sample runs one disturbance in oneIn, by SALVOR_SEED or by chance, and all of them with SALVOR_SOAK: for worlds on a
 // store that takes long to make. Under -short and under the race detector it runs none, for there Sweep runs the same code.
@@ -59,18 +59,18 @@ func Sample(t *testing.T, oneIn int, fresh func(t *testing.T) *World) {
 	switch {
 	case os.Getenv("SALVOR_SOAK") != "":
 		oneIn = 1
-	case sampled():
+	case isSampling():
 		return
 	}
 	name := fnv.New64a()
 	_, _ = name.Write([]byte(t.Name()))
-	chance := rand.New(rand.NewPCG(seed(t), name.Sum64()))
-	sweep(t, fresh, func() bool { return chance.IntN(oneIn) == 0 })
+	chance := rand.New(rand.NewPCG(readSeed(t), name.Sum64()))
+	runSweep(t, fresh, func() bool { return chance.IntN(oneIn) == 0 })
 }
 
 var randomSeed = uint64(time.Now().UnixNano())
 
-func seed(t *testing.T) uint64 {
+func readSeed(t *testing.T) uint64 {
 	s := randomSeed
 	if text := os.Getenv("SALVOR_SEED"); text != "" {
 		var err error
@@ -82,10 +82,10 @@ func seed(t *testing.T) uint64 {
 	return s
 }
 
-func sweep(t *testing.T, fresh func(t *testing.T) *World, chosen func() bool) {
+func runSweep(t *testing.T, fresh func(t *testing.T) *World, chosen func() bool) {
 	clean := fresh(t)
-	counted := &mortal{Store: clean.Store}
-	run(t, clean, counted)
+	counted := &crashingStore{Store: clean.Store}
+	runToEnd(t, clean, counted)
 	want := clean.Picture(t)
 	writes := int(counted.writes.Load())
 	try := func(name string, disturb func(t *testing.T)) {
@@ -93,42 +93,42 @@ func sweep(t *testing.T, fresh func(t *testing.T) *World, chosen func() bool) {
 			t.Run(name, disturb)
 		}
 	}
-	for _, when := range []moment{beforeCommit, afterCommit} {
+	for _, when := range []crashPoint{beforeCommit, afterCommit} {
 		for n := 1; n <= writes; n++ {
 			try(fmt.Sprintf("killed %s write %d", when, n), func(t *testing.T) {
 				w := fresh(t)
-				crash(t, w, &mortal{Store: w.Store, dieAt: int64(n), when: when})
-				same(t, w, want)
+				runThroughCrash(t, w, &crashingStore{Store: w.Store, dieAt: int64(n), when: when})
+				checkPicture(t, w, want)
 			})
 		}
 	}
-	for i, a := range actions(t, clean) {
+	for i, a := range actionNames(t, clean) {
 		try("twice "+a, func(t *testing.T) {
 			w := fresh(t)
-			twice(w, i)
-			run(t, w, w.Store)
-			same(t, w, want)
+			repeatAction(w, i)
+			runToEnd(t, w, w.Store)
+			checkPicture(t, w, want)
 		})
 		try("stale "+a, func(t *testing.T) {
 			w := fresh(t)
-			stale := remember(w, i)
-			run(t, w, w.Store)
-			same(t, w, want)
+			stale := captureRun(w, i)
+			runToEnd(t, w, w.Store)
+			checkPicture(t, w, want)
 			stale(t, w)
-			same(t, w, want)
+			checkPicture(t, w, want)
 		})
 		for _, after := range []bool{false, true} {
 			try(fmt.Sprintf("failed %s done=%v", a, after), func(t *testing.T) {
 				w := fresh(t)
-				fail(w, i, after)
-				run(t, w, w.Store)
+				failAction(w, i, after)
+				runToEnd(t, w, w.Store)
 				w.Broken(t)
 			})
 		}
 	}
 }
 
-func actions(t *testing.T, w *World) []string {
+func actionNames(t *testing.T, w *World) []string {
 	for _, d := range w.Definitions {
 		if d.Kind == w.Kind {
 			var names []string
@@ -142,8 +142,8 @@ func actions(t *testing.T, w *World) []string {
 	return nil
 }
 
-// edit replaces action i of the operation under test.
-func edit(w *World, i int, change func(a *job.Action)) {
+// replaceAction replaces action i of the operation under test.
+func replaceAction(w *World, i int, change func(a *job.Action)) {
 	for d := range w.Definitions {
 		if w.Definitions[d].Kind == w.Kind {
 			list := append([]job.Action(nil), w.Definitions[d].Actions...)
@@ -153,10 +153,10 @@ func edit(w *World, i int, change func(a *job.Action)) {
 	}
 }
 
-// twice does the action two times before its outcome counts, the second time
+// repeatAction does the action two times before its outcome counts, the second time
 // from the row that the first left, as after a crash.
-func twice(w *World, i int) {
-	edit(w, i, func(a *job.Action) {
+func repeatAction(w *World, i int) {
+	replaceAction(w, i, func(a *job.Action) {
 		do := a.Do
 		a.Do = func(ctx context.Context, r *job.Run) job.Outcome {
 			copied := *r
@@ -172,9 +172,9 @@ func twice(w *World, i int) {
 	})
 }
 
-// fail makes the action fail, before or after it acts.
-func fail(w *World, i int, after bool) {
-	edit(w, i, func(a *job.Action) {
+// failAction makes the action fail, before or after it acts.
+func failAction(w *World, i int, after bool) {
+	replaceAction(w, i, func(a *job.Action) {
 		do := a.Do
 		a.Do = func(ctx context.Context, r *job.Run) job.Outcome {
 			if after {
@@ -185,10 +185,10 @@ func fail(w *World, i int, after bool) {
 	})
 }
 
-// remember keeps the run of an action; the returned function commits it when it is long void.
-func remember(w *World, i int) func(*testing.T, *World) {
+// captureRun keeps the run of an action; the returned function commits it when it is long void.
+func captureRun(w *World, i int) func(*testing.T, *World) {
 	var kept atomic.Pointer[job.Run]
-	edit(w, i, func(a *job.Action) {
+	replaceAction(w, i, func(a *job.Action) {
 		do := a.Do
 		a.Do = func(ctx context.Context, r *job.Run) job.Outcome {
 			copied := *r
@@ -207,27 +207,27 @@ func remember(w *World, i int) func(*testing.T, *World) {
 	}
 }
 
-func same(t *testing.T, w *World, want string) {
+func checkPicture(t *testing.T, w *World, want string) {
 	t.Helper()
 	if got := w.Picture(t); got != want {
 		t.Errorf("what is left differs\n--- undisturbed\n%s\n--- disturbed\n%s", want, got)
 	}
 }
 
-// run lets one conductor work until the job has ended.
-func run(t *testing.T, w *World, store job.Store) {
+// runToEnd lets one conductor work until the job has ended.
+func runToEnd(t *testing.T, w *World, store job.Store) {
 	t.Helper()
-	stop := conduct(t, w, store)
+	stop := startConductor(t, w, store)
 	defer stop()
 	w.Start(t)
-	await(t, w)
+	waitForEnd(t, w)
 }
 
-// crash runs until the store dies under the conductor, then starts a new incarnation on the living store.
-func crash(t *testing.T, w *World, m *mortal) {
+// runThroughCrash runs until the store dies under the conductor, then starts a new incarnation on the living store.
+func runThroughCrash(t *testing.T, w *World, m *crashingStore) {
 	t.Helper()
 	m.dead = make(chan struct{})
-	stop := conduct(t, w, m)
+	stop := startConductor(t, w, m)
 	w.Start(t)
 	deadline := time.After(runTimeout)
 wait:
@@ -238,7 +238,7 @@ wait:
 		case <-deadline:
 			t.Fatal("the conductor never reached the write at which it should die")
 		case <-time.After(2 * time.Millisecond):
-			if w.Poke(); m.writes.Load() > 0 && len(unended(t, w)) == 0 {
+			if w.Poke(); m.writes.Load() > 0 && len(listUnended(t, w)) == 0 {
 				// Who waits less for the outside writes less: this write never came.
 				stop()
 				return
@@ -246,28 +246,28 @@ wait:
 		}
 	}
 	stop()
-	stop = conduct(t, w, w.Store)
+	stop = startConductor(t, w, w.Store)
 	defer stop()
-	await(t, w)
+	waitForEnd(t, w)
 }
 
-func await(t *testing.T, w *World) {
+func waitForEnd(t *testing.T, w *World) {
 	t.Helper()
 	for end := time.Now().Add(runTimeout); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
-		open := unended(t, w)
+		open := listUnended(t, w)
 		if len(open) == 0 {
 			return
 		}
 		w.Poke()
 	}
-	for _, j := range unended(t, w) {
+	for _, j := range listUnended(t, w) {
 		t.Errorf("job has not ended: %s, state %s, action %q, waits for %q, problem %q", j.Kind, j.State, j.Action, j.WaitFor, j.Problem)
 	}
 	t.FailNow()
 }
 
-// unended lists what is still to be done on the subject.
-func unended(t *testing.T, w *World) (open []job.Job) {
+// listUnended lists what is still to be done on the subject.
+func listUnended(t *testing.T, w *World) (open []job.Job) {
 	t.Helper()
 	err := w.Store.Do(context.Background(), func(tx job.Tx) (err error) {
 		open, err = w.Store.Unended(tx, w.Subject)
@@ -279,8 +279,8 @@ func unended(t *testing.T, w *World) (open []job.Job) {
 	return open
 }
 
-// conduct starts a new incarnation of the world's conductor; the returned function ends it as a crash would.
-func conduct(t *testing.T, w *World, store job.Store) (stop func()) {
+// startConductor starts a new incarnation of the world's conductor; the returned function ends it as a crash would.
+func startConductor(t *testing.T, w *World, store job.Store) (stop func()) {
 	t.Helper()
 	c := w.Conductor
 	c.Incarnation = uuid.NewString()
@@ -300,27 +300,27 @@ func conduct(t *testing.T, w *World, store job.Store) (stop func()) {
 	return func() { cancel(); <-ended }
 }
 
-type moment string
+type crashPoint string
 
 const (
-	beforeCommit moment = "before"
-	afterCommit  moment = "after"
+	beforeCommit crashPoint = "before"
+	afterCommit  crashPoint = "after"
 )
 
 // errDead is what a dead process would see of its store, if it could see.
 var errDead = errors.New("the process is dead")
 
-// mortal is a store that dies at a write, as seen by one conductor.
-type mortal struct {
+// crashingStore is a store that dies at a write, as seen by one conductor.
+type crashingStore struct {
 	job.Store
 	writes atomic.Int64
 	dieAt  int64
-	when   moment
+	when   crashPoint
 	died   atomic.Bool
 	dead   chan struct{}
 }
 
-func (m *mortal) Do(ctx context.Context, fn func(job.Tx) error) error {
+func (m *crashingStore) Do(ctx context.Context, fn func(job.Tx) error) error {
 	if m.died.Load() {
 		return errDead
 	}
@@ -338,21 +338,21 @@ func (m *mortal) Do(ctx context.Context, fn func(job.Tx) error) error {
 	return errDead
 }
 
-func (m *mortal) Claim(ctx context.Context, owner string, now time.Time, groups []string, kinds map[job.Kind]int, limit int) ([]job.Job, error) {
+func (m *crashingStore) Claim(ctx context.Context, owner string, now time.Time, groups []string, kinds map[job.Kind]int, limit int) ([]job.Job, error) {
 	if m.died.Load() {
 		return nil, errDead
 	}
 	return m.Store.Claim(ctx, owner, now, groups, kinds, limit)
 }
 
-func (m *mortal) Claimed(ctx context.Context, owner string, limit int) ([]job.Job, error) {
+func (m *crashingStore) Claimed(ctx context.Context, owner string, limit int) ([]job.Job, error) {
 	if m.died.Load() {
 		return nil, errDead
 	}
 	return m.Store.Claimed(ctx, owner, limit)
 }
 
-func (m *mortal) Retire(ctx context.Context, c job.Conductor) error {
+func (m *crashingStore) Retire(ctx context.Context, c job.Conductor) error {
 	if m.died.Load() {
 		return errDead
 	}

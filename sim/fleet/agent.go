@@ -26,16 +26,16 @@ const (
 	lastRetry  = 20 * time.Second
 )
 
-// spoke is the machines whose agents heartbeat at one tick.
-type spoke struct{ machines []int }
+// tickGroup is the machines whose agents heartbeat at one tick.
+type tickGroup struct{ machines []int }
 
-// tokens finds the machine of an agent that is called back: all agents are behind one port.
-type tokens struct {
+// tokenIndex finds the machine of an agent that is called back: all agents are behind one port.
+type tokenIndex struct {
 	mu sync.RWMutex
 	of map[string]int
 }
 
-func (t *tokens) put(token secret.Value, i int) {
+func (t *tokenIndex) put(token secret.Value, i int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.of == nil {
@@ -44,13 +44,13 @@ func (t *tokens) put(token secret.Value, i int) {
 	t.of[token.Reveal()] = i
 }
 
-func (t *tokens) remove(token secret.Value) {
+func (t *tokenIndex) remove(token secret.Value) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.of, token.Reveal())
 }
 
-func (t *tokens) find(token string) (int, bool) {
+func (t *tokenIndex) find(token string) (int, bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	i, ok := t.of[token]
@@ -103,14 +103,14 @@ func (f *Fleet) begin(ctx context.Context, i, boot int, image string) error {
 	return f.beat(ctx, i)
 }
 
-func (m *machine) kept() bool {
+func (m *simulatedMachine) kept() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.waits
 }
 
 // agentToken is empty where no agent runs.
-func (m *machine) agentToken() secret.Value {
+func (m *simulatedMachine) agentToken() secret.Value {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.token
@@ -201,7 +201,7 @@ func (f *Fleet) turn(ctx context.Context) {
 func (f *Fleet) command(w http.ResponseWriter, r *http.Request) {
 	i, ok := f.tokens.find(r.URL.Query().Get(wire.QueryToken))
 	if !ok {
-		reply(w, http.StatusUnauthorized, wire.Fault{Code: "Client", String: "no machine has this agent token"})
+		writeJSON(w, http.StatusUnauthorized, wire.Fault{Code: "Client", String: "no machine has this agent token"})
 		return
 	}
 	m := &f.machines[i]
@@ -213,12 +213,12 @@ func (f *Fleet) command(w http.ResponseWriter, r *http.Request) {
 			list.Commands = append(list.Commands, done)
 		}
 		m.mu.Unlock()
-		reply(w, http.StatusOK, list)
+		writeJSON(w, http.StatusOK, list)
 		return
 	}
 	var c wire.Command
 	if err := json.NewDecoder(r.Body).Decode(&c); err != nil || c.Name != wire.FinalizeRescue {
-		reply(w, http.StatusBadRequest, wire.Fault{Code: "Client", String: "a simulated agent only ends rescues"})
+		writeJSON(w, http.StatusBadRequest, wire.Fault{Code: "Client", String: "a simulated agent only ends rescues"})
 		return
 	}
 	m.mu.Lock()
@@ -229,5 +229,5 @@ func (f *Fleet) command(w http.ResponseWriter, r *http.Request) {
 		f.counts.opened.Add(1)
 		f.counts.agents.Add(-1)
 	}
-	reply(w, http.StatusOK, done)
+	writeJSON(w, http.StatusOK, done)
 }

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// authority signs what the agents show, each for its own address, when they are called.
-type authority struct {
+// certificateAuthority signs what the agents show, each for its own address, when they are called.
+type certificateAuthority struct {
 	key  *ecdsa.PrivateKey
 	cert *x509.Certificate
 	text string // PEM, which heartbeats carry
@@ -24,7 +24,7 @@ type authority struct {
 
 const validity = 365 * 24 * time.Hour
 
-func newAuthority() (*authority, error) {
+func newAuthority() (*certificateAuthority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func newAuthority() (*authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &authority{key: key}
+	a := &certificateAuthority{key: key}
 	if a.cert, err = x509.ParseCertificate(der); err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func newAuthority() (*authority, error) {
 }
 
 // show makes the certificate of the address that is called. It is not kept: a rescue calls twice or so.
-func (a *authority) show(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+func (a *certificateAuthority) show(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	host, _, err := net.SplitHostPort(hello.Conn.LocalAddr().String())
 	if err != nil {
 		return nil, err

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// counts is what happened so far. Times are kept in classes, so that their number does not matter.
-type counts struct {
+// fleetCounters is what happened so far. Times are kept in classes, so that their number does not matter.
+type fleetCounters struct {
 	enrolled, rescued, held, agents, lookups, beats, opened, bmc, errors atomic.Int64
 	late                                                                 atomic.Int64 // the most, in nanoseconds
 	classes                                                              [40]atomic.Int64
 }
 
 // beat counts a heartbeat that was taken, in a class whose border is a half more than the last one's.
-func (c *counts) beat(took time.Duration) {
+func (c *fleetCounters) beat(took time.Duration) {
 	c.beats.Add(1)
 	at := 0
 	for border := 100 * time.Microsecond; took > border && at < len(c.classes)-1; border = border * 3 / 2 {
@@ -23,7 +23,7 @@ func (c *counts) beat(took time.Duration) {
 }
 
 // quantile is the upper border of the class in which that share of the heartbeats lies.
-func (c *counts) quantile(share float64) time.Duration {
+func (c *fleetCounters) quantile(share float64) time.Duration {
 	left := int64(share * float64(c.beats.Load()))
 	border := 100 * time.Microsecond
 	for i := range c.classes {
@@ -35,7 +35,7 @@ func (c *counts) quantile(share float64) time.Duration {
 	return border
 }
 
-func (c *counts) lateness(d time.Duration) {
+func (c *fleetCounters) lateness(d time.Duration) {
 	for {
 		now := c.late.Load()
 		if int64(d) <= now || c.late.CompareAndSwap(now, int64(d)) {
@@ -75,7 +75,7 @@ func (f *Fleet) Summary() Summary {
 		Heartbeats: c.beats.Load(), Late: time.Duration(c.late.Load()).Round(100 * time.Millisecond).Seconds(), BMC: c.bmc.Load(), Errors: c.errors.Load(),
 	}
 	if s.Heartbeats > 0 {
-		s.Median, s.Slowest = milliseconds(c.quantile(0.5)), milliseconds(c.quantile(0.99))
+		s.Median, s.Slowest = toMilliseconds(c.quantile(0.5)), toMilliseconds(c.quantile(0.99))
 	}
 	for i := range f.machines {
 		if f.machines[i].fault != none {
@@ -85,6 +85,6 @@ func (f *Fleet) Summary() Summary {
 	return s
 }
 
-func milliseconds(d time.Duration) float64 {
+func toMilliseconds(d time.Duration) float64 {
 	return float64(d.Round(100*time.Microsecond)) / float64(time.Millisecond)
 }

@@ -211,17 +211,17 @@ func (f *Fleet) create(ctx context.Context, i int) (there bool, err error) {
 	return there, err
 }
 
-// pace is how long the control plane takes for a verb of late: who knows it does not ask long before it may be done.
-type pace struct{ mean atomic.Int64 }
+// meanDuration is how long the control plane takes for a verb of late: who knows it does not ask long before it may be done.
+type meanDuration struct{ mean atomic.Int64 }
 
 // took learns. Of two who learn at once one is not heard, which does no harm.
-func (p *pace) took(d time.Duration) {
+func (p *meanDuration) took(d time.Duration) {
 	mean := p.mean.Load()
 	p.mean.Store(mean + (int64(d)-mean)/8)
 }
 
 // first is when to look, early enough to notice that it has become faster.
-func (p *pace) first() time.Duration {
+func (p *meanDuration) first() time.Duration {
 	return min(max(time.Duration(p.mean.Load())*3/4, firstLook), 5*lastLook)
 }
 

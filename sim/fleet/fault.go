@@ -6,15 +6,15 @@ import (
 	"salvor/problem"
 )
 
-// fault is how a BMC misbehaves, from the moment when the fleet is enrolled.
-type fault uint8
+// bmcFault is how a BMC misbehaves, from the moment when the fleet is enrolled.
+type bmcFault uint8
 
 const (
-	none   fault = iota
-	silent       // it takes requests and never answers
-	slow         // it answers well, but seconds late
-	lying        // it takes orders and does not act
-	busy         // it answers 503
+	none   bmcFault = iota
+	silent          // it takes requests and never answers
+	slow            // it answers well, but seconds late
+	lying           // it takes orders and does not act
+	busy            // it answers 503
 )
 
 // Rates are the shares of BMCs that misbehave, each 0 to 1.
@@ -34,10 +34,10 @@ func (r Rates) check() error {
 	return nil
 }
 
-func (r Rates) pick(dice *rand.Rand) fault {
+func (r Rates) pick(dice *rand.Rand) bmcFault {
 	at := dice.Float64()
 	for _, f := range []struct {
-		kind  fault
+		kind  bmcFault
 		share float64
 	}{{silent, r.Silent}, {slow, r.Slow}, {lying, r.Lying}, {busy, r.Busy}} {
 		if at < f.share {

@@ -45,19 +45,19 @@ type Config struct {
 // Fleet is the machines. It is safe for use by several goroutines.
 type Fleet struct {
 	config    Config
-	machines  []machine
+	machines  []simulatedMachine
 	port      int // of the BMCs
 	agents    int // port of the agents
-	authority *authority
+	authority *certificateAuthority
 	ends      context.Context // of all machines
 	faulty    atomic.Bool     // from the moment when all are enrolled
 	slots     chan struct{}   // of agents' requests to the control plane
 	asks      chan struct{}   // of an administrator's
-	paces     map[string]*pace
-	counts    counts
-	tokens    tokens
+	paces     map[string]*meanDuration
+	counts    fleetCounters
+	tokens    tokenIndex
 	media     *http.Client
-	wheel     []spoke
+	wheel     []tickGroup
 }
 
 // New makes the machines, which are on and run systems of their own. They are there from Run on.
@@ -75,13 +75,13 @@ func New(c Config) (*Fleet, error) {
 	if err := c.Faults.check(); err != nil {
 		return nil, err
 	}
-	f := &Fleet{config: c, machines: make([]machine, c.Nodes), slots: make(chan struct{}, c.Workers), asks: make(chan struct{}, c.Workers), media: &http.Client{Timeout: mediaTimeout}}
-	f.paces = map[string]*pace{"manage": {}, "adopt": {}, "rescue": {}}
+	f := &Fleet{config: c, machines: make([]simulatedMachine, c.Nodes), slots: make(chan struct{}, c.Workers), asks: make(chan struct{}, c.Workers), media: &http.Client{Timeout: mediaTimeout}}
+	f.paces = map[string]*meanDuration{"manage": {}, "adopt": {}, "rescue": {}}
 	var err error
 	if f.authority, err = newAuthority(); err != nil {
 		return nil, err
 	}
-	f.wheel = make([]spoke, max(1, int(c.Beat/tick)))
+	f.wheel = make([]tickGroup, max(1, int(c.Beat/tick)))
 	for i := range f.machines {
 		m, dice := &f.machines[i], f.dice(i, "machine")
 		at := dice.Float64()

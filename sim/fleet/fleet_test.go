@@ -84,13 +84,13 @@ func TestRefused(t *testing.T) {
 func TestToken(t *testing.T) {
 	const word = "APPEND ipa-api-url=http://c ipa-agent-token=abcdefghijklmnopqrstuvwxyz012345 quiet\n"
 	for _, before := range []int{0, 1, 65000, 65530, 65536 + 200, 65536 + 256, 1 << 20} {
-		got, err := scan(strings.NewReader(strings.Repeat("\x00", before) + word + strings.Repeat("x", 100000)))
+		got, err := findAgentToken(strings.NewReader(strings.Repeat("\x00", before) + word + strings.Repeat("x", 100000)))
 		if err != nil || got.Reveal() != "abcdefghijklmnopqrstuvwxyz012345" {
 			t.Errorf("after %d bytes: %q, %v", before, got.Reveal(), err)
 		}
 	}
 	for _, text := range []string{"", "x", strings.Repeat("ipa-agent-token=", 10000)} {
-		if got, err := scan(strings.NewReader(text)); err != nil || !got.Empty() {
+		if got, err := findAgentToken(strings.NewReader(text)); err != nil || !got.Empty() {
 			t.Errorf("%.20q: %q, %v", text, got.Reveal(), err)
 		}
 	}
@@ -99,7 +99,7 @@ func TestToken(t *testing.T) {
 // TestFaults asks a BMC of each fault, before and after the fleet is enrolled.
 func TestFaults(t *testing.T) {
 	f := plan(t, func(c *Config) { c.Nodes = 5; c.Faults = Rates{} })
-	for i, kind := range []fault{none, silent, lying, busy} {
+	for i, kind := range []bmcFault{none, silent, lying, busy} {
 		f.machines[i].fault = kind
 	}
 	ctx, cancel := context.WithCancel(t.Context())

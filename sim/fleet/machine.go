@@ -14,10 +14,10 @@ import (
 	"salvor/secret"
 )
 
-// machine is small: there may be a hundred thousand.
-type machine struct {
+// simulatedMachine is small: there may be a hundred thousand.
+type simulatedMachine struct {
 	mu      sync.Mutex
-	fault   fault
+	fault   bmcFault
 	rescued bool // it is one of those that are put into rescue
 	held    bool // or kept waiting in one
 	waits   bool // it is kept: its agent may begin
@@ -83,7 +83,7 @@ func (f *Fleet) power(i int, on bool) {
 }
 
 // running tells whether a boot of the machine is the present one.
-func (m *machine) running(boot int) bool {
+func (m *simulatedMachine) running(boot int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.on && m.boots == boot
@@ -106,11 +106,11 @@ func (f *Fleet) readToken(ctx context.Context, url string) (secret.Value, error)
 	if answer.StatusCode != http.StatusOK {
 		return secret.Value{}, problem.Unavailablef("fetch its medium: %s", answer.Status)
 	}
-	return scan(io.LimitReader(answer.Body, maxMedium))
+	return findAgentToken(io.LimitReader(answer.Body, maxMedium))
 }
 
-// scan finds the token in whatever it reads, part by part; a token may lie over the border of two.
-func scan(r io.Reader) (secret.Value, error) {
+// findAgentToken finds the token in whatever it reads, part by part; a token may lie over the border of two.
+func findAgentToken(r io.Reader) (secret.Value, error) {
 	const part, overlap = 64 << 10, 256
 	b := make([]byte, 0, part+overlap)
 	for {

@@ -32,7 +32,7 @@ const (
 	silence  = 2 * time.Minute
 )
 
-type object map[string]any
+type jsonObject map[string]any
 
 // listen opens the one port of all BMCs, or of all agents. Where each has an address of its own, it is open on the loopback interface only.
 func (f *Fleet) listen(ctx context.Context, port int) (net.Listener, error) {
@@ -59,8 +59,8 @@ func portOf(l net.Listener) int { return l.Addr().(*net.TCPAddr).Port }
 
 func (f *Fleet) server(ctx context.Context) *http.Server {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /redfish/v1/{$}", root)
-	mux.HandleFunc("GET /redfish/v1", root)
+	mux.HandleFunc("GET /redfish/v1/{$}", serveServiceRoot)
+	mux.HandleFunc("GET /redfish/v1", serveServiceRoot)
 	for pattern, do := range map[string]func(*Fleet, int, http.ResponseWriter, *http.Request){
 		"GET " + systems + "/{n}": (*Fleet).system, "PATCH " + systems + "/{n}": (*Fleet).patch,
 		"POST " + systems + "/{n}/Actions/ComputerSystem.Reset": (*Fleet).reset,
@@ -77,20 +77,20 @@ func (f *Fleet) server(ctx context.Context) *http.Server {
 	}
 }
 
-func reply(w http.ResponseWriter, status int, doc any) {
+func writeJSON(w http.ResponseWriter, status int, doc any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(doc)
 }
 
-func refuse(w http.ResponseWriter, status int, text string) {
-	reply(w, status, object{"error": object{"code": "Base.1.8.GeneralError", "message": text}})
+func writeRedfishError(w http.ResponseWriter, status int, text string) {
+	writeJSON(w, status, jsonObject{"error": jsonObject{"code": "Base.1.8.GeneralError", "message": text}})
 }
 
-func ref(path string) object { return object{"@odata.id": path} }
+func odataLink(path string) jsonObject { return jsonObject{"@odata.id": path} }
 
-func root(w http.ResponseWriter, _ *http.Request) {
-	reply(w, http.StatusOK, object{"@odata.id": "/redfish/v1/", "Id": "RootService", "RedfishVersion": "1.11.0", "Product": "salvor sim", "Systems": ref(systems)})
+func serveServiceRoot(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, jsonObject{"@odata.id": "/redfish/v1/", "Id": "RootService", "RedfishVersion": "1.11.0", "Product": "salvor sim", "Systems": odataLink(systems)})
 }
 
 // bmc finds the machine of a request, lets its fault have its way, and asks for name and password.
@@ -99,7 +99,7 @@ func (f *Fleet) bmc(do func(*Fleet, int, http.ResponseWriter, *http.Request)) ht
 		f.counts.bmc.Add(1)
 		i, err := strconv.Atoi(r.PathValue("n"))
 		if err != nil || i < 0 || i >= len(f.machines) {
-			refuse(w, http.StatusNotFound, "there is no such system")
+			writeRedfishError(w, http.StatusNotFound, "there is no such system")
 			return
 		}
 		wait := time.Duration(0)
@@ -109,7 +109,7 @@ func (f *Fleet) bmc(do func(*Fleet, int, http.ResponseWriter, *http.Request)) ht
 		case slow:
 			wait = slowness
 		case busy:
-			refuse(w, http.StatusServiceUnavailable, "the BMC is busy")
+			writeRedfishError(w, http.StatusServiceUnavailable, "the BMC is busy")
 			return
 		case none, lying:
 		}
@@ -125,7 +125,7 @@ func (f *Fleet) bmc(do func(*Fleet, int, http.ResponseWriter, *http.Request)) ht
 		}
 		user, word, _ := r.BasicAuth()
 		if subtle.ConstantTimeCompare([]byte(user+":"+word), []byte(username+":"+password)) != 1 {
-			refuse(w, http.StatusUnauthorized, "wrong name or password")
+			writeRedfishError(w, http.StatusUnauthorized, "wrong name or password")
 			return
 		}
 		do(f, i, w, r)
@@ -133,7 +133,7 @@ func (f *Fleet) bmc(do func(*Fleet, int, http.ResponseWriter, *http.Request)) ht
 }
 
 // faultOf a BMC: none before all are enrolled.
-func (f *Fleet) faultOf(i int) fault {
+func (f *Fleet) faultOf(i int) bmcFault {
 	if !f.faulty.Load() {
 		return none
 	}
@@ -152,24 +152,24 @@ func (f *Fleet) system(i int, w http.ResponseWriter, _ *http.Request) {
 	if target == "" {
 		target, enabled = targetNone, enabledNever
 	}
-	reply(w, http.StatusOK, object{
+	writeJSON(w, http.StatusOK, jsonObject{
 		"@odata.id": path, "Id": strconv.Itoa(i), "Name": f.Name(i), "UUID": f.UUID(i), "SystemType": "Physical", "Manufacturer": "salvor", "Model": "simulated",
-		"PowerState": power, "Status": object{"State": "Enabled", "Health": "OK"}, "VirtualMedia": ref(path + "/VirtualMedia"),
-		"Boot": object{
+		"PowerState": power, "Status": jsonObject{"State": "Enabled", "Health": "OK"}, "VirtualMedia": odataLink(path + "/VirtualMedia"),
+		"Boot": jsonObject{
 			"BootSourceOverrideTarget": target, "BootSourceOverrideEnabled": enabled, "BootSourceOverrideMode": "UEFI",
 			"BootSourceOverrideTarget@Redfish.AllowableValues": []string{targetNone, targetPXE, "Hdd", targetCD},
 		},
-		"Actions": object{"#ComputerSystem.Reset": object{
+		"Actions": jsonObject{"#ComputerSystem.Reset": jsonObject{
 			"target": path + "/Actions/ComputerSystem.Reset", "ResetType@Redfish.AllowableValues": []string{"On", "ForceOff", "GracefulShutdown", "ForceRestart"},
 		}},
 	})
 }
 
-// read decodes a request; false: it was refused.
-func read(w http.ResponseWriter, r *http.Request, into any) bool {
+// decodeJSONBody decodes a request; false: it was refused.
+func decodeJSONBody(w http.ResponseWriter, r *http.Request, into any) bool {
 	err := json.NewDecoder(r.Body).Decode(into)
 	if err != nil {
-		refuse(w, http.StatusBadRequest, "the body is no JSON that can be read")
+		writeRedfishError(w, http.StatusBadRequest, "the body is no JSON that can be read")
 	}
 	return err == nil
 }
@@ -181,14 +181,14 @@ func (f *Fleet) patch(i int, w http.ResponseWriter, r *http.Request) {
 			Enabled string `json:"BootSourceOverrideEnabled"`
 		}
 	}
-	if !read(w, r, &in) {
+	if !decodeJSONBody(w, r, &in) {
 		return
 	}
 	// Only words that are known are kept: there is one copy of each for all machines.
 	known := []string{"", targetNone, targetPXE, "Hdd", targetCD, enabledNever, enabledOnce, "Continuous"}
 	target, enabled := slices.Index(known, in.Boot.Target), slices.Index(known, in.Boot.Enabled)
 	if target < 0 || enabled < 0 {
-		refuse(w, http.StatusBadRequest, "the boot target is not one of those allowed")
+		writeRedfishError(w, http.StatusBadRequest, "the boot target is not one of those allowed")
 		return
 	}
 	if f.faultOf(i) != lying {
@@ -207,12 +207,12 @@ func (f *Fleet) patch(i int, w http.ResponseWriter, r *http.Request) {
 
 func (f *Fleet) reset(i int, w http.ResponseWriter, r *http.Request) {
 	var in struct{ ResetType string }
-	if !read(w, r, &in) {
+	if !decodeJSONBody(w, r, &in) {
 		return
 	}
 	turns, ok := map[string][]bool{"On": {true}, "ForceOff": {false}, "GracefulShutdown": {false}, "ForceRestart": {false, true}}[in.ResetType]
 	if !ok {
-		refuse(w, http.StatusBadRequest, "there is no such reset")
+		writeRedfishError(w, http.StatusBadRequest, "there is no such reset")
 		return
 	}
 	if f.faultOf(i) != lying {
@@ -225,7 +225,7 @@ func (f *Fleet) reset(i int, w http.ResponseWriter, r *http.Request) {
 
 func (f *Fleet) drives(i int, w http.ResponseWriter, _ *http.Request) {
 	path := systems + "/" + strconv.Itoa(i) + "/VirtualMedia"
-	reply(w, http.StatusOK, object{"@odata.id": path, "Members": []object{ref(path + "/Cd")}, "Members@odata.count": 1})
+	writeJSON(w, http.StatusOK, jsonObject{"@odata.id": path, "Members": []jsonObject{odataLink(path + "/Cd")}, "Members@odata.count": 1})
 }
 
 func (f *Fleet) drive(i int, w http.ResponseWriter, _ *http.Request) {
@@ -238,22 +238,22 @@ func (f *Fleet) drive(i int, w http.ResponseWriter, _ *http.Request) {
 	if image != "" {
 		shown = image
 	}
-	reply(w, http.StatusOK, object{
+	writeJSON(w, http.StatusOK, jsonObject{
 		"@odata.id": path, "Id": "Cd", "Name": "Virtual CD", "MediaTypes": []string{"CD", "DVD"}, "Image": shown, "Inserted": image != "", "WriteProtected": true,
-		"Actions": object{
-			"#VirtualMedia.InsertMedia": object{"target": path + "/Actions/VirtualMedia.InsertMedia"},
-			"#VirtualMedia.EjectMedia":  object{"target": path + "/Actions/VirtualMedia.EjectMedia"},
+		"Actions": jsonObject{
+			"#VirtualMedia.InsertMedia": jsonObject{"target": path + "/Actions/VirtualMedia.InsertMedia"},
+			"#VirtualMedia.EjectMedia":  jsonObject{"target": path + "/Actions/VirtualMedia.EjectMedia"},
 		},
 	})
 }
 
 func (f *Fleet) insert(i int, w http.ResponseWriter, r *http.Request) {
 	var in struct{ Image string }
-	if !read(w, r, &in) {
+	if !decodeJSONBody(w, r, &in) {
 		return
 	}
 	if !strings.HasPrefix(in.Image, "http://") && !strings.HasPrefix(in.Image, "https://") {
-		refuse(w, http.StatusBadRequest, "want the URL of an image")
+		writeRedfishError(w, http.StatusBadRequest, "want the URL of an image")
 		return
 	}
 	f.load(i, in.Image)

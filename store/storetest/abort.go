@@ -8,7 +8,7 @@ import (
 )
 
 // testAbort: whatever a job does, its owner learns of an abort, and what waits or rests is made claimable at once.
-func testAbort(b *bench) {
+func testAbort(b *testEnv) {
 	abort := func(id, cause string) {
 		b.do(func(tx job.Tx) error { return b.s.Abort(tx, b.read(id), cause) })
 	}
@@ -64,7 +64,7 @@ func testAbort(b *bench) {
 }
 
 // testRetryNow: the next try of a job comes at once, whether it is awaited or follows one that is under way.
-func testRetryNow(b *bench) {
+func testRetryNow(b *testEnv) {
 	now := func() { b.do(func(tx job.Tx) error { return b.s.RetryNow(tx, job.Node("a")) }) }
 	b.insert(job.Operation, "a")
 	later := func(j job.Job) job.Job {

@@ -12,29 +12,29 @@ import (
 	"salvor/record"
 )
 
-func testNetworks(b *bench) {
-	tableCase[compute.Network, compute.NetworkFilter]{b.s.Networks(), "Network", filled[compute.Network], (*compute.Network).Head,
+func testNetworks(b *testEnv) {
+	tableCase[compute.Network, compute.NetworkFilter]{b.s.Networks(), "Network", fillRecord[compute.Network], (*compute.Network).Head,
 		func(n *compute.Network) string { return n.Name }, []string{"name", "project"}}.test(b)
-	taken := filled[compute.Network](1)
+	taken := fillRecord[compute.Network](1)
 	taken.ID, taken.Name = "x", "x"
-	refusedBoth(b, b.s.Networks(), taken, filled[compute.Network](8), func(n *compute.Network) { n.Bridge, n.CIDR = taken.Bridge, taken.CIDR },
+	refusedBoth(b, b.s.Networks(), taken, fillRecord[compute.Network](8), func(n *compute.Network) { n.Bridge, n.CIDR = taken.Bridge, taken.CIDR },
 		"A network of bridge "+taken.Bridge+" with subnet "+taken.CIDR+" already exists.")
 	own := &compute.Network{Record: record.Record{ID: "own"}, Name: "own", Project: "p"}
 	b.do(func(tx job.Tx) error { return b.s.Networks().Insert(tx, own) })
-	counts(b, b.s.Networks(), map[string]listing[compute.NetworkFilter]{
+	checkListCounts(b, b.s.Networks(), map[string]listCase[compute.NetworkFilter]{
 		"project": {compute.NetworkFilter{Project: "p"}, 6}, "another": {compute.NetworkFilter{Project: "q"}, 5}, "name": {compute.NetworkFilter{Name: "own"}, 1},
 	})
 }
 
 // network inserts a network with a pool.
-func (b *bench) network(n compute.Network) *compute.Network {
+func (b *testEnv) network(n compute.Network) *compute.Network {
 	b.Helper()
 	n.ID = "net " + n.CIDR + n.First
 	b.do(func(tx job.Tx) error { return b.s.Networks().Insert(tx, &n) })
 	return &n
 }
 
-func (b *bench) allocate(n *compute.Network, server, want string) (got string, err error) {
+func (b *testEnv) allocate(n *compute.Network, server, want string) (got string, err error) {
 	err = b.s.Do(b.ctx, func(tx job.Tx) (err error) {
 		got, err = b.s.AllocateAddress(tx, n, compute.Address{MAC: "52:54:00:00:00:01", ServerID: server}, want)
 		return err
@@ -43,7 +43,7 @@ func (b *bench) allocate(n *compute.Network, server, want string) (got string, e
 }
 
 // testAllocate: the lowest free address of the pool, whatever was taken by name or given back.
-func testAllocate(b *bench) {
+func testAllocate(b *testEnv) {
 	four := b.network(compute.Network{CIDR: "192.0.2.0/24", Gateway: "192.0.2.11", First: "192.0.2.10", Last: "192.0.2.14"})
 	six := b.network(compute.Network{CIDR: "2001:db8::/64", First: "2001:db8::fffe", Last: "2001:db8::1:0"})
 	high := b.network(compute.Network{CIDR: "fd00::/64", First: "fd00::ffff:ffff:ffff:fffe", Last: "fd00::ffff:ffff:ffff:ffff"})
@@ -86,7 +86,7 @@ func testAllocate(b *bench) {
 	b.addressesOf(six)
 }
 
-func (b *bench) addressesOf(n *compute.Network) {
+func (b *testEnv) addressesOf(n *compute.Network) {
 	b.Helper()
 	all, err := b.s.Addresses(b.ctx, nil, n.ID)
 	b.ok(err)
@@ -104,12 +104,12 @@ func (b *bench) addressesOf(n *compute.Network) {
 }
 
 // testAllocateRace: no address is given twice and none is left out, whoever asks at once.
-func testAllocateRace(b *bench) {
+func testAllocateRace(b *testEnv) {
 	const servers = 24
 	n := b.network(compute.Network{CIDR: "10.0.0.0/8", First: "10.1.0.1", Last: fmt.Sprint("10.1.0.", servers)})
-	stores := both(b)
+	stores := bothStores(b)
 	given := make([]string, servers)
-	won := race(servers, func(i int) bool {
+	won := countConcurrentWins(servers, func(i int) bool {
 		s := stores[i%2]
 		return s.Do(b.ctx, func(tx job.Tx) (err error) {
 			given[i], err = s.AllocateAddress(tx, n, compute.Address{ServerID: fmt.Sprint(i)}, "")
@@ -123,7 +123,7 @@ func testAllocateRace(b *bench) {
 	if won != servers || len(seen) != servers {
 		b.Fatalf("%d of %d got an address, %d different ones: %v", won, servers, len(seen), given)
 	}
-	one := race(8, func(i int) bool {
+	one := countConcurrentWins(8, func(i int) bool {
 		s := stores[i%2]
 		return s.Do(b.ctx, func(tx job.Tx) error {
 			_, err := s.AllocateAddress(tx, n, compute.Address{ServerID: "x"}, "10.9.9.9")
@@ -136,7 +136,7 @@ func testAllocateRace(b *bench) {
 }
 
 // testAllocateMany: a pool of millions costs what is allocated in it, and a gap in the middle is found.
-func testAllocateMany(b *bench) {
+func testAllocateMany(b *testEnv) {
 	n := b.network(compute.Network{CIDR: "10.0.0.0/8"})
 	const many = 300
 	at := netip.MustParseAddr("10.0.0.1")

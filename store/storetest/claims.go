@@ -10,7 +10,7 @@ import (
 	"salvor/store"
 )
 
-func testClaim(b *bench) {
+func testClaim(b *testEnv) {
 	now := b.s.Now().UTC().Truncate(time.Microsecond)
 	due := func(at time.Time) func(*job.Job) { return func(j *job.Job) { j.Due = at } }
 	b.insert(job.Ask, "second", due(now.Add(-time.Second)))
@@ -65,7 +65,7 @@ func testClaim(b *bench) {
 }
 
 // testClaimOnce: however many claim at once, each job is claimed once.
-func testClaimOnce(b *bench) {
+func testClaimOnce(b *testEnv) {
 	const jobs = 120
 	b.do(func(tx job.Tx) error {
 		for i := range jobs {
@@ -79,7 +79,7 @@ func testClaimOnce(b *bench) {
 	stores := []*store.Store{b.s, b.other()}
 	var mu sync.Mutex
 	claims := map[string]int{}
-	race(8, func(i int) bool {
+	countConcurrentWins(8, func(i int) bool {
 		for range 2000 {
 			got, err := stores[i%2].Claim(b.ctx, fmt.Sprint("c", i), b.s.Now(), []string{""}, map[job.Kind]int{"work": 1}, 7)
 			if err != nil {
@@ -108,7 +108,7 @@ func testClaimOnce(b *bench) {
 	}
 }
 
-func testRetire(b *bench) {
+func testRetire(b *testEnv) {
 	b.insert(job.Operation, "a")
 	b.insert(job.Operation, "b")
 	b.insert(job.Ask, "c")
@@ -139,7 +139,7 @@ func testRetire(b *bench) {
 	}
 }
 
-func testLease(b *bench) {
+func testLease(b *testEnv) {
 	c := job.Conductor{ID: "conductor", Incarnation: "1", Hostname: "h2", Groups: []string{"", "north"}, Description: []byte(`{"drivers":null}`)}
 	b.ok(b.s.Register(b.ctx, c))
 	b.ok(b.s.Register(b.ctx, job.Conductor{ID: "conductor2", Incarnation: "1", Hostname: "h1"}))
@@ -197,7 +197,7 @@ func testLease(b *bench) {
 	}
 }
 
-func testClock(b *bench) {
+func testClock(b *testEnv) {
 	groups := []string{"", "north"}
 	seen, err := b.s.Ticks(b.ctx, groups)
 	b.ok(err)
@@ -206,7 +206,7 @@ func testClock(b *bench) {
 	}
 	for want := int64(1); want <= 3; want++ {
 		// Many see the same and advance: one tick.
-		race(6, func(int) bool { b.ok(b.s.Advance(b.ctx, seen)); return true })
+		countConcurrentWins(6, func(int) bool { b.ok(b.s.Advance(b.ctx, seen)); return true })
 		seen, err = b.s.Ticks(b.ctx, groups)
 		b.ok(err)
 		if seen[""] != want || seen["north"] != want {
@@ -219,7 +219,7 @@ func testClock(b *bench) {
 	}
 }
 
-func testExpired(b *bench) {
+func testExpired(b *testEnv) {
 	waits := func(deadline, whole int64) func(*job.Job) {
 		return func(j *job.Job) { j.State, j.Deadline, j.OperationDeadline = job.Waiting, deadline, whole }
 	}
@@ -261,7 +261,7 @@ func testExpired(b *bench) {
 }
 
 // testClaimed: what an owner holds is found, whoever forgot it.
-func testClaimed(b *bench) {
+func testClaimed(b *testEnv) {
 	b.insert(job.Operation, "a")
 	b.insert(job.Ask, "b")
 	jobs := b.claim(owner)
@@ -282,7 +282,7 @@ func testClaimed(b *bench) {
 }
 
 // testHasten: what a wrong clock put far ahead is made due, what lies nearer is not.
-func testHasten(b *bench) {
+func testHasten(b *testEnv) {
 	now := b.s.Now()
 	ahead := func(d time.Duration) func(*job.Job) { return func(j *job.Job) { j.Due = now.Add(d) } }
 	b.insert(job.Ask, "far", ahead(2*job.MaxDelay))
@@ -304,7 +304,7 @@ func testHasten(b *bench) {
 }
 
 // testWoken: after each commit that made a job claimable there is a hint, in every process.
-func testWoken(b *bench) {
+func testWoken(b *testEnv) {
 	stores := []*store.Store{b.s}
 	if b.db.Shared {
 		stores = append(stores, b.other())

@@ -12,17 +12,17 @@ import (
 	"salvor/secret"
 )
 
-func testFlavors(b *bench) {
-	tableCase[compute.Flavor, compute.FlavorFilter]{b.s.Flavors(), "Flavor", filled[compute.Flavor], (*compute.Flavor).Head,
+func testFlavors(b *testEnv) {
+	tableCase[compute.Flavor, compute.FlavorFilter]{b.s.Flavors(), "Flavor", fillRecord[compute.Flavor], (*compute.Flavor).Head,
 		func(f *compute.Flavor) string { return f.Ref }, []string{"flavorid", "memory_mb", "root_gb", "vcpus", "name"}}.test(b)
-	taken := filled[compute.Flavor](1)
+	taken := fillRecord[compute.Flavor](1)
 	taken.ID, taken.Name = "x", "x"
-	refusedBoth(b, b.s.Flavors(), taken, filled[compute.Flavor](8), func(f *compute.Flavor) { f.Ref = taken.Ref },
+	refusedBoth(b, b.s.Flavors(), taken, fillRecord[compute.Flavor](8), func(f *compute.Flavor) { f.Ref = taken.Ref },
 		"Flavor with ID "+taken.Ref+" already exists.")
 	small := &compute.Flavor{Record: record.Record{ID: "small"}, Ref: "small", Name: "small", RAM: 1, Disk: 1}
 	b.do(func(tx job.Tx) error { return b.s.Flavors().Insert(tx, small) })
 	no := false
-	counts(b, b.s.Flavors(), map[string]listing[compute.FlavorFilter]{
+	checkListCounts(b, b.s.Flavors(), map[string]listCase[compute.FlavorFilter]{
 		"public": {compute.FlavorFilter{Public: &no}, 1}, "ram": {compute.FlavorFilter{MinRAM: 2}, 5},
 		"disk": {compute.FlavorFilter{MinDisk: 2}, 5}, "name": {compute.FlavorFilter{Name: "small"}, 1},
 	})
@@ -33,8 +33,8 @@ func testFlavors(b *bench) {
 	}
 }
 
-func testImages(b *bench) {
-	tableCase[compute.Image, compute.ImageFilter]{b.s.Images(), "Image", filled[compute.Image], (*compute.Image).Head, nil,
+func testImages(b *testEnv) {
+	tableCase[compute.Image, compute.ImageFilter]{b.s.Images(), "Image", fillRecord[compute.Image], (*compute.Image).Head, nil,
 		[]string{"name", "status", "size", "disk_format", "container_format"}}.test(b)
 	for i, v := range []string{"public", "private", "community"} {
 		b.do(func(tx job.Tx) error {
@@ -42,7 +42,7 @@ func testImages(b *bench) {
 				Tags: []string{"x%y", "old " + v}})
 		})
 	}
-	counts(b, b.s.Images(), map[string]listing[compute.ImageFilter]{
+	checkListCounts(b, b.s.Images(), map[string]listCase[compute.ImageFilter]{
 		"project": {compute.ImageFilter{Project: "p1"}, 2}, "another": {compute.ImageFilter{Project: "p9"}, 1},
 		"community": {compute.ImageFilter{Project: "p1", Visibility: "community"}, 1}, "name": {compute.ImageFilter{Name: "private"}, 1},
 		"owner": {compute.ImageFilter{Owner: "p1"}, 1}, "hash": {compute.ImageFilter{OSHash: "public"}, 1}, "tag": {compute.ImageFilter{Tag: "x%y"}, 3},
@@ -53,31 +53,31 @@ func testImages(b *bench) {
 	b.refused(err, problem.NotFound, "Image private could not be found.")
 }
 
-func testKeypairs(b *bench) {
-	tableCase[compute.Keypair, compute.KeypairFilter]{b.s.Keypairs(), "Key pair", filled[compute.Keypair], (*compute.Keypair).Head, nil,
+func testKeypairs(b *testEnv) {
+	tableCase[compute.Keypair, compute.KeypairFilter]{b.s.Keypairs(), "Key pair", fillRecord[compute.Keypair], (*compute.Keypair).Head, nil,
 		[]string{"name"}}.test(b)
-	taken := filled[compute.Keypair](1)
+	taken := fillRecord[compute.Keypair](1)
 	taken.ID = "x"
-	refusedBoth(b, b.s.Keypairs(), taken, filled[compute.Keypair](8), func(k *compute.Keypair) { k.User, k.Name = taken.User, taken.Name },
+	refusedBoth(b, b.s.Keypairs(), taken, fillRecord[compute.Keypair](8), func(k *compute.Keypair) { k.User, k.Name = taken.User, taken.Name },
 		"Key pair '"+taken.Name+"' already exists.")
 	taken.User = "another"
 	b.do(func(tx job.Tx) error { return b.s.Keypairs().Insert(tx, taken) })
-	counts(b, b.s.Keypairs(), map[string]listing[compute.KeypairFilter]{
+	checkListCounts(b, b.s.Keypairs(), map[string]listCase[compute.KeypairFilter]{
 		"user": {compute.KeypairFilter{User: "another"}, 1}, "both": {compute.KeypairFilter{User: "another", Name: taken.Name}, 1},
 		"name": {compute.KeypairFilter{Name: taken.Name}, 2},
 	})
 }
 
-func testVolumes(b *bench) {
-	tableCase[compute.Volume, compute.VolumeFilter]{b.s.Volumes(), "Volume", filled[compute.Volume], (*compute.Volume).Head, nil,
+func testVolumes(b *testEnv) {
+	tableCase[compute.Volume, compute.VolumeFilter]{b.s.Volumes(), "Volume", fillRecord[compute.Volume], (*compute.Volume).Head, nil,
 		[]string{"name", "size", "status", "display_name"}}.test(b)
-	taken := filled[compute.Volume](1)
+	taken := fillRecord[compute.Volume](1)
 	taken.ID = "x"
-	refusedBoth(b, b.s.Volumes(), taken, filled[compute.Volume](8), func(v *compute.Volume) { v.IQN, v.LUN = taken.IQN, taken.LUN },
+	refusedBoth(b, b.s.Volumes(), taken, fillRecord[compute.Volume](8), func(v *compute.Volume) { v.IQN, v.LUN = taken.IQN, taken.LUN },
 		"A volume for this LUN of "+taken.IQN+" already exists.")
 	v := &compute.Volume{Record: record.Record{ID: "v"}, Name: "data", Project: "p", Status: compute.VolumeInUse, ServerID: "s", IQN: "iqn.2026-01.example:data"}
 	b.do(func(tx job.Tx) error { return b.s.Volumes().Insert(tx, v) })
-	counts(b, b.s.Volumes(), map[string]listing[compute.VolumeFilter]{
+	checkListCounts(b, b.s.Volumes(), map[string]listCase[compute.VolumeFilter]{
 		"project": {compute.VolumeFilter{Project: "p"}, 1}, "name": {compute.VolumeFilter{Name: "data"}, 1},
 		"server": {compute.VolumeFilter{ServerID: "s"}, 1}, "status": {compute.VolumeFilter{Status: compute.VolumeInUse}, 1},
 		"none": {compute.VolumeFilter{Project: "p", Status: compute.VolumeAvailable}, 0},
@@ -87,12 +87,12 @@ func testVolumes(b *bench) {
 
 // filledHost is one that lists show.
 func filledHost(seed int) *compute.Host {
-	h := filled[compute.Host](seed)
+	h := fillRecord[compute.Host](seed)
 	h.Lost = false
 	return h
 }
 
-func testHosts(b *bench) {
+func testHosts(b *testEnv) {
 	tableCase[compute.Host, compute.HostFilter]{b.s.Hosts(), "Host", filledHost, (*compute.Host).Head, nil, []string{"name", "zone"}}.test(b)
 	taken := filledHost(1)
 	taken.ID = "x"
@@ -103,32 +103,32 @@ func testHosts(b *bench) {
 			return b.s.Hosts().Insert(tx, &compute.Host{Record: record.Record{ID: id}, Name: "vm1", Kind: compute.AgentHost})
 		})
 	}
-	counts(b, b.s.Hosts(), map[string]listing[compute.HostFilter]{
+	checkListCounts(b, b.s.Hosts(), map[string]listCase[compute.HostFilter]{
 		"name": {compute.HostFilter{Name: "vm1"}, 2}, "kind": {compute.HostFilter{Kind: compute.AgentHost}, 2},
 		"cluster": {compute.HostFilter{ClusterID: taken.ClusterID}, 1},
 	})
-	tableCase[compute.Cluster, compute.ClusterFilter]{b.s.Clusters(), "Cluster", filled[compute.Cluster], (*compute.Cluster).Head,
+	tableCase[compute.Cluster, compute.ClusterFilter]{b.s.Clusters(), "Cluster", fillRecord[compute.Cluster], (*compute.Cluster).Head,
 		func(c *compute.Cluster) string { return c.Name }, []string{"name"}}.test(b)
-	cluster := filled[compute.Cluster](1)
+	cluster := fillRecord[compute.Cluster](1)
 	cluster.ID = "x"
-	refusedBoth(b, b.s.Clusters(), cluster, filled[compute.Cluster](8), func(c *compute.Cluster) { c.Name = cluster.Name },
+	refusedBoth(b, b.s.Clusters(), cluster, fillRecord[compute.Cluster](8), func(c *compute.Cluster) { c.Name = cluster.Name },
 		"A cluster with name "+cluster.Name+" already exists.")
-	tableCase[compute.JoinToken, compute.JoinTokenFilter]{b.s.JoinTokens(), "Join token", filled[compute.JoinToken], (*compute.JoinToken).Head,
+	tableCase[compute.JoinToken, compute.JoinTokenFilter]{b.s.JoinTokens(), "Join token", fillRecord[compute.JoinToken], (*compute.JoinToken).Head,
 		nil, nil}.test(b)
-	token := filled[compute.JoinToken](1)
+	token := fillRecord[compute.JoinToken](1)
 	token.ID = "x"
-	refusedBoth(b, b.s.JoinTokens(), token, filled[compute.JoinToken](8), func(j *compute.JoinToken) { j.Digest = token.Digest },
+	refusedBoth(b, b.s.JoinTokens(), token, fillRecord[compute.JoinToken](8), func(j *compute.JoinToken) { j.Digest = token.Digest },
 		"This join token already exists.")
-	counts(b, b.s.JoinTokens(), map[string]listing[compute.JoinTokenFilter]{"digest": {compute.JoinTokenFilter{Digest: token.Digest}, 1}})
+	checkListCounts(b, b.s.JoinTokens(), map[string]listCase[compute.JoinTokenFilter]{"digest": {compute.JoinTokenFilter{Digest: token.Digest}, 1}})
 }
 
 // testJoinTokenOnce: of two hosts that come with one token one is let in.
-func testJoinTokenOnce(b *bench) {
+func testJoinTokenOnce(b *testEnv) {
 	b.do(func(tx job.Tx) error {
 		return b.s.JoinTokens().Insert(tx, &compute.JoinToken{Record: record.Record{ID: "t"}, Digest: "d"})
 	})
-	stores := both(b)
-	won := race(8, func(i int) bool {
+	stores := bothStores(b)
+	won := countConcurrentWins(8, func(i int) bool {
 		s := stores[i%2]
 		return s.Do(b.ctx, func(tx job.Tx) error {
 			all, err := s.JoinTokens().List(b.ctx, tx, compute.JoinTokenFilter{Digest: "d"}, record.Page{})
@@ -145,7 +145,7 @@ func testJoinTokenOnce(b *bench) {
 }
 
 // server inserts a server after change has had its way with it.
-func (b *bench) server(id string, change ...func(*compute.Server)) *compute.Server {
+func (b *testEnv) server(id string, change ...func(*compute.Server)) *compute.Server {
 	b.Helper()
 	v := &compute.Server{Record: record.Record{ID: id}, Name: id, State: compute.Active}
 	for _, c := range change {
@@ -163,13 +163,13 @@ func inSession(image int64, expires time.Time) func(*compute.Server) {
 	}
 }
 
-func testServers(b *bench) {
-	tableCase[compute.Server, compute.ServerFilter]{b.s.Servers(), "Server", filled[compute.Server], (*compute.Server).Head, nil,
+func testServers(b *testEnv) {
+	tableCase[compute.Server, compute.ServerFilter]{b.s.Servers(), "Server", fillRecord[compute.Server], (*compute.Server).Head, nil,
 		[]string{"display_name", "host", "user_id", "project_id", "vm_state", "power_state", "task_state", "availability_zone", "image_ref",
 			"instance_type_id", "locked", "key_name", "launched_at", "terminated_at"}}.test(b)
-	taken := filled[compute.Server](1)
+	taken := fillRecord[compute.Server](1)
 	taken.ID = "x"
-	refusedBoth(b, b.s.Servers(), taken, filled[compute.Server](8), func(v *compute.Server) { v.HostID, v.GuestName = taken.HostID, taken.GuestName },
+	refusedBoth(b, b.s.Servers(), taken, fillRecord[compute.Server](8), func(v *compute.Server) { v.HostID, v.GuestName = taken.HostID, taken.GuestName },
 		"A server with guest name "+taken.GuestName+" already exists on host "+taken.HostID+".")
 	v := b.server("v")
 	for _, ask := range []int64{v.Num, v.Num + 1} {
@@ -182,7 +182,7 @@ func testServers(b *bench) {
 	}
 }
 
-func testServerLists(b *bench) {
+func testServerLists(b *testEnv) {
 	yes, no := true, false
 	place := func(host, guest string) func(*compute.Server) {
 		return func(v *compute.Server) { v.HostID, v.GuestName = host, guest }
@@ -197,7 +197,7 @@ func testServerLists(b *bench) {
 	b.server("f", inSession(9, beginning.Add(time.Hour)))
 	b.server("g", func(v *compute.Server) { v.State = compute.Building })
 	later := time.Now().Add(time.Hour)
-	counts(b, b.s.Servers(), map[string]listing[compute.ServerFilter]{
+	checkListCounts(b, b.s.Servers(), map[string]listCase[compute.ServerFilter]{
 		"nothing": {compute.ServerFilter{}, 6}, "deleted": {compute.ServerFilter{Deleted: true}, 1}, "all": {compute.ServerFilter{AnyDeleted: true}, 7},
 		"state deleted": {compute.ServerFilter{State: compute.Deleted}, 1}, "host": {compute.ServerFilter{HostID: "h2"}, 2},
 		"host, all": {compute.ServerFilter{HostID: "h2", AnyDeleted: true}, 3}, "project": {compute.ServerFilter{Project: "p"}, 1},
@@ -232,7 +232,7 @@ func testServerLists(b *bench) {
 }
 
 // testServerSecrets: a session's credential goes with the session, and is in nobody's list of columns.
-func testServerSecrets(b *bench) {
+func testServerSecrets(b *testEnv) {
 	v := b.server("a", inSession(1, time.Time{}))
 	read := func() *compute.Server {
 		got, err := b.s.Servers().Get(b.ctx, nil, "a")

@@ -51,7 +51,7 @@ func PostgresStore(t testing.TB, versions ...map[job.Kind]int) (*store.Store, *s
 			t.Errorf("PostgreSQL for tests: %v", err)
 		}
 	})
-	s, err := store.Open(context.Background(), serverURL(name), key, store.Options{Logger: slog.New(slog.DiscardHandler), MaxConns: 6, Versions: merged(versions)})
+	s, err := store.Open(context.Background(), serverURL(name), key, store.Options{Logger: slog.New(slog.DiscardHandler), MaxConns: 6, Versions: mergeVersions(versions)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,14 +12,14 @@ import (
 	"salvor/record"
 )
 
-func testHostGroups(b *bench) {
-	tableCase[compute.HostGroup, compute.HostGroupFilter]{b.s.HostGroups(), "Host group", filled[compute.HostGroup], (*compute.HostGroup).Head,
+func testHostGroups(b *testEnv) {
+	tableCase[compute.HostGroup, compute.HostGroupFilter]{b.s.HostGroups(), "Host group", fillRecord[compute.HostGroup], (*compute.HostGroup).Head,
 		func(g *compute.HostGroup) string { return g.Name }, []string{"name"}}.test(b)
-	taken := filled[compute.HostGroup](1)
+	taken := fillRecord[compute.HostGroup](1)
 	taken.ID = "x"
-	refusedBoth(b, b.s.HostGroups(), taken, filled[compute.HostGroup](8), func(g *compute.HostGroup) { g.Name = taken.Name },
+	refusedBoth(b, b.s.HostGroups(), taken, fillRecord[compute.HostGroup](8), func(g *compute.HostGroup) { g.Name = taken.Name },
 		"A host group with name "+taken.Name+" already exists.")
-	counts(b, b.s.HostGroups(), map[string]listing[compute.HostGroupFilter]{"name": {compute.HostGroupFilter{Name: taken.Name}, 1}})
+	checkListCounts(b, b.s.HostGroups(), map[string]listCase[compute.HostGroupFilter]{"name": {compute.HostGroupFilter{Name: taken.Name}, 1}})
 	for i, node := range []string{"", "", "n1"} {
 		b.do(func(tx job.Tx) error {
 			return b.s.Hosts().Insert(tx, &compute.Host{Record: record.Record{ID: fmt.Sprint("h", i)}, NodeID: node, Group: "g", ForcedDown: i == 0})
@@ -28,7 +28,7 @@ func testHostGroups(b *bench) {
 	b.refused(b.s.Do(b.ctx, func(tx job.Tx) error {
 		return b.s.Hosts().Insert(tx, &compute.Host{Record: record.Record{ID: "h9"}, NodeID: "n1"})
 	}), problem.Conflict, "Node n1 is another host already.")
-	counts(b, b.s.Hosts(), map[string]listing[compute.HostFilter]{
+	checkListCounts(b, b.s.Hosts(), map[string]listCase[compute.HostFilter]{
 		"node": {compute.HostFilter{NodeID: "n1"}, 1}, "group": {compute.HostFilter{Group: "g"}, 3}, "forced down": {compute.HostFilter{ForcedDown: true}, 1},
 	})
 }
@@ -37,22 +37,22 @@ func receiptOf(id, host string, closed time.Time) *compute.Receipt {
 	return &compute.Receipt{Record: record.Record{ID: id}, HostID: host, BootID: "boot", ClosedAt: closed}
 }
 
-func (b *bench) receipt(id, host string, closed time.Time) *compute.Receipt {
+func (b *testEnv) receipt(id, host string, closed time.Time) *compute.Receipt {
 	b.Helper()
 	r := receiptOf(id, host, closed)
 	b.do(func(tx job.Tx) error { return b.s.Receipts().Insert(tx, r) })
 	return r
 }
 
-func testReceipts(b *bench) {
-	tableCase[compute.Receipt, compute.ReceiptFilter]{b.s.Receipts(), "Receipt", filled[compute.Receipt], (*compute.Receipt).Head, nil, []string{"host_id"}}.test(b)
+func testReceipts(b *testEnv) {
+	tableCase[compute.Receipt, compute.ReceiptFilter]{b.s.Receipts(), "Receipt", fillRecord[compute.Receipt], (*compute.Receipt).Head, nil, []string{"host_id"}}.test(b)
 	open := b.receipt("a", "h1", time.Time{})
 	b.receipt("b", "h1", beginning)
 	b.receipt("c", "h1", beginning)
 	b.receipt("d", "h2", time.Time{})
 	twice := "Host h1 is fenced already: its receipt is open."
 	refusedBoth(b, b.s.Receipts(), receiptOf("e", "h1", time.Time{}), receiptOf("f", "h3", time.Time{}), func(r *compute.Receipt) { r.HostID = "h1" }, twice)
-	counts(b, b.s.Receipts(), map[string]listing[compute.ReceiptFilter]{
+	checkListCounts(b, b.s.Receipts(), map[string]listCase[compute.ReceiptFilter]{
 		"host": {compute.ReceiptFilter{HostID: "h1"}, 3}, "open": {compute.ReceiptFilter{HostID: "h1", Open: true}, 1}, "all open": {compute.ReceiptFilter{Open: true}, 3},
 	})
 	b.do(func(tx job.Tx) error { return b.s.UseReceipt(tx, "a") })
@@ -65,9 +65,9 @@ func testReceipts(b *bench) {
 }
 
 // testReceiptOnce: whoever proves that a host is off at the same time as another one, one receipt is written.
-func testReceiptOnce(b *bench) {
-	stores := both(b)
-	if won := race(8, func(i int) bool {
+func testReceiptOnce(b *testEnv) {
+	stores := bothStores(b)
+	if won := countConcurrentWins(8, func(i int) bool {
 		s := stores[i%2]
 		return s.Do(b.ctx, func(tx job.Tx) error { return s.Receipts().Insert(tx, receiptOf(fmt.Sprint("r", i), "h", time.Time{})) }) == nil
 	}); won != 1 {
@@ -76,8 +76,8 @@ func testReceiptOnce(b *bench) {
 }
 
 // testMoveAgainstAdmission: of a move by a receipt and its closing for want of moves one wins, in whatever order they look and write.
-func testMoveAgainstAdmission(b *bench) {
-	stores := both(b)
+func testMoveAgainstAdmission(b *testEnv) {
+	stores := bothStores(b)
 	for round := range 12 {
 		host := fmt.Sprint("h", round)
 		receipt := b.receipt("r"+host, host, time.Time{})
@@ -102,7 +102,7 @@ func testMoveAgainstAdmission(b *bench) {
 				return s.Receipts().Save(tx, now)
 			}) == nil
 		}
-		race(3, func(i int) bool {
+		countConcurrentWins(3, func(i int) bool {
 			s := stores[(i+round)%2]
 			switch i {
 			case 0:
@@ -131,8 +131,8 @@ func testMoveAgainstAdmission(b *bench) {
 	}
 }
 
-func testPlans(b *bench) {
-	tableCase[compute.Plan, compute.PlanFilter]{b.s.Plans(), "Plan", filled[compute.Plan], (*compute.Plan).Head, nil, []string{"host_id", "state"}}.test(b)
+func testPlans(b *testEnv) {
+	tableCase[compute.Plan, compute.PlanFilter]{b.s.Plans(), "Plan", fillRecord[compute.Plan], (*compute.Plan).Head, nil, []string{"host_id", "state"}}.test(b)
 	plan := func(id, host string, state compute.PlanState) *compute.Plan {
 		return &compute.Plan{Record: record.Record{ID: id}, HostID: host, State: state}
 	}
@@ -144,7 +144,7 @@ func testPlans(b *bench) {
 	}
 	refusedBoth(b, b.s.Plans(), plan("x", "h1", compute.PlanRunning), plan("y", "h1", compute.PlanDrafted), func(p *compute.Plan) { p.State = compute.PlanRunning },
 		"Another plan for host h1 is running.")
-	counts(b, b.s.Plans(), map[string]listing[compute.PlanFilter]{
+	checkListCounts(b, b.s.Plans(), map[string]listCase[compute.PlanFilter]{
 		"host": {compute.PlanFilter{HostID: "h1"}, 5}, "running": {compute.PlanFilter{State: compute.PlanRunning}, 2},
 		"both": {compute.PlanFilter{HostID: "h1", State: compute.PlanDrafted}, 3},
 	})
@@ -158,8 +158,8 @@ func moveOf(id, server, source string, state compute.MoveState, change ...func(*
 	return m
 }
 
-func testMoves(b *bench) {
-	tableCase[compute.Move, compute.MoveFilter]{b.s.Moves(), "Move", filled[compute.Move], (*compute.Move).Head, nil,
+func testMoves(b *testEnv) {
+	tableCase[compute.Move, compute.MoveFilter]{b.s.Moves(), "Move", fillRecord[compute.Move], (*compute.Move).Head, nil,
 		[]string{"server_id", "source_id", "state", "updated_at"}}.test(b)
 	to := func(dest, plan, receipt string) func(*compute.Move) {
 		return func(m *compute.Move) {
@@ -186,7 +186,7 @@ func testMoves(b *bench) {
 		})
 	}
 	later := time.Now().Add(time.Hour)
-	counts(b, b.s.Moves(), map[string]listing[compute.MoveFilter]{
+	checkListCounts(b, b.s.Moves(), map[string]listCase[compute.MoveFilter]{
 		"server": {compute.MoveFilter{ServerID: "v2"}, 3}, "source": {compute.MoveFilter{SourceID: "h1"}, 4}, "dest": {compute.MoveFilter{DestID: "h2"}, 2},
 		"host": {compute.MoveFilter{HostID: "h1"}, 5}, "plan": {compute.MoveFilter{PlanID: "p1"}, 2}, "receipt": {compute.MoveFilter{ReceiptID: "r1"}, 2},
 		"kind": {compute.MoveFilter{Kind: compute.Evacuation}, 3}, "state": {compute.MoveFilter{State: compute.MoveDone}, 2},
@@ -205,7 +205,7 @@ func testMoves(b *bench) {
 }
 
 // testGuestReports writes what hosts tell of guests, and reads what is told elsewhere than where the records have it.
-func testGuestReports(b *bench) {
+func testGuestReports(b *testEnv) {
 	for _, id := range []string{"gh1", "gh2"} {
 		h := &compute.Host{Record: record.Record{ID: id}, Name: id, Kind: compute.AgentHost, Lost: id == "gh2", LostReason: "burnt"}
 		b.do(func(tx job.Tx) error { return b.s.Hosts().Insert(tx, h) })
@@ -245,7 +245,7 @@ func testGuestReports(b *bench) {
 			b.Errorf("%s: %q, not %q", name, got, c.want)
 		}
 	}
-	counts(b, b.s.Hosts(), map[string]listing[compute.HostFilter]{
+	checkListCounts(b, b.s.Hosts(), map[string]listCase[compute.HostFilter]{
 		"there": {compute.HostFilter{}, 1}, "lost": {compute.HostFilter{Lost: true}, 1}, "all": {compute.HostFilter{WithLost: true}, 2}, "lost, by name": {compute.HostFilter{Name: "gh2"}, 0},
 	})
 	b.do(func(tx job.Tx) error { return b.s.DropGuestReport(tx, "gh1", "gs1") })

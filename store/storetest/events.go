@@ -10,7 +10,7 @@ import (
 	"salvor/store"
 )
 
-func testEvents(b *bench) {
+func testEvents(b *testEnv) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
 	e := job.Event{Subject: job.Node("a"), At: at, Type: "action", Text: "t", Severity: "error", JobID: "j", Action: "boot", Duration: 1500 * time.Microsecond,
 		RequestID: "r", User: "u"}
@@ -48,9 +48,9 @@ func testEvents(b *bench) {
 }
 
 // testEventsGapless: many write to one timeline, some come to nothing; the numbers run 1, 2, 3.
-func testEventsGapless(b *bench) {
+func testEventsGapless(b *testEnv) {
 	stores := []*store.Store{b.s, b.other()}
-	kept := race(30, func(i int) bool {
+	kept := countConcurrentWins(30, func(i int) bool {
 		s := stores[i%2]
 		err := s.Do(b.ctx, func(tx job.Tx) error {
 			if err := s.Append(tx, job.Event{Subject: job.Node("a"), Text: fmt.Sprint(i)}); err != nil {
@@ -78,7 +78,7 @@ func testEventsGapless(b *bench) {
 	}
 }
 
-func testPrune(b *bench) {
+func testPrune(b *testEnv) {
 	now := time.Now()
 	b.do(func(tx job.Tx) error {
 		for i := range 10 {
@@ -126,7 +126,7 @@ func testPrune(b *bench) {
 }
 
 // testFeed: the events of all subjects in one order, in which nothing is missed by who goes on from what it saw last.
-func testFeed(b *bench) {
+func testFeed(b *testEnv) {
 	for i := range 6 {
 		b.do(func(tx job.Tx) error {
 			return b.s.Append(tx, job.Event{Subject: job.Node([]string{"a", "b"}[i%2]), Type: []string{"state", "action", "state"}[i%3], Text: fmt.Sprint(i)})
@@ -163,13 +163,13 @@ func testFeed(b *bench) {
 		b.Errorf("after the third: %q", got)
 	}
 	_, newest := texts(job.FeedFilter{}, 10)
-	settles(b, newest)
+	waitUntilSettled(b, newest)
 }
 
-// settles waits until the events up to a number are settled: transactions of other databases on the server count as well.
-func settles(b *bench, num int64) {
-	at := settled(b)
-	for end := time.Now().Add(30 * time.Second); at < num && time.Now().Before(end); at = settled(b) {
+// waitUntilSettled waits until the events up to a number are settled: transactions of other databases on the server count as well.
+func waitUntilSettled(b *testEnv, num int64) {
+	at := readSettledNumber(b)
+	for end := time.Now().Add(30 * time.Second); at < num && time.Now().Before(end); at = readSettledNumber(b) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if at < num {
@@ -177,7 +177,7 @@ func settles(b *bench, num int64) {
 	}
 }
 
-func settled(b *bench) int64 {
+func readSettledNumber(b *testEnv) int64 {
 	var at job.Settled
 	for range 3 {
 		var err error
@@ -189,7 +189,7 @@ func settled(b *bench) int64 {
 
 // testFeedOvertaken: an event that is committed after one with a higher number is not passed over, because nothing is
 // settled while it may come.
-func testFeedOvertaken(b *bench) {
+func testFeedOvertaken(b *testEnv) {
 	if !b.db.Shared {
 		b.do(func(tx job.Tx) error { return b.s.Append(tx, job.Event{Subject: job.Node("a")}) })
 		return // one writer: what has a number is there
@@ -215,12 +215,12 @@ func testFeedOvertaken(b *bench) {
 	if len(seen) != 1 {
 		b.Fatalf("%d events while one is being written", len(seen))
 	}
-	if at := settled(b); at >= seen[0].Num {
+	if at := readSettledNumber(b); at >= seen[0].Num {
 		b.Errorf("settled up to %d while a lower number than %d may come", at, seen[0].Num)
 	}
 	close(goOn)
 	b.ok(<-done)
-	settles(b, seen[0].Num)
+	waitUntilSettled(b, seen[0].Num)
 	if seen, err = other.Feed(b.ctx, job.FeedFilter{}, 10); err != nil || len(seen) != 2 || seen[0].Subject.ID != "slow" {
 		b.Errorf("%+v %v", seen, err)
 	}

@@ -8,11 +8,11 @@ import (
 	"salvor/secret"
 )
 
-// filled makes a record with every field of it, at any depth, set to a value of its own: what a
+// fillRecord makes a record with every field of it, at any depth, set to a value of its own: what a
 // store forgets to keep differs when it is read back. seed keeps the keys of records apart.
-func filled[R any](seed int) *R {
+func fillRecord[R any](seed int) *R {
 	r := new(R)
-	f := filler{seed: seed}
+	f := recordFiller{seed: seed}
 	v := reflect.ValueOf(r).Elem()
 	for i := range v.NumField() {
 		// The store gives these.
@@ -23,12 +23,12 @@ func filled[R any](seed int) *R {
 	return r
 }
 
-type filler struct{ seed, count int }
+type recordFiller struct{ seed, count int }
 
 // beginning is when filled times begin, as rows hold them.
 var beginning = time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
 
-func (f *filler) fill(v reflect.Value, name string) {
+func (f *recordFiller) fill(v reflect.Value, name string) {
 	f.count++
 	switch at := v.Addr().Interface().(type) {
 	case *time.Time:

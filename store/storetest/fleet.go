@@ -10,7 +10,7 @@ import (
 )
 
 // testFleet: the counts are those of the nodes, a project counts and finds its own, and a few letters find a node.
-func testFleet(b *bench) {
+func testFleet(b *testEnv) {
 	b.node("aa01", func(n *metal.Node) { n.Name, n.ProvisionState, n.Owner = "Rack1-01", metal.Active, "p1" })
 	b.node("aa02", func(n *metal.Node) { n.Name, n.ProvisionState, n.Lessee = "rack1-02", metal.Active, "p1" })
 	b.node("bb03", func(n *metal.Node) {

@@ -5,7 +5,7 @@ import (
 )
 
 // testIncarnation: the id of a database stays, its counter only rises, and the first cause of a hold stays.
-func testIncarnation(b *bench) {
+func testIncarnation(b *testEnv) {
 	first, err := b.s.Incarnation(b.ctx)
 	if err != nil || len(first.ID) != 32 || first.Counter != 1 || first.Held != nil {
 		b.Fatalf("a new database: %+v, %v", first, err)

@@ -16,7 +16,7 @@ import (
 
 var compareJobs = cmp.Comparer(func(a, b secret.Value) bool { return a.Equal(b) })
 
-func testJob(b *bench) {
+func testJob(b *testEnv) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
 	j := &job.Job{ID: "j1", Kind: "rescue", Version: 3, Class: job.Operation, Subject: job.Subject{Kind: "host", ID: "h"}, Group: "north", State: job.Waiting,
 		Action: "boot", Attempt: 1, Crashes: 2, Args: json.RawMessage(`{"a":1}`), Memo: map[string]string{"k": "v"}, Secret: secret.New("hash"),
@@ -43,7 +43,7 @@ func testJob(b *bench) {
 	}
 }
 
-func testLock(b *bench) {
+func testLock(b *testEnv) {
 	try := func(class job.Class) error {
 		return b.s.Do(b.ctx, func(tx job.Tx) error {
 			return b.s.Insert(tx, &job.Job{Kind: "work", Version: 1, Class: class, Subject: job.Node("a")})
@@ -70,7 +70,7 @@ func testLock(b *bench) {
 	if len(unended) != 3 || unended[0].Class != job.Operation || unended[1].Class != job.Command || unended[2].Class != job.Ask {
 		b.Fatalf("unended jobs %+v", unended)
 	}
-	wins := race(10, func(int) bool {
+	wins := countConcurrentWins(10, func(int) bool {
 		return b.s.Do(b.ctx, func(tx job.Tx) error {
 			return b.s.Insert(tx, &job.Job{Kind: "work", Version: 1, Class: job.Operation, Subject: job.Node("c")})
 		}) == nil
@@ -80,7 +80,7 @@ func testLock(b *bench) {
 	}
 }
 
-func testSave(b *bench) {
+func testSave(b *testEnv) {
 	b.insert(job.Operation, "a", func(j *job.Job) { j.Secret = secret.New("hash") })
 	j := b.claimOne()
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -122,7 +122,7 @@ func testSave(b *bench) {
 }
 
 // testFence: what an owner says after its claim was given up, freed or taken over is void, with all else in its transaction.
-func testFence(b *bench) {
+func testFence(b *testEnv) {
 	b.insert(job.Operation, "a")
 	former := b.claimOne()
 	void := func(j job.Job) {
@@ -152,7 +152,7 @@ func testFence(b *bench) {
 	b.inState(j.ID, job.Ready)
 }
 
-func testInterrupt(b *bench) {
+func testInterrupt(b *testEnv) {
 	b.insert(job.Operation, "a", func(j *job.Job) { j.Secret = secret.New("hash") })
 	interrupt := func(id string, to job.State) error {
 		return b.s.Do(b.ctx, func(tx job.Tx) error { return b.s.Interrupt(tx, id, to, problem.Conflictf("aborted by user")) })
@@ -196,7 +196,7 @@ func testInterrupt(b *bench) {
 	}
 }
 
-func testPruneJobs(b *bench) {
+func testPruneJobs(b *testEnv) {
 	old := time.Now().Add(-time.Hour)
 	ended := func(j *job.Job) { j.State, j.EndedAt = job.Ended, old }
 	b.insert(job.Ask, "a", ended)

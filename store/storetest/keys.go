@@ -14,7 +14,7 @@ import (
 )
 
 // testKeyChange: all that was sealed is sealed with the other key in the end, while others write, and is read back whole with that key alone.
-func testKeyChange(b *bench) {
+func testKeyChange(b *testEnv) {
 	const canary = "cAnAry-of-a-change"
 	next := secret.GenerateKey()
 	old := b.db.Key.ID()
@@ -96,7 +96,7 @@ func testKeyChange(b *bench) {
 }
 
 // testKeyFence: one that seals and looked before the change waits it out, and a process that has not read the new key seals nothing with the old one.
-func testKeyFence(b *bench) {
+func testKeyFence(b *testEnv) {
 	second := secret.GenerateKey()
 	change := func(master []byte) {
 		id, err := b.db.Key.Add(master)

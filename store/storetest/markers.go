@@ -10,7 +10,7 @@ import (
 )
 
 // testForeignMarkers: in a list that is confined to a project a marker of others is one that is not there.
-func testForeignMarkers(b *bench) {
+func testForeignMarkers(b *testEnv) {
 	for i, owner := range []string{"o", "p", "o"} {
 		id := fmt.Sprint("m", i)
 		b.node(id, func(n *metal.Node) { n.Owner = owner })
@@ -33,25 +33,25 @@ func testForeignMarkers(b *bench) {
 	}
 	for what, after := range map[string]func(record.Page) (int, error){
 		"node": func(p record.Page) (int, error) {
-			return length(b.s.Nodes(b.ctx, nil, metal.NodeFilter{Project: "o"}, p))
+			return listLength(b.s.Nodes(b.ctx, nil, metal.NodeFilter{Project: "o"}, p))
 		},
 		"port": func(p record.Page) (int, error) {
-			return length(b.s.PortTable().List(b.ctx, nil, metal.PortFilter{Project: "o"}, p))
+			return listLength(b.s.PortTable().List(b.ctx, nil, metal.PortFilter{Project: "o"}, p))
 		},
 		"portgroup": func(p record.Page) (int, error) {
-			return length(b.s.Portgroups().List(b.ctx, nil, metal.PortgroupFilter{Project: "o"}, p))
+			return listLength(b.s.Portgroups().List(b.ctx, nil, metal.PortgroupFilter{Project: "o"}, p))
 		},
 		"connector": func(p record.Page) (int, error) {
-			return length(b.s.Connectors().List(b.ctx, nil, metal.ConnectorFilter{Project: "o"}, p))
+			return listLength(b.s.Connectors().List(b.ctx, nil, metal.ConnectorFilter{Project: "o"}, p))
 		},
 		"target": func(p record.Page) (int, error) {
-			return length(b.s.Targets().List(b.ctx, nil, metal.TargetFilter{Project: "o"}, p))
+			return listLength(b.s.Targets().List(b.ctx, nil, metal.TargetFilter{Project: "o"}, p))
 		},
 		"allocation": func(p record.Page) (int, error) {
-			return length(b.s.Allocations().List(b.ctx, nil, metal.AllocationFilter{Owner: "o"}, p))
+			return listLength(b.s.Allocations().List(b.ctx, nil, metal.AllocationFilter{Owner: "o"}, p))
 		},
 		"runbook": func(p record.Page) (int, error) {
-			return length(b.s.Runbooks().List(b.ctx, nil, metal.RunbookFilter{Project: "o"}, p))
+			return listLength(b.s.Runbooks().List(b.ctx, nil, metal.RunbookFilter{Project: "o"}, p))
 		},
 	} {
 		for _, key := range []string{"", "uuid"} {
@@ -73,4 +73,4 @@ func testForeignMarkers(b *bench) {
 	b.refused(err, problem.NotFound, "Port m1 could not be found.")
 }
 
-func length[T any](list []T, err error) (int, error) { return len(list), err }
+func listLength[T any](list []T, err error) (int, error) { return len(list), err }

@@ -27,10 +27,10 @@ func fullNode() *metal.Node {
 		Properties: obj("cpu"), Extra: obj("extra"), InstanceInfo: obj("image"), InternalInfo: obj("internal"), RAIDConfig: obj("raid"),
 		TargetRAID: obj("target"), NetworkData: obj("links"), InstanceUUID: "i-1", ChassisUUID: "c-1", ResourceClass: "gold",
 		Description: "An old Machine, 100% ours", Owner: "o", Lessee: "l", Shard: "s", ConductorGroup: "north", Traits: []string{"A", "B"},
-		AutomatedClean: ptr(false), Maintenance: true, MaintenanceReason: "m", Fault: "power failure", Protected: true, ProtectedReason: "p",
+		AutomatedClean: pointerTo(false), Maintenance: true, MaintenanceReason: "m", Fault: "power failure", Protected: true, ProtectedReason: "p",
 		Retired: true, RetiredReason: "r", Interfaces: map[string]string{"power": "redfish"}, PowerState: metal.PowerOn,
 		TargetPower: metal.PowerOff, ProvisionState: metal.RescueWait, TargetProvision: metal.Rescue, ProvisionedAt: at,
-		LastError: "e", CleanStep: obj("step"), DeployStep: obj("step"), BootMode: "uefi", SecureBoot: ptr(true), ConsoleEnabled: true,
+		LastError: "e", CleanStep: obj("step"), DeployStep: obj("step"), BootMode: "uefi", SecureBoot: pointerTo(true), ConsoleEnabled: true,
 		InspectionStart: at.Add(time.Second), InspectionEnd: at.Add(time.Minute), BootNumber: 7,
 		ServiceStep: obj("step"), ParentNode: "parent", AllocationID: "claim", InstanceName: "web-1", DisablePowerOff: true, Health: "Warning",
 		Plan:   &metal.BootPlan{Road: metal.RoadIPXE, Path: "path-1", Kernel: "k", Ramdisk: "r", Params: []string{"a=b"}, BootNumber: 7, CarryToken: true, MACs: []string{"52:54:00:00:00:01"}, URL: "http://x"},
@@ -38,7 +38,7 @@ func fullNode() *metal.Node {
 	}
 }
 
-func testNode(b *bench) {
+func testNode(b *testEnv) {
 	n := fullNode()
 	b.do(func(tx job.Tx) error { return b.s.InsertNode(tx, n) })
 	if n.CreatedAt.IsZero() || !n.UpdatedAt.IsZero() || n.Version != 1 {
@@ -74,7 +74,7 @@ func testNode(b *bench) {
 	}
 }
 
-func testNodeNames(b *bench) {
+func testNodeNames(b *testEnv) {
 	b.node("a", func(n *metal.Node) { n.Name, n.InstanceUUID = "alpha", "i1"; n.Plan = &metal.BootPlan{Path: "p1"} })
 	b.node("b")
 	b.node("c") // any number of nodes may be without a name
@@ -113,7 +113,7 @@ func testNodeNames(b *bench) {
 	}
 }
 
-func testNodeVersion(b *bench) {
+func testNodeVersion(b *testEnv) {
 	n := b.node("a")
 	stale := n.Clone()
 	n.Extra = metal.Object{"a": "b"}
@@ -126,7 +126,7 @@ func testNodeVersion(b *bench) {
 	b.do(func(tx job.Tx) error { return b.s.SaveNode(tx, n) })
 }
 
-func testNodeDelete(b *bench) {
+func testNodeDelete(b *testEnv) {
 	n := b.node("a", func(n *metal.Node) { n.Plan = &metal.BootPlan{Path: "p", MACs: []string{"aa:aa:aa:aa:aa:aa"}} })
 	b.node("other")
 	b.do(func(tx job.Tx) error {
@@ -160,7 +160,7 @@ func testNodeDelete(b *bench) {
 }
 
 // testNodeMarks: whatever changes a node's view changes its mark, and what was deleted does not come back with an old one.
-func testNodeMarks(b *bench) {
+func testNodeMarks(b *testEnv) {
 	n := b.node("a", func(n *metal.Node) { n.Name = "one" })
 	b.node("b")
 	seen := map[metal.NodeMark]string{}
@@ -223,7 +223,7 @@ func testNodeMarks(b *bench) {
 	b.refused(err, problem.NotFound, "Node ghost could not be found.")
 }
 
-func testReservation(b *bench) {
+func testReservation(b *testEnv) {
 	b.node("a")
 	look := func(reservation, conductor string) {
 		b.Helper()
@@ -253,7 +253,7 @@ func testReservation(b *bench) {
 	look("", "host-b")
 }
 
-func testBootPlan(b *bench) {
+func testBootPlan(b *testEnv) {
 	mac := "52:54:00:aa:bb:cc"
 	n := b.node("a", func(n *metal.Node) {
 		n.Plan = &metal.BootPlan{Path: "secret-path", MACs: []string{mac, strings.ToUpper(mac), "52:54:00:00:00:02"}}
@@ -281,7 +281,7 @@ func testBootPlan(b *bench) {
 	b.refused(err, problem.NotFound, "")
 }
 
-func ids(nodes []*metal.Node) string {
+func joinNodeIDs(nodes []*metal.Node) string {
 	var out []string
 	for _, n := range nodes {
 		out = append(out, n.ID)
@@ -290,7 +290,7 @@ func ids(nodes []*metal.Node) string {
 	return strings.Join(out, " ")
 }
 
-func testNodeFilters(b *bench) {
+func testNodeFilters(b *testEnv) {
 	b.node("plain")
 	full := fullNode()
 	full.ID = "full"
@@ -316,19 +316,19 @@ func testNodeFilters(b *bench) {
 		{metal.NodeFilter{DescriptionContains: "ol_"}, ""},
 		{metal.NodeFilter{DescriptionContains: "!"}, ""},
 		{metal.NodeFilter{Project: "o"}, "full lent"},
-		{metal.NodeFilter{ConductorGroup: ptr("north")}, "full"},
-		{metal.NodeFilter{ConductorGroup: ptr("")}, "lent plain"},
+		{metal.NodeFilter{ConductorGroup: pointerTo("north")}, "full"},
+		{metal.NodeFilter{ConductorGroup: pointerTo("")}, "lent plain"},
 		{metal.NodeFilter{Conductor: "norths"}, "full"},
 		{metal.NodeFilter{Conductor: "elsewhere"}, ""},
 		{metal.NodeFilter{ProvisionState: metal.RescueWait}, "full"},
-		{metal.NodeFilter{Associated: ptr(true)}, "full"},
-		{metal.NodeFilter{Associated: ptr(false)}, "lent plain"},
-		{metal.NodeFilter{Maintenance: ptr(true)}, "full"},
-		{metal.NodeFilter{Maintenance: ptr(false)}, "lent plain"},
-		{metal.NodeFilter{Retired: ptr(true)}, "full"},
-		{metal.NodeFilter{Retired: ptr(false)}, "lent plain"},
-		{metal.NodeFilter{Sharded: ptr(true)}, "full"},
-		{metal.NodeFilter{Sharded: ptr(false)}, "lent plain"},
+		{metal.NodeFilter{Associated: pointerTo(true)}, "full"},
+		{metal.NodeFilter{Associated: pointerTo(false)}, "lent plain"},
+		{metal.NodeFilter{Maintenance: pointerTo(true)}, "full"},
+		{metal.NodeFilter{Maintenance: pointerTo(false)}, "lent plain"},
+		{metal.NodeFilter{Retired: pointerTo(true)}, "full"},
+		{metal.NodeFilter{Retired: pointerTo(false)}, "lent plain"},
+		{metal.NodeFilter{Sharded: pointerTo(true)}, "full"},
+		{metal.NodeFilter{Sharded: pointerTo(false)}, "lent plain"},
 		{metal.NodeFilter{Owner: "o", Lessee: "nobody"}, ""},
 		{metal.NodeFilter{ParentNode: "parent"}, "full"},
 		{metal.NodeFilter{NoChildren: true}, "lent plain"},
@@ -343,8 +343,8 @@ func testNodeFilters(b *bench) {
 	} {
 		got, err := b.s.Nodes(b.ctx, nil, c.f, record.Page{SortKey: "name"})
 		b.ok(err)
-		if ids(got) != c.want {
-			b.Errorf("filter %+v: have %q, want %q", c.f, ids(got), c.want)
+		if joinNodeIDs(got) != c.want {
+			b.Errorf("filter %+v: have %q, want %q", c.f, joinNodeIDs(got), c.want)
 		}
 	}
 }
@@ -355,7 +355,7 @@ var nodeSortKeys = []string{"", "id", "uuid", "name", "driver", "instance_uuid",
 	"provision_state", "target_provision_state", "last_error", "provision_updated_at", "inspection_started_at", "inspection_finished_at",
 	"created_at", "updated_at"}
 
-func testNodePages(b *bench) {
+func testNodePages(b *testEnv) {
 	for i := range 11 {
 		b.node(fmt.Sprintf("n%02d", (i*7)%11), func(n *metal.Node) {
 			// Few different values, so that pages break among equals.

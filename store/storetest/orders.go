@@ -15,10 +15,10 @@ import (
 	"salvor/store"
 )
 
-// both are the store and another one on the same database, where the engine allows that; else the store twice.
-func both(b *bench) []*store.Store { return []*store.Store{b.s, b.other()} }
+// bothStores are the store and another one on the same database, where the engine allows that; else the store twice.
+func bothStores(b *testEnv) []*store.Store { return []*store.Store{b.s, b.other()} }
 
-func order(host string, change ...func(*compute.Order)) *compute.Order {
+func sampleOrder(host string, change ...func(*compute.Order)) *compute.Order {
 	o := &compute.Order{HostID: host, BootID: "boot1", ServerID: "s", Epoch: 3, Verb: compute.Define, Args: json.RawMessage(`{"power":"on"}`),
 		Secret: secret.New(`{"hash":"h"}`), Within: 60, JobID: "j", Action: "define/1"}
 	for _, c := range change {
@@ -27,14 +27,14 @@ func order(host string, change ...func(*compute.Order)) *compute.Order {
 	return o
 }
 
-func (b *bench) order(o *compute.Order) bool {
+func (b *testEnv) order(o *compute.Order) bool {
 	b.Helper()
 	var old bool
 	b.do(func(tx job.Tx) (err error) { old, err = b.s.InsertOrder(tx, o); return err })
 	return old
 }
 
-func (b *bench) finish(o *compute.Order, r compute.Result) (done *compute.Order, err error) {
+func (b *testEnv) finish(o *compute.Order, r compute.Result) (done *compute.Order, err error) {
 	err = b.s.Do(b.ctx, func(tx job.Tx) (err error) {
 		done, err = b.s.FinishOrder(tx, o.ID, o.HostID, o.BootID, o.Epoch, r)
 		return err
@@ -42,18 +42,18 @@ func (b *bench) finish(o *compute.Order, r compute.Result) (done *compute.Order,
 	return done, err
 }
 
-func testOrders(b *bench) {
-	o := order("h1")
+func testOrders(b *testEnv) {
+	o := sampleOrder("h1")
 	if b.order(o) || o.ID == "" || o.CreatedAt.IsZero() {
 		b.Fatalf("a new order: %+v", o)
 	}
-	again := order("h1", func(o *compute.Order) { o.Verb = compute.Remove })
+	again := sampleOrder("h1", func(o *compute.Order) { o.Verb = compute.Remove })
 	if !b.order(again) || again.ID != o.ID || again.Verb != compute.Define || again.Secret.Reveal() != o.Secret.Reveal() {
 		b.Fatalf("the order of a second run: %+v", again)
 	}
 	for _, c := range []func(*compute.Order){func(o *compute.Order) { o.Epoch++ }, func(o *compute.Order) { o.Action = "define/2" },
 		func(o *compute.Order) { o.JobID = "" }, func(o *compute.Order) { o.JobID = "" }} {
-		if b.order(order("h2", c)) {
+		if b.order(sampleOrder("h2", c)) {
 			b.Fatal("another action's order was taken for this one's")
 		}
 	}
@@ -87,8 +87,8 @@ func testOrders(b *bench) {
 	}
 }
 
-func testOrderResult(b *bench) {
-	o := order("h1")
+func testOrderResult(b *testEnv) {
+	o := sampleOrder("h1")
 	b.order(o)
 	b.do(func(tx job.Tx) error { return b.s.OrderProgress(tx, o.ID, "h1", "fetching 40 %") })
 	for _, c := range []struct {
@@ -133,9 +133,9 @@ func testOrderResult(b *bench) {
 	b.refused(err, problem.NotFound, "")
 }
 
-func testOrdersMove(b *bench) {
-	old := order("h1", func(o *compute.Order) { o.Epoch = 2 })
-	now := order("h1")
+func testOrdersMove(b *testEnv) {
+	old := sampleOrder("h1", func(o *compute.Order) { o.Epoch = 2 })
+	now := sampleOrder("h1")
 	b.order(old)
 	b.order(now)
 	_, err := b.s.OpenOrders(b.ctx, "h1")
@@ -160,13 +160,13 @@ func testOrdersMove(b *bench) {
 }
 
 // testOrderOnce: of many runs of one action, in two processes, one makes the order and all find it.
-func testOrderOnce(b *bench) {
-	stores := both(b)
+func testOrderOnce(b *testEnv) {
+	stores := bothStores(b)
 	ids := make([]string, 12)
-	fresh := race(len(ids), func(i int) bool {
-		s, o, old := stores[i%2], order("h1"), true
+	fresh := countConcurrentWins(len(ids), func(i int) bool {
+		s, o, old := stores[i%2], sampleOrder("h1"), true
 		err := s.Do(b.ctx, func(tx job.Tx) (err error) {
-			o = order("h1")
+			o = sampleOrder("h1")
 			old, err = s.InsertOrder(tx, o)
 			return err
 		})
@@ -184,10 +184,10 @@ func testOrderOnce(b *bench) {
 }
 
 // testOrdersWoken: whoever waits for orders, in whatever process, hears of a commit that gives a host one.
-func testOrdersWoken(b *bench) {
-	stores := both(b)
+func testOrdersWoken(b *testEnv) {
+	stores := bothStores(b)
 	for i, what := range []func(){
-		func() { b.order(order("h1")) },
+		func() { b.order(sampleOrder("h1")) },
 		func() { b.do(func(tx job.Tx) error { return b.s.MoveOrders(tx, "h1", "boot2") }) },
 	} {
 		gates := []<-chan struct{}{stores[0].OrdersWoken(), stores[1].OrdersWoken()}
@@ -212,7 +212,7 @@ func testOrdersWoken(b *bench) {
 	}
 }
 
-func testLeases(b *bench) {
+func testLeases(b *testEnv) {
 	for i := range 120 {
 		b.do(func(tx job.Tx) error {
 			return b.s.Hosts().Insert(tx, &compute.Host{Record: record.Record{ID: fmt.Sprint("h", i)}, Kind: compute.AgentHost})
@@ -250,8 +250,8 @@ func testLeases(b *bench) {
 		b.Errorf("%d leases after a host went: %v", len(got), err)
 	}
 	// Two processes that save all leases do not stand in each other's way.
-	stores := both(b)
-	if n := race(4, func(i int) bool { return stores[i%2].SaveLeases(b.ctx, many) == nil }); n != 4 {
+	stores := bothStores(b)
+	if n := countConcurrentWins(4, func(i int) bool { return stores[i%2].SaveLeases(b.ctx, many) == nil }); n != 4 {
 		b.Errorf("%d of 4 saves came through", n)
 	}
 }

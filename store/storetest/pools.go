@@ -14,7 +14,7 @@ import (
 
 // testAllocateModel walks through random turns of one network's addresses beside a plain set of them; the ends of its
 // pool and its gateway move, as an operator may move them.
-func testAllocateModel(b *bench) {
+func testAllocateModel(b *testEnv) {
 	n := 0
 	rapid.Check(b.T, func(t *rapid.T) {
 		n++
@@ -28,7 +28,7 @@ func testAllocateModel(b *bench) {
 
 // poolModel is a network by the rules: who has which last byte.
 type poolModel struct {
-	b                    *bench
+	b                    *testEnv
 	t                    *rapid.T
 	net                  *compute.Network
 	first, last, gateway int

@@ -13,7 +13,7 @@ import (
 	"salvor/record"
 )
 
-func testPort(b *bench) {
+func testPort(b *testEnv) {
 	b.node("a")
 	p := &metal.Port{Record: record.Record{ID: "p1"}, NodeID: "a", Address: "52:54:00:AA:00:01", PXEEnabled: true, LocalLink: metal.Object{"port_id": "tap0"},
 		PhysicalNetwork: "net", PortgroupID: "g", IsSmartNIC: true, Name: "nic", Description: "d", Vendor: "v", Category: "c", Extra: metal.Object{"a": 1.0}, InternalInfo: metal.Object{"b": "c"}}
@@ -50,7 +50,7 @@ func testPort(b *bench) {
 	b.refused(err, problem.NotFound, "Port p2 could not be found.")
 }
 
-func testPortPages(b *bench) {
+func testPortPages(b *testEnv) {
 	b.node("a", func(n *metal.Node) { n.Owner, n.ConductorGroup, n.Shard = "o", "north", "s" })
 	b.node("b", func(n *metal.Node) { n.Lessee = "o" })
 	b.do(func(tx job.Tx) error {
@@ -115,7 +115,7 @@ func testPortPages(b *bench) {
 	b.refused(err, problem.NotFound, "Port nobody could not be found.")
 }
 
-func testContact(b *bench) {
+func testContact(b *testEnv) {
 	b.node("a")
 	b.node("b")
 	c, err := b.s.Contact(b.ctx, nil, "a")
@@ -178,11 +178,11 @@ func testContact(b *bench) {
 	}
 }
 
-func testTellToken(b *bench) {
+func testTellToken(b *testEnv) {
 	b.node("a")
 	second := b.other()
 	for boot := int64(1); boot <= 3; boot++ {
-		told := race(8, func(i int) bool {
+		told := countConcurrentWins(8, func(i int) bool {
 			s := b.s
 			if i%2 == 1 {
 				s = second

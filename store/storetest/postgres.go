@@ -84,7 +84,7 @@ func Disconnect(t testing.TB, d Database) {
 	}
 }
 
-func checkpoint(t testing.TB) {
+func runCheckpoint(t testing.TB) {
 	t.Helper()
 	if _, err := server.db.Exec("CHECKPOINT"); err != nil {
 		t.Fatalf("PostgreSQL for tests: %v", err)
@@ -120,20 +120,20 @@ func startServer() (err error) {
 	if out, err := initdb.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, out)
 	}
-	if err := serve(bin, as); err != nil {
+	if err := startPostgres(bin, as); err != nil {
 		return err
 	}
-	return connect()
+	return connectPostgres()
 }
 
-func serve(bin string, as *syscall.Credential) error {
+func startPostgres(bin string, as *syscall.Credential) error {
 	data := filepath.Join(server.dir, "data")
 	run := exec.Command(filepath.Join(bin, "postgres"), "-D", data, "-k", server.dir, "-c", "listen_addresses=", "-c", "fsync=off",
 		"-c", "full_page_writes=off", "-c", "track_commit_timestamp=on", "-c", "synchronous_commit=off", "-c", "max_connections=200", "-c", "shared_buffers=64MB")
 	run.Dir = server.dir
 	// It dies with this process even where that is killed.
 	run.SysProcAttr = &syscall.SysProcAttr{Credential: as, Pdeathsig: syscall.SIGQUIT, Setpgid: true}
-	return launch(run)
+	return launchPostgres(run)
 }
 
 // Halt ends the server with a signal: SIGINT in order though its clients are at work, SIGKILL as a crash. Its databases stay.
@@ -163,8 +163,8 @@ func Resume(t testing.TB) {
 	_ = server.db.Close()
 	// What the former one had started may live a moment longer, and it is not let in beside that.
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
-		if err = serve(bin, as); err == nil {
-			err = connect()
+		if err = startPostgres(bin, as); err == nil {
+			err = connectPostgres()
 		}
 		if err == nil {
 			return
@@ -185,8 +185,8 @@ func fastDir() string {
 	return shm
 }
 
-// launch starts the server from a thread that lasts, because the signal of a parent's death is that of the thread.
-func launch(run *exec.Cmd) error {
+// launchPostgres starts the server from a thread that lasts, because the signal of a parent's death is that of the thread.
+func launchPostgres(run *exec.Cmd) error {
 	log, err := os.Create(filepath.Join(server.dir, "log"))
 	if err != nil {
 		return err
@@ -211,8 +211,8 @@ func launch(run *exec.Cmd) error {
 	return nil
 }
 
-// connect waits until the server answers.
-func connect() error {
+// connectPostgres waits until the server answers.
+func connectPostgres() error {
 	db, err := sql.Open("pgx", serverURL("postgres"))
 	if err != nil {
 		return err

@@ -17,7 +17,7 @@ func turnOf(now time.Time, skip []metal.State, groups ...string) metal.PowerTurn
 	return metal.PowerTurn{Groups: groups, Now: now, Soon: now.Add(time.Second), Next: now.Add(time.Minute), Skip: skip}
 }
 
-func (b *bench) turns(t metal.PowerTurn, limit int) string {
+func (b *testEnv) turns(t metal.PowerTurn, limit int) string {
 	b.Helper()
 	got, err := b.s.ClaimPower(b.ctx, t, limit)
 	b.ok(err)
@@ -29,7 +29,7 @@ func (b *bench) turns(t metal.PowerTurn, limit int) string {
 	return strings.Join(out, " ")
 }
 
-func testPowerTurns(b *bench) {
+func testPowerTurns(b *testEnv) {
 	b.node("a")
 	b.node("b")
 	b.node("locked")
@@ -85,7 +85,7 @@ func testPowerTurns(b *bench) {
 }
 
 // testPowerUnread: however many nodes are due that nobody reads, one call finds who is read, and takes no more than was asked for.
-func testPowerUnread(b *bench, now time.Time) {
+func testPowerUnread(b *testEnv, now time.Time) {
 	b.Helper()
 	b.do(func(tx job.Tx) error {
 		for i := range 300 {
@@ -114,7 +114,7 @@ func testPowerUnread(b *bench, now time.Time) {
 	}
 }
 
-func testPowerReadings(b *bench) {
+func testPowerReadings(b *testEnv) {
 	b.Helper()
 	at := time.Now().UTC().Truncate(time.Microsecond)
 	b.do(func(tx job.Tx) error {
@@ -134,7 +134,7 @@ func testPowerReadings(b *bench) {
 }
 
 // claimed is the job that is held on a node.
-func (b *bench) claimed(node string) (held job.Job) {
+func (b *testEnv) claimed(node string) (held job.Job) {
 	b.Helper()
 	b.do(func(tx job.Tx) error {
 		all, err := b.s.Unended(tx, job.Node(node))
@@ -150,7 +150,7 @@ func (b *bench) claimed(node string) (held job.Job) {
 }
 
 // testPowerShared: several who claim at once share the nodes; each is read by one of them, and none is forgotten.
-func testPowerShared(b *bench) {
+func testPowerShared(b *testEnv) {
 	const nodes = 300
 	b.do(func(tx job.Tx) error {
 		for i := range nodes {

@@ -27,7 +27,7 @@ type tableCase[R, F any] struct {
 	sort []string
 }
 
-func (h tableCase[R, F]) test(b *bench) {
+func (h tableCase[R, F]) test(b *testEnv) {
 	insert := func(r *R) error {
 		return b.s.Do(b.ctx, func(tx job.Tx) error { return h.table.Insert(tx, r) })
 	}
@@ -56,7 +56,7 @@ func (h tableCase[R, F]) test(b *bench) {
 	}
 	again := h.full(n)
 	h.head(again).ID = h.head(first).ID
-	b.refused(insert(again), problem.Conflict, article(h.title)+" with UUID "+h.head(first).ID+" already exists.")
+	b.refused(insert(again), problem.Conflict, withArticle(h.title)+" with UUID "+h.head(first).ID+" already exists.")
 	for _, ident := range []string{"nobody", ""} {
 		_, err := h.table.Get(b.ctx, nil, ident)
 		b.refused(err, problem.NotFound, h.title+" "+ident+" could not be found.")
@@ -85,7 +85,7 @@ func (h tableCase[R, F]) test(b *bench) {
 }
 
 // marks: a mark changes with its record, tells which records a list has, and is never that of another one.
-func (h tableCase[R, F]) marks(b *bench, r *R) {
+func (h tableCase[R, F]) marks(b *testEnv, r *R) {
 	list, err := h.table.List(b.ctx, nil, *new(F), record.Page{SortKey: "uuid", Limit: 3})
 	b.ok(err)
 	look := func() (all []record.Mark, nums []int64) {
@@ -127,7 +127,7 @@ func (h tableCase[R, F]) marks(b *bench, r *R) {
 	}
 }
 
-func (h tableCase[R, F]) pages(b *bench, n int) {
+func (h tableCase[R, F]) pages(b *testEnv, n int) {
 	names := func(p record.Page) (out []string) {
 		b.Helper()
 		got, err := h.table.List(b.ctx, nil, *new(F), p)
@@ -157,7 +157,7 @@ func (h tableCase[R, F]) pages(b *bench, n int) {
 	b.refused(err, problem.NotFound, h.title+" nobody could not be found.")
 }
 
-func article(title string) string {
+func withArticle(title string) string {
 	word := strings.ToLower(title)
 	if strings.ContainsAny(word[:1], "aeiou") {
 		return "An " + word
@@ -165,7 +165,7 @@ func article(title string) string {
 	return "A " + word
 }
 
-func testPortgroup(b *bench) {
+func testPortgroup(b *testEnv) {
 	b.node("a")
 	full := func(i int) *metal.Portgroup {
 		return &metal.Portgroup{NodeID: "a", Name: fmt.Sprint("g", i), Address: fmt.Sprintf("52:54:00:00:01:0%d", i), Mode: "802.3ad", StandalonePorts: i%2 == 0,
@@ -190,7 +190,7 @@ func testPortgroup(b *bench) {
 	b.do(func(tx job.Tx) error {
 		return b.s.Portgroups().Insert(tx, &metal.Portgroup{Record: record.Record{ID: "ofb2"}, NodeID: "b"})
 	})
-	counts(b, b.s.Portgroups(), map[string]listing[metal.PortgroupFilter]{
+	checkListCounts(b, b.s.Portgroups(), map[string]listCase[metal.PortgroupFilter]{
 		"node": {metal.PortgroupFilter{NodeID: "b"}, 2}, "address": {metal.PortgroupFilter{Address: "52:54:00:00:01:01"}, 1},
 		"project": {metal.PortgroupFilter{Project: "o"}, 2}, "group": {metal.PortgroupFilter{ConductorGroups: []string{"north"}}, 2},
 		"shards": {metal.PortgroupFilter{Shards: []string{"s1", "s2"}}, 2}, "shard": {metal.PortgroupFilter{Shards: []string{"s2"}}, 0},
@@ -198,7 +198,7 @@ func testPortgroup(b *bench) {
 }
 
 // refusedBoth: the second is refused as new for the first's key, and as a change of an old one.
-func refusedBoth[R, F any](b *bench, t record.Table[R, F], taken, free *R, clash func(*R), says string) {
+func refusedBoth[R, F any](b *testEnv, t record.Table[R, F], taken, free *R, clash func(*R), says string) {
 	b.Helper()
 	b.refused(b.s.Do(b.ctx, func(tx job.Tx) error { return t.Insert(tx, taken) }), problem.Conflict, says)
 	any(free).(interface{ Head() *record.Record }).Head().ID = "free" + fmt.Sprint(len(says))
@@ -207,12 +207,12 @@ func refusedBoth[R, F any](b *bench, t record.Table[R, F], taken, free *R, clash
 	b.refused(b.s.Do(b.ctx, func(tx job.Tx) error { return t.Save(tx, free) }), problem.Conflict, says)
 }
 
-type listing[F any] struct {
+type listCase[F any] struct {
 	filter F
 	want   int
 }
 
-func counts[R, F any](b *bench, t record.Table[R, F], cases map[string]listing[F]) {
+func checkListCounts[R, F any](b *testEnv, t record.Table[R, F], cases map[string]listCase[F]) {
 	b.Helper()
 	for name, c := range cases {
 		got, err := t.List(b.ctx, nil, c.filter, record.Page{})
@@ -223,7 +223,7 @@ func counts[R, F any](b *bench, t record.Table[R, F], cases map[string]listing[F
 	}
 }
 
-func testChassis(b *bench) {
+func testChassis(b *testEnv) {
 	full := func(i int) *metal.Chassis {
 		return &metal.Chassis{Description: fmt.Sprint("rack ", 9-i), Extra: metal.Object{"a": "b"}}
 	}
@@ -232,7 +232,7 @@ func testChassis(b *bench) {
 
 // testChassisHeld: between the look that a chassis is empty and its removal a node is put
 // into it. Where an engine lets both transactions be open, only one of them comes to something.
-func testChassisHeld(b *bench) {
+func testChassisHeld(b *testEnv) {
 	b.do(func(tx job.Tx) error {
 		return b.s.Chassis().Insert(tx, &metal.Chassis{Record: record.Record{ID: "rack"}})
 	})
@@ -269,7 +269,7 @@ func testChassisHeld(b *bench) {
 	}
 }
 
-func testConnectors(b *bench) {
+func testConnectors(b *testEnv) {
 	b.node("a", func(n *metal.Node) { n.Lessee = "o" })
 	full := func(i int) *metal.Connector {
 		return &metal.Connector{NodeID: "a", Type: "iqn", ConnectorID: fmt.Sprint("iqn.2026-01.x:", i), Extra: metal.Object{"a": "b"}}
@@ -287,13 +287,13 @@ func testConnectors(b *bench) {
 	orphan := full(7)
 	orphan.NodeID = "ghost"
 	b.refused(b.s.Do(b.ctx, func(tx job.Tx) error { return b.s.Connectors().Insert(tx, orphan) }), problem.NotFound, "Node ghost could not be found.")
-	counts(b, b.s.Connectors(), map[string]listing[metal.ConnectorFilter]{
+	checkListCounts(b, b.s.Connectors(), map[string]listCase[metal.ConnectorFilter]{
 		"node": {metal.ConnectorFilter{NodeID: "b"}, 1}, "type": {metal.ConnectorFilter{Type: "iqn"}, 5},
 		"connector_id": {metal.ConnectorFilter{ConnectorID: "iqn.2026-01.x:1"}, 2}, "project": {metal.ConnectorFilter{Project: "o"}, 5},
 	})
 }
 
-func testTargets(b *bench) {
+func testTargets(b *testEnv) {
 	b.node("a", func(n *metal.Node) { n.Owner = "o" })
 	full := func(i int) *metal.Target {
 		return &metal.Target{NodeID: "a", VolumeType: "iscsi", VolumeID: strings.Repeat("v", 255), BootIndex: i,
@@ -308,13 +308,13 @@ func testTargets(b *bench) {
 	b.node("b")
 	taken.NodeID, taken.VolumeID, taken.VolumeType = "b", "w", "fibre_channel"
 	b.do(func(tx job.Tx) error { return b.s.Targets().Insert(tx, taken) })
-	counts(b, b.s.Targets(), map[string]listing[metal.TargetFilter]{
+	checkListCounts(b, b.s.Targets(), map[string]listCase[metal.TargetFilter]{
 		"node": {metal.TargetFilter{NodeID: "b"}, 1}, "type": {metal.TargetFilter{VolumeType: "fibre_channel"}, 1}, "volume": {metal.TargetFilter{VolumeID: "w"}, 1},
-		"index": {metal.TargetFilter{BootIndex: ptr(1)}, 2}, "index 0": {metal.TargetFilter{BootIndex: ptr(0)}, 0}, "project": {metal.TargetFilter{Project: "o"}, 5},
+		"index": {metal.TargetFilter{BootIndex: pointerTo(1)}, 2}, "index 0": {metal.TargetFilter{BootIndex: pointerTo(0)}, 0}, "project": {metal.TargetFilter{Project: "o"}, 5},
 	})
 }
 
-func testAllocations(b *bench) {
+func testAllocations(b *testEnv) {
 	full := func(i int) *metal.Allocation {
 		return &metal.Allocation{Name: fmt.Sprint("claim-", i), NodeID: fmt.Sprint("n", i), ResourceClass: "gold", Traits: []string{"CUSTOM_A"}, CandidateNodes: []string{"x"},
 			State: metal.AllocationDone, LastError: "e", Owner: "o", ConductorGroup: "north", Extra: metal.Object{"a": "b"}}
@@ -331,13 +331,13 @@ func testAllocations(b *bench) {
 			return b.s.Allocations().Insert(tx, &metal.Allocation{Record: record.Record{ID: fmt.Sprint("e", i)}, State: metal.Allocating})
 		})
 	}
-	counts(b, b.s.Allocations(), map[string]listing[metal.AllocationFilter]{
+	checkListCounts(b, b.s.Allocations(), map[string]listCase[metal.AllocationFilter]{
 		"state": {metal.AllocationFilter{State: metal.Allocating}, 2}, "node": {metal.AllocationFilter{NodeID: "n2"}, 1},
 		"owner": {metal.AllocationFilter{Owner: "o"}, 6}, "class": {metal.AllocationFilter{ResourceClass: "silver"}, 0},
 	})
 }
 
-func testSteps(b *bench) {
+func testSteps(b *testEnv) {
 	steps := []metal.Step{{Interface: "bios", Step: "apply", Args: metal.Object{"settings": []any{map[string]any{"name": "x"}}}, Priority: 10, Order: 2}, {Interface: "deploy", Step: "x"}}
 	template := func(i int) *metal.DeployTemplate {
 		return &metal.DeployTemplate{Name: fmt.Sprint("CUSTOM_", i), Steps: steps, Extra: metal.Object{"a": "b"}}
@@ -347,7 +347,7 @@ func testSteps(b *bench) {
 	taken := template(1)
 	taken.ID = "x"
 	refusedBoth(b, b.s.DeployTemplates(), taken, template(9), func(d *metal.DeployTemplate) { d.Name = "CUSTOM_1" }, "A deploy template with name CUSTOM_1 already exists.")
-	counts(b, b.s.DeployTemplates(), map[string]listing[metal.DeployTemplateFilter]{
+	checkListCounts(b, b.s.DeployTemplates(), map[string]listCase[metal.DeployTemplateFilter]{
 		"names": {metal.DeployTemplateFilter{Names: []string{"CUSTOM_1", "CUSTOM_2", "other"}}, 2}, "no names": {metal.DeployTemplateFilter{Names: []string{}}, 0}})
 	book := func(i int) *metal.Runbook {
 		return &metal.Runbook{Name: fmt.Sprint("BOOK_", i), Description: "d", Steps: steps, Traits: []string{"T"}, DisableRamdisk: true, Public: i == 1, Owner: "o", Extra: metal.Object{"a": "b"}}
@@ -357,20 +357,20 @@ func testSteps(b *bench) {
 	other := book(1)
 	other.ID = "x"
 	refusedBoth(b, b.s.Runbooks(), other, book(9), func(r *metal.Runbook) { r.Name = "BOOK_1" }, "A runbook with name BOOK_1 already exists.")
-	counts(b, b.s.Runbooks(), map[string]listing[metal.RunbookFilter]{"owner": {metal.RunbookFilter{Project: "o"}, 5}, "stranger": {metal.RunbookFilter{Project: "p"}, 1}})
+	checkListCounts(b, b.s.Runbooks(), map[string]listCase[metal.RunbookFilter]{"owner": {metal.RunbookFilter{Project: "o"}, 5}, "stranger": {metal.RunbookFilter{Project: "p"}, 1}})
 }
 
-func testInspectionRules(b *bench) {
+func testInspectionRules(b *testEnv) {
 	full := func(i int) *metal.InspectionRule {
 		return &metal.InspectionRule{Description: "d", Priority: i % 3, Phase: "main", Scope: "s", Sensitive: true,
 			Conditions: []any{map[string]any{"op": "eq", "args": []any{1.0, "x"}}}, Actions: []any{map[string]any{"op": "set-attribute", "args": map[string]any{"a": "b"}}}}
 	}
 	tableCase[metal.InspectionRule, metal.InspectionRuleFilter]{b.s.InspectionRules(), "Inspection rule", full, (*metal.InspectionRule).Head, nil,
 		[]string{"priority", "phase", "scope", "description"}}.test(b)
-	counts(b, b.s.InspectionRules(), map[string]listing[metal.InspectionRuleFilter]{"phase": {metal.InspectionRuleFilter{Phase: "main"}, 4}, "scope": {metal.InspectionRuleFilter{Scope: "x"}, 0}})
+	checkListCounts(b, b.s.InspectionRules(), map[string]listCase[metal.InspectionRuleFilter]{"phase": {metal.InspectionRuleFilter{Phase: "main"}, 4}, "scope": {metal.InspectionRuleFilter{Scope: "x"}, 0}})
 }
 
-func testDocuments(b *bench) {
+func testDocuments(b *testEnv) {
 	b.node("a")
 	b.node("b")
 	kinds := []metal.DocumentKind{metal.ConfigDrive, metal.Inventory, metal.PluginData, metal.BIOSSettings, metal.Firmware, metal.Steps}
@@ -402,7 +402,7 @@ func testDocuments(b *bench) {
 }
 
 // testGoesWithNode: nothing of a node is left when it is gone, and nothing of another goes with it.
-func testGoesWithNode(b *bench) {
+func testGoesWithNode(b *testEnv) {
 	nodes := map[string]*metal.Node{}
 	for i, id := range []string{"a", "b"} {
 		nodes[id] = b.node(id)
@@ -425,8 +425,8 @@ func testGoesWithNode(b *bench) {
 	}
 	left := func(id string) (n int) {
 		for _, err := range []error{
-			second(b.s.Port(b.ctx, nil, "p"+id)), second(b.s.Portgroups().Get(b.ctx, nil, "r"+id)), second(b.s.Connectors().Get(b.ctx, nil, "r"+id)),
-			second(b.s.Targets().Get(b.ctx, nil, "r"+id)), second(b.s.Allocations().Get(b.ctx, nil, "r"+id)), second(b.s.Document(b.ctx, nil, id, metal.Inventory)),
+			onlyError(b.s.Port(b.ctx, nil, "p"+id)), onlyError(b.s.Portgroups().Get(b.ctx, nil, "r"+id)), onlyError(b.s.Connectors().Get(b.ctx, nil, "r"+id)),
+			onlyError(b.s.Targets().Get(b.ctx, nil, "r"+id)), onlyError(b.s.Allocations().Get(b.ctx, nil, "r"+id)), onlyError(b.s.Document(b.ctx, nil, id, metal.Inventory)),
 		} {
 			if err == nil {
 				n++
@@ -445,9 +445,9 @@ func testGoesWithNode(b *bench) {
 	}
 }
 
-func second[T any](_ T, err error) error { return err }
+func onlyError[T any](_ T, err error) error { return err }
 
-func testShards(b *bench) {
+func testShards(b *testEnv) {
 	for i, shard := range []string{"", "north", "south", "north"} {
 		b.node(fmt.Sprint(i), func(n *metal.Node) { n.Shard = shard })
 	}

@@ -14,12 +14,12 @@ import (
 )
 
 func rescueImage(i int) *rescue.Image {
-	r := filled[rescue.Image](i)
+	r := fillRecord[rescue.Image](i)
 	r.DeletedAt, r.Default = time.Time{}, false
 	return r
 }
 
-func testRescueImages(b *bench) {
+func testRescueImages(b *testEnv) {
 	t := b.s.RescueImages()
 	tableCase[rescue.Image, rescue.ImageFilter]{t, "Rescue image", rescueImage, (*rescue.Image).Head, nil, []string{"name"}}.test(b)
 	taken := rescueImage(1)
@@ -56,7 +56,7 @@ func testRescueImages(b *bench) {
 	if !got.Deleted() || got.Source.Location != second.Source.Location || got.Num != second.Num {
 		b.Errorf("a removed image: %+v", got)
 	}
-	counts(b, t, map[string]listing[rescue.ImageFilter]{
+	checkListCounts(b, t, map[string]listCase[rescue.ImageFilter]{
 		"there": {rescue.ImageFilter{}, 7}, "all": {rescue.ImageFilter{Deleted: true}, 8}, "default": {rescue.ImageFilter{Default: true}, 1},
 		"name": {rescue.ImageFilter{Name: heir.Name}, 1}, "removed by name": {rescue.ImageFilter{Name: second.Name}, 0},
 		"number": {rescue.ImageFilter{Num: heir.Num}, 1}, "removed by number": {rescue.ImageFilter{Num: second.Num, Deleted: true}, 1},
@@ -72,15 +72,15 @@ func testRescueImages(b *bench) {
 }
 
 // testRescueAgainstRemove: of a rescue and a removal of its image one wins, in whatever order they look and write.
-func testRescueAgainstRemove(b *bench) {
-	stores := both(b)
+func testRescueAgainstRemove(b *testEnv) {
+	stores := bothStores(b)
 	for round := range 8 {
 		image := rescueImage(round)
 		image.ID = fmt.Sprint("image", round)
 		b.do(func(tx job.Tx) error { return b.s.RescueImages().Insert(tx, image) })
 		v := b.server(fmt.Sprint("server", round))
 		var rescued, removed atomic.Bool
-		race(2, func(i int) bool {
+		countConcurrentWins(2, func(i int) bool {
 			s := stores[(i+round)%2]
 			if i == 0 {
 				rescued.Store(s.Do(b.ctx, func(tx job.Tx) error {
@@ -117,18 +117,18 @@ func testRescueAgainstRemove(b *bench) {
 }
 
 // sealedCompute keeps the canary wherever records of servers may hold a secret, and reads it back.
-func sealedCompute(b *bench, canary string) {
-	v := filled[compute.Volume](1)
+func sealedCompute(b *testEnv, canary string) {
+	v := fillRecord[compute.Volume](1)
 	v.CHAPPassword = secret.New(canary)
 	keepTwice(b, b.s.Volumes(), v)
-	l := filled[compute.Cluster](1)
+	l := fillRecord[compute.Cluster](1)
 	l.Password = secret.New(canary)
 	keepTwice(b, b.s.Clusters(), l)
-	r := filled[compute.Server](1)
+	r := fillRecord[compute.Server](1)
 	r.UserData = secret.New(canary)
 	r.Rescue.Credential = rescue.Credential{Hash: secret.New(canary), Keys: []string{canary}}
 	keepTwice(b, b.s.Servers(), r)
-	o := order("h", func(o *compute.Order) { o.Secret = secret.New(canary) })
+	o := sampleOrder("h", func(o *compute.Order) { o.Secret = secret.New(canary) })
 	b.order(o)
 	got, err := b.s.Order(b.ctx, nil, o.ID)
 	b.ok(err)
@@ -137,10 +137,10 @@ func sealedCompute(b *bench, canary string) {
 	}
 }
 
-func keepTwice[R, F any](b *bench, t record.Table[R, F], r *R) {
+func keepTwice[R, F any](b *testEnv, t record.Table[R, F], r *R) {
 	b.Helper()
 	for range 2 {
-		b.do(func(tx job.Tx) error { return put(t, tx, r) })
+		b.do(func(tx job.Tx) error { return insertOrSave(t, tx, r) })
 	}
 	sameAgain(b, t, r)
 }

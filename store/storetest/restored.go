@@ -19,7 +19,7 @@ import (
 )
 
 // testHeldReadings: a held database keeps one reading of each node, and knows which nodes have none.
-func testHeldReadings(b *bench) {
+func testHeldReadings(b *testEnv) {
 	known := func(group string) func(*metal.Node) {
 		return func(n *metal.Node) { n.ProvisionState, n.ConductorGroup = metal.Active, group }
 	}
@@ -68,7 +68,7 @@ func testHeldReadings(b *bench) {
 }
 
 // testHeldChoices: a choice replaces an earlier one for the same subject, and is stored with its maker.
-func testHeldChoices(b *bench) {
+func testHeldChoices(b *testEnv) {
 	choose := func(kind, id, choice, user string) {
 		b.do(func(tx job.Tx) error {
 			return b.s.SaveHeldChoice(tx, record.HeldChoice{Kind: kind, ID: id, Choice: choice, User: user})
@@ -92,7 +92,7 @@ func testHeldChoices(b *bench) {
 }
 
 // openJob inserts a job in a state.
-func (b *bench) openJob(class job.Class, node string, state job.State) *job.Job {
+func (b *testEnv) openJob(class job.Class, node string, state job.State) *job.Job {
 	return b.insert(class, node, func(j *job.Job) {
 		j.State, j.Action, j.Attempt, j.Crashes, j.Fence, j.Memo, j.Deadline, j.OperationDeadline = state, "boot", 2, 1, 4, map[string]string{"k": "v"}, 99, 990
 		j.Due, j.ActionStartedAt = b.s.Now().Add(time.Hour), b.s.Now()
@@ -106,7 +106,7 @@ func (b *bench) openJob(class job.Class, node string, state job.State) *job.Job 
 }
 
 // testFreeJobs: every open job is free and its fence is raised, so its former owner writes nothing more. Jobs that have ended stay as they are.
-func testFreeJobs(b *bench) {
+func testFreeJobs(b *testEnv) {
 	b.insert(job.Operation, "a", func(j *job.Job) { j.Deadline = 99 })
 	running := b.claimOne()
 	open := map[job.State]*job.Job{}
@@ -152,7 +152,7 @@ func testFreeJobs(b *bench) {
 }
 
 // testRestartJob: a free job begins again at its first action and keeps its secret; one that is being undone stays as it is.
-func testRestartJob(b *bench) {
+func testRestartJob(b *testEnv) {
 	ready, waiting, undoing := b.openJob(job.Operation, "a", job.Ready), b.openJob(job.Operation, "b", job.Waiting), b.openJob(job.Operation, "c", job.Undoing)
 	locked := b.openJob(job.Operation, "d", job.Waiting)
 	lock := b.insert(job.Command, "d")
@@ -180,7 +180,7 @@ func testRestartJob(b *bench) {
 }
 
 // testDropJob: a dropped job has ended with its cause and without its secret. One that has ended before keeps its own end.
-func testDropJob(b *bench) {
+func testDropJob(b *testEnv) {
 	open, ended := b.openJob(job.Operation, "a", job.Ready), b.openJob(job.Operation, "b", job.Ended)
 	for _, j := range []*job.Job{open, ended} {
 		b.do(func(tx job.Tx) error { return b.s.DropJob(tx, *j, problem.Conflictf("dropped")) })
@@ -197,7 +197,7 @@ func testDropJob(b *bench) {
 
 // testRelease: a release gives the database a new id and the next counter, keeps the former id, and forgets readings and choices. A
 // release that comes to nothing changes nothing, and there is one release only.
-func testRelease(b *bench) {
+func testRelease(b *testEnv) {
 	b.node("a", func(n *metal.Node) { n.ProvisionState = metal.Active })
 	other := b.other()
 	release := func() error { return b.s.Do(b.ctx, func(tx job.Tx) error { return b.s.Release(tx) }) }
@@ -246,7 +246,7 @@ func testRelease(b *bench) {
 
 // testLostWitnesses: what a lost witness remembers holds the database no more, whether it remembers a later state of the database or
 // another database.
-func testLostWitnesses(b *bench) {
+func testLostWitnesses(b *testEnv) {
 	b.node("a")
 	i, err := b.s.Incarnation(b.ctx)
 	b.ok(err)
@@ -283,7 +283,7 @@ func testLostWitnesses(b *bench) {
 
 // testSaveMany: many records are written at once as each would be alone, and none of them if one was changed meanwhile. The count is that of
 // one statement for many records, and some more.
-func testSaveMany(b *bench) {
+func testSaveMany(b *testEnv) {
 	const count = 28
 	mac := func(i int) string { return fmt.Sprintf("52:54:00:00:01:%02x", i) }
 	var nodes []*metal.Node
@@ -295,7 +295,7 @@ func testSaveMany(b *bench) {
 			n.ID, n.Name, n.InstanceUUID, n.Version, n.Protected = id, id, id, 0, i%2 == 0
 			n.Plan = &metal.BootPlan{Path: fmt.Sprint("path", i), MACs: []string{mac(i)}}
 		}))
-		v := filled[compute.Server](i)
+		v := fillRecord[compute.Server](i)
 		v.ID, v.State = fmt.Sprint("s", i), compute.Active
 		b.do(func(tx job.Tx) error { return b.s.Servers().Insert(tx, v) })
 		servers = append(servers, v)
@@ -360,11 +360,11 @@ func testSaveMany(b *bench) {
 }
 
 // testVoidAllOrders: the open orders of all servers end with a cause. Those of deleted servers and results stay.
-func testVoidAllOrders(b *bench) {
+func testVoidAllOrders(b *testEnv) {
 	b.server("live")
 	b.server("gone", func(v *compute.Server) { v.State = compute.Deleted })
 	of := func(server, action string) *compute.Order {
-		o := order("h1", func(o *compute.Order) { o.ServerID, o.Action = server, action })
+		o := sampleOrder("h1", func(o *compute.Order) { o.ServerID, o.Action = server, action })
 		b.order(o)
 		return o
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 // testCensus: what is counted for those who watch, by kinds.
-func testCensus(b *bench) {
+func testCensus(b *testEnv) {
 	at := b.s.Now()
 	heard := map[string]time.Duration{"a": 10 * time.Second, "b": 90 * time.Second, "c": 3 * time.Hour}
 	for id, age := range heard {

@@ -21,8 +21,8 @@ import (
 	"salvor/store"
 )
 
-// found searches all files of the database for a word.
-func found(t testing.TB, dirs []string, word string) (files []string) {
+// findInFiles searches all files of the database for a word.
+func findInFiles(t testing.TB, dirs []string, word string) (files []string) {
 	t.Helper()
 	for _, dir := range dirs {
 		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -42,7 +42,7 @@ func found(t testing.TB, dirs []string, word string) (files []string) {
 }
 
 // testSecretsSealed: what is secret is in no file of the database at any time, and is read back whole.
-func testSecretsSealed(b *bench) {
+func testSecretsSealed(b *testEnv) {
 	const canary, marker = "cAnAry-7f3b9", "mArker-51c2e"
 	deep := metal.Object{"redfish_address": marker, "redfish_password": canary, "number_token": 12.5,
 		"list": []any{map[string]any{"snmp_community": map[string]any{"inner": canary}}, "x"},
@@ -69,16 +69,16 @@ func testSecretsSealed(b *bench) {
 	if b.db.Flush != nil {
 		b.db.Flush(b)
 	}
-	if len(found(b, b.db.Dirs, marker)) == 0 {
+	if len(findInFiles(b, b.db.Dirs, marker)) == 0 {
 		b.Fatal("the search finds nothing at all")
 	}
-	if files := found(b, b.db.Dirs, canary); len(files) != 0 {
+	if files := findInFiles(b, b.db.Dirs, canary); len(files) != 0 {
 		b.Fatalf("a secret lies in %v", files)
 	}
 }
 
 // sealedRecords keeps the canary wherever records beside the node may hold a secret, and reads it back.
-func sealedRecords(b *bench, canary string) {
+func sealedRecords(b *testEnv, canary string) {
 	chap := metal.Object{"auth_username": canary, "auth_password": canary, "discovery_auth_username": canary, "discovery_auth_password": canary,
 		"mutual_auth_username": canary, "mutual_auth_password": canary, "portals": []any{map[string]any{"auth_secret": canary}}}
 	steps := []metal.Step{{Interface: "deploy", Step: "write", Args: metal.Object{"header": canary}}}
@@ -90,8 +90,8 @@ func sealedRecords(b *bench, canary string) {
 	body := json.RawMessage(`{"user_data":"` + canary + `"}`)
 	for range 2 {
 		b.do(func(tx job.Tx) error {
-			return errors.Join(put(b.s.Portgroups(), tx, group), put(b.s.Targets(), tx, target), put(b.s.DeployTemplates(), tx, template),
-				put(b.s.Runbooks(), tx, book), put(b.s.InspectionRules(), tx, rule),
+			return errors.Join(insertOrSave(b.s.Portgroups(), tx, group), insertOrSave(b.s.Targets(), tx, target), insertOrSave(b.s.DeployTemplates(), tx, template),
+				insertOrSave(b.s.Runbooks(), tx, book), insertOrSave(b.s.InspectionRules(), tx, rule),
 				b.s.SaveDocument(tx, metal.Document{NodeID: "a", Kind: metal.ConfigDrive, Body: body}),
 				b.s.SaveDocument(tx, metal.Document{NodeID: "a", Kind: metal.Steps, Body: body}))
 		})
@@ -110,8 +110,8 @@ func sealedRecords(b *bench, canary string) {
 	}
 }
 
-// put inserts a record, and saves it the next time.
-func put[R, F any](t record.Table[R, F], tx job.Tx, r *R) error {
+// insertOrSave inserts a record, and saves it the next time.
+func insertOrSave[R, F any](t record.Table[R, F], tx job.Tx, r *R) error {
 	h := any(r).(interface{ Head() *record.Record }).Head()
 	if h.Version > 0 {
 		return t.Save(tx, r)
@@ -120,7 +120,7 @@ func put[R, F any](t record.Table[R, F], tx job.Tx, r *R) error {
 	return t.Insert(tx, r)
 }
 
-func sameAgain[R, F any](b *bench, t record.Table[R, F], want *R) {
+func sameAgain[R, F any](b *testEnv, t record.Table[R, F], want *R) {
 	b.Helper()
 	got, err := t.Get(b.ctx, nil, "secretive")
 	b.ok(err)
@@ -129,7 +129,7 @@ func sameAgain[R, F any](b *bench, t record.Table[R, F], want *R) {
 	}
 }
 
-func testWrongKey(b *bench) {
+func testWrongKey(b *testEnv) {
 	if !b.db.Shared {
 		b.ok(b.s.Close())
 	}
@@ -141,7 +141,7 @@ func testWrongKey(b *bench) {
 }
 
 // testReopen: what was committed is there after the process, and its tables are brought up to date once.
-func testReopen(b *bench) {
+func testReopen(b *testEnv) {
 	b.node("a", func(n *metal.Node) { n.DriverInfo = metal.Object{"redfish_password": "p"} })
 	b.insert(job.Operation, "a", func(j *job.Job) { j.Secret = secret.New("hash") })
 	b.ok(b.s.Close())

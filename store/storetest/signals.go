@@ -12,7 +12,7 @@ import (
 	"salvor/store"
 )
 
-func testSignal(b *bench) {
+func testSignal(b *testEnv) {
 	b.signal("a") // nobody waits
 	j := b.insert(job.Operation, "a")
 	j1 := b.parked()
@@ -50,7 +50,7 @@ func testSignal(b *bench) {
 }
 
 // testSignalUnderLock: while a command locks the subject a signal is only counted, and the end of the lock wakes the operation.
-func testSignalUnderLock(b *bench) {
+func testSignalUnderLock(b *testEnv) {
 	op := b.insert(job.Operation, "a")
 	b.parked()
 	b.insert(job.Command, "a")
@@ -85,7 +85,7 @@ func testSignalUnderLock(b *bench) {
 
 // testSignalRace: a row is written and signalled while its job parks, or while a
 // command gives its lock up. Whatever comes first, the job does not sleep over it.
-func testSignalRace(b *bench) {
+func testSignalRace(b *testEnv) {
 	stores := []*store.Store{b.s, b.other()}
 	for round := range 30 {
 		id := fmt.Sprint("n", round)
@@ -98,7 +98,7 @@ func testSignalRace(b *bench) {
 			b.insert(job.Command, id)
 			locker = b.claimOne()
 		}
-		race(3, func(i int) bool {
+		countConcurrentWins(3, func(i int) bool {
 			s := stores[i%2]
 			err := s.Do(b.ctx, func(tx job.Tx) error {
 				if i > 0 {
@@ -127,14 +127,14 @@ func testSignalRace(b *bench) {
 }
 
 // testInterruptRace: abort, heartbeat and time-out meet; the row is swapped by exactly one.
-func testInterruptRace(b *bench) {
+func testInterruptRace(b *testEnv) {
 	stores := []*store.Store{b.s, b.other()}
 	for round := range 30 {
 		id := fmt.Sprint("n", round)
 		b.insert(job.Operation, id)
 		parked := b.parked()
 		errAwake := errors.New("already awake")
-		wins := race(4, func(i int) bool {
+		wins := countConcurrentWins(4, func(i int) bool {
 			s := stores[i%2]
 			err := s.Do(b.ctx, func(tx job.Tx) error {
 				switch i {
@@ -167,11 +167,11 @@ func testInterruptRace(b *bench) {
 }
 
 // testSignalModel walks through random turns of one subject beside a model of the rules.
-func testSignalModel(b *bench) {
+func testSignalModel(b *testEnv) {
 	n := 0
 	rapid.Check(b.T, func(t *rapid.T) {
 		n++
-		m := &model{b: b, t: t, subject: job.Node(fmt.Sprint("m", n))}
+		m := &subjectModel{b: b, t: t, subject: job.Node(fmt.Sprint("m", n))}
 		m.insert()
 		t.Repeat(map[string]func(*rapid.T){
 			"signal": m.signal, "claim": m.claim, "park": m.park, "command": m.command, "end command": m.endCommand, "crash": m.crash, "": m.check,
@@ -179,9 +179,9 @@ func testSignalModel(b *bench) {
 	})
 }
 
-// model is what a subject's operation and command are by the rules.
-type model struct {
-	b        *bench
+// subjectModel is what a subject's operation and command are by the rules.
+type subjectModel struct {
+	b        *testEnv
 	t        *rapid.T
 	subject  job.Subject
 	id       string
@@ -191,19 +191,19 @@ type model struct {
 	unseen   bool      // a signal came since the last claim
 }
 
-func (m *model) do(fn func(tx job.Tx) error) {
+func (m *subjectModel) do(fn func(tx job.Tx) error) {
 	if err := m.b.s.Do(m.b.ctx, fn); err != nil {
 		m.t.Fatal(err)
 	}
 }
 
-func (m *model) insert() {
+func (m *subjectModel) insert() {
 	j := &job.Job{Kind: "work", Version: 1, Class: job.Operation, Subject: m.subject, Group: m.subject.ID}
 	m.do(func(tx job.Tx) error { return m.b.s.Insert(tx, j) })
 	m.id, m.state = j.ID, job.Ready
 }
 
-func (m *model) signal(*rapid.T) {
+func (m *subjectModel) signal(*rapid.T) {
 	m.do(func(tx job.Tx) error { return m.b.s.Signal(tx, m.subject) })
 	m.unseen = true
 	if m.state == job.Waiting && m.cmdState == "" {
@@ -211,7 +211,7 @@ func (m *model) signal(*rapid.T) {
 	}
 }
 
-func (m *model) claim(t *rapid.T) {
+func (m *subjectModel) claim(t *rapid.T) {
 	jobs, err := m.b.s.Claim(m.b.ctx, owner, m.b.s.Now(), []string{m.subject.ID}, map[job.Kind]int{"work": 1}, 5)
 	if err != nil {
 		t.Fatal(err)
@@ -228,7 +228,7 @@ func (m *model) claim(t *rapid.T) {
 	}
 }
 
-func (m *model) park(t *rapid.T) {
+func (m *subjectModel) park(t *rapid.T) {
 	if m.state != job.Running {
 		t.Skip()
 	}
@@ -239,7 +239,7 @@ func (m *model) park(t *rapid.T) {
 	}
 }
 
-func (m *model) command(t *rapid.T) {
+func (m *subjectModel) command(t *rapid.T) {
 	j := &job.Job{Kind: "work", Version: 1, Class: job.Command, Subject: m.subject, Group: m.subject.ID}
 	err := m.b.s.Do(m.b.ctx, func(tx job.Tx) error { return m.b.s.Insert(tx, j) })
 	free := m.state == job.Waiting && m.cmdState == ""
@@ -251,7 +251,7 @@ func (m *model) command(t *rapid.T) {
 	}
 }
 
-func (m *model) endCommand(t *rapid.T) {
+func (m *subjectModel) endCommand(t *rapid.T) {
 	if m.cmdState != job.Running {
 		t.Skip()
 	}
@@ -263,7 +263,7 @@ func (m *model) endCommand(t *rapid.T) {
 	}
 }
 
-func (m *model) crash(t *rapid.T) {
+func (m *subjectModel) crash(t *rapid.T) {
 	m.b.retire()
 	if m.state == job.Running {
 		m.state = job.Ready
@@ -273,7 +273,7 @@ func (m *model) crash(t *rapid.T) {
 	}
 }
 
-func (m *model) check(t *rapid.T) {
+func (m *subjectModel) check(t *rapid.T) {
 	j, err := m.b.s.Job(m.b.ctx, nil, m.id)
 	if err != nil || j.State != m.state {
 		t.Fatalf("the operation is %s, by the rules %s: %v", j.State, m.state, err)

@@ -7,21 +7,21 @@ import (
 	"salvor/metal"
 )
 
-func site(i int) *metal.Site { return filled[metal.Site](i) }
+func sampleSite(i int) *metal.Site { return fillRecord[metal.Site](i) }
 
-func testSites(b *bench) {
+func testSites(b *testEnv) {
 	t := b.s.Sites()
-	tableCase[metal.Site, metal.SiteFilter]{t, "Site", site, (*metal.Site).Head, func(s *metal.Site) string { return s.Name }, []string{"name"}}.test(b)
-	taken := site(1)
+	tableCase[metal.Site, metal.SiteFilter]{t, "Site", sampleSite, (*metal.Site).Head, func(s *metal.Site) string { return s.Name }, []string{"name"}}.test(b)
+	taken := sampleSite(1)
 	taken.ID = "x"
-	refusedBoth(b, t, taken, site(8), func(s *metal.Site) { s.Name = taken.Name }, "A site with name "+taken.Name+" already exists.")
-	counts(b, t, map[string]listing[metal.SiteFilter]{
+	refusedBoth(b, t, taken, sampleSite(8), func(s *metal.Site) { s.Name = taken.Name }, "A site with name "+taken.Name+" already exists.")
+	checkListCounts(b, t, map[string]listCase[metal.SiteFilter]{
 		"name": {metal.SiteFilter{Name: taken.Name}, 1}, "digest": {metal.SiteFilter{Digest: taken.Digest}, 1}, "none": {metal.SiteFilter{Digest: "of nothing"}, 0},
 	})
 }
 
 // testPlannedNodes: a site is told of its own group's nodes with a boot plan.
-func testPlannedNodes(b *bench) {
+func testPlannedNodes(b *testEnv) {
 	for i, n := range []struct {
 		group   string
 		planned bool

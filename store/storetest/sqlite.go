@@ -14,32 +14,32 @@ import (
 	"salvor/store"
 )
 
-// blank is a database with its tables and nothing in them, made once, with its key.
-type blank struct {
+// blankDatabase is a database with its tables and nothing in them, made once, with its key.
+type blankDatabase struct {
 	file []byte
 	key  *secret.Key
 }
 
-var template = sync.OnceValues(func() (blank, error) {
+var template = sync.OnceValues(func() (blankDatabase, error) {
 	dir, err := os.MkdirTemp("", "storetest")
 	if err != nil {
-		return blank{}, err
+		return blankDatabase{}, err
 	}
 	defer os.RemoveAll(dir)
 	key, err := secret.NewKey(secret.GenerateKey())
 	if err != nil {
-		return blank{}, err
+		return blankDatabase{}, err
 	}
 	path := filepath.Join(dir, "s.db")
 	s, err := store.Open(context.Background(), "sqlite:"+path, key, store.Options{NoSync: true, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
-		return blank{}, err
+		return blankDatabase{}, err
 	}
 	if err := s.Close(); err != nil {
-		return blank{}, err
+		return blankDatabase{}, err
 	}
 	file, err := os.ReadFile(path)
-	return blank{file, key}, err
+	return blankDatabase{file, key}, err
 })
 
 // SQLite opens a fresh store in a file of the test's own, with the key of its secrets. Its
@@ -54,7 +54,7 @@ func SQLite(t testing.TB, versions ...map[job.Kind]int) (*store.Store, *secret.K
 	if err := os.WriteFile(path, made.file, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s, err := store.Open(context.Background(), "sqlite:"+path, made.key, store.Options{NoSync: true, Logger: slog.New(slog.DiscardHandler), Versions: merged(versions)})
+	s, err := store.Open(context.Background(), "sqlite:"+path, made.key, store.Options{NoSync: true, Logger: slog.New(slog.DiscardHandler), Versions: mergeVersions(versions)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,8 +62,8 @@ func SQLite(t testing.TB, versions ...map[job.Kind]int) (*store.Store, *secret.K
 	return s, made.key
 }
 
-// merged are the versions of the operations' lists that new jobs are given; none: the first.
-func merged(versions []map[job.Kind]int) map[job.Kind]int {
+// mergeVersions are the versions of the operations' lists that new jobs are given; none: the first.
+func mergeVersions(versions []map[job.Kind]int) map[job.Kind]int {
 	out := map[job.Kind]int{}
 	for _, v := range versions {
 		maps.Copy(out, v)

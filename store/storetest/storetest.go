@@ -36,7 +36,7 @@ func OnSQLite(t testing.TB) Database {
 
 // OnPostgres makes a PostgreSQL database.
 func OnPostgres(t testing.TB) Database {
-	return Database{URL: Postgres(t), Key: NewKey(t), Shared: true, Dirs: []string{filepath.Join(server.dir, "data")}, Flush: checkpoint}
+	return Database{URL: Postgres(t), Key: NewKey(t), Shared: true, Dirs: []string{filepath.Join(server.dir, "data")}, Flush: runCheckpoint}
 }
 
 // NewKey makes a key that nobody else has.
@@ -68,7 +68,7 @@ func Open(t testing.TB, d Database) *store.Store {
 func Run(t *testing.T, fresh func(t testing.TB) Database) {
 	for _, c := range []struct {
 		name string
-		test func(*bench)
+		test func(*testEnv)
 	}{
 		{"node", testNode}, {"node names", testNodeNames}, {"node version", testNodeVersion}, {"node delete", testNodeDelete}, {"node marks", testNodeMarks},
 		{"node reservation", testReservation}, {"node filters", testNodeFilters}, {"node pages", testNodePages}, {"boot plan", testBootPlan},
@@ -100,13 +100,13 @@ func Run(t *testing.T, fresh func(t testing.TB) Database) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			d := fresh(t)
-			c.test(&bench{T: t, db: d, s: Open(t, d), ctx: t.Context()})
+			c.test(&testEnv{T: t, db: d, s: Open(t, d), ctx: t.Context()})
 		})
 	}
 }
 
-// bench is what each test works at.
-type bench struct {
+// testEnv is what each test works at.
+type testEnv struct {
 	*testing.T
 	db  Database
 	s   *store.Store
@@ -114,14 +114,14 @@ type bench struct {
 }
 
 // other gives a second store on the same database where the engine allows it, else the first.
-func (b *bench) other() *store.Store {
+func (b *testEnv) other() *store.Store {
 	if !b.db.Shared {
 		return b.s
 	}
 	return Open(b.T, b.db)
 }
 
-func (b *bench) ok(err error) {
+func (b *testEnv) ok(err error) {
 	b.Helper()
 	if err != nil {
 		b.Fatal(err)
@@ -129,20 +129,20 @@ func (b *bench) ok(err error) {
 }
 
 // refused checks the kind of an error and that its text tells the user what was the matter.
-func (b *bench) refused(err error, kind problem.Kind, text string) {
+func (b *testEnv) refused(err error, kind problem.Kind, text string) {
 	b.Helper()
 	if !problem.Is(err, kind) || text != "" && err.Error() != text {
 		b.Fatalf("want %s %q, have %v", kind, text, err)
 	}
 }
 
-func (b *bench) do(fn func(tx job.Tx) error) {
+func (b *testEnv) do(fn func(tx job.Tx) error) {
 	b.Helper()
 	b.ok(b.s.Do(b.ctx, fn))
 }
 
 // node inserts a node after change has had its way with it.
-func (b *bench) node(id string, change ...func(*metal.Node)) *metal.Node {
+func (b *testEnv) node(id string, change ...func(*metal.Node)) *metal.Node {
 	b.Helper()
 	n := &metal.Node{ID: id, Driver: "fake-hardware", ProvisionState: metal.Enroll}
 	for _, c := range change {
@@ -153,7 +153,7 @@ func (b *bench) node(id string, change ...func(*metal.Node)) *metal.Node {
 }
 
 // insert adds a job of class on the node and gives it as inserted.
-func (b *bench) insert(class job.Class, node string, change ...func(*job.Job)) *job.Job {
+func (b *testEnv) insert(class job.Class, node string, change ...func(*job.Job)) *job.Job {
 	b.Helper()
 	j := &job.Job{Kind: "work", Version: 1, Class: class, Subject: job.Node(node)}
 	for _, c := range change {
@@ -166,13 +166,13 @@ func (b *bench) insert(class job.Class, node string, change ...func(*job.Job)) *
 const owner = "conductor/1"
 
 // retire ends owner.
-func (b *bench) retire() {
+func (b *testEnv) retire() {
 	b.Helper()
 	b.ok(b.s.Retire(b.ctx, job.Conductor{ID: "conductor", Incarnation: "1"}))
 }
 
 // claim claims all that is due for owner.
-func (b *bench) claim(owner string) []job.Job {
+func (b *testEnv) claim(owner string) []job.Job {
 	b.Helper()
 	// Stores of one server know its time to within a round trip.
 	jobs, err := b.s.Claim(b.ctx, owner, b.s.Now().Add(time.Second), []string{""}, map[job.Kind]int{"work": 1}, 100)
@@ -181,7 +181,7 @@ func (b *bench) claim(owner string) []job.Job {
 }
 
 // claimOne claims the one job that is due.
-func (b *bench) claimOne() job.Job {
+func (b *testEnv) claimOne() job.Job {
 	b.Helper()
 	jobs := b.claim(owner)
 	if len(jobs) != 1 {
@@ -191,7 +191,7 @@ func (b *bench) claimOne() job.Job {
 }
 
 // parked claims the job that is due and parks it.
-func (b *bench) parked() job.Job {
+func (b *testEnv) parked() job.Job {
 	b.Helper()
 	j := b.claimOne()
 	j.State, j.WaitFor = job.Waiting, "the agent"
@@ -199,20 +199,20 @@ func (b *bench) parked() job.Job {
 	return b.read(j.ID)
 }
 
-func (b *bench) save(j *job.Job, keep bool) {
+func (b *testEnv) save(j *job.Job, keep bool) {
 	b.Helper()
 	b.do(func(tx job.Tx) error { return b.s.Save(tx, j, keep) })
 	j.Fence++
 }
 
-func (b *bench) read(id string) job.Job {
+func (b *testEnv) read(id string) job.Job {
 	b.Helper()
 	j, err := b.s.Job(b.ctx, nil, id)
 	b.ok(err)
 	return j
 }
 
-func (b *bench) inState(id string, want job.State) job.Job {
+func (b *testEnv) inState(id string, want job.State) job.Job {
 	b.Helper()
 	j := b.read(id)
 	if j.State != want {
@@ -221,9 +221,9 @@ func (b *bench) inState(id string, want job.State) job.Job {
 	return j
 }
 
-func (b *bench) signal(node string) {
+func (b *testEnv) signal(node string) {
 	b.Helper()
 	b.do(func(tx job.Tx) error { return b.s.Signal(tx, job.Node(node)) })
 }
 
-func ptr[T any](v T) *T { return &v }
+func pointerTo[T any](v T) *T { return &v }

@@ -8,27 +8,27 @@ import (
 	"salvor/record"
 )
 
-func token(i int) *access.Token {
-	t := filled[access.Token](i)
+func sampleToken(i int) *access.Token {
+	t := fillRecord[access.Token](i)
 	t.UsedAt = time.Time{} // kept apart
 	return t
 }
 
-func testTokens(b *bench) {
+func testTokens(b *testEnv) {
 	t := b.s.Tokens()
-	tableCase[access.Token, access.TokenFilter]{t, "Token", token, (*access.Token).Head, func(t *access.Token) string { return t.Name }, []string{"name"}}.test(b)
-	taken := token(1)
+	tableCase[access.Token, access.TokenFilter]{t, "Token", sampleToken, (*access.Token).Head, func(t *access.Token) string { return t.Name }, []string{"name"}}.test(b)
+	taken := sampleToken(1)
 	taken.ID = "x"
-	refusedBoth(b, t, taken, token(8), func(t *access.Token) { t.Name = taken.Name }, "A token with name "+taken.Name+" already exists.")
-	counts(b, t, map[string]listing[access.TokenFilter]{
+	refusedBoth(b, t, taken, sampleToken(8), func(t *access.Token) { t.Name = taken.Name }, "A token with name "+taken.Name+" already exists.")
+	checkListCounts(b, t, map[string]listCase[access.TokenFilter]{
 		"name": {access.TokenFilter{Name: taken.Name}, 1}, "digest": {access.TokenFilter{Digest: taken.Digest}, 1}, "project": {access.TokenFilter{Project: taken.Project}, 1},
 		"none": {access.TokenFilter{Digest: "of nothing"}, 0},
 	})
 }
 
 // testTokenUse: several processes note the use of one token, the latest moment stands, and a save of the token takes nothing back.
-func testTokenUse(b *bench) {
-	one, two := token(1), token(2)
+func testTokenUse(b *testEnv) {
+	one, two := sampleToken(1), sampleToken(2)
 	one.ID, two.ID = "one", "two"
 	b.do(func(tx job.Tx) error {
 		if err := b.s.Tokens().Insert(tx, one); err != nil {
@@ -42,7 +42,7 @@ func testTokenUse(b *bench) {
 		b.ok(err)
 		return got.UsedAt
 	}
-	stores := both(b)
+	stores := bothStores(b)
 	b.ok(stores[0].UseTokens(b.ctx, map[string]time.Time{"one": beginning.Add(time.Minute), "gone": beginning}))
 	b.ok(stores[1].UseTokens(b.ctx, map[string]time.Time{"one": beginning, "two": beginning}))
 	b.do(func(tx job.Tx) error { return b.s.Tokens().Save(tx, one) })
@@ -58,8 +58,8 @@ func testTokenUse(b *bench) {
 }
 
 // testEndedTokens: what one process ended is ended for all, until it would have ended by itself.
-func testEndedTokens(b *bench) {
-	stores := both(b)
+func testEndedTokens(b *testEnv) {
+	stores := bothStores(b)
 	ended := func(id string) bool {
 		b.Helper()
 		is, err := stores[1].SignedEnded(b.ctx, id)

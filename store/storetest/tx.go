@@ -17,8 +17,8 @@ import (
 	"salvor/store"
 )
 
-// race runs fn n times at once and counts how often it was true.
-func race(n int, fn func(i int) bool) int {
+// countConcurrentWins runs fn n times at once and counts how often it was true.
+func countConcurrentWins(n int, fn func(i int) bool) int {
 	var wins atomic.Int64
 	var wg sync.WaitGroup
 	start := make(chan struct{})
@@ -37,7 +37,7 @@ func race(n int, fn func(i int) bool) int {
 
 func newNode(id string) *metal.Node { return &metal.Node{ID: id, ProvisionState: metal.Enroll} }
 
-func (b *bench) has(id string) bool {
+func (b *testEnv) has(id string) bool {
 	b.Helper()
 	_, err := b.s.Node(b.ctx, nil, id)
 	if err != nil && !problem.Is(err, problem.NotFound) {
@@ -47,9 +47,9 @@ func (b *bench) has(id string) bool {
 }
 
 // testTransaction: all or nothing, each caller for itself, however many share a commit.
-func testTransaction(b *bench) {
+func testTransaction(b *testEnv) {
 	refusal := errors.New("no")
-	failed := race(40, func(i int) bool {
+	failed := countConcurrentWins(40, func(i int) bool {
 		err := b.s.Do(b.ctx, func(tx job.Tx) error {
 			for _, half := range []string{"a", "b"} {
 				if err := b.s.InsertNode(tx, newNode(fmt.Sprint(i, half))); err != nil {
@@ -90,7 +90,7 @@ func testTransaction(b *bench) {
 
 // testCancelled: a caller who leaves before its turn leaves nothing; later its end
 // changes nothing; nor does it touch anybody else.
-func testCancelled(b *bench) {
+func testCancelled(b *testEnv) {
 	gone, cancel := context.WithCancel(b.ctx)
 	cancel()
 	ran := false
@@ -113,7 +113,7 @@ func testCancelled(b *bench) {
 	if err := b.s.Do(late, func(job.Tx) error { return nil }); !problem.Is(err, problem.Unavailable) {
 		b.Errorf("a transaction whose time has passed: %v", err)
 	}
-	lost := race(60, func(i int) bool {
+	lost := countConcurrentWins(60, func(i int) bool {
 		ctx, cancel := context.WithCancel(b.ctx)
 		defer cancel()
 		if i%2 == 1 {
@@ -133,8 +133,8 @@ func testCancelled(b *bench) {
 }
 
 // testPanic: neither a panic nor the end of a goroutine inside of a closure stays, or stops others.
-func testPanic(b *bench) {
-	race(12, func(i int) bool {
+func testPanic(b *testEnv) {
+	countConcurrentWins(12, func(i int) bool {
 		id := fmt.Sprint("n", i)
 		done := make(chan any)
 		go func() {
@@ -171,7 +171,7 @@ func testPanic(b *bench) {
 }
 
 // testSwallowed: a statement that the engine refused ends the transaction even if the closure looks away.
-func testSwallowed(b *bench) {
+func testSwallowed(b *testEnv) {
 	err := b.s.Do(b.ctx, func(tx job.Tx) error {
 		if err := b.s.InsertNode(tx, newNode("a")); err != nil {
 			return err
@@ -198,7 +198,7 @@ func testSwallowed(b *bench) {
 }
 
 // testHostileText: no word of a user or a machine makes a statement fail, or differ between engines.
-func testHostileText(b *bench) {
+func testHostileText(b *testEnv) {
 	for in, want := range map[string]string{"a\x00b": "a\uFFFDb", "\xff\xfe": "\uFFFD", "'; DROP TABLE node; --": "'; DROP TABLE node; --",
 		"$1 %s \\ \u2028 \U0001F680": "$1 %s \\ \u2028 \U0001F680"} {
 		n := b.node(fmt.Sprintf("%x", in), func(n *metal.Node) {
@@ -222,7 +222,7 @@ func testHostileText(b *bench) {
 }
 
 // testRestore: a record whose transaction came to nothing is as before, so that it may be tried again.
-func testRestore(b *bench) {
+func testRestore(b *testEnv) {
 	n := b.node("a")
 	refusal := errors.New("no")
 	err := b.s.Do(b.ctx, func(tx job.Tx) error {
@@ -244,7 +244,7 @@ func testRestore(b *bench) {
 	// Read, change, write by many: nobody's change is lost, whatever had to run again.
 	second := b.other()
 	var refused atomic.Int64
-	race(24, func(i int) bool {
+	countConcurrentWins(24, func(i int) bool {
 		s := []*store.Store{b.s, second}[i%2]
 		for {
 			err := s.Do(b.ctx, func(tx job.Tx) error {
