@@ -125,13 +125,6 @@ func TestSentences(t *testing.T) {
 			}
 		}
 	}
-	check := func(what string, got []string, most int) {
-		t.Logf("%s: %d", what, len(got))
-		if len(got) > most {
-			slices.Sort(got)
-			t.Errorf("%s: %d, at most %d are allowed\n%s", what, len(got), most, strings.Join(got, "\n"))
-		}
-	}
-	check("sentences of more than 30 words", long, mostLongSentences)
-	check("sentences that begin with a clause", noSubject, mostHeadlessSentences)
+	atMost(t, "sentences of more than 30 words", len(long), mostLongSentences, long)
+	atMost(t, "sentences that begin with a clause", len(noSubject), mostHeadlessSentences, noSubject)
 }

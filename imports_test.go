@@ -11,6 +11,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -59,9 +60,17 @@ func walls(t *testing.T) []wall {
 	return out
 }
 
-// sources parses every Go file of the module.
+// sources are all Go files of the module, by folder. Tests share them, and may not change them.
 func sources(t *testing.T) map[string][]file {
 	t.Helper()
+	all, err := parseSources()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+var parseSources = sync.OnceValues(func() (map[string][]file, error) {
 	out := map[string][]file{}
 	err := fs.WalkDir(os.DirFS("."), ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
@@ -76,11 +85,8 @@ func sources(t *testing.T) map[string][]file {
 		out[path.Dir(name)] = append(out[path.Dir(name)], f)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
+	return out, err
+})
 
 func parse(name string) (file, error) {
 	text, err := os.ReadFile(name)

@@ -85,7 +85,7 @@ func (c *commandServer) execute(w http.ResponseWriter, params map[string]json.Ra
 	c.mu.Lock()
 	c.running = ""
 	c.finalized = fault == nil
-	c.keep(result)
+	c.storeResult(result)
 	c.mu.Unlock()
 	if fault == nil {
 		w.Header().Set("Connection", "close")
@@ -94,8 +94,8 @@ func (c *commandServer) execute(w http.ResponseWriter, params map[string]json.Ra
 	writeJSON(w, http.StatusOK, result)
 }
 
-// keep remembers a result; the lock is held.
-func (c *commandServer) keep(result wire.Result) {
+// storeResult remembers a result; the lock is held.
+func (c *commandServer) storeResult(result wire.Result) {
 	c.results = append(c.results, result)
 	if len(c.results) > maxResults {
 		c.results = slices.Clone(c.results[1:])

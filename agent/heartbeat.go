@@ -60,7 +60,7 @@ func (a *Agent) heartbeats(ctx context.Context, at *agentEndpoint) error {
 		}
 	}()
 	for {
-		err := a.beat(ctx, at)
+		err := a.sendHeartbeat(ctx, at)
 		if isClosed(at.done) || isClosed(at.locked) || (err == nil && at.once) {
 			return nil
 		}
@@ -121,8 +121,8 @@ func (a *Agent) nextBeat(err error) time.Duration {
 	return errorRetry + time.Duration(a.jitter()*float64(errorRetry))
 }
 
-// beat sends one heartbeat, by the door that answered before.
-func (a *Agent) beat(ctx context.Context, at *agentEndpoint) error {
+// sendHeartbeat sends one heartbeat, by the door that answered before.
+func (a *Agent) sendHeartbeat(ctx context.Context, at *agentEndpoint) error {
 	s := &a.session
 	old := ironic.PassthruHeartbeat{AgentURL: at.url}
 	if s.oldDoor {

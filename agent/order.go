@@ -35,7 +35,7 @@ func (c *commandServer) order(w http.ResponseWriter, r *http.Request, name strin
 		}
 	}
 	c.mu.Lock()
-	c.keep(result)
+	c.storeResult(result)
 	c.mu.Unlock()
 	switch {
 	case result.Error != nil:

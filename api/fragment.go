@@ -49,7 +49,7 @@ func (f *Fragments[V, M]) Texts(v V, marks []M, write func(nums []int64) (map[in
 	for _, at := range missing {
 		texts[at] = fresh[f.Num(marks[at])].Text
 	}
-	f.keep(v, fresh)
+	f.store(v, fresh)
 	return texts, nil
 }
 
@@ -69,10 +69,10 @@ func (f *Fragments[V, M]) find(v V, marks []M) (texts []string, missing []int) {
 	return texts, missing
 }
 
-// keep remembers fragments; where room is short others go, whichever the map gives
+// store remembers fragments; where room is short others go, whichever the map gives
 // first: a walk through a fleet that is larger than the room would lose every one of
 // the oldest just before it comes to it again.
-func (f *Fragments[V, M]) keep(v V, all map[int64]Fragment[M]) {
+func (f *Fragments[V, M]) store(v V, all map[int64]Fragment[M]) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.views == nil {

@@ -34,7 +34,7 @@ func TestFragmentsBounded(t *testing.T) {
 			n := int64(i%40)*100 + num
 			all[n] = Fragment[testMark]{testMark{n, int64(i)}, text}
 		}
-		f.keep(testView{fmt.Sprint(i % 25), i / 150}, all)
+		f.store(testView{fmt.Sprint(i % 25), i / 150}, all)
 		if f.size != count() || f.size > maxFragments || len(f.views) > maxViews {
 			t.Fatalf("round %d: %d bytes told, %d there, at most %d; %d views", i, f.size, count(), maxFragments, len(f.views))
 		}

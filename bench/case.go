@@ -48,11 +48,11 @@ var goals = map[string]float64{
 	"node list of 1,000": 15,
 }
 
-func (w *benchEnvironment) tell(name string, value float64, unit string) {
-	w.tellCost(name, value, unit, 0)
+func (w *benchEnvironment) addFigure(name string, value float64, unit string) {
+	w.addFigureWithCost(name, value, unit, 0)
 }
 
-func (w *benchEnvironment) tellCost(name string, value float64, unit string, cpu time.Duration) {
+func (w *benchEnvironment) addFigureWithCost(name string, value float64, unit string, cpu time.Duration) {
 	w.note(measuredValue{name, value, unit, cmp.Or(goals[name], fleetGoals[name]), float64(cpu.Nanoseconds()) / 1000}, cpu)
 }
 
@@ -75,7 +75,7 @@ func (w *benchEnvironment) all(name string, n int, work func(c *httpConn, i int)
 	before := readCPUTime(w.process)
 	took, err := w.each(n, work)
 	if err == nil {
-		w.tellCost(name, float64(n)/took.Seconds(), rate, (readCPUTime(w.process)-before)/time.Duration(n))
+		w.addFigureWithCost(name, float64(n)/took.Seconds(), rate, (readCPUTime(w.process)-before)/time.Duration(n))
 	}
 	return err
 }
@@ -85,7 +85,7 @@ func (w *benchEnvironment) while(name string, c *connectionPool, d time.Duration
 	before := readCPUTime(w.process)
 	n, took, err := c.during(d, work)
 	if err == nil {
-		w.tellCost(name, float64(n)/took.Seconds(), rate, (readCPUTime(w.process)-before)/time.Duration(max(n, 1)))
+		w.addFigureWithCost(name, float64(n)/took.Seconds(), rate, (readCPUTime(w.process)-before)/time.Duration(max(n, 1)))
 	}
 	return err
 }
@@ -186,13 +186,13 @@ func (w *benchEnvironment) lookups() error {
 }
 
 func (w *benchEnvironment) heartbeats() error {
-	if err := w.all("heartbeat, first", len(w.booting), w.beat); err != nil {
+	if err := w.all("heartbeat, first", len(w.booting), w.sendHeartbeat); err != nil {
 		return err
 	}
-	return w.while("heartbeat", w.connectionPool, w.opts.time, w.beat)
+	return w.while("heartbeat", w.connectionPool, w.opts.time, w.sendHeartbeat)
 }
 
-func (w *benchEnvironment) beat(c *httpConn, i int) error {
+func (w *benchEnvironment) sendHeartbeat(c *httpConn, i int) error {
 	b := &w.booting[i%len(w.booting)]
 	body := `{"callback_url":"https://127.0.0.1:9999","agent_version":"9.1","agent_token":"` + b.token + `"}`
 	_, err := c.ask("POST", "/v1/heartbeat/"+b.node, body, 202)
@@ -272,13 +272,13 @@ func (w *benchEnvironment) pages() error {
 		}
 		times = append(times, float64(time.Since(start).Microseconds())/1000)
 	}
-	w.tell("nodes in detail, 10,000 by pages", median(times)*10000/float64(len(w.nodes)), millis)
+	w.addFigure("nodes in detail, 10,000 by pages", median(times)*10000/float64(len(w.nodes)), millis)
 	if w.process != 0 {
 		now, err := readResidentMemory(w.process)
 		if err != nil {
 			return err
 		}
-		w.tell("memory, 10,000 nodes", now, mebi)
+		w.addFigure("memory, 10,000 nodes", now, mebi)
 	}
 	return nil
 }
@@ -336,7 +336,7 @@ func (w *benchEnvironment) lists(kind, brief, detail string) error {
 				return fmt.Errorf("GET %s: %d rows", l.path, got)
 			}
 		}
-		w.tell(l.name, median(times), millis)
+		w.addFigure(l.name, median(times), millis)
 	}
 	return nil
 }

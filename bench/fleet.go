@@ -68,7 +68,7 @@ func measureFleet(ctx context.Context, o benchOptions, progress func(string)) (s
 	w := newWorld(t, o, s.process(), progress)
 	defer w.close()
 	if err := w.fleet(ctx, s); err != nil {
-		return serverReport{}, fmt.Errorf("%w\n%s", err, s.words())
+		return serverReport{}, fmt.Errorf("%w\n%s", err, s.logTail())
 	}
 	return serverReport{Endpoint: s.url, Figures: w.figures, Own: true}, nil
 }
@@ -83,7 +83,7 @@ func (w *benchEnvironment) fleet(ctx context.Context, s *salvorProcess) error {
 	if err != nil {
 		return err
 	}
-	w.tell("rescue of one alone", alone, seconds)
+	w.addFigure("rescue of one alone", alone, seconds)
 	began, before := time.Now(), readCPUTime(w.process)
 	beat := w.opts.every(beatEvery, w.opts.agents)
 	many, err := startSim(ctx, w.opts.program, s.url, "--nodes", fmt.Sprint(w.opts.fleet), "--seed", fmt.Sprint(manySeed), "--hold", fmt.Sprint(w.opts.agents), "--heartbeat", beat.String(), "--boot-time", "100ms")
@@ -91,7 +91,7 @@ func (w *benchEnvironment) fleet(ctx context.Context, s *salvorProcess) error {
 		return err
 	}
 	defer many.stop()
-	w.tellCost("enrolled, adopted, agents begun", float64(w.opts.fleet)/time.Since(began).Seconds(), rate, (readCPUTime(w.process)-before)/time.Duration(w.opts.fleet))
+	w.addFigureWithCost("enrolled, adopted, agents begun", float64(w.opts.fleet)/time.Since(began).Seconds(), rate, (readCPUTime(w.process)-before)/time.Duration(w.opts.fleet))
 	if err := w.quiet(ctx, many, beat); err != nil {
 		return err
 	}
@@ -102,29 +102,29 @@ func (w *benchEnvironment) fleet(ctx context.Context, s *salvorProcess) error {
 	if err != nil {
 		return err
 	}
-	w.tell("rescue of one among them", among, seconds)
+	w.addFigure("rescue of one among them", among, seconds)
 	w.tellGoal("rescue among them, to one alone", among/alone, "times", rescueGoal)
 	summary, err := many.end()
 	if err != nil {
 		return err
 	}
-	w.tell("heartbeat, 99 of 100 within", summary.Slowest, millis)
-	w.tell("heartbeats sent late by", summary.Late, seconds)
-	w.tell("agents", float64(summary.Agents), "")
-	w.tell("errors", float64(summary.Errors), "")
+	w.addFigure("heartbeat, 99 of 100 within", summary.Slowest, millis)
+	w.addFigure("heartbeats sent late by", summary.Late, seconds)
+	w.addFigure("agents", float64(summary.Agents), "")
+	w.addFigure("errors", float64(summary.Errors), "")
 	return nil
 }
 
 // quiet lets heartbeats and power sync go on alone for the time of a turn and tells what that costs, and whether they came.
 func (w *benchEnvironment) quiet(ctx context.Context, s *simulatedFleet, beat time.Duration) error {
-	from, err := s.told(ctx)
+	from, err := s.nextStatus(ctx)
 	if err != nil {
 		return err
 	}
 	before := readCPUTime(w.process)
 	to := from
 	for w.opts.turn-to.at.Sub(from.at) > tellEvery/2 {
-		if to, err = s.told(ctx); err != nil {
+		if to, err = s.nextStatus(ctx); err != nil {
 			return err
 		}
 	}
@@ -178,8 +178,8 @@ type fleetStatus struct {
 // counted finds heartbeats and requests to BMCs, which are readings once all is enrolled, in what a fleet says.
 var counted = regexp.MustCompile(`(\d+) heartbeats .* (\d+) requests to BMCs`)
 
-// told is the next word of a fleet.
-func (s *simulatedFleet) told(ctx context.Context) (fleetStatus, error) {
+// nextStatus is the next word of a fleet.
+func (s *simulatedFleet) nextStatus(ctx context.Context) (fleetStatus, error) {
 	select {
 	case <-ctx.Done():
 		return fleetStatus{}, ctx.Err()

@@ -178,7 +178,7 @@ func measureFirst(ctx context.Context, o benchOptions, progress func(string)) (s
 	o.keep = true // the state directory goes as a whole
 	r, err := measureServer(ctx, o, s.url, serverCredentials{}, s.process(), progress)
 	if err != nil {
-		return r, fmt.Errorf("%w\n%s", err, s.words())
+		return r, fmt.Errorf("%w\n%s", err, s.logTail())
 	}
 	r.Figures = append([]measuredValue{cold, memory}, r.Figures...)
 	r.Own = true

@@ -37,7 +37,7 @@ func measureOverload(ctx context.Context, o benchOptions, progress func(string))
 	w := newWorld(t, o, s.process(), progress)
 	defer w.close()
 	if err := w.overload(ctx); err != nil {
-		return serverReport{}, fmt.Errorf("%w\n%s", err, s.words())
+		return serverReport{}, fmt.Errorf("%w\n%s", err, s.logTail())
 	}
 	return serverReport{Endpoint: s.url, Figures: w.figures, Own: true}, nil
 }
@@ -78,7 +78,7 @@ func (w *benchEnvironment) overload(ctx context.Context) error {
 	w.tellGoal("time by many connections, to few", many/few, "times", ratioGoal)
 	now, err := readResidentMemory(w.process)
 	if err == nil {
-		w.tell("memory, afterwards", now, mebi)
+		w.addFigure("memory, afterwards", now, mebi)
 	}
 	return err
 }
@@ -101,7 +101,7 @@ func (w *benchEnvironment) rescueAll(ctx context.Context, ids, own []string, con
 		})
 	})
 	others.Go(func() {
-		beats, failed[1] = w.t.from("127.0.0.4").again(beside, w.beat)
+		beats, failed[1] = w.t.from("127.0.0.4").again(beside, w.sendHeartbeat)
 	})
 	others.Go(func() {
 		reads, failed[2] = w.t.from("127.0.0.5").again(beside, func(c *httpConn, i int) error {
@@ -124,12 +124,12 @@ func (w *benchEnvironment) rescueAll(ctx context.Context, ids, own []string, con
 	if err = errors.Join(append(failed[:], err)...); err != nil {
 		return 0, err
 	}
-	w.tell("accepted"+by, asked, seconds)
-	w.tell("all in rescue"+by, took, seconds)
-	w.tell("refused and asked again"+by, float64(refused.Load()), "")
+	w.addFigure("accepted"+by, asked, seconds)
+	w.addFigure("all in rescue"+by, took, seconds)
+	w.addFigure("refused and asked again"+by, float64(refused.Load()), "")
 	w.tellGoal("another client's write, 99 of 100"+by, percentile(writes, 99), millis, writeGoal)
 	w.tellGoal("heartbeat, 99 of 100"+by, percentile(beats, 99), millis, beatGoal)
-	w.tell("another client's GET, 99 of 100"+by, percentile(reads, 99), millis)
+	w.addFigure("another client's GET, 99 of 100"+by, percentile(reads, 99), millis)
 	return took, nil
 }
 

@@ -68,7 +68,7 @@ func startSalvor(ctx context.Context, program string, configure func(address, di
 	s := &salvorProcess{state: state}
 	if err := s.start(ctx, program, configure); err != nil {
 		s.stop()
-		return nil, fmt.Errorf("start %s: %w\n%s", program, err, s.words())
+		return nil, fmt.Errorf("start %s: %w\n%s", program, err, s.logTail())
 	}
 	return s, nil
 }
@@ -127,7 +127,7 @@ func freeAddress() (string, error) {
 
 func (s *salvorProcess) process() int { return s.cmd.Process.Pid }
 
-func (s *salvorProcess) words() string {
+func (s *salvorProcess) logTail() string {
 	s.log.mu.Lock()
 	defer s.log.mu.Unlock()
 	text := s.log.b.String()

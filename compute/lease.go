@@ -265,7 +265,7 @@ func (s *Hosts) Renew(ctx context.Context, hostID, serial string, r Renewal) (Re
 	if err := s.applyCleanup(ctx, hostID, r.Cleaned); err != nil {
 		return Renewed{}, err
 	}
-	stands, err := s.standing(ctx, hostID, h, r)
+	stands, err := s.statusOf(ctx, hostID, h, r)
 	answer := s.renew
 	switch {
 	case err != nil:

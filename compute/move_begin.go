@@ -129,7 +129,7 @@ func (m *Move) begins(receipt *Receipt) string {
 	return text
 }
 
-// supersede ends what works on the server in favour of a move and takes over what was wanted by it: the secret of a first password is
+// supersedeForMove ends what works on the server in favour of a move and takes over what was wanted by it: the secret of a first password is
 // given on.
 func (s *Servers) supersedeForMove(ctx context.Context, tx job.Tx, srv *Server, m *Move) (hidden secret.Value, err error) {
 	open, err := s.jobs.Unended(tx, Subject(srv.ID))

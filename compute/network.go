@@ -154,7 +154,7 @@ func (c *serviceCore) refuseToFree(ctx context.Context, tx job.Tx, v *Volume) er
 	return problem.Conflictf("volume %s is a disk of server %s: %s", v.ID, srv.ID, way)
 }
 
-// releaseReservation attaches a volume again that is called in use and that no server has by its record, to the one server that has its disk.
+// giveBack attaches a volume again that is called in use and that no server has by its record, to the one server that has its disk.
 func (c *serviceCore) giveBack(ctx context.Context, tx job.Tx, v *Volume) error {
 	all, err := c.store.Servers().List(ctx, tx, ServerFilter{}, record.Page{})
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"salvor/record"
 )
 
-// store gives a host one disk store.
+// storeOf gives a host one disk store.
 func (w *world) storeOf(h *compute.Host, size int, s compute.DiskStore) {
 	w.t.Helper()
 	w.tx(func(tx job.Tx) error {

@@ -29,8 +29,8 @@ const (
 	hostDraining
 )
 
-// standing tells how a host stands. Who renews without a gap, and of whom there is nothing to say, costs no query.
-func (s *Hosts) standing(ctx context.Context, hostID string, k hostSession, r Renewal) (hostStatus, error) {
+// statusOf tells how a host stands. Who renews without a gap, and of whom there is nothing to say, costs no query.
+func (s *Hosts) statusOf(ctx context.Context, hostID string, k hostSession, r Renewal) (hostStatus, error) {
 	fenced, _, _, err := s.hostFlags(ctx)
 	if err != nil {
 		return hostActive, err

@@ -41,7 +41,7 @@ func (s ServerSituation) Why() record.Why {
 		s = s.outside()
 	}
 	srv := s.Server
-	w := record.Why{State: srv.words(), Since: srv.LaunchedAt}
+	w := record.Why{State: srv.stateText(), Since: srv.LaunchedAt}
 	if srv.State == Deleted {
 		w.Mood, w.Since = record.Idle, srv.TerminatedAt
 		s.elsewhere(&w)
@@ -134,8 +134,8 @@ func Outside(e job.Event) job.Event {
 	return e
 }
 
-// words are the state with what is being done.
-func (s *Server) words() string {
+// stateText are the state with what is being done.
+func (s *Server) stateText() string {
 	if s.Task == NoTask {
 		return string(s.State)
 	}

@@ -57,7 +57,7 @@ func (s HostSituation) Why() record.Why {
 	if len(h.Strays) > 0 {
 		w.Trouble = append(w.Trouble, fmt.Sprintf("it has %s of which no record says what they do there: %s", formatCount(len(h.Strays), "guest", "guests"), strings.Join(h.Strays, ", ")))
 	}
-	s.words(&w)
+	s.addContacts(&w)
 	if w.Job != nil && w.Mood != record.Stuck {
 		w.Next = append(w.Next, record.Command{Run: "salvor events host:" + orID(h) + " --follow", For: "see what it does"})
 	}
@@ -204,7 +204,7 @@ func formatCount(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-func (s *HostSituation) words(w *record.Why) {
+func (s *HostSituation) addContacts(w *record.Why) {
 	if at := s.Life.RenewedAt; !at.IsZero() {
 		text := "renewed its lease"
 		if s.Life.Watchdog != "" {

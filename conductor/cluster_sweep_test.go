@@ -35,7 +35,7 @@ func TestSweepClusterWatch(t *testing.T) {
 		watch := &definitions[slices.IndexFunc(definitions, func(d job.Definition) bool { return d.Kind == compute.JobWatch })].Actions[0]
 		look := watch.Do
 		watch.Do = func(ctx context.Context, r *job.Run) job.Outcome {
-			if slices.Contains(c.told(id), "info: Ganeti did SLOW") {
+			if slices.Contains(c.clusterEvents(id), "info: Ganeti did SLOW") {
 				return job.Done()
 			}
 			return look(ctx, r)
@@ -49,7 +49,7 @@ func TestSweepClusterWatch(t *testing.T) {
 				c.change("web", func(g *hypervisor.ClusterGuest) { g.Host, g.Trouble = "n2", "Ganeti finds its disk degraded" })
 			},
 			Poke: func() {
-				if slices.Contains(c.told(id), "info: Ganeti did QUICK") {
+				if slices.Contains(c.clusterEvents(id), "info: Ganeti did QUICK") {
 					jobs(true)
 				}
 				c.wake()
@@ -59,12 +59,12 @@ func TestSweepClusterWatch(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				return fmt.Sprintf("%s on %s: %q", c.is(id), host.Name, c.told(id))
+				return fmt.Sprintf("%s on %s: %q", c.is(id), host.Name, c.clusterEvents(id))
 			},
 			Broken: func(t *testing.T) {
-				told := c.told(id)
-				if slices.Sort(told); len(slices.Compact(told)) != len(c.told(id)) {
-					t.Errorf("told twice: %q", c.told(id))
+				told := c.clusterEvents(id)
+				if slices.Sort(told); len(slices.Compact(told)) != len(c.clusterEvents(id)) {
+					t.Errorf("told twice: %q", c.clusterEvents(id))
 				}
 			},
 		}

@@ -506,15 +506,15 @@ func TestJobsAreToldOnce(t *testing.T) {
 	jobs(j(1, "OLD", true, ""), j(2, "SLOW", true, ""), j(3, "QUICK", true, ""))
 	c.turn()
 	c.turn()
-	told := c.told(id)
+	told := c.clusterEvents(id)
 	want := []string{"info: Ganeti did QUICK", "error: Ganeti's job 4 (BAD) failed: words", "info: Ganeti did SLOW"}
 	if !slices.Equal(told, want) {
 		t.Errorf("told %q, want %q", told, want)
 	}
 }
 
-// told is what a server's timeline has of its cluster.
-func (c *cloud) told(id string) (out []string) {
+// clusterEvents is what a server's timeline has of its cluster.
+func (c *cloud) clusterEvents(id string) (out []string) {
 	c.Helper()
 	events, err := c.store.Events(c.Context(), compute.Subject(id), 0, 100)
 	if err != nil {

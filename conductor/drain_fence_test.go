@@ -81,7 +81,7 @@ func TestTheSourceDiesAfterTheHandOver(t *testing.T) {
 	t.Parallel()
 	l := newLane(t, yard{quarters: quarters{state: compute.Active}})
 	l.mute(l.house, compute.MigrateBegin)
-	l.wish(t, compute.MigrationRequest{})
+	l.requestMigration(t, compute.MigrationRequest{})
 	stop := l.conduct(t)
 	defer stop()
 	for end := time.Now().Add(30 * time.Second); l.lastMove(t).State != compute.MoveAttached; time.Sleep(2 * time.Millisecond) {

@@ -99,7 +99,7 @@ func newCommandCall[A, P any](kind job.Kind, part, what string, do func(context.
 			}
 		}
 		answer, err := do(ctx, able, m.node, args)
-		return answer, m.kept(), err
+		return answer, m.changedFacts(), err
 	}}
 }
 
@@ -141,8 +141,8 @@ func factsOf(n *metal.Node) driverFacts {
 	return driverFacts{n.InternalInfo, n.BootMode, n.SecureBoot, n.ConsoleEnabled}
 }
 
-// kept gives what stores the facts that are new since the machine was read; nil if none are.
-func (m *managedNode) kept() func(*metal.Node) {
+// changedFacts gives what stores the facts that are new since the machine was read; nil if none are.
+func (m *managedNode) changedFacts() func(*metal.Node) {
 	before, after := m.told, factsOf(m.node)
 	if reflect.DeepEqual(before, after) {
 		return nil

@@ -144,17 +144,17 @@ func (b *bench) say(t *testing.T, q metal.Question) (string, error) {
 	return string(raw), err
 }
 
-func told(kind job.Kind, args any) metal.Question {
+func commandQuestion(kind job.Kind, args any) metal.Question {
 	return metal.Question{Class: job.Command, Kind: kind, Args: args}
 }
 
 func TestSweepHardware(t *testing.T) {
 	t.Parallel()
 	for _, q := range []metal.Question{
-		told("set boot mode", metal.BootModeArgs{Mode: "bios"}),
-		told("set console", metal.ConsoleArgs{Enabled: true}),
+		commandQuestion("set boot mode", metal.BootModeArgs{Mode: "bios"}),
+		commandQuestion("set console", metal.ConsoleArgs{Enabled: true}),
 		{Class: job.Command, Kind: "attach virtual media", Args: metal.MediumArgs{DeviceType: "cdrom"}, Secret: secret.New(`{"image_url":"http://user:pw@x/y"}`)},
-		told("set indicator", metal.IndicatorArgs{Component: "system", Name: "led", State: "on"}),
+		commandQuestion("set indicator", metal.IndicatorArgs{Component: "system", Name: "led", State: "on"}),
 	} {
 		t.Run(string(q.Kind), func(t *testing.T) {
 			sweep(t, func(t *testing.T) *jobtest.World {
@@ -189,18 +189,18 @@ func TestWishes(t *testing.T) {
 		is   func() bool
 	}{
 		{metal.Question{Class: job.Ask, Kind: "list indicators", Args: noArgs{}}, `{"system":{"led":{"readonly":false,"states":["on"]}}}`, nil},
-		{told("set indicator", metal.IndicatorArgs{Component: "system", Name: "led", State: "on"}), "null", func() bool { return b.gear.lamp == "on" }},
+		{commandQuestion("set indicator", metal.IndicatorArgs{Component: "system", Name: "led", State: "on"}), "null", func() bool { return b.gear.lamp == "on" }},
 		{metal.Question{Class: job.Ask, Kind: "get indicator", Args: metal.IndicatorArgs{}}, `"on"`, nil},
-		{told("inject nmi", noArgs{}), "null", func() bool { return b.gear.nmis == 1 }},
+		{commandQuestion("inject nmi", noArgs{}), "null", func() bool { return b.gear.nmis == 1 }},
 		{metal.Question{Class: job.Ask, Kind: "get console", Args: noArgs{}}, "null", nil},
-		{told("set console", metal.ConsoleArgs{Enabled: true}), "null", func() bool { return b.read(t).ConsoleEnabled }},
+		{commandQuestion("set console", metal.ConsoleArgs{Enabled: true}), "null", func() bool { return b.read(t).ConsoleEnabled }},
 		{metal.Question{Class: job.Ask, Kind: "get console", Args: noArgs{}}, `{"type":"socat"}`, nil},
-		{told("set secure boot", metal.SecureBootArgs{On: true}), "null", func() bool { return *b.read(t).SecureBoot }},
+		{commandQuestion("set secure boot", metal.SecureBootArgs{On: true}), "null", func() bool { return *b.read(t).SecureBoot }},
 		{
 			metal.Question{Class: job.Command, Kind: "vendor command", Args: metal.VendorCall{Method: "m"}, Secret: secret.New(`{"args":{"x":"y"}}`)}, `"y"`,
 			func() bool { return b.gear.called.Method == "m" && b.gear.called.Args["x"] == "y" },
 		},
-		{told("detach virtual media", metal.MediumArgs{}), "null", nil},
+		{commandQuestion("detach virtual media", metal.MediumArgs{}), "null", nil},
 	} {
 		got, err := b.say(t, c.q)
 		if err != nil || got != c.want {
@@ -225,7 +225,7 @@ func TestFailureOfAWish(t *testing.T) {
 	b := newBench(t, metal.Active)
 	b.gear.refuses = problem.Invalidf("it does not like it")
 	b.run(t)
-	_, err := b.say(t, told("set boot mode", metal.BootModeArgs{Mode: "bios"}))
+	_, err := b.say(t, commandQuestion("set boot mode", metal.BootModeArgs{Mode: "bios"}))
 	if n := b.read(t); !problem.Is(err, problem.Invalid) || !strings.Contains(n.LastError, "Failed to set boot mode: it does not like it") || n.BootMode != "" {
 		t.Errorf("%v; the node says %q, mode %q", err, n.LastError, n.BootMode)
 	}

@@ -33,7 +33,7 @@ func TestAMoveBringsItsReceipt(t *testing.T) {
 	for _, o := range l.others {
 		o.refuse = func(v compute.Verb, a *compute.Args) error { got[v] = *a; return nil }
 	}
-	l.wish(t, compute.MigrationRequest{})
+	l.requestMigration(t, compute.MigrationRequest{})
 	l.finish(t)
 	if got[compute.Prepare].Receipt != "" || got[compute.Define].Receipt != "" || !got[compute.Define].Fresh {
 		t.Errorf("planned: prepare %+v, define %+v", got[compute.Prepare], got[compute.Define])

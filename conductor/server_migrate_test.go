@@ -64,7 +64,7 @@ func (l *lane) pokeLane() {
 
 func (l *lane) houses() []*house { return append([]*house{l.house}, l.others...) }
 
-func (l *lane) wish(t *testing.T, w compute.MigrationRequest) {
+func (l *lane) requestMigration(t *testing.T, w compute.MigrationRequest) {
 	t.Helper()
 	if _, err := l.services.Servers.Migrate(context.Background(), l.server, w, compute.Who{Admin: true}); err != nil {
 		t.Fatal(err)
@@ -144,7 +144,7 @@ func TestMigrate(t *testing.T) {
 				c.bent(l)
 			}
 			before := l.now(t)
-			l.wish(t, compute.MigrationRequest{})
+			l.requestMigration(t, compute.MigrationRequest{})
 			if now := l.now(t); now.Task != compute.Migrating || now.HostID != before.HostID || now.Epoch != before.Epoch {
 				t.Errorf("begun: task %q, host %s, epoch %d", now.Task, now.HostID, now.Epoch)
 			}
@@ -176,7 +176,7 @@ func TestSweepServerMigrate(t *testing.T) {
 				if c.bent != nil {
 					c.bent(l)
 				}
-				w := l.world(compute.JobMigrate, func(t *testing.T) { l.wish(t, compute.MigrationRequest{}) }, func(t *testing.T) { l.unharmed(t, c.state) })
+				w := l.world(compute.JobMigrate, func(t *testing.T) { l.requestMigration(t, compute.MigrationRequest{}) }, func(t *testing.T) { l.unharmed(t, c.state) })
 				w.Poke = l.pokeLane
 				w.Picture = func(t *testing.T) string {
 					if l.twice {
@@ -236,7 +236,7 @@ func TestMigrateInRescue(t *testing.T) {
 				l.mute(l.house, compute.MigrateBegin)
 			}
 			before := l.now(t)
-			l.wish(t, compute.MigrationRequest{})
+			l.requestMigration(t, compute.MigrationRequest{})
 			l.finish(t)
 			home, now := l.at(t), l.now(t)
 			g, _ := home.hv.State(l.server)
@@ -327,7 +327,7 @@ func TestMigrationYields(t *testing.T) {
 // prepares wishes a move, and has a conductor work on it until the source is asked for something.
 func (l *lane) prepares(t *testing.T) {
 	t.Helper()
-	l.wish(t, compute.MigrationRequest{})
+	l.requestMigration(t, compute.MigrationRequest{})
 	stop := l.conduct(t)
 	defer stop()
 	for end := time.Now().Add(30 * time.Second); l.lastMove(t).State != compute.MovePreparing || !l.asked(t); time.Sleep(2 * time.Millisecond) {

@@ -9,7 +9,7 @@ import (
 	"salvor/rescue"
 )
 
-// runsAt counts where the server's guest runs or is defined, and checks that it lives at the one.
+// livesElsewhere counts where the server's guest runs or is defined, and checks that it lives at the one.
 func (s *street) livesElsewhere(t *testing.T, running bool) *house {
 	t.Helper()
 	row := s.now(t)

@@ -31,7 +31,7 @@ func (c *Conductor) serverRescue() job.Definition {
 // softErrand is how long a power-off may take that asks the guest's system first, at most.
 func (c *Conductor) softErrand() time.Duration { return c.SoftOffTimeout + quickErrand }
 
-// within bounds a power-off that asks for so many seconds.
+// softWithin bounds a power-off that asks for so many seconds.
 func (c *Conductor) softWithin(seconds int) time.Duration {
 	return min(time.Duration(seconds)*time.Second, c.SoftOffTimeout) + quickErrand
 }

@@ -139,7 +139,7 @@ func (c *Conductor) driverStep(ctx context.Context, r *job.Run, m *managedNode, 
 		return job.Fail(m.lacks(s.Interface)), false
 	}
 	wait, err := runner.RunStep(ctx, m.node, s.Step)
-	if change := m.kept(); change != nil {
+	if change := m.changedFacts(); change != nil {
 		if err := c.commit(ctx, r, m, c.edit(ctx, m.node.ID, change)); err != nil {
 			return job.From(err), false
 		}
@@ -167,7 +167,7 @@ func (c *Conductor) stepWaits(ctx context.Context, r *job.Run, m *managedNode, s
 	}
 	if f, ok := runner.(driver.StepForgetter); ok {
 		f.ForgetStep(m.node)
-		if change := m.kept(); change != nil {
+		if change := m.changedFacts(); change != nil {
 			if err := c.commit(ctx, r, m, c.edit(ctx, m.node.ID, change)); err != nil {
 				return job.From(err)
 			}

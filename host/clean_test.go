@@ -52,7 +52,7 @@ func loseServer(t *testing.T, w *world, g *guests) *lost {
 func TestACleanUpEndsAnArrival(t *testing.T) {
 	l := loseServer(t, newWorld(t), newGuests())
 	l.leases.setArriving(l.id, true)
-	if err := l.clean(t.Context(), l.id, l.word(compute.CleanGuest, 2)); err != nil {
+	if err := l.clean(t.Context(), l.id, l.cleanRequest(compute.CleanGuest, 2)); err != nil {
 		t.Fatal(err)
 	}
 	if l.leases.arriving[l.id] {
@@ -70,7 +70,7 @@ func (l *lost) open(t *testing.T) {
 	t.Cleanup(func() { _ = a.Close() })
 }
 
-func (l *lost) word(do compute.CleanUp, epoch int64) wire.Clean {
+func (l *lost) cleanRequest(do compute.CleanUp, epoch int64) wire.Clean {
 	return wire.Clean{Do: string(do), Epoch: epoch, Spec: mustEncodeJSON(l.spec)}
 }
 
@@ -96,7 +96,7 @@ func TestCleanUp(t *testing.T) {
 		t.Run(string(c.do), func(t *testing.T) {
 			l := loseServer(t, w, newGuests())
 			for range 2 { // as often as it is asked
-				answer(t, l.Agent, wire.Renewed{Hold: true, Clean: map[string]wire.Clean{l.id: l.word(c.do, 2)}})
+				answer(t, l.Agent, wire.Renewed{Hold: true, Clean: map[string]wire.Clean{l.id: l.cleanRequest(c.do, 2)}})
 				if !c.ask {
 					await(t, "the end", func() bool { return len(l.renewal(0).Cleaned) == 1 })
 				}
@@ -138,7 +138,7 @@ func TestACleanUpRemovesADefinitionOfAnotherIncarnation(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := loseServer(t, w, newGuests())
 			l.g.set(compute.Guest{ID: l.id, Ours: true, Epoch: 5, Power: c.power})
-			word := l.word(c.do, 2)
+			word := l.cleanRequest(c.do, 2)
 			word.Incarnation = "former"
 			err := l.clean(t.Context(), l.id, word)
 			if (err == nil) != c.removed || l.hasGuest() == c.removed || !fileExists(l.own) {
@@ -155,37 +155,37 @@ func TestACleanUpRemovesADefinitionOfAnotherIncarnation(t *testing.T) {
 func TestCleanUpLeavesAlone(t *testing.T) {
 	w := newWorld(t)
 	for what, change := range map[string]func(t *testing.T, l *lost) wire.Clean{
-		"equal epoch": func(_ *testing.T, l *lost) wire.Clean { return l.word(compute.CleanDisk, 1) },
-		"no epoch":    func(_ *testing.T, l *lost) wire.Clean { return l.word(compute.CleanDisk, 0) },
+		"equal epoch": func(_ *testing.T, l *lost) wire.Clean { return l.cleanRequest(compute.CleanDisk, 1) },
+		"no epoch":    func(_ *testing.T, l *lost) wire.Clean { return l.cleanRequest(compute.CleanDisk, 0) },
 		"newer guest": func(_ *testing.T, l *lost) wire.Clean {
 			l.g.set(compute.Guest{ID: l.id, Ours: true, Epoch: 3, Power: compute.PowerOn})
-			return l.word(compute.CleanDisk, 2)
+			return l.cleanRequest(compute.CleanDisk, 2)
 		},
 		"of another incarnation": func(_ *testing.T, l *lost) wire.Clean {
 			l.g.set(compute.Guest{ID: l.id, Ours: true, Epoch: 1, Incarnation: "lost", Power: compute.PowerOn})
-			c := l.word(compute.CleanDisk, 2)
+			c := l.cleanRequest(compute.CleanDisk, 2)
 			c.Incarnation = "former"
 			return c
 		},
 		"of an unknown incarnation": func(_ *testing.T, l *lost) wire.Clean {
-			c := l.word(compute.CleanDisk, 2)
+			c := l.cleanRequest(compute.CleanDisk, 2)
 			c.Incarnation = "former"
 			return c
 		},
 		"not ours": func(_ *testing.T, l *lost) wire.Clean {
 			l.g.set(compute.Guest{ID: l.id, Power: compute.PowerOn})
-			return l.word(compute.CleanDisk, 2)
+			return l.cleanRequest(compute.CleanDisk, 2)
 		},
 		"newer order": func(t *testing.T, l *lost) wire.Clean {
 			delete(l.g.all, l.id)
 			if _, _, err := l.journal.begin(&compute.Order{ID: uuid.NewString(), ServerID: l.id, Epoch: 3}, "boot-1", 0); err != nil {
 				t.Fatal(err)
 			}
-			return l.word(compute.CleanDisk, 2)
+			return l.cleanRequest(compute.CleanDisk, 2)
 		},
 		"hypervisor down": func(_ *testing.T, l *lost) wire.Clean {
 			l.g.setDown(true)
-			return l.word(compute.CleanDisk, 2)
+			return l.cleanRequest(compute.CleanDisk, 2)
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -202,7 +202,7 @@ func TestCleanUpLeavesAlone(t *testing.T) {
 	t.Run("another's disk", func(t *testing.T) {
 		l := loseServer(t, w, newGuests())
 		put(t, l.own+".json", mustEncodeJSON(diskProof{Server: uuid.NewString(), Disk: "vda"}))
-		if err := l.clean(t.Context(), l.id, l.word(compute.CleanDisk, 2)); !problem.Is(err, problem.Conflict) || !fileExists(l.own) {
+		if err := l.clean(t.Context(), l.id, l.cleanRequest(compute.CleanDisk, 2)); !problem.Is(err, problem.Conflict) || !fileExists(l.own) {
 			t.Errorf("%v", err)
 		}
 	})
@@ -260,7 +260,7 @@ func TestCleanUpKilledAtEachPoint(t *testing.T) {
 						t.Fatalf("killed by %v", p)
 					}
 				}()
-				_ = l.clean(t.Context(), l.id, l.word(compute.CleanDisk, 2))
+				_ = l.clean(t.Context(), l.id, l.cleanRequest(compute.CleanDisk, 2))
 			}()
 			_ = l.Close()
 			l.open(t)
@@ -289,7 +289,7 @@ func (l *lost) again(t *testing.T) {
 	if _, _, err := l.journal.begin(stale, "boot-1", 0); !problem.Is(err, problem.Conflict) {
 		t.Errorf("an order of the former owner: %v", err)
 	}
-	if err := l.clean(t.Context(), l.id, l.word(compute.CleanDisk, 2)); err != nil {
+	if err := l.clean(t.Context(), l.id, l.cleanRequest(compute.CleanDisk, 2)); err != nil {
 		t.Fatal(err)
 	}
 	if l.hasGuest() || fileExists(filepath.Dir(l.drive)) || fileExists(l.own) || fileExists(l.own+".json") || !fileExists(l.seen) {

@@ -54,7 +54,7 @@ func TestReturnedHostKeepsTheDiskInQuarantine(t *testing.T) {
 	at := time.Date(2031, 5, 6, 7, 8, 9, 0, time.UTC)
 	l.lease.terms.Now = at
 	l.lease.from, _ = l.Alive()
-	if err := l.clean(t.Context(), l.id, l.word(compute.CleanDisk, 2)); err != nil {
+	if err := l.clean(t.Context(), l.id, l.cleanRequest(compute.CleanDisk, 2)); err != nil {
 		t.Fatal(err)
 	}
 	all := l.quarantineOf(t)
@@ -76,7 +76,7 @@ func TestReturnedHostKeepsTheDiskInQuarantine(t *testing.T) {
 	}
 	t.Run("deleted", func(t *testing.T) {
 		l := loseServer(t, newWorld(t), newGuests())
-		c := l.word(compute.CleanDisk, 2)
+		c := l.cleanRequest(compute.CleanDisk, 2)
 		c.Erase = true
 		if err := l.clean(t.Context(), l.id, c); err != nil || len(l.quarantineOf(t)) != 0 || fileExists(l.own) {
 			t.Errorf("%v, in quarantine %v", err, l.quarantineOf(t))

@@ -30,10 +30,10 @@ func TestRemovalLooksAtTheMarkerFirst(t *testing.T) {
 			return l.carryOut(t, compute.Remove, compute.Args{})
 		},
 		"clean up": func(t *testing.T, l *lost) error {
-			return l.clean(t.Context(), l.id, l.word(compute.CleanDisk, 2))
+			return l.clean(t.Context(), l.id, l.cleanRequest(compute.CleanDisk, 2))
 		},
 		"clean up and erase": func(t *testing.T, l *lost) error {
-			c := l.word(compute.CleanDisk, 2)
+			c := l.cleanRequest(compute.CleanDisk, 2)
 			c.Erase = true
 			return l.clean(t.Context(), l.id, c)
 		},

@@ -98,8 +98,8 @@ func runAgent(t *testing.T) {
 	t.Fatal(a.Run(t.Context()))
 }
 
-// beat starts the server.
-func beat(t *testing.T) {
+// runPretendServer starts the server.
+func runPretendServer(t *testing.T) {
 	t.Helper()
 	server := exec.Command("sh", "-c", "while :; do sleep 1; done")
 	if err := server.Start(); err != nil {
@@ -138,7 +138,7 @@ func runControlPlane(t *testing.T) {
 	if _, err := w.services.Hosts.SetService(t.Context(), id, compute.Service{Group: &group}, record.Asker{}); err != nil {
 		t.Fatal(err)
 	}
-	beat(t)
+	runPretendServer(t)
 	here := processes{}
 	silent := func() (time.Duration, string) {
 		since, watchdog, _ := w.services.Hosts.Silence(id)
@@ -161,7 +161,7 @@ func runControlPlane(t *testing.T) {
 	for end := time.Now().Add(3 * petEvery); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		await(t, "the lease again", func() bool { now, _ := silent(); return now < compute.RenewEvery })
 	}
-	beat(t)
+	runPretendServer(t)
 	now, _ := silent()
 	if err := agent.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)

@@ -272,7 +272,7 @@ func await(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// order makes an order for a host's boot.
+// orderFor makes an order for a host's boot.
 func orderFor(a *Agent, server string, verb compute.Verb, args compute.Args, s *compute.OrderSecret) *compute.Order {
 	o := &compute.Order{
 		ID: uuid.NewString(), HostID: a.ID(), BootID: a.boot, ServerID: server, Epoch: 1, Verb: verb, Within: 60, JobID: uuid.NewString(), Action: string(verb),

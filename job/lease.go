@@ -42,10 +42,10 @@ func (r *Runner) keepLease(ctx context.Context) {
 	var burying sync.WaitGroup
 	defer burying.Wait()
 	burying.Go(func() { every(ctx, beatEvery/2, func() { r.reapDeadConductors(ctx, peers) }) })
-	every(ctx, beatEvery, func() { r.beat(ctx, guard) })
+	every(ctx, beatEvery, func() { r.renewLease(ctx, guard) })
 }
 
-func (r *Runner) beat(ctx context.Context, guard *time.Timer) {
+func (r *Runner) renewLease(ctx context.Context, guard *time.Timer) {
 	r.mu.Lock()
 	me := r.me
 	r.mu.Unlock()

@@ -80,7 +80,7 @@ func (s *Allocations) fitting(ctx context.Context, a *Allocation) (ids []string,
 	return ids, look.busy, why, nil
 }
 
-// scanNodes looks at the nodes one by one, until enough fit.
+// seeNodes looks at the nodes one by one, until enough fit.
 func (s *Allocations) seeNodes(ctx context.Context, look *candidateSearch, idents []string) error {
 	for _, ident := range idents {
 		n, err := s.nodes.store.Node(ctx, nil, ident)

@@ -103,8 +103,8 @@ func (d *networkData) list(o Object, key string, most int) ([]map[string]any, er
 	return out, nil
 }
 
-// word reads a string. A key that is needed must be there; one that is not may be absent or null.
-func (d *networkData) word(o map[string]any, key string, needed bool) (string, error) {
+// stringValue reads a string. A key that is needed must be there; one that is not may be absent or null.
+func (d *networkData) stringValue(o map[string]any, key string, needed bool) (string, error) {
 	v, there := o[key]
 	s, ok := v.(string)
 	switch {
@@ -119,7 +119,7 @@ func (d *networkData) word(o map[string]any, key string, needed bool) (string, e
 }
 
 func (d *networkData) mac(o map[string]any, key string, needed bool) error {
-	text, err := d.word(o, key, needed)
+	text, err := d.stringValue(o, key, needed)
 	if err == nil && text != "" && !dataMAC.MatchString(text) {
 		err = problem.Invalidf("%s %.40q is no MAC address", key, text)
 	}
@@ -127,11 +127,11 @@ func (d *networkData) mac(o map[string]any, key string, needed bool) error {
 }
 
 func (d *networkData) link(o map[string]any) error {
-	id, err := d.word(o, "id", true)
+	id, err := d.stringValue(o, "id", true)
 	if err != nil {
 		return err
 	}
-	kind, err := d.word(o, "type", d.strict)
+	kind, err := d.stringValue(o, "type", d.strict)
 	if err != nil {
 		return err
 	}
@@ -204,18 +204,18 @@ func wholeNumber(v any) (int, bool) {
 
 func (d *networkData) network(o map[string]any) error {
 	for _, key := range []string{"id", "network_id"} {
-		if _, err := d.word(o, key, d.strict); err != nil {
+		if _, err := d.stringValue(o, key, d.strict); err != nil {
 			return err
 		}
 	}
-	link, err := d.word(o, "link", true)
+	link, err := d.stringValue(o, "link", true)
 	if err != nil {
 		return err
 	}
 	if _, known := d.links[link]; !known {
 		return problem.Invalidf("link names %.60q, which is no link here", link)
 	}
-	kind, err := d.word(o, "type", true)
+	kind, err := d.stringValue(o, "type", true)
 	if err != nil {
 		return err
 	}
@@ -240,14 +240,14 @@ func firstOf(v, otherwise any) any {
 
 // static checks the address of a network that asks nobody for it, and its routes.
 func (d *networkData) static(o map[string]any, kind string) error {
-	address, err := d.word(o, "ip_address", true)
+	address, err := d.stringValue(o, "ip_address", true)
 	if err != nil {
 		return err
 	}
 	if err := d.prefix("ip_address", address, o["netmask"], kind); err != nil {
 		return err
 	}
-	if gateway, err := d.word(o, "gateway", false); err != nil || gateway != "" && !ofFamily(gateway, kind) {
+	if gateway, err := d.stringValue(o, "gateway", false); err != nil || gateway != "" && !ofFamily(gateway, kind) {
 		return problem.Invalidf("gateway is no %s address", kind)
 	}
 	routes, err := (&networkData{}).list(o, "routes", maxDataRoutes)
@@ -258,7 +258,7 @@ func (d *networkData) static(o map[string]any, kind string) error {
 		return problem.Invalidf("there are more than %d routes", maxDataRoutes)
 	}
 	for i, r := range routes {
-		to, err := d.word(r, "network", true)
+		to, err := d.stringValue(r, "network", true)
 		if err == nil {
 			err = d.prefix("network", to, r["netmask"], kind)
 		}
@@ -326,7 +326,7 @@ func (d *networkData) services(o Object) error {
 		return err
 	}
 	for i, s := range all {
-		kind, err := d.word(s, "type", true)
+		kind, err := d.stringValue(s, "type", true)
 		if err != nil {
 			return problem.Invalidf("services[%d]: %w", i, err)
 		}

@@ -72,7 +72,7 @@ func (s StatusInput) Why() record.Why {
 	s.rest(&w)
 	s.state(&w)
 	s.hands(&w)
-	s.words(&w)
+	s.addContacts(&w)
 	w.AddConductors(s.Crew)
 	w.Accepts = s.accepts()
 	return w
@@ -241,8 +241,8 @@ func (s *StatusInput) absent(w *record.Why) {
 // bootPatience is how long firmware may take until it asks for its boot.
 const bootPatience = 4 * time.Minute
 
-// words are what was heard last.
-func (s *StatusInput) words(w *record.Why) {
+// addContacts are what was heard last.
+func (s *StatusInput) addContacts(w *record.Why) {
 	n, c := s.Node, s.Contact
 	add := func(from string, at time.Time, text string, ok bool) {
 		if !at.IsZero() {

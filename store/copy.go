@@ -332,7 +332,7 @@ func (d *Database) heldStill(ctx context.Context, p tableCopy) ([]string, error)
 		return nil, err
 	}
 	defer func() { _ = tx.Rollback() }()
-	return (&databaseSnapshot{tx, d.tables.dialect}).words(ctx, d.tables.dialect.list, 1)
+	return (&databaseSnapshot{tx, d.tables.dialect}).textRows(ctx, d.tables.dialect.list, 1)
 }
 
 func (p tableCopy) hold(ctx context.Context, tables []string) error {

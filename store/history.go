@@ -54,7 +54,7 @@ func (h *databaseHistory) read(i record.Incarnation, before knownHistory) (wentB
 	return false
 }
 
-func (h *databaseHistory) beat(owner string, counter int64) {
+func (h *databaseHistory) setOwner(owner string, counter int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.owner, h.beats = owner, counter

@@ -131,11 +131,11 @@ func TestClaimsPassByDeadGroups(t *testing.T) {
 	d := storetest.OnPostgres(t)
 	s := storetest.Open(t, d)
 	busy(t, s, 3)
-	columns := strings.Join(told(t, d, `SELECT attname FROM pg_attribute WHERE attrelid = 'job'::regclass AND attnum > 0 AND attname NOT IN ('id', 'group_name')`), ", ")
+	columns := strings.Join(queryColumn(t, d, `SELECT attname FROM pg_attribute WHERE attrelid = 'job'::regclass AND attnum > 0 AND attname NOT IN ('id', 'group_name')`), ", ")
 	execRaw(t, d, `INSERT INTO job (id, group_name, `+columns+`) SELECT 'dead-' || i, 'dead', `+columns+` FROM job, generate_series(1, 10000) i WHERE id = 'job-0'`)
 	execRaw(t, d, `UPDATE job SET due = due - 1 WHERE group_name = 'dead'`)
 	execRaw(t, d, `ANALYZE job`)
-	plan := strings.Join(told(t, d, `EXPLAIN (ANALYZE, BUFFERS) SELECT id FROM job WHERE owner = '' AND state IN ('ready', 'undoing') AND due > 0 AND group_name IN ('')
+	plan := strings.Join(queryColumn(t, d, `EXPLAIN (ANALYZE, BUFFERS) SELECT id FROM job WHERE owner = '' AND state IN ('ready', 'undoing') AND due > 0 AND group_name IN ('')
 		AND (kind = 'work' AND version <= 1) ORDER BY due LIMIT 9`), "\n")
 	if strings.Contains(plan, "Rows Removed by Filter") || !strings.Contains(plan, "job_claim") {
 		t.Errorf("others are looked at:\n%s", plan)

@@ -13,8 +13,8 @@ import (
 	"salvor/store/storetest"
 )
 
-// told reads one column of a PostgreSQL database.
-func told(t *testing.T, d storetest.Database, text string) []string {
+// queryColumn reads one column of a PostgreSQL database.
+func queryColumn(t *testing.T, d storetest.Database, text string) []string {
 	t.Helper()
 	db, err := sql.Open("pgx", d.URL)
 	if err != nil {
@@ -57,7 +57,7 @@ func TestTimelineByWeeks(t *testing.T) {
 	}
 	defer s.Close()
 	for i := -1; i <= 4; i++ {
-		if all := told(t, d, partsOf); !slices.Contains(all, weekOf(now.AddDate(0, 0, 7*i))) {
+		if all := queryColumn(t, d, partsOf); !slices.Contains(all, weekOf(now.AddDate(0, 0, 7*i))) {
 			t.Errorf("no part for week %d: %v", i, all)
 		}
 	}
@@ -75,17 +75,17 @@ func TestTimelineByWeeks(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := "ancient in event_default, present in " + weekOf(now) + ", soon in event_default, nonsense in event_default"
-	if got := strings.Join(told(t, d, where), ", "); got != want {
+	if got := strings.Join(queryColumn(t, d, where), ", "); got != want {
 		t.Errorf("have %s\nwant %s", got, want)
 	}
 	n, err := s.Prune(t.Context(), later.AddDate(0, 0, -30), later, 0)
 	if err != nil || n != 2 {
 		t.Errorf("%d events pruned: %v", n, err)
 	}
-	if got := strings.Join(told(t, d, where), ", "); got != "soon in "+weekOf(soon)+", nonsense in event_default" {
+	if got := strings.Join(queryColumn(t, d, where), ", "); got != "soon in "+weekOf(soon)+", nonsense in event_default" {
 		t.Errorf("after the prune: %s", got)
 	}
-	all := told(t, d, partsOf)
+	all := queryColumn(t, d, partsOf)
 	if slices.Contains(all, weekOf(now)) || !slices.Contains(all, weekOf(later.AddDate(0, 0, 4*7))) {
 		t.Errorf("parts after the prune: %v", all)
 	}
@@ -115,7 +115,7 @@ func TestTimelineBecomesParts(t *testing.T) {
 	if err := db.Migrate(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(told(t, d, where), ", "); got != "old in event_first, new in event_first, ahead in event_default" {
+	if got := strings.Join(queryColumn(t, d, where), ", "); got != "old in event_first, new in event_first, ahead in event_default" {
 		t.Errorf("have %s", got)
 	}
 	execRaw(t, d, fmt.Sprintf(insert, 4, now.UnixMicro(), "by a program of before"))

@@ -46,7 +46,7 @@ func TestPlansOfPostgres(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	columns := strings.Join(told(t, d, `SELECT attname FROM pg_attribute WHERE attrelid = 'node'::regclass AND attnum > 0 AND attname NOT IN ('num', 'id', 'body')`), ", ")
+	columns := strings.Join(queryColumn(t, d, `SELECT attname FROM pg_attribute WHERE attrelid = 'node'::regclass AND attnum > 0 AND attname NOT IN ('num', 'id', 'body')`), ", ")
 	const nodes, week = 20000, 604800000000
 	now := time.Now().UnixMicro()
 	for _, text := range []string{
@@ -69,7 +69,7 @@ func TestPlansOfPostgres(t *testing.T) {
 		{"nodes of a state", `SELECT n.num FROM node n WHERE n.provision_state = 'rescue' ORDER BY n.num LIMIT 100`},
 		{"the node of a boot path", `SELECT n.id FROM node n WHERE n.boot_path = 'p' AND n.boot_path <> ''`},
 	} {
-		plan := told(t, d, "EXPLAIN "+c.text)
+		plan := queryColumn(t, d, "EXPLAIN "+c.text)
 		if i := slices.IndexFunc(plan, func(line string) bool { return scans(line) }); i >= 0 {
 			t.Errorf("%s: %s\n%s", c.name, strings.TrimSpace(plan[i]), strings.Join(plan, "\n"))
 		}

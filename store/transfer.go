@@ -14,11 +14,11 @@ import (
 
 // inOrder lists the tables so that none stands before one that it refers to.
 func (s *databaseSnapshot) inOrder(ctx context.Context) ([]string, error) {
-	names, err := s.words(ctx, s.list, 1)
+	names, err := s.textRows(ctx, s.list, 1)
 	if err != nil {
 		return nil, err
 	}
-	refers, err := s.words(ctx, s.refers, 2)
+	refers, err := s.textRows(ctx, s.refers, 2)
 	if err != nil {
 		return nil, err
 	}
@@ -45,8 +45,8 @@ func (s *databaseSnapshot) inOrder(ctx context.Context) ([]string, error) {
 	return out, nil
 }
 
-// words gives the values of a query of n text columns, one after the other.
-func (s *databaseSnapshot) words(ctx context.Context, text string, n int) ([]string, error) {
+// textRows gives the values of a query of n text columns, one after the other.
+func (s *databaseSnapshot) textRows(ctx context.Context, text string, n int) ([]string, error) {
 	rows, err := s.tx.QueryContext(ctx, text)
 	if err != nil {
 		return nil, err

@@ -24,7 +24,7 @@ type eraseFlags struct {
 
 const maxIterations = 100
 
-func (h *Runner) wishes() (eraseFlags, error) {
+func (h *Runner) readEraseFlags() (eraseFlags, error) {
 	n, _ := h.known()
 	info := n.DriverInternalInfo
 	w := eraseFlags{
@@ -58,7 +58,7 @@ func infoFlag(info map[string]any, name string, otherwise bool) bool {
 // each opens every disk that may be erased and does the same to it. The first failure
 // of one disk does not spare the others; all are told.
 func (h *Runner) each(ctx context.Context, do func(context.Context, *disk.Device, eraseFlags) error) (any, error) {
-	w, err := h.wishes()
+	w, err := h.readEraseFlags()
 	if err != nil {
 		return nil, err
 	}

@@ -157,7 +157,7 @@ func (w *world) show(who, id string) object {
 	return w.json(who, "GET", "/v2/images/"+id, "", http.StatusOK)
 }
 
-// ids lists images and gives their names.
+// names lists images and gives their names.
 func (w *world) names(who, query string) string {
 	w.t.Helper()
 	var out []string

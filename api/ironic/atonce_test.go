@@ -27,7 +27,7 @@ func TestMaxConcurrentCleanAndDeploy(t *testing.T) {
 		}
 		w.edit(foreign, func(n *metal.Node) { n.ProvisionState = c.busy })
 		a := w.ask("PUT", "/v1/nodes/n1/states/provision", "1.82", `{"target": "`+c.target+`"}`)
-		if a.status != 503 || !strings.Contains(a.words(), option+" allows 2 at a time") {
+		if a.status != 503 || !strings.Contains(a.errorText(), option+" allows 2 at a time") {
 			t.Errorf("%s: %d %s", option, a.status, a.body)
 		}
 		if a.header.Get("Retry-After") == "" {

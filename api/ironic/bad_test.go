@@ -22,10 +22,10 @@ func (w *world) refuse(rows []refusal) {
 	for _, r := range rows {
 		a := w.ask(r.method, r.path, r.version, r.body)
 		name := fmt.Sprintf("%s %.80s %.80s at %s", r.method, r.path, r.body, r.version)
-		if a.status != r.status || !strings.Contains(a.words(), r.words) {
+		if a.status != r.status || !strings.Contains(a.errorText(), r.words) {
 			w.Errorf("%s: %d %.300s; want %d %q", name, a.status, a.body, r.status, r.words)
 		}
-		if a.words() == a.body || a.header.Get("Content-Type") != "application/json" {
+		if a.errorText() == a.body || a.header.Get("Content-Type") != "application/json" {
 			w.Errorf("%s: not Ironic's form of an error: %.300s", name, a.body)
 		}
 	}

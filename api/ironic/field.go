@@ -138,7 +138,7 @@ func secretField[R any](name string, since metal.Version, u fieldUse, rule maskR
 	f.set = func(_ *ironicCall, r *R, v any) error {
 		o, err := wantObject(name, v)
 		if err == nil {
-			o, err = rule.keep(name, o, *at(r))
+			o, err = rule.restoreSecrets(name, o, *at(r))
 		}
 		if err == nil {
 			*at(r) = o

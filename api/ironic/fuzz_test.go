@@ -21,7 +21,7 @@ func (w *world) fine(t *testing.T, a answer, about string) {
 	if a.status >= 500 {
 		t.Fatalf("%d for %q: %s", a.status, about, a.body)
 	}
-	if a.status >= 400 && a.words() == a.body {
+	if a.status >= 400 && a.errorText() == a.body {
 		t.Fatalf("no error of Ironic's form for %q: %s", about, a.body)
 	}
 	if strings.Contains(a.body, "hush") {
@@ -94,7 +94,7 @@ func FuzzLookupQuery(f *testing.F) {
 func FuzzHeartbeatBody(f *testing.F) {
 	w := newWorld(f)
 	n := w.booting(nil)
-	f.Add(beat("callback_url", "http://a", "agent_version", "1", "agent_token", w.token(n)))
+	f.Add(heartbeatBody("callback_url", "http://a", "agent_version", "1", "agent_token", w.token(n)))
 	for _, s := range []string{`{}`, `{"callback_url":"http://[::1%25eth0]:1","agent_version":"1","agent_token":"x"}`, `{"callback_url":"//","agent_status":"end"}`, `[]`, `{"agent_verify_ca":"-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----"}`} {
 		f.Add(s)
 	}

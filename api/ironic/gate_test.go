@@ -56,7 +56,7 @@ func TestMoveToUnknownNodeIsJudgedFirst(t *testing.T) {
 	w.edit(nodeID, func(n *metal.Node) { n.InstanceUUID, n.PowerState = otherID, metal.PowerOn })
 	move := `[{"op":"replace","path":"/node_uuid","value":"` + strings.Replace(nodeID, "1", "9", 1) + `"}]`
 	for _, path := range []string{"ports/" + portID, "portgroups/" + groupID, "volume/connectors/" + connectorID, "volume/targets/" + targetID} {
-		if a := w.ask("PATCH", "/v1/"+path, "1.82", move); a.status != 400 || !strings.Contains(a.words(), "could not be found") {
+		if a := w.ask("PATCH", "/v1/"+path, "1.82", move); a.status != 400 || !strings.Contains(a.errorText(), "could not be found") {
 			t.Errorf("%s: %d %s", path, a.status, a.body)
 		}
 	}

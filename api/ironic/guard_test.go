@@ -35,7 +35,7 @@ func TestBodyGuards(t *testing.T) {
 			t.Errorf("%s %s with %d bytes: %d %.200s", r.method, r.path, len(r.body), a.status, a.body)
 		}
 	}
-	if a := w.ask("PUT", "/v1/nodes/n1/states/provision", "1.115", large(2<<20)); a.status != 400 || !strings.Contains(a.words(), "can not be performed") {
+	if a := w.ask("PUT", "/v1/nodes/n1/states/provision", "1.115", large(2<<20)); a.status != 400 || !strings.Contains(a.errorText(), "can not be performed") {
 		t.Errorf("a provision body of 2 MiB: %d %.200s", a.status, a.body)
 	}
 }

@@ -75,9 +75,9 @@ func (c *ironicCall) ask(n *metal.Node, q metal.Question, answer any) error {
 	return nil
 }
 
-// tell hands a command to a conductor and waits a little for its end; one that takes
+// runCommand hands a command to a conductor and waits a little for its end; one that takes
 // longer goes on, and shows its failure on the node.
-func (c *ironicCall) tell(n *metal.Node, q metal.Question) error {
+func (c *ironicCall) runCommand(n *metal.Node, q metal.Question) error {
 	id, err := c.s.Nodes.Ask(c.r.Context(), n.ID, q, c.who)
 	if err != nil {
 		return err

@@ -36,8 +36,8 @@ func (w *world) withHardware() {
 	w.withOptions(metal.Options{RestrictLookup: true, AllowDeletingAvailable: true})
 }
 
-// told asks while the conductor answers with result or cause, and gives what the conductor was handed.
-func (w *world) told(kind job.Kind, result string, cause error, status int, method, path, version, body string) (args, answer string) {
+// commandAndAnswer asks while the conductor answers with result or cause, and gives what the conductor was handed.
+func (w *world) commandAndAnswer(kind job.Kind, result string, cause error, status int, method, path, version, body string) (args, answer string) {
 	w.Helper()
 	handed := w.answerer(w.Context(), kind, result, cause)
 	a := w.want(status, method, "/v1/nodes/n1"+path, version, body)
@@ -48,7 +48,7 @@ func TestIndicators(t *testing.T) {
 	w := newWorld(t)
 	w.node(nil)
 	const path, one = "/management/indicators", "/management/indicators/led@system"
-	_, got := w.told("list indicators", `{"system":{"led":{"readonly":false,"states":["on","off"]}},"chassis":{"a":{"readonly":true,"states":[]}}}`, nil, 200, "GET", path, "1.63", "")
+	_, got := w.commandAndAnswer("list indicators", `{"system":{"led":{"readonly":false,"states":["on","off"]}},"chassis":{"a":{"readonly":true,"states":[]}}}`, nil, 200, "GET", path, "1.63", "")
 	var list struct {
 		Indicators []struct {
 			Name, Component string
@@ -64,14 +64,14 @@ func TestIndicators(t *testing.T) {
 		b.Links[0]["href"] != "http://salvor.example/v1/nodes/"+nodeID+one {
 		t.Errorf("list: %s", got)
 	}
-	args, got := w.told("get indicator", `"on"`, nil, 200, "GET", one, "1.63", "")
+	args, got := w.commandAndAnswer("get indicator", `"on"`, nil, 200, "GET", one, "1.63", "")
 	if got != `{"state":"on"}` || args != `{"component":"system","name":"led"}` {
 		t.Errorf("get: %s for %s", got, args)
 	}
-	if args, _ := w.told("set indicator", `null`, nil, 204, "PUT", one, "1.63", `{"state":"blinking"}`); args != `{"component":"system","name":"led","state":"blinking"}` {
+	if args, _ := w.commandAndAnswer("set indicator", `null`, nil, 204, "PUT", one, "1.63", `{"state":"blinking"}`); args != `{"component":"system","name":"led","state":"blinking"}` {
 		t.Errorf("set: %s", args)
 	}
-	w.told("get indicator", `null`, problem.NotFoundf("there is no such lamp"), 404, "GET", "/management/indicators/x@y", "1.63", "")
+	w.commandAndAnswer("get indicator", `null`, problem.NotFoundf("there is no such lamp"), 404, "GET", "/management/indicators/x@y", "1.63", "")
 	w.refuse([]refusal{
 		{"GET", "/v1/nodes/n1" + path, "1.62", "", 404, ""}, {"GET", "/v1/nodes/n1" + path + "/led", "1.63", "", 400, "Malformed indicator name"},
 		{"PUT", "/v1/nodes/n1" + one, "1.63", `{"state":"purple"}`, 400, "state"}, {"PUT", "/v1/nodes/n1" + one, "1.63", `{}`, 400, "state"}, {"PUT", "/v1/nodes/n1" + one, "1.63", `{"state":"on","x":1}`, 400, "x"},
@@ -89,10 +89,10 @@ func TestBootModes(t *testing.T) {
 		"/states/boot_mode":   {"set boot mode", `{"target":"uefi"}`, `{"mode":"uefi"}`, []string{`{}`, `{"target":"bogus"}`, `{"target":7}`, `{"target":"uefi","x":1}`}},
 		"/states/secure_boot": {"set secure boot", `{"target":true}`, `{"on":true}`, []string{`{}`, `{"target":null}`, `{"target":"bogus"}`}},
 	} {
-		if args, _ := w.told(c.kind, `null`, nil, 202, "PUT", path, "1.76", c.body); args != c.handed {
+		if args, _ := w.commandAndAnswer(c.kind, `null`, nil, 202, "PUT", path, "1.76", c.body); args != c.handed {
 			t.Errorf("%s: %s", path, args)
 		}
-		w.told(c.kind, `null`, problem.Unsupportedf("it cannot"), 400, "PUT", path, "1.76", c.body)
+		w.commandAndAnswer(c.kind, `null`, problem.Unsupportedf("it cannot"), 400, "PUT", path, "1.76", c.body)
 		rows := []refusal{{"PUT", "/v1/nodes/n1" + path, "1.75", c.body, 404, ""}}
 		for _, bad := range c.bad {
 			rows = append(rows, refusal{"PUT", "/v1/nodes/n1" + path, "1.76", bad, 400, ""})
@@ -108,17 +108,17 @@ func TestVirtualMedia(t *testing.T) {
 	w := newWorld(t)
 	w.node(nil)
 	const path, url = "/vmedia", "https://user:hunter2@images.example/a.iso?sig=t0ken"
-	args, got := w.told("attach virtual media", `null`, nil, 204, "POST", path, "1.89", `{"device_type":"cdrom","image_url":"`+url+`","image_download_source":"http"}`)
+	args, got := w.commandAndAnswer("attach virtual media", `null`, nil, 204, "POST", path, "1.89", `{"device_type":"cdrom","image_url":"`+url+`","image_download_source":"http"}`)
 	if got != "" || args != `{"device_type":"cdrom"}` {
 		t.Errorf("attach: %q, handed %s", got, args)
 	}
-	if args, _ := w.told("detach virtual media", `null`, nil, 204, "DELETE", path, "1.89", ""); args != `{}` {
+	if args, _ := w.commandAndAnswer("detach virtual media", `null`, nil, 204, "DELETE", path, "1.89", ""); args != `{}` {
 		t.Errorf("detach: %s", args)
 	}
-	if args, _ := w.told("detach virtual media", `null`, nil, 204, "DELETE", path+"?device_types=cdrom,disk", "1.89", ""); args != `{"device_types":["cdrom","disk"]}` {
+	if args, _ := w.commandAndAnswer("detach virtual media", `null`, nil, 204, "DELETE", path+"?device_types=cdrom,disk", "1.89", ""); args != `{"device_types":["cdrom","disk"]}` {
 		t.Errorf("detach: %s", args)
 	}
-	if _, got := w.told("get virtual media", `[{"media_types":["CD"],"inserted":true,"image":"http://x/y"}]`, nil, 200, "GET", path, "1.93", ""); got != `[{"media_types":["CD"],"inserted":true,"image":"http://x/y"}]` {
+	if _, got := w.commandAndAnswer("get virtual media", `[{"media_types":["CD"],"inserted":true,"image":"http://x/y"}]`, nil, 200, "GET", path, "1.93", ""); got != `[{"media_types":["CD"],"inserted":true,"image":"http://x/y"}]` {
 		t.Errorf("get: %s", got)
 	}
 	post := func(version, body string, status int, words string) refusal {
@@ -216,18 +216,18 @@ func TestConsoleAndNMI(t *testing.T) {
 	w := newWorld(t)
 	w.node(nil)
 	w.withHardware()
-	if _, got := w.told("get console", `null`, nil, 200, "GET", "/states/console", "1.1", ""); got != `{"console_enabled":false,"console_info":null}` {
+	if _, got := w.commandAndAnswer("get console", `null`, nil, 200, "GET", "/states/console", "1.1", ""); got != `{"console_enabled":false,"console_info":null}` {
 		t.Errorf("off: %s", got)
 	}
-	if args, _ := w.told("set console", `null`, nil, 202, "PUT", "/states/console", "1.1", `{"enabled":true}`); args != `{"enabled":true}` {
+	if args, _ := w.commandAndAnswer("set console", `null`, nil, 202, "PUT", "/states/console", "1.1", `{"enabled":true}`); args != `{"enabled":true}` {
 		t.Errorf("set: %s", args)
 	}
 	w.edit(nodeID, func(n *metal.Node) { n.ConsoleEnabled = true })
-	if _, got := w.told("get console", `{"type":"socat","url":"tcp://h:1"}`, nil, 200, "GET", "/states/console", "1.1", ""); got != `{"console_enabled":true,"console_info":{"type":"socat","url":"tcp://h:1"}}` {
+	if _, got := w.commandAndAnswer("get console", `{"type":"socat","url":"tcp://h:1"}`, nil, 200, "GET", "/states/console", "1.1", ""); got != `{"console_enabled":true,"console_info":{"type":"socat","url":"tcp://h:1"}}` {
 		t.Errorf("on: %s", got)
 	}
-	w.told("inject nmi", `null`, nil, 204, "PUT", "/management/inject_nmi", "1.29", "")
-	w.told("inject nmi", `null`, nil, 204, "PUT", "/management/inject_nmi", "1.29", "{}")
+	w.commandAndAnswer("inject nmi", `null`, nil, 204, "PUT", "/management/inject_nmi", "1.29", "")
+	w.commandAndAnswer("inject nmi", `null`, nil, 204, "PUT", "/management/inject_nmi", "1.29", "{}")
 	w.refuse([]refusal{
 		{"PUT", "/v1/nodes/n1/management/inject_nmi", "1.28", "", 404, ""}, {"PUT", "/v1/nodes/n1/states/console", "1.1", `{}`, 400, "enabled"}, {"PUT", "/v1/nodes/n1/states/console", "1.1", `{"enabled":"x"}`, 400, "enabled"},
 	})
@@ -241,21 +241,21 @@ func TestVendorPassthru(t *testing.T) {
 	if got := w.want(200, "GET", "/v1/nodes/n1/vendor_passthru/methods", "1.1", "").object(t)["look"].(map[string]any); got["async"] != false || got["attach"] != false || got["require_exclusive_lock"] != false || got["http_methods"].([]any)[0] != "GET" {
 		t.Errorf("methods: %v", got)
 	}
-	args, got := w.told("vendor question", `{"a":1}`, nil, 200, "GET", "/vendor_passthru?method=look", "1.1", "")
+	args, got := w.commandAndAnswer("vendor question", `{"a":1}`, nil, 200, "GET", "/vendor_passthru?method=look", "1.1", "")
 	if got != `{"a":1}` || args != `{"method":"look","http_method":"GET"}` {
 		t.Errorf("look: %s, handed %s", got, args)
 	}
-	args, got = w.told("vendor command", `true`, nil, 200, "PUT", "/vendor_passthru?method=make", "1.1", `{"password":"hunter2"}`)
+	args, got = w.commandAndAnswer("vendor command", `true`, nil, 200, "PUT", "/vendor_passthru?method=make", "1.1", `{"password":"hunter2"}`)
 	if got != `true` || strings.Contains(args, "hunter2") {
 		t.Errorf("make: %s, handed %s", got, args)
 	}
-	if _, got := w.told("vendor command", `null`, nil, 200, "POST", "/vendor_passthru?method=make", "1.1", ""); got != "null" {
+	if _, got := w.commandAndAnswer("vendor command", `null`, nil, 200, "POST", "/vendor_passthru?method=make", "1.1", ""); got != "null" {
 		t.Errorf("make without an answer: %q", got)
 	}
-	if args, _ := w.told("vendor command", `null`, nil, 200, "POST", "/vendor_passthru/make", "1.1", ""); args != `{"method":"make","http_method":"POST"}` {
+	if args, _ := w.commandAndAnswer("vendor command", `null`, nil, 200, "POST", "/vendor_passthru/make", "1.1", ""); args != `{"method":"make","http_method":"POST"}` {
 		t.Errorf("make by its path: handed %s", args)
 	}
-	if _, got := w.told("vendor command", `true`, nil, 202, "POST", "/vendor_passthru?method=fire", "1.1", "{}"); got != "" {
+	if _, got := w.commandAndAnswer("vendor command", `true`, nil, 202, "POST", "/vendor_passthru?method=fire", "1.1", "{}"); got != "" {
 		t.Errorf("fire: %q", got)
 	}
 	w.refuse([]refusal{

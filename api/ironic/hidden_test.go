@@ -49,7 +49,7 @@ func TestHiddenIsAbsent(t *testing.T) {
 			if a.status < 400 {
 				t.Errorf("%s %s: %d %s", tt.method, fill(tt.path), a.status, a.body)
 			}
-			return fmt.Sprint(a.status, strings.ReplaceAll(a.words(), ident, "IDENT"))
+			return fmt.Sprint(a.status, strings.ReplaceAll(a.errorText(), ident, "IDENT"))
 		}
 		if hidden, absent := told(tt.hidden), told(tt.absent); hidden != absent {
 			t.Errorf("%s %s %s\nhidden: %s\nabsent: %s", tt.method, tt.path, tt.body, hidden, absent)
@@ -57,7 +57,7 @@ func TestHiddenIsAbsent(t *testing.T) {
 	}
 	for _, path := range []string{"/v1/ports?node=n2", "/v1/ports?node_uuid=" + leased, "/v1/volume/targets?node=n1", "/v1/allocations?node=n1"} {
 		if a := ask(member, "GET", path, "1.82", ""); a.status != 200 {
-			t.Errorf("%s: %d %s", path, a.status, a.words())
+			t.Errorf("%s: %d %s", path, a.status, a.errorText())
 		}
 	}
 }
@@ -85,7 +85,7 @@ func TestOrderTellsNothing(t *testing.T) {
 	w.tenancy()
 	for want, h := range map[int]http.Handler{403: w.persona(access.Scope{Project: "p1"}, "member", "reader"), 200: w.persona(access.Scope{System: true}, "reader")} {
 		if a := ask(h, "GET", "/v1/nodes?sort_key=last_error", "1.83", ""); a.status != want {
-			t.Errorf("%d, want %d: %s", a.status, want, a.words())
+			t.Errorf("%d, want %d: %s", a.status, want, a.errorText())
 		}
 	}
 }
@@ -98,7 +98,7 @@ func TestConfigDriveOfProjects(t *testing.T) {
 	member := w.persona(access.Scope{Project: "p1"}, "member", "reader")
 	body := `{"target": "active", "configdrive": "` + strings.Repeat("QUFB", 1<<19) + `"}`
 	if a := ask(member, "PUT", "/v1/nodes/"+owned+"/states/provision", "1.92", body); a.status == 413 {
-		t.Errorf("%d %s", a.status, a.words())
+		t.Errorf("%d %s", a.status, a.errorText())
 	}
 }
 
@@ -129,8 +129,8 @@ func TestAPasswordGoesToNoOtherHost(t *testing.T) {
 		{system, 200, "", `[{"op":"replace","path":"/driver_info/redfish_address","value":"http://192.0.2.66"}]`},
 	} {
 		w.edit(owned, func(n *metal.Node) { n.ProvisionState, n.DriverInfo = metal.Enroll, info() })
-		if a := ask(tt.as, "PATCH", "/v1/nodes/"+owned, "1.82", tt.patch); a.status != tt.status || !strings.Contains(a.words(), tt.words) || strings.Contains(a.body, "hush") {
-			t.Errorf("%s: %d %s", tt.patch, a.status, a.words())
+		if a := ask(tt.as, "PATCH", "/v1/nodes/"+owned, "1.82", tt.patch); a.status != tt.status || !strings.Contains(a.errorText(), tt.words) || strings.Contains(a.body, "hush") {
+			t.Errorf("%s: %d %s", tt.patch, a.status, a.errorText())
 		}
 	}
 }
@@ -140,8 +140,8 @@ func TestManyCandidates(t *testing.T) {
 	w := newWorld(t)
 	w.machines("big", "n1")
 	body := `{"resource_class": "big", "candidate_nodes": [` + strings.TrimSuffix(strings.Repeat(`"nobody",`, 1001), ",") + `]}`
-	if a := w.want(400, "POST", "/v1/allocations", "1.60", body); !strings.Contains(a.words(), "1000") {
-		t.Error(a.words())
+	if a := w.want(400, "POST", "/v1/allocations", "1.60", body); !strings.Contains(a.errorText(), "1000") {
+		t.Error(a.errorText())
 	}
 	w.want(400, "GET", "/v1/allocations?detail=true", "1.60", "") // there is no detail of allocations
 	w.want(400, "GET", "/v1/nodes?shard="+strings.Repeat("a,", 20_000), "1.82", "")
@@ -174,7 +174,7 @@ func TestOwnerOfNodeInUse(t *testing.T) {
 		for role, want := range of {
 			who := w.persona(system, role, "member", "reader")
 			if a := ask(who, "PATCH", "/v1/nodes/"+owned, "1.82", `[{"op": "replace", "path": "/owner", "value": "p9"}]`); a.status != want {
-				t.Errorf("%s, %s: %d, want %d: %s", state, role, a.status, want, a.words())
+				t.Errorf("%s, %s: %d, want %d: %s", state, role, a.status, want, a.errorText())
 			}
 		}
 	}
@@ -189,7 +189,7 @@ func TestRunbooksOfOthers(t *testing.T) {
 	told := map[string]string{}
 	for _, name := range []string{"theirs", "absent"} {
 		a := ask(member, "PUT", "/v1/nodes/"+owned+"/states/provision", "1.92", `{"target": "clean", "runbook": "`+name+`"}`)
-		told[name] = fmt.Sprint(a.status, strings.ReplaceAll(a.words(), name, "NAME"))
+		told[name] = fmt.Sprint(a.status, strings.ReplaceAll(a.errorText(), name, "NAME"))
 	}
 	if told["theirs"] != told["absent"] || !strings.HasPrefix(told["theirs"], "404") {
 		t.Errorf("%q", told)

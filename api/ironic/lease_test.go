@@ -57,7 +57,7 @@ func TestLesseesDoNotChangeTheOperatorsConnectors(t *testing.T) {
 	const patch = `[{"op": "replace", "path": "/connector_id", "value": "iqn.2026-11.org:stolen"}]`
 	for _, path := range []string{ofOperator, ofOwner} {
 		for _, a := range []answer{ask(l.lessee, "PATCH", path, "1.83", patch), ask(l.lessee, "DELETE", path, "1.83", "")} {
-			if a.status != 403 || !strings.Contains(a.words(), "lessee") {
+			if a.status != 403 || !strings.Contains(a.errorText(), "lessee") {
 				t.Errorf("a lessee at %s: %d %s", path, a.status, a.body)
 			}
 		}
@@ -75,7 +75,7 @@ func TestLesseesDoNotChangeTheOperatorsConnectors(t *testing.T) {
 		{l.operator, "DELETE", ofOperator, "", 204},
 	} {
 		if a := ask(tt.who, tt.method, tt.path, "1.83", tt.body); a.status != tt.want {
-			t.Errorf("%s %s: %d, want %d: %s", tt.method, tt.path, a.status, tt.want, a.words())
+			t.Errorf("%s %s: %d, want %d: %s", tt.method, tt.path, a.status, tt.want, a.errorText())
 		}
 	}
 }

@@ -142,7 +142,7 @@ func testCertificate(t testing.TB) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 
-func beat(pairs ...string) string {
+func heartbeatBody(pairs ...string) string {
 	m := map[string]string{}
 	for i := 0; i < len(pairs); i += 2 {
 		m[pairs[i]] = pairs[i+1]
@@ -159,28 +159,28 @@ func TestHeartbeat(t *testing.T) {
 		return refusal{"POST", "/v1/heartbeat/" + nodeID, version, body, status, words}
 	}
 	w.refuse([]refusal{
-		post("1.21", beat("callback_url", "http://a"), 404, ""),
-		post("1.22", beat("callback_url", "http://a", "agent_version", "1"), 400, `Field "agent_version" not recognised in this version`),
-		post("1.67", beat("callback_url", "http://a", "agent_verify_ca", ca), 400, `Field "agent_verify_ca" not recognised in this version`),
-		post("1.71", beat("callback_url", "http://a", "agent_status", "start"), 400, `Field "agent_status" not recognised in this version`),
+		post("1.21", heartbeatBody("callback_url", "http://a"), 404, ""),
+		post("1.22", heartbeatBody("callback_url", "http://a", "agent_version", "1"), 400, `Field "agent_version" not recognised in this version`),
+		post("1.67", heartbeatBody("callback_url", "http://a", "agent_verify_ca", ca), 400, `Field "agent_verify_ca" not recognised in this version`),
+		post("1.71", heartbeatBody("callback_url", "http://a", "agent_status", "start"), 400, `Field "agent_status" not recognised in this version`),
 		post("1.82", `{}`, 400, "callback_url"), post("1.82", ``, 400, "JSON"), post("1.82", `{"callback_url":7}`, 400, "callback_url"),
-		post("1.82", beat("callback_url", "http://a", "bogus", "x"), 400, "Unexpected arguments: bogus"),
-		post("1.82", beat("callback_url", "http://:80", "agent_version", "1", "agent_token", tok), 400, "Invalid callback_url"),
-		post("1.82", beat("callback_url", "http://a:99999", "agent_version", "1", "agent_token", tok), 400, "no port 99999"),
-		post("1.82", beat("callback_url", "http://a?b=c", "agent_version", "1", "agent_token", tok), 400, "Invalid callback_url"),
-		post("1.82", beat("callback_url", "http://a#b", "agent_version", "1", "agent_token", tok), 400, "Invalid callback_url"),
-		post("1.82", beat("callback_url", "http://a"), 400, "version is required"),
-		post("1.82", beat("callback_url", "http://a", "agent_version", "1"), 400, "Agent token is required for heartbeat processing."),
-		post("1.82", beat("callback_url", "http://a", "agent_version", "1", "agent_token", "wrong"), 404, "Resource could not be found."),
-		post("1.82", beat("callback_url", "http://a", "agent_version", "1", "agent_token", "******"), 404, "Resource could not be found."),
-		post("1.82", beat("callback_url", "ftp://a", "agent_version", "1", "agent_token", tok), 400, "callback_url"),
-		post("1.82", beat("callback_url", "http://", "agent_version", "1", "agent_token", tok), 400, "callback_url"),
-		post("1.82", beat("callback_url", "http://"+strings.Repeat("a", 3000), "agent_version", "1", "agent_token", tok), 400, "longer"),
-		post("1.82", beat("callback_url", "http://a", "agent_version", "1", "agent_token", tok, "agent_verify_ca", "x"), 400, "PEM"),
-		post("1.82", beat("callback_url", "http://a", "agent_version", "1", "agent_token", tok, "agent_status", "odd"), 400, "agent_status"),
-		{"POST", "/v1/heartbeat/nope", "1.82", beat("callback_url", "http://a", "agent_version", "1", "agent_token", tok), 404, ""},
+		post("1.82", heartbeatBody("callback_url", "http://a", "bogus", "x"), 400, "Unexpected arguments: bogus"),
+		post("1.82", heartbeatBody("callback_url", "http://:80", "agent_version", "1", "agent_token", tok), 400, "Invalid callback_url"),
+		post("1.82", heartbeatBody("callback_url", "http://a:99999", "agent_version", "1", "agent_token", tok), 400, "no port 99999"),
+		post("1.82", heartbeatBody("callback_url", "http://a?b=c", "agent_version", "1", "agent_token", tok), 400, "Invalid callback_url"),
+		post("1.82", heartbeatBody("callback_url", "http://a#b", "agent_version", "1", "agent_token", tok), 400, "Invalid callback_url"),
+		post("1.82", heartbeatBody("callback_url", "http://a"), 400, "version is required"),
+		post("1.82", heartbeatBody("callback_url", "http://a", "agent_version", "1"), 400, "Agent token is required for heartbeat processing."),
+		post("1.82", heartbeatBody("callback_url", "http://a", "agent_version", "1", "agent_token", "wrong"), 404, "Resource could not be found."),
+		post("1.82", heartbeatBody("callback_url", "http://a", "agent_version", "1", "agent_token", "******"), 404, "Resource could not be found."),
+		post("1.82", heartbeatBody("callback_url", "ftp://a", "agent_version", "1", "agent_token", tok), 400, "callback_url"),
+		post("1.82", heartbeatBody("callback_url", "http://", "agent_version", "1", "agent_token", tok), 400, "callback_url"),
+		post("1.82", heartbeatBody("callback_url", "http://"+strings.Repeat("a", 3000), "agent_version", "1", "agent_token", tok), 400, "longer"),
+		post("1.82", heartbeatBody("callback_url", "http://a", "agent_version", "1", "agent_token", tok, "agent_verify_ca", "x"), 400, "PEM"),
+		post("1.82", heartbeatBody("callback_url", "http://a", "agent_version", "1", "agent_token", tok, "agent_status", "odd"), 400, "agent_status"),
+		{"POST", "/v1/heartbeat/nope", "1.82", heartbeatBody("callback_url", "http://a", "agent_version", "1", "agent_token", tok), 404, ""},
 	})
-	good := beat("callback_url", "https://agent:9999", "agent_version", "9.1", "agent_token", tok, "agent_verify_ca", ca)
+	good := heartbeatBody("callback_url", "https://agent:9999", "agent_version", "9.1", "agent_token", tok, "agent_verify_ca", ca)
 	w.lock(nodeID)
 	w.refuse([]refusal{post("1.68", good, 409, "locked")})
 	w.free()
@@ -194,7 +194,7 @@ func TestHeartbeat(t *testing.T) {
 	w.free()
 	w.refuse([]refusal{
 		post("1.68", strings.Replace(good, "agent:9999", "other:9999", 1), 400, `Detected change in ramdisk provided "callback_url"`),
-		post("1.68", beat("callback_url", "https://agent:9999", "agent_version", "9.1", "agent_token", tok, "agent_verify_ca", testCertificate(t)), 400, "agent_verify_ca"),
+		post("1.68", heartbeatBody("callback_url", "https://agent:9999", "agent_version", "9.1", "agent_token", tok, "agent_verify_ca", testCertificate(t)), 400, "agent_verify_ca"),
 	})
 	info := w.want(200, "GET", "/v1/nodes/n1", "1.82", "").object(t)["driver_internal_info"]
 	want := map[string]any{
@@ -217,7 +217,7 @@ func TestHeartbeat(t *testing.T) {
 func TestHeartbeatWithoutSupport(t *testing.T) {
 	w := newWorld(t)
 	n := w.booting(func(n *metal.Node) { n.Interfaces = map[string]string{"deploy": "fake"} })
-	w.want(202, "POST", "/v1/heartbeat/n1", "1.68", beat("callback_url", "", "agent_version", "1", "agent_token", w.token(n)))
+	w.want(202, "POST", "/v1/heartbeat/n1", "1.68", heartbeatBody("callback_url", "", "agent_version", "1", "agent_token", w.token(n)))
 	if log := w.log.String(); !strings.Contains(log, "does not support heartbeats") || !strings.Contains(log, "level=WARN") {
 		t.Errorf("no warning in %s", log)
 	}
@@ -225,7 +225,7 @@ func TestHeartbeatWithoutSupport(t *testing.T) {
 		t.Errorf("it did something: %v", info)
 	}
 	w.edit(nodeID, func(n *metal.Node) { n.Interfaces = nil })
-	w.want(202, "POST", "/v1/heartbeat/n1", "1.68", beat("callback_url", "", "agent_version", "1", "agent_token", w.token(n)))
+	w.want(202, "POST", "/v1/heartbeat/n1", "1.68", heartbeatBody("callback_url", "", "agent_version", "1", "agent_token", w.token(n)))
 }
 
 func TestRescueHashInLookup(t *testing.T) {
@@ -269,7 +269,7 @@ func TestLegacyPassthru(t *testing.T) {
 		{"POST", lookupPath, "", `{"version":"2","inventory":{"interfaces":[{"mac_address":"52:54:00:00:00:09"}]}}`, 404, ""},
 		{"POST", beatPath, "", `{}`, 400, "agent_url"}, {"POST", beatPath, "", `{"agent_url":"http://a"}`, 400, "token"},
 	})
-	w.want(202, "POST", beatPath, "", beat("agent_url", "http://a", "agent_token", w.token(n)))
+	w.want(202, "POST", beatPath, "", heartbeatBody("agent_url", "http://a", "agent_token", w.token(n)))
 }
 
 // TestLegacyAgents: agents that know no token are heard only where the boot has none.
@@ -290,7 +290,7 @@ func TestLegacyAgents(t *testing.T) {
 		"no boot of ours":          func(n *metal.Node) { n.ProvisionState, n.Plan = metal.CleanWait, nil },
 	} {
 		w := old(edit)
-		if a := w.ask("POST", beatPath, "", word); a.status != 400 || !strings.Contains(a.words(), "token") {
+		if a := w.ask("POST", beatPath, "", word); a.status != 400 || !strings.Contains(a.errorText(), "token") {
 			t.Errorf("%s: %d %s", name, a.status, a.body)
 		}
 	}
@@ -332,7 +332,7 @@ func TestRamdiskListener(t *testing.T) {
 			status             int
 		}{
 			{"GET", "/", "", 200}, {"GET", "/v1", "", 200}, {"GET", "/v1/", "", 200}, {"GET", "/v1/lookup?node_uuid=" + nodeID, "", 200},
-			{"POST", "/v1/heartbeat/" + nodeID, beat("callback_url", "", "agent_version", "1", "agent_token", w.token(n)), 202},
+			{"POST", "/v1/heartbeat/" + nodeID, heartbeatBody("callback_url", "", "agent_version", "1", "agent_token", w.token(n)), 202},
 			{"GET", "/v1/nodes", "", h.other}, {"POST", "/v1/nodes", "{}", h.other}, {"GET", "/v1/nodes/" + nodeID, "", h.other}, {"GET", "/v1/ports", "", h.other},
 			{"POST", "/v1/continue_inspection", "{}", 404}, {"GET", "/v1/drivers", "", h.other}, {"GET", "/nothing", "", h.other},
 		} {

@@ -191,7 +191,7 @@ func (s *server) setSecureBoot(c *ironicCall) error {
 // changeState gives a command that needs the node at rest.
 func (c *ironicCall) changeState(n *metal.Node, q metal.Question) error {
 	q.Settled = true
-	if err := c.tell(n, q); err != nil {
+	if err := c.runCommand(n, q); err != nil {
 		return err
 	}
 	c.location("nodes/" + c.args[0] + "/states")
@@ -250,7 +250,7 @@ func (s *server) setConsole(c *ironicCall) error {
 	}
 	q := newCommand("set console", metal.ConsoleArgs{Enabled: on})
 	q.Part = "console"
-	if err := c.tell(n, q); err != nil {
+	if err := c.runCommand(n, q); err != nil {
 		return err
 	}
 	c.location("nodes/" + c.args[0] + "/states/console")

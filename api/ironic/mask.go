@@ -54,9 +54,9 @@ func (hides maskRule) appendAny(b []byte, v any) []byte {
 	return appendAny(b, v)
 }
 
-// keep puts the stored secret back where a client returns the mask that it read, so that
+// restoreSecrets puts the stored secret back where a client returns the mask that it read, so that
 // no mask is ever stored; a mask over nothing is refused. It changes o.
-func (hides maskRule) keep(path string, o, old map[string]any) (map[string]any, error) {
+func (hides maskRule) restoreSecrets(path string, o, old map[string]any) (map[string]any, error) {
 	for k, v := range o {
 		here := path + "/" + k
 		switch v := v.(type) {
@@ -70,7 +70,7 @@ func (hides maskRule) keep(path string, o, old map[string]any) (map[string]any, 
 			}
 		case map[string]any:
 			below, _ := old[k].(map[string]any)
-			if _, err := hides.keep(here, v, below); err != nil {
+			if _, err := hides.restoreSecrets(here, v, below); err != nil {
 				return nil, err
 			}
 		case []any:

@@ -97,7 +97,7 @@ func (c *ironicCall) changeMedia(n *metal.Node, q metal.Question) error {
 	if n.Maintenance && n.Fault == metal.PowerFailure {
 		return problem.Unavailablef("Node %s: its controller does not answer (fault %q); virtual media cannot be changed now.", n.ID, n.Fault)
 	}
-	if err := c.tell(n, q); err != nil {
+	if err := c.runCommand(n, q); err != nil {
 		return err
 	}
 	return c.empty(http.StatusNoContent)

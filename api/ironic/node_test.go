@@ -63,7 +63,7 @@ func TestRootAndVersions(t *testing.T) {
 			h.Get("X-OpenStack-Ironic-API-Maximum-Version") != tt.maxV || !strings.HasPrefix(h.Get("Openstack-Request-Id"), "req-") {
 			t.Errorf("version %q: %d %v", tt.version, a.status, h)
 		}
-		if tt.status == 406 && !strings.Contains(a.words(), "[1.1, 1.115]") {
+		if tt.status == 406 && !strings.Contains(a.errorText(), "[1.1, 1.115]") {
 			t.Errorf("version %q: %s", tt.version, a.body)
 		}
 	}

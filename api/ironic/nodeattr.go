@@ -44,7 +44,7 @@ func maskedAttr(name string, since metal.Version, at func(*metal.Node) *metal.Ob
 	a.set = func(n *metal.Node, v any) error {
 		o, err := wantObject(name, v)
 		if err == nil {
-			o, err = secretKeys.keep(name, o, *at(n))
+			o, err = secretKeys.restoreSecrets(name, o, *at(n))
 		}
 		if err == nil {
 			*at(n) = o
@@ -310,7 +310,7 @@ func setInstanceInfo(n *metal.Node, v any) error {
 			o[k] = n.InstanceInfo[k]
 		}
 	}
-	if o, err = secretKeys.keep("instance_info", o, n.InstanceInfo); err == nil {
+	if o, err = secretKeys.restoreSecrets("instance_info", o, n.InstanceInfo); err == nil {
 		n.InstanceInfo = o
 	}
 	// Clients of before instance_name put the name there.

@@ -94,7 +94,7 @@ func TestProjectsSeeTheirOwn(t *testing.T) {
 		{w.persona(access.Scope{}, "admin", "reader"), "GET", "/v1/nodes", "", 403},
 	} {
 		if a := ask(tt.who, tt.method, tt.path, "1.82", tt.body); a.status != tt.want {
-			t.Errorf("%s %s %s: %d, want %d: %s", tt.method, tt.path, tt.body, a.status, tt.want, a.words())
+			t.Errorf("%s %s %s: %d, want %d: %s", tt.method, tt.path, tt.body, a.status, tt.want, a.errorText())
 		}
 	}
 	listed := func(who http.Handler, path string) string { return ask(who, "GET", path, "1.82", "").body }
@@ -220,7 +220,7 @@ func TestPublicRunbooks(t *testing.T) {
 	for path, want := range map[string][3]int{"CUSTOM_ALL": {200, 403, 403}, "CUSTOM_MINE": {200, 200, 204}, "CUSTOM_THEIRS": {404, 404, 404}, "CUSTOM_NONE": {404, 404, 404}} {
 		for i, ask1 := range [][2]string{{"GET", ""}, {"PATCH", `[{"op":"replace","path":"/description","value":"d"}]`}, {"DELETE", ""}} {
 			if a := ask(p1, ask1[0], "/v1/runbooks/"+path, "1.112", ask1[1]); a.status != want[i] {
-				t.Errorf("%s %s: %d, want %d: %s", ask1[0], path, a.status, want[i], a.words())
+				t.Errorf("%s %s: %d, want %d: %s", ask1[0], path, a.status, want[i], a.errorText())
 			}
 		}
 	}

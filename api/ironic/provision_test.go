@@ -11,7 +11,7 @@ import (
 	"salvor/secret"
 )
 
-// verbWord is how a verb is spelled on the wire, with the body that it needs beside.
+// verbBody is the request body of a verb: its name on the wire, and the fields that it needs.
 func verbBody(verb metal.Verb) string {
 	switch verb {
 	case metal.Clean:
@@ -60,17 +60,17 @@ func TestEveryStateTakesItsVerbs(t *testing.T) {
 			}
 			if first > 1 {
 				at := first - 1
-				if a := put(state.State, verb, at); a.status != 406 || state.State.Info().InRescue && at < 38 && !strings.Contains(a.words(), "1.38") {
+				if a := put(state.State, verb, at); a.status != 406 || state.State.Info().InRescue && at < 38 && !strings.Contains(a.errorText(), "1.38") {
 					t.Errorf("%s in %q at 1.%d: %d %s", verb, state.State, at, a.status, a.body)
 				}
 			}
 			a := put(state.State, verb, first)
 			switch {
 			case taken && row.Job == "inspect": // no driver here can inspect
-				if a.status != 400 || !strings.Contains(a.words(), "inspect") {
+				if a.status != 400 || !strings.Contains(a.errorText(), "inspect") {
 					t.Errorf("inspect in %q: %d %s", state.State, a.status, a.body)
 				}
-			case taken && a.status != 202, !taken && (a.status != 400 || !strings.Contains(a.words(), fmt.Sprintf("while it is in state %q", state.State))):
+			case taken && a.status != 202, !taken && (a.status != 400 || !strings.Contains(a.errorText(), fmt.Sprintf("while it is in state %q", state.State))):
 				t.Errorf("%s in %q at 1.%d: %d %s", verb, state.State, first, a.status, a.body)
 			case taken:
 				if n, err := w.nodes.Node(context.Background(), nodeID); err != nil || n.ProvisionState != row.To {

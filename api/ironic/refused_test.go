@@ -25,12 +25,12 @@ func TestHeartbeatTellsNoStrangerWhichNodesThereAre(t *testing.T) {
 			if c.token != "" {
 				pairs = append(pairs, "agent_token", c.token)
 			}
-			unknown := w.ask("POST", "/v1/heartbeat/"+strings.Replace(nodeID, "1", "2", 1), version, beat(pairs...))
+			unknown := w.ask("POST", "/v1/heartbeat/"+strings.Replace(nodeID, "1", "2", 1), version, heartbeatBody(pairs...))
 			if unknown.status != c.status {
 				t.Errorf("unknown node at %s with token %q: %d, want %d: %s", version, c.token, unknown.status, c.status, unknown.body)
 			}
 			for _, ident := range []string{nodeID, "n1", "nope"} {
-				if a := w.ask("POST", "/v1/heartbeat/"+ident, version, beat(pairs...)); a.status != c.status || a.body != unknown.body {
+				if a := w.ask("POST", "/v1/heartbeat/"+ident, version, heartbeatBody(pairs...)); a.status != c.status || a.body != unknown.body {
 					t.Errorf("node %s at %s with token %q: %d %s; an unknown node gets %d %s", ident, version, c.token, a.status, a.body, unknown.status, unknown.body)
 				}
 			}
@@ -42,7 +42,7 @@ func TestHeartbeatTellsNoStrangerWhichNodesThereAre(t *testing.T) {
 func TestHeartbeatOfAnUnheededNodeTellsNothing(t *testing.T) {
 	w := newWorld(t)
 	w.booting(func(n *metal.Node) { n.Interfaces = map[string]string{"deploy": "fake"} })
-	w.want(404, "POST", "/v1/heartbeat/n1", "1.68", beat("callback_url", "", "agent_version", "1", "agent_token", "wrong"))
+	w.want(404, "POST", "/v1/heartbeat/n1", "1.68", heartbeatBody("callback_url", "", "agent_version", "1", "agent_token", "wrong"))
 }
 
 // TestTokenlessHeartbeatReadsNoRow: what is refused in any case costs the database nothing.
@@ -50,7 +50,7 @@ func TestTokenlessHeartbeatReadsNoRow(t *testing.T) {
 	w := newWorld(t)
 	w.booting(nil)
 	w.store.Close()
-	w.want(400, "POST", "/v1/heartbeat/"+nodeID, "1.22", beat("callback_url", "http://a"))
+	w.want(400, "POST", "/v1/heartbeat/"+nodeID, "1.22", heartbeatBody("callback_url", "http://a"))
 }
 
 // TestLegacyHeartbeatTellsNoStrangerWhichNodesThereAre: an agent without a token gets one refusal, whatever the node.

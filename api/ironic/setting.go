@@ -28,11 +28,11 @@ func (c *ironicCall) shownSetting(nodeID string, b *metal.BIOSSetting, names []s
 		"lower_bound": b.LowerBound, "upper_bound": b.UpperBound, "min_length": b.MinLength, "max_length": b.MaxLength,
 		"read_only": b.ReadOnly, "reset_required": b.ResetRequired, "unique": b.Unique,
 	}
-	return c.told(all, names, b.Timestamps, "nodes/"+nodeID+"/bios/"+b.Name)
+	return c.settingDocument(all, names, b.Timestamps, "nodes/"+nodeID+"/bios/"+b.Name)
 }
 
-// told adds the times, and the links if it has any, to the named fields.
-func (c *ironicCall) told(all map[string]any, names []string, t metal.Timestamps, path string) map[string]any {
+// settingDocument adds the times, and the links if it has any, to the named fields.
+func (c *ironicCall) settingDocument(all map[string]any, names []string, t metal.Timestamps, path string) map[string]any {
 	out := map[string]any{"created_at": timeText(t.CreatedAt), "updated_at": timeText(t.UpdatedAt)}
 	for _, name := range names {
 		out[name] = all[name]
@@ -148,7 +148,7 @@ func (s *server) listFirmware(c *ironicCall) error {
 	}
 	list := make([]map[string]any, len(components))
 	for i, f := range components {
-		list[i] = c.told(map[string]any{
+		list[i] = c.settingDocument(map[string]any{
 			"component": f.Component, "initial_version": f.InitialVersion, "current_version": f.CurrentVersion, "last_version_flashed": orNil(f.LastVersionFlashed),
 			"vendor": orNil(f.Vendor), "model": orNil(f.Model), "serial_number": orNil(f.SerialNumber),
 		}, names, f.Timestamps, "")

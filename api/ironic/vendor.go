@@ -98,7 +98,7 @@ func (c *ironicCall) runMethod(n *metal.Node, m metal.VendorMethod, call metal.V
 	}
 	q := metal.Question{Class: job.Command, Kind: "vendor command", Args: call, Secret: secret.New(string(hidden))}
 	if m.Async {
-		if err := c.tell(n, q); err != nil {
+		if err := c.runCommand(n, q); err != nil {
 			return err
 		}
 		return c.empty(http.StatusAccepted)

@@ -375,13 +375,13 @@ func TestMovedTargetKeepsNoCredential(t *testing.T) {
 		`[{"op":"replace","path":"/properties","value":{"auth_username":"******","auth_password":"******","target_portal":"203.0.113.6:3260","target_iqn":"iqn.a"}}]`,
 		`[{"op":"replace","path":"/properties","value":{"auth_username":"u","auth_password":"******","target_portal":"203.0.113.6:3260","target_iqn":"iqn.a"}}]`,
 	} {
-		if a := w.ask("PATCH", path, "1.32", patch); a.status != 400 || !strings.Contains(a.words(), "anew") || strings.Contains(a.body, "hush") {
+		if a := w.ask("PATCH", path, "1.32", patch); a.status != 400 || !strings.Contains(a.errorText(), "anew") || strings.Contains(a.body, "hush") {
 			t.Errorf("%s: %d %s", patch, a.status, a.body)
 		}
 	}
 	// OpenStack's client unsets a property alone; another value after that is a move.
 	w.want(200, "PATCH", path, "1.32", `[{"op":"remove","path":"/properties/target_iqn"}]`)
-	if a := w.ask("PATCH", path, "1.32", `[{"op":"add","path":"/properties/target_iqn","value":"iqn.b"}]`); a.status != 400 || !strings.Contains(a.words(), "anew") {
+	if a := w.ask("PATCH", path, "1.32", `[{"op":"add","path":"/properties/target_iqn","value":"iqn.b"}]`); a.status != 400 || !strings.Contains(a.errorText(), "anew") {
 		t.Errorf("another iqn after none: %d %s", a.status, a.body)
 	}
 	w.want(200, "PATCH", path, "1.32", `[{"op":"replace","path":"/properties/target_portal","value":"203.0.113.6:3260"},

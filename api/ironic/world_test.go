@@ -133,8 +133,8 @@ func ask(h http.Handler, method, path, version, body string) answer {
 	return answer{rec.Code, rec.Header(), string(b)}
 }
 
-// words gives the text of an error answer, or the body where it is none.
-func (a answer) words() string {
+// errorText gives the text of an error answer, or the body where it is none.
+func (a answer) errorText() string {
 	var outer struct {
 		Message string `json:"error_message"`
 	}

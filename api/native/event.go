@@ -224,7 +224,7 @@ func (s *server) stream(c *api.Call, w eventWatch) error {
 	if err := out.open(ctx, s.Feed.store); err != nil {
 		return nil // the client is told by the end of the stream, as of all that goes wrong from here on
 	}
-	s.tell(ctx, out, func() error { return s.mayStill(c, &w) })
+	s.streamEvents(ctx, out, func() error { return s.mayStill(c, &w) })
 	return nil
 }
 
@@ -265,8 +265,8 @@ func (s *server) begin(ctx context.Context, w *eventWatch) error {
 	return err
 }
 
-// tell tells events as long as may, which is asked at most so often as a token is looked up, says that the follower may see them.
-func (s *server) tell(ctx context.Context, out *eventWriter, may func() error) {
+// streamEvents tells events as long as may, which is asked at most so often as a token is looked up, says that the follower may see them.
+func (s *server) streamEvents(ctx context.Context, out *eventWriter, may func() error) {
 	beat, asked := time.NewTicker(streamBeat), time.Now()
 	defer beat.Stop()
 	for ctx.Err() == nil {
@@ -288,7 +288,7 @@ func (s *server) tell(ctx context.Context, out *eventWriter, may func() error) {
 			return
 		case <-p.news:
 		case <-beat.C:
-			if asked = time.Now(); may() != nil || out.beat() != nil {
+			if asked = time.Now(); may() != nil || out.sendKeepalive() != nil {
 				return
 			}
 		}
@@ -338,8 +338,8 @@ func (t *eventWriter) send(events []job.Event, cursor int64) error {
 	return t.write(b.String())
 }
 
-// beat keeps the connection, and the client's cursor beside what was not for it.
-func (t *eventWriter) beat() error {
+// sendKeepalive keeps the connection, and the client's cursor beside what was not for it.
+func (t *eventWriter) sendKeepalive() error {
 	if at := t.watch.filter.After; at > t.told {
 		t.told = at
 		return t.write(": beat\nid: " + strconv.FormatInt(at, 10) + "\n\n")

@@ -34,7 +34,7 @@ func (w *world) node(state metal.State) *metal.Node {
 	return n
 }
 
-func (w *world) tell(subject job.Subject, texts ...string) {
+func (w *world) appendEvents(subject job.Subject, texts ...string) {
 	w.Helper()
 	for _, text := range texts {
 		if err := w.s.Do(w.Context(), func(tx job.Tx) error { return w.s.Append(tx, job.Event{Subject: subject, Type: "state", Text: text}) }); err != nil {
@@ -88,8 +88,8 @@ func TestWordsOfBMCsAreForAdministrators(t *testing.T) {
 	if err := w.s.Do(t.Context(), func(tx job.Tx) error { return w.s.Servers().Insert(tx, srv) }); err != nil {
 		t.Fatal(err)
 	}
-	w.tell(job.Node(n.ID), "rescue failed: 500: "+problem.Quote(banner))
-	w.tell(compute.Subject(srv.ID), "error: "+problem.Quote(banner))
+	w.appendEvents(job.Node(n.ID), "rescue failed: 500: "+problem.Quote(banner))
+	w.appendEvents(compute.Subject(srv.ID), "error: "+problem.Quote(banner))
 	for _, path := range []string{"/nodes/kea/why", "/servers/web1/why", "/events?subject=node:kea&last=9", "/events?subject=server:web1&last=9"} {
 		for _, who := range []string{"admin", "ann", "bob"} {
 			want := 200
@@ -113,8 +113,8 @@ func TestEventPages(t *testing.T) {
 	w := newWorld(t)
 	mine, other := w.node(metal.Active), job.Node(uuid.NewString())
 	for i := range 5 {
-		w.tell(job.Node(mine.ID), fmt.Sprint("mine ", i))
-		w.tell(other, fmt.Sprint("other ", i))
+		w.appendEvents(job.Node(mine.ID), fmt.Sprint("mine ", i))
+		w.appendEvents(other, fmt.Sprint("other ", i))
 	}
 	var got []string
 	page := func(who, query string) object {
@@ -224,7 +224,7 @@ func TestEventStream(t *testing.T) {
 	w := newWorld(t)
 	w.run()
 	mine, other := w.node(metal.Active), job.Node(uuid.NewString())
-	w.tell(job.Node(mine.ID), "0", "1")
+	w.appendEvents(job.Node(mine.ID), "0", "1")
 	f := w.follow("ann", "subject=node:kea&last=1", "")
 	all := w.follow("admin", "after=now", "")
 	want := 1
@@ -240,8 +240,8 @@ func TestEventStream(t *testing.T) {
 	}
 	expect(1)
 	for i := 2; i < 6; i++ {
-		w.tell(job.Node(mine.ID), fmt.Sprint(i))
-		w.tell(other, fmt.Sprint("other ", i))
+		w.appendEvents(job.Node(mine.ID), fmt.Sprint(i))
+		w.appendEvents(other, fmt.Sprint("other ", i))
 	}
 	expect(4)
 	for i := 2; i < 6; i++ {
@@ -252,11 +252,11 @@ func TestEventStream(t *testing.T) {
 	}
 	f.close()
 	for i := 6; i < 300; i++ { // more than a portion
-		w.tell(job.Node(mine.ID), fmt.Sprint(i))
+		w.appendEvents(job.Node(mine.ID), fmt.Sprint(i))
 	}
 	f = w.follow("ann", "subject=node:kea&last=1", f.cursor)
 	expect(294)
-	w.tell(job.Node(mine.ID), "300")
+	w.appendEvents(job.Node(mine.ID), "300")
 	expect(1)
 	f.close()
 	all.close()
@@ -273,7 +273,7 @@ func TestStreamsBeginWithTheirCursor(t *testing.T) {
 	w := newWorld(t)
 	w.run()
 	n := w.node(metal.Active)
-	w.tell(job.Node(n.ID), "0", "1", "2")
+	w.appendEvents(job.Node(n.ID), "0", "1", "2")
 	for query, want := range map[string]string{"after=now": "3", "last=1": "2", "after=0": "0", "after=2": "2"} {
 		f := w.follow("ann", "subject=node:kea&"+query, "")
 		for f.cursor == "" && f.lines.Scan() {
@@ -310,14 +310,14 @@ func TestStreamsEndWithTheRight(t *testing.T) {
 			t.Fatal(err)
 		}
 		f := w.follow("zoe", "subject=server:"+srv.ID+"&after=0", "")
-		w.tell(compute.Subject(srv.ID), "mine")
+		w.appendEvents(compute.Subject(srv.ID), "mine")
 		if e, _ := f.next(); e.Text != "mine" {
 			t.Fatalf("%s: first comes %+v", name, e)
 		}
 		if err := take(w, srv); err != nil {
 			t.Fatal(err)
 		}
-		w.tell(compute.Subject(srv.ID), "not mine")
+		w.appendEvents(compute.Subject(srv.ID), "not mine")
 		for f.lines.Scan() {
 			if strings.Contains(f.lines.Text(), "not mine") {
 				t.Errorf("%s: told %s", name, f.lines.Text())
@@ -342,7 +342,7 @@ func TestLostEvents(t *testing.T) {
 	w := newWorld(t)
 	w.run()
 	n := w.node(metal.Active)
-	w.tell(job.Node(n.ID), "0", "1", "2", "3")
+	w.appendEvents(job.Node(n.ID), "0", "1", "2", "3")
 	if _, err := w.s.Prune(t.Context(), time.Time{}, time.Now().Add(time.Hour), 1); err != nil {
 		t.Fatal(err)
 	}
@@ -377,7 +377,7 @@ func TestSlowFollower(t *testing.T) {
 	quick.lines.Buffer(nil, 1<<20)
 	big := strings.Repeat("x", 200_000)
 	for i := range 60 {
-		w.tell(job.Node(n.ID), big+fmt.Sprint(i))
+		w.appendEvents(job.Node(n.ID), big+fmt.Sprint(i))
 		if e, _ := quick.next(); !strings.HasSuffix(e.Text, fmt.Sprint("x", i)) {
 			t.Fatalf("the quick one is told ...%s", e.Text[len(e.Text)-5:])
 		}

@@ -58,7 +58,7 @@ func NewSite(c SiteConfig) api.Listed {
 		Routes: []api.Route{
 			{Method: http.MethodGet, Path: wire.SitePlanPath, Do: s.at(s.plan)},
 			{Method: http.MethodGet, Path: wire.SitePlansPath, Do: s.at(s.plans)},
-			{Method: http.MethodPost, Path: wire.SiteWordsPath, Do: s.at(s.words)},
+			{Method: http.MethodPost, Path: wire.SiteWordsPath, Do: s.at(s.reportContacts)},
 			{Method: http.MethodGet, Path: wire.SiteBootPath + "{path}/{name}", Do: s.at(s.file)},
 			{Method: http.MethodGet, Path: wire.SiteRamdiskPath, Do: s.at(s.handOn)},
 			{Method: http.MethodGet, Path: wire.SiteRamdiskPath + "/v1", Do: s.at(s.handOn)},
@@ -206,8 +206,8 @@ func viewVolume(v metal.Volume) wire.SiteVolume {
 	return out
 }
 
-// words takes what the site saw; of nodes that are not its own it has nothing to say.
-func (s *siteServer) words(c *api.Call, site *metal.Site) error {
+// reportContacts takes what the site saw; of nodes that are not its own it has nothing to say.
+func (s *siteServer) reportContacts(c *api.Call, site *metal.Site) error {
 	var b wire.SiteWords
 	if err := c.ReadInto(&b); err != nil {
 		return err

@@ -181,7 +181,7 @@ func (s *server) whereabouts(ctx context.Context, at *compute.ServerSituation) e
 		return err
 	}
 	at.HostBusy = record.Lead(open) != nil
-	if at.Life, at.Cluster, err = s.standing(ctx, h); err != nil {
+	if at.Life, at.Cluster, err = s.liveness(ctx, h); err != nil {
 		return err
 	}
 	if !h.Fenced {
@@ -200,8 +200,8 @@ func (s *server) whereabouts(ctx context.Context, at *compute.ServerSituation) e
 	return nil
 }
 
-// standing is how a host lives, and the cluster that drives it, if one does.
-func (s *server) standing(ctx context.Context, h *compute.Host) (compute.HostLiveness, *compute.Cluster, error) {
+// liveness is how a host lives, and the cluster that drives it, if one does.
+func (s *server) liveness(ctx context.Context, h *compute.Host) (compute.HostLiveness, *compute.Cluster, error) {
 	lives, err := s.Services.Hosts.LivenessOf(ctx, []*compute.Host{h})
 	if err != nil || h.ClusterID == "" {
 		return lives[h.ID], nil, err
@@ -245,7 +245,7 @@ func (s *server) whyHost(c *api.Call) error {
 		return err
 	}
 	at := compute.HostSituation{Host: h, Now: s.Now()}
-	if at.Life, at.Cluster, err = s.standing(ctx, h); err != nil {
+	if at.Life, at.Cluster, err = s.liveness(ctx, h); err != nil {
 		return err
 	}
 	if at.Jobs, err = s.Jobs.Unended(nil, compute.HostSubject(h.ID)); err != nil {

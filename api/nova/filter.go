@@ -151,11 +151,11 @@ func (c *novaCall) serverFilter(dir *nameSnapshot) (*compute.ServerFilter, func(
 	if n.none {
 		return nil, nil, nil
 	}
-	return &n.f, n.kept(), nil
+	return &n.f, n.matchFunc(), nil
 }
 
-// kept is all conditions in one; nil where there is none.
-func (n *serverFilterBuilder) kept() func(*compute.Server) bool {
+// matchFunc is all conditions in one; nil where there is none.
+func (n *serverFilterBuilder) matchFunc() func(*compute.Server) bool {
 	if len(n.keep) == 0 {
 		return nil
 	}

@@ -26,8 +26,8 @@ var moveWords = []struct{ said, word string }{
 	{"is given a disk from quarantine", "restore_disk"},
 }
 
-// word is Nova's for the action.
-func (a *instanceAction) word() string {
+// novaName is Nova's for the action.
+func (a *instanceAction) novaName() string {
 	for _, m := range moveWords {
 		if strings.Contains(a.request.Text, m.said) {
 			return m.word
@@ -84,7 +84,7 @@ func (c *novaCall) instanceActions(srv *compute.Server) ([]*instanceAction, erro
 
 func (c *novaCall) instanceActionView(srv *compute.Server, a *instanceAction) jsonObject {
 	o := jsonObject{
-		"action": a.word(), "instance_uuid": srv.ID, "request_id": a.request.RequestID, "user_id": a.request.User, "project_id": srv.Project,
+		"action": a.novaName(), "instance_uuid": srv.ID, "request_id": a.request.RequestID, "user_id": a.request.User, "project_id": srv.Project,
 		"start_time": timeOrNil(a.request.At), "message": nil,
 	}
 	if a.failed() != nil {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// both writes n in little and in big endian, as ECMA-119 7.3.3 has it.
+// both32 writes n in little and in big endian, as ECMA-119 7.3.3 has it.
 func both32(b []byte, n uint32) {
 	binary.LittleEndian.PutUint32(b, n)
 	binary.BigEndian.PutUint32(b[4:], n)

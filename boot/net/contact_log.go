@@ -32,7 +32,7 @@ func newSeen(to func(*metal.Node, string), pause time.Duration) *contactLog {
 	return &contactLog{to: to, now: time.Now, pause: pause, last: map[seenKey]time.Time{}}
 }
 
-func (s *contactLog) tell(n *metal.Node, what string) {
+func (s *contactLog) record(n *metal.Node, what string) {
 	if s.to == nil || !s.fresh(seenKey{n.ID, n.BootNumber, what}) {
 		return
 	}

@@ -144,26 +144,26 @@ func TestSeenIsToldOnceInAWhile(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	s.now = func() time.Time { return now }
 	n := testNode()
-	s.tell(n, "a")
-	s.tell(n, "a")
-	s.tell(n, "b")
+	s.record(n, "a")
+	s.record(n, "a")
+	s.record(n, "b")
 	now = now.Add(seenPause)
-	s.tell(n, "a")
+	s.record(n, "a")
 	again := n.Clone()
 	again.BootNumber++
-	s.tell(again, "a")
+	s.record(again, "a")
 	if got := strings.Join(told, ""); got != "abaa" {
 		t.Error(got)
 	}
 	for i := range 3 * maxSeen {
 		n := testNode()
 		n.BootNumber = int64(i)
-		s.tell(n, "c")
+		s.record(n, "c")
 	}
 	if len(s.last) > maxSeen {
 		t.Errorf("%d are remembered", len(s.last))
 	}
-	newSeen(nil, seenPause).tell(n, "a")
+	newSeen(nil, seenPause).record(n, "a")
 }
 
 func TestRunRefusesAnInterfaceThatIsNotThere(t *testing.T) {

@@ -199,14 +199,14 @@ func (s *Server) Run(ctx context.Context) error {
 			return err
 		}
 		s.log.Info("boot server listens", "interface", c.Name, "mode", c.Mode, "address", l.resp.addr)
-		wg.Go(func() { s.keep(ctx, c, l) })
+		wg.Go(func() { s.serveInterface(ctx, c, l) })
 	}
 	<-ctx.Done()
 	return nil
 }
 
-// keep serves an interface and opens it again when it was lost, as when a bridge is remade.
-func (s *Server) keep(ctx context.Context, c Interface, l *servedLink) {
+// serveInterface serves an interface and opens it again when it was lost, as when a bridge is remade.
+func (s *Server) serveInterface(ctx context.Context, c Interface, l *servedLink) {
 	for {
 		err := l.serve(ctx)
 		for ctx.Err() == nil {
@@ -232,7 +232,7 @@ func (s *Server) keep(ctx context.Context, c Interface, l *servedLink) {
 // responder makes the part that answers for an interface with this address.
 func (s *Server) responder(c Interface, addr netip.Addr) *dhcpResponder {
 	r := &dhcpResponder{
-		Interface: c, plans: s.cfg.Plans, seen: s.seen.tell, addr: addr, now: time.Now,
+		Interface: c, plans: s.cfg.Plans, seen: s.seen.record, addr: addr, now: time.Now,
 		bios: s.cfg.BIOSLoader, uefi: s.cfg.UEFILoader,
 	}
 	if s.cfg.HTTPPort != 0 {

@@ -247,7 +247,7 @@ func TestSiteFilesAreWhole(t *testing.T) {
 		t.Errorf("the plan is %+v, %v", n, err)
 	}
 	s.Saw(n, "fetching kernel")
-	s.tell(t.Context())
+	s.sendContacts(t.Context())
 	c.set(func(c *centre) {
 		if len(c.words) != 1 || c.words[0].Saw != "fetching kernel" {
 			t.Errorf("the centre was told %+v", c.words)

@@ -35,7 +35,7 @@ func (s *Site) Run(ctx context.Context) error {
 			case <-sync.C:
 				due = true
 			case <-words.C:
-				s.tell(ctx)
+				s.sendContacts(ctx)
 			}
 		}
 	}
@@ -143,7 +143,7 @@ func (s *Site) say(w wire.SiteWord) {
 	}
 }
 
-func (s *Site) tell(ctx context.Context) {
+func (s *Site) sendContacts(ctx context.Context) {
 	s.mu.Lock()
 	words := s.words
 	if s.away || len(words) == 0 {

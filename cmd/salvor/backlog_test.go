@@ -19,7 +19,7 @@ import (
 // TestFullBacklogOnEveryFace: each API refuses a new operation with 503, Retry-After and a fault of its own form, and leaves the
 // machine as it was. Reads, other changes and aborts go on.
 func TestFullBacklogOnEveryFace(t *testing.T) {
-	p := standing(t, "[conductor]\nbacklog_limit = 2\nsync_power_state_interval = 0\n")
+	p := newTestControlPlane(t, "[conductor]\nbacklog_limit = 2\nsync_power_state_interval = 0\n")
 	main, _, err := p.handlers()
 	if err != nil {
 		t.Fatal(err)

@@ -23,7 +23,7 @@ import (
 	wire "salvor/wire/host"
 )
 
-// openDoors are all that answer without a credential. A door that is missing here has to
+// openDoorsOf are all that answer without a credential. A door that is missing here has to
 // answer 401, or to be none (404).
 var openDoorsOf = map[string][]string{
 	"ramdisk": {
@@ -59,7 +59,7 @@ func TestEveryDoor(t *testing.T) {
 }
 
 func walkDoors(t *testing.T, legacy bool) {
-	p := standing(t, fmt.Sprintf("[api]\nlegacy_ramdisk_passthru = %t\n", legacy))
+	p := newTestControlPlane(t, fmt.Sprintf("[api]\nlegacy_ramdisk_passthru = %t\n", legacy))
 	main, ramdisk, err := p.handlers()
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +95,7 @@ func TestNoAuthIsAskedByKnownNames(t *testing.T) {
 		strategy, host string
 		want           int
 	}{{"noauth", "evil.example:6385", 403}, {"noauth", "salvor.example", 200}, {"noauth", "127.0.0.1:6385", 200}, {"http_basic", "evil.example:6385", 401}} {
-		p := standing(t, "[api]\npublic_endpoint = https://salvor.example:6385\n[DEFAULT]\nauth_strategy = "+one.strategy+"\n")
+		p := newTestControlPlane(t, "[api]\npublic_endpoint = https://salvor.example:6385\n[DEFAULT]\nauth_strategy = "+one.strategy+"\n")
 		main, _, err := p.handlers()
 		if err != nil {
 			t.Fatal(err)
@@ -110,7 +110,7 @@ func TestNoAuthIsAskedByKnownNames(t *testing.T) {
 
 // TestNoDoorIsGuessedAt: whoever shows wrong credentials again and again is held up, at whichever door.
 func TestNoDoorIsGuessedAt(t *testing.T) {
-	p := standing(t, "[limits]\nlogins = 2\nrefusals = 2\npatience = 1\nall_logins = 0\nall_refusals = 0\n")
+	p := newTestControlPlane(t, "[limits]\nlogins = 2\nrefusals = 2\npatience = 1\nall_logins = 0\nall_refusals = 0\n")
 	main, _, err := p.handlers()
 	if err != nil {
 		t.Fatal(err)
@@ -272,8 +272,8 @@ func overTLS(t *testing.T, w listenerSpec) func(method, path string) int {
 	}
 }
 
-// standing is the program put together over a fresh SQLite, as serve does it, before anything runs.
-func standing(t *testing.T, text string) *controlPlane {
+// newTestControlPlane is the program put together over a fresh SQLite, as serve does it, before anything runs.
+func newTestControlPlane(t *testing.T, text string) *controlPlane {
 	t.Helper()
 	dir := t.TempDir()
 	hash, err := bcrypt.GenerateFromPassword([]byte("password"), bcrypt.MinCost)

@@ -248,7 +248,7 @@ func (w *waitOption) plan(c *clientCall, o *outputOptions, p client.Record) erro
 	defer cancel()
 	line, began := newProgress(c.ErrOrStderr(), p.Text("host")), time.Now()
 	for p.Text("state") == "running" {
-		line.word(time.Since(began), planProgress(p))
+		line.printStatus(time.Since(began), planProgress(p))
 		if pauseFor(ctx, planLook) != nil {
 			line.end()
 			return w.late(c, fmt.Errorf("plan %s: gave up waiting (%s); it goes on: see salvor evacuate show %[1]s", id, planProgress(p)))

@@ -99,7 +99,7 @@ func (f *eventFlags) page(c *clientCall, q url.Values) error {
 			return err
 		}
 		for i := range p.Events {
-			if err := f.tell(c, &p.Events[i]); err != nil {
+			if err := f.printEvent(c, &p.Events[i]); err != nil {
 				return err
 			}
 		}
@@ -125,7 +125,7 @@ func (f *eventFlags) following(c *clientCall, q url.Values) error {
 			if err := json.Unmarshal([]byte(m.Data), &e); err != nil {
 				return fmt.Errorf("event %s: %w", stripControlChars(m.ID), err)
 			}
-			return f.tell(c, &e)
+			return f.printEvent(c, &e)
 		})
 		cursor = at
 		switch {
@@ -143,7 +143,7 @@ func (f *eventFlags) following(c *clientCall, q url.Values) error {
 	}
 }
 
-func (f *eventFlags) tell(c *clientCall, e *native.Event) error {
+func (f *eventFlags) printEvent(c *clientCall, e *native.Event) error {
 	if f.format == "json" {
 		b, err := json.Marshal(e)
 		if err != nil {

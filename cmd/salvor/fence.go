@@ -144,7 +144,7 @@ func (w *waitOption) job(c *clientCall, id, name, see string) error {
 		case err == nil && j.Text("state") == "ended":
 			return nil
 		case err == nil:
-			line.word(time.Since(began), firstOf(j.Text("waits_for"), j.Text("action"), j.Text("state")))
+			line.printStatus(time.Since(began), firstOf(j.Text("waits_for"), j.Text("action"), j.Text("state")))
 		}
 		if pauseFor(ctx, planLook) != nil {
 			return w.late(c, fmt.Errorf("%s: gave up waiting; it goes on: see %s", stripControlChars(name), stripControlChars(see)))

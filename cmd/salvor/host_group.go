@@ -154,7 +154,7 @@ func (w *waitOption) host(c *clientCall, ident string) (client.Record, error) {
 		case err == nil && h.Text("state") == "up":
 			return h, nil
 		case err == nil:
-			line.word(time.Since(began), h.Text("state"))
+			line.printStatus(time.Since(began), h.Text("state"))
 		}
 		if pauseFor(ctx, planLook) != nil {
 			return nil, w.late(c, fmt.Errorf("host %s: gave up waiting until it is up: see salvor host show %[1]s", stripControlChars(ident)))

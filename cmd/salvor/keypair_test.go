@@ -11,7 +11,7 @@ import (
 
 // TestKeypairsOfUsersOfOneName: whoever gets the name of a user in another project, or of a user of another kind, gets none of its keypairs.
 func TestKeypairsOfUsersOfOneName(t *testing.T) {
-	p := standing(t, "")
+	p := newTestControlPlane(t, "")
 	main, _, err := p.handlers()
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func TestKeypairsOfUsersOfOneName(t *testing.T) {
 
 // TestEndsOfTokensAreBounded: an administrator of a project, too, makes no token that lasts for ever by a number that is too great.
 func TestEndsOfTokensAreBounded(t *testing.T) {
-	p := standing(t, "")
+	p := newTestControlPlane(t, "")
 	main, _, err := p.handlers()
 	if err != nil {
 		t.Fatal(err)

@@ -17,7 +17,7 @@ import (
 
 // TestMisplacedGuestsAreCounted: the metric is 0 while each guest runs where its server is recorded, and 1 while one runs elsewhere.
 func TestMisplacedGuestsAreCounted(t *testing.T) {
-	p := standing(t, "")
+	p := newTestControlPlane(t, "")
 	now := time.Now()
 	home := &compute.Host{Record: record.Record{ID: uuid.NewString(), CreatedAt: now}, Name: "vm1", Kind: compute.AgentHost}
 	away := &compute.Host{Record: record.Record{ID: uuid.NewString(), CreatedAt: now}, Name: "vm2", Kind: compute.AgentHost}

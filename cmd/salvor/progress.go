@@ -158,11 +158,11 @@ func (p *progressPrinter) look(at client.Progress) {
 	if at.Silent != nil {
 		what += " (the API does not answer: " + at.Silent.Error() + ")"
 	}
-	p.word(at.Elapsed, what)
+	p.printStatus(at.Elapsed, what)
 }
 
-// word tells what is waited for, after so long.
-func (p *progressPrinter) word(elapsed time.Duration, what string) {
+// printStatus tells what is waited for, after so long.
+func (p *progressPrinter) printStatus(elapsed time.Duration, what string) {
 	what = stripControlChars(what)
 	if p.width > 0 {
 		fmt.Fprintf(p.out, "\r\x1b[K%s", truncateLine(fmt.Sprintf("%s  %4d s  %s", p.name, int(elapsed.Seconds()), what), p.width-1))

@@ -60,7 +60,7 @@ func operation(n *metal.Node, state job.State, change func(*job.Job)) []*job.Job
 	return []*job.Job{j}
 }
 
-// power is a command that asks the BMC again and again.
+// powerRetry is a command that asks the BMC again and again.
 func powerRetry(n *metal.Node) *job.Job {
 	return &job.Job{Kind: "power", Class: job.Command, Subject: job.Node(n.ID), State: job.Ready, Action: "power off", Args: []byte(`{"target": "power off"}`),
 		Attempt: 3, WaitFor: "another try", Due: time.Now().Add(10 * time.Minute), ActionStartedAt: time.Now()}
@@ -100,7 +100,7 @@ var plights = []plight{
 	{name: "a power command tries again", jobs: func(n *metal.Node) []*job.Job { return []*job.Job{powerRetry(n)} }},
 }
 
-// walk makes nodes in plights and runs commands on them.
+// remedyWalk makes nodes in trouble and runs commands on them.
 type remedyWalk struct {
 	*testing.T
 	p     *controlPlane
@@ -253,7 +253,7 @@ func working(t *testing.T, settings ...string) *remedyWalk {
 	if shm, err := os.Stat("/dev/shm"); err == nil && shm.IsDir() {
 		t.Setenv("TMPDIR", "/dev/shm") // hundreds of nodes are made
 	}
-	p := standing(t, "[conductor]\nsync_power_state_interval = 0\n"+strings.Join(settings, "\n")+"\n")
+	p := newTestControlPlane(t, "[conductor]\nsync_power_state_interval = 0\n"+strings.Join(settings, "\n")+"\n")
 	main, _, err := p.handlers()
 	if err != nil {
 		t.Fatal(err)

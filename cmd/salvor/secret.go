@@ -136,7 +136,7 @@ func (w *waitOption) sealed(c *clientCall) (native.Seal, error) {
 		case err == nil && s.State == "steady":
 			return s, nil
 		case err == nil:
-			line.word(time.Since(began), firstOf(s.WaitsFor, s.State))
+			line.printStatus(time.Since(began), firstOf(s.WaitsFor, s.State))
 		}
 		if pauseFor(ctx, planLook) != nil {
 			return s, w.late(c, fmt.Errorf("gave up waiting; the change goes on: see salvor secret status"))

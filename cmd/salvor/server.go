@@ -243,7 +243,7 @@ func (w *waitOption) server(c *clientCall, id, name string, reached []string) er
 			return err
 		}
 		status, task := s.Text("status"), s.Text("OS-EXT-STS:task_state")
-		p.word(time.Since(began), strings.TrimSpace(status+" "+task))
+		p.printStatus(time.Since(began), strings.TrimSpace(status+" "+task))
 		if task == "" {
 			for _, r := range reached {
 				if r == status {

@@ -141,7 +141,7 @@ func (f *simFlags) show(ctx context.Context, p *progressPrinter, all *fleet.Flee
 		case <-turn.C:
 		}
 		s := all.Summary()
-		p.word(time.Since(began), fmt.Sprintf("%d of %d enrolled, %d agents, %d heartbeats (99%% within %.1f ms), %d requests to BMCs, %d errors",
+		p.printStatus(time.Since(began), fmt.Sprintf("%d of %d enrolled, %d agents, %d heartbeats (99%% within %.1f ms), %d requests to BMCs, %d errors",
 			s.Enrolled, s.Nodes, s.Agents, s.Heartbeats, s.Slowest, s.BMC, s.Errors))
 	}
 }

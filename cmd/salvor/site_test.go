@@ -59,7 +59,7 @@ func TestSiteDoor(t *testing.T) {
 		}()
 		guarded.ServeHTTP(w, r)
 	})
-	p := standing(t, "")
+	p := newTestControlPlane(t, "")
 	main, _, err := p.handlers()
 	if err != nil {
 		t.Fatal(err)
@@ -147,7 +147,7 @@ func TestSiteHoldsUpGuessers(t *testing.T) {
 
 // TestHeldCentreTellsSitesNoPlans: while the database is held the list of plans is there and empty, so that sites drop what they kept.
 func TestHeldCentreTellsSitesNoPlans(t *testing.T) {
-	p := standing(t, "")
+	p := newTestControlPlane(t, "")
 	n := &metal.Node{ID: "n1", ConductorGroup: "oslo", ProvisionState: metal.RescueWait, BootNumber: 1, Plan: &metal.BootPlan{BootNumber: 1, Path: "path1"}}
 	if err := p.store.Do(t.Context(), func(tx job.Tx) error { return p.store.InsertNode(tx, n) }); err != nil {
 		t.Fatal(err)

@@ -166,7 +166,7 @@ func (c *conversation) follow(ctx context.Context, first wire.Result) error {
 	if last.Error != nil {
 		text = strings.TrimSpace(last.Error.Message + " " + last.Error.Details)
 	}
-	return problem.Conflictf("the command ended %s: %s", c.said(last.Status), problem.Quote(c.said(text)))
+	return problem.Conflictf("the command ended %s: %s", c.sanitize(last.Status), problem.Quote(c.sanitize(text)))
 }
 
 // ask sends one request whose answer is a command's state; an order waits for its end.
@@ -229,7 +229,7 @@ func (c *conversation) refusal(code int, body []byte) error {
 	if json.Unmarshal(body, &fault) == nil && fault.String != "" {
 		text = fault.String
 	}
-	text = problem.Quote(c.said(text))
+	text = problem.Quote(c.sanitize(text))
 	switch {
 	case code == http.StatusConflict, code == http.StatusTooManyRequests:
 		return problem.Unavailablef("it is busy: %d: %s", code, text)
@@ -244,4 +244,4 @@ func (c *conversation) refusal(code int, body []byte) error {
 	return problem.Unavailablef("%d: %s", code, text)
 }
 
-func (c *conversation) said(text string) string { return driver.Sanitize(text, c.secrets...) }
+func (c *conversation) sanitize(text string) string { return driver.Sanitize(text, c.secrets...) }

@@ -94,7 +94,7 @@ func (o Orders) with(n *metal.Node, a driver.Agent, what string, talk func(*conv
 // clean makes what an agent says of a failure fit to be shown.
 func clean(c *conversation, e *wire.CommandError) {
 	if e != nil {
-		e.Type, e.Message, e.Details = c.said(withoutKeys(e.Type)), c.said(withoutKeys(e.Message)), driver.SanitizeUpTo(maxDetails, withoutKeys(e.Details), c.secrets...)
+		e.Type, e.Message, e.Details = c.sanitize(withoutKeys(e.Type)), c.sanitize(withoutKeys(e.Message)), driver.SanitizeUpTo(maxDetails, withoutKeys(e.Details), c.secrets...)
 	}
 }
 

@@ -161,7 +161,7 @@ func babbler(t *testing.T) int {
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func rig(t *testing.T, c Client) drivertest.Machine {
+func ipmiMachine(t *testing.T, c Client) drivertest.Machine {
 	s := startSim(t)
 	n := s.node()
 	d := &Driver{Lanes: &driver.AddressLocks{}, Client: c}
@@ -206,7 +206,7 @@ func TestContract(t *testing.T) {
 		t.Run(string(c), func(t *testing.T) {
 			t.Parallel()
 			debian.Program(t, "ipmitool", "ipmitool")
-			drivertest.Run(t, func(t *testing.T) drivertest.Machine { return rig(t, c) })
+			drivertest.Run(t, func(t *testing.T) drivertest.Machine { return ipmiMachine(t, c) })
 		})
 	}
 }

@@ -137,5 +137,5 @@ func (s *bmcSession) find() (string, error) {
 	for _, m := range all.Members {
 		names = append(names, m.Path)
 	}
-	return "", problem.Invalidf("the service has %d systems; set %s to one of them: %s", len(names), SystemKey, s.said(strings.Join(names, " ")))
+	return "", problem.Invalidf("the service has %d systems; set %s to one of them: %s", len(names), SystemKey, s.quote(strings.Join(names, " ")))
 }

@@ -168,7 +168,7 @@ func (s *bmcSession) able(v metal.VolumePlan) (*networkDeviceFunction, iscsiInit
 		}
 	}
 	if methods := chosen.Boot.Methods; len(methods) > 0 && !slices.Contains(methods, want.AuthenticationMethod) {
-		return nil, want, problem.Unsupportedf("the machine's initiator cannot do %s, only %s", want.AuthenticationMethod, s.said(strings.Join(methods, ", ")))
+		return nil, want, problem.Unsupportedf("the machine's initiator cannot do %s, only %s", want.AuthenticationMethod, s.quote(strings.Join(methods, ", ")))
 	}
 	return chosen, want, nil
 }

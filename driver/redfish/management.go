@@ -176,7 +176,7 @@ func (s *bmcSession) override(ctx context.Context, sys *computerSystem, want boo
 	if done || err != nil {
 		return err
 	}
-	return problem.Unavailablef("the BMC took the boot override, but still reads %s %s", s.said(last.Enabled), s.said(last.Target))
+	return problem.Unavailablef("the BMC took the boot override, but still reads %s %s", s.quote(last.Enabled), s.quote(last.Target))
 }
 
 // holds tells whether what is wanted is in force.

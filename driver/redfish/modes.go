@@ -19,8 +19,8 @@ const (
 // systemHealth is the Status of a ComputerSystem.
 type systemHealth struct{ Health, HealthRollup string }
 
-// word is the health of the whole where the BMC sums it up.
-func (h systemHealth) word() string {
+// summary is the health of the whole where the BMC sums it up.
+func (h systemHealth) summary() string {
 	for _, word := range []string{h.HealthRollup, h.Health} {
 		if slices.Contains([]string{"OK", "Warning", "Critical"}, word) {
 			return word
@@ -39,9 +39,9 @@ func (d *Driver) Vitals(ctx context.Context, n *metal.Node) (metal.Power, string
 			return err
 		}
 		if power = sys.power(); power == metal.PowerUnknown {
-			return problem.Unavailablef("the BMC gives power state %s", s.said(sys.PowerState))
+			return problem.Unavailablef("the BMC gives power state %s", s.quote(sys.PowerState))
 		}
-		health = sys.Status.word()
+		health = sys.Status.summary()
 		return nil
 	})
 	return power, health, err

@@ -42,7 +42,7 @@ func newOdd(t *testing.T, own func(o *odd, w http.ResponseWriter, method, path s
 	return o, node(server.URL)
 }
 
-func tell(w http.ResponseWriter, code int, doc map[string]any) bool {
+func answerJSON(w http.ResponseWriter, code int, doc map[string]any) bool {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(doc)
@@ -50,7 +50,7 @@ func tell(w http.ResponseWriter, code int, doc map[string]any) bool {
 }
 
 func refuse(w http.ResponseWriter) bool {
-	return tell(w, http.StatusBadRequest, map[string]any{"error": map[string]any{"code": "Base.1.0.GeneralError", "message": "the interlock is engaged"}})
+	return answerJSON(w, http.StatusBadRequest, map[string]any{"error": map[string]any{"code": "Base.1.0.GeneralError", "message": "the interlock is engaged"}})
 }
 
 // isRefusal tells whether an error is a lasting one that quotes the BMC.
@@ -96,9 +96,9 @@ func TestAnImageOfAFormerBootIsEjectedFromAnotherDrive(t *testing.T) {
 				if !strings.HasSuffix(path, "/VirtualMedia") {
 					return false
 				}
-				return tell(w, http.StatusOK, map[string]any{"Members": []any{map[string]any{"@odata.id": drives + "/Cd"}, map[string]any{"@odata.id": drives + "/Cd2"}}})
+				return answerJSON(w, http.StatusOK, map[string]any{"Members": []any{map[string]any{"@odata.id": drives + "/Cd"}, map[string]any{"@odata.id": drives + "/Cd2"}}})
 			case "GET /Cd2":
-				return tell(w, http.StatusOK, map[string]any{"@odata.id": path, "MediaTypes": []string{"CD"}, "Inserted": image != "", "Image": image,
+				return answerJSON(w, http.StatusOK, map[string]any{"@odata.id": path, "MediaTypes": []string{"CD"}, "Inserted": image != "", "Image": image,
 					"Actions": map[string]any{"#VirtualMedia.EjectMedia": map[string]any{"target": path + "/Actions/VirtualMedia.EjectMedia"}}})
 			case "POST /Cd2/Actions/VirtualMedia.EjectMedia":
 				image = ""
@@ -129,7 +129,7 @@ func TestAMachineOnItsWayIsNotOn(t *testing.T) {
 			if len(reads) > 1 && last != "PoweringOff" {
 				reads = reads[1:]
 			}
-			return tell(w, http.StatusOK, map[string]any{"@odata.id": path, "PowerState": last,
+			return answerJSON(w, http.StatusOK, map[string]any{"@odata.id": path, "PowerState": last,
 				"Actions": map[string]any{"#ComputerSystem.Reset": map[string]any{"target": path + "/Actions/ComputerSystem.Reset"}}})
 		case method == http.MethodPost && strings.HasSuffix(path, "ComputerSystem.Reset"):
 			reads = reads[1:]

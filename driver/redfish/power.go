@@ -112,9 +112,9 @@ func (s *bmcSession) provePower(ctx context.Context, want metal.Power, refusal e
 	}
 	waited := time.Since(began).Round(100 * time.Millisecond)
 	if err != nil {
-		return problem.New(problem.KindOf(err), "after %s it last read %s: %w", waited, s.said(last), err)
+		return problem.New(problem.KindOf(err), "after %s it last read %s: %w", waited, s.quote(last), err)
 	}
-	return problem.Unavailablef("the BMC took the order, but the power still reads %s after %s", s.said(last), waited)
+	return problem.Unavailablef("the BMC took the order, but the power still reads %s after %s", s.quote(last), waited)
 }
 
 // SoftOff asks the system to shut down.

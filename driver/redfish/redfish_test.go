@@ -46,7 +46,7 @@ func node(address string) *metal.Node {
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func rig(t *testing.T, adjust func(*drivertest.BMC, *metal.Node)) drivertest.Machine {
+func redfishMachine(t *testing.T, adjust func(*drivertest.BMC, *metal.Node)) drivertest.Machine {
 	bmc, server, n := machine(t)
 	bmc.Delay = 5 * time.Millisecond
 	if adjust != nil {
@@ -100,7 +100,7 @@ func TestContract(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			drivertest.Run(t, func(t *testing.T) drivertest.Machine {
-				r := rig(t, adjust)
+				r := redfishMachine(t, adjust)
 				if name != "basic" && name != "session" {
 					r.Break = nil // faults take time, and these differ in what a well BMC wants
 				}

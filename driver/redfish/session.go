@@ -151,7 +151,7 @@ func (s *bmcSession) ask(method, path string, body any, headers map[string]strin
 // that gets something else wrong is still of use. The ETag is empty if there is none.
 func (s *bmcSession) get(path string, doc any) (etag string, err error) {
 	if !isLocalPath(path) {
-		return "", problem.Unavailablef("it links to %s, which is no path on it", s.said(path))
+		return "", problem.Unavailablef("it links to %s, which is no path on it", s.quote(path))
 	}
 	resp, err := s.ask(http.MethodGet, path, nil, nil)
 	if err != nil {
@@ -163,7 +163,7 @@ func (s *bmcSession) get(path string, doc any) (etag string, err error) {
 		return "", s.fault(err)
 	}
 	if err := json.Unmarshal(body, doc); err != nil {
-		return "", problem.Unavailablef("its answer for %s makes no sense: %s", driver.Sanitize(path), s.said(err.Error()))
+		return "", problem.Unavailablef("its answer for %s makes no sense: %s", driver.Sanitize(path), s.quote(err.Error()))
 	}
 	return resp.Header.Get("ETag"), nil
 }
@@ -172,7 +172,7 @@ func (s *bmcSession) get(path string, doc any) (etag string, err error) {
 // wire's, so that the order was surely not taken.
 func (s *bmcSession) post(path string, body any) (definite bool, err error) {
 	if !isLocalPath(path) {
-		return true, problem.Unavailablef("it links to %s, which is no path on it", s.said(path))
+		return true, problem.Unavailablef("it links to %s, which is no path on it", s.quote(path))
 	}
 	resp, err := s.ask(http.MethodPost, path, body, nil)
 	if err != nil {
@@ -188,7 +188,7 @@ func (s *bmcSession) post(path string, body any) (definite bool, err error) {
 // for 412 and 428 mean that nothing was changed.
 func (s *bmcSession) patch(path, etag string, body any) error {
 	if !isLocalPath(path) {
-		return problem.Unavailablef("it links to %s, which is no path on it", s.said(path))
+		return problem.Unavailablef("it links to %s, which is no path on it", s.quote(path))
 	}
 	tags := []string{""}
 	if etag != "" {
@@ -216,8 +216,8 @@ func (s *bmcSession) patch(path, etag string, body any) error {
 	return s.fault(err)
 }
 
-// said quotes text of the BMC, with every form of the credentials masked.
-func (s *bmcSession) said(text string) string {
+// quote quotes text of the BMC, with every form of the credentials masked.
+func (s *bmcSession) quote(text string) string {
 	return problem.Quote(driver.Sanitize(text, s.secrets()...))
 }
 
@@ -240,11 +240,11 @@ func (s *bmcSession) fault(err error) error {
 		var syntax *json.SyntaxError
 		var shape *json.UnmarshalTypeError
 		if errors.As(err, &syntax) || errors.As(err, &shape) {
-			return problem.Unavailablef("its answer makes no sense: %s", s.said(err.Error()))
+			return problem.Unavailablef("its answer makes no sense: %s", s.quote(err.Error()))
 		}
 		return driver.Trouble(err, s.secrets()...)
 	}
-	text := s.said(redfishErrorText(answer))
+	text := s.quote(redfishErrorText(answer))
 	if lacksLicence(answer) {
 		return problem.Unsupportedf("%d: %w; buy or renew it, or choose interfaces that do without: %s", answer.HTTPReturnedStatusCode, driver.ErrLicence, text)
 	}

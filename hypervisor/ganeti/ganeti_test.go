@@ -556,7 +556,7 @@ func FuzzDocuments(f *testing.F) {
 	f.Fuzz(func(t *testing.T, doc []byte) {
 		var j jobDocument
 		if json.Unmarshal(doc, &j) == nil {
-			told := j.told()
+			told := j.clusterJob()
 			if told.Ended && told.Gone {
 				t.Error("ended and gone")
 			}

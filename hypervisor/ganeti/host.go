@@ -319,13 +319,13 @@ func (c *Client) Jobs(ctx context.Context, after int64, also []int64) ([]hypervi
 		if err != nil {
 			return nil, false, err
 		}
-		out = append(out, d.told())
+		out = append(out, d.clusterJob())
 	}
 	return out, more, nil
 }
 
-func (d *jobDocument) told() hypervisor.ClusterJob {
-	j := hypervisor.ClusterJob{ID: int64(d.ID), Words: d.words(), Ended: d.ended(), Gone: d.gone()}
+func (d *jobDocument) clusterJob() hypervisor.ClusterJob {
+	j := hypervisor.ClusterJob{ID: int64(d.ID), Words: d.summaryText(), Ended: d.ended(), Gone: d.gone()}
 	for _, op := range d.Ops {
 		if op.Instance != "" && !slices.Contains(j.Guests, op.Instance) {
 			j.Guests = append(j.Guests, op.Instance)

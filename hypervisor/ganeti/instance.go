@@ -174,7 +174,7 @@ func (n *nameCache) get(id string) string {
 	return n.names[id]
 }
 
-func (n *nameCache) keep(all []*instance) {
+func (n *nameCache) replace(all []*instance) {
 	names := make(map[string]string, len(all))
 	for _, in := range all {
 		if id := in.server(); id != "" {
@@ -193,7 +193,7 @@ func (c *Client) instances(ctx context.Context) ([]*instance, error) {
 		return nil, err
 	}
 	all = slices.DeleteFunc(all, func(in *instance) bool { return in == nil || in.Name == "" })
-	c.names.keep(all)
+	c.names.replace(all)
 	return all, nil
 }
 

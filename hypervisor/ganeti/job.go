@@ -51,22 +51,22 @@ func (d *jobDocument) ended() bool {
 func (d *jobDocument) failure() error {
 	switch d.Status {
 	case "canceled":
-		return problem.Conflictf("Ganeti's job %d (%s) was canceled", d.ID, d.words())
+		return problem.Conflictf("Ganeti's job %d (%s) was canceled", d.ID, d.summaryText())
 	case "error":
 		for i, raw := range d.Result {
 			if i < len(d.States) && d.States[i] != "error" {
 				continue
 			}
 			if kind, words, ok := opFailure(raw); ok {
-				return problem.New(kind, "Ganeti's job %d (%s) failed: %s", d.ID, d.words(), sanitizeForeignText(words))
+				return problem.New(kind, "Ganeti's job %d (%s) failed: %s", d.ID, d.summaryText(), sanitizeForeignText(words))
 			}
 		}
-		return problem.Conflictf("Ganeti's job %d (%s) failed and does not say why", d.ID, d.words())
+		return problem.Conflictf("Ganeti's job %d (%s) failed and does not say why", d.ID, d.summaryText())
 	}
 	return nil
 }
 
-func (d *jobDocument) words() string {
+func (d *jobDocument) summaryText() string {
 	if len(d.Summary) == 0 {
 		return "without a name"
 	}

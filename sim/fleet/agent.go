@@ -60,7 +60,7 @@ func (t *tokenIndex) find(token string) (int, bool) {
 // ramdisk is a machine whose agent begins: it looks up until it is known and heartbeats at once.
 func (f *Fleet) ramdisk(i, boot int, image string) {
 	ctx, m := f.ends, &f.machines[i]
-	for m.held && !m.kept() && m.running(boot) && ctx.Err() == nil {
+	for m.held && !m.waiting() && m.running(boot) && ctx.Err() == nil {
 		time.Sleep(tick) // a heartbeat before its maintenance would end the wait
 	}
 	for wait := firstRetry; m.running(boot) && ctx.Err() == nil; wait = min(wait*8/5, lastRetry) {
@@ -100,10 +100,10 @@ func (f *Fleet) begin(ctx context.Context, i, boot int, image string) error {
 			return nil
 		}
 	}
-	return f.beat(ctx, i)
+	return f.sendHeartbeat(ctx, i)
 }
 
-func (m *simulatedMachine) kept() bool {
+func (m *simulatedMachine) waiting() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.waits
@@ -145,8 +145,8 @@ func (f *Fleet) settle(i, boot int, token secret.Value) bool {
 	return true
 }
 
-// beat sends one heartbeat; a machine without an agent, or with one whose work is done, sends none.
-func (f *Fleet) beat(ctx context.Context, i int) error {
+// sendHeartbeat sends one heartbeat; a machine without an agent, or with one whose work is done, sends none.
+func (f *Fleet) sendHeartbeat(ctx context.Context, i int) error {
 	m := &f.machines[i]
 	m.mu.Lock()
 	token, url, over := m.token, m.url, m.opened
@@ -158,7 +158,7 @@ func (f *Fleet) beat(ctx context.Context, i int) error {
 	began := time.Now()
 	err := f.config.API.Heartbeat(ctx, spoken, f.UUID(i), ironic.Heartbeat{CallbackURL: url, AgentVersion: product, AgentToken: &word, AgentVerifyCA: f.authority.text})
 	if err == nil {
-		f.counts.beat(time.Since(began))
+		f.counts.countHeartbeat(time.Since(began))
 	}
 	return err
 }
@@ -189,7 +189,7 @@ func (f *Fleet) turn(ctx context.Context) {
 			}
 			under.Go(func() {
 				defer leave()
-				if err := f.beat(ctx, i); err != nil && ctx.Err() == nil && client.StatusOf(err) != http.StatusConflict {
+				if err := f.sendHeartbeat(ctx, i); err != nil && ctx.Err() == nil && client.StatusOf(err) != http.StatusConflict {
 					f.complain(i, err)
 				}
 			})

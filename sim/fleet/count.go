@@ -12,8 +12,8 @@ type fleetCounters struct {
 	classes                                                              [40]atomic.Int64
 }
 
-// beat counts a heartbeat that was taken, in a class whose border is a half more than the last one's.
-func (c *fleetCounters) beat(took time.Duration) {
+// countHeartbeat counts a heartbeat that was taken, in a class whose border is a half more than the last one's.
+func (c *fleetCounters) countHeartbeat(took time.Duration) {
 	c.beats.Add(1)
 	at := 0
 	for border := 100 * time.Microsecond; took > border && at < len(c.classes)-1; border = border * 3 / 2 {

@@ -96,7 +96,7 @@ func TestCallbacksLeadNowhereElse(t *testing.T) {
 		"http://u:p@192.0.2.1:9999", "http://192.0.2.1:22", "http://192.0.2.1:0", "http://192.0.2.1:70000", "http://192.0.2.1:9999/v1/nodes", "http://192.0.2.1:9999?x=y", "http://192.0.2.1:9999#x", "file:///etc/passwd",
 		"gopher://192.0.2.1:9999", "ftp://192.0.2.1", "//192.0.2.1", "192.0.2.1:9999", "http:192.0.2.1", w.server.URL,
 	} {
-		if a := m.beat(bad, token); a.status != 400 {
+		if a := m.sendHeartbeat(bad, token); a.status != 400 {
 			t.Errorf("callback_url %s: %d %.200s", bad, a.status, a.body)
 		}
 	}
@@ -104,7 +104,7 @@ func TestCallbacksLeadNowhereElse(t *testing.T) {
 		t.Fatalf("%v", n["provision_state"])
 	}
 	// A name is looked at when it is connected to.
-	if a := m.beat("http://localhost:"+port, token); a.status != 202 {
+	if a := m.sendHeartbeat("http://localhost:"+port, token); a.status != 202 {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	w.until("the rescue gives up", func() bool { return m.show()["provision_state"] == "rescue failed" }, func() any { return m.show()["last_error"] })
@@ -189,14 +189,14 @@ func TestNothingIsSentBeforeTheTokenIsProved(t *testing.T) {
 	m := w.machine(nil)
 	m.reach("rescue", "rescue wait")
 	for token, want := range map[string]int{"": 400, "wrong": 404, "******": 404, strings.Repeat("x", 43): 404} {
-		if a := m.beat(agent.URL, token); a.status != want {
+		if a := m.sendHeartbeat(agent.URL, token); a.status != want {
 			t.Errorf("token %q: %d", token, a.status)
 		}
 	}
 	if n := calls.Load(); n != 0 {
 		t.Errorf("%d calls before the token was proved", n)
 	}
-	if a := m.beat(agent.URL, m.token()); a.status != 202 {
+	if a := m.sendHeartbeat(agent.URL, m.token()); a.status != 202 {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	w.until("the agent is called", func() bool { return calls.Load() > 0 }, func() any { return m.show()["last_error"] })

@@ -157,7 +157,7 @@ func (w *world) machine(info object) *machine {
 
 func (m *machine) show() object { return m.w.want(200, "GET", "/v1/nodes/"+m.id, nil).object(m.w) }
 
-// provision asks for a verb and waits until nobody works on the node and it is in one of the states.
+// reach asks for a verb and waits until nobody works on the node and it is in one of the states.
 func (m *machine) reach(verb string, states ...string) object {
 	m.w.Helper()
 	body := object{"target": verb}
@@ -214,6 +214,6 @@ func (m *machine) token() string {
 	return string(word[0])
 }
 
-func (m *machine) beat(callback, token string) answer {
+func (m *machine) sendHeartbeat(callback, token string) answer {
 	return m.w.ask("POST", "/v1/heartbeat/"+m.id, "1.68", object{"callback_url": callback, "agent_version": "9.1", "agent_token": token})
 }

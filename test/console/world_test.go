@@ -71,7 +71,7 @@ func (w *world) node(name string, delay float64, fields client.Record) string {
 	return n.UUID
 }
 
-// go takes a machine through verbs, each until its state.
+// bring takes a machine through verbs, each until its state.
 func (w *world) bring(id string, steps ...string) {
 	w.Helper()
 	for i := 0; i < len(steps); i += 2 {

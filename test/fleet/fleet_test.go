@@ -67,8 +67,8 @@ func (f *fleet) each(call func(ctx context.Context, i int) error) {
 	}
 }
 
-// ask gives every node a verb and waits until all have reached the state.
-func (f *fleet) ask(verb, want string) {
+// request asks every node for a provision verb, and returns when all have been accepted.
+func (f *fleet) request(verb string) {
 	f.t.Helper()
 	f.each(func(ctx context.Context, i int) error {
 		r := ironic.ProvisionRequest{Target: verb}
@@ -77,6 +77,12 @@ func (f *fleet) ask(verb, want string) {
 		}
 		return f.api.Provision(ctx, f.ids[i], r)
 	})
+}
+
+// ask gives every node a verb and waits until all have reached the state.
+func (f *fleet) ask(verb, want string) {
+	f.t.Helper()
+	f.request(verb)
 	f.reach(want)
 }
 
@@ -120,9 +126,7 @@ func TestKilledAtWork(t *testing.T) {
 	s := program.Serve(t, quiet)
 	f := newFleet(t, s, 60)
 	for _, step := range []struct{ verb, want string }{{"rescue", "rescue"}, {"unrescue", "active"}} {
-		f.each(func(ctx context.Context, i int) error {
-			return f.api.Provision(ctx, f.ids[i], ironic.ProvisionRequest{Target: step.verb, RescuePassword: map[string]string{"rescue": "fleet"}[step.verb]})
-		})
+		f.request(step.verb)
 		s.Kill()
 		s.Start(t)
 		f.reach(step.want)

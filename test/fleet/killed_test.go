@@ -66,9 +66,7 @@ func newBusyFleet(t testing.TB) busyFleet {
 // it took from its first answer until all were gone on with.
 func (f busyFleet) killedAt(o operationOfAll) (silent, took time.Duration) {
 	f.t.Helper()
-	f.each(func(ctx context.Context, i int) error {
-		return f.api.Provision(ctx, f.ids[i], ironic.ProvisionRequest{Target: o.verb, RescuePassword: map[string]string{"rescue": "fleet"}[o.verb]})
-	})
+	f.request(o.verb)
 	f.workedOn(o)
 	return killed(f.t, f.server, func() { f.workedOn(o) })
 }

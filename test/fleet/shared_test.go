@@ -1,13 +1,11 @@
 package fleet
 
 import (
-	"context"
 	"os"
 	"testing"
 
 	"salvor/store/storetest"
 	"salvor/test/program"
-	"salvor/wire/ironic"
 )
 
 func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
@@ -22,9 +20,7 @@ func TestPeersOnPostgres(t *testing.T) {
 	second := program.Serve(t, config+"[DEFAULT]\nhost = second\n")
 	f := newFleet(t, second, 60)
 	for _, step := range []struct{ verb, want string }{{"rescue", "rescue"}, {"unrescue", "active"}} {
-		f.each(func(ctx context.Context, i int) error {
-			return f.api.Provision(ctx, f.ids[i], ironic.ProvisionRequest{Target: step.verb, RescuePassword: map[string]string{"rescue": "fleet"}[step.verb]})
-		})
+		f.request(step.verb)
 		first.Kill()
 		f.reach(step.want)
 		first.Start(t)

@@ -160,11 +160,11 @@ func (c *cable) accept() {
 		}
 		c.pumps.Go(func() {
 			defer in.Close()
-			if c.whole.pass(c.closed) != nil || !c.keep(in) {
+			if c.whole.pass(c.closed) != nil || !c.addConn(in) {
 				return
 			}
 			out, err := net.DialTimeout("tcp", c.to, 5*time.Second)
-			if err != nil || !c.keep(out) {
+			if err != nil || !c.addConn(out) {
 				c.drop(in)
 				return
 			}
@@ -178,7 +178,7 @@ func (c *cable) accept() {
 	}
 }
 
-func (c *cable) keep(conn net.Conn) bool {
+func (c *cable) addConn(conn net.Conn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.dead {

@@ -401,10 +401,10 @@ func (r *round) evacuate() error {
 	}
 	for _, id := range r.servers {
 		if err := r.reach(id, func(s server) error { return s.is("ACTIVE", r.others...) }); err != nil {
-			return r.told(plan.ID, err)
+			return r.withPlan(plan.ID, err)
 		}
 	}
-	return r.told(plan.ID, until(r.ctx, "the plan's end", patience, func() error {
+	return r.withPlan(plan.ID, until(r.ctx, "the plan's end", patience, func() error {
 		var p struct{ State string }
 		if err := r.ask(client.Native, http.MethodGet, "/plans/"+plan.ID, nil, &p); err != nil {
 			return err
@@ -416,8 +416,8 @@ func (r *round) evacuate() error {
 	}))
 }
 
-// told adds the plan to an error.
-func (r *round) told(plan string, err error) error {
+// withPlan adds the plan to an error.
+func (r *round) withPlan(plan string, err error) error {
 	if err == nil {
 		return nil
 	}

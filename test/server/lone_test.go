@@ -18,7 +18,7 @@ import (
 	"salvor/sim"
 )
 
-// loneVariables are those of the environment that make this binary a VM host's agent.
+// These environment variables make this binary a VM host's agent.
 const loneSocket, loneAPI, loneDoor, loneState, loneJoined = "SALVOR_LONE_SOCKET", "SALVOR_LONE_API", "SALVOR_LONE_DOOR", "SALVOR_LONE_STATE", "SALVOR_LONE_JOINED"
 
 func TestMain(m *testing.M) {

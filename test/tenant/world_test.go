@@ -147,7 +147,7 @@ func (s *site) made(as, method, path, body string, field ...string) string {
 	return a.field(s, field...)
 }
 
-// things are what a project has: ids by the word that paths have for them.
+// furnish creates what a project has, and gives the ids by the name that paths have for each.
 func (s *site) furnish(project string) map[string]string {
 	s.Helper()
 	id, own := access.ProjectID(project), map[string]string{"project": access.ProjectID(project), "name": project + "s-node"}
