@@ -20,6 +20,7 @@ func TestChaos(t *testing.T) {
 	const nodes, lasts, every = 500, 2 * time.Minute, 5 * time.Second
 	s := seed(t)
 	w := newWorld(t, 3, nodes)
+	defer w.keepLogs(s)
 	ctx, stop := context.WithTimeout(t.Context(), lasts)
 	defer stop()
 	users := w.users(ctx, s, 20)
@@ -63,7 +64,6 @@ func TestChaos(t *testing.T) {
 	if lost+twice+locked > 0 || kills < 20 || freed == 0 {
 		t.Errorf("%d lost, %d twice, %d locked, after %d kills that interrupted %d", lost, twice, locked, kills, freed)
 	}
-	w.keepLogs(s)
 }
 
 // users ask for rescues and their ends until ctx ends, each for nodes of its own.

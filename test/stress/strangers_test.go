@@ -126,7 +126,7 @@ func newTarget(t *testing.T, nodes int, secured bool) *target {
 		}
 		t.Cleanup(func() { _ = h.Stop() })
 	}
-	program.Until(t, "the hosts are up", patience, func() error {
+	program.Until(t, "the hosts are up", stallTimeout, func() error {
 		if up := w.up(); up != leased {
 			return fmt.Errorf("%d of %d", up, leased)
 		}
@@ -196,7 +196,7 @@ func (w *target) storm(t *testing.T, door, address, kind string, scale float64) 
 	begun, ended := strangers(t, ctx, door, address, kind, scale)
 	select {
 	case <-begun:
-	case <-time.After(patience):
+	case <-time.After(stallTimeout):
 		t.Fatal("the strangers never began")
 	}
 	lasts := stormTime

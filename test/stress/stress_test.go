@@ -147,6 +147,7 @@ func TestStress(t *testing.T) {
 	}
 	s := seed(t)
 	w := newWorld(t, 3, 200)
+	defer w.keepLogs(s)
 	ctx, stop := context.WithTimeout(t.Context(), lasts)
 	defer stop()
 	users := w.users(ctx, s, 16)
@@ -166,7 +167,6 @@ func TestStress(t *testing.T) {
 	if jobs < len(w.nodes)/4 || freed == 0 || lost == 0 {
 		t.Error("too little happened to prove anything")
 	}
-	w.keepLogs(s)
 }
 
 // keepLogs leaves what the processes said of a run that failed.

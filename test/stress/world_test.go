@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -28,8 +29,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
 
-// patience bounds what has to come after the storm.
-const patience = 90 * time.Second
+// stallTimeout is how long a test waits for the next thing to happen after the storm: a busy machine is slow, but never stands still.
+const stallTimeout = 90 * time.Second
 
 // delay is how many seconds a request to a machine takes, so that there is always work in hand.
 const delay = "0.1"
@@ -72,7 +73,7 @@ type read struct {
 
 func newWorld(t testing.TB, planes, nodes int) *world {
 	t.Helper()
-	w := &world{t: t, http: &http.Client{Timeout: patience}, accepted: map[string]string{}, refused: map[string]bool{}, unknown: map[string]int{}, did: map[string]int{}}
+	w := &world{t: t, http: &http.Client{Timeout: stallTimeout}, accepted: map[string]string{}, refused: map[string]bool{}, unknown: map[string]int{}, did: map[string]int{}}
 	at := storetest.Postgres(t)
 	u, err := url.Parse(at)
 	if err != nil {
@@ -171,7 +172,7 @@ func (w *world) enroll(i int) error {
 		if _, _, err := w.ask(p, http.MethodPut, "/v1/nodes/"+made.UUID+"/states/provision", object{"target": s.verb}, nil); err != nil {
 			return err
 		}
-		for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		for end := time.Now().Add(stallTimeout); ; time.Sleep(20 * time.Millisecond) {
 			saw, err := w.read(p, made.UUID)
 			if err == nil && saw.provision == s.want && !saw.locked {
 				break
@@ -287,12 +288,16 @@ func (w *world) count(query string, args ...any) (n int) {
 func (w *world) calm() time.Duration {
 	w.t.Helper()
 	began := time.Now()
+	last, least := began, math.MaxInt
 	for ; ; time.Sleep(50 * time.Millisecond) {
 		left := w.count(`SELECT count(*) FROM job WHERE state <> 'ended'`)
 		if left == 0 {
 			return time.Since(began)
 		}
-		if time.Since(began) > patience {
+		if left < least {
+			last, least = time.Now(), left
+		}
+		if time.Since(last) > stallTimeout {
 			rows, err := w.db.Query(`SELECT 'job ' || id || ' of ' || subject_id || ': ' || state || ' at ' || action || ', owner ' || owner || ', due ' || (due - extract(epoch from now())*1000000)::bigint || ' us, waits for ' || wait_for || ', crashes ' || crashes FROM job WHERE state <> 'ended' LIMIT 10`)
 			if err == nil {
 				defer rows.Close()
@@ -302,7 +307,7 @@ func (w *world) calm() time.Duration {
 					w.t.Log(text)
 				}
 			}
-			w.t.Fatalf("%d jobs have not ended", left)
+			w.t.Fatalf("%d jobs have not ended, and none has for %s", left, stallTimeout)
 		}
 	}
 }
