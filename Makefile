@@ -67,7 +67,7 @@ test-unit: build ## unit and property tests, and every crash, repetition and fai
 RACE := -race -gcflags=modernc.org/libc=-race=false -gcflags=modernc.org/sqlite/lib=-race=false
 
 # The packages whose goroutines share memory. All others run under the race detector in make prove.
-SHARING := ./agent/... ./api/... ./boot/net ./client ./compute ./conductor ./driver/... ./fetch ./host ./hypervisor/... ./job/... ./keyring ./sim/... ./store
+SHARING := ./agent/... ./api/... ./boot/netboot ./client ./compute ./conductor ./driver/... ./fetch ./host ./hypervisor/... ./job/... ./keyring ./sim/... ./store
 
 test-race: build ## unit tests under the race detector, where goroutines share memory
 	CGO_ENABLED=1 $(GO) test $(RACE) -p $(AT_ONCE) -short -count 1 -timeout 20m $(SHARING)

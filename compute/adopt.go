@@ -74,9 +74,9 @@ func bootIndex(place int) int {
 	return -1
 }
 
-// Moved notes that a cluster runs a server on another of its hosts. seen are the servers from before the cluster was asked (see
+// RecordClusterMove notes that a cluster runs a server on another of its hosts. seen are the servers from before the cluster was asked (see
 // Seen): one that was changed since, or on which somebody works, is left for the next look.
-func (s *Servers) Moved(ctx context.Context, id, hostID string, seen map[string]*Server) error {
+func (s *Servers) RecordClusterMove(ctx context.Context, id, hostID string, seen map[string]*Server) error {
 	old := seen[id]
 	if old == nil || old.HostID == hostID || old.Task != NoTask {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"salvor/record"
 )
 
-// Seen reads a cluster's servers, by id. Whoever compares them with the cluster reads them before it.
-func (s *Servers) Seen(ctx context.Context, clusterID string) (map[string]*Server, error) {
+// ServersOfCluster reads a cluster's servers, by id. Whoever compares them with the cluster reads them before it.
+func (s *Servers) ServersOfCluster(ctx context.Context, clusterID string) (map[string]*Server, error) {
 	hosts, err := s.store.Hosts().List(ctx, nil, HostFilter{ClusterID: clusterID}, record.Page{})
 	if err != nil {
 		return nil, err

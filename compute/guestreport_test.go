@@ -362,7 +362,7 @@ func TestAGuestThatShouldNotRunIsTold(t *testing.T) {
 	}
 	server := compute.ServerSituation{Server: s, Host: w.host, Life: compute.HostLiveness{Up: true}, Elsewhere: words, ElsewhereOn: on, Operator: true}
 	why := server.Why()
-	if text := why.Text("server", s.Name, w.now()); why.Mood != record.Stuck || !strings.Contains(text, "boot boot-7") || !strings.Contains(text, again.ID) {
+	if text := why.Text("server", s.Name, w.now()); why.Status != record.Stuck || !strings.Contains(text, "boot boot-7") || !strings.Contains(text, again.ID) {
 		t.Errorf("%s", text)
 	}
 	server.Operator = false
@@ -372,7 +372,7 @@ func TestAGuestThatShouldNotRunIsTold(t *testing.T) {
 	}
 	host := compute.HostSituation{Host: again, Now: w.now(), Life: compute.HostLiveness{Up: true}, Misplaced: misplaced()}
 	why = host.Why()
-	if text := why.Text("host", again.Name, w.now()); why.Mood != record.Stuck || !strings.Contains(text, s.ID) || !strings.Contains(text, nobody.ID) {
+	if text := why.Text("host", again.Name, w.now()); why.Status != record.Stuck || !strings.Contains(text, s.ID) || !strings.Contains(text, nobody.ID) {
 		t.Errorf("%s", text)
 	}
 	m := &compute.Move{Record: record.Record{ID: newID()}, ServerID: s.ID, SourceID: w.host.ID, DestID: again.ID, State: compute.MovePreparing}

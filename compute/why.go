@@ -43,7 +43,7 @@ func (s ServerSituation) Why() record.Why {
 	srv := s.Server
 	w := record.Why{State: srv.stateText(), Since: srv.LaunchedAt}
 	if srv.State == Deleted {
-		w.Mood, w.Since = record.Idle, srv.TerminatedAt
+		w.Status, w.Since = record.Idle, srv.TerminatedAt
 		s.elsewhere(&w)
 		return w
 	}
@@ -66,7 +66,7 @@ func (s ServerSituation) Why() record.Why {
 	if srv.Locked {
 		w.Notes = append(w.Notes, "it is locked"+record.Because(srv.LockedReason))
 	}
-	if w.Job != nil && w.Mood != record.Stuck {
+	if w.Job != nil && w.Status != record.Stuck {
 		w.Next = append(w.Next, record.Command{Run: "salvor events server:" + srv.label() + " --follow", For: "see what it does"})
 	}
 	w.AddConductors(s.Crew)
@@ -170,7 +170,7 @@ func (s *ServerSituation) rest(w *record.Why) {
 	case srv.State == Errored:
 		w.Block(srv.failure(), append(s.starting(hard), drop)...)
 	case srv.Fault != nil:
-		w.Trouble = append(w.Trouble, srv.failure())
+		w.Problems = append(w.Problems, srv.failure())
 	}
 }
 
@@ -216,7 +216,7 @@ func (s *ServerSituation) moved(w *record.Why) bool {
 	}
 	w.Notes = append(w.Notes, "it is being moved to another host ("+string(m.Kind)+", "+string(m.State)+")")
 	if w.Job == nil {
-		w.Mood, w.WaitsFor, w.WaitsSince = record.Waiting, "its move to go on", m.CreatedAt
+		w.Status, w.WaitsFor, w.WaitsSince = record.Waiting, "its move to go on", m.CreatedAt
 	}
 	if m.Words != "" {
 		w.Notes = append(w.Notes, m.Words)
@@ -262,7 +262,7 @@ func (s *ServerSituation) place(w *record.Why) {
 	case s.Cluster != nil && s.Cluster.Problem != "":
 		w.Block("the cluster "+s.Cluster.Name+" that runs it does not answer: "+s.Cluster.Problem, whyHost(h))
 	case !s.Life.Up:
-		w.Block("its host "+h.Name+" is down"+record.Because(s.Life.Thought), whyHost(h))
+		w.Block("its host "+h.Name+" is down"+record.Because(s.Life.SuspicionReason), whyHost(h))
 		if s.fenceable() {
 			w.Next = append(w.Next, fenceCommand(h))
 		}
@@ -271,11 +271,11 @@ func (s *ServerSituation) place(w *record.Why) {
 		return
 	}
 	if !s.Life.RenewedAt.IsZero() {
-		w.Words = append(w.Words, record.LastContact{From: "host", At: s.Life.RenewedAt, Text: h.Name + " renewed its lease", OK: s.Life.Up})
+		w.Contacts = append(w.Contacts, record.LastContact{From: "host", At: s.Life.RenewedAt, Text: h.Name + " renewed its lease", OK: s.Life.Up})
 	}
 	mended := slices.Contains([]Power{PowerOn, PowerOff}, srv.Wanted) && srv.Power != PowerUnknown && srv.Wanted != srv.Power
 	if w.Job == nil && s.Life.Up && mended {
-		w.Trouble = append(w.Trouble, "it should be "+string(srv.Wanted)+" and was last seen "+string(srv.Power)+": that is mended when its host tells of it again")
+		w.Problems = append(w.Problems, "it should be "+string(srv.Wanted)+" and was last seen "+string(srv.Power)+": that is mended when its host tells of it again")
 	}
 }
 

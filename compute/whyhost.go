@@ -41,24 +41,24 @@ func (s HostSituation) Why() record.Why {
 	w.Work(s.Jobs, s.Crew)
 	w.State = s.stand(&w)
 	if left := h.CertificateEnds.Sub(s.Now); !h.CertificateEnds.IsZero() && !h.Revoked && left > 0 && left < certificateWorry {
-		w.Trouble = append(w.Trouble, "its certificate ends at "+record.Moment(h.CertificateEnds)+" and was not renewed at half of its life: see the log of \"salvor host\" there")
+		w.Problems = append(w.Problems, "its certificate ends at "+record.Moment(h.CertificateEnds)+" and was not renewed at half of its life: see the log of \"salvor host\" there")
 	}
 	if s.Failure != "" && w.Job == nil && s.Receipt == nil {
-		w.Trouble = append(w.Trouble, "its newest fence came to nothing: "+s.Failure)
+		w.Problems = append(w.Problems, "its newest fence came to nothing: "+s.Failure)
 	}
 	for i, g := range s.Misplaced {
 		if i == maxListed {
-			w.Trouble = append(w.Trouble, fmt.Sprintf("and %d more guests run on it that should not", len(s.Misplaced)-i))
+			w.Problems = append(w.Problems, fmt.Sprintf("and %d more guests run on it that should not", len(s.Misplaced)-i))
 			break
 		}
 		w.Block("guest "+g.ServerID+" runs on it and should not ("+g.power()+", epoch "+fmt.Sprint(g.Epoch)+")",
 			record.Command{Run: "salvor why server:" + g.ServerID, For: "see where its server lives; end the guest here by its hypervisor, unless it is the right one"})
 	}
 	if len(h.Strays) > 0 {
-		w.Trouble = append(w.Trouble, fmt.Sprintf("it has %s of which no record says what they do there: %s", formatCount(len(h.Strays), "guest", "guests"), strings.Join(h.Strays, ", ")))
+		w.Problems = append(w.Problems, fmt.Sprintf("it has %s of which no record says what they do there: %s", formatCount(len(h.Strays), "guest", "guests"), strings.Join(h.Strays, ", ")))
 	}
 	s.addContacts(&w)
-	if w.Job != nil && w.Mood != record.Stuck {
+	if w.Job != nil && w.Status != record.Stuck {
 		w.Next = append(w.Next, record.Command{Run: "salvor events host:" + orID(h) + " --follow", For: "see what it does"})
 	}
 	w.AddConductors(s.Crew)
@@ -80,7 +80,7 @@ func (s *HostSituation) stand(w *record.Why) string {
 		if s.Going+s.Uncleaned == 0 {
 			w.Next = append(w.Next, record.Command{Run: "salvor host set " + orID(h) + " --forced-down=false", For: "take that back"})
 		} else {
-			w.Trouble = append(w.Trouble, "before that can be taken back, it waits for "+AwaitedOf("", s.Going, s.Uncleaned))
+			w.Problems = append(w.Problems, "before that can be taken back, it waits for "+AwaitedOf("", s.Going, s.Uncleaned))
 		}
 		if !busy {
 			w.Next = append(w.Next, fenceCommand(h))
@@ -94,9 +94,9 @@ func (s *HostSituation) stand(w *record.Why) string {
 		w.Block("the cluster "+s.Cluster.Name+" cannot be watched: "+s.Cluster.Problem, record.Command{Run: "salvor cluster list", For: "see how it is reached"})
 		return "down"
 	case s.Life.Suspected:
-		w.Trouble = append(w.Trouble, "it is called dead: "+s.Life.Thought)
+		w.Problems = append(w.Problems, "it is called dead: "+s.Life.SuspicionReason)
 		if !busy {
-			w.Mood, w.Next = record.Stuck, append([]record.Command{fenceCommand(h)}, w.Next...)
+			w.Status, w.Next = record.Stuck, append([]record.Command{fenceCommand(h)}, w.Next...)
 		}
 		return "suspected to be dead"
 	case !s.Life.Up && s.Life.RenewedAt.IsZero() && s.Cluster == nil:
@@ -104,9 +104,9 @@ func (s *HostSituation) stand(w *record.Why) string {
 			record.Command{Run: "systemctl status salvor-host", For: "look, on that host"})
 		return "silent"
 	case !s.Life.Up:
-		w.Trouble = append(w.Trouble, "its lease is not renewed"+record.Because(s.Life.Thought))
+		w.Problems = append(w.Problems, "its lease is not renewed"+record.Because(s.Life.SuspicionReason))
 		if !busy {
-			w.Mood, w.Next = record.Stuck, append([]record.Command{{Run: "systemctl status salvor-host", For: "look, on that host"}, fenceCommand(h)}, w.Next...)
+			w.Status, w.Next = record.Stuck, append([]record.Command{{Run: "systemctl status salvor-host", For: "look, on that host"}, fenceCommand(h)}, w.Next...)
 		}
 		return "silent"
 	case h.Disabled:
@@ -146,8 +146,8 @@ func (s *HostSituation) fenced(w *record.Why) {
 	if w.Job == nil || w.Job.Kind != JobEvacuate {
 		w.WaitsFor, w.WaitsSince = AwaitedOf(running, s.Going, s.Uncleaned), r.CreatedAt
 	}
-	if w.Mood != record.Stuck {
-		w.Mood = record.Waiting
+	if w.Status != record.Stuck {
+		w.Status = record.Waiting
 	}
 	asking := p.unconsented()
 	switch {
@@ -210,15 +210,15 @@ func (s *HostSituation) addContacts(w *record.Why) {
 		if s.Life.Watchdog != "" {
 			text += ", with " + s.Life.Watchdog + " armed"
 		}
-		w.Words = append(w.Words, record.LastContact{From: "host", At: at, Text: text, OK: s.Life.Up})
+		w.Contacts = append(w.Contacts, record.LastContact{From: "host", At: at, Text: text, OK: s.Life.Up})
 	}
 	if s.Receipt != nil && !s.Receipt.HeardAt.IsZero() {
-		w.Words = append(w.Words, record.LastContact{From: "host", At: s.Receipt.HeardAt, Text: "the boot that was fenced was heard", OK: false})
+		w.Contacts = append(w.Contacts, record.LastContact{From: "host", At: s.Receipt.HeardAt, Text: "the boot that was fenced was heard", OK: false})
 	}
 	if s.Receipt != nil && !s.Receipt.OtherHeardAt.IsZero() {
-		w.Words = append(w.Words, record.LastContact{From: "host", At: s.Receipt.OtherHeardAt, Text: "boot " + s.Receipt.OtherBootID + ", which was not fenced, was heard", OK: false})
+		w.Contacts = append(w.Contacts, record.LastContact{From: "host", At: s.Receipt.OtherHeardAt, Text: "boot " + s.Receipt.OtherBootID + ", which was not fenced, was heard", OK: false})
 	}
 	if s.Cluster != nil {
-		w.Words = append(w.Words, record.LastContact{From: "cluster", Text: cmp.Or(s.Cluster.Problem, s.Cluster.Name+" answers"), OK: s.Cluster.Problem == ""})
+		w.Contacts = append(w.Contacts, record.LastContact{From: "cluster", Text: cmp.Or(s.Cluster.Problem, s.Cluster.Name+" answers"), OK: s.Cluster.Problem == ""})
 	}
 }

@@ -198,7 +198,7 @@ type clusterView struct {
 func (c *Conductor) readCluster(ctx context.Context, row *compute.Cluster, cl hypervisor.Cluster) (*clusterView, error) {
 	v := &clusterView{}
 	var err error
-	if v.seen, err = c.Compute.Servers.Seen(ctx, row.ID); err != nil {
+	if v.seen, err = c.Compute.Servers.ServersOfCluster(ctx, row.ID); err != nil {
 		return nil, err
 	}
 	if v.hosts, err = cl.Hosts(ctx); err != nil {
@@ -238,7 +238,7 @@ func (c *Conductor) follow(ctx context.Context, row *compute.Cluster, v *cluster
 	}
 	for _, g := range v.guests {
 		if id := ids[g.Host]; g.Ours && id != "" {
-			if err := c.Compute.Servers.Moved(ctx, g.ID, id, v.seen); err != nil {
+			if err := c.Compute.Servers.RecordClusterMove(ctx, g.ID, id, v.seen); err != nil {
 				return err
 			}
 		}

@@ -260,8 +260,8 @@ func (c *Conductor) assemble(n *metal.Node, ports []*metal.Port) (*managedNode, 
 	}
 	m := &managedNode{node: n, ports: ports, info: hw.Info, hardware: hw, told: factsOf(n)}
 	m.power = pickInterface(hw.Power, m, "power")
-	if n.Hold != "" && m.power != nil {
-		m.power = heldPower{Power: m.power, words: n.Hold}
+	if n.PowerLock != "" && m.power != nil {
+		m.power = heldPower{Power: m.power, words: n.PowerLock}
 	}
 	m.manage = pickInterface(hw.Management, m, "management")
 	m.boot = pickInterface(hw.Boot, m, "boot")

@@ -63,7 +63,7 @@ func (c *Conductor) beginCut(ctx context.Context, r *job.Run, f *fencingTarget, 
 	node := f.host.NodeID
 	if r.Memo[fenceNode] == "" {
 		r.Note(fenceNode, node)
-		err := r.Commit(ctx, func(tx job.Tx) error { return c.Nodes.Hold(detachContext(ctx), tx, node, words) })
+		err := r.Commit(ctx, func(tx job.Tx) error { return c.Nodes.LockPower(detachContext(ctx), tx, node, words) })
 		if problem.Is(err, problem.NotFound) {
 			r.Note(fenceNode, "")
 			return noteMissingEvidence(r, compute.PowerCut, "node %s, which is named as this host, is not in the inventory", node)
@@ -128,7 +128,7 @@ func (c *Conductor) contradicted(r *job.Run, f *fencingTarget, why string) job.O
 	r.Note(fenceNode, "")
 	noteMissingEvidence(r, compute.PowerCut, "the BMC of node %s says off, but the host lives: %s. It is not the BMC of this host; see to salvor host set %s --node", node, why, f.host.Name)
 	return job.Done(func(tx job.Tx) error {
-		if err := c.Nodes.Release(context.Background(), tx, node); err != nil {
+		if err := c.Nodes.UnlockPower(context.Background(), tx, node); err != nil {
 			return err
 		}
 		return c.hostEvent(tx, r, "the BMC of node "+node+" says off, but the host lives: "+why, "error")

@@ -92,7 +92,7 @@ func (b *bench) Restart(ctx context.Context, n *metal.Node) error {
 	return b.geared(func(g *gear) { g.restarts++ })
 }
 
-func (b *bench) Vitals(ctx context.Context, n *metal.Node) (metal.Power, string, error) {
+func (b *bench) ReadPowerAndHealth(ctx context.Context, n *metal.Node) (metal.Power, string, error) {
 	power, err := b.PowerState(ctx, n)
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -36,7 +36,7 @@ func (c *Conductor) releaseNode(ctx context.Context, r *job.Run) job.Outcome {
 	if err != nil || h.NodeID == "" {
 		return job.From(err)
 	}
-	if err := r.Commit(ctx, func(tx job.Tx) error { return c.Nodes.Release(detachContext(ctx), tx, h.NodeID) }); err != nil {
+	if err := r.Commit(ctx, func(tx job.Tx) error { return c.Nodes.UnlockPower(detachContext(ctx), tx, h.NodeID) }); err != nil {
 		return job.From(err)
 	}
 	n, err := c.Store.Node(ctx, nil, h.NodeID)

@@ -336,7 +336,7 @@ func (c *Conductor) fenceFailed(ctx context.Context, tx job.Tx, j *job.Job) erro
 		return err
 	}
 	if node := j.Memo[fenceNode]; node != "" {
-		if err := c.Nodes.Release(ctx, tx, node); err != nil {
+		if err := c.Nodes.UnlockPower(ctx, tx, node); err != nil {
 			return err
 		}
 	}

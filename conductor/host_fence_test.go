@@ -169,7 +169,7 @@ func (y *lot) held(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return n.Hold
+	return n.PowerLock
 }
 
 // picture tells all that a fence may leave behind.
@@ -192,7 +192,7 @@ func (y *lot) picture(t *testing.T) string {
 	}
 	y.array.mu.Lock()
 	defer y.array.mu.Unlock()
-	return out + fmt.Sprintf("\nfences %d, fenced %v; node %s, held %q, locked %q, is %s; revoked %d", h.Fences, h.Fenced, n.PowerState, n.Hold, n.Reservation, y.power, len(y.array.revoked))
+	return out + fmt.Sprintf("\nfences %d, fenced %v; node %s, held %q, locked %q, is %s; revoked %d", h.Fences, h.Fenced, n.PowerState, n.PowerLock, n.Reservation, y.power, len(y.array.revoked))
 }
 
 func (y *lot) world(start, broken func(t *testing.T)) *jobtest.World {
@@ -374,7 +374,7 @@ func TestHeldNode(t *testing.T) {
 	if err := m.power.SetPower(ctx, m.node, metal.PowerOn); !problem.Is(err, problem.Conflict) || y.power != metal.PowerOff {
 		t.Errorf("switched on: %v", err)
 	}
-	if err := y.store.Do(ctx, func(tx job.Tx) error { return y.nodes.Release(ctx, tx, y.node) }); err != nil {
+	if err := y.store.Do(ctx, func(tx job.Tx) error { return y.nodes.UnlockPower(ctx, tx, y.node) }); err != nil {
 		t.Fatal(err)
 	}
 	if err := y.nodes.SetPower(ctx, y.node, metal.TurnOn, 0, record.Asker{}); err != nil {

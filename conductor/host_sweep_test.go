@@ -74,7 +74,7 @@ func TestSweepRestore(t *testing.T) {
 		t.Parallel()
 		sweep(t, func(t *testing.T) *jobtest.World {
 			y := newLot(t, site{node: true})
-			if err := y.store.Do(context.Background(), func(tx job.Tx) error { return y.nodes.Hold(context.Background(), tx, y.node, "fenced") }); err != nil {
+			if err := y.store.Do(context.Background(), func(tx job.Tx) error { return y.nodes.LockPower(context.Background(), tx, y.node, "fenced") }); err != nil {
 				t.Fatal(err)
 			}
 			y.power = metal.PowerOff

@@ -18,7 +18,7 @@ func (c *Conductor) lookAtEndpoint(ctx context.Context, row *compute.Cluster) er
 	if err != nil {
 		return err
 	}
-	seen, err := c.Compute.Servers.Seen(ctx, row.ID)
+	seen, err := c.Compute.Servers.ServersOfCluster(ctx, row.ID)
 	if err != nil {
 		return err
 	}

@@ -82,11 +82,11 @@ func (c *Conductor) readBackOff(ctx context.Context, r *job.Run, m *managedNode)
 
 // tellCut wakes who waits for the cut.
 func (c *Conductor) tellCut(j *job.Job) func(job.Tx) error {
-	var a metal.CutArgs
-	if err := json.Unmarshal(j.Args, &a); err != nil || a.Tell.ID == "" {
+	var a metal.ForcePowerOffArgs
+	if err := json.Unmarshal(j.Args, &a); err != nil || a.NotifySubject.ID == "" {
 		return nil
 	}
-	return func(tx job.Tx) error { return c.Store.Signal(tx, a.Tell) }
+	return func(tx job.Tx) error { return c.Store.Signal(tx, a.NotifySubject) }
 }
 
 // cutFailed tells it on the node, whose power is what was read last.

@@ -21,8 +21,8 @@ func (c *Conductor) noteHardware(ctx context.Context, m *managedNode) (change fu
 	defer cancel()
 	n := m.node
 	edits := []func(*metal.Node){
-		queryInterface(m, "power", func(d driver.Vitals) (func(*metal.Node), error) {
-			_, health, err := d.Vitals(ctx, n)
+		queryInterface(m, "power", func(d driver.PowerAndHealth) (func(*metal.Node), error) {
+			_, health, err := d.ReadPowerAndHealth(ctx, n)
 			return func(n *metal.Node) { n.Health = health }, err
 		}),
 		queryInterface(m, "management", func(d driver.BootModes) (func(*metal.Node), error) {

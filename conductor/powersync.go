@@ -56,8 +56,8 @@ func (c *Conductor) syncNode(ctx context.Context, p PowerSync, n *metal.Node, qu
 
 // readPowerHealth reads the power, and the health where the controller tells it in the same look.
 func readPowerHealth(ctx context.Context, m *managedNode) (metal.Power, string, error) {
-	if d, ok := m.power.(driver.Vitals); ok {
-		return d.Vitals(ctx, m.node)
+	if d, ok := m.power.(driver.PowerAndHealth); ok {
+		return d.ReadPowerAndHealth(ctx, m.node)
 	}
 	state, err := m.power.PowerState(ctx, m.node)
 	return state, m.node.Health, err
@@ -132,7 +132,7 @@ func (c *Conductor) conclude(tx job.Tx, p PowerSync, n *metal.Node, r powerReadi
 		return c.Store.SaveNode(tx, n)
 	case r.differs && n.ProvisionState.Info().Phase == metal.WaitsForRamdisk:
 		return c.Store.Signal(tx, job.Node(n.ID))
-	case r.differs && enough && n.Hold == "" && (!p.Force || n.ProvisionState.Info().InRescue):
+	case r.differs && enough && n.PowerLock == "" && (!p.Force || n.ProvisionState.Info().InRescue):
 		// In a rescue, and after one that failed, power on would boot the node's own disk.
 		n.PowerState = r.state
 		return c.saveAndTell(tx, n, "power is "+string(r.state), "info")

@@ -115,7 +115,7 @@ func foundBoot(r *job.Run, n *metal.Node) (rescue.Boot, error) {
 // restorePower ends the undoing of an operation. A machine that was found on, and into which nothing of ours was booted, runs
 // its own system again; of any other the power is read.
 func (c *Conductor) restorePower(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
-	if r.Memo[powerFoundNote] != string(metal.PowerOn) || r.Memo[bootedNote] != "" || m.power == nil || m.node.Hold != "" {
+	if r.Memo[powerFoundNote] != string(metal.PowerOn) || r.Memo[bootedNote] != "" || m.power == nil || m.node.PowerLock != "" {
 		return c.syncPowerState(ctx, r, m)
 	}
 	if err := c.leaveRamdiskNetwork(ctx, r, m); err != nil {

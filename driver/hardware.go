@@ -76,9 +76,9 @@ type Vendor interface {
 	Call(ctx context.Context, n *metal.Node, c metal.VendorCall) (answer any, err error)
 }
 
-// Vitals reads power and health in one look (kind power). Health is OK, Warning, Critical, or empty where the BMC does not tell.
-type Vitals interface {
-	Vitals(ctx context.Context, n *metal.Node) (power metal.Power, health string, err error)
+// PowerAndHealth reads power and health in one look (kind power). Health is OK, Warning, Critical, or empty where the BMC does not tell.
+type PowerAndHealth interface {
+	ReadPowerAndHealth(ctx context.Context, n *metal.Node) (power metal.Power, health string, err error)
 }
 
 // Restarter resets a machine that is on without switching it off (kind power). A repetition is another restart.

@@ -28,7 +28,7 @@ func (r *Runner) watchClock(ctx context.Context) {
 			wall, mono = now, time.Now()
 			return
 		}
-		n, err := r.store.Hasten(ctx, now, after, r.me.Groups)
+		n, err := r.store.RescheduleEarlier(ctx, now, after, r.me.Groups)
 		if err != nil {
 			return // the next turn sees the same step
 		}

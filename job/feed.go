@@ -9,8 +9,8 @@ type Feed interface {
 	Feed(ctx context.Context, f FeedFilter, limit int) ([]Event, error)
 	// Settle tells up to which number all events are visible that ever will be. was is what the last call gave, or zero.
 	Settle(ctx context.Context, was Settled) (Settled, error)
-	// Told gives a channel that is closed at the next commit that wrote an event here: a hint over polling.
-	Told() <-chan struct{}
+	// EventsChanged gives a channel that is closed at the next commit that wrote an event here: a hint over polling.
+	EventsChanged() <-chan struct{}
 }
 
 // FeedFilter narrows the feed; zero fields do not narrow.

@@ -177,8 +177,8 @@ type Claims interface {
 	Expired(ctx context.Context, groups []string, kinds map[Kind]int, after Job, limit int) ([]Job, error)
 	// NextDue is the time of the earliest unowned claimable job of the groups and kinds; the zero time if there is none.
 	NextDue(ctx context.Context, groups []string, kinds map[Kind]int) (time.Time, error)
-	// Hasten makes due at now what is free to be claimed and due later than after. Nothing is harmed by a try that comes early.
-	Hasten(ctx context.Context, now, after time.Time, groups []string) (int, error)
+	// RescheduleEarlier makes due at now what is free to be claimed and due later than after. Nothing is harmed by a try that comes early.
+	RescheduleEarlier(ctx context.Context, now, after time.Time, groups []string) (int, error)
 }
 
 // Clock is the group's count of alive seconds, for deadlines, and the time of day that all who share the store go by.

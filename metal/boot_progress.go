@@ -27,8 +27,8 @@ type pendingBootProgress struct {
 // FetchWord begins what netboot says of a machine that fetches a file; all else was DHCP.
 const FetchWord = "fetching "
 
-// Saw takes a word of netboot about a machine that boots. It reaches the store within a second or two.
-func (s *Nodes) Saw(nodeID, what string) {
+// RecordBootProgress takes a word of netboot about a machine that boots. It reaches the store within a second or two.
+func (s *Nodes) RecordBootProgress(nodeID, what string) {
 	s.sightings.mu.Lock()
 	defer s.sightings.mu.Unlock()
 	if s.sightings.last == nil {

@@ -79,8 +79,8 @@ type Node struct {
 	ConsoleEnabled  bool
 	DisablePowerOff bool   // the machine must not be switched off; reboots only
 	Health          string // as the BMC told it last: OK, Warning, Critical
-	// Hold says why the node must stay off, and what ends that; empty: it need not.
-	Hold            string
+	// PowerLock says why the node must stay off, and what ends that; empty: it need not.
+	PowerLock       string
 	InspectionStart time.Time
 	InspectionEnd   time.Time
 

@@ -44,7 +44,7 @@ func (n *Node) Admit(v Verb, word string) (Transition, error) {
 		return t, invalidState(n, word)
 	case n.Reservation != "":
 		return t, Locked(n)
-	case n.Hold != "" && OperationOf(t.Job).MaySwitchOn:
+	case n.PowerLock != "" && OperationOf(t.Job).MaySwitchOn:
 		return t, n.heldOff()
 	case n.Protected && (v == Delete || v == Rebuild):
 		return t, problem.Forbiddenf("Node %s is protected and can not be undeployed, rebuilt or deleted.", n.ID)

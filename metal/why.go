@@ -112,7 +112,7 @@ func (s *StatusInput) rest(w *record.Why) {
 	case !info.Stable:
 		w.Block(fmt.Sprintf("nothing works on it, although its state %q says so", n.ProvisionState), s.remedies()...)
 	case n.LastError != "":
-		w.Trouble = append(w.Trouble, "its last error: "+n.LastError)
+		w.Problems = append(w.Problems, "its last error: "+n.LastError)
 		w.Next = append(w.Next, s.remedies()...)
 	case n.ProvisionState == Rescue:
 		w.Next = append(w.Next, s.remedies()...)
@@ -125,14 +125,14 @@ func (s *StatusInput) state(w *record.Why) {
 	if n.Rescue != nil && !n.Rescue.ExpiresAt.IsZero() && n.ProvisionState.Info().InRescue {
 		w.Notes = append(w.Notes, "its rescue session ends by itself at "+record.Moment(n.Rescue.ExpiresAt))
 	}
-	if n.Hold != "" {
-		w.Trouble = append(w.Trouble, "it is held off: "+n.Hold)
+	if n.PowerLock != "" {
+		w.Problems = append(w.Problems, "it is held off: "+n.PowerLock)
 	}
 	if n.Health != "" && n.Health != "OK" {
-		w.Trouble = append(w.Trouble, "its BMC calls its health "+problem.Quote(n.Health))
+		w.Problems = append(w.Problems, "its BMC calls its health "+problem.Quote(n.Health))
 	}
 	if s.Contact.PowerFailures > 0 && s.Contact.PowerError != "" && n.Fault != PowerFailure {
-		w.Trouble = append(w.Trouble, fmt.Sprintf("its BMC did not answer %s: %s", inARow(s.Contact.PowerFailures), s.Contact.PowerError))
+		w.Problems = append(w.Problems, fmt.Sprintf("its BMC did not answer %s: %s", inARow(s.Contact.PowerFailures), s.Contact.PowerError))
 		w.Next = append(w.Next, askBMC(n))
 	}
 }
@@ -161,7 +161,7 @@ func (s *StatusInput) hands(w *record.Why) {
 	case n.Maintenance && w.Job != nil && w.Job.State == job.Waiting && w.WaitsFor == EndOfMaintenance:
 		w.Block("somebody put it into maintenance"+record.Because(n.MaintenanceReason), unset)
 	case n.Maintenance:
-		w.Trouble = append(w.Trouble, "it is in maintenance"+record.Because(n.MaintenanceReason))
+		w.Problems = append(w.Problems, "it is in maintenance"+record.Because(n.MaintenanceReason))
 		w.Next = append(w.Next, unset)
 	}
 	if w.Job == nil || w.Job.State == job.Ended {
@@ -172,7 +172,7 @@ func (s *StatusInput) hands(w *record.Why) {
 		s.atWork(w)
 		return
 	}
-	if w.Mood == record.Stuck {
+	if w.Status == record.Stuck {
 		if _, err := n.Admit(Abort, string(Abort)); err == nil {
 			w.Next = append(w.Next, abortOf(n, "give it up"))
 		}
@@ -219,7 +219,7 @@ const EndOfMaintenance = "the end of maintenance"
 func (s *StatusInput) absent(w *record.Why) {
 	n, c, from := s.Node, s.Contact, w.WaitsSince
 	if words := c.RefusedWords(n.BootNumber); words != "" {
-		w.Trouble = append(w.Trouble, words)
+		w.Problems = append(w.Problems, words)
 	}
 	switch {
 	case c.AgentBoot == n.BootNumber && n.BootNumber > 0:
@@ -231,9 +231,9 @@ func (s *StatusInput) absent(w *record.Why) {
 	case c.DHCPAt.After(from):
 		w.Notes = append(w.Notes, "the machine has asked for its boot, and has fetched nothing yet")
 	case c.PowerRead == PowerOff && c.PowerReadAt.After(from):
-		w.Trouble = append(w.Trouble, "the machine was found off while its ramdisk is awaited")
+		w.Problems = append(w.Problems, "the machine was found off while its ramdisk is awaited")
 	case n.Plan != nil && n.Plan.Road == RoadIPXE && s.Now.Sub(from) > bootPatience:
-		w.Trouble = append(w.Trouble, "the machine has not asked for its boot since: its BMC may not have started it, or its DHCP requests do not reach salvor")
+		w.Problems = append(w.Problems, "the machine has not asked for its boot since: its BMC may not have started it, or its DHCP requests do not reach salvor")
 		w.Next = append(w.Next, record.Command{Run: "salvor doctor", For: "check the boot networks, on the machine that serves them"})
 	}
 }
@@ -246,7 +246,7 @@ func (s *StatusInput) addContacts(w *record.Why) {
 	n, c := s.Node, s.Contact
 	add := func(from string, at time.Time, text string, ok bool) {
 		if !at.IsZero() {
-			w.Words = append(w.Words, record.LastContact{From: from, At: at, Text: text, OK: ok})
+			w.Contacts = append(w.Contacts, record.LastContact{From: from, At: at, Text: text, OK: ok})
 		}
 	}
 	if c.PowerError != "" {
@@ -268,7 +268,7 @@ func (s *StatusInput) addContacts(w *record.Why) {
 	add("lookup", c.LookupAt, "the ramdisk asked who it is", true)
 	add("dhcp", c.DHCPAt, c.DHCPWord, true)
 	add("boot", c.BootAt, c.BootWord, true)
-	slices.SortStableFunc(w.Words, func(a, b record.LastContact) int { return b.At.Compare(a.At) })
+	slices.SortStableFunc(w.Contacts, func(a, b record.LastContact) int { return b.At.Compare(a.At) })
 }
 
 // Remedies are the commands that lead a node on out of its state, the best first. The node is named by name or id.

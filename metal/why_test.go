@@ -61,8 +61,8 @@ func TestWhyTellsTheBacklog(t *testing.T) {
 		w := s.Why()
 		text := w.Text("node", "kea", noon)
 		for _, says := range tt.says {
-			if w.Mood != tt.mood || !strings.Contains(text, says) {
-				t.Errorf("%+v: %s %q, want %s %q", tt.place, w.Mood, text, tt.mood, says)
+			if w.Status != tt.mood || !strings.Contains(text, says) {
+				t.Errorf("%+v: %s %q, want %s %q", tt.place, w.Status, text, tt.mood, says)
 			}
 		}
 	}
@@ -95,8 +95,8 @@ func TestWhyOfEveryState(t *testing.T) {
 			default:
 				want = record.Working
 			}
-			if w.Mood != want {
-				t.Errorf("%s with %d jobs: %s, want %s: %s", info.State, len(jobs), w.Mood, want, text)
+			if w.Status != want {
+				t.Errorf("%s with %d jobs: %s, want %s: %s", info.State, len(jobs), w.Status, want, text)
 			}
 			if !strings.HasPrefix(text, `Node kea is in state "`+string(info.State)+`" since `) || strings.Contains(text, "NODE") || strings.Contains(text, "..") {
 				t.Errorf("%s: %s", info.State, text)
@@ -170,7 +170,7 @@ func TestWhy(t *testing.T) {
 			s.Node.Maintenance, s.Node.Fault, s.Node.MaintenanceReason = true, "rescue abort failure", "The rescue operation could not be taken back: x"
 		}, record.Stuck, []string{"because of a fault (rescue abort failure)", "Its last operation failed: it broke."}, "salvor node maintenance unset kea"},
 		"held by a step": {metal.CleanHold, func(j *job.Job) { j.Kind, j.WaitFor, j.Deadline = "clean", "unhold", 0 }, nil, record.Stuck, []string{"A step holds it"}, "salvor node unhold kea"},
-		"held off":       {metal.Active, drop, func(s *metal.StatusInput) { s.Node.Hold = "host vm1 is fenced" }, record.Idle, []string{"It is held off: host vm1 is fenced."}, ""},
+		"held off":       {metal.Active, drop, func(s *metal.StatusInput) { s.Node.PowerLock = "host vm1 is fenced" }, record.Idle, []string{"It is held off: host vm1 is fenced."}, ""},
 		"reserved by a command beside a wait": {metal.RescueWait, nil, func(s *metal.StatusInput) {
 			s.Jobs = append(s.Jobs, job.Job{Kind: "power", Class: job.Command, State: job.Running, Owner: "id/1", Action: "switch", CreatedAt: noon, ActionStartedAt: noon})
 		}, record.Working, []string{"Its power, asked for 0 s ago, is at action \"switch\""}, ""},
@@ -188,8 +188,8 @@ func TestWhy(t *testing.T) {
 			}
 			w := s.Why()
 			text := w.Text("node", "kea", noon)
-			if w.Mood != tt.mood {
-				t.Errorf("%s, want %s: %s", w.Mood, tt.mood, text)
+			if w.Status != tt.mood {
+				t.Errorf("%s, want %s: %s", w.Status, tt.mood, text)
 			}
 			for _, words := range tt.says {
 				if !strings.Contains(text, words) {

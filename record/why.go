@@ -23,9 +23,9 @@ const (
 // Why is what can be said of a subject at one moment: what it waits for, since when, what was heard of it, what
 // happens next and what can be done. It is reasoned from rows alone.
 type Why struct {
-	State string
-	Since time.Time // when the subject came into the state; zero: not known
-	Mood  Status
+	State  string
+	Since  time.Time // when the subject came into the state; zero: not known
+	Status Status
 	// Job works on the subject or waits; nil: nothing was asked of it.
 	Job *job.Job
 	// Conductor is the host name of the one that holds the job.
@@ -33,11 +33,11 @@ type Why struct {
 	// WaitsFor ends the sentence "waits for ..."; empty: it waits for nothing.
 	WaitsFor   string
 	WaitsSince time.Time
-	// Trouble is what is wrong, the gravest first: clauses without a full stop.
-	Trouble []string
+	// Problems is what is wrong, the gravest first: clauses without a full stop.
+	Problems []string
 	// Notes are clauses that belong to the state and are no trouble.
 	Notes    []string
-	Words    []LastContact
+	Contacts []LastContact
 	Deadline *Deadline
 	// Next are the commands to run, the best first.
 	Next []Command
@@ -97,16 +97,16 @@ func Lead(jobs []job.Job) *job.Job {
 func (w *Why) Work(jobs []job.Job, crew Conductors) {
 	j := Lead(jobs)
 	if j == nil {
-		w.Mood = Idle
+		w.Status = Idle
 		return
 	}
 	w.Job, w.WaitsSince = j, cmp.Or(j.ActionStartedAt, j.CreatedAt)
 	w.held(crew)
 	if j.Failed() {
-		w.Trouble = append(w.Trouble, "the "+string(j.Kind)+" failed and is being taken back: "+clause(j.Problem))
+		w.Problems = append(w.Problems, "the "+string(j.Kind)+" failed and is being taken back: "+clause(j.Problem))
 	}
 	if j.Crashes >= crashes {
-		w.Trouble = append(w.Trouble, fmt.Sprintf("%d conductors ended while they ran %q", j.Crashes, j.Action))
+		w.Problems = append(w.Problems, fmt.Sprintf("%d conductors ended while they ran %q", j.Crashes, j.Action))
 	}
 	w.bound(crew)
 }
@@ -117,18 +117,18 @@ func (w *Why) held(crew Conductors) {
 	host, lives := crew.Owners[j.Owner]
 	switch {
 	case j.State == job.Waiting:
-		w.Mood, w.WaitsFor = Waiting, j.WaitFor
+		w.Status, w.WaitsFor = Waiting, j.WaitFor
 	case j.Owner != "" && lives:
-		w.Mood, w.Conductor = Working, host
+		w.Status, w.Conductor = Working, host
 	case j.Owner != "":
-		w.Mood, w.WaitsFor = Waiting, "another conductor to take it over: the one that held it is silent"
+		w.Status, w.WaitsFor = Waiting, "another conductor to take it over: the one that held it is silent"
 	case j.WaitFor != "":
-		w.Mood, w.WaitsFor = Waiting, j.WaitFor
+		w.Status, w.WaitsFor = Waiting, j.WaitFor
 		if j.Attempt > 0 {
-			w.Mood = Working
+			w.Status = Working
 		}
 	default:
-		w.Mood, w.WaitsFor = Working, "a conductor to take it up"
+		w.Status, w.WaitsFor = Working, "a conductor to take it up"
 	}
 	if p := crew.Queue; p != nil && (p.Before > 0 || p.Full()) {
 		w.queued(p)
@@ -137,7 +137,7 @@ func (w *Why) held(crew Conductors) {
 
 // queued adds that the job waits because all conductors are busy.
 func (w *Why) queued(p *job.Place) {
-	w.Mood = Waiting
+	w.Status = Waiting
 	w.WaitsFor = fmt.Sprintf("a conductor to take it up: %d accepted jobs wait before it, and %d run", p.Before, p.Running)
 	if p.Limit > 0 {
 		w.WaitsFor += fmt.Sprintf("; of %d that wait, [conductor]backlog_limit allows %d", p.Waiting, p.Limit)
@@ -170,8 +170,8 @@ func (w *Why) AddConductors(crew Conductors) {
 
 // Block says that the subject is stuck, by what, and what helps: before all that was said so far.
 func (w *Why) Block(trouble string, next ...Command) {
-	w.Mood = Stuck
-	w.Trouble = append([]string{trouble}, w.Trouble...)
+	w.Status = Stuck
+	w.Problems = append([]string{trouble}, w.Problems...)
 	w.Next = append(slices.Clone(next), w.Next...)
 }
 
@@ -203,10 +203,10 @@ func (w *Why) Text(kind, name string, now time.Time) string {
 	said := []string{fmt.Sprintf("%s %s is in state %q", kind, name, w.State) + since(w.Since, now)}
 	said = append(said, w.work(now)...)
 	said = append(said, w.Notes...)
-	said = append(said, w.Trouble...)
-	if len(w.Words) > 0 {
+	said = append(said, w.Problems...)
+	if len(w.Contacts) > 0 {
 		var heard []string
-		for _, word := range w.Words {
+		for _, word := range w.Contacts {
 			text := word.From + ": " + clause(word.Text)
 			if !word.At.IsZero() {
 				text += " (" + ago(word.At, now) + ")"
@@ -220,7 +220,7 @@ func (w *Why) Text(kind, name string, now time.Time) string {
 	}
 	if len(w.Next) > 0 {
 		said = append(said, "next: "+w.Next[0].Run+" ("+w.Next[0].For+")")
-	} else if w.Mood == Idle {
+	} else if w.Status == Idle {
 		said = append(said, "nothing need be done")
 	}
 	for i := range said {

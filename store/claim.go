@@ -121,8 +121,8 @@ func (s *Store) Claimed(ctx context.Context, owner string, limit int) ([]job.Job
 	return out, err
 }
 
-// Hasten is job.Claims's.
-func (s *Store) Hasten(ctx context.Context, now, after time.Time, groups []string) (int, error) {
+// RescheduleEarlier is job.Claims's.
+func (s *Store) RescheduleEarlier(ctx context.Context, now, after time.Time, groups []string) (int, error) {
 	if len(groups) == 0 {
 		return 0, nil
 	}

@@ -41,8 +41,8 @@ func (s *Store) numbering() eventNumbering {
 	return sqliteNumbering
 }
 
-// Told is job.Feed's.
-func (s *Store) Told() <-chan struct{} { return s.told.wait() }
+// EventsChanged is job.Feed's.
+func (s *Store) EventsChanged() <-chan struct{} { return s.told.wait() }
 
 // Feed is job.Feed's.
 func (s *Store) Feed(ctx context.Context, f job.FeedFilter, limit int) ([]job.Event, error) {

@@ -9,9 +9,9 @@ import (
 	"salvor/secret"
 )
 
-// Kept gives the secret that this database keeps under a name, sealed. Where there is none
+// GetOrCreateSecret gives the secret that this database keeps under a name, sealed. Where there is none
 // yet, fresh is kept: of several that come at once one wins, and all are given its.
-func (s *Store) Kept(ctx context.Context, name string, fresh secret.Value) (secret.Value, error) {
+func (s *Store) GetOrCreateSecret(ctx context.Context, name string, fresh secret.Value) (secret.Value, error) {
 	place, sealed := "setting:"+name, ""
 	scan := func(r *sql.Rows) error { return r.Scan(&sealed) }
 	err := s.Do(ctx, func(t job.Tx) error {

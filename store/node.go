@@ -131,7 +131,7 @@ func (s *Store) encodeNode(n *metal.Node) (string, error) {
 	b := nodeBody{Extra: n.Extra, RAIDConfig: n.RAIDConfig, TargetRAID: n.TargetRAID, NetworkData: n.NetworkData, Traits: n.Traits,
 		AutomatedClean: n.AutomatedClean, MaintenanceReason: n.MaintenanceReason, ProtectedReason: n.ProtectedReason,
 		RetiredReason: n.RetiredReason, Interfaces: n.Interfaces, CleanStep: n.CleanStep, DeployStep: n.DeployStep,
-		ServiceStep: n.ServiceStep, BootMode: n.BootMode, SecureBoot: n.SecureBoot, BootNumber: n.BootNumber, Rescue: n.Rescue, Hold: n.Hold}
+		ServiceStep: n.ServiceStep, BootMode: n.BootMode, SecureBoot: n.SecureBoot, BootNumber: n.BootNumber, Rescue: n.Rescue, Hold: n.PowerLock}
 	var err error
 	if b.Plan, err = s.sealPlan(n); err != nil {
 		return "", problem.Invalidf("node %s: %w", n.ID, err)
@@ -162,7 +162,7 @@ func (s *Store) decodeNode(n *metal.Node, text string) error {
 	n.Traits, n.AutomatedClean, n.Interfaces = b.Traits, b.AutomatedClean, b.Interfaces
 	n.MaintenanceReason, n.ProtectedReason, n.RetiredReason = b.MaintenanceReason, b.ProtectedReason, b.RetiredReason
 	n.CleanStep, n.DeployStep, n.ServiceStep, n.BootMode, n.SecureBoot = b.CleanStep, b.DeployStep, b.ServiceStep, b.BootMode, b.SecureBoot
-	n.BootNumber, n.Rescue, n.Hold = b.BootNumber, b.Rescue, b.Hold
+	n.BootNumber, n.Rescue, n.PowerLock = b.BootNumber, b.Rescue, b.Hold
 	var err error
 	if n.Plan, err = s.openPlan(n.ID, b.Plan); err != nil {
 		return err

@@ -26,7 +26,7 @@ import (
 // Vault keeps a secret under a name for good: where there is none yet, fresh is kept, of
 // several that come at once one. It gives the one that is kept; an empty fresh only asks.
 type Vault interface {
-	Kept(ctx context.Context, name string, fresh secret.Value) (secret.Value, error)
+	GetOrCreateSecret(ctx context.Context, name string, fresh secret.Value) (secret.Value, error)
 }
 
 const (
@@ -50,11 +50,11 @@ type Authority struct {
 
 // OpenAuthority reads the authority from the vault, or makes it.
 func OpenAuthority(ctx context.Context, vault Vault, now func() time.Time) (*Authority, error) {
-	kept, err := vault.Kept(ctx, vaultName, secret.Value{})
+	kept, err := vault.GetOrCreateSecret(ctx, vaultName, secret.Value{})
 	if err == nil && kept.Empty() {
 		var fresh secret.Value
 		if fresh, err = makeAuthority(now()); err == nil {
-			kept, err = vault.Kept(ctx, vaultName, fresh)
+			kept, err = vault.GetOrCreateSecret(ctx, vaultName, fresh)
 		}
 	}
 	if err != nil {

@@ -36,10 +36,10 @@ type Hosts interface {
 
 // Witnesses compares the witnesses of hosts with the database.
 type Witnesses interface {
-	// Heard gets the witness of a host before the renewal is answered.
-	Heard(ctx context.Context, hostID string, w wire.Witness) error
-	// Told is the witness that hosts must keep; nil: they keep the one that they have.
-	Told() *wire.Witness
+	// RecordWitness gets the witness of a host before the renewal is answered.
+	RecordWitness(ctx context.Context, hostID string, w wire.Witness) error
+	// CurrentWitness is the witness that hosts must keep; nil: they keep the one that they have.
+	CurrentWitness() *wire.Witness
 }
 
 // Images gives the bytes of an image by its digest ("sha256:..."); problem.NotFound if it is not here.
@@ -279,7 +279,7 @@ func (d *hostAPI) renew(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if d.Witnesses != nil && in.Witness != nil {
-		if err := d.Witnesses.Heard(ctx, p.id, *in.Witness); err != nil {
+		if err := d.Witnesses.RecordWitness(ctx, p.id, *in.Witness); err != nil {
 			return err
 		}
 	}
@@ -292,7 +292,7 @@ func (d *hostAPI) renew(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if d.Witnesses != nil {
-		out.Witness = d.Witnesses.Told()
+		out.Witness = d.Witnesses.CurrentWitness()
 	}
 	writeJSON(w, http.StatusOK, out)
 	return nil

@@ -20,7 +20,7 @@ func TestRowFieldsNeedNoJSON(t *testing.T) {
 	whole.DriverInfo, whole.Properties, whole.Extra, whole.InstanceInfo, whole.InternalInfo = some, some, some, some, some
 	whole.RAIDConfig, whole.TargetRAID, whole.NetworkData, whole.CleanStep, whole.DeployStep, whole.ServiceStep = some, some, some, some, some, some
 	whole.Traits, whole.AutomatedClean, whole.SecureBoot, whole.BootMode = []string{"T"}, &yes, &yes, "uefi"
-	whole.MaintenanceReason, whole.ProtectedReason, whole.RetiredReason, whole.Hold = "m", "p", "r", "h"
+	whole.MaintenanceReason, whole.ProtectedReason, whole.RetiredReason, whole.PowerLock = "m", "p", "r", "h"
 	whole.Interfaces, whole.BootNumber = map[string]string{}, 3
 	for _, f := range nodeFields {
 		whole.Interfaces[f.name[:max(0, len(f.name)-len("_interface"))]] = "other"

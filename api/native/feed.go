@@ -58,7 +58,7 @@ func (f *Feed) Run(ctx context.Context) error {
 			}
 			continue
 		}
-		told := f.store.Told() // before the look: what is told meanwhile is looked for at once
+		told := f.store.EventsChanged() // before the look: what is told meanwhile is looked for at once
 		wait, err := f.turn(ctx)
 		if err != nil && ctx.Err() == nil {
 			f.log.Warn("read the timeline for those who follow it", "error", err)

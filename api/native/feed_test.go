@@ -22,7 +22,7 @@ type gapped struct {
 	after               func() // happens once, after all rows that there are were read
 }
 
-func (g *gapped) Told() <-chan struct{} { return g.told }
+func (g *gapped) EventsChanged() <-chan struct{} { return g.told }
 
 func (g *gapped) Feed(_ context.Context, f job.FeedFilter, limit int) (out []job.Event, err error) {
 	g.mu.Lock()

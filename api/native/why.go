@@ -300,7 +300,7 @@ func (s *server) answerWhy(c *api.Call, subject wire.Subject, w *record.Why) err
 	now := s.Now().UTC()
 	if s.Stalled != nil {
 		if trouble := s.Stalled(); trouble != "" {
-			w.Trouble, w.Mood = append([]string{trouble}, w.Trouble...), record.Stuck
+			w.Problems, w.Status = append([]string{trouble}, w.Problems...), record.Stuck
 		}
 	}
 	name := subject.Name
@@ -308,15 +308,15 @@ func (s *server) answerWhy(c *api.Call, subject wire.Subject, w *record.Why) err
 		name = subject.ID
 	}
 	out := wire.Why{
-		Subject: subject, State: w.State, Since: utcOrNil(w.Since), Mood: wire.Status(w.Mood), Text: w.Text(subject.Kind, name, now),
-		WaitsFor: w.WaitsFor, WaitsSince: utcOrNil(w.WaitsSince), Notes: append([]string{}, w.Notes...), Trouble: append([]string{}, w.Trouble...), Words: []wire.LastContact{}, Next: []wire.Command{}, Accepts: append([]string{}, w.Accepts...), At: now,
+		Subject: subject, State: w.State, Since: utcOrNil(w.Since), Status: wire.Status(w.Status), Text: w.Text(subject.Kind, name, now),
+		WaitsFor: w.WaitsFor, WaitsSince: utcOrNil(w.WaitsSince), Notes: append([]string{}, w.Notes...), Problems: append([]string{}, w.Problems...), Contacts: []wire.LastContact{}, Next: []wire.Command{}, Accepts: append([]string{}, w.Accepts...), At: now,
 	}
 	if j := w.Job; j != nil {
 		out.Job = &wire.Job{ID: j.ID, Kind: string(j.Kind), State: string(j.State), Action: j.Action, Since: utcOrNil(j.ActionStartedAt), Attempt: j.Attempt,
 			Crashes: j.Crashes, Conductor: w.Conductor, Problem: j.Problem, RequestID: j.RequestID, User: j.User, CreatedAt: j.CreatedAt.UTC()}
 	}
-	for _, word := range w.Words {
-		out.Words = append(out.Words, wire.LastContact{From: word.From, At: utcOrNil(word.At), Text: word.Text, OK: word.OK})
+	for _, word := range w.Contacts {
+		out.Contacts = append(out.Contacts, wire.LastContact{From: word.From, At: utcOrNil(word.At), Text: word.Text, OK: word.OK})
 	}
 	if d := w.Deadline; d != nil {
 		out.Deadline = &wire.Deadline{What: d.What, Seconds: d.Seconds, Running: d.Running, Then: d.Then}
@@ -333,13 +333,13 @@ func (s *server) answerWhy(c *api.Call, subject wire.Subject, w *record.Why) err
 // redactWhy removes text of BMCs, agents and hosts.
 func redactWhy(w *wire.Why) {
 	w.Text, w.WaitsFor = problem.Redact(w.Text), problem.Redact(w.WaitsFor)
-	for _, texts := range [][]string{w.Notes, w.Trouble} {
+	for _, texts := range [][]string{w.Notes, w.Problems} {
 		for i := range texts {
 			texts[i] = problem.Redact(texts[i])
 		}
 	}
-	for i := range w.Words {
-		w.Words[i].Text = problem.Redact(w.Words[i].Text)
+	for i := range w.Contacts {
+		w.Contacts[i].Text = problem.Redact(w.Contacts[i].Text)
 	}
 	if w.Job != nil {
 		w.Job.Problem = problem.Redact(w.Job.Problem)

@@ -42,7 +42,7 @@ func (p *controlPlane) wireCompute(ctx context.Context) error {
 	p.services = compute.New(p.store, p.queue(), compute.Options{
 		RescueTimeout: c.RescueTimeout, SoftOffTimeout: c.ShutdownTimeout, PasswordLength: c.PasswordLength, QuarantineDays: c.QuarantineDays,
 		HashAlgorithm: p.cfg.Conductor.RescuePasswordHashAlgorithm, RescueImagePath: p.cfg.Rescue.ImagePath, HeadURL: headURL(p.web()),
-		ReleaseNode: p.nodes.Release, FindFilesWithin: 5 * time.Second, Held: p.store.Held,
+		ReleaseNode: p.nodes.UnlockPower, FindFilesWithin: 5 * time.Second, Held: p.store.Held,
 		Incarnation: func() string { return p.store.Known().ID },
 	}, time.Now)
 	var err error

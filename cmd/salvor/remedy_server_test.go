@@ -165,7 +165,7 @@ func (w *remedyWalk) remediesOf(s *compute.Server, h *compute.Host) (out []strin
 				out = append(out, next.Run)
 			}
 		}
-		out = append(out, commandsPrinted(strings.Join(append(append(why.Trouble, why.Notes...), why.Text), "\n"))...)
+		out = append(out, commandsPrinted(strings.Join(append(append(why.Problems, why.Notes...), why.Text), "\n"))...)
 	}
 	return append(out, commandsPrinted(w.waitOf(c, s))...)
 }

@@ -72,7 +72,7 @@ var plights = []plight{
 	{name: "in maintenance", node: func(n *metal.Node) { n.Maintenance, n.MaintenanceReason = true, "fan" }},
 	{name: "could not be taken back", node: func(n *metal.Node) { n.Maintenance, n.Fault, n.LastError = true, "rescue abort failure", "aborted" }},
 	{name: "its BMC is silent", node: func(n *metal.Node) { n.Maintenance, n.Fault = true, metal.PowerFailure }},
-	{name: "held off", node: func(n *metal.Node) { n.Hold = "its host is fenced" }},
+	{name: "held off", node: func(n *metal.Node) { n.PowerLock = "its host is fenced" }},
 	{name: "protected", node: func(n *metal.Node) { n.Protected, n.LastError = true, "x" }},
 	{name: "waits", jobs: func(n *metal.Node) []*job.Job {
 		return operation(n, job.Waiting, func(j *job.Job) { j.WaitFor = "the ramdisk's callback" })
@@ -240,7 +240,7 @@ func (w *remedyWalk) remedies(n *metal.Node) (out []string) {
 	if err != nil {
 		w.Fatal(err)
 	}
-	texts := append(append(why.Trouble, why.Notes...), why.Text, seen.LastError, seen.MaintenanceReason, goesOn(n.Name, seen))
+	texts := append(append(why.Problems, why.Notes...), why.Text, seen.LastError, seen.MaintenanceReason, goesOn(n.Name, seen))
 	if !client.Working(seen.ProvisionState) {
 		texts = append(texts, nextStep(w.Context(), c, seen))
 	}

@@ -22,7 +22,7 @@ import (
 	"salvor/api/host"
 	"salvor/api/native"
 	"salvor/blob"
-	"salvor/boot/net"
+	"salvor/boot/netboot"
 	"salvor/compute"
 	"salvor/conductor"
 	"salvor/config"

@@ -22,7 +22,7 @@ const directoryMark = ".directory"
 
 // settingStore keeps what one of several processes says first.
 type settingStore interface {
-	Kept(ctx context.Context, name string, fresh secret.Value) (secret.Value, error)
+	GetOrCreateSecret(ctx context.Context, name string, fresh secret.Value) (secret.Value, error)
 }
 
 func imageDirectory(c *config.Config) string {
@@ -46,7 +46,7 @@ func sharedStateWarnings(ctx context.Context, c *config.Config, database setting
 		return nil, fmt.Errorf("[image]path: %w", err)
 	}
 	own := secret.New(strings.TrimSpace(string(mark)))
-	first, err := database.Kept(ctx, "image directory", own)
+	first, err := database.GetOrCreateSecret(ctx, "image directory", own)
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@ import (
 // firstWord keeps what it is told first.
 type firstWord map[string]secret.Value
 
-func (k firstWord) Kept(_ context.Context, name string, fresh secret.Value) (secret.Value, error) {
+func (k firstWord) GetOrCreateSecret(_ context.Context, name string, fresh secret.Value) (secret.Value, error) {
 	if k[name].Empty() {
 		k[name] = fresh
 	}

@@ -23,7 +23,7 @@ import (
 	"salvor/api"
 	"salvor/api/ironic"
 	"salvor/api/native"
-	"salvor/boot/net"
+	"salvor/boot/netboot"
 	"salvor/client"
 	"salvor/config"
 	"salvor/fetch"
@@ -124,7 +124,7 @@ func newSiteDoor(cfg *config.Config, dir string, token secret.Value, log *slog.L
 	}
 	c := netboot.Config{
 		Plans: s.site, Roots: []string{s.site.Dir()}, TFTPDir: cfg.Netboot.TFTPRoot, HTTPPort: number, CacheDir: filepath.Join(dir, cacheFolder), Client: fetch.Client(guardOf(cfg, cfg.Fetch.Networks)), Log: log,
-		Token: s.site.Token, Seen: s.site.Saw, Volumes: s.site.Volumes, Failed: s.site.Failed,
+		Token: s.site.Token, Seen: s.site.RecordBootProgress, Volumes: s.site.Volumes, Failed: s.site.Failed,
 	}
 	for _, i := range cfg.Netboot.Interfaces {
 		c.Interfaces = append(c.Interfaces, bootInterface(i, cfg.Netboot.Lease))
@@ -264,7 +264,7 @@ func (p *controlPlane) sitesDoor(ramdisks ironic.Config) http.Handler {
 	return native.NewSite(native.SiteConfig{
 		Sites: sites, Auth: p.limits.Auth(native.SiteAuth{Sites: sites}, true), Nodes: siteNodes{p.nodes, bootPlans{p.store}},
 		Token: func(n *metal.Node) secret.Value { return n.AgentToken(p.key) },
-		Held:  p.store.Held, Version: fileVersion, Files: p.boot.Handler(), Ramdisk: ironic.NewRamdisk(ramdisks), Saw: p.nodes.Saw, Log: p.log,
+		Held:  p.store.Held, Version: fileVersion, Files: p.boot.Handler(), Ramdisk: ironic.NewRamdisk(ramdisks), Saw: p.nodes.RecordBootProgress, Log: p.log,
 	})
 }
 

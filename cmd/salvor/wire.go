@@ -17,7 +17,7 @@ import (
 
 	"salvor/api"
 	"salvor/api/ironic"
-	"salvor/boot/net"
+	"salvor/boot/netboot"
 	"salvor/boot/ramdisk"
 	"salvor/conductor"
 	"salvor/config"
@@ -210,7 +210,7 @@ func (p *controlPlane) netbootConfig(kernel, image string) netboot.Config {
 		Token: func(n *metal.Node) secret.Value { return n.AgentToken(p.key) },
 		Seen: func(n *metal.Node, what string) {
 			p.log.Info("boot", "node", n.ID, "saw", what)
-			p.nodes.Saw(n.ID, what)
+			p.nodes.RecordBootProgress(n.ID, what)
 		},
 		Volumes: p.nodes.VolumePlan,
 		Failed: func(ctx context.Context, n *metal.Node, why string) {

@@ -53,8 +53,8 @@ const witnessPlace = "witness"
 
 func proofOf(id string, counter int64) string { return fmt.Sprintf("%s %d", id, counter) }
 
-// Told implements host.Witnesses. While the database is held, hosts get no new witness.
-func (h *hostWitnesses) Told() *wire.Witness {
+// CurrentWitness implements host.Witnesses. While the database is held, hosts get no new witness.
+func (h *hostWitnesses) CurrentWitness() *wire.Witness {
 	i := h.program.store.Known()
 	if i.Held != nil || i.ID == "" {
 		return nil
@@ -67,8 +67,8 @@ func (h *hostWitnesses) Told() *wire.Witness {
 	return h.sealed
 }
 
-// Heard implements host.Witnesses. A host's witness counts only if this control plane's key sealed its proof.
-func (h *hostWitnesses) Heard(ctx context.Context, hostID string, w wire.Witness) error {
+// RecordWitness implements host.Witnesses. A host's witness counts only if this control plane's key sealed its proof.
+func (h *hostWitnesses) RecordWitness(ctx context.Context, hostID string, w wire.Witness) error {
 	agrees := func() bool {
 		i := h.program.store.Known()
 		return i.Held != nil || h.former[w.Incarnation] || w.Incarnation == i.ID && w.Counter <= i.Counter

@@ -91,8 +91,8 @@ func TestHostIsTheOnlyWitness(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := &hostWitnesses{program: p, former: map[string]bool{}}
-		told = *w.Told()
-		if err := w.Heard(t.Context(), "vm1", told); err != nil || p.store.Held() != nil {
+		told = *w.CurrentWitness()
+		if err := w.RecordWitness(t.Context(), "vm1", told); err != nil || p.store.Held() != nil {
 			t.Errorf("a witness of now: %v, held %v", err, p.store.Held())
 		}
 	})
@@ -104,17 +104,17 @@ func TestHostIsTheOnlyWitness(t *testing.T) {
 		stranger := newHistory(t)
 		foreign := wire.Witness{Incarnation: "another", Counter: 1, Proof: stranger.key.Seal(secret.New(proofOf("another", 1)), witnessPlace)}
 		for _, bad := range []wire.Witness{forged, foreign, {Incarnation: "x"}, {}} {
-			if err := w.Heard(t.Context(), "vm1", bad); err != nil || p.store.Held() != nil {
+			if err := w.RecordWitness(t.Context(), "vm1", bad); err != nil || p.store.Held() != nil {
 				t.Errorf("%+v: %v, held %v", bad, err, p.store.Held())
 			}
 		}
-		if err := w.Heard(t.Context(), "vm1", told); err != nil {
+		if err := w.RecordWitness(t.Context(), "vm1", told); err != nil {
 			t.Fatal(err)
 		}
 		if held := p.store.Held(); held == nil || held.Code != record.HeldWentBack {
 			t.Errorf("held: %+v", held)
 		}
-		if w.Told() != nil {
+		if w.CurrentWitness() != nil {
 			t.Error("a held database is told to hosts")
 		}
 	})
@@ -138,7 +138,7 @@ func TestALostWitnessHoldsNothing(t *testing.T) {
 		hear := func(host, id string) {
 			t.Helper()
 			w := wire.Witness{Incarnation: id, Counter: 9, Proof: h.key.Seal(secret.New(proofOf(id, 9)), witnessPlace)}
-			if err := p.hostWitnesses.Heard(t.Context(), host, w); err != nil {
+			if err := p.hostWitnesses.RecordWitness(t.Context(), host, w); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -207,7 +207,7 @@ func TestOnlyAHostThatKnowsTheStartEndsTheWait(t *testing.T) {
 			if _, err := p.store.Raise(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			told = append(told, *w.Told())
+			told = append(told, *w.CurrentWitness())
 		}
 		i := p.store.Known()
 		p.found = record.Witness{ID: i.ID, Counter: i.Counter}
@@ -218,11 +218,11 @@ func TestOnlyAHostThatKnowsTheStartEndsTheWait(t *testing.T) {
 		unproved := told[1]
 		unproved.Proof = ""
 		for _, less := range []wire.Witness{{}, {Incarnation: "former", Counter: 99}, told[0], unproved} {
-			if err := w.Heard(t.Context(), "vm1", less); err != nil || !p.store.StandsBy() {
+			if err := w.RecordWitness(t.Context(), "vm1", less); err != nil || !p.store.StandsBy() {
 				t.Errorf("%+v ended the wait: %v", less, err)
 			}
 		}
-		if err := w.Heard(t.Context(), "vm1", told[1]); err != nil || p.store.StandsBy() {
+		if err := w.RecordWitness(t.Context(), "vm1", told[1]); err != nil || p.store.StandsBy() {
 			t.Errorf("a host that knows the start did not end the wait: %v", err)
 		}
 	})

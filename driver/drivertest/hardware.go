@@ -44,8 +44,8 @@ func testParts(t *testing.T, r Machine) {
 	if d, ok := r.Management.(driver.NMI); ok {
 		requireNoError(t, "inject NMI", d.InjectNMI(ctx, r.Node))
 	}
-	if d, ok := r.Power.(driver.Vitals); ok {
-		power, health, err := d.Vitals(ctx, r.Node)
+	if d, ok := r.Power.(driver.PowerAndHealth); ok {
+		power, health, err := d.ReadPowerAndHealth(ctx, r.Node)
 		if err != nil || power != metal.PowerOn || !slices.Contains([]string{"", "OK", "Warning", "Critical"}, health) {
 			t.Errorf("vitals: %q, %q, %v", power, health, err)
 		}

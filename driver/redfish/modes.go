@@ -29,8 +29,8 @@ func (h systemHealth) summary() string {
 	return ""
 }
 
-// Vitals reads power and health from one look at the system.
-func (d *Driver) Vitals(ctx context.Context, n *metal.Node) (metal.Power, string, error) {
+// ReadPowerAndHealth reads power and health from one look at the system.
+func (d *Driver) ReadPowerAndHealth(ctx context.Context, n *metal.Node) (metal.Power, string, error) {
 	var power metal.Power
 	var health string
 	err := d.with(ctx, n, "read power", func(s *bmcSession) error {

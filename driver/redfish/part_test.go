@@ -174,7 +174,7 @@ func TestHealth(t *testing.T) {
 	bmc, _, n := machine(t)
 	for word, want := range map[string]string{"OK": "OK", "Warning": "Warning", "Critical": "Critical", "\x00<b>": "OK", "": "OK"} {
 		bmc.SetHealth(word)
-		if _, got, err := (&Driver{}).Vitals(t.Context(), n); err != nil || got != want {
+		if _, got, err := (&Driver{}).ReadPowerAndHealth(t.Context(), n); err != nil || got != want {
 			t.Errorf("%q: %q, %v", word, got, err)
 		}
 	}

@@ -21,7 +21,7 @@ const (
 // PowerState reads the power. A machine on its way up or down counts as on: it is
 // not off before the BMC says so.
 func (d *Driver) PowerState(ctx context.Context, n *metal.Node) (metal.Power, error) {
-	power, _, err := d.Vitals(ctx, n)
+	power, _, err := d.ReadPowerAndHealth(ctx, n)
 	return power, err
 }
 

@@ -140,7 +140,7 @@ func TestWrongPasswordIsTriedOnce(t *testing.T) {
 func TestALookAtThePowerIsOneRequest(t *testing.T) {
 	bmc, _, n := machine(t)
 	n.DriverInfo[SystemKey] = "/redfish/v1/Systems/1"
-	if power, _, err := (&Driver{}).Vitals(t.Context(), n); err != nil || power == metal.PowerUnknown || bmc.Requests() != 1 {
+	if power, _, err := (&Driver{}).ReadPowerAndHealth(t.Context(), n); err != nil || power == metal.PowerUnknown || bmc.Requests() != 1 {
 		t.Fatalf("power %q, %v after %d requests; want one", power, err, bmc.Requests())
 	}
 }

@@ -281,8 +281,8 @@ func testClaimed(b *testEnv) {
 	}
 }
 
-// testHasten: what a wrong clock put far ahead is made due, what lies nearer is not.
-func testHasten(b *testEnv) {
+// testRescheduleEarlier: what a wrong clock put far ahead is made due, what lies nearer is not.
+func testRescheduleEarlier(b *testEnv) {
 	now := b.s.Now()
 	ahead := func(d time.Duration) func(*job.Job) { return func(j *job.Job) { j.Due = now.Add(d) } }
 	b.insert(job.Ask, "far", ahead(2*job.MaxDelay))
@@ -295,7 +295,7 @@ func testHasten(b *testEnv) {
 		after   time.Duration
 		subject string
 	}{{job.MaxDelay, "far"}, {0, "near"}} {
-		n, err := b.s.Hasten(b.ctx, now, now.Add(c.after), []string{""})
+		n, err := b.s.RescheduleEarlier(b.ctx, now, now.Add(c.after), []string{""})
 		b.ok(err)
 		if jobs := b.claim(owner); n != 1 || len(jobs) != 1 || jobs[0].Subject.ID != c.subject {
 			b.Fatalf("%d hastened, claimed %+v; want %s", n, jobs, c.subject)

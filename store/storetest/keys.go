@@ -24,7 +24,7 @@ func testKeyChange(b *testEnv) {
 	b.insert(job.Operation, "b", func(j *job.Job) { j.Secret = secret.New(canary) })
 	sealedRecords(b, canary)
 	sealedCompute(b, canary)
-	_, err := b.s.Kept(b.ctx, "vault", secret.New(canary))
+	_, err := b.s.GetOrCreateSecret(b.ctx, "vault", secret.New(canary))
 	b.ok(err)
 
 	b.refused(b.s.ProposeKey(b.ctx, old), problem.Conflict, "Key "+old+" is current already; a key is used once.")
@@ -87,7 +87,7 @@ func testKeyChange(b *testEnv) {
 			b.Errorf("driver_info of %s is not read back", id)
 		}
 	}
-	if v, err := b.s.Kept(b.ctx, "vault", secret.Value{}); err != nil || v.Reveal() != canary {
+	if v, err := b.s.GetOrCreateSecret(b.ctx, "vault", secret.Value{}); err != nil || v.Reveal() != canary {
 		b.Errorf("what was kept is not read back: %v", err)
 	}
 	if v, err := b.s.Targets().Get(b.ctx, nil, "secretive"); err != nil || v.Properties["auth_password"] != canary {

@@ -87,7 +87,7 @@ func Run(t *testing.T, fresh func(t testing.TB) Database) {
 		{"port", testPort}, {"port pages", testPortPages}, {"contact", testContact}, {"token told once", testTellToken}, {"power turns", testPowerTurns}, {"power turns shared", testPowerShared},
 		{"transaction", testTransaction}, {"cancelled callers", testCancelled}, {"panic", testPanic}, {"swallowed error", testSwallowed},
 		{"records after rollback", testRestore}, {"hostile text", testHostileText},
-		{"job", testJob}, {"lock", testLock}, {"claim", testClaim}, {"claim once", testClaimOnce}, {"claimed", testClaimed}, {"hasten", testHasten}, {"save", testSave}, {"fence", testFence},
+		{"job", testJob}, {"lock", testLock}, {"claim", testClaim}, {"claim once", testClaimOnce}, {"claimed", testClaimed}, {"reschedule earlier", testRescheduleEarlier}, {"save", testSave}, {"fence", testFence},
 		{"signal", testSignal}, {"signal under lock", testSignalUnderLock}, {"signal never lost", testSignalRace}, {"signal model", testSignalModel},
 		{"interrupt", testInterrupt}, {"abort", testAbort}, {"retry now", testRetryNow}, {"interrupt race", testInterruptRace}, {"retire", testRetire}, {"conductor", testLease}, {"clock", testClock},
 		{"expired", testExpired}, {"prune jobs", testPruneJobs}, {"woken", testWoken},

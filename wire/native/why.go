@@ -20,7 +20,7 @@ type Why struct {
 	Subject Subject    `json:"subject"`
 	State   string     `json:"state"`           // "rescue wait", "active (rebooting)", "fenced"
 	Since   *time.Time `json:"since,omitempty"` // when it came into the state
-	Mood    Status     `json:"mood"`
+	Status  Status     `json:"mood"`
 	// Text is all of it as one paragraph in English.
 	Text string `json:"text"`
 	// WaitsFor ends the sentence "waits for ..."; empty: it waits for nothing.
@@ -28,12 +28,12 @@ type Why struct {
 	WaitsSince *time.Time `json:"waits_since,omitempty"`
 	// Notes belong to the state and are no trouble.
 	Notes []string `json:"notes"`
-	// Trouble is what is wrong, the gravest first; none: nothing is.
-	Trouble []string `json:"trouble"`
+	// Problems is what is wrong, the gravest first; none: nothing is.
+	Problems []string `json:"trouble"`
 	// Job is what works on it or waits; absent: nothing was asked.
 	Job *Job `json:"job,omitempty"`
-	// Words are what was heard last of each party, the newest first.
-	Words []LastContact `json:"words"`
+	// Contacts are what was heard last of each party, the newest first.
+	Contacts []LastContact `json:"words"`
 	// Deadline is the next one; absent: there is none.
 	Deadline *Deadline `json:"deadline,omitempty"`
 	// Next are the commands to run next, the best first; none: nothing need be done.

@@ -246,7 +246,7 @@ func TestSiteFilesAreWhole(t *testing.T) {
 	if err != nil || n.Plan.Kernel != filepath.Join(s.Dir(), version) || n.Plan.Ramdisk != "" || n.Plan.Image != "http://images.example/x" {
 		t.Errorf("the plan is %+v, %v", n, err)
 	}
-	s.Saw(n, "fetching kernel")
+	s.RecordBootProgress(n, "fetching kernel")
 	s.sendContacts(t.Context())
 	c.set(func(c *centre) {
 		if len(c.words) != 1 || c.words[0].Saw != "fetching kernel" {

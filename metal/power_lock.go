@@ -15,10 +15,10 @@ import (
 // JobForcePowerOff switches a held node off by force and proves it: a command whose answer is a Cut.
 const JobForcePowerOff job.Kind = "cut power"
 
-// CutArgs are the arguments of JobForcePowerOff.
-type CutArgs struct {
-	// Tell is woken at the end.
-	Tell job.Subject `json:"tell"`
+// ForcePowerOffArgs are the arguments of JobForcePowerOff.
+type ForcePowerOffArgs struct {
+	// NotifySubject is woken at the end.
+	NotifySubject job.Subject `json:"tell"`
 }
 
 // PowerOffProof is what JobForcePowerOff answers.
@@ -31,35 +31,35 @@ type PowerOffProof struct {
 
 // heldOff refuses what would switch a held node on.
 func (n *Node) heldOff() error {
-	if n.Hold == "" {
+	if n.PowerLock == "" {
 		return nil
 	}
-	return problem.Conflictf("Node %s is held off: %s.", n.ID, n.Hold)
+	return problem.Conflictf("Node %s is held off: %s.", n.ID, n.PowerLock)
 }
 
-// Hold keeps a node off until Release; words say why and what ends it. What it had to do with the power before is given up.
-func (s *Nodes) Hold(ctx context.Context, tx job.Tx, nodeID, words string) error {
+// LockPower keeps a node off until Release; words say why and what ends it. What it had to do with the power before is given up.
+func (s *Nodes) LockPower(ctx context.Context, tx job.Tx, nodeID, words string) error {
 	n, err := s.store.Node(ctx, tx, nodeID)
-	if err != nil || n.Hold == words {
+	if err != nil || n.PowerLock == words {
 		return err
 	}
-	n.Hold = words
+	n.PowerLock = words
 	if err := s.store.SaveNode(tx, n); err != nil {
 		return err
 	}
 	return s.note(tx, n.ID, record.Asker{}, "request", "held off: "+words)
 }
 
-// Release lets a node be switched on again; what is not held, or is gone, is no error.
-func (s *Nodes) Release(ctx context.Context, tx job.Tx, nodeID string) error {
+// UnlockPower lets a node be switched on again; what is not held, or is gone, is no error.
+func (s *Nodes) UnlockPower(ctx context.Context, tx job.Tx, nodeID string) error {
 	n, err := s.store.Node(ctx, tx, nodeID)
-	if problem.Is(err, problem.NotFound) || err == nil && n.Hold == "" {
+	if problem.Is(err, problem.NotFound) || err == nil && n.PowerLock == "" {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	n.Hold = ""
+	n.PowerLock = ""
 	if err := s.store.SaveNode(tx, n); err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (s *Nodes) CutPower(ctx context.Context, tx job.Tx, nodeID, id string, tell
 	if n.Reservation != "" {
 		return Locked(n)
 	}
-	raw, err := json.Marshal(CutArgs{Tell: tell})
+	raw, err := json.Marshal(ForcePowerOffArgs{NotifySubject: tell})
 	if err != nil {
 		return err
 	}

@@ -124,8 +124,8 @@ func (s *Site) Away() bool {
 	return s.away
 }
 
-// Saw is Config.Seen's.
-func (s *Site) Saw(n *metal.Node, what string) {
+// RecordBootProgress is Config.Seen's.
+func (s *Site) RecordBootProgress(n *metal.Node, what string) {
 	s.say(wire.SiteWord{NodeID: n.ID, BootNumber: n.BootNumber, Saw: what})
 }
 
