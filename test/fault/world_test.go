@@ -1,5 +1,5 @@
-// Package fault gives the real server what it must not break on: BMCs that are down, deaf,
-// mad or liars, and requests of every wrong shape. It is a test room.
+// Package fault tests the real server against hostile input: BMCs that are down, silent, broken
+// or wrong, and malformed requests of every kind.
 package fault
 
 import (
@@ -25,6 +25,7 @@ import (
 	"salvor/driver/drivertest"
 	"salvor/test/program"
 	"salvor/wire/ironic"
+	"salvor/wire/native"
 )
 
 const (
@@ -34,7 +35,7 @@ const (
 	rescuePassword = "rescue-password-of-the-fault-tests"
 )
 
-// TestMain lets all cases run at once: they wait for deadlines, not for processors.
+// TestMain lets 64 cases run at once: most of their time they wait for timeouts. More would starve each other on a machine of two processors.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if err := flag.Set("test.parallel", "64"); err != nil {
@@ -114,6 +115,7 @@ type machine struct {
 	fault    fault
 	breakIn  int // sessions until the fault begins; 0: not armed
 	broken   bool
+	brokenAt time.Time
 	deaf     bool // its ramdisk never says anything
 	ramdisks sync.WaitGroup
 }
@@ -177,7 +179,7 @@ func (m *machine) enter(r *http.Request) (fault, bool) {
 
 // breakNow begins the fault; mu is held.
 func (m *machine) breakNow() {
-	m.broken = true
+	m.broken, m.brokenAt = true, time.Now()
 	m.bmc.Break(m.fault.kind)
 	if m.fault.kind == drivertest.Down {
 		go m.server.Close()
@@ -333,6 +335,20 @@ func (m *machine) event(ctx context.Context, words string) error {
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
+}
+
+// triedInVain tells of a try that failed before the fault began: the machine is too busy for the test's short time-outs.
+func (m *machine) triedInVain(ctx context.Context, t *testing.T) string {
+	var page native.Events
+	must(t, m.w.api.Ask(ctx, client.Native, http.MethodGet, "/events", url.Values{"subject": {"node:" + m.id}, "last": {"200"}}, nil, &page))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, e := range page.Events {
+		if strings.Contains(e.Text, ": will try again: ") && e.At.Before(m.brokenAt) {
+			return e.Text
+		}
+	}
+	return ""
 }
 
 // wantOwnSystem holds the machine to what it was before everything.
