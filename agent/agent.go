@@ -21,7 +21,7 @@ import (
 	"salvor/wire/ironic"
 )
 
-// Highest microversions that the agent speaks, and the lowest (facts/ironic.md (d)).
+// The microversions of the Bare Metal API that the agent asks for: the highest of lookup and of heartbeat, and the lowest that it speaks.
 const (
 	lookupVersion    client.Version = 62
 	heartbeatVersion client.Version = 68

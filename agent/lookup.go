@@ -200,7 +200,7 @@ func pickMicroversion(served client.Range, ours client.Version) client.Version {
 }
 
 // noDoor tells the answers by which a server of before 1.22 says that it has no such
-// endpoint (facts/ironic.md (j)).
+// endpoint.
 func noDoor(err error) bool {
 	switch client.StatusOf(err) {
 	case http.StatusUnauthorized, http.StatusNotFound, http.StatusNotAcceptable:

@@ -85,7 +85,7 @@ func namedErrorMessage(body []byte) string {
 }
 
 // errorMessage finds the sentence in an error body. Ironic puts JSON as a string into
-// the JSON, except where it does not (facts/ironic.md (g)).
+// the JSON, except where it does not.
 func errorMessage(body []byte) string {
 	if said := namedErrorMessage(body); said != "" {
 		return said

@@ -17,7 +17,7 @@ import (
 )
 
 // rescue boots a ramdisk in place of the node's own system and hands it to whoever
-// knows the rescue password. The order is Ironic's (facts/ironic.md (c)).
+// knows the rescue password. The order of the actions is Ironic's.
 func (c *Conductor) rescue() job.Definition {
 	return job.Definition{
 		Kind: "rescue", Version: 2, Class: job.Operation, GiveUp: c.giveUp, Failed: c.failed, Stuck: c.stuck, NoDeadline: "an operator's maintenance may hold it for as long as they like",

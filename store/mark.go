@@ -100,7 +100,7 @@ func inSlices(nums []int64, read func(list string, args []any) error) error {
 	return nil
 }
 
-// Marks is metal.Table's.
+// Marks is record.Table's.
 func (t recordTable[R, F]) Marks(ctx context.Context, f F, p record.Page) ([]record.Mark, error) {
 	return readPage(ctx, t, nil, f, p, func(tail string, args []any) ([]record.Mark, error) {
 		var out []record.Mark
@@ -114,7 +114,7 @@ func (t recordTable[R, F]) Marks(ctx context.Context, f F, p record.Page) ([]rec
 	})
 }
 
-// Marked is metal.Table's.
+// Marked is record.Table's.
 func (t recordTable[R, F]) Marked(ctx context.Context, nums []int64) (map[int64]*R, error) {
 	out := make(map[int64]*R, len(nums))
 	err := inSlices(nums, func(list string, args []any) error {

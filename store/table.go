@@ -56,7 +56,7 @@ type recordHead struct {
 	created, updated *time.Time
 }
 
-// ofRecord is the head of records that embed metal.Record.
+// ofRecord is the head of records that embed record.Record.
 func ofRecord[R any, P interface {
 	*R
 	Head() *record.Record
@@ -71,7 +71,7 @@ type uniqueKey[R any] struct {
 	says    func(r *R) string
 }
 
-// recordTable is metal.Table for one kind.
+// recordTable is record.Table for one kind.
 type recordTable[R, F any] struct {
 	s *Store
 	k *recordKind[R, F]
@@ -223,7 +223,7 @@ func (t recordTable[R, F]) read(ctx context.Context, tx job.Tx, text string, arg
 	return out, nil
 }
 
-// Get is metal.Table's.
+// Get is record.Table's.
 func (t recordTable[R, F]) Get(ctx context.Context, tx job.Tx, ident string) (*R, error) {
 	if ident == "" {
 		return nil, t.k.missing(ident)
@@ -246,7 +246,7 @@ func (t recordTable[R, F]) Get(ctx context.Context, tx job.Tx, ident string) (*R
 	return out[0], nil
 }
 
-// Insert is metal.Table's.
+// Insert is record.Table's.
 func (t recordTable[R, F]) Insert(tx job.Tx, r *R) error {
 	x, err := t.s.tx(tx)
 	if err != nil {
@@ -331,7 +331,7 @@ func (t recordTable[R, F]) refused(err error, r *R, verb string) error {
 	return fmt.Errorf("%s %s %s: %w", verb, t.k.word, *t.k.head(r).id, err)
 }
 
-// Save is metal.Table's.
+// Save is record.Table's.
 func (t recordTable[R, F]) Save(tx job.Tx, r *R) error {
 	x, err := t.s.tx(tx)
 	if err != nil {
@@ -359,7 +359,7 @@ func (t recordTable[R, F]) Save(tx job.Tx, r *R) error {
 	return t.refused(err, r, "save")
 }
 
-// Delete is metal.Table's.
+// Delete is record.Table's.
 func (t recordTable[R, F]) Delete(tx job.Tx, r *R) error {
 	x, err := t.s.tx(tx)
 	if err != nil {
@@ -373,7 +373,7 @@ func (t recordTable[R, F]) Delete(tx job.Tx, r *R) error {
 	return t.refused(err, r, "delete")
 }
 
-// List is metal.Table's.
+// List is record.Table's.
 func (t recordTable[R, F]) List(ctx context.Context, tx job.Tx, f F, p record.Page) ([]*R, error) {
 	return readPage(ctx, t, tx, f, p, func(tail string, args []any) ([]*R, error) {
 		return t.read(ctx, tx, t.k.selects()+tail, args...)

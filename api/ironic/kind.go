@@ -94,7 +94,7 @@ type parentResource[F any] struct {
 	narrow func(*ironicCall, *F) (string, error)
 }
 
-// recordOf is a pointer to a record that embeds metal.Record.
+// recordOf is a pointer to a record that embeds record.Record.
 type recordOf[R any] interface {
 	*R
 	Head() *record.Record

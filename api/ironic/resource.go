@@ -7,7 +7,7 @@ import (
 )
 
 // Records beside nodes are described, not programmed. A kind (kind.go) is a table: its
-// path, first version, list key, service (a *metal.Collection, which keeps the rules),
+// path, first version, list key, service (a *record.Collection, which keeps the rules),
 // fields, brief fields, filters. From it record.go derives list, detail, get, create,
 // patch and delete, and lists below parents, each gated at its version.
 //

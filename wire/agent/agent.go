@@ -1,5 +1,5 @@
 // Package agent is the JSON that a control plane and the agent in the ramdisk
-// speak: the command doors of the agent (facts/ironic.md (j)), the inventory that an
+// speak: the commands of the agent (those of ironic-python-agent), the inventory that an
 // inspection sends, and what salvor adds to them. It knows no HTTP and no behaviour;
 // lookup and heartbeat, which go the other way, are in wire/ironic.
 package agent
