@@ -17,10 +17,8 @@ import (
 	"syscall"
 
 	"salvor/agent"
+	"salvor/version"
 )
-
-// version is set by the linker.
-var version = "0.1.0"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -67,9 +65,9 @@ func run(ctx context.Context, args []string, out io.Writer) int {
 	case "volumes":
 		err = agent.Volumes(ctx, o.root, log)
 	case "unlock":
-		err = (&agent.Unlock{Root: o.root, Version: version, Log: log}).Run(ctx)
+		err = (&agent.Unlock{Root: o.root, Version: version.Release, Log: log}).Run(ctx)
 	case "version":
-		fmt.Fprintln(out, "salvor-agent", version)
+		fmt.Fprintln(out, "salvor-agent", version.Current())
 	default:
 		fmt.Fprint(out, usage)
 		return 2
@@ -121,7 +119,7 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 		macs = strings.Split(o.macs, ",")
 	}
 	a, err := agent.New(agent.Config{
-		Root: o.root, CommandLine: string(line), Listen: o.listen, MACs: macs, Version: version, Log: log,
+		Root: o.root, CommandLine: string(line), Listen: o.listen, MACs: macs, Version: version.Release, Log: log,
 	})
 	if err != nil {
 		return err

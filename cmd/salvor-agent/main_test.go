@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"salvor/version"
 )
 
 func TestRunRefuses(t *testing.T) {
@@ -19,7 +21,7 @@ func TestRunRefuses(t *testing.T) {
 		code int
 		text string
 	}{
-		{[]string{"version"}, 0, "salvor-agent " + version},
+		{[]string{"version"}, 0, "salvor-agent " + version.Release},
 		{[]string{"-h"}, 0, "--cmdline"},
 		{[]string{"dance"}, 2, "--cmdline"},
 		{[]string{"run", "more"}, 2, "--cmdline"},

@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"salvor/version"
 )
 
 func main() {
@@ -29,9 +31,11 @@ func newRootCommand() *cobra.Command {
 		Short:         "Bring machines back: rescue bare metal and virtual machines",
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Version:       version.Current().String(),
 	}
+	root.SetVersionTemplate("salvor {{.Version}}\n")
 	root.AddCommand(newServeCommand(), newConfigCommand(), newDBCommand(), newRamdiskCommand(), newLabCommand(), newSiteCommand(), newSecretCommand(), newTokenCommand())
-	root.AddCommand(newWhyCommand(), newEventsCommand(), newDoctorCommand(), newSimCommand())
+	root.AddCommand(newWhyCommand(), newEventsCommand(), newDoctorCommand(), newSimCommand(), newVersionCommand())
 	root.AddCommand(newNodeCommand(), newDriverCommand(), newConductorCommand())
 	root.AddCommand(newResourceCommands()...)
 	root.AddCommand(newFaceCommands()...)

@@ -18,6 +18,7 @@ import (
 	"salvor/problem"
 	"salvor/record"
 	"salvor/store"
+	"salvor/version"
 )
 
 // processMetrics counts what this process does, and on request what the database holds. No label names a machine, a user or a project, so
@@ -44,9 +45,18 @@ func newWatcher(t *jobTracer) *processMetrics {
 			Buckets: []float64{.01, .05, .1, .25, .5, 1, 2.5, 5, 15, 30}}, []string{"protocol"}),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "salvor_machine_errors_total", Help: "Exchanges with BMCs and ramdisks that came to nothing, by the kind of error."}, []string{"protocol", "error"}),
 	}
-	w.registry.MustRegister(w.requests, w.actions, w.jobs, w.machines, w.failures, collectors.NewGoCollector(),
+	w.registry.MustRegister(newBuildInfo(), w.requests, w.actions, w.jobs, w.machines, w.failures, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return w
+}
+
+// newBuildInfo is the gauge by which Prometheus joins the release to all else, by its convention: the value is 1 and the labels tell.
+func newBuildInfo() prometheus.Gauge {
+	build := version.Current()
+	gauge := prometheus.NewGauge(prometheus.GaugeOpts{Name: "salvor_build_info", Help: "1; the labels are the release, its commit and the version of Go.",
+		ConstLabels: prometheus.Labels{"version": build.Release, "commit": build.Commit, "goversion": build.Go}})
+	gauge.Set(1)
+	return gauge
 }
 
 // request is told of each request that was answered.

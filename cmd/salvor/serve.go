@@ -33,6 +33,7 @@ import (
 	"salvor/secret"
 	"salvor/storage"
 	"salvor/store"
+	"salvor/version"
 )
 
 func newServeCommand() *cobra.Command {
@@ -316,7 +317,8 @@ func runAll(ctx context.Context, log *slog.Logger, roles []string, tasks []backg
 			}
 		})
 	}
-	log.Info("serving", "roles", strings.Join(roles, ","))
+	build := version.Current()
+	log.Info("serving", "roles", strings.Join(roles, ","), "version", build.Release, "commit", build.Commit)
 	<-ctx.Done()
 	running.Wait()
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {

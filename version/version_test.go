@@ -1,0 +1,34 @@
+package version
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestChangelogHasTheRelease holds the number to the newest heading of the changelog.
+func TestChangelogHasTheRelease(t *testing.T) {
+	text, err := os.ReadFile("../CHANGELOG.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	newest := regexp.MustCompile(`(?m)^## (Unreleased: )?(\d+\.\d+\.\d+)$`).FindStringSubmatch(string(text))
+	if newest == nil {
+		t.Fatal("CHANGELOG.md has no heading of a release")
+	}
+	number, dev := strings.CutSuffix(Release, "-dev")
+	if number != newest[2] || dev != (newest[1] != "") {
+		t.Errorf("Release is %s, the newest heading of CHANGELOG.md is %q", Release, newest[0])
+	}
+}
+
+func TestBuildText(t *testing.T) {
+	b := Build{Release: "1.2.3", Commit: "0123abc", Go: "go1.26", Platform: "linux/arm64"}
+	if want := "1.2.3 (commit 0123abc, go1.26, linux/arm64)"; b.String() != want {
+		t.Errorf("%q, want %q", b, want)
+	}
+	if c := Current(); c.Release != Release || c.Commit == "" || c.Go == "" || !strings.Contains(c.Platform, "/") {
+		t.Errorf("the current build is %+v", c)
+	}
+}
