@@ -11,8 +11,8 @@ GOFILES = $(shell git ls-files --cached --others --exclude-standard '*.go')
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# Programs name the commit that they were built from, where git knows it.
-STAMP := $(shell git status --porcelain >/dev/null 2>&1 && echo -buildvcs=true)
+# Programs name the commit that they were built from, if git can read it. This overrides a -buildvcs in GOFLAGS.
+STAMP = -buildvcs=$(shell git status --porcelain >/dev/null 2>&1 && echo true || echo false)
 
 build: ## build bin/salvor and bin/salvor-agent, static
 	@said=$$($(GO) build $(STAMP) -ldflags '-s -w' -o bin/ ./cmd/salvor ./cmd/salvor-agent 2>&1) || { echo "$$said"; exit 1; }

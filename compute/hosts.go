@@ -255,9 +255,9 @@ type HostLiveness struct {
 	Renewals  int64
 	// Servers on it, deleted ones left out.
 	Servers int
-	// SuspicionReason says what is thought of a host that is silent: by what it is called dead, or why it is not; empty: it is heard. Suspected: it is called dead.
-	SuspicionReason string
-	Suspected       bool
+	// Verdict is why a silent host is called dead, or why it is not; empty: the host is not silent.
+	Verdict   string
+	Suspected bool
 	// Watchdog is the hardware watchdog that its newest renewal named as armed; empty: none.
 	Watchdog string
 }
@@ -286,7 +286,7 @@ func (s *Hosts) LivenessOf(ctx context.Context, hosts []*Host) (map[string]HostL
 	for _, h := range hosts {
 		l := s.leases.newest(up.stored[h.ID], h.ID)
 		life := HostLiveness{Up: up.isUp(h), RenewedAt: l.RenewedAt, Renewals: l.Renewals, Servers: use[h.ID], Watchdog: l.Watchdog}
-		life.SuspicionReason, life.Suspected = s.lookout.verdictFor(h.ID)
+		life.Verdict, life.Suspected = s.lookout.verdictFor(h.ID)
 		out[h.ID] = life
 	}
 	return out, nil

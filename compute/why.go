@@ -134,7 +134,7 @@ func Outside(e job.Event) job.Event {
 	return e
 }
 
-// stateText are the state with what is being done.
+// stateText is the state, and what is being done in it.
 func (s *Server) stateText() string {
 	if s.Task == NoTask {
 		return string(s.State)
@@ -262,7 +262,7 @@ func (s *ServerSituation) place(w *record.Why) {
 	case s.Cluster != nil && s.Cluster.Problem != "":
 		w.Block("the cluster "+s.Cluster.Name+" that runs it does not answer: "+s.Cluster.Problem, whyHost(h))
 	case !s.Life.Up:
-		w.Block("its host "+h.Name+" is down"+record.Because(s.Life.SuspicionReason), whyHost(h))
+		w.Block("its host "+h.Name+" is down"+record.Because(s.Life.Verdict), whyHost(h))
 		if s.fenceable() {
 			w.Next = append(w.Next, fenceCommand(h))
 		}

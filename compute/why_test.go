@@ -81,7 +81,7 @@ func TestWhyServer(t *testing.T) {
 			s.Crew, s.Jobs = record.Conductors{}, []job.Job{works("server power", job.Ready)}
 		}, record.Stuck, []string{"No conductor is known; it goes on where it stood"}, "salvor conductor list"},
 		"host silent": {func(s *compute.ServerSituation) {
-			s.Life = compute.HostLiveness{RenewedAt: whyNow.Add(-time.Minute), SuspicionReason: "its neighbours reach it"}
+			s.Life = compute.HostLiveness{RenewedAt: whyNow.Add(-time.Minute), Verdict: "its neighbours reach it"}
 		}, record.Stuck, []string{"Its host vm7 is down: its neighbours reach it."}, "salvor fence vm7 --wait"},
 		"cluster silent": {func(s *compute.ServerSituation) {
 			s.Cluster = &compute.Cluster{Name: "gnt", Problem: "timeout"}
@@ -147,14 +147,14 @@ func TestWhyHost(t *testing.T) {
 		"forced":   {func(s *compute.HostSituation) { s.Host.ForcedDown, s.Host.ForcedDownBy = true, "ann" }, record.Stuck, []string{"Somebody said that it is down: ann."}, "salvor host set vm7 --forced-down=false"},
 		"never":    {func(s *compute.HostSituation) { s.Life = compute.HostLiveness{} }, record.Stuck, []string{"never renewed its lease"}, "systemctl status salvor-host"},
 		"silent": {func(s *compute.HostSituation) {
-			s.Life.Up, s.Life.SuspicionReason = false, "all 3 hosts fell silent: it is more likely that the control plane is cut off"
+			s.Life.Up, s.Life.Verdict = false, "all 3 hosts fell silent: it is more likely that the control plane is cut off"
 		}, record.Stuck, []string{"the control plane is cut off"}, "salvor fence vm7 --wait"},
 		"suspected": {func(s *compute.HostSituation) {
-			s.Life.Up, s.Life.Suspected, s.Life.SuspicionReason = false, true, "its BMC says off"
+			s.Life.Up, s.Life.Suspected, s.Life.Verdict = false, true, "its BMC says off"
 			s.Failure = "the BMC did not answer"
 		}, record.Stuck, []string{"It is called dead: its BMC says off.", "Its newest fence came to nothing: the BMC did not answer."}, "salvor fence vm7 --wait"},
 		"being fenced": {func(s *compute.HostSituation) {
-			s.Life.Up, s.Life.Suspected, s.Life.SuspicionReason = false, true, "its BMC says off"
+			s.Life.Up, s.Life.Suspected, s.Life.Verdict = false, true, "its BMC says off"
 			s.Jobs = []job.Job{works(compute.JobFence, job.Waiting)}
 		}, record.Waiting, []string{"Its host fence, asked for"}, "salvor events host:vm7 --follow"},
 		"fenced, empty": {func(s *compute.HostSituation) { s.Receipt = receipt }, record.Waiting,

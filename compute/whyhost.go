@@ -94,7 +94,7 @@ func (s *HostSituation) stand(w *record.Why) string {
 		w.Block("the cluster "+s.Cluster.Name+" cannot be watched: "+s.Cluster.Problem, record.Command{Run: "salvor cluster list", For: "see how it is reached"})
 		return "down"
 	case s.Life.Suspected:
-		w.Problems = append(w.Problems, "it is called dead: "+s.Life.SuspicionReason)
+		w.Problems = append(w.Problems, "it is called dead: "+s.Life.Verdict)
 		if !busy {
 			w.Status, w.Next = record.Stuck, append([]record.Command{fenceCommand(h)}, w.Next...)
 		}
@@ -104,7 +104,7 @@ func (s *HostSituation) stand(w *record.Why) string {
 			record.Command{Run: "systemctl status salvor-host", For: "look, on that host"})
 		return "silent"
 	case !s.Life.Up:
-		w.Problems = append(w.Problems, "its lease is not renewed"+record.Because(s.Life.SuspicionReason))
+		w.Problems = append(w.Problems, "its lease is not renewed"+record.Because(s.Life.Verdict))
 		if !busy {
 			w.Status, w.Next = record.Stuck, append([]record.Command{{Run: "systemctl status salvor-host", For: "look, on that host"}, fenceCommand(h)}, w.Next...)
 		}
@@ -204,6 +204,7 @@ func formatCount(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
+// addContacts adds what was last heard of the host and of its cluster.
 func (s *HostSituation) addContacts(w *record.Why) {
 	if at := s.Life.RenewedAt; !at.IsZero() {
 		text := "renewed its lease"

@@ -64,7 +64,7 @@ func TestHealing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if now := lives[y.host.ID].SuspicionReason; now != "" {
+		if now := lives[y.host.ID].Verdict; now != "" {
 			if dead := strings.Contains(now, "its BMC says off"); dead != lives[y.host.ID].Suspected {
 				t.Errorf("suspected: %v; thought %q", !dead, now)
 			}

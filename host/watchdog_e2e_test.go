@@ -98,7 +98,7 @@ func runAgent(t *testing.T) {
 	t.Fatal(a.Run(t.Context()))
 }
 
-// runPretendServer starts the server.
+// runPretendServer starts a shell loop that stands for a server's guest.
 func runPretendServer(t *testing.T) {
 	t.Helper()
 	server := exec.Command("sh", "-c", "while :; do sleep 1; done")

@@ -12,7 +12,7 @@ import (
 // A node that is a host of servers is held off once it is fenced: whoever switched it on would start
 // servers that live elsewhere by then.
 
-// JobForcePowerOff switches a held node off by force and proves it: a command whose answer is a Cut.
+// JobForcePowerOff switches a locked node off by force and proves it. It is a command, and its answer is a PowerOffProof.
 const JobForcePowerOff job.Kind = "cut power"
 
 // ForcePowerOffArgs are the arguments of JobForcePowerOff.
@@ -37,7 +37,7 @@ func (n *Node) heldOff() error {
 	return problem.Conflictf("Node %s is held off: %s.", n.ID, n.PowerLock)
 }
 
-// LockPower keeps a node off until Release; words say why and what ends it. What it had to do with the power before is given up.
+// LockPower keeps a node off until UnlockPower. words say why, and what ends it.
 func (s *Nodes) LockPower(ctx context.Context, tx job.Tx, nodeID, words string) error {
 	n, err := s.store.Node(ctx, tx, nodeID)
 	if err != nil || n.PowerLock == words {

@@ -241,7 +241,7 @@ func (s *StatusInput) absent(w *record.Why) {
 // bootPatience is how long firmware may take until it asks for its boot.
 const bootPatience = 4 * time.Minute
 
-// addContacts are what was heard last.
+// addContacts adds what was last heard of each party, the newest first.
 func (s *StatusInput) addContacts(w *record.Why) {
 	n, c := s.Node, s.Contact
 	add := func(from string, at time.Time, text string, ok bool) {

@@ -54,7 +54,8 @@ func (h *databaseHistory) read(i record.Incarnation, before knownHistory) (wentB
 	return false
 }
 
-func (h *databaseHistory) setOwner(owner string, counter int64) {
+// recordBeat remembers the owner of this process's lease and the counter of its last renewal.
+func (h *databaseHistory) recordBeat(owner string, counter int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.owner, h.beats = owner, counter

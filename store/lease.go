@@ -84,7 +84,7 @@ func (s *Store) Beat(ctx context.Context, c job.Conductor) error {
 		return err
 	})
 	if err == nil {
-		s.history.setOwner(c.Owner(), counter)
+		s.history.recordBeat(c.Owner(), counter)
 	}
 	if err != nil {
 		return fmt.Errorf("beat of conductor %s: %w", c.ID, err)

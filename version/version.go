@@ -14,7 +14,7 @@ const Release = "0.2.0-dev"
 // Build is what is known of a program.
 type Build struct {
 	Release  string `json:"release"`
-	Commit   string `json:"commit"`   // the full hash, with "+changes" where the tree differed from it; "unknown" outside of a git clone
+	Commit   string `json:"commit"`   // the full hash, with "+changes" where the tree differed from it; "unknown" where Go did not stamp it: go run, go test, a container image, a git worktree
 	Go       string `json:"go"`       // as runtime.Version gives it
 	Platform string `json:"platform"` // as in "linux/amd64"
 }

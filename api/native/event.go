@@ -265,7 +265,7 @@ func (s *server) begin(ctx context.Context, w *eventWatch) error {
 	return err
 }
 
-// streamEvents tells events as long as may, which is asked at most so often as a token is looked up, says that the follower may see them.
+// streamEvents sends events while may allows the follower to see them. It asks may no more often than tokens are looked up.
 func (s *server) streamEvents(ctx context.Context, out *eventWriter, may func() error) {
 	beat, asked := time.NewTicker(streamBeat), time.Now()
 	defer beat.Stop()

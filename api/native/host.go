@@ -173,7 +173,7 @@ func (s *server) viewHosts(c *api.Call, all []*compute.Host) ([]map[string]any, 
 		out[i] = map[string]any{
 			"id": h.ID, "number": h.Num, "name": h.Name, "kind": h.Kind, "cluster_id": h.ClusterID, "state": state, "status": status,
 			"disabled": h.Disabled, "disabled_reason": h.DisabledReason, "forced_down": h.ForcedDown, "revoked": h.Revoked, "certificate_ends": timeOrNull(h.CertificateEnds), "zone": h.Zone,
-			"node": h.NodeID, "group": h.Group, "fenced": f.view(), "suspected": life.Suspected, "thought": life.SuspicionReason, "watchdog": life.Watchdog, "moves_open": f.open, "moves_uncleaned": f.uncleaned,
+			"node": h.NodeID, "group": h.Group, "fenced": f.view(), "suspected": life.Suspected, "thought": life.Verdict, "watchdog": life.Watchdog, "moves_open": f.open, "moves_uncleaned": f.uncleaned,
 			"misplaced": len(misplaced[h.ID]), "misplaced_guests": append([]map[string]any{}, misplaced[h.ID]...),
 			"lost": h.Lost, "lost_reason": h.LostReason, "lost_by": h.LostBy, "lost_at": timeOrNull(h.LostAt),
 			"inventory": h.Inventory, "used_vcpus": h.UsedVCPUs, "used_ram_mib": h.UsedRAM, "used_disk_gib": h.UsedDisk, "quarantined_gib": h.Inventory.QuarantinedGiB(),

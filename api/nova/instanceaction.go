@@ -26,7 +26,7 @@ var moveWords = []struct{ said, word string }{
 	{"is given a disk from quarantine", "restore_disk"},
 }
 
-// novaName is Nova's for the action.
+// novaName is Nova's name of the action.
 func (a *instanceAction) novaName() string {
 	for _, m := range moveWords {
 		if strings.Contains(a.request.Text, m.said) {

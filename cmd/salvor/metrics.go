@@ -50,11 +50,11 @@ func newWatcher(t *jobTracer) *processMetrics {
 	return w
 }
 
-// newBuildInfo is the gauge by which Prometheus joins the release to all else, by its convention: the value is 1 and the labels tell.
+// newBuildInfo gives the gauge salvor_build_info. As with other programs' build_info, its value is 1 and its labels name the build.
 func newBuildInfo() prometheus.Gauge {
 	build := version.Current()
 	gauge := prometheus.NewGauge(prometheus.GaugeOpts{Name: "salvor_build_info", Help: "1; the labels are the release, its commit and the version of Go.",
-		ConstLabels: prometheus.Labels{"version": build.Release, "commit": build.Commit, "goversion": build.Go}})
+		ConstLabels: prometheus.Labels{"version": build.Release, "revision": build.Commit, "goversion": build.Go}})
 	gauge.Set(1)
 	return gauge
 }

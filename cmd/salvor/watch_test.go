@@ -59,7 +59,7 @@ func TestMetricsNameNoMachine(t *testing.T) {
 		`salvor_action_seconds_count{action="power on",kind="rescue",outcome="done"} 1`, `action="undo power on",kind="rescue",outcome="retry"`,
 		`salvor_jobs_ended_total{failed="true",kind="rescue"} 1`, `salvor_machine_request_seconds_count{protocol="redfish"} 1`,
 		`salvor_machine_errors_total{error="unavailable",protocol="redfish"} 1`, "go_goroutines",
-		`salvor_build_info{commit="`, `version="` + version.Release + `"} 1`,
+		`salvor_build_info{goversion="`, `version="` + version.Release + `"} 1`,
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%s is not told", want)

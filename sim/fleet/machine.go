@@ -20,7 +20,7 @@ type simulatedMachine struct {
 	fault   bmcFault
 	rescued bool // it is one of those that are put into rescue
 	held    bool // or kept waiting in one
-	waits   bool // it is kept: its agent may begin
+	waits   bool // it is in rescue wait and in maintenance: its agent may begin
 	on      bool
 	boots   int // how often it was switched on; an older boot's agent is gone
 	target  string

@@ -29,7 +29,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
 
-// stallTimeout is how long a test waits for the next thing to happen after the storm: a busy machine is slow, but never stands still.
+// stallTimeout bounds each request and each wait of these tests. After the storm it bounds the time in which the number of open jobs does not
+// fall.
 const stallTimeout = 90 * time.Second
 
 // delay is how many seconds a request to a machine takes, so that there is always work in hand.
@@ -307,7 +308,7 @@ func (w *world) calm() time.Duration {
 					w.t.Log(text)
 				}
 			}
-			w.t.Fatalf("%d jobs have not ended, and none has for %s", left, stallTimeout)
+			w.t.Fatalf("%d jobs have not ended, and their number has not fallen for %s", left, stallTimeout)
 		}
 	}
 }
