@@ -316,7 +316,7 @@ func (r *Runner) doOne(ctx context.Context, op *Definition, j *Job, log *slog.Lo
 		return r.abort(ctx, op, j, a, cause, log)
 	}
 	if out.verdict == verdictRetry {
-		r.startDeadline(j, a, time.Since(began))
+		r.startDeadline(j, a, time.Since(began), out.err)
 	}
 	return r.settle(ctx, op, j, a, out, log)
 }

@@ -219,6 +219,34 @@ func TestTriesShareTheirDeadline(t *testing.T) {
 	})
 }
 
+// TestSlowDatabaseFailsNoJob: tries that fail by salvor's own database do not use up the deadline, neither of an action nor of its undo.
+func TestSlowDatabaseFailsNoJob(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t)
+		defer h.Close()
+		slow := func(ctx context.Context, r *job.Run) job.Outcome {
+			if r.Attempt < 8 {
+				<-ctx.Done() // all the time that one try has
+				return job.From(problem.Unavailablef("list conductors: %w", problem.Database(ctx.Err())))
+			}
+			return job.Done()
+		}
+		broken := func(context.Context, *job.Run) job.Outcome { return job.Fail(problem.Invalidf("broken")) }
+		defer h.runner("a", h.Store, false,
+			definition("work", job.Action{Name: "first", NoUndo: none, Deadline: 20 * time.Second, Do: slow}),
+			definition("work back", job.Action{Name: "first", Deadline: 20 * time.Second, Do: func(context.Context, *job.Run) job.Outcome { return job.Done() }, Undo: slow},
+				job.Action{Name: "second", NoUndo: none, Do: broken}),
+		)()
+		ended := func(j job.Job) bool { return j.State == job.Ended }
+		if j := h.await(h.insert("work"), time.Hour, ended); j.Failed() {
+			t.Errorf("the job failed: %s", j.Problem)
+		}
+		if j := h.await(h.insert("work back"), time.Hour, ended); j.Problem != "broken" || j.Stuck() != "" {
+			t.Errorf("the undo: %q, stuck: %q", j.Problem, j.Stuck())
+		}
+	})
+}
+
 func TestWaitEndsByItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHouse(t)

@@ -194,8 +194,13 @@ func (r *Runner) late(j *Job, a *Action) bool {
 }
 
 // startDeadline starts the deadline of an action at its first try that is to be repeated, and
-// counts what that try took: one that lasted as long as all may was the last.
-func (r *Runner) startDeadline(j *Job, a *Action, took time.Duration) {
+// counts what that try took: one that lasted as long as all may was the last. A try that failed by salvor's own database says nothing about
+// the machine: the deadline begins anew after it, so no operation fails because the database was slow for long.
+func (r *Runner) startDeadline(j *Job, a *Action, took time.Duration, err error) {
+	if problem.IsDatabase(err) {
+		j.Deadline = 0
+		return
+	}
 	if j.Deadline == 0 {
 		j.Deadline = r.tick(j.Group) + seconds(max(a.deadline()-took, 0))
 	}
@@ -209,7 +214,9 @@ func (r *Runner) scheduleRetry(j *Job, out Outcome) {
 		after = min(time.Duration(1<<min(j.Attempt, 10))*250*time.Millisecond, maxBackOff)
 	}
 	// The last try is at the deadline, not a whole delay after it.
-	after = min(after, max(time.Duration(j.Deadline-r.tick(j.Group)), 0)*time.Second)
+	if j.Deadline > 0 {
+		after = min(after, max(time.Duration(j.Deadline-r.tick(j.Group)), 0)*time.Second)
+	}
 	j.Due = r.now().Add(after)
 	j.WaitFor = fmt.Sprintf("try %d of %q; the last one: %v", j.Attempt+1, j.Action, out.err)
 }

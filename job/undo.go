@@ -35,7 +35,7 @@ func (r *Runner) undoOne(ctx context.Context, op *Definition, j *Job, log *slog.
 		end()
 		*j = run.Job
 		if out.verdict == verdictRetry || out.verdict == verdictPause {
-			r.startDeadline(j, a, time.Since(began))
+			r.startDeadline(j, a, time.Since(began), out.err)
 		}
 		if ctx.Err() != nil && out.verdict != verdictDone {
 			return true

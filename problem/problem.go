@@ -116,6 +116,20 @@ func MostTries(err error) int {
 	return 0
 }
 
+// ofDatabase is an error of salvor's own database.
+type ofDatabase struct{ error }
+
+func (o ofDatabase) Unwrap() error { return o.error }
+
+// Database marks an error of salvor's own database, which says nothing about a machine or a user's request.
+func Database(err error) error { return ofDatabase{err} }
+
+// IsDatabase tells whether an error, or one that it wraps, was marked by Database.
+func IsDatabase(err error) bool {
+	var o ofDatabase
+	return errors.As(err, &o)
+}
+
 // retryAfter is an error with the time after which a client may send the request again.
 type retryAfter struct {
 	error

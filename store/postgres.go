@@ -278,7 +278,7 @@ func (e *postgresEngine) classify(err error) error {
 
 // unavailableError is an error with two texts: clients see public, the log has the text of the driver.
 func unavailableError(public string, err error) error {
-	return problem.Unavailablef("database: %w", problem.Hide(public+"; ask again", err))
+	return problem.Unavailablef("database: %w", problem.Database(problem.Hide(public+"; ask again", err)))
 }
 
 // directRunner sends statements as they are: the driver keeps prepared ones by itself.
