@@ -133,15 +133,7 @@ func TestBadBMC(t *testing.T) {
 			for _, f := range op.faults {
 				t.Run(op.name+", "+f.name, func(t *testing.T) {
 					t.Parallel()
-					for tries := 1; ; tries++ {
-						why := w.failAndMend(t, op, f)
-						if why == "" {
-							return
-						}
-						if tries == 3 {
-							t.Fatal("a well BMC is asked in vain again and again: ", why)
-						}
-					}
+					w.failAndMend(t, op, f)
 				})
 			}
 		}
@@ -149,9 +141,7 @@ func TestBadBMC(t *testing.T) {
 	w.noSecrets(t, "log", w.server.Log())
 }
 
-// failAndMend lets an operation fail by a fault, and succeed once the BMC is mended. It ends early, and says why, where a try failed while
-// the BMC was still well: conversations are counted, so the fault met another one than was meant.
-func (w *world) failAndMend(t *testing.T, op operation, f fault) (why string) {
+func (w *world) failAndMend(t *testing.T, op operation, f fault) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	m := w.newMachine(t)
@@ -165,9 +155,6 @@ func (w *world) failAndMend(t *testing.T, op operation, f fault) (why string) {
 		m.mend(t)
 	}
 	n := m.settle(ctx, t, func(n *client.Node) bool { return n.LastError != "" })
-	if why := m.triedInVain(ctx, t); why != "" {
-		return why
-	}
 	if n.ProvisionState != op.failed {
 		t.Errorf("in state %q, want %q", n.ProvisionState, op.failed)
 	}
@@ -206,7 +193,6 @@ func (w *world) failAndMend(t *testing.T, op operation, f fault) (why string) {
 	case op.failed == "unrescue failed":
 		m.wantOwnSystem(t)
 	}
-	return ""
 }
 
 // TestSlowBMC answers late, and everything succeeds.

@@ -14,6 +14,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -25,7 +26,6 @@ import (
 	"salvor/driver/drivertest"
 	"salvor/test/program"
 	"salvor/wire/ironic"
-	"salvor/wire/native"
 )
 
 const (
@@ -115,7 +115,6 @@ type machine struct {
 	fault    fault
 	breakIn  int // sessions until the fault begins; 0: not armed
 	broken   bool
-	brokenAt time.Time
 	deaf     bool // its ramdisk never says anything
 	ramdisks sync.WaitGroup
 }
@@ -139,10 +138,7 @@ func (w *world) newMachine(t *testing.T) *machine {
 }
 
 func (m *machine) listen(l net.Listener) {
-	fresh := func(ctx context.Context, _ net.Conn) context.Context {
-		return context.WithValue(ctx, begunKey{}, new(atomic.Bool))
-	}
-	server := &http.Server{Handler: m, ReadHeaderTimeout: patience, ConnContext: fresh}
+	server := &http.Server{Handler: m, ReadHeaderTimeout: patience}
 	m.mu.Lock()
 	m.server = server
 	m.mu.Unlock()
@@ -162,14 +158,12 @@ func (m *machine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// begunKey is whether anything was said on a connection.
-type begunKey struct{}
-
-// enter counts the conversations with the BMC: each has a connection of its own.
+// enter counts the conversations with the BMC: the driver begins each by looking for the system. Connections cannot be counted, since an
+// HTTP client opens another one where the last has not become idle in time.
 func (m *machine) enter(r *http.Request) (fault, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !r.Context().Value(begunKey{}).(*atomic.Bool).Swap(true) && m.breakIn > 0 {
+	if r.URL.Path == path.Dir(drivertest.SystemPath) && m.breakIn > 0 {
 		if m.breakIn--; m.breakIn == 0 {
 			m.breakNow()
 		}
@@ -179,7 +173,7 @@ func (m *machine) enter(r *http.Request) (fault, bool) {
 
 // breakNow begins the fault; mu is held.
 func (m *machine) breakNow() {
-	m.broken, m.brokenAt = true, time.Now()
+	m.broken = true
 	m.bmc.Break(m.fault.kind)
 	if m.fault.kind == drivertest.Down {
 		go m.server.Close()
@@ -335,20 +329,6 @@ func (m *machine) event(ctx context.Context, words string) error {
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
-}
-
-// triedInVain tells of a try that failed before the fault began: the machine is too busy for the test's short time-outs.
-func (m *machine) triedInVain(ctx context.Context, t *testing.T) string {
-	var page native.Events
-	must(t, m.w.api.Ask(ctx, client.Native, http.MethodGet, "/events", url.Values{"subject": {"node:" + m.id}, "last": {"200"}}, nil, &page))
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, e := range page.Events {
-		if strings.Contains(e.Text, ": will try again: ") && e.At.Before(m.brokenAt) {
-			return e.Text
-		}
-	}
-	return ""
 }
 
 // wantOwnSystem holds the machine to what it was before everything.
