@@ -1,6 +1,7 @@
 package salvor
 
 import (
+	"fmt"
 	"os"
 	"path"
 	"path/filepath"
@@ -8,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"salvor/test/sentence"
 )
 
 // pages are all pages of the documentation, by path.
@@ -78,53 +81,41 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// The most that TestSentences allows in all pages together. Whoever makes a figure smaller writes the smaller figure here.
+// The most that TestSentences allows in all pages and package comments together. Whoever makes a figure smaller writes the smaller figure here.
 const (
 	mostLongSentences     = 0
 	mostHeadlessSentences = 0
-	mostWords             = 30 // of a sentence
+	mostReadmeLines       = 70
 )
-
-var (
-	listItem    = regexp.MustCompile(`(?m)^ *(?:[-*]|\d+\.) +`)
-	sentenceEnd = regexp.MustCompile(`[.!?](?:\)|"|”)?\s+`)
-	// headless sentences have a clause for a subject, so a reader looks for who acts.
-	headless = regexp.MustCompile(`^(?:Who|Whoever|What|Whatever|Of|Where|Whose)\s`)
-)
-
-// sentences are those of a page's prose: no code, no table, no heading.
-func sentences(page string) (all []string) {
-	page = mdHeading.ReplaceAllString(codeBlock.ReplaceAllString(page, "\n\n"), "\n")
-	page = mdLink.ReplaceAllString(codeSpan.ReplaceAllString(page, "CODE"), "$1")
-	for paragraph := range strings.SplitSeq(listItem.ReplaceAllString(page, "\n\n"), "\n\n") {
-		var prose []string
-		for line := range strings.Lines(paragraph) {
-			if !strings.HasPrefix(strings.TrimSpace(line), "|") {
-				prose = append(prose, strings.TrimSpace(line))
-			}
-		}
-		for _, s := range sentenceEnd.Split(strings.Join(prose, " "), -1) {
-			if s = strings.Trim(s, " *_"); s != "" {
-				all = append(all, s)
-			}
-		}
-	}
-	return all
-}
 
 // TestSentences counts sentences that a reader has to read twice.
 func TestSentences(t *testing.T) {
-	var long, noSubject []string
-	for name, page := range pages(t) {
-		for _, s := range sentences(page) {
-			if len(strings.Fields(s)) > mostWords {
+	var long, headless []string
+	count := func(name string, sentences []string) {
+		for _, s := range sentences {
+			if sentence.IsLong(s) {
 				long = append(long, name+": "+s)
 			}
-			if headless.MatchString(s) && !strings.HasSuffix(s, "?") {
-				noSubject = append(noSubject, name+": "+s)
+			if sentence.IsHeadless(s) {
+				headless = append(headless, name+": "+s)
 			}
 		}
 	}
-	atMost(t, "sentences of more than 30 words", len(long), mostLongSentences, long)
-	atMost(t, "sentences that begin with a clause", len(noSubject), mostHeadlessSentences, noSubject)
+	for name, page := range pages(t) {
+		count(name, sentence.OfPage(page))
+	}
+	for _, files := range sources(t) {
+		for _, f := range files {
+			count(f.name, sentence.OfText(f.tree.Doc.Text()))
+		}
+	}
+	atMost(t, fmt.Sprintf("sentences of more than %d words", sentence.MostWords), len(long), mostLongSentences, long)
+	atMost(t, "sentences that begin with a clause", len(headless), mostHeadlessSentences, headless)
+}
+
+// TestReadmeIsShort keeps README.md to what a stranger reads in a minute.
+func TestReadmeIsShort(t *testing.T) {
+	if n := strings.Count(pages(t)["README.md"], "\n"); n > mostReadmeLines {
+		t.Errorf("README.md has %d lines; at most %d", n, mostReadmeLines)
+	}
 }

@@ -17,9 +17,9 @@ import (
 
 const module = "salvor/"
 
-// wall is one row of ARCHITECTURE.md's table.
-type wall struct {
-	room       string
+// importRule is one row of ARCHITECTURE.md's table.
+type importRule struct {
+	pkg        string // its path below the module; with /* all packages below
 	may        []string
 	pure, test bool
 }
@@ -34,28 +34,28 @@ type file struct {
 	set     *token.FileSet
 }
 
-func walls(t *testing.T) []wall {
+func importRules(t *testing.T) []importRule {
 	t.Helper()
 	text, err := os.ReadFile("ARCHITECTURE.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out []wall
+	var out []importRule
 	inTable := false
 	for line := range strings.Lines(string(text)) {
 		cells := strings.Split(strings.TrimSpace(line), "|")
 		switch {
 		case len(cells) < 5:
 			inTable = false
-		case strings.TrimSpace(cells[1]) == "room":
+		case strings.TrimSpace(cells[1]) == "package":
 			inTable = true
 		case inTable && !strings.HasPrefix(cells[1], "---"):
 			kind := strings.TrimSpace(cells[3])
-			out = append(out, wall{strings.TrimSpace(cells[1]), strings.Fields(cells[2]), kind == "pure", kind == "test"})
+			out = append(out, importRule{strings.TrimSpace(cells[1]), strings.Fields(cells[2]), kind == "pure", kind == "test"})
 		}
 	}
 	if len(out) < 10 {
-		t.Fatalf("ARCHITECTURE.md: found %d rows of the table of rooms", len(out))
+		t.Fatalf("ARCHITECTURE.md: found %d rows of the table of packages", len(out))
 	}
 	return out
 }
@@ -105,46 +105,46 @@ func parse(name string) (file, error) {
 	return f, nil
 }
 
-// wallOf finds the row that a room follows: its own, else that of the folder above with /*.
-func wallOf(all []wall, room string) (wall, bool) {
+// ruleOf finds the row that a package follows: its own, else that of the folder above with /*.
+func ruleOf(all []importRule, pkg string) (importRule, bool) {
 	for _, w := range all {
-		if w.room == room {
+		if w.pkg == pkg {
 			return w, true
 		}
 	}
 	for _, w := range all {
-		if above, ok := strings.CutSuffix(w.room, "/*"); ok && strings.HasPrefix(room, above+"/") {
+		if above, ok := strings.CutSuffix(w.pkg, "/*"); ok && strings.HasPrefix(pkg, above+"/") {
 			return w, true
 		}
 	}
-	return wall{}, false
+	return importRule{}, false
 }
 
-func (w wall) allows(room string) bool {
-	for _, m := range w.may {
+func (r importRule) allows(pkg string) bool {
+	for _, m := range r.may {
 		above, below := strings.CutSuffix(m, "/*")
-		if m == "*" || m == room || (below && strings.HasPrefix(room, above+"/")) {
+		if m == "*" || m == pkg || (below && strings.HasPrefix(pkg, above+"/")) {
 			return true
 		}
 	}
 	return false
 }
 
-// impure are the packages that a pure room does without.
+// impure are the packages that a pure package does without.
 func impure(name string) bool {
 	return name == "os" || strings.HasPrefix(name, "os/") || name == "net" || name == "net/http" || name == "database/sql" || name == "syscall" || strings.HasPrefix(name, "golang.org/x/sys")
 }
 
-// TestWalls holds every non-test import to the table of ARCHITECTURE.md.
-func TestWalls(t *testing.T) {
-	all := walls(t)
-	for room, files := range sources(t) {
-		if room == "." {
+// TestImportRules holds every non-test import to the table of ARCHITECTURE.md.
+func TestImportRules(t *testing.T) {
+	all := importRules(t)
+	for pkg, files := range sources(t) {
+		if pkg == "." {
 			continue
 		}
-		w, ok := wallOf(all, room)
+		w, ok := ruleOf(all, pkg)
 		if !ok {
-			t.Errorf("%s: no row of ARCHITECTURE.md's table names this room", room)
+			t.Errorf("%s: no row of ARCHITECTURE.md's table names this package", pkg)
 			continue
 		}
 		for _, f := range files {
@@ -153,81 +153,81 @@ func TestWalls(t *testing.T) {
 			}
 			for _, name := range f.imports {
 				if w.pure && impure(name) {
-					t.Errorf("%s imports %s, but %s is pure", f.name, name, room)
+					t.Errorf("%s imports %s, but %s is pure", f.name, name, pkg)
 				}
 				target, ours := strings.CutPrefix(name, module)
 				if !ours {
 					continue
 				}
 				if !w.allows(target) {
-					t.Errorf("%s imports %s; %s may import only: %s", f.name, target, room, strings.Join(w.may, " "))
+					t.Errorf("%s imports %s; %s may import only: %s", f.name, target, pkg, strings.Join(w.may, " "))
 				}
-				if into, _ := wallOf(all, target); into.test && !w.test {
-					t.Errorf("%s imports the test room %s", f.name, target)
+				if into, _ := ruleOf(all, target); into.test && !w.test {
+					t.Errorf("%s imports %s, which only tests may import", f.name, target)
 				}
 			}
 		}
 	}
 }
 
-// TestArrowsFall proves that the table itself has no way back up: no two rooms may
-// import each other, be it through others.
-func TestArrowsFall(t *testing.T) {
-	all, rooms := walls(t), []string{}
-	for room := range sources(t) {
-		if w, ok := wallOf(all, room); ok && !w.test && room != "." {
-			rooms = append(rooms, room)
+// TestRulesAllowNoCycle proves that the table itself allows no cycle: no two packages may
+// import each other, directly or through others.
+func TestRulesAllowNoCycle(t *testing.T) {
+	all, packages := importRules(t), []string{}
+	for pkg := range sources(t) {
+		if w, ok := ruleOf(all, pkg); ok && !w.test && pkg != "." {
+			packages = append(packages, pkg)
 		}
 	}
-	slices.Sort(rooms)
+	slices.Sort(packages)
 	const entered, left = 1, 2
 	state := map[string]int{}
-	var visit func(room string, way []string)
-	visit = func(room string, way []string) {
-		way = append(way, room)
-		switch state[room] {
+	var visit func(pkg string, way []string)
+	visit = func(pkg string, way []string) {
+		way = append(way, pkg)
+		switch state[pkg] {
 		case left:
 			return
 		case entered:
-			t.Errorf("the table allows a circle: %s", strings.Join(way, " -> "))
+			t.Errorf("the table allows a cycle: %s", strings.Join(way, " -> "))
 			return
 		}
-		state[room] = entered
-		w, _ := wallOf(all, room)
-		for _, next := range rooms {
-			// A row X/* lets a room import X and what X/* names, which is never meant to be itself.
-			if next != room && w.allows(next) && !strings.HasPrefix(room, "cmd/") {
+		state[pkg] = entered
+		w, _ := ruleOf(all, pkg)
+		for _, next := range packages {
+			// A row X/* lets a package import X and what X/* names, which is never meant to be itself.
+			if next != pkg && w.allows(next) && !strings.HasPrefix(pkg, "cmd/") {
 				visit(next, way)
 			}
 		}
-		state[room] = left
+		state[pkg] = left
 	}
-	for _, room := range rooms {
-		visit(room, nil)
+	for _, pkg := range packages {
+		visit(pkg, nil)
 	}
 }
 
-// TestRowsHaveRooms finds rows of the table that nothing follows any more.
-func TestRowsHaveRooms(t *testing.T) {
-	rooms := sources(t)
-	for _, w := range walls(t) {
-		above, below := strings.CutSuffix(w.room, "/*")
+// TestRulesHavePackages finds rows of the table that no package follows any more.
+func TestRulesHavePackages(t *testing.T) {
+	packages := sources(t)
+	for _, w := range importRules(t) {
+		above, below := strings.CutSuffix(w.pkg, "/*")
 		found := false
-		for room := range rooms {
-			found = found || room == w.room || (below && strings.HasPrefix(room, above+"/"))
+		for pkg := range packages {
+			found = found || pkg == w.pkg || (below && strings.HasPrefix(pkg, above+"/"))
 		}
 		if !found {
-			t.Errorf("ARCHITECTURE.md: nothing is in the room %s", w.room)
+			t.Errorf("ARCHITECTURE.md: there is no package %s", w.pkg)
 		}
 	}
 }
 
-// TestRoomNames refuses folders whose name says nothing.
-func TestRoomNames(t *testing.T) {
-	for room := range sources(t) {
-		for part := range strings.SplitSeq(room, "/") {
+// TestPackageNames refuses folders whose name says nothing.
+func TestPackageNames(t *testing.T) {
+	for pkg := range sources(t) {
+		for part := range strings.SplitSeq(pkg, "/") {
 			if slices.Contains([]string{"util", "utils", "common", "helper", "helpers", "types", "models", "manager", "misc", "shared", "internal", "pkg"}, part) {
-				t.Errorf("%s: the name %q says nothing about what is in it", room, part)
+				t.Errorf("%s: the name %q says nothing about what is in it", pkg, part)
 			}
 		}
 	}
@@ -258,9 +258,9 @@ func TestBudgets(t *testing.T) {
 	}
 }
 
-// TestPackageDocs wants every room to say what it knows.
+// TestPackageDocs requires that each package says what it knows.
 func TestPackageDocs(t *testing.T) {
-	for room, files := range sources(t) {
+	for pkg, files := range sources(t) {
 		said, code := "", false
 		for _, f := range files {
 			if !f.test {
@@ -269,7 +269,7 @@ func TestPackageDocs(t *testing.T) {
 			}
 		}
 		if code && len(said) < 60 {
-			t.Errorf("%s: no package comment that says what it knows: %s", room, fmt.Sprintf("%q", said))
+			t.Errorf("%s: no package comment that says what it knows: %s", pkg, fmt.Sprintf("%q", said))
 		}
 	}
 }

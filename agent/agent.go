@@ -1,10 +1,7 @@
-// Package agent is the program in the ramdisk: it finds out which node it is in,
-// tells the server that it is there, and takes commands: those about disks, which the
-// rooms below it carry out, until the machine is turned off, or the one that opens the
-// machine to its owner, after which it ends. It speaks the protocol of Ironic's own
-// agent, so it serves under a real Ironic as well as under salvor. It starts no ssh and
-// sets no network: the ramdisk's init does that after it has ended (package network
-// holds the how).
+// Package agent is the program in the ramdisk. It finds out which node it runs on, reports to the server and takes commands. It takes
+// commands about disks, which the packages below it carry out, until the machine is turned off. It ends after the command that hands the
+// machine over to its owner. The agent speaks the protocol of Ironic's own agent, so it serves under a real Ironic as well as under salvor.
+// It starts no ssh and configures no network: the ramdisk's init does both after the agent has ended, with the code of package network.
 package agent
 
 import (

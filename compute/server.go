@@ -1,7 +1,6 @@
-// Package compute holds the rules of servers: what they are, which state follows
-// which, where they may run, what hosts are told to do, and which rescue image a
-// server gets. It is pure: it knows no SQL, no hypervisor and no HTTP, and no node of the
-// bare metal inventory.
+// Package compute holds the rules of servers: their properties, the order of their states and the hosts that they may run on. It also
+// decides which orders hosts get and which rescue image a server gets. It is pure: it knows no SQL, no hypervisor and no HTTP, and no node
+// of the bare metal inventory.
 package compute
 
 import (

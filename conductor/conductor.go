@@ -1,7 +1,7 @@
 // Package conductor holds the long operations: one file each, which opens with its
 // list of actions. It composes the rules of machines with drivers, and those of servers
-// with hosts' orders and hypervisors, through their contracts; it names no concrete driver
-// and no hypervisor, speaks no HTTP and answers no API call: a job's row is all that reaches it.
+// with hosts' orders and hypervisors, through their contracts. It names no concrete driver
+// and no hypervisor, speaks no HTTP and answers no API call: only the row of a job reaches it.
 package conductor
 
 import (

@@ -1,8 +1,7 @@
-// Package config reads salvor's configuration: an INI file with Ironic's section and
-// option names where Ironic has them, SALVOR_* variables over it, and flags over both.
-// It knows every option with its default, its form and its meaning, and hands out plain
-// structs. It must not know what the options do: it imports no other room but problem
-// and secret, opens nothing but the file that it is given, and starts nothing.
+// Package config reads salvor's configuration: an INI file with Ironic's section and option names where Ironic has them, SALVOR_* variables
+// over it, and flags over both. It knows every option with its default, its form and its meaning, and returns plain structs. It must not
+// know the effects of the options. It imports no other package of the project but problem and secret, opens only the file that it is given,
+// and starts nothing.
 package config
 
 import (
@@ -155,7 +154,7 @@ type PXE struct {
 	KernelAppendParams string
 }
 
-// Ramdisk is [ramdisk]: the door that ramdisks use.
+// Ramdisk is [ramdisk]: the listener for ramdisks.
 type Ramdisk struct {
 	// Listen is host:port; empty: no listener of its own.
 	Listen string
@@ -212,9 +211,9 @@ type Netboot struct {
 	Lease      time.Duration
 }
 
-// Hosts is [hosts]: the door that VM hosts use.
+// Hosts is [hosts]: the listener for VM hosts.
 type Hosts struct {
 	Listen string
-	// Names are those of the door's certificate beside the address in Listen.
+	// Names are those of the listener's certificate beside the address in Listen.
 	Names []string
 }

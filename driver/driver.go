@@ -1,8 +1,7 @@
-// Package driver is the contract for hardware: small interfaces that a hardware
-// type is composed of. A driver talks to a BMC, a switch or a ramdisk, reads before
-// it acts, proves by a read-back and returns facts. It knows no store, no job and no
-// sibling, and it does not retry: it classifies what went wrong (problem.Unavailable
-// for what may pass, Invalid for what the operator must mend, Unsupported for what it lacks).
+// Package driver is the contract for hardware: small interfaces that a hardware type is composed of. A driver talks to a BMC, a switch or a
+// ramdisk, reads before it acts, proves by a read-back and returns facts. It knows no store, no job and no other driver. It does not retry,
+// but classifies each error: problem.Unavailable may pass, the operator must mend problem.Invalid, and the hardware lacks what is
+// problem.Unsupported.
 package driver
 
 import (

@@ -1,7 +1,6 @@
-// Package host is "salvor host": the part of salvor on a machine that runs servers. It keeps
-// the host's identity and its lease, pulls orders and carries them out once, owns the disks,
-// images and config drives on the machine, and mends guests that are not as they should be. It
-// knows no store and no HTTP API but the door for hosts; what runs is the hypervisor's to tell.
+// Package host is "salvor host": the part of salvor on a machine that runs servers. It keeps the host's identity and its lease, and fetches
+// orders and carries each out once. It owns the disks, images and config drives on the machine, and mends guests that differ from their
+// wanted state. It knows no store, and no HTTP API but the control plane's API for hosts. The hypervisor tells it which guests run.
 package host
 
 import (

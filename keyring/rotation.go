@@ -1,6 +1,6 @@
-// Package keyring knows where the keys come from that seal secrets, a file of ours or a command that prints them, and carries a change
-// of the key on: many processes over one database read the new key, seal anew what the old one sealed, and forget that. It must not
-// know what is sealed, nor who asks for a change.
+// Package keyring reads the keys that seal secrets, from salvor's key file or from a command that prints them. It also carries out a change
+// of the key. During a change, each of the processes over one database reads the new key; one of them reseals the secrets, and all of them
+// forget the old key. The package must not know which data is sealed, nor who asks for a change.
 package keyring
 
 import (

@@ -1,6 +1,6 @@
-// Package record holds what records of every kind have in common: the version that an
-// update compares, the table that keeps them, pages and marks of lists, and the service
-// through which requests change them. It knows no kind of record, no SQL and no HTTP.
+// Package record holds the common parts of records of every kind. These are the version that an update compares, the table that keeps the
+// records, and pages and marks of lists. The service through which requests change records belongs to them too. The package knows no kind
+// of record, no SQL and no HTTP.
 package record
 
 import (

@@ -1,7 +1,6 @@
-// Package store keeps the rows: jobs, events, conductors, nodes, servers, hosts and what was
-// heard of them, in SQLite or PostgreSQL behind one SQL text. It knows how rows are
-// written, found and kept apart, and nothing of what they are good for: the rules of states
-// are metal's and compute's, the rules of work are job's. It starts no work by itself.
+// Package store keeps the rows in SQLite or PostgreSQL behind one SQL text: jobs, events, conductors, nodes, servers, hosts and the reports
+// from them. It knows how rows are written, found and kept apart, and does not know their meaning. Packages metal and compute hold the
+// rules of states, and package job holds the rules of work. The store starts no work by itself.
 package store
 
 import (

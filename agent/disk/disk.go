@@ -1,8 +1,6 @@
-// Package disk knows the disks of the machine that the ramdisk runs in: which there
-// are, which one a system goes to, what partition tables look like, and how all of it
-// is wiped. Everything is read and written through the whole disk, so neither udev nor
-// device nodes of partitions are needed; in tests a disk is a file. It must not know
-// images, steps or the server.
+// Package disk knows the disks of the machine that the ramdisk runs in. It lists them, chooses the one that a system goes to, reads and
+// changes partition tables, and wipes disks. It reads and writes everything through the whole disk, so it needs neither udev nor device
+// nodes of partitions. In tests a disk is a file. The package must not know images, steps or the server.
 package disk
 
 import (

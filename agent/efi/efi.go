@@ -1,6 +1,5 @@
-// Package efi makes a machine's firmware boot the system that was written to a disk:
-// it finds the boot loader on the EFI system partition and writes the firmware's boot
-// entry. It knows variables, device paths and FAT, and must not know images or steps.
+// Package efi makes a machine's firmware boot the system that was written to a disk. It finds the boot loader on the EFI system partition
+// and writes the firmware's boot entry. It knows variables, device paths and FAT, and must not know images or steps.
 package efi
 
 import (

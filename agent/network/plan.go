@@ -1,7 +1,6 @@
-// Package network gives a rescued machine its tenant's network after the agent has
-// ended: what network_data.json means, DHCP over a network that is still being
-// moved, and the netlink calls for both. It knows no API, no token and no password;
-// what it needs of them comes in the Plan that the agent wrote.
+// Package network gives a rescued machine its tenant's network after the agent has ended. It interprets network_data.json, speaks DHCP over
+// a network that is still being moved, and makes the netlink calls for both. It knows no API, no token and no password; the agent writes
+// the facts that it needs into the Plan.
 package network
 
 import (

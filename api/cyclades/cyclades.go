@@ -1,7 +1,6 @@
-// Package cyclades serves the compute API of Cyclades over the servers of package
-// compute: numbers for ids, rescue of stopped servers only, errors of state as 400, each as
-// Cyclades' clients read them. It knows no rule of the servers themselves, no store and no
-// hypervisor: work is handed on as rows.
+// Package cyclades serves the compute API of Cyclades over the servers of package compute. As Cyclades' clients expect, ids are numbers,
+// only stopped servers can be rescued, and errors of state have status 400. The package knows no rule of the servers themselves, no store
+// and no hypervisor: it hands work on as rows.
 package cyclades
 
 import (

@@ -1,8 +1,7 @@
-// Package identity serves as much of OpenStack's identity API (Keystone v3) as clients need
-// to find the other faces and to prove who they are, where no Keystone does: with the
-// authentication strategies noauth, http_basic and token. Projects are names that nobody has to
-// make, every user of those is an administrator, and there is one domain. Tokens that it issues to users are
-// signed, not kept; tokens of the API, which say less, pass through it as they are. It knows no store.
+// Package identity serves OpenStack's identity API (Keystone v3) where there is no Keystone: with the authentication strategies noauth,
+// http_basic and token. It serves the part that clients need to find the other APIs and to authenticate. Nobody has to create a project,
+// because a project is only a name, and there is one domain. The package signs the tokens that it issues to users and does not store them;
+// each makes its user an administrator. Tokens of the API may grant less, and the package passes them through unchanged. It knows no store.
 package identity
 
 import (

@@ -1,7 +1,6 @@
-// Package image serves as much of OpenStack's image API (Glance v2) as clients need to bring
-// the images that servers are made from: it decodes requests, takes bytes in and gives them
-// out, and keeps images as records of package compute. It knows no store of rows and none of
-// bytes but by what it asks of them, and no hypervisor.
+// Package image serves the part of OpenStack's image API (Glance v2) that clients need to upload the images that servers are made from. It
+// decodes requests, receives and sends the bytes of images, and keeps images as records of package compute. It knows the stores of rows and
+// of bytes only by the methods that it calls, and it knows no hypervisor.
 package image
 
 import (

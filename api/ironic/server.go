@@ -1,7 +1,6 @@
-// Package ironic serves OpenStack's bare metal API (Ironic v1) over the machines of
-// package metal: it decodes requests, holds them to the microversion that they speak,
-// and writes answers as Ironic's clients read them. It knows no rule of the machines
-// themselves, no store and no conductor: work is handed on as rows.
+// Package ironic serves OpenStack's bare metal API (Ironic v1) over the machines of package metal. It decodes requests, applies the rules
+// of the microversion that they ask for, and writes answers as Ironic's clients read them. It knows no rule of the machines themselves, no
+// store and no conductor: it hands work on as rows.
 package ironic
 
 import (

@@ -1,7 +1,7 @@
-// Package native serves salvor's own API, /salvor/v1: rescue images, rescue sessions, VM hosts,
-// their groups and join tokens, what becomes of the servers of one that died (fences, plans,
-// moves), Ganeti clusters, networks, tokens of the API, the fleet of machines at a glance. It knows JSON and the services of servers, and no
-// store, no hypervisor and no conductor: what must be asked of a cluster is a job's row.
+// Package native serves salvor's own API, /salvor/v1. The API has rescue images, rescue sessions, VM hosts, host groups, join tokens,
+// Ganeti clusters, networks, tokens of the API and an overview of all machines. It also has the fences, plans and moves of the servers of a
+// host that died. The package knows JSON and the services of servers, and no store, no hypervisor and no conductor. It puts each question
+// to a cluster into the row of a job.
 package native
 
 import (

@@ -1,7 +1,6 @@
-// Package nova serves OpenStack's Compute API (Nova v2.1) over the servers of package
-// compute: it decodes requests, holds them to the schema of the microversion that they
-// speak, and writes answers as Nova's clients read them. It knows no rule of the servers
-// themselves, no store and no hypervisor: work is handed on as rows.
+// Package nova serves OpenStack's Compute API (Nova v2.1) over the servers of package compute. It decodes requests, checks them against the
+// schema of the microversion that they ask for, and writes answers as Nova's clients read them. It knows no rule of the servers themselves,
+// no store and no hypervisor: it hands work on as rows.
 package nova
 
 import (

@@ -1,7 +1,6 @@
-// Package volume serves as much of OpenStack's block storage API (Cinder v3) as clients need
-// to name volumes of storage systems: salvor keeps where a volume is reached, and neither
-// makes nor erases one. Attaching is the compute API's. It knows no storage system, no
-// hypervisor and no store.
+// Package volume serves the part of OpenStack's block storage API (Cinder v3) that clients need to name volumes of storage systems. salvor
+// records where a volume is reached, and neither creates nor erases the volume itself. The compute API attaches volumes. The package knows
+// no storage system, no hypervisor and no store.
 package volume
 
 import (

@@ -1,14 +1,11 @@
-// Package ramdisk builds the environment in which salvor-agent runs: kernel,
-// initramfs, ISO image and UKI, from Debian packages, without root and without
-// installing anything.
+// Package ramdisk builds the environment in which salvor-agent runs: kernel, initramfs, ISO image and UKI. It builds them from Debian
+// packages, without root and without installing anything.
 //
-// It knows Debian's tools and the layout of the ramdisk. It must not know nodes,
-// networks or secrets: what it makes is the same for every machine, and what is one
-// machine's own reaches it by kernel parameters only (see boot/media).
+// It knows Debian's tools and the layout of the ramdisk. It must not know nodes, networks or secrets, because its products are the same for
+// every machine. Data of a single machine reaches the ramdisk only by kernel parameters (see boot/media).
 //
-// Those who need another small system of the same parts, such as the lab's tenant
-// system, take a Source for kernel, modules, busybox and programs, and a Tree to
-// put them into.
+// Code that builds another small system of the same parts, such as the lab's tenant system, uses a Source and a Tree. The Source gives the
+// kernel, modules, busybox and programs; the Tree takes them.
 package ramdisk
 
 import (

@@ -26,7 +26,7 @@ func newDriverCommand() *cobra.Command {
 		}),
 	}
 	l.flags(list)
-	cmd := &cobra.Command{Use: "driver", Short: "The hardware types on offer"}
+	cmd := &cobra.Command{Use: "driver", Short: "Show the hardware types that conductors offer"}
 	e.flags(cmd)
 	cmd.AddCommand(list)
 	addSubcommands(cmd, e, client.Drivers, driverParts)
@@ -52,7 +52,7 @@ func (l *listOptions) driverColumns(drivers []client.Record) []outputColumn {
 func newConductorCommand() *cobra.Command {
 	e, l := &apiEndpoint{}, &listOptions{}
 	list := &cobra.Command{
-		Use: "list", Short: "List conductors and whether they live",
+		Use: "list", Short: "List conductors and whether they are alive",
 		Example: "  salvor conductor list",
 		RunE: e.run(func(c *clientCall) error {
 			q, err := l.query(c.Command, nil, c.args)
@@ -67,7 +67,7 @@ func newConductorCommand() *cobra.Command {
 		}),
 	}
 	l.flags(list)
-	cmd := &cobra.Command{Use: "conductor", Short: "The parts of salvor that do the work"}
+	cmd := &cobra.Command{Use: "conductor", Short: "Show conductors: the parts of salvor that run jobs"}
 	e.flags(cmd)
 	cmd.AddCommand(list)
 	addSubcommands(cmd, e, client.Conductors, conductorParts)
@@ -76,7 +76,7 @@ func newConductorCommand() *cobra.Command {
 
 // newConfigCommand is `salvor config`.
 func newConfigCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "config", Short: "The configuration of salvor serve"}
+	cmd := &cobra.Command{Use: "config", Short: "Show the configuration options of salvor serve"}
 	cmd.AddCommand(&cobra.Command{
 		Use: "sample", Short: "Print a configuration file with every option at its default", Args: cobra.NoArgs,
 		Example: "  salvor config sample > /etc/salvor/salvor.conf",

@@ -21,7 +21,7 @@ import (
 func newDBCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "db",
-		Short: "The database: bring its tables up to date, look at it, back it up, move it",
+		Short: "Migrate, inspect, back up, copy, hold and release the database",
 	}
 	cmd.AddCommand(newDBMigrateCommand(), newDBStatusCommand(), newDBBackupCommand(), newDBCopyCommand(), newDBHoldCommand(), newDBRestoredCommand())
 	return cmd
@@ -58,12 +58,14 @@ func newDBMigrateCommand() *cobra.Command {
 		Short: "Bring the tables up to date for this release",
 		Long: `Bring the tables up to date for this release.
 
-Each step is one transaction: what is cut off is done by the next call. On PostgreSQL
-programs of the release before go on serving meanwhile and afterwards, so the order of an
-upgrade is: migrate once with the new program, then restart one salvor serve after the
-other. A step that ends what older programs need waits until nobody serves the database.
+Each step is one transaction. If a step is cut off, the next call of this command does it.
 
-A SQLite database is brought up to date by salvor serve itself at its start.`,
+On PostgreSQL, programs of the previous release keep serving during and after the
+migration. To upgrade, migrate once with the new program, then restart one salvor serve
+after the other. A step that removes what older programs need runs only while no program
+serves the database.
+
+salvor serve itself brings a SQLite database up to date when it starts.`,
 		Example: `  salvor db migrate --database postgres://salvor@db/salvor
   salvor db backup before.db --config /etc/salvor/salvor.conf && salvor db migrate --config /etc/salvor/salvor.conf`,
 		Args: cobra.NoArgs,
@@ -183,16 +185,16 @@ func newDBBackupCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "backup FILE",
 		Short: "Write the whole database, as it is at one moment, into a new SQLite file",
-		Long: `Write the whole database, as it is at one moment, into a new SQLite file. Programs go on
-serving it meanwhile. Each table is read back from the file and compared before the file
-gets its name.
+		Long: `Write the whole database, as it is at one moment, into a new SQLite file. Programs keep
+serving the database meanwhile. The command reads each table back from the file and
+compares it before it gives the file its name.
 
-Secrets are sealed in the backup as they are in the database: without the key file it
-tells none, and is of no use. Keep the key file too, at another place.
+Secrets are sealed in the backup as they are in the database. Without the key file the
+backup reveals no secret and is of no use. Keep a copy of the key file too, at another place.
 
 To restore: salvor serve --database sqlite:FILE, or salvor db copy --from sqlite:FILE.
-The file is marked as a backup: serving it starts held, and nothing acts on it until an
-administrator has decided about its open jobs (salvor db restored).`,
+The command marks the file as a backup, so salvor serve starts with this database held.
+Nothing acts on it until an administrator has decided about its open jobs (salvor db restored).`,
 		Example: `  salvor db backup /var/backups/salvor-$(date +%F).db
   salvor db backup before-upgrade.db --database postgres://salvor@db/salvor
   salvor db copy --from sqlite:/var/backups/salvor-2026-11-22.db --to postgres://salvor@db/restored`,
@@ -227,14 +229,14 @@ func newDBCopyCommand() *cobra.Command {
 		Short: "Fill an empty database with all that another holds: SQLite to PostgreSQL, or back",
 		Long: `Fill an empty database with all that another holds: SQLite to PostgreSQL, or back.
 
-Stop every salvor serve of the source first; this is refused while one lives. The source
-is marked as copied: serving it again starts held. A copy of a backup starts held as well.
-All is written in one transaction, read back and compared by the number of
-rows and a digest of each table, and kept only if both are equal. Secrets stay sealed:
-the key file that was used with the source is used with the destination.
+Stop every salvor serve of the source first; the command refuses to copy while one is alive.
+The command marks the source as copied: serving it again starts held. A copy of a backup
+starts held as well. The command writes everything in one transaction and reads it back. It
+keeps the copy only if the number of rows and a digest of each table are equal. Secrets stay
+sealed: use the key file of the source with the destination.
 
-Start salvor serve on one of the two databases only: two control planes would each do
-the work that both have.
+Start salvor serve on one of the two databases only. Otherwise two control planes would
+each do the work that both have.
 
 A password in a URL shows in the list of processes; a file ~/.pgpass or PGPASSWORD does not.`,
 		Example: `  # grow to PostgreSQL

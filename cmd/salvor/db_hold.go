@@ -20,12 +20,12 @@ func newDBHoldCommand() *cobra.Command {
 
 salvor notices by itself that the file of a salvor db backup was put in place. It notices an older
 state of any other kind only by a witness: a file of the state directory, [database]witness_file,
-or a VM host. Where these are lost too, run this command after pg_restore, a recovery to a point in
-time, or a copy of files, and before salvor serve starts.
+or a VM host. If these are lost too, run this command before salvor serve starts. Run it after
+pg_restore, after a recovery to a point in time, or after a copy of files.
 
-A held database is served: it answers reads and heartbeats, and nothing acts on it until an
-administrator has decided about its open jobs (salvor db restored). A PostgreSQL database may be
-held while it is served; its processes notice within about a second.`,
+salvor serve serves a held database: it answers reads and heartbeats. Nothing acts on the database
+until an administrator has decided about its open jobs (salvor db restored). You can hold a
+PostgreSQL database while it is served; its processes notice within about a second.`,
 		Example: `  pg_restore -d salvor /backup/salvor.dump
   salvor db hold --database postgres://salvor@db/salvor
   systemctl start salvor && salvor db restored`,

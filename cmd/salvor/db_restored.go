@@ -98,12 +98,12 @@ The command asks the running salvor serve as an administrator. With --database i
 		cmd.Flags().StringSliceVar(v.to, v.name, nil, v.usage)
 	}
 	b := cmd.Flags()
-	b.BoolVar(&f.release, "release", false, "do what was chosen and end the hold")
+	b.BoolVar(&f.release, "release", false, "carry out the choices and end the hold")
 	b.StringVar(&f.rest, "rest", "", "with --release: continue, end or drop the jobs that have no choice")
 	b.BoolVar(&f.unread, "unread", false, "with --release: do not wait until all machines are read")
-	b.BoolVar(&f.dryRun, "dry-run", false, "with --release or --witness-lost: tell what would be done, and do nothing")
+	b.BoolVar(&f.dryRun, "dry-run", false, "with --release or --witness-lost: show what would be done, and do nothing")
 	b.BoolVar(&f.readAgain, "read-again", false, "have conductors read all machines again")
-	b.StringVar(&f.offline, "database", "", "read this database instead, which nobody serves: sqlite:PATH or postgres://...")
+	b.StringVar(&f.offline, "database", "", "read this database instead, which no process serves: sqlite:PATH or postgres://...")
 	return cmd
 }
 

@@ -68,14 +68,17 @@ func newDoctorCommand() *cobra.Command {
 	var where serveFlags
 	e := &apiEndpoint{}
 	cmd := &cobra.Command{
-		Use: "doctor", Short: "Check a configuration, this machine and its networks before or while salvor serves", Args: cobra.NoArgs,
-		Long: `Checks the configuration of salvor serve and the machine that it is called on: files and their rights, the key, the database and its
-tables, the clock, disk space, ports, certificates, the ramdisk, boot networks and loaders, the address that ramdisks call, the directory of
-images, and whether the BMCs of some nodes answer. It changes nothing and sends
-no credential but to the database; it looks at neither Keystone, [otel] nor files of users and rules. Each line is ok, warn or fail, and says what to
-do. The exit status is 1 if anything fails.
-With --node NODE it asks the API instead whether rescue, unrescue, deploy, provide, clean, inspect and service could succeed on the node, and
-tells every reason why not, those of its approved runbooks and chosen deploy templates included; no machine is asked. A reason fails if the node's state takes the operation now, and else warns.`,
+		Use: "doctor", Short: "Check a configuration, this machine and its networks before or while salvor serve runs", Args: cobra.NoArgs,
+		Long: `Checks the configuration of salvor serve, and this machine: files and their permissions, the key, the database and its tables, the clock,
+disk space, ports and certificates. It also checks the ramdisk, boot networks and loaders, the address that ramdisks call, the directory of
+images, and whether the BMCs of some nodes answer.
+
+It changes nothing, and sends no credential except to the database. It does not check Keystone, [otel], or the files of users and rules.
+Each line is ok, warn or fail, and says what to do. The exit status is 1 if anything fails.
+
+With --node NODE it asks the API instead whether rescue, unrescue, deploy, provide, clean, inspect and service could succeed on the node.
+It prints every reason against an operation, also for the approved runbooks and the chosen deploy templates of the node. It contacts no
+machine. A reason fails if the node's state takes the operation now, and else warns.`,
 		Example: "  salvor doctor --config /etc/salvor/salvor.conf\n  salvor doctor --node rack1-7\n  salvor doctor -f json | jq '.[] | select(.level != \"ok\")'",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if format != "text" && format != "table" && format != "json" {
@@ -93,7 +96,7 @@ tells every reason why not, those of its approved runbooks and chosen deploy tem
 	}
 	where.flags(cmd, "database", "")
 	e.flags(cmd)
-	cmd.Flags().StringVar(&node, "node", "", "check by the API what could be done with this node, instead of this machine")
+	cmd.Flags().StringVar(&node, "node", "", "ask the API which operations could succeed on this node, instead of checking this machine")
 	cmd.Flags().StringVarP(&format, "format", "f", "text", "text (or table) or json")
 	return cmd
 }

@@ -32,12 +32,12 @@ type apiEndpoint struct {
 func (e *apiEndpoint) flags(cmd *cobra.Command) {
 	f := cmd.PersistentFlags()
 	f.StringVar(&e.url, "url", "", "the API (default $SALVOR_URL, $OS_ENDPOINT or "+defaultURL+")")
-	f.StringVar(&e.user, "user", "", "user for basic authentication (default $SALVOR_USER); the password is taken from $SALVOR_PASSWORD. Without this flag a token in $SALVOR_TOKEN or $OS_TOKEN goes first")
-	f.StringVar(&e.ca, "cacert", "", "file with the authorities of the API's certificate (default $SALVOR_CACERT, $OS_CACERT or the system's)")
-	f.StringVar(&e.cert, "cert", "", "file with the certificate to log in by (default $SALVOR_CERT or $OS_CERT)")
+	f.StringVar(&e.user, "user", "", "user for basic authentication (default $SALVOR_USER), with the password in $SALVOR_PASSWORD. Without this flag a token in $SALVOR_TOKEN or $OS_TOKEN takes precedence")
+	f.StringVar(&e.ca, "cacert", "", "file with the certificate authorities that sign the API's certificate (default $SALVOR_CACERT, $OS_CACERT or the system's)")
+	f.StringVar(&e.cert, "cert", "", "file with the client certificate to log in with (default $SALVOR_CERT or $OS_CERT)")
 	f.StringVar(&e.key, "cert-key", "", "file with its key (default $SALVOR_CERT_KEY or $OS_KEY, else the file of the certificate)")
 	f.StringVar(&e.version, "api-version", "", "microversion to speak, 1.N (default the highest that both sides know)")
-	f.DurationVar(&e.timeout, "timeout", time.Minute, "bound of one request")
+	f.DurationVar(&e.timeout, "timeout", time.Minute, "timeout of one request")
 }
 
 func firstOf(words ...string) string {

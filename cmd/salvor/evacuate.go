@@ -29,7 +29,7 @@ var moveThing = resourceSpec{
 	columns: []string{"id", "server_id", "kind", "source", "destination", "disposition", "state", "problem"},
 	filters: []resourceField{
 		{flag: "host", filter: "host", usage: "a host that they lead from or to, by UUID or name"}, {flag: "server", filter: "server", usage: "the server, by UUID"},
-		{flag: "plan", filter: "plan", usage: "the plan, by UUID"}, {flag: "open", form: switchForm, filter: "open", usage: "only those that go on"},
+		{flag: "plan", filter: "plan", usage: "the plan, by UUID"}, {flag: "open", form: switchForm, filter: "open", usage: "only those that are under way"},
 		{flag: "uncleaned", form: switchForm, filter: "uncleaned", usage: "only those whose former host has not cleaned up"},
 	},
 }
@@ -41,7 +41,7 @@ const evacuateExample = `  salvor evacuate plan vm7                       # what
 
 func newEvacuateCommand() *cobra.Command {
 	e := &apiEndpoint{}
-	cmd := &cobra.Command{Use: "evacuate", Short: "Start elsewhere the servers of a host that died", Example: evacuateExample}
+	cmd := &cobra.Command{Use: "evacuate", Short: "Move the servers of a dead host to other hosts", Example: evacuateExample}
 	e.flags(cmd)
 	moves := moveThing.list(e)
 	moves.Use, moves.Short = "moves", "List the moves of servers from host to host"
@@ -54,7 +54,7 @@ func newEvacuateCommand() *cobra.Command {
 func planWishes(cmd *cobra.Command) {
 	cmd.Flags().String("to", "", "the host to move to, by UUID or name (default the best one for each server)")
 	cmd.Flags().StringArray("server", nil, "only this server of the host, by UUID or name; may be repeated")
-	cmd.Flags().Int("parallel", 0, "how many servers are moved at a time (default as the host's group says)")
+	cmd.Flags().Int("parallel", 0, "how many servers salvor moves at a time (default as the host's group says)")
 	reimageFlag(cmd)
 }
 
@@ -94,9 +94,10 @@ func requestEvacuationPlan(c *clientCall, host string) (client.Record, error) {
 func newEvacuatePlan(e *apiEndpoint) *cobra.Command {
 	o := &outputOptions{}
 	cmd := &cobra.Command{
-		Use: "plan HOST", Short: "Say what would become of each server of a host: a dry run", Args: cobra.ExactArgs(1),
-		Long: `For each server of the host: does it keep its disk, are its volumes attached elsewhere, would it be made anew from its image (its data are
-lost), or can it not be moved; why; and where to. Nothing is done. The plan is kept and can be run.`,
+		Use: "plan HOST", Short: "Show what would become of each server of a host: a dry run", Args: cobra.ExactArgs(1),
+		Long: `The plan says for each server of the host what would happen to it, why, and which host would take it. A server keeps its disk, gets its
+volumes attached elsewhere, is made anew from its image (its data are lost), or cannot be moved. The command moves nothing. salvor stores
+the plan, and "salvor evacuate run PLAN" runs it.`,
 		Example: "  salvor evacuate plan vm7\n  salvor evacuate plan vm7 --to vm8 --server web1 --server db1\n  salvor evacuate plan vm7 --reimage web3 -f json",
 		RunE: e.run(func(c *clientCall) error {
 			if err := o.check(c.Command); err != nil {
@@ -118,9 +119,9 @@ func newEvacuateRun(e *apiEndpoint) *cobra.Command {
 	o, w := &outputOptions{}, &waitOption{}
 	cmd := &cobra.Command{
 		Use: "run PLAN|HOST", Short: "Move the servers of a host that is fenced, as planned", Args: cobra.ExactArgs(1),
-		Long: `Runs a plan that "salvor evacuate plan" made, or for a host a fresh one. The host must be fenced ("salvor fence HOST"): without proof
-that nothing of it runs any more nothing is moved. With --wait the exit status is 0 if every server that could be moved was; one that only
-lacks consent to the loss of its data could be.`,
+		Long: `Runs a plan that "salvor evacuate plan" made. For a host it makes a fresh plan and runs that. The host must be fenced ("salvor fence HOST"):
+Without proof that nothing of the host runs any more, nothing is moved. With --wait the exit status is 0 if every server that could be
+moved was moved. A server that only lacks consent to the loss of its data counts as one that could be moved.`,
 		Example: "  salvor evacuate run vm7 --wait\n  salvor evacuate run " + sampleUUID + " --reimage web3 --wait=600",
 		RunE: e.run(func(c *clientCall) error {
 			if err := cmp.Or(o.check(c.Command), w.check(c)); err != nil {
@@ -203,7 +204,7 @@ func newEvacuateList(e *apiEndpoint) *cobra.Command {
 func newEvacuateShow(e *apiEndpoint) *cobra.Command {
 	o := &outputOptions{}
 	cmd := &cobra.Command{
-		Use: "show PLAN|HOST", Short: "Show a plan, or the newest of a host that was run, and what came of it", Args: cobra.ExactArgs(1), Example: "  salvor evacuate show vm7",
+		Use: "show PLAN|HOST", Short: "Show a plan and its result, or the newest plan of a host that was run", Args: cobra.ExactArgs(1), Example: "  salvor evacuate show vm7",
 		RunE: e.run(func(c *clientCall) error {
 			if err := o.check(c.Command); err != nil {
 				return err
@@ -221,7 +222,7 @@ func newEvacuateShow(e *apiEndpoint) *cobra.Command {
 
 func newEvacuateCancel(e *apiEndpoint) *cobra.Command {
 	return &cobra.Command{
-		Use: "cancel PLAN|HOST", Short: "Begin no further move of a plan; those that go on come to their end", Args: cobra.ExactArgs(1), Example: "  salvor evacuate cancel vm7",
+		Use: "cancel PLAN|HOST", Short: "Begin no further move of a plan, and let the moves that are under way finish", Args: cobra.ExactArgs(1), Example: "  salvor evacuate cancel vm7",
 		RunE: e.run(func(c *clientCall) error {
 			p, err := planOf(c, c.args[0])
 			if err != nil {

@@ -26,12 +26,12 @@ type eventFlags struct {
 func newEventsCommand() *cobra.Command {
 	e, f := &apiEndpoint{}, &eventFlags{}
 	cmd := &cobra.Command{
-		Use: "events [IDENT...]", Short: "Tell the timeline of nodes, servers, hosts and clusters, or of all, and follow it",
-		Long: `Tells what happened: changes of state, each action with its seconds, what was asked by whom, what changed in the contact with BMCs, agents and
-hosts. With --follow it goes on as things happen, and after a break of the connection where it stood: nothing is missed or told twice.
-IDENT is a UUID or a name, or node:IDENT, server:IDENT, host:IDENT; a cluster is named as cluster:IDENT.
+		Use: "events [IDENT...]", Short: "Show the timeline of nodes, servers, hosts and clusters, or of all, and follow it",
+		Long: `Prints what happened: changes of state, each action with its seconds, each request with its user, and changes in the contact with BMCs,
+agents and hosts. With --follow it goes on as things happen. After a break of the connection it continues where it stood, so it misses no
+event and prints none twice. IDENT is a UUID or a name, or node:IDENT, server:IDENT, host:IDENT; a cluster is named as cluster:IDENT.
 
-Without IDENT it tells the events of all, by UUID, to those who may see them; -f json gives the kind and the UUID apart.`,
+Without IDENT it prints the events of all, by UUID, to users who may see them. -f json gives the kind and the UUID as separate fields.`,
 		Example: "  salvor events rack1-7 --last 20\n  salvor events node:rack1-7 server:web1 --follow\n  salvor events --follow -f json | jq 'select(.severity == \"error\")'",
 		RunE: e.run(func(c *clientCall) error {
 			if f.format != "text" && f.format != "table" && f.format != "json" {
@@ -55,7 +55,7 @@ Without IDENT it tells the events of all, by UUID, to those who may see them; -f
 	cmd.Flags().StringVarP(&f.format, "format", "f", "text", "text (or table) or json: one object a line")
 	cmd.Flags().BoolVar(&f.follow, "follow", false, "go on as things happen")
 	cmd.Flags().IntVar(&f.last, "last", 20, "begin with the newest N")
-	cmd.Flags().StringVar(&f.after, "after", "", "begin after this cursor, of an event in JSON; \"now\": only what comes")
+	cmd.Flags().StringVar(&f.after, "after", "", "begin after this cursor, of an event in JSON; \"now\": only new events")
 	cmd.Flags().StringVar(&f.eventType, "type", "", "only events of this type: state, action, contact, request, boot")
 	return cmd
 }

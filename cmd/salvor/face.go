@@ -245,7 +245,7 @@ func (k *resourceSpec) create(e *apiEndpoint) *cobra.Command {
 		use, args = verb+" "+strings.ToUpper(k.first.record()), cobra.ExactArgs(1)
 	}
 	cmd := &cobra.Command{
-		Use: use, Short: "Make a " + k.title, Args: args, Example: k.example,
+		Use: use, Short: "Create a " + k.title, Args: args, Example: k.example,
 		RunE: e.run(func(c *clientCall) error {
 			if err := o.check(c.Command); err != nil {
 				return err

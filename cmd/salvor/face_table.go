@@ -94,15 +94,15 @@ var hostThing = resourceSpec{
 		{flag: "disable", name: "disabled", form: switchForm, usage: "it takes no new servers"},
 		{flag: "enable", name: "disabled", form: offForm, usage: "it takes new servers"},
 		{flag: "disable-reason", name: "disabled_reason", usage: "why it is disabled"},
-		{flag: "revoke", name: "revoked", form: switchForm, usage: "its certificate is taken no more"},
+		{flag: "revoke", name: "revoked", form: switchForm, usage: "refuse its certificate from now on"},
 		{flag: "zone", usage: "its availability zone"},
 		{flag: "node", usage: "the node of the bare metal inventory that it is, whose BMC fences it, by UUID or name; empty: none"},
 		{flag: "group", usage: "its host group; empty: none"},
-		{flag: "lost", form: switchForm, usage: "whether it is lost; it was found again: --lost=false"},
-		{flag: "forced-down", form: switchForm, usage: "say that it is down: one that lives is told to stop its guests; once its lease has lapsed that is an attestation (taken back: --forced-down=false)"},
+		{flag: "lost", form: switchForm, usage: "whether it is lost (--lost=false if it was found again)"},
+		{flag: "forced-down", form: switchForm, usage: "say that it is down: a live host stops its guests; once its lease has lapsed this counts as an attestation (withdraw it: --forced-down=false)"},
 	},
 	filters:  []resourceField{{flag: "lost", form: switchForm, filter: "lost", usage: "only those that were removed as lost"}},
-	dropWith: []resourceField{{flag: "lost", usage: "why it is lost for good: it is hidden though moves, clean-ups or its fence are open; if it speaks again it starts nothing and cleans up"}},
+	dropWith: []resourceField{{flag: "lost", usage: "why it is lost for good: it is hidden although moves, clean-ups or its fence are open; if it speaks again it starts nothing and cleans up"}},
 	example:  "  salvor host set vm7 --disable --disable-reason 'new memory on Friday'\n  salvor host set vm7 --node rack1-7 --group racks-a-c",
 }
 
@@ -121,7 +121,7 @@ var joinTokenThing = resourceSpec{
 var clusterThing = resourceSpec{
 	face: client.Native, path: "/clusters", many: "clusters", make: "-", change: "-", drop: "remove",
 	words: []string{"cluster"}, ident: "CLUSTER", title: "cluster", plural: "clusters", columns: []string{"id", "name", "kind", "url", "problem"},
-	dropWith: []resourceField{{flag: "lost", usage: "why it is lost for good: it is removed though moves, clean-ups or fences of its nodes are open"}},
+	dropWith: []resourceField{{flag: "lost", usage: "why it is lost for good: it is removed although moves, clean-ups or fences of its nodes are open"}},
 	example: "  salvor cluster add prod --rapi https://ganeti.example:5080 --user salvor --password-file rapi.password\n" +
 		"  salvor cluster add metal --ironic self",
 }
@@ -149,17 +149,17 @@ func newFaceCommands() []*cobra.Command {
 	}
 	return []*cobra.Command{
 		newServerCommand(),
-		of(&flavorThing, "Sizes of servers"),
-		of(&imageThing, "What servers are made from", newImageCreate),
-		of(&keypairThing, "Public ssh keys that servers let in"),
-		of(&networkThing, "Bridges of the hosts, with their subnets"),
-		of(&hostThing, "VM hosts", newHostGroupCommand, newHostHistory, newHostQuarantine, newHostDrain, newHostRestore, func(e *apiEndpoint) *cobra.Command {
-			return joinTokenThing.command(e, "Tokens by which hosts join, once")
+		of(&flavorThing, "Manage flavors: the sizes of servers"),
+		of(&imageThing, "Manage the images that servers are made from", newImageCreate),
+		of(&keypairThing, "Manage the public ssh keys that servers accept"),
+		of(&networkThing, "Manage networks: bridges of the hosts, with their subnets"),
+		of(&hostThing, "Manage VM hosts", newHostGroupCommand, newHostHistory, newHostQuarantine, newHostDrain, newHostRestore, func(e *apiEndpoint) *cobra.Command {
+			return joinTokenThing.command(e, "Manage the tokens with which hosts join, once")
 		}),
 		newFenceCommand(), newEvacuateCommand(),
-		of(&rescueImageThing, "What servers are rescued with"),
+		of(&rescueImageThing, "Manage the images that servers are rescued with"),
 		newSessionCommand(),
-		of(&clusterThing, "Ganeti clusters, and endpoints of the Bare Metal API", newClusterAdd),
+		of(&clusterThing, "Manage Ganeti clusters, and endpoints of the Bare Metal API", newClusterAdd),
 		newReconcileCommand(), newConsoleCommand(),
 	}
 }
@@ -167,7 +167,7 @@ func newFaceCommands() []*cobra.Command {
 // newSessionCommand lists sessions and shows the one of a server or a node.
 func newSessionCommand() *cobra.Command {
 	e := &apiEndpoint{}
-	cmd := &cobra.Command{Use: "rescue-session", Short: "Machines and servers that are in rescue"}
+	cmd := &cobra.Command{Use: "rescue-session", Short: "Show the machines and servers that are in rescue"}
 	cmd.AddCommand(sessionThing.list(e), sessionThing.show(e))
 	e.flags(cmd)
 	return cmd

@@ -18,11 +18,19 @@ func newFenceCommand() *cobra.Command {
 	e, o, w := &apiEndpoint{}, &outputOptions{}, &waitOption{}
 	cmd := &cobra.Command{
 		Use: "fence HOST", Short: "Prove that nothing of a host runs any more, so that its servers may be started elsewhere", Args: cobra.ExactArgs(1),
-		Long: `Tries every evidence that there is for the host: its BMC cuts the power and is read twice that it is off; the storage lets it in no more;
-its lease lapsed under self-fence; it says that it has stopped its guests, as a host that lives does after "salvor host set HOST
---forced-down", and only then. What its group requires must all be had. With --attest your own word is evidence, too: it is kept with
-your name. Live evidence against it refuses it, and lists its codes: neighbours-reach-it, joined-again (a host of its name or address
-speaks), bmc-reads-on. --dispute with all of them overrules it. guest-seen-running is never overruled. The host gets no lease and no orders until what was moved away from it is settled.`,
+		Long: `Tries every evidence that there is for the host:
+
+  power            its BMC cuts the power, and reports twice that it is off
+  storage          the storage lets the host in no more
+  self-fence       its lease has lapsed, in a group with self-fence
+  acknowledgement  the host says that it has stopped its guests; a live host does that only after
+                   "salvor host set HOST --forced-down"
+
+The fence needs every evidence that the group of the host requires. With --attest your own statement is evidence, too: salvor stores it with
+your name. If live evidence contradicts your statement, salvor refuses it and lists the codes of that evidence: neighbours-reach-it,
+joined-again (a host of its name or address speaks), bmc-reads-on, guest-seen-running. --dispute with all of them overrules the evidence.
+Nothing overrules guest-seen-running: end that guest first. The host gets no lease and no orders until everything that was moved away
+from it is settled.`,
 		Example: `  salvor fence vm7 --wait
   salvor fence vm7 --wait --attest "power cable pulled, ticket 4711"
   salvor fence vm7 --wait --attest "vm7 is in the bin, this is its new board" --dispute joined-again`,
@@ -61,8 +69,8 @@ speaks), bmc-reads-on. --dispute with all of them overrules it. guest-seen-runni
 	e.flags(cmd)
 	o.flags(cmd)
 	w.flags(cmd)
-	cmd.Flags().StringSlice("dispute", nil, "the codes of the live evidence against your word, as the refusal of --attest lists them: you know of it, and know better")
-	cmd.Flags().String("attest", "", "how you know that the host is off: your word is evidence, and is kept with your name")
+	cmd.Flags().StringSlice("dispute", nil, "overrule the live evidence with these codes: all that the refusal of --attest lists")
+	cmd.Flags().String("attest", "", "how you know that the host is off: salvor takes your statement as evidence, and stores it with your name")
 	return cmd
 }
 
@@ -70,8 +78,8 @@ speaks), bmc-reads-on. --dispute with all of them overrules it. guest-seen-runni
 func newHostHistory(e *apiEndpoint) *cobra.Command {
 	o, long := &outputOptions{}, false
 	cmd := &cobra.Command{
-		Use: "history HOST", Short: "Tell what happened to a host, oldest first", Args: cobra.ExactArgs(1),
-		Long:    "Who asked for what, each action of its fences and plans, why one came to nothing, and what is thought of a host that is silent: the newest 200 lines.",
+		Use: "history HOST", Short: "Show what happened to a host, oldest first", Args: cobra.ExactArgs(1),
+		Long:    "Shows who requested what, each action of the host's fences and plans, and why one failed. For a silent host it also shows what salvor concludes from the silence. It prints the newest 200 lines.",
 		Example: "  salvor host history vm7\n  salvor host history vm7 --long -f json",
 		RunE: e.run(func(c *clientCall) error {
 			if err := o.check(c.Command); err != nil {

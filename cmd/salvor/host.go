@@ -45,28 +45,28 @@ func withHostAgent(root *cobra.Command) {
 	}
 	f := &hostFlags{}
 	group.Short = "Run this machine's VMs for a control plane, or manage its hosts"
-	group.Long = `With --controller and no further command, salvor host is the agent of this machine: it joins the control plane
-once, keeps a lease, pulls orders and carries them out on libvirt. It opens no port. Guests keep running without it.`
+	group.Long = `With --controller and no further command, salvor host is the agent of this machine. It joins the control plane
+once, renews a lease, pulls orders and carries them out on libvirt. It opens no port. Guests keep running without it.`
 	group.Example = `  # On the control plane
   salvor host token create -f value -c token
 
   # On the VM host: once with the token, from then on without
   salvor host --controller https://salvor.example:6386 --join TOKEN
   salvor host --controller https://salvor.example:6386 --store fast=/srv/nvme --shared-store nfs=/srv/nfs`
-	group.Flags().StringVar(&f.controller, "controller", "", "URL of the control plane's door for hosts ([hosts]listen): https://ADDRESS:PORT")
+	group.Flags().StringVar(&f.controller, "controller", "", "URL of the control plane's listener for hosts ([hosts]listen): https://ADDRESS:PORT")
 	group.Flags().StringVar(&f.join, "join", "", "the join token; it is needed once")
-	group.Flags().StringVar(&f.joinFile, "join-file", "", "a file with the join token, which then is in no list of processes")
+	group.Flags().StringVar(&f.joinFile, "join-file", "", "a file with the join token, which keeps the token out of the list of processes")
 	group.Flags().StringVar(&f.libvirt, "libvirt", "", "libvirt's URI, or the path of its socket (default qemu:///system)")
-	group.Flags().StringVar(&f.state, "state-dir", "", "identity, images and files of guests (default /var/lib/salvor-host)")
-	group.Flags().StringVar(&f.name, "name", "", "the name that is shown (default the machine's host name)")
+	group.Flags().StringVar(&f.state, "state-dir", "", "directory of identity, images and files of guests (default /var/lib/salvor-host)")
+	group.Flags().StringVar(&f.name, "name", "", "the name that lists show (default the machine's host name)")
 	group.Flags().StringArrayVar(&f.stores, "store", nil, "a directory of disks, NAME=DIR; may be given several times (default local, in the state directory)")
 	group.Flags().StringArrayVar(&f.shared, "shared-store", nil, "a directory of disks that other hosts see too, NAME=DIR")
 	group.Flags().StringVar(&f.rescue, "rescue-images", "", "directory of rescue images of location type file (default /usr/share/salvor/rescue-images)")
-	group.Flags().Int64Var(&f.cache, "image-cache", 20, "GiB of images that are kept")
+	group.Flags().Int64Var(&f.cache, "image-cache", 20, "GiB of images that the host caches")
 	group.Flags().BoolVar(&f.kvm, "kvm", false, "use hardware virtualization")
-	group.Flags().StringVar(&f.initiator, "initiator", "", "IQN by which all guests' volumes are logged in to (default a name of its own for each guest)")
-	group.Flags().StringVar(&f.watchdog, "watchdog", "", "the device of a hardware watchdog, such as /dev/watchdog, that resets this machine when it falls silent; it is opened only while the host's group fences itself (default none)")
-	group.Flags().StringSliceVar(&f.fetch, "fetch-network", nil, "a network from which images at URLs may be fetched; may be given several times (default all but this machine, link-local networks and the metadata services of clouds; the word default stands for those)")
+	group.Flags().StringVar(&f.initiator, "initiator", "", "IQN with which the host logs in to the volumes of all guests (default one IQN for each guest)")
+	group.Flags().StringVar(&f.watchdog, "watchdog", "", "the device of a hardware watchdog, such as /dev/watchdog (default none). It resets this machine when the lease is not renewed. salvor host opens it only while the host's group has self-fence")
+	group.Flags().StringSliceVar(&f.fetch, "fetch-network", nil, "a network from which the host may fetch images at URLs; may be given several times. By default these are all but this machine, link-local networks and the metadata services of clouds; the word default stands for those")
 	group.Flags().StringVar(&f.log, "log-level", "info", "debug, info, warn or error")
 	group.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 || f.controller == "" {

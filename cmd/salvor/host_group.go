@@ -21,16 +21,16 @@ var hostGroupThing = resourceSpec{
 
 // hostGroupFields are what set takes.
 var hostGroupFields = []resourceField{
-	{flag: "healing", form: switchForm, usage: "a host of the group that is dead is fenced and evacuated without anybody asking (off: --healing=false)"},
+	{flag: "healing", form: switchForm, usage: "fence and evacuate a dead host of the group without a request (off: --healing=false)"},
 	{flag: "self-fence", form: switchForm, usage: "its hosts end their guests by themselves when their lease lapses (off: --self-fence=false)"},
-	{flag: "reimage", usage: "whether servers whose disk died with their host are made anew, their data lost: ask (only those that are named), never or always"},
-	{flag: "max-hosts", form: numberForm, usage: "how many of its hosts are healed in ten minutes"},
-	{flag: "max-share", form: numberForm, usage: "if this percentage of its hosts or more, two at least, are silent, it is the control plane that is cut off"},
-	{flag: "parallel", form: numberForm, usage: "how many servers of a host are moved at a time"},
+	{flag: "reimage", usage: "whether servers whose disk died with their host are made anew, their data lost: ask (only the servers that you name), never or always"},
+	{flag: "max-hosts", form: numberForm, usage: "how many of its hosts salvor heals in ten minutes"},
+	{flag: "max-share", form: numberForm, usage: "if this percentage of its hosts or more, two at least, are silent, salvor takes the control plane to be cut off"},
+	{flag: "parallel", form: numberForm, usage: "how many servers of a host salvor moves at a time"},
 }
 
 func newHostGroupCommand(e *apiEndpoint) *cobra.Command {
-	cmd := hostGroupThing.command(e, "What is decided for several hosts at once: healing, evidence, re-imaging")
+	cmd := hostGroupThing.command(e, "Manage groups of hosts: healing, evidence and re-imaging")
 	cmd.AddCommand(newHostGroupSet(e))
 	return cmd
 }
@@ -38,7 +38,7 @@ func newHostGroupCommand(e *apiEndpoint) *cobra.Command {
 func newHostGroupSet(e *apiEndpoint) *cobra.Command {
 	o := &outputOptions{}
 	cmd := &cobra.Command{
-		Use: "set NAME", Short: "Make a host group, or change it", Args: cobra.ExactArgs(1),
+		Use: "set NAME", Short: "Create or change a host group", Args: cobra.ExactArgs(1),
 		Example: "  salvor host group set racks-a-c --require power,storage --reimage never\n  salvor host group set racks-a-c --healing --self-fence --max-hosts 1 --max-share 30\n  salvor host set vm7 --group racks-a-c",
 		RunE: e.run(func(c *clientCall) error {
 			if err := o.check(c.Command); err != nil {
@@ -78,9 +78,9 @@ func newHostGroupSet(e *apiEndpoint) *cobra.Command {
 func newHostDrain(e *apiEndpoint) *cobra.Command {
 	o, w := &outputOptions{}, &waitOption{}
 	cmd := &cobra.Command{
-		Use: "drain HOST", Short: "Take a living host out of service and move its servers away", Args: cobra.ExactArgs(1),
-		Long: `For planned work. The host takes no new servers; those that run are moved live where the hypervisor can, others are stopped, prepared
-elsewhere and started again. "salvor host restore HOST" takes it back into service.`,
+		Use: "drain HOST", Short: "Take a live host out of service and move its servers away", Args: cobra.ExactArgs(1),
+		Long: `Use it for planned work. The host takes no new servers. salvor moves running servers live if the hypervisor can do that. It stops the
+others, prepares them elsewhere and starts them again. "salvor host restore HOST" takes the host back into service.`,
 		Example: "  salvor host drain vm7 --wait",
 		RunE: e.run(func(c *clientCall) error {
 			if err := cmp.Or(o.check(c.Command), w.check(c)); err != nil {
@@ -104,9 +104,10 @@ const homeWithin = 600
 func newHostRestore(e *apiEndpoint) *cobra.Command {
 	o, w, home := &outputOptions{}, &waitOption{}, false
 	cmd := &cobra.Command{
-		Use: "restore HOST", Short: "Take a host back into service that was drained, or fenced and mended", Args: cobra.ExactArgs(1),
-		Long: `The host takes servers again and is no longer forced down; the node that it is is switched on. With --wait until it is up. With
---bring-home the servers that were moved away from it are moved back, once it is up; without --wait that is waited for ten minutes.`,
+		Use: "restore HOST", Short: "Take a host back into service after a drain, or after a fence and a repair", Args: cobra.ExactArgs(1),
+		Long: `The host takes servers again and is no longer forced down. If the host is a node, the node is switched on. With --wait the command
+waits until the host is up. With --bring-home salvor moves the servers back that were moved away from the host, once it is up. --bring-home
+without --wait waits ten minutes at most until the host is up.`,
 		Example: "  salvor host restore vm7 --wait\n  salvor host restore vm7 --bring-home --wait",
 		RunE: e.run(func(c *clientCall) error {
 			if err := cmp.Or(o.check(c.Command), w.check(c)); err != nil {
@@ -136,7 +137,7 @@ func newHostRestore(e *apiEndpoint) *cobra.Command {
 	}
 	o.flags(cmd)
 	w.flags(cmd)
-	cmd.Flags().BoolVar(&home, "bring-home", false, "move the servers back that left it")
+	cmd.Flags().BoolVar(&home, "bring-home", false, "move the servers back that left the host")
 	return cmd
 }
 

@@ -13,10 +13,10 @@ import (
 // newHostQuarantine is the group of commands for disks that servers of a host gave up.
 func newHostQuarantine(e *apiEndpoint) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "quarantine", Short: "Disks that a rebuild or an evacuation replaced, and that can be had back",
+		Use: "quarantine", Short: "List, restore and remove disks that a rebuild or an evacuation replaced",
 		Long: `A rebuild, and an evacuation that makes a server anew, replace a disk. The host keeps the old disk in quarantine, in the same disk store.
-It counts as used space, and the host removes it after [compute]quarantine_days (14). A server that is deleted is gone with its disks at
-once. Hosts of Ganeti clusters and machines have no quarantine.`,
+It counts as used space, and the host removes it after [compute]quarantine_days (14). If you delete a server, its disks are
+gone at once. Hosts of Ganeti clusters and machines have no quarantine.`,
 		Example: `  salvor host quarantine list vm7
   salvor host quarantine restore vm7 DISK --server web1 --wait
   salvor host quarantine remove vm7 DISK`,
@@ -31,7 +31,7 @@ func newQuarantineList(e *apiEndpoint) *cobra.Command {
 	o, long := &outputOptions{}, false
 	cmd := &cobra.Command{
 		Use: "list HOST", Short: "List the disks in quarantine of a host, oldest first", Args: cobra.ExactArgs(1),
-		Long:    "The host is asked, so it must be up. A disk in a shared store is listed by each host that sees the store.",
+		Long:    "The command asks the host, so the host must be up. Each host that sees a shared store lists the disks in it.",
 		Example: "  salvor host quarantine list vm7\n  salvor host quarantine list vm7 --long -f json",
 		RunE: e.run(func(c *clientCall) error {
 			if err := o.check(c.Command); err != nil {
@@ -58,8 +58,8 @@ func newQuarantineRestore(e *apiEndpoint) *cobra.Command {
 	o, w, server := &outputOptions{}, &waitOption{}, ""
 	cmd := &cobra.Command{
 		Use: "restore HOST DISK", Short: "Give a quarantined disk to a stopped server, as a further disk", Args: cobra.ExactArgs(2),
-		Long: `The server is stopped, and its host sees the disk store in which the disk lies. It gets the disk beside its own ones, as its next
-device (vdb, vdc ...), and boots from its own disk as before. Mount it there to copy what is needed.`,
+		Long: `The server must be stopped, and its host must see the disk store in which the disk lies. The server gets the disk beside its own ones, as
+its next device (vdb, vdc ...), and boots from its own disk as before. Mount the disk there to copy what you need.`,
 		Example: `  salvor host quarantine list vm7
   salvor server stop web1 --wait
   salvor host quarantine restore vm7 20261122T101530.123456Z_3f1c0b1e-5a0f-4c58-8b1e-6a6c2f7a9d10_vda --server web1 --wait
@@ -94,7 +94,7 @@ device (vdb, vdc ...), and boots from its own disk as before. Mount it there to 
 
 func newQuarantineRemove(e *apiEndpoint) *cobra.Command {
 	return &cobra.Command{
-		Use: "remove HOST DISK...", Short: "Remove disks from quarantine; they cannot be had back", Args: cobra.MinimumNArgs(2),
+		Use: "remove HOST DISK...", Short: "Remove disks from quarantine; they cannot be restored", Args: cobra.MinimumNArgs(2),
 		Example: "  salvor host quarantine remove vm7 20261122T101530.123456Z_3f1c0b1e-5a0f-4c58-8b1e-6a6c2f7a9d10_vda",
 		RunE: e.run(func(c *clientCall) error {
 			for _, id := range c.args[1:] {

@@ -15,7 +15,7 @@ import (
 func newImageCreate(e *apiEndpoint) *cobra.Command {
 	o := &outputOptions{}
 	cmd := &cobra.Command{
-		Use: "create NAME", Short: "Make an image of a file", Args: cobra.ExactArgs(1),
+		Use: "create NAME", Short: "Create an image from a file", Args: cobra.ExactArgs(1),
 		Example: "  salvor image create debian-12 --file debian-12.qcow2 --disk-format qcow2 --property OS=debian --property OSFAMILY=linux",
 		RunE: e.run(func(c *clientCall) error {
 			if err := o.check(c.Command); err != nil {
@@ -68,7 +68,7 @@ func newImageCreate(e *apiEndpoint) *cobra.Command {
 func newClusterAdd(e *apiEndpoint) *cobra.Command {
 	o := &outputOptions{}
 	cmd := &cobra.Command{
-		Use: "add NAME", Short: "Watch a Ganeti cluster, by its RAPI, or an endpoint of the Bare Metal API, whose nodes become servers", Args: cobra.ExactArgs(1), Example: clusterThing.example,
+		Use: "add NAME", Short: "Add a Ganeti cluster, by its RAPI, or an endpoint of the Bare Metal API, whose nodes become servers", Args: cobra.ExactArgs(1), Example: clusterThing.example,
 		RunE: e.run(func(c *clientCall) error {
 			if err := o.check(c.Command); err != nil {
 				return err
@@ -120,10 +120,10 @@ func newClusterAdd(e *apiEndpoint) *cobra.Command {
 
 func newReconcileCommand() *cobra.Command {
 	e, o, fix, cluster := &apiEndpoint{}, &outputOptions{}, false, ""
-	top := &cobra.Command{Use: "reconcile", Short: "Compare what is kept here with what runs"}
+	top := &cobra.Command{Use: "reconcile", Short: "Compare the records with what runs"}
 	e.flags(top)
 	cmd := &cobra.Command{
-		Use: "servers", Short: "Compare the rescue of servers with what their clusters say", Args: cobra.NoArgs,
+		Use: "servers", Short: "Compare the rescue of servers with what their clusters report", Args: cobra.NoArgs,
 		Example: "  salvor reconcile servers\n  salvor reconcile servers --fix-unsynced-rescue",
 		RunE: e.run(func(c *clientCall) error {
 			if err := o.check(c.Command); err != nil {
@@ -151,8 +151,8 @@ func newReconcileCommand() *cobra.Command {
 		}),
 	}
 	o.flags(cmd)
-	cmd.Flags().StringVar(&cluster, "cluster", "", "compare this one alone; without it all are")
-	cmd.Flags().BoolVar(&fix, "fix-unsynced-rescue", false, "mend what differs: the cluster is right")
+	cmd.Flags().StringVar(&cluster, "cluster", "", "compare this cluster alone (default all clusters)")
+	cmd.Flags().BoolVar(&fix, "fix-unsynced-rescue", false, "correct the records that differ: the cluster is right")
 	top.AddCommand(cmd)
 	return top
 }

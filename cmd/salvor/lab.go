@@ -15,10 +15,10 @@ func newLabCommand() *cobra.Command {
 	var spec lab.Spec
 	cmd := &cobra.Command{
 		Use:   "lab",
-		Short: "Real QEMU machines behind Redfish or IPMI BMCs, in namespaces of their own",
+		Short: "Run QEMU machines behind Redfish or IPMI BMCs, in namespaces of their own",
 		Long: `A lab is QEMU machines with disks, each behind a BMC, on Linux bridges that exist only inside
-the lab's own namespaces. salvor and ssh are run in there by "salvor lab exec -- ...".
-Where the system lets only root make namespaces, bridges or taps, run it with sudo.`,
+the lab's own namespaces. "salvor lab exec -- ..." runs salvor and ssh in there. If the system
+lets only root make namespaces, bridges or taps, run salvor lab with sudo.`,
 	}
 	cmd.PersistentFlags().StringVar(&spec.StateDir, "state-dir", "", "state directory (default "+lab.DefaultStateDir()+")")
 	cmd.PersistentFlags().StringVar(&spec.Name, "name", "default", "name of the lab")
@@ -44,7 +44,7 @@ func newLabUpCommand(spec *lab.Spec) *cobra.Command {
 	f.IntVar(&spec.Machines, "machines", 1, "number of machines; 0 is right with --hosts")
 	f.IntVar(&spec.Hosts, "hosts", 0, "number of VM hosts, each a libvirt daemon in namespaces of its own behind a Redfish BMC (root only)")
 	f.BoolVar(&spec.NoDiskLocks, "no-disk-locks", false, "the hosts' QEMUs take no locks on files: nothing else protects a shared disk")
-	f.StringVar((*string)(&spec.BMC), "bmc", string(lab.Redfish), "what the BMCs speak: redfish or ipmi")
+	f.StringVar((*string)(&spec.BMC), "bmc", string(lab.Redfish), "protocol of the BMCs: redfish or ipmi")
 	f.StringVar((*string)(&spec.Firmware), "firmware", string(lab.BIOS), "bios or uefi")
 	f.BoolVar(&spec.Initiator, "initiator", false, "give the machines an adapter that boots from iSCSI by itself (redfish only)")
 	f.IntVar(&spec.Memory, "memory", 512, "memory of each machine in MiB")
@@ -65,7 +65,7 @@ func printLabStatus(cmd *cobra.Command, l *lab.Lab) error {
 
 func newLabDownCommand(spec *lab.Spec) *cobra.Command {
 	return &cobra.Command{
-		Use: "down", Short: "End a lab and all that runs in it, and wait until it is gone", Args: cobra.NoArgs,
+		Use: "down", Short: "Stop a lab and all that runs in it, and wait until it is gone", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, err := lab.Attach(spec.StateDir, spec.Name)
 			if err != nil {
@@ -121,7 +121,7 @@ func newLabExecCommand(spec *lab.Spec) *cobra.Command {
 
 func newLabFaultCommand(spec *lab.Spec) *cobra.Command {
 	return &cobra.Command{
-		Use: "fault MACHINE down|hang|slow=DURATION|503|rubbish|lie-power|lie-off|none", Short: "Make the BMC of a machine or VM host fail, or mend it", Args: cobra.ExactArgs(2),
+		Use: "fault MACHINE down|hang|slow=DURATION|503|rubbish|lie-power|lie-off|none", Short: "Make the BMC of a machine or VM host fail, or repair it", Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l, err := lab.Attach(spec.StateDir, spec.Name)
 			if err != nil {
@@ -134,17 +134,17 @@ func newLabFaultCommand(spec *lab.Spec) *cobra.Command {
 
 // newLabHostCommand is what happens to the VM hosts of a lab, and what they run.
 func newLabHostCommand(spec *lab.Spec) *cobra.Command {
-	cmd := &cobra.Command{Use: "host", Short: "Power, cables, hangs and the service of a lab's VM hosts"}
+	cmd := &cobra.Command{Use: "host", Short: "Control the power, cables, hangs and the service of a lab's VM hosts"}
 	for _, v := range []struct {
 		verb  lab.HostVerb
 		short string
 	}{
 		{lab.HostOn, "Power a VM host on, whatever its BMC does: it boots with a new boot id"},
 		{lab.HostOff, "Cut a VM host's power, whatever its BMC does: all of it ends at once, guests too"},
-		{lab.HostCut, "Take its cables to the provisioning and the tenant network out; its storage stays"},
-		{lab.HostPlug, "Put the cables back"},
+		{lab.HostCut, "Unplug its cables to the provisioning and the tenant network; its storage stays"},
+		{lab.HostPlug, "Plug the cables in again"},
 		{lab.HostFreeze, "Stop every process of a VM host at once, guests too"},
-		{lab.HostThaw, "Have a frozen VM host go on"},
+		{lab.HostThaw, "Let a frozen VM host go on"},
 	} {
 		cmd.AddCommand(&cobra.Command{
 			Use: string(v.verb) + " HOST", Short: v.short, Args: cobra.ExactArgs(1),
@@ -163,7 +163,7 @@ func newLabHostCommand(spec *lab.Spec) *cobra.Command {
 
 func newLabServiceCommand(spec *lab.Spec) *cobra.Command {
 	return &cobra.Command{
-		Use: "service HOST [-- PROGRAM [ARG...]]", Short: "What a VM host runs from each boot on, started again when it ends; without a program: nothing",
+		Use: "service HOST [-- PROGRAM [ARG...]]", Short: "Set the program that a VM host runs from each boot on, and starts again when it ends; without PROGRAM none",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l, err := lab.Attach(spec.StateDir, spec.Name)

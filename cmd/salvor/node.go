@@ -16,12 +16,11 @@ func newNodeCommand() *cobra.Command {
 	e := &apiEndpoint{}
 	cmd := &cobra.Command{
 		Use:   "node",
-		Short: "Machines: enroll, watch, rescue, power",
-		Long: `Machines: enroll, watch, rescue, power.
+		Short: "Enroll, watch, rescue and power machines",
+		Long: `Enroll, watch, rescue and power machines.
 
-The words and options are those of the baremetal command of OpenStack; output by -f json
-has the same keys. A node is named by its name or its UUID. Where NODE... stands,
-several may be named.
+The words and options are those of the baremetal command of OpenStack, and -f json prints the
+same keys. NODE is the name or the UUID of a node. A command with NODE... takes several.
 
 Exit status: 0 done (with --wait: reached), 1 failed, 2 wrong usage, 3 timed out waiting.`,
 		Example: `  salvor node create --name rack1-7 --driver redfish --driver-info redfish_address=https://10.0.0.7 \
@@ -54,9 +53,9 @@ type listOptions struct {
 func (l *listOptions) flags(cmd *cobra.Command) {
 	l.outputOptions.flags(cmd)
 	f := cmd.Flags()
-	f.IntVar(&l.limit, "limit", 0, "at most so many; 0: all")
+	f.IntVar(&l.limit, "limit", 0, "at most this many; 0: all")
 	f.StringVar(&l.marker, "marker", "", "begin after this UUID")
-	f.StringVar(&l.sort, "sort", "", "KEY[:asc|:desc]")
+	f.StringVar(&l.sort, "sort", "", "sort by KEY[:asc|:desc]")
 	f.StringSliceVar(&l.fields, "fields", nil, "the fields to show, separated by commas or spaces")
 	f.BoolVar(&l.long, "long", false, "show every field")
 	cmd.MarkFlagsMutuallyExclusive("fields", "long")
@@ -226,7 +225,7 @@ func newNodeShowCommand(e *apiEndpoint) *cobra.Command {
 
 func newNodeDeleteCommand(e *apiEndpoint) *cobra.Command {
 	return &cobra.Command{
-		Use: "delete NODE...", Short: "Forget nodes; the machines themselves are left alone", Args: cobra.MinimumNArgs(1),
+		Use: "delete NODE...", Short: "Delete the records of nodes; the machines themselves are left alone", Args: cobra.MinimumNArgs(1),
 		Example: "  salvor node delete rack1-7",
 		RunE: e.run(func(c *clientCall) error {
 			return c.each(func(ident string) error {
@@ -243,7 +242,7 @@ func newNodeDeleteCommand(e *apiEndpoint) *cobra.Command {
 func newNodeValidateCommand(e *apiEndpoint) *cobra.Command {
 	o := &outputOptions{}
 	cmd := &cobra.Command{
-		Use: "validate NODE", Short: "Tell by interface whether a node has all that it needs", Args: cobra.ExactArgs(1),
+		Use: "validate NODE", Short: "Show for each interface whether a node has all that it needs", Args: cobra.ExactArgs(1),
 		Example: "  salvor node validate rack1-7",
 		RunE: e.run(func(c *clientCall) error {
 			if err := o.check(c.Command); err != nil {
@@ -291,7 +290,7 @@ func newNodeHistoryCommand(e *apiEndpoint) *cobra.Command {
 	})
 	const example = `  salvor node history rack1-7
   salvor node history list rack1-7 -f json`
-	cmd := &cobra.Command{Use: "history NODE", Short: "Tell what happened to a node, oldest first", Args: cobra.MinimumNArgs(1), Example: example, RunE: run}
+	cmd := &cobra.Command{Use: "history NODE", Short: "Show what happened to a node, oldest first", Args: cobra.MinimumNArgs(1), Example: example, RunE: run}
 	list := &cobra.Command{Use: "list NODE", Short: cmd.Short, Args: cobra.MinimumNArgs(1), Example: example, RunE: run}
 	l.flags(cmd)
 	l.flags(list)

@@ -68,8 +68,8 @@ func newNodeCreateCommand(e *apiEndpoint) *cobra.Command {
 		Use: "create --driver DRIVER", Short: "Enroll a node", Args: cobra.NoArgs,
 		Long: `Enroll a node.
 
-The value of a KEY=VALUE is taken as JSON where it is JSON, else as text; under the key of a
-secret (password, token) it is always text.`,
+The command reads the value of a KEY=VALUE as JSON if it is JSON, else as text. The value under
+the key of a secret (password, token) is always text.`,
 		Example: `  salvor node create --name rack1-7 --driver redfish --driver-info redfish_address=https://10.0.0.7 \
       --driver-info redfish_username=admin --driver-info redfish_password=... --rescue-interface agent
   salvor node create --driver ipmi --driver-info ipmi_address=10.0.0.8 --property cpus=8 -f value -c uuid`,

@@ -47,16 +47,16 @@ var nodeParts = []subcommandSpec{
 	{words: "boot mode set", short: "Set the boot mode of a node: uefi or bios", args: "NODE MODE", method: http.MethodPut, path: "states/boot_mode", body: targetBody},
 	{words: "secure boot on", short: "Turn secure boot on", args: "NODE", method: http.MethodPut, path: "states/secure_boot", body: constantBody("target", true)},
 	{words: "secure boot off", short: "Turn secure boot off", args: "NODE", method: http.MethodPut, path: "states/secure_boot", body: constantBody("target", false)},
-	{words: "console show", short: "Tell whether the console of a node is on, and where", args: "NODE", path: "states/console", shows: true},
+	{words: "console show", short: "Show whether the console of a node is on, and where", args: "NODE", path: "states/console", shows: true},
 	{words: "console enable", short: "Start the console of a node", args: "NODE", method: http.MethodPut, path: "states/console", body: constantBody("enabled", true)},
 	{words: "console disable", short: "Stop the console of a node", args: "NODE", method: http.MethodPut, path: "states/console", body: constantBody("enabled", false)},
-	{words: "inject nmi", short: "Have a node's processor interrupted, to make its system dump", args: "NODE", method: http.MethodPut, path: "management/inject_nmi", body: constantBody("", nil)},
+	{words: "inject nmi", short: "Interrupt a node's processor (NMI), to make its system dump", args: "NODE", method: http.MethodPut, path: "management/inject_nmi", body: constantBody("", nil)},
 	{words: "history get", short: "Show one row of a node's history", args: "NODE EVENT", path: "history/{}", shows: true},
 	{words: "inventory show", short: "Show what the last inspection found", args: "NODE", path: "inventory", shows: true},
 	{words: "children list", short: "List the nodes that are part of a node", args: "NODE", path: "children", envelope: "children", columns: []string{"child"}},
 	{words: "attach virtual media", short: "Insert an image into a node's virtual drive", args: "NODE TYPE IMAGE_URL", method: http.MethodPost, path: "vmedia", body: mediaBody,
 		example: "  salvor node attach virtual media rack1-7 cdrom http://images.example/tools.iso"},
-	{words: "detach virtual media", short: "Take the image out of a node's virtual drives", args: "NODE", method: http.MethodDelete, path: "vmedia"},
+	{words: "detach virtual media", short: "Eject the image from a node's virtual drives", args: "NODE", method: http.MethodDelete, path: "vmedia"},
 	{words: "get virtual media", short: "List a node's virtual drives", args: "NODE", path: "vmedia", envelope: "vmedia", columns: []string{"media_types", "inserted", "image"}},
 	{words: "allocation show", short: "Show the allocation that claims a node", args: "NODE", path: "allocation", shows: true},
 	{words: "passthru list", short: "List the vendor methods of a node", args: "NODE", path: "vendor_passthru/methods", shows: true},
@@ -120,7 +120,7 @@ func findOrCreate(cmd *cobra.Command, words []string) *cobra.Command {
 			cmd = cmd.Commands()[i]
 			continue
 		}
-		next := &cobra.Command{Use: word, Short: "Commands about " + word}
+		next := &cobra.Command{Use: word, Short: "Run commands about " + word}
 		cmd.AddCommand(next)
 		cmd = next
 	}
@@ -247,7 +247,7 @@ func newTraitCommands(e *apiEndpoint, node *cobra.Command) {
 		Example: "  salvor node add trait rack1-7 CUSTOM_GOLD HW_CPU_X86_VMX", RunE: e.run(each(http.MethodPut)),
 	}
 	remove := &cobra.Command{
-		Use: "trait NODE [TRAIT...]", Short: "Take traits from a node", Args: cobra.MinimumNArgs(1),
+		Use: "trait NODE [TRAIT...]", Short: "Remove traits from a node", Args: cobra.MinimumNArgs(1),
 		Example: "  salvor node remove trait rack1-7 CUSTOM_GOLD\n  salvor node remove trait rack1-7 --all", RunE: e.run(each(http.MethodDelete)),
 	}
 	remove.Flags().Bool("all", false, "all of them")

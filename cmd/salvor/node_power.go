@@ -12,7 +12,7 @@ import (
 func newNodeMaintenanceCommand(e *apiEndpoint) *cobra.Command {
 	var reason string
 	set := &cobra.Command{
-		Use: "set NODE...", Short: "Take nodes out of salvor's hands", Args: cobra.MinimumNArgs(1),
+		Use: "set NODE...", Short: "Put nodes into maintenance: salvor leaves them alone", Args: cobra.MinimumNArgs(1),
 		Example: `  salvor node maintenance set rack1-7 --reason "new disk on Tuesday"`,
 		RunE: e.run(func(c *clientCall) error {
 			return c.each(func(ident string) error { return c.api.SetMaintenance(c.context(), ident, reason) })
@@ -20,13 +20,13 @@ func newNodeMaintenanceCommand(e *apiEndpoint) *cobra.Command {
 	}
 	set.Flags().StringVar(&reason, "reason", "", "why")
 	unset := &cobra.Command{
-		Use: "unset NODE...", Short: "Give nodes back into salvor's hands", Args: cobra.MinimumNArgs(1),
+		Use: "unset NODE...", Short: "End the maintenance of nodes", Args: cobra.MinimumNArgs(1),
 		Example: "  salvor node maintenance unset rack1-7",
 		RunE: e.run(func(c *clientCall) error {
 			return c.each(func(ident string) error { return c.api.UnsetMaintenance(c.context(), ident) })
 		}),
 	}
-	cmd := &cobra.Command{Use: "maintenance", Short: "Maintenance: nodes that salvor leaves alone"}
+	cmd := &cobra.Command{Use: "maintenance", Short: "Put nodes into maintenance, or end it"}
 	cmd.AddCommand(set, unset)
 	return cmd
 }
@@ -85,9 +85,9 @@ func newNodeRebootCommand(e *apiEndpoint) *cobra.Command {
 }
 
 func newNodeBootCommand(e *apiEndpoint) *cobra.Command {
-	device := &cobra.Command{Use: "device", Short: "What a node boots from"}
+	device := &cobra.Command{Use: "device", Short: "Show or set the boot device of a node"}
 	device.AddCommand(newBootDeviceShowCommand(e), newBootDeviceSetCommand(e))
-	cmd := &cobra.Command{Use: "boot", Short: "What a node boots from"}
+	cmd := &cobra.Command{Use: "boot", Short: "Show or set how a node boots"}
 	cmd.AddCommand(device)
 	return cmd
 }
@@ -95,7 +95,7 @@ func newNodeBootCommand(e *apiEndpoint) *cobra.Command {
 func newBootDeviceShowCommand(e *apiEndpoint) *cobra.Command {
 	o, supported := &outputOptions{}, false
 	cmd := &cobra.Command{
-		Use: "show NODE", Short: "Ask the machine what it boots from", Args: cobra.ExactArgs(1),
+		Use: "show NODE", Short: "Ask the machine for its boot device", Args: cobra.ExactArgs(1),
 		Example: "  salvor node boot device show rack1-7",
 		RunE: e.run(func(c *clientCall) error {
 			if err := o.check(c.Command); err != nil {
@@ -125,19 +125,19 @@ func newBootDeviceShowCommand(e *apiEndpoint) *cobra.Command {
 		}),
 	}
 	o.flags(cmd)
-	cmd.Flags().BoolVar(&supported, "supported", false, "list what it could boot from")
+	cmd.Flags().BoolVar(&supported, "supported", false, "list the devices that it could boot from")
 	return cmd
 }
 
 func newBootDeviceSetCommand(e *apiEndpoint) *cobra.Command {
 	var persistent bool
 	cmd := &cobra.Command{
-		Use: "set NODE DEVICE", Short: "Set what the machine boots from", Args: cobra.ExactArgs(2),
+		Use: "set NODE DEVICE", Short: "Set the boot device of a machine", Args: cobra.ExactArgs(2),
 		Example: `  salvor node boot device set rack1-7 pxe
   salvor node boot device set rack1-7 disk --persistent`,
 		RunE: e.run(func(c *clientCall) error { return c.api.SetBootDevice(c.context(), c.args[0], c.args[1], persistent) }),
 	}
-	cmd.Flags().BoolVar(&persistent, "persistent", false, "for good, not only for the next boot")
+	cmd.Flags().BoolVar(&persistent, "persistent", false, "set it for all boots, not only for the next")
 	return cmd
 }
 

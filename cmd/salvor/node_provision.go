@@ -21,24 +21,24 @@ type provisionVerb struct {
 }
 
 var provisionVerbs = []provisionVerb{
-	{word: "manage", target: "manage", short: "Check that the BMC of nodes answers, and take them under management", reached: []string{"manageable"}},
-	{word: "provide", target: "provide", short: "Make nodes available, cleaned where that is configured", reached: []string{"available"}},
-	{word: "adopt", target: "adopt", short: "Take nodes over as active with the system that is on their disks", reached: []string{"active"}},
-	{word: "inspect", target: "inspect", short: "Find out what machines are made of", reached: []string{"manageable"}},
+	{word: "manage", target: "manage", short: "Check that the BMCs of nodes answer, and make the nodes manageable", reached: []string{"manageable"}},
+	{word: "provide", target: "provide", short: "Make nodes available, and clean them if that is configured", reached: []string{"available"}},
+	{word: "adopt", target: "adopt", short: "Make nodes active with the system that is on their disks", reached: []string{"active"}},
+	{word: "inspect", target: "inspect", short: "Inspect the hardware of machines", reached: []string{"manageable"}},
 	{word: "clean", target: "clean", short: "Run clean steps on nodes", reached: []string{"manageable"}, prepare: prepareClean, flags: cleanFlags,
 		example: `  salvor node clean rack1-7 --clean-steps '[{"interface": "deploy", "step": "erase_devices_metadata"}]' --wait`},
 	{word: "deploy", target: "active", short: "Deploy nodes", reached: []string{"active"}, prepare: prepareDeploy, flags: deployFlags},
 	{word: "rebuild", target: "rebuild", short: "Deploy nodes again", reached: []string{"active"}, prepare: prepareDeploy, flags: deployFlags},
-	{word: "undeploy", target: "deleted", short: "Give nodes back", reached: []string{"available", "manageable"}},
-	{word: "abort", target: "abort", short: "Give up the operation that nodes wait in"},
-	{word: "rescue", target: "rescue", short: "Boot nodes into their rescue ramdisk, to be mended over ssh", reached: []string{"rescue"}, prepare: prepareRescue, flags: rescueFlags,
+	{word: "undeploy", target: "deleted", short: "Delete the instances of nodes", reached: []string{"available", "manageable"}},
+	{word: "abort", target: "abort", short: "Abort the operation that nodes wait in"},
+	{word: "rescue", target: "rescue", short: "Boot nodes into their rescue ramdisk, for repair over ssh", reached: []string{"rescue"}, prepare: prepareRescue, flags: rescueFlags,
 		example: `  salvor node rescue rack1-7 --wait                                  # asks for the password
   salvor node rescue rack1-7 --rescue-password-file pw --wait=600    # or from a file
   openssl rand -base64 12 | tee pw | salvor node rescue rack1-7 --rescue-password-file -
 then: ssh rescue@ADDRESS-OF-THE-MACHINE`},
 	{word: "service", target: "service", short: "Run service steps on active nodes", reached: []string{"active"}, prepare: prepareService, flags: serviceFlags,
 		example: `  salvor node service rack1-7 --service-steps '[{"interface": "bios", "step": "apply_configuration", "args": {"settings": []}}]' --wait`},
-	{word: "unhold", target: "unhold", short: "Let nodes go on that are held by a step"},
+	{word: "unhold", target: "unhold", short: "Let nodes go on that a step holds"},
 	{word: "unrescue", target: "unrescue", short: "Boot nodes back into their own systems", reached: []string{"active"}},
 }
 

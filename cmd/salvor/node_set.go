@@ -82,7 +82,7 @@ func setPatch(cmd *cobra.Command) (*patchBuilder, error) {
 
 func newNodeUnsetCommand(e *apiEndpoint) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "unset NODE...", Short: "Take fields of nodes back to their defaults", Args: cobra.MinimumNArgs(1),
+		Use: "unset NODE...", Short: "Reset fields of nodes to their defaults", Args: cobra.MinimumNArgs(1),
 		Example: `  salvor node unset rack1-7 --driver-info redfish_system_id --instance-uuid
   salvor node unset rack1-7 --rescue-interface`,
 		RunE: e.run(func(c *clientCall) error {

@@ -15,11 +15,11 @@ func rescueFlags(cmd *cobra.Command) {
 	cmd.Flags().String("rescue-password", "", "the password of the rescue session; other users of this machine may see it, so better:")
 	cmd.Flags().String("rescue-password-file", "", "a file with the password in its first line, or - for standard input")
 	cmd.MarkFlagsMutuallyExclusive("rescue-password", "rescue-password-file")
-	cmd.Long = `Boot nodes into their rescue ramdisk, to be mended over ssh.
+	cmd.Long = `Boot nodes into their rescue ramdisk, for repair over ssh.
 
-The password is for the user rescue of this rescue session. It is taken from
---rescue-password-file, from --rescue-password, or asked for on the terminal. salvor
-keeps only its hash, and that no longer than until the ramdisk has it.`
+The password is for the user rescue of this rescue session. The command takes it from
+--rescue-password-file or --rescue-password, or asks for it on the terminal. salvor
+stores only its hash, and no longer than until the ramdisk has it.`
 }
 
 func prepareRescue(c *clientCall, r *ironic.ProvisionRequest) error {

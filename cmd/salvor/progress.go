@@ -22,7 +22,7 @@ import (
 type waitOption struct{ seconds int }
 
 func (w *waitOption) flags(cmd *cobra.Command) {
-	cmd.Flags().IntVar(&w.seconds, "wait", 0, "wait for the end, with --wait=SECONDS no longer than that")
+	cmd.Flags().IntVar(&w.seconds, "wait", 0, "wait for the end; --wait=SECONDS waits no longer than that")
 	cmd.Flags().Lookup("wait").NoOptDefVal = "0"
 }
 

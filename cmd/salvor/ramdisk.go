@@ -27,11 +27,11 @@ func newRamdiskBuildCommand() *cobra.Command {
 		Short: "Build kernel, initramfs, ISO image and UKI from Debian packages",
 		Long: `Build kernel, initramfs, ISO image and UKI from Debian packages.
 
-No root is needed and nothing is installed: packages are downloaded by apt into a cache
-and unpacked. The full profile installs its tools into a folder by mmdebstrap. There is
-no secret in the products: one build serves every machine.
+The command needs no root and installs nothing: apt downloads packages into a cache, and
+the command unpacks them. For the full profile, mmdebstrap installs the tools into a
+folder. The products contain no secret: one build serves every machine.
 
-Progress goes to standard error; the path of the manifest is printed at the end.`,
+Progress goes to standard error. At the end the command prints the path of the manifest.`,
 		Example: `  salvor ramdisk build --out /var/lib/salvor/ramdisk
   salvor ramdisk build --out ./full --profile full
   salvor ramdisk build --out ./metal --kernel amd64 --agent ./salvor-agent`,

@@ -180,7 +180,7 @@ func (r *baremetalResource) create(e *apiEndpoint) *cobra.Command {
 		use, args = "create "+strings.ToUpper(r.first.record()), cobra.ExactArgs(1)
 	}
 	cmd := &cobra.Command{
-		Use: use, Short: "Make a " + r.title, Args: args, Example: r.example,
+		Use: use, Short: "Create a " + r.title, Args: args, Example: r.example,
 		RunE: e.run(func(c *clientCall) error {
 			if err := o.check(c.Command); err != nil {
 				return err
@@ -349,7 +349,7 @@ func (r *baremetalResource) set(e *apiEndpoint) *cobra.Command {
 
 func (r *baremetalResource) unset(e *apiEndpoint) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "unset " + r.ident, Short: "Take fields of a " + r.title + " back to their defaults", Args: cobra.ExactArgs(1),
+		Use: "unset " + r.ident, Short: "Reset fields of a " + r.title + " to their defaults", Args: cobra.ExactArgs(1),
 		Example: r.call() + "unset " + sampleUUID + " --extra rack",
 		RunE: e.run(func(c *clientCall) error {
 			p := &patchBuilder{}
@@ -393,7 +393,7 @@ func (r *baremetalResource) patch(c *clientCall, p *patchBuilder) error {
 
 func (r *baremetalResource) remove(e *apiEndpoint) *cobra.Command {
 	return &cobra.Command{
-		Use: "delete " + r.ident + "...", Short: "Forget " + r.plural, Args: cobra.MinimumNArgs(1), Example: r.call() + "delete " + sampleUUID,
+		Use: "delete " + r.ident + "...", Short: "Delete " + r.plural, Args: cobra.MinimumNArgs(1), Example: r.call() + "delete " + sampleUUID,
 		RunE: e.run(func(c *clientCall) error {
 			return c.each(func(ident string) error {
 				if err := c.api.Delete(c.context(), r.at, ident); err != nil {

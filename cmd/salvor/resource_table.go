@@ -131,8 +131,8 @@ var ruleResource = baremetalResource{
 	at: client.InspectionRules, words: []string{"inspection", "rule"}, ident: "RULE", title: "inspection rule", plural: "inspection rules",
 	columns: []string{"uuid", "priority", "phase", "description"},
 	fields: []resourceField{
-		{flag: "actions", form: documentForm, usage: "what is done", required: true, kept: true},
-		{flag: "conditions", form: documentForm, usage: "when it is done; always if left out"},
+		{flag: "actions", form: documentForm, usage: "the actions of the rule", required: true, kept: true},
+		{flag: "conditions", form: documentForm, usage: "the conditions of the rule; if left out, the actions always run"},
 		{flag: "description", usage: "a description"},
 		{flag: "priority", form: numberForm, usage: "rules of a higher priority come first"},
 		{flag: "phase", usage: "main"},
@@ -162,19 +162,19 @@ func newResourceCommands() []*cobra.Command {
 		return func(e *apiEndpoint) *cobra.Command { return r.command(e, short) }
 	}
 	port := &apiEndpoint{}
-	ports := portResource.command(port, "The NICs of machines")
+	ports := portResource.command(port, "Manage ports: the NICs of machines")
 	port.flags(ports)
-	ports.AddCommand(portgroupResource.command(port, "NICs that are bonded to one"))
+	ports.AddCommand(portgroupResource.command(port, "Manage port groups: NICs that are bonded to one"))
 	return []*cobra.Command{
 		ports,
-		of(&chassisResource, "Cases that nodes share"),
-		of(&allocationResource, "Claims on any node that fits"),
-		of(&runbookResource, "Lists of steps that are run by name"),
-		top("volume", "Disks that machines and servers reach over a network",
-			below(&connectorResource, "The initiator's side: how a node is known to a storage system"),
-			below(&targetResource, "The disk's side: where a node finds it"),
+		of(&chassisResource, "Manage chassis: cases that nodes share"),
+		of(&allocationResource, "Manage allocations: claims on any node that fits"),
+		of(&runbookResource, "Manage runbooks: lists of steps that users run by name"),
+		top("volume", "Manage disks that machines and servers reach over a network",
+			below(&connectorResource, "Manage the initiator's side: how a storage system knows a node"),
+			below(&targetResource, "Manage the disk's side: where a node finds it"),
 			newVolumeAttach, newVolumeDetach, blockThing.list, blockThing.show),
-		top("deploy", "What is done while nodes are deployed", below(&deployTemplateResource, "Deploy steps, chosen by a trait")),
-		top("inspection", "What is done with what an inspection finds", below(&ruleResource, "Rules that act on it")),
+		top("deploy", "Manage the steps that run while nodes are deployed", below(&deployTemplateResource, "Manage deploy templates: deploy steps that a trait chooses")),
+		top("inspection", "Manage the actions on what an inspection finds", below(&ruleResource, "Manage the rules that act on what an inspection finds")),
 	}
 }

@@ -19,7 +19,7 @@ import (
 func newSecretCommand() *cobra.Command {
 	e := &apiEndpoint{}
 	cmd := &cobra.Command{
-		Use: "secret", Short: "The key that seals the secrets of the database: how it is, and how it is changed",
+		Use: "secret", Short: "Show, rotate or print the key that seals the secrets of the database",
 		Example: "  salvor secret status\n  salvor secret rotate --wait",
 	}
 	e.flags(cmd)
@@ -32,7 +32,7 @@ const sealPath = "/secrets"
 func newSecretStatus(e *apiEndpoint) *cobra.Command {
 	o := &outputOptions{}
 	cmd := &cobra.Command{
-		Use: "status", Short: "Tell which key seals, which processes have read it, and how far a change of it is", Args: cobra.NoArgs,
+		Use: "status", Short: "Show which key seals, which processes have read it, and how far a rotation is", Args: cobra.NoArgs,
 		Example: "  salvor secret status\n  salvor secret status -f json",
 		RunE: e.run(func(c *clientCall) error {
 			if err := o.check(c.Command); err != nil {
@@ -52,11 +52,11 @@ func newSecretStatus(e *apiEndpoint) *cobra.Command {
 func newSecretRotate(e *apiEndpoint) *cobra.Command {
 	o, w := &outputOptions{}, &waitOption{}
 	cmd := &cobra.Command{
-		Use: "rotate", Short: "Seal all secrets of the database with another key, while serving goes on", Args: cobra.NoArgs,
-		Long: `A new key is made and put beside the old one in the key file of the process that answers. When every process has read it (copy the file to
-those that have one of their own), it seals, and all that the old key sealed is sealed anew in small steps. The old key is forgotten when
-nothing is sealed with it any more and no operation holds a token of it. A process that dies meanwhile, or all of them, costs nothing:
-the next one goes on. Old backups still need the old key: keep a copy of the key file with them.`,
+		Use: "rotate", Short: "Seal all secrets of the database with another key, while salvor serve goes on", Args: cobra.NoArgs,
+		Long: `The process that answers makes a new key and writes it beside the old one into its key file. Copy the file to the processes that have a
+key file of their own. When every process has read the new key, the new key seals, and salvor seals the values of the old key anew in small
+steps. salvor forgets the old key when nothing is sealed with it any more and no operation holds a token of it. If a process dies
+meanwhile, or all do, the next one goes on. Old backups still need the old key: keep a copy of the key file with them.`,
 		Example: "  salvor secret rotate\n  salvor secret rotate --wait",
 		RunE: e.run(func(c *clientCall) error {
 			if err := cmp.Or(o.check(c.Command), w.check(c)); err != nil {

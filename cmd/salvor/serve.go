@@ -107,8 +107,8 @@ func newServeCommand() *cobra.Command {
 	flags["listen"] = listen
 	cmd.Flags().StringVar(&listen.Value, "listen", "", "address and port of the API (default 127.0.0.1:6385)")
 	cmd.Flags().StringVar(&flags["database"].Value, "database", "", "sqlite:PATH or postgres://... (default: SQLite in the state directory)")
-	cmd.Flags().StringVar(&flags["state-dir"].Value, "state-dir", "", "where identity, key and SQLite live")
-	cmd.Flags().StringVar(&flags["roles"].Value, "roles", "", "what this process does: api, conductor, netboot, separated by commas (default all)")
+	cmd.Flags().StringVar(&flags["state-dir"].Value, "state-dir", "", "directory of identity, key and SQLite database")
+	cmd.Flags().StringVar(&flags["roles"].Value, "roles", "", "roles of this process: api, conductor, netboot, separated by commas (default all)")
 	cmd.Flags().StringVar(&flags["centre"].Value, "centre", "", "URL of the centre that a site's boot service asks instead of a database")
 	cmd.Flags().StringVar(&flags["site-token"].Value, "site-token", "", "file with the site token that proves a site to its centre")
 	return cmd

@@ -44,9 +44,9 @@ type serverVerb struct {
 
 var serverVerbs = []serverVerb{
 	{word: "start", key: "os-start", short: "Start servers", reached: []string{"ACTIVE", "RESCUE"}},
-	{word: "stop", key: "os-stop", short: "Stop servers: their systems are asked first, then forced", reached: []string{"SHUTOFF"}},
+	{word: "stop", key: "os-stop", short: "Stop servers: ask their systems first, then force them", reached: []string{"SHUTOFF"}},
 	{word: "reboot", key: "reboot", short: "Reboot servers", reached: []string{"ACTIVE", "RESCUE"}, body: rebootBody, flags: func(cmd *cobra.Command) {
-		cmd.Flags().Bool("hard", false, "without asking the system")
+		cmd.Flags().Bool("hard", false, "reboot without asking the system")
 		cmd.Flags().Bool("soft", false, "ask the system (the default)")
 		cmd.MarkFlagsMutuallyExclusive("hard", "soft")
 	}},
@@ -54,7 +54,7 @@ var serverVerbs = []serverVerb{
 	{word: "unpause", key: "unpause", short: "Let the processors of servers go on", reached: []string{"ACTIVE"}},
 	{word: "suspend", key: "suspend", short: "Save servers to disk", reached: []string{"SUSPENDED"}},
 	{word: "resume", key: "resume", short: "Let suspended servers go on", reached: []string{"ACTIVE"}},
-	{word: "lock", key: "lock", short: "Keep everybody but administrators from changing servers", body: func(c *clientCall) (any, error) {
+	{word: "lock", key: "lock", short: "Let only administrators change servers", body: func(c *clientCall) (any, error) {
 		if why, _ := c.Flags().GetString("reason"); why != "" {
 			return client.Record{"locked_reason": why}, nil
 		}
@@ -63,7 +63,7 @@ var serverVerbs = []serverVerb{
 	{word: "unlock", key: "unlock", short: "Let owners change servers again"},
 	{word: "rescue", key: "rescue", short: "Boot servers from a rescue image, with all their disks attached", reached: []string{"RESCUE"}, body: rescueBody, flags: func(cmd *cobra.Command) {
 		cmd.Flags().String("image", "", "the image, by name or UUID, or the rescue image, by number, name or UUID; without one salvor chooses")
-		cmd.Flags().String("password", "", "the password; one is made and shown if left out. Other users of this machine may see it, so better:")
+		cmd.Flags().String("password", "", "the password; without one salvor makes one and shows it. Other users of this machine may see it, so better:")
 		cmd.Flags().String("password-file", "", "a file with the password in its first line, or - for standard input")
 		cmd.MarkFlagsMutuallyExclusive("password", "password-file")
 	}, said: func(c *clientCall, answer client.Record) {
@@ -74,7 +74,7 @@ var serverVerbs = []serverVerb{
   salvor server rescue web1 --image debian-live --wait
 then: ssh rescue@ADDRESS-OF-THE-SERVER`},
 	{word: "unrescue", key: "unrescue", short: "Boot servers back into their own systems", reached: []string{"ACTIVE"}},
-	{word: "rebuild", key: "rebuild", short: "Make the root disks of servers anew; the old ones go into quarantine", reached: []string{"ACTIVE", "SHUTOFF"}, body: func(c *clientCall) (any, error) {
+	{word: "rebuild", key: "rebuild", short: "Rebuild the root disks of servers; the old disks go into quarantine", reached: []string{"ACTIVE", "SHUTOFF"}, body: func(c *clientCall) (any, error) {
 		name, _ := c.Flags().GetString("image")
 		id, err := imageThing.find(c, name)
 		body := client.Record{"imageRef": id}
@@ -84,7 +84,7 @@ then: ssh rescue@ADDRESS-OF-THE-SERVER`},
 		return body, err
 	}, flags: func(cmd *cobra.Command) {
 		cmd.Flags().String("image", "", "the image, by name or UUID")
-		cmd.Flags().Bool("discard", false, "erase the old root disk, and keep no copy of it in quarantine")
+		cmd.Flags().Bool("discard", false, "erase the old root disk instead of putting it into quarantine")
 		_ = cmd.MarkFlagRequired("image")
 	}, example: `  salvor server rebuild web1 --image debian-13 --wait
   salvor server rebuild web1 --image debian-13 --discard     # where the host has no room for both disks`},
@@ -366,6 +366,6 @@ func newServerSet(e *apiEndpoint) *cobra.Command {
 	cmd.Flags().String("name", "", "the new name")
 	cmd.Flags().String("description", "", "the new description")
 	cmd.Flags().StringArray("property", nil, "KEY=VALUE; may be repeated")
-	cmd.Flags().String("state", "", "active or error: for administrators, where the state is wrong")
+	cmd.Flags().String("state", "", "for administrators: correct a wrong state to active or error")
 	return cmd
 }

@@ -17,7 +17,7 @@ const maxUserData = 48 << 10 // as Nova takes, before base64
 func newServerCreate(e *apiEndpoint) *cobra.Command {
 	o, w := &outputOptions{}, &waitOption{}
 	cmd := &cobra.Command{
-		Use: "create NAME", Short: "Make a server", Args: cobra.ExactArgs(1),
+		Use: "create NAME", Short: "Create a server", Args: cobra.ExactArgs(1),
 		Example: `  salvor server create web1 --flavor small --image debian-12 --network lan --key-name me --wait
   salvor server create db1 --flavor small --volume root-of-db1 --nic none`,
 		RunE: e.run(func(c *clientCall) error {
@@ -159,7 +159,7 @@ func serverNetworks(c *clientCall) (any, error) {
 
 // newServerVolume is "server add volume" and "server remove volume".
 func newServerVolume(e *apiEndpoint, verb string) *cobra.Command {
-	group := &cobra.Command{Use: verb, Short: map[string]string{"add": "Give a server something", "remove": "Take something from a server"}[verb]}
+	group := &cobra.Command{Use: verb, Short: map[string]string{"add": "Attach a volume to a server", "remove": "Detach a volume from a server"}[verb]}
 	cmd := &cobra.Command{
 		Use: "volume SERVER VOLUME", Short: map[string]string{"add": "Attach a volume to a server", "remove": "Detach a volume from a server"}[verb],
 		Args: cobra.ExactArgs(2), Example: "  salvor server " + verb + " volume web1 data1",
@@ -193,7 +193,7 @@ func newServerVolume(e *apiEndpoint, verb string) *cobra.Command {
 func newServerAdopt(e *apiEndpoint) *cobra.Command {
 	o := &outputOptions{}
 	cmd := &cobra.Command{
-		Use: "adopt", Short: "Take a running instance of a Ganeti cluster in", Args: cobra.NoArgs,
+		Use: "adopt", Short: "Adopt a running instance of a Ganeti cluster as a server", Args: cobra.NoArgs,
 		Example: "  salvor server adopt --cluster prod --instance web1.example --project web --os debian --os-family linux",
 		RunE: e.run(func(c *clientCall) error {
 			if err := o.check(c.Command); err != nil {
@@ -222,9 +222,9 @@ func newServerAdopt(e *apiEndpoint) *cobra.Command {
 	cmd.Flags().String("cluster", "", "the cluster, by name or UUID")
 	cmd.Flags().String("instance", "", "the instance's name there")
 	cmd.Flags().String("name", "", "the server's name (default the instance's)")
-	cmd.Flags().String("project", "", "the project that it shall belong to")
-	cmd.Flags().String("os", "", "its operating system, by which its rescue image is chosen (default what the cluster tells)")
-	cmd.Flags().String("os-family", "", "the family of its operating system (default what the cluster tells)")
+	cmd.Flags().String("project", "", "the project that owns the server")
+	cmd.Flags().String("os", "", "its operating system, by which salvor chooses its rescue image (default what the cluster reports)")
+	cmd.Flags().String("os-family", "", "the family of its operating system (default what the cluster reports)")
 	_ = cmd.MarkFlagRequired("cluster")
 	_ = cmd.MarkFlagRequired("instance")
 	return cmd
@@ -235,8 +235,8 @@ func newServerAbort(e *apiEndpoint) *cobra.Command {
 	w := &waitOption{}
 	cmd := &cobra.Command{
 		Use: "abort SERVER...", Short: "Abort the open operation of servers, for example while their host is silent", Args: cobra.MinimumNArgs(1),
-		Long: `Abort the open operation of servers: it fails within 5 s. The host may have carried out orders that it has not answered;
-they are not undone. The server shows what is known of them. The host carries out no further order of the operation.`,
+		Long: `Abort the open operation of servers: the operation fails within 5 s. The host may have carried out orders that it has not answered;
+salvor does not undo them. The server shows what is known of them. The host carries out no further order of the operation.`,
 		Example: "  salvor server abort web1 --wait\n  salvor why server:web1",
 		RunE: e.run(func(c *clientCall) error {
 			if err := w.check(c); err != nil {
@@ -320,9 +320,9 @@ func sessionWishes(c *clientCall, body client.Record) error {
 
 func newConsoleCommand() *cobra.Command {
 	e, lines := &apiEndpoint{}, 0
-	top := &cobra.Command{Use: "console", Short: "The consoles of servers"}
+	top := &cobra.Command{Use: "console", Short: "Show the consoles of servers"}
 	e.flags(top)
-	log := &cobra.Command{Use: "log", Short: "What servers wrote to their consoles"}
+	log := &cobra.Command{Use: "log", Short: "Show what servers wrote to their consoles"}
 	show := &cobra.Command{
 		Use: "show SERVER", Short: "Show the end of a server's console", Args: cobra.ExactArgs(1), Example: "  salvor console log show web1 --lines 50",
 		RunE: e.run(func(c *clientCall) error {
@@ -346,7 +346,7 @@ func newConsoleCommand() *cobra.Command {
 			return nil
 		}),
 	}
-	show.Flags().IntVar(&lines, "lines", 0, "the last so many lines; 0: all that is kept")
+	show.Flags().IntVar(&lines, "lines", 0, "only this many of the last lines; 0: all that are stored")
 	log.AddCommand(show)
 	top.AddCommand(log)
 	return top

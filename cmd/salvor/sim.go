@@ -25,14 +25,19 @@ type simFlags struct {
 func newSimCommand() *cobra.Command {
 	f, e := &simFlags{}, &apiEndpoint{}
 	cmd := &cobra.Command{
-		Use: "sim", Short: "A simulated fleet to rehearse on: machines behind Redfish BMCs, agents that heartbeat, faults", Args: cobra.NoArgs,
+		Use: "sim", Short: "Simulate a fleet to rehearse on: machines behind Redfish BMCs, agents that heartbeat, faults", Args: cobra.NoArgs,
 		Long: `The BMCs listen in this process, each at an address of its own in 127.64.0.0/10; for a control plane on another
-machine give --host. The nodes are enrolled, of driver redfish, and adopted; --rescue puts some of them into rescue,
-which their agents end; --hold keeps some waiting in one by maintenance, whose agents heartbeat until their power is cut. Whatever
-else is rescued is answered too. Agents do nothing else: a simulated machine cannot be deployed or inspected from within. The same seed gives the same nodes and the same faults.
-It ends by an interrupt or after --for; the nodes stay until --clean removes them, and another run takes them over.
-The control plane must have a rescue ramdisk that its boot media can be made of (any file will do), and
-[agent]callback_networks and [conductor]bmc_networks must take the BMCs' addresses. Never point it at one that has work to do.`,
+machine give --host. The program enrolls the nodes with driver redfish and adopts them. --rescue puts some of them into rescue:
+their agents finish the rescue and then stop their heartbeats. --hold keeps some nodes waiting in a rescue by maintenance:
+their agents heartbeat until their power is cut. The agents answer, too, when you rescue another node of the fleet. Agents do
+nothing else: a simulated machine cannot be deployed or inspected from within. The same seed gives the same nodes and the
+same faults.
+
+The program ends on an interrupt or after --for. The nodes stay until --clean removes them; another run takes them over.
+
+The control plane must have a rescue ramdisk from which it can make boot media (any file will do). Its
+[agent]callback_networks and [conductor]bmc_networks must include the BMCs' addresses. Never point salvor sim at a control
+plane that has work to do.`,
 		Example: `  # a thousand machines, a tenth of them in rescue and half with agents that heartbeat, some with bad BMCs, for an hour
   salvor sim --nodes 1000 --seed 7 --rescue 0.1 --hold 0.5 --silent 0.01 --slow 0.02 --lying 0.005 --busy 0.01 --for 1h
 
@@ -44,19 +49,19 @@ The control plane must have a rescue ramdisk that its boot media can be made of 
 	f.out.flags(cmd)
 	fl := cmd.Flags()
 	fl.IntVar(&f.Nodes, "nodes", 100, "how many machines")
-	fl.Uint64Var(&f.Seed, "seed", 1, "what all chance comes from; it is in the names of the nodes")
+	fl.Uint64Var(&f.Seed, "seed", 1, "seed of all random choices; the names of the nodes contain it")
 	fl.StringVar(&f.Host, "host", "", "an address of this machine for all BMCs and agents (default one for each machine, on the loopback interface)")
 	fl.IntVar(&f.Port, "port", 0, "port of the BMCs (default a free one)")
-	fl.StringVar(&f.BootInterface, "boot-interface", "redfish-virtual-media", "of the nodes")
-	fl.Float64Var(&f.Rescued, "rescue", 0, "share of the nodes that are put into rescue, 0 to 1")
-	fl.Float64Var(&f.Held, "hold", 0, "share that is kept waiting in a rescue, with agents that heartbeat")
+	fl.StringVar(&f.BootInterface, "boot-interface", "redfish-virtual-media", "boot interface of the nodes")
+	fl.Float64Var(&f.Rescued, "rescue", 0, "share of the nodes to put into rescue, 0 to 1")
+	fl.Float64Var(&f.Held, "hold", 0, "share of the nodes to keep waiting in a rescue, with agents that heartbeat")
 	fl.DurationVar(&f.Beat, "heartbeat", 100*time.Second, "time between two heartbeats of an agent")
-	fl.DurationVar(&f.Boot, "boot-time", 2*time.Second, "from the power to the agent")
+	fl.DurationVar(&f.Boot, "boot-time", 2*time.Second, "time from power-on to the start of the agent")
 	fl.Float64Var(&f.Faults.Silent, "silent", 0, "share of BMCs that never answer, once all nodes are enrolled")
-	fl.Float64Var(&f.Faults.Slow, "slow", 0, "share that answer after 3 s")
-	fl.Float64Var(&f.Faults.Lying, "lying", 0, "share that take orders and do not act")
-	fl.Float64Var(&f.Faults.Busy, "busy", 0, "share that answer 503")
-	fl.IntVar(&f.Workers, "concurrency", 32, "requests to the control plane at once")
+	fl.Float64Var(&f.Faults.Slow, "slow", 0, "share of BMCs that answer after 3 s")
+	fl.Float64Var(&f.Faults.Lying, "lying", 0, "share of BMCs that accept orders and do not act")
+	fl.Float64Var(&f.Faults.Busy, "busy", 0, "share of BMCs that answer 503")
+	fl.IntVar(&f.Workers, "concurrency", 32, "number of simultaneous requests to the control plane")
 	fl.DurationVar(&f.length, "for", 0, "how long to go on once all nodes are enrolled; 0: until it is interrupted")
 	fl.BoolVar(&f.clean, "clean", false, "remove the nodes of this seed and do nothing else")
 	return cmd

@@ -303,7 +303,7 @@ var siteThing = resourceSpec{
 
 func newSiteCommand() *cobra.Command {
 	e := &apiEndpoint{}
-	cmd := siteThing.command(e, "Sites: boot services that speak to the centre instead of to the database")
+	cmd := siteThing.command(e, "Manage sites: boot services that ask the centre instead of the database")
 	e.flags(cmd)
 	return cmd
 }

@@ -46,7 +46,7 @@ var tokenThing = resourceSpec{
 // newTokenCommand is `salvor token`.
 func newTokenCommand() *cobra.Command {
 	e := &apiEndpoint{}
-	cmd := tokenThing.command(e, "Tokens by which programs and people use the API where no Keystone keeps them")
+	cmd := tokenThing.command(e, "Manage the API tokens of programs and people, if no Keystone does")
 	e.flags(cmd)
 	cmd.AddCommand(newTokenCreate(e))
 	return cmd
@@ -62,12 +62,12 @@ type wantedToken struct {
 func newTokenCreate(e *apiEndpoint) *cobra.Command {
 	o, w := &outputOptions{}, &wantedToken{}
 	cmd := &cobra.Command{
-		Use: "create NAME", Short: "Make a token; its text is shown this once", Args: cobra.ExactArgs(1), Example: tokenThing.example,
-		Long: `Make a token. Its text is shown this once and kept nowhere: the database has a digest of it.
+		Use: "create NAME", Short: "Create a token and show its text, only once", Args: cobra.ExactArgs(1), Example: tokenThing.example,
+		Long: `Create a token. The command shows the text of the token only once. salvor does not store the text, only a digest of it.
 
-An administrator (role admin) of the whole system makes any, one of a project those of the project. With --local no credential is
-needed but the right to read the control plane's key and database: so the first token is made. It works whether salvor serve
-runs or not.`,
+An administrator (role admin) of the whole system can create any token, and an administrator of a project tokens of that project.
+With --local you need no credential, only the right to read the control plane's key and database. Create the first token that
+way. --local works whether salvor serve runs or not.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.check(cmd); err != nil {
 				return err
@@ -96,8 +96,8 @@ runs or not.`,
 	f := cmd.Flags()
 	f.StringVar(&w.role, "role", "", "admin, member or reader")
 	f.StringVar(&w.project, "project", "", "the project that it is for, by name or id; without one it is for the whole system")
-	f.StringVar(&w.expires, "expires-in", "90d", "how long it lasts, as 12h, 90d or seconds; 0: until it is revoked")
-	f.BoolVar(&w.local, "local", false, "make it by the key and the database of a control plane on this machine")
+	f.StringVar(&w.expires, "expires-in", "90d", "how long it lasts, as 12h, 90d or seconds; 0: until you revoke it")
+	f.BoolVar(&w.local, "local", false, "create it with the key and the database of a control plane on this machine")
 	w.where.flags(cmd, "database", "with --local: ")
 	_ = cmd.MarkFlagRequired("role")
 	return cmd

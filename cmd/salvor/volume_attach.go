@@ -72,9 +72,9 @@ type volumeFlags struct {
 
 func (v *volumeFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&v.source, "source", "", "who makes the export: tgt, or a program that speaks JSON (docs/volumes.md)")
+	f.StringVar(&v.source, "source", "", "the maker of the export: tgt, or a program that speaks JSON (docs/volumes.md)")
 	f.StringVar(&v.volumeID, "volume-id", "", "id of the volume (default: chosen by the source)")
-	f.IntVar(&v.bootIndex, "boot-index", 0, "0 is the root, more are further drives")
+	f.IntVar(&v.bootIndex, "boot-index", 0, "0 is the root drive; higher numbers are further drives")
 	v.tgt.flags(f)
 	_ = cmd.MarkFlagRequired("source")
 }
@@ -105,7 +105,7 @@ func newVolumeAttach(e *apiEndpoint) *cobra.Command {
 func newVolumeDetach(e *apiEndpoint) *cobra.Command {
 	var v volumeFlags
 	cmd := &cobra.Command{
-		Use: "detach NODE --source tgt|COMMAND", Short: "Take a node's volume target away, and its export", Args: cobra.ExactArgs(1),
+		Use: "detach NODE --source tgt|COMMAND", Short: "Remove a node's volume target, and its export", Args: cobra.ExactArgs(1),
 		Example: "  salvor volume detach m1 --source tgt",
 		RunE:    e.run(v.detach),
 	}

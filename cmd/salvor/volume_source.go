@@ -88,7 +88,7 @@ type tgtSource struct {
 func (s *tgtSource) flags(f *pflag.FlagSet) {
 	f.StringVar(&s.backing, "backing", "", "tgt: file or device to export")
 	f.StringVar(&s.portal, "portal", "", "tgt: ADDRESS:PORT under which machines reach the daemon")
-	f.StringVar(&s.prefix, "iqn-prefix", "iqn.2026-01.org.salvor", "tgt: what the names of targets begin with")
+	f.StringVar(&s.prefix, "iqn-prefix", "iqn.2026-01.org.salvor", "tgt: prefix of the names of targets")
 	f.IntVar(&s.control, "control-port", 0, "tgt: control port of the daemon")
 }
 

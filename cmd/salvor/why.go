@@ -19,10 +19,10 @@ var whyKinds, eventKinds = []string{"node", "server", "host"}, []string{"node", 
 func newWhyCommand() *cobra.Command {
 	e, kind, format := &apiEndpoint{}, "", ""
 	cmd := &cobra.Command{
-		Use: "why IDENT", Short: "Say what a node, a server or a host waits for, since when, and what to do next", Args: cobra.ExactArgs(1),
-		Long: `Says in one paragraph what a node, a server or a host is, what works on it or what it waits for and since when, what was heard last of its BMC,
-its agent, DHCP and its boot fetches, when the next deadline ends, and which command to run next. IDENT is a UUID or a name; where a node and a
-server have the same one, say --kind, or node:IDENT.`,
+		Use: "why IDENT", Short: "Show what a node, a server or a host waits for, since when, and what to do next", Args: cobra.ExactArgs(1),
+		Long: `Describes a node, a server or a host in one paragraph. It says what works on it, or what it waits for and since when. It says what salvor
+heard last of its BMC, its agent, DHCP and its boot fetches. It says when the next deadline ends, and which command to run next.
+IDENT is a UUID or a name. If a node and a server have the same name, give --kind, or node:IDENT.`,
 		Example: "  salvor why rack1-7\n  salvor why host:vm7\n  salvor why web1 --kind server -f json",
 		RunE: e.run(func(c *clientCall) error {
 			if format != "text" && format != "table" && format != "json" {

@@ -1,7 +1,5 @@
-// Package fake is hardware that exists only as a node's record. It answers from the
-// record and keeps no memory of its own, so any number of nodes may be asked at
-// once, and a conductor that starts anew finds them as they were. It must not know
-// who stores the record.
+// Package fake is hardware that exists only as a node's record. It answers from the record and keeps no state of its own. So any number of
+// nodes may be asked at once, and a conductor that restarts finds them unchanged. It must not know who stores the record.
 package fake
 
 import (

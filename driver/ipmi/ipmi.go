@@ -1,7 +1,6 @@
-// Package ipmi drives machines whose BMC speaks IPMI 2.0 over LAN: power and boot
-// device. It holds the few chassis commands of the protocol that this takes, as bytes
-// over one of two channels: a client in Go, or the program ipmitool for the BMCs with
-// which only that one gets along. What an operation is for, it must not know.
+// Package ipmi drives machines whose BMC speaks IPMI 2.0 over LAN: power and boot device. It holds the few chassis commands of the protocol
+// that these need, as bytes over one of two channels. One channel is a client in Go; the other is the program ipmitool, for the BMCs that
+// work only with it. The package must not know the purpose of an operation.
 package ipmi
 
 import (

@@ -1,7 +1,6 @@
-// Package manual is hardware without a BMC: people press its buttons. What they did
-// it cannot know, so it refuses to say or set the power instead of pretending. Boot
-// devices are taken to be set by hand beforehand (network first, then disk), as
-// Ironic's noop management has it.
+// Package manual is hardware without a BMC: people press its buttons. The package cannot know the power state, so it refuses to report or
+// set it instead of pretending. It assumes that people set the boot devices by hand beforehand (network first, then disk), as Ironic's noop
+// management does.
 package manual
 
 import (

@@ -1,7 +1,7 @@
 // Package ganeti drives the guests of Ganeti clusters over their remote API (RAPI). A node of
-// a cluster is a host; whatever is done to a guest is a job of Ganeti's, which is waited for
-// and whose failure is told in Ganeti's own words. It knows guests as the cluster tells them,
-// and ours by a tag; it must not know stores, our jobs, or what the control plane remembers.
+// a cluster is a host. Each change of a guest is a job of Ganeti; the package waits for it and
+// reports its failure in Ganeti's words. It knows guests as the cluster reports them,
+// and ours by a tag. It must not know stores, our jobs, or the records of the control plane.
 package ganeti
 
 import (

@@ -1,6 +1,5 @@
-// Package jobtest proves that operations survive: a sweep that crashes, repeats and
-// fails every action of an operation on a real store, and compares what is left with
-// the run that nothing disturbed. It is a test room: it knows jobs, not machines.
+// Package jobtest proves that operations survive crashes. Its sweep crashes, repeats and fails every action of an operation on a real
+// store, and compares the result with that of an undisturbed run. Only tests import it. It knows jobs, not machines.
 package jobtest
 
 import (

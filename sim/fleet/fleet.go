@@ -1,6 +1,6 @@
-// Package fleet is a simulated fleet of bare metal to rehearse on: machines behind Redfish BMCs that
-// listen, agents that look up and heartbeat, faults. It speaks to a control plane as machines and an
-// administrator do and knows nothing of its inside. What a seed decides is the same in every run.
+// Package fleet is a simulated fleet of bare metal to rehearse on: machines behind Redfish BMCs that listen, agents that look up and
+// heartbeat, and faults. It speaks to a control plane as machines and an administrator do, and knows nothing of its internals. A seed
+// decides the same things in every run.
 package fleet
 
 import (

@@ -1,5 +1,4 @@
-// Package storetest is the contract suite of stores, run on every engine, and the
-// databases that tests of other rooms need.
+// Package storetest is the contract suite of stores, run on every engine. It also makes the databases that tests of other packages need.
 package storetest
 
 import (

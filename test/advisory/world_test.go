@@ -1,5 +1,5 @@
-// Package advisory tries on the real program what the advisories of its peers tell of
-// (docs/security.md lists them), by the doors that an attacker would use. It is a test room.
+// Package advisory tries the vulnerabilities of similar projects on the real program, through the interfaces that an attacker would use.
+// docs/security.md lists the advisories that describe them.
 package advisory
 
 import (

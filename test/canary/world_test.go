@@ -1,5 +1,5 @@
-// Package canary plants a canary in every field that can hold a secret, has the real binary do and fail what it can without a virtual
-// machine, and looks for the birds wherever something could have flown to. It is a test room.
+// Package canary plants a canary in every field that can hold a secret. It makes the real binary run all operations that need no virtual
+// machine, with success and with failure. Then it searches for the canaries in every place that they could have reached.
 package canary
 
 import (

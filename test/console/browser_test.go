@@ -1,7 +1,7 @@
 //go:build e2e
 
-// Package console uses the web console as people do: the real program, Debian's Chromium without a
-// screen, driven over the DevTools protocol through a pipe. It is a test room.
+// Package console uses the web console as people do: with the real program and Debian's Chromium without a screen. It drives Chromium over
+// the DevTools protocol through a pipe.
 package console
 
 import (

@@ -1,6 +1,5 @@
-// Package crash kills the server with -9 in the middle of rescues, at every point that
-// can be told apart from outside, and proves that each of them ends as if nothing had
-// happened. It is a test room.
+// Package crash kills the server with -9 in the middle of rescues, at every point that can be distinguished from outside. It proves that
+// each rescue ends as if nothing had happened.
 package crash
 
 import (

@@ -1,4 +1,4 @@
-// Package debian finds the programs and files of Debian packages that tests use. It is a test room.
+// Package debian finds the programs and files of Debian packages that tests use. Only tests and package test/program import it.
 package debian
 
 import (

@@ -1,8 +1,7 @@
 //go:build e2e
 
-// Package deploy proves on machines of the lab that salvor brings systems to their disks,
-// with the real ramdisk and its agent: what is written boots, what may not be written is
-// refused and told, and inspection and cleaning do what they say.
+// Package deploy proves on machines of the lab that salvor brings systems to their disks, with the real ramdisk and its agent. A written
+// image boots. salvor refuses an image that may not be written, and reports the reason. Inspection and cleaning do their documented work.
 package deploy
 
 import (

@@ -1,7 +1,7 @@
 //go:build e2e
 
-// Package evacuate proves on real libvirt hosts behind real BMCs, whose disks nothing but salvor protects, that a
-// server that is moved off a host never writes from two hosts at once, whatever fails meanwhile.
+// Package evacuate proves that a server that is moved off a host never writes from two hosts at once, whatever fails meanwhile. It uses
+// real libvirt hosts behind real BMCs, and nothing but salvor protects the disks.
 package evacuate
 
 import (

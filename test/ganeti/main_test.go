@@ -1,7 +1,7 @@
 //go:build e2e
 
-// Package ganeti proves on a real Ganeti cluster of one node, with QEMU behind it, that rescues come and go over RAPI, and
-// that whatever else is done to the cluster is seen. The cluster lives in namespaces of its own, and so does the test.
+// Package ganeti proves on a real Ganeti cluster of one node, with QEMU behind it, that rescue and unrescue work over RAPI. It also proves
+// that salvor notices other changes to the cluster. The cluster runs in namespaces of its own, and so does the test.
 package ganeti
 
 import (

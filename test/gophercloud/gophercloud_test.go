@@ -1,6 +1,5 @@
-// Package gophercloud proves that Go programs written for Ironic, such as Metal3's
-// operator and Terraform's provider, work with salvor through the library that they
-// use. It is a test room.
+// Package gophercloud proves that Go programs written for Ironic, such as Metal3's operator and Terraform's provider, work with salvor. It
+// uses gophercloud, the library of these programs.
 package gophercloud
 
 import (

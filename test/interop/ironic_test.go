@@ -1,7 +1,7 @@
 //go:build e2e
 
-// Package interop proves that salvor's programs work with the programs of others: the
-// agent under a real Ironic, the server under Ironic's own client. It is a test room.
+// Package interop proves that salvor's programs work with the programs of others: the agent under a real Ironic, the server under Ironic's
+// own client.
 package interop
 
 import (

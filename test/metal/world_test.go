@@ -1,5 +1,5 @@
-// Package metal proves that servers on bare metal live: the real binary, whose endpoint is its own Bare Metal API with machines that
-// exist as records only, or Debian's Ironic. It is a test room.
+// Package metal proves that servers on bare metal work through their whole life. It runs the real binary, whose endpoint is its own Bare
+// Metal API with machines that exist as records only. The end-to-end test uses a machine of the lab.
 package metal
 
 import (

@@ -1,6 +1,6 @@
-// Package outage lets simulated hosts die, freeze, lie and come back, by the hundred, under the real binary: each has the real
-// agent, a BMC, a cable and a disk store that it shares with others. A journal of every disk tells whether two copies of a
-// server ever wrote to it. It is a test room.
+// Package outage runs simulated hosts under the real binary. In many rounds it lets them die, freeze, report false states and come back.
+// Each host has the real agent, a BMC, a network cable and a disk store that it shares with others. A journal of every disk shows whether
+// two copies of a server ever wrote to it.
 package outage
 
 import (

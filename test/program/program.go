@@ -1,5 +1,5 @@
-// Package program runs the real salvor binary for tests: it is built once, started
-// on a free port, and killed or stopped like any process. It is a test room.
+// Package program runs the real salvor binary for tests. It builds the binary once, starts it on a free port, and kills or stops it like
+// any process. Only tests import it.
 package program
 
 import (

@@ -1,5 +1,5 @@
-// Package restored replaces the database by an older state of it, under the real program. Twelve simulated machines stand behind a
-// proxy that counts requests which change them. It is a test room.
+// Package restored replaces the database by an older state of it, under the real program. Twelve simulated machines stand behind a proxy
+// that counts requests which change them.
 package restored
 
 import (

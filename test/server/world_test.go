@@ -1,5 +1,5 @@
-// Package server proves that the clients that people have work with salvor's servers: the real
-// binary, a simulated host that joins it, Debian's openstack and gophercloud. It is a test room.
+// Package server proves that common clients work with salvor's servers: Debian's openstack and gophercloud. It runs the real binary and a
+// simulated host that joins it.
 package server
 
 import (

@@ -1,6 +1,5 @@
-// Package stress runs several control planes of the real program on one PostgreSQL, kills, freezes and cuts them off
-// while a fleet is rescued and unrescued, and judges what they did by the history that the database itself
-// wrote. It is a test room.
+// Package stress runs several control planes of the real program on one PostgreSQL. It kills, freezes and cuts them off while a fleet is
+// rescued and unrescued. Then it checks their work by the history that the database itself wrote.
 package stress
 
 import (

@@ -1,5 +1,5 @@
-// Package trouble takes from the real program what it stands on, a piece at a time: room on its disk, its database, the bytes of its
-// file, the time of its certificate. It must say so, lose nothing, and go on by itself when it has the piece again. It is a test room.
+// Package trouble takes one resource at a time from the real program: space on its disk, its database, the bytes of its SQLite file, or the
+// validity of its certificate. The program must report this, lose nothing, and continue by itself when the resource is back.
 package trouble
 
 import (

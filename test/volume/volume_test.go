@@ -1,7 +1,7 @@
 //go:build e2e
 
-// Package volume proves with real machines that a node boots from a volume whose target and
-// connector were given over the API: by an iPXE script with BIOS and UEFI, and by a machine's own initiator.
+// Package volume proves with real machines that a node boots from a volume whose target and connector were given over the API. The machines
+// boot by an iPXE script with BIOS and UEFI, and by a machine's own initiator.
 package volume
 
 import (

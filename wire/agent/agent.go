@@ -1,7 +1,6 @@
-// Package agent is the JSON that a control plane and the agent in the ramdisk
-// speak: the commands of the agent (those of ironic-python-agent), the inventory that an
-// inspection sends, and what salvor adds to them. It knows no HTTP and no behaviour;
-// lookup and heartbeat, which go the other way, are in wire/ironic.
+// Package agent is the JSON between a control plane and the agent in the ramdisk. It has the agent's commands (those of
+// ironic-python-agent), the inventory that an inspection sends, and salvor's additions to both. It knows no HTTP and no behaviour; lookup
+// and heartbeat, which go the other way, are in wire/ironic.
 package agent
 
 import "encoding/json"

@@ -1,7 +1,7 @@
-// Package journal is the witness of evacuations: a log on a raw disk into which each boot of a guest writes its boot
-// id and a counter, sector by sector, so that two guests on one disk at a time cannot hide. A writer looks at a
-// sector before it takes it; what it finds there, it marks. What both saw as empty, one of them loses: then its counter
-// has a gap. It knows bytes and sectors, and nothing of who runs the guests.
+// Package journal shows whether two guests wrote to one disk at a time during an evacuation. A journal is a log on a raw disk: each boot of
+// a guest writes its boot id and a counter into it, sector by sector. A writer reads a sector before it takes it, and records a mark if
+// another entry is there. If two writers see the same sector as empty, one of them loses its entry, and its counter then has a gap. The
+// package knows bytes and sectors, and does not know who runs the guests.
 package journal
 
 import (

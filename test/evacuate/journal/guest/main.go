@@ -1,5 +1,5 @@
-// Command guest is the only program of a guest that proves where it runs: it writes a journal to each disk that has
-// the head of one, and says so on the serial line. Outside of a guest it makes and reads such disks.
+// Command guest is the only program of a guest that proves where it runs. It writes a journal to each disk that has the head of one, and
+// prints this on the serial line. Outside of a guest it makes and reads such disks.
 package main
 
 import (
