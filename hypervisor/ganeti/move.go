@@ -61,10 +61,13 @@ func (h Host) Reaches(ctx context.Context, host string) (answers, offline bool, 
 	bounded, cancel := context.WithTimeout(ctx, min(wordWithin, h.conf.Timeout))
 	defer cancel()
 	n, err := h.node(bounded, host)
-	if bounded.Err() != nil && ctx.Err() == nil {
+	switch {
+	case ctx.Err() != nil && err == nil:
+		// An answer that comes as the caller stops may be the end of the question, and no sign of the node.
+		return false, false, problem.Unavailablef("ask the cluster for node %s: %w", sanitizeForeignText(host), ctx.Err())
+	case bounded.Err() != nil && ctx.Err() == nil:
 		return false, false, nil // RAPI itself has just answered
-	}
-	if err != nil {
+	case err != nil:
 		return false, false, err
 	}
 	return !n.Offline && (n.Memory != nil || n.Free != nil || n.VCPUs != nil || n.DiskTotal != nil), n.Offline, nil
