@@ -31,16 +31,9 @@ func pages(t *testing.T) map[string]string {
 	return out
 }
 
-var (
-	codeBlock = regexp.MustCompile("(?ms)^ *```.*?^ *```")
-	codeSpan  = regexp.MustCompile("`[^`\n]*`")
-	mdLink    = regexp.MustCompile(`\[([^\]]*)\]\(([^)\s]+)\)`)
-	mdHeading = regexp.MustCompile(`(?m)^#+ +(.*)$`)
-)
-
 // anchors are the fragments by which links reach the headings of a page.
 func anchors(page string) (all []string) {
-	for _, m := range mdHeading.FindAllStringSubmatch(codeBlock.ReplaceAllString(page, ""), -1) {
+	for _, m := range sentence.Heading.FindAllStringSubmatch(sentence.CodeBlock.ReplaceAllString(page, ""), -1) {
 		text := strings.ToLower(strings.NewReplacer("`", "", "*", "").Replace(m[1]))
 		text = regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(text, "")
 		all = append(all, strings.ReplaceAll(strings.TrimSpace(text), " ", "-"))
@@ -53,7 +46,7 @@ func TestLinks(t *testing.T) {
 	all := pages(t)
 	linked := map[string]bool{}
 	for name, text := range all {
-		for _, m := range mdLink.FindAllStringSubmatch(codeSpan.ReplaceAllString(codeBlock.ReplaceAllString(text, ""), "code"), -1) {
+		for _, m := range sentence.Link.FindAllStringSubmatch(sentence.CodeSpan.ReplaceAllString(sentence.CodeBlock.ReplaceAllString(text, ""), "code"), -1) {
 			if strings.Contains(m[2], "://") {
 				continue
 			}

@@ -9,11 +9,15 @@ import (
 // MostWords is how many words a sentence may have.
 const MostWords = 30
 
+// The parts of a Markdown page that are no prose. The first group of Link is its text, the second where it leads; that of Heading is its text.
 var (
-	codeBlock   = regexp.MustCompile("(?ms)^ *```.*?^ *```")
-	codeSpan    = regexp.MustCompile("`[^`\n]*`")
-	link        = regexp.MustCompile(`\[([^\]]*)\]\(([^)\s]+)\)`)
-	heading     = regexp.MustCompile(`(?m)^#+ +(.*)$`)
+	CodeBlock = regexp.MustCompile("(?ms)^ *```.*?^ *```")
+	CodeSpan  = regexp.MustCompile("`[^`\n]*`")
+	Link      = regexp.MustCompile(`\[([^\]]*)\]\(([^)\s]+)\)`)
+	Heading   = regexp.MustCompile(`(?m)^#+ +(.*)$`)
+)
+
+var (
 	listItem    = regexp.MustCompile(`(?m)^ *(?:[-*]|\d+\.) +`)
 	indented    = regexp.MustCompile(`(?m)^(?:  |\t).*$`)
 	sentenceEnd = regexp.MustCompile(`[.!?](?:\)|"|”)?\s+`)
@@ -22,14 +26,14 @@ var (
 
 // OfPage gives the sentences of a Markdown page: no code, no table, no heading.
 func OfPage(page string) []string {
-	page = heading.ReplaceAllString(codeBlock.ReplaceAllString(page, "\n\n"), "\n")
-	page = link.ReplaceAllString(codeSpan.ReplaceAllString(page, "CODE"), "$1")
+	page = Heading.ReplaceAllString(CodeBlock.ReplaceAllString(page, "\n\n"), "\n")
+	page = Link.ReplaceAllString(CodeSpan.ReplaceAllString(page, "CODE"), "$1")
 	return split(listItem.ReplaceAllString(page, "\n\n"))
 }
 
 // OfText gives the sentences of plain text. Indented lines are tables and examples, and are left out.
 func OfText(text string) []string {
-	return split(codeSpan.ReplaceAllString(indented.ReplaceAllString(text, "\n"), "CODE"))
+	return split(CodeSpan.ReplaceAllString(indented.ReplaceAllString(text, "\n"), "CODE"))
 }
 
 func split(text string) (all []string) {
