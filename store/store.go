@@ -222,7 +222,7 @@ func (s *Store) Do(ctx context.Context, fn func(job.Tx) error) error {
 		return told
 	}
 	committed = true
-	if s.mood.markHealthy() {
+	if s.mood.markHealthy(s.now) {
 		s.log.Info("the database takes changes again")
 	}
 	s.changed(ctx, who)

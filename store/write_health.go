@@ -7,23 +7,29 @@ import (
 	"salvor/problem"
 )
 
-// writeHealth tells whether the engine accepts changes, by the result of the newest one.
+// failureMemory is how long one success does not make up for a failure: a disk that is nearly full takes a small change between large
+// ones that it refuses.
+const failureMemory = 3 * time.Second
+
+// writeHealth tells whether the engine accepts changes, by the results of the newest ones.
 type writeHealth struct {
-	mu    sync.Mutex
-	since time.Time
-	why   string
+	mu            sync.Mutex
+	since, newest time.Time // the first failure and the newest one
+	why           string
 }
 
-// markHealthy records a success. It tells whether the last change before had failed.
-func (m *writeHealth) markHealthy() bool {
+// markHealthy records a success. It tells whether that ends a time of failures.
+func (m *writeHealth) markHealthy(now func() time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	worse := m.why != ""
+	if m.why == "" || now().Sub(m.newest) < failureMemory {
+		return false
+	}
 	m.why = ""
-	return worse
+	return true
 }
 
-// markUnhealthy records an error that only the engine caused, and tells whether it is the first one since a success.
+// markUnhealthy records an error that only the engine caused, and tells whether a time of failures begins with it.
 func (m *writeHealth) markUnhealthy(now func() time.Time, raw, told error) bool {
 	if !problem.Is(told, problem.Unavailable) || problem.Is(raw, problem.Unavailable) && !problem.IsUnconfirmed(raw) {
 		return false
@@ -31,8 +37,9 @@ func (m *writeHealth) markUnhealthy(now func() time.Time, raw, told error) bool 
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	first := m.why == ""
+	m.newest = now()
 	if first {
-		m.since = now()
+		m.since = m.newest
 	}
 	m.why = problem.Public(told)
 	return first
