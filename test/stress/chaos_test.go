@@ -76,3 +76,10 @@ func (w *world) users(ctx context.Context, seed uint64, n int) *sync.WaitGroup {
 	}
 	return &users
 }
+
+// acceptedSoFar is how many requests for work were accepted.
+func (w *world) acceptedSoFar() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.accepted)
+}
