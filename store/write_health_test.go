@@ -15,7 +15,9 @@ func TestASmallChangeDoesNotHideAFullDisk(t *testing.T) {
 	at := began
 	now := func() time.Time { return at }
 	s := &Store{}
-	fail := func() bool { return s.mood.markUnhealthy(now, errors.New("13"), problem.Unavailablef("the disk is full")) }
+	fail := func() bool {
+		return s.mood.markUnhealthy(now, errors.New("13"), problem.Unavailablef("the disk is full"))
+	}
 	if !fail() {
 		t.Error("the first failure begins nothing")
 	}
