@@ -70,7 +70,7 @@ test-unit: build ## unit and property tests, and every crash, repetition and fai
 RACE := -race -gcflags=modernc.org/libc=-race=false -gcflags=modernc.org/sqlite/lib=-race=false
 
 # The packages whose goroutines share memory. All others run under the race detector in make prove.
-SHARING := ./agent/... ./api/... ./boot/netboot ./client ./compute ./conductor ./driver/... ./fetch ./host ./hypervisor/... ./job/... ./keyring ./sim/... ./store
+SHARING := ./agent/... ./api/... ./boot/netboot ./client ./compute ./conductor/... ./driver/... ./fetch ./host ./hypervisor/... ./job/... ./keyring ./sim/... ./store
 
 test-race: build ## unit tests under the race detector, where goroutines share memory
 	CGO_ENABLED=1 $(GO) test $(RACE) -p $(AT_ONCE) -short -count 1 -timeout 20m $(SHARING)
@@ -85,7 +85,7 @@ mutants: ## change the program in each way of test/mutants/mutants.txt, where so
 	$(GO) run ./test/mutants $(MUTANTS)
 
 sweep: ## every crash, repetition and failure of every action of every operation
-	$(GO) test -timeout 10m ./conductor
+	$(GO) test -timeout 10m ./conductor/...
 
 fuzz: ## each fuzz target looks for inputs of its own for FUZZTIME (10s); FUZZ=REGEXP chooses
 	test/fuzz.sh
@@ -122,7 +122,7 @@ soak: build ## the long rounds: unit tests COUNT=20 times under the race detecto
 	CGO_ENABLED=1 $(GO) test $(RACE) -timeout 60m -count $(or $(COUNT),20) ./...
 	SALVOR_SOAK=1 $(GO) test -timeout 3h -v -run 'Rounds|Lies' -count 1 ./test/outage
 	SALVOR_SOAK=1 $(GO) test -timeout 3h -v -count 1 ./test/stress
-	SALVOR_SOAK=1 $(GO) test -timeout 3h -count 1 ./conductor
+	SALVOR_SOAK=1 $(GO) test -timeout 3h -count 1 ./conductor/...
 	SALVOR_SOAK=1 $(GO) test -timeout 1h -v -count 1 -run TestSizeOfARelease ./test/restored
 	SALVOR_SOAK=1 $(GO) test -timeout 1h -count 1 -run 'Remedy|Button' ./cmd/salvor
 	FUZZTIME=10m test/fuzz.sh

@@ -24,6 +24,9 @@ const (
 	SoftOff    PowerTarget = "soft power off"
 )
 
+// DefaultSoftOffTimeout bounds a soft shutdown where neither the request nor the configuration names a time.
+const DefaultSoftOffTimeout = 10 * time.Minute
+
 var powerTargets = []PowerTarget{TurnOn, TurnOff, Reboot, SoftReboot, SoftOff}
 
 // Ends is the power state in which the target leaves the node.

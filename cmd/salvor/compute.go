@@ -22,7 +22,7 @@ import (
 	"salvor/blob"
 	"salvor/boot/ramdisk"
 	"salvor/compute"
-	"salvor/conductor"
+	"salvor/conductor/server"
 	"salvor/config"
 	"salvor/hypervisor/ganeti"
 	"salvor/hypervisor/ironic"
@@ -61,17 +61,18 @@ func (p *controlPlane) wireCompute(ctx context.Context) error {
 	return err
 }
 
-// operating adds what operations need that work on servers.
-func (p *controlPlane) operating(c conductor.Config) conductor.Config {
+// operating is the configuration of operations on servers.
+func (p *controlPlane) operating() server.Config {
 	find := func(ctx context.Context, id string) (*compute.Cluster, error) {
 		return p.services.Clusters.Get(ctx, id)
 	}
 	clusters := &ganeti.Clusters{Find: find}
-	c.Metals, c.LendImage = &ironic.Endpoints{Find: find, Self: func() string { return p.self }}, p.imageURL
-	c.NodeTimeout = p.cfg.Compute.NodeTimeout
-	c.Compute, c.Hypervisors, c.Clusters, c.RescueImagePath = p.services, clusters, clusters, p.cfg.Rescue.ImagePath
-	c.Storage = p.storage
-	return c
+	return server.Config{
+		Store: p.store, Nodes: p.nodes, Log: p.log, Now: p.store.Now, Lease: &p.lease, SoftOffTimeout: p.cfg.Conductor.SoftPowerOffTimeout,
+		Compute: p.services, Hypervisors: clusters, Clusters: clusters, RescueImagePath: p.cfg.Rescue.ImagePath, Storage: p.storage,
+		Metals:    &ironic.Endpoints{Find: find, Self: func() string { return p.self }},
+		LendImage: p.imageURL, NodeTimeout: p.cfg.Compute.NodeTimeout,
+	}
 }
 
 // hostsDoor is the listener for VM hosts.

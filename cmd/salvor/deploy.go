@@ -1,7 +1,7 @@
 package main
 
 import (
-	"salvor/conductor"
+	"salvor/conductor/node"
 	"salvor/config"
 	"salvor/driver"
 	"salvor/driver/agent"
@@ -28,7 +28,7 @@ func (p *controlPlane) inspectionURL() string {
 }
 
 // deploying adds what operations need that boot a ramdisk to work on a machine.
-func (p *controlPlane) deploying(d driverConfig, c conductor.Config) conductor.Config {
+func (p *controlPlane) deploying(d driverConfig, c node.Config) node.Config {
 	c.Agents = agent.Orders{Lanes: &driver.AddressLocks{}, Control: p.callbackGuard().Control, Timeout: p.cfg.Agent.CommandTimeout}
 	c.DeployKernel, c.DeployRamdisk = d.DeployKernel, d.DeployRamdisk
 	c.DeployTimeout, c.CleanTimeout = p.cfg.Conductor.DeployCallbackTimeout, p.cfg.Conductor.CleanCallbackTimeout

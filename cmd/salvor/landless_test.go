@@ -109,7 +109,7 @@ func (e *estate) furnish(project string) {
 // TestNobodyWithoutAProject: whoever has a role, but over no project and not over the system, sees nothing of anybody at any door.
 func TestNobodyWithoutAProject(t *testing.T) {
 	p := newTestControlPlane(t, "[DEFAULT]\nenabled_hardware_types = fake-hardware\n")
-	catalog, err := json.Marshal(p.conductor.Catalog())
+	catalog, err := json.Marshal(p.conductor.Nodes.Catalog())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"salvor/conductor"
+	"salvor/conductor/node"
 	"salvor/config"
 	"salvor/driver"
 	"salvor/driver/network"
@@ -42,7 +42,7 @@ type publishedConfig struct {
 }
 
 // encodePublishedConfig is the configuration of this conductor as others are told of it.
-func encodePublishedConfig(d driverConfig, c conductor.Config) (json.RawMessage, error) {
+func encodePublishedConfig(d driverConfig, c node.Config) (json.RawMessage, error) {
 	return json.Marshal(publishedConfig{
 		URL: d.Files.URL, Append: d.Files.Append, Dirs: d.Files.Dirs,
 		RescueKernel: c.RescueKernel, RescueRamdisk: c.RescueRamdisk, DeployKernel: c.DeployKernel, DeployRamdisk: c.DeployRamdisk,
@@ -52,7 +52,7 @@ func encodePublishedConfig(d driverConfig, c conductor.Config) (json.RawMessage,
 }
 
 // checker makes what a conductor published a conductor that checks and does nothing else.
-func (p publishedConfig) checker() *conductor.Conductor {
+func (p publishedConfig) checker() *node.Conductor {
 	d := driverConfig{
 		Files:   driver.BootFiles{URL: p.URL, APIURL: p.URL, Append: p.Append, Dirs: p.Dirs, Remote: true},
 		Bridges: p.Bridges, Networks: network.Networks{Of: p.Networks},
@@ -62,7 +62,7 @@ func (p publishedConfig) checker() *conductor.Conductor {
 	if p.Neutron {
 		d.Neutron = network.NewCloud(network.Access{})
 	}
-	return conductor.New(conductor.Config{
+	return node.New(node.Config{
 		Drivers: hardwareTypes(d), RescueKernel: p.RescueKernel, RescueRamdisk: p.RescueRamdisk, DeployKernel: p.DeployKernel, DeployRamdisk: p.DeployRamdisk,
 		InspectionURL: p.InspectionURL, AutomatedClean: p.Clean,
 	})
@@ -72,7 +72,7 @@ func (p publishedConfig) checker() *conductor.Conductor {
 type conductorChecker struct {
 	p    *controlPlane
 	mu   sync.Mutex
-	made map[string]*conductor.Conductor // by what was published
+	made map[string]*node.Conductor // by what was published
 }
 
 // maxCheckers bounds what is remembered of conductors that are gone.
@@ -102,9 +102,9 @@ func (k *conductorChecker) Preflight(ctx context.Context, n *metal.Node, ports [
 }
 
 // of gives what checks for a conductor; nil where its release publishes nothing to check by.
-func (k *conductorChecker) of(one metal.LiveConductor) *conductor.Conductor {
+func (k *conductorChecker) of(one metal.LiveConductor) *node.Conductor {
 	if k.p.conductor != nil && one.ID == k.p.state.id {
-		return k.p.conductor
+		return k.p.conductor.Nodes
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -117,7 +117,7 @@ func (k *conductorChecker) of(one metal.LiveConductor) *conductor.Conductor {
 		return nil
 	}
 	if k.made == nil || len(k.made) >= maxCheckers {
-		k.made = map[string]*conductor.Conductor{}
+		k.made = map[string]*node.Conductor{}
 	}
 	k.made[text] = p.checker()
 	return k.made[text]
@@ -125,11 +125,11 @@ func (k *conductorChecker) of(one metal.LiveConductor) *conductor.Conductor {
 
 // webFile asks web servers for images. Our routes, names, proxies, keys and trust store say nothing of what an agent or a firmware
 // reaches: only a server that has no such file, or leads where no agent follows, refuses for all.
-func (p *controlPlane) webFile() func(context.Context, string, conductor.Fetcher) error {
+func (p *controlPlane) webFile() func(context.Context, string, node.Fetcher) error {
 	prober := fetch.NewProber(p.guard(p.cfg.Fetch.Networks), time.Now)
-	return func(ctx context.Context, url string, by conductor.Fetcher) error {
+	return func(ctx context.Context, url string, by node.Fetcher) error {
 		err := prober.Ask(ctx, url)
-		if by == conductor.FetchedByUs || errors.Is(err, fetch.ErrMissing) || by == conductor.FetchedByAgent && errors.Is(err, fetch.ErrRedirect) {
+		if by == node.FetchedByUs || errors.Is(err, fetch.ErrMissing) || by == node.FetchedByAgent && errors.Is(err, fetch.ErrRedirect) {
 			return err
 		}
 		return nil

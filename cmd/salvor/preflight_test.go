@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"salvor/conductor"
+	"salvor/conductor/node"
 	"salvor/driver"
 	"salvor/driver/network"
 	"salvor/metal"
@@ -36,7 +36,7 @@ func TestPublishedCheck(t *testing.T) {
 	d := driverConfig{
 		Files: driver.BootFiles{URL: "http://10.0.0.1", APIURL: "http://10.0.0.1", Dirs: []string{"/srv/elsewhere"}}, Bridges: network.Bridges{driver.Tenant: "br0"},
 	}
-	raw, err := encodePublishedConfig(d, conductor.Config{RescueKernel: "/srv/elsewhere/k", RescueRamdisk: "/srv/elsewhere/r"})
+	raw, err := encodePublishedConfig(d, node.Config{RescueKernel: "/srv/elsewhere/k", RescueRamdisk: "/srv/elsewhere/r"})
 	if err != nil {
 		t.Fatal(err)
 	}

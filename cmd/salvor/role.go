@@ -81,10 +81,10 @@ func (p *controlPlane) tasks() []backgroundTask {
 	}
 	return append(all,
 		backgroundTask{"conductor", func(ctx context.Context) error { return p.runner.Run(ctx, p.cfg.Conductor.GracefulShutdownTimeout) }},
-		backgroundTask{"power sync", func(ctx context.Context) error { p.conductor.RunPowerSync(ctx, p.powerSync()); return nil }},
+		backgroundTask{"power sync", func(ctx context.Context) error { p.conductor.Nodes.RunPowerSync(ctx, p.powerSync()); return nil }},
 		backgroundTask{"held readings", p.readHeld},
 		backgroundTask{"leases", func(ctx context.Context) error {
-			p.services.Hosts.SetSenses(p.conductor.HealthSources(ctx))
+			p.services.Hosts.SetSenses(p.conductor.Servers.HealthSources(ctx))
 			p.services.Hosts.RunLeases(ctx, tell("tend hosts and servers"))
 			return nil
 		}},

@@ -25,6 +25,7 @@ import (
 	"salvor/boot/netboot"
 	"salvor/compute"
 	"salvor/conductor"
+	"salvor/conductor/node"
 	"salvor/config"
 	"salvor/job"
 	"salvor/keyring"
@@ -137,6 +138,7 @@ type controlPlane struct {
 	storage       storage.Storage // nil: none is spoken to
 	authority     *host.Authority // nil: no VM hosts are served
 	conductor     *conductor.Conductor
+	lease         job.Lease // of the conductor
 	runner        *job.Runner
 	boot          *netboot.Server
 	limits        *api.Limits
@@ -232,7 +234,8 @@ func (p *controlPlane) wireConductor(kernel, ramdisk string, single bool) error 
 	if err != nil {
 		return err
 	}
-	settings := p.operating(p.deploying(hardware, conductor.Config{
+	p.lease.Held = func() error { return p.store.Held().Refusal() }
+	settings := p.deploying(hardware, node.Config{
 		Store: p.store, Nodes: p.nodes, Key: p.key, Log: p.log, Meter: p.watch.machine, Now: p.store.Now,
 		Drivers: types, Groups: p.groups(),
 		RescueKernel: kernel, RescueRamdisk: ramdisk,
@@ -243,15 +246,15 @@ func (p *controlPlane) wireConductor(kernel, ramdisk string, single bool) error 
 		SoftOffTimeout:    p.cfg.Conductor.SoftPowerOffTimeout,
 		PowerTimeout:      p.cfg.Conductor.PowerStateChangeTimeout,
 		Readable:          p.localFiles(), WebFile: p.webFile(), FreeAddresses: p.freeAddress,
-		Held: p.store.Held,
-	}))
+		Lease: &p.lease,
+	})
 	if settings.Published, err = encodePublishedConfig(hardware, settings); err != nil {
 		return err
 	}
 	for _, wrong := range configuredRamdisks(p.cfg) {
 		p.log.Warn("no machine can be booted into the configured ramdisk", "error", wrong)
 	}
-	p.conductor = conductor.New(settings)
+	p.conductor = conductor.New(settings, p.operating())
 	if err := p.newRunner(single); err != nil {
 		return err
 	}

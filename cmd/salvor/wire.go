@@ -20,6 +20,7 @@ import (
 	"salvor/boot/netboot"
 	"salvor/boot/ramdisk"
 	"salvor/conductor"
+	"salvor/conductor/node"
 	"salvor/config"
 	"salvor/driver"
 	"salvor/driver/ipmi"
@@ -172,7 +173,7 @@ func (p *controlPlane) nodeOptions() metal.Options {
 }
 
 func (p *controlPlane) newRunner(single bool) error {
-	catalog, err := json.Marshal(p.conductor.Catalog())
+	catalog, err := json.Marshal(p.conductor.Nodes.Catalog())
 	if err != nil {
 		return err
 	}
@@ -190,14 +191,14 @@ func (p *controlPlane) newRunner(single bool) error {
 		},
 	})
 	if err == nil {
-		p.conductor.SetAlive(p.runner.Alive)
+		p.lease.Alive = p.runner.Alive
 	}
 	return err
 }
 
-func (p *controlPlane) powerSync() conductor.PowerSync {
+func (p *controlPlane) powerSync() node.PowerSync {
 	c := p.cfg.Conductor
-	return conductor.PowerSync{
+	return node.PowerSync{
 		Interval: c.SyncPowerStateInterval, Retries: c.PowerStateSyncMaxRetries, Force: c.ForcePowerStateDuringSync,
 		Workers: c.SyncPowerStateWorkers, Groups: p.groups(),
 	}
@@ -266,7 +267,7 @@ func bootInterface(i config.BootInterface, lease time.Duration) netboot.Interfac
 // warnOfInterfaces says once, at the start, what an operator should know of the chosen networks.
 func (p *controlPlane) warnOfInterfaces() {
 	said := map[string]bool{}
-	for _, d := range p.conductor.Catalog().Drivers {
+	for _, d := range p.conductor.Nodes.Catalog().Drivers {
 		for _, set := range d.Interfaces {
 			for _, i := range set.Enabled {
 				if i.Warning != "" && !said[i.Warning] {

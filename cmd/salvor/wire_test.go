@@ -4,13 +4,15 @@ import (
 	"testing"
 
 	"salvor/conductor"
+	"salvor/conductor/node"
+	"salvor/conductor/server"
 	"salvor/metal"
 )
 
 // TestEveryJobHasItsActions proves that each kind of job that a verb starts is known to the conductor.
 func TestEveryJobHasItsActions(t *testing.T) {
 	known := map[string]bool{}
-	for _, d := range conductor.New(conductor.Config{}).Definitions() {
+	for _, d := range conductor.New(node.Config{}, server.Config{}).Definitions() {
 		if err := d.Check(); err != nil {
 			t.Error(err)
 		}

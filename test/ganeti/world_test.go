@@ -20,7 +20,7 @@ import (
 	"github.com/google/uuid"
 
 	"salvor/compute"
-	"salvor/conductor"
+	"salvor/conductor/server"
 	"salvor/hypervisor/ganeti"
 	"salvor/job"
 	"salvor/record"
@@ -90,12 +90,12 @@ func (w *world) try(name string, args ...string) (string, error) {
 // conduct starts a conductor that knows no cluster yet.
 func (w *world) conduct() {
 	w.Helper()
-	st, key := storetest.SQLite(w.T)
+	st, _ := storetest.SQLite(w.T)
 	w.store = st
 	w.services = compute.New(st, st, compute.Options{SoftOffTimeout: 2 * time.Second, RescueImagePath: w.at("c/isos")}, time.Now)
 	driven := &ganeti.Clusters{Find: func(ctx context.Context, id string) (*compute.Cluster, error) { return st.Clusters().Get(ctx, nil, id) }}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
-	con := conductor.New(conductor.Config{Store: st, Compute: w.services, Key: key, Log: log, Now: time.Now,
+	con := server.New(server.Config{Store: st, Compute: w.services, Log: log, Now: time.Now,
 		Hypervisors: driven, Clusters: driven, RescueImagePath: w.at("c/isos"), SoftOffTimeout: 10 * time.Second})
 	r, err := job.NewRunner(job.Config{
 		Store: st, Definitions: con.Definitions(), Workers: 4, Now: time.Now, Log: log, Die: func(why string) { panic(why) },

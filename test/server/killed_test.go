@@ -20,8 +20,11 @@ import (
 	"github.com/go-crypt/crypt/algorithm/shacrypt"
 
 	rest "salvor/client"
+
 	"salvor/compute"
 	"salvor/conductor"
+	"salvor/conductor/node"
+	"salvor/conductor/server"
 	"salvor/hypervisor/fake"
 	"salvor/job"
 )
@@ -92,7 +95,7 @@ func newOutages(t *testing.T) *outages {
 	t.Helper()
 	w := newPlane(t, "")
 	o := &outages{world: w, agent: newLone(w), plans: map[job.Kind][]string{}}
-	for _, d := range conductor.New(conductor.Config{}).Definitions() {
+	for _, d := range conductor.New(node.Config{}, server.Config{}).Definitions() {
 		for _, a := range d.Actions {
 			o.plans[d.Kind] = append(o.plans[d.Kind], a.Name)
 		}

@@ -1,0 +1,62 @@
+// Package conductortest runs the tests of operations on both database engines, and proves that each operation was swept.
+package conductortest
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"salvor/job"
+	"salvor/job/jobtest"
+	"salvor/secret"
+	"salvor/store"
+	"salvor/store/storetest"
+)
+
+// onPostgres is the name of the tests whose worlds stand on PostgreSQL.
+const onPostgres = "on PostgreSQL"
+
+// AbortWithin bounds the time from an abort to its effect. It is 5 s on a machine that has nothing else to do; without the abort it would
+// be minutes.
+const AbortWithin = 30 * time.Second
+
+// Store gives the store of a test. Its engine is said by the test's name, so that no world has to be told.
+func Store(t *testing.T, all []job.Definition) (*store.Store, *secret.Key) {
+	t.Helper()
+	if strings.Contains(t.Name(), strings.ReplaceAll(onPostgres, " ", "_")) {
+		return storetest.PostgresStore(t, job.Versions(all))
+	}
+	return storetest.SQLite(t, job.Versions(all))
+}
+
+// swept are the kinds of operations that were swept.
+var swept sync.Map
+
+// Sweep sweeps an operation on SQLite, and by samples on PostgreSQL.
+func Sweep(t *testing.T, fresh func(t *testing.T) *jobtest.World) {
+	noted := func(t *testing.T) *jobtest.World {
+		w := fresh(t)
+		swept.Store(w.Kind, true)
+		return w
+	}
+	jobtest.Sweep(t, noted)
+	t.Run(onPostgres, func(t *testing.T) { jobtest.Sample(t, 40, noted) })
+}
+
+// Main runs the tests of a package. It proves in the end, where all tests have run, that every operation of the package was swept.
+func Main(m *testing.M, all []job.Definition) {
+	code := storetest.Main(m)
+	if run := flag.Lookup("test.run"); code == 0 && run.Value.String() == "" {
+		for _, d := range all {
+			if _, ok := swept.Load(d.Kind); !ok && d.Class == job.Operation {
+				fmt.Printf("operation %s was never swept\n", d.Kind)
+				code = 1
+			}
+		}
+	}
+	os.Exit(code)
+}

@@ -1,0 +1,107 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"salvor/driver"
+	"salvor/metal"
+	"salvor/record"
+	"salvor/wire/agent"
+)
+
+// endless is a BIOS that never takes its settings.
+type endless struct{ *bench }
+
+func (endless) Steps(context.Context, *metal.Node) ([]driver.Step, error) {
+	return []driver.Step{{Interface: "bios", Name: "apply"}}, nil
+}
+
+func (endless) RunStep(_ context.Context, n *metal.Node, _ metal.Step) (bool, error) {
+	n.InternalInfo = metal.Object{"asked": true}
+	return true, nil
+}
+
+func (endless) ForgetStep(n *metal.Node) { n.InternalInfo = nil }
+
+// TestStepWithoutEnd: a step that the hardware never ends does not lock the node for good.
+func TestStepWithoutEnd(t *testing.T) {
+	t.Parallel()
+	b := benched(t, metal.Active)
+	hw := b.hardware()
+	hw.Extras = map[string]map[string]any{"bios": {"bench": endless{b}}}
+	b.con = New(Config{
+		Store: b.store, Nodes: b.nodes, Key: b.key, Drivers: []driver.HardwareType{hw}, Log: b.con.Log, Now: time.Now, Agents: b,
+		StepPoll: time.Millisecond, ServiceTimeout: 50 * time.Millisecond,
+	})
+	b.run(t)
+	args := metal.ProvisionArgs{ServiceSteps: json.RawMessage(`[{"interface": "bios", "step": "apply"}]`), DisableRamdisk: true}
+	if err := b.nodes.Provision(context.Background(), b.node, metal.Service, "service", args, record.Asker{}); err != nil {
+		t.Fatal(err)
+	}
+	n := b.until(t, metal.ServiceFailed)
+	if !strings.Contains(n.LastError, "bios.apply: it did not end within 50ms") || n.InternalInfo["asked"] != nil {
+		t.Errorf("last_error %q, notes %v", n.LastError, n.InternalInfo)
+	}
+}
+
+// TestNoPowerOffInSteps: steps restart a machine that must not be switched off, and one that would switch it off is refused.
+func TestNoPowerOffInSteps(t *testing.T) {
+	t.Parallel()
+	b := benched(t, metal.Manageable)
+	change(t, b, func(n *metal.Node) { n.DisablePowerOff = true })
+	b.run(t)
+	b.withSteps(t, metal.Clean, `[{"interface": "deploy", "step": "restarting"}, {"interface": "power", "step": "reboot"}]`)
+	if n := b.pokes(t, metal.Manageable); b.gear.restarts != 3 || b.agent.did["clean.execute_clean_step:restarting"] != 1 {
+		t.Errorf("%d restarts, want one for the ramdisk and one for each step: %s, %s", b.gear.restarts, n.LastError, b.agent.picture())
+	}
+	b.withSteps(t, metal.Clean, `[{"interface": "power", "step": "power_off"}]`)
+	if n := b.pokes(t, metal.CleanFailed); !strings.Contains(n.LastError, "disable_power_off") {
+		t.Errorf("last_error %q", n.LastError)
+	}
+	if b.power != metal.PowerOn {
+		t.Error("it was switched off")
+	}
+}
+
+// TestNICOfAnother: a NIC whose address another node has does not spoil an inspection; adapters inside of machines often share one.
+func TestNICOfAnother(t *testing.T) {
+	t.Parallel()
+	b := benched(t, metal.Manageable)
+	b.agent.findings = true
+	b.con.AddPorts = "all"
+	change(t, b, func(n *metal.Node) { n.Interfaces = map[string]string{"inspect": "ramdisk"} })
+	ctx := context.Background()
+	other := &metal.Node{ID: "00000000-0000-4000-8000-000000000001", Driver: "bench", ProvisionState: metal.Manageable}
+	if err := b.nodes.Create(ctx, other, record.Asker{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := metal.NewPorts(b.store, b.store, b.nodes).Create(ctx, &metal.Port{NodeID: other.ID, Address: "52:54:00:00:00:07"}, record.Asker{}); err != nil {
+		t.Fatal(err)
+	}
+	b.run(t)
+	b.withSteps(t, metal.Inspect, "")
+	if n := b.pokes(t, metal.Manageable); n.Properties["cpus"] != 4.0 {
+		t.Errorf("found nothing: %s", b.picture(t))
+	}
+	ports, err := b.store.Ports(ctx, metal.PortFilter{NodeID: b.node}, record.Page{Limit: 10})
+	if err != nil || len(ports) != 1 {
+		t.Errorf("ports %v, %v", ports, err)
+	}
+}
+
+// TestOrderLostInARestart: the agent that may have taken a command is gone, so the command is not given again.
+func TestOrderLostInARestart(t *testing.T) {
+	fresh := []agent.Result{{ID: "new", Name: "get_clean_steps"}}
+	for _, list := range [][]agent.Result{nil, fresh} {
+		if _, taken, err := findAgentCommand(list, orderAfter+"old", "clean.execute_clean_step"); taken || err == nil {
+			t.Errorf("%v: taken %v, %v", list, taken, err)
+		}
+	}
+	if _, taken, err := findAgentCommand(nil, orderAfter, "clean.execute_clean_step"); taken || err != nil {
+		t.Errorf("the first command of an agent: taken %v, %v", taken, err)
+	}
+}

@@ -1,0 +1,336 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"salvor/driver"
+	"salvor/job"
+	"salvor/metal"
+	"salvor/problem"
+)
+
+// What an operation needs is checked before anything is touched: by the API, by validate, by the doctor, and by the
+// operation's first action.
+
+// Preflight gives every reason of the drivers why the operation cannot succeed. It asks no machine: what a BMC offers is taken
+// from the node's description of it. Web servers are asked for images until ctx ends, for at most 10 s.
+func (c *Conductor) Preflight(ctx context.Context, n *metal.Node, ports []*metal.Port, op metal.Operation) metal.Preflight {
+	ctx, cancel := context.WithTimeout(ctx, webTimeout)
+	defer cancel()
+	m, err := c.assemble(n, ports)
+	if err != nil {
+		return metal.Preflight{}
+	}
+	p := &nodePreflight{ctx: ctx, c: c, m: m, op: op}
+	switch op.Kind {
+	case "rescue":
+		p.rescue()
+	case "unrescue":
+		p.networks(driver.Tenant)
+	case "deploy":
+		p.deploy()
+	case "provide", "clean":
+		if p.Preflight.NeedsRamdisk = c.cleansByRamdisk(m, op); p.NeedsRamdisk {
+			p.ramdisk(c.deployRamdisk(m))
+			p.networks(driver.CleaningNet)
+		}
+	case "service":
+		if p.NeedsRamdisk = n.HoldsRamdisk() || m.heedsAgents() && !op.DisableRamdisk && op.HasSteps; p.NeedsRamdisk {
+			p.ramdisk(c.deployRamdisk(m))
+			p.networks(driver.CleaningNet, driver.Tenant)
+		}
+	case "inspect":
+		p.inspect()
+	}
+	p.steps()
+	return p.Preflight
+}
+
+// webTimeout is how long one check waits for web servers, for all of its images together.
+const webTimeout = 10 * time.Second
+
+// steps tells which steps the node does not have. Those that its agent may have are not judged: which it has is known when it runs.
+func (p *nodePreflight) steps() {
+	if len(p.op.Steps) == 0 {
+		return
+	}
+	offered, err := p.c.driverSteps(p.ctx, p.op.Kind, p.m)
+	if err != nil {
+		return
+	}
+	for _, list := range p.op.Steps {
+		for _, s := range list.Steps {
+			if p.NeedsRamdisk && !list.DisableRamdisk && p.m.agentHasSteps(s.Interface) {
+				continue
+			}
+			found, err := resolveStep(offered, s)
+			if err == nil && (p.op.Kind != "deploy" || s.Priority > 0) {
+				err = found.checkArgs()
+			}
+			if err != nil && (list.DisableRamdisk || p.op.DisableRamdisk) && p.m.heedsAgents() && p.m.agentHasSteps(s.Interface) {
+				err = problem.Invalidf("%w; the ramdisk may have it: leave disable_ramdisk out", err)
+			}
+			if err != nil && list.Of != "" {
+				err = problem.Invalidf("%s: %w", list.Of, err)
+			}
+			kind := s.Interface
+			if p.op.Kind == "deploy" {
+				kind = "deploy"
+			}
+			p.add(kind, err)
+		}
+	}
+}
+
+// nodePreflight collects reasons.
+type nodePreflight struct {
+	metal.Preflight
+	ctx context.Context // of the questions to web servers
+	c   *Conductor
+	m   *managedNode
+	op  metal.Operation
+}
+
+func (p *nodePreflight) add(kind string, err error) {
+	if err != nil {
+		p.Reasons = append(p.Reasons, metal.Reason{Interface: kind, Text: err.Error()})
+	}
+}
+
+func (p *nodePreflight) rescue() {
+	if p.m.rescue == nil || !p.m.rescue.NeedsRamdisk() {
+		return
+	}
+	p.NeedsRamdisk = true
+	p.ramdisk(p.c.rescueRamdisk(p.m))
+	p.networks(driver.Rescuing, driver.Tenant)
+	_, err := p.m.sshInterfaces()
+	p.add("rescue", err)
+	p.add("rescue", metal.CheckNetworkData(p.m.node.NetworkData))
+}
+
+func (p *nodePreflight) deploy() {
+	m := p.m
+	writes := m.writesImage() && !p.op.FromVolumes
+	if p.NeedsRamdisk = writes || !p.op.FromVolumes && m.heedsAgents() && p.op.HasSteps; p.NeedsRamdisk {
+		p.ramdisk(p.c.deployRamdisk(m))
+		p.networks(driver.Provisioning)
+	}
+	p.networks(driver.Tenant)
+	if imager, ok := m.deploy.(driver.Imager); ok && writes {
+		p.image(imager)
+	}
+	if m.deploy != nil && m.deploy.BootsRamdisk() && !p.op.FromVolumes {
+		kernel, _ := m.node.InstanceInfo["kernel"].(string)
+		image, _ := m.node.InstanceInfo["ramdisk"].(string)
+		if kernel != "" && image != "" { // what is missing is told by the deploy interface's own needs
+			p.plan("deploy", driver.Ramdisk{Kernel: kernel, Image: image, Persistent: true})
+		}
+	}
+}
+
+// image looks at an image and at the file of its checksum; what instance_info lacks is told by the deploy interface's own needs.
+func (p *nodePreflight) image(imager driver.Imager) {
+	i, _ := p.m.info.Find(p.m.node, "deploy")
+	img, err := metal.ImageOf(p.m.node, i.ImageFormats)
+	if err != nil {
+		return
+	}
+	file, err := imager.LocalImage(p.m.node)
+	p.add("deploy", err)
+	if p.readable("deploy", "image", file, FetchedByAgent); file == "" && err == nil {
+		p.readable("deploy", "image", img.Source, FetchedByAgent)
+	}
+	if strings.Contains(img.Sum, "://") {
+		p.readable("deploy", "checksum file", img.Sum, FetchedByAgent)
+	}
+}
+
+func (p *nodePreflight) inspect() {
+	looks, ok := p.m.inspect.(driver.RamdiskInspect)
+	if !ok || !looks.CallsBack() {
+		return
+	}
+	p.NeedsRamdisk = true
+	if p.c.InspectionURL == "" {
+		p.add("inspect", problem.Invalidf("%s", driver.NoRamdiskURL))
+		return
+	}
+	r := p.c.deployRamdisk(p.m)
+	r.Params = p.c.inspectionParams()
+	p.ramdisk(r)
+	p.networks(driver.Inspection)
+}
+
+func (p *nodePreflight) networks(nets ...driver.Net) {
+	if p.m.network == nil {
+		return
+	}
+	for _, net := range nets {
+		p.add("network", p.m.network.Validate(p.m.node, p.m.ports, net))
+	}
+}
+
+// ramdisk checks that a ramdisk of ours can be booted.
+func (p *nodePreflight) ramdisk(r driver.Ramdisk) {
+	p.plan("boot", r)
+	if needs, ok := p.m.boot.(driver.BMCNeeds); ok {
+		p.add("boot", needs.CheckBMC(p.m.node, metal.BMCOf(p.m.node)))
+	}
+}
+
+// plan makes the boot plan and throws it away. A boot interface that is not there, or broken, is told by the operation's needs.
+func (p *nodePreflight) plan(kind string, r driver.Ramdisk) {
+	if i, _ := p.m.info.Find(p.m.node, "boot"); p.m.boot == nil || i.Broken != "" {
+		return
+	}
+	r.Ports = p.m.bootPorts()
+	plan, err := p.m.boot.Plan(p.m.node, r)
+	if err != nil {
+		p.add(kind, err)
+		return
+	}
+	by := FetchedByUs // to make the image that the machine boots
+	if plan.Road == metal.RoadIPXE {
+		by = FetchedByFirmware
+	}
+	p.readable(kind, "kernel", plan.Kernel, by)
+	p.readable(kind, "ramdisk", plan.Ramdisk, by)
+	if p.c.FreeAddresses != nil && plan.Road != metal.RoadMedia {
+		p.add(kind, p.c.FreeAddresses(p.m.node, r.Ports))
+	}
+}
+
+// Fetcher is who fetches what a URL names: what hinders one is no hindrance to another.
+type Fetcher int
+
+// The fetchers.
+const (
+	FetchedByUs Fetcher = iota
+	FetchedByAgent
+	FetchedByFirmware
+)
+
+func (p *nodePreflight) readable(kind, what, file string, by Fetcher) {
+	if strings.Contains(file, "://") {
+		if p.c.WebFile == nil {
+			return
+		}
+		if err := p.c.WebFile(p.ctx, file, by); err != nil {
+			// Whoever names URLs would learn from the words what is on our networks, so only administrators read them.
+			p.add(kind, problem.Invalidf("node %s: the %s %s cannot be given to the machine: the server does not give it: %s; correct the URL, or put the file there",
+				p.m.node.ID, what, driver.Sanitize(cmp.Or(metal.BareURL(file), "(not a URL)")), problem.Quote(err.Error())))
+		}
+		return
+	}
+	if file == "" || p.c.Readable == nil {
+		return
+	}
+	if err := p.c.Readable(file); err != nil {
+		p.add(kind, problem.Invalidf("node %s: the %s %s cannot be given to the machine: %v; put the file there, or let the user of salvor serve read it",
+			p.m.node.ID, what, driver.Sanitize(file), err))
+	}
+}
+
+// check is the first action of an operation that works on a machine: what cannot succeed fails while the machine is as it was.
+func (c *Conductor) check(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+	op, err := operationOf(r)
+	if err != nil {
+		return job.Fail(err)
+	}
+	if op.HasSteps {
+		asked, _, err := c.steps(ctx, m.node.ID)
+		if err != nil {
+			return job.From(err)
+		}
+		op.Steps = []metal.StepList{{Steps: asked, DisableRamdisk: op.DisableRamdisk}}
+	}
+	c.rereadBMC(ctx, r, m, bmcFresh)
+	found, err := c.Nodes.Check(ctx, m.node, op, c)
+	if err == nil && len(found) > 0 && c.rereadBMC(ctx, r, m, time.Minute) {
+		found, err = c.Nodes.Check(ctx, m.node, op, c)
+	}
+	if err != nil {
+		return job.From(err)
+	}
+	if len(found) > 0 {
+		return job.Fail(problem.Invalidf("%s", metal.ReasonTexts(found)))
+	}
+	return job.Done()
+}
+
+// bmcFresh is how long a description of a BMC is believed.
+const bmcFresh = 24 * time.Hour
+
+// rereadBMC reads anew what the BMC offers if that was read longer ago. A BMC that does not tell keeps its description.
+func (c *Conductor) rereadBMC(ctx context.Context, r *job.Run, m *managedNode, age time.Duration) bool {
+	known := metal.BMCOf(m.node)
+	if r.Kind == "unrescue" || !known.ReadAt.IsZero() && c.Now().Sub(known.ReadAt) < age {
+		return false
+	}
+	describes, err := requireInterface[driver.BMCDescriber](m, "management", "describe")
+	if err != nil {
+		return false
+	}
+	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
+	defer cancel()
+	b, err := describes.DescribeBMC(bounded, m.node)
+	if err != nil {
+		r.Log.Warn("read what the BMC offers", "error", err)
+		return false
+	}
+	b.MediaUnlicensedAt = known.MediaUnlicensedAt // drives are there without a licence too
+	if err := c.commit(ctx, r, m, c.edit(ctx, m.node.ID, func(n *metal.Node) { metal.KeepBMC(n, b) })); err != nil {
+		r.Log.Warn("keep what the BMC offers", "error", err)
+		return false
+	}
+	m.told = factsOf(m.node)
+	return true
+}
+
+// checkAction opens a list. Jobs of the release before begin without it.
+func (c *Conductor) checkAction() job.Action {
+	return job.Action{Name: "check", Do: c.withNode(c.check), NoUndo: checksOnly, Deadline: c.readDeadline(), Checks: true, Since: 2}
+}
+
+func operationOf(r *job.Run) (metal.Operation, error) {
+	var args metal.ProvisionArgs
+	if len(r.Args) > 0 {
+		if err := json.Unmarshal(r.Args, &args); err != nil {
+			return metal.Operation{}, problem.Invalidf("%s: %w", r.Kind, err)
+		}
+	}
+	return metal.Operation{Kind: r.Kind, HasSteps: args.HasSteps, DisableRamdisk: args.DisableRamdisk}, nil
+}
+
+// cleansByRamdisk tells whether a cleaning boots a ramdisk: one that was asked for by its steps, one unasked by the node's and
+// the configured choice.
+func (c *Conductor) cleansByRamdisk(m *managedNode, op metal.Operation) bool {
+	if op.Kind == "clean" {
+		return m.heedsAgents() && !op.DisableRamdisk && op.HasSteps
+	}
+	yes, _ := c.cleansUnasked(context.Background(), nil, m)
+	return yes
+}
+
+// rescueRamdisk is what a rescue boots: the node's own choice, or the configured one.
+func (c *Conductor) rescueRamdisk(m *managedNode) driver.Ramdisk {
+	kernel, image := m.node.Info("rescue_kernel"), m.node.Info("rescue_ramdisk")
+	if kernel == "" && image == "" {
+		kernel, image = c.RescueKernel, c.RescueRamdisk
+	}
+	return driver.Ramdisk{Kernel: kernel, Image: image, CarryToken: !c.PasswordInLookup, Ports: m.bootPorts()}
+}
+
+// deployRamdisk is what deploys, cleans, serves and inspects the node.
+func (c *Conductor) deployRamdisk(m *managedNode) driver.Ramdisk {
+	kernel, image := m.node.Info("deploy_kernel"), m.node.Info("deploy_ramdisk")
+	if kernel == "" && image == "" {
+		kernel, image = c.DeployKernel, c.DeployRamdisk
+	}
+	return driver.Ramdisk{Kernel: kernel, Image: image, CarryToken: !c.PasswordInLookup, Ports: m.bootPorts()}
+}

@@ -1,0 +1,109 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"salvor/driver"
+	"salvor/job"
+	"salvor/metal"
+)
+
+// deploy boots a node into the system that it has: on its disk, or the ramdisk that
+// instance_info names (deploy interface "ramdisk").
+func (c *Conductor) deploy() job.Definition {
+	const again = "a failed deployment is asked for again or deleted"
+	return job.Definition{
+		Kind: "deploy", Version: 2, Class: job.Operation, GiveUp: c.giveUp, Failed: c.failed, Stuck: c.stuck, NoDeadline: stepsUnbounded,
+		Actions: []job.Action{
+			c.checkAction(),
+			{Name: "check the volumes", Do: c.withNode(c.checkVolumes), NoUndo: checksOnly, Checks: true, Deadline: c.readDeadline()},
+			{Name: "choose the road", Do: c.withNode(c.road(c.deploysByRamdisk)), NoUndo: checksOnly, Checks: true},
+			{Name: "power off", Do: c.withNode(c.noteFound(c.keepOff)), Undo: c.withNode(c.restorePower), Deadline: c.bmcDeadline()},
+			{Name: "clean up the ramdisk", Do: c.withNode(c.cleanUpLeftovers), NoUndo: again, Deadline: c.bmcDeadline()},
+			{Name: "leave former volumes", Do: c.withNode(c.leaveFormerVolumes), NoUndo: again, Deadline: c.bmcDeadline()},
+			{Name: "leave the rescuing network", Do: c.withNode(c.leaveRescue), NoUndo: again, Deadline: networkDeadline, Elsewhere: true},
+			{Name: "join the provisioning network", Do: c.withNode(ifRamdisk(c.joinProvisioning)), Undo: c.withNode(ifRamdisk(c.leaveProvisioning)), Deadline: networkDeadline, Elsewhere: true},
+			{Name: "plan the ramdisk", Do: c.withNode(ifRamdisk(c.planRamdisk())), NoUndo: "voided with the ramdisk"},
+			{Name: "prepare the ramdisk", Do: c.withNode(ifRamdisk(c.prepareRamdisk)), Undo: c.withNode(ifRamdisk(c.cleanUpRamdisk)), Deadline: c.bmcDeadline()},
+			{Name: "start the ramdisk", Do: c.withNode(ifRamdisk(c.turnOn)), Undo: c.withNode(ifRamdisk(c.stopRamdisk)), Deadline: c.bmcDeadline()},
+			{Name: "await the ramdisk", Do: c.withNode(ifRamdisk(c.awaitRamdisk(c.DeployTimeout))), NoUndo: "waiting changes nothing"},
+			{Name: "settle the steps", Do: c.withNode(c.settleSteps), NoUndo: "forgotten with the operation"},
+			{Name: "work off the steps", Do: c.withNode(c.workOff), NoUndo: again, Deadline: stepDeadline, Elsewhere: true},
+			{Name: "stop the ramdisk", Do: c.withNode(ifRamdisk(c.quiet)), NoUndo: again, Deadline: c.bmcDeadline()},
+			{Name: "clean up after the ramdisk", Do: c.withNode(ifRamdisk(c.cleanUpRamdisk)), NoUndo: again, Deadline: c.bmcDeadline()},
+			{Name: "leave the provisioning network", Do: c.withNode(ifRamdisk(c.detach(driver.Provisioning))), NoUndo: again, Deadline: networkDeadline, Elsewhere: true},
+			{Name: "join the tenant network", Do: c.withNode(c.attach(driver.Tenant)), NoUndo: again, Deadline: networkDeadline, Elsewhere: true},
+			{Name: "plan the boot", Do: c.withNode(c.replacesSystem(c.onVolumes(c.planVolumes, c.planInstance))), NoUndo: again},
+			{Name: "prepare the instance", Do: c.withNode(c.onVolumes(c.prepareVolumes, c.prepareInstance)), NoUndo: again, Deadline: c.bmcDeadline()},
+			{Name: "power on", Do: c.withNode(c.finishDeploy), NoUndo: again, Deadline: c.bmcDeadline()},
+		},
+	}
+}
+
+// planInstance voids what an earlier life left and, where the system is a ramdisk, plans its boot.
+func (c *Conductor) planInstance(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+	if m.deploy == nil || !m.deploy.BootsRamdisk() {
+		return job.Done(c.edit(ctx, m.node.ID, (*metal.Node).VoidBoot))
+	}
+	number := m.node.BootNumber + 1
+	kernel, _ := m.node.InstanceInfo["kernel"].(string)
+	image, _ := m.node.InstanceInfo["ramdisk"].(string)
+	plan, err := m.boot.Plan(m.node, driver.Ramdisk{Kernel: kernel, Image: image, BootNumber: number, Persistent: true, Ports: m.bootPorts()})
+	if err != nil {
+		return job.From(err)
+	}
+	return job.Done(c.edit(ctx, m.node.ID, func(n *metal.Node) { n.BootNumber, n.Plan = number, plan }))
+}
+
+// leaveRescue is for nodes that come from a rescue by way of a deletion that failed.
+func (c *Conductor) leaveRescue(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+	if m.node.Rescue == nil {
+		return job.Done()
+	}
+	return c.detach(driver.Rescuing)(ctx, r, m)
+}
+
+func (c *Conductor) finishDeploy(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+	return job.From(c.start(ctx, r, m), c.advance(ctx, m.node.ID, metal.DoneEvent, func(n *metal.Node) {
+		n.PowerState, n.TargetPower, n.Rescue, n.LastError, n.DeployStep = metal.PowerOn, "", nil, "", nil
+	}), c.forgetSteps(m.node.ID))
+}
+
+// deploysByRamdisk: an image is to be written, or steps were asked for that the agent may do.
+func (c *Conductor) deploysByRamdisk(ctx context.Context, r *job.Run, m *managedNode) (bool, error) {
+	if v, _, err := c.volumes(ctx, m); err != nil || v.Root != nil {
+		return false, err
+	}
+	if m.writesImage() {
+		if imager, ok := m.deploy.(driver.Imager); ok {
+			// What cannot be given to the machine is told while the machine is as it was.
+			_, err := imager.LocalImage(m.node)
+			return true, err
+		}
+		return true, nil
+	}
+	if !m.heedsAgents() {
+		return false, nil
+	}
+	asked, settled, err := c.steps(ctx, m.node.ID)
+	if err != nil || len(asked) > 0 || settled != nil {
+		return true, err
+	}
+	templates, err := c.templateSteps(ctx, m.node)
+	return len(templates) > 0, err
+}
+
+// joinProvisioning takes a machine that is deployed anew off its tenant's network first.
+func (c *Conductor) joinProvisioning(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+	if m.network == nil {
+		return job.Fail(m.lacks("network"))
+	}
+	if err := m.network.Detach(ctx, m.node, m.ports, driver.Tenant); err != nil {
+		return job.From(err)
+	}
+	return c.attach(driver.Provisioning)(ctx, r, m)
+}
+
+// stepDeadline bounds the tries of one step that does not come about; one that is under way has more.
+const stepDeadline = 10 * time.Minute

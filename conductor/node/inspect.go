@@ -1,0 +1,154 @@
+package node
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"github.com/google/uuid"
+
+	"salvor/driver"
+	"salvor/job"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/record"
+)
+
+// inspect finds out what the machine is made of: from its BMC, or by a ramdisk that looks and calls back.
+func (c *Conductor) inspect() job.Definition {
+	const reading = "reading changes nothing"
+	return job.Definition{
+		Kind: "inspect", Version: 2, Class: job.Operation, GiveUp: c.giveUp, Failed: c.failed, Stuck: c.stuck, NoDeadline: "the time that its ramdisk may be silent is bounded",
+		Actions: []job.Action{
+			c.checkAction(),
+			{Name: "inspect", Do: c.withNode(c.readHardware), NoUndo: reading, Checks: true, Deadline: c.bmcDeadline()},
+			{Name: "power off", Do: c.withNode(ifRamdisk(c.noteFound(c.keepOff))), Undo: c.withNode(ifRamdisk(c.restorePower)), Deadline: c.bmcDeadline()},
+			{Name: "join the inspection network", Do: c.withNode(ifRamdisk(c.attach(driver.Inspection))), Undo: c.withNode(ifRamdisk(c.detach(driver.Inspection))), Deadline: networkDeadline, Elsewhere: true},
+			{Name: "plan the boot", Do: c.withNode(ifRamdisk(c.planInspection)), NoUndo: "voided with the ramdisk"},
+			{Name: "prepare the ramdisk", Do: c.withNode(ifRamdisk(c.prepareRamdisk)), Undo: c.withNode(ifRamdisk(c.cleanUpRamdisk)), Deadline: c.bmcDeadline()},
+			{Name: "start the ramdisk", Do: c.withNode(ifRamdisk(c.turnOn)), Undo: c.withNode(ifRamdisk(c.stopRamdisk)), Deadline: c.bmcDeadline()},
+			{Name: "await the findings", Do: c.withNode(ifRamdisk(c.awaitFindings)), NoUndo: "waiting changes nothing"},
+			{Name: "take the findings", Do: c.withNode(ifRamdisk(c.takeFindings)), NoUndo: "what was found stays true"},
+			{Name: "stop the ramdisk", Do: c.withNode(ifRamdisk(c.keepOff)), NoUndo: reading, Deadline: c.bmcDeadline()},
+			{Name: "clean up after the ramdisk", Do: c.withNode(ifRamdisk(c.cleanUpRamdisk)), NoUndo: reading, Deadline: c.bmcDeadline()},
+			{Name: "leave the inspection network", Do: c.withNode(ifRamdisk(c.detach(driver.Inspection))), NoUndo: reading, Deadline: networkDeadline, Elsewhere: true},
+			{Name: "believe it", Do: c.withNode(c.finishInspect), NoUndo: reading},
+		},
+	}
+}
+
+// foundNote is when the findings were stored that the node had before this inspection.
+const foundNote = "found before"
+
+// readHardware reads by the BMC, or settles that a ramdisk has to look.
+func (c *Conductor) readHardware(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+	if m.inspect == nil {
+		return job.Fail(m.lacks("inspect"))
+	}
+	if looks, ok := m.inspect.(driver.RamdiskInspect); ok && looks.CallsBack() {
+		return c.chooseRamdisk(ctx, r, m)
+	}
+	began := c.Now()
+	found, macs, err := m.inspect.Inspect(ctx, m.node)
+	if err != nil {
+		return job.From(err)
+	}
+	r.Note(roadNote, byHand)
+	known := map[string]bool{}
+	for _, p := range m.ports {
+		known[p.Address] = true
+	}
+	var fresh []string
+	for _, mac := range macs {
+		if mac, err := metal.ParseMAC(mac); err == nil && !known[mac] {
+			known[mac] = true
+			fresh = append(fresh, mac)
+		}
+	}
+	return job.Done(c.edit(ctx, m.node.ID, func(n *metal.Node) {
+		properties := maps.Clone(n.Properties)
+		if properties == nil {
+			properties = metal.Object{}
+		}
+		maps.Copy(properties, found)
+		n.Properties, n.InspectionStart = properties, began
+	}), c.addPorts(m.node.ID, fresh, true))
+}
+
+// addPorts makes ports for NICs that have none.
+func (c *Conductor) addPorts(nodeID string, macs []string, pxe bool) func(job.Tx) error {
+	return func(tx job.Tx) error {
+		for _, mac := range macs {
+			p := &metal.Port{Record: record.Record{ID: uuid.NewString(), CreatedAt: c.Now()}, NodeID: nodeID, Address: mac, PXEEnabled: pxe, InternalInfo: metal.Object{metal.FoundMark: true}}
+			if err := c.Store.InsertPort(tx, p); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// chooseRamdisk notes what the node's findings were, so that new ones can be told from them.
+func (c *Conductor) chooseRamdisk(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+	if r.Memo[roadNote] != "" {
+		return job.Done()
+	}
+	if c.InspectionURL == "" {
+		return job.Fail(problem.Invalidf("%s", driver.NoRamdiskURL))
+	}
+	if m.boot == nil {
+		return job.Fail(m.lacks("boot"))
+	}
+	stored, err := c.foundAt(ctx, m.node.ID)
+	if err != nil {
+		return job.From(err)
+	}
+	r.Note(foundNote, stored)
+	r.Note(roadNote, byRamdisk)
+	began := c.Now()
+	return job.Done(c.edit(ctx, m.node.ID, func(n *metal.Node) { n.InspectionStart, n.InspectionEnd = began, time.Time{} }))
+}
+
+// foundAt is when the node's inventory was stored; empty if it has none.
+func (c *Conductor) foundAt(ctx context.Context, nodeID string) (string, error) {
+	doc, err := c.Store.Document(ctx, nil, nodeID, metal.Inventory)
+	if problem.Is(err, problem.NotFound) {
+		return "", nil
+	}
+	return doc.UpdatedAt.UTC().Format(time.RFC3339Nano), err
+}
+
+func (c *Conductor) planInspection(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+	return c.planRamdisk(c.inspectionParams()...)(ctx, r, m)
+}
+
+func (c *Conductor) inspectionParams() []string {
+	return []string{metal.CallbackParam + "=" + c.InspectionURL}
+}
+
+// awaitFindings parks the job until the ramdisk has brought what it found.
+func (c *Conductor) awaitFindings(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+	if m.node.Maintenance && m.node.Fault == "" && !c.GoOnInMaintenance {
+		return job.Fail(problem.Conflictf("the node was put into maintenance, and [conductor]allow_provisioning_in_maintenance is false"))
+	}
+	stored, err := c.foundAt(ctx, m.node.ID)
+	if err != nil {
+		return job.From(err)
+	}
+	if stored != r.Memo[foundNote] {
+		return job.Done(c.resume(ctx, m))
+	}
+	heard, err := c.Store.Contact(ctx, nil, m.node.ID)
+	if err != nil {
+		return job.From(err)
+	}
+	if err := agentError(m.node, heard); err != nil {
+		return job.Fail(err)
+	}
+	c.turnOnAgain(ctx, r, m, heard)
+	return c.park(ctx, m, "the findings of the ramdisk", c.InspectTimeout)
+}
+
+func (c *Conductor) finishInspect(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+	return job.Done(c.advance(ctx, m.node.ID, metal.DoneEvent, func(n *metal.Node) { n.InspectionEnd, n.LastError = c.Now(), "" }))
+}

@@ -1,0 +1,9 @@
+package node
+
+import (
+	"testing"
+
+	"salvor/conductor/conductortest"
+)
+
+func TestMain(m *testing.M) { conductortest.Main(m, New(Config{}).Definitions()) }

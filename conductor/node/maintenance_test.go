@@ -1,0 +1,51 @@
+package node
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"salvor/metal"
+	"salvor/record"
+)
+
+// untilWaitingFor waits until the node's open job waits for what is named.
+func (b *bench) untilWaitingFor(t *testing.T, what string) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		if open := b.open(t); len(open) == 1 && open[0].WaitFor == what {
+			return
+		}
+	}
+	t.Fatalf("the jobs are %+v; want one that waits for %q", b.open(t), what)
+}
+
+// maintenance puts the node into maintenance, or ends it.
+func (b *bench) maintenance(t *testing.T, on bool) {
+	t.Helper()
+	if err := b.nodes.SetMaintenance(context.Background(), b.node, on, "by hand", record.Asker{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestUpdatedMaintenanceSignalsTheWaitingJob: an update of the record that begins or ends maintenance reaches the waiting job.
+func TestUpdatedMaintenanceSignalsTheWaitingJob(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Active)
+	b.con.GoOnInMaintenance = true
+	b.run(t)
+	b.start(t, metal.ToRescue)
+	b.until(t, metal.RescueWait)
+	update := func(on bool) {
+		t.Helper()
+		if _, err := b.nodes.Update(context.Background(), b.node, record.Asker{}, func(n *metal.Node) error { n.Maintenance = on; return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const callback = "rescue ramdisk callback for node"
+	b.untilWaitingFor(t, callback)
+	b.maintenance(t, true)
+	b.untilWaitingFor(t, metal.EndOfMaintenance)
+	update(false)
+	b.untilWaitingFor(t, callback)
+}

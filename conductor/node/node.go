@@ -1,0 +1,317 @@
+// Package node holds the long operations on machines. Each has a file, which opens with its list of actions. The package composes the
+// rules of machines with drivers, through their contracts. It names no concrete driver, knows no server and no host, and answers no API
+// call: only the row of a job reaches it.
+package node
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"salvor/driver"
+	"salvor/job"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/record"
+	"salvor/secret"
+)
+
+// Store is what operations on machines need of a store.
+type Store interface {
+	metal.Store
+	job.Store
+	metal.HeldStore
+}
+
+// Config is what a Conductor is made of.
+type Config struct {
+	Store   Store
+	Nodes   *metal.Nodes
+	Key     *secret.Key
+	Drivers []driver.HardwareType
+	Log     *slog.Logger
+	Now     func() time.Time
+	// Groups are the conductor groups whose machines are within reach; nil: all are.
+	Groups []string
+	// Lease is asked before each request to a BMC or an agent. While the database is held, jobs that only read still run.
+	Lease *job.Lease
+	// Meter is told of each exchange with a BMC or an agent; nil: nobody is.
+	Meter driver.RequestObserver
+
+	// RescueKernel and RescueRamdisk serve nodes whose driver_info names none.
+	RescueKernel, RescueRamdisk string
+	// RescueTimeout bounds the wait for a rescue ramdisk; 0: no bound.
+	RescueTimeout time.Duration
+	// Agents sends commands to the agents that deploy, clean and serve.
+	Agents driver.Orders
+	// DeployKernel and DeployRamdisk deploy, clean, serve and inspect nodes whose driver_info names none.
+	DeployKernel, DeployRamdisk string
+	// DeployTimeout and its like bound the silence of a ramdisk in their operations; 0: no bound.
+	DeployTimeout, CleanTimeout, ServiceTimeout, InspectTimeout time.Duration
+	// StepPoll is how often a step that runs without telling of its end is looked at; 0: every 5 s.
+	StepPoll time.Duration
+	// AutomatedClean cleans nodes that say nothing about it, between two uses.
+	AutomatedClean bool
+	// ErasePriority and EraseMetadataPriority place the agent's erasing in automated cleaning; 0 leaves it out.
+	ErasePriority, EraseMetadataPriority int
+	// InspectionURL is where the ramdisk of an inspection brings its findings.
+	InspectionURL string
+	// AddPorts says for which NICs an inspection makes ports: all, active, pxe or disabled.
+	AddPorts string
+	// KeepPorts says which ports an inspection leaves: all, present (those found) or added (those it would add).
+	KeepPorts string
+	// GoOnInMaintenance holds a rescue that waits while an operator keeps the node in maintenance; false ends it.
+	GoOnInMaintenance bool
+	// PasswordInLookup: the hash goes out with lookup, and no boot road carries the token.
+	PasswordInLookup bool
+	// RescueRoot has the password set for root too.
+	RescueRoot bool
+	// SoftOffTimeout bounds a soft shutdown that names no time of its own.
+	SoftOffTimeout time.Duration
+	// PowerTimeout bounds a change of power.
+	PowerTimeout time.Duration
+	// Published is what other processes check operations of this conductor by.
+	Published json.RawMessage
+	// Readable tells why a file of this machine cannot be given to machines; nil: files are not looked at.
+	Readable func(file string) error
+	// WebFile tells why its fetcher would not get what an http or https URL names. It is nil where that cannot be known, from here or
+	// before ctx ends; nil: URLs are not asked for.
+	WebFile func(ctx context.Context, url string, by Fetcher) error
+	// FreeAddresses tells why a machine with these ports would get no address to boot by; nil: nobody knows.
+	FreeAddresses func(n *metal.Node, ports []*metal.Port) error
+}
+
+// Conductor runs operations on machines.
+type Conductor struct {
+	Config
+	drivers map[string]driver.HardwareType
+}
+
+// New makes a conductor.
+func New(c Config) *Conductor {
+	drivers := make(map[string]driver.HardwareType, len(c.Drivers))
+	for _, d := range c.Drivers {
+		drivers[d.Info.Name] = d
+	}
+	c.PowerTimeout = cmp.Or(c.PowerTimeout, time.Minute)
+	c.SoftOffTimeout = cmp.Or(c.SoftOffTimeout, metal.DefaultSoftOffTimeout)
+	c.StepPoll = cmp.Or(c.StepPoll, 5*time.Second)
+	return &Conductor{Config: c, drivers: drivers}
+}
+
+// Catalog is what this conductor publishes of its hardware types.
+func (c *Conductor) Catalog() metal.Catalog {
+	out := metal.Catalog{Preflight: c.Published}
+	for _, d := range c.Config.Drivers {
+		out.Drivers = append(out.Drivers, d.Info)
+	}
+	return out
+}
+
+// Definitions lists every operation, command and ask on machines.
+func (c *Conductor) Definitions() []job.Definition {
+	all := []job.Definition{
+		c.rescue(), c.unrescue(),
+		c.manage(), c.provide(), c.clean(), c.adopt(), c.inspect(),
+		c.deploy(), c.delete(), c.service(),
+		c.power(), c.nodeCut(),
+	}
+	for _, w := range deviceCalls() {
+		all = append(all, c.define(w))
+	}
+	return job.WithDeadline(all, c.SoftOffTimeout)
+}
+
+// stepsUnbounded is why operations with steps have no deadline.
+const stepsUnbounded = "a hold step waits for a person, and erasing or writing takes as long as the disks need"
+
+// PowerState asks the BMC of a node. It does not ask the BMC of a node of another conductor group, because its address may be another
+// machine's at another site: problem.Unsupported.
+func (c *Conductor) PowerState(ctx context.Context, nodeID string) (metal.Power, error) {
+	m, err := c.machine(ctx, nodeID)
+	if err != nil {
+		return "", err
+	}
+	if group := strings.ToLower(m.node.ConductorGroup); c.Groups != nil && !slices.Contains(c.Groups, group) {
+		return "", problem.Unsupportedf("node %s is of conductor group %q", nodeID, group)
+	}
+	if m.power == nil {
+		return "", m.lacks("power")
+	}
+	return m.power.PowerState(c.guarded(ctx), m.node)
+}
+
+// managedNode is a node with everything that acts on it, read afresh for each action.
+type managedNode struct {
+	node     *metal.Node
+	ports    []*metal.Port
+	info     metal.DriverInfo
+	hardware driver.HardwareType // that the interfaces are picked from
+	told     driverFacts         // what was known when the node was read
+	power    driver.Power
+	manage   driver.Management
+	boot     driver.Boot
+	network  driver.Network
+	rescue   driver.Rescue
+	inspect  driver.Inspect
+	deploy   driver.Deploy
+}
+
+// nodeAction is an action on a machine.
+type nodeAction func(ctx context.Context, r *job.Run, m *managedNode) job.Outcome
+
+// withNode makes a job action of a node action: it reads the machine first, and the lease guards its requests.
+func (c *Conductor) withNode(do nodeAction) func(context.Context, *job.Run) job.Outcome {
+	return func(ctx context.Context, r *job.Run) job.Outcome {
+		m, err := c.machine(ctx, r.Subject.ID)
+		if err != nil {
+			return job.From(err)
+		}
+		ctx = c.guarded(ctx)
+		if !isPowerSync(r) {
+			ctx = driver.WithUserRequest(ctx, r.ID)
+		}
+		return do(ctx, r, m)
+	}
+}
+
+// isPowerSync tells whether the job is power sync's. Users ask for all other jobs, so each of those may log in once with what the BMC
+// refused before.
+func isPowerSync(r *job.Run) bool {
+	var args metal.PowerArgs
+	return r.Kind == "power" && json.Unmarshal(r.Args, &args) == nil && args.Sync
+}
+
+// guarded has every exchange with a machine ask the lease first, and measured.
+func (c *Conductor) guarded(ctx context.Context) context.Context {
+	gate := c.Lease.Lost
+	if id, _, _ := job.WorkOf(ctx); id != "" {
+		gate = c.Lease.Refusal
+	}
+	ctx = driver.WithGate(ctx, gate)
+	if c.Meter != nil {
+		ctx = driver.WithMeter(ctx, c.Meter)
+	}
+	return ctx
+}
+
+func (c *Conductor) machine(ctx context.Context, id string) (*managedNode, error) {
+	n, err := c.Store.Node(ctx, nil, id)
+	if err != nil {
+		return nil, err
+	}
+	ports, err := c.Store.Ports(ctx, metal.PortFilter{NodeID: n.ID}, record.Page{Limit: 1000})
+	if err != nil {
+		return nil, err
+	}
+	return c.assemble(n, ports)
+}
+
+func (c *Conductor) assemble(n *metal.Node, ports []*metal.Port) (*managedNode, error) {
+	hw, ok := c.drivers[n.Driver]
+	if !ok {
+		return nil, problem.Unavailablef("node %s: this conductor has no driver %q", n.ID, n.Driver)
+	}
+	m := &managedNode{node: n, ports: ports, info: hw.Info, hardware: hw, told: factsOf(n)}
+	m.power = pickInterface(hw.Power, m, "power")
+	if n.PowerLock != "" && m.power != nil {
+		m.power = heldPower{Power: m.power, words: n.PowerLock}
+	}
+	m.manage = pickInterface(hw.Management, m, "management")
+	m.boot = pickInterface(hw.Boot, m, "boot")
+	m.network = pickInterface(hw.Network, m, "network")
+	m.rescue = pickInterface(hw.Rescue, m, "rescue")
+	m.inspect = pickInterface(hw.Inspect, m, "inspect")
+	m.deploy = pickInterface(hw.Deploy, m, "deploy")
+	return m, nil
+}
+
+// pickInterface finds the node's implementation of a kind, or the zero value where the hardware type has none.
+func pickInterface[T any](from map[string]T, m *managedNode, kind string) T {
+	i, ok := m.info.Find(m.node, kind)
+	if !ok {
+		var none T
+		return none
+	}
+	return from[i.Name]
+}
+
+// lacks is the error for an interface that the node's driver does not have.
+func (m *managedNode) lacks(kind string) error {
+	return problem.Unsupportedf("node %s: the driver %s has no %s interface here", m.node.ID, m.node.Driver, kind)
+}
+
+// bootPorts are the ports that may ask for a boot.
+func (m *managedNode) bootPorts() []*metal.Port {
+	var out []*metal.Port
+	for _, p := range m.ports {
+		if p.PXEEnabled {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// edit changes the node in the transaction that ends the action.
+func (c *Conductor) edit(ctx context.Context, id string, change func(*metal.Node)) func(job.Tx) error {
+	return func(tx job.Tx) error { return c.Nodes.Edit(ctx, tx, id, change) }
+}
+
+// advance moves the node in the transaction that ends the action.
+func (c *Conductor) advance(ctx context.Context, id string, e metal.Event, change func(*metal.Node)) func(job.Tx) error {
+	return func(tx job.Tx) error { return c.Nodes.Advance(ctx, tx, id, e, change) }
+}
+
+// failed shows a failed operation on the node: its state's failure, and why in last_error.
+func (c *Conductor) failed(ctx context.Context, tx job.Tx, j *job.Job) error {
+	n, err := c.Store.Node(ctx, tx, j.Subject.ID)
+	if problem.Is(err, problem.NotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := c.forgetSteps(n.ID)(tx); err != nil {
+		return err
+	}
+	why := "Failed to " + string(j.Kind) + ": " + j.Problem
+	if j.TimedOut() {
+		heard, err := c.Store.Contact(ctx, tx, n.ID)
+		if err != nil {
+			return err
+		}
+		boot := n.BootNumber
+		if n.Plan == nil { // the boot that was waited for is void since this transaction began, and its number with it
+			boot--
+		}
+		if words := heard.RefusedWords(boot); words != "" {
+			why += "; " + words
+		}
+	}
+	failure, err := metal.ByEvent(n.ProvisionState, metal.FailEvent)
+	if err != nil {
+		// It is shown already: by an abort, or by the end of a wait.
+		if n.LastError != "" {
+			return nil
+		}
+		return c.Nodes.Edit(ctx, tx, n.ID, func(n *metal.Node) { n.LastError = why })
+	}
+	why += suggestNextVerbs(failure.To)
+	return c.Nodes.Advance(ctx, tx, n.ID, metal.FailEvent, func(n *metal.Node) { n.LastError = why })
+}
+
+// stuck asks for a human where an undo could not be finished.
+func (c *Conductor) stuck(ctx context.Context, tx job.Tx, j *job.Job, why string) error {
+	fault, words := string(j.Kind)+" abort failure", "The "+string(j.Kind)+" operation could not be taken back: "+why
+	return c.Nodes.Edit(ctx, tx, j.Subject.ID, func(n *metal.Node) {
+		if n.Maintenance && n.Fault == "" { // by an operator, whose words stay
+			n.Fault, n.LastError = fault, strings.TrimSpace(n.LastError+" "+words)
+			return
+		}
+		n.Maintenance, n.Fault, n.MaintenanceReason = true, fault, words
+	})
+}

@@ -1,0 +1,121 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"salvor/job"
+	"salvor/metal"
+	"salvor/problem"
+)
+
+// power is the command behind states/power. A reboot is off, then on: nothing relative that a repetition would spoil.
+func (c *Conductor) power() job.Definition {
+	const command = "a user's command is not taken back"
+	return job.Definition{
+		Kind: "power", Version: 1, Class: job.Command, Failed: c.powerFailed,
+		Actions: []job.Action{
+			{Name: "shut down", Do: c.withNode(requirePower(c.shutDown)), NoUndo: command, Deadline: c.SoftOffTimeout + c.bmcDeadline()},
+			{Name: "power off", Do: c.withNode(requirePower(c.powerDown)), NoUndo: command, Deadline: c.bmcDeadline()},
+			{Name: "power on", Do: c.withNode(requirePower(c.powerUp)), NoUndo: command, Deadline: c.bmcDeadline()},
+		},
+	}
+}
+
+// requirePower refuses an action on a machine whose power nobody here can reach.
+func requirePower(do nodeAction) nodeAction {
+	return func(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+		if m.power == nil {
+			return job.Fail(m.lacks("power"))
+		}
+		return do(ctx, r, m)
+	}
+}
+
+func powerArgs(r *job.Run) (metal.PowerArgs, error) {
+	var a metal.PowerArgs
+	if err := json.Unmarshal(r.Args, &a); err != nil {
+		return a, problem.Invalidf("power job: %w", err)
+	}
+	return a, nil
+}
+
+// shutDown leaves the system time to end by itself; only who asked for that waits so long.
+func (c *Conductor) shutDown(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+	a, err := powerArgs(r)
+	if err != nil {
+		return job.Fail(err)
+	}
+	// Before anything is switched: volumes that could not be booted are told while the machine is as it was.
+	if a.Target.Ends() == metal.PowerOn {
+		if err := c.refreshVolumes(ctx, m); err != nil {
+			return job.From(err)
+		}
+	}
+	if a.Target != metal.SoftOff && a.Target != metal.SoftReboot {
+		return job.Done()
+	}
+	return job.From(c.softOff(ctx, m, a.Timeout))
+}
+
+func (c *Conductor) powerDown(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+	a, err := powerArgs(r)
+	if err != nil {
+		return job.Fail(err)
+	}
+	switch a.Target {
+	case metal.TurnOn, metal.SoftOff, metal.SoftReboot:
+		return job.Done()
+	}
+	return c.turnOff(ctx, r, m)
+}
+
+// softOff asks the system to end and watches until it has.
+func (c *Conductor) softOff(ctx context.Context, m *managedNode, within time.Duration) error {
+	if within == 0 {
+		within = c.SoftOffTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	state, err := m.power.PowerState(ctx, m.node)
+	if err != nil || state == metal.PowerOff {
+		return err
+	}
+	if err := m.power.SoftOff(ctx, m.node); err != nil {
+		return err
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return problem.Conflictf("the system did not shut down within %s; use power off to force it", within)
+		case <-time.After(time.Second):
+		}
+		if state, err := m.power.PowerState(ctx, m.node); err == nil && state == metal.PowerOff {
+			return nil
+		}
+	}
+}
+
+func (c *Conductor) powerUp(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+	a, err := powerArgs(r)
+	if err != nil {
+		return job.Fail(err)
+	}
+	if a.Target.Ends() == metal.PowerOn {
+		turnOn := func() error { return m.power.SetPower(ctx, m.node, metal.PowerOn) }
+		if a.Target != metal.TurnOn {
+			turnOn = func() error { return c.start(ctx, r, m) }
+		}
+		if err := turnOn(); err != nil {
+			return job.From(err)
+		}
+	}
+	return job.Done(c.edit(ctx, m.node.ID, func(n *metal.Node) { n.PowerState, n.TargetPower = a.Target.Ends(), "" }))
+}
+
+func (c *Conductor) powerFailed(ctx context.Context, tx job.Tx, j *job.Job) error {
+	return c.Nodes.Edit(ctx, tx, j.Subject.ID, func(n *metal.Node) {
+		n.TargetPower, n.LastError = "", "Failed to change power state: "+j.Problem+". Once that is mended, ask for it again."
+	})
+}

@@ -1,0 +1,47 @@
+package node
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"salvor/job"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/record"
+)
+
+// TestPowerOnIsRefusedHalfWayThroughARescue: a machine whose rescue or unrescue failed boots by a verb that puts its boot and its networks
+// right, and not by a bare power on. It may be switched off.
+func TestPowerOnIsRefusedHalfWayThroughARescue(t *testing.T) {
+	t.Parallel()
+	for _, state := range []metal.State{metal.Rescue, metal.RescueFailed, metal.UnrescueFailed} {
+		b := newBench(t, state)
+		for _, target := range []metal.PowerTarget{metal.TurnOn, metal.Reboot, metal.SoftReboot} {
+			err := b.nodes.SetPower(context.Background(), b.node, target, 0, record.Asker{})
+			if !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "unrescue") {
+				t.Errorf("%s in %s: %v; want a conflict that names unrescue", target, state, err)
+			}
+		}
+		if err := b.nodes.SetPower(context.Background(), b.node, metal.TurnOff, 0, record.Asker{}); err != nil {
+			t.Errorf("power off in %s: %v", state, err)
+		}
+	}
+}
+
+// TestLockedPowerStaysOff: no driver switches on a node whose power is locked.
+func TestLockedPowerStaysOff(t *testing.T) {
+	t.Parallel()
+	b, ctx := newBench(t, metal.Active), t.Context()
+	b.power = metal.PowerOff
+	if err := b.store.Do(ctx, func(tx job.Tx) error { return b.nodes.LockPower(ctx, tx, b.node, "fenced") }); err != nil {
+		t.Fatal(err)
+	}
+	m, err := b.con.machine(ctx, b.node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.power.SetPower(ctx, m.node, metal.PowerOn); !problem.Is(err, problem.Conflict) || b.power != metal.PowerOff {
+		t.Errorf("switched on: %v", err)
+	}
+}

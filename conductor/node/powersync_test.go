@@ -1,0 +1,222 @@
+package node
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"salvor/job"
+	"salvor/metal"
+	"salvor/problem"
+)
+
+var everyNode = PowerSync{Interval: time.Nanosecond, Retries: 0, Force: true, Workers: 2, Groups: []string{""}}
+
+func (b *bench) read(t *testing.T) *metal.Node {
+	t.Helper()
+	n, err := b.store.Node(context.Background(), nil, b.node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func (b *bench) open(t *testing.T) []job.Job {
+	t.Helper()
+	var open []job.Job
+	err := b.store.Do(context.Background(), func(tx job.Tx) (err error) {
+		open, err = b.store.Unended(tx, job.Node(b.node))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return open
+}
+
+// TestPowerSyncBootsNoRescuedNode: its own disk would boot.
+func TestPowerSyncBootsNoRescuedNode(t *testing.T) {
+	t.Parallel()
+	for _, state := range []metal.State{metal.Rescue, metal.RescueFailed, metal.UnrescueFailed} {
+		b := newBench(t, state)
+		b.power = metal.PowerOff
+		b.con.syncOnce(context.Background(), everyNode)
+		if open := b.open(t); len(open) > 0 {
+			t.Errorf("%s: a %s job with %s would turn it on", state, open[0].Kind, open[0].Args)
+		}
+		if n := b.read(t); n.PowerState != metal.PowerOff || n.TargetPower != "" {
+			t.Errorf("%s: power is shown as %q -> %q; the machine is off", state, n.PowerState, n.TargetPower)
+		}
+	}
+}
+
+// TestPowerSyncAssertsWhatIsWanted elsewhere.
+func TestPowerSyncAssertsWhatIsWanted(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Active)
+	b.power = metal.PowerOff
+	b.con.syncOnce(context.Background(), everyNode)
+	if open := b.open(t); len(open) != 1 || open[0].Kind != "power" {
+		t.Fatalf("jobs %+v; want one that turns the machine on", open)
+	}
+	b.run(t)
+	for end := time.Now().Add(time.Minute); b.read(t).TargetPower != "" && time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+	}
+	if n := b.read(t); n.PowerState != metal.PowerOn || b.power != metal.PowerOn {
+		t.Errorf("power %s, believed %s", b.power, n.PowerState)
+	}
+}
+
+// TestPowerSyncPassesNodesThatItCannotRead: they must not stand first in line for ever.
+func TestPowerSyncPassesNodesThatItCannotRead(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Active)
+	delete(b.con.drivers, "bench")
+	p := everyNode
+	p.Interval = time.Hour
+	if n := b.con.syncOnce(context.Background(), p); n != 1 {
+		t.Fatalf("%d nodes were due", n)
+	}
+	if n := b.con.syncOnce(context.Background(), p); n != 0 {
+		t.Errorf("%d nodes are due again at once", n)
+	}
+}
+
+// TestPowerSyncBlamesNoBMCForOurLease: a request that we did not send says nothing about the machine.
+func TestPowerSyncBlamesNoBMCForOurLease(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Active)
+	b.con.Lease = &job.Lease{Alive: func() error { return problem.Unavailablef("the lease is running out") }}
+	b.broken = problem.Unavailablef("request not sent")
+	b.con.syncOnce(context.Background(), everyNode)
+	if n := b.read(t); n.Maintenance {
+		t.Errorf("maintenance: %s", n.MaintenanceReason)
+	}
+}
+
+func TestPowerFailureComesAndGoes(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Active)
+	b.broken = problem.Unavailablef("redfish: 503")
+	b.con.syncOnce(context.Background(), everyNode)
+	if n := b.read(t); !n.Maintenance || n.Fault != metal.PowerFailure {
+		t.Fatalf("maintenance %v, fault %q", n.Maintenance, n.Fault)
+	}
+	b.broken = nil
+	b.con.syncOnce(context.Background(), everyNode)
+	if n := b.read(t); n.Maintenance || n.Fault != "" || n.MaintenanceReason != "" {
+		t.Errorf("maintenance %v, fault %q: the BMC answers again", n.Maintenance, n.Fault)
+	}
+}
+
+// TestCleanedByHandGoesBackToManageable, and so does what is retired.
+func TestCleanedByHandGoesBackToManageable(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Manageable)
+	b.run(t)
+	if err := b.ask(t, metal.Clean); err != nil {
+		t.Fatal(err)
+	}
+	b.until(t, metal.Manageable)
+	if err := b.ask(t, metal.Provide); err != nil {
+		t.Fatal(err)
+	}
+	b.until(t, metal.Available)
+}
+
+func TestRetiredEndsInManageable(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Active)
+	change(t, b, func(n *metal.Node) { n.Retired = true })
+	b.run(t)
+	if err := b.ask(t, metal.Delete); err != nil {
+		t.Fatal(err)
+	}
+	b.until(t, metal.Manageable)
+}
+
+// TestRebuildLeavesNoRescueBehind: the next rescue saves the boot anew.
+func TestRebuildLeavesNoRescueBehind(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Error)
+	b.media, b.networks["rescuing"] = "old", true
+	change(t, b, func(n *metal.Node) {
+		n.Rescue = newSession(disk)
+		n.Plan, n.BootNumber = &metal.BootPlan{Path: uuid.NewString(), BootNumber: 1}, 1
+	})
+	b.run(t)
+	if err := b.ask(t, metal.Rebuild); err != nil {
+		t.Fatal(err)
+	}
+	n := b.until(t, metal.Active)
+	if n.Rescue != nil || n.Plan != nil || b.media != "" || b.networks["rescuing"] || b.running != "system" {
+		t.Errorf("left behind: %s", b.picture(t))
+	}
+}
+
+// syncOnce reads one batch of nodes that are due, and returns how many there were.
+func (c *Conductor) syncOnce(ctx context.Context, p PowerSync) int {
+	turns, stop := c.readers(ctx, p)
+	defer stop()
+	due := c.claimTurns(ctx, p, 2*p.Workers)
+	for _, n := range due {
+		turns <- n
+	}
+	return len(due)
+}
+
+// TestPowerReadingsAreAsOldAsTheirQuestion: an answer that comes late tells how it was when it was asked for.
+func TestPowerReadingsAreAsOldAsTheirQuestion(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Active)
+	b.power = metal.PowerOn
+	var asked atomic.Int64
+	now := b.con.Now
+	b.con.Now = func() time.Time { at := now(); asked.Add(1); return at }
+	b.mu.Lock() // the BMC does not answer
+	done := make(chan int)
+	go func() { done <- b.con.syncOnce(context.Background(), everyNode) }()
+	for end := time.Now().Add(time.Minute); asked.Load() < 2; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the BMC is not asked")
+		}
+	}
+	time.Sleep(2 * time.Millisecond)
+	released := now()
+	b.mu.Unlock()
+	if n := <-done; n != 1 {
+		t.Fatalf("%d nodes were read", n)
+	}
+	err := b.store.Do(context.Background(), func(tx job.Tx) error {
+		heard, err := b.store.Contact(context.Background(), tx, b.node)
+		if err == nil && (heard.PowerReadAt.IsZero() || !heard.PowerReadAt.Before(released)) {
+			t.Errorf("what was asked for before %s counts from %s", released, heard.PowerReadAt)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestClaimsGrowWithTheReaders: a claim is a commit, so who reads fast takes many at once, and who waits for slow BMCs few.
+func TestClaimsGrowWithTheReaders(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		size, got int
+		took      time.Duration
+		want      int
+	}{
+		{16, 16, time.Millisecond, 32}, {200, 200, time.Millisecond, 256}, {256, 256, time.Second, 128}, {16, 16, time.Minute, 16}, {64, 5, time.Millisecond, 64},
+	} {
+		if size := claimNext(c.size, 16, c.got, c.took); size != c.want {
+			t.Errorf("after %d of %d that took %s come %d, want %d", c.got, c.size, c.took, size, c.want)
+		}
+	}
+	if size := claimNext(600, 600, 600, time.Millisecond); size != 600 {
+		t.Errorf("many readers claim %d, want 600", size)
+	}
+}

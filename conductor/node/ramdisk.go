@@ -1,0 +1,255 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"time"
+
+	"salvor/driver"
+	"salvor/job"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/wire/agent"
+)
+
+// The node actions of operations that boot a ramdisk to deploy, clean, serve or inspect a
+// machine. Whether this run of the operation does is noted once, by its first action,
+// so that every later action and every undo agree.
+
+// roadNote says which road a job has taken.
+const roadNote = "road"
+
+const (
+	byRamdisk = "ramdisk"
+	byHand    = "no ramdisk"
+)
+
+// road decides once whether the operation boots a ramdisk.
+func (c *Conductor) road(needs func(ctx context.Context, r *job.Run, m *managedNode) (bool, error)) nodeAction {
+	return func(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+		if r.Memo[roadNote] != "" {
+			return job.Done()
+		}
+		ramdisk, err := needs(ctx, r, m)
+		if err != nil {
+			return job.From(err)
+		}
+		if !ramdisk {
+			r.Note(roadNote, byHand)
+			return job.Done()
+		}
+		if m.boot == nil {
+			return job.Fail(m.lacks("boot"))
+		}
+		r.Note(roadNote, byRamdisk)
+		return job.Done()
+	}
+}
+
+// ifRamdisk skips an action where the operation boots no ramdisk.
+func ifRamdisk(do nodeAction) nodeAction {
+	return func(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+		if r.Memo[roadNote] != byRamdisk {
+			return job.Done()
+		}
+		return do(ctx, r, m)
+	}
+}
+
+// planRamdisk opens the boot of the ramdisk that deploys, cleans or inspects.
+func (c *Conductor) planRamdisk(params ...string) nodeAction {
+	return func(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+		number := m.node.BootNumber + 1
+		ramdisk := c.deployRamdisk(m)
+		ramdisk.Params, ramdisk.BootNumber = params, number
+		plan, err := m.boot.Plan(m.node, ramdisk)
+		if err != nil {
+			return job.From(err)
+		}
+		if imager, ok := m.deploy.(driver.Imager); ok && r.Kind == "deploy" && m.writesImage() {
+			if plan.Image, err = imager.LocalImage(m.node); err != nil {
+				return job.From(err)
+			}
+		}
+		return job.Done(c.edit(ctx, m.node.ID, func(n *metal.Node) { n.BootNumber, n.Plan = number, plan }))
+	}
+}
+
+// awaitRamdisk parks the job until the ramdisk of this boot has been heard.
+func (c *Conductor) awaitRamdisk(within time.Duration) nodeAction {
+	return func(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+		_, heard, out := c.agentOf(ctx, r, m, within)
+		if heard {
+			return job.Done(c.resume(ctx, m))
+		}
+		return out
+	}
+}
+
+// agentOf finds the agent of this boot. Not heard: the outcome parks the job, or ends it.
+func (c *Conductor) agentOf(ctx context.Context, r *job.Run, m *managedNode, within time.Duration) (driver.Agent, bool, job.Outcome) {
+	var none driver.Agent
+	if m.node.Maintenance && m.node.Fault == "" {
+		if !c.GoOnInMaintenance {
+			return none, false, job.Fail(problem.Conflictf("the node was put into maintenance, and [conductor]allow_provisioning_in_maintenance is false"))
+		}
+		return none, false, c.park(ctx, m, metal.EndOfMaintenance, 0)
+	}
+	heard, err := c.Store.Contact(ctx, nil, m.node.ID)
+	if err != nil {
+		return none, false, job.From(err)
+	}
+	if m.node.Plan == nil {
+		return none, false, job.Fail(errBootTaken)
+	}
+	if err := agentError(m.node, heard); err != nil {
+		return none, false, job.Fail(err)
+	}
+	if heard.AgentBoot == m.node.BootNumber && heard.AgentURL != "" {
+		token := m.node.AgentToken(c.Key)
+		return driver.Agent{URL: heard.AgentURL, Version: heard.AgentVersion, CA: heard.AgentCA, Token: token}, true, job.Outcome{}
+	}
+	c.turnOnAgain(ctx, r, m, heard)
+	return none, false, c.park(ctx, m, "the ramdisk's callback", within)
+}
+
+// maxAgentWords bounds how many bytes of an agent's message an error quotes.
+const maxAgentWords = 1000
+
+// agentError is the error that the agent of this boot reports in its last heartbeat; nil if it reports none.
+func agentError(n *metal.Node, heard metal.Contact) error {
+	if heard.AgentBoot != n.BootNumber || heard.AgentStatus != "error" {
+		return nil
+	}
+	words := heard.AgentStatusMessage
+	if len(words) > maxAgentWords {
+		words = strings.ToValidUTF8(words[:maxAgentWords], "") + "..."
+	}
+	if words = problem.Quote(words); words == "" {
+		words = "it gives no message"
+	}
+	return problem.Conflictf("the ramdisk's agent reports an error: %s", words)
+}
+
+// faultyTries is how often in a row an agent may fail at a request before its node is given back to whoever waits for it: 7.5 s.
+// An agent that is busy, or whose network comes up late, has the whole deadline; Ironic gives up at the first failure.
+const faultyTries = 5
+
+// fromAgent turns an agent's error into an outcome.
+func fromAgent(r *job.Run, err error) job.Outcome {
+	if errors.Is(err, driver.ErrFaulty) && r.Attempt+1 >= faultyTries {
+		return job.Fail(problem.Conflictf("gave up after %d tries: %w", r.Attempt+1, err))
+	}
+	return job.From(err)
+}
+
+// turnOnAgain mends the power of a machine that was found off while its ramdisk is awaited.
+func (c *Conductor) turnOnAgain(ctx context.Context, r *job.Run, m *managedNode, heard metal.Contact) {
+	if heard.PowerRead != metal.PowerOff || !heard.PowerReadAt.After(r.ActionStartedAt) || m.node.PowerState != metal.PowerOn {
+		return
+	}
+	if m.node.Plan == nil {
+		return
+	}
+	// The boot that was set for once may be used up.
+	err := m.boot.PrepareRamdisk(ctx, m.node)
+	if err == nil {
+		err = m.power.SetPower(ctx, m.node, metal.PowerOn)
+	}
+	if err != nil {
+		r.Log.Warn("turn a waiting machine on again", "error", err)
+	}
+}
+
+// park waits for a signal, in the waiting state that belongs to the operation.
+func (c *Conductor) park(ctx context.Context, m *managedNode, what string, within time.Duration) job.Outcome {
+	return job.Wait(what, within, c.shift(ctx, m, metal.WaitEvent))
+}
+
+// resume leaves the waiting state; in any other it changes nothing.
+func (c *Conductor) resume(ctx context.Context, m *managedNode) func(job.Tx) error {
+	return c.shift(ctx, m, metal.ResumeEvent)
+}
+
+// shift moves the node by an event where its state takes it.
+func (c *Conductor) shift(ctx context.Context, m *managedNode, e metal.Event) func(job.Tx) error {
+	if _, err := metal.ByEvent(m.node.ProvisionState, e); err != nil {
+		return nil
+	}
+	return c.advance(ctx, m.node.ID, e, nil)
+}
+
+// quiet turns the machine off once the agent has brought everything to the disk.
+func (c *Conductor) quiet(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+	if m.power == nil {
+		return job.Fail(m.lacks("power"))
+	}
+	state, err := m.power.PowerState(ctx, m.node)
+	if err != nil && !problem.Is(err, problem.Unsupported) {
+		return job.From(err)
+	}
+	if state != metal.PowerOff && m.node.Plan != nil {
+		a, heard, out := c.agentOf(ctx, r, m, c.timeout(r.Kind))
+		if !heard {
+			return out
+		}
+		done, err := c.Agents.Give(ctx, m.node, a, agent.Sync, struct{}{})
+		switch {
+		case errors.Is(err, driver.ErrGone):
+			return job.Retry(0, err)
+		case err != nil:
+			return job.From(err)
+		case done.Status != agent.Succeeded:
+			return job.Fail(problem.Conflictf("the agent could not bring its writes to the disk: %s", agentFailure(done)))
+		}
+	}
+	return c.keepOff(ctx, r, m)
+}
+
+// agentFailure is what an agent tells of a command that it did not do.
+func agentFailure(res agent.Result) string {
+	if res.Error == nil {
+		return "it ended " + res.Status + " and gives no reason"
+	}
+	text := res.Error.Message
+	if res.Error.Details != "" {
+		text += ": " + res.Error.Details
+	}
+	if res.Error.Type != "" {
+		text += " (" + res.Error.Type + ")"
+	}
+	return problem.Quote(text)
+}
+
+// shown is the node as agents are shown it: what decides on its disks, and no secret.
+func (m *managedNode) shown() (node, ports json.RawMessage, err error) {
+	instance := metal.Object{}
+	for k, v := range m.node.InstanceInfo {
+		switch k {
+		case "configdrive", "image_url", "image_source":
+		default:
+			instance[k] = v
+		}
+	}
+	node, err = json.Marshal(map[string]any{
+		"uuid": m.node.ID, "name": m.node.Name, "properties": m.node.Properties, "instance_info": instance, "driver_internal_info": m.node.InternalInfo,
+		"raid_config": m.node.RAIDConfig, "target_raid_config": m.node.TargetRAID, "provision_state": m.node.ProvisionState,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	list := make([]map[string]any, 0, len(m.ports))
+	for _, p := range m.ports {
+		list = append(list, map[string]any{"uuid": p.ID, "address": p.Address, "pxe_enabled": p.PXEEnabled, "extra": p.Extra})
+	}
+	ports, err = json.Marshal(list)
+	return node, ports, err
+}
+
+// writesImage tells whether the deployment writes a system to the disk.
+func (m *managedNode) writesImage() bool { return m.deploy != nil && m.deploy.NeedsImage() }
+
+// heedsAgents tells whether the deploy interface takes heartbeats, so that a ramdisk can work on the node.
+func (m *managedNode) heedsAgents() bool { return m.deploy != nil && m.deploy.Heartbeats() != "" }

@@ -1,0 +1,303 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"time"
+
+	"salvor/driver"
+	"salvor/job"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/rescue"
+	"salvor/secret"
+	"salvor/wire/agent"
+)
+
+// rescue boots a ramdisk in place of the node's own system and hands it to whoever
+// knows the rescue password. The order of the actions is Ironic's.
+func (c *Conductor) rescue() job.Definition {
+	return job.Definition{
+		Kind: "rescue", Version: 2, Class: job.Operation, GiveUp: c.giveUp, Failed: c.failed, Stuck: c.stuck, NoDeadline: "an operator's maintenance may hold it for as long as they like",
+		Actions: []job.Action{
+			c.checkAction(),
+			{Name: "power off", Do: c.withNode(c.noteFound(c.turnOff)), Undo: c.withNode(c.restorePower), Deadline: c.bmcDeadline()},
+			{Name: "save the boot", Do: c.withNode(c.saveBoot), NoUndo: "the saved boot stays with the session until unrescue", Deadline: c.bmcDeadline()},
+			{Name: "leave the tenant network", Do: c.withNode(c.detach(driver.Tenant)), Undo: c.withNode(c.rejoinTenant), Deadline: networkDeadline, Elsewhere: true},
+			{Name: "join the rescuing network", Do: c.withNode(c.ramdisk(c.attach(driver.Rescuing))), Undo: c.withNode(c.detach(driver.Rescuing)), Deadline: networkDeadline, Elsewhere: true},
+			{Name: "plan the boot", Do: c.withNode(c.ramdisk(c.planRescue)), NoUndo: "voided with the ramdisk"},
+			{Name: "prepare the ramdisk", Do: c.withNode(c.ramdisk(c.prepareRamdisk)), Undo: c.withNode(c.cleanUpRamdisk), Deadline: c.bmcDeadline()},
+			{Name: "power on", Do: c.withNode(c.turnOn), Undo: c.withNode(c.stopRamdisk), Deadline: c.bmcDeadline()},
+			{Name: "await the ramdisk", Do: c.withNode(c.ramdisk(c.awaitRescue)), NoUndo: "waiting changes nothing"},
+			{Name: "finalize", Do: c.withNode(c.ramdisk(c.finalize)), NoUndo: "the ramdisk goes with the power", Deadline: finalizeDeadline, Elsewhere: true},
+			{Name: "clean up the ramdisk", Do: c.withNode(c.cleanUpRamdisk), NoUndo: "there is nothing left to take back", Deadline: c.bmcDeadline()},
+			{Name: "leave the rescuing network", Do: c.withNode(c.detach(driver.Rescuing)), NoUndo: "undone by joining the tenant network", Deadline: networkDeadline, Elsewhere: true},
+			{Name: "join the tenant network", Do: c.withNode(c.finishRescue), NoUndo: "the tenant network is where a failed rescue ends too", Deadline: networkDeadline, Elsewhere: true},
+		},
+	}
+}
+
+// ramdisk skips an action where the rescue interface boots none.
+func (c *Conductor) ramdisk(do nodeAction) nodeAction {
+	return func(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+		if m.rescue == nil {
+			return job.Fail(m.lacks("rescue"))
+		}
+		if !m.rescue.NeedsRamdisk() {
+			return job.Done()
+		}
+		return do(ctx, r, m)
+	}
+}
+
+// saveBoot remembers how the node boots by itself, once a session: a second rescue
+// would only see the boot of the first.
+func (c *Conductor) saveBoot(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+	if m.node.Rescue != nil && m.node.Rescue.SavedKnown {
+		return job.Done()
+	}
+	var boot rescue.Boot
+	if m.manage != nil {
+		var err error
+		boot, err = m.manage.BootDevice(ctx, m.node)
+		if err != nil && !problem.Is(err, problem.Unsupported) {
+			return job.From(err)
+		}
+	}
+	if !boot.Persistent {
+		boot = rescue.Boot{Mode: boot.Mode} // a one-time override is not how a system boots
+	}
+	return job.Done(c.edit(ctx, m.node.ID, func(n *metal.Node) {
+		session := rescue.Session{StartedAt: c.Now()}
+		if n.Rescue != nil {
+			session = *n.Rescue
+		}
+		session.Saved, session.SavedKnown = boot, true
+		n.Rescue = &session
+	}))
+}
+
+// syncPowerState shows what became of the power when an operation failed that had turned the
+// machine off, so that power sync has nothing to assert. A BMC that does not answer is left to power sync.
+func (c *Conductor) syncPowerState(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
+	defer cancel()
+	state, err := c.checkPower(bounded, r, m)
+	if err != nil || state == "" || state == m.node.PowerState {
+		return job.Done()
+	}
+	return job.Done(c.edit(ctx, m.node.ID, func(n *metal.Node) { n.PowerState = state }))
+}
+
+func savedBoot(n *metal.Node) rescue.Boot {
+	if n.Rescue == nil {
+		return rescue.Boot{}
+	}
+	return n.Rescue.Saved
+}
+
+// planRescue opens the next boot: its number, and with it its token, hold from this transaction on.
+func (c *Conductor) planRescue(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+	if m.boot == nil {
+		return job.Fail(m.lacks("boot"))
+	}
+	number := m.node.BootNumber + 1
+	ramdisk := c.rescueRamdisk(m)
+	ramdisk.BootNumber = number
+	plan, err := m.boot.Plan(m.node, ramdisk)
+	if err != nil {
+		return job.From(err)
+	}
+	return job.Done(c.edit(ctx, m.node.ID, func(n *metal.Node) { n.BootNumber, n.Plan = number, plan }))
+}
+
+func (c *Conductor) prepareRamdisk(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+	if m.node.Plan == nil {
+		return job.Fail(errBootTaken)
+	}
+	if err := c.notePrepared(ctx, r, m); err != nil {
+		return job.From(err)
+	}
+	err := m.boot.PrepareRamdisk(ctx, m.node)
+	if noted := c.noteLicence(ctx, r, m, err); noted != nil {
+		r.Log.Warn("store whether the BMC has a licence for virtual media", "error", noted)
+	}
+	return job.From(err)
+}
+
+// noteLicence stores on the node that a BMC refused a medium for lack of a licence, so that the next check refuses before the machine is
+// touched. It removes that when the BMC accepts a medium.
+func (c *Conductor) noteLicence(ctx context.Context, r *job.Run, m *managedNode, err error) error {
+	known := metal.BMCOf(m.node)
+	_, byMedia := m.boot.(driver.BMCNeeds)
+	lacks := errors.Is(err, driver.ErrLicence)
+	if !byMedia || err != nil && !lacks || lacks != known.MediaUnlicensedAt.IsZero() {
+		return nil
+	}
+	known.MediaUnlicensedAt = time.Time{}
+	if lacks {
+		known.MediaUnlicensedAt = c.Now()
+	}
+	change := c.commit(ctx, r, m, c.edit(ctx, m.node.ID, func(n *metal.Node) { metal.KeepBMC(n, known) }))
+	m.told = factsOf(m.node)
+	return change
+}
+
+// awaitRescue parks the job until the ramdisk of this boot has been heard. A machine
+// that was found off meanwhile is turned on again; one that an operator put into maintenance is left alone.
+func (c *Conductor) awaitRescue(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+	park := func(what string, within time.Duration) job.Outcome {
+		if m.node.ProvisionState == metal.Rescuing {
+			return job.Wait(what, within, c.advance(ctx, m.node.ID, metal.WaitEvent, nil))
+		}
+		return job.Wait(what, within)
+	}
+	if m.node.Maintenance && m.node.Fault == "" {
+		if !c.GoOnInMaintenance {
+			return job.Fail(problem.Conflictf("the node was put into maintenance, and [conductor]allow_provisioning_in_maintenance is false"))
+		}
+		return park(metal.EndOfMaintenance, 0)
+	}
+	heard, err := c.Store.Contact(ctx, nil, m.node.ID)
+	if err != nil {
+		return job.From(err)
+	}
+	if err := agentError(m.node, heard); err != nil {
+		return job.Fail(err)
+	}
+	// A ramdisk that names no URL can be sent no command: it is only of use where it has the hash already.
+	callable := heard.AgentURL != "" || c.PasswordInLookup
+	if heard.AgentBoot == m.node.BootNumber && m.node.Plan != nil && callable {
+		if m.node.ProvisionState == metal.Rescuing {
+			return job.Done()
+		}
+		return job.Done(c.advance(ctx, m.node.ID, metal.ResumeEvent, nil))
+	}
+	if heard.PowerRead == metal.PowerOff && heard.PowerReadAt.After(r.ActionStartedAt) && m.node.PowerState == metal.PowerOn {
+		if err := m.power.SetPower(ctx, m.node, metal.PowerOn); err != nil {
+			r.Log.Warn("turn a waiting machine on again", "error", err)
+		}
+	}
+	return park("rescue ramdisk callback for node", c.RescueTimeout)
+}
+
+// sentNote marks that a finalize may have reached the agent: its loss is then as good as its answer.
+const sentNote = "finalize sent at heartbeat"
+
+// finalize has the agent set the credential and end. The agent takes it once and is
+// gone, so the intent is stored first; what a cut call did shows by who still listens.
+func (c *Conductor) finalize(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+	heard, err := c.Store.Contact(ctx, nil, m.node.ID)
+	if err != nil {
+		return job.From(err)
+	}
+	forget := func() job.Outcome { r.Secret = noSecret; return job.Done() }
+	if c.PasswordInLookup && heard.TokenTold == m.node.BootNumber {
+		return forget()
+	}
+	sent := r.Memo[sentNote] != ""
+	if r.Secret.Empty() {
+		if sent {
+			return job.Done() // forgotten because it was taken; only the word of it was not written
+		}
+		return job.Fail(problem.Conflictf("the rescue password is no longer held; ask for rescue again with a password"))
+	}
+	if !sent {
+		r.Note(sentNote, heard.HeartbeatAt.Format("15:04:05"))
+		if err := r.Commit(ctx, nil); err != nil {
+			return job.From(err)
+		}
+	}
+	extras, err := c.extras(m)
+	if err != nil {
+		return job.Fail(err)
+	}
+	extras.Volumes = c.rescueVolumes(ctx, m, r.Log.Warn)
+	ramdisk := driver.Agent{URL: heard.AgentURL, Version: heard.AgentVersion, CA: heard.AgentCA, Token: m.node.AgentToken(c.Key)}
+	request := driver.Finalize{Hash: r.Secret}
+	if strings.HasPrefix(heard.AgentVersion, agent.Product) {
+		request.Extras = extras
+		if request.ConfigDrive, err = c.configDrive(ctx, m.node); err != nil {
+			return job.From(err)
+		}
+	}
+	err = m.rescue.Finalize(ctx, m.node, ramdisk, request)
+	switch {
+	case err == nil:
+		return forget()
+	case errors.Is(err, driver.ErrGone) && sent:
+		return forget()
+	case errors.Is(err, driver.ErrGone):
+		// Refused at the first try: it never was sent.
+		r.Note(sentNote, "")
+		return job.Retry(0, problem.Unavailablef("finalize the rescue: nothing listens at %s yet", heard.AgentURL))
+	}
+	return fromAgent(r, err)
+}
+
+// extras tell salvor's own agent of the tenant's network.
+func (c *Conductor) extras(m *managedNode) (*agent.Extras, error) {
+	x := &agent.Extras{RootPassword: c.RescueRoot}
+	if len(m.node.NetworkData) > 0 {
+		raw, err := json.Marshal(m.node.NetworkData)
+		if err != nil {
+			return nil, err
+		}
+		x.NetworkData = raw
+	}
+	if m.network != nil {
+		x.TenantMove = m.network.Moves(m.node, m.ports, driver.Rescuing, driver.Tenant)
+	}
+	macs, err := m.sshInterfaces()
+	x.SSHInterfaces = macs
+	return x, err
+}
+
+// sshInterfaces reads driver_info.rescue_ssh_interfaces: MACs, port names or port UUIDs, as a list or
+// separated by commas. Nothing there means every interface on the tenant network.
+func (m *managedNode) sshInterfaces() ([]string, error) {
+	var words []string
+	switch v := m.node.DriverInfo["rescue_ssh_interfaces"].(type) {
+	case nil:
+		return nil, nil
+	case string:
+		words = strings.Split(v, ",")
+	case []any:
+		for _, e := range v {
+			s, ok := e.(string)
+			if !ok {
+				return nil, problem.Invalidf("driver_info rescue_ssh_interfaces must list MACs, port names or port UUIDs")
+			}
+			words = append(words, s)
+		}
+	default:
+		return nil, problem.Invalidf("driver_info rescue_ssh_interfaces must list MACs, port names or port UUIDs")
+	}
+	var macs []string
+	for _, w := range words {
+		mac, err := m.macOf(strings.TrimSpace(w))
+		if err != nil {
+			return nil, err
+		}
+		macs = append(macs, mac)
+	}
+	return macs, nil
+}
+
+func (m *managedNode) macOf(word string) (string, error) {
+	for _, p := range m.ports {
+		if strings.EqualFold(word, p.ID) || word == p.Name && word != "" || strings.EqualFold(word, p.Address) {
+			return p.Address, nil
+		}
+	}
+	return "", problem.Invalidf("driver_info rescue_ssh_interfaces: %q is no port of node %s", word, m.node.ID)
+}
+
+// finishRescue puts the node back on the tenant network; with that it is rescued.
+func (c *Conductor) finishRescue(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+	return job.From(m.network.Attach(ctx, m.node, m.ports, driver.Tenant), c.advance(ctx, m.node.ID, metal.DoneEvent, func(n *metal.Node) { n.LastError = "" }))
+}
+
+var noSecret secret.Value

@@ -1,0 +1,404 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"salvor/job"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/record"
+	"salvor/rescue"
+	"salvor/secret"
+)
+
+// run starts a conductor on the bench until the test ends.
+func (b *bench) run(t *testing.T) {
+	t.Helper()
+	r, err := job.NewRunner(job.Config{
+		Store: b.store, Definitions: b.con.Definitions(), Workers: 4, Log: b.con.Log, Die: func(why string) { panic(why) },
+		Conductor: job.Conductor{ID: "c", Incarnation: uuid.NewString(), Hostname: "c", Groups: []string{""}, Description: json.RawMessage(`{}`)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Join(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = r.Run(ctx, 0) }()
+	t.Cleanup(func() { cancel(); <-done })
+}
+
+// until waits for a state of the unlocked node.
+func (b *bench) until(t *testing.T, want metal.State) *metal.Node {
+	t.Helper()
+	var n *metal.Node
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		var err error
+		if n, err = b.store.Node(context.Background(), nil, b.node); err != nil {
+			t.Fatal(err)
+		}
+		if n.ProvisionState == want && n.Reservation == "" {
+			return n
+		}
+	}
+	t.Fatalf("node is in %s (locked %q, error %q), want %s", n.ProvisionState, n.Reservation, n.LastError, want)
+	return nil
+}
+
+func (b *bench) ask(t *testing.T, v metal.Verb) error {
+	t.Helper()
+	return b.nodes.Provision(context.Background(), b.node, v, string(v), metal.ProvisionArgs{RescuePassword: secret.New("let me in")}, record.Asker{User: "test"})
+}
+
+// waiting brings the bench into rescue wait.
+func waiting(t *testing.T) *bench {
+	t.Helper()
+	b := newBench(t, metal.Active)
+	b.run(t)
+	if err := b.ask(t, metal.ToRescue); err != nil {
+		t.Fatal(err)
+	}
+	b.until(t, metal.RescueWait)
+	return b
+}
+
+var disk = rescue.Boot{Device: "disk", Persistent: true}
+
+func newSession(saved rescue.Boot) *rescue.Session {
+	return &rescue.Session{StartedAt: time.Now(), Saved: saved, SavedKnown: true}
+}
+
+func TestAbortLeavesTheNodeOff(t *testing.T) {
+	t.Parallel()
+	b := waiting(t)
+	old, _ := b.store.Node(context.Background(), nil, b.node)
+	if err := b.ask(t, metal.Abort); err != nil {
+		t.Fatal(err)
+	}
+	n := b.until(t, metal.RescueFailed)
+	if n.PowerState != metal.PowerOff || b.power != metal.PowerOff {
+		t.Errorf("power is %s, believed %s; want off", b.power, n.PowerState)
+	}
+	if !strings.Contains(n.LastError, "aborted") || n.Maintenance {
+		t.Errorf("last_error %q, maintenance %v", n.LastError, n.Maintenance)
+	}
+	if !b.networks["tenant"] || b.networks["rescuing"] || b.media != "" || n.Plan != nil {
+		t.Errorf("not put back: %s", b.picture(t))
+	}
+	err := b.nodes.Heartbeat(context.Background(), b.node, metal.Heartbeat{URL: "http://10.0.0.9:9999", Version: "x", Token: (&metal.Node{ID: b.node, BootNumber: old.BootNumber}).AgentToken(b.key)})
+	if !problem.Is(err, problem.NotFound) {
+		t.Errorf("the token of the aborted boot still counts: %v", err)
+	}
+	for _, target := range []metal.PowerTarget{metal.TurnOn, metal.Reboot} {
+		err := b.nodes.SetPower(context.Background(), b.node, target, 0, record.Asker{})
+		if !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "unrescue") {
+			t.Errorf("%s in rescue failed: %v; want a conflict that names unrescue", target, err)
+		}
+	}
+	if err := b.ask(t, metal.Unrescue); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.until(t, metal.Active); n.Rescue != nil || b.running != "system" || b.device != disk {
+		t.Errorf("own system not back: %s", b.picture(t))
+	}
+}
+
+func TestReRescueKeepsTheSavedBoot(t *testing.T) {
+	t.Parallel()
+	b := waiting(t)
+	if err := b.ask(t, metal.Abort); err != nil {
+		t.Fatal(err)
+	}
+	b.until(t, metal.RescueFailed)
+	if err := b.ask(t, metal.ToRescue); err != nil {
+		t.Fatal(err)
+	}
+	b.until(t, metal.RescueWait)
+	b.poke()
+	n := b.until(t, metal.Rescue)
+	if n.Rescue == nil || n.Rescue.Saved != disk {
+		t.Fatalf("saved boot %+v, want %+v", n.Rescue, disk)
+	}
+	if b.credential == "" || b.agentUp {
+		t.Errorf("rescue without its credential: %s", b.picture(t))
+	}
+}
+
+func TestDeleteFromRescueWait(t *testing.T) {
+	t.Parallel()
+	b := waiting(t)
+	if err := b.ask(t, metal.Delete); err != nil {
+		t.Fatal(err)
+	}
+	n := b.until(t, metal.Available)
+	if n.Rescue != nil || n.Plan != nil || b.media != "" || b.networks["tenant"] || b.networks["rescuing"] {
+		t.Errorf("left behind: %s", b.picture(t))
+	}
+}
+
+func TestRescueTimesOut(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Active)
+	b.con.RescueTimeout = time.Second
+	b.run(t)
+	if err := b.ask(t, metal.ToRescue); err != nil {
+		t.Fatal(err)
+	}
+	n := b.until(t, metal.RescueFailed)
+	if !strings.Contains(n.LastError, "Timeout reached while waiting for rescue ramdisk callback") || b.power != metal.PowerOff {
+		t.Errorf("last_error %q, power %s", n.LastError, b.power)
+	}
+}
+
+func TestPowerAndPatchPassWhileWaiting(t *testing.T) {
+	t.Parallel()
+	b := waiting(t)
+	if err := b.nodes.SetPower(context.Background(), b.node, metal.Reboot, 0, record.Asker{}); err != nil {
+		t.Fatal(err)
+	}
+	n := b.until(t, metal.RescueWait)
+	if n.PowerState != metal.PowerOn {
+		t.Errorf("power %s", n.PowerState)
+	}
+	b.poke()
+	b.until(t, metal.Rescue)
+}
+
+func TestHeartbeatDuringALockIsToldToComeAgain(t *testing.T) {
+	t.Parallel()
+	b := waiting(t)
+	n, err := b.store.Node(context.Background(), nil, b.node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock := &job.Job{Kind: "unknown", Class: job.Command, Subject: job.Node(b.node), Due: time.Now().Add(time.Hour)}
+	if err := b.store.Do(context.Background(), func(tx job.Tx) error { return b.store.Insert(tx, lock) }); err != nil {
+		t.Fatal(err)
+	}
+	beat := metal.Heartbeat{URL: "http://10.0.0.9:9999", Version: "x", Token: (&metal.Node{ID: b.node, BootNumber: n.BootNumber}).AgentToken(b.key)}
+	if err := b.nodes.Heartbeat(context.Background(), b.node, beat); !problem.Is(err, problem.Conflict) {
+		t.Errorf("heartbeat of a locked node without agent: %v; want Conflict", err)
+	}
+}
+
+func TestPasswordGoesOutWithTheFirstLookupOnly(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Active)
+	b.con.PasswordInLookup = true
+	b.nodes = metal.NewNodes(b.store, b.store, b.key, metal.NewDirectory(b.store, time.Now, 0, 0), metal.Options{RestrictLookup: true, RescuePasswordInLookup: true}, time.Now)
+	b.con.Nodes = b.nodes
+	b.run(t)
+	if err := b.ask(t, metal.ToRescue); err != nil {
+		t.Fatal(err)
+	}
+	b.until(t, metal.RescueWait)
+	change(t, b, func(n *metal.Node) { n.ProvisionState = metal.Rescuing })
+	if _, err := b.nodes.Lookup(context.Background(), b.node, nil, true); !problem.Is(err, problem.Conflict) {
+		t.Fatalf("a lookup before the rescue waits: %v; want Conflict, or the hash would be lost", err)
+	}
+	change(t, b, func(n *metal.Node) { n.ProvisionState = metal.RescueWait })
+	first, err := b.nodes.Lookup(context.Background(), "", []string{"52:54:00:00:00:01"}, true)
+	if err != nil || first.Token.Empty() || !strings.HasPrefix(first.RescueHash.Reveal(), "$5$") {
+		t.Fatalf("first lookup: %+v %v", first, err)
+	}
+	second, err := b.nodes.Lookup(context.Background(), "", []string{"52:54:00:00:00:01"}, true)
+	if err != nil || !second.Token.Empty() || !second.RescueHash.Empty() {
+		t.Fatalf("second lookup tells again: %v", err)
+	}
+	b.mu.Lock()
+	b.agentUp = false // it has ended: it takes no command
+	b.mu.Unlock()
+	if err := b.nodes.Heartbeat(context.Background(), b.node, metal.Heartbeat{URL: "http://10.0.0.9:9999", Version: "own", Token: first.Token}); err != nil {
+		t.Fatal(err)
+	}
+	b.until(t, metal.Rescue)
+	if b.finals != 0 {
+		t.Error("the agent was sent a command")
+	}
+}
+
+func TestAtTheDoor(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Active)
+	for password, want := range map[string]problem.Kind{"": problem.Invalid, "  ": problem.Invalid, "a\nb": problem.Invalid, strings.Repeat("x", 2000): problem.Invalid} {
+		err := b.nodes.Provision(context.Background(), b.node, metal.ToRescue, "rescue", metal.ProvisionArgs{RescuePassword: secret.New(password)}, record.Asker{})
+		if problem.KindOf(err) != want {
+			t.Errorf("password %q: %v", password, err)
+		}
+	}
+	change(t, b, func(n *metal.Node) { n.Interfaces = map[string]string{"rescue": "none-such"} })
+	if err := b.ask(t, metal.ToRescue); !problem.Is(err, problem.Invalid) {
+		t.Errorf("no rescue interface: %v", err)
+	}
+	if n, _ := b.store.Node(context.Background(), nil, b.node); n.ProvisionState != metal.Active || n.Reservation != "" {
+		t.Errorf("state changed to %s", n.ProvisionState)
+	}
+}
+
+// TestFailedRescueShowsThePower: it failed after the machine was turned off and before a ramdisk was booted, so the machine is on again.
+func TestFailedRescueShowsThePower(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Active)
+	b.refuses["rescuing"] = problem.Invalidf("no such network")
+	b.run(t)
+	if err := b.ask(t, metal.ToRescue); err != nil {
+		t.Fatal(err)
+	}
+	n := b.until(t, metal.RescueFailed)
+	if n.PowerState != metal.PowerOn || b.power != metal.PowerOn {
+		t.Errorf("power is %s and shown as %s", b.power, n.PowerState)
+	}
+}
+
+func TestFailedUnrescueShowsThePower(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Rescue)
+	b.refuses["tenant"] = problem.Invalidf("no such network")
+	b.run(t)
+	if err := b.ask(t, metal.Unrescue); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.until(t, metal.UnrescueFailed); n.PowerState != metal.PowerOff {
+		t.Errorf("power is %s and shown as %s", b.power, n.PowerState)
+	}
+}
+
+// TestMaintenanceHoldsARescue: a ramdisk that calls meanwhile is heard when maintenance ends.
+func TestMaintenanceHoldsARescue(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Active)
+	b.con.GoOnInMaintenance = true
+	b.run(t)
+	if err := b.ask(t, metal.ToRescue); err != nil {
+		t.Fatal(err)
+	}
+	b.until(t, metal.RescueWait)
+	ctx := context.Background()
+	if err := b.nodes.SetMaintenance(ctx, b.node, true, "hands off", record.Asker{}); err != nil {
+		t.Fatal(err)
+	}
+	b.untilWaits(t, metal.EndOfMaintenance)
+	b.poke()
+	b.untilWaits(t, metal.EndOfMaintenance)
+	if err := b.nodes.SetMaintenance(ctx, b.node, false, "", record.Asker{}); err != nil {
+		t.Fatal(err)
+	}
+	b.until(t, metal.Rescue)
+}
+
+func TestMaintenanceEndsARescueWhereNotAllowed(t *testing.T) {
+	t.Parallel()
+	b := waiting(t)
+	if err := b.nodes.SetMaintenance(context.Background(), b.node, true, "hands off", record.Asker{}); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.until(t, metal.RescueFailed); !strings.Contains(n.LastError, "maintenance") {
+		t.Errorf("last_error %q", n.LastError)
+	}
+}
+
+// untilWaits polls until the operation waits for what is named.
+func (b *bench) untilWaits(t *testing.T, what string) {
+	t.Helper()
+	var open []job.Job
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		open = b.open(t)
+		if len(open) == 1 && open[0].State == job.Waiting && open[0].WaitFor == what && open[0].Deadline == 0 {
+			return
+		}
+	}
+	t.Fatalf("jobs %+v; want one that waits for %s without a bound", open, what)
+}
+
+// TestArgumentsHoldNoConfigDrive: it is full of the user's secrets.
+func TestArgumentsHoldNoConfigDrive(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Available)
+	err := b.nodes.Provision(context.Background(), b.node, metal.Deploy, "active", metal.ProvisionArgs{ConfigDrive: json.RawMessage(`"hush"`)}, record.Asker{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if open := b.open(t); strings.Contains(string(open[0].Args), "hush") {
+		t.Errorf("args %s", open[0].Args)
+	}
+}
+
+// TestPowerWithoutDriver: an order for a machine that nobody can give it to fails in words.
+func TestPowerWithoutDriver(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Active)
+	change(t, b, func(n *metal.Node) { n.Interfaces = map[string]string{"power": "none-such"} })
+	b.run(t)
+	if err := b.nodes.SetPower(context.Background(), b.node, metal.TurnOff, 0, record.Asker{}); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.until(t, metal.Active); !strings.Contains(n.LastError, "no power interface") {
+		t.Errorf("last_error %q", n.LastError)
+	}
+}
+
+// TestFaultyAgentEndsTheRescue: an agent that answers the last command with errors of its own locks the node for some
+// seconds, not until all tries are over; one that only stumbles is given the command again.
+func TestFaultyAgentEndsTheRescue(t *testing.T) {
+	t.Parallel()
+	for faults, want := range map[int]metal.State{1: metal.Rescue, 1000: metal.RescueFailed} {
+		t.Run(string(want), func(t *testing.T) {
+			t.Parallel()
+			b := waiting(t)
+			b.mu.Lock()
+			b.agentFaults = faults
+			b.mu.Unlock()
+			b.poke()
+			n := b.until(t, want)
+			if want == metal.RescueFailed && !strings.Contains(n.LastError, "500") {
+				t.Errorf("last_error %q", n.LastError)
+			}
+		})
+	}
+}
+
+// TestHeartbeatWithoutURLIsNotTheAgent: nothing can be sent there, so the rescue goes on waiting.
+func TestHeartbeatWithoutURLIsNotTheAgent(t *testing.T) {
+	t.Parallel()
+	b := waiting(t)
+	n, err := b.store.Node(context.Background(), nil, b.node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := b.unended(t)
+	beat := metal.Heartbeat{Version: "x", Token: (&metal.Node{ID: b.node, BootNumber: n.BootNumber}).AgentToken(b.key)}
+	if err := b.nodes.Heartbeat(context.Background(), b.node, beat); err != nil {
+		t.Fatal(err)
+	}
+	// The woken job has looked, and waits again.
+	for end := time.Now().Add(time.Minute); ; time.Sleep(2 * time.Millisecond) {
+		if now := b.unended(t); len(now) == 1 && now[0].Fence > before[0].Fence && now[0].State == job.Waiting {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the job does not wait: %+v", b.unended(t))
+		}
+	}
+	b.poke()
+	b.until(t, metal.Rescue)
+}
+
+func (b *bench) unended(t *testing.T) (jobs []job.Job) {
+	t.Helper()
+	err := b.store.Do(context.Background(), func(tx job.Tx) (err error) {
+		jobs, err = b.store.Unended(tx, job.Node(b.node))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return jobs
+}

@@ -1,0 +1,181 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"salvor/driver"
+	"salvor/job"
+	"salvor/metal"
+	"salvor/problem"
+)
+
+// lateMedia is badMedia whose first clean-up is refused.
+type lateMedia struct {
+	badMedia
+	refused *bool
+}
+
+func (m lateMedia) CleanUpRamdisk(ctx context.Context, n *metal.Node) error {
+	m.mu.Lock()
+	first := !*m.refused
+	*m.refused = true
+	m.mu.Unlock()
+	if first {
+		return refusal
+	}
+	return m.bench.CleanUpRamdisk(ctx, n)
+}
+
+// TestRestoredMachineHoldsNoRamdisk: the last undo cleans up what an earlier one could not, and the next operation does not do it again.
+func TestRestoredMachineHoldsNoRamdisk(t *testing.T) {
+	t.Parallel()
+	for _, w := range workers {
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			b := workingBench(t, w)
+			b.con.drivers["bench"].Boot["bench"] = lateMedia{badMedia{b}, new(bool)}
+			b.run(t)
+			w.ask(t, b)
+			n := b.until(t, w.failed)
+			if n.HoldsRamdisk() || n.Plan != nil {
+				t.Errorf("plan %+v, internal %v", n.Plan, n.InternalInfo)
+			}
+			if b.running != "system" || b.media != "" {
+				t.Errorf("not put back: %s", b.picture(t))
+			}
+		})
+	}
+}
+
+// stuckNetwork refuses to leave a network, the first times.
+type stuckNetwork struct {
+	*bench
+	net   driver.Net
+	times *int
+}
+
+func (s stuckNetwork) Detach(ctx context.Context, n *metal.Node, ports []*metal.Port, net driver.Net) error {
+	s.mu.Lock()
+	refuse := net == s.net && *s.times > 0 && s.running == ""
+	if refuse {
+		*s.times--
+	}
+	s.mu.Unlock()
+	if refuse {
+		return problem.Invalidf("the switch refuses to let go")
+	}
+	return s.bench.Detach(ctx, n, ports, net)
+}
+
+// TestTheSystemStartsOnNoNetworkOfTheRamdisk: a machine that cannot leave the network of its ramdisk stays off; one that can at last runs on.
+func TestTheSystemStartsOnNoNetworkOfTheRamdisk(t *testing.T) {
+	t.Parallel()
+	for _, w := range workers {
+		for _, times := range []int{1, 10} {
+			t.Run(fmt.Sprint(w.name, times), func(t *testing.T) {
+				t.Parallel()
+				b := workingBench(t, w)
+				b.con.drivers["bench"].Boot["bench"] = badMedia{b}
+				b.con.drivers["bench"].Network["bench"] = stuckNetwork{b, w.net, &times}
+				b.run(t)
+				w.ask(t, b)
+				n := b.until(t, w.failed)
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				if b.running != "" && (b.networks[w.net] || b.networks[driver.Tenant] != w.tenant) || (times == 0) != (b.running == "system") || !n.Maintenance {
+					t.Errorf("runs %q on %v, maintenance %t", b.running, b.networks, n.Maintenance)
+				}
+			})
+		}
+	}
+}
+
+// badVolumes is an initiator that takes no volume.
+type badVolumes struct{ volumeBoot }
+
+func (badVolumes) PrepareVolumes(context.Context, *metal.Node, metal.VolumePlan) error {
+	return refusal
+}
+
+// TestAHalfBuiltSystemIsNotStarted: a rebuild without a ramdisk that fails after it took the former system apart leaves the machine off.
+func TestAHalfBuiltSystemIsNotStarted(t *testing.T) {
+	t.Parallel()
+	plan := func(own metal.BootPlan) func(*metal.Node) {
+		own.Road, own.Path, own.BootNumber, own.Persistent = metal.RoadIPXE, "own", 3, true
+		return func(n *metal.Node) { n.BootNumber, n.Plan = 3, &own }
+	}
+	noTenant := func(b *bench) { b.refuses[driver.Tenant] = refusal }
+	for name, c := range map[string]struct {
+		volumes bool
+		was     func(*metal.Node)
+		spoil   func(b *bench)
+	}{
+		"former plan of volumes": {true, plan(metal.BootPlan{Volumes: true}), noTenant},
+		"former plan":            {false, plan(metal.BootPlan{}), noTenant},
+		"former volumes":         {false, func(n *metal.Node) { markVolumes(n, true); n.Interfaces = map[string]string{"boot": "volumes"} }, noTenant},
+		"new plan":               {true, func(*metal.Node) {}, func(b *bench) { b.con.drivers["bench"].Boot["volumes"] = badVolumes{volumeBoot{b}} }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, metal.Active)
+			if c.volumes {
+				b = newVolumeBench(t, metal.Active)
+			}
+			change(t, b, c.was)
+			c.spoil(b)
+			b.run(t)
+			b.start(t, metal.Rebuild)
+			if n := b.until(t, metal.DeployFailed); b.power != metal.PowerOff || n.PowerState != metal.PowerOff {
+				t.Errorf("%s", b.picture(t))
+			}
+		})
+	}
+}
+
+// TestARebuildOfTheFormerReleaseKeepsItsRamdiskIsolated: its job notes nothing of the boot, and the machine could not be switched off.
+func TestARebuildOfTheFormerReleaseKeepsItsRamdiskIsolated(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.DeployWait)
+	b.running, b.media, b.networks = "ramdisk", "left", map[driver.Net]bool{driver.Provisioning: true}
+	change(t, b, func(n *metal.Node) {
+		n.BootNumber, n.Plan = 3, &metal.BootPlan{Road: metal.RoadMedia, Path: "left", BootNumber: 3}
+	})
+	j := &job.Job{Kind: "deploy", Version: 1, Class: job.Operation, Subject: job.Node(b.node), Args: []byte(`{"rebuild": true}`), Action: "await the ramdisk", Memo: map[string]string{roadNote: byRamdisk}}
+	if err := b.store.Do(t.Context(), func(tx job.Tx) error { return b.store.Insert(tx, j) }); err != nil {
+		t.Fatal(err)
+	}
+	b.refuse(refusal)
+	b.run(t)
+	for end := time.Now().Add(time.Minute); b.open(t)[0].State != job.Waiting && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	if err := b.ask(t, metal.Abort); err != nil {
+		t.Fatal(err)
+	}
+	b.isolated(t, b.until(t, metal.DeployFailed), `"start the ramdisk" could not be taken back`)
+}
+
+// TestCleaningAfterARamdiskThatStayed: the mark of a void boot is gone when the machine is switched off, and it was not found in its own system.
+func TestCleaningAfterARamdiskThatStayed(t *testing.T) {
+	t.Parallel()
+	for _, w := range workers[2:4] {
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			b := workingBench(t, w)
+			b.running, b.media = "ramdisk", "left"
+			change(t, b, func(n *metal.Node) {
+				n.BootNumber, n.Plan = 3, &metal.BootPlan{Road: metal.RoadMedia, Path: "left", BootNumber: 3}
+				n.VoidRamdisk()
+			})
+			b.refuses[w.net] = refusal
+			b.run(t)
+			w.ask(t, b)
+			if n := b.until(t, w.failed); b.power != metal.PowerOff || n.PowerState != metal.PowerOff {
+				t.Errorf("%s", b.picture(t))
+			}
+		})
+	}
+}

@@ -1,0 +1,120 @@
+package node
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"salvor/conductor/conductortest"
+	"salvor/job"
+	"salvor/job/jobtest"
+	"salvor/metal"
+	"salvor/record"
+	"salvor/rescue"
+)
+
+// Every operation survives: crashes between any two writes, repeated actions, stale
+// copies; and what fails ends in a named state, unlocked.
+
+func TestSweepRescue(t *testing.T) {
+	t.Parallel()
+	conductortest.Sweep(t, func(t *testing.T) *jobtest.World {
+		b := newBench(t, metal.Active)
+		return b.world("rescue", func(t *testing.T) { b.start(t, metal.ToRescue) }, func(t *testing.T) {
+			n := b.noSecretLeft(t)
+			if n.ProvisionState != metal.RescueFailed || n.LastError == "" {
+				t.Errorf("state %s, error %q", n.ProvisionState, n.LastError)
+			}
+			if n.Plan != nil {
+				t.Error("a boot plan is left")
+			}
+			if n.Rescue == nil || n.Rescue.SavedKnown && n.Rescue.Saved != (rescue.Boot{Device: "disk", Persistent: true}) {
+				t.Errorf("the saved boot is lost: %+v", n.Rescue)
+			}
+			if b.agentUp || b.running == "ramdisk" || !b.networks["tenant"] || b.networks["rescuing"] || b.media != "" {
+				t.Errorf("machine not put back: %s", b.picture(t))
+			}
+		})
+	})
+}
+
+func TestSweepUnrescue(t *testing.T) {
+	t.Parallel()
+	conductortest.Sweep(t, func(t *testing.T) *jobtest.World {
+		b := newBench(t, metal.Rescue)
+		b.running, b.device, b.credential = "ramdisk", rescue.Boot{}, "$5$x"
+		change(t, b, func(n *metal.Node) {
+			n.Rescue = &rescue.Session{SavedKnown: true, Saved: rescue.Boot{Device: "disk", Persistent: true}}
+		})
+		return b.world("unrescue", func(t *testing.T) { b.start(t, metal.Unrescue) }, func(t *testing.T) {
+			n := b.noSecretLeft(t)
+			if n.ProvisionState != metal.UnrescueFailed && n.ProvisionState != metal.Active {
+				t.Errorf("state %s", n.ProvisionState)
+			}
+			if n.LastError == "" {
+				t.Error("no word of what failed")
+			}
+			if n.Rescue == nil {
+				t.Error("the session is lost: nobody knows the saved boot any more")
+			}
+		})
+	})
+}
+
+func TestSweepOthers(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		kind   job.Kind
+		from   metal.State
+		verb   metal.Verb
+		failed metal.State
+	}{
+		{"manage", metal.Enroll, metal.Manage, metal.Enroll},
+		{"provide", metal.Manageable, metal.Provide, metal.CleanFailed},
+		{"clean", metal.Manageable, metal.Clean, metal.CleanFailed},
+		{"adopt", metal.Manageable, metal.Adopt, metal.AdoptFailed},
+		{"inspect", metal.Manageable, metal.Inspect, metal.InspectFailed},
+		{"deploy", metal.Available, metal.Deploy, metal.DeployFailed},
+		{"delete", metal.Active, metal.Delete, metal.Error},
+	} {
+		t.Run(string(c.kind), func(t *testing.T) {
+			conductortest.Sweep(t, func(t *testing.T) *jobtest.World {
+				b := newBench(t, c.from)
+				return b.world(c.kind, func(t *testing.T) { b.start(t, c.verb) }, func(t *testing.T) {
+					n := b.noSecretLeft(t)
+					if n.ProvisionState != c.failed || n.LastError == "" {
+						t.Errorf("state %s, error %q; want %s", n.ProvisionState, n.LastError, c.failed)
+					}
+				})
+			})
+		})
+	}
+}
+
+func TestSweepPower(t *testing.T) {
+	t.Parallel()
+	for _, target := range []metal.PowerTarget{metal.TurnOff, metal.Reboot, metal.SoftReboot} {
+		t.Run(string(target), func(t *testing.T) {
+			conductortest.Sweep(t, func(t *testing.T) *jobtest.World {
+				b := newBench(t, metal.Active)
+				return b.world("power", func(t *testing.T) {
+					if err := b.nodes.SetPower(context.Background(), b.node, target, time.Minute, record.Asker{}); err != nil {
+						t.Fatal(err)
+					}
+				}, func(t *testing.T) {
+					if n := b.noSecretLeft(t); n.TargetPower != "" || n.LastError == "" {
+						t.Errorf("target %q, error %q", n.TargetPower, n.LastError)
+					}
+				})
+			})
+		})
+	}
+}
+
+func change(t *testing.T, b *bench, fn func(*metal.Node)) {
+	t.Helper()
+	err := b.store.Do(context.Background(), func(tx job.Tx) error { return b.nodes.Edit(context.Background(), tx, b.node, fn) })
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,46 @@
+package server
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"salvor/compute"
+	"salvor/job"
+)
+
+// TestAWatchdogHasItsTime: a host whose watchdog is armed is proven off when the watchdog has reset it, and no earlier.
+func TestAWatchdogHasItsTime(t *testing.T) {
+	t.Parallel()
+	y := newLot(t, site{watchdog: "i6300esb"})
+	y.pass(9 * time.Second)
+	w := y.world(nil, nil)
+	h := &house{store: y.store, con: y.con, machines: y.machines}
+	stop := h.conduct(t)
+	defer stop()
+	id, waited := y.ask(t, compute.FenceArgs{}), false
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		w.Poke()
+		j, err := y.store.Job(context.Background(), nil, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !waited && strings.Contains(j.WaitFor, "the watchdog of host") {
+			waited = true
+			y.pass(compute.SelfFenceEvidence - 9*time.Second)
+		}
+		if j.State == job.Ended {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the fence has not ended; it waits for %q", j.WaitFor)
+		}
+	}
+	if !waited {
+		t.Error("the host counts as fenced before its watchdog has reset it")
+	}
+	if all := y.receipts(t); len(all) != 1 || len(all[0].Proofs) != 1 || all[0].Proofs[0].Evidence != compute.SelfFenced {
+		t.Errorf("no receipt by the watchdog: %s", y.picture(t))
+	}
+}

@@ -1,0 +1,471 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"salvor/compute"
+	"salvor/conductor/conductortest"
+	"salvor/conductor/node"
+	"salvor/hypervisor"
+	"salvor/hypervisor/fake"
+	"salvor/job"
+	"salvor/job/jobtest"
+	"salvor/problem"
+	"salvor/record"
+	"salvor/rescue"
+	"salvor/secret"
+	"salvor/store"
+)
+
+// house is a VM host in memory beside a real store: its hypervisor, its files, and an agent that takes orders from the
+// store as a real one takes them from the wire.
+type house struct {
+	mu     sync.Mutex
+	hv     *fake.Hypervisor
+	disks  map[string]string                       // of the server, by name: what it was made from
+	drive  string                                  // the hash in the config drive
+	copies bool                                    // the rescue left copies, or a config drive
+	opened string                                  // the hash that opened the rescue system
+	refuse func(compute.Verb, *compute.Args) error // nil: it does what it is told
+	did    []compute.Verb                          // orders that were carried out
+	dies   bool                                    // after each deed, once, before it tells of it
+	// quarantined are disks by their ids, as disks tells of those of the server.
+	quarantined map[string]string
+
+	store    *store.Store
+	machines *node.Conductor // nil: there are no nodes
+	services *compute.Services
+	con      *Conductor
+	host     *compute.Host
+	server   string
+	image    string // of the image API
+	volume   string
+
+	// tells changes what the host answers.
+	tells func(compute.Verb, *compute.Result)
+}
+
+// quarters is how a house begins.
+type quarters struct {
+	kind    compute.HostKind
+	state   compute.VMState
+	volumes bool // the server boots from a volume
+	access  rescue.Access
+	new     bool // the server is yet to be made
+	silent  bool // the host holds no lease
+}
+
+// Of is Hypervisors's.
+func (h *house) Of(context.Context, *compute.Host) (hypervisor.Hypervisor, error) { return h.hv, nil }
+
+func newHouse(t *testing.T, q quarters) *house {
+	t.Helper()
+	st, _ := conductortest.Store(t, allDefinitions())
+	h := &house{hv: fake.New(), disks: map[string]string{}, store: st}
+	h.services = compute.New(st, st, compute.Options{SoftOffTimeout: time.Second, RescueImagePath: "/srv/rescue"}, time.Now)
+	h.con = New(Config{Store: st, Compute: h.services, Log: slog.New(slog.DiscardHandler), Now: time.Now, Hypervisors: h, RescueImagePath: "/srv/rescue"})
+	if q.access == "" {
+		q.access = rescue.ByChannel
+	}
+	if q.kind == "" {
+		q.kind = compute.AgentHost
+	}
+	h.furnish(t, q)
+	if !q.new {
+		h.settle(t, q)
+	}
+	return h
+}
+
+// furnish fills the store with what servers are made of.
+func (h *house) furnish(t *testing.T, q quarters) {
+	t.Helper()
+	h.host = &compute.Host{Record: record.Record{ID: uuid.NewString()}, Name: "east", Kind: q.kind, BootID: "boot-1", Inventory: compute.Inventory{
+		HypervisorType: "fake", VCPUs: 8, RAM: 16384, Disk: 100, InitiatorIQN: "iqn.2026-11.test:east", Stores: []compute.DiskStore{{Name: "local", Marker: localMarker, SizeGiB: 100, FreeGiB: 100}}}}
+	image := &compute.Image{Record: record.Record{ID: uuid.NewString()}, Name: "debian", Status: compute.ImageActive, Visibility: "public", DiskFormat: "qcow2",
+		Size: 1 << 20, Digest: "sha256:" + strings.Repeat("a", 64), Properties: map[string]string{"os_distro": "debian", "os_type": "linux"}}
+	volume := &compute.Volume{Record: record.Record{ID: uuid.NewString()}, Name: "data", SizeGiB: 3, Status: compute.VolumeAvailable, Bootable: true,
+		Portal: "10.0.0.1:3260", IQN: "iqn.2026-11.test:v", LUN: 1, CHAPUser: "u", CHAPPassword: secret.New("chap-password")}
+	flavor := &compute.Flavor{Record: record.Record{ID: uuid.NewString()}, Ref: "1", Name: "small", VCPUs: 1, RAM: 512, Disk: 2, Public: true}
+	rescuer := &rescue.Image{Record: record.Record{ID: uuid.NewString()}, Name: "finnix", Default: true, Source: rescue.Source{
+		Kind: rescue.ISO, Access: q.access, LocationType: rescue.LocationFile, Location: "finnix.iso", Digest: "sha256:" + strings.Repeat("b", 64)}}
+	h.image, h.volume = image.ID, volume.ID
+	h.tx(t, func(tx job.Tx) error {
+		for _, err := range []error{
+			h.store.Hosts().Insert(tx, h.host), h.store.Images().Insert(tx, image), h.store.Volumes().Insert(tx, volume),
+			h.store.Flavors().Insert(tx, flavor), h.store.RescueImages().Insert(tx, rescuer),
+		} {
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if q.silent {
+		return
+	}
+	if err := h.store.SaveLeases(context.Background(), []compute.Lease{{HostID: h.host.ID, BootID: "boot-1", RenewedAt: time.Now()}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// settle adds a server that was made long ago.
+func (h *house) settle(t *testing.T, q quarters) {
+	t.Helper()
+	power := compute.PowerOn
+	if q.state == compute.Stopped {
+		power = compute.PowerOff
+	}
+	s := &compute.Server{
+		Record: record.Record{ID: uuid.NewString()}, Name: "db", GuestName: "salvor-db", HostID: h.host.ID, Epoch: 1, State: q.state, Power: power, Wanted: power,
+		LaunchedAt: time.Now().Add(-time.Hour), Flavor: compute.Flavor{Name: "small", VCPUs: 1, RAM: 512, Disk: 2}, ImageID: h.image, Firmware: compute.BIOS, ConfigDrive: true, PublicKey: "ssh-ed25519 own",
+		Disks: []compute.Disk{{Name: "vda", BootIndex: 0, Store: "local", SizeGiB: 2, ImageID: h.image}, {Name: "vdb", BootIndex: -1, Store: "local", SizeGiB: 1}},
+	}
+	h.server, h.disks["vda"], h.disks["vdb"] = s.ID, "aged "+h.image, "aged"
+	if q.volumes {
+		s.ImageID, s.Disks[0] = "", compute.Disk{Name: "vda", BootIndex: 0, VolumeID: h.volume}
+		delete(h.disks, "vda")
+	}
+	h.tx(t, func(tx job.Tx) error {
+		if err := h.store.Servers().Insert(tx, s); err != nil || !q.volumes {
+			return err
+		}
+		v, err := h.store.Volumes().Get(context.Background(), tx, h.volume)
+		if err != nil {
+			return err
+		}
+		v.Status, v.ServerID, v.Device = compute.VolumeInUse, s.ID, "vda"
+		return h.store.Volumes().Save(tx, v)
+	})
+	b, err := h.services.Servers.Blueprint(context.Background(), s, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	domain := hypervisor.Domain{Spec: b.Spec}
+	as := fake.State{Defined: domain, Power: power, Ours: true, Settings: map[string]string{fake.BootOrder: "network", "vga": "std"}}
+	if power == compute.PowerOn {
+		as.Runs = &domain
+	}
+	h.hv.Put(s.ID, as)
+}
+
+func (h *house) tx(t *testing.T, fn func(job.Tx) error) {
+	t.Helper()
+	if err := h.store.Do(context.Background(), fn); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// poke plays the agent of the host once: it carries its open orders out and tells of it.
+func (h *house) poke() { h.answer(h.openOrders()) }
+
+func (h *house) openOrders() []compute.Order {
+	orders, err := h.store.OpenOrders(context.Background(), h.host.ID)
+	if err != nil {
+		return nil // the next poke reads them
+	}
+	return orders
+}
+
+// answer carries these orders out.
+func (h *house) answer(orders []compute.Order) {
+	ctx := context.Background()
+	for _, o := range orders {
+		result, err := h.carry(ctx, &o)
+		if err != nil {
+			result.ErrorKind, result.Error = problem.KindOf(err).String(), err.Error()
+		}
+		if h.tells != nil {
+			h.tells(o.Verb, &result)
+		}
+		if h.dies && o.BootID == "boot-1" {
+			_ = h.store.Do(ctx, func(tx job.Tx) error { return h.store.MoveOrders(tx, h.host.ID, "boot-2") })
+		}
+		_ = h.store.Do(ctx, func(tx job.Tx) error {
+			if _, err := h.store.FinishOrder(tx, o.ID, h.host.ID, o.BootID, o.Epoch, result); err != nil {
+				return err
+			}
+			return h.store.Signal(tx, compute.Subject(o.ServerID))
+		})
+	}
+}
+
+// carry does what an order says, as a host does: it reads first and repeats harmlessly.
+func (h *house) carry(ctx context.Context, o *compute.Order) (result compute.Result, err error) {
+	var args compute.Args
+	var hidden compute.OrderSecret
+	if err := json.Unmarshal(o.Args, &args); err != nil {
+		return result, err
+	}
+	if !o.Secret.Empty() {
+		if err := json.Unmarshal([]byte(o.Secret.Reveal()), &hidden); err != nil {
+			return result, err
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.did = append(h.did, o.Verb)
+	if h.refuse != nil {
+		if err := h.refuse(o.Verb, &args); err != nil {
+			return result, err
+		}
+	}
+	switch o.Verb {
+	case compute.Probe:
+		for _, p := range args.Probes {
+			result.Sights = append(result.Sights, h.sight(&p))
+		}
+	case compute.Prepare:
+		h.copies = h.copies || args.Spec.Rescue != nil
+		for _, d := range args.Spec.Disks {
+			if _, there := h.disks[d.Name]; !there && d.VolumeID == "" {
+				if args.Found {
+					return result, problem.Conflictf("disk %s is not there", d.Name)
+				}
+				h.disks[d.Name] = "blank"
+				if d.Image != nil {
+					h.disks[d.Name] = d.Image.ID
+				}
+			}
+		}
+		for _, content := range hidden.Drive {
+			if strings.Contains(string(content), "$5$") {
+				h.drive = "with a password"
+			}
+		}
+	case compute.Discard:
+		d := args.Disk
+		if d == nil {
+			d = &args.Spec.Disks[0]
+		}
+		if args.Erase {
+			delete(h.disks, d.Name)
+		}
+		h.quarantine(d.Name)
+	case compute.ListQuarantine:
+		for id := range h.quarantined {
+			result.Quarantine = append(result.Quarantine, compute.QuarantinedDisk{ID: id, Store: "local", Marker: localMarker, Bytes: 1 << 30})
+		}
+	case compute.RestoreDisk:
+		return result, h.restoreDisk(args.Quarantine, args.Disk.Name)
+	case compute.Define:
+		if args.Spec.Rescue != nil && !h.copies {
+			return result, problem.Conflictf("the rescue image is not there; prepare it first")
+		}
+		if now, there := h.hv.State(o.ServerID); args.Fresh && there && now.Defined.Epoch != args.Spec.Epoch {
+			return result, problem.Conflictf("another guest of that UUID is there")
+		}
+		return result, h.hv.Define(ctx, domainOf(args.Spec))
+	case compute.SetPower:
+		result.Soft, err = h.hv.SetPower(ctx, o.ServerID, hypervisor.Power{State: args.Power, Soft: args.Soft, Restart: args.Restart, Within: time.Duration(args.Within) * time.Second})
+		if args.Power != compute.PowerOn {
+			h.opened = ""
+		}
+		return result, err
+	case compute.Unlock:
+		now, _ := h.hv.State(o.ServerID)
+		if now.Runs == nil || now.Runs.Rescue == nil {
+			return result, problem.Conflictf("no rescue system runs")
+		}
+		if hidden.Hash == "" && len(hidden.Keys) == 0 || len(hidden.Drive) != 1 || len(hidden.Drive[networkData]) == 0 {
+			return result, problem.Invalidf("no credential, or not the addresses alone: %d files", len(hidden.Drive))
+		}
+		h.opened, result.Fingerprint = hidden.Hash, "SHA256:fingerprint"
+	case compute.MigrateBegin, compute.MigratePrepare, compute.MigratePerform, compute.MigrateFinish, compute.MigrateConfirm:
+		return h.migrate(ctx, o, &args)
+	case compute.Release:
+		h.copies = false
+	case compute.Remove:
+		if !args.KeepDisks {
+			clear(h.disks)
+		}
+		h.copies = false
+		return result, h.hv.Remove(ctx, o.ServerID)
+	case compute.Look:
+		return h.look(ctx, o.ServerID)
+	case compute.Attach, compute.Detach:
+		return result, h.hv.Plug(ctx, domainOf(args.Spec), args.Disk.Name, o.Verb == compute.Attach)
+	}
+	return result, nil
+}
+
+// domainOf tells a rescue's file as Ganeti's are told, so that both kinds of hosts end alike.
+func domainOf(s *compute.Spec) hypervisor.Domain {
+	d := hypervisor.Domain{Spec: *s}
+	if s.Rescue != nil {
+		d.RescueImage = "/srv/rescue/" + s.Rescue.Location
+	}
+	return d
+}
+
+func (h *house) look(ctx context.Context, id string) (compute.Result, error) {
+	all, err := h.hv.Guests(ctx)
+	if err != nil {
+		return compute.Result{}, err
+	}
+	i := slices.IndexFunc(all, func(g compute.Guest) bool { return g.ID == id })
+	if i < 0 {
+		return compute.Result{}, problem.NotFoundf("there is no guest %s", id)
+	}
+	return compute.Result{Guest: &all[i]}, nil
+}
+
+// now reads the server.
+func (h *house) now(t *testing.T) *compute.Server {
+	t.Helper()
+	s, err := h.store.Servers().Get(context.Background(), nil, h.server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// act asks for something as an administrator.
+func (h *house) act(t *testing.T, a compute.Act) {
+	t.Helper()
+	if _, err := h.services.Servers.Act(context.Background(), h.server, a, compute.Who{Admin: true}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// picture tells all that an operation may leave behind, on the host and in the store.
+func (h *house) picture(t *testing.T) string {
+	t.Helper()
+	ctx := context.Background()
+	var out strings.Builder
+	if s, err := h.store.Servers().Get(ctx, nil, h.server); err == nil {
+		session := "none"
+		if r := s.Rescue; r != nil {
+			session = fmt.Sprint(r.State, " ", r.Saved, r.SavedKnown, r.SavedSettings, r.Source.Name, " credential ", !r.Credential.Hash.Empty(), " ", r.Fingerprint)
+		}
+		fault := ""
+		if s.Fault != nil {
+			fault = s.Fault.Message
+		}
+		fmt.Fprintf(&out, "server: %s task %q power %s wanted %s host %v image %v disks %v\nsession: %s\nfault: %s\n",
+			s.State, s.Task, s.Power, s.Wanted, s.HostID != "", s.ImageID == h.image, s.Disks, session, fault)
+	}
+	uses, err := h.store.RescueImageUse(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := h.store.Volumes().Get(ctx, nil, h.volume)
+	if err != nil {
+		t.Fatal(err)
+	}
+	open, err := h.store.OpenOrders(ctx, h.host.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, err := h.store.Hosts().Get(ctx, nil, h.host.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(&out, "rescue images in use: %d; volume %s %s; open orders %d; host uses %d vcpus\n", len(uses), v.Status, v.Device, len(open), host.UsedVCPUs)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	fmt.Fprintf(&out, "files: disks %v drive %q copies %v\nguest: %s opened %v", h.disks, h.drive, h.copies, h.guest(), h.opened != "")
+	return strings.NewReplacer(h.image, "IMAGE", h.volume, "VOLUME", h.server, "SERVER").Replace(out.String())
+}
+
+// guest tells how the hypervisor has it; without the lock of the house.
+func (h *house) guest() string {
+	g, ok := h.hv.State(h.server)
+	if !ok {
+		return "none"
+	}
+	boots := func(d *hypervisor.Domain) string {
+		switch {
+		case d == nil:
+			return "nothing"
+		case d.Rescue != nil:
+			return "rescue " + d.Rescue.Name + disksOf(d)
+		}
+		return "system" + disksOf(d)
+	}
+	return fmt.Sprintf("%s, defined %s, runs %s, settings %v, starts %d", g.Power, boots(&g.Defined), boots(g.Runs), g.Settings, g.Starts)
+}
+
+func disksOf(d *hypervisor.Domain) string {
+	out := ""
+	for _, disk := range d.Disks {
+		out += " " + disk.Name
+	}
+	return out
+}
+
+// world puts the house before the sweep.
+func (h *house) world(kind job.Kind, start, broken func(t *testing.T)) *jobtest.World {
+	return &jobtest.World{
+		Store: h.store, Definitions: h.con.Definitions(), Conductor: job.Conductor{ID: "c", Hostname: "c", Groups: []string{""}, Description: json.RawMessage(`{}`)},
+		Kind: kind, Subject: compute.Subject(h.server), Start: start, Poke: h.poke, Picture: h.picture, Broken: broken,
+	}
+}
+
+// conduct starts a conductor; the returned function ends it.
+func (h *house) conduct(t *testing.T) (stop func()) {
+	t.Helper()
+	all := h.con.Definitions()
+	if h.machines != nil {
+		all = append(all, h.machines.Definitions()...)
+	}
+	r, err := job.NewRunner(job.Config{
+		Store: h.store, Definitions: all, Workers: 2, Log: slog.New(slog.DiscardHandler), Die: func(why string) { panic(why) },
+		Conductor: job.Conductor{ID: "c", Incarnation: uuid.NewString(), Hostname: "c", Groups: []string{""}, Description: json.RawMessage(`{}`)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Join(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = r.Run(ctx, 0) }()
+	return func() { cancel(); <-ended }
+}
+
+// work runs a conductor until nothing is left to be done on the server.
+func (h *house) work(t *testing.T) {
+	t.Helper()
+	stop := h.conduct(t)
+	defer stop()
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+		var open []job.Job
+		h.tx(t, func(tx job.Tx) (err error) { open, err = h.store.Unended(tx, compute.Subject(h.server)); return err })
+		if len(open) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("job has not ended: %s %s %q waits for %q: %s", open[0].Kind, open[0].State, open[0].Action, open[0].WaitFor, open[0].Problem)
+		}
+		h.poke()
+	}
+}
+
+// waits lets a conductor work until the server's job waits for the host, which does not answer.
+func (h *house) waits(t *testing.T) {
+	t.Helper()
+	stop := h.conduct(t)
+	defer stop()
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+		var open []job.Job
+		h.tx(t, func(tx job.Tx) (err error) { open, err = h.store.Unended(tx, compute.Subject(h.server)); return err })
+		if len(open) == 1 && open[0].State == job.Waiting {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("no job waits: %+v", open)
+		}
+	}
+}

@@ -1,0 +1,368 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"salvor/compute"
+	"salvor/conductor/conductortest"
+	"salvor/job"
+	"salvor/job/jobtest"
+	"salvor/problem"
+	"salvor/record"
+	"salvor/rescue"
+)
+
+var ops = compute.Who{Admin: true, Asker: record.Asker{User: "ops"}}
+
+// plan drafts a plan for the source.
+func (s *street) plan(t *testing.T, w compute.PlanRequest) *compute.Plan {
+	t.Helper()
+	w.Host = s.host.ID
+	return planned(t, s.pokeAll, func() (*compute.Plan, error) {
+		return s.services.Hosts.PlanEvacuation(context.Background(), w, ops)
+	})
+}
+
+// planned makes a plan while the hosts that it asks answer.
+func planned(t *testing.T, poke func(), ask func() (*compute.Plan, error)) *compute.Plan {
+	t.Helper()
+	done := make(chan struct{})
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		for {
+			select {
+			case <-done:
+				return
+			case <-time.After(2 * time.Millisecond):
+				poke()
+			}
+		}
+	}()
+	p, err := ask()
+	close(done)
+	<-answered
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (s *street) runPlan(t *testing.T, p *compute.Plan) {
+	t.Helper()
+	if _, err := s.services.Hosts.RunPlan(context.Background(), p.ID, nil, ops); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestSweepEvacuate: the plan of a host is worked off, whatever befalls its conductor.
+func TestSweepEvacuate(t *testing.T) {
+	t.Parallel()
+	conductortest.Sweep(t, func(t *testing.T) *jobtest.World {
+		s := newStreet(t, yard{quarters: quarters{state: compute.Active}})
+		p := s.plan(t, compute.PlanRequest{})
+		if len(p.Items) != 1 || p.Items[0].Disposition != compute.KeepDisk || p.Items[0].DestID == "" || !p.OneMore || !strings.Contains(p.Missing, "salvor fence") {
+			t.Fatalf("plan %+v", p)
+		}
+		s.fence(t)
+		ended := func(t *testing.T) *compute.Plan {
+			s.workAll(t) // what the job left to the moves
+			now, err := s.services.Hosts.Plan(context.Background(), p.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return now
+		}
+		w := s.moveWorld(compute.JobEvacuate, func(t *testing.T) { s.runPlan(t, p) }, func(t *testing.T) {
+			if now := ended(t); now.State == compute.PlanRunning || now.EndedAt.IsZero() {
+				t.Errorf("plan %+v", now)
+			}
+		})
+		w.Subject = compute.HostSubject(s.host.ID)
+		w.Picture = func(t *testing.T) string {
+			now := ended(t)
+			return fmt.Sprintln(now.State, len(now.Items), now.Items[0].Problem, now.Items[0].MoveID != "") + s.whereabouts(t)
+		}
+		return w
+	})
+}
+
+// TestNoReceiptNoMove: neither a plan nor one server goes anywhere before the host is proven to be off.
+func TestNoReceiptNoMove(t *testing.T) {
+	t.Parallel()
+	s := newStreet(t, yard{quarters: quarters{state: compute.Active}})
+	ctx := context.Background()
+	p := s.plan(t, compute.PlanRequest{})
+	if _, err := s.services.Hosts.RunPlan(ctx, p.ID, nil, ops); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "salvor fence") {
+		t.Errorf("run: %v", err)
+	}
+	if _, err := s.services.Servers.Evacuate(ctx, s.server, compute.MoveRequest{}, ops); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "salvor fence") {
+		t.Errorf("evacuate: %v", err)
+	}
+	if now := s.now(t); now.HostID != s.host.ID || now.Task != compute.NoTask || now.Epoch != 1 {
+		t.Errorf("it was touched: %+v", now)
+	}
+	if _, err := s.services.Hosts.Receipt(ctx, nil, s.host.ID); !problem.Is(err, problem.NotFound) {
+		t.Errorf("a dry run fenced the host: %v", err)
+	}
+}
+
+// TestMoveCompletesWhatWasWanted: what worked on the server when its host died is given up, and comes to its end at the destination.
+func TestMoveCompletesWhatWasWanted(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		quarters
+		act   compute.Act
+		left  func(*compute.Server, *house) bool
+		words string
+	}{
+		"stop": {quarters{state: compute.Active}, compute.Act{Action: compute.Stop}, func(s *compute.Server, h *house) bool {
+			return s.State == compute.Stopped && s.Power == compute.PowerOff
+		}, ""},
+		"start":  {quarters{state: compute.Stopped}, compute.Act{Action: compute.Start}, func(s *compute.Server, h *house) bool { return s.State == compute.Active }, ""},
+		"reboot": {quarters{state: compute.Active}, compute.Act{Action: compute.RebootHard}, func(s *compute.Server, h *house) bool { return s.State == compute.Active }, ""},
+		"pause":  {quarters{state: compute.Active}, compute.Act{Action: compute.Pause}, func(s *compute.Server, h *house) bool { return s.State == compute.Active }, "paused"},
+		"rescue": {quarters{state: compute.Active}, compute.Act{Action: compute.Rescue}, func(s *compute.Server, h *house) bool {
+			return s.State == compute.Rescued && s.Rescue.State == rescue.Ready && s.Rescue.Saved.Power == "on" && h.copies
+		}, ""},
+		"attach": {quarters{state: compute.Active}, compute.Act{Action: compute.AttachVolume}, func(s *compute.Server, h *house) bool {
+			g, _ := h.hv.State(s.ID)
+			return s.State == compute.Active && len(s.Disks) == 3 && len(g.Defined.Disks) == 3
+		}, ""},
+		"rebuild": {quarters{state: compute.Active}, compute.Act{Action: compute.Rebuild}, func(s *compute.Server, h *house) bool {
+			return s.State == compute.Active && h.disks["vda"] == s.ImageID && h.disks["vdb"] == "aged"
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStreet(t, yard{quarters: c.quarters})
+			c.act.VolumeID = s.volume
+			if c.act.Action == compute.Rebuild {
+				c.act.Rebuild = &compute.RebuildArgs{ImageID: s.image}
+			}
+			s.act(t, c.act)
+			s.waits(t) // for the host, which answers no more
+			s.fence(t)
+			p := s.plan(t, compute.PlanRequest{})
+			s.runPlan(t, p)
+			s.workAll(t)
+			now, m := s.now(t), s.lastMove(t)
+			home := s.homeOf(now)
+			if home == nil || !c.left(now, home) || now.Task != compute.NoTask || now.Fault != nil || m.State != compute.MoveDone || !strings.Contains(m.Words, c.words) {
+				t.Errorf("left as\n%s", s.whereabouts(t))
+			}
+			if p, err := s.services.Hosts.Plan(context.Background(), p.ID); err != nil || p.State != compute.PlanDone || p.Items[0].MoveID != m.ID {
+				t.Errorf("plan %+v %v", p, err)
+			}
+			for _, o := range append([]*house{s.house}, s.others...) {
+				if open, err := s.store.OpenOrders(context.Background(), o.host.ID); err != nil || len(open) > 0 {
+					t.Errorf("open orders at %s: %v %v", o.host.Name, open, err)
+				}
+			}
+		})
+	}
+}
+
+func (s *street) homeOf(row *compute.Server) *house {
+	for _, o := range s.others {
+		if o.host.ID == row.HostID {
+			return o
+		}
+	}
+	return nil
+}
+
+// TestDeletionNeedsNoDeadHost: it comes to its end, and a record says what the host is to destroy when it comes back.
+func TestDeletionNeedsNoDeadHost(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(*testing.T, *street){
+		"fenced":                func(t *testing.T, s *street) { s.fence(t) },
+		"revoked":               func(t *testing.T, s *street) { s.say(t, compute.Service{Revoked: new(true)}) },
+		"forced down":           func(t *testing.T, s *street) { s.say(t, compute.Service{ForcedDown: new(true)}) },
+		"fenced while it waits": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStreet(t, yard{quarters: quarters{state: compute.Active, volumes: true}})
+			if lose != nil {
+				lose(t, s)
+			}
+			s.act(t, compute.Act{Action: compute.Delete})
+			if lose == nil {
+				s.waits(t)
+				s.fence(t)
+			}
+			s.workAll(t)
+			row, m := s.now(t), s.lastMove(t)
+			if row.State != compute.Deleted || m.State != compute.MoveDone || m.Clean != compute.CleanDisk || m.DestID != "" || m.SourceID != s.host.ID || m.Epoch != row.Epoch {
+				t.Errorf("left as\n%s", s.whereabouts(t))
+			}
+			v, err := s.store.Volumes().Get(context.Background(), nil, s.volume)
+			want := compute.VolumeAvailable
+			if name == "revoked" || name == "forced down" {
+				want = compute.VolumeError // nobody knows whether the host still writes to it
+			}
+			if err != nil || v.Status != want || v.ServerID != "" {
+				t.Errorf("volume %+v %v", v, err)
+			}
+		})
+	}
+}
+
+func (s *street) say(t *testing.T, v compute.Service) {
+	t.Helper()
+	if _, err := s.services.Hosts.SetService(context.Background(), s.host.ID, v, record.Asker{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDeletionOfWhatIsOnItsWay: the move ends, nothing is left at the destination, and the source is told to destroy what it has.
+func TestDeletionOfWhatIsOnItsWay(t *testing.T) {
+	t.Parallel()
+	s := newStreet(t, yard{quarters: quarters{state: compute.Active}})
+	s.fence(t)
+	s.evacuate(t)
+	s.waits(t)
+	s.act(t, compute.Act{Action: compute.Delete})
+	s.workAll(t)
+	row, m := s.now(t), s.lastMove(t)
+	if row.State != compute.Deleted || m.State != compute.MoveDone || m.Clean != compute.CleanDisk || len(s.disks) != 0 {
+		t.Errorf("left as\n%s", s.whereabouts(t))
+	}
+}
+
+// TestOneOfTwoEvacuatesWins: the other is told that the server is being moved.
+func TestOneOfTwoEvacuatesWins(t *testing.T) {
+	t.Parallel()
+	s := newStreet(t, yard{quarters: quarters{state: compute.Active}})
+	s.fence(t)
+	errs := make(chan error, 2)
+	for range 2 {
+		go func() {
+			_, err := s.services.Servers.Evacuate(context.Background(), s.server, compute.MoveRequest{}, ops)
+			errs <- err
+		}()
+	}
+	a, b := <-errs, <-errs
+	if a != nil {
+		a, b = b, a
+	}
+	if a != nil || !problem.Is(b, problem.Conflict) {
+		t.Errorf("%v and %v", a, b)
+	}
+	s.workAll(t)
+	s.livesElsewhere(t, true)
+}
+
+// TestAnotherDestination: one that refuses, has another guest of that name or does not see the disk is replaced; a disk that is
+// missing where its store is stops the move.
+func TestAnotherDestination(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		spoil func(t *testing.T, s *street, first *house)
+		fails string
+	}{
+		"refuses": {func(t *testing.T, s *street, first *house) {
+			first.refuse = func(v compute.Verb, _ *compute.Args) error {
+				if v == compute.Prepare {
+					return problem.Conflictf("the disk is full")
+				}
+				return nil
+			}
+		}, ""},
+		"has the guest": {func(t *testing.T, s *street, first *house) {
+			g, _ := s.hv.State(s.server)
+			first.hv.Put(s.server, g)
+		}, ""},
+		"the disk is missing": {func(t *testing.T, s *street, first *house) { delete(s.disks, "vda") }, "not proven to be the server's"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStreet(t, yard{quarters: quarters{state: compute.Active}})
+			c.spoil(t, s, s.others[0])
+			s.fence(t)
+			s.evacuate(t)
+			s.workAll(t)
+			row, m := s.now(t), s.lastMove(t)
+			if c.fails != "" {
+				if row.HostID != s.host.ID || row.State != compute.Active || !strings.Contains(m.Problem, c.fails) {
+					t.Errorf("left as\n%s", s.whereabouts(t))
+				}
+				return
+			}
+			if row.HostID != s.others[1].host.ID || row.State != compute.Active || m.State != compute.MoveDone {
+				t.Errorf("left as\n%s", s.whereabouts(t))
+			}
+		})
+	}
+}
+
+// TestAReceiptThatIsClosedEndsItsMoves: who has not attached goes nowhere.
+func TestAReceiptThatIsClosedEndsItsMoves(t *testing.T) {
+	t.Parallel()
+	s := newStreet(t, yard{quarters: quarters{state: compute.Active}})
+	s.fence(t)
+	s.evacuate(t)
+	s.waits(t)
+	s.tx(t, func(tx job.Tx) error {
+		r, err := s.services.Hosts.Receipt(context.Background(), tx, s.host.ID)
+		if err != nil {
+			return err
+		}
+		r.ClosedAt, r.Closed = time.Now(), "contradicted"
+		return s.store.Receipts().Save(tx, r)
+	})
+	s.workAll(t)
+	s.undivided(t)
+	if row := s.now(t); row.HostID != s.host.ID {
+		t.Errorf("left as\n%s", s.whereabouts(t))
+	}
+}
+
+// TestADestinationThatDies is replaced as long as nothing was attached there; later the server goes on from there, by a move of its own.
+func TestADestinationThatDies(t *testing.T) {
+	t.Parallel()
+	s := newStreet(t, yard{quarters: quarters{state: compute.Active}})
+	s.fence(t)
+	first := s.others[0]
+	first.refuse = func(v compute.Verb, _ *compute.Args) error {
+		if v == compute.Define {
+			return problem.Unavailablef("the hypervisor is away")
+		}
+		return nil
+	}
+	s.evacuate(t)
+	stop := s.conduct(t)
+	for end := time.Now().Add(30 * time.Second); s.lastMove(t).State != compute.MoveAttached; time.Sleep(2 * time.Millisecond) {
+		if first.poke(); time.Now().After(end) {
+			t.Fatal("it was never attached")
+		}
+	}
+	stop()
+	// The first destination falls silent and is fenced in its turn, the job waits for it.
+	if err := s.store.SaveLeases(context.Background(), []compute.Lease{{HostID: first.host.ID, BootID: "boot-1", Renewals: 1, RenewedAt: time.Now()}}); err != nil {
+		t.Fatal(err)
+	}
+	s.tx(t, func(tx job.Tx) error {
+		_, err := s.services.Hosts.GiveReceipt(context.Background(), tx, first.host.ID, []compute.Proof{{Evidence: compute.PowerCut, Text: "off"}}, "ops", "")
+		return err
+	})
+	s.waits(t)
+	former := s.lastMove(t)
+	s.evacuate(t)
+	s.others = s.others[1:]
+	s.workAll(t)
+	now, err := s.services.Servers.Move(context.Background(), former.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := s.lastMove(t)
+	s.livesElsewhere(t, true)
+	if now.State != compute.MoveDone || now.Clean != compute.CleanGuest || !strings.Contains(now.Problem, m.ID) || m.SourceID != first.host.ID || m.State != compute.MoveDone {
+		t.Errorf("former %+v, now %+v", now, m)
+	}
+}

@@ -1,0 +1,107 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"salvor/compute"
+	"salvor/conductor/conductortest"
+	"salvor/job"
+	"salvor/job/jobtest"
+	"salvor/metal"
+)
+
+// drain asks for the host to be emptied.
+func (l *lane) drain(t *testing.T) *compute.Plan {
+	t.Helper()
+	return planned(t, l.pokeAll, func() (*compute.Plan, error) { return l.services.Hosts.Drain(context.Background(), l.host.ID, ops) })
+}
+
+// TestSweepDrain: a host that lives is emptied, whatever befalls its conductor; the guest is at one place, which is the server's.
+func TestSweepDrain(t *testing.T) {
+	t.Parallel()
+	conductortest.Sweep(t, func(t *testing.T) *jobtest.World {
+		l := newLane(t, yard{quarters: quarters{state: compute.Active}})
+		var p *compute.Plan
+		ended := func(t *testing.T) *compute.Plan {
+			l.finish(t) // what the job left to the moves
+			now, err := l.services.Hosts.Plan(context.Background(), p.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return now
+		}
+		w := l.moveWorld(compute.JobDrain, func(t *testing.T) { p = l.drain(t) }, func(t *testing.T) {
+			if now := ended(t); now.State == compute.PlanRunning || now.EndedAt.IsZero() {
+				t.Errorf("plan %+v", now)
+			}
+			l.at(t)
+		})
+		w.Subject, w.Poke = compute.HostSubject(l.host.ID), l.pokeLane
+		w.Picture = func(t *testing.T) string {
+			now := ended(t)
+			l.at(t)
+			h, err := l.services.Hosts.Host(context.Background(), l.host.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return fmt.Sprintln(now.State, len(now.Items), now.Items[0].Problem, now.Items[0].MoveID != "", h.Disabled, h.DisabledReason) + l.whereabouts(t)
+		}
+		return w
+	})
+}
+
+// TestSweepRestore: a host comes back, whatever befalls its conductor: a node is let go and on, and its cluster has it again.
+func TestSweepRestore(t *testing.T) {
+	t.Parallel()
+	t.Run("cluster", func(t *testing.T) {
+		t.Parallel()
+		conductortest.Sweep(t, func(t *testing.T) *jobtest.World {
+			s, h := newHerd(t, compute.Active)
+			h.offline = []string{s.host.Name}
+			w := s.moveWorld(compute.JobRestore, func(t *testing.T) {
+				if _, err := s.services.Hosts.Restore(context.Background(), s.host.ID, ops); err != nil {
+					t.Fatal(err)
+				}
+			}, func(t *testing.T) {})
+			w.Subject = compute.HostSubject(s.host.ID)
+			w.Picture = func(t *testing.T) string { return fmt.Sprintln("offline", h.offline) + s.whereabouts(t) }
+			return w
+		})
+	})
+	t.Run("node", func(t *testing.T) {
+		t.Parallel()
+		conductortest.Sweep(t, func(t *testing.T) *jobtest.World {
+			y := newLot(t, site{node: true})
+			if err := y.store.Do(context.Background(), func(tx job.Tx) error { return y.nodes.LockPower(context.Background(), tx, y.node, "fenced") }); err != nil {
+				t.Fatal(err)
+			}
+			y.power = metal.PowerOff
+			w := y.world(func(t *testing.T) {
+				if _, err := y.services.Hosts.Restore(context.Background(), y.host.ID, ops); err != nil {
+					t.Fatal(err)
+				}
+			}, y.quiet)
+			w.Kind = compute.JobRestore
+			w.Picture = func(t *testing.T) string {
+				y.quiet(t)
+				return y.picture(t)
+			}
+			return w
+		})
+	})
+}
+
+// quiet has a conductor work until nothing is left to be done on the node.
+func (y *lot) quiet(t *testing.T) {
+	t.Helper()
+	stop := (&house{store: y.store, con: y.con, machines: y.machines}).conduct(t)
+	defer stop()
+	for end := time.Now().Add(30 * time.Second); len(y.open(t)) > 0; time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the node is still worked on: %s", y.picture(t))
+		}
+	}
+}

@@ -1,0 +1,464 @@
+package server
+
+import (
+	"context"
+	"encoding/base64"
+	"strings"
+	"time"
+
+	"salvor/compute"
+	"salvor/job"
+	"salvor/problem"
+	"salvor/rescue"
+)
+
+// serverMigrate moves a server whose host lives: live where the hypervisor can, else off at the source and on again at the destination.
+// Until it is handed over the source owns it and a failure leaves it running there; from then on the destination does. The guest is
+// never begun at the destination before the source has told that it is off, or, live, libvirt lets one side run only.
+func (c *Conductor) serverMigrate() job.Definition {
+	const forward = "the destination owns the server: there is no way back to the source"
+	return job.Definition{
+		Kind: compute.JobMigrate, Version: 1, Class: job.Operation, Failed: c.migrateFailed,
+		Actions: []job.Action{
+			{Name: compute.MigrateChooses, Do: c.trips(c.reserveThere), NoUndo: "the end of a failed move gives the place back", Deadline: guestDeadline(quickErrand)},
+			{Name: compute.MigratePrepares, Do: c.trips(c.makeReady), Undo: c.trips(beforeHandOver(c.clearReady)), Deadline: guestDeadline(diskErrand)},
+			{Name: compute.LeaveSource, Do: c.trips(c.leaveSource), Undo: c.trips(beforeHandOver(c.stayAtSource)), Deadline: guestDeadline(liveErrand)},
+			{Name: "hand over", Do: c.trips(c.handOver), NoUndo: forward},
+			{Name: "arrive", Do: c.trips(c.arriveLive), NoUndo: forward, Deadline: guestDeadline(quickErrand)},
+			{Name: "end the guest at the source", Do: c.trips(c.endAtSource), NoUndo: forward, Deadline: guestDeadline(endErrand)},
+			{Name: "define the server", Do: c.trips(c.defineArrived), NoUndo: forward, Deadline: guestDeadline(quickErrand)},
+			{Name: "power on", Do: c.trips(c.startArrived), NoUndo: forward, Deadline: guestDeadline(quickErrand)},
+			{Name: "unlock", Do: c.trips(c.unlockArrived), NoUndo: forward, Deadline: guestDeadline(unlockErrand)},
+			{Name: "clear the source", Do: c.trips(c.clearSource), NoUndo: forward, Deadline: guestDeadline(quickErrand)},
+			{Name: "settle", Do: c.trips(c.settleTrip), NoUndo: "there is nothing left to fail"},
+		},
+	}
+}
+
+const (
+	// liveErrand bounds the sending of a guest's memory.
+	liveErrand = time.Hour
+	// shutWithin is how long a guest's system is asked to end before it is moved off.
+	shutWithin = time.Minute
+	// endErrand is for how long a source that does not answer any more may come back, or be fenced, before the server is called in error.
+	endErrand = 15 * time.Minute
+)
+
+// What a trip notes: what the source answered last, in base64; that it goes off and not live; that the guest runs there;
+// that it came, and could not go on there; that nothing
+// of it is left at the source; where a cluster brought it.
+const (
+	cookieMemo  = "cookie"
+	coldMemo    = "cold"
+	livesMemo   = "lives"
+	brokeMemo   = "broke"
+	clearedMemo = "cleared"
+	broughtMemo = "brought"
+)
+
+// serverMigration is a server on its way from a living host, seen from both of its ends. there is nil until there is a destination.
+type serverMigration struct {
+	here, there *managedServer
+	move        *compute.Move
+	args        compute.MigrateArgs
+}
+
+func (c *Conductor) trips(do func(context.Context, *job.Run, *serverMigration) job.Outcome) func(context.Context, *job.Run) job.Outcome {
+	return func(ctx context.Context, r *job.Run) job.Outcome {
+		t, err := c.migrationOf(ctx, r)
+		if err != nil {
+			return job.From(err)
+		}
+		return do(ctx, r, t)
+	}
+}
+
+// beforeHandOver takes nothing back of a move that was handed over: the destination may run the guest.
+func beforeHandOver(undo func(context.Context, *job.Run, *serverMigration) job.Outcome) func(context.Context, *job.Run, *serverMigration) job.Outcome {
+	return func(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
+		if t.move.State != compute.MovePreparing {
+			return job.Done()
+		}
+		return undo(ctx, r, t)
+	}
+}
+
+func (c *Conductor) migrationOf(ctx context.Context, r *job.Run) (*serverMigration, error) {
+	t := &serverMigration{}
+	var err error
+	if t.args, err = parseJobArgs[compute.MigrateArgs](r); err != nil {
+		return nil, err
+	}
+	if t.move, err = c.Compute.Servers.Move(ctx, t.args.MoveID); err != nil {
+		return nil, err
+	}
+	g, err := c.guest(ctx, r.Subject.ID)
+	if err != nil {
+		return nil, err
+	}
+	t.here = &managedServer{server: g.server}
+	if t.here.host, err = c.Store.Hosts().Get(ctx, nil, t.move.SourceID); err != nil && !problem.Is(err, problem.NotFound) {
+		return nil, err
+	}
+	if t.move.DestID == "" {
+		return t, nil
+	}
+	there, err := c.Compute.Servers.There(ctx, g.server, t.move)
+	if err != nil {
+		return nil, err
+	}
+	moved := *there
+	moved.HostID = t.move.DestID
+	t.there = &managedServer{server: &moved}
+	t.there.host, err = c.Store.Hosts().Get(ctx, nil, t.move.DestID)
+	return t, err
+}
+
+// live tells whether the guest is brought over running.
+func (t *serverMigration) live(r *job.Run) bool {
+	return t.move.Kind == compute.LiveMigration && r.Memo[coldMemo] == ""
+}
+
+// byCluster tells whether a cluster moves the guest by itself.
+func (t *serverMigration) byCluster() bool {
+	return t.here.host != nil && t.here.host.Kind == compute.GanetiHost
+}
+
+// runs tells whether the server is to run in the end.
+func (t *serverMigration) runs() bool { return t.move.WasPower == compute.PowerOn }
+
+func cookieOf(r *job.Run) []byte {
+	b, _ := base64.StdEncoding.DecodeString(r.Memo[cookieMemo]) // our own writing
+	return b
+}
+
+// reserveThere takes a place at the best host, and has that host look at the disks; one that does not see them is none.
+func (c *Conductor) reserveThere(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
+	if t.move.State == compute.MoveAccepted {
+		err := r.Commit(ctx, func(tx job.Tx) error {
+			return c.Compute.Servers.ReserveMove(detachContext(ctx), tx, t.move.ID, t.args.MoveArgs, refusedDestinations(r))
+		})
+		if err == nil {
+			t, err = c.migrationOf(ctx, r)
+		}
+		if err != nil {
+			return job.From(err)
+		}
+	}
+	if t.byCluster() || t.move.State != compute.MovePreparing {
+		return job.Done()
+	}
+	probes, err := c.Compute.Servers.ProbesOf(ctx, t.here.server, t.move)
+	if err != nil {
+		return job.From(err)
+	}
+	ask := hostOrder{verb: compute.Probe, args: compute.Args{Probes: probes}, look: moveLook, within: quickErrand / 4}
+	no := func(err error) job.Outcome { return c.reserveElsewhere(ctx, r, t, err) }
+	return c.tryDispatch(ctx, r, t.there, ask, func(result compute.Result) job.Outcome {
+		if len(result.Sights) != len(probes) {
+			return no(problem.Unavailablef("the answer of host %s is not understood", t.there.host.Name))
+		}
+		v := moveContext{managedServer: t.there, move: t.move}
+		if err := v.judge(compute.WorstSight(result.Sights), probes); err != nil {
+			return no(err)
+		}
+		return job.Done()
+	}, no)
+}
+
+// reserveElsewhere gives the place back and tries the next host.
+func (c *Conductor) reserveElsewhere(ctx context.Context, r *job.Run, t *serverMigration, why error) job.Outcome {
+	refused := append(refusedDestinations(r), t.move.DestID)
+	if t.args.Force || len(refused) > maxRefusals {
+		return job.Fail(why)
+	}
+	r.Note(refusedMemo, strings.Join(refused, ","))
+	// The next order is another one: the one that was answered has this number.
+	r.Note(orderName(r, compute.Probe), "1"+strings.Repeat("0", len(refused)))
+	return job.Pause(0, "another destination", func(tx job.Tx) error {
+		return c.Compute.Servers.UnreserveMove(detachContext(ctx), tx, t.move.ID, why.Error())
+	})
+}
+
+// blueprintOf is what one end must know of the server as it is now: with its rescue system where it is in one.
+func (c *Conductor) blueprintOf(ctx context.Context, g *managedServer) (*compute.Blueprint, error) {
+	return c.blueprint(ctx, g, g.inRescue(), "")
+}
+
+// makeReady brings to the destination all that the guest needs beside its disks, which must be there.
+func (c *Conductor) makeReady(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
+	if t.byCluster() {
+		return job.Done()
+	}
+	b, err := c.blueprintOf(ctx, t.there)
+	if err != nil {
+		return job.From(err)
+	}
+	e := hostOrder{verb: compute.Prepare, args: compute.Args{Spec: &b.Spec, Found: true}, within: diskErrand}
+	e.secret = compute.OrderSecret{CHAP: b.Secret.CHAP, Drive: b.Secret.Drive, RescueDrive: b.Secret.RescueDrive}
+	return c.dispatch(ctx, r, t.there, e, func(compute.Result) job.Outcome { return job.Done() })
+}
+
+// clearReady removes what was brought. A destination that cannot be asked keeps it: nobody starts it there.
+func (c *Conductor) clearReady(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
+	if t.byCluster() {
+		return job.Done()
+	}
+	e := hostOrder{verb: compute.Remove, args: compute.Args{KeepDisks: true}, ignoreNotFound: true}
+	return c.tryDispatch(ctx, r, t.there, e, finishAction, ignoreCleanupError)
+}
+
+func finishAction(compute.Result) job.Outcome { return job.Done() }
+
+// ignoreCleanupError goes on though something was not taken away.
+func ignoreCleanupError(error) job.Outcome { return job.Done() }
+
+// leaveSource holds the guest at the source with all of its memory sent, or turns it off there.
+func (c *Conductor) leaveSource(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
+	switch {
+	case t.byCluster():
+		return c.moveByCluster(ctx, r, t)
+	case t.live(r):
+		return c.sendLive(ctx, r, t)
+	case !t.runs():
+		return job.Done()
+	}
+	return c.shutGuest(ctx, r, t.here, true, int(min(shutWithin, c.SoftOffTimeout)/time.Second))
+}
+
+// sendLive is the way of a running guest up to the hand-over. Where it cannot even begin, the server is moved off, unless only live was asked for.
+func (c *Conductor) sendLive(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
+	b, err := c.blueprintOf(ctx, t.there)
+	if err != nil {
+		return job.From(err)
+	}
+	cold := func(err error) job.Outcome {
+		if t.args.LiveOnly {
+			return job.Fail(err)
+		}
+		return c.goOff(ctx, r, t, err)
+	}
+	return c.tryDispatch(ctx, r, t.here, hostOrder{verb: compute.MigrateBegin}, func(begun compute.Result) job.Outcome {
+		listen := hostOrder{verb: compute.MigratePrepare, args: compute.Args{Spec: &b.Spec, Cookie: begun.Cookie}, secret: compute.OrderSecret{CHAP: b.Secret.CHAP}}
+		return c.tryDispatch(ctx, r, t.there, listen, func(listens compute.Result) job.Outcome {
+			send := hostOrder{verb: compute.MigratePerform, args: compute.Args{Cookie: listens.Cookie, Peer: listens.Peer}, within: liveErrand}
+			return c.dispatch(ctx, r, t.here, send, func(sent compute.Result) job.Outcome {
+				r.Note(cookieMemo, base64.StdEncoding.EncodeToString(sent.Cookie))
+				return job.Done()
+			})
+		}, cold)
+	}, cold)
+}
+
+// goOff has a server that cannot be moved live, because of why, moved off.
+func (c *Conductor) goOff(ctx context.Context, r *job.Run, t *serverMigration, why error) job.Outcome {
+	r.Note(coldMemo, why.Error())
+	return job.Pause(0, "the server to be moved off", func(tx job.Tx) error {
+		return c.Compute.Servers.NotLive(detachContext(ctx), tx, t.move.ID, why.Error())
+	})
+}
+
+// stayAtSource has the guest go on at the source, as it was.
+func (c *Conductor) stayAtSource(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
+	if t.byCluster() || !t.runs() {
+		return job.Done()
+	}
+	on := func(compute.Result) job.Outcome {
+		return job.Done(c.editServer(ctx, t.here.server.ID, func(s *compute.Server) { s.Power = compute.PowerOn }))
+	}
+	if !t.live(r) {
+		return c.tryDispatch(ctx, r, t.here, hostOrder{verb: compute.SetPower, args: compute.Args{Power: compute.PowerOn}}, func(result compute.Result) job.Outcome {
+			if !t.here.inRescue() {
+				return on(result)
+			}
+			return c.unlock(ctx, r, t.here)
+		}, ignoreCleanupError)
+	}
+	b, err := c.blueprintOf(ctx, t.there)
+	if err != nil {
+		return job.From(err)
+	}
+	stay := func() job.Outcome {
+		return c.tryDispatch(ctx, r, t.here, hostOrder{verb: compute.MigrateConfirm, args: compute.Args{Cancel: true}}, on, ignoreCleanupError)
+	}
+	away := hostOrder{verb: compute.MigrateFinish, args: compute.Args{Spec: &b.Spec, Cancel: true}}
+	return c.tryDispatch(ctx, r, t.there, away, func(compute.Result) job.Outcome { return stay() }, func(error) job.Outcome { return stay() })
+}
+
+func (c *Conductor) handOver(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
+	return job.Done(func(tx job.Tx) error {
+		return c.Compute.Servers.HandOver(detachContext(ctx), tx, t.move.ID, r.Memo[broughtMemo])
+	})
+}
+
+// arriveLive lets the guest run at the destination. One that cannot go on there is begun anew, once it has ended at the source.
+func (c *Conductor) arriveLive(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
+	if t.byCluster() || !t.live(r) {
+		return job.Done()
+	}
+	b, err := c.blueprintOf(ctx, t.there)
+	if err != nil {
+		return job.From(err)
+	}
+	e := hostOrder{verb: compute.MigrateFinish, args: compute.Args{Spec: &b.Spec, Cookie: cookieOf(r)}, secret: compute.OrderSecret{CHAP: b.Secret.CHAP}}
+	return c.tryDispatch(ctx, r, t.there, e, func(result compute.Result) job.Outcome {
+		r.Note(cookieMemo, base64.StdEncoding.EncodeToString(result.Cookie))
+		r.Note(livesMemo, "yes")
+		return job.Done()
+	}, func(err error) job.Outcome {
+		r.Note(coldMemo, err.Error())
+		r.Note(brokeMemo, "yes")
+		return job.Done(func(tx job.Tx) error {
+			return c.Compute.Servers.NotLive(detachContext(ctx), tx, t.move.ID, err.Error())
+		})
+	})
+}
+
+// endAtSource proves that the guest is off where it came from, before it is begun anew elsewhere: the hand-over made earlier orders void, and
+// what was read back before it may not hold for a guest that was held only. A source that dies now is waited for until it is fenced:
+// that is the proof then.
+func (c *Conductor) endAtSource(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
+	if t.byCluster() || r.Memo[livesMemo] != "" || t.here.host == nil {
+		return job.Done()
+	}
+	if proven, err := c.provenOff(ctx, t.here.host); err != nil || proven && r.Memo[brokeMemo] == "" {
+		return job.From(err)
+	}
+	off := func(compute.Result) job.Outcome {
+		if proven, err := c.provenOff(ctx, t.here.host); err != nil || proven {
+			return job.From(err)
+		}
+		e := hostOrder{verb: compute.SetPower, args: compute.Args{Power: compute.PowerOff}, within: endErrand, look: moveLook, ignoreNotFound: true}
+		return c.dispatch(ctx, r, t.here, e, finishAction)
+	}
+	if r.Memo[brokeMemo] == "" {
+		return off(compute.Result{})
+	}
+	b, err := c.blueprintOf(ctx, t.there)
+	if err != nil {
+		return job.From(err)
+	}
+	// What came of it is thrown away; one that runs there all the same is a conflict, and is left alone.
+	return c.dispatch(ctx, r, t.there, hostOrder{verb: compute.MigrateFinish, args: compute.Args{Spec: &b.Spec, Cancel: true}}, off)
+}
+
+// provenOff tells whether a host is fenced, and its fenced boot does not speak.
+func (c *Conductor) provenOff(ctx context.Context, h *compute.Host) (bool, error) {
+	if !h.Fenced {
+		return false, nil
+	}
+	receipt, err := c.Compute.Hosts.Receipt(ctx, nil, h.ID)
+	if problem.Is(err, problem.NotFound) {
+		return false, nil // it was closed at this very moment
+	}
+	return err == nil && receipt.Proves(), err
+}
+
+// receiptOf is the id of the receipt of a source that was fenced while its server was on the way; empty: it lives, and gives its disks up itself.
+func (c *Conductor) receiptOf(ctx context.Context, h *compute.Host) (string, error) {
+	if h == nil || !h.Fenced {
+		return "", nil
+	}
+	receipt, err := c.Compute.Hosts.Receipt(ctx, nil, h.ID)
+	if err != nil {
+		return "", suppressNotFound(err)
+	}
+	if receipt.Former() {
+		return "", problem.Unavailablef("host %[1]s was fenced before the database was restored; prove it off again: salvor fence %[1]s", h.Name)
+	}
+	return receipt.ID, nil
+}
+
+func (c *Conductor) defineArrived(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
+	if t.byCluster() || r.Memo[livesMemo] != "" {
+		return job.Done()
+	}
+	b, err := c.blueprintOf(ctx, t.there)
+	if err != nil {
+		return job.From(err)
+	}
+	e := defineErrand(b)
+	e.args.Fresh = true
+	if e.args.Receipt, err = c.receiptOf(ctx, t.here.host); err != nil {
+		return job.From(err)
+	}
+	return c.dispatch(ctx, r, t.there, e, finishAction)
+}
+
+func (c *Conductor) startArrived(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
+	if t.byCluster() || r.Memo[livesMemo] != "" {
+		return job.Done()
+	}
+	if !t.runs() {
+		r.Note(livesMemo, "off")
+		return job.Done()
+	}
+	return c.switchOn(ctx, r, t.there, func() job.Outcome {
+		r.Note(livesMemo, "anew")
+		return job.Done(c.editServer(ctx, t.there.server.ID, func(s *compute.Server) { s.Power = compute.PowerOn }))
+	})
+}
+
+func (c *Conductor) unlockArrived(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
+	if t.byCluster() || r.Memo[livesMemo] != "anew" || !t.there.inRescue() {
+		return job.Done()
+	}
+	return c.unlock(ctx, r, t.there)
+}
+
+// clearSource removes what the source has left. It may have died by now: then it is told when it returns.
+func (c *Conductor) clearSource(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
+	if t.byCluster() || t.here.host == nil || t.here.host.Fenced {
+		return job.Done()
+	}
+	remove := func() job.Outcome {
+		e := hostOrder{verb: compute.Remove, args: compute.Args{KeepDisks: true}, look: moveLook, within: quickErrand / 4, ignoreNotFound: true}
+		return c.tryDispatch(ctx, r, t.here, e, func(compute.Result) job.Outcome {
+			r.Note(clearedMemo, "yes")
+			return job.Done()
+		}, ignoreCleanupError)
+	}
+	if r.Memo[livesMemo] != "yes" {
+		return remove()
+	}
+	e := hostOrder{verb: compute.MigrateConfirm, args: compute.Args{Cookie: cookieOf(r)}, look: moveLook, within: quickErrand / 4}
+	return c.tryDispatch(ctx, r, t.here, e, func(compute.Result) job.Outcome { return remove() }, ignoreCleanupError)
+}
+
+// settleTrip shows the server where it is now; its state is what it was.
+func (c *Conductor) settleTrip(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
+	return job.Done(func(tx job.Tx) error { return c.endTrip(detachContext(ctx), tx, &r.Job, t.move) })
+}
+
+func (c *Conductor) endTrip(ctx context.Context, tx job.Tx, j *job.Job, m *compute.Move) error {
+	return c.Compute.Servers.EndMigration(ctx, tx, m.ID, j.Memo[clearedMemo] != "", onAny(func(s *compute.Server, session *rescue.Session) {
+		if m.WasPower == compute.PowerOn {
+			s.Power = compute.PowerOn
+		}
+		if j.Memo[livesMemo] == "anew" {
+			s.LaunchedAt = c.Now().UTC()
+			if session != nil && session.State == rescue.Booting {
+				session.State = rescue.Ready
+			}
+		}
+	}))
+}
+
+// migrateFailed ends the move as far as it came: a server that lives at its destination is not in error because the source could not be cleared.
+func (c *Conductor) migrateFailed(ctx context.Context, tx job.Tx, j *job.Job) error {
+	if j.State != job.Ended {
+		return nil // its end calls again
+	}
+	a, err := parseJobArgs[compute.MigrateArgs](&job.Run{Job: *j})
+	if err != nil {
+		return err
+	}
+	m, err := c.Store.Moves().Get(ctx, tx, a.MoveID)
+	if err != nil || !m.Going() {
+		return suppressNotFound(err)
+	}
+	if m.State == compute.MoveAttached && j.Memo[livesMemo] != "" {
+		return suppressNotFound(c.endTrip(ctx, tx, j, m))
+	}
+	return suppressNotFound(c.Compute.Servers.FailMigration(ctx, tx, a.MoveID, j.Problem))
+}
