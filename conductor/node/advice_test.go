@@ -26,7 +26,7 @@ func TestAdvice(t *testing.T) {
 func TestForcedPowerOffHasAShortDeadline(t *testing.T) {
 	c := New(Config{})
 	actions := map[string]job.Action{}
-	for _, a := range c.power().Actions {
+	for _, a := range c.powers().power().Actions {
 		actions[a.Name] = a
 	}
 	if got := actions["power off"].Deadline; got != c.bmcDeadline() {

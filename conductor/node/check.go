@@ -58,7 +58,7 @@ func (p *nodePreflight) steps() {
 	if len(p.op.Steps) == 0 {
 		return
 	}
-	offered, err := p.c.driverSteps(p.ctx, p.op.Kind, p.m)
+	offered, err := p.c.steps().driverSteps(p.ctx, p.op.Kind, p.m)
 	if err != nil {
 		return
 	}
@@ -161,7 +161,7 @@ func (p *nodePreflight) inspect() {
 		return
 	}
 	r := p.c.deployRamdisk(p.m)
-	r.Params = p.c.inspectionParams()
+	r.Params = p.c.inspections().inspectionParams()
 	p.ramdisk(r)
 	p.networks(driver.Inspection)
 }
@@ -243,7 +243,7 @@ func (c *Conductor) check(ctx context.Context, r *job.Run, m *managedNode) job.O
 		return job.Fail(err)
 	}
 	if op.HasSteps {
-		asked, _, err := c.steps(ctx, m.node.ID)
+		asked, _, err := c.steps().requestedSteps(ctx, m.node.ID)
 		if err != nil {
 			return job.From(err)
 		}
@@ -284,7 +284,7 @@ func (c *Conductor) rereadBMC(ctx context.Context, r *job.Run, m *managedNode, a
 		return false
 	}
 	b.MediaUnlicensedAt = known.MediaUnlicensedAt // drives are there without a licence too
-	if err := c.commit(ctx, r, m, c.edit(ctx, m.node.ID, func(n *metal.Node) { metal.KeepBMC(n, b) })); err != nil {
+	if err := c.steps().commit(ctx, r, m, c.edit(ctx, m.node.ID, func(n *metal.Node) { metal.KeepBMC(n, b) })); err != nil {
 		r.Log.Warn("keep what the BMC offers", "error", err)
 		return false
 	}

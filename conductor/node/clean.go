@@ -32,8 +32,8 @@ func (c *Conductor) cleaning(kind job.Kind, needs func(context.Context, *job.Run
 			{Name: "prepare the ramdisk", Do: c.withNode(ifRamdisk(c.prepareRamdisk)), Undo: c.withNode(ifRamdisk(c.cleanUpRamdisk)), Deadline: c.bmcDeadline()},
 			{Name: "start the ramdisk", Do: c.withNode(ifRamdisk(c.turnOn)), Undo: c.withNode(ifRamdisk(c.stopRamdisk)), Deadline: c.bmcDeadline()},
 			{Name: "await the ramdisk", Do: c.withNode(ifRamdisk(c.awaitRamdisk(c.CleanTimeout))), NoUndo: "waiting changes nothing"},
-			{Name: "settle the steps", Do: c.withNode(c.settleSteps), NoUndo: "forgotten with the operation"},
-			{Name: "work off the steps", Do: c.withNode(c.workOff), NoUndo: none, Deadline: stepDeadline, Elsewhere: true},
+			{Name: "settle the steps", Do: c.withNode(c.steps().settleSteps), NoUndo: "forgotten with the operation"},
+			{Name: "work off the steps", Do: c.withNode(c.steps().workOff), NoUndo: none, Deadline: stepDeadline, Elsewhere: true},
 			{Name: "stop the ramdisk", Do: c.withNode(ifRamdisk(c.keepOff)), NoUndo: none, Deadline: c.bmcDeadline()},
 			{Name: "clean up after the ramdisk", Do: c.withNode(ifRamdisk(c.cleanUpRamdisk)), NoUndo: none, Deadline: c.bmcDeadline()},
 			{Name: "leave the cleaning network", Do: c.withNode(c.detach(driver.CleaningNet)), NoUndo: none, Deadline: networkDeadline, Elsewhere: true},
@@ -99,5 +99,5 @@ func (c *Conductor) release(ctx context.Context, r *job.Run, m *managedNode) job
 	}
 	return job.Done(c.advance(ctx, m.node.ID, metal.DoneEvent, func(n *metal.Node) {
 		n.PowerState, n.CleanStep = state, nil
-	}), c.forgetSteps(m.node.ID))
+	}), c.steps().forgetSteps(m.node.ID))
 }

@@ -31,7 +31,7 @@ func (c *Conductor) forgetInstance(ctx context.Context, r *job.Run, m *managedNo
 	return job.Then(next, c.advance(ctx, m.node.ID, metal.CleanEvent, func(n *metal.Node) {
 		n.InstanceInfo, n.InstanceUUID, n.Rescue, n.LastError = metal.Object{}, "", nil, ""
 		n.NetworkData, n.DeployStep = nil, nil
-	}), c.dropTargets(ctx, m.node.ID), c.forgetSteps(m.node.ID), c.forgetDrive(m.node.ID))
+	}), c.dropTargets(ctx, m.node.ID), c.steps().forgetSteps(m.node.ID), c.forgetDrive(m.node.ID))
 }
 
 // leaveSteps takes a machine off the networks of an operation that was given up for this one.

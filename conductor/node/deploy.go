@@ -28,8 +28,8 @@ func (c *Conductor) deploy() job.Definition {
 			{Name: "prepare the ramdisk", Do: c.withNode(ifRamdisk(c.prepareRamdisk)), Undo: c.withNode(ifRamdisk(c.cleanUpRamdisk)), Deadline: c.bmcDeadline()},
 			{Name: "start the ramdisk", Do: c.withNode(ifRamdisk(c.turnOn)), Undo: c.withNode(ifRamdisk(c.stopRamdisk)), Deadline: c.bmcDeadline()},
 			{Name: "await the ramdisk", Do: c.withNode(ifRamdisk(c.awaitRamdisk(c.DeployTimeout))), NoUndo: "waiting changes nothing"},
-			{Name: "settle the steps", Do: c.withNode(c.settleSteps), NoUndo: "forgotten with the operation"},
-			{Name: "work off the steps", Do: c.withNode(c.workOff), NoUndo: again, Deadline: stepDeadline, Elsewhere: true},
+			{Name: "settle the steps", Do: c.withNode(c.steps().settleSteps), NoUndo: "forgotten with the operation"},
+			{Name: "work off the steps", Do: c.withNode(c.steps().workOff), NoUndo: again, Deadline: stepDeadline, Elsewhere: true},
 			{Name: "stop the ramdisk", Do: c.withNode(ifRamdisk(c.quiet)), NoUndo: again, Deadline: c.bmcDeadline()},
 			{Name: "clean up after the ramdisk", Do: c.withNode(ifRamdisk(c.cleanUpRamdisk)), NoUndo: again, Deadline: c.bmcDeadline()},
 			{Name: "leave the provisioning network", Do: c.withNode(ifRamdisk(c.detach(driver.Provisioning))), NoUndo: again, Deadline: networkDeadline, Elsewhere: true},
@@ -67,7 +67,7 @@ func (c *Conductor) leaveRescue(ctx context.Context, r *job.Run, m *managedNode)
 func (c *Conductor) finishDeploy(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	return job.From(c.start(ctx, r, m), c.advance(ctx, m.node.ID, metal.DoneEvent, func(n *metal.Node) {
 		n.PowerState, n.TargetPower, n.Rescue, n.LastError, n.DeployStep = metal.PowerOn, "", nil, "", nil
-	}), c.forgetSteps(m.node.ID))
+	}), c.steps().forgetSteps(m.node.ID))
 }
 
 // deploysByRamdisk: an image is to be written, or steps were asked for that the agent may do.
@@ -86,11 +86,11 @@ func (c *Conductor) deploysByRamdisk(ctx context.Context, r *job.Run, m *managed
 	if !m.heedsAgents() {
 		return false, nil
 	}
-	asked, settled, err := c.steps(ctx, m.node.ID)
+	asked, settled, err := c.steps().requestedSteps(ctx, m.node.ID)
 	if err != nil || len(asked) > 0 || settled != nil {
 		return true, err
 	}
-	templates, err := c.templateSteps(ctx, m.node)
+	templates, err := c.steps().templateSteps(ctx, m.node)
 	return len(templates) > 0, err
 }
 

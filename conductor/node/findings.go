@@ -29,7 +29,7 @@ type inspectionFindings struct {
 	rawInventory, rawRest metal.Object
 }
 
-func (c *Conductor) findings(ctx context.Context, nodeID string) (f inspectionFindings, err error) {
+func (c inspectOperations) findings(ctx context.Context, nodeID string) (f inspectionFindings, err error) {
 	for _, part := range []struct {
 		kind metal.DocumentKind
 		into []any
@@ -51,7 +51,7 @@ func (c *Conductor) findings(ctx context.Context, nodeID string) (f inspectionFi
 }
 
 // takeFindings writes what was found to the node, its ports and its volume connectors.
-func (c *Conductor) takeFindings(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+func (c inspectOperations) takeFindings(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	f, err := c.findings(ctx, m.node.ID)
 	if err != nil {
 		return job.From(err)
@@ -172,7 +172,7 @@ func (f inspectionFindings) nics() []inspectedNIC {
 }
 
 // takePorts makes and removes ports as configured, and notes which of them boot.
-func (c *Conductor) takePorts(ctx context.Context, f inspectionFindings, m *managedNode, touched []string) func(job.Tx) error {
+func (c inspectOperations) takePorts(ctx context.Context, f inspectionFindings, m *managedNode, touched []string) func(job.Tx) error {
 	nics := f.nics()
 	wanted := func(n inspectedNIC) bool {
 		switch c.AddPorts {
@@ -225,7 +225,7 @@ func (c *Conductor) takePorts(ctx context.Context, f inspectionFindings, m *mana
 
 // takeConnectors adds the names by which the machine asks for volumes. One that is there already is
 // no error, whoever has it: it may have been registered by hand, or belong to hardware that has moved.
-func (c *Conductor) takeConnectors(ctx context.Context, f inspectionFindings, m *managedNode) func(job.Tx) error {
+func (c inspectOperations) takeConnectors(ctx context.Context, f inspectionFindings, m *managedNode) func(job.Tx) error {
 	var wanted []metal.Connector
 	if i := f.rest.Initiators; i != nil {
 		if i.IQN != "" {

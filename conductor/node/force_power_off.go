@@ -23,7 +23,7 @@ const (
 )
 
 // nodeCut switches a node off by force and reads back twice that it is.
-func (c *Conductor) nodeCut() job.Definition {
+func (c powerOperations) nodeCut() job.Definition {
 	const off = "what is held off stays off"
 	return job.Definition{
 		Kind: metal.JobForcePowerOff, Version: 1, Class: job.Command, Failed: c.cutFailed,
@@ -36,7 +36,7 @@ func (c *Conductor) nodeCut() job.Definition {
 
 const cutWas = "was" // how the power was before
 
-func (c *Conductor) cutOff(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+func (c powerOperations) cutOff(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	ctx, cancel := context.WithTimeout(ctx, cutCall)
 	defer cancel()
 	if was, err := m.power.PowerState(ctx, m.node); err == nil && r.Memo[cutWas] == "" {
@@ -57,7 +57,7 @@ func cutOutcome(err error, commits ...func(job.Tx) error) job.Outcome {
 }
 
 // readBackOff asks the BMC two times, and anew each time.
-func (c *Conductor) readBackOff(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+func (c powerOperations) readBackOff(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	cut := metal.PowerOffProof{Was: metal.Power(r.Memo[cutWas])}
 	for range 2 {
 		if len(cut.Reads) > 0 {
@@ -81,7 +81,7 @@ func (c *Conductor) readBackOff(ctx context.Context, r *job.Run, m *managedNode)
 }
 
 // tellCut wakes who waits for the cut.
-func (c *Conductor) tellCut(j *job.Job) func(job.Tx) error {
+func (c powerOperations) tellCut(j *job.Job) func(job.Tx) error {
 	var a metal.ForcePowerOffArgs
 	if err := json.Unmarshal(j.Args, &a); err != nil || a.NotifySubject.ID == "" {
 		return nil
@@ -90,7 +90,7 @@ func (c *Conductor) tellCut(j *job.Job) func(job.Tx) error {
 }
 
 // cutFailed tells it on the node, whose power is what was read last.
-func (c *Conductor) cutFailed(ctx context.Context, tx job.Tx, j *job.Job) error {
+func (c powerOperations) cutFailed(ctx context.Context, tx job.Tx, j *job.Job) error {
 	err := c.Nodes.Edit(ctx, tx, j.Subject.ID, func(n *metal.Node) { n.LastError = "Failed to switch the power off: " + j.Problem })
 	if err != nil && !problem.Is(err, problem.NotFound) {
 		return err

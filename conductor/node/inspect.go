@@ -15,7 +15,7 @@ import (
 )
 
 // inspect finds out what the machine is made of: from its BMC, or by a ramdisk that looks and calls back.
-func (c *Conductor) inspect() job.Definition {
+func (c inspectOperations) inspect() job.Definition {
 	const reading = "reading changes nothing"
 	return job.Definition{
 		Kind: "inspect", Version: 2, Class: job.Operation, GiveUp: c.giveUp, Failed: c.failed, Stuck: c.stuck, NoDeadline: "the time that its ramdisk may be silent is bounded",
@@ -41,7 +41,7 @@ func (c *Conductor) inspect() job.Definition {
 const foundNote = "found before"
 
 // readHardware reads by the BMC, or settles that a ramdisk has to look.
-func (c *Conductor) readHardware(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+func (c inspectOperations) readHardware(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	if m.inspect == nil {
 		return job.Fail(m.lacks("inspect"))
 	}
@@ -76,7 +76,7 @@ func (c *Conductor) readHardware(ctx context.Context, r *job.Run, m *managedNode
 }
 
 // addPorts makes ports for NICs that have none.
-func (c *Conductor) addPorts(nodeID string, macs []string, pxe bool) func(job.Tx) error {
+func (c inspectOperations) addPorts(nodeID string, macs []string, pxe bool) func(job.Tx) error {
 	return func(tx job.Tx) error {
 		for _, mac := range macs {
 			p := &metal.Port{Record: record.Record{ID: uuid.NewString(), CreatedAt: c.Now()}, NodeID: nodeID, Address: mac, PXEEnabled: pxe, InternalInfo: metal.Object{metal.FoundMark: true}}
@@ -89,7 +89,7 @@ func (c *Conductor) addPorts(nodeID string, macs []string, pxe bool) func(job.Tx
 }
 
 // chooseRamdisk notes what the node's findings were, so that new ones can be told from them.
-func (c *Conductor) chooseRamdisk(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+func (c inspectOperations) chooseRamdisk(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	if r.Memo[roadNote] != "" {
 		return job.Done()
 	}
@@ -110,7 +110,7 @@ func (c *Conductor) chooseRamdisk(ctx context.Context, r *job.Run, m *managedNod
 }
 
 // foundAt is when the node's inventory was stored; empty if it has none.
-func (c *Conductor) foundAt(ctx context.Context, nodeID string) (string, error) {
+func (c inspectOperations) foundAt(ctx context.Context, nodeID string) (string, error) {
 	doc, err := c.Store.Document(ctx, nil, nodeID, metal.Inventory)
 	if problem.Is(err, problem.NotFound) {
 		return "", nil
@@ -118,16 +118,16 @@ func (c *Conductor) foundAt(ctx context.Context, nodeID string) (string, error) 
 	return doc.UpdatedAt.UTC().Format(time.RFC3339Nano), err
 }
 
-func (c *Conductor) planInspection(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+func (c inspectOperations) planInspection(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	return c.planRamdisk(c.inspectionParams()...)(ctx, r, m)
 }
 
-func (c *Conductor) inspectionParams() []string {
+func (c inspectOperations) inspectionParams() []string {
 	return []string{metal.CallbackParam + "=" + c.InspectionURL}
 }
 
 // awaitFindings parks the job until the ramdisk has brought what it found.
-func (c *Conductor) awaitFindings(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+func (c inspectOperations) awaitFindings(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	if m.node.Maintenance && m.node.Fault == "" && !c.GoOnInMaintenance {
 		return job.Fail(problem.Conflictf("the node was put into maintenance, and [conductor]allow_provisioning_in_maintenance is false"))
 	}
@@ -149,6 +149,6 @@ func (c *Conductor) awaitFindings(ctx context.Context, r *job.Run, m *managedNod
 	return c.park(ctx, m, "the findings of the ramdisk", c.InspectTimeout)
 }
 
-func (c *Conductor) finishInspect(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+func (c inspectOperations) finishInspect(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	return job.Done(c.advance(ctx, m.node.ID, metal.DoneEvent, func(n *metal.Node) { n.InspectionEnd, n.LastError = c.Now(), "" }))
 }

@@ -116,15 +116,32 @@ func (c *Conductor) Catalog() metal.Catalog {
 func (c *Conductor) Definitions() []job.Definition {
 	all := []job.Definition{
 		c.rescue(), c.unrescue(),
-		c.manage(), c.provide(), c.clean(), c.adopt(), c.inspect(),
+		c.manage(), c.provide(), c.clean(), c.adopt(), c.inspections().inspect(),
 		c.deploy(), c.delete(), c.service(),
-		c.power(), c.nodeCut(),
+		c.powers().power(), c.powers().nodeCut(),
 	}
 	for _, w := range deviceCalls() {
 		all = append(all, c.define(w))
 	}
 	return job.WithDeadline(all, c.SoftOffTimeout)
 }
+
+// The types that follow hold the operations of one subject. Each shares all that a Conductor has.
+
+// powerOperations change and read the power of machines.
+type powerOperations struct{ *Conductor }
+
+func (c *Conductor) powers() powerOperations { return powerOperations{c} }
+
+// stepOperations run the steps of deployment, cleaning and service.
+type stepOperations struct{ *Conductor }
+
+func (c *Conductor) steps() stepOperations { return stepOperations{c} }
+
+// inspectOperations read what a machine is made of.
+type inspectOperations struct{ *Conductor }
+
+func (c *Conductor) inspections() inspectOperations { return inspectOperations{c} }
 
 // stepsUnbounded is why operations with steps have no deadline.
 const stepsUnbounded = "a hold step waits for a person, and erasing or writing takes as long as the disks need"
@@ -275,7 +292,7 @@ func (c *Conductor) failed(ctx context.Context, tx job.Tx, j *job.Job) error {
 	if err != nil {
 		return err
 	}
-	if err := c.forgetSteps(n.ID)(tx); err != nil {
+	if err := c.steps().forgetSteps(n.ID)(tx); err != nil {
 		return err
 	}
 	why := "Failed to " + string(j.Kind) + ": " + j.Problem

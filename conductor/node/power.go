@@ -11,7 +11,7 @@ import (
 )
 
 // power is the command behind states/power. A reboot is off, then on: nothing relative that a repetition would spoil.
-func (c *Conductor) power() job.Definition {
+func (c powerOperations) power() job.Definition {
 	const command = "a user's command is not taken back"
 	return job.Definition{
 		Kind: "power", Version: 1, Class: job.Command, Failed: c.powerFailed,
@@ -42,7 +42,7 @@ func powerArgs(r *job.Run) (metal.PowerArgs, error) {
 }
 
 // shutDown leaves the system time to end by itself; only who asked for that waits so long.
-func (c *Conductor) shutDown(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+func (c powerOperations) shutDown(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	a, err := powerArgs(r)
 	if err != nil {
 		return job.Fail(err)
@@ -59,7 +59,7 @@ func (c *Conductor) shutDown(ctx context.Context, r *job.Run, m *managedNode) jo
 	return job.From(c.softOff(ctx, m, a.Timeout))
 }
 
-func (c *Conductor) powerDown(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+func (c powerOperations) powerDown(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	a, err := powerArgs(r)
 	if err != nil {
 		return job.Fail(err)
@@ -72,7 +72,7 @@ func (c *Conductor) powerDown(ctx context.Context, r *job.Run, m *managedNode) j
 }
 
 // softOff asks the system to end and watches until it has.
-func (c *Conductor) softOff(ctx context.Context, m *managedNode, within time.Duration) error {
+func (c powerOperations) softOff(ctx context.Context, m *managedNode, within time.Duration) error {
 	if within == 0 {
 		within = c.SoftOffTimeout
 	}
@@ -97,7 +97,7 @@ func (c *Conductor) softOff(ctx context.Context, m *managedNode, within time.Dur
 	}
 }
 
-func (c *Conductor) powerUp(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+func (c powerOperations) powerUp(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	a, err := powerArgs(r)
 	if err != nil {
 		return job.Fail(err)
@@ -114,7 +114,7 @@ func (c *Conductor) powerUp(ctx context.Context, r *job.Run, m *managedNode) job
 	return job.Done(c.edit(ctx, m.node.ID, func(n *metal.Node) { n.PowerState, n.TargetPower = a.Target.Ends(), "" }))
 }
 
-func (c *Conductor) powerFailed(ctx context.Context, tx job.Tx, j *job.Job) error {
+func (c powerOperations) powerFailed(ctx context.Context, tx job.Tx, j *job.Job) error {
 	return c.Nodes.Edit(ctx, tx, j.Subject.ID, func(n *metal.Node) {
 		n.TargetPower, n.LastError = "", "Failed to change power state: "+j.Problem+". Once that is mended, ask for it again."
 	})

@@ -29,7 +29,7 @@ func (c *Conductor) RunPowerSync(ctx context.Context, p PowerSync) {
 	}
 	// What falls due in a pause is read that much late; a look that finds nothing is no transaction.
 	pause := min(max(p.Interval/100, 50*time.Millisecond), time.Second)
-	turns, stop := c.readers(ctx, p)
+	turns, stop := c.powers().readers(ctx, p)
 	defer stop()
 	var tended time.Time
 	size := 2 * p.Workers
@@ -40,7 +40,7 @@ func (c *Conductor) RunPowerSync(ctx context.Context, p PowerSync) {
 				c.Log.Error("power sync", "error", err)
 			}
 		}
-		due := c.claimTurns(ctx, p, size)
+		due := c.powers().claimTurns(ctx, p, size)
 		began := time.Now()
 		for _, n := range due {
 			select {
@@ -60,9 +60,9 @@ func (c *Conductor) RunPowerSync(ctx context.Context, p PowerSync) {
 }
 
 // readers starts the workers; the returned function ends them after what they were given.
-func (c *Conductor) readers(ctx context.Context, p PowerSync) (chan<- *metal.Node, func()) {
+func (c powerOperations) readers(ctx context.Context, p PowerSync) (chan<- *metal.Node, func()) {
 	turns := make(chan *metal.Node)
-	quiet := &quietReadings{c: c}
+	quiet := &quietReadings{c: c.Conductor}
 	over := make(chan struct{})
 	var workers, writer sync.WaitGroup
 	for range p.Workers {
@@ -107,7 +107,7 @@ func claimNext(size, least, got int, took time.Duration) int {
 	return max(size, least)
 }
 
-func (c *Conductor) claimTurns(ctx context.Context, p PowerSync, size int) []*metal.Node {
+func (c powerOperations) claimTurns(ctx context.Context, p PowerSync, size int) []*metal.Node {
 	now := c.Now()
 	turn := metal.PowerTurn{Groups: p.Groups, Now: now, Soon: now.Add(min(p.Interval, max(p.Interval/8, time.Second))), Next: now.Add(p.Interval), Skip: notSynced}
 	due, err := c.Store.ClaimPower(ctx, turn, size)

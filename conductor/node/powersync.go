@@ -29,7 +29,7 @@ type PowerSync struct {
 // notSynced are the states in which power sync leaves a node alone.
 var notSynced = metal.StatesWhere(func(s metal.StateInfo) bool { return s.NoPowerSync })
 
-func (c *Conductor) syncNode(ctx context.Context, p PowerSync, n *metal.Node, quiet *quietReadings) error {
+func (c powerOperations) syncNode(ctx context.Context, p PowerSync, n *metal.Node, quiet *quietReadings) error {
 	m, err := c.assemble(n, nil)
 	if err != nil || m.power == nil {
 		return err
@@ -64,7 +64,7 @@ func readPowerHealth(ctx context.Context, m *managedNode) (metal.Power, string, 
 }
 
 // judge writes a reading down. It counts only if nothing touched the node since the reading began.
-func (c *Conductor) judge(ctx context.Context, tx job.Tx, p PowerSync, read *metal.Node, r powerReading) error {
+func (c powerOperations) judge(ctx context.Context, tx job.Tx, p PowerSync, read *metal.Node, r powerReading) error {
 	now, err := c.Store.Node(ctx, tx, read.ID)
 	if problem.Is(err, problem.NotFound) {
 		return nil
@@ -113,7 +113,7 @@ type powerReading struct {
 }
 
 // conclude draws the consequences of a reading that counts.
-func (c *Conductor) conclude(tx job.Tx, p PowerSync, n *metal.Node, r powerReading) error {
+func (c powerOperations) conclude(tx job.Tx, p PowerSync, n *metal.Node, r powerReading) error {
 	enough := r.failures > p.Retries
 	ails := r.err == nil && r.health != n.Health
 	if ails {
@@ -152,7 +152,7 @@ func orUnknown(word string) string {
 }
 
 // assertPower makes a job of a lasting mismatch.
-func (c *Conductor) assertPower(tx job.Tx, n *metal.Node, found metal.Power) error {
+func (c powerOperations) assertPower(tx job.Tx, n *metal.Node, found metal.Power) error {
 	target := metal.TurnOn
 	if n.PowerState == metal.PowerOff {
 		target = metal.TurnOff
@@ -169,7 +169,7 @@ func (c *Conductor) assertPower(tx job.Tx, n *metal.Node, found metal.Power) err
 	return c.saveAndTell(tx, n, fmt.Sprintf("power was found %s, wanted is %s: asserting it", found, n.PowerState), "error")
 }
 
-func (c *Conductor) saveAndTell(tx job.Tx, n *metal.Node, words, severity string) error {
+func (c powerOperations) saveAndTell(tx job.Tx, n *metal.Node, words, severity string) error {
 	if err := c.Store.SaveNode(tx, n); err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 func (b *bench) judged(t *testing.T, p PowerSync, read *metal.Node, r powerReading) {
 	t.Helper()
 	r.at = b.con.Now()
-	if err := b.store.Do(context.Background(), func(tx job.Tx) error { return b.con.judge(context.Background(), tx, p, read, r) }); err != nil {
+	if err := b.store.Do(context.Background(), func(tx job.Tx) error { return b.con.powers().judge(context.Background(), tx, p, read, r) }); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -159,9 +159,9 @@ func TestRebuildLeavesNoRescueBehind(t *testing.T) {
 
 // syncOnce reads one batch of nodes that are due, and returns how many there were.
 func (c *Conductor) syncOnce(ctx context.Context, p PowerSync) int {
-	turns, stop := c.readers(ctx, p)
+	turns, stop := c.powers().readers(ctx, p)
 	defer stop()
-	due := c.claimTurns(ctx, p, 2*p.Workers)
+	due := c.powers().claimTurns(ctx, p, 2*p.Workers)
 	for _, n := range due {
 		turns <- n
 	}

@@ -140,7 +140,7 @@ func (c *Conductor) noteLicence(ctx context.Context, r *job.Run, m *managedNode,
 	if lacks {
 		known.MediaUnlicensedAt = c.Now()
 	}
-	change := c.commit(ctx, r, m, c.edit(ctx, m.node.ID, func(n *metal.Node) { metal.KeepBMC(n, known) }))
+	change := c.steps().commit(ctx, r, m, c.edit(ctx, m.node.ID, func(n *metal.Node) { metal.KeepBMC(n, known) }))
 	m.told = factsOf(m.node)
 	return change
 }
@@ -219,7 +219,7 @@ func (c *Conductor) finalize(ctx context.Context, r *job.Run, m *managedNode) jo
 	request := driver.Finalize{Hash: r.Secret}
 	if strings.HasPrefix(heard.AgentVersion, agent.Product) {
 		request.Extras = extras
-		if request.ConfigDrive, err = c.configDrive(ctx, m.node); err != nil {
+		if request.ConfigDrive, err = c.steps().configDrive(ctx, m.node); err != nil {
 			return job.From(err)
 		}
 	}

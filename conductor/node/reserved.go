@@ -10,7 +10,7 @@ import (
 )
 
 // reservedStep does a step that belongs to no interface.
-func (c *Conductor) reservedStep(ctx context.Context, r *job.Run, m *managedNode, s plannedStep) (job.Outcome, bool) {
+func (c stepOperations) reservedStep(ctx context.Context, r *job.Run, m *managedNode, s plannedStep) (job.Outcome, bool) {
 	switch s.Step.Step {
 	case "hold":
 		return c.hold(ctx, r, m)
@@ -25,7 +25,7 @@ func (c *Conductor) reservedStep(ctx context.Context, r *job.Run, m *managedNode
 
 // powerStep is absolute, like every action: a reboot is off, then on. Where a ramdisk runs,
 // what switches the machine on boots the ramdisk anew, after the step.
-func (c *Conductor) powerStep(ctx context.Context, r *job.Run, m *managedNode, s plannedStep) (job.Outcome, bool) {
+func (c stepOperations) powerStep(ctx context.Context, r *job.Run, m *managedNode, s plannedStep) (job.Outcome, bool) {
 	var wanted []metal.Power
 	switch {
 	case m.node.DisablePowerOff && s.Step.Step == "power_off":
@@ -55,7 +55,7 @@ func (c *Conductor) powerStep(ctx context.Context, r *job.Run, m *managedNode, s
 }
 
 // hold parks the job until somebody asks for unhold.
-func (c *Conductor) hold(ctx context.Context, r *job.Run, m *managedNode) (job.Outcome, bool) {
+func (c stepOperations) hold(ctx context.Context, r *job.Run, m *managedNode) (job.Outcome, bool) {
 	if r.Memo[heldNote] == "" {
 		r.Note(heldNote, "yes")
 		return job.Wait("unhold", 0, c.shift(ctx, m, metal.HoldEvent)), false
@@ -74,7 +74,7 @@ const (
 )
 
 // waitStep parks the job for a time or, without seconds, until the ramdisk is heard again.
-func (c *Conductor) waitStep(ctx context.Context, r *job.Run, m *managedNode, s plannedStep) (job.Outcome, bool) {
+func (c stepOperations) waitStep(ctx context.Context, r *job.Run, m *managedNode, s plannedStep) (job.Outcome, bool) {
 	lasts := defaultWait
 	if v, ok := s.arg("seconds"); ok {
 		n, isNumber := v.(float64)
@@ -100,7 +100,7 @@ func (c *Conductor) waitStep(ctx context.Context, r *job.Run, m *managedNode, s 
 	}
 }
 
-func (c *Conductor) nextHeartbeat(ctx context.Context, r *job.Run, m *managedNode) (job.Outcome, bool) {
+func (c stepOperations) nextHeartbeat(ctx context.Context, r *job.Run, m *managedNode) (job.Outcome, bool) {
 	within := c.timeout(r.Kind)
 	if _, heard, out := c.agentOf(ctx, r, m, within); !heard {
 		return out, false

@@ -29,8 +29,8 @@ func (c *Conductor) service() job.Definition {
 			{Name: "prepare the ramdisk", Do: c.withNode(ifRamdisk(c.prepareRamdisk)), Undo: c.withNode(ifRamdisk(c.cleanUpRamdisk)), Deadline: c.bmcDeadline()},
 			{Name: "start the ramdisk", Do: c.withNode(ifRamdisk(c.turnOn)), Undo: c.withNode(ifRamdisk(c.stopRamdisk)), Deadline: c.bmcDeadline()},
 			{Name: "await the ramdisk", Do: c.withNode(ifRamdisk(c.awaitRamdisk(c.ServiceTimeout))), NoUndo: "waiting changes nothing"},
-			{Name: "settle the steps", Do: c.withNode(c.settleSteps), NoUndo: "forgotten with the operation"},
-			{Name: "work off the steps", Do: c.withNode(c.workOff), NoUndo: again, Deadline: stepDeadline, Elsewhere: true},
+			{Name: "settle the steps", Do: c.withNode(c.steps().settleSteps), NoUndo: "forgotten with the operation"},
+			{Name: "work off the steps", Do: c.withNode(c.steps().workOff), NoUndo: again, Deadline: stepDeadline, Elsewhere: true},
 			{Name: "stop the ramdisk", Do: c.withNode(ifRamdisk(c.quiet)), NoUndo: again, Deadline: c.bmcDeadline()},
 			{Name: "clean up after the ramdisk", Do: c.withNode(ifRamdisk(c.cleanUpRamdisk)), NoUndo: again, Deadline: c.bmcDeadline()},
 			{Name: "leave the cleaning network", Do: c.withNode(ifRamdisk(c.detach(driver.CleaningNet))), NoUndo: again, Deadline: networkDeadline, Elsewhere: true},
@@ -104,5 +104,5 @@ func (c *Conductor) finishService(ctx context.Context, r *job.Run, m *managedNod
 	}
 	return job.Done(c.advance(ctx, m.node.ID, metal.DoneEvent, func(n *metal.Node) {
 		n.PowerState, n.TargetPower, n.LastError, n.ServiceStep = power, "", "", nil
-	}), c.forgetSteps(m.node.ID))
+	}), c.steps().forgetSteps(m.node.ID))
 }

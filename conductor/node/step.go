@@ -75,8 +75,8 @@ const (
 // reserved are the steps that belong to no interface.
 var reserved = []string{"power_on", "power_off", "reboot", "hold", "wait"}
 
-// steps reads the document. settled tells whether it is a course already.
-func (c *Conductor) steps(ctx context.Context, nodeID string) (asked []metal.Step, settled *stepPlan, err error) {
+// requestedSteps reads the document. settled tells whether it is a course already.
+func (c stepOperations) requestedSteps(ctx context.Context, nodeID string) (asked []metal.Step, settled *stepPlan, err error) {
 	doc, err := c.Store.Document(ctx, nil, nodeID, metal.Steps)
 	if problem.Is(err, problem.NotFound) {
 		return nil, nil, nil
@@ -91,7 +91,7 @@ func (c *Conductor) steps(ctx context.Context, nodeID string) (asked []metal.Ste
 	return asked, nil, json.Unmarshal(doc.Body, &asked)
 }
 
-func (c *Conductor) saveSteps(nodeID string, list stepPlan) func(job.Tx) error {
+func (c stepOperations) saveSteps(nodeID string, list stepPlan) func(job.Tx) error {
 	return func(tx job.Tx) error {
 		body, err := json.Marshal(list)
 		if err != nil {
@@ -102,13 +102,13 @@ func (c *Conductor) saveSteps(nodeID string, list stepPlan) func(job.Tx) error {
 }
 
 // forgetSteps ends an operation's steps: they may hold secrets, and are nobody else's.
-func (c *Conductor) forgetSteps(nodeID string) func(job.Tx) error {
+func (c stepOperations) forgetSteps(nodeID string) func(job.Tx) error {
 	return func(tx job.Tx) error { return c.Store.DeleteDocument(tx, nodeID, metal.Steps) }
 }
 
 // settleSteps decides what runs.
-func (c *Conductor) settleSteps(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
-	asked, settled, err := c.steps(ctx, m.node.ID)
+func (c stepOperations) settleSteps(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+	asked, settled, err := c.requestedSteps(ctx, m.node.ID)
 	if err != nil {
 		return job.From(err)
 	}
@@ -150,7 +150,7 @@ func (c *Conductor) settleSteps(ctx context.Context, r *job.Run, m *managedNode)
 }
 
 // offered lists what can be done on the node: by its interfaces, by us, and by the agent if one runs.
-func (c *Conductor) offered(ctx context.Context, r *job.Run, m *managedNode, list *stepPlan) ([]plannedStep, job.Outcome, bool) {
+func (c stepOperations) offered(ctx context.Context, r *job.Run, m *managedNode, list *stepPlan) ([]plannedStep, job.Outcome, bool) {
 	all, err := c.driverSteps(ctx, r.Kind, m)
 	if err != nil {
 		return nil, job.From(err), false
@@ -180,7 +180,7 @@ func (c *Conductor) offered(ctx context.Context, r *job.Run, m *managedNode, lis
 }
 
 // driverSteps lists what the node's interfaces do without an agent. No machine is asked.
-func (c *Conductor) driverSteps(ctx context.Context, of job.Kind, m *managedNode) ([]plannedStep, error) {
+func (c stepOperations) driverSteps(ctx context.Context, of job.Kind, m *managedNode) ([]plannedStep, error) {
 	var all []plannedStep
 	for _, kind := range append(slices.Clone(metal.InterfaceKinds), "firmware") {
 		runner := c.runner(m, kind)
@@ -213,7 +213,7 @@ func (m *managedNode) agentHasSteps(kind string) bool {
 }
 
 // agentSteps asks the agent which steps it has; asking may be repeated.
-func (c *Conductor) agentSteps(ctx context.Context, r *job.Run, m *managedNode, a driver.Agent, list *stepPlan) ([]plannedStep, error) {
+func (c stepOperations) agentSteps(ctx context.Context, r *job.Run, m *managedNode, a driver.Agent, list *stepPlan) ([]plannedStep, error) {
 	node, ports, err := m.shown()
 	if err != nil {
 		return nil, err
@@ -245,7 +245,7 @@ func (c *Conductor) agentSteps(ctx context.Context, r *job.Run, m *managedNode, 
 
 // erasePriority holds the agent's wish to erase to what is configured: whole disks are
 // erased only where an operator has said so.
-func (c *Conductor) erasePriority(kind job.Kind, s agent.Step) int {
+func (c stepOperations) erasePriority(kind job.Kind, s agent.Step) int {
 	if kind != "provide" {
 		return s.Priority
 	}
@@ -261,7 +261,7 @@ func (c *Conductor) erasePriority(kind job.Kind, s agent.Step) int {
 }
 
 // runner finds what does the steps of an interface, nil if nothing does.
-func (c *Conductor) runner(m *managedNode, kind string) driver.StepRunner {
+func (c stepOperations) runner(m *managedNode, kind string) driver.StepRunner {
 	i, ok := m.info.Find(m.node, kind)
 	if !ok {
 		return nil
@@ -338,7 +338,7 @@ func (s plannedStep) checkArgs() error {
 }
 
 // templateSteps are those of the deploy templates that the instance's traits choose.
-func (c *Conductor) templateSteps(ctx context.Context, n *metal.Node) ([]metal.Step, error) {
+func (c stepOperations) templateSteps(ctx context.Context, n *metal.Node) ([]metal.Step, error) {
 	templates, err := c.Nodes.ChosenTemplates(ctx, n)
 	var out []metal.Step
 	for _, t := range templates {

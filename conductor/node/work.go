@@ -39,8 +39,8 @@ const (
 )
 
 // workOff does the steps that are left.
-func (c *Conductor) workOff(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
-	_, list, err := c.steps(ctx, m.node.ID)
+func (c stepOperations) workOff(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+	_, list, err := c.requestedSteps(ctx, m.node.ID)
 	if err != nil {
 		return job.From(err)
 	}
@@ -63,7 +63,7 @@ func (c *Conductor) workOff(ctx context.Context, r *job.Run, m *managedNode) job
 }
 
 // stepDone makes it durable that so many steps are done.
-func (c *Conductor) stepDone(ctx context.Context, r *job.Run, m *managedNode, done int) error {
+func (c stepOperations) stepDone(ctx context.Context, r *job.Run, m *managedNode, done int) error {
 	for _, key := range []string{orderNote, againNote, pauseNote, heldNote, sinceNote} {
 		r.Note(key, "")
 	}
@@ -72,7 +72,7 @@ func (c *Conductor) stepDone(ctx context.Context, r *job.Run, m *managedNode, do
 }
 
 // commit makes notes and a change durable in the middle of an action, and reads the node afresh.
-func (c *Conductor) commit(ctx context.Context, r *job.Run, m *managedNode, change func(job.Tx) error) error {
+func (c stepOperations) commit(ctx context.Context, r *job.Run, m *managedNode, change func(job.Tx) error) error {
 	if err := r.Commit(ctx, change); err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (c *Conductor) commit(ctx context.Context, r *job.Run, m *managedNode, chan
 }
 
 // step does one step; not done: the outcome says what comes next.
-func (c *Conductor) step(ctx context.Context, r *job.Run, m *managedNode, s plannedStep, where string, version map[string]string) (job.Outcome, bool) {
+func (c stepOperations) step(ctx context.Context, r *job.Run, m *managedNode, s plannedStep, where string, version map[string]string) (job.Outcome, bool) {
 	show := familyOf(r.Kind).shown
 	if shown := *show(m.node); shown["step"] != s.Step.Step || shown["interface"] != s.Interface || shown["number"] != where {
 		err := c.commit(ctx, r, m, c.edit(ctx, m.node.ID, func(n *metal.Node) {
@@ -118,7 +118,7 @@ func (c *Conductor) step(ctx context.Context, r *job.Run, m *managedNode, s plan
 	return out, heard
 }
 
-func (c *Conductor) stepDeed(ctx context.Context, r *job.Run, m *managedNode, s plannedStep, version map[string]string) (job.Outcome, bool) {
+func (c stepOperations) stepDeed(ctx context.Context, r *job.Run, m *managedNode, s plannedStep, version map[string]string) (job.Outcome, bool) {
 	switch {
 	case s.By == byAgent:
 		return c.agentStep(ctx, r, m, s, version)
@@ -133,7 +133,7 @@ func (c *Conductor) stepDeed(ctx context.Context, r *job.Run, m *managedNode, s 
 }
 
 // driverStep has an interface of the node do a step, without the ramdisk's help.
-func (c *Conductor) driverStep(ctx context.Context, r *job.Run, m *managedNode, s plannedStep) (job.Outcome, bool) {
+func (c stepOperations) driverStep(ctx context.Context, r *job.Run, m *managedNode, s plannedStep) (job.Outcome, bool) {
 	runner := c.runner(m, s.Interface)
 	if runner == nil {
 		return job.Fail(m.lacks(s.Interface)), false
@@ -155,7 +155,7 @@ func (c *Conductor) driverStep(ctx context.Context, r *job.Run, m *managedNode, 
 }
 
 // stepWaits looks at the step again by and by. Hardware that never ends one must not lock the node for good.
-func (c *Conductor) stepWaits(ctx context.Context, r *job.Run, m *managedNode, s plannedStep, runner driver.StepRunner) job.Outcome {
+func (c stepOperations) stepWaits(ctx context.Context, r *job.Run, m *managedNode, s plannedStep, runner driver.StepRunner) job.Outcome {
 	within := c.timeout(r.Kind)
 	since, err := time.Parse(time.RFC3339Nano, r.Memo[sinceNote])
 	if err != nil {
@@ -177,7 +177,7 @@ func (c *Conductor) stepWaits(ctx context.Context, r *job.Run, m *managedNode, s
 }
 
 // agentStep has the agent do a step.
-func (c *Conductor) agentStep(ctx context.Context, r *job.Run, m *managedNode, s plannedStep, version map[string]string) (job.Outcome, bool) {
+func (c stepOperations) agentStep(ctx context.Context, r *job.Run, m *managedNode, s plannedStep, version map[string]string) (job.Outcome, bool) {
 	node, ports, err := m.shown()
 	if err != nil {
 		return job.Fail(err), false
@@ -201,7 +201,7 @@ func (c *Conductor) agentStep(ctx context.Context, r *job.Run, m *managedNode, s
 }
 
 // configDrive is the stored config drive of the node's instance; nil: it has none.
-func (c *Conductor) configDrive(ctx context.Context, n *metal.Node) (json.RawMessage, error) {
+func (c stepOperations) configDrive(ctx context.Context, n *metal.Node) (json.RawMessage, error) {
 	drive, err := c.Store.Document(ctx, nil, n.ID, metal.ConfigDrive)
 	if err != nil && !problem.Is(err, problem.NotFound) {
 		return nil, err
@@ -213,7 +213,7 @@ func (c *Conductor) configDrive(ctx context.Context, n *metal.Node) (json.RawMes
 }
 
 // writeImage has the agent fetch the image, prove it and write it to the disk.
-func (c *Conductor) writeImage(ctx context.Context, r *job.Run, m *managedNode, s plannedStep) (job.Outcome, bool) {
+func (c stepOperations) writeImage(ctx context.Context, r *job.Run, m *managedNode, s plannedStep) (job.Outcome, bool) {
 	imager, ok := m.deploy.(driver.Imager)
 	if !ok {
 		return job.Fail(m.lacks("deploy")), false
@@ -230,13 +230,13 @@ func (c *Conductor) writeImage(ctx context.Context, r *job.Run, m *managedNode, 
 }
 
 // installLoader has the agent make the disk bootable: EFI boot entries, or a look at what a BIOS will find.
-func (c *Conductor) installLoader(ctx context.Context, r *job.Run, m *managedNode, s plannedStep) (job.Outcome, bool) {
+func (c stepOperations) installLoader(ctx context.Context, r *job.Run, m *managedNode, s plannedStep) (job.Outcome, bool) {
 	return c.order(ctx, r, m, s, agent.InstallBootloader, agent.BootloaderParams{TargetMode: driver.BootMode(m.node)})
 }
 
 // order has the agent do a command once, and follows it to its end. That it may have been
 // given is durable before it is; what was taken shows in the agent's own list.
-func (c *Conductor) order(ctx context.Context, r *job.Run, m *managedNode, s plannedStep, name string, params any) (job.Outcome, bool) {
+func (c stepOperations) order(ctx context.Context, r *job.Run, m *managedNode, s plannedStep, name string, params any) (job.Outcome, bool) {
 	within := c.timeout(r.Kind)
 	a, heard, out := c.agentOf(ctx, r, m, within)
 	if !heard {
@@ -314,7 +314,7 @@ func findAgentCommand(list []agent.Result, note, name string) (res agent.Result,
 
 // bootAgain switches the machine off and on into a fresh boot of the ramdisk. One that must
 // not be switched off is restarted into it.
-func (c *Conductor) bootAgain(ctx context.Context, r *job.Run, m *managedNode) error {
+func (c stepOperations) bootAgain(ctx context.Context, r *job.Run, m *managedNode) error {
 	if m.power == nil {
 		return m.lacks("power")
 	}
@@ -333,7 +333,7 @@ func (c *Conductor) bootAgain(ctx context.Context, r *job.Run, m *managedNode) e
 }
 
 // planAgain has the next boot of a machine be a fresh one of the ramdisk that it runs.
-func (c *Conductor) planAgain(ctx context.Context, r *job.Run, m *managedNode) error {
+func (c stepOperations) planAgain(ctx context.Context, r *job.Run, m *managedNode) error {
 	if !m.node.DisablePowerOff {
 		if err := m.power.SetPower(ctx, m.node, metal.PowerOff); err != nil {
 			return err

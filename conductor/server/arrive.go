@@ -21,7 +21,7 @@ func (v *moveContext) toRescue() bool {
 
 // prepareThere has the destination prove the disks that are kept, or make those that are lost, and brings config drive and rescue
 // files. A destination where that fails, or that dies meanwhile, is replaced.
-func (c *Conductor) prepareThere(ctx context.Context, r *job.Run, v *moveContext) job.Outcome {
+func (c moveOperations) prepareThere(ctx context.Context, r *job.Run, v *moveContext) job.Outcome {
 	return c.toDestination(ctx, r, v, func(v *moveContext) job.Outcome {
 		if v.move.State != compute.MovePreparing {
 			return job.Done()
@@ -49,7 +49,7 @@ func (c *Conductor) prepareThere(ctx context.Context, r *job.Run, v *moveContext
 }
 
 // preparation is the host order: disks that are kept must be found.
-func (c *Conductor) preparation(ctx context.Context, r *job.Run, v *moveContext) (hostOrder, *compute.Blueprint, error) {
+func (c moveOperations) preparation(ctx context.Context, r *job.Run, v *moveContext) (hostOrder, *compute.Blueprint, error) {
 	hash, err := firstPassword(r.Secret)
 	if err != nil {
 		return hostOrder{}, nil, err
@@ -66,7 +66,7 @@ func (c *Conductor) preparation(ctx context.Context, r *job.Run, v *moveContext)
 }
 
 // planAt is the blueprint at the destination: there are no settings that a rescue had replaced.
-func (c *Conductor) planAt(ctx context.Context, v *moveContext, hash string) (*compute.Blueprint, error) {
+func (c moveOperations) planAt(ctx context.Context, v *moveContext, hash string) (*compute.Blueprint, error) {
 	b, err := c.blueprint(ctx, v.managedServer, v.toRescue(), hash)
 	if err == nil {
 		b.Spec.Restore = nil
@@ -76,7 +76,7 @@ func (c *Conductor) planAt(ctx context.Context, v *moveContext, hash string) (*c
 
 // clearThere takes away what was prepared at a destination that never attached the disks. Those that were made there go, those that
 // were found stay.
-func (c *Conductor) clearThere(ctx context.Context, r *job.Run, v *moveContext) job.Outcome {
+func (c moveOperations) clearThere(ctx context.Context, r *job.Run, v *moveContext) job.Outcome {
 	if v.move.State != compute.MovePreparing {
 		return job.Done()
 	}
@@ -92,8 +92,8 @@ func (c *Conductor) clearThere(ctx context.Context, r *job.Run, v *moveContext) 
 	return c.dispatch(ctx, r, v.managedServer, e, func(compute.Result) job.Outcome { return job.Done() })
 }
 
-func (c *Conductor) attachThere(ctx context.Context, r *job.Run, v *moveContext) job.Outcome {
-	if err := c.shutOut(ctx, v); err != nil {
+func (c moveOperations) attachThere(ctx context.Context, r *job.Run, v *moveContext) job.Outcome {
+	if err := c.storageAccess().shutOut(ctx, v); err != nil {
 		return job.From(err)
 	}
 	// In the middle of the action: while the former host speaks it is asked again, within bounds.
@@ -101,7 +101,7 @@ func (c *Conductor) attachThere(ctx context.Context, r *job.Run, v *moveContext)
 }
 
 // remakeRoot completes a rebuild that was going on when the host died: its owner had given the old disk up.
-func (c *Conductor) remakeRoot(ctx context.Context, r *job.Run, v *moveContext) job.Outcome {
+func (c moveOperations) remakeRoot(ctx context.Context, r *job.Run, v *moveContext) job.Outcome {
 	done := func(compute.Result) job.Outcome {
 		r.Secret = secret.Value{}
 		return job.Done()
@@ -119,7 +119,7 @@ func (c *Conductor) remakeRoot(ctx context.Context, r *job.Run, v *moveContext) 
 }
 
 // defineThere defines the guest, which must be new there: one of that name or UUID that is somebody else's is left alone.
-func (c *Conductor) defineThere(ctx context.Context, r *job.Run, v *moveContext) job.Outcome {
+func (c moveOperations) defineThere(ctx context.Context, r *job.Run, v *moveContext) job.Outcome {
 	b, err := c.planAt(ctx, v, "")
 	if err != nil {
 		return job.From(err)
@@ -134,7 +134,7 @@ func (c *Conductor) defineThere(ctx context.Context, r *job.Run, v *moveContext)
 	})
 }
 
-func (c *Conductor) startThere(ctx context.Context, r *job.Run, v *moveContext) job.Outcome {
+func (c moveOperations) startThere(ctx context.Context, r *job.Run, v *moveContext) job.Outcome {
 	is := func(p compute.Power) job.Outcome {
 		return job.Done(c.editServer(ctx, v.server.ID, onAny(func(s *compute.Server, session *rescue.Session) {
 			s.Power = p
@@ -149,12 +149,12 @@ func (c *Conductor) startThere(ctx context.Context, r *job.Run, v *moveContext) 
 	return c.switchOn(ctx, r, v.managedServer, func() job.Outcome { return is(compute.PowerOn) })
 }
 
-func (c *Conductor) unlockThere(ctx context.Context, r *job.Run, v *moveContext) job.Outcome {
+func (c moveOperations) unlockThere(ctx context.Context, r *job.Run, v *moveContext) job.Outcome {
 	return c.unlockRescue(ctx, r, v.managedServer)
 }
 
 // settleMove ends the move: the server is what it was, or what was wanted of it. A session that was to be left is closed.
-func (c *Conductor) settleMove(ctx context.Context, _ *job.Run, v *moveContext) job.Outcome {
+func (c moveOperations) settleMove(ctx context.Context, _ *job.Run, v *moveContext) job.Outcome {
 	return job.Done(func(tx job.Tx) error {
 		return c.Compute.Servers.FinishMove(detachContext(ctx), tx, v.move.ID, onAny(func(s *compute.Server, session *rescue.Session) {
 			s.Fault, s.Wanted = nil, s.Power
@@ -175,7 +175,7 @@ func (c *Conductor) settleMove(ctx context.Context, _ *job.Run, v *moveContext) 
 }
 
 // moveFailed ends the move's record, and puts the server back if it attached nowhere.
-func (c *Conductor) moveFailed(ctx context.Context, tx job.Tx, j *job.Job) error {
+func (c moveOperations) moveFailed(ctx context.Context, tx job.Tx, j *job.Job) error {
 	if j.State != job.Ended {
 		return nil // its end calls again
 	}

@@ -29,7 +29,7 @@ const (
 )
 
 // clusterDefinitions are what is done with clusters. The watch never ends by itself, so no deadline is laid over it.
-func (c *Conductor) clusterDefinitions() []job.Definition {
+func (c clusterOperations) clusterDefinitions() []job.Definition {
 	return []job.Definition{
 		{
 			Kind: compute.JobWatch, Version: 1, Class: job.Operation,
@@ -47,7 +47,7 @@ func (c *Conductor) clusterDefinitions() []job.Definition {
 }
 
 // cluster reads a cluster and finds what drives it.
-func (c *Conductor) cluster(ctx context.Context, id string) (*compute.Cluster, hypervisor.Cluster, error) {
+func (c clusterOperations) cluster(ctx context.Context, id string) (*compute.Cluster, hypervisor.Cluster, error) {
 	row, err := c.Store.Clusters().Get(ctx, nil, id)
 	if err != nil {
 		return nil, nil, err
@@ -66,7 +66,7 @@ func (c *Conductor) cluster(ctx context.Context, id string) (*compute.Cluster, h
 }
 
 // watchCluster is one turn: jobs first, so that what an ended job did is in what is read after it.
-func (c *Conductor) watchCluster(ctx context.Context, r *job.Run) job.Outcome {
+func (c clusterOperations) watchCluster(ctx context.Context, r *job.Run) job.Outcome {
 	r.Deadline = 0 // each rest has its own
 	bounded, cancel := context.WithTimeout(ctx, watchBound)
 	defer cancel()
@@ -107,7 +107,7 @@ type clusterObservation struct {
 }
 
 // noteTurn writes what a turn changed of the cluster's record. The record itself may have been changed meanwhile.
-func (c *Conductor) noteTurn(ctx context.Context, old *compute.Cluster, now clusterObservation, trouble string) func(job.Tx) error {
+func (c clusterOperations) noteTurn(ctx context.Context, old *compute.Cluster, now clusterObservation, trouble string) func(job.Tx) error {
 	return func(tx job.Tx) error {
 		for _, e := range now.told {
 			if err := c.Store.Append(tx, e); err != nil {
@@ -138,9 +138,9 @@ func (c *Conductor) noteTurn(ctx context.Context, old *compute.Cluster, now clus
 }
 
 // lookAtCluster takes in everything that the cluster tells.
-func (c *Conductor) lookAtCluster(ctx context.Context, r *job.Run, row *compute.Cluster, cl hypervisor.Cluster) (clusterObservation, error) {
+func (c clusterOperations) lookAtCluster(ctx context.Context, r *job.Run, row *compute.Cluster, cl hypervisor.Cluster) (clusterObservation, error) {
 	if row.Kind == compute.IronicCluster {
-		return clusterObservation{seen: row.Seen}, c.lookAtEndpoint(ctx, row)
+		return clusterObservation{seen: row.Seen}, c.metals().lookAtEndpoint(ctx, row)
 	}
 	jobs, open, seen, err := c.newJobs(ctx, r, row, cl)
 	if err != nil {
@@ -162,7 +162,7 @@ func (c *Conductor) lookAtCluster(ctx context.Context, r *job.Run, row *compute.
 }
 
 // newJobs reads the jobs that ended since the last turn, and tells which are still open. The first turn of a watch begins at the newest.
-func (c *Conductor) newJobs(ctx context.Context, r *job.Run, row *compute.Cluster, cl hypervisor.Cluster) (ended []hypervisor.ClusterJob, open []int64, seen int64, err error) {
+func (c clusterOperations) newJobs(ctx context.Context, r *job.Run, row *compute.Cluster, cl hypervisor.Cluster) (ended []hypervisor.ClusterJob, open []int64, seen int64, err error) {
 	var also []int64
 	if known := r.Memo[openJobsMemo]; known != "" {
 		_ = json.Unmarshal([]byte(known), &also) // our own writing
@@ -195,7 +195,7 @@ type clusterView struct {
 	seen   map[string]*compute.Server // from before the guests were read, by id
 }
 
-func (c *Conductor) readCluster(ctx context.Context, row *compute.Cluster, cl hypervisor.Cluster) (*clusterView, error) {
+func (c clusterOperations) readCluster(ctx context.Context, row *compute.Cluster, cl hypervisor.Cluster) (*clusterView, error) {
 	v := &clusterView{}
 	var err error
 	if v.seen, err = c.Compute.Servers.ServersOfCluster(ctx, row.ID); err != nil {
@@ -220,7 +220,7 @@ func (v *clusterView) ours() []compute.Guest {
 
 // follow takes in the nodes, where the cluster runs its guests, and how they are: each is compared with what was read before, and
 // only what differs is written.
-func (c *Conductor) follow(ctx context.Context, row *compute.Cluster, v *clusterView) error {
+func (c clusterOperations) follow(ctx context.Context, row *compute.Cluster, v *clusterView) error {
 	nodes := make(map[string]compute.Inventory, len(v.hosts))
 	for _, h := range v.hosts {
 		nodes[h.Name] = h.Inventory
@@ -251,7 +251,7 @@ func (c *Conductor) follow(ctx context.Context, row *compute.Cluster, v *cluster
 }
 
 // jobEvents tells ended jobs to the servers that they worked on, whoever asked for them.
-func (c *Conductor) jobEvents(jobs []hypervisor.ClusterJob, v *clusterView) (told []job.Event) {
+func (c clusterOperations) jobEvents(jobs []hypervisor.ClusterJob, v *clusterView) (told []job.Event) {
 	servers := map[string]string{}
 	for _, g := range v.guests {
 		if g.Ours {
@@ -275,7 +275,7 @@ func (c *Conductor) jobEvents(jobs []hypervisor.ClusterJob, v *clusterView) (tol
 }
 
 // adoptInstance makes a server of an instance that exists. The server's id comes from the job, so that a second run finds its own mark.
-func (c *Conductor) adoptInstance(ctx context.Context, r *job.Run) job.Outcome {
+func (c clusterOperations) adoptInstance(ctx context.Context, r *job.Run) job.Outcome {
 	a, err := parseJobArgs[compute.ClusterAdoptArgs](r)
 	if err != nil {
 		return job.Fail(err)
@@ -301,7 +301,7 @@ func (c *Conductor) adoptInstance(ctx context.Context, r *job.Run) job.Outcome {
 	return job.Answer(compute.Adopted{ServerID: id})
 }
 
-func (c *Conductor) takeIn(ctx context.Context, r *job.Run, row *compute.Cluster, cl hypervisor.Cluster, a compute.ClusterAdoptArgs, g *hypervisor.ClusterGuest) error {
+func (c clusterOperations) takeIn(ctx context.Context, r *job.Run, row *compute.Cluster, cl hypervisor.Cluster, a compute.ClusterAdoptArgs, g *hypervisor.ClusterGuest) error {
 	hosts, err := cl.Hosts(ctx)
 	if err != nil {
 		return err
@@ -346,7 +346,7 @@ func systemFamily(system string) string {
 }
 
 // reconcileCluster compares the sessions of the cluster's servers with what it tells, and mends them if that was asked for.
-func (c *Conductor) reconcileCluster(ctx context.Context, r *job.Run) job.Outcome {
+func (c clusterOperations) reconcileCluster(ctx context.Context, r *job.Run) job.Outcome {
 	a, err := parseJobArgs[compute.ReconcileArgs](r)
 	if err != nil {
 		return job.Fail(err)

@@ -18,7 +18,7 @@ import (
 // a receipt, or on the node's life.
 
 // mover is what moves the guests of a host's cluster.
-func (c *Conductor) mover(ctx context.Context, h *compute.Host) (hypervisor.Mover, error) {
+func (c clusterOperations) mover(ctx context.Context, h *compute.Host) (hypervisor.Mover, error) {
 	hv, err := c.hypervisor(ctx, h)
 	if err != nil {
 		return nil, err
@@ -31,7 +31,7 @@ func (c *Conductor) mover(ctx context.Context, h *compute.Host) (hypervisor.Move
 }
 
 // nodeOf finds the host that is a node of a cluster.
-func (c *Conductor) nodeOf(ctx context.Context, cluster, name string) (*compute.Host, error) {
+func (c clusterOperations) nodeOf(ctx context.Context, cluster, name string) (*compute.Host, error) {
 	found, err := c.Store.Hosts().List(ctx, nil, compute.HostFilter{ClusterID: cluster, Name: name}, record.Page{Limit: 1})
 	if err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func (c *Conductor) nodeOf(ctx context.Context, cluster, name string) (*compute.
 }
 
 // moveByCluster has the cluster move a guest of a living node, and notes where it is then.
-func (c *Conductor) moveByCluster(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
+func (c clusterOperations) moveByCluster(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
 	m, err := c.mover(ctx, t.here.host)
 	if err != nil {
 		return job.From(err)
@@ -56,7 +56,7 @@ func (c *Conductor) moveByCluster(ctx context.Context, r *job.Run, t *serverMigr
 	defer cancel()
 	name, err := m.Migrate(bounded, t.here.server.ID, to, t.live(r))
 	if err != nil && t.live(r) && !t.args.LiveOnly && !problem.Is(err, problem.Unavailable) {
-		return c.goOff(ctx, r, t, err)
+		return c.moves().goOff(ctx, r, t, err)
 	}
 	if err != nil {
 		return job.From(err)
@@ -73,7 +73,7 @@ func (c *Conductor) moveByCluster(ctx context.Context, r *job.Run, t *serverMigr
 
 // failOver has the cluster bring a guest of a fenced node to another one, and follows it there. The cluster is told that the node is
 // dead first: the receipt proves it.
-func (c *Conductor) failOver(ctx context.Context, r *job.Run, v *moveContext) job.Outcome {
+func (c clusterOperations) failOver(ctx context.Context, r *job.Run, v *moveContext) job.Outcome {
 	if v.move.ReceiptID == "" {
 		return job.Fail(problem.Conflictf("node %s of a cluster is not fenced: nothing is failed over", v.host.Name))
 	}
@@ -121,7 +121,7 @@ const (
 
 // stillReached has the cluster asked whether it reaches a node before it is told that the node is dead: for it would start its guests a
 // second time then, whoever attested what. nil: the node is silent, or was marked before.
-func (c *Conductor) stillReached(ctx context.Context, r *job.Run, v *moveContext, m hypervisor.Mover) *job.Outcome {
+func (c clusterOperations) stillReached(ctx context.Context, r *job.Run, v *moveContext, m hypervisor.Mover) *job.Outcome {
 	end := func(out job.Outcome) *job.Outcome { return &out }
 	answers, offline, err := m.Reaches(ctx, v.host.Name)
 	if err != nil {
@@ -159,7 +159,7 @@ func (c *Conductor) stillReached(ctx context.Context, r *job.Run, v *moveContext
 
 // renewMirrors has the cluster of a node that was evacuated make the mirrors of disks that the node had anew. A cluster that cannot is
 // told of: the servers live.
-func (c *Conductor) renewMirrors(ctx context.Context, r *job.Run) job.Outcome {
+func (c clusterOperations) renewMirrors(ctx context.Context, r *job.Run) job.Outcome {
 	h, err := c.Store.Hosts().Get(ctx, nil, r.Subject.ID)
 	if err != nil || h.Kind != compute.GanetiHost || r.Kind != compute.JobEvacuate {
 		return job.From(err)
@@ -178,13 +178,13 @@ func (c *Conductor) renewMirrors(ctx context.Context, r *job.Run) job.Outcome {
 	case !had:
 		return job.Done()
 	}
-	return job.Done(func(tx job.Tx) error { return c.hostEvent(tx, r, text, severity) })
+	return job.Done(func(tx job.Tx) error { return c.hosts().hostEvent(tx, r, text, severity) })
 }
 
 const troubleMemo = "in trouble"
 
 // newTrouble tells servers, once, what their cluster finds wrong with where they run; known is who was in trouble at the last look, now who is.
-func (c *Conductor) newTrouble(known string, v *clusterView) (told []job.Event, now string) {
+func (c clusterOperations) newTrouble(known string, v *clusterView) (told []job.Event, now string) {
 	var ids []string
 	for _, g := range v.guests {
 		if !g.Ours || g.Trouble == "" {

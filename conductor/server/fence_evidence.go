@@ -25,7 +25,7 @@ const (
 
 // cutHost switches the node that the host is off, ahead of all else that is asked of the node. It is held off before that: from then
 // on nobody switches it on again.
-func (c *Conductor) cutHost(ctx context.Context, r *job.Run, f *fencingTarget) job.Outcome {
+func (c hostOperations) cutHost(ctx context.Context, r *job.Run, f *fencingTarget) job.Outcome {
 	if f.host.NodeID == "" {
 		return noteMissingEvidence(r, compute.PowerCut, "no node of the inventory is named as this host; name it with: salvor host set %s --node NODE", f.host.Name)
 	}
@@ -58,7 +58,7 @@ func (c *Conductor) cutHost(ctx context.Context, r *job.Run, f *fencingTarget) j
 }
 
 // beginCut holds the node and puts the order to it; one that somebody works on is waited for.
-func (c *Conductor) beginCut(ctx context.Context, r *job.Run, f *fencingTarget, id string) job.Outcome {
+func (c hostOperations) beginCut(ctx context.Context, r *job.Run, f *fencingTarget, id string) job.Outcome {
 	words := fmt.Sprintf("host %s is fenced; salvor host restore %s", f.host.Name, f.host.Name)
 	node := f.host.NodeID
 	if r.Memo[fenceNode] == "" {
@@ -87,7 +87,7 @@ func (c *Conductor) beginCut(ctx context.Context, r *job.Run, f *fencingTarget, 
 }
 
 // listenAfterCut holds what the BMC says against the host's own word: one that renews its lease was not switched off.
-func (c *Conductor) listenAfterCut(ctx context.Context, r *job.Run, f *fencingTarget) job.Outcome {
+func (c hostOperations) listenAfterCut(ctx context.Context, r *job.Run, f *fencingTarget) job.Outcome {
 	off, err := time.Parse(time.RFC3339Nano, r.Memo[fenceOff])
 	if err != nil || !f.has(compute.PowerCut) {
 		return job.Done()
@@ -121,7 +121,7 @@ func (c *Conductor) listenAfterCut(ctx context.Context, r *job.Run, f *fencingTa
 }
 
 // contradicted drops what the BMC said, and the hold of a node that is not the host.
-func (c *Conductor) contradicted(r *job.Run, f *fencingTarget, why string) job.Outcome {
+func (c hostOperations) contradicted(r *job.Run, f *fencingTarget, why string) job.Outcome {
 	node := f.host.NodeID
 	f.proofs = slices.DeleteFunc(f.proofs, func(p compute.Proof) bool { return p.Evidence == compute.PowerCut })
 	c.keepProofs(r, f)
@@ -137,7 +137,7 @@ func (c *Conductor) contradicted(r *job.Run, f *fencingTarget, why string) job.O
 
 // revokeHost takes the host's volumes away from it. It is done wherever there are volumes, for whatever else was proven may have been
 // said by a BMC that errs; but where that suffices, a storage that does not answer holds nothing up.
-func (c *Conductor) revokeHost(ctx context.Context, r *job.Run, f *fencingTarget) job.Outcome {
+func (c hostOperations) revokeHost(ctx context.Context, r *job.Run, f *fencingTarget) job.Outcome {
 	servers, err := c.Compute.Servers.On(ctx, f.host.ID)
 	if err != nil {
 		return job.From(err)
@@ -188,7 +188,7 @@ func (c *Conductor) revokeHost(ctx context.Context, r *job.Run, f *fencingTarget
 }
 
 // strangers finds connections from the host by names that are none of its.
-func (c *Conductor) strangers(ctx context.Context, h *compute.Host) error {
+func (c hostOperations) strangers(ctx context.Context, h *compute.Host) error {
 	all, err := c.Storage.Sessions(ctx)
 	if err != nil {
 		return err
@@ -211,7 +211,7 @@ func abbreviateNames(names []string) string {
 }
 
 // awaitSelfFence waits until the host has ended its guests by itself, if it said that it would and has a watchdog that sees to it.
-func (c *Conductor) awaitSelfFence(ctx context.Context, r *job.Run, f *fencingTarget) job.Outcome {
+func (c hostOperations) awaitSelfFence(ctx context.Context, r *job.Run, f *fencingTarget) job.Outcome {
 	if f.enough(r) {
 		return job.Done()
 	}

@@ -12,14 +12,14 @@ import (
 )
 
 // hostDrain empties a host that lives, by a plan like that of an evacuation: its moves are planned ones.
-func (c *Conductor) hostDrain() job.Definition {
+func (c hostOperations) hostDrain() job.Definition {
 	d := c.hostEvacuate()
 	d.Kind = compute.JobDrain
 	return d
 }
 
 // hostRestore has a host come back: its node is let go and switched on, or its cluster is told.
-func (c *Conductor) hostRestore() job.Definition {
+func (c hostOperations) hostRestore() job.Definition {
 	const kept = "who restores a host wants it so, whatever else fails"
 	return job.Definition{
 		Kind: compute.JobRestore, Version: 1, Class: job.Operation,
@@ -31,7 +31,7 @@ func (c *Conductor) hostRestore() job.Definition {
 }
 
 // releaseNode ends the hold of a fence, and has the node switched on by a command of its own.
-func (c *Conductor) releaseNode(ctx context.Context, r *job.Run) job.Outcome {
+func (c hostOperations) releaseNode(ctx context.Context, r *job.Run) job.Outcome {
 	h, err := c.Store.Hosts().Get(ctx, nil, r.Subject.ID)
 	if err != nil || h.NodeID == "" {
 		return job.From(err)
@@ -54,12 +54,12 @@ func (c *Conductor) releaseNode(ctx context.Context, r *job.Run) job.Outcome {
 }
 
 // onlineAgain takes back that a cluster's node is offline.
-func (c *Conductor) onlineAgain(ctx context.Context, r *job.Run) job.Outcome {
+func (c hostOperations) onlineAgain(ctx context.Context, r *job.Run) job.Outcome {
 	h, err := c.Store.Hosts().Get(ctx, nil, r.Subject.ID)
 	if err != nil || h.Kind != compute.GanetiHost {
 		return job.From(err)
 	}
-	m, err := c.mover(ctx, h)
+	m, err := c.clusters().mover(ctx, h)
 	if err != nil {
 		return job.From(err)
 	}

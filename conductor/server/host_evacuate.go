@@ -12,12 +12,12 @@ import (
 
 // hostEvacuate runs a plan: one job for each server, so many at a time. It holds the host and no server; whoever comes after a crash
 // finds in the moves what was begun.
-func (c *Conductor) hostEvacuate() job.Definition {
+func (c hostOperations) hostEvacuate() job.Definition {
 	return job.Definition{
 		Kind: compute.JobEvacuate, Version: 1, Class: job.Operation, Failed: c.evacuateFailed, NoDeadline: "each move has a deadline of its own",
 		Actions: []job.Action{
 			{Name: "move the servers", Do: c.moveServers, NoUndo: "each move answers for itself"},
-			{Name: "renew mirrors", Do: c.renewMirrors, NoUndo: "a mirror more is no harm", Deadline: guestDeadline(diskErrand)},
+			{Name: "renew mirrors", Do: c.clusters().renewMirrors, NoUndo: "a mirror more is no harm", Deadline: guestDeadline(diskErrand)},
 			{Name: "settle the plan", Do: c.settlePlan, NoUndo: "there is nothing left to fail"},
 		},
 	}
@@ -31,7 +31,7 @@ const (
 	slowLook    = time.Second
 )
 
-func (c *Conductor) moveServers(ctx context.Context, r *job.Run) job.Outcome {
+func (c hostOperations) moveServers(ctx context.Context, r *job.Run) job.Outcome {
 	a, err := parseJobArgs[compute.EvacuateArgs](r)
 	if err != nil {
 		return job.Fail(err)
@@ -75,7 +75,7 @@ func (c *Conductor) moveServers(ctx context.Context, r *job.Run) job.Outcome {
 	return job.Pause(next, "the servers of the plan to be moved", skip)
 }
 
-func (c *Conductor) settlePlan(ctx context.Context, r *job.Run) job.Outcome {
+func (c hostOperations) settlePlan(ctx context.Context, r *job.Run) job.Outcome {
 	a, err := parseJobArgs[compute.EvacuateArgs](r)
 	if err != nil {
 		return job.Fail(err)
@@ -84,7 +84,7 @@ func (c *Conductor) settlePlan(ctx context.Context, r *job.Run) job.Outcome {
 }
 
 // evacuateFailed ends the plan of a job that could not be worked off: moves that were begun go on by themselves.
-func (c *Conductor) evacuateFailed(ctx context.Context, tx job.Tx, j *job.Job) error {
+func (c hostOperations) evacuateFailed(ctx context.Context, tx job.Tx, j *job.Job) error {
 	if j.State != job.Ended {
 		return nil // its end calls again
 	}

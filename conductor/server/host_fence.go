@@ -17,7 +17,7 @@ import (
 
 // hostFence proves that a host is off, by one kind of evidence after the other, until what is proven suffices. Nothing of it is
 // taken back but the node's hold, where it comes to nothing.
-func (c *Conductor) hostFence() job.Definition {
+func (c hostOperations) hostFence() job.Definition {
 	const kept = "evidence is not taken back; a fence that fails lets go of the node and gives the volumes back"
 	return job.Definition{
 		Kind: compute.JobFence, Version: 1, Class: job.Operation, Failed: c.fenceFailed,
@@ -70,7 +70,7 @@ type fencingTarget struct {
 }
 
 // fencing makes a job action of a function that looks for evidence. Once there is a receipt, it asks nothing more.
-func (c *Conductor) fencing(do func(context.Context, *job.Run, *fencingTarget) job.Outcome) func(context.Context, *job.Run) job.Outcome {
+func (c hostOperations) fencing(do func(context.Context, *job.Run, *fencingTarget) job.Outcome) func(context.Context, *job.Run) job.Outcome {
 	return func(ctx context.Context, r *job.Run) job.Outcome {
 		f, err := c.fence(ctx, r)
 		if err != nil {
@@ -95,7 +95,7 @@ func (c *Conductor) fencing(do func(context.Context, *job.Run, *fencingTarget) j
 	}
 }
 
-func (c *Conductor) fence(ctx context.Context, r *job.Run) (*fencingTarget, error) {
+func (c hostOperations) fence(ctx context.Context, r *job.Run) (*fencingTarget, error) {
 	f := &fencingTarget{}
 	var err error
 	if f.args, err = parseJobArgs[compute.FenceArgs](r); err != nil {
@@ -120,18 +120,18 @@ func (c *Conductor) fence(ctx context.Context, r *job.Run) (*fencingTarget, erro
 }
 
 // left is what remains until so long after the beginning.
-func (c *Conductor) left(f *fencingTarget, within time.Duration) time.Duration {
+func (c hostOperations) left(f *fencingTarget, within time.Duration) time.Duration {
 	return within - c.Now().Sub(f.began)
 }
 
 // prove notes a piece of evidence.
-func (c *Conductor) prove(r *job.Run, f *fencingTarget, e compute.Evidence, format string, args ...any) {
+func (c hostOperations) prove(r *job.Run, f *fencingTarget, e compute.Evidence, format string, args ...any) {
 	f.proofs = slices.DeleteFunc(f.proofs, func(p compute.Proof) bool { return p.Evidence == e })
 	f.proofs = append(f.proofs, compute.Proof{Evidence: e, Text: fmt.Sprintf(format, args...), At: c.Now().UTC()})
 	c.keepProofs(r, f)
 }
 
-func (c *Conductor) keepProofs(r *job.Run, f *fencingTarget) {
+func (c hostOperations) keepProofs(r *job.Run, f *fencingTarget) {
 	text, err := json.Marshal(f.proofs)
 	if err == nil { // what was read from JSON is written as JSON
 		r.Note(fenceProofs, string(text))
@@ -165,7 +165,7 @@ func (f *fencingTarget) enough(r *job.Run) bool {
 }
 
 // lookAtHost takes the evidence that is there already.
-func (c *Conductor) lookAtHost(ctx context.Context, r *job.Run, f *fencingTarget) job.Outcome {
+func (c hostOperations) lookAtHost(ctx context.Context, r *job.Run, f *fencingTarget) job.Outcome {
 	if f.host.Revoked && f.args.Words == "" {
 		return job.Fail(problem.Conflictf("fence host %[1]s: its certificate was revoked, so whether it lives cannot be heard; let it join again first, or, "+
 			"once somebody has seen that it is off: salvor fence %[1]s --attest \"who saw what\"", f.host.Name))
@@ -175,7 +175,7 @@ func (c *Conductor) lookAtHost(ctx context.Context, r *job.Run, f *fencingTarget
 }
 
 // knownReceipt gives a receipt by what is known without asking anybody: an acknowledgement, say. false: that does not suffice.
-func (c *Conductor) knownReceipt(ctx context.Context, r *job.Run, f *fencingTarget) (bool, error) {
+func (c hostOperations) knownReceipt(ctx context.Context, r *job.Run, f *fencingTarget) (bool, error) {
 	err := c.commitChanged(ctx, r, func(tx job.Tx) error {
 		h, err := c.Store.Hosts().Get(ctx, tx, f.host.ID)
 		if err != nil {
@@ -198,7 +198,7 @@ func (c *Conductor) knownReceipt(ctx context.Context, r *job.Run, f *fencingTarg
 }
 
 // commitChanged makes a change durable in the middle of an action, again where a row that it saves was changed meanwhile.
-func (c *Conductor) commitChanged(ctx context.Context, r *job.Run, change func(job.Tx) error) (err error) {
+func (c hostOperations) commitChanged(ctx context.Context, r *job.Run, change func(job.Tx) error) (err error) {
 	for range 5 {
 		if err = r.Commit(ctx, change); !errors.Is(err, record.ErrChanged) {
 			return err
@@ -208,7 +208,7 @@ func (c *Conductor) commitChanged(ctx context.Context, r *job.Run, change func(j
 }
 
 // giveReceipt ends the search: by a receipt, or by saying of each kind of evidence why there is none.
-func (c *Conductor) giveReceipt(ctx context.Context, r *job.Run, f *fencingTarget) job.Outcome {
+func (c hostOperations) giveReceipt(ctx context.Context, r *job.Run, f *fencingTarget) job.Outcome {
 	if f.args.Words != "" {
 		since, heard := c.silence(ctx, f.host.ID)
 		spoke, err := c.spokeSince(ctx, f)
@@ -257,7 +257,7 @@ func (c *Conductor) giveReceipt(ctx context.Context, r *job.Run, f *fencingTarge
 }
 
 // comeToNothing ends a fence without a receipt, because of why: the host gets its volumes back.
-func (c *Conductor) comeToNothing(ctx context.Context, r *job.Run, f *fencingTarget, why error) job.Outcome {
+func (c hostOperations) comeToNothing(ctx context.Context, r *job.Run, f *fencingTarget, why error) job.Outcome {
 	err := c.readmit(ctx, r, f)
 	switch {
 	case err == nil:
@@ -269,13 +269,13 @@ func (c *Conductor) comeToNothing(ctx context.Context, r *job.Run, f *fencingTar
 }
 
 // readmit lets the servers of a host that could not be fenced in to their volumes again: where it lives, they run on.
-func (c *Conductor) readmit(ctx context.Context, r *job.Run, f *fencingTarget) error {
+func (c hostOperations) readmit(ctx context.Context, r *job.Run, f *fencingTarget) error {
 	if r.Memo[fenceRevoked] == "" || c.Storage == nil {
 		return nil
 	}
 	bounded, cancel := context.WithTimeout(ctx, spareStorage)
 	defer cancel()
-	return c.letIn(bounded, f.host)
+	return c.storageAccess().letIn(bounded, f.host)
 }
 
 func orSomebody(user string) string {
@@ -298,7 +298,7 @@ var lackWords = map[compute.Evidence]string{
 }
 
 // blocked is what an operator reads: of each kind of evidence whether it is there or why not, and what to do.
-func (c *Conductor) blocked(r *job.Run, f *fencingTarget) error {
+func (c hostOperations) blocked(r *job.Run, f *fencingTarget) error {
 	var said []string
 	for _, e := range evidenceOrder {
 		why := r.Memo[fenceLacks+string(e)]
@@ -324,7 +324,7 @@ func (c *Conductor) blocked(r *job.Run, f *fencingTarget) error {
 }
 
 // fenceFailed lets go of the node: no server was moved.
-func (c *Conductor) fenceFailed(ctx context.Context, tx job.Tx, j *job.Job) error {
+func (c hostOperations) fenceFailed(ctx context.Context, tx job.Tx, j *job.Job) error {
 	if j.State != job.Ended {
 		return nil
 	}
@@ -343,12 +343,12 @@ func (c *Conductor) fenceFailed(ctx context.Context, tx job.Tx, j *job.Job) erro
 	return nil
 }
 
-func (c *Conductor) hostEvent(tx job.Tx, r *job.Run, text, severity string) error {
+func (c hostOperations) hostEvent(tx job.Tx, r *job.Run, text, severity string) error {
 	return c.Store.Append(tx, job.Event{Subject: r.Subject, Type: "contact", Text: text, Severity: severity, JobID: r.ID, RequestID: r.RequestID, User: r.User})
 }
 
 // silence tells for how long a host has been silent, as far as this process could hear; heard is false of a host that never held a lease.
-func (c *Conductor) silence(ctx context.Context, hostID string) (since time.Duration, heard bool) {
+func (c hostOperations) silence(ctx context.Context, hostID string) (since time.Duration, heard bool) {
 	since, _, known := c.hear(ctx, hostID)
 	if known {
 		return since, true
@@ -359,7 +359,7 @@ func (c *Conductor) silence(ctx context.Context, hostID string) (since time.Dura
 }
 
 // hear is Silence after a look at what others heard until now.
-func (c *Conductor) hear(ctx context.Context, hostID string) (since time.Duration, watchdog string, known bool) {
+func (c hostOperations) hear(ctx context.Context, hostID string) (since time.Duration, watchdog string, known bool) {
 	if err := c.Compute.Hosts.Listen(ctx); err != nil {
 		return 0, "", false
 	}
@@ -368,18 +368,18 @@ func (c *Conductor) hear(ctx context.Context, hostID string) (since time.Duratio
 
 // unsure tells whether it is too early to say that a host lives because it was not heard to be silent: a fence has its time for that,
 // and so has each process that goes on with it.
-func (c *Conductor) unsure(f *fencingTarget) bool {
+func (c hostOperations) unsure(f *fencingTarget) bool {
 	return c.left(f, fenceWithin) > 0 || c.Compute.Hosts.Listening() < 2*compute.Suspect
 }
 
 // spokeSince tells whether the host renewed its lease after the fence began.
-func (c *Conductor) spokeSince(ctx context.Context, f *fencingTarget) (bool, error) {
+func (c hostOperations) spokeSince(ctx context.Context, f *fencingTarget) (bool, error) {
 	stored, err := c.Store.Leases(ctx)
 	return stored[f.host.ID].RenewedAt.After(f.began), err
 }
 
 // healHost has the servers of a host that was fenced without anybody asking live on elsewhere.
-func (c *Conductor) healHost(ctx context.Context, r *job.Run) job.Outcome {
+func (c hostOperations) healHost(ctx context.Context, r *job.Run) job.Outcome {
 	a, err := parseJobArgs[compute.FenceArgs](r)
 	if err != nil || !a.Heal {
 		return job.From(err)

@@ -62,7 +62,7 @@ func (c *Conductor) tryDispatch(ctx context.Context, r *job.Run, g *managedServe
 	o, err := c.Store.Order(ctx, nil, id)
 	switch {
 	case problem.Is(err, problem.NotFound) && g.host.Fenced && logsIn(e.verb):
-		return c.keepOut(r, g, e, failed)
+		return c.storageAccess().keepOut(r, g, e, failed)
 	case problem.Is(err, problem.NotFound):
 		return c.issue(ctx, r, g, e, compute.Order{ID: id, Action: name + " " + strconv.Itoa(tries)})
 	case err != nil:
@@ -100,7 +100,7 @@ func orderName(r *job.Run, v compute.Verb) string {
 // issue gives the order out in the transaction that parks the job.
 func (c *Conductor) issue(ctx context.Context, r *job.Run, g *managedServer, e hostOrder, o compute.Order) job.Outcome {
 	if logsIn(e.verb) {
-		if err := c.admitInitiators(ctx, g); err != nil {
+		if err := c.storageAccess().admitInitiators(ctx, g); err != nil {
 			return job.From(err)
 		}
 	}

@@ -24,7 +24,7 @@ func logsIn(v compute.Verb) bool {
 // admitInitiators lets the host of a server in to the server's volumes, before the server is defined there or gets a volume. A fence takes
 // that permission from this host again. Without a storage driver it lets nobody in, but still refuses a volume that is another server's
 // by now.
-func (c *Conductor) admitInitiators(ctx context.Context, g *managedServer) error {
+func (c storageAccess) admitInitiators(ctx context.Context, g *managedServer) error {
 	if g.host == nil || g.host.Kind != compute.AgentHost {
 		return nil
 	}
@@ -48,7 +48,7 @@ func (c *Conductor) admitInitiators(ctx context.Context, g *managedServer) error
 // records: whatever a receipt says, a guest that writes elsewhere has lost the volume by then. After it they are looked for again: a target
 // that let everybody in does not any more, and a server may have gone elsewhere meanwhile. One at a time does this to a target: another that is let in
 // between the reading of the records and the exclusion would be taken off.
-func (c *Conductor) allowInitiator(ctx context.Context, target, initiator string) error {
+func (c storageAccess) allowInitiator(ctx context.Context, target, initiator string) error {
 	unlock, err := c.targets.lock(ctx, target)
 	if err != nil {
 		return err
@@ -101,7 +101,7 @@ func (l *targetLocks) unlock(target string, mine chan struct{}) {
 }
 
 // excludeStale takes off a target whom the records do not name. Conflict: fresh, which has just been let in, is one of those.
-func (c *Conductor) excludeStale(ctx context.Context, target, fresh string) error {
+func (c storageAccess) excludeStale(ctx context.Context, target, fresh string) error {
 	x, ok := c.Storage.(storage.Excluder)
 	if !ok {
 		return nil
@@ -132,7 +132,7 @@ var errNoVolumeThere = errors.New("no server has a volume")
 
 // keepOut has an order that would let a fenced host in to volumes wait until the host is admitted, or the server lives elsewhere: what the
 // fence took away is not given back by a user's command. The wait has the bound of the order.
-func (c *Conductor) keepOut(r *job.Run, g *managedServer, e hostOrder, failed func(error) job.Outcome) job.Outcome {
+func (c storageAccess) keepOut(r *job.Run, g *managedServer, e hostOrder, failed func(error) job.Outcome) job.Outcome {
 	memo := orderName(r, e.verb) + " kept from"
 	since, err := time.Parse(time.RFC3339Nano, r.Memo[memo])
 	if err != nil {
@@ -147,7 +147,7 @@ func (c *Conductor) keepOut(r *job.Run, g *managedServer, e hostOrder, failed fu
 
 // letIn lets the servers that are on a host in to their volumes. One that cannot be does not hold the others up, and one that has lost a volume
 // by the records, or the host, is left out. A storage that refuses is an error.
-func (c *Conductor) letIn(ctx context.Context, h *compute.Host) error {
+func (c storageAccess) letIn(ctx context.Context, h *compute.Host) error {
 	servers, err := c.Compute.Servers.On(ctx, h.ID)
 	if err != nil {
 		return err
@@ -167,7 +167,7 @@ func (c *Conductor) letIn(ctx context.Context, h *compute.Host) error {
 }
 
 // hostReadmit gives a host whose fence was contradicted its volumes back: it lives, and so do its servers.
-func (c *Conductor) hostReadmit() job.Definition {
+func (c storageAccess) hostReadmit() job.Definition {
 	return job.Definition{
 		Kind: compute.JobReadmit, Version: 1, Class: job.Ask, Failed: c.readmitFailed,
 		Actions: []job.Action{{Name: "give the volumes back", Do: c.readmitHost, NoUndo: "the host lives", Deadline: readmitWithin}},
@@ -178,7 +178,7 @@ func (c *Conductor) hostReadmit() job.Definition {
 const readmitWithin = 30 * time.Minute
 
 // readmitHost goes on until no move is left that may bring a server back, because it cannot attach any more.
-func (c *Conductor) readmitHost(ctx context.Context, r *job.Run) job.Outcome {
+func (c storageAccess) readmitHost(ctx context.Context, r *job.Run) job.Outcome {
 	h, err := c.Store.Hosts().Get(ctx, nil, r.Subject.ID)
 	if err != nil || h.Fenced || c.Storage == nil {
 		return job.From(err)
@@ -194,7 +194,7 @@ func (c *Conductor) readmitHost(ctx context.Context, r *job.Run) job.Outcome {
 	return job.From(err)
 }
 
-func (c *Conductor) readmitFailed(_ context.Context, tx job.Tx, j *job.Job) error {
+func (c storageAccess) readmitFailed(_ context.Context, tx job.Tx, j *job.Job) error {
 	return c.Store.Append(tx, job.Event{Subject: j.Subject, Type: "contact", Severity: "error", JobID: j.ID,
 		Text: "the volumes that the fence took away could not be given back: " + j.Problem + "; a hard reboot of its servers tries again"})
 }
@@ -202,7 +202,7 @@ func (c *Conductor) readmitFailed(_ context.Context, tx job.Tx, j *job.Job) erro
 // shutOut takes the server's volumes away from its fenced source once more, right before another host gets them: a job that ran when the
 // host was fenced may have let it in again. A storage that does not answer delays the move, whatever evidence the fence has: that evidence
 // may be false. A storage that refuses delays the move only if no other evidence proves that the source cannot write.
-func (c *Conductor) shutOut(ctx context.Context, v *moveContext) error {
+func (c storageAccess) shutOut(ctx context.Context, v *moveContext) error {
 	some, _ := v.server.HasVolumes()
 	if c.Storage == nil || !some || v.move.ReceiptID == "" || v.move.State != compute.MovePreparing {
 		return nil

@@ -61,7 +61,7 @@ func TestAdmitted(t *testing.T) {
 	}
 	own := *h.host
 	own.Inventory.InitiatorIQN = ""
-	if err := h.con.admitInitiators(t.Context(), &managedServer{server: h.now(t), host: &own}); err != nil || len(g.let) != 2 || g.let[1] != "iqn.2026-11.test:v "+compute.GuestInitiator(own.ID, h.server) {
+	if err := h.con.storageAccess().admitInitiators(t.Context(), &managedServer{server: h.now(t), host: &own}); err != nil || len(g.let) != 2 || g.let[1] != "iqn.2026-11.test:v "+compute.GuestInitiator(own.ID, h.server) {
 		t.Errorf("let in: %v, %v", g.let, err)
 	}
 	if a, b := compute.GuestInitiator("a", "s"), compute.GuestInitiator("b", "s"); a == b {
@@ -186,7 +186,7 @@ func TestOneHolderOfAVolume(t *testing.T) {
 	}
 	s.con.Config.Storage = excluding{g}
 	s.con = New(s.con.Config)
-	if err := s.con.admitInitiators(t.Context(), &managedServer{server: s.now(t), host: s.host}); err != nil {
+	if err := s.con.storageAccess().admitInitiators(t.Context(), &managedServer{server: s.now(t), host: s.host}); err != nil {
 		t.Fatal(err)
 	}
 	var want []string
@@ -197,7 +197,7 @@ func TestOneHolderOfAVolume(t *testing.T) {
 		t.Errorf("let in: %v, want %v", g.let, want)
 	}
 	g.mute = problem.Unavailablef("it does not answer")
-	if err := s.con.admitInitiators(t.Context(), &managedServer{server: s.now(t), host: s.host}); !problem.Is(err, problem.Unavailable) {
+	if err := s.con.storageAccess().admitInitiators(t.Context(), &managedServer{server: s.now(t), host: s.host}); !problem.Is(err, problem.Unavailable) {
 		t.Errorf("admitted by a storage that takes nobody off: %v", err)
 	}
 }
@@ -211,7 +211,7 @@ func TestAChangedInitiatorCutsOffNoGuest(t *testing.T) {
 	g := &gate{let: []string{targetOfVolume + " " + running, targetOfVolume + " " + compute.GuestInitiator(s.others[0].host.ID, s.server)}}
 	s.con.Config.Storage = excluding{g}
 	s.con = New(s.con.Config)
-	if err := s.con.admitInitiators(t.Context(), &managedServer{server: s.now(t), host: s.host}); err != nil {
+	if err := s.con.storageAccess().admitInitiators(t.Context(), &managedServer{server: s.now(t), host: s.host}); err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{targetOfVolume + " " + running, targetOfVolume + " " + s.host.Inventory.InitiatorIQN}; !slices.Equal(g.let, want) {
@@ -230,14 +230,14 @@ func TestOneServerInConflictHoldsNoHostUp(t *testing.T) {
 	g := &gate{}
 	s.con.Config.Storage = excluding{g}
 	s.con = New(s.con.Config)
-	if err := s.con.letIn(t.Context(), s.host); err != nil {
+	if err := s.con.storageAccess().letIn(t.Context(), s.host); err != nil {
 		t.Error(err)
 	}
 	if want := []string{targetOfVolume + " " + compute.Initiator(s.host, s.server)}; !slices.Equal(g.let, want) {
 		t.Errorf("let in: %v, want %v", g.let, want)
 	}
 	g.broken = problem.Conflictf("tgtadm was not found")
-	if err := s.con.letIn(t.Context(), s.host); !problem.Is(err, problem.Conflict) {
+	if err := s.con.storageAccess().letIn(t.Context(), s.host); !problem.Is(err, problem.Conflict) {
 		t.Errorf("the storage refuses, and the readmission says %v", err)
 	}
 }
@@ -273,7 +273,7 @@ func TestOneJobAtATimeChangesATarget(t *testing.T) {
 	var both sync.WaitGroup
 	for range 2 {
 		both.Go(func() {
-			if err := s.con.allowInitiator(t.Context(), targetOfVolume, compute.Initiator(s.host, s.server)); err != nil {
+			if err := s.con.storageAccess().allowInitiator(t.Context(), targetOfVolume, compute.Initiator(s.host, s.server)); err != nil {
 				t.Error(err)
 			}
 		})
@@ -294,7 +294,7 @@ func TestOneJobAtATimeChangesATarget(t *testing.T) {
 	defer unlock()
 	ended, end := context.WithCancel(t.Context())
 	end()
-	if err := s.con.allowInitiator(ended, targetOfVolume, "iqn.2026-11.test:late"); !problem.Is(err, problem.Unavailable) {
+	if err := s.con.storageAccess().allowInitiator(ended, targetOfVolume, "iqn.2026-11.test:late"); !problem.Is(err, problem.Unavailable) {
 		t.Errorf("waiting for a target beyond its time says %v", err)
 	}
 }
@@ -311,7 +311,7 @@ func TestAHostThatTheServerLeftIsNotLetIn(t *testing.T) {
 	s.tx(t, func(tx job.Tx) error {
 		return s.services.Servers.Edit(t.Context(), tx, s.server, func(srv *compute.Server) { srv.HostID = s.others[0].host.ID })
 	})
-	if err := s.con.admitInitiators(t.Context(), late); !problem.Is(err, problem.Conflict) || len(g.let) > 0 {
+	if err := s.con.storageAccess().admitInitiators(t.Context(), late); !problem.Is(err, problem.Conflict) || len(g.let) > 0 {
 		t.Errorf("let in: %v, %v", g.let, err)
 	}
 }

@@ -102,10 +102,10 @@ func TestASourceThatIsFencedOnTheWay(t *testing.T) {
 		}
 		return h
 	}
-	if id, err := c.receiptOf(context.Background(), host()); id != "" || err != nil {
+	if id, err := c.moves().receiptOf(context.Background(), host()); id != "" || err != nil {
 		t.Errorf("of a host that lives: %q %v", id, err)
 	}
-	if id, err := c.receiptOf(context.Background(), nil); id != "" || err != nil {
+	if id, err := c.moves().receiptOf(context.Background(), nil); id != "" || err != nil {
 		t.Errorf("of a host that is gone: %q %v", id, err)
 	}
 	l.fence(t)
@@ -114,7 +114,7 @@ func TestASourceThatIsFencedOnTheWay(t *testing.T) {
 		want, err = l.services.Hosts.Receipt(context.Background(), tx, l.host.ID)
 		return err
 	})
-	if id, err := c.receiptOf(context.Background(), host()); id != want.ID || err != nil {
+	if id, err := c.moves().receiptOf(context.Background(), host()); id != want.ID || err != nil {
 		t.Errorf("of a fenced host: %q %v, want %q", id, err, want.ID)
 	}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // metalCreate gives a server a machine and deploys it. What failed keeps its machine: a deletion clears both.
-func (c *Conductor) metalCreate() job.Definition {
+func (c metalOperations) metalCreate() job.Definition {
 	const kept = "a failed server keeps its machine, so that its deletion clears it"
 	return job.Definition{
 		Kind: compute.JobMetalCreate, Version: 1, Class: job.Operation, Failed: c.serverFailed("created", nil),
@@ -32,7 +32,7 @@ func (c *Conductor) metalCreate() job.Definition {
 }
 
 // metalRebuild deploys a server's machine anew, from the image that its row names by now.
-func (c *Conductor) metalRebuild() job.Definition {
+func (c metalOperations) metalRebuild() job.Definition {
 	const again = "the former system is gone; a rebuild may be asked again"
 	return job.Definition{
 		Kind: compute.JobMetalRebuild, Version: 1, Class: job.Operation, Failed: c.serverFailed("rebuilt", nil),
@@ -68,7 +68,7 @@ func machineFitsNeeds(m *hypervisor.Machine, n compute.MetalNeeds) bool {
 var settable = map[string]bool{"boot_option": true, "boot_mode": true, "secure_boot": true}
 
 // claimMachine takes one that is free. Who claims it first at the endpoint has it; others take the next.
-func (c *Conductor) claimMachine(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
+func (c metalOperations) claimMachine(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 	if g.api == nil {
 		return job.Fail(problem.Conflictf("it has no endpoint"))
 	}
@@ -116,7 +116,7 @@ func describeNeeds(n compute.MetalNeeds) string {
 }
 
 // claimed notes whose machine it is, and by which MACs the server is on its networks.
-func (c *Conductor) claimed(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
+func (c metalOperations) claimed(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 	macs, err := g.api.MACs(ctx, g.machine.ID)
 	if err != nil {
 		return job.From(err)
@@ -148,7 +148,7 @@ func (g *bareMetalServer) vifs() []string {
 }
 
 // describeSystem says what the machine is to run, plugs it in and asks what it lacks.
-func (c *Conductor) describeSystem(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
+func (c metalOperations) describeSystem(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 	if err := g.lost(); err != nil {
 		return job.Fail(err)
 	}
@@ -168,7 +168,7 @@ func (c *Conductor) describeSystem(ctx context.Context, r *job.Run, g *bareMetal
 }
 
 // system is what a server's row asks its machine to run.
-func (c *Conductor) system(ctx context.Context, srv *compute.Server) (hypervisor.System, error) {
+func (c metalOperations) system(ctx context.Context, srv *compute.Server) (hypervisor.System, error) {
 	needs, _ := srv.Flavor.Metal()
 	s := hypervisor.System{Name: srv.Name, Capabilities: needs.Capabilities}
 	i := slices.IndexFunc(srv.Disks, func(d compute.Disk) bool { return d.BootIndex == 0 })
@@ -193,7 +193,7 @@ func (c *Conductor) system(ctx context.Context, srv *compute.Server) (hypervisor
 }
 
 // askDeployment hands the config drive over with the wish; the first password is forgotten with that.
-func (c *Conductor) askDeployment(p bareMetalPoll) bareMetalAction {
+func (c metalOperations) askDeployment(p bareMetalPoll) bareMetalAction {
 	return func(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 		return c.ask(ctx, r, g, p, func() (w hypervisor.NodeRequest, err error) {
 			hash, err := firstPassword(r.Secret)
@@ -211,7 +211,7 @@ func (c *Conductor) askDeployment(p bareMetalPoll) bareMetalAction {
 	}
 }
 
-func (c *Conductor) awaitDeployment(p bareMetalPoll) bareMetalAction {
+func (c metalOperations) awaitDeployment(p bareMetalPoll) bareMetalAction {
 	return func(_ context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 		r.Secret = secret.Value{}
 		return c.arrive(r, g, p)
@@ -219,7 +219,7 @@ func (c *Conductor) awaitDeployment(p bareMetalPoll) bareMetalAction {
 }
 
 // powerAfterDeployment leaves a new system running, and a rebuilt one as it was. Who deploys turns machines on: most have nothing to do.
-func (c *Conductor) powerAfterDeployment(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
+func (c metalOperations) powerAfterDeployment(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 	to := compute.PowerOn
 	if r.Kind == compute.JobMetalRebuild {
 		a, err := parseJobArgs[compute.RebuildArgs](r)

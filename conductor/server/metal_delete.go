@@ -11,7 +11,7 @@ import (
 )
 
 // metalDelete gives a server's machine back to its endpoint, whatever it is: claimed only, half deployed, in rescue or in error.
-func (c *Conductor) metalDelete() job.Definition {
+func (c metalOperations) metalDelete() job.Definition {
 	const again = "a deletion may be asked again"
 	return job.Definition{
 		Kind: compute.JobMetalDelete, Version: 1, Class: job.Operation, Failed: c.serverFailed("deleted", nil),
@@ -39,14 +39,14 @@ var (
 )
 
 // offForGood turns off what runs from volumes, before they are taken from under it; others are turned off where they are cleared.
-func (c *Conductor) offForGood(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
+func (c metalOperations) offForGood(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 	if g.machine == nil || g.machine.Provision != hypervisor.InUse || len(volumesOf(g.server)) == 0 {
 		return job.Done()
 	}
 	return c.switchMachine(ctx, r, g, compute.PowerOff, false, 0)
 }
 
-func (c *Conductor) undeploy(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
+func (c metalOperations) undeploy(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 	if g.machine == nil {
 		return job.Done()
 	}
@@ -67,7 +67,7 @@ func (c *Conductor) undeploy(ctx context.Context, r *job.Run, g *bareMetalServer
 	return c.fromNode(r, g, g.api.Ask(ctx, m.ID, hypervisor.Undeploy, hypervisor.NodeRequest{}))
 }
 
-func (c *Conductor) awaitUndeployed(_ context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
+func (c metalOperations) awaitUndeployed(_ context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 	if g.machine == nil || slices.Contains(back, g.machine.Provision) || slices.Contains(neverDeployed, g.machine.Provision) {
 		return job.Done()
 	}

@@ -31,7 +31,7 @@ type bareMetalServer struct {
 type bareMetalAction func(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome
 
 // withBareMetal makes a job action of such an action: server and machine are read first, and the lease guards its requests.
-func (c *Conductor) withBareMetal(do bareMetalAction) func(context.Context, *job.Run) job.Outcome {
+func (c metalOperations) withBareMetal(do bareMetalAction) func(context.Context, *job.Run) job.Outcome {
 	return func(ctx context.Context, r *job.Run) job.Outcome {
 		g, err := c.guest(ctx, r.Subject.ID)
 		if err != nil {
@@ -85,7 +85,7 @@ const (
 )
 
 // bareMetalTimeout bounds what a machine is asked for: to be deployed, rescued, put back.
-func (c *Conductor) bareMetalTimeout() time.Duration {
+func (c metalOperations) bareMetalTimeout() time.Duration {
 	if c.NodeTimeout > 0 {
 		return c.NodeTimeout
 	}
@@ -94,7 +94,7 @@ func (c *Conductor) bareMetalTimeout() time.Duration {
 
 // pollAgain has the action look again, more seldom with time, with one request per look; when it has done so for as long as bound, it
 // fails with giveUp. What was waited is kept in the job: time in which nobody lived does not count.
-func (c *Conductor) pollAgain(r *job.Run, what string, bound time.Duration, giveUp error) job.Outcome {
+func (c metalOperations) pollAgain(r *job.Run, what string, bound time.Duration, giveUp error) job.Outcome {
 	return c.poll(r, "waited", what, bound, giveUp)
 }
 
@@ -108,7 +108,7 @@ func loadWaitMemo(r *job.Run, word string) (memo string, so time.Duration) {
 	return memo, so
 }
 
-func (c *Conductor) poll(r *job.Run, word, what string, bound time.Duration, giveUp error) job.Outcome {
+func (c metalOperations) poll(r *job.Run, word, what string, bound time.Duration, giveUp error) job.Outcome {
 	memo, waited := loadWaitMemo(r, word)
 	if waited >= bound {
 		return job.Fail(giveUp)
@@ -124,7 +124,7 @@ func (c *Conductor) poll(r *job.Run, word, what string, bound time.Duration, giv
 
 // fromNode is job.From for what an endpoint says. It asks a locked machine again for lockPatience, and an endpoint that has no room for more
 // work for bareMetalTimeout.
-func (c *Conductor) fromNode(r *job.Run, g *bareMetalServer, err error, commits ...func(job.Tx) error) job.Outcome {
+func (c metalOperations) fromNode(r *job.Run, g *bareMetalServer, err error, commits ...func(job.Tx) error) job.Outcome {
 	if problem.Is(err, problem.Conflict) {
 		return c.poll(r, "locked", "endpoint "+g.where()+" to let its node be changed", lockPatience, err)
 	}
@@ -187,7 +187,7 @@ var underway = slices.Concat(deployment.under, toRescue.under, fromRescue.under,
 
 // ask begins a passage, once: that it may have been asked for is durable before it is, so that who comes after a crash takes the way
 // that the machine is on for its own. In a state from which it may be asked it is asked again, which repeats harmlessly.
-func (c *Conductor) ask(ctx context.Context, r *job.Run, g *bareMetalServer, p bareMetalPoll, wish func() (hypervisor.NodeRequest, error)) job.Outcome {
+func (c metalOperations) ask(ctx context.Context, r *job.Run, g *bareMetalServer, p bareMetalPoll, wish func() (hypervisor.NodeRequest, error)) job.Outcome {
 	if err := g.lost(); err != nil {
 		return job.Fail(err)
 	}
@@ -223,7 +223,7 @@ func (g *bareMetalServer) stays(at hypervisor.Provision) error {
 }
 
 // arrive waits for the end of a passage. Its failure is told in the node's own words.
-func (c *Conductor) arrive(r *job.Run, g *bareMetalServer, p bareMetalPoll, commits ...func(job.Tx) error) job.Outcome {
+func (c metalOperations) arrive(r *job.Run, g *bareMetalServer, p bareMetalPoll, commits ...func(job.Tx) error) job.Outcome {
 	if err := g.lost(); err != nil {
 		return job.Fail(err)
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // metalPower starts, stops and reboots a machine. A reboot is off, then on: nothing relative that a repetition would spoil.
-func (c *Conductor) metalPower() job.Definition {
+func (c metalOperations) metalPower() job.Definition {
 	const command = "a user's command is not taken back"
 	return job.Definition{
 		Kind: compute.JobMetalPower, Version: 1, Class: job.Operation, Failed: c.guestPowerFailed,
@@ -22,7 +22,7 @@ func (c *Conductor) metalPower() job.Definition {
 	}
 }
 
-func (c *Conductor) metalOff(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
+func (c metalOperations) metalOff(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 	a, err := parseJobArgs[compute.PowerArgs](r)
 	if err != nil {
 		return job.Fail(err)
@@ -33,7 +33,7 @@ func (c *Conductor) metalOff(ctx context.Context, r *job.Run, g *bareMetalServer
 	return c.switchMachine(ctx, r, g, compute.PowerOff, a.Soft, min(time.Duration(a.Within)*time.Second, c.SoftOffTimeout))
 }
 
-func (c *Conductor) metalOn(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
+func (c metalOperations) metalOn(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 	a, err := parseJobArgs[compute.PowerArgs](r)
 	if err != nil {
 		return job.Fail(err)
@@ -50,7 +50,7 @@ const switchPatience = 3 * time.Minute
 
 // switchMachine brings a machine to a power state, and looks until it shows it. Where its own system does not answer to being asked,
 // within that time or at all, it is switched off.
-func (c *Conductor) switchMachine(ctx context.Context, r *job.Run, g *bareMetalServer, to compute.Power, soft bool, within time.Duration) job.Outcome {
+func (c metalOperations) switchMachine(ctx context.Context, r *job.Run, g *bareMetalServer, to compute.Power, soft bool, within time.Duration) job.Outcome {
 	if err := g.lost(); err != nil {
 		return job.Fail(err)
 	}

@@ -15,7 +15,7 @@ import (
 
 // metalRescue has the endpoint boot a machine's rescue ramdisk. A failure is the server's error, in the node's words; the session
 // stays Failed, for an unrescue or another rescue.
-func (c *Conductor) metalRescue() job.Definition {
+func (c metalOperations) metalRescue() job.Definition {
 	const again = "unrescue may be asked from a failed session"
 	return job.Definition{
 		Kind: compute.JobMetalRescue, Version: 1, Class: job.Operation, Failed: c.serverFailed("rescued", nil),
@@ -29,7 +29,7 @@ func (c *Conductor) metalRescue() job.Definition {
 }
 
 // metalUnrescue has the endpoint boot a machine's own system again. It starts from any half-done place.
-func (c *Conductor) metalUnrescue() job.Definition {
+func (c metalOperations) metalUnrescue() job.Definition {
 	const again = "unrescue may be asked again from a failed session"
 	return job.Definition{
 		Kind: compute.JobMetalUnrescue, Version: 1, Class: job.Operation, Failed: c.serverFailed("unrescued", nil),
@@ -43,7 +43,7 @@ func (c *Conductor) metalUnrescue() job.Definition {
 }
 
 // shutBeforeRescue asks the machine's system to end; who boots the ramdisk would merely cut the power.
-func (c *Conductor) shutBeforeRescue(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
+func (c metalOperations) shutBeforeRescue(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 	a, err := parseJobArgs[compute.RescueArgs](r)
 	if err != nil {
 		return job.Fail(err)
@@ -58,7 +58,7 @@ func (c *Conductor) shutBeforeRescue(ctx context.Context, r *job.Run, g *bareMet
 }
 
 // askRescue hands the password on; with that it is forgotten here.
-func (c *Conductor) askRescue(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
+func (c metalOperations) askRescue(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 	return c.ask(ctx, r, g, toRescue, func() (hypervisor.NodeRequest, error) {
 		var s compute.JobSecret
 		if r.Secret.Empty() || json.Unmarshal([]byte(r.Secret.Reveal()), &s) != nil || s.Password == "" {
@@ -68,22 +68,22 @@ func (c *Conductor) askRescue(ctx context.Context, r *job.Run, g *bareMetalServe
 	})
 }
 
-func (c *Conductor) awaitMetalRescue(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
+func (c metalOperations) awaitMetalRescue(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 	r.Secret = secret.Value{}
 	return c.arrive(r, g, toRescue, c.editSession(ctx, g.managedServer, func(s *compute.Server, session *rescue.Session) {
 		s.Power, session.State, session.SavedKnown = compute.PowerOn, rescue.Booting, true
 	}))
 }
 
-func (c *Conductor) askUnrescue(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
+func (c metalOperations) askUnrescue(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 	return c.ask(ctx, r, g, fromRescue, func() (hypervisor.NodeRequest, error) { return hypervisor.NodeRequest{}, nil })
 }
 
-func (c *Conductor) awaitMetalUnrescue(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
+func (c metalOperations) awaitMetalUnrescue(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 	return c.arrive(r, g, fromRescue)
 }
 
-func (c *Conductor) powerAfterUnrescue(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
+func (c metalOperations) powerAfterUnrescue(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 	a, err := parseJobArgs[compute.UnrescueArgs](r)
 	if err != nil {
 		return job.Fail(err)

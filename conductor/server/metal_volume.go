@@ -39,7 +39,7 @@ func countInitiators(all []hypervisor.Connector) int {
 }
 
 // noteInitiator writes into the server's row whom storage is about to let in, so that a deletion revokes that name and no other.
-func (c *Conductor) noteInitiator(ctx context.Context, r *job.Run, g *bareMetalServer, iqn string) error {
+func (c metalOperations) noteInitiator(ctx context.Context, r *job.Run, g *bareMetalServer, iqn string) error {
 	if slices.Contains(admittedInitiators(g.server), iqn) {
 		return nil
 	}
@@ -65,7 +65,7 @@ func admittedInitiators(s *compute.Server) []string {
 
 // admittedOf are the initiators that storage was asked to let in for a server. Rows of former releases name none: then it is the
 // first name that the machine has now.
-func (c *Conductor) admittedOf(ctx context.Context, g *bareMetalServer, machine string) ([]string, error) {
+func (c metalOperations) admittedOf(ctx context.Context, g *bareMetalServer, machine string) ([]string, error) {
 	if names := admittedInitiators(g.server); len(names) > 0 {
 		return names, nil
 	}
@@ -77,7 +77,7 @@ func (c *Conductor) admittedOf(ctx context.Context, g *bareMetalServer, machine 
 }
 
 // giveVolumes has the server's volumes exported to its machine, and registers them as what it boots from.
-func (c *Conductor) giveVolumes(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
+func (c metalOperations) giveVolumes(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 	volumes := volumesOf(g.server)
 	if len(volumes) == 0 {
 		return job.Done()
@@ -114,7 +114,7 @@ func (c *Conductor) giveVolumes(ctx context.Context, r *job.Run, g *bareMetalSer
 }
 
 // target is where the machine finds a volume: as its record says, or where it is exported to it.
-func (c *Conductor) target(ctx context.Context, d compute.Disk, iqn string) (hypervisor.Target, error) {
+func (c metalOperations) target(ctx context.Context, d compute.Disk, iqn string) (hypervisor.Target, error) {
 	v, err := c.Store.Volumes().Get(ctx, nil, d.VolumeID)
 	if err != nil {
 		return hypervisor.Target{}, err
@@ -124,7 +124,7 @@ func (c *Conductor) target(ctx context.Context, d compute.Disk, iqn string) (hyp
 		if c.Storage == nil {
 			return t, nil
 		}
-		return t, c.allowInitiator(ctx, t.IQN, iqn)
+		return t, c.storageAccess().allowInitiator(ctx, t.IQN, iqn)
 	}
 	exporter, ok := c.Storage.(storage.Exporter)
 	if !ok {
@@ -137,7 +137,7 @@ func (c *Conductor) target(ctx context.Context, d compute.Disk, iqn string) (hyp
 
 // barVolumes has storage let the machine in no more, as long as it is surely this server's: the next one may have it in a moment, and
 // must find no door open to what this one had.
-func (c *Conductor) barVolumes(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
+func (c metalOperations) barVolumes(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 	if g.machine == nil || c.Storage == nil || len(volumesOf(g.server)) == 0 {
 		return job.Done()
 	}
@@ -149,7 +149,7 @@ func (c *Conductor) barVolumes(ctx context.Context, r *job.Run, g *bareMetalServ
 }
 
 // takeVolumes ends what giveVolumes did. The machine is known by its name in the server's row: it may be nobody's by now.
-func (c *Conductor) takeVolumes(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
+func (c metalOperations) takeVolumes(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 	volumes := volumesOf(g.server)
 	if len(volumes) == 0 || g.api == nil || strings.HasPrefix(g.server.GuestName, "salvor-") {
 		return job.Done() // it never had a machine

@@ -10,7 +10,7 @@ import (
 )
 
 // lookAtEndpoint takes in what an endpoint of the Bare Metal API tells: which machines may be taken, and how those of servers are.
-func (c *Conductor) lookAtEndpoint(ctx context.Context, row *compute.Cluster) error {
+func (c metalOperations) lookAtEndpoint(ctx context.Context, row *compute.Cluster) error {
 	if c.Metals == nil {
 		return problem.Unsupportedf("endpoint %s: this conductor drives no machines of other endpoints", row.Name)
 	}

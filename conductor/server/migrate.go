@@ -15,7 +15,7 @@ import (
 // serverMigrate moves a server whose host lives: live where the hypervisor can, else off at the source and on again at the destination.
 // Until it is handed over the source owns it and a failure leaves it running there; from then on the destination does. The guest is
 // never begun at the destination before the source has told that it is off, or, live, libvirt lets one side run only.
-func (c *Conductor) serverMigrate() job.Definition {
+func (c moveOperations) serverMigrate() job.Definition {
 	const forward = "the destination owns the server: there is no way back to the source"
 	return job.Definition{
 		Kind: compute.JobMigrate, Version: 1, Class: job.Operation, Failed: c.migrateFailed,
@@ -63,7 +63,7 @@ type serverMigration struct {
 	args        compute.MigrateArgs
 }
 
-func (c *Conductor) trips(do func(context.Context, *job.Run, *serverMigration) job.Outcome) func(context.Context, *job.Run) job.Outcome {
+func (c moveOperations) trips(do func(context.Context, *job.Run, *serverMigration) job.Outcome) func(context.Context, *job.Run) job.Outcome {
 	return func(ctx context.Context, r *job.Run) job.Outcome {
 		t, err := c.migrationOf(ctx, r)
 		if err != nil {
@@ -83,7 +83,7 @@ func beforeHandOver(undo func(context.Context, *job.Run, *serverMigration) job.O
 	}
 }
 
-func (c *Conductor) migrationOf(ctx context.Context, r *job.Run) (*serverMigration, error) {
+func (c moveOperations) migrationOf(ctx context.Context, r *job.Run) (*serverMigration, error) {
 	t := &serverMigration{}
 	var err error
 	if t.args, err = parseJobArgs[compute.MigrateArgs](r); err != nil {
@@ -133,7 +133,7 @@ func cookieOf(r *job.Run) []byte {
 }
 
 // reserveThere takes a place at the best host, and has that host look at the disks; one that does not see them is none.
-func (c *Conductor) reserveThere(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
+func (c moveOperations) reserveThere(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
 	if t.move.State == compute.MoveAccepted {
 		err := r.Commit(ctx, func(tx job.Tx) error {
 			return c.Compute.Servers.ReserveMove(detachContext(ctx), tx, t.move.ID, t.args.MoveArgs, refusedDestinations(r))
@@ -167,7 +167,7 @@ func (c *Conductor) reserveThere(ctx context.Context, r *job.Run, t *serverMigra
 }
 
 // reserveElsewhere gives the place back and tries the next host.
-func (c *Conductor) reserveElsewhere(ctx context.Context, r *job.Run, t *serverMigration, why error) job.Outcome {
+func (c moveOperations) reserveElsewhere(ctx context.Context, r *job.Run, t *serverMigration, why error) job.Outcome {
 	refused := append(refusedDestinations(r), t.move.DestID)
 	if t.args.Force || len(refused) > maxRefusals {
 		return job.Fail(why)
@@ -181,12 +181,12 @@ func (c *Conductor) reserveElsewhere(ctx context.Context, r *job.Run, t *serverM
 }
 
 // blueprintOf is what one end must know of the server as it is now: with its rescue system where it is in one.
-func (c *Conductor) blueprintOf(ctx context.Context, g *managedServer) (*compute.Blueprint, error) {
+func (c moveOperations) blueprintOf(ctx context.Context, g *managedServer) (*compute.Blueprint, error) {
 	return c.blueprint(ctx, g, g.inRescue(), "")
 }
 
 // makeReady brings to the destination all that the guest needs beside its disks, which must be there.
-func (c *Conductor) makeReady(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
+func (c moveOperations) makeReady(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
 	if t.byCluster() {
 		return job.Done()
 	}
@@ -200,7 +200,7 @@ func (c *Conductor) makeReady(ctx context.Context, r *job.Run, t *serverMigratio
 }
 
 // clearReady removes what was brought. A destination that cannot be asked keeps it: nobody starts it there.
-func (c *Conductor) clearReady(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
+func (c moveOperations) clearReady(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
 	if t.byCluster() {
 		return job.Done()
 	}
@@ -214,10 +214,10 @@ func finishAction(compute.Result) job.Outcome { return job.Done() }
 func ignoreCleanupError(error) job.Outcome { return job.Done() }
 
 // leaveSource holds the guest at the source with all of its memory sent, or turns it off there.
-func (c *Conductor) leaveSource(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
+func (c moveOperations) leaveSource(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
 	switch {
 	case t.byCluster():
-		return c.moveByCluster(ctx, r, t)
+		return c.clusters().moveByCluster(ctx, r, t)
 	case t.live(r):
 		return c.sendLive(ctx, r, t)
 	case !t.runs():
@@ -227,7 +227,7 @@ func (c *Conductor) leaveSource(ctx context.Context, r *job.Run, t *serverMigrat
 }
 
 // sendLive is the way of a running guest up to the hand-over. Where it cannot even begin, the server is moved off, unless only live was asked for.
-func (c *Conductor) sendLive(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
+func (c moveOperations) sendLive(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
 	b, err := c.blueprintOf(ctx, t.there)
 	if err != nil {
 		return job.From(err)
@@ -251,7 +251,7 @@ func (c *Conductor) sendLive(ctx context.Context, r *job.Run, t *serverMigration
 }
 
 // goOff has a server that cannot be moved live, because of why, moved off.
-func (c *Conductor) goOff(ctx context.Context, r *job.Run, t *serverMigration, why error) job.Outcome {
+func (c moveOperations) goOff(ctx context.Context, r *job.Run, t *serverMigration, why error) job.Outcome {
 	r.Note(coldMemo, why.Error())
 	return job.Pause(0, "the server to be moved off", func(tx job.Tx) error {
 		return c.Compute.Servers.NotLive(detachContext(ctx), tx, t.move.ID, why.Error())
@@ -259,7 +259,7 @@ func (c *Conductor) goOff(ctx context.Context, r *job.Run, t *serverMigration, w
 }
 
 // stayAtSource has the guest go on at the source, as it was.
-func (c *Conductor) stayAtSource(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
+func (c moveOperations) stayAtSource(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
 	if t.byCluster() || !t.runs() {
 		return job.Done()
 	}
@@ -285,14 +285,14 @@ func (c *Conductor) stayAtSource(ctx context.Context, r *job.Run, t *serverMigra
 	return c.tryDispatch(ctx, r, t.there, away, func(compute.Result) job.Outcome { return stay() }, func(error) job.Outcome { return stay() })
 }
 
-func (c *Conductor) handOver(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
+func (c moveOperations) handOver(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
 	return job.Done(func(tx job.Tx) error {
 		return c.Compute.Servers.HandOver(detachContext(ctx), tx, t.move.ID, r.Memo[broughtMemo])
 	})
 }
 
 // arriveLive lets the guest run at the destination. One that cannot go on there is begun anew, once it has ended at the source.
-func (c *Conductor) arriveLive(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
+func (c moveOperations) arriveLive(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
 	if t.byCluster() || !t.live(r) {
 		return job.Done()
 	}
@@ -317,7 +317,7 @@ func (c *Conductor) arriveLive(ctx context.Context, r *job.Run, t *serverMigrati
 // endAtSource proves that the guest is off where it came from, before it is begun anew elsewhere: the hand-over made earlier orders void, and
 // what was read back before it may not hold for a guest that was held only. A source that dies now is waited for until it is fenced:
 // that is the proof then.
-func (c *Conductor) endAtSource(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
+func (c moveOperations) endAtSource(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
 	if t.byCluster() || r.Memo[livesMemo] != "" || t.here.host == nil {
 		return job.Done()
 	}
@@ -343,7 +343,7 @@ func (c *Conductor) endAtSource(ctx context.Context, r *job.Run, t *serverMigrat
 }
 
 // provenOff tells whether a host is fenced, and its fenced boot does not speak.
-func (c *Conductor) provenOff(ctx context.Context, h *compute.Host) (bool, error) {
+func (c moveOperations) provenOff(ctx context.Context, h *compute.Host) (bool, error) {
 	if !h.Fenced {
 		return false, nil
 	}
@@ -355,7 +355,7 @@ func (c *Conductor) provenOff(ctx context.Context, h *compute.Host) (bool, error
 }
 
 // receiptOf is the id of the receipt of a source that was fenced while its server was on the way; empty: it lives, and gives its disks up itself.
-func (c *Conductor) receiptOf(ctx context.Context, h *compute.Host) (string, error) {
+func (c moveOperations) receiptOf(ctx context.Context, h *compute.Host) (string, error) {
 	if h == nil || !h.Fenced {
 		return "", nil
 	}
@@ -369,7 +369,7 @@ func (c *Conductor) receiptOf(ctx context.Context, h *compute.Host) (string, err
 	return receipt.ID, nil
 }
 
-func (c *Conductor) defineArrived(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
+func (c moveOperations) defineArrived(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
 	if t.byCluster() || r.Memo[livesMemo] != "" {
 		return job.Done()
 	}
@@ -385,7 +385,7 @@ func (c *Conductor) defineArrived(ctx context.Context, r *job.Run, t *serverMigr
 	return c.dispatch(ctx, r, t.there, e, finishAction)
 }
 
-func (c *Conductor) startArrived(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
+func (c moveOperations) startArrived(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
 	if t.byCluster() || r.Memo[livesMemo] != "" {
 		return job.Done()
 	}
@@ -399,7 +399,7 @@ func (c *Conductor) startArrived(ctx context.Context, r *job.Run, t *serverMigra
 	})
 }
 
-func (c *Conductor) unlockArrived(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
+func (c moveOperations) unlockArrived(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
 	if t.byCluster() || r.Memo[livesMemo] != "anew" || !t.there.inRescue() {
 		return job.Done()
 	}
@@ -407,7 +407,7 @@ func (c *Conductor) unlockArrived(ctx context.Context, r *job.Run, t *serverMigr
 }
 
 // clearSource removes what the source has left. It may have died by now: then it is told when it returns.
-func (c *Conductor) clearSource(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
+func (c moveOperations) clearSource(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
 	if t.byCluster() || t.here.host == nil || t.here.host.Fenced {
 		return job.Done()
 	}
@@ -426,11 +426,11 @@ func (c *Conductor) clearSource(ctx context.Context, r *job.Run, t *serverMigrat
 }
 
 // settleTrip shows the server where it is now; its state is what it was.
-func (c *Conductor) settleTrip(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
+func (c moveOperations) settleTrip(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
 	return job.Done(func(tx job.Tx) error { return c.endTrip(detachContext(ctx), tx, &r.Job, t.move) })
 }
 
-func (c *Conductor) endTrip(ctx context.Context, tx job.Tx, j *job.Job, m *compute.Move) error {
+func (c moveOperations) endTrip(ctx context.Context, tx job.Tx, j *job.Job, m *compute.Move) error {
 	return c.Compute.Servers.EndMigration(ctx, tx, m.ID, j.Memo[clearedMemo] != "", onAny(func(s *compute.Server, session *rescue.Session) {
 		if m.WasPower == compute.PowerOn {
 			s.Power = compute.PowerOn
@@ -445,7 +445,7 @@ func (c *Conductor) endTrip(ctx context.Context, tx job.Tx, j *job.Job, m *compu
 }
 
 // migrateFailed ends the move as far as it came: a server that lives at its destination is not in error because the source could not be cleared.
-func (c *Conductor) migrateFailed(ctx context.Context, tx job.Tx, j *job.Job) error {
+func (c moveOperations) migrateFailed(ctx context.Context, tx job.Tx, j *job.Job) error {
 	if j.State != job.Ended {
 		return nil // its end calls again
 	}

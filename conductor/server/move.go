@@ -14,7 +14,7 @@ import (
 
 // serverMove brings a server of a host that is fenced to another one. Until it is attached a destination that refuses it, or dies, is
 // replaced by another, and a failure leaves it where it was; from then on there is only forward.
-func (c *Conductor) serverMove() job.Definition {
+func (c moveOperations) serverMove() job.Definition {
 	const forward = "the destination may have its disks: there is no way back to the source"
 	return job.Definition{
 		Kind: compute.JobMove, Version: 1, Class: job.Operation, Failed: c.moveFailed,
@@ -38,7 +38,7 @@ type moveContext struct {
 	args compute.MoveArgs
 }
 
-func (c *Conductor) moves(do func(context.Context, *job.Run, *moveContext) job.Outcome) func(context.Context, *job.Run) job.Outcome {
+func (c moveOperations) moves(do func(context.Context, *job.Run, *moveContext) job.Outcome) func(context.Context, *job.Run) job.Outcome {
 	return func(ctx context.Context, r *job.Run) job.Outcome {
 		v, err := c.moveContextOf(ctx, r)
 		if err != nil {
@@ -48,7 +48,7 @@ func (c *Conductor) moves(do func(context.Context, *job.Run, *moveContext) job.O
 	}
 }
 
-func (c *Conductor) moveContextOf(ctx context.Context, r *job.Run) (*moveContext, error) {
+func (c moveOperations) moveContextOf(ctx context.Context, r *job.Run) (*moveContext, error) {
 	a, err := parseJobArgs[compute.MoveArgs](r)
 	if err != nil {
 		return nil, err
@@ -83,15 +83,15 @@ func refusedDestinations(r *job.Run) []string {
 	return strings.FieldsFunc(r.Memo[refusedMemo], func(r rune) bool { return r == ',' })
 }
 
-func (c *Conductor) chooseDestination(ctx context.Context, r *job.Run, v *moveContext) job.Outcome {
+func (c moveOperations) chooseDestination(ctx context.Context, r *job.Run, v *moveContext) job.Outcome {
 	if v.move.State == compute.MoveAccepted && v.host != nil && v.host.Kind == compute.GanetiHost {
-		return c.failOver(ctx, r, v)
+		return c.clusters().failOver(ctx, r, v)
 	}
 	return c.toDestination(ctx, r, v, func(*moveContext) job.Outcome { return job.Done() })
 }
 
 // toDestination goes on with a destination that lives and was looked at; if there is none yet, or none any more, it chooses one.
-func (c *Conductor) toDestination(ctx context.Context, r *job.Run, v *moveContext, then func(*moveContext) job.Outcome) job.Outcome {
+func (c moveOperations) toDestination(ctx context.Context, r *job.Run, v *moveContext, then func(*moveContext) job.Outcome) job.Outcome {
 	switch v.move.State {
 	case compute.MoveAccepted:
 		var next *moveContext
@@ -123,7 +123,7 @@ func (c *Conductor) toDestination(ctx context.Context, r *job.Run, v *moveContex
 }
 
 // elsewhere gives a destination up and goes to the next one.
-func (c *Conductor) elsewhere(ctx context.Context, r *job.Run, v *moveContext, why error, then func(*moveContext) job.Outcome) job.Outcome {
+func (c moveOperations) elsewhere(ctx context.Context, r *job.Run, v *moveContext, why error, then func(*moveContext) job.Outcome) job.Outcome {
 	refused := append(refusedDestinations(r), v.move.DestID)
 	if v.args.Force || len(refused) > maxRefusals {
 		return job.Fail(why)
@@ -147,7 +147,7 @@ func (c *Conductor) elsewhere(ctx context.Context, r *job.Run, v *moveContext, w
 
 // lookThere has the destination tell what it sees of the disks. Where another guest of that name is, or it cannot tell, it is none; a
 // store that is there and lacks the disk stops the move: nothing is made in its place.
-func (c *Conductor) lookThere(ctx context.Context, r *job.Run, v *moveContext, then func(*moveContext) job.Outcome) job.Outcome {
+func (c moveOperations) lookThere(ctx context.Context, r *job.Run, v *moveContext, then func(*moveContext) job.Outcome) job.Outcome {
 	probes, err := c.Compute.Servers.ProbesOf(ctx, v.server, v.move)
 	if err != nil {
 		return job.From(err)

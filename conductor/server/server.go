@@ -68,12 +68,39 @@ func New(c Config) *Conductor {
 // Definitions lists every operation, command and ask on servers, hosts and clusters.
 func (c *Conductor) Definitions() []job.Definition {
 	all := []job.Definition{
-		c.hostFence(),
+		c.hosts().hostFence(),
 		c.serverCreate(), c.serverDelete(), c.serverPower(), c.serverRescue(), c.serverUnrescue(),
 		c.serverRebuild(), c.serverRestoreDisk(), c.serverAttach(), c.serverDetach(), c.serverReconcile(),
-		c.serverMove(), c.hostEvacuate(),
-		c.serverMigrate(), c.hostDrain(), c.hostRestore(), c.hostReadmit(),
-		c.metalCreate(), c.metalDelete(), c.metalPower(), c.metalRescue(), c.metalUnrescue(), c.metalRebuild(),
+		c.moves().serverMove(), c.hosts().hostEvacuate(),
+		c.moves().serverMigrate(), c.hosts().hostDrain(), c.hosts().hostRestore(), c.storageAccess().hostReadmit(),
+		c.metals().metalCreate(), c.metals().metalDelete(), c.metals().metalPower(), c.metals().metalRescue(), c.metals().metalUnrescue(), c.metals().metalRebuild(),
 	}
-	return append(job.WithDeadline(all, c.SoftOffTimeout), c.clusterDefinitions()...)
+	return append(job.WithDeadline(all, c.SoftOffTimeout), c.clusters().clusterDefinitions()...)
 }
+
+// The types that follow hold the operations of one subject. Each shares all that a Conductor has.
+
+// hostOperations are the operations on hosts: fences, evacuations, drains.
+type hostOperations struct{ *Conductor }
+
+func (c *Conductor) hosts() hostOperations { return hostOperations{c} }
+
+// clusterOperations are those on foreign clusters and their servers.
+type clusterOperations struct{ *Conductor }
+
+func (c *Conductor) clusters() clusterOperations { return clusterOperations{c} }
+
+// metalOperations are those on servers that are whole machines.
+type metalOperations struct{ *Conductor }
+
+func (c *Conductor) metals() metalOperations { return metalOperations{c} }
+
+// storageAccess lets hosts in at the targets of volumes, and shuts them out.
+type storageAccess struct{ *Conductor }
+
+func (c *Conductor) storageAccess() storageAccess { return storageAccess{c} }
+
+// moveOperations bring servers to other hosts: evacuations and migrations.
+type moveOperations struct{ *Conductor }
+
+func (c *Conductor) moves() moveOperations { return moveOperations{c} }
