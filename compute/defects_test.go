@@ -143,7 +143,7 @@ func TestDefect8WhatWasSavedIsKeptThroughEverything(t *testing.T) {
 	}
 }
 
-// 10. Whatever CD an operator booted was taken for a rescue (the watch itself is proven in conductor).
+// 10. Whatever CD an operator booted was taken for a rescue (the watch itself is proven in conductor/server).
 func TestDefect10AForeignCDIsNoRescue(t *testing.T) {
 	w := newWorld(t)
 	w.rescueImage("ours.iso")

@@ -1,4 +1,4 @@
-// Package conductor is the part of a process that runs jobs: the operations on machines (package node) and those on servers (package server).
+// Package conductor joins the operations on machines (package node) and those on servers (package server).
 package conductor
 
 import (
@@ -13,8 +13,10 @@ type Conductor struct {
 	Servers *server.Conductor
 }
 
-// New makes a conductor. Operations on servers read the power of hosts by way of those on nodes.
-func New(n node.Config, s server.Config) *Conductor {
+// New makes a conductor. Both halves act with the same permission; nil: always. Operations on servers read the power of hosts through
+// those on nodes. So New sets Permission and PowerState of the configurations, whatever they hold.
+func New(p *job.Permission, n node.Config, s server.Config) *Conductor {
+	n.Permission, s.Permission = p, p
 	nodes := node.New(n)
 	s.PowerState = nodes.PowerState
 	return &Conductor{Nodes: nodes, Servers: server.New(s)}
@@ -27,5 +29,5 @@ func (c *Conductor) Definitions() []job.Definition {
 
 // Versions are those of the lists of every operation, for whoever asks for work without running it.
 func Versions() map[job.Kind]int {
-	return job.Versions(New(node.Config{}, server.Config{}).Definitions())
+	return job.Versions(New(nil, node.Config{}, server.Config{}).Definitions())
 }

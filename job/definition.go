@@ -139,3 +139,17 @@ func (r *Run) Commit(ctx context.Context, fn func(Tx) error) error {
 	}
 	return err
 }
+
+// operationDeadline ends an operation that its actions' own deadlines do not, such as one during which conductors keep dying.
+const operationDeadline = 2 * time.Hour
+
+// WithDeadline gives each definition that names no reason for none the deadline of an operation: two hours, and longer by the longest soft
+// shutdown. It changes and returns all.
+func WithDeadline(all []Definition, softOff time.Duration) []Definition {
+	for i := range all {
+		if all[i].NoDeadline == "" {
+			all[i].Deadline = operationDeadline + softOff
+		}
+	}
+	return all
+}

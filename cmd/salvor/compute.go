@@ -68,7 +68,7 @@ func (p *controlPlane) operating() server.Config {
 	}
 	clusters := &ganeti.Clusters{Find: find}
 	return server.Config{
-		Store: p.store, Nodes: p.nodes, Log: p.log, Now: p.store.Now, Lease: &p.lease, SoftOffTimeout: p.cfg.Conductor.SoftPowerOffTimeout,
+		Store: p.store, Nodes: p.nodes, Log: p.log, Now: p.store.Now, SoftOffTimeout: p.cfg.Conductor.SoftPowerOffTimeout,
 		Compute: p.services, Hypervisors: clusters, Clusters: clusters, RescueImagePath: p.cfg.Rescue.ImagePath, Storage: p.storage,
 		Metals:    &ironic.Endpoints{Find: find, Self: func() string { return p.self }},
 		LendImage: p.imageURL, NodeTimeout: p.cfg.Compute.NodeTimeout,

@@ -138,7 +138,7 @@ type controlPlane struct {
 	storage       storage.Storage // nil: none is spoken to
 	authority     *host.Authority // nil: no VM hosts are served
 	conductor     *conductor.Conductor
-	lease         job.Lease // of the conductor
+	permission    job.Permission // of both halves of the conductor; set before the first action and never after
 	runner        *job.Runner
 	boot          *netboot.Server
 	limits        *api.Limits
@@ -234,7 +234,7 @@ func (p *controlPlane) wireConductor(kernel, ramdisk string, single bool) error 
 	if err != nil {
 		return err
 	}
-	p.lease.Held = func() error { return p.store.Held().Refusal() }
+	p.permission.Held = func() error { return p.store.Held().Refusal() }
 	settings := p.deploying(hardware, node.Config{
 		Store: p.store, Nodes: p.nodes, Key: p.key, Log: p.log, Meter: p.watch.machine, Now: p.store.Now,
 		Drivers: types, Groups: p.groups(),
@@ -246,7 +246,6 @@ func (p *controlPlane) wireConductor(kernel, ramdisk string, single bool) error 
 		SoftOffTimeout:    p.cfg.Conductor.SoftPowerOffTimeout,
 		PowerTimeout:      p.cfg.Conductor.PowerStateChangeTimeout,
 		Readable:          p.localFiles(), WebFile: p.webFile(), FreeAddresses: p.freeAddress,
-		Lease: &p.lease,
 	})
 	if settings.Published, err = encodePublishedConfig(hardware, settings); err != nil {
 		return err
@@ -254,7 +253,7 @@ func (p *controlPlane) wireConductor(kernel, ramdisk string, single bool) error 
 	for _, wrong := range configuredRamdisks(p.cfg) {
 		p.log.Warn("no machine can be booted into the configured ramdisk", "error", wrong)
 	}
-	p.conductor = conductor.New(settings, p.operating())
+	p.conductor = conductor.New(&p.permission, settings, p.operating())
 	if err := p.newRunner(single); err != nil {
 		return err
 	}

@@ -191,7 +191,7 @@ func (p *controlPlane) newRunner(single bool) error {
 		},
 	})
 	if err == nil {
-		p.lease.Alive = p.runner.Alive
+		p.permission.Alive = p.runner.Alive // the runner is made after its conductor
 	}
 	return err
 }

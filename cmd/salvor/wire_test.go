@@ -12,7 +12,7 @@ import (
 // TestEveryJobHasItsActions proves that each kind of job that a verb starts is known to the conductor.
 func TestEveryJobHasItsActions(t *testing.T) {
 	known := map[string]bool{}
-	for _, d := range conductor.New(node.Config{}, server.Config{}).Definitions() {
+	for _, d := range conductor.New(nil, node.Config{}, server.Config{}).Definitions() {
 		if err := d.Check(); err != nil {
 			t.Error(err)
 		}

@@ -22,8 +22,8 @@ const (
 	cutAgain = time.Second
 )
 
-// nodeCut switches a node off by force and reads back twice that it is.
-func (c powerOperations) nodeCut() job.Definition {
+// forcePowerOff switches a node off by force and reads back twice that it is.
+func (c powerOperations) forcePowerOff() job.Definition {
 	const off = "what is held off stays off"
 	return job.Definition{
 		Kind: metal.JobForcePowerOff, Version: 1, Class: job.Command, Failed: c.cutFailed,

@@ -37,8 +37,8 @@ type Config struct {
 	Now     func() time.Time
 	// Groups are the conductor groups whose machines are within reach; nil: all are.
 	Groups []string
-	// Lease is asked before each request to a BMC or an agent. While the database is held, jobs that only read still run.
-	Lease *job.Lease
+	// Permission is asked before each request to a BMC or an agent; nil: always. While the database is held, jobs that only read still run.
+	Permission *job.Permission
 	// Meter is told of each exchange with a BMC or an agent; nil: nobody is.
 	Meter driver.RequestObserver
 
@@ -118,7 +118,7 @@ func (c *Conductor) Definitions() []job.Definition {
 		c.rescue(), c.unrescue(),
 		c.manage(), c.provide(), c.clean(), c.adopt(), c.inspections().inspect(),
 		c.deploy(), c.delete(), c.service(),
-		c.powers().power(), c.powers().nodeCut(),
+		c.powers().power(), c.powers().forcePowerOff(),
 	}
 	for _, w := range deviceCalls() {
 		all = append(all, c.define(w))
@@ -205,9 +205,9 @@ func isPowerSync(r *job.Run) bool {
 
 // guarded has every exchange with a machine ask the lease first, and measured.
 func (c *Conductor) guarded(ctx context.Context) context.Context {
-	gate := c.Lease.Lost
+	gate := c.Permission.Lost
 	if id, _, _ := job.WorkOf(ctx); id != "" {
-		gate = c.Lease.Refusal
+		gate = c.Permission.Refusal
 	}
 	ctx = driver.WithGate(ctx, gate)
 	if c.Meter != nil {

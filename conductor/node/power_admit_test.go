@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"salvor/driver"
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
@@ -26,6 +27,24 @@ func TestPowerOnIsRefusedHalfWayThroughARescue(t *testing.T) {
 		if err := b.nodes.SetPower(context.Background(), b.node, metal.TurnOff, 0, record.Asker{}); err != nil {
 			t.Errorf("power off in %s: %v", state, err)
 		}
+	}
+}
+
+// TestPowerOfAnotherGroupIsNotRead: what reads the power of a host asks the BMCs of its own conductor groups alone, and asks for permission.
+func TestPowerOfAnotherGroupIsNotRead(t *testing.T) {
+	t.Parallel()
+	b, ctx := newBench(t, metal.Active), t.Context()
+	if power, err := b.con.PowerState(ctx, b.node); power != metal.PowerOn || err != nil {
+		t.Errorf("read %q: %v", power, err)
+	}
+	b.con.Groups = []string{"north"}
+	if power, err := b.con.PowerState(ctx, b.node); power != "" || !problem.Is(err, problem.Unsupported) {
+		t.Errorf("of another group: %q: %v", power, err)
+	}
+	b.con.Groups = []string{""}
+	b.con.Permission = &job.Permission{Alive: func() error { return problem.Unavailablef("the lease is running out") }}
+	if err := driver.CheckLease(b.con.guarded(ctx)); !problem.Is(err, problem.Unavailable) {
+		t.Errorf("without a lease: %v", err)
 	}
 }
 

@@ -39,7 +39,7 @@ func (c powerOperations) syncNode(ctx context.Context, p PowerSync, n *metal.Nod
 	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
 	state, health, readErr := readPowerHealth(bounded, m)
 	cancel()
-	if ctx.Err() != nil || readErr != nil && c.Lease.Refusal() != nil {
+	if ctx.Err() != nil || readErr != nil && c.Permission.Refusal() != nil {
 		return nil // we were stopped: that says nothing about the machine
 	}
 	if problem.Is(readErr, problem.Unsupported) {
@@ -72,7 +72,7 @@ func (c powerOperations) judge(ctx context.Context, tx job.Tx, p PowerSync, read
 	if err != nil {
 		return err
 	}
-	held := c.Lease.HeldReason() != nil // record the reading, but act on nothing
+	held := c.Permission.HeldReason() != nil // record the reading, but act on nothing
 	counts := !held && now.Version == read.Version && now.Reservation == "" && read.Reservation == "" && now.TargetPower == ""
 	r.differs = counts && r.err == nil && now.PowerState != "" && r.state != "" && r.state != now.PowerState
 	heard, err := c.Store.Contact(ctx, tx, now.ID)

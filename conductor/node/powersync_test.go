@@ -89,7 +89,7 @@ func TestPowerSyncPassesNodesThatItCannotRead(t *testing.T) {
 func TestPowerSyncBlamesNoBMCForOurLease(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, metal.Active)
-	b.con.Lease = &job.Lease{Alive: func() error { return problem.Unavailablef("the lease is running out") }}
+	b.con.Permission = &job.Permission{Alive: func() error { return problem.Unavailablef("the lease is running out") }}
 	b.broken = problem.Unavailablef("request not sent")
 	b.con.syncOnce(context.Background(), everyNode)
 	if n := b.read(t); n.Maintenance {

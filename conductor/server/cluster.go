@@ -58,7 +58,7 @@ func (c clusterOperations) cluster(ctx context.Context, id string) (*compute.Clu
 	if c.Clusters == nil {
 		return row, nil, problem.Unsupportedf("cluster %s: this conductor drives no clusters", row.Name)
 	}
-	if err := c.Lease.Refusal(); err != nil {
+	if err := c.Permission.Refusal(); err != nil {
 		return row, nil, err
 	}
 	cl, err := c.Clusters.Cluster(row)
@@ -81,7 +81,7 @@ func (c clusterOperations) watchCluster(ctx context.Context, r *job.Run) job.Out
 	if err == nil {
 		now, err = c.lookAtCluster(bounded, r, row, cl)
 	}
-	if ctx.Err() != nil || c.Lease.Refusal() != nil {
+	if ctx.Err() != nil || c.Permission.Refusal() != nil {
 		return job.Rest(turnOfWatch, watchEvery) // we were stopped: that says nothing about the cluster
 	}
 	trouble, every := "", watchEvery

@@ -16,7 +16,7 @@ func (c *Conductor) hypervisor(ctx context.Context, h *compute.Host) (hypervisor
 	if c.Hypervisors == nil {
 		return nil, problem.Unsupportedf("host %s: this conductor drives no hypervisor", h.Name)
 	}
-	if err := c.Lease.Refusal(); err != nil {
+	if err := c.Permission.Refusal(); err != nil {
 		return nil, err
 	}
 	return c.Hypervisors.Of(ctx, h)

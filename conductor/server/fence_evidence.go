@@ -166,7 +166,7 @@ func (c hostOperations) revokeHost(ctx context.Context, r *job.Run, f *fencingTa
 	}
 	bounded, cancel := context.WithTimeout(ctx, max(within, time.Second))
 	defer cancel()
-	if err := c.Lease.Refusal(); err != nil {
+	if err := c.Permission.Refusal(); err != nil {
 		return job.From(err)
 	}
 	r.Note(fenceRevoked, "yes")

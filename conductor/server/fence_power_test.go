@@ -52,7 +52,7 @@ func TestACutIsNoProofBeforeTheHostIsSilent(t *testing.T) {
 	t.Parallel()
 	heard := time.Now()
 	y := newLot(t, site{node: true})
-	defer (&house{store: y.store, con: y.con, machines: y.machines}).conduct(t)()
+	defer y.house().conduct(t)()
 	id := y.ask(t, compute.FenceArgs{})
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		j, err := y.store.Job(context.Background(), nil, id)

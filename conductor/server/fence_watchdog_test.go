@@ -16,7 +16,7 @@ func TestAWatchdogHasItsTime(t *testing.T) {
 	y := newLot(t, site{watchdog: "i6300esb"})
 	y.pass(9 * time.Second)
 	w := y.world(nil, nil)
-	h := &house{store: y.store, con: y.con, machines: y.machines}
+	h := y.house()
 	stop := h.conduct(t)
 	defer stop()
 	id, waited := y.ask(t, compute.FenceArgs{}), false

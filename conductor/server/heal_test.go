@@ -41,7 +41,7 @@ func TestHealing(t *testing.T) {
 		t.Fatal(err)
 	}
 	y.services.Hosts.SetSenses(y.con.HealthSources(ctx))
-	h := &house{store: y.store, con: y.con, machines: y.machines}
+	h := y.house()
 	stop := h.conduct(t)
 	defer stop()
 	var all sync.WaitGroup

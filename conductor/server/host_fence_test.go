@@ -117,6 +117,11 @@ func newLot(t *testing.T, s site) *lot {
 	return y
 }
 
+// house runs jobs on this world.
+func (y *lot) house() *house {
+	return &house{store: y.store, con: y.con, machines: y.machines}
+}
+
 // heard has the control plane take in the lease.
 func (y *lot) heard(t *testing.T) {
 	t.Helper()
@@ -228,7 +233,7 @@ func TestSweepFence(t *testing.T) {
 func (y *lot) fenced(t *testing.T, a compute.FenceArgs) (job.Job, time.Duration) {
 	t.Helper()
 	w := y.world(nil, nil)
-	h := &house{store: y.store, con: y.con, machines: y.machines}
+	h := y.house()
 	stop := h.conduct(t)
 	defer stop()
 	id, began := y.ask(t, a), time.Now()
@@ -393,7 +398,7 @@ func TestFenceAcrossARestart(t *testing.T) {
 	y := newLot(t, site{node: true, volumes: true})
 	y.pass(9 * time.Second)
 	y.array.hangs = make(chan struct{})
-	h := &house{store: y.store, con: y.con, machines: y.machines}
+	h := y.house()
 	stop := h.conduct(t)
 	id := y.ask(t, compute.FenceArgs{})
 	<-y.array.hangs
@@ -405,7 +410,7 @@ func TestFenceAcrossARestart(t *testing.T) {
 	y.con = New(y.con.Config)
 	y.heard(t)
 	began := y.now()
-	stop = (&house{store: y.store, con: y.con, machines: y.machines}).conduct(t)
+	stop = y.house().conduct(t)
 	defer stop()
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		y.pass(20 * time.Millisecond)
@@ -459,7 +464,7 @@ func TestContradictedGetsItsVolumesBack(t *testing.T) {
 	if all := y.receipts(t); len(all) != 1 || all[0].Closed != "contradicted" {
 		t.Fatal(y.picture(t))
 	}
-	stop := (&house{store: y.store, con: y.con, machines: y.machines}).conduct(t)
+	stop := y.house().conduct(t)
 	defer stop()
 	for end := time.Now().Add(time.Minute); taken(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {

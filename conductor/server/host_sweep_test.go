@@ -97,7 +97,7 @@ func TestSweepRestore(t *testing.T) {
 // quiet has a conductor work until nothing is left to be done on the node.
 func (y *lot) quiet(t *testing.T) {
 	t.Helper()
-	stop := (&house{store: y.store, con: y.con, machines: y.machines}).conduct(t)
+	stop := y.house().conduct(t)
 	defer stop()
 	for end := time.Now().Add(30 * time.Second); len(y.open(t)) > 0; time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {

@@ -32,7 +32,7 @@ func (c storageAccess) admitInitiators(ctx context.Context, g *managedServer) er
 	if err != nil || c.Storage == nil {
 		return err
 	}
-	if err := c.Lease.Refusal(); err != nil {
+	if err := c.Permission.Refusal(); err != nil {
 		return err
 	}
 	initiator := compute.Initiator(g.host, g.server.ID)
@@ -218,7 +218,7 @@ func (c storageAccess) shutOut(ctx context.Context, v *moveContext) error {
 	if err != nil || source.Kind != compute.AgentHost {
 		return err
 	}
-	if err := c.Lease.Refusal(); err != nil {
+	if err := c.Permission.Refusal(); err != nil {
 		return err
 	}
 	theirs := compute.Initiator(v.host, v.server.ID) // hosts that share a name share its leave: the living one keeps it

@@ -17,7 +17,6 @@ import (
 	"salvor/job/jobtest"
 	"salvor/metal"
 	"salvor/record"
-	"salvor/secret"
 	"salvor/store"
 )
 
@@ -30,32 +29,31 @@ type machineWorld struct {
 
 	store    *store.Store
 	nodes    *metal.Nodes
-	key      *secret.Key
 	machines *node.Conductor
 	con      *Conductor
 	node     string
 }
 
-func (b *machineWorld) PowerState(context.Context, *metal.Node) (metal.Power, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.reading != nil && b.broken == nil {
-		return b.reading(), nil
+func (w *machineWorld) PowerState(context.Context, *metal.Node) (metal.Power, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.reading != nil && w.broken == nil {
+		return w.reading(), nil
 	}
-	return b.power, b.broken
+	return w.power, w.broken
 }
 
-func (b *machineWorld) SetPower(_ context.Context, _ *metal.Node, want metal.Power) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.broken == nil {
-		b.power = want
+func (w *machineWorld) SetPower(_ context.Context, _ *metal.Node, want metal.Power) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.broken == nil {
+		w.power = want
 	}
-	return b.broken
+	return w.broken
 }
 
-func (b *machineWorld) SoftOff(ctx context.Context, n *metal.Node) error {
-	return b.SetPower(ctx, n, metal.PowerOff)
+func (w *machineWorld) SoftOff(ctx context.Context, n *metal.Node) error {
+	return w.SetPower(ctx, n, metal.PowerOff)
 }
 
 // newMachineWorld makes an active node on a fresh store, and what operates on it, by a clock.
@@ -63,44 +61,44 @@ func newMachineWorld(t *testing.T, now func() time.Time) *machineWorld {
 	t.Helper()
 	ctx := context.Background()
 	st, key := conductortest.Store(t, allDefinitions())
-	b := &machineWorld{power: metal.PowerOn, store: st, key: key}
-	b.nodes = metal.NewNodes(st, st, key, metal.NewDirectory(st, time.Now, 0, 0), metal.Options{RestrictLookup: true}, time.Now)
-	info := metal.DriverInfo{Name: "bench", Interfaces: map[string]metal.InterfaceSet{"power": {Default: "bench", Enabled: []metal.InterfaceInfo{{Name: "bench"}}}}}
-	b.machines = node.New(node.Config{Store: st, Nodes: b.nodes, Key: key, Log: slog.New(slog.DiscardHandler), Now: now,
-		Drivers: []driver.HardwareType{{Info: info, Power: map[string]driver.Power{"bench": b}}}})
-	catalog, err := json.Marshal(b.machines.Catalog())
+	w := &machineWorld{power: metal.PowerOn, store: st}
+	w.nodes = metal.NewNodes(st, st, key, metal.NewDirectory(st, time.Now, 0, 0), metal.Options{RestrictLookup: true}, time.Now)
+	info := metal.DriverInfo{Name: "machine", Interfaces: map[string]metal.InterfaceSet{"power": {Default: "machine", Enabled: []metal.InterfaceInfo{{Name: "machine"}}}}}
+	w.machines = node.New(node.Config{Store: st, Nodes: w.nodes, Key: key, Log: slog.New(slog.DiscardHandler), Now: now,
+		Drivers: []driver.HardwareType{{Info: info, Power: map[string]driver.Power{"machine": w}}}})
+	catalog, err := json.Marshal(w.machines.Catalog())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := st.Register(ctx, job.Conductor{ID: "api", Incarnation: "api", Hostname: "api", Groups: []string{""}, Description: catalog}); err != nil {
 		t.Fatal(err)
 	}
-	n := &metal.Node{ID: uuid.NewString(), Driver: "bench", ProvisionState: metal.Active, TargetProvision: metal.Active.Info().Target, PowerState: metal.PowerOn}
-	if err := b.nodes.Create(ctx, n, record.Asker{}); err != nil {
+	n := &metal.Node{ID: uuid.NewString(), Driver: "machine", ProvisionState: metal.Active, TargetProvision: metal.Active.Info().Target, PowerState: metal.PowerOn}
+	if err := w.nodes.Create(ctx, n, record.Asker{}); err != nil {
 		t.Fatal(err)
 	}
-	b.node = n.ID
-	return b
+	w.node = n.ID
+	return w
 }
 
 // definitions are those of both halves of this world.
-func (b *machineWorld) definitions() []job.Definition {
-	return append(b.machines.Definitions(), b.con.Definitions()...)
+func (w *machineWorld) definitions() []job.Definition {
+	return append(w.machines.Definitions(), w.con.Definitions()...)
 }
 
-func (b *machineWorld) world(kind job.Kind, start, broken func(t *testing.T)) *jobtest.World {
+func (w *machineWorld) world(kind job.Kind, start, broken func(t *testing.T)) *jobtest.World {
 	return &jobtest.World{
-		Store: b.store, Definitions: b.definitions(), Conductor: job.Conductor{ID: "c", Hostname: "c", Groups: []string{""}, Description: json.RawMessage(`{}`)},
+		Store: w.store, Definitions: w.definitions(), Conductor: job.Conductor{ID: "c", Hostname: "c", Groups: []string{""}, Description: json.RawMessage(`{}`)},
 		Kind: kind, Start: start, Broken: broken,
 	}
 }
 
 // open lists the jobs of the node that have not ended.
-func (b *machineWorld) open(t *testing.T) []job.Job {
+func (w *machineWorld) open(t *testing.T) []job.Job {
 	t.Helper()
 	var open []job.Job
-	err := b.store.Do(context.Background(), func(tx job.Tx) (err error) {
-		open, err = b.store.Unended(tx, job.Node(b.node))
+	err := w.store.Do(context.Background(), func(tx job.Tx) (err error) {
+		open, err = w.store.Unended(tx, job.Node(w.node))
 		return err
 	})
 	if err != nil {

@@ -44,7 +44,7 @@ func (c metalOperations) withBareMetal(do bareMetalAction) func(context.Context,
 		if c.Metals == nil {
 			return job.Fail(problem.Unsupportedf("host %s: this conductor drives no machines of other endpoints", g.host.Name))
 		}
-		if err := c.Lease.Refusal(); err != nil {
+		if err := c.Permission.Refusal(); err != nil {
 			return job.From(err)
 		}
 		if rig.api, err = c.Metals.Metal(ctx, g.host); err != nil {

@@ -28,9 +28,9 @@ type Config struct {
 	Nodes *metal.Nodes
 	Log   *slog.Logger
 	Now   func() time.Time
-	// Lease is asked before each request to a cluster, an array or a machine.
-	Lease *job.Lease
-	// PowerState asks the BMC of a node; nil: no BMC is within reach.
+	// Permission is asked before each request to a cluster, an array or a machine; nil: always.
+	Permission *job.Permission
+	// PowerState asks the BMC of a node; nil: the power of hosts is unknown.
 	PowerState func(ctx context.Context, nodeID string) (metal.Power, error)
 	// SoftOffTimeout bounds a soft shutdown that names no time of its own.
 	SoftOffTimeout time.Duration

@@ -63,6 +63,9 @@ func readCachedSignal[T any](s *hostSignals, l *cachedSignal[T], read func(conte
 
 // Power is compute.HealthSources's.
 func (s *hostSignals) Power(nodeID string) compute.Signal {
+	if s.c.PowerState == nil {
+		return compute.Unknown
+	}
 	s.mu.Lock()
 	l := s.power[nodeID]
 	if l == nil {

@@ -265,7 +265,7 @@ func (patient) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // actions are the names of an operation's actions, in their order.
 func actions(t *testing.T, kind job.Kind) (names []string) {
-	for _, d := range conductor.New(node.Config{}, server.Config{}).Definitions() {
+	for _, d := range conductor.New(nil, node.Config{}, server.Config{}).Definitions() {
 		if d.Kind == kind {
 			for _, a := range d.Actions {
 				names = append(names, a.Name)

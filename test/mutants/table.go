@@ -11,7 +11,7 @@ import (
 // mutant is one row of the table: a mistake in one file, and the tests that should notice it.
 type mutant struct {
 	id, file, what string
-	packages       []string // as go test takes them: ./conductor
+	packages       []string // as go test takes them: ./conductor/node
 	run, tags      string
 	short          bool
 	old, new       string

@@ -95,7 +95,7 @@ func newOutages(t *testing.T) *outages {
 	t.Helper()
 	w := newPlane(t, "")
 	o := &outages{world: w, agent: newLone(w), plans: map[job.Kind][]string{}}
-	for _, d := range conductor.New(node.Config{}, server.Config{}).Definitions() {
+	for _, d := range conductor.New(nil, node.Config{}, server.Config{}).Definitions() {
 		for _, a := range d.Actions {
 			o.plans[d.Kind] = append(o.plans[d.Kind], a.Name)
 		}
