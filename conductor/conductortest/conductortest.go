@@ -2,6 +2,7 @@
 package conductortest
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -31,6 +32,19 @@ func Store(t *testing.T, all []job.Definition) (*store.Store, *secret.Key) {
 		return storetest.PostgresStore(t, job.Versions(all))
 	}
 	return storetest.SQLite(t, job.Versions(all))
+}
+
+// OpenJobs lists the jobs of a subject that have not ended.
+func OpenJobs(t *testing.T, st *store.Store, subject job.Subject) (open []job.Job) {
+	t.Helper()
+	err := st.Do(context.Background(), func(tx job.Tx) (err error) {
+		open, err = st.Unended(tx, subject)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return open
 }
 
 // swept are the kinds of operations that were swept.

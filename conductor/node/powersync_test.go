@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"salvor/conductor/conductortest"
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
@@ -26,15 +27,7 @@ func (b *bench) read(t *testing.T) *metal.Node {
 
 func (b *bench) open(t *testing.T) []job.Job {
 	t.Helper()
-	var open []job.Job
-	err := b.store.Do(context.Background(), func(tx job.Tx) (err error) {
-		open, err = b.store.Unended(tx, job.Node(b.node))
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return open
+	return conductortest.OpenJobs(t, b.store, job.Node(b.node))
 }
 
 // TestPowerSyncBootsNoRescuedNode: its own disk would boot.

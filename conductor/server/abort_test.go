@@ -23,8 +23,7 @@ func (h *house) abort(t *testing.T) error {
 // lead is the open operation on the server; nil: there is none.
 func (h *house) lead(t *testing.T) *job.Job {
 	t.Helper()
-	var open []job.Job
-	h.tx(t, func(tx job.Tx) (err error) { open, err = h.store.Unended(tx, compute.Subject(h.server)); return err })
+	open := conductortest.OpenJobs(t, h.store, compute.Subject(h.server))
 	return record.Lead(open)
 }
 

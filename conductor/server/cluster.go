@@ -292,7 +292,7 @@ func (c clusterOperations) adoptInstance(ctx context.Context, r *job.Run) job.Ou
 	if err != nil {
 		return job.Fail(err)
 	}
-	if err = c.takeIn(ctx, r, row, cl, a, g); err != nil {
+	if err = c.adoptGuest(ctx, r, row, cl, a, g); err != nil {
 		if undo := cl.Release(context.WithoutCancel(ctx), a.Instance, id); undo != nil {
 			r.Log.Warn("take the mark off an instance that was not adopted", "instance", a.Instance, "error", undo)
 		}
@@ -301,7 +301,7 @@ func (c clusterOperations) adoptInstance(ctx context.Context, r *job.Run) job.Ou
 	return job.Answer(compute.Adopted{ServerID: id})
 }
 
-func (c clusterOperations) takeIn(ctx context.Context, r *job.Run, row *compute.Cluster, cl hypervisor.Cluster, a compute.ClusterAdoptArgs, g *hypervisor.ClusterGuest) error {
+func (c clusterOperations) adoptGuest(ctx context.Context, r *job.Run, row *compute.Cluster, cl hypervisor.Cluster, a compute.ClusterAdoptArgs, g *hypervisor.ClusterGuest) error {
 	hosts, err := cl.Hosts(ctx)
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"salvor/compute"
+	"salvor/conductor/conductortest"
 	"salvor/job"
 	"salvor/problem"
 	"salvor/record"
@@ -233,8 +234,7 @@ func TestAnUndoAtADeadHostIsNoHindrance(t *testing.T) {
 	}
 	stop := s.conduct(t)
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
-		var open []job.Job
-		s.tx(t, func(tx job.Tx) (err error) { open, err = s.store.Unended(tx, compute.Subject(s.server)); return err })
+		open := conductortest.OpenJobs(t, s.store, compute.Subject(s.server))
 		if len(open) == 1 && open[0].State == job.Undoing {
 			break
 		}

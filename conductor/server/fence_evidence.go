@@ -114,7 +114,7 @@ func (c hostOperations) listenAfterCut(ctx context.Context, r *job.Run, f *fenci
 		f.proofs[i].At = c.Now().UTC() // a word that was under way when it was switched off speaks against nothing
 		c.keepProofs(r, f)
 		return job.Done()
-	case !c.unsure(f):
+	case !c.tooEarlyToTell(f):
 		return c.contradicted(r, f, "it was not heard to be silent")
 	}
 	return job.Pause(fencePoll, "host "+f.host.Name+" to be silent")
@@ -226,7 +226,7 @@ func (c hostOperations) awaitSelfFence(ctx context.Context, r *job.Run, f *fenci
 	case since >= compute.SelfFenceEvidence:
 		c.prove(r, f, compute.SelfFenced, "silent for %s; its watchdog %s was armed to reset it at %s", since.Round(time.Second), watchdog, compute.SelfFenceWatchdog)
 		return job.Done()
-	case !c.unsure(f):
+	case !c.tooEarlyToTell(f):
 		return noteMissingEvidence(r, compute.SelfFenced, "it renewed its lease %s ago", since.Round(time.Second))
 	}
 	return job.Pause(min(compute.SelfFenceEvidence-since, time.Second), "the watchdog of host "+f.host.Name)

@@ -441,8 +441,7 @@ func (h *house) work(t *testing.T) {
 	stop := h.conduct(t)
 	defer stop()
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(2 * time.Millisecond) {
-		var open []job.Job
-		h.tx(t, func(tx job.Tx) (err error) { open, err = h.store.Unended(tx, compute.Subject(h.server)); return err })
+		open := conductortest.OpenJobs(t, h.store, compute.Subject(h.server))
 		if len(open) == 0 {
 			return
 		}
@@ -459,8 +458,7 @@ func (h *house) waits(t *testing.T) {
 	stop := h.conduct(t)
 	defer stop()
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(2 * time.Millisecond) {
-		var open []job.Job
-		h.tx(t, func(tx job.Tx) (err error) { open, err = h.store.Unended(tx, compute.Subject(h.server)); return err })
+		open := conductortest.OpenJobs(t, h.store, compute.Subject(h.server))
 		if len(open) == 1 && open[0].State == job.Waiting {
 			return
 		}

@@ -215,7 +215,7 @@ func (c hostOperations) giveReceipt(ctx context.Context, r *job.Run, f *fencingT
 		switch {
 		case err != nil:
 			return job.From(err)
-		case heard && since < compute.Suspect && !spoke && c.unsure(f):
+		case heard && since < compute.Suspect && !spoke && c.tooEarlyToTell(f):
 			// Who has just begun to listen hears first whether it speaks.
 			return job.Pause(fencePoll, "host "+f.host.Name+" to be silent")
 		case heard && since < compute.Suspect:
@@ -366,9 +366,9 @@ func (c hostOperations) hear(ctx context.Context, hostID string) (since time.Dur
 	return c.Compute.Hosts.Silence(hostID)
 }
 
-// unsure tells whether it is too early to say that a host lives because it was not heard to be silent: a fence has its time for that,
-// and so has each process that goes on with it.
-func (c hostOperations) unsure(f *fencingTarget) bool {
+// tooEarlyToTell: that the host was not heard to be silent does not say yet that it lives. A fence has its time for that, and so has each
+// process that goes on with it.
+func (c hostOperations) tooEarlyToTell(f *fencingTarget) bool {
 	return c.left(f, fenceWithin) > 0 || c.Compute.Hosts.Listening() < 2*compute.Suspect
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"salvor/compute"
+	"salvor/conductor/conductortest"
 	"salvor/job"
 	"salvor/problem"
 	"salvor/record"
@@ -137,8 +138,7 @@ func (h *house) waitsFor(t *testing.T, what string) {
 	stop := h.conduct(t)
 	defer stop()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(2 * time.Millisecond) {
-		var open []job.Job
-		h.tx(t, func(tx job.Tx) (err error) { open, err = h.store.Unended(tx, compute.Subject(h.server)); return err })
+		open := conductortest.OpenJobs(t, h.store, compute.Subject(h.server))
 		if len(open) > 0 && open[0].State == job.Waiting && strings.Contains(open[0].WaitFor, what) {
 			return
 		}

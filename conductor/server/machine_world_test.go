@@ -96,13 +96,5 @@ func (w *machineWorld) world(kind job.Kind, start, broken func(t *testing.T)) *j
 // open lists the jobs of the node that have not ended.
 func (w *machineWorld) open(t *testing.T) []job.Job {
 	t.Helper()
-	var open []job.Job
-	err := w.store.Do(context.Background(), func(tx job.Tx) (err error) {
-		open, err = w.store.Unended(tx, job.Node(w.node))
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return open
+	return conductortest.OpenJobs(t, w.store, job.Node(w.node))
 }

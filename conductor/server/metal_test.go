@@ -403,8 +403,7 @@ func (y *depot) work(t *testing.T) {
 	stop := h.conduct(t)
 	defer stop()
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(2 * time.Millisecond) {
-		var open []job.Job
-		y.tx(t, func(tx job.Tx) (err error) { open, err = y.store.Unended(tx, compute.Subject(y.server)); return err })
+		open := conductortest.OpenJobs(t, y.store, compute.Subject(y.server))
 		if len(open) == 0 {
 			return
 		}
