@@ -85,7 +85,6 @@ const (
 	driveFile   = "drive.iso"
 	consoleFile = "console.log"
 	channelFile = "rescue.sock"
-	driveLabel  = "config-2"
 )
 
 func (w *orderExecution) prepare(ctx context.Context) (compute.Result, error) {
@@ -134,17 +133,9 @@ func (w *orderExecution) makeDrive(name string, files map[string][]byte) error {
 		}
 		return nil
 	}
-	var list []media.File
-	for name, content := range files {
-		list = append(list, media.FileOf(name, content))
-	}
-	iso, err := media.DataISO(driveLabel, list)
+	content, err := media.ConfigDrive(files)
 	if err != nil {
 		return fmt.Errorf("config drive of server %s: %w", w.order.ServerID, err)
-	}
-	content := make([]byte, iso.Size())
-	if _, err := iso.ReadAt(content, 0); err != nil {
-		return err
 	}
 	return durable.Write(path, content, 0o600)
 }

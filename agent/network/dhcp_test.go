@@ -10,6 +10,30 @@ import (
 	"salvor/problem"
 )
 
+// Numbers of DHCPv4 (RFC 2131, 2132, 3442), with which the tests write packets of their own.
+const (
+	dhcpDiscover = 1
+	dhcpOffer    = 2
+	dhcpRequest  = 3
+	dhcpAck      = 5
+	dhcpNak      = 6
+
+	optMask      = 1
+	optRouter    = 3
+	optDNS       = 6
+	optMTU       = 26
+	optAddress   = 50
+	optKind      = 53
+	optServer    = 54
+	optClient    = 61
+	optClassless = 121
+
+	serverPort  = 67
+	clientPort  = 68
+	dhcpHeader  = 236
+	magicCookie = 0x63825363
+)
+
 var testMAC = net.HardwareAddr{0x52, 0x54, 0, 0xaa, 0, 1}
 
 // serverPacket turns a client's packet into a server's answer with the options.

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/insomniacslk/dhcp/dhcpv4"
 	"golang.org/x/sys/unix"
 )
 
@@ -91,14 +92,14 @@ func (w *dhcpSocket) lease(ctx context.Context, accept func(Offer) bool) (Offer,
 			every = askSlowly
 		}
 		// An error here is a link that is not up yet; asking goes on.
-		_ = w.send(buildDHCPMessage(dhcpDiscover, xid, w.nic.HardwareAddr, nil))
+		_ = w.send(buildDHCPMessage(dhcpv4.MessageTypeDiscover, xid, w.nic.HardwareAddr, nil))
 		until := time.Now().Add(every)
 		for {
 			r, ok := w.receive(ctx, xid, until)
 			if !ok {
 				break
 			}
-			if r.kind != dhcpOffer {
+			if r.kind != dhcpv4.MessageTypeOffer {
 				continue
 			}
 			if !accept(r.Offer) {
@@ -120,17 +121,17 @@ func (w *dhcpSocket) lease(ctx context.Context, accept func(Offer) bool) (Offer,
 func (w *dhcpSocket) request(ctx context.Context, xid uint32, offer Offer) (Offer, bool) {
 	end := time.Now().Add(ackWithin)
 	for time.Now().Before(end) {
-		_ = w.send(buildDHCPMessage(dhcpRequest, xid, w.nic.HardwareAddr, &offer))
+		_ = w.send(buildDHCPMessage(dhcpv4.MessageTypeRequest, xid, w.nic.HardwareAddr, &offer))
 		until := time.Now().Add(requestEvery)
 		for {
 			r, ok := w.receive(ctx, xid, until)
 			if !ok {
 				break
 			}
-			if r.kind == dhcpNak {
+			if r.kind == dhcpv4.MessageTypeNak {
 				return Offer{}, false
 			}
-			if r.kind == dhcpAck && r.Server == offer.Server {
+			if r.kind == dhcpv4.MessageTypeAck && r.Server == offer.Server {
 				return r.Offer, true
 			}
 		}

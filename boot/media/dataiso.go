@@ -3,7 +3,6 @@ package media
 import (
 	"cmp"
 	"encoding/binary"
-	"io"
 	"path"
 	"slices"
 	"strings"
@@ -295,9 +294,4 @@ func (d *dataISO) directory(dir *dataDir, s scheme) []byte {
 		out = append(out, r...)
 	}
 	return out
-}
-
-// FileOf makes a File of bytes in memory.
-func FileOf(name string, content []byte) File {
-	return File{Path: name, Data: io.NewSectionReader(strings.NewReader(string(content)), 0, int64(len(content)))}
 }

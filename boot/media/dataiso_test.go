@@ -13,6 +13,9 @@ import (
 	"salvor/test/debian"
 )
 
+// fileOf makes a File of bytes in memory.
+func fileOf(name string, content []byte) File { return File{Path: name, Data: bytesBlob(content)} }
+
 func TestDataISOReadsBack(t *testing.T) {
 	want := map[string]string{
 		"openstack/latest/meta_data.json":    `{"uuid": "x"}`,
@@ -25,7 +28,7 @@ func TestDataISOReadsBack(t *testing.T) {
 	}
 	var files []File
 	for name, text := range want {
-		files = append(files, FileOf(name, []byte(text)))
+		files = append(files, fileOf(name, []byte(text)))
 	}
 	made, err := DataISO("config-2", files)
 	if err != nil {
@@ -59,7 +62,7 @@ func TestDataISORefuses(t *testing.T) {
 	for _, paths := range [][]string{{"../a"}, {"/a"}, {"a//b"}, {""}, {"a", "A"}, {"a", "a/b"}, {"a/b", "a"}, {"ä"}, {strings.Repeat("n", 31)}, {"a/b/c/d/e/f/g/h/i"}} {
 		var files []File
 		for _, p := range paths {
-			files = append(files, FileOf(p, nil))
+			files = append(files, fileOf(p, nil))
 		}
 		if _, err := DataISO("config-2", files); !problem.Is(err, problem.Invalid) {
 			t.Errorf("%q: %v", paths, err)

@@ -1,4 +1,4 @@
-// Package media makes boot media as bytes: cpio archives, FAT volumes, ISO 9660
+// Package media makes boot media and config drives as bytes: cpio archives, FAT volumes, ISO 9660
 // images that boot by BIOS and UEFI, and unified kernel images (UKI). An image is
 // made once per kernel and ramdisk; the kernel parameters of one machine are laid
 // over it while it is read, so no file per machine exists.

@@ -1,7 +1,6 @@
 package netboot
 
 import (
-	"encoding/binary"
 	"net"
 	"net/netip"
 	"slices"
@@ -34,24 +33,26 @@ const (
 
 // kindOf reads the vendor class, user class and architecture (RFC 4578) of a request.
 func kindOf(req *dhcpv4.DHCPv4) clientKind {
-	if req.Options.Has(optionIPXE) || isIPXE(req) {
+	if req.Options.Has(optionIPXE) || slices.Contains(req.UserClass(), "iPXE") {
 		return kindIPXE
 	}
 	class := req.ClassIdentifier()
-	arch := req.Options.Get(dhcpv4.OptionClientSystemArchitectureType)
+	text := req.Options.Get(dhcpv4.OptionClientSystemArchitectureType)
+	var archs iana.Archs
+	_ = archs.FromBytes(text) // those before a damaged one count
 	switch {
 	case strings.HasPrefix(class, classHTTP):
-		for _, a := range unpackArchs(arch) {
+		for _, a := range archs {
 			if a == iana.EFI_X86_64_HTTP || a == iana.EFI_X86_64 || a == iana.EFI_BC {
 				return kindHTTP
 			}
 		}
 		return kindForeign
 	case strings.HasPrefix(class, classPXE):
-		if arch == nil {
+		if text == nil {
 			return kindPXEBIOS
 		}
-		for _, a := range unpackArchs(arch) {
+		for _, a := range archs {
 			switch a {
 			case iana.INTEL_X86PC:
 				return kindPXEBIOS
@@ -62,19 +63,6 @@ func kindOf(req *dhcpv4.DHCPv4) clientKind {
 		return kindForeign
 	}
 	return kindPlain
-}
-
-// isIPXE knows both ways in which the user class is sent: as text, and as RFC 3004 says.
-func isIPXE(req *dhcpv4.DHCPv4) bool {
-	return slices.Contains(req.UserClass(), "iPXE") || string(req.Options.Get(dhcpv4.OptionUserClassInformation)) == "iPXE"
-}
-
-func unpackArchs(b []byte) []iana.Arch {
-	var out []iana.Arch
-	for ; len(b) >= 2; b = b[2:] {
-		out = append(out, iana.Arch(binary.BigEndian.Uint16(b)))
-	}
-	return out
 }
 
 // boot adds what the client is to load next, if anything.

@@ -87,7 +87,7 @@ func TestConfigDrive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if label := strings.TrimRight(string(image[16*2048+40:16*2048+72]), " \x00"); label != driveLabel {
+	if label := strings.TrimRight(string(image[16*2048+40:16*2048+72]), " \x00"); label != "config-2" {
 		t.Errorf("label %q", label)
 	}
 	path := filepath.Join(t.TempDir(), "drive.iso")
@@ -103,7 +103,7 @@ func TestConfigDrive(t *testing.T) {
 			t.Errorf("%s: %q, %v; want %q", name, got, err, want)
 		}
 	}
-	if left, _ := filepath.Glob(memoryDir + "/config-drive-*"); len(left) > 0 {
+	if left, _ := filepath.Glob("/dev/shm/config-drive-*"); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
 	for _, bad := range []string{`7`, `"` + strings.Repeat("a", maxDrive+1) + `"`} {

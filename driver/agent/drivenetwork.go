@@ -5,14 +5,10 @@ import (
 	"compress/gzip"
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
 	"io"
-	"os"
 	"strings"
 
-	"github.com/diskfs/go-diskfs/backend/file"
-	"github.com/diskfs/go-diskfs/filesystem/iso9660"
-
+	"salvor/boot/media"
 	"salvor/problem"
 )
 
@@ -43,8 +39,9 @@ func driveNetwork(stored json.RawMessage) (json.RawMessage, error) {
 		if err != nil {
 			return nil, err
 		}
-		if data, err = readDriveFile(image, driveNetworkFile); err != nil {
-			return nil, err
+		data, err = media.ReadISOFile(image, driveNetworkFile, maxDriveNetwork)
+		if err != nil && !problem.Is(err, problem.NotFound) {
+			return nil, problem.New(problem.KindOf(err), "the config drive: %w", err)
 		}
 	}
 	if len(data) == 0 {
@@ -75,41 +72,4 @@ func unpackDrive(text string) ([]byte, error) {
 		return nil, problem.Invalidf("the config drive cannot be unpacked into %d bytes", maxDriveImage)
 	}
 	return image, nil
-}
-
-// readDriveFile reads one file of an ISO image that somebody else made; nil: it has none.
-func readDriveFile(image []byte, name string) (content []byte, err error) {
-	// The library indexes by what the image says.
-	defer func() {
-		if r := recover(); r != nil {
-			content, err = nil, problem.Invalidf("the config drive is a damaged image: %s", fmt.Sprint(r))
-		}
-	}()
-	parent := memoryDir
-	if _, err := os.Stat(parent); err != nil {
-		parent = ""
-	}
-	at, err := os.CreateTemp(parent, "config-drive-")
-	if err != nil {
-		return nil, problem.Unavailablef("read the config drive: %w", err)
-	}
-	defer os.Remove(at.Name())
-	defer at.Close()
-	if _, err := at.Write(image); err != nil {
-		return nil, problem.Unavailablef("read the config drive: %w", err)
-	}
-	fs, err := iso9660.Read(file.New(at, true), int64(len(image)), 0, 2048)
-	if err != nil {
-		return nil, problem.Invalidf("the config drive is no ISO 9660 image")
-	}
-	f, err := fs.OpenFile("/"+name, os.O_RDONLY)
-	if err != nil {
-		return nil, nil // there is no such file
-	}
-	defer f.Close()
-	content, err = io.ReadAll(io.LimitReader(f, maxDriveNetwork+1))
-	if err != nil || len(content) > maxDriveNetwork {
-		return nil, problem.Invalidf("the config drive's %s cannot be read, or is longer than %d bytes", name, maxDriveNetwork)
-	}
-	return content, nil
 }

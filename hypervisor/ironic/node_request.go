@@ -1,14 +1,9 @@
 package ironic
 
 import (
-	"bytes"
-	"compress/gzip"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"io"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -65,25 +60,13 @@ func retryWhenBusy(err error) error {
 	return err
 }
 
-// packConfigDrive makes the form of a config drive that every endpoint takes: an ISO image, gzipped, in base64.
+// packConfigDrive makes the form of a config drive that every endpoint takes.
 func packConfigDrive(files map[string][]byte) (json.RawMessage, error) {
-	var list []media.File
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		list = append(list, media.FileOf(name, files[name]))
-	}
-	image, err := media.DataISO("config-2", list)
+	text, err := media.PackConfigDrive(files)
 	if err != nil {
 		return nil, problem.Invalidf("make the config drive: %w", err)
 	}
-	var b bytes.Buffer
-	z := gzip.NewWriter(&b)
-	if _, err := io.Copy(z, image); err != nil {
-		return nil, err
-	}
-	if err := z.Close(); err != nil {
-		return nil, err
-	}
-	return json.Marshal(base64.StdEncoding.EncodeToString(b.Bytes()))
+	return json.Marshal(text)
 }
 
 // Switch is hypervisor.Metal's.
