@@ -14,8 +14,10 @@ help: ## list what can be made
 # Programs name the commit that they were built from, if git can read it. This overrides a -buildvcs in GOFLAGS.
 STAMP = -buildvcs=$(shell git status --porcelain >/dev/null 2>&1 && echo true || echo false)
 
-build: ## build bin/salvor and bin/salvor-agent, static
-	@said=$$($(GO) build $(STAMP) -ldflags '-s -w' -o bin/ ./cmd/salvor ./cmd/salvor-agent 2>&1) || { echo "$$said"; exit 1; }
+TAGS ?=
+
+build: ## build bin/salvor and bin/salvor-agent, static; TAGS=otlp adds the exporter of traces, which releases have
+	@said=$$($(GO) build $(STAMP) -tags '$(TAGS)' -ldflags '-s -w' -o bin/ ./cmd/salvor ./cmd/salvor-agent 2>&1) || { echo "$$said"; exit 1; }
 
 check: lint build ## lint and unit tests without root and Debian packages; it ends with the packages whose tests it left out
 	$(GO) test -p $(AT_ONCE) -short $(UNIT)
@@ -46,11 +48,11 @@ markers:
 	@! git grep -nE '^(<<<<<<<|>>>>>>>)|\<(TODO|FIXME|XXX)\>' -- ':!Makefile'
 
 vet:
-	$(GO) vet -tags e2e ./...
+	$(GO) vet -tags e2e,otlp ./...
 
-# With the tag, because what only e2e tests use is used too.
+# With the tags, because what only e2e tests or traces use is used too.
 staticcheck:
-	$(STATICCHECK) -tags e2e ./...
+	$(STATICCHECK) -tags e2e,otlp ./...
 
 tidy-check:
 	$(GO) mod tidy -diff
@@ -65,18 +67,19 @@ UNIT = $(shell $(GO) list ./... | grep -v '^salvor/test/')
 
 test-unit: build ## unit and property tests, and every crash, repetition and failure of every action of every operation
 	$(GO) test -p $(AT_ONCE) -count 1 -timeout 15m $(UNIT)
+	$(GO) test -tags otlp -count 1 -run Trace ./cmd/salvor/serve
 
 # SQLite is C, translated, and works in memory of its own: to watch each of its accesses would make most of the time, and could find nothing of ours.
 RACE := -race -gcflags=modernc.org/libc=-race=false -gcflags=modernc.org/sqlite/lib=-race=false
 
 # The packages whose goroutines share memory. All others run under the race detector in make prove.
-SHARING := ./agent/... ./api/... ./boot/netboot ./client ./compute ./conductor/... ./driver/... ./fetch ./host ./hypervisor/... ./job/... ./keyring ./sim/... ./store
+SHARING := ./agent/... ./api/... ./boot/netboot ./client ./compute/... ./conductor/... ./driver/... ./fetch ./host ./hypervisor/... ./job/... ./keyring ./sim/... ./store
 
 test-race: build ## unit tests under the race detector, where goroutines share memory
 	CGO_ENABLED=1 $(GO) test $(RACE) -p $(AT_ONCE) -short -count 1 -timeout 20m $(SHARING)
 
-test-stories: build ## the stories of test/, and the rest of the unit tests, under the race detector
-	CGO_ENABLED=1 $(GO) test $(RACE) -p $(AT_ONCE) -count 1 -timeout 20m $$(go list ./... | grep -vxFf <(go list $(SHARING)))
+test-stories: build ## the stories of test/, and the rest of the unit tests, under the race detector, with the exporter of traces
+	CGO_ENABLED=1 $(GO) test $(RACE) -tags otlp -p $(AT_ONCE) -count 1 -timeout 20m $$(go list ./... | grep -vxFf <(go list $(SHARING)))
 
 flaky: build ## each test ROUNDS=30 times at low priority with GOMAXPROCS=1, 20 test programs at once; PACKAGES="./job ./host" chooses
 	test/flaky.sh

@@ -26,7 +26,7 @@ const (
 func ReadBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	body := http.MaxBytesReader(w, r.Body, limit)
 	read := func() ([]byte, error) { return io.ReadAll(body) }
-	if v := visitOf(r); v != nil && !v.isProved() && (v.open || v.login) {
+	if v := requestStateOf(r); v != nil && !v.isProved() && (v.open || v.login) {
 		read = func() ([]byte, error) {
 			b, err := v.readStranger(w, body)
 			if err == nil {

@@ -109,8 +109,7 @@ func Explain(w http.ResponseWriter, r *http.Request, err error) (status int, wor
 			w.Header().Set("Retry-After", retryAfterSeconds(hiddenRetry))
 		}
 	}
-	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
-	if !reads && info.changed.Load() && status == http.StatusServiceUnavailable && w.Header().Get("Retry-After") != "" {
+	if !reads(r) && info.changed.Load() && status == http.StatusServiceUnavailable && w.Header().Get("Retry-After") != "" {
 		// A client that repeats the request would do twice what is committed already.
 		w.Header().Del("Retry-After")
 		return http.StatusGatewayTimeout, info.WordsFor(err) + "; a part of the request was done: look before you repeat it"

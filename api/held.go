@@ -32,9 +32,9 @@ type heldKey struct{}
 
 // WhileHeld makes every dialect inside refuse changes while held returns a cause. It only marks the request; Serve refuses it, so
 // that the answer has the form of the dialect.
-func WhileHeld(h http.Handler, held func() *record.Held) Listed {
-	doors, _ := h.(Listed)
-	return Listed{Doors: doors.Doors, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func WhileHeld(h http.Handler, held func() *record.Held) RouteLister {
+	inner, _ := h.(RouteLister)
+	return RouteLister{Endpoints: inner.Endpoints, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if now := held(); now != nil {
 			r = r.WithContext(context.WithValue(r.Context(), heldKey{}, now))
 		}

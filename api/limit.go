@@ -88,12 +88,12 @@ type refusalReservation struct {
 	shared *tokenBucket
 }
 
-const visitKey contextKey = iota + 100
+const requestStateKey contextKey = iota + 100
 
 // Guard counts what h refuses.
-func (l *Limits) Guard(h http.Handler) Listed {
-	doors, _ := h.(Listed)
-	return Listed{Doors: doors.Doors, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func (l *Limits) Guard(h http.Handler) RouteLister {
+	inner, _ := h.(RouteLister)
+	return RouteLister{Endpoints: inner.Endpoints, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v := &requestState{limits: l, source: l.source(r), conn: connectionOf(r.Context())}
 		out := &responseRecorder{statusRecorder{ResponseWriter: w}, v}
 		status := http.StatusNotFound // whoever is answered by silence was refused
@@ -103,7 +103,7 @@ func (l *Limits) Guard(h http.Handler) Listed {
 				l.bodies.end(v.source, v.large)
 			}
 		}()
-		h.ServeHTTP(out, r.WithContext(context.WithValue(r.Context(), visitKey, v)))
+		h.ServeHTTP(out, r.WithContext(context.WithValue(r.Context(), requestStateKey, v)))
 		status = http.StatusOK
 	})}
 }
@@ -172,7 +172,7 @@ func isClientFault(status int) bool {
 // Admit lets a request through a door that asks for no credential, unless its source was
 // refused too often. proof is what it shows instead, such as an agent's token; empty: nothing.
 func Admit(r *http.Request, proof string) error {
-	v := visitOf(r)
+	v := requestStateOf(r)
 	if v == nil {
 		return nil
 	}
@@ -182,7 +182,7 @@ func Admit(r *http.Request, proof string) error {
 
 // AdmitLogin is Admit for doors where credentials are tried, as the issue of tokens.
 func AdmitLogin(r *http.Request, proof string) error {
-	v := visitOf(r)
+	v := requestStateOf(r)
 	if v == nil {
 		return nil
 	}
@@ -192,7 +192,7 @@ func AdmitLogin(r *http.Request, proof string) error {
 
 // Prove says that the request's asker is known: nothing that it is refused counts.
 func Prove(r *http.Request) {
-	if v := visitOf(r); v != nil {
+	if v := requestStateOf(r); v != nil {
 		v.limits.mu.Lock()
 		defer v.limits.mu.Unlock()
 		v.proved = true
@@ -201,8 +201,8 @@ func Prove(r *http.Request) {
 	}
 }
 
-func visitOf(r *http.Request) *requestState {
-	v, _ := r.Context().Value(visitKey).(*requestState)
+func requestStateOf(r *http.Request) *requestState {
+	v, _ := r.Context().Value(requestStateKey).(*requestState)
 	return v
 }
 
@@ -309,7 +309,7 @@ func (c countedAuthenticator) Authenticate(r *http.Request) (access.Principal, e
 
 // known remembers the credential at once: what follows says nothing of it.
 func (c countedAuthenticator) known(r *http.Request) {
-	v := visitOf(r)
+	v := requestStateOf(r)
 	if v == nil {
 		return
 	}

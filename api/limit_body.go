@@ -128,7 +128,7 @@ func (b *largeBodies) end(source netip.Addr, size int) {
 
 // Arrive is before the body of a request is read that is admitted by what the body says: who is held up has to hurry.
 func Arrive(r *http.Request) {
-	v := visitOf(r)
+	v := requestStateOf(r)
 	if v == nil {
 		return
 	}

@@ -42,7 +42,7 @@ func RequestedBy(r *http.Request, who access.Principal) *http.Request {
 	info := Of(r.Context())
 	info.User = who
 	source := peerHost(r)
-	if v := visitOf(r); v != nil {
+	if v := requestStateOf(r); v != nil {
 		source = v.source.String()
 	}
 	return r.WithContext(access.WithRequester(r.Context(), access.Requester{User: who.Owner(), Source: source, Changed: &info.changed}))

@@ -133,7 +133,7 @@ func Serve(h http.Handler, fail Failer, log *slog.Logger) http.Handler {
 			if info.hidden != "" {
 				line = append(line, "error", truncateText(info.hidden, maxHidden))
 			}
-			if v := visitOf(r); level == slog.LevelInfo && out.status >= http.StatusBadRequest && v != nil && !v.isProved() {
+			if v := requestStateOf(r); level == slog.LevelInfo && out.status >= http.StatusBadRequest && v != nil && !v.isProved() {
 				dropped, ok := strangers.line(time.Now())
 				if !ok {
 					return

@@ -1,10 +1,13 @@
 package compute
 
 import (
+	"encoding/json"
 	"fmt"
+	"slices"
 
 	"salvor/job"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/rescue"
 	"salvor/secret"
 )
@@ -181,4 +184,43 @@ func (e *StateError) sentence() string {
 		what = "not launched yet"
 	}
 	return fmt.Sprintf("cannot %s server %s while it is %s", e.Action, e.Server.ID, what)
+}
+
+// NewJob makes an operation on a server.
+func NewJob(id string, kind job.Kind, args, secrets any, who record.Asker) (*job.Job, error) {
+	raw, err := json.Marshal(args)
+	if err != nil {
+		return nil, err
+	}
+	j := &job.Job{Kind: kind, Class: job.Operation, Subject: Subject(id), RequestID: who.RequestID, User: who.User}
+	if args != nil {
+		j.Args = raw
+	}
+	if secrets != nil {
+		if j.Secret, err = MarshalSecret(secrets); err != nil {
+			return nil, err
+		}
+	}
+	return j, nil
+}
+
+// PutBack restores the record of a server to its state before a rebuild that changed nothing: the server has its former root disk.
+func (f *FormerSystem) PutBack(srv *Server) {
+	srv.ImageID = f.ImageID
+	srv.ApplyProperties(f.Properties)
+	srv.Disks = slices.Clone(srv.Disks)
+	for i := range srv.Disks {
+		if d := &srv.Disks[i]; d.BootIndex == 0 && d.VolumeID == "" {
+			d.ImageID = f.DiskImageID
+		}
+	}
+	if srv.State = f.State; f.State == Active || f.State == Stopped {
+		srv.Settle(srv.Power)
+	}
+}
+
+// MarshalSecret makes JSON of what a job must not show.
+func MarshalSecret(v any) (secret.Value, error) {
+	b, err := json.Marshal(v)
+	return secret.New(string(b)), err
 }

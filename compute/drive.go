@@ -18,8 +18,8 @@ const (
 	driveVendor  = "openstack/latest/vendor_data.json"
 )
 
-// configDrive makes the files of a server's config drive. What it says of the network holds for life.
-func configDrive(srv *Server, networks map[string]*Network, hash string) (map[string][]byte, error) {
+// ConfigDrive makes the files of a server's config drive. What it says of the network holds for life.
+func ConfigDrive(srv *Server, networks map[string]*Network, hash string) (map[string][]byte, error) {
 	files, err := driveFiles(srv, networks, srv.ID, []string{srv.PublicKey})
 	if err != nil {
 		return nil, err
@@ -41,8 +41,8 @@ func configDrive(srv *Server, networks map[string]*Network, hash string) (map[st
 	return files, nil
 }
 
-// rescueDrive makes the files of a rescue system's config drive: an instance of its own, or cloud-init would not look at it again.
-func rescueDrive(srv *Server, networks map[string]*Network, c rescue.Credential) (map[string][]byte, error) {
+// RescueDrive makes the files of a rescue system's config drive: an instance of its own, or cloud-init would not look at it again.
+func RescueDrive(srv *Server, networks map[string]*Network, c rescue.Credential) (map[string][]byte, error) {
 	id := fmt.Sprintf("%s-rescue-%d", srv.ID, srv.Rescue.StartedAt.UnixMicro())
 	files, err := driveFiles(srv, networks, id, c.Keys)
 	if err != nil {

@@ -67,15 +67,15 @@ type Receipt struct {
 	Incarnation string
 }
 
-// otherBootOff tells whether a proof that the machine was off is newer than seen and newer than the last report of the other boots.
-func (r *Receipt) otherBootOff(seen time.Time) bool {
+// OtherBootProvenOff tells whether a proof that the machine was off is newer than seen and newer than the last report of the other boots.
+func (r *Receipt) OtherBootProvenOff(seen time.Time) bool {
 	return !r.OtherHeardAt.IsZero() && slices.ContainsFunc(r.Proofs, func(p Proof) bool {
-		return p.endsAllBoots() && p.At.After(seen) && p.At.After(r.OtherHeardAt.Add(heardEvery))
+		return p.EndsAllBoots() && p.At.After(seen) && p.At.After(r.OtherHeardAt.Add(HeardEvery))
 	})
 }
 
-// endsAllBoots tells whether the proof shows that the machine itself was off.
-func (p Proof) endsAllBoots() bool { return p.Evidence == PowerCut || p.Evidence == Attested }
+// EndsAllBoots tells whether the proof shows that the machine itself was off.
+func (p Proof) EndsAllBoots() bool { return p.Evidence == PowerCut || p.Evidence == Attested }
 
 // LastHeardAt is the last report of any boot of the host while the receipt was open; zero: no boot reported.
 func (r *Receipt) LastHeardAt() time.Time {

@@ -379,3 +379,30 @@ const (
 // HostSubject and ClusterSubject are what their jobs work on.
 func HostSubject(id string) job.Subject    { return job.Subject{Kind: "host", ID: id} }
 func ClusterSubject(id string) job.Subject { return job.Subject{Kind: "cluster", ID: id} }
+
+// Service is what operators say of a host; nil leaves a field as it is.
+type Service struct {
+	Disabled   *bool
+	Reason     *string
+	ForcedDown *bool
+	Revoked    *bool
+	Zone       *string
+	// Found takes back that the host was removed as lost.
+	Found bool
+	// NodeID is the node of the bare metal inventory that the host is, Group the name of its host group; empty: none.
+	NodeID, Group *string
+}
+
+// HostLiveness is what is known of a host's life.
+type HostLiveness struct {
+	Up        bool
+	RenewedAt time.Time
+	Renewals  int64
+	// Servers on it, deleted ones left out.
+	Servers int
+	// Verdict is why a silent host is called dead, or why it is not; empty: the host is not silent.
+	Verdict   string
+	Suspected bool
+	// Watchdog is the hardware watchdog that its newest renewal named as armed; empty: none.
+	Watchdog string
+}

@@ -1,13 +1,11 @@
 package compute
 
 import (
-	"context"
 	"slices"
 	"strings"
 
 	"salvor/job"
 	"salvor/problem"
-	"salvor/record"
 	"salvor/rescue"
 )
 
@@ -27,16 +25,16 @@ var metalJobs = map[job.Kind]job.Kind{
 	JobRescue: JobMetalRescue, JobUnrescue: JobMetalUnrescue, JobRebuild: JobMetalRebuild,
 }
 
-// jobKind is the kind of job by which this server has done what a guest has done by k.
-func (s *Server) jobKind(k job.Kind) job.Kind {
+// JobKind is the kind of job by which this server has done what a guest has done by k.
+func (s *Server) JobKind(k job.Kind) job.Kind {
 	if metal, ok := metalJobs[k]; ok && s.Metal() {
 		return metal
 	}
 	return k
 }
 
-// plainKind is what a job does, whatever the server is.
-func plainKind(k job.Kind) job.Kind {
+// PlainKind is what a job does, whatever the server is.
+func PlainKind(k job.Kind) job.Kind {
 	for plain, metal := range metalJobs {
 		if metal == k {
 			return plain
@@ -101,32 +99,16 @@ func ResourceClass(class string) string {
 	}, class)
 }
 
-// metalImage is what a machine is rescued with: the endpoint's own choice.
-const metalImage = "the machine's own"
+// MetalImage is what a machine is rescued with: the endpoint's own choice.
+const MetalImage = "the machine's own"
 
-// metalSource stands in the sessions of machines for the image.
-func metalSource() *rescue.Source {
-	return &rescue.Source{Name: metalImage, Kind: rescue.Kernel, Access: rescue.ByNode}
+// MetalSource stands in the sessions of machines for the image.
+func MetalSource() *rescue.Source {
+	return &rescue.Source{Name: MetalImage, Kind: rescue.Kernel, Access: rescue.ByNode}
 }
 
-// checkMetalDisks holds what is asked for to what a machine can be given.
-func (c *pendingCreation) checkMetalDisks() error {
-	if _, metal := c.flavor.Metal(); !metal {
-		return nil
-	}
-	for _, d := range c.Disks {
-		switch {
-		case d.VolumeID == "":
-			return problem.Invalidf("Block Device Mapping is Invalid: a server on bare metal has the disks of its machine, and no blank ones")
-		case c.image != nil:
-			return problem.Invalidf("Block Device Mapping is Invalid: a server on bare metal has its system either on its machine's disk, from an image, or on a volume")
-		}
-	}
-	return nil
-}
-
-// metalRefuses tells what a machine cannot do for anybody; nil: the rules decide.
-func metalRefuses(s *Server, a *Act) error {
+// MetalRefusal tells what a machine cannot do for anybody; nil: the rules decide.
+func MetalRefusal(s *Server, a *Act) error {
 	if !s.Metal() {
 		return nil
 	}
@@ -167,68 +149,10 @@ type MachineSight struct {
 	Settled, Rescued bool
 }
 
-// ObserveMetal takes in how the machines of an endpoint are, by server; one that is gone is in error. seen are the servers from
-// before the machines were read (see Seen): one that was changed since is left for the next look.
-func (s *Servers) ObserveMetal(ctx context.Context, machines map[string]MachineSight, seen map[string]*Server) error {
-	for id, srv := range seen {
-		m, there := machines[id]
-		if srv.Task != NoTask || !srv.steady() || there && srv.matches(m) {
-			continue
-		}
-		if err := s.takeMachine(ctx, srv, m, there); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// matches tells whether the row says what the machine shows.
-func (s *Server) matches(m MachineSight) bool {
+// MatchesMachine tells whether the row says what the machine shows.
+func (s *Server) MatchesMachine(m MachineSight) bool {
 	if !m.Settled || m.Power == PowerUnknown {
 		return true
 	}
 	return m.Rescued == (s.State == Rescued) && (m.Rescued || m.Power == s.Power && (s.State == Active) == (m.Power == PowerOn))
-}
-
-// takeMachine writes what was seen, unless somebody works on the server, or did since it was read.
-func (s *Servers) takeMachine(ctx context.Context, seen *Server, m MachineSight, there bool) error {
-	err := s.change(ctx, func(tx job.Tx) error {
-		open, err := s.jobs.Unended(tx, Subject(seen.ID))
-		if err != nil {
-			return err
-		}
-		srv, err := s.store.Servers().Get(ctx, tx, seen.ID)
-		if err != nil {
-			return err
-		}
-		if srv.Version != seen.Version || slices.ContainsFunc(open, func(j job.Job) bool { return j.Class != job.Ask }) {
-			return nil
-		}
-		why := ""
-		if _, err := s.edit(ctx, tx, srv.ID, func(srv *Server) { why = s.followMachine(srv, m, there) }); err != nil {
-			return err
-		}
-		return s.note(tx, srv.ID, record.Asker{}, "contact", why)
-	})
-	return ignoreNotFound(err)
-}
-
-// followMachine makes the row what the machine is, and says why.
-func (s *Servers) followMachine(srv *Server, m MachineSight, there bool) string {
-	switch {
-	case !there:
-		why := "its machine is gone: no node of its endpoint is this server's"
-		srv.State, srv.Power, srv.Wanted = Errored, PowerUnknown, PowerUnknown
-		srv.Fault = &Fault{Code: 500, Message: why, CreatedAt: s.now().UTC()}
-		return why
-	case m.Rescued:
-		saved := rescue.Boot{Power: savedPower(srv)}
-		srv.State, srv.Power, srv.Wanted = Rescued, m.Power, m.Power
-		srv.Rescue = &rescue.Session{StartedAt: s.now(), State: rescue.Ready, Image: metalImage, Source: metalSource(), Saved: saved, SavedKnown: true}
-		return "found in rescue: so its endpoint says"
-	}
-	srv.Rescue, srv.State = nil, Stopped
-	srv.Settle(m.Power)
-	srv.Wanted = m.Power
-	return "found " + string(m.Power) + ": so its endpoint says"
 }

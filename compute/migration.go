@@ -1,14 +1,8 @@
 package compute
 
 import (
-	"context"
-	"fmt"
-
-	"github.com/google/uuid"
-
 	"salvor/job"
 	"salvor/problem"
-	"salvor/record"
 )
 
 // This file keeps the rules of planned moves: the source lives, and hands the server over. Until then it owns it, and the destination
@@ -27,16 +21,16 @@ type MigrateArgs struct {
 	LiveOnly bool `json:"live_only,omitempty"`
 }
 
-// planned tells whether the move needs no receipt: its source lived.
-func (m *Move) planned() bool { return m.Kind == LiveMigration || m.Kind == Migration }
+// IsPlanned tells whether the move needs no receipt: its source lived.
+func (m *Move) IsPlanned() bool { return m.Kind == LiveMigration || m.Kind == Migration }
 
-// yieldsFrom tells whether the move gives way to an evacuation of the host: it was to leave it, and was not handed over.
-func (m *Move) yieldsFrom(hostID string) bool {
-	return m.planned() && m.State != MoveAttached && m.SourceID == hostID
+// YieldsFrom tells whether the move gives way to an evacuation of the host: it was to leave it, and was not handed over.
+func (m *Move) YieldsFrom(hostID string) bool {
+	return m.IsPlanned() && m.State != MoveAttached && m.SourceID == hostID
 }
 
-// movable tells why a server cannot be moved by plan; nil: it can.
-func (s *Server) movable() error {
+// RefusalToMove tells why a server cannot be moved by plan; nil: it can.
+func (s *Server) RefusalToMove() error {
 	switch {
 	case s.HostID == "" || s.Task == Deleting || s.State == Deleted:
 		return problem.Conflictf("server %s is on no host, or is being deleted: there is nothing to move", s.ID)
@@ -44,322 +38,30 @@ func (s *Server) movable() error {
 		return ErrServerBusy
 	case s.Power == PowerPaused || s.Power == PowerSaved || s.State == Paused || s.State == Suspended:
 		return problem.Conflictf("server %s is %s: a move would lose its memory; resume or stop it first", s.ID, s.State)
-	case !s.steady() && s.State != Errored:
+	case !s.IsSteady() && s.State != Errored:
 		return problem.Conflictf("server %s is %s: it cannot be moved now", s.ID, s.State)
 	}
 	return nil
 }
 
-// BeginMigration begins the planned move m of srv, which was read in tx; its kind is live if the server runs, and otherwise off.
-// Conflict: ErrServerBusy, or the server's state.
-func (s *Servers) BeginMigration(ctx context.Context, tx job.Tx, srv *Server, m *Move, a MigrateArgs, who record.Asker) (*Move, error) {
-	if err := srv.movable(); err != nil {
-		return nil, err
-	}
-	open, err := s.jobs.Unended(tx, Subject(srv.ID))
-	if err != nil {
-		return nil, err
-	}
-	for i := range open {
-		if open[i].Class != job.Ask {
-			return nil, ErrServerBusy
-		}
-	}
-	if err := s.hold(ctx, tx, srv.ID, nil, srv.HostID); err != nil {
-		return nil, err
-	}
-	if m.Kind = Migration; srv.Power == PowerOn {
-		m.Kind = LiveMigration
-	}
-	if m.Disposition = Reattach; needsOf(srv, "").Disk > 0 {
-		m.Disposition = KeepDisk
-	}
-	m.fill(srv, s.now())
-	m.Epoch, srv.Task = srv.Epoch, Migrating
-	if err := s.save(tx, srv); err != nil {
-		return nil, err
-	}
-	if err := s.store.Moves().Insert(tx, m); err != nil {
-		return nil, err
-	}
-	a.MoveID = m.ID
-	j, err := newJob(srv.ID, JobMigrate, a, nil, who)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.jobs.Insert(tx, j); err != nil {
-		return nil, err
-	}
-	return m, s.note(tx, srv.ID, who, "request", "is moved to another host ("+string(m.Kind)+")")
+// LeaveSource is the action of JobMigrate in which the guest moves from its source to its destination.
+const LeaveSource = "leave the source"
+
+// The actions of JobMigrate before that one.
+const (
+	MigrateChooses  = "choose the destination"
+	MigratePrepares = "prepare the destination"
+)
+
+// MigrationRequest is a planned move of one server whose host lives.
+type MigrationRequest struct {
+	// DestHost names where it should go, by UUID or name; empty: the best host.
+	DestHost string
+	// Live moves it without its noticing, or not at all.
+	Live bool
+	// Force: DestHost may be disabled, full or in another zone.
+	Force bool
 }
 
-// ReserveMove chooses the destination of a planned move and takes a place there; the server stays its source's. Between hosts of a
-// cluster nothing is reserved: the cluster counts, and chooses where nobody did. A move that has a destination keeps it.
-func (s *Servers) ReserveMove(ctx context.Context, tx job.Tx, moveID string, a MoveArgs, except []string) error {
-	m, srv, err := s.moving(ctx, tx, moveID)
-	if err != nil || m.State != MoveAccepted {
-		return err
-	}
-	source, err := s.store.Hosts().Get(ctx, tx, m.SourceID)
-	if err != nil {
-		return err
-	}
-	m.State, m.DestID = MovePreparing, a.DestID
-	if source.Kind == AgentHost {
-		h, err := s.destination(ctx, tx, srv, m, a, except)
-		if err != nil {
-			return err
-		}
-		h.reserve(needsOf(srv, ""))
-		if err := s.saveHost(tx, h); err != nil {
-			return err
-		}
-		kept := *h
-		s.hosts.roster.put(&kept)
-		m.DestID = h.ID
-	}
-	return s.store.Moves().Save(tx, m)
-}
-
-// UnreserveMove gives the place at the destination back, because of why, so that another one is chosen.
-func (s *Servers) UnreserveMove(ctx context.Context, tx job.Tx, moveID, why string) error {
-	m, srv, err := s.moving(ctx, tx, moveID)
-	if err != nil || m.State != MovePreparing {
-		return err
-	}
-	if err := s.releaseReservation(ctx, tx, srv, m); err != nil {
-		return err
-	}
-	m.State, m.DestID = MoveAccepted, ""
-	if err := s.store.Moves().Save(tx, m); err != nil {
-		return err
-	}
-	return s.note(tx, srv.ID, record.Asker{}, "contact", "not there: "+why)
-}
-
-// releaseReservation gives the place of a planned move that was not handed over back.
-func (s *Servers) releaseReservation(ctx context.Context, tx job.Tx, srv *Server, m *Move) error {
-	if !m.planned() || m.State != MovePreparing || m.DestID == "" || m.DestID == srv.HostID {
-		return nil
-	}
-	source, err := s.store.Hosts().Get(ctx, tx, m.SourceID)
-	if err != nil && !problem.Is(err, problem.NotFound) {
-		return err
-	}
-	if err == nil && source.Kind != AgentHost {
-		return nil
-	}
-	there := *srv
-	there.HostID = m.DestID
-	return s.unreserve(ctx, tx, &there)
-}
-
-// cleanUpDestination is releaseReservation of a move that nobody takes back at the destination: what came there of the guest is thrown away by it as by any
-// host that lost a server. The record of that is a move of its own.
-func (s *Servers) cleanUpDestination(ctx context.Context, tx job.Tx, srv *Server, m *Move) error {
-	if err := s.releaseReservation(ctx, tx, srv, m); err != nil || !m.planned() || m.State != MovePreparing || m.DestID == "" || m.DestID == srv.HostID {
-		return err
-	}
-	dest, err := s.store.Hosts().Get(ctx, tx, m.DestID)
-	if err != nil || dest.Kind != AgentHost {
-		return ignoreNotFound(err)
-	}
-	back := *m
-	back.Incarnation = "" // its epochs are of today
-	back.Record, back.Num = record.Record{ID: uuid.NewString(), CreatedAt: s.now()}, 0
-	back.SourceID, back.DestID, back.PlanID, back.State, back.Clean = m.DestID, m.SourceID, "", MoveDone, CleanGuest
-	back.SourceEpoch, back.Epoch, back.EndedAt, back.Words = srv.Epoch, srv.Epoch+1, s.now(), "what came of move "+m.ID+" is thrown away"
-	return s.store.Moves().Insert(tx, &back)
-}
-
-// HandOver makes the destination the server's owner: the epoch is raised, and whatever was ordered before is void. The guest does not
-// run any more at the source, or is held there by its hypervisor, which lets one side of a live migration run only. destID names where
-// a cluster has brought it.
-func (s *Servers) HandOver(ctx context.Context, tx job.Tx, moveID, destID string) error {
-	m, srv, err := s.moving(ctx, tx, moveID)
-	if err != nil || m.State == MoveAttached {
-		return err
-	}
-	if m.State != MovePreparing || destID == "" && srv.HostID != m.SourceID {
-		return problem.Conflictf("move %s is %s, its server is on host %s: it is not handed over", m.ID, m.State, truncateText(srv.HostID))
-	}
-	if destID == "" { // a cluster has done it already
-		if err := s.holdAttach(ctx, tx, m, nil, m.SourceID, m.DestID); err != nil {
-			return err
-		}
-	}
-	if destID != "" {
-		m.DestID = destID
-		err = s.followTo(ctx, tx, srv, destID)
-	} else {
-		m.Clean = CleanGuest
-		err = s.transferOwnership(ctx, tx, srv, m)
-	}
-	if err != nil {
-		return err
-	}
-	m.State = MoveAttached
-	m.takeEpoch(srv.Epoch)
-	if err := s.store.Moves().Save(tx, m); err != nil {
-		return err
-	}
-	return s.note(tx, srv.ID, record.Asker{}, "state", "was handed over to another host")
-}
-
-// transferOwnership makes the destination, where a place is reserved, the owner of a server.
-func (s *Servers) transferOwnership(ctx context.Context, tx job.Tx, srv *Server, m *Move) (err error) {
-	if srv.Disks, err = s.disksThere(ctx, tx, srv, m); err != nil {
-		return err
-	}
-	if err := s.unreserve(ctx, tx, srv); err != nil {
-		return err
-	}
-	srv.HostID = m.DestID
-	srv.Epoch++
-	if err := s.save(tx, srv); err != nil {
-		return err
-	}
-	return s.store.VoidOrders(tx, srv.ID, srv.Epoch)
-}
-
-// followTo notes the node to which a cluster has brought a server; the watch of the cluster may have seen it first.
-func (s *Servers) followTo(ctx context.Context, tx job.Tx, srv *Server, hostID string) error {
-	if srv.HostID != hostID {
-		return s.reassignHost(ctx, tx, srv, hostID)
-	}
-	srv.Epoch++
-	if err := s.save(tx, srv); err != nil {
-		return err
-	}
-	return s.store.VoidOrders(tx, srv.ID, srv.Epoch)
-}
-
-// NotLive notes that a server that was to be moved live is moved off, and why.
-func (s *Servers) NotLive(ctx context.Context, tx job.Tx, moveID, why string) error {
-	m, _, err := s.moving(ctx, tx, moveID)
-	if err != nil || m.Kind != LiveMigration {
-		return err
-	}
-	m.Kind, m.Words = Migration, joinWords(m.Words, "it could not be moved live: "+why)
-	return s.store.Moves().Save(tx, m)
-}
-
-// EndMigration ends a planned move well. cleaned: nothing is left at the source; else it is told to clean up when it renews its lease.
-func (s *Servers) EndMigration(ctx context.Context, tx job.Tx, moveID string, cleaned bool, change func(*Server)) error {
-	if err := s.FinishMove(ctx, tx, moveID, change); err != nil || !cleaned {
-		return err
-	}
-	m, err := s.store.Moves().Get(ctx, tx, moveID)
-	if err != nil {
-		return err
-	}
-	if err := s.store.DropGuestReport(tx, m.SourceID, m.ServerID); err != nil { // it told that list before
-		return err
-	}
-	m.State = MoveCompleted
-	return s.store.Moves().Save(tx, m)
-}
-
-// FailMigration ends a planned move that came to nothing: before it was handed over the server is as it was, where it was.
-func (s *Servers) FailMigration(ctx context.Context, tx job.Tx, moveID, why string) error {
-	m, err := s.store.Moves().Get(ctx, tx, moveID)
-	if err != nil || !m.Going() {
-		return ignoreNotFound(err)
-	}
-	srv, err := s.store.Servers().Get(ctx, tx, m.ServerID)
-	if err != nil {
-		return ignoreNotFound(err)
-	}
-	if err := s.releaseReservation(ctx, tx, srv, m); err != nil {
-		return err
-	}
-	return s.FailMove(ctx, tx, moveID, why)
-}
-
-// yieldPlanned ends a planned move whose source was fenced before it handed the server over: the evacuation m begins in its place.
-func (s *Servers) yieldPlanned(ctx context.Context, tx job.Tx, srv *Server, former, m *Move) error {
-	if err := s.cleanUpDestination(ctx, tx, srv, former); err != nil {
-		return err
-	}
-	former.State, former.EndedAt, former.Problem = MoveFailed, s.now(), "its host was fenced; went on by move "+m.ID
-	m.WasState, m.WasTask, m.WasPower = former.WasState, former.WasTask, former.WasPower
-	return s.store.Moves().Save(tx, former)
-}
-
-// Migrate moves a server from its living host to another one.
-func (s *Servers) Migrate(ctx context.Context, id string, w MigrationRequest, who Who) (*Move, error) {
-	var out *Move
-	err := s.change(ctx, func(tx job.Tx) error {
-		srv, err := s.get(ctx, tx, id, who)
-		if err != nil {
-			return err
-		}
-		if !who.Admin {
-			return problem.Forbiddenf("only administrators move servers")
-		}
-		a := MigrateArgs{LiveOnly: w.Live}
-		if err := s.wishedDestination(ctx, tx, srv, w, &a); err != nil {
-			return err
-		}
-		if w.Live && srv.Power != PowerOn {
-			return problem.Conflictf("server %s does not run: migrate it without live", srv.ID)
-		}
-		out, err = s.BeginMigration(ctx, tx, srv, &Move{}, a, who.Asker)
-		return err
-	})
-	return out, err
-}
-
-// wishedDestination judges what is asked at once, so that a wish that cannot be is refused in words.
-func (s *Servers) wishedDestination(ctx context.Context, tx job.Tx, srv *Server, w MigrationRequest, a *MigrateArgs) error {
-	source, err := s.store.Hosts().Get(ctx, tx, srv.HostID)
-	if err != nil {
-		return fmt.Errorf("the host of server %s: %w", srv.ID, err)
-	}
-	live, err := s.hosts.livenessSnapshot(ctx, tx)
-	if err != nil {
-		return err
-	}
-	if !live.isUp(source) {
-		return problem.Conflictf("host %s is down: its servers are evacuated, not migrated; see: salvor fence %s", orID(source), orID(source))
-	}
-	if w.DestHost == "" {
-		return nil
-	}
-	dest, err := s.host(ctx, w.DestHost)
-	if err != nil {
-		return err
-	}
-	if a.DestID, a.Force = dest.ID, source.Kind == AgentHost; dest.ID == source.ID {
-		return problem.Invalidf("server %s is on host %s already", srv.ID, orID(dest))
-	}
-	if source.Kind != AgentHost {
-		if dest.Kind != source.Kind || dest.ClusterID != source.ClusterID || source.Kind != GanetiHost {
-			return problem.Conflictf("server %s cannot go to host %s: they are not in one cluster", srv.ID, orID(dest))
-		}
-		return nil
-	}
-	wh := newDestinationFilter(srv, source, needsOf(srv, "").Disk > 0)
-	wh.forced = w.Force
-	if why := wh.refusal(dest, live.isUp(dest)); why != "" {
-		return problem.Conflictf("server %s cannot go to host %s: %s", srv.ID, orID(dest), why)
-	}
-	return nil
-}
-
-// FollowMove notes where a cluster has brought the server of an evacuation: it is attached there. Conflict if the receipt was closed meanwhile.
-func (s *Servers) FollowMove(ctx context.Context, tx job.Tx, moveID, destID string) error {
-	m, srv, err := s.moving(ctx, tx, moveID)
-	if err != nil || m.State == MoveAttached {
-		return err
-	}
-	if err := s.store.UseReceipt(tx, m.ReceiptID); err != nil {
-		return err
-	}
-	if err := s.followTo(ctx, tx, srv, destID); err != nil {
-		return err
-	}
-	m.DestID, m.State = destID, MoveAttached
-	m.takeEpoch(srv.Epoch)
-	return s.store.Moves().Save(tx, m)
-}
+// JobRestore puts a host back to service: its node's hold ends, and the node is switched on.
+const JobRestore job.Kind = "host restore"

@@ -215,8 +215,8 @@ type MoveArgs struct {
 	// DestID is where it should go; empty: the best host. Force: nowhere else.
 	DestID string `json:"dest,omitempty"`
 	Force  bool   `json:"force,omitempty"`
-	// hidden is JSON of a JobSecret, which goes with the job and not with its arguments.
-	hidden secret.Value
+	// Hidden is JSON of a JobSecret, which goes with the job and not with its arguments.
+	Hidden secret.Value `json:"-"`
 }
 
 // DiskProbe asks a host whether it sees a disk of a server, and whether a guest of that server is there already.
@@ -248,4 +248,15 @@ const (
 type DiskSight struct {
 	Sight Sight  `json:"sight"`
 	Text  string `json:"text,omitempty"`
+}
+
+// MoveRequest is what an administrator asks of the evacuation of one server.
+type MoveRequest struct {
+	// DestHost is a UUID or a name; empty: the best host. Force: it may be disabled, full or in another zone, and there is no other.
+	DestHost string
+	Force    bool
+	// OnSharedStorage is the administrator's word that the disk lies on shared storage: a server whose disk does not is not re-imaged.
+	OnSharedStorage bool
+	// Password, in clear, of the system on a disk that is made anew; a disk that is kept keeps its passwords.
+	Password secret.Value
 }

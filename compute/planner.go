@@ -114,7 +114,7 @@ func (d *planDraft) disposition(s *Server) (Disposition, string) {
 	if d.Source.Kind == GanetiHost {
 		return KeepDisk, "its cluster has its disks on another node as well, or where all nodes see them, and brings it there"
 	}
-	markers := markersOf(s, d.Source)
+	markers := MarkersOf(s, d.Source)
 	if len(markers) == 0 {
 		return Reattach, "its disks are volumes, which its new host reaches as well"
 	}
@@ -123,7 +123,7 @@ func (d *planDraft) disposition(s *Server) (Disposition, string) {
 	}
 	lone := ""
 	for _, marker := range markers {
-		if hostWithStore(d.hosts, d.Source, marker) == nil {
+		if HostWithStore(d.hosts, d.Source, marker) == nil {
 			lone = d.storeName(marker)
 		}
 	}
@@ -143,7 +143,7 @@ func (d *planDraft) stays(s *Server) string {
 		return d.Elsewhere[s.ID]
 	case s.Task == Deleting:
 		return "it is being deleted: that comes to its end without its host"
-	case m != nil && (d.Drain || !m.yieldsFrom(d.Source.ID)) && (m.State != MoveAttached || m.DestID != d.Source.ID):
+	case m != nil && (d.Drain || !m.YieldsFrom(d.Source.ID)) && (m.State != MoveAttached || m.DestID != d.Source.ID):
 		return "it is on its way already, by move " + m.ID
 	case s.State == Errored && s.LaunchedAt.IsZero():
 		return "it was never made: delete it and create it anew"
@@ -154,7 +154,7 @@ func (d *planDraft) stays(s *Server) string {
 }
 
 func (d *planDraft) storeName(marker string) string {
-	if store := d.Source.storeOf(marker); store != nil {
+	if store := d.Source.StoreOf(marker); store != nil {
 		return store.Name
 	}
 	return "of its host"
@@ -182,20 +182,20 @@ func (d *planDraft) place(s *Server, item *PlanItem) {
 	if item.Disposition == Cannot || d.Source.Kind == GanetiHost {
 		return
 	}
-	w := newDestinationFilter(s, d.Source, item.Disposition == KeepDisk)
-	w.forced = d.Forced
+	w := NewDestinationFilter(s, d.Source, item.Disposition == KeepDisk)
+	w.Forced = d.Forced
 	if missing := d.missing(s, item.Disposition == Reimage); missing != "" && item.Disposition != Reattach {
 		item.Disposition, item.Why, item.NeedsConsent, item.Consented = Cannot, missing, false, false
 		return
 	}
-	best, why := pickRoomiestHost(d.hosts, func(h *Host) string {
+	best, why := PickRoomiestHost(d.hosts, func(h *Host) string {
 		if h.ID == d.Source.ID {
 			return "it comes from there"
 		}
 		if d.Dest != "" && h.ID != d.Dest {
 			return "another host is asked for"
 		}
-		if reason := w.refusal(h, d.Up[h.ID]); reason != "" {
+		if reason := w.Refusal(h, d.Up[h.ID]); reason != "" {
 			return reason
 		}
 		sight := d.Sights[h.ID][s.ID]
@@ -210,7 +210,7 @@ func (d *planDraft) place(s *Server, item *PlanItem) {
 		return
 	}
 	item.DestID = best.ID
-	best.reserve(w.needs)
+	best.Reserve(w.needs)
 }
 
 // half tells whether the server was being made, or made anew, when its host died: its disks need not be there.
@@ -232,9 +232,9 @@ func (d *planDraft) missing(s *Server, anew bool) string {
 		}
 		switch sight := d.Sights[h.ID][s.ID]; {
 		case sight.Sight == SightMissing:
-			return fmt.Sprintf("host %s has the disk store, and its disk is not in it, or is not proven to be its own: %s", orID(h), cmp.Or(sight.Text, "look there"))
+			return fmt.Sprintf("host %s has the disk store, and its disk is not in it, or is not proven to be its own: %s", OrID(h), cmp.Or(sight.Text, "look there"))
 		case anew && slices.ContainsFunc(h.Inventory.Stores, func(store DiskStore) bool { return store.Marker == "" }):
-			return fmt.Sprintf("host %s has a disk store that it cannot read, which may be the one with its disks: mount it there, and make a new plan", orID(h))
+			return fmt.Sprintf("host %s has a disk store that it cannot read, which may be the one with its disks: mount it there, and make a new plan", OrID(h))
 		}
 	}
 	return ""
@@ -282,7 +282,7 @@ func newDraftWithItems(o *PlanInput, items []PlanItem) *planDraft {
 		h := slices.IndexFunc(d.hosts, func(h *Host) bool { return h.ID == item.DestID })
 		s := slices.IndexFunc(o.Servers, func(s *Server) bool { return s.ID == item.ServerID })
 		if h >= 0 && s >= 0 {
-			d.hosts[h].reserve(needsOf(o.Servers[s], ""))
+			d.hosts[h].Reserve(NeedsOf(o.Servers[s], ""))
 		}
 	}
 	return d
@@ -317,13 +317,13 @@ func SurvivesNextFailure(o *PlanInput, items []PlanItem, largest *Host, there []
 		return cmp.Or(cmp.Compare(b.Flavor.RAM, a.Flavor.RAM), cmp.Compare(a.Num, b.Num), strings.Compare(a.ID, b.ID))
 	})
 	for _, s := range all {
-		w := destinationFilter{needs: needsOf(s, ""), except: []string{o.Source.ID, largest.ID}}
+		w := DestinationFilter{needs: NeedsOf(s, ""), Except: []string{o.Source.ID, largest.ID}}
 		w.needs.Store = ""
-		best, why := pickRoomiestHost(d.hosts, func(h *Host) string { return w.refusal(h, o.Up[h.ID]) })
+		best, why := PickRoomiestHost(d.hosts, func(h *Host) string { return w.Refusal(h, o.Up[h.ID]) })
 		if best == nil {
-			return false, fmt.Sprintf("if host %s died as well, server %s (%s) would find no place: %s", orID(largest), s.Name, s.ID, joinReasons(why))
+			return false, fmt.Sprintf("if host %s died as well, server %s (%s) would find no place: %s", OrID(largest), s.Name, s.ID, joinReasons(why))
 		}
-		best.reserve(w.needs)
+		best.Reserve(w.needs)
 	}
 	return true, ""
 }

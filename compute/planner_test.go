@@ -140,7 +140,7 @@ func fair(o *PlanInput, s *Server, item *PlanItem) error {
 	if s.Disks[0].VolumeID == "" {
 		marker = markerOf(s.Disks[0], o.Source)
 	}
-	shared := slices.ContainsFunc(o.Hosts, func(h *Host) bool { return h.ID != o.Source.ID && h.storeOf(marker) != nil })
+	shared := slices.ContainsFunc(o.Hosts, func(h *Host) bool { return h.ID != o.Source.ID && h.StoreOf(marker) != nil })
 	unsure := marker == "" || slices.ContainsFunc(o.Hosts, func(h *Host) bool {
 		return h.ID != o.Source.ID && slices.ContainsFunc(h.Inventory.Stores, func(d DiskStore) bool { return d.Marker == "" })
 	})
@@ -149,7 +149,7 @@ func fair(o *PlanInput, s *Server, item *PlanItem) error {
 		return fmt.Errorf("server %s goes to host %s, which is none", s.ID, dest.ID)
 	case sight == SightGuest || sight == SightUnknown || sight == SightMissing && marker != "" || sight == SightAbsent && item.Disposition == KeepDisk:
 		return fmt.Errorf("server %s goes to host %s, which said %s", s.ID, dest.ID, sight)
-	case item.Disposition == KeepDisk && dest.storeOf(marker) == nil:
+	case item.Disposition == KeepDisk && dest.StoreOf(marker) == nil:
 		return fmt.Errorf("server %s keeps a disk that host %s does not see", s.ID, dest.ID)
 	case item.Disposition == Reimage && (shared || o.Policy == ReimageNever || s.Disks[0].ImageID != "image"):
 		return fmt.Errorf("server %s is re-imaged without need, right or image", s.ID)

@@ -1,28 +1,26 @@
 package compute
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"slices"
 	"time"
 
 	"github.com/google/uuid"
-
-	"salvor/job"
 )
 
-// How long destinations have to tell what they see, how often it is looked whether they did, and how many questions one order holds.
+// How long destinations have to answer, and how often salvor looks whether they did.
 const (
-	probePatience = 10 * time.Second
-	probeLook     = 50 * time.Millisecond
-	maxProbes     = 1000
+	ProbeTimeout      = 10 * time.Second
+	ProbePollInterval = 50 * time.Millisecond
 )
+
+// maxProbes is how many questions one order holds.
+const maxProbes = 1000
 
 // Probes are the questions to the destination of a server: whether each of its disks is there, or, of one without disks in stores or
 // one that is made anew, whether its guest is. The disks are named as the destination names their stores.
 func Probes(srv *Server, source, dest *Host, d Disposition, images map[string]*Image) []DiskProbe {
-	there := relocateDisks(srv.Disks, source, dest, d == Reimage)
+	there := RelocateDisks(srv.Disks, source, dest, d == Reimage)
 	var out []DiskProbe
 	for i, disk := range srv.Disks {
 		marker := markerOf(disk, source)
@@ -31,7 +29,7 @@ func Probes(srv *Server, source, dest *Host, d Disposition, images map[string]*I
 		}
 		spec := SpecDisk{Name: disk.Name, BootIndex: disk.BootIndex, Store: there[i].Store, SizeGiB: disk.SizeGiB, File: srv.ID + "-" + disk.Name}
 		if disk.ImageID != "" {
-			spec.Image = specImage(disk.ImageID, images[disk.ImageID])
+			spec.Image = NewSpecImage(disk.ImageID, images[disk.ImageID])
 		}
 		out = append(out, DiskProbe{ServerID: srv.ID, GuestName: srv.GuestName, Marker: marker, Disk: &spec})
 	}
@@ -58,51 +56,18 @@ func WorstSight(all []DiskSight) DiskSight {
 	return worst
 }
 
-// probeOrder is an order to one destination, and which of its answers belong to which server.
-type probeOrder struct {
-	order   Order
+// ProbeOrder is an order to one destination, and which of its answers belong to which server.
+type ProbeOrder struct {
+	Order   Order
 	host    string
 	probes  []DiskProbe
 	servers []string
 }
 
-// ask asks the destinations of a draft what they see of the servers that are to go there and takes the answers into the outlook.
-// Nobody who is asked and does not answer in time has seen anything. Servers without a question need none.
-func (s *Hosts) ask(ctx context.Context, o *PlanInput, items []PlanItem) error {
-	orders, err := o.questions(items)
-	if err != nil || len(orders) == 0 {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, probePatience)
-	defer cancel()
-	if err := s.jobs.Do(ctx, func(tx job.Tx) error {
-		for i := range orders {
-			if _, err := s.store.InsertOrder(tx, &orders[i].order); err != nil {
-				return err
-			}
-		}
-		return nil
-	}); err != nil {
-		return err
-	}
-	err = s.awaitSights(ctx, o, orders)
-	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), probePatience)
-	defer cancel()
-	dropped := s.jobs.Do(ctx, func(tx job.Tx) error {
-		for i := range orders {
-			if err := s.store.DropOrder(tx, orders[i].order.ID); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	return errors.Join(err, dropped)
-}
-
-// questions makes one order for each destination, of all servers that were assigned to it and not asked about there yet.
-func (o *PlanInput) questions(items []PlanItem) ([]*probeOrder, error) {
-	byHost := map[string]*probeOrder{}
-	var out []*probeOrder
+// ProbeOrders makes one order for each destination, of all servers that were assigned to it and not asked about there yet.
+func (o *PlanInput) ProbeOrders(items []PlanItem) ([]*ProbeOrder, error) {
+	byHost := map[string]*ProbeOrder{}
+	var out []*ProbeOrder
 	for _, item := range items {
 		if item.DestID == "" || o.Sights[item.DestID][item.ServerID].Sight != "" {
 			continue
@@ -112,8 +77,8 @@ func (o *PlanInput) questions(items []PlanItem) ([]*probeOrder, error) {
 		a := byHost[dest.ID]
 		if a == nil || len(a.probes) >= maxProbes {
 			id := uuid.NewString()
-			a = &probeOrder{host: dest.ID, order: Order{ID: id, HostID: dest.ID, BootID: dest.BootID, ServerID: dest.ID, Verb: Probe,
-				Within: int(probePatience / time.Second), JobID: id, Action: "probe"}}
+			a = &ProbeOrder{host: dest.ID, Order: Order{ID: id, HostID: dest.ID, BootID: dest.BootID, ServerID: dest.ID, Verb: Probe,
+				Within: int(ProbeTimeout / time.Second), JobID: id, Action: "probe"}}
 			byHost[dest.ID] = a
 			out = append(out, a)
 		}
@@ -126,42 +91,13 @@ func (o *PlanInput) questions(items []PlanItem) ([]*probeOrder, error) {
 		if err != nil {
 			return nil, err
 		}
-		a.order.Args = args
+		a.Order.Args = args
 	}
 	return out, nil
 }
 
-func (s *Hosts) awaitSights(ctx context.Context, o *PlanInput, open []*probeOrder) error {
-	tick := time.NewTicker(probeLook)
-	defer tick.Stop()
-	for len(open) > 0 {
-		select {
-		case <-ctx.Done():
-			for _, a := range open {
-				o.takeSights(a, nil)
-			}
-			return nil
-		case <-tick.C:
-		}
-		var left []*probeOrder
-		for _, a := range open {
-			now, err := s.store.Order(ctx, nil, a.order.ID)
-			switch {
-			case err != nil && ctx.Err() == nil:
-				return err
-			case err != nil || now.Result == nil:
-				left = append(left, a)
-			default:
-				o.takeSights(a, now.Result)
-			}
-		}
-		open = left
-	}
-	return nil
-}
-
-// takeSights takes an answer in; nil, or one that does not fit the questions, says that nothing is known.
-func (o *PlanInput) takeSights(a *probeOrder, r *Result) {
+// ApplySights takes an answer in; nil, or one that does not fit the questions, says that nothing is known.
+func (o *PlanInput) ApplySights(a *ProbeOrder, r *Result) {
 	all := make(map[string][]DiskSight, len(a.servers))
 	for i, id := range a.servers {
 		sight := DiskSight{Sight: SightUnknown, Text: "it did not answer in time"}

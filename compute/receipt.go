@@ -1,152 +1,22 @@
 package compute
 
 import (
-	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/google/uuid"
-
 	"salvor/job"
-	"salvor/problem"
-	"salvor/record"
 )
 
-// Receipt reads the open receipt of a host; problem.NotFound if it has none.
-func (s *Hosts) Receipt(ctx context.Context, tx job.Tx, hostID string) (*Receipt, error) {
-	found, err := s.store.Receipts().List(ctx, tx, ReceiptFilter{HostID: hostID, Open: true}, pageOf(1))
-	if err != nil {
-		return nil, err
-	}
-	if len(found) == 0 {
-		return nil, problem.NotFoundf("host %s has no open receipt of a fence", hostID)
-	}
-	return found[0], nil
-}
-
-// Receipts reads a page.
-func (s *Hosts) Receipts(ctx context.Context, f ReceiptFilter, p record.Page) ([]*Receipt, error) {
-	return s.store.Receipts().List(ctx, nil, f, p)
-}
-
-// GiveReceipt writes the receipt of a host that was fenced by these proofs. One that is open is returned, with the proofs that it
-// needs besides; a former one needs all proofs anew. problem.Conflict
-// says what the host's group requires and is missing, or which proof a word of the host speaks against. tx is run again after
-// record.ErrChanged.
-func (s *Hosts) GiveReceipt(ctx context.Context, tx job.Tx, hostID string, proofs []Proof, by, words string) (*Receipt, error) {
-	r, err := s.Receipt(ctx, tx, hostID)
-	if err == nil {
-		if r.Former() {
-			return r, s.proveAnew(ctx, tx, r, proofs, by, words)
-		}
-		return r, s.proveAgain(ctx, tx, r, proofs)
-	}
-	if !problem.Is(err, problem.NotFound) {
-		return r, err
-	}
-	h, err := s.store.Hosts().Get(ctx, tx, hostID)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.acceptEvidence(ctx, h, proofs); err != nil {
-		return nil, err
-	}
-	if proofs, err = s.complete(ctx, tx, h, proofs); err != nil {
-		return nil, err
-	}
-	h.Fences++
-	h.Fenced = true
-	r = &Receipt{Record: record.Record{ID: uuid.NewString(), CreatedAt: s.now()}, HostID: hostID, BootID: h.BootID, Epoch: h.Fences, Proofs: proofs,
-		By: by, Words: words}
-	if err := conflictToChanged(s.store.Receipts().Insert(tx, r)); err != nil { // another one was given at this very moment
-		return nil, err
-	}
-	if err := s.saveHost(tx, h); err != nil {
-		return nil, err
-	}
-	// What the host says next is looked at in the store, whether or not this is committed.
-	s.leases.with(hostID, func(k *hostSession) { k.fenced = true })
-	return r, s.noteFenced(tx, hostID, "fenced", proofs, by)
-}
-
-func (s *Hosts) noteFenced(tx job.Tx, hostID, what string, proofs []Proof, by string) error {
-	var said []string
-	for _, p := range proofs {
-		said = append(said, string(p.Evidence)+" ("+p.Text+")")
-	}
-	return s.noteHost(tx, hostID, record.Asker{User: by}, what+": "+strings.Join(said, "; "))
-}
-
-// proveAnew puts proofs from after the release in place of those of a former receipt. One of them must show that the machine itself
-// was off, because nobody knows the boot that ran last. problem.Conflict says what is missing.
-func (s *Hosts) proveAnew(ctx context.Context, tx job.Tx, r *Receipt, proofs []Proof, by, words string) error {
-	h, err := s.store.Hosts().Get(ctx, tx, r.HostID)
-	if err != nil {
-		return err
-	}
-	if err := s.acceptEvidence(ctx, h, proofs); err != nil {
-		return err
-	}
-	// The release saved the receipt, so it is not older than that.
-	fresh := slices.DeleteFunc(slices.Clone(proofs), func(p Proof) bool { return !p.At.After(r.UpdatedAt) })
-	if !slices.ContainsFunc(fresh, Proof.endsAllBoots) {
-		return problem.Conflictf("%s, and no cut of its power and no attestation is newer than that", r.formerly(orID(h)))
-	}
-	if fresh, err = s.complete(ctx, tx, h, fresh); err != nil {
-		return err
-	}
-	r.Proofs, r.Incarnation, r.HeardAt, r.By, r.Words = fresh, "", time.Time{}, by, words
-	if err := s.saveReceipt(tx, r); err != nil {
-		return err
-	}
-	return s.noteFenced(tx, h.ID, "fenced again after the release of the restored database", fresh, by)
-}
-
-// formerly says of a former receipt why it proves nothing, and what to do.
-func (r *Receipt) formerly(host string) string {
+// ExplainFormer says of a former receipt why it proves nothing, and what to do.
+func (r *Receipt) ExplainFormer(host string) string {
 	return fmt.Sprintf("host %[1]s was fenced before the database was restored, and may have been admitted again since: it is not proven off. Run: salvor fence %[1]s", host)
 }
 
-// proveAgain adds proofs to an open receipt that all boots which spoke since are off. problem.Conflict: one of them spoke after the
-// proofs.
-func (s *Hosts) proveAgain(ctx context.Context, tx job.Tx, r *Receipt, proofs []Proof) error {
-	suffices, err := s.Suffices(ctx, tx, r)
-	if err != nil || suffices || len(proofs) == 0 {
-		return err
-	}
-	if r.Doubted() {
-		if !r.dispel(proofs) {
-			return nil
-		}
-		return s.saveReceipt(tx, r)
-	}
+// ApplyProofs adds to a receipt whose boot spoke again what proves that it is off since.
+func (r *Receipt) ApplyProofs(proofs []Proof) bool {
 	fresh := slices.DeleteFunc(slices.Clone(proofs), func(p Proof) bool {
-		return !p.endsAllBoots() || !p.At.After(r.OtherHeardAt.Add(heardEvery))
-	})
-	if len(fresh) == 0 {
-		return problem.Conflictf("host %s is not proven off again: its boot %s was heard at %s, and no cut of its power and no attestation is newer than that",
-			r.HostID, r.OtherBootID, r.OtherHeardAt.UTC().Format(time.RFC3339))
-	}
-	r.Proofs = append(r.Proofs, fresh...)
-	return s.saveReceipt(tx, r)
-}
-
-// Suffices tells whether an open receipt proves every reported guest of its host off. The fenced boot must not have spoken again,
-// and no other boot may have reported a guest that is not proven off since. A former receipt does not suffice.
-func (s *Hosts) Suffices(ctx context.Context, tx job.Tx, r *Receipt) (bool, error) {
-	if !r.Proves() {
-		return false, nil
-	}
-	reports, err := s.store.GuestReports(ctx, tx, GuestReportFilter{HostID: r.HostID})
-	return err == nil && !slices.ContainsFunc(reports, func(g GuestReport) bool { return !r.answersFor(g) }), err
-}
-
-// dispel adds to a receipt whose boot spoke again what proves that it is off since.
-func (r *Receipt) dispel(proofs []Proof) bool {
-	fresh := slices.DeleteFunc(slices.Clone(proofs), func(p Proof) bool {
-		return !p.endsAllBoots() || !p.At.After(r.HeardAt)
+		return !p.EndsAllBoots() || !p.At.After(r.HeardAt)
 	})
 	if !r.Doubted() || len(fresh) == 0 {
 		return false
@@ -155,61 +25,8 @@ func (r *Receipt) dispel(proofs []Proof) bool {
 	return true
 }
 
-// acceptEvidence refuses a proof that the host is off, if it was heard after that.
-func (s *Hosts) acceptEvidence(ctx context.Context, h *Host, proofs []Proof) error {
-	if err := s.Listen(ctx); err != nil {
-		return err
-	}
-	heard, _, known := s.ear.of(h.ID)
-	spoke := heard.at
-	if !heard.first.IsZero() { // that this process looked for the first time is no word of the host
-		spoke = heard.first.Add(-leaseLag)
-	}
-	for i := range proofs {
-		p := &proofs[i]
-		if p.At.IsZero() {
-			p.At = s.now()
-		}
-		off := p.Evidence == PowerCut || p.Evidence == Attested || p.Evidence == SelfFenced
-		if known && off && spoke.After(p.At) {
-			return problem.Conflictf("host %s renewed its lease after it was said to be off (%s: %s): that is no proof; its BMC may be another machine's",
-				orID(h), p.Evidence, p.Text)
-		}
-	}
-	return nil
-}
-
-// complete adds what is known besides to proofs that are not all that the host's group requires.
-func (s *Hosts) complete(ctx context.Context, tx job.Tx, h *Host, proofs []Proof) ([]Proof, error) {
-	g, err := s.Group(ctx, tx, h)
-	if err != nil {
-		return nil, err
-	}
-	missing := missingEvidence(g, proofs)
-	if len(missing) > 0 {
-		more, _, err := s.evidence(ctx, h)
-		if err != nil {
-			return nil, err
-		}
-		proofs = slices.Clone(proofs)
-		for _, p := range more {
-			if slices.Contains(missing, p.Evidence) {
-				proofs = append(proofs, p)
-			}
-		}
-		missing = missingEvidence(g, proofs)
-	}
-	switch {
-	case len(missing) > 0:
-		return nil, problem.Conflictf("host %s is not fenced: its group %s requires evidence of %s besides; run: salvor fence %s", orID(h), g.Name, wordsOf(missing), orID(h))
-	case len(proofs) == 0:
-		return nil, problem.Conflictf("host %s is not fenced: nothing proves that it is off; run: salvor fence %s", orID(h), orID(h))
-	}
-	return proofs, nil
-}
-
-// missingEvidence lists what a group requires beside these proofs.
-func missingEvidence(g *HostGroup, proofs []Proof) (out []Evidence) {
+// MissingEvidence lists what a group requires beside these proofs.
+func MissingEvidence(g *HostGroup, proofs []Proof) (out []Evidence) {
 	for _, e := range g.Require {
 		if !slices.ContainsFunc(proofs, func(p Proof) bool { return p.Evidence == e }) {
 			out = append(out, e)
@@ -218,110 +35,11 @@ func missingEvidence(g *HostGroup, proofs []Proof) (out []Evidence) {
 	return out
 }
 
-// EnsureReceipt gives the open receipt of a host, unless that is a former one, or one by what is known now: an operator's word that it is down once its lease has
-// lapsed, its own acknowledgement, or the lapse of a self-fence. Else problem.Conflict says what is missing. The host must have been
-// read in tx, which is run again after record.ErrChanged.
-func (s *Hosts) EnsureReceipt(ctx context.Context, tx job.Tx, h *Host) (*Receipt, error) {
-	r, err := s.Receipt(ctx, tx, h.ID)
-	if err == nil && !r.Former() || err != nil && !problem.Is(err, problem.NotFound) {
-		return r, err
-	}
-	proofs, why, err := s.evidence(ctx, h)
-	if err != nil {
-		return nil, err
-	}
-	if len(proofs) == 0 {
-		return nil, problem.Conflictf("host %s is not fenced: %s; run: salvor fence %s", orID(h), why, orID(h))
-	}
-	by, words := "", ""
-	if h.ForcedDown {
-		by, words = h.ForcedDownBy, "forced down"
-	}
-	return s.GiveReceipt(ctx, tx, h.ID, proofs, by, words)
-}
+// AnsweredItsCluster tells whether a node of a cluster answered it when that was last looked at: one that does not tells no memory.
+func (h *Host) AnsweredItsCluster() bool { return h.Kind == GanetiHost && h.Inventory.RAM > 0 }
 
-// evidence lists what is known of a host's end without asking anybody; why tells what is missing where that is nothing.
-func (s *Hosts) evidence(ctx context.Context, h *Host) (proofs []Proof, why string, err error) {
-	if err := s.listen(ctx); err != nil {
-		return nil, "", err
-	}
-	silent, watchdog, leased := s.Silence(h.ID)
-	lapsed, ago := leased && silent >= Suspect, "its lease lapsed, it was heard last "+silent.Round(time.Second).String()+" ago"
-	if !leased || h.Kind != AgentHost {
-		lapsed, ago = h.Kind != AgentHost || s.Listening() >= Suspect, "it holds no lease"
-	}
-	if h.reached() {
-		lapsed = false
-	}
-	add := func(e Evidence, format string, args ...any) {
-		proofs = append(proofs, Proof{Evidence: e, Text: fmt.Sprintf(format, args...), At: s.now()})
-	}
-	told := s.leases.get(h.ID)
-	var against []Contradiction
-	if h.ForcedDown && lapsed {
-		if against, err = s.Contradictions(ctx, h); err != nil {
-			return nil, "", err
-		}
-	}
-	if h.ForcedDown && lapsed && len(against) == 0 {
-		add(Attested, "forced down by %s; %s", h.ForcedDownBy, ago)
-	}
-	if h.ForcedDown && !told.stopped.IsZero() && told.lease.BootID == h.BootID {
-		add(Acknowledged, "it was told to stop its guests, and told that none runs")
-	}
-	if leased && watchdog != "" && silent >= SelfFenceEvidence {
-		add(SelfFenced, "silent for %s with watchdog %s armed to reset it after %s", silent.Round(time.Second), watchdog, SelfFenceWatchdog)
-	}
-	switch {
-	case len(proofs) > 0:
-	case len(against) > 0:
-		why = "that it is forced down is contradicted by " + ContradictedBy(against)
-	case h.reached():
-		why = "its cluster reached it when it was last asked: it lives"
-	case h.ForcedDown && leased:
-		why = "it still held its lease " + silent.Round(time.Second).String() + " ago; it is told to stop its guests, and has not told that none runs"
-	case h.ForcedDown:
-		why = "this control plane has listened for " + s.Listening().Round(time.Second).String() + " only"
-	case !lapsed && leased:
-		why = "it holds its lease"
-	case leased && watchdog == "":
-		why = ago + ", but its newest renewal named no armed watchdog: that is a suspicion, no proof"
-	case leased:
-		why = ago + "; with its watchdog that is proof after " + SelfFenceEvidence.String()
-	default:
-		why = "nothing proves that it is off"
-	}
-	return proofs, why, nil
-}
+// JobReadmit gives the servers of a host whose fence was contradicted their volumes back, which that had taken away.
+const JobReadmit job.Kind = "host readmit"
 
-// reached tells whether a node of a cluster answered it when that was last looked at: one that does not tells no memory.
-func (h *Host) reached() bool { return h.Kind == GanetiHost && h.Inventory.RAM > 0 }
-
-// tendReceipts gives hosts that are forced down their receipt once their lease has lapsed.
-func (s *Hosts) tendReceipts(ctx context.Context) error {
-	down, err := s.store.Hosts().List(ctx, nil, HostFilter{ForcedDown: true}, record.Page{})
-	if err != nil {
-		return err
-	}
-	for _, h := range down {
-		if silent, _, leased := s.Silence(h.ID); h.Fenced || h.Kind == IronicHost || leased && silent < Suspect {
-			continue
-		}
-		if err := s.ensure(ctx, h.ID); err != nil && !problem.Is(err, problem.Conflict) {
-			return err
-		}
-	}
-	return nil
-}
-
-// ensure is EnsureReceipt of a host that is forced down, in a transaction of its own.
-func (s *Hosts) ensure(ctx context.Context, hostID string) error {
-	return s.change(ctx, func(tx job.Tx) error {
-		h, err := s.store.Hosts().Get(ctx, tx, hostID)
-		if err != nil || !h.ForcedDown || h.Fenced {
-			return err
-		}
-		_, err = s.EnsureReceipt(ctx, tx, h)
-		return err
-	})
-}
+// HeardEvery is how often it is written down that a fenced boot speaks.
+const HeardEvery = time.Second

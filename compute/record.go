@@ -1,8 +1,14 @@
 package compute
 
 import (
+	"crypto/md5"
+	"encoding/hex"
+	"strings"
 	"time"
 
+	"golang.org/x/crypto/ssh"
+
+	"salvor/problem"
 	"salvor/record"
 	"salvor/secret"
 )
@@ -144,3 +150,35 @@ type VolumeFilter struct {
 	Project, Name, ServerID, IQN string
 	Status                       VolumeStatus
 }
+
+// ImageTransports is which status follows which.
+var ImageTransports = map[ImageStatus][]ImageStatus{
+	ImageQueued:      {ImageSaving, ImageActive, ImageKilled},
+	ImageSaving:      {ImageActive, ImageQueued, ImageKilled},
+	ImageActive:      {ImageDeactivated},
+	ImageDeactivated: {ImageActive},
+}
+
+const MaxPublicKey = 16384
+
+// KeyFingerprint is that of an ssh public key as Nova tells it: MD5, for it only names the key. What is no single ssh
+// public key is Invalid.
+func KeyFingerprint(public string) (string, error) {
+	if len(public) > MaxPublicKey || strings.ContainsAny(public, "\n\r\x00") {
+		return "", problem.Invalidf("Keypair data is invalid: want one ssh public key on one line")
+	}
+	key, _, options, rest, err := ssh.ParseAuthorizedKey([]byte(public))
+	if err != nil || len(rest) > 0 || len(options) > 0 {
+		return "", problem.Invalidf("Keypair data is invalid: failed to generate fingerprint")
+	}
+	sum := md5.Sum(key.Marshal())
+	parts := make([]string, len(sum))
+	for i, b := range sum {
+		parts[i] = hex.EncodeToString([]byte{b})
+	}
+	return strings.Join(parts, ":"), nil
+}
+
+// AccessProperty is the property of an image that says how a rescue system in it takes its credential; without it a disk
+// image is trusted to have cloud-init, and an ISO image takes none.
+const AccessProperty = "salvor_rescue_access"

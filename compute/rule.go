@@ -79,13 +79,13 @@ var Rules = []Rule{
 	{Action: Delete, States: alive, Anytime: true, Task: Deleting, Job: JobDelete, Wanted: PowerOff},
 }
 
-// needsOneGuest tells whether the action may start or continue a guest, or change its disks.
-func (r *Rule) needsOneGuest() bool {
+// NeedsOneGuest tells whether the action may start or continue a guest, or change its disks.
+func (r *Rule) NeedsOneGuest() bool {
 	return slices.Contains([]Action{Start, Reboot, RebootHard, Unpause, Resume, Rescue, Unrescue, Rebuild, AttachVolume, DetachVolume}, r.Action)
 }
 
 // Manner of the act.
-func (a *Act) manner() Semantics {
+func (a *Act) Semantics() Semantics {
 	if a.MustBeOff {
 		return CycladesSemantics
 	}

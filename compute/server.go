@@ -1,6 +1,6 @@
-// Package compute holds the rules of servers: their properties, the order of their states and the hosts that they may run on. It also
-// decides which orders hosts get and which rescue image a server gets. It is pure: it knows no SQL, no hypervisor and no HTTP, and no node
-// of the bare metal inventory.
+// Package compute holds the types and the rules of servers and hosts: properties, the order of states, which host takes a server,
+// and which of its orders a host gets. It is pure: it knows no SQL, no hypervisor, no HTTP, and no node of the bare metal inventory.
+// Package compute/service changes the records by these rules.
 package compute
 
 import (
@@ -180,3 +180,47 @@ type ServerFilter struct {
 
 // Subject is what the server's jobs work on.
 func Subject(id string) job.Subject { return job.Subject{Kind: "server", ID: id} }
+
+// Sees tells whether who may know of the server.
+func (w Who) Sees(project string) bool {
+	return w.Admin || w.Project == project
+}
+
+// Settle brings the state to what a power means, where no rescue holds the server; a session follows its power.
+func (s *Server) Settle(p Power) {
+	s.Power = p
+	if s.State == Rescued {
+		if p == PowerOn && s.Rescue != nil && s.Rescue.State == rescue.Prepared {
+			s.Rescue.State = rescue.Booting
+		}
+		if p == PowerOff && s.Rescue != nil && (s.Rescue.State == rescue.Booting || s.Rescue.State == rescue.Ready) {
+			s.Rescue.State = rescue.Prepared
+		}
+		return
+	}
+	switch p {
+	case PowerOn:
+		s.State = Active
+	case PowerOff, PowerCrashed:
+		s.State = Stopped
+	case PowerPaused:
+		s.State = Paused
+	case PowerSaved:
+		s.State = Suspended
+	}
+}
+
+func OrNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}
+
+// TruncateText bounds a word of a user that goes into an error.
+func TruncateText(s string) string {
+	if len(s) > 100 {
+		return s[:100] + "..."
+	}
+	return s
+}

@@ -60,8 +60,8 @@ type Verdict struct {
 	Heal bool
 }
 
-// partitionNote is in the words about hosts that fell silent together.
-const partitionNote = "it is more likely that the control plane is cut off"
+// PartitionNote is in the words about hosts that fell silent together.
+const PartitionNote = "it is more likely that the control plane is cut off"
 
 // ignoreAfter are hosts that nobody counts any more when others fall silent: those are known to be away.
 const ignoreAfter = HealCycle
@@ -95,9 +95,9 @@ func Evaluate(v FleetObservation) (out []Verdict) {
 	return out
 }
 
-// watched tells whether more is asked about the host than its lease.
-func (h *HostObservation) watched() bool {
-	return (!h.Excluded || h.Said) && h.Heard && h.Silent >= lookAfter
+// IsProbed tells whether more is asked about the host than its lease.
+func (h *HostObservation) IsProbed() bool {
+	return (!h.Excluded || h.Said) && h.Heard && h.Silent >= ProbeAfter
 }
 
 func (h *HostObservation) silent() bool { return h.Heard && h.Silent >= Suspect }
@@ -137,7 +137,7 @@ func (v *FleetObservation) massFailures() map[string]string {
 	for name, n := range silent {
 		out[name] = exceedsThreshold(n, all[name], v.group(name).MaxShare)
 		if gone == total {
-			out[name] = fmt.Sprintf("all %d hosts fell silent: %s", total, partitionNote)
+			out[name] = fmt.Sprintf("all %d hosts fell silent: %s", total, PartitionNote)
 		}
 	}
 	return out
@@ -148,7 +148,7 @@ func exceedsThreshold(n, all, share int) string {
 	if n < 2 || n*100 < share*all {
 		return ""
 	}
-	return fmt.Sprintf("%d of the %d hosts of its group fell silent together, %d%% or more: %s from them", n, all, share, partitionNote)
+	return fmt.Sprintf("%d of the %d hosts of its group fell silent together, %d%% or more: %s from them", n, all, share, PartitionNote)
 }
 
 // recentMassFailure is crowds for a host that has been silent for long: a crowd does not die by waiting. Those count that fell silent when it did.
@@ -171,7 +171,7 @@ func (v *FleetObservation) recentMassFailure(h *HostObservation) string {
 		}
 	}
 	if !speaking {
-		return "no host speaks: " + partitionNote
+		return "no host speaks: " + PartitionNote
 	}
 	return exceedsThreshold(silent, all, v.group(h.Group).MaxShare)
 }
@@ -212,3 +212,15 @@ func (h *HostObservation) judge() (dead bool, why string) {
 	}
 	return true, lease + ", and " + strings.Join(by, ", and ")
 }
+
+// HealthSources are ways beside its lease by which a host is perceived. They tell at once what was seen last, and look anew by themselves;
+// what is older than they think right is Unknown.
+type HealthSources interface {
+	// Power of a node: Dead if its BMC says off.
+	Power(nodeID string) Signal
+	// Connected tells which of these initiators have a connection; known is false where the storage cannot be asked, or there is none.
+	Connected(initiators []string) (some, known bool)
+}
+
+// ProbeAfter is the silence after which neighbours are asked, so that they have answered when the host is Suspect.
+const ProbeAfter = 2 * RenewEvery

@@ -115,10 +115,10 @@ func TestJudgeWords(t *testing.T) {
 		"no healing":             {host: HostObservation{Power: Dead}, change: func(v *FleetObservation) { v.Groups["a"].Healing = false }, dead: true, said: "its BMC"},
 		"healed before":          {host: HostObservation{Power: Dead, TriedAgo: time.Minute}, dead: true, said: "its BMC"},
 		"another was healed":     {host: HostObservation{Power: Dead}, change: func(v *FleetObservation) { v.Hosts[1].TriedAgo = time.Minute }, dead: true, said: "it is not healed: 1 of its group"},
-		"half of them":           {host: HostObservation{Power: Dead}, change: func(v *FleetObservation) { v.Hosts[1].Silent = Suspect; v.Hosts = append(v.Hosts, alive) }, said: partitionNote},
+		"half of them":           {host: HostObservation{Power: Dead}, change: func(v *FleetObservation) { v.Hosts[1].Silent = Suspect; v.Hosts = append(v.Hosts, alive) }, said: PartitionNote},
 		"all of them":            {host: HostObservation{Power: Dead}, change: func(v *FleetObservation) { v.Hosts = v.Hosts[:1] }, said: "all 1 hosts fell silent"},
-		"half of them, for long": {host: HostObservation{Power: Dead, Silent: ignoreAfter + Suspect}, change: func(v *FleetObservation) { v.Hosts[1].Silent = ignoreAfter; v.Hosts = append(v.Hosts, alive) }, said: partitionNote},
-		"all of them, for long":  {host: HostObservation{Power: Dead, Silent: ignoreAfter + Suspect}, change: func(v *FleetObservation) { v.Hosts = v.Hosts[:1] }, said: partitionNote},
+		"half of them, for long": {host: HostObservation{Power: Dead, Silent: ignoreAfter + Suspect}, change: func(v *FleetObservation) { v.Hosts[1].Silent = ignoreAfter; v.Hosts = append(v.Hosts, alive) }, said: PartitionNote},
+		"all of them, for long":  {host: HostObservation{Power: Dead, Silent: ignoreAfter + Suspect}, change: func(v *FleetObservation) { v.Hosts = v.Hosts[:1] }, said: PartitionNote},
 		"alone, for long":        {host: HostObservation{Power: Dead, Silent: ignoreAfter + Suspect}, dead: true, heal: true, said: "its BMC"},
 		"one is gone for long":   {host: HostObservation{Power: Dead}, change: func(v *FleetObservation) { v.Hosts[1].Silent = ignoreAfter }, dead: true, heal: true, said: "its BMC"},
 	} {

@@ -79,11 +79,11 @@ func (s ServerSituation) Why() record.Why {
 func (s *ServerSituation) accepts() (out []string) {
 	works := slices.ContainsFunc(s.Jobs, func(j job.Job) bool { return j.Class != job.Ask })
 	for _, r := range Rules {
-		if slices.Contains(out, string(r.Action)) || r.Manner == CycladesSemantics || works && r.Job != "" && r.Action != Delete || len(s.Elsewhere) > 0 && r.needsOneGuest() {
+		if slices.Contains(out, string(r.Action)) || r.Manner == CycladesSemantics || works && r.Job != "" && r.Action != Delete || len(s.Elsewhere) > 0 && r.NeedsOneGuest() {
 			continue
 		}
 		_, err := Allow(s.Server, r.Action, NovaSemantics, s.Operator)
-		if err == nil && metalRefuses(s.Server, &Act{Action: r.Action}) == nil {
+		if err == nil && MetalRefusal(s.Server, &Act{Action: r.Action}) == nil {
 			out = append(out, string(r.Action))
 		}
 	}
@@ -282,13 +282,13 @@ func (s *ServerSituation) place(w *record.Why) {
 // fenced is a server that is still on a host that is proven off.
 func (s *ServerSituation) fenced(w *record.Why) {
 	h, item := s.Host, s.Item
-	again := record.Command{Run: "salvor evacuate run " + orID(h), For: "move its servers to other hosts"}
+	again := record.Command{Run: "salvor evacuate run " + OrID(h), For: "move its servers to other hosts"}
 	switch {
 	case item == nil:
 		w.Block("its host "+h.Name+" is fenced, and no plan moves it away", again)
 	case item.NeedsConsent && !item.Consented:
 		w.Block("its move waits for consent: its disk died with host "+h.Name+", and it can only be made anew from its image, which loses its data",
-			record.Command{Run: "salvor evacuate run " + orID(h) + " --reimage " + s.Server.label(), For: "make it anew elsewhere; its data are lost"})
+			record.Command{Run: "salvor evacuate run " + OrID(h) + " --reimage " + s.Server.label(), For: "make it anew elsewhere; its data are lost"})
 	case item.Disposition == Cannot || item.Problem != "":
 		w.Block("it stays on host "+h.Name+", which is fenced: "+cmp.Or(item.Problem, item.Why), again)
 	default:
@@ -309,9 +309,24 @@ func (s *ServerSituation) fenceHost() record.Command {
 func (s *ServerSituation) fenceable() bool { return !s.HostBusy && !s.Host.Revoked }
 
 func fenceCommand(h *Host) record.Command {
-	return record.Command{Run: "salvor fence " + orID(h) + " --wait", For: "prove that it is off, so that its servers may be moved"}
+	return record.Command{Run: "salvor fence " + OrID(h) + " --wait", For: "prove that it is off, so that its servers may be moved"}
 }
 
 func whyHost(h *Host) record.Command {
-	return record.Command{Run: "salvor why host:" + orID(h), For: "see what is thought of its host"}
+	return record.Command{Run: "salvor why host:" + OrID(h), For: "see what is thought of its host"}
+}
+
+// aborts tells whether an operator can abort an open job of the server, so that `why` may print the command.
+func (s *ServerSituation) aborts() bool {
+	if s.Server.Metal() {
+		return false
+	}
+	for i := range s.Jobs {
+		j := &s.Jobs[i]
+		waits := j.State == job.Waiting || j.State == job.Undoing || j.Attempt > 0 || j.WaitFor != ""
+		if j.Class != job.Ask && waits && (j.Kind != JobMigrate || j.Action != LeaveSource) {
+			return true
+		}
+	}
+	return false
 }

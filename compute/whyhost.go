@@ -59,7 +59,7 @@ func (s HostSituation) Why() record.Why {
 	}
 	s.addContacts(&w)
 	if w.Job != nil && w.Status != record.Stuck {
-		w.Next = append(w.Next, record.Command{Run: "salvor events host:" + orID(h) + " --follow", For: "see what it does"})
+		w.Next = append(w.Next, record.Command{Run: "salvor events host:" + OrID(h) + " --follow", For: "see what it does"})
 	}
 	w.AddConductors(s.Crew)
 	return w
@@ -78,7 +78,7 @@ func (s *HostSituation) stand(w *record.Why) string {
 	case h.ForcedDown:
 		w.Block("somebody said that it is down" + record.Because(h.ForcedDownBy))
 		if s.Going+s.Uncleaned == 0 {
-			w.Next = append(w.Next, record.Command{Run: "salvor host set " + orID(h) + " --forced-down=false", For: "take that back"})
+			w.Next = append(w.Next, record.Command{Run: "salvor host set " + OrID(h) + " --forced-down=false", For: "take that back"})
 		} else {
 			w.Problems = append(w.Problems, "before that can be taken back, it waits for "+AwaitedOf("", s.Going, s.Uncleaned))
 		}
@@ -112,7 +112,7 @@ func (s *HostSituation) stand(w *record.Why) string {
 	case h.Disabled:
 		w.Notes = append(w.Notes, "it takes no new servers"+record.Because(h.DisabledReason))
 		if !busy {
-			w.Next = append(w.Next, record.Command{Run: "salvor host restore " + orID(h), For: "take it back into service"})
+			w.Next = append(w.Next, record.Command{Run: "salvor host restore " + OrID(h), For: "take it back into service"})
 		}
 		return "up, disabled"
 	}
@@ -152,16 +152,16 @@ func (s *HostSituation) fenced(w *record.Why) {
 	asking := p.unconsented()
 	switch {
 	case running != "" || s.Going > 0 || w.Job != nil:
-		w.Next = append(w.Next, record.Command{Run: "salvor evacuate show " + orID(h), For: "see how far its servers are"})
+		w.Next = append(w.Next, record.Command{Run: "salvor evacuate show " + OrID(h), For: "see how far its servers are"})
 	case len(asking) > 0:
 		w.Block(formatCount(len(asking), "server waits", "servers wait")+" for consent to be made anew from an image, which loses data: "+strings.Join(asking, ", "),
-			record.Command{Run: "salvor evacuate run " + orID(h) + " --reimage " + asking[0], For: "make it anew elsewhere; its data are lost"})
+			record.Command{Run: "salvor evacuate run " + OrID(h) + " --reimage " + asking[0], For: "make it anew elsewhere; its data are lost"})
 	case s.Life.Servers > 0:
 		w.Block(formatCount(s.Life.Servers, "server is", "servers are")+" still on it, and no plan is run",
-			record.Command{Run: "salvor evacuate plan " + orID(h), For: "see what would become of them"},
-			record.Command{Run: "salvor evacuate run " + orID(h) + " --wait", For: "move them to other hosts"})
+			record.Command{Run: "salvor evacuate plan " + OrID(h), For: "see what would become of them"},
+			record.Command{Run: "salvor evacuate run " + OrID(h) + " --wait", For: "move them to other hosts"})
 	default:
-		w.Next = append(w.Next, record.Command{Run: "salvor host restore " + orID(h), For: "take it back into service when it is mended"})
+		w.Next = append(w.Next, record.Command{Run: "salvor host restore " + OrID(h), For: "take it back into service when it is mended"})
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 
 	front "salvor/api/host"
 	"salvor/compute"
+	"salvor/compute/service"
 	"salvor/hypervisor"
 	"salvor/job"
 	"salvor/problem"
@@ -183,7 +184,7 @@ func (b *blobs) Open(_ context.Context, digest string) (io.ReadSeekCloser, error
 type world struct {
 	t         testing.TB
 	store     *rows.Store
-	services  *compute.Services
+	services  *service.Services
 	authority *front.Authority
 	images    *blobs
 	url       string
@@ -197,7 +198,7 @@ func newWorld(t testing.TB) *world {
 	t.Helper()
 	s, _ := storetest.SQLite(t)
 	w := &world{t: t, store: s, images: &blobs{bytes: map[string][]byte{}}}
-	w.services = compute.New(s, s, compute.Options{}, time.Now)
+	w.services = service.New(s, s, service.Options{}, time.Now)
 	var err error
 	if w.authority, err = front.OpenAuthority(t.Context(), s, time.Now); err != nil {
 		t.Fatal(err)

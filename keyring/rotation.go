@@ -63,13 +63,13 @@ func New(c Config) *Ring {
 type Store interface {
 	SealKeys(ctx context.Context) ([]store.SealKey, error)
 	KeyHolders(ctx context.Context) ([]store.KeyHolder, error)
-	HoldKeys(ctx context.Context, h store.KeyHolder) error
+	SaveKeyHolder(ctx context.Context, h store.KeyHolder) error
 	DropKeyHolder(ctx context.Context, id string, beats int64) error
 	ProposeKey(ctx context.Context, id string) error
 	PromoteKey(ctx context.Context) error
 	Reseal(ctx context.Context) (int, error)
 	SealedWith(ctx context.Context, id string) (int, error)
-	OldKeyHeld(ctx context.Context, k store.SealKey) (store.KeyUse, error)
+	OldKeyUse(ctx context.Context, k store.SealKey) (store.KeyUse, error)
 	ForgetKey(ctx context.Context, k store.SealKey) error
 }
 
@@ -173,7 +173,7 @@ func (r *Ring) turn(ctx context.Context) error {
 func (r *Ring) hold(ctx context.Context) error {
 	self := r.self
 	self.Keys = r.Key.IDs()
-	return r.Store.HoldKeys(ctx, self)
+	return r.Store.SaveKeyHolder(ctx, self)
 }
 
 func (r *Ring) keepHolding(ctx context.Context) {
@@ -317,7 +317,7 @@ func (r *Ring) finish(ctx context.Context, old store.SealKey) error {
 		return nil
 	}
 	r.asked = r.Now()
-	held, err := r.Store.OldKeyHeld(ctx, old)
+	held, err := r.Store.OldKeyUse(ctx, old)
 	if err != nil {
 		return err
 	}
@@ -416,7 +416,7 @@ func (r *Ring) Status(ctx context.Context) (native.Seal, error) {
 				out.WaitsFor = waitsForKey(k.ID, behind)
 			}
 		case store.OldKey:
-			use, err := r.Store.OldKeyHeld(ctx, k)
+			use, err := r.Store.OldKeyUse(ctx, k)
 			if err == nil {
 				use.Sealed, err = r.Store.SealedWith(ctx, k.ID)
 			}

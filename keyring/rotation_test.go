@@ -27,9 +27,9 @@ func (y *tally) SealedWith(ctx context.Context, id string) (int, error) {
 	return y.Store.SealedWith(ctx, id)
 }
 
-func (y *tally) OldKeyHeld(ctx context.Context, k store.SealKey) (store.KeyUse, error) {
+func (y *tally) OldKeyUse(ctx context.Context, k store.SealKey) (store.KeyUse, error) {
 	y.looks++
-	return y.Store.OldKeyHeld(ctx, k)
+	return y.Store.OldKeyUse(ctx, k)
 }
 
 func newRing(source Source, key *secret.Key, s Store) *Ring {
@@ -82,7 +82,7 @@ type holders struct {
 	held store.KeyUse
 }
 
-func (h *holders) OldKeyHeld(context.Context, store.SealKey) (store.KeyUse, error) {
+func (h *holders) OldKeyUse(context.Context, store.SealKey) (store.KeyUse, error) {
 	return h.held, nil
 }
 

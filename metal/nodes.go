@@ -171,7 +171,7 @@ func (s *Nodes) check(ctx context.Context, n *Node) error {
 // checkPlace holds a node's new chassis and parent to be there, in the transaction that writes them down.
 func (s *Nodes) checkPlace(ctx context.Context, tx job.Tx, n, was *Node) error {
 	if n.ChassisUUID != "" && n.ChassisUUID != was.ChassisUUID {
-		err := s.store.HoldChassis(tx, n.ChassisUUID)
+		err := s.store.LockChassis(tx, n.ChassisUUID)
 		if problem.Is(err, problem.NotFound) {
 			err = problem.Invalidf("Invalid input for field/attribute chassis_uuid. Value: '%s'. Chassis %s could not be found.", n.ChassisUUID, n.ChassisUUID)
 		}

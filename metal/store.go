@@ -163,8 +163,8 @@ type Store interface {
 	PortTable() record.Table[Port, PortFilter]
 	Portgroups() record.Table[Portgroup, PortgroupFilter]
 	Chassis() record.Table[Chassis, ChassisFilter]
-	// HoldChassis keeps others from removing the chassis before the transaction ends; problem.NotFound if there is none.
-	HoldChassis(tx job.Tx, id string) error
+	// LockChassis keeps others from removing the chassis before the transaction ends; problem.NotFound if there is none.
+	LockChassis(tx job.Tx, id string) error
 	Connectors() record.Table[Connector, ConnectorFilter]
 	Targets() record.Table[Target, TargetFilter]
 	Allocations() record.Table[Allocation, AllocationFilter]

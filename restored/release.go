@@ -168,7 +168,7 @@ func (s *Service) carryOut(ctx context.Context, tx job.Tx, p *picture, who recor
 	if err != nil {
 		return err
 	}
-	return s.store.Release(tx)
+	return s.store.ReleaseHold(tx)
 }
 
 func (s *Service) decide(ctx context.Context, tx job.Tx, o *OpenJob, who record.Asker) error {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"salvor/compute"
+	"salvor/compute/service"
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
@@ -45,22 +46,22 @@ type Store interface {
 	FormerIncarnationsIn(ctx context.Context, tx job.Tx) (map[string]int64, error)
 	LoseWitness(tx job.Tx, w record.LostWitness) error
 	LostWitnesses(ctx context.Context, tx job.Tx, limit int) ([]record.LostWitness, error)
-	// Release ends the hold, forgets readings and choices, and gives the database a new id.
-	Release(tx job.Tx) error
+	// ReleaseHold ends the hold, forgets readings and choices, and gives the database a new id.
+	ReleaseHold(tx job.Tx) error
 }
 
 // Service reports on a held database, keeps the choices and releases the database.
 type Service struct {
 	store   Store
 	nodes   *metal.Nodes
-	servers *compute.Services
+	servers *service.Services
 	now     func() time.Time
 	// Witnesses gives the witnesses that this process sees; nil: none.
 	Witnesses func() []record.SeenWitness
 }
 
 // New makes the service.
-func New(store Store, nodes *metal.Nodes, servers *compute.Services, now func() time.Time) *Service {
+func New(store Store, nodes *metal.Nodes, servers *service.Services, now func() time.Time) *Service {
 	return &Service{store: store, nodes: nodes, servers: servers, now: now}
 }
 

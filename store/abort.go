@@ -10,7 +10,7 @@ import (
 )
 
 // Abort is job.Queue's.
-func (s *Store) Abort(t job.Tx, j job.Job, cause string) error {
+func (s *jobTables) Abort(t job.Tx, j job.Job, cause string) error {
 	tx, err := s.tx(t)
 	if err != nil {
 		return err
@@ -24,13 +24,13 @@ func (s *Store) Abort(t job.Tx, j job.Job, cause string) error {
 	if n == 0 {
 		return problem.Conflictf("Job %s (%s) has just ended; there is nothing to abort.", j.ID, j.Kind)
 	}
-	tx.wake = true
+	tx.addsWork = true
 	// One that waits is made ready, or is made ready by whoever gives up its subject's lock.
-	return s.revive(tx, j.Subject)
+	return s.wakeWaiting(tx, j.Subject)
 }
 
 // Aborted is job.Claims's.
-func (s *Store) Aborted(ctx context.Context, owner string) (map[string]string, error) {
+func (s *jobTables) Aborted(ctx context.Context, owner string) (map[string]string, error) {
 	var out map[string]string
 	err := s.read(ctx, nil, func(r *sql.Rows) error {
 		var id, cause string
@@ -50,7 +50,7 @@ func (s *Store) Aborted(ctx context.Context, owner string) (map[string]string, e
 }
 
 // RetryNow is job.Queue's.
-func (s *Store) RetryNow(t job.Tx, subject job.Subject) error {
+func (s *jobTables) RetryNow(t job.Tx, subject job.Subject) error {
 	tx, err := s.tx(t)
 	if err != nil {
 		return err
@@ -61,6 +61,6 @@ func (s *Store) RetryNow(t job.Tx, subject job.Subject) error {
 	if err != nil {
 		return fmt.Errorf("try the job of %s %s again: %w", subject.Kind, subject.ID, err)
 	}
-	tx.wake = tx.wake || n > 0
+	tx.addsWork = tx.addsWork || n > 0
 	return nil
 }

@@ -19,22 +19,22 @@ type addressKey struct {
 	host  int64
 }
 
-// flip is the bit that keeps the order of unsigned numbers in signed ones.
-const flip = 1 << 63
+// signBit is the bit that keeps the order of unsigned numbers in signed ones.
+const signBit = 1 << 63
 
-// spotOf is the spot of an address; no address at all has the zero spot, which is nobody's.
-func spotOf(a netip.Addr) addressKey {
+// addressKeyOf gives the key of an address. An invalid address has the zero key, which no row has.
+func addressKeyOf(a netip.Addr) addressKey {
 	if !a.IsValid() {
 		return addressKey{}
 	}
 	b := a.As16()
-	return addressKey{hex.EncodeToString(b[:8]), int64(binary.BigEndian.Uint64(b[8:]) ^ flip)}
+	return addressKey{hex.EncodeToString(b[:8]), int64(binary.BigEndian.Uint64(b[8:]) ^ signBit)}
 }
 
 func (p addressKey) addr() netip.Addr {
 	var b [16]byte
-	_, _ = hex.Decode(b[:8], []byte(p.block)) // it was encoded by spotOf
-	binary.BigEndian.PutUint64(b[8:], uint64(p.host)^flip)
+	_, _ = hex.Decode(b[:8], []byte(p.block)) // it was encoded by addressKeyOf
+	binary.BigEndian.PutUint64(b[8:], uint64(p.host)^signBit)
 	return netip.AddrFrom16(b).Unmap()
 }
 
@@ -67,7 +67,7 @@ func poolOf(n *compute.Network) (p addressPool, err error) {
 		}
 		*e.to = a.Unmap()
 	}
-	p.first, p.last = spotOf(first), spotOf(last)
+	p.first, p.last = addressKeyOf(first), addressKeyOf(last)
 	if p.first.block != p.last.block { // a pool wider than the lower half: its first part is enough for any network
 		p.last = addressKey{p.first.block, 1<<63 - 1}
 	}
@@ -94,7 +94,7 @@ func hosts4and6(p netip.Prefix) (first, last netip.Addr) {
 
 // AllocateAddress is compute.Store's. A network without a subnet gives none: the address is empty.
 // Whoever allocates writes the network's row, so allocators of one network take turns on every engine.
-func (s *Store) AllocateAddress(t job.Tx, n *compute.Network, a compute.Address, want string) (string, error) {
+func (s serverTables) AllocateAddress(t job.Tx, n *compute.Network, a compute.Address, want string) (string, error) {
 	tx, err := s.tx(t)
 	if err != nil {
 		return "", err
@@ -117,7 +117,7 @@ func (s *Store) AllocateAddress(t job.Tx, n *compute.Network, a compute.Address,
 		return "", err
 	}
 	from := p.first
-	if full.from == p.first && full.gateway == spotOf(p.gateway).host {
+	if full.from == p.first && full.gateway == addressKeyOf(p.gateway).host {
 		from.host = max(from.host, full.to)
 	}
 	at, err := lowestFree(tx, n.ID, from, p)
@@ -125,7 +125,7 @@ func (s *Store) AllocateAddress(t job.Tx, n *compute.Network, a compute.Address,
 		return "", err
 	}
 	if _, err := tx.exec(`UPDATE network SET full_block = $2, full_from = $3, full_to = $4, full_gateway = $5 WHERE id = $1`,
-		n.ID, p.first.block, p.first.host, at.host+1, spotOf(p.gateway).host); err != nil {
+		n.ID, p.first.block, p.first.host, at.host+1, addressKeyOf(p.gateway).host); err != nil {
 		return "", fmt.Errorf("allocate in network %s: %w", n.ID, err)
 	}
 	return s.putAddress(tx, n, a, at)
@@ -137,19 +137,19 @@ type fullPart struct {
 	to, gateway int64
 }
 
-func (s *Store) fullPart(tx *Tx, networkID string) (f fullPart, err error) {
+func (s serverTables) fullPart(tx *Tx, networkID string) (f fullPart, err error) {
 	found := false
 	err = tx.each(func(r *sql.Rows) error { found = true; return r.Scan(&f.from.block, &f.from.host, &f.to, &f.gateway) },
 		`SELECT full_block, full_from, full_to, full_gateway FROM network WHERE id = $1`, networkID)
 	if err == nil && !found {
-		err = networks.missing(networkID)
+		err = networks.notFound(networkID)
 	}
 	return f, err
 }
 
 // lowestFree looks for the first gap from an address on; the gateway's is none.
 func lowestFree(tx *Tx, networkID string, at addressKey, p addressPool) (addressKey, error) {
-	gateway := spotOf(p.gateway)
+	gateway := addressKeyOf(p.gateway)
 	for at.host <= p.last.host {
 		var free sql.NullInt64
 		// Either the place itself is free, or the neighbour of the first taken one from there on that has none.
@@ -176,7 +176,7 @@ func lowestFree(tx *Tx, networkID string, at addressKey, p addressPool) (address
 	return addressKey{}, problem.Conflictf("No more IP addresses available on network %s.", networkID)
 }
 
-func (s *Store) takeAddress(tx *Tx, n *compute.Network, a compute.Address, p addressPool, want string) (string, error) {
+func (s serverTables) takeAddress(tx *Tx, n *compute.Network, a compute.Address, p addressPool, want string) (string, error) {
 	addr, err := netip.ParseAddr(want)
 	if err != nil || addr.Zone() != "" || !p.prefix.Contains(addr.Unmap()) {
 		return "", problem.Invalidf("Fixed IP address %.60s is not a valid address of network %s (%s)", want, n.ID, n.CIDR)
@@ -184,16 +184,16 @@ func (s *Store) takeAddress(tx *Tx, n *compute.Network, a compute.Address, p add
 	if addr = addr.Unmap(); addr == p.gateway {
 		return "", problem.Conflictf("Fixed IP address %s is the gateway of network %s.", addr, n.ID)
 	}
-	return s.putAddress(tx, n, a, spotOf(addr))
+	return s.putAddress(tx, n, a, addressKeyOf(addr))
 }
 
-func (s *Store) putAddress(tx *Tx, n *compute.Network, a compute.Address, at addressKey) (string, error) {
+func (s serverTables) putAddress(tx *Tx, n *compute.Network, a compute.Address, at addressKey) (string, error) {
 	text := at.addr().String()
 	rows, err := tx.exec(`INSERT INTO address (network_id, block, host, address, mac, server_id) VALUES ($1, $2, $3, $4, $5, $6)
 		ON CONFLICT DO NOTHING`, n.ID, at.block, at.host, text, a.MAC, a.ServerID)
 	switch {
 	case err != nil && s.engine.violated(err) == foreignKey:
-		return "", networks.missing(n.ID)
+		return "", networks.notFound(n.ID)
 	case err != nil:
 		return "", fmt.Errorf("allocate %s of network %s: %w", text, n.ID, err)
 	case rows == 0:
@@ -203,7 +203,7 @@ func (s *Store) putAddress(tx *Tx, n *compute.Network, a compute.Address, at add
 }
 
 // FreeAddresses is compute.Store's.
-func (s *Store) FreeAddresses(t job.Tx, serverID string) error {
+func (s serverTables) FreeAddresses(t job.Tx, serverID string) error {
 	tx, err := s.tx(t)
 	if err != nil || serverID == "" {
 		return err
@@ -221,7 +221,7 @@ func (s *Store) FreeAddresses(t job.Tx, serverID string) error {
 }
 
 // Addresses is compute.Store's, in the order of the addresses.
-func (s *Store) Addresses(ctx context.Context, t job.Tx, networkID string) ([]compute.Address, error) {
+func (s serverTables) Addresses(ctx context.Context, t job.Tx, networkID string) ([]compute.Address, error) {
 	var out []compute.Address
 	err := s.read(ctx, t, func(r *sql.Rows) error {
 		a := compute.Address{NetworkID: networkID}

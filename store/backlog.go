@@ -37,8 +37,8 @@ type groupBacklog struct {
 }
 
 const (
-	// recount is the lifetime of a count of the backlog.
-	recount = 500 * time.Millisecond
+	// backlogTTL is the lifetime of a count of the backlog.
+	backlogTTL = 500 * time.Millisecond
 	// longestRetry bounds the Retry-After of a refused operation.
 	longestRetry = 60 * time.Second
 )
@@ -46,9 +46,9 @@ const (
 // alwaysAccepted are the kinds of jobs that a full backlog does not refuse: they fence dead hosts and evacuate their servers.
 var alwaysAccepted = []job.Kind{metal.JobForcePowerOff, compute.JobFence, compute.JobEvacuate, compute.JobMove}
 
-// admit refuses a job of a user's request if the backlog of its group is full. Questions to a BMC pass, because they only read. Jobs
+// checkBacklog refuses a job of a user's request if the backlog of its group is full. Questions to a BMC pass, because they only read. Jobs
 // that conductors insert pass too, because they belong to accepted work.
-func (s *Store) admit(tx *Tx, j *job.Job) error {
+func (s *jobTables) checkBacklog(tx *Tx, j *job.Job) error {
 	b := &s.backlog
 	if b.limit <= 0 || !tx.requested || j.Class == job.Ask || slices.Contains(alwaysAccepted, j.Kind) {
 		return nil
@@ -84,10 +84,10 @@ func (s *Store) admit(tx *Tx, j *job.Job) error {
 }
 
 // recountBacklog counts the backlog if the last count is old. While one request counts, the others use the last count.
-func (s *Store) recountBacklog(tx *Tx) error {
+func (s *jobTables) recountBacklog(tx *Tx) error {
 	b, now := &s.backlog, s.timestamp()
 	b.mu.Lock()
-	due := !b.counting && (b.groups == nil || now.Sub(b.counted) >= recount || now.Before(b.counted))
+	due := !b.counting && (b.groups == nil || now.Sub(b.counted) >= backlogTTL || now.Before(b.counted))
 	b.counting = b.counting || due
 	if b.groups == nil {
 		b.groups = map[string]*groupBacklog{}
@@ -118,7 +118,7 @@ func (g *groupBacklog) retryAfter(limit int) time.Duration {
 	return min(max(after, time.Second), longestRetry)
 }
 
-func (s *Store) countBacklog(tx *Tx, now time.Time) (map[string]*groupBacklog, error) {
+func (s *jobTables) countBacklog(tx *Tx, now time.Time) (map[string]*groupBacklog, error) {
 	groups := map[string]*groupBacklog{}
 	err := tx.each(func(r *sql.Rows) error {
 		var name string
@@ -140,7 +140,7 @@ func (s *Store) countBacklog(tx *Tx, now time.Time) (map[string]*groupBacklog, e
 const backlogText = `SELECT group_name, COUNT(*), MIN(due) FROM job WHERE ` + claimFree + ` AND due <= $1 GROUP BY group_name`
 
 // Place is job.Queue's.
-func (s *Store) Place(ctx context.Context, j job.Job) (*job.Place, error) {
+func (s *jobTables) Place(ctx context.Context, j job.Job) (*job.Place, error) {
 	now := s.timestamp()
 	if j.Owner != "" || !isClaimable(j.State) || j.Due.After(now) {
 		return nil, nil
@@ -180,11 +180,11 @@ func (d *Database) Backlog(ctx context.Context) (most int, age time.Duration, er
 }
 
 // RefusedOperations counts the operations that this process has refused because of the backlog.
-func (s *Store) RefusedOperations() int64 {
+func (s *jobTables) RefusedOperations() int64 {
 	s.backlog.mu.Lock()
 	defer s.backlog.mu.Unlock()
 	return s.backlog.refused
 }
 
 // BacklogLimit is the maximum backlog of one group; 0: there is no bound.
-func (s *Store) BacklogLimit() int { return s.backlog.limit }
+func (s *jobTables) BacklogLimit() int { return s.backlog.limit }

@@ -46,14 +46,14 @@ func TestBackupLiesInItsFile(t *testing.T) {
 	if _, err := to.tables.db.ExecContext(ctx, `PRAGMA busy_timeout(50)`); err != nil {
 		t.Fatal(err)
 	}
-	if err := to.pack(ctx); err == nil {
+	if err := to.checkpoint(ctx); err == nil {
 		t.Error("the journal counts as brought into the file")
 	}
 	if err := readBack(ctx, file, done); err == nil {
 		t.Error("a file beside its journal counts as a backup")
 	}
 	_ = look.Rollback()
-	if err := to.pack(ctx); err != nil {
+	if err := to.checkpoint(ctx); err != nil {
 		t.Fatal(err)
 	}
 	_, _ = beside.Close(), to.Close()

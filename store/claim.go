@@ -58,7 +58,7 @@ const claimFree = `owner = '' AND state IN ('ready', 'undoing')`
 const claimTime = 10 * time.Second
 
 // Claim is job.Claims's.
-func (s *Store) Claim(ctx context.Context, owner string, now time.Time, groups []string, kinds map[job.Kind]int, limit int) ([]job.Job, error) {
+func (s *jobTables) Claim(ctx context.Context, owner string, now time.Time, groups []string, kinds map[job.Kind]int, limit int) ([]job.Job, error) {
 	if len(groups) == 0 || len(kinds) == 0 || limit <= 0 || s.StandsBy() {
 		return nil, nil
 	}
@@ -68,7 +68,7 @@ func (s *Store) Claim(ctx context.Context, owner string, now time.Time, groups [
 	stamp := c.arg(toMicros(s.timestamp()))
 	text := `UPDATE job SET owner = $1, fence = fence + 1, seen = signals, updated_at = ` + stamp + `,
 		state = CASE WHEN state = 'ready' THEN 'running' ELSE state END
-		WHERE id` + s.engine.among(`SELECT id FROM job WHERE `+claimFree+` AND due <= $2 AND `+c.in("group_name", groups)+`
+		WHERE id` + s.engine.skipLockedClause(`SELECT id FROM job WHERE `+claimFree+` AND due <= $2 AND `+c.in("group_name", groups)+`
 		AND `+c.known(kinds)+` AND `+mayAct(first)+` ORDER BY due LIMIT `+c.count(limit)) + ` RETURNING ` + jobColumns
 	// Most looks find nothing, and a look is cheaper than a transaction.
 	if next, err := s.NextDue(ctx, groups, kinds); err != nil || next.IsZero() || next.After(now) {
@@ -96,7 +96,7 @@ func (s *Store) Claim(ctx context.Context, owner string, now time.Time, groups [
 }
 
 // Claimed is job.Claims's.
-func (s *Store) Claimed(ctx context.Context, owner string, limit int) ([]job.Job, error) {
+func (s *jobTables) Claimed(ctx context.Context, owner string, limit int) ([]job.Job, error) {
 	if s.StandsBy() {
 		return nil, nil
 	}
@@ -122,7 +122,7 @@ func (s *Store) Claimed(ctx context.Context, owner string, limit int) ([]job.Job
 }
 
 // RescheduleEarlier is job.Claims's.
-func (s *Store) RescheduleEarlier(ctx context.Context, now, after time.Time, groups []string) (int, error) {
+func (s *jobTables) RescheduleEarlier(ctx context.Context, now, after time.Time, groups []string) (int, error) {
 	if len(groups) == 0 {
 		return 0, nil
 	}
@@ -140,7 +140,7 @@ func (s *Store) RescheduleEarlier(ctx context.Context, now, after time.Time, gro
 			return err
 		}
 		n, err = tx.exec(text, c.args...)
-		tx.wake = tx.wake || n > 0
+		tx.addsWork = tx.addsWork || n > 0
 		return err
 	})
 	if err != nil {
@@ -150,7 +150,7 @@ func (s *Store) RescheduleEarlier(ctx context.Context, now, after time.Time, gro
 }
 
 // Save is job.Claims's.
-func (s *Store) Save(t job.Tx, j *job.Job, keep bool) error {
+func (s *jobTables) Save(t job.Tx, j *job.Job, keep bool) error {
 	tx, err := s.tx(t)
 	if err != nil {
 		return err
@@ -192,29 +192,29 @@ func (s *Store) Save(t job.Tx, j *job.Job, keep bool) error {
 		return fmt.Errorf("save job %s: %w", j.ID, job.ErrFenced)
 	}
 	if owner == "" && (j.State == job.Waiting || isClaimable(j.State)) {
-		tx.wake = true
+		tx.addsWork = true
 	}
 	// An operation is the only one of its subject: nobody waits for its lock but itself.
 	if j.Class == job.Command && (j.State == job.Waiting || j.State == job.Ended) {
-		return s.unlock(tx, j.Subject)
+		return s.unlockSubject(tx, j.Subject)
 	}
 	return nil
 }
 
-// unlock revives the subject's waiting operation after its lock was given up. The
+// unlockSubject wakes the subject's waiting operation after its lock was given up. The
 // first statement changes nothing but waits for a signal that is being counted, so
 // that the second sees it (PostgreSQL; see Signal).
-func (s *Store) unlock(tx *Tx, subject job.Subject) error {
-	n, err := tx.exec(`UPDATE job SET signals = signals WHERE subject_kind = $1 AND subject_id = $2 AND `+unended+` AND state = 'waiting'`,
+func (s *jobTables) unlockSubject(tx *Tx, subject job.Subject) error {
+	n, err := tx.exec(`UPDATE job SET signals = signals WHERE subject_kind = $1 AND subject_id = $2 AND `+openOperation+` AND state = 'waiting'`,
 		subject.Kind, subject.ID)
 	if err != nil || n == 0 {
 		return err
 	}
-	return s.revive(tx, subject)
+	return s.wakeWaiting(tx, subject)
 }
 
 // Expired is job.Claims's.
-func (s *Store) Expired(ctx context.Context, groups []string, kinds map[job.Kind]int, after job.Job, limit int) ([]job.Job, error) {
+func (s *jobTables) Expired(ctx context.Context, groups []string, kinds map[job.Kind]int, after job.Job, limit int) ([]job.Job, error) {
 	if len(groups) == 0 || len(kinds) == 0 || limit <= 0 || s.StandsBy() {
 		return nil, nil
 	}
@@ -234,7 +234,7 @@ func (c *whereClause) known(kinds map[job.Kind]int) string {
 }
 
 // NextDue is job.Claims's.
-func (s *Store) NextDue(ctx context.Context, groups []string, kinds map[job.Kind]int) (time.Time, error) {
+func (s *jobTables) NextDue(ctx context.Context, groups []string, kinds map[job.Kind]int) (time.Time, error) {
 	if len(groups) == 0 || len(kinds) == 0 || s.StandsBy() {
 		return time.Time{}, nil
 	}
@@ -252,13 +252,13 @@ func (s *Store) NextDue(ctx context.Context, groups []string, kinds map[job.Kind
 func (tx *Tx) release(condition string, args []any) (int64, error) {
 	n, err := tx.exec(`UPDATE job SET state = CASE WHEN state = 'running' THEN 'ready' ELSE state END, owner = '', crashes = crashes + 1,
 		due = $1, updated_at = $1 WHERE owner <> '' AND `+condition, args...)
-	tx.wake = tx.wake || n > 0
+	tx.addsWork = tx.addsWork || n > 0
 	return n, err
 }
 
 // PruneJobs removes ended jobs of the classes that ended before before; all
 // classes if none is named. It returns how many.
-func (s *Store) PruneJobs(ctx context.Context, before time.Time, classes ...job.Class) (int, error) {
+func (s *jobTables) PruneJobs(ctx context.Context, before time.Time, classes ...job.Class) (int, error) {
 	c := &whereClause{args: []any{toMicros(before), pruneSlice}}
 	text := `DELETE FROM job WHERE id IN (SELECT id FROM job WHERE state = 'ended' AND ended_at < $1`
 	if len(classes) > 0 {
@@ -268,7 +268,7 @@ func (s *Store) PruneJobs(ctx context.Context, before time.Time, classes ...job.
 		}
 		text += ` AND ` + c.in("class", names)
 	}
-	n, err := s.slices(ctx, pruneSlice, text+` LIMIT $2)`, c.args...)
+	n, err := s.execInBatches(ctx, pruneSlice, text+` LIMIT $2)`, c.args...)
 	if err != nil {
 		return n, fmt.Errorf("prune jobs: %w", err)
 	}

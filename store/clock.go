@@ -29,14 +29,14 @@ func newServerClock(ctx context.Context, db *sql.DB, log *slog.Logger) (*serverC
 	c := &serverClock{db: db, log: log, within: time.Hour}
 	// The first answer comes over a connection that is yet to be made.
 	for range 3 {
-		if err := c.look(ctx); err != nil {
+		if err := c.measure(ctx); err != nil {
 			return nil, err
 		}
 	}
 	return c, nil
 }
 
-func (c *serverClock) look(ctx context.Context) error {
+func (c *serverClock) measure(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, clockEvery)
 	defer cancel()
 	var us int64
@@ -67,14 +67,14 @@ func (c *serverClock) now() time.Time {
 // follow keeps looking until ctx ends. While the server is away the clock goes on by itself.
 func (c *serverClock) follow(ctx context.Context) {
 	for sleepContext(ctx, clockEvery) {
-		if err := c.look(ctx); err != nil && ctx.Err() == nil {
+		if err := c.measure(ctx); err != nil && ctx.Err() == nil {
 			c.log.Debug("database: ask for its time", "error", err)
 		}
 	}
 }
 
 // followServer makes the server's clock that of the store, until it is closed.
-func (s *Store) followServer(ctx context.Context, e *postgresEngine) error {
+func (s *storeCore) followServer(ctx context.Context, e *postgresEngine) error {
 	clock, err := newServerClock(ctx, e.db, s.log)
 	if err != nil {
 		return err

@@ -115,7 +115,7 @@ func (c *commitMonitor) refuse() bool {
 
 // transaction prepares a transaction and waits until it may begin.
 func (e *postgresEngine) transaction(ctx context.Context) (*postgresTransaction, error) {
-	asked := patienceOf(ctx)
+	asked := txTimeoutOf(ctx)
 	t := &postgresTransaction{engine: e, db: e.db, begin: ctx, deadline: time.Now().Add(asked.within), slots: e.slots}
 	_, t.request = ctx.Deadline()
 	if asked.lease {
@@ -129,7 +129,7 @@ func (e *postgresEngine) transaction(ctx context.Context) (*postgresTransaction,
 	}
 	if !e.start() {
 		t.releaseSlot()
-		return nil, errStopped
+		return nil, errWriterClosed
 	}
 	t.run, t.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	t.ends = time.AfterFunc(time.Until(t.deadline), t.cancel)
@@ -155,7 +155,7 @@ func (t *postgresTransaction) acquireSlot(ctx context.Context, within time.Durat
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-t.engine.running.Done():
-			return errStopped
+			return errWriterClosed
 		case <-timer.C:
 			return unavailableError("it confirms no changes now; nothing was changed", errNoCommit)
 		case <-look.C:
@@ -251,7 +251,7 @@ func (t *postgresTransaction) commit(conn *sql.Conn, tx *sql.Tx) error {
 		stop()
 		if err == nil { // the caller is gone, so wake all who may wait for its changes
 			t.engine.wake()
-			t.engine.woke()
+			t.engine.notifyPeers()
 		}
 		t.release()
 	}()
@@ -280,7 +280,7 @@ func isFatalError(pe *pgconn.PgError) bool {
 
 // closeLine returns the connection to the pool, and reports whether the connection has ended.
 func closeLine(conn *sql.Conn, err error) error {
-	err = endedLine(conn, err)
+	err = asConnectionError(conn, err)
 	_ = conn.Close()
 	return err
 }

@@ -139,7 +139,7 @@ const longTime = 15 * time.Minute
 
 // Long is for a transaction that reaches every machine and server, such as a release: on a loaded PostgreSQL it takes longer than
 // transactionTime.
-func (s *Store) Long(ctx context.Context) context.Context {
+func (s *storeCore) Long(ctx context.Context) context.Context {
 	return withTransactionTimeout(ctx, longTime)
 }
 
@@ -154,7 +154,7 @@ func forCounter(ctx context.Context, d time.Duration) context.Context {
 	return context.WithValue(ctx, patienceKey{}, txTimeout{within: d, counter: true})
 }
 
-func patienceOf(ctx context.Context) txTimeout {
+func txTimeoutOf(ctx context.Context) txTimeout {
 	if b, ok := ctx.Value(patienceKey{}).(txTimeout); ok {
 		return b
 	}

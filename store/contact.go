@@ -36,7 +36,7 @@ func upsertContactText() string {
 }
 
 // Contact is metal.ContactStore's.
-func (s *Store) Contact(ctx context.Context, t job.Tx, nodeID string) (metal.Contact, error) {
+func (s nodeTables) Contact(ctx context.Context, t job.Tx, nodeID string) (metal.Contact, error) {
 	found := map[string]metal.Contact{}
 	if err := s.contacts(ctx, t, found, selectContacts+` WHERE node_id = $1`, nodeID); err != nil {
 		return metal.Contact{}, err
@@ -50,7 +50,7 @@ func (s *Store) Contact(ctx context.Context, t job.Tx, nodeID string) (metal.Con
 const contactSlice = 500
 
 // Contacts is metal.ContactStore's; nodes without a row have no entry.
-func (s *Store) Contacts(ctx context.Context, nodeIDs []string) (map[string]metal.Contact, error) {
+func (s nodeTables) Contacts(ctx context.Context, nodeIDs []string) (map[string]metal.Contact, error) {
 	out := make(map[string]metal.Contact, len(nodeIDs))
 	for len(nodeIDs) > 0 {
 		n := min(len(nodeIDs), contactSlice)
@@ -63,7 +63,7 @@ func (s *Store) Contacts(ctx context.Context, nodeIDs []string) (map[string]meta
 	return out, nil
 }
 
-func (s *Store) contacts(ctx context.Context, t job.Tx, out map[string]metal.Contact, text string, args ...any) error {
+func (s nodeTables) contacts(ctx context.Context, t job.Tx, out map[string]metal.Contact, text string, args ...any) error {
 	err := s.read(ctx, t, func(r *sql.Rows) error {
 		var c metal.Contact
 		var heartbeat, lookup, power, dhcp, boot, refused int64
@@ -83,7 +83,7 @@ func (s *Store) contacts(ctx context.Context, t job.Tx, out map[string]metal.Con
 }
 
 // SaveContact is metal.ContactStore's; problem.NotFound if the node is gone.
-func (s *Store) SaveContact(t job.Tx, c metal.Contact) error {
+func (s nodeTables) SaveContact(t job.Tx, c metal.Contact) error {
 	tx, err := s.tx(t)
 	if err != nil {
 		return err
@@ -94,7 +94,7 @@ func (s *Store) SaveContact(t job.Tx, c metal.Contact) error {
 }
 
 // AgentWord is metal.ContactStore's.
-func (s *Store) AgentWord(ctx context.Context, nodeID string) (version int64, c metal.Contact, err error) {
+func (s nodeTables) AgentWord(ctx context.Context, nodeID string) (version int64, c metal.Contact, err error) {
 	c.NodeID = nodeID
 	err = s.read(ctx, nil, func(r *sql.Rows) error {
 		return r.Scan(&version, &c.AgentBoot, &c.AgentURL, &c.AgentVersion, &c.AgentCA, &c.AgentStatus, &c.AgentStatusMessage)
@@ -107,7 +107,7 @@ func (s *Store) AgentWord(ctx context.Context, nodeID string) (version int64, c 
 }
 
 // SaveBeats is metal.ContactStore's.
-func (s *Store) SaveBeats(ctx context.Context, beats []metal.HeartbeatTime) error {
+func (s nodeTables) SaveBeats(ctx context.Context, beats []metal.HeartbeatTime) error {
 	err := s.Do(ctx, func(t job.Tx) error {
 		tx, err := s.tx(t)
 		for _, b := range beats {
@@ -125,7 +125,7 @@ func (s *Store) SaveBeats(ctx context.Context, beats []metal.HeartbeatTime) erro
 }
 
 // SaveSeen is metal.ContactStore's. A node that is gone has no row to take it from.
-func (s *Store) SaveSeen(t job.Tx, nodeID string, seen metal.BootProgress) error {
+func (s nodeTables) SaveSeen(t job.Tx, nodeID string, seen metal.BootProgress) error {
 	tx, err := s.tx(t)
 	if err != nil {
 		return err
@@ -144,7 +144,7 @@ func (s *Store) SaveSeen(t job.Tx, nodeID string, seen metal.BootProgress) error
 }
 
 // SaveRefusals is metal.ContactStore's. A node that is gone has no row to take it from.
-func (s *Store) SaveRefusals(t job.Tx, nodeID string, r metal.Refusals) error {
+func (s nodeTables) SaveRefusals(t job.Tx, nodeID string, r metal.Refusals) error {
 	tx, err := s.tx(t)
 	if err != nil {
 		return err
@@ -166,7 +166,7 @@ func (s *Store) SaveRefusals(t job.Tx, nodeID string, r metal.Refusals) error {
 }
 
 // TellToken is metal.ContactStore's. Boot numbers only rise, so a told boot voids all before it.
-func (s *Store) TellToken(t job.Tx, nodeID string, boot int64) (bool, error) {
+func (s nodeTables) TellToken(t job.Tx, nodeID string, boot int64) (bool, error) {
 	tx, err := s.tx(t)
 	if err != nil {
 		return false, err
@@ -177,7 +177,7 @@ func (s *Store) TellToken(t job.Tx, nodeID string, boot int64) (bool, error) {
 	return n > 0, s.contactRefused(err, nodeID)
 }
 
-func (s *Store) contactRefused(err error, nodeID string) error {
+func (s nodeTables) contactRefused(err error, nodeID string) error {
 	if err == nil {
 		return nil
 	}

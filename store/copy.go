@@ -52,7 +52,7 @@ func (d *Database) Copy(ctx context.Context, to *Database, tell func(c Copied, d
 		return nil, err
 	}
 	held := record.Held{Since: time.Now(), Code: record.HeldCopied, Detail: "salvor db copy copied it to " + to.url + " at " + time.Now().UTC().Format(time.RFC3339)}
-	return d.copyTables(ctx, to, tableCopy{still: true, markSource: &held}, tell)
+	return d.copyTables(ctx, to, tableCopy{noWriters: true, markSource: &held}, tell)
 }
 
 // Backup writes all that the database holds at one moment into a new SQLite file, which Copy takes back, while programs go on
@@ -81,7 +81,7 @@ func (d *Database) Backup(ctx context.Context, file string, tell func(c Copied, 
 	var done []Copied
 	defer func() {
 		if err == nil {
-			err = to.pack(ctx)
+			err = to.checkpoint(ctx)
 		}
 		if err = errors.Join(err, to.Close()); err == nil {
 			err = readBack(ctx, draft, done)
@@ -106,9 +106,9 @@ func (d *Database) Backup(ctx context.Context, file string, tell func(c Copied, 
 	return done, err
 }
 
-// pack brings what was committed from the journal beside a SQLite file into the file itself. A commit and the closing try that too,
+// checkpoint brings what was committed from the journal beside a SQLite file into the file itself. A commit and the closing try that too,
 // and keep the journal without a word where they cannot.
-func (d *Database) pack(ctx context.Context) error {
+func (d *Database) checkpoint(ctx context.Context) error {
 	var busy, pages, packed int64
 	err := d.tables.db.QueryRowContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &pages, &packed)
 	if err == nil && (busy != 0 || pages != packed) {
@@ -199,10 +199,10 @@ func publishBackupFile(draft, file string) error {
 
 // tableCopy is one copy of all tables.
 type tableCopy struct {
-	// still: nobody may write to the source meanwhile.
-	still    bool
-	from, to *databaseSnapshot
-	tell     func(c Copied, done bool)
+	// noWriters: nobody may write to the source meanwhile.
+	noWriters bool
+	from, to  *databaseSnapshot
+	report    func(c Copied, done bool)
 	// markCopy holds the copy from its beginning, markSource holds the source from the end of the copying; nil: no mark.
 	markCopy, markSource *record.Held
 }
@@ -214,15 +214,15 @@ type databaseSnapshot struct {
 }
 
 func (d *Database) copyTables(ctx context.Context, to *Database, p tableCopy, tell func(c Copied, done bool)) ([]Copied, error) {
-	p.tell = tell
+	p.report = tell
 	if tell == nil {
-		p.tell = func(Copied, bool) {}
+		p.report = func(Copied, bool) {}
 	}
-	held, err := d.heldStill(ctx, p)
+	held, err := d.sourceTables(ctx, p)
 	if err != nil {
 		return nil, d.classify(fmt.Errorf("database: %w", err))
 	}
-	from, err := d.tables.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: d.Engine() == postgresDialect.name && !p.still})
+	from, err := d.tables.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: d.Engine() == postgresDialect.name && !p.noWriters})
 	if err != nil {
 		return nil, d.classify(fmt.Errorf("database: %w", err))
 	}
@@ -234,14 +234,14 @@ func (d *Database) copyTables(ctx context.Context, to *Database, p tableCopy, te
 	defer func() { _ = into.Rollback() }()
 	p.from, p.to = &databaseSnapshot{from, d.tables.dialect}, &databaseSnapshot{into, to.tables.dialect}
 	// The first statement of the transaction: what is committed while the locks are waited for is in what is read afterwards.
-	if err := p.hold(ctx, held); err != nil {
+	if err := p.lockSource(ctx, held); err != nil {
 		return nil, d.classify(fmt.Errorf("database: keep writers away: %w", err))
 	}
 	out, err := p.all(ctx, to.url)
 	if err != nil {
 		return nil, to.classify(d.classify(err))
 	}
-	if err := errors.Join(p.from.hold(ctx, p.markSource), p.from.refuseFormer(ctx, p.markSource)); err != nil {
+	if err := errors.Join(p.from.insertHold(ctx, p.markSource), p.from.refuseFormer(ctx, p.markSource)); err != nil {
 		return nil, d.classify(fmt.Errorf("database: note in the source that it was copied: %w", err))
 	}
 	if err := into.Commit(); err != nil {
@@ -263,7 +263,7 @@ func (p tableCopy) all(ctx context.Context, name string) ([]Copied, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.guard(ctx, names, name); err != nil {
+	if err := p.claimDestination(ctx, names, name); err != nil {
 		return nil, err
 	}
 	var out []Copied
@@ -287,7 +287,7 @@ var markedTables = []string{"incarnation", "setting"}
 
 // markedCopy holds the copy, once each of the marked tables is there, and gives the new digest of its table.
 func (p tableCopy) markedCopy(ctx context.Context, c Copied) (Copied, error) {
-	mark := p.to.hold
+	mark := p.to.insertHold
 	if c.Table == "setting" {
 		mark = p.to.refuseFormer
 	}
@@ -310,8 +310,8 @@ func (s *databaseSnapshot) refuseFormer(ctx context.Context, h *record.Held) err
 	return err
 }
 
-// hold writes the row of a hold in a database that is open without its key. refuseFormer goes with it.
-func (s *databaseSnapshot) hold(ctx context.Context, h *record.Held) error {
+// insertHold writes the row of a hold in a database that is open without its key. refuseFormer goes with it.
+func (s *databaseSnapshot) insertHold(ctx context.Context, h *record.Held) error {
 	if h == nil {
 		return nil
 	}
@@ -322,9 +322,9 @@ func (s *databaseSnapshot) hold(ctx context.Context, h *record.Held) error {
 	return err
 }
 
-// heldStill names the tables of the source to which nobody may write, if there are such.
-func (d *Database) heldStill(ctx context.Context, p tableCopy) ([]string, error) {
-	if !p.still || d.Engine() != postgresDialect.name {
+// sourceTables names the tables of the source to which nobody may write, if there are such.
+func (d *Database) sourceTables(ctx context.Context, p tableCopy) ([]string, error) {
+	if !p.noWriters || d.Engine() != postgresDialect.name {
 		return nil, nil
 	}
 	tx, err := d.tables.db.BeginTx(ctx, nil)
@@ -335,7 +335,7 @@ func (d *Database) heldStill(ctx context.Context, p tableCopy) ([]string, error)
 	return (&databaseSnapshot{tx, d.tables.dialect}).textRows(ctx, d.tables.dialect.list, 1)
 }
 
-func (p tableCopy) hold(ctx context.Context, tables []string) error {
+func (p tableCopy) lockSource(ctx context.Context, tables []string) error {
 	if len(tables) == 0 {
 		return nil
 	}
@@ -343,8 +343,8 @@ func (p tableCopy) hold(ctx context.Context, tables []string) error {
 	return err
 }
 
-// guard keeps others away from the destination, and refuses a destination that is not empty.
-func (p tableCopy) guard(ctx context.Context, names []string, url string) error {
+// claimDestination keeps others away from the destination, and refuses a destination that is not empty.
+func (p tableCopy) claimDestination(ctx context.Context, names []string, url string) error {
 	if p.to.name == postgresDialect.name {
 		if _, err := p.to.tx.ExecContext(ctx, "LOCK TABLE "+quoteIdentifiers(names)+" IN ACCESS EXCLUSIVE MODE"); err != nil {
 			return err

@@ -224,7 +224,7 @@ func TestCopyRefusesWhileServed(t *testing.T) {
 		go func() {
 			defer close(beaten)
 			for ctx.Err() == nil {
-				_ = s.HoldKeys(api, store.KeyHolder{ID: "api", Host: "south-8"})
+				_ = s.SaveKeyHolder(api, store.KeyHolder{ID: "api", Host: "south-8"})
 				select {
 				case <-ctx.Done():
 				case <-time.After(200 * time.Millisecond):

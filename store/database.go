@@ -216,8 +216,8 @@ func (d *Database) Living(ctx context.Context) ([]string, error) {
 	return slices.Compact(out), nil
 }
 
-// keyed is the step of the tables from which on every program that serves says which keys it knows.
-const keyed = 8
+// keyHolderSchema is the step of the tables from which on every program that serves says which keys it knows.
+const keyHolderSchema = 8
 
 type conductorBeat struct {
 	host    string
@@ -231,7 +231,7 @@ func (d *Database) beats(ctx context.Context) (map[string]conductorBeat, error) 
 		return nil, err
 	}
 	text := `SELECT owner, hostname, counter FROM conductor`
-	if s.Version >= keyed {
+	if s.Version >= keyHolderSchema {
 		text += ` UNION ALL SELECT 'key ' || id, host, beats FROM seal_holder`
 	}
 	rows, err := d.tables.db.QueryContext(ctx, text)

@@ -16,7 +16,7 @@ import (
 var sealedDocuments = map[metal.DocumentKind]bool{metal.ConfigDrive: true, metal.Steps: true}
 
 // Document is metal.DocumentStore's.
-func (s *Store) Document(ctx context.Context, t job.Tx, nodeID string, kind metal.DocumentKind) (metal.Document, error) {
+func (s nodeTables) Document(ctx context.Context, t job.Tx, nodeID string, kind metal.DocumentKind) (metal.Document, error) {
 	d := metal.Document{NodeID: nodeID, Kind: kind}
 	found := false
 	err := s.read(ctx, t, func(r *sql.Rows) error {
@@ -45,7 +45,7 @@ func (s *Store) Document(ctx context.Context, t job.Tx, nodeID string, kind meta
 func documentPlace(d metal.Document) string { return "document:" + d.NodeID + ":" + string(d.Kind) }
 
 // SaveDocument is metal.DocumentStore's; problem.NotFound if the node is gone.
-func (s *Store) SaveDocument(t job.Tx, d metal.Document) error {
+func (s nodeTables) SaveDocument(t job.Tx, d metal.Document) error {
 	tx, err := s.tx(t)
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func (s *Store) SaveDocument(t job.Tx, d metal.Document) error {
 }
 
 // DeleteDocument is metal.DocumentStore's.
-func (s *Store) DeleteDocument(t job.Tx, nodeID string, kind metal.DocumentKind) error {
+func (s nodeTables) DeleteDocument(t job.Tx, nodeID string, kind metal.DocumentKind) error {
 	tx, err := s.tx(t)
 	if err != nil {
 		return err

@@ -13,8 +13,8 @@ import (
 )
 
 // HostGroups is compute.Store's, as are the tables below.
-func (s *Store) HostGroups() record.Table[compute.HostGroup, compute.HostGroupFilter] {
-	return recordTable[compute.HostGroup, compute.HostGroupFilter]{s, hostGroups}
+func (s hostTables) HostGroups() record.Table[compute.HostGroup, compute.HostGroupFilter] {
+	return recordTable[compute.HostGroup, compute.HostGroupFilter]{s.storeCore, hostGroups}
 }
 
 var hostGroups = &recordKind[compute.HostGroup, compute.HostGroupFilter]{
@@ -39,8 +39,8 @@ var hostGroups = &recordKind[compute.HostGroup, compute.HostGroupFilter]{
 }
 
 // Receipts keeps the records of fences.
-func (s *Store) Receipts() record.Table[compute.Receipt, compute.ReceiptFilter] {
-	return recordTable[compute.Receipt, compute.ReceiptFilter]{s, receipts}
+func (s hostTables) Receipts() record.Table[compute.Receipt, compute.ReceiptFilter] {
+	return recordTable[compute.Receipt, compute.ReceiptFilter]{s.storeCore, receipts}
 }
 
 var receipts = &recordKind[compute.Receipt, compute.ReceiptFilter]{
@@ -74,7 +74,7 @@ var receipts = &recordKind[compute.Receipt, compute.ReceiptFilter]{
 }
 
 // UseReceipt is compute.Store's. It says nothing new of the row, but it holds it against whoever closes it.
-func (s *Store) UseReceipt(t job.Tx, id string) error {
+func (s hostTables) UseReceipt(t job.Tx, id string) error {
 	tx, err := s.tx(t)
 	if err != nil {
 		return err
@@ -90,8 +90,8 @@ func (s *Store) UseReceipt(t job.Tx, id string) error {
 }
 
 // Plans keeps what was planned for hosts, and what came of it.
-func (s *Store) Plans() record.Table[compute.Plan, compute.PlanFilter] {
-	return recordTable[compute.Plan, compute.PlanFilter]{s, plans}
+func (s hostTables) Plans() record.Table[compute.Plan, compute.PlanFilter] {
+	return recordTable[compute.Plan, compute.PlanFilter]{s.storeCore, plans}
 }
 
 var plans = &recordKind[compute.Plan, compute.PlanFilter]{
@@ -118,7 +118,7 @@ var plans = &recordKind[compute.Plan, compute.PlanFilter]{
 }
 
 // DropDrafts is compute.Store's.
-func (s *Store) DropDrafts(t job.Tx, hostID string, before time.Time) error {
+func (s hostTables) DropDrafts(t job.Tx, hostID string, before time.Time) error {
 	tx, err := s.tx(t)
 	if err != nil {
 		return err
@@ -130,8 +130,8 @@ func (s *Store) DropDrafts(t job.Tx, hostID string, before time.Time) error {
 }
 
 // Moves keeps the way of each server from host to host.
-func (s *Store) Moves() record.Table[compute.Move, compute.MoveFilter] {
-	return recordTable[compute.Move, compute.MoveFilter]{s, moves}
+func (s hostTables) Moves() record.Table[compute.Move, compute.MoveFilter] {
+	return recordTable[compute.Move, compute.MoveFilter]{s.storeCore, moves}
 }
 
 var moves = &recordKind[compute.Move, compute.MoveFilter]{
@@ -189,7 +189,7 @@ var moves = &recordKind[compute.Move, compute.MoveFilter]{
 }
 
 // MoveSources is compute.Store's.
-func (s *Store) MoveSources(ctx context.Context) ([]string, error) {
+func (s hostTables) MoveSources(ctx context.Context) ([]string, error) {
 	var out []string
 	err := s.read(ctx, nil, func(r *sql.Rows) error {
 		var id string

@@ -15,7 +15,7 @@ const pruneSlice = 2000
 
 // Append is job.Timeline's. The counter's row makes the subject's writers take
 // turns, so the numbers have no gap and are committed in their order.
-func (s *Store) Append(t job.Tx, e job.Event) error {
+func (s *jobTables) Append(t job.Tx, e job.Event) error {
 	tx, err := s.tx(t)
 	if err != nil {
 		return err
@@ -29,7 +29,7 @@ func (s *Store) Append(t job.Tx, e job.Event) error {
 	if e.Severity == "" {
 		e.Severity = "info"
 	}
-	tx.told = true
+	tx.addsEvents = true
 	err = tx.each(func(r *sql.Rows) error { return r.Scan(&e.Seq) },
 		`INSERT INTO event_counter (subject_kind, subject_id, last) VALUES ($1, $2, 1)
 		ON CONFLICT (subject_kind, subject_id) DO UPDATE SET last = event_counter.last + 1 RETURNING last`, e.Subject.Kind, e.Subject.ID)
@@ -48,18 +48,18 @@ const selectEvents = `SELECT seq, at, type, text, severity, job_id, action, dura
 		WHERE subject_kind = $1 AND subject_id = $2 `
 
 // Events is job.Timeline's.
-func (s *Store) Events(ctx context.Context, subject job.Subject, after int64, limit int) ([]job.Event, error) {
+func (s *jobTables) Events(ctx context.Context, subject job.Subject, after int64, limit int) ([]job.Event, error) {
 	return s.events(ctx, subject, selectEvents+`AND seq > $3 ORDER BY seq LIMIT CAST($4 AS BIGINT)`, after, limit)
 }
 
 // Latest is job.Timeline's.
-func (s *Store) Latest(ctx context.Context, subject job.Subject, limit int) ([]job.Event, error) {
+func (s *jobTables) Latest(ctx context.Context, subject job.Subject, limit int) ([]job.Event, error) {
 	out, err := s.events(ctx, subject, selectEvents+`ORDER BY seq DESC LIMIT CAST($3 AS BIGINT)`, limit)
 	slices.Reverse(out)
 	return out, err
 }
 
-func (s *Store) events(ctx context.Context, subject job.Subject, text string, args ...any) ([]job.Event, error) {
+func (s *jobTables) events(ctx context.Context, subject job.Subject, text string, args ...any) ([]job.Event, error) {
 	var out []job.Event
 	scan := func(r *sql.Rows) error {
 		e := job.Event{Subject: subject}
@@ -78,19 +78,19 @@ func (s *Store) events(ctx context.Context, subject job.Subject, text string, ar
 }
 
 // Prune is job.Timeline's; keep <= 0 does not bound the count. PostgreSQL drops what is old a week at a time. The newest event of all stays: its number is not given again.
-func (s *Store) Prune(ctx context.Context, before, spare time.Time, keep int) (int, error) {
+func (s *jobTables) Prune(ctx context.Context, before, spare time.Time, keep int) (int, error) {
 	remove := func(table string) string {
 		return `DELETE FROM ` + table + ` WHERE (subject_kind, subject_id, seq) IN (SELECT e.subject_kind, e.subject_id, e.seq FROM ` + table + ` e `
 	}
-	n, rest, err := s.engine.forget(ctx, s.now(), before)
+	n, rest, err := s.engine.pruneEvents(ctx, s.now(), before)
 	if err == nil {
 		var more int
-		more, err = s.slices(ctx, s.pruneBatch, remove(rest)+`WHERE e.at < $1 AND e.num < (SELECT MAX(num) FROM event) LIMIT $2)`, toMicros(before), s.pruneBatch)
+		more, err = s.execInBatches(ctx, s.pruneBatch, remove(rest)+`WHERE e.at < $1 AND e.num < (SELECT MAX(num) FROM event) LIMIT $2)`, toMicros(before), s.pruneBatch)
 		n += more
 	}
 	if err == nil && keep > 0 {
 		var more int
-		more, err = s.slices(ctx, s.pruneBatch, remove("event")+`JOIN event_counter c ON c.subject_kind = e.subject_kind AND c.subject_id = e.subject_id
+		more, err = s.execInBatches(ctx, s.pruneBatch, remove("event")+`JOIN event_counter c ON c.subject_kind = e.subject_kind AND c.subject_id = e.subject_id
 			WHERE c.last > $1 AND e.seq <= c.last - $1 AND e.at < $2 LIMIT $3)`, int64(keep), toMicros(spare), s.pruneBatch)
 		n += more
 	}
@@ -98,24 +98,4 @@ func (s *Store) Prune(ctx context.Context, before, spare time.Time, keep int) (i
 		return n, fmt.Errorf("prune the timeline: %w", err)
 	}
 	return n, nil
-}
-
-// slices repeats a statement, each time in a transaction of its own, until it touches fewer rows than a slice has.
-func (s *Store) slices(ctx context.Context, batch int, text string, args ...any) (int, error) {
-	total := 0
-	for {
-		var n int64
-		err := s.Do(ctx, func(t job.Tx) error {
-			tx, err := s.tx(t)
-			if err != nil {
-				return err
-			}
-			n, err = tx.exec(text, args...)
-			return err
-		})
-		total += int(n)
-		if err != nil || n < int64(batch) {
-			return total, err
-		}
-	}
 }

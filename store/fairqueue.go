@@ -14,9 +14,9 @@ import (
 // callers do not wait.
 func acquireDatabaseSlot(ctx context.Context, requests *fairQueue, steps semaphore) (release func(), err error) {
 	switch classOf(ctx) {
-	case request:
+	case requestClass:
 		release, err = requests.acquire(ctx)
-	case step:
+	case stepClass:
 		release, err = steps.acquire(ctx)
 	default:
 		return func() {}, nil

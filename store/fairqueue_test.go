@@ -184,14 +184,14 @@ func TestAcceptedWorkGoesBeforeNewRequests(t *testing.T) {
 	for range 8 {
 		do(requesterAt("u", "s"), "request")
 	}
-	waitUntil(t, "requests wait", func() bool { return len(w.queue[request]) == 8 })
+	waitUntil(t, "requests wait", func() bool { return len(w.queue[requestClass]) == 8 })
 	for range 4 {
 		do(working, "step")
 	}
 	for range 4 {
 		do(context.Background(), "urgent")
 	}
-	waitUntil(t, "all wait", func() bool { return len(w.queue[step]) == 4 && len(w.queue[urgent]) == 4 })
+	waitUntil(t, "all wait", func() bool { return len(w.queue[stepClass]) == 4 && len(w.queue[urgentClass]) == 4 })
 	close(let)
 	all.Wait()
 	want := []string{"urgent", "step", "urgent", "request", "urgent", "step", "urgent", "request", "step", "step",

@@ -34,7 +34,7 @@ var (
 	}
 )
 
-func (s *Store) numbering() eventNumbering {
+func (s *jobTables) numbering() eventNumbering {
 	if _, ok := s.engine.(*postgresEngine); ok {
 		return postgresNumbering
 	}
@@ -42,10 +42,10 @@ func (s *Store) numbering() eventNumbering {
 }
 
 // EventsChanged is job.Feed's.
-func (s *Store) EventsChanged() <-chan struct{} { return s.told.wait() }
+func (s *jobTables) EventsChanged() <-chan struct{} { return s.eventsChanged.wait() }
 
 // Feed is job.Feed's.
-func (s *Store) Feed(ctx context.Context, f job.FeedFilter, limit int) ([]job.Event, error) {
+func (s *jobTables) Feed(ctx context.Context, f job.FeedFilter, limit int) ([]job.Event, error) {
 	c := &whereClause{}
 	c.and(`num > ` + c.arg(f.After))
 	if len(f.Subjects) > 0 {
@@ -85,7 +85,7 @@ func (s *Store) Feed(ctx context.Context, f job.FeedFilter, limit int) ([]job.Ev
 }
 
 // Settle is job.Feed's. The newest number is read before the fence is taken: who was given one of these numbers has begun by then.
-func (s *Store) Settle(ctx context.Context, was job.Settled) (job.Settled, error) {
+func (s *jobTables) Settle(ctx context.Context, was job.Settled) (job.Settled, error) {
 	n, now := s.numbering(), was
 	number := func(text string) (v int64, err error) {
 		err = s.read(ctx, nil, func(r *sql.Rows) error { return r.Scan(&v) }, text)

@@ -8,8 +8,8 @@ import (
 )
 
 // Flavors is compute.Store's, as are the tables below.
-func (s *Store) Flavors() record.Table[compute.Flavor, compute.FlavorFilter] {
-	return recordTable[compute.Flavor, compute.FlavorFilter]{s, flavors}
+func (s serverTables) Flavors() record.Table[compute.Flavor, compute.FlavorFilter] {
+	return recordTable[compute.Flavor, compute.FlavorFilter]{s.storeCore, flavors}
 }
 
 var flavors = &recordKind[compute.Flavor, compute.FlavorFilter]{
@@ -50,8 +50,8 @@ func (c *whereClause) atLeast(column string, n int) {
 }
 
 // Images keeps what servers are made from.
-func (s *Store) Images() record.Table[compute.Image, compute.ImageFilter] {
-	return recordTable[compute.Image, compute.ImageFilter]{s, images}
+func (s serverTables) Images() record.Table[compute.Image, compute.ImageFilter] {
+	return recordTable[compute.Image, compute.ImageFilter]{s.storeCore, images}
 }
 
 var images = &recordKind[compute.Image, compute.ImageFilter]{
@@ -104,8 +104,8 @@ func encodeTagLines(words []string) string {
 }
 
 // Keypairs keeps users' public keys.
-func (s *Store) Keypairs() record.Table[compute.Keypair, compute.KeypairFilter] {
-	return recordTable[compute.Keypair, compute.KeypairFilter]{s, keypairs}
+func (s serverTables) Keypairs() record.Table[compute.Keypair, compute.KeypairFilter] {
+	return recordTable[compute.Keypair, compute.KeypairFilter]{s.storeCore, keypairs}
 }
 
 var keypairs = &recordKind[compute.Keypair, compute.KeypairFilter]{

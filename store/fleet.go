@@ -13,7 +13,7 @@ import (
 var _ metal.FleetStore = (*Store)(nil)
 
 // FleetCounts is metal.FleetStore's. Without a project it reads an index only, in its order.
-func (s *Store) FleetCounts(ctx context.Context, project string) ([]metal.FleetCount, error) {
+func (s nodeTables) FleetCounts(ctx context.Context, project string) ([]metal.FleetCount, error) {
 	c := &whereClause{}
 	c.nodes(metal.NodeFilter{Project: project})
 	of := map[metal.FleetCount]int{}
@@ -42,13 +42,13 @@ const selectFleet = `SELECT n.id, n.name, n.provision_state, n.target_provision,
 	n.last_error, n.provisioned_at FROM node n`
 
 // FleetNodes is metal.FleetStore's.
-func (s *Store) FleetNodes(ctx context.Context, f metal.NodeFilter, p record.Page) ([]metal.FleetNode, error) {
-	return nodePage(ctx, s, nil, f, p, func(tail string, args []any) ([]metal.FleetNode, error) {
+func (s nodeTables) FleetNodes(ctx context.Context, f metal.NodeFilter, p record.Page) ([]metal.FleetNode, error) {
+	return nodePage(ctx, s.storeCore, nil, f, p, func(tail string, args []any) ([]metal.FleetNode, error) {
 		return s.fleetNodes(ctx, nil, selectFleet+tail, args...)
 	})
 }
 
-func (s *Store) fleetNodes(ctx context.Context, t job.Tx, text string, args ...any) ([]metal.FleetNode, error) {
+func (s nodeTables) fleetNodes(ctx context.Context, t job.Tx, text string, args ...any) ([]metal.FleetNode, error) {
 	var out []metal.FleetNode
 	err := s.read(ctx, t, func(r *sql.Rows) error {
 		var n metal.FleetNode
@@ -65,7 +65,7 @@ func (s *Store) fleetNodes(ctx context.Context, t job.Tx, text string, args ...a
 }
 
 // CountNodes implements metal.NodeStore. It only reads an index.
-func (s *Store) CountNodes(ctx context.Context, states ...metal.State) (int, error) {
+func (s nodeTables) CountNodes(ctx context.Context, states ...metal.State) (int, error) {
 	c := &whereClause{}
 	words := make([]string, len(states))
 	for i, state := range states {

@@ -10,7 +10,7 @@ import (
 )
 
 // GuestReports is compute.GuestReportStore's.
-func (s *Store) GuestReports(ctx context.Context, t job.Tx, f compute.GuestReportFilter) ([]compute.GuestReport, error) {
+func (s hostTables) GuestReports(ctx context.Context, t job.Tx, f compute.GuestReportFilter) ([]compute.GuestReport, error) {
 	c := &whereClause{}
 	c.equal("g.host_id", f.HostID)
 	c.equal("g.server_id", f.ServerID)
@@ -40,7 +40,7 @@ func (s *Store) GuestReports(ctx context.Context, t job.Tx, f compute.GuestRepor
 }
 
 // SaveGuestReport is compute.GuestReportStore's.
-func (s *Store) SaveGuestReport(t job.Tx, g compute.GuestReport) error {
+func (s hostTables) SaveGuestReport(t job.Tx, g compute.GuestReport) error {
 	tx, err := s.tx(t)
 	if err != nil {
 		return err
@@ -55,7 +55,7 @@ func (s *Store) SaveGuestReport(t job.Tx, g compute.GuestReport) error {
 }
 
 // DropGuestReport is compute.GuestReportStore's.
-func (s *Store) DropGuestReport(t job.Tx, hostID, serverID string) error {
+func (s hostTables) DropGuestReport(t job.Tx, hostID, serverID string) error {
 	tx, err := s.tx(t)
 	if err != nil {
 		return err

@@ -69,7 +69,7 @@ func (h *databaseHistory) changed() {
 }
 
 // Wrote tells whether this process committed anything since the last call.
-func (s *Store) Wrote() bool {
+func (s incarnationTables) Wrote() bool {
 	s.history.mu.Lock()
 	defer s.history.mu.Unlock()
 	wrote := s.history.wrote
@@ -78,14 +78,14 @@ func (s *Store) Wrote() bool {
 }
 
 // Known gives the incarnation that this process has seen last, without a query.
-func (s *Store) Known() record.Incarnation {
+func (s incarnationTables) Known() record.Incarnation {
 	s.history.mu.Lock()
 	defer s.history.mu.Unlock()
 	return s.history.newest
 }
 
 // Held gives the cause of the hold that this process has seen last, without a query; nil: the database is not held.
-func (s *Store) Held() *record.Held { return s.Known().Held }
+func (s incarnationTables) Held() *record.Held { return s.Known().Held }
 
 // mayAct is the SQL condition under which a conductor may claim a job or write a step of one. The database must not be held, and it
 // must not be older than the state that this process has seen. seen.acting gives the arguments; first is the number of the first
@@ -98,7 +98,7 @@ func mayAct(first int) string {
 func (s knownHistory) acting() []any { return []any{s.id, s.counter, s.owner, s.beats} }
 
 // whyNotActing gives the reason why mayAct is false; nil: it is true.
-func (s *Store) whyNotActing(tx *Tx) error {
+func (s incarnationTables) whyNotActing(tx *Tx) error {
 	may := false
 	if err := tx.each(func(*sql.Rows) error { may = true; return nil }, `SELECT 1 WHERE `+mayAct(1), tx.seen.acting()...); err != nil || may {
 		return err
@@ -115,16 +115,16 @@ func (s *Store) whyNotActing(tx *Tx) error {
 
 // readBeat checks the counter of a conductor's lease after a heartbeat. If it is not above the last counter, the database is older:
 // the same transaction holds it.
-func (s *Store) readBeat(tx *Tx, owner string, counter int64) error {
+func (s incarnationTables) readBeat(tx *Tx, owner string, counter int64) error {
 	before := tx.seen
 	if before.owner != owner || counter > before.beats {
 		return nil
 	}
-	return s.holdIn(tx, record.HeldWentBack, fmt.Sprintf("conductor %s wrote its lease for the %dth time, and the database has it at %d", owner, before.beats, counter-1))
+	return s.holdDatabase(tx, record.HeldWentBack, fmt.Sprintf("conductor %s wrote its lease for the %dth time, and the database has it at %d", owner, before.beats, counter-1))
 }
 
-// holdIn does the work of Hold inside of a transaction.
-func (s *Store) holdIn(tx *Tx, code, detail string) error {
+// holdDatabase does the work of HoldDatabase inside of a transaction.
+func (s incarnationTables) holdDatabase(tx *Tx, code, detail string) error {
 	if _, err := tx.exec(refuseFormer); err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func (s *Store) holdIn(tx *Tx, code, detail string) error {
 }
 
 // StandBy stops all claims for the given time; 0: claims begin now.
-func (s *Store) StandBy(d time.Duration) {
+func (s incarnationTables) StandBy(d time.Duration) {
 	s.history.mu.Lock()
 	defer s.history.mu.Unlock()
 	switch {
@@ -146,7 +146,7 @@ func (s *Store) StandBy(d time.Duration) {
 }
 
 // StandsBy tells whether claims are stopped now.
-func (s *Store) StandsBy() bool {
+func (s incarnationTables) StandsBy() bool {
 	s.history.mu.Lock()
 	defer s.history.mu.Unlock()
 	return s.history.newest.Held != nil || time.Now().Before(s.history.idleUntil)
@@ -154,7 +154,7 @@ func (s *Store) StandsBy() bool {
 
 // Compare holds the database if a witness has a later state of it, or is of another database. from names the witness. An empty
 // database is not held, because nothing of it can be lost.
-func (s *Store) Compare(ctx context.Context, w record.Witness, from string) error {
+func (s incarnationTables) Compare(ctx context.Context, w record.Witness, from string) error {
 	i, err := s.Incarnation(ctx)
 	if err != nil {
 		return err
@@ -170,11 +170,11 @@ func (s *Store) Compare(ctx context.Context, w record.Witness, from string) erro
 	if empty, err := s.IsEmpty(ctx); err != nil || empty {
 		return err
 	}
-	return s.Hold(ctx, code, detail)
+	return s.HoldDatabase(ctx, code, detail)
 }
 
 // IsEmpty tells whether the database has no nodes, servers, hosts and jobs.
-func (s *Store) IsEmpty(ctx context.Context) (bool, error) {
+func (s incarnationTables) IsEmpty(ctx context.Context) (bool, error) {
 	empty := true
 	err := s.read(ctx, nil, func(*sql.Rows) error { empty = false; return nil }, `SELECT 1 WHERE EXISTS (SELECT 1 FROM node)
 		OR EXISTS (SELECT 1 FROM server) OR EXISTS (SELECT 1 FROM host) OR EXISTS (SELECT 1 FROM job)`)

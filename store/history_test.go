@@ -367,7 +367,7 @@ func TestAFormerReleaseDoesNotStartOnAHeldDatabase(t *testing.T) {
 		s := storetest.Open(t, d)
 		release := func() {
 			t.Helper()
-			if err := s.Do(t.Context(), func(tx job.Tx) error { return s.Release(tx) }); err != nil {
+			if err := s.Do(t.Context(), func(tx job.Tx) error { return s.ReleaseHold(tx) }); err != nil {
 				t.Fatal(err)
 			}
 			if err := former(t, d.URL); err != nil {
@@ -385,7 +385,7 @@ func TestAFormerReleaseDoesNotStartOnAHeldDatabase(t *testing.T) {
 		if err := former(t, d.URL); err != nil {
 			t.Errorf("the source of a backup: %v", err)
 		}
-		if err := s.Hold(t.Context(), record.HeldWentBack, "a test"); err != nil {
+		if err := s.HoldDatabase(t.Context(), record.HeldWentBack, "a test"); err != nil {
 			t.Fatal(err)
 		}
 		refused(t, "went back", d.URL)

@@ -14,8 +14,8 @@ import (
 )
 
 // Hosts is compute.Store's, as are the tables below.
-func (s *Store) Hosts() record.Table[compute.Host, compute.HostFilter] {
-	return recordTable[compute.Host, compute.HostFilter]{s, hosts}
+func (s hostTables) Hosts() record.Table[compute.Host, compute.HostFilter] {
+	return recordTable[compute.Host, compute.HostFilter]{s.storeCore, hosts}
 }
 
 var hosts = &recordKind[compute.Host, compute.HostFilter]{
@@ -63,8 +63,8 @@ var hosts = &recordKind[compute.Host, compute.HostFilter]{
 }
 
 // Clusters keeps how clusters are reached.
-func (s *Store) Clusters() record.Table[compute.Cluster, compute.ClusterFilter] {
-	return recordTable[compute.Cluster, compute.ClusterFilter]{s, clusters}
+func (s hostTables) Clusters() record.Table[compute.Cluster, compute.ClusterFilter] {
+	return recordTable[compute.Cluster, compute.ClusterFilter]{s.storeCore, clusters}
 }
 
 var clusters = &recordKind[compute.Cluster, compute.ClusterFilter]{
@@ -90,8 +90,8 @@ var clusters = &recordKind[compute.Cluster, compute.ClusterFilter]{
 }
 
 // JoinTokens keeps the digests of what lets hosts in.
-func (s *Store) JoinTokens() record.Table[compute.JoinToken, compute.JoinTokenFilter] {
-	return recordTable[compute.JoinToken, compute.JoinTokenFilter]{s, joinTokens}
+func (s hostTables) JoinTokens() record.Table[compute.JoinToken, compute.JoinTokenFilter] {
+	return recordTable[compute.JoinToken, compute.JoinTokenFilter]{s.storeCore, joinTokens}
 }
 
 var joinTokens = &recordKind[compute.JoinToken, compute.JoinTokenFilter]{
@@ -118,7 +118,7 @@ const leaseSlice = 100
 
 // SaveLeases is compute.LeaseStore's. A lease of a host that is gone is dropped, and one that is older than the row's takes nothing back.
 // But it counts: clocks of processes differ, and whoever waits for a host's silence sees each word of it by the count.
-func (s *Store) SaveLeases(ctx context.Context, leases []compute.Lease) error {
+func (s hostTables) SaveLeases(ctx context.Context, leases []compute.Lease) error {
 	// Two processes that save the same hosts wait for each other in one order.
 	leases = slices.Clone(leases)
 	slices.SortFunc(leases, func(a, b compute.Lease) int { return strings.Compare(a.HostID, b.HostID) })
@@ -182,7 +182,7 @@ func ifNewer(column string) string {
 }
 
 // Leases is compute.LeaseStore's.
-func (s *Store) Leases(ctx context.Context) (map[string]compute.Lease, error) {
+func (s hostTables) Leases(ctx context.Context) (map[string]compute.Lease, error) {
 	out := map[string]compute.Lease{}
 	err := s.read(ctx, nil, func(r *sql.Rows) error {
 		var l compute.Lease

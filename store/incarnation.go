@@ -17,7 +17,7 @@ import (
 const incarnationColumns = `id, counter, held_at, held_reason, held_detail`
 
 // proveIncarnation gives a database its id when a process opens it for the first time.
-func (s *Store) proveIncarnation(tx *Tx) error {
+func (s incarnationTables) proveIncarnation(tx *Tx) error {
 	_, err := tx.exec(`INSERT INTO incarnation (num, id, counter) VALUES (1, $1, 1) ON CONFLICT DO NOTHING`, newIncarnationID())
 	return err
 }
@@ -41,11 +41,11 @@ func scanIncarnation(r interface{ Scan(...any) error }) (record.Incarnation, err
 
 // Incarnation reads the id, the counter and the hold of the database. If the database is older than the state that this process has
 // seen, Incarnation holds it.
-func (s *Store) Incarnation(ctx context.Context) (record.Incarnation, error) {
+func (s incarnationTables) Incarnation(ctx context.Context) (record.Incarnation, error) {
 	before := s.history.seen()
 	i, err := s.IncarnationIn(ctx, nil)
 	if err == nil && s.history.read(i, before) && i.Held == nil {
-		if err = s.Hold(ctx, record.HeldWentBack, fmt.Sprintf("this process saw state %d of the database, and the database is at state %d", before.counter, i.Counter)); err == nil {
+		if err = s.HoldDatabase(ctx, record.HeldWentBack, fmt.Sprintf("this process saw state %d of the database, and the database is at state %d", before.counter, i.Counter)); err == nil {
 			i, err = s.IncarnationIn(ctx, nil)
 		}
 	}
@@ -53,7 +53,7 @@ func (s *Store) Incarnation(ctx context.Context) (record.Incarnation, error) {
 }
 
 // IncarnationIn reads the incarnation inside of a transaction.
-func (s *Store) IncarnationIn(ctx context.Context, t job.Tx) (record.Incarnation, error) {
+func (s incarnationTables) IncarnationIn(ctx context.Context, t job.Tx) (record.Incarnation, error) {
 	i, err := s.incarnation(ctx, t, `SELECT `+incarnationColumns+` FROM incarnation`)
 	if err != nil {
 		return i, fmt.Errorf("read the database's incarnation: %w", err)
@@ -61,7 +61,7 @@ func (s *Store) IncarnationIn(ctx context.Context, t job.Tx) (record.Incarnation
 	return i, nil
 }
 
-func (s *Store) incarnation(ctx context.Context, t job.Tx, text string, args ...any) (i record.Incarnation, err error) {
+func (s incarnationTables) incarnation(ctx context.Context, t job.Tx, text string, args ...any) (i record.Incarnation, err error) {
 	err = s.read(ctx, t, func(r *sql.Rows) (err error) {
 		i, err = scanIncarnation(r)
 		return err
@@ -70,7 +70,7 @@ func (s *Store) incarnation(ctx context.Context, t job.Tx, text string, args ...
 }
 
 // Raise increments the counter, and gives the committed incarnation.
-func (s *Store) Raise(ctx context.Context) (record.Incarnation, error) {
+func (s incarnationTables) Raise(ctx context.Context) (record.Incarnation, error) {
 	return s.changeIncarnation(ctx, "raise the database's counter", "", `UPDATE incarnation SET counter = counter + 1 RETURNING `+incarnationColumns)
 }
 
@@ -78,14 +78,14 @@ func (s *Store) Raise(ctx context.Context) (record.Incarnation, error) {
 // may serve is one that knows the hold, so an older one does not start. No step names this one as its oldest program, so the release
 // of the database can tell this row from that of a step.
 var (
-	refuseFormer = `INSERT INTO setting (name, value) VALUES ('` + oldestSetting + `', '` + strconv.Itoa(incarnated) + `')
-		ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE CAST(setting.value AS BIGINT) < ` + strconv.Itoa(incarnated)
-	allowFormer = `DELETE FROM setting WHERE name = '` + oldestSetting + `' AND value = '` + strconv.Itoa(incarnated) + `'`
+	refuseFormer = `INSERT INTO setting (name, value) VALUES ('` + oldestSetting + `', '` + strconv.Itoa(incarnationSchema) + `')
+		ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE CAST(setting.value AS BIGINT) < ` + strconv.Itoa(incarnationSchema)
+	allowFormer = `DELETE FROM setting WHERE name = '` + oldestSetting + `' AND value = '` + strconv.Itoa(incarnationSchema) + `'`
 )
 
-// Hold stops everything that acts on the database until an operator releases it. If the database is held already, it keeps its first
+// HoldDatabase stops everything that acts on the database until an operator releases it. If the database is held already, it keeps its first
 // cause.
-func (s *Store) Hold(ctx context.Context, code, detail string) error {
+func (s incarnationTables) HoldDatabase(ctx context.Context, code, detail string) error {
 	_, err := s.changeIncarnation(ctx, "hold the database", refuseFormer, `UPDATE incarnation SET held_at = COALESCE(held_at, $1),
 		held_reason = CASE WHEN held_at IS NULL THEN CAST($2 AS TEXT) ELSE held_reason END,
 		held_detail = CASE WHEN held_at IS NULL THEN CAST($3 AS TEXT) ELSE held_detail END RETURNING `+incarnationColumns,
@@ -94,7 +94,7 @@ func (s *Store) Hold(ctx context.Context, code, detail string) error {
 }
 
 // changeIncarnation runs first, if it is not empty, and text, which returns the row.
-func (s *Store) changeIncarnation(ctx context.Context, what, first, text string, args ...any) (i record.Incarnation, err error) {
+func (s incarnationTables) changeIncarnation(ctx context.Context, what, first, text string, args ...any) (i record.Incarnation, err error) {
 	var before knownHistory
 	err = s.Do(forCounter(ctx, advanceTime), func(t job.Tx) error {
 		tx, err := s.tx(t)
@@ -120,14 +120,14 @@ func (s *Store) changeIncarnation(ctx context.Context, what, first, text string,
 	return i, nil
 }
 
-// incarnated is the first step of the tables with an incarnation.
-const incarnated = 15
+// incarnationSchema is the first step of the tables with an incarnation.
+const incarnationSchema = 15
 
 // Incarnation does the work of Store.Incarnation in a database that is open without its key. It is empty if no release with
 // incarnations has served the database.
 func (d *Database) Incarnation(ctx context.Context) (i record.Incarnation, err error) {
 	s, err := d.Schema(ctx)
-	if err != nil || s.Version < incarnated {
+	if err != nil || s.Version < incarnationSchema {
 		return i, err
 	}
 	i, err = scanIncarnation(d.tables.db.QueryRowContext(ctx, `SELECT `+incarnationColumns+` FROM incarnation`))
@@ -151,7 +151,7 @@ func (d *Database) Hold(ctx context.Context, detail string) (*record.Held, error
 	if err == nil {
 		defer func() { _ = tx.Rollback() }()
 		held, at := &record.Held{Since: time.Now(), Code: record.HeldAsked, Detail: detail}, &databaseSnapshot{tx, d.tables.dialect}
-		if err = at.hold(ctx, held); err == nil {
+		if err = at.insertHold(ctx, held); err == nil {
 			err = at.refuseFormer(ctx, held)
 		}
 	}
@@ -185,12 +185,12 @@ func (d *Database) raise(ctx context.Context) error {
 }
 
 // FormerIncarnations gives the earlier incarnations of the database, each with its last known counter, and those of lost witnesses.
-func (s *Store) FormerIncarnations(ctx context.Context) (map[string]int64, error) {
+func (s incarnationTables) FormerIncarnations(ctx context.Context) (map[string]int64, error) {
 	return s.FormerIncarnationsIn(ctx, nil)
 }
 
 // FormerIncarnationsIn does the work of FormerIncarnations inside of a transaction.
-func (s *Store) FormerIncarnationsIn(ctx context.Context, t job.Tx) (map[string]int64, error) {
+func (s incarnationTables) FormerIncarnationsIn(ctx context.Context, t job.Tx) (map[string]int64, error) {
 	out := map[string]int64{}
 	err := s.read(ctx, t, func(r *sql.Rows) error {
 		var id string

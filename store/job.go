@@ -14,10 +14,10 @@ import (
 	"salvor/problem"
 )
 
-// locks is the condition of the index job_lock, of a job l; unended that of job_operation.
+// locksSubject is the condition of the index job_lock, of a job l; openOperation is that of job_operation.
 const (
-	locks   = `l.class IN ('operation', 'command') AND l.state IN ('ready', 'running', 'undoing')`
-	unended = `class = 'operation' AND state <> 'ended'`
+	locksSubject  = `l.class IN ('operation', 'command') AND l.state IN ('ready', 'running', 'undoing')`
+	openOperation = `class = 'operation' AND state <> 'ended'`
 )
 
 const jobColumns = `id, kind, version, class, subject_kind, subject_id, group_name, state, action, attempt, crashes,
@@ -25,7 +25,7 @@ const jobColumns = `id, kind, version, class, subject_kind, subject_id, group_na
 	operation_deadline, request_id, user_name, created_at, updated_at, action_started_at, ended_at, abort_cause`
 
 // Insert is job.Queue's.
-func (s *Store) Insert(t job.Tx, j *job.Job) error {
+func (s *jobTables) Insert(t job.Tx, j *job.Job) error {
 	if err := s.Held().Refusal(); err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (s *Store) Insert(t job.Tx, j *job.Job) error {
 		return err
 	}
 	s.fillJob(j)
-	if err := s.admit(tx, j); err != nil {
+	if err := s.checkBacklog(tx, j); err != nil {
 		return err
 	}
 	memo, err := marshalMemo(j.Memo)
@@ -60,11 +60,11 @@ func (s *Store) Insert(t job.Tx, j *job.Job) error {
 		}
 		return s.whyTaken(tx, j)
 	}
-	tx.wake = tx.wake || isClaimable(j.State)
+	tx.addsWork = tx.addsWork || isClaimable(j.State)
 	return nil
 }
 
-func (s *Store) fillJob(j *job.Job) {
+func (s *jobTables) fillJob(j *job.Job) {
 	now := s.timestamp()
 	if j.ID == "" {
 		j.ID = uuid.Must(uuid.NewV7()).String()
@@ -86,7 +86,7 @@ func (s *Store) fillJob(j *job.Job) {
 }
 
 // whyTaken says who stands in the way of a job that the unique indexes refused.
-func (s *Store) whyTaken(tx *Tx, j *job.Job) error {
+func (s *jobTables) whyTaken(tx *Tx, j *job.Job) error {
 	var kind, host string
 	var working bool
 	err := tx.each(func(r *sql.Rows) error { return r.Scan(&kind, &working, &host) },
@@ -115,13 +115,13 @@ func formatSubjectTitle(s job.Subject) string {
 }
 
 // Unended is job.Queue's.
-func (s *Store) Unended(t job.Tx, subject job.Subject) ([]job.Job, error) {
+func (s *jobTables) Unended(t job.Tx, subject job.Subject) ([]job.Job, error) {
 	return s.jobs(context.Background(), t, `SELECT `+jobColumns+` FROM job WHERE subject_kind = $1 AND subject_id = $2 AND state <> 'ended'
 		ORDER BY CASE class WHEN 'operation' THEN 0 WHEN 'command' THEN 1 ELSE 2 END, created_at, id`, subject.Kind, subject.ID)
 }
 
 // Job is job.Queue's.
-func (s *Store) Job(ctx context.Context, t job.Tx, id string) (job.Job, error) {
+func (s *jobTables) Job(ctx context.Context, t job.Tx, id string) (job.Job, error) {
 	jobs, err := s.jobs(ctx, t, `SELECT `+jobColumns+` FROM job WHERE id = $1`, id)
 	if err != nil {
 		return job.Job{}, err
@@ -135,38 +135,38 @@ func (s *Store) Job(ctx context.Context, t job.Tx, id string) (job.Job, error) {
 // Signal is job.Queue's. It counts first and looks for a lock second: the count
 // holds the row, so a lock that is given up at the same time sees either the
 // count or leaves no lock to be seen.
-func (s *Store) Signal(t job.Tx, subject job.Subject) error {
+func (s *jobTables) Signal(t job.Tx, subject job.Subject) error {
 	tx, err := s.tx(t)
 	if err != nil {
 		return err
 	}
-	n, err := tx.exec(`UPDATE job SET signals = signals + 1 WHERE subject_kind = $1 AND subject_id = $2 AND `+unended, subject.Kind, subject.ID)
+	n, err := tx.exec(`UPDATE job SET signals = signals + 1 WHERE subject_kind = $1 AND subject_id = $2 AND `+openOperation, subject.Kind, subject.ID)
 	if err != nil {
 		return fmt.Errorf("signal %s %s: %w", subject.Kind, subject.ID, err)
 	}
 	if n == 0 {
 		return nil
 	}
-	return s.revive(tx, subject)
+	return s.wakeWaiting(tx, subject)
 }
 
-// revive makes the subject's waiting operation ready if it has been signalled and nothing locks the subject.
-func (s *Store) revive(tx *Tx, subject job.Subject) error {
+// wakeWaiting makes the subject's waiting operation ready if it has been signalled and nothing locks the subject.
+func (s *jobTables) wakeWaiting(tx *Tx, subject job.Subject) error {
 	now := toMicros(s.timestamp())
 	n, err := tx.exec(`UPDATE job SET state = 'ready', due = $3, updated_at = $3
-		WHERE subject_kind = $1 AND subject_id = $2 AND `+unended+` AND state = 'waiting' AND signals <> seen
-		AND NOT EXISTS (SELECT 1 FROM job l WHERE l.subject_kind = $1 AND l.subject_id = $2 AND `+locks+`)`,
+		WHERE subject_kind = $1 AND subject_id = $2 AND `+openOperation+` AND state = 'waiting' AND signals <> seen
+		AND NOT EXISTS (SELECT 1 FROM job l WHERE l.subject_kind = $1 AND l.subject_id = $2 AND `+locksSubject+`)`,
 		subject.Kind, subject.ID, now)
 	if err != nil {
-		return s.again(tx, fmt.Errorf("wake the job of %s %s: %w", subject.Kind, subject.ID, err))
+		return s.retryIfLocked(tx, fmt.Errorf("wake the job of %s %s: %w", subject.Kind, subject.ID, err))
 	}
-	tx.wake = tx.wake || n > 0
+	tx.addsWork = tx.addsWork || n > 0
 	return nil
 }
 
-// again asks for a new run of the transaction where the lock of a subject was
+// retryIfLocked asks for a new run of the transaction where the lock of a subject was
 // taken, by a transaction not yet visible, between a look and the write that relied on it.
-func (s *Store) again(tx *Tx, err error) error {
+func (s *jobTables) retryIfLocked(tx *Tx, err error) error {
 	if s.engine.violated(err) == lockRule {
 		tx.failed = errAgain{err}
 		return tx.failed
@@ -183,7 +183,7 @@ type errAgain struct{ error }
 func (e errAgain) Unwrap() error { return e.error }
 
 // Interrupt is job.Queue's.
-func (s *Store) Interrupt(t job.Tx, id string, to job.State, cause error) error {
+func (s *jobTables) Interrupt(t job.Tx, id string, to job.State, cause error) error {
 	tx, err := s.tx(t)
 	if err != nil {
 		return err
@@ -203,19 +203,19 @@ func (s *Store) Interrupt(t job.Tx, id string, to job.State, cause error) error 
 	n, err := tx.exec(`UPDATE job SET state = $2, problem = $3, problem_kind = $4, secret = NULL, owner = '', attempt = 0, crashes = 0,
 		wait_for = '', deadline = 0, expires = 0, due = $5, updated_at = $5, ended_at = $6
 		WHERE id = $1 AND state = 'waiting' AND NOT EXISTS (SELECT 1 FROM job l WHERE l.subject_kind = job.subject_kind
-		AND l.subject_id = job.subject_id AND `+locks+`)`,
+		AND l.subject_id = job.subject_id AND `+locksSubject+`)`,
 		id, string(to), text, kind, toMicros(now), ended)
 	if err != nil {
-		return s.again(tx, fmt.Errorf("interrupt job %s: %w", id, err))
+		return s.retryIfLocked(tx, fmt.Errorf("interrupt job %s: %w", id, err))
 	}
 	if n == 0 {
 		return problem.Conflictf("Job %s does not wait any more, or its subject is locked; please retry after the current operation is completed.", id)
 	}
-	tx.wake = tx.wake || to == job.Undoing
+	tx.addsWork = tx.addsWork || to == job.Undoing
 	return nil
 }
 
-func (s *Store) jobs(ctx context.Context, t job.Tx, text string, args ...any) ([]job.Job, error) {
+func (s *jobTables) jobs(ctx context.Context, t job.Tx, text string, args ...any) ([]job.Job, error) {
 	var out []job.Job
 	err := s.read(ctx, t, s.collectJobs(&out), text, args...)
 	if err != nil {
@@ -225,7 +225,7 @@ func (s *Store) jobs(ctx context.Context, t job.Tx, text string, args ...any) ([
 }
 
 // collectJobs scans rows of jobColumns into out.
-func (s *Store) collectJobs(out *[]job.Job) func(*sql.Rows) error {
+func (s *jobTables) collectJobs(out *[]job.Job) func(*sql.Rows) error {
 	return func(r *sql.Rows) error {
 		j, err := s.scanJob(r)
 		if err == nil {
@@ -235,7 +235,7 @@ func (s *Store) collectJobs(out *[]job.Job) func(*sql.Rows) error {
 	}
 }
 
-func (s *Store) scanJob(r *sql.Rows) (job.Job, error) {
+func (s *jobTables) scanJob(r *sql.Rows) (job.Job, error) {
 	var (
 		j                                     job.Job
 		args, memo, result                    string
@@ -315,7 +315,7 @@ func marshalMemo(memo map[string]string) (string, error) {
 func jobSecretPlace(id string) string { return "job:" + id + ":secret" }
 
 // sealJob gives the job's secret as its row may hold it: nil where there is none or none may be.
-func (s *Store) sealJob(tx *Tx, j *job.Job) (any, error) {
+func (s *jobTables) sealJob(tx *Tx, j *job.Job) (any, error) {
 	if j.Secret.Empty() || j.State == job.Undoing || j.State == job.Ended {
 		return nil, nil
 	}

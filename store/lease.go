@@ -22,7 +22,7 @@ const (
 )
 
 // Register is job.Leases's.
-func (s *Store) Register(ctx context.Context, c job.Conductor) error {
+func (s *jobTables) Register(ctx context.Context, c job.Conductor) error {
 	err := s.Do(forLease(ctx, joinTime), func(t job.Tx) error {
 		tx, err := s.tx(t)
 		if err != nil {
@@ -36,7 +36,7 @@ func (s *Store) Register(ctx context.Context, c job.Conductor) error {
 	return nil
 }
 
-func (s *Store) register(tx *Tx, c job.Conductor) error {
+func (s *jobTables) register(tx *Tx, c job.Conductor) error {
 	now := toMicros(s.timestamp())
 	former := c.ID + "/"
 	if _, err := tx.release(`substr(owner, 1, $2) = $3 AND owner <> $4`, []any{now, len([]rune(former)), former, c.Owner()}); err != nil {
@@ -65,7 +65,7 @@ func (s *Store) register(tx *Tx, c job.Conductor) error {
 }
 
 // Beat is job.Leases's.
-func (s *Store) Beat(ctx context.Context, c job.Conductor) error {
+func (s *jobTables) Beat(ctx context.Context, c job.Conductor) error {
 	var counter int64
 	err := s.Do(forLease(ctx, beatTime), func(t job.Tx) error {
 		tx, err := s.tx(t)
@@ -93,7 +93,7 @@ func (s *Store) Beat(ctx context.Context, c job.Conductor) error {
 }
 
 // Conductors is job.Leases's.
-func (s *Store) Conductors(ctx context.Context) ([]job.Conductor, error) {
+func (s *jobTables) Conductors(ctx context.Context) ([]job.Conductor, error) {
 	var out []job.Conductor
 	scan := func(r *sql.Rows) error {
 		var c job.Conductor
@@ -122,7 +122,7 @@ func (s *Store) Conductors(ctx context.Context) ([]job.Conductor, error) {
 }
 
 // Retire is job.Leases's.
-func (s *Store) Retire(ctx context.Context, c job.Conductor) error {
+func (s *jobTables) Retire(ctx context.Context, c job.Conductor) error {
 	err := s.Do(ctx, func(t job.Tx) error {
 		tx, err := s.tx(t)
 		if err != nil {
@@ -147,20 +147,20 @@ func (s *Store) Retire(ctx context.Context, c job.Conductor) error {
 	return nil
 }
 
-// orphaned is true of jobs whose owner's row is gone. A row that shows an owner was written after that of the owner, so whoever sees the
+// ownerIsDead is true of jobs whose owner's row is gone. A row that shows an owner was written after that of the owner, so whoever sees the
 // one and not the other sees a dead one.
-const orphaned = `owner <> '' AND NOT EXISTS (SELECT 1 FROM conductor c WHERE c.owner = job.owner)`
+const ownerIsDead = `owner <> '' AND NOT EXISTS (SELECT 1 FROM conductor c WHERE c.owner = job.owner)`
 
 // ReleaseOrphans is job.Leases's.
-func (s *Store) ReleaseOrphans(ctx context.Context) (int, error) {
+func (s *jobTables) ReleaseOrphans(ctx context.Context) (int, error) {
 	// Most looks find nothing, and a look is cheaper than a transaction.
 	var n int64
-	err := s.read(ctx, nil, func(r *sql.Rows) error { return r.Scan(&n) }, `SELECT 1 FROM job WHERE `+orphaned+` LIMIT 1`)
+	err := s.read(ctx, nil, func(r *sql.Rows) error { return r.Scan(&n) }, `SELECT 1 FROM job WHERE `+ownerIsDead+` LIMIT 1`)
 	if err == nil && n > 0 {
 		err = s.Do(ctx, func(t job.Tx) error {
 			tx, err := s.tx(t)
 			if err == nil {
-				n, err = tx.release(orphaned, []any{toMicros(s.timestamp())})
+				n, err = tx.release(ownerIsDead, []any{toMicros(s.timestamp())})
 			}
 			return err
 		})
@@ -172,7 +172,7 @@ func (s *Store) ReleaseOrphans(ctx context.Context) (int, error) {
 }
 
 // Ticks is job.Clock's.
-func (s *Store) Ticks(ctx context.Context, groups []string) (map[string]int64, error) {
+func (s *jobTables) Ticks(ctx context.Context, groups []string) (map[string]int64, error) {
 	out := make(map[string]int64, len(groups))
 	for _, g := range groups {
 		out[g] = 0
@@ -192,7 +192,7 @@ func (s *Store) Ticks(ctx context.Context, groups []string) (map[string]int64, e
 }
 
 // Advance is job.Clock's.
-func (s *Store) Advance(ctx context.Context, seen map[string]int64) error {
+func (s *jobTables) Advance(ctx context.Context, seen map[string]int64) error {
 	if s.Held() != nil {
 		return nil // a job that waits for an operator is not late
 	}

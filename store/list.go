@@ -52,14 +52,14 @@ func (c *whereClause) page(p record.Page, table, a, marker string, sortable map[
 }
 
 // Nodes is metal.NodeStore's.
-func (s *Store) Nodes(ctx context.Context, t job.Tx, f metal.NodeFilter, p record.Page) ([]*metal.Node, error) {
-	return nodePage(ctx, s, t, f, p, func(tail string, args []any) ([]*metal.Node, error) {
+func (s nodeTables) Nodes(ctx context.Context, t job.Tx, f metal.NodeFilter, p record.Page) ([]*metal.Node, error) {
+	return nodePage(ctx, s.storeCore, t, f, p, func(tail string, args []any) ([]*metal.Node, error) {
 		return s.nodes(ctx, t, selectNodes+tail, args...)
 	})
 }
 
 // nodePage reads a page of nodes; tail is all of the query from WHERE on.
-func nodePage[T any](ctx context.Context, s *Store, t job.Tx, f metal.NodeFilter, p record.Page, read func(tail string, args []any) ([]T, error)) ([]T, error) {
+func nodePage[T any](ctx context.Context, s *storeCore, t job.Tx, f metal.NodeFilter, p record.Page, read func(tail string, args []any) ([]T, error)) ([]T, error) {
 	c := &whereClause{}
 	c.nodes(f)
 	mine := func(c *whereClause) string { return c.mine(nodeOf, f.Project) }
@@ -72,7 +72,7 @@ func nodePage[T any](ctx context.Context, s *Store, t job.Tx, f metal.NodeFilter
 		return nil, err
 	}
 	if len(out) == 0 && p.Marker != "" {
-		if ok, err := s.marked(ctx, t, "node", p, mine); err != nil || !ok {
+		if ok, err := s.markerExists(ctx, t, "node", p, mine); err != nil || !ok {
 			return nil, errorOrNotFound(err, "Node %s could not be found.", p.Marker)
 		}
 	}
@@ -111,8 +111,8 @@ func (c *whereClause) marker(p record.Page, mine func(*whereClause) string) stri
 	return condition
 }
 
-// marked tells whether the marker's row is there.
-func (s *Store) marked(ctx context.Context, t job.Tx, table string, p record.Page, mine func(*whereClause) string) (found bool, err error) {
+// markerExists tells whether the marker's row is there.
+func (s *storeCore) markerExists(ctx context.Context, t job.Tx, table string, p record.Page, mine func(*whereClause) string) (found bool, err error) {
 	c := &whereClause{}
 	text := `SELECT 1 FROM ` + table + ` m WHERE ` + c.marker(p, mine)
 	err = s.read(ctx, t, func(*sql.Rows) error { found = true; return nil }, text, c.args...)
@@ -120,7 +120,7 @@ func (s *Store) marked(ctx context.Context, t job.Tx, table string, p record.Pag
 }
 
 // Shards is metal.Store's.
-func (s *Store) Shards(ctx context.Context) ([]metal.Shard, error) {
+func (s nodeTables) Shards(ctx context.Context) ([]metal.Shard, error) {
 	var out []metal.Shard
 	err := s.read(ctx, nil, func(r *sql.Rows) error {
 		var shard metal.Shard

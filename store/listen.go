@@ -14,8 +14,8 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// woke leaves a hint for notify.
-func (e *postgresEngine) woke() {
+// notifyPeers leaves a hint for notify.
+func (e *postgresEngine) notifyPeers() {
 	select {
 	case e.hint <- struct{}{}:
 	default:
@@ -35,7 +35,7 @@ func (e *postgresEngine) notify(ctx context.Context) {
 		}
 		// A hint that is lost costs a poll's wait, no more.
 		bounded, done := context.WithTimeout(ctx, readGrace)
-		_, err := e.db.ExecContext(bounded, "SELECT pg_notify('"+channel+"', '')")
+		_, err := e.db.ExecContext(bounded, "SELECT pg_notify('"+notifyChannel+"', '')")
 		done()
 		if err != nil && ctx.Err() == nil {
 			e.log.Debug("database: tell other processes of work", "error", err)
@@ -49,7 +49,7 @@ func (e *postgresEngine) notify(ctx context.Context) {
 // listen hears the hints of other processes, on a connection of its own.
 func (e *postgresEngine) listen(ctx context.Context) {
 	for {
-		err := e.hear(ctx)
+		err := e.listenOnce(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -60,7 +60,7 @@ func (e *postgresEngine) listen(ctx context.Context) {
 	}
 }
 
-func (e *postgresEngine) hear(ctx context.Context) error {
+func (e *postgresEngine) listenOnce(ctx context.Context) error {
 	conn, err := connectOne(ctx, connectorOf(e.hints, new(atomic.Int32)))
 	if err != nil {
 		return err
@@ -70,7 +70,7 @@ func (e *postgresEngine) hear(ctx context.Context) error {
 		defer cancel()
 		_ = conn.Close(ctx)
 	}()
-	if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
+	if _, err := conn.Exec(ctx, "LISTEN "+notifyChannel); err != nil {
 		return err
 	}
 	// What was committed while nobody listened.
@@ -95,21 +95,21 @@ func sleepContext(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// brokenLine tells errors of the connection to the server from all others.
-func brokenLine(err error) bool {
+// isConnectionError tells errors of the connection to the server from all others.
+func isConnectionError(err error) bool {
 	var ne net.Error
-	var cut errCut
+	var cut connectionError
 	return errors.As(err, &cut) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, driver.ErrBadConn) || errors.As(err, &ne) || pgconn.SafeToRetry(err)
 }
 
-// errCut is any error that was told over a connection that has ended since.
-type errCut struct{ error }
+// connectionError is any error that was told over a connection that has ended since.
+type connectionError struct{ error }
 
-func (e errCut) Unwrap() error { return e.error }
+func (e connectionError) Unwrap() error { return e.error }
 
-// endedLine tells errors of a connection that has ended from those of one that goes on: the driver has many words
+// asConnectionError tells errors of a connection that has ended from those of one that goes on: the driver has many words
 // for the former, and who takes one for an answer of the server fails what should be tried again.
-func endedLine(conn *sql.Conn, err error) error {
+func asConnectionError(conn *sql.Conn, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -121,7 +121,7 @@ func endedLine(conn *sql.Conn, err error) error {
 		return nil
 	})
 	if gone != nil && sqlStateOf(err) != readOnly {
-		return errCut{err}
+		return connectionError{err}
 	}
 	return err
 }

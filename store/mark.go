@@ -15,7 +15,7 @@ import (
 const selectNodeMarks = `SELECT n.num, n.id, n.version, COALESCE(k.revision, 0)` + lockAndConductor + `
 	FROM node n LEFT JOIN contact k ON k.node_id = n.id` + joinLockAndConductor
 
-func (s *Store) nodeMarks(ctx context.Context, text string, args ...any) ([]metal.NodeMark, error) {
+func (s nodeTables) nodeMarks(ctx context.Context, text string, args ...any) ([]metal.NodeMark, error) {
 	var out []metal.NodeMark
 	err := s.read(ctx, nil, func(r *sql.Rows) error {
 		var m metal.NodeMark
@@ -30,7 +30,7 @@ func (s *Store) nodeMarks(ctx context.Context, text string, args ...any) ([]meta
 }
 
 // NodeMark is metal.NodeMarks's.
-func (s *Store) NodeMark(ctx context.Context, ident string) (metal.NodeMark, error) {
+func (s nodeTables) NodeMark(ctx context.Context, ident string) (metal.NodeMark, error) {
 	if ident == "" {
 		return metal.NodeMark{}, problem.NotFoundf("Node %s could not be found.", ident)
 	}
@@ -45,8 +45,8 @@ func (s *Store) NodeMark(ctx context.Context, ident string) (metal.NodeMark, err
 }
 
 // ListNodeMarks is metal.NodeMarks's.
-func (s *Store) ListNodeMarks(ctx context.Context, f metal.NodeFilter, p record.Page) ([]metal.NodeMark, error) {
-	return nodePage(ctx, s, nil, f, p, func(tail string, args []any) ([]metal.NodeMark, error) {
+func (s nodeTables) ListNodeMarks(ctx context.Context, f metal.NodeFilter, p record.Page) ([]metal.NodeMark, error) {
+	return nodePage(ctx, s.storeCore, nil, f, p, func(tail string, args []any) ([]metal.NodeMark, error) {
 		return s.nodeMarks(ctx, selectNodeMarks+tail, args...)
 	})
 }
@@ -55,7 +55,7 @@ func (s *Store) ListNodeMarks(ctx context.Context, f metal.NodeFilter, p record.
 const markSlice = 500
 
 // MarkedNodes is metal.NodeMarks's.
-func (s *Store) MarkedNodes(ctx context.Context, nums []int64, part metal.NodePart) (map[int64]*metal.Node, error) {
+func (s nodeTables) MarkedNodes(ctx context.Context, nums []int64, part metal.NodePart) (map[int64]*metal.Node, error) {
 	out := make(map[int64]*metal.Node, len(nums))
 	columns := `n.` + strings.Join(nodeFields, ", n.")
 	if part == metal.NodeRow {

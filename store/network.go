@@ -6,8 +6,8 @@ import (
 )
 
 // Networks is compute.Store's.
-func (s *Store) Networks() record.Table[compute.Network, compute.NetworkFilter] {
-	return recordTable[compute.Network, compute.NetworkFilter]{s, networks}
+func (s serverTables) Networks() record.Table[compute.Network, compute.NetworkFilter] {
+	return recordTable[compute.Network, compute.NetworkFilter]{s.storeCore, networks}
 }
 
 var networks = &recordKind[compute.Network, compute.NetworkFilter]{
@@ -32,7 +32,7 @@ var networks = &recordKind[compute.Network, compute.NetworkFilter]{
 			return "A network of bridge " + n.Bridge + " with subnet " + n.CIDR + " already exists."
 		}},
 	},
-	held: func(n *compute.Network) string {
+	inUse: func(n *compute.Network) string {
 		return "Network " + n.ID + " is in use: servers have addresses in it. Delete them first."
 	},
 	mine: func(c *whereClause, f compute.NetworkFilter) string {

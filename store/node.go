@@ -72,7 +72,7 @@ func planSecret(key string) bool {
 const planName = "plan"
 
 // sealPlan makes a plan what its row holds.
-func (s *Store) sealPlan(n *metal.Node) (any, error) {
+func (s nodeTables) sealPlan(n *metal.Node) (any, error) {
 	if n.Plan == nil {
 		return nil, nil
 	}
@@ -93,7 +93,7 @@ func (s *Store) sealPlan(n *metal.Node) (any, error) {
 }
 
 // openPlan is the reverse.
-func (s *Store) openPlan(id string, row any) (*metal.BootPlan, error) {
+func (s nodeTables) openPlan(id string, row any) (*metal.BootPlan, error) {
 	if row == nil {
 		return nil, nil
 	}
@@ -127,7 +127,7 @@ type sealedObject struct {
 	row   *any
 }
 
-func (s *Store) encodeNode(n *metal.Node) (string, error) {
+func (s nodeTables) encodeNode(n *metal.Node) (string, error) {
 	b := nodeBody{Extra: n.Extra, RAIDConfig: n.RAIDConfig, TargetRAID: n.TargetRAID, NetworkData: n.NetworkData, Traits: n.Traits,
 		AutomatedClean: n.AutomatedClean, MaintenanceReason: n.MaintenanceReason, ProtectedReason: n.ProtectedReason,
 		RetiredReason: n.RetiredReason, Interfaces: n.Interfaces, CleanStep: n.CleanStep, DeployStep: n.DeployStep,
@@ -153,7 +153,7 @@ func (s *Store) encodeNode(n *metal.Node) (string, error) {
 	return string(text), nil
 }
 
-func (s *Store) decodeNode(n *metal.Node, text string) error {
+func (s nodeTables) decodeNode(n *metal.Node, text string) error {
 	var b nodeBody
 	if err := json.Unmarshal([]byte(text), &b); err != nil {
 		return fmt.Errorf("node %s: %w", n.ID, err)
@@ -191,7 +191,7 @@ func initNilObjects(objects ...*metal.Object) {
 	}
 }
 
-func (s *Store) nodeArgs(n *metal.Node) ([]any, error) {
+func (s nodeTables) nodeArgs(n *metal.Node) ([]any, error) {
 	body, err := s.encodeNode(n)
 	if err != nil {
 		return nil, err
@@ -215,13 +215,13 @@ var selectNodes = `SELECT n.` + strings.Join(nodeFields, ", n.") + lockAndConduc
 const (
 	lockAndConductor     = `, CASE WHEN l.id IS NULL THEN '' ELSE COALESCE(h.hostname, NULLIF(` + conductorOf + `, ''), 'salvor') END, ` + conductorOf
 	joinLockAndConductor = `
-	LEFT JOIN job l ON l.subject_kind = 'node' AND l.subject_id = n.id AND ` + locks + `
+	LEFT JOIN job l ON l.subject_kind = 'node' AND l.subject_id = n.id AND ` + locksSubject + `
 	LEFT JOIN conductor h ON h.owner = l.owner`
 	conductorOf = `COALESCE((SELECT MIN(c.hostname) FROM conductor_member m JOIN conductor c ON c.id = m.conductor_id WHERE m.group_name = n.conductor_group), '')`
 )
 
 // scanNode reads a row of selectNodes, and what stands behind it into more.
-func (s *Store) scanNode(r *sql.Rows, more ...any) (*metal.Node, error) {
+func (s nodeTables) scanNode(r *sql.Rows, more ...any) (*metal.Node, error) {
 	n := &metal.Node{}
 	var provisioned, start, end, created, updated int64
 	var path, body string
@@ -237,7 +237,7 @@ func (s *Store) scanNode(r *sql.Rows, more ...any) (*metal.Node, error) {
 	return n, s.decodeNode(n, body)
 }
 
-func (s *Store) nodes(ctx context.Context, t job.Tx, text string, args ...any) ([]*metal.Node, error) {
+func (s nodeTables) nodes(ctx context.Context, t job.Tx, text string, args ...any) ([]*metal.Node, error) {
 	var out []*metal.Node
 	err := s.read(ctx, t, func(r *sql.Rows) error {
 		n, err := s.scanNode(r)
@@ -264,7 +264,7 @@ func firstNode(nodes []*metal.Node, err error, format string, args ...any) (*met
 const nodeByIdent = ` WHERE n.id = COALESCE((SELECT id FROM node WHERE id = $1), (SELECT id FROM node WHERE name = $1 AND name <> ''))`
 
 // Node is metal.NodeStore's.
-func (s *Store) Node(ctx context.Context, t job.Tx, ident string) (*metal.Node, error) {
+func (s nodeTables) Node(ctx context.Context, t job.Tx, ident string) (*metal.Node, error) {
 	if ident == "" {
 		return nil, problem.NotFoundf("Node %s could not be found.", ident)
 	}
@@ -273,14 +273,14 @@ func (s *Store) Node(ctx context.Context, t job.Tx, ident string) (*metal.Node, 
 }
 
 // NodeByMAC is metal.PlanStore's. Where two plans name a MAC, the one written last counts.
-func (s *Store) NodeByMAC(ctx context.Context, mac string) (*metal.Node, error) {
+func (s nodeTables) NodeByMAC(ctx context.Context, mac string) (*metal.Node, error) {
 	nodes, err := s.nodes(ctx, nil, selectNodes+` JOIN boot_mac b ON b.node_id = n.id WHERE b.mac = $1 ORDER BY n.updated_at DESC, n.num DESC LIMIT 1`,
 		strings.ToLower(mac))
 	return firstNode(nodes, err, "No node with a boot plan has a NIC with MAC address %s.", mac)
 }
 
 // NodeByBootPath is metal.PlanStore's.
-func (s *Store) NodeByBootPath(ctx context.Context, path string) (*metal.Node, error) {
+func (s nodeTables) NodeByBootPath(ctx context.Context, path string) (*metal.Node, error) {
 	if path == "" {
 		return nil, problem.NotFoundf("No node has this boot path.")
 	}
@@ -289,7 +289,7 @@ func (s *Store) NodeByBootPath(ctx context.Context, path string) (*metal.Node, e
 }
 
 // InsertNode is metal.NodeStore's.
-func (s *Store) InsertNode(t job.Tx, n *metal.Node) error {
+func (s nodeTables) InsertNode(t job.Tx, n *metal.Node) error {
 	tx, err := s.tx(t)
 	if err != nil {
 		return err
@@ -313,7 +313,7 @@ func (s *Store) InsertNode(t job.Tx, n *metal.Node) error {
 		return fmt.Errorf("insert node %s: %w", n.ID, err)
 	}
 	if rows == 0 {
-		return s.whichNode(tx, n)
+		return s.takenNodeError(tx, n)
 	}
 	if _, err := tx.exec(`INSERT INTO power_turn (node_id, group_name, due) VALUES ($1, $2, $3)`, n.ID, n.ConductorGroup, toMicros(s.timestamp())); err != nil {
 		return fmt.Errorf("insert node %s: %w", n.ID, err)
@@ -388,8 +388,8 @@ func updateManyText(table string, fields []string, first []any, n int) string {
 		` FROM v WHERE ` + table + `.id = v.id AND ` + table + `.version = v.version - 1`
 }
 
-// whichNode says which of a new node's names is taken.
-func (s *Store) whichNode(tx *Tx, n *metal.Node) error {
+// takenNodeError says which of a new node's names is taken.
+func (s nodeTables) takenNodeError(tx *Tx, n *metal.Node) error {
 	taken := map[string]bool{}
 	err := tx.each(func(r *sql.Rows) error {
 		var id, name, instance string
@@ -430,7 +430,7 @@ func nodeTaken(rule string, n *metal.Node, err error) error {
 }
 
 // SaveNode is metal.NodeStore's.
-func (s *Store) SaveNode(t job.Tx, n *metal.Node) error {
+func (s nodeTables) SaveNode(t job.Tx, n *metal.Node) error {
 	tx, err := s.tx(t)
 	if err != nil {
 		return err
@@ -460,7 +460,7 @@ func (s *Store) SaveNode(t job.Tx, n *metal.Node) error {
 }
 
 // SaveNodes is restored.Store's.
-func (s *Store) SaveNodes(t job.Tx, nodes []*metal.Node) error {
+func (s nodeTables) SaveNodes(t job.Tx, nodes []*metal.Node) error {
 	tx, err := s.tx(t)
 	if err == nil {
 		err = tx.seals()
@@ -531,7 +531,7 @@ func (tx *Tx) insertMACs(n *metal.Node) error {
 }
 
 // DeleteNode is metal.NodeStore's. What else belongs to it goes by the tables' own rule.
-func (s *Store) DeleteNode(t job.Tx, n *metal.Node) error {
+func (s nodeTables) DeleteNode(t job.Tx, n *metal.Node) error {
 	tx, err := s.tx(t)
 	if err != nil {
 		return err

@@ -21,7 +21,7 @@ const orderColumns = `id, host_id, boot_id, server_id, epoch, verb, args, COALES
 	created_at, sent_at, finished_at`
 
 // InsertOrder is compute.OrderStore's.
-func (s *Store) InsertOrder(t job.Tx, o *compute.Order) (bool, error) {
+func (s hostTables) InsertOrder(t job.Tx, o *compute.Order) (bool, error) {
 	tx, err := s.tx(t)
 	if err != nil {
 		return false, err
@@ -47,7 +47,7 @@ func (s *Store) InsertOrder(t job.Tx, o *compute.Order) (bool, error) {
 		return false, fmt.Errorf("insert order %s of server %s: %w", o.Verb, o.ServerID, err)
 	}
 	if n == 1 {
-		tx.ordered = true
+		tx.addsOrders = true
 		return false, nil
 	}
 	found, err := s.ordersOf(tx.ctx, tx, `job_id = $1 AND action = $2 AND epoch = $3 AND job_id <> ''`, o.JobID, o.Action, o.Epoch)
@@ -64,7 +64,7 @@ func (s *Store) InsertOrder(t job.Tx, o *compute.Order) (bool, error) {
 func orderPlace(id string) string { return "host_order:" + id }
 
 // ordersOf reads orders, oldest first, at most MaxOpenOrders.
-func (s *Store) ordersOf(ctx context.Context, t job.Tx, where string, args ...any) ([]compute.Order, error) {
+func (s hostTables) ordersOf(ctx context.Context, t job.Tx, where string, args ...any) ([]compute.Order, error) {
 	var out []compute.Order
 	err := s.read(ctx, t, func(r *sql.Rows) error {
 		o, err := s.scanOrder(r)
@@ -77,7 +77,7 @@ func (s *Store) ordersOf(ctx context.Context, t job.Tx, where string, args ...an
 	return out, nil
 }
 
-func (s *Store) scanOrder(r *sql.Rows) (o compute.Order, err error) {
+func (s hostTables) scanOrder(r *sql.Rows) (o compute.Order, err error) {
 	var args, sealed, result string
 	var created, sent, finished int64
 	err = r.Scan(&o.ID, &o.HostID, &o.BootID, &o.ServerID, &o.Epoch, &o.Verb, &args, &sealed, &o.Within, &o.JobID, &o.Action, &result,
@@ -101,7 +101,7 @@ func (s *Store) scanOrder(r *sql.Rows) (o compute.Order, err error) {
 }
 
 // OpenOrders is compute.OrderStore's. Most looks find nothing new, and a look is cheaper than a transaction.
-func (s *Store) OpenOrders(ctx context.Context, hostID string) ([]compute.Order, error) {
+func (s hostTables) OpenOrders(ctx context.Context, hostID string) ([]compute.Order, error) {
 	out, err := s.ordersOf(ctx, nil, `host_id = $1 AND finished_at = 0`, hostID)
 	if len(out) == compute.MaxOpenOrders && !slices.ContainsFunc(out, func(o compute.Order) bool { return o.SentAt.IsZero() }) {
 		out, err = s.ordersOf(ctx, nil, `host_id = $1 AND finished_at = 0 AND sent_at = 0`, hostID)
@@ -136,7 +136,7 @@ func (s *Store) OpenOrders(ctx context.Context, hostID string) ([]compute.Order,
 }
 
 // Order is compute.OrderStore's.
-func (s *Store) Order(ctx context.Context, t job.Tx, id string) (*compute.Order, error) {
+func (s hostTables) Order(ctx context.Context, t job.Tx, id string) (*compute.Order, error) {
 	found, err := s.ordersOf(ctx, t, `id = $1`, id)
 	if err == nil && len(found) == 0 {
 		err = problem.NotFoundf("Order %s could not be found.", id)
@@ -148,7 +148,7 @@ func (s *Store) Order(ctx context.Context, t job.Tx, id string) (*compute.Order,
 }
 
 // FinishOrder is compute.OrderStore's. An order of another host is one that is not there.
-func (s *Store) FinishOrder(t job.Tx, id, hostID, bootID string, epoch int64, r compute.Result) (*compute.Order, error) {
+func (s hostTables) FinishOrder(t job.Tx, id, hostID, bootID string, epoch int64, r compute.Result) (*compute.Order, error) {
 	tx, err := s.tx(t)
 	if err != nil {
 		return nil, err
@@ -174,7 +174,7 @@ func (s *Store) FinishOrder(t job.Tx, id, hostID, bootID string, epoch int64, r 
 }
 
 // orderOf reads an order of the host.
-func (s *Store) orderOf(tx *Tx, id, hostID string) (*compute.Order, error) {
+func (s hostTables) orderOf(tx *Tx, id, hostID string) (*compute.Order, error) {
 	o, err := s.Order(tx.ctx, tx, id)
 	if err == nil && o.HostID != hostID {
 		err = problem.NotFoundf("Order %s could not be found.", id)
@@ -186,7 +186,7 @@ func (s *Store) orderOf(tx *Tx, id, hostID string) (*compute.Order, error) {
 }
 
 // OrderProgress is compute.OrderStore's. A word that comes after the result is dropped.
-func (s *Store) OrderProgress(t job.Tx, id, hostID, words string) error {
+func (s hostTables) OrderProgress(t job.Tx, id, hostID, words string) error {
 	tx, err := s.tx(t)
 	if err != nil {
 		return err
@@ -203,7 +203,7 @@ func (s *Store) OrderProgress(t job.Tx, id, hostID, words string) error {
 }
 
 // MoveOrders is compute.OrderStore's. They count as not sent, so that the new boot hears of them.
-func (s *Store) MoveOrders(t job.Tx, hostID, bootID string) error {
+func (s hostTables) MoveOrders(t job.Tx, hostID, bootID string) error {
 	tx, err := s.tx(t)
 	if err != nil {
 		return err
@@ -212,12 +212,12 @@ func (s *Store) MoveOrders(t job.Tx, hostID, bootID string) error {
 	if err != nil {
 		return fmt.Errorf("give the orders of host %s to its new boot: %w", hostID, err)
 	}
-	tx.ordered = tx.ordered || n > 0
+	tx.addsOrders = tx.addsOrders || n > 0
 	return nil
 }
 
 // VoidOrders is compute.OrderStore's.
-func (s *Store) VoidOrders(t job.Tx, serverID string, below int64) error {
+func (s hostTables) VoidOrders(t job.Tx, serverID string, below int64) error {
 	tx, err := s.tx(t)
 	if err != nil {
 		return err
@@ -226,7 +226,7 @@ func (s *Store) VoidOrders(t job.Tx, serverID string, below int64) error {
 }
 
 // VoidAllOrders is compute.OrderStore's.
-func (s *Store) VoidAllOrders(t job.Tx, cause error) error {
+func (s hostTables) VoidAllOrders(t job.Tx, cause error) error {
 	tx, err := s.tx(t)
 	if err != nil {
 		return err
@@ -235,7 +235,7 @@ func (s *Store) VoidAllOrders(t job.Tx, cause error) error {
 }
 
 // voidOrders ends the open orders for which a condition holds. Its arguments begin with $3.
-func (s *Store) voidOrders(tx *Tx, cause error, where string, args ...any) error {
+func (s hostTables) voidOrders(tx *Tx, cause error, where string, args ...any) error {
 	text, err := json.Marshal(compute.Result{ErrorKind: problem.KindOf(cause).String(), Error: cause.Error()})
 	if err != nil {
 		return err
@@ -248,7 +248,7 @@ func (s *Store) voidOrders(tx *Tx, cause error, where string, args ...any) error
 }
 
 // DropOrder is compute.OrderStore's.
-func (s *Store) DropOrder(t job.Tx, id string) error {
+func (s hostTables) DropOrder(t job.Tx, id string) error {
 	tx, err := s.tx(t)
 	if err != nil {
 		return err
@@ -260,8 +260,8 @@ func (s *Store) DropOrder(t job.Tx, id string) error {
 }
 
 // PruneOrders is compute.OrderStore's.
-func (s *Store) PruneOrders(ctx context.Context, before time.Time) (int, error) {
-	n, err := s.slices(ctx, pruneSlice, `DELETE FROM host_order WHERE num IN (SELECT num FROM host_order WHERE finished_at > 0 AND finished_at < $1 LIMIT $2)`,
+func (s hostTables) PruneOrders(ctx context.Context, before time.Time) (int, error) {
+	n, err := s.execInBatches(ctx, pruneSlice, `DELETE FROM host_order WHERE num IN (SELECT num FROM host_order WHERE finished_at > 0 AND finished_at < $1 LIMIT $2)`,
 		toMicros(before), pruneSlice)
 	if err != nil {
 		return n, fmt.Errorf("prune finished orders: %w", err)
@@ -270,7 +270,7 @@ func (s *Store) PruneOrders(ctx context.Context, before time.Time) (int, error) 
 }
 
 // HostsWithOrders is compute.OrderStore's.
-func (s *Store) HostsWithOrders(ctx context.Context) ([]string, error) {
+func (s hostTables) HostsWithOrders(ctx context.Context) ([]string, error) {
 	var out []string
 	err := s.read(ctx, nil, func(r *sql.Rows) error {
 		var id string
@@ -285,7 +285,7 @@ func (s *Store) HostsWithOrders(ctx context.Context) ([]string, error) {
 }
 
 // OrdersWoken is compute.OrderStore's.
-func (s *Store) OrdersWoken() <-chan struct{} { return s.orders.wait() }
+func (s hostTables) OrdersWoken() <-chan struct{} { return s.ordersChanged.wait() }
 
 // broadcaster wakes all who wait at once. The zero value is ready.
 type broadcaster struct {

@@ -30,7 +30,7 @@ type timelinePartition struct {
 	from, to int64
 }
 
-var bound = regexp.MustCompile(`^FOR VALUES FROM \((?:'(-?\d+)'|MINVALUE)\) TO \('(-?\d+)'\)$`)
+var partitionBounds = regexp.MustCompile(`^FOR VALUES FROM \((?:'(-?\d+)'|MINVALUE)\) TO \('(-?\d+)'\)$`)
 
 const listParts = `SELECT c.relname, pg_get_expr(c.relpartbound, c.oid) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
 	WHERE i.inhparent = 'event'::regclass ORDER BY c.relname`
@@ -48,7 +48,7 @@ func listTimelinePartitions(ctx context.Context, tx *sql.Tx) ([]timelinePartitio
 		if err := rows.Scan(&p.name, &text); err != nil {
 			return nil, err
 		}
-		m := bound.FindStringSubmatch(text)
+		m := partitionBounds.FindStringSubmatch(text)
 		if m == nil {
 			continue // the one by default
 		}
@@ -182,12 +182,12 @@ func (e *postgresEngine) keepWeeks(ctx context.Context, now, before time.Time) (
 	return n, nil
 }
 
-// forget drops parts; of the rest only what lies in the part by default is deleted.
-func (e *postgresEngine) forget(ctx context.Context, now, before time.Time) (int, string, error) {
+// pruneEvents drops parts; of the rest only what lies in the part by default is deleted.
+func (e *postgresEngine) pruneEvents(ctx context.Context, now, before time.Time) (int, string, error) {
 	n, err := e.keepWeeks(ctx, now, before)
 	return n, "event_default", err
 }
 
-func (e *sqliteEngine) forget(context.Context, time.Time, time.Time) (int, string, error) {
+func (e *sqliteEngine) pruneEvents(context.Context, time.Time, time.Time) (int, string, error) {
 	return 0, "event", nil
 }

@@ -58,31 +58,31 @@ var ports = &recordKind[metal.Port, metal.PortFilter]{
 }
 
 // PortTable is metal.Store's.
-func (s *Store) PortTable() record.Table[metal.Port, metal.PortFilter] {
-	return recordTable[metal.Port, metal.PortFilter]{s, ports}
+func (s nodeTables) PortTable() record.Table[metal.Port, metal.PortFilter] {
+	return recordTable[metal.Port, metal.PortFilter]{s.storeCore, ports}
 }
 
 // Port is metal.PortStore's.
-func (s *Store) Port(ctx context.Context, t job.Tx, ident string) (*metal.Port, error) {
+func (s nodeTables) Port(ctx context.Context, t job.Tx, ident string) (*metal.Port, error) {
 	return s.PortTable().Get(ctx, t, ident)
 }
 
 // InsertPort is metal.PortStore's.
-func (s *Store) InsertPort(t job.Tx, p *metal.Port) error { return s.PortTable().Insert(t, p) }
+func (s nodeTables) InsertPort(t job.Tx, p *metal.Port) error { return s.PortTable().Insert(t, p) }
 
 // SavePort is metal.PortStore's.
-func (s *Store) SavePort(t job.Tx, p *metal.Port) error { return s.PortTable().Save(t, p) }
+func (s nodeTables) SavePort(t job.Tx, p *metal.Port) error { return s.PortTable().Save(t, p) }
 
 // DeletePort is metal.PortStore's.
-func (s *Store) DeletePort(t job.Tx, p *metal.Port) error { return s.PortTable().Delete(t, p) }
+func (s nodeTables) DeletePort(t job.Tx, p *metal.Port) error { return s.PortTable().Delete(t, p) }
 
 // Ports is metal.PortStore's.
-func (s *Store) Ports(ctx context.Context, f metal.PortFilter, p record.Page) ([]*metal.Port, error) {
+func (s nodeTables) Ports(ctx context.Context, f metal.PortFilter, p record.Page) ([]*metal.Port, error) {
 	return s.PortTable().List(ctx, nil, f, p)
 }
 
 // NodesOfMACs is metal.PortStore's.
-func (s *Store) NodesOfMACs(ctx context.Context, macs []string) ([]string, error) {
+func (s nodeTables) NodesOfMACs(ctx context.Context, macs []string) ([]string, error) {
 	c := &whereClause{}
 	lower := make([]string, len(macs))
 	for i, mac := range macs {

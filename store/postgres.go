@@ -44,11 +44,11 @@ type postgresEngine struct {
 }
 
 const (
-	// tries bounds how often one transaction is run again after the server found it in another's way.
-	tries = 40
+	// maxTxAttempts bounds how often one transaction is run again after the server found it in another's way.
+	maxTxAttempts = 40
 	// transactionTime bounds a transaction and all its tries.
 	transactionTime = 60 * time.Second
-	channel         = "salvor_work"
+	notifyChannel   = "salvor_work"
 )
 
 // postgresConfig reads a URL. It sets time limits for statements, locks and connections unless the URL has its own. patient is for
@@ -172,9 +172,9 @@ func (e *postgresEngine) close() error {
 
 func (e *postgresEngine) reader() statementRunner { return directRunner{e.db} }
 
-// seats gives requests a third of the connections and steps of jobs another third. Claims and heartbeats therefore wait for a few
+// limits gives requests a third of the connections and steps of jobs another third. Claims and heartbeats therefore wait for a few
 // statements at most.
-func (e *postgresEngine) seats() concurrencyLimits {
+func (e *postgresEngine) limits() concurrencyLimits {
 	third := max(e.db.Stats().MaxOpenConnections/3, 1)
 	return concurrencyLimits{requestReads: third, requestWrites: third, stepReads: third, stepWrites: third}
 }
@@ -194,7 +194,7 @@ func (e *postgresEngine) do(ctx context.Context, fn func(context.Context, statem
 		if sqlStateOf(err) == readOnly {
 			e.lines.forget(time.Now())
 		}
-		if err == nil || n == tries || !isRetryable(err) {
+		if err == nil || n == maxTxAttempts || !isRetryable(err) {
 			return err
 		}
 		// Once fn has begun the caller's end counts no more.
@@ -270,7 +270,7 @@ func (e *postgresEngine) classify(err error) error {
 		}
 		return err
 	}
-	if errors.Is(err, sql.ErrConnDone) || pgconn.Timeout(err) || brokenLine(err) {
+	if errors.Is(err, sql.ErrConnDone) || pgconn.Timeout(err) || isConnectionError(err) {
 		return unavailableError("it does not answer", err)
 	}
 	return err

@@ -18,7 +18,7 @@ const (
 )
 
 // ClaimPower is metal.ContactStore's.
-func (s *Store) ClaimPower(ctx context.Context, t metal.PowerTurn, limit int) ([]*metal.Node, error) {
+func (s nodeTables) ClaimPower(ctx context.Context, t metal.PowerTurn, limit int) ([]*metal.Node, error) {
 	if len(t.Groups) == 0 || limit <= 0 {
 		return nil, nil
 	}
@@ -53,7 +53,7 @@ func (s *Store) ClaimPower(ctx context.Context, t metal.PowerTurn, limit int) ([
 
 // takeTurns moves the turns that are due to the next time, so that nobody else finds them due. It tells how many that were, and gives
 // the nodes among them that are read at all, or have moved.
-func (s *Store) takeTurns(ctx context.Context, t metal.PowerTurn, limit int) (taken int, ids []string, err error) {
+func (s nodeTables) takeTurns(ctx context.Context, t metal.PowerTurn, limit int) (taken int, ids []string, err error) {
 	c := &whereClause{}
 	now := c.arg(toMicros(t.Now))
 	due := `due <= ` + now + ` AND ` + c.in("group_name", t.Groups)
@@ -68,7 +68,7 @@ func (s *Store) takeTurns(ctx context.Context, t metal.PowerTurn, limit int) (ta
 		skip[i] = string(state)
 	}
 	text := `UPDATE power_turn SET due = ` + c.arg(toMicros(t.Next)) + ` WHERE node_id` +
-		s.engine.among(`SELECT node_id FROM power_turn WHERE `+due+` ORDER BY due LIMIT `+c.count(limit)) + ` AND due <= ` + now + ` RETURNING node_id,
+		s.engine.skipLockedClause(`SELECT node_id FROM power_turn WHERE `+due+` ORDER BY due LIMIT `+c.count(limit)) + ` AND due <= ` + now + ` RETURNING node_id,
 		EXISTS (SELECT 1 FROM node n WHERE n.id = power_turn.node_id AND n.conductor_group = power_turn.group_name AND (n.driver = '' OR ` +
 		c.in("n.provision_state", skip) + `))`
 	err = s.Do(ctx, func(u job.Tx) error {
@@ -94,7 +94,7 @@ func (s *Store) takeTurns(ctx context.Context, t metal.PowerTurn, limit int) (ta
 }
 
 // returnTurns makes turns due again that were taken beyond what was asked for.
-func (s *Store) returnTurns(ctx context.Context, t metal.PowerTurn, ids []string) error {
+func (s nodeTables) returnTurns(ctx context.Context, t metal.PowerTurn, ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
@@ -116,7 +116,7 @@ func (s *Store) returnTurns(ctx context.Context, t metal.PowerTurn, ids []string
 
 // sortTurns gives the nodes that can be read now, and puts right the turns of the others: who is locked comes soon again, and
 // who has moved to another group is due there.
-func (s *Store) sortTurns(ctx context.Context, t metal.PowerTurn, found []*metal.Node) (given []*metal.Node, err error) {
+func (s nodeTables) sortTurns(ctx context.Context, t metal.PowerTurn, found []*metal.Node) (given []*metal.Node, err error) {
 	var locked []string
 	var moved []*metal.Node
 	for _, n := range found {
@@ -153,7 +153,7 @@ func (s *Store) sortTurns(ctx context.Context, t metal.PowerTurn, found []*metal
 }
 
 // TendPower is metal.ContactStore's: programs of an older release make nodes without a turn, and move them without moving it.
-func (s *Store) TendPower(ctx context.Context) (int, error) {
+func (s nodeTables) TendPower(ctx context.Context) (int, error) {
 	var total int64
 	for _, text := range []string{
 		`INSERT INTO power_turn (node_id, group_name, due) SELECT n.id, n.conductor_group, 0 FROM node n
@@ -178,7 +178,7 @@ func (s *Store) TendPower(ctx context.Context) (int, error) {
 }
 
 // SavePower is metal.ContactStore's. It raises no revision: nobody shows it.
-func (s *Store) SavePower(ctx context.Context, readings []metal.PowerReading) error {
+func (s nodeTables) SavePower(ctx context.Context, readings []metal.PowerReading) error {
 	if len(readings) == 0 {
 		return nil
 	}
@@ -206,10 +206,10 @@ func (s *Store) SavePower(ctx context.Context, readings []metal.PowerReading) er
 	return nil
 }
 
-// Of "IN (look)" PostgreSQL may make a join that looks again for each row, and passes by what the update itself has taken: it would
-// take more than the look's limit. An array is made once.
-func (*postgresEngine) among(look string) string {
-	return ` = ANY(ARRAY(` + look + ` FOR UPDATE SKIP LOCKED))`
+// PostgreSQL may make a join of "IN (subquery)". It would run the subquery again for each row, and skip the rows that the update itself has
+// locked, so the update would take more rows than the limit. PostgreSQL makes an array once.
+func (*postgresEngine) skipLockedClause(subquery string) string {
+	return ` = ANY(ARRAY(` + subquery + ` FOR UPDATE SKIP LOCKED))`
 }
 
-func (*sqliteEngine) among(look string) string { return ` IN (` + look + `)` }
+func (*sqliteEngine) skipLockedClause(subquery string) string { return ` IN (` + subquery + `)` }

@@ -10,8 +10,8 @@ import (
 )
 
 // Portgroups is metal.Store's, as are the tables below.
-func (s *Store) Portgroups() record.Table[metal.Portgroup, metal.PortgroupFilter] {
-	return recordTable[metal.Portgroup, metal.PortgroupFilter]{s, portgroups}
+func (s nodeTables) Portgroups() record.Table[metal.Portgroup, metal.PortgroupFilter] {
+	return recordTable[metal.Portgroup, metal.PortgroupFilter]{s.storeCore, portgroups}
 }
 
 var portgroups = &recordKind[metal.Portgroup, metal.PortgroupFilter]{
@@ -43,20 +43,20 @@ var portgroups = &recordKind[metal.Portgroup, metal.PortgroupFilter]{
 }
 
 // Chassis keeps cases.
-func (s *Store) Chassis() record.Table[metal.Chassis, metal.ChassisFilter] {
-	return recordTable[metal.Chassis, metal.ChassisFilter]{s, chassis}
+func (s nodeTables) Chassis() record.Table[metal.Chassis, metal.ChassisFilter] {
+	return recordTable[metal.Chassis, metal.ChassisFilter]{s.storeCore, chassis}
 }
 
-// HoldChassis is metal.Store's. What it writes says nothing new, but no transaction that
+// LockChassis is metal.Store's. What it writes says nothing new, but no transaction that
 // began meanwhile can remove the row any more, not even one of PostgreSQL that does not see this one.
-func (s *Store) HoldChassis(t job.Tx, id string) error {
+func (s nodeTables) LockChassis(t job.Tx, id string) error {
 	tx, err := s.tx(t)
 	if err != nil {
 		return err
 	}
 	rows, err := tx.exec(`UPDATE chassis SET version = version WHERE id = $1`, id)
 	if err == nil && rows == 0 {
-		err = chassis.missing(id)
+		err = chassis.notFound(id)
 	}
 	return err
 }
@@ -71,8 +71,8 @@ var chassis = &recordKind[metal.Chassis, metal.ChassisFilter]{
 }
 
 // DeployTemplates keeps lists of deploy steps.
-func (s *Store) DeployTemplates() record.Table[metal.DeployTemplate, metal.DeployTemplateFilter] {
-	return recordTable[metal.DeployTemplate, metal.DeployTemplateFilter]{s, deployTemplates}
+func (s nodeTables) DeployTemplates() record.Table[metal.DeployTemplate, metal.DeployTemplateFilter] {
+	return recordTable[metal.DeployTemplate, metal.DeployTemplateFilter]{s.storeCore, deployTemplates}
 }
 
 var deployTemplates = &recordKind[metal.DeployTemplate, metal.DeployTemplateFilter]{
@@ -98,8 +98,8 @@ var deployTemplates = &recordKind[metal.DeployTemplate, metal.DeployTemplateFilt
 func stepSecret(key string) bool { return key == "args" || secret.IsKey(key) }
 
 // Runbooks keeps lists of steps that operators run by name.
-func (s *Store) Runbooks() record.Table[metal.Runbook, metal.RunbookFilter] {
-	return recordTable[metal.Runbook, metal.RunbookFilter]{s, runbooks}
+func (s nodeTables) Runbooks() record.Table[metal.Runbook, metal.RunbookFilter] {
+	return recordTable[metal.Runbook, metal.RunbookFilter]{s.storeCore, runbooks}
 }
 
 var runbooks = &recordKind[metal.Runbook, metal.RunbookFilter]{
@@ -132,8 +132,8 @@ var runbooks = &recordKind[metal.Runbook, metal.RunbookFilter]{
 }
 
 // InspectionRules keeps rules of inspections.
-func (s *Store) InspectionRules() record.Table[metal.InspectionRule, metal.InspectionRuleFilter] {
-	return recordTable[metal.InspectionRule, metal.InspectionRuleFilter]{s, inspectionRules}
+func (s nodeTables) InspectionRules() record.Table[metal.InspectionRule, metal.InspectionRuleFilter] {
+	return recordTable[metal.InspectionRule, metal.InspectionRuleFilter]{s.storeCore, inspectionRules}
 }
 
 var inspectionRules = &recordKind[metal.InspectionRule, metal.InspectionRuleFilter]{
@@ -154,8 +154,8 @@ var inspectionRules = &recordKind[metal.InspectionRule, metal.InspectionRuleFilt
 }
 
 // Allocations keeps claims on nodes.
-func (s *Store) Allocations() record.Table[metal.Allocation, metal.AllocationFilter] {
-	return recordTable[metal.Allocation, metal.AllocationFilter]{s, allocations}
+func (s nodeTables) Allocations() record.Table[metal.Allocation, metal.AllocationFilter] {
+	return recordTable[metal.Allocation, metal.AllocationFilter]{s.storeCore, allocations}
 }
 
 var allocations = &recordKind[metal.Allocation, metal.AllocationFilter]{

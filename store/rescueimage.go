@@ -13,8 +13,8 @@ import (
 )
 
 // RescueImages is compute.Store's. Removed ones stay, for whoever asks what a session booted.
-func (s *Store) RescueImages() record.Table[rescue.Image, rescue.ImageFilter] {
-	return recordTable[rescue.Image, rescue.ImageFilter]{s, rescueImages}
+func (s serverTables) RescueImages() record.Table[rescue.Image, rescue.ImageFilter] {
+	return recordTable[rescue.Image, rescue.ImageFilter]{s.storeCore, rescueImages}
 }
 
 var rescueImages = &recordKind[rescue.Image, rescue.ImageFilter]{
@@ -61,7 +61,7 @@ var rescueImages = &recordKind[rescue.Image, rescue.ImageFilter]{
 
 // UseRescueImage is compute.Store's. What it writes says nothing new, but it holds the row against every other
 // transaction that writes it, and fails one of PostgreSQL whose look is older than a removal.
-func (s *Store) UseRescueImage(t job.Tx, num int64) error {
+func (s serverTables) UseRescueImage(t job.Tx, num int64) error {
 	tx, err := s.tx(t)
 	if err != nil {
 		return err
@@ -77,7 +77,7 @@ func (s *Store) UseRescueImage(t job.Tx, num int64) error {
 }
 
 // RescueImageUse is compute.Store's.
-func (s *Store) RescueImageUse(ctx context.Context, tx job.Tx) (map[int64]int, error) {
+func (s serverTables) RescueImageUse(ctx context.Context, tx job.Tx) (map[int64]int, error) {
 	out := map[int64]int{}
 	err := s.read(ctx, tx, func(r *sql.Rows) error {
 		var num int64

@@ -25,26 +25,26 @@ type sealedColumn struct {
 	key []string
 	// where narrows to the rows that hold anything sealed; empty: all may.
 	where string
-	// again seals what is not sealed with the key that seals now; the same text means that nothing was to do.
-	again func(s *Store, key []string, text string) (string, error)
+	// reseal seals what is not sealed with the key that seals now; the same text means that nothing was to do.
+	reseal func(s keyTables, key []string, text string) (string, error)
 }
 
 // sealedColumns are all of them. A column that is missing here keeps an old key from being forgotten: see SealedWith.
 func sealedColumns() []sealedColumn {
 	out := []sealedColumn{
-		{"setting", "value", []string{"name"}, "", func(s *Store, key []string, text string) (string, error) {
+		{"setting", "value", []string{"name"}, "", func(s keyTables, key []string, text string) (string, error) {
 			return s.resealValue(text, "setting:"+key[0])
 		}},
-		{"job", "secret", []string{"id"}, "secret IS NOT NULL", func(s *Store, key []string, text string) (string, error) {
+		{"job", "secret", []string{"id"}, "secret IS NOT NULL", func(s keyTables, key []string, text string) (string, error) {
 			return s.resealValue(text, jobSecretPlace(key[0]))
 		}},
-		{"host_order", "secret", []string{"id"}, "secret IS NOT NULL", func(s *Store, key []string, text string) (string, error) {
+		{"host_order", "secret", []string{"id"}, "secret IS NOT NULL", func(s keyTables, key []string, text string) (string, error) {
 			return s.resealValue(text, orderPlace(key[0]))
 		}},
-		{"document", "body", []string{"node_id", "kind"}, documentsSealed(), func(s *Store, key []string, text string) (string, error) {
+		{"document", "body", []string{"node_id", "kind"}, documentsSealed(), func(s keyTables, key []string, text string) (string, error) {
 			return s.resealValue(text, "document:"+key[0]+":"+key[1])
 		}},
-		{"node", "body", []string{"id"}, "", func(s *Store, key []string, text string) (string, error) {
+		{"node", "body", []string{"id"}, "", func(s keyTables, key []string, text string) (string, error) {
 			return s.resealNode(key[0], text)
 		}},
 	}
@@ -54,9 +54,9 @@ func sealedColumns() []sealedColumn {
 	}{
 		{portgroups.table, portgroups.secret}, {targets.table, targets.secret}, {deployTemplates.table, deployTemplates.secret},
 		{runbooks.table, runbooks.secret}, {inspectionRules.table, inspectionRules.secret}, {clusters.table, clusters.secret},
-		{disks.table, disks.secret}, {servers.table, servers.secret},
+		{volumes.table, volumes.secret}, {servers.table, servers.secret},
 	} {
-		out = append(out, sealedColumn{k.table, "body", []string{"id"}, "", func(s *Store, key []string, text string) (string, error) {
+		out = append(out, sealedColumn{k.table, "body", []string{"id"}, "", func(s keyTables, key []string, text string) (string, error) {
 			return s.resealJSON(text, func(v any) (any, error) { return s.resealWalk(v, k.table+":"+key[0], k.secret) })
 		}})
 	}
@@ -72,7 +72,7 @@ func documentsSealed() string {
 }
 
 // resealValue seals a sealed value anew. What no known key sealed stays as it is: a setting in clear, say.
-func (s *Store) resealValue(text, place string) (string, error) {
+func (s keyTables) resealValue(text, place string) (string, error) {
 	by := secret.SealedBy(text)
 	if by == s.key.ID() || by != "" && !slices.Contains(s.key.IDs(), by) {
 		return text, nil
@@ -88,7 +88,7 @@ func (s *Store) resealValue(text, place string) (string, error) {
 }
 
 // resealJSON changes a JSON text. Numbers stay as they are written.
-func (s *Store) resealJSON(text string, change func(any) (any, error)) (string, error) {
+func (s keyTables) resealJSON(text string, change func(any) (any, error)) (string, error) {
 	if !strings.Contains(text, sealedMark) {
 		return text, nil
 	}
@@ -111,7 +111,7 @@ func (s *Store) resealJSON(text string, change func(any) (any, error)) (string, 
 	return strings.TrimSuffix(out.String(), "\n"), nil
 }
 
-func (s *Store) resealWalk(v any, place string, isSecret func(string) bool) (any, error) {
+func (s keyTables) resealWalk(v any, place string, isSecret func(string) bool) (any, error) {
 	return replaceSecrets(v, place, isSecret, func(v any, place string) (any, error) {
 		box, _ := v.(map[string]any)
 		sealed, ok := box[sealedMark].(string)
@@ -127,7 +127,7 @@ func (s *Store) resealWalk(v any, place string, isSecret func(string) bool) (any
 	})
 }
 
-func (s *Store) resealNode(id, text string) (string, error) {
+func (s keyTables) resealNode(id, text string) (string, error) {
 	return s.resealJSON(text, func(v any) (any, error) {
 		body, ok := v.(map[string]any)
 		if !ok {
@@ -156,7 +156,7 @@ func (s *Store) resealNode(id, text string) (string, error) {
 
 // Reseal seals anew, with the key that seals now, all that another key sealed. It writes in small transactions and may be broken
 // off at any point: whoever calls it again goes on with what is left. It returns how many rows it wrote.
-func (s *Store) Reseal(ctx context.Context) (int, error) {
+func (s keyTables) Reseal(ctx context.Context) (int, error) {
 	total := 0
 	for _, c := range sealedColumns() {
 		at := make([]string, len(c.key))
@@ -185,7 +185,7 @@ type resealRow struct {
 }
 
 // resealRows reads the slice behind a key.
-func (s *Store) resealRows(ctx context.Context, c sealedColumn, after []string) ([]resealRow, error) {
+func (s keyTables) resealRows(ctx context.Context, c sealedColumn, after []string) ([]resealRow, error) {
 	keys := strings.Join(c.key, ", ")
 	text := `SELECT ` + keys + `, ` + c.column + ` FROM ` + c.table + ` WHERE (` + keys + `) > (` + sqlPlaceholders(1, len(c.key)) + `)`
 	if c.where != "" {
@@ -211,7 +211,7 @@ func (s *Store) resealRows(ctx context.Context, c sealedColumn, after []string) 
 }
 
 // resealBatch writes rows anew unless they have been written meanwhile, which sealed them anew too.
-func (s *Store) resealBatch(ctx context.Context, c sealedColumn, rows []resealRow) (n int, err error) {
+func (s keyTables) resealBatch(ctx context.Context, c sealedColumn, rows []resealRow) (n int, err error) {
 	var where []string
 	for i, k := range c.key {
 		where = append(where, fmt.Sprintf("%s = $%d", k, i+3))
@@ -228,7 +228,7 @@ func (s *Store) resealBatch(ctx context.Context, c sealedColumn, rows []resealRo
 				return err
 			}
 			var again string
-			if again, err = c.again(s, row.key, row.text); err != nil || again == row.text {
+			if again, err = c.reseal(s, row.key, row.text); err != nil || again == row.text {
 				continue
 			}
 			args := []any{again, row.text}
@@ -246,7 +246,7 @@ func (s *Store) resealBatch(ctx context.Context, c sealedColumn, rows []resealRo
 
 // SealedWith counts the rows that hold something sealed with a key, in any table and column but those of the timeline, to which
 // nothing sealed is ever added and which is larger than all others: what the list above might miss is counted too.
-func (s *Store) SealedWith(ctx context.Context, id string) (int, error) {
+func (s keyTables) SealedWith(ctx context.Context, id string) (int, error) {
 	columns := `SELECT m.name, p.name FROM sqlite_master m, pragma_table_info(m.name) p
 		WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite!_%' ESCAPE '!' AND m.name <> 'event' AND upper(p.type) = 'TEXT'`
 	if s.shared {
@@ -290,8 +290,8 @@ type KeyUse struct {
 	Sealed, Boots, Operations int
 }
 
-// OldKeyHeld tells who may hold tokens of an old key. It leaves out what is sealed with it, which takes longer to count.
-func (s *Store) OldKeyHeld(ctx context.Context, k SealKey) (u KeyUse, err error) {
+// OldKeyUse tells who may hold tokens of an old key. It leaves out what is sealed with it, which takes longer to count.
+func (s keyTables) OldKeyUse(ctx context.Context, k SealKey) (u KeyUse, err error) {
 	count := func(into *int, text string, args ...any) {
 		if err == nil {
 			err = s.read(ctx, nil, func(r *sql.Rows) error { return r.Scan(into) }, text, args...)
@@ -305,8 +305,8 @@ func (s *Store) OldKeyHeld(ctx context.Context, k SealKey) (u KeyUse, err error)
 }
 
 // ForgetKey ends the change of the key; problem.Conflict while anything needs the old one.
-func (s *Store) ForgetKey(ctx context.Context, k SealKey) error {
-	use, err := s.OldKeyHeld(ctx, k)
+func (s keyTables) ForgetKey(ctx context.Context, k SealKey) error {
+	use, err := s.OldKeyUse(ctx, k)
 	if err == nil {
 		use.Sealed, err = s.SealedWith(ctx, k.ID)
 	}
@@ -316,5 +316,5 @@ func (s *Store) ForgetKey(ctx context.Context, k SealKey) error {
 	if use != (KeyUse{}) {
 		return problem.Conflictf("Key %s is in use: %d rows are sealed with it, %d ramdisks and %d operations hold tokens of it.", k.ID, use.Sealed, use.Boots, use.Operations)
 	}
-	return s.change(ctx, `UPDATE seal_key SET state = 'retired', since = $2 WHERE id = $1 AND state = 'old'`, k.ID, toMicros(s.timestamp()))
+	return s.execOnce(ctx, `UPDATE seal_key SET state = 'retired', since = $2 WHERE id = $1 AND state = 'old'`, k.ID, toMicros(s.timestamp()))
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // UnreadNodes implements metal.HeldStore.
-func (s *Store) UnreadNodes(ctx context.Context, groups []string, limit int) ([]*metal.Node, error) {
+func (s nodeTables) UnreadNodes(ctx context.Context, groups []string, limit int) ([]*metal.Node, error) {
 	c := &whereClause{}
 	c.and(`NOT EXISTS (SELECT 1 FROM held_reading r WHERE r.node_id = n.id)`)
 	c.and(`n.driver <> '' AND n.provision_state <> ` + c.arg(string(metal.Enroll)))
@@ -24,7 +24,7 @@ func (s *Store) UnreadNodes(ctx context.Context, groups []string, limit int) ([]
 }
 
 // SaveReadings implements metal.HeldStore.
-func (s *Store) SaveReadings(ctx context.Context, readings []metal.HeldReading) error {
+func (s nodeTables) SaveReadings(ctx context.Context, readings []metal.HeldReading) error {
 	err := s.Do(ctx, func(t job.Tx) error {
 		tx, err := s.tx(t)
 		if err != nil {
@@ -49,7 +49,7 @@ func (s *Store) SaveReadings(ctx context.Context, readings []metal.HeldReading) 
 }
 
 // Readings implements metal.HeldStore.
-func (s *Store) Readings(ctx context.Context, t job.Tx, ids []string) (map[string]metal.HeldReading, error) {
+func (s nodeTables) Readings(ctx context.Context, t job.Tx, ids []string) (map[string]metal.HeldReading, error) {
 	c, out := &whereClause{}, make(map[string]metal.HeldReading, len(ids))
 	c.any("node_id", ids)
 	err := s.read(ctx, t, func(r *sql.Rows) error {
@@ -71,7 +71,7 @@ func (s *Store) Readings(ctx context.Context, t job.Tx, ids []string) (map[strin
 }
 
 // DropReadings implements metal.HeldStore.
-func (s *Store) DropReadings(t job.Tx) error {
+func (s nodeTables) DropReadings(t job.Tx) error {
 	tx, err := s.tx(t)
 	if err == nil {
 		_, err = tx.exec(`DELETE FROM held_reading`)
@@ -80,12 +80,12 @@ func (s *Store) DropReadings(t job.Tx) error {
 }
 
 // OpenJobs lists every job that has not ended, the oldest first.
-func (s *Store) OpenJobs(ctx context.Context, t job.Tx) ([]job.Job, error) {
+func (s *jobTables) OpenJobs(ctx context.Context, t job.Tx) ([]job.Job, error) {
 	return s.jobs(ctx, t, `SELECT `+jobColumns+` FROM job WHERE state <> 'ended' ORDER BY created_at, id`)
 }
 
 // HeldChoices lists the choices of operators for the held database.
-func (s *Store) HeldChoices(ctx context.Context, t job.Tx) ([]record.HeldChoice, error) {
+func (s incarnationTables) HeldChoices(ctx context.Context, t job.Tx) ([]record.HeldChoice, error) {
 	var out []record.HeldChoice
 	err := s.read(ctx, t, func(r *sql.Rows) error {
 		var c record.HeldChoice
@@ -102,7 +102,7 @@ func (s *Store) HeldChoices(ctx context.Context, t job.Tx) ([]record.HeldChoice,
 }
 
 // SaveHeldChoice stores a choice and replaces an earlier one.
-func (s *Store) SaveHeldChoice(t job.Tx, c record.HeldChoice) error {
+func (s incarnationTables) SaveHeldChoice(t job.Tx, c record.HeldChoice) error {
 	tx, err := s.tx(t)
 	if err == nil {
 		_, err = tx.exec(`INSERT INTO held_choice (kind, id, choice, user_name, made_at) VALUES ($1, $2, $3, $4, $5)
@@ -114,19 +114,19 @@ func (s *Store) SaveHeldChoice(t job.Tx, c record.HeldChoice) error {
 
 // FreeJobs takes every open job from its owner, and raises its fence by step. A running job becomes ready, as after the death of its
 // owner. The time limits of actions and waits begin anew, because the hold is no fault of the job.
-func (s *Store) FreeJobs(t job.Tx, step int64) error {
+func (s *jobTables) FreeJobs(t job.Tx, step int64) error {
 	tx, err := s.tx(t)
 	if err != nil {
 		return err
 	}
 	_, err = tx.exec(`UPDATE job SET state = CASE WHEN state = 'running' THEN 'ready' ELSE state END, owner = '', fence = fence + $1,
 		due = CASE WHEN state IN ('ready', 'running', 'undoing') THEN $2 ELSE due END, deadline = CASE WHEN class = 'ask' THEN deadline ELSE 0 END WHERE state <> 'ended'`, step, toMicros(s.timestamp()))
-	tx.wake = true
+	tx.addsWork = true
 	return err
 }
 
 // RestartJob makes a free job begin again at its first action, without the notes of its actions.
-func (s *Store) RestartJob(t job.Tx, j job.Job) error {
+func (s *jobTables) RestartJob(t job.Tx, j job.Job) error {
 	tx, err := s.tx(t)
 	if err != nil {
 		return err
@@ -136,11 +136,11 @@ func (s *Store) RestartJob(t job.Tx, j job.Job) error {
 		signals = signals + 1 WHERE id = $1 AND state IN ('ready', 'waiting')`, j.ID); err != nil {
 		return fmt.Errorf("restart job %s: %w", j.ID, err)
 	}
-	return s.revive(tx, j.Subject)
+	return s.wakeWaiting(tx, j.Subject)
 }
 
 // DropJob ends a free job with a problem and undoes none of its actions.
-func (s *Store) DropJob(t job.Tx, j job.Job, cause error) error {
+func (s *jobTables) DropJob(t job.Tx, j job.Job, cause error) error {
 	tx, err := s.tx(t)
 	if err != nil {
 		return err
@@ -151,13 +151,13 @@ func (s *Store) DropJob(t job.Tx, j job.Job, cause error) error {
 		return fmt.Errorf("drop job %s: %w", j.ID, err)
 	}
 	if j.Class == job.Command {
-		return s.unlock(tx, j.Subject)
+		return s.unlockSubject(tx, j.Subject)
 	}
 	return nil
 }
 
 // LoseWitness records that a witness is lost or wrong. If it remembers a later state of this database, the counter rises to that state.
-func (s *Store) LoseWitness(t job.Tx, w record.LostWitness) error {
+func (s incarnationTables) LoseWitness(t job.Tx, w record.LostWitness) error {
 	tx, err := s.tx(t)
 	if err != nil {
 		return err
@@ -173,7 +173,7 @@ func (s *Store) LoseWitness(t job.Tx, w record.LostWitness) error {
 }
 
 // LostWitnesses lists the witnesses that were declared lost, the newest first, up to limit.
-func (s *Store) LostWitnesses(ctx context.Context, t job.Tx, limit int) ([]record.LostWitness, error) {
+func (s incarnationTables) LostWitnesses(ctx context.Context, t job.Tx, limit int) ([]record.LostWitness, error) {
 	var out []record.LostWitness
 	err := s.read(ctx, t, func(r *sql.Rows) error {
 		var w record.LostWitness
@@ -189,9 +189,9 @@ func (s *Store) LostWitnesses(ctx context.Context, t job.Tx, limit int) ([]recor
 	return out, nil
 }
 
-// Release ends the hold. The database gets a new id, and keeps the former id with its last counter. problem.Conflict: another
+// ReleaseHold ends the hold. The database gets a new id, and keeps the former id with its last counter. problem.Conflict: another
 // operator has released the database.
-func (s *Store) Release(t job.Tx) error {
+func (s incarnationTables) ReleaseHold(t job.Tx) error {
 	tx, err := s.tx(t)
 	if err != nil {
 		return err

@@ -60,7 +60,7 @@ func (s *Store) CountRows(ctx context.Context) (*RowCounts, error) {
 			c.Maintenance[string(n.State)] += n.Count
 		}
 	}
-	if err := s.censusHeartbeats(ctx, c); err != nil {
+	if err := s.countHeartbeats(ctx, c); err != nil {
 		return nil, fmt.Errorf("count heartbeats: %w", err)
 	}
 	return c, nil
@@ -99,8 +99,8 @@ func (c *RowCounts) scanServer(r *sql.Rows) error {
 	return err
 }
 
-// censusHeartbeats looks at nodes in states in which a ramdisk runs; one that has not been heard since its state began counts from then.
-func (s *Store) censusHeartbeats(ctx context.Context, c *RowCounts) error {
+// countHeartbeats looks at nodes in states in which a ramdisk runs; one that has not been heard since its state began counts from then.
+func (s *Store) countHeartbeats(ctx context.Context, c *RowCounts) error {
 	q, now := &whereClause{}, toMicros(s.now())
 	var cases strings.Builder
 	for i, age := range c.Ages {

@@ -15,7 +15,7 @@ const sealedMark = "$sealed"
 
 // seal copies a decoded JSON value with the value under every key that is secret sealed, at
 // any depth. place names the value, so a sealed one copied to another row does not open.
-func (s *Store) seal(v any, place string, isSecret func(key string) bool) (any, error) {
+func (s *storeCore) seal(v any, place string, isSecret func(key string) bool) (any, error) {
 	return replaceSecrets(v, place, isSecret, func(v any, place string) (any, error) {
 		plain, err := json.Marshal(v)
 		if err != nil {
@@ -27,7 +27,7 @@ func (s *Store) seal(v any, place string, isSecret func(key string) bool) (any, 
 
 // open is the reverse of seal. What lies there in clear, from before its key counted as a
 // secret, is taken as it is; the next write seals it.
-func (s *Store) open(v any, place string, isSecret func(key string) bool) (any, error) {
+func (s *storeCore) open(v any, place string, isSecret func(key string) bool) (any, error) {
 	return replaceSecrets(v, place, isSecret, func(v any, place string) (any, error) {
 		box, _ := v.(map[string]any)
 		sealed, ok := box[sealedMark].(string)

@@ -22,7 +22,7 @@ func FuzzSeal(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	s := &Store{key: key}
+	s := &storeCore{key: key}
 	f.Fuzz(func(t *testing.T, text string) {
 		var v metal.Object
 		if json.Unmarshal([]byte(text), &v) != nil || v == nil {

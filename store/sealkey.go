@@ -52,7 +52,7 @@ var ErrWrongKey = problem.Invalidf("database: its secrets are sealed with anothe
 
 // proveKey writes the check value of a fresh database, and proves that the keys at hand are those that its secrets are sealed with.
 // It leaves the key that the database says as the one that seals, and tells the key which ones ended.
-func (s *Store) proveKey(tx *Tx) error {
+func (s keyTables) proveKey(tx *Tx) error {
 	var sealed string
 	scan := func(r *sql.Rows) error { return r.Scan(&sealed) }
 	if _, err := tx.exec(`INSERT INTO setting (name, value) VALUES ('`+checkName+`', $1) ON CONFLICT DO NOTHING`,
@@ -118,7 +118,7 @@ func (tx *Tx) seals() error {
 	return nil
 }
 
-func (s *Store) sealKeys(ctx context.Context, t job.Tx) ([]SealKey, error) {
+func (s keyTables) sealKeys(ctx context.Context, t job.Tx) ([]SealKey, error) {
 	var out []SealKey
 	err := s.read(ctx, t, func(r *sql.Rows) error {
 		var k SealKey
@@ -135,16 +135,16 @@ func (s *Store) sealKeys(ctx context.Context, t job.Tx) ([]SealKey, error) {
 }
 
 // SealKeys are the keys of the database, the oldest first.
-func (s *Store) SealKeys(ctx context.Context) ([]SealKey, error) { return s.sealKeys(ctx, nil) }
+func (s keyTables) SealKeys(ctx context.Context) ([]SealKey, error) { return s.sealKeys(ctx, nil) }
 
-// HoldKeys says which keys a process knows, and that it lives.
-func (s *Store) HoldKeys(ctx context.Context, h KeyHolder) error {
-	return s.change(ctx, `INSERT INTO seal_holder (id, host, known, beats) VALUES ($1, $2, $3, 1)
+// SaveKeyHolder says which keys a process knows, and that it lives.
+func (s keyTables) SaveKeyHolder(ctx context.Context, h KeyHolder) error {
+	return s.execOnce(ctx, `INSERT INTO seal_holder (id, host, known, beats) VALUES ($1, $2, $3, 1)
 		ON CONFLICT (id) DO UPDATE SET known = excluded.known, beats = seal_holder.beats + 1`, h.ID, h.Host, strings.Join(h.Keys, " "))
 }
 
 // KeyHolders are the processes that said which keys they know, dead ones among them.
-func (s *Store) KeyHolders(ctx context.Context) ([]KeyHolder, error) {
+func (s keyTables) KeyHolders(ctx context.Context) ([]KeyHolder, error) {
 	var out []KeyHolder
 	err := s.read(ctx, nil, func(r *sql.Rows) error {
 		var h KeyHolder
@@ -161,12 +161,12 @@ func (s *Store) KeyHolders(ctx context.Context) ([]KeyHolder, error) {
 }
 
 // DropKeyHolder forgets a process whose beats stood still at the count.
-func (s *Store) DropKeyHolder(ctx context.Context, id string, beats int64) error {
-	return s.change(ctx, `DELETE FROM seal_holder WHERE id = $1 AND beats = $2`, id, beats)
+func (s keyTables) DropKeyHolder(ctx context.Context, id string, beats int64) error {
+	return s.execOnce(ctx, `DELETE FROM seal_holder WHERE id = $1 AND beats = $2`, id, beats)
 }
 
-// change runs one statement.
-func (s *Store) change(ctx context.Context, text string, args ...any) error {
+// execOnce runs one statement.
+func (s keyTables) execOnce(ctx context.Context, text string, args ...any) error {
 	err := s.Do(ctx, func(t job.Tx) error {
 		tx, err := s.tx(t)
 		if err == nil {
@@ -181,7 +181,7 @@ func (s *Store) change(ctx context.Context, text string, args ...any) error {
 }
 
 // ProposeKey makes a known key the next one; problem.Conflict while another change is not over.
-func (s *Store) ProposeKey(ctx context.Context, id string) error {
+func (s keyTables) ProposeKey(ctx context.Context, id string) error {
 	return s.Do(ctx, func(t job.Tx) error {
 		tx, err := s.tx(t)
 		if err != nil {
@@ -207,7 +207,7 @@ func (s *Store) ProposeKey(ctx context.Context, id string) error {
 }
 
 // PromoteKey makes the next key the one that seals. All transactions that seal with the old one are over then.
-func (s *Store) PromoteKey(ctx context.Context) error {
+func (s keyTables) PromoteKey(ctx context.Context) error {
 	err := s.Do(ctx, func(t job.Tx) error {
 		tx, err := s.tx(t)
 		if err != nil {

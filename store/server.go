@@ -13,8 +13,8 @@ import (
 )
 
 // Servers is compute.Store's.
-func (s *Store) Servers() record.Table[compute.Server, compute.ServerFilter] {
-	return recordTable[compute.Server, compute.ServerFilter]{s, servers}
+func (s serverTables) Servers() record.Table[compute.Server, compute.ServerFilter] {
+	return recordTable[compute.Server, compute.ServerFilter]{s.storeCore, servers}
 }
 
 var servers = &recordKind[compute.Server, compute.ServerFilter]{
@@ -116,7 +116,7 @@ func narrowServers(c *whereClause, f compute.ServerFilter) {
 }
 
 // SaveServers is compute.Store's.
-func (s *Store) SaveServers(t job.Tx, all []*compute.Server) error {
+func (s serverTables) SaveServers(t job.Tx, all []*compute.Server) error {
 	tx, err := s.tx(t)
 	if err == nil {
 		err = tx.seals()
@@ -127,11 +127,11 @@ func (s *Store) SaveServers(t job.Tx, all []*compute.Server) error {
 	rows := make([][]any, len(all))
 	for i, v := range all {
 		v.Version, v.UpdatedAt = v.Version+1, s.timestamp()
-		if rows[i], err = (recordTable[compute.Server, compute.ServerFilter]{s, servers}).values(v); err != nil {
+		if rows[i], err = (recordTable[compute.Server, compute.ServerFilter]{s.storeCore, servers}).values(v); err != nil {
 			return err
 		}
 	}
-	changed, err := tx.updateMany(servers.table, servers.all(), rows)
+	changed, err := tx.updateMany(servers.table, servers.allColumns(), rows)
 	if err == nil && changed != int64(len(all)) {
 		return problem.Conflictf("One of %d servers has been changed by another request; please retry.", len(all))
 	}
@@ -142,11 +142,11 @@ func (s *Store) SaveServers(t job.Tx, all []*compute.Server) error {
 }
 
 // ServerByNum is compute.Store's.
-func (s *Store) ServerByNum(ctx context.Context, tx job.Tx, num int64) (*compute.Server, error) {
-	t := recordTable[compute.Server, compute.ServerFilter]{s, servers}
+func (s serverTables) ServerByNum(ctx context.Context, tx job.Tx, num int64) (*compute.Server, error) {
+	t := recordTable[compute.Server, compute.ServerFilter]{s.storeCore, servers}
 	out, err := t.read(ctx, tx, servers.selects()+` WHERE t.num = $1`, num)
 	if err == nil && len(out) == 0 {
-		err = servers.missing(fmt.Sprint(num))
+		err = servers.notFound(fmt.Sprint(num))
 	}
 	if err != nil {
 		return nil, err
@@ -155,8 +155,8 @@ func (s *Store) ServerByNum(ctx context.Context, tx job.Tx, num int64) (*compute
 }
 
 // PruneServers removes the rows of servers that were deleted before. It returns how many.
-func (s *Store) PruneServers(ctx context.Context, before time.Time) (int, error) {
-	n, err := s.slices(ctx, pruneSlice, `DELETE FROM server WHERE num IN (SELECT num FROM server WHERE state = 'deleted' AND updated_at < $1 LIMIT $2)`,
+func (s serverTables) PruneServers(ctx context.Context, before time.Time) (int, error) {
+	n, err := s.execInBatches(ctx, pruneSlice, `DELETE FROM server WHERE num IN (SELECT num FROM server WHERE state = 'deleted' AND updated_at < $1 LIMIT $2)`,
 		toMicros(before), pruneSlice)
 	if err != nil {
 		return n, fmt.Errorf("prune deleted servers: %w", err)
@@ -165,7 +165,7 @@ func (s *Store) PruneServers(ctx context.Context, before time.Time) (int, error)
 }
 
 // HostUse is compute.Store's.
-func (s *Store) HostUse(ctx context.Context) (map[string]int, error) {
+func (s serverTables) HostUse(ctx context.Context) (map[string]int, error) {
 	out := map[string]int{}
 	err := s.read(ctx, nil, func(r *sql.Rows) error {
 		var id string

@@ -10,8 +10,8 @@ import (
 var _ metal.SiteStore = (*Store)(nil)
 
 // Sites keeps the boot services that know no database, each by a digest of its token.
-func (s *Store) Sites() record.Table[metal.Site, metal.SiteFilter] {
-	return recordTable[metal.Site, metal.SiteFilter]{s, sites}
+func (s nodeTables) Sites() record.Table[metal.Site, metal.SiteFilter] {
+	return recordTable[metal.Site, metal.SiteFilter]{s.storeCore, sites}
 }
 
 var sites = &recordKind[metal.Site, metal.SiteFilter]{
@@ -31,6 +31,6 @@ var sites = &recordKind[metal.Site, metal.SiteFilter]{
 }
 
 // PlannedNodes is metal.SiteStore's.
-func (s *Store) PlannedNodes(ctx context.Context, group string) ([]*metal.Node, error) {
+func (s nodeTables) PlannedNodes(ctx context.Context, group string) ([]*metal.Node, error) {
 	return s.nodes(ctx, nil, selectNodes+` WHERE n.conductor_group = $1 AND n.boot_path <> '' ORDER BY n.num`, group)
 }

@@ -55,7 +55,7 @@ func openSQLite(ctx context.Context, path string, opts Options, log *slog.Logger
 	if e.lock, err = lockFile(path + ".lock"); err != nil {
 		return nil, err
 	}
-	if err = intactFiles(path, e.lock); err != nil {
+	if err = checkFiles(path, e.lock); err != nil {
 		return nil, err
 	}
 	// The file is made here so that nobody but its owner can read it; -wal and -shm inherit that.
@@ -70,7 +70,7 @@ func openSQLite(ctx context.Context, path string, opts Options, log *slog.Logger
 		return nil, err
 	}
 	e.write.SetMaxOpenConns(1)
-	if err = intactPages(ctx, e.write, path); err != nil {
+	if err = checkPages(ctx, e.write, path); err != nil {
 		return nil, err
 	}
 	t, err := newTables(e.write, sqliteDialect)
@@ -132,12 +132,12 @@ func (e *sqliteEngine) do(ctx context.Context, fn func(context.Context, statemen
 
 func (e *sqliteEngine) reader() statementRunner { return &e.readers }
 
-// seats sets no bound for writes of steps, because the writer serves them by their class.
-func (e *sqliteEngine) seats() concurrencyLimits {
+// limits sets no bound for writes of steps, because the writer serves them by their class.
+func (e *sqliteEngine) limits() concurrencyLimits {
 	return concurrencyLimits{requestReads: e.readersEach, requestWrites: writeSeats, stepReads: e.readersEach}
 }
 
-func (e *sqliteEngine) woke() {}
+func (e *sqliteEngine) notifyPeers() {}
 
 func (e *sqliteEngine) close() error {
 	var errs []error

@@ -48,29 +48,62 @@ type Options struct {
 	PruneBatch int
 }
 
-// Store is job.Store, metal.Store and compute.Store. It is safe for use by several goroutines.
+// Store is job.Store, metal.Store and compute.Store. It is safe for use by several goroutines. The methods for the tables of one subject
+// are those of one embedded type.
 type Store struct {
-	engine sqlEngine
-	key    *secret.Key
-	now    func() time.Time
-	log    *slog.Logger
-	shared bool // other processes may use the database, too
-	woken  chan struct{}
-	orders broadcaster
-	kinds  map[job.Kind]int
+	*storeCore
+	incarnationTables
+	jobTables
+	nodeTables
+	serverTables
+	hostTables
+	keyTables
+}
+
+// incarnationTables hold the history of the database itself: its incarnations, and what operators decided while it was held.
+type incarnationTables struct{ *storeCore }
+
+// jobTables hold jobs, their events and the leases of the conductors that run them. No job is claimed while the database is held, so
+// they know its incarnation.
+type jobTables struct {
+	incarnationTables
+	kinds map[job.Kind]int
 	// noNodeHistory and pruneBatch are copies of the options.
 	noNodeHistory bool
 	pruneBatch    int
-	told          broadcaster
+	backlog       backlogLimiter
+}
+
+// nodeTables hold nodes and all that belongs to them: ports, volume connectors, chassis, templates, runbooks and allocations.
+type nodeTables struct{ *storeCore }
+
+// serverTables hold servers and what they are made of: flavors, images, networks, addresses and volumes.
+type serverTables struct{ *storeCore }
+
+// hostTables hold hosts, their clusters, groups, orders and reports, and the moves of servers between them.
+type hostTables struct{ *storeCore }
+
+// keyTables hold the keys that seal secrets, and the tokens of the API.
+type keyTables struct{ *storeCore }
+
+// storeCore is what the tables of all subjects share: the engine, transactions, the clock, sealing and notifications.
+type storeCore struct {
+	engine        sqlEngine
+	key           *secret.Key
+	now           func() time.Time
+	log           *slog.Logger
+	shared        bool // other processes may use the database, too
+	wakeups       chan struct{}
+	ordersChanged broadcaster
+	eventsChanged broadcaster
 	closed        func() error
 	// readTime bounds reads outside of transactions; 0: nothing needs it.
 	readTime time.Duration
-	mood     writeHealth
+	health   writeHealth
 	// readQueue and writeQueue hold requests of users, and nothing else.
 	readQueue, writeQueue *fairQueue
 	// stepReads and stepWrites bound steps of jobs.
 	stepReads, stepWrites semaphore
-	backlog               backlogLimiter
 	history               databaseHistory
 }
 
@@ -89,29 +122,33 @@ type sqlEngine interface {
 	// do runs fn in one transaction, as job.Transactor says, again if the engine asks for it.
 	do(ctx context.Context, fn func(ctx context.Context, run statementRunner) error) error
 	reader() statementRunner
-	// seats gives the bounds for users' requests and steps of jobs, so that leases, claims and heartbeats need not wait for them.
-	seats() concurrencyLimits
+	// limits gives the bounds for users' requests and steps of jobs, so that leases, claims and heartbeats need not wait for them.
+	limits() concurrencyLimits
 	// classify gives errors of the engine that others can wait out the kind Unavailable.
 	classify(err error) error
 	// violated names the rule that refused a row: "table.column" of the first column of a unique index, or
 	// "foreign key"; empty for all other errors.
 	violated(err error) string
-	// forget drops what it can of the timeline that is older than before without touching rows, gives how many events that
+	// pruneEvents drops what it can of the timeline that is older than before without touching rows, gives how many events that
 	// were, and names the table whose rows are left to be deleted one by one.
-	forget(ctx context.Context, now, before time.Time) (n int, rest string, err error)
-	// among is the rest of "column ..." in an update that takes rows of a look: it is looked once, however the update is carried
-	// out, and those who take some at once pass each other by.
-	among(look string) string
-	// woke tells other processes that work may be there; it may return before they know.
-	woke()
+	pruneEvents(ctx context.Context, now, before time.Time) (n int, rest string, err error)
+	// skipLockedClause gives what follows "column" in the WHERE of an update: the rows of the subquery. The engine runs the subquery
+	// once, and skips rows that another transaction has locked.
+	skipLockedClause(subquery string) string
+	// notifyPeers tells other processes that work may be there; it may return before they know.
+	notifyPeers()
 	close() error
 }
 
 // Open opens the database at url, "sqlite:PATH" or "postgres://...", brings its tables up to date if it may, and
 // proves that key is the one its secrets are sealed with. Tables that this program cannot serve are problem.Conflict.
 func Open(ctx context.Context, url string, key *secret.Key, opts Options) (*Store, error) {
-	s := &Store{key: key, now: opts.Now, log: opts.Logger, kinds: opts.Versions, backlog: backlogLimiter{limit: opts.BacklogLimit}, noNodeHistory: opts.NoNodeHistory, pruneBatch: cmp.Or(opts.PruneBatch, pruneSlice),
-		woken: make(chan struct{}, 1)}
+	core := &storeCore{key: key, now: opts.Now, log: opts.Logger, wakeups: make(chan struct{}, 1)}
+	incarnations := incarnationTables{core}
+	s := &Store{storeCore: core, incarnationTables: incarnations,
+		nodeTables: nodeTables{core}, serverTables: serverTables{core}, hostTables: hostTables{core}, keyTables: keyTables{core},
+		jobTables: jobTables{incarnationTables: incarnations, kinds: opts.Versions, noNodeHistory: opts.NoNodeHistory, pruneBatch: cmp.Or(opts.PruneBatch, pruneSlice),
+			backlog: backlogLimiter{limit: opts.BacklogLimit}}}
 	if s.now == nil {
 		s.now = time.Now
 	}
@@ -132,7 +169,7 @@ func Open(ctx context.Context, url string, key *secret.Key, opts Options) (*Stor
 		return nil, err
 	}
 	s.closed = sync.OnceValue(s.engine.close)
-	bounds := s.engine.seats()
+	bounds := s.engine.limits()
 	s.readQueue, s.writeQueue = newFairQueue(bounds.requestReads), newFairQueue(bounds.requestWrites)
 	s.stepReads, s.stepWrites = newSemaphore(bounds.stepReads), newSemaphore(bounds.stepWrites)
 	e, server := s.engine.(*postgresEngine)
@@ -157,28 +194,28 @@ func Open(ctx context.Context, url string, key *secret.Key, opts Options) (*Stor
 }
 
 // Close ends the store after the transactions that have begun. A second call does nothing more.
-func (s *Store) Close() error { return s.closed() }
+func (s *storeCore) Close() error { return s.closed() }
 
 // Woken is job.Waker's.
-func (s *Store) Woken() <-chan struct{} { return s.woken }
+func (s *storeCore) Woken() <-chan struct{} { return s.wakeups }
 
-func (s *Store) notifyLocal() {
+func (s *storeCore) notifyLocal() {
 	select {
-	case s.woken <- struct{}{}:
+	case s.wakeups <- struct{}{}:
 	default:
 	}
 }
 
 // onNotify follows the hint of another process, which does not tell what there is to do.
-func (s *Store) onNotify() {
+func (s *storeCore) onNotify() {
 	s.notifyLocal()
-	s.orders.wake()
-	s.told.wake()
+	s.ordersChanged.wake()
+	s.eventsChanged.wake()
 }
 
-// changed records that a transaction was committed, or may have been.
-func (s *Store) changed(ctx context.Context, who access.Requester) {
-	if p := patienceOf(ctx); !p.lease && !p.counter {
+// recordCommit records that a transaction was committed, or may have been.
+func (s *storeCore) recordCommit(ctx context.Context, who access.Requester) {
+	if p := txTimeoutOf(ctx); !p.lease && !p.counter {
 		s.history.changed()
 	}
 	if who.Changed != nil {
@@ -187,7 +224,7 @@ func (s *Store) changed(ctx context.Context, who access.Requester) {
 }
 
 // Do is job.Transactor's.
-func (s *Store) Do(ctx context.Context, fn func(job.Tx) error) error {
+func (s *storeCore) Do(ctx context.Context, fn func(job.Tx) error) error {
 	var last *Tx
 	committed := false
 	defer func() {
@@ -210,33 +247,33 @@ func (s *Store) Do(ctx context.Context, fn func(job.Tx) error) error {
 		return last.outcome(fn(last))
 	})
 	if err != nil {
-		told := s.engine.classify(err)
-		if problem.IsUnconfirmed(told) {
-			s.changed(ctx, who)
+		classified := s.engine.classify(err)
+		if problem.IsUnconfirmed(classified) {
+			s.recordCommit(ctx, who)
 			s.onNotify() // the change may be there already
-			s.engine.woke()
+			s.engine.notifyPeers()
 		}
-		if s.mood.markUnhealthy(s.now, err, told) {
-			s.log.Warn("the database takes no changes", "error", told)
+		if s.health.markUnhealthy(s.now, err, classified) {
+			s.log.Warn("the database takes no changes", "error", classified)
 		}
-		return told
+		return classified
 	}
 	committed = true
-	if s.mood.markHealthy(s.now) {
+	if s.health.markHealthy(s.now) {
 		s.log.Info("the database takes changes again")
 	}
-	s.changed(ctx, who)
-	if last.wake {
+	s.recordCommit(ctx, who)
+	if last.addsWork {
 		s.notifyLocal()
 	}
-	if last.ordered {
-		s.orders.wake()
+	if last.addsOrders {
+		s.ordersChanged.wake()
 	}
-	if last.told {
-		s.told.wake()
+	if last.addsEvents {
+		s.eventsChanged.wake()
 	}
-	if last.wake || last.ordered {
-		s.engine.woke()
+	if last.addsWork || last.addsOrders {
+		s.engine.notifyPeers()
 	}
 	return nil
 }
@@ -265,10 +302,10 @@ func (s *Store) prepare(ctx context.Context) error {
 }
 
 // Now is the time by which the store and all who share it tell what is due.
-func (s *Store) Now() time.Time { return s.now() }
+func (s *storeCore) Now() time.Time { return s.now() }
 
 // timestamp is the time now as rows hold it.
-func (s *Store) timestamp() time.Time { return s.now().UTC().Truncate(time.Microsecond) }
+func (s *storeCore) timestamp() time.Time { return s.now().UTC().Truncate(time.Microsecond) }
 
 // toMicros is a time as rows hold it: 0 for none.
 func toMicros(t time.Time) int64 {
@@ -278,7 +315,7 @@ func toMicros(t time.Time) int64 {
 	return t.UnixMicro()
 }
 
-// fromMicros is the reverse of micros.
+// fromMicros is the reverse of toMicros.
 func fromMicros(us int64) time.Time {
 	if us == 0 {
 		return time.Time{}

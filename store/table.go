@@ -42,8 +42,8 @@ type recordKind[R, F any] struct {
 	keys []uniqueKey[R]
 	// node gives the parent; nil where there is none.
 	node func(r *R) string
-	// held says why a row that others point at cannot be removed; nil: none do.
-	held   func(r *R) string
+	// inUse says why a row that others point at cannot be removed; nil: none do.
+	inUse  func(r *R) string
 	narrow func(c *whereClause, f F)
 	// mine is the condition for a marker m in a list that is confined to a project; nil: no list is.
 	mine func(c *whereClause, f F) string
@@ -73,26 +73,26 @@ type uniqueKey[R any] struct {
 
 // recordTable is record.Table for one kind.
 type recordTable[R, F any] struct {
-	s *Store
+	s *storeCore
 	k *recordKind[R, F]
 }
 
-func (k *recordKind[R, F]) all() []string {
+func (k *recordKind[R, F]) allColumns() []string {
 	return append(append([]string{"id", "version"}, k.columns...), "created_at", "updated_at", "body")
 }
 
 func (k *recordKind[R, F]) title() string { return strings.ToUpper(k.word[:1]) + k.word[1:] }
 
-func (k *recordKind[R, F]) missing(ident string) error {
+func (k *recordKind[R, F]) notFound(ident string) error {
 	return problem.NotFoundf("%s %s could not be found.", k.title(), ident)
 }
 
-func (k *recordKind[R, F]) changed(id string) error {
+func (k *recordKind[R, F]) conflict(id string) error {
 	return problem.Conflictf("%s %s has been changed by another request; please retry.", k.title(), id)
 }
 
 func (k *recordKind[R, F]) selects() string {
-	return `SELECT t.` + strings.Join(k.all(), ", t.") + `, t.num FROM ` + k.table + ` t`
+	return `SELECT t.` + strings.Join(k.allColumns(), ", t.") + `, t.num FROM ` + k.table + ` t`
 }
 
 // values are the arguments of all.
@@ -135,7 +135,7 @@ func driverValue(field any) any {
 	return reflect.ValueOf(field).Elem().String() // a named string
 }
 
-func (s *Store) encodeBody(body any, secretKey func(string) bool, place string) (string, error) {
+func (s *storeCore) encodeBody(body any, secretKey func(string) bool, place string) (string, error) {
 	text, err := json.Marshal(nonEmptyFields(body))
 	if err != nil || secretKey == nil {
 		return string(text), err
@@ -170,7 +170,7 @@ func nonEmptyFields(body any) map[string]any {
 	return out
 }
 
-func (s *Store) decodeBody(text []byte, body any, secretKey func(string) bool, place string) error {
+func (s *storeCore) decodeBody(text []byte, body any, secretKey func(string) bool, place string) error {
 	if secretKey != nil && bytes.Contains(text, []byte(sealedMark)) {
 		var sealed any
 		if err := json.Unmarshal(text, &sealed); err != nil {
@@ -226,7 +226,7 @@ func (t recordTable[R, F]) read(ctx context.Context, tx job.Tx, text string, arg
 // Get is record.Table's.
 func (t recordTable[R, F]) Get(ctx context.Context, tx job.Tx, ident string) (*R, error) {
 	if ident == "" {
-		return nil, t.k.missing(ident)
+		return nil, t.k.notFound(ident)
 	}
 	where, args := `COALESCE((SELECT id FROM `+t.k.table+` WHERE id = $1)`, []any{ident}
 	for _, name := range t.k.names {
@@ -238,7 +238,7 @@ func (t recordTable[R, F]) Get(ctx context.Context, tx job.Tx, ident string) (*R
 	}
 	out, err := t.read(ctx, tx, t.k.selects()+` WHERE t.id = `+where+`, '')`, args...)
 	if err == nil && len(out) == 0 {
-		err = t.k.missing(ident)
+		err = t.k.notFound(ident)
 	}
 	if err != nil {
 		return nil, err
@@ -267,12 +267,12 @@ func (t recordTable[R, F]) Insert(tx job.Tx, r *R) error {
 	if err != nil {
 		return err
 	}
-	all := t.k.all()
+	all := t.k.allColumns()
 	var num int64
 	err = x.each(func(rows *sql.Rows) error { return rows.Scan(&num) },
 		`INSERT INTO `+t.k.table+` (`+strings.Join(all, ", ")+`) VALUES (`+sqlPlaceholders(1, len(all))+`) ON CONFLICT DO NOTHING RETURNING num`, args...)
 	if err == nil && num == 0 {
-		return t.which(x, r)
+		return t.takenKeyError(x, r)
 	}
 	if err == nil && t.k.num != nil {
 		*t.k.num(r) = num
@@ -280,8 +280,8 @@ func (t recordTable[R, F]) Insert(tx job.Tx, r *R) error {
 	return t.refused(err, r, "insert")
 }
 
-// which says which key of a new record is taken.
-func (t recordTable[R, F]) which(tx *Tx, r *R) error {
+// takenKeyError says which key of a new record is taken.
+func (t recordTable[R, F]) takenKeyError(tx *Tx, r *R) error {
 	at := map[string]any{"id": t.k.head(r).id}
 	for i, f := range t.k.fields(r) {
 		at[t.k.columns[i]] = f
@@ -301,7 +301,7 @@ func (t recordTable[R, F]) which(tx *Tx, r *R) error {
 			return problem.Conflictf("%s", k.says(r))
 		}
 	}
-	return t.k.changed(*t.k.head(r).id)
+	return t.k.conflict(*t.k.head(r).id)
 }
 
 func withArticle(word string) string {
@@ -317,8 +317,8 @@ func (t recordTable[R, F]) refused(err error, r *R, verb string) error {
 		return nil
 	}
 	rule := t.s.engine.violated(err)
-	if rule == foreignKey && t.k.held != nil {
-		return conflictError(err, "%s", t.k.held(r))
+	if rule == foreignKey && t.k.inUse != nil {
+		return conflictError(err, "%s", t.k.inUse(r))
 	}
 	if rule == foreignKey && t.k.node != nil {
 		return problem.NotFoundf("Node %s could not be found.", t.k.node(r))
@@ -347,14 +347,14 @@ func (t recordTable[R, F]) Save(tx job.Tx, r *R) error {
 	args, err := t.values(r)
 	var rows int64
 	if err == nil {
-		rows, err = x.exec(updateText(t.k.table, t.k.all()), args...)
+		rows, err = x.exec(updateText(t.k.table, t.k.allColumns()), args...)
 	}
 	if err == nil && rows == 1 {
 		return nil
 	}
 	*h.version, *h.updated = former, at
 	if err == nil {
-		return t.k.changed(*h.id)
+		return t.k.conflict(*h.id)
 	}
 	return t.refused(err, r, "save")
 }
@@ -368,7 +368,7 @@ func (t recordTable[R, F]) Delete(tx job.Tx, r *R) error {
 	h := t.k.head(r)
 	rows, err := x.exec(`DELETE FROM `+t.k.table+` WHERE id = $1 AND version = $2`, *h.id, *h.version)
 	if err == nil && rows == 0 {
-		return t.k.changed(*h.id)
+		return t.k.conflict(*h.id)
 	}
 	return t.refused(err, r, "delete")
 }
@@ -401,8 +401,8 @@ func readPage[R, F, T any](ctx context.Context, t recordTable[R, F], tx job.Tx, 
 	out, err := read(tail, c.args)
 	if err == nil && len(out) == 0 && p.Marker != "" {
 		var ok bool
-		if ok, err = t.s.marked(ctx, tx, t.k.table, p, mine); err == nil && !ok {
-			err = t.k.missing(p.Marker)
+		if ok, err = t.s.markerExists(ctx, tx, t.k.table, p, mine); err == nil && !ok {
+			err = t.k.notFound(p.Marker)
 		}
 	}
 	return out, err

@@ -16,8 +16,8 @@ import (
 var _ access.TokenStore = (*Store)(nil)
 
 // Tokens keeps the tokens of the API, each by a digest of its text.
-func (s *Store) Tokens() record.Table[access.Token, access.TokenFilter] {
-	return tokenTable{recordTable[access.Token, access.TokenFilter]{s, tokens}}
+func (s keyTables) Tokens() record.Table[access.Token, access.TokenFilter] {
+	return tokenTable{recordTable[access.Token, access.TokenFilter]{s.storeCore, tokens}}
 }
 
 var tokens = &recordKind[access.Token, access.TokenFilter]{
@@ -93,7 +93,7 @@ func (t tokenTable) used(ctx context.Context, tx job.Tx, found []*access.Token) 
 }
 
 // UseTokens is access.TokenStore's.
-func (s *Store) UseTokens(ctx context.Context, used map[string]time.Time) error {
+func (s keyTables) UseTokens(ctx context.Context, used map[string]time.Time) error {
 	err := s.Do(ctx, func(t job.Tx) error {
 		tx, err := s.tx(t)
 		if err != nil {
@@ -116,7 +116,7 @@ func (s *Store) UseTokens(ctx context.Context, used map[string]time.Time) error 
 }
 
 // EndSigned is access.TokenStore's. What need not be remembered any longer goes with it.
-func (s *Store) EndSigned(ctx context.Context, id string, until time.Time) error {
+func (s keyTables) EndSigned(ctx context.Context, id string, until time.Time) error {
 	err := s.Do(ctx, func(t job.Tx) error {
 		tx, err := s.tx(t)
 		if err != nil {
@@ -135,7 +135,7 @@ func (s *Store) EndSigned(ctx context.Context, id string, until time.Time) error
 }
 
 // SignedEnded is access.TokenStore's.
-func (s *Store) SignedEnded(ctx context.Context, id string) (ended bool, err error) {
+func (s keyTables) SignedEnded(ctx context.Context, id string) (ended bool, err error) {
 	err = s.read(ctx, nil, func(*sql.Rows) error { ended = true; return nil }, `SELECT 1 FROM ended_token WHERE id = $1`, id)
 	if err != nil {
 		return false, fmt.Errorf("look for a signed token among those that were ended: %w", err)

@@ -174,7 +174,7 @@ func (p tableCopy) table(ctx context.Context, table string) (Copied, error) {
 	if err != nil {
 		return Copied{}, err
 	}
-	p.tell(Copied{Table: table, Rows: total}, false)
+	p.report(Copied{Table: table, Rows: total}, false)
 	have, err := p.rows(ctx, table, codec)
 	if err != nil {
 		return Copied{}, err
@@ -189,18 +189,18 @@ func (p tableCopy) table(ctx context.Context, table string) (Copied, error) {
 	if there != have {
 		return Copied{}, fmt.Errorf("what was written is not what was read: %d rows with digest %s here, %d with %s there", have.Rows, have.Digest, there.Rows, there.Digest)
 	}
-	p.tell(have, true)
+	p.report(have, true)
 	return have, nil
 }
 
-// parameters bounds the placeholders of one statement: SQLite takes 32,766, PostgreSQL 65,535.
-const parameters = 16000
+// maxParameters bounds the placeholders of one statement: SQLite takes 32,766, PostgreSQL 65,535.
+const maxParameters = 16000
 
 func (p tableCopy) rows(ctx context.Context, table string, codec rowCodec) (Copied, error) {
 	out := Copied{Table: table}
 	var sum rowSetDigest
 	n := len(codec.columns)
-	batch := max(1, min(500, parameters/n))
+	batch := max(1, min(500, maxParameters/n))
 	var args []any
 	flush := func() error {
 		count := len(args) / n

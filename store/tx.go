@@ -14,18 +14,18 @@ import (
 
 // Tx is an open transaction. It is of use only inside the function that Do runs.
 type Tx struct {
-	store *Store
+	store *storeCore
 	// ctx bounds the statements; it is never a caller's, whose end would take the whole batch with it.
 	ctx context.Context
 	run statementRunner
 	// seen is this process's knowledge of the database's history before the transaction began.
 	seen knownHistory
-	// wake: the commit makes a job claimable.
-	wake bool
-	// ordered: the commit gives a host an order to fetch.
-	ordered bool
-	// told: the commit adds to the timeline.
-	told bool
+	// addsWork: the commit makes a job claimable.
+	addsWork bool
+	// addsOrders: the commit gives a host an order to fetch.
+	addsOrders bool
+	// addsEvents: the commit adds to the timeline.
+	addsEvents bool
 	// keyed: the key that seals was looked up.
 	keyed bool
 	// failed is the first statement that the engine refused: PostgreSQL takes nothing more in the transaction, so neither does SQLite.
@@ -49,7 +49,7 @@ type statementRunner interface {
 var errTxMisuse = errors.New("store: transaction is over or of another store")
 
 // tx takes a transaction that Do handed out.
-func (s *Store) tx(t job.Tx) (*Tx, error) {
+func (s *storeCore) tx(t job.Tx) (*Tx, error) {
 	tx, ok := t.(*Tx)
 	if !ok || tx == nil || tx.store != s || tx.done {
 		return nil, errTxMisuse
@@ -100,7 +100,7 @@ func (tx *Tx) outcome(err error) error {
 }
 
 // read runs a query in the transaction, or outside of any if t is nil.
-func (s *Store) read(ctx context.Context, t job.Tx, scan func(*sql.Rows) error, text string, args ...any) error {
+func (s *storeCore) read(ctx context.Context, t job.Tx, scan func(*sql.Rows) error, text string, args ...any) error {
 	if t == nil {
 		if s.readTime > 0 {
 			var done context.CancelFunc
@@ -119,6 +119,26 @@ func (s *Store) read(ctx context.Context, t job.Tx, scan func(*sql.Rows) error, 
 		return err
 	}
 	return tx.each(scan, text, args...)
+}
+
+// execInBatches repeats a statement, each time in a transaction of its own, until it touches fewer rows than a slice has.
+func (s *storeCore) execInBatches(ctx context.Context, batch int, text string, args ...any) (int, error) {
+	total := 0
+	for {
+		var n int64
+		err := s.Do(ctx, func(t job.Tx) error {
+			tx, err := s.tx(t)
+			if err != nil {
+				return err
+			}
+			n, err = tx.exec(text, args...)
+			return err
+		})
+		total += int(n)
+		if err != nil || n < int64(batch) {
+			return total, err
+		}
+	}
 }
 
 func eachRow(ctx context.Context, run statementRunner, scan func(*sql.Rows) error, text string, args ...any) error {

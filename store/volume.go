@@ -1,72 +1,43 @@
 package store
 
 import (
-	"fmt"
+	"time"
 
-	"salvor/metal"
+	"salvor/compute"
 	"salvor/record"
 )
 
-// Connectors keeps the initiators' sides of volumes.
-func (s *Store) Connectors() record.Table[metal.Connector, metal.ConnectorFilter] {
-	return recordTable[metal.Connector, metal.ConnectorFilter]{s, connectors}
+// Volumes is compute.Store's: disks of storage systems.
+func (s serverTables) Volumes() record.Table[compute.Volume, compute.VolumeFilter] {
+	return recordTable[compute.Volume, compute.VolumeFilter]{s.storeCore, volumes}
 }
 
-var connectors = &recordKind[metal.Connector, metal.ConnectorFilter]{
-	table: "connector", word: "volume connector", head: ofRecord[metal.Connector],
-	columns: []string{"node_id", "type", "connector_id"},
-	fields:  func(v *metal.Connector) []any { return []any{&v.NodeID, &v.Type, &v.ConnectorID} },
-	body: func(v *metal.Connector) any {
+var volumes = &recordKind[compute.Volume, compute.VolumeFilter]{
+	table: "volume", word: "volume", head: ofRecord[compute.Volume],
+	num:     func(v *compute.Volume) *int64 { return &v.Num },
+	columns: []string{"name", "project", "user_name", "status", "size", "bootable", "server_id", "iqn", "lun"},
+	fields: func(v *compute.Volume) []any {
+		return []any{&v.Name, &v.Project, &v.User, &v.Status, &v.SizeGiB, &v.Bootable, &v.ServerID, &v.IQN, &v.LUN}
+	},
+	body: func(v *compute.Volume) any {
 		return &struct {
-			Extra  *metal.Object
-			Lessee *string
-		}{&v.Extra, &v.Lessee}
+			Description, Portal, CHAPUser, Device *string
+			CHAPPassword                          plainSecret
+			Metadata, ImageProperties             *map[string]string
+			AttachedAt                            *time.Time
+		}{&v.Description, &v.Portal, &v.CHAPUser, &v.Device, plainSecret{&v.CHAPPassword}, &v.Metadata, &v.ImageProperties, &v.AttachedAt}
 	},
-	fill: func(v *metal.Connector) { initNilObjects(&v.Extra) },
-	sort: map[string]string{"node_uuid": "node_id"},
-	keys: []uniqueKey[metal.Connector]{{[]string{"type", "connector_id"}, func(v *metal.Connector) string {
-		return fmt.Sprintf("A volume connector with type '%s' and connector ID '%s' already exists.", v.Type, v.ConnectorID)
+	secret: func(key string) bool { return key == "CHAPPassword" },
+	sort:   map[string]string{"volume_type": "num", "display_name": "name"},
+	keys: []uniqueKey[compute.Volume]{{[]string{"iqn", "lun"}, func(v *compute.Volume) string {
+		return "A volume for this LUN of " + v.IQN + " already exists."
 	}}},
-	node: func(v *metal.Connector) string { return v.NodeID },
-	mine: func(c *whereClause, f metal.ConnectorFilter) string { return c.mineOf(f.NodeID, f.Project) },
-	narrow: func(c *whereClause, f metal.ConnectorFilter) {
-		c.equal("t.node_id", f.NodeID)
-		c.equal("t.type", f.Type)
-		c.equal("t.connector_id", f.ConnectorID)
-		c.ofNode(f.Project, nil, nil)
-	},
-}
-
-// Targets keeps the disks' sides of volumes.
-func (s *Store) Targets() record.Table[metal.Target, metal.TargetFilter] {
-	return recordTable[metal.Target, metal.TargetFilter]{s, targets}
-}
-
-var targets = &recordKind[metal.Target, metal.TargetFilter]{
-	table: "target", word: "volume target", head: ofRecord[metal.Target],
-	columns: []string{"node_id", "volume_type", "volume_id", "boot_index"},
-	fields:  func(v *metal.Target) []any { return []any{&v.NodeID, &v.VolumeType, &v.VolumeID, &v.BootIndex} },
-	body: func(v *metal.Target) any {
-		return &struct {
-			Properties, Extra *metal.Object
-			Lessee            *string
-		}{&v.Properties, &v.Extra, &v.Lessee}
-	},
-	fill:   func(v *metal.Target) { initNilObjects(&v.Properties, &v.Extra) },
-	secret: metal.VolumeSecret,
-	sort:   map[string]string{"node_uuid": "node_id"},
-	keys: []uniqueKey[metal.Target]{{[]string{"node_id", "boot_index"}, func(v *metal.Target) string {
-		return fmt.Sprintf("A volume target with boot index '%d' for the same node already exists.", v.BootIndex)
-	}}},
-	node: func(v *metal.Target) string { return v.NodeID },
-	mine: func(c *whereClause, f metal.TargetFilter) string { return c.mineOf(f.NodeID, f.Project) },
-	narrow: func(c *whereClause, f metal.TargetFilter) {
-		c.equal("t.node_id", f.NodeID)
-		c.equal("t.volume_type", f.VolumeType)
-		c.equal("t.volume_id", f.VolumeID)
-		if f.BootIndex != nil {
-			c.and("t.boot_index = " + c.arg(int64(*f.BootIndex)))
-		}
-		c.ofNode(f.Project, nil, nil)
+	mine: func(c *whereClause, f compute.VolumeFilter) string { return c.mine("m.project = %s", f.Project) },
+	narrow: func(c *whereClause, f compute.VolumeFilter) {
+		c.equal("t.project", f.Project)
+		c.equal("t.name", f.Name)
+		c.rare("t.server_id", f.ServerID)
+		c.equal("t.iqn", f.IQN)
+		c.equal("t.status", string(f.Status))
 	},
 }

@@ -30,8 +30,8 @@ func (m *writeHealth) markHealthy(now func() time.Time) bool {
 }
 
 // markUnhealthy records an error that only the engine caused, and tells whether a time of failures begins with it.
-func (m *writeHealth) markUnhealthy(now func() time.Time, raw, told error) bool {
-	if !problem.Is(told, problem.Unavailable) || problem.Is(raw, problem.Unavailable) && !problem.IsUnconfirmed(raw) {
+func (m *writeHealth) markUnhealthy(now func() time.Time, raw, classified error) bool {
+	if !problem.Is(classified, problem.Unavailable) || problem.Is(raw, problem.Unavailable) && !problem.IsUnconfirmed(raw) {
 		return false
 	}
 	m.mu.Lock()
@@ -41,13 +41,13 @@ func (m *writeHealth) markUnhealthy(now func() time.Time, raw, told error) bool 
 	if first {
 		m.since = m.newest
 	}
-	m.why = problem.Public(told)
+	m.why = problem.Public(classified)
 	return first
 }
 
 // WriteFailure tells since when the database takes no changes, and why; empty: it does.
-func (s *Store) WriteFailure() (since time.Time, why string) {
-	s.mood.mu.Lock()
-	defer s.mood.mu.Unlock()
-	return s.mood.since, s.mood.why
+func (s *storeCore) WriteFailure() (since time.Time, why string) {
+	s.health.mu.Lock()
+	defer s.health.mu.Unlock()
+	return s.health.since, s.health.why
 }

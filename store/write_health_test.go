@@ -14,16 +14,16 @@ func TestASmallChangeDoesNotHideAFullDisk(t *testing.T) {
 	began := time.Unix(1e9, 0)
 	at := began
 	now := func() time.Time { return at }
-	s := &Store{}
+	s := &storeCore{}
 	fail := func() bool {
-		return s.mood.markUnhealthy(now, errors.New("13"), problem.Unavailablef("the disk is full"))
+		return s.health.markUnhealthy(now, errors.New("13"), problem.Unavailablef("the disk is full"))
 	}
 	if !fail() {
 		t.Error("the first failure begins nothing")
 	}
 	for range 3 {
 		at = at.Add(failureMemory - 1)
-		if s.mood.markHealthy(now) {
+		if s.health.markHealthy(now) {
 			t.Error("a small change ended it")
 		}
 		if since, why := s.WriteFailure(); why == "" || !since.Equal(began) {
@@ -34,7 +34,7 @@ func TestASmallChangeDoesNotHideAFullDisk(t *testing.T) {
 		}
 	}
 	at = at.Add(failureMemory)
-	if !s.mood.markHealthy(now) {
+	if !s.health.markHealthy(now) {
 		t.Error("a success did not end it")
 	}
 	if _, why := s.WriteFailure(); why != "" {

@@ -25,69 +25,69 @@ type sqliteWriter struct {
 	wake  func() // called when a commit ends well whose caller has stopped waiting
 	conn  *sql.Conn
 	run   *writerConnRunner
-	queue [classes]chan *batchEntry
+	queue [classCount]chan *batchEntry
 	turns int // number of served entries, which selects the order of the classes
 	quit  chan struct{}
 	once  sync.Once
 	ended chan struct{}
 	// began is the start of the BEGIN or COMMIT that runs now, in microseconds; 0: none runs.
 	began atomic.Int64
-	// hold is called before BEGIN and COMMIT, in tests only; nil otherwise.
-	hold func(text string)
+	// testHook is called before BEGIN and COMMIT, in tests only; nil otherwise.
+	testHook func(text string)
 }
 
 // batchEntry is one caller of a batch.
 type batchEntry struct {
-	state atomic.Int32 // waiting, begun or gone
-	turn  chan struct{}
-	over  chan bool  // the closure's part is over; true: the whole batch is lost
-	told  chan error // what became of the commit
+	state  atomic.Int32 // entryWaiting, entryBegun or entryAbandoned
+	turn   chan struct{}
+	over   chan bool  // the closure's part is over; true: the whole batch is lost
+	result chan error // what became of the commit
 }
 
 const (
-	waiting int32 = iota
-	begun
-	gone
+	entryWaiting int32 = iota
+	entryBegun
+	entryAbandoned
 )
 
-// batch bounds how many callers share a commit, so that the first does not wait long for the last.
-const batch = 32
+// maxBatch bounds how many callers share a commit, so that the first does not wait long for the last.
+const maxBatch = 32
 
 // priorityClass is the priority of a caller of the writer.
 type priorityClass int
 
 const (
-	// urgent: leases, claims, heartbeats, and all other work outside of users' requests and claimed jobs.
-	urgent priorityClass = iota
-	// step: the work on claimed jobs.
-	step
-	// request: the requests of users.
-	request
-	classes
+	// urgentClass: leases, claims, heartbeats, and all other work outside of users' requests and claimed jobs.
+	urgentClass priorityClass = iota
+	// stepClass: the work on claimed jobs.
+	stepClass
+	// requestClass: the requests of users.
+	requestClass
+	classCount
 )
 
 func classOf(ctx context.Context) priorityClass {
 	if _, ok := access.RequesterOf(ctx); ok {
-		return request
+		return requestClass
 	}
 	if job.IsStep(ctx) {
-		return step
+		return stepClass
 	}
-	return urgent
+	return urgentClass
 }
 
-// orders are the orders in which the writer looks at the classes, one order per turn. So no class waits for ever.
-var orders = [...][classes]priorityClass{
-	{urgent, step, request}, {step, urgent, request}, {urgent, step, request}, {request, urgent, step},
+// classOrders are the orders in which the writer looks at the classes, one order per turn. So no class waits for ever.
+var classOrders = [...][classCount]priorityClass{
+	{urgentClass, stepClass, requestClass}, {stepClass, urgentClass, requestClass}, {urgentClass, stepClass, requestClass}, {requestClass, urgentClass, stepClass},
 }
 
-var errStopped = problem.Unavailablef("database: closed")
+var errWriterClosed = problem.Unavailablef("database: closed")
 
-// errLost is told to all of a batch that SQLite took back as a whole, as it does where the disk is full.
-var errLost = problem.Unavailablef("database: the transaction was lost with those that it shared a commit with; ask again")
+// errBatchLost is told to all of a batch that SQLite took back as a whole, as it does where the disk is full.
+var errBatchLost = problem.Unavailablef("database: the transaction was lost with those that it shared a commit with; ask again")
 
-// stuck is how long a batch may hold the writer before the log says who does.
-const stuck = 15 * time.Second
+// stuckWriterTime is how long a batch may hold the writer before the log says who does.
+const stuckWriterTime = 15 * time.Second
 
 func startWriter(ctx context.Context, db *sql.DB, log *slog.Logger, wake func()) (*sqliteWriter, error) {
 	conn, err := db.Conn(ctx)
@@ -96,7 +96,7 @@ func startWriter(ctx context.Context, db *sql.DB, log *slog.Logger, wake func())
 	}
 	w := &sqliteWriter{log: log, wake: wake, conn: conn, quit: make(chan struct{}), ended: make(chan struct{})}
 	for c := range w.queue {
-		w.queue[c] = make(chan *batchEntry, batch)
+		w.queue[c] = make(chan *batchEntry, maxBatch)
 	}
 	w.run = &writerConnRunner{statementCache{prepare: conn.PrepareContext, once: conn.QueryContext}, conn}
 	go w.loop()
@@ -124,9 +124,9 @@ func (w *sqliteWriter) loop() {
 			select {
 			case <-w.quit:
 				return
-			case e = <-w.queue[urgent]:
-			case e = <-w.queue[step]:
-			case e = <-w.queue[request]:
+			case e = <-w.queue[urgentClass]:
+			case e = <-w.queue[stepClass]:
+			case e = <-w.queue[requestClass]:
 			}
 		}
 		w.batch(e)
@@ -136,13 +136,13 @@ func (w *sqliteWriter) loop() {
 // batch serves first and all who queue up meanwhile, and tells each what became of the commit.
 func (w *sqliteWriter) batch(first *batchEntry) {
 	ctx := context.Background()
-	watch := time.AfterFunc(stuck, w.complain)
+	watch := time.AfterFunc(stuckWriterTime, w.logStuck)
 	defer watch.Stop()
 	var served []*batchEntry
-	err := w.bound(ctx, "BEGIN IMMEDIATE")
+	err := w.execBoundary(ctx, "BEGIN IMMEDIATE")
 	open := err == nil
 	for e := first; e != nil; e = w.next(len(served)) {
-		if !e.state.CompareAndSwap(waiting, begun) {
+		if !e.state.CompareAndSwap(entryWaiting, entryBegun) {
 			continue
 		}
 		served = append(served, e)
@@ -151,13 +151,13 @@ func (w *sqliteWriter) batch(first *batchEntry) {
 		}
 		e.turn <- struct{}{}
 		if lost := <-e.over; lost {
-			err, open = errLost, false
+			err, open = errBatchLost, false
 			break
 		}
 	}
 	switch {
 	case open:
-		if err = w.bound(ctx, "COMMIT"); err != nil {
+		if err = w.execBoundary(ctx, "COMMIT"); err != nil {
 			_ = w.statement(ctx, "ROLLBACK")
 			if err = fmt.Errorf("commit: %w", err); ioError(err) {
 				err = wrapUnconfirmedCommit(err) // the end of the transaction may have reached the disk
@@ -167,24 +167,24 @@ func (w *sqliteWriter) batch(first *batchEntry) {
 		_ = w.statement(ctx, "ROLLBACK")
 	}
 	for _, e := range served {
-		e.told <- err
+		e.result <- err
 	}
 }
 
-// complain tells of a closure that waits for something else than the store, most
+// logStuck tells of a closure that waits for something else than the store, most
 // likely for a transaction of its own inside of this one.
-func (w *sqliteWriter) complain() {
+func (w *sqliteWriter) logStuck() {
 	stacks := make([]byte, 1<<18)
 	stacks = stacks[:runtime.Stack(stacks, true)]
-	w.log.Error("database: a transaction holds the only writer and does not end", "after", stuck, "goroutines", string(stacks))
+	w.log.Error("database: a transaction holds the only writer and does not end", "after", stuckWriterTime, "goroutines", string(stacks))
 }
 
 // next returns the caller whose turn it is; nil: no caller waits, or the batch is full.
 func (w *sqliteWriter) next(served int) *batchEntry {
-	if served >= batch {
+	if served >= maxBatch {
 		return nil
 	}
-	for _, c := range orders[w.turns%len(orders)] {
+	for _, c := range classOrders[w.turns%len(classOrders)] {
 		select {
 		case e := <-w.queue[c]:
 			w.turns++
@@ -203,7 +203,7 @@ func (w *sqliteWriter) statement(ctx context.Context, text string) error {
 // do queues the closure and waits for the commit. ctx counts only until the closure's turn. A request waits at most commitTime for a
 // hung commit: its own, or one before it.
 func (w *sqliteWriter) do(ctx context.Context, fn func(context.Context, statementRunner) error) error {
-	e := &batchEntry{turn: make(chan struct{}, 1), over: make(chan bool, 1), told: make(chan error, 1)}
+	e := &batchEntry{turn: make(chan struct{}, 1), over: make(chan bool, 1), result: make(chan error, 1)}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -223,38 +223,38 @@ func (w *sqliteWriter) do(ctx context.Context, fn func(context.Context, statemen
 		case queue <- e:
 			queue = nil
 		case <-e.turn:
-			err := w.closure(e, fn)
+			err := w.runInSavepoint(e, fn)
 			if late != nil {
 				late.Reset(commitTime)
 			}
 			select {
-			case told := <-e.told:
+			case told := <-e.result:
 				return cmp.Or(err, told)
 			case <-isLate:
 				if err != nil {
 					return err
 				}
 				go func() { // it ends with the batch
-					if <-e.told == nil {
+					if <-e.result == nil {
 						w.wake()
 					}
 				}()
 				return wrapUnconfirmedCommit(errHangs)
 			}
-		case err := <-e.told: // BEGIN failed
+		case err := <-e.result: // BEGIN failed
 			return err
 		case <-isLate:
-			if w.hangs() && (queue != nil || e.state.CompareAndSwap(waiting, gone)) {
+			if w.hangs() && (queue != nil || e.state.CompareAndSwap(entryWaiting, entryAbandoned)) {
 				return unavailableError("it confirms no changes now; nothing was changed", errHangs)
 			}
 			late.Reset(time.Second)
 		case <-ended:
-			if queue != nil || e.state.CompareAndSwap(waiting, gone) {
+			if queue != nil || e.state.CompareAndSwap(entryWaiting, entryAbandoned) {
 				return ctx.Err()
 			}
 			ended = nil
 		case <-w.ended:
-			return errStopped
+			return errWriterClosed
 		}
 	}
 }
@@ -265,19 +265,19 @@ func (w *sqliteWriter) hangs() bool {
 	return began != 0 && time.Since(time.UnixMicro(began)) >= commitTime
 }
 
-// bound runs the statement that begins or ends a batch.
-func (w *sqliteWriter) bound(ctx context.Context, text string) error {
+// execBoundary runs the statement that begins or ends a batch.
+func (w *sqliteWriter) execBoundary(ctx context.Context, text string) error {
 	w.began.Store(time.Now().UnixMicro())
 	defer w.began.Store(0)
-	if w.hold != nil {
-		w.hold(text)
+	if w.testHook != nil {
+		w.testHook(text)
 	}
 	return w.statement(ctx, text)
 }
 
-// closure runs fn between SAVEPOINT and RELEASE and passes the turn on in every
+// runInSavepoint runs fn between SAVEPOINT and RELEASE and passes the turn on in every
 // case, a panic and the end of the goroutine included.
-func (w *sqliteWriter) closure(e *batchEntry, fn func(context.Context, statementRunner) error) (err error) {
+func (w *sqliteWriter) runInSavepoint(e *batchEntry, fn func(context.Context, statementRunner) error) (err error) {
 	ctx := context.Background()
 	keep, lost := false, true
 	defer func() {

@@ -26,7 +26,7 @@ func TestAHungDiskIsAnswered(t *testing.T) {
 	var all sync.WaitGroup
 	all.Go(func() {
 		err := s.Do(ctx, func(tx job.Tx) error {
-			w.hold = func(text string) { // the writer waits for this closure, so nothing races
+			w.testHook = func(text string) { // the writer waits for this closure, so nothing races
 				if text == "COMMIT" {
 					once.Do(func() { close(hung); <-thaw })
 				}

@@ -33,7 +33,7 @@ func together(t *testing.T, s *Store, fns ...func(job.Tx) error) []error {
 			errs[i] = s.Do(context.Background(), func(tx job.Tx) error {
 				if i == 0 {
 					close(holding)
-					for end := time.Now().Add(time.Minute); len(w.queue[urgent]) < len(fns)-1; time.Sleep(time.Millisecond) {
+					for end := time.Now().Add(time.Minute); len(w.queue[urgentClass]) < len(fns)-1; time.Sleep(time.Millisecond) {
 						if time.Now().After(end) {
 							return errors.New("the others never queued up")
 						}

@@ -45,7 +45,7 @@ type file struct {
 }
 
 // New serves the files to everybody: nothing in them is secret.
-func New() api.Listed {
+func New() api.RouteLister {
 	files := map[string]file{}
 	all, _ := fs.Glob(static, "static/*") // the pattern is one, and compiled in with the files
 	for _, name := range all {
@@ -58,11 +58,11 @@ func New() api.Listed {
 		files[root+strings.TrimPrefix(name, "static")] = file{kind, `"` + hex.EncodeToString(sum[:12]) + `"`, body}
 	}
 	files[root+"/"] = files[root+"/index.html"]
-	doors := []api.Door{{Method: http.MethodGet, Path: root, Open: true}}
+	endpoints := []api.Endpoint{{Method: http.MethodGet, Path: root, Open: true}}
 	for name := range files {
-		doors = append(doors, api.Door{Method: http.MethodGet, Path: name, Open: true})
+		endpoints = append(endpoints, api.Endpoint{Method: http.MethodGet, Path: name, Open: true})
 	}
-	return api.Listed{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serve(w, r, files) }), Doors: doors}
+	return api.RouteLister{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serve(w, r, files) }), Endpoints: endpoints}
 }
 
 func serve(w http.ResponseWriter, r *http.Request, files map[string]file) {

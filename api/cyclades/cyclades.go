@@ -11,6 +11,7 @@ import (
 	"salvor/access"
 	"salvor/api"
 	"salvor/compute"
+	"salvor/compute/service"
 	"salvor/record"
 )
 
@@ -19,7 +20,7 @@ const root = "/cyclades/compute/v2.0"
 
 // Config is what the API stands on.
 type Config struct {
-	Services *compute.Services
+	Services *service.Services
 	Auth     api.Authenticator
 	// Policy has the rules of a policy file: by the names of Nova's, for the servers are the same.
 	Policy access.Policy
@@ -32,7 +33,7 @@ type Config struct {
 
 type server struct {
 	Config
-	written *api.Fragments[serverListView, record.Mark]
+	written *api.JSONCache[serverListView, record.Mark]
 }
 
 // serverListView is what a server in a list depends on beside its row.
@@ -54,11 +55,11 @@ func New(c Config) http.Handler {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
-	s := &server{c, &api.Fragments[serverListView, record.Mark]{
+	s := &server{c, &api.JSONCache[serverListView, record.Mark]{
 		Num:      func(m record.Mark) int64 { return m.Num },
 		Outdated: func(old, now serverListView) bool { return old.networks != now.networks },
 	}}
-	d := api.Dialect{Auth: c.Auth, Fail: newFailer(c.Log), Log: c.Log, PublicEndpoint: c.PublicEndpoint}
+	d := api.Router{Auth: c.Auth, Fail: newFailer(c.Log), Log: c.Log, PublicEndpoint: c.PublicEndpoint}
 	for _, r := range []struct {
 		method, path string
 		rule         string // of Nova's policy; empty: none
@@ -150,8 +151,6 @@ func newFailer(log *slog.Logger) api.Failer {
 		if err != nil {
 			log.Error("encode an error", "request_id", id, "error", err)
 		}
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(status)
-		_, _ = w.Write(b) // a client that went away is nobody's error
+		api.WriteJSON(w, status, b)
 	}
 }

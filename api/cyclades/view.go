@@ -3,7 +3,6 @@ package cyclades
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"net/netip"
@@ -90,9 +89,7 @@ func (c *cycladesCall) listServers(detail bool) error {
 		return err
 	}
 	texts = slices.DeleteFunc(texts, func(t string) bool { return t == "" }) // gone meanwhile
-	c.W.Header().Set("Content-Type", "application/json")
-	_, _ = io.WriteString(c.W, `{"servers":[`+strings.Join(texts, ",")+"]}") // a client that went away is nobody's error
-	return nil
+	return c.Raw(http.StatusOK, []byte(`{"servers":[`+strings.Join(texts, ",")+"]}"))
 }
 
 // serverTexts gives servers as a list shows them; those that did not change are not written again.
@@ -102,12 +99,12 @@ func (c *cycladesCall) serverTexts(marks []record.Mark, detail bool) ([]string, 
 		return nil, err
 	}
 	v := serverListView{detail: detail, base: c.Base, networks: fmt.Sprint(nets)}
-	return c.s.written.Texts(v, marks, func(nums []int64) (map[int64]api.Fragment[record.Mark], error) {
+	return c.s.written.Render(v, marks, func(nums []int64) (map[int64]api.CachedJSON[record.Mark], error) {
 		found, err := c.s.Services.Servers.Marked(c.R.Context(), nums)
 		if err != nil {
 			return nil, err
 		}
-		out := make(map[int64]api.Fragment[record.Mark], len(found))
+		out := make(map[int64]api.CachedJSON[record.Mark], len(found))
 		for num, srv := range found {
 			o := c.brief(srv)
 			if detail {
@@ -117,7 +114,7 @@ func (c *cycladesCall) serverTexts(marks []record.Mark, detail bool) ([]string, 
 			if err != nil {
 				return nil, err
 			}
-			out[num] = api.Fragment[record.Mark]{Mark: record.Mark{Num: num, ID: srv.ID, Version: srv.Version}, Text: string(b)}
+			out[num] = api.CachedJSON[record.Mark]{Mark: record.Mark{Num: num, ID: srv.ID, Version: srv.Version}, Text: string(b)}
 		}
 		return out, nil
 	})

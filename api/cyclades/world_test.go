@@ -14,6 +14,7 @@ import (
 	"salvor/access"
 	"salvor/api/cyclades"
 	"salvor/compute"
+	"salvor/compute/service"
 	"salvor/job"
 	"salvor/rescue"
 	"salvor/store"
@@ -31,7 +32,7 @@ func (w *who) Authenticate(*http.Request) (access.Principal, error) { return w.P
 type world struct {
 	testing.TB
 	store    *store.Store
-	services *compute.Services
+	services *service.Services
 	handler  http.Handler
 	who      *who
 	image    *compute.Image
@@ -47,7 +48,7 @@ func newWorld(t testing.TB, change ...func(*cyclades.Config)) *world {
 	t.Helper()
 	st, _ := storetest.SQLite(t)
 	w := &world{TB: t, store: st, who: &who{member("ann")}}
-	w.services = compute.New(st, st, compute.Options{HashAlgorithm: rescue.SHA256, RescueImagePath: "/srv/rescue"}, time.Now)
+	w.services = service.New(st, st, service.Options{HashAlgorithm: rescue.SHA256, RescueImagePath: "/srv/rescue"}, time.Now)
 	ctx := t.Context()
 	w.no(w.services.Flavors.Create(ctx, &compute.Flavor{Name: "small", VCPUs: 1, RAM: 512, Disk: 2, Public: true}, compute.Who{}.Asker))
 	w.image = &compute.Image{Name: "cirros", Visibility: "public", Status: compute.ImageActive, DiskFormat: "raw", Digest: digest, Properties: map[string]string{"OS": "debian", "OSFAMILY": "linux"}}

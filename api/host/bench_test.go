@@ -22,7 +22,7 @@ import (
 	"github.com/google/uuid"
 
 	"salvor/api/host"
-	"salvor/compute"
+	"salvor/compute/service"
 	"salvor/record"
 	"salvor/store"
 	"salvor/store/storetest"
@@ -33,7 +33,7 @@ import (
 type region struct {
 	url       string
 	store     *store.Store
-	services  *compute.Services
+	services  *service.Services
 	authority *host.Authority
 	address   string
 	ahead     atomic.Int64 // of the authority's clock, in nanoseconds
@@ -43,7 +43,7 @@ func newRegion(t testing.TB) *region {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	s, _ := storetest.SQLite(t)
-	r := &region{store: s, services: compute.New(s, s, compute.Options{}, time.Now)}
+	r := &region{store: s, services: service.New(s, s, service.Options{}, time.Now)}
 	var err error
 	if r.authority, err = host.OpenAuthority(t.Context(), s, func() time.Time { return time.Now().Add(time.Duration(r.ahead.Load())) }); err != nil {
 		t.Fatal(err)

@@ -82,10 +82,10 @@ type hostAPI struct {
 func New(c Config) http.Handler {
 	d := &hostAPI{Config: c, desk: newOrderWaiters(c.Orders, c.Log)}
 	mux := http.NewServeMux()
-	var doors []api.Door
+	var endpoints []api.Endpoint
 	list := func(pattern string) {
 		if method, path, ok := strings.Cut(pattern, " "); ok {
-			doors = append(doors, api.Door{Method: method, Path: path, Open: path == wire.JoinPath})
+			endpoints = append(endpoints, api.Endpoint{Method: method, Path: path, Open: path == wire.JoinPath})
 		}
 	}
 	handle := func(pattern string, h func(http.ResponseWriter, *http.Request) error) {
@@ -115,7 +115,7 @@ func New(c Config) http.Handler {
 			writeError(w, r, err)
 		}
 	})
-	return api.Listed{Handler: mux, Doors: doors}
+	return api.RouteLister{Handler: mux, Endpoints: endpoints}
 }
 
 // NewServer makes the door's server: a stop ends polls at once.
@@ -137,9 +137,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	if err != nil {
 		status, b = http.StatusInternalServerError, []byte(`{"error": "internal error"}`)
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_, _ = w.Write(b)
+	api.WriteJSON(w, status, b)
 }
 
 // decodeBody reads a JSON object of bounded size and depth that a database can keep.

@@ -34,7 +34,7 @@ import (
 	"salvor/api/image"
 	"salvor/api/volume"
 	"salvor/blob"
-	"salvor/compute"
+	"salvor/compute/service"
 	"salvor/store/storetest"
 	"salvor/test/debian"
 )
@@ -60,7 +60,7 @@ func newCloud(t *testing.T, basic bool) *cloud {
 	if basic {
 		below = c.file()
 	}
-	services, log := compute.New(s, s, compute.Options{}, time.Now), slog.New(slog.DiscardHandler)
+	services, log := service.New(s, s, service.Options{}, time.Now), slog.New(slog.DiscardHandler)
 	kept := access.NewTokens(s, time.Now)
 	auth := identity.NewTokens(key, below, api.NewTokenAuth(kept, time.Now, log), kept, time.Now)
 	faces := map[string]http.Handler{

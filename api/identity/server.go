@@ -57,7 +57,7 @@ func New(c Config) http.Handler {
 		c.Log = slog.Default()
 	}
 	s := &server{c}
-	return api.Dialect{
+	return api.Router{
 		Routes: s.routes(), Auth: c.Auth, Fail: api.Faults(c.Log, nil, "error"), Log: c.Log, PublicEndpoint: c.PublicEndpoint,
 	}.Handler()
 }

@@ -14,7 +14,7 @@ import (
 
 	"salvor/access"
 	"salvor/api"
-	"salvor/compute"
+	"salvor/compute/service"
 	"salvor/problem"
 )
 
@@ -30,7 +30,7 @@ type Blobs interface {
 
 // Config is what the API stands on.
 type Config struct {
-	Images *compute.Images
+	Images *service.Images
 	Blobs  Blobs
 	Auth   api.Authenticator
 	// Policy may deny what its file has rules for.
@@ -90,7 +90,7 @@ func New(c Config) http.Handler {
 	for i, r := range routes {
 		routes[i].Rule = rules[r.Method+" "+strings.TrimPrefix(r.Path, root)]
 	}
-	return api.Dialect{
+	return api.Router{
 		Routes: routes, Auth: c.Auth, Policy: c.Policy, Fail: api.Faults(c.Log, nil, "error"), Log: c.Log, PublicEndpoint: c.PublicEndpoint,
 	}.Handler()
 }

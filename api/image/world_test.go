@@ -18,7 +18,7 @@ import (
 	"salvor/api"
 	"salvor/api/image"
 	"salvor/blob"
-	"salvor/compute"
+	"salvor/compute/service"
 	"salvor/store/storetest"
 )
 
@@ -45,7 +45,7 @@ type world struct {
 	t       *testing.T
 	bytes   string // where they lie
 	handler http.Handler
-	images  *compute.Images
+	images  *service.Images
 	url     string
 	mu      sync.Mutex
 	late    time.Duration // how much later the face thinks it is
@@ -61,7 +61,7 @@ func newWorld(t *testing.T, adjust func(*image.Config)) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = blobs.Close() })
-	w.images = compute.New(s, s, compute.Options{}, time.Now).Images
+	w.images = service.New(s, s, service.Options{}, time.Now).Images
 	cfg := image.Config{Images: w.images, Blobs: blobs, Auth: people{}, Log: slog.New(slog.DiscardHandler), Now: func() time.Time {
 		w.mu.Lock()
 		defer w.mu.Unlock()

@@ -133,7 +133,7 @@ func (s *server) createAllocation(c *ironicCall) error {
 	if err := allocations.fill(c, a, body); err != nil {
 		return err
 	}
-	if err := s.Allocations.Create(c.r.Context(), a, node, c.who); err != nil {
+	if err := s.Allocations.Create(c.R.Context(), a, node, c.Asker()); err != nil {
 		return err
 	}
 	c.location("allocations/" + a.ID)
@@ -153,23 +153,23 @@ func (s *server) getNodeAllocation(c *ironicCall) error {
 	if err != nil {
 		return err
 	}
-	a, err := s.Allocations.OfNode(c.r.Context(), c.args[0])
+	a, err := s.Allocations.OfNode(c.R.Context(), c.Args[0])
 	if err != nil {
 		return err
 	}
-	return c.raw(http.StatusOK, allocations.append(make([]byte, 0, 1024), c, a, fields))
+	return c.Raw(http.StatusOK, allocations.append(make([]byte, 0, 1024), c, a, fields))
 }
 
 func (s *server) removeNodeAllocation(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}
-	a, err := s.Allocations.OfNode(c.r.Context(), c.args[0])
+	a, err := s.Allocations.OfNode(c.R.Context(), c.Args[0])
 	if err != nil {
 		return err
 	}
-	if err := s.Allocations.Remove(c.r.Context(), a.ID, c.who); err != nil {
+	if err := s.Allocations.Remove(c.R.Context(), a.ID, c.Asker()); err != nil {
 		return err
 	}
-	return c.empty(http.StatusNoContent)
+	return c.Empty(http.StatusNoContent)
 }

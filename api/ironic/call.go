@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -22,65 +21,23 @@ import (
 
 // ironicCall is one request on its way through a handler.
 type ironicCall struct {
+	*api.Call
 	s       *server
-	w       http.ResponseWriter
-	r       *http.Request
-	args    []string
-	query   url.Values
 	version metal.Version
-	host    string // begins every link, no trailing slash
-	who     record.Asker
-	user    access.Principal
 	project string // that a list is confined to; empty: to none
 	owner   string // project that what is created belongs to where the body names none
 	leave   func() // gives the place among large pages back; nil: the page is small
 	shared  bool   // the texts of its page lie in the cache that all clients share
 }
 
-// serve finds out who asks, what and in which version, in Ironic's order: nobody learns
-// which paths exist without a credential, and errors of the router carry no version.
-func (s *server) serve(w http.ResponseWriter, r *http.Request) {
-	found, args, allowed := s.find(r)
-	info := api.Of(r.Context())
-	if found != nil {
-		api.Routed(r.Context(), found.path)
-	}
-	if !s.open && (found == nil || found.need != access.Open) {
-		user, err := s.Auth.Authenticate(r)
-		if err != nil {
-			s.fail(w, r, err)
-			return
-		}
-		r = api.RequestedBy(r, user)
-	}
-	if found == nil || found.need == access.Open && !found.shows {
-		if err := api.Admit(r, ""); err != nil {
-			s.fail(w, r, err)
-			return
-		}
-	}
-	if found == nil {
-		s.fail(w, r, noRoute(r, allowed))
-		return
-	}
-	c := &ironicCall{s: s, w: w, r: r, args: args, host: s.hostURL(r), who: record.Asker{RequestID: info.ID, User: info.User.User}, user: info.User}
-	if err := c.begin(found); err != nil {
-		s.fail(w, r, err)
-		return
-	}
-	if err := c.patiently(found.do); err != nil {
-		s.fail(w, r, err)
-	}
-}
-
 // begin settles version, permission and query.
 func (c *ironicCall) begin(found *apiRoute) error {
-	if len(c.r.Host) > maxIdent { // a page repeats it ten thousand times
+	if len(c.R.Host) > maxIdent { // a page repeats it ten thousand times
 		return problem.Invalidf("The name in the header Host is longer than %d bytes.", maxIdent)
 	}
 	if !found.plain {
-		v, err := c.s.versions.Parse(c.r.Header)
-		h := c.w.Header()
+		v, err := c.s.versions.Parse(c.R.Header)
+		h := c.W.Header()
 		var bad *api.BadVersion
 		if !errors.As(err, &bad) || bad.Parsed {
 			h.Set(ironic.MinVersionHeader, versionText(MinVersion))
@@ -98,10 +55,10 @@ func (c *ironicCall) begin(found *apiRoute) error {
 			return tooOld(found)
 		}
 	}
-	if err := api.Of(c.r.Context()).User.Allow(found.need, c.r.Method+" "+found.path); err != nil {
+	if err := c.Who.Allow(found.need, c.R.Method+" "+found.path); err != nil {
 		return err
 	}
-	q, err := url.ParseQuery(c.r.URL.RawQuery)
+	q, err := url.ParseQuery(c.R.URL.RawQuery)
 	if err != nil {
 		return problem.Invalidf("The query is malformed.")
 	}
@@ -110,9 +67,9 @@ func (c *ironicCall) begin(found *apiRoute) error {
 			return err
 		}
 	}
-	for i, a := range c.args {
+	for i, a := range c.Args {
 		if record.IsUUID(a) {
-			c.args[i] = strings.ToLower(a)
+			c.Args[i] = strings.ToLower(a)
 		}
 		if err := api.CheckText(a); err != nil {
 			return err
@@ -121,7 +78,7 @@ func (c *ironicCall) begin(found *apiRoute) error {
 			return problem.NotFoundf("The resource could not be found: its name is longer than %d characters.", maxIdent)
 		}
 	}
-	c.query = q
+	c.Query = q
 	c.cutJSON(found)
 	return c.permitted(found)
 }
@@ -140,28 +97,6 @@ func tooOld(r *apiRoute) error {
 const maxIdent = 255
 
 func versionText(v metal.Version) string { return "1." + strconv.Itoa(int(v)) }
-
-func noRoute(r *http.Request, allowed []string) error {
-	if len(allowed) == 0 {
-		return &api.Error{Status: http.StatusNotFound, Text: "The resource could not be found.", Router: true}
-	}
-	return &api.Error{
-		Status: http.StatusMethodNotAllowed, Text: fmt.Sprintf("The method %.20q is not allowed for this resource.", r.Method),
-		Router: true, Header: http.Header{"Allow": {strings.Join(slices.Compact(allowed), ", ")}},
-	}
-}
-
-// hostURL gives what every link begins with.
-func (s *server) hostURL(r *http.Request) string {
-	if s.PublicEndpoint != "" {
-		return strings.TrimSuffix(s.PublicEndpoint, "/")
-	}
-	scheme := "http"
-	if r.TLS != nil {
-		scheme = "https"
-	}
-	return scheme + "://" + r.Host
-}
 
 // fail writes an error as Ironic does: JSON inside of a JSON string.
 func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
@@ -190,50 +125,7 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if known != nil && known.Guard {
 		body = slices.Concat([]byte(`{"error_message":`), text, []byte("}"))
 	}
-	writeJSON(w, status, body)
-}
-
-func writeJSON(w http.ResponseWriter, status int, body []byte) {
-	writeHead(w, status, len(body))
-	_, _ = w.Write(body) // a client that went away needs no answer
-}
-
-func writeHead(w http.ResponseWriter, status, length int) {
-	h := w.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(length))
-	h.Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(status)
-}
-
-// raw answers with JSON that is encoded already.
-func (c *ironicCall) raw(status int, body []byte) error {
-	writeJSON(c.w, status, body)
-	return nil
-}
-
-// rawText is raw for what lies in a string.
-func (c *ironicCall) rawText(status int, body string) error {
-	writeHead(c.w, status, len(body))
-	_, _ = io.WriteString(c.w, body)
-	return nil
-}
-
-func (c *ironicCall) json(status int, v any) error {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	return c.raw(status, b)
-}
-
-// empty answers without a body.
-func (c *ironicCall) empty(status int) error {
-	if status != http.StatusNoContent {
-		c.w.Header().Set("Content-Length", "0")
-	}
-	c.w.WriteHeader(status)
-	return nil
+	api.WriteJSON(w, status, body)
 }
 
 // object reads a JSON object from the body.
@@ -243,7 +135,7 @@ func (c *ironicCall) object() (map[string]any, error) {
 
 // objectOr is object, but takes an empty body for {} if bare.
 func (c *ironicCall) objectOr(bare bool) (map[string]any, error) {
-	b, err := api.ReadBody(c.w, c.r, api.MaxBody)
+	b, err := api.ReadBody(c.W, c.R, api.MaxBody)
 	if err != nil {
 		return nil, err
 	}
@@ -266,7 +158,7 @@ func knownOnly(body map[string]any, known ...string) error {
 // only refuses query arguments beside the known ones.
 func (c *ironicCall) only(known ...string) error {
 	var unknown []string
-	for k := range c.query {
+	for k := range c.Query {
 		if !slices.Contains(known, k) {
 			unknown = append(unknown, truncateInput(k))
 		}
@@ -286,16 +178,16 @@ func truncateInput(s string) string {
 	return s
 }
 
-func (c *ironicCall) has(name string) bool { return c.query.Has(name) }
+func (c *ironicCall) has(name string) bool { return c.Query.Has(name) }
 
 // boolean reads a query argument as oslo does; nil if it is not there.
 func (c *ironicCall) boolean(name string) (*bool, error) {
 	if !c.has(name) {
 		return nil, nil
 	}
-	b, ok := parseBool(c.query.Get(name))
+	b, ok := parseBool(c.Query.Get(name))
 	if !ok {
-		return nil, problem.Invalidf("Invalid value for %s: unrecognized value '%s', acceptable values are: 0, 1, f, false, n, no, off, on, t, true, y, yes", name, truncateInput(c.query.Get(name)))
+		return nil, problem.Invalidf("Invalid value for %s: unrecognized value '%s', acceptable values are: 0, 1, f, false, n, no, off, on, t, true, y, yes", name, truncateInput(c.Query.Get(name)))
 	}
 	return &b, nil
 }
@@ -312,7 +204,7 @@ func parseBool(s string) (value, ok bool) {
 
 // links are a resource's own two links: the second has no version in it.
 func (c *ironicCall) links(path string) []ironic.Link {
-	return []ironic.Link{{Href: c.host + "/v1/" + path, Rel: "self"}, {Href: c.host + "/" + path, Rel: "bookmark"}}
+	return []ironic.Link{{Href: c.Base + "/v1/" + path, Rel: "self"}, {Href: c.Base + "/" + path, Rel: "bookmark"}}
 }
 
-func (c *ironicCall) location(path string) { c.w.Header().Set("Location", c.host+"/v1/"+path) }
+func (c *ironicCall) location(path string) { c.W.Header().Set("Location", c.Base+"/v1/"+path) }

@@ -26,7 +26,7 @@ var chassis = defineKind(recordKind[metal.Chassis, metal.ChassisFilter]{
 func (s *server) chassisNodes() []apiRoute {
 	list := func(suffix string, brief bool) func(*ironicCall) error {
 		return func(c *ironicCall) error {
-			one, err := s.Chassis.Get(c.r.Context(), c.args[0])
+			one, err := s.Chassis.Get(c.R.Context(), c.Args[0])
 			if err != nil {
 				return err
 			}

@@ -87,7 +87,7 @@ func (s *server) listConductors(c *ironicCall) error {
 	if err != nil {
 		return err
 	}
-	all, err := s.Directory.Conductors(c.r.Context())
+	all, err := s.Directory.Conductors(c.R.Context())
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (s *server) listConductors(c *ironicCall) error {
 			out["next"] = next
 		}
 	}
-	return c.json(http.StatusOK, out)
+	return c.JSON(http.StatusOK, out)
 }
 
 // conductorPage sorts and cuts the list, which is short enough to do here.
@@ -161,17 +161,17 @@ func (s *server) getConductor(c *ironicCall) error {
 	if err != nil {
 		return err
 	}
-	all, err := s.Directory.Conductors(c.r.Context())
+	all, err := s.Directory.Conductors(c.R.Context())
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(all, func(l metal.LiveConductor) bool { return l.Hostname == c.args[0] })
+	i := slices.IndexFunc(all, func(l metal.LiveConductor) bool { return l.Hostname == c.Args[0] })
 	if i < 0 {
-		return conductorNotFound(c.args[0])
+		return conductorNotFound(c.Args[0])
 	}
 	one, err := selectFields(c.shownConductor(&all[i]), names)
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, one)
+	return c.JSON(http.StatusOK, one)
 }

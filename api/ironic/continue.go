@@ -30,7 +30,7 @@ func (s *server) continueInspection(c *ironicCall) error {
 	if c.version < inspectionVersion && (c.version != MinVersion || c.has("node_uuid")) {
 		return problem.NotFoundf("API version %s or newer is required", versionText(inspectionVersion))
 	}
-	token, proof := c.r.Header.Get(agent.TokenHeader), c.query.Get(metal.ProofArg)
+	token, proof := c.R.Header.Get(agent.TokenHeader), c.Query.Get(metal.ProofArg)
 	if err := c.admitFindings(cmp.Or(token, proof)); err != nil {
 		return err
 	}
@@ -42,7 +42,7 @@ func (s *server) continueInspection(c *ironicCall) error {
 	if err != nil {
 		return err
 	}
-	if seen.NodeID = strings.ToLower(c.query.Get("node_uuid")); seen.NodeID != "" && !record.IsUUID(seen.NodeID) {
+	if seen.NodeID = strings.ToLower(c.Query.Get("node_uuid")); seen.NodeID != "" && !record.IsUUID(seen.NodeID) {
 		return problem.Invalidf("Expected a UUID but received %s.", truncateInput(seen.NodeID))
 	}
 	if seen.NodeID == "" && len(seen.MACs) == 0 && len(seen.BMC) == 0 {
@@ -55,20 +55,20 @@ func (s *server) continueInspection(c *ironicCall) error {
 	if err != nil {
 		return err
 	}
-	n, err := s.Nodes.ContinueInspection(c.r.Context(), seen, inventory, plugin)
+	n, err := s.Nodes.ContinueInspection(c.R.Context(), seen, inventory, plugin)
 	if err != nil {
 		return err
 	}
 	if c.version < inspectionVersion {
-		return c.json(http.StatusAccepted, map[string]string{"uuid": n.ID})
+		return c.JSON(http.StatusAccepted, map[string]string{"uuid": n.ID})
 	}
-	heard, err := s.Nodes.Contacts(c.r.Context(), []string{n.ID})
+	heard, err := s.Nodes.Contacts(c.R.Context(), []string{n.ID})
 	if err != nil {
 		return err
 	}
 	node := c.lookupNode(n, heard[n.ID])
-	c.w.Header().Set("Cache-Control", "no-store")
-	return c.json(http.StatusAccepted, ironic.LookupAnswer{Node: node, Config: s.lookupConfig(metal.Found{Node: n})})
+	c.W.Header().Set("Cache-Control", "no-store")
+	return c.JSON(http.StatusAccepted, ironic.LookupAnswer{Node: node, Config: s.lookupConfig(metal.Found{Node: n})})
 }
 
 // admitFindings counts the request before its body is read, because the body may be large. credential is the token of the boot, or the
@@ -80,11 +80,11 @@ func (c *ironicCall) admitFindings(credential string) error {
 	if credential == "" {
 		return nil // the door itself counts it
 	}
-	return api.Admit(c.r, "findings "+credential)
+	return api.Admit(c.R, "findings "+credential)
 }
 
 func (c *ironicCall) bodyUpTo(limit int64) (map[string]any, error) {
-	b, err := api.ReadBody(c.w, c.r, limit)
+	b, err := api.ReadBody(c.W, c.R, limit)
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ type enabledDriver struct {
 
 // offers lists the hardware types of all live conductors by name.
 func (c *ironicCall) offers() (map[string]*enabledDriver, error) {
-	all, err := c.s.Directory.Conductors(c.r.Context())
+	all, err := c.s.Directory.Conductors(c.R.Context())
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func (s *server) listDrivers(c *ironicCall) error {
 	if err != nil {
 		return err
 	}
-	kind := c.query.Get("type")
+	kind := c.Query.Get("type")
 	if c.version < 30 && (c.has("type") || c.has("detail")) {
 		return newerField("type", 30)
 	}
@@ -114,7 +114,7 @@ func (s *server) listDrivers(c *ironicCall) error {
 			list = append(list, d)
 		}
 	}
-	return c.json(http.StatusOK, map[string]any{"drivers": list})
+	return c.JSON(http.StatusOK, map[string]any{"drivers": list})
 }
 
 // driverFields gives what narrows a driver to the fields that were asked for.
@@ -147,9 +147,9 @@ func (c *ironicCall) driver() (*enabledDriver, error) {
 	if err != nil {
 		return nil, err
 	}
-	o, ok := offers[c.args[0]]
+	o, ok := offers[c.Args[0]]
 	if !ok {
-		return nil, problem.NotFoundf("Could not find the following driver(s) or hardware type(s): %s.", truncateInput(c.args[0]))
+		return nil, problem.NotFoundf("Could not find the following driver(s) or hardware type(s): %s.", truncateInput(c.Args[0]))
 	}
 	return o, nil
 }
@@ -170,7 +170,7 @@ func (s *server) getDriver(c *ironicCall) error {
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, d)
+	return c.JSON(http.StatusOK, d)
 }
 
 func (s *server) driverProperties(c *ironicCall) error {
@@ -185,7 +185,7 @@ func (s *server) driverProperties(c *ironicCall) error {
 	if props == nil {
 		props = map[string]string{}
 	}
-	return c.json(http.StatusOK, props)
+	return c.JSON(http.StatusOK, props)
 }
 
 // logicalDisks describes what a RAID configuration holds, where the driver's default RAID interface takes one.
@@ -203,5 +203,5 @@ func (s *server) logicalDisks(c *ironicCall) error {
 	if i, ok := o.info.Find(&metal.Node{}, "raid"); !ok || i.Unsupported {
 		return problem.NotFoundf("Driver %s does not support raid (disabled or not implemented).", o.info.Name)
 	}
-	return c.json(http.StatusOK, metal.LogicalDiskProperties)
+	return c.JSON(http.StatusOK, metal.LogicalDiskProperties)
 }

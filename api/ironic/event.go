@@ -32,14 +32,14 @@ func (s *server) listChildren(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}
-	n, err := s.Nodes.Node(c.r.Context(), c.args[0])
+	n, err := s.Nodes.Node(c.R.Context(), c.Args[0])
 	if err != nil {
 		return err
 	}
 	ids := []string{}
 	p := record.Page{Limit: 1000}
 	for {
-		nodes, err := s.Nodes.List(c.r.Context(), metal.NodeFilter{ParentNode: n.ID}, p)
+		nodes, err := s.Nodes.List(c.R.Context(), metal.NodeFilter{ParentNode: n.ID}, p)
 		if err != nil {
 			return err
 		}
@@ -53,9 +53,9 @@ func (s *server) listChildren(c *ironicCall) error {
 		}
 		p.Marker = nodes[len(nodes)-1].ID
 	}
-	return c.json(http.StatusOK, map[string]any{
+	return c.JSON(http.StatusOK, map[string]any{
 		"children": ids,
-		"links":    []map[string]string{{"href": c.host + "/v1/nodes/?parent_node=" + n.ID, "rel": "children"}},
+		"links":    []map[string]string{{"href": c.Base + "/v1/nodes/?parent_node=" + n.ID, "rel": "children"}},
 	})
 }
 
@@ -63,7 +63,7 @@ func (s *server) listShards(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}
-	shards, err := s.Nodes.Shards(c.r.Context())
+	shards, err := s.Nodes.Shards(c.R.Context())
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (s *server) listShards(c *ironicCall) error {
 		}
 		out[i] = map[string]any{"name": name, "count": one.Count}
 	}
-	return c.json(http.StatusOK, map[string]any{"shards": out})
+	return c.JSON(http.StatusOK, map[string]any{"shards": out})
 }
 
 // eventWords are the keys of a network event: whether it must be there, and what it has to be.
@@ -115,7 +115,7 @@ func (s *server) takeEvents(c *ironicCall) error {
 			return problem.Invalidf("events[%d]: %w", i, err)
 		}
 	}
-	return c.empty(http.StatusNoContent)
+	return c.Empty(http.StatusNoContent)
 }
 
 func checkEvent(v any) error {

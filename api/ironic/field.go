@@ -8,6 +8,7 @@ import (
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/secret"
 )
 
 // The builders of fields that many kinds of record have alike.
@@ -28,21 +29,21 @@ func idField[R any, P recordOf[R]]() recordField[R] {
 // lateFields end every record: its times and its links.
 func lateFields[R any, P recordOf[R]](path string) []recordField[R] {
 	return []recordField[R]{
-		timeField("created_at", func(r *R) time.Time { return P(r).Head().CreatedAt }),
-		timeField("updated_at", func(r *R) time.Time { return P(r).Head().UpdatedAt }),
+		timeField("created_at", 1, func(r *R) time.Time { return P(r).Head().CreatedAt }),
+		timeField("updated_at", 1, func(r *R) time.Time { return P(r).Head().UpdatedAt }),
 		linkField("links", 1, func(r *R) (string, string) { return path + "/" + P(r).Head().ID, "" }),
 	}
 }
 
-func timeField[R any](name string, get func(*R) time.Time) recordField[R] {
-	return recordField[R]{name: name, since: 1, use: ordered, write: func(b []byte, r *R, _ *ironicCall) []byte { return appendTime(b, get(r)) }}
+func timeField[R any](name string, since metal.Version, get func(*R) time.Time) recordField[R] {
+	return recordField[R]{name: name, since: since, use: ordered, write: func(b []byte, r *R, _ *ironicCall) []byte { return appendTime(b, get(r)) }}
 }
 
 // linkField leads to path, and below it.
 func linkField[R any](name string, since metal.Version, path func(*R) (at, below string)) recordField[R] {
 	return recordField[R]{name: name, since: since, write: func(b []byte, r *R, c *ironicCall) []byte {
 		at, below := path(r)
-		return appendLinks(b, c.host, at, below)
+		return appendLinks(b, c.Base, at, below)
 	}}
 }
 
@@ -165,6 +166,20 @@ func nodeRef[R any](u fieldUse, at func(*R) *string) recordField[R] {
 	}
 }
 
+// uuidField is the UUID of another thing; none is shown as null.
+func uuidField[R any](name string, since metal.Version, u fieldUse, at func(*R) *string) recordField[R] {
+	f := wordField(name, since, u, maxText, at)
+	f.set = func(_ *ironicCall, r *R, v any) error {
+		word, err := wantText(name, v)
+		if err == nil && word != "" && !record.IsUUID(word) {
+			err = problem.Invalidf("Invalid input for field/attribute %s. Value: '%s'. Expected a UUID but received %s.", name, truncateInput(word), truncateInput(word))
+		}
+		*at(r) = strings.ToLower(word)
+		return err
+	}
+	return f
+}
+
 func missingField(name string) error {
 	return problem.Invalidf("Missing mandatory field: %s", name)
 }
@@ -179,4 +194,79 @@ func wantNumber(name string, v any, lowest, highest int) (int, error) {
 		return 0, problem.Invalidf("Invalid input for field/attribute %s. It must be from %d to %d.", name, lowest, highest)
 	}
 	return int(n), nil
+}
+
+func orNil(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}
+
+func boolOrNil(b *bool) any {
+	if b == nil {
+		return nil
+	}
+	return *b
+}
+
+func orEmpty(o metal.Object) any {
+	if o == nil {
+		return metal.Object{}
+	}
+	return o
+}
+
+// maxText bounds a string of a record, in bytes; metal bounds most of them closer.
+const maxText = 64 << 10
+
+func wantText(name string, v any) (string, error) {
+	switch v := v.(type) {
+	case nil:
+		return "", nil
+	case string:
+		if len(v) > maxText {
+			return "", problem.Invalidf("%s is longer than %d bytes", name, maxText)
+		}
+		return v, nil
+	}
+	return "", wrongType(name, v, "a string")
+}
+
+func wantBool(name string, v any) (bool, error) {
+	switch v := v.(type) {
+	case nil:
+		return false, nil
+	case bool:
+		return v, nil
+	case string: // as oslo reads them
+		if b, ok := parseBool(v); ok {
+			return b, nil
+		}
+	}
+	return false, wrongType(name, v, "a boolean")
+}
+
+func wantObject(name string, v any) (metal.Object, error) {
+	switch v := v.(type) {
+	case nil:
+		return metal.Object{}, nil
+	case map[string]any:
+		return v, nil
+	}
+	return nil, wrongType(name, v, "an object")
+}
+
+func wrongType(name string, v any, want string) error {
+	switch s := v.(type) {
+	case map[string]any:
+		v = "an object" // which may hold a secret
+	case []any:
+		v = "a list"
+	case string:
+		if secret.IsKey(name) {
+			v = strings.Repeat("*", min(len(s), 6))
+		}
+	}
+	return problem.Invalidf("Invalid input for field/attribute %s. Value: '%.100v'. It must be %s.", name, v, want)
 }

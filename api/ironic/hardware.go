@@ -59,9 +59,9 @@ const (
 
 // ask hands a question to a conductor and waits for its answer; a nil answer is not read.
 func (c *ironicCall) ask(n *metal.Node, q metal.Question, answer any) error {
-	ctx, cancel := context.WithTimeout(c.r.Context(), answerTimeout)
+	ctx, cancel := context.WithTimeout(c.R.Context(), answerTimeout)
 	defer cancel()
-	id, err := c.s.Nodes.Ask(ctx, n.ID, q, c.who)
+	id, err := c.s.Nodes.Ask(ctx, n.ID, q, c.Asker())
 	if err != nil {
 		return err
 	}
@@ -78,11 +78,11 @@ func (c *ironicCall) ask(n *metal.Node, q metal.Question, answer any) error {
 // runCommand hands a command to a conductor and waits a little for its end; one that takes
 // longer goes on, and shows its failure on the node.
 func (c *ironicCall) runCommand(n *metal.Node, q metal.Question) error {
-	id, err := c.s.Nodes.Ask(c.r.Context(), n.ID, q, c.who)
+	id, err := c.s.Nodes.Ask(c.R.Context(), n.ID, q, c.Asker())
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.r.Context(), settleTimeout)
+	ctx, cancel := context.WithTimeout(c.R.Context(), settleTimeout)
 	defer cancel()
 	if _, err = c.s.Nodes.Answer(ctx, id); ctx.Err() != nil {
 		return nil
@@ -105,7 +105,7 @@ func (c *ironicCall) node() (*metal.Node, error) {
 	if err := c.only(); err != nil {
 		return nil, err
 	}
-	return c.s.Nodes.Node(c.r.Context(), c.args[0])
+	return c.s.Nodes.Node(c.R.Context(), c.Args[0])
 }
 
 // bodyFor reads the body of a request that changes a node, of these keys, and the node.

@@ -25,7 +25,7 @@ func (s *server) heartbeat(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}
-	api.Arrive(c.r)
+	api.Arrive(c.R)
 	body, err := c.bodyUpTo(maxHeartbeat)
 	if err != nil {
 		return err
@@ -68,44 +68,44 @@ func (s *server) heartbeat(c *ironicCall) error {
 func (c *ironicCall) takeHeartbeat(h metal.Heartbeat) error {
 	proof := ""
 	if !h.Token.Empty() {
-		proof = c.args[0] + " " + h.Token.Reveal()
+		proof = c.Args[0] + " " + h.Token.Reveal()
 	}
-	if err := api.Admit(c.r, proof); err != nil {
+	if err := api.Admit(c.R, proof); err != nil {
 		return err
 	}
 	if h.Token.Empty() && !h.Legacy {
-		return c.s.Nodes.RefuseTokenless(c.args[0]) // before any row is read
+		return c.s.Nodes.RefuseTokenless(c.Args[0]) // before any row is read
 	}
-	if same, err := c.s.Nodes.RepeatedHeartbeat(c.r.Context(), c.args[0], h); err != nil {
+	if same, err := c.s.Nodes.RepeatedHeartbeat(c.R.Context(), c.Args[0], h); err != nil {
 		return err
 	} else if same {
-		return c.empty(http.StatusAccepted)
+		return c.Empty(http.StatusAccepted)
 	}
-	n, err := c.s.Nodes.HeartbeatNode(c.r.Context(), c.args[0], h)
+	n, err := c.s.Nodes.HeartbeatNode(c.R.Context(), c.Args[0], h)
 	if err != nil {
 		return err
 	}
-	drivers, err := c.s.drivers(c.r.Context())
+	drivers, err := c.s.drivers(c.R.Context())
 	if err != nil {
 		return err
 	}
 	if d, ok := drivers[n.Driver]; ok {
 		if i, ok := d.Find(n, "deploy"); ok && i.Heartbeat == "" {
 			c.s.Log.Warn("heartbeat for a node whose deploy interface does not support heartbeats", "node", n.ID, "driver", n.Driver,
-				"deploy_interface", i.Name, "request_id", c.who.RequestID)
-			return c.empty(http.StatusAccepted)
+				"deploy_interface", i.Name, "request_id", c.Asker().RequestID)
+			return c.Empty(http.StatusAccepted)
 		}
 	}
-	if err := c.s.Nodes.HeartbeatOf(c.r.Context(), n, h); err != nil {
+	if err := c.s.Nodes.HeartbeatOf(c.R.Context(), n, h); err != nil {
 		return err
 	}
-	return c.empty(http.StatusAccepted)
+	return c.Empty(http.StatusAccepted)
 }
 
 // oldHeartbeat is the vendor passthru by which agents beat before 1.22. They know no
 // token, so a node whose boot has one is none for them.
 func (s *server) oldHeartbeat(c *ironicCall) error {
-	api.Arrive(c.r)
+	api.Arrive(c.R)
 	body, err := c.bodyUpTo(maxHeartbeat)
 	if err != nil {
 		return err

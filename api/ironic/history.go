@@ -89,11 +89,11 @@ func (s *server) listHistory(c *ironicCall) error {
 	if err != nil {
 		return err
 	}
-	n, err := s.Nodes.Node(c.r.Context(), c.args[0])
+	n, err := s.Nodes.Node(c.R.Context(), c.Args[0])
 	if err != nil {
 		return err
 	}
-	events, err := c.historyPage(c.r.Context(), n, p)
+	events, err := c.historyPage(c.R.Context(), n, p)
 	if err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func (s *server) listHistory(c *ironicCall) error {
 			out["next"] = next
 		}
 	}
-	return c.json(http.StatusOK, out)
+	return c.JSON(http.StatusOK, out)
 }
 
 func (c *ironicCall) historyFieldNames() ([]string, error) {
@@ -181,16 +181,16 @@ func (s *server) getHistory(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}
-	n, err := s.Nodes.Node(c.r.Context(), c.args[0])
+	n, err := s.Nodes.Node(c.R.Context(), c.Args[0])
 	if err != nil {
 		return err
 	}
-	missing := problem.NotFoundf("Node history record %s could not be found.", truncateInput(c.args[1]))
-	seq, ok := eventSeq(n.ID, c.args[1])
+	missing := problem.NotFoundf("Node history record %s could not be found.", truncateInput(c.Args[1]))
+	seq, ok := eventSeq(n.ID, c.Args[1])
 	if !ok {
 		return missing
 	}
-	events, err := s.Timeline.Events(c.r.Context(), job.Node(n.ID), seq-1, 1)
+	events, err := s.Timeline.Events(c.R.Context(), job.Node(n.ID), seq-1, 1)
 	if err != nil {
 		return err
 	}
@@ -201,5 +201,5 @@ func (s *server) getHistory(c *ironicCall) error {
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, one)
+	return c.JSON(http.StatusOK, one)
 }

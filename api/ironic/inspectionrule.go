@@ -88,8 +88,8 @@ func (s *server) clearInspectionRules(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}
-	if err := s.InspectionRules.Clear(c.r.Context(), c.who); err != nil {
+	if err := s.InspectionRules.Clear(c.R.Context(), c.Asker()); err != nil {
 		return err
 	}
-	return c.empty(http.StatusNoContent)
+	return c.Empty(http.StatusNoContent)
 }

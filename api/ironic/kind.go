@@ -60,6 +60,7 @@ const (
 	patchable                      // taken by PATCH
 	required                       // a creation needs it, and PATCH cannot remove it
 	ordered                        // lists can be sorted by it
+	inRow                          // shown without what is stored of a node as JSON
 	settable  = creatable | patchable
 )
 
@@ -103,6 +104,11 @@ type recordOf[R any] interface {
 // defineKind completes a kind with what follows from its fields.
 func defineKind[R, F any, P recordOf[R]](k recordKind[R, F]) *recordKind[R, F] {
 	k.head = func(r *R) *record.Record { return P(r).Head() }
+	return k.indexed()
+}
+
+// indexed is the kind with its fields by name and by use.
+func (k recordKind[R, F]) indexed() *recordKind[R, F] {
 	k.index = make(map[string]int, len(k.fields))
 	k.sortKeys, k.patchPaths = map[string]metal.Version{}, map[string]metal.Version{}
 	for i, f := range k.fields {
@@ -117,12 +123,12 @@ func defineKind[R, F any, P recordOf[R]](k recordKind[R, F]) *recordKind[R, F] {
 	return &k
 }
 
-// shown gives the named fields that the version knows, all for none, in the order of answers.
+// shown gives the named fields that the version knows, all for nil, in the order of answers.
 func (k *recordKind[R, F]) shown(names []string, v metal.Version) []*recordField[R] {
 	fields := make([]*recordField[R], 0, len(k.fields))
 	for i := range k.fields {
 		f := &k.fields[i]
-		if f.since <= v && f.write != nil && (names == nil || f.name == "links" || slices.Contains(names, f.name)) {
+		if f.since <= v && f.write != nil && (names == nil || slices.Contains(names, f.name)) {
 			fields = append(fields, f)
 		}
 	}
@@ -144,15 +150,17 @@ func (k *recordKind[R, F]) choose(c *ironicCall, brief bool) ([]*recordField[R],
 			return nil, newerField(name, since)
 		}
 	}
-	if !brief {
-		return k.shown(names, c.version), nil
+	if brief {
+		detail, err := c.detailSince(names, k.detail)
+		if err != nil {
+			return nil, err
+		}
+		if names == nil && !detail {
+			names = k.brief
+		}
 	}
-	detail, err := c.detailSince(names, k.detail)
-	if err != nil {
-		return nil, err
-	}
-	if names == nil && !detail {
-		names = k.brief
+	if names != nil {
+		names = append(slices.Clip(names), "links")
 	}
 	return k.shown(names, c.version), nil
 }
@@ -167,12 +175,12 @@ func (k *recordKind[R, F]) append(b []byte, c *ironicCall, r *R, fields []*recor
 
 // show answers with one record, whole.
 func (k *recordKind[R, F]) show(c *ironicCall, status int, r *R) error {
-	return c.raw(status, k.append(make([]byte, 0, 1024), c, r, k.shown(nil, c.version)))
+	return c.Raw(status, k.append(make([]byte, 0, 1024), c, r, k.shown(nil, c.version)))
 }
 
 // ident is what the path names a record by.
 func (k *recordKind[R, F]) ident(c *ironicCall) (string, error) {
-	word := c.args[0]
+	word := c.Args[0]
 	switch {
 	case record.IsUUID(word):
 		return word, nil

@@ -7,11 +7,11 @@ import (
 
 // asLessee gives the project of a principal who may change the node's volumes only by the node's lease; empty otherwise.
 func (c *ironicCall) asLessee(node string) (string, error) {
-	if c.user.Role != access.Scoped || c.user.Scope.Project == "" {
+	if c.Who.Role != access.Scoped || c.Who.Scope.Project == "" {
 		return "", nil
 	}
-	n, err := c.s.Nodes.Node(c.r.Context(), node)
-	if err != nil || n.Lessee != c.user.Scope.Project || c.allows("volume:update", access.Target{Owner: n.Owner}) {
+	n, err := c.s.Nodes.Node(c.R.Context(), node)
+	if err != nil || n.Lessee != c.Who.Scope.Project || c.allows("volume:update", access.Target{Owner: n.Owner}) {
 		return "", err
 	}
 	return n.Lessee, nil

@@ -16,18 +16,18 @@ const (
 	nextLooks = 200 * time.Millisecond
 )
 
-// patiently does what a request asks for. Where a node is locked by somebody's work, it
+// retryWhileLocked does what a request asks for. Where a node is locked by somebody's work, it
 // waits up to the time that the configuration allows for its end: a client that switches a machine
 // off and goes on at once is not refused, as Ironic does not refuse it. A refused handler
 // has done nothing, so that it may begin again.
-func (c *ironicCall) patiently(do func(*ironicCall) error) error {
-	if c.s.LockPatience <= 0 || c.r.Method == http.MethodGet || c.r.Method == http.MethodHead {
+func (c *ironicCall) retryWhileLocked(do func(*ironicCall) error) error {
+	if c.s.LockPatience <= 0 || c.R.Method == http.MethodGet || c.R.Method == http.MethodHead {
 		return do(c)
 	}
 	read := &bytes.Buffer{}
-	body := c.r.Body
+	body := c.R.Body
 	// Only bodies that a second try can have again are worth keeping.
-	c.r.Body = io.NopCloser(io.TeeReader(body, &boundedBuffer{read, api.MaxBody}))
+	c.R.Body = io.NopCloser(io.TeeReader(body, &boundedBuffer{read, api.MaxBody}))
 	end, pause := time.Now().Add(c.s.LockPatience), firstLook
 	for {
 		err := do(c)
@@ -36,12 +36,12 @@ func (c *ironicCall) patiently(do func(*ironicCall) error) error {
 			return err
 		}
 		select {
-		case <-c.r.Context().Done():
+		case <-c.R.Context().Done():
 			return err
 		case <-time.After(pause):
 		}
 		pause = min(2*pause, nextLooks)
-		c.r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(read.Bytes()), io.TeeReader(body, &boundedBuffer{read, api.MaxBody})))
+		c.R.Body = io.NopCloser(io.MultiReader(bytes.NewReader(read.Bytes()), io.TeeReader(body, &boundedBuffer{read, api.MaxBody})))
 	}
 }
 

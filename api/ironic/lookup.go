@@ -22,11 +22,11 @@ func (s *server) lookup(c *ironicCall) error {
 	if err := c.only("addresses", "node_uuid"); err != nil {
 		return err
 	}
-	id := strings.ToLower(c.query.Get("node_uuid"))
+	id := strings.ToLower(c.Query.Get("node_uuid"))
 	if id != "" && !record.IsUUID(id) {
 		return problem.Invalidf("Expected a UUID but received %s.", truncateInput(id))
 	}
-	macs, err := parseMACs(strings.Split(strings.Join(c.query["addresses"], ","), ","))
+	macs, err := parseMACs(strings.Split(strings.Join(c.Query["addresses"], ","), ","))
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func parseMACs(words []string) ([]string, error) {
 }
 
 func (c *ironicCall) answerLookup(id string, macs []string, tell bool, shape func(metal.Found, ironic.LookupNode) ironic.LookupAnswer) error {
-	found, err := c.s.Nodes.Lookup(c.r.Context(), id, macs, tell)
+	found, err := c.s.Nodes.Lookup(c.R.Context(), id, macs, tell)
 	if err != nil {
 		return err
 	}
@@ -61,8 +61,8 @@ func (c *ironicCall) answerLookup(id string, macs []string, tell bool, shape fun
 	if !found.RescueHash.Empty() {
 		node.InstanceInfo["rescue_password"] = found.RescueHash.Reveal()
 	}
-	c.w.Header().Set("Cache-Control", "no-store")
-	return c.json(http.StatusOK, shape(found, node))
+	c.W.Header().Set("Cache-Control", "no-store")
+	return c.JSON(http.StatusOK, shape(found, node))
 }
 
 // lookupNode is the part of a node that a ramdisk may see.

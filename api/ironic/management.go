@@ -26,7 +26,7 @@ func (s *server) getBootDevice(c *ironicCall) error {
 	if boot.Device != "" {
 		out = ironic.BootDevice{Device: &boot.Device, Persistent: &boot.Persistent}
 	}
-	return c.json(http.StatusOK, out)
+	return c.JSON(http.StatusOK, out)
 }
 
 func (s *server) supportedBootDevices(c *ironicCall) error {
@@ -38,7 +38,7 @@ func (s *server) supportedBootDevices(c *ironicCall) error {
 	if err := c.ask(n, newQuestion("supported boot devices", struct{}{}), &devices); err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, ironic.SupportedBootDevices{Devices: devices})
+	return c.JSON(http.StatusOK, ironic.SupportedBootDevices{Devices: devices})
 }
 
 func (s *server) setBootDevice(c *ironicCall) error {
@@ -61,7 +61,7 @@ func (s *server) setBootDevice(c *ironicCall) error {
 	if err := c.ask(n, newCommand("set boot device", args), nil); err != nil {
 		return err
 	}
-	return c.empty(http.StatusNoContent)
+	return c.Empty(http.StatusNoContent)
 }
 
 func (s *server) injectNMI(c *ironicCall) error {
@@ -78,7 +78,7 @@ func (s *server) injectNMI(c *ironicCall) error {
 	if err := c.ask(n, newCommand("inject nmi", struct{}{}), nil); err != nil {
 		return err
 	}
-	return c.empty(http.StatusNoContent)
+	return c.Empty(http.StatusNoContent)
 }
 
 // shownIndicator is an indicator in the list; its name is NAME@COMPONENT.
@@ -106,14 +106,14 @@ func (s *server) listIndicators(c *ironicCall) error {
 			list = append(list, shownIndicator{full, component, one.ReadOnly, one.States, c.links("nodes/" + n.ID + "/management/indicators/" + full)})
 		}
 	}
-	return c.json(http.StatusOK, map[string]any{"indicators": list})
+	return c.JSON(http.StatusOK, map[string]any{"indicators": list})
 }
 
 // indicator reads NAME@COMPONENT out of the path.
 func (c *ironicCall) indicator() (metal.IndicatorArgs, error) {
-	name, component, ok := strings.Cut(c.args[1], "@")
+	name, component, ok := strings.Cut(c.Args[1], "@")
 	if !ok || name == "" || component == "" {
-		return metal.IndicatorArgs{}, problem.Invalidf(`Malformed indicator name "%s": want NAME@COMPONENT`, truncateInput(c.args[1]))
+		return metal.IndicatorArgs{}, problem.Invalidf(`Malformed indicator name "%s": want NAME@COMPONENT`, truncateInput(c.Args[1]))
 	}
 	return metal.IndicatorArgs{Component: component, Name: name}, nil
 }
@@ -131,7 +131,7 @@ func (s *server) getIndicator(c *ironicCall) error {
 	if err := c.ask(n, newQuestion("get indicator", args), &state); err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, map[string]string{"state": state})
+	return c.JSON(http.StatusOK, map[string]string{"state": state})
 }
 
 func (s *server) setIndicator(c *ironicCall) error {
@@ -149,7 +149,7 @@ func (s *server) setIndicator(c *ironicCall) error {
 	if err := c.ask(n, newCommand("set indicator", args), nil); err != nil {
 		return err
 	}
-	return c.empty(http.StatusNoContent)
+	return c.Empty(http.StatusNoContent)
 }
 
 // oneOf takes one of the words.
@@ -194,8 +194,8 @@ func (c *ironicCall) changeState(n *metal.Node, q metal.Question) error {
 	if err := c.runCommand(n, q); err != nil {
 		return err
 	}
-	c.location("nodes/" + c.args[0] + "/states")
-	return c.empty(http.StatusAccepted)
+	c.location("nodes/" + c.Args[0] + "/states")
+	return c.Empty(http.StatusAccepted)
 }
 
 func (s *server) setRAID(c *ironicCall) error {
@@ -213,13 +213,13 @@ func (s *server) setRAID(c *ironicCall) error {
 	if err != nil {
 		return err
 	}
-	if err := s.Nodes.SetTargetRAID(c.r.Context(), n.ID, config, c.who); err != nil {
+	if err := s.Nodes.SetTargetRAID(c.R.Context(), n.ID, config, c.Asker()); err != nil {
 		if problem.Is(err, problem.Unsupported) { // as Ironic, for which RAID is then not there
 			return problem.NotFoundf("%w", err)
 		}
 		return err
 	}
-	return c.empty(http.StatusNoContent)
+	return c.Empty(http.StatusNoContent)
 }
 
 func (s *server) getConsole(c *ironicCall) error {
@@ -233,7 +233,7 @@ func (s *server) getConsole(c *ironicCall) error {
 	if err := c.ask(n, q, &info); err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, map[string]any{"console_enabled": n.ConsoleEnabled, "console_info": info})
+	return c.JSON(http.StatusOK, map[string]any{"console_enabled": n.ConsoleEnabled, "console_info": info})
 }
 
 func (s *server) setConsole(c *ironicCall) error {
@@ -253,6 +253,6 @@ func (s *server) setConsole(c *ironicCall) error {
 	if err := c.runCommand(n, q); err != nil {
 		return err
 	}
-	c.location("nodes/" + c.args[0] + "/states/console")
-	return c.empty(http.StatusAccepted)
+	c.location("nodes/" + c.Args[0] + "/states/console")
+	return c.Empty(http.StatusAccepted)
 }

@@ -27,7 +27,7 @@ func (s *server) getMedia(c *ironicCall) error {
 	if err := c.ask(n, newQuestion("get virtual media", struct{}{}), &list); err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, list)
+	return c.JSON(http.StatusOK, list)
 }
 
 func (s *server) attachMedium(c *ironicCall) error {
@@ -77,7 +77,7 @@ func (s *server) detachMedia(c *ironicCall) error {
 		return err
 	}
 	var types []string
-	for word := range strings.SplitSeq(strings.Join(c.query["device_types"], ","), ",") {
+	for word := range strings.SplitSeq(strings.Join(c.Query["device_types"], ","), ",") {
 		if word = strings.TrimSpace(word); word == "" || slices.Contains(types, word) {
 			continue
 		}
@@ -100,5 +100,5 @@ func (c *ironicCall) changeMedia(n *metal.Node, q metal.Question) error {
 	if err := c.runCommand(n, q); err != nil {
 		return err
 	}
-	return c.empty(http.StatusNoContent)
+	return c.Empty(http.StatusNoContent)
 }

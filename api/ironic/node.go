@@ -12,45 +12,6 @@ import (
 	"salvor/record"
 )
 
-// nodeSortKeys are the fields that nodes can be sorted by: those that are one word each.
-var nodeSortKeys = sortableFields("uuid", "name", "driver", "instance_uuid", "chassis_uuid", "power_state", "target_power_state", "provision_state",
-	"target_provision_state", "provision_updated_at", "created_at", "updated_at", "maintenance", "resource_class", "conductor_group", "owner",
-	"lessee", "description", "fault", "parent_node", "instance_name", "protected", "retired", "shard", "console_enabled", "last_error", "inspection_started_at", "inspection_finished_at")
-
-func sortableFields(names ...string) map[string]metal.Version {
-	m := make(map[string]metal.Version, len(names))
-	for _, name := range names {
-		m[name] = nodeFields[nodeFieldIndex[name]].since
-	}
-	return m
-}
-
-// nodeFilter is a filter of the list with its first version.
-type nodeFilter struct {
-	name  string
-	since metal.Version
-	text  func(*metal.NodeFilter) *string
-	flag  func(*metal.NodeFilter) **bool
-}
-
-var nodeFilters = []nodeFilter{
-	{name: "instance_uuid", since: 1, text: func(f *metal.NodeFilter) *string { return &f.InstanceUUID }},
-	{name: "chassis_uuid", since: 1, text: func(f *metal.NodeFilter) *string { return &f.ChassisUUID }},
-	{name: "driver", since: 16, text: func(f *metal.NodeFilter) *string { return &f.Driver }},
-	{name: "resource_class", since: 21, text: func(f *metal.NodeFilter) *string { return &f.ResourceClass }},
-	{name: "fault", since: 42, text: func(f *metal.NodeFilter) *string { return &f.Fault }},
-	{name: "conductor", since: 49, text: func(f *metal.NodeFilter) *string { return &f.Conductor }},
-	{name: "owner", since: 50, text: func(f *metal.NodeFilter) *string { return &f.Owner }},
-	{name: "description_contains", since: 51, text: func(f *metal.NodeFilter) *string { return &f.DescriptionContains }},
-	{name: "lessee", since: 65, text: func(f *metal.NodeFilter) *string { return &f.Lessee }},
-	{name: "project", since: 65, text: func(f *metal.NodeFilter) *string { return &f.Project }},
-	{name: "instance_name", since: 104, text: func(f *metal.NodeFilter) *string { return &f.InstanceName }},
-	{name: "associated", since: 1, flag: func(f *metal.NodeFilter) **bool { return &f.Associated }},
-	{name: "maintenance", since: 1, flag: func(f *metal.NodeFilter) **bool { return &f.Maintenance }},
-	{name: "retired", since: 61, flag: func(f *metal.NodeFilter) **bool { return &f.Retired }},
-	{name: "sharded", since: 82, flag: func(f *metal.NodeFilter) **bool { return &f.Sharded }},
-}
-
 func (s *server) listNodes(c *ironicCall) error { return c.listNodes("nodes", "", true) }
 
 func (s *server) listNodesDetail(c *ironicCall) error {
@@ -63,13 +24,13 @@ func (s *server) listNodesDetail(c *ironicCall) error {
 // listNodes answers with one page of the list at path; a chassis keeps the nodes in it.
 func (c *ironicCall) listNodes(path, chassis string, brief bool) error {
 	known := slices.Clone(pageArgs)
-	for _, f := range nodeFilters {
+	for _, f := range nodeKind.filters {
 		known = append(known, f.name)
 	}
 	if err := c.only(append(known, "provision_state", "conductor_group", "shard", "parent_node", "include_children")...); err != nil {
 		return err
 	}
-	fields, err := c.chooseNodeFields(brief)
+	fields, err := nodeKind.choose(c, brief)
 	if err != nil {
 		return err
 	}
@@ -80,7 +41,7 @@ func (c *ironicCall) listNodes(path, chassis string, brief bool) error {
 	if err := c.confineTo(&f); err != nil {
 		return err
 	}
-	p, err := c.page(nodeSortKeys)
+	p, err := c.page(nodeKind.sortKeys)
 	if err != nil {
 		return err
 	}
@@ -94,7 +55,7 @@ func (c *ironicCall) listNodes(path, chassis string, brief bool) error {
 	if chassis != "" {
 		f.ChassisUUID = chassis
 	}
-	marks, err := c.s.Nodes.Marks(c.r.Context(), f, p)
+	marks, err := c.s.Nodes.Marks(c.R.Context(), f, p)
 	if err != nil {
 		return err
 	}
@@ -112,26 +73,8 @@ func (c *ironicCall) listNodes(path, chassis string, brief bool) error {
 // nodeFilter reads the filters of the list.
 func (c *ironicCall) nodeFilter() (metal.NodeFilter, error) {
 	var f metal.NodeFilter
-	for _, one := range nodeFilters {
-		if !c.has(one.name) {
-			continue
-		}
-		if c.version < one.since {
-			return f, newerField(one.name, one.since)
-		}
-		if one.text != nil {
-			value := c.query.Get(one.name)
-			if err := checkFilter(one.name, value); err != nil {
-				return f, err
-			}
-			*one.text(&f) = value
-			continue
-		}
-		b, err := c.boolean(one.name)
-		if err != nil {
-			return f, err
-		}
-		*one.flag(&f) = b
+	if err := nodeKind.narrow(c, &f, nodeKind.filters); err != nil {
+		return f, err
 	}
 	if f.InstanceUUID != "" && !record.IsUUID(f.InstanceUUID) {
 		return f, problem.Invalidf("Expected a UUID but received %s.", truncateInput(f.InstanceUUID))
@@ -144,14 +87,14 @@ func (c *ironicCall) nodeFilter() (metal.NodeFilter, error) {
 		if c.version < 46 {
 			return f, newerField("conductor_group", 46)
 		}
-		group := strings.ToLower(c.query.Get("conductor_group"))
+		group := strings.ToLower(c.Query.Get("conductor_group"))
 		f.ConductorGroup = &group
 	}
 	if c.has("shard") {
 		if c.version < 82 {
 			return f, newerField("shard", 82)
 		}
-		if f.Shards = splitWords(c.query["shard"]); len(f.Shards) > maxWords {
+		if f.Shards = splitWords(c.Query["shard"]); len(f.Shards) > maxWords {
 			return f, problem.Invalidf("shard names more than %d values.", maxWords)
 		}
 	}
@@ -178,8 +121,8 @@ func (c *ironicCall) familyFilter(f *metal.NodeFilter) error {
 	if f.NoChildren = !c.has("parent_node"); f.NoChildren {
 		return nil
 	}
-	f.ParentNode = c.query.Get("parent_node")
-	n, err := c.s.Nodes.Node(c.r.Context(), f.ParentNode)
+	f.ParentNode = c.Query.Get("parent_node")
+	n, err := c.s.Nodes.Node(c.R.Context(), f.ParentNode)
 	if err == nil { // by name too; a node that is not there has no children
 		f.ParentNode = n.ID
 	} else if !problem.Is(err, problem.NotFound) {
@@ -206,7 +149,7 @@ func (c *ironicCall) stateFilter(f *metal.NodeFilter) error {
 	if c.version < 9 {
 		return newerField("provision_state", 9)
 	}
-	f.ProvisionState = metal.State(c.query.Get("provision_state"))
+	f.ProvisionState = metal.State(c.Query.Get("provision_state"))
 	if f.ProvisionState.Info().State == "" {
 		return problem.Invalidf(`Provision state "%s" is not valid`, truncateInput(string(f.ProvisionState)))
 	}
@@ -217,11 +160,11 @@ func (s *server) getNode(c *ironicCall) error {
 	if err := c.only("fields"); err != nil {
 		return err
 	}
-	fields, err := c.chooseNodeFields(false)
+	fields, err := nodeKind.choose(c, false)
 	if err != nil {
 		return err
 	}
-	mark, err := s.Nodes.Mark(c.r.Context(), c.args[0])
+	mark, err := s.Nodes.Mark(c.R.Context(), c.Args[0])
 	if err != nil {
 		return err
 	}
@@ -232,7 +175,7 @@ func (s *server) getNode(c *ironicCall) error {
 	if texts[0] == "" {
 		return problem.NotFoundf("Node %s could not be found.", mark.ID)
 	}
-	return c.rawText(http.StatusOK, texts[0])
+	return c.Raw(http.StatusOK, []byte(texts[0]))
 }
 
 func (s *server) createNode(c *ironicCall) error {
@@ -256,15 +199,15 @@ func (s *server) createNode(c *ironicCall) error {
 	if n.Owner == "" {
 		n.Owner = c.owner
 	}
-	if err := s.Nodes.Create(c.r.Context(), n, c.who); err != nil {
+	if err := s.Nodes.Create(c.R.Context(), n, c.Asker()); err != nil {
 		return err
 	}
-	stored, err := s.Nodes.Node(c.r.Context(), n.ID)
+	stored, err := s.Nodes.Node(c.R.Context(), n.ID)
 	if err != nil {
 		return err
 	}
 	c.location("nodes/" + stored.ID)
-	return c.showNode(http.StatusCreated, stored, allNodeFields(c.version))
+	return c.showNode(http.StatusCreated, stored, nodeKind.shown(nil, c.version))
 }
 
 func (s *server) deleteNode(c *ironicCall) error {
@@ -275,15 +218,15 @@ func (s *server) deleteNode(c *ironicCall) error {
 	if err != nil {
 		return err
 	}
-	if err := s.Nodes.Remove(c.r.Context(), n.ID, c.who); err != nil {
+	if err := s.Nodes.Remove(c.R.Context(), n.ID, c.Asker()); err != nil {
 		return err
 	}
-	return c.empty(http.StatusNoContent)
+	return c.Empty(http.StatusNoContent)
 }
 
 // nodeForChange reads the node of the path for a request that changes it.
 func (c *ironicCall) nodeForChange() (*metal.Node, error) {
-	n, err := c.s.Nodes.Node(c.r.Context(), c.args[0])
+	n, err := c.s.Nodes.Node(c.R.Context(), c.Args[0])
 	if err != nil {
 		return nil, err
 	}

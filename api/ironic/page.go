@@ -18,11 +18,11 @@ var pageArgs = []string{"limit", "marker", "sort_key", "sort_dir", "fields", "de
 // page reads limit, marker, sort_key and sort_dir. keys are the fields that can be sorted
 // by, with their first versions.
 func (c *ironicCall) page(keys map[string]metal.Version) (record.Page, error) {
-	p := record.Page{Limit: c.s.MaxLimit, Marker: c.query.Get("marker")}
+	p := record.Page{Limit: c.s.MaxLimit, Marker: c.Query.Get("marker")}
 	if c.has("limit") {
-		n, err := strconv.Atoi(c.query.Get("limit"))
+		n, err := strconv.Atoi(c.Query.Get("limit"))
 		if err != nil {
-			return p, problem.Invalidf("Invalid value for limit: %q is no number", truncateInput(c.query.Get("limit")))
+			return p, problem.Invalidf("Invalid value for limit: %q is no number", truncateInput(c.Query.Get("limit")))
 		}
 		if n <= 0 {
 			return p, problem.Invalidf("Limit must be positive")
@@ -32,14 +32,14 @@ func (c *ironicCall) page(keys map[string]metal.Version) (record.Page, error) {
 	if len(p.Marker) > maxIdent {
 		return p, problem.NotFoundf("The marker could not be found.")
 	}
-	switch dir := c.query.Get("sort_dir"); dir {
+	switch dir := c.Query.Get("sort_dir"); dir {
 	case "", "asc":
 	case "desc":
 		p.Desc = true
 	default:
 		return p, problem.Invalidf("Invalid sort direction: %s. Acceptable values are 'asc' or 'desc'", truncateInput(dir))
 	}
-	if key := c.query.Get("sort_key"); key != "" && key != "id" {
+	if key := c.Query.Get("sort_key"); key != "" && key != "id" {
 		since, ok := keys[key]
 		if !ok {
 			return p, problem.Invalidf(`The sort_key value "%s" is an invalid field for sorting`, truncateInput(key))
@@ -58,12 +58,12 @@ func (c *ironicCall) next(path string, p record.Page, got int, last string) stri
 		return ""
 	}
 	q := url.Values{}
-	for k, v := range c.query {
+	for k, v := range c.Query {
 		q[k] = v
 	}
 	q.Set("limit", strconv.Itoa(p.Limit))
 	q.Set("marker", last)
-	return c.host + "/v1/" + path + "?" + q.Encode()
+	return c.Base + "/v1/" + path + "?" + q.Encode()
 }
 
 // fieldNames reads the fields argument; nil if there is none.
@@ -75,7 +75,7 @@ func (c *ironicCall) fieldNames() ([]string, error) {
 		return nil, api.NotAcceptablef("Request not acceptable: fields needs API version 1.8.")
 	}
 	var names []string
-	for word := range strings.SplitSeq(strings.Join(c.query["fields"], ","), ",") {
+	for word := range strings.SplitSeq(strings.Join(c.Query["fields"], ","), ",") {
 		if word = strings.TrimSpace(word); word != "" && !slices.Contains(names, word) {
 			if len(names) == 200 {
 				return nil, problem.Invalidf("More than 200 fields are asked for.")
@@ -87,34 +87,6 @@ func (c *ironicCall) fieldNames() ([]string, error) {
 		return nil, problem.Invalidf("fields names no field.")
 	}
 	return names, nil
-}
-
-// chooseNodeFields decides what a node's answer shows: the named fields, all, or in a list the brief ones.
-func (c *ironicCall) chooseNodeFields(brief bool) ([]*nodeField, error) {
-	names, err := c.fieldNames()
-	if err != nil {
-		return nil, err
-	}
-	detail, err := c.detail(names)
-	if err != nil {
-		return nil, err
-	}
-	switch {
-	case names == nil && (detail || !brief):
-		return allNodeFields(c.version), nil
-	case names == nil:
-		return nodeFieldsNamed(briefNodeFields, c.version), nil
-	}
-	for _, name := range names {
-		i, ok := nodeFieldIndex[name]
-		if !ok {
-			return nil, unknownField(name)
-		}
-		if nodeFields[i].since > c.version {
-			return nil, newerField(name, nodeFields[i].since)
-		}
-	}
-	return nodeFieldsNamed(append(names, "links"), c.version), nil
 }
 
 // detail reads the detail argument of a list, which excludes fields.

@@ -36,7 +36,7 @@ func (o *patchOp) attr() string {
 
 // patchOps reads a JSON patch and checks its form.
 func (c *ironicCall) patchOps() ([]patchOp, error) {
-	b, err := api.ReadBody(c.w, c.r, api.MaxBody)
+	b, err := api.ReadBody(c.W, c.R, api.MaxBody)
 	if err != nil {
 		return nil, err
 	}
@@ -215,15 +215,6 @@ func patchError(op *patchOp) error {
 	return problem.Invalidf("Couldn't apply patch '%s %s'. Reason: the path can't be reached, or there is nothing to %s at it", op.Op, truncateInput(op.Path), op.Op)
 }
 
-// nodePatchPaths are the attributes of a node that PATCH takes, with their first versions.
-var nodePatchPaths = func() map[string]metal.Version {
-	m := map[string]metal.Version{}
-	for _, a := range nodeAttrs {
-		m[a.name] = a.since
-	}
-	return m
-}()
-
 func (s *server) patchNode(c *ironicCall) error {
 	if err := c.only("reset_interfaces"); err != nil {
 		return err
@@ -236,17 +227,17 @@ func (s *server) patchNode(c *ironicCall) error {
 	if err != nil {
 		return err
 	}
-	if err := c.checkPaths(ops, nodePatchPaths); err != nil {
+	if err := c.checkPaths(ops, nodeKind.patchPaths); err != nil {
 		return err
 	}
 	if c.version < 25 && slices.ContainsFunc(ops, func(o patchOp) bool { return o.Path == "/chassis_uuid" && (o.Op == "remove" || o.Value == nil) }) {
 		return newerField("chassis_uuid (its removal)", 25)
 	}
-	drivers, err := s.drivers(c.r.Context())
+	drivers, err := s.drivers(c.R.Context())
 	if err != nil {
 		return err
 	}
-	n, err := s.Nodes.Update(c.r.Context(), c.args[0], c.who, func(n *metal.Node) error {
+	n, err := s.Nodes.Update(c.R.Context(), c.Args[0], c.Asker(), func(n *metal.Node) error {
 		if err := c.rescueGate(n); err != nil {
 			return err
 		}
@@ -254,7 +245,7 @@ func (s *server) patchNode(c *ironicCall) error {
 			keepInterfaces(n, drivers[n.Driver])
 		}
 		before := maps.Clone(n.DriverInfo)
-		if err := patchNode(n, ops, reset); err != nil {
+		if err := c.patchNode(n, ops, reset); err != nil {
 			return err
 		}
 		return c.loginGiven(before, n.DriverInfo, ops)
@@ -262,7 +253,7 @@ func (s *server) patchNode(c *ironicCall) error {
 	if err != nil {
 		return err
 	}
-	return c.showNode(http.StatusOK, n, allNodeFields(c.version))
+	return c.showNode(http.StatusOK, n, nodeKind.shown(nil, c.version))
 }
 
 // resetInterfaces reads the argument that goes with a change of driver.
@@ -293,22 +284,16 @@ func keepInterfaces(n *metal.Node, d metal.DriverInfo) {
 	}
 }
 
-func patchNode(n *metal.Node, ops []patchOp, reset bool) error {
-	values, err := applyPatch(ops, func(name string) any { return nodeAttrIndex[name].get(n) })
+func (c *ironicCall) patchNode(n *metal.Node, ops []patchOp, reset bool) error {
+	v := &nodeView{Node: n}
+	values, err := applyPatch(ops, func(name string) any { return nodeKind.fields[nodeKind.index[name]].get(v) })
 	if err != nil {
 		return err
 	}
 	if reset {
 		n.Interfaces = map[string]string{}
 	}
-	for i := range nodeAttrs {
-		if v, ok := values[nodeAttrs[i].name]; ok {
-			if err := nodeAttrs[i].set(n, v); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return c.setNode(v, values)
 }
 
 // suggestName is the end of an error about an unknown name: the known name that the user probably meant.

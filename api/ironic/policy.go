@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"regexp"
 	"strings"
 
 	"salvor/access"
@@ -85,16 +86,12 @@ var permits = []pathPolicy{
 	{path: "/v1/inspection_rules", get: "inspection_rule:get", post: "inspection_rule:create", patch: "inspection_rule:update", drop: "inspection_rule:delete"},
 }
 
+var pathArgument = regexp.MustCompile(`\{\w+\}`)
+
 // permitOf finds the permit that a path follows and the rule of a method; an empty rule
 // allows nobody but administrators.
 func permitOf(method, path string) (found *pathPolicy, rule string) {
-	parts := splitPath(path)
-	for i := range parts {
-		if parts[i][0] == '{' {
-			parts[i] = "{}"
-		}
-	}
-	path = "/" + strings.Join(parts, "/")
+	path = pathArgument.ReplaceAllString(path, "{}")
 	for i := range permits {
 		p := &permits[i]
 		if (path == p.path || strings.HasPrefix(path, p.path+"/")) && (found == nil || len(p.path) > len(found.path)) {
@@ -109,7 +106,7 @@ func permitOf(method, path string) (found *pathPolicy, rule string) {
 
 // allows asks the policy about the one who asks.
 func (c *ironicCall) allows(rule string, t access.Target) bool {
-	return c.s.Policy.Allows(rule, c.user, t)
+	return c.s.Policy.Allows(rule, c.Who, t)
 }
 
 func accessDeniedError(rule string) error {
@@ -118,7 +115,7 @@ func accessDeniedError(rule string) error {
 
 // permitted holds a principal with scoped roles to the policy before its request is worked on.
 func (c *ironicCall) permitted(r *apiRoute) error {
-	if r.need == access.Open || c.user.Role != access.Scoped {
+	if r.need == access.Open || c.Who.Role != access.Scoped {
 		return nil
 	}
 	p, rule := r.permit, r.rule
@@ -129,18 +126,18 @@ func (c *ironicCall) permitted(r *apiRoute) error {
 		return c.confine(p)
 	case r.method == "POST" && p.create != nil:
 		return p.create(c, rule)
-	case p.of == nil || len(c.args) == 0:
+	case p.of == nil || len(c.Args) == 0:
 		if !c.allows(rule, access.Target{}) {
 			return accessDeniedError(rule)
 		}
 		return nil
 	}
-	target, err := p.of(c, c.args[0])
-	if problem.Is(err, problem.NotFound) && !record.IsUUID(c.args[0]) && !metal.IsName(c.args[0]) {
+	target, err := p.of(c, c.Args[0])
+	if problem.Is(err, problem.NotFound) && !record.IsUUID(c.Args[0]) && !metal.IsName(c.Args[0]) {
 		return nil // nothing can be called so, and the handler says it in its own words
 	}
 	if problem.Is(err, problem.NotFound) {
-		return notFoundError(c.args[0])
+		return notFoundError(c.Args[0])
 	}
 	if err != nil {
 		return err
@@ -167,7 +164,7 @@ func (c *ironicCall) permitted(r *apiRoute) error {
 func (c *ironicCall) visible(p *pathPolicy, target access.Target) error {
 	if p.seen != nil {
 		var err error
-		if target, err = p.seen(c, c.args[0]); err != nil {
+		if target, err = p.seen(c, c.Args[0]); err != nil {
 			return err
 		}
 	}
@@ -176,7 +173,7 @@ func (c *ironicCall) visible(p *pathPolicy, target access.Target) error {
 		see = p.get
 	}
 	if !c.allows(see, target) {
-		return notFoundError(c.args[0])
+		return notFoundError(c.Args[0])
 	}
 	return nil
 }
@@ -189,12 +186,12 @@ func notFoundError(ident string) error {
 
 // sees tells whether the principal may see the node.
 func (c *ironicCall) sees(n *metal.Node) bool {
-	return c.user.Role != access.Scoped || c.allows("node:get", nodeTarget(n))
+	return c.Who.Role != access.Scoped || c.allows("node:get", nodeTarget(n))
 }
 
 // nodeNamed finds the node that a query or a body names, if the principal may see it.
 func (c *ironicCall) nodeNamed(ident string) (*metal.Node, error) {
-	n, err := c.s.Nodes.Node(c.r.Context(), ident)
+	n, err := c.s.Nodes.Node(c.R.Context(), ident)
 	if problem.Is(err, problem.NotFound) || err == nil && !c.sees(n) {
 		return nil, problem.NotFoundf("Node %s could not be found.", truncateInput(ident))
 	}
@@ -203,13 +200,13 @@ func (c *ironicCall) nodeNamed(ident string) (*metal.Node, error) {
 
 // confine narrows a list to the own project where the principal may not see all.
 func (c *ironicCall) confine(p *pathPolicy) error {
-	switch project := c.user.Scope.Project; {
+	switch project := c.Who.Scope.Project; {
 	case c.allows(p.list, access.Target{}):
 		return nil
 	case project == "" || !c.allows(p.get, access.Target{}):
 		return accessDeniedError(p.list)
 	default:
-		if owner := c.query.Get("owner"); owner != "" && owner != project {
+		if owner := c.Query.Get("owner"); owner != "" && owner != project {
 			return accessDeniedError(p.list)
 		}
 		c.project = project
@@ -246,11 +243,11 @@ func (c *ironicCall) confineTo(filter any) error {
 
 // peek decodes a body of at most limit bytes and leaves it there for the handler.
 func (c *ironicCall) peek(limit int64) (any, error) {
-	b, err := api.ReadBody(c.w, c.r, limit)
+	b, err := api.ReadBody(c.W, c.R, limit)
 	if err != nil {
 		return nil, err
 	}
-	c.r.Body = io.NopCloser(bytes.NewReader(b))
+	c.R.Body = io.NopCloser(bytes.NewReader(b))
 	if len(bytes.TrimSpace(b)) == 0 {
 		return nil, nil
 	}
@@ -271,7 +268,7 @@ func (c *ironicCall) peekObjectUpTo(limit int64) (map[string]any, error) {
 func nodeTarget(n *metal.Node) access.Target { return access.Target{Owner: n.Owner, Lessee: n.Lessee} }
 
 func ownerOfNode(c *ironicCall, ident string) (access.Target, error) {
-	n, err := c.s.Nodes.Node(c.r.Context(), ident)
+	n, err := c.s.Nodes.Node(c.R.Context(), ident)
 	if err != nil {
 		return access.Target{}, err
 	}
@@ -281,7 +278,7 @@ func ownerOfNode(c *ironicCall, ident string) (access.Target, error) {
 // ownerBelow gives what finds the owner of a record: that of its node.
 func ownerBelow[R any](get func(s *server, ctx context.Context, ident string) (*R, error), node func(*R) string) func(*ironicCall, string) (access.Target, error) {
 	return func(c *ironicCall, ident string) (access.Target, error) {
-		r, err := get(c.s, c.r.Context(), ident)
+		r, err := get(c.s, c.R.Context(), ident)
 		if err != nil {
 			return access.Target{}, err
 		}

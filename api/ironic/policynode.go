@@ -73,7 +73,7 @@ func (c *ironicCall) patchPermitted(p *pathPolicy, rule string, target access.Ta
 
 // handoverPermitted keeps a node in use with its owner, unless the principal may give it away even so.
 func (c *ironicCall) handoverPermitted(target access.Target) error {
-	n, err := c.s.Nodes.Node(c.r.Context(), c.args[0])
+	n, err := c.s.Nodes.Node(c.R.Context(), c.Args[0])
 	if err == nil && n.ProvisionState == metal.Active && !c.allows("node:update_owner_provisioned", target) {
 		err = problem.Invalidf(`Cannot update owner of node "%s" while it is in state "%s".`, n.ID, n.ProvisionState)
 	}
@@ -134,7 +134,7 @@ func createOwnNode(c *ironicCall, rule string) error {
 	if c.allows(rule, access.Target{}) {
 		return nil
 	}
-	project := c.user.Scope.Project
+	project := c.Who.Scope.Project
 	if c.version < 80 || project == "" || !c.allows("node:create:self_owned_node", access.Target{}) {
 		return accessDeniedError(rule)
 	}
@@ -154,7 +154,7 @@ func createOwnAllocation(c *ironicCall, rule string) error {
 	if !c.allows(rule, access.Target{}) {
 		return accessDeniedError(rule)
 	}
-	project := c.user.Scope.Project
+	project := c.Who.Scope.Project
 	if c.allows("allocation:create_restricted", access.Target{}) {
 		if !c.s.Policy.OldDefaults {
 			c.owner = project
@@ -204,7 +204,7 @@ func createOwnRunbook(c *ironicCall, rule string) error {
 	if err != nil {
 		return err
 	}
-	project := c.user.Scope.Project
+	project := c.Who.Scope.Project
 	if owner, named := body["owner"]; project == "" || named && owner != project { // nobody's would be everybody's
 		return accessDeniedError(rule)
 	}
@@ -225,7 +225,7 @@ func (c *ironicCall) runbookPermitted() error {
 	if err != nil || ident == "" {
 		return err
 	}
-	r, err := c.s.Runbooks.Get(c.r.Context(), ident)
+	r, err := c.s.Runbooks.Get(c.R.Context(), ident)
 	if problem.Is(err, problem.NotFound) || err == nil && !r.Public && !c.allows("runbook:get", access.Target{Owner: r.Owner}) {
 		return problem.NotFoundf("Runbook %s could not be found.", truncateInput(ident))
 	}
@@ -255,7 +255,7 @@ var (
 )
 
 func ownerOfAllocation(c *ironicCall, ident string) (access.Target, error) {
-	a, err := c.s.Allocations.Get(c.r.Context(), ident)
+	a, err := c.s.Allocations.Get(c.R.Context(), ident)
 	if err != nil {
 		return access.Target{}, err
 	}
@@ -264,11 +264,11 @@ func ownerOfAllocation(c *ironicCall, ident string) (access.Target, error) {
 
 // ownerOfNodesAllocation is who claimed the node; while nobody did, whose the node is.
 func ownerOfNodesAllocation(c *ironicCall, ident string) (access.Target, error) {
-	n, err := c.s.Nodes.Node(c.r.Context(), ident)
+	n, err := c.s.Nodes.Node(c.R.Context(), ident)
 	if err != nil {
 		return access.Target{}, err
 	}
-	all, err := c.s.Allocations.List(c.r.Context(), metal.AllocationFilter{NodeID: n.ID}, record.Page{Limit: 1})
+	all, err := c.s.Allocations.List(c.R.Context(), metal.AllocationFilter{NodeID: n.ID}, record.Page{Limit: 1})
 	if err != nil || len(all) == 0 {
 		return nodeTarget(n), err
 	}
@@ -277,7 +277,7 @@ func ownerOfNodesAllocation(c *ironicCall, ident string) (access.Target, error) 
 
 // ownerOfRunbook is nobody where the runbook is public.
 func ownerOfRunbook(c *ironicCall, ident string) (access.Target, error) {
-	r, err := c.s.Runbooks.Get(c.r.Context(), ident)
+	r, err := c.s.Runbooks.Get(c.R.Context(), ident)
 	if err != nil {
 		return access.Target{}, err
 	}
@@ -286,12 +286,12 @@ func ownerOfRunbook(c *ironicCall, ident string) (access.Target, error) {
 
 // viewerOfRunbook is its owner, and whoever asks where it is public.
 func viewerOfRunbook(c *ironicCall, ident string) (access.Target, error) {
-	r, err := c.s.Runbooks.Get(c.r.Context(), ident)
+	r, err := c.s.Runbooks.Get(c.R.Context(), ident)
 	if err != nil {
 		return access.Target{}, err
 	}
 	if r.Public {
-		return access.Target{Owner: c.user.Scope.Project}, nil
+		return access.Target{Owner: c.Who.Scope.Project}, nil
 	}
 	return access.Target{Owner: r.Owner}, nil
 }
@@ -305,7 +305,7 @@ const (
 
 // seesAll tells whether nothing that the rule guards is hidden from the principal.
 func (c *ironicCall) seesAll(rule string) bool {
-	return c.user.Role != access.Scoped || c.allows(rule, access.Target{})
+	return c.Who.Role != access.Scoped || c.allows(rule, access.Target{})
 }
 
 // redacted hides of a node what its policy hides from the principal: from lessees what tells of the infrastructure.

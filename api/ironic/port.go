@@ -69,7 +69,7 @@ var ports = defineKind(recordKind[metal.Port, metal.PortFilter]{
 		}},
 		macFilter(1, func(f *metal.PortFilter) *string { return &f.Address }),
 		{name: "portgroup", since: 24, set: func(c *ironicCall, f *metal.PortFilter, ident string) error {
-			g, err := c.s.Portgroups.Get(c.r.Context(), ident)
+			g, err := c.s.Portgroups.Get(c.R.Context(), ident)
 			if err == nil {
 				f.PortgroupID = g.ID
 				_, err = c.nodeNamed(g.NodeID)
@@ -117,7 +117,7 @@ func setPortNode(c *ironicCall, p *metal.Port, v any) error {
 	if p.NodeID != "" {
 		return problem.Invalidf("node_uuid and node_ident exclude each other.")
 	}
-	n, err := c.s.Nodes.Node(c.r.Context(), ident)
+	n, err := c.s.Nodes.Node(c.R.Context(), ident)
 	if problem.Is(err, problem.NotFound) {
 		return problem.Invalidf("Invalid input for field/attribute node_ident. Value: '%s'. Node %s could not be found.", truncateInput(ident), truncateInput(ident))
 	}

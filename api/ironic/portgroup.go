@@ -40,7 +40,7 @@ var portgroups = defineKind(recordKind[metal.Portgroup, metal.PortgroupFilter]{
 
 // ofPortgroup is the parent of the ports in a portgroup.
 var ofPortgroup = parentResource[metal.PortFilter]{path: "portgroups/{id}", since: 24, narrow: func(c *ironicCall, f *metal.PortFilter) (string, error) {
-	g, err := c.s.Portgroups.Get(c.r.Context(), c.args[0])
+	g, err := c.s.Portgroups.Get(c.R.Context(), c.Args[0])
 	if err != nil {
 		return "", err
 	}

@@ -36,7 +36,7 @@ func (s *server) provision(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}
-	b, err := api.ReadBody(c.w, c.r, api.MaxProvisionBody)
+	b, err := api.ReadBody(c.W, c.R, api.MaxProvisionBody)
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (s *server) provision(c *ironicCall) error {
 	if !ok || word == "" {
 		return problem.Invalidf("Missing mandatory parameter: target (a provision verb)")
 	}
-	n, err := s.Nodes.Node(c.r.Context(), c.args[0])
+	n, err := s.Nodes.Node(c.R.Context(), c.Args[0])
 	if err != nil {
 		return err
 	}
@@ -63,11 +63,11 @@ func (s *server) provision(c *ironicCall) error {
 	if err != nil {
 		return err
 	}
-	if err := s.Nodes.Provision(c.r.Context(), n.ID, verb, word, args, c.who); err != nil {
+	if err := s.Nodes.Provision(c.R.Context(), n.ID, verb, word, args, c.Asker()); err != nil {
 		return err
 	}
-	c.location("nodes/" + c.args[0] + "/states")
-	return c.empty(http.StatusAccepted)
+	c.location("nodes/" + c.Args[0] + "/states")
+	return c.Empty(http.StatusAccepted)
 }
 
 // verbGate holds a verb to its first version: of the verb itself, of its spelling, and of
@@ -223,7 +223,7 @@ func (c *ironicCall) runbookSteps(n *metal.Node, name string, list []metal.Step,
 	if len(list) > 0 {
 		return nil, problem.Invalidf(`Please provide either "%s" or a runbook, but not both.`, name)
 	}
-	r, err := c.s.Runbooks.Get(c.r.Context(), ident)
+	r, err := c.s.Runbooks.Get(c.R.Context(), ident)
 	if err != nil {
 		return nil, err
 	}

@@ -93,7 +93,7 @@ func (k *recordKind[R, F]) page(c *ironicCall, path string, f F, filters []query
 		return err
 	}
 	defer c.endLargePage()
-	marks, err := k.service(c.s).Marks(c.r.Context(), f, p)
+	marks, err := k.service(c.s).Marks(c.R.Context(), f, p)
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (k *recordKind[R, F]) narrow(c *ironicCall, f *F, filters []queryFilter[F])
 		if c.version < one.since {
 			return newerField(one.name, one.since)
 		}
-		if err := one.set(c, f, c.query.Get(one.name)); err != nil {
+		if err := one.set(c, f, c.Query.Get(one.name)); err != nil {
 			return err
 		}
 	}
@@ -135,11 +135,11 @@ func (k *recordKind[R, F]) get(c *ironicCall) error {
 	if err != nil {
 		return err
 	}
-	r, err := k.service(c.s).Get(c.r.Context(), ident)
+	r, err := k.service(c.s).Get(c.R.Context(), ident)
 	if err != nil {
 		return err
 	}
-	return c.raw(http.StatusOK, k.append(make([]byte, 0, 1024), c, r, fields))
+	return c.Raw(http.StatusOK, k.append(make([]byte, 0, 1024), c, r, fields))
 }
 
 func (k *recordKind[R, F]) create(c *ironicCall) error {
@@ -160,7 +160,7 @@ func (k *recordKind[R, F]) create(c *ironicCall) error {
 	if err := k.markLessee(c, r); err != nil {
 		return err
 	}
-	if err := k.service(c.s).Create(c.r.Context(), r, c.who); err != nil {
+	if err := k.service(c.s).Create(c.R.Context(), r, c.Asker()); err != nil {
 		return err
 	}
 	c.location(k.self(r))
@@ -213,7 +213,7 @@ func (k *recordKind[R, F]) patch(c *ironicCall) error {
 	if err := c.checkPaths(ops, k.patchPaths); err != nil {
 		return err
 	}
-	r, err := k.service(c.s).Update(c.r.Context(), ident, c.who, func(r *R) error { return k.apply(c, r, ops) })
+	r, err := k.service(c.s).Update(c.R.Context(), ident, c.Asker(), func(r *R) error { return k.apply(c, r, ops) })
 	if err != nil {
 		return err
 	}
@@ -264,7 +264,7 @@ func (k *recordKind[R, F]) rescueGate(c *ironicCall, r *R) error {
 	if c.version >= rescueVersion || k.nodeOf == nil {
 		return nil
 	}
-	n, err := c.s.Nodes.Node(c.r.Context(), k.nodeOf(r))
+	n, err := c.s.Nodes.Node(c.R.Context(), k.nodeOf(r))
 	if problem.Is(err, problem.NotFound) {
 		return nil
 	}
@@ -283,7 +283,7 @@ func (k *recordKind[R, F]) remove(c *ironicCall) error {
 		return err
 	}
 	if k.removable != nil || k.byLessee != nil || k.nodeOf != nil && c.version < rescueVersion {
-		r, err := k.service(c.s).Get(c.r.Context(), ident)
+		r, err := k.service(c.s).Get(c.R.Context(), ident)
 		if err == nil {
 			err = k.rescueGate(c, r)
 		}
@@ -297,16 +297,16 @@ func (k *recordKind[R, F]) remove(c *ironicCall) error {
 			return err
 		}
 	}
-	if err := k.service(c.s).Remove(c.r.Context(), ident, c.who); err != nil {
+	if err := k.service(c.s).Remove(c.R.Context(), ident, c.Asker()); err != nil {
 		return err
 	}
-	return c.empty(http.StatusNoContent)
+	return c.Empty(http.StatusNoContent)
 }
 
 // ofNode is the parent of what belongs to nodes.
 func ofNode[F any](since metal.Version, at func(*F) *string) parentResource[F] {
 	return parentResource[F]{path: "nodes/{node}", since: since, narrow: func(c *ironicCall, f *F) (string, error) {
-		n, err := c.s.Nodes.Node(c.r.Context(), c.args[0])
+		n, err := c.s.Nodes.Node(c.R.Context(), c.Args[0])
 		if err != nil {
 			return "", err
 		}
@@ -332,6 +332,14 @@ func wordFilter[F any](name string, since metal.Version, at func(*F) *string) qu
 	return queryFilter[F]{name: name, since: since, set: func(_ *ironicCall, f *F, value string) error {
 		*at(f) = value
 		return checkFilter(name, value)
+	}}
+}
+
+// flagFilter narrows by a boolean.
+func flagFilter[F any](name string, since metal.Version, at func(*F) **bool) queryFilter[F] {
+	return queryFilter[F]{name: name, since: since, set: func(c *ironicCall, f *F, _ string) (err error) {
+		*at(f), err = c.boolean(name)
+		return err
 	}}
 }
 

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"salvor/api"
 	"salvor/metal"
 )
 
@@ -129,7 +130,7 @@ func describe[R, F any](k *recordKind[R, F]) description {
 	for _, word := range strings.Fields(strings.NewReplacer("_", " ").Replace(k.name)) {
 		d.schema += strings.ToUpper(word[:1]) + word[1:]
 	}
-	c := &ironicCall{version: MaxVersion, host: "http://host"}
+	c := &ironicCall{Call: &api.Call{Base: "http://host"}, version: MaxVersion}
 	properties := object{}
 	for _, f := range k.fields {
 		if f.write != nil {
@@ -186,12 +187,12 @@ func shapeOf(name string, blank []byte) object {
 
 func nodeSchema() object {
 	properties := object{}
-	v := &nodeView{Node: &metal.Node{}, version: MaxVersion, host: "http://host"}
+	c := &ironicCall{Call: &api.Call{Base: "http://host"}, version: MaxVersion}
 	for _, f := range nodeFields {
-		shape := shapeOf(f.name, f.write(nil, v))
+		shape := shapeOf(f.name, f.write(nil, &nodeView{Node: &metal.Node{}}, c))
 		shape["x-since"] = fmt.Sprintf("1.%d", f.since)
-		if a := nodeAttrIndex[f.name]; a != nil {
-			shape["x-create"], shape["x-patch"] = a.creatable, true
+		if f.use&patchable != 0 {
+			shape["x-create"], shape["x-patch"] = f.use&creatable != 0, true
 		}
 		properties[f.name] = shape
 	}

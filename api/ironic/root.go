@@ -11,14 +11,14 @@ const docs = "https://docs.openstack.org/ironic/latest/contributor/webapi.html"
 
 func (c *ironicCall) apiVersion() ironic.APIVersion {
 	return ironic.APIVersion{
-		ID: "v1", Status: "CURRENT", Links: []ironic.Link{{Href: c.host + "/v1/", Rel: "self"}},
+		ID: "v1", Status: "CURRENT", Links: []ironic.Link{{Href: c.Base + "/v1/", Rel: "self"}},
 		MinVersion: versionText(MinVersion), Version: versionText(MaxVersion),
 	}
 }
 
 func (s *server) root(c *ironicCall) error {
 	v := c.apiVersion()
-	return c.json(http.StatusOK, ironic.Root{
+	return c.JSON(http.StatusOK, ironic.Root{
 		Name: "OpenStack Ironic API", Description: "salvor: the bare metal API of a control plane that brings machines back.",
 		DefaultVersion: v, Versions: []ironic.APIVersion{v},
 	})
@@ -38,7 +38,7 @@ func (s *server) v1(c *ironicCall) error {
 	body := map[string]any{
 		"id": "v1", "version": c.apiVersion(),
 		"links": []ironic.Link{
-			{Href: c.host + "/v1/", Rel: "self"},
+			{Href: c.Base + "/v1/", Rel: "self"},
 			{Href: docs, Rel: "describedby", Type: "text/html"},
 		},
 		"media_types": map[string]string{"base": "application/json", "type": "application/vnd.openstack.ironic.v1+json"},
@@ -48,5 +48,5 @@ func (s *server) v1(c *ironicCall) error {
 			body[r.name] = c.links(r.name + "/")
 		}
 	}
-	return c.json(http.StatusOK, body)
+	return c.JSON(http.StatusOK, body)
 }

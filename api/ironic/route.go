@@ -2,13 +2,12 @@ package ironic
 
 import (
 	"net/http"
-	"net/url"
-	"slices"
 	"strings"
 
 	"salvor/access"
 	"salvor/api"
 	"salvor/metal"
+	"salvor/record"
 )
 
 // apiRoute is one method of one path.
@@ -20,110 +19,85 @@ type apiRoute struct {
 	do     func(*ironicCall) error
 	plain  bool // outside of the microversions
 	old    bool // one of the old agent doors
-	shows  bool // an open door that is shown a proof, by which its handler has it admitted
+	shows  bool // an open route whose handler admits the request by a proof in it
 	before int  // the status for versions before since; 0 means 404
 	long   bool // the handler itself says what is wrong with a long argument
 
-	parts  []string
 	permit *pathPolicy
 	rule   string // of the policy
 }
 
-// pathRouter finds routes by path. The table is small, so it is walked by length of path.
-type pathRouter struct{ byLength map[int][]apiRoute }
-
-// maxPathParts bounds the work on a hostile path.
-const maxPathParts = 16
-
-func newRouter(table []apiRoute, serve func(*apiRoute) bool) *pathRouter {
-	t := &pathRouter{byLength: map[int][]apiRoute{}}
-	for _, r := range table {
-		if !serve(&r) {
+// routes are the routes of the table as the shared router takes them. Those for ramdisks take no credential.
+func (s *server) routes(ramdiskOnly bool) (out []api.Route) {
+	for _, r := range s.table() {
+		if r.old && !s.LegacyPassthru || ramdiskOnly && r.need != access.Open {
 			continue
 		}
-		r.parts = splitPath(r.path)
 		r.permit, r.rule = permitOf(r.method, r.path)
-		t.byLength[len(r.parts)] = append(t.byLength[len(r.parts)], r)
-	}
-	return t
-}
-
-func (t *pathRouter) doors() (out []api.Door) {
-	for _, routes := range t.byLength {
-		for _, r := range routes {
-			out = append(out, api.Door{Method: r.method, Path: r.path, Open: r.need == access.Open})
+		admit := func(req *http.Request) error { return api.Admit(req, "") }
+		if r.shows {
+			admit = func(*http.Request) error { return nil }
 		}
+		out = append(out, api.Route{Method: r.method, Path: r.path, Open: r.need == access.Open, Admit: admit, Do: func(ac *api.Call) error {
+			c := &ironicCall{Call: ac, s: s}
+			if err := c.begin(&r); err != nil {
+				return err
+			}
+			return c.retryWhileLocked(r.do)
+		}})
 	}
 	return out
 }
 
-func splitPath(path string) []string {
-	path = strings.Trim(path, "/")
-	if path == "" {
-		return nil
+// Clients of before 1.91 may end every path with .json, which means nothing.
+const (
+	jsonSuffix      = ".json"
+	noSuffixVersion = 91
+)
+
+// find gives the route of a request, in older versions also without the suffix of its path.
+func (s *server) find(r *http.Request, match func(path string) api.Match) api.Match {
+	m := findSpelling(r.URL.EscapedPath(), match)
+	if m.Route != nil || !strings.HasSuffix(r.URL.Path, jsonSuffix) {
+		return m
 	}
-	return strings.Split(path, "/")
+	if v, err := s.versions.Parse(r.Header); err != nil || v >= noSuffixVersion {
+		return m
+	}
+	bare := *r.URL
+	bare.Path, bare.RawPath = strings.TrimSuffix(bare.Path, jsonSuffix), strings.TrimSuffix(bare.RawPath, jsonSuffix)
+	return findSpelling(bare.EscapedPath(), match)
 }
 
-// find gives the route of a request and the arguments in its path. With no route it
-// gives the methods that the path has, sorted; none means that there is no such path.
-func (t *pathRouter) find(method string, u *url.URL) (found *apiRoute, args []string, allowed []string) {
-	if found, args, allowed = t.at(method, u.EscapedPath()); found != nil || len(allowed) > 0 {
-		return found, args, allowed
+// findSpelling gives the route of a path, or of the one that it stands for in Ironic.
+func findSpelling(path string, match func(path string) api.Match) api.Match {
+	if m := match(path); m.Route != nil || len(m.Allowed) > 0 {
+		return m
 	}
-	path := u.EscapedPath()
 	if node, ok := strings.CutPrefix(path, "/v1/nodes/states/console/"); ok { // Ironic's router takes the words in either order, and its tests use it
-		return t.at(method, "/v1/nodes/"+node+"/states/console")
+		return match("/v1/nodes/" + node + "/states/console")
 	}
-	return t.at(method, "/v1"+path) // without a version: the only one, as in Ironic
+	return match("/v1" + path) // without a version: the only one, as in Ironic
 }
 
-func (t *pathRouter) at(method, path string) (found *apiRoute, args []string, allowed []string) {
-	parts := splitPath(path)
-	if len(parts) > maxPathParts {
-		return nil, nil, nil
+// cutJSON takes the suffix off what the path ends with, if what is left names something:
+// a node may be called x.json.
+func (c *ironicCall) cutJSON(found *apiRoute) {
+	if c.version >= noSuffixVersion || len(c.Args) == 0 || !strings.HasSuffix(found.path, "}") {
+		return
 	}
-	if method == http.MethodHead {
-		method = http.MethodGet
+	last := &c.Args[len(c.Args)-1]
+	bare, ok := strings.CutSuffix(*last, jsonSuffix)
+	if !ok {
+		return
 	}
-	literal := -1
-	candidates := t.byLength[len(parts)]
-	for i := range candidates {
-		r := &candidates[i]
-		a, literals, ok := r.match(parts)
-		if !ok || literals < literal {
-			continue
-		}
-		if literals > literal { // "detail" is no node's name
-			literal, found, allowed = literals, nil, nil
-		}
-		if r.method == method || r.method == "*" {
-			found, args = r, a
-		}
-		allowed = append(allowed, r.method)
+	if record.IsUUID(bare) {
+		*last = strings.ToLower(bare)
+		return
 	}
-	if found != nil {
-		return found, args, nil
-	}
-	slices.Sort(allowed)
-	return nil, nil, allowed
-}
-
-// match compares the path part by part and collects its arguments.
-func (r *apiRoute) match(parts []string) (args []string, literals int, ok bool) {
-	for i, p := range r.parts {
-		if p[0] != '{' {
-			if p != parts[i] {
-				return nil, 0, false
-			}
-			literals++
-			continue
+	if found.path == "/v1/nodes/{node}" {
+		if _, err := c.s.Nodes.Node(c.R.Context(), bare); err == nil {
+			*last = bare
 		}
-		arg, err := url.PathUnescape(parts[i])
-		if err != nil || arg == "" {
-			return nil, 0, false
-		}
-		args = append(args, arg)
 	}
-	return args, literals, true
 }

@@ -162,11 +162,11 @@ func (s *server) getRunbookTraits(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}
-	r, err := s.Runbooks.Get(c.r.Context(), c.args[0])
+	r, err := s.Runbooks.Get(c.R.Context(), c.Args[0])
 	if err != nil {
 		return err
 	}
-	return c.raw(http.StatusOK, append(appendTraits([]byte(`{"traits":`), r.Traits), '}'))
+	return c.Raw(http.StatusOK, append(appendTraits([]byte(`{"traits":`), r.Traits), '}'))
 }
 
 // changeRunbookTraits edits the traits and answers 204.
@@ -174,7 +174,7 @@ func (c *ironicCall) changeRunbookTraits(edit func(old []string) []string) error
 	if err := c.only(); err != nil {
 		return err
 	}
-	_, err := c.s.Runbooks.Update(c.r.Context(), c.args[0], c.who, func(r *metal.Runbook) error {
+	_, err := c.s.Runbooks.Update(c.R.Context(), c.Args[0], c.Asker(), func(r *metal.Runbook) error {
 		r.Traits = edit(r.Traits)
 		slices.Sort(r.Traits)
 		r.Traits = slices.Compact(r.Traits)
@@ -183,7 +183,7 @@ func (c *ironicCall) changeRunbookTraits(edit func(old []string) []string) error
 	if err != nil {
 		return err
 	}
-	return c.empty(http.StatusNoContent)
+	return c.Empty(http.StatusNoContent)
 }
 
 func (s *server) setRunbookTraits(c *ironicCall) error {
@@ -199,16 +199,16 @@ func (s *server) clearRunbookTraits(c *ironicCall) error {
 }
 
 func (s *server) addRunbookTrait(c *ironicCall) error {
-	if err := metal.CheckTrait(c.args[1]); err != nil {
+	if err := metal.CheckTrait(c.Args[1]); err != nil {
 		return err
 	}
-	c.location("runbooks/" + c.args[0] + "/traits/" + c.args[1])
-	return c.changeRunbookTraits(func(old []string) []string { return append(old, c.args[1]) })
+	c.location("runbooks/" + c.Args[0] + "/traits/" + c.Args[1])
+	return c.changeRunbookTraits(func(old []string) []string { return append(old, c.Args[1]) })
 }
 
 // removeRunbookTrait is content with a trait that is not there, as Ironic is.
 func (s *server) removeRunbookTrait(c *ironicCall) error {
 	return c.changeRunbookTraits(func(old []string) []string {
-		return slices.DeleteFunc(old, func(t string) bool { return t == c.args[1] })
+		return slices.DeleteFunc(old, func(t string) bool { return t == c.Args[1] })
 	})
 }

@@ -57,9 +57,7 @@ type Config struct {
 type server struct {
 	Config
 	versions   api.Microversions
-	routes     *pathRouter
-	open       bool // serves nothing that takes a credential
-	written    *nodeFragments
+	written    *nodeJSONCache
 	largePages chan struct{} // places for large pages in the making
 }
 
@@ -83,25 +81,26 @@ func newServer(c Config, ramdiskOnly bool) http.Handler {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
-	s := &server{Config: c, open: ramdiskOnly, written: newFragments(), largePages: make(chan struct{}, max(4, 2*runtime.GOMAXPROCS(0))), versions: api.Microversions{
+	s := &server{Config: c, written: newJSONCache(), largePages: make(chan struct{}, max(4, 2*runtime.GOMAXPROCS(0))), versions: api.Microversions{
 		Major: 1, Min: int(MinVersion), Max: int(MaxVersion), Service: "baremetal", Header: ironic.VersionHeader,
 	}}
-	s.routes = newRouter(s.table(), func(r *apiRoute) bool {
-		if r.old && !c.LegacyPassthru {
-			return false
-		}
-		return !ramdiskOnly || r.need == access.Open
-	})
-	return api.Listed{Handler: api.Serve(http.HandlerFunc(s.serve), s.fail, c.Log), Doors: s.routes.doors()}
+	d := api.Router{
+		Routes: s.routes(ramdiskOnly), Auth: c.Auth, Fail: s.fail, Log: c.Log, PublicEndpoint: c.PublicEndpoint,
+		Private: true, OwnChecks: true, Find: s.find,
+	}
+	if ramdiskOnly {
+		d.Auth = nil // nothing there takes a credential
+	}
+	return d.Handler()
 }
 
 // table is every route, from the table of each part of the API. A path part in braces is an argument.
 func (s *server) table() []apiRoute {
-	return slices.Concat(s.doorRoutes(), s.nodeRoutes(), s.hardwareRoutes(), s.resourceRoutes(), s.recordRoutes())
+	return slices.Concat(s.openRoutes(), s.nodeRoutes(), s.hardwareRoutes(), s.resourceRoutes(), s.recordRoutes())
 }
 
-// doorRoutes are open to machines that boot.
-func (s *server) doorRoutes() []apiRoute {
+// openRoutes are open to machines that boot.
+func (s *server) openRoutes() []apiRoute {
 	return []apiRoute{
 		{method: "GET", path: "/", need: access.Open, do: s.root, plain: true},
 		{method: "GET", path: "/v1", need: access.Open, do: s.v1},

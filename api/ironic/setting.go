@@ -79,11 +79,11 @@ func (s *server) listBIOS(c *ironicCall) error {
 	if detail {
 		names = settingFields
 	}
-	n, err := s.Nodes.Node(c.r.Context(), c.args[0])
+	n, err := s.Nodes.Node(c.R.Context(), c.Args[0])
 	if err != nil {
 		return err
 	}
-	settings, err := s.Nodes.BIOSSettings(c.r.Context(), n.ID)
+	settings, err := s.Nodes.BIOSSettings(c.R.Context(), n.ID)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (s *server) listBIOS(c *ironicCall) error {
 	for i := range settings {
 		list[i] = c.shownSetting(n.ID, &settings[i], names)
 	}
-	return c.json(http.StatusOK, map[string]any{"bios": list})
+	return c.JSON(http.StatusOK, map[string]any{"bios": list})
 }
 
 func (s *server) getBIOS(c *ironicCall) error {
@@ -99,11 +99,11 @@ func (s *server) getBIOS(c *ironicCall) error {
 	if err != nil {
 		return err
 	}
-	settings, err := s.Nodes.BIOSSettings(c.r.Context(), n.ID)
+	settings, err := s.Nodes.BIOSSettings(c.R.Context(), n.ID)
 	if err != nil {
 		return err
 	}
-	name := c.args[1]
+	name := c.Args[1]
 	i := slices.IndexFunc(settings, func(b metal.BIOSSetting) bool { return b.Name == name })
 	if i < 0 {
 		return problem.NotFoundf("Node %s doesn't have a BIOS setting '%s'", n.ID, truncateInput(name))
@@ -112,7 +112,7 @@ func (s *server) getBIOS(c *ironicCall) error {
 	if c.version >= registrySetting {
 		names = settingFields
 	}
-	return c.json(http.StatusOK, map[string]any{name: c.shownSetting(n.ID, &settings[i], names)})
+	return c.JSON(http.StatusOK, map[string]any{name: c.shownSetting(n.ID, &settings[i], names)})
 }
 
 // componentFields are the fields of a firmware component; the last ones, of its maker, came later.
@@ -138,11 +138,11 @@ func (s *server) listFirmware(c *ironicCall) error {
 	if _, err := c.boolean("detail"); err != nil {
 		return err
 	}
-	n, err := s.Nodes.Node(c.r.Context(), c.args[0])
+	n, err := s.Nodes.Node(c.R.Context(), c.Args[0])
 	if err != nil {
 		return err
 	}
-	components, err := s.Nodes.Firmware(c.r.Context(), n.ID)
+	components, err := s.Nodes.Firmware(c.R.Context(), n.ID)
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (s *server) listFirmware(c *ironicCall) error {
 			"vendor": orNil(f.Vendor), "model": orNil(f.Model), "serial_number": orNil(f.SerialNumber),
 		}, names, f.Timestamps, "")
 	}
-	return c.json(http.StatusOK, map[string]any{"firmware": list})
+	return c.JSON(http.StatusOK, map[string]any{"firmware": list})
 }
 
 func (s *server) getInventory(c *ironicCall) error {
@@ -161,19 +161,19 @@ func (s *server) getInventory(c *ironicCall) error {
 	if err != nil {
 		return err
 	}
-	found, err := s.Nodes.Document(c.r.Context(), n.ID, metal.Inventory)
+	found, err := s.Nodes.Document(c.R.Context(), n.ID, metal.Inventory)
 	if problem.Is(err, problem.NotFound) {
 		return problem.NotFoundf("Inventory record for node '%s' could not be found.", n.ID)
 	}
 	if err != nil {
 		return err
 	}
-	beside, err := s.Nodes.Document(c.r.Context(), n.ID, metal.PluginData)
+	beside, err := s.Nodes.Document(c.R.Context(), n.ID, metal.PluginData)
 	if problem.Is(err, problem.NotFound) {
 		beside.Body, err = json.RawMessage("{}"), nil
 	}
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, map[string]json.RawMessage{"inventory": found.Body, "plugin_data": beside.Body})
+	return c.JSON(http.StatusOK, map[string]json.RawMessage{"inventory": found.Body, "plugin_data": beside.Body})
 }

@@ -20,11 +20,11 @@ func (s *server) getStates(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}
-	n, err := s.Nodes.Node(c.r.Context(), c.args[0])
+	n, err := s.Nodes.Node(c.R.Context(), c.Args[0])
 	if err != nil {
 		return err
 	}
-	return c.showNode(http.StatusOK, n, nodeFieldsNamed(stateFields, c.version))
+	return c.showNode(http.StatusOK, n, nodeKind.shown(stateFields, c.version))
 }
 
 func (s *server) setPower(c *ironicCall) error {
@@ -55,14 +55,14 @@ func (s *server) setPower(c *ironicCall) error {
 	if !target.Known() {
 		return problem.Invalidf(`The requested action "%s" is no power target; use power on, power off, rebooting, soft rebooting or soft power off.`, truncateInput(word))
 	}
-	if _, err := s.Directory.Driver(c.r.Context(), n); err != nil {
+	if _, err := s.Directory.Driver(c.R.Context(), n); err != nil {
 		return err
 	}
-	if err := s.Nodes.SetPower(c.r.Context(), n.ID, target, timeout, c.who); err != nil {
+	if err := s.Nodes.SetPower(c.R.Context(), n.ID, target, timeout, c.Asker()); err != nil {
 		return err
 	}
-	c.location("nodes/" + c.args[0] + "/states")
-	return c.empty(http.StatusAccepted)
+	c.location("nodes/" + c.Args[0] + "/states")
+	return c.Empty(http.StatusAccepted)
 }
 
 // powerTimeout reads whole seconds of at least one; nil is none.
@@ -81,7 +81,7 @@ func (s *server) validateNode(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}
-	found, err := s.Nodes.Validate(c.r.Context(), c.args[0])
+	found, err := s.Nodes.Validate(c.R.Context(), c.Args[0])
 	if err != nil {
 		return err
 	}
@@ -97,14 +97,14 @@ func (s *server) validateNode(c *ironicCall) error {
 		}
 		out[kind] = one
 	}
-	return c.json(http.StatusOK, out)
+	return c.JSON(http.StatusOK, out)
 }
 
 func (s *server) setMaintenance(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}
-	b, err := api.ReadBody(c.w, c.r, api.MaxBody)
+	b, err := api.ReadBody(c.W, c.R, api.MaxBody)
 	if err != nil {
 		return err
 	}
@@ -137,8 +137,8 @@ func (c *ironicCall) maintain(on bool, reason string) error {
 			return err
 		}
 	}
-	if err := c.s.Nodes.SetMaintenance(c.r.Context(), c.args[0], on, reason, c.who); err != nil {
+	if err := c.s.Nodes.SetMaintenance(c.R.Context(), c.Args[0], on, reason, c.Asker()); err != nil {
 		return err
 	}
-	return c.empty(http.StatusAccepted)
+	return c.Empty(http.StatusAccepted)
 }

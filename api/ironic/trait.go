@@ -15,7 +15,7 @@ func (s *server) getTraits(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}
-	n, err := s.Nodes.Node(c.r.Context(), c.args[0])
+	n, err := s.Nodes.Node(c.R.Context(), c.Args[0])
 	if err != nil {
 		return err
 	}
@@ -23,12 +23,12 @@ func (s *server) getTraits(c *ironicCall) error {
 	if traits == nil {
 		traits = []string{}
 	}
-	return c.json(http.StatusOK, map[string][]string{"traits": traits})
+	return c.JSON(http.StatusOK, map[string][]string{"traits": traits})
 }
 
 // changeTraits edits the traits and answers 204.
 func (c *ironicCall) changeTraits(edit func(old []string) ([]string, error)) error {
-	_, err := c.s.Nodes.Update(c.r.Context(), c.args[0], c.who, func(n *metal.Node) error {
+	_, err := c.s.Nodes.Update(c.R.Context(), c.Args[0], c.Asker(), func(n *metal.Node) error {
 		if err := c.rescueGate(n); err != nil {
 			return err
 		}
@@ -46,7 +46,7 @@ func (c *ironicCall) changeTraits(edit func(old []string) ([]string, error)) err
 	if err != nil {
 		return err
 	}
-	return c.empty(http.StatusNoContent)
+	return c.Empty(http.StatusNoContent)
 }
 
 func (s *server) setTraits(c *ironicCall) error {
@@ -74,20 +74,20 @@ func (s *server) clearTraits(c *ironicCall) error {
 }
 
 func (s *server) addTrait(c *ironicCall) error {
-	word := c.args[1]
+	word := c.Args[1]
 	if err := metal.CheckTrait(word); err != nil {
 		return err
 	}
-	c.location("nodes/" + c.args[0] + "/traits/" + word)
+	c.location("nodes/" + c.Args[0] + "/traits/" + word)
 	return c.changeTraits(func(old []string) ([]string, error) { return append(old, word), nil })
 }
 
 func (s *server) removeTrait(c *ironicCall) error {
-	word := c.args[1]
+	word := c.Args[1]
 	return c.changeTraits(func(old []string) ([]string, error) {
 		i := slices.Index(old, word)
 		if i < 0 {
-			return nil, problem.NotFoundf("Node %s doesn't have a trait '%s'", c.args[0], truncateInput(word))
+			return nil, problem.NotFoundf("Node %s doesn't have a trait '%s'", c.Args[0], truncateInput(word))
 		}
 		return slices.Delete(old, i, i+1), nil
 	})

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 
+	"salvor/api"
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
@@ -13,7 +14,7 @@ import (
 
 // vendorInterface describes the vendor interface of a node; Unsupported where it has none.
 func (c *ironicCall) vendorInterface(n *metal.Node) (metal.InterfaceInfo, error) {
-	d, err := c.s.Directory.Driver(c.r.Context(), n)
+	d, err := c.s.Directory.Driver(c.R.Context(), n)
 	if err != nil {
 		return metal.InterfaceInfo{}, err
 	}
@@ -31,7 +32,7 @@ func (s *server) nodeMethods(c *ironicCall) error {
 	}
 	i, err := c.vendorInterface(n)
 	if problem.Is(err, problem.Unsupported) {
-		return c.json(http.StatusOK, struct{}{})
+		return c.JSON(http.StatusOK, struct{}{})
 	}
 	if err != nil {
 		return err
@@ -40,16 +41,16 @@ func (s *server) nodeMethods(c *ironicCall) error {
 	if methods == nil {
 		methods = map[string]metal.VendorMethod{}
 	}
-	return c.json(http.StatusOK, methods)
+	return c.JSON(http.StatusOK, methods)
 }
 
 // vendorMethod is the method that is called: clients name it in the path, or as an argument.
 func (c *ironicCall) vendorMethod() (string, error) {
-	name := c.query.Get("method")
-	if len(c.args) > 1 {
-		name = c.args[1]
+	name := c.Query.Get("method")
+	if len(c.Args) > 1 {
+		name = c.Args[1]
 		if name == "heartbeat" || name == "lookup" { // the doors of old agents, which are closed if we get here
-			return "", noRoute(c.r, nil)
+			return "", api.NoRoute(c.R, nil)
 		}
 	}
 	if name == "" {
@@ -84,10 +85,10 @@ func (s *server) callNodeMethod(c *ironicCall) error {
 	if !ok {
 		return problem.Invalidf("No handler for method %s", truncateInput(name))
 	}
-	if !slices.Contains(m.HTTPMethods, c.r.Method) {
-		return problem.Invalidf("The method %s does not support HTTP %.20s", name, c.r.Method)
+	if !slices.Contains(m.HTTPMethods, c.R.Method) {
+		return problem.Invalidf("The method %s does not support HTTP %.20s", name, c.R.Method)
 	}
-	return c.runMethod(n, m, metal.VendorCall{Method: name, HTTPMethod: c.r.Method}, args)
+	return c.runMethod(n, m, metal.VendorCall{Method: name, HTTPMethod: c.R.Method}, args)
 }
 
 // runMethod keeps the arguments sealed: only the vendor knows which of them are secret.
@@ -101,7 +102,7 @@ func (c *ironicCall) runMethod(n *metal.Node, m metal.VendorMethod, call metal.V
 		if err := c.runCommand(n, q); err != nil {
 			return err
 		}
-		return c.empty(http.StatusAccepted)
+		return c.Empty(http.StatusAccepted)
 	}
 	if !m.RequireExclusiveLock {
 		q.Class, q.Kind = job.Ask, "vendor question"
@@ -110,7 +111,7 @@ func (c *ironicCall) runMethod(n *metal.Node, m metal.VendorMethod, call metal.V
 	if err := c.ask(n, q, &answer); err != nil {
 		return err
 	}
-	return c.raw(http.StatusOK, answer)
+	return c.Raw(http.StatusOK, answer)
 }
 
 // driverMethods lists the vendor methods of a driver itself, of which ours have none.
@@ -118,7 +119,7 @@ func (s *server) driverMethods(c *ironicCall) error {
 	if _, err := c.driver(); err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, struct{}{})
+	return c.JSON(http.StatusOK, struct{}{})
 }
 
 func (s *server) callDriverMethod(c *ironicCall) error {

@@ -12,7 +12,7 @@ func (s *server) listVIFs(c *ironicCall) error {
 	if err != nil {
 		return err
 	}
-	ids, err := s.Nodes.VIFs(c.r.Context(), n.ID)
+	ids, err := s.Nodes.VIFs(c.R.Context(), n.ID)
 	if err != nil {
 		return err
 	}
@@ -20,7 +20,7 @@ func (s *server) listVIFs(c *ironicCall) error {
 	for _, id := range ids {
 		vifs = append(vifs, map[string]string{"id": id})
 	}
-	return c.json(http.StatusOK, map[string]any{"vifs": vifs})
+	return c.JSON(http.StatusOK, map[string]any{"vifs": vifs})
 }
 
 // attachVIF takes further keys, as Ironic does: what a VIF is beside its id is the network's business.
@@ -51,10 +51,10 @@ func (s *server) attachVIF(c *ironicCall) error {
 	if err != nil {
 		return err
 	}
-	if err := s.Nodes.AttachVIF(c.r.Context(), n.ID, v, c.who); err != nil {
+	if err := s.Nodes.AttachVIF(c.R.Context(), n.ID, v, c.Asker()); err != nil {
 		return err
 	}
-	return c.empty(http.StatusNoContent)
+	return c.Empty(http.StatusNoContent)
 }
 
 func (s *server) detachVIF(c *ironicCall) error {
@@ -65,8 +65,8 @@ func (s *server) detachVIF(c *ironicCall) error {
 	if err != nil {
 		return err
 	}
-	if err := s.Nodes.DetachVIF(c.r.Context(), n.ID, c.args[1], c.who); err != nil {
+	if err := s.Nodes.DetachVIF(c.R.Context(), n.ID, c.Args[1], c.Asker()); err != nil {
 		return err
 	}
-	return c.empty(http.StatusNoContent)
+	return c.Empty(http.StatusNoContent)
 }

@@ -115,7 +115,7 @@ func (s *server) nodeVolume(c *ironicCall) error {
 	if err := c.only(); err != nil {
 		return err
 	}
-	n, err := s.Nodes.Node(c.r.Context(), c.args[0])
+	n, err := s.Nodes.Node(c.R.Context(), c.Args[0])
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (s *server) nodeVolume(c *ironicCall) error {
 }
 
 func (c *ironicCall) volumeLinks(at string) error {
-	return c.json(http.StatusOK, struct {
+	return c.JSON(http.StatusOK, struct {
 		Links      []ironic.Link `json:"links"`
 		Connectors []ironic.Link `json:"connectors"`
 		Targets    []ironic.Link `json:"targets"`
@@ -139,7 +139,7 @@ func (c *ironicCall) poweredOff(action, node string) error {
 	if c.version > strictVolumes {
 		return nil
 	}
-	n, err := c.s.Nodes.Node(c.r.Context(), node)
+	n, err := c.s.Nodes.Node(c.R.Context(), node)
 	if err != nil || n.PowerState == metal.PowerOff {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"salvor/access"
 	"salvor/api"
 	"salvor/compute"
+	"salvor/compute/service"
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/record"
@@ -24,7 +25,7 @@ import (
 
 // Config is what the API is made of.
 type Config struct {
-	Services *compute.Services
+	Services *service.Services
 	// Nodes are the machines whose rescue sessions are listed beside those of servers; nil: none are.
 	Nodes Nodes
 	// Fleet counts and lists machines for those whom Policy shows them.
@@ -71,7 +72,7 @@ func New(c Config) http.Handler {
 	routes = append(routes, api.Route{Method: http.MethodGet, Path: root, Open: true, Do: func(c *api.Call) error {
 		return c.JSON(http.StatusOK, map[string]any{"name": "salvor", "version": "v1"})
 	}})
-	return api.Dialect{Routes: routes, Auth: c.Auth, Policy: c.Policy, Fail: api.Faults(c.Log, nil, "error"), Log: c.Log, PublicEndpoint: c.PublicEndpoint}.Handler()
+	return api.Router{Routes: routes, Auth: c.Auth, Policy: c.Policy, Fail: api.Faults(c.Log, nil, "error"), Log: c.Log, PublicEndpoint: c.PublicEndpoint}.Handler()
 }
 
 // requireAdmin lets nobody else in: what is here concerns all projects.

@@ -19,6 +19,7 @@ import (
 	"salvor/api"
 	"salvor/api/native"
 	"salvor/compute"
+	"salvor/compute/service"
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
@@ -53,11 +54,11 @@ func (people) Authenticate(r *http.Request) (access.Principal, error) {
 type world struct {
 	*testing.T
 	s        *store.Store
-	services *compute.Services
+	services *service.Services
 	url      string
 	nodes    []*metal.Node
 	feed     *native.Feed
-	doors    []api.Door
+	doors    []api.Endpoint
 }
 
 // List gives the nodes in a provision state.
@@ -89,10 +90,10 @@ func (w *world) CheckAll(ctx context.Context, ident string, seen metal.RunbookFi
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	s, _ := storetest.SQLite(t)
-	w := &world{T: t, s: s, services: compute.New(s, s, compute.Options{RescueImagePath: "/srv/rescue"}, time.Now), feed: native.NewFeed(s, slog.New(slog.DiscardHandler))}
+	w := &world{T: t, s: s, services: service.New(s, s, service.Options{RescueImagePath: "/srv/rescue"}, time.Now), feed: native.NewFeed(s, slog.New(slog.DiscardHandler))}
 	handler := native.New(native.Config{Services: w.services, Nodes: w, Fleet: s, Jobs: s, Conductors: metal.NewDirectory(s, time.Now, 0, 0), Feed: w.feed, Auth: people{}, Log: slog.New(slog.DiscardHandler), Now: time.Now,
 		JoinToken: func(v secret.Value) secret.Value { return secret.New(v.Reveal() + ".ca") }})
-	w.doors = handler.(api.Listed).Doors
+	w.doors = handler.(api.RouteLister).Endpoints
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
 	w.url = server.URL + "/salvor/v1"

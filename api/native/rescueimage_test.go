@@ -12,6 +12,7 @@ import (
 
 	"salvor/api/native"
 	"salvor/compute"
+	"salvor/compute/service"
 	"salvor/job"
 	"salvor/record"
 	"salvor/rescue"
@@ -54,7 +55,7 @@ func TestMembersSeeWhatTheyMayBoot(t *testing.T) {
 func TestARescueImageTellsWhichHostsLackItsFile(t *testing.T) {
 	w := newWorld(t)
 	h := w.host("vm1")
-	w.services = compute.New(w.s, w.s, compute.Options{RescueImagePath: "/srv/rescue", FindFilesWithin: 30 * time.Second}, time.Now)
+	w.services = service.New(w.s, w.s, service.Options{RescueImagePath: "/srv/rescue", FindFilesWithin: 30 * time.Second}, time.Now)
 	if err := w.services.Hosts.Listen(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -34,9 +34,9 @@ func TestEveryRouteHasARule(t *testing.T) {
 	policy := access.Policy{Rules: &access.Rules{}}
 	cfg := native.Config{Services: w.services, Nodes: w, Fleet: w.s, Jobs: w.s, Conductors: metal.NewDirectory(w.s, time.Now, 0, 0), Policy: policy, Feed: w.feed,
 		Auth: overseer{}, Log: slog.New(slog.DiscardHandler), Now: time.Now}
-	handler := native.New(cfg).(api.Listed)
+	handler := native.New(cfg).(api.RouteLister)
 	file := ""
-	for _, d := range handler.Doors {
+	for _, d := range handler.Endpoints {
 		if name := native.RuleOf(d.Method, d.Path); !d.Open && !strings.Contains(file, strconv.Quote(name)) {
 			file += strconv.Quote(name) + `: "!"` + "\n"
 		}
@@ -48,7 +48,7 @@ func TestEveryRouteHasARule(t *testing.T) {
 	ruled := httptest.NewServer(handler)
 	t.Cleanup(ruled.Close)
 	w.url = ruled.URL
-	for _, d := range handler.Doors {
+	for _, d := range handler.Endpoints {
 		if !d.Open {
 			w.ask("auditor", d.Method, regexp.MustCompile(`{[^}]*}`).ReplaceAllString(d.Path, "x"), "{}", 403)
 		}

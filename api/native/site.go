@@ -52,9 +52,9 @@ type SiteNodes interface {
 type siteServer struct{ SiteConfig }
 
 // NewSite makes the door of sites, all below wire.SitePath.
-func NewSite(c SiteConfig) api.Listed {
+func NewSite(c SiteConfig) api.RouteLister {
 	s := &siteServer{c}
-	return api.Dialect{
+	return api.Router{
 		Routes: []api.Route{
 			{Method: http.MethodGet, Path: wire.SitePlanPath, Do: s.at(s.plan)},
 			{Method: http.MethodGet, Path: wire.SitePlansPath, Do: s.at(s.plans)},

@@ -15,12 +15,12 @@ import (
 type serverAction struct {
 	need   accessLevel // beside member, which the path needs
 	schema schemaRule
-	do     func(*novaCall, *compute.Server, any) error
+	do     func(actionCall, *compute.Server, any) error
 }
 
 // simpleAction does an action that answers 202 without a body.
 func simpleAction(a compute.Action) serverAction {
-	return serverAction{need: member, schema: anySchema, do: func(c *novaCall, srv *compute.Server, _ any) error {
+	return serverAction{need: member, schema: anySchema, do: func(c actionCall, srv *compute.Server, _ any) error {
 		return c.ask(srv, compute.Act{Action: a})
 	}}
 }
@@ -33,8 +33,8 @@ func (c *novaCall) ask(srv *compute.Server, a compute.Act) error {
 	return c.Empty(http.StatusAccepted)
 }
 
-// absent are actions of Nova that are not served, with why.
-var absent = map[string]string{
+// unservedActions are actions of Nova that are not served, with why.
+var unservedActions = map[string]string{
 	"createImage": "images are not made of servers", "createBackup": "backups are not made",
 	"resize": "servers keep their flavor", "confirmResize": "servers keep their flavor", "revertResize": "servers keep their flavor",
 	"shelve": "servers are not shelved", "shelveOffload": "servers are not shelved", "unshelve": "servers are not shelved",
@@ -47,14 +47,14 @@ var absent = map[string]string{
 	"trigger_crash_dump": "no crash dump is made", "injectNetworkInfo": "the config drive holds the network", "resetNetwork": "the config drive holds the network",
 }
 
-var rebootTypes = oneOf("HARD", "Hard", "hard", "SOFT", "Soft", "soft")
+var rebootTypeSchema = oneOf("HARD", "Hard", "hard", "SOFT", "Soft", "soft")
 
 var rebuildSchema = objectSchema(
 	schemaProperty{name: "imageRef", required: true, rule: uuidSchema}, schemaProperty{name: "adminPass", rule: secretSchema(1024)}, schemaProperty{name: "name", rule: nameSchema},
 	schemaProperty{name: "metadata", rule: metadataSchema}, schemaProperty{name: "preserve_ephemeral", rule: booleanSchema}, schemaProperty{name: "OS-DCF:diskConfig", rule: oneOf("AUTO", "MANUAL")},
-	schemaProperty{name: "accessIPv4", rule: nothingKept}, schemaProperty{name: "accessIPv6", rule: nothingKept}, schemaProperty{name: "personality", until: 56, rule: personalitySchema},
+	schemaProperty{name: "accessIPv4", rule: noAddressSchema}, schemaProperty{name: "accessIPv6", rule: noAddressSchema}, schemaProperty{name: "personality", until: 56, rule: personalitySchema},
 	schemaProperty{name: "description", since: 19, rule: nullableSchema(stringSchema(0, 255))}, schemaProperty{name: "key_name", since: 54, rule: nullableSchema(stringSchema(1, 255))},
-	schemaProperty{name: "salvor:discard", rule: booleanSchema}, schemaProperty{name: "user_data", since: 57, rule: userData}, schemaProperty{name: "trusted_image_certificates", since: 63, rule: certificates},
+	schemaProperty{name: "salvor:discard", rule: booleanSchema}, schemaProperty{name: "user_data", since: 57, rule: userDataSchema}, schemaProperty{name: "trusted_image_certificates", since: 63, rule: certificatesSchema},
 )
 
 // serverActions by their name in the body.
@@ -63,32 +63,32 @@ func serverActions() map[string]serverAction {
 		"os-start": simpleAction(compute.Start), "os-stop": simpleAction(compute.Stop), "pause": simpleAction(compute.Pause), "unpause": simpleAction(compute.Unpause),
 		"suspend": simpleAction(compute.Suspend), "resume": simpleAction(compute.Resume), "unlock": simpleAction(compute.UnlockServer), "unrescue": simpleAction(compute.Unrescue),
 		"forceDelete":    simpleAction(compute.Delete),
-		"reboot":         {need: member, schema: objectSchema(schemaProperty{name: "type", required: true, rule: rebootTypes}), do: (*novaCall).reboot},
-		"lock":           {need: member, schema: lockRule, do: (*novaCall).lock},
-		"rescue":         {need: member, schema: nullableSchema(objectSchema(schemaProperty{name: "adminPass", rule: rescuePassword}, schemaProperty{name: "rescue_image_ref", rule: uuidSchema})), do: (*novaCall).rescue},
-		"rebuild":        {need: member, schema: rebuildSchema, do: (*novaCall).rebuild},
-		"evacuate":       {need: admin, schema: evacuateSchema, do: (*novaCall).evacuate},
-		"migrate":        {need: admin, schema: migrateSchema, do: (*novaCall).migrate},
-		"os-migrateLive": {need: admin, schema: migrateLiveSchema, do: (*novaCall).migrateLive},
+		"reboot":         {need: member, schema: objectSchema(schemaProperty{name: "type", required: true, rule: rebootTypeSchema}), do: actionCall.reboot},
+		"lock":           {need: member, schema: lockSchema, do: actionCall.lock},
+		"rescue":         {need: member, schema: nullableSchema(objectSchema(schemaProperty{name: "adminPass", rule: rescuePasswordSchema}, schemaProperty{name: "rescue_image_ref", rule: uuidSchema})), do: actionCall.rescue},
+		"rebuild":        {need: member, schema: rebuildSchema, do: actionCall.rebuild},
+		"evacuate":       {need: admin, schema: evacuateSchema, do: actionCall.evacuate},
+		"migrate":        {need: admin, schema: migrateSchema, do: actionCall.migrate},
+		"os-migrateLive": {need: admin, schema: migrateLiveSchema, do: actionCall.migrateLive},
 		"os-resetState": {
-			need: admin, schema: objectSchema(schemaProperty{name: "state", required: true, rule: oneOf("active", "error")}), do: (*novaCall).resetState,
+			need: admin, schema: objectSchema(schemaProperty{name: "state", required: true, rule: oneOf("active", "error")}), do: actionCall.resetState,
 		},
 		"os-getConsoleOutput": {
-			need: member, schema: nullableSchema(objectSchema(schemaProperty{name: "length", rule: nullableSchema(integerSchema(-1, 1<<31-1))})), do: (*novaCall).consoleOutput,
+			need: member, schema: nullableSchema(objectSchema(schemaProperty{name: "length", rule: nullableSchema(integerSchema(-1, 1<<31-1))})), do: actionCall.consoleOutput,
 		},
 	}
 }
 
-// lockRule takes anything before there are reasons, as Nova does.
-func lockRule(at string, v any, minor int) error {
+// lockSchema takes anything before there are reasons, as Nova does.
+func lockSchema(at string, v any, minor int) error {
 	if minor < 73 {
 		return nil
 	}
 	return nullableSchema(objectSchema(schemaProperty{name: "locked_reason", rule: stringSchema(1, 255)}))(at, v, minor)
 }
 
-// rescuePassword takes one line that is not blank; an empty one is chosen.
-func rescuePassword(at string, v any, minor int) error {
+// rescuePasswordSchema takes one line that is not blank; an empty one is chosen.
+func rescuePasswordSchema(at string, v any, minor int) error {
 	if err := secretSchema(rescue.MaxPassword)(at, v, minor); err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func rescuePassword(at string, v any, minor int) error {
 }
 
 // act does what the body asks of the server that the path names.
-func (c *novaCall) act() error {
+func (c actionCall) act() error {
 	body, err := c.body("", openObject())
 	if err != nil {
 		return err
@@ -109,7 +109,7 @@ func (c *novaCall) act() error {
 	}
 	for name, args := range body {
 		a, ok := allActions[name]
-		if why, known := absent[name]; !ok && known {
+		if why, known := unservedActions[name]; !ok && known {
 			if _, err := c.server(); err != nil {
 				return err
 			}
@@ -137,7 +137,7 @@ func (c *novaCall) act() error {
 
 var allActions = serverActions()
 
-func (c *novaCall) reboot(srv *compute.Server, args any) error {
+func (c actionCall) reboot(srv *compute.Server, args any) error {
 	kind := compute.Reboot
 	if strings.EqualFold(stringProperty(args.(jsonObject), "type"), "hard") {
 		kind = compute.RebootHard
@@ -145,7 +145,7 @@ func (c *novaCall) reboot(srv *compute.Server, args any) error {
 	return c.ask(srv, compute.Act{Action: kind})
 }
 
-func (c *novaCall) lock(srv *compute.Server, args any) error {
+func (c actionCall) lock(srv *compute.Server, args any) error {
 	a := compute.Act{Action: compute.LockServer}
 	if o, ok := args.(jsonObject); ok && c.Minor >= 73 {
 		a.Reason = stringProperty(o, "locked_reason")
@@ -154,7 +154,7 @@ func (c *novaCall) lock(srv *compute.Server, args any) error {
 }
 
 // rescue answers 200 with the password, or with nothing where the rescue system takes none.
-func (c *novaCall) rescue(srv *compute.Server, args any) error {
+func (c actionCall) rescue(srv *compute.Server, args any) error {
 	o, _ := args.(jsonObject)
 	if err := c.mayRescueVolume(srv); err != nil {
 		return err
@@ -182,7 +182,7 @@ func (c *novaCall) rescue(srv *compute.Server, args any) error {
 }
 
 // mayRescueVolume refuses servers that boot from a volume before the version that rescues them, after what any rescue is refused for.
-func (c *novaCall) mayRescueVolume(srv *compute.Server) error {
+func (c actionCall) mayRescueVolume(srv *compute.Server) error {
 	if c.Minor >= 87 || !slices.ContainsFunc(srv.Disks, func(d compute.Disk) bool { return d.BootIndex == 0 && d.VolumeID != "" }) {
 		return nil
 	}
@@ -192,7 +192,7 @@ func (c *novaCall) mayRescueVolume(srv *compute.Server) error {
 	return problem.Invalidf("Instance %s cannot be rescued: Cannot rescue a volume-backed instance", srv.ID)
 }
 
-func (c *novaCall) rebuild(srv *compute.Server, args any) error {
+func (c actionCall) rebuild(srv *compute.Server, args any) error {
 	o := args.(jsonObject)
 	if err := rejectUnsupportedFields(nil, o); err != nil {
 		return err
@@ -214,11 +214,11 @@ func (c *novaCall) rebuild(srv *compute.Server, args any) error {
 		data := secret.New(strings.Join(strings.Fields(stringProperty(o, "user_data")), ""))
 		r.UserData = &data
 	}
-	wish := compute.Creation{}
-	if err := c.wishPassword(&wish, stringProperty(o, "adminPass")); err != nil {
+	creation := compute.Creation{}
+	if err := c.choosePassword(&creation, stringProperty(o, "adminPass")); err != nil {
 		return err
 	}
-	after, err := c.s.Services.Servers.Act(c.R.Context(), srv.ID, compute.Act{Action: compute.Rebuild, Rebuild: r, RebuildPassword: wish.Password}, c.who)
+	after, err := c.s.Services.Servers.Act(c.R.Context(), srv.ID, compute.Act{Action: compute.Rebuild, Rebuild: r, RebuildPassword: creation.Password}, c.who)
 	if problem.Is(err, problem.NotFound) {
 		return problem.Invalidf("Cannot find image for rebuild")
 	}
@@ -227,7 +227,7 @@ func (c *novaCall) rebuild(srv *compute.Server, args any) error {
 	}
 	more := jsonObject{}
 	if !c.s.NoPasswords {
-		more["adminPass"] = wish.Password.Reveal()
+		more["adminPass"] = creation.Password.Reveal()
 	}
 	if c.Minor >= 54 && c.Minor < 75 {
 		more["key_name"] = orNil(after.KeyName)
@@ -242,7 +242,7 @@ func (c *novaCall) rebuild(srv *compute.Server, args any) error {
 	return c.showServer(http.StatusAccepted, after, true, more)
 }
 
-func (c *novaCall) resetState(srv *compute.Server, args any) error {
+func (c actionCall) resetState(srv *compute.Server, args any) error {
 	state := compute.Active
 	if stringProperty(args.(jsonObject), "state") == "error" {
 		state = compute.Errored
@@ -250,7 +250,7 @@ func (c *novaCall) resetState(srv *compute.Server, args any) error {
 	return c.ask(srv, compute.Act{Action: compute.ResetState, Reset: state})
 }
 
-func (c *novaCall) consoleOutput(srv *compute.Server, args any) error {
+func (c actionCall) consoleOutput(srv *compute.Server, args any) error {
 	o, _ := args.(jsonObject)
 	lines, ok := intOf(o["length"])
 	if !ok || lines < 0 {

@@ -13,16 +13,16 @@ import (
 func (s *apiServer) attachmentRoutes() []versionedRoute {
 	const all = "/servers/{server}/os-volume_attachments"
 	return []versionedRoute{
-		{method: "GET", path: all, need: reader, do: (*novaCall).listAttachments},
-		{method: "POST", path: all, need: member, do: (*novaCall).attach},
-		{method: "GET", path: all + "/{volume}", need: reader, do: (*novaCall).getAttachment},
-		{method: "PUT", path: all + "/{volume}", need: admin, do: (*novaCall).updateAttachment},
-		{method: "DELETE", path: all + "/{volume}", need: member, do: (*novaCall).detach},
+		{method: "GET", path: all, need: reader, do: handlerOf(attachmentCall.listAttachments)},
+		{method: "POST", path: all, need: member, do: handlerOf(attachmentCall.attach)},
+		{method: "GET", path: all + "/{volume}", need: reader, do: handlerOf(attachmentCall.getAttachment)},
+		{method: "PUT", path: all + "/{volume}", need: admin, do: handlerOf(attachmentCall.updateAttachment)},
+		{method: "DELETE", path: all + "/{volume}", need: member, do: handlerOf(attachmentCall.detach)},
 	}
 }
 
 // attachment is a volume as it is attached to a server.
-func (c *novaCall) attachment(srv *compute.Server, d *compute.Disk) jsonObject {
+func (c attachmentCall) attachment(srv *compute.Server, d *compute.Disk) jsonObject {
 	o := jsonObject{"volumeId": d.VolumeID, "serverId": srv.ID, "device": "/dev/" + d.Name, "id": d.VolumeID}
 	if c.Minor >= 70 {
 		o["tag"] = nil
@@ -33,7 +33,7 @@ func (c *novaCall) attachment(srv *compute.Server, d *compute.Disk) jsonObject {
 	return o
 }
 
-func (c *novaCall) listAttachments() error {
+func (c attachmentCall) listAttachments() error {
 	srv, err := c.server()
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func (c *novaCall) listAttachments() error {
 }
 
 // attached finds the volume that the path names among the server's disks.
-func (c *novaCall) attached() (*compute.Server, *compute.Disk, error) {
+func (c attachmentCall) attached() (*compute.Server, *compute.Disk, error) {
 	srv, err := c.server()
 	if err != nil {
 		return nil, nil, err
@@ -76,7 +76,7 @@ func (c *novaCall) attached() (*compute.Server, *compute.Disk, error) {
 	return nil, nil, problem.NotFoundf("Instance %s is not attached to volume %s", srv.ID, truncateText(id))
 }
 
-func (c *novaCall) getAttachment() error {
+func (c attachmentCall) getAttachment() error {
 	srv, d, err := c.attached()
 	if err != nil {
 		return err
@@ -85,11 +85,11 @@ func (c *novaCall) getAttachment() error {
 }
 
 var attachSchema = objectSchema(
-	schemaProperty{name: "volumeId", required: true, rule: uuidSchema}, schemaProperty{name: "device", rule: nullableSchema(stringSchema(0, 255))}, schemaProperty{name: "tag", since: 49, rule: nullableSchema(tagRule)},
+	schemaProperty{name: "volumeId", required: true, rule: uuidSchema}, schemaProperty{name: "device", rule: nullableSchema(stringSchema(0, 255))}, schemaProperty{name: "tag", since: 49, rule: nullableSchema(tagSchema)},
 	schemaProperty{name: "delete_on_termination", since: 79, rule: nullableSchema(booleanSchema)},
 )
 
-func (c *novaCall) attach() error {
+func (c attachmentCall) attach() error {
 	body, err := c.body("volumeAttachment", attachSchema)
 	if err != nil {
 		return err
@@ -115,14 +115,14 @@ func (c *novaCall) attach() error {
 }
 
 // updateAttachment refuses: volumes are not swapped below a running server.
-func (c *novaCall) updateAttachment() error {
+func (c attachmentCall) updateAttachment() error {
 	if _, _, err := c.attached(); err != nil {
 		return err
 	}
 	return notImplemented("An attached volume is not changed: detach it and attach it again")
 }
 
-func (c *novaCall) detach() error {
+func (c attachmentCall) detach() error {
 	srv, d, err := c.attached()
 	if err != nil {
 		return err

@@ -60,3 +60,15 @@ func BenchmarkCold1000(b *testing.B) {
 		w.want(200, "GET", "/servers/detail", "2.87", "")
 	}
 }
+
+// BenchmarkRefusedCreate decodes the body of a creation, holds it to its schema and refuses what its network names.
+func BenchmarkRefusedCreate(b *testing.B) {
+	w := newWorld(b)
+	body := `{"server": {"name": "web", "flavorRef": "1", "imageRef": "` + imageOne + `", "min_count": 2, "max_count": "3", "metadata": {"a": "b", "role": "web"}, "tags": ["a", "b"],
+		"networks": [{"uuid": "` + nothing + `"}, {"uuid": "` + nothing + `", "fixed_ip": "192.0.2.1"}], "description": null, "config_drive": true,
+		"block_device_mapping_v2": [{"source_type": "blank", "destination_type": "local", "volume_size": 2, "boot_index": -1}], "user_data": "aGVsbG8="}}`
+	b.ReportAllocs()
+	for b.Loop() {
+		w.want(400, "POST", "/servers", "2.87", body)
+	}
+}

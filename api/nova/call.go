@@ -35,6 +35,25 @@ type novaCall struct {
 	user  string // whose keypairs are meant
 }
 
+// The types that follow hold the handlers of one subject. Each shares all that a novaCall has.
+type (
+	serverCall         struct{ *novaCall }
+	actionCall         struct{ *novaCall }
+	instanceActionCall struct{ *novaCall }
+	attachmentCall     struct{ *novaCall }
+	migrationCall      struct{ *novaCall }
+	flavorCall         struct{ *novaCall }
+	keypairCall        struct{ *novaCall }
+	hostCall           struct{ *novaCall }
+	networkCall        struct{ *novaCall }
+	usageCall          struct{ *novaCall }
+)
+
+// handler makes a route's handler of one that takes the type of its subject.
+func handlerOf[T ~struct{ *novaCall }](do func(T) error) func(*novaCall) error {
+	return func(c *novaCall) error { return do(T{c}) }
+}
+
 var errOtherVersion = errors.New("another microversion has this path")
 
 func notThere() error { return problem.NotFoundf(notFoundWords) }
@@ -45,7 +64,7 @@ func (s *apiServer) through(r versionedRoute) func(*api.Call) error {
 		if ac.Minor < r.since || r.until != 0 && ac.Minor > r.until {
 			return errOtherVersion
 		}
-		c := &novaCall{Call: ac, s: s, base: ac.Base + current}
+		c := &novaCall{Call: ac, s: s, base: ac.Base + currentPath}
 		for name, values := range ac.Query {
 			if err := api.CheckText(name); err != nil {
 				return err
@@ -76,7 +95,7 @@ func (c *novaCall) identify(r versionedRoute) error {
 	if !c.admin && c.who.Project == "" {
 		return problem.Forbiddenf(policyForbidden, doing)
 	}
-	return c.permitted(rules[r.method+" "+r.path], got <= r.need, doing)
+	return c.permitted(routeRules[r.method+" "+r.path], got <= r.need, doing)
 }
 
 // faultNames are the names of errors by their status.
@@ -193,12 +212,7 @@ func (c *novaCall) flag(name string) (bool, error) {
 
 // raw answers with JSON that is written already.
 func (c *novaCall) raw(status int, body []byte) error {
-	h := c.W.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(len(body)))
-	c.W.WriteHeader(status)
-	_, _ = c.W.Write(body) // a client that went away needs no answer
-	return nil
+	return c.Raw(status, body)
 }
 
 // jsonObject is a JSON object of an answer.
@@ -223,5 +237,5 @@ func (c *novaCall) links(path string) []resourceLink {
 }
 
 func (c *novaCall) bookmark(path string) resourceLink {
-	return resourceLink{"bookmark", c.Base + root + path}
+	return resourceLink{"bookmark", c.Base + rootPath + path}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"salvor/compute"
+	"salvor/compute/service"
 	"salvor/problem"
 	"salvor/record"
 	"salvor/secret"
@@ -23,8 +24,7 @@ const (
 )
 
 var (
-	imageRef  = uuidOrNothing
-	flavorRef = func(at string, v any, minor int) error {
+	flavorRefSchema = func(at string, v any, minor int) error {
 		if f, ok := v.(float64); ok && f >= 0 {
 			return integerSchema(0, 1<<31-1)(at, v, minor)
 		}
@@ -32,7 +32,7 @@ var (
 	}
 	networkSchema = objectSchema(
 		schemaProperty{name: "uuid", rule: nullableSchema(stringSchema(1, 255))}, schemaProperty{name: "fixed_ip", rule: nullableSchema(ipAddressSchema)}, schemaProperty{name: "port", rule: nullableSchema(uuidSchema)},
-		schemaProperty{name: "tag", since: 32, until: 36, rule: tagRule}, schemaProperty{name: "tag", since: 42, rule: tagRule},
+		schemaProperty{name: "tag", since: 32, until: 36, rule: tagSchema}, schemaProperty{name: "tag", since: 42, rule: tagSchema},
 	)
 	diskSchema = objectSchema(
 		schemaProperty{name: "source_type", required: true, rule: oneOf("volume", "image", "snapshot", "blank")},
@@ -42,12 +42,12 @@ var (
 		schemaProperty{name: "delete_on_termination", rule: booleanSchema}, schemaProperty{name: "guest_format", rule: nullableSchema(stringSchema(0, 255))},
 		schemaProperty{name: "device_name", rule: nullableSchema(stringSchema(0, 255))}, schemaProperty{name: "device_type", rule: nullableSchema(stringSchema(0, 255))},
 		schemaProperty{name: "disk_bus", rule: nullableSchema(stringSchema(0, 255))}, schemaProperty{name: "no_device", rule: anySchema}, schemaProperty{name: "connection_info", rule: stringSchema(0, 4096)},
-		schemaProperty{name: "tag", since: 32, until: 32, rule: tagRule}, schemaProperty{name: "tag", since: 42, rule: tagRule},
+		schemaProperty{name: "tag", since: 32, until: 32, rule: tagSchema}, schemaProperty{name: "tag", since: 42, rule: tagSchema},
 		schemaProperty{name: "volume_type", since: 67, rule: nullableSchema(stringSchema(0, 255))},
 	)
-	personalitySchema = arraySchema(0, 1000, objectSchema(schemaProperty{name: "path", rule: stringSchema(1, 255)}, schemaProperty{name: "contents", rule: secretSchema(1 << 20)}))
-	certificates      = nullableSchema(uniqueItems(arraySchema(1, 50, stringSchema(1, 255))))
-	userData          = nullableSchema(func(at string, v any, minor int) error {
+	personalitySchema  = arraySchema(0, 1000, objectSchema(schemaProperty{name: "path", rule: stringSchema(1, 255)}, schemaProperty{name: "contents", rule: secretSchema(1 << 20)}))
+	certificatesSchema = nullableSchema(uniqueItems(arraySchema(1, 50, stringSchema(1, 255))))
+	userDataSchema     = nullableSchema(func(at string, v any, minor int) error {
 		if err := secretSchema(maxUserData)(at, v, minor); err != nil {
 			return err
 		}
@@ -56,40 +56,40 @@ var (
 		}
 		return nil
 	})
-	hints = openObject()
+	schedulerHintsSchema = openObject()
 
 	serverSchema = objectSchema(
 		schemaProperty{name: "name", required: true, rule: nameSchema},
-		schemaProperty{name: "flavorRef", required: true, rule: flavorRef},
-		schemaProperty{name: "imageRef", rule: imageRef},
+		schemaProperty{name: "flavorRef", required: true, rule: flavorRefSchema},
+		schemaProperty{name: "imageRef", rule: uuidOrNothing},
 		schemaProperty{name: "adminPass", rule: secretSchema(1024)},
 		schemaProperty{name: "metadata", rule: metadataSchema},
 		schemaProperty{name: "networks", until: 36, rule: nullableSchema(arraySchema(0, maxNICs, networkSchema))},
-		schemaProperty{name: "networks", since: 37, required: true, rule: networksRule},
+		schemaProperty{name: "networks", since: 37, required: true, rule: networksSchema},
 		schemaProperty{name: "block_device_mapping_v2", rule: arraySchema(0, maxDisks, diskSchema)},
 		schemaProperty{name: "block_device_mapping", rule: arraySchema(0, 0, anySchema)},
 		schemaProperty{name: "key_name", rule: nullableSchema(stringSchema(1, 255))},
-		schemaProperty{name: "user_data", rule: userData},
+		schemaProperty{name: "user_data", rule: userDataSchema},
 		schemaProperty{name: "config_drive", rule: nullableSchema(boolOrNothing)},
 		schemaProperty{name: "availability_zone", rule: nullableSchema(stringSchema(1, 255))},
 		schemaProperty{name: "security_groups", rule: arraySchema(0, 64, objectSchema(schemaProperty{name: "name", rule: stringSchema(1, 255)}))},
 		schemaProperty{name: "min_count", rule: integerSchema(1, maxServers)}, schemaProperty{name: "max_count", rule: integerSchema(1, maxServers)},
 		schemaProperty{name: "return_reservation_id", rule: booleanSchema},
 		schemaProperty{name: "OS-DCF:diskConfig", rule: oneOf("AUTO", "MANUAL")},
-		schemaProperty{name: "accessIPv4", rule: nothingKept}, schemaProperty{name: "accessIPv6", rule: nothingKept},
+		schemaProperty{name: "accessIPv4", rule: noAddressSchema}, schemaProperty{name: "accessIPv6", rule: noAddressSchema},
 		schemaProperty{name: "personality", until: 56, rule: personalitySchema},
 		schemaProperty{name: "description", since: 19, rule: nullableSchema(stringSchema(0, 255))},
-		schemaProperty{name: "tags", since: 52, rule: tagsRule},
-		schemaProperty{name: "trusted_image_certificates", since: 63, rule: certificates},
+		schemaProperty{name: "tags", since: 52, rule: tagListSchema},
+		schemaProperty{name: "trusted_image_certificates", since: 63, rule: certificatesSchema},
 		schemaProperty{name: "host", since: 74, rule: stringSchema(1, 255)}, schemaProperty{name: "hypervisor_hostname", since: 74, rule: stringSchema(1, 255)},
 	)
 	createSchema = objectSchema(
 		schemaProperty{name: "server", required: true, rule: serverSchema},
-		schemaProperty{name: "os:scheduler_hints", rule: hints}, schemaProperty{name: "OS-SCH-HNT:scheduler_hints", rule: hints},
+		schemaProperty{name: "os:scheduler_hints", rule: schedulerHintsSchema}, schemaProperty{name: "OS-SCH-HNT:scheduler_hints", rule: schedulerHintsSchema},
 	)
 )
 
-func networksRule(at string, v any, minor int) error {
+func networksSchema(at string, v any, minor int) error {
 	if s, ok := v.(string); ok {
 		return oneOf("auto", "none")(at, s, minor)
 	}
@@ -110,7 +110,7 @@ func boolOrNothing(at string, v any, minor int) error {
 	return booleanSchema(at, v, minor)
 }
 
-func (c *novaCall) createServers() error {
+func (c serverCall) createServers() error {
 	outer, err := c.body("", createSchema)
 	if err != nil {
 		return err
@@ -119,41 +119,41 @@ func (c *novaCall) createServers() error {
 	if err := rejectUnsupportedFields(outer, body); err != nil {
 		return err
 	}
-	wish := compute.Creation{
+	creation := compute.Creation{
 		Name: stringProperty(body, "name"), Description: stringProperty(body, "description"), User: c.user, Metadata: mapOf(body["metadata"]), Tags: wordsOf(body["tags"]),
 		Zone: stringProperty(body, "availability_zone"), Image: strings.ToLower(stringProperty(body, "imageRef")), KeyName: stringProperty(body, "key_name"),
 		UserData: secret.New(strings.Join(strings.Fields(stringProperty(body, "user_data")), "")), Count: 1,
 	}
-	if wish.Description == "" && c.Minor < 19 {
-		wish.Description = wish.Name
+	if creation.Description == "" && c.Minor < 19 {
+		creation.Description = creation.Name
 	}
-	wish.ConfigDrive, _ = boolOf(body["config_drive"])
-	if err := c.wishFlavor(&wish, body); err != nil {
+	creation.ConfigDrive, _ = boolOf(body["config_drive"])
+	if err := c.readFlavor(&creation, body); err != nil {
 		return err
 	}
-	if err := c.wishHost(&wish, body); err != nil {
+	if err := c.readHost(&creation, body); err != nil {
 		return err
 	}
-	if err := wishCount(&wish, body); err != nil {
+	if err := readCount(&creation, body); err != nil {
 		return err
 	}
 	for _, g := range listOf(body["security_groups"]) {
-		wish.SecurityGroups = append(wish.SecurityGroups, stringProperty(g, "name"))
+		creation.SecurityGroups = append(creation.SecurityGroups, stringProperty(g, "name"))
 	}
-	if wish.Networks, err = c.wishNetworks(body["networks"]); err != nil {
+	if creation.Networks, err = c.readNetworks(body["networks"]); err != nil {
 		return err
 	}
-	if err := wishDisks(&wish, listOf(body["block_device_mapping_v2"])); err != nil {
+	if err := readDisks(&creation, listOf(body["block_device_mapping_v2"])); err != nil {
 		return err
 	}
-	if err := c.wishPassword(&wish, stringProperty(body, "adminPass")); err != nil {
+	if err := c.choosePassword(&creation, stringProperty(body, "adminPass")); err != nil {
 		return err
 	}
-	made, err := c.s.Services.Servers.Create(c.R.Context(), wish, c.who)
+	made, err := c.s.Services.Servers.Create(c.R.Context(), creation, c.who)
 	if err != nil {
-		return c.creationError(err, &wish)
+		return c.creationError(err, &creation)
 	}
-	return c.created(made, &wish, body)
+	return c.created(made, &creation, body)
 }
 
 // rejectUnsupportedFields refuses what would be lost without a word. An empty list and the security group "default", which some clients send by
@@ -210,7 +210,7 @@ func listOf(v any) []jsonObject {
 	return out
 }
 
-func (c *novaCall) wishFlavor(wish *compute.Creation, body jsonObject) error {
+func (c serverCall) readFlavor(creation *compute.Creation, body jsonObject) error {
 	ref := stringProperty(body, "flavorRef")
 	if n, ok := body["flavorRef"].(float64); ok {
 		ref = fmt.Sprint(int(n))
@@ -222,41 +222,41 @@ func (c *novaCall) wishFlavor(wish *compute.Creation, body jsonObject) error {
 	if err != nil {
 		return err
 	}
-	wish.Flavor = f.ID
+	creation.Flavor = f.ID
 	return nil
 }
 
-// wishHost reads where the server must be: a host by name, or in the old form ZONE:HOST.
-func (c *novaCall) wishHost(wish *compute.Creation, body jsonObject) error {
-	wish.Host = stringProperty(body, "host")
-	if wish.Host == "" {
-		wish.Host = stringProperty(body, "hypervisor_hostname")
+// readHost reads where the server must be: a host by name, or in the old form ZONE:HOST.
+func (c serverCall) readHost(creation *compute.Creation, body jsonObject) error {
+	creation.Host = stringProperty(body, "host")
+	if creation.Host == "" {
+		creation.Host = stringProperty(body, "hypervisor_hostname")
 	}
-	if zone, rest, ok := strings.Cut(wish.Zone, ":"); ok {
-		wish.Zone = zone
+	if zone, rest, ok := strings.Cut(creation.Zone, ":"); ok {
+		creation.Zone = zone
 		host, node, _ := strings.Cut(rest, ":")
-		if wish.Host = host; host == "" {
-			wish.Host = node
+		if creation.Host = host; host == "" {
+			creation.Host = node
 		}
 	}
-	if wish.Zone == defaultZone {
-		wish.Zone = ""
+	if creation.Zone == defaultZone {
+		creation.Zone = ""
 	}
 	switch {
-	case wish.Host == "":
+	case creation.Host == "":
 		return nil
 	case !c.admin:
 		return problem.Forbiddenf(policyForbidden, "os_compute_api:servers:create:forced_host")
 	}
-	if _, err := c.s.Services.Hosts.Host(c.R.Context(), wish.Host); problem.Is(err, problem.NotFound) {
-		return problem.Invalidf("Compute host %s could not be found.", truncateText(wish.Host))
+	if _, err := c.s.Services.Hosts.Host(c.R.Context(), creation.Host); problem.Is(err, problem.NotFound) {
+		return problem.Invalidf("Compute host %s could not be found.", truncateText(creation.Host))
 	} else if err != nil {
 		return err
 	}
 	return nil
 }
 
-func wishCount(wish *compute.Creation, body jsonObject) error {
+func readCount(creation *compute.Creation, body jsonObject) error {
 	least, most := 1, 1
 	if n, ok := intOf(body["min_count"]); ok {
 		least, most = n, n
@@ -267,12 +267,12 @@ func wishCount(wish *compute.Creation, body jsonObject) error {
 	if least > most {
 		return problem.Invalidf("min_count must be <= max_count")
 	}
-	wish.Count = most
+	creation.Count = most
 	return nil
 }
 
-// wishNetworks reads "auto", "none" or a list; an empty list is "auto", as in Nova.
-func (c *novaCall) wishNetworks(v any) ([]compute.NetworkRequest, error) {
+// readNetworks reads "auto", "none" or a list; an empty list is "auto", as in Nova.
+func (c serverCall) readNetworks(v any) ([]compute.NetworkRequest, error) {
 	if v == "none" {
 		return nil, nil
 	}
@@ -300,7 +300,7 @@ func (c *novaCall) wishNetworks(v any) ([]compute.NetworkRequest, error) {
 }
 
 // onlyNetwork is the network that a server gets where its user names none: the only one there is, if there is one.
-func (c *novaCall) onlyNetwork() ([]compute.NetworkRequest, error) {
+func (c serverCall) onlyNetwork() ([]compute.NetworkRequest, error) {
 	all, err := c.s.Services.Networks.List(c.R.Context(), compute.NetworkFilter{Project: c.who.Project}, record.Page{Limit: 2})
 	switch {
 	case err != nil, len(all) == 0:
@@ -311,8 +311,8 @@ func (c *novaCall) onlyNetwork() ([]compute.NetworkRequest, error) {
 	return []compute.NetworkRequest{{Network: all[0].ID}}, nil
 }
 
-// wishDisks reads the block device mapping. The disk that an image is copied to is the flavor's own, so it is none beside it.
-func wishDisks(wish *compute.Creation, mapping []jsonObject) error {
+// readDisks reads the block device mapping. The disk that an image is copied to is the flavor's own, so it is none beside it.
+func readDisks(creation *compute.Creation, mapping []jsonObject) error {
 	invalid := func(format string, args ...any) error {
 		return problem.Invalidf("Block Device Mapping is Invalid: %s", fmt.Sprintf(format, args...))
 	}
@@ -330,9 +330,9 @@ func wishDisks(wish *compute.Creation, mapping []jsonObject) error {
 		case source == "volume" && destination == "local":
 			return invalid("Mapping volume to local is not supported.")
 		case source == "volume":
-			wish.Disks = append(wish.Disks, compute.DiskRequest{VolumeID: id, BootIndex: index, Device: stringProperty(m, "device_name"), DeleteOnTermination: keep})
-		case source == "image" && destination == "local" && index == 0 && (wish.Image == "" || wish.Image == id):
-			wish.Image = id
+			creation.Disks = append(creation.Disks, compute.DiskRequest{VolumeID: id, BootIndex: index, Device: stringProperty(m, "device_name"), DeleteOnTermination: keep})
+		case source == "image" && destination == "local" && index == 0 && (creation.Image == "" || creation.Image == id):
+			creation.Image = id
 		case source == "image" && destination == "local":
 			return invalid("Mapping image to local is not supported but for the boot disk.")
 		case source == "blank" && destination != "volume":
@@ -342,17 +342,17 @@ func wishDisks(wish *compute.Creation, mapping []jsonObject) error {
 			if stringProperty(m, "guest_format") == "swap" { // of swap disks it is in MiB
 				size = (size + 1023) / 1024
 			}
-			wish.Disks = append(wish.Disks, compute.DiskRequest{SizeGiB: size, BootIndex: index, Device: stringProperty(m, "device_name"), DeleteOnTermination: true})
+			creation.Disks = append(creation.Disks, compute.DiskRequest{SizeGiB: size, BootIndex: index, Device: stringProperty(m, "device_name"), DeleteOnTermination: true})
 		default:
 			return invalid("volumes are not made from %s sources here; name one that exists", source)
 		}
 	}
-	for _, d := range wish.Disks {
-		if d.BootIndex == 0 && wish.Image != "" {
+	for _, d := range creation.Disks {
+		if d.BootIndex == 0 && creation.Image != "" {
 			return invalid("Boot sequence for the instance and image/block device mapping combination is not valid.")
 		}
 	}
-	if wish.Image == "" && !hasBootVolume(wish.Disks) {
+	if creation.Image == "" && !hasBootVolume(creation.Disks) {
 		if len(mapping) == 0 {
 			return problem.Invalidf("Invalid imageRef provided.")
 		}
@@ -370,33 +370,33 @@ func hasBootVolume(disks []compute.DiskRequest) bool {
 	return false
 }
 
-func (c *novaCall) wishPassword(wish *compute.Creation, asked string) error {
+func (c *novaCall) choosePassword(creation *compute.Creation, asked string) error {
 	if asked != "" {
-		wish.Password = secret.New(asked)
+		creation.Password = secret.New(asked)
 		return nil
 	}
 	if c.s.NoPasswords {
 		return nil
 	}
 	var err error
-	wish.Password, err = compute.NewPassword(passwordLength)
+	creation.Password, err = service.NewPassword(passwordLength)
 	return err
 }
 
 // creationError puts what the core says of things that a creation names into Nova's words: the path itself is always there.
-func (c *novaCall) creationError(err error, wish *compute.Creation) error {
+func (c serverCall) creationError(err error, creation *compute.Creation) error {
 	if !problem.Is(err, problem.NotFound) && !problem.Is(err, problem.Invalid) {
 		return err
 	}
 	// An image of another project is none: its words must be the same.
-	if img, look := c.s.Services.Images.Get(c.R.Context(), wish.Image); wish.Image != "" && (problem.Is(look, problem.NotFound) || look == nil && !img.Visible(c.who)) {
+	if img, look := c.s.Services.Images.Get(c.R.Context(), creation.Image); creation.Image != "" && (problem.Is(look, problem.NotFound) || look == nil && !img.Visible(c.who)) {
 		return problem.Invalidf("Can not find requested image")
 	}
 	return problem.Invalidf("%s", err.Error())
 }
 
 // created answers with what a client needs to find its server again.
-func (c *novaCall) created(made []*compute.Server, wish *compute.Creation, body jsonObject) error {
+func (c serverCall) created(made []*compute.Server, creation *compute.Creation, body jsonObject) error {
 	if wanted, _ := boolOf(body["return_reservation_id"]); wanted {
 		return c.json(http.StatusAccepted, jsonObject{"reservation_id": reservationID(made[0].ID)})
 	}
@@ -405,7 +405,7 @@ func (c *novaCall) created(made []*compute.Server, wish *compute.Creation, body 
 		"id": srv.ID, "links": c.links("/servers/" + srv.ID), "OS-DCF:diskConfig": "MANUAL", "security_groups": namesOf(srv.SecurityGroups),
 	}
 	if !c.s.NoPasswords {
-		answer["adminPass"] = wish.Password.Reveal()
+		answer["adminPass"] = creation.Password.Reveal()
 	}
 	c.W.Header().Set("Location", c.base+"/servers/"+srv.ID)
 	return c.json(http.StatusAccepted, jsonObject{"server": answer})

@@ -18,26 +18,26 @@ var evacuateSchema = objectSchema(
 )
 
 // evacuate moves a server away from a host that is down. It answers 200, until 2.13 with the password.
-func (c *novaCall) evacuate(srv *compute.Server, args any) error {
+func (c actionCall) evacuate(srv *compute.Server, args any) error {
 	o := args.(jsonObject)
 	shared, _ := boolOf(o["onSharedStorage"])
 	force, _ := boolOf(o["force"])
-	wish := compute.MoveRequest{DestHost: stringProperty(o, "host"), Force: force, OnSharedStorage: shared}
+	request := compute.MoveRequest{DestHost: stringProperty(o, "host"), Force: force, OnSharedStorage: shared}
 	switch {
 	case shared && stringProperty(o, "adminPass") != "":
 		return problem.Invalidf("admin password can't be changed on existing disk")
-	case force && wish.DestHost == "":
+	case force && request.DestHost == "":
 		return problem.Invalidf("Can't force to a non-provided destination")
 	}
 	if c.Minor < 29 {
-		wish.Force = wish.DestHost != "" // a host that was named was not judged then
+		request.Force = request.DestHost != "" // a host that was named was not judged then
 	}
-	password, err := c.evacuated(stringProperty(o, "adminPass"), shared)
+	password, err := c.evacuationPassword(stringProperty(o, "adminPass"), shared)
 	if err != nil {
 		return err
 	}
-	wish.Password = password
-	move, err := c.s.Services.Servers.Evacuate(c.R.Context(), srv.ID, wish, c.who)
+	request.Password = password
+	move, err := c.s.Services.Servers.Evacuate(c.R.Context(), srv.ID, request, c.who)
 	switch {
 	case err != nil:
 		return err
@@ -49,14 +49,14 @@ func (c *novaCall) evacuate(srv *compute.Server, args any) error {
 	return c.json(http.StatusOK, jsonObject{"adminPass": orNil(password.Reveal())})
 }
 
-// evacuated is the password of a system that may have to be made anew: one that nobody is told is not chosen.
-func (c *novaCall) evacuated(asked string, shared bool) (secret.Value, error) {
+// evacuationPassword is the password of a system that may have to be made anew: one that nobody is told is not chosen.
+func (c actionCall) evacuationPassword(asked string, shared bool) (secret.Value, error) {
 	if asked == "" && (shared || c.Minor >= 14) {
 		return secret.Value{}, nil
 	}
-	wish := compute.Creation{}
-	err := c.wishPassword(&wish, asked)
-	return wish.Password, err
+	request := compute.Creation{}
+	err := c.choosePassword(&request, asked)
+	return request.Password, err
 }
 
 var (
@@ -66,11 +66,10 @@ var (
 		}
 		return nullableSchema(objectSchema(schemaProperty{name: "host", rule: nullableSchema(stringSchema(1, 255))}))(at, v, minor)
 	}
-	blocks            = oneOf("auto")
 	migrateLiveSchema = objectSchema(
 		schemaProperty{name: "host", required: true, rule: nullableSchema(stringSchema(1, 255))},
 		schemaProperty{name: "block_migration", required: true, rule: func(at string, v any, minor int) error {
-			if _, ok := v.(string); ok && minor >= 25 && blocks(at, v, minor) == nil {
+			if v == "auto" && minor >= 25 {
 				return nil
 			}
 			return booleanSchema(at, v, minor)
@@ -81,32 +80,32 @@ var (
 )
 
 // migrate moves a server whose host lives: off, elsewhere, on again.
-func (c *novaCall) migrate(srv *compute.Server, args any) error {
+func (c actionCall) migrate(srv *compute.Server, args any) error {
 	o, _ := args.(jsonObject)
-	wish := compute.MigrationRequest{}
+	request := compute.MigrationRequest{}
 	if c.Minor >= 56 {
-		wish.DestHost = stringProperty(o, "host")
+		request.DestHost = stringProperty(o, "host")
 	}
-	return c.moveAway(srv, wish)
+	return c.moveAway(srv, request)
 }
 
 // migrateLive moves a server while it runs. Whether its disks are copied follows from where they lie, whatever block_migration says.
-func (c *novaCall) migrateLive(srv *compute.Server, args any) error {
+func (c actionCall) migrateLive(srv *compute.Server, args any) error {
 	o := args.(jsonObject)
-	wish := compute.MigrationRequest{DestHost: stringProperty(o, "host"), Live: true}
+	request := compute.MigrationRequest{DestHost: stringProperty(o, "host"), Live: true}
 	force, _ := boolOf(o["force"])
-	if force && wish.DestHost == "" {
+	if force && request.DestHost == "" {
 		return problem.Invalidf("Can't force to a non-provided destination")
 	}
-	wish.Force = wish.DestHost != "" && (force || c.Minor < 30) // a host that was named was not judged then
-	return c.moveAway(srv, wish)
+	request.Force = request.DestHost != "" && (force || c.Minor < 30) // a host that was named was not judged then
+	return c.moveAway(srv, request)
 }
 
-func (c *novaCall) moveAway(srv *compute.Server, wish compute.MigrationRequest) error {
-	_, err := c.s.Services.Servers.Migrate(c.R.Context(), srv.ID, wish, c.who)
+func (c actionCall) moveAway(srv *compute.Server, request compute.MigrationRequest) error {
+	_, err := c.s.Services.Servers.Migrate(c.R.Context(), srv.ID, request, c.who)
 	switch {
-	case problem.Is(err, problem.NotFound) && wish.DestHost != "": // the path itself was found
-		return problem.Invalidf("Compute host %s could not be found.", truncateText(wish.DestHost))
+	case problem.Is(err, problem.NotFound) && request.DestHost != "": // the path itself was found
+		return problem.Invalidf("Compute host %s could not be found.", truncateText(request.DestHost))
 	case err != nil:
 		return err
 	}

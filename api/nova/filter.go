@@ -55,7 +55,7 @@ var serverArgs = []serverArg{
 	{name: "user_id", admin: true, set: func(n *serverFilterBuilder, word string) error { n.f.User = word; return nil }},
 	{name: "deleted", admin: true, set: (*serverFilterBuilder).byDeleted},
 	{name: "changes-since", set: func(n *serverFilterBuilder, word string) error {
-		t, ok := momentOf(word)
+		t, ok := parseQueryTime(word)
 		if !ok {
 			return badQuery("changes-since", word, "is not a 'date-time'")
 		}
@@ -63,7 +63,7 @@ var serverArgs = []serverArg{
 		return nil
 	}},
 	{name: "changes-before", since: 66, set: func(n *serverFilterBuilder, word string) error {
-		t, ok := momentOf(word)
+		t, ok := parseQueryTime(word)
 		if !ok {
 			return badQuery("changes-before", word, "is not a 'date-time'")
 		}
@@ -89,7 +89,7 @@ var serverArgs = []serverArg{
 		return nil
 	}},
 	{name: "power_state", admin: true, set: func(n *serverFilterBuilder, word string) error {
-		n.keep = append(n.keep, func(s *compute.Server) bool { return strconv.Itoa(powers[s.Power]) == word })
+		n.keep = append(n.keep, func(s *compute.Server) bool { return strconv.Itoa(powerNumbers[s.Power]) == word })
 		return nil
 	}},
 	{name: "config_drive", set: func(n *serverFilterBuilder, word string) error {
@@ -114,8 +114,8 @@ var serverArgs = []serverArg{
 var otherServerArgs = []string{"limit", "marker", "sort_key", "sort_dir", "all_tenants", "soft_deleted", "auto_disk_config", "created_at", "launched_at", "terminated_at", "launch_index", "kernel_id", "ramdisk_id", "user_id"}
 
 // serverFilter reads what a query asks for; a nil filter matches nothing.
-func (c *novaCall) serverFilter(dir *nameSnapshot) (*compute.ServerFilter, func(*compute.Server) bool, error) {
-	n := &serverFilterBuilder{c: c, dir: dir}
+func (c serverCall) serverFilter(dir *nameSnapshot) (*compute.ServerFilter, func(*compute.Server) bool, error) {
+	n := &serverFilterBuilder{c: c.novaCall, dir: dir}
 	known := slices.Clone(otherServerArgs)
 	for _, a := range serverArgs {
 		if c.Minor >= a.since {

@@ -17,18 +17,18 @@ import (
 func (s *apiServer) flavorRoutes() []versionedRoute {
 	const specs = "/flavors/{flavor}/os-extra_specs"
 	return []versionedRoute{
-		{method: "GET", path: "/flavors", need: reader, do: (*novaCall).listFlavors},
-		{method: "POST", path: "/flavors", need: admin, do: (*novaCall).createFlavor},
-		{method: "GET", path: "/flavors/detail", need: reader, do: (*novaCall).detailFlavors},
-		{method: "GET", path: "/flavors/{flavor}", need: reader, do: (*novaCall).getFlavor},
-		{method: "PUT", path: "/flavors/{flavor}", need: admin, since: 55, do: (*novaCall).updateFlavor},
-		{method: "DELETE", path: "/flavors/{flavor}", need: admin, do: (*novaCall).removeFlavor},
-		{method: "GET", path: "/flavors/{flavor}/os-flavor-access", need: admin, do: (*novaCall).listFlavorAccess},
-		{method: "GET", path: specs, need: reader, do: (*novaCall).listSpecs},
-		{method: "POST", path: specs, need: admin, do: (*novaCall).addSpecs},
-		{method: "GET", path: specs + "/{key}", need: reader, do: (*novaCall).getSpec},
-		{method: "PUT", path: specs + "/{key}", need: admin, do: (*novaCall).setSpec},
-		{method: "DELETE", path: specs + "/{key}", need: admin, do: (*novaCall).removeSpec},
+		{method: "GET", path: "/flavors", need: reader, do: handlerOf(flavorCall.listFlavors)},
+		{method: "POST", path: "/flavors", need: admin, do: handlerOf(flavorCall.createFlavor)},
+		{method: "GET", path: "/flavors/detail", need: reader, do: handlerOf(flavorCall.detailFlavors)},
+		{method: "GET", path: "/flavors/{flavor}", need: reader, do: handlerOf(flavorCall.getFlavor)},
+		{method: "PUT", path: "/flavors/{flavor}", need: admin, since: 55, do: handlerOf(flavorCall.updateFlavor)},
+		{method: "DELETE", path: "/flavors/{flavor}", need: admin, do: handlerOf(flavorCall.removeFlavor)},
+		{method: "GET", path: "/flavors/{flavor}/os-flavor-access", need: admin, do: handlerOf(flavorCall.listFlavorAccess)},
+		{method: "GET", path: specs, need: reader, do: handlerOf(flavorCall.listSpecs)},
+		{method: "POST", path: specs, need: admin, do: handlerOf(flavorCall.addSpecs)},
+		{method: "GET", path: specs + "/{key}", need: reader, do: handlerOf(flavorCall.getSpec)},
+		{method: "PUT", path: specs + "/{key}", need: admin, do: handlerOf(flavorCall.setSpec)},
+		{method: "DELETE", path: specs + "/{key}", need: admin, do: handlerOf(flavorCall.removeSpec)},
 	}
 }
 
@@ -50,9 +50,9 @@ func (c *novaCall) flavorNamed(ref string) (*compute.Flavor, error) {
 	return f, nil
 }
 
-func (c *novaCall) flavor() (*compute.Flavor, error) { return c.flavorNamed(c.Arg("flavor")) }
+func (c flavorCall) flavor() (*compute.Flavor, error) { return c.flavorNamed(c.Arg("flavor")) }
 
-func (c *novaCall) flavorView(f *compute.Flavor) jsonObject {
+func (c flavorCall) flavorView(f *compute.Flavor) jsonObject {
 	var swap any = f.Swap
 	if f.Swap == 0 && c.Minor < 75 {
 		swap = ""
@@ -78,13 +78,13 @@ func orNil(s string) any {
 	return s
 }
 
-func (c *novaCall) listFlavors() error   { return c.flavorList("/flavors", false) }
-func (c *novaCall) detailFlavors() error { return c.flavorList("/flavors/detail", true) }
+func (c flavorCall) listFlavors() error   { return c.flavorList("/flavors", false) }
+func (c flavorCall) detailFlavors() error { return c.flavorList("/flavors/detail", true) }
 
 // flavorSort maps Nova's words to those of the store.
 var flavorSort = map[string]string{"": "ref", "flavorid": "ref", "name": "name", "memory_mb": "ram", "root_gb": "disk", "vcpus": "vcpus", "created_at": "", "updated_at": "updated_at", "disabled": "disabled", "is_public": "public"}
 
-func (c *novaCall) flavorList(path string, detail bool) error {
+func (c flavorCall) flavorList(path string, detail bool) error {
 	if err := c.only(75, "limit", "marker", "sort_key", "sort_dir", "is_public", "minRam", "minDisk"); err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (c *novaCall) flavorList(path string, detail bool) error {
 	return c.json(http.StatusOK, answer)
 }
 
-func (c *novaCall) flavorPage() (f compute.FlavorFilter, p record.Page, err error) {
+func (c flavorCall) flavorPage() (f compute.FlavorFilter, p record.Page, err error) {
 	limit, err := c.number("limit", 0)
 	if err != nil {
 		return f, p, err
@@ -160,7 +160,7 @@ func (c *novaCall) flavorPage() (f compute.FlavorFilter, p record.Page, err erro
 	return f, p, nil
 }
 
-func (c *novaCall) getFlavor() error {
+func (c flavorCall) getFlavor() error {
 	f, err := c.flavor()
 	if err != nil {
 		return err
@@ -172,21 +172,21 @@ const maxInt = 1<<31 - 1
 
 var flavorSchema = objectSchema(
 	schemaProperty{name: "name", required: true, rule: nameSchema},
-	schemaProperty{name: "id", rule: nullableSchema(flavorID)}, schemaProperty{name: "flavorid", rule: nullableSchema(flavorID)},
+	schemaProperty{name: "id", rule: nullableSchema(flavorIDSchema)}, schemaProperty{name: "flavorid", rule: nullableSchema(flavorIDSchema)},
 	schemaProperty{name: "ram", required: true, rule: integerSchema(1, maxInt)}, schemaProperty{name: "vcpus", required: true, rule: integerSchema(1, maxInt)},
 	schemaProperty{name: "disk", required: true, rule: integerSchema(0, maxInt)}, schemaProperty{name: "OS-FLV-EXT-DATA:ephemeral", rule: integerSchema(0, maxInt)},
 	schemaProperty{name: "swap", rule: integerSchema(0, maxInt)}, schemaProperty{name: "rxtx_factor", rule: anySchema},
 	schemaProperty{name: "os-flavor-access:is_public", rule: booleanSchema}, schemaProperty{name: "description", since: 55, rule: nullableSchema(stringSchema(0, 65535))},
 )
 
-func flavorID(at string, v any, minor int) error {
+func flavorIDSchema(at string, v any, minor int) error {
 	if _, ok := v.(float64); ok {
 		return integerSchema(0, maxInt)(at, v, minor)
 	}
 	return patternSchema(1, 255, `^[\w.-][\w. -]*$`)(at, v, minor)
 }
 
-func (c *novaCall) createFlavor() error {
+func (c flavorCall) createFlavor() error {
 	body, err := c.body("flavor", flavorSchema)
 	if err != nil {
 		return err
@@ -211,7 +211,7 @@ func (c *novaCall) createFlavor() error {
 	return c.json(http.StatusOK, jsonObject{"flavor": c.flavorView(f)})
 }
 
-func (c *novaCall) updateFlavor() error {
+func (c flavorCall) updateFlavor() error {
 	body, err := c.body("flavor", objectSchema(schemaProperty{name: "description", required: true, rule: nullableSchema(stringSchema(0, 65535))}))
 	if err != nil {
 		return err
@@ -223,7 +223,7 @@ func (c *novaCall) updateFlavor() error {
 	return c.json(http.StatusOK, jsonObject{"flavor": c.flavorView(f)})
 }
 
-func (c *novaCall) editFlavor(edit func(*compute.Flavor) error) (*compute.Flavor, error) {
+func (c flavorCall) editFlavor(edit func(*compute.Flavor) error) (*compute.Flavor, error) {
 	f, err := c.flavor()
 	if err != nil {
 		return nil, err
@@ -231,7 +231,7 @@ func (c *novaCall) editFlavor(edit func(*compute.Flavor) error) (*compute.Flavor
 	return c.s.Services.Flavors.Update(c.R.Context(), f.ID, c.who.Asker, edit)
 }
 
-func (c *novaCall) removeFlavor() error {
+func (c flavorCall) removeFlavor() error {
 	f, err := c.flavor()
 	if err != nil {
 		return err
@@ -243,7 +243,7 @@ func (c *novaCall) removeFlavor() error {
 }
 
 // listFlavorAccess names nobody: a flavor that is not public is the administrators'.
-func (c *novaCall) listFlavorAccess() error {
+func (c flavorCall) listFlavorAccess() error {
 	f, err := c.flavor()
 	if err != nil {
 		return err
@@ -254,7 +254,7 @@ func (c *novaCall) listFlavorAccess() error {
 	return c.json(http.StatusOK, jsonObject{"flavor_access": []any{}})
 }
 
-func (c *novaCall) listSpecs() error {
+func (c flavorCall) listSpecs() error {
 	f, err := c.flavor()
 	if err != nil {
 		return err
@@ -262,7 +262,7 @@ func (c *novaCall) listSpecs() error {
 	return c.json(http.StatusOK, jsonObject{"extra_specs": mapOrEmpty(f.ExtraSpecs)})
 }
 
-func (c *novaCall) addSpecs() error {
+func (c flavorCall) addSpecs() error {
 	body, err := c.body("extra_specs", stringMapSchema(255))
 	if err != nil {
 		return err
@@ -278,7 +278,7 @@ func (c *novaCall) addSpecs() error {
 	return c.json(http.StatusOK, jsonObject{"extra_specs": f.ExtraSpecs})
 }
 
-func (c *novaCall) getSpec() error {
+func (c flavorCall) getSpec() error {
 	f, err := c.flavor()
 	if err != nil {
 		return err
@@ -295,7 +295,7 @@ func noSpec(f *compute.Flavor, key string) error {
 	return problem.NotFoundf("Flavor %s has no extra specs with key %s.", f.Ref, truncateText(key))
 }
 
-func (c *novaCall) setSpec() error {
+func (c flavorCall) setSpec() error {
 	body, err := c.body("", stringMapSchema(255))
 	if err != nil {
 		return err
@@ -316,7 +316,7 @@ func (c *novaCall) setSpec() error {
 	return c.json(http.StatusOK, jsonObject{key: value})
 }
 
-func (c *novaCall) removeSpec() error {
+func (c flavorCall) removeSpec() error {
 	key := c.Arg("key")
 	_, err := c.editFlavor(func(f *compute.Flavor) error {
 		if !slices.Contains(slices.Collect(maps.Keys(f.ExtraSpecs)), key) {

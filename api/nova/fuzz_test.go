@@ -1,7 +1,13 @@
 package nova_test
 
 import (
+	"encoding/json"
+	"maps"
+	"strconv"
+	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"salvor/compute"
 )
@@ -77,4 +83,69 @@ func FuzzServerQuery(f *testing.F) {
 			}
 		}
 	})
+}
+
+// bodyFields are properties of the bodies of creations and actions.
+var bodyFields = []string{
+	"name", "flavorRef", "imageRef", "metadata", "networks", "block_device_mapping_v2", "key_name", "config_drive", "availability_zone", "security_groups",
+	"min_count", "max_count", "return_reservation_id", "OS-DCF:diskConfig", "accessIPv4", "personality", "description", "tags", "trusted_image_certificates", "host",
+	"type", "locked_reason", "rescue_image_ref", "preserve_ephemeral", "salvor:discard", "onSharedStorage", "force", "block_migration", "disk_over_commit", "state", "length",
+	"uuid", "fixed_ip", "source_type", "destination_type", "volume_size", "boot_index", "delete_on_termination", "nonsense",
+}
+
+// anyValue draws JSON that is often right somewhere.
+func anyValue(r *rapid.T, depth int) any {
+	switch rapid.IntRange(0, 8+depth).Draw(r, "shape") {
+	case 9:
+		return rapid.SliceOfN(rapid.Custom(func(r *rapid.T) any { return anyValue(r, depth-1) }), 0, 3).Draw(r, "list")
+	case 10, 11:
+		return anyObject(r, depth-1)
+	}
+	return rapid.SampledFrom([]any{nil, "", "1", "x", "auto", "none", "HARD", "AUTO", "active", "blank", "local", "192.0.2.1", " ", "a,b", imageOne, strings.Repeat("x", 256), 0.0, 1.0, -1.0, 1.5, 1e99, true}).Draw(r, "value")
+}
+
+func anyObject(r *rapid.T, depth int) map[string]any {
+	o := map[string]any{}
+	for _, name := range rapid.SliceOfN(rapid.SampledFrom(bodyFields), 0, 4).Draw(r, "fields") {
+		o[name] = anyValue(r, depth)
+	}
+	return o
+}
+
+// TestAnyBody proves of random bodies that none ends a handler, that what a schema takes is decoded, and that no error repeats a secret.
+func TestAnyBody(t *testing.T) {
+	w := newWorld(t)
+	id := w.active()
+	w.as(boss)
+	w.set(id, func(s *compute.Server) { s.HostID = "" }) // nobody is there to tell the console
+	actions := []string{"reboot", "lock", "rescue", "rebuild", "evacuate", "migrate", "os-migrateLive", "os-resetState", "os-getConsoleOutput"}
+	taken := map[bool]int{}
+	rapid.Check(t, func(r *rapid.T) {
+		path, args := "/servers", map[string]any{"name": "web", "flavorRef": "1", "imageRef": imageOne, "networks": "none"}
+		key := rapid.SampledFrom(append([]string{"server", "server", "server"}, actions...)).Draw(r, "request")
+		if key != "server" {
+			path, args = "/servers/"+id+"/action", map[string]any{}
+		}
+		maps.Copy(args, anyObject(r, 3))
+		const hidden = "hidden-from-errors"
+		for _, name := range rapid.SliceOfN(rapid.SampledFrom([]string{"adminPass", "user_data"}), 0, 1).Draw(r, "secrets") {
+			args[name] = rapid.SampledFrom([]any{hidden, strings.Repeat(hidden, 5000), []any{hidden}, map[string]any{hidden: hidden}}).Draw(r, "secret")
+		}
+		body, err := json.Marshal(map[string]any{key: args})
+		w.must(err)
+		a := w.ask("POST", path, "2."+strconv.Itoa(rapid.IntRange(1, 88).Draw(r, "minor")), string(body))
+		switch a.status {
+		case 200, 202, 400, 403, 404, 409, 413, 501: // 404: the server that is to migrate has no host
+		default:
+			r.Fatalf("%s: %d %s", body, a.status, a.body)
+		}
+		if a.status >= 400 && strings.Contains(a.body, hidden) {
+			r.Fatalf("%s: the answer repeats a secret: %s", body, a.body)
+		}
+		taken[a.status < 300]++
+		w.endJobs(id)
+	})
+	if taken[true] == 0 || taken[false] == 0 {
+		t.Errorf("%d bodies were taken and %d refused; some of each are needed", taken[true], taken[false])
+	}
 }

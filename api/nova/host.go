@@ -12,7 +12,7 @@ import (
 )
 
 // binary is the only service that runs on hosts.
-const binary = "nova-compute"
+const computeBinary = "nova-compute"
 
 // defaultZone is the zone of hosts and servers that name none.
 const defaultZone = "nova"
@@ -27,19 +27,19 @@ func zoneOf(zone string) string {
 // hostRoutes are of hosts, which the Compute API knows as services and as hypervisors.
 func (s *apiServer) hostRoutes() []versionedRoute {
 	return []versionedRoute{
-		{method: "GET", path: "/os-services", need: admin, do: (*novaCall).listServices},
-		{method: "PUT", path: "/os-services/{service}", need: admin, until: 52, do: (*novaCall).oldUpdateService},
-		{method: "PUT", path: "/os-services/{service}", need: admin, since: 53, do: (*novaCall).updateService},
-		{method: "DELETE", path: "/os-services/{service}", need: admin, do: (*novaCall).removeService},
-		{method: "GET", path: "/os-hypervisors", need: admin, do: (*novaCall).listHypervisors},
-		{method: "GET", path: "/os-hypervisors/detail", need: admin, do: (*novaCall).detailHypervisors},
-		{method: "GET", path: "/os-hypervisors/statistics", need: admin, until: 87, do: (*novaCall).hypervisorStatistics},
-		{method: "GET", path: "/os-hypervisors/{hypervisor}", need: admin, do: (*novaCall).getHypervisor},
-		{method: "GET", path: "/os-hypervisors/{hypervisor}/uptime", need: admin, until: 87, do: (*novaCall).hypervisorUptime},
-		{method: "GET", path: "/os-hypervisors/{hypervisor}/search", need: admin, until: 52, do: (*novaCall).searchHypervisors},
-		{method: "GET", path: "/os-hypervisors/{hypervisor}/servers", need: admin, until: 52, do: (*novaCall).hypervisorServers},
-		{method: "GET", path: "/os-availability-zone", need: reader, do: (*novaCall).listZones},
-		{method: "GET", path: "/os-availability-zone/detail", need: admin, do: (*novaCall).detailZones},
+		{method: "GET", path: "/os-services", need: admin, do: handlerOf(hostCall.listServices)},
+		{method: "PUT", path: "/os-services/{service}", need: admin, until: 52, do: handlerOf(hostCall.oldUpdateService)},
+		{method: "PUT", path: "/os-services/{service}", need: admin, since: 53, do: handlerOf(hostCall.updateService)},
+		{method: "DELETE", path: "/os-services/{service}", need: admin, do: handlerOf(hostCall.removeService)},
+		{method: "GET", path: "/os-hypervisors", need: admin, do: handlerOf(hostCall.listHypervisors)},
+		{method: "GET", path: "/os-hypervisors/detail", need: admin, do: handlerOf(hostCall.detailHypervisors)},
+		{method: "GET", path: "/os-hypervisors/statistics", need: admin, until: 87, do: handlerOf(hostCall.hypervisorStatistics)},
+		{method: "GET", path: "/os-hypervisors/{hypervisor}", need: admin, do: handlerOf(hostCall.getHypervisor)},
+		{method: "GET", path: "/os-hypervisors/{hypervisor}/uptime", need: admin, until: 87, do: handlerOf(hostCall.hypervisorUptime)},
+		{method: "GET", path: "/os-hypervisors/{hypervisor}/search", need: admin, until: 52, do: handlerOf(hostCall.searchHypervisors)},
+		{method: "GET", path: "/os-hypervisors/{hypervisor}/servers", need: admin, until: 52, do: handlerOf(hostCall.hypervisorServers)},
+		{method: "GET", path: "/os-availability-zone", need: reader, do: handlerOf(hostCall.listZones)},
+		{method: "GET", path: "/os-availability-zone/detail", need: admin, do: handlerOf(hostCall.detailZones)},
 	}
 }
 
@@ -64,7 +64,7 @@ func (l *hostWithLiveness) status() string {
 }
 
 // hosts reads a page of hosts.
-func (c *novaCall) hosts(p record.Page) ([]hostWithLiveness, error) {
+func (c hostCall) hosts(p record.Page) ([]hostWithLiveness, error) {
 	all, err := c.s.Services.Hosts.List(c.R.Context(), compute.HostFilter{}, p)
 	if err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func (c *novaCall) hosts(p record.Page) ([]hostWithLiveness, error) {
 }
 
 // hostID is how a host is named: by a number, and from 2.53 on by its UUID.
-func (c *novaCall) hostID(h *compute.Host) any {
+func (c hostCall) hostID(h *compute.Host) any {
 	if c.Minor >= 53 {
 		return h.ID
 	}
@@ -89,7 +89,7 @@ func (c *novaCall) hostID(h *compute.Host) any {
 }
 
 // hostNamed finds the host of an id as the microversion has it; found tells whether there is one.
-func (c *novaCall) hostNamed(id string) (found *hostWithLiveness, err error) {
+func (c hostCall) hostNamed(id string) (found *hostWithLiveness, err error) {
 	if c.Minor >= 53 && !record.IsUUID(id) {
 		return nil, problem.Invalidf("Invalid uuid %s", truncateText(id))
 	}
@@ -105,13 +105,13 @@ func (c *novaCall) hostNamed(id string) (found *hostWithLiveness, err error) {
 	return nil, nil
 }
 
-func (c *novaCall) serviceView(h *hostWithLiveness) jsonObject {
+func (c hostCall) serviceView(h *hostWithLiveness) jsonObject {
 	changed := h.RenewedAt
 	if changed.IsZero() {
 		changed = h.UpdatedAt
 	}
 	o := jsonObject{
-		"id": c.hostID(h.Host), "binary": binary, "host": h.Name, "zone": zoneOf(h.Zone), "status": h.status(), "state": h.state(),
+		"id": c.hostID(h.Host), "binary": computeBinary, "host": h.Name, "zone": zoneOf(h.Zone), "status": h.status(), "state": h.state(),
 		"disabled_reason": orNil(h.DisabledReason), "updated_at": timeOrNil(changed),
 	}
 	if c.Minor >= 11 {
@@ -120,12 +120,12 @@ func (c *novaCall) serviceView(h *hostWithLiveness) jsonObject {
 	return o
 }
 
-func (c *novaCall) listServices() error {
+func (c hostCall) listServices() error {
 	if err := c.only(75, "host", "binary"); err != nil {
 		return err
 	}
 	out := []jsonObject{}
-	if b := c.Query.Get("binary"); b != "" && b != binary {
+	if b := c.Query.Get("binary"); b != "" && b != computeBinary {
 		return c.json(http.StatusOK, jsonObject{"services": out})
 	}
 	all, err := c.hosts(record.Page{})
@@ -151,7 +151,7 @@ var (
 )
 
 // oldUpdateService takes a verb in the place of the service, which the body names.
-func (c *novaCall) oldUpdateService() error {
+func (c hostCall) oldUpdateService() error {
 	verb := c.Arg("service")
 	schema := oldServiceSchema
 	switch {
@@ -172,7 +172,7 @@ func (c *novaCall) oldUpdateService() error {
 	if err != nil {
 		return err
 	}
-	off, none, answer := verb != "enable", "", jsonObject{"host": name, "binary": binary}
+	off, none, answer := verb != "enable", "", jsonObject{"host": name, "binary": computeBinary}
 	change := compute.Service{Disabled: &off, Reason: &none}
 	switch verb {
 	case "disable-log-reason":
@@ -195,12 +195,12 @@ func (c *novaCall) oldUpdateService() error {
 	return c.json(http.StatusOK, jsonObject{"service": answer})
 }
 
-func (c *novaCall) serviceHost(name, which string) (*compute.Host, error) {
+func (c hostCall) serviceHost(name, which string) (*compute.Host, error) {
 	all, err := c.s.Services.Hosts.List(c.R.Context(), compute.HostFilter{Name: name}, record.Page{})
 	if err != nil {
 		return nil, err
 	}
-	if which != binary || len(all) == 0 {
+	if which != computeBinary || len(all) == 0 {
 		return nil, problem.NotFoundf("Could not find binary %s on host %s.", truncateText(which), truncateText(name))
 	}
 	if len(all) > 1 {
@@ -213,7 +213,7 @@ func (c *novaCall) serviceHost(name, which string) (*compute.Host, error) {
 	return all[0], nil
 }
 
-func (c *novaCall) updateService() error {
+func (c hostCall) updateService() error {
 	h, err := c.service()
 	if err != nil {
 		return err
@@ -251,7 +251,7 @@ func (c *novaCall) updateService() error {
 }
 
 // service finds the host that the path names as a service.
-func (c *novaCall) service() (*hostWithLiveness, error) {
+func (c hostCall) service() (*hostWithLiveness, error) {
 	id := c.Arg("service")
 	h, err := c.hostNamed(id)
 	if err == nil && h == nil {
@@ -260,7 +260,7 @@ func (c *novaCall) service() (*hostWithLiveness, error) {
 	return h, err
 }
 
-func (c *novaCall) removeService() error {
+func (c hostCall) removeService() error {
 	h, err := c.service()
 	if err != nil {
 		return err
@@ -272,7 +272,7 @@ func (c *novaCall) removeService() error {
 }
 
 // zones groups the hosts that take servers by zone.
-func (c *novaCall) zones() (names []string, byZone map[string][]hostWithLiveness, err error) {
+func (c hostCall) zones() (names []string, byZone map[string][]hostWithLiveness, err error) {
 	all, err := c.hosts(record.Page{})
 	if err != nil {
 		return nil, nil, err
@@ -293,7 +293,7 @@ func zoneStateView(hosts []hostWithLiveness) jsonObject {
 	return jsonObject{"available": slices.ContainsFunc(hosts, func(h hostWithLiveness) bool { return !h.Disabled })}
 }
 
-func (c *novaCall) listZones() error {
+func (c hostCall) listZones() error {
 	names, hosts, err := c.zones()
 	if err != nil {
 		return err
@@ -305,7 +305,7 @@ func (c *novaCall) listZones() error {
 	return c.json(http.StatusOK, jsonObject{"availabilityZoneInfo": out})
 }
 
-func (c *novaCall) detailZones() error {
+func (c hostCall) detailZones() error {
 	names, byZone, err := c.zones()
 	if err != nil {
 		return err
@@ -315,7 +315,7 @@ func (c *novaCall) detailZones() error {
 		hosts := jsonObject{}
 		for i := range byZone[name] {
 			h := &byZone[name][i]
-			hosts[h.Name] = jsonObject{binary: jsonObject{"active": !h.Disabled, "available": h.state() == "up", "updated_at": timeOrNil(h.RenewedAt)}}
+			hosts[h.Name] = jsonObject{computeBinary: jsonObject{"active": !h.Disabled, "available": h.state() == "up", "updated_at": timeOrNil(h.RenewedAt)}}
 		}
 		out = append(out, jsonObject{"zoneName": name, "zoneState": zoneStateView(byZone[name]), "hosts": hosts})
 	}

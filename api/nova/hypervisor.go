@@ -11,7 +11,7 @@ import (
 	"salvor/record"
 )
 
-func (c *novaCall) hypervisorView(h *hostWithLiveness, detail bool, servers map[string][]jsonObject) jsonObject {
+func (c hostCall) hypervisorView(h *hostWithLiveness, detail bool, servers map[string][]jsonObject) jsonObject {
 	o := jsonObject{"id": c.hostID(h.Host), "hypervisor_hostname": h.Name, "state": h.state(), "status": h.status()}
 	if servers != nil {
 		o["servers"] = servers[h.ID]
@@ -75,10 +75,10 @@ func formatUptime(h *hostWithLiveness) any {
 	return fmt.Sprintf(" %s up %d days, %2d:%02d,  0 users,  load average: 0.00, 0.00, 0.00", at, s/86400, s/3600%24, s/60%60)
 }
 
-func (c *novaCall) listHypervisors() error   { return c.hypervisorList("/os-hypervisors", false) }
-func (c *novaCall) detailHypervisors() error { return c.hypervisorList("/os-hypervisors/detail", true) }
+func (c hostCall) listHypervisors() error   { return c.hypervisorList("/os-hypervisors", false) }
+func (c hostCall) detailHypervisors() error { return c.hypervisorList("/os-hypervisors/detail", true) }
 
-func (c *novaCall) hypervisorList(path string, detail bool) error {
+func (c hostCall) hypervisorList(path string, detail bool) error {
 	if err := c.only(75, "limit", "marker", "hypervisor_hostname_pattern", "with_servers"); err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func noHypervisor(pattern string) error {
 }
 
 // serversByHost names the servers of one host, or of all.
-func (c *novaCall) serversByHost(host string) (map[string][]jsonObject, error) {
+func (c hostCall) serversByHost(host string) (map[string][]jsonObject, error) {
 	all, err := c.s.Services.Servers.List(c.R.Context(), compute.ServerFilter{HostID: host}, record.Page{})
 	if err != nil {
 		return nil, err
@@ -157,7 +157,7 @@ func (c *novaCall) serversByHost(host string) (map[string][]jsonObject, error) {
 }
 
 // hypervisor finds the host that the path names as a hypervisor; one that does not exist is NotFound for any kind of id.
-func (c *novaCall) hypervisor() (*hostWithLiveness, error) {
+func (c hostCall) hypervisor() (*hostWithLiveness, error) {
 	id := c.Arg("hypervisor")
 	h, err := c.hostNamed(id)
 	if err == nil && h == nil {
@@ -166,7 +166,7 @@ func (c *novaCall) hypervisor() (*hostWithLiveness, error) {
 	return h, err
 }
 
-func (c *novaCall) getHypervisor() error {
+func (c hostCall) getHypervisor() error {
 	h, err := c.hypervisor()
 	if err != nil {
 		return err
@@ -184,7 +184,7 @@ func (c *novaCall) getHypervisor() error {
 	return c.json(http.StatusOK, jsonObject{"hypervisor": c.hypervisorView(h, true, servers)})
 }
 
-func (c *novaCall) hypervisorUptime() error {
+func (c hostCall) hypervisorUptime() error {
 	h, err := c.hypervisor()
 	if err != nil {
 		return err
@@ -198,7 +198,7 @@ func (c *novaCall) hypervisorUptime() error {
 	}})
 }
 
-func (c *novaCall) hypervisorStatistics() error {
+func (c hostCall) hypervisorStatistics() error {
 	all, err := c.hosts(record.Page{})
 	if err != nil {
 		return err
@@ -219,10 +219,10 @@ func (c *novaCall) hypervisorStatistics() error {
 	return c.json(http.StatusOK, jsonObject{"hypervisor_statistics": sum})
 }
 
-func (c *novaCall) searchHypervisors() error { return c.matchingHypervisors(false) }
-func (c *novaCall) hypervisorServers() error { return c.matchingHypervisors(true) }
+func (c hostCall) searchHypervisors() error { return c.matchingHypervisors(false) }
+func (c hostCall) hypervisorServers() error { return c.matchingHypervisors(true) }
 
-func (c *novaCall) matchingHypervisors(with bool) error {
+func (c hostCall) matchingHypervisors(with bool) error {
 	pattern := c.Arg("hypervisor")
 	all, err := c.hosts(record.Page{})
 	if err != nil {

@@ -62,7 +62,7 @@ func (a *instanceAction) changed() time.Time {
 }
 
 // instanceActions reads a server's actions, the newest first.
-func (c *novaCall) instanceActions(srv *compute.Server) ([]*instanceAction, error) {
+func (c instanceActionCall) instanceActions(srv *compute.Server) ([]*instanceAction, error) {
 	events, err := c.s.Timeline.Latest(c.R.Context(), compute.Subject(srv.ID), maxEvents)
 	if err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func (c *novaCall) instanceActions(srv *compute.Server) ([]*instanceAction, erro
 	return out, nil
 }
 
-func (c *novaCall) instanceActionView(srv *compute.Server, a *instanceAction) jsonObject {
+func (c instanceActionCall) instanceActionView(srv *compute.Server, a *instanceAction) jsonObject {
 	o := jsonObject{
 		"action": a.novaName(), "instance_uuid": srv.ID, "request_id": a.request.RequestID, "user_id": a.request.User, "project_id": srv.Project,
 		"start_time": timeOrNil(a.request.At), "message": nil,
@@ -96,7 +96,7 @@ func (c *novaCall) instanceActionView(srv *compute.Server, a *instanceAction) js
 	return o
 }
 
-func (c *novaCall) listInstanceActions() error {
+func (c instanceActionCall) listInstanceActions() error {
 	srv, err := c.serverOrGone()
 	if err != nil {
 		return err
@@ -116,7 +116,7 @@ func (c *novaCall) listInstanceActions() error {
 		if word == "" || name == "changes-before" && c.Minor < 66 {
 			continue
 		}
-		bound, ok := momentOf(word)
+		bound, ok := parseQueryTime(word)
 		if !ok {
 			return problem.Invalidf("Invalid filter field: %s.", name)
 		}
@@ -139,7 +139,7 @@ func (c *novaCall) listInstanceActions() error {
 	return c.instanceActionPage(srv, all, min(limit, c.s.MaxLimit))
 }
 
-func (c *novaCall) instanceActionPage(srv *compute.Server, all []*instanceAction, limit int) error {
+func (c instanceActionCall) instanceActionPage(srv *compute.Server, all []*instanceAction, limit int) error {
 	out := []jsonObject{}
 	for _, a := range all[:min(limit, len(all))] {
 		out = append(out, c.instanceActionView(srv, a))
@@ -152,7 +152,7 @@ func (c *novaCall) instanceActionPage(srv *compute.Server, all []*instanceAction
 }
 
 // serverOrGone is server, but finds deleted ones for everybody whose they were, from the version on that does so.
-func (c *novaCall) serverOrGone() (*compute.Server, error) {
+func (c instanceActionCall) serverOrGone() (*compute.Server, error) {
 	srv, err := c.server()
 	if c.Minor < 21 || !problem.Is(err, problem.NotFound) {
 		return srv, err
@@ -163,7 +163,7 @@ func (c *novaCall) serverOrGone() (*compute.Server, error) {
 	return nil, err
 }
 
-func (c *novaCall) getInstanceAction() error {
+func (c instanceActionCall) getInstanceAction() error {
 	srv, err := c.serverOrGone()
 	if err != nil {
 		return err
@@ -192,7 +192,7 @@ func (c *novaCall) getInstanceAction() error {
 	return c.json(http.StatusOK, jsonObject{"instanceAction": o})
 }
 
-func (c *novaCall) instanceEvent(srv *compute.Server, dir *nameSnapshot, e job.Event) jsonObject {
+func (c instanceActionCall) instanceEvent(srv *compute.Server, dir *nameSnapshot, e job.Event) jsonObject {
 	o := jsonObject{
 		"event": e.Action, "start_time": timeOrNil(e.At.Add(-e.Duration)), "finish_time": timeOrNil(e.At), "result": "Success",
 	}

@@ -16,15 +16,15 @@ import (
 
 func (s *apiServer) keypairRoutes() []versionedRoute {
 	return []versionedRoute{
-		{method: "GET", path: "/os-keypairs", need: reader, do: (*novaCall).listKeypairs},
-		{method: "POST", path: "/os-keypairs", need: member, do: (*novaCall).createKeypair},
-		{method: "GET", path: "/os-keypairs/{keypair}", need: reader, do: (*novaCall).getKeypair},
-		{method: "DELETE", path: "/os-keypairs/{keypair}", need: member, do: (*novaCall).removeKeypair},
+		{method: "GET", path: "/os-keypairs", need: reader, do: handlerOf(keypairCall.listKeypairs)},
+		{method: "POST", path: "/os-keypairs", need: member, do: handlerOf(keypairCall.createKeypair)},
+		{method: "GET", path: "/os-keypairs/{keypair}", need: reader, do: handlerOf(keypairCall.getKeypair)},
+		{method: "DELETE", path: "/os-keypairs/{keypair}", need: member, do: handlerOf(keypairCall.removeKeypair)},
 	}
 }
 
 // owner is whose keypairs are meant: those of whoever asks, or of the user whom an administrator names.
-func (c *novaCall) owner(named string) (string, error) {
+func (c keypairCall) owner(named string) (string, error) {
 	if named == "" || named == c.user || c.Minor < 10 {
 		return c.user, nil
 	}
@@ -34,7 +34,7 @@ func (c *novaCall) owner(named string) (string, error) {
 	return named, nil
 }
 
-func (c *novaCall) keypairView(k *compute.Keypair) jsonObject {
+func (c keypairCall) keypairView(k *compute.Keypair) jsonObject {
 	o := jsonObject{"name": k.Name, "public_key": k.PublicKey, "fingerprint": k.Fingerprint}
 	if c.Minor >= 2 {
 		o["type"] = k.Type
@@ -42,7 +42,7 @@ func (c *novaCall) keypairView(k *compute.Keypair) jsonObject {
 	return o
 }
 
-func (c *novaCall) listKeypairs() error {
+func (c keypairCall) listKeypairs() error {
 	known := []string{"user_id", "limit", "marker"}
 	if err := c.only(75, known...); err != nil {
 		return err
@@ -89,7 +89,7 @@ func (c *novaCall) listKeypairs() error {
 }
 
 // keypair finds a user's keypair by its name.
-func (c *novaCall) keypair(name, user string) (*compute.Keypair, error) {
+func (c keypairCall) keypair(name, user string) (*compute.Keypair, error) {
 	gone := problem.NotFoundf("Keypair %s not found for user %s", truncateText(name), user)
 	if name == "" || len(name) > maxIdent {
 		return nil, gone
@@ -112,7 +112,7 @@ var keypairSchema = objectSchema(
 )
 
 // createKeypair keeps a public key. Where none is given it makes a pair, and tells the private key in this one answer.
-func (c *novaCall) createKeypair() error {
+func (c keypairCall) createKeypair() error {
 	body, err := c.body("keypair", keypairSchema)
 	if err != nil {
 		return err
@@ -164,7 +164,7 @@ func generateKeyPair() (public, private string, err error) {
 }
 
 // keypairOfPath finds the keypair that the path names.
-func (c *novaCall) keypairOfPath() (*compute.Keypair, error) {
+func (c keypairCall) keypairOfPath() (*compute.Keypair, error) {
 	user, err := c.owner(c.Query.Get("user_id"))
 	if err != nil {
 		return nil, err
@@ -172,7 +172,7 @@ func (c *novaCall) keypairOfPath() (*compute.Keypair, error) {
 	return c.keypair(c.Arg("keypair"), user)
 }
 
-func (c *novaCall) getKeypair() error {
+func (c keypairCall) getKeypair() error {
 	k, err := c.keypairOfPath()
 	if err != nil {
 		return err
@@ -192,7 +192,7 @@ func (c *novaCall) getKeypair() error {
 	return c.json(http.StatusOK, jsonObject{"keypair": o})
 }
 
-func (c *novaCall) removeKeypair() error {
+func (c keypairCall) removeKeypair() error {
 	k, err := c.keypairOfPath()
 	if err != nil {
 		return err

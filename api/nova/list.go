@@ -38,7 +38,7 @@ var sortKeys = map[string]string{
 }
 
 // window reads limit, marker, sort_key and sort_dir.
-func (c *novaCall) window() (requestedPage, error) {
+func (c serverCall) window() (requestedPage, error) {
 	w := requestedPage{Page: record.Page{Marker: c.Query.Get("marker"), Limit: c.s.MaxLimit, Desc: true}}
 	limit, err := c.number("limit", 0)
 	if err != nil {
@@ -88,12 +88,12 @@ func (c *novaCall) next(path string, got, limit int, last string) []resourceLink
 	return []resourceLink{{"next", c.base + path + "?" + q.Encode()}}
 }
 
-func (c *novaCall) listServers() error { return c.serverList("/servers", false) }
-func (c *novaCall) detailServers() error {
+func (c serverCall) listServers() error { return c.serverList("/servers", false) }
+func (c serverCall) detailServers() error {
 	return c.serverList("/servers/detail", true)
 }
 
-func (c *novaCall) serverList(path string, detail bool) error {
+func (c serverCall) serverList(path string, detail bool) error {
 	w, err := c.window()
 	if err != nil {
 		return err
@@ -128,7 +128,7 @@ func (c *novaCall) serverList(path string, detail bool) error {
 }
 
 // page answers with records that are written already; those that are gone since the page was read are left out.
-func (c *novaCall) page(key string, texts []string, next []resourceLink) error {
+func (c serverCall) page(key string, texts []string, next []resourceLink) error {
 	size := 512
 	for _, t := range texts {
 		size += len(t) + 1
@@ -154,7 +154,7 @@ func (c *novaCall) page(key string, texts []string, next []resourceLink) error {
 }
 
 // marks reads the marks of a page. Where the store cannot narrow as asked, servers are read and held to keep until the page is full.
-func (c *novaCall) marks(f compute.ServerFilter, w requestedPage, keep func(*compute.Server) bool) ([]record.Mark, error) {
+func (c serverCall) marks(f compute.ServerFilter, w requestedPage, keep func(*compute.Server) bool) ([]record.Mark, error) {
 	servers := c.s.Services.Servers
 	if keep == nil {
 		return servers.Marks(c.R.Context(), f, w.Page)
@@ -189,29 +189,29 @@ func (c *novaCall) marks(f compute.ServerFilter, w requestedPage, keep func(*com
 }
 
 // serverTexts gives servers as a list shows them.
-func (c *novaCall) serverTexts(marks []record.Mark, detail bool, dir *nameSnapshot) ([]string, error) {
+func (c serverCall) serverTexts(marks []record.Mark, detail bool, dir *nameSnapshot) ([]string, error) {
 	fields := serverFields
 	if !detail {
 		fields = serverFields[:briefFields]
 	}
 	v := serverViewKey{detail: detail, admin: c.admin, ruler: c.Who.Rank(false) == access.Oversight, minor: c.Minor, base: c.Base, names: dir.generation}
-	return c.s.written.Texts(v, marks, func(nums []int64) (map[int64]api.Fragment[record.Mark], error) {
+	return c.s.written.Render(v, marks, func(nums []int64) (map[int64]api.CachedJSON[record.Mark], error) {
 		found, err := c.s.Services.Servers.Marked(c.R.Context(), nums)
 		if err != nil {
 			return nil, err
 		}
-		out := make(map[int64]api.Fragment[record.Mark], len(found))
+		out := make(map[int64]api.CachedJSON[record.Mark], len(found))
 		var b []byte
 		for num, srv := range found {
-			b = (&serverView{Server: srv, c: c, dir: dir, host: dir.hosts[srv.HostID]}).append(b[:0], fields)
-			out[num] = api.Fragment[record.Mark]{Mark: record.Mark{Num: num, ID: srv.ID, Version: srv.Version}, Text: string(b)}
+			b = (&serverView{Server: srv, c: c.novaCall, dir: dir, host: dir.hosts[srv.HostID]}).append(b[:0], fields)
+			out[num] = api.CachedJSON[record.Mark]{Mark: record.Mark{Num: num, ID: srv.ID, Version: srv.Version}, Text: string(b)}
 		}
 		return out, nil
 	})
 }
 
 // getServer answers with one server.
-func (c *novaCall) getServer() error {
+func (c serverCall) getServer() error {
 	srv, err := c.server()
 	if err != nil {
 		return err
@@ -261,11 +261,11 @@ func (c *novaCall) serverNamed(ctx context.Context, id string) (*compute.Server,
 	return srv, nil
 }
 
-// moments are the forms in which times come in queries.
-var moments = []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05.999999999", "2006-01-02", "20060102T150405Z", "20060102T150405"}
+// timeLayouts are the forms in which times come in queries.
+var timeLayouts = []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05.999999999", "2006-01-02", "20060102T150405Z", "20060102T150405"}
 
-func momentOf(word string) (time.Time, bool) {
-	for _, layout := range moments {
+func parseQueryTime(word string) (time.Time, bool) {
+	for _, layout := range timeLayouts {
 		if t, err := time.Parse(layout, word); err == nil {
 			return t, true
 		}

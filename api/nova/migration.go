@@ -14,9 +14,9 @@ import (
 // migrationRoutes are of moves, which the Compute API knows as migrations.
 func (s *apiServer) migrationRoutes() []versionedRoute {
 	return []versionedRoute{
-		{method: "GET", path: "/os-migrations", need: admin, do: (*novaCall).listMigrations},
-		{method: "GET", path: "/servers/{server}/migrations", need: admin, since: 23, do: (*novaCall).listServerMigrations},
-		{method: "GET", path: "/servers/{server}/migrations/{migration}", need: admin, since: 23, do: (*novaCall).getServerMigration},
+		{method: "GET", path: "/os-migrations", need: admin, do: handlerOf(migrationCall.listMigrations)},
+		{method: "GET", path: "/servers/{server}/migrations", need: admin, since: 23, do: handlerOf(migrationCall.listServerMigrations)},
+		{method: "GET", path: "/servers/{server}/migrations/{migration}", need: admin, since: 23, do: handlerOf(migrationCall.getServerMigration)},
 	}
 }
 
@@ -30,7 +30,7 @@ var migrationWords = []struct {
 }
 
 // migrationWord gives an argument of the list, where the microversion has it.
-func (c *novaCall) migrationWord(name string) string {
+func (c migrationCall) migrationWord(name string) string {
 	for _, w := range migrationWords {
 		if w.name == name && c.Minor >= w.since {
 			return c.Query.Get(name)
@@ -40,7 +40,7 @@ func (c *novaCall) migrationWord(name string) string {
 }
 
 // listMigrations lists moves: the newest first from 2.59 on, before that in their order.
-func (c *novaCall) listMigrations() error {
+func (c migrationCall) listMigrations() error {
 	var known []string
 	for _, w := range migrationWords {
 		if c.Minor >= w.since {
@@ -85,7 +85,7 @@ func (c *novaCall) listMigrations() error {
 	return c.json(http.StatusOK, answer)
 }
 
-func (c *novaCall) migrationPage() (record.Page, error) {
+func (c migrationCall) migrationPage() (record.Page, error) {
 	p := record.Page{Limit: c.s.MaxLimit}
 	if c.Minor < 59 {
 		return record.Page{}, nil // there were no pages, and nobody would ask for the second
@@ -105,7 +105,7 @@ func (c *novaCall) migrationPage() (record.Page, error) {
 }
 
 // migrationFilter reads what narrows the list; some is false where nothing can be in it.
-func (c *novaCall) migrationFilter(dir *nameSnapshot) (f compute.MoveFilter, some bool, err error) {
+func (c migrationCall) migrationFilter(dir *nameSnapshot) (f compute.MoveFilter, some bool, err error) {
 	f = compute.MoveFilter{
 		ServerID: c.migrationWord("instance_uuid"), State: compute.MoveState(c.migrationWord("status")), Kind: compute.MoveKind(c.migrationWord("migration_type")),
 		User: c.migrationWord("user_id"), Project: c.migrationWord("project_id"),
@@ -133,7 +133,7 @@ func (c *novaCall) migrationFilter(dir *nameSnapshot) (f compute.MoveFilter, som
 		if word == "" {
 			continue
 		}
-		at, ok := momentOf(word)
+		at, ok := parseQueryTime(word)
 		if !ok {
 			return f, false, problem.Invalidf("Invalid input for query parameters %s. Value: %s. '%s' is not a 'date-time'", name, truncateText(word), truncateText(word))
 		}
@@ -168,7 +168,7 @@ func (d *nameSnapshot) hostWord(id string) any {
 }
 
 // ends are where a move leads from and to.
-func (c *novaCall) ends(o jsonObject, m *compute.Move, dir *nameSnapshot) {
+func (c migrationCall) ends(o jsonObject, m *compute.Move, dir *nameSnapshot) {
 	source, dest := dir.hostWord(m.SourceID), dir.hostWord(m.DestID)
 	o["source_compute"], o["source_node"], o["dest_compute"], o["dest_node"] = source, source, dest, dest
 	o["dest_host"] = orNil(dir.hosts[m.DestID].address)
@@ -184,7 +184,7 @@ func (c *novaCall) ends(o jsonObject, m *compute.Move, dir *nameSnapshot) {
 	}
 }
 
-func (c *novaCall) migrationView(m *compute.Move, dir *nameSnapshot) jsonObject {
+func (c migrationCall) migrationView(m *compute.Move, dir *nameSnapshot) jsonObject {
 	// No server changes its flavor here.
 	o := jsonObject{"id": m.Num, "instance_uuid": m.ServerID, "old_instance_type_id": nil, "new_instance_type_id": nil}
 	c.ends(o, m, dir)
@@ -198,7 +198,7 @@ func (c *novaCall) migrationView(m *compute.Move, dir *nameSnapshot) jsonObject 
 }
 
 // serverMigrationView has no figures: no hypervisor's are brought here.
-func (c *novaCall) serverMigrationView(m *compute.Move, dir *nameSnapshot) jsonObject {
+func (c migrationCall) serverMigrationView(m *compute.Move, dir *nameSnapshot) jsonObject {
 	o := jsonObject{"id": m.Num, "server_uuid": m.ServerID}
 	c.ends(o, m, dir)
 	for _, what := range []string{"memory", "disk"} {
@@ -209,8 +209,8 @@ func (c *novaCall) serverMigrationView(m *compute.Move, dir *nameSnapshot) jsonO
 	return o
 }
 
-// going reads the live migration of the server that the path names, if one goes on.
-func (c *novaCall) going() (*compute.Server, []*compute.Move, error) {
+// openMoves reads the live migration of the server that the path names, if one goes on.
+func (c migrationCall) openMoves() (*compute.Server, []*compute.Move, error) {
 	srv, err := c.server()
 	if err != nil {
 		return nil, nil, err
@@ -219,8 +219,8 @@ func (c *novaCall) going() (*compute.Server, []*compute.Move, error) {
 	return srv, moves, err
 }
 
-func (c *novaCall) listServerMigrations() error {
-	_, moves, err := c.going()
+func (c migrationCall) listServerMigrations() error {
+	_, moves, err := c.openMoves()
 	if err != nil {
 		return err
 	}
@@ -235,8 +235,8 @@ func (c *novaCall) listServerMigrations() error {
 	return c.json(http.StatusOK, jsonObject{"migrations": out})
 }
 
-func (c *novaCall) getServerMigration() error {
-	srv, moves, err := c.going()
+func (c migrationCall) getServerMigration() error {
+	srv, moves, err := c.openMoves()
 	if err != nil {
 		return err
 	}

@@ -13,10 +13,10 @@ import (
 // networkRoutes are the old doors to networks; clients use them where there is no network service.
 func (s *apiServer) networkRoutes() []versionedRoute {
 	return []versionedRoute{
-		{method: "GET", path: "/os-networks", need: reader, do: (*novaCall).listNetworks},
-		{method: "GET", path: "/os-networks/{network}", need: reader, do: (*novaCall).getNetwork},
-		{method: "GET", path: "/os-tenant-networks", need: reader, do: (*novaCall).listTenantNetworks},
-		{method: "GET", path: "/os-tenant-networks/{network}", need: reader, do: (*novaCall).getTenantNetwork},
+		{method: "GET", path: "/os-networks", need: reader, do: handlerOf(networkCall.listNetworks)},
+		{method: "GET", path: "/os-networks/{network}", need: reader, do: handlerOf(networkCall.getNetwork)},
+		{method: "GET", path: "/os-tenant-networks", need: reader, do: handlerOf(networkCall.listTenantNetworks)},
+		{method: "GET", path: "/os-tenant-networks/{network}", need: reader, do: handlerOf(networkCall.getTenantNetwork)},
 	}
 }
 
@@ -39,7 +39,7 @@ func (c *novaCall) network(ident string) (*compute.Network, error) {
 }
 
 // networks lists those that who asks may use, held to the label and the id of the query.
-func (c *novaCall) networks() ([]*compute.Network, error) {
+func (c networkCall) networks() ([]*compute.Network, error) {
 	f := compute.NetworkFilter{Project: c.who.Project, Name: c.Query.Get("label")}
 	if c.admin {
 		f.Project = ""
@@ -92,12 +92,12 @@ func tenantNetworkView(n *compute.Network) jsonObject {
 	return jsonObject{"id": n.ID, "label": n.Name, "cidr": orNil(n.CIDR)}
 }
 
-func (c *novaCall) listNetworks() error       { return c.networkList(networkView) }
-func (c *novaCall) listTenantNetworks() error { return c.networkList(tenantNetworkView) }
-func (c *novaCall) getNetwork() error         { return c.oneNetwork(networkView) }
-func (c *novaCall) getTenantNetwork() error   { return c.oneNetwork(tenantNetworkView) }
+func (c networkCall) listNetworks() error       { return c.networkList(networkView) }
+func (c networkCall) listTenantNetworks() error { return c.networkList(tenantNetworkView) }
+func (c networkCall) getNetwork() error         { return c.oneNetwork(networkView) }
+func (c networkCall) getTenantNetwork() error   { return c.oneNetwork(tenantNetworkView) }
 
-func (c *novaCall) networkList(view func(*compute.Network) jsonObject) error {
+func (c networkCall) networkList(view func(*compute.Network) jsonObject) error {
 	all, err := c.networks()
 	if err != nil {
 		return err
@@ -109,7 +109,7 @@ func (c *novaCall) networkList(view func(*compute.Network) jsonObject) error {
 	return c.json(http.StatusOK, jsonObject{"networks": out})
 }
 
-func (c *novaCall) oneNetwork(view func(*compute.Network) jsonObject) error {
+func (c networkCall) oneNetwork(view func(*compute.Network) jsonObject) error {
 	n, err := c.network(c.Arg("network"))
 	if err != nil {
 		return err

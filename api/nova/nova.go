@@ -13,7 +13,7 @@ import (
 
 	"salvor/access"
 	"salvor/api"
-	"salvor/compute"
+	"salvor/compute/service"
 	"salvor/job"
 	"salvor/record"
 )
@@ -26,14 +26,14 @@ const (
 
 // The paths below which the API lies.
 const (
-	root    = "/compute"
-	current = "/compute/v2.1"
-	legacy  = "/compute/v2"
+	rootPath    = "/compute"
+	currentPath = "/compute/v2.1"
+	legacyPath  = "/compute/v2"
 )
 
 // Config is what the API stands on.
 type Config struct {
-	Services *compute.Services
+	Services *service.Services
 	Timeline job.Timeline
 	Auth     api.Authenticator
 	// Policy has the rules of a policy file; those of Nova's defaults are in the routes.
@@ -52,7 +52,7 @@ type apiServer struct {
 	Config
 	versions api.Microversions
 	names    *nameLookupCache
-	written  *api.Fragments[serverViewKey, record.Mark]
+	written  *api.JSONCache[serverViewKey, record.Mark]
 }
 
 // New serves /compute and all that lies below it.
@@ -70,16 +70,16 @@ func New(c Config) http.Handler {
 		Config:   c,
 		versions: api.Microversions{Major: 2, Min: MinVersion, Max: MaxVersion, Service: "compute", Header: versionHeader},
 		names:    &nameLookupCache{services: c.Services, now: c.Now},
-		written: &api.Fragments[serverViewKey, record.Mark]{
+		written: &api.JSONCache[serverViewKey, record.Mark]{
 			Num:      func(m record.Mark) int64 { return m.Num },
 			Outdated: func(old, now serverViewKey) bool { return old.names != now.names },
 		},
 	}
-	d := api.Dialect{
+	d := api.Router{
 		Routes: s.routes(), Auth: c.Auth, Fail: newFailer(c.Log), Log: c.Log, PublicEndpoint: c.PublicEndpoint, Before: s.speak,
 	}
 	h := d.Handler()
-	return api.Listed{Doors: h.Doors, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(w, normalizeRequestPath(r)) })}
+	return api.RouteLister{Endpoints: h.Endpoints, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(w, normalizeRequestPath(r)) })}
 }
 
 // accessLevel is what a principal must be at least.
@@ -104,11 +104,11 @@ type versionedRoute struct {
 func (s *apiServer) routes() []api.Route {
 	var out []api.Route
 	for _, r := range slices.Concat(
-		s.serverRoutes(), s.attachmentRoutes(), s.flavorRoutes(), s.keypairRoutes(), s.hostRoutes(), s.migrationRoutes(), s.networkRoutes(), s.otherRoutes(),
+		s.serverRoutes(), s.attachmentRoutes(), s.flavorRoutes(), s.keypairRoutes(), s.hostRoutes(), s.migrationRoutes(), s.networkRoutes(), s.usageRoutes(),
 	) {
-		out = append(out, api.Route{Method: r.method, Path: current + r.path, Open: r.need == anyone, Do: s.through(r)})
+		out = append(out, api.Route{Method: r.method, Path: currentPath + r.path, Open: r.need == anyone, Do: s.through(r)})
 	}
-	for _, path := range []string{root, current, legacy} {
+	for _, path := range []string{rootPath, currentPath, legacyPath} {
 		out = append(out, api.Route{Method: http.MethodGet, Path: path, Open: true, Do: s.version(path)})
 	}
 	return mergeRoutes(out)
@@ -152,8 +152,8 @@ var (
 	projectPath = regexp.MustCompile(`^[0-9a-fA-F-]{32,36}$`)
 )
 
-// collections are the first words of paths: anything else there is the id of a project.
-var collections = []string{"servers", "flavors", "images", "limits", "extensions"}
+// topCollections are the first words of paths: anything else there is the id of a project.
+var topCollections = []string{"servers", "flavors", "images", "limits", "extensions"}
 
 // normalizeRequestPath gives a request the path that the table has: /compute/v2 is /compute/v2.1 and the id of a project is left out.
 func normalizeRequestPath(r *http.Request) *http.Request {
@@ -163,11 +163,11 @@ func normalizeRequestPath(r *http.Request) *http.Request {
 	}
 	rest := path[len(versionPath.FindString(path)):]
 	first, below, more := strings.Cut(rest, "/")
-	if first != "" && (more || projectPath.MatchString(first)) && !slices.Contains(collections, first) && !strings.HasPrefix(first, "os-") {
+	if first != "" && (more || projectPath.MatchString(first)) && !slices.Contains(topCollections, first) && !strings.HasPrefix(first, "os-") {
 		rest = below
 	}
 	u := *r.URL
-	u.Path, u.RawPath = strings.TrimSuffix(current+"/"+rest, "/"), ""
+	u.Path, u.RawPath = strings.TrimSuffix(currentPath+"/"+rest, "/"), ""
 	out := *r
 	out.URL = &u
 	return &out

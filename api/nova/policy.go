@@ -7,9 +7,9 @@ import (
 	"salvor/problem"
 )
 
-// rules are the names that Nova's policy has for our routes. What they allow by default is the need of the route; a policy file
+// routeRules are the names that Nova's policy has for our routes. What they allow by default is the need of the route; a policy file
 // says otherwise. Routes that Nova holds to no rule are not here.
-var rules = map[string]string{
+var routeRules = map[string]string{
 	"GET /servers": "servers:index", "POST /servers": "servers:create", "GET /servers/detail": "servers:detail", "GET /servers/{server}": "servers:show",
 	"PUT /servers/{server}": "servers:update", "DELETE /servers/{server}": "servers:delete",
 	"GET /servers/{server}/metadata": "server-metadata:index", "POST /servers/{server}/metadata": "server-metadata:create",
@@ -59,7 +59,7 @@ func HasRule(name string) bool {
 	if !ok {
 		return false
 	}
-	for _, all := range []map[string]string{rules, actionRules} {
+	for _, all := range []map[string]string{routeRules, actionRules} {
 		for _, rule := range all {
 			if rule == short {
 				return true

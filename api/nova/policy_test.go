@@ -10,14 +10,14 @@ func TestEveryRouteHasARule(t *testing.T) {
 	s := &apiServer{}
 	free := []string{"GET /flavors", "GET /flavors/detail", "GET /flavors/{flavor}"} // Nova holds them to none
 	at := map[string]bool{}
-	for _, r := range slices.Concat(s.serverRoutes(), s.attachmentRoutes(), s.flavorRoutes(), s.keypairRoutes(), s.hostRoutes(), s.migrationRoutes(), s.networkRoutes(), s.otherRoutes()) {
+	for _, r := range slices.Concat(s.serverRoutes(), s.attachmentRoutes(), s.flavorRoutes(), s.keypairRoutes(), s.hostRoutes(), s.migrationRoutes(), s.networkRoutes(), s.usageRoutes()) {
 		name := r.method + " " + r.path
 		at[name] = true
-		if rules[name] == "" && name != "POST /servers/{server}/action" && !slices.Contains(free, name) {
+		if routeRules[name] == "" && name != "POST /servers/{server}/action" && !slices.Contains(free, name) {
 			t.Errorf("%s has no rule", name)
 		}
 	}
-	for name := range rules {
+	for name := range routeRules {
 		if !at[name] {
 			t.Errorf("there is no %s", name)
 		}

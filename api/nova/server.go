@@ -12,52 +12,52 @@ import (
 // serverRoutes are of servers and what each has for itself.
 func (s *apiServer) serverRoutes() []versionedRoute {
 	return []versionedRoute{
-		{method: "GET", path: "/servers", need: reader, do: (*novaCall).listServers},
-		{method: "POST", path: "/servers", need: member, do: (*novaCall).createServers},
-		{method: "GET", path: "/servers/detail", need: reader, do: (*novaCall).detailServers},
-		{method: "GET", path: "/servers/{server}", need: reader, do: (*novaCall).getServer},
-		{method: "PUT", path: "/servers/{server}", need: member, do: (*novaCall).updateServer},
-		{method: "DELETE", path: "/servers/{server}", need: member, do: (*novaCall).deleteServer},
-		{method: "POST", path: "/servers/{server}/action", need: member, do: (*novaCall).act},
-		{method: "GET", path: "/servers/{server}/metadata", need: reader, do: (*novaCall).listMetadata},
-		{method: "POST", path: "/servers/{server}/metadata", need: member, do: (*novaCall).addMetadata},
-		{method: "PUT", path: "/servers/{server}/metadata", need: member, do: (*novaCall).replaceMetadata},
-		{method: "GET", path: "/servers/{server}/metadata/{key}", need: reader, do: (*novaCall).getMetadata},
-		{method: "PUT", path: "/servers/{server}/metadata/{key}", need: member, do: (*novaCall).setMetadata},
-		{method: "DELETE", path: "/servers/{server}/metadata/{key}", need: member, do: (*novaCall).removeMetadata},
-		{method: "GET", path: "/servers/{server}/tags", need: reader, since: 26, do: (*novaCall).listTags},
-		{method: "PUT", path: "/servers/{server}/tags", need: member, since: 26, do: (*novaCall).replaceTags},
-		{method: "DELETE", path: "/servers/{server}/tags", need: member, since: 26, do: (*novaCall).clearTags},
-		{method: "GET", path: "/servers/{server}/tags/{tag}", need: reader, since: 26, do: (*novaCall).getTag},
-		{method: "PUT", path: "/servers/{server}/tags/{tag}", need: member, since: 26, do: (*novaCall).addTag},
-		{method: "DELETE", path: "/servers/{server}/tags/{tag}", need: member, since: 26, do: (*novaCall).removeTag},
-		{method: "GET", path: "/servers/{server}/ips", need: reader, do: (*novaCall).listAddresses},
-		{method: "GET", path: "/servers/{server}/ips/{network}", need: reader, do: (*novaCall).getAddresses},
-		{method: "GET", path: "/servers/{server}/os-interface", need: reader, do: (*novaCall).listInterfaces},
-		{method: "GET", path: "/servers/{server}/os-interface/{port}", need: reader, do: (*novaCall).getInterface},
-		{method: "GET", path: "/servers/{server}/os-security-groups", need: reader, do: (*novaCall).listSecurityGroups},
-		{method: "GET", path: "/servers/{server}/os-instance-actions", need: reader, do: (*novaCall).listInstanceActions},
-		{method: "GET", path: "/servers/{server}/os-instance-actions/{request}", need: reader, do: (*novaCall).getInstanceAction},
-		{method: "GET", path: "/servers/{server}/diagnostics", need: admin, do: (*novaCall).diagnose},
+		{method: "GET", path: "/servers", need: reader, do: handlerOf(serverCall.listServers)},
+		{method: "POST", path: "/servers", need: member, do: handlerOf(serverCall.createServers)},
+		{method: "GET", path: "/servers/detail", need: reader, do: handlerOf(serverCall.detailServers)},
+		{method: "GET", path: "/servers/{server}", need: reader, do: handlerOf(serverCall.getServer)},
+		{method: "PUT", path: "/servers/{server}", need: member, do: handlerOf(serverCall.updateServer)},
+		{method: "DELETE", path: "/servers/{server}", need: member, do: handlerOf(serverCall.deleteServer)},
+		{method: "POST", path: "/servers/{server}/action", need: member, do: handlerOf(actionCall.act)},
+		{method: "GET", path: "/servers/{server}/metadata", need: reader, do: handlerOf(serverCall.listMetadata)},
+		{method: "POST", path: "/servers/{server}/metadata", need: member, do: handlerOf(serverCall.addMetadata)},
+		{method: "PUT", path: "/servers/{server}/metadata", need: member, do: handlerOf(serverCall.replaceMetadata)},
+		{method: "GET", path: "/servers/{server}/metadata/{key}", need: reader, do: handlerOf(serverCall.getMetadata)},
+		{method: "PUT", path: "/servers/{server}/metadata/{key}", need: member, do: handlerOf(serverCall.setMetadata)},
+		{method: "DELETE", path: "/servers/{server}/metadata/{key}", need: member, do: handlerOf(serverCall.removeMetadata)},
+		{method: "GET", path: "/servers/{server}/tags", need: reader, since: 26, do: handlerOf(serverCall.listTags)},
+		{method: "PUT", path: "/servers/{server}/tags", need: member, since: 26, do: handlerOf(serverCall.replaceTags)},
+		{method: "DELETE", path: "/servers/{server}/tags", need: member, since: 26, do: handlerOf(serverCall.clearTags)},
+		{method: "GET", path: "/servers/{server}/tags/{tag}", need: reader, since: 26, do: handlerOf(serverCall.getTag)},
+		{method: "PUT", path: "/servers/{server}/tags/{tag}", need: member, since: 26, do: handlerOf(serverCall.addTag)},
+		{method: "DELETE", path: "/servers/{server}/tags/{tag}", need: member, since: 26, do: handlerOf(serverCall.removeTag)},
+		{method: "GET", path: "/servers/{server}/ips", need: reader, do: handlerOf(serverCall.listAddresses)},
+		{method: "GET", path: "/servers/{server}/ips/{network}", need: reader, do: handlerOf(serverCall.getAddresses)},
+		{method: "GET", path: "/servers/{server}/os-interface", need: reader, do: handlerOf(serverCall.listInterfaces)},
+		{method: "GET", path: "/servers/{server}/os-interface/{port}", need: reader, do: handlerOf(serverCall.getInterface)},
+		{method: "GET", path: "/servers/{server}/os-security-groups", need: reader, do: handlerOf(serverCall.listSecurityGroups)},
+		{method: "GET", path: "/servers/{server}/os-instance-actions", need: reader, do: handlerOf(instanceActionCall.listInstanceActions)},
+		{method: "GET", path: "/servers/{server}/os-instance-actions/{request}", need: reader, do: handlerOf(instanceActionCall.getInstanceAction)},
+		{method: "GET", path: "/servers/{server}/diagnostics", need: admin, do: handlerOf(serverCall.diagnose)},
 	}
 }
 
 var updateSchema = objectSchema(
 	schemaProperty{name: "name", rule: nameSchema},
 	schemaProperty{name: "OS-DCF:diskConfig", rule: oneOf("AUTO", "MANUAL")},
-	schemaProperty{name: "accessIPv4", rule: nothingKept}, schemaProperty{name: "accessIPv6", rule: nothingKept},
+	schemaProperty{name: "accessIPv4", rule: noAddressSchema}, schemaProperty{name: "accessIPv6", rule: noAddressSchema},
 	schemaProperty{name: "description", since: 19, rule: nullableSchema(stringSchema(0, 255))},
 )
 
-// nothingKept refuses what no server has a place for.
-func nothingKept(at string, v any, _ int) error {
+// noAddressSchema refuses what no server has a place for.
+func noAddressSchema(at string, v any, _ int) error {
 	if v == nil || v == "" {
 		return nil
 	}
 	return invalidValueError(at, v, "Addresses beside those of the server's networks are not kept")
 }
 
-func (c *novaCall) updateServer() error {
+func (c serverCall) updateServer() error {
 	body, err := c.body("server", updateSchema)
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func (c *novaCall) updateServer() error {
 }
 
 // edit changes what users may write of the server that the path names.
-func (c *novaCall) edit(change func(*compute.Server) error) (*compute.Server, error) {
+func (c serverCall) edit(change func(*compute.Server) error) (*compute.Server, error) {
 	srv, err := c.server()
 	if err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func (c *novaCall) edit(change func(*compute.Server) error) (*compute.Server, er
 	return c.s.Services.Servers.Update(c.R.Context(), srv.ID, c.who, change)
 }
 
-func (c *novaCall) deleteServer() error {
+func (c serverCall) deleteServer() error {
 	srv, err := c.server()
 	if err != nil {
 		return err
@@ -99,7 +99,7 @@ func (c *novaCall) deleteServer() error {
 
 var metadataSchema = stringMapSchema(255)
 
-func (c *novaCall) listMetadata() error {
+func (c serverCall) listMetadata() error {
 	srv, err := c.server()
 	if err != nil {
 		return err
@@ -107,7 +107,7 @@ func (c *novaCall) listMetadata() error {
 	return c.metadata(srv)
 }
 
-func (c *novaCall) metadata(srv *compute.Server) error {
+func (c serverCall) metadata(srv *compute.Server) error {
 	return c.json(http.StatusOK, jsonObject{"metadata": mapOrEmpty(srv.Metadata)})
 }
 
@@ -118,10 +118,10 @@ func mapOrEmpty(m map[string]string) map[string]string {
 	return m
 }
 
-func (c *novaCall) addMetadata() error     { return c.writeMetadata(false) }
-func (c *novaCall) replaceMetadata() error { return c.writeMetadata(true) }
+func (c serverCall) addMetadata() error     { return c.writeMetadata(false) }
+func (c serverCall) replaceMetadata() error { return c.writeMetadata(true) }
 
-func (c *novaCall) writeMetadata(replace bool) error {
+func (c serverCall) writeMetadata(replace bool) error {
 	body, err := c.body("metadata", metadataSchema)
 	if err != nil {
 		return err
@@ -148,7 +148,7 @@ func setMetadata(srv *compute.Server, m map[string]string) error {
 	return nil
 }
 
-func (c *novaCall) getMetadata() error {
+func (c serverCall) getMetadata() error {
 	srv, err := c.server()
 	if err != nil {
 		return err
@@ -161,7 +161,7 @@ func (c *novaCall) getMetadata() error {
 	return c.json(http.StatusOK, jsonObject{"meta": jsonObject{key: value}})
 }
 
-func (c *novaCall) setMetadata() error {
+func (c serverCall) setMetadata() error {
 	body, err := c.body("meta", metadataSchema)
 	if err != nil {
 		return err
@@ -185,7 +185,7 @@ func (c *novaCall) setMetadata() error {
 	return c.json(http.StatusOK, jsonObject{"meta": jsonObject{key: srv.Metadata[key]}})
 }
 
-func (c *novaCall) removeMetadata() error {
+func (c serverCall) removeMetadata() error {
 	key := c.Arg("key")
 	_, err := c.edit(func(srv *compute.Server) error {
 		if _, ok := srv.Metadata[key]; !ok {
@@ -205,12 +205,12 @@ func (c *novaCall) removeMetadata() error {
 const maxTags = 50
 
 var (
-	tagRule    = patternSchema(1, 60, `^[^,/]*$`)
-	tagsRule   = uniqueItems(arraySchema(0, maxTags, tagRule))
-	tagsSchema = objectSchema(schemaProperty{name: "tags", required: true, rule: tagsRule})
+	tagSchema     = patternSchema(1, 60, `^[^,/]*$`)
+	tagListSchema = uniqueItems(arraySchema(0, maxTags, tagSchema))
+	tagsSchema    = objectSchema(schemaProperty{name: "tags", required: true, rule: tagListSchema})
 )
 
-func (c *novaCall) listTags() error {
+func (c serverCall) listTags() error {
 	srv, err := c.server()
 	if err != nil {
 		return err
@@ -218,11 +218,11 @@ func (c *novaCall) listTags() error {
 	return c.tags(srv)
 }
 
-func (c *novaCall) tags(srv *compute.Server) error {
+func (c serverCall) tags(srv *compute.Server) error {
 	return c.json(http.StatusOK, jsonObject{"tags": append([]string{}, srv.Tags...)})
 }
 
-func (c *novaCall) replaceTags() error {
+func (c serverCall) replaceTags() error {
 	body, err := c.body("", tagsSchema)
 	if err != nil {
 		return err
@@ -234,14 +234,14 @@ func (c *novaCall) replaceTags() error {
 	return c.tags(srv)
 }
 
-func (c *novaCall) clearTags() error {
+func (c serverCall) clearTags() error {
 	if _, err := c.edit(func(srv *compute.Server) error { srv.Tags = nil; return nil }); err != nil {
 		return err
 	}
 	return c.Empty(http.StatusNoContent)
 }
 
-func (c *novaCall) getTag() error {
+func (c serverCall) getTag() error {
 	srv, err := c.server()
 	if err != nil {
 		return err
@@ -256,9 +256,9 @@ func noTag(id, tag string) error {
 	return problem.NotFoundf("Server %s has no tag '%s'", id, truncateText(tag))
 }
 
-func (c *novaCall) addTag() error {
+func (c serverCall) addTag() error {
 	tag := c.Arg("tag")
-	if err := tagRule("tag", tag, c.Minor); err != nil {
+	if err := tagSchema("tag", tag, c.Minor); err != nil {
 		return err
 	}
 	added := false
@@ -282,7 +282,7 @@ func (c *novaCall) addTag() error {
 	return c.Empty(http.StatusCreated)
 }
 
-func (c *novaCall) removeTag() error {
+func (c serverCall) removeTag() error {
 	tag := c.Arg("tag")
 	_, err := c.edit(func(srv *compute.Server) error {
 		if !slices.Contains(srv.Tags, tag) {
@@ -298,7 +298,7 @@ func (c *novaCall) removeTag() error {
 }
 
 // plainAddresses are a server's addresses by network, as /ips tells them.
-func (c *novaCall) plainAddresses() (jsonObject, error) {
+func (c serverCall) plainAddresses() (jsonObject, error) {
 	srv, err := c.server()
 	if err != nil {
 		return nil, err
@@ -307,7 +307,7 @@ func (c *novaCall) plainAddresses() (jsonObject, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := addressesOf(&serverView{Server: srv, c: c, dir: dir})
+	out := addressesOf(&serverView{Server: srv, c: c.novaCall, dir: dir})
 	for _, l := range out {
 		for _, a := range l.([]any) {
 			delete(a.(jsonObject), "OS-EXT-IPS:type")
@@ -317,7 +317,7 @@ func (c *novaCall) plainAddresses() (jsonObject, error) {
 	return out, nil
 }
 
-func (c *novaCall) listAddresses() error {
+func (c serverCall) listAddresses() error {
 	all, err := c.plainAddresses()
 	if err != nil {
 		return err
@@ -325,7 +325,7 @@ func (c *novaCall) listAddresses() error {
 	return c.json(http.StatusOK, jsonObject{"addresses": all})
 }
 
-func (c *novaCall) getAddresses() error {
+func (c serverCall) getAddresses() error {
 	all, err := c.plainAddresses()
 	if err != nil {
 		return err
@@ -345,7 +345,7 @@ func interfaceOf(nic *compute.NIC) jsonObject {
 	return jsonObject{"port_id": nic.ID, "net_id": nic.NetworkID, "mac_addr": nic.MAC, "port_state": "ACTIVE", "fixed_ips": fixed}
 }
 
-func (c *novaCall) listInterfaces() error {
+func (c serverCall) listInterfaces() error {
 	srv, err := c.server()
 	if err != nil {
 		return err
@@ -361,7 +361,7 @@ func (c *novaCall) listInterfaces() error {
 	return c.json(http.StatusOK, jsonObject{"interfaceAttachments": out})
 }
 
-func (c *novaCall) getInterface() error {
+func (c serverCall) getInterface() error {
 	srv, err := c.server()
 	if err != nil {
 		return err
@@ -374,7 +374,7 @@ func (c *novaCall) getInterface() error {
 	return problem.NotFoundf("Port %s is not attached to instance %s", truncateText(c.Arg("port")), srv.ID)
 }
 
-func (c *novaCall) listSecurityGroups() error {
+func (c serverCall) listSecurityGroups() error {
 	srv, err := c.server()
 	if err != nil {
 		return err
@@ -387,7 +387,7 @@ func (c *novaCall) listSecurityGroups() error {
 }
 
 // diagnose refuses: what a hypervisor measures is not brought here.
-func (c *novaCall) diagnose() error {
+func (c serverCall) diagnose() error {
 	if _, err := c.server(); err != nil {
 		return err
 	}

@@ -7,8 +7,8 @@ import (
 	"salvor/compute"
 )
 
-// statuses are the words of Nova for states in which nothing, or nothing that has a word of its own, is done.
-var statuses = map[compute.VMState]string{
+// stateStatuses are the words of Nova for states in which nothing, or nothing that has a word of its own, is done.
+var stateStatuses = map[compute.VMState]string{
 	compute.Building: "BUILD", compute.Active: "ACTIVE", compute.Stopped: "SHUTOFF", compute.Paused: "PAUSED", compute.Suspended: "SUSPENDED",
 	compute.Rescued: "RESCUE", compute.Errored: "ERROR", compute.Deleted: "DELETED",
 }
@@ -28,12 +28,12 @@ func statusOf(srv *compute.Server) string {
 	if word, ok := taskStatuses[srv.State][srv.Task]; ok {
 		return word
 	}
-	return statuses[srv.State]
+	return stateStatuses[srv.State]
 }
 
 // statesOf are the states that may have a status, and whether the task has to be looked at; nil for a word that is none.
 func statesOf(status string) (states []compute.VMState, byTask bool) {
-	for state, word := range statuses {
+	for state, word := range stateStatuses {
 		if word == status {
 			states = append(states, state)
 			byTask = byTask || len(taskStatuses[state]) > 0
@@ -51,8 +51,8 @@ func statesOf(status string) (states []compute.VMState, byTask bool) {
 // hiddenTasks are shown as none, for Nova has no such task.
 var hiddenTasks = map[compute.Task]bool{compute.NoTask: true, compute.Attaching: true, compute.Reconciling: true}
 
-// powers are the numbers of Nova's power states.
-var powers = map[compute.Power]int{
+// powerNumbers are the numbers of Nova's power states.
+var powerNumbers = map[compute.Power]int{
 	compute.PowerUnknown: 0, compute.PowerOn: 1, compute.PowerPaused: 3, compute.PowerOff: 4, compute.PowerCrashed: 6, compute.PowerSaved: 7,
 }
 

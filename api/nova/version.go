@@ -39,7 +39,7 @@ func (s *apiServer) document(base, path string) jsonObject {
 		"updated": "2013-07-23T11:33:21Z", "links": []resourceLink{{"self", base + path + "/"}},
 		"media_types": []jsonObject{{"base": "application/json", "type": "application/vnd.openstack.compute+json;version=2.1"}},
 	}
-	if path == legacy { // a client of 2.0 knows no microversions
+	if path == legacyPath { // a client of 2.0 knows no microversions
 		v["id"], v["status"], v["version"], v["min_version"] = "v2.0", "SUPPORTED", "", ""
 		v["updated"] = "2011-01-21T11:33:21Z"
 	}
@@ -49,8 +49,8 @@ func (s *apiServer) document(base, path string) jsonObject {
 // version answers with the list of versions, or with the one that lies at the path.
 func (s *apiServer) version(path string) func(*api.Call) error {
 	return func(c *api.Call) error {
-		if path == root {
-			return c.JSON(http.StatusOK, jsonObject{"versions": []jsonObject{s.document(c.Base, legacy), s.document(c.Base, current)}})
+		if path == rootPath {
+			return c.JSON(http.StatusOK, jsonObject{"versions": []jsonObject{s.document(c.Base, legacyPath), s.document(c.Base, currentPath)}})
 		}
 		return c.JSON(http.StatusOK, jsonObject{"version": s.document(c.Base, path)})
 	}

@@ -109,7 +109,7 @@ var serverFields = []serverField{
 		return string(v.Task)
 	})},
 	{name: "OS-EXT-STS:vm_state", whole: 75, write: textField(func(v *serverView) string { return string(v.State) })},
-	{name: "OS-EXT-STS:power_state", whole: 75, write: func(b []byte, v *serverView) []byte { return strconv.AppendInt(b, int64(powers[v.Power]), 10) }},
+	{name: "OS-EXT-STS:power_state", whole: 75, write: func(b []byte, v *serverView) []byte { return strconv.AppendInt(b, int64(powerNumbers[v.Power]), 10) }},
 	{name: "os-extended-volumes:volumes_attached", whole: 75, write: appendVolumes},
 	{name: "fault", when: func(v *serverView) bool {
 		return v.Fault != nil && (v.State == compute.Errored || v.State == compute.Deleted)
@@ -305,22 +305,22 @@ func appendWords(b []byte, words []string) []byte {
 
 func appendLinks(b []byte, c *novaCall, path string) []byte {
 	b = api.AppendString(append(b, `[{"rel":"self","href":`...), c.base+path)
-	b = api.AppendString(append(b, `},{"rel":"bookmark","href":`...), c.Base+root+path)
+	b = api.AppendString(append(b, `},{"rel":"bookmark","href":`...), c.Base+rootPath+path)
 	return append(b, "}]"...)
 }
 
 func appendBookmark(b []byte, c *novaCall, path string) []byte {
-	return append(api.AppendString(append(b, `[{"rel":"bookmark","href":`...), c.Base+root+path), "}]"...)
+	return append(api.AppendString(append(b, `[{"rel":"bookmark","href":`...), c.Base+rootPath+path), "}]"...)
 }
 
 // Times with a zone end in Z; those of some fields have none, and clients refuse the other form.
 const (
-	zulu  = "2006-01-02T15:04:05Z"
-	naive = "2006-01-02T15:04:05.000000"
+	zuluLayout  = "2006-01-02T15:04:05Z"
+	naiveLayout = "2006-01-02T15:04:05.000000"
 )
 
-func appendZulu(b []byte, t time.Time) []byte  { return appendMoment(b, t, zulu) }
-func appendNaive(b []byte, t time.Time) []byte { return appendMoment(b, t, naive) }
+func appendZulu(b []byte, t time.Time) []byte  { return appendMoment(b, t, zuluLayout) }
+func appendNaive(b []byte, t time.Time) []byte { return appendMoment(b, t, naiveLayout) }
 
 func appendMoment(b []byte, t time.Time, layout string) []byte {
 	if t.IsZero() {
@@ -334,5 +334,5 @@ func timeOrNil(t time.Time) any {
 	if t.IsZero() {
 		return nil
 	}
-	return t.UTC().Format(naive)
+	return t.UTC().Format(naiveLayout)
 }

@@ -13,6 +13,7 @@ import (
 	"salvor/access"
 	"salvor/api/nova"
 	"salvor/compute"
+	"salvor/compute/service"
 	"salvor/job"
 	"salvor/record"
 	"salvor/rescue"
@@ -35,7 +36,7 @@ type world struct {
 	testing.TB
 	store    *store.Store
 	secret   *secret.Key
-	services *compute.Services
+	services *service.Services
 	handler  http.Handler
 	who      *who
 	log      *program.Buffer
@@ -61,7 +62,7 @@ const (
 func newWorld(t testing.TB) *world {
 	s, key := storetest.SQLite(t)
 	w := &world{TB: t, store: s, secret: key, who: &who{ann}, log: &program.Buffer{}, now: born}
-	w.services = compute.New(s, s, compute.Options{SoftOffTimeout: time.Minute, PasswordLength: 12, RescueImagePath: "/srv/rescue"}, func() time.Time { return w.now })
+	w.services = service.New(s, s, service.Options{SoftOffTimeout: time.Minute, PasswordLength: 12, RescueImagePath: "/srv/rescue"}, func() time.Time { return w.now })
 	w.forget()
 	w.must(s.Register(t.Context(), job.Conductor{ID: "c1", Incarnation: "i1", Hostname: "cond1", Groups: []string{""}, StartedAt: born, UpdatedAt: born}))
 	w.furnish()

@@ -11,7 +11,7 @@ import (
 
 	"salvor/access"
 	"salvor/api"
-	"salvor/compute"
+	"salvor/compute/service"
 	"salvor/problem"
 )
 
@@ -20,7 +20,7 @@ const maxMinor = 70
 
 // Config is what the API stands on.
 type Config struct {
-	Volumes *compute.Volumes
+	Volumes *service.Volumes
 	Auth    api.Authenticator
 	// Policy may deny what its file has rules for.
 	Policy access.Policy
@@ -62,7 +62,7 @@ func New(c Config) http.Handler {
 		c.Log = slog.Default()
 	}
 	s := &server{c}
-	return api.Dialect{
+	return api.Router{
 		Routes: s.routes(), Auth: c.Auth, Fail: api.Faults(c.Log, names, "computeFault"), Log: c.Log,
 		PublicEndpoint: c.PublicEndpoint, Policy: c.Policy, Before: s.speak,
 	}.Handler()

@@ -17,6 +17,7 @@ import (
 	"salvor/api"
 	"salvor/api/volume"
 	"salvor/compute"
+	"salvor/compute/service"
 	"salvor/record"
 	"salvor/store/storetest"
 )
@@ -39,7 +40,7 @@ func (people) Authenticate(r *http.Request) (access.Principal, error) {
 
 type world struct {
 	t       *testing.T
-	volumes *compute.Volumes
+	volumes *service.Volumes
 	url     string
 	log     bytes.Buffer
 }
@@ -47,7 +48,7 @@ type world struct {
 func newWorld(t *testing.T, change ...func(*volume.Config)) *world {
 	t.Helper()
 	s, _ := storetest.SQLite(t)
-	w := &world{t: t, volumes: compute.New(s, s, compute.Options{}, time.Now).Volumes}
+	w := &world{t: t, volumes: service.New(s, s, service.Options{}, time.Now).Volumes}
 	cfg := volume.Config{Volumes: w.volumes, Auth: people{}, MaxLimit: 3, Log: slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	for _, f := range change {
 		f(&cfg)

@@ -19,27 +19,27 @@ import (
 // TestFullBacklogOnEveryFace: each API refuses a new operation with 503, Retry-After and a fault of its own form, and leaves the
 // machine as it was. Reads, other changes and aborts go on.
 func TestFullBacklogOnEveryFace(t *testing.T) {
-	p := newTestControlPlane(t, "[conductor]\nbacklog_limit = 2\nsync_power_state_interval = 0\n")
-	main, _, err := p.handlers()
+	p := openControlPlane(t, "[conductor]\nbacklog_limit = 2\nsync_power_state_interval = 0\n")
+	main, _, err := p.Handlers()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.runner.Join(t.Context()); err != nil { // it lives, and claims nothing
+	if err := p.Runner.Join(t.Context()); err != nil { // it lives, and claims nothing
 		t.Fatal(err)
 	}
-	if _, err := p.directory.Conductors(t.Context()); err != nil {
+	if _, err := p.Directory.Conductors(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	w := &remedyWalk{T: t, p: p}
 	first, second, idle := w.place(metal.Active, plight{}), w.place(metal.Active, plight{}), w.place(metal.Active, plight{})
 	srv := &compute.Server{Record: record.Record{ID: uuid.NewString(), CreatedAt: time.Now()}, Name: "web1", State: compute.Active, Power: compute.PowerOn, Wanted: compute.PowerOn, LaunchedAt: time.Now(), Project: "p"}
 	host := &compute.Host{Record: record.Record{ID: uuid.NewString(), CreatedAt: time.Now()}, Name: "vm1", Kind: compute.AgentHost}
-	err = p.store.Do(t.Context(), func(tx job.Tx) error {
-		if err := p.store.Hosts().Insert(tx, host); err != nil {
+	err = p.Store.Do(t.Context(), func(tx job.Tx) error {
+		if err := p.Store.Hosts().Insert(tx, host); err != nil {
 			return err
 		}
 		srv.HostID = host.ID
-		return p.store.Servers().Insert(tx, srv)
+		return p.Store.Servers().Insert(tx, srv)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -73,11 +73,11 @@ func TestFullBacklogOnEveryFace(t *testing.T) {
 			t.Errorf("%s: %d, Retry-After %q, %s", name, out.Code, out.Header().Get("Retry-After"), out.Body)
 		}
 	}
-	n, err := p.store.Node(t.Context(), nil, idle.ID)
+	n, err := p.Store.Node(t.Context(), nil, idle.ID)
 	if err != nil || n.ProvisionState != metal.Active || n.Reservation != "" || n.TargetPower != "" {
 		t.Errorf("a refused node is %+v: %v", n, err)
 	}
-	if got, err := p.store.Servers().Get(t.Context(), nil, srv.ID); err != nil || got.Task != compute.NoTask {
+	if got, err := p.Store.Servers().Get(t.Context(), nil, srv.ID); err != nil || got.Task != compute.NoTask {
 		t.Errorf("a refused server is %+v: %v", got, err)
 	}
 	for _, c := range []struct {

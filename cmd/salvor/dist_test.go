@@ -5,9 +5,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"salvor/test/debian"
 	"strings"
 	"testing"
+
+	"salvor/test/debian"
 )
 
 // TestUnits says that systemd takes the units in dist and that the program takes the words that they start it with.

@@ -1,67 +1,17 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"salvor/client"
-	"salvor/config"
+	"salvor/cmd/salvor/serve"
 	"salvor/wire/native"
 )
-
-// The levels of findings.
-const (
-	levelOK   = "ok"
-	levelWarn = "warn"
-	levelFail = "fail"
-)
-
-// doctorFinding is one line of the doctor's.
-type doctorFinding struct {
-	Level string `json:"level"`
-	Check string `json:"check"`
-	Text  string `json:"text"`
-	Do    string `json:"do,omitempty"` // what to do about it
-}
-
-// doctor looks at a configuration and at the machine that is to serve it.
-type doctor struct {
-	cfg      *config.Config
-	file     string
-	findings []doctorFinding
-	// runs: a salvor serve of this configuration is running.
-	runs bool
-	// addresses gives those of an interface; of the machine, unless a test has others.
-	addresses func(name string) (interfaceState, error)
-}
-
-func (d *doctor) say(level, check, do, format string, args ...any) {
-	d.findings = append(d.findings, doctorFinding{level, check, fmt.Sprintf(format, args...), do})
-}
-
-func (d *doctor) ok(check, format string, args ...any) { d.say(levelOK, check, "", format, args...) }
-
-// checkWithin bounds one check: one that hangs must not hide the others.
-const checkWithin = 20 * time.Second
-
-// examinations in the order in which they are told.
-var examinations = []func(*doctor, context.Context){
-	(*doctor).configFile, (*doctor).stateDirectory, (*doctor).keyFile, (*doctor).running, (*doctor).diskSpace, (*doctor).clock, (*doctor).database,
-	(*doctor).ports, (*doctor).certificate, (*doctor).ramdisk, (*doctor).netboot, (*doctor).loaders, (*doctor).endpoint, (*doctor).images, (*doctor).controllers,
-}
-
-// siteExaminations are those of a site's boot service, which has neither key nor database, and reaches no BMC.
-var siteExaminations = []func(*doctor, context.Context){
-	(*doctor).configFile, (*doctor).stateDirectory, (*doctor).running, (*doctor).diskSpace, (*doctor).clock,
-	(*doctor).centre, (*doctor).ports, (*doctor).netboot, (*doctor).loaders,
-}
 
 func newDoctorCommand() *cobra.Command {
 	var format, node string
@@ -73,7 +23,7 @@ func newDoctorCommand() *cobra.Command {
 disk space, ports and certificates. It also checks the ramdisk, boot networks and loaders, the address that ramdisks call, the directory of
 images, and whether the BMCs of some nodes answer.
 
-It changes nothing, and sends no credential except to the database. It does not check Keystone, [otel], or the files of users and rules.
+It changes nothing, and sends no credential except to the database. It does not check Keystone, a collector of traces, or the files of users and rules.
 Each line is ok, warn or fail, and says what to do. The exit status is 1 if anything fails.
 
 With --node NODE it asks the API instead whether rescue, unrescue, deploy, provide, clean, inspect and service could succeed on the node.
@@ -91,7 +41,7 @@ machine. A reason fails if the node's state takes the operation now, and else wa
 			if err != nil {
 				return err
 			}
-			return runDoctor(cmd.Context(), source, format, cmd.OutOrStdout())
+			return reportFindings(serve.Examine(cmd.Context(), source), format, cmd.OutOrStdout())
 		},
 	}
 	where.flags(cmd, "database", "")
@@ -107,60 +57,35 @@ func examineNode(c *clientCall, ident, format string) error {
 	if err := c.api.Ask(c.context(), client.Native, http.MethodGet, "/nodes/"+url.PathEscape(ident)+"/preflight", nil, nil, &found); err != nil {
 		return err
 	}
-	d := &doctor{}
+	var findings []serve.Finding
 	for _, one := range found.Operations {
-		level := levelWarn
+		level := serve.LevelWarn
 		if one.Now {
-			level = levelFail
+			level = serve.LevelFail
 		}
 		for _, r := range one.Reasons {
-			d.say(level, one.Operation, "mend it, then salvor doctor --node "+ident, "%s", r.Text)
+			findings = append(findings, serve.Finding{Level: level, Check: one.Operation, Text: r.Text, Do: "mend it, then salvor doctor --node " + ident})
 		}
 		if len(one.Reasons) == 0 {
-			d.ok(one.Operation, "nothing is known against it")
+			findings = append(findings, serve.Finding{Level: serve.LevelOK, Check: one.Operation, Text: "nothing is known against it"})
 		}
 	}
-	return d.report(format, c.OutOrStdout())
+	return reportFindings(findings, format, c.OutOrStdout())
 }
 
-func runDoctor(ctx context.Context, source config.Source, format string, out io.Writer) error {
-	d := &doctor{file: source.File, addresses: interfaceAddresses}
-	cfg, warnings, err := config.Load(source)
-	for _, w := range warnings {
-		d.say(levelWarn, "configuration", "change it in the configuration file", "%s", w)
-	}
-	if err != nil {
-		for line := range strings.Lines(err.Error()) {
-			d.say(levelFail, "configuration", "correct it; salvor config sample explains every option", "%s", strings.TrimSpace(line))
-		}
-	} else {
-		d.cfg = cfg
-		looks := examinations
-		if cfg.Site.Centre != "" {
-			looks = siteExaminations
-		}
-		for _, look := range looks {
-			bounded, cancel := context.WithTimeout(ctx, checkWithin)
-			look(d, bounded)
-			cancel()
-		}
-	}
-	return d.report(format, out)
-}
-
-func (d *doctor) report(format string, out io.Writer) error {
+func reportFindings(findings []serve.Finding, format string, out io.Writer) error {
 	failed := 0
-	for _, f := range d.findings {
-		if f.Level == levelFail {
+	for _, f := range findings {
+		if f.Level == serve.LevelFail {
 			failed++
 		}
 	}
 	if format == "json" {
-		if err := writeJSON(out, d.findings); err != nil {
+		if err := writeJSON(out, findings); err != nil {
 			return err
 		}
 	} else {
-		for _, f := range d.findings {
+		for _, f := range findings {
 			fmt.Fprintf(out, "%-4s  %s: %s\n", f.Level, f.Check, stripControlChars(f.Text))
 			if f.Do != "" {
 				fmt.Fprintf(out, "      -> %s\n", f.Do)
@@ -168,7 +93,7 @@ func (d *doctor) report(format string, out io.Writer) error {
 		}
 	}
 	if failed > 0 {
-		return withStatus(statusFailed, fmt.Errorf("%d of %d checks failed", failed, len(d.findings)))
+		return withStatus(statusFailed, fmt.Errorf("%d of %d checks failed", failed, len(findings)))
 	}
 	return nil
 }

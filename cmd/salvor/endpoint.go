@@ -23,6 +23,8 @@ const defaultURL = "http://127.0.0.1:6385"
 // apiEndpoint is the API that the client commands speak to.
 type apiEndpoint struct {
 	url, user, version string
+	// cloud is the name of a cloud of clouds.yaml.
+	cloud string
 	// ca, cert and key are files: the authorities of the API's certificate, and what is shown as our own.
 	ca, cert, key string
 	timeout       time.Duration
@@ -32,6 +34,8 @@ type apiEndpoint struct {
 func (e *apiEndpoint) flags(cmd *cobra.Command) {
 	f := cmd.PersistentFlags()
 	f.StringVar(&e.url, "url", "", "the API (default $SALVOR_URL, $OS_ENDPOINT or "+defaultURL+")")
+	f.StringVar(&e.cloud, "os-cloud", "", "the cloud of clouds.yaml that names the API and the credentials, as: salvor node list --os-cloud lab (default $OS_CLOUD, unless $SALVOR_URL or $OS_ENDPOINT is set)")
+	completeFlag(cmd, "os-cloud", cloudNames)
 	f.StringVar(&e.user, "user", "", "user for basic authentication (default $SALVOR_USER), with the password in $SALVOR_PASSWORD. Without this flag a token in $SALVOR_TOKEN or $OS_TOKEN takes precedence")
 	f.StringVar(&e.ca, "cacert", "", "file with the certificate authorities that sign the API's certificate (default $SALVOR_CACERT, $OS_CACERT or the system's)")
 	f.StringVar(&e.cert, "cert", "", "file with the client certificate to log in with (default $SALVOR_CERT or $OS_CERT)")
@@ -54,9 +58,6 @@ const askAgainFor = 2 * time.Minute
 
 func (e *apiEndpoint) client(cmd *cobra.Command) (*client.Client, error) {
 	config := client.Config{
-		Endpoint:  firstOf(e.url, os.Getenv("SALVOR_URL"), os.Getenv("OS_ENDPOINT"), defaultURL),
-		Username:  firstOf(e.user, os.Getenv("SALVOR_USER")),
-		Password:  secret.New(os.Getenv("SALVOR_PASSWORD")),
 		Timeout:   e.timeout,
 		UserAgent: "salvor-cli",
 		// A user at a terminal sees why the command waits.
@@ -65,19 +66,15 @@ func (e *apiEndpoint) client(cmd *cobra.Command) (*client.Client, error) {
 			fmt.Fprintf(cmd.ErrOrStderr(), "%v; asking again in %s\n", why, after)
 		},
 	}
-	var err error
-	if config.Transport, err = e.transport(); err != nil {
-		return nil, usageErrorf(cmd, "%w", err)
-	}
-	if e.user == "" {
-		config.Token = secret.New(strings.TrimSpace(firstOf(os.Getenv("SALVOR_TOKEN"), os.Getenv("OS_TOKEN"))))
-	}
 	if e.version != "" {
 		v, err := client.ParseVersion(e.version)
 		if err != nil {
 			return nil, usageErrorf(cmd, "--api-version: %w", err)
 		}
 		config.Version = v
+	}
+	if err := e.configure(cmd, &config); err != nil {
+		return nil, err
 	}
 	c, err := client.New(config)
 	if err != nil {
@@ -86,16 +83,61 @@ func (e *apiEndpoint) client(cmd *cobra.Command) (*client.Client, error) {
 	return c, nil
 }
 
+// configure says where the API is and how it lets the user in. What is typed comes before the environment, and in the environment
+// SALVOR_URL and OS_ENDPOINT come before OS_CLOUD.
+func (e *apiEndpoint) configure(cmd *cobra.Command, config *client.Config) error {
+	config.Endpoint = firstOf(e.url, os.Getenv("SALVOR_URL"), os.Getenv("OS_ENDPOINT"))
+	cloud := e.cloud
+	if cloud == "" && config.Endpoint == "" {
+		cloud = os.Getenv("OS_CLOUD")
+	}
+	var files *cloudFiles
+	var one cloudEntry
+	var err error
+	if cloud != "" {
+		if files, one, err = findCloud(cloud); err != nil {
+			return usageErrorf(cmd, "%w", err)
+		}
+	}
+	if config.Transport, err = e.transport(one); err != nil {
+		return usageErrorf(cmd, "%w", err)
+	}
+	token := strings.TrimSpace(firstOf(os.Getenv("SALVOR_TOKEN"), os.Getenv("OS_TOKEN")))
+	user := firstOf(e.user, os.Getenv("SALVOR_USER"))
+	// A token from the environment belongs to the API of the environment, not to a cloud that is typed.
+	if e.cloud != "" {
+		token, user = "", e.user
+	}
+	if files != nil {
+		login, err := files.logIn((&clientCall{Command: cmd}).context(), cloud, config.Transport, e.timeout)
+		if err != nil {
+			return err
+		}
+		config.Endpoint = firstOf(e.url, login.endpoint)
+		if token == "" && user == "" {
+			config.Username, config.Password, config.Token = login.username, login.password, login.token
+			return nil
+		}
+	}
+	config.Endpoint = firstOf(config.Endpoint, defaultURL)
+	config.Username, config.Password = user, secret.New(os.Getenv("SALVOR_PASSWORD"))
+	if e.user == "" {
+		config.Token = secret.New(token)
+	}
+	return nil
+}
+
 // transport speaks TLS by the files that are named, and keeps as many connections as requests go at once: there is one host only.
-func (e *apiEndpoint) transport() (http.RoundTripper, error) {
-	ca := firstOf(e.ca, os.Getenv("SALVOR_CACERT"), os.Getenv("OS_CACERT"))
-	cert := firstOf(e.cert, os.Getenv("SALVOR_CERT"), os.Getenv("OS_CERT"))
+func (e *apiEndpoint) transport(cloud cloudEntry) (http.RoundTripper, error) {
+	ca := expandHome(firstOf(e.ca, os.Getenv("SALVOR_CACERT"), os.Getenv("OS_CACERT"), cloud.CA))
+	cert := expandHome(firstOf(e.cert, os.Getenv("SALVOR_CERT"), os.Getenv("OS_CERT"), cloud.Cert))
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxIdleConnsPerHost = t.MaxIdleConns
-	if ca == "" && cert == "" {
+	unverified := cloud.Verify != nil && !*cloud.Verify
+	if ca == "" && cert == "" && !unverified {
 		return t, nil
 	}
-	conf := &tls.Config{MinVersion: tls.VersionTLS12}
+	conf := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: unverified}
 	if ca != "" {
 		b, err := os.ReadFile(ca)
 		if err != nil {
@@ -107,7 +149,7 @@ func (e *apiEndpoint) transport() (http.RoundTripper, error) {
 		}
 	}
 	if cert != "" {
-		pair, err := tls.LoadX509KeyPair(cert, firstOf(e.key, os.Getenv("SALVOR_CERT_KEY"), os.Getenv("OS_KEY"), cert))
+		pair, err := tls.LoadX509KeyPair(cert, expandHome(firstOf(e.key, os.Getenv("SALVOR_CERT_KEY"), os.Getenv("OS_KEY"), cloud.Key, cert)))
 		if err != nil {
 			return nil, problem.Invalidf("--cert and --cert-key: %w", err)
 		}
@@ -122,6 +164,8 @@ type clientCall struct {
 	*cobra.Command
 	api  *client.Client
 	args []string
+	// labels are the names of nodes that were chosen by their fields, by UUID; nil: the arguments were typed.
+	labels map[string]string
 }
 
 func (c *clientCall) context() context.Context {
@@ -142,7 +186,7 @@ func (e *apiEndpoint) run(do func(*clientCall) error) func(*cobra.Command, []str
 		if err != nil {
 			return err
 		}
-		err = do(&clientCall{cmd, api, args})
+		err = do(&clientCall{Command: cmd, api: api, args: args})
 		if next := adviseOnError(err, api.Endpoint()); next != "" {
 			return withStatus(statusOf(err), fmt.Errorf("%w\n%s", err, next))
 		}
@@ -161,6 +205,17 @@ func (c *clientCall) each(do func(ident string) error) error {
 		}
 	}
 	return withStatus(status, errors.Join(failed...))
+}
+
+// joinErrors joins two errors; the exit status is the higher one.
+func joinErrors(a, b error) error {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	}
+	return withStatus(max(statusOf(a), statusOf(b)), errors.Join(a, b))
 }
 
 // adviseOnError says what to do next about an error of the API.

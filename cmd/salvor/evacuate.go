@@ -17,35 +17,36 @@ import (
 	"salvor/record"
 )
 
-var planThing = resourceSpec{
+var planResource = resourceSpec{
 	face: client.Native, path: "/plans", many: "plans", make: "-", change: "-", drop: "-",
 	words: []string{"evacuate"}, ident: "PLAN", title: "plan", plural: "plans", columns: []string{"id", "host", "state", "drain", "servers", "by", "created_at"},
-	filters: []resourceField{{flag: "host", filter: "host", usage: "the host, by UUID or name"}, {flag: "state", filter: "state", usage: "drafted, running, done, partly done or cancelled"}},
+	filters: []resourceField{{flag: "host", usage: "the host, by UUID or name"}, {flag: "state", allowed: []string{"drafted", "running", "done", "partly done", "cancelled"}, usage: "drafted, running, done, partly done or cancelled"}},
 }
 
-var moveThing = resourceSpec{
+var moveResource = resourceSpec{
 	face: client.Native, path: "/moves", many: "moves", make: "-", change: "-", drop: "-",
 	words: []string{"evacuate", "move"}, ident: "MOVE", title: "move", plural: "moves of servers from host to host",
 	columns: []string{"id", "server_id", "kind", "source", "destination", "disposition", "state", "problem"},
 	filters: []resourceField{
-		{flag: "host", filter: "host", usage: "a host that they lead from or to, by UUID or name"}, {flag: "server", filter: "server", usage: "the server, by UUID"},
-		{flag: "plan", filter: "plan", usage: "the plan, by UUID"}, {flag: "open", form: switchForm, filter: "open", usage: "only those that are under way"},
-		{flag: "uncleaned", form: switchForm, filter: "uncleaned", usage: "only those whose former host has not cleaned up"},
+		{flag: "host", usage: "a host that they lead from or to, by UUID or name"}, {flag: "server", usage: "the server, by UUID"},
+		{flag: "plan", usage: "the plan, by UUID"}, {flag: "open", form: switchForm, usage: "only those that are under way"},
+		{flag: "pending-cleanup", name: "uncleaned", form: switchForm, usage: "only those whose former host has not cleaned up"},
 	},
 }
 
 const evacuateExample = `  salvor evacuate plan vm7                       # what would become of each server, and why; nothing is done
   salvor fence vm7 --wait                        # prove that vm7 is off: without that nothing is moved
   salvor evacuate run vm7 --reimage web3 --wait  # web3's disk died with vm7: it is made anew, its data are lost
-  salvor evacuate moves --host vm7 --uncleaned   # what vm7 has to clean up when it comes back`
+  salvor evacuate moves --host vm7 --pending-cleanup   # what vm7 has to clean up when it comes back`
 
 func newEvacuateCommand() *cobra.Command {
 	e := &apiEndpoint{}
 	cmd := &cobra.Command{Use: "evacuate", Short: "Move the servers of a dead host to other hosts", Example: evacuateExample}
 	e.flags(cmd)
-	moves := moveThing.list(e)
+	moves := moveResource.list(e)
 	moves.Use, moves.Short = "moves", "List the moves of servers from host to host"
 	moves.Example = "  salvor evacuate moves --host vm7 --open"
+	renameFlag(moves, "uncleaned", "pending-cleanup")
 	cmd.AddCommand(newEvacuatePlan(e), newEvacuateRun(e), newEvacuateList(e), newEvacuateShow(e), newEvacuateCancel(e), moves)
 	return cmd
 }
@@ -88,7 +89,7 @@ func requestEvacuationPlan(c *clientCall, host string) (client.Record, error) {
 	if parallel, _ := c.Flags().GetInt("parallel"); parallel != 0 {
 		wish["parallel"] = parallel
 	}
-	return planThing.ask(c, http.MethodPost, "", nil, wish)
+	return planResource.ask(c, http.MethodPost, "", nil, wish)
 }
 
 func newEvacuatePlan(e *apiEndpoint) *cobra.Command {
@@ -135,7 +136,7 @@ moved was moved. A server that only lacks consent to the loss of its data counts
 			if all {
 				consent = append(consent, serversLackingConsent(p)...)
 			}
-			p, err = planThing.ask(c, http.MethodPost, "/"+url.PathEscape(p.Text("id"))+"/run", nil, client.Record{"consent": consent})
+			p, err = planResource.ask(c, http.MethodPost, "/"+url.PathEscape(p.Text("id"))+"/run", nil, client.Record{"consent": consent})
 			if err != nil {
 				return err
 			}
@@ -151,7 +152,7 @@ moved was moved. A server that only lacks consent to the loss of its data counts
 // planToRun reads the plan of a UUID, or drafts one for a host.
 func planToRun(c *clientCall, ident string) (client.Record, error) {
 	if record.IsUUID(ident) {
-		p, err := planThing.ask(c, http.MethodGet, "/"+ident, nil, nil)
+		p, err := planResource.ask(c, http.MethodGet, "/"+ident, nil, nil)
 		if client.StatusOf(err) != http.StatusNotFound {
 			for _, flag := range []string{"to", "server", "parallel"} {
 				if err == nil && c.Flags().Changed(flag) {
@@ -167,12 +168,12 @@ func planToRun(c *clientCall, ident string) (client.Record, error) {
 // planOf reads the plan of a UUID, or the newest one of a host: a draft, which every refused run leaves behind, only if none was run.
 func planOf(c *clientCall, ident string) (client.Record, error) {
 	if record.IsUUID(ident) {
-		p, err := planThing.ask(c, http.MethodGet, "/"+ident, nil, nil)
+		p, err := planResource.ask(c, http.MethodGet, "/"+ident, nil, nil)
 		if client.StatusOf(err) != http.StatusNotFound {
 			return p, err
 		}
 	}
-	all, err := planThing.all(c, url.Values{"host": {ident}})
+	all, err := planResource.all(c, url.Values{"host": {ident}})
 	if err != nil {
 		return nil, err
 	}
@@ -196,7 +197,7 @@ func intFromJSON(v any) int {
 }
 
 func newEvacuateList(e *apiEndpoint) *cobra.Command {
-	cmd := planThing.list(e)
+	cmd := planResource.list(e)
 	cmd.Use, cmd.Short, cmd.Example = "list", "List plans", "  salvor evacuate list --host vm7"
 	return cmd
 }
@@ -228,7 +229,7 @@ func newEvacuateCancel(e *apiEndpoint) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			p, err = planThing.ask(c, http.MethodPost, "/"+url.PathEscape(p.Text("id"))+"/cancel", nil, nil)
+			p, err = planResource.ask(c, http.MethodPost, "/"+url.PathEscape(p.Text("id"))+"/cancel", nil, nil)
 			if err != nil {
 				return err
 			}
@@ -254,7 +255,7 @@ func (w *waitOption) plan(c *clientCall, o *outputOptions, p client.Record) erro
 			line.end()
 			return w.late(c, fmt.Errorf("plan %s: gave up waiting (%s); it goes on: see salvor evacuate show %[1]s", id, planProgress(p)))
 		}
-		next, err := planThing.ask(c, http.MethodGet, "/"+url.PathEscape(id), nil, nil)
+		next, err := planResource.ask(c, http.MethodGet, "/"+url.PathEscape(id), nil, nil)
 		if err != nil && ctx.Err() == nil && !problem.Is(err, problem.Unavailable) {
 			line.end()
 			return err
@@ -277,7 +278,7 @@ func (w *waitOption) plan(c *clientCall, o *outputOptions, p client.Record) erro
 func planResumeCommand(p client.Record) string {
 	switch host := p.Text("host"); {
 	case p["bring_home"] == true:
-		return "salvor host restore " + host + " --bring-home --wait"
+		return "salvor host restore " + host + " --return-servers --wait"
 	case p["drain"] == true:
 		return "salvor host drain " + host + " --wait"
 	default:

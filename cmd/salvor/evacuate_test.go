@@ -194,7 +194,7 @@ func TestDrain(t *testing.T) {
 		t.Errorf("status %d\n%s", status, errs)
 	}
 	api.answers["GET /salvor/v1/plans/"+sampleUUID] = partly(`"drain": true, "bring_home": true, `)
-	if _, errs, status := salvor(t, api, "", "host", "drain", "vm7", "--wait"); status != statusFailed || !strings.Contains(errs, "mended: salvor host restore vm7 --bring-home --wait\n") {
+	if _, errs, status := salvor(t, api, "", "host", "drain", "vm7", "--wait"); status != statusFailed || !strings.Contains(errs, "mended: salvor host restore vm7 --return-servers --wait\n") {
 		t.Errorf("status %d\n%s", status, errs)
 	}
 	api.answers["GET /salvor/v1/plans/"+sampleUUID] = []string{samplePlan("done", "completed")}
@@ -203,7 +203,7 @@ func TestDrain(t *testing.T) {
 	}
 	api.answers["GET /salvor/v1/hosts/vm7"] = []string{`{"name": "vm7", "state": "down"}`, `{"name": "vm7", "state": "up"}`}
 	api.answers["POST /salvor/v1/hosts/vm7/bring-home"] = []string{samplePlan("running", "accepted")}
-	faceAsked(t, api, "host restore vm7 --bring-home --wait", "POST /salvor/v1/hosts/vm7/bring-home")
+	faceAsked(t, api, "host restore vm7 --return-servers --wait", "POST /salvor/v1/hosts/vm7/bring-home")
 	api.answers["GET /salvor/v1/hosts/vm7"] = []string{`{"name": "vm7", "state": "down"}`}
 	if _, errs, status := salvor(t, api, "", "host", "restore", "vm7", "--wait=1"); status != statusTimedOut {
 		t.Errorf("status %d\n%s", status, errs)

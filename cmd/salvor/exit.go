@@ -3,9 +3,11 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"salvor/problem"
 )
@@ -49,22 +51,24 @@ func forGood(err error) error {
 	return err
 }
 
-// usageErrorf is an error in how a command was written.
+// usageErrorf is an error in how a command was written: one line, and the exit status 2.
 func usageErrorf(cmd *cobra.Command, format string, args ...any) error {
 	err := fmt.Errorf(format, args...)
-	return withStatus(statusUsage, fmt.Errorf("%w\nsee: %s --help", err, cmd.CommandPath()))
+	return withStatus(statusUsage, fmt.Errorf("%w; see: %s --help", err, cmd.CommandPath()))
 }
 
 // markUsageErrors gives every command of a tree its exit status: an error that a command itself
 // returns is a failure unless it says otherwise, every other one is wrong usage (main
 // sees to that). A group of commands gets an answer to a word that it does not know.
 func markUsageErrors(cmd *cobra.Command) *cobra.Command {
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageErrorf(cmd, "%w", err) })
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usageErrorf(cmd, "%w%s", err, similarFlags(cmd, err))
+	})
 	cmd.SuggestionsMinimumDistance = 2
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			if err := check(cmd, args); err != nil {
-				return usageErrorf(cmd, "%w", err)
+				return usageErrorf(cmd, "%w; want %s", err, strings.TrimSuffix(cmd.UseLine(), " [flags]"))
 			}
 			return nil
 		}
@@ -89,11 +93,40 @@ func unknownWord(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
 	}
-	hint := ""
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		hint = "; did you mean " + strings.Join(near, " or ") + "?"
+	hint := didYouMean(cmd, args[0])
+	if hint == "" && len(cmd.Commands()) <= mostListed {
+		var names []string
+		for _, c := range cmd.Commands() {
+			names = append(names, c.Name())
+		}
+		hint = "; want one of " + strings.Join(names, ", ")
 	}
-	return usageErrorf(cmd, "%s: unknown command %q%s", cmd.CommandPath(), args[0], hint)
+	return usageErrorf(cmd, "unknown command %q of %s%s", args[0], cmd.CommandPath(), hint)
+}
+
+// mostListed is how many commands of a group are listed when none is similar to what was typed; of more, the help is named only.
+const mostListed = 12
+
+func didYouMean(cmd *cobra.Command, word string) string {
+	if near := cmd.SuggestionsFor(word); len(near) > 0 {
+		return "; did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return ""
+}
+
+// similarFlags names the flags that resemble an unknown one, by cobra's measure for commands.
+func similarFlags(cmd *cobra.Command, err error) string {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return ""
+	}
+	flags := &cobra.Command{SuggestionsMinimumDistance: 2}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			flags.AddCommand(&cobra.Command{Use: "--" + f.Name, Run: func(*cobra.Command, []string) {}})
+		}
+	})
+	return didYouMean(flags, "--"+unknown.GetSpecifiedName())
 }
 
 // statusOf finds the exit status in an error that was wrapped on its way.
@@ -103,4 +136,12 @@ func statusOf(err error) int {
 		return e.status
 	}
 	return statusFailed
+}
+
+// checkAllowed refuses a value that is none of those allowed. what is the flag, as it is written.
+func checkAllowed(cmd *cobra.Command, what, value string, allowed []string) error {
+	if slices.Contains(allowed, value) {
+		return nil
+	}
+	return usageErrorf(cmd, "%s %q: want one of %s", what, value, strings.Join(allowed, ", "))
 }

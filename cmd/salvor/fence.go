@@ -52,7 +52,7 @@ from it is settled.`,
 				body["disputes"] = disputes
 			}
 			var begun client.Record
-			path := hostThing.path + "/" + url.PathEscape(ident)
+			path := hostResource.path + "/" + url.PathEscape(ident)
 			if err := c.api.Ask(c.context(), client.Native, http.MethodPost, path+"/fence", nil, body, &begun); err != nil {
 				return err
 			}
@@ -88,7 +88,7 @@ func newHostHistory(e *apiEndpoint) *cobra.Command {
 			var got struct {
 				Events []client.Record `json:"events"`
 			}
-			path := hostThing.path + "/" + url.PathEscape(c.args[0]) + "/history"
+			path := hostResource.path + "/" + url.PathEscape(c.args[0]) + "/history"
 			if err := c.api.Ask(c.context(), client.Native, http.MethodGet, path, nil, nil, &got); err != nil {
 				return err
 			}
@@ -106,7 +106,7 @@ func newHostHistory(e *apiEndpoint) *cobra.Command {
 
 // showFence tells by what evidence a host is fenced, and what to do next.
 func showFence(c *clientCall, o *outputOptions, ident string) error {
-	h, err := hostThing.ask(c, http.MethodGet, "/"+url.PathEscape(ident), nil, nil)
+	h, err := hostResource.ask(c, http.MethodGet, "/"+url.PathEscape(ident), nil, nil)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"salvor/cmd/salvor/serve"
 	"salvor/config"
 	"salvor/fetch"
 	"salvor/host"
@@ -78,7 +79,7 @@ once, renews a lease, pulls orders and carries them out on libvirt. It opens no 
 }
 
 func runHost(cmd *cobra.Command, f *hostFlags) error {
-	if err := hardenProcess(); err != nil {
+	if err := serve.HardenProcess(); err != nil {
 		return err
 	}
 	c, err := f.config(cmd)

@@ -13,7 +13,7 @@ import (
 	"salvor/problem"
 )
 
-var hostGroupThing = resourceSpec{
+var hostGroupResource = resourceSpec{
 	face: client.Native, path: "/host-groups", many: "host_groups", make: "-", change: "-",
 	words: []string{"host", "group"}, ident: "GROUP", keyed: true, title: "host group", plural: "host groups",
 	columns: []string{"name", "healing", "self_fence", "require", "reimage", "max_hosts", "max_share", "parallel"},
@@ -30,7 +30,7 @@ var hostGroupFields = []resourceField{
 }
 
 func newHostGroupCommand(e *apiEndpoint) *cobra.Command {
-	cmd := hostGroupThing.command(e, "Manage groups of hosts: healing, evidence and re-imaging")
+	cmd := hostGroupResource.command(e, "Manage groups of hosts: healing, evidence and re-imaging")
 	cmd.AddCommand(newHostGroupSet(e))
 	return cmd
 }
@@ -44,7 +44,7 @@ func newHostGroupSet(e *apiEndpoint) *cobra.Command {
 			if err := o.check(c.Command); err != nil {
 				return err
 			}
-			wish, err := hostGroupThing.read(c, hostGroupFields)
+			wish, err := readRecord(c, hostGroupFields)
 			if err != nil {
 				return err
 			}
@@ -52,7 +52,7 @@ func newHostGroupSet(e *apiEndpoint) *cobra.Command {
 				words, _ := c.Flags().GetStringSlice("require")
 				wish["require"] = words
 			}
-			id, err := hostGroupThing.find(c, c.args[0])
+			id, err := hostGroupResource.find(c, c.args[0])
 			method, path := http.MethodPatch, "/"+url.PathEscape(id)
 			switch {
 			case problem.Is(err, problem.NotFound):
@@ -60,7 +60,7 @@ func newHostGroupSet(e *apiEndpoint) *cobra.Command {
 			case err != nil:
 				return err
 			}
-			got, err := hostGroupThing.ask(c, method, path, nil, wish)
+			got, err := hostGroupResource.ask(c, method, path, nil, wish)
 			if err != nil {
 				return err
 			}
@@ -86,7 +86,7 @@ others, prepares them elsewhere and starts them again. "salvor host restore HOST
 			if err := cmp.Or(o.check(c.Command), w.check(c)); err != nil {
 				return err
 			}
-			p, err := hostThing.ask(c, http.MethodPost, "/"+url.PathEscape(c.args[0])+"/drain", nil, nil)
+			p, err := hostResource.ask(c, http.MethodPost, "/"+url.PathEscape(c.args[0])+"/drain", nil, nil)
 			if err != nil {
 				return err
 			}
@@ -106,15 +106,15 @@ func newHostRestore(e *apiEndpoint) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "restore HOST", Short: "Take a host back into service after a drain, or after a fence and a repair", Args: cobra.ExactArgs(1),
 		Long: `The host takes servers again and is no longer forced down. If the host is a node, the node is switched on. With --wait the command
-waits until the host is up. With --bring-home salvor moves the servers back that were moved away from the host, once it is up. --bring-home
+waits until the host is up. With --return-servers salvor moves the servers back that were moved away from the host, once it is up. --return-servers
 without --wait waits ten minutes at most until the host is up.`,
-		Example: "  salvor host restore vm7 --wait\n  salvor host restore vm7 --bring-home --wait",
+		Example: "  salvor host restore vm7 --wait\n  salvor host restore vm7 --return-servers --wait",
 		RunE: e.run(func(c *clientCall) error {
 			if err := cmp.Or(o.check(c.Command), w.check(c)); err != nil {
 				return err
 			}
 			path := "/" + url.PathEscape(c.args[0])
-			h, err := hostThing.ask(c, http.MethodPost, path+"/restore", nil, nil)
+			h, err := hostResource.ask(c, http.MethodPost, path+"/restore", nil, nil)
 			if err == nil && (home || w.asked(c)) {
 				until := w
 				if !w.asked(c) {
@@ -128,7 +128,7 @@ without --wait waits ten minutes at most until the host is up.`,
 			if !home {
 				return o.show(c.OutOrStdout(), h)
 			}
-			p, err := hostThing.ask(c, http.MethodPost, path+"/bring-home", nil, nil)
+			p, err := hostResource.ask(c, http.MethodPost, path+"/bring-home", nil, nil)
 			if err != nil {
 				return err
 			}
@@ -137,7 +137,8 @@ without --wait waits ten minutes at most until the host is up.`,
 	}
 	o.flags(cmd)
 	w.flags(cmd)
-	cmd.Flags().BoolVar(&home, "bring-home", false, "move the servers back that left the host")
+	cmd.Flags().BoolVar(&home, "return-servers", false, "move the servers back that left the host")
+	renameFlag(cmd, "bring-home", "return-servers")
 	return cmd
 }
 
@@ -148,7 +149,7 @@ func (w *waitOption) host(c *clientCall, ident string) (client.Record, error) {
 	line, began := newProgress(c.ErrOrStderr(), ident), time.Now()
 	defer line.end()
 	for {
-		h, err := hostThing.ask(c, http.MethodGet, "/"+url.PathEscape(ident), nil, nil)
+		h, err := hostResource.ask(c, http.MethodGet, "/"+url.PathEscape(ident), nil, nil)
 		switch {
 		case err != nil && ctx.Err() == nil && !problem.Is(err, problem.Unavailable):
 			return nil, err

@@ -37,7 +37,7 @@ func newQuarantineList(e *apiEndpoint) *cobra.Command {
 			if err := o.check(c.Command); err != nil {
 				return err
 			}
-			disks := &resourceSpec{face: client.Native, path: hostThing.path + quarantinePath(c.args[0]), many: "quarantine"}
+			disks := &resourceSpec{face: client.Native, path: hostResource.path + quarantinePath(c.args[0]), many: "quarantine"}
 			found, err := disks.all(c, nil)
 			if err != nil {
 				return err
@@ -68,12 +68,12 @@ its next device (vdb, vdc ...), and boots from its own disk as before. Mount the
 			if err := cmp.Or(o.check(c.Command), w.check(c)); err != nil {
 				return err
 			}
-			id, err := serverThing.find(c, server)
+			id, err := serverResource.find(c, server)
 			if err != nil {
 				return err
 			}
 			var begun client.Record
-			path := hostThing.path + quarantinePath(c.args[0]) + "/" + url.PathEscape(c.args[1]) + "/restore"
+			path := hostResource.path + quarantinePath(c.args[0]) + "/" + url.PathEscape(c.args[1]) + "/restore"
 			if err := c.api.Ask(c.context(), client.Native, http.MethodPost, path, nil, client.Record{"server": id}, &begun); err != nil {
 				return err
 			}
@@ -98,7 +98,7 @@ func newQuarantineRemove(e *apiEndpoint) *cobra.Command {
 		Example: "  salvor host quarantine remove vm7 20261122T101530.123456Z_3f1c0b1e-5a0f-4c58-8b1e-6a6c2f7a9d10_vda",
 		RunE: e.run(func(c *clientCall) error {
 			for _, id := range c.args[1:] {
-				if _, err := hostThing.ask(c, http.MethodDelete, quarantinePath(c.args[0])+"/"+url.PathEscape(id), nil, nil); err != nil {
+				if _, err := hostResource.ask(c, http.MethodDelete, quarantinePath(c.args[0])+"/"+url.PathEscape(id), nil, nil); err != nil {
 					return err
 				}
 			}

@@ -40,7 +40,7 @@ func newImageCreate(e *apiEndpoint) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			made, err := imageThing.ask(c, http.MethodPost, "", nil, body)
+			made, err := imageResource.ask(c, http.MethodPost, "", nil, body)
 			if err != nil {
 				return err
 			}
@@ -48,7 +48,7 @@ func newImageCreate(e *apiEndpoint) *cobra.Command {
 			if err := c.api.Upload(c.context(), client.Image, path+"/file", in, info.Size()); err != nil {
 				return fmt.Errorf("image %s was made, its bytes were not taken: %w", made.Text("id"), err)
 			}
-			if made, err = imageThing.ask(c, http.MethodGet, "/"+url.PathEscape(made.Text("id")), nil, nil); err != nil {
+			if made, err = imageResource.ask(c, http.MethodGet, "/"+url.PathEscape(made.Text("id")), nil, nil); err != nil {
 				return err
 			}
 			return o.show(c.OutOrStdout(), made)
@@ -68,7 +68,7 @@ func newImageCreate(e *apiEndpoint) *cobra.Command {
 func newClusterAdd(e *apiEndpoint) *cobra.Command {
 	o := &outputOptions{}
 	cmd := &cobra.Command{
-		Use: "add NAME", Short: "Add a Ganeti cluster, by its RAPI, or an endpoint of the Bare Metal API, whose nodes become servers", Args: cobra.ExactArgs(1), Example: clusterThing.example,
+		Use: "add NAME", Short: "Add a Ganeti cluster, by its RAPI, or an endpoint of the Bare Metal API, whose nodes become servers", Args: cobra.ExactArgs(1), Example: clusterResource.example,
 		RunE: e.run(func(c *clientCall) error {
 			if err := o.check(c.Command); err != nil {
 				return err
@@ -94,7 +94,7 @@ func newClusterAdd(e *apiEndpoint) *cobra.Command {
 				}
 				body["ca"] = string(pem)
 			}
-			made, err := clusterThing.ask(c, http.MethodPost, "", nil, body)
+			made, err := clusterResource.ask(c, http.MethodPost, "", nil, body)
 			if err != nil {
 				return err
 			}

@@ -38,8 +38,9 @@ func newRootCommand() *cobra.Command {
 	root.AddCommand(newWhyCommand(), newEventsCommand(), newDoctorCommand(), newSimCommand(), newVersionCommand())
 	root.AddCommand(newNodeCommand(), newDriverCommand(), newConductorCommand())
 	root.AddCommand(newResourceCommands()...)
-	root.AddCommand(newFaceCommands()...)
 	withHostAgent(root)
+	addQuestions(root)
+	addCompletion(root)
 	return markUsageErrors(root)
 }
 

@@ -127,8 +127,10 @@ var nodeFilters = []struct{ flag, parameter, usage string }{
 	{"instance-name", "instance_name", "with this name of their instance"},
 }
 
+type nodeChoice struct{ yes, no, parameter, usage string }
+
 // nodeChoices are pairs of switches, for a filter that is true or false.
-var nodeChoices = []struct{ yes, no, parameter, usage string }{
+var nodeChoices = []nodeChoice{
 	{"maintenance", "no-maintenance", "maintenance", "in maintenance"},
 	{"retired", "no-retired", "retired", "retired"},
 	{"associated", "unassociated", "associated", "with an instance"},
@@ -146,9 +148,16 @@ func newNodeListCommand(e *apiEndpoint) *cobra.Command {
 		RunE: e.run(func(c *clientCall) error {
 			filter := url.Values{}
 			for _, f := range nodeFilters {
-				if v, _ := c.Flags().GetString(f.flag); c.Flags().Changed(f.flag) {
-					filter.Set(f.parameter, v)
+				v, _ := c.Flags().GetString(f.flag)
+				if !c.Flags().Changed(f.flag) {
+					continue
 				}
+				if f.parameter == "provision_state" {
+					if err := checkAllowed(c.Command, "--"+f.flag, v, provisionStates()); err != nil {
+						return err
+					}
+				}
+				filter.Set(f.parameter, v)
 			}
 			for _, f := range nodeChoices {
 				if yes, _ := c.Flags().GetBool(f.yes); yes {
@@ -177,6 +186,7 @@ func newNodeListCommand(e *apiEndpoint) *cobra.Command {
 	for _, f := range nodeFilters {
 		cmd.Flags().String(f.flag, "", "only nodes "+f.usage)
 	}
+	completeFlag(cmd, "provision-state", provisionStates)
 	for _, f := range nodeChoices {
 		cmd.Flags().Bool(f.yes, false, "only nodes "+f.usage)
 		cmd.Flags().Bool(f.no, false, "only nodes not "+f.usage)
@@ -224,19 +234,16 @@ func newNodeShowCommand(e *apiEndpoint) *cobra.Command {
 }
 
 func newNodeDeleteCommand(e *apiEndpoint) *cobra.Command {
-	return &cobra.Command{
-		Use: "delete NODE...", Short: "Delete the records of nodes; the machines themselves are left alone", Args: cobra.MinimumNArgs(1),
-		Example: "  salvor node delete rack1-7",
+	cmd := &cobra.Command{
+		Use: "delete NODE...", Short: "Delete the records of nodes; the machines themselves are left alone",
+		Example: "  salvor node delete rack1-7\n  salvor node delete --where state=enroll --where driver=ipmi",
 		RunE: e.run(func(c *clientCall) error {
-			return c.each(func(ident string) error {
-				if err := c.api.DeleteNode(c.context(), ident); err != nil {
-					return err
-				}
-				c.say("Deleted node %s", stripControlChars(ident))
-				return nil
-			})
+			const deleted = "Deleted node %s"
+			return c.eachNode(deleted, deleted, func(ident string) error { return c.api.DeleteNode(c.context(), ident) })
 		}),
 	}
+	selectNodes(cmd)
+	return cmd
 }
 
 func newNodeValidateCommand(e *apiEndpoint) *cobra.Command {

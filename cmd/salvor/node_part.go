@@ -112,15 +112,29 @@ func addSubcommands(root *cobra.Command, e *apiEndpoint, at client.Collection, p
 	}
 }
 
+// groupShorts say what the commands below further words of a node or driver do.
+var groupShorts = map[string]string{
+	"add": "Add traits to a node", "remove": "Remove traits from a node", "trait": "List the traits of a node",
+	"vif": "Attach tenants' ports to a node, detach and list them", "bios": "Show the BIOS settings of a node", "bios setting": "List and show the BIOS settings of a node",
+	"firmware": "Show the firmware of a node's parts", "boot mode": "Set whether a node boots by UEFI or BIOS", "secure": "Turn secure boot of a node on or off",
+	"secure boot": "Turn secure boot of a node on or off", "console": "Start, stop and show the console of a node", "inject": "Interrupt a node's processor",
+	"inventory": "Show the hardware that the last inspection found", "children": "List the nodes that are part of a node",
+	"attach": "Insert an image into a node's virtual drive", "attach virtual": "Insert an image into a node's virtual drive",
+	"detach": "Eject the image from a node's virtual drives", "detach virtual": "Eject the image from a node's virtual drives",
+	"get": "List the virtual drives of a node", "get virtual": "List the virtual drives of a node",
+	"allocation": "Show the allocation that claims a node", "passthru": "List and call the methods of a vendor",
+	"property": "List the keys of driver_info", "raid": "List the properties of logical disks", "raid property": "List the properties of logical disks",
+}
+
 // findOrCreate finds or makes the command that further words stand under.
 func findOrCreate(cmd *cobra.Command, words []string) *cobra.Command {
-	for _, word := range words {
-		i := slices.IndexFunc(cmd.Commands(), func(c *cobra.Command) bool { return c.Name() == word })
-		if i >= 0 {
-			cmd = cmd.Commands()[i]
+	for i, word := range words {
+		at := slices.IndexFunc(cmd.Commands(), func(c *cobra.Command) bool { return c.Name() == word })
+		if at >= 0 {
+			cmd = cmd.Commands()[at]
 			continue
 		}
-		next := &cobra.Command{Use: word, Short: "Run commands about " + word}
+		next := &cobra.Command{Use: word, Short: groupShorts[strings.Join(words[:i+1], " ")]}
 		cmd.AddCommand(next)
 		cmd = next
 	}

@@ -12,20 +12,23 @@ import (
 func newNodeMaintenanceCommand(e *apiEndpoint) *cobra.Command {
 	var reason string
 	set := &cobra.Command{
-		Use: "set NODE...", Short: "Put nodes into maintenance: salvor leaves them alone", Args: cobra.MinimumNArgs(1),
-		Example: `  salvor node maintenance set rack1-7 --reason "new disk on Tuesday"`,
+		Use: "set NODE...", Short: "Put nodes into maintenance: salvor leaves them alone",
+		Example: `  salvor node maintenance set rack1-7 --reason "new disk on Tuesday"
+  salvor node maintenance set --where conductor-group=rack7 --reason "new switch"`,
 		RunE: e.run(func(c *clientCall) error {
-			return c.each(func(ident string) error { return c.api.SetMaintenance(c.context(), ident, reason) })
+			return c.eachNode("", "%s: in maintenance", func(ident string) error { return c.api.SetMaintenance(c.context(), ident, reason) })
 		}),
 	}
 	set.Flags().StringVar(&reason, "reason", "", "why")
 	unset := &cobra.Command{
-		Use: "unset NODE...", Short: "End the maintenance of nodes", Args: cobra.MinimumNArgs(1),
+		Use: "unset NODE...", Short: "End the maintenance of nodes",
 		Example: "  salvor node maintenance unset rack1-7",
 		RunE: e.run(func(c *clientCall) error {
-			return c.each(func(ident string) error { return c.api.UnsetMaintenance(c.context(), ident) })
+			return c.eachNode("", "%s: out of maintenance", func(ident string) error { return c.api.UnsetMaintenance(c.context(), ident) })
 		}),
 	}
+	selectNodes(set)
+	selectNodes(unset)
 	cmd := &cobra.Command{Use: "maintenance", Short: "Put nodes into maintenance, or end it"}
 	cmd.AddCommand(set, unset)
 	return cmd
@@ -40,7 +43,7 @@ type powerOptions struct {
 
 func (p *powerOptions) command(e *apiEndpoint, use, short, example, hard, soft string, result string) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: use + " NODE...", Short: short, Args: cobra.MinimumNArgs(1), Example: example,
+		Use: use + " NODE...", Short: short, Example: example,
 		RunE: e.run(func(c *clientCall) error {
 			request := ironic.PowerRequest{Target: hard}
 			if p.soft {
@@ -55,12 +58,14 @@ func (p *powerOptions) command(e *apiEndpoint, use, short, example, hard, soft s
 			if err := p.wait.check(c); err != nil {
 				return err
 			}
-			err := c.each(func(ident string) error { return c.api.SetPower(c.context(), ident, request) })
-			if err != nil || !p.wait.asked(c) {
+			err := c.eachNode("", "%s: accepted: "+request.Target, func(ident string) error {
+				return c.withAccepted("node", ident, request.Target, c.api.SetPower(c.context(), ident, request))
+			})
+			if !p.wait.asked(c) {
 				return err
 			}
 			rests := func(n *client.Node) bool { return n.TargetPowerState == "" && n.Reservation == "" }
-			return p.wait.all(c, result, client.Wait{Until: func(n *client.Node) bool { return rests(n) && n.PowerState == result }, Rests: rests})
+			return joinErrors(err, p.wait.all(c, result, client.Wait{Until: func(n *client.Node) bool { return rests(n) && n.PowerState == result }, Rests: rests}))
 		}),
 	}
 	if soft != "" {
@@ -68,6 +73,7 @@ func (p *powerOptions) command(e *apiEndpoint, use, short, example, hard, soft s
 	}
 	cmd.Flags().IntVar(&p.timeout, "power-timeout", 0, "seconds that the machine may take")
 	p.wait.flags(cmd)
+	selectNodes(cmd)
 	return cmd
 }
 
@@ -75,7 +81,7 @@ func newNodePowerCommand(e *apiEndpoint) *cobra.Command {
 	cmd := &cobra.Command{Use: "power", Short: "Switch nodes on and off"}
 	cmd.AddCommand(
 		(&powerOptions{}).command(e, "on", "Switch nodes on", "  salvor node power on rack1-7 --wait", "power on", "", "power on"),
-		(&powerOptions{}).command(e, "off", "Switch nodes off", "  salvor node power off rack1-7 --soft --power-timeout 120", "power off", "soft power off", "power off"),
+		(&powerOptions{}).command(e, "off", "Switch nodes off", "  salvor node power off rack1-7 --soft --power-timeout 120\n  salvor node power off --where conductor-group=rack7 --yes", "power off", "soft power off", "power off"),
 	)
 	return cmd
 }

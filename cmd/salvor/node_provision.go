@@ -34,6 +34,7 @@ var provisionVerbs = []provisionVerb{
 	{word: "rescue", target: "rescue", short: "Boot nodes into their rescue ramdisk, for repair over ssh", reached: []string{"rescue"}, prepare: prepareRescue, flags: rescueFlags,
 		example: `  salvor node rescue rack1-7 --wait                                  # asks for the password
   salvor node rescue rack1-7 --rescue-password-file pw --wait=600    # or from a file
+  salvor node rescue --where state=active --where resource-class=gold --rescue-password-file pw --wait
   openssl rand -base64 12 | tee pw | salvor node rescue rack1-7 --rescue-password-file -
 then: ssh rescue@ADDRESS-OF-THE-MACHINE`},
 	{word: "service", target: "service", short: "Run service steps on active nodes", reached: []string{"active"}, prepare: prepareService, flags: serviceFlags,
@@ -56,7 +57,7 @@ func (v provisionVerb) command(e *apiEndpoint) *cobra.Command {
 		v.example = "  salvor node " + v.word + " rack1-7 --wait\n  salvor node " + v.word + " rack1-7 --wait=600"
 	}
 	cmd := &cobra.Command{
-		Use: v.word + " NODE...", Short: v.short, Args: cobra.MinimumNArgs(1), Example: v.example,
+		Use: v.word + " NODE...", Short: v.short, Example: v.example,
 		RunE: e.run(func(c *clientCall) error {
 			if err := w.check(c); err != nil {
 				return err
@@ -67,17 +68,21 @@ func (v provisionVerb) command(e *apiEndpoint) *cobra.Command {
 					return err
 				}
 			}
-			err := c.each(func(ident string) error { return c.api.Provision(c.context(), ident, request) })
-			if err != nil || !w.asked(c) {
+			err := c.eachNode("", "%s: accepted: "+v.word, func(ident string) error {
+				return c.withAccepted("node", ident, v.target, c.api.Provision(c.context(), ident, request))
+			})
+			if !w.asked(c) {
 				return err
 			}
-			if len(v.reached) == 0 {
-				return w.all(c, v.word, client.Wait{Until: func(n *client.Node) bool { return !client.Working(n.ProvisionState) }})
+			want, wait := v.word, client.Wait{Until: func(n *client.Node) bool { return !client.Working(n.ProvisionState) }}
+			if len(v.reached) > 0 {
+				want, wait = v.reached[0], client.Wait{Until: client.State(v.reached...)}
 			}
-			return w.all(c, v.reached[0], client.Wait{Until: client.State(v.reached...)})
+			return joinErrors(err, w.all(c, want, wait))
 		}),
 	}
 	w.flags(cmd)
+	selectNodes(cmd)
 	if v.flags != nil {
 		v.flags(cmd)
 	}

@@ -25,9 +25,12 @@ type outputOptions struct {
 	quote    string
 }
 
+var outputFormats = []string{"table", "json", "yaml", "value", "csv", "shell"}
+
 func (o *outputOptions) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVarP(&o.format, "format", "f", "table", "table, json, yaml, value, csv or shell (shell: of one record)")
+	completeFlag(cmd, "format", func() []string { return outputFormats })
 	f.StringSliceVarP(&o.columns, "column", "c", nil, "print only this column; may be repeated")
 	f.IntVar(&o.maxWidth, "max-width", 0, "table: fold cells so that lines have at most this many characters; 0: do not fold")
 	f.BoolVar(&o.noIndent, "noindent", false, "json: print it on one line")
@@ -37,7 +40,7 @@ func (o *outputOptions) flags(cmd *cobra.Command) {
 
 func (o *outputOptions) check(cmd *cobra.Command) error {
 	switch {
-	case !slices.Contains([]string{"table", "json", "yaml", "value", "csv", "shell"}, o.format):
+	case !slices.Contains(outputFormats, o.format):
 		return usageErrorf(cmd, "-f %s: want table, json, yaml, value, csv or shell", o.format)
 	case !slices.Contains([]string{"all", "minimal", "none", "nonnumeric"}, o.quote):
 		return usageErrorf(cmd, "--quote %s: want all, minimal, none or nonnumeric", o.quote)

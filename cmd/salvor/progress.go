@@ -59,7 +59,8 @@ func (w *waitOption) all(c *clientCall, want string, wait client.Wait) error {
 	ctx, cancel := w.within(c)
 	defer cancel()
 	return c.each(func(ident string) error {
-		p := newProgress(c.ErrOrStderr(), ident)
+		name := c.label(ident)
+		p := newProgress(c.ErrOrStderr(), name)
 		wait.Change, wait.Interval = p.look, lookInterval
 		n, err := c.api.WaitProvision(ctx, ident, wait)
 		p.end()
@@ -73,7 +74,7 @@ func (w *waitOption) all(c *clientCall, want string, wait client.Wait) error {
 		case err != nil:
 			return err
 		}
-		fmt.Fprintf(c.OutOrStdout(), "%s: %s (%s, %d s)\n", stripControlChars(ident), n.ProvisionState, firstOf(n.PowerState, "power unknown"), int(p.elapsed.Seconds()+0.5))
+		fmt.Fprintf(c.OutOrStdout(), "%s: %s (%s, %d s)\n", name, n.ProvisionState, firstOf(n.PowerState, "power unknown"), int(p.elapsed.Seconds()+0.5))
 		return nil
 	})
 }

@@ -124,8 +124,8 @@ func TestEveryButtonOfAMachineIsAccepted(t *testing.T) {
 // TestEveryButtonOfAServerIsAccepted walks the states and situations of servers.
 func TestEveryButtonOfAServerIsAccepted(t *testing.T) {
 	w := working(t)
-	if err := w.p.store.Do(t.Context(), func(tx job.Tx) error {
-		return w.p.store.RescueImages().Insert(tx, &rescue.Image{Record: record.Record{ID: uuid.NewString()}, Name: "suits all", Default: true,
+	if err := w.p.Store.Do(t.Context(), func(tx job.Tx) error {
+		return w.p.Store.RescueImages().Insert(tx, &rescue.Image{Record: record.Record{ID: uuid.NewString()}, Name: "suits all", Default: true,
 			Source: rescue.Source{Kind: rescue.ISO, Access: rescue.NoAccess, LocationType: rescue.LocationFile, Location: "r.iso"}})
 	}); err != nil {
 		t.Fatal(err)

@@ -48,13 +48,13 @@ func pendingJob(kind job.Kind, subject job.Subject, state job.State, change func
 
 func ofServer(kind job.Kind, state job.State, change func(*job.Job)) func(*remedyWalk, job.Tx, *compute.Server, *compute.Host) error {
 	return func(w *remedyWalk, tx job.Tx, s *compute.Server, _ *compute.Host) error {
-		return w.p.store.Insert(tx, pendingJob(kind, compute.Subject(s.ID), state, change))
+		return w.p.Store.Insert(tx, pendingJob(kind, compute.Subject(s.ID), state, change))
 	}
 }
 
 func receiptOf(heard time.Time) func(*remedyWalk, job.Tx, *compute.Server, *compute.Host) error {
 	return func(w *remedyWalk, tx job.Tx, _ *compute.Server, h *compute.Host) error {
-		return w.p.store.Receipts().Insert(tx, &compute.Receipt{Record: record.Record{ID: uuid.NewString()}, HostID: h.ID, BootID: h.BootID, Epoch: 1, HeardAt: heard,
+		return w.p.Store.Receipts().Insert(tx, &compute.Receipt{Record: record.Record{ID: uuid.NewString()}, HostID: h.ID, BootID: h.BootID, Epoch: 1, HeardAt: heard,
 			Proofs: []compute.Proof{{Evidence: compute.PowerCut, Text: "off", At: time.Now()}}})
 	}
 }
@@ -77,17 +77,17 @@ var serverPlights = []serverPlight{
 	{name: "its host is disabled", host: func(h *compute.Host) { h.Disabled = true }},
 	{name: "its host's certificate has ended", silent: true, host: func(h *compute.Host) { h.CertificateEnds = time.Now().Add(-time.Hour) }},
 	{name: "its host is being fenced", silent: true, rows: func(w *remedyWalk, tx job.Tx, _ *compute.Server, h *compute.Host) error {
-		return w.p.store.Insert(tx, pendingJob(compute.JobFence, compute.HostSubject(h.ID), job.Ready, nil))
+		return w.p.Store.Insert(tx, pendingJob(compute.JobFence, compute.HostSubject(h.ID), job.Ready, nil))
 	}},
 	{name: "its host is forced down, and being fenced", silent: true, host: func(h *compute.Host) { h.ForcedDown = true }, rows: func(w *remedyWalk, tx job.Tx, _ *compute.Server, h *compute.Host) error {
-		return w.p.store.Insert(tx, pendingJob(compute.JobFence, compute.HostSubject(h.ID), job.Ready, nil))
+		return w.p.Store.Insert(tx, pendingJob(compute.JobFence, compute.HostSubject(h.ID), job.Ready, nil))
 	}},
 	{name: "a guest of it runs elsewhere", rows: func(w *remedyWalk, tx job.Tx, s *compute.Server, h *compute.Host) error {
 		other := w.hostRow(h.Name + "-b")
-		if err := w.p.store.Hosts().Insert(tx, other); err != nil {
+		if err := w.p.Store.Hosts().Insert(tx, other); err != nil {
 			return err
 		}
-		return w.p.store.SaveGuestReport(tx, compute.GuestReport{HostID: other.ID, ServerID: s.ID, BootID: "boot-1", Epoch: 1, Power: compute.PowerOn, SeenAt: time.Now().Add(-time.Hour)})
+		return w.p.Store.SaveGuestReport(tx, compute.GuestReport{HostID: other.ID, ServerID: s.ID, BootID: "boot-1", Epoch: 1, Power: compute.PowerOn, SeenAt: time.Now().Add(-time.Hour)})
 	}},
 }
 
@@ -130,17 +130,17 @@ func (w *remedyWalk) placeServer(state func(*compute.Server), in serverPlight) (
 	if in.host != nil {
 		in.host(h)
 	}
-	err := w.p.store.Do(w.Context(), func(tx job.Tx) error {
-		if err := w.p.store.Hosts().Insert(tx, h); err != nil {
+	err := w.p.Store.Do(w.Context(), func(tx job.Tx) error {
+		if err := w.p.Store.Hosts().Insert(tx, h); err != nil {
 			return err
 		}
-		if err := w.p.store.Servers().Insert(tx, s); err != nil || in.rows == nil {
+		if err := w.p.Store.Servers().Insert(tx, s); err != nil || in.rows == nil {
 			return err
 		}
 		return in.rows(w, tx, s, h)
 	})
 	if err == nil && !in.silent {
-		err = w.p.store.SaveLeases(w.Context(), []compute.Lease{{HostID: h.ID, BootID: "boot-1", RenewedAt: time.Now().Add(10 * time.Minute), Renewals: 1}})
+		err = w.p.Store.SaveLeases(w.Context(), []compute.Lease{{HostID: h.ID, BootID: "boot-1", RenewedAt: time.Now().Add(10 * time.Minute), Renewals: 1}})
 	}
 	if err != nil {
 		w.Fatal(err)
@@ -178,7 +178,7 @@ func (w *remedyWalk) waitOf(c *client.Client, s *compute.Server) string {
 	cmd := &cobra.Command{}
 	cmd.SetContext(ctx)
 	cmd.SetErr(writer(func() { time.AfterFunc(100*time.Millisecond, cancel) })) // it is looked at
-	err := (&waitOption{}).server(&clientCall{cmd, c, nil}, s.ID, s.Name, []string{"NONE"})
+	err := (&waitOption{}).server(&clientCall{Command: cmd, api: c, args: nil}, s.ID, s.Name, []string{"NONE"})
 	if err == nil {
 		w.Fatalf("server %s: the wait ended well", s.ID)
 	}

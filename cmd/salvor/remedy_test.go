@@ -16,6 +16,7 @@ import (
 	"github.com/google/uuid"
 
 	"salvor/client"
+	"salvor/cmd/salvor/serve"
 	"salvor/job"
 	"salvor/metal"
 	"salvor/record"
@@ -103,7 +104,7 @@ var plights = []plight{
 // remedyWalk makes nodes in trouble and runs commands on them.
 type remedyWalk struct {
 	*testing.T
-	p     *controlPlane
+	p     *serve.ControlPlane
 	url   string
 	count int
 	ran   map[string]int
@@ -120,15 +121,15 @@ func (w *remedyWalk) place(at metal.State, in plight) *metal.Node {
 	if in.node != nil {
 		in.node(n)
 	}
-	err := w.p.store.Do(ctx, func(tx job.Tx) error {
-		if err := w.p.store.InsertNode(tx, n); err != nil {
+	err := w.p.Store.Do(ctx, func(tx job.Tx) error {
+		if err := w.p.Store.InsertNode(tx, n); err != nil {
 			return err
 		}
 		if in.jobs == nil {
 			return nil
 		}
 		for _, j := range in.jobs(n) {
-			if err := w.p.store.Insert(tx, j); err != nil {
+			if err := w.p.Store.Insert(tx, j); err != nil {
 				return err
 			}
 		}
@@ -253,8 +254,8 @@ func working(t *testing.T, settings ...string) *remedyWalk {
 	if shm, err := os.Stat("/dev/shm"); err == nil && shm.IsDir() {
 		t.Setenv("TMPDIR", "/dev/shm") // hundreds of nodes are made
 	}
-	p := newTestControlPlane(t, "[conductor]\nsync_power_state_interval = 0\n"+strings.Join(settings, "\n")+"\n")
-	main, _, err := p.handlers()
+	p := openControlPlane(t, "[conductor]\nsync_power_state_interval = 0\n"+strings.Join(settings, "\n")+"\n")
+	main, _, err := p.Handlers()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,15 +264,15 @@ func working(t *testing.T, settings ...string) *remedyWalk {
 	t.Setenv("SALVOR_URL", server.URL)
 	t.Setenv("SALVOR_USER", "admin")
 	t.Setenv("SALVOR_PASSWORD", "password")
-	if err := p.runner.Join(t.Context()); err != nil {
+	if err := p.Runner.Join(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.directory.Conductors(t.Context()); err != nil {
+	if _, err := p.Directory.Conductors(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
-	go func() { defer close(ended); _ = p.runner.Run(ctx, 0) }()
+	go func() { defer close(ended); _ = p.Runner.Run(ctx, 0) }()
 	t.Cleanup(func() { stop(); <-ended })
 	return &remedyWalk{T: t, p: p, url: server.URL, ran: map[string]int{}}
 }
@@ -311,7 +312,7 @@ func TestADeadBMCLocksNothing(t *testing.T) {
 		began := time.Now()
 		w.until(line+" is given up", func() bool { return w.lead(n) == nil })
 		t.Logf("%s: free %s after its abort", line, time.Since(began).Round(time.Millisecond))
-		got, err := w.p.store.Node(t.Context(), nil, n.ID)
+		got, err := w.p.Store.Node(t.Context(), nil, n.ID)
 		if err != nil || got.ProvisionState != c.from || got.Reservation != "" {
 			t.Errorf("%s: %+v: %v", line, got, err)
 		}
@@ -323,7 +324,7 @@ func TestADeadBMCLocksNothing(t *testing.T) {
 
 func (w *remedyWalk) lead(n *metal.Node) *job.Job {
 	w.Helper()
-	open, err := w.p.store.Unended(nil, job.Node(n.ID))
+	open, err := w.p.Store.Unended(nil, job.Node(n.ID))
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -348,7 +349,7 @@ func TestEveryRemedyIsAccepted(t *testing.T) {
 	for _, info := range metal.States {
 		for _, in := range plights {
 			n := w.place(info.State, in)
-			if jobs, err := p.store.Unended(nil, job.Node(n.ID)); err != nil || in.jobs != nil && len(jobs) == 0 {
+			if jobs, err := p.Store.Unended(nil, job.Node(n.ID)); err != nil || in.jobs != nil && len(jobs) == 0 {
 				continue // no operation works in this state
 			}
 			situations++

@@ -15,17 +15,21 @@ import (
 	"salvor/wire/native"
 )
 
-var serverThing = resourceSpec{
+var serverResource = resourceSpec{
 	face: client.Compute, path: "/servers", detail: "/servers/detail", one: "server", many: "servers", make: "-", change: "-", drop: "-",
 	words: []string{"server"}, ident: "SERVER", named: byServerName, everywhere: inEveryProject, title: "server", plural: "servers", columns: []string{"id", "name", "status", "addresses"},
 	filters: []resourceField{
-		{flag: "name", filter: "name", usage: "only those whose name this regular expression finds"},
-		{flag: "status", filter: "status", usage: "only those with this status"},
-		{flag: "host", filter: "host", usage: "only those on this host"},
-		{flag: "all-projects", form: switchForm, filter: "all_tenants", usage: "those of every project"},
-		{flag: "deleted", form: switchForm, filter: "deleted", usage: "only deleted ones"},
+		{flag: "name", usage: "only those whose name this regular expression finds"},
+		{flag: "status", allowed: serverStatuses, usage: "only those with this status, such as ACTIVE or ERROR"},
+		{flag: "host", usage: "only those on this host"},
+		{flag: "all-projects", form: switchForm, name: "all_tenants", usage: "those of every project"},
+		{flag: "deleted", form: switchForm, usage: "only deleted ones"},
 	},
 }
+
+// serverStatuses are Nova's.
+var serverStatuses = []string{"ACTIVE", "BUILD", "DELETED", "ERROR", "HARD_REBOOT", "MIGRATING", "PASSWORD", "PAUSED", "REBOOT", "REBUILD", "RESCUE", "RESIZE", "REVERT_RESIZE",
+	"SHELVED", "SHELVED_OFFLOADED", "SHUTOFF", "SOFT_DELETED", "SUSPENDED", "UNKNOWN", "VERIFY_RESIZE"}
 
 // serverVerb is an action on servers in the words of the openstack command.
 type serverVerb struct {
@@ -76,7 +80,7 @@ then: ssh rescue@ADDRESS-OF-THE-SERVER`},
 	{word: "unrescue", key: "unrescue", short: "Boot servers back into their own systems", reached: []string{"ACTIVE"}},
 	{word: "rebuild", key: "rebuild", short: "Rebuild the root disks of servers; the old disks go into quarantine", reached: []string{"ACTIVE", "SHUTOFF"}, body: func(c *clientCall) (any, error) {
 		name, _ := c.Flags().GetString("image")
-		id, err := imageThing.find(c, name)
+		id, err := imageResource.find(c, name)
 		body := client.Record{"imageRef": id}
 		if discard, _ := c.Flags().GetBool("discard"); discard {
 			body["salvor:discard"] = true
@@ -124,11 +128,11 @@ func rescueBody(c *clientCall) (any, error) {
 
 // rescueRef gives the UUID of what a rescue boots: an image of the image API, else a rescue image.
 func rescueRef(c *clientCall, name string) (string, error) {
-	id, err := imageThing.find(c, name)
+	id, err := imageResource.find(c, name)
 	if !problem.Is(err, problem.NotFound) {
 		return id, err
 	}
-	num, other := rescueImageThing.find(c, name)
+	num, other := rescueImageResource.find(c, name)
 	if other != nil {
 		// To whom rescue images are not told, the image is what is missing.
 		if status := client.StatusOf(other); status == http.StatusForbidden || status == http.StatusUnauthorized {
@@ -136,7 +140,7 @@ func rescueRef(c *clientCall, name string) (string, error) {
 		}
 		return "", other
 	}
-	found, err := rescueImageThing.ask(c, http.MethodGet, "/"+url.PathEscape(num), nil, nil)
+	found, err := rescueImageResource.ask(c, http.MethodGet, "/"+url.PathEscape(num), nil, nil)
 	if err == nil && found.Text("uuid") == "" {
 		err = fmt.Errorf("rescue image %s has no UUID", stripControlChars(name))
 	}
@@ -145,7 +149,7 @@ func rescueRef(c *clientCall, name string) (string, error) {
 
 // getRescueSession is the rescue session of a server; nil where it has none, or where it is not told to who asks.
 func getRescueSession(c *clientCall, id string) client.Record {
-	found, err := sessionThing.ask(c, http.MethodGet, "/"+url.PathEscape(id), nil, nil)
+	found, err := sessionResource.ask(c, http.MethodGet, "/"+url.PathEscape(id), nil, nil)
 	if err != nil {
 		return nil
 	}
@@ -169,12 +173,12 @@ func saySession(c *clientCall, id string) {
 
 func newServerCommand() *cobra.Command {
 	e := &apiEndpoint{}
-	cmd := serverThing.command(e, "Virtual machines")
+	cmd := serverResource.command(e, "Virtual machines")
 	e.flags(cmd)
 	for _, v := range serverVerbs {
 		cmd.AddCommand(v.command(e))
 	}
-	cmd.AddCommand(newServerCreate(e), newServerDelete(e), newServerSet(e), newServerAdopt(e), newServerModify(e), newServerAbort(e), newServerVolume(e, "add"), newServerVolume(e, "remove"))
+	cmd.AddCommand(newServerCreate(e), newServerDelete(e), newServerSet(e), newServerAdopt(e), newServerRescueConfig(e), newServerModify(e), newServerAbort(e), newServerVolume(e, "add"), newServerVolume(e, "remove"))
 	return cmd
 }
 
@@ -200,7 +204,7 @@ func (v serverVerb) command(e *apiEndpoint) *cobra.Command {
 				}
 			}
 			return c.each(func(ident string) error {
-				id, err := serverThing.find(c, ident)
+				id, err := serverResource.find(c, ident)
 				if err != nil {
 					return err
 				}
@@ -238,7 +242,7 @@ func (w *waitOption) server(c *clientCall, id, name string, reached []string) er
 	p, began := newProgress(c.ErrOrStderr(), name), time.Now()
 	defer p.end()
 	for {
-		s, err := serverThing.ask(c, http.MethodGet, "/"+url.PathEscape(id), nil, nil)
+		s, err := serverResource.ask(c, http.MethodGet, "/"+url.PathEscape(id), nil, nil)
 		if err != nil {
 			return err
 		}
@@ -298,7 +302,7 @@ func newServerDelete(e *apiEndpoint) *cobra.Command {
 		Use: "delete SERVER...", Short: "Delete servers, with their local disks", Args: cobra.MinimumNArgs(1), Example: "  salvor server delete web1 --wait",
 		RunE: e.run(func(c *clientCall) error {
 			return c.each(func(ident string) error {
-				id, err := serverThing.find(c, ident)
+				id, err := serverResource.find(c, ident)
 				if err != nil {
 					return err
 				}
@@ -333,7 +337,7 @@ func newServerSet(e *apiEndpoint) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "set SERVER", Short: "Change fields of a server", Args: cobra.ExactArgs(1), Example: "  salvor server set web1 --name web2 --property tier=front\n  salvor server set web1 --state active",
 		RunE: e.run(func(c *clientCall) error {
-			id, err := serverThing.find(c, c.args[0])
+			id, err := serverResource.find(c, c.args[0])
 			if err != nil {
 				return err
 			}

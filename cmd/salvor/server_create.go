@@ -31,7 +31,7 @@ func newServerCreate(e *apiEndpoint) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			made, err := serverThing.ask(c, http.MethodPost, "", nil, client.Record{"server": body})
+			made, err := serverResource.ask(c, http.MethodPost, "", nil, client.Record{"server": body})
 			if err != nil {
 				return err
 			}
@@ -41,7 +41,7 @@ func newServerCreate(e *apiEndpoint) *cobra.Command {
 					return err
 				}
 			}
-			shown, err := serverThing.ask(c, http.MethodGet, "/"+url.PathEscape(id), nil, nil)
+			shown, err := serverResource.ask(c, http.MethodGet, "/"+url.PathEscape(id), nil, nil)
 			if err != nil {
 				return err
 			}
@@ -74,17 +74,17 @@ func newServerCreate(e *apiEndpoint) *cobra.Command {
 func serverBody(c *clientCall) (client.Record, error) {
 	text := func(flag string) string { v, _ := c.Flags().GetString(flag); return v }
 	body := client.Record{"name": c.args[0]}
-	flavor, err := flavorThing.find(c, text("flavor"))
+	flavor, err := flavorResource.find(c, text("flavor"))
 	if err != nil {
 		return nil, err
 	}
 	body["flavorRef"] = flavor
 	if name := text("image"); name != "" {
-		if body["imageRef"], err = imageThing.find(c, name); err != nil {
+		if body["imageRef"], err = imageResource.find(c, name); err != nil {
 			return nil, err
 		}
 	} else {
-		id, err := blockThing.find(c, text("volume"))
+		id, err := volumeResource.find(c, text("volume"))
 		if err != nil {
 			return nil, err
 		}
@@ -127,7 +127,7 @@ func serverNetworks(c *clientCall) (any, error) {
 	}
 	var out []client.Record
 	for _, n := range nets {
-		id, err := usableThing.find(c, n)
+		id, err := usableNetworkResource.find(c, n)
 		if err != nil {
 			return nil, err
 		}
@@ -164,11 +164,11 @@ func newServerVolume(e *apiEndpoint, verb string) *cobra.Command {
 		Use: "volume SERVER VOLUME", Short: map[string]string{"add": "Attach a volume to a server", "remove": "Detach a volume from a server"}[verb],
 		Args: cobra.ExactArgs(2), Example: "  salvor server " + verb + " volume web1 data1",
 		RunE: e.run(func(c *clientCall) error {
-			server, err := serverThing.find(c, c.args[0])
+			server, err := serverResource.find(c, c.args[0])
 			if err != nil {
 				return err
 			}
-			volume, err := blockThing.find(c, c.args[1])
+			volume, err := volumeResource.find(c, c.args[1])
 			if err != nil {
 				return err
 			}
@@ -201,7 +201,7 @@ func newServerAdopt(e *apiEndpoint) *cobra.Command {
 			}
 			cluster, _ := c.Flags().GetString("cluster")
 			instance, _ := c.Flags().GetString("instance")
-			id, err := clusterThing.find(c, cluster)
+			id, err := clusterResource.find(c, cluster)
 			if err != nil {
 				return err
 			}
@@ -243,7 +243,7 @@ salvor does not undo them. The server shows what is known of them. The host carr
 				return err
 			}
 			return c.each(func(ident string) error {
-				id, err := serverThing.find(c, ident)
+				id, err := serverResource.find(c, ident)
 				if err != nil {
 					return err
 				}
@@ -258,11 +258,18 @@ salvor does not undo them. The server shows what is known of them. The host carr
 	return cmd
 }
 
-// newServerModify is the management command of the specification.
+// newServerModify is the former name of rescue-config, for one release.
 func newServerModify(e *apiEndpoint) *cobra.Command {
+	cmd := newServerRescueConfig(e)
+	cmd.Use, cmd.Hidden, cmd.Deprecated = "modify SERVER", true, "use: salvor server rescue-config"
+	return cmd
+}
+
+// newServerRescueConfig is the management command of the specification.
+func newServerRescueConfig(e *apiEndpoint) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "modify SERVER", Short: "Rescue or unrescue a stopped server by its settings alone: it stays off", Args: cobra.ExactArgs(1),
-		Example: "  salvor server modify web1 --action rescue --rescue-image 3 --key ~/.ssh/id_ed25519.pub --expires-in 24h\n  salvor server modify web1 --action unrescue",
+		Use: "rescue-config SERVER", Short: "Rescue or unrescue a stopped server by its settings alone: it stays off", Args: cobra.ExactArgs(1),
+		Example: "  salvor server rescue-config web1 --action rescue --rescue-image 3 --key ~/.ssh/id_ed25519.pub --expires-in 24h\n  salvor server rescue-config web1 --action unrescue",
 		RunE: e.run(func(c *clientCall) error {
 			action, _ := c.Flags().GetString("action")
 			body := client.Record{"action": action}
@@ -279,7 +286,7 @@ func newServerModify(e *apiEndpoint) *cobra.Command {
 					return err
 				}
 			}
-			id, err := serverThing.find(c, c.args[0])
+			id, err := serverResource.find(c, c.args[0])
 			if err != nil {
 				return err
 			}
@@ -326,7 +333,7 @@ func newConsoleCommand() *cobra.Command {
 	show := &cobra.Command{
 		Use: "show SERVER", Short: "Show the end of a server's console", Args: cobra.ExactArgs(1), Example: "  salvor console log show web1 --lines 50",
 		RunE: e.run(func(c *clientCall) error {
-			id, err := serverThing.find(c, c.args[0])
+			id, err := serverResource.find(c, c.args[0])
 			if err != nil {
 				return err
 			}

@@ -39,7 +39,7 @@ The control plane must have a rescue ramdisk from which it can make boot media (
 [agent]callback_networks and [conductor]bmc_networks must include the BMCs' addresses. Never point salvor sim at a control
 plane that has work to do.`,
 		Example: `  # a thousand machines, a tenth of them in rescue and half with agents that heartbeat, some with bad BMCs, for an hour
-  salvor sim --nodes 1000 --seed 7 --rescue 0.1 --hold 0.5 --silent 0.01 --slow 0.02 --lying 0.005 --busy 0.01 --for 1h
+  salvor sim --nodes 1000 --seed 7 --rescue 0.1 --hold 0.5 --silent 0.01 --slow 0.02 --faulty-acks 0.005 --busy 0.01 --for 1h
 
   # what it left
   salvor sim --nodes 1000 --seed 7 --clean`,
@@ -59,7 +59,8 @@ plane that has work to do.`,
 	fl.DurationVar(&f.Boot, "boot-time", 2*time.Second, "time from power-on to the start of the agent")
 	fl.Float64Var(&f.Faults.Silent, "silent", 0, "share of BMCs that never answer, once all nodes are enrolled")
 	fl.Float64Var(&f.Faults.Slow, "slow", 0, "share of BMCs that answer after 3 s")
-	fl.Float64Var(&f.Faults.Lying, "lying", 0, "share of BMCs that accept orders and do not act")
+	fl.Float64Var(&f.Faults.Lying, "faulty-acks", 0, "share of BMCs that accept orders and do not act")
+	renameFlag(cmd, "lying", "faulty-acks")
 	fl.Float64Var(&f.Faults.Busy, "busy", 0, "share of BMCs that answer 503")
 	fl.IntVar(&f.Workers, "concurrency", 32, "number of simultaneous requests to the control plane")
 	fl.DurationVar(&f.length, "for", 0, "how long to go on once all nodes are enrolled; 0: until it is interrupted")

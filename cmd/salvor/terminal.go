@@ -1,15 +1,14 @@
 package main
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"strings"
+	"syscall"
 
-	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 )
 
 // terminalWidth is the width of the terminal that w is; 0 if it is none.
@@ -18,47 +17,39 @@ func terminalWidth(w any) int {
 	if !ok {
 		return 0
 	}
-	if _, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS); err != nil {
+	if !term.IsTerminal(int(f.Fd())) {
 		return 0
 	}
-	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
-	if err != nil || size.Col == 0 {
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err != nil || width == 0 {
 		return 80
 	}
-	return int(size.Col)
+	return width
 }
 
 // promptPassword reads a line from a terminal without showing it.
 func promptPassword(in *os.File, out io.Writer, prompt string) (string, error) {
 	fd := int(in.Fd())
-	before, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	before, err := term.GetState(fd)
 	if err != nil {
 		return "", errors.New("standard input is no terminal")
 	}
 	fmt.Fprint(out, prompt)
-	quiet := *before
-	quiet.Lflag &^= unix.ECHO
-	if err := unix.IoctlSetTermios(fd, unix.TCSETS, &quiet); err != nil {
-		return "", fmt.Errorf("switch the echo off: %w", err)
-	}
-	restore := func() {
-		_ = unix.IoctlSetTermios(fd, unix.TCSETS, before)
+	defer fmt.Fprintln(out)
+	// ReadPassword switches the echo on again, but not when a signal ends the program.
+	defer onInterrupt(func() {
+		_ = term.Restore(fd, before)
 		fmt.Fprintln(out)
-	}
-	defer restore()
-	defer onInterrupt(restore)()
-	line, err := bufio.NewReader(in).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return "", err
-	}
-	return strings.TrimRight(line, "\r\n"), nil
+	})()
+	line, err := term.ReadPassword(fd)
+	return string(line), err
 }
 
 // onInterrupt has something done before an interrupt ends the program. The function that
 // it returns ends that.
 func onInterrupt(do func()) func() {
 	signals, ended := make(chan os.Signal, 1), make(chan struct{})
-	signal.Notify(signals, os.Interrupt, unix.SIGTERM)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		select {
 		case <-signals:

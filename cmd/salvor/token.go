@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -21,14 +20,14 @@ import (
 	"salvor/api/identity"
 	"salvor/api/native"
 	"salvor/client"
+	"salvor/cmd/salvor/serve"
 	"salvor/config"
 	"salvor/problem"
 	"salvor/record"
 	"salvor/secret"
-	"salvor/store"
 )
 
-var tokenThing = resourceSpec{
+var tokenResource = resourceSpec{
 	face: client.Native, path: "/tokens", many: "tokens", make: "-", change: "-", drop: "revoke",
 	words: []string{"token"}, ident: "TOKEN", keyed: true, title: "token", plural: "tokens", named: byName,
 	columns: []string{"id", "name", "role", "scope", "project", "expires_at", "used_at"},
@@ -46,7 +45,7 @@ var tokenThing = resourceSpec{
 // newTokenCommand is `salvor token`.
 func newTokenCommand() *cobra.Command {
 	e := &apiEndpoint{}
-	cmd := tokenThing.command(e, "Manage the API tokens of programs and people, if no Keystone does")
+	cmd := tokenResource.command(e, "Manage the API tokens of programs and people, if no Keystone does")
 	e.flags(cmd)
 	cmd.AddCommand(newTokenCreate(e))
 	return cmd
@@ -62,7 +61,7 @@ type wantedToken struct {
 func newTokenCreate(e *apiEndpoint) *cobra.Command {
 	o, w := &outputOptions{}, &wantedToken{}
 	cmd := &cobra.Command{
-		Use: "create NAME", Short: "Create a token and show its text, only once", Args: cobra.ExactArgs(1), Example: tokenThing.example,
+		Use: "create NAME", Short: "Create a token and show its text, only once", Args: cobra.ExactArgs(1), Example: tokenResource.example,
 		Long: `Create a token. The command shows the text of the token only once. salvor does not store the text, only a digest of it.
 
 An administrator (role admin) of the whole system can create any token, and an administrator of a project tokens of that project.
@@ -129,26 +128,27 @@ func (w *wantedToken) ask(ctx context.Context, api *client.Client, name string, 
 		body["project"] = w.project
 	}
 	var made client.Record
-	return made, api.Ask(ctx, client.Native, http.MethodPost, tokenThing.path, nil, body, &made)
+	return made, api.Ask(ctx, client.Native, http.MethodPost, tokenResource.path, nil, body, &made)
 }
 
 // makeLocally writes the token into the database; where that is SQLite and salvor serve has it, it asks that one, with a token
 // that the key of the control plane signs.
 func (w *wantedToken) makeLocally(cmd *cobra.Command, e *apiEndpoint, name string, ttl time.Duration) (client.Record, error) {
-	p, err := w.where.program()
+	source, err := w.where.source("database")
 	if err != nil {
 		return nil, err
 	}
-	if p.cfg.Default.AuthStrategy == config.KeystoneAuth {
+	cfg, _, err := config.Load(source)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Default.AuthStrategy == config.KeystoneAuth {
 		return nil, problem.Unsupportedf("auth_strategy is keystone: tokens are Keystone's")
 	}
 	ctx := cmd.Context()
-	if _, err := p.readKeys(ctx); err != nil {
-		return nil, err
-	}
-	s, err := store.Open(ctx, p.cfg.Database.Connection.Reveal(), p.key, p.storeOptions(p.cfg.Database.Connection.Reveal()))
-	if problem.Is(err, problem.Conflict) && isSQLite(p.cfg.Database.Connection.Reveal()) {
-		return w.askLocally(ctx, p, e, name, ttl)
+	s, key, err := serve.OpenLocal(ctx, cfg)
+	if errors.Is(err, serve.ErrServed) {
+		return w.askLocally(ctx, cfg, key, e, name, ttl)
 	}
 	if err != nil {
 		return nil, err
@@ -165,34 +165,18 @@ func (w *wantedToken) makeLocally(cmd *cobra.Command, e *apiEndpoint, name strin
 	return out, json.Unmarshal(shown, &out)
 }
 
-// program is as much of a control plane as its configuration tells.
-func (s *serveFlags) program() (*controlPlane, error) {
-	source, err := s.source("database")
-	if err != nil {
-		return nil, err
-	}
-	cfg, _, err := config.Load(source)
-	if err != nil {
-		return nil, err
-	}
-	if err := os.MkdirAll(cfg.Default.StatePath, 0o700); err != nil {
-		return nil, problem.Invalidf("state directory: %w", err)
-	}
-	return &controlPlane{cfg: cfg, log: slog.New(slog.DiscardHandler), state: &stateDir{path: cfg.Default.StatePath}}, nil
-}
-
 // askLocally asks the salvor serve that has the database.
-func (w *wantedToken) askLocally(ctx context.Context, p *controlPlane, e *apiEndpoint, name string, ttl time.Duration) (client.Record, error) {
-	where := firstOf(e.url, os.Getenv("SALVOR_URL"), ownURL(p.cfg, net.TCPAddrFromAddrPort(netip.AddrPortFrom(p.cfg.API.HostIP, uint16(p.cfg.API.Port)))))
-	transport, err := e.transport()
+func (w *wantedToken) askLocally(ctx context.Context, cfg *config.Config, key *secret.Key, e *apiEndpoint, name string, ttl time.Duration) (client.Record, error) {
+	where := firstOf(e.url, os.Getenv("SALVOR_URL"), serve.OwnURL(cfg, net.TCPAddrFromAddrPort(netip.AddrPortFrom(cfg.API.HostIP, uint16(cfg.API.Port)))))
+	transport, err := e.transport(cloudEntry{})
 	if err != nil {
 		return nil, err
 	}
 	// While the key is changed there are several, the newest last; which of them signs the database alone tells, and that has the server.
-	for _, id := range slices.Backward(p.key.IDs()) {
-		p.key.Use(id)
+	for _, id := range slices.Backward(key.IDs()) {
+		key.Use(id)
 		var text secret.Value
-		if text, err = identity.LocalToken(p.key, time.Now()); err != nil {
+		if text, err = identity.LocalToken(key, time.Now()); err != nil {
 			return nil, err
 		}
 		var api *client.Client
@@ -209,12 +193,4 @@ func (w *wantedToken) askLocally(ctx context.Context, p *controlPlane, e *apiEnd
 		}
 	}
 	return nil, fmt.Errorf("%w\nsalvor serve has the database and was asked at %s; name its API by --url if that is another place", err, where)
-}
-
-// ownURL is where this machine reaches the API that listens there: over TLS by the name that the certificate has, if one is configured.
-func ownURL(c *config.Config, at net.Addr) string {
-	if c.API.TLS.Enabled {
-		return firstOf(strings.TrimRight(c.API.PublicEndpoint, "/"), "https://"+localListenerAddress(at))
-	}
-	return "http://" + localListenerAddress(at)
 }

@@ -20,6 +20,7 @@ import (
 	"salvor/access"
 	"salvor/api"
 	"salvor/api/identity"
+	"salvor/cmd/salvor/serve"
 	"salvor/config"
 	"salvor/problem"
 	"salvor/secret"
@@ -66,7 +67,7 @@ func TestOwnURL(t *testing.T) {
 	at := net.TCPAddrFromAddrPort(netip.MustParseAddrPort("0.0.0.0:6385"))
 	c.API.PublicEndpoint = "https://salvor.example/"
 	for _, want := range []string{"http://localhost:6385", "https://salvor.example"} {
-		if got := ownURL(c, at); got != want {
+		if got := serve.OwnURL(c, at); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
 		c.API.TLS.Enabled = true

@@ -89,6 +89,26 @@ func whyOf(c *clientCall, text, kind string) (*native.Why, error) {
 	return nil, usageErrorf(c.Command, "%s is the name of a %s: say which by --kind", stripControlChars(ident), strings.Join(kinds, " and of a "))
 }
 
+// withAccepted adds to a refusal the state of a node or server, and the requests that it accepts now. It leaves a refusal that has another
+// reason than the state as it is.
+func (c *clientCall) withAccepted(kind, ident, request string, err error) error {
+	if status := client.StatusOf(err); status != http.StatusBadRequest && status != http.StatusConflict {
+		return err
+	}
+	var w native.Why
+	path := "/" + kind + "s/" + url.PathEscape(ident) + "/why"
+	if failed := c.api.Ask(c.context(), client.Native, http.MethodGet, path, nil, nil, &w); failed != nil || slices.Contains(w.Accepts, request) {
+		return err
+	}
+	for i, accepted := range w.Accepts {
+		if at := slices.IndexFunc(provisionVerbs, func(v provisionVerb) bool { return kind == "node" && v.target == accepted }); at >= 0 {
+			w.Accepts[i] = provisionVerbs[at].word
+		}
+	}
+	return fmt.Errorf("%w; %s %s is in state %s and accepts now: %s", err, kind, c.label(ident), stripControlChars(w.State),
+		stripControlChars(firstOf(strings.Join(w.Accepts, ", "), "nothing")))
+}
+
 // sayWhy prints the paragraph, and the commands that it does not name.
 func sayWhy(c *clientCall, w *native.Why) {
 	out, width := c.OutOrStdout(), terminalWidth(c.OutOrStdout())

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"salvor/compute"
+	"salvor/compute/service"
 	"salvor/driver"
 	"salvor/job"
 	"salvor/metal"
@@ -20,14 +20,14 @@ import (
 func restoredBench(t *testing.T) (*bench, *restored.Service) {
 	t.Helper()
 	b := waiting(t)
-	if err := b.store.Hold(t.Context(), record.HeldBackup, "a test"); err != nil {
+	if err := b.store.HoldDatabase(t.Context(), record.HeldBackup, "a test"); err != nil {
 		t.Fatal(err)
 	}
 	b.mu.Lock()
 	b.power, b.running, b.media, b.device, b.agentUp = metal.PowerOn, "system", "", rescue.Boot{}, false
 	b.networks = map[driver.Net]bool{driver.Tenant: true}
 	b.mu.Unlock()
-	services := compute.New(b.store, b.store, compute.Options{}, time.Now)
+	services := service.New(b.store, b.store, service.Options{}, time.Now)
 	return b, restored.New(b.store, b.nodes, services, time.Now)
 }
 
@@ -183,8 +183,8 @@ func TestRestoredPowerNotReadLately(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, metal.Active)
-			s := restored.New(b.store, b.nodes, compute.New(b.store, b.store, compute.Options{}, time.Now), func() time.Time { return time.Now().Add(c.age) })
-			err := b.store.Hold(t.Context(), record.HeldBackup, "a test")
+			s := restored.New(b.store, b.nodes, service.New(b.store, b.store, service.Options{}, time.Now), func() time.Time { return time.Now().Add(c.age) })
+			err := b.store.HoldDatabase(t.Context(), record.HeldBackup, "a test")
 			b.mu.Lock()
 			b.power = metal.PowerOff
 			b.mu.Unlock()
@@ -244,8 +244,8 @@ func TestRestoredPower(t *testing.T) {
 		t.Run("choice "+choice, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, metal.Active)
-			s := restored.New(b.store, b.nodes, compute.New(b.store, b.store, compute.Options{}, time.Now), time.Now)
-			if err := b.store.Hold(t.Context(), record.HeldBackup, "a test"); err != nil {
+			s := restored.New(b.store, b.nodes, service.New(b.store, b.store, service.Options{}, time.Now), time.Now)
+			if err := b.store.HoldDatabase(t.Context(), record.HeldBackup, "a test"); err != nil {
 				t.Fatal(err)
 			}
 			b.mu.Lock()

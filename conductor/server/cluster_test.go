@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"salvor/compute"
+	"salvor/compute/service"
 	"salvor/conductor/conductortest"
 	"salvor/hypervisor"
 	"salvor/job"
@@ -34,7 +35,7 @@ type cloud struct {
 	broken   error
 	reading  func() // in the middle of a look
 	store    *store.Store
-	services *compute.Services
+	services *service.Services
 	con      *Conductor
 	row      *compute.Cluster
 }
@@ -45,7 +46,7 @@ func newCloud(t *testing.T) *cloud {
 	t.Helper()
 	st, _ := conductortest.Store(t, allDefinitions())
 	c := &cloud{T: t, store: st, hosts: []hypervisor.ClusterHost{clusterHost("n1"), clusterHost("n2")}}
-	c.services = compute.New(st, st, compute.Options{RescueImagePath: "/srv/rescue"}, time.Now)
+	c.services = service.New(st, st, service.Options{RescueImagePath: "/srv/rescue"}, time.Now)
 	c.con = New(Config{Store: st, Compute: c.services, Log: slog.New(slog.DiscardHandler), Now: time.Now, Clusters: c})
 	c.row = &compute.Cluster{Name: "prod", URL: "https://192.0.2.1", User: "salvor", Password: secret.New("canary")}
 	if err := c.services.Clusters.Create(t.Context(), c.row, operator.Asker); err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"salvor/compute"
+	"salvor/compute/service"
 	"salvor/hypervisor"
 	"salvor/job"
 	"salvor/store"
@@ -58,7 +59,7 @@ func TestAQuietTurnWritesNothing(t *testing.T) {
 	c.boots("rescued", "/srv/rescue/a.iso")
 	c.hosts[0].Inventory.Firmware = []compute.Firmware{compute.BIOS}
 	st := &counted{Store: c.store}
-	c.services = compute.New(st, st, compute.Options{RescueImagePath: "/srv/rescue"}, time.Now)
+	c.services = service.New(st, st, service.Options{RescueImagePath: "/srv/rescue"}, time.Now)
 	c.con = New(Config{Store: st, Compute: c.services, Log: slog.New(slog.DiscardHandler), Now: time.Now, Clusters: c})
 	c.turn()
 	c.turn()

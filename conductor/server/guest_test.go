@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"salvor/compute"
+	"salvor/compute/service"
 	"salvor/hypervisor/fake"
 	"salvor/job"
 	"salvor/problem"
@@ -571,8 +572,8 @@ func TestAStartThatFailsAfterACrashIsTriedThreeTimes(t *testing.T) {
 	state.Power, state.Runs = compute.PowerCrashed, nil
 	h.hv.Put(h.server, state)
 	// The look comes a minute after the server changed, and the conductor's clock is behind, so that no try waits for its pause.
-	at := func(d time.Duration) *compute.Services {
-		return compute.New(h.store, h.store, compute.Options{RescueImagePath: "/srv/rescue"}, func() time.Time { return time.Now().Add(d) })
+	at := func(d time.Duration) *service.Services {
+		return service.New(h.store, h.store, service.Options{RescueImagePath: "/srv/rescue"}, func() time.Time { return time.Now().Add(d) })
 	}
 	h.con.Compute, h.con.Now = at(-time.Hour), func() time.Time { return time.Now().Add(-time.Hour) }
 	if _, err := at(time.Minute).Hosts.Renew(t.Context(), h.host.ID, "", compute.Renewal{BootID: "boot-1", HasGuests: true,

@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"salvor/compute"
+	"salvor/compute/service"
 	"salvor/conductor/conductortest"
 	"salvor/conductor/node"
 	"salvor/hypervisor"
@@ -44,7 +45,7 @@ type house struct {
 
 	store    *store.Store
 	machines *node.Conductor // nil: there are no nodes
-	services *compute.Services
+	services *service.Services
 	con      *Conductor
 	host     *compute.Host
 	server   string
@@ -72,7 +73,7 @@ func newHouse(t *testing.T, q quarters) *house {
 	t.Helper()
 	st, _ := conductortest.Store(t, allDefinitions())
 	h := &house{hv: fake.New(), disks: map[string]string{}, store: st}
-	h.services = compute.New(st, st, compute.Options{SoftOffTimeout: time.Second, RescueImagePath: "/srv/rescue"}, time.Now)
+	h.services = service.New(st, st, service.Options{SoftOffTimeout: time.Second, RescueImagePath: "/srv/rescue"}, time.Now)
 	h.con = New(Config{Store: st, Compute: h.services, Log: slog.New(slog.DiscardHandler), Now: time.Now, Hypervisors: h, RescueImagePath: "/srv/rescue"})
 	if q.access == "" {
 		q.access = rescue.ByChannel

@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"salvor/compute"
+	"salvor/compute/service"
 	"salvor/conductor/conductortest"
 	"salvor/job"
 	"salvor/job/jobtest"
@@ -26,7 +27,7 @@ import (
 // lot is a host that is a machine in memory, with servers on it, beside a storage in memory.
 type lot struct {
 	*machineWorld
-	services *compute.Services
+	services *service.Services
 	host     *compute.Host
 	array    *array
 	ahead    atomic.Int64 // by how much the clock of the house is ahead
@@ -84,7 +85,7 @@ func newLot(t *testing.T, s site) *lot {
 	t.Helper()
 	y := &lot{array: &array{revoked: map[string]bool{}}}
 	y.machineWorld = newMachineWorld(t, y.now)
-	y.services = compute.New(y.store, y.store, compute.Options{}, y.now)
+	y.services = service.New(y.store, y.store, service.Options{}, y.now)
 	y.con = New(Config{Store: y.store, Nodes: y.nodes, Log: slog.New(slog.DiscardHandler), Now: y.now, Compute: y.services, Storage: y.array, PowerState: y.machines.PowerState})
 	y.host = &compute.Host{Record: record.Record{ID: uuid.NewString()}, Name: "east", Kind: compute.AgentHost, BootID: "boot-1", Group: "strict", Inventory: compute.Inventory{VCPUs: 8}}
 	if s.node {
@@ -405,7 +406,7 @@ func TestFenceAcrossARestart(t *testing.T) {
 	stop()
 	y.array.hangs = nil
 	y.pass(2 * fenceWithin)
-	y.services = compute.New(y.store, y.store, compute.Options{}, y.now)
+	y.services = service.New(y.store, y.store, service.Options{}, y.now)
 	y.con.Config.Compute = y.services
 	y.con = New(y.con.Config)
 	y.heard(t)

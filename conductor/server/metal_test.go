@@ -16,6 +16,7 @@ import (
 	"github.com/google/uuid"
 
 	"salvor/compute"
+	"salvor/compute/service"
 	"salvor/conductor/conductortest"
 	"salvor/hypervisor"
 	"salvor/job"
@@ -41,7 +42,7 @@ type depot struct {
 	breaks   map[hypervisor.Verb]string
 
 	store    *store.Store
-	services *compute.Services
+	services *service.Services
 	con      *Conductor
 	host     *compute.Host
 	server   string
@@ -64,7 +65,7 @@ func newDepot(t *testing.T, b begin) *depot {
 	t.Helper()
 	st, _ := conductortest.Store(t, allDefinitions())
 	y := &depot{store: st, machines: map[string]*hypervisor.Machine{}, runs: map[string]string{}, password: map[string]string{}, targets: map[string][]string{}, leaves: map[string]bool{}, breaks: map[hypervisor.Verb]string{}}
-	y.services = compute.New(st, st, compute.Options{SoftOffTimeout: time.Second}, time.Now)
+	y.services = service.New(st, st, service.Options{SoftOffTimeout: time.Second}, time.Now)
 	y.con = New(Config{Store: st, Compute: y.services, Log: slog.New(slog.DiscardHandler), Now: time.Now, Metals: y, FirstLook: time.Millisecond,
 		LendImage: func(digest string) string { return "http://salvor/" + digest }, Storage: y, SoftOffTimeout: time.Second, NodeTimeout: time.Minute})
 	cluster := &compute.Cluster{Record: record.Record{ID: uuid.NewString()}, Name: "metal", Kind: compute.IronicCluster, URL: "http://ironic:6385"}

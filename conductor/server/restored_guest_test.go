@@ -26,7 +26,7 @@ func waitsForHost(t *testing.T, a compute.Act) (*house, *restored.Service) {
 		}
 	}
 	stop()
-	if err := h.store.Hold(t.Context(), record.HeldBackup, "a test"); err != nil {
+	if err := h.store.HoldDatabase(t.Context(), record.HeldBackup, "a test"); err != nil {
 		t.Fatal(err)
 	}
 	nodes := metal.NewNodes(h.store, h.store, &secret.Key{}, metal.NewDirectory(h.store, time.Now, 0, 0), metal.Options{}, time.Now)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"salvor/compute"
+	"salvor/compute/service"
 	"salvor/job"
 	"salvor/metal"
 	"salvor/storage"
@@ -35,7 +36,7 @@ type Config struct {
 	// SoftOffTimeout bounds a soft shutdown that names no time of its own.
 	SoftOffTimeout time.Duration
 	// Compute changes servers.
-	Compute *compute.Services
+	Compute *service.Services
 	// Hypervisors drive the guests of hosts that have no agent; nil: there are none.
 	Hypervisors Hypervisors
 	// Clusters are watched; nil: there are none.

@@ -19,7 +19,7 @@ func testIncarnation(b *testEnv) {
 		b.Errorf("a new database had incarnations before: %v, %v", former, err)
 	}
 	for _, reason := range []string{"the first", "the second"} {
-		if err := other.Hold(b.ctx, record.HeldWentBack, reason); err != nil {
+		if err := other.HoldDatabase(b.ctx, record.HeldWentBack, reason); err != nil {
 			b.Fatal(err)
 		}
 	}

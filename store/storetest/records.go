@@ -236,11 +236,11 @@ func testChassisHeld(b *testEnv) {
 	b.do(func(tx job.Tx) error {
 		return b.s.Chassis().Insert(tx, &metal.Chassis{Record: record.Record{ID: "rack"}})
 	})
-	b.refused(b.s.Do(b.ctx, func(tx job.Tx) error { return b.s.HoldChassis(tx, "ghost") }), problem.NotFound, "Chassis ghost could not be found.")
+	b.refused(b.s.Do(b.ctx, func(tx job.Tx) error { return b.s.LockChassis(tx, "ghost") }), problem.NotFound, "Chassis ghost could not be found.")
 	other := b.other()
 	move := func() {
 		b.ok(other.Do(b.ctx, func(tx job.Tx) error {
-			if err := other.HoldChassis(tx, "rack"); err != nil {
+			if err := other.LockChassis(tx, "rack"); err != nil {
 				return err
 			}
 			return other.InsertNode(tx, &metal.Node{ID: "n", ChassisUUID: "rack", ProvisionState: metal.Enroll})

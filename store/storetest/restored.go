@@ -200,12 +200,12 @@ func testDropJob(b *testEnv) {
 func testRelease(b *testEnv) {
 	b.node("a", func(n *metal.Node) { n.ProvisionState = metal.Active })
 	other := b.other()
-	release := func() error { return b.s.Do(b.ctx, func(tx job.Tx) error { return b.s.Release(tx) }) }
+	release := func() error { return b.s.Do(b.ctx, func(tx job.Tx) error { return b.s.ReleaseHold(tx) }) }
 	b.refused(release(), problem.Conflict, "The database is not held any more: somebody else has released it.")
 	if former, err := b.s.FormerIncarnations(b.ctx); err != nil || len(former) != 0 {
 		b.Fatalf("a release that was refused: %v %v", former, err)
 	}
-	b.ok(b.s.Hold(b.ctx, record.HeldBackup, "a test"))
+	b.ok(b.s.HoldDatabase(b.ctx, record.HeldBackup, "a test"))
 	b.ok(b.s.SaveReadings(b.ctx, []metal.HeldReading{{NodeID: "a", ReadAt: b.s.Now()}}))
 	b.do(func(tx job.Tx) error {
 		return b.s.SaveHeldChoice(tx, record.HeldChoice{Kind: record.ChoiceOfJob, ID: "j", Choice: record.DropJob})
@@ -214,7 +214,7 @@ func testRelease(b *testEnv) {
 	b.ok(err)
 	lost := problem.Conflictf("a failure after the release")
 	b.refused(b.s.Do(b.ctx, func(tx job.Tx) error {
-		if err := b.s.Release(tx); err != nil {
+		if err := b.s.ReleaseHold(tx); err != nil {
 			return err
 		}
 		return lost

@@ -27,6 +27,7 @@ import (
 	"salvor/api/host"
 	"salvor/api/nova"
 	"salvor/compute"
+	"salvor/compute/service"
 	"salvor/job"
 	"salvor/record"
 	"salvor/secret"
@@ -39,7 +40,7 @@ import (
 type region struct {
 	tb       testing.TB
 	s        *store.Store
-	services *compute.Services
+	services *service.Services
 	door     string // URL
 	nova     string
 	hosts    []*vmHost
@@ -66,7 +67,7 @@ func newRegion(tb testing.TB, hosts, servers int) *region {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	r := &region{tb: tb, s: s, services: compute.New(s, s, compute.Options{}, time.Now)}
+	r := &region{tb: tb, s: s, services: service.New(s, s, service.Options{}, time.Now)}
 	authority, err := host.OpenAuthority(tb.Context(), s, time.Now)
 	if err != nil {
 		tb.Fatal(err)

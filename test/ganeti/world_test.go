@@ -20,6 +20,7 @@ import (
 	"github.com/google/uuid"
 
 	"salvor/compute"
+	"salvor/compute/service"
 	"salvor/conductor/server"
 	"salvor/hypervisor/ganeti"
 	"salvor/job"
@@ -41,7 +42,7 @@ type world struct {
 	*testing.T
 	dir      string
 	store    *store.Store
-	services *compute.Services
+	services *service.Services
 	cluster  *compute.Cluster
 	image    *rescue.Image
 }
@@ -92,7 +93,7 @@ func (w *world) conduct() {
 	w.Helper()
 	st, _ := storetest.SQLite(w.T)
 	w.store = st
-	w.services = compute.New(st, st, compute.Options{SoftOffTimeout: 2 * time.Second, RescueImagePath: w.at("c/isos")}, time.Now)
+	w.services = service.New(st, st, service.Options{SoftOffTimeout: 2 * time.Second, RescueImagePath: w.at("c/isos")}, time.Now)
 	driven := &ganeti.Clusters{Find: func(ctx context.Context, id string) (*compute.Cluster, error) { return st.Clusters().Get(ctx, nil, id) }}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	con := server.New(server.Config{Store: st, Compute: w.services, Log: log, Now: time.Now,

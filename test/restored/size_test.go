@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"salvor/compute"
+	"salvor/compute/service"
 	"salvor/job"
 	"salvor/metal"
 	"salvor/record"
@@ -61,10 +62,10 @@ func sizeOf(t *testing.T, url string, n int) (list, release uint64) {
 	}
 	defer s.Close()
 	fillFleet(t, s, n)
-	services := compute.New(s, s, compute.Options{}, time.Now)
+	services := service.New(s, s, service.Options{}, time.Now)
 	nodes := metal.NewNodes(s, s, &secret.Key{}, metal.NewDirectory(s, time.Now, 0, 0), metal.Options{}, time.Now)
 	service := held.New(s, nodes, services, time.Now)
-	if err := s.Hold(t.Context(), record.HeldBackup, "a test"); err != nil {
+	if err := s.HoldDatabase(t.Context(), record.HeldBackup, "a test"); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()

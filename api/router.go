@@ -1,0 +1,435 @@
+package api
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"salvor/access"
+	"salvor/problem"
+	"salvor/record"
+)
+
+// Route is one method of one path of a Router.
+type Route struct {
+	Method string // GET takes HEAD too, "*" takes every method
+	// Path has arguments in braces: "/image/v2/images/{image}". Where two routes match, the first is taken.
+	Path string
+	Open bool // nobody is asked who it is
+	// Admit admits the requests of an open route. Nil: Admit for reads, AdmitLogin for the others, which bring a credential.
+	Admit func(*http.Request) error
+	// Rule is the name by which a policy file may deny the route; empty: it cannot.
+	Rule string
+	Do   func(*Call) error
+
+	parts    []string // of Path
+	argNames []string
+}
+
+// Router serves a table of routes. It authenticates the client of each request first, unless the route is open.
+type Router struct {
+	Routes []Route
+	Auth   Authenticator // nil: nobody is asked
+	Fail   Failer
+	Log    *slog.Logger
+	// PublicEndpoint begins every link; empty: the host that the client asked.
+	PublicEndpoint string
+	// Policy may deny what its file has rules for.
+	Policy access.Policy
+	// Machines: the requests carry heartbeats and boots of machines, which do not wait in the queues of users.
+	Machines bool
+	// Before is asked before each route, the open ones too; nil: nothing is.
+	Before func(*Call) error
+	// Private: without a credential nobody learns which paths exist.
+	Private bool
+	// OwnChecks: each route checks the query, the arguments and the permission itself.
+	OwnChecks bool
+	// Find finds the route of a request whose path may stand for another one, by escaped paths. Then only the routes with the most literal
+	// parts match a path, whatever their methods are, and arguments may contain slashes. Nil: the first route of the decoded path is taken.
+	Find func(r *http.Request, match func(path string) Match) Match
+
+	byLength map[int][]*Route // the routes by the number of parts of their paths
+}
+
+// Match is the route of a path. Without a route, Allowed are the methods that the path has; none: the path does not exist.
+type Match struct {
+	Route   *Route
+	Args    []string
+	Allowed []string
+}
+
+// Call is a request on its way through a Router.
+type Call struct {
+	W     http.ResponseWriter
+	R     *http.Request
+	Who   access.Principal
+	Base  string // begins every link, no trailing slash
+	Query url.Values
+	// Minor is the microversion that the request speaks, where the dialect's Before reads one.
+	Minor int
+	// Args are the arguments of the path, in its order.
+	Args     []string
+	argNames []string
+}
+
+// Endpoint is one method of one path of a handler. An open one asks nobody who it is.
+type Endpoint struct {
+	Method, Path string
+	Open         bool
+}
+
+// RouteLister is a handler that lists its endpoints, so that a test can try each of them.
+type RouteLister struct {
+	http.Handler
+	Endpoints []Endpoint
+}
+
+// Handler serves the routes.
+func (d Router) Handler() RouteLister {
+	d.byLength = map[int][]*Route{}
+	endpoints := make([]Endpoint, len(d.Routes))
+	for i, r := range d.Routes {
+		endpoints[i] = Endpoint{r.Method, r.Path, r.Open}
+		r.parts = pathParts(r.Path)
+		for _, p := range r.parts {
+			if isArgument(p) {
+				r.argNames = append(r.argNames, strings.Trim(p, "{}"))
+			}
+		}
+		d.byLength[len(r.parts)] = append(d.byLength[len(r.parts)], &r)
+	}
+	return RouteLister{Endpoints: endpoints, Handler: Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := d.serve(w, r); err != nil {
+			d.Fail(w, r, err)
+		}
+	}), d.Fail, d.Log)}
+}
+
+func pathParts(path string) []string { return strings.Split(strings.Trim(path, "/"), "/") }
+
+func isArgument(part string) bool { return strings.HasPrefix(part, "{") }
+
+func (d *Router) serve(w http.ResponseWriter, r *http.Request) error {
+	c := &Call{W: w, R: r, Base: BaseURL(r, d.PublicEndpoint)}
+	route, wrong := d.find(c)
+	if route != nil {
+		Routed(r.Context(), route.Path)
+	}
+	if err := d.authenticate(c, route, wrong); err != nil {
+		return err
+	}
+	if !d.OwnChecks {
+		if err := d.check(c, route); err != nil {
+			return err
+		}
+	}
+	return route.Do(c)
+}
+
+// check reads the query and checks the permission.
+func (d *Router) check(c *Call, route *Route) (err error) {
+	if c.Query, err = url.ParseQuery(c.R.URL.RawQuery); err != nil {
+		return problem.Invalidf("The query of the request cannot be read.")
+	}
+	for _, values := range c.Query {
+		for _, v := range values {
+			if err := CheckText(v); err != nil {
+				return err
+			}
+		}
+	}
+	if d.Before != nil {
+		if err := d.Before(c); err != nil {
+			return err
+		}
+	}
+	if route.Open {
+		return nil
+	}
+	need := access.Write
+	if reads(c.R) {
+		need = access.Read
+	}
+	if err := c.allow(need, c.R.Method+" "+route.Path); err != nil {
+		return err
+	}
+	return c.Permitted(d.Policy, route.Rule)
+}
+
+func reads(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
+
+// Permitted refuses (Forbidden) what the policy file denies by a rule. The rule's target is the asker's own project: what belongs to
+// another is not there for whoever is no administrator.
+func (c *Call) Permitted(p access.Policy, rule string) error {
+	if allowed, said := p.Overruled(rule, c.Who, access.Target{Owner: c.Project()}); rule != "" && said && !allowed {
+		return problem.Forbiddenf("Policy doesn't allow %s to be performed.", rule)
+	}
+	return nil
+}
+
+// authenticate finds out who asks, unless the door is open. Who does not say it learns of a path
+// at most that there is none.
+func (d *Router) authenticate(c *Call, route *Route, wrong error) (err error) {
+	switch {
+	case route == nil && !d.Private && Status(wrong) == http.StatusNotFound:
+		return cmp.Or(Admit(c.R, ""), wrong)
+	case route != nil && route.Open && route.Admit != nil:
+		return route.Admit(c.R)
+	case route != nil && route.Open && !reads(c.R): // such routes take a credential
+		return AdmitLogin(c.R, "")
+	case route != nil && route.Open:
+		return Admit(c.R, "")
+	}
+	if d.Auth != nil {
+		if c.Who, err = d.Auth.Authenticate(c.R); err != nil {
+			return err
+		}
+		if Of(c.R.Context()).User = c.Who; !d.Machines {
+			c.R = RequestedBy(c.R, c.Who)
+		}
+	}
+	if route == nil && d.Private {
+		return cmp.Or(Admit(c.R, ""), wrong)
+	}
+	return wrong
+}
+
+// allow holds principals with roles of a scope to OpenStack's three: reader, member, admin.
+func (c *Call) allow(need access.Need, action string) error {
+	if err := c.Who.Allow(need, action); err != nil || c.Who.Role != access.Scoped {
+		return err
+	}
+	if rank := c.Rank(); rank == access.Stranger || need == access.Write && rank < access.Worker {
+		return problem.Forbiddenf("%s is not allowed for user %q: it needs the role member or admin, or to read, reader", action, c.Who.User)
+	}
+	return nil
+}
+
+// Again is the call with who asks proved anew, for answers that go on for longer than a request.
+func (c *Call) Again(ctx context.Context, auth Authenticator) (*Call, error) {
+	again := *c
+	again.R = c.R.WithContext(ctx)
+	var err error
+	if again.Who, err = auth.Authenticate(again.R); err != nil {
+		return nil, err
+	}
+	return &again, again.allow(access.Read, c.R.Method+" "+c.R.URL.Path)
+}
+
+// Rank is what the asker is to rules that know three roles and no owner.
+func (c *Call) Rank() access.Rank {
+	return c.Who.Rank(reads(c.R))
+}
+
+// Admin tells whether the asker may see, or with this request change, what belongs to others.
+func (c *Call) Admin() bool { return c.Rank() == access.Oversight }
+
+// Project is the id of the project that the asker works in; empty: none.
+func (c *Call) Project() string { return c.Who.Scope.Project }
+
+// find gives the route of a request and takes the arguments out of its path.
+func (d *Router) find(c *Call) (*Route, error) {
+	var m Match
+	if d.Find != nil {
+		m = d.Find(c.R, func(path string) Match { return d.match(c.R.Method, path) })
+	} else {
+		m = d.match(c.R.Method, c.R.URL.Path)
+	}
+	if m.Route == nil {
+		return nil, NoRoute(c.R, m.Allowed)
+	}
+	if c.Args, c.argNames = m.Args, m.Route.argNames; !d.OwnChecks {
+		for _, a := range c.Args {
+			if err := CheckText(a); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return m.Route, nil
+}
+
+// NoRoute is the error for a path that has no route (404), or has only routes of the allowed methods (405).
+func NoRoute(r *http.Request, allowed []string) error {
+	if len(allowed) == 0 {
+		return &Error{Status: http.StatusNotFound, Text: "The resource could not be found.", Router: true}
+	}
+	slices.Sort(allowed)
+	return &Error{
+		Status: http.StatusMethodNotAllowed, Text: fmt.Sprintf("The method %.20q is not allowed for this resource.", r.Method),
+		Router: true, Header: http.Header{"Allow": {strings.Join(slices.Compact(allowed), ", ")}},
+	}
+}
+
+// match finds the route of a path.
+func (d *Router) match(method, path string) (m Match) {
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	parts, most := pathParts(path), -1
+	for _, r := range d.byLength[len(parts)] {
+		literals, ok := r.match(parts)
+		if !ok || d.Find != nil && literals < most {
+			continue
+		}
+		if d.Find != nil && literals > most { // "detail" is no node's name
+			most, m = literals, Match{}
+		}
+		if m.Route == nil && (r.Method == method || r.Method == "*") {
+			m.Route = r
+		}
+		m.Allowed = append(m.Allowed, r.Method)
+	}
+	if m.Route == nil {
+		return m
+	}
+	for i, p := range m.Route.parts {
+		if isArgument(p) {
+			arg := parts[i]
+			if d.Find != nil {
+				arg, _ = url.PathUnescape(arg) // no request has a URL with a bad escape
+			}
+			m.Args = append(m.Args, arg)
+		}
+	}
+	return m
+}
+
+// match tells whether a path has the form of the route, and how many of its parts are literal.
+func (r *Route) match(parts []string) (literals int, ok bool) {
+	for i, p := range r.parts {
+		switch {
+		case isArgument(p) && parts[i] != "":
+		case p == parts[i]:
+			literals++
+		default:
+			return 0, false
+		}
+	}
+	return literals, true
+}
+
+// BaseURL is what every link of an answer begins with, without a trailing slash.
+func BaseURL(r *http.Request, public string) string {
+	if public != "" {
+		return strings.TrimSuffix(public, "/")
+	}
+	if r.TLS != nil {
+		return "https://" + r.Host
+	}
+	return "http://" + r.Host
+}
+
+// Arg is an argument of the path; UUIDs are in lower case.
+func (c *Call) Arg(name string) string {
+	i := slices.Index(c.argNames, name)
+	if i < 0 {
+		return ""
+	}
+	if a := c.Args[i]; !record.IsUUID(a) {
+		return a
+	}
+	return strings.ToLower(c.Args[i])
+}
+
+// Asker is who asks, for the timeline.
+func (c *Call) Asker() record.Asker {
+	info := Of(c.R.Context())
+	return record.Asker{RequestID: info.ID, User: c.Who.User}
+}
+
+// ReadInto decodes the body, a JSON object of bounded size and depth, into v.
+func (c *Call) ReadInto(v any) error { return c.readInto(v, false) }
+
+// ReadExactly is ReadInto for what costs data if it is not understood: a key that v has not is refused.
+func (c *Call) ReadExactly(v any) error { return c.readInto(v, true) }
+
+func (c *Call) readInto(v any, exact bool) error {
+	b, err := ReadBody(c.W, c.R, MaxBody)
+	if err != nil {
+		return err
+	}
+	if _, err := DecodeObject(b); err != nil {
+		return err
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	if exact {
+		d.DisallowUnknownFields()
+	}
+	if err := d.Decode(v); err != nil {
+		if key, unknown := strings.CutPrefix(err.Error(), "json: unknown field "); unknown {
+			return problem.Invalidf("Unknown field/attribute %.100s; nothing was done.", key)
+		}
+		var kind *json.UnmarshalTypeError
+		if errors.As(err, &kind) {
+			return problem.Invalidf("Invalid input for field/attribute %s: a %s is not what belongs there.", kind.Field, kind.Value)
+		}
+		return problem.Invalidf("Malformed JSON in the request body: %s", jsonWords(err))
+	}
+	return nil
+}
+
+// JSON answers with a value.
+func (c *Call) JSON(status int, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encode the answer: %w", err)
+	}
+	return c.Raw(status, b)
+}
+
+// Raw answers with JSON that is encoded already.
+func (c *Call) Raw(status int, body []byte) error {
+	WriteJSON(c.W, status, body)
+	return nil
+}
+
+// WriteJSON answers with JSON that is encoded already.
+func WriteJSON(w http.ResponseWriter, status int, body []byte) {
+	WriteJSONHeader(w, status, len(body))
+	_, _ = w.Write(body) // a client that went away needs no answer
+}
+
+// WriteJSONHeader begins an answer with a JSON body of so many bytes.
+func WriteJSONHeader(w http.ResponseWriter, status, length int) {
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(length))
+	w.WriteHeader(status)
+}
+
+// Empty answers without a body.
+func (c *Call) Empty(status int) error {
+	c.W.WriteHeader(status)
+	return nil
+}
+
+// Faults writes errors as {"NAME": {"code": N, "message": "..."}}, the form of all services
+// but Ironic. names are by status; other is the name of those that have none.
+func Faults(log *slog.Logger, names map[int]string, other string) Failer {
+	return func(w http.ResponseWriter, r *http.Request, err error) {
+		info := Of(r.Context())
+		status, words := Explain(w, r, err)
+		if status == http.StatusInternalServerError {
+			log.Error("request failed", "request_id", info.ID, "method", r.Method, "path", r.URL.Path, "error", err)
+		}
+		name := names[status]
+		if name == "" {
+			name = other
+		}
+		fault := map[string]any{"code": status, "message": words}
+		if name == "error" {
+			fault["title"] = http.StatusText(status)
+		}
+		b, _ := json.Marshal(map[string]any{name: fault}) // strings and a number
+		WriteJSON(w, status, b)
+	}
+}

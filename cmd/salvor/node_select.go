@@ -1,0 +1,195 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"salvor/client"
+	"salvor/metal"
+)
+
+// whereFlag chooses nodes by their fields.
+const whereFlag = "where"
+
+// nodesAtOnce bounds the requests for many nodes that are under way at a time; chosenShown bounds the list of those chosen.
+const (
+	nodesAtOnce = 8
+	chosenShown = 100
+)
+
+// selectNodes lets a command take either names or --where.
+func selectNodes(cmd *cobra.Command) {
+	cmd.Flags().StringArray(whereFlag, nil, "all nodes with KEY=VALUE instead of names, as: "+
+		"--where state=active --where resource-class=gold; the keys are the filters of salvor node list; may be repeated")
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		switch chosen := cmd.Flags().Changed(whereFlag); {
+		case chosen && len(args) > 0:
+			return fmt.Errorf("name nodes or give --%s, not both", whereFlag)
+		case !chosen && len(args) == 0:
+			return fmt.Errorf("requires at least 1 arg: name a node, or choose some by --%s KEY=VALUE", whereFlag)
+		}
+		return nil
+	}
+}
+
+// provisionStates are those of nodes, in the order of the alphabet.
+func provisionStates() []string {
+	out := make([]string, len(metal.States))
+	for i, s := range metal.States {
+		out[i] = string(s.State)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// selectionKeys are the keys of --where with the parameters of the list.
+func selectionKeys() map[string]string {
+	keys := map[string]string{"state": "provision_state"}
+	for _, f := range nodeFilters {
+		keys[f.flag] = f.parameter
+	}
+	for _, f := range nodeChoices {
+		if f.parameter != "include_children" {
+			keys[f.yes] = f.parameter
+		}
+	}
+	return keys
+}
+
+// selection reads --where.
+func (c *clientCall) selection(conditions []string) (url.Values, error) {
+	keys, out := selectionKeys(), url.Values{}
+	for _, condition := range conditions {
+		key, value, ok := strings.Cut(condition, "=")
+		key = strings.ReplaceAll(strings.TrimSpace(key), "_", "-")
+		parameter, known := keys[key]
+		switch {
+		case !ok:
+			return nil, usageErrorf(c.Command, "--%s %s: want KEY=VALUE", whereFlag, condition)
+		case !known:
+			return nil, usageErrorf(c.Command, "--%s %s: unknown key %q; want one of %s", whereFlag, condition, key, strings.Join(slices.Sorted(maps.Keys(keys)), ", "))
+		case out.Has(parameter):
+			return nil, usageErrorf(c.Command, "--%s %s: %s is given twice", whereFlag, condition, key)
+		}
+		if isBool := slices.ContainsFunc(nodeChoices, func(f nodeChoice) bool { return f.parameter == parameter }); isBool {
+			on, err := strconv.ParseBool(strings.ToLower(value))
+			if err != nil {
+				return nil, usageErrorf(c.Command, "--%s %s: want true or false", whereFlag, condition)
+			}
+			value = strconv.FormatBool(on)
+		}
+		if parameter == "provision_state" {
+			if err := checkAllowed(c.Command, "--"+whereFlag+" state", value, provisionStates()); err != nil {
+				return nil, err
+			}
+		}
+		out.Set(parameter, value)
+	}
+	return out, nil
+}
+
+// chooseNodes replaces the arguments by the UUIDs of the nodes that --where chooses, and shows their names.
+func (c *clientCall) chooseNodes() error {
+	conditions, _ := c.Flags().GetStringArray(whereFlag)
+	if len(conditions) == 0 {
+		return nil
+	}
+	filter, err := c.selection(conditions)
+	if err != nil {
+		return err
+	}
+	nodes, err := c.api.Nodes(c.context(), client.Query{Filter: filter, Fields: []string{"uuid", "name", "provision_state"}})
+	if err != nil {
+		return err
+	}
+	if len(nodes) == 0 {
+		return fmt.Errorf("no node has %s", stripControlChars(strings.Join(conditions, " and ")))
+	}
+	c.args, c.labels = nil, map[string]string{}
+	for i, n := range nodes {
+		c.args, c.labels[n.UUID] = append(c.args, n.UUID), stripControlChars(n.Label())
+		if i < chosenShown {
+			c.say("chosen: %s (%s)", c.labels[n.UUID], stripControlChars(n.ProvisionState))
+		}
+	}
+	if rest := len(nodes) - chosenShown; rest > 0 {
+		c.say("chosen: %d more", rest)
+	}
+	c.say("%d nodes are chosen", len(nodes))
+	return nil
+}
+
+// label is how an argument is shown: the name of a node that was chosen, or the word that was typed.
+func (c *clientCall) label(ident string) string {
+	return firstOf(c.labels[ident], stripControlChars(ident))
+}
+
+// eachNode does something for every node named or chosen, some at a time, all of them even where one fails. Of several it prints a
+// line each: many, a format with the name. one is that line where a single node was named; empty: none is printed. c.args becomes those
+// for which it did not fail.
+func (c *clientCall) eachNode(one, many string, do func(ident string) error) error {
+	if err := c.chooseNodes(); err != nil {
+		return err
+	}
+	names := make([]string, len(c.args))
+	for i, ident := range c.args {
+		names[i] = c.label(ident)
+	}
+	if err := confirm(c.Command, names, c.labels != nil); err != nil {
+		return err
+	}
+	if len(c.args) == 1 && c.labels == nil {
+		err := c.each(do)
+		if err != nil {
+			c.args = nil
+		} else if one != "" {
+			c.say(one, names[0])
+		}
+		return err
+	}
+	results, slots := make([]chan error, len(c.args)), make(chan struct{}, nodesAtOnce)
+	for i := range results {
+		results[i] = make(chan error, 1)
+	}
+	go func() {
+		for i, ident := range slices.Clone(c.args) {
+			slots <- struct{}{}
+			go func() {
+				results[i] <- do(ident)
+				<-slots
+			}()
+		}
+	}()
+	var failed []error
+	var done []string
+	for i, result := range results {
+		if err := <-result; err != nil {
+			failed = append(failed, err)
+			c.say("%s: failed: %s", names[i], strings.ReplaceAll(err.Error(), "\n", "; "))
+			continue
+		}
+		done = append(done, c.args[i])
+		c.say(many, names[i])
+	}
+	total := len(c.args)
+	if c.args = done; len(failed) == 0 {
+		return nil
+	}
+	return withStatus(statusFailed, manyFailed{errors.Join(failed...), len(failed), total})
+}
+
+// manyFailed says how many nodes failed. Why each did was printed on a line of its own.
+type manyFailed struct {
+	error
+	failed, total int
+}
+
+func (m manyFailed) Error() string { return fmt.Sprintf("%d of %d nodes failed", m.failed, m.total) }
+func (m manyFailed) Unwrap() error { return m.error }

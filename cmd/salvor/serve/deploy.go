@@ -1,0 +1,40 @@
+package serve
+
+import (
+	"salvor/conductor/node"
+	"salvor/config"
+	"salvor/driver"
+	"salvor/driver/agent"
+)
+
+// deployImages are the kernel and ramdisk that deploy, clean and inspect nodes that name none: those of rescue, unless configured.
+func (p *ControlPlane) deployImages(rescueKernel, rescueImage string) (kernel, image string) {
+	return deployImages(p.cfg, rescueKernel, rescueImage)
+}
+
+func deployImages(cfg *config.Config, rescueKernel, rescueImage string) (kernel, image string) {
+	if c := cfg.Conductor; c.DeployKernel != "" || c.DeployRamdisk != "" {
+		return c.DeployKernel, c.DeployRamdisk
+	}
+	return rescueKernel, rescueImage
+}
+
+// inspectionURL is where the ramdisk of an inspection brings its findings; empty if nowhere.
+func (p *ControlPlane) inspectionURL() string {
+	if url := ramdiskURL(p.cfg); url != "" {
+		return url + "/v1/continue_inspection"
+	}
+	return ""
+}
+
+// deploying adds what operations need that boot a ramdisk to work on a machine.
+func (p *ControlPlane) deploying(d driverConfig, c node.Config) node.Config {
+	c.Agents = agent.Orders{Lanes: &driver.AddressLocks{}, Control: p.callbackGuard().Control, Timeout: p.cfg.Agent.CommandTimeout}
+	c.DeployKernel, c.DeployRamdisk = d.DeployKernel, d.DeployRamdisk
+	c.DeployTimeout, c.CleanTimeout = p.cfg.Conductor.DeployCallbackTimeout, p.cfg.Conductor.CleanCallbackTimeout
+	c.ServiceTimeout, c.InspectTimeout = p.cfg.Conductor.ServiceCallbackTimeout, p.cfg.Conductor.InspectWaitTimeout
+	c.AutomatedClean = p.cfg.Conductor.AutomatedClean
+	c.ErasePriority, c.EraseMetadataPriority = p.cfg.Deploy.ErasePriority, p.cfg.Deploy.EraseMetadataPriority
+	c.InspectionURL, c.AddPorts, c.KeepPorts = p.inspectionURL(), p.cfg.Inspector.AddPorts, p.cfg.Inspector.KeepPorts
+	return c
+}

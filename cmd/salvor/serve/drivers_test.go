@@ -1,0 +1,118 @@
+package serve
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"salvor/driver"
+	"salvor/driver/network"
+	"salvor/metal"
+)
+
+func goodDriverConfig() driverConfig {
+	return driverConfig{
+		Files:        driver.BootFiles{URL: "http://192.0.2.1:8088", APIURL: "http://192.0.2.1:6385"},
+		RescueKernel: "/k", RescueRamdisk: "/r",
+		Bridges: network.Bridges{driver.Provisioning: "br-prov", driver.Rescuing: "br-prov", driver.Tenant: "br-tenant"},
+	}
+}
+
+// Every interface that is offered is there, and every one that is there is offered.
+func TestHardwareTypesAreWhole(t *testing.T) {
+	for _, h := range hardwareTypes(goodDriverConfig()) {
+		built := map[string][]string{
+			"power": sorted(h.Power), "management": sorted(h.Management), "boot": sorted(h.Boot), "network": sorted(h.Network),
+			"rescue": sorted(h.Rescue), "deploy": sorted(h.Deploy), "inspect": sorted(h.Inspect),
+		}
+		for _, kind := range metal.InterfaceKinds {
+			set, ok := h.Info.Interfaces[kind]
+			if !ok || set.Default == "" || len(set.Enabled) == 0 || set.Enabled[0].Name != set.Default {
+				t.Errorf("%s: %s offers %+v", h.Info.Name, kind, set)
+				continue
+			}
+			want, implemented := built[kind]
+			if !implemented {
+				continue
+			}
+			var offered []string
+			for _, i := range set.Enabled {
+				if i.Name != "no-inspect" {
+					offered = append(offered, i.Name)
+				}
+				if i.Broken != "" {
+					t.Errorf("%s: %s %s is broken: %s", h.Info.Name, kind, i.Name, i.Broken)
+				}
+			}
+			slices.Sort(offered)
+			if !slices.Equal(offered, want) {
+				t.Errorf("%s: %s offers %q, has %q", h.Info.Name, kind, offered, want)
+			}
+		}
+		for _, set := range h.Info.Interfaces {
+			for _, i := range set.Enabled {
+				for _, key := range append(i.Required, i.RequiredForRescue...) {
+					if h.Info.Properties[key] == "" {
+						t.Errorf("%s: %s needs %s, which is not described", h.Info.Name, i.Name, key)
+					}
+				}
+			}
+		}
+	}
+}
+
+func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+func TestCatalogTellsWhatIsMissing(t *testing.T) {
+	good := metal.Catalog{}
+	for _, h := range hardwareTypes(goodDriverConfig()) {
+		good.Drivers = append(good.Drivers, h.Info)
+	}
+	bare := metal.Catalog{}
+	for _, h := range hardwareTypes(driverConfig{}) {
+		bare.Drivers = append(bare.Drivers, h.Info)
+	}
+	n := &metal.Node{}
+	for _, name := range []string{"redfish", "ipmi"} {
+		with, _ := good.Driver(name)
+		without, _ := bare.Driver(name)
+		if i, _ := with.Find(n, "rescue"); i.Name != "agent" || len(i.RequiredForRescue) != 0 {
+			t.Errorf("%s: rescue %+v", name, i)
+		}
+		if i, _ := without.Find(n, "rescue"); !slices.Equal(i.RequiredForRescue, []string{"rescue_kernel", "rescue_ramdisk"}) {
+			t.Errorf("%s: rescue %+v", name, i)
+		}
+		if i, _ := without.Find(n, "boot"); !strings.Contains(i.Broken, "[ramdisk]listen") {
+			t.Errorf("%s: boot %+v", name, i)
+		}
+		if i, _ := with.Find(n, "power"); len(i.Required) != 1 || !strings.HasSuffix(i.Required[0], "_address") {
+			t.Errorf("%s: power %+v", name, i)
+		}
+		if i, _ := with.Find(n, "network"); i.Name != "bridge" || !strings.Contains(i.Warning, "provisioning") {
+			t.Errorf("%s: network %+v", name, i)
+		}
+		if i, _ := without.Find(n, "network"); i.Name != "noop" {
+			t.Errorf("%s: network %+v", name, i)
+		}
+	}
+	broken := goodDriverConfig()
+	broken.Bridges[driver.Tenant] = "../br"
+	info := hardwareTypes(broken)[0].Info
+	if i, _ := info.Find(n, "network"); !strings.Contains(i.Broken, "tenant") {
+		t.Errorf("a bad bridge: %+v", i)
+	}
+}
+
+func TestFakeHardwareNeedsNothing(t *testing.T) {
+	for _, h := range hardwareTypes(driverConfig{}) {
+		if h.Info.Name != "fake-hardware" {
+			continue
+		}
+		for kind := range h.Info.Interfaces {
+			if i, ok := h.Info.Find(&metal.Node{}, kind); !ok || i.Broken != "" || len(i.Required) > 0 || len(i.RequiredForRescue) > 0 || i.NeedsPorts {
+				t.Errorf("%s: %+v", kind, i)
+			}
+		}
+	}
+}

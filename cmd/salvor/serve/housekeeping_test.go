@@ -1,0 +1,47 @@
+package serve
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"salvor/config"
+	"salvor/job"
+	"salvor/store/storetest"
+)
+
+// TestHistoryIsPrunedAsOftenAsTheConfigurationSays: also where that is more often than other housekeeping.
+func TestHistoryIsPrunedAsOftenAsTheConfigurationSays(t *testing.T) {
+	s, _ := storetest.SQLite(t)
+	err := s.Do(t.Context(), func(tx job.Tx) error {
+		for range 5 {
+			if err := s.Append(tx, job.Event{Subject: job.Node("a"), At: time.Now().Add(-time.Hour)}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := &config.Config{}
+	cfg.Conductor.NodeHistoryCleanupInterval, cfg.Conductor.NodeHistoryMaxEntries = 10*time.Millisecond, 2
+	p := &ControlPlane{cfg: cfg, Store: s, log: slog.New(slog.DiscardHandler)}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- p.runJanitor(ctx) }()
+	defer func() { stop(); <-done }()
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		left, err := s.Events(t.Context(), job.Node("a"), 0, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(left) == 2 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d events are left, want 2", len(left))
+		}
+	}
+}

@@ -1,0 +1,58 @@
+package serve
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"salvor/conductor/node"
+	"salvor/driver"
+	"salvor/driver/network"
+	"salvor/metal"
+)
+
+// TestDoctorOfRamdisks: a kernel without a ramdisk is told, and one by a file URL anywhere is an allowed one.
+func TestDoctorOfRamdisks(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"k", "r"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for text, want := range map[string]struct{ check, level, says string }{
+		"rescue_kernel = " + dir + "/k":                                                     {"configuration", LevelFail, "rescue_ramdisk"},
+		"rescue_kernel = file://" + dir + "/k\nrescue_ramdisk = file://" + dir + "/r":       {"ramdisk", LevelOK, "can be read"},
+		"rescue_kernel = file://" + dir + "/k\nrescue_ramdisk = file://" + dir + "/nothing": {"ramdisk", LevelFail, "no such file"},
+	} {
+		by := examined(t, "[DEFAULT]\nstate_path = $DIR/state\n[conductor]\n"+text+"\n")
+		level(t, by, want.check, want.level, want.says)
+	}
+}
+
+// TestPublishedCheck: a process that is no conductor checks by what a conductor published, and looks at none of its files.
+func TestPublishedCheck(t *testing.T) {
+	d := driverConfig{
+		Files: driver.BootFiles{URL: "http://10.0.0.1", APIURL: "http://10.0.0.1", Dirs: []string{"/srv/elsewhere"}}, Bridges: network.Bridges{driver.Tenant: "br0"},
+	}
+	raw, err := encodePublishedConfig(d, node.Config{RescueKernel: "/srv/elsewhere/k", RescueRamdisk: "/srv/elsewhere/r"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p publishedConfig
+	if err := json.Unmarshal(raw, &p); err != nil {
+		t.Fatal(err)
+	}
+	n := &metal.Node{ID: "n", Driver: "redfish", Interfaces: map[string]string{"network": "noop"}, DriverInfo: metal.Object{}}
+	check := func() string {
+		return metal.ReasonTexts(p.checker().Preflight(t.Context(), n, []*metal.Port{{Address: "52:54:00:00:00:01"}}, metal.Operation{Kind: "rescue"}).Reasons)
+	}
+	if got := check(); got != "" {
+		t.Errorf("files of another machine: %s", got)
+	}
+	n.DriverInfo["rescue_kernel"], n.Interfaces["network"] = "/etc/shadow", "bridge"
+	if got := check(); !strings.Contains(got, "/etc/shadow lies outside") || !strings.Contains(got, "no ramdisk is known") || !strings.Contains(got, "has no port_id") {
+		t.Errorf("reasons: %s", got)
+	}
+}

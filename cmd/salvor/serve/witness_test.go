@@ -1,0 +1,353 @@
+package serve
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"salvor/compute"
+	"salvor/compute/service"
+	"salvor/config"
+	"salvor/job"
+	"salvor/problem"
+	"salvor/record"
+	"salvor/secret"
+	"salvor/store"
+	wire "salvor/wire/host"
+)
+
+// history is a SQLite database that several programs serve one after the other.
+type history struct {
+	t    *testing.T
+	file string
+	key  *secret.Key
+}
+
+func newHistory(t *testing.T) *history {
+	t.Helper()
+	key, err := secret.NewKey(secret.GenerateKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &history{t, filepath.Join(t.TempDir(), "salvor.db"), key}
+}
+
+// serve does something with the database as a program that serves it.
+func (h *history) serve(do func(p *ControlPlane)) {
+	h.t.Helper()
+	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	s, err := store.Open(h.t.Context(), "sqlite:"+h.file, h.key, store.Options{NoSync: true, Logger: log})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	cfg := &config.Config{}
+	cfg.Default.StatePath = filepath.Dir(h.file)
+	do(&ControlPlane{cfg: cfg, log: log, Store: s, key: h.key})
+	if err := s.Close(); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *history) read() []byte {
+	h.t.Helper()
+	b, err := os.ReadFile(h.file)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return b
+}
+
+func (h *history) put(b []byte) {
+	h.t.Helper()
+	for _, end := range []string{"-wal", "-shm", ".lock"} {
+		_ = os.Remove(h.file + end)
+	}
+	if err := os.WriteFile(h.file, b, 0o600); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func addJob(t *testing.T, s *store.Store) {
+	t.Helper()
+	if err := s.Do(t.Context(), func(tx job.Tx) error { return s.Insert(tx, &job.Job{Kind: "work", Subject: job.Node("a")}) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestHostIsTheOnlyWitness: an older database without a witness file is held because a host has a witness. A witness that a host
+// forged, or that another control plane made, has no effect.
+func TestHostIsTheOnlyWitness(t *testing.T) {
+	h := newHistory(t)
+	h.serve(func(p *ControlPlane) { addJob(t, p.Store) })
+	saved := h.read()
+	var told wire.Witness
+	h.serve(func(p *ControlPlane) {
+		if _, err := p.Store.Raise(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w := &hostWitnesses{program: p, former: map[string]bool{}}
+		told = *w.CurrentWitness()
+		if err := w.RecordWitness(t.Context(), "vm1", told); err != nil || p.Store.Held() != nil {
+			t.Errorf("a witness of now: %v, held %v", err, p.Store.Held())
+		}
+	})
+	h.put(saved)
+	h.serve(func(p *ControlPlane) {
+		w := &hostWitnesses{program: p, former: map[string]bool{}}
+		forged := told
+		forged.Counter += 1000
+		stranger := newHistory(t)
+		foreign := wire.Witness{Incarnation: "another", Counter: 1, Proof: stranger.key.Seal(secret.New(proofOf("another", 1)), witnessPlace)}
+		for _, bad := range []wire.Witness{forged, foreign, {Incarnation: "x"}, {}} {
+			if err := w.RecordWitness(t.Context(), "vm1", bad); err != nil || p.Store.Held() != nil {
+				t.Errorf("%+v: %v, held %v", bad, err, p.Store.Held())
+			}
+		}
+		if err := w.RecordWitness(t.Context(), "vm1", told); err != nil {
+			t.Fatal(err)
+		}
+		if held := p.Store.Held(); held == nil || held.Code != record.HeldWentBack {
+			t.Errorf("held: %+v", held)
+		}
+		if w.CurrentWitness() != nil {
+			t.Error("a held database is told to hosts")
+		}
+	})
+}
+
+// TestALostWitnessHoldsNothing: after an operator declared witnesses lost, the same words of a host and of a file do not hold the database
+// again. A dry run declares nothing, and another witness still holds the database.
+func TestALostWitnessHoldsNothing(t *testing.T) {
+	h := newHistory(t)
+	h.serve(func(p *ControlPlane) {
+		addJob(t, p.Store)
+		p.services = service.New(p.Store, p.Store, service.Options{}, time.Now)
+		p.hostWitnesses = &hostWitnesses{program: p, former: map[string]bool{}}
+		hosts := []string{"00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"}
+		for i, id := range hosts {
+			host := &compute.Host{Record: record.Record{ID: id}, Name: fmt.Sprintf("vm%d", i), Kind: compute.AgentHost}
+			if err := p.Store.Do(t.Context(), func(tx job.Tx) error { return p.Store.Hosts().Insert(tx, host) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		hear := func(host, id string) {
+			t.Helper()
+			w := wire.Witness{Incarnation: id, Counter: 9, Proof: h.key.Seal(secret.New(proofOf(id, 9)), witnessPlace)}
+			if err := p.hostWitnesses.RecordWitness(t.Context(), host, w); err != nil {
+				t.Fatal(err)
+			}
+		}
+		i, err := p.Store.Incarnation(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := witnessFiles(p.cfg)[0]
+		if err := writeWitness(file, record.Witness{ID: i.ID, Counter: i.Counter + 100}); err != nil {
+			t.Fatal(err)
+		}
+		hear(hosts[0], "another")
+		if held := p.Store.Held(); held == nil || held.Code != record.HeldReplaced {
+			t.Fatalf("held: %+v", held)
+		}
+		hear(hosts[1], "a third")
+		s, who := p.restored(), record.Asker{User: "op"}
+		if _, err := s.LoseWitnesses(t.Context(), []string{"vm7"}, false, who); !problem.Is(err, problem.NotFound) || !strings.Contains(err.Error(), "host vm0") {
+			t.Errorf("a witness that nobody knows: %v", err)
+		}
+		words := []string{file, "vm0"}
+		lines, err := s.LoseWitnesses(t.Context(), words, true, who)
+		if err != nil || len(lines) != 2 || !strings.Contains(lines[0], "would be declared lost") {
+			t.Errorf("dry run: %q %v", lines, err)
+		}
+		if r, err := s.Report(t.Context()); err != nil || len(r.Lost) != 0 || len(r.Witnesses) != 3 || r.Witnesses[0].Contradicts == "" || r.Witnesses[1].Contradicts == "" {
+			t.Errorf("after the dry run: %+v %v", r, err)
+		}
+		if lines, err = s.LoseWitnesses(t.Context(), words, false, who); err != nil || len(lines) != 2 {
+			t.Fatalf("%q %v", lines, err)
+		}
+		r, err := s.Report(t.Context())
+		if err != nil || len(r.Lost) != 2 || r.Lost[0].Name != "host vm0" || r.Lost[0].User != "op" || r.Witnesses[0].Contradicts != "" || r.Witnesses[1].Contradicts != "" || r.Witnesses[2].Contradicts == "" {
+			t.Errorf("declared lost: %+v %v", r, err)
+		}
+		if err := p.Store.Do(t.Context(), func(tx job.Tx) error { return p.Store.ReleaseHold(tx) }); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Store.Incarnation(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w, err := readWitness(file)
+		if err == nil {
+			err = p.Store.Compare(t.Context(), w, file)
+		}
+		hear(hosts[0], "another")
+		if held := p.Store.Held(); err != nil || held != nil {
+			t.Errorf("held again by a lost witness: %+v %v", held, err)
+		}
+		hear(hosts[1], "a third")
+		if held := p.Store.Held(); held == nil || held.Code != record.HeldReplaced {
+			t.Errorf("another witness: held %+v", held)
+		}
+	})
+}
+
+// TestOnlyAHostThatKnowsTheStartEndsTheWait: a host with a lower counter than the start found, or without a valid proof, does not
+// end the wait for the other hosts.
+func TestOnlyAHostThatKnowsTheStartEndsTheWait(t *testing.T) {
+	h := newHistory(t)
+	h.serve(func(p *ControlPlane) {
+		addJob(t, p.Store)
+		w := &hostWitnesses{program: p, former: map[string]bool{"former": true}}
+		var told []wire.Witness
+		for range 2 {
+			if _, err := p.Store.Raise(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			told = append(told, *w.CurrentWitness())
+		}
+		i := p.Store.Known()
+		p.found = record.Witness{ID: i.ID, Counter: i.Counter}
+		if _, err := p.Store.Raise(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		p.Store.StandBy(time.Hour)
+		unproved := told[1]
+		unproved.Proof = ""
+		for _, less := range []wire.Witness{{}, {Incarnation: "former", Counter: 99}, told[0], unproved} {
+			if err := w.RecordWitness(t.Context(), "vm1", less); err != nil || !p.Store.StandsBy() {
+				t.Errorf("%+v ended the wait: %v", less, err)
+			}
+		}
+		if err := w.RecordWitness(t.Context(), "vm1", told[1]); err != nil || p.Store.StandsBy() {
+			t.Errorf("a host that knows the start did not end the wait: %v", err)
+		}
+	})
+}
+
+// TestWitnessFileNeverGoesBack: the file in the state directory follows the counter and keeps the highest value. At the next start
+// it holds a database that is behind it, and that start does not change the file.
+func TestWitnessFileNeverGoesBack(t *testing.T) {
+	h := newHistory(t)
+	remembered := func() record.Witness {
+		t.Helper()
+		w, err := readWitness(filepath.Join(filepath.Dir(h.file), witnessFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	start := func(p *ControlPlane) {
+		t.Helper()
+		for _, path := range witnessFiles(p.cfg) {
+			w, err := readWitness(path)
+			if err == nil {
+				err = p.Store.Compare(t.Context(), w, path)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := p.raise(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.serve(func(p *ControlPlane) { addJob(t, p.Store); start(p) })
+	saved, first := h.read(), remembered()
+	h.serve(start)
+	last := remembered()
+	if first.ID != last.ID || last.Counter != first.Counter+1 {
+		t.Errorf("remembered %+v and then %+v", first, last)
+	}
+	h.put(saved)
+	h.serve(func(p *ControlPlane) {
+		start(p)
+		if held := p.Store.Held(); held == nil || held.Code != record.HeldWentBack {
+			t.Errorf("held: %+v", held)
+		}
+	})
+	if now := remembered(); now != last {
+		t.Errorf("the held start changed the witness from %+v to %+v", last, now)
+	}
+	if err := os.Remove(h.file); err != nil {
+		t.Fatal(err)
+	}
+	h.put(nil)
+	_ = os.Remove(h.file)
+	h.serve(func(p *ControlPlane) {
+		start(p)
+		if p.Store.Held() != nil {
+			t.Errorf("a new database is held: %+v", p.Store.Held())
+		}
+		if now := remembered(); now != last {
+			t.Errorf("an empty database changed the witness from %+v to %+v", last, now)
+		}
+		addJob(t, p.Store)
+		p.remember(t.Context(), p.Store.Known())
+		if now := remembered(); now.ID != p.Store.Known().ID {
+			t.Error("the witness still remembers the database that is gone")
+		}
+	})
+}
+
+// TestWitnessSurvivesAnEmptyDatabase: a start on an empty database by mistake does not hold the right one at the next start.
+func TestWitnessSurvivesAnEmptyDatabase(t *testing.T) {
+	h := newHistory(t)
+	start := func(p *ControlPlane) {
+		t.Helper()
+		w, err := readWitness(witnessFiles(p.cfg)[0])
+		if err == nil {
+			err = p.Store.Compare(t.Context(), w, "the file")
+		}
+		if err == nil {
+			err = p.raise(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.serve(func(p *ControlPlane) { addJob(t, p.Store); start(p) })
+	right := h.file
+	h.file = filepath.Join(filepath.Dir(right), "empty.db")
+	h.serve(start)
+	h.file = right
+	h.serve(func(p *ControlPlane) {
+		start(p)
+		if held := p.Store.Held(); held != nil {
+			t.Errorf("held: %+v", held)
+		}
+	})
+}
+
+// TestUnwritableWitnessIsSaidOnce: a witness file that cannot be written is tried again each second, and said once a minute.
+func TestUnwritableWitnessIsSaidOnce(t *testing.T) {
+	h := newHistory(t)
+	h.serve(func(p *ControlPlane) {
+		addJob(t, p.Store)
+		var log bytes.Buffer
+		p.log = slog.New(slog.NewTextHandler(&log, nil))
+		dir := filepath.Join(t.TempDir(), "away")
+		p.cfg.Database.WitnessFile = filepath.Join(dir, "witness.json")
+		turn := func(errors, again int) {
+			t.Helper()
+			p.remember(t.Context(), p.Store.Known())
+			if e, a := strings.Count(log.String(), "level=ERROR"), strings.Count(log.String(), "works again"); e != errors || a != again {
+				t.Errorf("%d errors and %d ends, want %d and %d:\n%s", e, a, errors, again, log.String())
+			}
+		}
+		turn(1, 0)
+		turn(1, 0)
+		p.unwritten[p.cfg.Database.WitnessFile] = time.Now().Add(-2 * time.Minute)
+		turn(2, 0)
+		turn(2, 0)
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		turn(2, 1)
+		turn(2, 1)
+	})
+}

@@ -1,0 +1,252 @@
+package service
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"salvor/compute"
+	"salvor/problem"
+	"salvor/record"
+)
+
+const (
+	// leaseLag is how much older than a renewal that is answered the newest one may be that others see in the store. With it the
+	// watchdog of a host (SelfFenceWatchdog after a renewal of which only this process knows) comes before SelfFenceEvidence, counted
+	// by another process from what it saw.
+	leaseLag = compute.SelfFenceEvidence - compute.SelfFenceWatchdog
+	// deafAfter is the time without a look at the store after which silence is counted anew: whoever did not look heard nothing.
+	deafAfter = 3 * time.Second
+	// saveWithin bounds the writing of one lease before its renewal is answered.
+	saveWithin = 2 * time.Second
+)
+
+// livenessTracker is what this process heard of all hosts. Its times are this process's own, with the reading of the monotonic clock.
+type livenessTracker struct {
+	mu sync.Mutex
+	// since is from when on hosts could be heard without a gap; deaf: just now they cannot be.
+	since time.Time
+	stale bool
+	// looked is when the store was asked last by the loop.
+	looked   time.Time
+	lastSeen map[string]lastSeen
+}
+
+// lastSeen is the newest word of a host, here or as another process stored it.
+type lastSeen struct {
+	at       time.Time
+	watchdog string
+	// first is set while nothing was heard but what lay in the store when this process looked there first: when that renewal was
+	// answered, by the clock of whoever did. at is no more than the time of that look then.
+	first time.Time
+	// count is the stored count of renewals that was seen last: another one is a word that somebody else heard.
+	count int64
+	// storedAt is when the newest renewal was answered here that is in the store, and storedDog the watchdog that it named.
+	storedAt  time.Time
+	storedDog string
+}
+
+func (e *livenessTracker) change(hostID string, do func(*lastSeen)) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	w := e.lastSeen[hostID]
+	do(&w)
+	e.lastSeen[hostID] = w
+}
+
+// of gives the word of a host and from when on its silence counts; known is false where nothing can be said.
+func (e *livenessTracker) of(hostID string) (w lastSeen, from time.Time, known bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	w, known = e.lastSeen[hostID]
+	if from = w.at; from.Before(e.since) {
+		from = e.since
+	}
+	return w, from, known && !e.stale
+}
+
+func (e *livenessTracker) lost() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.stale = true
+}
+
+func (e *livenessTracker) drop(hostID string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.lastSeen, hostID)
+}
+
+// take compares what is stored with what was seen of it before. mine tells whether this process wrote a lease.
+func (e *livenessTracker) take(stored map[string]compute.Lease, mine func(compute.Lease) bool, now time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.stale {
+		e.stale, e.since = false, now
+	}
+	for id, l := range stored {
+		w, seen := e.lastSeen[id]
+		if seen && w.count == l.Renewals {
+			continue
+		}
+		w.count, w.watchdog = l.Renewals, l.Watchdog
+		if !mine(l) {
+			if w.at, w.first = now, (time.Time{}); !seen {
+				w.first = l.RenewedAt
+			}
+		}
+		e.lastSeen[id] = w
+	}
+}
+
+// Silence tells for how long this process has not heard of a host though it could have, on its own monotonic clock, and which hardware
+// watchdog the newest renewal named. known is false of a host that never held a lease, and while the store does not answer.
+func (s *Hosts) Silence(hostID string) (since time.Duration, watchdog string, known bool) {
+	w, from, known := s.ear.of(hostID)
+	if !known {
+		return 0, "", false
+	}
+	return s.now().Sub(from), w.watchdog, true
+}
+
+// Listen reads what other processes heard, before a fence counts a silence: this one may have stood still, and then it heard nothing.
+func (s *Hosts) Listen(ctx context.Context) error {
+	s.resume(false)
+	return s.listen(ctx)
+}
+
+// resume has silence count anew if the store was not asked for too long; turn: the loop asks it now.
+func (s *Hosts) resume(turn bool) {
+	s.ear.mu.Lock()
+	defer s.ear.mu.Unlock()
+	now := s.now()
+	gap := !s.ear.looked.IsZero() && now.Sub(s.ear.looked) > deafAfter
+	if gap {
+		s.ear.since = now
+	}
+	if gap || turn {
+		s.ear.looked = now
+	}
+}
+
+// Listening tells for how long this process has heard without a gap; 0: it hears nothing just now.
+func (s *Hosts) Listening() time.Duration {
+	s.ear.mu.Lock()
+	defer s.ear.mu.Unlock()
+	if s.ear.stale {
+		return 0
+	}
+	return s.now().Sub(s.ear.since)
+}
+
+// Deaf tells whether nothing can be said of any host just now: the store does not answer, or was not asked yet.
+func (s *Hosts) Deaf() bool {
+	s.ear.mu.Lock()
+	defer s.ear.mu.Unlock()
+	return s.ear.stale || s.ear.looked.IsZero()
+}
+
+// listen reads what other processes heard.
+func (s *Hosts) listen(ctx context.Context) error {
+	stored, err := s.store.Leases(ctx)
+	if err != nil {
+		s.ear.lost()
+		return problem.Unavailablef("listen to hosts: %w", err)
+	}
+	s.ear.take(stored, func(l compute.Lease) bool {
+		own := s.leases.get(l.HostID).lease
+		return own.Renewals == l.Renewals && own.RenewedAt.UnixMicro() == l.RenewedAt.UnixMicro()
+	}, s.now())
+	return nil
+}
+
+// keepListening is listen in a loop: a gap between its turns is one in which nothing was heard.
+func (s *Hosts) keepListening(ctx context.Context) error {
+	s.resume(true)
+	return s.listen(ctx)
+}
+
+// persistLease writes a lease that others must see before its renewal is answered, unless they saw one of late that named the same watchdog: the
+// host disarms it at the answer, and the store would have others believe in it.
+func (s *Hosts) persistLease(ctx context.Context, l compute.Lease) error {
+	w, _, _ := s.ear.of(l.HostID)
+	if lag := l.RenewedAt.Sub(w.storedAt); !w.storedAt.IsZero() && lag >= 0 && lag <= leaseLag && w.storedDog == l.Watchdog {
+		return nil
+	}
+	bounded, cancel := context.WithTimeout(ctx, saveWithin)
+	defer cancel()
+	if err := s.store.SaveLeases(bounded, []compute.Lease{l}); err != nil {
+		s.ear.lost()
+		return problem.Unavailablef("the lease of host %s could not be stored, so it is none: %w", compute.TruncateText(l.HostID), err)
+	}
+	s.stored([]compute.Lease{l})
+	s.leases.with(l.HostID, func(h *hostSession) { h.fresh = h.fresh && h.lease != l })
+	return nil
+}
+
+// stored notes which leases others see, and that their counts are no news here.
+func (s *Hosts) stored(leases []compute.Lease) {
+	for _, l := range leases {
+		s.ear.change(l.HostID, func(w *lastSeen) {
+			w.count = max(w.count, l.Renewals)
+			if l.RenewedAt.After(w.storedAt) {
+				w.storedAt, w.storedDog = l.RenewedAt, l.Watchdog
+			}
+		})
+	}
+}
+
+// hostFlagsCache is what was read a moment ago of hosts of which there is something to say: a renewal that says nothing new must not cost a
+// query.
+type hostFlagsCache struct {
+	mu sync.Mutex
+	at time.Time
+	// fenced hosts have an open receipt, sources have moves that go on or left something behind, fencing groups fence themselves.
+	fenced, sources, fencing map[string]bool
+}
+
+// hostFlagsTTL is how old it may be.
+const hostFlagsTTL = time.Second
+
+// hostFlags gives the register, read again if it is too old.
+func (s *Hosts) hostFlags(ctx context.Context) (fenced, sources, fencing map[string]bool, err error) {
+	r := &s.register
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now := s.now(); r.at.IsZero() || now.Sub(r.at) >= hostFlagsTTL || now.Before(r.at) {
+		if err := s.fill(ctx, r); err != nil {
+			return nil, nil, nil, err
+		}
+		r.at = now
+	}
+	return r.fenced, r.sources, r.fencing, nil
+}
+
+func (s *Hosts) fill(ctx context.Context, r *hostFlagsCache) error {
+	open, err := s.store.Receipts().List(ctx, nil, compute.ReceiptFilter{Open: true}, record.Page{})
+	if err != nil {
+		return err
+	}
+	from, err := s.store.MoveSources(ctx)
+	if err != nil {
+		return err
+	}
+	groups, err := s.store.HostGroups().List(ctx, nil, compute.HostGroupFilter{}, record.Page{})
+	if err != nil {
+		return err
+	}
+	groups = slices.DeleteFunc(groups, func(g *compute.HostGroup) bool { return !g.SelfFence })
+	r.fenced = setOf(open, func(o *compute.Receipt) string { return o.HostID })
+	r.sources = setOf(from, func(id string) string { return id })
+	r.fencing = setOf(groups, func(g *compute.HostGroup) string { return g.Name })
+	return nil
+}
+
+func setOf[T any](all []T, key func(T) string) map[string]bool {
+	out := make(map[string]bool, len(all))
+	for _, one := range all {
+		out[key(one)] = true
+	}
+	return out
+}

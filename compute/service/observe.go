@@ -1,0 +1,146 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+
+	"salvor/compute"
+	"salvor/job"
+	"salvor/problem"
+	"salvor/record"
+)
+
+// young is for how long after a change of a server a host's word on it may be older than the change.
+const young = 3 * compute.RenewEvery
+
+// openObservations are the servers on which a look has come to no end: the host must not act on them by its own word. True: it should look
+// again soon, for the server has changed so lately that what was seen may be older.
+type openObservations map[string]bool
+
+func (o openObservations) again() bool {
+	for _, soon := range o {
+		if soon {
+			return true
+		}
+	}
+	return false
+}
+
+// observe takes in what a host with an agent sees on it: all guests. What differs from what should be is mended by jobs.
+// first: it is the first look after the host's start, whose guests are off because the host was.
+func (s *Servers) observe(ctx context.Context, hostID string, guests []compute.Guest, first bool) (openObservations, error) {
+	host, err := s.store.Hosts().Get(ctx, nil, hostID)
+	if err != nil {
+		return nil, err
+	}
+	here, err := s.store.Servers().List(ctx, nil, compute.ServerFilter{HostID: hostID}, pageOf(0))
+	if err != nil {
+		return nil, err
+	}
+	left := openObservations{}
+	byID := make(map[string]*compute.Guest, len(guests))
+	for i := range guests {
+		byID[guests[i].ID] = &guests[i]
+	}
+	for _, srv := range here {
+		g := byID[srv.ID]
+		v := srv.CompareGuest(g, host.Kind, first)
+		if v == (compute.GuestVerdict{}) {
+			continue
+		}
+		if (v.SettleState || v.Restart) && host.Kind == compute.AgentHost && s.now().Sub(srv.UpdatedAt) < young {
+			left[srv.ID] = true
+			continue
+		}
+		err := s.mend(ctx, srv, g, host.Kind, first)
+		if errors.Is(err, errBusy) {
+			left[srv.ID] = false
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return left, nil
+}
+
+// errBusy ends a look at a server on which somebody works by now.
+var errBusy = errors.New("busy")
+
+// orBusy turns the refusal of holdChange into errBusy, so the next observation tries again.
+func orBusy(err error) error {
+	if problem.Is(err, problem.Conflict) {
+		return errBusy
+	}
+	return err
+}
+
+// mend looks again in a transaction and does what the verdict says; errBusy: somebody works on the server, and nothing was done.
+func (s *Servers) mend(ctx context.Context, seen *compute.Server, g *compute.Guest, kind compute.HostKind, first bool) error {
+	err := s.change(ctx, func(tx job.Tx) error {
+		open, err := s.jobs.Unended(tx, compute.Subject(seen.ID))
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(open, func(j job.Job) bool { return j.Class != job.Ask }) {
+			return errBusy
+		}
+		srv, err := s.store.Servers().Get(ctx, tx, seen.ID)
+		if err != nil {
+			return err
+		}
+		v := srv.CompareGuest(g, kind, first)
+		if v == (compute.GuestVerdict{}) || srv.Version != seen.Version {
+			return errBusy // what was seen may be older than what was done since
+		}
+		if v.Crashed {
+			return s.takeCrash(ctx, tx, srv)
+		}
+		if v.SetPower != "" {
+			if host, err := s.store.Hosts().Get(ctx, tx, srv.HostID); err != nil || host.Fenced || host.ForcedDown {
+				return cmp.Or(err, errBusy) // nothing is begun there any more
+			}
+			if v.SetPower == compute.PowerOn {
+				if err := s.holdChange(ctx, tx, srv, true); err != nil {
+					return orBusy(err)
+				}
+			}
+			j, err := compute.NewJob(srv.ID, compute.JobReconcile, compute.PowerArgs{Power: v.SetPower, Why: v.Reason}, nil, record.Asker{})
+			if err != nil {
+				return err
+			}
+			if err := s.jobs.Insert(tx, j); err != nil {
+				return err
+			}
+		}
+		return s.take(ctx, tx, srv.ID, v)
+	})
+	if problem.Is(err, problem.NotFound) {
+		return nil
+	}
+	return err
+}
+
+// take writes what a verdict says of the row.
+func (s *Servers) take(ctx context.Context, tx job.Tx, id string, v compute.GuestVerdict) error {
+	if _, err := s.edit(ctx, tx, id, func(srv *compute.Server) {
+		srv.Power = v.Power
+		if v.SetPower != "" {
+			srv.Task = compute.Reconciling
+		}
+		if v.SettleState {
+			srv.Settle(v.Power)
+			if srv.Wanted = v.Power; v.Power == compute.PowerCrashed {
+				srv.Wanted = compute.PowerOff
+			}
+		}
+	}); err != nil {
+		return err
+	}
+	if v.Reason == "" {
+		return nil
+	}
+	return s.note(tx, id, record.Asker{}, "contact", "found "+string(v.Power)+": "+v.Reason)
+}

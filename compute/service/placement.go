@@ -1,0 +1,139 @@
+package service
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"salvor/compute"
+	"salvor/job"
+	"salvor/problem"
+	"salvor/record"
+)
+
+// Place gives a server without a host the best one, and reserves its place there. One that has a host keeps it.
+func (s *Servers) Place(ctx context.Context, tx job.Tx, id string, args compute.CreateArgs) (*compute.Server, *compute.Host, error) {
+	srv, err := s.store.Servers().Get(ctx, tx, id)
+	if err != nil {
+		return nil, nil, err
+	}
+	if srv.HostID != "" {
+		h, err := s.store.Hosts().Get(ctx, tx, srv.HostID)
+		return srv, h, err
+	}
+	needs := compute.NeedsOf(srv, args.Host)
+	h, err := s.hosts.pick(ctx, tx, needs)
+	if err != nil {
+		return nil, nil, err
+	}
+	h.Reserve(needs)
+	srv, err = s.edit(ctx, tx, id, func(srv *compute.Server) {
+		srv.HostID = h.ID
+		srv.Epoch++
+		for i, d := range srv.Disks {
+			if d.VolumeID == "" && d.Store == "" && len(h.Inventory.Stores) > 0 {
+				srv.Disks[i].Store = h.Inventory.Stores[0].Name
+			}
+		}
+		if srv.Task == compute.Scheduling {
+			srv.Task = compute.Spawning
+		}
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := s.store.Hosts().Save(tx, h); err != nil {
+		return nil, nil, err
+	}
+	kept := *h
+	s.hosts.roster.put(&kept)
+	return srv, h, nil
+}
+
+// hostCache is what was read of all hosts a moment ago: a choice among thousands must not read them all each time.
+type hostCache struct {
+	mu    sync.Mutex
+	hosts []*compute.Host // none is changed, they are replaced
+	live  *livenessView
+}
+
+// rosterLasts is how old it may be. What is chosen from it is looked at again.
+const rosterLasts = time.Second
+
+// put takes in what was reserved on a host.
+func (r *hostCache) put(h *compute.Host) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := slices.IndexFunc(r.hosts, func(o *compute.Host) bool { return o.ID == h.ID })
+	if i >= 0 {
+		r.hosts = slices.Clone(r.hosts)
+		r.hosts[i] = h
+	}
+}
+
+// cachedHosts gives the host cache. It reads the cache again if it is too old or fresh is set.
+func (s *Hosts) cachedHosts(ctx context.Context, tx job.Tx, fresh bool) ([]*compute.Host, *livenessView, error) {
+	r := &s.roster
+	r.mu.Lock()
+	hosts, live := r.hosts, r.live
+	r.mu.Unlock()
+	if !fresh && live != nil {
+		if age := s.now().Sub(live.at); age >= 0 && age < rosterLasts {
+			return hosts, live, nil
+		}
+	}
+	hosts, err := s.store.Hosts().List(ctx, tx, compute.HostFilter{}, record.Page{})
+	if err != nil {
+		return nil, nil, err
+	}
+	if live, err = s.livenessSnapshot(ctx, tx); err != nil {
+		return nil, nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.hosts, r.live = hosts, live
+	return hosts, live, nil
+}
+
+// pick chooses a host from the cache and reads it again; one that cannot take the server any more, or no choice at all, is reason
+// enough to read them all.
+func (s *Hosts) pick(ctx context.Context, tx job.Tx, n compute.Needs) (*compute.Host, error) {
+	for _, fresh := range []bool{false, true} {
+		hosts, live, err := s.cachedHosts(ctx, tx, fresh)
+		if err != nil {
+			return nil, err
+		}
+		best, err := compute.Pick(hosts, live.isUp, n)
+		if err != nil && fresh {
+			return nil, err
+		}
+		if err != nil {
+			continue
+		}
+		h, err := s.store.Hosts().Get(ctx, tx, best.ID)
+		if err != nil && !problem.Is(err, problem.NotFound) {
+			return nil, err
+		}
+		if err == nil && n.Refusal(h, live.isUp(h)) == "" {
+			return h, nil
+		}
+	}
+	return nil, problem.Unavailablef("hosts keep changing; ask again")
+}
+
+// unreserve gives a server's place back.
+func (s *Servers) unreserve(ctx context.Context, tx job.Tx, srv *compute.Server) error {
+	if srv.HostID == "" || srv.Foreign {
+		return nil
+	}
+	h, err := s.store.Hosts().Get(ctx, tx, srv.HostID)
+	if err != nil {
+		return ignoreNotFound(err)
+	}
+	n := compute.NeedsOf(srv, "")
+	h.UsedVCPUs = max(0, h.UsedVCPUs-n.VCPUs)
+	h.UsedRAM = max(0, h.UsedRAM-n.RAM)
+	h.UsedDisk = max(0, h.UsedDisk-n.Disk)
+	return s.store.Hosts().Save(tx, h)
+}

@@ -1,0 +1,99 @@
+// Package service changes the records of servers, hosts, images, volumes and networks by the rules of package compute. A service takes a store,
+// checks a request against the rules, and writes records, jobs and events in one transaction.
+package service
+
+import (
+	"context"
+	"time"
+
+	"salvor/compute"
+	"salvor/job"
+	"salvor/record"
+)
+
+// Options are the choices that configuration makes for servers.
+type Options struct {
+	// RescueTimeout ends sessions that name no end of their own; 0: they last.
+	RescueTimeout time.Duration
+	// SoftOffTimeout bounds how long a guest's system is asked to power off.
+	SoftOffTimeout time.Duration
+	// PasswordLength of generated passwords; HashAlgorithm of rescue.HashPassword.
+	PasswordLength int
+	HashAlgorithm  string
+	// DefaultStore names the disk store of local disks; empty: the first of the host.
+	DefaultStore string
+	// RescueImagePath is the directory of rescue images on every VM host.
+	RescueImagePath string
+	// QuarantineDays is after how many days VM hosts remove disks from quarantine; 0: never.
+	QuarantineDays int
+	// HeadURL tells whether a URL answers HEAD with 200; nil: it is not asked.
+	HeadURL func(url string) error
+	// FindFilesWithin is how long hosts may take to say whether they have the file of a new rescue image; 0: they are not asked.
+	FindFilesWithin time.Duration
+	// Held gives the cause of the hold of the database; nil, or a nil result: it is not held.
+	Held func() *record.Held
+	// Incarnation gives the id of the database's incarnation; nil or an empty result: it is not known, and salvor ends no stale guest.
+	Incarnation func() string
+	// ReleaseNode lets the node that a fenced host is be switched on again (see Host.NodeID); nil: there are no nodes here.
+	ReleaseNode func(ctx context.Context, tx job.Tx, nodeID string) error
+}
+
+// Services are all that changes servers and what they are made of.
+type Services struct {
+	Servers      *Servers
+	Flavors      *Flavors
+	Images       *Images
+	Keypairs     *Keypairs
+	Networks     *Networks
+	Volumes      *Volumes
+	Hosts        *Hosts
+	Clusters     *Clusters
+	JoinTokens   *JoinTokens
+	RescueImages *RescueImages
+	HostGroups   *HostGroups
+}
+
+// Services of kinds that have no rules beyond those of their records.
+type (
+	Flavors  = record.Collection[compute.Flavor, compute.FlavorFilter]
+	Images   = record.Collection[compute.Image, compute.ImageFilter]
+	Keypairs = record.Collection[compute.Keypair, compute.KeypairFilter]
+	Networks = record.Collection[compute.Network, compute.NetworkFilter]
+	Volumes  = record.Collection[compute.Volume, compute.VolumeFilter]
+	Clusters = record.Collection[compute.Cluster, compute.ClusterFilter]
+	// HostGroups are what operators decide for several hosts at once.
+	HostGroups = record.Collection[compute.HostGroup, compute.HostGroupFilter]
+)
+
+// serviceCore is what the services share.
+type serviceCore struct {
+	store compute.Store
+	jobs  record.Jobs
+	opts  Options
+	now   func() time.Time
+}
+
+// New makes the services.
+func New(store compute.Store, jobs record.Jobs, opts Options, now func() time.Time) *Services {
+	if opts.PasswordLength <= 0 {
+		opts.PasswordLength = 12
+	}
+	c := &serviceCore{store: store, jobs: jobs, opts: opts, now: now}
+	s := &Services{}
+	s.RescueImages = newRescueImages(c)
+	s.Servers = &Servers{serviceCore: c, images: s.RescueImages}
+	s.Hosts = newHosts(c, s.Servers)
+	s.Servers.hosts, s.RescueImages.hosts = s.Hosts, s.Hosts
+	s.JoinTokens = newJoinTokens(c)
+	s.Flavors = newFlavors(c)
+	s.Images = newImages(c)
+	s.Keypairs = newKeypairs(c)
+	s.Networks = newNetworks(c)
+	s.Volumes = newVolumes(c)
+	s.Clusters = newClusters(c)
+	s.HostGroups = newHostGroups(c)
+	return s
+}
+
+// pageOf is a page of at most so many, from the beginning.
+func pageOf(limit int) record.Page { return record.Page{Limit: limit} }
