@@ -2,14 +2,18 @@ package salvor
 
 import (
 	"fmt"
+	"go/ast"
+	"go/token"
 	"os"
 	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
+	"salvor/config"
 	"salvor/test/sentence"
 )
 
@@ -81,7 +85,8 @@ const (
 	mostReadmeLines       = 70
 )
 
-// TestSentences counts sentences that a reader has to read twice.
+// TestSentences counts sentences that a reader has to read twice in pages, package comments, error texts and the configuration sample. A test
+// of cmd/salvor does the same for help texts.
 func TestSentences(t *testing.T) {
 	var long, headless []string
 	count := func(name string, sentences []string) {
@@ -100,10 +105,55 @@ func TestSentences(t *testing.T) {
 	for _, files := range sources(t) {
 		for _, f := range files {
 			count(f.name, sentence.OfText(f.tree.Doc.Text()))
+			if !f.test {
+				count(f.name, errorTexts(f.tree))
+			}
 		}
+	}
+	for _, option := range config.Options() {
+		count("the option "+option.Name, slices.Concat(sentence.OfText(option.Doc), sentence.OfText(option.Idle)))
 	}
 	atMost(t, fmt.Sprintf("sentences of more than %d words", sentence.MostWords), len(long), mostLongSentences, long)
 	atMost(t, "sentences that begin with a clause", len(headless), mostHeadlessSentences, headless)
+}
+
+// errorTexts gives the sentences of the texts that a file makes errors of. A text that goes on after a semicolon begins again there.
+func errorTexts(tree *ast.File) (all []string) {
+	ast.Inspect(tree, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		if !ok {
+			return true
+		}
+		of, ok := call.Fun.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		from, _ := of.X.(*ast.Ident)
+		if from == nil || from.Name != "problem" && from.Name+"."+of.Sel.Name != "fmt.Errorf" && from.Name+"."+of.Sel.Name != "errors.New" {
+			return true
+		}
+		for _, argument := range call.Args {
+			for _, s := range sentence.OfText(strings.ReplaceAll(literalText(argument), "; ", "\n\n")) {
+				all = append(all, strings.ToUpper(s[:1])+s[1:])
+			}
+		}
+		return true
+	})
+	return all
+}
+
+// literalText is what an expression of string literals and plus signs spells; empty for any other.
+func literalText(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		if e.Kind == token.STRING {
+			text, _ := strconv.Unquote(e.Value)
+			return text
+		}
+	case *ast.BinaryExpr:
+		return literalText(e.X) + literalText(e.Y)
+	}
+	return ""
 }
 
 // TestReadmeIsShort keeps README.md to what a stranger reads in a minute.

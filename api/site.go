@@ -28,8 +28,8 @@ func NamedHere(h http.Handler, names []string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host := strings.ToLower(strings.TrimSuffix((&url.URL{Host: r.Host}).Hostname(), "."))
 		if _, err := netip.ParseAddr(host); err != nil && host != "localhost" && !slices.Contains(names, host) {
-			fail(w, r, problem.Forbiddenf("Nobody has to prove here who it is, so requests are taken by address and by names that are known, and %.100q is none: "+
-				"ask by address, set [api]public_endpoint to the URL with this name, or choose another auth_strategy than noauth.", host))
+			fail(w, r, problem.Forbiddenf("This API asks nobody for a proof of identity, so it takes requests by address and by known names only. It does not know %.100q. "+
+				"Use the address, set [api]public_endpoint to the URL with this name, or choose another auth_strategy than noauth.", host))
 			return
 		}
 		h.ServeHTTP(w, r)
@@ -42,7 +42,7 @@ func Unproxied(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip"} {
 			if r.Header.Get(name) != "" {
-				fail(w, r, problem.Forbiddenf("Nobody has to prove here who it is, and this request comes through a proxy (%s): set [DEFAULT]auth_strategy, or write noauth there if that is meant.", name))
+				fail(w, r, problem.Forbiddenf("This API asks nobody for a proof of identity, and this request comes through a proxy (%s): set [DEFAULT]auth_strategy, or write noauth there if that is meant.", name))
 				return
 			}
 		}

@@ -23,15 +23,15 @@ const (
 
 var databaseOptions = []Option{
 	newOption("database", "auto_migrate", MigrateAuto, oneOf(MigrateAuto, MigrateAlways, MigrateEmpty, MigrateNever), func(c *Config) *string { return &c.Database.AutoMigrate },
-		"Whether serve changes the tables of the database at its start: always, only in an empty database, or never, so that salvor db migrate does. auto is always on SQLite, which one process serves, and empty on PostgreSQL, where processes of an older release may be at work."),
+		"When salvor serve migrates the database at its start: always, only if it is empty, or never, so that salvor db migrate does it. auto means always on SQLite, which only one process uses. On PostgreSQL it means empty, because processes of an older release may use the database too."),
 	newOption("database", "witness_file", "", path, func(c *Config) *string { return &c.Database.WitnessFile },
-		"A file that remembers how far the database had come, beside witness.json in the state directory. Name one on another disk, outside of what a backup or a snapshot of the state directory takes: so a snapshot that is put back is noticed, and nothing acts on it before an administrator has decided about its open jobs."),
+		"A file that records how far the database has come, beside witness.json in the state directory. Choose another disk that no backup or snapshot of the state directory covers. salvor then notices a restored snapshot, and runs none of its open jobs until an administrator has decided about them."),
 	newOption("database", "max_pool_size", "0", integerSyntax(0, 1000), func(c *Config) *int { return &c.Database.MaxPoolSize },
-		"How many connections a process has to the database at most, beside two for its lease and one that listens. 0 stands for 4 readers of SQLite and for 24 of PostgreSQL."),
+		"The most database connections of a process, beside two for its lease and one that listens. 0: 4 readers of SQLite, or 24 connections to PostgreSQL."),
 	newOption("database", "pool_mode", PoolNone, oneOf(PoolNone, PoolSession, PoolTransaction), func(c *Config) *string { return &c.Database.PoolMode },
-		"What a pooler, such as PgBouncer, does between salvor and PostgreSQL: none where connection is PostgreSQL's own, else the pool_mode of the pooler."),
+		"The pool_mode of the pooler, such as PgBouncer, between salvor and PostgreSQL; none if salvor connects to PostgreSQL itself."),
 	markSecret(newOption("database", "direct_connection", "", postgresURL, func(c *Config) *secret.Value { return &c.Database.DirectConnection },
-		"The URL of PostgreSQL itself where connection is a pooler's: for LISTEN, by which processes hear at once of each other's work, and for salvor db. Without it a process behind a pooler in transaction mode polls.")),
+		"The URL of PostgreSQL itself, if connection leads to a pooler. salvor db uses it, and so does LISTEN, by which processes notify each other at once. Without it a process behind a pooler in transaction mode polls.")),
 }
 
 // Direct is the URL of the database itself, for tools that must not use a pooler.

@@ -10,7 +10,7 @@ import (
 
 // The roles of a process.
 const (
-	// RoleAPI opens the doors of the API and of VM hosts.
+	// RoleAPI opens the listeners of the API and of VM hosts.
 	RoleAPI = "api"
 	// RoleConductor runs jobs.
 	RoleConductor = "conductor"
@@ -36,19 +36,19 @@ type Site struct {
 
 var processOptions = []Option{
 	newOption("DEFAULT", "roles", RoleAPI+","+RoleConductor+","+RoleNetboot, roles, func(c *Config) *[]string { return &c.Default.Roles },
-		"What this process does: api serves the API and VM hosts, conductor runs jobs, netboot serves ramdisks ([ramdisk]listen) and booting machines ([netboot]interfaces). With SQLite one process does it all."),
+		"The roles of this process: api serves the API and VM hosts; conductor runs jobs; netboot serves ramdisks ([ramdisk]listen) and booting machines ([netboot]interfaces). With SQLite one process has all roles."),
 	newOption("health", "listen", "", listen, func(c *Config) *string { return &c.Health.Listen },
-		"A listener for /healthz and /metrics alone, for processes without the API; a site has /healthz only. Nobody needs a credential there. Empty: none."),
+		"A listener that serves only /healthz and /metrics, for processes without the API; a site has /healthz only. It asks for no credential. Empty: none."),
 	newOption("conductor", "graceful_shutdown_timeout", "20", secondsSyntax(1), func(c *Config) *time.Duration { return &c.Conductor.GracefulShutdownTimeout },
-		"How long running actions may take to end when the process is told to stop; what is left is cancelled and handed over. Ironic's default is 60."),
+		"How long running actions may take to end when the process stops. salvor cancels the rest and hands them over. Ironic's default is 60."),
 	newOption("site", "centre", "", webURL, func(c *Config) *string { return &c.Site.Centre },
-		"The URL of an API process that a site's netboot service asks instead of the database, which it does not know. https, or a loopback address. Only with the role netboot alone."),
+		"The URL of an API process that the netboot service of a site asks, because it has no access to the database. https, or a loopback address. Only with the role netboot alone."),
 	newOption("site", "token_file", "", path, func(c *Config) *string { return &c.Site.TokenFile },
 		"The file with the site token, as salvor site create prints it."),
 	newOption("site", "ca_file", "", path, func(c *Config) *string { return &c.Site.CAFile },
-		"Certificates (PEM) that prove the centre. Empty: those that this machine trusts."),
+		"Certificate authorities (PEM) that verify that API process. Empty: those that this machine trusts."),
 	newOption("site", "plan_lifetime", "86400", secondsSyntax(60), func(c *Config) *time.Duration { return &c.Site.PlanLifetime },
-		"How long a boot plan is answered that the centre confirmed last, while it is away."),
+		"How long the site answers with the last boot plan that the API process confirmed, while it cannot reach that process."),
 }
 
 // roles is a list of at least one role.

@@ -33,15 +33,15 @@ var clientRoles = valueSyntax[map[string]string]{many: true, allowed: "NAME:ROLE
 
 var tlsOptions = []Option{
 	newOption("api", "enable_ssl_api", "false", boolean, func(c *Config) *bool { return &c.API.TLS.Enabled },
-		"Serve the API over TLS, by cert_file and key_file. false: plain HTTP, for loopback or a proxy in front that ends TLS."),
+		"Serve the API over TLS, with cert_file and key_file. false: plain HTTP, for loopback or behind a proxy that terminates TLS."),
 	newOption("api", "cert_file", "", path, func(c *Config) *string { return &c.API.TLS.CertFile },
-		"The API's certificate with those of its issuers, in PEM. This file, key_file and ca_file are read again when they change; where the new ones are broken, those of before stay in use and the log and /healthz say so."),
+		"The API's certificate with those of its issuers, in PEM. salvor reads this file, key_file and ca_file again when they change. If the new ones are broken, the former stay in use, and the log and /healthz say so."),
 	newOption("api", "key_file", "", path, func(c *Config) *string { return &c.API.TLS.KeyFile },
 		"The key of cert_file, in PEM."),
 	newOption("api", "ca_file", "", path, func(c *Config) *string { return &c.API.TLS.CAFile },
-		"Authorities of clients, in PEM: a certificate that a client shows must come from them. Empty: no client is asked for one."),
+		"Certificate authorities of clients, in PEM; they must have issued every certificate that a client shows. Empty: the API asks no client for a certificate."),
 	newOption("api", "client_certificate_roles", "", clientRoles, func(c *Config) *map[string]string { return &c.API.TLS.ClientRoles },
-		"What a client may do that shows a certificate and no other credential, by the certificate's common name: NAME:ROLE,... with the role admin, member or reader over the whole system. Others must log in as well. Example: metal3:admin,monitoring:reader"),
+		"The roles of clients that show a certificate and no other credential, by the certificate's common name: NAME:ROLE,... The role is admin, member or reader, for the whole system. Other clients must log in as well. Example: metal3:admin,monitoring:reader"),
 }
 
 // checkTLS refuses TLS that has nothing to stand on.

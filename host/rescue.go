@@ -214,16 +214,16 @@ func (w *orderExecution) rescuePath(ctx context.Context, p *rescueFile) (string,
 		return "", problem.NotFoundf("its file is not among the rescue images of host %s", w.Name)
 	}
 	if err != nil {
-		return "", problem.Invalidf("what is told of it is no file of the rescue images of host %s: %w", w.Name, unwrapPathError(err))
+		return "", problem.Invalidf("its path leads to no regular file among the rescue images of host %s: %w", w.Name, unwrapPathError(err))
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() {
-		return "", problem.Invalidf("what is told of it is no file of the rescue images of host %s", w.Name)
+		return "", problem.Invalidf("its path leads to no regular file among the rescue images of host %s", w.Name)
 	}
 	path, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
 	if err != nil || !strings.HasPrefix(path, dir+"/") {
-		return "", problem.Invalidf("what is told of it is no file of the rescue images of host %s", w.Name)
+		return "", problem.Invalidf("its path leads to no regular file among the rescue images of host %s", w.Name)
 	}
 	if p.digest != "" {
 		err = w.prove(ctx, f, info, p.digest)

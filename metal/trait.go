@@ -13,7 +13,7 @@ var traitName = regexp.MustCompile(`^(CUSTOM|COMPUTE|HW|MISC|OWNER|STORAGE)_[A-Z
 // CheckTrait tells whether a word can be a trait.
 func CheckTrait(word string) error {
 	if !traitName.MatchString(word) || len(word) > 255 {
-		return problem.Invalidf("Invalid trait %.100q: it does not match what traits are called: a standard one, or one that begins with CUSTOM_ and has only A-Z, 0-9 and _ (at most 255 characters)", word)
+		return problem.Invalidf("Invalid trait %.100q: a trait is a standard one, or begins with CUSTOM_ and has only A-Z, 0-9 and _; it has at most 255 characters", word)
 	}
 	return nil
 }

@@ -187,7 +187,7 @@ func (p tableCopy) table(ctx context.Context, table string) (Copied, error) {
 		return Copied{}, err
 	}
 	if there != have {
-		return Copied{}, fmt.Errorf("what was written is not what was read: %d rows with digest %s here, %d with %s there", have.Rows, have.Digest, there.Rows, there.Digest)
+		return Copied{}, fmt.Errorf("the copy differs from the source: %d rows with digest %s here, %d with %s there", have.Rows, have.Digest, there.Rows, there.Digest)
 	}
 	p.report(have, true)
 	return have, nil

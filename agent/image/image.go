@@ -125,7 +125,7 @@ func (w Writer) Write(ctx context.Context, info wire.Image, to Target) error {
 		return nil
 	}
 	if wipe := job.wipeEnds(job.reached); wipe != nil {
-		err = errors.Join(err, fmt.Errorf("what was written of it could not be wiped: %w", wipe))
+		err = errors.Join(err, fmt.Errorf("the bytes already written could not be wiped: %w", wipe))
 	}
 	var known *Failure
 	var kind *problem.Error

@@ -238,7 +238,7 @@ func (s *server) mayStill(c *api.Call, w *eventWatch) error {
 	}
 	now, err := s.watchOf(again)
 	if err == nil && !slices.Equal(now.filter.Subjects, w.filter.Subjects) {
-		err = problem.NotFoundf("What was named is another now.")
+		err = problem.NotFoundf("A record of that name is another one now: watch it again.")
 	}
 	return err
 }

@@ -145,7 +145,7 @@ func (h *Hypervisor) arrival(source string, d hypervisor.Domain) (string, error)
 		return "", err
 	}
 	if now.UUID != here.UUID || now.Name != here.Name {
-		return "", problem.Conflictf("what comes is guest %.60s of UUID %.40s", now.Name, now.UUID)
+		return "", problem.Conflictf("the incoming guest is %.60s with UUID %.40s", now.Name, now.UUID)
 	}
 	now.Metadata = here.Metadata
 	now.OS.Kernel, now.OS.Initrd, now.OS.NVRam = here.OS.Kernel, here.OS.Initrd, here.OS.NVRam

@@ -232,8 +232,8 @@ func (t *Tgt) revoke(ctx context.Context, initiators map[string]bool) error {
 			}
 		}
 		if at := x.address(); at != "" {
-			return problem.Conflictf("target %s admits %s by address, so the initiator could come back by any name: "+
-				"bind initiators by name, and take the address off with: tgtadm -C %d --lld iscsi --op unbind --mode target --tid %d --initiator-address %s",
+			return problem.Conflictf("target %s admits %s by address, so the initiator could come back by any name. "+
+				"Bind initiators by name, and take the address off with: tgtadm -C %d --lld iscsi --op unbind --mode target --tid %d --initiator-address %s",
 				x.name, at, t.opts.Control, x.tid, at)
 		}
 	}

@@ -222,7 +222,7 @@ func pingIPMI(ctx context.Context, at string) error {
 		case err == nil && n >= 9 && bytes.Equal(answer[4:8], ping[4:8]) && answer[8] == 0x40:
 			return nil
 		case err == nil:
-			return errors.New("what answers there is no IPMI controller")
+			return errors.New("something answers there that is no IPMI controller")
 		case ctx.Err() != nil || try == 3:
 			return fmt.Errorf("no answer to a ping: %w", stripErrorURL(err))
 		}
