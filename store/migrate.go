@@ -17,8 +17,8 @@ import (
 )
 
 // The tables change in steps, the files of migrations/. Each has a number that leads its name, and none is
-// changed once released. A file NNNNN_word.sql is for both engines; NNNNN_word.postgres.sql and
-// NNNNN_word.sqlite.sql add to the step what one engine alone needs.
+// changed once released. A file whose name ends in a word and .sql is for both engines. Files of the same number that end in
+// .postgres.sql and .sqlite.sql add to the step what one engine alone needs.
 //
 // Programs of two releases serve one database while an upgrade rolls, so a step may only **expand**: new
 // tables, new columns with a default, new indexes that refuse nothing which an older program writes. What

@@ -109,7 +109,7 @@ func (a *Authority) Pin() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// JoinToken is what is given to an operator for a token of compute.JoinTokens.
+// JoinToken is what is given to an operator for a token of service.JoinTokens.
 func (a *Authority) JoinToken(token secret.Value) secret.Value {
 	return secret.New(token.Reveal() + "." + a.Pin())
 }

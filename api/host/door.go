@@ -25,7 +25,7 @@ import (
 	wire "salvor/wire/host"
 )
 
-// Hosts is what the door needs of compute.Hosts, whose words these are.
+// Hosts is what the door needs of service.Hosts, whose words these are.
 type Hosts interface {
 	Join(ctx context.Context, token secret.Value, hostID, name string, cert compute.Certificate, key string) (*compute.Host, error)
 	Certified(ctx context.Context, hostID string, cert compute.Certificate) error

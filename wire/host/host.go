@@ -96,7 +96,7 @@ type Renewed struct {
 	Hold bool `json:"hold,omitempty"`
 	// Stop: end all guests of ours and tell so by Stopped.
 	Stop bool `json:"stop,omitempty"`
-	// SelfFence: guests are to be ended and the watchdog armed as compute.SelfFence... say, from this answer on.
+	// SelfFence: from this answer on, the host ends its guests after compute.SelfFenceKill and arms its watchdog.
 	SelfFence bool `json:"self_fence,omitempty"`
 	// Held: the control plane's database may be older than the host's last instructions. The host keeps the last Hold, Stop and
 	// SelfFence that it received. It gets no orders and no clean-ups, and the control plane does not judge its guests.
