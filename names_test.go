@@ -133,3 +133,88 @@ func atMost(t *testing.T, what string, got, most int, counted []string) {
 func isRefused(name string) bool {
 	return slices.ContainsFunc(refusedWords, func(word string) bool { return strings.EqualFold(word, name) })
 }
+
+// temporarilyAlike are pairs of files that wait for a better name.
+var temporarilyAlike = []string{
+	"compute: plan, planner",
+	"compute/service: heal, healing",
+}
+
+// TestFileNamesDiffer: two files of a package differ by more than an ending or a letter, so that a reader remembers which is which. A test file
+// may have the name of the file that it tests.
+func TestFileNamesDiffer(t *testing.T) {
+	for folder, files := range sources(t) {
+		bases := map[string]bool{}
+		for _, f := range files {
+			bases[fileSubject(f.name)] = true
+		}
+		all := slices.Sorted(maps.Keys(bases))
+		for i, a := range all {
+			for _, b := range all[i+1:] {
+				pair := fmt.Sprintf("%s: %s, %s", folder, a, b)
+				if alikeNames(a, b) && !slices.Contains(temporarilyAlike, pair) {
+					t.Errorf("%s: rename one of the files", pair)
+				}
+			}
+		}
+	}
+}
+
+// fileSubject is the name of a file without what says that it is a test, or of one system.
+func fileSubject(name string) string {
+	base := strings.TrimSuffix(path.Base(name), ".go")
+	for _, suffix := range []string{"_test", "_e2e", "_linux"} {
+		base = strings.TrimSuffix(base, suffix)
+	}
+	return base
+}
+
+// alikeNames tells whether two names have one stem, or stems of five letters or more that differ by one letter.
+func alikeNames(a, b string) bool {
+	a, b = nameStem(a), nameStem(b)
+	return a == b || min(len(a), len(b)) >= 5 && differByOneLetter(a, b)
+}
+
+// nameStem takes an ending off a name: move, moved and moving have one stem.
+func nameStem(name string) string {
+	for _, ending := range strings.Fields("ations ation ates ate ings ing ions ion ers er ed es e s") {
+		stem, ok := strings.CutSuffix(name, ending)
+		if !ok || len(stem) < 3 {
+			continue
+		}
+		if n := len(stem); stem[n-1] == stem[n-2] { // planned, planning
+			stem = stem[:n-1]
+		}
+		return stem
+	}
+	return name
+}
+
+// differByOneLetter tells whether b is a with one letter added, left out or replaced.
+func differByOneLetter(a, b string) bool {
+	if len(a) > len(b) {
+		a, b = b, a
+	}
+	same := 0
+	for same < len(a) && a[same] == b[same] {
+		same++
+	}
+	if len(a) == len(b) {
+		return same == len(a) || a[same+1:] == b[same+1:]
+	}
+	return len(b) == len(a)+1 && a[same:] == b[same+1:]
+}
+
+func TestAlikeNames(t *testing.T) {
+	t.Parallel()
+	for pair, want := range map[string]bool{
+		"host hosts": true, "act action": true, "record records": true, "planned planning": true, "moved moving": true, "fence fencing": true, "migrate migration": true,
+		"lookout lookouts": true, "flavor flavour": true, "restore restored": true,
+		"rescue unrescue": false, "power power_sync": false, "node port": false, "site size": false,
+	} {
+		a, b, _ := strings.Cut(pair, " ")
+		if alikeNames(a, b) != want || alikeNames(b, a) != want {
+			t.Errorf("%s: want alike %v", pair, want)
+		}
+	}
+}
