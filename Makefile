@@ -48,11 +48,11 @@ markers:
 	@! git grep -nE '^(<<<<<<<|>>>>>>>)|\<(TODO|FIXME|XXX)\>' -- ':!Makefile'
 
 vet:
-	$(GO) vet -tags e2e,otlp ./...
+	$(GO) vet -tags e2e,otlp,upgrade ./...
 
 # With the tags, because what only e2e tests or traces use is used too.
 staticcheck:
-	$(STATICCHECK) -tags e2e,otlp ./...
+	$(STATICCHECK) -tags e2e,otlp,upgrade ./...
 
 tidy-check:
 	$(GO) mod tidy -diff
@@ -120,6 +120,9 @@ strangers: build ## the figure: each listener in turn under 20,000 idle connecti
 
 chaos: build ## the figure: three control planes on PostgreSQL, 500 nodes at work, one kill -9 every 5 s for 2 minutes; SALVOR_SEED reproduces
 	SALVOR_SOAK=1 $(GO) test -timeout 30m -v -run TestChaos -count 1 ./test/stress
+
+upgrade: build ## rescues that a former release began end under this one, and what this one began outlives a return to the former; FORMER=COMMIT chooses it
+	test/upgrade.sh $(or $(FORMER),53753be)
 
 soak: build ## the long rounds: unit tests COUNT=20 times under the race detector, every way of booting with real machines, mutants
 	CGO_ENABLED=1 $(GO) test $(RACE) -timeout 60m -count $(or $(COUNT),20) ./...

@@ -68,7 +68,7 @@ func (w *world) settled(ctx context.Context, m *machine, kind job.Kind) error {
 	// Both operations have actions of the same name.
 	want := map[string]int{}
 	for _, k := range []job.Kind{"rescue", "unrescue"} {
-		for _, a := range actions(w.t, k) {
+		for _, a := range actionsOf(w.t, k, w.versions[k]) {
 			want[a]++
 		}
 		if k == kind {

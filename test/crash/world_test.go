@@ -42,12 +42,14 @@ type world struct {
 	api    *client.Client
 	base   *url.URL
 
+	versions map[job.Kind]int // of the lists of the operations that the server began
+
 	mu       sync.Mutex
 	machines []*machine
 }
 
 func newWorld(t *testing.T, machines int, options ...string) *world {
-	w := &world{t: t}
+	w := &world{t: t, versions: conductor.Versions()}
 	door := httptest.NewServer(w.door())
 	t.Cleanup(door.Close)
 	images := t.TempDir()
@@ -264,11 +266,18 @@ func (patient) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // actions are the names of an operation's actions, in their order.
-func actions(t *testing.T, kind job.Kind) (names []string) {
+func actions(t *testing.T, kind job.Kind) []string {
+	return actionsOf(t, kind, conductor.Versions()[kind])
+}
+
+// actionsOf are the names of the actions in one version of an operation's list.
+func actionsOf(t *testing.T, kind job.Kind, version int) (names []string) {
 	for _, d := range conductor.New(nil, node.Config{}, server.Config{}).Definitions() {
 		if d.Kind == kind {
 			for _, a := range d.Actions {
-				names = append(names, a.Name)
+				if a.Since <= version && (a.Until == 0 || version <= a.Until) {
+					names = append(names, a.Name)
+				}
 			}
 		}
 	}

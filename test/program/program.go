@@ -42,21 +42,23 @@ var build = sync.OnceValues(func() (string, error) {
 })
 
 // Path gives the path of a program of the project: "salvor" or "salvor-agent". With
-// SALVOR_BIN set it is found there instead of being built.
+// SALVOR_BIN set it is found there, in the last directory of that list, instead of being built.
 func Path(t testing.TB, name string) string {
 	t.Helper()
-	dir, err := folder()
+	all, err := folders()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return filepath.Join(dir, name)
+	return filepath.Join(all[len(all)-1], name)
 }
 
-func folder() (string, error) {
-	if dir := os.Getenv("SALVOR_BIN"); dir != "" {
-		return dir, nil
+// folders are the directories with the programs: more than one if servers take turns between releases.
+func folders() ([]string, error) {
+	if list := filepath.SplitList(os.Getenv("SALVOR_BIN")); len(list) > 0 {
+		return list, nil
 	}
-	return build()
+	dir, err := build()
+	return []string{dir}, err
 }
 
 // Server is a running salvor serve.
@@ -66,6 +68,7 @@ type Server struct {
 
 	config string
 	prefix []string
+	starts int
 	cmd    *exec.Cmd
 	log    Buffer
 	ended  chan struct{}
@@ -110,10 +113,12 @@ var (
 )
 
 func (s *Server) launch(listen string) error {
-	dir, err := folder()
+	all, err := folders()
 	if err != nil {
 		return err
 	}
+	dir := all[s.starts%len(all)]
+	s.starts++
 	args := append(append([]string{}, s.prefix...), filepath.Join(dir, "salvor"), "serve", "--config", s.config, "--state-dir", s.State, "--listen", listen)
 	cmd := exec.Command(args[0], args[1:]...)
 	r, w, err := os.Pipe()
@@ -187,7 +192,8 @@ func (s *Server) Stop() {
 	}
 }
 
-// Relaunch starts it again on the same state directory and address.
+// Relaunch starts it again on the same state directory and address. If SALVOR_BIN lists several directories, each start takes the program
+// of the next one: so a server is upgraded and taken back.
 func (s *Server) Relaunch() error {
 	if s.URL == "" {
 		return s.launch(net.JoinHostPort(ownAddress().String(), "0"))
