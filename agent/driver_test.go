@@ -23,7 +23,7 @@ import (
 func TestWithOurServer(t *testing.T) {
 	f := newIronic(t)
 	a, root, _, _ := newAgent(t, f, "")
-	rescue := driveragent.Rescue{Lanes: &driver.AddressLocks{}}
+	rescue := driveragent.Rescue{Locks: &driver.AddressLocks{}}
 	node := &metal.Node{ID: testNode}
 	ended := make(chan error, 2)
 	f.onBeat = func(url string, beat ironic.Heartbeat) {

@@ -19,7 +19,7 @@ type addressLock struct {
 }
 
 // Enter waits for the lane of an address and returns what leaves it again, or ctx's
-// error. The returned function must be called once. A nil Lanes never waits.
+// error. The returned function must be called once. A nil AddressLocks never waits.
 func (l *AddressLocks) Enter(ctx context.Context, address string) (leave func(), err error) {
 	if l == nil {
 		return func() {}, ctx.Err()

@@ -21,7 +21,7 @@ func TestWhatIsNotRetried(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		client, release := HTTPConfig{Base: base, Lanes: &AddressLocks{}}.Client()
+		client, release := HTTPConfig{Base: base, Locks: &AddressLocks{}}.Client()
 		defer release()
 		resp, err := client.Get(address)
 		if err == nil {

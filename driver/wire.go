@@ -34,7 +34,7 @@ var (
 type HTTPConfig struct {
 	Base  *url.URL
 	TLS   *tls.Config
-	Lanes *AddressLocks
+	Locks *AddressLocks
 	// Protocol names it to those who measure.
 	Protocol string
 	// Redirects are followed on the same host; without, a redirect is the answer.
@@ -86,7 +86,7 @@ func (t *lanedTransport) RoundTrip(req *http.Request) (_ *http.Response, err err
 	if req.URL.Host != t.wire.Base.Host || req.URL.Scheme != t.wire.Base.Scheme || req.URL.User != nil {
 		return nil, errElsewhere
 	}
-	leave, err := t.wire.Lanes.Enter(req.Context(), req.URL.Host)
+	leave, err := t.wire.Locks.Enter(req.Context(), req.URL.Host)
 	if err != nil {
 		return nil, err
 	}

@@ -137,12 +137,12 @@ func TestForeignControlPlane(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer a.Close()
-	if err := a.door.join(t.Context(), c.Token, "x"); err == nil || !strings.Contains(err.Error(), "not the one that the join token is of") {
+	if err := a.controlPlane.join(t.Context(), c.Token, "x"); err == nil || !strings.Contains(err.Error(), "not the one that the join token is of") {
 		t.Error(err)
 	}
 	for _, bad := range []string{"", "x", "x.y", ".", strings.Repeat("a", 2000)} {
 		c.Token = secretOf(bad)
-		if err := a.door.join(t.Context(), c.Token, "x"); !problem.Is(err, problem.Invalid) {
+		if err := a.controlPlane.join(t.Context(), c.Token, "x"); !problem.Is(err, problem.Invalid) {
 			t.Errorf("token %.20q: %v", bad, err)
 		}
 	}
@@ -163,7 +163,7 @@ func TestRevokedHost(t *testing.T) {
 	if err := a.renew(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.door.recertify(t.Context()); err != nil {
+	if err := a.controlPlane.recertify(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.renew(t.Context()); err != nil {
@@ -174,9 +174,9 @@ func TestRevokedHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, err := range map[string]error{
-		"renew": a.renew(t.Context()), "certificate": a.door.recertify(t.Context()),
-		"orders": a.door.call(t.Context(), "GET", wire.OrdersPath+"?wait=0", nil, nil),
-		"join":   a.door.join(t.Context(), w.token(), "vm1"),
+		"renew": a.renew(t.Context()), "certificate": a.controlPlane.recertify(t.Context()),
+		"orders": a.controlPlane.call(t.Context(), "GET", wire.OrdersPath+"?wait=0", nil, nil),
+		"join":   a.controlPlane.join(t.Context(), w.token(), "vm1"),
 	} {
 		if err == nil || !strings.Contains(err.Error(), "403") {
 			t.Errorf("%s of a revoked host: %v", what, err)
@@ -199,16 +199,16 @@ func TestStaleResult(t *testing.T) {
 	w.post(o)
 	report := wire.Report{BootID: "another", Epoch: 1, Result: mustEncodeJSON(compute.Result{})}
 	path := wire.OrdersPath + "/" + o.ID + "/result"
-	if err := a.door.call(t.Context(), "POST", path, report, nil); !problem.Is(err, problem.Conflict) {
+	if err := a.controlPlane.call(t.Context(), "POST", path, report, nil); !problem.Is(err, problem.Conflict) {
 		t.Errorf("another boot: %v", err)
 	}
 	report.BootID, report.Epoch = a.boot, 2
-	if err := a.door.call(t.Context(), "POST", path, report, nil); !problem.Is(err, problem.Conflict) {
+	if err := a.controlPlane.call(t.Context(), "POST", path, report, nil); !problem.Is(err, problem.Conflict) {
 		t.Errorf("another epoch: %v", err)
 	}
 	report.Epoch = 1
 	for range 2 { // a second one is taken, and changes nothing
-		if err := a.door.call(t.Context(), "POST", path, report, nil); err != nil {
+		if err := a.controlPlane.call(t.Context(), "POST", path, report, nil); err != nil {
 			t.Error(err)
 		}
 	}

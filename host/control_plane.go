@@ -38,7 +38,7 @@ type controlPlaneClient struct {
 	close    func()
 }
 
-func newDoor(controller string, id *hostIdentity, web *http.Client) (*controlPlaneClient, error) {
+func newControlPlaneClient(controller string, id *hostIdentity, web *http.Client) (*controlPlaneClient, error) {
 	root, err := url.Parse(strings.TrimRight(controller, "/"))
 	if err != nil || root.Scheme != "https" || root.Host == "" || root.Path != "" || root.User != nil {
 		return nil, problem.Invalidf("--controller %q: want https://ADDRESS:PORT", controller)

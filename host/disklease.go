@@ -186,7 +186,7 @@ type diskLeases struct {
 	agent        *Agent
 	every, watch time.Duration
 	poll, settle time.Duration
-	rouse        chan struct{}
+	wakeup       chan struct{}
 
 	mu    sync.Mutex
 	held  map[string]*heldLease // by path
@@ -201,7 +201,7 @@ type diskLeases struct {
 	listed bool
 	// busy are the stores in which a round goes on.
 	busy       map[*diskStore]bool
-	complained time.Time
+	lastWarned time.Time
 }
 
 type formerLease struct {
@@ -210,7 +210,7 @@ type formerLease struct {
 }
 
 func newDiskLeases(a *Agent) *diskLeases {
-	return &diskLeases{agent: a, every: leaseRenewEvery, watch: leaseWatch, poll: leasePoll, settle: leaseSettle, rouse: make(chan struct{}, 1),
+	return &diskLeases{agent: a, every: leaseRenewEvery, watch: leaseWatch, poll: leasePoll, settle: leaseSettle, wakeup: make(chan struct{}, 1),
 		held: map[string]*heldLease{}, sight: map[string]leaseSight{}, arriving: map[string]bool{}, lost: map[string]diskLease{}, former: map[string]formerLease{},
 		busy: map[*diskStore]bool{}}
 }

@@ -36,7 +36,7 @@ func (a *Agent) keepDiskLeases(ctx context.Context) {
 		case <-ctx.Done():
 			t.Stop()
 			return
-		case <-d.rouse:
+		case <-d.wakeup:
 			t.Stop()
 		case <-t.C:
 		}
@@ -46,7 +46,7 @@ func (a *Agent) keepDiskLeases(ctx context.Context) {
 // lookSoon has the next round begin at once.
 func (d *diskLeases) lookSoon() {
 	select {
-	case d.rouse <- struct{}{}:
+	case d.wakeup <- struct{}{}:
 	default:
 	}
 }
@@ -462,9 +462,9 @@ func (d *diskLeases) acquireAll(ctx context.Context, files []string, c diskLease
 // complain says now and then that a lease cannot be looked after.
 func (d *diskLeases) complain(err error, path string) {
 	d.mu.Lock()
-	loud := time.Since(d.complained) >= complainEvery
+	loud := time.Since(d.lastWarned) >= complainEvery
 	if loud {
-		d.complained = time.Now()
+		d.lastWarned = time.Now()
 	}
 	d.mu.Unlock()
 	if loud && !errors.Is(err, context.Canceled) {

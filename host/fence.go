@@ -46,7 +46,7 @@ func (a *Agent) age() (time.Duration, bool) {
 func (a *Agent) fences() bool {
 	a.lease.mu.Lock()
 	defer a.lease.mu.Unlock()
-	return a.lease.terms.SelfFence || a.lease.armed
+	return a.lease.lastResponse.SelfFence || a.lease.armed
 }
 
 // lapsed tells whether a host that fences itself has been silent for too long.
@@ -58,7 +58,7 @@ func (a *Agent) lapsed() bool {
 // halted tells whether nothing may be started or changed now.
 func (a *Agent) halted() bool {
 	a.lease.mu.Lock()
-	bound := a.lease.terms.Hold || a.lease.terms.Stop
+	bound := a.lease.lastResponse.Hold || a.lease.lastResponse.Stop
 	a.lease.mu.Unlock()
 	return bound || a.lapsed()
 }
@@ -113,7 +113,7 @@ func (a *Agent) endWhy() string {
 	}
 	a.lease.mu.Lock()
 	defer a.lease.mu.Unlock()
-	if a.lease.terms.Stop {
+	if a.lease.lastResponse.Stop {
 		return "the control plane asks for it"
 	}
 	return ""
@@ -252,8 +252,8 @@ func (a *Agent) keepWatchdog(ctx context.Context) {
 func (a *Agent) watchdogTerms() (armed, asked, over bool) {
 	a.lease.mu.Lock()
 	defer a.lease.mu.Unlock()
-	armed, asked = a.lease.armed, a.lease.terms.SelfFence && !a.lease.leaving
-	return armed, asked, armed && a.lease.watchdog == "" && a.lease.unnamed && !asked
+	armed, asked = a.lease.armed, a.lease.lastResponse.SelfFence && !a.lease.leaving
+	return armed, asked, armed && a.lease.watchdog == "" && a.lease.watchdogCleared && !asked
 }
 
 // inherits tells whether an agent that was killed left the watchdog armed, in this boot. Until it is petted or disarmed the machine has
@@ -287,7 +287,7 @@ func (a *Agent) arm() {
 	a.Log.Info("the watchdog is armed", "watchdog", identity, "resets_after", compute.SelfFenceWatchdog)
 	a.lease.mu.Lock()
 	a.lease.armed = true
-	if a.lease.terms.SelfFence && !a.lease.leaving {
+	if a.lease.lastResponse.SelfFence && !a.lease.leaving {
 		a.lease.watchdog = identity
 	}
 	a.lease.mu.Unlock()

@@ -218,13 +218,13 @@ func TestStop(t *testing.T) {
 	a, now := guarded(t, w, w.config(g))
 	mine := ours(g, compute.PowerOn, 1)
 	loops(t, a.keepEnding)
-	leave, ok := a.orders.enter()
+	leave, ok := a.orders.admit()
 	if !ok {
 		t.Fatal("nothing may begin")
 	}
 	answer(t, a, wire.Renewed{Stop: true, Hold: true})
 	await(t, "the end of the guest", func() bool { return g.get(mine).Power == compute.PowerOff })
-	if _, ok := a.orders.enter(); ok || a.mayWork() {
+	if _, ok := a.orders.admit(); ok || a.mayWork() {
 		t.Error("something may begin")
 	}
 	if a.renewal(0).Stopped {
@@ -485,7 +485,7 @@ func TestHoldBreaksOrdersOff(t *testing.T) {
 	w.away.Store("away", true)
 	a.renewing.Lock() // no answer of before comes between
 	a.lease.mu.Lock()
-	a.lease.terms.Hold = true
+	a.lease.lastResponse.Hold = true
 	a.lease.mu.Unlock()
 	a.orders.halt()
 	await(t, "the end of the order", func() bool {

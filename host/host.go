@@ -85,14 +85,14 @@ func (c *Config) complete() error {
 // Agent is a running host.
 type Agent struct {
 	Config
-	identity *hostIdentity
-	boot     string
-	door     *controlPlaneClient
-	journal  *orderJournal
-	stores   diskStores
-	images   *imageCache
-	lease    hostLease
-	seen     observedState
+	identity     *hostIdentity
+	boot         string
+	controlPlane *controlPlaneClient
+	journal      *orderJournal
+	stores       diskStores
+	images       *imageCache
+	lease        hostLease
+	seen         observedState
 	// busy holds a lock for each server: orders and reconciliation never work on one at a time.
 	busy sync.Map
 	// provenFiles are the rescue images whose digest was read, by proofKey.
@@ -135,14 +135,14 @@ func (a *Agent) open() error {
 	if a.stores, err = openStores(a.Config, a.identity); err != nil {
 		return err
 	}
-	if a.door, err = newDoor(a.Controller, a.identity, a.Web); err != nil {
+	if a.controlPlane, err = newControlPlaneClient(a.Controller, a.identity, a.Web); err != nil {
 		return err
 	}
-	if a.images, err = openImages(a.identity.path("images"), a.ImageBytes, a.door); err != nil {
+	if a.images, err = openImages(a.identity.path("images"), a.ImageBytes, a.controlPlane); err != nil {
 		return err
 	}
 	a.orders, a.leases = newOrders(a), newDiskLeases(a)
-	a.lease.rouse, a.lease.cleaned = make(chan struct{}, 1), map[string]wire.Cleaned{}
+	a.lease.wakeup, a.lease.cleaned = make(chan struct{}, 1), map[string]wire.Cleaned{}
 	a.cleaner = newCleaner()
 	a.witness = openWitness(a.identity.path(witnessFile))
 	a.seen.changed = make(chan struct{}, 1)
@@ -154,7 +154,7 @@ func (a *Agent) ID() string { return a.identity.id }
 
 // Close gives the state directory up. Guests keep running.
 func (a *Agent) Close() error {
-	a.door.close()
+	a.controlPlane.close()
 	return a.identity.close()
 }
 
@@ -177,7 +177,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer unguard()
 	guarding.Go(func() { a.keepEnding(guarded) })
 	guarding.Go(func() { a.keepWatchdog(guarded) })
-	for _, loop := range []func(context.Context) error{a.keepLease, a.keepCertificate, a.observe, a.orders.run, a.keepHouse} {
+	for _, loop := range []func(context.Context) error{a.keepLease, a.keepCertificate, a.observe, a.orders.run, a.runHousekeeping} {
 		running.Go(func() {
 			if err := loop(ctx); err != nil && ctx.Err() == nil {
 				stop(err)
@@ -202,8 +202,8 @@ func (a *Agent) lock(server string) (func(), bool) {
 	return func() { a.busy.Delete(server) }, true
 }
 
-// keepHouse trims what grows: console logs, old journals, and images that nobody uses.
-func (a *Agent) keepHouse(ctx context.Context) error {
+// runHousekeeping trims what grows: console logs, old journals, and images that nobody uses.
+func (a *Agent) runHousekeeping(ctx context.Context) error {
 	for {
 		if !sleepContext(ctx, 30*time.Second) {
 			return nil

@@ -25,9 +25,9 @@ import (
 // imageCache keeps images by their digest. One that has its name is whole and proven; one in the
 // making is gone on with where it was broken off. The longest unused ones go when there are too many.
 type imageCache struct {
-	dir   string
-	limit int64
-	door  *controlPlaneClient
+	dir          string
+	limit        int64
+	controlPlane *controlPlaneClient
 
 	mu   sync.Mutex
 	held map[string]int           // users of each image now
@@ -41,7 +41,7 @@ func openImages(dir string, limit int64, d *controlPlaneClient) (*imageCache, er
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return nil, fmt.Errorf("images: %w", err)
 	}
-	return &imageCache{dir: dir, limit: limit, door: d, held: map[string]int{}, busy: map[string]chan struct{}{}}, nil
+	return &imageCache{dir: dir, limit: limit, controlPlane: d, held: map[string]int{}, busy: map[string]chan struct{}{}}, nil
 }
 
 // digestName is the digits of "sha256:DIGITS".
@@ -147,7 +147,7 @@ func (c *imageCache) fetch(ctx context.Context, half string, img compute.SpecIma
 
 // more goes on with a file where it ends.
 func (c *imageCache) more(ctx context.Context, f *os.File, sum hash.Hash, from, limit int64, img compute.SpecImage, tell func(string)) (int64, error) {
-	body, at, err := c.door.image(ctx, img.Digest, img.URL, from)
+	body, at, err := c.controlPlane.image(ctx, img.Digest, img.URL, from)
 	if err != nil {
 		return 0, err
 	}

@@ -29,27 +29,27 @@ type hostLease struct {
 	toldHere   []byte
 	toldAt     time.Duration
 	did        []wire.LocalAction
-	// complained is when a failure was last said.
-	complained time.Time
-	// terms are what the newest answer asked for; stopped and cleaned are what came of that.
-	terms   wire.Renewed
-	stopped bool
-	cleaned map[string]wire.Cleaned
+	// lastWarned is when a failure was last said.
+	lastWarned time.Time
+	// lastResponse is the newest answer; stopped and cleaned are what came of that.
+	lastResponse wire.Renewed
+	stopped      bool
+	cleaned      map[string]wire.Cleaned
 	// looked is what is to be told of neighbours.
 	looked []wire.Neighbour
-	// watchdog is the identity that renewals name; armed: it is armed, whatever is told. unnamed: the newest renewal that was answered
-	// named none, and none that did is under way; doubt is when one that did was given up without an answer. leaving: the agent ends.
-	watchdog                string
-	armed, unnamed, leaving bool
-	doubt                   time.Duration
-	// rouse has a renewal sent at once.
-	rouse chan struct{}
+	// watchdog is the identity that renewals name; armed: it is armed, whatever is told. watchdogCleared: the newest renewal that was answered
+	// named none, and none that did is under way; unconfirmedAt is when one that did was given up without an answer. leaving: the agent ends.
+	watchdog                        string
+	armed, watchdogCleared, leaving bool
+	unconfirmedAt                   time.Duration
+	// wakeup has a renewal sent at once.
+	wakeup chan struct{}
 }
 
 // renewNow has the control plane hear news before it is time.
 func (l *hostLease) renewNow() {
 	select {
-	case l.rouse <- struct{}{}:
+	case l.wakeup <- struct{}{}:
 	default:
 	}
 }
@@ -71,7 +71,7 @@ func (a *Agent) join(ctx context.Context) error {
 		if a.Token.Empty() {
 			return problem.Invalidf("this host has not joined, or its certificate has ended: give --join TOKEN, made with: salvor host token create")
 		}
-		err := a.door.join(ctx, a.Token, a.Name)
+		err := a.controlPlane.join(ctx, a.Token, a.Name)
 		if err == nil {
 			a.Log.Info("joined", "host", a.identity.id, "controller", a.Controller)
 			return nil
@@ -122,7 +122,7 @@ func (a *Agent) untilRenewal(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-a.lease.rouse:
+	case <-a.lease.wakeup:
 	case <-t.C:
 	}
 	return true
@@ -137,10 +137,10 @@ func (a *Agent) lost(err error) {
 		return
 	}
 	a.lease.mu.Lock()
-	loud := a.lease.held || time.Since(a.lease.complained) >= complainEvery
+	loud := a.lease.held || time.Since(a.lease.lastWarned) >= complainEvery
 	a.lease.held = false
 	if loud {
-		a.lease.complained = time.Now()
+		a.lease.lastWarned = time.Now()
 	}
 	a.lease.mu.Unlock()
 	if loud {
@@ -173,7 +173,7 @@ func (a *Agent) renew(ctx context.Context) error {
 	}
 	defer cancel()
 	var answer wire.Renewed
-	if err := a.door.call(bounded, "POST", wire.RenewPath, r, &answer); err != nil {
+	if err := a.controlPlane.call(bounded, "POST", wire.RenewPath, r, &answer); err != nil {
 		if r.Watchdog != "" {
 			a.markUnconfirmed()
 		}
@@ -203,8 +203,8 @@ func (a *Agent) renewal(now time.Duration) wire.Renewal {
 		r.Guests = guests
 	}
 	r.Did = a.lease.did
-	r.Watchdog, r.Stopped, r.Neighbours = a.lease.watchdog, a.lease.terms.Stop && a.lease.stopped, a.lease.looked
-	a.lease.unnamed = a.lease.unnamed && r.Watchdog == ""
+	r.Watchdog, r.Stopped, r.Neighbours = a.lease.watchdog, a.lease.lastResponse.Stop && a.lease.stopped, a.lease.looked
+	a.lease.watchdogCleared = a.lease.watchdogCleared && r.Watchdog == ""
 	for _, id := range slices.Sorted(maps.Keys(a.lease.cleaned)) {
 		r.Cleaned = append(r.Cleaned, a.lease.cleaned[id])
 	}
@@ -217,7 +217,7 @@ func (a *Agent) markUnconfirmed() {
 	a.lease.mu.Lock()
 	defer a.lease.mu.Unlock()
 	if err == nil {
-		a.lease.doubt = now
+		a.lease.unconfirmedAt = now
 	}
 }
 
@@ -225,9 +225,9 @@ func (a *Agent) renewed(sent time.Duration, r wire.Renewal, answer wire.Renewed)
 	a.lease.mu.Lock()
 	defer a.lease.mu.Unlock()
 	if answer.Held && a.lease.ever {
-		answer.Hold, answer.Stop, answer.SelfFence = a.lease.terms.Hold, a.lease.terms.Stop, a.lease.terms.SelfFence
+		answer.Hold, answer.Stop, answer.SelfFence = a.lease.lastResponse.Hold, a.lease.lastResponse.Stop, a.lease.lastResponse.SelfFence
 	}
-	if !a.lease.held || a.lease.terms.Hold && !answer.Hold {
+	if !a.lease.held || a.lease.lastResponse.Hold && !answer.Hold {
 		a.Log.Info("the lease is held", "host", a.identity.id, "hold", answer.Hold)
 		a.orders.wake()
 	}
@@ -245,7 +245,7 @@ func (a *Agent) renewed(sent time.Duration, r wire.Renewal, answer wire.Renewed)
 	if len(r.Neighbours) > 0 {
 		a.lease.looked = nil
 	}
-	if answer.Stop && !a.lease.terms.Stop {
+	if answer.Stop && !a.lease.lastResponse.Stop {
 		a.lease.stopped = false
 	}
 	for id := range a.lease.cleaned { // what is not asked for any more was heard
@@ -254,8 +254,8 @@ func (a *Agent) renewed(sent time.Duration, r wire.Renewal, answer wire.Renewed)
 		}
 	}
 	answer.Servers = nil
-	a.lease.terms = answer
-	a.lease.unnamed = r.Watchdog == "" && (a.lease.doubt == 0 || sent-a.lease.doubt >= doubtLasts)
+	a.lease.lastResponse = answer
+	a.lease.watchdogCleared = r.Watchdog == "" && (a.lease.unconfirmedAt == 0 || sent-a.lease.unconfirmedAt >= doubtLasts)
 	if !answer.SelfFence {
 		a.lease.watchdog = ""
 	}
@@ -276,7 +276,7 @@ func (a *Agent) keepCertificate(ctx context.Context) error {
 		half := leaf.NotBefore.Add(leaf.NotAfter.Sub(leaf.NotBefore) / 2)
 		wait := min(time.Until(half), time.Hour)
 		if wait <= 0 {
-			if err := a.door.recertify(ctx); err != nil {
+			if err := a.controlPlane.recertify(ctx); err != nil {
 				a.Log.Warn("the certificate is not renewed yet", "ends", leaf.NotAfter, "error", err)
 			} else {
 				a.Log.Info("the certificate is renewed", "ends", a.identity.pair.Load().cert.Leaf.NotAfter)

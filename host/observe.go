@@ -169,11 +169,11 @@ func (a *Agent) readInventory(ctx context.Context) bool {
 
 // address is the one from which this host reaches the control plane.
 func (a *Agent) address() string {
-	port := a.door.root.Port()
+	port := a.controlPlane.root.Port()
 	if port == "" {
 		port = "443"
 	}
-	c, err := net.Dial("udp", net.JoinHostPort(a.door.root.Hostname(), port))
+	c, err := net.Dial("udp", net.JoinHostPort(a.controlPlane.root.Hostname(), port))
 	if err != nil {
 		return ""
 	}
@@ -275,7 +275,7 @@ func (a *Agent) mend(ctx context.Context, server string, since int64, text strin
 		unlock()
 		return
 	}
-	leave, ok := a.orders.enter()
+	leave, ok := a.orders.admit()
 	if !ok {
 		unlock()
 		return

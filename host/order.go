@@ -18,28 +18,28 @@ import (
 // orderRunner pulls orders and carries them out: one at a time for each server, in the order in
 // which they came, and a bounded number of servers at once.
 type orderRunner struct {
-	agent *Agent
-	slots chan struct{}
-	rouse chan struct{}
+	agent  *Agent
+	slots  chan struct{}
+	wakeup chan struct{}
 
-	mu     sync.Mutex
-	known  map[string]bool // ids from their sight until their result is taken
-	queues map[string][]orderTask
-	hands  map[string]orderTask // what is worked on now
-	last   map[string]int64     // the sequence of each server's newest order
-	count  int64
-	doing  sync.WaitGroup
+	mu      sync.Mutex
+	known   map[string]bool // ids from their sight until their result is taken
+	queues  map[string][]orderTask
+	running map[string]orderTask // what is worked on now
+	last    map[string]int64     // the sequence of each server's newest order
+	count   int64
+	doing   sync.WaitGroup
 
-	// era ends when nothing may be carried out any more; what is in hand is broken off then, and asked for again in the next one.
-	era  context.Context
-	stop context.CancelFunc
-	// inHand counts what may change guests now. unsure is when something was given up of which the hypervisor may still do its part.
-	inHand int
-	unsure time.Duration
+	// runCtx ends when nothing may be carried out any more; what is in hand is broken off then, and asked for again in the next one.
+	runCtx context.Context
+	stop   context.CancelFunc
+	// inHand counts what may change guests now. lastUnconfirmed is when something was given up of which the hypervisor may still do its part.
+	inHand          int
+	lastUnconfirmed time.Duration
 }
 
 type orderTask struct {
-	era    context.Context
+	runCtx context.Context
 	order  *compute.Order
 	secret compute.OrderSecret
 	// overtaken is closed when an order came that makes this one needless; nil: none can.
@@ -78,13 +78,13 @@ const (
 )
 
 func newOrders(a *Agent) *orderRunner {
-	return &orderRunner{agent: a, slots: make(chan struct{}, a.Orders), rouse: make(chan struct{}, 1),
-		known: map[string]bool{}, queues: map[string][]orderTask{}, hands: map[string]orderTask{}, last: map[string]int64{}}
+	return &orderRunner{agent: a, slots: make(chan struct{}, a.Orders), wakeup: make(chan struct{}, 1),
+		known: map[string]bool{}, queues: map[string][]orderTask{}, running: map[string]orderTask{}, last: map[string]int64{}}
 }
 
 func (s *orderRunner) wake() {
 	select {
-	case s.rouse <- struct{}{}:
+	case s.wakeup <- struct{}{}:
 	default:
 	}
 }
@@ -115,10 +115,10 @@ func (s *orderRunner) run(ctx context.Context) error {
 			all = 1
 			continue
 		}
-		era := s.begin(ctx)
+		runCtx := s.begin(ctx)
 		var got wire.Orders
 		path := fmt.Sprintf("%s?wait=%d&all=%d", wire.OrdersPath, int(poll/time.Second), all)
-		if err := s.agent.door.call(era, http.MethodGet, path, nil, &got); err != nil {
+		if err := s.agent.controlPlane.call(runCtx, http.MethodGet, path, nil, &got); err != nil {
 			if wait = min(max(2*wait, 500*time.Millisecond), 10*time.Second); !s.idle(ctx, wait) {
 				return nil
 			}
@@ -131,7 +131,7 @@ func (s *orderRunner) run(ctx context.Context) error {
 		}
 		left := false
 		for _, o := range got.Orders {
-			left = !s.take(era, o) || left
+			left = !s.take(runCtx, o) || left
 		}
 		if left {
 			all = 1
@@ -150,7 +150,7 @@ func (s *orderRunner) idle(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-s.rouse:
+	case <-s.wakeup:
 	case <-t.C:
 	}
 	return true
@@ -175,14 +175,14 @@ func parseOrder(w wire.Order) (orderTask, error) {
 }
 
 // take queues an order that is not in hand already; false: it was left and is to be asked for again.
-func (s *orderRunner) take(era context.Context, w wire.Order) bool {
+func (s *orderRunner) take(runCtx context.Context, w wire.Order) bool {
 	t, err := parseOrder(w)
 	if err != nil {
 		s.agent.Log.Error("order", "error", err)
 		return true
 	}
 	o := t.order
-	t.era = era
+	t.runCtx = runCtx
 	// An order for another boot comes again once the control plane knows of this one.
 	if o.HostID != s.agent.identity.id || o.BootID != s.agent.boot {
 		s.agent.Log.Warn("an order for another host or boot is left", "order", o.ID, "boot", o.BootID)
@@ -207,7 +207,7 @@ func (s *orderRunner) take(era context.Context, w wire.Order) bool {
 			earlier.cancel()
 		}
 	}
-	if earlier, ok := s.hands[o.ServerID]; ok && supersedesOrder(o, earlier.order) {
+	if earlier, ok := s.running[o.ServerID]; ok && supersedesOrder(o, earlier.order) {
 		earlier.cancel()
 	}
 	s.queues[o.ServerID] = append(queue, t)
@@ -227,20 +227,20 @@ func (s *orderRunner) work(server string) {
 	for {
 		s.mu.Lock()
 		queue := s.queues[server]
-		delete(s.hands, server)
+		delete(s.running, server)
 		if len(queue) == 0 {
 			delete(s.queues, server)
 			s.mu.Unlock()
 			return
 		}
 		next := queue[0]
-		s.queues[server], s.hands[server] = queue[1:], next
+		s.queues[server], s.running[server] = queue[1:], next
 		s.mu.Unlock()
 		select {
 		case s.slots <- struct{}{}:
 			s.turn(next)
 			<-s.slots
-		case <-next.era.Done():
+		case <-next.runCtx.Done():
 			s.forget(next)
 		}
 	}
@@ -249,7 +249,7 @@ func (s *orderRunner) work(server string) {
 // turn carries out an order when it has the server to itself.
 func (s *orderRunner) turn(t orderTask) {
 	unlock, ok := s.agent.lock(t.order.ServerID)
-	for !ok && sleepContext(t.era, 20*time.Millisecond) { // a mending is about to end
+	for !ok && sleepContext(t.runCtx, 20*time.Millisecond) { // a mending is about to end
 		unlock, ok = s.agent.lock(t.order.ServerID)
 	}
 	if !ok {
@@ -266,15 +266,15 @@ func (s *orderRunner) carryOut(t orderTask) {
 	leave := func(bool) {}
 	if !isReadOnlyVerb(t.order.Verb) {
 		var ok bool
-		if leave, ok = s.enter(); !ok {
+		if leave, ok = s.admit(); !ok {
 			return
 		}
 	}
-	r, ok := s.agent.perform(t.era, t)
+	r, ok := s.agent.perform(t.runCtx, t)
 	leave(ok && r.ErrorKind != problem.Unavailable.String())
 	if ok {
 		s.agent.seen.look()
-		s.report(t.era, t.order, r)
+		s.report(t.runCtx, t.order, r)
 	}
 }
 
@@ -377,7 +377,7 @@ func newFailedResult(err error) compute.Result {
 func (s *orderRunner) report(ctx context.Context, o *compute.Order, r compute.Result) {
 	report := wire.Report{BootID: s.agent.boot, Epoch: o.Epoch, Result: mustEncodeJSON(r)}
 	for wait := 500 * time.Millisecond; ; wait = min(2*wait, 10*time.Second) {
-		err := s.agent.door.call(ctx, http.MethodPost, wire.OrdersPath+"/"+o.ID+"/result", report, nil)
+		err := s.agent.controlPlane.call(ctx, http.MethodPost, wire.OrdersPath+"/"+o.ID+"/result", report, nil)
 		switch {
 		case err == nil:
 			return
@@ -393,5 +393,5 @@ func (s *orderRunner) report(ctx context.Context, o *compute.Order, r compute.Re
 
 // progress tells a word on a long order; nothing depends on it.
 func (a *Agent) progress(ctx context.Context, o *compute.Order, format string, args ...any) {
-	_ = a.door.call(ctx, http.MethodPost, wire.OrdersPath+"/"+o.ID+"/progress", wire.Progress{Text: fmt.Sprintf(format, args...)}, nil)
+	_ = a.controlPlane.call(ctx, http.MethodPost, wire.OrdersPath+"/"+o.ID+"/progress", wire.Progress{Text: fmt.Sprintf(format, args...)}, nil)
 }

@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// begin gives the era that lasts, or begins one.
+// begin returns the current run context, or makes one.
 func (s *orderRunner) begin(ctx context.Context) context.Context {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.era == nil || s.era.Err() != nil {
-		s.era, s.stop = context.WithCancel(ctx)
+	if s.runCtx == nil || s.runCtx.Err() != nil {
+		s.runCtx, s.stop = context.WithCancel(ctx)
 	}
-	return s.era
+	return s.runCtx
 }
 
 // halt breaks off what is in hand.
@@ -24,8 +24,8 @@ func (s *orderRunner) halt() {
 	}
 }
 
-// enter lets something begin that may change guests; false: nothing may. leave is told whether the hypervisor has answered.
-func (s *orderRunner) enter() (leave func(sure bool), ok bool) {
+// admit lets something begin that may change guests; false: nothing may. leave is told whether the hypervisor has answered.
+func (s *orderRunner) admit() (leave func(sure bool), ok bool) {
 	s.mu.Lock()
 	s.inHand++
 	s.mu.Unlock()
@@ -35,7 +35,7 @@ func (s *orderRunner) enter() (leave func(sure bool), ok bool) {
 		defer s.mu.Unlock()
 		s.inHand--
 		if !sure && err == nil {
-			s.unsure = now
+			s.lastUnconfirmed = now
 		}
 	}
 	// After it was counted: whoever halts counts afterwards.
@@ -54,14 +54,14 @@ func (s *orderRunner) isIdle() bool {
 	now, err := s.agent.Alive()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return err == nil && s.inHand == 0 && (s.unsure == 0 || now-s.unsure >= unsureLasts)
+	return err == nil && s.inHand == 0 && (s.lastUnconfirmed == 0 || now-s.lastUnconfirmed >= unsureLasts)
 }
 
 // cancelOlder ends what is in hand for a server, or waits for it, by an owner older than epoch.
 func (s *orderRunner) cancelOlder(server string, epoch int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, t := range append([]orderTask{s.hands[server]}, s.queues[server]...) {
+	for _, t := range append([]orderTask{s.running[server]}, s.queues[server]...) {
 		if t.order != nil && t.order.Epoch < epoch {
 			t.cancel()
 		}

@@ -297,7 +297,7 @@ func (all diskStores) dropReplaced(ctx context.Context, server string) error {
 // the control plane's.
 func (a *Agent) expireQuarantine(ctx context.Context) {
 	a.lease.mu.Lock()
-	days, held := a.lease.terms.QuarantineDays, a.lease.held && !a.lease.terms.Hold
+	days, held := a.lease.lastResponse.QuarantineDays, a.lease.held && !a.lease.lastResponse.Hold
 	a.lease.mu.Unlock()
 	if days <= 0 || !held {
 		return
@@ -361,7 +361,7 @@ func (a *Agent) controllerTime() time.Time {
 	now, err := a.Alive()
 	a.lease.mu.Lock()
 	defer a.lease.mu.Unlock()
-	if at := a.lease.terms.Now; err == nil && !at.IsZero() {
+	if at := a.lease.lastResponse.Now; err == nil && !at.IsZero() {
 		return at.Add(now - a.lease.from).UTC()
 	}
 	return time.Now().UTC()

@@ -52,7 +52,7 @@ func TestReturnedHostKeepsTheDiskInQuarantine(t *testing.T) {
 	l := loseServer(t, newWorld(t), newGuests())
 	l.write(t, "precious")
 	at := time.Date(2031, 5, 6, 7, 8, 9, 0, time.UTC)
-	l.lease.terms.Now = at
+	l.lease.lastResponse.Now = at
 	l.lease.from, _ = l.Alive()
 	if err := l.clean(t.Context(), l.id, l.cleanRequest(compute.CleanDisk, 2)); err != nil {
 		t.Fatal(err)
@@ -247,7 +247,7 @@ func TestQuarantineEnds(t *testing.T) {
 			if err := l.stores[0].quarantine(l.own, l.id, l.spec.Disks[0], compute.QuarantineRebuild, time.Now().Add(-c.age)); err != nil {
 				t.Fatal(err)
 			}
-			l.lease.terms, l.lease.held = c.term, !c.away
+			l.lease.lastResponse, l.lease.held = c.term, !c.away
 			l.lease.from, _ = l.Alive()
 			l.expireQuarantine(t.Context())
 			if all := l.quarantineOf(t); c.gone != (len(all) == 0) {

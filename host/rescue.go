@@ -165,7 +165,7 @@ func (w *orderExecution) fetchPiece(ctx context.Context, p *rescueFile, to strin
 
 // download brings an image whose digest is not known; it is not kept for others.
 func (w *orderExecution) download(ctx context.Context, p *rescueFile, to string) error {
-	body, _, err := w.door.image(ctx, "", p.location, 0)
+	body, _, err := w.controlPlane.image(ctx, "", p.location, 0)
 	if err != nil {
 		return err
 	}

@@ -39,9 +39,9 @@ func (r *Runner) keepLease(ctx context.Context) {
 	// A timer of its own: a beat that hangs in the store must not keep the actions alive.
 	guard := time.AfterFunc(selfStop, r.stopActions)
 	defer guard.Stop()
-	var burying sync.WaitGroup
-	defer burying.Wait()
-	burying.Go(func() { every(ctx, beatEvery/2, func() { r.reapDeadConductors(ctx, peers) }) })
+	var reaper sync.WaitGroup
+	defer reaper.Wait()
+	reaper.Go(func() { every(ctx, beatEvery/2, func() { r.reapDeadConductors(ctx, peers) }) })
 	every(ctx, beatEvery, func() { r.renewLease(ctx, guard) })
 }
 

@@ -33,7 +33,7 @@ func adapterFixture(t *testing.T, a *adapter) (*redfish.Media, *metal.Node, *fak
 	server := httptest.NewServer(service.handler())
 	t.Cleanup(server.Close)
 	n := &metal.Node{ID: "n", DriverInfo: metal.Object{redfish.AddressKey: server.URL, redfish.UsernameKey: "admin", redfish.PasswordKey: "secret"}}
-	return &redfish.Media{Driver: &redfish.Driver{Lanes: &driver.AddressLocks{}}}, n, m
+	return &redfish.Media{Driver: &redfish.Driver{Locks: &driver.AddressLocks{}}}, n, m
 }
 
 func volumePlan(paths int) metal.VolumePlan {

@@ -133,7 +133,7 @@ func (s *Allocations) candidates(ctx context.Context, a *Allocation) error {
 // tryAllocate looks for nodes that fit and claims the first one that still does; Locked if
 // somebody works on all of them just now, record.ErrChanged if others were faster with all of them.
 func (s *Allocations) tryAllocate(ctx context.Context, a *Allocation, who record.Asker) error {
-	fit, busy, why, err := s.fitting(ctx, a)
+	fit, busy, why, err := s.matchingNodes(ctx, a)
 	if err != nil {
 		return err
 	}

@@ -45,9 +45,9 @@ func (s *candidateSearch) match(n *Node) {
 	}
 }
 
-// fitting lists nodes that fit, in random order so that requests at the same time do not all try
+// matchingNodes lists nodes that fit, in random order so that requests at the same time do not all try
 // the same one, a node of the allocation's name first. With none it says why, and gives a busy one.
-func (s *Allocations) fitting(ctx context.Context, a *Allocation) (ids []string, busy *Node, why string, err error) {
+func (s *Allocations) matchingNodes(ctx context.Context, a *Allocation) (ids []string, busy *Node, why string, err error) {
 	look := &candidateSearch{a: a}
 	if a.Name != "" {
 		err = s.seeNodes(ctx, look, []string{a.Name})

@@ -71,7 +71,7 @@ func (s StatusInput) Why() record.Why {
 	}
 	s.rest(&w)
 	s.state(&w)
-	s.hands(&w)
+	s.conductors(&w)
 	s.addContacts(&w)
 	w.AddConductors(s.Crew)
 	w.Accepts = s.accepts()
@@ -145,8 +145,8 @@ func inARow(n int) string {
 	return fmt.Sprintf("%d times in a row", n)
 }
 
-// hands says where people are asked for: maintenance, a fault, a step that holds.
-func (s *StatusInput) hands(w *record.Why) {
+// conductors says where people are asked for: maintenance, a fault, a step that holds.
+func (s *StatusInput) conductors(w *record.Why) {
 	n := s.Node
 	unset := record.Command{Run: "salvor node maintenance unset " + n.label(), For: "give it back into salvor's hands"}
 	switch {

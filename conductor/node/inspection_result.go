@@ -57,7 +57,7 @@ func (c inspectOperations) takeFindings(ctx context.Context, r *job.Run, m *mana
 		return job.From(err)
 	}
 	if f.rest.Error != nil && *f.rest.Error != "" {
-		return job.Fail(problem.Conflictf("the ramdisk could not find everything out: %s", problem.Quote(truncateText(*f.rest.Error))))
+		return job.Fail(problem.Conflictf("the ramdisk could not find everything out: %s", problem.Quote(truncateFinding(*f.rest.Error))))
 	}
 	rules, err := c.Store.InspectionRules().List(ctx, nil, metal.InspectionRuleFilter{}, record.Page{Limit: 1000})
 	if err != nil {
@@ -73,7 +73,7 @@ func (c inspectOperations) takeFindings(ctx context.Context, r *job.Run, m *mana
 		return job.Fail(err)
 	}
 	for _, note := range found.Notes {
-		r.Log.Info("inspection rule", "level", note.Level, "says", truncateText(note.Text))
+		r.Log.Info("inspection rule", "level", note.Level, "says", truncateFinding(note.Text))
 	}
 	edited := found.Node
 	endLease := func(tx job.Tx) error { return c.Nodes.EndLease(ctx, tx, edited) }
@@ -104,7 +104,7 @@ func (f inspectionFindings) properties(n *metal.Node) metal.Object {
 		out["cpus"] = float64(f.inventory.CPU.Count)
 	}
 	if arch := f.inventory.CPU.Architecture; arch != "" {
-		out["cpu_arch"] = truncateText(arch)
+		out["cpu_arch"] = truncateFinding(arch)
 	}
 	if mb := f.inventory.Memory.PhysicalMB; mb != nil && *mb > 0 {
 		out["memory_mb"] = float64(*mb)
@@ -120,7 +120,7 @@ func (f inspectionFindings) properties(n *metal.Node) metal.Object {
 		out["capabilities"] = metal.SetCapability(out["capabilities"], "boot_mode", mode)
 	}
 	if vendor := f.inventory.SystemVendor.Manufacturer; vendor != "" && out["vendor"] == nil {
-		out["vendor"] = truncateText(vendor)
+		out["vendor"] = truncateFinding(vendor)
 	}
 	return out
 }
@@ -272,8 +272,8 @@ func formatWWN(wwn string) string {
 	return strings.Join(pairs, ":")
 }
 
-// truncateText bounds what a ramdisk wrote before it is shown or kept.
-func truncateText(text string) string {
+// truncateFinding bounds what a ramdisk wrote before it is shown or kept.
+func truncateFinding(text string) string {
 	text = strings.Join(strings.Fields(text), " ")
 	if len(text) > 255 {
 		text = strings.ToValidUTF8(text[:255], "")

@@ -42,7 +42,7 @@ func TestARefusedLoginIsRemembered(t *testing.T) {
 	var later atomic.Int64
 	logins := &driver.Logins{Now: func() time.Time { return time.Now().Add(time.Duration(later.Load())) }}
 	b := newBench(t, metal.Active)
-	power := &redfish.Driver{Lanes: &driver.AddressLocks{}, Logins: logins}
+	power := &redfish.Driver{Locks: &driver.AddressLocks{}, Logins: logins}
 	b.con.drivers["bench"].Power["bench"] = power
 	for key, value := range map[string]string{redfish.AddressKey: server.URL, redfish.UsernameKey: "admin", redfish.PasswordKey: "calvin"} {
 		if err := b.patch(t, key, value); err != nil {

@@ -25,8 +25,8 @@ import (
 
 // Rescue is the rescue interface "agent".
 type Rescue struct {
-	// Lanes keep it to one request at a time per agent.
-	Lanes *driver.AddressLocks
+	// Locks keep it to one request at a time per agent.
+	Locks *driver.AddressLocks
 	// Control refuses addresses at which no agent may be called; nil: none.
 	Control Control
 	// Timeout bounds one request; 0: driver.CallTimeout.
@@ -76,7 +76,7 @@ func (r Rescue) dial(a driver.Agent, f driver.Finalize) (*conversation, error) {
 	if f.Hash.Empty() {
 		return nil, problem.Invalidf("there is no password hash to send")
 	}
-	return dial(driver.HTTPConfig{Protocol: "agent", Lanes: r.Lanes, Control: r.Control, Timeout: r.Timeout}, a, f.Hash)
+	return dial(driver.HTTPConfig{Protocol: "agent", Locks: r.Locks, Control: r.Control, Timeout: r.Timeout}, a, f.Hash)
 }
 
 // dial begins a conversation with an agent; the secrets are masked should it send them back.

@@ -45,7 +45,7 @@ func agentAt(url string) driver.Agent {
 }
 
 func finalize(ctx context.Context, a driver.Agent, extras *wire.Extras) error {
-	return Rescue{Lanes: &driver.AddressLocks{}}.Finalize(ctx, node, a, driver.Finalize{Hash: secret.New(hash), Extras: extras})
+	return Rescue{Locks: &driver.AddressLocks{}}.Finalize(ctx, node, a, driver.Finalize{Hash: secret.New(hash), Extras: extras})
 }
 
 // quiet proves that no error in the chain tells the token or the hash, or breaks the line.

@@ -52,7 +52,7 @@ func TestFinalizeCarriesTheDrivesNetwork(t *testing.T) {
 			_ = json.NewEncoder(w).Encode(wire.Result{ID: "1", Status: wire.Succeeded})
 		}))
 		f := driver.Finalize{Hash: secret.New(hash), Extras: &wire.Extras{NetworkData: c.own}, ConfigDrive: c.drive}
-		if err := (Rescue{Lanes: &driver.AddressLocks{}}).Finalize(t.Context(), &metal.Node{ID: "n1"}, agentAt(server.URL), f); err != nil {
+		if err := (Rescue{Locks: &driver.AddressLocks{}}).Finalize(t.Context(), &metal.Node{ID: "n1"}, agentAt(server.URL), f); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		server.Close()

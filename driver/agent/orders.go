@@ -20,8 +20,8 @@ import (
 
 // Orders speak the command doors of agents that deploy, clean and serve.
 type Orders struct {
-	// Lanes keep it to one request at a time per agent.
-	Lanes *driver.AddressLocks
+	// Locks keep it to one request at a time per agent.
+	Locks *driver.AddressLocks
 	// Control refuses addresses at which no agent may be called; nil: none.
 	Control Control
 	// Timeout bounds one request; 0: driver.CallTimeout.
@@ -80,7 +80,7 @@ func (o Orders) with(n *metal.Node, a driver.Agent, what string, talk func(*conv
 	if n.Plan != nil {
 		secrets = append(secrets, secret.New(n.Plan.Path)) // an agent tells where it fetches from
 	}
-	c, err := dial(driver.HTTPConfig{Protocol: "agent", Lanes: o.Lanes, Limit: maxOrders, Control: o.Control, Timeout: o.Timeout}, a, secrets...)
+	c, err := dial(driver.HTTPConfig{Protocol: "agent", Locks: o.Locks, Limit: maxOrders, Control: o.Control, Timeout: o.Timeout}, a, secrets...)
 	if err == nil {
 		err = talk(c)
 		c.release()

@@ -38,7 +38,7 @@ func TestImageKeysAreHidden(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	orders := Orders{Lanes: &driver.AddressLocks{}}
+	orders := Orders{Locks: &driver.AddressLocks{}}
 	given, err := orders.Give(t.Context(), n, agentAt(server.URL), wire.PrepareImage, struct{}{})
 	list, err2 := orders.List(t.Context(), n, agentAt(server.URL))
 	if err != nil || err2 != nil || len(list) != 1 {

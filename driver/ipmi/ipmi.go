@@ -47,8 +47,8 @@ const (
 
 // Driver implements driver.Power and driver.Management.
 type Driver struct {
-	// Lanes keep it to one session at a time per BMC: cheap ones have few.
-	Lanes *driver.AddressLocks
+	// Locks keep it to one session at a time per BMC: cheap ones have few.
+	Locks *driver.AddressLocks
 	// Logins remembers the logins that BMCs refused; nil: nothing is remembered.
 	Logins *driver.Logins
 	// Client is Native if empty.
@@ -165,7 +165,7 @@ func (d *Driver) with(ctx context.Context, n *metal.Node, op string, fn func(con
 }
 
 func (d *Driver) session(ctx context.Context, conf ipmiSettings, fn func(context.Context, commandSender) error) (err error) {
-	leave, err := d.Lanes.Enter(ctx, "ipmi "+conf.address())
+	leave, err := d.Locks.Enter(ctx, "ipmi "+conf.address())
 	if err != nil {
 		return driver.Trouble(err)
 	}

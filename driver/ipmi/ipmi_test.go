@@ -164,7 +164,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func ipmiMachine(t *testing.T, c Client) drivertest.Machine {
 	s := startSim(t)
 	n := s.node()
-	d := &Driver{Lanes: &driver.AddressLocks{}, Client: c}
+	d := &Driver{Locks: &driver.AddressLocks{}, Client: c}
 	return drivertest.Machine{
 		Node: n, Power: d, Management: d, On: s.on, Hidden: true,
 		Break: func(f drivertest.Fault) bool {

@@ -183,7 +183,7 @@ func TestHealth(t *testing.T) {
 // What leaves the machine on is refused while it is off, and sent once.
 func TestInterrupts(t *testing.T) {
 	bmc, _, n := machine(t)
-	d := &Driver{Lanes: &driver.AddressLocks{}}
+	d := &Driver{Locks: &driver.AddressLocks{}}
 	if err := d.InjectNMI(t.Context(), n); !problem.Is(err, problem.Conflict) {
 		t.Errorf("NMI of a machine that is off: %v", err)
 	}

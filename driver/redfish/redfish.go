@@ -13,8 +13,8 @@ import (
 
 // Driver implements driver.Power, driver.Management and driver.Inspect.
 type Driver struct {
-	// Lanes keep it to one request at a time per BMC.
-	Lanes *driver.AddressLocks
+	// Locks keep it to one request at a time per BMC.
+	Locks *driver.AddressLocks
 	// Logins remembers the logins that BMCs refused; nil: nothing is remembered.
 	Logins *driver.Logins
 	// Control refuses addresses that may not be connected to, as a net.Dialer's; nil: none.

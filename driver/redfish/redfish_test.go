@@ -52,7 +52,7 @@ func redfishMachine(t *testing.T, adjust func(*drivertest.BMC, *metal.Node)) dri
 	if adjust != nil {
 		adjust(bmc, n)
 	}
-	d := &Driver{Lanes: &driver.AddressLocks{}}
+	d := &Driver{Locks: &driver.AddressLocks{}}
 	t.Cleanup(func() {
 		if bmc.Overlapped() {
 			t.Error("two requests were at the BMC at once")
@@ -147,7 +147,7 @@ func TestALookAtThePowerIsOneRequest(t *testing.T) {
 
 func TestMedia(t *testing.T) {
 	bmc, _, n := machine(t)
-	d := &Driver{Lanes: &driver.AddressLocks{}}
+	d := &Driver{Locks: &driver.AddressLocks{}}
 	m := &Media{Driver: d, Files: files}
 	foreign := "http://192.0.2.9/tools.iso"
 	bmc.SetImage(foreign)
@@ -326,7 +326,7 @@ func TestALackingLicenceIsTold(t *testing.T) {
 // Many at once: one BMC sees one request at a time, and nobody is left out.
 func TestOneAtATime(t *testing.T) {
 	bmc, _, n := machine(t)
-	d := &Driver{Lanes: &driver.AddressLocks{}}
+	d := &Driver{Locks: &driver.AddressLocks{}}
 	var wg sync.WaitGroup
 	for range 20 {
 		wg.Go(func() {

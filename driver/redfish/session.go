@@ -68,7 +68,7 @@ func (d *Driver) open(ctx context.Context, conf *redfishSettings) (*bmcSession, 
 
 // login opens a conversation. With name and password in each request it costs no request of its own: a look at the power is one.
 func (d *Driver) login(ctx context.Context, conf *redfishSettings, auth string) (*bmcSession, error) {
-	wire := driver.HTTPConfig{Protocol: "redfish", Base: conf.base, TLS: conf.tls, Lanes: d.Lanes, Redirects: true, Control: d.Control,
+	wire := driver.HTTPConfig{Protocol: "redfish", Base: conf.base, TLS: conf.tls, Locks: d.Locks, Redirects: true, Control: d.Control,
 		Logins: d.Logins, LogsIn: logsIn, Login: driver.Login{Address: conf.base.Host, Username: conf.username, Password: conf.password, Method: auth, UsernameKey: UsernameKey, PasswordKey: PasswordKey}}
 	client, release := wire.Client()
 	s := &bmcSession{conf: conf, ctx: ctx, http: client, closes: release}

@@ -29,7 +29,7 @@ func (p *ControlPlane) inspectionURL() string {
 
 // deploying adds what operations need that boot a ramdisk to work on a machine.
 func (p *ControlPlane) deploying(d driverConfig, c node.Config) node.Config {
-	c.Agents = agent.Orders{Lanes: &driver.AddressLocks{}, Control: p.callbackGuard().Control, Timeout: p.cfg.Agent.CommandTimeout}
+	c.Agents = agent.Orders{Locks: &driver.AddressLocks{}, Control: p.callbackGuard().Control, Timeout: p.cfg.Agent.CommandTimeout}
 	c.DeployKernel, c.DeployRamdisk = d.DeployKernel, d.DeployRamdisk
 	c.DeployTimeout, c.CleanTimeout = p.cfg.Conductor.DeployCallbackTimeout, p.cfg.Conductor.CleanCallbackTimeout
 	c.ServiceTimeout, c.InspectTimeout = p.cfg.Conductor.ServiceCallbackTimeout, p.cfg.Conductor.InspectWaitTimeout

@@ -60,7 +60,7 @@ func hardwareTypes(cfg driverConfig) []driver.HardwareType {
 }
 
 func (h hardwareTypeBuilder) redfish() driver.HardwareType {
-	d := &redfish.Driver{Lanes: h.lanes, Logins: h.logins, Control: h.cfg.BMC}
+	d := &redfish.Driver{Locks: h.lanes, Logins: h.logins, Control: h.cfg.BMC}
 	t := newHardwareType("redfish", redfish.Properties, rescueProperties)
 	needs := []string{redfish.AddressKey}
 	addInterfaces(&t, "power", t.Power, interfaceChoice[driver.Power]{metal.InterfaceInfo{Name: "redfish", Required: needs}, d})
@@ -82,7 +82,7 @@ func (h hardwareTypeBuilder) redfish() driver.HardwareType {
 }
 
 func (h hardwareTypeBuilder) ipmi() driver.HardwareType {
-	d := &ipmi.Driver{Lanes: h.lanes, Logins: h.logins, Client: h.cfg.IPMIClient, Cipher: h.cfg.IPMICipher, Control: h.cfg.BMC}
+	d := &ipmi.Driver{Locks: h.lanes, Logins: h.logins, Client: h.cfg.IPMIClient, Cipher: h.cfg.IPMICipher, Control: h.cfg.BMC}
 	t := newHardwareType("ipmi", ipmi.Properties, rescueProperties)
 	needs := []string{ipmi.AddressKey}
 	addInterfaces(&t, "power", t.Power, interfaceChoice[driver.Power]{metal.InterfaceInfo{Name: "ipmitool", Required: needs}, d})
@@ -251,7 +251,7 @@ func (h hardwareTypeBuilder) agentRescue() interfaceChoice[driver.Rescue] {
 	if h.cfg.RescueRamdisk == "" {
 		info.RequiredForRescue = append(info.RequiredForRescue, rescueRamdiskKey)
 	}
-	return interfaceChoice[driver.Rescue]{info, agent.Rescue{Lanes: h.lanes, Control: h.cfg.Callback, Timeout: h.cfg.AgentTimeout}}
+	return interfaceChoice[driver.Rescue]{info, agent.Rescue{Locks: h.lanes, Control: h.cfg.Callback, Timeout: h.cfg.AgentTimeout}}
 }
 
 // networks puts bridge first where there are bridges: who configures them wants them used.

@@ -214,7 +214,7 @@ func (p *ControlPlane) run(ctx context.Context) error {
 		if err := p.Runner.Join(ctx); err != nil {
 			return err
 		}
-		if err := p.buryOthers(ctx); err != nil {
+		if err := p.reapDeadConductors(ctx); err != nil {
 			return err
 		}
 	}

@@ -403,9 +403,9 @@ func (p *ControlPlane) storeOptions(url string) store.Options {
 	}
 }
 
-// buryOthers frees what the conductors of another database hold in a SQLite file that was made of it: the lock proves that they
+// reapDeadConductors frees what the conductors of another database hold in a SQLite file that was made of it: the lock proves that they
 // do not serve this one. On PostgreSQL their silence tells.
-func (p *ControlPlane) buryOthers(ctx context.Context) error {
+func (p *ControlPlane) reapDeadConductors(ctx context.Context) error {
 	if !isSQLite(p.cfg.Database.Connection.Reveal()) {
 		return nil
 	}
