@@ -19,6 +19,9 @@ TAGS ?=
 build: ## build bin/salvor and bin/salvor-agent, static; TAGS=otlp adds the exporter of traces, which releases have
 	@said=$$($(GO) build $(STAMP) -tags '$(TAGS)' -ldflags '-s -w' -o bin/ ./cmd/salvor ./cmd/salvor-agent 2>&1) || { echo "$$said"; exit 1; }
 
+release: ## write a release into build/release: static programs, Debian packages and checksums for amd64 and arm64
+	$(GO) -C tools run ./release -root '$(CURDIR)' -out '$(CURDIR)/build/release'
+
 check: lint build ## lint and unit tests without root and Debian packages; it ends with the packages whose tests it left out
 	$(GO) test -p $(AT_ONCE) -short $(UNIT)
 	@missing=$$(test/install.sh --missing unit); [ -z "$$missing" ] || echo "check: left out the tests that need the Debian packages $$missing"
@@ -49,13 +52,16 @@ markers:
 
 vet:
 	$(GO) vet -tags e2e,otlp,upgrade ./...
+	$(GO) -C tools vet ./...
 
 # With the tags, because what only e2e tests or traces use is used too.
 staticcheck:
 	$(STATICCHECK) -tags e2e,otlp,upgrade ./...
+	cd tools && $(GO) tool staticcheck ./...
 
 tidy-check:
 	$(GO) mod tidy -diff
+	$(GO) -C tools mod tidy -diff
 
 check test-unit test-race test-stories mutants e2e interop chaos soak flaky bench fleet overload strangers: export SALVOR_BIN = $(CURDIR)/bin
 
@@ -68,6 +74,7 @@ UNIT = $(shell $(GO) list ./... | grep -v '^salvor/test/')
 test-unit: build ## unit and property tests, and every crash, repetition and failure of every action of every operation
 	$(GO) test -p $(AT_ONCE) -count 1 -timeout 15m $(UNIT)
 	$(GO) test -tags otlp -count 1 -run Trace ./cmd/salvor/serve
+	$(GO) -C tools test -count 1 ./...
 
 # SQLite is C, translated, and works in memory of its own: to watch each of its accesses would make most of the time, and could find nothing of ours.
 RACE := -race -gcflags=modernc.org/libc=-race=false -gcflags=modernc.org/sqlite/lib=-race=false
@@ -160,4 +167,4 @@ clean: ## remove what was built
 	rm -rf bin build
 
 .NOTPARALLEL:
-.PHONY: help build check test prove prove-rest packages prove-packages demo-packages lint fmt fmt-check markers vet staticcheck tidy-check test-unit test-race test-stories sweep mutants fuzz e2e interop flaky states api bench fleet overload strangers chaos soak demo demos demo-vm demo-evacuate tools clean
+.PHONY: help build release check test prove prove-rest packages prove-packages demo-packages lint fmt fmt-check markers vet staticcheck tidy-check test-unit test-race test-stories sweep mutants fuzz e2e interop flaky states api bench fleet overload strangers chaos soak demo demos demo-vm demo-evacuate tools clean

@@ -11,6 +11,9 @@ import (
 // way to that release; the newest heading of CHANGELOG.md has the same number.
 const Release = "0.2.0-dev"
 
+// commit is what "make release" has the linker write here, in the form of [Build.Commit]. Every other build leaves it empty and has Go's own stamp.
+var commit string
+
 // Build is what is known of a program.
 type Build struct {
 	Release  string `json:"release"`
@@ -22,6 +25,10 @@ type Build struct {
 // Current is the build of the running program.
 func Current() Build {
 	b := Build{Release: Release, Commit: "unknown", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	if commit != "" {
+		b.Commit = commit
+		return b
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b

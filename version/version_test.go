@@ -32,3 +32,12 @@ func TestBuildText(t *testing.T) {
 		t.Errorf("the current build is %+v", c)
 	}
 }
+
+// TestCommitOfARelease: the commit that the linker writes is the one that the program tells.
+func TestCommitOfARelease(t *testing.T) {
+	t.Cleanup(func() { commit = "" })
+	commit = "0123abc+changes"
+	if c := Current(); c.Commit != commit {
+		t.Errorf("the commit is %q, want %q", c.Commit, commit)
+	}
+}
