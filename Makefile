@@ -19,8 +19,11 @@ TAGS ?=
 build: ## build bin/salvor and bin/salvor-agent, static; TAGS=otlp adds the exporter of traces, which releases have
 	@said=$$($(GO) build $(STAMP) -tags '$(TAGS)' -ldflags '-s -w' -o bin/ ./cmd/salvor ./cmd/salvor-agent 2>&1) || { echo "$$said"; exit 1; }
 
-release: ## write a release into build/release: static programs, Debian packages and checksums for amd64 and arm64
+release: ## write a release into build/release: static programs, Debian packages, container image, modules, checksums
 	$(GO) -C tools run ./release -root '$(CURDIR)' -out '$(CURDIR)/build/release'
+
+release-check: ## build the release of the last commit twice, in two places: every file must be the same
+	test/release.sh
 
 check: lint build ## lint and unit tests without root and Debian packages; it ends with the packages whose tests it left out
 	$(GO) test -p $(AT_ONCE) -short $(UNIT)
@@ -30,7 +33,7 @@ test: packages lint build test-unit test-race demos ## lint, unit tests with all
 
 prove: test prove-rest ## all that proves salvor, in less than an hour: what CI runs
 
-prove-rest: prove-packages test-stories fuzz e2e ## what prove adds to test: stories on the real binary, fuzzing, real machines, servers and clients
+prove-rest: prove-packages test-stories fuzz e2e release-check ## what prove adds to test: stories on the real binary, fuzzing, real machines, servers and clients, a release built twice
 
 packages: ## install the Debian packages of make test, where they are missing
 	@test/install.sh unit demo demo-vm
@@ -167,4 +170,4 @@ clean: ## remove what was built
 	rm -rf bin build
 
 .NOTPARALLEL:
-.PHONY: help build release check test prove prove-rest packages prove-packages demo-packages lint fmt fmt-check markers vet staticcheck tidy-check test-unit test-race test-stories sweep mutants fuzz e2e interop flaky states api bench fleet overload strangers chaos soak demo demos demo-vm demo-evacuate tools clean
+.PHONY: help build release release-check check test prove prove-rest packages prove-packages demo-packages lint fmt fmt-check markers vet staticcheck tidy-check test-unit test-race test-stories sweep mutants fuzz e2e interop flaky states api bench fleet overload strangers chaos soak demo demos demo-vm demo-evacuate tools clean

@@ -65,13 +65,20 @@ func buildRelease(ctx context.Context, root, out string) error {
 	for _, arch := range architectures {
 		for _, program := range programs {
 			name := fmt.Sprintf("%s-%s-linux-%s", program, src.release, arch)
-			if err := copyFile(filepath.Join(work, "bin", arch, program), filepath.Join(out, name), 0o755); err != nil {
+			built := filepath.Join(work, "bin", arch, program)
+			if err := copyFile(built, filepath.Join(out, name), 0o755); err != nil {
+				return err
+			}
+			if err := src.writeModules(built, program, filepath.Join(out, name+".cdx.json")); err != nil {
 				return err
 			}
 		}
 		if err := src.writePackages(ctx, work, arch, out); err != nil {
 			return err
 		}
+	}
+	if err := src.writeImage(work, out); err != nil {
+		return err
 	}
 	return writeChecksums(out)
 }

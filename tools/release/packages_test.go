@@ -49,7 +49,7 @@ func archive(t *testing.T, args ...string) map[string]member {
 // testSource is this source tree, as if an earlier commit of it had been built. Its programs are scripts that print what they are asked.
 func testSource(t *testing.T, work string) *source {
 	t.Helper()
-	s := &source{root: "../..", commit: strings.Repeat("0123abcd", 5), time: time.Unix(1_700_000_000, 0), release: "0.2.0-dev"}
+	s := &source{root: "../..", commit: strings.Repeat("0123abcd", 5), time: time.Unix(1_700_000_000, 0).UTC(), release: "0.2.0-dev"}
 	script := "#!/bin/sh\nif [ \"$1\" = man ]; then echo .TH SALVOR >$2/salvor.1; else echo \"$*\"; fi\n"
 	for _, arch := range architectures {
 		for _, p := range programs {
