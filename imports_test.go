@@ -274,20 +274,22 @@ func TestPackageDocs(t *testing.T) {
 	}
 }
 
-// TestDependenciesAreExplained holds docs/dependencies.md to the modules that go.mod requires directly, and to no others.
+// TestDependenciesAreExplained holds docs/dependencies.md to the modules that go.mod and tools/go.mod require directly, and to no others.
 func TestDependenciesAreExplained(t *testing.T) {
 	page, err := os.ReadFile("docs/dependencies.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	mod, err := os.ReadFile("go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
 	required := map[string]bool{}
-	for line := range strings.Lines(string(mod)) {
-		if words := strings.Fields(line); len(words) == 2 && strings.HasPrefix(words[1], "v") {
-			required[words[0]] = true
+	for _, name := range []string{"go.mod", "tools/go.mod"} {
+		mod, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(mod)) {
+			if words := strings.Fields(line); len(words) == 2 && strings.HasPrefix(words[1], "v") {
+				required[words[0]] = true
+			}
 		}
 	}
 	explained := map[string]bool{}
