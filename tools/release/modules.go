@@ -10,7 +10,7 @@ import (
 )
 
 // writeModules writes the modules that are linked into a program, as a software bill of materials in CycloneDX's format. The list is the
-// one that the program itself carries. It has no serial number, and its time is the commit's, so that it is reproducible.
+// one that the program itself carries. It has no serial number and its time is the commit's, so that it is reproducible.
 func (s *source) writeModules(program, name, to string) error {
 	info, err := buildinfo.ReadFile(program)
 	if err != nil {
@@ -38,7 +38,7 @@ func (s *source) writeModules(program, name, to string) error {
 		return err
 	}
 	defer f.Close()
-	if err := cdx.NewBOMEncoder(f, cdx.BOMFileFormatJSON).SetPretty(true).Encode(bom); err != nil {
+	if err := cdx.NewBOMEncoder(f, cdx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(bom, cdx.SpecVersion1_6); err != nil {
 		return err
 	}
 	return f.Close()
