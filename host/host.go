@@ -46,6 +46,8 @@ type Config struct {
 	// BootID and Alive are the machine's: the id of its boot, and the time since then, sleep included.
 	BootID func() (string, error)
 	Alive  func() (time.Duration, error)
+	// Working runs while the joined agent works, until ctx ends; nil: nothing does.
+	Working func(ctx context.Context, a *Agent)
 }
 
 // Store is a directory of disks. Hosts that see the same marker in it share it.
@@ -183,6 +185,9 @@ func (a *Agent) Run(ctx context.Context) error {
 				stop(err)
 			}
 		})
+	}
+	if a.Working != nil {
+		running.Go(func() { a.Working(ctx, a) })
 	}
 	<-ctx.Done()
 	a.leave(guarded)

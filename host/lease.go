@@ -42,6 +42,8 @@ type hostLease struct {
 	watchdog                        string
 	armed, watchdogCleared, leaving bool
 	unconfirmedAt                   time.Duration
+	// attempted is when the newest renewal was begun, on the monotonic clock.
+	attempted time.Time
 	// wakeup has a renewal sent at once.
 	wakeup chan struct{}
 }
@@ -99,6 +101,7 @@ func (a *Agent) keepLease(ctx context.Context) error {
 		}
 	}
 	for {
+		a.lease.markAttempt()
 		began, err := a.Alive()
 		if err != nil {
 			return err
@@ -267,6 +270,23 @@ func (a *Agent) Leased() (bool, time.Duration) {
 	a.lease.mu.Lock()
 	defer a.lease.mu.Unlock()
 	return err == nil && a.lease.held, now - a.lease.from
+}
+
+// SinceAttempt is how long ago the lease loop last began a renewal, whether or not it was answered; zero: it has begun none. Minutes mean
+// that the loop hangs.
+func (a *Agent) SinceAttempt() time.Duration {
+	a.lease.mu.Lock()
+	defer a.lease.mu.Unlock()
+	if a.lease.attempted.IsZero() {
+		return 0
+	}
+	return time.Since(a.lease.attempted)
+}
+
+func (l *hostLease) markAttempt() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.attempted = time.Now()
 }
 
 // keepCertificate renews the certificate at half of its life.

@@ -47,12 +47,14 @@ type Runner struct {
 
 	mu       sync.Mutex
 	lastBeat time.Time // on the monotonic clock
-	ticks    map[string]int64
-	abandon  context.CancelFunc // cancels every running action
-	epoch    context.Context
-	closing  bool // the end of the epoch is the end of the runner
-	hand     inFlight
-	draining bool // actions come to their end, and no other begins
+	// lastClaim is when the claim loop last came round, on the monotonic clock.
+	lastClaim time.Time
+	ticks     map[string]int64
+	abandon   context.CancelFunc // cancels every running action
+	epoch     context.Context
+	closing   bool // the end of the epoch is the end of the runner
+	hand      inFlight
+	draining  bool // actions come to their end, and no other begins
 }
 
 const (
@@ -151,6 +153,22 @@ func (r *Runner) Alive() error {
 	return nil
 }
 
+// SinceClaim is how long ago the claim loop last came round; zero: Run has not begun to claim. Minutes mean that the loop hangs.
+func (r *Runner) SinceClaim() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.lastClaim.IsZero() {
+		return 0
+	}
+	return time.Since(r.lastClaim)
+}
+
+func (r *Runner) markClaim() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lastClaim = time.Now()
+}
+
 // claimLoop hands claimed jobs to goroutines until ctx ends.
 func (r *Runner) claimLoop(ctx context.Context) {
 	timer := time.NewTimer(0)
@@ -172,6 +190,7 @@ func (r *Runner) claimLoop(ctx context.Context) {
 func (r *Runner) claim(ctx context.Context) time.Duration {
 	var asked time.Time
 	for {
+		r.markClaim()
 		free := min(cap(r.slots)-len(r.slots), claimAtOnce)
 		if free <= 0 {
 			return idlePoll

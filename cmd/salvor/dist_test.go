@@ -13,7 +13,7 @@ import (
 
 // TestUnits says that systemd takes the units in dist and that the program takes the words that they start it with.
 func TestUnits(t *testing.T) {
-	const program = "/usr/local/bin/salvor"
+	const program = "/usr/bin/salvor"
 	analyze := debian.Program(t, "systemd-analyze", "systemd")
 	self, err := os.Executable()
 	if err != nil {
@@ -33,6 +33,11 @@ func TestUnits(t *testing.T) {
 		if line == nil {
 			t.Errorf("%s does not start %s", name, program)
 			continue
+		}
+		for _, setting := range []string{"Type=notify", "NotifyAccess=main", "WatchdogSec=60"} {
+			if !strings.Contains(string(text), "\n"+setting+"\n") {
+				t.Errorf("%s does not set %s", name, setting)
+			}
 		}
 		words := strings.Fields(strings.ReplaceAll(line[1], "$SALVOR_HOST_OPTIONS", "--controller https://salvor.example:6386"))
 		cmd, rest, err := newRootCommand().Find(words)

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -92,6 +94,9 @@ func runHost(cmd *cobra.Command, f *hostFlags) error {
 	}
 	defer driver.Close()
 	c.Hypervisor = driver
+	c.Working = func(ctx context.Context, a *host.Agent) {
+		serve.NotifySystemd(ctx, c.Log, func(context.Context) serve.Liveness { return hostLiveness(a) })
+	}
 	a, err := host.Open(c)
 	if err != nil {
 		return err
@@ -99,6 +104,21 @@ func runHost(cmd *cobra.Command, f *hostFlags) error {
 	defer a.Close()
 	c.Log.Info("host", "id", a.ID(), "controller", c.Controller, "state", c.StateDir)
 	return a.Run(cmd.Context())
+}
+
+// longestAttempt is more than a renewal of the lease takes: it ends within seconds, also when the control plane does not answer.
+const longestAttempt = time.Minute
+
+// hostLiveness asks neither the control plane nor libvirt: a restart of the agent repairs neither.
+func hostLiveness(a *host.Agent) serve.Liveness {
+	found := serve.Liveness{Status: "the control plane does not answer; guests keep running"}
+	if held, _ := a.Leased(); held {
+		found.Status = "the lease is held"
+	}
+	if a.SinceAttempt() > longestAttempt {
+		found.Hangs = "the renewal of the lease"
+	}
+	return found
 }
 
 func (f *hostFlags) config(cmd *cobra.Command) (host.Config, error) {

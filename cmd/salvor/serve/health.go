@@ -44,14 +44,18 @@ func (u *databaseProbe) feel(ctx context.Context, question func(context.Context)
 	return u.err
 }
 
+// askDatabase returns an error when the database does not answer in time.
+func (p *ControlPlane) askDatabase(ctx context.Context) error {
+	return p.pulse.feel(ctx, func(ctx context.Context) error {
+		_, err := p.Store.Conductors(ctx)
+		return err
+	})
+}
+
 // health answers who watches processes. inside tells what is for who runs them, as the names of files.
 func (p *ControlPlane) health(inside bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		err := p.pulse.feel(r.Context(), func(ctx context.Context) error {
-			_, err := p.Store.Conductors(ctx)
-			return err
-		})
-		if err != nil {
+		if err := p.askDatabase(r.Context()); err != nil {
 			http.Error(w, "the database does not answer", http.StatusServiceUnavailable)
 			return
 		}

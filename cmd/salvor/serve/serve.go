@@ -221,13 +221,13 @@ func (p *ControlPlane) run(ctx context.Context) error {
 	if _, err := p.Directory.Conductors(ctx); err != nil {
 		return err
 	}
-	err = runAll(ctx, p.log, p.cfg.Default.Roles, p.tasks(), listeners)
+	err = runAll(ctx, p.log, p.cfg.Default.Roles, p.liveness, p.tasks(), listeners)
 	p.rememberEnd()
 	return err
 }
 
-// runAll works until ctx ends, or a task or door that must not end does.
-func runAll(ctx context.Context, log *slog.Logger, roles []string, tasks []backgroundTask, doors []httpListener) error {
+// runAll works until ctx ends, or a task or door that must not end does. check tells systemd how the process is.
+func runAll(ctx context.Context, log *slog.Logger, roles []string, check func(context.Context) Liveness, tasks []backgroundTask, doors []httpListener) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var running sync.WaitGroup
@@ -242,6 +242,7 @@ func runAll(ctx context.Context, log *slog.Logger, roles []string, tasks []backg
 			}
 		})
 	}
+	running.Go(func() { NotifySystemd(ctx, log, check) })
 	build := version.Current()
 	log.Info("serving", "roles", strings.Join(roles, ","), "version", build.Release, "commit", build.Commit)
 	<-ctx.Done()
