@@ -20,7 +20,7 @@ func newLabCommand() *cobra.Command {
 the lab's own namespaces. "salvor lab exec -- ..." runs salvor and ssh in there. If the system
 lets only root make namespaces, bridges or taps, run salvor lab with sudo.`,
 	}
-	cmd.PersistentFlags().StringVar(&spec.StateDir, "state-dir", "", "state directory (default "+lab.DefaultStateDir()+")")
+	cmd.PersistentFlags().StringVar(&spec.StateDir, "state-dir", "", "state directory (default /var/lib/salvor for root, for others salvor in $XDG_STATE_HOME or ~/.local/state)")
 	cmd.PersistentFlags().StringVar(&spec.Name, "name", "default", "name of the lab")
 	cmd.AddCommand(newLabUpCommand(&spec), newLabDownCommand(&spec), newLabStatusCommand(&spec), newLabExecCommand(&spec), newLabFaultCommand(&spec), newLabHostCommand(&spec), newLabImageCommand(&spec))
 	for _, word := range lab.HiddenWords {
