@@ -19,7 +19,9 @@ import (
 func main() {
 	out := flag.String("out", "build/release", "directory for the release; its former content is removed")
 	root := flag.String("root", ".", "the source tree: a git clone")
+	arches := flag.String("arch", "amd64,arm64", "the architectures, separated by commas")
 	flag.Parse()
+	architectures = strings.Split(*arches, ",")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := buildRelease(ctx, *root, *out); err != nil {

@@ -81,14 +81,13 @@ func fillHost(_ context.Context, s *source, _, _, tree string) error {
 	return copyFile(filepath.Join(s.root, "dist/debian/salvor-host/default"), filepath.Join(tree, "etc/default/salvor-host"), 0o644)
 }
 
-// copyUnits installs units, which start the program where a package has it.
+// copyUnits installs units.
 func (s *source) copyUnits(tree string, names ...string) error {
 	for _, name := range names {
 		text, err := os.ReadFile(filepath.Join(s.root, "dist/systemd", name))
 		if err != nil {
 			return err
 		}
-		text = bytes.ReplaceAll(text, []byte("/usr/local/bin/"), []byte("/usr/bin/"))
 		if err := writeFile(filepath.Join(tree, "usr/lib/systemd/system", name), text, 0o644); err != nil {
 			return err
 		}
@@ -188,10 +187,6 @@ func (s *source) writeManPages(ctx context.Context, program, dir, tree string) e
 		return err
 	}
 	_, err := run(ctx, "", []string{fmt.Sprintf("SOURCE_DATE_EPOCH=%d", s.time.Unix())}, program, "man", dir)
-	if err != nil && strings.Contains(err.Error(), "unknown command") {
-		fmt.Fprintln(os.Stderr, "release: this program has no command man; the packages have no man pages")
-		return nil
-	}
 	if err != nil {
 		return err
 	}
