@@ -124,6 +124,7 @@ type heldLease struct {
 	file   leaseFile
 	lease  diskLease
 	closed bool
+	freed  bool // by this host
 }
 
 // leaseFile is the open file of a lease: an *os.File.
@@ -133,18 +134,19 @@ type leaseFile interface {
 	Sync() error
 }
 
-// write raises the counter in the file that was opened when the lease was taken.
+// write raises the counter in the file that was opened when the lease was taken. A lease that was freed stays free: a renewal that began
+// before must not take it from the next owner.
 func (h *heldLease) write(state string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.closed {
+	if h.closed || h.freed && state == leaseHeld {
 		return os.ErrClosed
 	}
 	next := h.lease.raised(state)
 	if _, err := h.file.WriteAt(next.encode(), 0); err != nil {
 		return err
 	}
-	h.lease = next
+	h.lease, h.freed = next, state == leaseFree
 	return h.file.Sync()
 }
 
@@ -155,11 +157,11 @@ func (h *heldLease) wrote(l diskLease) bool {
 	return h.lease == l
 }
 
-// replaceFile continues the renewal of the lease l in another file. false: the lease is closed.
+// replaceFile continues the renewal of the lease l in another file. false: the lease is closed or was freed.
 func (h *heldLease) replaceFile(f *os.File, l diskLease) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.closed {
+	if h.closed || h.freed {
 		return false
 	}
 	_ = h.file.Close()

@@ -245,6 +245,26 @@ func TestLeaseGoesWithALiveMigration(t *testing.T) {
 	}
 }
 
+// TestFreedLeaseIsNotRenewed: a round that saw the guest run before an order freed its lease writes afterwards. The lease stays free.
+func TestFreedLeaseIsNotRenewed(t *testing.T) {
+	t.Parallel()
+	w := newLeaseHosts(t)
+	a, spec := w.host(), w.spec()
+	w.run(a, spec)
+	held := a.leases.allHeld()[0]
+	if err := held.write(leaseFree); err != nil {
+		t.Fatal(err)
+	}
+	running := map[string]compute.Guest{spec.ServerID: {ID: spec.ServerID, Ours: true, Power: compute.PowerOn}}
+	a.leases.renewOrFree(t.Context(), held, &seenGuests{agent: a.Agent, list: running, known: true})
+	if l := w.lease(spec); l.State != leaseFree {
+		t.Errorf("after the late renewal: %+v", l)
+	}
+	if held.replaceFile(nil, diskLease{State: leaseHeld}) {
+		t.Error("another file replaces that of a freed lease")
+	}
+}
+
 // TestRunningGuestsGetALease: guests that ran before there were leases, or whose lease somebody removed.
 func TestRunningGuestsGetALease(t *testing.T) {
 	t.Parallel()
