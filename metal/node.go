@@ -145,7 +145,7 @@ type Port struct {
 // scripts, images and DHCP answers are rendered from it on request; no file per
 // node exists. The agent token is not in it: whoever renders derives it.
 type BootPlan struct {
-	Road       BootMethod // how it is delivered
+	Road       BootMethod `json:"Road"` // how it is delivered
 	Path       string     // random, unguessable; part of every URL of this boot
 	Kernel     string     // file path on the conductor, or http(s) URL
 	Ramdisk    string     // the same
