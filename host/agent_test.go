@@ -395,7 +395,7 @@ func TestStoresShareAMarker(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		markers[i] = a.stores[0].kept
+		markers[i] = a.stores[0].knownMarker
 		_ = a.Close()
 	}
 	if markers[0] != markers[1] || markers[0] == "" {

@@ -43,7 +43,7 @@ func TestCertificateIsRenewed(t *testing.T) {
 	p.cert.Leaf = &old
 	a.identity.pair.Store(&p)
 	ctx := t.Context()
-	go func() { _ = a.keepCertificate(ctx) }()
+	go func() { _ = a.runCertificate(ctx) }()
 	await(t, "the next certificate", func() bool { return a.identity.pair.Load().cert.Leaf.SerialNumber.Cmp(first.SerialNumber) != 0 })
 	if err := a.renew(ctx); err != nil {
 		t.Error(err)

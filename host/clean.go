@@ -16,10 +16,10 @@ import (
 // cleanupTracker takes away what this host still has of servers that live elsewhere. It does so by an explicit word of the control plane
 // alone, which is repeated until the end of it was heard: whatever was cut off is done again.
 type cleanupTracker struct {
-	slots chan struct{}
-	mu    sync.Mutex
-	busy  map[string]bool
-	tried map[string]time.Time // of those that failed
+	slots    chan struct{}
+	mu       sync.Mutex
+	busy     map[string]bool
+	failedAt map[string]time.Time // of those that failed
 }
 
 const (
@@ -30,14 +30,14 @@ const (
 )
 
 func newCleaner() cleanupTracker {
-	return cleanupTracker{slots: make(chan struct{}, cleanAtOnce), busy: map[string]bool{}, tried: map[string]time.Time{}}
+	return cleanupTracker{slots: make(chan struct{}, cleanAtOnce), busy: map[string]bool{}, failedAt: map[string]time.Time{}}
 }
 
 // begin tells whether a server's clean-up is to be begun now.
 func (c *cleanupTracker) begin(server string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.busy[server] || time.Since(c.tried[server]) < cleanAgain {
+	if c.busy[server] || time.Since(c.failedAt[server]) < cleanAgain {
 		return false
 	}
 	c.busy[server] = true
@@ -48,9 +48,9 @@ func (c *cleanupTracker) end(server string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.busy, server)
-	delete(c.tried, server)
+	delete(c.failedAt, server)
 	if err != nil {
-		c.tried[server] = time.Now()
+		c.failedAt[server] = time.Now()
 	}
 }
 
@@ -151,7 +151,7 @@ func (a *Agent) clean(ctx context.Context, server string, c wire.Clean) error {
 		return err
 	}
 	a.Log.Info("cleaned up", "server", server, "epoch", c.Epoch, "did", c.Do)
-	a.seen.look()
+	a.observed.look()
 	return nil
 }
 

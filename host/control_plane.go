@@ -216,21 +216,21 @@ var kinds = map[int]problem.Kind{
 
 // decodeErrorResponse reads an error of the door.
 func decodeErrorResponse(status int, body []byte) error {
-	var told struct {
+	var answer struct {
 		Error string `json:"error"`
 	}
-	_ = json.Unmarshal(body, &told)
+	_ = json.Unmarshal(body, &answer)
 	kind, ok := kinds[status]
 	if !ok {
 		kind = problem.Unavailable
 	}
-	if told.Error == "" {
-		told.Error = http.StatusText(status)
+	if answer.Error == "" {
+		answer.Error = http.StatusText(status)
 	}
-	if len(told.Error) > 500 {
-		told.Error = told.Error[:500]
+	if len(answer.Error) > 500 {
+		answer.Error = answer.Error[:500]
 	}
-	return problem.New(kind, "%d: %s", status, told.Error)
+	return problem.New(kind, "%d: %s", status, answer.Error)
 }
 
 // image opens the bytes of an image from an offset: with the control plane by digest, else at its URL. It tells where the

@@ -125,8 +125,8 @@ func convertQcow2Image(ctx context.Context, from, to string, size int64) error {
 	return nil
 }
 
-// keepFree is what stays free on a store for the disks that grow there: a twentieth of it, and no more than this many bytes.
-const keepFree = 8 << 30
+// freeReserve is what stays free on a store for the disks that grow there: a twentieth of it, and no more than this many bytes.
+const freeReserve = 8 << 30
 
 // statEvery is how many bytes are written between two looks at the store.
 const statEvery = 32 << 20
@@ -151,8 +151,8 @@ func roomOf(f *os.File) func(n int64) error {
 // checkFreeSpace refuses to write the next statEvery bytes if too little of the store would stay free. free and size are the store's, in
 // bytes. problem.Unavailable.
 func checkFreeSpace(free, size int64) error {
-	if kept := min(size/20, keepFree); free < kept+statEvery {
-		return problem.Unavailablef("the store has %d MiB free and %d of them are kept for the disks of running guests: make room on this host", free>>20, kept>>20)
+	if reserve := min(size/20, freeReserve); free < reserve+statEvery {
+		return problem.Unavailablef("the store has %d MiB free and %d of them are kept for the disks of running guests: make room on this host", free>>20, reserve>>20)
 	}
 	return nil
 }

@@ -22,9 +22,9 @@ const (
 	leasePause = 200 * time.Millisecond
 )
 
-// keepDiskLeases renews the leases of guests that run, frees those of guests that ended, and ends a guest whose lease another host took.
+// runDiskLeases renews the leases of guests that run, frees those of guests that ended, and ends a guest whose lease another host took.
 // It begins before the host has joined, and it needs no control plane: a host that is removed or cut off still owns what it runs.
-func (a *Agent) keepDiskLeases(ctx context.Context) {
+func (a *Agent) runDiskLeases(ctx context.Context) {
 	d := a.leases
 	for {
 		d.round(ctx)
@@ -97,7 +97,7 @@ func (d *diskLeases) round(ctx context.Context) *sync.WaitGroup {
 		return all
 	}
 	v := &seenGuests{agent: d.agent}
-	if v.list, v.known = d.agent.seen.guestList(); v.list == nil {
+	if v.list, v.known = d.agent.observed.guestList(); v.list == nil {
 		list, err := v.now(ctx)
 		v.list, v.known = list, err == nil
 	}
@@ -266,7 +266,7 @@ func (d *diskLeases) endGuest(ctx context.Context, server string, l diskLease) {
 	delete(d.lost, server)
 	d.mu.Unlock()
 	a.lease.note(wire.LocalAction{ServerID: server, Text: "ended it: its disk belongs to " + l.owner(), At: time.Now().UTC()})
-	a.seen.look()
+	a.observed.look()
 }
 
 // endLost ends again what could not be ended.

@@ -78,15 +78,15 @@ func (a *Agent) applyInstructions(ctx context.Context, answer wire.Renewed) {
 	a.lookAt(ctx, answer.Look)
 }
 
-// keepEnding ends the guests of ours when the lease has lapsed or the control plane asks for it, again and again until that is over.
-func (a *Agent) keepEnding(ctx context.Context) {
-	said, ended := "", map[string]bool{}
+// runSelfFence ends the guests of ours when the lease has lapsed or the control plane asks for it, again and again until that is over.
+func (a *Agent) runSelfFence(ctx context.Context) {
+	lastReason, ended := "", map[string]bool{}
 	for wait := guardEvery; sleepContext(ctx, wait); {
 		why := a.endWhy()
-		if why != said && why != "" {
+		if why != lastReason && why != "" {
 			a.Log.Error("all guests of ours are ended", "why", why)
 		}
-		if said = why; why == "" {
+		if lastReason = why; why == "" {
 			wait = guardEvery
 			clear(ended)
 			continue
@@ -124,7 +124,7 @@ func (a *Agent) endWhy() string {
 func (a *Agent) endGuests(ctx context.Context, why string, noted map[string]bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, endWithin)
 	defer cancel()
-	seen, ids := a.seen.ours(), []string{}
+	seen, ids := a.observed.ours(), []string{}
 	for id := range seen {
 		ids = append(ids, id)
 	}
@@ -166,7 +166,7 @@ func (a *Agent) endGuests(ctx context.Context, why string, noted map[string]bool
 			a.lease.note(wire.LocalAction{ServerID: id, Text: "ended it: " + why, At: time.Now().UTC()})
 		}
 	}
-	a.seen.look()
+	a.observed.look()
 	if err != nil || killErr != nil {
 		a.Log.Warn("whether all guests are ended is not known", "hypervisor", err, "processes", killErr)
 	}
@@ -222,13 +222,13 @@ func runWithContext[T any](ctx context.Context, do func() (T, error)) (T, error)
 	}
 }
 
-// keepWatchdog arms, pets and disarms the watchdog; it is apart from all else that may hang.
-func (a *Agent) keepWatchdog(ctx context.Context) {
+// runWatchdog arms, pets and disarms the watchdog; it is apart from all else that may hang.
+func (a *Agent) runWatchdog(ctx context.Context) {
 	if a.Watchdog == nil {
 		return
 	}
 	inherited := a.inherits()
-	var tried time.Time
+	var lastTried time.Time
 	for sleepContext(ctx, petEvery) {
 		armed, asked, over := a.watchdogTerms()
 		switch {
@@ -236,9 +236,9 @@ func (a *Agent) keepWatchdog(ctx context.Context) {
 			a.disarm()
 		case armed:
 			a.pet()
-		case inherited || asked && time.Since(tried) >= armAgain:
+		case inherited || asked && time.Since(lastTried) >= armAgain:
 			if age, known := a.age(); known && age <= petWithin {
-				tried, inherited = time.Now(), false
+				lastTried, inherited = time.Now(), false
 				a.arm()
 			}
 		}

@@ -21,14 +21,14 @@ import (
 )
 
 // answer has the agent take an answer to a renewal that was sent just now.
-func answer(t testing.TB, a *Agent, terms wire.Renewed) {
+func answer(t testing.TB, a *Agent, renewed wire.Renewed) {
 	t.Helper()
 	now, err := a.Alive()
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.renewed(now, a.renewal(now), terms)
-	a.applyInstructions(t.Context(), terms)
+	a.renewed(now, a.renewal(now), renewed)
+	a.applyInstructions(t.Context(), renewed)
 }
 
 // clock is the machine's alive time, as the test says.
@@ -130,7 +130,7 @@ func TestSilenceEndsGuests(t *testing.T) {
 	foreign := uuid.NewString()
 	g.set(compute.Guest{ID: foreign, Power: compute.PowerOn})
 	a.readGuests(t.Context())
-	loops(t, a.keepEnding)
+	loops(t, a.runSelfFence)
 	answer(t, a, wire.Renewed{SelfFence: true})
 	now.add(compute.SelfFenceKill - 1)
 	if !a.mayWork() || a.lapsed() {
@@ -195,8 +195,8 @@ func TestSilenceEndsGuestsOfADeadHypervisor(t *testing.T) {
 	a.Hypervisor = g
 	mine := ours(g.guests, compute.PowerOn, 1)
 	list, _ := g.guests.Guests(t.Context())
-	a.seen.guests = mustEncodeJSON(list)
-	loops(t, a.keepEnding)
+	a.observed.guests = mustEncodeJSON(list)
+	loops(t, a.runSelfFence)
 	answer(t, a, wire.Renewed{SelfFence: true})
 	now.add(compute.SelfFenceKill)
 	begun := time.Now()
@@ -217,7 +217,7 @@ func TestStop(t *testing.T) {
 	w, g := newWorld(t), newGuests()
 	a, now := guarded(t, w, w.config(g))
 	mine := ours(g, compute.PowerOn, 1)
-	loops(t, a.keepEnding)
+	loops(t, a.runSelfFence)
 	leave, ok := a.orders.admit()
 	if !ok {
 		t.Fatal("nothing may begin")
@@ -307,7 +307,7 @@ func TestWatchdogIsNamedWhileItCounts(t *testing.T) {
 	}
 	answer(t, a, wire.Renewed{SelfFence: true})
 	a.arm()
-	loops(t, a.keepWatchdog)
+	loops(t, a.runWatchdog)
 	answer(t, a, wire.Renewed{SelfFence: true}) // which named it
 	if lost := a.renewal(0); lost.Watchdog != "dog" {
 		t.Fatal("it is not named")
@@ -347,7 +347,7 @@ func TestWatchdogOfAKilledAgent(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = b.Close() })
-		loops(t, b.keepWatchdog)
+		loops(t, b.runWatchdog)
 		time.Sleep(2 * petEvery)
 		if d.arms != 1 {
 			t.Error("it is petted before the control plane has answered")
@@ -491,7 +491,7 @@ func TestHoldBreaksOrdersOff(t *testing.T) {
 	await(t, "the end of the order", func() bool {
 		a.orders.mu.Lock()
 		defer a.orders.mu.Unlock()
-		return a.orders.inHand == 0 && len(a.orders.known) == 0
+		return a.orders.inProgress == 0 && len(a.orders.known) == 0
 	})
 	if a.orders.isIdle() {
 		t.Error("what was given up is taken for done")

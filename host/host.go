@@ -94,7 +94,7 @@ type Agent struct {
 	stores       diskStores
 	images       *imageCache
 	lease        hostLease
-	seen         observedState
+	observed     observedState
 	// busy holds a lock for each server: orders and reconciliation never work on one at a time.
 	busy sync.Map
 	// provenFiles are the rescue images whose digest was read, by proofKey.
@@ -147,7 +147,7 @@ func (a *Agent) open() error {
 	a.lease.wakeup, a.lease.cleaned = make(chan struct{}, 1), map[string]wire.Cleaned{}
 	a.cleaner = newCleaner()
 	a.witness = openWitness(a.identity.path(witnessFile))
-	a.seen.changed = make(chan struct{}, 1)
+	a.observed.changed = make(chan struct{}, 1)
 	return a.identity.makeDir("servers")
 }
 
@@ -167,7 +167,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	var leasing sync.WaitGroup
 	defer leasing.Wait()
 	defer unlease()
-	leasing.Go(func() { a.keepDiskLeases(leased) })
+	leasing.Go(func() { a.runDiskLeases(leased) })
 	if err := a.join(ctx); err != nil {
 		return err
 	}
@@ -177,9 +177,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	var running, guarding sync.WaitGroup
 	defer guarding.Wait()
 	defer unguard()
-	guarding.Go(func() { a.keepEnding(guarded) })
-	guarding.Go(func() { a.keepWatchdog(guarded) })
-	for _, loop := range []func(context.Context) error{a.keepLease, a.keepCertificate, a.observe, a.orders.run, a.runHousekeeping} {
+	guarding.Go(func() { a.runSelfFence(guarded) })
+	guarding.Go(func() { a.runWatchdog(guarded) })
+	for _, loop := range []func(context.Context) error{a.runLease, a.runCertificate, a.observe, a.orders.run, a.runHousekeeping} {
 		running.Go(func() {
 			if err := loop(ctx); err != nil && ctx.Err() == nil {
 				stop(err)

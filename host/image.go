@@ -54,7 +54,7 @@ func digestName(digest string) (string, error) {
 }
 
 // get gives the path of an image's bytes, which it fetches where they are not here. They stay until release is called.
-func (c *imageCache) get(ctx context.Context, img compute.SpecImage, tell func(string)) (path string, release func(), err error) {
+func (c *imageCache) get(ctx context.Context, img compute.SpecImage, report func(string)) (path string, release func(), err error) {
 	name, err := digestName(img.Digest)
 	if err != nil {
 		return "", nil, err
@@ -69,7 +69,7 @@ func (c *imageCache) get(ctx context.Context, img compute.SpecImage, tell func(s
 			done := make(chan struct{})
 			c.busy[name] = done
 			c.mu.Unlock()
-			err := c.have(ctx, path, img, tell)
+			err := c.have(ctx, path, img, report)
 			c.mu.Lock()
 			delete(c.busy, name)
 			c.mu.Unlock()
@@ -99,13 +99,13 @@ func (c *imageCache) hold(name string, by int) {
 }
 
 // have fetches the image unless it is here.
-func (c *imageCache) have(ctx context.Context, path string, img compute.SpecImage, tell func(string)) error {
+func (c *imageCache) have(ctx context.Context, path string, img compute.SpecImage, report func(string)) error {
 	now := time.Now()
 	if os.Chtimes(path, now, now) == nil {
 		return nil
 	}
 	half := path + ".part"
-	if err := c.fetch(ctx, half, img, tell); err != nil {
+	if err := c.fetch(ctx, half, img, report); err != nil {
 		return fmt.Errorf("image %s: %w", img.Digest, err)
 	}
 	if err := durable.Rename(half, path); err != nil {
@@ -115,7 +115,7 @@ func (c *imageCache) have(ctx context.Context, path string, img compute.SpecImag
 }
 
 // fetch brings the whole image into a file and proves it.
-func (c *imageCache) fetch(ctx context.Context, half string, img compute.SpecImage, tell func(string)) error {
+func (c *imageCache) fetch(ctx context.Context, half string, img compute.SpecImage, report func(string)) error {
 	f, err := os.OpenFile(half, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return err
@@ -131,7 +131,7 @@ func (c *imageCache) fetch(ctx context.Context, half string, img compute.SpecIma
 		limit = maxImage
 	}
 	if size < limit || size == 0 {
-		if size, err = c.more(ctx, f, sum, size, limit, img, tell); err != nil {
+		if size, err = c.more(ctx, f, sum, size, limit, img, report); err != nil {
 			return err
 		}
 	}
@@ -146,7 +146,7 @@ func (c *imageCache) fetch(ctx context.Context, half string, img compute.SpecIma
 }
 
 // more goes on with a file where it ends.
-func (c *imageCache) more(ctx context.Context, f *os.File, sum hash.Hash, from, limit int64, img compute.SpecImage, tell func(string)) (int64, error) {
+func (c *imageCache) more(ctx context.Context, f *os.File, sum hash.Hash, from, limit int64, img compute.SpecImage, report func(string)) (int64, error) {
 	body, at, err := c.controlPlane.image(ctx, img.Digest, img.URL, from)
 	if err != nil {
 		return 0, err
@@ -163,7 +163,7 @@ func (c *imageCache) more(ctx context.Context, f *os.File, sum hash.Hash, from, 
 	}
 	guard := newStall(body)
 	defer guard.stop()
-	w := &progressWriter{to: io.MultiWriter(f, sum), done: at, total: img.Size, tell: tell}
+	w := &progressWriter{to: io.MultiWriter(f, sum), done: at, total: img.Size, report: report}
 	n, err := io.Copy(w, io.LimitReader(guard, limit-at+1))
 	size := at + n
 	switch {
@@ -206,22 +206,22 @@ func (s *idleTimeoutBody) stop() { s.timer.Stop() }
 type progressWriter struct {
 	to          io.Writer
 	done, total int64
-	tell        func(string)
-	told        time.Time
+	report      func(string)
+	reportedAt  time.Time
 }
 
 func (t *progressWriter) Write(b []byte) (int, error) {
 	n, err := t.to.Write(b)
 	t.done += int64(n)
-	if t.tell != nil && time.Since(t.told) > 5*time.Second {
-		if !t.told.IsZero() {
+	if t.report != nil && time.Since(t.reportedAt) > 5*time.Second {
+		if !t.reportedAt.IsZero() {
 			words := fmt.Sprintf("fetching the image: %d MiB", t.done>>20)
 			if t.total > 0 {
 				words += fmt.Sprintf(" of %d", t.total>>20)
 			}
-			t.tell(words)
+			t.report(words)
 		}
-		t.told = time.Now()
+		t.reportedAt = time.Now()
 	}
 	return n, err
 }

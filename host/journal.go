@@ -101,13 +101,13 @@ func (j *orderJournal) end(o *compute.Order, boot string, began time.Duration, r
 }
 
 func (p *serverJournal) put(e journalEntry) {
-	kept := p.Orders[:0]
+	remaining := p.Orders[:0]
 	for _, o := range p.Orders {
 		if o.ID != e.ID {
-			kept = append(kept, o)
+			remaining = append(remaining, o)
 		}
 	}
-	p.Orders = append(kept, e)
+	p.Orders = append(remaining, e)
 	if over := len(p.Orders) - keptOrders; over > 0 {
 		p.Orders = p.Orders[over:]
 	}

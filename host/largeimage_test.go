@@ -28,14 +28,14 @@ func TestAnImageLargerThanItsDiskIsRefused(t *testing.T) {
 	}
 }
 
-// TestImagesLeaveRoomForDisksThatGrow: a twentieth of the store stays free, and at most keepFree.
+// TestImagesLeaveRoomForDisksThatGrow: a twentieth of the store stays free, and at most freeReserve.
 func TestImagesLeaveRoomForDisksThatGrow(t *testing.T) {
 	for _, c := range []struct {
 		free, size int64
 		fits       bool
 	}{
 		{1<<30 + statEvery, 20 << 30, true}, {1<<30 + statEvery - 1, 20 << 30, false}, {0, 20 << 30, false},
-		{keepFree + statEvery, 1 << 40, true}, {keepFree + statEvery - 1, 1 << 40, false},
+		{freeReserve + statEvery, 1 << 40, true}, {freeReserve + statEvery - 1, 1 << 40, false},
 	} {
 		if err := checkFreeSpace(c.free, c.size); c.fits != (err == nil) || err != nil && !problem.Is(err, problem.Unavailable) {
 			t.Errorf("%d bytes free of %d: %v", c.free, c.size, err)

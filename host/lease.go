@@ -24,11 +24,11 @@ type hostLease struct {
 	// from is when the newest renewal that was answered was sent, in the machine's alive time.
 	from time.Duration
 	// held: the newest renewal was answered; ever: one was, in this run of the agent.
-	held, ever bool
-	told       []byte // the newest inventory and guests that were answered
-	toldHere   []byte
-	toldAt     time.Duration
-	did        []wire.LocalAction
+	held, ever     bool
+	ackedInventory []byte // the newest inventory and guests that were answered
+	toldHere       []byte
+	toldAt         time.Duration
+	did            []wire.LocalAction
 	// lastWarned is when a failure was last said.
 	lastWarned time.Time
 	// lastResponse is the newest answer; stopped and cleaned are what came of that.
@@ -89,11 +89,11 @@ func (a *Agent) join(ctx context.Context) error {
 	return nil
 }
 
-// keepLease renews until ctx ends. A control plane that is away changes nothing on this host.
-func (a *Agent) keepLease(ctx context.Context) error {
+// runLease renews until ctx ends. A control plane that is away changes nothing on this host.
+func (a *Agent) runLease(ctx context.Context) error {
 	// With the first renewal the control plane should hear what there is: else it would place nothing here until the second.
 	for range 20 {
-		if inventory, _ := a.seen.latest(); inventory != nil {
+		if inventory, _ := a.observed.latest(); inventory != nil {
 			break
 		}
 		if !sleepContext(ctx, compute.RenewEvery/20) {
@@ -195,11 +195,11 @@ func (a *Agent) renew(ctx context.Context) error {
 
 // renewal is what there is to tell.
 func (a *Agent) renewal(now time.Duration) wire.Renewal {
-	inventory, guests := a.seen.latest()
+	inventory, guests := a.observed.latest()
 	r := wire.Renewal{BootID: a.boot, Name: a.Name, Witness: a.witness.current()}
 	a.lease.mu.Lock()
 	defer a.lease.mu.Unlock()
-	if inventory != nil && !bytes.Equal(inventory, a.lease.told) {
+	if inventory != nil && !bytes.Equal(inventory, a.lease.ackedInventory) {
 		r.Inventory = inventory
 	}
 	if guests != nil && (!bytes.Equal(guests, a.lease.toldHere) || now-a.lease.toldAt >= resendGuestsAfter) {
@@ -237,13 +237,13 @@ func (a *Agent) renewed(sent time.Duration, r wire.Renewal, answer wire.Renewed)
 	a.lease.from, a.lease.held, a.lease.ever = sent, true, true
 	a.lease.did = a.lease.did[len(r.Did):]
 	if r.Inventory != nil {
-		a.lease.told = r.Inventory
+		a.lease.ackedInventory = r.Inventory
 	}
 	if r.Guests != nil {
 		a.lease.toldHere, a.lease.toldAt = r.Guests, sent
 	}
 	if answer.Resend {
-		a.lease.told, a.lease.toldHere = nil, nil
+		a.lease.ackedInventory, a.lease.toldHere = nil, nil
 	}
 	if len(r.Neighbours) > 0 {
 		a.lease.looked = nil
@@ -289,8 +289,8 @@ func (l *hostLease) markAttempt() {
 	l.attempted = time.Now()
 }
 
-// keepCertificate renews the certificate at half of its life.
-func (a *Agent) keepCertificate(ctx context.Context) error {
+// runCertificate renews the certificate at half of its life.
+func (a *Agent) runCertificate(ctx context.Context) error {
 	for {
 		leaf := a.identity.pair.Load().cert.Leaf
 		half := leaf.NotBefore.Add(leaf.NotAfter.Sub(leaf.NotBefore) / 2)

@@ -75,7 +75,7 @@ func (a *Agent) observe(ctx context.Context) error {
 	}
 	var inventoryAt time.Time
 	for {
-		if (a.seen.restocked.Swap(false) || time.Since(inventoryAt) >= inventoryEvery) && a.readInventory(ctx) {
+		if (a.observed.restocked.Swap(false) || time.Since(inventoryAt) >= inventoryEvery) && a.readInventory(ctx) {
 			inventoryAt = time.Now()
 		}
 		a.readGuests(ctx)
@@ -86,7 +86,7 @@ func (a *Agent) observe(ctx context.Context) error {
 			t.Stop()
 			return nil
 		case <-t.C:
-		case <-a.seen.changed:
+		case <-a.observed.changed:
 			t.Stop()
 		}
 	}
@@ -101,7 +101,7 @@ func (a *Agent) watch(ctx context.Context, w hypervisor.Watcher) {
 			case <-ctx.Done():
 				return
 			case <-ids:
-				a.seen.look()
+				a.observed.look()
 			}
 		}
 	}()
@@ -112,7 +112,7 @@ func (a *Agent) watch(ctx context.Context, w hypervisor.Watcher) {
 		if !sleepContext(ctx, time.Second) {
 			return
 		}
-		a.seen.look()
+		a.observed.look()
 	}
 }
 
@@ -120,25 +120,25 @@ func (a *Agent) readGuests(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	guests, err := a.Hypervisor.Guests(ctx)
-	a.seen.mu.Lock()
-	defer a.seen.mu.Unlock()
+	a.observed.mu.Lock()
+	defer a.observed.mu.Unlock()
 	if err != nil {
-		if !a.seen.away && ctx.Err() != context.Canceled {
+		if !a.observed.away && ctx.Err() != context.Canceled {
 			a.Log.Warn("the hypervisor does not tell its guests", "error", err)
 		}
-		a.seen.away = true
+		a.observed.away = true
 		return
 	}
-	a.seen.away = false
+	a.observed.away = false
 	slices.SortFunc(guests, func(x, y compute.Guest) int { return cmp.Compare(x.ID, y.ID) })
 	if guests == nil {
 		guests = []compute.Guest{}
 	}
 	text := mustEncodeJSON(guests)
-	if !bytes.Equal(text, a.seen.guests) {
+	if !bytes.Equal(text, a.observed.guests) {
 		a.leases.lookSoon()
 	}
-	a.seen.guests, a.seen.list = text, byID(guests)
+	a.observed.guests, a.observed.list = text, byID(guests)
 }
 
 func (a *Agent) readInventory(ctx context.Context) bool {
@@ -161,9 +161,9 @@ func (a *Agent) readInventory(ctx context.Context) bool {
 		inv.Disk += ds.SizeGiB
 	}
 	inv.UptimeS = 0 // it would make each inventory differ; the control plane counts from the boot
-	a.seen.mu.Lock()
-	defer a.seen.mu.Unlock()
-	a.seen.inventory = mustEncodeJSON(inv)
+	a.observed.mu.Lock()
+	defer a.observed.mu.Unlock()
+	a.observed.inventory = mustEncodeJSON(inv)
 	return true
 }
 
@@ -215,7 +215,7 @@ func (a *Agent) endAutostart(ctx context.Context) {
 	if !ok {
 		return
 	}
-	_, text := a.seen.latest()
+	_, text := a.observed.latest()
 	var list []compute.Guest
 	_ = json.Unmarshal(text, &list)
 	for _, g := range list {
@@ -230,7 +230,7 @@ func (a *Agent) endAutostart(ctx context.Context) {
 			continue
 		}
 		a.lease.note(wire.LocalAction{ServerID: g.ID, Text: "turned off that the hypervisor starts it by itself", At: time.Now().UTC()})
-		a.seen.look()
+		a.observed.look()
 	}
 }
 
@@ -293,7 +293,7 @@ func (a *Agent) mend(ctx context.Context, server string, since int64, text strin
 		if done {
 			a.Log.Info("mended", "server", server, "did", text)
 			a.lease.note(wire.LocalAction{ServerID: server, Text: text, At: time.Now().UTC()})
-			a.seen.look()
+			a.observed.look()
 		}
 	}()
 }

@@ -28,13 +28,13 @@ type orderRunner struct {
 	running map[string]orderTask // what is worked on now
 	last    map[string]int64     // the sequence of each server's newest order
 	count   int64
-	doing   sync.WaitGroup
+	workers sync.WaitGroup
 
 	// runCtx ends when nothing may be carried out any more; what is in hand is broken off then, and asked for again in the next one.
 	runCtx context.Context
 	stop   context.CancelFunc
-	// inHand counts what may change guests now. lastUnconfirmed is when something was given up of which the hypervisor may still do its part.
-	inHand          int
+	// inProgress counts what may change guests now. lastUnconfirmed is when something was given up of which the hypervisor may still do its part.
+	inProgress      int
 	lastUnconfirmed time.Duration
 }
 
@@ -42,22 +42,22 @@ type orderTask struct {
 	runCtx context.Context
 	order  *compute.Order
 	secret compute.OrderSecret
-	// overtaken is closed when an order came that makes this one needless; nil: none can.
-	overtaken chan struct{}
+	// superseded is closed when an order came that makes this one needless; nil: none can.
+	superseded chan struct{}
 }
 
 // cancel ends a task, whether it is in hand or waits, once.
 func (t orderTask) cancel() {
 	select {
-	case <-t.overtaken:
+	case <-t.superseded:
 	default:
-		close(t.overtaken)
+		close(t.superseded)
 	}
 }
 
-func (t orderTask) yielded() bool {
+func (t orderTask) isSuperseded() bool {
 	select {
-	case <-t.overtaken:
+	case <-t.superseded:
 		return true
 	default:
 		return false
@@ -104,7 +104,7 @@ func (s *orderRunner) newest(server string) int64 {
 
 // run polls until ctx ends; orders in hand are broken off then, and begin again with the next start.
 func (s *orderRunner) run(ctx context.Context) error {
-	defer s.doing.Wait()
+	defer s.workers.Wait()
 	all, wait := 1, time.Duration(0)
 	for n := 0; ctx.Err() == nil; n++ {
 		// Before a renewal was answered, the orders are still those of the former boot.
@@ -195,12 +195,12 @@ func (s *orderRunner) take(runCtx context.Context, w wire.Order) bool {
 	}
 	s.known[o.ID] = true
 	if isReadOnlyVerb(o.Verb) {
-		s.doing.Go(func() { s.carryOut(t) })
+		s.workers.Go(func() { s.carryOut(t) })
 		return true
 	}
 	s.count++
 	s.last[o.ServerID] = s.count
-	t.overtaken = make(chan struct{})
+	t.superseded = make(chan struct{})
 	queue, working := s.queues[o.ServerID]
 	for _, earlier := range queue {
 		if supersedesOrder(o, earlier.order) {
@@ -212,7 +212,7 @@ func (s *orderRunner) take(runCtx context.Context, w wire.Order) bool {
 	}
 	s.queues[o.ServerID] = append(queue, t)
 	if !working {
-		s.doing.Go(func() { s.work(o.ServerID) })
+		s.workers.Go(func() { s.work(o.ServerID) })
 	}
 	return true
 }
@@ -273,7 +273,7 @@ func (s *orderRunner) carryOut(t orderTask) {
 	r, ok := s.agent.perform(t.runCtx, t)
 	leave(ok && r.ErrorKind != problem.Unavailable.String())
 	if ok {
-		s.agent.seen.look()
+		s.agent.observed.look()
 		s.report(t.runCtx, t.order, r)
 	}
 }
@@ -310,10 +310,10 @@ func (a *Agent) perform(ctx context.Context, t orderTask) (compute.Result, bool)
 	left := began + min(within, maxWithin) - now
 	bounded, cancel := context.WithTimeout(ctx, max(left, time.Second))
 	defer cancel()
-	if t.overtaken != nil {
+	if t.superseded != nil {
 		go func() {
 			select {
-			case <-t.overtaken:
+			case <-t.superseded:
 				cancel()
 			case <-bounded.Done():
 			}
@@ -324,7 +324,7 @@ func (a *Agent) perform(ctx context.Context, t orderTask) (compute.Result, bool)
 	if ctx.Err() != nil || !isReadOnlyVerb(o.Verb) && err != nil && a.halted() {
 		return compute.Result{}, false
 	}
-	if err != nil && t.yielded() {
+	if err != nil && t.isSuperseded() {
 		err = newSupersededError(o)
 	}
 	if err != nil {
@@ -344,7 +344,7 @@ func (a *Agent) perform(ctx context.Context, t orderTask) (compute.Result, bool)
 // tryUntil repeats what is unavailable, as a hypervisor that restarts, until the order's bound.
 func (a *Agent) tryUntil(ctx context.Context, t orderTask) (compute.Result, error) {
 	for wait := 500 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
-		if t.yielded() || a.journal.stale(t.order) {
+		if t.isSuperseded() || a.journal.stale(t.order) {
 			return compute.Result{}, newSupersededError(t.order)
 		}
 		if a.halted() { // the clock may have gone on while this process did not

@@ -27,13 +27,13 @@ func (s *orderRunner) halt() {
 // admit lets something begin that may change guests; false: nothing may. leave is told whether the hypervisor has answered.
 func (s *orderRunner) admit() (leave func(sure bool), ok bool) {
 	s.mu.Lock()
-	s.inHand++
+	s.inProgress++
 	s.mu.Unlock()
 	leave = func(sure bool) {
 		now, err := s.agent.Alive()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.inHand--
+		s.inProgress--
 		if !sure && err == nil {
 			s.lastUnconfirmed = now
 		}
@@ -54,7 +54,7 @@ func (s *orderRunner) isIdle() bool {
 	now, err := s.agent.Alive()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return err == nil && s.inHand == 0 && (s.lastUnconfirmed == 0 || now-s.lastUnconfirmed >= unsureLasts)
+	return err == nil && s.inProgress == 0 && (s.lastUnconfirmed == 0 || now-s.lastUnconfirmed >= unsureLasts)
 }
 
 // cancelOlder ends what is in hand for a server, or waits for it, by an owner older than epoch.

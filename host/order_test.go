@@ -17,15 +17,15 @@ func TestOrdersOfAnotherBootAreLeft(t *testing.T) {
 	w, g := newWorld(t), newGuests()
 	a, _ := guarded(t, w, w.config(g))
 	id := ours(g, compute.PowerOff, 1)
-	era, stop := context.WithCancel(t.Context())
-	t.Cleanup(func() { stop(); a.orders.doing.Wait() })
+	runCtx, stop := context.WithCancel(t.Context())
+	t.Cleanup(func() { stop(); a.orders.workers.Wait() })
 	for what, change := range map[string]func(o *compute.Order){
 		"boot": func(o *compute.Order) { o.BootID = "boot-0" },
 		"host": func(o *compute.Order) { o.HostID = o.ServerID },
 	} {
 		o := orderFor(a, id, compute.SetPower, compute.Args{Power: compute.PowerOn}, nil)
 		change(o)
-		if a.orders.take(era, wire.Order{Order: mustEncodeJSON(o)}) {
+		if a.orders.take(runCtx, wire.Order{Order: mustEncodeJSON(o)}) {
 			t.Fatalf("an order of another %s is taken", what)
 		}
 	}
@@ -51,7 +51,7 @@ func TestAClockThatCannotBeReadIsALapse(t *testing.T) {
 	if a.mayWork() || !a.lapsed() {
 		t.Error("it works on")
 	}
-	loops(t, a.keepEnding)
+	loops(t, a.runSelfFence)
 	await(t, "the end of the guest", func() bool { return g.get(mine).Power == compute.PowerOff })
 }
 

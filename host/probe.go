@@ -102,9 +102,9 @@ func (all diskStores) find(ctx context.Context) storeMarkers {
 		case l.err == nil:
 			out.here[l.marker] = l.s
 		case problem.Is(l.err, problem.Conflict): // it is known what was here, and that it is not now
-			out.unknown[l.s.kept] = l.err
+			out.unknown[l.s.knownMarker] = l.err
 		default:
-			out.unknown[l.s.kept], out.all = l.err, l.err
+			out.unknown[l.s.knownMarker], out.all = l.err, l.err
 		}
 	}
 	return out

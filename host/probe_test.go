@@ -73,7 +73,7 @@ func (a *Agent) withDisk(t *testing.T, store string) compute.DiskProbe {
 		t.Fatal(err)
 	}
 	d.Store, d.Image = "another name of it", &compute.SpecImage{Digest: "sha256:other"}
-	return compute.DiskProbe{ServerID: id, GuestName: "salvor-" + id[:8], Marker: a.stores.named(store).kept, Disk: &d}
+	return compute.DiskProbe{ServerID: id, GuestName: "salvor-" + id[:8], Marker: a.stores.named(store).knownMarker, Disk: &d}
 }
 
 // TestProbe: a disk is the same by its store's marker and its own proof, and by nothing else.

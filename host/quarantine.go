@@ -55,7 +55,7 @@ func (a *Agent) quarantine(ctx context.Context, server string, d compute.SpecDis
 			return problem.New(problem.KindOf(err), "disk %s of server %s cannot be put into quarantine: %w", d.Name, server, err)
 		}
 		a.Log.Info("put a disk into quarantine", "server", server, "disk", d.Name, "store", s.Name, "reason", reason)
-		a.seen.storesChanged()
+		a.observed.storesChanged()
 	}
 	return s.removeLeftovers(path)
 }
@@ -119,7 +119,7 @@ func (s *diskStore) quarantined() ([]compute.QuarantinedDisk, error) {
 		if b, err := os.ReadFile(s.quarantinePath(e.Name()) + ".json"); err == nil {
 			_ = json.Unmarshal(b, &r)
 		}
-		out = append(out, compute.QuarantinedDisk{ID: e.Name(), Store: s.Name, Marker: s.kept, ServerID: parts[2], Disk: parts[3], Reason: r.Reason, Image: r.Image, Bytes: info.Size(), At: at})
+		out = append(out, compute.QuarantinedDisk{ID: e.Name(), Store: s.Name, Marker: s.knownMarker, ServerID: parts[2], Disk: parts[3], Reason: r.Reason, Image: r.Image, Bytes: info.Size(), At: at})
 	}
 	slices.SortFunc(out, byQuarantineID)
 	return out, nil
@@ -204,7 +204,7 @@ func (w *orderExecution) removeQuarantined(ctx context.Context) (compute.Result,
 	if err != nil {
 		return compute.Result{}, err
 	}
-	w.seen.storesChanged()
+	w.observed.storesChanged()
 	return compute.Result{}, s.dropQuarantined(w.args.Quarantine)
 }
 
@@ -247,7 +247,7 @@ func (w *orderExecution) restoreDisk(ctx context.Context) (compute.Result, error
 	switch {
 	case err != nil:
 		return compute.Result{}, err
-	case s.kept != to.kept:
+	case s.knownMarker != to.knownMarker:
 		return compute.Result{}, problem.Conflictf("disk %s lies in store %s, and was to be restored in store %s", id, s.Name, to.Name)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil { // its other disks may lie in other stores
@@ -259,7 +259,7 @@ func (w *orderExecution) restoreDisk(ctx context.Context) (compute.Result, error
 	if err := durable.Rename(s.quarantinePath(id), path); err != nil {
 		return compute.Result{}, err
 	}
-	w.seen.storesChanged()
+	w.observed.storesChanged()
 	return compute.Result{}, s.dropQuarantined(id)
 }
 
@@ -316,7 +316,7 @@ func (a *Agent) expireQuarantine(ctx context.Context) {
 			if err == nil && d.At.Before(before) {
 				err = s.dropQuarantined(d.ID)
 				a.Log.Info("removed a disk from quarantine", "store", s.Name, "disk", d.ID, "days", days)
-				a.seen.storesChanged()
+				a.observed.storesChanged()
 			}
 		}
 		if err == nil {

@@ -71,7 +71,7 @@ func TestReturnedHostKeepsTheDiskInQuarantine(t *testing.T) {
 	if s := l.stores[0].describe(t.Context()); s.Quarantined != 1 || s.QuarantinedGiB != 1 {
 		t.Errorf("the inventory tells %+v", s)
 	}
-	if !l.Agent.seen.restocked.Load() {
+	if !l.Agent.observed.restocked.Load() {
 		t.Error("the inventory is not read again soon")
 	}
 	t.Run("deleted", func(t *testing.T) {

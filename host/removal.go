@@ -16,8 +16,8 @@ import (
 // there tells whether the directory is the store that it was when this agent opened it. problem.Conflict: it is not.
 func (s *diskStore) there(ctx context.Context) error {
 	marker, err := s.marker(ctx)
-	if err == nil && marker != s.kept {
-		err = problem.Conflictf("disk store %s: the marker of %s is %s and was %s: another store is mounted there; mount the right one", s.Name, s.Dir, marker, s.kept)
+	if err == nil && marker != s.knownMarker {
+		err = problem.Conflictf("disk store %s: the marker of %s is %s and was %s: another store is mounted there; mount the right one", s.Name, s.Dir, marker, s.knownMarker)
 	}
 	return err
 }

@@ -23,8 +23,8 @@ import (
 // diskStore is an open directory of disks. What lies in it may be on a share that hangs: whoever reads there is bounded.
 type diskStore struct {
 	Store
-	// kept is the marker that it had when it was first used in this directory: without it the directory is another one, or not mounted.
-	kept string
+	// knownMarker is the marker that it had when it was first used in this directory: without it the directory is another one, or not mounted.
+	knownMarker string
 	// within bounds a look into it.
 	within time.Duration
 	stuck  atomic.Int32
@@ -37,8 +37,8 @@ type diskStores []*diskStore
 const (
 	// markerFile names a disk store by a UUID: hosts that read the same one share it.
 	markerFile = ".salvor-store"
-	// keptFile of the state directory holds the markers by directory.
-	keptFile = "stores.json"
+	// knownMarkersFile of the state directory holds the markers by directory.
+	knownMarkersFile = "stores.json"
 	// storeWithin bounds a look into a store; of those that do not come back at most stuckStore are waited for.
 	storeWithin = 3 * time.Second
 	stuckStore  = 3
@@ -51,7 +51,7 @@ func openStores(c Config, id *hostIdentity) (diskStores, error) {
 		}
 		c.Stores = []Store{{Name: "local", Dir: id.path("disks")}}
 	}
-	kept, err := readKept(id.path(keptFile))
+	known, err := readKnownMarkers(id.path(knownMarkersFile))
 	if err != nil {
 		return nil, err
 	}
@@ -65,29 +65,29 @@ func openStores(c Config, id *hostIdentity) (diskStores, error) {
 			return nil, err
 		}
 		given.Dir = dir
-		s := &diskStore{Store: given, kept: kept[dir], within: storeWithin}
+		s := &diskStore{Store: given, knownMarker: known[dir], within: storeWithin}
 		if err := s.open(c.Log); err != nil {
 			return nil, err
 		}
-		kept[dir] = s.kept
+		known[dir] = s.knownMarker
 		out = append(out, s)
 	}
-	return out, durable.Write(id.path(keptFile), mustEncodeJSON(kept), 0o600)
+	return out, durable.Write(id.path(knownMarkersFile), mustEncodeJSON(known), 0o600)
 }
 
-func readKept(path string) (map[string]string, error) {
-	kept := map[string]string{}
+func readKnownMarkers(path string) (map[string]string, error) {
+	known := map[string]string{}
 	b, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return kept, nil
+		return known, nil
 	}
 	if err == nil {
-		err = json.Unmarshal(b, &kept)
+		err = json.Unmarshal(b, &known)
 	}
 	if err != nil {
 		return nil, problem.Invalidf("%s: %w", path, err)
 	}
-	return kept, nil
+	return known, nil
 }
 
 // open reads the marker, or makes it in a directory that never had one. A store that was in use and is not there now, or hangs, keeps
@@ -97,19 +97,19 @@ func (s *diskStore) open(log *slog.Logger) error {
 		if info, err := os.Stat(s.Dir); err != nil || !info.IsDir() {
 			return "", problem.Invalidf("%s is no directory; make it, or mount it first", s.Dir)
 		}
-		if s.kept == "" {
+		if s.knownMarker == "" {
 			return haveMarker(filepath.Join(s.Dir, markerFile))
 		}
 		return readMarker(filepath.Join(s.Dir, markerFile))
 	})
-	if err != nil && s.kept != "" {
-		log.Error("a disk store is not there; if it is a new one on purpose, remove "+keptFile+" in the state directory", "store", s.Name, "directory", s.Dir, "error", err)
+	if err != nil && s.knownMarker != "" {
+		log.Error("a disk store is not there; if it is a new one on purpose, remove "+knownMarkersFile+" in the state directory", "store", s.Name, "directory", s.Dir, "error", err)
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("disk store %s: %w", s.Name, err)
 	}
-	s.kept, s.last.Marker = marker, marker
+	s.knownMarker, s.last.Marker = marker, marker
 	return nil
 }
 

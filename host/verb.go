@@ -355,7 +355,7 @@ func (w *orderExecution) removeDisks(ctx context.Context, disks []compute.SpecDi
 			return err
 		}
 	}
-	w.seen.storesChanged()
+	w.observed.storesChanged()
 	if w.args.SameEpoch {
 		return nil
 	}

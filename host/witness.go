@@ -14,18 +14,18 @@ const witnessFile = "witness.json"
 
 // storedWitness is the host's copy of the incarnation and counter of the control plane's database.
 type storedWitness struct {
-	mu   sync.Mutex
-	path string
-	kept *wire.Witness
+	mu     sync.Mutex
+	path   string
+	newest *wire.Witness
 }
 
 // openWitness reads the stored witness. An unreadable file counts as none.
 func openWitness(path string) *storedWitness {
 	w := &storedWitness{path: path}
 	if b, err := os.ReadFile(path); err == nil {
-		var kept wire.Witness
-		if json.Unmarshal(b, &kept) == nil && kept.Incarnation != "" {
-			w.kept = &kept
+		var stored wire.Witness
+		if json.Unmarshal(b, &stored) == nil && stored.Incarnation != "" {
+			w.newest = &stored
 		}
 	}
 	return w
@@ -35,14 +35,14 @@ func openWitness(path string) *storedWitness {
 func (w *storedWitness) current() *wire.Witness {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.kept
+	return w.newest
 }
 
 // store stores a witness that is newer than the stored one, or of another incarnation.
 func (w *storedWitness) store(next *wire.Witness) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if next == nil || next.Incarnation == "" || w.kept != nil && w.kept.Incarnation == next.Incarnation && w.kept.Counter >= next.Counter {
+	if next == nil || next.Incarnation == "" || w.newest != nil && w.newest.Incarnation == next.Incarnation && w.newest.Counter >= next.Counter {
 		return nil
 	}
 	b, err := json.Marshal(next)
@@ -50,7 +50,7 @@ func (w *storedWitness) store(next *wire.Witness) error {
 		err = durable.Write(w.path, b, 0o600)
 	}
 	if err == nil {
-		w.kept = next
+		w.newest = next
 	}
 	return err
 }
