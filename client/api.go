@@ -9,8 +9,8 @@ import (
 	"salvor/problem"
 )
 
-// Face is one of the APIs beside Ironic's that the endpoint speaks.
-type Face struct {
+// API is one of the APIs beside Ironic's that the endpoint speaks.
+type API struct {
 	// Prefix is its root below the endpoint.
 	Prefix string
 	// Version is sent as OpenStack-API-Version; empty: the face has none.
@@ -19,14 +19,14 @@ type Face struct {
 
 // The faces that salvor has.
 var (
-	Compute = Face{"/compute/v2.1", "compute 2.88"}
-	Image   = Face{"/image/v2", ""}
-	Block   = Face{"/volume/v3", "volume 3.70"}
-	Native  = Face{"/salvor/v1", ""}
+	Compute = API{"/compute/v2.1", "compute 2.88"}
+	Image   = API{"/image/v2", ""}
+	Block   = API{"/volume/v3", "volume 3.70"}
+	Native  = API{"/salvor/v1", ""}
 )
 
 // Ask sends a request to a face: body is sent as JSON unless nil, and the answer is decoded into out unless that is nil.
-func (c *Client) Ask(ctx context.Context, f Face, method, path string, query url.Values, body, out any) error {
+func (c *Client) Ask(ctx context.Context, f API, method, path string, query url.Values, body, out any) error {
 	request := Request{Method: method, Path: f.Prefix + path, Query: query, Body: body, Header: http.Header{}}
 	if f.Version != "" {
 		request.Header.Set("OpenStack-API-Version", f.Version)
@@ -39,7 +39,7 @@ func (c *Client) Ask(ctx context.Context, f Face, method, path string, query url
 }
 
 // Upload sends bytes as they are; size is their number, -1 if it is not known.
-func (c *Client) Upload(ctx context.Context, f Face, path string, bytes io.Reader, size int64) error {
+func (c *Client) Upload(ctx context.Context, f API, path string, bytes io.Reader, size int64) error {
 	request := Request{Method: http.MethodPut, Path: f.Prefix + path}
 	call, err := c.build(ctx, request)
 	if err != nil {

@@ -233,7 +233,7 @@ func TestWaitProvision(t *testing.T) {
 	s := rescueServer(t, "rescuing", "503", "rescue wait", "rescue")
 	var said []string
 	n, err := s.client(nil).WaitProvision(t.Context(), "n", Wait{Until: State("rescue"), Interval: time.Millisecond, Change: func(p Progress) {
-		said = append(said, fmt.Sprintf("%s/%s/%v", p.Node.ProvisionState, p.Doing, p.Silent != nil))
+		said = append(said, fmt.Sprintf("%s/%s/%v", p.Node.ProvisionState, p.LastEvent, p.Silent != nil))
 	}})
 	if err != nil || n.ProvisionState != "rescue" {
 		t.Fatal(n, err)

@@ -24,7 +24,7 @@ const (
 
 // Stream reads server-sent events of a face until the stream ends (nil), ctx does, or each returns an error. cursor is
 // where to go on from: the ID of the last message; empty: as the query says. It returns the newest cursor.
-func (c *Client) Stream(ctx context.Context, f Face, path string, query url.Values, cursor string, each func(Message) error) (string, error) {
+func (c *Client) Stream(ctx context.Context, f API, path string, query url.Values, cursor string, each func(Message) error) (string, error) {
 	request := Request{Method: http.MethodGet, Path: f.Prefix + path, Query: query}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -15,8 +15,8 @@ type Progress struct {
 	Node *Node
 	// Elapsed is the time since the wait began.
 	Elapsed time.Duration
-	// Doing is the newest event of the node; empty where the server tells none.
-	Doing string
+	// LastEvent is the newest event of the node; empty where the server tells none.
+	LastEvent string
 	// Silent is why the server does not answer at the moment; nil if it does.
 	Silent error
 }
@@ -116,8 +116,8 @@ func (c *Client) WaitProvision(ctx context.Context, ident string, w Wait) (*Node
 			last.Silent = err
 		default:
 			last.Node, last.Silent = n, nil
-			if doing := follow.latest(ctx); doing != "" {
-				last.Doing = doing
+			if lastEvent := follow.latest(ctx); lastEvent != "" {
+				last.LastEvent = lastEvent
 			}
 		}
 		w.Change(last)

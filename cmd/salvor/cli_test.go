@@ -319,7 +319,7 @@ func TestWaiting(t *testing.T) {
 func TestLiveLine(t *testing.T) {
 	var b bytes.Buffer
 	p := &progressPrinter{out: &b, name: "a", width: 30}
-	p.look(client.Progress{Node: &client.Node{ProvisionState: "rescue wait"}, Doing: "waiting for a heartbeat", Elapsed: 12 * time.Second})
+	p.look(client.Progress{Node: &client.Node{ProvisionState: "rescue wait"}, LastEvent: "waiting for a heartbeat", Elapsed: 12 * time.Second})
 	p.end()
 	if got := b.String(); got != "\r\x1b[Ka    12 s  rescue wait: wa...\r\x1b[K" {
 		t.Errorf("%q", got)

@@ -152,8 +152,8 @@ func (p *progressPrinter) look(at client.Progress) {
 		if waitsForRamdisk(what) {
 			what += ": waits for the ramdisk"
 		}
-		if at.Doing != "" && at.Doing != at.Node.ProvisionState {
-			what += " (last: " + at.Doing + ")"
+		if at.LastEvent != "" && at.LastEvent != at.Node.ProvisionState {
+			what += " (last: " + at.LastEvent + ")"
 		}
 	}
 	if at.Silent != nil {

@@ -102,7 +102,7 @@ func (w *world) eventually(what string, holds func() error) {
 	program.Until(w, what, patience, holds)
 }
 
-func (w *world) ask(face client.Face, method, path string, body, out any) {
+func (w *world) ask(face client.API, method, path string, body, out any) {
 	w.Helper()
 	if err := w.api.Ask(w.Context(), face, method, path, nil, body, out); err != nil {
 		w.Fatal(err)

@@ -163,7 +163,7 @@ func (s *site) token(b *box) secret.Value {
 
 // ask sends a request; a control plane that is just being started again is asked again. What it was asked before it died may have been
 // done by then: a Conflict of the second time says that.
-func (s *site) ask(f client.Face, method, path string, body, out any) error {
+func (s *site) ask(f client.API, method, path string, body, out any) error {
 	ctx, cancel := context.WithTimeout(s.ctx, patience)
 	defer cancel()
 	at, err := url.Parse(path)
@@ -200,7 +200,7 @@ func (s *site) killPlane(ctx context.Context, chance *rand.Rand) (kills int) {
 }
 
 // must sends a request that succeeds.
-func (s *site) must(f client.Face, method, path string, body, out any) {
+func (s *site) must(f client.API, method, path string, body, out any) {
 	s.tb.Helper()
 	if err := s.ask(f, method, path, body, out); err != nil {
 		s.tb.Fatal(err)

@@ -114,7 +114,7 @@ func newOutages(t *testing.T) *outages {
 	return o
 }
 
-func (o *outages) ask(t *testing.T, f rest.Face, method, path string, body, out any) {
+func (o *outages) ask(t *testing.T, f rest.API, method, path string, body, out any) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
