@@ -44,8 +44,8 @@ const (
 	Abort    Verb = "abort"
 )
 
-// Machine is a node of the Bare Metal API.
-type Machine struct {
+// Node is a node of the Bare Metal API.
+type Node struct {
 	ID, Name string
 	// Class as placement has it: "CUSTOM_BAREMETAL".
 	Class        string
@@ -66,7 +66,7 @@ type Machine struct {
 }
 
 // Free tells whether nobody has it and it can be deployed.
-func (m *Machine) Free() bool { return m.Provision == Available && m.ServerID == "" && !m.Maintenance }
+func (m *Node) Free() bool { return m.Provision == Available && m.ServerID == "" && !m.Maintenance }
 
 // System is what a machine is to run from its own disk; the zero System boots from its volumes.
 type System struct {
@@ -103,14 +103,14 @@ type Target struct {
 	Password  secret.Value
 }
 
-// Metal drives machines of an endpoint of the Bare Metal API. Nothing that it is asked for has ended when it answers, but is on its
+// BareMetal drives machines of an endpoint of the Bare Metal API. Nothing that it is asked for has ended when it answers, but is on its
 // way: who asked looks again. A machine that is locked just now, or in another state than the action needs, is problem.Conflict; an
 // endpoint that does not answer problem.Unavailable.
-type Metal interface {
-	// Machines lists all.
-	Machines(ctx context.Context) ([]Machine, error)
-	// Machine finds a server's; problem.NotFound if it has none.
-	Machine(ctx context.Context, serverID string) (*Machine, error)
+type BareMetal interface {
+	// Nodes lists all.
+	Nodes(ctx context.Context) ([]Node, error)
+	// Node finds a server's; problem.NotFound if it has none.
+	Node(ctx context.Context, serverID string) (*Node, error)
 	// Claim makes a machine a server's; one that is somebody's is problem.Conflict.
 	Claim(ctx context.Context, id, serverID string) error
 	// Release takes the claim, and what was described, off a machine that was never deployed, or is no more; one that is not the

@@ -47,8 +47,8 @@ type ClusterGuest struct {
 type ClusterJob struct {
 	ID int64
 	// Guests are the names of those that it works on; Words say what it does, for people.
-	Guests []string
-	Words  string
+	Guests  []string
+	Summary string
 	// Ended with or without a Failure. Gone: it is too old for the cluster to know how it ended.
 	Ended, Gone bool
 	Failure     string

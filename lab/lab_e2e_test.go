@@ -21,8 +21,8 @@ import (
 	"salvor/problem"
 )
 
-// patience is many times what anything here takes on an idle machine.
-const patience = time.Minute
+// e2eTimeout is many times what anything here takes on an idle machine.
+const e2eTimeout = time.Minute
 
 // e2eState is shared by the tests of a run, so that the tenant's boot half is made once.
 func e2eState(t *testing.T) string {
@@ -65,7 +65,7 @@ func up(t *testing.T, spec Spec) (*Lab, Status) {
 // inside runs a program in the lab and returns what it printed.
 func inside(t *testing.T, l *Lab, args ...string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), e2eTimeout)
 	defer cancel()
 	cmd := l.Command(ctx, args[0], args[1:]...)
 	var out, complaints bytes.Buffer
@@ -90,8 +90,8 @@ func await(t *testing.T, what string, right func() bool) {
 	t.Helper()
 	start := time.Now()
 	for !right() {
-		if time.Since(start) > patience {
-			t.Fatalf("%s: not within %s", what, patience)
+		if time.Since(start) > e2eTimeout {
+			t.Fatalf("%s: not within %s", what, e2eTimeout)
 		}
 		time.Sleep(50 * time.Millisecond)
 	}

@@ -21,11 +21,11 @@ type Clusters interface {
 }
 
 const (
-	watchEvery   = 2 * time.Second
-	watchBound   = 2 * time.Minute // of one turn
-	deafEvery    = 5 * time.Second // a cluster that does not answer is asked this often
-	openJobsMemo = "open jobs"
-	turnOfWatch  = "its next look at the cluster"
+	watchEvery       = 2 * time.Second
+	watchBound       = 2 * time.Minute // of one turn
+	unreachableEvery = 5 * time.Second // a cluster that does not answer is asked this often
+	openJobsMemo     = "open jobs"
+	turnOfWatch      = "its next look at the cluster"
 )
 
 // clusterDefinitions are what is done with clusters. The watch never ends by itself, so no deadline is laid over it.
@@ -75,7 +75,7 @@ func (c clusterOperations) watchCluster(ctx context.Context, r *job.Run) job.Out
 		if problem.Is(err, problem.NotFound) {
 			return job.Done()
 		}
-		return job.Rest(turnOfWatch, deafEvery)
+		return job.Rest(turnOfWatch, unreachableEvery)
 	}
 	var now clusterObservation
 	if err == nil {
@@ -86,14 +86,14 @@ func (c clusterOperations) watchCluster(ctx context.Context, r *job.Run) job.Out
 	}
 	trouble, every := "", watchEvery
 	if err != nil {
-		now, trouble, every = clusterObservation{seen: row.Seen}, err.Error(), deafEvery
+		now, trouble, every = clusterObservation{followedJob: row.Seen}, err.Error(), unreachableEvery
 	}
 	for name, text := range now.notes {
 		if r.Memo[name] != text {
 			r.Note(name, text)
 		}
 	}
-	if row.Seen == now.seen && row.Problem == trouble && len(now.told) == 0 {
+	if row.Seen == now.followedJob && row.Problem == trouble && len(now.events) == 0 {
 		return job.Rest(turnOfWatch, every)
 	}
 	return job.Rest(turnOfWatch, every, c.noteTurn(ctx, row, now, trouble))
@@ -101,15 +101,15 @@ func (c clusterOperations) watchCluster(ctx context.Context, r *job.Run) job.Out
 
 // clusterObservation is what a look at a cluster found. It is written together with the end of the look: whoever has to look again has told nothing.
 type clusterObservation struct {
-	seen  int64             // the cluster was followed up to this job
-	notes map[string]string // for the next look
-	told  []job.Event       // of servers
+	followedJob int64             // the cluster was followed up to this job
+	notes       map[string]string // for the next look
+	events      []job.Event       // of servers
 }
 
 // noteTurn writes what a turn changed of the cluster's record. The record itself may have been changed meanwhile.
 func (c clusterOperations) noteTurn(ctx context.Context, old *compute.Cluster, now clusterObservation, trouble string) func(job.Tx) error {
 	return func(tx job.Tx) error {
-		for _, e := range now.told {
+		for _, e := range now.events {
 			if err := c.Store.Append(tx, e); err != nil {
 				return err
 			}
@@ -121,11 +121,11 @@ func (c clusterOperations) noteTurn(ctx context.Context, old *compute.Cluster, n
 		if err != nil {
 			return err
 		}
-		if row.Seen == now.seen && row.Problem == trouble {
+		if row.Seen == now.followedJob && row.Problem == trouble {
 			return nil
 		}
 		changed := (row.Problem == "") != (trouble == "")
-		row.Seen, row.Problem = now.seen, trouble
+		row.Seen, row.Problem = now.followedJob, trouble
 		if err := c.Store.Clusters().Save(tx, row); err != nil || !changed {
 			return err
 		}
@@ -140,7 +140,7 @@ func (c clusterOperations) noteTurn(ctx context.Context, old *compute.Cluster, n
 // lookAtCluster takes in everything that the cluster tells.
 func (c clusterOperations) lookAtCluster(ctx context.Context, r *job.Run, row *compute.Cluster, cl hypervisor.Cluster) (clusterObservation, error) {
 	if row.Kind == compute.IronicCluster {
-		return clusterObservation{seen: row.Seen}, c.metals().lookAtEndpoint(ctx, row)
+		return clusterObservation{followedJob: row.Seen}, c.bareMetal().lookAtEndpoint(ctx, row)
 	}
 	jobs, open, seen, err := c.newJobs(ctx, r, row, cl)
 	if err != nil {
@@ -158,7 +158,7 @@ func (c clusterOperations) lookAtCluster(ctx context.Context, r *job.Run, row *c
 		return clusterObservation{}, err
 	}
 	trouble, troubled := c.newTrouble(r.Memo[troubleMemo], view)
-	return clusterObservation{seen: seen, notes: map[string]string{openJobsMemo: string(raw), troubleMemo: troubled}, told: append(c.jobEvents(jobs, view), trouble...)}, nil
+	return clusterObservation{followedJob: seen, notes: map[string]string{openJobsMemo: string(raw), troubleMemo: troubled}, events: append(c.jobEvents(jobs, view), trouble...)}, nil
 }
 
 // newJobs reads the jobs that ended since the last turn, and tells which are still open. The first turn of a watch begins at the newest.
@@ -190,15 +190,15 @@ func (c clusterOperations) newJobs(ctx context.Context, r *job.Run, row *compute
 
 // clusterView is a cluster as it was seen in one turn.
 type clusterView struct {
-	hosts  []hypervisor.ClusterHost
-	guests []hypervisor.ClusterGuest
-	seen   map[string]*compute.Server // from before the guests were read, by id
+	hosts   []hypervisor.ClusterHost
+	guests  []hypervisor.ClusterGuest
+	servers map[string]*compute.Server // from before the guests were read, by id
 }
 
 func (c clusterOperations) readCluster(ctx context.Context, row *compute.Cluster, cl hypervisor.Cluster) (*clusterView, error) {
 	v := &clusterView{}
 	var err error
-	if v.seen, err = c.Compute.Servers.ServersOfCluster(ctx, row.ID); err != nil {
+	if v.servers, err = c.Compute.Servers.ServersOfCluster(ctx, row.ID); err != nil {
 		return nil, err
 	}
 	if v.hosts, err = cl.Hosts(ctx); err != nil {
@@ -238,15 +238,15 @@ func (c clusterOperations) follow(ctx context.Context, row *compute.Cluster, v *
 	}
 	for _, g := range v.guests {
 		if id := ids[g.Host]; g.Ours && id != "" {
-			if err := c.Compute.Servers.RecordClusterMove(ctx, g.ID, id, v.seen); err != nil {
+			if err := c.Compute.Servers.RecordClusterMove(ctx, g.ID, id, v.servers); err != nil {
 				return err
 			}
 		}
 	}
-	if err := c.Compute.Servers.ObserveCluster(ctx, v.ours(), v.seen); err != nil {
+	if err := c.Compute.Servers.ObserveCluster(ctx, v.ours(), v.servers); err != nil {
 		return err
 	}
-	_, err = c.Compute.Servers.SyncRescue(ctx, v.ours(), v.seen, true)
+	_, err = c.Compute.Servers.SyncRescue(ctx, v.ours(), v.servers, true)
 	return err
 }
 
@@ -264,7 +264,7 @@ func (c clusterOperations) jobEvents(jobs []hypervisor.ClusterJob, v *clusterVie
 			if id == "" {
 				continue
 			}
-			e := job.Event{Subject: compute.Subject(id), At: c.Now(), Type: "contact", Severity: "info", Text: "Ganeti did " + j.Words}
+			e := job.Event{Subject: compute.Subject(id), At: c.Now(), Type: "contact", Severity: "info", Text: "Ganeti did " + j.Summary}
 			if j.Failure != "" {
 				e.Severity, e.Text = "error", j.Failure
 			}
@@ -359,7 +359,7 @@ func (c clusterOperations) reconcileCluster(ctx context.Context, r *job.Run) job
 	if err != nil {
 		return job.Fail(err)
 	}
-	found, err := c.Compute.Servers.SyncRescue(ctx, v.ours(), v.seen, a.Fix)
+	found, err := c.Compute.Servers.SyncRescue(ctx, v.ours(), v.servers, a.Fix)
 	if err != nil {
 		return job.Fail(err)
 	}

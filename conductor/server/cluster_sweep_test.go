@@ -24,12 +24,12 @@ func TestSweepClusterWatch(t *testing.T) {
 		jobs := func(slow bool) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.jobs = []hypervisor.ClusterJob{{ID: 1, Words: "OLD", Ended: true}, {ID: 2, Words: "SLOW", Ended: slow}, {ID: 3, Words: "QUICK", Ended: true}}
+			c.jobs = []hypervisor.ClusterJob{{ID: 1, Summary: "OLD", Ended: true}, {ID: 2, Summary: "SLOW", Ended: slow}, {ID: 3, Summary: "QUICK", Ended: true}}
 			for i := range c.jobs {
 				c.jobs[i].Guests = []string{"web"}
 			}
 		}
-		c.jobs = []hypervisor.ClusterJob{{ID: 1, Words: "OLD", Ended: true}}
+		c.jobs = []hypervisor.ClusterJob{{ID: 1, Summary: "OLD", Ended: true}}
 		c.turn()
 		c.image("a.iso")
 		definitions := c.con.Definitions()

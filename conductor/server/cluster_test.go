@@ -499,7 +499,7 @@ func TestJobsAreToldOnce(t *testing.T) {
 	id := c.adopted("web")
 	jobs := func(all ...hypervisor.ClusterJob) { c.mu.Lock(); defer c.mu.Unlock(); c.jobs = all }
 	j := func(id int64, words string, ended bool, failure string) hypervisor.ClusterJob {
-		return hypervisor.ClusterJob{ID: id, Words: words, Guests: []string{"web", "other"}, Ended: ended, Failure: failure}
+		return hypervisor.ClusterJob{ID: id, Summary: words, Guests: []string{"web", "other"}, Ended: ended, Failure: failure}
 	}
 	jobs(j(1, "OLD", true, ""))
 	c.turn()

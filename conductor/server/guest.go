@@ -76,7 +76,7 @@ const (
 )
 
 // guestDeadline bounds all tries of an action whose host orders take so long.
-func guestDeadline(errand time.Duration) time.Duration { return errand + hostSlack + time.Minute }
+func guestDeadline(orderTime time.Duration) time.Duration { return orderTime + hostSlack + time.Minute }
 
 // detachContext is the context of what is written when an action has ended, and its own context with it.
 func detachContext(ctx context.Context) context.Context { return context.WithoutCancel(ctx) }

@@ -14,40 +14,40 @@ import (
 )
 
 // metalCreate gives a server a machine and deploys it. What failed keeps its machine: a deletion clears both.
-func (c metalOperations) metalCreate() job.Definition {
+func (c bareMetalOperations) metalCreate() job.Definition {
 	const kept = "a failed server keeps its machine, so that its deletion clears it"
 	return job.Definition{
 		Kind: compute.JobMetalCreate, Version: 1, Class: job.Operation, Failed: c.serverFailed("created", nil),
 		Actions: []job.Action{
 			{Name: "place", Do: c.withGuest(c.place), NoUndo: kept},
-			{Name: "claim a machine", Do: c.withBareMetal(c.claimMachine), NoUndo: kept, Deadline: metalQuick},
-			{Name: "give it its volumes", Do: c.withBareMetal(c.giveVolumes), Undo: c.withBareMetal(c.takeVolumes), Deadline: metalQuick},
-			{Name: "describe its system", Do: c.withBareMetal(c.describeSystem), NoUndo: kept, Deadline: metalQuick},
-			{Name: "deploy", Do: c.withBareMetal(c.askDeployment(deployment)), NoUndo: kept, Deadline: metalQuick},
-			{Name: "wait for the deployment", Do: c.withBareMetal(c.awaitDeployment(deployment)), NoUndo: kept, Deadline: metalQuick},
-			{Name: "power on", Do: c.withBareMetal(c.powerAfterDeployment), NoUndo: kept, Deadline: metalQuick},
+			{Name: "claim a machine", Do: c.withBareMetal(c.claimMachine), NoUndo: kept, Deadline: bareMetalRetryTime},
+			{Name: "give it its volumes", Do: c.withBareMetal(c.giveVolumes), Undo: c.withBareMetal(c.takeVolumes), Deadline: bareMetalRetryTime},
+			{Name: "describe its system", Do: c.withBareMetal(c.describeSystem), NoUndo: kept, Deadline: bareMetalRetryTime},
+			{Name: "deploy", Do: c.withBareMetal(c.askDeployment(deployment)), NoUndo: kept, Deadline: bareMetalRetryTime},
+			{Name: "wait for the deployment", Do: c.withBareMetal(c.awaitDeployment(deployment)), NoUndo: kept, Deadline: bareMetalRetryTime},
+			{Name: "power on", Do: c.withBareMetal(c.powerAfterDeployment), NoUndo: kept, Deadline: bareMetalRetryTime},
 			{Name: "settle", Do: c.withGuest(c.settleNew), NoUndo: "there is nothing left to fail"},
 		},
 	}
 }
 
 // metalRebuild deploys a server's machine anew, from the image that its row names by now.
-func (c metalOperations) metalRebuild() job.Definition {
+func (c bareMetalOperations) metalRebuild() job.Definition {
 	const again = "the former system is gone; a rebuild may be asked again"
 	return job.Definition{
 		Kind: compute.JobMetalRebuild, Version: 1, Class: job.Operation, Failed: c.serverFailed("rebuilt", nil),
 		Actions: []job.Action{
-			{Name: "describe its system", Do: c.withBareMetal(c.describeSystem), NoUndo: again, Deadline: metalQuick},
-			{Name: "rebuild", Do: c.withBareMetal(c.askDeployment(redeployment)), NoUndo: again, Deadline: metalQuick},
-			{Name: "wait for the rebuild", Do: c.withBareMetal(c.awaitDeployment(redeployment)), NoUndo: again, Deadline: metalQuick},
-			{Name: "power", Do: c.withBareMetal(c.powerAfterDeployment), NoUndo: again, Deadline: metalQuick},
+			{Name: "describe its system", Do: c.withBareMetal(c.describeSystem), NoUndo: again, Deadline: bareMetalRetryTime},
+			{Name: "rebuild", Do: c.withBareMetal(c.askDeployment(redeployment)), NoUndo: again, Deadline: bareMetalRetryTime},
+			{Name: "wait for the rebuild", Do: c.withBareMetal(c.awaitDeployment(redeployment)), NoUndo: again, Deadline: bareMetalRetryTime},
+			{Name: "power", Do: c.withBareMetal(c.powerAfterDeployment), NoUndo: again, Deadline: bareMetalRetryTime},
 			{Name: "settle", Do: c.withGuest(c.settleNew), NoUndo: "there is nothing left to fail"},
 		},
 	}
 }
 
 // machineFitsNeeds tells whether a machine has what a flavor asks for.
-func machineFitsNeeds(m *hypervisor.Machine, n compute.MetalNeeds) bool {
+func machineFitsNeeds(m *hypervisor.Node, n compute.MetalNeeds) bool {
 	if !m.Free() || m.Class != n.Class {
 		return false
 	}
@@ -68,23 +68,23 @@ func machineFitsNeeds(m *hypervisor.Machine, n compute.MetalNeeds) bool {
 var settable = map[string]bool{"boot_option": true, "boot_mode": true, "secure_boot": true}
 
 // claimMachine takes one that is free. Who claims it first at the endpoint has it; others take the next.
-func (c metalOperations) claimMachine(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
+func (c bareMetalOperations) claimMachine(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 	if g.api == nil {
 		return job.Fail(problem.Conflictf("it has no endpoint"))
 	}
-	if g.machine != nil {
+	if g.node != nil {
 		return c.claimed(ctx, r, g)
 	}
-	all, err := g.api.Machines(ctx)
+	all, err := g.api.Nodes(ctx)
 	if err != nil {
 		return job.From(err)
 	}
 	needs, _ := g.server.Flavor.Metal()
-	free := slices.DeleteFunc(slices.Clone(all), func(m hypervisor.Machine) bool { return !machineFitsNeeds(&m, needs) })
+	free := slices.DeleteFunc(slices.Clone(all), func(m hypervisor.Node) bool { return !machineFitsNeeds(&m, needs) })
 	if len(free) == 0 {
 		return job.Fail(problem.Conflictf("No valid host was found: endpoint %s has no free machine of class %s%s", g.host.Name, needs.Class, describeNeeds(needs)))
 	}
-	slices.SortFunc(free, func(a, b hypervisor.Machine) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(free, func(a, b hypervisor.Node) int { return strings.Compare(a.ID, b.ID) })
 	// Servers that are made at once begin at different machines.
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(g.server.ID)) // never fails
@@ -92,7 +92,7 @@ func (c metalOperations) claimMachine(ctx context.Context, r *job.Run, g *bareMe
 	for i := range free {
 		m := &free[(first+i)%len(free)]
 		if err = g.api.Claim(ctx, m.ID, g.server.ID); err == nil {
-			g.machine = m
+			g.node = m
 			return c.claimed(ctx, r, g)
 		}
 		if !problem.Is(err, problem.Conflict) && !problem.Is(err, problem.NotFound) {
@@ -116,15 +116,15 @@ func describeNeeds(n compute.MetalNeeds) string {
 }
 
 // claimed notes whose machine it is, and by which MACs the server is on its networks.
-func (c metalOperations) claimed(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
-	macs, err := g.api.MACs(ctx, g.machine.ID)
+func (c bareMetalOperations) claimed(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
+	macs, err := g.api.MACs(ctx, g.node.ID)
 	if err != nil {
 		return job.From(err)
 	}
 	if len(macs) < len(g.server.NICs) {
-		return job.Fail(problem.Conflictf("its node %s has %d ports, and the server %d interfaces", g.machine.ID, len(macs), len(g.server.NICs)))
+		return job.Fail(problem.Conflictf("its node %s has %d ports, and the server %d interfaces", g.node.ID, len(macs), len(g.server.NICs)))
 	}
-	id := g.machine.ID
+	id := g.node.ID
 	return job.Done(c.editServer(ctx, g.server.ID, func(s *compute.Server) {
 		s.GuestName = id
 		s.NICs = slices.Clone(s.NICs)
@@ -148,7 +148,7 @@ func (g *bareMetalServer) vifs() []string {
 }
 
 // describeSystem says what the machine is to run, plugs it in and asks what it lacks.
-func (c metalOperations) describeSystem(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
+func (c bareMetalOperations) describeSystem(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 	if err := g.lost(); err != nil {
 		return job.Fail(err)
 	}
@@ -156,19 +156,19 @@ func (c metalOperations) describeSystem(ctx context.Context, r *job.Run, g *bare
 	if err != nil {
 		return job.From(err)
 	}
-	if err := g.api.Describe(ctx, g.machine.ID, s); err != nil {
+	if err := g.api.Describe(ctx, g.node.ID, s); err != nil {
 		return c.fromNode(r, g, err)
 	}
-	if g.machine.TakesVIFs {
-		if err := g.api.Plug(ctx, g.machine.ID, g.vifs()); err != nil {
+	if g.node.TakesVIFs {
+		if err := g.api.Plug(ctx, g.node.ID, g.vifs()); err != nil {
 			return c.fromNode(r, g, err)
 		}
 	}
-	return c.fromNode(r, g, g.api.Validate(ctx, g.machine.ID, s.URL == ""))
+	return c.fromNode(r, g, g.api.Validate(ctx, g.node.ID, s.URL == ""))
 }
 
 // system is what a server's row asks its machine to run.
-func (c metalOperations) system(ctx context.Context, srv *compute.Server) (hypervisor.System, error) {
+func (c bareMetalOperations) system(ctx context.Context, srv *compute.Server) (hypervisor.System, error) {
 	needs, _ := srv.Flavor.Metal()
 	s := hypervisor.System{Name: srv.Name, Capabilities: needs.Capabilities}
 	i := slices.IndexFunc(srv.Disks, func(d compute.Disk) bool { return d.BootIndex == 0 })
@@ -193,7 +193,7 @@ func (c metalOperations) system(ctx context.Context, srv *compute.Server) (hyper
 }
 
 // askDeployment hands the config drive over with the wish; the first password is forgotten with that.
-func (c metalOperations) askDeployment(p bareMetalPoll) bareMetalAction {
+func (c bareMetalOperations) askDeployment(p bareMetalPoll) bareMetalAction {
 	return func(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 		return c.ask(ctx, r, g, p, func() (w hypervisor.NodeRequest, err error) {
 			hash, err := firstPassword(r.Secret)
@@ -211,7 +211,7 @@ func (c metalOperations) askDeployment(p bareMetalPoll) bareMetalAction {
 	}
 }
 
-func (c metalOperations) awaitDeployment(p bareMetalPoll) bareMetalAction {
+func (c bareMetalOperations) awaitDeployment(p bareMetalPoll) bareMetalAction {
 	return func(_ context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 		r.Secret = secret.Value{}
 		return c.arrive(r, g, p)
@@ -219,7 +219,7 @@ func (c metalOperations) awaitDeployment(p bareMetalPoll) bareMetalAction {
 }
 
 // powerAfterDeployment leaves a new system running, and a rebuilt one as it was. Who deploys turns machines on: most have nothing to do.
-func (c metalOperations) powerAfterDeployment(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
+func (c bareMetalOperations) powerAfterDeployment(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 	to := compute.PowerOn
 	if r.Kind == compute.JobMetalRebuild {
 		a, err := parseJobArgs[compute.RebuildArgs](r)

@@ -11,17 +11,17 @@ import (
 )
 
 // metalDelete gives a server's machine back to its endpoint, whatever it is: claimed only, half deployed, in rescue or in error.
-func (c metalOperations) metalDelete() job.Definition {
+func (c bareMetalOperations) metalDelete() job.Definition {
 	const again = "a deletion may be asked again"
 	return job.Definition{
 		Kind: compute.JobMetalDelete, Version: 1, Class: job.Operation, Failed: c.serverFailed("deleted", nil),
 		Actions: []job.Action{
 			{Name: "void former orders", Do: c.withGuest(c.voidOrders), NoUndo: again},
-			{Name: "power off", Do: c.withBareMetal(c.offForGood), NoUndo: again, Deadline: metalQuick},
-			{Name: "bar it from its volumes", Do: c.withBareMetal(c.barVolumes), NoUndo: again, Deadline: metalQuick},
-			{Name: "give the machine back", Do: c.withBareMetal(c.undeploy), NoUndo: again, Deadline: metalQuick},
-			{Name: "wait until it is back", Do: c.withBareMetal(c.awaitUndeployed), NoUndo: again, Deadline: metalQuick},
-			{Name: "take its volumes", Do: c.withBareMetal(c.takeVolumes), NoUndo: again, Deadline: metalQuick},
+			{Name: "power off", Do: c.withBareMetal(c.offForGood), NoUndo: again, Deadline: bareMetalRetryTime},
+			{Name: "bar it from its volumes", Do: c.withBareMetal(c.barVolumes), NoUndo: again, Deadline: bareMetalRetryTime},
+			{Name: "give the machine back", Do: c.withBareMetal(c.undeploy), NoUndo: again, Deadline: bareMetalRetryTime},
+			{Name: "wait until it is back", Do: c.withBareMetal(c.awaitUndeployed), NoUndo: again, Deadline: bareMetalRetryTime},
+			{Name: "take its volumes", Do: c.withBareMetal(c.takeVolumes), NoUndo: again, Deadline: bareMetalRetryTime},
 			{Name: "give back", Do: c.withGuest(c.giveBack), NoUndo: "there is nothing left to fail"},
 		},
 	}
@@ -39,18 +39,18 @@ var (
 )
 
 // offForGood turns off what runs from volumes, before they are taken from under it; others are turned off where they are cleared.
-func (c metalOperations) offForGood(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
-	if g.machine == nil || g.machine.Provision != hypervisor.InUse || len(volumesOf(g.server)) == 0 {
+func (c bareMetalOperations) offForGood(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
+	if g.node == nil || g.node.Provision != hypervisor.InUse || len(volumesOf(g.server)) == 0 {
 		return job.Done()
 	}
 	return c.switchMachine(ctx, r, g, compute.PowerOff, false, 0)
 }
 
-func (c metalOperations) undeploy(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
-	if g.machine == nil {
+func (c bareMetalOperations) undeploy(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
+	if g.node == nil {
 		return job.Done()
 	}
-	m := g.machine
+	m := g.node
 	switch at := m.Provision; {
 	case slices.Contains(neverDeployed, at):
 		return c.fromNode(r, g, g.api.Release(ctx, m.ID, g.server.ID))
@@ -67,12 +67,12 @@ func (c metalOperations) undeploy(ctx context.Context, r *job.Run, g *bareMetalS
 	return c.fromNode(r, g, g.api.Ask(ctx, m.ID, hypervisor.Undeploy, hypervisor.NodeRequest{}))
 }
 
-func (c metalOperations) awaitUndeployed(_ context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
-	if g.machine == nil || slices.Contains(back, g.machine.Provision) || slices.Contains(neverDeployed, g.machine.Provision) {
+func (c bareMetalOperations) awaitUndeployed(_ context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
+	if g.node == nil || slices.Contains(back, g.node.Provision) || slices.Contains(neverDeployed, g.node.Provision) {
 		return job.Done()
 	}
-	if g.machine.Provision == hypervisor.UndeployError {
-		return job.Fail(problem.Conflictf("%s", wordsOr(g.machine.LastError, "its node "+g.machine.ID+" could not be cleared, and does not say why")))
+	if g.node.Provision == hypervisor.UndeployError {
+		return job.Fail(problem.Conflictf("%s", wordsOr(g.node.LastError, "its node "+g.node.ID+" could not be cleared, and does not say why")))
 	}
-	return c.pollAgain(r, "node "+g.machine.ID+" to be given back; it is in state "+string(g.machine.Provision), c.bareMetalTimeout(), g.stays(g.machine.Provision))
+	return c.pollAgain(r, "node "+g.node.ID+" to be given back; it is in state "+string(g.node.Provision), c.bareMetalTimeout(), g.stays(g.node.Provision))
 }

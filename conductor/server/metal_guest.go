@@ -12,55 +12,55 @@ import (
 	"salvor/problem"
 )
 
-// Metals finds what drives servers that are whole machines.
-type Metals interface {
-	// Metal is that of an IronicHost; Endpoint that of its record.
-	Metal(ctx context.Context, h *compute.Host) (hypervisor.Metal, error)
-	Endpoint(row *compute.Cluster) (hypervisor.Metal, error)
+// BareMetalFinder finds what drives servers that are whole machines.
+type BareMetalFinder interface {
+	// ForHost is that of an IronicHost; Endpoint that of its record.
+	ForHost(ctx context.Context, h *compute.Host) (hypervisor.BareMetal, error)
+	Endpoint(row *compute.Cluster) (hypervisor.BareMetal, error)
 }
 
 // bareMetalServer is a server with its machine at an endpoint of the Bare Metal API, read afresh for each action. The server's job locks the
 // server, and the endpoint's own job the node: also where the endpoint is ourselves.
 type bareMetalServer struct {
 	*managedServer
-	api     hypervisor.Metal    // nil: it is on no host
-	machine *hypervisor.Machine // nil: it has none
+	api  hypervisor.BareMetal // nil: it is on no host
+	node *hypervisor.Node     // nil: it has none
 }
 
 // bareMetalAction is an action on a bare-metal server.
 type bareMetalAction func(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome
 
 // withBareMetal makes a job action of such an action: server and machine are read first, and the lease guards its requests.
-func (c metalOperations) withBareMetal(do bareMetalAction) func(context.Context, *job.Run) job.Outcome {
+func (c bareMetalOperations) withBareMetal(do bareMetalAction) func(context.Context, *job.Run) job.Outcome {
 	return func(ctx context.Context, r *job.Run) job.Outcome {
 		g, err := c.guest(ctx, r.Subject.ID)
 		if err != nil {
 			return job.From(err)
 		}
-		rig := &bareMetalServer{managedServer: g}
+		bare := &bareMetalServer{managedServer: g}
 		if g.host == nil {
-			return do(ctx, r, rig)
+			return do(ctx, r, bare)
 		}
-		if c.Metals == nil {
+		if c.BareMetal == nil {
 			return job.Fail(problem.Unsupportedf("host %s: this conductor drives no machines of other endpoints", g.host.Name))
 		}
 		if err := c.Permission.Refusal(); err != nil {
 			return job.From(err)
 		}
-		if rig.api, err = c.Metals.Metal(ctx, g.host); err != nil {
+		if bare.api, err = c.BareMetal.ForHost(ctx, g.host); err != nil {
 			return job.From(err)
 		}
-		rig.machine, err = rig.api.Machine(ctx, g.server.ID)
+		bare.node, err = bare.api.Node(ctx, g.server.ID)
 		if err != nil && !problem.Is(err, problem.NotFound) {
 			return job.From(err)
 		}
-		return do(ctx, r, rig)
+		return do(ctx, r, bare)
 	}
 }
 
 // lost is the error of actions that need a machine where there is none.
 func (g *bareMetalServer) lost() error {
-	if g.machine == nil {
+	if g.node == nil {
 		return problem.Conflictf("no node of endpoint %s is its machine any more", g.where())
 	}
 	return nil
@@ -75,8 +75,8 @@ func (g *bareMetalServer) where() string {
 
 // Bounds of what is done with machines.
 const (
-	// metalQuick bounds the tries of one request to an endpoint that does not answer.
-	metalQuick = 5 * time.Minute
+	// bareMetalRetryTime bounds the tries of one request to an endpoint that does not answer.
+	bareMetalRetryTime = 5 * time.Minute
 	// lockPatience is how long a machine may be locked by others.
 	lockPatience = 2 * time.Minute
 	nodeTimeout  = time.Hour
@@ -85,7 +85,7 @@ const (
 )
 
 // bareMetalTimeout bounds what a machine is asked for: to be deployed, rescued, put back.
-func (c metalOperations) bareMetalTimeout() time.Duration {
+func (c bareMetalOperations) bareMetalTimeout() time.Duration {
 	if c.NodeTimeout > 0 {
 		return c.NodeTimeout
 	}
@@ -94,7 +94,7 @@ func (c metalOperations) bareMetalTimeout() time.Duration {
 
 // pollAgain has the action look again, more seldom with time, with one request per look; when it has done so for as long as bound, it
 // fails with giveUp. What was waited is kept in the job: time in which nobody lived does not count.
-func (c metalOperations) pollAgain(r *job.Run, what string, bound time.Duration, giveUp error) job.Outcome {
+func (c bareMetalOperations) pollAgain(r *job.Run, what string, bound time.Duration, giveUp error) job.Outcome {
 	return c.poll(r, "waited", what, bound, giveUp)
 }
 
@@ -108,7 +108,7 @@ func loadWaitMemo(r *job.Run, word string) (memo string, so time.Duration) {
 	return memo, so
 }
 
-func (c metalOperations) poll(r *job.Run, word, what string, bound time.Duration, giveUp error) job.Outcome {
+func (c bareMetalOperations) poll(r *job.Run, word, what string, bound time.Duration, giveUp error) job.Outcome {
 	memo, waited := loadWaitMemo(r, word)
 	if waited >= bound {
 		return job.Fail(giveUp)
@@ -124,7 +124,7 @@ func (c metalOperations) poll(r *job.Run, word, what string, bound time.Duration
 
 // fromNode is job.From for what an endpoint says. It asks a locked machine again for lockPatience, and an endpoint that has no room for more
 // work for bareMetalTimeout.
-func (c metalOperations) fromNode(r *job.Run, g *bareMetalServer, err error, commits ...func(job.Tx) error) job.Outcome {
+func (c bareMetalOperations) fromNode(r *job.Run, g *bareMetalServer, err error, commits ...func(job.Tx) error) job.Outcome {
 	if problem.Is(err, problem.Conflict) {
 		return c.poll(r, "locked", "endpoint "+g.where()+" to let its node be changed", lockPatience, err)
 	}
@@ -187,25 +187,25 @@ var underway = slices.Concat(deployment.under, toRescue.under, fromRescue.under,
 
 // ask begins a passage, once: that it may have been asked for is durable before it is, so that who comes after a crash takes the way
 // that the machine is on for its own. In a state from which it may be asked it is asked again, which repeats harmlessly.
-func (c metalOperations) ask(ctx context.Context, r *job.Run, g *bareMetalServer, p bareMetalPoll, wish func() (hypervisor.NodeRequest, error)) job.Outcome {
+func (c bareMetalOperations) ask(ctx context.Context, r *job.Run, g *bareMetalServer, p bareMetalPoll, wish func() (hypervisor.NodeRequest, error)) job.Outcome {
 	if err := g.lost(); err != nil {
 		return job.Fail(err)
 	}
-	at, mark := g.machine.Provision, "asked for "+p.word
+	at, mark := g.node.Provision, "asked for "+p.word
 	mine := r.Memo[mark] != "" && (slices.Contains(p.under, at) || slices.Contains(p.failed, at) || at == p.to)
 	switch {
 	case slices.Contains(p.from, at):
 	case mine, at == p.to:
 		return job.Done()
 	case slices.Contains(p.abort, at):
-		if err := g.api.Ask(ctx, g.machine.ID, hypervisor.Abort, hypervisor.NodeRequest{}); err != nil {
+		if err := g.api.Ask(ctx, g.node.ID, hypervisor.Abort, hypervisor.NodeRequest{}); err != nil {
 			return c.fromNode(r, g, err)
 		}
 		fallthrough
 	case slices.Contains(underway, at):
-		return c.pollAgain(r, "node "+g.machine.ID+" to be no longer in state "+string(at), c.bareMetalTimeout(), g.stays(at))
+		return c.pollAgain(r, "node "+g.node.ID+" to be no longer in state "+string(at), c.bareMetalTimeout(), g.stays(at))
 	default:
-		return job.Fail(problem.Conflictf("its node %s is in state %q, from which there is no %s", g.machine.ID, at, p.word))
+		return job.Fail(problem.Conflictf("its node %s is in state %q, from which there is no %s", g.node.ID, at, p.word))
 	}
 	w, err := wish()
 	if err != nil {
@@ -215,29 +215,29 @@ func (c metalOperations) ask(ctx context.Context, r *job.Run, g *bareMetalServer
 	if err := r.Commit(ctx, nil); err != nil {
 		return job.From(err)
 	}
-	return c.fromNode(r, g, p.fault(g.api.Ask(ctx, g.machine.ID, p.verb, w)))
+	return c.fromNode(r, g, p.fault(g.api.Ask(ctx, g.node.ID, p.verb, w)))
 }
 
 func (g *bareMetalServer) stays(at hypervisor.Provision) error {
-	return problem.Unavailablef("its node %s stays in state %q", g.machine.ID, at)
+	return problem.Unavailablef("its node %s stays in state %q", g.node.ID, at)
 }
 
 // arrive waits for the end of a passage. Its failure is told in the node's own words.
-func (c metalOperations) arrive(r *job.Run, g *bareMetalServer, p bareMetalPoll, commits ...func(job.Tx) error) job.Outcome {
+func (c bareMetalOperations) arrive(r *job.Run, g *bareMetalServer, p bareMetalPoll, commits ...func(job.Tx) error) job.Outcome {
 	if err := g.lost(); err != nil {
 		return job.Fail(err)
 	}
-	at := g.machine.Provision
+	at := g.node.Provision
 	switch {
 	case at == p.to:
 		return job.Done(commits...)
 	case slices.Contains(p.failed, at):
-		return job.Fail(p.fault(problem.Conflictf("%s", wordsOr(g.machine.LastError, "the "+p.word+" failed, and its node does not say why"))))
+		return job.Fail(p.fault(problem.Conflictf("%s", wordsOr(g.node.LastError, "the "+p.word+" failed, and its node does not say why"))))
 	case !slices.Contains(underway, at) && !slices.Contains(p.from, at):
-		return job.Fail(problem.Conflictf("its node %s went to state %q instead", g.machine.ID, at))
+		return job.Fail(problem.Conflictf("its node %s went to state %q instead", g.node.ID, at))
 	}
-	return c.pollAgain(r, "the "+p.word+" of node "+g.machine.ID+", which is in state "+string(at), c.bareMetalTimeout(),
-		problem.Unavailablef("the %s of node %s has not ended within %s: it is in state %q", p.word, g.machine.ID, c.bareMetalTimeout(), at))
+	return c.pollAgain(r, "the "+p.word+" of node "+g.node.ID+", which is in state "+string(at), c.bareMetalTimeout(),
+		problem.Unavailablef("the %s of node %s has not ended within %s: it is in state %q", p.word, g.node.ID, c.bareMetalTimeout(), at))
 }
 
 // wordsOr is the last error of a node, or else the text silence. An error of our own Bare Metal API already marks its quotations,

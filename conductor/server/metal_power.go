@@ -10,19 +10,19 @@ import (
 )
 
 // metalPower starts, stops and reboots a machine. A reboot is off, then on: nothing relative that a repetition would spoil.
-func (c metalOperations) metalPower() job.Definition {
+func (c bareMetalOperations) metalPower() job.Definition {
 	const command = "a user's command is not taken back"
 	return job.Definition{
 		Kind: compute.JobMetalPower, Version: 1, Class: job.Operation, Failed: c.guestPowerFailed,
 		Actions: []job.Action{
-			{Name: "power off", Do: c.withBareMetal(c.metalOff), NoUndo: command, Deadline: metalQuick},
-			{Name: "power on", Do: c.withBareMetal(c.metalOn), NoUndo: command, Deadline: metalQuick},
+			{Name: "power off", Do: c.withBareMetal(c.metalOff), NoUndo: command, Deadline: bareMetalRetryTime},
+			{Name: "power on", Do: c.withBareMetal(c.metalOn), NoUndo: command, Deadline: bareMetalRetryTime},
 			{Name: "settle", Do: c.withGuest(c.settlePower), NoUndo: "there is nothing left to fail"},
 		},
 	}
 }
 
-func (c metalOperations) metalOff(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
+func (c bareMetalOperations) metalOff(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 	a, err := parseJobArgs[compute.PowerArgs](r)
 	if err != nil {
 		return job.Fail(err)
@@ -33,7 +33,7 @@ func (c metalOperations) metalOff(ctx context.Context, r *job.Run, g *bareMetalS
 	return c.switchMachine(ctx, r, g, compute.PowerOff, a.Soft, min(time.Duration(a.Within)*time.Second, c.SoftOffTimeout))
 }
 
-func (c metalOperations) metalOn(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
+func (c bareMetalOperations) metalOn(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 	a, err := parseJobArgs[compute.PowerArgs](r)
 	if err != nil {
 		return job.Fail(err)
@@ -50,11 +50,11 @@ const switchPatience = 3 * time.Minute
 
 // switchMachine brings a machine to a power state, and looks until it shows it. Where its own system does not answer to being asked,
 // within that time or at all, it is switched off.
-func (c metalOperations) switchMachine(ctx context.Context, r *job.Run, g *bareMetalServer, to compute.Power, soft bool, within time.Duration) job.Outcome {
+func (c bareMetalOperations) switchMachine(ctx context.Context, r *job.Run, g *bareMetalServer, to compute.Power, soft bool, within time.Duration) job.Outcome {
 	if err := g.lost(); err != nil {
 		return job.Fail(err)
 	}
-	m, asked := g.machine, r.Action+" asked"
+	m, asked := g.node, r.Action+" asked"
 	if m.Power == to && !m.Switching {
 		return job.Done(c.editServer(ctx, g.server.ID, func(s *compute.Server) { s.Power = to }))
 	}

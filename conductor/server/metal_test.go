@@ -32,7 +32,7 @@ import (
 // depot is an endpoint of the Bare Metal API in memory, beside a real store. What is asked of a machine goes one step on at each look.
 type depot struct {
 	mu       sync.Mutex
-	machines map[string]*hypervisor.Machine
+	machines map[string]*hypervisor.Node
 	runs     map[string]string // by machine: what it was given to run
 	password map[string]string // by machine: of its rescue
 	targets  map[string][]string
@@ -64,9 +64,9 @@ type begin struct {
 func newDepot(t *testing.T, b begin) *depot {
 	t.Helper()
 	st, _ := conductortest.Store(t, allDefinitions())
-	y := &depot{store: st, machines: map[string]*hypervisor.Machine{}, runs: map[string]string{}, password: map[string]string{}, targets: map[string][]string{}, leaves: map[string]bool{}, breaks: map[hypervisor.Verb]string{}}
+	y := &depot{store: st, machines: map[string]*hypervisor.Node{}, runs: map[string]string{}, password: map[string]string{}, targets: map[string][]string{}, leaves: map[string]bool{}, breaks: map[hypervisor.Verb]string{}}
 	y.services = service.New(st, st, service.Options{SoftOffTimeout: time.Second}, time.Now)
-	y.con = New(Config{Store: st, Compute: y.services, Log: slog.New(slog.DiscardHandler), Now: time.Now, Metals: y, FirstLook: time.Millisecond,
+	y.con = New(Config{Store: st, Compute: y.services, Log: slog.New(slog.DiscardHandler), Now: time.Now, BareMetal: y, FirstLook: time.Millisecond,
 		LendImage: func(digest string) string { return "http://salvor/" + digest }, Storage: y, SoftOffTimeout: time.Second, NodeTimeout: time.Minute})
 	cluster := &compute.Cluster{Record: record.Record{ID: uuid.NewString()}, Name: "metal", Kind: compute.IronicCluster, URL: "http://ironic:6385"}
 	y.host = &compute.Host{Record: record.Record{ID: uuid.NewString()}, Name: "metal", Kind: compute.IronicHost, ClusterID: cluster.ID, Inventory: compute.Inventory{HypervisorType: "ironic", Machines: map[string]int{"CUSTOM_BAREMETAL": 2}}}
@@ -75,7 +75,7 @@ func newDepot(t *testing.T, b begin) *depot {
 	flavor := &compute.Flavor{Record: record.Record{ID: uuid.NewString()}, Ref: "1", Name: "metal", VCPUs: 1, RAM: 512, Disk: 2, Public: true, ExtraSpecs: map[string]string{"resources:CUSTOM_BAREMETAL": "1"}}
 	y.image, y.volume = image.ID, volume.ID
 	for _, id := range []string{"node-1", "node-2"} {
-		y.machines[id] = &hypervisor.Machine{ID: id, Class: "CUSTOM_BAREMETAL", Provision: hypervisor.Available, Power: compute.PowerOff}
+		y.machines[id] = &hypervisor.Node{ID: id, Class: "CUSTOM_BAREMETAL", Provision: hypervisor.Available, Power: compute.PowerOff}
 	}
 	y.tx(t, func(tx job.Tx) error {
 		for _, err := range []error{st.Clusters().Insert(tx, cluster), st.Hosts().Insert(tx, y.host), st.Images().Insert(tx, image), st.Volumes().Insert(tx, volume), st.Flavors().Insert(tx, flavor)} {
@@ -133,10 +133,10 @@ func (y *depot) tx(t *testing.T, fn func(job.Tx) error) {
 	}
 }
 
-// Metal and Endpoint are Metals'.
-func (y *depot) Metal(context.Context, *compute.Host) (hypervisor.Metal, error) { return y, nil }
-func (y *depot) Endpoint(*compute.Cluster) (hypervisor.Metal, error)            { return y, nil }
-func (y *depot) Machines(context.Context) (all []hypervisor.Machine, _ error) {
+// ForHost and Endpoint are Metals'.
+func (y *depot) ForHost(context.Context, *compute.Host) (hypervisor.BareMetal, error) { return y, nil }
+func (y *depot) Endpoint(*compute.Cluster) (hypervisor.BareMetal, error)              { return y, nil }
+func (y *depot) Nodes(context.Context) (all []hypervisor.Node, _ error) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	for _, id := range slices.Sorted(maps.Keys(y.machines)) {
@@ -151,7 +151,7 @@ var steps = map[hypervisor.Provision]hypervisor.Provision{
 	hypervisor.Unrescuing: hypervisor.InUse, hypervisor.Undeploying: hypervisor.Cleaning, hypervisor.Cleaning: hypervisor.Available,
 }
 
-func (y *depot) Machine(_ context.Context, serverID string) (*hypervisor.Machine, error) {
+func (y *depot) Node(_ context.Context, serverID string) (*hypervisor.Node, error) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	for _, m := range y.machines {
@@ -166,7 +166,7 @@ func (y *depot) Machine(_ context.Context, serverID string) (*hypervisor.Machine
 	return nil, problem.NotFoundf("no machine")
 }
 
-func (y *depot) step(m *hypervisor.Machine) {
+func (y *depot) step(m *hypervisor.Node) {
 	next, goes := steps[m.Provision]
 	if !goes {
 		return
@@ -189,7 +189,7 @@ func (y *depot) step(m *hypervisor.Machine) {
 }
 
 // of finds a machine; without the lock of the depot.
-func (y *depot) of(id string) (*hypervisor.Machine, error) {
+func (y *depot) of(id string) (*hypervisor.Node, error) {
 	if m := y.machines[id]; m != nil {
 		return m, nil
 	}

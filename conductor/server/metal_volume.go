@@ -39,7 +39,7 @@ func countInitiators(all []hypervisor.Connector) int {
 }
 
 // noteInitiator writes into the server's row whom storage is about to let in, so that a deletion revokes that name and no other.
-func (c metalOperations) noteInitiator(ctx context.Context, r *job.Run, g *bareMetalServer, iqn string) error {
+func (c bareMetalOperations) noteInitiator(ctx context.Context, r *job.Run, g *bareMetalServer, iqn string) error {
 	if slices.Contains(admittedInitiators(g.server), iqn) {
 		return nil
 	}
@@ -65,7 +65,7 @@ func admittedInitiators(s *compute.Server) []string {
 
 // admittedOf are the initiators that storage was asked to let in for a server. Rows of former releases name none: then it is the
 // first name that the machine has now.
-func (c metalOperations) admittedOf(ctx context.Context, g *bareMetalServer, machine string) ([]string, error) {
+func (c bareMetalOperations) admittedOf(ctx context.Context, g *bareMetalServer, machine string) ([]string, error) {
 	if names := admittedInitiators(g.server); len(names) > 0 {
 		return names, nil
 	}
@@ -77,7 +77,7 @@ func (c metalOperations) admittedOf(ctx context.Context, g *bareMetalServer, mac
 }
 
 // giveVolumes has the server's volumes exported to its machine, and registers them as what it boots from.
-func (c metalOperations) giveVolumes(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
+func (c bareMetalOperations) giveVolumes(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 	volumes := volumesOf(g.server)
 	if len(volumes) == 0 {
 		return job.Done()
@@ -85,16 +85,16 @@ func (c metalOperations) giveVolumes(ctx context.Context, r *job.Run, g *bareMet
 	if err := g.lost(); err != nil {
 		return job.Fail(err)
 	}
-	names, err := g.api.Connectors(ctx, g.machine.ID)
+	names, err := g.api.Connectors(ctx, g.node.ID)
 	if err != nil {
 		return job.From(err)
 	}
 	iqn := firstIQN(names)
 	if n := countInitiators(names); n > 1 {
-		return job.Fail(problem.Conflictf("its node %s has %d volume connectors of type iqn: storage lets a machine in by one name, and nobody can tell whose the others are; delete all but one: salvor volume connector list --node %s", g.machine.ID, n, g.machine.ID))
+		return job.Fail(problem.Conflictf("its node %s has %d volume connectors of type iqn: storage lets a machine in by one name, and nobody can tell whose the others are; delete all but one: salvor volume connector list --node %s", g.node.ID, n, g.node.ID))
 	}
 	if iqn == "" {
-		return job.Fail(problem.Conflictf("its node %s has no volume connector of type iqn: storage would not know whom to let in; add one: salvor volume connector create --node %s --type iqn --connector-id IQN", g.machine.ID, g.machine.ID))
+		return job.Fail(problem.Conflictf("its node %s has no volume connector of type iqn: storage would not know whom to let in; add one: salvor volume connector create --node %s --type iqn --connector-id IQN", g.node.ID, g.node.ID))
 	}
 	if err := c.noteInitiator(ctx, r, g, iqn); err != nil {
 		return job.From(err)
@@ -110,11 +110,11 @@ func (c metalOperations) giveVolumes(ctx context.Context, r *job.Run, g *bareMet
 		}
 		targets = append(targets, t)
 	}
-	return c.fromNode(r, g, g.api.SetTargets(ctx, g.machine.ID, targets))
+	return c.fromNode(r, g, g.api.SetTargets(ctx, g.node.ID, targets))
 }
 
 // target is where the machine finds a volume: as its record says, or where it is exported to it.
-func (c metalOperations) target(ctx context.Context, d compute.Disk, iqn string) (hypervisor.Target, error) {
+func (c bareMetalOperations) target(ctx context.Context, d compute.Disk, iqn string) (hypervisor.Target, error) {
 	v, err := c.Store.Volumes().Get(ctx, nil, d.VolumeID)
 	if err != nil {
 		return hypervisor.Target{}, err
@@ -137,11 +137,11 @@ func (c metalOperations) target(ctx context.Context, d compute.Disk, iqn string)
 
 // barVolumes has storage let the machine in no more, as long as it is surely this server's: the next one may have it in a moment, and
 // must find no door open to what this one had.
-func (c metalOperations) barVolumes(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
-	if g.machine == nil || c.Storage == nil || len(volumesOf(g.server)) == 0 {
+func (c bareMetalOperations) barVolumes(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
+	if g.node == nil || c.Storage == nil || len(volumesOf(g.server)) == 0 {
 		return job.Done()
 	}
-	names, err := c.admittedOf(ctx, g, g.machine.ID)
+	names, err := c.admittedOf(ctx, g, g.node.ID)
 	if err != nil || len(names) == 0 {
 		return job.From(err)
 	}
@@ -149,7 +149,7 @@ func (c metalOperations) barVolumes(ctx context.Context, r *job.Run, g *bareMeta
 }
 
 // takeVolumes ends what giveVolumes did. The machine is known by its name in the server's row: it may be nobody's by now.
-func (c metalOperations) takeVolumes(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
+func (c bareMetalOperations) takeVolumes(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 	volumes := volumesOf(g.server)
 	if len(volumes) == 0 || g.api == nil || strings.HasPrefix(g.server.GuestName, "salvor-") {
 		return job.Done() // it never had a machine

@@ -10,11 +10,11 @@ import (
 )
 
 // lookAtEndpoint takes in what an endpoint of the Bare Metal API tells: which machines may be taken, and how those of servers are.
-func (c metalOperations) lookAtEndpoint(ctx context.Context, row *compute.Cluster) error {
-	if c.Metals == nil {
+func (c bareMetalOperations) lookAtEndpoint(ctx context.Context, row *compute.Cluster) error {
+	if c.BareMetal == nil {
 		return problem.Unsupportedf("endpoint %s: this conductor drives no machines of other endpoints", row.Name)
 	}
-	api, err := c.Metals.Endpoint(row)
+	api, err := c.BareMetal.Endpoint(row)
 	if err != nil {
 		return err
 	}
@@ -22,7 +22,7 @@ func (c metalOperations) lookAtEndpoint(ctx context.Context, row *compute.Cluste
 	if err != nil {
 		return err
 	}
-	all, err := api.Machines(ctx)
+	all, err := api.Nodes(ctx)
 	if err != nil {
 		return err
 	}
@@ -40,7 +40,7 @@ func (c metalOperations) lookAtEndpoint(ctx context.Context, row *compute.Cluste
 			continue
 		}
 		// A list is read in pages, and what moved between two of them is in none: the machine itself is asked for.
-		m, err := api.Machine(ctx, id)
+		m, err := api.Node(ctx, id)
 		if err != nil && !problem.Is(err, problem.NotFound) {
 			return err
 		}
@@ -51,13 +51,13 @@ func (c metalOperations) lookAtEndpoint(ctx context.Context, row *compute.Cluste
 	return c.Compute.Servers.ObserveMetal(ctx, machines, seen)
 }
 
-func toMachineSight(m *hypervisor.Machine) compute.MachineSight {
+func toMachineSight(m *hypervisor.Node) compute.MachineSight {
 	settled := []hypervisor.Provision{hypervisor.InUse, hypervisor.InRescue}
 	return compute.MachineSight{Power: m.Power, Settled: slices.Contains(settled, m.Provision) && !m.Switching, Rescued: m.Provision == hypervisor.InRescue}
 }
 
 // sumInventory sums what an endpoint has, and what of it may be taken.
-func sumInventory(all []hypervisor.Machine) compute.Inventory {
+func sumInventory(all []hypervisor.Node) compute.Inventory {
 	inv := compute.Inventory{HypervisorType: "ironic", HypervisorVersion: 1}
 	for i := range all {
 		m := &all[i]

@@ -19,7 +19,7 @@ func (c *Conductor) serverRescue() job.Definition {
 		Kind: compute.JobRescue, Version: 1, Class: job.Operation, Failed: c.rescueFailed,
 		Actions: []job.Action{
 			{Name: "save the boot", Do: c.withGuest(c.saveGuest), NoUndo: "what is saved stays with the session until it is closed", Deadline: guestDeadline(quickErrand)},
-			{Name: "define the rescue", Do: c.withGuest(c.defineRescue), Undo: c.withGuest(c.putBack), Deadline: guestDeadline(diskErrand)},
+			{Name: "define the rescue", Do: c.withGuest(c.defineRescue), Undo: c.withGuest(c.undoRescue), Deadline: guestDeadline(diskErrand)},
 			{Name: "power off", Do: c.withGuest(c.shutForRescue), NoUndo: "the power comes back with the definition", Deadline: guestDeadline(c.softErrand())},
 			{Name: "power on", Do: c.withGuest(c.bootRescue), Undo: c.withGuest(c.cutPower), Deadline: guestDeadline(quickErrand)},
 			{Name: "unlock", Do: c.withGuest(c.unlockRescue), NoUndo: "the credential goes with the power", Deadline: guestDeadline(unlockErrand)},
@@ -174,8 +174,8 @@ func (c *Conductor) openSession(ctx context.Context, r *job.Run, g *managedServe
 	})))
 }
 
-// putBack takes a rescue back: the original definition, nothing left on the host, and the power as it was.
-func (c *Conductor) putBack(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
+// undoRescue takes a rescue back: the original definition, nothing left on the host, and the power as it was.
+func (c *Conductor) undoRescue(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
 	session := g.session()
 	if session == nil {
 		return job.Done()

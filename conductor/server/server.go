@@ -43,8 +43,8 @@ type Config struct {
 	Clusters Clusters
 	// Storage serves the volumes of servers; nil: it is not spoken to.
 	Storage storage.Storage
-	// Metals drive servers that are whole machines; nil: there are none.
-	Metals Metals
+	// BareMetal drive servers that are whole machines; nil: there are none.
+	BareMetal BareMetalFinder
 	// NodeTimeout bounds what such a machine is asked for; 0: an hour. FirstLook is the pause before the first of the looks at it, which
 	// become more seldom; 0: 100 ms.
 	NodeTimeout, FirstLook time.Duration
@@ -74,7 +74,7 @@ func (c *Conductor) Definitions() []job.Definition {
 		c.serverRebuild(), c.serverRestoreDisk(), c.serverAttach(), c.serverDetach(), c.serverReconcile(),
 		c.moves().serverMove(), c.hosts().hostEvacuate(),
 		c.moves().serverMigrate(), c.hosts().hostDrain(), c.hosts().hostRestore(), c.storageAccess().hostReadmit(),
-		c.metals().metalCreate(), c.metals().metalDelete(), c.metals().metalPower(), c.metals().metalRescue(), c.metals().metalUnrescue(), c.metals().metalRebuild(),
+		c.bareMetal().metalCreate(), c.bareMetal().metalDelete(), c.bareMetal().metalPower(), c.bareMetal().metalRescue(), c.bareMetal().metalUnrescue(), c.bareMetal().metalRebuild(),
 	}
 	return append(job.WithDeadline(all, c.SoftOffTimeout), c.clusters().clusterDefinitions()...)
 }
@@ -91,10 +91,10 @@ type clusterOperations struct{ *Conductor }
 
 func (c *Conductor) clusters() clusterOperations { return clusterOperations{c} }
 
-// metalOperations are those on servers that are whole machines.
-type metalOperations struct{ *Conductor }
+// bareMetalOperations are those on servers that are whole machines.
+type bareMetalOperations struct{ *Conductor }
 
-func (c *Conductor) metals() metalOperations { return metalOperations{c} }
+func (c *Conductor) bareMetal() bareMetalOperations { return bareMetalOperations{c} }
 
 // storageAccess lets hosts in at the targets of volumes, and shuts them out.
 type storageAccess struct{ *Conductor }

@@ -28,7 +28,7 @@ type hostSignals struct {
 
 // cachedSignal is what was seen last, and whether it is being looked at just now.
 type cachedSignal[T any] struct {
-	seen    T
+	value   T
 	at      time.Time
 	began   time.Time
 	looking bool
@@ -54,11 +54,11 @@ func readCachedSignal[T any](s *hostSignals, l *cachedSignal[T], read func(conte
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if l.looking = false; err == nil {
-				l.seen, l.at = got, began
+				l.value, l.at = got, began
 			}
 		}()
 	}
-	return l.seen, !l.at.IsZero() && now.Sub(l.at) < senseLasts
+	return l.value, !l.at.IsZero() && now.Sub(l.at) < senseLasts
 }
 
 // Power is compute.HealthSources's.

@@ -17,7 +17,7 @@ import (
 func TestContract(t *testing.T) {
 	h := New()
 	hypervisortest.Run(t, hypervisortest.Subject{
-		Hypervisor: h, Soft: time.Second, Deaf: 50 * time.Millisecond, Powers: []compute.Power{compute.PowerPaused, compute.PowerSaved},
+		Hypervisor: h, Soft: time.Second, IgnoredSoftOff: 50 * time.Millisecond, Powers: []compute.Power{compute.PowerPaused, compute.PowerSaved},
 		Domain: func(_ *testing.T, listens bool) hypervisor.Domain {
 			id := uuid.NewString()
 			d := hypervisor.Domain{Spec: compute.Spec{

@@ -62,7 +62,7 @@ type fakeInstance struct {
 	disks                           []int
 	shutdowns                       []int // time-outs
 	memory, ran, vcpus              int   // MiB configured, and of the running guest
-	deaf                            bool  // its system does not listen
+	ignoresSoftOff                  bool  // its system does not listen
 	template                        string
 	secondaries                     []string
 }
@@ -159,7 +159,7 @@ func (f *rapi) nodeDoc(name string) any {
 func (f *rapi) add(name string, custom map[string]any, tags ...string) *fakeInstance {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	in := &fakeInstance{name: name, uuid: uuid.NewString(), node: firstNode, system: "debootstrap+default", admin: "down", custom: custom, tags: tags, disks: []int{10240}, macs: []string{"aa:00:00:c3:92:0a"}, links: []string{"br0"}, memory: 256, vcpus: 2, deaf: true}
+	in := &fakeInstance{name: name, uuid: uuid.NewString(), node: firstNode, system: "debootstrap+default", admin: "down", custom: custom, tags: tags, disks: []int{10240}, macs: []string{"aa:00:00:c3:92:0a"}, links: []string{"br0"}, memory: 256, vcpus: 2, ignoresSoftOff: true}
 	if in.custom == nil {
 		in.custom = map[string]any{}
 	}
@@ -349,7 +349,7 @@ func (f *rapi) put(r *http.Request, args map[string]any) *fakeJob {
 		on("INSTANCE_STARTUP", f.startup)
 	case deed == "shutdown":
 		timeout, _ := args["timeout"].(float64)
-		if in := f.instances[name]; in != nil && in.deaf && in.running {
+		if in := f.instances[name]; in != nil && in.ignoresSoftOff && in.running {
 			j.notBefore = time.Now().Add(time.Duration(timeout) * time.Second)
 		}
 		on("INSTANCE_SHUTDOWN", func(in *fakeInstance) any {
@@ -407,7 +407,7 @@ func (f *rapi) create(_ *http.Request, args map[string]any) *fakeJob {
 		in := &fakeInstance{name: name, uuid: uuid.NewString(), admin: "down", custom: map[string]any{}}
 		in.node, _ = args["pnode"].(string)
 		in.system, _ = args["os_type"].(string)
-		in.deaf = args["os_type"] != "listens"
+		in.ignoresSoftOff = args["os_type"] != "listens"
 		be := args["beparams"].(map[string]any)
 		in.memory, in.vcpus = int(be["maxmem"].(float64)), int(be["vcpus"].(float64))
 		for _, n := range args["nics"].([]any) {

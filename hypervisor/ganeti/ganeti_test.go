@@ -28,7 +28,7 @@ func TestContract(t *testing.T) {
 	h := f.host(t)
 	number := 0
 	hypervisortest.Run(t, hypervisortest.Subject{
-		Hypervisor: h, Soft: 2 * time.Second, Deaf: time.Second,
+		Hypervisor: h, Soft: 2 * time.Second, IgnoredSoftOff: time.Second,
 		Domain: func(_ *testing.T, listens bool) hypervisor.Domain {
 			number++
 			d := hypervisor.Domain{Spec: compute.Spec{

@@ -325,7 +325,7 @@ func (c *Client) Jobs(ctx context.Context, after int64, also []int64) ([]hypervi
 }
 
 func (d *jobDocument) clusterJob() hypervisor.ClusterJob {
-	j := hypervisor.ClusterJob{ID: int64(d.ID), Words: d.summaryText(), Ended: d.ended(), Gone: d.gone()}
+	j := hypervisor.ClusterJob{ID: int64(d.ID), Summary: d.summaryText(), Ended: d.ended(), Gone: d.gone()}
 	for _, op := range d.Ops {
 		if op.Instance != "" && !slices.Contains(j.Guests, op.Instance) {
 			j.Guests = append(j.Guests, op.Instance)

@@ -31,7 +31,7 @@ type Subject struct {
 	// Break cuts the hypervisor's daemon off and gives the way to mend it; guests go on. Nil: it is left out.
 	Break func(t *testing.T) (mend func())
 	// Soft bounds a shutdown that the guest's own system does; Deaf is how long the suite waits for one that does not.
-	Soft, Deaf time.Duration
+	Soft, IgnoredSoftOff time.Duration
 	// Names are not unique here: no guest's name is refused.
 	SameName bool
 }
@@ -59,7 +59,7 @@ func Run(t *testing.T, r Subject) {
 		{"power", (*bench).power, false},
 		{"restart", (*bench).restart, false},
 		{"soft", (*bench).soft, false},
-		{"deaf", (*bench).deaf, false},
+		{"deaf", (*bench).ignoresSoftOff, false},
 		{"rescue", (*bench).rescue, r.Rescue == nil},
 		{"plug", (*bench).plug, r.Plug == nil},
 		{"remove", (*bench).remove, false},
@@ -233,16 +233,16 @@ func (b *bench) soft() {
 	}
 }
 
-// deaf: the bound of a soft power-off is kept, then force is used.
-func (b *bench) deaf() {
+// ignoresSoftOff: the bound of a soft power-off is kept, then force is used.
+func (b *bench) ignoresSoftOff() {
 	d := b.made(false)
 	b.set(d, hypervisor.Power{State: compute.PowerOn})
 	start := time.Now()
-	if b.set(d, hypervisor.Power{State: compute.PowerOff, Soft: true, Within: b.Deaf}) {
+	if b.set(d, hypervisor.Power{State: compute.PowerOff, Soft: true, Within: b.IgnoredSoftOff}) {
 		b.Error("a deaf system is said to have listened")
 	}
-	if took := time.Since(start); took < b.Deaf || took > b.Deaf+waitTimeout/3 {
-		b.Errorf("it took %s to give up waiting for %s", took, b.Deaf)
+	if took := time.Since(start); took < b.IgnoredSoftOff || took > b.IgnoredSoftOff+waitTimeout/3 {
+		b.Errorf("it took %s to give up waiting for %s", took, b.IgnoredSoftOff)
 	}
 }
 

@@ -33,7 +33,7 @@ type Config struct {
 // Endpoint drives the nodes of one endpoint. It is safe for use by several goroutines.
 type Endpoint struct{ api *client.Client }
 
-var _ hypervisor.Metal = (*Endpoint)(nil)
+var _ hypervisor.BareMetal = (*Endpoint)(nil)
 
 // rescueSince is the microversion that knows rescue: what is older is of no use to servers.
 const rescueSince = client.Version(38)
@@ -90,8 +90,8 @@ type cachedEndpoint struct {
 	endpoint *Endpoint
 }
 
-// Metal is what drives the servers of an endpoint's host.
-func (s *Endpoints) Metal(ctx context.Context, h *compute.Host) (hypervisor.Metal, error) {
+// ForHost is what drives the servers of an endpoint's host.
+func (s *Endpoints) ForHost(ctx context.Context, h *compute.Host) (hypervisor.BareMetal, error) {
 	if h.Kind != compute.IronicHost || h.ClusterID == "" {
 		return nil, problem.Unsupportedf("host %s is no endpoint of the Bare Metal API", h.ID)
 	}
@@ -103,7 +103,7 @@ func (s *Endpoints) Metal(ctx context.Context, h *compute.Host) (hypervisor.Meta
 }
 
 // Endpoint is that of a record. It compares what matters of the record and not its version, which each look may raise.
-func (s *Endpoints) Endpoint(row *compute.Cluster) (hypervisor.Metal, error) {
+func (s *Endpoints) Endpoint(row *compute.Cluster) (hypervisor.BareMetal, error) {
 	conf := Config{
 		URL: row.URL, Login: row.Login, AuthURL: row.AuthURL, Project: row.Project, Domain: row.Domain,
 		User: row.User, Password: row.Password, CA: row.CA, Insecure: row.Insecure,

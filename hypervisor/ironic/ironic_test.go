@@ -81,7 +81,7 @@ func TestMachine(t *testing.T) {
 	x, s := newWire(t)
 	e := endpoint(t, Config{URL: s.URL})
 	x.say["GET /v1/nodes"] = text(200, `{"nodes":[`+aNode+`]}`)
-	m, err := e.Machine(t.Context(), "s1")
+	m, err := e.Node(t.Context(), "s1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestMachine(t *testing.T) {
 		t.Errorf("%+v", m)
 	}
 	// A server that ignores what narrows the list must not make another server's machine ours.
-	if _, err := e.Machine(t.Context(), "s2"); !problem.Is(err, problem.NotFound) {
+	if _, err := e.Node(t.Context(), "s2"); !problem.Is(err, problem.NotFound) {
 		t.Errorf("another server's machine: %v", err)
 	}
 }
@@ -140,7 +140,7 @@ func TestOldEndpoint(t *testing.T) {
 		fmt.Fprint(w, "{}")
 	}))
 	defer s.Close()
-	if _, err := endpoint(t, Config{URL: s.URL}).Machines(t.Context()); !problem.Is(err, problem.Unsupported) || !strings.Contains(err.Error(), "1.38") {
+	if _, err := endpoint(t, Config{URL: s.URL}).Nodes(t.Context()); !problem.Is(err, problem.Unsupported) || !strings.Contains(err.Error(), "1.38") {
 		t.Errorf("an endpoint without rescue: %v", err)
 	}
 }
@@ -276,7 +276,7 @@ func FuzzMachine(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		x, s := newWire(t)
 		x.say["GET /v1/nodes"] = func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintf(w, `{"nodes":[%s]}`, body) }
-		all, err := endpoint(t, Config{URL: s.URL}).Machines(t.Context())
+		all, err := endpoint(t, Config{URL: s.URL}).Nodes(t.Context())
 		if err != nil {
 			return
 		}

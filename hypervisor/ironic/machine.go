@@ -23,8 +23,8 @@ var fields = []string{
 	"last_error", "maintenance", "network_interface",
 }
 
-// Machines is hypervisor.Metal's.
-func (e *Endpoint) Machines(ctx context.Context) ([]hypervisor.Machine, error) {
+// Nodes is hypervisor.BareMetal's.
+func (e *Endpoint) Nodes(ctx context.Context) ([]hypervisor.Node, error) {
 	if err := e.check(ctx); err != nil {
 		return nil, err
 	}
@@ -32,15 +32,15 @@ func (e *Endpoint) Machines(ctx context.Context) ([]hypervisor.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := make([]hypervisor.Machine, len(nodes))
+	out := make([]hypervisor.Node, len(nodes))
 	for i := range nodes {
-		out[i] = machineFromNode(&nodes[i])
+		out[i] = nodeFromAPI(&nodes[i])
 	}
 	return out, nil
 }
 
-// Machine is hypervisor.Metal's.
-func (e *Endpoint) Machine(ctx context.Context, serverID string) (*hypervisor.Machine, error) {
+// Node is hypervisor.BareMetal's.
+func (e *Endpoint) Node(ctx context.Context, serverID string) (*hypervisor.Node, error) {
 	n, err := e.api.NodeByInstance(ctx, serverID, fields...)
 	if err != nil {
 		return nil, err
@@ -48,13 +48,13 @@ func (e *Endpoint) Machine(ctx context.Context, serverID string) (*hypervisor.Ma
 	if n == nil || n.InstanceUUID != serverID {
 		return nil, problem.NotFoundf("no node is the machine of server %s", serverID)
 	}
-	m := machineFromNode(n)
+	m := nodeFromAPI(n)
 	return &m, nil
 }
 
-// machineFromNode reads a node.
-func machineFromNode(n *client.Node) hypervisor.Machine {
-	m := hypervisor.Machine{
+// nodeFromAPI reads a node.
+func nodeFromAPI(n *client.Node) hypervisor.Node {
+	m := hypervisor.Node{
 		ID: n.UUID, Name: n.Name, Class: compute.ResourceClass(n.ResourceClass), ServerID: n.InstanceUUID,
 		Provision: hypervisor.Provision(n.ProvisionState), Switching: n.TargetPowerState != "", LastError: n.LastError, Maintenance: n.Maintenance,
 		Capabilities: parseCapabilities(n.Properties["capabilities"]),
@@ -104,7 +104,7 @@ func parseCapabilities(v any) map[string]string {
 	return out
 }
 
-// MACs is hypervisor.Metal's.
+// MACs is hypervisor.BareMetal's.
 func (e *Endpoint) MACs(ctx context.Context, id string) ([]string, error) {
 	ports, err := e.api.List(ctx, client.Ports, client.Query{Filter: url.Values{"node": {id}}, Fields: []string{"uuid", "address", "pxe_enabled"}})
 	if err != nil {
@@ -124,13 +124,13 @@ func (e *Endpoint) MACs(ctx context.Context, id string) ([]string, error) {
 	return out, nil
 }
 
-// Claim is hypervisor.Metal's.
+// Claim is hypervisor.BareMetal's.
 func (e *Endpoint) Claim(ctx context.Context, id, serverID string) error {
 	_, err := e.api.PatchNode(ctx, id, []ironic.PatchOperation{newValuePatch("/instance_uuid", serverID)}, false)
 	return err
 }
 
-// Release is hypervisor.Metal's.
+// Release is hypervisor.BareMetal's.
 func (e *Endpoint) Release(ctx context.Context, id, serverID string) error {
 	n, err := e.api.Node(ctx, id, "uuid", "instance_uuid", "instance_info")
 	if problem.Is(err, problem.NotFound) {
@@ -161,7 +161,7 @@ func (e *Endpoint) call(ctx context.Context, method, path string, body, out any)
 	return e.api.Call(ctx, method, path, nil, body, out)
 }
 
-// Plug is hypervisor.Metal's.
+// Plug is hypervisor.BareMetal's.
 func (e *Endpoint) Plug(ctx context.Context, id string, vifs []string) error {
 	attached, err := e.attached(ctx, id)
 	if err != nil {
@@ -178,7 +178,7 @@ func (e *Endpoint) Plug(ctx context.Context, id string, vifs []string) error {
 	return nil
 }
 
-// Unplug is hypervisor.Metal's.
+// Unplug is hypervisor.BareMetal's.
 func (e *Endpoint) Unplug(ctx context.Context, id string, vifs []string) error {
 	attached, err := e.attached(ctx, id)
 	if err != nil {

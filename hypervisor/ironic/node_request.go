@@ -18,7 +18,7 @@ import (
 	"salvor/wire/ironic"
 )
 
-// Describe is hypervisor.Metal's.
+// Describe is hypervisor.BareMetal's.
 func (e *Endpoint) Describe(ctx context.Context, id string, s hypervisor.System) error {
 	info := map[string]any{"display_name": s.Name}
 	if s.URL != "" {
@@ -37,7 +37,7 @@ func (e *Endpoint) Describe(ctx context.Context, id string, s hypervisor.System)
 	return err
 }
 
-// Ask is hypervisor.Metal's.
+// Ask is hypervisor.BareMetal's.
 func (e *Endpoint) Ask(ctx context.Context, id string, v hypervisor.Verb, w hypervisor.NodeRequest) error {
 	request := ironic.ProvisionRequest{Target: string(v), RescuePassword: w.Password.Reveal()}
 	if len(w.Drive) > 0 {
@@ -69,7 +69,7 @@ func packConfigDrive(files map[string][]byte) (json.RawMessage, error) {
 	return json.Marshal(text)
 }
 
-// Switch is hypervisor.Metal's.
+// Switch is hypervisor.BareMetal's.
 func (e *Endpoint) Switch(ctx context.Context, id string, to compute.Power, soft bool, within time.Duration) error {
 	r := ironic.PowerRequest{Target: "power off"}
 	switch {
@@ -84,7 +84,7 @@ func (e *Endpoint) Switch(ctx context.Context, id string, to compute.Power, soft
 	return retryWhenBusy(e.api.SetPower(ctx, id, r))
 }
 
-// Validate is hypervisor.Metal's.
+// Validate is hypervisor.BareMetal's.
 func (e *Endpoint) Validate(ctx context.Context, id string, volumes bool) error {
 	said, err := e.api.Validate(ctx, id)
 	if err != nil {
@@ -110,7 +110,7 @@ func ofNode(id string, detail bool) client.Query {
 	return client.Query{Filter: url.Values{"node": {id}}, Detail: detail}
 }
 
-// Connectors is hypervisor.Metal's.
+// Connectors is hypervisor.BareMetal's.
 func (e *Endpoint) Connectors(ctx context.Context, id string) ([]hypervisor.Connector, error) {
 	rows, err := e.api.List(ctx, client.VolumeConnectors, ofNode(id, true))
 	if err != nil {
@@ -123,7 +123,7 @@ func (e *Endpoint) Connectors(ctx context.Context, id string) ([]hypervisor.Conn
 	return out, nil
 }
 
-// SetTargets is hypervisor.Metal's. Those that are there are made anew: what their properties say is hidden where it matters.
+// SetTargets is hypervisor.BareMetal's. Those that are there are made anew: what their properties say is hidden where it matters.
 func (e *Endpoint) SetTargets(ctx context.Context, id string, targets []hypervisor.Target) error {
 	var volumes []string
 	for _, t := range targets {
@@ -150,7 +150,7 @@ func (e *Endpoint) SetTargets(ctx context.Context, id string, targets []hypervis
 	return nil
 }
 
-// ClearTargets is hypervisor.Metal's.
+// ClearTargets is hypervisor.BareMetal's.
 func (e *Endpoint) ClearTargets(ctx context.Context, id string, volumes []string) error {
 	rows, err := e.api.List(ctx, client.VolumeTargets, ofNode(id, false))
 	if problem.Is(err, problem.NotFound) {

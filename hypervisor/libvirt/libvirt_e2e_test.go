@@ -26,7 +26,7 @@ import (
 	"salvor/secret"
 )
 
-const patience = 2 * time.Minute
+const e2eTimeout = 2 * time.Minute
 
 // yard is one VM host of a lab and files for guests on it.
 type yard struct {
@@ -133,7 +133,7 @@ func says(t *testing.T, d hypervisor.Domain, text string) {
 			t.Logf("%q on the console after %.1f s", text, time.Since(start).Seconds())
 			return
 		}
-		if time.Since(start) > patience {
+		if time.Since(start) > e2eTimeout {
 			t.Fatalf("no %q on the console: %v\n%s", text, err, log)
 		}
 		time.Sleep(50 * time.Millisecond)
@@ -174,7 +174,7 @@ func (y *yard) contract(t *testing.T) {
 			y.killLibvirt(t, true)
 			return func() { y.killLibvirt(t, false) }
 		},
-		Soft: 20 * time.Second, Deaf: time.Second,
+		Soft: 20 * time.Second, IgnoredSoftOff: time.Second,
 	})
 }
 
@@ -287,7 +287,7 @@ func (y *yard) volumes(t *testing.T) {
 		return nil
 	}
 	for start := time.Now(); tgt("--mode", "target", "--op", "show") != nil; time.Sleep(50 * time.Millisecond) {
-		if time.Since(start) > patience {
+		if time.Since(start) > e2eTimeout {
 			t.Fatal("tgtd does not answer")
 		}
 	}
@@ -335,7 +335,7 @@ func (y *yard) volumes(t *testing.T) {
 		if err == nil {
 			break
 		}
-		if !problem.Is(err, problem.Unavailable) || time.Since(start) > patience {
+		if !problem.Is(err, problem.Unavailable) || time.Since(start) > e2eTimeout {
 			t.Fatal(err)
 		}
 	}

@@ -155,7 +155,7 @@ func (p *pier) beyond(t *testing.T, d hypervisor.Domain, more int) {
 	_, a := ticks(first)
 	_, b := ticks(second)
 	want, start := max(a, b)+more, time.Now()
-	for time.Since(start) < patience {
+	for time.Since(start) < e2eTimeout {
 		boots, count := ticks(d.ConsolePath)
 		if count >= want {
 			all, _ := ticks(first)

@@ -71,7 +71,7 @@ func (p *ControlPlane) operating() server.Config {
 	return server.Config{
 		Store: p.Store, Nodes: p.nodes, Log: p.log, Now: p.Store.Now, SoftOffTimeout: p.cfg.Conductor.SoftPowerOffTimeout,
 		Compute: p.services, Hypervisors: clusters, Clusters: clusters, RescueImagePath: p.cfg.Rescue.ImagePath, Storage: p.storage,
-		Metals:    &ironic.Endpoints{Find: find, Self: func() string { return p.self }},
+		BareMetal: &ironic.Endpoints{Find: find, Self: func() string { return p.self }},
 		LendImage: p.imageURL, NodeTimeout: p.cfg.Compute.NodeTimeout,
 	}
 }
