@@ -35,9 +35,9 @@ type SiteConfig struct {
 	Held func() *record.Held
 	// Files serves boot files below metal.FilePrefix, Ramdisk what ramdisks ask of the bare metal API.
 	Files, Ramdisk http.Handler
-	// Saw hears what sites saw of machines.
-	Saw func(nodeID, what string)
-	Log *slog.Logger
+	// RecordProgress hears what sites saw of machines.
+	RecordProgress func(nodeID, what string)
+	Log            *slog.Logger
 }
 
 // SiteNodes are the machines that sites serve.
@@ -58,7 +58,7 @@ func NewSite(c SiteConfig) api.RouteLister {
 		Routes: []api.Route{
 			{Method: http.MethodGet, Path: wire.SitePlanPath, Do: s.at(s.plan)},
 			{Method: http.MethodGet, Path: wire.SitePlansPath, Do: s.at(s.plans)},
-			{Method: http.MethodPost, Path: wire.SiteWordsPath, Do: s.at(s.reportContacts)},
+			{Method: http.MethodPost, Path: wire.SiteReportsPath, Do: s.at(s.reportContacts)},
 			{Method: http.MethodGet, Path: wire.SiteBootPath + "{path}/{name}", Do: s.at(s.file)},
 			{Method: http.MethodGet, Path: wire.SiteRamdiskPath, Do: s.at(s.handOn)},
 			{Method: http.MethodGet, Path: wire.SiteRamdiskPath + "/v1", Do: s.at(s.handOn)},
@@ -156,7 +156,7 @@ func (s *siteServer) plans(c *api.Call, site *metal.Site) error {
 func (s *siteServer) view(ctx context.Context, n *metal.Node) wire.SitePlan {
 	p := n.Plan
 	out := wire.SitePlan{
-		NodeID: n.ID, BootNumber: n.BootNumber, Road: string(p.Road), Path: p.Path, URL: p.URL, MACs: p.MACs, Params: p.Params,
+		NodeID: n.ID, BootNumber: n.BootNumber, BootMethod: string(p.Road), Path: p.Path, URL: p.URL, MACs: p.MACs, Params: p.Params,
 		Kernel: s.source(p.Kernel), Ramdisk: s.source(p.Ramdisk), Image: s.source(p.Image), CarryToken: p.CarryToken, Persistent: p.Persistent,
 	}
 	if p.CarryToken {
@@ -208,14 +208,14 @@ func viewVolume(v metal.Volume) wire.SiteVolume {
 
 // reportContacts takes what the site saw; of nodes that are not its own it has nothing to say.
 func (s *siteServer) reportContacts(c *api.Call, site *metal.Site) error {
-	var b wire.SiteWords
+	var b wire.SiteReports
 	if err := c.ReadInto(&b); err != nil {
 		return err
 	}
-	if len(b.Words) > 1000 {
+	if len(b.Reports) > 1000 {
 		return problem.Invalidf("More than 1000 words.")
 	}
-	for _, w := range b.Words {
+	for _, w := range b.Reports {
 		n, err := s.Nodes.Node(c.R.Context(), w.NodeID)
 		if problem.Is(err, problem.NotFound) || err == nil && (!site.Has(n) || n.BootNumber != w.BootNumber) {
 			continue
@@ -223,7 +223,7 @@ func (s *siteServer) reportContacts(c *api.Call, site *metal.Site) error {
 		if err == nil && w.Failed != "" {
 			err = s.Nodes.BootFailed(c.R.Context(), n.ID, n.BootNumber, truncateLine(w.Failed))
 		} else if err == nil {
-			s.Saw(n.ID, truncateLine(w.Saw))
+			s.RecordProgress(n.ID, truncateLine(w.Progress))
 		}
 		if err != nil {
 			return err

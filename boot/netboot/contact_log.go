@@ -28,7 +28,7 @@ type seenKey struct {
 	what string
 }
 
-func newSeen(to func(*metal.Node, string), pause time.Duration) *contactLog {
+func newContactLog(to func(*metal.Node, string), pause time.Duration) *contactLog {
 	return &contactLog{to: to, now: time.Now, pause: pause, last: map[seenKey]time.Time{}}
 }
 

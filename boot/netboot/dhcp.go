@@ -24,14 +24,14 @@ const (
 // dhcpResponder makes the DHCP answers of one interface. It does no I/O but Plans.
 type dhcpResponder struct {
 	Interface
-	plans   Plans
-	seen    func(*metal.Node, string)
-	addr    netip.Addr // our own on the interface: server identifier, TFTP server
-	baseURL string     // where a plan without a URL of its own has its files
-	bios    string     // TFTP names of the boot loaders
-	uefi    string
-	pools   []*addressPool
-	now     func() time.Time
+	plans         Plans
+	recordContact func(*metal.Node, string)
+	addr          netip.Addr // our own on the interface: server identifier, TFTP server
+	baseURL       string     // where a plan without a URL of its own has its files
+	bios          string     // TFTP names of the boot loaders
+	uefi          string
+	pools         []*addressPool
+	now           func() time.Time
 }
 
 // dhcpClient is what a request says of who sends it.

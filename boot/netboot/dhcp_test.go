@@ -18,15 +18,15 @@ var serverAddr = netip.MustParseAddr("192.0.2.1")
 
 type bench struct {
 	*dhcpResponder
-	plans *plans
-	clock time.Time
-	saw   []string
+	plans    *plans
+	clock    time.Time
+	progress []string
 }
 
 func newBench(t *testing.T, c Interface) *bench {
 	t.Helper()
 	b := &bench{plans: &plans{node: testNode()}, clock: time.Unix(1e9, 0)}
-	s, err := New(Config{Plans: b.plans, HTTPPort: 6385, Interfaces: []Interface{c}, Seen: func(_ *metal.Node, what string) { b.saw = append(b.saw, what) }})
+	s, err := New(Config{Plans: b.plans, HTTPPort: 6385, Interfaces: []Interface{c}, RecordProgress: func(_ *metal.Node, what string) { b.progress = append(b.progress, what) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,8 +141,8 @@ func TestFirmwareGetsItsBootFile(t *testing.T) {
 					t.Errorf("%s", resp.Summary())
 				}
 			}
-			if len(b.saw) != 1 {
-				t.Errorf("seen %q", b.saw)
+			if len(b.progress) != 1 {
+				t.Errorf("seen %q", b.progress)
 			}
 		})
 	}

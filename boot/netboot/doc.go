@@ -5,7 +5,7 @@
 //
 // It knows plans, packets and boot files. It must not know who made a plan or why,
 // nor change anything: it reads plans through Plans and tells what it saw through
-// Config.Seen.
+// Config.RecordProgress.
 //
 // A machine without a plan is given nothing, unless an interface serves guests. A plan counts
 // only while its boot number is the node's: what an ended boot left behind is refused.

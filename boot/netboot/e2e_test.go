@@ -136,8 +136,8 @@ type world struct {
 	serial string
 	start  time.Time
 
-	mu   sync.Mutex
-	seen []string
+	mu       sync.Mutex
+	progress []string
 }
 
 func newWorld(t *testing.T, road metal.BootMethod, mode Mode) *world {
@@ -164,7 +164,7 @@ func newWorld(t *testing.T, road metal.BootMethod, mode Mode) *world {
 	}
 	s, err := New(Config{
 		Plans: w.plans, Token: testTokenOf, Roots: []string{guest},
-		Interfaces: []Interface{c}, Seen: w.saw, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Interfaces: []Interface{c}, RecordProgress: w.recordProgress, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -182,10 +182,10 @@ func newWorld(t *testing.T, road metal.BootMethod, mode Mode) *world {
 	return w
 }
 
-func (w *world) saw(_ *metal.Node, what string) {
+func (w *world) recordProgress(_ *metal.Node, what string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.seen = append(w.seen, fmt.Sprintf("%.1f s %s", time.Since(w.start).Seconds(), what))
+	w.progress = append(w.progress, fmt.Sprintf("%.1f s %s", time.Since(w.start).Seconds(), what))
 }
 
 func makeBridge(t *testing.T) {
@@ -275,7 +275,7 @@ func (w *world) await(t *testing.T, text string) string {
 			}
 		}
 	}
-	t.Fatalf("%q did not appear in %s; seen: %s", text, bootLimit, w.seen)
+	t.Fatalf("%q did not appear in %s; seen: %s", text, bootLimit, w.progress)
 	return ""
 }
 
@@ -298,7 +298,7 @@ func (w *world) boots(t *testing.T) {
 	w.await(t, "E2E-nak ")
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	t.Logf("seen: %s", strings.Join(w.seen, ", "))
+	t.Logf("seen: %s", strings.Join(w.progress, ", "))
 }
 
 // TestBootsByEveryFirmware is for make soak: test/crash rescues whole machines by these roads.
@@ -384,7 +384,7 @@ func TestProxyBoots(t *testing.T) {
 			w.await(t, "E2E-bound ")
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			seen := strings.Join(w.seen, ", ")
+			seen := strings.Join(w.progress, ", ")
 			t.Logf("seen: %s", seen)
 			if !strings.Contains(seen, "fetching "+c.file) {
 				t.Errorf("%s was not fetched", c.file)

@@ -95,7 +95,7 @@ func (r *dhcpResponder) boot(resp *dhcpv4.DHCPv4, c dhcpClient) {
 	}
 	// Beside another server the offer is the last that is heard of some firmware.
 	if r.Mode == Proxy || resp.MessageType() == dhcpv4.MessageTypeAck {
-		r.seen(c.node, what)
+		r.recordContact(c.node, what)
 	}
 }
 

@@ -113,7 +113,7 @@ func (s *Server) serveFile(w http.ResponseWriter, r *http.Request, node *metal.N
 	w.Header().Set("Content-Type", kind)
 	limitTime(w, content)
 	if r.Method == http.MethodGet {
-		s.seen.record(node, "fetching "+name)
+		s.contacts.record(node, "fetching "+name)
 	}
 	http.ServeContent(w, r, "", time.Time{}, content)
 	return nil

@@ -20,10 +20,10 @@ import (
 
 type site struct {
 	*httptest.Server
-	plans *plans
-	dir   string
-	log   *bytes.Buffer
-	saw   []string
+	plans    *plans
+	dir      string
+	log      *bytes.Buffer
+	progress []string
 }
 
 // newSite serves a plan whose kernel and ramdisk lie in a directory of its own.
@@ -34,10 +34,10 @@ func newSite(t testing.TB) *site {
 	write(t, s.plans.node.Plan.Kernel, strings.Repeat("kernel ", 5000))
 	write(t, s.plans.node.Plan.Ramdisk, strings.Repeat("ramdisk", 9001))
 	srv, err := New(Config{Plans: s.plans, Token: testTokenOf, Roots: []string{s.dir}, Client: http.DefaultClient, Log: slog.New(slog.NewTextHandler(s.log, nil)),
-		Seen: func(_ *metal.Node, what string) {
+		RecordProgress: func(_ *metal.Node, what string) {
 			s.plans.mu.Lock()
 			defer s.plans.mu.Unlock()
-			s.saw = append(s.saw, what)
+			s.progress = append(s.progress, what)
 		}})
 	if err != nil {
 		t.Fatal(err)
@@ -100,8 +100,8 @@ func TestFilesOfAPlan(t *testing.T) {
 	if resp.StatusCode != 200 || resp.ContentLength != 35000 || len(body) != 0 {
 		t.Errorf("HEAD: %d, %d bytes", resp.StatusCode, resp.ContentLength)
 	}
-	if strings.Join(s.saw, ",") != "fetching boot.ipxe,fetching kernel,fetching ramdisk" && len(s.saw) != 3 {
-		t.Errorf("seen %q", s.saw)
+	if strings.Join(s.progress, ",") != "fetching boot.ipxe,fetching kernel,fetching ramdisk" && len(s.progress) != 3 {
+		t.Errorf("seen %q", s.progress)
 	}
 	if s.log.Len() > 0 {
 		t.Errorf("logged %s", s.log)

@@ -140,7 +140,7 @@ func TestRangeTakesTheNetworkOfItsInterface(t *testing.T) {
 
 func TestSeenIsToldOnceInAWhile(t *testing.T) {
 	var told []string
-	s := newSeen(func(_ *metal.Node, what string) { told = append(told, what) }, seenPause)
+	s := newContactLog(func(_ *metal.Node, what string) { told = append(told, what) }, seenPause)
 	now := time.Unix(1e9, 0)
 	s.now = func() time.Time { return now }
 	n := testNode()
@@ -163,7 +163,7 @@ func TestSeenIsToldOnceInAWhile(t *testing.T) {
 	if len(s.last) > maxSeen {
 		t.Errorf("%d are remembered", len(s.last))
 	}
-	newSeen(nil, seenPause).record(n, "a")
+	newContactLog(nil, seenPause).record(n, "a")
 }
 
 func TestRunRefusesAnInterfaceThatIsNotThere(t *testing.T) {

@@ -50,9 +50,9 @@ type Config struct {
 	Plans Plans
 	// Token derives the agent token of the node's current boot; nil: no plan carries one.
 	Token func(*metal.Node) secret.Value
-	// Seen hears of contacts of a machine with a plan: "boot loader named", "fetching kernel".
+	// RecordProgress hears of contacts of a machine with a plan: "boot loader named", "fetching kernel".
 	// The same of the same boot is told at most every 30 s, by any goroutine. It must return at once. May be nil.
-	Seen func(n *metal.Node, what string)
+	RecordProgress func(n *metal.Node, what string)
 	// Volumes gives what a node boots whose plan leads to its volumes; nil: nobody's does.
 	Volumes func(context.Context, *metal.Node) (metal.VolumePlan, error)
 	// Failed hears why a machine did not start from its volumes, at most every two seconds of each boot. May be nil.
@@ -89,10 +89,10 @@ const (
 
 // Server answers booting machines. Its HTTP side works without Run.
 type Server struct {
-	cfg    Config
-	log    *slog.Logger
-	images *imageCache
-	seen   *contactLog
+	cfg      Config
+	log      *slog.Logger
+	images   *imageCache
+	contacts *contactLog
 	// reports bounds how often a machine is heard that fails.
 	reports *contactLog
 
@@ -127,7 +127,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	cfg.Loaders = cfg.Loaders.or(DebianLoaders)
 	d := &downloadCache{client: cfg.Client, dir: cfg.CacheDir, now: time.Now}
-	return &Server{cfg: cfg, log: cfg.Log, images: &imageCache{roots: cfg.Roots, loaders: cfg.Loaders, downloads: d}, seen: newSeen(cfg.Seen, seenPause), reports: newSeen(nil, reportPause)}, nil
+	return &Server{cfg: cfg, log: cfg.Log, images: &imageCache{roots: cfg.Roots, loaders: cfg.Loaders, downloads: d}, contacts: newContactLog(cfg.RecordProgress, seenPause), reports: newContactLog(nil, reportPause)}, nil
 }
 
 func setDefault(s *string, value string) {
@@ -232,7 +232,7 @@ func (s *Server) serveInterface(ctx context.Context, c Interface, l *servedLink)
 // responder makes the part that answers for an interface with this address.
 func (s *Server) responder(c Interface, addr netip.Addr) *dhcpResponder {
 	r := &dhcpResponder{
-		Interface: c, plans: s.cfg.Plans, seen: s.seen.record, addr: addr, now: time.Now,
+		Interface: c, plans: s.cfg.Plans, recordContact: s.contacts.record, addr: addr, now: time.Now,
 		bios: s.cfg.BIOSLoader, uefi: s.cfg.UEFILoader,
 	}
 	if s.cfg.HTTPPort != 0 {

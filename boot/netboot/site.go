@@ -52,30 +52,30 @@ type Site struct {
 	files *siteFiles
 	now   func() time.Time
 
-	mu    sync.Mutex
-	kept  keptPlans
-	mark  string // of all plans, as the centre gave it
-	away  bool   // the last word to the centre was not answered
-	words []wire.SiteWord
-	saved time.Time
+	mu      sync.Mutex
+	cached  cachedPlans
+	mark    string // of all plans, as the centre gave it
+	away    bool   // the last word to the centre was not answered
+	reports []wire.SiteReport
+	saved   time.Time
 	// learned are the nodes of which the centre said something since the reading of all plans began that is under way; nil: none is.
 	learned map[string]bool
 }
 
-// keptPlans are the last known plans, by node.
-type keptPlans struct {
-	Plans map[string]keptPlan `json:"plans"`
+// cachedPlans are the last known plans, by node.
+type cachedPlans struct {
+	Plans map[string]cachedPlan `json:"plans"`
 }
 
-// keptPlan is a plan with when the centre confirmed it last. The wall clock counts: it has to last over a restart.
-type keptPlan struct {
+// cachedPlan is a plan with when the centre confirmed it last. The wall clock counts: it has to last over a restart.
+type cachedPlan struct {
 	wire.SitePlan
 	ConfirmedAt time.Time `json:"confirmed_at"`
 }
 
 // NewSite opens the directory and reads the plans that were known last.
 func NewSite(c SiteConfig) (*Site, error) {
-	s := &Site{cfg: c, now: time.Now, kept: keptPlans{map[string]keptPlan{}}}
+	s := &Site{cfg: c, now: time.Now, cached: cachedPlans{map[string]cachedPlan{}}}
 	var err error
 	if s.files, err = openSiteFiles(c.Dir, s.open); err != nil {
 		return nil, err
@@ -178,13 +178,13 @@ func (s *Site) node(ctx context.Context, key, value string, is func(wire.SitePla
 }
 
 // find looks among the kept plans; s.mu is held.
-func (s *Site) find(is func(wire.SitePlan) bool) (keptPlan, bool) {
-	for _, p := range s.kept.Plans {
+func (s *Site) find(is func(wire.SitePlan) bool) (cachedPlan, bool) {
+	for _, p := range s.cached.Plans {
 		if is(p.SitePlan) {
 			return p, true
 		}
 	}
-	return keptPlan{}, false
+	return cachedPlan{}, false
 }
 
 // learn keeps what the centre said to a single question.
@@ -195,19 +195,19 @@ func (s *Site) learn(told wire.SitePlan, err error, is func(wire.SitePlan) bool)
 	if s.away {
 		return
 	}
-	before := len(s.kept.Plans)
-	maps.DeleteFunc(s.kept.Plans, func(id string, p keptPlan) bool {
+	before := len(s.cached.Plans)
+	maps.DeleteFunc(s.cached.Plans, func(id string, p cachedPlan) bool {
 		if !is(p.SitePlan) {
 			return false
 		}
 		s.note(id)
 		return true
 	})
-	if err != nil && len(s.kept.Plans) == before {
+	if err != nil && len(s.cached.Plans) == before {
 		return // a guess changes nothing
 	}
 	if err == nil {
-		s.kept.Plans[told.NodeID] = keptPlan{told, s.now()}
+		s.cached.Plans[told.NodeID] = cachedPlan{told, s.now()}
 		s.note(told.NodeID)
 		s.files.want(told)
 	}
@@ -236,7 +236,7 @@ func (s *Site) setAway(err error) {
 // materialize makes the node of a plan, as far as booting it needs one.
 func (s *Site) materialize(p wire.SitePlan) *metal.Node {
 	return &metal.Node{ID: p.NodeID, BootNumber: p.BootNumber, Plan: &metal.BootPlan{
-		Road: metal.BootMethod(p.Road), Path: p.Path, URL: p.URL, MACs: p.MACs, Params: p.Params, BootNumber: p.BootNumber,
+		Road: metal.BootMethod(p.BootMethod), Path: p.Path, URL: p.URL, MACs: p.MACs, Params: p.Params, BootNumber: p.BootNumber,
 		Kernel: s.files.ref(p.Kernel), Ramdisk: s.files.ref(p.Ramdisk), Image: s.files.ref(p.Image),
 		CarryToken: p.CarryToken, Persistent: p.Persistent, Volumes: p.Volumes != nil,
 	}}
@@ -246,7 +246,7 @@ func (s *Site) materialize(p wire.SitePlan) *metal.Node {
 func (s *Site) known(n *metal.Node) (wire.SitePlan, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p, ok := s.kept.Plans[n.ID]
+	p, ok := s.cached.Plans[n.ID]
 	return p.SitePlan, ok && p.BootNumber == n.BootNumber
 }
 

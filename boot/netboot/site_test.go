@@ -29,14 +29,14 @@ const (
 
 // centre is what a site speaks to.
 type centre struct {
-	mu     sync.Mutex
-	status int // other than 200: the answer to everything
-	plans  []wire.SitePlan
-	file   string // what is told of each boot file
-	length int    // that it is said to have
-	words  []wire.SiteWord
-	mark   string // of all plans
-	late   func() // happens once between the reading of all plans and its answer
+	mu      sync.Mutex
+	status  int // other than 200: the answer to everything
+	plans   []wire.SitePlan
+	file    string // what is told of each boot file
+	length  int    // that it is said to have
+	reports []wire.SiteReport
+	mark    string // of all plans
+	late    func() // happens once between the reading of all plans and its answer
 }
 
 func (c *centre) set(change func(*centre)) {
@@ -75,10 +75,10 @@ func (c *centre) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		w.WriteHeader(http.StatusNotFound)
-	case r.URL.Path == wire.SiteWordsPath:
-		var b wire.SiteWords
+	case r.URL.Path == wire.SiteReportsPath:
+		var b wire.SiteReports
 		_ = json.NewDecoder(r.Body).Decode(&b)
-		c.words = append(c.words, b.Words...)
+		c.reports = append(c.reports, b.Reports...)
 	case strings.HasPrefix(r.URL.Path, wire.SiteBootPath):
 		w.Header().Set("Content-Length", strconv.Itoa(c.length))
 		_, _ = w.Write([]byte(c.file))
@@ -98,7 +98,7 @@ func openSite(t *testing.T, dir string, token string, c *centre) *Site {
 }
 
 func volumePlan() wire.SitePlan {
-	return wire.SitePlan{NodeID: "n1", BootNumber: 3, Road: string(metal.RoadIPXE), Path: sitePath, MACs: []string{siteMAC}, CarryToken: true,
+	return wire.SitePlan{NodeID: "n1", BootNumber: 3, BootMethod: string(metal.RoadIPXE), Path: sitePath, MACs: []string{siteMAC}, CarryToken: true,
 		Token: wire.RevealedSecret{Value: secret.New(agentSecret)},
 		Volumes: &wire.SiteVolumes{Initiator: "iqn.2026-01.example:n1", Root: &wire.SiteVolume{TargetID: "t1", Type: string(metal.ISCSI),
 			Paths: []wire.SiteVolumePath{{Host: "192.0.2.1", Port: 3260, IQN: "iqn.2026-01.example:disk", LUN: 1}},
@@ -213,7 +213,7 @@ func TestSiteBelievesTheNewest(t *testing.T) {
 // TestSiteFilesAreWhole: a transfer that breaks leaves nothing, and no version leads out of the directory.
 func TestSiteFilesAreWhole(t *testing.T) {
 	version := strings.Repeat("0a", 32)
-	p := wire.SitePlan{NodeID: "n1", BootNumber: 1, Road: string(metal.RoadIPXE), Path: sitePath, MACs: []string{siteMAC},
+	p := wire.SitePlan{NodeID: "n1", BootNumber: 1, BootMethod: string(metal.RoadIPXE), Path: sitePath, MACs: []string{siteMAC},
 		Kernel: wire.SiteFile{Version: version}, Ramdisk: wire.SiteFile{Version: "../../plans.sealed"}, Image: wire.SiteFile{URL: "http://images.example/x"}}
 	c := &centre{plans: []wire.SitePlan{p}, file: "half a ker", length: 20}
 	s := openSite(t, t.TempDir(), goodToken, c)
@@ -249,8 +249,8 @@ func TestSiteFilesAreWhole(t *testing.T) {
 	s.RecordBootProgress(n, "fetching kernel")
 	s.sendContacts(t.Context())
 	c.set(func(c *centre) {
-		if len(c.words) != 1 || c.words[0].Saw != "fetching kernel" {
-			t.Errorf("the centre was told %+v", c.words)
+		if len(c.reports) != 1 || c.reports[0].Progress != "fetching kernel" {
+			t.Errorf("the centre was told %+v", c.reports)
 		}
 	})
 }

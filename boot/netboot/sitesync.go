@@ -77,13 +77,13 @@ func (s *Site) Sync(ctx context.Context) {
 	case problem.Is(err, problem.Forbidden):
 		// Who is trusted no more forgets what it was trusted with.
 		s.cfg.Log.Error("nothing is answered any more", "error", err)
-		s.kept, s.mark = keptPlans{map[string]keptPlan{}}, ""
+		s.cached, s.mark = cachedPlans{map[string]cachedPlan{}}, ""
 		s.save()
 	case err != nil:
 	case resp.StatusCode == http.StatusNotModified:
-		for id, p := range s.kept.Plans {
+		for id, p := range s.cached.Plans {
 			p.ConfirmedAt = now
-			s.kept.Plans[id] = p
+			s.cached.Plans[id] = p
 		}
 		if now.Sub(s.saved) > time.Minute {
 			s.save()
@@ -95,19 +95,19 @@ func (s *Site) Sync(ctx context.Context) {
 
 // takeAll keeps all plans as the centre gave them, but for those of which it said something newer meanwhile; s.mu is held.
 func (s *Site) takeAll(all []wire.SitePlan, mark string, learned map[string]bool) {
-	kept, now := make(map[string]keptPlan, len(all)), s.now()
+	kept, now := make(map[string]cachedPlan, len(all)), s.now()
 	for _, p := range all {
-		kept[p.NodeID] = keptPlan{p, now}
+		kept[p.NodeID] = cachedPlan{p, now}
 	}
 	for id := range learned {
 		mark = "" // what is kept is not what the centre marked
-		if p, ok := s.kept.Plans[id]; ok {
+		if p, ok := s.cached.Plans[id]; ok {
 			kept[id] = p
 		} else {
 			delete(kept, id)
 		}
 	}
-	s.kept, s.mark = keptPlans{kept}, mark
+	s.cached, s.mark = cachedPlans{kept}, mark
 	plans := make([]wire.SitePlan, 0, len(kept))
 	for _, p := range kept {
 		s.files.want(p.SitePlan)
@@ -124,40 +124,40 @@ func (s *Site) Away() bool {
 	return s.away
 }
 
-// RecordBootProgress is Config.Seen's.
+// RecordBootProgress is Config.RecordProgress's.
 func (s *Site) RecordBootProgress(n *metal.Node, what string) {
-	s.say(wire.SiteWord{NodeID: n.ID, BootNumber: n.BootNumber, Saw: what})
+	s.report(wire.SiteReport{NodeID: n.ID, BootNumber: n.BootNumber, Progress: what})
 }
 
 // Failed is Config.Failed's.
 func (s *Site) Failed(_ context.Context, n *metal.Node, why string) {
-	s.say(wire.SiteWord{NodeID: n.ID, BootNumber: n.BootNumber, Failed: why})
+	s.report(wire.SiteReport{NodeID: n.ID, BootNumber: n.BootNumber, Failed: why})
 }
 
-// say keeps a word for the centre; of too many the newest are dropped: they tell how machines boot, and change nothing.
-func (s *Site) say(w wire.SiteWord) {
+// report keeps a word for the centre; of too many the newest are dropped: they tell how machines boot, and change nothing.
+func (s *Site) report(w wire.SiteReport) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.words) < maxWords {
-		s.words = append(s.words, w)
+	if len(s.reports) < maxWords {
+		s.reports = append(s.reports, w)
 	}
 }
 
 func (s *Site) sendContacts(ctx context.Context) {
 	s.mu.Lock()
-	words := s.words
+	words := s.reports
 	if s.away || len(words) == 0 {
 		s.mu.Unlock()
 		return
 	}
-	s.words = nil
+	s.reports = nil
 	s.mu.Unlock()
-	text, err := json.Marshal(wire.SiteWords{Words: words})
+	text, err := json.Marshal(wire.SiteReports{Reports: words})
 	if err == nil {
 		bounded, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
 		var resp *http.Response
-		if resp, err = s.open(bounded, http.MethodPost, wire.SiteWordsPath, http.Header{"Content-Type": {"application/json"}}, bytes.NewReader(text)); err == nil {
+		if resp, err = s.open(bounded, http.MethodPost, wire.SiteReportsPath, http.Header{"Content-Type": {"application/json"}}, bytes.NewReader(text)); err == nil {
 			resp.Body.Close()
 		}
 	}
@@ -165,8 +165,8 @@ func (s *Site) sendContacts(ctx context.Context) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.setAway(err)
-		s.words = append(words, s.words...)
-		s.words = s.words[:min(len(s.words), maxWords)]
+		s.reports = append(words, s.reports...)
+		s.reports = s.reports[:min(len(s.reports), maxWords)]
 	} else if err != nil {
 		s.cfg.Log.Warn("tell the centre what was seen", "error", err)
 	}
@@ -188,7 +188,7 @@ func (s *Site) key() (*secret.Key, error) {
 func (s *Site) save() {
 	s.saved = s.now()
 	err := func() error {
-		text, err := json.Marshal(s.kept)
+		text, err := json.Marshal(s.cached)
 		if err != nil {
 			return err
 		}
@@ -219,10 +219,10 @@ func (s *Site) load() error {
 	if err != nil {
 		return err
 	}
-	var kept keptPlans
+	var kept cachedPlans
 	if err := json.Unmarshal([]byte(plain.Reveal()), &kept); err != nil || kept.Plans == nil {
 		return problem.Invalidf("%s is not what was written", keptName)
 	}
-	s.kept = kept
+	s.cached = kept
 	return nil
 }

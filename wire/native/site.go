@@ -14,8 +14,8 @@ const (
 	SitePlanPath = SitePath + "/plan"
 	// SitePlansPath gives SitePlans, all of the site; If-None-Match is heeded.
 	SitePlansPath = SitePath + "/plans"
-	// SiteWordsPath takes SiteWords.
-	SiteWordsPath = SitePath + "/words"
+	// SiteReportsPath takes SiteReports.
+	SiteReportsPath = SitePath + "/words"
 	// SiteBootPath, PATH, a slash and "kernel", "ramdisk" or "image" gives the bytes of a SiteFile.
 	SiteBootPath = SitePath + "/boot/"
 	// SiteRamdiskPath and a path of the bare metal API hands a ramdisk's request on.
@@ -34,7 +34,7 @@ type SitePlans struct {
 type SitePlan struct {
 	NodeID     string         `json:"node_id"`
 	BootNumber int64          `json:"boot_number"`
-	Road       string         `json:"road"`
+	BootMethod string         `json:"road"`
 	Path       string         `json:"path"` // random; part of every URL of this boot
 	URL        string         `json:"url"`  // base of those URLs
 	MACs       []string       `json:"macs"`
@@ -89,16 +89,16 @@ type SiteLogin struct {
 	Password RevealedSecret `json:"password"`
 }
 
-// SiteWords are what a site saw of machines that boot.
-type SiteWords struct {
-	Words []SiteWord `json:"words"`
+// SiteReports are what a site saw of machines that boot.
+type SiteReports struct {
+	Reports []SiteReport `json:"words"`
 }
 
-// SiteWord is one: Saw as netboot says it, or Failed, why a machine did not start from its volumes.
-type SiteWord struct {
+// SiteReport is one: Saw as netboot says it, or Failed, why a machine did not start from its volumes.
+type SiteReport struct {
 	NodeID     string `json:"node_id"`
 	BootNumber int64  `json:"boot_number"`
-	Saw        string `json:"saw,omitempty"`
+	Progress   string `json:"saw,omitempty"`
 	Failed     string `json:"failed,omitempty"`
 }
 

@@ -209,7 +209,7 @@ func (p *ControlPlane) netbootConfig(kernel, image string) netboot.Config {
 	out := netboot.Config{
 		Plans: bootPlans{p.Store}, Roots: p.imageRoots(kernel, image), TFTPDir: n.TFTPRoot, HTTPPort: p.cfg.API.Port, CacheDir: filepath.Join(p.state.path, cacheFolder), Client: p.web(), Log: p.log,
 		Token: func(n *metal.Node) secret.Value { return n.AgentToken(p.key) },
-		Seen: func(n *metal.Node, what string) {
+		RecordProgress: func(n *metal.Node, what string) {
 			p.log.Info("boot", "node", n.ID, "saw", what)
 			p.nodes.RecordBootProgress(n.ID, what)
 		},
