@@ -245,7 +245,7 @@ func TestPlan(t *testing.T) {
 	}
 	files := BootFiles{URL: "http://192.0.2.1/", APIURL: "http://192.0.2.1:6385", Append: "console=ttyS0", Dirs: []string{filepath.Join(dir, "images")}}
 	plan := func(n *metal.Node, kernel string, params ...string) (*metal.BootPlan, error) {
-		return files.Plan(n, Ramdisk{Kernel: kernel, Image: "https://images.example/r", Params: params}, metal.RoadIPXE)
+		return files.Plan(n, Ramdisk{Kernel: kernel, Image: "https://images.example/r", Params: params}, metal.BootIPXE)
 	}
 	n := &metal.Node{ID: "n1", DriverInfo: metal.Object{AppendKey: "%default% nomodeset"}}
 	p, err := plan(n, "file://"+inside, "rescue=1")
@@ -303,7 +303,7 @@ func FuzzParams(f *testing.F) {
 	files := BootFiles{URL: "http://192.0.2.1", APIURL: "http://192.0.2.1", Append: "d=1"}
 	f.Fuzz(func(t *testing.T, text string) {
 		n := &metal.Node{ID: "n1", InstanceInfo: metal.Object{AppendKey: text}}
-		p, err := files.Plan(n, Ramdisk{Kernel: "/k", Image: "/r"}, metal.RoadIPXE)
+		p, err := files.Plan(n, Ramdisk{Kernel: "/k", Image: "/r"}, metal.BootIPXE)
 		if err != nil {
 			if !problem.Is(err, problem.Invalid) {
 				t.Error(err)

@@ -46,7 +46,7 @@ func (f BootFiles) Plan(n *metal.Node, r Ramdisk, road metal.BootMethod) (*metal
 		return nil, problem.Invalidf("boot plan of node %s: %w", n.ID, err)
 	}
 	plan := &metal.BootPlan{
-		Road: road, Path: bootPath(), Kernel: c.kernel, Ramdisk: c.ramdisk, Params: c.params,
+		Method: road, Path: bootPath(), Kernel: c.kernel, Ramdisk: c.ramdisk, Params: c.params,
 		BootNumber: r.BootNumber, CarryToken: r.CarryToken, Persistent: r.Persistent, URL: strings.TrimRight(f.URL, "/"),
 	}
 	plan.MACs = macsOf(r.Ports)

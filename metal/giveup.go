@@ -25,8 +25,10 @@ func (n *Node) HoldsRamdisk() bool { return n.BootsRamdisk() || n.InternalInfo[r
 // BootsRamdisk tells whether the node has a valid boot plan for a ramdisk other than the node's own system.
 func (n *Node) BootsRamdisk() bool { return n.Plan != nil && !n.Plan.Persistent && !n.Plan.Volumes }
 
-// RamdiskRoad is the road of a void boot that the BMC may still be set up for; empty if it is not.
-func (n *Node) RamdiskRoad() BootMethod { return BootMethod(formatScalar(n.InternalInfo[ramdiskMark])) }
+// RamdiskBootMethod is the road of a void boot that the BMC may still be set up for; empty if it is not.
+func (n *Node) RamdiskBootMethod() BootMethod {
+	return BootMethod(formatScalar(n.InternalInfo[ramdiskMark]))
+}
 
 // VoidRamdisk takes the plan of a ramdisk's boot away, and makes its token worthless. The boot of the node's own system stays.
 func (n *Node) VoidRamdisk() {
@@ -37,7 +39,7 @@ func (n *Node) VoidRamdisk() {
 	if info == nil {
 		info = Object{}
 	}
-	info[ramdiskMark] = string(n.Plan.Road)
+	info[ramdiskMark] = string(n.Plan.Method)
 	n.InternalInfo = info
 	n.VoidBoot()
 }

@@ -145,7 +145,7 @@ type Port struct {
 // scripts, images and DHCP answers are rendered from it on request; no file per
 // node exists. The agent token is not in it: whoever renders derives it.
 type BootPlan struct {
-	Road       BootMethod `json:"Road"` // how it is delivered
+	Method     BootMethod `json:"Road"` // how it is delivered
 	Path       string     // random, unguessable; part of every URL of this boot
 	Kernel     string     // file path on the conductor, or http(s) URL
 	Ramdisk    string     // the same
@@ -164,9 +164,9 @@ type BootPlan struct {
 type BootMethod string
 
 const (
-	RoadIPXE  BootMethod = "ipxe"
-	RoadMedia BootMethod = "virtual-media"
-	RoadHTTP  BootMethod = "http"
+	BootIPXE  BootMethod = "ipxe"
+	BootMedia BootMethod = "virtual-media"
+	BootHTTP  BootMethod = "http"
 )
 
 // CarriesToken tells whether the node's present boot got its agent token by its boot files: what comes without it is not from there.

@@ -121,7 +121,7 @@ func (n *Node) recordedOverride(found *rescue.Boot) string {
 		return noOverride
 	}
 	device := "pxe"
-	if n.Plan.Road == RoadMedia {
+	if n.Plan.Method == BootMedia {
 		device = "cdrom"
 	}
 	return "once " + device
@@ -138,7 +138,7 @@ func describeOverride(b *rescue.Boot) string {
 }
 
 func (n *Node) recordedMedia() string {
-	if n.BootsRamdisk() && n.Plan.Road == RoadMedia {
+	if n.BootsRamdisk() && n.Plan.Method == BootMedia {
 		return "a ramdisk of ours"
 	}
 	return noMedia

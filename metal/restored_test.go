@@ -10,7 +10,7 @@ import (
 // TestHeldDifferences: a reading is compared with the record fact by fact. A fact that a driver cannot read is no difference, and
 // the path of a boot medium is not shown.
 func TestHeldDifferences(t *testing.T) {
-	booting := &BootPlan{Road: RoadMedia}
+	booting := &BootPlan{Method: BootMedia}
 	cd := []Medium{{MediaTypes: []string{"CD"}, Inserted: true, Image: "http://10.0.0.1:6386/boot/secret/path.iso"}}
 	for name, c := range map[string]struct {
 		node  Node

@@ -232,7 +232,7 @@ func (s *StatusInput) absent(w *record.Why) {
 		w.Notes = append(w.Notes, "the machine has asked for its boot, and has fetched nothing yet")
 	case c.PowerRead == PowerOff && c.PowerReadAt.After(from):
 		w.Problems = append(w.Problems, "the machine was found off while its ramdisk is awaited")
-	case n.Plan != nil && n.Plan.Road == RoadIPXE && s.Now.Sub(from) > bootPatience:
+	case n.Plan != nil && n.Plan.Method == BootIPXE && s.Now.Sub(from) > bootPatience:
 		w.Problems = append(w.Problems, "the machine has not asked for its boot since: its BMC may not have started it, or its DHCP requests do not reach salvor")
 		w.Next = append(w.Next, record.Command{Run: "salvor doctor", For: "check the boot networks, on the machine that serves them"})
 	}

@@ -120,10 +120,10 @@ func TestWhy(t *testing.T) {
 		"waits for the ramdisk": {metal.RescueWait, nil, nil, record.Waiting, []string{
 			"Its rescue, asked for by ann 6 min ago (req-1), is at action \"await ramdisk\" since 2026-11-22 11:55:00 UTC (5 min) and waits for rescue ramdisk callback for node.",
 			"Last heard: bmc: power on (30 s ago).", "The wait ends in 25 min, counted only while a conductor lives; then the rescue fails and is taken back."}, "salvor events node:kea --follow"},
-		"never asked for its boot": {metal.RescueWait, nil, func(s *metal.StatusInput) { s.Node.Plan = &metal.BootPlan{Road: metal.RoadIPXE} }, record.Waiting,
+		"never asked for its boot": {metal.RescueWait, nil, func(s *metal.StatusInput) { s.Node.Plan = &metal.BootPlan{Method: metal.BootIPXE} }, record.Waiting,
 			[]string{"has not asked for its boot since"}, "salvor doctor"},
 		"asked for its boot": {metal.RescueWait, nil, func(s *metal.StatusInput) {
-			s.Node.Plan = &metal.BootPlan{Road: metal.RoadIPXE}
+			s.Node.Plan = &metal.BootPlan{Method: metal.BootIPXE}
 			s.Contact.DHCPAt, s.Contact.DHCPWord = noon.Add(-time.Minute), "boot loader named"
 		}, record.Waiting, []string{"has asked for its boot, and has fetched nothing yet", "dhcp: boot loader named (1 min ago)"}, ""},
 		"fetched its boot": {metal.RescueWait, nil, func(s *metal.StatusInput) {

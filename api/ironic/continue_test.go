@@ -19,7 +19,7 @@ func TestContinueInspection(t *testing.T) {
 	w := newWorld(t)
 	n := w.node(func(n *metal.Node) {
 		n.ProvisionState, n.DriverInfo = metal.InspectWait, metal.Object{"redfish_address": "https://10.0.0.9:8000/", "redfish_password": "hush"}
-		n.BootNumber, n.Plan, n.InspectionStart = 3, &metal.BootPlan{Road: metal.RoadIPXE, Path: "p", BootNumber: 3}, born
+		n.BootNumber, n.Plan, n.InspectionStart = 3, &metal.BootPlan{Method: metal.BootIPXE, Path: "p", BootNumber: 3}, born
 	})
 	other := w.node(func(n *metal.Node) {
 		n.ID, n.Name, n.ProvisionState = strings.Replace(nodeID, "1", "2", 1), "n2", metal.Active
@@ -95,7 +95,7 @@ func TestFindingsWantTheBootsToken(t *testing.T) {
 	w := newWorld(t)
 	n := w.node(func(n *metal.Node) {
 		n.ProvisionState, n.DriverInfo = metal.InspectWait, metal.Object{"redfish_address": "https://10.0.0.9:8000/"}
-		n.BootNumber, n.Plan, n.InspectionStart = 3, &metal.BootPlan{Road: metal.RoadMedia, Path: "p", BootNumber: 3, CarryToken: true}, born
+		n.BootNumber, n.Plan, n.InspectionStart = 3, &metal.BootPlan{Method: metal.BootMedia, Path: "p", BootNumber: 3, CarryToken: true}, born
 	})
 	post := func(token string) answer {
 		r := httptest.NewRequest("POST", "http://salvor.example/v1/continue_inspection?node_uuid="+n.ID, strings.NewReader(someInventory))
@@ -143,7 +143,7 @@ func TestFindingsOfAStockAgent(t *testing.T) {
 	w := newWorld(t)
 	n := w.node(func(n *metal.Node) {
 		n.ProvisionState, n.DriverInfo = metal.InspectWait, metal.Object{"redfish_address": "https://10.0.0.9:8000/"}
-		n.BootNumber, n.Plan, n.InspectionStart = 3, &metal.BootPlan{Road: metal.RoadMedia, Path: "p", BootNumber: 3, CarryToken: true}, born
+		n.BootNumber, n.Plan, n.InspectionStart = 3, &metal.BootPlan{Method: metal.BootMedia, Path: "p", BootNumber: 3, CarryToken: true}, born
 	})
 	post := func(url string) answer {
 		r := httptest.NewRequest("POST", url, strings.NewReader(stockInspection))

@@ -27,7 +27,7 @@ func (w *world) booting(edit func(*metal.Node)) *metal.Node {
 	w.Helper()
 	n := w.node(func(n *metal.Node) {
 		n.ProvisionState, n.BootNumber = metal.RescueWait, 3
-		n.Plan = &metal.BootPlan{Road: metal.RoadIPXE, Path: "p", BootNumber: 3}
+		n.Plan = &metal.BootPlan{Method: metal.BootIPXE, Path: "p", BootNumber: 3}
 		n.DriverInfo, n.InstanceInfo = metal.Object{"fake_password": "hush"}, metal.Object{"image_url": "hush", "root_gb": 1.0}
 		if edit != nil {
 			edit(n)

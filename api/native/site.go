@@ -156,7 +156,7 @@ func (s *siteServer) plans(c *api.Call, site *metal.Site) error {
 func (s *siteServer) view(ctx context.Context, n *metal.Node) wire.SitePlan {
 	p := n.Plan
 	out := wire.SitePlan{
-		NodeID: n.ID, BootNumber: n.BootNumber, BootMethod: string(p.Road), Path: p.Path, URL: p.URL, MACs: p.MACs, Params: p.Params,
+		NodeID: n.ID, BootNumber: n.BootNumber, BootMethod: string(p.Method), Path: p.Path, URL: p.URL, MACs: p.MACs, Params: p.Params,
 		Kernel: s.source(p.Kernel), Ramdisk: s.source(p.Ramdisk), Image: s.source(p.Image), CarryToken: p.CarryToken, Persistent: p.Persistent,
 	}
 	if p.CarryToken {

@@ -179,7 +179,7 @@ func TestGuestsGetAnAddressAndNothingToBoot(t *testing.T) {
 
 func TestMediaNodesGetNoBootFile(t *testing.T) {
 	b := authoritative(t)
-	b.plans.node.Plan.Road = metal.RoadMedia
+	b.plans.node.Plan.Method = metal.BootMedia
 	offer := b.ask(t, dhcpv4.MessageTypeDiscover, firmware("PXEClient", 0))
 	mustBe(t, offer, dhcpv4.MessageTypeOffer)
 	if offer.BootFileName != "" || offer.BootFileNameOption() != "" {

@@ -140,7 +140,7 @@ type world struct {
 	progress []string
 }
 
-func newWorld(t *testing.T, road metal.BootMethod, mode Mode) *world {
+func newWorld(t *testing.T, method metal.BootMethod, mode Mode) *world {
 	t.Helper()
 	guest, err := guestOnce()
 	if err != nil {
@@ -150,7 +150,7 @@ func newWorld(t *testing.T, road metal.BootMethod, mode Mode) *world {
 	w := &world{plans: &plans{node: testNode()}, dir: t.TempDir()}
 	w.serial = filepath.Join(w.dir, "serial.log")
 	p := w.node.Plan
-	p.Road, p.Kernel, p.Ramdisk = road, filepath.Join(guest, "kernel"), filepath.Join(guest, "ramdisk")
+	p.Method, p.Kernel, p.Ramdisk = method, filepath.Join(guest, "kernel"), filepath.Join(guest, "ramdisk")
 	p.Params = []string{"console=ttyS0,115200n8", "quiet", "panic=-1"}
 
 	l, err := net.Listen("tcp4", "10.77.0.1:0")
@@ -311,7 +311,7 @@ func TestBootsByEveryFirmware(t *testing.T) {
 }
 
 func bootsByIPXE(t *testing.T) {
-	w := newWorld(t, metal.RoadIPXE, Authoritative)
+	w := newWorld(t, metal.BootIPXE, Authoritative)
 	w.qemu(t, "-device", "virtio-net-pci,netdev=n,mac="+testMAC+",bootindex=0")
 	w.boots(t)
 }
@@ -319,7 +319,7 @@ func bootsByIPXE(t *testing.T) {
 // Real BIOS firmware knows no iPXE and loads undionly.kpxe by TFTP. No such firmware
 // runs in QEMU, so an iPXE without its own DHCP answer loads it in its place.
 func TestBIOSBootsByUNDIOnly(t *testing.T) {
-	w := newWorld(t, metal.RoadIPXE, Authoritative)
+	w := newWorld(t, metal.BootIPXE, Authoritative)
 	first := filepath.Join(w.dir, "first.ipxe")
 	write(t, first, "#!ipxe\ndhcp && chain tftp://10.77.0.1/"+w.node.Plan.Path+"/undionly.kpxe\n")
 	w.qemu(t, "-device", "virtio-net-pci,netdev=n,romfile=,mac="+testMAC, "-kernel", "/usr/lib/ipxe/ipxe.lkrn", "-initrd", first)
@@ -366,11 +366,11 @@ func TestProxyBoots(t *testing.T) {
 		file string
 		args func(*testing.T, *world) []string
 	}{
-		"BIOS iPXE": {metal.RoadIPXE, metal.BootScript, func(*testing.T, *world) []string {
+		"BIOS iPXE": {metal.BootIPXE, metal.BootScript, func(*testing.T, *world) []string {
 			return []string{"-device", "virtio-net-pci,netdev=n,mac=" + testMAC + ",bootindex=0"}
 		}},
-		"UEFI PXE":  {metal.RoadIPXE, metal.BootScript, func(t *testing.T, w *world) []string { return w.uefi(t, "y") }},
-		"UEFI HTTP": {metal.RoadHTTP, metal.BootEFI, func(t *testing.T, w *world) []string { return w.uefi(t, "n") }},
+		"UEFI PXE":  {metal.BootIPXE, metal.BootScript, func(t *testing.T, w *world) []string { return w.uefi(t, "y") }},
+		"UEFI HTTP": {metal.BootHTTP, metal.BootEFI, func(t *testing.T, w *world) []string { return w.uefi(t, "n") }},
 	}
 	if !soak {
 		delete(roads, "UEFI PXE")
@@ -395,7 +395,7 @@ func TestProxyBoots(t *testing.T) {
 
 // A bridge that is removed and made again is served again.
 func TestInterfaceRemade(t *testing.T) {
-	w := newWorld(t, metal.RoadIPXE, Authoritative)
+	w := newWorld(t, metal.BootIPXE, Authoritative)
 	for _, name := range []string{tap, bridge} {
 		l, err := netlink.LinkByName(name)
 		if err != nil {
@@ -411,13 +411,13 @@ func TestInterfaceRemade(t *testing.T) {
 }
 
 func TestUEFIBootsBySNPOnly(t *testing.T) {
-	w := newWorld(t, metal.RoadIPXE, Authoritative)
+	w := newWorld(t, metal.BootIPXE, Authoritative)
 	w.qemu(t, w.uefi(t, "y")...)
 	w.boots(t)
 }
 
 func bootsByHTTP(t *testing.T) {
-	w := newWorld(t, metal.RoadHTTP, Authoritative)
+	w := newWorld(t, metal.BootHTTP, Authoritative)
 	w.qemu(t, w.uefi(t, "n")...)
 	w.boots(t)
 }

@@ -71,7 +71,7 @@ func (r *dhcpResponder) boot(resp *dhcpv4.DHCPv4, c dhcpClient) {
 	switch {
 	case c.plan == nil:
 		return
-	case c.plan.Road == metal.RoadMedia || c.kind == kindPlain || c.kind == kindForeign:
+	case c.plan.Method == metal.BootMedia || c.kind == kindPlain || c.kind == kindForeign:
 		// Firmware that gets an address without a file goes on to its next boot device, the media.
 	case c.kind == kindIPXE:
 		if r.Mode == Authoritative {
@@ -101,7 +101,7 @@ func (r *dhcpResponder) boot(resp *dhcpv4.DHCPv4, c dhcpClient) {
 
 // proxy answers firmware beside the network's own server: what to boot, no address.
 func (r *dhcpResponder) proxy(req *dhcpv4.DHCPv4, c dhcpClient, port int) (*dhcpv4.DHCPv4, error) {
-	if c.plan == nil || c.plan.Road == metal.RoadMedia || c.kind == kindPlain || c.kind == kindForeign {
+	if c.plan == nil || c.plan.Method == metal.BootMedia || c.kind == kindPlain || c.kind == kindForeign {
 		return nil, nil
 	}
 	kind := dhcpv4.MessageTypeAck

@@ -44,7 +44,7 @@ func lines(t testing.TB, srv *Server, p *plans, record, configured string) map[s
 	t.Helper()
 	n := &metal.Node{ID: "n1", BootNumber: 3, InstanceInfo: metal.Object{driver.AppendKey: record}}
 	plan, err := driver.BootFiles{URL: "http://192.0.2.1", APIURL: lineURL, Append: configured}.Plan(n,
-		driver.Ramdisk{Kernel: p.node.Plan.Kernel, Image: p.node.Plan.Ramdisk, Params: []string{"ipa-inspection-callback-url=" + lineURL + "/v1/continue_inspection"}, BootNumber: 3, CarryToken: true}, metal.RoadIPXE)
+		driver.Ramdisk{Kernel: p.node.Plan.Kernel, Image: p.node.Plan.Ramdisk, Params: []string{"ipa-inspection-callback-url=" + lineURL + "/v1/continue_inspection"}, BootNumber: 3, CarryToken: true}, metal.BootIPXE)
 	if err != nil {
 		return nil
 	}

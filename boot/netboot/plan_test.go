@@ -51,7 +51,7 @@ func (p *plans) NodeByBootPath(_ context.Context, path string) (*metal.Node, err
 
 func testNode() *metal.Node {
 	return &metal.Node{ID: "n1", BootNumber: 3, Plan: &metal.BootPlan{
-		Road: metal.RoadIPXE, Path: testPath, Kernel: "/k/kernel", Ramdisk: "/k/ramdisk", BootNumber: 3,
+		Method: metal.BootIPXE, Path: testPath, Kernel: "/k/kernel", Ramdisk: "/k/ramdisk", BootNumber: 3,
 		Params: []string{"ipa-api-url=http://192.0.2.1:6385", "console=ttyS0"}, CarryToken: true, MACs: []string{testMAC},
 	}}
 }

@@ -98,7 +98,7 @@ func openSite(t *testing.T, dir string, token string, c *centre) *Site {
 }
 
 func volumePlan() wire.SitePlan {
-	return wire.SitePlan{NodeID: "n1", BootNumber: 3, BootMethod: string(metal.RoadIPXE), Path: sitePath, MACs: []string{siteMAC}, CarryToken: true,
+	return wire.SitePlan{NodeID: "n1", BootNumber: 3, BootMethod: string(metal.BootIPXE), Path: sitePath, MACs: []string{siteMAC}, CarryToken: true,
 		Token: wire.RevealedSecret{Value: secret.New(agentSecret)},
 		Volumes: &wire.SiteVolumes{Initiator: "iqn.2026-01.example:n1", Root: &wire.SiteVolume{TargetID: "t1", Type: string(metal.ISCSI),
 			Paths: []wire.SiteVolumePath{{Host: "192.0.2.1", Port: 3260, IQN: "iqn.2026-01.example:disk", LUN: 1}},
@@ -213,7 +213,7 @@ func TestSiteBelievesTheNewest(t *testing.T) {
 // TestSiteFilesAreWhole: a transfer that breaks leaves nothing, and no version leads out of the directory.
 func TestSiteFilesAreWhole(t *testing.T) {
 	version := strings.Repeat("0a", 32)
-	p := wire.SitePlan{NodeID: "n1", BootNumber: 1, BootMethod: string(metal.RoadIPXE), Path: sitePath, MACs: []string{siteMAC},
+	p := wire.SitePlan{NodeID: "n1", BootNumber: 1, BootMethod: string(metal.BootIPXE), Path: sitePath, MACs: []string{siteMAC},
 		Kernel: wire.SiteFile{Version: version}, Ramdisk: wire.SiteFile{Version: "../../plans.sealed"}, Image: wire.SiteFile{URL: "http://images.example/x"}}
 	c := &centre{plans: []wire.SitePlan{p}, file: "half a ker", length: 20}
 	s := openSite(t, t.TempDir(), goodToken, c)

@@ -129,7 +129,7 @@ func (s *Server) giveLoader(ctx context.Context, ask loaderAsk, local *net.UDPAd
 	if err == nil {
 		plan, err = currentPlan(node)
 	}
-	if problem.Is(err, problem.NotFound) || err == nil && (plan.Path != ask.path || plan.Road == metal.RoadMedia) {
+	if problem.Is(err, problem.NotFound) || err == nil && (plan.Path != ask.path || plan.Method == metal.BootMedia) {
 		return nil
 	}
 	if err != nil {

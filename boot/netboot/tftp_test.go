@@ -97,7 +97,7 @@ func packetOf(code byte, words ...string) []byte {
 func TestTFTPIsSilent(t *testing.T) {
 	ended, media, other := testNode(), testNode(), testNode()
 	ended.BootNumber++
-	media.Plan.Road = metal.RoadMedia
+	media.Plan.Method = metal.BootMedia
 	other.Plan.Path = "another-path-of-a-boot"
 	loader := packetOf(tftpRead, testPath+"/snponly.efi", "octet", "tsize", "0")
 	for name, c := range map[string]struct {

@@ -59,7 +59,7 @@ func (k busy) begin(t *testing.T, breakBMC func(*bench)) *bench {
 	breakBMC(b)
 	if k.name == "provide" {
 		change(t, b, func(n *metal.Node) {
-			n.BootNumber, n.Plan = 1, &metal.BootPlan{Road: metal.RoadMedia, Path: "left", BootNumber: 1}
+			n.BootNumber, n.Plan = 1, &metal.BootPlan{Method: metal.BootMedia, Path: "left", BootNumber: 1}
 		})
 	}
 	b.run(t)

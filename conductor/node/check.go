@@ -195,12 +195,12 @@ func (p *nodePreflight) plan(kind string, r driver.Ramdisk) {
 		return
 	}
 	by := FetchedByUs // to make the image that the machine boots
-	if plan.Road == metal.RoadIPXE {
+	if plan.Method == metal.BootIPXE {
 		by = FetchedByFirmware
 	}
 	p.readable(kind, "kernel", plan.Kernel, by)
 	p.readable(kind, "ramdisk", plan.Ramdisk, by)
-	if p.c.FreeAddresses != nil && plan.Road != metal.RoadMedia {
+	if p.c.FreeAddresses != nil && plan.Method != metal.BootMedia {
 		p.add(kind, p.c.FreeAddresses(p.m.node, r.Ports))
 	}
 }

@@ -24,7 +24,7 @@ func (c *Conductor) cleaning(kind job.Kind, needs func(context.Context, *job.Run
 		Kind: kind, Version: 2, Class: job.Operation, GiveUp: c.giveUp, Failed: c.failed, Stuck: c.stuck, NoDeadline: stepsUnbounded,
 		Actions: []job.Action{
 			c.checkAction(),
-			{Name: "choose the road", Do: c.withNode(c.road(needs)), NoUndo: checksOnly, Checks: true},
+			{Name: "choose the road", Do: c.withNode(c.decideRamdisk(needs)), NoUndo: checksOnly, Checks: true},
 			{Name: "clean up the ramdisk", Do: c.withNode(c.cleanUpLeftovers), NoUndo: none, Deadline: c.bmcDeadline()},
 			{Name: "power off", Do: c.withNode(ifRamdisk(c.noteFound(c.keepOff))), Undo: c.withNode(ifRamdisk(c.restorePower)), Deadline: c.bmcDeadline()},
 			{Name: "join the cleaning network", Do: c.withNode(ifRamdisk(c.attach(driver.CleaningNet))), Undo: c.withNode(ifRamdisk(c.detach(driver.CleaningNet))), Deadline: networkDeadline, Elsewhere: true},

@@ -18,7 +18,7 @@ func (c *Conductor) deploy() job.Definition {
 		Actions: []job.Action{
 			c.checkAction(),
 			{Name: "check the volumes", Do: c.withNode(c.checkVolumes), NoUndo: checksOnly, Checks: true, Deadline: c.readDeadline()},
-			{Name: "choose the road", Do: c.withNode(c.road(c.deploysByRamdisk)), NoUndo: checksOnly, Checks: true},
+			{Name: "choose the road", Do: c.withNode(c.decideRamdisk(c.deploysByRamdisk)), NoUndo: checksOnly, Checks: true},
 			{Name: "power off", Do: c.withNode(c.noteFound(c.keepOff)), Undo: c.withNode(c.restorePower), Deadline: c.bmcDeadline()},
 			{Name: "clean up the ramdisk", Do: c.withNode(c.cleanUpLeftovers), NoUndo: again, Deadline: c.bmcDeadline()},
 			{Name: "leave former volumes", Do: c.withNode(c.leaveFormerVolumes), NoUndo: again, Deadline: c.bmcDeadline()},

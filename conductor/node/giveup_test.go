@@ -190,7 +190,7 @@ func TestTheNextOperationVoidsTheBoot(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, from)
 			change(t, b, func(n *metal.Node) {
-				n.BootNumber, n.Plan = 7, &metal.BootPlan{Road: metal.RoadMedia, Path: "secret", BootNumber: 7, MACs: []string{"52:54:00:00:00:01"}}
+				n.BootNumber, n.Plan = 7, &metal.BootPlan{Method: metal.BootMedia, Path: "secret", BootNumber: 7, MACs: []string{"52:54:00:00:00:01"}}
 			})
 			former := b.stored(t)
 			if verb == metal.Service {
@@ -211,7 +211,7 @@ func TestAnAbortVoidsTheBoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	change(t, b, func(n *metal.Node) {
-		n.BootNumber, n.Plan = 7, &metal.BootPlan{Road: metal.RoadMedia, Path: "secret", BootNumber: 7, MACs: []string{"52:54:00:00:00:01"}}
+		n.BootNumber, n.Plan = 7, &metal.BootPlan{Method: metal.BootMedia, Path: "secret", BootNumber: 7, MACs: []string{"52:54:00:00:00:01"}}
 	})
 	former := b.stored(t)
 	if err := b.ask(t, metal.Abort); err != nil {
@@ -225,7 +225,7 @@ func TestGivingUpSparesTheSystemsOwnBoot(t *testing.T) {
 	t.Parallel()
 	for _, own := range []metal.BootPlan{{Persistent: true}, {Persistent: true, Volumes: true}} {
 		b := newBench(t, metal.Active)
-		own.Road, own.Path, own.BootNumber = metal.RoadIPXE, "own", 3
+		own.Method, own.Path, own.BootNumber = metal.BootIPXE, "own", 3
 		change(t, b, func(n *metal.Node) { n.BootNumber, n.Plan = 3, &own })
 		b.refuse(refusal)
 		b.run(t)
@@ -271,7 +271,7 @@ func TestUnrescueEjectsWhatARescueLeft(t *testing.T) {
 	b := newBench(t, metal.RescueFailed)
 	b.media, b.running, b.device = "left", "ramdisk", rescue.Boot{Device: "cdrom"}
 	change(t, b, func(n *metal.Node) {
-		n.BootNumber, n.Plan, n.Rescue = 7, &metal.BootPlan{Road: metal.RoadMedia, Path: "left", BootNumber: 7}, newSession(disk)
+		n.BootNumber, n.Plan, n.Rescue = 7, &metal.BootPlan{Method: metal.BootMedia, Path: "left", BootNumber: 7}, newSession(disk)
 	})
 	former := b.stored(t)
 	b.run(t)

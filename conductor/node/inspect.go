@@ -53,7 +53,7 @@ func (c inspectOperations) readHardware(ctx context.Context, r *job.Run, m *mana
 	if err != nil {
 		return job.From(err)
 	}
-	r.Note(roadNote, byHand)
+	r.Note(ramdiskMemo, byHand)
 	known := map[string]bool{}
 	for _, p := range m.ports {
 		known[p.Address] = true
@@ -90,7 +90,7 @@ func (c inspectOperations) addPorts(nodeID string, macs []string, pxe bool) func
 
 // chooseRamdisk notes what the node's findings were, so that new ones can be told from them.
 func (c inspectOperations) chooseRamdisk(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
-	if r.Memo[roadNote] != "" {
+	if r.Memo[ramdiskMemo] != "" {
 		return job.Done()
 	}
 	if c.InspectionURL == "" {
@@ -104,7 +104,7 @@ func (c inspectOperations) chooseRamdisk(ctx context.Context, r *job.Run, m *man
 		return job.From(err)
 	}
 	r.Note(foundNote, stored)
-	r.Note(roadNote, byRamdisk)
+	r.Note(ramdiskMemo, byRamdisk)
 	began := c.Now()
 	return job.Done(c.edit(ctx, m.node.ID, func(n *metal.Node) { n.InspectionStart, n.InspectionEnd = began, time.Time{} }))
 }

@@ -113,12 +113,12 @@ func (c *Conductor) cleanUpRamdisk(ctx context.Context, r *job.Run, m *managedNo
 
 // withVoidBoot gives the node as drivers clean up after it: if its ramdisk's boot is void already, they look for what that boot left.
 func withVoidBoot(n *metal.Node) *metal.Node {
-	road := n.RamdiskRoad()
-	if n.Plan != nil || road == "" {
+	method := n.RamdiskBootMethod()
+	if n.Plan != nil || method == "" {
 		return n
 	}
 	n = n.Clone()
-	n.Plan = &metal.BootPlan{Road: road}
+	n.Plan = &metal.BootPlan{Method: method}
 	return n
 }
 

@@ -18,18 +18,18 @@ import (
 // machine. Whether this run of the operation does is noted once, by its first action,
 // so that every later action and every undo agree.
 
-// roadNote says which road a job has taken.
-const roadNote = "road"
+// ramdiskMemo says which road a job has taken.
+const ramdiskMemo = "road"
 
 const (
 	byRamdisk = "ramdisk"
 	byHand    = "no ramdisk"
 )
 
-// road decides once whether the operation boots a ramdisk.
-func (c *Conductor) road(needs func(ctx context.Context, r *job.Run, m *managedNode) (bool, error)) nodeAction {
+// decideRamdisk decides once whether the operation boots a ramdisk.
+func (c *Conductor) decideRamdisk(needs func(ctx context.Context, r *job.Run, m *managedNode) (bool, error)) nodeAction {
 	return func(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
-		if r.Memo[roadNote] != "" {
+		if r.Memo[ramdiskMemo] != "" {
 			return job.Done()
 		}
 		ramdisk, err := needs(ctx, r, m)
@@ -37,13 +37,13 @@ func (c *Conductor) road(needs func(ctx context.Context, r *job.Run, m *managedN
 			return job.From(err)
 		}
 		if !ramdisk {
-			r.Note(roadNote, byHand)
+			r.Note(ramdiskMemo, byHand)
 			return job.Done()
 		}
 		if m.boot == nil {
 			return job.Fail(m.lacks("boot"))
 		}
-		r.Note(roadNote, byRamdisk)
+		r.Note(ramdiskMemo, byRamdisk)
 		return job.Done()
 	}
 }
@@ -51,7 +51,7 @@ func (c *Conductor) road(needs func(ctx context.Context, r *job.Run, m *managedN
 // ifRamdisk skips an action where the operation boots no ramdisk.
 func ifRamdisk(do nodeAction) nodeAction {
 	return func(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
-		if r.Memo[roadNote] != byRamdisk {
+		if r.Memo[ramdiskMemo] != byRamdisk {
 			return job.Done()
 		}
 		return do(ctx, r, m)

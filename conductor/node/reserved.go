@@ -30,14 +30,14 @@ func (c stepOperations) powerStep(ctx context.Context, r *job.Run, m *managedNod
 	switch {
 	case m.node.DisablePowerOff && s.Step.Step == "power_off":
 		return job.Fail(stepError(s, problem.Conflictf("the node's disable_power_off is set: it is not switched off"))), false
-	case m.node.DisablePowerOff && s.Step.Step == "reboot" && r.Memo[roadNote] != byRamdisk:
+	case m.node.DisablePowerOff && s.Step.Step == "reboot" && r.Memo[ramdiskMemo] != byRamdisk:
 		if err := c.start(ctx, r, m); err != nil {
 			return job.From(stepError(s, err)), false
 		}
 		r.Note(restartMark(r), "") // made durable with the end of the step
 	case s.Step.Step == "power_off":
 		wanted = []metal.Power{metal.PowerOff}
-	case r.Memo[roadNote] == byRamdisk:
+	case r.Memo[ramdiskMemo] == byRamdisk:
 	case s.Step.Step == "reboot":
 		wanted = []metal.Power{metal.PowerOff, metal.PowerOn}
 	default:
@@ -82,7 +82,7 @@ func (c stepOperations) waitStep(ctx context.Context, r *job.Run, m *managedNode
 			return job.Fail(stepError(s, problem.Invalidf("seconds must be a number from 0 to 86400"))), false
 		}
 		lasts = time.Duration(n * float64(time.Second))
-	} else if r.Memo[roadNote] == byRamdisk {
+	} else if r.Memo[ramdiskMemo] == byRamdisk {
 		return c.nextHeartbeat(ctx, r, m)
 	}
 	end, err := time.Parse(time.RFC3339Nano, r.Memo[pauseNote])

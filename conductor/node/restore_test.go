@@ -104,7 +104,7 @@ func (badVolumes) PrepareVolumes(context.Context, *metal.Node, metal.VolumePlan)
 func TestAHalfBuiltSystemIsNotStarted(t *testing.T) {
 	t.Parallel()
 	plan := func(own metal.BootPlan) func(*metal.Node) {
-		own.Road, own.Path, own.BootNumber, own.Persistent = metal.RoadIPXE, "own", 3, true
+		own.Method, own.Path, own.BootNumber, own.Persistent = metal.BootIPXE, "own", 3, true
 		return func(n *metal.Node) { n.BootNumber, n.Plan = 3, &own }
 	}
 	noTenant := func(b *bench) { b.refuses[driver.Tenant] = refusal }
@@ -141,9 +141,9 @@ func TestARebuildOfTheFormerReleaseKeepsItsRamdiskIsolated(t *testing.T) {
 	b := newBench(t, metal.DeployWait)
 	b.running, b.media, b.networks = "ramdisk", "left", map[driver.Net]bool{driver.Provisioning: true}
 	change(t, b, func(n *metal.Node) {
-		n.BootNumber, n.Plan = 3, &metal.BootPlan{Road: metal.RoadMedia, Path: "left", BootNumber: 3}
+		n.BootNumber, n.Plan = 3, &metal.BootPlan{Method: metal.BootMedia, Path: "left", BootNumber: 3}
 	})
-	j := &job.Job{Kind: "deploy", Version: 1, Class: job.Operation, Subject: job.Node(b.node), Args: []byte(`{"rebuild": true}`), Action: "await the ramdisk", Memo: map[string]string{roadNote: byRamdisk}}
+	j := &job.Job{Kind: "deploy", Version: 1, Class: job.Operation, Subject: job.Node(b.node), Args: []byte(`{"rebuild": true}`), Action: "await the ramdisk", Memo: map[string]string{ramdiskMemo: byRamdisk}}
 	if err := b.store.Do(t.Context(), func(tx job.Tx) error { return b.store.Insert(tx, j) }); err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func TestCleaningAfterARamdiskThatStayed(t *testing.T) {
 			b := workingBench(t, w)
 			b.running, b.media = "ramdisk", "left"
 			change(t, b, func(n *metal.Node) {
-				n.BootNumber, n.Plan = 3, &metal.BootPlan{Road: metal.RoadMedia, Path: "left", BootNumber: 3}
+				n.BootNumber, n.Plan = 3, &metal.BootPlan{Method: metal.BootMedia, Path: "left", BootNumber: 3}
 				n.VoidRamdisk()
 			})
 			b.refuses[w.net] = refusal

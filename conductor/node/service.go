@@ -19,7 +19,7 @@ func (c *Conductor) service() job.Definition {
 		Actions: []job.Action{
 			c.checkAction(),
 			{Name: "check the volumes", Do: c.withNode(c.checkVolumes), NoUndo: checksOnly, Checks: true, Deadline: c.readDeadline()},
-			{Name: "choose the road", Do: c.withNode(c.road(servesByRamdisk)), NoUndo: checksOnly, Checks: true},
+			{Name: "choose the road", Do: c.withNode(c.decideRamdisk(servesByRamdisk)), NoUndo: checksOnly, Checks: true},
 			{Name: "power off", Do: c.withNode(ifRamdisk(c.noteFound(c.turnOff))), Undo: c.withNode(ifRamdisk(c.restorePower)), Deadline: c.bmcDeadline()},
 			{Name: "note the boot", Do: c.withNode(ifRamdisk(c.noteBoot)), NoUndo: "reading changes nothing", Deadline: c.bmcDeadline()},
 			{Name: "clean up an earlier ramdisk", Do: c.withNode(ifRamdisk(c.dropRamdisk)), NoUndo: "there is nothing left to take back", Deadline: c.bmcDeadline()},
@@ -96,7 +96,7 @@ func (c *Conductor) prepareNoted(ctx context.Context, r *job.Run, m *managedNode
 // finishService switches a machine on that the ramdisk has left.
 func (c *Conductor) finishService(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	power := m.node.PowerState
-	if r.Memo[roadNote] == byRamdisk {
+	if r.Memo[ramdiskMemo] == byRamdisk {
 		power = metal.PowerOn
 		if err := c.start(ctx, r, m); err != nil {
 			return job.From(err)

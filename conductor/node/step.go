@@ -121,7 +121,7 @@ func (c stepOperations) settleSteps(ctx context.Context, r *job.Run, m *managedN
 			return job.From(err)
 		}
 	}
-	if len(asked)+len(templates) == 0 && r.Memo[roadNote] != byRamdisk {
+	if len(asked)+len(templates) == 0 && r.Memo[ramdiskMemo] != byRamdisk {
 		return job.Done()
 	}
 	var list stepPlan
@@ -155,7 +155,7 @@ func (c stepOperations) offered(ctx context.Context, r *job.Run, m *managedNode,
 	if err != nil {
 		return nil, job.From(err), false
 	}
-	if r.Memo[roadNote] != byRamdisk {
+	if r.Memo[ramdiskMemo] != byRamdisk {
 		return all, job.Outcome{}, true
 	}
 	if r.Kind == "deploy" && m.writesImage() {

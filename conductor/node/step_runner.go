@@ -100,7 +100,7 @@ func (c stepOperations) step(ctx context.Context, r *job.Run, m *managedNode, s 
 		if out, done := c.stepDeed(ctx, r, m, s, version); !done {
 			return out, false
 		}
-		if !s.Reboot || r.Memo[roadNote] != byRamdisk {
+		if !s.Reboot || r.Memo[ramdiskMemo] != byRamdisk {
 			return job.Outcome{}, true
 		}
 		// From here on the agent that did it may be gone.

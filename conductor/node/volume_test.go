@@ -34,7 +34,7 @@ func (b volumeBoot) PlanVolumes(n *metal.Node, ports []*metal.Port, _ metal.Volu
 	if n.Extra["initiator"] != nil {
 		return nil, nil // the machine finds its volume without us
 	}
-	return &metal.BootPlan{Road: metal.RoadIPXE, Path: "volumes", BootNumber: number, Persistent: true, Volumes: true, MACs: []string{ports[0].Address}}, nil
+	return &metal.BootPlan{Method: metal.BootIPXE, Path: "volumes", BootNumber: number, Persistent: true, Volumes: true, MACs: []string{ports[0].Address}}, nil
 }
 
 func (b volumeBoot) PrepareVolumes(ctx context.Context, n *metal.Node, v metal.VolumePlan) error {

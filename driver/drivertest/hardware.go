@@ -168,7 +168,7 @@ func testMediaOfBoot(t *testing.T, r Machine, d driver.VirtualMedia) {
 	var err error
 	n.Plan, err = r.Boot.Plan(n, r.Ramdisk)
 	requireNoError(t, "plan", err)
-	if n.Plan.Road != metal.RoadMedia {
+	if n.Plan.Method != metal.BootMedia {
 		return
 	}
 	requireNoError(t, "prepare", r.Boot.PrepareRamdisk(ctx, n))

@@ -119,7 +119,7 @@ type Boot struct{ Files driver.BootFiles }
 
 // Plan makes a plan for iPXE.
 func (b Boot) Plan(n *metal.Node, r driver.Ramdisk) (*metal.BootPlan, error) {
-	return b.Files.Plan(n, r, metal.RoadIPXE)
+	return b.Files.Plan(n, r, metal.BootIPXE)
 }
 
 // PrepareRamdisk succeeds.

@@ -20,10 +20,10 @@ type SetURL func(ctx context.Context, n *metal.Node, url string) error
 
 // Boot is a boot interface of one road.
 type Boot struct {
-	files driver.BootFiles
-	road  metal.BootMethod
-	set   SetDevice
-	url   SetURL
+	files  driver.BootFiles
+	method metal.BootMethod
+	set    SetDevice
+	url    SetURL
 	// own brings the machine to iSCSI volumes without a script; nil where it cannot.
 	own driver.VolumeBoot
 }
@@ -32,13 +32,13 @@ var _ driver.Boot = (*Boot)(nil)
 
 // IPXE boots by the machine's PXE ROM into our iPXE script.
 func IPXE(files driver.BootFiles, set SetDevice) *Boot {
-	return &Boot{files: files, road: metal.RoadIPXE, set: set}
+	return &Boot{files: files, method: metal.BootIPXE, set: set}
 }
 
 // HTTP boots an EFI image by UEFI HTTP boot. With a nil url the BMC cannot be told
 // the URL: the machine boots from its network and DHCP gives it.
 func HTTP(files driver.BootFiles, set SetDevice, url SetURL) *Boot {
-	return &Boot{files: files, road: metal.RoadHTTP, set: set, url: url}
+	return &Boot{files: files, method: metal.BootHTTP, set: set, url: url}
 }
 
 // Plan computes the boot plan. A machine that we cannot tell by a MAC is Invalid:
@@ -47,10 +47,10 @@ func (b *Boot) Plan(n *metal.Node, r driver.Ramdisk) (*metal.BootPlan, error) {
 	if len(r.Ports) == 0 {
 		return nil, problem.Invalidf("boot plan of node %s: it has no port with pxe_enabled, so its request cannot be told from others", n.ID)
 	}
-	if b.road == metal.RoadHTTP && driver.BootMode(n) == "bios" {
+	if b.method == metal.BootHTTP && driver.BootMode(n) == "bios" {
 		return nil, problem.Invalidf("boot plan of node %s: HTTP boot needs UEFI, but its boot_mode is bios", n.ID)
 	}
-	return b.files.Plan(n, r, b.road)
+	return b.files.Plan(n, r, b.method)
 }
 
 // PrepareRamdisk sets the network as the next boot's device.
@@ -58,7 +58,7 @@ func (b *Boot) PrepareRamdisk(ctx context.Context, n *metal.Node) error {
 	if n.Plan == nil {
 		return problem.Invalidf("prepare ramdisk of node %s: it has no boot plan", n.ID)
 	}
-	if b.road == metal.RoadHTTP {
+	if b.method == metal.BootHTTP {
 		// A URL in the BMC is for one boot; for every boot DHCP gives it.
 		if b.url != nil && !n.Plan.Persistent {
 			return b.url(ctx, n, n.Plan.FileURL(metal.BootEFI))

@@ -49,8 +49,8 @@ func TestIPXE(t *testing.T) {
 		t.Errorf("without a plan: %v", err)
 	}
 	plan(t, b, n)
-	if n.Plan.Road != metal.RoadIPXE {
-		t.Errorf("road %q", n.Plan.Road)
+	if n.Plan.Method != metal.BootIPXE {
+		t.Errorf("road %q", n.Plan.Method)
 	}
 	saved := rescue.Boot{Device: "disk", Persistent: true}
 	for _, err := range []error{b.PrepareRamdisk(t.Context(), n), b.CleanUpRamdisk(t.Context(), n), b.PrepareInstance(t.Context(), n, saved)} {

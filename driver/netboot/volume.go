@@ -23,7 +23,7 @@ func (b *Boot) CheckVolumes(ctx context.Context, n *metal.Node, v metal.VolumePl
 	if b.own != nil {
 		return b.own.CheckVolumes(ctx, n, v)
 	}
-	if v.Root.Type == metal.ISCSI && b.road != metal.RoadIPXE {
+	if v.Root.Type == metal.ISCSI && b.method != metal.BootIPXE {
 		return problem.Invalidf("node %s: HTTP boot cannot start from an iSCSI volume; use the boot interface ipxe", n.ID)
 	}
 	return nil

@@ -25,7 +25,7 @@ const maxSlots = 32
 
 // Plan computes the boot plan.
 func (m *Media) Plan(n *metal.Node, r driver.Ramdisk) (*metal.BootPlan, error) {
-	return m.Files.Plan(n, r, metal.RoadMedia)
+	return m.Files.Plan(n, r, metal.BootMedia)
 }
 
 // PrepareRamdisk inserts the image of n.Plan and sets the CD drive as the next boot's device.

@@ -33,7 +33,7 @@ func fullNode() *metal.Node {
 		LastError: "e", CleanStep: obj("step"), DeployStep: obj("step"), BootMode: "uefi", SecureBoot: pointerTo(true), ConsoleEnabled: true,
 		InspectionStart: at.Add(time.Second), InspectionEnd: at.Add(time.Minute), BootNumber: 7,
 		ServiceStep: obj("step"), ParentNode: "parent", AllocationID: "claim", InstanceName: "web-1", DisablePowerOff: true, Health: "Warning",
-		Plan:   &metal.BootPlan{Road: metal.RoadIPXE, Path: "path-1", Kernel: "k", Ramdisk: "r", Params: []string{"a=b"}, BootNumber: 7, CarryToken: true, MACs: []string{"52:54:00:00:00:01"}, URL: "http://x"},
+		Plan:   &metal.BootPlan{Method: metal.BootIPXE, Path: "path-1", Kernel: "k", Ramdisk: "r", Params: []string{"a=b"}, BootNumber: 7, CarryToken: true, MACs: []string{"52:54:00:00:00:01"}, URL: "http://x"},
 		Rescue: &rescue.Session{StartedAt: at, Saved: rescue.Boot{Device: "disk", Persistent: true, Mode: "uefi"}, SavedKnown: true, Image: "i"},
 	}
 }
