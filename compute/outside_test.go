@@ -22,16 +22,16 @@ func TestWhyOutside(t *testing.T) {
 			s.Jobs[0].Problem, s.Jobs[0].Owner = "host vm7 is full", "id/1"
 		}, record.Waiting, "waits for what its action asked for"},
 		"a conductor works": {func(s *compute.ServerSituation) {
-			s.Jobs, s.Crew.Owners = []job.Job{works("server power", job.Running)}, map[string]string{"id/1": "vm7"}
+			s.Jobs, s.Conductors.Owners = []job.Job{works("server power", job.Running)}, map[string]string{"id/1": "vm7"}
 			s.Jobs[0].Owner = "id/1"
 		}, record.Working, ""},
-		"a conductor is silent": {func(s *compute.ServerSituation) { s.Crew = record.Conductors{Dead: []string{"vm7"}} }, record.Stuck, "No conductor is known"},
+		"a conductor is silent": {func(s *compute.ServerSituation) { s.Conductors = record.Conductors{Dead: []string{"vm7"}} }, record.Stuck, "No conductor is known"},
 		"it moves":              {func(s *compute.ServerSituation) { s.Move = &compute.Move{Words: "from vm7"} }, record.Waiting, "It is being moved to another host"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := compute.ServerSituation{
 				Server: &compute.Server{Name: "web1", State: compute.Active, Power: compute.PowerOn, Wanted: compute.PowerOn, LaunchedAt: whyNow.Add(-time.Hour)},
-				Host:   &compute.Host{Name: "vm7"}, Life: compute.HostLiveness{Up: true, RenewedAt: whyNow.Add(-3 * time.Second)}, Crew: whyCrew,
+				Host:   &compute.Host{Name: "vm7"}, Life: compute.HostLiveness{Up: true, RenewedAt: whyNow.Add(-3 * time.Second)}, Conductors: whyConductors,
 			}
 			tt.so(&s)
 			w := s.Why()

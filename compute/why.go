@@ -14,9 +14,9 @@ import (
 
 // ServerSituation is all that is known of a server at one moment.
 type ServerSituation struct {
-	Server *Server
-	Jobs   []job.Job // unended ones
-	Crew   record.Conductors
+	Server     *Server
+	Jobs       []job.Job // unended ones
+	Conductors record.Conductors
 	// Host is where it lives; nil: nowhere. Life, Fenced and Cluster are the host's: the open receipt or nil, and its cluster or nil.
 	Host    *Host
 	Life    HostLiveness
@@ -50,7 +50,7 @@ func (s ServerSituation) Why() record.Why {
 	if srv.State != Active && srv.State != Rescued {
 		w.Since = time.Time{}
 	}
-	w.Work(s.Jobs, s.Crew)
+	w.Work(s.Jobs, s.Conductors)
 	if s.Operator && s.aborts() {
 		w.Next = append(w.Next, record.Command{Run: "salvor server abort " + srv.label(), For: "give up what waits; what its host may have done is not taken back"})
 	}
@@ -69,7 +69,7 @@ func (s ServerSituation) Why() record.Why {
 	if w.Job != nil && w.Status != record.Stuck {
 		w.Next = append(w.Next, record.Command{Run: "salvor events server:" + srv.label() + " --follow", For: "see what it does"})
 	}
-	w.AddConductors(s.Crew)
+	w.AddConductors(s.Conductors)
 	w.Accepts = s.accepts()
 	return w
 }
@@ -107,9 +107,9 @@ func (s ServerSituation) outside() ServerSituation {
 			j.WaitFor = "what its action asked for"
 		}
 	}
-	s.Crew.Dead, s.Crew.Owners = nil, maps.Clone(s.Crew.Owners)
-	for owner := range s.Crew.Owners {
-		s.Crew.Owners[owner] = ""
+	s.Conductors.Dead, s.Conductors.Owners = nil, maps.Clone(s.Conductors.Owners)
+	for owner := range s.Conductors.Owners {
+		s.Conductors.Owners[owner] = ""
 	}
 	if s.Move != nil {
 		m := *s.Move

@@ -13,8 +13,8 @@ import (
 )
 
 var (
-	whyNow  = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
-	whyCrew = record.Conductors{Live: []string{"c1"}, Owners: map[string]string{"id/1": "c1"}, Ticks: 1000}
+	whyNow        = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	whyConductors = record.Conductors{Live: []string{"c1"}, Owners: map[string]string{"id/1": "c1"}, Ticks: 1000}
 )
 
 func works(kind job.Kind, state job.State) job.Job {
@@ -78,7 +78,7 @@ func TestWhyServer(t *testing.T) {
 			s.Server.State, s.Server.Rescue = compute.Errored, &rescue.Session{State: rescue.Failed}
 		}, record.Stuck, nil, "salvor server unrescue web1"},
 		"no conductor": {func(s *compute.ServerSituation) {
-			s.Crew, s.Jobs = record.Conductors{}, []job.Job{works("server power", job.Ready)}
+			s.Conductors, s.Jobs = record.Conductors{}, []job.Job{works("server power", job.Ready)}
 		}, record.Stuck, []string{"No conductor is known; it goes on where it stood"}, "salvor conductor list"},
 		"host silent": {func(s *compute.ServerSituation) {
 			s.Life = compute.HostLiveness{RenewedAt: whyNow.Add(-time.Minute), Verdict: "its neighbours reach it"}
@@ -121,7 +121,7 @@ func TestWhyServer(t *testing.T) {
 			s := compute.ServerSituation{
 				Server: &compute.Server{Name: "web1", State: compute.Active, Power: compute.PowerOn, Wanted: compute.PowerOn, LaunchedAt: whyNow.Add(-time.Hour)},
 				Host:   &compute.Host{Name: "vm7"}, Life: compute.HostLiveness{Up: true, RenewedAt: whyNow.Add(-3 * time.Second)},
-				Crew: whyCrew, Operator: true,
+				Conductors: whyConductors, Operator: true,
 			}
 			tt.so(&s)
 			w := s.Why()
@@ -187,7 +187,7 @@ func TestWhyHost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := compute.HostSituation{
-				Host: &compute.Host{Record: record.Record{ID: "4711"}, Name: "vm7"}, Now: whyNow, Life: compute.HostLiveness{Up: true, RenewedAt: whyNow.Add(-3 * time.Second)}, Crew: whyCrew,
+				Host: &compute.Host{Record: record.Record{ID: "4711"}, Name: "vm7"}, Now: whyNow, Life: compute.HostLiveness{Up: true, RenewedAt: whyNow.Add(-3 * time.Second)}, Conductors: whyConductors,
 			}
 			tt.so(&s)
 			checkWhy(t, "host", "vm7", s.Why(), tt.mood, tt.says, tt.next)

@@ -12,11 +12,11 @@ import (
 
 // HostSituation is all that is known of a host at one moment.
 type HostSituation struct {
-	Host *Host
-	Now  time.Time
-	Life HostLiveness
-	Jobs []job.Job // unended ones
-	Crew record.Conductors
+	Host       *Host
+	Now        time.Time
+	Life       HostLiveness
+	Jobs       []job.Job // unended ones
+	Conductors record.Conductors
 	// Cluster drives it; nil: it runs "salvor host".
 	Cluster *Cluster
 	// Receipt is the open one; nil: it is not fenced.
@@ -38,7 +38,7 @@ const certificateWorry = 7 * 24 * time.Hour
 func (s HostSituation) Why() record.Why {
 	h := s.Host
 	w := record.Why{}
-	w.Work(s.Jobs, s.Crew)
+	w.Work(s.Jobs, s.Conductors)
 	w.State = s.stand(&w)
 	if left := h.CertificateEnds.Sub(s.Now); !h.CertificateEnds.IsZero() && !h.Revoked && left > 0 && left < certificateWorry {
 		w.Problems = append(w.Problems, "its certificate ends at "+record.Moment(h.CertificateEnds)+" and was not renewed at half of its life: see the log of \"salvor host\" there")
@@ -61,7 +61,7 @@ func (s HostSituation) Why() record.Why {
 	if w.Job != nil && w.Status != record.Stuck {
 		w.Next = append(w.Next, record.Command{Run: "salvor events host:" + OrID(h) + " --follow", For: "see what it does"})
 	}
-	w.AddConductors(s.Crew)
+	w.AddConductors(s.Conductors)
 	return w
 }
 

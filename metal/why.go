@@ -14,10 +14,10 @@ import (
 
 // StatusInput is all that is known of a node at one moment.
 type StatusInput struct {
-	Node    *Node
-	Contact Contact
-	Jobs    []job.Job // unended ones
-	Crew    record.Conductors
+	Node       *Node
+	Contact    Contact
+	Jobs       []job.Job // unended ones
+	Conductors record.Conductors
 	// Offered: a conductor that lives offers the node's driver.
 	Offered bool
 	Now     time.Time
@@ -51,9 +51,9 @@ func (s StatusInput) Outside() StatusInput {
 			j.WaitFor = "another try of its action"
 		}
 	}
-	s.Crew.Dead, s.Crew.Owners = nil, maps.Clone(s.Crew.Owners)
-	for owner := range s.Crew.Owners {
-		s.Crew.Owners[owner] = ""
+	s.Conductors.Dead, s.Conductors.Owners = nil, maps.Clone(s.Conductors.Owners)
+	for owner := range s.Conductors.Owners {
+		s.Conductors.Owners[owner] = ""
 	}
 	return s
 }
@@ -64,8 +64,8 @@ const hidden = "its owner may see why"
 func (s StatusInput) Why() record.Why {
 	n := s.Node
 	w := record.Why{State: string(n.ProvisionState), Since: n.ProvisionedAt}
-	w.Work(s.Jobs, s.Crew)
-	if len(s.Crew.Live) > 0 && !s.Offered {
+	w.Work(s.Jobs, s.Conductors)
+	if len(s.Conductors.Live) > 0 && !s.Offered {
 		w.Block(fmt.Sprintf("no conductor that lives offers its driver %q", n.Driver),
 			record.Command{Run: "salvor driver list", For: "see which drivers are offered; [DEFAULT]enabled_hardware_types enables more"})
 	}
@@ -73,7 +73,7 @@ func (s StatusInput) Why() record.Why {
 	s.state(&w)
 	s.conductors(&w)
 	s.addContacts(&w)
-	w.AddConductors(s.Crew)
+	w.AddConductors(s.Conductors)
 	w.Accepts = s.accepts()
 	return w
 }

@@ -11,8 +11,8 @@ import (
 )
 
 var (
-	noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
-	crew = record.Conductors{Live: []string{"c1"}, Owners: map[string]string{"id/1": "c1"}, Ticks: 1000}
+	noon           = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	testConductors = record.Conductors{Live: []string{"c1"}, Owners: map[string]string{"id/1": "c1"}, Ticks: 1000}
 )
 
 // waits is a rescue that waits for its ramdisk, parked five minutes ago.
@@ -28,9 +28,9 @@ func with(j job.Job, change func(*job.Job)) job.Job {
 
 func inState(state metal.State) metal.StatusInput {
 	return metal.StatusInput{
-		Node:    &metal.Node{ID: "8d1f", Name: "kea", Driver: "redfish", ProvisionState: state, ProvisionedAt: noon.Add(-5 * time.Minute), BootNumber: 7, LastError: lastError(state)},
-		Contact: metal.Contact{PowerRead: metal.PowerOn, PowerReadAt: noon.Add(-30 * time.Second)},
-		Crew:    crew, Offered: true, Now: noon,
+		Node:       &metal.Node{ID: "8d1f", Name: "kea", Driver: "redfish", ProvisionState: state, ProvisionedAt: noon.Add(-5 * time.Minute), BootNumber: 7, LastError: lastError(state)},
+		Contact:    metal.Contact{PowerRead: metal.PowerOn, PowerReadAt: noon.Add(-30 * time.Second)},
+		Conductors: testConductors, Offered: true, Now: noon,
 	}
 }
 
@@ -57,7 +57,7 @@ func TestWhyTellsTheBacklog(t *testing.T) {
 			"41 accepted jobs wait before it, and 300 run; of 99 that wait, [conductor]backlog_limit allows 1000", "workers_pool_size", "salvor conductor list"}},
 		{&job.Place{Before: 41, Waiting: 99, Running: 300}, record.Waiting, []string{"41 accepted jobs wait before it, and 300 run."}},
 	} {
-		s.Crew.Queue = tt.place
+		s.Conductors.Queue = tt.place
 		w := s.Why()
 		text := w.Text("node", "kea", noon)
 		for _, says := range tt.says {
@@ -143,9 +143,9 @@ func TestWhy(t *testing.T) {
 		}, record.Waiting, nil, ""},
 		"found off": {metal.DeployWait, nil, func(s *metal.StatusInput) { s.Contact.PowerRead = metal.PowerOff }, record.Waiting, []string{"found off while"}, ""},
 		"no live conductor": {metal.RescueWait, nil, func(s *metal.StatusInput) {
-			s.Crew = record.Conductors{Group: "rack2", Dead: []string{"c9"}, Ticks: 1000}
+			s.Conductors = record.Conductors{Group: "rack2", Dead: []string{"c9"}, Ticks: 1000}
 		}, record.Stuck, []string{"No conductor lives (c9: silent) in conductor group rack2; it goes on where it stood", "has 25 min left, but its clock stands"}, "salvor conductor list"},
-		"no conductor, nothing asked": {metal.Active, drop, func(s *metal.StatusInput) { s.Crew = record.Conductors{} }, record.Stuck, []string{"No conductor is known; what is asked"}, "salvor conductor list"},
+		"no conductor, nothing asked": {metal.Active, drop, func(s *metal.StatusInput) { s.Conductors = record.Conductors{} }, record.Stuck, []string{"No conductor is known; what is asked"}, "salvor conductor list"},
 		"driver not offered":          {metal.Active, drop, func(s *metal.StatusInput) { s.Offered = false }, record.Stuck, []string{`offers its driver "redfish"`}, "salvor driver list"},
 		"its conductor died": {metal.Rescuing, func(j *job.Job) { j.State, j.Owner, j.WaitFor = job.Running, "id/0", "" }, nil, record.Waiting,
 			[]string{"waits for another conductor to take it over"}, ""},

@@ -56,8 +56,8 @@ var heldWords = map[string]string{
 // HeldNext is the command that tells an operator what to decide.
 const HeldNext = "salvor db restored"
 
-// Words gives the cause of the hold without the details that only operators may read.
-func (h *Held) Words() string {
+// Summary gives the cause of the hold without the details that only operators may read.
+func (h *Held) Summary() string {
 	words, known := heldWords[h.Code]
 	if !known {
 		words = "may be older than the machines (" + h.Code + ")"
@@ -70,7 +70,7 @@ func (h *Held) Refusal() error {
 	if h == nil {
 		return nil
 	}
-	return problem.Unavailablef("Nothing is changed now: %s. An administrator must first decide about its open jobs; see: %s", h.Words(), HeldNext)
+	return problem.Unavailablef("Nothing is changed now: %s. An administrator must first decide about its open jobs; see: %s", h.Summary(), HeldNext)
 }
 
 // Witness is a copy of the database's incarnation and counter that something outside of the database keeps.

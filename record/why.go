@@ -94,27 +94,27 @@ func Lead(jobs []job.Job) *job.Job {
 }
 
 // Work reasons about the job that works on the subject or waits. Staff comes last, after all that is particular to the subject.
-func (w *Why) Work(jobs []job.Job, crew Conductors) {
+func (w *Why) Work(jobs []job.Job, conductors Conductors) {
 	j := Lead(jobs)
 	if j == nil {
 		w.Status = Idle
 		return
 	}
 	w.Job, w.WaitsSince = j, cmp.Or(j.ActionStartedAt, j.CreatedAt)
-	w.held(crew)
+	w.held(conductors)
 	if j.Failed() {
 		w.Problems = append(w.Problems, "the "+string(j.Kind)+" failed and is being taken back: "+clause(j.Problem))
 	}
 	if j.Crashes >= crashes {
 		w.Problems = append(w.Problems, fmt.Sprintf("%d conductors ended while they ran %q", j.Crashes, j.Action))
 	}
-	w.bound(crew)
+	w.bound(conductors)
 }
 
 // held says what the job waits for, and who holds it.
-func (w *Why) held(crew Conductors) {
+func (w *Why) held(conductors Conductors) {
 	j := w.Job
-	host, lives := crew.Owners[j.Owner]
+	host, lives := conductors.Owners[j.Owner]
 	switch {
 	case j.State == job.Waiting:
 		w.Status, w.WaitsFor = Waiting, j.WaitFor
@@ -130,7 +130,7 @@ func (w *Why) held(crew Conductors) {
 	default:
 		w.Status, w.WaitsFor = Working, "a conductor to take it up"
 	}
-	if p := crew.Queue; p != nil && (p.Before > 0 || p.Full()) {
+	if p := conductors.Queue; p != nil && (p.Before > 0 || p.Full()) {
 		w.queued(p)
 	}
 }
@@ -147,8 +147,8 @@ func (w *Why) queued(p *job.Place) {
 }
 
 // AddConductors says that nobody could work on the subject's jobs, if so: that comes before all else.
-func (w *Why) AddConductors(crew Conductors) {
-	if len(crew.Live) > 0 {
+func (w *Why) AddConductors(conductors Conductors) {
+	if len(conductors.Live) > 0 {
 		return
 	}
 	then := "what is asked of it next would not be done"
@@ -156,11 +156,11 @@ func (w *Why) AddConductors(crew Conductors) {
 		then = "it goes on where it stood as soon as one starts"
 	}
 	who := "no conductor is known"
-	if len(crew.Dead) > 0 {
-		who = "no conductor lives (" + strings.Join(crew.Dead, ", ") + ": silent)"
+	if len(conductors.Dead) > 0 {
+		who = "no conductor lives (" + strings.Join(conductors.Dead, ", ") + ": silent)"
 	}
-	if crew.Group != "" {
-		who += " in conductor group " + crew.Group
+	if conductors.Group != "" {
+		who += " in conductor group " + conductors.Group
 	}
 	w.Block(who+"; "+then, Command{"salvor conductor list", "see which conductors live"})
 	if w.Job != nil {
@@ -176,7 +176,7 @@ func (w *Why) Block(trouble string, next ...Command) {
 }
 
 // bound finds the next deadline of the job.
-func (w *Why) bound(crew Conductors) {
+func (w *Why) bound(conductors Conductors) {
 	j := w.Job
 	at, what := j.Deadline, "the wait"
 	if j.State != job.Waiting {
@@ -195,7 +195,7 @@ func (w *Why) bound(crew Conductors) {
 	if j.State == job.Undoing {
 		then = "taking it back is given up"
 	}
-	w.Deadline = &Deadline{What: what, Seconds: max(at-crew.Ticks, 0), Running: len(crew.Live) > 0, Then: then}
+	w.Deadline = &Deadline{What: what, Seconds: max(at-conductors.Ticks, 0), Running: len(conductors.Live) > 0, Then: then}
 }
 
 // Text is all of it as one paragraph. kind and name are the subject's.

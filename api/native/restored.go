@@ -62,7 +62,7 @@ func viewRestored(r *restored.Report) native.Restored {
 	if held == nil {
 		return out
 	}
-	out.Held = &native.RestoredHeld{Since: held.Since.UTC(), Code: held.Code, Words: held.Words(), Detail: held.Detail}
+	out.Held = &native.RestoredHeld{Since: held.Since.UTC(), Code: held.Code, Words: held.Summary(), Detail: held.Detail}
 	out.Machines, out.Read = r.Nodes, r.Read
 	for i := range r.Jobs {
 		o := &r.Jobs[i]

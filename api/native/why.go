@@ -61,7 +61,7 @@ func (s *server) whyNode(c *api.Call) error {
 		return err
 	}
 	var live []metal.LiveConductor
-	if at.Crew, live, err = s.crew(ctx, n.ConductorGroup, at.Jobs); err != nil {
+	if at.Conductors, live, err = s.conductors(ctx, n.ConductorGroup, at.Jobs); err != nil {
 		return err
 	}
 	at.Offered = slices.ContainsFunc(live, func(l metal.LiveConductor) bool {
@@ -75,8 +75,8 @@ func (s *server) whyNode(c *api.Call) error {
 	return s.answerWhy(c, wire.Subject{Kind: "node", ID: n.ID, Name: n.Name}, &w)
 }
 
-// crew reads the conductors of a group, and the place of a subject's leading job in the group's queue; live are the live conductors.
-func (s *server) crew(ctx context.Context, group string, jobs []job.Job) (record.Conductors, []metal.LiveConductor, error) {
+// conductors reads the conductors of a group, and the place of a subject's leading job in the group's queue; live are the live conductors.
+func (s *server) conductors(ctx context.Context, group string, jobs []job.Job) (record.Conductors, []metal.LiveConductor, error) {
 	group = strings.ToLower(group)
 	out := record.Conductors{Group: group, Owners: map[string]string{}}
 	all, err := s.Conductors.Conductors(ctx)
@@ -144,7 +144,7 @@ func (s *server) whyServer(c *api.Call) error {
 	if at.Jobs, err = s.Jobs.Unended(nil, compute.Subject(srv.ID)); err != nil {
 		return err
 	}
-	if at.Crew, _, err = s.crew(ctx, "", at.Jobs); err != nil {
+	if at.Conductors, _, err = s.conductors(ctx, "", at.Jobs); err != nil {
 		return err
 	}
 	moves, err := s.Services.Servers.Moves(ctx, compute.MoveFilter{ServerID: srv.ID, Open: true}, record.Page{Limit: 1})
@@ -251,7 +251,7 @@ func (s *server) whyHost(c *api.Call) error {
 	if at.Jobs, err = s.Jobs.Unended(nil, compute.HostSubject(h.ID)); err != nil {
 		return err
 	}
-	if at.Crew, _, err = s.crew(ctx, "", at.Jobs); err != nil {
+	if at.Conductors, _, err = s.conductors(ctx, "", at.Jobs); err != nil {
 		return err
 	}
 	if at.Receipt, err = s.openReceipt(ctx, h.ID); err != nil {

@@ -40,7 +40,7 @@ PostgreSQL database while it is served; its processes notice within about a seco
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is held since %s: %s. Start salvor serve, then run: %s\n", d.URL(), h.Since.UTC().Format(time.RFC3339), h.Words(), record.HeldNext)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is held since %s: %s. Start salvor serve, then run: %s\n", d.URL(), h.Since.UTC().Format(time.RFC3339), h.Summary(), record.HeldNext)
 			return err
 		},
 	}

@@ -183,7 +183,7 @@ func (d *doctor) database(ctx context.Context) {
 		}
 	}
 	if i, err := base.Incarnation(ctx); err == nil && i.Held != nil {
-		d.say(LevelFail, check, record.HeldNext, "nothing acts on it since %s: %s (%s)", i.Held.Since.Format(time.RFC3339), i.Held.Words(), i.Held.Detail)
+		d.say(LevelFail, check, record.HeldNext, "nothing acts on it since %s: %s (%s)", i.Held.Since.Format(time.RFC3339), i.Held.Summary(), i.Held.Detail)
 	}
 	d.witness()
 	if at, err := base.Clock(ctx); err == nil && !at.IsZero() && time.Since(at).Abs() > 2*time.Second {

@@ -65,7 +65,7 @@ func (p *ControlPlane) health(inside bool) http.HandlerFunc {
 		}
 		fmt.Fprintln(w, "ok")
 		if held := p.Store.Held(); held != nil {
-			fmt.Fprintf(w, "held: nothing acts on the database and nothing is changed: %s; see: %s\n", held.Words(), record.HeldNext)
+			fmt.Fprintf(w, "held: nothing acts on the database and nothing is changed: %s; see: %s\n", held.Summary(), record.HeldNext)
 			if inside {
 				fmt.Fprintln(w, "held since "+held.Since.UTC().Format(time.RFC3339)+":", held.Detail)
 			}

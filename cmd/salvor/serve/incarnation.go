@@ -108,7 +108,7 @@ func (p *ControlPlane) remember(ctx context.Context, i record.Incarnation) {
 	w := record.Witness{ID: i.ID, Counter: i.Counter}
 	if held := i.Held != nil; held != p.heldBefore {
 		if p.heldBefore = held; held {
-			p.log.Error("the database is held: nothing acts on it, and nothing is changed", "why", i.Held.Words(), "detail", i.Held.Detail, "next", record.HeldNext)
+			p.log.Error("the database is held: nothing acts on it, and nothing is changed", "why", i.Held.Summary(), "detail", i.Held.Detail, "next", record.HeldNext)
 		} else {
 			p.log.Info("the database is not held any more")
 		}

@@ -388,7 +388,7 @@ func (p *ControlPlane) stalled() string {
 // unchangeable gives the reason why nothing can be changed now; empty: changes are possible.
 func (p *ControlPlane) unchangeable() string {
 	if held := p.Store.Held(); held != nil {
-		return "nothing acts on the database since " + held.Since.UTC().Format(time.RFC3339) + ": " + held.Words() + "; see: " + record.HeldNext
+		return "nothing acts on the database since " + held.Since.UTC().Format(time.RFC3339) + ": " + held.Summary() + "; see: " + record.HeldNext
 	}
 	return p.stalled()
 }
