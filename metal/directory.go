@@ -34,9 +34,9 @@ type Directory struct {
 	rows  []seenConductor
 	fresh time.Duration
 
-	// told is what drivers were told last, of which conductors and for how manieth time.
-	told       map[string]DriverInfo
-	toldOf     []conductorInfo
+	// drivers is what drivers were told last, of which conductors and for how manieth time.
+	drivers    map[string]DriverInfo
+	driversOf  []conductorInfo
 	generation int64
 }
 
@@ -128,12 +128,12 @@ func (d *Directory) Drivers(ctx context.Context) (map[string]DriverInfo, int64, 
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	same := d.told != nil && len(d.toldOf) == len(d.rows)
+	same := d.drivers != nil && len(d.driversOf) == len(d.rows)
 	for i := 0; same && i < len(d.rows); i++ {
-		same = d.toldOf[i] == conductorInfo{d.rows[i].ID, d.rows[i].Incarnation, d.alive(d.rows[i])}
+		same = d.driversOf[i] == conductorInfo{d.rows[i].ID, d.rows[i].Incarnation, d.alive(d.rows[i])}
 	}
 	if same {
-		return d.told, d.generation, nil
+		return d.drivers, d.generation, nil
 	}
 	told, of := map[string]DriverInfo{}, make([]conductorInfo, len(d.rows))
 	for i, r := range d.rows {
@@ -144,8 +144,8 @@ func (d *Directory) Drivers(ctx context.Context) (map[string]DriverInfo, int64, 
 			}
 		}
 	}
-	d.told, d.toldOf, d.generation = told, of, d.generation+1
-	return d.told, d.generation, nil
+	d.drivers, d.driversOf, d.generation = told, of, d.generation+1
+	return d.drivers, d.generation, nil
 }
 
 // lookTime bounds a reading of the rows. One that takes longer was sent to a store that is silent.

@@ -23,11 +23,11 @@ const provenMost = 1 << 18
 // remembers whose heartbeats these were, so that the next need not be proved anew.
 type pendingHeartbeats struct {
 	mu     sync.Mutex
-	times  map[string]lastBeat
+	times  map[string]lastHeartbeat
 	proven map[string]agentTokenProof
 }
 
-type lastBeat struct {
+type lastHeartbeat struct {
 	boot int64
 	at   time.Time
 }
@@ -55,16 +55,16 @@ func (h *pendingHeartbeats) proofOf(nodeID string) (agentTokenProof, bool) {
 	return p, ok
 }
 
-func (h *pendingHeartbeats) put(nodeID string, b lastBeat) {
+func (h *pendingHeartbeats) put(nodeID string, b lastHeartbeat) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.times == nil {
-		h.times = map[string]lastBeat{}
+		h.times = map[string]lastHeartbeat{}
 	}
 	h.times[nodeID] = b
 }
 
-func (h *pendingHeartbeats) take() map[string]lastBeat {
+func (h *pendingHeartbeats) take() map[string]lastHeartbeat {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	taken := h.times
@@ -73,7 +73,7 @@ func (h *pendingHeartbeats) take() map[string]lastBeat {
 }
 
 // requeue keeps what could not be written, unless something newer came.
-func (h *pendingHeartbeats) requeue(times map[string]lastBeat) {
+func (h *pendingHeartbeats) requeue(times map[string]lastHeartbeat) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	maps.Copy(times, h.times)
@@ -135,36 +135,36 @@ func keepFlushing(ctx context.Context, flush func(context.Context) error, onErro
 // RepeatedHeartbeat takes a heartbeat that says what one before has said to the same node, unchanged since, and tells whether
 // it was such: nearly all are, and they cost one narrow look at the rows. All others are HeartbeatOf's to judge.
 func (s *Nodes) RepeatedHeartbeat(ctx context.Context, nodeID string, h Heartbeat) (bool, error) {
-	p, ok := s.heard.proofOf(nodeID)
+	p, ok := s.heartbeats.proofOf(nodeID)
 	if !ok || p.token != h.Token.Digest() || !(&Node{ConductorGroup: p.group}).within(ctx) {
 		return false, nil
 	}
-	version, c, err := s.store.AgentWord(ctx, nodeID)
+	version, c, err := s.store.AgentContact(ctx, nodeID)
 	if err != nil || version != p.version || !c.says(p.boot, h) {
 		return false, err
 	}
-	s.heard.put(nodeID, lastBeat{p.boot, s.now()})
+	s.heartbeats.put(nodeID, lastHeartbeat{p.boot, s.now()})
 	return true, nil
 }
 
 // touchHeartbeat keeps the time of a heartbeat that says nothing new.
 func (s *Nodes) touchHeartbeat(n *Node, h Heartbeat) {
-	s.heard.put(n.ID, lastBeat{n.BootNumber, s.now()})
+	s.heartbeats.put(n.ID, lastHeartbeat{n.BootNumber, s.now()})
 	if !h.Token.Empty() && !n.ProvisionState.Info().Steps {
-		s.heard.prove(n.ID, agentTokenProof{n.Version, n.BootNumber, n.ConductorGroup, h.Token.Digest()})
+		s.heartbeats.prove(n.ID, agentTokenProof{n.Version, n.BootNumber, n.ConductorGroup, h.Token.Digest()})
 	}
 }
 
 // FlushHeartbeats writes the times of heartbeats that said nothing new, many in one transaction, and the counts of refused ones.
 func (s *Nodes) FlushHeartbeats(ctx context.Context) error {
-	times := s.heard.take()
+	times := s.heartbeats.take()
 	var beats []HeartbeatTime
 	for _, id := range slices.Sorted(maps.Keys(times)) {
 		beats = append(beats, HeartbeatTime{NodeID: id, Boot: times[id].boot, At: times[id].at})
 	}
 	for some := range slices.Chunk(beats, flushMost) {
-		if err := s.store.SaveBeats(ctx, some); err != nil {
-			s.heard.requeue(times)
+		if err := s.store.SaveHeartbeats(ctx, some); err != nil {
+			s.heartbeats.requeue(times)
 			return err
 		}
 	}

@@ -19,8 +19,8 @@ import (
 // Found is the answer of a lookup.
 type Found struct {
 	Node *Node
-	// Heard is what was heard of the node when it was looked up.
-	Heard Contact
+	// Contact is what was heard of the node when it was looked up.
+	Contact Contact
 	// Token is the agent token of this boot; empty: it was told before, or goes another way, and the answer shows the mask.
 	Token secret.Value
 	// RescueHash is the hash of the rescue password, for agents that take no commands; it comes with the token only.
@@ -50,7 +50,7 @@ func (s *Nodes) Lookup(ctx context.Context, id string, macs []string, tell bool)
 		return Found{}, err
 	}
 	found := Found{Node: n}
-	if found.Heard, err = s.store.Contact(ctx, nil, n.ID); err != nil {
+	if found.Contact, err = s.store.Contact(ctx, nil, n.ID); err != nil {
 		return Found{}, err
 	}
 	expected := n.ProvisionState.Info().Lookup
@@ -63,12 +63,12 @@ func (s *Nodes) Lookup(ctx context.Context, id string, macs []string, tell bool)
 		return found, nil
 	}
 	// Told once, a token stays told: whoever asks again needs no transaction to hear that.
-	if found.Heard.TokenTold >= n.BootNumber {
+	if found.Contact.TokenTold >= n.BootNumber {
 		return found, nil
 	}
 	err = s.jobs.Do(ctx, func(tx job.Tx) error {
 		found.Token, found.RescueHash = secret.Value{}, secret.Value{}
-		first, err := s.store.TellToken(tx, n.ID, n.BootNumber)
+		first, err := s.store.MarkTokenTold(tx, n.ID, n.BootNumber)
 		if err != nil || !first {
 			return err
 		}
@@ -211,7 +211,7 @@ func (s *Nodes) takeHeartbeat(ctx context.Context, n *Node, h Heartbeat) error {
 			return err
 		}
 		if h.tokenless() && first { // from here on nobody is told the token of this boot
-			if alone, err := s.store.TellToken(tx, n.ID, n.BootNumber); err != nil || !alone {
+			if alone, err := s.store.MarkTokenTold(tx, n.ID, n.BootNumber); err != nil || !alone {
 				return cmp.Or(err, errHoldsToken)
 			}
 		}

@@ -42,15 +42,15 @@ type Options struct {
 // Nodes is the service that changes nodes by the rules. It is the only writer of
 // provision states.
 type Nodes struct {
-	store     Store
-	jobs      record.Jobs
-	key       *secret.Key
-	directory *Directory
-	opts      Options
-	now       func() time.Time
-	heard     pendingHeartbeats
-	sightings pendingBootProgress
-	refused   refusedHeartbeats
+	store      Store
+	jobs       record.Jobs
+	key        *secret.Key
+	directory  *Directory
+	opts       Options
+	now        func() time.Time
+	heartbeats pendingHeartbeats
+	sightings  pendingBootProgress
+	refused    refusedHeartbeats
 }
 
 // NewNodes makes the service.

@@ -64,7 +64,7 @@ type NodeMarks interface {
 // node's Contact, the others are as in Node.
 type NodeMark struct {
 	record.Mark
-	Heard                  int64
+	ContactRevision        int64
 	Reservation, Conductor string
 }
 
@@ -94,16 +94,16 @@ type ContactStore interface {
 	// Contacts reads many at once, keyed by node.
 	Contacts(ctx context.Context, nodeIDs []string) (map[string]Contact, error)
 	SaveContact(tx job.Tx, c Contact) error
-	// AgentWord reads what the agent of a node said last, and the version of the node's row; 0 where either is not there.
-	AgentWord(ctx context.Context, nodeID string) (version int64, c Contact, err error)
-	// SaveBeats writes the times of heartbeats, many at once, where neither a newer one nor another boot was heard.
-	SaveBeats(ctx context.Context, beats []HeartbeatTime) error
+	// AgentContact reads what the agent of a node said last, and the version of the node's row; 0 where either is not there.
+	AgentContact(ctx context.Context, nodeID string) (version int64, c Contact, err error)
+	// SaveHeartbeats writes the times of heartbeats, many at once, where neither a newer one nor another boot was heard.
+	SaveHeartbeats(ctx context.Context, beats []HeartbeatTime) error
 	// SaveSeen writes what netboot saw, where it is newer; of a node that is gone nothing. It raises no revision: nobody shows it.
 	SaveSeen(tx job.Tx, nodeID string, s BootProgress) error
 	// SaveRefusals adds to the refused heartbeats of a boot, or begins with them those of a new boot; of a node that is gone nothing.
 	SaveRefusals(tx job.Tx, nodeID string, r Refusals) error
-	// TellToken marks that the token of this boot has been told, by compare-and-swap; false if it was told before.
-	TellToken(tx job.Tx, nodeID string, boot int64) (bool, error)
+	// MarkTokenTold marks that the token of this boot has been told, by compare-and-swap; false if it was told before.
+	MarkTokenTold(tx job.Tx, nodeID string, boot int64) (bool, error)
 	// ClaimPower gives up to limit nodes whose power is due to be read, those that are due longest, to nobody else before t.Next. Who has no
 	// driver or is in a state to skip is passed over until then, who is locked until t.Soon.
 	ClaimPower(ctx context.Context, t PowerTurn, limit int) ([]*Node, error)

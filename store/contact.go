@@ -93,8 +93,8 @@ func (s nodeTables) SaveContact(t job.Tx, c metal.Contact) error {
 	return s.contactRefused(err, c.NodeID)
 }
 
-// AgentWord is metal.ContactStore's.
-func (s nodeTables) AgentWord(ctx context.Context, nodeID string) (version int64, c metal.Contact, err error) {
+// AgentContact is metal.ContactStore's.
+func (s nodeTables) AgentContact(ctx context.Context, nodeID string) (version int64, c metal.Contact, err error) {
 	c.NodeID = nodeID
 	err = s.read(ctx, nil, func(r *sql.Rows) error {
 		return r.Scan(&version, &c.AgentBoot, &c.AgentURL, &c.AgentVersion, &c.AgentCA, &c.AgentStatus, &c.AgentStatusMessage)
@@ -106,8 +106,8 @@ func (s nodeTables) AgentWord(ctx context.Context, nodeID string) (version int64
 	return version, c, nil
 }
 
-// SaveBeats is metal.ContactStore's.
-func (s nodeTables) SaveBeats(ctx context.Context, beats []metal.HeartbeatTime) error {
+// SaveHeartbeats is metal.ContactStore's.
+func (s nodeTables) SaveHeartbeats(ctx context.Context, beats []metal.HeartbeatTime) error {
 	err := s.Do(ctx, func(t job.Tx) error {
 		tx, err := s.tx(t)
 		for _, b := range beats {
@@ -165,8 +165,8 @@ func (s nodeTables) SaveRefusals(t job.Tx, nodeID string, r metal.Refusals) erro
 	return nil
 }
 
-// TellToken is metal.ContactStore's. Boot numbers only rise, so a told boot voids all before it.
-func (s nodeTables) TellToken(t job.Tx, nodeID string, boot int64) (bool, error) {
+// MarkTokenTold is metal.ContactStore's. Boot numbers only rise, so a told boot voids all before it.
+func (s nodeTables) MarkTokenTold(t job.Tx, nodeID string, boot int64) (bool, error) {
 	tx, err := s.tx(t)
 	if err != nil {
 		return false, err

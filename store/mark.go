@@ -19,7 +19,7 @@ func (s nodeTables) nodeMarks(ctx context.Context, text string, args ...any) ([]
 	var out []metal.NodeMark
 	err := s.read(ctx, nil, func(r *sql.Rows) error {
 		var m metal.NodeMark
-		err := r.Scan(&m.Num, &m.ID, &m.Version, &m.Heard, &m.Reservation, &m.Conductor)
+		err := r.Scan(&m.Num, &m.ID, &m.Version, &m.ContactRevision, &m.Reservation, &m.Conductor)
 		out = append(out, m)
 		return err
 	}, text, args...)

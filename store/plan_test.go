@@ -80,7 +80,7 @@ func TestNoScan(t *testing.T) {
 	command[0].State = job.Waiting
 	do(func(tx job.Tx) error { return s.Save(tx, &command[0], false) })
 	do(func(tx job.Tx) error { return s.Interrupt(tx, "c", job.Ended, nil) })
-	do(func(tx job.Tx) error { _, err := s.TellToken(tx, "n", 1); return err })
+	do(func(tx job.Tx) error { _, err := s.MarkTokenTold(tx, "n", 1); return err })
 	for _, read := range []func() error{
 		func() error { _, err := s.Node(ctx, nil, "n"); return err },
 		func() error { _, err := s.NodeMark(ctx, "n"); return err },

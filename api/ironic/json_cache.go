@@ -66,7 +66,7 @@ func (c *ironicCall) nodeTexts(marks []metal.NodeMark, fields []*nodeField) ([]s
 	heard := showsContact(fields)
 	if !heard { // a heartbeat changes nothing of what is shown
 		for i := range marks {
-			marks[i].Heard = 0
+			marks[i].ContactRevision = 0
 		}
 	}
 	v := jsonView{path: "nodes", drivers: generation, fields: namesOf(fields, func(f *nodeField) string { return f.name })}
@@ -92,7 +92,7 @@ func (c *ironicCall) nodeTexts(marks []metal.NodeMark, fields []*nodeField) ([]s
 			b = nodeKind.append(b[:0], c, &views[i], fields)
 			one := out[num]
 			if one.Text = string(b); heard {
-				one.Mark.Heard = views[i].contact.Revision
+				one.Mark.ContactRevision = views[i].contact.Revision
 			}
 			out[num] = one
 		}

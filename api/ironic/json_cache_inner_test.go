@@ -11,7 +11,7 @@ import (
 func TestJSONCacheByMark(t *testing.T) {
 	f := newJSONCache()
 	v := jsonView{path: "nodes"}
-	mark := metal.NodeMark{Mark: record.Mark{Num: 7, ID: "a", Version: 3}, Heard: 2, Reservation: "r", Conductor: "c"}
+	mark := metal.NodeMark{Mark: record.Mark{Num: 7, ID: "a", Version: 3}, ContactRevision: 2, Reservation: "r", Conductor: "c"}
 	asked := func(v jsonView, m metal.NodeMark) bool {
 		t.Helper()
 		read := false
@@ -33,7 +33,7 @@ func TestJSONCacheByMark(t *testing.T) {
 		t.Fatal("a text that is kept is not given")
 	}
 	for name, change := range map[string]func(*metal.NodeMark){
-		"version": func(m *metal.NodeMark) { m.Version++ }, "heard": func(m *metal.NodeMark) { m.Heard++ }, "row": func(m *metal.NodeMark) { m.Num++ },
+		"version": func(m *metal.NodeMark) { m.Version++ }, "heard": func(m *metal.NodeMark) { m.ContactRevision++ }, "row": func(m *metal.NodeMark) { m.Num++ },
 		"lock": func(m *metal.NodeMark) { m.Reservation = "" }, "conductor": func(m *metal.NodeMark) { m.Conductor = "" },
 	} {
 		other := mark

@@ -57,7 +57,7 @@ func (c *ironicCall) answerLookup(id string, macs []string, tell bool, shape fun
 	if err != nil {
 		return err
 	}
-	node := c.lookupNode(found.Node, found.Heard)
+	node := c.lookupNode(found.Node, found.Contact)
 	if !found.RescueHash.Empty() {
 		node.InstanceInfo["rescue_password"] = found.RescueHash.Reveal()
 	}

@@ -288,7 +288,7 @@ func (c *Conductor) rereadBMC(ctx context.Context, r *job.Run, m *managedNode, a
 		r.Log.Warn("keep what the BMC offers", "error", err)
 		return false
 	}
-	m.told = factsOf(m.node)
+	m.facts = factsOf(m.node)
 	return true
 }
 

@@ -104,12 +104,12 @@ func (c powerOperations) cutFailed(ctx context.Context, tx job.Tx, j *job.Job) e
 // heldPower is the power of a node that must stay off.
 type heldPower struct {
 	driver.Power
-	words string
+	reason string
 }
 
 func (h heldPower) SetPower(ctx context.Context, n *metal.Node, want metal.Power) error {
 	if want != metal.PowerOff {
-		return problem.Conflictf("node %s is held off: %s", n.ID, h.words)
+		return problem.Conflictf("node %s is held off: %s", n.ID, h.reason)
 	}
 	return h.Power.SetPower(ctx, n, want)
 }

@@ -143,7 +143,7 @@ func factsOf(n *metal.Node) driverFacts {
 
 // changedFacts gives what stores the facts that are new since the machine was read; nil if none are.
 func (m *managedNode) changedFacts() func(*metal.Node) {
-	before, after := m.told, factsOf(m.node)
+	before, after := m.facts, factsOf(m.node)
 	if reflect.DeepEqual(before, after) {
 		return nil
 	}

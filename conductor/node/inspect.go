@@ -138,14 +138,14 @@ func (c inspectOperations) awaitFindings(ctx context.Context, r *job.Run, m *man
 	if stored != r.Memo[foundNote] {
 		return job.Done(c.resume(ctx, m))
 	}
-	heard, err := c.Store.Contact(ctx, nil, m.node.ID)
+	contact, err := c.Store.Contact(ctx, nil, m.node.ID)
 	if err != nil {
 		return job.From(err)
 	}
-	if err := agentError(m.node, heard); err != nil {
+	if err := agentError(m.node, contact); err != nil {
 		return job.Fail(err)
 	}
-	c.turnOnAgain(ctx, r, m, heard)
+	c.turnOnAgain(ctx, r, m, contact)
 	return c.park(ctx, m, "the findings of the ramdisk", c.InspectTimeout)
 }
 

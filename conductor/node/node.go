@@ -168,7 +168,7 @@ type managedNode struct {
 	ports    []*metal.Port
 	info     metal.DriverInfo
 	hardware driver.HardwareType // that the interfaces are picked from
-	told     driverFacts         // what was known when the node was read
+	facts    driverFacts         // what was known when the node was read
 	power    driver.Power
 	manage   driver.Management
 	boot     driver.Boot
@@ -233,10 +233,10 @@ func (c *Conductor) assemble(n *metal.Node, ports []*metal.Port) (*managedNode, 
 	if !ok {
 		return nil, problem.Unavailablef("node %s: this conductor has no driver %q", n.ID, n.Driver)
 	}
-	m := &managedNode{node: n, ports: ports, info: hw.Info, hardware: hw, told: factsOf(n)}
+	m := &managedNode{node: n, ports: ports, info: hw.Info, hardware: hw, facts: factsOf(n)}
 	m.power = pickInterface(hw.Power, m, "power")
 	if n.PowerLock != "" && m.power != nil {
-		m.power = heldPower{Power: m.power, words: n.PowerLock}
+		m.power = heldPower{Power: m.power, reason: n.PowerLock}
 	}
 	m.manage = pickInterface(hw.Management, m, "management")
 	m.boot = pickInterface(hw.Boot, m, "boot")
@@ -297,7 +297,7 @@ func (c *Conductor) failed(ctx context.Context, tx job.Tx, j *job.Job) error {
 	}
 	why := "Failed to " + string(j.Kind) + ": " + j.Problem
 	if j.TimedOut() {
-		heard, err := c.Store.Contact(ctx, tx, n.ID)
+		contact, err := c.Store.Contact(ctx, tx, n.ID)
 		if err != nil {
 			return err
 		}
@@ -305,7 +305,7 @@ func (c *Conductor) failed(ctx context.Context, tx job.Tx, j *job.Job) error {
 		if n.Plan == nil { // the boot that was waited for is void since this transaction began, and its number with it
 			boot--
 		}
-		if words := heard.RefusedWords(boot); words != "" {
+		if words := contact.RefusedWords(boot); words != "" {
 			why += "; " + words
 		}
 	}

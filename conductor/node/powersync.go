@@ -75,31 +75,31 @@ func (c powerOperations) judge(ctx context.Context, tx job.Tx, p PowerSync, read
 	held := c.Permission.HeldReason() != nil // record the reading, but act on nothing
 	counts := !held && now.Version == read.Version && now.Reservation == "" && read.Reservation == "" && now.TargetPower == ""
 	r.differs = counts && r.err == nil && now.PowerState != "" && r.state != "" && r.state != now.PowerState
-	heard, err := c.Store.Contact(ctx, tx, now.ID)
+	contact, err := c.Store.Contact(ctx, tx, now.ID)
 	if err != nil {
 		return err
 	}
-	heard.NodeID, heard.PowerReadAt, heard.PowerError = now.ID, r.at, ""
+	contact.NodeID, contact.PowerReadAt, contact.PowerError = now.ID, r.at, ""
 	switch {
 	case r.err != nil:
-		heard.PowerFailures++
-		heard.PowerError = r.err.Error()
+		contact.PowerFailures++
+		contact.PowerError = r.err.Error()
 	case r.differs:
-		heard.PowerFailures++
-		heard.PowerRead = r.state
+		contact.PowerFailures++
+		contact.PowerRead = r.state
 	default:
-		heard.PowerFailures, heard.PowerRead = 0, r.state
+		contact.PowerFailures, contact.PowerRead = 0, r.state
 	}
 	// Rows are written in the order job, subject, others.
-	if r.failures = heard.PowerFailures; counts {
+	if r.failures = contact.PowerFailures; counts {
 		if err := c.conclude(tx, p, now, r); err != nil {
 			return err
 		}
 	}
-	if heard.PowerFailures > p.Retries && counts {
-		heard.PowerFailures = 0
+	if contact.PowerFailures > p.Retries && counts {
+		contact.PowerFailures = 0
 	}
-	return c.Store.SaveContact(tx, heard)
+	return c.Store.SaveContact(tx, contact)
 }
 
 // powerReading is one look at the power of a node.

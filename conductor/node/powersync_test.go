@@ -184,9 +184,9 @@ func TestPowerReadingsAreAsOldAsTheirQuestion(t *testing.T) {
 		t.Fatalf("%d nodes were read", n)
 	}
 	err := b.store.Do(context.Background(), func(tx job.Tx) error {
-		heard, err := b.store.Contact(context.Background(), tx, b.node)
-		if err == nil && (heard.PowerReadAt.IsZero() || !heard.PowerReadAt.Before(released)) {
-			t.Errorf("what was asked for before %s counts from %s", released, heard.PowerReadAt)
+		contact, err := b.store.Contact(context.Background(), tx, b.node)
+		if err == nil && (contact.PowerReadAt.IsZero() || !contact.PowerReadAt.Before(released)) {
+			t.Errorf("what was asked for before %s counts from %s", released, contact.PowerReadAt)
 		}
 		return err
 	})

@@ -80,8 +80,8 @@ func (c *Conductor) planRamdisk(params ...string) nodeAction {
 // awaitRamdisk parks the job until the ramdisk of this boot has been heard.
 func (c *Conductor) awaitRamdisk(within time.Duration) nodeAction {
 	return func(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
-		_, heard, out := c.agentOf(ctx, r, m, within)
-		if heard {
+		_, contact, out := c.agentOf(ctx, r, m, within)
+		if contact {
 			return job.Done(c.resume(ctx, m))
 		}
 		return out
@@ -97,21 +97,21 @@ func (c *Conductor) agentOf(ctx context.Context, r *job.Run, m *managedNode, wit
 		}
 		return none, false, c.park(ctx, m, metal.EndOfMaintenance, 0)
 	}
-	heard, err := c.Store.Contact(ctx, nil, m.node.ID)
+	contact, err := c.Store.Contact(ctx, nil, m.node.ID)
 	if err != nil {
 		return none, false, job.From(err)
 	}
 	if m.node.Plan == nil {
 		return none, false, job.Fail(errBootTaken)
 	}
-	if err := agentError(m.node, heard); err != nil {
+	if err := agentError(m.node, contact); err != nil {
 		return none, false, job.Fail(err)
 	}
-	if heard.AgentBoot == m.node.BootNumber && heard.AgentURL != "" {
+	if contact.AgentBoot == m.node.BootNumber && contact.AgentURL != "" {
 		token := m.node.AgentToken(c.Key)
-		return driver.Agent{URL: heard.AgentURL, Version: heard.AgentVersion, CA: heard.AgentCA, Token: token}, true, job.Outcome{}
+		return driver.Agent{URL: contact.AgentURL, Version: contact.AgentVersion, CA: contact.AgentCA, Token: token}, true, job.Outcome{}
 	}
-	c.turnOnAgain(ctx, r, m, heard)
+	c.turnOnAgain(ctx, r, m, contact)
 	return none, false, c.park(ctx, m, "the ramdisk's callback", within)
 }
 
@@ -119,11 +119,11 @@ func (c *Conductor) agentOf(ctx context.Context, r *job.Run, m *managedNode, wit
 const maxAgentWords = 1000
 
 // agentError is the error that the agent of this boot reports in its last heartbeat; nil if it reports none.
-func agentError(n *metal.Node, heard metal.Contact) error {
-	if heard.AgentBoot != n.BootNumber || heard.AgentStatus != "error" {
+func agentError(n *metal.Node, contact metal.Contact) error {
+	if contact.AgentBoot != n.BootNumber || contact.AgentStatus != "error" {
 		return nil
 	}
-	words := heard.AgentStatusMessage
+	words := contact.AgentStatusMessage
 	if len(words) > maxAgentWords {
 		words = strings.ToValidUTF8(words[:maxAgentWords], "") + "..."
 	}
@@ -146,8 +146,8 @@ func fromAgent(r *job.Run, err error) job.Outcome {
 }
 
 // turnOnAgain mends the power of a machine that was found off while its ramdisk is awaited.
-func (c *Conductor) turnOnAgain(ctx context.Context, r *job.Run, m *managedNode, heard metal.Contact) {
-	if heard.PowerRead != metal.PowerOff || !heard.PowerReadAt.After(r.ActionStartedAt) || m.node.PowerState != metal.PowerOn {
+func (c *Conductor) turnOnAgain(ctx context.Context, r *job.Run, m *managedNode, contact metal.Contact) {
+	if contact.PowerRead != metal.PowerOff || !contact.PowerReadAt.After(r.ActionStartedAt) || m.node.PowerState != metal.PowerOn {
 		return
 	}
 	if m.node.Plan == nil {
@@ -191,8 +191,8 @@ func (c *Conductor) quiet(ctx context.Context, r *job.Run, m *managedNode) job.O
 		return job.From(err)
 	}
 	if state != metal.PowerOff && m.node.Plan != nil {
-		a, heard, out := c.agentOf(ctx, r, m, c.timeout(r.Kind))
-		if !heard {
+		a, contact, out := c.agentOf(ctx, r, m, c.timeout(r.Kind))
+		if !contact {
 			return out
 		}
 		done, err := c.Agents.Give(ctx, m.node, a, agent.Sync, struct{}{})

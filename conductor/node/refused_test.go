@@ -65,8 +65,8 @@ func TestFindingsWithoutTheTokenAreCounted(t *testing.T) {
 	if err := b.nodes.FlushHeartbeats(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	heard, err := b.store.Contact(t.Context(), nil, b.node)
-	if words := heard.RefusedWords(n.BootNumber); err != nil || !strings.HasPrefix(words, "1 call was refused because the token of this boot was missing or wrong") {
+	contact, err := b.store.Contact(t.Context(), nil, b.node)
+	if words := contact.RefusedWords(n.BootNumber); err != nil || !strings.HasPrefix(words, "1 call was refused because the token of this boot was missing or wrong") {
 		t.Errorf("%q, %v", words, err)
 	}
 }

@@ -141,7 +141,7 @@ func (c *Conductor) noteLicence(ctx context.Context, r *job.Run, m *managedNode,
 		known.MediaUnlicensedAt = c.Now()
 	}
 	change := c.steps().commit(ctx, r, m, c.edit(ctx, m.node.ID, func(n *metal.Node) { metal.KeepBMC(n, known) }))
-	m.told = factsOf(m.node)
+	m.facts = factsOf(m.node)
 	return change
 }
 
@@ -160,22 +160,22 @@ func (c *Conductor) awaitRescue(ctx context.Context, r *job.Run, m *managedNode)
 		}
 		return park(metal.EndOfMaintenance, 0)
 	}
-	heard, err := c.Store.Contact(ctx, nil, m.node.ID)
+	contact, err := c.Store.Contact(ctx, nil, m.node.ID)
 	if err != nil {
 		return job.From(err)
 	}
-	if err := agentError(m.node, heard); err != nil {
+	if err := agentError(m.node, contact); err != nil {
 		return job.Fail(err)
 	}
 	// A ramdisk that names no URL can be sent no command: it is only of use where it has the hash already.
-	callable := heard.AgentURL != "" || c.PasswordInLookup
-	if heard.AgentBoot == m.node.BootNumber && m.node.Plan != nil && callable {
+	callable := contact.AgentURL != "" || c.PasswordInLookup
+	if contact.AgentBoot == m.node.BootNumber && m.node.Plan != nil && callable {
 		if m.node.ProvisionState == metal.Rescuing {
 			return job.Done()
 		}
 		return job.Done(c.advance(ctx, m.node.ID, metal.ResumeEvent, nil))
 	}
-	if heard.PowerRead == metal.PowerOff && heard.PowerReadAt.After(r.ActionStartedAt) && m.node.PowerState == metal.PowerOn {
+	if contact.PowerRead == metal.PowerOff && contact.PowerReadAt.After(r.ActionStartedAt) && m.node.PowerState == metal.PowerOn {
 		if err := m.power.SetPower(ctx, m.node, metal.PowerOn); err != nil {
 			r.Log.Warn("turn a waiting machine on again", "error", err)
 		}
@@ -189,12 +189,12 @@ const sentNote = "finalize sent at heartbeat"
 // finalize has the agent set the credential and end. The agent takes it once and is
 // gone, so the intent is stored first; what a cut call did shows by who still listens.
 func (c *Conductor) finalize(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
-	heard, err := c.Store.Contact(ctx, nil, m.node.ID)
+	contact, err := c.Store.Contact(ctx, nil, m.node.ID)
 	if err != nil {
 		return job.From(err)
 	}
 	forget := func() job.Outcome { r.Secret = noSecret; return job.Done() }
-	if c.PasswordInLookup && heard.TokenTold == m.node.BootNumber {
+	if c.PasswordInLookup && contact.TokenTold == m.node.BootNumber {
 		return forget()
 	}
 	sent := r.Memo[sentNote] != ""
@@ -205,7 +205,7 @@ func (c *Conductor) finalize(ctx context.Context, r *job.Run, m *managedNode) jo
 		return job.Fail(problem.Conflictf("the rescue password is no longer held; ask for rescue again with a password"))
 	}
 	if !sent {
-		r.Note(sentNote, heard.HeartbeatAt.Format("15:04:05"))
+		r.Note(sentNote, contact.HeartbeatAt.Format("15:04:05"))
 		if err := r.Commit(ctx, nil); err != nil {
 			return job.From(err)
 		}
@@ -215,9 +215,9 @@ func (c *Conductor) finalize(ctx context.Context, r *job.Run, m *managedNode) jo
 		return job.Fail(err)
 	}
 	extras.Volumes = c.rescueVolumes(ctx, m, r.Log.Warn)
-	ramdisk := driver.Agent{URL: heard.AgentURL, Version: heard.AgentVersion, CA: heard.AgentCA, Token: m.node.AgentToken(c.Key)}
+	ramdisk := driver.Agent{URL: contact.AgentURL, Version: contact.AgentVersion, CA: contact.AgentCA, Token: m.node.AgentToken(c.Key)}
 	request := driver.Finalize{Hash: r.Secret}
-	if strings.HasPrefix(heard.AgentVersion, agent.Product) {
+	if strings.HasPrefix(contact.AgentVersion, agent.Product) {
 		request.Extras = extras
 		if request.ConfigDrive, err = c.steps().configDrive(ctx, m.node); err != nil {
 			return job.From(err)
@@ -232,7 +232,7 @@ func (c *Conductor) finalize(ctx context.Context, r *job.Run, m *managedNode) jo
 	case errors.Is(err, driver.ErrGone):
 		// Refused at the first try: it never was sent.
 		r.Note(sentNote, "")
-		return job.Retry(0, problem.Unavailablef("finalize the rescue: nothing listens at %s yet", heard.AgentURL))
+		return job.Retry(0, problem.Unavailablef("finalize the rescue: nothing listens at %s yet", contact.AgentURL))
 	}
 	return fromAgent(r, err)
 }

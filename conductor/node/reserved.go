@@ -102,7 +102,7 @@ func (c stepOperations) waitStep(ctx context.Context, r *job.Run, m *managedNode
 
 func (c stepOperations) nextHeartbeat(ctx context.Context, r *job.Run, m *managedNode) (job.Outcome, bool) {
 	within := c.timeout(r.Kind)
-	if _, heard, out := c.agentOf(ctx, r, m, within); !heard {
+	if _, contact, out := c.agentOf(ctx, r, m, within); !contact {
 		return out, false
 	}
 	contact, err := c.Store.Contact(ctx, nil, m.node.ID)

@@ -163,8 +163,8 @@ func (c stepOperations) offered(ctx context.Context, r *job.Run, m *managedNode,
 			plannedStep{Step: metal.Step{Interface: "deploy", Step: writeImage, Priority: writePriority}, By: byUs},
 			plannedStep{Step: metal.Step{Interface: "deploy", Step: prepareBoot, Priority: preparePriority}, By: byUs})
 	}
-	a, heard, out := c.agentOf(ctx, r, m, c.timeout(r.Kind))
-	if !heard {
+	a, contact, out := c.agentOf(ctx, r, m, c.timeout(r.Kind))
+	if !contact {
 		return nil, out, false
 	}
 	theirs, err := c.agentSteps(ctx, r, m, a, list)

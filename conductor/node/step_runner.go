@@ -114,8 +114,8 @@ func (c stepOperations) step(ctx context.Context, r *job.Run, m *managedNode, s 
 			return job.From(err), false
 		}
 	}
-	_, heard, out := c.agentOf(ctx, r, m, c.timeout(r.Kind))
-	return out, heard
+	_, contact, out := c.agentOf(ctx, r, m, c.timeout(r.Kind))
+	return out, contact
 }
 
 func (c stepOperations) stepDeed(ctx context.Context, r *job.Run, m *managedNode, s plannedStep, version map[string]string) (job.Outcome, bool) {
@@ -143,7 +143,7 @@ func (c stepOperations) driverStep(ctx context.Context, r *job.Run, m *managedNo
 		if err := c.commit(ctx, r, m, c.edit(ctx, m.node.ID, change)); err != nil {
 			return job.From(err), false
 		}
-		m.told = factsOf(m.node)
+		m.facts = factsOf(m.node)
 	}
 	if err != nil {
 		return job.From(stepError(s, err)), false
@@ -238,8 +238,8 @@ func (c stepOperations) installLoader(ctx context.Context, r *job.Run, m *manage
 // given is durable before it is; what was taken shows in the agent's own list.
 func (c stepOperations) order(ctx context.Context, r *job.Run, m *managedNode, s plannedStep, name string, params any) (job.Outcome, bool) {
 	within := c.timeout(r.Kind)
-	a, heard, out := c.agentOf(ctx, r, m, within)
-	if !heard {
+	a, contact, out := c.agentOf(ctx, r, m, within)
+	if !contact {
 		return out, false
 	}
 	list, err := c.Agents.List(ctx, m.node, a)

@@ -189,7 +189,7 @@ func testNodeMarks(b *testEnv) {
 	look("a save")
 	b.do(func(tx job.Tx) error { return b.s.SaveContact(tx, metal.Contact{NodeID: "a", AgentURL: "u"}) })
 	look("a heartbeat")
-	b.do(func(tx job.Tx) error { _, err := b.s.TellToken(tx, "a", 1); return err })
+	b.do(func(tx job.Tx) error { _, err := b.s.MarkTokenTold(tx, "a", 1); return err })
 	look("a lookup")
 	b.ok(b.s.Register(b.ctx, job.Conductor{ID: "conductor", Incarnation: "1", Hostname: "host-b", Groups: []string{""}}))
 	look("a conductor's start")

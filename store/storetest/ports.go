@@ -136,21 +136,21 @@ func testContact(b *testEnv) {
 	if d := cmp.Diff(map[string]metal.Contact{"a": c}, many); d != "" {
 		b.Fatalf("contacts differ (-want +have):\n%s", d)
 	}
-	b.ok(b.s.SaveBeats(b.ctx, []metal.HeartbeatTime{{NodeID: "a", Boot: 2, At: at.Add(time.Hour)}, {NodeID: "a", Boot: 3, At: at.Add(-time.Hour)},
+	b.ok(b.s.SaveHeartbeats(b.ctx, []metal.HeartbeatTime{{NodeID: "a", Boot: 2, At: at.Add(time.Hour)}, {NodeID: "a", Boot: 3, At: at.Add(-time.Hour)},
 		{NodeID: "b", Boot: 3, At: at}, {NodeID: "ghost", Boot: 3, At: at}}))
 	if now, err := b.s.Contact(b.ctx, nil, "a"); err != nil || now != c {
 		b.Errorf("times of another boot, and older ones, made it %+v, %v", now, err)
 	}
-	b.ok(b.s.SaveBeats(b.ctx, []metal.HeartbeatTime{{NodeID: "a", Boot: 3, At: at.Add(time.Hour)}}))
+	b.ok(b.s.SaveHeartbeats(b.ctx, []metal.HeartbeatTime{{NodeID: "a", Boot: 3, At: at.Add(time.Hour)}}))
 	if now, err := b.s.Contact(b.ctx, nil, "a"); err != nil || !now.HeartbeatAt.Equal(at.Add(time.Hour)) || now.Revision != c.Revision+1 {
 		b.Errorf("the time of a heartbeat made it %+v, %v", now, err)
 	}
-	version, word, err := b.s.AgentWord(b.ctx, "a")
+	version, word, err := b.s.AgentContact(b.ctx, "a")
 	b.ok(err)
 	if want := (metal.Contact{NodeID: "a", AgentURL: "u2", AgentVersion: "v", AgentCA: "ca", AgentStatus: "s", AgentStatusMessage: "m", AgentBoot: 3}); version != 1 || word != want {
 		b.Errorf("its agent said %+v of version %d", word, version)
 	}
-	if version, _, err = b.s.AgentWord(b.ctx, "b"); err != nil || version != 0 {
+	if version, _, err = b.s.AgentContact(b.ctx, "b"); err != nil || version != 0 {
 		b.Errorf("an agent never heard of has the word of version %d, %v", version, err)
 	}
 	b.refused(b.s.Do(b.ctx, func(tx job.Tx) error { return b.s.SaveContact(tx, metal.Contact{NodeID: "ghost"}) }), problem.NotFound, "Node ghost could not be found.")
@@ -188,7 +188,7 @@ func testTellToken(b *testEnv) {
 				s = second
 			}
 			var first bool
-			err := s.Do(b.ctx, func(tx job.Tx) (err error) { first, err = s.TellToken(tx, "a", boot); return err })
+			err := s.Do(b.ctx, func(tx job.Tx) (err error) { first, err = s.MarkTokenTold(tx, "a", boot); return err })
 			if err != nil {
 				b.Error(err)
 			}
@@ -199,7 +199,7 @@ func testTellToken(b *testEnv) {
 		}
 	}
 	b.do(func(tx job.Tx) error {
-		if first, err := b.s.TellToken(tx, "a", 2); err != nil || first {
+		if first, err := b.s.MarkTokenTold(tx, "a", 2); err != nil || first {
 			return fmt.Errorf("the token of a former boot is told: %v %v", first, err)
 		}
 		return nil
