@@ -43,9 +43,9 @@ func (r *Runner) forceRecheck() {
 // take gives up to free jobs to work on: those that a claim took whose answer was lost, else new ones.
 // Only the claiming goroutine calls it, so that nothing comes into our hand meanwhile.
 func (r *Runner) take(ctx context.Context, me Conductor, free int) ([]Job, error) {
-	strays, err := r.lostClaims(ctx, me, free)
-	if err != nil || len(strays) > 0 {
-		return strays, err
+	lost, err := r.lostClaims(ctx, me, free)
+	if err != nil || len(lost) > 0 {
+		return lost, err
 	}
 	jobs, err := r.store.Claim(ctx, me.Owner(), r.now(), me.Groups, r.kinds, free)
 	if err != nil {
@@ -73,17 +73,17 @@ func (r *Runner) lostClaims(ctx context.Context, me Conductor, free int) ([]Job,
 		r.forceRecheck()
 		return nil, err
 	}
-	var strays []Job
+	var lost []Job
 	for _, j := range held {
-		if !known[j.ID] && len(strays) < free {
+		if !known[j.ID] && len(lost) < free {
 			r.log.Warn("this conductor holds a job that it does not work on: an answer of the database was lost", "job", j.ID, "kind", string(j.Kind), "action", j.Action)
-			strays = append(strays, j)
+			lost = append(lost, j)
 		}
 	}
-	if len(strays) == free {
+	if len(lost) == free {
 		r.forceRecheck() // there may be more
 	}
-	return strays, nil
+	return lost, nil
 }
 
 // quarantineJob ends a job whose row cannot be read. Neither its actions nor their undoing can be trusted with

@@ -210,8 +210,8 @@ type Leases interface {
 	// Register inserts or replaces the conductor's row and frees the jobs of its former incarnations
 	// (the caller holds the state directory's lock, so they are dead).
 	Register(ctx context.Context, c Conductor) error
-	// Beat raises the counter of this incarnation; ErrFenced if the row belongs to another one or is gone.
-	Beat(ctx context.Context, c Conductor) error
+	// RenewLease raises the counter of this incarnation; ErrFenced if the row belongs to another one or is gone.
+	RenewLease(ctx context.Context, c Conductor) error
 	// Conductors lists all rows, by host name.
 	Conductors(ctx context.Context) ([]Conductor, error)
 	// Retire removes the row if it still is of this incarnation, and frees its jobs: a crash is counted on each, and what was Running is Ready.

@@ -51,7 +51,7 @@ func (r *Runner) renewLease(ctx context.Context, guard *time.Timer) {
 	r.mu.Unlock()
 	began := time.Now()
 	bounded, cancel := context.WithTimeout(ctx, beatEvery)
-	err := r.store.Beat(bounded, me)
+	err := r.store.RenewLease(bounded, me)
 	cancel()
 	r.mu.Lock()
 	lost, closing := r.epoch.Err() != nil || errors.Is(err, ErrFenced), r.closing

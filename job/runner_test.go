@@ -107,11 +107,11 @@ func (f *frozen) Do(ctx context.Context, fn func(job.Tx) error) error {
 	return f.Store.Do(ctx, fn)
 }
 
-func (f *frozen) Beat(ctx context.Context, c job.Conductor) error {
+func (f *frozen) RenewLease(ctx context.Context, c job.Conductor) error {
 	if f.cut.Load() {
 		return errCut
 	}
-	return f.Store.Beat(ctx, c)
+	return f.Store.RenewLease(ctx, c)
 }
 
 func (f *frozen) Claim(ctx context.Context, owner string, now time.Time, groups []string, kinds map[job.Kind]int, limit int) ([]job.Job, error) {
@@ -351,13 +351,13 @@ type mute struct {
 	claims atomic.Int64
 }
 
-func (m *mute) Beat(ctx context.Context, c job.Conductor) error {
+func (m *mute) RenewLease(ctx context.Context, c job.Conductor) error {
 	if m.on.Load() {
 		<-ctx.Done()
 		time.Sleep(10 * time.Second) // longer than it was allowed to
 		return errCut
 	}
-	return m.Store.Beat(ctx, c)
+	return m.Store.RenewLease(ctx, c)
 }
 
 func (m *mute) Claim(ctx context.Context, owner string, now time.Time, groups []string, kinds map[job.Kind]int, limit int) ([]job.Job, error) {
@@ -434,11 +434,11 @@ func (l *late) Save(tx job.Tx, j *job.Job, keep bool) error {
 	return l.Store.Save(tx, j, keep)
 }
 
-func (l *late) Beat(ctx context.Context, c job.Conductor) error {
+func (l *late) RenewLease(ctx context.Context, c job.Conductor) error {
 	if l.on.Load() {
 		return job.ErrFenced
 	}
-	return l.Store.Beat(ctx, c)
+	return l.Store.RenewLease(ctx, c)
 }
 
 func (l *late) Register(ctx context.Context, c job.Conductor) error {

@@ -121,7 +121,7 @@ func TestSilence(t *testing.T) {
 			t.Errorf("%s came to an end after %s, of which %s are allowed: %v", what, took, limit, err)
 		}
 	}
-	beat := func() error { return s.Beat(t.Context(), me) }
+	beat := func() error { return s.RenewLease(t.Context(), me) }
 	read := func() error { _, err := s.Node(t.Context(), nil, "n"); return err }
 	busy()
 	within("a beat", 10*time.Second, beat)

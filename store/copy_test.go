@@ -199,7 +199,7 @@ func TestCopyRefusesWhileServed(t *testing.T) {
 		go func() {
 			defer close(beaten)
 			for ctx.Err() == nil {
-				_ = s.Beat(ctx, me)
+				_ = s.RenewLease(ctx, me)
 				select {
 				case <-ctx.Done():
 				case <-time.After(200 * time.Millisecond):

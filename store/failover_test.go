@@ -154,7 +154,7 @@ func TestADeadFirstHostCostsNoConnectionItsTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A beat has two seconds, and its connection is a new one.
-	if err := s.Beat(t.Context(), me); err != nil {
+	if err := s.RenewLease(t.Context(), me); err != nil {
 		t.Fatal(err)
 	}
 	if took := time.Since(began); took > 8*time.Second {
@@ -244,7 +244,7 @@ func TestAHungCommitIsAnswered(t *testing.T) {
 	}
 	all.Go(func() {
 		for range 3 { // a lease is renewed by nobody's mercy either
-			if err := s.Beat(ctx, me); !problem.Is(err, problem.Unavailable) {
+			if err := s.RenewLease(ctx, me); !problem.Is(err, problem.Unavailable) {
 				t.Errorf("a beat while no commit ends: %v", err)
 			}
 		}
@@ -337,7 +337,7 @@ func TestALeaseWaitsForNoCounter(t *testing.T) {
 			t.Fatalf("%d wait for the row: %v", n, err)
 		}
 	}
-	if err := s.Beat(t.Context(), me); err != nil {
+	if err := s.RenewLease(t.Context(), me); err != nil {
 		t.Errorf("a lease beside those who wait for the counter: %v", err)
 	}
 	if err := locked.Rollback(); err != nil {

@@ -118,7 +118,7 @@ func TestOlderLeaseIsNoticed(t *testing.T) {
 	onBoth(t, func(t *testing.T, d storetest.Database) {
 		s, me, j := working(t, d)
 		for range 3 {
-			if err := s.Beat(t.Context(), me); err != nil {
+			if err := s.RenewLease(t.Context(), me); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -129,7 +129,7 @@ func TestOlderLeaseIsNoticed(t *testing.T) {
 			t.Fatal(err)
 		}
 		idle(t, s, me, j)
-		if err := s.Beat(t.Context(), me); err != nil {
+		if err := s.RenewLease(t.Context(), me); err != nil {
 			t.Fatal(err)
 		}
 		i, err := s.Incarnation(t.Context())

@@ -64,8 +64,8 @@ func (s *jobTables) register(tx *Tx, c job.Conductor) error {
 	return nil
 }
 
-// Beat is job.Leases's.
-func (s *jobTables) Beat(ctx context.Context, c job.Conductor) error {
+// RenewLease is job.Leases's.
+func (s *jobTables) RenewLease(ctx context.Context, c job.Conductor) error {
 	var counter int64
 	err := s.Do(forLease(ctx, beatTime), func(t job.Tx) error {
 		tx, err := s.tx(t)

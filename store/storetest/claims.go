@@ -151,7 +151,7 @@ func testLease(b *testEnv) {
 	if len(mine) != 1 || len(others) != 1 {
 		b.Fatal("claims went wrong")
 	}
-	b.ok(b.s.Beat(b.ctx, c))
+	b.ok(b.s.RenewLease(b.ctx, c))
 	all, err := b.s.Conductors(b.ctx)
 	b.ok(err)
 	if len(all) != 2 || all[0].Hostname != "h1" || all[1].Counter != 1 || len(all[1].Groups) != 2 || string(all[1].Description) != string(c.Description) || all[1].StartedAt.IsZero() {
@@ -164,13 +164,13 @@ func testLease(b *testEnv) {
 		b.Fatalf("the former incarnation's job: %+v", got)
 	}
 	b.inState(others[0].ID, job.Running)
-	if err := b.s.Beat(b.ctx, former); err == nil {
+	if err := b.s.RenewLease(b.ctx, former); err == nil {
 		b.Fatal("a former incarnation beats")
 	}
 	b.ok(b.s.Retire(b.ctx, former)) // takes nothing from its successor
 	j := b.claim(c.Owner())
-	b.ok(b.s.Beat(b.ctx, c))
-	b.ok(b.s.Beat(b.ctx, c))
+	b.ok(b.s.RenewLease(b.ctx, c))
+	b.ok(b.s.RenewLease(b.ctx, c))
 	c.Counter = 1 // as somebody saw it before the last beat
 	if err := b.s.Retire(b.ctx, c); !problem.Is(err, problem.Conflict) {
 		b.Fatalf("one that beats was retired: %v", err)
@@ -179,7 +179,7 @@ func testLease(b *testEnv) {
 	c.Counter = 2
 	b.ok(b.s.Retire(b.ctx, c))
 	b.inState(j[0].ID, job.Ready)
-	if err := b.s.Beat(b.ctx, c); err == nil {
+	if err := b.s.RenewLease(b.ctx, c); err == nil {
 		b.Fatal("a conductor that is gone beats")
 	}
 	if all, err = b.s.Conductors(b.ctx); err != nil || len(all) != 1 {
