@@ -28,9 +28,9 @@ type Ring struct {
 	self  store.KeyHolder
 	woken chan struct{}
 
-	mu    sync.Mutex
-	heard map[string]heartbeatSeen
-	said  string
+	mu          sync.Mutex
+	heartbeats  map[string]heartbeatSeen
+	lastProblem string
 
 	// clean is the old key with which nothing is sealed any more, and nothing can be: what is left to wait for is asked for at asked again.
 	clean string
@@ -56,7 +56,7 @@ type Config struct {
 
 // New makes the Ring of this process. Run works.
 func New(c Config) *Ring {
-	return &Ring{Config: c, self: store.KeyHolder{ID: uuid.NewString(), Host: c.Host}, woken: make(chan struct{}, 1), heard: map[string]heartbeatSeen{}}
+	return &Ring{Config: c, self: store.KeyHolder{ID: uuid.NewString(), Host: c.Host}, woken: make(chan struct{}, 1), heartbeats: map[string]heartbeatSeen{}}
 }
 
 // Store is what a change of the key needs of the database.
@@ -114,8 +114,8 @@ func (r *Ring) Run(ctx context.Context) error {
 // say logs a word once, not at each turn.
 func (r *Ring) say(level slog.Level, what, why string) {
 	r.mu.Lock()
-	again := r.said == why
-	r.said = why
+	again := r.lastProblem == why
+	r.lastProblem = why
 	r.mu.Unlock()
 	if !again {
 		r.Log.Log(context.Background(), level, what, "why", why)
@@ -258,16 +258,16 @@ func (r *Ring) living(ctx context.Context) ([]store.KeyHolder, error) {
 	now := r.Now()
 	var out []store.KeyHolder
 	for _, h := range holders {
-		was, seen := r.heard[h.ID]
+		was, seen := r.heartbeats[h.ID]
 		if !seen || was.beats != h.Beats {
 			was = heartbeatSeen{h.Beats, now}
-			r.heard[h.ID] = was
+			r.heartbeats[h.ID] = was
 		}
 		if h.ID == r.self.ID || !r.Alone && now.Sub(was.at) < keySilence {
 			out = append(out, h)
 			continue
 		}
-		delete(r.heard, h.ID)
+		delete(r.heartbeats, h.ID)
 		if err := r.Store.DropKeyHolder(ctx, h.ID, h.Beats); err != nil {
 			return nil, err
 		}

@@ -14,20 +14,23 @@ import (
 	"salvor/store/storetest"
 )
 
-// tally counts what reads all rows.
-type tally struct {
+// countingStore counts what reads all rows.
+type countingStore struct {
 	*store.Store
 	reseals, counts, looks int
 }
 
-func (y *tally) Reseal(ctx context.Context) (int, error) { y.reseals++; return y.Store.Reseal(ctx) }
+func (y *countingStore) Reseal(ctx context.Context) (int, error) {
+	y.reseals++
+	return y.Store.Reseal(ctx)
+}
 
-func (y *tally) SealedWith(ctx context.Context, id string) (int, error) {
+func (y *countingStore) SealedWith(ctx context.Context, id string) (int, error) {
 	y.counts++
 	return y.Store.SealedWith(ctx, id)
 }
 
-func (y *tally) OldKeyUse(ctx context.Context, k store.SealKey) (store.KeyUse, error) {
+func (y *countingStore) OldKeyUse(ctx context.Context, k store.SealKey) (store.KeyUse, error) {
 	y.looks++
 	return y.Store.OldKeyUse(ctx, k)
 }
@@ -39,7 +42,7 @@ func newRing(source Source, key *secret.Key, s Store) *Ring {
 // TestRotationWaits: while somebody holds a token of the old key, the rows are not read again and again.
 func TestRotationWaits(t *testing.T) {
 	s, key := storetest.SQLite(t)
-	y := &tally{Store: s}
+	y := &countingStore{Store: s}
 	op := &job.Job{Kind: "work", Version: 1, Class: job.Operation, Subject: job.Node("n"), Secret: secret.New("hash")}
 	if err := s.Do(t.Context(), func(tx job.Tx) error { return s.Insert(tx, op) }); err != nil {
 		t.Fatal(err)
