@@ -204,8 +204,8 @@ func NewJob(id string, kind job.Kind, args, secrets any, who record.Asker) (*job
 	return j, nil
 }
 
-// PutBack restores the record of a server to its state before a rebuild that changed nothing: the server has its former root disk.
-func (f *FormerSystem) PutBack(srv *Server) {
+// Restore restores the record of a server to its state before a rebuild that changed nothing: the server has its former root disk.
+func (f *FormerSystem) Restore(srv *Server) {
 	srv.ImageID = f.ImageID
 	srv.ApplyProperties(f.Properties)
 	srv.Disks = slices.Clone(srv.Disks)

@@ -170,8 +170,8 @@ type Cluster struct {
 	// CA is PEM; empty: the system's. Insecure takes any certificate.
 	CA       string
 	Insecure bool
-	// Seen is the highest job that the watcher has followed to its end.
-	Seen int64
+	// FollowedJob is the highest job that the watcher has followed to its end.
+	FollowedJob int64
 	// Problem is why the cluster cannot be watched now; empty: it can.
 	Problem string
 }

@@ -23,18 +23,18 @@ const (
 type HostObservation struct {
 	HostID, Name, Group string
 	// Silent is for how long its lease was not renewed, as far as this process could hear; Heard: it held one at all.
-	Silent time.Duration
-	Heard  bool
+	Silent   time.Duration
+	HadLease bool
 	// Excluded: it is fenced, forced down or revoked: it is nobody's business here.
 	Excluded bool
-	// Said: it is forced down and not fenced yet. It is looked at, for what is seen may contradict that.
-	Said bool
+	// ForcedDown: it is forced down and not fenced yet. It is looked at, for what is seen may contradict that.
+	ForcedDown bool
 	// Servers are on it.
 	Servers int
 	// Power is Dead where its BMC says off, Storage where none of its guests that run from volumes is connected.
 	Power, Storage Signal
-	// Others live and could look at it; of these Answered have, and Reached found it.
-	Others, Answered, Reached int
+	// Neighbours live and could look at it; of these Answered have, and Reached found it.
+	Neighbours, NeighboursAnswered, NeighboursReached int
 	// Watchdog is the one that its newest renewal named as armed.
 	Watchdog string
 	// TriedAgo is how long ago its healing began, or a receipt that is open was given; 0: not within HealCycle.
@@ -72,14 +72,14 @@ func Evaluate(v FleetObservation) (out []Verdict) {
 	if v.Listening < Suspect {
 		return nil
 	}
-	crowds := v.massFailures()
+	massFailures := v.massFailures()
 	healed := v.healed()
 	for _, h := range v.sorted() {
 		if h.Excluded || !h.silent() {
 			continue
 		}
 		group := v.group(h.Group)
-		verdict := Verdict{HostID: h.HostID, Why: cmp.Or(crowds[h.Group], v.recentMassFailure(&h))}
+		verdict := Verdict{HostID: h.HostID, Why: cmp.Or(massFailures[h.Group], v.recentMassFailure(&h))}
 		if verdict.Why == "" {
 			verdict.Suspected, verdict.Why = h.judge()
 		}
@@ -97,10 +97,10 @@ func Evaluate(v FleetObservation) (out []Verdict) {
 
 // IsProbed tells whether more is asked about the host than its lease.
 func (h *HostObservation) IsProbed() bool {
-	return (!h.Excluded || h.Said) && h.Heard && h.Silent >= ProbeAfter
+	return (!h.Excluded || h.ForcedDown) && h.HadLease && h.Silent >= ProbeAfter
 }
 
-func (h *HostObservation) silent() bool { return h.Heard && h.Silent >= Suspect }
+func (h *HostObservation) silent() bool { return h.HadLease && h.Silent >= Suspect }
 
 func (v *FleetObservation) group(name string) *HostGroup {
 	if g := v.Groups[name]; g != nil {
@@ -123,7 +123,7 @@ func (v *FleetObservation) massFailures() map[string]string {
 	for i := range v.Hosts {
 		h := &v.Hosts[i]
 		// A fenced host that speaks proves, too, that it is not the control plane that hears nothing.
-		if !h.Heard || h.Silent >= ignoreAfter || h.Excluded && h.silent() {
+		if !h.HadLease || h.Silent >= ignoreAfter || h.Excluded && h.silent() {
 			continue
 		}
 		all[h.Group]++
@@ -159,7 +159,7 @@ func (v *FleetObservation) recentMassFailure(h *HostObservation) string {
 	all, silent, speaking := 0, 0, false
 	for i := range v.Hosts {
 		o := &v.Hosts[i]
-		if !o.Heard || o.Excluded && o.silent() {
+		if !o.HadLease || o.Excluded && o.silent() {
 			continue
 		}
 		speaking = speaking || !o.silent()
@@ -194,8 +194,8 @@ func (h *HostObservation) judge() (dead bool, why string) {
 	if h.Watchdog != "" && h.Silent >= SelfFenceEvidence {
 		return true, lease + ", and its watchdog " + h.Watchdog + " has reset it"
 	}
-	if h.Reached > 0 {
-		return false, fmt.Sprintf("%s, but %d of %d neighbours reach it", lease, h.Reached, h.Answered)
+	if h.NeighboursReached > 0 {
+		return false, fmt.Sprintf("%s, but %d of %d neighbours reach it", lease, h.NeighboursReached, h.NeighboursAnswered)
 	}
 	var by []string
 	if h.Power == Dead {
@@ -204,8 +204,8 @@ func (h *HostObservation) judge() (dead bool, why string) {
 	if h.Storage == Dead {
 		by = append(by, "no guest of it is connected to its volumes")
 	}
-	if h.Answered > 0 && h.Answered >= min(2, h.Others) {
-		by = append(by, fmt.Sprintf("none of %d neighbours reaches it", h.Answered))
+	if h.NeighboursAnswered > 0 && h.NeighboursAnswered >= min(2, h.Neighbours) {
+		by = append(by, fmt.Sprintf("none of %d neighbours reaches it", h.NeighboursAnswered))
 	}
 	if len(by) == 0 {
 		return false, lease + "; nothing else speaks of its death"

@@ -20,12 +20,12 @@ func sightings(t *rapid.T) FleetObservation {
 	sense := rapid.SampledFrom([]Signal{Unknown, Lives, Dead})
 	for i := range rapid.IntRange(0, 12).Draw(t, "hosts") {
 		h := HostObservation{HostID: fmt.Sprintf("h%02d", i), Group: rapid.SampledFrom(groups).Draw(t, "group"),
-			Silent: time.Duration(rapid.Int64Range(0, 30).Draw(t, "silent")) * time.Second, Heard: rapid.IntRange(0, 9).Draw(t, "heard") > 0,
+			Silent: time.Duration(rapid.Int64Range(0, 30).Draw(t, "silent")) * time.Second, HadLease: rapid.IntRange(0, 9).Draw(t, "heard") > 0,
 			Excluded: rapid.IntRange(0, 9).Draw(t, "aside") == 0, Servers: rapid.IntRange(0, 3).Draw(t, "servers"),
-			Power: sense.Draw(t, "power"), Storage: sense.Draw(t, "storage"), Others: rapid.IntRange(0, 3).Draw(t, "others"),
+			Power: sense.Draw(t, "power"), Storage: sense.Draw(t, "storage"), Neighbours: rapid.IntRange(0, 3).Draw(t, "others"),
 			Watchdog: rapid.SampledFrom([]string{"", "i6300esb"}).Draw(t, "watchdog")}
-		h.Answered = rapid.IntRange(0, h.Others).Draw(t, "answered")
-		h.Reached = rapid.IntRange(0, h.Answered).Draw(t, "reached")
+		h.NeighboursAnswered = rapid.IntRange(0, h.Neighbours).Draw(t, "answered")
+		h.NeighboursReached = rapid.IntRange(0, h.NeighboursAnswered).Draw(t, "reached")
 		if rapid.IntRange(0, 4).Draw(t, "tried") == 0 {
 			h.TriedAgo = time.Minute
 		}
@@ -44,7 +44,7 @@ func TestJudge(t *testing.T) {
 		living, silent, total := 0, map[string]int{}, map[string]int{}
 		for _, h := range v.Hosts {
 			by[h.HostID] = h
-			if !h.Heard || h.Excluded && h.Silent >= Suspect { // a fenced one that speaks counts
+			if !h.HadLease || h.Excluded && h.Silent >= Suspect { // a fenced one that speaks counts
 				continue
 			}
 			total[h.Group]++
@@ -72,11 +72,11 @@ func TestJudge(t *testing.T) {
 			if !verdict.Suspected {
 				continue
 			}
-			other := h.Power == Dead || h.Storage == Dead || h.Answered > 0 && h.Reached == 0 || h.Watchdog != "" && h.Silent >= SelfFenceEvidence
+			other := h.Power == Dead || h.Storage == Dead || h.NeighboursAnswered > 0 && h.NeighboursReached == 0 || h.Watchdog != "" && h.Silent >= SelfFenceEvidence
 			switch {
 			case v.Listening < Suspect:
 				t.Errorf("suspected after listening for %s", v.Listening)
-			case h.Excluded || !h.Heard || h.Silent < Suspect:
+			case h.Excluded || !h.HadLease || h.Silent < Suspect:
 				t.Errorf("suspected by no lapse of its lease: %+v", h)
 			case !other:
 				t.Errorf("suspected by its lease alone: %+v", h)
@@ -92,8 +92,8 @@ func TestJudge(t *testing.T) {
 // TestJudgeWords: what is said of a host in each case.
 func TestJudgeWords(t *testing.T) {
 	t.Parallel()
-	alive := HostObservation{HostID: "z", Heard: true, Group: "a"}
-	other := HostObservation{HostID: "y", Heard: true, Group: "a"}
+	alive := HostObservation{HostID: "z", HadLease: true, Group: "a"}
+	other := HostObservation{HostID: "y", HadLease: true, Group: "a"}
 	for name, c := range map[string]struct {
 		host   HostObservation
 		change func(*FleetObservation)
@@ -105,10 +105,10 @@ func TestJudgeWords(t *testing.T) {
 		"and the BMC":            {host: HostObservation{Power: Dead}, dead: true, heal: true, said: "its BMC says off"},
 		"the BMC says on":        {host: HostObservation{Power: Lives}, said: "nothing else"},
 		"and the storage":        {host: HostObservation{Storage: Dead}, dead: true, heal: true, said: "no guest of it is connected"},
-		"and two neighbours":     {host: HostObservation{Others: 3, Answered: 2}, dead: true, heal: true, said: "none of 2 neighbours"},
-		"one neighbour of three": {host: HostObservation{Others: 3, Answered: 1}, said: "nothing else"},
-		"the only neighbour":     {host: HostObservation{Others: 1, Answered: 1}, dead: true, heal: true, said: "none of 1 neighbours"},
-		"a neighbour reaches it": {host: HostObservation{Others: 2, Answered: 2, Reached: 1, Power: Dead}, said: "1 of 2 neighbours reach it"},
+		"and two neighbours":     {host: HostObservation{Neighbours: 3, NeighboursAnswered: 2}, dead: true, heal: true, said: "none of 2 neighbours"},
+		"one neighbour of three": {host: HostObservation{Neighbours: 3, NeighboursAnswered: 1}, said: "nothing else"},
+		"the only neighbour":     {host: HostObservation{Neighbours: 1, NeighboursAnswered: 1}, dead: true, heal: true, said: "none of 1 neighbours"},
+		"a neighbour reaches it": {host: HostObservation{Neighbours: 2, NeighboursAnswered: 2, NeighboursReached: 1, Power: Dead}, said: "1 of 2 neighbours reach it"},
 		"a watchdog":             {host: HostObservation{Silent: SelfFenceEvidence, Watchdog: "i6300esb"}, dead: true, heal: true, said: "i6300esb has reset it"},
 		"a watchdog, too early":  {host: HostObservation{Silent: SelfFenceEvidence - 1, Watchdog: "i6300esb"}, said: "nothing else"},
 		"no servers":             {host: HostObservation{Power: Dead, Servers: -1}, dead: true, said: "its BMC"},
@@ -123,7 +123,7 @@ func TestJudgeWords(t *testing.T) {
 		"one is gone for long":   {host: HostObservation{Power: Dead}, change: func(v *FleetObservation) { v.Hosts[1].Silent = ignoreAfter }, dead: true, heal: true, said: "its BMC"},
 	} {
 		h := c.host
-		h.HostID, h.Heard, h.Group, h.Silent, h.Servers = "x", true, "a", max(h.Silent, Suspect), h.Servers+1
+		h.HostID, h.HadLease, h.Group, h.Silent, h.Servers = "x", true, "a", max(h.Silent, Suspect), h.Servers+1
 		v := FleetObservation{Hosts: []HostObservation{h, other, alive}, Listening: time.Hour, Groups: map[string]*HostGroup{"a": {Name: "a", Healing: true, MaxHosts: 1, MaxShare: 50}}}
 		if c.change != nil {
 			c.change(&v)

@@ -79,7 +79,7 @@ var clusters = &recordKind[compute.Cluster, compute.ClusterFilter]{
 			Password                        plainSecret
 			Insecure                        *bool
 			Seen                            *int64
-		}{&l.URL, &l.User, &l.CA, &l.Problem, &l.Kind, &l.Login, &l.AuthURL, &l.Project, &l.Domain, plainSecret{&l.Password}, &l.Insecure, &l.Seen}
+		}{&l.URL, &l.User, &l.CA, &l.Problem, &l.Kind, &l.Login, &l.AuthURL, &l.Project, &l.Domain, plainSecret{&l.Password}, &l.Insecure, &l.FollowedJob}
 	},
 	secret: func(key string) bool { return key == "Password" },
 	names:  []string{"name"},

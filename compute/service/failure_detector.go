@@ -116,8 +116,8 @@ func (s *Hosts) view(ctx context.Context, hosts []*compute.Host) (compute.FleetO
 	for _, h := range hosts {
 		byID[h.ID] = h
 		g := compute.HostObservation{HostID: h.ID, Name: h.Name, Group: h.Group, Excluded: h.Fenced || h.ForcedDown || h.Revoked}
-		g.Silent, g.Watchdog, g.Heard = s.Silence(h.ID)
-		g.Said = h.ForcedDown && !h.Fenced && !h.Revoked
+		g.Silent, g.Watchdog, g.HadLease = s.Silence(h.ID)
+		g.ForcedDown = h.ForcedDown && !h.Fenced && !h.Revoked
 		silent = silent || g.IsProbed()
 		v.Hosts = append(v.Hosts, g)
 	}
@@ -161,11 +161,11 @@ func (s *Hosts) collectSignals(ctx context.Context, g *compute.HostObservation, 
 	defer l.mu.Unlock()
 	for looker, what := range l.asked {
 		if slices.ContainsFunc(what, func(n compute.Neighbour) bool { return n.HostID == h.ID }) {
-			g.Others++
+			g.Neighbours++
 			if saw, ok := l.seen[h.ID][looker]; ok && s.now().Sub(saw.at) < min(observationTTL, g.Silent) {
-				g.Answered++
+				g.NeighboursAnswered++
 				if saw.reached {
-					g.Reached++
+					g.NeighboursReached++
 				}
 			}
 		}
@@ -192,7 +192,7 @@ func (s *Hosts) collectSignals(ctx context.Context, g *compute.HostObservation, 
 func (l *failureDetector) ask(v compute.FleetObservation, byID map[string]*compute.Host) {
 	near, living := map[string][]string{}, []string{}
 	for _, o := range v.Hosts {
-		if !o.Excluded && o.Heard && o.Silent < compute.ProbeAfter {
+		if !o.Excluded && o.HadLease && o.Silent < compute.ProbeAfter {
 			near[o.Group], living = append(near[o.Group], o.HostID), append(living, o.HostID)
 		}
 	}

@@ -86,14 +86,14 @@ func (c clusterOperations) watchCluster(ctx context.Context, r *job.Run) job.Out
 	}
 	trouble, every := "", watchEvery
 	if err != nil {
-		now, trouble, every = clusterObservation{followedJob: row.Seen}, err.Error(), unreachableEvery
+		now, trouble, every = clusterObservation{followedJob: row.FollowedJob}, err.Error(), unreachableEvery
 	}
 	for name, text := range now.notes {
 		if r.Memo[name] != text {
 			r.Note(name, text)
 		}
 	}
-	if row.Seen == now.followedJob && row.Problem == trouble && len(now.events) == 0 {
+	if row.FollowedJob == now.followedJob && row.Problem == trouble && len(now.events) == 0 {
 		return job.Rest(turnOfWatch, every)
 	}
 	return job.Rest(turnOfWatch, every, c.noteTurn(ctx, row, now, trouble))
@@ -121,11 +121,11 @@ func (c clusterOperations) noteTurn(ctx context.Context, old *compute.Cluster, n
 		if err != nil {
 			return err
 		}
-		if row.Seen == now.followedJob && row.Problem == trouble {
+		if row.FollowedJob == now.followedJob && row.Problem == trouble {
 			return nil
 		}
 		changed := (row.Problem == "") != (trouble == "")
-		row.Seen, row.Problem = now.followedJob, trouble
+		row.FollowedJob, row.Problem = now.followedJob, trouble
 		if err := c.Store.Clusters().Save(tx, row); err != nil || !changed {
 			return err
 		}
@@ -140,7 +140,7 @@ func (c clusterOperations) noteTurn(ctx context.Context, old *compute.Cluster, n
 // lookAtCluster takes in everything that the cluster tells.
 func (c clusterOperations) lookAtCluster(ctx context.Context, r *job.Run, row *compute.Cluster, cl hypervisor.Cluster) (clusterObservation, error) {
 	if row.Kind == compute.IronicCluster {
-		return clusterObservation{followedJob: row.Seen}, c.bareMetal().lookAtEndpoint(ctx, row)
+		return clusterObservation{followedJob: row.FollowedJob}, c.bareMetal().lookAtEndpoint(ctx, row)
 	}
 	jobs, open, seen, err := c.newJobs(ctx, r, row, cl)
 	if err != nil {
@@ -167,7 +167,7 @@ func (c clusterOperations) newJobs(ctx context.Context, r *job.Run, row *compute
 	if known := r.Memo[openJobsMemo]; known != "" {
 		_ = json.Unmarshal([]byte(known), &also) // our own writing
 	}
-	after := row.Seen
+	after := row.FollowedJob
 	if after == 0 {
 		after = -1
 	}
@@ -175,7 +175,7 @@ func (c clusterOperations) newJobs(ctx context.Context, r *job.Run, row *compute
 	if err != nil {
 		return nil, nil, 0, err
 	}
-	open, seen = []int64{}, row.Seen
+	open, seen = []int64{}, row.FollowedJob
 	for _, j := range jobs {
 		seen = max(seen, j.ID)
 		switch {

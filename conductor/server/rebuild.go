@@ -66,7 +66,7 @@ func (c *Conductor) rebuildFailed(ctx context.Context, tx job.Tx, j *job.Job) er
 	}
 	return c.serverFailed("rebuilt", func(s *compute.Server, _ bool) {
 		if untouched {
-			a.Former.PutBack(s)
+			a.Former.Restore(s)
 		}
 	})(ctx, tx, j)
 }

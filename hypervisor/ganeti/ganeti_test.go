@@ -536,7 +536,7 @@ func TestClustersKeepClients(t *testing.T) {
 		return h.(Host).Client
 	}
 	first := client()
-	row.Seen, row.Problem, row.Version = 9, "x", 3
+	row.FollowedJob, row.Problem, row.Version = 9, "x", 3
 	if client() != first {
 		t.Error("a turn of the watcher costs a client")
 	}
