@@ -168,21 +168,21 @@ func (k *Keystone) ask(ctx context.Context, token string) (Verdict[access.Princi
 	var none Verdict[access.Principal]
 	service, err := k.signedIn(ctx)
 	if err != nil {
-		return none, k.unanswered("log in as "+k.opts.Username, err, true)
+		return none, k.unreachable("log in as "+k.opts.Username, err, true)
 	}
 	got := tokens.Get(ctx, service, token)
 	if got.Err == nil || gophercloud.ResponseCodeIs(got.Err, http.StatusNotFound) {
-		k.answered()
+		k.resetBackoff()
 	}
 	if gophercloud.ResponseCodeIs(got.Err, http.StatusNotFound) {
 		return none, k.unauthorized()
 	}
 	if got.Err != nil {
-		return none, k.unanswered("validate a token", got.Err, !k.alive(ctx, got.Err))
+		return none, k.unreachable("validate a token", got.Err, !k.alive(ctx, got.Err))
 	}
 	var body tokenBody
 	if err := got.ExtractInto(&body); err != nil {
-		return none, k.unanswered("read a token", err, false)
+		return none, k.unreachable("read a token", err, false)
 	}
 	now := k.now()
 	if !now.Before(body.ExpiresAt) {
@@ -223,9 +223,9 @@ func errAway(left time.Duration) error {
 	return Later(left+time.Second, "The Keystone service is temporarily unavailable; ask again.")
 }
 
-// unanswered tells the log why keystone did not answer, and the client only that it did not: the reason may name hosts and users.
+// unreachable tells the log why keystone did not answer, and the client only that it did not: the reason may name hosts and users.
 // all tells that it concerns every token.
-func (k *Keystone) unanswered(doing string, err error, all bool) error {
+func (k *Keystone) unreachable(doing string, err error, all bool) error {
 	var answer gophercloud.ErrUnexpectedResponseCode
 	if errors.As(err, &answer) { // its own text holds headers and body
 		err = fmt.Errorf("%s %s answered %d", answer.Method, answer.URL, answer.Actual)
@@ -263,11 +263,11 @@ func (k *Keystone) alive(ctx context.Context, err error) bool {
 	if resp.StatusCode >= http.StatusInternalServerError {
 		return false
 	}
-	k.answered()
+	k.resetBackoff()
 	return true
 }
 
-func (k *Keystone) answered() {
+func (k *Keystone) resetBackoff() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.fail = 0

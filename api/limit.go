@@ -37,8 +37,8 @@ type Limits struct {
 type LimitConfig struct {
 	Refusals, AllRefusals int // of who shows no credential: per source, of all together
 	Logins, AllLogins     int // of credentials that are wrong
-	// Patience is for how long that many may come at once; 0 means 20 s.
-	Patience time.Duration
+	// Burst is for how long that many may come at once; 0 means 20 s.
+	Burst time.Duration
 	// Proxies are believed when they say for whom they ask (X-Forwarded-For).
 	Proxies []netip.Prefix
 	Now     func() time.Time // nil means time.Now
@@ -49,13 +49,13 @@ func NewLimits(c LimitConfig) *Limits {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	if c.Patience <= 0 {
-		c.Patience = 20 * time.Second
+	if c.Burst <= 0 {
+		c.Burst = 20 * time.Second
 	}
 	l := &Limits{config: c, proven: trustedClients{}, bodies: newBodies()}
 	_, _ = rand.Read(l.seed[:]) // never fails: it ends the program instead
-	l.refused = newCounters(c.Refusals, c.AllRefusals, c.Patience)
-	l.logins = newCounters(c.Logins, c.AllLogins, c.Patience)
+	l.refused = newCounters(c.Refusals, c.AllRefusals, c.Burst)
+	l.logins = newCounters(c.Logins, c.AllLogins, c.Burst)
 	return l
 }
 
@@ -111,18 +111,18 @@ func (l *Limits) Guard(h http.Handler) RouteLister {
 // responseRecorder settles a visit as soon as its answer begins: a long one holds nobody up.
 type responseRecorder struct {
 	statusRecorder
-	visit *requestState
+	state *requestState
 }
 
 func (w *responseRecorder) WriteHeader(status int) {
 	if status >= http.StatusOK {
-		w.visit.settle(status)
+		w.state.settle(status)
 	}
 	w.statusRecorder.WriteHeader(status)
 }
 
 func (w *responseRecorder) Write(b []byte) (int, error) {
-	w.visit.settle(http.StatusOK)
+	w.state.settle(http.StatusOK)
 	return w.statusRecorder.Write(b)
 }
 

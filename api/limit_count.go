@@ -18,15 +18,15 @@ type tokenBucket struct {
 // refusalCounters are the buckets of one kind of refusal.
 type refusalCounters struct {
 	rate, allRate float64 // per second; 0: no bound
-	patience      float64 // seconds' worth that a bucket holds
+	burst         float64 // seconds' worth that a bucket holds
 	// all is what those share who were refused lately, first what the others do: they shall not wait for what they did not do.
 	all, first tokenBucket
 	sources    map[netip.Prefix]tokenBucket
 }
 
-func newCounters(each, all int, patience time.Duration) refusalCounters {
-	c := refusalCounters{rate: float64(each), allRate: float64(all), patience: patience.Seconds(), sources: map[netip.Prefix]tokenBucket{}}
-	c.all.left = c.allRate * c.patience
+func newCounters(each, all int, burst time.Duration) refusalCounters {
+	c := refusalCounters{rate: float64(each), allRate: float64(all), burst: burst.Seconds(), sources: map[netip.Prefix]tokenBucket{}}
+	c.all.left = c.allRate * c.burst
 	c.first.left = c.all.left
 	return c
 }
@@ -58,9 +58,9 @@ func listSourceNetworks(source netip.Addr) []sourceNetwork {
 }
 
 // fill gives a bucket as it is now. A clock that was set back fills nothing.
-func (b tokenBucket) fill(rate, patience float64, now time.Time) tokenBucket {
+func (b tokenBucket) fill(rate, burst float64, now time.Time) tokenBucket {
 	if passed := now.Sub(b.at).Seconds(); passed > 0 {
-		b.left = min(b.left+rate*passed, rate*patience)
+		b.left = min(b.left+rate*passed, rate*burst)
 	}
 	b.at = now
 	return b
@@ -70,7 +70,7 @@ func (b tokenBucket) fill(rate, patience float64, now time.Time) tokenBucket {
 func (c *refusalCounters) take(source netip.Addr, now time.Time) (shared *tokenBucket, wait time.Duration) {
 	longest := 0.0
 	if shared = c.shared(source, now); c.allRate > 0 {
-		longest = untilOne(shared.fill(c.allRate, c.patience, now), c.allRate)
+		longest = untilOne(shared.fill(c.allRate, c.burst, now), c.allRate)
 	}
 	c.each(source, now, func(b tokenBucket, rate float64) tokenBucket {
 		longest = max(longest, untilOne(b, rate))
@@ -97,7 +97,7 @@ func untilOne(b tokenBucket, rate float64) float64 { return max(0, (1+float64(b.
 func (c *refusalCounters) shared(source netip.Addr, now time.Time) *tokenBucket {
 	known := listSourceNetworks(source) == nil
 	c.each(source, now, func(b tokenBucket, rate float64) tokenBucket {
-		known = known || b.left < rate*c.patience
+		known = known || b.left < rate*c.burst
 		return b
 	})
 	if known {
@@ -115,10 +115,10 @@ func (c *refusalCounters) each(source netip.Addr, now time.Time, change func(b t
 		rate := c.rate * n.times
 		b, ok := c.sources[n.Prefix]
 		if !ok {
-			b = tokenBucket{left: rate * c.patience, at: now}
+			b = tokenBucket{left: rate * c.burst, at: now}
 		}
-		switch b = change(b.fill(rate, c.patience, now), rate); {
-		case b.taken == 0 && b.left >= rate*c.patience:
+		switch b = change(b.fill(rate, c.burst, now), rate); {
+		case b.taken == 0 && b.left >= rate*c.burst:
 			delete(c.sources, n.Prefix)
 		default:
 			if !ok {
@@ -133,7 +133,7 @@ func (c *refusalCounters) each(source netip.Addr, now time.Time, change func(b t
 func (c *refusalCounters) charge(source netip.Addr, cost float64, now time.Time) {
 	if c.allRate > 0 {
 		shared := c.shared(source, now)
-		*shared = shared.fill(c.allRate, c.patience, now).less(cost, c.allRate)
+		*shared = shared.fill(c.allRate, c.burst, now).less(cost, c.allRate)
 	}
 	c.each(source, now, func(b tokenBucket, rate float64) tokenBucket { return b.less(cost, rate) })
 }
@@ -158,7 +158,7 @@ func (c *refusalCounters) makeRoom(now time.Time) {
 	var fullest netip.Prefix
 	most, seen := -1e18, 0
 	for a, b := range c.sources { // in an order that nobody can choose
-		if b = b.fill(c.rate, c.patience, now); b.left > most {
+		if b = b.fill(c.rate, c.burst, now); b.left > most {
 			fullest, most = a, b.left
 		}
 		if seen++; seen == lookedAt {

@@ -130,7 +130,7 @@ const (
 )
 
 func TestWhoIsRefusedTooOftenWaits(t *testing.T) {
-	g := newGate(t, api.LimitConfig{Refusals: 10, AllRefusals: 1000, Patience: 2 * time.Second})
+	g := newGate(t, api.LimitConfig{Refusals: 10, AllRefusals: 1000, Burst: 2 * time.Second})
 	if n := g.spend(1000, office, "/lookup"); n < 20 || n > 22 {
 		t.Fatalf("%d refusals before the first wait, want 20", n)
 	}
@@ -143,7 +143,7 @@ func TestWhoIsRefusedTooOftenWaits(t *testing.T) {
 	g.now = g.now.Add(time.Duration(wait) * time.Second)
 	g.want(http.StatusNotFound, office, "/lookup")
 	// To be told that a node is locked is nobody's fault.
-	g = newGate(t, api.LimitConfig{Refusals: 10, AllRefusals: 1000, Patience: 2 * time.Second})
+	g = newGate(t, api.LimitConfig{Refusals: 10, AllRefusals: 1000, Burst: 2 * time.Second})
 	if n := g.spend(150, office, "/lookup?busy"); n < 150 {
 		t.Errorf("held up after %d conflicts", n)
 	}
@@ -169,7 +169,7 @@ func TestAFleetBehindOneAddressIsNotHeldUp(t *testing.T) {
 }
 
 func TestPasswordsAreNotGuessedQuickly(t *testing.T) {
-	g := newGate(t, api.LimitConfig{Refusals: 1000, AllRefusals: 1000, Logins: 5, AllLogins: 100, Patience: 10 * time.Second})
+	g := newGate(t, api.LimitConfig{Refusals: 1000, AllRefusals: 1000, Logins: 5, AllLogins: 100, Burst: 10 * time.Second})
 	g.want(http.StatusNotFound, office, "/nodes", "X-Auth-Token", "right")
 	if n := g.spend(1000, office, "/nodes", "X-Auth-Token", "wrong"); n < 50 || n > 52 {
 		t.Fatalf("%d guesses before the first wait, want 50", n)
@@ -186,7 +186,7 @@ func TestPasswordsAreNotGuessedQuickly(t *testing.T) {
 	g.want(http.StatusUnauthorized, office, "/nodes") // no guess at all
 	g.want(http.StatusNotFound, abroad, "/nodes", "X-Auth-Token", "right")
 	// Many sources together: their number helps them up to a bound.
-	g = newGate(t, api.LimitConfig{Logins: 5, AllLogins: 20, Patience: 10 * time.Second})
+	g = newGate(t, api.LimitConfig{Logins: 5, AllLogins: 20, Burst: 10 * time.Second})
 	total := 0
 	for i := range 50 {
 		total += g.spend(100, fmt.Sprintf("203.0.113.%d", i), "/nodes", "X-Auth-Token", "wrong")
@@ -198,7 +198,7 @@ func TestPasswordsAreNotGuessedQuickly(t *testing.T) {
 
 func TestSourcesBehindProxies(t *testing.T) {
 	proxy := "10.0.0.2"
-	g := newGate(t, api.LimitConfig{Refusals: 1, AllRefusals: 1000, Patience: time.Second, Proxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}})
+	g := newGate(t, api.LimitConfig{Refusals: 1, AllRefusals: 1000, Burst: time.Second, Proxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}})
 	held := func(from, said string) bool {
 		return g.ask(from, "/lookup", "X-Forwarded-For", said).Code == http.StatusTooManyRequests
 	}
@@ -227,7 +227,7 @@ func TestSourcesBehindProxies(t *testing.T) {
 
 // TestLimitsNeedLittleMemory asks from more addresses than are told apart, with as many proofs.
 func TestLimitsNeedLittleMemory(t *testing.T) {
-	g := newGate(t, api.LimitConfig{Refusals: 10, Patience: 2 * time.Second})
+	g := newGate(t, api.LimitConfig{Refusals: 10, Burst: 2 * time.Second})
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
@@ -268,7 +268,7 @@ func TestNoBounds(t *testing.T) {
 
 // TestSilenceIsARefusal: who is answered by a connection that ends pays for it, and what he showed is not believed.
 func TestSilenceIsARefusal(t *testing.T) {
-	g := newGate(t, api.LimitConfig{Refusals: 10, Patience: 2 * time.Second})
+	g := newGate(t, api.LimitConfig{Refusals: 10, Burst: 2 * time.Second})
 	guess := func(path string) (held bool) {
 		defer func() { _ = recover() }()
 		return g.ask(office, "/boot?"+path).Code == http.StatusTooManyRequests
@@ -286,7 +286,7 @@ func TestSilenceIsARefusal(t *testing.T) {
 
 // TestManyAtOnceAreNoMoreThanOneAfterTheOther: what is not answered yet counts as if it were refused.
 func TestManyAtOnceAreNoMoreThanOneAfterTheOther(t *testing.T) {
-	g := newGate(t, api.LimitConfig{Logins: 5, AllLogins: 100, Patience: 10 * time.Second})
+	g := newGate(t, api.LimitConfig{Logins: 5, AllLogins: 100, Burst: 10 * time.Second})
 	g.slow = make(chan struct{})
 	const guesses = 1000
 	answers := make(chan int, guesses)
@@ -320,7 +320,7 @@ func TestOthersDoNotWaitForGuessers(t *testing.T) {
 		"networks of one customer": func(i int) string { return fmt.Sprintf("2001:db8:0:%x::1", i) },
 		"a proxy of this machine":  func(int) string { return "127.0.0.1" },
 	} {
-		g := newGate(t, api.LimitConfig{Logins: 5, AllLogins: 100, Patience: 10 * time.Second})
+		g := newGate(t, api.LimitConfig{Logins: 5, AllLogins: 100, Burst: 10 * time.Second})
 		total := 0
 		for range 60 {
 			for i := range 32 {

@@ -7,9 +7,9 @@ import (
 
 // Networks say where the program may connect to. The zero value: nowhere.
 type Networks struct {
-	Listed []netip.Prefix
-	// Others are those that nothing speaks against: neither this machine nor a cloud's metadata service.
-	Others bool
+	Prefixes []netip.Prefix
+	// Default are those that nothing speaks against: neither this machine nor a cloud's metadata service.
+	Default bool
 }
 
 // Fetch is [fetch]: what the program fetches for its users.
@@ -22,8 +22,8 @@ type Limits struct {
 	Connections, AllConnections int
 	// Refusals and Logins are per second and source address, AllRefusals and AllLogins from all together; 0: no bound.
 	Refusals, AllRefusals, Logins, AllLogins int
-	// Patience is for how long that many may come at once.
-	Patience time.Duration
+	// Burst is for how long that many may come at once.
+	Burst time.Duration
 	// Proxies are believed when they say for whom they ask.
 	Proxies []netip.Prefix
 }
@@ -39,18 +39,18 @@ var networks = valueSyntax[Networks]{many: true, allowed: "networks (ADDRESS/BIT
 // prefixes is a list of networks.
 var prefixes = valueSyntax[[]netip.Prefix]{many: true, allowed: "networks (ADDRESS/BITS) and addresses, separated by commas", parse: func(s string) ([]netip.Prefix, error) {
 	n, err := ParseNetworks(splitList(s))
-	if err == nil && n.Others && len(splitList(s)) > 0 {
+	if err == nil && n.Default && len(splitList(s)) > 0 {
 		err = errForm
 	}
-	return n.Listed, err
+	return n.Prefixes, err
 }}
 
 // ParseNetworks reads networks; no words at all mean OtherNetworks.
 func ParseNetworks(words []string) (Networks, error) {
-	out := Networks{Others: len(words) == 0}
+	out := Networks{Default: len(words) == 0}
 	for _, w := range words {
 		if w == OtherNetworks {
-			out.Others = true
+			out.Default = true
 			continue
 		}
 		p, err := netip.ParsePrefix(w)
@@ -61,7 +61,7 @@ func ParseNetworks(words []string) (Networks, error) {
 			}
 			p = netip.PrefixFrom(a, a.BitLen())
 		}
-		out.Listed = append(out.Listed, p.Masked())
+		out.Prefixes = append(out.Prefixes, p.Masked())
 	}
 	return out, nil
 }
@@ -81,7 +81,7 @@ var guardOptions = []Option{
 		"How many wrong passwords or tokens per second a source address may send before it gets 429. Credentials that were valid from this address before are not throttled. 0: no bound."),
 	newOption("limits", "all_logins", "100", integerSyntax(0, 1000000), func(c *Config) *int { return &c.Limits.AllLogins },
 		"The same bound for all source addresses together; those refused lately and all others have one each."),
-	newOption("limits", "patience", "20", secondsSyntax(1), func(c *Config) *time.Duration { return &c.Limits.Patience },
+	newOption("limits", "patience", "20", secondsSyntax(1), func(c *Config) *time.Duration { return &c.Limits.Burst },
 		"The burst: a source may use up the refusals of this many seconds at once."),
 	newOption("limits", "connections", "1024", integerSyntax(0, 100000), func(c *Config) *int { return &c.Limits.Connections },
 		"How many connections a source address (or a /64 of IPv6) may hold on all listeners together that have authenticated no request. At this number the oldest idle one is closed. Connections of hosts, of clients that have authenticated and of trusted_proxies do not count. 0: no bound."),

@@ -174,13 +174,13 @@ func (a *Authority) TLS(names []string) *tls.Config {
 		MinVersion: tls.VersionTLS13, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: pool,
 		// One renewal every two seconds on a connection of its own is dearer with HTTP/2.
 		NextProtos:     []string{"http/1.1"},
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return a.door(names) },
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return a.listenerCertificate(names) },
 		Time:           a.now,
 	}
 }
 
-// door gives the door's certificate, with the authority behind it for those who know only its digest.
-func (a *Authority) door(names []string) (*tls.Certificate, error) {
+// listenerCertificate gives the door's certificate, with the authority behind it for those who know only its digest.
+func (a *Authority) listenerCertificate(names []string) (*tls.Certificate, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.server != nil && a.now().Before(a.server.Leaf.NotAfter.Add(-certificateLife/2)) {

@@ -75,12 +75,12 @@ const (
 
 type hostAPI struct {
 	Config
-	desk *orderWaiters
+	waiters *orderWaiters
 }
 
 // New makes the handler. It must be served with the authority's TLS: who asks is told by the connection.
 func New(c Config) http.Handler {
-	d := &hostAPI{Config: c, desk: newOrderWaiters(c.Orders, c.Log)}
+	d := &hostAPI{Config: c, waiters: newOrderWaiters(c.Orders, c.Log)}
 	mux := http.NewServeMux()
 	var endpoints []api.Endpoint
 	list := func(pattern string) {
@@ -305,7 +305,7 @@ func (d *hostAPI) poll(w http.ResponseWriter, r *http.Request, p certifiedPeer) 
 	if err != nil && query.Get("wait") != "" || seconds < 0 {
 		return problem.Invalidf("wait: want whole seconds")
 	}
-	come, leave := d.desk.wait(p.id)
+	come, leave := d.waiters.wait(p.id)
 	defer leave()
 	if query.Get("all") == "1" {
 		found, err := d.open(r.Context(), p.id)

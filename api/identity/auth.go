@@ -129,12 +129,12 @@ func (s *server) byPassword(c *api.Call, body *tokenRequest, said *tokenClaims) 
 	if said.User != "" && said.User != user {
 		return unauthorizedError("The request you have made requires authentication: its methods name several users.")
 	}
-	kept, err := s.Tokens.login(c.R, user, p.User.Password)
+	apiTokens, err := s.Tokens.login(c.R, user, p.User.Password)
 	if err != nil {
 		return err
 	}
-	if kept != nil {
-		return said.become(kept)
+	if apiTokens != nil {
+		return said.become(apiTokens)
 	}
 	said.User = user
 	return nil
@@ -153,20 +153,20 @@ func (s *server) byCredential(c *api.Call, body *tokenRequest, said *tokenClaims
 	if called == "" {
 		called = p.Name
 	}
-	kept, err := s.Tokens.keptAs(c.R.Context(), called, p.Secret)
+	apiTokens, err := s.Tokens.keptAs(c.R.Context(), called, p.Secret)
 	if err != nil {
 		return err
 	}
-	return said.become(kept)
+	return said.become(apiTokens)
 }
 
 // become takes over what a token of the API says: it is itself what is issued, so that it ends with its row.
-func (s *tokenClaims) become(kept *tokenClaims) error {
-	if s.User != "" && s.User != kept.User || !s.text.Empty() && s.ID != kept.ID {
+func (s *tokenClaims) become(apiTokens *tokenClaims) error {
+	if s.User != "" && s.User != apiTokens.User || !s.text.Empty() && s.ID != apiTokens.ID {
 		return unauthorizedError("The request you have made requires authentication: its methods name several users.")
 	}
 	methods := s.Methods
-	*s = *kept
+	*s = *apiTokens
 	s.Methods = methods
 	return nil
 }

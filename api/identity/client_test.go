@@ -61,8 +61,8 @@ func newCloud(t *testing.T, basic bool) *cloud {
 		below = c.file()
 	}
 	services, log := service.New(s, s, service.Options{}, time.Now), slog.New(slog.DiscardHandler)
-	kept := access.NewTokens(s, time.Now)
-	auth := identity.NewTokens(key, below, api.NewTokenAuth(kept, time.Now, log), kept, time.Now)
+	apiTokens := access.NewTokens(s, time.Now)
+	auth := identity.NewTokens(key, below, api.NewTokenAuth(apiTokens, time.Now, log), apiTokens, time.Now)
 	faces := map[string]http.Handler{
 		"/identity": identity.New(identity.Config{Tokens: auth, Auth: auth, Log: log}),
 		"/image":    image.New(image.Config{Images: services.Images, Blobs: blobs, Auth: auth, Log: log}),

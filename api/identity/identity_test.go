@@ -23,13 +23,13 @@ import (
 
 // world is an identity service on a clock of the test's own.
 type world struct {
-	t      *testing.T
-	tokens *identity.Tokens
-	kept   *access.Tokens
-	key    *secret.Key
-	url    string
-	now    time.Time
-	log    strings.Builder
+	t         *testing.T
+	tokens    *identity.Tokens
+	apiTokens *access.Tokens
+	key       *secret.Key
+	url       string
+	now       time.Time
+	log       strings.Builder
 }
 
 // newTokens makes tokens on a database of their own.
@@ -39,15 +39,15 @@ func newTokens(t testing.TB, below api.Authenticator, now func() time.Time) (*id
 	if err != nil {
 		t.Fatal(err)
 	}
-	kept := access.NewTokens(s, now)
-	return identity.NewTokens(key, below, api.NewTokenAuth(kept, now, slog.New(slog.DiscardHandler)), kept, now), kept, key
+	apiTokens := access.NewTokens(s, now)
+	return identity.NewTokens(key, below, api.NewTokenAuth(apiTokens, now, slog.New(slog.DiscardHandler)), apiTokens, now), apiTokens, key
 }
 
 func newWorld(t *testing.T, below api.Authenticator) *world {
 	t.Helper()
 	w := &world{t: t, now: time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)}
 	clock := func() time.Time { return w.now }
-	w.tokens, w.kept, w.key = newTokens(t, below, clock)
+	w.tokens, w.apiTokens, w.key = newTokens(t, below, clock)
 	w.serve()
 	return w
 }

@@ -26,7 +26,7 @@ func (nobody) Authenticate(*http.Request) (access.Principal, error) {
 // issue makes a token of the API.
 func (w *world) issue(name string, role access.Role, project string) string {
 	w.t.Helper()
-	_, text, err := w.kept.Issue(w.t.Context(), name, role, project, time.Hour, record.Asker{User: "test"})
+	_, text, err := w.apiTokens.Issue(w.t.Context(), name, role, project, time.Hour, record.Asker{User: "test"})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -90,24 +90,24 @@ func TestTokensOfTheAPIAreTakenAsTheyAre(t *testing.T) {
 // TestRevocationIsHeardOf: what another process revoked or ended is good here no longer than a second.
 func TestRevocationIsHeardOf(t *testing.T) {
 	w := newWorld(t, api.NoAuth{})
-	kept := w.issue("ci", access.Member, "lab")
+	apiTokens := w.issue("ci", access.Member, "lab")
 	signed, _ := w.login(password("ann", "x", inLab))
-	for _, text := range []string{kept, signed} {
+	for _, text := range []string{apiTokens, signed} {
 		if _, err := w.who(text); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := w.kept.Remove(t.Context(), "ci", record.Asker{}); err != nil {
+	if err := w.apiTokens.Remove(t.Context(), "ci", record.Asker{}); err != nil {
 		t.Fatal(err)
 	}
-	other := identity.NewTokens(w.key, api.NoAuth{}, nil, w.kept, func() time.Time { return w.now })
+	other := identity.NewTokens(w.key, api.NoAuth{}, nil, w.apiTokens, func() time.Time { return w.now })
 	elsewhere := &world{t: t, tokens: other, now: w.now}
 	elsewhere.serve()
 	if resp, _ := elsewhere.ask("DELETE", "/identity/v3/auth/tokens", "", "X-Auth-Token", signed, "X-Subject-Token", signed); resp.StatusCode != 204 {
 		t.Fatalf("revoke: %d", resp.StatusCode)
 	}
 	w.now = w.now.Add(api.TokenMemory)
-	w.refused(kept, "revoked elsewhere")
+	w.refused(apiTokens, "revoked elsewhere")
 	w.refused(signed, "ended elsewhere")
 }
 
@@ -120,8 +120,8 @@ func TestTokensOfAnybodyEndWithTheStrategy(t *testing.T) {
 		t.Fatalf("%q: %v", text, err)
 	}
 	now := func() time.Time { return w.now }
-	kept := api.NewTokenAuth(w.kept, now, slog.New(slog.DiscardHandler))
-	w.tokens = identity.NewTokens(w.key, kept, kept, w.kept, now)
+	apiTokens := api.NewTokenAuth(w.apiTokens, now, slog.New(slog.DiscardHandler))
+	w.tokens = identity.NewTokens(w.key, apiTokens, apiTokens, w.apiTokens, now)
 	w.refused(text, "after the strategy was changed to token")
 }
 

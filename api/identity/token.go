@@ -61,11 +61,11 @@ type Ended interface {
 // takes it, and none has to store it. It ends by its time, with the user's password, and by
 // revocation, which every process hears of within api.TokenMemory. It is safe for use by several goroutines.
 type Tokens struct {
-	key   *secret.Key
-	below api.Authenticator
-	kept  *api.TokenAuth
-	ended Ended
-	now   func() time.Time
+	key       *secret.Key
+	below     api.Authenticator
+	apiTokens *api.TokenAuth
+	ended     Ended
+	now       func() time.Time
 	// good are the statements that were found to be not ended.
 	good *api.Memory[bool]
 }
@@ -75,9 +75,9 @@ const maxGood = 4096
 
 // NewTokens makes tokens for the users whom below knows: api.NoAuth takes everybody,
 // api.HTTPBasic those of its file. kept knows the tokens of the API.
-func NewTokens(key *secret.Key, below api.Authenticator, kept *api.TokenAuth, ended Ended, now func() time.Time) *Tokens {
+func NewTokens(key *secret.Key, below api.Authenticator, apiTokens *api.TokenAuth, ended Ended, now func() time.Time) *Tokens {
 	return &Tokens{
-		key: key, below: below, kept: kept, ended: ended, now: now,
+		key: key, below: below, apiTokens: apiTokens, ended: ended, now: now,
 		good: api.NewMemory[bool](api.MemoryLimits{Most: maxGood, Refuse: api.TokenMemory, Question: 10 * time.Second}, now),
 	}
 }
@@ -97,7 +97,7 @@ func (t *Tokens) Authenticate(r *http.Request) (access.Principal, error) {
 	token := api.TokenText(r)
 	switch {
 	case strings.HasPrefix(token, access.TokenMark):
-		return t.kept.Authenticate(r)
+		return t.apiTokens.Authenticate(r)
 	case !strings.HasPrefix(token, tokenMark):
 		return t.below.Authenticate(r)
 	}
@@ -159,7 +159,7 @@ func (t *Tokens) keptAs(ctx context.Context, called string, text secret.Value) (
 
 // keptStatement says of a token of the API what a statement says.
 func (t *Tokens) keptStatement(ctx context.Context, text string) (*tokenClaims, error) {
-	row, err := t.kept.Token(ctx, text)
+	row, err := t.apiTokens.Token(ctx, text)
 	if err != nil {
 		return nil, err
 	}

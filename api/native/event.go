@@ -300,13 +300,13 @@ type eventWriter struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 	watch   eventWatch
-	told    int64 // the cursor that the client has
+	sent    int64 // the cursor that the client has
 }
 
 // open says how soon to come again and from where, and whether events were dropped that the cursor had before it.
 func (t *eventWriter) open(ctx context.Context, store job.Feed) error {
 	after := t.watch.filter.After
-	t.told = after
+	t.sent = after
 	text := fmt.Sprintf("retry: 2000\nid: %d\n\n", after)
 	if after > 0 && !t.watch.now && t.watch.last == 0 {
 		oldest, err := store.Feed(ctx, job.FeedFilter{}, 1)
@@ -334,14 +334,14 @@ func (t *eventWriter) send(events []job.Event, cursor int64) error {
 		}
 		fmt.Fprintf(&b, "id: %d\nevent: event\ndata: %s\n\n", events[i].Num, data)
 	}
-	t.told = events[len(events)-1].Num
+	t.sent = events[len(events)-1].Num
 	return t.write(b.String())
 }
 
 // sendKeepalive keeps the connection, and the client's cursor beside what was not for it.
 func (t *eventWriter) sendKeepalive() error {
-	if at := t.watch.filter.After; at > t.told {
-		t.told = at
+	if at := t.watch.filter.After; at > t.sent {
+		t.sent = at
 		return t.write(": beat\nid: " + strconv.FormatInt(at, 10) + "\n\n")
 	}
 	return t.write(": beat\n\n")

@@ -15,8 +15,8 @@ type serverFilterBuilder struct {
 	c   *novaCall
 	dir *nameSnapshot
 	f   compute.ServerFilter
-	// keep are the conditions that the store cannot hold servers to.
-	keep []func(*compute.Server) bool
+	// conditions are the conditions that the store cannot hold servers to.
+	conditions []func(*compute.Server) bool
 	// nothing can match.
 	none bool
 }
@@ -32,7 +32,7 @@ type serverArg struct {
 // exactMatchArg makes an argument that compares a value of the server.
 func exactMatchArg(name string, since int, admin bool, get func(*compute.Server) string) serverArg {
 	return serverArg{name, since, admin, func(n *serverFilterBuilder, word string) error {
-		n.keep = append(n.keep, func(s *compute.Server) bool { return get(s) == word })
+		n.conditions = append(n.conditions, func(s *compute.Server) bool { return get(s) == word })
 		return nil
 	}}
 }
@@ -47,7 +47,7 @@ var serverArgs = []serverArg{
 	{name: "hypervisor_hostname", admin: true, set: (*serverFilterBuilder).byHost},
 	{name: "uuid", set: func(n *serverFilterBuilder, word string) error {
 		word = strings.ToLower(word)
-		n.keep = append(n.keep, func(s *compute.Server) bool { return s.ID == word })
+		n.conditions = append(n.conditions, func(s *compute.Server) bool { return s.ID == word })
 		return nil
 	}},
 	{name: "tenant_id", admin: true, set: (*serverFilterBuilder).byProject},
@@ -67,7 +67,7 @@ var serverArgs = []serverArg{
 		if !ok {
 			return badQuery("changes-before", word, "is not a 'date-time'")
 		}
-		n.keep = append(n.keep, func(s *compute.Server) bool { return !s.UpdatedAt.After(t) })
+		n.conditions = append(n.conditions, func(s *compute.Server) bool { return !s.UpdatedAt.After(t) })
 		return nil
 	}},
 	{name: "tags", since: 26, set: byTags(func(have, want []string) bool { return hasAll(have, want) })},
@@ -89,12 +89,12 @@ var serverArgs = []serverArg{
 		return nil
 	}},
 	{name: "power_state", admin: true, set: func(n *serverFilterBuilder, word string) error {
-		n.keep = append(n.keep, func(s *compute.Server) bool { return strconv.Itoa(powerNumbers[s.Power]) == word })
+		n.conditions = append(n.conditions, func(s *compute.Server) bool { return strconv.Itoa(powerNumbers[s.Power]) == word })
 		return nil
 	}},
 	{name: "config_drive", set: func(n *serverFilterBuilder, word string) error {
 		want := boolWords[word]
-		n.keep = append(n.keep, func(s *compute.Server) bool { return s.ConfigDrive == want })
+		n.conditions = append(n.conditions, func(s *compute.Server) bool { return s.ConfigDrive == want })
 		return nil
 	}},
 	exactMatchArg("task_state", 0, true, func(s *compute.Server) string { return string(s.Task) }),
@@ -156,11 +156,11 @@ func (c serverCall) serverFilter(dir *nameSnapshot) (*compute.ServerFilter, func
 
 // matchFunc is all conditions in one; nil where there is none.
 func (n *serverFilterBuilder) matchFunc() func(*compute.Server) bool {
-	if len(n.keep) == 0 {
+	if len(n.conditions) == 0 {
 		return nil
 	}
 	return func(s *compute.Server) bool {
-		return !slices.ContainsFunc(n.keep, func(k func(*compute.Server) bool) bool { return !k(s) })
+		return !slices.ContainsFunc(n.conditions, func(k func(*compute.Server) bool) bool { return !k(s) })
 	}
 }
 
@@ -190,7 +190,7 @@ func (n *serverFilterBuilder) byExpression(word string) error {
 	if err != nil {
 		return badQuery("name", word, "is not a valid regular expression")
 	}
-	n.keep = append(n.keep, func(s *compute.Server) bool { return e.MatchString(s.Name) })
+	n.conditions = append(n.conditions, func(s *compute.Server) bool { return e.MatchString(s.Name) })
 	return nil
 }
 
@@ -215,7 +215,7 @@ func (n *serverFilterBuilder) byStatus(word string) error {
 	n.f.States = append(n.f.States, states...)
 	if byTask {
 		wanted := n.c.Query["status"]
-		n.keep = append(n.keep, func(s *compute.Server) bool {
+		n.conditions = append(n.conditions, func(s *compute.Server) bool {
 			return slices.ContainsFunc(wanted, func(w string) bool { return strings.EqualFold(w, statusOf(s)) })
 		})
 	}
@@ -248,7 +248,7 @@ func (n *serverFilterBuilder) byHost(word string) error {
 	case 1:
 		n.f.HostID = ids[0]
 	default: // names of hosts are not unique
-		n.keep = append(n.keep, func(s *compute.Server) bool { return slices.Contains(ids, s.HostID) })
+		n.conditions = append(n.conditions, func(s *compute.Server) bool { return slices.Contains(ids, s.HostID) })
 	}
 	return nil
 }
@@ -273,7 +273,7 @@ func (n *serverFilterBuilder) byDeleted(word string) error {
 func byTags(match func(have, want []string) bool) func(*serverFilterBuilder, string) error {
 	return func(n *serverFilterBuilder, word string) error {
 		want := strings.Split(word, ",")
-		n.keep = append(n.keep, func(s *compute.Server) bool { return match(s.Tags, want) })
+		n.conditions = append(n.conditions, func(s *compute.Server) bool { return match(s.Tags, want) })
 		return nil
 	}
 }
@@ -285,7 +285,7 @@ func byAddress(six bool) func(*serverFilterBuilder, string) error {
 		if err != nil {
 			return badQuery("ip", word, "is not a valid regular expression")
 		}
-		n.keep = append(n.keep, func(s *compute.Server) bool {
+		n.conditions = append(n.conditions, func(s *compute.Server) bool {
 			for _, nic := range s.NICs {
 				if slices.ContainsFunc(nic.Addresses, func(a string) bool { return strings.Contains(a, ":") == six && e.MatchString(a) }) {
 					return true

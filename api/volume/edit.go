@@ -16,19 +16,19 @@ const maxGiB = 1 << 20
 // createBody is the body of a creation.
 type createBody struct {
 	Volume *struct {
-		Size        *json.Number       `json:"size"`
-		Name        *string            `json:"name"`
-		Display     *string            `json:"display_name"`
-		Description *string            `json:"description"`
-		Words       *string            `json:"display_description"`
-		Type        *string            `json:"volume_type"`
-		Zone        *string            `json:"availability_zone"`
-		Metadata    map[string]*string `json:"metadata"`
-		Image       *string            `json:"imageRef"`
-		Snapshot    *string            `json:"snapshot_id"`
-		Source      *string            `json:"source_volid"`
-		Backup      *string            `json:"backup_id"`
-		Multiattach *bool              `json:"multiattach"`
+		Size               *json.Number       `json:"size"`
+		Name               *string            `json:"name"`
+		Display            *string            `json:"display_name"`
+		Description        *string            `json:"description"`
+		DisplayDescription *string            `json:"display_description"`
+		Type               *string            `json:"volume_type"`
+		Zone               *string            `json:"availability_zone"`
+		Metadata           map[string]*string `json:"metadata"`
+		Image              *string            `json:"imageRef"`
+		Snapshot           *string            `json:"snapshot_id"`
+		Source             *string            `json:"source_volid"`
+		Backup             *string            `json:"backup_id"`
+		Multiattach        *bool              `json:"multiattach"`
 	} `json:"volume"`
 }
 
@@ -61,7 +61,7 @@ func (w *createBody) volume(by callerPrivileges) (*compute.Volume, error) {
 		v.Name = trimmedText(g.Display)
 	}
 	if v.Description == "" {
-		v.Description = trimmedText(g.Words)
+		v.Description = trimmedText(g.DisplayDescription)
 	}
 	if g.Size == nil {
 		return nil, problem.Invalidf("Invalid input for field/attribute size: the size in GiB is required, as the storage system has it.")
@@ -117,11 +117,11 @@ func (s *server) edit(c *api.Call, do func(*compute.Volume) error) (*compute.Vol
 func (s *server) update(c *api.Call) error {
 	var body struct {
 		Volume *struct {
-			Name        *string            `json:"name"`
-			Display     *string            `json:"display_name"`
-			Description *string            `json:"description"`
-			Words       *string            `json:"display_description"`
-			Metadata    map[string]*string `json:"metadata"`
+			Name               *string            `json:"name"`
+			Display            *string            `json:"display_name"`
+			Description        *string            `json:"description"`
+			DisplayDescription *string            `json:"display_description"`
+			Metadata           map[string]*string `json:"metadata"`
 		} `json:"volume"`
 	}
 	if err := c.ReadInto(&body); err != nil {
@@ -136,7 +136,7 @@ func (s *server) update(c *api.Call) error {
 				v.Name = trimmedText(name)
 			}
 		}
-		for _, words := range []*string{body.Volume.Words, body.Volume.Description} {
+		for _, words := range []*string{body.Volume.DisplayDescription, body.Volume.Description} {
 			if words != nil {
 				v.Description = trimmedText(words)
 			}

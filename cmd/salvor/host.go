@@ -150,7 +150,7 @@ func (f *hostFlags) config(cmd *cobra.Command) (host.Config, error) {
 	if err != nil {
 		return c, usageErrorf(cmd, "--fetch-network: want ADDRESS/BITS or an address")
 	}
-	c.Web = fetch.Client(fetch.Guard{Networks: networks.Listed, Only: !networks.Others, Own: fetch.OwnAddresses})
+	c.Web = fetch.Client(fetch.Guard{Networks: networks.Prefixes, Only: !networks.Default, Own: fetch.OwnAddresses})
 	token := f.join
 	if f.joinFile != "" {
 		b, err := readArgument(cmd.InOrStdin(), f.joinFile, 4096)

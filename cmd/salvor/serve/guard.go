@@ -25,11 +25,11 @@ func (p *ControlPlane) guard(n config.Networks) fetch.Guard {
 // guardOf refuses this machine's own addresses, but for a control plane whose every user is an administrator: its BMCs and images may
 // lie beside it, as those of a lab do.
 func guardOf(c *config.Config, n config.Networks) fetch.Guard {
-	g := fetch.Guard{Networks: n.Listed, Only: !n.Others, Own: fetch.OwnAddresses}
+	g := fetch.Guard{Networks: n.Prefixes, Only: !n.Default, Own: fetch.OwnAddresses}
 	if c.Default.AuthStrategy == config.NoAuth && hasRole(c, config.RoleAPI) {
 		g.Own = nil
 	}
-	if n.Others && len(n.Listed) == 0 && isLoopbackOnly(c) {
+	if n.Default && len(n.Prefixes) == 0 && isLoopbackOnly(c) {
 		g.Networks = fetch.Loopback.Networks
 	}
 	return g

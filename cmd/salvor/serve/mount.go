@@ -123,7 +123,7 @@ func allowMethod(method string, h http.HandlerFunc) http.Handler {
 
 func newLimits(c config.Limits) *api.Limits {
 	return api.NewLimits(api.LimitConfig{
-		Refusals: c.Refusals, AllRefusals: c.AllRefusals, Logins: c.Logins, AllLogins: c.AllLogins, Patience: c.Patience, Proxies: c.Proxies,
+		Refusals: c.Refusals, AllRefusals: c.AllRefusals, Logins: c.Logins, AllLogins: c.AllLogins, Burst: c.Burst, Proxies: c.Proxies,
 	})
 }
 

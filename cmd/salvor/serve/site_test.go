@@ -98,7 +98,7 @@ func TestSiteHoldsUpGuessers(t *testing.T) {
 		t.Run(guess, func(t *testing.T) {
 			site, limits := newTestSite(t, centre.URL)
 			const burst = 5
-			limits.Refusals, limits.Patience = 1, burst*time.Second
+			limits.Refusals, limits.Burst = 1, burst*time.Second
 			door := newLimits(limits).Guard(site)
 			ask := func(from, what string) (status int) {
 				defer func() {
