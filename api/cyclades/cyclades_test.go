@@ -88,8 +88,8 @@ func TestARescueOverThisFace(t *testing.T) {
 		t.Fatal(status, o)
 	}
 	_, o := w.ask("GET", path, "")
-	v := o["server"].(obj)
-	if v["status"] != "STOPPED" || v["SNF:rescue"] != false || v["SNF:task_state"] != "RESCUING" || v["id"] != float64(s.Num) || v["flavor"].(obj)["id"] != float64(1) {
+	v := o["server"].(jsonObject)
+	if v["status"] != "STOPPED" || v["SNF:rescue"] != false || v["SNF:task_state"] != "RESCUING" || v["id"] != float64(s.Num) || v["flavor"].(jsonObject)["id"] != float64(1) {
 		t.Fatalf("%+v", v)
 	}
 	if _, has := v["adminPass"]; has {
@@ -99,7 +99,7 @@ func TestARescueOverThisFace(t *testing.T) {
 	_, o = w.ask("GET", "/servers/detail", "")
 	found := false
 	for _, e := range o["servers"].([]any) {
-		v := e.(obj)
+		v := e.(jsonObject)
 		found = found || v["id"] == float64(s.Num) && v["status"] == "STOPPED" && v["SNF:rescue"] == true && v["SNF:task_state"] == ""
 	}
 	if !found {
@@ -115,9 +115,9 @@ func TestAFailureIsTold(t *testing.T) {
 	} {
 		s := w.server(func(s *compute.Server) { s.State, s.Fault = state, fault })
 		_, got := w.ask("GET", "/servers/"+strconv.FormatInt(s.Num, 10), "")
-		told, _ := got["server"].(obj)["diagnostics"].([]any)
+		told, _ := got["server"].(jsonObject)["diagnostics"].([]any)
 		switch {
-		case fault == nil && len(told) != 0, fault != nil && (len(told) != 1 || told[0].(obj)["message"] != fault.Message || told[0].(obj)["level"] != "ERROR"):
+		case fault == nil && len(told) != 0, fault != nil && (len(told) != 1 || told[0].(jsonObject)["message"] != fault.Message || told[0].(jsonObject)["level"] != "ERROR"):
 			t.Errorf("%s: %v", state, told)
 		}
 	}
@@ -164,23 +164,23 @@ func TestServersAreListedAndDeleted(t *testing.T) {
 	if status, _ := w.ask("GET", "/servers?changes-since=x", ""); status != 400 {
 		t.Fatal(status)
 	}
-	w.who.Principal = member("eve")
+	w.auth.Principal = member("eve")
 	for _, ask := range [][2]string{{"GET", path}, {"DELETE", path}} {
-		if status, o := w.ask(ask[0], ask[1], ""); status != 404 || o["itemNotFound"].(obj)["message"] != "Server not found." {
+		if status, o := w.ask(ask[0], ask[1], ""); status != 404 || o["itemNotFound"].(jsonObject)["message"] != "Server not found." {
 			t.Fatal(status, o)
 		}
 	}
 	if _, o := w.ask("GET", "/servers/detail", ""); len(o["servers"].([]any)) != 0 {
 		t.Fatal(o)
 	}
-	w.who.Principal = member("ann")
+	w.auth.Principal = member("ann")
 	if status, _ := w.ask("GET", "/servers/x", ""); status != 400 {
 		t.Fatal(status)
 	}
 	if status, _ := w.ask("DELETE", path, ""); status != 204 {
 		t.Fatal(status)
 	}
-	if _, o := w.ask("GET", path, ""); o["server"].(obj)["SNF:task_state"] != "DESTROYING" {
+	if _, o := w.ask("GET", path, ""); o["server"].(jsonObject)["SNF:task_state"] != "DESTROYING" {
 		t.Fatal(o)
 	}
 }

@@ -21,12 +21,12 @@ import (
 	"salvor/store/storetest"
 )
 
-type obj = map[string]any
+type jsonObject = map[string]any
 
-// who authenticates as the principal that a test sets.
-type who struct{ access.Principal }
+// fixedAuth authenticates as the principal that a test sets.
+type fixedAuth struct{ access.Principal }
 
-func (w *who) Authenticate(*http.Request) (access.Principal, error) { return w.Principal, nil }
+func (w *fixedAuth) Authenticate(*http.Request) (access.Principal, error) { return w.Principal, nil }
 
 // world is the API over a real store whose jobs nobody works off.
 type world struct {
@@ -34,7 +34,7 @@ type world struct {
 	store    *store.Store
 	services *service.Services
 	handler  http.Handler
-	who      *who
+	auth     *fixedAuth
 	image    *compute.Image
 }
 
@@ -47,14 +47,14 @@ const digest = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef012345678
 func newWorld(t testing.TB, change ...func(*cyclades.Config)) *world {
 	t.Helper()
 	st, _ := storetest.SQLite(t)
-	w := &world{TB: t, store: st, who: &who{member("ann")}}
+	w := &world{TB: t, store: st, auth: &fixedAuth{member("ann")}}
 	w.services = service.New(st, st, service.Options{HashAlgorithm: rescue.SHA256, RescueImagePath: "/srv/rescue"}, time.Now)
 	ctx := t.Context()
 	w.no(w.services.Flavors.Create(ctx, &compute.Flavor{Name: "small", VCPUs: 1, RAM: 512, Disk: 2, Public: true}, compute.Who{}.Asker))
 	w.image = &compute.Image{Name: "cirros", Visibility: "public", Status: compute.ImageActive, DiskFormat: "raw", Digest: digest, Properties: map[string]string{"OS": "debian", "OSFAMILY": "linux"}}
 	w.no(w.services.Images.Create(ctx, w.image, compute.Who{}.Asker))
 	w.no(w.services.RescueImages.EnsureBuiltIn(ctx, compute.BuiltIn{KernelDigest: digest, RamdiskDigest: digest}))
-	c := cyclades.Config{Services: w.services, Auth: w.who, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	c := cyclades.Config{Services: w.services, Auth: w.auth, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
 	for _, f := range change {
 		f(&c)
 	}
@@ -95,12 +95,12 @@ func (w *world) server(change func(*compute.Server)) *compute.Server {
 }
 
 // ask sends a request and decodes the answer.
-func (w *world) ask(method, path, body string) (int, obj) {
+func (w *world) ask(method, path, body string) (int, jsonObject) {
 	w.Helper()
 	r := httptest.NewRequest(method, "/cyclades/compute/v2.0"+path, strings.NewReader(body))
 	out := httptest.NewRecorder()
 	w.handler.ServeHTTP(out, r)
-	var o obj
+	var o jsonObject
 	if out.Body.Len() > 0 {
 		w.no(json.Unmarshal(out.Body.Bytes(), &o))
 	}
@@ -112,7 +112,7 @@ func (w *world) act(s *compute.Server, body string) (status int, name, message s
 	w.Helper()
 	status, o := w.ask("POST", "/servers/"+strconv.FormatInt(s.Num, 10)+"/action", body)
 	for name, v := range o {
-		f := v.(obj)
+		f := v.(jsonObject)
 		if f["code"] != float64(status) {
 			w.Errorf("status %d, fault %+v", status, f)
 		}

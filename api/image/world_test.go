@@ -22,10 +22,10 @@ import (
 	"salvor/store/storetest"
 )
 
-// people authenticates by the word in X-Auth-Token: "admin", "system ROLE", or "PROJECT" or "PROJECT reader".
-type people struct{}
+// fakeAuth authenticates by the word in X-Auth-Token: "admin", "system ROLE", or "PROJECT" or "PROJECT reader".
+type fakeAuth struct{}
 
-func (people) Authenticate(r *http.Request) (access.Principal, error) {
+func (fakeAuth) Authenticate(r *http.Request) (access.Principal, error) {
 	switch project, role, _ := strings.Cut(r.Header.Get("X-Auth-Token"), " "); project {
 	case "":
 		return access.Principal{}, &api.Error{Status: http.StatusUnauthorized, Text: "who are you?"}
@@ -62,7 +62,7 @@ func newWorld(t *testing.T, adjust func(*image.Config)) *world {
 	}
 	t.Cleanup(func() { _ = blobs.Close() })
 	w.images = service.New(s, s, service.Options{}, time.Now).Images
-	cfg := image.Config{Images: w.images, Blobs: blobs, Auth: people{}, Log: slog.New(slog.DiscardHandler), Now: func() time.Time {
+	cfg := image.Config{Images: w.images, Blobs: blobs, Auth: fakeAuth{}, Log: slog.New(slog.DiscardHandler), Now: func() time.Time {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return time.Now().Add(w.late)

@@ -9,8 +9,8 @@ import (
 	"salvor/record"
 )
 
-// crowd adds 1000 nodes as they look in life.
-func (w *world) crowd() {
+// addNodes adds 1000 nodes as they look in life.
+func (w *world) addNodes() {
 	w.Helper()
 	err := w.store.Do(w.Context(), func(tx job.Tx) error {
 		for i := range 1000 {
@@ -36,7 +36,7 @@ func (w *world) crowd() {
 
 func benchmark(b *testing.B, path string) {
 	w := newWorld(b)
-	w.crowd()
+	w.addNodes()
 	b.ReportAllocs()
 	b.ResetTimer()
 	for b.Loop() {
@@ -56,7 +56,7 @@ func BenchmarkLookupNothing(b *testing.B) { benchmark404(b, "/v1/lookup?addresse
 
 func benchmark404(b *testing.B, path string) {
 	w := newWorld(b)
-	w.crowd()
+	w.addNodes()
 	b.ResetTimer()
 	for b.Loop() {
 		if a := w.ask("GET", path, "1.82", ""); a.status != 404 {
@@ -68,7 +68,7 @@ func benchmark404(b *testing.B, path string) {
 // BenchmarkStoreList is the part of a list that is the store's.
 func BenchmarkStoreList(b *testing.B) {
 	w := newWorld(b)
-	w.crowd()
+	w.addNodes()
 	for b.Loop() {
 		if _, err := w.nodes.List(b.Context(), metal.NodeFilter{}, record.Page{Limit: 1000}); err != nil {
 			b.Fatal(err)

@@ -43,7 +43,7 @@ func TestBodyGuards(t *testing.T) {
 // BenchmarkTargets1000 is a page of 1000 volume targets in detail, as they look in life.
 func BenchmarkTargets1000(b *testing.B) {
 	w := newWorld(b)
-	w.crowd()
+	w.addNodes()
 	err := w.store.Do(w.Context(), func(tx job.Tx) error {
 		for i := range 1000 {
 			v := &metal.Target{

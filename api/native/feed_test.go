@@ -12,9 +12,9 @@ import (
 	"salvor/problem"
 )
 
-// gapped is a timeline in which a number is missing, because its transaction was rolled back, or has not ended yet.
-type gapped struct {
-	told chan struct{}
+// gappedTimeline is a timeline in which a number is missing, because its transaction was rolled back, or has not ended yet.
+type gappedTimeline struct {
+	changed chan struct{}
 
 	mu                  sync.Mutex
 	missing, last, upTo int64
@@ -22,9 +22,9 @@ type gapped struct {
 	after               func() // happens once, after all rows that there are were read
 }
 
-func (g *gapped) EventsChanged() <-chan struct{} { return g.told }
+func (g *gappedTimeline) EventsChanged() <-chan struct{} { return g.changed }
 
-func (g *gapped) Feed(_ context.Context, f job.FeedFilter, limit int) (out []job.Event, err error) {
+func (g *gappedTimeline) Feed(_ context.Context, f job.FeedFilter, limit int) (out []job.Event, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.looks++
@@ -41,7 +41,7 @@ func (g *gapped) Feed(_ context.Context, f job.FeedFilter, limit int) (out []job
 	return out, nil
 }
 
-func (g *gapped) Settle(context.Context, job.Settled) (job.Settled, error) {
+func (g *gappedTimeline) Settle(context.Context, job.Settled) (job.Settled, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.looks++
@@ -51,7 +51,7 @@ func (g *gapped) Settle(context.Context, job.Settled) (job.Settled, error) {
 // TestFeedMissesNone: what is committed between the reading of rows and the look at what is settled is told too.
 func TestFeedMissesNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := &gapped{told: make(chan struct{}), missing: 3, last: 9, upTo: 2}
+		g := &gappedTimeline{changed: make(chan struct{}), missing: 3, last: 9, upTo: 2}
 		f := NewFeed(g, slog.New(slog.DiscardHandler))
 		ctx, stop := context.WithCancel(t.Context())
 		var run sync.WaitGroup
@@ -76,14 +76,14 @@ func TestFeedMissesNone(t *testing.T) {
 // TestFeedWaitsAtAGap: as long as some transaction of the server lasts, what comes after a number that is missing is not read again
 // and again, however much is told meanwhile; then all of it is told at once.
 func TestFeedWaitsAtAGap(t *testing.T) {
-	for name, end := range map[string]func(*gapped){
-		"nobody has the number": func(g *gapped) { g.upTo = g.last },
-		"it came late":          func(g *gapped) { g.missing = 0 },
+	for name, end := range map[string]func(*gappedTimeline){
+		"nobody has the number": func(g *gappedTimeline) { g.upTo = g.last },
+		"it came late":          func(g *gappedTimeline) { g.missing = 0 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				g := &gapped{told: make(chan struct{}), missing: 3, last: 900, upTo: 2}
-				close(g.told) // there is always something new
+				g := &gappedTimeline{changed: make(chan struct{}), missing: 3, last: 900, upTo: 2}
+				close(g.changed) // there is always something new
 				f := NewFeed(g, slog.New(slog.DiscardHandler))
 				ctx, stop := context.WithCancel(t.Context())
 				var run sync.WaitGroup
@@ -113,7 +113,7 @@ func TestFeedWaitsAtAGap(t *testing.T) {
 
 // TestOnePrincipalLeavesStreamsToOthers: it holds so many and no more, and each that ends may be begun again.
 func TestOnePrincipalLeavesStreamsToOthers(t *testing.T) {
-	f := NewFeed(&gapped{}, slog.New(slog.DiscardHandler))
+	f := NewFeed(&gappedTimeline{}, slog.New(slog.DiscardHandler))
 	var ends []func()
 	for range maxOfOne {
 		end, err := f.follow("p1/ann")

@@ -30,13 +30,13 @@ import (
 	"salvor/store/storetest"
 )
 
-// people authenticates by the word in X-Auth-Token: "admin", or a project's.
-type people struct{}
+// fakeAuth authenticates by the word in X-Auth-Token: "admin", or a project's.
+type fakeAuth struct{}
 
 // revoked are those whose word is good no more.
 var revoked sync.Map
 
-func (people) Authenticate(r *http.Request) (access.Principal, error) {
+func (fakeAuth) Authenticate(r *http.Request) (access.Principal, error) {
 	who := r.Header.Get("X-Auth-Token")
 	if _, gone := revoked.Load(who); gone {
 		who = ""
@@ -91,7 +91,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	s, _ := storetest.SQLite(t)
 	w := &world{T: t, s: s, services: service.New(s, s, service.Options{RescueImagePath: "/srv/rescue"}, time.Now), feed: native.NewFeed(s, slog.New(slog.DiscardHandler))}
-	handler := native.New(native.Config{Services: w.services, Nodes: w, Fleet: s, Jobs: s, Conductors: metal.NewDirectory(s, time.Now, 0, 0), Feed: w.feed, Auth: people{}, Log: slog.New(slog.DiscardHandler), Now: time.Now,
+	handler := native.New(native.Config{Services: w.services, Nodes: w, Fleet: s, Jobs: s, Conductors: metal.NewDirectory(s, time.Now, 0, 0), Feed: w.feed, Auth: fakeAuth{}, Log: slog.New(slog.DiscardHandler), Now: time.Now,
 		JoinToken: func(v secret.Value) secret.Value { return secret.New(v.Reveal() + ".ca") }})
 	w.doors = handler.(api.RouteLister).Endpoints
 	server := httptest.NewServer(handler)

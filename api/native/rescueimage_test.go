@@ -59,7 +59,7 @@ func TestARescueImageTellsWhichHostsLackItsFile(t *testing.T) {
 	if err := w.services.Hosts.Listen(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	door := httptest.NewServer(native.New(native.Config{Services: w.services, Nodes: w, Fleet: w.s, Jobs: w.s, Auth: people{}, Feed: w.feed, Log: slog.New(slog.DiscardHandler), Now: time.Now}))
+	door := httptest.NewServer(native.New(native.Config{Services: w.services, Nodes: w, Fleet: w.s, Jobs: w.s, Auth: fakeAuth{}, Feed: w.feed, Log: slog.New(slog.DiscardHandler), Now: time.Now}))
 	t.Cleanup(door.Close)
 	w.url = door.URL + "/salvor/v1"
 	ctx, cancel := context.WithCancel(context.Background())

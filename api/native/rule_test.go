@@ -21,10 +21,10 @@ import (
 	"salvor/record"
 )
 
-// overseer lets everybody in as an administrator of the whole system whose roles a policy file may ask for.
-type overseer struct{}
+// adminAuth lets everybody in as an administrator of the whole system whose roles a policy file may ask for.
+type adminAuth struct{}
 
-func (overseer) Authenticate(*http.Request) (access.Principal, error) {
+func (adminAuth) Authenticate(*http.Request) (access.Principal, error) {
 	return access.Principal{User: "eve", Role: access.Scoped, Scope: access.Scope{System: true, Roles: []string{"admin", "member", "reader"}}}, nil
 }
 
@@ -33,7 +33,7 @@ func TestEveryRouteHasARule(t *testing.T) {
 	w := newWorld(t)
 	policy := access.Policy{Rules: &access.Rules{}}
 	cfg := native.Config{Services: w.services, Nodes: w, Fleet: w.s, Jobs: w.s, Conductors: metal.NewDirectory(w.s, time.Now, 0, 0), Policy: policy, Feed: w.feed,
-		Auth: overseer{}, Log: slog.New(slog.DiscardHandler), Now: time.Now}
+		Auth: adminAuth{}, Log: slog.New(slog.DiscardHandler), Now: time.Now}
 	handler := native.New(cfg).(api.RouteLister)
 	file := ""
 	for _, d := range handler.Endpoints {
@@ -64,7 +64,7 @@ func TestRulesOfServers(t *testing.T) {
 		t.Fatal(err)
 	}
 	ruled := httptest.NewServer(native.New(native.Config{Services: w.services, Nodes: w, Fleet: w.s, Jobs: w.s, Conductors: metal.NewDirectory(w.s, time.Now, 0, 0),
-		Policy: policy, Feed: w.feed, Auth: people{}, Log: slog.New(slog.DiscardHandler), Now: time.Now}))
+		Policy: policy, Feed: w.feed, Auth: fakeAuth{}, Log: slog.New(slog.DiscardHandler), Now: time.Now}))
 	t.Cleanup(ruled.Close)
 	srv := &compute.Server{Record: record.Record{ID: uuid.NewString()}, Name: "web1", Project: "ann", State: compute.Active}
 	if err := w.s.Do(t.Context(), func(tx job.Tx) error { return w.s.Servers().Insert(tx, srv) }); err != nil {

@@ -10,8 +10,8 @@ import (
 	"salvor/rescue"
 )
 
-// crowd adds 1000 servers as they look in life.
-func (w *world) crowd() {
+// addServers adds 1000 servers as they look in life.
+func (w *world) addServers() {
 	w.Helper()
 	f, err := w.services.Flavors.Get(w.Context(), "1")
 	w.must(err)
@@ -37,7 +37,7 @@ func (w *world) crowd() {
 
 func benchmark(b *testing.B, path, version string) {
 	w := newWorld(b)
-	w.crowd()
+	w.addServers()
 	b.ReportAllocs()
 	for b.Loop() {
 		b.SetBytes(int64(len(w.want(200, "GET", path, version, "").body)))
@@ -54,7 +54,7 @@ func BenchmarkGet(b *testing.B) {
 // BenchmarkCold1000 is a list of which nothing is kept.
 func BenchmarkCold1000(b *testing.B) {
 	w := newWorld(b)
-	w.crowd()
+	w.addServers()
 	for b.Loop() {
 		w.forget()
 		w.want(200, "GET", "/servers/detail", "2.87", "")

@@ -26,10 +26,10 @@ import (
 // born is when everything in these tests happens.
 var born = time.Date(2026, 3, 4, 5, 6, 7, 890_000_000, time.UTC)
 
-// who authenticates as the principal that a test sets.
-type who struct{ access.Principal }
+// fixedAuth authenticates as the principal that a test sets.
+type fixedAuth struct{ access.Principal }
 
-func (w *who) Authenticate(*http.Request) (access.Principal, error) { return w.Principal, nil }
+func (w *fixedAuth) Authenticate(*http.Request) (access.Principal, error) { return w.Principal, nil }
 
 // world is the API over a real store whose jobs nobody works off.
 type world struct {
@@ -38,7 +38,7 @@ type world struct {
 	secret   *secret.Key
 	services *service.Services
 	handler  http.Handler
-	who      *who
+	auth     *fixedAuth
 	log      *program.Buffer
 	now      time.Time
 	image    *compute.Image
@@ -61,7 +61,7 @@ const (
 
 func newWorld(t testing.TB) *world {
 	s, key := storetest.SQLite(t)
-	w := &world{TB: t, store: s, secret: key, who: &who{ann}, log: &program.Buffer{}, now: born}
+	w := &world{TB: t, store: s, secret: key, auth: &fixedAuth{ann}, log: &program.Buffer{}, now: born}
 	w.services = service.New(s, s, service.Options{SoftOffTimeout: time.Minute, PasswordLength: 12, RescueImagePath: "/srv/rescue"}, func() time.Time { return w.now })
 	w.forget()
 	w.must(s.Register(t.Context(), job.Conductor{ID: "c1", Incarnation: "i1", Hostname: "cond1", Groups: []string{""}, StartedAt: born, UpdatedAt: born}))
@@ -72,7 +72,7 @@ func newWorld(t testing.TB) *world {
 // forget makes the API anew.
 func (w *world) forget() {
 	w.handler = nova.New(nova.Config{
-		Services: w.services, Timeline: w.store, Auth: w.who, Log: slog.New(slog.NewTextHandler(w.log, nil)), Now: func() time.Time { return w.now },
+		Services: w.services, Timeline: w.store, Auth: w.auth, Log: slog.New(slog.NewTextHandler(w.log, nil)), Now: func() time.Time { return w.now },
 	})
 }
 
@@ -111,7 +111,7 @@ func (w *world) must(err error) {
 }
 
 // as asks as somebody else from here on.
-func (w *world) as(p access.Principal) { w.who.Principal = p }
+func (w *world) as(p access.Principal) { w.auth.Principal = p }
 
 type answer struct {
 	status int

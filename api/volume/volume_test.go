@@ -22,10 +22,10 @@ import (
 	"salvor/store/storetest"
 )
 
-// people authenticates by the word in X-Auth-Token: "admin", "nobody's admin" without a project, or "PROJECT".
-type people struct{}
+// fakeAuth authenticates by the word in X-Auth-Token: "admin", "nobody's admin" without a project, or "PROJECT".
+type fakeAuth struct{}
 
-func (people) Authenticate(r *http.Request) (access.Principal, error) {
+func (fakeAuth) Authenticate(r *http.Request) (access.Principal, error) {
 	switch word := r.Header.Get("X-Auth-Token"); word {
 	case "":
 		return access.Principal{}, &api.Error{Status: http.StatusUnauthorized, Text: "who are you?"}
@@ -49,7 +49,7 @@ func newWorld(t *testing.T, change ...func(*volume.Config)) *world {
 	t.Helper()
 	s, _ := storetest.SQLite(t)
 	w := &world{t: t, volumes: service.New(s, s, service.Options{}, time.Now).Volumes}
-	cfg := volume.Config{Volumes: w.volumes, Auth: people{}, MaxLimit: 3, Log: slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	cfg := volume.Config{Volumes: w.volumes, Auth: fakeAuth{}, MaxLimit: 3, Log: slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	for _, f := range change {
 		f(&cfg)
 	}
