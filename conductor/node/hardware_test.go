@@ -20,12 +20,12 @@ import (
 
 // gear is what the bench's machine has beside power and boot.
 type gear struct {
-	mode, lamp, medium, health string
-	secure, console            bool
-	nmis, restarts             int
-	called                     metal.VendorCall
-	turbo                      string
-	refuses                    error
+	mode, indicator, medium, health string
+	secure, console                 bool
+	nmis, restarts                  int
+	called                          metal.VendorCall
+	turbo                           string
+	refuses                         error
 }
 
 func (b *bench) geared(do func(*gear)) error {
@@ -59,12 +59,12 @@ func (b *bench) Indicators(context.Context, *metal.Node) (map[string]map[string]
 }
 
 func (b *bench) Indicator(context.Context, *metal.Node, string, string) (state string, err error) {
-	return state, b.geared(func(g *gear) { state = g.lamp })
+	return state, b.geared(func(g *gear) { state = g.indicator })
 }
 
 func (b *bench) SetIndicator(_ context.Context, n *metal.Node, _, _, state string) error {
 	n.InternalInfo = metal.Object{"lamp": state, "kept": n.InternalInfo["kept"]}
-	return b.geared(func(g *gear) { g.lamp = state })
+	return b.geared(func(g *gear) { g.indicator = state })
 }
 
 func (b *bench) Media(context.Context, *metal.Node) (out []metal.Medium, err error) {
@@ -190,7 +190,7 @@ func TestWishes(t *testing.T) {
 		is   func() bool
 	}{
 		{metal.Question{Class: job.Ask, Kind: "list indicators", Args: noArgs{}}, `{"system":{"led":{"readonly":false,"states":["on"]}}}`, nil},
-		{commandQuestion("set indicator", metal.IndicatorArgs{Component: "system", Name: "led", State: "on"}), "null", func() bool { return b.gear.lamp == "on" }},
+		{commandQuestion("set indicator", metal.IndicatorArgs{Component: "system", Name: "led", State: "on"}), "null", func() bool { return b.gear.indicator == "on" }},
 		{metal.Question{Class: job.Ask, Kind: "get indicator", Args: metal.IndicatorArgs{}}, `"on"`, nil},
 		{commandQuestion("inject nmi", noArgs{}), "null", func() bool { return b.gear.nmis == 1 }},
 		{metal.Question{Class: job.Ask, Kind: "get console", Args: noArgs{}}, "null", nil},

@@ -32,7 +32,7 @@ type extraState struct {
 	chassisLamp    bool
 	secure         bool
 	bios, nextBIOS map[string]any
-	deaf           bool // the firmware drops pending settings
+	dropsSettings  bool // the firmware drops pending settings
 	volumes        map[string]map[string]any
 	subscriptions  map[string]map[string]any
 	jobs           []string
@@ -52,7 +52,7 @@ func newExtra() extraState {
 
 // boot is the firmware taking what waits for it.
 func (e *extraState) boot() {
-	if !e.deaf {
+	if !e.dropsSettings {
 		maps.Copy(e.bios, e.nextBIOS)
 	}
 	e.nextBIOS = nil
@@ -61,8 +61,8 @@ func (e *extraState) boot() {
 // SetHealth sets the health of the whole machine.
 func (b *BMC) SetHealth(word string) { b.mu.Lock(); defer b.mu.Unlock(); b.extra.health = word }
 
-// SetDeaf has the firmware drop the settings that it is given.
-func (b *BMC) SetDeaf() { b.mu.Lock(); defer b.mu.Unlock(); b.extra.deaf = true }
+// DropSettings has the firmware drop the settings that it is given.
+func (b *BMC) DropSettings() { b.mu.Lock(); defer b.mu.Unlock(); b.extra.dropsSettings = true }
 
 // Interrupts is how many NMIs the machine got; Restarts how many restarts; ManagerResets those of the BMC.
 func (b *BMC) Interrupts() int    { b.mu.Lock(); defer b.mu.Unlock(); return b.extra.nmis }

@@ -56,8 +56,8 @@ func (l indicatorResource) order(state string) map[string]any {
 	return nil
 }
 
-// lamps reads those of the system, its chassis and its drives, by Ironic's words for components.
-func (s *bmcSession) lamps() (map[string][]indicatorResource, error) {
+// indicators reads those of the system, its chassis and its drives, by Ironic's words for components.
+func (s *bmcSession) indicators() (map[string][]indicatorResource, error) {
 	sys, err := s.read()
 	if err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func (s *bmcSession) lamps() (map[string][]indicatorResource, error) {
 func (d *Driver) Indicators(ctx context.Context, n *metal.Node) (map[string]map[string]metal.Indicator, error) {
 	out := map[string]map[string]metal.Indicator{}
 	err := d.with(ctx, n, "list indicators", func(s *bmcSession) error {
-		all, err := s.lamps()
+		all, err := s.indicators()
 		for component, lamps := range all {
 			out[component] = map[string]metal.Indicator{}
 			for _, l := range lamps {
@@ -102,7 +102,7 @@ func (d *Driver) Indicators(ctx context.Context, n *metal.Node) (map[string]map[
 func (d *Driver) Indicator(ctx context.Context, n *metal.Node, component, name string) (string, error) {
 	state := ""
 	err := d.with(ctx, n, "read indicator", func(s *bmcSession) error {
-		l, err := s.lamp(component, name)
+		l, err := s.indicator(component, name)
 		if err == nil {
 			state = l.state()
 		}
@@ -111,8 +111,8 @@ func (d *Driver) Indicator(ctx context.Context, n *metal.Node, component, name s
 	return state, err
 }
 
-func (s *bmcSession) lamp(component, name string) (indicatorResource, error) {
-	all, err := s.lamps()
+func (s *bmcSession) indicator(component, name string) (indicatorResource, error) {
+	all, err := s.indicators()
 	if err != nil {
 		return indicatorResource{}, err
 	}
@@ -126,7 +126,7 @@ func (s *bmcSession) lamp(component, name string) (indicatorResource, error) {
 // SetIndicator sets a lamp and reads it back.
 func (d *Driver) SetIndicator(ctx context.Context, n *metal.Node, component, name, state string) error {
 	return d.with(ctx, n, "set indicator", func(s *bmcSession) error {
-		l, err := s.lamp(component, name)
+		l, err := s.indicator(component, name)
 		if err != nil {
 			return err
 		}

@@ -23,7 +23,7 @@ func wantTurbo(value any) metal.Step {
 // Firmware that drops what it is given fails the step, once, instead of being booted for ever.
 func TestDeafFirmware(t *testing.T) {
 	bmc, _, n := machine(t)
-	bmc.SetDeaf()
+	bmc.DropSettings()
 	b := BIOS{&Driver{}}
 	wait, err := b.RunStep(t.Context(), n, wantTurbo("Disabled"))
 	if !wait || err != nil || !bmc.On() {

@@ -102,8 +102,8 @@ func subscriptionView(doc map[string]any) map[string]any {
 	return out
 }
 
-// terms checks the arguments of a subscription and makes the BMC's of them.
-func (s *bmcSession) terms(args metal.Object) (map[string]any, error) {
+// subscriptionBody checks the arguments of a subscription and makes the BMC's of them.
+func (s *bmcSession) subscriptionBody(args metal.Object) (map[string]any, error) {
 	body := map[string]any{"Protocol": "Redfish", "Context": "", "EventTypes": []any{"Alert"}}
 	for key, v := range args {
 		ok := false
@@ -143,7 +143,7 @@ func (s *bmcSession) hideHeaders(list []any) {
 
 // subscribe makes a subscription; some BMCs answer with it, others only where it is.
 func (s *bmcSession) subscribe(at string, args metal.Object) (any, error) {
-	body, err := s.terms(args)
+	body, err := s.subscriptionBody(args)
 	if err != nil {
 		return nil, err
 	}
