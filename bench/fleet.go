@@ -164,9 +164,9 @@ func (w *benchEnvironment) rescues() (float64, error) {
 
 // simulatedFleet is a fleet in a process of its own.
 type simulatedFleet struct {
-	cmd   *exec.Cmd
-	out   bytes.Buffer
-	words chan fleetStatus
+	cmd      *exec.Cmd
+	out      bytes.Buffer
+	statuses chan fleetStatus
 }
 
 // fleetStatus is what a fleet says of itself now and then.
@@ -185,7 +185,7 @@ func (s *simulatedFleet) nextStatus(ctx context.Context) (fleetStatus, error) {
 		return fleetStatus{}, ctx.Err()
 	case <-time.After(3 * tellEvery):
 		return fleetStatus{}, fmt.Errorf("salvor sim says nothing")
-	case word, ok := <-s.words:
+	case word, ok := <-s.statuses:
 		if !ok {
 			return fleetStatus{}, fmt.Errorf("salvor sim ended")
 		}
@@ -195,14 +195,14 @@ func (s *simulatedFleet) nextStatus(ctx context.Context) (fleetStatus, error) {
 
 // hear passes on what a fleet says, and drops it where nobody listens.
 func (s *simulatedFleet) hear(lines *bufio.Scanner) {
-	defer close(s.words)
+	defer close(s.statuses)
 	for lines.Scan() {
 		fmt.Fprintln(os.Stderr, lines.Text())
 		word := fleetStatus{at: time.Now()}
 		if found := counted.FindStringSubmatch(lines.Text()); found != nil {
 			if _, err := fmt.Sscan(found[1]+" "+found[2], &word.beats, &word.readings); err == nil {
 				select {
-				case s.words <- word:
+				case s.statuses <- word:
 				default:
 				}
 			}
@@ -218,8 +218,8 @@ type fleetSummary struct {
 }
 
 // startSim starts a fleet and waits until it is enrolled.
-func startSim(ctx context.Context, program, url string, words ...string) (*simulatedFleet, error) {
-	s := &simulatedFleet{words: make(chan fleetStatus), cmd: exec.CommandContext(ctx, program, append([]string{"sim", "--url", url, "-f", "json"}, words...)...)}
+func startSim(ctx context.Context, program, url string, arguments ...string) (*simulatedFleet, error) {
+	s := &simulatedFleet{statuses: make(chan fleetStatus), cmd: exec.CommandContext(ctx, program, append([]string{"sim", "--url", url, "-f", "json"}, arguments...)...)}
 	s.cmd.Cancel = func() error { return s.cmd.Process.Signal(syscall.SIGTERM) }
 	s.cmd.WaitDelay = startTime
 	s.cmd.Stdout = &s.out

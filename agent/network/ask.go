@@ -12,10 +12,10 @@ import (
 
 // dhcpResult is how DHCP on one link ended.
 type dhcpResult struct {
-	link  netlink.Link
-	offer Offer
-	kept  bool // no server answered; the address held stays
-	err   error
+	link        netlink.Link
+	offer       Offer
+	keptAddress bool // no server answered; the address held stays
+	err         error
 }
 
 // leases asks DHCP on the links and waits until ssh has an address: on all of its
@@ -81,7 +81,7 @@ func (s *Setup) take(a dhcpResult, ready map[int]bool) map[int]bool {
 	if ready == nil {
 		ready = map[int]bool{}
 	}
-	if a.err == nil && !a.kept {
+	if a.err == nil && !a.keptAddress {
 		a.err = s.useLease(a.link, a.offer)
 	}
 	if a.err != nil {
@@ -89,7 +89,7 @@ func (s *Setup) take(a dhcpResult, ready map[int]bool) map[int]bool {
 		return ready
 	}
 	ready[a.link.Attrs().Index] = true
-	if a.kept {
+	if a.keptAddress {
 		s.Log.Warn("no DHCP server answers: the address held is kept", "nic", name)
 		return ready
 	}
@@ -190,20 +190,20 @@ func (s *Setup) ask(ctx context.Context, link netlink.Link) dhcpResult {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if patience, keeps := s.patience(); keeps && hasIPv4Address(link) {
-		timer := time.AfterFunc(patience, cancel)
+	if timeout, keeps := s.silenceTimeout(); keeps && hasIPv4Address(link) {
+		timer := time.AfterFunc(timeout, cancel)
 		defer timer.Stop()
 	}
 	offer, err := w.lease(ctx, s.wanted)
 	if err != nil && ctx.Err() != nil && s.plan.Move != MoveYes && hasIPv4Address(link) {
-		return dhcpResult{link: link, kept: true}
+		return dhcpResult{link: link, keptAddress: true}
 	}
 	return dhcpResult{link: link, offer: offer, err: err}
 }
 
-// patience is how long DHCP may stay silent before the address held is kept; a port
+// silenceTimeout is how long DHCP may stay silent before the address held is kept; a port
 // that is surely moved keeps none.
-func (s *Setup) patience() (time.Duration, bool) {
+func (s *Setup) silenceTimeout() (time.Duration, bool) {
 	switch s.plan.Move {
 	case MoveYes:
 		return 0, false

@@ -55,7 +55,7 @@ plane that has work to do.`,
 	fl.StringVar(&f.BootInterface, "boot-interface", "redfish-virtual-media", "boot interface of the nodes")
 	fl.Float64Var(&f.Rescued, "rescue", 0, "share of the nodes to put into rescue, 0 to 1")
 	fl.Float64Var(&f.Held, "hold", 0, "share of the nodes to keep waiting in a rescue, with agents that heartbeat")
-	fl.DurationVar(&f.Beat, "heartbeat", 100*time.Second, "time between two heartbeats of an agent")
+	fl.DurationVar(&f.HeartbeatInterval, "heartbeat", 100*time.Second, "time between two heartbeats of an agent")
 	fl.DurationVar(&f.Boot, "boot-time", 2*time.Second, "time from power-on to the start of the agent")
 	fl.Float64Var(&f.Faults.Silent, "silent", 0, "share of BMCs that never answer, once all nodes are enrolled")
 	fl.Float64Var(&f.Faults.Slow, "slow", 0, "share of BMCs that answer after 3 s")

@@ -33,9 +33,9 @@ type Config struct {
 	// Rescued is the share of nodes that are put into rescue, 0 to 1; their agents end with that, as real ones do. Held is the share
 	// that is kept waiting in a rescue by maintenance: their agents heartbeat until their power is cut.
 	Rescued, Held float64
-	// Beat is the time between two heartbeats of an agent, Boot how long a machine takes from its power to its agent.
-	Beat, Boot time.Duration
-	Faults     Rates
+	// HeartbeatInterval is the time between two heartbeats of an agent, Boot how long a machine takes from its power to its agent.
+	HeartbeatInterval, Boot time.Duration
+	Faults                  Rates
 	// Workers is how many requests go to the control plane at once, of an administrator's and of agents'.
 	Workers int
 	// Complain hears of what went wrong with one machine; may be nil. It may be called by several goroutines.
@@ -67,8 +67,8 @@ func New(c Config) (*Fleet, error) {
 		return nil, problem.Invalidf("a fleet of %d nodes: want 1 to %d", c.Nodes, MaxNodes)
 	case !(c.Rescued >= 0 && c.Held >= 0 && c.Rescued+c.Held <= 1):
 		return nil, problem.Invalidf("shares of %g and %g of the nodes in rescue: want 0 to 1 together", c.Rescued, c.Held)
-	case c.Beat < time.Second:
-		return nil, problem.Invalidf("a heartbeat every %s: want 1s or more", c.Beat)
+	case c.HeartbeatInterval < time.Second:
+		return nil, problem.Invalidf("a heartbeat every %s: want 1s or more", c.HeartbeatInterval)
 	case c.Boot < 0 || c.Workers < 1:
 		return nil, problem.Invalidf("want a boot time of 0 or more and 1 worker or more")
 	}
@@ -81,7 +81,7 @@ func New(c Config) (*Fleet, error) {
 	if f.authority, err = newAuthority(); err != nil {
 		return nil, err
 	}
-	f.wheel = make([]tickGroup, max(1, int(c.Beat/tick)))
+	f.wheel = make([]tickGroup, max(1, int(c.HeartbeatInterval/tick)))
 	for i := range f.machines {
 		m, dice := &f.machines[i], f.dice(i, "machine")
 		at := dice.Float64()

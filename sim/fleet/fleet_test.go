@@ -18,7 +18,7 @@ func plan(t *testing.T, change func(*Config)) *Fleet {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := Config{API: api, Nodes: 1000, Seed: 7, Rescued: 0.3, Held: 0.3, Beat: 100 * time.Second, Workers: 4, Faults: Rates{Silent: 0.1, Slow: 0.1, Lying: 0.1, Busy: 0.1}}
+	c := Config{API: api, Nodes: 1000, Seed: 7, Rescued: 0.3, Held: 0.3, HeartbeatInterval: 100 * time.Second, Workers: 4, Faults: Rates{Silent: 0.1, Slow: 0.1, Lying: 0.1, Busy: 0.1}}
 	if change != nil {
 		change(&c)
 	}
@@ -70,9 +70,9 @@ func TestRefused(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"no node": func(c *Config) { c.Nodes = 0 }, "too many": func(c *Config) { c.Nodes = MaxNodes + 1 },
 		"more than all": func(c *Config) { c.Rescued, c.Held = 0.6, 0.6 }, "negative": func(c *Config) { c.Faults.Slow = -0.1 }, "more faults than BMCs": func(c *Config) { c.Faults.Slow = 0.9 },
-		"no pause": func(c *Config) { c.Beat = 0 }, "nobody": func(c *Config) { c.Workers = 0 },
+		"no pause": func(c *Config) { c.HeartbeatInterval = 0 }, "nobody": func(c *Config) { c.Workers = 0 },
 	} {
-		c := Config{Nodes: 10, Beat: time.Second, Workers: 1, Faults: Rates{Busy: 0.2}}
+		c := Config{Nodes: 10, HeartbeatInterval: time.Second, Workers: 1, Faults: Rates{Busy: 0.2}}
 		change(&c)
 		if _, err := New(c); err == nil {
 			t.Errorf("%s: taken", name)

@@ -107,7 +107,7 @@ func TestSimulatedFaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	planned, err := simulated.New(simulated.Config{API: nobody, Nodes: 24, Seed: 9, Beat: time.Minute, Workers: 1, Faults: simulated.Rates{Busy: 0.4}})
+	planned, err := simulated.New(simulated.Config{API: nobody, Nodes: 24, Seed: 9, HeartbeatInterval: time.Minute, Workers: 1, Faults: simulated.Rates{Busy: 0.4}})
 	if err != nil {
 		t.Fatal(err)
 	}

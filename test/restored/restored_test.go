@@ -163,7 +163,7 @@ func (w *world) enroll() {
 	_, port, _ := strings.Cut(free, ":")
 	number, _ := strconv.Atoi(port)
 	w.fleet, err = fleet.New(fleet.Config{API: w.api, Nodes: machines, Seed: 3, Host: "127.0.0.1", Port: number, BootInterface: "redfish-virtual-media",
-		Beat: time.Second, Boot: 50 * time.Millisecond, Workers: 12})
+		HeartbeatInterval: time.Second, Boot: 50 * time.Millisecond, Workers: 12})
 	if err != nil {
 		w.Fatal(err)
 	}
