@@ -14,7 +14,7 @@ const maxCommandLine = 64 << 10 // the kernel's own bound is 2 to 4 KiB
 type Parameters struct {
 	// APIURLs (ipa-api-url, comma-separated) are the servers to try, in this order.
 	APIURLs []string
-	// Token (ipa-agent-token) is set where the boot road carried it.
+	// Token (ipa-agent-token) is set where the boot method carried it.
 	Token secret.Value
 	// Insecure (ipa-insecure) takes any certificate of the server.
 	Insecure bool

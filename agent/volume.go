@@ -68,7 +68,7 @@ func Volumes(ctx context.Context, root string, log *slog.Logger) error {
 	if err := json.Unmarshal(text, &volumes); err != nil {
 		return fmt.Errorf("read the volumes: %w", err)
 	}
-	// All at once: a dead road must not hold up the others.
+	// All at once: a dead path must not hold up the others.
 	failed := make([]error, len(volumes))
 	var running sync.WaitGroup
 	for i, v := range volumes {
@@ -84,7 +84,7 @@ func Volumes(ctx context.Context, root string, log *slog.Logger) error {
 	return errors.Join(failed...)
 }
 
-// attachVolume logs in by one road. The secrets stand on a command line that only root of this ramdisk can read.
+// attachVolume logs in by one path. The secrets stand on a command line that only root of this ramdisk can read.
 func attachVolume(ctx context.Context, v wire.Volume) error {
 	host := v.Host
 	if net.ParseIP(host) == nil {

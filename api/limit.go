@@ -108,7 +108,7 @@ func (l *Limits) Guard(h http.Handler) RouteLister {
 	})}
 }
 
-// responseRecorder settles a visit as soon as its answer begins: a long one holds nobody up.
+// responseRecorder settles a request as soon as its answer begins: a long one holds nobody up.
 type responseRecorder struct {
 	statusRecorder
 	state *requestState

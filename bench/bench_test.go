@@ -16,7 +16,7 @@ import (
 	"salvor/test/program"
 )
 
-// TestRun measures a real server, by the whole road, and the same one as an endpoint beside itself.
+// TestRun measures a real server, with all its cases, and the same one as an endpoint beside itself.
 func TestRun(t *testing.T) {
 	small := []string{"--nodes", "1000", "--ramdisks", "20", "--rounds", "1", "--time", "100ms", "--json"}
 	var out, errs bytes.Buffer

@@ -70,7 +70,7 @@ func (w *benchEnvironment) note(f measuredValue, cpu time.Duration) {
 	w.progress(line)
 }
 
-// all does work for 0 to n-1 with the crew and tells the rate.
+// all does work for 0 to n-1 with all workers and tells the rate.
 func (w *benchEnvironment) all(name string, n int, work func(c *httpConn, i int) error) error {
 	before := readCPUTime(w.process)
 	took, err := w.each(n, work)
@@ -80,7 +80,7 @@ func (w *benchEnvironment) all(name string, n int, work func(c *httpConn, i int)
 	return err
 }
 
-// while does work with a crew for the time of a rate and tells it.
+// while does work with workers for the time of a rate and tells it.
 func (w *benchEnvironment) while(name string, c *connectionPool, d time.Duration, work func(c *httpConn, i int) error) error {
 	before := readCPUTime(w.process)
 	n, took, err := c.during(d, work)

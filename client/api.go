@@ -13,11 +13,11 @@ import (
 type API struct {
 	// Prefix is its root below the endpoint.
 	Prefix string
-	// Version is sent as OpenStack-API-Version; empty: the face has none.
+	// Version is sent as OpenStack-API-Version; empty: the API has none.
 	Version string
 }
 
-// The faces that salvor has.
+// The APIs that salvor has beside Ironic's.
 var (
 	Compute = API{"/compute/v2.1", "compute 2.88"}
 	Image   = API{"/image/v2", ""}
@@ -25,7 +25,7 @@ var (
 	Native  = API{"/salvor/v1", ""}
 )
 
-// Ask sends a request to a face: body is sent as JSON unless nil, and the answer is decoded into out unless that is nil.
+// Ask sends a request to an API: body is sent as JSON unless nil, and the answer is decoded into out unless that is nil.
 func (c *Client) Ask(ctx context.Context, f API, method, path string, query url.Values, body, out any) error {
 	request := Request{Method: method, Path: f.Prefix + path, Query: query, Body: body, Header: http.Header{}}
 	if f.Version != "" {

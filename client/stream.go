@@ -22,7 +22,7 @@ const (
 	streamSilence = time.Minute
 )
 
-// Stream reads server-sent events of a face until the stream ends (nil), ctx does, or each returns an error. cursor is
+// Stream reads server-sent events of an API until the stream ends (nil), ctx does, or each returns an error. cursor is
 // where to go on from: the ID of the last message; empty: as the query says. It returns the newest cursor.
 func (c *Client) Stream(ctx context.Context, f API, path string, query url.Values, cursor string, each func(Message) error) (string, error) {
 	request := Request{Method: http.MethodGet, Path: f.Prefix + path, Query: query}

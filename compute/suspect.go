@@ -22,7 +22,7 @@ const (
 // HostObservation is what was perceived of a host.
 type HostObservation struct {
 	HostID, Name, Group string
-	// Silent is for how long its lease was not renewed, as far as this process could hear; Heard: it held one at all.
+	// Silent is for how long its lease was not renewed, as far as this process could hear; HadLease: it held one at all.
 	Silent   time.Duration
 	HadLease bool
 	// Excluded: it is fenced, forced down or revoked: it is nobody's business here.
@@ -33,7 +33,7 @@ type HostObservation struct {
 	Servers int
 	// Power is Dead where its BMC says off, Storage where none of its guests that run from volumes is connected.
 	Power, Storage Signal
-	// Neighbours live and could look at it; of these Answered have, and Reached found it.
+	// Neighbours live and could look at it; of these NeighboursAnswered have, and NeighboursReached found it.
 	Neighbours, NeighboursAnswered, NeighboursReached int
 	// Watchdog is the one that its newest renewal named as armed.
 	Watchdog string

@@ -39,7 +39,7 @@ type Management interface {
 // Ramdisk is what a boot interface is asked to boot.
 type Ramdisk struct {
 	Kernel, Image string   // file path on the conductor or http(s) URL
-	Params        []string // kernel parameters in addition to the road's own
+	Params        []string // kernel parameters in addition to those of the boot method
 	BootNumber    int64
 	CarryToken    bool
 	// Persistent: the ramdisk is the node's system, booted each time.

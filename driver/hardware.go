@@ -94,7 +94,7 @@ type BootModes interface {
 	SetSecureBoot(ctx context.Context, n *metal.Node, on bool) error
 }
 
-// Indicators are the lamps of a machine and its parts (kind management).
+// Indicators are the indicator lights of a machine and its parts (kind management).
 type Indicators interface {
 	// Indicators lists them by component (system, chassis, drive, ...) and name.
 	Indicators(ctx context.Context, n *metal.Node) (map[string]map[string]metal.Indicator, error)

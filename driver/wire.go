@@ -212,7 +212,7 @@ const sanitizedLength = 240
 
 // PollUntil calls read until it reports done, an error, or the time is up; it is how a
 // driver waits for hardware to become what it was asked to be. A read that fails
-// with Unavailable is tried again: a BMC may well be deaf for a moment after an
+// with Unavailable is tried again: a BMC may well not answer for a moment after an
 // order; but not behind a shut gate. The error is nil or read's last one; done tells whether it came true. It
 // takes ProveTimeout at most: an order that a BMC has lost wants to be given again,
 // which is the caller's to do.

@@ -32,7 +32,7 @@ func Client(g Guard) *http.Client {
 	}}, CheckRedirect: Redirect}
 }
 
-// Redirect decides on a redirect, for clients of any road: few, never from TLS to plain
+// Redirect decides on a redirect, for clients of any kind: few, never from TLS to plain
 // HTTP, never with a user in the URL, and to another server without anything that opens
 // the first one. net/http itself hands a header such as X-Auth-Token on to everybody.
 func Redirect(r *http.Request, via []*http.Request) error {

@@ -20,7 +20,7 @@ import (
 	wire "salvor/wire/host"
 )
 
-// TestJoinRenewOrderResult is the whole road: a token, a certificate, a lease, orders, results, and nothing left.
+// TestJoinRenewOrderResult is the whole life of a host: a token, a certificate, a lease, orders, results, and nothing left.
 func TestJoinRenewOrderResult(t *testing.T) {
 	w, g := newWorld(t), newGuests()
 	c := w.config(g)

@@ -46,7 +46,7 @@ type ClusterGuest struct {
 // ClusterJob is a job of the cluster's.
 type ClusterJob struct {
 	ID int64
-	// Guests are the names of those that it works on; Words say what it does, for people.
+	// Guests are the names of those that it works on; Summary says what it does, for people.
 	Guests  []string
 	Summary string
 	// Ended with or without a Failure. Gone: it is too old for the cluster to know how it ended.

@@ -48,7 +48,7 @@ type Definition struct {
 	Deadline time.Duration
 	// NoDeadline is the reason why only its actions are bounded.
 	NoDeadline string
-	// GiveUp takes back what needs nobody outside, in the transaction in which a job leaves the success road: before anything is undone.
+	// GiveUp takes back what needs nobody outside, in the transaction in which a job leaves the successful course: before anything is undone.
 	// It may be called again for the same job. nil: there is nothing.
 	GiveUp func(ctx context.Context, tx Tx, j *Job) error
 	// Failed shows the failure on the subject, in the transaction that ends the failed job, or in

@@ -76,7 +76,7 @@ func Retry(after time.Duration, err error) Outcome {
 	return Outcome{verdict: verdictRetry, after: after, err: err}
 }
 
-// Fail leaves the success road: the job's actions are undone from this one back.
+// Fail ends the successful course: the job's actions are undone from this one back.
 func Fail(err error) Outcome { return Outcome{verdict: verdictFail, err: err} }
 
 // From turns an error into an outcome: none is Done, Unavailable is tried again

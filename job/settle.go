@@ -155,7 +155,7 @@ func (r *Runner) end(j *Job) {
 	j.Secret = noSecret
 }
 
-// fail leaves the success road: undo for what has actions to take back.
+// fail ends the successful course: undo for what has actions to take back.
 func (r *Runner) fail(j *Job, err error, log *slog.Logger) bool {
 	log.Warn("job failed", "action", j.Action, "error", err)
 	j.SetCause(j.shown(err))

@@ -27,7 +27,7 @@ var (
 	cleanNet     = labNetwork{"cleaning", "br-clean", netip.MustParsePrefix("10.76.0.1/24"), netip.MustParsePrefix("fd76::1/64"), true}
 	rescueNet    = labNetwork{"rescuing", "br-rescue", netip.MustParsePrefix("10.79.0.1/24"), netip.MustParsePrefix("fd79::1/64"), true}
 	tenantNet    = labNetwork{"tenant", "br-tenant", netip.MustParsePrefix("10.78.0.1/24"), netip.Prefix{}, false}
-	// storageNet is the VM hosts' own road to what serves volumes.
+	// storageNet is the VM hosts' own path to what serves volumes.
 	storageNet = labNetwork{"storage", "br-store", netip.MustParsePrefix("10.74.0.1/24"), netip.Prefix{}, false}
 	bmcNet     = labNetwork{"bmc", "br-bmc", netip.MustParsePrefix("10.75.0.1/24"), netip.Prefix{}, false}
 

@@ -19,7 +19,7 @@ type Initiator struct {
 	Secret  string
 }
 
-// InitiatorTarget is one road to the adapter's disk.
+// InitiatorTarget is one path to the adapter's disk.
 type InitiatorTarget struct {
 	Name    string
 	Address string
@@ -40,7 +40,7 @@ func (m *qemuMachine) SetInitiator(i Initiator) {
 	m.initiator = i
 }
 
-// spawnVolume starts QEMU with the adapter's disk, by the first road that works: QEMU logs in
+// spawnVolume starts QEMU with the adapter's disk, by the first path that works: QEMU logs in
 // as firmware would. Without any the machine starts as it would with an adapter that found nothing.
 func (m *qemuMachine) spawnVolume(args []string, i Initiator) (*qemuRun, error) {
 	for _, t := range i.Targets {

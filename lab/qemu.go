@@ -83,7 +83,7 @@ func qemuArgs(m machineSpec, firmware Firmware, order []Device, cd bool) []strin
 	return args
 }
 
-// uefiArgs brings in the firmware and keeps it from slow network roads that were not asked for.
+// uefiArgs brings in the firmware and keeps it from slow network boots that were not asked for.
 func uefiArgs(files qemuFiles, has func(Device) bool) []string {
 	pxe := "n"
 	if has(DevicePXE) {

@@ -16,7 +16,7 @@ import (
 // What is given up leaves nothing harmful behind: the boot of the ramdisk, its files and its token are void at once, whether the BMC
 // answers or not.
 
-// ramdiskMark in driver_internal_info tells that the BMC may still be set up for a ramdisk whose boot is void; its value is the road.
+// ramdiskMark in driver_internal_info tells that the BMC may still be set up for a ramdisk whose boot is void; its value is the boot method.
 const ramdiskMark = "salvor_ramdisk_set"
 
 // HoldsRamdisk tells whether a boot of a ramdisk that is not the node's system is valid, or may still be set up in the BMC.
@@ -25,7 +25,7 @@ func (n *Node) HoldsRamdisk() bool { return n.BootsRamdisk() || n.InternalInfo[r
 // BootsRamdisk tells whether the node has a valid boot plan for a ramdisk other than the node's own system.
 func (n *Node) BootsRamdisk() bool { return n.Plan != nil && !n.Plan.Persistent && !n.Plan.Volumes }
 
-// RamdiskBootMethod is the road of a void boot that the BMC may still be set up for; empty if it is not.
+// RamdiskBootMethod is the method of a void boot that the BMC may still be set up for; empty if it is not.
 func (n *Node) RamdiskBootMethod() BootMethod {
 	return BootMethod(formatScalar(n.InternalInfo[ramdiskMark]))
 }

@@ -38,7 +38,7 @@ type FirmwareComponent struct {
 	Timestamps
 }
 
-// Indicator describes a lamp.
+// Indicator describes an indicator light.
 type Indicator struct {
 	ReadOnly bool     `json:"readonly"`
 	States   []string `json:"states"`

@@ -319,7 +319,7 @@ func callbackPort(u *url.URL) (uint16, error) {
 	return uint16(port), nil
 }
 
-// compareHeartbeat refuses an agent that changes its face within one boot.
+// compareHeartbeat refuses an agent that changes its kind within one boot.
 func compareHeartbeat(c Contact, h Heartbeat, first bool) error {
 	if first {
 		return nil

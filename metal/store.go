@@ -60,7 +60,7 @@ type NodeMarks interface {
 	MarkedNodes(ctx context.Context, nums []int64, part NodePart) (map[int64]*Node, error)
 }
 
-// NodeMark is a Mark with all that a view of a node shows beside its record: Heard is the Revision of the
+// NodeMark is a Mark with all that a view of a node shows beside its record: ContactRevision is the Revision of the
 // node's Contact, the others are as in Node.
 type NodeMark struct {
 	record.Mark

@@ -37,14 +37,14 @@ type Volume struct {
 	TargetID  string
 	BootIndex int
 	Type      VolumeType
-	Paths     []VolumePath // iSCSI: every road to the same disk, the preferred first
+	Paths     []VolumePath // iSCSI: every path to the same disk, the preferred first
 	Login     Login        // that the target asks of the initiator (CHAP)
 	Mutual    Login        // that the initiator asks of the target (mutual CHAP)
 	WWNs      []string     // fibre channel: ports of the storage system, lower case with colons
 	LUN       int          // fibre channel
 }
 
-// VolumePath is one road to an iSCSI volume.
+// VolumePath is one path to an iSCSI volume.
 type VolumePath struct {
 	Host string // an address, IPv6 without brackets, or a name
 	Port int

@@ -15,7 +15,7 @@ import (
 
 const canary = "canary-9f2c"
 
-// TestNothingPrintsASecret tries every road by which a value usually gets out.
+// TestNothingPrintsASecret tries every way by which a value usually gets out.
 func TestNothingPrintsASecret(t *testing.T) {
 	v := New(canary)
 	type record struct {

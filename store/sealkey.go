@@ -34,7 +34,7 @@ type SealKey struct {
 	Since time.Time
 }
 
-// KeyHolder is a process and the ids of the keys that it knows. Beats are raised by it as long as it lives.
+// KeyHolder is a process and the ids of the keys that it knows. Beats is raised by it as long as it lives.
 type KeyHolder struct {
 	ID, Host string
 	Keys     []string

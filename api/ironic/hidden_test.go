@@ -13,7 +13,7 @@ import (
 	"salvor/metal"
 )
 
-// TestHiddenIsAbsent: who may not see a node cannot tell it from one that is not there, by whatever road it is asked for.
+// TestHiddenIsAbsent: who may not see a node cannot tell it from one that is not there, by whatever request it is asked for.
 func TestHiddenIsAbsent(t *testing.T) {
 	w := newWorld(t)
 	w.tenancy()

@@ -90,7 +90,7 @@ func forSome(f recordField[metal.Target]) recordField[metal.Target] {
 	return f
 }
 
-// volumeRoutes are the roads to volumes: by themselves, and below their node.
+// volumeRoutes are the paths of volumes: by themselves, and below their node.
 func (s *server) volumeRoutes() []apiRoute {
 	return slices.Concat(
 		connectors.routes(ofNode(volumeVersion, func(f *metal.ConnectorFilter) *string { return &f.NodeID })),
@@ -149,7 +149,7 @@ func (c *ironicCall) poweredOff(action, node string) error {
 	return problem.Invalidf(`The requested action "%s" can not be performed on node "%s" while it is in state "%s". Power it off first.`, action, n.ID, cmp.Or(string(n.PowerState), "unknown"))
 }
 
-// malformed refuses a single record below its node: it is reached by its own road.
+// malformed refuses a single record below its node: it is reached by its own path.
 func (s *server) malformed(c *ironicCall) error {
 	return problem.Invalidf("Malformed request URI: a volume connector or target is asked for by /v1/volume, not below its node.")
 }

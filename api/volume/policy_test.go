@@ -8,7 +8,7 @@ import (
 	"salvor/api/volume"
 )
 
-// TestPolicyFile: a policy file denies by Cinder's names, whether the project is in the path or not, and by any road to the same end.
+// TestPolicyFile: a policy file denies by Cinder's names, whether the project is in the path or not, and by any request to the same end.
 func TestPolicyFile(t *testing.T) {
 	policy := access.Policy{Rules: &access.Rules{}}
 	warnings, err := policy.Rules.Read(`"volume:delete": "role:keeper"`+"\n"+`"volume:extend": "!"`+"\n"+`"volume:get": "@"`+"\n", volume.HasRule)

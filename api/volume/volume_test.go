@@ -401,7 +401,7 @@ func TestVolumesWithoutAPlace(t *testing.T) {
 	w.json("admin", "POST", path+"/"+id+"/metadata", `{"metadata":{`+place(1)+`}}`, 200)
 }
 
-// TestTenantsDoNotSeeWhereAVolumeIs: portal, target, LUN and CHAP user are for administrators, by every road that shows metadata.
+// TestTenantsDoNotSeeWhereAVolumeIs: portal, target, LUN and CHAP user are for administrators, by every request that shows metadata.
 func TestTenantsDoNotSeeWhereAVolumeIs(t *testing.T) {
 	w := newWorld(t)
 	id := w.create("p1", 1, `,"salvor:chap_user":"carol","salvor:chap_password":"`+canary+`","color":"red"`)

@@ -75,7 +75,7 @@ const (
 )
 
 // catalog is the El Torito boot catalog: a validation entry, the default entry and,
-// where both roads are there, a section for UEFI.
+// where both ways are there, a section for UEFI.
 func (b *isoBuilder) catalog(bios bool) []byte {
 	c := make([]byte, 64, 128)
 	c[0] = 1

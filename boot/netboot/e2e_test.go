@@ -301,7 +301,7 @@ func (w *world) boots(t *testing.T) {
 	t.Logf("seen: %s", strings.Join(w.progress, ", "))
 }
 
-// TestBootsByEveryFirmware is for make soak: test/crash rescues whole machines by these roads.
+// TestBootsByEveryFirmware is for make soak: test/crash rescues whole machines by these boot methods.
 func TestBootsByEveryFirmware(t *testing.T) {
 	if !soak {
 		return

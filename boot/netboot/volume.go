@@ -52,7 +52,7 @@ func sanScript(v metal.VolumePlan) (string, error) {
 	lines = append(lines, "sanboot "+drive+strings.Join(uris, " ")+" || set why ${errno}")
 	report := metal.BootFailed + "?volume=${volume}&errno=${why}"
 	if len(uris) > 1 {
-		// Of several roads only one's failure is known so far: each is tried by itself.
+		// Of several paths only one's failure is known so far: each is tried by itself.
 		for i, uri := range uris {
 			lines = append(lines, fmt.Sprintf("clear p%d", i+1), "sanunhook "+drive+"||", fmt.Sprintf("sanhook %s%s || set p%d ${errno}", drive, uri, i+1))
 			report += fmt.Sprintf("&p%d=${p%d}", i+1, i+1)
@@ -97,7 +97,7 @@ func hexBytes(s string) string {
 	return strings.Join(out, ":")
 }
 
-// sanURIs names every road to a volume; iPXE takes the first that answers and keeps the others.
+// sanURIs names every path to a volume; iPXE takes the first that answers and keeps the others.
 func sanURIs(v metal.Volume) ([]string, error) {
 	var out []string
 	for _, p := range v.Paths {

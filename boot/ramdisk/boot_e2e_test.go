@@ -23,7 +23,7 @@ import (
 // bootLimit is ten times what a boot takes on an idle machine.
 const bootLimit = 120 * time.Second
 
-// built is the ramdisk under test; one build serves all roads.
+// built is the ramdisk under test; one build serves all boots.
 var built = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "salvor-ramdisk-test-")
 	if err != nil {

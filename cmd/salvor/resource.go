@@ -17,7 +17,7 @@ type resourceSpec struct {
 	at client.Collection // of the Bare Metal API; empty: the kind is of another API
 
 	face   client.API
-	path   string // of the list, below the face
+	path   string // of the list, below the API's root
 	detail string // of the list with all fields, where that is another one
 	one    string // the key around one record; empty: it stands alone
 	many   string // the key around the list

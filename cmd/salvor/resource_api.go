@@ -86,7 +86,7 @@ func nextPage(got map[string]any, many string) (url.Values, bool) {
 
 var wholeNumber = regexp.MustCompile(`^[0-9]+$`)
 
-// mayBeID tells whether the face can be asked for ident as it is. A path that would end in dots leads elsewhere.
+// mayBeID tells whether the API can be asked for ident as it is. A path that would end in dots leads elsewhere.
 func (r *resourceSpec) mayBeID(ident string) bool {
 	return record.IsUUID(ident) || wholeNumber.MatchString(ident) || r.keyed && ident != "." && ident != ".."
 }

@@ -66,7 +66,7 @@ type Config struct {
 	KeepPorts string
 	// GoOnInMaintenance holds a rescue that waits while an operator keeps the node in maintenance; false ends it.
 	GoOnInMaintenance bool
-	// PasswordInLookup: the hash goes out with lookup, and no boot road carries the token.
+	// PasswordInLookup: the hash goes out with lookup, and no boot method carries the token.
 	PasswordInLookup bool
 	// RescueRoot has the password set for root too.
 	RescueRoot bool

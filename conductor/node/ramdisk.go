@@ -18,7 +18,7 @@ import (
 // machine. Whether this run of the operation does is noted once, by its first action,
 // so that every later action and every undo agree.
 
-// ramdiskMemo says which road a job has taken.
+// ramdiskMemo says whether a job boots a ramdisk.
 const ramdiskMemo = "road"
 
 const (

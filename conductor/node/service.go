@@ -42,7 +42,7 @@ func (c *Conductor) service() job.Definition {
 	}
 }
 
-// servesByRamdisk: a machine that still has the ramdisk of a service before this one is put back by the same road, whatever
+// servesByRamdisk: a machine that still has the ramdisk of a service before this one is put back in the same way, whatever
 // this one was asked.
 func servesByRamdisk(ctx context.Context, r *job.Run, m *managedNode) (bool, error) {
 	if m.node.HoldsRamdisk() {

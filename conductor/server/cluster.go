@@ -53,7 +53,7 @@ func (c clusterOperations) cluster(ctx context.Context, id string) (*compute.Clu
 		return nil, nil, err
 	}
 	if row.Kind == compute.IronicCluster {
-		return row, nil, nil // whose machines Metals drive
+		return row, nil, nil // whose nodes BareMetal drives
 	}
 	if c.Clusters == nil {
 		return row, nil, problem.Unsupportedf("cluster %s: this conductor drives no clusters", row.Name)

@@ -109,13 +109,13 @@ func (Hardware) SecureBoot(ctx context.Context, n *metal.Node) (bool, error) {
 // SetSecureBoot succeeds; the caller writes the record.
 func (Hardware) SetSecureBoot(ctx context.Context, n *metal.Node, _ bool) error { return wait(ctx, n) }
 
-// lamps are those of Ironic's fake management: one of the chassis that only shows, one of the system that can be set.
+// The indicators are those of Ironic's fake management: one of the chassis that only shows, one of the system that can be set.
 var lamps = map[string]map[string]metal.Indicator{
 	"chassis": {"led-0": {ReadOnly: true, States: []string{"off", "on"}}},
 	"system":  {"led": {States: []string{"blinking", "off", "on"}}},
 }
 
-// Indicators lists the lamps.
+// Indicators lists the indicator lights.
 func (Hardware) Indicators(ctx context.Context, n *metal.Node) (map[string]map[string]metal.Indicator, error) {
 	return lamps, wait(ctx, n)
 }
@@ -131,7 +131,7 @@ func (Hardware) Indicator(ctx context.Context, n *metal.Node, component, name st
 	return "off", wait(ctx, n)
 }
 
-// SetIndicator sets a lamp that can be set.
+// SetIndicator sets an indicator light that can be set.
 func (h Hardware) SetIndicator(ctx context.Context, n *metal.Node, component, name, to string) error {
 	if _, err := h.Indicator(ctx, n, component, name); err != nil {
 		return err

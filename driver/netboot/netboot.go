@@ -18,7 +18,7 @@ type SetDevice func(context.Context, *metal.Node, rescue.Boot) error
 // SetURL has the firmware of a node fetch this URL at its next boot.
 type SetURL func(ctx context.Context, n *metal.Node, url string) error
 
-// Boot is a boot interface of one road.
+// Boot is a boot interface of one boot method.
 type Boot struct {
 	files  driver.BootFiles
 	method metal.BootMethod

@@ -17,7 +17,7 @@ func (b *Boot) WithInitiator(own driver.VolumeBoot) *Boot {
 	return b
 }
 
-// CheckVolumes holds a plan to what this road can do: iSCSI by an iPXE script or the machine's own
+// CheckVolumes holds a plan to what this boot method can do: iSCSI by an iPXE script or the machine's own
 // initiator, fibre channel by its adapter.
 func (b *Boot) CheckVolumes(ctx context.Context, n *metal.Node, v metal.VolumePlan) error {
 	if b.own != nil {

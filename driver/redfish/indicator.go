@@ -9,7 +9,7 @@ import (
 	"salvor/problem"
 )
 
-// indicatorResource is the part of a system, a chassis or a drive that has a lamp: the newer
+// indicatorResource is the part of a system, a chassis or a drive that has an indicator light: the newer
 // property where the BMC knows it, else the older.
 type indicatorResource struct {
 	ID     string  `json:"Id"`
@@ -82,7 +82,7 @@ func (s *bmcSession) indicators() (map[string][]indicatorResource, error) {
 	return out, nil
 }
 
-// Indicators lists the lamps.
+// Indicators lists the indicator lights.
 func (d *Driver) Indicators(ctx context.Context, n *metal.Node) (map[string]map[string]metal.Indicator, error) {
 	out := map[string]map[string]metal.Indicator{}
 	err := d.with(ctx, n, "list indicators", func(s *bmcSession) error {
@@ -98,7 +98,7 @@ func (d *Driver) Indicators(ctx context.Context, n *metal.Node) (map[string]map[
 	return out, err
 }
 
-// Indicator reads the state of a lamp.
+// Indicator reads the state of an indicator light.
 func (d *Driver) Indicator(ctx context.Context, n *metal.Node, component, name string) (string, error) {
 	state := ""
 	err := d.with(ctx, n, "read indicator", func(s *bmcSession) error {
@@ -123,7 +123,7 @@ func (s *bmcSession) indicator(component, name string) (indicatorResource, error
 	return all[component][i], nil
 }
 
-// SetIndicator sets a lamp and reads it back.
+// SetIndicator sets an indicator light and reads it back.
 func (d *Driver) SetIndicator(ctx context.Context, n *metal.Node, component, name, state string) error {
 	return d.with(ctx, n, "set indicator", func(s *bmcSession) error {
 		l, err := s.indicator(component, name)

@@ -15,7 +15,7 @@ import (
 )
 
 // A machine's own iSCSI initiator, as DMTF's NetworkDeviceFunction offers it: the BMC is told where the root
-// volume is, and the firmware logs in. It holds two roads to one volume.
+// volume is, and the firmware logs in. It holds two paths to one volume.
 
 var _ driver.VolumeBoot = (*Media)(nil)
 

@@ -209,7 +209,7 @@ func (h *Hypervisor) SetPower(ctx context.Context, id string, p hypervisor.Power
 	return soft, nil
 }
 
-// turnOff ends a guest, and tells whether asking was enough. A deaf one is waited for without the lock.
+// turnOff ends a guest, and tells whether asking was enough. One that ignores it is waited for without the lock.
 func (h *Hypervisor) turnOff(ctx context.Context, g *State, p hypervisor.Power) (soft bool) {
 	soft = p.Soft
 	if soft && g.Runs != nil && g.Runs.Machine[IgnoresSoftOff] != "" {

@@ -30,7 +30,7 @@ type Subject struct {
 	Powers []compute.Power
 	// Break cuts the hypervisor's daemon off and gives the way to mend it; guests go on. Nil: it is left out.
 	Break func(t *testing.T) (mend func())
-	// Soft bounds a shutdown that the guest's own system does; Deaf is how long the suite waits for one that does not.
+	// Soft bounds a shutdown that the guest's own system does; IgnoredSoftOff is how long the suite waits for one that does not.
 	Soft, IgnoredSoftOff time.Duration
 	// Names are not unique here: no guest's name is refused.
 	SameName bool

@@ -65,7 +65,7 @@ func (h *Hypervisor) shutDown(ctx context.Context, dom rpc.Domain, within time.D
 			err := callOnly(ctx, h, "shut down guest "+dom.Name, h.opts.Timeout, func(c *rpc.Libvirt) error {
 				return c.DomainShutdownFlags(dom, rpc.DomainShutdownDefault)
 			})
-			// It may have ended since the look, and an agent in it may be deaf: the bound decides.
+			// It may have ended since the look, and an agent in it may not answer: the bound decides.
 			if err != nil && !problem.Is(err, problem.Conflict) && !isCode(err, rpc.ErrAgentUnresponsive) {
 				return false, err
 			}

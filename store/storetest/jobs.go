@@ -101,7 +101,7 @@ func testSave(b *testEnv) {
 	if err := b.s.Do(b.ctx, func(tx job.Tx) error { return b.s.Save(tx, &again, true) }); !errors.Is(err, job.ErrFenced) {
 		b.Fatalf("the same was written twice: %v", err)
 	}
-	// Off the success road the secret goes, whoever forgets it.
+	// Off the successful course the secret goes, whoever forgets it.
 	j.State, j.Problem, j.ProblemKind = job.Undoing, "broken", "internal"
 	b.save(&j, true)
 	if got = b.inState(j.ID, job.Undoing); !got.Secret.Empty() || got.Owner != owner {

@@ -64,7 +64,7 @@ type Extras struct {
 	RootPassword bool `json:"root_password"`
 }
 
-// Volume is one road to an iSCSI volume of the machine, with CHAP where there is a username. A
+// Volume is one path to an iSCSI volume of the machine, with CHAP where there is a username. A
 // value of this type holds secrets in the open: it is made last and never logged.
 type Volume struct {
 	Initiator      string `json:"initiator"`

@@ -75,7 +75,7 @@ type SiteVolume struct {
 	LUN       int              `json:"lun"`
 }
 
-// SiteVolumePath is one road to an iSCSI volume.
+// SiteVolumePath is one path to an iSCSI volume.
 type SiteVolumePath struct {
 	Host string `json:"host"`
 	Port int    `json:"port"`
@@ -94,7 +94,7 @@ type SiteReports struct {
 	Reports []SiteReport `json:"words"`
 }
 
-// SiteReport is one: Saw as netboot says it, or Failed, why a machine did not start from its volumes.
+// SiteReport is one: Progress as netboot says it, or Failed, why a machine did not start from its volumes.
 type SiteReport struct {
 	NodeID     string `json:"node_id"`
 	BootNumber int64  `json:"boot_number"`

@@ -133,7 +133,7 @@ func (y *depot) tx(t *testing.T, fn func(job.Tx) error) {
 	}
 }
 
-// ForHost and Endpoint are Metals'.
+// ForHost and Endpoint are BareMetalFinder's.
 func (y *depot) ForHost(context.Context, *compute.Host) (hypervisor.BareMetal, error) { return y, nil }
 func (y *depot) Endpoint(*compute.Cluster) (hypervisor.BareMetal, error)              { return y, nil }
 func (y *depot) Nodes(context.Context) (all []hypervisor.Node, _ error) {
