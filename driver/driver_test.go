@@ -193,6 +193,50 @@ func TestWireStaysAtHome(t *testing.T) {
 	}
 }
 
+// TestMeasuredErrors: the meter learns the kind of each error, and that a BMC refused a login, although the caller gets that answer as it is.
+func TestMeasuredErrors(t *testing.T) {
+	status := http.StatusOK
+	bmc := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+	defer bmc.Close()
+	base, _ := url.Parse(bmc.URL)
+	ask := func() (measured error, got int) {
+		t.Helper()
+		client, release := HTTPConfig{Base: base, Protocol: "redfish", Logins: &Logins{}, LogsIn: func(*http.Request) bool { return true }}.Client()
+		defer release()
+		calls := 0
+		ctx := WithMeter(t.Context(), func(_ context.Context, protocol string, _ time.Duration, err error) {
+			measured, calls = err, calls+1
+			if protocol != "redfish" {
+				t.Errorf("the protocol is %q", protocol)
+			}
+		})
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, bmc.URL, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := client.Do(req)
+		if err == nil {
+			got = resp.StatusCode
+			_ = resp.Body.Close()
+		}
+		if calls != 1 {
+			t.Errorf("measured %d times", calls)
+		}
+		return measured, got
+	}
+	if err, got := ask(); err != nil || got != http.StatusOK {
+		t.Errorf("an answer is measured as %v, %d", err, got)
+	}
+	status = http.StatusUnauthorized
+	if err, got := ask(); !errors.Is(err, ErrLogin) || !problem.Is(err, problem.Invalid) || got != status {
+		t.Errorf("a refused login is measured as %v, and the caller gets %d", err, got)
+	}
+	bmc.Close()
+	if err, _ := ask(); !problem.Is(err, problem.Unavailable) {
+		t.Errorf("a closed port is measured as %v", err)
+	}
+}
+
 func TestTroubleHidesURLs(t *testing.T) {
 	inner := &url.Error{Op: "Get", URL: "http://h/?agent_token=s3cret", Err: &url.Error{Op: "Get", URL: "http://h/?agent_token=s3cret", Err: errors.New("reset, you sent s3cret")}}
 	err := Trouble(inner, secret.New("s3cret"))

@@ -101,7 +101,13 @@ func (t *lanedTransport) RoundTrip(req *http.Request) (_ *http.Response, err err
 		}
 	}
 	began := time.Now()
-	defer func() { Measured(req.Context(), t.wire.Protocol, began, err) }()
+	var refused error
+	defer func() {
+		if err != nil {
+			refused = Trouble(err) // with its kind, and without the URL
+		}
+		Measured(req.Context(), t.wire.Protocol, began, refused)
+	}()
 	ctx, cancel := context.WithTimeout(req.Context(), t.wire.timeout())
 	defer cancel()
 	resp, err := t.inner.RoundTrip(req.WithContext(ctx))
@@ -112,6 +118,7 @@ func (t *lanedTransport) RoundTrip(req *http.Request) (_ *http.Response, err err
 	switch {
 	case logsIn && resp.StatusCode == http.StatusUnauthorized:
 		t.wire.Logins.Refused(req.Context(), t.wire.Login)
+		refused = problem.Invalidf("%w %s or %s", ErrLogin, t.wire.Login.UsernameKey, t.wire.Login.PasswordKey)
 	case logsIn && resp.StatusCode < http.StatusMultipleChoices:
 		t.wire.Logins.Accepted(t.wire.Login)
 	}
