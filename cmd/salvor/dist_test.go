@@ -58,3 +58,27 @@ func TestUnits(t *testing.T) {
 		}
 	}
 }
+
+// TestAlertCommands: each command of salvor that an alert or the dashboard names exists, with its flags.
+func TestAlertCommands(t *testing.T) {
+	for file, named := range map[string]*regexp.Regexp{
+		"prometheus/salvor.rules.yml": regexp.MustCompile(`(?m)^ +command: (.*)$`), "grafana/salvor.json": regexp.MustCompile(`Next: ([^"]*)"`),
+	} {
+		text, err := os.ReadFile("../../dist/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := 0
+		for _, m := range named.FindAllStringSubmatch(string(text), -1) {
+			for _, words := range commandsOf(m[1]) {
+				found++
+				if err := parses(words); err != nil {
+					t.Errorf("%s: salvor %s: %v", file, strings.Join(words, " "), err)
+				}
+			}
+		}
+		if found < 5 {
+			t.Errorf("%s names only %d commands", file, found)
+		}
+	}
+}

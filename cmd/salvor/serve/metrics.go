@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"salvor/api"
 	"salvor/compute"
+	"salvor/driver"
 	"salvor/job"
 	"salvor/problem"
 	"salvor/record"
@@ -89,12 +91,19 @@ func (w *processMetrics) Ended(j *job.Job) {
 	w.tracer.ended(j)
 }
 
+// loginRefused is the label of an exchange in which a BMC refused the user name or password; its problem is otherwise Invalid as many others.
+const loginRefused = "login refused"
+
 // machine is told of each exchange with a BMC or a ramdisk.
 func (w *processMetrics) machine(ctx context.Context, protocol string, took time.Duration, err error) {
 	w.tracer.machine(ctx, protocol, took, err)
 	w.machines.WithLabelValues(protocol).Observe(took.Seconds())
 	if err != nil {
-		w.failures.WithLabelValues(protocol, problem.KindOf(err).String()).Inc()
+		kind := problem.KindOf(err).String()
+		if errors.Is(err, driver.ErrLogin) {
+			kind = loginRefused
+		}
+		w.failures.WithLabelValues(protocol, kind).Inc()
 	}
 }
 
@@ -119,7 +128,8 @@ var (
 	nodesGauge      = newGaugeDesc("nodes", "Nodes by provision state.", "state")
 	maintainedGauge = newGaugeDesc("nodes_in_maintenance", "Nodes in maintenance.")
 	silentGauge     = newGaugeDesc("bmcs_silent", "Nodes whose BMC did not answer the last reading of the power, or answered otherwise than was wanted.")
-	heardGauge      = newGaugeDesc("heartbeats", "Ramdisks that should be talking, by the age of their last heartbeat in seconds: at most le, and older than le of the one before.", "le")
+	ramdisksGauge   = newGaugeDesc("ramdisks", "Ramdisks that should send heartbeats, by the age of the last one: at most this, and more than the next smaller age; older is more than all.", "heartbeat_age")
+	formerHeartbeat = newGaugeDesc("heartbeats", "Former name of salvor_ramdisks, for this release: le is the age in seconds.", "le")
 	serversGauge    = newGaugeDesc("servers", "Servers by state.", "state")
 	hostsGauge      = newGaugeDesc("hosts", "VM hosts by whether they are up, down or fenced.", "state")
 	quarantineGauge = newGaugeDesc("quarantined_disks", "Disks in quarantine, by host; only hosts that have some. A disk in a shared store counts on each host that sees the store.", "host")
@@ -127,15 +137,19 @@ var (
 	misplacedGauge  = newGaugeDesc("misplaced_guests", "Guests that run on a host where the records have no such server: while one does, its server may run twice.")
 	ordersGauge     = newGaugeDesc("host_orders_open", "Orders of hosts that have no result yet.")
 	backlogGauge    = newGaugeDesc("job_backlog", "Jobs that are due and that no conductor has claimed yet, of the conductor group that has most; [conductor]backlog_limit bounds them.")
+	backlogLimit    = newGaugeDesc("job_backlog_limit", "[conductor]backlog_limit of this process: with this many jobs in its backlog, a conductor group takes no new operation. 0: there is no limit.")
 	refusedGauge    = newGaugeDesc("operations_refused_total", "Operations that this process refused with 503 since its start because the backlog was full.")
 	conductorsGauge = newGaugeDesc("conductors", "Conductors by whether they live.", "alive")
 	heldGauge       = newGaugeDesc("held", "1 while the database is held: nothing acts on it and nothing is changed until an administrator has decided about its open jobs.")
+	writableGauge   = newGaugeDesc("database_writable", "0 while the database takes no changes of this process, such as on a full disk; else 1.")
+	expiryGauge     = newGaugeDesc("api_certificate_expiration_timestamp_seconds", "Unix time at which the certificate of the API expires; only where this process serves the API with one.")
 	countGauge      = newGaugeDesc("count_failed", "1 if the database could not be counted.")
 )
 
 // Describe is prometheus.Collector's.
 func (c *fleetGauges) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{jobsGauge, oldestGauge, nodesGauge, maintainedGauge, silentGauge, heardGauge, serversGauge, hostsGauge, quarantineGauge, quarantineBytes, misplacedGauge, ordersGauge, backlogGauge, refusedGauge, conductorsGauge, heldGauge, countGauge} {
+	for _, d := range []*prometheus.Desc{jobsGauge, oldestGauge, nodesGauge, maintainedGauge, silentGauge, ramdisksGauge, formerHeartbeat, serversGauge, hostsGauge, quarantineGauge,
+		quarantineBytes, misplacedGauge, ordersGauge, backlogGauge, backlogLimit, refusedGauge, conductorsGauge, heldGauge, writableGauge, expiryGauge, countGauge} {
 		to <- d
 	}
 }
@@ -158,11 +172,26 @@ func (c *fleetGauges) Collect(to chan<- prometheus.Metric) {
 	for _, m := range c.last {
 		to <- m
 	}
-	held := 0.0
+	c.collectState(to)
+}
+
+// collectState gives what this process knows without asking the database.
+func (c *fleetGauges) collectState(to chan<- prometheus.Metric) {
+	tell := func(d *prometheus.Desc, v float64) { to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v) }
+	held, writable := 0.0, 1.0
 	if c.program.Store.Held() != nil {
 		held = 1
 	}
-	to <- prometheus.MustNewConstMetric(heldGauge, prometheus.GaugeValue, held)
+	if c.program.stalled() != "" {
+		writable = 0
+	}
+	tell(heldGauge, held)
+	tell(writableGauge, writable)
+	tell(backlogLimit, float64(c.program.Store.BacklogLimit()))
+	if c.program.certificates != nil {
+		ends, _, _ := c.program.certificates.State()
+		tell(expiryGauge, float64(ends.Unix()))
+	}
 }
 
 func (c *fleetGauges) count(ctx context.Context) (out []prometheus.Metric, err error) {
@@ -252,17 +281,29 @@ func (c *fleetGauges) tellRows(rows *store.RowCounts, tell func(*prometheus.Desc
 	tell(maintainedGauge, float64(maintained))
 	tell(silentGauge, float64(rows.Silent))
 	for i, n := range rows.Heartbeats {
-		le := "+Inf"
+		age, le := "older", "+Inf"
 		if i < len(rows.Ages) {
-			le = strconv.Itoa(int(rows.Ages[i].Seconds()))
+			age, le = ageLabel(rows.Ages[i]), strconv.Itoa(int(rows.Ages[i].Seconds()))
 		}
-		tell(heardGauge, float64(n), le)
+		tell(ramdisksGauge, float64(n), age)
+		tell(formerHeartbeat, float64(n), le)
 	}
 	for state, n := range rows.Servers {
 		tell(serversGauge, float64(n), state)
 	}
 	tell(ordersGauge, float64(rows.Orders))
 	tell(backlogGauge, float64(rows.Backlog))
+}
+
+// ageLabel writes an age as Prometheus writes durations, in its largest whole unit: 30s, 5m, 1h.
+func ageLabel(age time.Duration) string {
+	switch {
+	case age%time.Hour == 0:
+		return strconv.Itoa(int(age/time.Hour)) + "h"
+	case age%time.Minute == 0:
+		return strconv.Itoa(int(age/time.Minute)) + "m"
+	}
+	return strconv.Itoa(int(age/time.Second)) + "s"
 }
 
 // metrics is the page for Prometheus.

@@ -16,6 +16,7 @@ import (
 	"salvor/api"
 	"salvor/compute"
 	"salvor/config"
+	"salvor/driver"
 	"salvor/job"
 	"salvor/problem"
 	"salvor/version"
@@ -41,6 +42,7 @@ func TestMetricsNameNoMachine(t *testing.T) {
 	ended("retry")
 	w.Ended(j)
 	w.machine(t.Context(), "redfish", time.Second, problem.Unavailablef("n1 is silent"))
+	w.machine(t.Context(), "ipmi", time.Second, problem.Invalidf("n1: %w the password", driver.ErrLogin))
 	p := &ControlPlane{watch: w}
 	answer := httptest.NewRecorder()
 	p.metrics().ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
@@ -49,7 +51,7 @@ func TestMetricsNameNoMachine(t *testing.T) {
 		`salvor_api_request_seconds_count{method="GET",route="/v1/nodes/{}",status="200"} 1`, `route="none",status="404"`,
 		`salvor_action_seconds_count{action="power on",kind="rescue",outcome="done"} 1`, `action="undo power on",kind="rescue",outcome="retry"`,
 		`salvor_jobs_ended_total{failed="true",kind="rescue"} 1`, `salvor_machine_request_seconds_count{protocol="redfish"} 1`,
-		`salvor_machine_errors_total{error="unavailable",protocol="redfish"} 1`, "go_goroutines",
+		`salvor_machine_errors_total{error="unavailable",protocol="redfish"} 1`, `salvor_machine_errors_total{error="login refused",protocol="ipmi"} 1`, "go_goroutines",
 		`salvor_build_info{goversion="`, `version="` + version.Release + `"} 1`,
 	} {
 		if !strings.Contains(text, want) {
