@@ -70,6 +70,11 @@ func fillSalvor(ctx context.Context, s *source, work, arch, tree string) error {
 			return err
 		}
 	}
+	for _, name := range []string{"prometheus/salvor.rules.yml", "prometheus/salvor.rules.test.yml", "grafana/salvor.json"} {
+		if err := copyFile(filepath.Join(s.root, "dist", name), filepath.Join(tree, "usr/share/salvor", name), 0o644); err != nil {
+			return err
+		}
+	}
 	return s.writeManPages(ctx, program, filepath.Join(work, "man"), tree)
 }
 

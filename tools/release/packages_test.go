@@ -78,7 +78,9 @@ func TestPackages(t *testing.T) {
 			"usr/lib/sysusers.d/salvor.conf": 0o644, "etc/salvor/salvor.conf": 0o640,
 			"usr/share/man/man1/salvor.1.gz": 0o644, "usr/share/bash-completion/completions/salvor": 0o644,
 			"usr/share/zsh/vendor-completions/_salvor": 0o644, "usr/share/fish/vendor_completions.d/salvor.fish": 0o644,
-			"usr/share/doc/salvor/copyright": 0o644, "usr/share/doc/salvor/changelog.gz": 0o644,
+			"usr/share/salvor/prometheus/salvor.rules.yml": 0o644, "usr/share/salvor/prometheus/salvor.rules.test.yml": 0o644,
+			"usr/share/salvor/grafana/salvor.json": 0o644,
+			"usr/share/doc/salvor/copyright":       0o644, "usr/share/doc/salvor/changelog.gz": 0o644,
 		},
 		"salvor-host": {
 			"usr/lib/systemd/system/salvor-host.service": 0o644, "etc/default/salvor-host": 0o644,
