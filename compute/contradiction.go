@@ -36,9 +36,9 @@ func Undisputed(all []Contradiction, disputes []ContradictionCode) []Contradicti
 
 // ContradictedBy joins contradictions for people.
 func ContradictedBy(all []Contradiction) string {
-	words := make([]string, len(all))
+	codes := make([]string, len(all))
 	for i, c := range all {
-		words[i] = string(c.Code) + " (" + c.Text + ")"
+		codes[i] = string(c.Code) + " (" + c.Text + ")"
 	}
-	return AbbreviateList(words)
+	return AbbreviateList(codes)
 }

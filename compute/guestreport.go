@@ -44,11 +44,11 @@ func (g GuestReport) Describe(h *Host, current string) string {
 	if g.BootID != "" {
 		boot = ", boot " + g.BootID + ","
 	}
-	words := fmt.Sprintf("host %s (%s)%s reports guest %s: power %s, epoch %d", OrID(h), h.ID, boot, g.ServerID, g.power(), g.Epoch)
+	report := fmt.Sprintf("host %s (%s)%s reports guest %s: power %s, epoch %d", OrID(h), h.ID, boot, g.ServerID, g.power(), g.Epoch)
 	if why := g.leftAlone(current); why != "" && g.BootID != "" { // clusters mark no incarnation, and salvor ends nothing there
-		words += " (" + why + ")"
+		report += " (" + why + ")"
 	}
-	return words
+	return report
 }
 
 // leftAlone gives the reason why salvor does not end the guest by itself, although its epoch may be lower than the server's. Epochs
@@ -94,8 +94,8 @@ func (m *Move) LeftUnfinished(g GuestReport) bool {
 }
 
 // HasUnsettledGuests tells whether a host is to tell its guests again soon: one of them runs beside its server, or may be found to.
-func HasUnsettledGuests(told map[string]Clean) bool {
-	for _, c := range told {
+func HasUnsettledGuests(instructions map[string]Clean) bool {
+	for _, c := range instructions {
 		if c.Do == CleanGuest || c.Do == CleanAsk && c.Epoch != 0 {
 			return true
 		}

@@ -141,7 +141,7 @@ func fair(o *PlanInput, s *Server, item *PlanItem) error {
 		marker = markerOf(s.Disks[0], o.Source)
 	}
 	shared := slices.ContainsFunc(o.Hosts, func(h *Host) bool { return h.ID != o.Source.ID && h.StoreOf(marker) != nil })
-	unsure := marker == "" || slices.ContainsFunc(o.Hosts, func(h *Host) bool {
+	notProven := marker == "" || slices.ContainsFunc(o.Hosts, func(h *Host) bool {
 		return h.ID != o.Source.ID && slices.ContainsFunc(h.Inventory.Stores, func(d DiskStore) bool { return d.Marker == "" })
 	})
 	switch {
@@ -153,7 +153,7 @@ func fair(o *PlanInput, s *Server, item *PlanItem) error {
 		return fmt.Errorf("server %s keeps a disk that host %s does not see", s.ID, dest.ID)
 	case item.Disposition == Reimage && (shared || o.Policy == ReimageNever || s.Disks[0].ImageID != "image"):
 		return fmt.Errorf("server %s is re-imaged without need, right or image", s.ID)
-	case item.Disposition == Reimage && unsure:
+	case item.Disposition == Reimage && notProven:
 		return fmt.Errorf("server %s is re-imaged, though somebody may see its disk", s.ID)
 	case item.Disposition == Reimage && item.Consented != (o.Policy == ReimageAlways || o.Consent[s.ID]):
 		return fmt.Errorf("consent of %+v", item)

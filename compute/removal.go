@@ -18,9 +18,9 @@ func CheckLost(reason string) error {
 }
 
 // AbbreviateList joins the first of many words.
-func AbbreviateList(words []string) string {
-	if len(words) > maxListed {
-		return strings.Join(words[:maxListed], "; ") + fmt.Sprintf("; and %d more", len(words)-maxListed)
+func AbbreviateList(items []string) string {
+	if len(items) > maxListed {
+		return strings.Join(items[:maxListed], "; ") + fmt.Sprintf("; and %d more", len(items)-maxListed)
 	}
-	return strings.Join(words, "; ")
+	return strings.Join(items, "; ")
 }

@@ -37,9 +37,9 @@ const factGuest = "guest"
 func (h *HeldGuests) Compare(servers []*Server) []HeldGuest {
 	var out []HeldGuest
 	for _, srv := range servers {
-		told := h.Reports[srv.ID]
+		reports := h.Reports[srv.ID]
 		delete(h.Reports, srv.ID)
-		if d, differs := h.compare(srv, told); differs {
+		if d, differs := h.compare(srv, reports); differs {
 			out = append(out, d)
 		}
 	}
@@ -78,21 +78,21 @@ func (h *HeldGuests) ForcedDown() (out []HeldGuest) {
 }
 
 // compare compares one server with told, the reports of its guests that are not proven off.
-func (h *HeldGuests) compare(srv *Server, told []GuestReport) (HeldGuest, bool) {
+func (h *HeldGuests) compare(srv *Server, reports []GuestReport) (HeldGuest, bool) {
 	d := HeldGuest{Difference: record.Difference{Subject: Subject(srv.ID), Name: srv.Name, What: factGuest, Recorded: h.recorded(srv)}}
 	home := h.Hosts[srv.HostID]
 	if srv.State == Deleted {
-		if len(told) == 0 {
+		if len(reports) == 0 {
 			return d, false
 		}
 	} else if home == nil || home.Kind != AgentHost {
 		return d, false // jobs ask clusters and machines for their state before they start or end anything
 	}
-	if len(told) > 0 {
-		g := told[0]
+	if len(reports) > 0 {
+		g := reports[0]
 		d.Found, d.ReadAt = h.where(g), g.SeenAt
 		switch {
-		case len(told) > 1, g.HostID != srv.HostID, srv.State == Deleted:
+		case len(reports) > 1, g.HostID != srv.HostID, srv.State == Deleted:
 			d.Hold, d.Elsewhere, d.Release = true, true, "held: no guest of it is started or ended until somebody asks for it; `salvor why` tells of it"
 			return d, true
 		case g.Power == PowerUnknown:
@@ -121,11 +121,11 @@ func (h *HeldGuests) recorded(srv *Server) string {
 	if srv.State == Deleted {
 		return "deleted"
 	}
-	words := fmt.Sprintf("%s, epoch %d", orUnknownPower(srv.Power), srv.Epoch)
+	state := fmt.Sprintf("%s, epoch %d", orUnknownPower(srv.Power), srv.Epoch)
 	if host := h.Hosts[srv.HostID]; host != nil {
-		words += ", on host " + OrID(host)
+		state += ", on host " + OrID(host)
 	}
-	return words
+	return state
 }
 
 func (h *HeldGuests) where(g GuestReport) string {

@@ -76,7 +76,7 @@ type OrderStore interface {
 	// is ignored. A boot id or epoch that is not the order's is problem.Conflict.
 	FinishOrder(tx job.Tx, id, hostID, bootID string, epoch int64, r Result) (*Order, error)
 	// OrderProgress notes the host's word on an order that still runs.
-	OrderProgress(tx job.Tx, id, hostID, words string) error
+	OrderProgress(tx job.Tx, id, hostID, text string) error
 	// MoveOrders gives the open orders of a host to its new boot. VoidOrders ends those of a server with an epoch below.
 	MoveOrders(tx job.Tx, hostID, bootID string) error
 	VoidOrders(tx job.Tx, serverID string, below int64) error

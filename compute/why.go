@@ -239,9 +239,9 @@ func (s *ServerSituation) elsewhere(w *record.Why) {
 		}
 		return
 	}
-	for i, words := range s.Elsewhere {
+	for i, status := range s.Elsewhere {
 		h := s.ElsewhereOn[i]
-		w.Block("a guest of it runs where it should not, and holds its moves: "+words,
+		w.Block("a guest of it runs where it should not, and holds its moves: "+status,
 			record.Command{Run: "salvor why host:" + h.ID, For: "see what is known of that host"},
 			record.Command{Run: "salvor fence " + h.ID + " --wait", For: "prove that host off, or end the guest there by its hypervisor"})
 	}

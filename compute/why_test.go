@@ -25,15 +25,15 @@ func works(kind job.Kind, state job.State) job.Job {
 	return j
 }
 
-func checkWhy(t *testing.T, kind, name string, w record.Why, mood record.Status, says []string, next string) {
+func checkWhy(t *testing.T, kind, name string, w record.Why, status record.Status, says []string, next string) {
 	t.Helper()
 	text := w.Text(kind, name, whyNow)
-	if w.Status != mood {
-		t.Errorf("%s, want %s: %s", w.Status, mood, text)
+	if w.Status != status {
+		t.Errorf("%s, want %s: %s", w.Status, status, text)
 	}
-	for _, words := range says {
-		if !strings.Contains(text, words) {
-			t.Errorf("%q is not in: %s", words, text)
+	for _, expected := range says {
+		if !strings.Contains(text, expected) {
+			t.Errorf("%q is not in: %s", expected, text)
 		}
 	}
 	if next != "" && next != "-" && !slices.ContainsFunc(w.Next, func(c record.Command) bool { return c.Run == next }) {
@@ -42,7 +42,7 @@ func checkWhy(t *testing.T, kind, name string, w record.Why, mood record.Status,
 	if next == "-" && len(w.Next) > 0 {
 		t.Errorf("nothing should be done, but: %v", w.Next)
 	}
-	if strings.Contains(text, "..") || mood == record.Stuck && len(w.Problems) == 0 {
+	if strings.Contains(text, "..") || status == record.Stuck && len(w.Problems) == 0 {
 		t.Errorf("%s", text)
 	}
 }

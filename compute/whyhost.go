@@ -180,20 +180,20 @@ func (p *Plan) unconsented() (names []string) {
 
 // AwaitedOf ends the sentence "a fenced host waits for ...": what must come before it is taken back. plan is one that runs.
 func AwaitedOf(plan string, going, uncleaned int) string {
-	var words []string
+	var pending []string
 	if plan != "" {
-		words = append(words, "the end of plan "+plan)
+		pending = append(pending, "the end of plan "+plan)
 	}
 	if going > 0 {
-		words = append(words, "the end of "+formatCount(going, "move", "moves"))
+		pending = append(pending, "the end of "+formatCount(going, "move", "moves"))
 	}
 	if uncleaned > 0 {
-		words = append(words, "the host, to clean up after "+formatCount(uncleaned, "server that was moved", "servers that were moved"))
+		pending = append(pending, "the host, to clean up after "+formatCount(uncleaned, "server that was moved", "servers that were moved"))
 	}
-	if len(words) == 0 {
+	if len(pending) == 0 {
 		return "the host to come back"
 	}
-	return strings.Join(words, "; ")
+	return strings.Join(pending, "; ")
 }
 
 // formatCount says how many there are of something.
