@@ -46,9 +46,9 @@ var prefixes = valueSyntax[[]netip.Prefix]{many: true, allowed: "networks (ADDRE
 }}
 
 // ParseNetworks reads networks; no words at all mean OtherNetworks.
-func ParseNetworks(words []string) (Networks, error) {
-	out := Networks{Default: len(words) == 0}
-	for _, w := range words {
+func ParseNetworks(entries []string) (Networks, error) {
+	out := Networks{Default: len(entries) == 0}
+	for _, w := range entries {
 		if w == OtherNetworks {
 			out.Default = true
 			continue

@@ -34,8 +34,8 @@ func (f BootFiles) params(n *metal.Node, extra []string) ([]string, error) {
 	if strings.ContainsAny(text, "\n\r\v\f\x00") {
 		return nil, problem.Invalidf("[pxe]%s must be one line", AppendKey)
 	}
-	words := strings.Fields(text)
-	for _, w := range words {
+	params := strings.Fields(text)
+	for _, w := range params {
 		if err := f.allow(w); err != nil {
 			return nil, err
 		}
@@ -48,12 +48,12 @@ func (f BootFiles) params(n *metal.Node, extra []string) ([]string, error) {
 	if strings.ContainsAny(f.APIURL, " \t") {
 		return nil, problem.Invalidf("the URL of the API holds a blank: correct [service_catalog]endpoint_override")
 	}
-	words = append(append(words, extra...), "ipa-api-url="+f.APIURL)
-	all := strings.Join(words, " ")
+	params = append(append(params, extra...), "ipa-api-url="+f.APIURL)
+	all := strings.Join(params, " ")
 	if len(all) > maxParams {
 		return nil, problem.Invalidf("the kernel parameters take %d bytes; at most %d fit", len(all), maxParams)
 	}
-	return words, media.CheckParams(all)
+	return params, media.CheckParams(all)
 }
 
 // fill puts the configured parameters where a record asks for them.

@@ -40,13 +40,13 @@ type composed struct {
 
 // Plan makes the boot plan of a node with a fresh random path, as Boot.Plan says. What cannot be booted (no kernel, parameters
 // that would break a boot script) is Invalid; the error names every cause.
-func (f BootFiles) Plan(n *metal.Node, r Ramdisk, road metal.BootMethod) (*metal.BootPlan, error) {
+func (f BootFiles) Plan(n *metal.Node, r Ramdisk, method metal.BootMethod) (*metal.BootPlan, error) {
 	c, err := f.compose(n, r)
 	if err != nil {
 		return nil, problem.Invalidf("boot plan of node %s: %w", n.ID, err)
 	}
 	plan := &metal.BootPlan{
-		Method: road, Path: bootPath(), Kernel: c.kernel, Ramdisk: c.ramdisk, Params: c.params,
+		Method: method, Path: bootPath(), Kernel: c.kernel, Ramdisk: c.ramdisk, Params: c.params,
 		BootNumber: r.BootNumber, CarryToken: r.CarryToken, Persistent: r.Persistent, URL: strings.TrimRight(f.URL, "/"),
 	}
 	plan.MACs = macsOf(r.Ports)

@@ -114,31 +114,31 @@ const shortKey = 6
 
 // imageSecrets are the parts of the node's images that open them.
 func imageSecrets(n *metal.Node) []secret.Value {
-	var words []string
+	var secrets []string
 	for _, key := range []string{"image_source", "kernel", "ramdisk", "configdrive", "image_checksum"} {
 		u, err := url.Parse(metal.Text(n.InstanceInfo[key]))
 		if err != nil || u.Host == "" {
 			continue
 		}
-		words = append(words, u.RawQuery)
+		secrets = append(secrets, u.RawQuery)
 		for _, values := range u.Query() {
-			words = append(words, values...)
+			secrets = append(secrets, values...)
 		}
 		if password, ok := u.User.Password(); ok {
-			words = append(words, u.User.String(), password)
+			secrets = append(secrets, u.User.String(), password)
 		}
 	}
 	header := metal.Text(n.InstanceInfo["image_request_authorization"])
-	words = append(words, header)
+	secrets = append(secrets, header)
 	if plain, err := base64.StdEncoding.DecodeString(header); err == nil {
 		_, credential, _ := strings.Cut(string(plain), " ")
-		words = append(words, string(plain), credential)
+		secrets = append(secrets, string(plain), credential)
 	}
-	words = slices.DeleteFunc(words, func(w string) bool { return len(w) < shortKey })
+	secrets = slices.DeleteFunc(secrets, func(w string) bool { return len(w) < shortKey })
 	// The longest first: a part that is hidden before would leave the rest of the whole.
-	slices.SortFunc(words, func(a, b string) int { return len(b) - len(a) })
-	out := make([]secret.Value, 0, len(words)+1)
-	for _, w := range words {
+	slices.SortFunc(secrets, func(a, b string) int { return len(b) - len(a) })
+	out := make([]secret.Value, 0, len(secrets)+1)
+	for _, w := range secrets {
 		out = append(out, secret.New(w))
 	}
 	return out

@@ -20,14 +20,14 @@ func TestImageKeysAreHidden(t *testing.T) {
 		"image_source": "https://reader:pass-word@images.example.org/a.raw?X-Amz-Signature=abc%2Fdef0123&short=1",
 		"kernel":       "https://images.example.org/k?key=kernel-key", "image_request_authorization": header,
 	}}
-	said := wire.CommandError{
+	failure := wire.CommandError{
 		Type:    "ImageDownloadError",
 		Message: "Max retries exceeded with url: /a.raw?X-Amz-Signature=abc%2Fdef0123&short=1 (Caused by 403)",
 		Details: "GET https://reader:pass-word@images.example.org/a.raw led to 'https://u:pw1@mirror.example.org/b?sig=led-on' with Bearer bearer-token or " +
 			header + "; signature abc/def0123 and kernel-key are wrong, is it?",
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		res := wire.Result{ID: "1", Status: wire.Failed, Error: &said}
+		res := wire.Result{ID: "1", Status: wire.Failed, Error: &failure}
 		switch {
 		case r.Method == http.MethodGet:
 			_ = json.NewEncoder(w).Encode(wire.CommandList{Commands: []wire.Result{res}})

@@ -322,11 +322,11 @@ func TestForged(t *testing.T) {
 		}
 		n := s.node()
 		n.DriverInfo[PortKey] = float64(meddler(t, s.port, change))
-		want, patience := name == "nothing", 500*time.Millisecond
+		want, timeout := name == "nothing", 500*time.Millisecond
 		if want {
-			patience = 20 * time.Second
+			timeout = 20 * time.Second
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), timeout)
 		_, err := (&Driver{}).PowerState(ctx, n)
 		cancel()
 		if (err == nil) != want || (err != nil && !problem.Is(err, problem.Unavailable)) {

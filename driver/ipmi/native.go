@@ -101,7 +101,7 @@ func (l *lanSession) fault(ctx context.Context, err error) error {
 // refusal tells why the BMC opened no session, or nil if it never said no. The library's
 // error does not tell reliably, so the status codes come from the wire.
 func (l *lanSession) refusal(text string) error {
-	said := func(codes ...types.RmcpStatusCode) bool {
+	hasCode := func(codes ...types.RmcpStatusCode) bool {
 		for _, c := range codes {
 			if l.wire.refused.Load()&(1<<c) != 0 {
 				return true
@@ -111,13 +111,13 @@ func (l *lanSession) refusal(text string) error {
 	}
 	switch {
 	case strings.Contains(text, client.ErrRAKPAuthentication.Error()),
-		said(types.RmcpStatusCodeUnauthorizedName, types.RmcpStatusCodeInvalidIntegrityCheckValue, types.RmcpStatusCodeInvalidNameLength):
+		hasCode(types.RmcpStatusCodeUnauthorizedName, types.RmcpStatusCodeInvalidIntegrityCheckValue, types.RmcpStatusCodeInvalidNameLength):
 		return problem.Invalidf("%w %s or %s", driver.ErrLogin, UsernameKey, PasswordKey)
-	case said(types.RmcpStatusCodeUnauthorizedRoleOfPriLevel, types.RmcpStatusCodeInvalidRole):
+	case hasCode(types.RmcpStatusCodeUnauthorizedRoleOfPriLevel, types.RmcpStatusCodeInvalidRole):
 		return problem.Invalidf("%s lacks the privilege of an administrator", UsernameKey)
-	case said(types.RmcpStatusCodeNoResToCreateSess, types.RmcpStatusCodeNoResToCreateSessAtRole):
+	case hasCode(types.RmcpStatusCodeNoResToCreateSess, types.RmcpStatusCodeNoResToCreateSessAtRole):
 		return problem.Unavailablef("the BMC has no session free")
-	case said(types.RmcpStatusCodeInvalidAuthAlg, types.RmcpStatusCodeInvalidIntegrityAlg, types.RmcpStatusCodeInvalidConfidentAlg,
+	case hasCode(types.RmcpStatusCodeInvalidAuthAlg, types.RmcpStatusCodeInvalidIntegrityAlg, types.RmcpStatusCodeInvalidConfidentAlg,
 		types.RmcpStatusCodeNoMatchingAuthPayload, types.RmcpStatusCodeNoMatchingIntegrityPayload, types.RmcpStatusCodeNoCipherSuiteMatch):
 		return problem.Invalidf("the BMC takes none of the cipher suites %v; set %s", l.conf.ciphers, CipherKey)
 	}

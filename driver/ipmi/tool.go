@@ -68,10 +68,10 @@ func (t *ipmitoolRunner) run(ctx context.Context, netFn, command byte, data ...b
 	defer password.Close()
 	cmd.ExtraFiles = []*os.File{password}
 	cmd.WaitDelay = time.Second
-	var out, words limitedBuffer
-	cmd.Stdout, cmd.Stderr = &out, &words
+	var out, output limitedBuffer
+	cmd.Stdout, cmd.Stderr = &out, &output
 	if err := cmd.Run(); err != nil {
-		return nil, t.fault(ctx, err, words.String())
+		return nil, t.fault(ctx, err, output.String())
 	}
 	answer, err := hex.DecodeString(strings.Join(strings.Fields(out.String()), ""))
 	if err != nil {
@@ -97,8 +97,8 @@ func pipeOf(password secret.Value) (*os.File, error) {
 var responseCode = regexp.MustCompile(`rsp=0x([0-9a-fA-F]{1,2})\b`)
 
 // fault gives a failure of the program its kind, by its words: it has one exit code.
-func (t *ipmitoolRunner) fault(ctx context.Context, err error, words string) error {
-	if m := responseCode.FindStringSubmatch(words); m != nil {
+func (t *ipmitoolRunner) fault(ctx context.Context, err error, output string) error {
+	if m := responseCode.FindStringSubmatch(output); m != nil {
 		code, _ := strconv.ParseUint(m[1], 16, 8)
 		return classifyCompletionCode(byte(code))
 	}
@@ -107,15 +107,15 @@ func (t *ipmitoolRunner) fault(ctx context.Context, err error, words string) err
 		return driver.Trouble(ctx.Err())
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, os.ErrNotExist):
 		return problem.Invalidf("[ipmi]client is ipmitool, but there is no such program on this conductor")
-	case strings.Contains(words, "HMAC is invalid"), strings.Contains(words, "unauthorized name"), strings.Contains(words, "invalid integrity check value"), strings.Contains(words, "Password invalid"):
+	case strings.Contains(output, "HMAC is invalid"), strings.Contains(output, "unauthorized name"), strings.Contains(output, "invalid integrity check value"), strings.Contains(output, "Password invalid"):
 		return problem.Invalidf("%w %s or %s", driver.ErrLogin, UsernameKey, PasswordKey)
-	case strings.Contains(words, "no matching cipher suite"), strings.Contains(words, "invalid authentication algorithm"), strings.Contains(words, "invalid integrity algorithm"), strings.Contains(words, "invalid confidentiality algorithm"):
+	case strings.Contains(output, "no matching cipher suite"), strings.Contains(output, "invalid authentication algorithm"), strings.Contains(output, "invalid integrity algorithm"), strings.Contains(output, "invalid confidentiality algorithm"):
 		return problem.Invalidf("the BMC takes none of the cipher suites %v; set %s: %w", t.conf.ciphers, CipherKey, errCipher)
 	}
-	if strings.Contains(words, "Address lookup for") {
-		return problem.Tries(driver.UnknownNameTries, problem.Unavailablef("nobody knows the name %s; is it spelled right? ipmitool: %s", t.conf.host, problem.Quote(driver.Sanitize(words, t.conf.password))))
+	if strings.Contains(output, "Address lookup for") {
+		return problem.Tries(driver.UnknownNameTries, problem.Unavailablef("nobody knows the name %s; is it spelled right? ipmitool: %s", t.conf.host, problem.Quote(driver.Sanitize(output, t.conf.password))))
 	}
-	return problem.Unavailablef("ipmitool: %s", problem.Quote(driver.Sanitize(words, t.conf.password)))
+	return problem.Unavailablef("ipmitool: %s", problem.Quote(driver.Sanitize(output, t.conf.password)))
 }
 
 // limitedBuffer keeps the beginning of what is written to it.

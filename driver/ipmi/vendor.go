@@ -66,12 +66,12 @@ func decodeVendorCall(c metal.VendorCall) (netFn, command byte, data []byte, err
 }
 
 func rawBytes(text string) ([]byte, error) {
-	words := strings.Fields(text)
-	if len(words) < 2 || len(words) > maxRaw {
+	fields := strings.Fields(text)
+	if len(fields) < 2 || len(fields) > maxRaw {
 		return nil, problem.Invalidf("raw_bytes must be 2 to %d bytes, such as '0x00 0x01'", maxRaw)
 	}
 	var out []byte
-	for _, word := range words {
+	for _, word := range fields {
 		b, err := strconv.ParseUint(word, 0, 8)
 		if err != nil {
 			return nil, problem.Invalidf("raw_bytes holds %s, which is no byte", driver.Sanitize(word))

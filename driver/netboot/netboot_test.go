@@ -42,8 +42,8 @@ func plan(t *testing.T, b *Boot, n *metal.Node) {
 }
 
 func TestIPXE(t *testing.T) {
-	told := &bmc{}
-	b := IPXE(files, told.set)
+	controller := &bmc{}
+	b := IPXE(files, controller.set)
 	n := &metal.Node{ID: "n1", Properties: metal.Object{"capabilities": "a:b, boot_mode:bios"}}
 	if err := b.PrepareRamdisk(t.Context(), n); !problem.Is(err, problem.Invalid) {
 		t.Errorf("without a plan: %v", err)
@@ -58,24 +58,24 @@ func TestIPXE(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if len(told.boots) != 3 || told.boots[0] != (rescue.Boot{Device: "pxe", Mode: "bios"}) || told.boots[1] != (rescue.Boot{}) || told.boots[2] != saved {
-		t.Errorf("the BMC was told %+v", told.boots)
+	if len(controller.boots) != 3 || controller.boots[0] != (rescue.Boot{Device: "pxe", Mode: "bios"}) || controller.boots[1] != (rescue.Boot{}) || controller.boots[2] != saved {
+		t.Errorf("the BMC was told %+v", controller.boots)
 	}
 }
 
 func TestHTTP(t *testing.T) {
-	told := &bmc{}
-	b := HTTP(files, told.set, told.url)
+	controller := &bmc{}
+	b := HTTP(files, controller.set, controller.url)
 	n := &metal.Node{ID: "n1"}
 	plan(t, b, n)
 	if err := b.PrepareRamdisk(t.Context(), n); err != nil {
 		t.Fatal(err)
 	}
-	if want := "http://192.0.2.1:8088/boot/" + n.Plan.Path + "/boot.efi"; len(told.urls) != 1 || told.urls[0] != want {
-		t.Errorf("the BMC was told %q, want %q", told.urls, want)
+	if want := "http://192.0.2.1:8088/boot/" + n.Plan.Path + "/boot.efi"; len(controller.urls) != 1 || controller.urls[0] != want {
+		t.Errorf("the BMC was told %q, want %q", controller.urls, want)
 	}
-	if err := HTTP(files, told.set, nil).PrepareRamdisk(t.Context(), n); err != nil || len(told.boots) != 1 || told.boots[0] != (rescue.Boot{Device: "pxe", Mode: "uefi"}) {
-		t.Errorf("%v, the BMC was told %+v", err, told.boots)
+	if err := HTTP(files, controller.set, nil).PrepareRamdisk(t.Context(), n); err != nil || len(controller.boots) != 1 || controller.boots[0] != (rescue.Boot{Device: "pxe", Mode: "uefi"}) {
+		t.Errorf("%v, the BMC was told %+v", err, controller.boots)
 	}
 	n.BootMode = "bios"
 	if _, err := b.Plan(n, driver.Ramdisk{Kernel: "/k", Image: "/r", Ports: []*metal.Port{{Address: "52:54:00:aa:bb:cc"}}}); !problem.Is(err, problem.Invalid) || !strings.Contains(err.Error(), "UEFI") {

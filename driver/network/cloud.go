@@ -302,16 +302,16 @@ func classifyNeutronError(err error, op string) error {
 		}
 		return problem.Unavailablef("%s: %w", op, err)
 	}
-	words := problem.Quote(driver.Sanitize(strings.TrimSpace(string(code.Body))))
+	text := problem.Quote(driver.Sanitize(strings.TrimSpace(string(code.Body))))
 	switch code.Actual {
 	case http.StatusNotFound:
 		return problem.NotFoundf("%s: Neutron has none", op)
 	case http.StatusConflict:
-		return problem.Conflictf("%s: Neutron refuses (409): %s", op, words)
+		return problem.Conflictf("%s: Neutron refuses (409): %s", op, text)
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return problem.Invalidf("%s: refused (%d): check [neutron]username, password and project", op, code.Actual)
 	case http.StatusBadRequest:
-		return problem.Invalidf("%s: Neutron refuses (400): %s", op, words)
+		return problem.Invalidf("%s: Neutron refuses (400): %s", op, text)
 	}
 	return problem.Unavailablef("%s: Neutron answers %d", op, code.Actual)
 }

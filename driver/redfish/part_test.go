@@ -117,8 +117,8 @@ func TestSubscriptions(t *testing.T) {
 		return v.Call(t.Context(), n, metal.VendorCall{Method: method, Args: args})
 	}
 	const token = "Bearer t0ken"
-	terms := metal.Object{"Destination": "https://events.invalid/x", "Context": "c", "HttpHeaders": []any{map[string]any{"Authorization": token}}}
-	made, err := call("create_subscription", terms)
+	subscription := metal.Object{"Destination": "https://events.invalid/x", "Context": "c", "HttpHeaders": []any{map[string]any{"Authorization": token}}}
+	made, err := call("create_subscription", subscription)
 	if err != nil || bmc.Subscriptions() != 1 {
 		t.Fatal(made, err)
 	}
@@ -134,8 +134,8 @@ func TestSubscriptions(t *testing.T) {
 	if err != nil || got.(map[string]any)["Context"] != "c" {
 		t.Errorf("one: %v, %v", got, err)
 	}
-	terms["Protocol"] = "Pigeon"
-	if _, err := call("create_subscription", terms); !problem.Is(err, problem.Invalid) || strings.Contains(err.Error(), token) {
+	subscription["Protocol"] = "Pigeon"
+	if _, err := call("create_subscription", subscription); !problem.Is(err, problem.Invalid) || strings.Contains(err.Error(), token) {
 		t.Errorf("a protocol that the BMC refuses: %v", err)
 	}
 	for method, args := range map[string]metal.Object{
