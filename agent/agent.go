@@ -88,9 +88,9 @@ func New(config Config) (*Agent, error) {
 	if config.Log == nil {
 		config.Log = slog.New(slog.DiscardHandler)
 	}
-	kept := &recentLog{}
+	recent := &recentLog{}
 	return &Agent{
-		config: config, params: params, log: teeLogger(config.Log, kept), recent: kept, sleep: sleepContext, jitter: rand.Float64, started: time.Now(),
+		config: config, params: params, log: teeLogger(config.Log, recent), recent: recent, sleep: sleepContext, jitter: rand.Float64, started: time.Now(),
 	}, nil
 }
 

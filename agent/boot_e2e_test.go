@@ -161,20 +161,20 @@ func (c *console) Write(b []byte) (int, error) {
 
 func bootGuest(t *testing.T, dir, api string, agentPort, sshPort int) func() string {
 	t.Helper()
-	said := &console{}
+	output := &console{}
 	qemu := exec.Command("qemu-system-x86_64", "-machine", "q35,accel=tcg", "-cpu", "max", "-m", "512", "-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio",
 		"-kernel", filepath.Join(dir, image.FileKernel), "-initrd", filepath.Join(dir, image.FileInitramfs),
 		"-append", "console=ttyS0 quiet panic=-1 ipa-api-url="+api,
 		"-netdev", fmt.Sprintf("user,id=n0,hostfwd=tcp:127.0.0.1:%d-:9999,hostfwd=tcp:127.0.0.1:%d-:22", agentPort, sshPort),
 		"-device", "virtio-net-pci,netdev=n0,mac="+testMAC+",romfile=")
-	qemu.Stdout, qemu.Stderr = said, said
+	qemu.Stdout, qemu.Stderr = output, output
 	if err := qemu.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = qemu.Process.Kill(); _ = qemu.Wait() })
 	return func() string {
-		said.mu.Lock()
-		defer said.mu.Unlock()
-		return said.text.String()
+		output.mu.Lock()
+		defer output.mu.Unlock()
+		return output.text.String()
 	}
 }

@@ -36,7 +36,7 @@ func TestIronicsClient(t *testing.T) {
 	f := newIronic(t)
 	a, root, _, _ := newAgent(t, f, "")
 	hardware(t, root)
-	said := make(chan []byte, 1)
+	sent := make(chan []byte, 1)
 	var once sync.Once
 	f.onBeat = func(url string, beat ironic.Heartbeat) {
 		once.Do(func() {
@@ -51,7 +51,7 @@ func TestIronicsClient(t *testing.T) {
 			if err != nil {
 				t.Errorf("%v (package python3-ironic): %s", err, stderr.String())
 			}
-			said <- out
+			sent <- out
 		})
 	}
 	if err := runAgent(t, a); err != nil {
@@ -66,7 +66,7 @@ func TestIronicsClient(t *testing.T) {
 		Token                               string
 		UUIDs                               map[string]string
 	}
-	out := <-said
+	out := <-sent
 	if err := json.Unmarshal(out, &got); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

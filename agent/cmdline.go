@@ -101,12 +101,12 @@ func isTrue(value string) bool {
 // quotes, as the kernel does. What stands after a lone -- is init's, but boot
 // loaders append there, so it is read too.
 func splitCommandLine(line string) []string {
-	var words []string
+	var fields []string
 	var word strings.Builder
 	quoted, inside := false, false
 	flush := func() {
 		if inside {
-			words = append(words, word.String())
+			fields = append(fields, word.String())
 		}
 		word.Reset()
 		inside = false
@@ -123,5 +123,5 @@ func splitCommandLine(line string) []string {
 		}
 	}
 	flush()
-	return words
+	return fields
 }

@@ -140,14 +140,14 @@ func newGuest(t *testing.T) *guest {
 // start powers it on; the channel is closed once it is off.
 func (g *guest) start(t *testing.T, more ...string) (func() string, <-chan struct{}) {
 	t.Helper()
-	said, off := &console{}, make(chan struct{})
+	output, off := &console{}, make(chan struct{})
 	args := []string{"-machine", "q35,accel=tcg", "-cpu", "max", "-m", "768", "-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio",
 		"-drive", "if=pflash,unit=0,format=raw,readonly=on,file=/usr/share/OVMF/OVMF_CODE_4M.fd", "-drive", "if=pflash,unit=1,format=raw,file=" + g.vars,
 		"-drive", "if=none,id=a,format=raw,cache=unsafe,file=" + g.disk, "-device", "virtio-blk-pci,drive=a,serial=SYSTEM-1",
 		"-drive", "if=none,id=b,format=raw,cache=unsafe,file=" + g.nvme, "-device", "nvme,drive=b,serial=DATA-1",
 		"-netdev", fmt.Sprintf("user,id=n0,hostfwd=tcp:127.0.0.1:%d-:9999", g.port), "-device", "virtio-net-pci,netdev=n0,mac=" + testMAC + ",romfile="}
 	qemu := exec.Command("qemu-system-x86_64", append(args, more...)...)
-	qemu.Stdout, qemu.Stderr = said, said
+	qemu.Stdout, qemu.Stderr = output, output
 	if err := qemu.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -157,9 +157,9 @@ func (g *guest) start(t *testing.T, more ...string) (func() string, <-chan struc
 	}()
 	t.Cleanup(func() { _ = qemu.Process.Kill(); <-off })
 	return func() string {
-		said.mu.Lock()
-		defer said.mu.Unlock()
-		return said.text.String()
+		output.mu.Lock()
+		defer output.mu.Unlock()
+		return output.text.String()
 	}, off
 }
 
@@ -255,24 +255,24 @@ func TestDeploy(t *testing.T) {
 		})
 	}
 	begun := time.Now()
-	said, off := g.start(t, "-kernel", filepath.Join(dir, image.FileKernel), "-initrd", filepath.Join(dir, image.FileInitramfs), "-append",
+	output, off := g.start(t, "-kernel", filepath.Join(dir, image.FileKernel), "-initrd", filepath.Join(dir, image.FileInitramfs), "-append",
 		"console=ttyS0 quiet panic=-1 ipa-api-url="+guestURL(t, f.server.URL)+" ipa-inspection-collectors=default,pci-devices ipa-inspection-callback-url="+guestURL(t, server.URL)+"/v1/continue_inspection")
 	select {
 	case <-off:
 	case <-time.After(4 * time.Minute):
-		t.Fatalf("not deployed; console:\n%s", said())
+		t.Fatalf("not deployed; console:\n%s", output())
 	}
 	t.Logf("deployed %v after power on", time.Since(begun).Round(100*time.Millisecond))
 	inspected(t, <-inspections)
 	checkDisks(t, g, drive)
 	if t.Failed() {
-		t.Fatalf("console:\n%s", said())
+		t.Fatalf("console:\n%s", output())
 	}
 	begun = time.Now()
-	said, _ = g.start(t)
-	for deadline := time.Now().Add(2 * time.Minute); !strings.Contains(said(), proof); time.Sleep(100 * time.Millisecond) {
+	output, _ = g.start(t)
+	for deadline := time.Now().Add(2 * time.Minute); !strings.Contains(output(), proof); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("what was deployed does not boot; console:\n%s", said())
+			t.Fatalf("what was deployed does not boot; console:\n%s", output())
 		}
 	}
 	t.Logf("the deployed system runs %v after power on", time.Since(begun).Round(100*time.Millisecond))

@@ -167,15 +167,15 @@ func (a *Agent) take(found *lookupSession, answer *ironic.LookupAnswer) error {
 		found.timeout = defaultHeartbeat
 	}
 	found.token = a.params.Token
-	told := ""
+	token := ""
 	if answer.Config.AgentToken != nil {
-		told = *answer.Config.AgentToken
+		token = *answer.Config.AgentToken
 	}
 	switch {
-	case told == ironic.Hidden && found.token.Empty():
+	case token == ironic.Hidden && found.token.Empty():
 		return errTokenTaken
-	case told != "" && told != ironic.Hidden:
-		found.token = secret.New(told)
+	case token != "" && token != ironic.Hidden:
+		found.token = secret.New(token)
 	case found.token.Empty() && answer.Config.AgentTokenRequired:
 		return problem.Unavailablef("lookup: the server wants a token and gave none")
 	}

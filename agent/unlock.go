@@ -134,8 +134,8 @@ func (u *Unlock) take(ctx context.Context, line []byte) (string, error) {
 			return "", err
 		}
 	}
-	said, err := os.ReadFile(at(sshKeyFile))
-	return parseFingerprint(string(said)), err
+	output, err := os.ReadFile(at(sshKeyFile))
+	return parseFingerprint(string(output)), err
 }
 
 // open writes what the line brought; the password comes last, so that what fails half-way opens nothing.
@@ -206,8 +206,8 @@ func writeKeys(root string, keys []string) error {
 }
 
 // parseFingerprint finds the key's SHA256 fingerprint in what dropbearkey said; empty if it said none.
-func parseFingerprint(said string) string {
-	for word := range strings.FieldsSeq(said) {
+func parseFingerprint(output string) string {
+	for word := range strings.FieldsSeq(output) {
 		if strings.HasPrefix(word, "SHA256:") {
 			return word
 		}

@@ -217,21 +217,21 @@ func (k *Key) OpenedBy(sealed, where string) (Value, string, error) {
 
 // Token derives a token of 43 URL-safe characters from what it is good for. The
 // same words give the same token, so a token need not be stored to be checked.
-func (k *Key) Token(words ...string) Value { return k.all()[0].token(words) }
+func (k *Key) Token(parts ...string) Value { return k.all()[0].token(parts) }
 
 // TokenBy is Token as the key id derived it, for tokens that somebody holds while the key is changed. Where that key is not
 // known it is Token; an empty id is that of a time without ids, so the oldest key's.
-func (k *Key) TokenBy(id string, words ...string) Value {
+func (k *Key) TokenBy(id string, parts ...string) Value {
 	keys := k.all()
 	if id == "" {
-		return keys[len(keys)-1].token(words)
+		return keys[len(keys)-1].token(parts)
 	}
 	for _, w := range keys {
 		if w.id == id {
-			return w.token(words)
+			return w.token(parts)
 		}
 	}
-	return keys[0].token(words)
+	return keys[0].token(parts)
 }
 
 // Life is how long a token lives at most that a key derived before it ended, and what time it is.
@@ -242,10 +242,10 @@ type Life struct {
 
 // Derived tells whether a token is Token's for the words, by a key that may sign, or by one that ended no longer ago than a token
 // lives: what is older is nobody's who got it while the key was good.
-func (k *Key) Derived(life Life, token Value, words ...string) bool {
+func (k *Key) Derived(life Life, token Value, parts ...string) bool {
 	good := false
 	for _, w := range k.all() {
-		good = w.token(words).Equal(token) && k.signs(w.id, life) || good
+		good = w.token(parts).Equal(token) && k.signs(w.id, life) || good
 	}
 	return good
 }
@@ -257,9 +257,9 @@ func (k *Key) signs(id string, life Life) bool {
 	return !ended || life.For > 0 && life.Now.Before(since.Add(life.For))
 }
 
-func (w *working) token(words []string) Value {
+func (w *working) token(parts []string) Value {
 	m := hmac.New(sha256.New, w.mac)
-	for _, word := range words {
+	for _, word := range parts {
 		fmt.Fprintf(m, "%d:%s;", len(word), word)
 	}
 	return New(base64.RawURLEncoding.EncodeToString(m.Sum(nil)))

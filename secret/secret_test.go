@@ -83,10 +83,10 @@ func TestTokensDifferByEveryWord(t *testing.T) {
 		t.Error("the same words give different tokens")
 	}
 	seen := map[string]bool{}
-	for _, words := range [][]string{{"agent", "n", "1"}, {"agent", "n", "2"}, {"agent", "n1"}, {"agent", "n", "1", ""}, {"agentn", "1"}} {
-		token := k.Token(words...).Reveal()
+	for _, parts := range [][]string{{"agent", "n", "1"}, {"agent", "n", "2"}, {"agent", "n1"}, {"agent", "n", "1", ""}, {"agentn", "1"}} {
+		token := k.Token(parts...).Reveal()
 		if len(token) != 43 || seen[token] {
-			t.Errorf("token of %v: %d characters, seen %v", words, len(token), seen[token])
+			t.Errorf("token of %v: %d characters, seen %v", parts, len(token), seen[token])
 		}
 		seen[token] = true
 	}

@@ -113,12 +113,12 @@ func findSum(text []byte, name string) string {
 		return lines[0]
 	}
 	for _, line := range lines {
-		words := strings.Fields(line)
-		last := words[len(words)-1]
+		fields := strings.Fields(line)
+		last := fields[len(fields)-1]
 		switch {
-		case len(words) == 2 && isSum(words[0]) && strings.TrimPrefix(strings.TrimPrefix(last, "*"), "./") == name:
-			return words[0]
-		case len(words) == 4 && words[1] == "("+name+")" && words[2] == "=" && isSum(last):
+		case len(fields) == 2 && isSum(fields[0]) && strings.TrimPrefix(strings.TrimPrefix(last, "*"), "./") == name:
+			return fields[0]
+		case len(fields) == 4 && fields[1] == "("+name+")" && fields[2] == "=" && isSum(last):
 			return last
 		}
 	}

@@ -219,14 +219,14 @@ func (j *imageWrite) from(ctx context.Context, text string) error {
 
 // agrees refuses an image that is not what it was said to be.
 func (j *imageWrite) agrees(is string, zipped bool) error {
-	said := j.info.DiskFormat
+	declared := j.info.DiskFormat
 	switch {
 	case is != "raw" && is != "qcow2":
-		return newFailure(wire.ErrImage, "image %s: its content is %s, which is not written; said was %s", j.info.ID, is, orNone(said))
-	case said == "qcow2" && (is != "qcow2" || zipped):
+		return newFailure(wire.ErrImage, "image %s: its content is %s, which is not written; said was %s", j.info.ID, is, orNone(declared))
+	case declared == "qcow2" && (is != "qcow2" || zipped):
 		return newFailure(wire.ErrImage, "image %s: it was said to be qcow2, but its content is not", j.info.ID)
-	case said != "" && said != "qcow2" && is == "qcow2":
-		return newFailure(wire.ErrImage, "image %s: it was said to be %s, but its content is qcow2", j.info.ID, said)
+	case declared != "" && declared != "qcow2" && is == "qcow2":
+		return newFailure(wire.ErrImage, "image %s: it was said to be %s, but its content is qcow2", j.info.ID, declared)
 	}
 	return nil
 }

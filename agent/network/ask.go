@@ -36,7 +36,7 @@ func (s *Setup) leases(ctx context.Context, asking, ssh []netlink.Link, ready ma
 	}()
 	ticker := time.NewTicker(pollEvery)
 	defer ticker.Stop()
-	first, said := time.Time{}, time.Now()
+	first, lastReport := time.Time{}, time.Now()
 	for {
 		listen, err := s.listenable(ssh, ready)
 		if err != nil {
@@ -49,8 +49,8 @@ func (s *Setup) leases(ctx context.Context, asking, ssh []netlink.Link, ready ma
 			s.leave(asking, ready)
 			return listen, s.note(asking)
 		}
-		if time.Since(said) > sayEvery {
-			said = time.Now()
+		if time.Since(lastReport) > sayEvery {
+			lastReport = time.Now()
 			s.Log.Warn("waiting for an address for ssh", "since", time.Since(s.begun).Round(time.Second), "move", s.plan.Move, "links asking", len(open))
 		}
 		select {
@@ -181,10 +181,10 @@ func (s *Setup) ask(ctx context.Context, link netlink.Link) dhcpResult {
 		return dhcpResult{link: link, err: err}
 	}
 	defer w.close()
-	told := map[netip.Addr]bool{}
+	answered := map[netip.Addr]bool{}
 	w.seen = func(offer Offer) {
-		if !told[offer.Server] {
-			told[offer.Server] = true
+		if !answered[offer.Server] {
+			answered[offer.Server] = true
 			s.Log.Info("offer of the network that is being left", "nic", nic.Name, "address", offer.Address, "server", offer.Server)
 		}
 	}

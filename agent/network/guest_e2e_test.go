@@ -178,11 +178,11 @@ func boot(t *testing.T, dir string) string {
 		}
 		args = append(args, "-netdev", backend, "-device", fmt.Sprintf("virtio-net-pci,netdev=n%d,mac=%s,romfile=", i, mac))
 	}
-	var said bytes.Buffer
+	var output bytes.Buffer
 	qemu := exec.CommandContext(ctx, "qemu-system-x86_64", args...)
-	qemu.Stdout, qemu.Stderr = &said, &said
+	qemu.Stdout, qemu.Stderr = &output, &output
 	if err := qemu.Run(); err != nil {
-		t.Fatalf("qemu: %v: %s", err, said.String())
+		t.Fatalf("qemu: %v: %s", err, output.String())
 	}
-	return said.String()
+	return output.String()
 }

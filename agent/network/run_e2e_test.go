@@ -103,8 +103,8 @@ func (b *bench) bridge(name, address, dhcpRange string) {
 	server := exec.Command("nsenter", "-t", b.pid, "-n", "dnsmasq", "-k", "-C", "/dev/null", "-i", name, "--bind-interfaces",
 		"--port=0", "--no-ping", "-F", dhcpRange, "--dhcp-leasefile="+filepath.Join(b.dir, name), "--pid-file=", "--dhcp-option=6,192.0.2.53")
 	server.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	var said bytes.Buffer
-	server.Stderr = &said
+	var output bytes.Buffer
+	server.Stderr = &output
 	if err := server.Start(); err != nil {
 		b.t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func (b *bench) bridge(name, address, dhcpRange string) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	b.t.Fatalf("dnsmasq does not listen: %s", said.String())
+	b.t.Fatalf("dnsmasq does not listen: %s", output.String())
 }
 
 // nic plugs a NIC of the machine into a network.

@@ -140,11 +140,11 @@ func (h *Runner) eraseDevice(ctx context.Context, d *disk.Device, w eraseFlags) 
 // overwrite says every ten minutes how far it is: a large disk takes hours.
 func (h *Runner) overwrite(ctx context.Context, d *disk.Device, w eraseFlags) error {
 	var done int64
-	said := time.Now()
+	lastReport := time.Now()
 	return d.Overwrite(ctx, w.iterations, w.zeroize, func(n int64) {
 		done += n
-		if time.Since(said) > 10*time.Minute {
-			said = time.Now()
+		if time.Since(lastReport) > 10*time.Minute {
+			lastReport = time.Now()
 			h.Log.Info("overwriting", "disk", d.Name(), "done", done, "of", d.Size()*int64(w.iterations))
 		}
 	})

@@ -33,15 +33,15 @@ func currentPlan(n *metal.Node) (*metal.BootPlan, error) {
 // kernelParams gives the kernel parameters of a node's current plan. The result may hold
 // the agent token, and so must reach nobody but the machine.
 func kernelParams(n *metal.Node, plan *metal.BootPlan, token func(*metal.Node) secret.Value) (string, error) {
-	words := append([]string(nil), plan.Params...)
+	params := append([]string(nil), plan.Params...)
 	if plan.CarryToken && token != nil {
 		if t := token(n); !t.Empty() {
-			for i, word := range words {
-				words[i] = metal.AddFindingsProof(word, t.Reveal())
+			for i, word := range params {
+				params[i] = metal.AddFindingsProof(word, t.Reveal())
 			}
-			words = append(words, "ipa-agent-token="+t.Reveal())
+			params = append(params, "ipa-agent-token="+t.Reveal())
 		}
 	}
-	line := strings.Join(words, " ")
+	line := strings.Join(params, " ")
 	return line, media.CheckParams(line)
 }

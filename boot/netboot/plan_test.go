@@ -139,8 +139,8 @@ func TestRangeTakesTheNetworkOfItsInterface(t *testing.T) {
 }
 
 func TestSeenIsToldOnceInAWhile(t *testing.T) {
-	var told []string
-	s := newContactLog(func(_ *metal.Node, what string) { told = append(told, what) }, seenPause)
+	var recorded []string
+	s := newContactLog(func(_ *metal.Node, what string) { recorded = append(recorded, what) }, seenPause)
 	now := time.Unix(1e9, 0)
 	s.now = func() time.Time { return now }
 	n := testNode()
@@ -152,7 +152,7 @@ func TestSeenIsToldOnceInAWhile(t *testing.T) {
 	again := n.Clone()
 	again.BootNumber++
 	s.record(again, "a")
-	if got := strings.Join(told, ""); got != "abaa" {
+	if got := strings.Join(recorded, ""); got != "abaa" {
 		t.Error(got)
 	}
 	for i := range 3 * maxSeen {

@@ -24,7 +24,7 @@ const (
 	askTimeout  = 2 * time.Second  // a machine asks again after about that long
 	syncEvery   = 5 * time.Second  // all plans are read
 	syncTimeout = 20 * time.Second // of one reading
-	wordsEvery  = time.Second
+	reportEvery = time.Second
 	maxWords    = 1000
 	// freshFor is how long a boot's plan counts without asking: a BMC reads its virtual CD in thousands of requests.
 	freshFor  = 3 * time.Second
@@ -153,17 +153,17 @@ func (s *Site) node(ctx context.Context, key, value string, is func(wire.SitePla
 	if !away {
 		bounded, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
-		var told wire.SitePlan
-		err := s.ask(bounded, wire.SitePlanPath+"?"+url.Values{key: {value}}.Encode(), &told)
-		if err == nil && !is(told) {
+		var plan wire.SitePlan
+		err := s.ask(bounded, wire.SitePlanPath+"?"+url.Values{key: {value}}.Encode(), &plan)
+		if err == nil && !is(plan) {
 			err = errNoPlan
 		}
 		if ctx.Err() != nil {
 			return nil, err // the machine is gone: that says nothing about the centre
 		}
-		s.learn(told, err, is)
+		s.learn(plan, err, is)
 		if err == nil {
-			return s.materialize(told), nil
+			return s.materialize(plan), nil
 		}
 		if !errors.Is(err, errAway) {
 			return nil, err
@@ -188,7 +188,7 @@ func (s *Site) find(is func(wire.SitePlan) bool) (cachedPlan, bool) {
 }
 
 // learn keeps what the centre said to a single question.
-func (s *Site) learn(told wire.SitePlan, err error, is func(wire.SitePlan) bool) {
+func (s *Site) learn(plan wire.SitePlan, err error, is func(wire.SitePlan) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.setAway(err)
@@ -207,9 +207,9 @@ func (s *Site) learn(told wire.SitePlan, err error, is func(wire.SitePlan) bool)
 		return // a guess changes nothing
 	}
 	if err == nil {
-		s.cached.Plans[told.NodeID] = cachedPlan{told, s.now()}
-		s.note(told.NodeID)
-		s.files.want(told)
+		s.cached.Plans[plan.NodeID] = cachedPlan{plan, s.now()}
+		s.note(plan.NodeID)
+		s.files.want(plan)
 	}
 	// What all plans are is not known any more, so the next reading must give them.
 	s.mark = ""

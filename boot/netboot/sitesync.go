@@ -23,9 +23,9 @@ import (
 // Run keeps the plans of the site, and takes what was seen to the centre, until ctx ends.
 func (s *Site) Run(ctx context.Context) error {
 	defer s.files.close()
-	sync, words := time.NewTicker(syncEvery), time.NewTicker(wordsEvery)
+	sync, reports := time.NewTicker(syncEvery), time.NewTicker(reportEvery)
 	defer sync.Stop()
-	defer words.Stop()
+	defer reports.Stop()
 	for {
 		s.Sync(ctx)
 		for due := false; !due; {
@@ -34,7 +34,7 @@ func (s *Site) Run(ctx context.Context) error {
 				return nil
 			case <-sync.C:
 				due = true
-			case <-words.C:
+			case <-reports.C:
 				s.sendContacts(ctx)
 			}
 		}
@@ -95,21 +95,21 @@ func (s *Site) Sync(ctx context.Context) {
 
 // takeAll keeps all plans as the centre gave them, but for those of which it said something newer meanwhile; s.mu is held.
 func (s *Site) takeAll(all []wire.SitePlan, mark string, learned map[string]bool) {
-	kept, now := make(map[string]cachedPlan, len(all)), s.now()
+	cached, now := make(map[string]cachedPlan, len(all)), s.now()
 	for _, p := range all {
-		kept[p.NodeID] = cachedPlan{p, now}
+		cached[p.NodeID] = cachedPlan{p, now}
 	}
 	for id := range learned {
 		mark = "" // what is kept is not what the centre marked
 		if p, ok := s.cached.Plans[id]; ok {
-			kept[id] = p
+			cached[id] = p
 		} else {
-			delete(kept, id)
+			delete(cached, id)
 		}
 	}
-	s.cached, s.mark = cachedPlans{kept}, mark
-	plans := make([]wire.SitePlan, 0, len(kept))
-	for _, p := range kept {
+	s.cached, s.mark = cachedPlans{cached}, mark
+	plans := make([]wire.SitePlan, 0, len(cached))
+	for _, p := range cached {
 		s.files.want(p.SitePlan)
 		plans = append(plans, p.SitePlan)
 	}
@@ -145,14 +145,14 @@ func (s *Site) report(w wire.SiteReport) {
 
 func (s *Site) sendContacts(ctx context.Context) {
 	s.mu.Lock()
-	words := s.reports
-	if s.away || len(words) == 0 {
+	reports := s.reports
+	if s.away || len(reports) == 0 {
 		s.mu.Unlock()
 		return
 	}
 	s.reports = nil
 	s.mu.Unlock()
-	text, err := json.Marshal(wire.SiteReports{Reports: words})
+	text, err := json.Marshal(wire.SiteReports{Reports: reports})
 	if err == nil {
 		bounded, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
@@ -165,7 +165,7 @@ func (s *Site) sendContacts(ctx context.Context) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.setAway(err)
-		s.reports = append(words, s.reports...)
+		s.reports = append(reports, s.reports...)
 		s.reports = s.reports[:min(len(s.reports), maxWords)]
 	} else if err != nil {
 		s.cfg.Log.Warn("tell the centre what was seen", "error", err)
@@ -219,10 +219,10 @@ func (s *Site) load() error {
 	if err != nil {
 		return err
 	}
-	var kept cachedPlans
-	if err := json.Unmarshal([]byte(plain.Reveal()), &kept); err != nil || kept.Plans == nil {
+	var cached cachedPlans
+	if err := json.Unmarshal([]byte(plain.Reveal()), &cached); err != nil || cached.Plans == nil {
 		return problem.Invalidf("%s is not what was written", keptName)
 	}
-	s.cached = kept
+	s.cached = cached
 	return nil
 }

@@ -56,16 +56,16 @@ func parseAsk(packet []byte) (loaderAsk, bool) {
 	if len(packet) < 4 || binary.BigEndian.Uint16(packet) != tftpRead || packet[len(packet)-1] != 0 {
 		return loaderAsk{}, false
 	}
-	words := strings.Split(string(packet[2:len(packet)-1]), "\x00")
-	if len(words) < 2 || !strings.EqualFold(words[1], "octet") {
+	fields := strings.Split(string(packet[2:len(packet)-1]), "\x00")
+	if len(fields) < 2 || !strings.EqualFold(fields[1], "octet") {
 		return loaderAsk{}, false
 	}
-	path, name, ok := strings.Cut(strings.TrimLeft(words[0], "/"), "/")
+	path, name, ok := strings.Cut(strings.TrimLeft(fields[0], "/"), "/")
 	if !ok || !validPath(path) {
 		return loaderAsk{}, false
 	}
 	ask := loaderAsk{path: path, name: name}
-	for pair := range slices.Chunk(words[2:], 2) {
+	for pair := range slices.Chunk(fields[2:], 2) {
 		if len(pair) < 2 {
 			break
 		}

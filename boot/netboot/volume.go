@@ -204,9 +204,9 @@ func sanTrouble(errno string) string {
 	if err != nil {
 		code = 0
 	}
-	words, ok := troubles[byte(code>>24)]
+	text, ok := troubles[byte(code>>24)]
 	if !ok {
-		words = "it cannot be reached or started from"
+		text = "it cannot be reached or started from"
 	}
-	return fmt.Sprintf("%s (https://ipxe.org/%08x)", words, code)
+	return fmt.Sprintf("%s (https://ipxe.org/%08x)", text, code)
 }

@@ -92,14 +92,14 @@ func uefi(t *testing.T) []string {
 		"-drive", "if=pflash,unit=1,format=raw,file=" + file}
 }
 
-// road is one way in which a machine comes to the ramdisk.
-type road struct {
+// bootCase is one way in which a machine comes to the ramdisk.
+type bootCase struct {
 	name string
 	nic  string
 	args func(t *testing.T, c *controller) []string
 }
 
-var roads = []road{
+var bootCases = []bootCase{
 	{name: "kernel and initramfs", args: func(t *testing.T, c *controller) []string {
 		return []string{"-kernel", filepath.Join(c.dir, FileKernel), "-initrd", filepath.Join(c.dir, FileInitramfs), "-append", c.params}
 	}},
@@ -133,9 +133,9 @@ func cd(c *controller) []string {
 // the password opens ssh, nothing else listens, the agent is gone.
 func TestRescueByEveryRoad(t *testing.T) {
 	// The rescues of the demo and of test/crash go by the other roads; make soak goes by all of them here too.
-	chosen := roads[:2]
+	chosen := bootCases[:2]
 	if os.Getenv("SALVOR_SOAK") != "" {
-		chosen = roads
+		chosen = bootCases
 	}
 	for _, r := range chosen {
 		t.Run(r.name, func(t *testing.T) {
@@ -239,7 +239,7 @@ type machine struct {
 	exited chan struct{}
 }
 
-func boot(t *testing.T, c *controller, r road) *machine {
+func boot(t *testing.T, c *controller, r bootCase) *machine {
 	t.Helper()
 	m := &machine{serial: filepath.Join(t.TempDir(), "serial"), port: freePort(t), exited: make(chan struct{})}
 	nic := "virtio-net-pci,netdev=n0," + r.nic

@@ -23,7 +23,7 @@ func TestRescueOverAChannel(t *testing.T) {
 	c := newController(t, products(t), openImage(t, FileISO))
 	socket := filepath.Join(t.TempDir(), "channel")
 	began := time.Now()
-	m := boot(t, c, road{args: func(_ *testing.T, c *controller) []string {
+	m := boot(t, c, bootCase{args: func(_ *testing.T, c *controller) []string {
 		return []string{"-kernel", filepath.Join(c.dir, FileKernel), "-initrd", filepath.Join(c.dir, FileInitramfs), "-append", "console=ttyS0 " + agent.ChannelWord,
 			"-device", "virtio-serial-pci", "-chardev", "socket,id=channel,server=on,wait=off,path=" + socket,
 			"-device", "virtserialport,chardev=channel,name=" + agent.ChannelName}
