@@ -139,7 +139,7 @@ func (p Policy) byName(name string, q *question) bool {
 }
 
 // Overruled tells what the policy file says of a rule of another service than Ironic, and whether it says anything.
-func (p Policy) Overruled(name string, who Principal, t Target) (allowed, said bool) {
+func (p Policy) Overruled(name string, who Principal, t Target) (allowed, decided bool) {
 	c := p.Rules.of(name)
 	if c == nil || who.Role != Scoped {
 		return false, false

@@ -58,10 +58,10 @@ retirer: role:retirer and rule:is_node_owner
 	if !p.Allows("node:delete", Principal{Role: Admin}, Target{}) {
 		t.Error("who is no user of a policy is held to one")
 	}
-	if allowed, said := p.Overruled(ComputeRules+"servers:show", scoped(mine, "admin"), Target{}); allowed || !said {
-		t.Error(allowed, said)
+	if allowed, decided := p.Overruled(ComputeRules+"servers:show", scoped(mine, "admin"), Target{}); allowed || !decided {
+		t.Error(allowed, decided)
 	}
-	if _, said := p.Overruled(ComputeRules+"servers:index", scoped(mine, "admin"), Target{}); said {
+	if _, decided := p.Overruled(ComputeRules+"servers:index", scoped(mine, "admin"), Target{}); decided {
 		t.Error("a rule that the file has not is overruled")
 	}
 	if len(warnings) != 1 || !strings.Contains(warnings[0], "baremetal:node:fly") {

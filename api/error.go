@@ -99,7 +99,7 @@ const hiddenRetry = 5 * time.Second
 
 // Explain gives status and text of the answer to a request that failed, and sets the answer's headers. The hidden part of the error
 // goes into the log line of the request.
-func Explain(w http.ResponseWriter, r *http.Request, err error) (status int, words string) {
+func Explain(w http.ResponseWriter, r *http.Request, err error) (status int, message string) {
 	info := Of(r.Context())
 	status = Status(err)
 	setHeaders(w.Header(), err)
@@ -119,9 +119,9 @@ func Explain(w http.ResponseWriter, r *http.Request, err error) (status int, wor
 
 // WordsFor is Words for the principal of the request: tenants do not see text of BMCs, agents and hosts.
 func (r *Request) WordsFor(err error) string {
-	words := UserText(err, r.ID)
+	message := UserText(err, r.ID)
 	if !r.User.SeesQuotations() {
-		words = problem.Redact(words)
+		message = problem.Redact(message)
 	}
-	return words
+	return message
 }

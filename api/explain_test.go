@@ -22,13 +22,13 @@ func TestAPartThatWasDoneIsNotRepeated(t *testing.T) {
 			who.Changed.Store(changed)
 		}
 		w := httptest.NewRecorder()
-		status, words := Explain(w, r, away)
+		status, message := Explain(w, r, away)
 		want := http.StatusServiceUnavailable
 		if changed {
 			want = http.StatusGatewayTimeout
 		}
 		if again := w.Header().Get("Retry-After"); status != want || again == "" != changed {
-			t.Errorf("changed %v: %d %q, Retry-After %q (%s)", changed, status, words, again, info.ID)
+			t.Errorf("changed %v: %d %q, Retry-After %q (%s)", changed, status, message, again, info.ID)
 		}
 	}
 }

@@ -248,8 +248,8 @@ func (l *Limits) source(r *http.Request) netip.Addr {
 	}
 	at := peer.Addr().Unmap()
 	if l.isProxy(at) {
-		said := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
-		for _, word := range slices.Backward(said) {
+		forwarded := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
+		for _, word := range slices.Backward(forwarded) {
 			next, ok := parseForwardedAddr(strings.TrimSpace(word))
 			if !ok {
 				break

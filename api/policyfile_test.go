@@ -41,8 +41,8 @@ func TestPolicyFileIsReadAgain(t *testing.T) {
 		for range 3 {
 			f.refresh()
 		}
-		if got, said := (access.Policy{Rules: f.Rules()}).Overruled("volume:get", who, access.Target{}); got != want || !said {
-			t.Errorf("%s: %v %v, want %v", when, got, said, want)
+		if got, decided := (access.Policy{Rules: f.Rules()}).Overruled("volume:get", who, access.Target{}); got != want || !decided {
+			t.Errorf("%s: %v %v, want %v", when, got, decided, want)
 		}
 	}
 	allowed(false, "at first")

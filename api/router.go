@@ -170,7 +170,7 @@ func reads(r *http.Request) bool { return r.Method == http.MethodGet || r.Method
 // Permitted refuses (Forbidden) what the policy file denies by a rule. The rule's target is the asker's own project: what belongs to
 // another is not there for whoever is no administrator.
 func (c *Call) Permitted(p access.Policy, rule string) error {
-	if allowed, said := p.Overruled(rule, c.Who, access.Target{Owner: c.Project()}); rule != "" && said && !allowed {
+	if allowed, decided := p.Overruled(rule, c.Who, access.Target{Owner: c.Project()}); rule != "" && decided && !allowed {
 		return problem.Forbiddenf("Policy doesn't allow %s to be performed.", rule)
 	}
 	return nil
@@ -417,7 +417,7 @@ func (c *Call) Empty(status int) error {
 func Faults(log *slog.Logger, names map[int]string, other string) Failer {
 	return func(w http.ResponseWriter, r *http.Request, err error) {
 		info := Of(r.Context())
-		status, words := Explain(w, r, err)
+		status, message := Explain(w, r, err)
 		if status == http.StatusInternalServerError {
 			log.Error("request failed", "request_id", info.ID, "method", r.Method, "path", r.URL.Path, "error", err)
 		}
@@ -425,7 +425,7 @@ func Faults(log *slog.Logger, names map[int]string, other string) Failer {
 		if name == "" {
 			name = other
 		}
-		fault := map[string]any{"code": status, "message": words}
+		fault := map[string]any{"code": status, "message": message}
 		if name == "error" {
 			fault["title"] = http.StatusText(status)
 		}

@@ -136,7 +136,7 @@ func newNamedFault(status int, name, text string) error {
 // newFailer writes an error as Cyclades does.
 func newFailer(log *slog.Logger) api.Failer {
 	return func(w http.ResponseWriter, r *http.Request, err error) {
-		status, words := api.Explain(w, r, err)
+		status, message := api.Explain(w, r, err)
 		name := ""
 		if f := asFault(err); f != nil {
 			name = f.name
@@ -147,7 +147,7 @@ func newFailer(log *slog.Logger) api.Failer {
 		if status == http.StatusInternalServerError {
 			log.Error("a request failed", "request_id", id, "error", err)
 		}
-		b, err := json.Marshal(jsonObject{name: jsonObject{"code": status, "message": words, "details": ""}})
+		b, err := json.Marshal(jsonObject{name: jsonObject{"code": status, "message": message, "details": ""}})
 		if err != nil {
 			log.Error("encode an error", "request_id", id, "error", err)
 		}

@@ -50,17 +50,17 @@ type Authority struct {
 
 // OpenAuthority reads the authority from the vault, or makes it.
 func OpenAuthority(ctx context.Context, vault Vault, now func() time.Time) (*Authority, error) {
-	kept, err := vault.GetOrCreateSecret(ctx, vaultName, secret.Value{})
-	if err == nil && kept.Empty() {
+	stored, err := vault.GetOrCreateSecret(ctx, vaultName, secret.Value{})
+	if err == nil && stored.Empty() {
 		var fresh secret.Value
 		if fresh, err = makeAuthority(now()); err == nil {
-			kept, err = vault.GetOrCreateSecret(ctx, vaultName, fresh)
+			stored, err = vault.GetOrCreateSecret(ctx, vaultName, fresh)
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	pair, err := tls.X509KeyPair([]byte(kept.Reveal()), []byte(kept.Reveal()))
+	pair, err := tls.X509KeyPair([]byte(stored.Reveal()), []byte(stored.Reveal()))
 	if err != nil {
 		return nil, problem.Invalidf("the authority of hosts in the database cannot be read")
 	}

@@ -128,8 +128,8 @@ func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 }
 
 func writeError(w http.ResponseWriter, r *http.Request, err error) {
-	status, words := api.Explain(w, r, err)
-	writeJSON(w, status, map[string]string{"error": words})
+	status, message := api.Explain(w, r, err)
+	writeJSON(w, status, map[string]string{"error": message})
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {

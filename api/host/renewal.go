@@ -68,18 +68,18 @@ func renewedOf(got compute.Renewed) (wire.Renewed, error) {
 		}
 	}
 	for id, c := range got.Clean {
-		told := wire.Clean{Do: string(c.Do), Epoch: c.Epoch, Incarnation: c.Incarnation, Erase: c.Erase}
+		instruction := wire.Clean{Do: string(c.Do), Epoch: c.Epoch, Incarnation: c.Incarnation, Erase: c.Erase}
 		if c.Spec != nil {
 			b, err := json.Marshal(c.Spec)
 			if err != nil {
 				return out, err
 			}
-			told.Spec = b
+			instruction.Spec = b
 		}
 		if out.Clean == nil {
 			out.Clean = map[string]wire.Clean{}
 		}
-		out.Clean[id] = told
+		out.Clean[id] = instruction
 	}
 	for _, n := range got.Look {
 		out.Look = append(out.Look, wire.Neighbour(n))

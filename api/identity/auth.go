@@ -77,41 +77,41 @@ func (s *server) authenticate(c *api.Call) error {
 		return problem.Invalidf("Expecting to find identity.methods in auth: the body is no request for a token.")
 	}
 	now := s.Now().UTC().Truncate(time.Microsecond)
-	said := &tokenClaims{Issued: now, Expires: now.Add(Lifetime), roles: roles}
+	claims := &tokenClaims{Issued: now, Expires: now.Add(Lifetime), roles: roles}
 	for _, method := range body.Auth.Identity.Methods {
 		var err error
 		switch method {
 		case "password":
-			err = s.byPassword(c, &body, said)
+			err = s.byPassword(c, &body, claims)
 		case "token":
-			err = s.byToken(c, &body, said)
+			err = s.byToken(c, &body, claims)
 		case "application_credential":
-			err = s.byCredential(c, &body, said)
+			err = s.byCredential(c, &body, claims)
 		default:
 			err = unauthorizedError("Attempted to authenticate with an unsupported method: salvor itself serves password, token and application_credential; others need a Keystone (auth_strategy = keystone).")
 		}
 		if err != nil {
 			return err
 		}
-		if !slices.Contains(said.Methods, method) {
-			said.Methods = append(said.Methods, method)
+		if !slices.Contains(claims.Methods, method) {
+			claims.Methods = append(claims.Methods, method)
 		}
 	}
-	if err := said.scopeTo(body.Auth.Scope); err != nil {
+	if err := claims.scopeTo(body.Auth.Scope); err != nil {
 		return err
 	}
-	token := said.text
+	token := claims.text
 	if token.Empty() {
 		var err error
-		if token, err = s.Tokens.issue(said); err != nil {
+		if token, err = s.Tokens.issue(claims); err != nil {
 			return err
 		}
 	}
 	c.W.Header().Set(subjectHeader, token.Reveal())
-	return s.show(c, http.StatusCreated, said)
+	return s.show(c, http.StatusCreated, claims)
 }
 
-func (s *server) byPassword(c *api.Call, body *tokenRequest, said *tokenClaims) error {
+func (s *server) byPassword(c *api.Call, body *tokenRequest, claims *tokenClaims) error {
 	p := body.Auth.Identity.Password
 	if p == nil {
 		return problem.Invalidf("Expecting to find password in identity.")
@@ -126,7 +126,7 @@ func (s *server) byPassword(c *api.Call, body *tokenRequest, said *tokenClaims) 
 	if d := p.User.Domain; d != nil && !isDomain(d.ID+d.Name) {
 		return unauthorizedError("The request you have made requires authentication: there is one domain, default.")
 	}
-	if said.User != "" && said.User != user {
+	if claims.User != "" && claims.User != user {
 		return unauthorizedError("The request you have made requires authentication: its methods name several users.")
 	}
 	apiTokens, err := s.Tokens.login(c.R, user, p.User.Password)
@@ -134,14 +134,14 @@ func (s *server) byPassword(c *api.Call, body *tokenRequest, said *tokenClaims) 
 		return err
 	}
 	if apiTokens != nil {
-		return said.become(apiTokens)
+		return claims.become(apiTokens)
 	}
-	said.User = user
+	claims.User = user
 	return nil
 }
 
 // byCredential takes a token of the API as the secret of an application credential, which clients know how to keep.
-func (s *server) byCredential(c *api.Call, body *tokenRequest, said *tokenClaims) error {
+func (s *server) byCredential(c *api.Call, body *tokenRequest, claims *tokenClaims) error {
 	p := body.Auth.Identity.Credential
 	if p == nil {
 		return problem.Invalidf("Expecting to find application_credential in identity.")
@@ -157,7 +157,7 @@ func (s *server) byCredential(c *api.Call, body *tokenRequest, said *tokenClaims
 	if err != nil {
 		return err
 	}
-	return said.become(apiTokens)
+	return claims.become(apiTokens)
 }
 
 // become takes over what a token of the API says: it is itself what is issued, so that it ends with its row.
@@ -171,7 +171,7 @@ func (s *tokenClaims) become(apiTokens *tokenClaims) error {
 	return nil
 }
 
-func (s *server) byToken(c *api.Call, body *tokenRequest, said *tokenClaims) error {
+func (s *server) byToken(c *api.Call, body *tokenRequest, claims *tokenClaims) error {
 	if body.Auth.Identity.Token == nil {
 		return problem.Invalidf("Expecting to find token in identity.")
 	}
@@ -180,14 +180,14 @@ func (s *server) byToken(c *api.Call, body *tokenRequest, said *tokenClaims) err
 		return err
 	}
 	if !old.text.Empty() {
-		return said.become(old)
+		return claims.become(old)
 	}
-	if said.User != "" && said.User != old.User {
+	if claims.User != "" && claims.User != old.User {
 		return unauthorizedError("The request you have made requires authentication: its methods name several users.")
 	}
-	said.User, said.Methods = old.User, append(said.Methods, old.Methods...)
-	if old.Expires.Before(said.Expires) { // a token is not made longer by another
-		said.Expires = old.Expires
+	claims.User, claims.Methods = old.User, append(claims.Methods, old.Methods...)
+	if old.Expires.Before(claims.Expires) { // a token is not made longer by another
+		claims.Expires = old.Expires
 	}
 	return nil
 }
@@ -257,27 +257,27 @@ func checkName(what, name string) error {
 }
 
 // show answers with what a token says.
-func (s *server) show(c *api.Call, status int, said *tokenClaims) error {
+func (s *server) show(c *api.Call, status int, claims *tokenClaims) error {
 	domain := jsonObject{"id": domainID, "name": domainName}
 	token := jsonObject{
-		"methods": said.Methods, "audit_ids": []string{said.ID}, "issued_at": timeText(said.Issued), "expires_at": timeText(said.Expires),
-		"user": jsonObject{"id": UserID(said.User), "name": said.User, "domain": domain, "password_expires_at": nil},
+		"methods": claims.Methods, "audit_ids": []string{claims.ID}, "issued_at": timeText(claims.Issued), "expires_at": timeText(claims.Expires),
+		"user": jsonObject{"id": UserID(claims.User), "name": claims.User, "domain": domain, "password_expires_at": nil},
 	}
-	if said.Project != "" {
-		token["project"] = jsonObject{"id": said.Project, "name": said.ProjectName, "domain": domain}
+	if claims.Project != "" {
+		token["project"] = jsonObject{"id": claims.Project, "name": claims.ProjectName, "domain": domain}
 		token["is_domain"] = false
 	}
-	if said.System {
+	if claims.System {
 		token["system"] = jsonObject{"all": true}
 	}
-	if said.Project != "" || said.System {
+	if claims.Project != "" || claims.System {
 		var have []jsonObject
-		for _, r := range said.roles {
+		for _, r := range claims.roles {
 			have = append(have, jsonObject{"id": access.IDOf("role", r), "name": r})
 		}
 		token["roles"] = have
 		if !c.Query.Has("nocatalog") {
-			token["catalog"] = s.services(c.Base, said.Project)
+			token["catalog"] = s.services(c.Base, claims.Project)
 		}
 	}
 	c.W.Header().Add("Vary", tokenHeader)
@@ -288,31 +288,31 @@ func timeText(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.0
 
 // subject is the token that a request is about.
 func (s *server) subject(c *api.Call) (*tokenClaims, error) {
-	said, err := s.Tokens.open(c.R.Context(), c.R.Header.Get(subjectHeader))
+	claims, err := s.Tokens.open(c.R.Context(), c.R.Header.Get(subjectHeader))
 	if api.Status(err) == http.StatusUnauthorized {
 		return nil, problem.NotFoundf("Could not find token: it is not good, or not any longer.")
 	}
-	return said, err
+	return claims, err
 }
 
 func (s *server) validate(c *api.Call) error {
-	said, err := s.subject(c)
+	claims, err := s.subject(c)
 	if err != nil {
 		return err
 	}
 	c.W.Header().Set(subjectHeader, c.R.Header.Get(subjectHeader))
-	return s.show(c, http.StatusOK, said)
+	return s.show(c, http.StatusOK, claims)
 }
 
 func (s *server) revoke(c *api.Call) error {
-	said, err := s.subject(c)
+	claims, err := s.subject(c)
 	if err != nil {
 		return err
 	}
-	if !said.text.Empty() {
-		return problem.Forbiddenf("A token of the API is revoked by salvor token revoke %s.", said.User)
+	if !claims.text.Empty() {
+		return problem.Forbiddenf("A token of the API is revoked by salvor token revoke %s.", claims.User)
 	}
-	if err := s.Tokens.end(c.R.Context(), said); err != nil {
+	if err := s.Tokens.end(c.R.Context(), claims); err != nil {
 		return err
 	}
 	return c.Empty(http.StatusNoContent)

@@ -111,15 +111,15 @@ func (c *cloud) openstack(args ...string) any {
 		"HOME=" + cmd.Dir, "PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8", "OS_IDENTITY_API_VERSION=3", "OS_AUTH_TYPE=password", "OS_AUTH_URL=" + c.url + "/identity",
 		"OS_USERNAME=" + c.user, "OS_PASSWORD=" + c.password, "OS_PROJECT_NAME=lab", "OS_USER_DOMAIN_ID=default", "OS_PROJECT_DOMAIN_ID=default",
 	}
-	var said, wrong bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &wrong
+	var output, wrong bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &wrong
 	if err := cmd.Run(); err != nil {
-		c.t.Fatalf("openstack %s: %v\n%s%s(it is Debian's package python3-openstackclient)", strings.Join(args, " "), err, said.String(), wrong.String())
+		c.t.Fatalf("openstack %s: %v\n%s%s(it is Debian's package python3-openstackclient)", strings.Join(args, " "), err, output.String(), wrong.String())
 	}
 	var out any
-	if said.Len() > 0 && args[len(args)-1] == "json" {
-		if err := json.Unmarshal(said.Bytes(), &out); err != nil {
-			c.t.Fatalf("openstack %s says %s: %v", strings.Join(args, " "), said.String(), err)
+	if output.Len() > 0 && args[len(args)-1] == "json" {
+		if err := json.Unmarshal(output.Bytes(), &out); err != nil {
+			c.t.Fatalf("openstack %s says %s: %v", strings.Join(args, " "), output.String(), err)
 		}
 	}
 	return out

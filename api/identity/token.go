@@ -182,21 +182,21 @@ func (t *Tokens) issue(s *tokenClaims) (secret.Value, error) {
 	if err != nil {
 		return secret.Value{}, fmt.Errorf("encode a token: %w", err)
 	}
-	said := base64.RawURLEncoding.EncodeToString(b)
-	words, err := t.proof(s, said)
+	payload := base64.RawURLEncoding.EncodeToString(b)
+	parts, err := t.proof(s, payload)
 	if err != nil {
 		return secret.Value{}, err
 	}
-	return secret.New(tokenMark + said + "." + t.key.Token(words...).Reveal()), nil
+	return secret.New(tokenMark + payload + "." + t.key.Token(parts...).Reveal()), nil
 }
 
 // proof is what a statement's signature is over.
-func (t *Tokens) proof(s *tokenClaims, said string) ([]string, error) {
+func (t *Tokens) proof(s *tokenClaims, payload string) ([]string, error) {
 	if s.Local {
-		return []string{"identity token of the key's reader 1", said}, nil
+		return []string{"identity token of the key's reader 1", payload}, nil
 	}
 	if _, anybody := t.below.(api.NoAuth); anybody { // what was told to anybody is worth nothing where users prove who they are
-		return []string{"identity token of anybody 1", s.User, said}, nil
+		return []string{"identity token of anybody 1", s.User, payload}, nil
 	}
 	users, ok := t.below.(credentialStamper)
 	if !ok { // whoever has a token of the API is issued that one; the key alone makes nobody a user
@@ -209,7 +209,7 @@ func (t *Tokens) proof(s *tokenClaims, said string) ([]string, error) {
 	if stamp.Empty() {
 		return nil, expiredTokenError()
 	}
-	return []string{"identity token 1", s.User, stamp.Reveal(), said}, nil
+	return []string{"identity token 1", s.User, stamp.Reveal(), payload}, nil
 }
 
 // open checks a token and gives what it says.
@@ -217,11 +217,11 @@ func (t *Tokens) open(ctx context.Context, token string) (*tokenClaims, error) {
 	if strings.HasPrefix(token, access.TokenMark) {
 		return t.keptStatement(ctx, token)
 	}
-	said, mac, ok := strings.Cut(strings.TrimPrefix(token, tokenMark), ".")
+	payload, mac, ok := strings.Cut(strings.TrimPrefix(token, tokenMark), ".")
 	if !ok || len(token) > maxTokenBytes || !strings.HasPrefix(token, tokenMark) {
 		return nil, expiredTokenError()
 	}
-	b, err := base64.RawURLEncoding.DecodeString(said)
+	b, err := base64.RawURLEncoding.DecodeString(payload)
 	if err != nil {
 		return nil, expiredTokenError()
 	}
@@ -229,7 +229,7 @@ func (t *Tokens) open(ctx context.Context, token string) (*tokenClaims, error) {
 	if err := json.Unmarshal(b, &s); err != nil {
 		return nil, expiredTokenError()
 	}
-	words, err := t.proof(&s, said)
+	parts, err := t.proof(&s, payload)
 	if err != nil {
 		return nil, err
 	}
@@ -237,7 +237,7 @@ func (t *Tokens) open(ctx context.Context, token string) (*tokenClaims, error) {
 	if s.Local { // made and used at once, so never with a key that ended: who has that one may have it from a backup
 		life.For = 0
 	}
-	if !t.key.Derived(life, secret.New(mac), words...) || !t.now().Before(s.Expires) {
+	if !t.key.Derived(life, secret.New(mac), parts...) || !t.now().Before(s.Expires) {
 		return nil, expiredTokenError()
 	}
 	_, err = t.good.Find(ctx, s.ID, func(ctx context.Context) (api.Verdict[bool], error) { return t.notEnded(ctx, s.ID) })

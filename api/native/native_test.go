@@ -138,11 +138,11 @@ func (w *world) admin(method, path, body string, want int) object {
 }
 
 // says wants an error that tells what is the matter.
-func (w *world) says(method, path, body string, want int, words string) {
+func (w *world) says(method, path, body string, want int, text string) {
 	w.Helper()
 	got := w.admin(method, path, body, want)
-	if fault, _ := got["error"].(object); fault == nil || !strings.Contains(fmt.Sprint(fault["message"]), words) {
-		w.Errorf("%s %s %s: %v, want %q", method, path, body, got, words)
+	if fault, _ := got["error"].(object); fault == nil || !strings.Contains(fmt.Sprint(fault["message"]), text) {
+		w.Errorf("%s %s %s: %v, want %q", method, path, body, got, text)
 	}
 }
 
@@ -451,8 +451,8 @@ func TestOwnersGiveKeyAndEndToARescue(t *testing.T) {
 	if got["task"] == "" || got["rescue"] == nil {
 		t.Errorf("%v", got)
 	}
-	kept, err := w.s.Servers().Get(t.Context(), nil, v.ID)
-	if err != nil || kept.Rescue == nil || kept.Rescue.ExpiresAt.IsZero() || time.Until(kept.Rescue.ExpiresAt) > time.Hour {
-		t.Errorf("%+v, %v", kept.Rescue, err)
+	stored, err := w.s.Servers().Get(t.Context(), nil, v.ID)
+	if err != nil || stored.Rescue == nil || stored.Rescue.ExpiresAt.IsZero() || time.Until(stored.Rescue.ExpiresAt) > time.Hour {
+		t.Errorf("%+v, %v", stored.Rescue, err)
 	}
 }

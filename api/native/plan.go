@@ -115,9 +115,9 @@ func (s *server) draftPlan(c *api.Call) error {
 }
 
 // serverIDs gives the ids of servers that are named by UUID or by a name that only one of the host's has.
-func serverIDs(words []string, named map[string][]string) ([]string, error) {
-	out := make([]string, len(words))
-	for i, word := range words {
+func serverIDs(idents []string, named map[string][]string) ([]string, error) {
+	out := make([]string, len(idents))
+	for i, word := range idents {
 		found := named[word]
 		switch {
 		case len(found) == 1:

@@ -14,8 +14,8 @@ var ruleVerbs = map[string]string{http.MethodGet: "get", http.MethodPost: "post"
 
 // ruleOf is the name of a route: the words of its path and the method, as salvor:hosts:fence:post.
 func ruleOf(method, path string) string {
-	words := slices.DeleteFunc(strings.Split(strings.Trim(path, "/"), "/"), func(word string) bool { return strings.HasPrefix(word, "{") })
-	return ruleMark + strings.Join(words, ":") + ":" + ruleVerbs[method]
+	parts := slices.DeleteFunc(strings.Split(strings.Trim(path, "/"), "/"), func(word string) bool { return strings.HasPrefix(word, "{") })
+	return ruleMark + strings.Join(parts, ":") + ":" + ruleVerbs[method]
 }
 
 // ruled are the first words of the paths that are here.
@@ -27,8 +27,8 @@ var ruled = []string{
 // HasRule tells whether a name can be that of a rule that requests of this API are held to.
 func HasRule(name string) bool {
 	rest, ours := strings.CutPrefix(name, ruleMark)
-	words := strings.Split(rest, ":")
-	verb := words[len(words)-1]
+	parts := strings.Split(rest, ":")
+	verb := parts[len(parts)-1]
 	known := slices.ContainsFunc([]string{http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete}, func(m string) bool { return ruleVerbs[m] == verb })
-	return ours && len(words) > 1 && known && slices.Contains(ruled, words[0])
+	return ours && len(parts) > 1 && known && slices.Contains(ruled, parts[0])
 }

@@ -52,11 +52,11 @@ func (s *server) whyNode(c *api.Call) error {
 		return err
 	}
 	ctx := c.R.Context()
-	heard, err := s.Nodes.Contacts(ctx, []string{n.ID})
+	contacts, err := s.Nodes.Contacts(ctx, []string{n.ID})
 	if err != nil {
 		return err
 	}
-	at := metal.StatusInput{Node: n, Contact: heard[n.ID], Now: s.Now()}
+	at := metal.StatusInput{Node: n, Contact: contacts[n.ID], Now: s.Now()}
 	if at.Jobs, err = s.Jobs.Unended(nil, job.Node(n.ID)); err != nil {
 		return err
 	}

@@ -135,9 +135,9 @@ func TestAVolumeIsKeptAndItsPasswordIsTold(t *testing.T) {
 	if got := fmt.Sprint(w.json("admin", "GET", "/v3/p1/volumes/"+id, "", 200)["volume"].(object)["metadata"]); got != "map[color:red salvor:chap_user:ann salvor:iqn:iqn.2001-04.com.example:disks salvor:lun:1 salvor:portal:192.0.2.7:3260]" {
 		t.Errorf("metadata %s", got)
 	}
-	kept, err := w.volumes.Get(t.Context(), id)
-	if err != nil || kept.CHAPPassword.Reveal() != canary || kept.Portal != "192.0.2.7:3260" || kept.LUN != 1 || len(kept.Metadata) != 1 {
-		t.Errorf("%+v, %v", kept, err)
+	stored, err := w.volumes.Get(t.Context(), id)
+	if err != nil || stored.CHAPPassword.Reveal() != canary || stored.Portal != "192.0.2.7:3260" || stored.LUN != 1 || len(stored.Metadata) != 1 {
+		t.Errorf("%+v, %v", stored, err)
 	}
 	path := "/v3/p1/volumes/" + id
 	w.json("admin", "PUT", path+"/metadata/salvor:chap_password", `{"meta":{"salvor:chap_password":"`+canary+`2"}}`, 200)
@@ -151,8 +151,8 @@ func TestAVolumeIsKeptAndItsPasswordIsTold(t *testing.T) {
 		t.Error("the log holds the password")
 	}
 	w.json("admin", "DELETE", path+"/metadata/salvor:chap_user", "", 200)
-	if kept, err = w.volumes.Get(t.Context(), id); err != nil || !kept.CHAPPassword.Empty() || kept.CHAPUser != "" {
-		t.Errorf("a password without its user: %+v, %v", kept, err)
+	if stored, err = w.volumes.Get(t.Context(), id); err != nil || !stored.CHAPPassword.Empty() || stored.CHAPUser != "" {
+		t.Errorf("a password without its user: %+v, %v", stored, err)
 	}
 	w.json("p1", "DELETE", path, "", 202)
 	w.json("p1", "GET", path, "", 404)
