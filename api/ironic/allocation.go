@@ -80,7 +80,7 @@ func wantWords(name string, v any, check func(string) error) ([]string, error) {
 	if !ok {
 		return nil, wrongType(name, v, "a list of strings")
 	}
-	words := make([]string, len(list))
+	names := make([]string, len(list))
 	for i, e := range list {
 		word, ok := e.(string)
 		if !ok || len(word) > maxIdent {
@@ -91,9 +91,9 @@ func wantWords(name string, v any, check func(string) error) ([]string, error) {
 				return nil, err
 			}
 		}
-		words[i] = word
+		names[i] = word
 	}
-	return words, nil
+	return names, nil
 }
 
 // allocationRoutes are those of the kind, but for what came later and what needs more than its table.

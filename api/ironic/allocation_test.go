@@ -132,8 +132,8 @@ func TestAllocationOfSameName(t *testing.T) {
 func TestBadAllocations(t *testing.T) {
 	w := newWorld(t)
 	ids := w.machines("c", "n1", "n2")
-	post := func(version, body string, status int, words string) refusal {
-		return refusal{"POST", "/v1/allocations", version, body, status, words}
+	post := func(version, body string, status int, message string) refusal {
+		return refusal{"POST", "/v1/allocations", version, body, status, message}
 	}
 	w.allocate("1.52", `{"resource_class":"c","name":"taken","candidate_nodes":["n1"]}`)
 	w.refuse([]refusal{

@@ -14,7 +14,7 @@ import (
 type refusal struct {
 	method, path, version, body string
 	status                      int
-	words                       string
+	message                     string
 }
 
 func (w *world) refuse(rows []refusal) {
@@ -22,8 +22,8 @@ func (w *world) refuse(rows []refusal) {
 	for _, r := range rows {
 		a := w.ask(r.method, r.path, r.version, r.body)
 		name := fmt.Sprintf("%s %.80s %.80s at %s", r.method, r.path, r.body, r.version)
-		if a.status != r.status || !strings.Contains(a.errorText(), r.words) {
-			w.Errorf("%s: %d %.300s; want %d %q", name, a.status, a.body, r.status, r.words)
+		if a.status != r.status || !strings.Contains(a.errorText(), r.message) {
+			w.Errorf("%s: %d %.300s; want %d %q", name, a.status, a.body, r.status, r.message)
 		}
 		if a.errorText() == a.body || a.header.Get("Content-Type") != "application/json" {
 			w.Errorf("%s: not Ironic's form of an error: %.300s", name, a.body)
@@ -36,8 +36,8 @@ func TestBadNodes(t *testing.T) {
 	w.node(func(n *metal.Node) { n.ProvisionState = metal.Enroll })
 	deep := `{"driver":"fake-hardware","extra":` + strings.Repeat(`{"a":`, 30) + "1" + strings.Repeat("}", 31)
 	bomb := strings.Repeat("[", 500_000)
-	post := func(version, body string, status int, words string) refusal {
-		return refusal{"POST", "/v1/nodes", version, body, status, words}
+	post := func(version, body string, status int, message string) refusal {
+		return refusal{"POST", "/v1/nodes", version, body, status, message}
 	}
 	w.refuse([]refusal{
 		post("1.82", ``, 400, "JSON object is required"),
@@ -110,8 +110,8 @@ func TestBadNodes(t *testing.T) {
 func TestBadQueries(t *testing.T) {
 	w := newWorld(t)
 	w.node(nil)
-	get := func(query, version string, status int, words string) refusal {
-		return refusal{"GET", "/v1/nodes?" + query, version, "", status, words}
+	get := func(query, version string, status int, message string) refusal {
+		return refusal{"GET", "/v1/nodes?" + query, version, "", status, message}
 	}
 	w.refuse([]refusal{
 		get("bogus=1", "1.82", 400, "Unexpected arguments: bogus"),
@@ -176,8 +176,8 @@ func TestBadPatches(t *testing.T) {
 		n.DriverInfo = metal.Object{"fake_password": "hush", "plain": "seen"}
 		n.Extra = metal.Object{"list": []any{"a"}}
 	})
-	patch := func(body string, status int, words string) refusal {
-		return refusal{"PATCH", "/v1/nodes/n1", "1.82", body, status, words}
+	patch := func(body string, status int, message string) refusal {
+		return refusal{"PATCH", "/v1/nodes/n1", "1.82", body, status, message}
 	}
 	op := func(s string) string { return "[" + s + "]" }
 	rows := []refusal{
@@ -238,8 +238,8 @@ func TestBadPatches(t *testing.T) {
 func TestBadProvision(t *testing.T) {
 	w := newWorld(t)
 	w.node(nil)
-	put := func(version, body string, status int, words string) refusal {
-		return refusal{"PUT", "/v1/nodes/n1/states/provision", version, body, status, words}
+	put := func(version, body string, status int, message string) refusal {
+		return refusal{"PUT", "/v1/nodes/n1/states/provision", version, body, status, message}
 	}
 	w.refuse([]refusal{
 		put("1.82", `{}`, 400, "target"), put("1.82", `{"target":7}`, 400, "target"), put("1.82", `{"target":null}`, 400, "target"), put("1.82", `x`, 400, "Malformed"),

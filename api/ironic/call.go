@@ -101,9 +101,9 @@ func versionText(v metal.Version) string { return "1." + strconv.Itoa(int(v)) }
 // fail writes an error as Ironic does: JSON inside of a JSON string.
 func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	info := api.Of(r.Context())
-	status, words := api.Explain(w, r, err)
+	status, message := api.Explain(w, r, err)
 	if info.User.Role == access.Scoped && !s.Policy.Allows(wholeNode, info.User, access.Target{}) {
-		words = problem.Redact(words)
+		message = problem.Redact(message)
 	}
 	if status == http.StatusInternalServerError {
 		s.Log.Error("request failed", "request_id", info.ID, "method", r.Method, "path", r.URL.Path, "error", err)
@@ -112,13 +112,13 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var known *api.Error
 	errors.As(err, &known)
 	if known != nil && known.Router {
-		inner = ironic.RouterFault{Code: status, Title: http.StatusText(status), Description: words}
+		inner = ironic.RouterFault{Code: status, Title: http.StatusText(status), Description: message}
 	} else {
 		code := "Client"
 		if status >= 500 {
 			code = "Server"
 		}
-		inner = ironic.Fault{Code: code, String: words}
+		inner = ironic.Fault{Code: code, String: message}
 	}
 	text, _ := json.Marshal(inner) // strings and numbers: cannot fail
 	body, _ := json.Marshal(ironic.ErrorBody{Message: string(text)})

@@ -17,8 +17,8 @@ import (
 func TestPower(t *testing.T) {
 	w := newWorld(t)
 	w.node(nil)
-	put := func(version, body string, status int, words string) refusal {
-		return refusal{"PUT", "/v1/nodes/n1/states/power", version, body, status, words}
+	put := func(version, body string, status int, message string) refusal {
+		return refusal{"PUT", "/v1/nodes/n1/states/power", version, body, status, message}
 	}
 	w.refuse([]refusal{
 		put("1.82", `{}`, 400, "power target"), put("1.82", `{"target":7}`, 400, "power target"), put("1.82", `{"target":"explode"}`, 400, `"explode"`),

@@ -38,35 +38,35 @@ func (s *server) continueInspection(c *ironicCall) error {
 	if err != nil {
 		return err
 	}
-	seen, inventory, err := readInspection(body)
+	sighting, inventory, err := readInspection(body)
 	if err != nil {
 		return err
 	}
-	if seen.NodeID = strings.ToLower(c.Query.Get("node_uuid")); seen.NodeID != "" && !record.IsUUID(seen.NodeID) {
-		return problem.Invalidf("Expected a UUID but received %s.", truncateInput(seen.NodeID))
+	if sighting.NodeID = strings.ToLower(c.Query.Get("node_uuid")); sighting.NodeID != "" && !record.IsUUID(sighting.NodeID) {
+		return problem.Invalidf("Expected a UUID but received %s.", truncateInput(sighting.NodeID))
 	}
-	if seen.NodeID == "" && len(seen.MACs) == 0 && len(seen.BMC) == 0 {
+	if sighting.NodeID == "" && len(sighting.MACs) == 0 && len(sighting.BMC) == 0 {
 		return problem.Invalidf("No lookup information provided")
 	}
-	seen.Token, seen.Proof = secret.New(token), secret.New(proof)
+	sighting.Token, sighting.Proof = secret.New(token), secret.New(proof)
 	delete(body, "inventory")
 	delete(body, "logs") // an archive of the ramdisk's journal, which nobody reads here
 	plugin, err := json.Marshal(body)
 	if err != nil {
 		return err
 	}
-	n, err := s.Nodes.ContinueInspection(c.R.Context(), seen, inventory, plugin)
+	n, err := s.Nodes.ContinueInspection(c.R.Context(), sighting, inventory, plugin)
 	if err != nil {
 		return err
 	}
 	if c.version < inspectionVersion {
 		return c.JSON(http.StatusAccepted, map[string]string{"uuid": n.ID})
 	}
-	heard, err := s.Nodes.Contacts(c.R.Context(), []string{n.ID})
+	contacts, err := s.Nodes.Contacts(c.R.Context(), []string{n.ID})
 	if err != nil {
 		return err
 	}
-	node := c.lookupNode(n, heard[n.ID])
+	node := c.lookupNode(n, contacts[n.ID])
 	c.W.Header().Set("Cache-Control", "no-store")
 	return c.JSON(http.StatusAccepted, ironic.LookupAnswer{Node: node, Config: s.lookupConfig(metal.Found{Node: n})})
 }
@@ -92,34 +92,34 @@ func (c *ironicCall) bodyUpTo(limit int64) (map[string]any, error) {
 }
 
 // readInspection finds in a ramdisk's words which machine it is about.
-func readInspection(body map[string]any) (seen metal.Sighting, inventory json.RawMessage, err error) {
+func readInspection(body map[string]any) (sighting metal.Sighting, inventory json.RawMessage, err error) {
 	o, ok := body["inventory"].(map[string]any)
 	if !ok {
-		return seen, nil, problem.Invalidf("Missing mandatory field: inventory (an object)")
+		return sighting, nil, problem.Invalidf("Missing mandatory field: inventory (an object)")
 	}
 	interfaces, ok := o["interfaces"].([]any)
 	if !ok || len(interfaces) == 0 {
-		return seen, nil, problem.Invalidf("Missing mandatory field: inventory.interfaces (a list of at least one)")
+		return sighting, nil, problem.Invalidf("Missing mandatory field: inventory.interfaces (a list of at least one)")
 	}
-	words := make([]string, len(interfaces))
+	names := make([]string, len(interfaces))
 	for i, e := range interfaces {
 		one, _ := e.(map[string]any)
-		if words[i], ok = one["mac_address"].(string); !ok {
-			return seen, nil, problem.Invalidf("inventory.interfaces[%d] has no mac_address", i)
+		if names[i], ok = one["mac_address"].(string); !ok {
+			return sighting, nil, problem.Invalidf("inventory.interfaces[%d] has no mac_address", i)
 		}
 	}
-	if seen.MACs, err = parseMACs(words); err != nil {
-		return seen, nil, err
+	if sighting.MACs, err = parseMACs(names); err != nil {
+		return sighting, nil, err
 	}
 	for _, key := range []string{"bmc_address", "bmc_v6address"} {
 		word, err := wantText("inventory."+key, o[key])
 		if err != nil {
-			return seen, nil, err
+			return sighting, nil, err
 		}
 		if word != "" && word != "0.0.0.0" && word != "::" { // so agents say that there is none
-			seen.BMC = append(seen.BMC, word)
+			sighting.BMC = append(sighting.BMC, word)
 		}
 	}
 	inventory, err = json.Marshal(o)
-	return seen, inventory, err
+	return sighting, inventory, err
 }

@@ -121,8 +121,8 @@ func TestVirtualMedia(t *testing.T) {
 	if _, got := w.commandAndAnswer("get virtual media", `[{"media_types":["CD"],"inserted":true,"image":"http://x/y"}]`, nil, 200, "GET", path, "1.93", ""); got != `[{"media_types":["CD"],"inserted":true,"image":"http://x/y"}]` {
 		t.Errorf("get: %s", got)
 	}
-	post := func(version, body string, status int, words string) refusal {
-		return refusal{"POST", "/v1/nodes/n1" + path, version, body, status, words}
+	post := func(version, body string, status int, message string) refusal {
+		return refusal{"POST", "/v1/nodes/n1" + path, version, body, status, message}
 	}
 	w.refuse([]refusal{
 		post("1.88", `{"device_type":"cdrom","image_url":"http://x/y"}`, 404, ""), {"GET", "/v1/nodes/n1" + path, "1.92", "", 404, ""}, {"DELETE", "/v1/nodes/n1" + path, "1.88", "", 404, ""},

@@ -39,9 +39,9 @@ func (s *server) lookup(c *ironicCall) error {
 }
 
 // parseMACs keeps the addresses that are MACs and drops the rest silently, as Ironic does.
-func parseMACs(words []string) ([]string, error) {
+func parseMACs(addresses []string) ([]string, error) {
 	var macs []string
-	for _, word := range words {
+	for _, word := range addresses {
 		if mac, err := metal.ParseMAC(word); err == nil {
 			if len(macs) == maxAddresses {
 				return nil, problem.Invalidf("More than %d addresses.", maxAddresses)
@@ -66,8 +66,8 @@ func (c *ironicCall) answerLookup(id string, macs []string, tell bool, shape fun
 }
 
 // lookupNode is the part of a node that a ramdisk may see.
-func (c *ironicCall) lookupNode(n *metal.Node, heard metal.Contact) ironic.LookupNode {
-	v := &nodeView{Node: n, contact: heard}
+func (c *ironicCall) lookupNode(n *metal.Node, contact metal.Contact) ironic.LookupNode {
+	v := &nodeView{Node: n, contact: contact}
 	node := ironic.LookupNode{
 		UUID: v.ID, Properties: maskObject(v.Properties), InstanceInfo: shownInstanceInfo(v.InstanceInfo),
 		DriverInternalInfo: maskObject(v.internalInfo()),
@@ -116,13 +116,13 @@ func (s *server) oldLookup(c *ironicCall) error {
 	if len(list) == 0 {
 		return problem.Invalidf("Missing mandatory parameter: inventory.interfaces")
 	}
-	var words []string
+	var addresses []string
 	for _, e := range list {
 		o, _ := e.(map[string]any)
 		mac, _ := o["mac_address"].(string)
-		words = append(words, mac)
+		addresses = append(addresses, mac)
 	}
-	macs, err := parseMACs(words)
+	macs, err := parseMACs(addresses)
 	if err != nil {
 		return err
 	}

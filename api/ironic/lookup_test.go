@@ -155,8 +155,8 @@ func TestHeartbeat(t *testing.T) {
 	w := newWorld(t)
 	n := w.booting(nil)
 	tok, ca := w.token(n), testCertificate(t)
-	post := func(version, body string, status int, words string) refusal {
-		return refusal{"POST", "/v1/heartbeat/" + nodeID, version, body, status, words}
+	post := func(version, body string, status int, message string) refusal {
+		return refusal{"POST", "/v1/heartbeat/" + nodeID, version, body, status, message}
 	}
 	w.refuse([]refusal{
 		post("1.21", heartbeatBody("callback_url", "http://a"), 404, ""),

@@ -327,17 +327,17 @@ func (c *ironicCall) redacted(v *nodeView) {
 	if v.contact.AgentStatusMessage != "" {
 		v.contact.AgentStatusMessage = problem.Redacted
 	}
-	if words := hidden("last_error"); words != "" && n.LastError != "" {
-		n.LastError = words
+	if mask := hidden("last_error"); mask != "" && n.LastError != "" {
+		n.LastError = mask
 	}
-	if words := hidden("reservation"); words != "" && n.Reservation != "" {
-		n.Reservation = words
+	if mask := hidden("reservation"); mask != "" && n.Reservation != "" {
+		n.Reservation = mask
 	}
-	if words := hidden("driver_info"); words != "" {
-		n.DriverInfo = metal.Object{"content": words}
+	if mask := hidden("driver_info"); mask != "" {
+		n.DriverInfo = metal.Object{"content": mask}
 	}
-	if words := hidden("driver_internal_info"); words != "" {
-		n.InternalInfo, n.Plan = metal.Object{"content": words}, nil
+	if mask := hidden("driver_internal_info"); mask != "" {
+		n.InternalInfo, n.Plan = metal.Object{"content": mask}, nil
 		v.contact = metal.Contact{}
 	}
 	v.Node = &n

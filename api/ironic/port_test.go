@@ -49,11 +49,11 @@ func TestBadPorts(t *testing.T) {
 	w := newWorld(t)
 	w.node(func(n *metal.Node) { n.ProvisionState = metal.Enroll })
 	id := w.want(201, "POST", "/v1/ports", "1.82", `{"node_uuid":"`+nodeID+`","address":"52:54:00:00:00:01"}`).object(t)["uuid"].(string)
-	post := func(version, more string, status int, words string) refusal {
-		return refusal{"POST", "/v1/ports", version, `{"node_uuid":"` + nodeID + `","address":"52:54:00:00:00:02"` + more + `}`, status, words}
+	post := func(version, more string, status int, message string) refusal {
+		return refusal{"POST", "/v1/ports", version, `{"node_uuid":"` + nodeID + `","address":"52:54:00:00:00:02"` + more + `}`, status, message}
 	}
-	patch := func(version, op string, status int, words string) refusal {
-		return refusal{"PATCH", "/v1/ports/" + id, version, "[" + op + "]", status, words}
+	patch := func(version, op string, status int, message string) refusal {
+		return refusal{"PATCH", "/v1/ports/" + id, version, "[" + op + "]", status, message}
 	}
 	w.refuse([]refusal{
 		{"POST", "/v1/ports", "1.82", `{}`, 400, "address"}, {"POST", "/v1/ports", "1.82", `7`, 400, "object"},

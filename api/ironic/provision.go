@@ -130,11 +130,11 @@ func (c *ironicCall) provisionArgs(n *metal.Node, verb metal.Verb, body map[stri
 }
 
 func verbWords(verbs []metal.Verb) string {
-	words := make([]string, len(verbs))
+	names := make([]string, len(verbs))
 	for i, v := range verbs {
-		words[i] = string(v)
+		names[i] = string(v)
 	}
-	return strings.Join(words, " or ")
+	return strings.Join(names, " or ")
 }
 
 // configDrive takes a string (base64 of an image, or a URL) or, since 1.56, an object to build one from.

@@ -368,8 +368,8 @@ func wordsFilter[F any](name string, since metal.Version, at func(*F) *[]string)
 
 // groupFilter narrows to the nodes' conductor groups, whose names know no case.
 func groupFilter[F any](at func(*F) *[]string) queryFilter[F] {
-	words := wordsFilter("conductor_groups", 99, at)
-	set := words.set
-	words.set = func(c *ironicCall, f *F, value string) error { return set(c, f, strings.ToLower(value)) }
-	return words
+	filter := wordsFilter("conductor_groups", 99, at)
+	set := filter.set
+	filter.set = func(c *ironicCall, f *F, value string) error { return set(c, f, strings.ToLower(value)) }
+	return filter
 }

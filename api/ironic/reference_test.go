@@ -29,11 +29,11 @@ func TestReference(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	kept, err := os.ReadFile(referenceFile)
+	stored, err := os.ReadFile(referenceFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(kept, made) {
+	if !bytes.Equal(stored, made) {
 		t.Error("docs/api/openapi.json is not what the tables say: run make api")
 	}
 }

@@ -33,8 +33,8 @@ func TestDeployTemplates(t *testing.T) {
 		t.Errorf("patched: %+v %v", stored, err)
 	}
 	step := func(s string) string { return `{"name":"CUSTOM_V","steps":[` + s + `]}` }
-	post := func(body, words string) refusal {
-		return refusal{"POST", "/v1/deploy_templates", "1.55", body, 400, words}
+	post := func(body, message string) refusal {
+		return refusal{"POST", "/v1/deploy_templates", "1.55", body, 400, message}
 	}
 	w.refuse([]refusal{
 		post(`{"name":"invalid-name","steps":[{"interface":"bios","step":"x","args":{},"priority":1}]}`, "Invalid trait"), post(`{"steps":[]}`, "name"), post(`{"name":"CUSTOM_V"}`, "steps"),
@@ -81,8 +81,8 @@ func TestRunbooks(t *testing.T) {
 	if got := w.want(200, "PATCH", "/v1/runbooks/wipe-all", "1.92", `[{"op":"replace","path":"/public","value":false},{"op":"add","path":"/owner","value":"q"}]`).object(t); got["owner"] != "q" {
 		t.Errorf("owned: %v", got)
 	}
-	post := func(version, body, words string) refusal {
-		return refusal{"POST", "/v1/runbooks", version, body, 400, words}
+	post := func(version, body, message string) refusal {
+		return refusal{"POST", "/v1/runbooks", version, body, 400, message}
 	}
 	w.refuse([]refusal{
 		post("1.111", `{"name":"any",`+steps+`}`, "Invalid trait"), post("1.112", `{"name":"a b",`+steps+`}`, "name"), post("1.112", `{"name":"`+nodeID+`",`+steps+`}`, "UUID"),
@@ -125,8 +125,8 @@ func TestInspectionRules(t *testing.T) {
 	if got := w.want(200, "GET", "/v1/inspection_rules?detail=true", "1.96", "").body; !strings.Contains(got, `"actions":null`) {
 		t.Errorf("sensitive: %s", got)
 	}
-	post := func(body, words string) refusal {
-		return refusal{"POST", "/v1/inspection_rules", "1.96", body, 400, words}
+	post := func(body, message string) refusal {
+		return refusal{"POST", "/v1/inspection_rules", "1.96", body, 400, message}
 	}
 	w.refuse([]refusal{
 		{"PATCH", path, "1.96", `[{"op":"replace","path":"/sensitive","value":false}]`, 400, "cannot have the sensitive flag unset"},
@@ -152,7 +152,7 @@ func TestEvents(t *testing.T) {
 		return `{"events":[{"event":"network.bind_port","port_id":"` + nodeID + `","mac_address":"52:54:00:00:00:01","status":"ACTIVE"` + more + `}]}`
 	}
 	w.want(204, "POST", "/v1/events", "1.54", event(`,"device_id":null,"binding:host_id":"`+nodeID+`","binding:vnic_type":"baremetal"`))
-	post := func(body, words string) refusal { return refusal{"POST", "/v1/events", "1.54", body, 400, words} }
+	post := func(body, message string) refusal { return refusal{"POST", "/v1/events", "1.54", body, 400, message} }
 	w.refuse([]refusal{
 		post(`{}`, "at least one"), post(`{"events":[]}`, "at least one"), post(`{"events":[1]}`, "object"), post(`{"events":[{}]}`, "event, mac_address, port_id, status"),
 		post(event(`,"bogus":1`), "bogus"), post(event(`,"device_id":"x"`), "device_id"), post(event(`,"status":1`), "status"), post(event(`,"event":"network.other"`), "event"),

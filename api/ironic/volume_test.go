@@ -112,14 +112,14 @@ func TestVolumeFilters(t *testing.T) {
 func TestBadVolumes(t *testing.T) {
 	w := newWorld(t)
 	w.volumes()
-	post := func(kind, body string, status int, words string) refusal {
-		return refusal{"POST", "/v1/volume/" + kind, "1.32", strings.ReplaceAll(body, "NODE", `"node_uuid":"`+nodeID+`"`), status, words}
+	post := func(kind, body string, status int, message string) refusal {
+		return refusal{"POST", "/v1/volume/" + kind, "1.32", strings.ReplaceAll(body, "NODE", `"node_uuid":"`+nodeID+`"`), status, message}
 	}
-	get := func(path string, status int, words string) refusal {
-		return refusal{"GET", "/v1/" + path, "1.32", "", status, words}
+	get := func(path string, status int, message string) refusal {
+		return refusal{"GET", "/v1/" + path, "1.32", "", status, message}
 	}
-	patch := func(path, op string, status int, words string) refusal {
-		return refusal{"PATCH", "/v1/volume/" + path, "1.32", op, status, words}
+	patch := func(path, op string, status int, message string) refusal {
+		return refusal{"PATCH", "/v1/volume/" + path, "1.32", op, status, message}
 	}
 	const c, tg = "connectors/" + connectorID, "targets/" + targetID
 	deep := `{NODE,"type":"iqn","connector_id":"x","extra":` + strings.Repeat(`{"a":`, 30) + "1" + strings.Repeat("}", 31)
@@ -176,13 +176,13 @@ func TestVolumeGuard(t *testing.T) {
 	w.volumes()
 	const op = `[{"op":"add","path":"/extra/a","value":1}]`
 	paths := []string{"/v1/volume/connectors/" + connectorID, "/v1/volume/targets/" + targetID}
-	words := []string{"volume connector", "volume target"}
+	message := []string{"volume connector", "volume target"}
 	for _, power := range []metal.Power{metal.PowerOn, metal.PowerError, metal.PowerUnknown} {
 		w.edit(nodeID, func(n *metal.Node) { n.PowerState = power })
 		for i, path := range paths {
 			w.refuse([]refusal{
-				{"PATCH", path, "1.32", op, 400, `The requested action "` + words[i] + ` update" can not be performed on node "` + nodeID + `" while it is in state "`},
-				{"DELETE", path, "1.32", "", 400, `The requested action "` + words[i] + ` deletion"`},
+				{"PATCH", path, "1.32", op, 400, `The requested action "` + message[i] + ` update" can not be performed on node "` + nodeID + `" while it is in state "`},
+				{"DELETE", path, "1.32", "", 400, `The requested action "` + message[i] + ` deletion"`},
 			})
 		}
 	}
@@ -202,14 +202,14 @@ func TestVolumeGuard(t *testing.T) {
 			t.Errorf("moved: %v", got)
 		}
 		history := w.want(200, "GET", "/v1/nodes/n2/history", "1.82", "").body
-		if !strings.Contains(history, words[i]) {
+		if !strings.Contains(history, message[i]) {
 			t.Errorf("the timeline is silent: %s", history)
 		}
 	}
 	w.edit(otherID, func(n *metal.Node) { n.PowerState = metal.PowerOn })
 	for i, state := range []metal.State{metal.Enroll, metal.AdoptFailed} {
 		w.edit(otherID, func(n *metal.Node) { n.ProvisionState = state })
-		w.refuse([]refusal{{"DELETE", paths[i], "1.82", "", 400, `The requested action "` + words[i] + ` deletion"`}})
+		w.refuse([]refusal{{"DELETE", paths[i], "1.82", "", 400, `The requested action "` + message[i] + ` deletion"`}})
 		w.want(204, "DELETE", paths[i], "1.83", "")
 		w.want(404, "GET", paths[i], "1.32", "")
 	}
