@@ -78,18 +78,18 @@ func TestEveryStateEveryAction(t *testing.T) {
 				}
 				got := w.ask("POST", "/servers/"+id+"/action", "2.87", a.body)
 				where := fmt.Sprintf("%s in %s, task %q, locked %v: %d %s", a.body, state, v.task, v.locked, got.status, got.body)
-				name, words := got.fault()
+				name, message := got.fault()
 				switch {
 				case v.locked && !a.locked:
-					if got.status != 409 || name != "conflictingRequest" || words != "Instance "+id+" is locked" {
+					if got.status != 409 || name != "conflictingRequest" || message != "Instance "+id+" is locked" {
 						t.Error(where)
 					}
 				case !slices.Contains(a.from, state):
-					if want := fmt.Sprintf("Cannot '%s' instance %s while it is in vm_state %s", a.word, id, state); got.status != 409 || words != want {
+					if want := fmt.Sprintf("Cannot '%s' instance %s while it is in vm_state %s", a.word, id, state); got.status != 409 || message != want {
 						t.Error(where)
 					}
 				case v.task != "" && !a.during:
-					if want := fmt.Sprintf("Cannot '%s' instance %s while it is in task_state %s", a.word, id, v.task); got.status != 409 || words != want {
+					if want := fmt.Sprintf("Cannot '%s' instance %s while it is in task_state %s", a.word, id, v.task); got.status != 409 || message != want {
 						t.Error(where)
 					}
 				case got.status != a.status:
@@ -136,15 +136,15 @@ func TestRescue(t *testing.T) {
 		t.Error("the timeline tells a password")
 	}
 	for _, ref := range []string{nothing, "11111111-1111-4111-8111-111111111111"} {
-		name, words := w.want(400, "POST", action, "", `{"rescue": {"rescue_image_ref": "`+ref+`"}}`).fault()
-		if name != "badRequest" || words != "Requested rescue image '"+ref+"' is not supported" {
-			t.Error(words)
+		name, message := w.want(400, "POST", action, "", `{"rescue": {"rescue_image_ref": "`+ref+`"}}`).fault()
+		if name != "badRequest" || message != "Requested rescue image '"+ref+"' is not supported" {
+			t.Error(message)
 		}
 	}
 	queued := &compute.Image{Name: "late", Owner: projectA, Visibility: "private", Status: compute.ImageQueued, ContainerFormat: "bare", DiskFormat: "iso"}
 	w.must(w.services.Images.Create(t.Context(), queued, record.Asker{}))
-	if _, words := w.want(400, "POST", action, "", `{"rescue": {"rescue_image_ref": "`+queued.ID+`"}}`).fault(); !strings.HasPrefix(words, "Requested rescue image '"+queued.ID+"' is not supported") {
-		t.Error(words)
+	if _, message := w.want(400, "POST", action, "", `{"rescue": {"rescue_image_ref": "`+queued.ID+`"}}`).fault(); !strings.HasPrefix(message, "Requested rescue image '"+queued.ID+"' is not supported") {
+		t.Error(message)
 	}
 	for _, body := range []string{`{"rescue": {"adminPass": " "}}`, `{"rescue": {"adminPass": "a\nb"}}`, `{"rescue": {"nonsense": 1}}`, `{"rescue": {"rescue_image_ref": "debian"}}`, `{"rescue": 1}`, `{"rescue": {"adminPass": 1}}`, `{"rescue": null, "x": 1}`, `{}`, `{"fly": null}`} {
 		w.want(400, "POST", action, "", body)
@@ -163,8 +163,8 @@ func TestRescue(t *testing.T) {
 	w.must(w.services.RescueImages.Remove(t.Context(), none.ID, true, record.Asker{}))
 	w.want(400, "POST", action, "", `{"rescue": {"rescue_image_ref": "`+none.ID+`"}}`)
 	w.set(id, func(s *compute.Server) { s.LaunchedAt = time.Time{} })
-	if _, words := w.want(409, "POST", action, "", `{"rescue": null}`).fault(); words != "Cannot 'rescue' instance "+id+" which has never been active" {
-		t.Error(words)
+	if _, message := w.want(409, "POST", action, "", `{"rescue": null}`).fault(); message != "Cannot 'rescue' instance "+id+" which has never been active" {
+		t.Error(message)
 	}
 }
 
@@ -174,9 +174,9 @@ func TestAServerThatBootsFromAVolumeIsRescuedSince287(t *testing.T) {
 	w.set(id, func(s *compute.Server) { s.Disks = []compute.Disk{{Name: "vda", VolumeID: nothing}} })
 	action := "/servers/" + id + "/action"
 	for _, version := range []string{"", "2.1", "2.86"} {
-		name, words := w.want(400, "POST", action, version, `{"rescue": null}`).fault()
-		if name != "badRequest" || words != "Instance "+id+" cannot be rescued: Cannot rescue a volume-backed instance" {
-			t.Errorf("%s: %s", version, words)
+		name, message := w.want(400, "POST", action, version, `{"rescue": null}`).fault()
+		if name != "badRequest" || message != "Instance "+id+" cannot be rescued: Cannot rescue a volume-backed instance" {
+			t.Errorf("%s: %s", version, message)
 		}
 	}
 	w.set(id, func(s *compute.Server) { s.State = compute.Paused })
@@ -206,8 +206,8 @@ func TestActionsThatAreNot(t *testing.T) {
 	w := newWorld(t)
 	id := w.active()
 	for _, body := range []string{`{"resize": {"flavorRef": "1"}}`, `{"createImage": {"name": "x"}}`, `{"addSecurityGroup": {"name": "x"}}`, `{"shelve": null}`} {
-		if name, words := w.want(501, "POST", "/servers/"+id+"/action", "", body).fault(); name != "notImplemented" || words == "" {
-			t.Error(words)
+		if name, message := w.want(501, "POST", "/servers/"+id+"/action", "", body).fault(); name != "notImplemented" || message == "" {
+			t.Error(message)
 		}
 	}
 	w.want(403, "POST", "/servers/"+id+"/action", "", `{"os-resetState": {"state": "error"}}`)
@@ -318,11 +318,11 @@ func TestConsole(t *testing.T) {
 	w := newWorld(t)
 	id := w.active()
 	ctx, stop := context.WithCancel(t.Context())
-	told := make(chan error, 1)
-	go func() { told <- w.tellConsole(ctx, "login: ") }()
+	ended := make(chan error, 1)
+	go func() { ended <- w.tellConsole(ctx, "login: ") }()
 	o := w.want(200, "POST", "/servers/"+id+"/action", "", `{"os-getConsoleOutput": {"length": 10}}`).objectSchema(t)
 	stop()
-	if err := <-told; err != nil || o["output"] != "login: " {
+	if err := <-ended; err != nil || o["output"] != "login: " {
 		t.Errorf("%v, %v", o, err)
 	}
 	for _, body := range []string{`{"os-getConsoleOutput": {"length": -2}}`, `{"os-getConsoleOutput": {"lines": 1}}`, `{"os-getConsoleOutput": 1}`} {

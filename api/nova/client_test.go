@@ -324,14 +324,14 @@ func (c *cloud) debian(version string) {
 // openstack runs a command and gives what it says.
 func (c *cloud) openstack(args ...string) any {
 	c.Helper()
-	said := c.client.Run(c.TB, args...)
-	if said.Status != 0 {
-		c.Fatalf("openstack %s: %+v; %s", strings.Join(args, " "), said, c.log)
+	output := c.client.Run(c.TB, args...)
+	if output.Status != 0 {
+		c.Fatalf("openstack %s: %+v; %s", strings.Join(args, " "), output, c.log)
 	}
 	var out any
 	if args[len(args)-1] == "json" {
-		if err := json.Unmarshal([]byte(said.Out), &out); err != nil {
-			c.Fatalf("openstack %s says %+v: %v", strings.Join(args, " "), said, err)
+		if err := json.Unmarshal([]byte(output.Out), &out); err != nil {
+			c.Fatalf("openstack %s says %+v: %v", strings.Join(args, " "), output, err)
 		}
 	}
 	return out

@@ -411,9 +411,9 @@ func (c serverCall) created(made []*compute.Server, creation *compute.Creation, 
 	return c.json(http.StatusAccepted, jsonObject{"server": answer})
 }
 
-func namesOf(words []string) []jsonObject {
+func namesOf(names []string) []jsonObject {
 	out := []jsonObject{}
-	for _, w := range words {
+	for _, w := range names {
 		out = append(out, jsonObject{"name": w})
 	}
 	return out

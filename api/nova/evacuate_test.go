@@ -36,10 +36,10 @@ func (w *world) fence() {
 }
 
 // says wants an error with its text.
-func (w *world) says(status int, method, path, version, body, words string) {
+func (w *world) says(status int, method, path, version, body, message string) {
 	w.Helper()
-	if _, got := w.want(status, method, path, version, body).fault(); !strings.Contains(got, words) {
-		w.Errorf("%s %s %s at %s: %q, want %q", method, path, body, version, got, words)
+	if _, got := w.want(status, method, path, version, body).fault(); !strings.Contains(got, message) {
+		w.Errorf("%s %s %s at %s: %q, want %q", method, path, body, version, got, message)
 	}
 }
 

@@ -54,15 +54,15 @@ func hostResources(h *hostWithLiveness) map[string]int {
 }
 
 // cpuInfo is what a host tells of its processor, as an object.
-func cpuInfo(told string) jsonObject {
+func cpuInfo(reported string) jsonObject {
 	var o jsonObject
-	if json.Unmarshal([]byte(told), &o) == nil && o != nil {
+	if json.Unmarshal([]byte(reported), &o) == nil && o != nil {
 		return o
 	}
-	if told == "" {
+	if reported == "" {
 		return jsonObject{}
 	}
-	return jsonObject{"model": told}
+	return jsonObject{"model": reported}
 }
 
 // formatUptime is in the form of uptime(1), as far as the host tells it; nil where it does not.

@@ -55,14 +55,14 @@ func TestVolumesAndDeletionInEveryState(t *testing.T) {
 					got = w.ask("DELETE", path, "2.87", "")
 				}
 				where := fmt.Sprintf("%s in %s, locked %v: %d %s", c.verb, state, locked, got.status, got.body)
-				_, words := got.fault()
+				_, message := got.fault()
 				switch {
 				case locked:
-					if got.status != 409 || words != "Instance "+id+" is locked" {
+					if got.status != 409 || message != "Instance "+id+" is locked" {
 						t.Error(where)
 					}
 				case !slices.Contains(c.from, state):
-					if want := fmt.Sprintf("Cannot '%s' instance %s while it is in vm_state %s", c.verb, id, state); got.status != 409 || words != want {
+					if want := fmt.Sprintf("Cannot '%s' instance %s while it is in vm_state %s", c.verb, id, state); got.status != 409 || message != want {
 						t.Error(where)
 					}
 				case got.status != c.status:
@@ -87,14 +87,14 @@ func TestAServerThatCycladesPreparedInEveryAction(t *testing.T) {
 			w.as(boss)
 		}
 		got := w.ask("POST", "/servers/"+id+"/action", "2.87", a.body)
-		_, words := got.fault()
+		_, message := got.fault()
 		if slices.Contains(a.from, compute.Rescued) {
 			if got.status != a.status {
 				t.Errorf("%s: %d %s", a.body, got.status, got.body)
 			}
 			continue
 		}
-		if want := fmt.Sprintf("Cannot '%s' instance %s while it is in vm_state rescued", a.word, id); got.status != 409 || words != want {
+		if want := fmt.Sprintf("Cannot '%s' instance %s while it is in vm_state rescued", a.word, id); got.status != 409 || message != want {
 			t.Errorf("%s: %d %s", a.body, got.status, got.body)
 		}
 	}

@@ -93,8 +93,8 @@ func TestMigrationShapes(t *testing.T) {
 			t.Error(one)
 		}
 	}
-	if _, words := w.want(404, "GET", fmt.Sprintf("/servers/%s/migrations/%d", id, done.Num), "2.23", "").fault(); !strings.Contains(words, "In-progress live migration") {
-		t.Error(words)
+	if _, message := w.want(404, "GET", fmt.Sprintf("/servers/%s/migrations/%d", id, done.Num), "2.23", "").fault(); !strings.Contains(message, "In-progress live migration") {
+		t.Error(message)
 	}
 }
 
@@ -149,8 +149,8 @@ func TestMigrationFilters(t *testing.T) {
 		{"2.66", since + "&" + strings.TrimPrefix(before, "?") + "T", "date-time"},
 		{"2.66", "?changes-since=2026-03-05&changes-before=2026-03-04", "must be less than or equal to changes-before"},
 	} {
-		if name, words := w.want(400, "GET", "/os-migrations"+bad.query, bad.version, "").fault(); name != "badRequest" || !strings.Contains(words, bad.words) {
-			t.Errorf("%s: %s", bad.query, words)
+		if name, message := w.want(400, "GET", "/os-migrations"+bad.query, bad.version, "").fault(); name != "badRequest" || !strings.Contains(message, bad.words) {
+			t.Errorf("%s: %s", bad.query, message)
 		}
 	}
 }
@@ -171,8 +171,8 @@ func TestEvacuateShapes(t *testing.T) {
 		{"2.29", `{"evacuate": {"force": true}}`, "Can't force to a non-provided destination"}, {"2.67", `{"evacuate": {"force": "True"}}`, "Can't force to a non-provided destination"},
 		{"2.68", `{"evacuate": {"force": false}}`, "'force' was unexpected"}, {"2.88", `{"evacuate": {"host": ""}}`, "is too short"}, {"2.88", `{"evacuate": {"host": 7}}`, "'string'"},
 	} {
-		if name, words := w.want(400, "POST", path, bad.version, bad.body).fault(); name != "badRequest" || !strings.Contains(words, bad.words) {
-			t.Errorf("%s at %s: %s", bad.body, bad.version, words)
+		if name, message := w.want(400, "POST", path, bad.version, bad.body).fault(); name != "badRequest" || !strings.Contains(message, bad.words) {
+			t.Errorf("%s at %s: %s", bad.body, bad.version, message)
 		}
 	}
 	w.want(404, "POST", "/servers/"+nothing+"/action", "2.88", `{"evacuate": {}}`)

@@ -58,7 +58,7 @@ func TestServersOfOthers(t *testing.T) {
 		{"GET", "/servers/" + id + "/os-volume_attachments", ""}, {"GET", "/servers/" + id + "/os-instance-actions", ""}, {"GET", "/servers/" + id + "/ips", ""},
 	} {
 		a := w.want(404, r.method, r.path, "", r.body)
-		if name, words := a.fault(); name != "itemNotFound" || words != "Instance "+id+" could not be found." {
+		if name, message := a.fault(); name != "itemNotFound" || message != "Instance "+id+" could not be found." {
 			t.Errorf("%s %s: %s", r.method, r.path, a.body)
 		}
 	}
@@ -181,8 +181,8 @@ func TestCreateRefusals(t *testing.T) {
 		{"2.1", `[]`, 400, ""}, {"2.1", ``, 400, ""}, {"2.1", `{`, 400, ""},
 	} {
 		a := w.ask("POST", "/servers", tt.version, tt.body)
-		name, words := a.fault()
-		if a.status != tt.status || !strings.Contains(words, tt.words) || tt.status == 400 && name != "badRequest" {
+		name, message := a.fault()
+		if a.status != tt.status || !strings.Contains(message, tt.words) || tt.status == 400 && name != "badRequest" {
 			t.Errorf("%s %s: %d %s", tt.version, tt.body, a.status, a.body)
 		}
 	}

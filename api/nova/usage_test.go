@@ -144,8 +144,8 @@ func TestServices(t *testing.T) {
 	if o := w.want(200, "PUT", "/os-services/force-down", "2.11", `{"host": "rack1", "binary": "nova-compute", "forced_down": true}`).objectSchema(t); at(o, "service", "forced_down") != true {
 		t.Error(o)
 	}
-	if _, words := w.want(400, "PUT", "/os-services/force-down", "2.53", `{}`).fault(); words != "Invalid uuid force-down" {
-		t.Error(words)
+	if _, message := w.want(400, "PUT", "/os-services/force-down", "2.53", `{}`).fault(); message != "Invalid uuid force-down" {
+		t.Error(message)
 	}
 	if o := w.want(200, "PUT", "/os-services/"+hostOne, "2.53", `{"forced_down": false, "status": "disabled", "disabled_reason": "r"}`).objectSchema(t); at(o, "service", "status") != "disabled" || at(o, "service", "state") != "up" {
 		t.Error(o)

@@ -292,9 +292,9 @@ func appendTexts(b []byte, m map[string]string) []byte {
 	return append(b, '}')
 }
 
-func appendWords(b []byte, words []string) []byte {
+func appendWords(b []byte, values []string) []byte {
 	b = append(b, '[')
-	for i, w := range words {
+	for i, w := range values {
 		if i > 0 {
 			b = append(b, ',')
 		}
