@@ -71,9 +71,9 @@ func KeepBMC(n *Node, b BMC) {
 	if !b.ReadAt.IsZero() {
 		o["read_at"] = b.ReadAt.UTC().Format(time.RFC3339)
 	}
-	list := func(key string, words []string) {
-		all := make([]any, len(words))
-		for i, w := range words {
+	list := func(key string, values []string) {
+		all := make([]any, len(values))
+		for i, w := range values {
 			all[i] = w
 		}
 		o[key] = all

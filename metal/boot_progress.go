@@ -34,13 +34,13 @@ func (s *Nodes) RecordBootProgress(nodeID, what string) {
 	if s.sightings.last == nil {
 		s.sightings.last = map[string]BootProgress{}
 	}
-	seen := s.sightings.last[nodeID]
+	progress := s.sightings.last[nodeID]
 	if strings.HasPrefix(what, FetchWord) {
-		seen.BootAt, seen.BootWord = s.now(), what
+		progress.BootAt, progress.BootWord = s.now(), what
 	} else {
-		seen.DHCPAt, seen.DHCPWord = s.now(), what
+		progress.DHCPAt, progress.DHCPWord = s.now(), what
 	}
-	s.sightings.last[nodeID] = seen
+	s.sightings.last[nodeID] = progress
 }
 
 func (g *pendingBootProgress) take() map[string]BootProgress {
@@ -56,34 +56,34 @@ func (g *pendingBootProgress) requeue(old map[string]BootProgress) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for id, newer := range g.last {
-		seen := old[id]
+		progress := old[id]
 		if !newer.DHCPAt.IsZero() {
-			seen.DHCPAt, seen.DHCPWord = newer.DHCPAt, newer.DHCPWord
+			progress.DHCPAt, progress.DHCPWord = newer.DHCPAt, newer.DHCPWord
 		}
 		if !newer.BootAt.IsZero() {
-			seen.BootAt, seen.BootWord = newer.BootAt, newer.BootWord
+			progress.BootAt, progress.BootWord = newer.BootAt, newer.BootWord
 		}
-		old[id] = seen
+		old[id] = progress
 	}
 	g.last = old
 }
 
 // FlushSeen writes what was seen since the last time, all in one transaction.
 func (s *Nodes) FlushSeen(ctx context.Context) error {
-	seen := s.sightings.take()
-	if len(seen) == 0 {
+	progress := s.sightings.take()
+	if len(progress) == 0 {
 		return nil
 	}
 	err := s.jobs.Do(ctx, func(tx job.Tx) error {
-		for _, id := range slices.Sorted(maps.Keys(seen)) {
-			if err := s.store.SaveSeen(tx, id, seen[id]); err != nil && !problem.Is(err, problem.NotFound) {
+		for _, id := range slices.Sorted(maps.Keys(progress)) {
+			if err := s.store.SaveSeen(tx, id, progress[id]); err != nil && !problem.Is(err, problem.NotFound) {
 				return err
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		s.sightings.requeue(seen)
+		s.sightings.requeue(progress)
 	}
 	return err
 }

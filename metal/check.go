@@ -126,12 +126,12 @@ func (s *Nodes) checkOperation(ctx context.Context, n *Node, op Operation, by Ch
 			}
 		}
 	}
-	var told Preflight
+	var preflight Preflight
 	if by != nil {
-		told = by.Preflight(ctx, n, g.ports, op)
+		preflight = by.Preflight(ctx, n, g.ports, op)
 	}
 	kinds := slices.Clone(OperationOf(op.Kind).Needs)
-	if told.NeedsRamdisk {
+	if preflight.NeedsRamdisk {
 		for _, kind := range []string{"power", "boot", "network"} {
 			if !slices.Contains(kinds, kind) {
 				kinds = append(kinds, kind)
@@ -143,10 +143,10 @@ func (s *Nodes) checkOperation(ctx context.Context, n *Node, op Operation, by Ch
 			out.add(kind, v.Reason+lackOf(n, g.driver, kind))
 		}
 	}
-	for _, r := range told.Reasons {
+	for _, r := range preflight.Reasons {
 		out.add(r.Interface, r.Text)
 	}
-	return OperationCheck{Kind: op.Kind, Reasons: out, Now: n.takes(op.Kind), preflight: told.Reasons}, nil
+	return OperationCheck{Kind: op.Kind, Reasons: out, Now: n.takes(op.Kind), preflight: preflight.Reasons}, nil
 }
 
 // complete fills in what the store knows of the operation.

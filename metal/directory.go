@@ -135,16 +135,16 @@ func (d *Directory) Drivers(ctx context.Context) (map[string]DriverInfo, int64, 
 	if same {
 		return d.drivers, d.generation, nil
 	}
-	told, of := map[string]DriverInfo{}, make([]conductorInfo, len(d.rows))
+	drivers, of := map[string]DriverInfo{}, make([]conductorInfo, len(d.rows))
 	for i, r := range d.rows {
 		of[i] = conductorInfo{r.ID, r.Incarnation, d.alive(r)}
 		for _, one := range r.catalog.Drivers {
-			if _, ok := told[one.Name]; !ok || of[i].alive {
-				told[one.Name] = one
+			if _, ok := drivers[one.Name]; !ok || of[i].alive {
+				drivers[one.Name] = one
 			}
 		}
 	}
-	d.drivers, d.driversOf, d.generation = told, of, d.generation+1
+	d.drivers, d.driversOf, d.generation = drivers, of, d.generation+1
 	return d.drivers, d.generation, nil
 }
 

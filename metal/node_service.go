@@ -385,8 +385,8 @@ func (s *Nodes) SetMaintenance(ctx context.Context, ident string, on bool, reaso
 }
 
 // note writes a row of the node's timeline.
-func (s *Nodes) note(tx job.Tx, nodeID string, who record.Asker, kind, words string) error {
-	return s.jobs.Append(tx, job.Event{Subject: job.Node(nodeID), At: s.now(), Type: kind, Text: words, Severity: "info", RequestID: who.RequestID, User: who.User})
+func (s *Nodes) note(tx job.Tx, nodeID string, who record.Asker, kind, text string) error {
+	return s.jobs.Append(tx, job.Event{Subject: job.Node(nodeID), At: s.now(), Type: kind, Text: text, Severity: "info", RequestID: who.RequestID, User: who.User})
 }
 
 // Advance moves a node by an event inside a job's transaction, lets change edit it

@@ -38,16 +38,16 @@ func (n *Node) heldOff() error {
 }
 
 // LockPower keeps a node off until UnlockPower. words say why, and what ends it.
-func (s *Nodes) LockPower(ctx context.Context, tx job.Tx, nodeID, words string) error {
+func (s *Nodes) LockPower(ctx context.Context, tx job.Tx, nodeID, reason string) error {
 	n, err := s.store.Node(ctx, tx, nodeID)
-	if err != nil || n.PowerLock == words {
+	if err != nil || n.PowerLock == reason {
 		return err
 	}
-	n.PowerLock = words
+	n.PowerLock = reason
 	if err := s.store.SaveNode(tx, n); err != nil {
 		return err
 	}
-	return s.note(tx, n.ID, record.Asker{}, "request", "held off: "+words)
+	return s.note(tx, n.ID, record.Asker{}, "request", "held off: "+reason)
 }
 
 // UnlockPower lets a node be switched on again; what is not held, or is gone, is no error.

@@ -76,11 +76,11 @@ func (r *refusedHeartbeats) take() map[string]Refusals {
 // refuse counts a heartbeat that had the token of the node's boot, if the error is a refusal. It returns the error.
 func (s *Nodes) refuse(n *Node, err error) error {
 	if problem.Is(err, problem.Invalid) {
-		words := err.Error()
-		if len(words) > maxRefusedReason {
-			words = strings.ToValidUTF8(words[:maxRefusedReason], "") + "..."
+		text := err.Error()
+		if len(text) > maxRefusedReason {
+			text = strings.ToValidUTF8(text[:maxRefusedReason], "") + "..."
 		}
-		s.refused.add(n.ID, n.BootNumber, words, s.now())
+		s.refused.add(n.ID, n.BootNumber, text, s.now())
 	}
 	return err
 }
@@ -129,14 +129,14 @@ func (r Refusals) RefusedWords(boot int64) string {
 	if r.RefusedBoot != boot || boot == 0 {
 		return ""
 	}
-	var words []string
+	var text []string
 	if r.Refused > 0 {
-		words = append(words, fmt.Sprintf("%s refused, the last one because: %s", formatCountWere(r.Refused, "heartbeat"), r.RefusedReason))
+		text = append(text, fmt.Sprintf("%s refused, the last one because: %s", formatCountWere(r.Refused, "heartbeat"), r.RefusedReason))
 	}
 	if r.Unproven > 0 {
-		words = append(words, fmt.Sprintf("%s refused because the token of this boot was missing or wrong (anybody can send such)", formatCountWere(r.Unproven, "call")))
+		text = append(text, fmt.Sprintf("%s refused because the token of this boot was missing or wrong (anybody can send such)", formatCountWere(r.Unproven, "call")))
 	}
-	return strings.Join(words, "; ")
+	return strings.Join(text, "; ")
 }
 
 func formatCountWere(n int, what string) string {

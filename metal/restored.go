@@ -146,7 +146,7 @@ func (n *Node) recordedMedia() string {
 
 // describeMedia lists the inserted media. It shows only the host of a URL, because the path may be the proof of a boot.
 func describeMedia(media []Medium) string {
-	var words []string
+	var summary []string
 	for _, m := range media {
 		if !m.Inserted {
 			continue
@@ -155,12 +155,12 @@ func describeMedia(media []Medium) string {
 		if u, err := url.Parse(m.Image); err == nil && u.Host != "" {
 			kind += " from " + u.Host
 		}
-		words = append(words, kind)
+		summary = append(summary, kind)
 	}
-	if len(words) == 0 {
+	if len(summary) == 0 {
 		return noMedia
 	}
-	return strings.Join(words, ", ")
+	return strings.Join(summary, ", ")
 }
 
 // AbortJob makes one job of a node fail with the cause. The boot and the token of the node become void at once.
@@ -206,7 +206,7 @@ func (s *Nodes) ShowDropped(ctx context.Context, tx job.Tx, j job.Job, who recor
 	if err != nil {
 		return err
 	}
-	words := fmt.Sprintf("%s, asked for at %s, was dropped after the database was restored; no machine was touched", j.Kind, record.Moment(j.CreatedAt))
+	summary := fmt.Sprintf("%s, asked for at %s, was dropped after the database was restored; no machine was touched", j.Kind, record.Moment(j.CreatedAt))
 	n.TargetPower = ""
 	if j.Class == job.Operation {
 		if err := s.store.DeleteDocument(tx, n.ID, Steps); err != nil {
@@ -220,16 +220,16 @@ func (s *Nodes) ShowDropped(ctx context.Context, tx job.Tx, j job.Job, who recor
 		}
 		n.VoidRamdisk()
 		n.RamdiskCleared()
-		n.LastError = words
+		n.LastError = summary
 		if !n.Maintenance {
 			n.Maintenance, n.Fault = true, ""
-			n.MaintenanceReason = words + ". Look at the machine, then run: salvor node maintenance unset " + n.handle()
+			n.MaintenanceReason = summary + ". Look at the machine, then run: salvor node maintenance unset " + n.handle()
 		}
 	}
 	if err := s.store.SaveNode(tx, n); err != nil {
 		return err
 	}
-	if err := s.note(tx, n.ID, who, "request", words); err != nil {
+	if err := s.note(tx, n.ID, who, "request", summary); err != nil {
 		return err
 	}
 	if j.Class != job.Operation {

@@ -236,16 +236,16 @@ func setCapability(n *Node, key, value any, drop bool) error {
 	if properties == nil {
 		properties = Object{}
 	}
-	var kept []string
+	var remaining []string
 	for pair := range strings.SplitSeq(formatScalar(properties["capabilities"]), ",") {
 		if k, _, _ := strings.Cut(pair, ":"); strings.TrimSpace(pair) != "" && strings.TrimSpace(k) != name {
-			kept = append(kept, pair)
+			remaining = append(remaining, pair)
 		}
 	}
 	if !drop {
-		kept = append(kept, name+":"+word)
+		remaining = append(remaining, name+":"+word)
 	}
-	if properties["capabilities"] = strings.Join(kept, ","); len(kept) == 0 {
+	if properties["capabilities"] = strings.Join(remaining, ","); len(remaining) == 0 {
 		delete(properties, "capabilities")
 	}
 	n.Properties = properties

@@ -37,8 +37,8 @@ func (n *Node) checkInstanceTraits() error {
 	return nil
 }
 
-func checkTraits(words []string) error {
-	for _, word := range words {
+func checkTraits(traits []string) error {
+	for _, word := range traits {
 		if err := CheckTrait(word); err != nil {
 			return err
 		}

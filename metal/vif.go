@@ -209,9 +209,9 @@ func freeOutlet(n *Node, all []attachPoint, v VIF) (attachPoint, error) {
 
 // rewire changes a node's outlets in a transaction that raises the node's version, so
 // that of two at once one looks again.
-func (s *Nodes) rewire(ctx context.Context, ident string, who record.Asker, words string, change func(job.Tx, *Node, []attachPoint) error) error {
+func (s *Nodes) rewire(ctx context.Context, ident string, who record.Asker, text string, change func(job.Tx, *Node, []attachPoint) error) error {
 	for range 5 {
-		err := s.tryRewire(ctx, ident, who, words, change)
+		err := s.tryRewire(ctx, ident, who, text, change)
 		if err != record.ErrChanged {
 			return err
 		}
@@ -219,7 +219,7 @@ func (s *Nodes) rewire(ctx context.Context, ident string, who record.Asker, word
 	return problem.Conflictf("node %.100s keeps changing; ask again", ident)
 }
 
-func (s *Nodes) tryRewire(ctx context.Context, ident string, who record.Asker, words string, change func(job.Tx, *Node, []attachPoint) error) error {
+func (s *Nodes) tryRewire(ctx context.Context, ident string, who record.Asker, text string, change func(job.Tx, *Node, []attachPoint) error) error {
 	before, err := s.store.Node(ctx, nil, ident)
 	if err != nil {
 		return err
@@ -245,6 +245,6 @@ func (s *Nodes) tryRewire(ctx context.Context, ident string, who record.Asker, w
 		if err := change(tx, n, all); err != nil {
 			return err
 		}
-		return s.note(tx, n.ID, who, "request", words)
+		return s.note(tx, n.ID, who, "request", text)
 	})
 }

@@ -138,14 +138,14 @@ func (s *Nodes) admitVolume(ctx context.Context, tx job.Tx, word string, v volum
 
 // noteVolume writes the timelines of the nodes that a change touches. What the record holds stays out of them.
 func (s *Nodes) noteVolume(tx job.Tx, word, id string, v volumeChange, who record.Asker) error {
-	words := word + " " + id + " " + v.done
+	text := word + " " + id + " " + v.done
 	if v.from != "" && v.to != "" && v.from != v.to {
 		if err := s.note(tx, v.from, who, "request", word+" "+id+" moved to node "+v.to); err != nil {
 			return err
 		}
-		words = word + " " + id + " moved here from node " + v.from
+		text = word + " " + id + " moved here from node " + v.from
 	}
-	return s.note(tx, cmp.Or(v.to, v.from), who, "request", words)
+	return s.note(tx, cmp.Or(v.to, v.from), who, "request", text)
 }
 
 func (c *Connector) check() error {

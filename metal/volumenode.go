@@ -87,15 +87,15 @@ func (s *Nodes) BootFailed(ctx context.Context, nodeID string, boot int64, why s
 		if err != nil {
 			return err
 		}
-		words := bootFailed + why
+		text := bootFailed + why
 		soon := strings.HasPrefix(n.LastError, bootFailed) && s.now().Sub(n.UpdatedAt) < bootWordEvery
-		if n.BootNumber != boot || n.LastError == words || soon {
+		if n.BootNumber != boot || n.LastError == text || soon {
 			return nil
 		}
-		n.LastError = words
+		n.LastError = text
 		if err := s.store.SaveNode(tx, n); err != nil {
 			return err
 		}
-		return s.jobs.Append(tx, job.Event{Subject: job.Node(n.ID), At: s.now(), Type: "boot", Text: words, Severity: "error"})
+		return s.jobs.Append(tx, job.Event{Subject: job.Node(n.ID), At: s.now(), Type: "boot", Text: text, Severity: "error"})
 	})
 }

@@ -191,9 +191,9 @@ func TestWhy(t *testing.T) {
 			if w.Status != tt.mood {
 				t.Errorf("%s, want %s: %s", w.Status, tt.mood, text)
 			}
-			for _, words := range tt.says {
-				if !strings.Contains(text, words) {
-					t.Errorf("%q is not in: %s", words, text)
+			for _, expected := range tt.says {
+				if !strings.Contains(text, expected) {
+					t.Errorf("%q is not in: %s", expected, text)
 				}
 			}
 			found := tt.next == ""

@@ -44,8 +44,8 @@ func NumberAfterRelease(n int64, releasedAt time.Time) int64 {
 	return max(n+NumberStep, releasedAt.UnixMicro())
 }
 
-// heldWords are the texts of the codes, after "the database".
-var heldWords = map[string]string{
+// heldSummaries are the texts of the codes, after "the database".
+var heldSummaries = map[string]string{
 	HeldBackup:   "was restored from a backup",
 	HeldWentBack: "went back to an earlier state",
 	HeldReplaced: "is not the one that was served here before",
@@ -58,11 +58,11 @@ const HeldNext = "salvor db restored"
 
 // Summary gives the cause of the hold without the details that only operators may read.
 func (h *Held) Summary() string {
-	words, known := heldWords[h.Code]
+	summary, known := heldSummaries[h.Code]
 	if !known {
-		words = "may be older than the machines (" + h.Code + ")"
+		summary = "may be older than the machines (" + h.Code + ")"
 	}
-	return "the database " + words
+	return "the database " + summary
 }
 
 // Refusal is the error for a request or job that would change something while the database is held; nil if it is not held.

@@ -200,33 +200,33 @@ func (w *Why) bound(conductors Conductors) {
 
 // Text is all of it as one paragraph. kind and name are the subject's.
 func (w *Why) Text(kind, name string, now time.Time) string {
-	said := []string{fmt.Sprintf("%s %s is in state %q", kind, name, w.State) + since(w.Since, now)}
-	said = append(said, w.work(now)...)
-	said = append(said, w.Notes...)
-	said = append(said, w.Problems...)
+	sentences := []string{fmt.Sprintf("%s %s is in state %q", kind, name, w.State) + since(w.Since, now)}
+	sentences = append(sentences, w.work(now)...)
+	sentences = append(sentences, w.Notes...)
+	sentences = append(sentences, w.Problems...)
 	if len(w.Contacts) > 0 {
-		var heard []string
+		var contacts []string
 		for _, word := range w.Contacts {
 			text := word.From + ": " + clause(word.Text)
 			if !word.At.IsZero() {
 				text += " (" + ago(word.At, now) + ")"
 			}
-			heard = append(heard, text)
+			contacts = append(contacts, text)
 		}
-		said = append(said, "last heard: "+strings.Join(heard, "; "))
+		sentences = append(sentences, "last heard: "+strings.Join(contacts, "; "))
 	}
 	if d := w.Deadline; d != nil {
-		said = append(said, d.text())
+		sentences = append(sentences, d.text())
 	}
 	if len(w.Next) > 0 {
-		said = append(said, "next: "+w.Next[0].Run+" ("+w.Next[0].For+")")
+		sentences = append(sentences, "next: "+w.Next[0].Run+" ("+w.Next[0].For+")")
 	} else if w.Status == Idle {
-		said = append(said, "nothing need be done")
+		sentences = append(sentences, "nothing need be done")
 	}
-	for i := range said {
-		said[i] = sentence(said[i])
+	for i := range sentences {
+		sentences[i] = sentence(sentences[i])
 	}
-	return strings.Join(said, " ")
+	return strings.Join(sentences, " ")
 }
 
 // work is what the job does.
