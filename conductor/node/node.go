@@ -305,8 +305,8 @@ func (c *Conductor) failed(ctx context.Context, tx job.Tx, j *job.Job) error {
 		if n.Plan == nil { // the boot that was waited for is void since this transaction began, and its number with it
 			boot--
 		}
-		if words := contact.RefusedWords(boot); words != "" {
-			why += "; " + words
+		if text := contact.RefusedWords(boot); text != "" {
+			why += "; " + text
 		}
 	}
 	failure, err := metal.ByEvent(n.ProvisionState, metal.FailEvent)
@@ -323,12 +323,12 @@ func (c *Conductor) failed(ctx context.Context, tx job.Tx, j *job.Job) error {
 
 // stuck asks for a human where an undo could not be finished.
 func (c *Conductor) stuck(ctx context.Context, tx job.Tx, j *job.Job, why string) error {
-	fault, words := string(j.Kind)+" abort failure", "The "+string(j.Kind)+" operation could not be taken back: "+why
+	fault, text := string(j.Kind)+" abort failure", "The "+string(j.Kind)+" operation could not be taken back: "+why
 	return c.Nodes.Edit(ctx, tx, j.Subject.ID, func(n *metal.Node) {
 		if n.Maintenance && n.Fault == "" { // by an operator, whose words stay
-			n.Fault, n.LastError = fault, strings.TrimSpace(n.LastError+" "+words)
+			n.Fault, n.LastError = fault, strings.TrimSpace(n.LastError+" "+text)
 			return
 		}
-		n.Maintenance, n.Fault, n.MaintenanceReason = true, fault, words
+		n.Maintenance, n.Fault, n.MaintenanceReason = true, fault, text
 	})
 }

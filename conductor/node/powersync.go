@@ -169,9 +169,9 @@ func (c powerOperations) assertPower(tx job.Tx, n *metal.Node, found metal.Power
 	return c.saveAndTell(tx, n, fmt.Sprintf("power was found %s, wanted is %s: asserting it", found, n.PowerState), "error")
 }
 
-func (c powerOperations) saveAndTell(tx job.Tx, n *metal.Node, words, severity string) error {
+func (c powerOperations) saveAndTell(tx job.Tx, n *metal.Node, text, severity string) error {
 	if err := c.Store.SaveNode(tx, n); err != nil {
 		return err
 	}
-	return c.Store.Append(tx, job.Event{Subject: job.Node(n.ID), At: c.Now(), Type: "contact", Text: words, Severity: severity})
+	return c.Store.Append(tx, job.Event{Subject: job.Node(n.ID), At: c.Now(), Type: "contact", Text: text, Severity: severity})
 }

@@ -115,22 +115,22 @@ func (c *Conductor) agentOf(ctx context.Context, r *job.Run, m *managedNode, wit
 	return none, false, c.park(ctx, m, "the ramdisk's callback", within)
 }
 
-// maxAgentWords bounds how many bytes of an agent's message an error quotes.
-const maxAgentWords = 1000
+// maxAgentMessage bounds how many bytes of an agent's message an error quotes.
+const maxAgentMessage = 1000
 
 // agentError is the error that the agent of this boot reports in its last heartbeat; nil if it reports none.
 func agentError(n *metal.Node, contact metal.Contact) error {
 	if contact.AgentBoot != n.BootNumber || contact.AgentStatus != "error" {
 		return nil
 	}
-	words := contact.AgentStatusMessage
-	if len(words) > maxAgentWords {
-		words = strings.ToValidUTF8(words[:maxAgentWords], "") + "..."
+	message := contact.AgentStatusMessage
+	if len(message) > maxAgentMessage {
+		message = strings.ToValidUTF8(message[:maxAgentMessage], "") + "..."
 	}
-	if words = problem.Quote(words); words == "" {
-		words = "it gives no message"
+	if message = problem.Quote(message); message == "" {
+		message = "it gives no message"
 	}
-	return problem.Conflictf("the ramdisk's agent reports an error: %s", words)
+	return problem.Conflictf("the ramdisk's agent reports an error: %s", message)
 }
 
 // faultyTries is how often in a row an agent may fail at a request before its node is given back to whoever waits for it: 7.5 s.

@@ -40,9 +40,9 @@ func TestTimeoutTellsOfRefusedHeartbeats(t *testing.T) {
 	}
 	b.maintenance(t, false)
 	n = b.until(t, metal.RescueFailed)
-	for _, words := range []string{"Timeout reached", "2 heartbeats were refused, the last one because", "10.0.0.9", "2 calls were refused because the token"} {
-		if !strings.Contains(n.LastError, words) {
-			t.Errorf("last_error %q does not contain %q", n.LastError, words)
+	for _, text := range []string{"Timeout reached", "2 heartbeats were refused, the last one because", "10.0.0.9", "2 calls were refused because the token"} {
+		if !strings.Contains(n.LastError, text) {
+			t.Errorf("last_error %q does not contain %q", n.LastError, text)
 		}
 	}
 	if strings.Contains(n.LastError, "stranger") {
@@ -66,7 +66,7 @@ func TestFindingsWithoutTheTokenAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	contact, err := b.store.Contact(t.Context(), nil, b.node)
-	if words := contact.RefusedWords(n.BootNumber); err != nil || !strings.HasPrefix(words, "1 call was refused because the token of this boot was missing or wrong") {
-		t.Errorf("%q, %v", words, err)
+	if text := contact.RefusedWords(n.BootNumber); err != nil || !strings.HasPrefix(text, "1 call was refused because the token of this boot was missing or wrong") {
+		t.Errorf("%q, %v", text, err)
 	}
 }

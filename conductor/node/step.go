@@ -225,13 +225,13 @@ func (c stepOperations) agentSteps(ctx context.Context, r *job.Run, m *managedNo
 	if answer.Status != agent.Succeeded {
 		return nil, problem.Conflictf("the agent does not tell its %s steps: %s", familyOf(r.Kind).word, agentFailure(answer))
 	}
-	var told agent.StepList
-	if err := json.Unmarshal(answer.Outcome, &told); err != nil {
+	var got agent.StepList
+	if err := json.Unmarshal(answer.Outcome, &got); err != nil {
 		return nil, problem.Conflictf("the agent's list of %s steps cannot be read", familyOf(r.Kind).word)
 	}
-	list.Version = told.Version
+	list.Version = got.Version
 	var out []plannedStep
-	for _, family := range []map[string][]agent.Step{told.Clean, told.Deploy, told.Service} {
+	for _, family := range []map[string][]agent.Step{got.Clean, got.Deploy, got.Service} {
 		for _, steps := range family {
 			for _, s := range steps {
 				out = append(out, plannedStep{

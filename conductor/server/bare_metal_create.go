@@ -13,14 +13,14 @@ import (
 	"salvor/secret"
 )
 
-// metalCreate gives a server a machine and deploys it. What failed keeps its machine: a deletion clears both.
-func (c bareMetalOperations) metalCreate() job.Definition {
+// createBareMetal gives a server a machine and deploys it. What failed keeps its machine: a deletion clears both.
+func (c bareMetalOperations) createBareMetal() job.Definition {
 	const kept = "a failed server keeps its machine, so that its deletion clears it"
 	return job.Definition{
 		Kind: compute.JobMetalCreate, Version: 1, Class: job.Operation, Failed: c.serverFailed("created", nil),
 		Actions: []job.Action{
 			{Name: "place", Do: c.withGuest(c.place), NoUndo: kept},
-			{Name: "claim a machine", Do: c.withBareMetal(c.claimMachine), NoUndo: kept, Deadline: bareMetalRetryTime},
+			{Name: "claim a machine", Do: c.withBareMetal(c.claimNode), NoUndo: kept, Deadline: bareMetalRetryTime},
 			{Name: "give it its volumes", Do: c.withBareMetal(c.giveVolumes), Undo: c.withBareMetal(c.takeVolumes), Deadline: bareMetalRetryTime},
 			{Name: "describe its system", Do: c.withBareMetal(c.describeSystem), NoUndo: kept, Deadline: bareMetalRetryTime},
 			{Name: "deploy", Do: c.withBareMetal(c.askDeployment(deployment)), NoUndo: kept, Deadline: bareMetalRetryTime},
@@ -31,8 +31,8 @@ func (c bareMetalOperations) metalCreate() job.Definition {
 	}
 }
 
-// metalRebuild deploys a server's machine anew, from the image that its row names by now.
-func (c bareMetalOperations) metalRebuild() job.Definition {
+// rebuildBareMetal deploys a server's machine anew, from the image that its row names by now.
+func (c bareMetalOperations) rebuildBareMetal() job.Definition {
 	const again = "the former system is gone; a rebuild may be asked again"
 	return job.Definition{
 		Kind: compute.JobMetalRebuild, Version: 1, Class: job.Operation, Failed: c.serverFailed("rebuilt", nil),
@@ -46,8 +46,8 @@ func (c bareMetalOperations) metalRebuild() job.Definition {
 	}
 }
 
-// machineFitsNeeds tells whether a machine has what a flavor asks for.
-func machineFitsNeeds(m *hypervisor.Node, n compute.MetalNeeds) bool {
+// nodeFitsNeeds tells whether a machine has what a flavor asks for.
+func nodeFitsNeeds(m *hypervisor.Node, n compute.MetalNeeds) bool {
 	if !m.Free() || m.Class != n.Class {
 		return false
 	}
@@ -67,8 +67,8 @@ func machineFitsNeeds(m *hypervisor.Node, n compute.MetalNeeds) bool {
 // settable capabilities are chosen at deployment: a machine that says nothing of them can take any value.
 var settable = map[string]bool{"boot_option": true, "boot_mode": true, "secure_boot": true}
 
-// claimMachine takes one that is free. Who claims it first at the endpoint has it; others take the next.
-func (c bareMetalOperations) claimMachine(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
+// claimNode takes one that is free. Who claims it first at the endpoint has it; others take the next.
+func (c bareMetalOperations) claimNode(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 	if g.api == nil {
 		return job.Fail(problem.Conflictf("it has no endpoint"))
 	}
@@ -80,7 +80,7 @@ func (c bareMetalOperations) claimMachine(ctx context.Context, r *job.Run, g *ba
 		return job.From(err)
 	}
 	needs, _ := g.server.Flavor.Metal()
-	free := slices.DeleteFunc(slices.Clone(all), func(m hypervisor.Node) bool { return !machineFitsNeeds(&m, needs) })
+	free := slices.DeleteFunc(slices.Clone(all), func(m hypervisor.Node) bool { return !nodeFitsNeeds(&m, needs) })
 	if len(free) == 0 {
 		return job.Fail(problem.Conflictf("No valid host was found: endpoint %s has no free machine of class %s%s", g.host.Name, needs.Class, describeNeeds(needs)))
 	}
@@ -228,5 +228,5 @@ func (c bareMetalOperations) powerAfterDeployment(ctx context.Context, r *job.Ru
 		}
 		to = a.Power
 	}
-	return c.switchMachine(ctx, r, g, to, false, 0)
+	return c.switchNode(ctx, r, g, to, false, 0)
 }

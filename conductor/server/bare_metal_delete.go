@@ -10,8 +10,8 @@ import (
 	"salvor/problem"
 )
 
-// metalDelete gives a server's machine back to its endpoint, whatever it is: claimed only, half deployed, in rescue or in error.
-func (c bareMetalOperations) metalDelete() job.Definition {
+// deleteBareMetal gives a server's machine back to its endpoint, whatever it is: claimed only, half deployed, in rescue or in error.
+func (c bareMetalOperations) deleteBareMetal() job.Definition {
 	const again = "a deletion may be asked again"
 	return job.Definition{
 		Kind: compute.JobMetalDelete, Version: 1, Class: job.Operation, Failed: c.serverFailed("deleted", nil),
@@ -43,7 +43,7 @@ func (c bareMetalOperations) offForGood(ctx context.Context, r *job.Run, g *bare
 	if g.node == nil || g.node.Provision != hypervisor.InUse || len(volumesOf(g.server)) == 0 {
 		return job.Done()
 	}
-	return c.switchMachine(ctx, r, g, compute.PowerOff, false, 0)
+	return c.switchNode(ctx, r, g, compute.PowerOff, false, 0)
 }
 
 func (c bareMetalOperations) undeploy(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {

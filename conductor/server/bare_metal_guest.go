@@ -187,7 +187,7 @@ var underway = slices.Concat(deployment.under, toRescue.under, fromRescue.under,
 
 // ask begins a passage, once: that it may have been asked for is durable before it is, so that who comes after a crash takes the way
 // that the machine is on for its own. In a state from which it may be asked it is asked again, which repeats harmlessly.
-func (c bareMetalOperations) ask(ctx context.Context, r *job.Run, g *bareMetalServer, p bareMetalPoll, wish func() (hypervisor.NodeRequest, error)) job.Outcome {
+func (c bareMetalOperations) ask(ctx context.Context, r *job.Run, g *bareMetalServer, p bareMetalPoll, request func() (hypervisor.NodeRequest, error)) job.Outcome {
 	if err := g.lost(); err != nil {
 		return job.Fail(err)
 	}
@@ -207,7 +207,7 @@ func (c bareMetalOperations) ask(ctx context.Context, r *job.Run, g *bareMetalSe
 	default:
 		return job.Fail(problem.Conflictf("its node %s is in state %q, from which there is no %s", g.node.ID, at, p.word))
 	}
-	w, err := wish()
+	w, err := request()
 	if err != nil {
 		return job.From(err)
 	}
@@ -242,13 +242,13 @@ func (c bareMetalOperations) arrive(r *job.Run, g *bareMetalServer, p bareMetalP
 
 // wordsOr is the last error of a node, or else the text silence. An error of our own Bare Metal API already marks its quotations,
 // and a time-out quotes nobody. Any other error may hold text of a BMC.
-func wordsOr(words, silence string) string {
-	words = strings.TrimSpace(words)
+func wordsOr(text, silence string) string {
+	text = strings.TrimSpace(text)
 	switch {
-	case words == "":
+	case text == "":
 		return silence
-	case strings.HasPrefix(words, "Timeout reached while waiting for "), strings.Contains(words, "“"):
-		return words
+	case strings.HasPrefix(text, "Timeout reached while waiting for "), strings.Contains(text, "“"):
+		return text
 	}
-	return problem.Quote(words)
+	return problem.Quote(text)
 }

@@ -9,20 +9,20 @@ import (
 	"salvor/problem"
 )
 
-// metalPower starts, stops and reboots a machine. A reboot is off, then on: nothing relative that a repetition would spoil.
-func (c bareMetalOperations) metalPower() job.Definition {
+// switchBareMetal starts, stops and reboots a machine. A reboot is off, then on: nothing relative that a repetition would spoil.
+func (c bareMetalOperations) switchBareMetal() job.Definition {
 	const command = "a user's command is not taken back"
 	return job.Definition{
 		Kind: compute.JobMetalPower, Version: 1, Class: job.Operation, Failed: c.guestPowerFailed,
 		Actions: []job.Action{
-			{Name: "power off", Do: c.withBareMetal(c.metalOff), NoUndo: command, Deadline: bareMetalRetryTime},
-			{Name: "power on", Do: c.withBareMetal(c.metalOn), NoUndo: command, Deadline: bareMetalRetryTime},
+			{Name: "power off", Do: c.withBareMetal(c.bareMetalOff), NoUndo: command, Deadline: bareMetalRetryTime},
+			{Name: "power on", Do: c.withBareMetal(c.bareMetalOn), NoUndo: command, Deadline: bareMetalRetryTime},
 			{Name: "settle", Do: c.withGuest(c.settlePower), NoUndo: "there is nothing left to fail"},
 		},
 	}
 }
 
-func (c bareMetalOperations) metalOff(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
+func (c bareMetalOperations) bareMetalOff(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 	a, err := parseJobArgs[compute.PowerArgs](r)
 	if err != nil {
 		return job.Fail(err)
@@ -30,10 +30,10 @@ func (c bareMetalOperations) metalOff(ctx context.Context, r *job.Run, g *bareMe
 	if !a.Restart && a.Power != compute.PowerOff {
 		return job.Done()
 	}
-	return c.switchMachine(ctx, r, g, compute.PowerOff, a.Soft, min(time.Duration(a.Within)*time.Second, c.SoftOffTimeout))
+	return c.switchNode(ctx, r, g, compute.PowerOff, a.Soft, min(time.Duration(a.Within)*time.Second, c.SoftOffTimeout))
 }
 
-func (c bareMetalOperations) metalOn(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
+func (c bareMetalOperations) bareMetalOn(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 	a, err := parseJobArgs[compute.PowerArgs](r)
 	if err != nil {
 		return job.Fail(err)
@@ -42,15 +42,15 @@ func (c bareMetalOperations) metalOn(ctx context.Context, r *job.Run, g *bareMet
 		return job.Done()
 	}
 	r.Note("starts", "yes")
-	return c.switchMachine(ctx, r, g, compute.PowerOn, false, 0)
+	return c.switchNode(ctx, r, g, compute.PowerOn, false, 0)
 }
 
 // switchPatience is how long a change of power may take beside what a soft one is given.
 const switchPatience = 3 * time.Minute
 
-// switchMachine brings a machine to a power state, and looks until it shows it. Where its own system does not answer to being asked,
+// switchNode brings a machine to a power state, and looks until it shows it. Where its own system does not answer to being asked,
 // within that time or at all, it is switched off.
-func (c bareMetalOperations) switchMachine(ctx context.Context, r *job.Run, g *bareMetalServer, to compute.Power, soft bool, within time.Duration) job.Outcome {
+func (c bareMetalOperations) switchNode(ctx context.Context, r *job.Run, g *bareMetalServer, to compute.Power, soft bool, within time.Duration) job.Outcome {
 	if err := g.lost(); err != nil {
 		return job.Fail(err)
 	}

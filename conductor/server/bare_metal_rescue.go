@@ -13,9 +13,9 @@ import (
 	"salvor/secret"
 )
 
-// metalRescue has the endpoint boot a machine's rescue ramdisk. A failure is the server's error, in the node's words; the session
+// rescueBareMetal has the endpoint boot a machine's rescue ramdisk. A failure is the server's error, in the node's words; the session
 // stays Failed, for an unrescue or another rescue.
-func (c bareMetalOperations) metalRescue() job.Definition {
+func (c bareMetalOperations) rescueBareMetal() job.Definition {
 	const again = "unrescue may be asked from a failed session"
 	return job.Definition{
 		Kind: compute.JobMetalRescue, Version: 1, Class: job.Operation, Failed: c.serverFailed("rescued", nil),
@@ -28,8 +28,8 @@ func (c bareMetalOperations) metalRescue() job.Definition {
 	}
 }
 
-// metalUnrescue has the endpoint boot a machine's own system again. It starts from any half-done place.
-func (c bareMetalOperations) metalUnrescue() job.Definition {
+// unrescueBareMetal has the endpoint boot a machine's own system again. It starts from any half-done place.
+func (c bareMetalOperations) unrescueBareMetal() job.Definition {
 	const again = "unrescue may be asked again from a failed session"
 	return job.Definition{
 		Kind: compute.JobMetalUnrescue, Version: 1, Class: job.Operation, Failed: c.serverFailed("unrescued", nil),
@@ -54,7 +54,7 @@ func (c bareMetalOperations) shutBeforeRescue(ctx context.Context, r *job.Run, g
 	if g.node.Provision != hypervisor.InUse || g.node.Power != compute.PowerOn && !g.node.Switching {
 		return job.Done()
 	}
-	return c.switchMachine(ctx, r, g, compute.PowerOff, true, min(time.Duration(a.Within)*time.Second, c.SoftOffTimeout))
+	return c.switchNode(ctx, r, g, compute.PowerOff, true, min(time.Duration(a.Within)*time.Second, c.SoftOffTimeout))
 }
 
 // askRescue hands the password on; with that it is forgotten here.
@@ -92,5 +92,5 @@ func (c bareMetalOperations) powerAfterUnrescue(ctx context.Context, r *job.Run,
 	if a.Power == compute.PowerOff {
 		to = compute.PowerOff
 	}
-	return c.switchMachine(ctx, r, g, to, false, 0)
+	return c.switchNode(ctx, r, g, to, false, 0)
 }

@@ -18,7 +18,7 @@ func (c bareMetalOperations) lookAtEndpoint(ctx context.Context, row *compute.Cl
 	if err != nil {
 		return err
 	}
-	seen, err := c.Compute.Servers.ServersOfCluster(ctx, row.ID)
+	servers, err := c.Compute.Servers.ServersOfCluster(ctx, row.ID)
 	if err != nil {
 		return err
 	}
@@ -31,11 +31,11 @@ func (c bareMetalOperations) lookAtEndpoint(ctx context.Context, row *compute.Cl
 	}
 	machines := map[string]compute.MachineSight{}
 	for i := range all {
-		if id := all[i].ServerID; id != "" && seen[id] != nil {
+		if id := all[i].ServerID; id != "" && servers[id] != nil {
 			machines[id] = toMachineSight(&all[i])
 		}
 	}
-	for id, srv := range seen {
+	for id, srv := range servers {
 		if _, there := machines[id]; there || srv.Task != compute.NoTask {
 			continue
 		}
@@ -48,7 +48,7 @@ func (c bareMetalOperations) lookAtEndpoint(ctx context.Context, row *compute.Cl
 			machines[id] = toMachineSight(m)
 		}
 	}
-	return c.Compute.Servers.ObserveMetal(ctx, machines, seen)
+	return c.Compute.Servers.ObserveMetal(ctx, machines, servers)
 }
 
 func toMachineSight(m *hypervisor.Node) compute.MachineSight {

@@ -142,7 +142,7 @@ func (c clusterOperations) lookAtCluster(ctx context.Context, r *job.Run, row *c
 	if row.Kind == compute.IronicCluster {
 		return clusterObservation{followedJob: row.FollowedJob}, c.bareMetal().lookAtEndpoint(ctx, row)
 	}
-	jobs, open, seen, err := c.newJobs(ctx, r, row, cl)
+	jobs, open, lastJob, err := c.newJobs(ctx, r, row, cl)
 	if err != nil {
 		return clusterObservation{}, err
 	}
@@ -158,11 +158,11 @@ func (c clusterOperations) lookAtCluster(ctx context.Context, r *job.Run, row *c
 		return clusterObservation{}, err
 	}
 	trouble, troubled := c.newTrouble(r.Memo[troubleMemo], view)
-	return clusterObservation{followedJob: seen, notes: map[string]string{openJobsMemo: string(raw), troubleMemo: troubled}, events: append(c.jobEvents(jobs, view), trouble...)}, nil
+	return clusterObservation{followedJob: lastJob, notes: map[string]string{openJobsMemo: string(raw), troubleMemo: troubled}, events: append(c.jobEvents(jobs, view), trouble...)}, nil
 }
 
 // newJobs reads the jobs that ended since the last turn, and tells which are still open. The first turn of a watch begins at the newest.
-func (c clusterOperations) newJobs(ctx context.Context, r *job.Run, row *compute.Cluster, cl hypervisor.Cluster) (ended []hypervisor.ClusterJob, open []int64, seen int64, err error) {
+func (c clusterOperations) newJobs(ctx context.Context, r *job.Run, row *compute.Cluster, cl hypervisor.Cluster) (ended []hypervisor.ClusterJob, open []int64, lastJob int64, err error) {
 	var also []int64
 	if known := r.Memo[openJobsMemo]; known != "" {
 		_ = json.Unmarshal([]byte(known), &also) // our own writing
@@ -175,9 +175,9 @@ func (c clusterOperations) newJobs(ctx context.Context, r *job.Run, row *compute
 	if err != nil {
 		return nil, nil, 0, err
 	}
-	open, seen = []int64{}, row.FollowedJob
+	open, lastJob = []int64{}, row.FollowedJob
 	for _, j := range jobs {
-		seen = max(seen, j.ID)
+		lastJob = max(lastJob, j.ID)
 		switch {
 		case j.Ended && after >= 0:
 			ended = append(ended, j)
@@ -185,7 +185,7 @@ func (c clusterOperations) newJobs(ctx context.Context, r *job.Run, row *compute
 			open = append(open, j.ID)
 		}
 	}
-	return ended, open, seen, nil
+	return ended, open, lastJob, nil
 }
 
 // clusterView is a cluster as it was seen in one turn.
@@ -251,7 +251,7 @@ func (c clusterOperations) follow(ctx context.Context, row *compute.Cluster, v *
 }
 
 // jobEvents tells ended jobs to the servers that they worked on, whoever asked for them.
-func (c clusterOperations) jobEvents(jobs []hypervisor.ClusterJob, v *clusterView) (told []job.Event) {
+func (c clusterOperations) jobEvents(jobs []hypervisor.ClusterJob, v *clusterView) (events []job.Event) {
 	servers := map[string]string{}
 	for _, g := range v.guests {
 		if g.Ours {
@@ -268,10 +268,10 @@ func (c clusterOperations) jobEvents(jobs []hypervisor.ClusterJob, v *clusterVie
 			if j.Failure != "" {
 				e.Severity, e.Text = "error", j.Failure
 			}
-			told = append(told, e)
+			events = append(events, e)
 		}
 	}
-	return told
+	return events
 }
 
 // adoptInstance makes a server of an instance that exists. The server's id comes from the job, so that a second run finds its own mark.

@@ -184,7 +184,7 @@ func (c clusterOperations) renewMirrors(ctx context.Context, r *job.Run) job.Out
 const troubleMemo = "in trouble"
 
 // newTrouble tells servers, once, what their cluster finds wrong with where they run; known is who was in trouble at the last look, now who is.
-func (c clusterOperations) newTrouble(known string, v *clusterView) (told []job.Event, now string) {
+func (c clusterOperations) newTrouble(known string, v *clusterView) (events []job.Event, now string) {
 	var ids []string
 	for _, g := range v.guests {
 		if !g.Ours || g.Trouble == "" {
@@ -192,8 +192,8 @@ func (c clusterOperations) newTrouble(known string, v *clusterView) (told []job.
 		}
 		ids = append(ids, g.ID)
 		if !slices.Contains(strings.Fields(known), g.ID) {
-			told = append(told, job.Event{Subject: compute.Subject(g.ID), At: c.Now(), Type: "contact", Severity: "warning", Text: g.Trouble})
+			events = append(events, job.Event{Subject: compute.Subject(g.ID), At: c.Now(), Type: "contact", Severity: "warning", Text: g.Trouble})
 		}
 	}
-	return told, strings.Join(ids, " ")
+	return events, strings.Join(ids, " ")
 }

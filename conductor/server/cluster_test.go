@@ -498,8 +498,8 @@ func TestJobsAreToldOnce(t *testing.T) {
 	c := newCloud(t)
 	id := c.adopted("web")
 	jobs := func(all ...hypervisor.ClusterJob) { c.mu.Lock(); defer c.mu.Unlock(); c.jobs = all }
-	j := func(id int64, words string, ended bool, failure string) hypervisor.ClusterJob {
-		return hypervisor.ClusterJob{ID: id, Summary: words, Guests: []string{"web", "other"}, Ended: ended, Failure: failure}
+	j := func(id int64, summary string, ended bool, failure string) hypervisor.ClusterJob {
+		return hypervisor.ClusterJob{ID: id, Summary: summary, Guests: []string{"web", "other"}, Ended: ended, Failure: failure}
 	}
 	jobs(j(1, "OLD", true, ""))
 	c.turn()
@@ -508,10 +508,10 @@ func TestJobsAreToldOnce(t *testing.T) {
 	jobs(j(1, "OLD", true, ""), j(2, "SLOW", true, ""), j(3, "QUICK", true, ""))
 	c.turn()
 	c.turn()
-	told := c.clusterEvents(id)
+	events := c.clusterEvents(id)
 	want := []string{"info: Ganeti did QUICK", "error: Ganeti's job 4 (BAD) failed: words", "info: Ganeti did SLOW"}
-	if !slices.Equal(told, want) {
-		t.Errorf("told %q, want %q", told, want)
+	if !slices.Equal(events, want) {
+		t.Errorf("told %q, want %q", events, want)
 	}
 }
 

@@ -44,26 +44,26 @@ func (c hostOperations) cutHost(ctx context.Context, r *job.Run, f *fencingTarge
 	case cut.Failed():
 		return noteMissingEvidence(r, compute.PowerCut, "%s", cut.Problem)
 	}
-	var told metal.PowerOffProof
-	if err := json.Unmarshal(cut.Result, &told); err != nil || len(told.Reads) < 2 {
+	var proof metal.PowerOffProof
+	if err := json.Unmarshal(cut.Result, &proof); err != nil || len(proof.Reads) < 2 {
 		return noteMissingEvidence(r, compute.PowerCut, "the node's job has no readings")
 	}
 	r.Note(fenceOff, cut.EndedAt.UTC().Format(time.RFC3339Nano))
 	was := ""
-	if told.Was == metal.PowerOff {
+	if proof.Was == metal.PowerOff {
 		was = "; it was off before"
 	}
-	c.prove(r, f, compute.PowerCut, "the BMC of node %s read %q and %q after it was switched off by force%s", f.host.NodeID, told.Reads[0], told.Reads[1], was)
+	c.prove(r, f, compute.PowerCut, "the BMC of node %s read %q and %q after it was switched off by force%s", f.host.NodeID, proof.Reads[0], proof.Reads[1], was)
 	return job.Done()
 }
 
 // beginCut holds the node and puts the order to it; one that somebody works on is waited for.
 func (c hostOperations) beginCut(ctx context.Context, r *job.Run, f *fencingTarget, id string) job.Outcome {
-	words := fmt.Sprintf("host %s is fenced; salvor host restore %s", f.host.Name, f.host.Name)
+	reason := fmt.Sprintf("host %s is fenced; salvor host restore %s", f.host.Name, f.host.Name)
 	node := f.host.NodeID
 	if r.Memo[fenceNode] == "" {
 		r.Note(fenceNode, node)
-		err := r.Commit(ctx, func(tx job.Tx) error { return c.Nodes.LockPower(detachContext(ctx), tx, node, words) })
+		err := r.Commit(ctx, func(tx job.Tx) error { return c.Nodes.LockPower(detachContext(ctx), tx, node, reason) })
 		if problem.Is(err, problem.NotFound) {
 			r.Note(fenceNode, "")
 			return noteMissingEvidence(r, compute.PowerCut, "node %s, which is named as this host, is not in the inventory", node)

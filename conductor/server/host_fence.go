@@ -210,15 +210,15 @@ func (c hostOperations) commitChanged(ctx context.Context, r *job.Run, change fu
 // giveReceipt ends the search: by a receipt, or by saying of each kind of evidence why there is none.
 func (c hostOperations) giveReceipt(ctx context.Context, r *job.Run, f *fencingTarget) job.Outcome {
 	if f.args.Words != "" {
-		since, heard := c.silence(ctx, f.host.ID)
+		since, hadLease := c.silence(ctx, f.host.ID)
 		spoke, err := c.spokeSince(ctx, f)
 		switch {
 		case err != nil:
 			return job.From(err)
-		case heard && since < compute.Suspect && !spoke && c.tooEarlyToTell(f):
+		case hadLease && since < compute.Suspect && !spoke && c.tooEarlyToTell(f):
 			// Who has just begun to listen hears first whether it speaks.
 			return job.Pause(fencePoll, "host "+f.host.Name+" to be silent")
-		case heard && since < compute.Suspect:
+		case hadLease && since < compute.Suspect:
 			noteMissingEvidence(r, compute.Attested, "the host renewed its lease %s ago: it lives, whatever is said of it", since.Round(time.Second))
 		case c.Now().Sub(f.heardAt) < compute.Suspect && c.left(f, fenceWithin) > 0:
 			return job.Pause(fencePoll, "host "+f.host.Name+" to be silent")
@@ -242,7 +242,7 @@ func (c hostOperations) giveReceipt(ctx context.Context, r *job.Run, f *fencingT
 		}
 		return c.comeToNothing(ctx, r, f, c.blocked(r, f))
 	}
-	if since, heard := c.silence(ctx, f.host.ID); heard && since < compute.Suspect && c.Compute.Hosts.Listening() < 2*compute.Suspect &&
+	if since, hadLease := c.silence(ctx, f.host.ID); hadLease && since < compute.Suspect && c.Compute.Hosts.Listening() < 2*compute.Suspect &&
 		(f.has(compute.PowerCut) || f.has(compute.SelfFenced)) {
 		return job.Pause(fencePoll, "host "+f.host.Name+" to be silent") // a former process heard that it is: this one hears for itself
 	}
@@ -299,7 +299,7 @@ var lackWords = map[compute.Evidence]string{
 
 // blocked is what an operator reads: of each kind of evidence whether it is there or why not, and what to do.
 func (c hostOperations) blocked(r *job.Run, f *fencingTarget) error {
-	var said []string
+	var reasons []string
 	for _, e := range evidenceOrder {
 		why := r.Memo[fenceLacks+string(e)]
 		switch {
@@ -313,14 +313,14 @@ func (c hostOperations) blocked(r *job.Run, f *fencingTarget) error {
 		if e == compute.Acknowledged && !f.has(e) && !f.host.ForcedDown {
 			why = "it was not told to stop its guests: a fence does not, this does: salvor host set " + f.host.Name + " --forced-down"
 		}
-		said = append(said, string(e)+": "+why)
+		reasons = append(reasons, string(e)+": "+why)
 	}
 	need := ""
 	if lacking := f.missing(); len(lacking) > 0 {
 		need = fmt.Sprintf(" Its group %q requires %v.", f.group.Name, f.group.Require)
 	}
 	return problem.Conflictf("host %s is not proven off (%s).%s Once somebody has seen that it is off: salvor fence %s --attest \"who saw what\"",
-		f.host.Name, strings.Join(said, "; "), need, f.host.Name)
+		f.host.Name, strings.Join(reasons, "; "), need, f.host.Name)
 }
 
 // fenceFailed lets go of the node: no server was moved.
@@ -348,14 +348,14 @@ func (c hostOperations) hostEvent(tx job.Tx, r *job.Run, text, severity string) 
 }
 
 // silence tells for how long a host has been silent, as far as this process could hear; heard is false of a host that never held a lease.
-func (c hostOperations) silence(ctx context.Context, hostID string) (since time.Duration, heard bool) {
+func (c hostOperations) silence(ctx context.Context, hostID string) (since time.Duration, hadLease bool) {
 	since, _, known := c.hear(ctx, hostID)
 	if known {
 		return since, true
 	}
 	stored, err := c.Store.Leases(ctx)
-	_, heard = stored[hostID]
-	return 0, heard || err != nil // what cannot be heard counts as just heard
+	_, hadLease = stored[hostID]
+	return 0, hadLease || err != nil // what cannot be heard counts as just heard
 }
 
 // hear is Silence after a look at what others heard until now.

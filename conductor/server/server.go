@@ -74,7 +74,7 @@ func (c *Conductor) Definitions() []job.Definition {
 		c.serverRebuild(), c.serverRestoreDisk(), c.serverAttach(), c.serverDetach(), c.serverReconcile(),
 		c.moves().serverMove(), c.hosts().hostEvacuate(),
 		c.moves().serverMigrate(), c.hosts().hostDrain(), c.hosts().hostRestore(), c.storageAccess().hostReadmit(),
-		c.bareMetal().metalCreate(), c.bareMetal().metalDelete(), c.bareMetal().metalPower(), c.bareMetal().metalRescue(), c.bareMetal().metalUnrescue(), c.bareMetal().metalRebuild(),
+		c.bareMetal().createBareMetal(), c.bareMetal().deleteBareMetal(), c.bareMetal().switchBareMetal(), c.bareMetal().rescueBareMetal(), c.bareMetal().unrescueBareMetal(), c.bareMetal().rebuildBareMetal(),
 	}
 	return append(job.WithDeadline(all, c.SoftOffTimeout), c.clusters().clusterDefinitions()...)
 }
