@@ -172,7 +172,7 @@ func (s *Service) carryOut(ctx context.Context, tx job.Tx, p *picture, who recor
 }
 
 func (s *Service) decide(ctx context.Context, tx job.Tx, o *OpenJob, who record.Asker) error {
-	words := ""
+	text := ""
 	switch o.Choice {
 	case record.DropJob:
 		o.SetCause(problem.Conflictf(droppedCause))
@@ -184,22 +184,22 @@ func (s *Service) decide(ctx context.Context, tx job.Tx, o *OpenJob, who record.
 		}
 		return s.servers.Servers.ShowDropped(ctx, tx, o.Job)
 	case record.EndJob:
-		words = "is ended"
+		text = "is ended"
 		if err := s.nodes.AbortJob(ctx, tx, o.Job, endedCause); err != nil {
 			return err
 		}
 	case record.ContinueJob:
-		words = "goes on"
+		text = "goes on"
 		resume := func() error { return s.store.Signal(tx, o.Subject) } // the job must look again: the order that it waits for is void
 		if o.restarts() {
-			words, resume = "begins again", func() error { return s.store.RestartJob(tx, o.Job) }
+			text, resume = "begins again", func() error { return s.store.RestartJob(tx, o.Job) }
 		}
 		if err := resume(); err != nil {
 			return err
 		}
 	}
 	return s.store.Append(tx, job.Event{Subject: o.Subject, At: s.now(), Type: "request", Severity: "info", JobID: o.ID, RequestID: who.RequestID, User: who.User,
-		Text: fmt.Sprintf("the restored database was released: the %s that was open %s", o.Kind, words)})
+		Text: fmt.Sprintf("the restored database was released: the %s that was open %s", o.Kind, text)})
 }
 
 // releaseNode changes a node and tells of its power. It does not save the node.
@@ -209,11 +209,11 @@ func (s *Service) releaseNode(tx job.Tx, n *metal.Node, power metal.Power) error
 	if n.PowerState == was {
 		return nil
 	}
-	words := fmt.Sprintf("power was recorded as %q and found as %q, which is recorded now", was, n.PowerState)
+	text := fmt.Sprintf("power was recorded as %q and found as %q, which is recorded now", was, n.PowerState)
 	if n.PowerState == metal.PowerUnknown {
-		words = fmt.Sprintf("power was recorded as %q and not read shortly before, so it is unknown until power sync reads it", was)
+		text = fmt.Sprintf("power was recorded as %q and not read shortly before, so it is unknown until power sync reads it", was)
 	}
-	return s.store.Append(tx, job.Event{Subject: job.Node(n.ID), At: s.now(), Type: "contact", Severity: "info", Text: "the restored database was released: " + words})
+	return s.store.Append(tx, job.Event{Subject: job.Node(n.ID), At: s.now(), Type: "contact", Severity: "info", Text: "the restored database was released: " + text})
 }
 
 // power is the power state that the release records for a node: the state that was read, or unknown if the reading failed or is

@@ -204,11 +204,11 @@ func (s *Service) lookAtNodes(ctx context.Context, tx job.Tx, p *picture, b *bus
 }
 
 func (s *Service) lookAtServers(ctx context.Context, tx job.Tx, p *picture, b *busy) error {
-	told, err := s.servers.Hosts.HeldGuests(ctx, tx)
+	reports, err := s.servers.Hosts.HeldGuests(ctx, tx)
 	if err != nil {
 		return err
 	}
-	for id, h := range told.Hosts {
+	for id, h := range reports.Hosts {
 		b.name(id, h.Name)
 	}
 	add := func(differences []compute.HeldGuest) {
@@ -217,16 +217,16 @@ func (s *Service) lookAtServers(ctx context.Context, tx job.Tx, p *picture, b *b
 			p.Differences = append(p.Differences, g.Difference)
 		}
 	}
-	add(told.ForcedDown())
+	add(reports.ForcedDown())
 	err = s.servers.Servers.EachHeld(ctx, tx, func(servers []*compute.Server) error {
 		for _, srv := range servers {
 			b.name(srv.ID, srv.Name)
 		}
-		add(told.Compare(servers))
+		add(reports.Compare(servers))
 		return nil
 	})
 	if err == nil {
-		add(told.Unknown())
+		add(reports.Unknown())
 	}
 	return err
 }

@@ -63,7 +63,7 @@ func (w *Witness) names(word string) bool {
 // LoseWitnesses declares witnesses lost or wrong: what they remember now does not hold the database again. It ends no hold. A word is the
 // path of a file, the name or id of a host, "hosts", "all", or the id of a database that a witness elsewhere remembers. It returns a line
 // for each witness. problem.NotFound if a word names none.
-func (s *Service) LoseWitnesses(ctx context.Context, words []string, dryRun bool, who record.Asker) (lines []string, err error) {
+func (s *Service) LoseWitnesses(ctx context.Context, names []string, dryRun bool, who record.Asker) (lines []string, err error) {
 	err = s.store.Do(ctx, func(tx job.Tx) error {
 		lines = nil
 		i, err := s.store.IncarnationIn(ctx, tx)
@@ -74,7 +74,7 @@ func (s *Service) LoseWitnesses(ctx context.Context, words []string, dryRun bool
 		if err != nil {
 			return err
 		}
-		lost, err := namedWitnesses(all, words)
+		lost, err := namedWitnesses(all, names)
 		for _, w := range lost {
 			switch {
 			case err != nil:
@@ -94,9 +94,9 @@ func (s *Service) LoseWitnesses(ctx context.Context, words []string, dryRun bool
 	return lines, err
 }
 
-func namedWitnesses(all []Witness, words []string) ([]Witness, error) {
+func namedWitnesses(all []Witness, names []string) ([]Witness, error) {
 	var out []Witness
-	for _, word := range words {
+	for _, word := range names {
 		found := slices.DeleteFunc(slices.Clone(all), func(w Witness) bool { return !w.names(word) })
 		if len(found) == 0 && incarnationID.MatchString(word) {
 			found = []Witness{{SeenWitness: record.SeenWitness{Name: "elsewhere", Witness: record.Witness{ID: word}}, Contradicts: "it remembers the database " + word}}

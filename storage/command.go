@@ -15,7 +15,7 @@ const maxComplaint = 2048
 
 // Output runs a command that was made with a context and returns what it said, of which it takes limit bytes: more is
 // problem.Unavailable. complaint is what it said on standard error, on one line. At the context's end it is killed with all that it started.
-func Output(cmd *exec.Cmd, limit int) (said []byte, complaint string, err error) {
+func Output(cmd *exec.Cmd, limit int) (output []byte, complaint string, err error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second

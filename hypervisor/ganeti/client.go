@@ -225,14 +225,14 @@ func (c *Client) trouble(ctx context.Context, err error) error {
 // refusal gives an answer that is no 200 its kind. The words of Ganeti's errors are escaped for HTML.
 func (c *Client) refusal(code int, what string, answer []byte) error {
 	var doc struct{ Message, Explain string }
-	words := string(answer)
+	message := string(answer)
 	if json.Unmarshal(answer, &doc) == nil && doc.Message != "" {
-		words = html.UnescapeString(doc.Message)
+		message = html.UnescapeString(doc.Message)
 		if doc.Explain != "" {
-			words += " (" + html.UnescapeString(doc.Explain) + ")"
+			message += " (" + html.UnescapeString(doc.Explain) + ")"
 		}
 	}
-	words = c.hide(words)
+	message = c.hide(message)
 	kind, hint := problem.Unavailable, ""
 	switch code {
 	case http.StatusUnauthorized:
@@ -252,7 +252,7 @@ func (c *Client) refusal(code int, what string, answer []byte) error {
 	case http.StatusServiceUnavailable:
 		hint = "; the cluster's job queue is full or drained"
 	}
-	return problem.New(kind, "RAPI of %s: %s: %d: %s%s", c.base.Host, what, code, words, hint)
+	return problem.New(kind, "RAPI of %s: %s: %d: %s%s", c.base.Host, what, code, message, hint)
 }
 
 // hide is text of the wire without the password, also where it quotes the header that holds it.

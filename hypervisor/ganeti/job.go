@@ -57,8 +57,8 @@ func (d *jobDocument) failure() error {
 			if i < len(d.States) && d.States[i] != "error" {
 				continue
 			}
-			if kind, words, ok := opFailure(raw); ok {
-				return problem.New(kind, "Ganeti's job %d (%s) failed: %s", d.ID, d.summaryText(), sanitizeForeignText(words))
+			if kind, summary, ok := opFailure(raw); ok {
+				return problem.New(kind, "Ganeti's job %d (%s) failed: %s", d.ID, d.summaryText(), sanitizeForeignText(summary))
 			}
 		}
 		return problem.Conflictf("Ganeti's job %d (%s) failed and does not say why", d.ID, d.summaryText())
@@ -92,10 +92,10 @@ func opFailure(raw json.RawMessage) (problem.Kind, string, bool) {
 	if len(pair) > 1 {
 		_ = json.Unmarshal(pair[1], &args)
 	}
-	words := name
+	summary := name
 	if len(args) > 0 {
 		if text, ok := args[0].(string); ok && text != "" {
-			words = text
+			summary = text
 		}
 	}
 	kind := problem.Conflict
@@ -109,7 +109,7 @@ func opFailure(raw json.RawMessage) (problem.Kind, string, bool) {
 			}
 		}
 	}
-	return kind, words, true
+	return kind, summary, true
 }
 
 // job reads one; the document of a job that is gone tells so.
@@ -134,16 +134,16 @@ func (c *Client) await(ctx context.Context, id jobID) error {
 		ctx, cancel = context.WithTimeout(ctx, c.conf.JobTimeout)
 		defer cancel()
 	}
-	heard, pause := time.Now(), c.first
+	lastAnswer, pause := time.Now(), c.first
 	for {
 		d, err := c.job(ctx, id)
 		switch {
 		case err == nil && (d.gone() || d.ended()):
 			return d.failure()
 		case err == nil:
-			heard = time.Now()
+			lastAnswer = time.Now()
 		case ctx.Err() != nil:
-		case !problem.Is(err, problem.Unavailable) || time.Since(heard) > min(silence, c.conf.JobTimeout):
+		case !problem.Is(err, problem.Unavailable) || time.Since(lastAnswer) > min(silence, c.conf.JobTimeout):
 			return problem.New(problem.KindOf(err), "wait for Ganeti's job %d: %w", id, err)
 		}
 		select {

@@ -198,14 +198,14 @@ func (e *Endpoint) Unplug(ctx context.Context, id string, vifs []string) error {
 func vifPath(id string) string { return "/v1/nodes/" + url.PathEscape(id) + "/vifs" }
 
 func (e *Endpoint) attached(ctx context.Context, id string) ([]string, error) {
-	var said struct {
+	var refusal struct {
 		VIFs []struct {
 			ID string `json:"id"`
 		} `json:"vifs"`
 	}
-	err := e.call(ctx, http.MethodGet, vifPath(id), nil, &said)
-	out := make([]string, len(said.VIFs))
-	for i, v := range said.VIFs {
+	err := e.call(ctx, http.MethodGet, vifPath(id), nil, &refusal)
+	out := make([]string, len(refusal.VIFs))
+	for i, v := range refusal.VIFs {
 		out[i] = v.ID
 	}
 	return out, err

@@ -86,7 +86,7 @@ func (e *Endpoint) Switch(ctx context.Context, id string, to compute.Power, soft
 
 // Validate is hypervisor.BareMetal's.
 func (e *Endpoint) Validate(ctx context.Context, id string, volumes bool) error {
-	said, err := e.api.Validate(ctx, id)
+	results, err := e.api.Validate(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (e *Endpoint) Validate(ctx context.Context, id string, volumes bool) error 
 	}
 	var lacks []string
 	for _, name := range needed {
-		if v, ok := said[name]; ok && v.Result != nil && !*v.Result {
+		if v, ok := results[name]; ok && v.Result != nil && !*v.Result {
 			lacks = append(lacks, name+": "+v.Reason)
 		}
 	}

@@ -63,19 +63,19 @@ func (h *Hook) call(ctx context.Context, to any, verb string, args ...string) er
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.opts.Timeout)
 	defer cancel()
-	words := append(append([]string{}, h.opts.Args...), append([]string{verb}, args...)...)
-	cmd := exec.CommandContext(ctx, h.opts.Command, words...)
+	arguments := append(append([]string{}, h.opts.Args...), append([]string{verb}, args...)...)
+	cmd := exec.CommandContext(ctx, h.opts.Command, arguments...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/", "LC_ALL=C"}
 	answer, complaint, err := storage.Output(cmd, maxAnswer)
-	told := strings.Join(append([]string{verb}, args...), " ")
+	command := strings.Join(append([]string{verb}, args...), " ")
 	switch {
 	case ctx.Err() != nil:
-		return problem.Unavailablef("storage hook: %s: no answer within %s", told, h.opts.Timeout)
+		return problem.Unavailablef("storage hook: %s: no answer within %s", command, h.opts.Timeout)
 	case err != nil:
-		return problem.Unavailablef("storage hook: %s: %s (%w)", told, complaint, err)
+		return problem.Unavailablef("storage hook: %s: %s (%w)", command, complaint, err)
 	}
 	if err := decode(answer, to); err != nil {
-		return problem.Unavailablef("storage hook: %s: its answer is not the JSON that is documented: %w", told, err)
+		return problem.Unavailablef("storage hook: %s: its answer is not the JSON that is documented: %w", command, err)
 	}
 	return nil
 }
@@ -93,17 +93,17 @@ func decode(answer []byte, to any) error {
 
 // Allow is storage.Storage's.
 func (h *Hook) Allow(ctx context.Context, target, initiator string) error {
-	var said struct{ Allowed string }
-	if err := h.call(ctx, &said, "allow", target, initiator); err != nil {
+	var answer struct{ Allowed string }
+	if err := h.call(ctx, &answer, "allow", target, initiator); err != nil {
 		return err
 	}
-	return confirm("allow", "allowed", said.Allowed, initiator)
+	return confirm("allow", "allowed", answer.Allowed, initiator)
 }
 
 // confirm holds an answer to naming what was done: a command that says nothing has done nothing.
-func confirm(verb, field, said, want string) error {
-	if said != want {
-		return problem.Unavailablef("storage hook: %s: its answer names %.200q as %s, not %s", verb, said, field, want)
+func confirm(verb, field, answer, want string) error {
+	if answer != want {
+		return problem.Unavailablef("storage hook: %s: its answer names %.200q as %s, not %s", verb, answer, field, want)
 	}
 	return nil
 }
@@ -113,12 +113,12 @@ func (h *Hook) Revoke(ctx context.Context, initiators ...string) error {
 	if len(initiators) == 0 {
 		return nil
 	}
-	var said struct{ Revoked []string }
-	if err := h.call(ctx, &said, "revoke", initiators...); err != nil {
+	var answer struct{ Revoked []string }
+	if err := h.call(ctx, &answer, "revoke", initiators...); err != nil {
 		return err
 	}
 	for _, initiator := range initiators {
-		if !slices.Contains(said.Revoked, initiator) {
+		if !slices.Contains(answer.Revoked, initiator) {
 			return problem.Unavailablef("storage hook: revoke: its answer does not name %s as revoked", initiator)
 		}
 	}
@@ -136,19 +136,19 @@ func (h *Hook) Revoke(ctx context.Context, initiators ...string) error {
 
 // Sessions is storage.Storage's.
 func (h *Hook) Sessions(ctx context.Context) ([]storage.Session, error) {
-	var said struct{ Sessions *[]storage.Session }
-	if err := h.call(ctx, &said, "sessions"); err != nil {
+	var answer struct{ Sessions *[]storage.Session }
+	if err := h.call(ctx, &answer, "sessions"); err != nil {
 		return nil, err
 	}
-	if said.Sessions == nil {
+	if answer.Sessions == nil {
 		return nil, problem.Unavailablef("storage hook: sessions: its answer has no list of sessions")
 	}
-	for _, s := range *said.Sessions {
+	for _, s := range *answer.Sessions {
 		if s.Target == "" || s.Initiator == "" {
 			return nil, problem.Unavailablef("storage hook: sessions: one names no target or no initiator")
 		}
 	}
-	return *said.Sessions, nil
+	return *answer.Sessions, nil
 }
 
 // Export is storage.Exporter's.
@@ -165,9 +165,9 @@ func (h *Hook) Export(ctx context.Context, volumeID, initiator string) (storage.
 
 // Unexport is storage.Exporter's.
 func (h *Hook) Unexport(ctx context.Context, volumeID, initiator string) error {
-	var said struct{ Unexported string }
-	if err := h.call(ctx, &said, "unexport", volumeID, initiator); err != nil {
+	var answer struct{ Unexported string }
+	if err := h.call(ctx, &answer, "unexport", volumeID, initiator); err != nil {
 		return err
 	}
-	return confirm("unexport", "unexported", said.Unexported, volumeID)
+	return confirm("unexport", "unexported", answer.Unexported, volumeID)
 }
