@@ -47,11 +47,11 @@ func (c *serverClock) measure(ctx context.Context) error {
 	took := time.Since(asked)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	said, at := time.UnixMicro(us), asked.Add(took/2)
-	off := said.Sub(c.base.Add(at.Sub(c.at))).Abs()
+	serverTime, at := time.UnixMicro(us), asked.Add(took/2)
+	off := serverTime.Sub(c.base.Add(at.Sub(c.at))).Abs()
 	// Who waited long for the answer learns less than it knows, unless the server's clock was set meanwhile.
 	if took < c.within || off > took {
-		c.base, c.at, c.within = said, at, took
+		c.base, c.at, c.within = serverTime, at, took
 	} else {
 		c.within += time.Millisecond // as clocks drift apart
 	}

@@ -121,19 +121,19 @@ func TestSilence(t *testing.T) {
 			t.Errorf("%s came to an end after %s, of which %s are allowed: %v", what, took, limit, err)
 		}
 	}
-	beat := func() error { return s.RenewLease(t.Context(), me) }
+	renew := func() error { return s.RenewLease(t.Context(), me) }
 	read := func() error { _, err := s.Node(t.Context(), nil, "n"); return err }
 	busy()
-	within("a beat", 10*time.Second, beat)
+	within("a beat", 10*time.Second, renew)
 	line.swallow()
-	within("a beat over a line just used", 4*time.Second, beat) // a lease lasts five
+	within("a beat over a line just used", 4*time.Second, renew) // a lease lasts five
 	busy()
-	within("a beat", 10*time.Second, beat)
+	within("a beat", 10*time.Second, renew)
 	time.Sleep(1200 * time.Millisecond) // none of them is taken for fresh
 	line.swallow()
 	within("a read", 15*time.Second, read)
 	within("another read", 10*time.Second, read)
-	within("a beat", 15*time.Second, beat)
+	within("a beat", 15*time.Second, renew)
 	within("a claim", 15*time.Second, func() error {
 		_, err := s.Claim(t.Context(), me.Owner(), s.Now(), []string{""}, map[job.Kind]int{"work": 1}, 1)
 		return err

@@ -125,7 +125,7 @@ func (s nodeTables) SaveHeartbeats(ctx context.Context, beats []metal.HeartbeatT
 }
 
 // SaveSeen is metal.ContactStore's. A node that is gone has no row to take it from.
-func (s nodeTables) SaveSeen(t job.Tx, nodeID string, seen metal.BootProgress) error {
+func (s nodeTables) SaveSeen(t job.Tx, nodeID string, progress metal.BootProgress) error {
 	tx, err := s.tx(t)
 	if err != nil {
 		return err
@@ -136,7 +136,7 @@ func (s nodeTables) SaveSeen(t job.Tx, nodeID string, seen metal.BootProgress) e
 			dhcp_at = CASE WHEN excluded.dhcp_at > contact.dhcp_at THEN excluded.dhcp_at ELSE contact.dhcp_at END,
 			boot_word = CASE WHEN excluded.boot_at > contact.boot_at THEN excluded.boot_word ELSE contact.boot_word END,
 			boot_at = CASE WHEN excluded.boot_at > contact.boot_at THEN excluded.boot_at ELSE contact.boot_at END`,
-		nodeID, toMicros(seen.DHCPAt), seen.DHCPWord, toMicros(seen.BootAt), seen.BootWord)
+		nodeID, toMicros(progress.DHCPAt), progress.DHCPWord, toMicros(progress.BootAt), progress.BootWord)
 	if err != nil {
 		return fmt.Errorf("note what was seen of node %s: %w", nodeID, err)
 	}

@@ -96,11 +96,11 @@ var images = &recordKind[compute.Image, compute.ImageFilter]{
 }
 
 // encodeTagLines puts each word between line breaks, so that one is found whole by LIKE; empty for none.
-func encodeTagLines(words []string) string {
-	if len(words) == 0 {
+func encodeTagLines(lines []string) string {
+	if len(lines) == 0 {
 		return ""
 	}
-	return "\n" + strings.Join(words, "\n") + "\n"
+	return "\n" + strings.Join(lines, "\n") + "\n"
 }
 
 // Keypairs keeps users' public keys.

@@ -67,11 +67,11 @@ func (s nodeTables) fleetNodes(ctx context.Context, t job.Tx, text string, args 
 // CountNodes implements metal.NodeStore. It only reads an index.
 func (s nodeTables) CountNodes(ctx context.Context, states ...metal.State) (int, error) {
 	c := &whereClause{}
-	words := make([]string, len(states))
+	quoted := make([]string, len(states))
 	for i, state := range states {
-		words[i] = string(state)
+		quoted[i] = string(state)
 	}
-	c.and(c.in("provision_state", words))
+	c.and(c.in("provision_state", quoted))
 	n := 0
 	if err := s.read(ctx, nil, func(r *sql.Rows) error { return r.Scan(&n) }, `SELECT COUNT(*) FROM node`+c.where(), c.args...); err != nil {
 		return 0, fmt.Errorf("count nodes by state: %w", err)

@@ -78,15 +78,15 @@ func writeMadeMark(lock *os.File) {
 func checkPages(ctx context.Context, db *sql.DB, path string) error {
 	bounded, cancel := context.WithTimeout(ctx, pageCheckTime)
 	defer cancel()
-	var said string
-	err := db.QueryRowContext(bounded, "PRAGMA quick_check(1)").Scan(&said)
+	var result string
+	err := db.QueryRowContext(bounded, "PRAGMA quick_check(1)").Scan(&result)
 	switch {
 	case err != nil && bounded.Err() != nil:
 		return ctx.Err()
 	case err != nil:
 		return err
-	case said != "ok":
-		return corruptFile(path, "%s", strings.Join(strings.Fields(said), " "))
+	case result != "ok":
+		return corruptFile(path, "%s", strings.Join(strings.Fields(result), " "))
 	}
 	return nil
 }

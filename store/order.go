@@ -186,12 +186,12 @@ func (s hostTables) orderOf(tx *Tx, id, hostID string) (*compute.Order, error) {
 }
 
 // OrderProgress is compute.OrderStore's. A word that comes after the result is dropped.
-func (s hostTables) OrderProgress(t job.Tx, id, hostID, words string) error {
+func (s hostTables) OrderProgress(t job.Tx, id, hostID, text string) error {
 	tx, err := s.tx(t)
 	if err != nil {
 		return err
 	}
-	n, err := tx.exec(`UPDATE host_order SET progress = $3 WHERE id = $1 AND host_id = $2 AND finished_at = 0`, id, hostID, words)
+	n, err := tx.exec(`UPDATE host_order SET progress = $3 WHERE id = $1 AND host_id = $2 AND finished_at = 0`, id, hostID, text)
 	if err == nil && n == 0 {
 		_, err = s.orderOf(tx, id, hostID)
 		return err

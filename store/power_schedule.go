@@ -22,8 +22,8 @@ func (s nodeTables) ClaimPower(ctx context.Context, t metal.PowerTurn, limit int
 	if len(t.Groups) == 0 || limit <= 0 {
 		return nil, nil
 	}
-	for portion, n := limit, 0; n < powerRounds; portion, n = min(2*portion, max(limit, powerPortion)), n+1 {
-		taken, ids, err := s.takeTurns(ctx, t, portion)
+	for batch, n := limit, 0; n < powerRounds; batch, n = min(2*batch, max(limit, powerPortion)), n+1 {
+		taken, ids, err := s.takeTurns(ctx, t, batch)
 		if err != nil || taken == 0 {
 			return nil, err
 		}
@@ -46,7 +46,7 @@ func (s nodeTables) ClaimPower(ctx context.Context, t metal.PowerTurn, limit int
 		if err != nil || len(given) > 0 {
 			return given, err
 		}
-		portion = limit
+		batch = limit
 	}
 	return nil, nil
 }

@@ -228,8 +228,8 @@ func (w *sqliteWriter) do(ctx context.Context, fn func(context.Context, statemen
 				late.Reset(commitTime)
 			}
 			select {
-			case told := <-e.result:
-				return cmp.Or(err, told)
+			case result := <-e.result:
+				return cmp.Or(err, result)
 			case <-isLate:
 				if err != nil {
 					return err

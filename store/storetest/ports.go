@@ -182,7 +182,7 @@ func testTellToken(b *testEnv) {
 	b.node("a")
 	second := b.other()
 	for boot := int64(1); boot <= 3; boot++ {
-		told := countConcurrentWins(8, func(i int) bool {
+		won := countConcurrentWins(8, func(i int) bool {
 			s := b.s
 			if i%2 == 1 {
 				s = second
@@ -194,8 +194,8 @@ func testTellToken(b *testEnv) {
 			}
 			return first
 		})
-		if told != 1 {
-			b.Fatalf("the token of boot %d was told %d times", boot, told)
+		if won != 1 {
+			b.Fatalf("the token of boot %d was told %d times", boot, won)
 		}
 	}
 	b.do(func(tx job.Tx) error {
