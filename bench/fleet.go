@@ -223,14 +223,14 @@ func startSim(ctx context.Context, program, url string, arguments ...string) (*s
 	s.cmd.Cancel = func() error { return s.cmd.Process.Signal(syscall.SIGTERM) }
 	s.cmd.WaitDelay = startTime
 	s.cmd.Stdout = &s.out
-	said, err := s.cmd.StderrPipe()
+	stderr, err := s.cmd.StderrPipe()
 	if err != nil {
 		return nil, err
 	}
 	if err := s.cmd.Start(); err != nil {
 		return nil, err
 	}
-	lines, last := bufio.NewScanner(said), ""
+	lines, last := bufio.NewScanner(stderr), ""
 	for lines.Scan() {
 		fmt.Fprintln(os.Stderr, lines.Text())
 		if last = lines.Text(); strings.HasPrefix(last, "enrolled:") {

@@ -109,9 +109,9 @@ func (w *httpConn) close() {
 // send asks and gives the status and the body, which holds until the next send. A kept
 // connection that the server has closed meanwhile is opened again, once.
 func (w *httpConn) send(method, path, body string) (int, []byte, error) {
-	kept := w.conn != nil
+	reused := w.conn != nil
 	status, answer, err := w.try(method, path, body)
-	if err != nil && kept {
+	if err != nil && reused {
 		status, answer, err = w.try(method, path, body)
 	}
 	if err != nil {

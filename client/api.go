@@ -55,12 +55,12 @@ func (c *Client) Upload(ctx context.Context, f API, path string, bytes io.Reader
 		return problem.Unavailablef("%s: %w", request, stripURL(err))
 	}
 	defer response.Body.Close()
-	said, err := io.ReadAll(io.LimitReader(response.Body, maxMessage*8))
+	answer, err := io.ReadAll(io.LimitReader(response.Body, maxMessage*8))
 	if err != nil {
 		return problem.Unavailablef("%s: read answer: %w", request, stripURL(err))
 	}
 	if response.StatusCode >= 300 {
-		return request.refused(&Answer{Status: response.StatusCode, Header: response.Header, Body: said})
+		return request.refused(&Answer{Status: response.StatusCode, Header: response.Header, Body: answer})
 	}
 	return nil
 }

@@ -138,8 +138,8 @@ func TestNoAnswer(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	with := func(patience time.Duration) *Client {
-		c, err := New(Config{Endpoint: server.URL, Timeout: patience, MaxBody: 1000})
+	with := func(timeout time.Duration) *Client {
+		c, err := New(Config{Endpoint: server.URL, Timeout: timeout, MaxBody: 1000})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -74,11 +74,11 @@ func namedErrorMessage(body []byte) string {
 		return ""
 	}
 	for _, raw := range byName {
-		var said struct {
+		var message struct {
 			Message string `json:"message"`
 		}
-		if json.Unmarshal(raw, &said) == nil {
-			return truncateLine(strings.TrimSpace(said.Message))
+		if json.Unmarshal(raw, &message) == nil {
+			return truncateLine(strings.TrimSpace(message.Message))
 		}
 	}
 	return ""
@@ -87,8 +87,8 @@ func namedErrorMessage(body []byte) string {
 // errorMessage finds the sentence in an error body. Ironic puts JSON as a string into
 // the JSON, except where it does not.
 func errorMessage(body []byte) string {
-	if said := namedErrorMessage(body); said != "" {
-		return said
+	if message := namedErrorMessage(body); message != "" {
+		return message
 	}
 	text := body
 	for range 3 {

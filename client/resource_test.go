@@ -231,15 +231,15 @@ func rescueServer(t *testing.T, looks ...string) *server {
 
 func TestWaitProvision(t *testing.T) {
 	s := rescueServer(t, "rescuing", "503", "rescue wait", "rescue")
-	var said []string
+	var reported []string
 	n, err := s.client(nil).WaitProvision(t.Context(), "n", Wait{Until: State("rescue"), Interval: time.Millisecond, Change: func(p Progress) {
-		said = append(said, fmt.Sprintf("%s/%s/%v", p.Node.ProvisionState, p.LastEvent, p.Silent != nil))
+		reported = append(reported, fmt.Sprintf("%s/%s/%v", p.Node.ProvisionState, p.LastEvent, p.Silent != nil))
 	}})
 	if err != nil || n.ProvisionState != "rescue" {
 		t.Fatal(n, err)
 	}
 	want := "rescuing/powering off/false rescuing/powering off/true rescue wait/waiting for a heartbeat/false rescue/waiting for a heartbeat/false"
-	if got := strings.Join(said, " "); got != want {
+	if got := strings.Join(reported, " "); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }

@@ -46,11 +46,11 @@ func (c *Client) Stream(ctx context.Context, f API, path string, query url.Value
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		said, err := io.ReadAll(io.LimitReader(response.Body, maxMessage*8))
+		answer, err := io.ReadAll(io.LimitReader(response.Body, maxMessage*8))
 		if err != nil {
 			return cursor, problem.Unavailablef("%s: read answer: %w", request, stripURL(err))
 		}
-		return cursor, request.refused(&Answer{Status: response.StatusCode, Header: response.Header, Body: said})
+		return cursor, request.refused(&Answer{Status: response.StatusCode, Header: response.Header, Body: answer})
 	}
 	return readMessages(response.Body, cursor, func(m Message) error {
 		silent.Reset(streamSilence)

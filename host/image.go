@@ -215,11 +215,11 @@ func (t *progressWriter) Write(b []byte) (int, error) {
 	t.done += int64(n)
 	if t.report != nil && time.Since(t.reportedAt) > 5*time.Second {
 		if !t.reportedAt.IsZero() {
-			words := fmt.Sprintf("fetching the image: %d MiB", t.done>>20)
+			text := fmt.Sprintf("fetching the image: %d MiB", t.done>>20)
 			if t.total > 0 {
-				words += fmt.Sprintf(" of %d", t.total>>20)
+				text += fmt.Sprintf(" of %d", t.total>>20)
 			}
-			t.report(words)
+			t.report(text)
 		}
 		t.reportedAt = time.Now()
 	}

@@ -138,7 +138,7 @@ func (w *orderExecution) stage(ctx context.Context) (compute.Result, error) {
 	case w.args.Cancel:
 		return compute.Result{}, s.removeStaged(path)
 	case w.args.Erase:
-		_, release, err := w.images.get(ctx, *d.Image, func(words string) { w.progress(ctx, w.order, "%s", words) })
+		_, release, err := w.images.get(ctx, *d.Image, func(text string) { w.progress(ctx, w.order, "%s", text) })
 		if err == nil {
 			release()
 		}

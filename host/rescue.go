@@ -107,8 +107,8 @@ func (w *orderExecution) prepareRescue(ctx context.Context, r *compute.SpecRescu
 
 // beginRescue takes away what another session left: its disk was written to, and its config drive lets others in.
 func (w *orderExecution) beginRescue(session string) error {
-	kept, err := os.ReadFile(w.path(rescueSession))
-	if err == nil && string(kept) == session {
+	stored, err := os.ReadFile(w.path(rescueSession))
+	if err == nil && string(stored) == session {
 		return nil
 	}
 	if _, err := w.release(context.Background()); err != nil {
@@ -152,7 +152,7 @@ func (w *orderExecution) bring(ctx context.Context, p *rescueFile, role string) 
 
 // fetchPiece links a kept image, or copies what the guest writes to.
 func (w *orderExecution) fetchPiece(ctx context.Context, p *rescueFile, to string) error {
-	image, release, err := w.images.get(ctx, *p.fetch, func(words string) { w.progress(ctx, w.order, "%s", words) })
+	image, release, err := w.images.get(ctx, *p.fetch, func(text string) { w.progress(ctx, w.order, "%s", text) })
 	if err != nil {
 		return err
 	}

@@ -251,7 +251,7 @@ func (a *Agent) buildDisk(ctx context.Context, o *compute.Order, server string, 
 
 // copyImage fills a new disk from its image.
 func (a *Agent) copyImage(ctx context.Context, o *compute.Order, d compute.SpecDisk, to string) error {
-	image, release, err := a.images.get(ctx, *d.Image, func(words string) { a.progress(ctx, o, "%s", words) })
+	image, release, err := a.images.get(ctx, *d.Image, func(text string) { a.progress(ctx, o, "%s", text) })
 	if err != nil {
 		return err
 	}

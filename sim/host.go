@@ -166,16 +166,16 @@ func (m *Machine) answer(id string, l net.Listener) {
 			lines := bufio.NewScanner(conn)
 			lines.Buffer(nil, 1<<20)
 			for lines.Scan() {
-				said := agent.Unlocked{Version: agent.ChannelVersion, Agent: agent.Product + "sim", Fingerprint: Fingerprint}
+				answer := agent.Unlocked{Version: agent.ChannelVersion, Agent: agent.Product + "sim", Fingerprint: Fingerprint}
 				var order agent.Unlock
 				if err := json.Unmarshal(lines.Bytes(), &order); err != nil || order.Hash == "" && len(order.Keys) == 0 {
-					said.Fingerprint, said.Error = "", "no credential in the line"
+					answer.Fingerprint, answer.Error = "", "no credential in the line"
 				} else {
 					m.mu.Lock()
 					m.opened[id] = append(m.opened[id], order.Hash)
 					m.mu.Unlock()
 				}
-				text, err := json.Marshal(said)
+				text, err := json.Marshal(answer)
 				if err != nil {
 					return
 				}

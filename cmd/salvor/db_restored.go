@@ -165,8 +165,8 @@ func decideRestored(c *clientCall, f *restoredFlags, o *outputOptions) error {
 
 const everyWord = "all"
 
-func eachNamed(words []string) (out []string) {
-	for _, w := range words {
+func eachNamed(names []string) (out []string) {
+	for _, w := range names {
 		if w != everyWord {
 			out = append(out, w)
 		}
@@ -174,8 +174,8 @@ func eachNamed(words []string) (out []string) {
 	return out
 }
 
-func allOf(words []string) []string {
-	if len(eachNamed(words)) < len(words) {
+func allOf(names []string) []string {
+	if len(eachNamed(names)) < len(names) {
 		return []string{everyWord}
 	}
 	return nil

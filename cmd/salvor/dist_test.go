@@ -52,9 +52,9 @@ func TestUnits(t *testing.T) {
 		if err := os.WriteFile(copied, []byte(strings.ReplaceAll(string(text), program, self)), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		said, err := exec.CommandContext(t.Context(), analyze, "verify", "--man=no", copied).CombinedOutput()
-		if err != nil || strings.Contains(string(said), filepath.Base(name)) {
-			t.Errorf("%s: %v\n%s", name, err, said)
+		output, err := exec.CommandContext(t.Context(), analyze, "verify", "--man=no", copied).CombinedOutput()
+		if err != nil || strings.Contains(string(output), filepath.Base(name)) {
+			t.Errorf("%s: %v\n%s", name, err, output)
 		}
 	}
 }

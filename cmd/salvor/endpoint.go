@@ -44,8 +44,8 @@ func (e *apiEndpoint) flags(cmd *cobra.Command) {
 	f.DurationVar(&e.timeout, "timeout", time.Minute, "timeout of one request")
 }
 
-func firstOf(words ...string) string {
-	for _, w := range words {
+func firstOf(names ...string) string {
+	for _, w := range names {
 		if w != "" {
 			return w
 		}

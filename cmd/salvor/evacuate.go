@@ -18,13 +18,13 @@ import (
 )
 
 var planResource = resourceSpec{
-	face: client.Native, path: "/plans", many: "plans", make: "-", change: "-", drop: "-",
+	api: client.Native, path: "/plans", many: "plans", make: "-", change: "-", drop: "-",
 	words: []string{"evacuate"}, ident: "PLAN", title: "plan", plural: "plans", columns: []string{"id", "host", "state", "drain", "servers", "by", "created_at"},
 	filters: []resourceField{{flag: "host", usage: "the host, by UUID or name"}, {flag: "state", allowed: []string{"drafted", "running", "done", "partly done", "cancelled"}, usage: "drafted, running, done, partly done or cancelled"}},
 }
 
 var moveResource = resourceSpec{
-	face: client.Native, path: "/moves", many: "moves", make: "-", change: "-", drop: "-",
+	api: client.Native, path: "/moves", many: "moves", make: "-", change: "-", drop: "-",
 	words: []string{"evacuate", "move"}, ident: "MOVE", title: "move", plural: "moves of servers from host to host",
 	columns: []string{"id", "server_id", "kind", "source", "destination", "disposition", "state", "problem"},
 	filters: []resourceField{
@@ -319,11 +319,11 @@ func planProgress(p client.Record) string {
 	for _, it := range planItems(p) {
 		count[moveOutcome(it)]++
 	}
-	words := []string{fmt.Sprintf("%d of %d moved", count[moved], len(planItems(p)))}
+	parts := []string{fmt.Sprintf("%d of %d moved", count[moved], len(planItems(p)))}
 	for _, what := range []string{underWay, failed, unagreed, stays} {
 		if count[what] > 0 {
-			words = append(words, fmt.Sprintf("%d %s", count[what], what))
+			parts = append(parts, fmt.Sprintf("%d %s", count[what], what))
 		}
 	}
-	return strings.Join(words, ", ")
+	return strings.Join(parts, ", ")
 }

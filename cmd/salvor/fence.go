@@ -38,16 +38,16 @@ from it is settled.`,
 			if err := cmp.Or(o.check(c.Command), w.check(c)); err != nil {
 				return err
 			}
-			words, _ := c.Flags().GetString("attest")
-			if c.Flags().Changed("attest") && strings.TrimSpace(words) == "" {
+			attestation, _ := c.Flags().GetString("attest")
+			if c.Flags().Changed("attest") && strings.TrimSpace(attestation) == "" {
 				return usageErrorf(c.Command, "--attest: say how you know that the host is off")
 			}
 			disputes, _ := c.Flags().GetStringSlice("dispute")
-			if len(disputes) > 0 && words == "" {
+			if len(disputes) > 0 && attestation == "" {
 				return usageErrorf(c.Command, "--dispute is of an attestation: give --attest too")
 			}
 			ident := c.args[0]
-			body := client.Record{"attest": words}
+			body := client.Record{"attest": attestation}
 			if len(disputes) > 0 {
 				body["disputes"] = disputes
 			}

@@ -14,7 +14,7 @@ import (
 )
 
 var hostGroupResource = resourceSpec{
-	face: client.Native, path: "/host-groups", many: "host_groups", make: "-", change: "-",
+	api: client.Native, path: "/host-groups", many: "host_groups", make: "-", change: "-",
 	words: []string{"host", "group"}, ident: "GROUP", keyed: true, title: "host group", plural: "host groups",
 	columns: []string{"name", "healing", "self_fence", "require", "reimage", "max_hosts", "max_share", "parallel"},
 }

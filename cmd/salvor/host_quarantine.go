@@ -37,7 +37,7 @@ func newQuarantineList(e *apiEndpoint) *cobra.Command {
 			if err := o.check(c.Command); err != nil {
 				return err
 			}
-			disks := &resourceSpec{face: client.Native, path: hostResource.path + quarantinePath(c.args[0]), many: "quarantine"}
+			disks := &resourceSpec{api: client.Native, path: hostResource.path + quarantinePath(c.args[0]), many: "quarantine"}
 			found, err := disks.all(c, nil)
 			if err != nil {
 				return err

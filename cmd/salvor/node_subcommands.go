@@ -106,9 +106,9 @@ func mediaBody(_ *clientCall, rest []string) (any, error) {
 // addSubcommands adds the parts to a family of commands, word by word.
 func addSubcommands(root *cobra.Command, e *apiEndpoint, at client.Collection, parts []subcommandSpec) {
 	for _, p := range parts {
-		words := strings.Fields(p.words)
+		path := strings.Fields(p.words)
 		cmd := p.command(e, at, "  salvor "+root.Name()+" "+p.words+" "+p.args)
-		findOrCreate(root, words[:len(words)-1]).AddCommand(cmd)
+		findOrCreate(root, path[:len(path)-1]).AddCommand(cmd)
 	}
 }
 
@@ -127,14 +127,14 @@ var groupShorts = map[string]string{
 }
 
 // findOrCreate finds or makes the command that further words stand under.
-func findOrCreate(cmd *cobra.Command, words []string) *cobra.Command {
-	for i, word := range words {
+func findOrCreate(cmd *cobra.Command, path []string) *cobra.Command {
+	for i, word := range path {
 		at := slices.IndexFunc(cmd.Commands(), func(c *cobra.Command) bool { return c.Name() == word })
 		if at >= 0 {
 			cmd = cmd.Commands()[at]
 			continue
 		}
-		next := &cobra.Command{Use: word, Short: groupShorts[strings.Join(words[:i+1], " ")]}
+		next := &cobra.Command{Use: word, Short: groupShorts[strings.Join(path[:i+1], " ")]}
 		cmd.AddCommand(next)
 		cmd = next
 	}
@@ -143,12 +143,12 @@ func findOrCreate(cmd *cobra.Command, words []string) *cobra.Command {
 
 func (p subcommandSpec) command(e *apiEndpoint, at client.Collection, example string) *cobra.Command {
 	o := &outputOptions{}
-	words := strings.Fields(p.words)
+	path := strings.Fields(p.words)
 	if p.example == "" {
 		p.example = example
 	}
 	cmd := &cobra.Command{
-		Use: words[len(words)-1] + " " + p.args, Short: p.short, Args: cobra.ExactArgs(len(strings.Fields(p.args))), Example: p.example,
+		Use: path[len(path)-1] + " " + p.args, Short: p.short, Args: cobra.ExactArgs(len(strings.Fields(p.args))), Example: p.example,
 		RunE: e.run(func(c *clientCall) error { return p.run(c, o, at) }),
 	}
 	if p.shows || p.columns != nil {

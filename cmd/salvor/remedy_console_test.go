@@ -50,11 +50,11 @@ func (w *remedyWalk) press(method, path, body string) (int, string) {
 		w.Fatal(err)
 	}
 	defer resp.Body.Close()
-	said, err := io.ReadAll(resp.Body)
+	answer, err := io.ReadAll(resp.Body)
 	if err != nil {
 		w.Fatal(err)
 	}
-	return resp.StatusCode, string(said)
+	return resp.StatusCode, string(answer)
 }
 
 // accepts reads the requests that why lists as accepted for a subject.
@@ -106,14 +106,14 @@ func TestEveryButtonOfAMachineIsAccepted(t *testing.T) {
 				} else if b == "rescue" {
 					body = `{"target": "rescue", "rescue_password": "let me in"}`
 				}
-				status, said := w.press(http.MethodPut, "/v1/nodes/"+n.ID+"/states/"+what, body)
+				status, answer := w.press(http.MethodPut, "/v1/nodes/"+n.ID+"/states/"+what, body)
 				if shown {
 					offered++
 				} else {
 					hidden++
 				}
 				if shown != (status < 300) {
-					t.Errorf("%s, %s: %s: shown %t, and it is answered %d %s", info.State, in.name, b, shown, status, said)
+					t.Errorf("%s, %s: %s: shown %t, and it is answered %d %s", info.State, in.name, b, shown, status, answer)
 				}
 			}
 		}
@@ -155,14 +155,14 @@ func TestEveryButtonOfAServerIsAccepted(t *testing.T) {
 					s, _ = w.placeServer(vmStates[state], in)
 				}
 				used = shown
-				status, said := w.press(http.MethodPost, "/compute/v2.1/servers/"+s.ID+"/action", bodies[a])
+				status, answer := w.press(http.MethodPost, "/compute/v2.1/servers/"+s.ID+"/action", bodies[a])
 				if shown {
 					offered++
 				} else {
 					hidden++
 				}
 				if shown != (status < 300) {
-					t.Errorf("%s, %s: %s: shown %t, and it is answered %d %s", state, in.name, a, shown, status, said)
+					t.Errorf("%s, %s: %s: shown %t, and it is answered %d %s", state, in.name, a, shown, status, answer)
 				}
 			}
 		}

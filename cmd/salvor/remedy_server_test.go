@@ -229,7 +229,7 @@ func TestEveryRemedyOfServersIsAccepted(t *testing.T) {
 				}
 				used = !reads
 				line = strings.NewReplacer(was.Name, s.Name, was.ID, s.ID, on.Name, h.Name, on.ID, h.ID).Replace(line)
-				said, err := w.run(line, "")
+				output, err := w.run(line, "")
 				if err != nil && strings.Contains(err.Error(), "a host fence is going on") && !strings.Contains(in.name, "being fenced") {
 					err = nil // the client asked again, and meets its own first request
 				}
@@ -241,7 +241,7 @@ func TestEveryRemedyOfServersIsAccepted(t *testing.T) {
 				for i := range lines {
 					lines[i] = now.Replace(lines[i])
 				}
-				no, typed := w.follow(line, said, lines)
+				no, typed := w.follow(line, output, lines)
 				refused, used = refused+no, used || typed
 				w.ran[plain]++
 			}

@@ -160,27 +160,27 @@ func (w *remedyWalk) run(line, password string) (string, error) {
 		defer cancel()
 	}
 	root := newRootCommand()
-	var said strings.Builder
+	var output strings.Builder
 	root.SetArgs(words)
 	root.SetIn(strings.NewReader(password))
-	root.SetOut(&said)
-	root.SetErr(&said)
+	root.SetOut(&output)
+	root.SetErr(&output)
 	err := root.ExecuteContext(ctx)
 	if err != nil && strings.HasSuffix(line, "--follow") && ctx.Err() != nil {
-		return said.String(), nil
+		return output.String(), nil
 	}
 	if err != nil {
-		return said.String() + "\n" + err.Error(), fmt.Errorf("%s: %w", line, err)
+		return output.String() + "\n" + err.Error(), fmt.Errorf("%s: %w", line, err)
 	}
-	return said.String(), nil
+	return output.String(), nil
 }
 
 // follow types the commands that another one printed, except known ones. It returns how many were refused, and whether it typed any.
-func (w *remedyWalk) follow(line, said string, known []string) (refused int, typed bool) {
-	if strings.Contains(said, "Usage:") {
+func (w *remedyWalk) follow(line, output string, known []string) (refused int, typed bool) {
+	if strings.Contains(output, "Usage:") {
 		return 0, false
 	}
-	for _, next := range commandsPrinted(said) {
+	for _, next := range commandsPrinted(output) {
 		plain := "after another: " + names.ReplaceAllString(next, "IT")
 		if slices.Contains(known, next) || w.ran[plain] > 3 {
 			continue
@@ -189,7 +189,7 @@ func (w *remedyWalk) follow(line, said string, known []string) (refused int, typ
 		w.ran[plain]++
 		if _, err := w.run(next, "let me in\n"); !accepted(err) {
 			refused++
-			w.Errorf("after %s, which printed\n%s\n%v", line, said, err)
+			w.Errorf("after %s, which printed\n%s\n%v", line, output, err)
 		}
 	}
 	return refused, typed
@@ -366,12 +366,12 @@ func TestEveryRemedyIsAccepted(t *testing.T) {
 				}
 				used = !reads
 				line = strings.ReplaceAll(line, name, n.Name)
-				said, err := w.run(line, "let me in\n")
+				output, err := w.run(line, "let me in\n")
 				if err != nil {
 					refused++
 					t.Errorf("%s, %s: %v", info.State, in.name, err)
 				}
-				no, typed := w.follow(line, said, strings.Split(strings.ReplaceAll(strings.Join(lines, "\n"), name, n.Name), "\n"))
+				no, typed := w.follow(line, output, strings.Split(strings.ReplaceAll(strings.Join(lines, "\n"), name, n.Name), "\n"))
 				refused, used = refused+no, used || typed
 				w.ran[strings.ReplaceAll(line, n.Name, "NODE")]++
 			}

@@ -16,7 +16,7 @@ import (
 type resourceSpec struct {
 	at client.Collection // of the Bare Metal API; empty: the kind is of another API
 
-	face   client.API
+	api    client.API
 	path   string // of the list, below the API's root
 	detail string // of the list with all fields, where that is another one
 	one    string // the key around one record; empty: it stands alone

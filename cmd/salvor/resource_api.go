@@ -21,7 +21,7 @@ func (r *resourceSpec) send(c *clientCall, method, path string, query url.Values
 	if r.isBaremetal() {
 		return c.api.Call(c.context(), method, r.at.Path+path, query, body, out)
 	}
-	return c.api.Ask(c.context(), r.face, method, r.path+path, query, body, out)
+	return c.api.Ask(c.context(), r.api, method, r.path+path, query, body, out)
 }
 
 // wrap puts a record under the key that stands for one.
@@ -50,7 +50,7 @@ func (r *resourceSpec) all(c *clientCall, query url.Values) ([]client.Record, er
 	var out []client.Record
 	for {
 		var got map[string]any
-		if err := c.api.Ask(c.context(), r.face, http.MethodGet, path, query, nil, &got); err != nil {
+		if err := c.api.Ask(c.context(), r.api, http.MethodGet, path, query, nil, &got); err != nil {
 			return nil, err
 		}
 		rows, _ := got[r.many].([]any)

@@ -153,7 +153,7 @@ var ruleResource = resourceSpec{
 }
 
 var flavorResource = resourceSpec{
-	face: client.Compute, path: "/flavors", detail: "/flavors/detail", one: "flavor", many: "flavors", change: "-",
+	api: client.Compute, path: "/flavors", detail: "/flavors/detail", one: "flavor", many: "flavors", change: "-",
 	words: []string{"flavor"}, ident: "FLAVOR", keyed: true, title: "flavor", plural: "flavors", columns: []string{"id", "name", "ram", "disk", "vcpus"},
 	first: &resourceField{flag: "name", usage: "the name"},
 	fields: []resourceField{
@@ -166,7 +166,7 @@ var flavorResource = resourceSpec{
 }
 
 var keypairResource = resourceSpec{
-	face: client.Compute, path: "/os-keypairs", one: "keypair", many: "keypairs", change: "-",
+	api: client.Compute, path: "/os-keypairs", one: "keypair", many: "keypairs", change: "-",
 	words: []string{"keypair"}, ident: "KEYPAIR", keyed: true, title: "key pair", plural: "key pairs", columns: []string{"name", "fingerprint", "type"},
 	first:   &resourceField{flag: "name", usage: "the name"},
 	fields:  []resourceField{{flag: "public-key", form: fileForm, usage: "a file with the public key; without it the control plane makes a key and shows it once"}},
@@ -174,7 +174,7 @@ var keypairResource = resourceSpec{
 }
 
 var networkResource = resourceSpec{
-	face: client.Native, path: "/networks", many: "networks",
+	api: client.Native, path: "/networks", many: "networks",
 	words: []string{"network"}, ident: "NETWORK", named: byName, title: "network", plural: "networks", columns: []string{"id", "name", "bridge", "cidr"},
 	first: &resourceField{flag: "name", usage: "the name"},
 	fields: []resourceField{
@@ -193,12 +193,12 @@ var networkResource = resourceSpec{
 
 // usableNetworkResource is a network as those see it who may use it: the native list is for administrators.
 var usableNetworkResource = resourceSpec{
-	face: client.Compute, path: "/os-networks", one: "network", many: "networks", called: "label", named: byLabel,
+	api: client.Compute, path: "/os-networks", one: "network", many: "networks", called: "label", named: byLabel,
 	words: networkResource.words, ident: networkResource.ident, title: networkResource.title, plural: networkResource.plural,
 }
 
 var rescueImageResource = resourceSpec{
-	face: client.Native, path: "/rescue-images", many: "rescue_images", make: "add", change: "modify", drop: "remove",
+	api: client.Native, path: "/rescue-images", many: "rescue_images", make: "add", change: "modify", drop: "remove",
 	words: []string{"rescue-image"}, ident: "RESCUE_IMAGE", named: byName, title: "rescue image", plural: "rescue images",
 	columns: []string{"id", "name", "kind", "location", "location_type", "target_os_family", "target_os", "default", "servers"},
 	fields: []resourceField{
@@ -227,14 +227,14 @@ var rescueImageResource = resourceSpec{
 }
 
 var sessionResource = resourceSpec{
-	face: client.Native, path: "/rescue-sessions", many: "rescue_sessions", make: "-", change: "-", drop: "-",
+	api: client.Native, path: "/rescue-sessions", many: "rescue_sessions", make: "-", change: "-", drop: "-",
 	words: []string{"rescue-session"}, ident: "SERVER|NODE", keyed: true, title: "rescue session", plural: "rescue sessions of machines and servers",
 	columns: []string{"kind", "id", "name", "state", "started_at", "expires_at", "fingerprint"},
 	filters: []resourceField{{flag: "kind", allowed: []string{"server", "node"}, usage: "only those of this kind: server or node"}},
 }
 
 var hostResource = resourceSpec{
-	face: client.Native, path: "/hosts", many: "hosts", make: "-", change: "set", drop: "remove",
+	api: client.Native, path: "/hosts", many: "hosts", make: "-", change: "set", drop: "remove",
 	words: []string{"host"}, ident: "HOST", keyed: true, title: "host", plural: "hosts", columns: []string{"id", "name", "kind", "state", "status", "fenced", "suspected", "servers", "misplaced"},
 	fields: []resourceField{
 		{flag: "disable", name: "disabled", form: switchForm, usage: "it takes no new servers"},
@@ -253,7 +253,7 @@ var hostResource = resourceSpec{
 }
 
 var joinTokenResource = resourceSpec{
-	face: client.Native, path: "/join-tokens", many: "join_tokens", change: "-",
+	api: client.Native, path: "/join-tokens", many: "join_tokens", change: "-",
 	words: []string{"host", "token"}, ident: "TOKEN", title: "join token", plural: "join tokens", columns: []string{"id", "note", "expires_at", "used_by"},
 	fields: []resourceField{
 		{flag: "note", usage: "what it is for"},
@@ -265,7 +265,7 @@ var joinTokenResource = resourceSpec{
 }
 
 var clusterResource = resourceSpec{
-	face: client.Native, path: "/clusters", many: "clusters", make: "-", change: "-", drop: "remove",
+	api: client.Native, path: "/clusters", many: "clusters", make: "-", change: "-", drop: "remove",
 	words: []string{"cluster"}, ident: "CLUSTER", title: "cluster", plural: "clusters", columns: []string{"id", "name", "kind", "url", "problem"},
 	dropWith: []resourceField{{flag: "lost", usage: "why it is lost for good: it is removed although moves, clean-ups or fences of its nodes are open"}},
 	example: "  salvor cluster add prod --rapi https://ganeti.example:5080 --user salvor --password-file rapi.password\n" +
@@ -273,12 +273,12 @@ var clusterResource = resourceSpec{
 }
 
 var volumeResource = resourceSpec{
-	face: client.Block, path: "/volumes", detail: "/volumes/detail", one: "volume", many: "volumes", make: "-", change: "-", drop: "-",
+	api: client.Block, path: "/volumes", detail: "/volumes/detail", one: "volume", many: "volumes", make: "-", change: "-", drop: "-",
 	words: []string{"volume"}, ident: "VOLUME", named: byName, title: "volume", plural: "volumes", columns: []string{"id", "name", "status", "size"},
 }
 
 var imageResource = resourceSpec{
-	face: client.Image, path: "/images", many: "images", make: "-", change: "-",
+	api: client.Image, path: "/images", many: "images", make: "-", change: "-",
 	words: []string{"image"}, ident: "IMAGE", named: byImageName, title: "image", plural: "images", columns: []string{"id", "name", "status", "disk_format", "size"},
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 var serverResource = resourceSpec{
-	face: client.Compute, path: "/servers", detail: "/servers/detail", one: "server", many: "servers", make: "-", change: "-", drop: "-",
+	api: client.Compute, path: "/servers", detail: "/servers/detail", one: "server", many: "servers", make: "-", change: "-", drop: "-",
 	words: []string{"server"}, ident: "SERVER", named: byServerName, everywhere: inEveryProject, title: "server", plural: "servers", columns: []string{"id", "name", "status", "addresses"},
 	filters: []resourceField{
 		{flag: "name", usage: "only those whose name this regular expression finds"},

@@ -9,7 +9,7 @@ import (
 // A site's boot service, which knows no database; and the door of the centre that it speaks to.
 
 var siteResource = resourceSpec{
-	face: client.Native, path: "/sites", many: "sites", change: "-", drop: "revoke",
+	api: client.Native, path: "/sites", many: "sites", change: "-", drop: "revoke",
 	words: []string{"site"}, ident: "SITE", named: byName, title: "site", plural: "sites", columns: []string{"id", "name", "conductor_group", "created_at"},
 	first:  &resourceField{flag: "name", usage: "the name"},
 	fields: []resourceField{{flag: "conductor-group", usage: "the conductor group whose nodes it serves; empty: nodes without a group"}},

@@ -28,7 +28,7 @@ import (
 )
 
 var tokenResource = resourceSpec{
-	face: client.Native, path: "/tokens", many: "tokens", make: "-", change: "-", drop: "revoke",
+	api: client.Native, path: "/tokens", many: "tokens", make: "-", change: "-", drop: "revoke",
 	words: []string{"token"}, ident: "TOKEN", keyed: true, title: "token", plural: "tokens", named: byName,
 	columns: []string{"id", "name", "role", "scope", "project", "expires_at", "used_at"},
 	example: `  # The first one, on the machine of the control plane, where nobody can log in yet

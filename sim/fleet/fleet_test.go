@@ -107,11 +107,11 @@ func TestFaults(t *testing.T) {
 	go func() { ended <- f.Run(ctx, func(context.Context) { close(listens) }) }()
 	<-listens
 	ask := func(i int, path string) int {
-		patience := 20 * time.Second
+		timeout := 20 * time.Second
 		if f.faulty.Load() && i < len(f.machines) && f.machines[i].fault == silent {
-			patience = 300 * time.Millisecond
+			timeout = 300 * time.Millisecond
 		}
-		ctx, cancel := context.WithTimeout(ctx, patience)
+		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		method, body := http.MethodGet, ""
 		if path != "" {
