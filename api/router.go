@@ -69,11 +69,11 @@ type Match struct {
 
 // Call is a request on its way through a Router.
 type Call struct {
-	W     http.ResponseWriter
-	R     *http.Request
-	Who   access.Principal
-	Base  string // begins every link, no trailing slash
-	Query url.Values
+	W         http.ResponseWriter
+	R         *http.Request
+	Principal access.Principal
+	Base      string // begins every link, no trailing slash
+	Query     url.Values
 	// Minor is the microversion that the request speaks, where the dialect's Before reads one.
 	Minor int
 	// Args are the arguments of the path, in its order.
@@ -170,7 +170,7 @@ func reads(r *http.Request) bool { return r.Method == http.MethodGet || r.Method
 // Permitted refuses (Forbidden) what the policy file denies by a rule. The rule's target is the asker's own project: what belongs to
 // another is not there for whoever is no administrator.
 func (c *Call) Permitted(p access.Policy, rule string) error {
-	if allowed, decided := p.Overruled(rule, c.Who, access.Target{Owner: c.Project()}); rule != "" && decided && !allowed {
+	if allowed, decided := p.Overruled(rule, c.Principal, access.Target{Owner: c.Project()}); rule != "" && decided && !allowed {
 		return problem.Forbiddenf("Policy doesn't allow %s to be performed.", rule)
 	}
 	return nil
@@ -190,11 +190,11 @@ func (d *Router) authenticate(c *Call, route *Route, wrong error) (err error) {
 		return Admit(c.R, "")
 	}
 	if d.Auth != nil {
-		if c.Who, err = d.Auth.Authenticate(c.R); err != nil {
+		if c.Principal, err = d.Auth.Authenticate(c.R); err != nil {
 			return err
 		}
-		if Of(c.R.Context()).User = c.Who; !d.Machines {
-			c.R = RequestedBy(c.R, c.Who)
+		if Of(c.R.Context()).User = c.Principal; !d.Machines {
+			c.R = RequestedBy(c.R, c.Principal)
 		}
 	}
 	if route == nil && d.Private {
@@ -205,11 +205,11 @@ func (d *Router) authenticate(c *Call, route *Route, wrong error) (err error) {
 
 // allow holds principals with roles of a scope to OpenStack's three: reader, member, admin.
 func (c *Call) allow(need access.Need, action string) error {
-	if err := c.Who.Allow(need, action); err != nil || c.Who.Role != access.Scoped {
+	if err := c.Principal.Allow(need, action); err != nil || c.Principal.Role != access.Scoped {
 		return err
 	}
 	if rank := c.Rank(); rank == access.Stranger || need == access.Write && rank < access.Worker {
-		return problem.Forbiddenf("%s is not allowed for user %q: it needs the role member or admin, or to read, reader", action, c.Who.User)
+		return problem.Forbiddenf("%s is not allowed for user %q: it needs the role member or admin, or to read, reader", action, c.Principal.User)
 	}
 	return nil
 }
@@ -219,7 +219,7 @@ func (c *Call) Again(ctx context.Context, auth Authenticator) (*Call, error) {
 	again := *c
 	again.R = c.R.WithContext(ctx)
 	var err error
-	if again.Who, err = auth.Authenticate(again.R); err != nil {
+	if again.Principal, err = auth.Authenticate(again.R); err != nil {
 		return nil, err
 	}
 	return &again, again.allow(access.Read, c.R.Method+" "+c.R.URL.Path)
@@ -227,14 +227,14 @@ func (c *Call) Again(ctx context.Context, auth Authenticator) (*Call, error) {
 
 // Rank is what the asker is to rules that know three roles and no owner.
 func (c *Call) Rank() access.Rank {
-	return c.Who.Rank(reads(c.R))
+	return c.Principal.Rank(reads(c.R))
 }
 
 // Admin tells whether the asker may see, or with this request change, what belongs to others.
 func (c *Call) Admin() bool { return c.Rank() == access.Oversight }
 
 // Project is the id of the project that the asker works in; empty: none.
-func (c *Call) Project() string { return c.Who.Scope.Project }
+func (c *Call) Project() string { return c.Principal.Scope.Project }
 
 // find gives the route of a request and takes the arguments out of its path.
 func (d *Router) find(c *Call) (*Route, error) {
@@ -343,7 +343,7 @@ func (c *Call) Arg(name string) string {
 // Asker is who asks, for the timeline.
 func (c *Call) Asker() record.Asker {
 	info := Of(c.R.Context())
-	return record.Asker{RequestID: info.ID, User: c.Who.User}
+	return record.Asker{RequestID: info.ID, User: c.Principal.User}
 }
 
 // ReadInto decodes the body, a JSON object of bounded size and depth, into v.

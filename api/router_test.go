@@ -42,7 +42,7 @@ func routedHandler() http.Handler {
 			if method == http.MethodPut {
 				return c.Empty(http.StatusAccepted)
 			}
-			return c.JSON(http.StatusOK, map[string]string{"route": route, "thing": c.Arg("thing"), "part": c.Arg("part"), "base": c.Base, "user": c.Who.User})
+			return c.JSON(http.StatusOK, map[string]string{"route": route, "thing": c.Arg("thing"), "part": c.Arg("part"), "base": c.Base, "user": c.Principal.User})
 		}})
 	}
 	return d.Handler()

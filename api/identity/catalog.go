@@ -49,7 +49,7 @@ func (s *server) services(base, project string) []jsonObject {
 
 func (s *server) catalog(c *api.Call) error {
 	return c.JSON(http.StatusOK, jsonObject{
-		"catalog": s.services(c.Base, c.Who.Scope.Project),
+		"catalog": s.services(c.Base, c.Principal.Scope.Project),
 		"links":   jsonObject{"self": c.Base + "/identity/v3/auth/catalog", "previous": nil, "next": nil},
 	})
 }

@@ -127,7 +127,7 @@ func (s *server) projects(c *api.Call) error {
 		}
 		return s.list(c, "projects", []jsonObject{projectObject(c, access.ProjectID(name), name)})
 	}
-	if own := c.Who.Scope; own.Project != "" {
+	if own := c.Principal.Scope; own.Project != "" {
 		return s.list(c, "projects", []jsonObject{projectObject(c, own.Project, own.ProjectName)})
 	}
 	return s.list(c, "projects", nil)
@@ -139,8 +139,8 @@ func (s *server) project(c *api.Call) error {
 		return problem.NotFoundf("Could not find project: %.64s.", id)
 	}
 	name := id
-	if c.Who.Scope.Project == id {
-		name = c.Who.Scope.ProjectName
+	if c.Principal.Scope.Project == id {
+		name = c.Principal.Scope.ProjectName
 	}
 	return c.JSON(http.StatusOK, jsonObject{"project": projectObject(c, id, name)})
 }
@@ -148,7 +148,7 @@ func (s *server) project(c *api.Call) error {
 func (s *server) users(c *api.Call) error {
 	name := c.Query.Get("name")
 	if name == "" {
-		name = c.Who.User
+		name = c.Principal.User
 	}
 	if name == "" {
 		return s.list(c, "users", nil)
@@ -165,8 +165,8 @@ func (s *server) user(c *api.Call) error {
 		return problem.NotFoundf("Could not find user: %.64s.", id)
 	}
 	name := id
-	if UserID(c.Who.User) == id {
-		name = c.Who.User
+	if UserID(c.Principal.User) == id {
+		name = c.Principal.User
 	}
 	return c.JSON(http.StatusOK, jsonObject{"user": namedResource(c, "users", id, name)})
 }

@@ -55,7 +55,7 @@ func (c *ironicCall) begin(found *apiRoute) error {
 			return tooOld(found)
 		}
 	}
-	if err := c.Who.Allow(found.need, c.R.Method+" "+found.path); err != nil {
+	if err := c.Principal.Allow(found.need, c.R.Method+" "+found.path); err != nil {
 		return err
 	}
 	q, err := url.ParseQuery(c.R.URL.RawQuery)

@@ -7,11 +7,11 @@ import (
 
 // asLessee gives the project of a principal who may change the node's volumes only by the node's lease; empty otherwise.
 func (c *ironicCall) asLessee(node string) (string, error) {
-	if c.Who.Role != access.Scoped || c.Who.Scope.Project == "" {
+	if c.Principal.Role != access.Scoped || c.Principal.Scope.Project == "" {
 		return "", nil
 	}
 	n, err := c.s.Nodes.Node(c.R.Context(), node)
-	if err != nil || n.Lessee != c.Who.Scope.Project || c.allows("volume:update", access.Target{Owner: n.Owner}) {
+	if err != nil || n.Lessee != c.Principal.Scope.Project || c.allows("volume:update", access.Target{Owner: n.Owner}) {
 		return "", err
 	}
 	return n.Lessee, nil

@@ -106,7 +106,7 @@ func permitOf(method, path string) (found *pathPolicy, rule string) {
 
 // allows asks the policy about the one who asks.
 func (c *ironicCall) allows(rule string, t access.Target) bool {
-	return c.s.Policy.Allows(rule, c.Who, t)
+	return c.s.Policy.Allows(rule, c.Principal, t)
 }
 
 func accessDeniedError(rule string) error {
@@ -115,7 +115,7 @@ func accessDeniedError(rule string) error {
 
 // permitted holds a principal with scoped roles to the policy before its request is worked on.
 func (c *ironicCall) permitted(r *apiRoute) error {
-	if r.need == access.Open || c.Who.Role != access.Scoped {
+	if r.need == access.Open || c.Principal.Role != access.Scoped {
 		return nil
 	}
 	p, rule := r.permit, r.rule
@@ -186,7 +186,7 @@ func notFoundError(ident string) error {
 
 // sees tells whether the principal may see the node.
 func (c *ironicCall) sees(n *metal.Node) bool {
-	return c.Who.Role != access.Scoped || c.allows("node:get", nodeTarget(n))
+	return c.Principal.Role != access.Scoped || c.allows("node:get", nodeTarget(n))
 }
 
 // nodeNamed finds the node that a query or a body names, if the principal may see it.
@@ -200,7 +200,7 @@ func (c *ironicCall) nodeNamed(ident string) (*metal.Node, error) {
 
 // confine narrows a list to the own project where the principal may not see all.
 func (c *ironicCall) confine(p *pathPolicy) error {
-	switch project := c.Who.Scope.Project; {
+	switch project := c.Principal.Scope.Project; {
 	case c.allows(p.list, access.Target{}):
 		return nil
 	case project == "" || !c.allows(p.get, access.Target{}):

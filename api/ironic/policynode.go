@@ -134,7 +134,7 @@ func createOwnNode(c *ironicCall, rule string) error {
 	if c.allows(rule, access.Target{}) {
 		return nil
 	}
-	project := c.Who.Scope.Project
+	project := c.Principal.Scope.Project
 	if c.version < 80 || project == "" || !c.allows("node:create:self_owned_node", access.Target{}) {
 		return accessDeniedError(rule)
 	}
@@ -154,7 +154,7 @@ func createOwnAllocation(c *ironicCall, rule string) error {
 	if !c.allows(rule, access.Target{}) {
 		return accessDeniedError(rule)
 	}
-	project := c.Who.Scope.Project
+	project := c.Principal.Scope.Project
 	if c.allows("allocation:create_restricted", access.Target{}) {
 		if !c.s.Policy.OldDefaults {
 			c.owner = project
@@ -204,7 +204,7 @@ func createOwnRunbook(c *ironicCall, rule string) error {
 	if err != nil {
 		return err
 	}
-	project := c.Who.Scope.Project
+	project := c.Principal.Scope.Project
 	if owner, named := body["owner"]; project == "" || named && owner != project { // nobody's would be everybody's
 		return accessDeniedError(rule)
 	}
@@ -291,7 +291,7 @@ func viewerOfRunbook(c *ironicCall, ident string) (access.Target, error) {
 		return access.Target{}, err
 	}
 	if r.Public {
-		return access.Target{Owner: c.Who.Scope.Project}, nil
+		return access.Target{Owner: c.Principal.Scope.Project}, nil
 	}
 	return access.Target{Owner: r.Owner}, nil
 }
@@ -305,7 +305,7 @@ const (
 
 // seesAll tells whether nothing that the rule guards is hidden from the principal.
 func (c *ironicCall) seesAll(rule string) bool {
-	return c.Who.Role != access.Scoped || c.allows(rule, access.Target{})
+	return c.Principal.Role != access.Scoped || c.allows(rule, access.Target{})
 }
 
 // redacted hides of a node what its policy hides from the principal: from lessees what tells of the infrastructure.

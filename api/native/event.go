@@ -69,7 +69,7 @@ func (s *server) events(c *api.Call) error {
 
 func (s *server) watchOf(c *api.Call) (w eventWatch, err error) {
 	w.names, w.filter.Type, w.tenant = map[job.Subject]string{}, c.Query.Get("type"), !c.Admin()
-	w.redacted = !c.Who.SeesQuotations()
+	w.redacted = !c.Principal.SeesQuotations()
 	if len(c.Query["subject"]) > maxSubjects {
 		return w, problem.Invalidf("Invalid value for subject: at most %d may be named.", maxSubjects)
 	}
@@ -118,7 +118,7 @@ func (s *server) watchOf(c *api.Call) (w eventWatch, err error) {
 
 // seesTimeline tells whether the asker may see the events of all subjects.
 func (s *server) seesTimeline(c *api.Call) bool {
-	return c.Admin() && s.Policy.SeesFleet(c.Who)
+	return c.Admin() && s.Policy.SeesFleet(c.Principal)
 }
 
 // subjectOf finds what is named KIND:IDENT, if the asker may see its history.
@@ -130,7 +130,7 @@ func (s *server) subjectOf(c *api.Call, text string) (job.Subject, string, error
 		if err != nil {
 			return job.Subject{}, "", err
 		}
-		if c.Who.Role == access.Scoped && !s.Policy.Allows("node:history:get", c.Who, nodeTarget(n)) {
+		if c.Principal.Role == access.Scoped && !s.Policy.Allows("node:history:get", c.Principal, nodeTarget(n)) {
 			return job.Subject{}, "", problem.Forbiddenf("Access was denied to the following resource: baremetal:node:history:get")
 		}
 		return job.Node(n.ID), n.Name, nil
@@ -205,7 +205,7 @@ func (w *eventWatch) view(e job.Event) wire.Event {
 
 // stream tells events as they come, until the client goes, reads too slowly or has followed for long enough.
 func (s *server) stream(c *api.Call, w eventWatch) error {
-	release, err := s.Feed.follow(c.Who.Scope.Project + "/" + c.Who.Owner())
+	release, err := s.Feed.follow(c.Principal.Scope.Project + "/" + c.Principal.Owner())
 	if err != nil {
 		return err
 	}

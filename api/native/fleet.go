@@ -39,9 +39,9 @@ func listStates(c *api.Call) error {
 // project is the one to whose machines the asker is confined; empty: to none.
 func (s *server) project(c *api.Call) (string, error) {
 	switch {
-	case s.Policy.SeesFleet(c.Who):
+	case s.Policy.SeesFleet(c.Principal):
 		return "", nil
-	case c.Project() != "" && s.Policy.Allows("node:list", c.Who, access.Target{}):
+	case c.Project() != "" && s.Policy.Allows("node:list", c.Principal, access.Target{}):
 		return c.Project(), nil
 	}
 	return "", problem.Forbiddenf("Access was denied to the following resource: baremetal:node:list_all")

@@ -16,12 +16,12 @@ func (s *server) preflightNode(c *api.Call) error {
 	if err != nil {
 		return err
 	}
-	if c.Who.Role == access.Scoped && !s.Policy.Allows("node:validate", c.Who, nodeTarget(n)) {
+	if c.Principal.Role == access.Scoped && !s.Policy.Allows("node:validate", c.Principal, nodeTarget(n)) {
 		return problem.Forbiddenf("You may not ask what node %s lacks.", n.ID)
 	}
 	var seen metal.RunbookFilter
-	if c.Who.Role == access.Scoped && c.Who.Scope.Project != "" {
-		seen.Project = c.Who.Scope.Project
+	if c.Principal.Role == access.Scoped && c.Principal.Scope.Project != "" {
+		seen.Project = c.Principal.Scope.Project
 	}
 	n, all, err := s.Nodes.CheckAll(c.R.Context(), n.ID, seen)
 	if err != nil {
@@ -31,7 +31,7 @@ func (s *server) preflightNode(c *api.Call) error {
 	for _, one := range all {
 		r := wire.PreflightResult{Operation: string(one.Kind), Now: one.Now, Reasons: []wire.PreflightReason{}}
 		for _, reason := range one.Reasons {
-			if !c.Who.SeesQuotations() {
+			if !c.Principal.SeesQuotations() {
 				reason.Text = problem.Redact(reason.Text)
 			}
 			r.Reasons = append(r.Reasons, wire.PreflightReason{Interface: reason.Interface, Text: reason.Text})

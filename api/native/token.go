@@ -56,7 +56,7 @@ func (s *server) tokenRoutes() []api.Route {
 			if err := s.Tokens.Revoke(c.R.Context(), t.ID, c.Asker()); err != nil {
 				return err
 			}
-			s.Log.Info("token revoked", "token", t.ID, "name", t.Name, "by", c.Who.User)
+			s.Log.Info("token revoked", "token", t.ID, "name", t.Name, "by", c.Principal.User)
 			return c.Empty(http.StatusNoContent)
 		}},
 	)
@@ -67,7 +67,7 @@ func projectOfTokens(c *api.Call) (string, error) {
 	switch {
 	case c.Admin():
 		return "", nil
-	case c.Who.Leads():
+	case c.Principal.Leads():
 		return c.Project(), nil
 	}
 	return "", problem.Forbiddenf("Tokens are made, listed and revoked by administrators, of the whole system or of a project.")
@@ -98,15 +98,15 @@ func (s *server) createToken(c *api.Call) error {
 	case b.ExpiresIn < 0 || b.ExpiresIn > int64(access.MaxTokenLife/time.Second):
 		return problem.Invalidf("Invalid input for field expires_in: want 0 to %d seconds; 0 is until it is revoked.", access.MaxTokenLife/time.Second)
 	case confined != "" && b.Project == "":
-		b.Project = c.Who.Scope.ProjectName
+		b.Project = c.Principal.Scope.ProjectName
 	case confined != "" && access.ProjectID(b.Project) != confined:
 		return problem.Forbiddenf("An administrator of a project makes tokens for that project alone.")
 	}
-	t, text, err := s.Tokens.IssueUnder(c.R.Context(), c.Who, b.Name, b.Role, b.Project, time.Duration(b.ExpiresIn)*time.Second, c.Asker())
+	t, text, err := s.Tokens.IssueUnder(c.R.Context(), c.Principal, b.Name, b.Role, b.Project, time.Duration(b.ExpiresIn)*time.Second, c.Asker())
 	if err != nil {
 		return err
 	}
-	s.Log.Info("token made", "token", t.ID, "name", t.Name, "role", t.Role, "project", t.Project, "by", c.Who.User)
+	s.Log.Info("token made", "token", t.ID, "name", t.Name, "role", t.Role, "project", t.Project, "by", c.Principal.User)
 	made := TokenView(t, text)
 	c.W.Header().Set("Cache-Control", "no-store")
 	return c.JSON(http.StatusCreated, made)

@@ -38,7 +38,7 @@ func (s *server) nodeOf(c *api.Call, ident string) (*metal.Node, error) {
 		return nil, problem.NotFoundf("There are no nodes here.")
 	}
 	n, err := s.Nodes.Node(c.R.Context(), ident)
-	if err == nil && c.Who.Role == access.Scoped && !s.Policy.Allows("node:get", c.Who, nodeTarget(n)) {
+	if err == nil && c.Principal.Role == access.Scoped && !s.Policy.Allows("node:get", c.Principal, nodeTarget(n)) {
 		return nil, problem.NotFoundf("Node %s could not be found.", ident)
 	}
 	return n, err
@@ -68,7 +68,7 @@ func (s *server) whyNode(c *api.Call) error {
 		_, ok := l.Catalog.Driver(n.Driver)
 		return ok
 	})
-	if c.Who.Role == access.Scoped && !s.Policy.Allows("node:get:last_error", c.Who, nodeTarget(n)) {
+	if c.Principal.Role == access.Scoped && !s.Policy.Allows("node:get:last_error", c.Principal, nodeTarget(n)) {
 		at = at.Outside()
 	}
 	w := at.Why()
@@ -324,7 +324,7 @@ func (s *server) answerWhy(c *api.Call, subject wire.Subject, w *record.Why) err
 	for _, n := range w.Next {
 		out.Next = append(out.Next, wire.Command{Run: n.Run, For: n.For})
 	}
-	if !c.Who.SeesQuotations() {
+	if !c.Principal.SeesQuotations() {
 		redactWhy(&out)
 	}
 	return c.JSON(http.StatusOK, out)

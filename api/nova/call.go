@@ -82,7 +82,7 @@ func (s *apiServer) through(r versionedRoute) func(*api.Call) error {
 
 // identify settles who asks and what that principal may do at most.
 func (c *novaCall) identify(r versionedRoute) error {
-	p := c.Who
+	p := c.Principal
 	c.user = p.Owner()
 	c.who = compute.Who{Asker: c.Asker(), Project: p.Scope.Project}
 	got := map[access.Rank]accessLevel{access.Oversight: admin, access.Worker: member, access.Observer: reader, access.Stranger: anyone}[c.Rank()]

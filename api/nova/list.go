@@ -194,7 +194,7 @@ func (c serverCall) serverTexts(marks []record.Mark, detail bool, dir *nameSnaps
 	if !detail {
 		fields = serverFields[:briefFields]
 	}
-	v := serverViewKey{detail: detail, admin: c.admin, ruler: c.Who.Rank(false) == access.Oversight, minor: c.Minor, base: c.Base, names: dir.generation}
+	v := serverViewKey{detail: detail, admin: c.admin, ruler: c.Principal.Rank(false) == access.Oversight, minor: c.Minor, base: c.Base, names: dir.generation}
 	return c.s.written.Render(v, marks, func(nums []int64) (map[int64]api.CachedJSON[record.Mark], error) {
 		found, err := c.s.Services.Servers.Marked(c.R.Context(), nums)
 		if err != nil {

@@ -45,7 +45,9 @@ func (f *serverField) shown(v *serverView) bool {
 }
 
 // tellsUserData: what a server was given may hold secrets, so it is for who administers servers, and not for who only looks at them.
-func tellsUserData(v *serverView) bool { return !v.rebuilt && v.c.Who.Rank(false) == access.Oversight }
+func tellsUserData(v *serverView) bool {
+	return !v.rebuilt && v.c.Principal.Rank(false) == access.Oversight
+}
 
 // serverFields are in the order of answers; a list that is brief shows the first briefFields.
 var serverFields = []serverField{

@@ -93,7 +93,7 @@ func (s *server) create(c *api.Call) error {
 	if err != nil {
 		return err
 	}
-	if v.User = c.Who.User; v.Project == "" {
+	if v.User = c.Principal.User; v.Project == "" {
 		v.Project = c.Project()
 	}
 	if err := s.Volumes.Create(c.R.Context(), v, c.Asker()); err != nil {

@@ -163,7 +163,7 @@ func inProject(c *api.Call) error {
 	if len(project) > maxText {
 		return problem.Invalidf("Malformed request url: its project has more than %d bytes.", maxText)
 	}
-	c.Who.Scope.Project = project
+	c.Principal.Scope.Project = project
 	return nil
 }
 
