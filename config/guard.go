@@ -45,7 +45,7 @@ var prefixes = valueSyntax[[]netip.Prefix]{many: true, allowed: "networks (ADDRE
 	return n.Prefixes, err
 }}
 
-// ParseNetworks reads networks; no words at all mean OtherNetworks.
+// ParseNetworks reads networks; no entries at all mean OtherNetworks.
 func ParseNetworks(entries []string) (Networks, error) {
 	out := Networks{Default: len(entries) == 0}
 	for _, w := range entries {

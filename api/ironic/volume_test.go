@@ -176,13 +176,13 @@ func TestVolumeGuard(t *testing.T) {
 	w.volumes()
 	const op = `[{"op":"add","path":"/extra/a","value":1}]`
 	paths := []string{"/v1/volume/connectors/" + connectorID, "/v1/volume/targets/" + targetID}
-	message := []string{"volume connector", "volume target"}
+	kinds := []string{"volume connector", "volume target"}
 	for _, power := range []metal.Power{metal.PowerOn, metal.PowerError, metal.PowerUnknown} {
 		w.edit(nodeID, func(n *metal.Node) { n.PowerState = power })
 		for i, path := range paths {
 			w.refuse([]refusal{
-				{"PATCH", path, "1.32", op, 400, `The requested action "` + message[i] + ` update" can not be performed on node "` + nodeID + `" while it is in state "`},
-				{"DELETE", path, "1.32", "", 400, `The requested action "` + message[i] + ` deletion"`},
+				{"PATCH", path, "1.32", op, 400, `The requested action "` + kinds[i] + ` update" can not be performed on node "` + nodeID + `" while it is in state "`},
+				{"DELETE", path, "1.32", "", 400, `The requested action "` + kinds[i] + ` deletion"`},
 			})
 		}
 	}
@@ -202,14 +202,14 @@ func TestVolumeGuard(t *testing.T) {
 			t.Errorf("moved: %v", got)
 		}
 		history := w.want(200, "GET", "/v1/nodes/n2/history", "1.82", "").body
-		if !strings.Contains(history, message[i]) {
+		if !strings.Contains(history, kinds[i]) {
 			t.Errorf("the timeline is silent: %s", history)
 		}
 	}
 	w.edit(otherID, func(n *metal.Node) { n.PowerState = metal.PowerOn })
 	for i, state := range []metal.State{metal.Enroll, metal.AdoptFailed} {
 		w.edit(otherID, func(n *metal.Node) { n.ProvisionState = state })
-		w.refuse([]refusal{{"DELETE", paths[i], "1.82", "", 400, `The requested action "` + message[i] + ` deletion"`}})
+		w.refuse([]refusal{{"DELETE", paths[i], "1.82", "", 400, `The requested action "` + kinds[i] + ` deletion"`}})
 		w.want(204, "DELETE", paths[i], "1.83", "")
 		w.want(404, "GET", paths[i], "1.32", "")
 	}
