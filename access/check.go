@@ -13,9 +13,9 @@ type check func(q *question) bool
 
 // question is what a check is asked about.
 type question struct {
-	policy Policy
-	who    Principal
-	target Target
+	policy    Policy
+	principal Principal
+	target    Target
 }
 
 // What keeps a hostile or mistaken file from costing much.
@@ -175,7 +175,7 @@ func (p *parser) atom(word string) (check, error) {
 	case !ok || kind == "" || match == "":
 		return nil, problem.Invalidf("%.60q is no check: want KIND:VALUE, as role:member or rule:is_admin, or @ or !", word)
 	case kind == "role":
-		return func(q *question) bool { return slices.Contains(q.who.Scope.Roles, strings.ToLower(match)) }, nil
+		return func(q *question) bool { return slices.Contains(q.principal.Scope.Roles, strings.ToLower(match)) }, nil
 	case kind == "rule":
 		if !p.rules[match] && !isRule(match) && common[match] == "" {
 			return nil, problem.Invalidf("there is no rule %.80q", match)
@@ -196,9 +196,9 @@ func (p *parser) atom(word string) (check, error) {
 			return nil, problem.Invalidf("%.60q: no object has a %.40q", word, m[1])
 		}
 		return func(q *question) bool { // what is not there equals nothing
-			have := left(q.who)
+			have := left(q.principal)
 			return have != "" && have == of(q.target)
 		}, nil
 	}
-	return func(q *question) bool { return left(q.who) == match }, nil
+	return func(q *question) bool { return left(q.principal) == match }, nil
 }

@@ -13,9 +13,9 @@ func TestSeesFleet(t *testing.T) {
 		false: {{}, {Role: access.Scoped, Scope: access.Scope{Project: "p", Roles: []string{"admin", "manager", "member", "reader"}, Bound: true}},
 			{Role: access.Scoped, Scope: access.Scope{Roles: []string{"member", "reader"}}}},
 	} {
-		for _, who := range all {
-			if got := (access.Policy{}).SeesFleet(who); got != want {
-				t.Errorf("%+v: %v", who, got)
+		for _, principal := range all {
+			if got := (access.Policy{}).SeesFleet(principal); got != want {
+				t.Errorf("%+v: %v", principal, got)
 			}
 		}
 	}

@@ -101,8 +101,8 @@ func oldGroups(s Scope) group {
 
 // Allows tells whether the principal may do what a rule is about to the target. A rule
 // that is not known allows nobody but an administrator.
-func (p Policy) Allows(rule string, who Principal, t Target) bool {
-	switch who.Role {
+func (p Policy) Allows(rule string, principal Principal, t Target) bool {
+	switch principal.Role {
 	case Admin:
 		return true
 	case Scoped:
@@ -110,22 +110,22 @@ func (p Policy) Allows(rule string, who Principal, t Target) bool {
 		return false
 	}
 	if c := p.Rules.of(bareMetal + rule); c != nil {
-		return c(&question{p, who, t})
+		return c(&question{p, principal, t})
 	}
-	return p.byDefault(rule, who, t)
+	return p.byDefault(rule, principal, t)
 }
 
 // SeesFleet tells whether the principal may see what there is of all projects, as counts, pictures and metrics.
-func (p Policy) SeesFleet(who Principal) bool {
-	return who.Role == Admin || who.Role == Reader || who.Role == Scoped && p.Allows("node:list_all", who, Target{})
+func (p Policy) SeesFleet(principal Principal) bool {
+	return principal.Role == Admin || principal.Role == Reader || principal.Role == Scoped && p.Allows("node:list_all", principal, Target{})
 }
 
-func (p Policy) byDefault(rule string, who Principal, t Target) bool {
+func (p Policy) byDefault(rule string, principal Principal, t Target) bool {
 	r, ok := rules[rule]
-	if !ok || r.systemOnly && p.EnforceScope && !who.Scope.System {
+	if !ok || r.systemOnly && p.EnforceScope && !principal.Scope.System {
 		return false
 	}
-	return p.groups(who.Scope, t)&(r.who|r.old) != 0
+	return p.groups(principal.Scope, t)&(r.allowed|r.old) != 0
 }
 
 // Known tells whether there is such a rule.

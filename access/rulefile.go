@@ -135,16 +135,16 @@ func (p Policy) byName(name string, q *question) bool {
 	if c := commons[name]; c != nil {
 		return c(q)
 	}
-	return p.byDefault(strings.TrimPrefix(name, bareMetal), q.who, q.target)
+	return p.byDefault(strings.TrimPrefix(name, bareMetal), q.principal, q.target)
 }
 
 // Overruled tells what the policy file says of a rule of another service than Ironic, and whether it says anything.
-func (p Policy) Overruled(name string, who Principal, t Target) (allowed, decided bool) {
+func (p Policy) Overruled(name string, principal Principal, t Target) (allowed, decided bool) {
 	c := p.Rules.of(name)
-	if c == nil || who.Role != Scoped {
+	if c == nil || principal.Role != Scoped {
 		return false, false
 	}
-	return c(&question{p, who, t}), true
+	return c(&question{p, principal, t}), true
 }
 
 const maxRules = 2000

@@ -111,22 +111,22 @@ func (s *Tokens) check(t *Token) error {
 
 // Issue makes a token of a role for a project, named by name or id (empty: the whole system), that ends after ttl (0: when it is
 // revoked). The text is told here only.
-func (s *Tokens) Issue(ctx context.Context, name string, role Role, project string, ttl time.Duration, who record.Asker) (*Token, secret.Value, error) {
-	return s.IssueUnder(ctx, Principal{}, name, role, project, ttl, who)
+func (s *Tokens) Issue(ctx context.Context, name string, role Role, project string, ttl time.Duration, asker record.Asker) (*Token, secret.Value, error) {
+	return s.IssueUnder(ctx, Principal{}, name, role, project, ttl, asker)
 }
 
 // Revoke removes a token and the tokens that were made with it, those first: where it fails, it can be asked again.
-func (s *Tokens) Revoke(ctx context.Context, id string, who record.Asker) error {
+func (s *Tokens) Revoke(ctx context.Context, id string, asker record.Asker) error {
 	below, err := s.madeWith(ctx, id)
 	if err != nil {
 		return err
 	}
 	for _, child := range below {
-		if err := s.Remove(ctx, child, who); err != nil && !problem.Is(err, problem.NotFound) {
+		if err := s.Remove(ctx, child, asker); err != nil && !problem.Is(err, problem.NotFound) {
 			return err
 		}
 	}
-	return s.Remove(ctx, id, who)
+	return s.Remove(ctx, id, asker)
 }
 
 // madeWith lists the ids of the tokens that were made with a token, directly or through other such tokens. A token comes after all
@@ -155,19 +155,19 @@ func (s *Tokens) madeWith(ctx context.Context, id string) ([]string, error) {
 }
 
 // IssueUnder is Issue for a maker: the token ends no later than the one that the maker came with, and is revoked with it.
-func (s *Tokens) IssueUnder(ctx context.Context, maker Principal, name string, role Role, project string, ttl time.Duration, who record.Asker) (*Token, secret.Value, error) {
+func (s *Tokens) IssueUnder(ctx context.Context, maker Principal, name string, role Role, project string, ttl time.Duration, asker record.Asker) (*Token, secret.Value, error) {
 	if ttl < 0 || ttl > MaxTokenLife {
 		return nil, secret.Value{}, problem.Invalidf("a token lasts at most %d days; 0 is until it is revoked", MaxTokenLife/(24*time.Hour))
 	}
 	text := secret.NewToken(TokenMark)
-	t := &Token{Name: name, Digest: text.Digest(), Role: role, Project: ProjectID(project), ProjectName: project, By: who.User, Parent: maker.TokenID}
+	t := &Token{Name: name, Digest: text.Digest(), Role: role, Project: ProjectID(project), ProjectName: project, By: asker.User, Parent: maker.TokenID}
 	if ttl > 0 {
 		t.ExpiresAt = s.now().Add(ttl)
 	}
 	if !maker.Until.IsZero() && (t.ExpiresAt.IsZero() || maker.Until.Before(t.ExpiresAt)) {
 		t.ExpiresAt = maker.Until
 	}
-	if err := s.Create(ctx, t, who); err != nil {
+	if err := s.Create(ctx, t, asker); err != nil {
 		return nil, secret.Value{}, err
 	}
 	return t, text, nil

@@ -60,7 +60,7 @@ func NewAllocations(store Store, nodes *Nodes) *Allocations {
 		if c.New != nil || c.Old.NodeID == "" {
 			return nil
 		}
-		return s.release(ctx, tx, c.Old, c.Who)
+		return s.release(ctx, tx, c.Old, c.Asker)
 	}
 	return s
 }
@@ -80,12 +80,12 @@ func checkAllocation(a *Allocation) error {
 // Create takes a node for the allocation; where none fits the allocation is kept in
 // state error, and says why. With backfill, a node that is in use already is written
 // down as the allocation's, or the creation fails.
-func (s *Allocations) Create(ctx context.Context, a *Allocation, backfill string, who record.Asker) error {
+func (s *Allocations) Create(ctx context.Context, a *Allocation, backfill string, asker record.Asker) error {
 	if err := s.candidates(ctx, a); err != nil {
 		return err
 	}
 	if backfill != "" {
-		return s.backfill(ctx, a, backfill, who)
+		return s.backfill(ctx, a, backfill, asker)
 	}
 	if a.ResourceClass == "" {
 		return problem.Invalidf("The resource_class field is mandatory when not backfilling")
@@ -94,14 +94,14 @@ func (s *Allocations) Create(ctx context.Context, a *Allocation, backfill string
 		a.ID = uuid.NewString()
 	}
 	for range 10 {
-		err := s.tryAllocate(ctx, a, who)
+		err := s.tryAllocate(ctx, a, asker)
 		if !errors.Is(err, record.ErrChanged) {
 			return err
 		}
 	}
 	a.State, a.NodeID = AllocationError, ""
 	a.LastError = failedAllocation(a, "all nodes that fit were taken or changed meanwhile; create it again")
-	return s.Collection.Create(ctx, a, who)
+	return s.Collection.Create(ctx, a, asker)
 }
 
 // MaxCandidates bounds the candidate nodes of an allocation.
@@ -132,7 +132,7 @@ func (s *Allocations) candidates(ctx context.Context, a *Allocation) error {
 
 // tryAllocate looks for nodes that fit and claims the first one that still does; Locked if
 // somebody works on all of them just now, record.ErrChanged if others were faster with all of them.
-func (s *Allocations) tryAllocate(ctx context.Context, a *Allocation, who record.Asker) error {
+func (s *Allocations) tryAllocate(ctx context.Context, a *Allocation, asker record.Asker) error {
 	fit, busy, why, err := s.matchingNodes(ctx, a)
 	if err != nil {
 		return err
@@ -142,10 +142,10 @@ func (s *Allocations) tryAllocate(ctx context.Context, a *Allocation, who record
 	}
 	if len(fit) == 0 {
 		a.State, a.LastError = AllocationError, failedAllocation(a, why)
-		return s.Collection.Create(ctx, a, who)
+		return s.Collection.Create(ctx, a, asker)
 	}
 	draft := *a // what a rolled back transaction wrote into it must not stay
-	err = s.insert(ctx, &draft, who, func(tx job.Tx) (*Node, error) {
+	err = s.insert(ctx, &draft, asker, func(tx job.Tx) (*Node, error) {
 		var busy error
 		for _, id := range fit {
 			n, err := s.nodes.store.Node(ctx, tx, id)
@@ -179,7 +179,7 @@ func failedAllocation(a *Allocation, why string) string {
 }
 
 // insert makes the allocation with the node that pick gives, in one transaction.
-func (s *Allocations) insert(ctx context.Context, a *Allocation, who record.Asker, pick func(job.Tx) (*Node, error)) error {
+func (s *Allocations) insert(ctx context.Context, a *Allocation, asker record.Asker, pick func(job.Tx) (*Node, error)) error {
 	if err := s.Ready(a); err != nil {
 		return err
 	}
@@ -192,7 +192,7 @@ func (s *Allocations) insert(ctx context.Context, a *Allocation, who record.Aske
 		if err := s.nodes.store.Allocations().Insert(tx, a); err != nil {
 			return err
 		}
-		return s.claim(tx, a, n, who)
+		return s.claim(tx, a, n, asker)
 	})
 }
 
@@ -200,7 +200,7 @@ func (s *Allocations) insert(ctx context.Context, a *Allocation, who record.Aske
 var errTaken = problem.Conflictf("the node was changed by somebody else; ask again")
 
 // claim writes the allocation down on its node.
-func (s *Allocations) claim(tx job.Tx, a *Allocation, n *Node, who record.Asker) error {
+func (s *Allocations) claim(tx job.Tx, a *Allocation, n *Node, asker record.Asker) error {
 	n.AllocationID, n.InstanceUUID = a.ID, a.ID
 	info := make(Object, len(n.InstanceInfo)+1)
 	for k, v := range n.InstanceInfo {
@@ -218,7 +218,7 @@ func (s *Allocations) claim(tx job.Tx, a *Allocation, n *Node, who record.Asker)
 		}
 		return err
 	}
-	return s.nodes.note(tx, n.ID, who, "request", "allocated as "+a.ID)
+	return s.nodes.note(tx, n.ID, asker, "request", "allocated as "+a.ID)
 }
 
 // fits tells whether the node may be taken now.
@@ -236,7 +236,7 @@ func (n *Node) hasTraits(traits []string) bool {
 }
 
 // backfill writes an allocation down for a node that is active already.
-func (s *Allocations) backfill(ctx context.Context, a *Allocation, ident string, who record.Asker) error {
+func (s *Allocations) backfill(ctx context.Context, a *Allocation, ident string, asker record.Asker) error {
 	n, err := s.nodes.store.Node(ctx, nil, ident)
 	if problem.Is(err, problem.NotFound) {
 		return problem.Invalidf("Node %.100s could not be found.", ident)
@@ -250,7 +250,7 @@ func (s *Allocations) backfill(ctx context.Context, a *Allocation, ident string,
 	if a.ResourceClass == "" {
 		a.ResourceClass = n.ResourceClass
 	}
-	return s.insert(ctx, a, who, func(tx job.Tx) (*Node, error) {
+	return s.insert(ctx, a, asker, func(tx job.Tx) (*Node, error) {
 		n, err := s.nodes.store.Node(ctx, tx, n.ID)
 		if err != nil {
 			return nil, err
@@ -286,7 +286,7 @@ func (a *Allocation) backfills(n *Node) error {
 }
 
 // release frees the node of an allocation that is removed.
-func (s *Allocations) release(ctx context.Context, tx job.Tx, a *Allocation, who record.Asker) error {
+func (s *Allocations) release(ctx context.Context, tx job.Tx, a *Allocation, asker record.Asker) error {
 	n, err := s.nodes.store.Node(ctx, tx, a.NodeID)
 	if problem.Is(err, problem.NotFound) {
 		return nil
@@ -307,7 +307,7 @@ func (s *Allocations) release(ctx context.Context, tx job.Tx, a *Allocation, who
 	if err := s.nodes.store.SaveNode(tx, n); err != nil {
 		return err
 	}
-	return s.nodes.note(tx, n.ID, who, "request", "allocation "+a.ID+" removed")
+	return s.nodes.note(tx, n.ID, asker, "request", "allocation "+a.ID+" removed")
 }
 
 // OfNode reads the allocation that claims the node; problem.NotFound if there is none.

@@ -70,7 +70,7 @@ const (
 )
 
 // abort has the jobs fail that lock the node: whatever they do, they are stopped within seconds. An undoing is given up.
-func (s *Nodes) abort(ctx context.Context, tx job.Tx, n *Node, who record.Asker) error {
+func (s *Nodes) abort(ctx context.Context, tx job.Tx, n *Node, asker record.Asker) error {
 	open, err := s.jobs.Unended(tx, job.Node(n.ID))
 	if err != nil {
 		return err
@@ -96,7 +96,7 @@ func (s *Nodes) abort(ctx context.Context, tx job.Tx, n *Node, who record.Asker)
 	if err := s.store.SaveNode(tx, n); err != nil {
 		return err
 	}
-	return s.note(tx, n.ID, who, "request", fmt.Sprintf(abortedInMidWords, strings.Join(kinds, " and its ")))
+	return s.note(tx, n.ID, asker, "request", fmt.Sprintf(abortedInMidWords, strings.Join(kinds, " and its ")))
 }
 
 // loginWords end the keys of driver_info that say how the login to a BMC goes, and not which BMC or machine it is.

@@ -108,7 +108,7 @@ func checkName(name string) error {
 
 // Create adds a node in the given state (enroll, or available for clients that are
 // older than enroll), its interfaces checked against what live conductors offer.
-func (s *Nodes) Create(ctx context.Context, n *Node, who record.Asker) error {
+func (s *Nodes) Create(ctx context.Context, n *Node, asker record.Asker) error {
 	if n.ID == "" {
 		n.ID = uuid.NewString()
 	}
@@ -136,7 +136,7 @@ func (s *Nodes) Create(ctx context.Context, n *Node, who record.Asker) error {
 		if err := s.store.InsertNode(tx, n); err != nil {
 			return err
 		}
-		return s.note(tx, n.ID, who, "request", "node created")
+		return s.note(tx, n.ID, asker, "request", "node created")
 	})
 }
 
@@ -227,9 +227,9 @@ func Locked(n *Node) error {
 
 // Update changes a record: change edits a copy, which is then checked and saved if
 // nobody else changed the node meanwhile (else change runs again on the newer one).
-func (s *Nodes) Update(ctx context.Context, ident string, who record.Asker, change func(*Node) error) (*Node, error) {
+func (s *Nodes) Update(ctx context.Context, ident string, asker record.Asker, change func(*Node) error) (*Node, error) {
 	for range 5 {
-		n, err := s.tryUpdate(ctx, ident, who, change)
+		n, err := s.tryUpdate(ctx, ident, asker, change)
 		if err == record.ErrChanged {
 			continue
 		}
@@ -238,7 +238,7 @@ func (s *Nodes) Update(ctx context.Context, ident string, who record.Asker, chan
 	return nil, problem.Conflictf("node %s keeps changing; ask again", ident)
 }
 
-func (s *Nodes) tryUpdate(ctx context.Context, ident string, who record.Asker, change func(*Node) error) (*Node, error) {
+func (s *Nodes) tryUpdate(ctx context.Context, ident string, asker record.Asker, change func(*Node) error) (*Node, error) {
 	old, err := s.store.Node(ctx, nil, ident)
 	if err != nil {
 		return nil, err
@@ -301,7 +301,7 @@ func (s *Nodes) tryUpdate(ctx context.Context, ident string, who record.Asker, c
 		if err := s.store.SaveNode(tx, n); err != nil {
 			return err
 		}
-		return s.note(tx, n.ID, who, "request", "record updated")
+		return s.note(tx, n.ID, asker, "request", "record updated")
 	})
 	if err != nil {
 		return nil, err
@@ -327,7 +327,7 @@ func (s *Nodes) checkRehome(old, n *Node) error {
 }
 
 // Remove deletes a node, with its ports and history, in the states that allow it.
-func (s *Nodes) Remove(ctx context.Context, ident string, who record.Asker) error {
+func (s *Nodes) Remove(ctx context.Context, ident string, asker record.Asker) error {
 	return s.jobs.Do(ctx, func(tx job.Tx) error {
 		n, err := s.store.Node(ctx, tx, ident)
 		if err != nil {
@@ -352,7 +352,7 @@ func (s *Nodes) Remove(ctx context.Context, ident string, who record.Asker) erro
 			return err
 		}
 		for _, j := range waiting {
-			if err := s.jobs.Interrupt(tx, j.ID, job.Ended, problem.Conflictf("the node was deleted by %s", who.User)); err != nil {
+			if err := s.jobs.Interrupt(tx, j.ID, job.Ended, problem.Conflictf("the node was deleted by %s", asker.User)); err != nil {
 				return err
 			}
 		}
@@ -361,7 +361,7 @@ func (s *Nodes) Remove(ctx context.Context, ident string, who record.Asker) erro
 }
 
 // SetMaintenance switches maintenance on or off; it is allowed in every state and beside every job.
-func (s *Nodes) SetMaintenance(ctx context.Context, ident string, on bool, reason string, who record.Asker) error {
+func (s *Nodes) SetMaintenance(ctx context.Context, ident string, on bool, reason string, asker record.Asker) error {
 	return s.jobs.Do(ctx, func(tx job.Tx) error {
 		n, err := s.store.Node(ctx, tx, ident)
 		if err != nil {
@@ -380,13 +380,13 @@ func (s *Nodes) SetMaintenance(ctx context.Context, ident string, on bool, reaso
 		if err := s.store.SaveNode(tx, n); err != nil {
 			return err
 		}
-		return s.note(tx, n.ID, who, "request", "maintenance "+word)
+		return s.note(tx, n.ID, asker, "request", "maintenance "+word)
 	})
 }
 
 // note writes a row of the node's timeline.
-func (s *Nodes) note(tx job.Tx, nodeID string, who record.Asker, kind, text string) error {
-	return s.jobs.Append(tx, job.Event{Subject: job.Node(nodeID), At: s.now(), Type: kind, Text: text, Severity: "info", RequestID: who.RequestID, User: who.User})
+func (s *Nodes) note(tx job.Tx, nodeID string, asker record.Asker, kind, text string) error {
+	return s.jobs.Append(tx, job.Event{Subject: job.Node(nodeID), At: s.now(), Type: kind, Text: text, Severity: "info", RequestID: asker.RequestID, User: asker.User})
 }
 
 // Advance moves a node by an event inside a job's transaction, lets change edit it
@@ -442,8 +442,8 @@ func (s *Nodes) enter(n *Node, to State) {
 	n.ProvisionState, n.TargetProvision, n.ProvisionedAt = to, target, s.now()
 }
 
-func (s *Nodes) noteState(tx job.Tx, n *Node, who record.Asker) error {
-	e := job.Event{Subject: job.Node(n.ID), At: s.now(), Type: "state", Text: string(n.ProvisionState), Severity: "info", RequestID: who.RequestID, User: who.User}
+func (s *Nodes) noteState(tx job.Tx, n *Node, asker record.Asker) error {
+	e := job.Event{Subject: job.Node(n.ID), At: s.now(), Type: "state", Text: string(n.ProvisionState), Severity: "info", RequestID: asker.RequestID, User: asker.User}
 	if n.LastError != "" {
 		e.Severity, e.Text = "error", string(n.ProvisionState)+": "+n.LastError
 	}

@@ -27,7 +27,7 @@ func NewPorts(store Store, jobs record.Jobs, nodes *Nodes) *Ports {
 	s.Admit = rules.admit
 	s.Settle = func(_ context.Context, tx job.Tx, c record.Change[Port]) error {
 		p := c.Newest()
-		return nodes.note(tx, p.NodeID, c.Who, "request", "port "+p.Address+" "+c.Done())
+		return nodes.note(tx, p.NodeID, c.Asker, "request", "port "+p.Address+" "+c.Done())
 	}
 	return s
 }

@@ -55,7 +55,7 @@ func NewPortgroups(store Store, nodes *Nodes) *Portgroups {
 			return err
 		}
 		g := c.Newest()
-		return nodes.note(tx, g.NodeID, c.Who, "request", "portgroup "+g.ID+" "+c.Done())
+		return nodes.note(tx, g.NodeID, c.Asker, "request", "portgroup "+g.ID+" "+c.Done())
 	}
 	return s
 }

@@ -49,7 +49,7 @@ type PowerArgs struct {
 }
 
 // SetPower asks for a change of power: a command, which runs beside a waiting operation.
-func (s *Nodes) SetPower(ctx context.Context, ident string, target PowerTarget, timeout time.Duration, who record.Asker) error {
+func (s *Nodes) SetPower(ctx context.Context, ident string, target PowerTarget, timeout time.Duration, asker record.Asker) error {
 	if !target.Known() {
 		return problem.Invalidf(`The requested action "%s" is no power target; use power on, power off, rebooting, soft rebooting or soft power off.`, target)
 	}
@@ -68,7 +68,7 @@ func (s *Nodes) SetPower(ctx context.Context, ident string, target PowerTarget, 
 		if err := n.admitPower(target); err != nil {
 			return err
 		}
-		j := &job.Job{Kind: "power", Class: job.Command, Subject: job.Node(n.ID), Group: n.ConductorGroup, Args: raw, RequestID: who.RequestID, User: who.User}
+		j := &job.Job{Kind: "power", Class: job.Command, Subject: job.Node(n.ID), Group: n.ConductorGroup, Args: raw, RequestID: asker.RequestID, User: asker.User}
 		if err := s.jobs.Insert(tx, j); err != nil {
 			return err
 		}
@@ -76,7 +76,7 @@ func (s *Nodes) SetPower(ctx context.Context, ident string, target PowerTarget, 
 		if err := s.store.SaveNode(tx, n); err != nil {
 			return err
 		}
-		return s.note(tx, n.ID, who, "request", "asked for "+string(target))
+		return s.note(tx, n.ID, asker, "request", "asked for "+string(target))
 	})
 }
 
@@ -114,12 +114,12 @@ type Question struct {
 }
 
 // Ask inserts the job of a question, whose answer the caller may wait for, and returns its id.
-func (s *Nodes) Ask(ctx context.Context, ident string, q Question, who record.Asker) (string, error) {
+func (s *Nodes) Ask(ctx context.Context, ident string, q Question, asker record.Asker) (string, error) {
 	raw, err := json.Marshal(q.Args)
 	if err != nil {
 		return "", err
 	}
-	j := &job.Job{Kind: q.Kind, Class: q.Class, Args: raw, Secret: q.Secret, RequestID: who.RequestID, User: who.User}
+	j := &job.Job{Kind: q.Kind, Class: q.Class, Args: raw, Secret: q.Secret, RequestID: asker.RequestID, User: asker.User}
 	n, err := s.store.Node(ctx, nil, ident)
 	if err != nil {
 		return "", err

@@ -125,7 +125,7 @@ func physicalDisks(list []any) bool {
 
 // SetTargetRAID sets the RAID configuration that the next raid.create_configuration is to make; an empty one is none.
 // Unsupported where the node's driver knows no RAID.
-func (s *Nodes) SetTargetRAID(ctx context.Context, ident string, config Object, who record.Asker) error {
+func (s *Nodes) SetTargetRAID(ctx context.Context, ident string, config Object, asker record.Asker) error {
 	n, err := s.store.Node(ctx, nil, ident)
 	if err != nil {
 		return err
@@ -154,6 +154,6 @@ func (s *Nodes) SetTargetRAID(ctx context.Context, ident string, config Object, 
 		if err := s.store.SaveNode(tx, n); err != nil {
 			return err
 		}
-		return s.note(tx, n.ID, who, "request", "target RAID configuration set")
+		return s.note(tx, n.ID, asker, "request", "target RAID configuration set")
 	})
 }

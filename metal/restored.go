@@ -198,7 +198,7 @@ func DroppedState(from State) State {
 
 // ShowDropped shows on the node that its job was dropped. The node enters DroppedState and has no target power. After an operation,
 // which may have changed the machine, it is in maintenance until an operator has looked.
-func (s *Nodes) ShowDropped(ctx context.Context, tx job.Tx, j job.Job, who record.Asker) error {
+func (s *Nodes) ShowDropped(ctx context.Context, tx job.Tx, j job.Job, asker record.Asker) error {
 	n, err := s.store.Node(ctx, tx, j.Subject.ID)
 	if problem.Is(err, problem.NotFound) {
 		return nil
@@ -229,13 +229,13 @@ func (s *Nodes) ShowDropped(ctx context.Context, tx job.Tx, j job.Job, who recor
 	if err := s.store.SaveNode(tx, n); err != nil {
 		return err
 	}
-	if err := s.note(tx, n.ID, who, "request", summary); err != nil {
+	if err := s.note(tx, n.ID, asker, "request", summary); err != nil {
 		return err
 	}
 	if j.Class != job.Operation {
 		return nil
 	}
-	return s.noteState(tx, n, who)
+	return s.noteState(tx, n, asker)
 }
 
 func (n *Node) handle() string {

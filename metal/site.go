@@ -51,7 +51,7 @@ func NewSites(store SiteStore, jobs record.Jobs, now func() time.Time) *Sites {
 var siteName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
 // Issue makes a site. Its token is told here only.
-func (s *Sites) Issue(ctx context.Context, name, group string, who record.Asker) (*Site, secret.Value, error) {
+func (s *Sites) Issue(ctx context.Context, name, group string, asker record.Asker) (*Site, secret.Value, error) {
 	if !siteName.MatchString(name) || record.IsUUID(name) {
 		return nil, secret.Value{}, problem.Invalidf("name %.100q of a site is not valid: use letters, digits and . _ - (at most 63)", name)
 	}
@@ -60,8 +60,8 @@ func (s *Sites) Issue(ctx context.Context, name, group string, who record.Asker)
 		return nil, secret.Value{}, err
 	}
 	token := secret.NewToken(SiteTokenMark)
-	site := &Site{Record: record.Record{ID: uuid.NewString()}, Name: name, Group: group, Digest: token.Digest(), By: who.User}
-	if err := s.Create(ctx, site, who); err != nil {
+	site := &Site{Record: record.Record{ID: uuid.NewString()}, Name: name, Group: group, Digest: token.Digest(), By: asker.User}
+	if err := s.Create(ctx, site, asker); err != nil {
 		return nil, secret.Value{}, err
 	}
 	return site, token, nil

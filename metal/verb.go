@@ -59,7 +59,7 @@ func (n *Node) Admit(v Verb, word string) (Transition, error) {
 // Provision takes a verb: the state, the job that works it off and the timeline
 // change in one transaction, or nothing does. The rescue password is hashed before
 // and only the hash goes on, sealed with the job.
-func (s *Nodes) Provision(ctx context.Context, ident string, v Verb, word string, args ProvisionArgs, who record.Asker) error {
+func (s *Nodes) Provision(ctx context.Context, ident string, v Verb, word string, args ProvisionArgs, asker record.Asker) error {
 	n, err := s.store.Node(ctx, nil, ident)
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func (s *Nodes) Provision(ctx context.Context, ident string, v Verb, word string
 			return err
 		}
 		if v == Abort && n.Reservation != "" {
-			return s.abort(ctx, tx, n, who)
+			return s.abort(ctx, tx, n, asker)
 		}
 		var memo map[string]string
 		if t.Job != "" || v == Abort {
@@ -105,7 +105,7 @@ func (s *Nodes) Provision(ctx context.Context, ident string, v Verb, word string
 			}
 		}
 		if t.Job != "" {
-			j := &job.Job{Kind: t.Job, Class: job.Operation, Subject: job.Node(n.ID), Group: n.ConductorGroup, Args: raw, Memo: memo, Secret: credential, RequestID: who.RequestID, User: who.User}
+			j := &job.Job{Kind: t.Job, Class: job.Operation, Subject: job.Node(n.ID), Group: n.ConductorGroup, Args: raw, Memo: memo, Secret: credential, RequestID: asker.RequestID, User: asker.User}
 			if err := s.jobs.Insert(tx, j); err != nil {
 				return err
 			}
@@ -132,10 +132,10 @@ func (s *Nodes) Provision(ctx context.Context, ident string, v Verb, word string
 		if err := s.store.SaveNode(tx, n); err != nil {
 			return err
 		}
-		if err := s.note(tx, n.ID, who, "request", "asked to "+word); err != nil {
+		if err := s.note(tx, n.ID, asker, "request", "asked to "+word); err != nil {
 			return err
 		}
-		return s.noteState(tx, n, who)
+		return s.noteState(tx, n, asker)
 	})
 }
 

@@ -130,8 +130,8 @@ func (s *Nodes) VIFs(ctx context.Context, ident string) ([]string, error) {
 }
 
 // AttachVIF wires a free outlet of a node, or the named one, to a VIF.
-func (s *Nodes) AttachVIF(ctx context.Context, ident string, v VIF, who record.Asker) error {
-	return s.rewire(ctx, ident, who, "VIF "+v.ID+" attached", func(tx job.Tx, n *Node, all []attachPoint) error {
+func (s *Nodes) AttachVIF(ctx context.Context, ident string, v VIF, asker record.Asker) error {
+	return s.rewire(ctx, ident, asker, "VIF "+v.ID+" attached", func(tx job.Tx, n *Node, all []attachPoint) error {
 		if v.PortID == "" && v.PortgroupID == "" && s.wireless(ctx, n, all) {
 			return nil
 		}
@@ -144,8 +144,8 @@ func (s *Nodes) AttachVIF(ctx context.Context, ident string, v VIF, who record.A
 }
 
 // DetachVIF takes a VIF off a node.
-func (s *Nodes) DetachVIF(ctx context.Context, ident, id string, who record.Asker) error {
-	return s.rewire(ctx, ident, who, "VIF "+id+" detached", func(tx job.Tx, n *Node, all []attachPoint) error {
+func (s *Nodes) DetachVIF(ctx context.Context, ident, id string, asker record.Asker) error {
+	return s.rewire(ctx, ident, asker, "VIF "+id+" detached", func(tx job.Tx, n *Node, all []attachPoint) error {
 		i := slices.IndexFunc(all, func(o attachPoint) bool { return o.vif() == id })
 		if i < 0 && s.wireless(ctx, n, all) {
 			return nil
@@ -209,9 +209,9 @@ func freeOutlet(n *Node, all []attachPoint, v VIF) (attachPoint, error) {
 
 // rewire changes a node's outlets in a transaction that raises the node's version, so
 // that of two at once one looks again.
-func (s *Nodes) rewire(ctx context.Context, ident string, who record.Asker, text string, change func(job.Tx, *Node, []attachPoint) error) error {
+func (s *Nodes) rewire(ctx context.Context, ident string, asker record.Asker, text string, change func(job.Tx, *Node, []attachPoint) error) error {
 	for range 5 {
-		err := s.tryRewire(ctx, ident, who, text, change)
+		err := s.tryRewire(ctx, ident, asker, text, change)
 		if err != record.ErrChanged {
 			return err
 		}
@@ -219,7 +219,7 @@ func (s *Nodes) rewire(ctx context.Context, ident string, who record.Asker, text
 	return problem.Conflictf("node %.100s keeps changing; ask again", ident)
 }
 
-func (s *Nodes) tryRewire(ctx context.Context, ident string, who record.Asker, text string, change func(job.Tx, *Node, []attachPoint) error) error {
+func (s *Nodes) tryRewire(ctx context.Context, ident string, asker record.Asker, text string, change func(job.Tx, *Node, []attachPoint) error) error {
 	before, err := s.store.Node(ctx, nil, ident)
 	if err != nil {
 		return err
@@ -245,6 +245,6 @@ func (s *Nodes) tryRewire(ctx context.Context, ident string, who record.Asker, t
 		if err := change(tx, n, all); err != nil {
 			return err
 		}
-		return s.note(tx, n.ID, who, "request", text)
+		return s.note(tx, n.ID, asker, "request", text)
 	})
 }

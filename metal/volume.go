@@ -68,7 +68,7 @@ func NewConnectors(store Store, nodes *Nodes, strict bool) *Connectors {
 		return nodes.admitVolume(ctx, tx, s.Name, volumeChangeOf(c, func(r *Connector) string { return r.NodeID }))
 	}
 	s.Settle = func(_ context.Context, tx job.Tx, c record.Change[Connector]) error {
-		return nodes.noteVolume(tx, s.Name, c.Newest().ID, volumeChangeOf(c, func(r *Connector) string { return r.NodeID }), c.Who)
+		return nodes.noteVolume(tx, s.Name, c.Newest().ID, volumeChangeOf(c, func(r *Connector) string { return r.NodeID }), c.Asker)
 	}
 	return s
 }
@@ -81,7 +81,7 @@ func NewTargets(store Store, nodes *Nodes) *Targets {
 		return nodes.admitVolume(ctx, tx, s.Name, volumeChangeOf(c, func(r *Target) string { return r.NodeID }))
 	}
 	s.Settle = func(_ context.Context, tx job.Tx, c record.Change[Target]) error {
-		return nodes.noteVolume(tx, s.Name, c.Newest().ID, volumeChangeOf(c, func(r *Target) string { return r.NodeID }), c.Who)
+		return nodes.noteVolume(tx, s.Name, c.Newest().ID, volumeChangeOf(c, func(r *Target) string { return r.NodeID }), c.Asker)
 	}
 	return s
 }
@@ -137,15 +137,15 @@ func (s *Nodes) admitVolume(ctx context.Context, tx job.Tx, word string, v volum
 }
 
 // noteVolume writes the timelines of the nodes that a change touches. What the record holds stays out of them.
-func (s *Nodes) noteVolume(tx job.Tx, word, id string, v volumeChange, who record.Asker) error {
+func (s *Nodes) noteVolume(tx job.Tx, word, id string, v volumeChange, asker record.Asker) error {
 	text := word + " " + id + " " + v.done
 	if v.from != "" && v.to != "" && v.from != v.to {
-		if err := s.note(tx, v.from, who, "request", word+" "+id+" moved to node "+v.to); err != nil {
+		if err := s.note(tx, v.from, asker, "request", word+" "+id+" moved to node "+v.to); err != nil {
 			return err
 		}
 		text = word + " " + id + " moved here from node " + v.from
 	}
-	return s.note(tx, cmp.Or(v.to, v.from), who, "request", text)
+	return s.note(tx, cmp.Or(v.to, v.from), asker, "request", text)
 }
 
 func (c *Connector) check() error {

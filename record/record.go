@@ -89,7 +89,7 @@ type Mark struct {
 // Change is what somebody asks of a record: a nil Old is a creation, a nil New a removal.
 type Change[R any] struct {
 	Old, New *R
-	Who      Asker
+	Asker    Asker
 }
 
 // Newest is the record as the change leaves it, or as it was before its removal.
@@ -178,11 +178,11 @@ func (s *Collection[R, F]) Marked(ctx context.Context, nums []int64) (map[int64]
 }
 
 // Create adds a record; an empty ID is chosen.
-func (s *Collection[R, F]) Create(ctx context.Context, r *R, who Asker) error {
+func (s *Collection[R, F]) Create(ctx context.Context, r *R, asker Asker) error {
 	if err := s.Ready(r); err != nil {
 		return err
 	}
-	return s.write(ctx, Change[R]{New: r, Who: who}, func(tx job.Tx) error { return s.table.Insert(tx, r) })
+	return s.write(ctx, Change[R]{New: r, Asker: asker}, func(tx job.Tx) error { return s.table.Insert(tx, r) })
 }
 
 // Ready makes a new record complete and checks it.
@@ -204,9 +204,9 @@ func (s *Collection[R, F]) Ready(r *R) error {
 
 // Update changes a record: edit works on a copy, which is checked and saved if nobody
 // else changed the record meanwhile (else edit runs again on the newer one).
-func (s *Collection[R, F]) Update(ctx context.Context, ident string, who Asker, edit func(*R) error) (*R, error) {
+func (s *Collection[R, F]) Update(ctx context.Context, ident string, asker Asker, edit func(*R) error) (*R, error) {
 	for range 5 {
-		r, err := s.tryUpdate(ctx, ident, who, edit)
+		r, err := s.tryUpdate(ctx, ident, asker, edit)
 		if err != ErrChanged {
 			return r, err
 		}
@@ -214,7 +214,7 @@ func (s *Collection[R, F]) Update(ctx context.Context, ident string, who Asker, 
 	return nil, problem.Conflictf("%s %.100s keeps changing; ask again", s.Name, ident)
 }
 
-func (s *Collection[R, F]) tryUpdate(ctx context.Context, ident string, who Asker, edit func(*R) error) (*R, error) {
+func (s *Collection[R, F]) tryUpdate(ctx context.Context, ident string, asker Asker, edit func(*R) error) (*R, error) {
 	old, err := s.table.Get(ctx, nil, ident)
 	if err != nil {
 		return nil, err
@@ -226,7 +226,7 @@ func (s *Collection[R, F]) tryUpdate(ctx context.Context, ident string, who Aske
 	if err := s.Check(r); err != nil {
 		return nil, err
 	}
-	err = s.write(ctx, Change[R]{Old: old, New: r, Who: who}, func(tx job.Tx) error {
+	err = s.write(ctx, Change[R]{Old: old, New: r, Asker: asker}, func(tx job.Tx) error {
 		now, err := s.table.Get(ctx, tx, s.head(old).ID)
 		if err != nil {
 			return err
@@ -240,23 +240,23 @@ func (s *Collection[R, F]) tryUpdate(ctx context.Context, ident string, who Aske
 }
 
 // Remove deletes a record.
-func (s *Collection[R, F]) Remove(ctx context.Context, ident string, who Asker) error {
+func (s *Collection[R, F]) Remove(ctx context.Context, ident string, asker Asker) error {
 	old, err := s.table.Get(ctx, nil, ident)
 	if err != nil {
 		return err
 	}
-	return s.write(ctx, Change[R]{Old: old, Who: who}, func(tx job.Tx) error { return s.table.Delete(tx, old) })
+	return s.write(ctx, Change[R]{Old: old, Asker: asker}, func(tx job.Tx) error { return s.table.Delete(tx, old) })
 }
 
 // Clear deletes every record of the kind, or none.
-func (s *Collection[R, F]) Clear(ctx context.Context, who Asker) error {
+func (s *Collection[R, F]) Clear(ctx context.Context, asker Asker) error {
 	return s.jobs.Do(ctx, func(tx job.Tx) error {
 		all, err := s.table.List(ctx, tx, *new(F), Page{})
 		if err != nil {
 			return err
 		}
 		for _, old := range all {
-			if err := s.change(ctx, tx, Change[R]{Old: old, Who: who}, func(tx job.Tx) error { return s.table.Delete(tx, old) }); err != nil {
+			if err := s.change(ctx, tx, Change[R]{Old: old, Asker: asker}, func(tx job.Tx) error { return s.table.Delete(tx, old) }); err != nil {
 				return err
 			}
 		}

@@ -155,14 +155,14 @@ func (w *Why) AddConductors(conductors Conductors) {
 	if w.Job != nil {
 		then = "it goes on where it stood as soon as one starts"
 	}
-	who := "no conductor is known"
+	silence := "no conductor is known"
 	if len(conductors.Dead) > 0 {
-		who = "no conductor lives (" + strings.Join(conductors.Dead, ", ") + ": silent)"
+		silence = "no conductor lives (" + strings.Join(conductors.Dead, ", ") + ": silent)"
 	}
 	if conductors.Group != "" {
-		who += " in conductor group " + conductors.Group
+		silence += " in conductor group " + conductors.Group
 	}
-	w.Block(who+"; "+then, Command{"salvor conductor list", "see which conductors live"})
+	w.Block(silence+"; "+then, Command{"salvor conductor list", "see which conductors live"})
 	if w.Job != nil {
 		w.WaitsFor = "a conductor of its group to live"
 	}

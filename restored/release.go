@@ -32,7 +32,7 @@ type Wanted struct {
 
 // Release carries out the choices and ends the hold, in one transaction. It returns a line for each effect. Jobs that continue or
 // are undone begin when conductors claim them.
-func (s *Service) Release(ctx context.Context, w Wanted, who record.Asker) ([]string, error) {
+func (s *Service) Release(ctx context.Context, w Wanted, asker record.Asker) ([]string, error) {
 	if !slices.Contains([]string{"", record.ContinueJob, record.EndJob, record.DropJob}, w.Rest) {
 		return nil, problem.Invalidf("Invalid choice %.40q for the rest: want continue, end or drop.", w.Rest)
 	}
@@ -52,7 +52,7 @@ func (s *Service) Release(ctx context.Context, w Wanted, who record.Asker) ([]st
 		if lines, err = p.admit(w); err != nil {
 			return err
 		}
-		return s.carryOut(ctx, tx, p, who)
+		return s.carryOut(ctx, tx, p, asker)
 	})
 	if err != nil {
 		return nil, err
@@ -133,7 +133,7 @@ func some(all []string) string {
 }
 
 // carryOut writes the effects that admit returned.
-func (s *Service) carryOut(ctx context.Context, tx job.Tx, p *picture, who record.Asker) error {
+func (s *Service) carryOut(ctx context.Context, tx job.Tx, p *picture, asker record.Asker) error {
 	if err := s.store.FreeJobs(tx, record.NumberStep); err != nil {
 		return err
 	}
@@ -146,7 +146,7 @@ func (s *Service) carryOut(ctx context.Context, tx job.Tx, p *picture, who recor
 		}
 	}
 	for i := range p.Jobs {
-		if err := s.decide(ctx, tx, &p.Jobs[i], who); err != nil {
+		if err := s.decide(ctx, tx, &p.Jobs[i], asker); err != nil {
 			return fmt.Errorf("job %s: %w", p.Jobs[i].ID, err)
 		}
 	}
@@ -171,7 +171,7 @@ func (s *Service) carryOut(ctx context.Context, tx job.Tx, p *picture, who recor
 	return s.store.ReleaseHold(tx)
 }
 
-func (s *Service) decide(ctx context.Context, tx job.Tx, o *OpenJob, who record.Asker) error {
+func (s *Service) decide(ctx context.Context, tx job.Tx, o *OpenJob, asker record.Asker) error {
 	text := ""
 	switch o.Choice {
 	case record.DropJob:
@@ -180,7 +180,7 @@ func (s *Service) decide(ctx context.Context, tx job.Tx, o *OpenJob, who record.
 			return err
 		}
 		if o.node != nil {
-			return s.nodes.ShowDropped(ctx, tx, o.Job, who)
+			return s.nodes.ShowDropped(ctx, tx, o.Job, asker)
 		}
 		return s.servers.Servers.ShowDropped(ctx, tx, o.Job)
 	case record.EndJob:
@@ -198,7 +198,7 @@ func (s *Service) decide(ctx context.Context, tx job.Tx, o *OpenJob, who record.
 			return err
 		}
 	}
-	return s.store.Append(tx, job.Event{Subject: o.Subject, At: s.now(), Type: "request", Severity: "info", JobID: o.ID, RequestID: who.RequestID, User: who.User,
+	return s.store.Append(tx, job.Event{Subject: o.Subject, At: s.now(), Type: "request", Severity: "info", JobID: o.ID, RequestID: asker.RequestID, User: asker.User,
 		Text: fmt.Sprintf("the restored database was released: the %s that was open %s", o.Kind, text)})
 }
 

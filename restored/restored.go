@@ -353,7 +353,7 @@ const All = "all"
 
 // Choose stores a choice for jobs or nodes. A word names a job by its id, the beginning of its id, or its node or server; it names a
 // node by name or UUID. "all" means all jobs without a choice, or all nodes.
-func (s *Service) Choose(ctx context.Context, kind, choice string, which []string, who record.Asker) error {
+func (s *Service) Choose(ctx context.Context, kind, choice string, which []string, asker record.Asker) error {
 	return s.store.Do(ctx, func(tx job.Tx) error {
 		p, err := s.look(ctx, tx)
 		if err == nil {
@@ -375,7 +375,7 @@ func (s *Service) Choose(ctx context.Context, kind, choice string, which []strin
 			return err
 		}
 		for _, id := range ids {
-			if err := s.store.SaveHeldChoice(tx, record.HeldChoice{Kind: kind, ID: id, Choice: choice, User: who.User}); err != nil {
+			if err := s.store.SaveHeldChoice(tx, record.HeldChoice{Kind: kind, ID: id, Choice: choice, User: asker.User}); err != nil {
 				return err
 			}
 		}

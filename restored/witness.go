@@ -63,7 +63,7 @@ func (w *Witness) names(word string) bool {
 // LoseWitnesses declares witnesses lost or wrong: what they remember now does not hold the database again. It ends no hold. A word is the
 // path of a file, the name or id of a host, "hosts", "all", or the id of a database that a witness elsewhere remembers. It returns a line
 // for each witness. problem.NotFound if a word names none.
-func (s *Service) LoseWitnesses(ctx context.Context, names []string, dryRun bool, who record.Asker) (lines []string, err error) {
+func (s *Service) LoseWitnesses(ctx context.Context, names []string, dryRun bool, asker record.Asker) (lines []string, err error) {
 	err = s.store.Do(ctx, func(tx job.Tx) error {
 		lines = nil
 		i, err := s.store.IncarnationIn(ctx, tx)
@@ -86,7 +86,7 @@ func (s *Service) LoseWitnesses(ctx context.Context, names []string, dryRun bool
 				lines = append(lines, fmt.Sprintf("%s: would be declared lost: %s", w.Name, w.Contradicts))
 			default:
 				lines = append(lines, fmt.Sprintf("%s: is declared lost: %s; that does not hold the database again", w.Name, w.Contradicts))
-				err = s.store.LoseWitness(tx, record.LostWitness{Name: w.Name, Witness: w.Witness, User: who.User})
+				err = s.store.LoseWitness(tx, record.LostWitness{Name: w.Name, Witness: w.Witness, User: asker.User})
 			}
 		}
 		return err

@@ -118,7 +118,7 @@ func newFairQueue(seats int) *fairQueue { return &fairQueue{seats: max(seats, 1)
 
 // acquire waits for a seat. A caller without a requester in its context needs none. After a nil error the caller must call release.
 func (q *fairQueue) acquire(ctx context.Context) (release func(), err error) {
-	who, ok := access.RequesterOf(ctx)
+	requester, ok := access.RequesterOf(ctx)
 	if !ok {
 		return func() {}, nil
 	}
@@ -131,7 +131,7 @@ func (q *fairQueue) acquire(ctx context.Context) (release func(), err error) {
 		q.mu.Unlock()
 		return q.release, nil
 	}
-	f := q.users.add(who.User, func() *roundRobin[*requestFlow] { return &roundRobin[*requestFlow]{} }).add(who.Source, func() *requestFlow { return &requestFlow{} })
+	f := q.users.add(requester.User, func() *roundRobin[*requestFlow] { return &roundRobin[*requestFlow]{} }).add(requester.Source, func() *requestFlow { return &requestFlow{} })
 	if len(f.waiting) >= q.limit {
 		q.mu.Unlock()
 		return nil, problem.RetryAfter(5*time.Second, problem.Unavailablef("%d requests of this client wait for the database already; ask again in 5 s", q.limit))
@@ -143,14 +143,14 @@ func (q *fairQueue) acquire(ctx context.Context) (release func(), err error) {
 	case <-s.granted:
 		return q.release, nil
 	case <-ctx.Done():
-		q.leave(who, s)
+		q.leave(requester, s)
 		return nil, ctx.Err()
 	}
 }
 
 // leave removes a request that stopped waiting from the queue. If the request got a seat meanwhile, leave grants that seat to the
 // next one.
-func (q *fairQueue) leave(who access.Requester, s *queuedRequest) {
+func (q *fairQueue) leave(requester access.Requester, s *queuedRequest) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	select {
@@ -159,15 +159,15 @@ func (q *fairQueue) leave(who access.Requester, s *queuedRequest) {
 		return
 	default:
 	}
-	user := q.users.members[who.User]
-	f := user.members[who.Source]
+	user := q.users.members[requester.User]
+	f := user.members[requester.Source]
 	for i, one := range f.waiting {
 		if one == s {
 			f.waiting = append(f.waiting[:i], f.waiting[i+1:]...)
 			break
 		}
 	}
-	q.forget(who.User, who.Source)
+	q.forget(requester.User, requester.Source)
 }
 
 func (q *fairQueue) release() {

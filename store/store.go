@@ -214,12 +214,12 @@ func (s *storeCore) onNotify() {
 }
 
 // recordCommit records that a transaction was committed, or may have been.
-func (s *storeCore) recordCommit(ctx context.Context, who access.Requester) {
+func (s *storeCore) recordCommit(ctx context.Context, requester access.Requester) {
 	if p := txTimeoutOf(ctx); !p.lease && !p.counter {
 		s.history.changed()
 	}
-	if who.Changed != nil {
-		who.Changed.Store(true)
+	if requester.Changed != nil {
+		requester.Changed.Store(true)
 	}
 }
 
@@ -232,7 +232,7 @@ func (s *storeCore) Do(ctx context.Context, fn func(job.Tx) error) error {
 			last.rolledBack()
 		}
 	}()
-	who, requested := access.RequesterOf(ctx)
+	requester, requested := access.RequesterOf(ctx)
 	release, err := acquireDatabaseSlot(ctx, s.writeQueue, s.stepWrites)
 	if err != nil {
 		return err
@@ -249,7 +249,7 @@ func (s *storeCore) Do(ctx context.Context, fn func(job.Tx) error) error {
 	if err != nil {
 		classified := s.engine.classify(err)
 		if problem.IsUnconfirmed(classified) {
-			s.recordCommit(ctx, who)
+			s.recordCommit(ctx, requester)
 			s.onNotify() // the change may be there already
 			s.engine.notifyPeers()
 		}
@@ -262,7 +262,7 @@ func (s *storeCore) Do(ctx context.Context, fn func(job.Tx) error) error {
 	if s.health.markHealthy(s.now) {
 		s.log.Info("the database takes changes again")
 	}
-	s.recordCommit(ctx, who)
+	s.recordCommit(ctx, requester)
 	if last.addsWork {
 		s.notifyLocal()
 	}

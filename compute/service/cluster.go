@@ -29,7 +29,7 @@ func newClusters(c *serviceCore) *Clusters {
 		if ch.Old != nil {
 			return c.jobs.Signal(tx, compute.ClusterSubject(ch.New.ID)) // its words may be wrong no more
 		}
-		return c.watch(tx, ch.New.ID, ch.Who)
+		return c.watch(tx, ch.New.ID, ch.Asker)
 	}
 	return s
 }
