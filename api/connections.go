@@ -44,11 +44,11 @@ type Connections struct {
 
 // ConnectionConfig are the bounds; 0 is no bound.
 type ConnectionConfig struct {
-	PerSource int // unproven, of one IPv4 address or one /64 of IPv6
-	PerDoor   int // unproven, of one listener; known sources and others are counted separately
-	All       int // of all listeners but reserved ones, so that descriptors are left for those, the database and BMCs
-	Proxies   []netip.Prefix
-	Log       *slog.Logger
+	PerSource   int // unproven, of one IPv4 address or one /64 of IPv6
+	PerListener int // unproven, of one listener; known sources and others are counted separately
+	All         int // of all listeners but reserved ones, so that descriptors are left for those, the database and BMCs
+	Proxies     []netip.Prefix
+	Log         *slog.Logger
 }
 
 // NewConnections makes the bounds for the listeners of one process.
@@ -246,7 +246,7 @@ func (c *Connections) enter(b *boundedConn) bool {
 	case exempt:
 	case c.config.PerSource > 0 && c.unproven(b.source) >= c.config.PerSource:
 		full, out = true, c.sources[b.source].victim(now)
-	case c.config.PerDoor > 0 && l.placesFor(b).len() >= c.config.PerDoor:
+	case c.config.PerListener > 0 && l.placesFor(b).len() >= c.config.PerListener:
 		full, out = true, c.victim(l.placesFor(b), b.source, now)
 	}
 	if !l.reserved && c.config.All > 0 && c.all >= c.config.All && (!full || out != nil && out.listener.reserved) {

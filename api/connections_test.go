@@ -107,7 +107,7 @@ func asks(t testing.TB, c net.Conn, token string) int {
 // TestIdleStrangersSilenceNobody has thousands of idle connections of two sources beside others that ask.
 func TestIdleStrangersSilenceNobody(t *testing.T) {
 	const many = 3000
-	at, log := listen(t, api.ConnectionConfig{PerSource: 100, PerDoor: 150, All: 1000}, false)
+	at, log := listen(t, api.ConnectionConfig{PerSource: 100, PerListener: 150, All: 1000}, false)
 	proven := dialed(t, "127.0.0.1", at)
 	if got := asks(t, proven, "right"); got != http.StatusOK {
 		t.Fatalf("before the flood: %d", got)
@@ -161,7 +161,7 @@ func awaitOpen(t *testing.T, all []net.Conn, most int) {
 
 // TestOneSourceDoesNotHoldAListener: the connections of one source displace each other, and not an idle one of another source.
 func TestOneSourceDoesNotHoldAListener(t *testing.T) {
-	at, _ := listen(t, api.ConnectionConfig{PerSource: 5, PerDoor: 20}, false)
+	at, _ := listen(t, api.ConnectionConfig{PerSource: 5, PerListener: 20}, false)
 	other := dialed(t, "127.0.0.4", at)
 	if got := asks(t, other, ""); got != http.StatusNotFound {
 		t.Fatalf("before the flood: %d", got)
@@ -193,7 +193,7 @@ func TestClientsBehindOneAddress(t *testing.T) {
 		"clients that have authenticated": {token: "right", status: http.StatusOK},
 		"a trusted proxy":                 {proxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}, status: http.StatusNotFound},
 	} {
-		at, log := listen(t, api.ConnectionConfig{PerSource: 10, PerDoor: 20, Proxies: c.proxies}, false)
+		at, log := listen(t, api.ConnectionConfig{PerSource: 10, PerListener: 20, Proxies: c.proxies}, false)
 		var all []net.Conn
 		for range 100 {
 			conn := dialed(t, "127.0.0.2", at)
@@ -259,7 +259,7 @@ func listenWithin(t *testing.T, c *api.Connections, name string, reserved bool) 
 
 // TestBodiesOfStrangersCloseNobodyElse: a listener is full of requests whose bodies do not come, and their senders open more connections.
 func TestBodiesOfStrangersCloseNobodyElse(t *testing.T) {
-	const door = 40
+	const perListener = 40
 	for name, c := range map[string]struct {
 		token string
 		want  int
@@ -267,11 +267,11 @@ func TestBodiesOfStrangersCloseNobodyElse(t *testing.T) {
 		"a client that authenticated before on another connection": {"right", http.StatusOK},
 		"one who asks for the first time":                          {"", http.StatusNotFound},
 	} {
-		at, log := listen(t, api.ConnectionConfig{PerSource: 1000, PerDoor: door}, false)
+		at, log := listen(t, api.ConnectionConfig{PerSource: 1000, PerListener: perListener}, false)
 		if got := asks(t, dialed(t, "127.0.0.4", at), c.token); got != c.want {
 			t.Fatalf("%s, before: %d", name, got)
 		}
-		for i := range door {
+		for i := range perListener {
 			stuck(t, dialed(t, []string{"127.0.0.2", "127.0.0.3"}[i%2], at))
 		}
 		for range 3 {
@@ -301,7 +301,7 @@ func stuck(t *testing.T, c net.Conn) {
 // TestKnownSourcesAreBoundedTogether: sources that have authenticated lately cannot hold more connections of a listener than strangers do. One
 // of them with few connections is still served.
 func TestKnownSourcesAreBoundedTogether(t *testing.T) {
-	at, _ := listen(t, api.ConnectionConfig{PerSource: 1000, PerDoor: 20}, false)
+	at, _ := listen(t, api.ConnectionConfig{PerSource: 1000, PerListener: 20}, false)
 	var flood []net.Conn
 	for _, from := range []string{"127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5"} {
 		c := dialed(t, from, at)

@@ -15,8 +15,8 @@ import (
 )
 
 func TestAddressesThatAreRefused(t *testing.T) {
-	door := netip.MustParseAddrPort("192.0.2.1:6385")
-	g := Guard{Doors: func() []netip.AddrPort { return []netip.AddrPort{door, netip.MustParseAddrPort("0.0.0.0:6386")} }}
+	listener := netip.MustParseAddrPort("192.0.2.1:6385")
+	g := Guard{Listeners: func() []netip.AddrPort { return []netip.AddrPort{listener, netip.MustParseAddrPort("0.0.0.0:6386")} }}
 	for _, host := range []string{
 		"127.0.0.1", "127.255.0.9", "0.0.0.0", "169.254.169.254", "100.100.100.200", "224.0.0.1", "255.255.255.255", "::", "::1", "fe80::1", "fe80::1%eth0",
 		"fec0::1", "fd00:ec2::254", "ff02::1", "::ffff:127.0.0.1", "::ffff:169.254.169.254", "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe", "64:ff9b:1::a9fe:a9fe", "64:ff9b:1:fffe::7f00:1", "::ffff:0:7f00:1", "2002:7f00:1::1", "::127.0.0.1",
@@ -54,7 +54,7 @@ func TestAddressesThatAreRefused(t *testing.T) {
 		}
 	}
 	// A door that listens everywhere is refused by each address of this machine.
-	g = Guard{Doors: func() []netip.AddrPort { return []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:6386")} }, Networks: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}}
+	g = Guard{Listeners: func() []netip.AddrPort { return []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:6386")} }, Networks: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}}
 	for _, own := range OwnAddresses() {
 		if g.Check(netip.AddrPortFrom(own, 6386)) == nil {
 			t.Errorf("our own door is reached by %s", own)

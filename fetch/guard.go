@@ -21,8 +21,8 @@ type Guard struct {
 	Networks []netip.Prefix
 	// Only refuses what no network of Networks holds. Without, all may be reached that is not refused by default.
 	Only bool
-	// Doors are our own listeners, which nobody reaches through us; nil: there is none.
-	Doors func() []netip.AddrPort
+	// Listeners are our own listeners, which nobody reaches through us; nil: there is none.
+	Listeners func() []netip.AddrPort
 	// Own are this machine's addresses, which are refused unless Networks names one alone; nil: they are not.
 	Own func() []netip.Addr
 }
@@ -62,8 +62,8 @@ func (g Guard) Check(at netip.AddrPort) error {
 
 func (g Guard) refuses(at netip.AddrPort) string {
 	a := at.Addr()
-	if g.Doors != nil {
-		for _, d := range g.Doors() {
+	if g.Listeners != nil {
+		for _, d := range g.Listeners() {
 			if d.Port() == at.Port() && (d.Addr().Unmap() == a || d.Addr().IsUnspecified() && isOwn(a)) {
 				return "a door of this control plane"
 			}

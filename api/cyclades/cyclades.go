@@ -46,8 +46,8 @@ type serverListView struct {
 // cycladesCall is a request with who asks.
 type cycladesCall struct {
 	*api.Call
-	s   *server
-	who compute.Who
+	s         *server
+	requester compute.Who
 }
 
 // New serves /cyclades/compute/v2.0 and all that lies below it.
@@ -91,7 +91,7 @@ func New(c Config) http.Handler {
 
 // of settles who asks.
 func (s *server) of(c *api.Call) *cycladesCall {
-	return &cycladesCall{Call: c, s: s, who: compute.Who{Asker: c.Asker(), Project: c.Project(), Admin: c.Admin()}}
+	return &cycladesCall{Call: c, s: s, requester: compute.Who{Asker: c.Asker(), Project: c.Project(), Admin: c.Admin()}}
 }
 
 // permitted holds a request to the policy file, if that has the rule.

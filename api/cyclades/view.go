@@ -26,7 +26,7 @@ func (c *cycladesCall) server() (*compute.Server, error) {
 	if err != nil {
 		return nil, problem.Invalidf("Invalid server ID.")
 	}
-	srv, err := c.s.Services.Servers.ByNum(c.R.Context(), num, c.who)
+	srv, err := c.s.Services.Servers.ByNum(c.R.Context(), num, c.requester)
 	if problem.Is(err, problem.NotFound) {
 		return nil, problem.NotFoundf("Server not found.")
 	}
@@ -53,7 +53,7 @@ func (c *cycladesCall) deleteServer() error {
 	if srv.State == compute.Deleted {
 		return explainRefusal(&compute.StateError{Server: srv}, "DESTROY")
 	}
-	_, err = c.s.Services.Servers.Act(c.R.Context(), srv.ID, compute.Act{Action: compute.Delete, MustBeOff: true}, c.who)
+	_, err = c.s.Services.Servers.Act(c.R.Context(), srv.ID, compute.Act{Action: compute.Delete, MustBeOff: true}, c.requester)
 	if state, ok := stateOf(err); ok {
 		return explainRefusal(state, "DESTROY")
 	}
@@ -65,7 +65,7 @@ func (c *cycladesCall) deleteServer() error {
 
 // listServers lists the asker's servers; with changes-since those that changed since then, deleted ones too, or 304 for none.
 func (c *cycladesCall) listServers(detail bool) error {
-	f := compute.ServerFilter{Project: c.who.Project}
+	f := compute.ServerFilter{Project: c.requester.Project}
 	since := c.Query.Get("changes-since")
 	if since != "" {
 		t, err := time.Parse(time.RFC3339, since)
@@ -74,7 +74,7 @@ func (c *cycladesCall) listServers(detail bool) error {
 		}
 		f.ChangesSince, f.AnyDeleted = t, true
 	}
-	if !c.who.Admin && c.who.Project == "" {
+	if !c.requester.Admin && c.requester.Project == "" {
 		return c.JSON(http.StatusOK, jsonObject{"servers": []jsonObject{}}) // an empty project narrows nothing
 	}
 	marks, err := c.s.Services.Servers.Marks(c.R.Context(), f, record.Page{})
@@ -237,7 +237,7 @@ func (c *cycladesCall) networks() (map[string]int64, error) {
 // flavors are those that the asker may use.
 func (c *cycladesCall) flavors() ([]*compute.Flavor, error) {
 	f := compute.FlavorFilter{}
-	if !c.who.Admin {
+	if !c.requester.Admin {
 		yes := true
 		f.Public = &yes
 	}
@@ -284,7 +284,7 @@ func (c *cycladesCall) flavorView(f *compute.Flavor, detail bool) jsonObject {
 }
 
 func (c *cycladesCall) listImages(detail bool) error {
-	all, err := c.s.Services.Images.List(c.R.Context(), compute.ImageFilter{Project: c.who.Project}, record.Page{})
+	all, err := c.s.Services.Images.List(c.R.Context(), compute.ImageFilter{Project: c.requester.Project}, record.Page{})
 	if err != nil {
 		return err
 	}
@@ -298,7 +298,7 @@ func (c *cycladesCall) listImages(detail bool) error {
 }
 
 func (c *cycladesCall) sees(i *compute.Image) bool {
-	return c.who.Admin || i.Owner != "" && i.Owner == c.who.Project || i.Visibility == "public" || i.Visibility == "community"
+	return c.requester.Admin || i.Owner != "" && i.Owner == c.requester.Project || i.Visibility == "public" || i.Visibility == "community"
 }
 
 func (c *cycladesCall) getImage() error {

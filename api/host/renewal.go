@@ -37,8 +37,8 @@ func renewalOf(in wire.Renewal) (compute.Renewal, error) {
 	if len(out.Guests) > maxGuests || len(in.Did) > maxDeeds || len(in.Cleaned) > maxCleaned || len(in.Neighbours) > maxNeighbours {
 		return out, problem.Invalidf("at most %d guests, %d deeds, %d clean-ups and %d neighbours in a renewal", maxGuests, maxDeeds, maxCleaned, maxNeighbours)
 	}
-	for _, deed := range in.Did {
-		out.Did = append(out.Did, compute.LocalAction{ServerID: deed.ServerID, Text: truncateText(deed.Text), At: deed.At})
+	for _, action := range in.Did {
+		out.Did = append(out.Did, compute.LocalAction{ServerID: action.ServerID, Text: truncateText(action.Text), At: action.At})
 	}
 	for _, c := range in.Cleaned {
 		out.Cleaned = append(out.Cleaned, compute.Cleaned{ServerID: c.ServerID, Epoch: c.Epoch, Error: truncateText(c.Error)})

@@ -193,30 +193,30 @@ func (s *server) byToken(c *api.Call, body *tokenRequest, claims *tokenClaims) e
 }
 
 // scopeTo settles what the token is good for.
-func (s *tokenClaims) scopeTo(wish *tokenScope) error {
+func (s *tokenClaims) scopeTo(scope *tokenScope) error {
 	if !s.text.Empty() {
-		return s.keepTo(wish)
+		return s.keepTo(scope)
 	}
 	switch {
-	case wish == nil:
+	case scope == nil:
 		s.ProjectName = defaultProject
-	case wish.word == "unscoped", wish.Unscoped != nil:
+	case scope.word == "unscoped", scope.Unscoped != nil:
 		return nil
-	case wish.word != "":
-		return problem.Invalidf("auth.scope %.40q is not known.", wish.word)
-	case wish.Domain != nil, wish.Trust != nil:
+	case scope.word != "":
+		return problem.Invalidf("auth.scope %.40q is not known.", scope.word)
+	case scope.Domain != nil, scope.Trust != nil:
 		return unauthorizedError("Tokens for a domain or a trust are not served: name a project.")
-	case wish.System != nil:
-		s.System = wish.System.All
+	case scope.System != nil:
+		s.System = scope.System.All
 		return nil
-	case wish.Project == nil:
+	case scope.Project == nil:
 		return problem.Invalidf("auth.scope names nothing: want project, system or unscoped.")
 	default:
-		if d := wish.Project.Domain; d != nil && !isDomain(d.ID+d.Name) {
+		if d := scope.Project.Domain; d != nil && !isDomain(d.ID+d.Name) {
 			return unauthorizedError("The request you have made requires authentication: there is one domain, default.")
 		}
-		if s.ProjectName = wish.Project.Name; s.ProjectName == "" {
-			s.ProjectName = wish.Project.ID
+		if s.ProjectName = scope.Project.Name; s.ProjectName == "" {
+			s.ProjectName = scope.Project.ID
 		}
 	}
 	s.Project = access.ProjectID(s.ProjectName)
@@ -225,15 +225,15 @@ func (s *tokenClaims) scopeTo(wish *tokenScope) error {
 
 // keepTo holds a wish to what a token of the API is for, which nothing changes. An administrator of the whole system works in
 // the project admin where a project is needed.
-func (s *tokenClaims) keepTo(wish *tokenScope) error {
+func (s *tokenClaims) keepTo(scope *tokenScope) error {
 	home := s.Project
 	if s.System {
 		home = access.ProjectID(defaultProject)
 	}
 	switch {
-	case wish == nil, wish.System != nil && s.System:
+	case scope == nil, scope.System != nil && s.System:
 		return nil
-	case wish.Project != nil && (access.ProjectID(wish.Project.Name) == home || access.ProjectID(wish.Project.ID) == home):
+	case scope.Project != nil && (access.ProjectID(scope.Project.Name) == home || access.ProjectID(scope.Project.ID) == home):
 		if s.System {
 			s.Project, s.ProjectName, s.System = home, defaultProject, false
 		}

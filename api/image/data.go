@@ -33,10 +33,10 @@ const (
 
 // imageTransfer is the bytes of one image on their way in.
 type imageTransfer struct {
-	s    *server
-	id   string // of the image
-	mark string // of this transfer
-	who  record.Asker
+	s         *server
+	id        string // of the image
+	mark      string // of this transfer
+	requester record.Asker
 }
 
 // begin makes the image one whose bytes are coming: only one transfer at a time may bring them.
@@ -46,7 +46,7 @@ func (s *server) begin(c *api.Call) (*imageTransfer, *compute.Image, error) {
 	default:
 		return nil, nil, problem.Unavailablef("Too many images are coming in at once; try again later.")
 	}
-	t := &imageTransfer{s: s, mark: uuid.NewString(), who: c.Asker()}
+	t := &imageTransfer{s: s, mark: uuid.NewString(), requester: c.Asker()}
 	i, err := s.edit(c, func(i *compute.Image) error {
 		if s.settled(i).Status != compute.ImageQueued {
 			return problem.Conflictf("Image %s is in status %s: data is taken in status queued only.", i.ID, i.Status)
@@ -71,7 +71,7 @@ func (s *server) begin(c *api.Call) (*imageTransfer, *compute.Image, error) {
 func (t *imageTransfer) mine(ctx context.Context, do func(*compute.Image)) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTime)
 	defer cancel()
-	_, err := t.s.update(ctx, t.id, t.who, func(i *compute.Image) error {
+	_, err := t.s.update(ctx, t.id, t.requester, func(i *compute.Image) error {
 		if i.Properties[uploadKey] != t.mark {
 			return problem.Conflictf("Image %s was taken over by another upload.", t.id)
 		}
@@ -107,7 +107,7 @@ func (t *imageTransfer) run(ctx context.Context, format string, body io.Reader) 
 	}); gone != nil {
 		why = errors.Join(err, gone)
 	}
-	t.s.Log.Warn("image data was not taken", "image", t.id, "request_id", t.who.RequestID, "error", why)
+	t.s.Log.Warn("image data was not taken", "image", t.id, "request_id", t.requester.RequestID, "error", why)
 	return err
 }
 

@@ -342,8 +342,8 @@ func (s *server) edit(c *api.Call, do func(*compute.Image) error) (*compute.Imag
 }
 
 // update changes an image; do works on its own copies of what an image shares with others.
-func (s *server) update(ctx context.Context, id string, who record.Asker, do func(*compute.Image) error) (*compute.Image, error) {
-	return s.Images.Update(ctx, id, who, func(i *compute.Image) error {
+func (s *server) update(ctx context.Context, id string, requester record.Asker, do func(*compute.Image) error) (*compute.Image, error) {
+	return s.Images.Update(ctx, id, requester, func(i *compute.Image) error {
 		if i.Properties = maps.Clone(i.Properties); i.Properties == nil {
 			i.Properties = map[string]string{}
 		}

@@ -269,9 +269,9 @@ func TestWhoSeesWhat(t *testing.T) {
 	w.json("p2", "DELETE", "/v2/images/"+public, "", 403)
 	w.json("p2", "DELETE", "/v2/images/"+private, "", 404)
 	w.json("p1 reader", "GET", "/v2/images/"+private, "", 200)
-	for who, want := range map[string]string{"p1": "all mine", "p2": "all", "admin": "all mine"} {
-		if names := w.names(who, ""); names != want {
-			t.Errorf("%s sees %q, want %q", who, names, want)
+	for requester, want := range map[string]string{"p1": "all mine", "p2": "all", "admin": "all mine"} {
+		if names := w.names(requester, ""); names != want {
+			t.Errorf("%s sees %q, want %q", requester, names, want)
 		}
 	}
 }

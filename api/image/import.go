@@ -91,9 +91,9 @@ func (t *imageTransfer) fetch(from *url.URL, format string) {
 	if err == nil {
 		return
 	}
-	_, noted := t.s.update(context.WithoutCancel(ctx), t.id, t.who, func(i *compute.Image) error {
+	_, noted := t.s.update(context.WithoutCancel(ctx), t.id, t.requester, func(i *compute.Image) error {
 		if i.Status == compute.ImageQueued {
-			i.Properties[failedKey], i.Properties[problemKey] = "file", truncateText(api.UserText(err, t.who.RequestID))
+			i.Properties[failedKey], i.Properties[problemKey] = "file", truncateText(api.UserText(err, t.requester.RequestID))
 		}
 		return nil
 	})

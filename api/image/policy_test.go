@@ -46,9 +46,9 @@ func TestAnImageOfNobodyIsNotThatOfWhoHasNoProject(t *testing.T) {
 			{"PUT", path + "/file", "x", "application/octet-stream"},
 			{"DELETE", path, "", ""},
 		} {
-			for _, who := range []string{"system member", "p1"} {
-				if status, _, b := w.ask(who, tt.method, tt.path, strings.NewReader(tt.body), tt.kind); status != 403 && status != 404 {
-					t.Errorf("%s: %s of a %s image: %d %s, want 403 or 404", who, tt.method, visibility, status, b)
+			for _, requester := range []string{"system member", "p1"} {
+				if status, _, b := w.ask(requester, tt.method, tt.path, strings.NewReader(tt.body), tt.kind); status != 403 && status != 404 {
+					t.Errorf("%s: %s of a %s image: %d %s, want 403 or 404", requester, tt.method, visibility, status, b)
 				}
 			}
 		}

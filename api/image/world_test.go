@@ -96,13 +96,13 @@ func (w *world) skip(d time.Duration) {
 type object = map[string]any
 
 // ask sends a request as somebody and gives status, header and body.
-func (w *world) ask(who, method, path string, body io.Reader, kind string) (int, http.Header, []byte) {
+func (w *world) ask(requester, method, path string, body io.Reader, kind string) (int, http.Header, []byte) {
 	w.t.Helper()
 	req, err := http.NewRequest(method, w.url+"/image"+path, body)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	req.Header.Set("X-Auth-Token", who)
+	req.Header.Set("X-Auth-Token", requester)
 	if kind != "" {
 		req.Header.Set("Content-Type", kind)
 	}
@@ -119,15 +119,15 @@ func (w *world) ask(who, method, path string, body io.Reader, kind string) (int,
 }
 
 // json asks with JSON, wants a status and gives the answer.
-func (w *world) json(who, method, path, body string, want int) object {
+func (w *world) json(requester, method, path, body string, want int) object {
 	w.t.Helper()
 	kind := "application/json"
 	if method == http.MethodPatch {
 		kind = "application/openstack-images-v2.1-json-patch"
 	}
-	status, _, b := w.ask(who, method, path, strings.NewReader(body), kind)
+	status, _, b := w.ask(requester, method, path, strings.NewReader(body), kind)
 	if status != want {
-		w.t.Fatalf("%s: %s %s %.300s: %d %s, want %d", who, method, path, body, status, b, want)
+		w.t.Fatalf("%s: %s %s %.300s: %d %s, want %d", requester, method, path, body, status, b, want)
 	}
 	var out object
 	if len(b) > 0 {
@@ -139,29 +139,29 @@ func (w *world) json(who, method, path, body string, want int) object {
 }
 
 // create makes an image record and gives its id.
-func (w *world) create(who, body string) string {
+func (w *world) create(requester, body string) string {
 	w.t.Helper()
-	return w.json(who, "POST", "/v2/images", body, http.StatusCreated)["id"].(string)
+	return w.json(requester, "POST", "/v2/images", body, http.StatusCreated)["id"].(string)
 }
 
 // upload brings bytes and wants a status.
-func (w *world) upload(who, id string, data []byte, want int) {
+func (w *world) upload(requester, id string, data []byte, want int) {
 	w.t.Helper()
-	if status, _, b := w.ask(who, "PUT", "/v2/images/"+id+"/file", bytes.NewReader(data), "application/octet-stream"); status != want {
+	if status, _, b := w.ask(requester, "PUT", "/v2/images/"+id+"/file", bytes.NewReader(data), "application/octet-stream"); status != want {
 		w.t.Fatalf("upload to %s: %d %s, want %d", id, status, b, want)
 	}
 }
 
-func (w *world) show(who, id string) object {
+func (w *world) show(requester, id string) object {
 	w.t.Helper()
-	return w.json(who, "GET", "/v2/images/"+id, "", http.StatusOK)
+	return w.json(requester, "GET", "/v2/images/"+id, "", http.StatusOK)
 }
 
 // names lists images and gives their names.
-func (w *world) names(who, query string) string {
+func (w *world) names(requester, query string) string {
 	w.t.Helper()
 	var out []string
-	for _, i := range w.json(who, "GET", "/v2/images"+query, "", http.StatusOK)["images"].([]any) {
+	for _, i := range w.json(requester, "GET", "/v2/images"+query, "", http.StatusOK)["images"].([]any) {
 		out = append(out, i.(object)["name"].(string))
 	}
 	return strings.Join(out, " ")

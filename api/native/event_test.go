@@ -91,18 +91,18 @@ func TestWordsOfBMCsAreForAdministrators(t *testing.T) {
 	w.appendEvents(job.Node(n.ID), "rescue failed: 500: "+problem.Quote(banner))
 	w.appendEvents(compute.Subject(srv.ID), "error: "+problem.Quote(banner))
 	for _, path := range []string{"/nodes/kea/why", "/servers/web1/why", "/events?subject=node:kea&last=9", "/events?subject=server:web1&last=9"} {
-		for _, who := range []string{"admin", "ann", "bob"} {
+		for _, requester := range []string{"admin", "ann", "bob"} {
 			want := 200
-			if who == "bob" && path != "/nodes/kea/why" {
+			if requester == "bob" && path != "/nodes/kea/why" {
 				if want = 404; strings.Contains(path, "node:") {
 					want = 403
 				}
 			}
-			text := fmt.Sprint(w.ask(who, "GET", path, "", want))
-			if shown := strings.Contains(text, "INTERNAL"); shown != (who == "admin") {
-				t.Errorf("%s for %s, shown: %v: %s", path, who, shown, text)
+			text := fmt.Sprint(w.ask(requester, "GET", path, "", want))
+			if shown := strings.Contains(text, "INTERNAL"); shown != (requester == "admin") {
+				t.Errorf("%s for %s, shown: %v: %s", path, requester, shown, text)
 			}
-			if who == "ann" && !strings.Contains(text, problem.Redacted) {
+			if requester == "ann" && !strings.Contains(text, problem.Redacted) {
 				t.Errorf("%s tells the owner of no hidden words: %s", path, text)
 			}
 		}
@@ -117,8 +117,8 @@ func TestEventPages(t *testing.T) {
 		w.appendEvents(other, fmt.Sprint("other ", i))
 	}
 	var got []string
-	page := func(who, query string) object {
-		answer := w.ask(who, "GET", "/events?"+query, "", 200)
+	page := func(requester, query string) object {
+		answer := w.ask(requester, "GET", "/events?"+query, "", 200)
 		for _, e := range answer["events"].([]any) {
 			got = append(got, e.(object)["text"].(string))
 		}
@@ -161,14 +161,14 @@ type follower struct {
 	cursor string
 }
 
-func (w *world) follow(who, query, cursor string) *follower {
+func (w *world) follow(requester, query, cursor string) *follower {
 	w.Helper()
 	ctx, cancel := context.WithTimeout(w.Context(), 30*time.Second)
 	req, err := http.NewRequestWithContext(ctx, "GET", w.url+"/events?"+query, nil)
 	if err != nil {
 		w.Fatal(err)
 	}
-	req.Header.Set("X-Auth-Token", who)
+	req.Header.Set("X-Auth-Token", requester)
 	req.Header.Set("Accept", "text/event-stream")
 	if cursor != "" {
 		req.Header.Set("Last-Event-ID", cursor)

@@ -222,17 +222,17 @@ func (f *Feed) horizon(ctx context.Context) (int64, error) {
 }
 
 // follow counts a follower until release is called.
-func (f *Feed) follow(who string) (release func(), err error) {
+func (f *Feed) follow(requester string) (release func(), err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.over || f.followers >= maxFollowers {
 		return nil, problem.Unavailablef("no more than %d may follow the timeline of one process; ask again", maxFollowers)
 	}
-	if f.of[who] >= maxOfOne {
-		return nil, problem.Unavailablef("%.100q follows the timeline %d times already: end a stream first", who, maxOfOne)
+	if f.of[requester] >= maxOfOne {
+		return nil, problem.Unavailablef("%.100q follows the timeline %d times already: end a stream first", requester, maxOfOne)
 	}
 	f.followers++
-	f.of[who]++
+	f.of[requester]++
 	select {
 	case f.began <- struct{}{}:
 	default:
@@ -241,8 +241,8 @@ func (f *Feed) follow(who string) (release func(), err error) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.followers--
-		if f.of[who]--; f.of[who] == 0 {
-			delete(f.of, who)
+		if f.of[requester]--; f.of[requester] == 0 {
+			delete(f.of, requester)
 		}
 	}), nil
 }

@@ -37,28 +37,28 @@ type fakeAuth struct{}
 var revoked sync.Map
 
 func (fakeAuth) Authenticate(r *http.Request) (access.Principal, error) {
-	who := r.Header.Get("X-Auth-Token")
-	if _, gone := revoked.Load(who); gone {
-		who = ""
+	requester := r.Header.Get("X-Auth-Token")
+	if _, gone := revoked.Load(requester); gone {
+		requester = ""
 	}
-	switch who {
+	switch requester {
 	case "":
 		return access.Principal{}, &api.Error{Status: http.StatusUnauthorized, Text: "who are you?"}
 	case "admin":
 		return access.Principal{User: "root", Role: access.Admin}, nil
 	default:
-		return access.Principal{User: who, Role: access.Scoped, Scope: access.Scope{Project: who, Roles: []string{"member", "reader"}}}, nil
+		return access.Principal{User: requester, Role: access.Scoped, Scope: access.Scope{Project: requester, Roles: []string{"member", "reader"}}}, nil
 	}
 }
 
 type world struct {
 	*testing.T
-	s        *store.Store
-	services *service.Services
-	url      string
-	nodes    []*metal.Node
-	feed     *native.Feed
-	doors    []api.Endpoint
+	s         *store.Store
+	services  *service.Services
+	url       string
+	nodes     []*metal.Node
+	feed      *native.Feed
+	endpoints []api.Endpoint
 }
 
 // List gives the nodes in a provision state.
@@ -93,7 +93,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{T: t, s: s, services: service.New(s, s, service.Options{RescueImagePath: "/srv/rescue"}, time.Now), feed: native.NewFeed(s, slog.New(slog.DiscardHandler))}
 	handler := native.New(native.Config{Services: w.services, Nodes: w, Fleet: s, Jobs: s, Conductors: metal.NewDirectory(s, time.Now, 0, 0), Feed: w.feed, Auth: fakeAuth{}, Log: slog.New(slog.DiscardHandler), Now: time.Now,
 		JoinToken: func(v secret.Value) secret.Value { return secret.New(v.Reveal() + ".ca") }})
-	w.doors = handler.(api.RouteLister).Endpoints
+	w.endpoints = handler.(api.RouteLister).Endpoints
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
 	w.url = server.URL + "/salvor/v1"
@@ -103,13 +103,13 @@ func newWorld(t *testing.T) *world {
 type object = map[string]any
 
 // ask sends a request as somebody and wants a status.
-func (w *world) ask(who, method, path, body string, want int) object {
+func (w *world) ask(requester, method, path, body string, want int) object {
 	w.Helper()
 	req, err := http.NewRequestWithContext(w.Context(), method, w.url+path, strings.NewReader(body))
 	if err != nil {
 		w.Fatal(err)
 	}
-	req.Header.Set("X-Auth-Token", who)
+	req.Header.Set("X-Auth-Token", requester)
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {

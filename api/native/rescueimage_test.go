@@ -59,9 +59,9 @@ func TestARescueImageTellsWhichHostsLackItsFile(t *testing.T) {
 	if err := w.services.Hosts.Listen(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	door := httptest.NewServer(native.New(native.Config{Services: w.services, Nodes: w, Fleet: w.s, Jobs: w.s, Auth: fakeAuth{}, Feed: w.feed, Log: slog.New(slog.DiscardHandler), Now: time.Now}))
-	t.Cleanup(door.Close)
-	w.url = door.URL + "/salvor/v1"
+	server := httptest.NewServer(native.New(native.Config{Services: w.services, Nodes: w, Fleet: w.s, Jobs: w.s, Auth: fakeAuth{}, Feed: w.feed, Log: slog.New(slog.DiscardHandler), Now: time.Now}))
+	t.Cleanup(server.Close)
+	w.url = server.URL + "/salvor/v1"
 	ctx, cancel := context.WithCancel(context.Background())
 	var agent sync.WaitGroup
 	agent.Go(func() { // it has live.iso

@@ -15,10 +15,10 @@ import (
 // Restored takes the decisions about a restored database.
 type Restored interface {
 	Report(ctx context.Context) (*restored.Report, error)
-	Choose(ctx context.Context, kind, choice string, which []string, who record.Asker) error
+	Choose(ctx context.Context, kind, choice string, which []string, requester record.Asker) error
 	ReadAgain(ctx context.Context) error
-	LoseWitnesses(ctx context.Context, which []string, dryRun bool, who record.Asker) ([]string, error)
-	Release(ctx context.Context, w restored.Wanted, who record.Asker) ([]string, error)
+	LoseWitnesses(ctx context.Context, which []string, dryRun bool, requester record.Asker) ([]string, error)
+	Release(ctx context.Context, w restored.Wanted, requester record.Asker) ([]string, error)
 }
 
 // RestoredPath is the path of these routes. Only they may change something at the request of a user while the database is held.

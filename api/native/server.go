@@ -116,8 +116,8 @@ func (s *server) clustersNamed(c *api.Call, name string) ([]*compute.Cluster, er
 }
 
 // reconcileCluster waits for one cluster: what others tell is told though this one is away.
-func (s *server) reconcileCluster(ctx context.Context, cl *compute.Cluster, fix bool, who compute.Who) (found []compute.Unsynced, err error) {
-	questions, err := s.Services.Servers.AskReconcile(ctx, cl.ID, fix, who)
+func (s *server) reconcileCluster(ctx context.Context, cl *compute.Cluster, fix bool, requester compute.Who) (found []compute.Unsynced, err error) {
+	questions, err := s.Services.Servers.AskReconcile(ctx, cl.ID, fix, requester)
 	if err != nil || len(questions) == 0 {
 		return nil, err
 	}

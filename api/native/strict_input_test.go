@@ -19,7 +19,7 @@ func TestUnknownKeysAreRefused(t *testing.T) {
 	w.host("vm0")
 	v := w.server("s0", 1) // of a server that is not there, no body is read
 	asked := 0
-	for _, d := range w.doors {
+	for _, d := range w.endpoints {
 		if d.Method == http.MethodGet || d.Method == http.MethodDelete {
 			continue
 		}

@@ -112,17 +112,17 @@ func (s *server) serverOf(c *api.Call, ident, rule string) (*compute.Server, err
 	if err := c.Permitted(s.Policy, access.ComputeRules+rule); err != nil {
 		return nil, err
 	}
-	ctx, who := c.R.Context(), compute.Who{Asker: c.Asker(), Admin: c.Admin()}
-	if !who.Admin {
-		who.Project = c.Project()
-		if who.Project == "" {
+	ctx, requester := c.R.Context(), compute.Who{Asker: c.Asker(), Admin: c.Admin()}
+	if !requester.Admin {
+		requester.Project = c.Project()
+		if requester.Project == "" {
 			return nil, problem.NotFoundf("Server %s could not be found.", ident)
 		}
 	}
 	if record.IsUUID(ident) {
-		return s.Services.Servers.Server(ctx, ident, who)
+		return s.Services.Servers.Server(ctx, ident, requester)
 	}
-	found, err := s.Services.Servers.List(ctx, compute.ServerFilter{Name: ident, Project: who.Project}, record.Page{Limit: 2})
+	found, err := s.Services.Servers.List(ctx, compute.ServerFilter{Name: ident, Project: requester.Project}, record.Page{Limit: 2})
 	switch {
 	case err != nil:
 		return nil, err

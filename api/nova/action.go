@@ -27,7 +27,7 @@ func simpleAction(a compute.Action) serverAction {
 
 // ask hands an action on and answers 202.
 func (c *novaCall) ask(srv *compute.Server, a compute.Act) error {
-	if _, err := c.s.Services.Servers.Act(c.R.Context(), srv.ID, a, c.who); err != nil {
+	if _, err := c.s.Services.Servers.Act(c.R.Context(), srv.ID, a, c.requester); err != nil {
 		return err
 	}
 	return c.Empty(http.StatusAccepted)
@@ -129,7 +129,7 @@ func (c actionCall) act() error {
 			return err
 		}
 		// Who came so far may do it to this server, be it by a policy file that lets others than administrators.
-		c.who.Admin = c.who.Admin || a.need == admin
+		c.requester.Admin = c.requester.Admin || a.need == admin
 		return a.do(c, srv, args)
 	}
 	return nil
@@ -165,7 +165,7 @@ func (c actionCall) rescue(srv *compute.Server, args any) error {
 	}
 	ref := strings.ToLower(stringProperty(o, "rescue_image_ref"))
 	a.Rescue.ImageUUID = ref
-	_, err := c.s.Services.Servers.Act(c.R.Context(), srv.ID, a, c.who)
+	_, err := c.s.Services.Servers.Act(c.R.Context(), srv.ID, a, c.requester)
 	switch {
 	case ref != "" && problem.Is(err, problem.NotFound):
 		return problem.Invalidf("Requested rescue image '%s' is not supported", ref)
@@ -186,7 +186,7 @@ func (c actionCall) mayRescueVolume(srv *compute.Server) error {
 	if c.Minor >= 87 || !slices.ContainsFunc(srv.Disks, func(d compute.Disk) bool { return d.BootIndex == 0 && d.VolumeID != "" }) {
 		return nil
 	}
-	if _, err := compute.Allow(srv, compute.Rescue, compute.NovaSemantics, c.who.Admin); err != nil {
+	if _, err := compute.Allow(srv, compute.Rescue, compute.NovaSemantics, c.requester.Admin); err != nil {
 		return err
 	}
 	return problem.Invalidf("Instance %s cannot be rescued: Cannot rescue a volume-backed instance", srv.ID)
@@ -218,7 +218,7 @@ func (c actionCall) rebuild(srv *compute.Server, args any) error {
 	if err := c.choosePassword(&creation, stringProperty(o, "adminPass")); err != nil {
 		return err
 	}
-	after, err := c.s.Services.Servers.Act(c.R.Context(), srv.ID, compute.Act{Action: compute.Rebuild, Rebuild: r, RebuildPassword: creation.Password}, c.who)
+	after, err := c.s.Services.Servers.Act(c.R.Context(), srv.ID, compute.Act{Action: compute.Rebuild, Rebuild: r, RebuildPassword: creation.Password}, c.requester)
 	if problem.Is(err, problem.NotFound) {
 		return problem.Invalidf("Cannot find image for rebuild")
 	}

@@ -28,11 +28,11 @@ const (
 // novaCall is one request on its way through a handler.
 type novaCall struct {
 	*api.Call
-	s     *apiServer
-	who   compute.Who
-	admin bool   // sees what Nova shows to administrators
-	base  string // begins the links that have a version
-	user  string // whose keypairs are meant
+	s         *apiServer
+	requester compute.Who
+	admin     bool   // sees what Nova shows to administrators
+	base      string // begins the links that have a version
+	user      string // whose keypairs are meant
 }
 
 // The types that follow hold the handlers of one subject. Each shares all that a novaCall has.
@@ -84,15 +84,15 @@ func (s *apiServer) through(r versionedRoute) func(*api.Call) error {
 func (c *novaCall) identify(r versionedRoute) error {
 	p := c.Principal
 	c.user = p.Owner()
-	c.who = compute.Who{Asker: c.Asker(), Project: p.Scope.Project}
+	c.requester = compute.Who{Asker: c.Asker(), Project: p.Scope.Project}
 	got := map[access.Rank]accessLevel{access.Oversight: admin, access.Worker: member, access.Observer: reader, access.Stranger: anyone}[c.Rank()]
 	c.admin = got == admin
-	c.who.Admin = c.admin
+	c.requester.Admin = c.admin
 	if r.need == anyone {
 		return nil
 	}
 	doing := strings.ToLower(r.method) + " " + truncateText(r.path)
-	if !c.admin && c.who.Project == "" {
+	if !c.admin && c.requester.Project == "" {
 		return problem.Forbiddenf(policyForbidden, doing)
 	}
 	return c.permitted(routeRules[r.method+" "+r.path], got <= r.need, doing)

@@ -149,7 +149,7 @@ func (c serverCall) createServers() error {
 	if err := c.choosePassword(&creation, stringProperty(body, "adminPass")); err != nil {
 		return err
 	}
-	made, err := c.s.Services.Servers.Create(c.R.Context(), creation, c.who)
+	made, err := c.s.Services.Servers.Create(c.R.Context(), creation, c.requester)
 	if err != nil {
 		return c.creationError(err, &creation)
 	}
@@ -301,7 +301,7 @@ func (c serverCall) readNetworks(v any) ([]compute.NetworkRequest, error) {
 
 // onlyNetwork is the network that a server gets where its user names none: the only one there is, if there is one.
 func (c serverCall) onlyNetwork() ([]compute.NetworkRequest, error) {
-	all, err := c.s.Services.Networks.List(c.R.Context(), compute.NetworkFilter{Project: c.who.Project}, record.Page{Limit: 2})
+	all, err := c.s.Services.Networks.List(c.R.Context(), compute.NetworkFilter{Project: c.requester.Project}, record.Page{Limit: 2})
 	switch {
 	case err != nil, len(all) == 0:
 		return nil, err
@@ -389,7 +389,7 @@ func (c serverCall) creationError(err error, creation *compute.Creation) error {
 		return err
 	}
 	// An image of another project is none: its words must be the same.
-	if img, look := c.s.Services.Images.Get(c.R.Context(), creation.Image); creation.Image != "" && (problem.Is(look, problem.NotFound) || look == nil && !img.Visible(c.who)) {
+	if img, look := c.s.Services.Images.Get(c.R.Context(), creation.Image); creation.Image != "" && (problem.Is(look, problem.NotFound) || look == nil && !img.Visible(c.requester)) {
 		return problem.Invalidf("Can not find requested image")
 	}
 	return problem.Invalidf("%s", err.Error())

@@ -145,8 +145,8 @@ func (c serverCall) serverFilter(dir *nameSnapshot) (*compute.ServerFilter, func
 	switch {
 	case all && !c.admin:
 		return nil, nil, problem.Forbiddenf(policyForbidden, "os_compute_api:servers:detail:get_all_tenants")
-	case !all && c.who.Project != "":
-		n.f.Project = c.who.Project
+	case !all && c.requester.Project != "":
+		n.f.Project = c.requester.Project
 	}
 	if n.none {
 		return nil, nil, nil

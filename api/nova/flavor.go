@@ -205,7 +205,7 @@ func (c flavorCall) createFlavor() error {
 	if public, ok := boolOf(body["os-flavor-access:is_public"]); ok {
 		f.Public = public
 	}
-	if err := c.s.Services.Flavors.Create(c.R.Context(), f, c.who.Asker); err != nil {
+	if err := c.s.Services.Flavors.Create(c.R.Context(), f, c.requester.Asker); err != nil {
 		return err
 	}
 	return c.json(http.StatusOK, jsonObject{"flavor": c.flavorView(f)})
@@ -228,7 +228,7 @@ func (c flavorCall) editFlavor(edit func(*compute.Flavor) error) (*compute.Flavo
 	if err != nil {
 		return nil, err
 	}
-	return c.s.Services.Flavors.Update(c.R.Context(), f.ID, c.who.Asker, edit)
+	return c.s.Services.Flavors.Update(c.R.Context(), f.ID, c.requester.Asker, edit)
 }
 
 func (c flavorCall) removeFlavor() error {
@@ -236,7 +236,7 @@ func (c flavorCall) removeFlavor() error {
 	if err != nil {
 		return err
 	}
-	if err := c.s.Services.Flavors.Remove(c.R.Context(), f.ID, c.who.Asker); err != nil {
+	if err := c.s.Services.Flavors.Remove(c.R.Context(), f.ID, c.requester.Asker); err != nil {
 		return err
 	}
 	return c.Empty(http.StatusAccepted)

@@ -189,7 +189,7 @@ func (c hostCall) oldUpdateService() error {
 			answer["status"] = "disabled"
 		}
 	}
-	if _, err := c.s.Services.Hosts.SetService(c.R.Context(), h.ID, change, c.who.Asker); err != nil {
+	if _, err := c.s.Services.Hosts.SetService(c.R.Context(), h.ID, change, c.requester.Asker); err != nil {
 		return err
 	}
 	return c.json(http.StatusOK, jsonObject{"service": answer})
@@ -239,7 +239,7 @@ func (c hostCall) updateService() error {
 	if down, ok := boolOf(body["forced_down"]); ok {
 		change.ForcedDown = &down
 	}
-	after, err := c.s.Services.Hosts.SetService(c.R.Context(), h.ID, change, c.who.Asker)
+	after, err := c.s.Services.Hosts.SetService(c.R.Context(), h.ID, change, c.requester.Asker)
 	if err != nil {
 		return err
 	}
@@ -265,7 +265,7 @@ func (c hostCall) removeService() error {
 	if err != nil {
 		return err
 	}
-	if err := c.s.Services.Hosts.Remove(c.R.Context(), h.ID, "", c.who.Asker); err != nil {
+	if err := c.s.Services.Hosts.Remove(c.R.Context(), h.ID, "", c.requester.Asker); err != nil {
 		return err
 	}
 	return c.Empty(http.StatusNoContent)

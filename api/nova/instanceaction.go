@@ -157,7 +157,7 @@ func (c instanceActionCall) serverOrGone() (*compute.Server, error) {
 	if c.Minor < 21 || !problem.Is(err, problem.NotFound) {
 		return srv, err
 	}
-	if gone, second := c.s.Services.Servers.Server(c.R.Context(), c.Arg("server"), c.who); second == nil {
+	if gone, second := c.s.Services.Servers.Server(c.R.Context(), c.Arg("server"), c.requester); second == nil {
 		return gone, nil
 	}
 	return nil, err

@@ -131,7 +131,7 @@ func (c keypairCall) createKeypair() error {
 			return err
 		}
 	}
-	if err := c.s.Services.Keypairs.Create(c.R.Context(), k, c.who.Asker); err != nil {
+	if err := c.s.Services.Keypairs.Create(c.R.Context(), k, c.requester.Asker); err != nil {
 		return err
 	}
 	o := c.keypairView(k)
@@ -197,7 +197,7 @@ func (c keypairCall) removeKeypair() error {
 	if err != nil {
 		return err
 	}
-	if err := c.s.Services.Keypairs.Remove(c.R.Context(), k.ID, c.who.Asker); err != nil {
+	if err := c.s.Services.Keypairs.Remove(c.R.Context(), k.ID, c.requester.Asker); err != nil {
 		return err
 	}
 	status := http.StatusAccepted

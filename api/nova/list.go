@@ -249,7 +249,7 @@ func (c *novaCall) serverNamed(ctx context.Context, id string) (*compute.Server,
 	if !record.IsUUID(id) {
 		return nil, gone
 	}
-	srv, err := c.s.Services.Servers.Server(ctx, id, c.who)
+	srv, err := c.s.Services.Servers.Server(ctx, id, c.requester)
 	switch {
 	case problem.Is(err, problem.NotFound):
 		return nil, gone

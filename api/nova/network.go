@@ -32,7 +32,7 @@ func (c *novaCall) network(ident string) (*compute.Network, error) {
 		return nil, gone
 	case err != nil:
 		return nil, err
-	case !c.admin && !n.Shared && n.Project != c.who.Project:
+	case !c.admin && !n.Shared && n.Project != c.requester.Project:
 		return nil, gone
 	}
 	return n, nil
@@ -40,7 +40,7 @@ func (c *novaCall) network(ident string) (*compute.Network, error) {
 
 // networks lists those that who asks may use, held to the label and the id of the query.
 func (c networkCall) networks() ([]*compute.Network, error) {
-	f := compute.NetworkFilter{Project: c.who.Project, Name: c.Query.Get("label")}
+	f := compute.NetworkFilter{Project: c.requester.Project, Name: c.Query.Get("label")}
 	if c.admin {
 		f.Project = ""
 	}

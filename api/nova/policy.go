@@ -72,7 +72,7 @@ func HasRule(name string) bool {
 // permitted holds a request to the policy file's rule, if it has one, or else to its need. The rule's target is the asker's own
 // project: what belongs to another is not there for whoever is no administrator.
 func (c *novaCall) permitted(rule string, byDefault bool, doing string) error {
-	if allowed, decided := c.s.Policy.Overruled(access.ComputeRules+rule, c.Principal, access.Target{Owner: c.who.Project}); decided {
+	if allowed, decided := c.s.Policy.Overruled(access.ComputeRules+rule, c.Principal, access.Target{Owner: c.requester.Project}); decided {
 		byDefault = allowed
 	}
 	if !byDefault {

@@ -83,7 +83,7 @@ func (c serverCall) edit(change func(*compute.Server) error) (*compute.Server, e
 	if err != nil {
 		return nil, err
 	}
-	return c.s.Services.Servers.Update(c.R.Context(), srv.ID, c.who, change)
+	return c.s.Services.Servers.Update(c.R.Context(), srv.ID, c.requester, change)
 }
 
 func (c serverCall) deleteServer() error {
@@ -91,7 +91,7 @@ func (c serverCall) deleteServer() error {
 	if err != nil {
 		return err
 	}
-	if _, err := c.s.Services.Servers.Act(c.R.Context(), srv.ID, compute.Act{Action: compute.Delete}, c.who); err != nil {
+	if _, err := c.s.Services.Servers.Act(c.R.Context(), srv.ID, compute.Act{Action: compute.Delete}, c.requester); err != nil {
 		return err
 	}
 	return c.Empty(http.StatusNoContent)

@@ -80,7 +80,7 @@ var quotaResources = []struct {
 
 // mayQuota refuses to tell a project of another one.
 func (c usageCall) mayQuota() error {
-	if !c.admin && c.Arg("project") != c.who.Project {
+	if !c.admin && c.Arg("project") != c.requester.Project {
 		return problem.Forbiddenf(policyForbidden, "os_compute_api:os-quota-sets:show")
 	}
 	return nil
@@ -141,7 +141,7 @@ func (c usageCall) used(project string) (map[string]int, error) {
 }
 
 func (c usageCall) limits() error {
-	project := c.who.Project
+	project := c.requester.Project
 	if asked := c.Query.Get("tenant_id"); asked != "" {
 		if !c.admin && asked != project {
 			return problem.Forbiddenf(policyForbidden, "os_compute_api:limits:other_project")
@@ -261,7 +261,7 @@ func (c usageCall) listUsage() error {
 
 func (c usageCall) projectUsage() error {
 	project := c.Arg("project")
-	if !c.admin && project != c.who.Project {
+	if !c.admin && project != c.requester.Project {
 		return problem.Forbiddenf(policyForbidden, "os_compute_api:os-simple-tenant-usage:show")
 	}
 	s, err := c.span()

@@ -217,10 +217,10 @@ func TestSiteFilesAreWhole(t *testing.T) {
 		Kernel: wire.SiteFile{Version: version}, Ramdisk: wire.SiteFile{Version: "../../plans.sealed"}, Image: wire.SiteFile{URL: "http://images.example/x"}}
 	c := &centre{plans: []wire.SitePlan{p}, file: "half a ker", length: 20}
 	s := openSite(t, t.TempDir(), goodToken, c)
-	door := httptest.NewServer(s.Handler(mustServer(t, s).Handler()))
-	defer door.Close()
+	server := httptest.NewServer(s.Handler(mustServer(t, s).Handler()))
+	defer server.Close()
 	get := func() (int, string) {
-		resp, err := http.Get(door.URL + metal.FilePrefix + sitePath + "/" + metal.BootKernel)
+		resp, err := http.Get(server.URL + metal.FilePrefix + sitePath + "/" + metal.BootKernel)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,6 +22,6 @@ func newConnections(c config.Limits, log *slog.Logger) *api.Connections {
 		door = min(door, c.AllConnections)
 	}
 	return api.NewConnections(api.ConnectionConfig{
-		PerSource: c.Connections, PerDoor: door, All: files / 4 * 3, Proxies: c.Proxies, Log: log,
+		PerSource: c.Connections, PerListener: door, All: files / 4 * 3, Proxies: c.Proxies, Log: log,
 	})
 }

@@ -18,7 +18,7 @@ import (
 // guard lets the program connect to what is configured, and to its own machine where nobody comes from another.
 func (p *ControlPlane) guard(n config.Networks) fetch.Guard {
 	g := guardOf(p.cfg, n)
-	g.Doors = p.doors
+	g.Listeners = p.doors
 	return g
 }
 
