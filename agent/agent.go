@@ -62,7 +62,7 @@ type Agent struct {
 type lookupSession struct {
 	api     *client.Client
 	served  client.Range
-	oldDoor bool // Ironic up to 6.2: vendor passthru
+	legacy  bool // Ironic up to 6.2: vendor passthru
 	node    string
 	token   secret.Value
 	timeout time.Duration

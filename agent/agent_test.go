@@ -119,8 +119,8 @@ func TestRescue(t *testing.T) {
 	f := newIronic(t)
 	a, root, _, log := newAgent(t, f, "")
 	answered := make(chan map[string]any, 1)
-	f.onBeat = func(url string, beat ironic.Heartbeat) {
-		_, result := f.command(url, beat.AgentVerifyCA, testToken, "rescue.finalize_rescue", finalizeParams(testHash))
+	f.onHeartbeat = func(url string, heartbeat ironic.Heartbeat) {
+		_, result := f.command(url, heartbeat.AgentVerifyCA, testToken, "rescue.finalize_rescue", finalizeParams(testHash))
 		answered <- result
 	}
 	if err := runAgent(t, a); err != nil {
@@ -128,7 +128,7 @@ func TestRescue(t *testing.T) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	result, callback := <-answered, f.beats[0].CallbackURL
+	result, callback := <-answered, f.heartbeats[0].CallbackURL
 	if result["command_status"] != "SUCCEEDED" || result["command_name"] != "finalize_rescue" || result["command_error"] != nil {
 		t.Errorf("finalize answered %v", result)
 	}
@@ -142,9 +142,9 @@ func TestRescue(t *testing.T) {
 	if _, err := net.Dial("tcp", strings.TrimPrefix(callback, "https://")); err == nil {
 		t.Error("the port is open after finalize")
 	}
-	beat := f.beats[0]
-	if len(f.beats) != 1 || beat.AgentToken == nil || *beat.AgentToken != testToken || beat.AgentVersion != "salvor-agent/9.9" || !strings.HasPrefix(beat.CallbackURL, "https://127.0.0.1:") {
-		t.Errorf("heartbeats %+v", f.beats)
+	heartbeat := f.heartbeats[0]
+	if len(f.heartbeats) != 1 || heartbeat.AgentToken == nil || *heartbeat.AgentToken != testToken || heartbeat.AgentVersion != "salvor-agent/9.9" || !strings.HasPrefix(heartbeat.CallbackURL, "https://127.0.0.1:") {
+		t.Errorf("heartbeats %+v", f.heartbeats)
 	}
 	if f.versions[0] != "1.68" || f.lookups[0].Header.Get("X-OpenStack-Ironic-API-Version") != "1.62" {
 		t.Errorf("heartbeat at %s, lookup at %s", f.versions[0], f.lookups[0].Header.Get("X-OpenStack-Ironic-API-Version"))
@@ -170,11 +170,11 @@ func TestVersions(t *testing.T) {
 			f := newIronic(t)
 			f.max = max
 			a, _, _, _ := newAgent(t, f, "")
-			f.onBeat = func(url string, beat ironic.Heartbeat) {
+			f.onHeartbeat = func(url string, heartbeat ironic.Heartbeat) {
 				if (want[1] == "1.68") != strings.HasPrefix(url, "https:") {
 					t.Errorf("callback is %s", url)
 				}
-				f.command(url, beat.AgentVerifyCA, testToken, "rescue.finalize_rescue", finalizeParams(testHash))
+				f.command(url, heartbeat.AgentVerifyCA, testToken, "rescue.finalize_rescue", finalizeParams(testHash))
 			}
 			if err := runAgent(t, a); err != nil {
 				t.Fatal(err)
@@ -187,23 +187,23 @@ func TestVersions(t *testing.T) {
 			if f.versions[0] != want[1] {
 				t.Errorf("heartbeat spoke %s, want %s", f.versions[0], want[1])
 			}
-			beat := f.beats[0]
-			if (beat.AgentToken != nil) != (want[1] >= "1.62") || (beat.AgentVerifyCA != "") != (want[1] >= "1.68") {
-				t.Errorf("fields of %s: %+v", want[1], beat)
+			heartbeat := f.heartbeats[0]
+			if (heartbeat.AgentToken != nil) != (want[1] >= "1.62") || (heartbeat.AgentVerifyCA != "") != (want[1] >= "1.68") {
+				t.Errorf("fields of %s: %+v", want[1], heartbeat)
 			}
-			if (beat.AgentVersion != "") != (want[1] >= "1.36") {
-				t.Errorf("fields of %s: %+v", want[1], beat)
+			if (heartbeat.AgentVersion != "") != (want[1] >= "1.36") {
+				t.Errorf("fields of %s: %+v", want[1], heartbeat)
 			}
 		})
 	}
 }
 
-func TestOldDoors(t *testing.T) {
+func TestLegacyLookup(t *testing.T) {
 	for _, status := range []int{401, 404, 406} {
 		f := newIronic(t)
-		f.newDoors, f.oldDoors, f.max = status, true, "1.20"
+		f.lookupStatus, f.hasPassthru, f.max = status, true, "1.20"
 		a, root, _, _ := newAgent(t, f, "ipa-driver-name=agent_ilo")
-		f.onBeat = func(url string, _ ironic.Heartbeat) {
+		f.onHeartbeat = func(url string, _ ironic.Heartbeat) {
 			if !strings.HasPrefix(url, "http://") {
 				t.Errorf("an old server is given %s", url)
 			}
@@ -213,8 +213,8 @@ func TestOldDoors(t *testing.T) {
 			t.Fatalf("%d: %v", status, err)
 		}
 		f.mu.Lock()
-		if len(f.oldLookups) != 1 || f.oldLookups[0].Inventory.Interfaces[0].MACAddress != testMAC || len(f.oldBeats) != 1 || len(f.beats) != 0 {
-			t.Errorf("%d: old lookups %v, old heartbeats %v, new heartbeats %v", status, f.oldLookups, f.oldBeats, f.beats)
+		if len(f.oldLookups) != 1 || f.oldLookups[0].Inventory.Interfaces[0].MACAddress != testMAC || len(f.oldBeats) != 1 || len(f.heartbeats) != 0 {
+			t.Errorf("%d: old lookups %v, old heartbeats %v, new heartbeats %v", status, f.oldLookups, f.oldBeats, f.heartbeats)
 		}
 		f.mu.Unlock()
 		if got := shadowOf(t, root); !strings.Contains(got, "rescue:$6$") {
@@ -225,12 +225,12 @@ func TestOldDoors(t *testing.T) {
 
 func TestHeartbeatFallsBack(t *testing.T) {
 	f := newIronic(t)
-	f.oldDoors = true
+	f.hasPassthru = true
 	f.beatStatus = []int{404}
 	a, _, _, _ := newAgent(t, f, "")
-	f.onBeat = func(url string, _ ironic.Heartbeat) {
+	f.onHeartbeat = func(url string, _ ironic.Heartbeat) {
 		f.mu.Lock()
-		ca := f.beats[0].AgentVerifyCA // of the one that was refused: the old door has no field for it
+		ca := f.heartbeats[0].AgentVerifyCA // of the one that was refused: the old door has no field for it
 		f.mu.Unlock()
 		f.command(url, ca, testToken, "rescue.finalize_rescue", finalizeParams(testHash))
 	}
@@ -259,8 +259,8 @@ func TestMaskedToken(t *testing.T) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.lookups) != 4 || len(f.beats) != 0 {
-		t.Errorf("%d lookups, %d heartbeats", len(f.lookups), len(f.beats))
+	if len(f.lookups) != 4 || len(f.heartbeats) != 0 {
+		t.Errorf("%d lookups, %d heartbeats", len(f.lookups), len(f.heartbeats))
 	}
 	if !strings.Contains(log.String(), "given this boot's token to somebody before") {
 		t.Errorf("log says %s", log)
@@ -275,15 +275,15 @@ func TestTokenOfTheCommandLine(t *testing.T) {
 	f := newIronic(t)
 	f.token = ironic.Hidden
 	a, _, _, _ := newAgent(t, f, "ipa-agent-token="+testToken)
-	f.onBeat = func(url string, beat ironic.Heartbeat) {
-		f.command(url, beat.AgentVerifyCA, testToken, "rescue.finalize_rescue", finalizeParams(testHash))
+	f.onHeartbeat = func(url string, heartbeat ironic.Heartbeat) {
+		f.command(url, heartbeat.AgentVerifyCA, testToken, "rescue.finalize_rescue", finalizeParams(testHash))
 	}
 	if err := runAgent(t, a); err != nil {
 		t.Fatal(err)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if *f.beats[0].AgentToken != testToken {
+	if *f.heartbeats[0].AgentToken != testToken {
 		t.Error("the command line's token was not used")
 	}
 }
@@ -292,8 +292,8 @@ func TestHeartbeatPauses(t *testing.T) {
 	f := newIronic(t)
 	f.beatStatus = []int{409, 409, 503, 400, 409}
 	a, _, s, _ := newAgent(t, f, "")
-	f.onBeat = func(url string, beat ironic.Heartbeat) {
-		f.command(url, beat.AgentVerifyCA, testToken, "rescue.finalize_rescue", finalizeParams(testHash))
+	f.onHeartbeat = func(url string, heartbeat ironic.Heartbeat) {
+		f.command(url, heartbeat.AgentVerifyCA, testToken, "rescue.finalize_rescue", finalizeParams(testHash))
 	}
 	if err := runAgent(t, a); err != nil {
 		t.Fatal(err)
@@ -334,8 +334,8 @@ func TestPasswordInLookup(t *testing.T) {
 	if got := shadowOf(t, root); strings.Count(got, testHash) != 2 {
 		t.Errorf("shadow is %s", got)
 	}
-	if len(f.beats) != 2 || !strings.HasPrefix(f.beats[0].CallbackURL, "https://") {
-		t.Errorf("heartbeats %+v", f.beats)
+	if len(f.heartbeats) != 2 || !strings.HasPrefix(f.heartbeats[0].CallbackURL, "https://") {
+		t.Errorf("heartbeats %+v", f.heartbeats)
 	}
 	if _, err := network.ReadPlan(root); err != nil {
 		t.Error(err)

@@ -69,8 +69,8 @@ func TestBoot(t *testing.T) {
 	agentPort, sshPort := freePort(t), freePort(t)
 	begun := time.Now()
 	finalized := make(chan time.Duration, 1)
-	f.onBeat = func(_ string, beat ironic.Heartbeat) {
-		status, result := guestCommand(t, agentPort, beat.AgentVerifyCA)
+	f.onHeartbeat = func(_ string, heartbeat ironic.Heartbeat) {
+		status, result := guestCommand(t, agentPort, heartbeat.AgentVerifyCA)
 		if status != http.StatusOK || result["command_status"] != "SUCCEEDED" {
 			t.Errorf("finalize: %d %v", status, result)
 		}

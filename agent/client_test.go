@@ -38,10 +38,10 @@ func TestIronicsClient(t *testing.T) {
 	hardware(t, root)
 	sent := make(chan []byte, 1)
 	var once sync.Once
-	f.onBeat = func(url string, beat ironic.Heartbeat) {
+	f.onHeartbeat = func(url string, heartbeat ironic.Heartbeat) {
 		once.Do(func() {
 			certificate := filepath.Join(t.TempDir(), "ca.pem")
-			if err := os.WriteFile(certificate, []byte(beat.AgentVerifyCA), 0o600); err != nil {
+			if err := os.WriteFile(certificate, []byte(heartbeat.AgentVerifyCA), 0o600); err != nil {
 				t.Error(err)
 			}
 			script := exec.Command("/usr/bin/python3", "testdata/orders.py", url, testToken, certificate, images.URL, hex.EncodeToString(sum[:]), testNode, testHash)

@@ -249,9 +249,9 @@ func TestDeploy(t *testing.T) {
 	drive := bytes.Repeat([]byte("a config drive\n"), 4096)
 	f, g := newIronic(t), newGuest(t)
 	var once sync.Once
-	f.onBeat = func(_ string, beat ironic.Heartbeat) {
+	f.onHeartbeat = func(_ string, heartbeat ironic.Heartbeat) {
 		once.Do(func() {
-			deployBy(g.talk(t, beat.AgentVerifyCA), guestURL(t, server.URL)+"/system.qcow2", hex.EncodeToString(sum[:]), configDrive(t, drive))
+			deployBy(g.talk(t, heartbeat.AgentVerifyCA), guestURL(t, server.URL)+"/system.qcow2", hex.EncodeToString(sum[:]), configDrive(t, drive))
 		})
 	}
 	begun := time.Now()

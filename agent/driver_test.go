@@ -26,10 +26,10 @@ func TestWithOurServer(t *testing.T) {
 	rescue := driveragent.Rescue{Locks: &driver.AddressLocks{}}
 	node := &metal.Node{ID: testNode}
 	ended := make(chan error, 2)
-	f.onBeat = func(url string, beat ironic.Heartbeat) {
+	f.onHeartbeat = func(url string, heartbeat ironic.Heartbeat) {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		at := driver.Agent{URL: url, Version: beat.AgentVersion, CA: beat.AgentVerifyCA, Token: secret.New("wrong")}
+		at := driver.Agent{URL: url, Version: heartbeat.AgentVersion, CA: heartbeat.AgentVerifyCA, Token: secret.New("wrong")}
 		order := driver.Finalize{Hash: secret.New(testHash), Extras: &wire.Extras{SSHInterfaces: []string{testMAC}, TenantMove: true, NetworkData: json.RawMessage(`{"links":[]}`)}}
 		if err := rescue.Finalize(ctx, node, at, order); err == nil || !strings.Contains(err.Error(), "token") {
 			t.Errorf("a wrong token: %v", err)

@@ -125,7 +125,7 @@ func (a *Agent) nextBeat(err error) time.Duration {
 func (a *Agent) sendHeartbeat(ctx context.Context, at *agentEndpoint) error {
 	s := &a.session
 	old := ironic.PassthruHeartbeat{AgentURL: at.url}
-	if s.oldDoor {
+	if s.legacy {
 		return s.api.PassthruHeartbeat(ctx, s.node, old)
 	}
 	version := pickMicroversion(s.served, heartbeatVersion)
@@ -134,8 +134,8 @@ func (a *Agent) sendHeartbeat(ctx context.Context, at *agentEndpoint) error {
 		a.log.Info("heartbeat taken", "node", s.node, "callback", at.url)
 		return nil
 	}
-	if noDoor(err) && s.api.PassthruHeartbeat(ctx, s.node, old) == nil {
-		s.oldDoor = true
+	if isMissingEndpoint(err) && s.api.PassthruHeartbeat(ctx, s.node, old) == nil {
+		s.legacy = true
 		return nil
 	}
 	return err

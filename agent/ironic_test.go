@@ -29,20 +29,20 @@ type fakeIronic struct {
 	t      *testing.T
 	server *httptest.Server
 
-	mu         sync.Mutex
-	max        string // of the versions; empty: no version headers
-	token      any    // what lookup tells
-	hash       string // in instance_info
-	timeout    int
-	newDoors   int   // status of the new doors; 0: they work
-	oldDoors   bool  // the vendor passthru works
-	beatStatus []int // statuses of the next heartbeats before they work
-	lookups    []*http.Request
-	beats      []ironic.Heartbeat
-	versions   []string
-	oldLookups []ironic.PassthruLookup
-	oldBeats   []ironic.PassthruHeartbeat
-	onBeat     func(callback string, beat ironic.Heartbeat)
+	mu           sync.Mutex
+	max          string // of the versions; empty: no version headers
+	token        any    // what lookup tells
+	hash         string // in instance_info
+	timeout      int
+	lookupStatus int   // status of the new doors; 0: they work
+	hasPassthru  bool  // the vendor passthru works
+	beatStatus   []int // statuses of the next heartbeats before they work
+	lookups      []*http.Request
+	heartbeats   []ironic.Heartbeat
+	versions     []string
+	oldLookups   []ironic.PassthruLookup
+	oldBeats     []ironic.PassthruHeartbeat
+	onHeartbeat  func(callback string, heartbeat ironic.Heartbeat)
 }
 
 func newIronic(t *testing.T) *fakeIronic {
@@ -78,8 +78,8 @@ func (f *fakeIronic) lookup(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lookups = append(f.lookups, r)
-	if f.newDoors != 0 {
-		ironicFault(w, f.newDoors, "Resource could not be found.")
+	if f.lookupStatus != 0 {
+		ironicFault(w, f.lookupStatus, "Resource could not be found.")
 		return
 	}
 	if got := r.URL.Query().Get("addresses"); got != testMAC {
@@ -97,17 +97,17 @@ func (f *fakeIronic) lookup(w http.ResponseWriter, r *http.Request) {
 }
 
 func (f *fakeIronic) heartbeat(w http.ResponseWriter, r *http.Request) {
-	var beat ironic.Heartbeat
-	if json.NewDecoder(r.Body).Decode(&beat) != nil || r.PathValue("node") != testNode {
+	var heartbeat ironic.Heartbeat
+	if json.NewDecoder(r.Body).Decode(&heartbeat) != nil || r.PathValue("node") != testNode {
 		ironicFault(w, http.StatusBadRequest, "bad heartbeat")
 		return
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.beats = append(f.beats, beat)
+	f.heartbeats = append(f.heartbeats, heartbeat)
 	f.versions = append(f.versions, r.Header.Get("X-OpenStack-Ironic-API-Version"))
-	if f.newDoors != 0 {
-		ironicFault(w, f.newDoors, "Not acceptable")
+	if f.lookupStatus != 0 {
+		ironicFault(w, f.lookupStatus, "Not acceptable")
 		return
 	}
 	if len(f.beatStatus) > 0 {
@@ -117,8 +117,8 @@ func (f *fakeIronic) heartbeat(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.WriteHeader(http.StatusAccepted)
-	if f.onBeat != nil {
-		go f.onBeat(beat.CallbackURL, beat)
+	if f.onHeartbeat != nil {
+		go f.onHeartbeat(heartbeat.CallbackURL, heartbeat)
 	}
 }
 
@@ -126,7 +126,7 @@ func (f *fakeIronic) oldLookup(w http.ResponseWriter, r *http.Request) {
 	var body ironic.PassthruLookup
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if json.NewDecoder(r.Body).Decode(&body) != nil || !f.oldDoors || body.Version != "2" || len(body.Inventory.Interfaces) == 0 {
+	if json.NewDecoder(r.Body).Decode(&body) != nil || !f.hasPassthru || body.Version != "2" || len(body.Inventory.Interfaces) == 0 {
 		ironicFault(w, http.StatusNotFound, "no such door")
 		return
 	}
@@ -138,14 +138,14 @@ func (f *fakeIronic) oldHeartbeat(w http.ResponseWriter, r *http.Request) {
 	var body ironic.PassthruHeartbeat
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if json.NewDecoder(r.Body).Decode(&body) != nil || !f.oldDoors || r.PathValue("node") != testNode {
+	if json.NewDecoder(r.Body).Decode(&body) != nil || !f.hasPassthru || r.PathValue("node") != testNode {
 		ironicFault(w, http.StatusNotFound, "no such door")
 		return
 	}
 	f.oldBeats = append(f.oldBeats, body)
 	w.WriteHeader(http.StatusAccepted)
-	if f.onBeat != nil {
-		go f.onBeat(body.AgentURL, ironic.Heartbeat{})
+	if f.onHeartbeat != nil {
+		go f.onHeartbeat(body.AgentURL, ironic.Heartbeat{})
 	}
 }
 

@@ -46,7 +46,7 @@ func (a *Agent) lookup(ctx context.Context) error {
 		found, err := a.ask(ctx, api)
 		if err == nil {
 			a.session = *found
-			a.log.Info("looked up", "node", found.node, "server", api.Endpoint(), "old door", found.oldDoor)
+			a.log.Info("looked up", "node", found.node, "server", api.Endpoint(), "old door", found.legacy)
 			return nil
 		}
 		if ctx.Err() != nil {
@@ -129,9 +129,9 @@ func (a *Agent) ask(ctx context.Context, api *client.Client) (*lookupSession, er
 	}
 	found := &lookupSession{api: api, served: served}
 	answer, err := api.Lookup(ctx, pickMicroversion(served, lookupVersion), macs, "")
-	if err != nil && noDoor(err) {
+	if err != nil && isMissingEndpoint(err) {
 		var old *ironic.LookupAnswer
-		if old, found.oldDoor = a.askOldDoor(ctx, api, macs); found.oldDoor {
+		if old, found.legacy = a.askLegacyLookup(ctx, api, macs); found.legacy {
 			answer, err = old, nil
 		}
 	}
@@ -141,7 +141,7 @@ func (a *Agent) ask(ctx context.Context, api *client.Client) (*lookupSession, er
 	return found, a.take(found, answer)
 }
 
-func (a *Agent) askOldDoor(ctx context.Context, api *client.Client, macs []string) (*ironic.LookupAnswer, bool) {
+func (a *Agent) askLegacyLookup(ctx context.Context, api *client.Client, macs []string) (*ironic.LookupAnswer, bool) {
 	body := ironic.PassthruLookup{Version: "2"}
 	for _, mac := range macs {
 		body.Inventory.Interfaces = append(body.Inventory.Interfaces, ironic.PassthruInterface{MACAddress: mac})
@@ -199,9 +199,9 @@ func pickMicroversion(served client.Range, ours client.Version) client.Version {
 	return max(served.Pick(ours), lowestVersion)
 }
 
-// noDoor tells the answers by which a server of before 1.22 says that it has no such
+// isMissingEndpoint tells the answers by which a server of before 1.22 says that it has no such
 // endpoint.
-func noDoor(err error) bool {
+func isMissingEndpoint(err error) bool {
 	switch client.StatusOf(err) {
 	case http.StatusUnauthorized, http.StatusNotFound, http.StatusNotAcceptable:
 		return true

@@ -158,7 +158,7 @@ func TestCleanAndDeploy(t *testing.T) {
 	hardware(t, root)
 	locked := make(chan string, 1)
 	var once sync.Once
-	f.onBeat = func(url string, beat ironic.Heartbeat) {
+	f.onHeartbeat = func(url string, beat ironic.Heartbeat) {
 		once.Do(func() {
 			for _, c := range [][3]string{
 				{wire.GetCleanSteps, `{"node":{"uuid":"` + testNode + `"},"ports":[]}`, `"priority":99`},
@@ -209,8 +209,8 @@ func TestCleanAndDeploy(t *testing.T) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.beats) < 3 {
-		t.Errorf("%d heartbeats: ends of commands are not told", len(f.beats))
+	if len(f.heartbeats) < 3 {
+		t.Errorf("%d heartbeats: ends of commands are not told", len(f.heartbeats))
 	}
 }
 
@@ -233,7 +233,7 @@ func TestInspection(t *testing.T) {
 	defer server.Close()
 	a, root, _, log := newAgent(t, f, "BOOTIF=01-52-54-00-AA-00-01 ipa-agent-token="+testToken+" ipa-inspection-callback-url="+server.URL+"/v1/continue_inspection ipa-inspection-collectors=default,pci-devices,lldp,logs")
 	hardware(t, root)
-	f.onBeat = func(url string, beat ironic.Heartbeat) {
+	f.onHeartbeat = func(url string, beat ironic.Heartbeat) {
 		f.command(url, beat.AgentVerifyCA, testToken, "rescue.finalize_rescue", finalizeParams(testHash))
 	}
 	if err := runAgent(t, a); err != nil {
@@ -263,7 +263,7 @@ func TestInspectionRefused(t *testing.T) {
 	f := newIronic(t)
 	a, root, _, log := newAgent(t, f, "ipa-inspection-collectors=default") // the fake has no such door
 	hardware(t, root)
-	f.onBeat = func(url string, beat ironic.Heartbeat) {
+	f.onHeartbeat = func(url string, beat ironic.Heartbeat) {
 		f.command(url, beat.AgentVerifyCA, testToken, "rescue.finalize_rescue", finalizeParams(testHash))
 	}
 	if err := runAgent(t, a); err != nil || !strings.Contains(log.String(), "inspection failed") {

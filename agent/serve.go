@@ -41,7 +41,7 @@ func (a *Agent) listen(ctx context.Context) (*agentEndpoint, error) {
 		return nil, fmt.Errorf("listen for commands: %w", err)
 	}
 	scheme, ca := "http", ""
-	if pickMicroversion(a.session.served, heartbeatVersion) >= caSince && !a.session.oldDoor {
+	if pickMicroversion(a.session.served, heartbeatVersion) >= caSince && !a.session.legacy {
 		certificate, text, err := newCertificate(address)
 		if err != nil {
 			listener.Close()
