@@ -37,8 +37,8 @@ func (m badMedia) PrepareRamdisk(ctx context.Context, n *metal.Node) error {
 	return problem.Unsupportedf("the medium cannot be inserted")
 }
 
-// worker is an operation that boots a ramdisk, as it is asked for.
-type worker struct {
+// ramdiskOperation is an operation that boots a ramdisk, as it is asked for.
+type ramdiskOperation struct {
 	name          string
 	from, failed  metal.State
 	ask           func(t *testing.T, b *bench)
@@ -46,7 +46,7 @@ type worker struct {
 	tenant, image bool
 }
 
-var workers = []worker{
+var ramdiskOperations = []ramdiskOperation{
 	{"rescue", metal.Active, metal.RescueFailed, func(t *testing.T, b *bench) { b.start(t, metal.ToRescue) }, driver.Rescuing, true, false},
 	{"rebuild", metal.Active, metal.DeployFailed, func(t *testing.T, b *bench) { b.start(t, metal.Rebuild) }, driver.Provisioning, true, true},
 	{"clean", metal.Manageable, metal.CleanFailed, func(t *testing.T, b *bench) {
@@ -60,7 +60,7 @@ var workers = []worker{
 }
 
 // workingBench is a machine that is on and runs its own system.
-func workingBench(t *testing.T, w worker) *bench {
+func workingBench(t *testing.T, w ramdiskOperation) *bench {
 	t.Helper()
 	b := newBench(t, w.from)
 	b.con.AutomatedClean = true
@@ -77,7 +77,7 @@ func workingBench(t *testing.T, w worker) *bench {
 }
 
 // asFound wants the machine as it was before the operation was asked for.
-func (b *bench) asFound(t *testing.T, w worker) {
+func (b *bench) asFound(t *testing.T, w ramdiskOperation) {
 	t.Helper()
 	n := b.until(t, w.failed)
 	b.mu.Lock()
@@ -98,7 +98,7 @@ func (b *bench) asFound(t *testing.T, w worker) {
 // switched off: it runs its own system again, on its own network, by its own boot device.
 func TestFailureBeforeTheRamdiskLeavesTheMachineAsItWas(t *testing.T) {
 	t.Parallel()
-	for _, w := range workers {
+	for _, w := range ramdiskOperations {
 		for what, spoil := range map[string]func(b *bench){
 			"network": func(b *bench) { b.refuses[w.net] = problem.Invalidf("the switch refuses the port") },
 			"medium":  func(b *bench) { b.con.drivers["bench"].Boot["bench"] = badMedia{b} },
@@ -122,7 +122,7 @@ func TestFailureBeforeTheRamdiskLeavesTheMachineAsItWas(t *testing.T) {
 // TestMachineFoundOffStaysOff: nobody wanted it to be on.
 func TestMachineFoundOffStaysOff(t *testing.T) {
 	t.Parallel()
-	b := workingBench(t, workers[0])
+	b := workingBench(t, ramdiskOperations[0])
 	b.power, b.running = metal.PowerOff, ""
 	change(t, b, func(n *metal.Node) { n.PowerState = metal.PowerOff })
 	b.refuses[driver.Rescuing] = problem.Invalidf("the switch refuses the port")
@@ -136,7 +136,7 @@ func TestMachineFoundOffStaysOff(t *testing.T) {
 // TestFirstActionChecks: what the door did not see fails before anything is touched.
 func TestFirstActionChecks(t *testing.T) {
 	t.Parallel()
-	for _, w := range workers {
+	for _, w := range ramdiskOperations {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
 			b := workingBench(t, w)
@@ -156,7 +156,7 @@ func TestFirstActionChecks(t *testing.T) {
 // machine in its own system, and leaves it so again.
 func TestRescueAfterARestoredMachine(t *testing.T) {
 	t.Parallel()
-	w := workers[0]
+	w := ramdiskOperations[0]
 	b := workingBench(t, w)
 	b.refuses[driver.Rescuing] = problem.Invalidf("the switch refuses the port")
 	b.run(t)
@@ -240,7 +240,7 @@ func TestOneTimeOverrideIsNotTheOwnBoot(t *testing.T) {
 // TestDoorAsksTheChecker: the API refuses with the reason, and nothing has changed.
 func TestDoorAsksTheChecker(t *testing.T) {
 	t.Parallel()
-	for _, w := range workers {
+	for _, w := range ramdiskOperations {
 		t.Run(w.name, func(t *testing.T) {
 			b := workingBench(t, w)
 			b.con.drivers["bench"].Network["bench"] = strictNetwork{b, w.net}

@@ -68,7 +68,7 @@ func TestARepeatedHeartbeat(t *testing.T) {
 		})
 	}
 	ctx := context.Background()
-	said := func(number int64) metal.Heartbeat {
+	heartbeatAt := func(number int64) metal.Heartbeat {
 		return metal.Heartbeat{URL: "http://10.0.0.9:9999", Version: "1", Token: (&metal.Node{ID: b.node, BootNumber: number}).AgentToken(b.key)}
 	}
 	say := func(h metal.Heartbeat) {
@@ -84,7 +84,7 @@ func TestARepeatedHeartbeat(t *testing.T) {
 		}
 	}
 	boot(1, metal.Rescue)
-	first := said(1)
+	first := heartbeatAt(1)
 	repeated(first, false, "never heard")
 	say(first)
 	say(first)
@@ -97,7 +97,7 @@ func TestARepeatedHeartbeat(t *testing.T) {
 		t.Errorf("after the flush it was heard at %s, want %s", c.HeartbeatAt, now)
 	}
 	for why, change := range map[string]func(*metal.Heartbeat){
-		"another token": func(h *metal.Heartbeat) { h.Token = said(2).Token }, "no token": func(h *metal.Heartbeat) { h.Token = secret.Value{} },
+		"another token": func(h *metal.Heartbeat) { h.Token = heartbeatAt(2).Token }, "no token": func(h *metal.Heartbeat) { h.Token = secret.Value{} },
 		"another certificate": func(h *metal.Heartbeat) { h.CA = "x" }, "another address": func(h *metal.Heartbeat) { h.URL = "http://10.0.0.8:9999" },
 		"a status": func(h *metal.Heartbeat) { h.Status = "end" },
 	} {
@@ -111,10 +111,10 @@ func TestARepeatedHeartbeat(t *testing.T) {
 	}
 	boot(2, metal.Rescue)
 	repeated(first, false, "another boot")
-	say(said(2))
-	say(said(2))
-	repeated(said(2), true, "the same of the next boot")
+	say(heartbeatAt(2))
+	say(heartbeatAt(2))
+	repeated(heartbeatAt(2), true, "the same of the next boot")
 	boot(2, metal.Servicing)
-	say(said(2))
-	repeated(said(2), false, "a state in which a lock tells whether somebody waits")
+	say(heartbeatAt(2))
+	repeated(heartbeatAt(2), false, "a state in which a lock tells whether somebody waits")
 }

@@ -23,7 +23,7 @@ func (lostBoot) PrepareInstance(context.Context, *metal.Node, rescue.Boot) error
 // boot the ramdisk that was given up, or who knows what.
 func TestAMachineThatCannotBePutBackStaysOff(t *testing.T) {
 	t.Parallel()
-	for _, w := range workers {
+	for _, w := range ramdiskOperations {
 		for what, boot := range map[string]func(*bench) driver.Boot{
 			"medium": func(b *bench) driver.Boot { return keptMedia{badMedia{b}} },
 			"device": func(b *bench) driver.Boot { return lostBoot{badMedia{b}} },

@@ -32,7 +32,7 @@ func (m lateMedia) CleanUpRamdisk(ctx context.Context, n *metal.Node) error {
 // TestRestoredMachineHoldsNoRamdisk: the last undo cleans up what an earlier one could not, and the next operation does not do it again.
 func TestRestoredMachineHoldsNoRamdisk(t *testing.T) {
 	t.Parallel()
-	for _, w := range workers {
+	for _, w := range ramdiskOperations {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
 			b := workingBench(t, w)
@@ -73,7 +73,7 @@ func (s stuckNetwork) Detach(ctx context.Context, n *metal.Node, ports []*metal.
 // TestTheSystemStartsOnNoNetworkOfTheRamdisk: a machine that cannot leave the network of its ramdisk stays off; one that can at last runs on.
 func TestTheSystemStartsOnNoNetworkOfTheRamdisk(t *testing.T) {
 	t.Parallel()
-	for _, w := range workers {
+	for _, w := range ramdiskOperations {
 		for _, times := range []int{1, 10} {
 			t.Run(fmt.Sprint(w.name, times), func(t *testing.T) {
 				t.Parallel()
@@ -161,7 +161,7 @@ func TestARebuildOfTheFormerReleaseKeepsItsRamdiskIsolated(t *testing.T) {
 // TestCleaningAfterARamdiskThatStayed: the mark of a void boot is gone when the machine is switched off, and it was not found in its own system.
 func TestCleaningAfterARamdiskThatStayed(t *testing.T) {
 	t.Parallel()
-	for _, w := range workers[2:4] {
+	for _, w := range ramdiskOperations[2:4] {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
 			b := workingBench(t, w)

@@ -177,7 +177,7 @@ func TestStepOfAnInterface(t *testing.T) {
 // TestStepThatNoInterfaceHas fails in the first action: no ramdisk is booted to find it missing.
 func TestStepThatNoInterfaceHas(t *testing.T) {
 	t.Parallel()
-	for _, w := range workers {
+	for _, w := range ramdiskOperations {
 		if w.name != "rebuild" && w.name != "clean" && w.name != "service" {
 			continue
 		}

@@ -124,7 +124,7 @@ func TestAbortOfAMove(t *testing.T) {
 	for action, state := range map[string]compute.VMState{"prepare the disks": compute.Active, "define the server": compute.Errored} {
 		t.Run(action, func(t *testing.T) {
 			t.Parallel()
-			s := newStreet(t, yard{quarters: quarters{state: compute.Active}})
+			s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active}})
 			s.fence(t)
 			s.evacuate(t)
 			stop := s.conduct(t)

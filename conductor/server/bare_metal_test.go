@@ -29,8 +29,8 @@ import (
 	"salvor/store"
 )
 
-// depot is an endpoint of the Bare Metal API in memory, beside a real store. What is asked of a machine goes one step on at each look.
-type depot struct {
+// bareMetalWorld is an endpoint of the Bare Metal API in memory, beside a real store. What is asked of a machine goes one step on at each look.
+type bareMetalWorld struct {
 	mu       sync.Mutex
 	machines map[string]*hypervisor.Node
 	runs     map[string]string // by machine: what it was given to run
@@ -61,10 +61,10 @@ type begin struct {
 	volume bool
 }
 
-func newDepot(t *testing.T, b begin) *depot {
+func newDepot(t *testing.T, b begin) *bareMetalWorld {
 	t.Helper()
 	st, _ := conductortest.Store(t, allDefinitions())
-	y := &depot{store: st, machines: map[string]*hypervisor.Node{}, runs: map[string]string{}, password: map[string]string{}, targets: map[string][]string{}, leaves: map[string]bool{}, breaks: map[hypervisor.Verb]string{}}
+	y := &bareMetalWorld{store: st, machines: map[string]*hypervisor.Node{}, runs: map[string]string{}, password: map[string]string{}, targets: map[string][]string{}, leaves: map[string]bool{}, breaks: map[hypervisor.Verb]string{}}
 	y.services = service.New(st, st, service.Options{SoftOffTimeout: time.Second}, time.Now)
 	y.con = New(Config{Store: st, Compute: y.services, Log: slog.New(slog.DiscardHandler), Now: time.Now, BareMetal: y, FirstLook: time.Millisecond,
 		LendImage: func(digest string) string { return "http://salvor/" + digest }, Storage: y, SoftOffTimeout: time.Second, NodeTimeout: time.Minute})
@@ -92,7 +92,7 @@ func newDepot(t *testing.T, b begin) *depot {
 }
 
 // settle adds a server that was made long ago, on node-1.
-func (y *depot) settle(t *testing.T, b begin, flavor *compute.Flavor) {
+func (y *bareMetalWorld) settle(t *testing.T, b begin, flavor *compute.Flavor) {
 	t.Helper()
 	power := compute.PowerOn
 	if b.state == compute.Stopped {
@@ -126,7 +126,7 @@ func (y *depot) settle(t *testing.T, b begin, flavor *compute.Flavor) {
 	})
 }
 
-func (y *depot) tx(t *testing.T, fn func(job.Tx) error) {
+func (y *bareMetalWorld) tx(t *testing.T, fn func(job.Tx) error) {
 	t.Helper()
 	if err := y.store.Do(context.Background(), fn); err != nil {
 		t.Fatal(err)
@@ -134,9 +134,11 @@ func (y *depot) tx(t *testing.T, fn func(job.Tx) error) {
 }
 
 // ForHost and Endpoint are BareMetalFinder's.
-func (y *depot) ForHost(context.Context, *compute.Host) (hypervisor.BareMetal, error) { return y, nil }
-func (y *depot) Endpoint(*compute.Cluster) (hypervisor.BareMetal, error)              { return y, nil }
-func (y *depot) Nodes(context.Context) (all []hypervisor.Node, _ error) {
+func (y *bareMetalWorld) ForHost(context.Context, *compute.Host) (hypervisor.BareMetal, error) {
+	return y, nil
+}
+func (y *bareMetalWorld) Endpoint(*compute.Cluster) (hypervisor.BareMetal, error) { return y, nil }
+func (y *bareMetalWorld) Nodes(context.Context) (all []hypervisor.Node, _ error) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	for _, id := range slices.Sorted(maps.Keys(y.machines)) {
@@ -151,7 +153,7 @@ var steps = map[hypervisor.Provision]hypervisor.Provision{
 	hypervisor.Unrescuing: hypervisor.InUse, hypervisor.Undeploying: hypervisor.Cleaning, hypervisor.Cleaning: hypervisor.Available,
 }
 
-func (y *depot) Node(_ context.Context, serverID string) (*hypervisor.Node, error) {
+func (y *bareMetalWorld) Node(_ context.Context, serverID string) (*hypervisor.Node, error) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	for _, m := range y.machines {
@@ -166,7 +168,7 @@ func (y *depot) Node(_ context.Context, serverID string) (*hypervisor.Node, erro
 	return nil, problem.NotFoundf("no machine")
 }
 
-func (y *depot) step(m *hypervisor.Node) {
+func (y *bareMetalWorld) step(m *hypervisor.Node) {
 	next, goes := steps[m.Provision]
 	if !goes {
 		return
@@ -189,14 +191,14 @@ func (y *depot) step(m *hypervisor.Node) {
 }
 
 // of finds a machine; without the lock of the depot.
-func (y *depot) of(id string) (*hypervisor.Node, error) {
+func (y *bareMetalWorld) of(id string) (*hypervisor.Node, error) {
 	if m := y.machines[id]; m != nil {
 		return m, nil
 	}
 	return nil, problem.NotFoundf("no machine %s", id)
 }
 
-func (y *depot) Claim(_ context.Context, id, serverID string) error {
+func (y *bareMetalWorld) Claim(_ context.Context, id, serverID string) error {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	m, err := y.of(id)
@@ -209,7 +211,7 @@ func (y *depot) Claim(_ context.Context, id, serverID string) error {
 	return err
 }
 
-func (y *depot) Release(_ context.Context, id, serverID string) error {
+func (y *bareMetalWorld) Release(_ context.Context, id, serverID string) error {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	if m := y.machines[id]; m != nil && m.ServerID == serverID {
@@ -218,20 +220,20 @@ func (y *depot) Release(_ context.Context, id, serverID string) error {
 	return nil
 }
 
-func (y *depot) Describe(_ context.Context, id string, s hypervisor.System) error {
+func (y *bareMetalWorld) Describe(_ context.Context, id string, s hypervisor.System) error {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	y.runs[id] = "system " + s.URL
 	return nil
 }
 
-func (y *depot) MACs(context.Context, string) ([]string, error) {
+func (y *bareMetalWorld) MACs(context.Context, string) ([]string, error) {
 	return []string{"52:54:00:00:00:01"}, nil
 }
-func (y *depot) Plug(context.Context, string, []string) error   { return nil }
-func (y *depot) Unplug(context.Context, string, []string) error { return nil }
-func (y *depot) Validate(context.Context, string, bool) error   { return nil }
-func (y *depot) Connectors(_ context.Context, id string) ([]hypervisor.Connector, error) {
+func (y *bareMetalWorld) Plug(context.Context, string, []string) error   { return nil }
+func (y *bareMetalWorld) Unplug(context.Context, string, []string) error { return nil }
+func (y *bareMetalWorld) Validate(context.Context, string, bool) error   { return nil }
+func (y *bareMetalWorld) Connectors(_ context.Context, id string) ([]hypervisor.Connector, error) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	names := []hypervisor.Connector{{Type: "mac", ID: "52:54:00:00:00:01"}, {Type: "iqn", ID: cmp.Or(y.initiator, "iqn."+id)}}
@@ -241,7 +243,7 @@ func (y *depot) Connectors(_ context.Context, id string) ([]hypervisor.Connector
 	return names, nil
 }
 
-func (y *depot) SetTargets(_ context.Context, id string, targets []hypervisor.Target) error {
+func (y *bareMetalWorld) SetTargets(_ context.Context, id string, targets []hypervisor.Target) error {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	y.targets[id] = nil
@@ -254,7 +256,7 @@ func (y *depot) SetTargets(_ context.Context, id string, targets []hypervisor.Ta
 	return nil
 }
 
-func (y *depot) ClearTargets(_ context.Context, id string, volumes []string) error {
+func (y *bareMetalWorld) ClearTargets(_ context.Context, id string, volumes []string) error {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	left := slices.DeleteFunc(slices.Clone(y.targets[id]), func(v string) bool { return slices.Contains(volumes, v) })
@@ -264,7 +266,7 @@ func (y *depot) ClearTargets(_ context.Context, id string, volumes []string) err
 	return nil
 }
 
-func (y *depot) Ask(_ context.Context, id string, v hypervisor.Verb, w hypervisor.NodeRequest) error {
+func (y *bareMetalWorld) Ask(_ context.Context, id string, v hypervisor.Verb, w hypervisor.NodeRequest) error {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	m, err := y.of(id)
@@ -296,7 +298,7 @@ func (y *depot) Ask(_ context.Context, id string, v hypervisor.Verb, w hyperviso
 	return nil
 }
 
-func (y *depot) Switch(_ context.Context, id string, to compute.Power, _ bool, _ time.Duration) error {
+func (y *bareMetalWorld) Switch(_ context.Context, id string, to compute.Power, _ bool, _ time.Duration) error {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	m, err := y.of(id)
@@ -307,14 +309,14 @@ func (y *depot) Switch(_ context.Context, id string, to compute.Power, _ bool, _
 }
 
 // Allow and the rest are storage.Storage's.
-func (y *depot) Allow(_ context.Context, _, initiator string) error {
+func (y *bareMetalWorld) Allow(_ context.Context, _, initiator string) error {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	y.leaves[initiator] = true
 	return nil
 }
 
-func (y *depot) Revoke(_ context.Context, initiators ...string) error {
+func (y *bareMetalWorld) Revoke(_ context.Context, initiators ...string) error {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	for _, i := range initiators {
@@ -323,10 +325,10 @@ func (y *depot) Revoke(_ context.Context, initiators ...string) error {
 	return nil
 }
 
-func (y *depot) Sessions(context.Context) ([]storage.Session, error) { return nil, nil }
+func (y *bareMetalWorld) Sessions(context.Context) ([]storage.Session, error) { return nil, nil }
 
 // picture tells all that an operation may leave behind.
-func (y *depot) picture(t *testing.T) string {
+func (y *bareMetalWorld) picture(t *testing.T) string {
 	t.Helper()
 	ctx := context.Background()
 	var out strings.Builder
@@ -356,7 +358,7 @@ func (y *depot) picture(t *testing.T) string {
 	return strings.NewReplacer(y.server, "SERVER", y.volume, "VOLUME").Replace(out.String())
 }
 
-func (y *depot) act(t *testing.T, a compute.Act) {
+func (y *bareMetalWorld) act(t *testing.T, a compute.Act) {
 	t.Helper()
 	if _, err := y.services.Servers.Act(context.Background(), y.server, a, compute.Who{Admin: true}); err != nil {
 		t.Fatal(err)
@@ -364,7 +366,7 @@ func (y *depot) act(t *testing.T, a compute.Act) {
 }
 
 // now reads the server.
-func (y *depot) now(t *testing.T) *compute.Server {
+func (y *bareMetalWorld) now(t *testing.T) *compute.Server {
 	t.Helper()
 	s, err := y.store.Servers().Get(context.Background(), nil, y.server)
 	if err != nil {
@@ -374,7 +376,7 @@ func (y *depot) now(t *testing.T) *compute.Server {
 }
 
 // create inserts a server that its job is to make; only node-1 is free, so that every run ends alike.
-func (y *depot) create(t *testing.T, volume bool) {
+func (y *bareMetalWorld) create(t *testing.T, volume bool) {
 	t.Helper()
 	y.mu.Lock()
 	y.machines["node-2"].Maintenance = true
@@ -390,7 +392,7 @@ func (y *depot) create(t *testing.T, volume bool) {
 	y.server = made[0].ID
 }
 
-func (y *depot) world(kind job.Kind, start, broken func(t *testing.T)) *jobtest.World {
+func (y *bareMetalWorld) world(kind job.Kind, start, broken func(t *testing.T)) *jobtest.World {
 	return &jobtest.World{
 		Store: y.store, Definitions: y.con.Definitions(), Conductor: job.Conductor{ID: "c", Hostname: "c", Groups: []string{""}, Description: json.RawMessage(`{}`)},
 		Kind: kind, Subject: compute.Subject(y.server), Start: start, Poke: func() {}, Picture: y.picture, Broken: broken,
@@ -398,7 +400,7 @@ func (y *depot) world(kind job.Kind, start, broken func(t *testing.T)) *jobtest.
 }
 
 // work runs a conductor until nothing is left to be done on the server.
-func (y *depot) work(t *testing.T) {
+func (y *bareMetalWorld) work(t *testing.T) {
 	t.Helper()
 	h := &house{store: y.store, con: y.con}
 	stop := h.conduct(t)
@@ -417,23 +419,23 @@ func (y *depot) work(t *testing.T) {
 // TestMetalSurvives kills, repeats and fails every action of every operation on a machine.
 func TestMetalSurvives(t *testing.T) {
 	t.Parallel()
-	rescueNow := func(*depot) compute.Act {
+	rescueNow := func(*bareMetalWorld) compute.Act {
 		wanted := secret.Value{}
 		return compute.Act{Action: compute.Rescue, Password: &wanted, Rescue: rescue.Request{Password: secret.New("wanted")}}
 	}
 	for name, c := range map[string]struct {
 		begin begin
 		kind  job.Kind
-		act   func(y *depot) compute.Act
+		act   func(y *bareMetalWorld) compute.Act
 	}{
-		"power": {begin{at: hypervisor.InUse, state: compute.Active}, compute.JobMetalPower, func(*depot) compute.Act { return compute.Act{Action: compute.RebootHard} }},
-		"rebuild": {begin{at: hypervisor.InUse, state: compute.Stopped}, compute.JobMetalRebuild, func(y *depot) compute.Act {
+		"power": {begin{at: hypervisor.InUse, state: compute.Active}, compute.JobMetalPower, func(*bareMetalWorld) compute.Act { return compute.Act{Action: compute.RebootHard} }},
+		"rebuild": {begin{at: hypervisor.InUse, state: compute.Stopped}, compute.JobMetalRebuild, func(y *bareMetalWorld) compute.Act {
 			return compute.Act{Action: compute.Rebuild, Rebuild: &compute.RebuildArgs{ImageID: y.image}}
 		}},
 		"rescue":          {begin{at: hypervisor.InUse, state: compute.Active}, compute.JobMetalRescue, rescueNow},
-		"unrescue":        {begin{at: hypervisor.InRescue, state: compute.Rescued}, compute.JobMetalUnrescue, func(*depot) compute.Act { return compute.Act{Action: compute.Unrescue} }},
-		"delete":          {begin{at: hypervisor.InRescue, state: compute.Rescued}, compute.JobMetalDelete, func(*depot) compute.Act { return compute.Act{Action: compute.Delete} }},
-		"delete a volume": {begin{at: hypervisor.InUse, state: compute.Active, volume: true}, compute.JobMetalDelete, func(*depot) compute.Act { return compute.Act{Action: compute.Delete} }},
+		"unrescue":        {begin{at: hypervisor.InRescue, state: compute.Rescued}, compute.JobMetalUnrescue, func(*bareMetalWorld) compute.Act { return compute.Act{Action: compute.Unrescue} }},
+		"delete":          {begin{at: hypervisor.InRescue, state: compute.Rescued}, compute.JobMetalDelete, func(*bareMetalWorld) compute.Act { return compute.Act{Action: compute.Delete} }},
+		"delete a volume": {begin{at: hypervisor.InUse, state: compute.Active, volume: true}, compute.JobMetalDelete, func(*bareMetalWorld) compute.Act { return compute.Act{Action: compute.Delete} }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -12,7 +12,7 @@ import (
 
 // exporting is a depot whose storage exports its volumes.
 type exporting struct {
-	*depot
+	*bareMetalWorld
 	exports map[string]bool
 }
 
@@ -55,7 +55,7 @@ func TestDeletionRevokesTheAdmittedInitiator(t *testing.T) {
 func TestDeletionEndsTheExportOfTheAdmittedInitiator(t *testing.T) {
 	t.Parallel()
 	y := newDepot(t, begin{none: true})
-	e := &exporting{depot: y, exports: map[string]bool{}}
+	e := &exporting{bareMetalWorld: y, exports: map[string]bool{}}
 	y.con.Storage = e
 	v, err := y.store.Volumes().Get(context.Background(), nil, y.volume)
 	if err != nil {

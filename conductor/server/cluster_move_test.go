@@ -83,9 +83,9 @@ func (n stall) Migrate(ctx context.Context, id, to string, live bool) (string, e
 func (n stall) RenewMirrors(context.Context) (bool, error) { return n.mirrors, nil }
 
 // newHerd is a street whose source is a node of a cluster, as is the only other host.
-func newHerd(t *testing.T, state compute.VMState) (*street, *herd) {
+func newHerd(t *testing.T, state compute.VMState) (*moveWorld, *herd) {
 	t.Helper()
-	s := newStreet(t, yard{quarters: quarters{kind: compute.GanetiHost, state: state}, others: 1})
+	s := newStreet(t, moveOptions{quarters: quarters{kind: compute.GanetiHost, state: state}, others: 1})
 	s.tx(t, func(tx job.Tx) error {
 		cluster := &compute.Cluster{Record: record.Record{ID: uuid.NewString()}, Name: "herd", URL: "https://herd.example.test:5080"}
 		if err := s.store.Clusters().Insert(tx, cluster); err != nil {
@@ -150,7 +150,7 @@ func TestSweepClusterEvacuation(t *testing.T) {
 	}
 }
 
-func (s *street) fenceBy(t *testing.T, e compute.Evidence) (receipt *compute.Receipt) {
+func (s *moveWorld) fenceBy(t *testing.T, e compute.Evidence) (receipt *compute.Receipt) {
 	t.Helper()
 	s.tx(t, func(tx job.Tx) (err error) {
 		receipt, err = s.services.Hosts.GiveReceipt(context.Background(), tx, s.host.ID, []compute.Proof{{Evidence: e, Text: "said so", At: time.Now()}}, "ops", "")

@@ -25,8 +25,8 @@ import (
 	"salvor/store"
 )
 
-// cloud is a cluster in memory beside a real store and a conductor that watches it.
-type cloud struct {
+// clusterWorld is a cluster in memory beside a real store and a conductor that watches it.
+type clusterWorld struct {
 	*testing.T
 	mu       sync.Mutex
 	hosts    []hypervisor.ClusterHost
@@ -42,10 +42,10 @@ type cloud struct {
 
 var operator = compute.Who{Admin: true}
 
-func newCloud(t *testing.T) *cloud {
+func newCloud(t *testing.T) *clusterWorld {
 	t.Helper()
 	st, _ := conductortest.Store(t, allDefinitions())
-	c := &cloud{T: t, store: st, hosts: []hypervisor.ClusterHost{clusterHost("n1"), clusterHost("n2")}}
+	c := &clusterWorld{T: t, store: st, hosts: []hypervisor.ClusterHost{clusterHost("n1"), clusterHost("n2")}}
 	c.services = service.New(st, st, service.Options{RescueImagePath: "/srv/rescue"}, time.Now)
 	c.con = New(Config{Store: st, Compute: c.services, Log: slog.New(slog.DiscardHandler), Now: time.Now, Clusters: c})
 	c.row = &compute.Cluster{Name: "prod", URL: "https://192.0.2.1", User: "salvor", Password: secret.New("canary")}
@@ -59,15 +59,15 @@ func clusterHost(name string) hypervisor.ClusterHost {
 	return hypervisor.ClusterHost{Name: name, Inventory: compute.Inventory{HypervisorType: "ganeti", VCPUs: 8, RAM: 16384, Disk: 100}}
 }
 
-func (c *cloud) Cluster(*compute.Cluster) (hypervisor.Cluster, error) { return c, nil }
+func (c *clusterWorld) Cluster(*compute.Cluster) (hypervisor.Cluster, error) { return c, nil }
 
-func (c *cloud) Hosts(context.Context) ([]hypervisor.ClusterHost, error) {
+func (c *clusterWorld) Hosts(context.Context) ([]hypervisor.ClusterHost, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.hosts), c.broken
 }
 
-func (c *cloud) Guests(context.Context) ([]hypervisor.ClusterGuest, error) {
+func (c *clusterWorld) Guests(context.Context) ([]hypervisor.ClusterGuest, error) {
 	c.mu.Lock()
 	out := slices.Clone(c.guests)
 	c.mu.Unlock()
@@ -77,7 +77,7 @@ func (c *cloud) Guests(context.Context) ([]hypervisor.ClusterGuest, error) {
 	return out, c.broken
 }
 
-func (c *cloud) Jobs(_ context.Context, after int64, also []int64) (out []hypervisor.ClusterJob, more bool, err error) {
+func (c *clusterWorld) Jobs(_ context.Context, after int64, also []int64) (out []hypervisor.ClusterJob, more bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, j := range c.jobs {
@@ -88,7 +88,7 @@ func (c *cloud) Jobs(_ context.Context, after int64, also []int64) (out []hyperv
 	return out, false, c.broken
 }
 
-func (c *cloud) Adopt(_ context.Context, name, serverID string) (*hypervisor.ClusterGuest, error) {
+func (c *clusterWorld) Adopt(_ context.Context, name, serverID string) (*hypervisor.ClusterGuest, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range c.guests {
@@ -104,13 +104,13 @@ func (c *cloud) Adopt(_ context.Context, name, serverID string) (*hypervisor.Clu
 	return nil, problem.NotFoundf("no instance %s", name)
 }
 
-func (c *cloud) Release(_ context.Context, name, serverID string) error {
+func (c *clusterWorld) Release(_ context.Context, name, serverID string) error {
 	c.change(name, func(g *hypervisor.ClusterGuest) { g.ID, g.Ours = uuid.NewString(), false })
 	return nil
 }
 
 // change is what somebody does to an instance beside us.
-func (c *cloud) change(name string, do func(*hypervisor.ClusterGuest)) {
+func (c *clusterWorld) change(name string, do func(*hypervisor.ClusterGuest)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range c.guests {
@@ -120,12 +120,12 @@ func (c *cloud) change(name string, do func(*hypervisor.ClusterGuest)) {
 	}
 }
 
-func (c *cloud) boots(name, cd string) {
+func (c *clusterWorld) boots(name, cd string) {
 	c.change(name, func(g *hypervisor.ClusterGuest) { g.Rescue = cd })
 }
 
 // turn is one look of the watch at the cluster.
-func (c *cloud) turn() {
+func (c *clusterWorld) turn() {
 	c.Helper()
 	var watch job.Job
 	err := c.store.Do(c.Context(), func(tx job.Tx) error {
@@ -162,14 +162,14 @@ func (c *cloud) turn() {
 }
 
 // wake ends the rest of the watch.
-func (c *cloud) wake() {
+func (c *clusterWorld) wake() {
 	c.Helper()
 	if err := c.store.Do(c.Context(), func(tx job.Tx) error { return c.store.Signal(tx, compute.ClusterSubject(c.row.ID)) }); err != nil {
 		c.Fatal(err)
 	}
 }
 
-func (c *cloud) conduct() (stop func()) {
+func (c *clusterWorld) conduct() (stop func()) {
 	c.Helper()
 	r, err := job.NewRunner(job.Config{
 		Store: c.store, Definitions: c.con.Definitions(), Workers: 2, Log: slog.New(slog.DiscardHandler), Die: func(why string) { panic(why) },
@@ -188,7 +188,7 @@ func (c *cloud) conduct() (stop func()) {
 }
 
 // adopted adds an instance that is off, and makes it a server.
-func (c *cloud) adopted(name string) string {
+func (c *clusterWorld) adopted(name string) string {
 	c.Helper()
 	c.mu.Lock()
 	c.guests = append(c.guests, hypervisor.ClusterGuest{Host: "n1", System: "debian+default", Disks: []int{2048}, Guest: compute.Guest{
@@ -201,7 +201,7 @@ func (c *cloud) adopted(name string) string {
 	return id
 }
 
-func (c *cloud) adopt(name string) (string, error) {
+func (c *clusterWorld) adopt(name string) (string, error) {
 	question, err := c.services.Servers.AskAdoption(c.Context(), "prod", compute.ClusterAdoptArgs{Instance: name}, operator)
 	if err != nil {
 		return "", err
@@ -215,7 +215,7 @@ func (c *cloud) adopt(name string) (string, error) {
 }
 
 // answered is the answer to a question that a conductor gives.
-func (c *cloud) answered(question string) (raw json.RawMessage, err error) {
+func (c *clusterWorld) answered(question string) (raw json.RawMessage, err error) {
 	defer c.conduct()()
 	ctx, cancel := context.WithTimeout(c.Context(), time.Minute)
 	defer cancel()
@@ -223,7 +223,7 @@ func (c *cloud) answered(question string) (raw json.RawMessage, err error) {
 	return raw, err
 }
 
-func (c *cloud) server(id string) *compute.Server {
+func (c *clusterWorld) server(id string) *compute.Server {
 	c.Helper()
 	s, err := c.store.Servers().Get(c.Context(), nil, id)
 	if err != nil {
@@ -232,7 +232,7 @@ func (c *cloud) server(id string) *compute.Server {
 	return s
 }
 
-func (c *cloud) image(location string) *rescue.Image {
+func (c *clusterWorld) image(location string) *rescue.Image {
 	c.Helper()
 	img := &rescue.Image{Name: location, Source: rescue.Source{Kind: rescue.ISO, LocationType: rescue.LocationFile, Location: location}}
 	if err := c.services.RescueImages.Create(c.Context(), img, operator.Asker); err != nil {
@@ -242,7 +242,7 @@ func (c *cloud) image(location string) *rescue.Image {
 }
 
 // is tells a server in a line, and the images that are in use.
-func (c *cloud) is(id string) string {
+func (c *clusterWorld) is(id string) string {
 	c.Helper()
 	s := c.server(id)
 	use, err := c.services.RescueImages.Use(c.Context())
@@ -256,7 +256,7 @@ func (c *cloud) is(id string) string {
 	return fmt.Sprintf("%s %s, %s, %d in use", s.State, s.Power, session, len(use))
 }
 
-func (c *cloud) want(id, picture string) {
+func (c *clusterWorld) want(id, picture string) {
 	c.Helper()
 	if got := c.is(id); got != picture {
 		c.Errorf("it is %q, want %q", got, picture)
@@ -516,7 +516,7 @@ func TestJobsAreToldOnce(t *testing.T) {
 }
 
 // clusterEvents is what a server's timeline has of its cluster.
-func (c *cloud) clusterEvents(id string) (out []string) {
+func (c *clusterWorld) clusterEvents(id string) (out []string) {
 	c.Helper()
 	events, err := c.store.Events(c.Context(), compute.Subject(id), 0, 100)
 	if err != nil {

@@ -36,7 +36,7 @@ func (l *lane) hostWork(t *testing.T) (open []job.Job) {
 // TestADrainGivesWayToAFence: a host that dies while it is drained is fenced at once, and its drain ends.
 func TestADrainGivesWayToAFence(t *testing.T) {
 	t.Parallel()
-	l := newLane(t, yard{quarters: quarters{state: compute.Active}})
+	l := newLane(t, moveOptions{quarters: quarters{state: compute.Active}})
 	stop := l.conduct(t)
 	defer stop()
 	p := l.drained(t)
@@ -57,7 +57,7 @@ func TestADrainGivesWayToAFence(t *testing.T) {
 // TestADrainEndsWithItsHost: of a host that was fenced by other means nothing is in the way of its evacuation.
 func TestADrainEndsWithItsHost(t *testing.T) {
 	t.Parallel()
-	l := newLane(t, yard{quarters: quarters{state: compute.Active}})
+	l := newLane(t, moveOptions{quarters: quarters{state: compute.Active}})
 	stop := l.conduct(t)
 	p := l.drained(t)
 	l.fence(t)
@@ -79,7 +79,7 @@ func TestADrainEndsWithItsHost(t *testing.T) {
 // TestTheSourceDiesAfterTheHandOver: a server that was moved off, and is its destination's, starts there once its source is fenced.
 func TestTheSourceDiesAfterTheHandOver(t *testing.T) {
 	t.Parallel()
-	l := newLane(t, yard{quarters: quarters{state: compute.Active}})
+	l := newLane(t, moveOptions{quarters: quarters{state: compute.Active}})
 	l.mute(l.house, compute.MigrateBegin)
 	l.requestMigration(t, compute.MigrationRequest{})
 	stop := l.conduct(t)

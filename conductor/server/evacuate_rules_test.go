@@ -19,7 +19,7 @@ import (
 )
 
 // neighbours adds servers to the source whose disks lie in the shared store; the later they are added, the sooner they go.
-func (s *street) neighbours(t *testing.T, n int) []string {
+func (s *moveWorld) neighbours(t *testing.T, n int) []string {
 	t.Helper()
 	first, ids := s.now(t), []string{}
 	s.tx(t, func(tx job.Tx) error {
@@ -43,7 +43,7 @@ func (s *street) neighbours(t *testing.T, n int) []string {
 	return ids
 }
 
-func (s *street) movesOf(t *testing.T, f compute.MoveFilter) []*compute.Move {
+func (s *moveWorld) movesOf(t *testing.T, f compute.MoveFilter) []*compute.Move {
 	t.Helper()
 	all, err := s.services.Servers.Moves(context.Background(), f, record.Page{})
 	if err != nil {
@@ -55,7 +55,7 @@ func (s *street) movesOf(t *testing.T, f compute.MoveFilter) []*compute.Move {
 // TestAPlanOfMany: so many at a time, the most important first, each once, and no host is given more than it has.
 func TestAPlanOfMany(t *testing.T) {
 	t.Parallel()
-	s := newStreet(t, yard{quarters: quarters{state: compute.Active}, others: 3})
+	s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active}, others: 3})
 	const n, parallel = 23, 4
 	s.neighbours(t, n)
 	s.tx(t, func(tx job.Tx) error {
@@ -125,7 +125,7 @@ func TestAPlanOfMany(t *testing.T) {
 // TestACancelledPlan: what was begun comes to its end, nothing else begins.
 func TestACancelledPlan(t *testing.T) {
 	t.Parallel()
-	s := newStreet(t, yard{quarters: quarters{state: compute.Active}})
+	s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active}})
 	s.neighbours(t, 5)
 	s.fence(t)
 	ctx := context.Background()
@@ -174,7 +174,7 @@ func TestConsent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newStreet(t, yard{quarters: quarters{state: compute.Active}, lone: true})
+			s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active}, lone: true})
 			if c.policy != "" {
 				if err := s.services.HostGroups.Create(ctx, &compute.HostGroup{Name: "g", Reimage: c.policy}, record.Asker{}); err != nil {
 					t.Fatal(err)
@@ -210,7 +210,7 @@ func TestConsent(t *testing.T) {
 }
 
 // reads checks what the owner finds on the server's timeline.
-func (s *street) reads(t *testing.T, text string) {
+func (s *moveWorld) reads(t *testing.T, text string) {
 	t.Helper()
 	events, err := s.store.Latest(context.Background(), compute.Subject(s.server), 50)
 	if err != nil {
@@ -224,7 +224,7 @@ func (s *street) reads(t *testing.T, text string) {
 // TestAnUndoAtADeadHostIsNoHindrance: a rescue that failed, and cannot be taken back for its host died, keeps no server from moving.
 func TestAnUndoAtADeadHostIsNoHindrance(t *testing.T) {
 	t.Parallel()
-	s := newStreet(t, yard{quarters: quarters{state: compute.Active}})
+	s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active}})
 	startRescue(t, s.house, false)
 	s.refuse = func(v compute.Verb, a *compute.Args) error {
 		if v == compute.SetPower && a.Power == compute.PowerOn {
@@ -262,7 +262,7 @@ func TestAHalfMadeServerIsMadeElsewhere(t *testing.T) {
 	for _, lone := range []bool{false, true} {
 		t.Run(fmt.Sprint("lone ", lone), func(t *testing.T) {
 			t.Parallel()
-			s := newStreet(t, yard{quarters: quarters{state: compute.Stopped}, lone: lone})
+			s := newStreet(t, moveOptions{quarters: quarters{state: compute.Stopped}, lone: lone})
 			clear(s.disks)
 			s.tx(t, func(tx job.Tx) error {
 				row, err := s.store.Servers().Get(context.Background(), tx, s.server)

@@ -95,7 +95,7 @@ func TestHealing(t *testing.T) {
 }
 
 // refuse plays a host that answers each order with a no.
-func (y *lot) refuse(t *testing.T, hostID string) {
+func (y *fenceWorld) refuse(t *testing.T, hostID string) {
 	t.Helper()
 	ctx := context.Background()
 	orders, err := y.store.OpenOrders(ctx, hostID)

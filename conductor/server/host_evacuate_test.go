@@ -19,7 +19,7 @@ import (
 var ops = compute.Who{Admin: true, Asker: record.Asker{User: "ops"}}
 
 // plan drafts a plan for the source.
-func (s *street) plan(t *testing.T, w compute.PlanRequest) *compute.Plan {
+func (s *moveWorld) plan(t *testing.T, w compute.PlanRequest) *compute.Plan {
 	t.Helper()
 	w.Host = s.host.ID
 	return planned(t, s.pokeAll, func() (*compute.Plan, error) {
@@ -52,7 +52,7 @@ func planned(t *testing.T, poke func(), ask func() (*compute.Plan, error)) *comp
 	return p
 }
 
-func (s *street) runPlan(t *testing.T, p *compute.Plan) {
+func (s *moveWorld) runPlan(t *testing.T, p *compute.Plan) {
 	t.Helper()
 	if _, err := s.services.Hosts.RunPlan(context.Background(), p.ID, nil, ops); err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func (s *street) runPlan(t *testing.T, p *compute.Plan) {
 func TestSweepEvacuate(t *testing.T) {
 	t.Parallel()
 	conductortest.Sweep(t, func(t *testing.T) *jobtest.World {
-		s := newStreet(t, yard{quarters: quarters{state: compute.Active}})
+		s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active}})
 		p := s.plan(t, compute.PlanRequest{})
 		if len(p.Items) != 1 || p.Items[0].Disposition != compute.KeepDisk || p.Items[0].DestID == "" || !p.OneMore || !strings.Contains(p.Missing, "salvor fence") {
 			t.Fatalf("plan %+v", p)
@@ -94,7 +94,7 @@ func TestSweepEvacuate(t *testing.T) {
 // TestNoReceiptNoMove: neither a plan nor one server goes anywhere before the host is proven to be off.
 func TestNoReceiptNoMove(t *testing.T) {
 	t.Parallel()
-	s := newStreet(t, yard{quarters: quarters{state: compute.Active}})
+	s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active}})
 	ctx := context.Background()
 	p := s.plan(t, compute.PlanRequest{})
 	if _, err := s.services.Hosts.RunPlan(ctx, p.ID, nil, ops); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "salvor fence") {
@@ -139,7 +139,7 @@ func TestMoveCompletesWhatWasWanted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newStreet(t, yard{quarters: c.quarters})
+			s := newStreet(t, moveOptions{quarters: c.quarters})
 			c.act.VolumeID = s.volume
 			if c.act.Action == compute.Rebuild {
 				c.act.Rebuild = &compute.RebuildArgs{ImageID: s.image}
@@ -167,7 +167,7 @@ func TestMoveCompletesWhatWasWanted(t *testing.T) {
 	}
 }
 
-func (s *street) homeOf(row *compute.Server) *house {
+func (s *moveWorld) homeOf(row *compute.Server) *house {
 	for _, o := range s.others {
 		if o.host.ID == row.HostID {
 			return o
@@ -179,15 +179,15 @@ func (s *street) homeOf(row *compute.Server) *house {
 // TestDeletionNeedsNoDeadHost: it comes to its end, and a record says what the host is to destroy when it comes back.
 func TestDeletionNeedsNoDeadHost(t *testing.T) {
 	t.Parallel()
-	for name, lose := range map[string]func(*testing.T, *street){
-		"fenced":                func(t *testing.T, s *street) { s.fence(t) },
-		"revoked":               func(t *testing.T, s *street) { s.say(t, compute.Service{Revoked: new(true)}) },
-		"forced down":           func(t *testing.T, s *street) { s.say(t, compute.Service{ForcedDown: new(true)}) },
+	for name, lose := range map[string]func(*testing.T, *moveWorld){
+		"fenced":                func(t *testing.T, s *moveWorld) { s.fence(t) },
+		"revoked":               func(t *testing.T, s *moveWorld) { s.say(t, compute.Service{Revoked: new(true)}) },
+		"forced down":           func(t *testing.T, s *moveWorld) { s.say(t, compute.Service{ForcedDown: new(true)}) },
 		"fenced while it waits": nil,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newStreet(t, yard{quarters: quarters{state: compute.Active, volumes: true}})
+			s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active, volumes: true}})
 			if lose != nil {
 				lose(t, s)
 			}
@@ -213,7 +213,7 @@ func TestDeletionNeedsNoDeadHost(t *testing.T) {
 	}
 }
 
-func (s *street) say(t *testing.T, v compute.Service) {
+func (s *moveWorld) say(t *testing.T, v compute.Service) {
 	t.Helper()
 	if _, err := s.services.Hosts.SetService(context.Background(), s.host.ID, v, record.Asker{}); err != nil {
 		t.Fatal(err)
@@ -223,7 +223,7 @@ func (s *street) say(t *testing.T, v compute.Service) {
 // TestDeletionOfWhatIsOnItsWay: the move ends, nothing is left at the destination, and the source is told to destroy what it has.
 func TestDeletionOfWhatIsOnItsWay(t *testing.T) {
 	t.Parallel()
-	s := newStreet(t, yard{quarters: quarters{state: compute.Active}})
+	s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active}})
 	s.fence(t)
 	s.evacuate(t)
 	s.waits(t)
@@ -238,7 +238,7 @@ func TestDeletionOfWhatIsOnItsWay(t *testing.T) {
 // TestOneOfTwoEvacuatesWins: the other is told that the server is being moved.
 func TestOneOfTwoEvacuatesWins(t *testing.T) {
 	t.Parallel()
-	s := newStreet(t, yard{quarters: quarters{state: compute.Active}})
+	s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active}})
 	s.fence(t)
 	errs := make(chan error, 2)
 	for range 2 {
@@ -263,10 +263,10 @@ func TestOneOfTwoEvacuatesWins(t *testing.T) {
 func TestAnotherDestination(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		spoil func(t *testing.T, s *street, first *house)
+		spoil func(t *testing.T, s *moveWorld, first *house)
 		fails string
 	}{
-		"refuses": {func(t *testing.T, s *street, first *house) {
+		"refuses": {func(t *testing.T, s *moveWorld, first *house) {
 			first.refuse = func(v compute.Verb, _ *compute.Args) error {
 				if v == compute.Prepare {
 					return problem.Conflictf("the disk is full")
@@ -274,15 +274,15 @@ func TestAnotherDestination(t *testing.T) {
 				return nil
 			}
 		}, ""},
-		"has the guest": {func(t *testing.T, s *street, first *house) {
+		"has the guest": {func(t *testing.T, s *moveWorld, first *house) {
 			g, _ := s.hv.State(s.server)
 			first.hv.Put(s.server, g)
 		}, ""},
-		"the disk is missing": {func(t *testing.T, s *street, first *house) { delete(s.disks, "vda") }, "not proven to be the server's"},
+		"the disk is missing": {func(t *testing.T, s *moveWorld, first *house) { delete(s.disks, "vda") }, "not proven to be the server's"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newStreet(t, yard{quarters: quarters{state: compute.Active}})
+			s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active}})
 			c.spoil(t, s, s.others[0])
 			s.fence(t)
 			s.evacuate(t)
@@ -304,7 +304,7 @@ func TestAnotherDestination(t *testing.T) {
 // TestAReceiptThatIsClosedEndsItsMoves: who has not attached goes nowhere.
 func TestAReceiptThatIsClosedEndsItsMoves(t *testing.T) {
 	t.Parallel()
-	s := newStreet(t, yard{quarters: quarters{state: compute.Active}})
+	s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active}})
 	s.fence(t)
 	s.evacuate(t)
 	s.waits(t)
@@ -326,7 +326,7 @@ func TestAReceiptThatIsClosedEndsItsMoves(t *testing.T) {
 // TestADestinationThatDies is replaced as long as nothing was attached there; later the server goes on from there, by a move of its own.
 func TestADestinationThatDies(t *testing.T) {
 	t.Parallel()
-	s := newStreet(t, yard{quarters: quarters{state: compute.Active}})
+	s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active}})
 	s.fence(t)
 	first := s.others[0]
 	first.refuse = func(v compute.Verb, _ *compute.Args) error {

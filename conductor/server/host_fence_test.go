@@ -24,8 +24,8 @@ import (
 	"salvor/storage"
 )
 
-// lot is a host that is a machine in memory, with servers on it, beside a storage in memory.
-type lot struct {
+// fenceWorld is a host that is a machine in memory, with servers on it, beside a storage in memory.
+type fenceWorld struct {
 	*machineWorld
 	services *service.Services
 	host     *compute.Host
@@ -79,11 +79,11 @@ type site struct {
 	require              []compute.Evidence
 }
 
-func (y *lot) now() time.Time { return time.Now().Add(time.Duration(y.ahead.Load())) }
+func (y *fenceWorld) now() time.Time { return time.Now().Add(time.Duration(y.ahead.Load())) }
 
-func newLot(t *testing.T, s site) *lot {
+func newLot(t *testing.T, s site) *fenceWorld {
 	t.Helper()
-	y := &lot{array: &array{revoked: map[string]bool{}}}
+	y := &fenceWorld{array: &array{revoked: map[string]bool{}}}
 	y.machineWorld = newMachineWorld(t, y.now)
 	y.services = service.New(y.store, y.store, service.Options{}, y.now)
 	y.con = New(Config{Store: y.store, Nodes: y.nodes, Log: slog.New(slog.DiscardHandler), Now: y.now, Compute: y.services, Storage: y.array, PowerState: y.machines.PowerState})
@@ -119,12 +119,12 @@ func newLot(t *testing.T, s site) *lot {
 }
 
 // house runs jobs on this world.
-func (y *lot) house() *house {
+func (y *fenceWorld) house() *house {
 	return &house{store: y.store, con: y.con, machines: y.machines}
 }
 
 // heard has the control plane take in the lease.
-func (y *lot) heard(t *testing.T) {
+func (y *fenceWorld) heard(t *testing.T) {
 	t.Helper()
 	err := y.store.Do(context.Background(), func(tx job.Tx) error {
 		_, err := y.services.Hosts.EnsureReceipt(context.Background(), tx, y.host)
@@ -136,9 +136,9 @@ func (y *lot) heard(t *testing.T) {
 }
 
 // pass is time in which nothing is heard.
-func (y *lot) pass(d time.Duration) { y.ahead.Add(int64(d)) }
+func (y *fenceWorld) pass(d time.Duration) { y.ahead.Add(int64(d)) }
 
-func (y *lot) poke() {
+func (y *fenceWorld) poke() {
 	if y.speak != nil {
 		y.speak()
 		y.pass(200 * time.Millisecond)
@@ -151,7 +151,7 @@ func (y *lot) poke() {
 	y.pass(200 * time.Millisecond)
 }
 
-func (y *lot) ask(t *testing.T, a compute.FenceArgs) string {
+func (y *fenceWorld) ask(t *testing.T, a compute.FenceArgs) string {
 	t.Helper()
 	id, err := y.services.Hosts.Fence(context.Background(), y.host.ID, a, compute.Who{Admin: true, Asker: record.Asker{User: "ann"}})
 	if err != nil {
@@ -160,7 +160,7 @@ func (y *lot) ask(t *testing.T, a compute.FenceArgs) string {
 	return id
 }
 
-func (y *lot) receipts(t *testing.T) []*compute.Receipt {
+func (y *fenceWorld) receipts(t *testing.T) []*compute.Receipt {
 	t.Helper()
 	all, err := y.services.Hosts.Receipts(context.Background(), compute.ReceiptFilter{HostID: y.host.ID}, record.Page{})
 	if err != nil {
@@ -169,7 +169,7 @@ func (y *lot) receipts(t *testing.T) []*compute.Receipt {
 	return all
 }
 
-func (y *lot) held(t *testing.T) string {
+func (y *fenceWorld) held(t *testing.T) string {
 	t.Helper()
 	n, err := y.store.Node(context.Background(), nil, y.node)
 	if err != nil {
@@ -179,7 +179,7 @@ func (y *lot) held(t *testing.T) string {
 }
 
 // picture tells all that a fence may leave behind.
-func (y *lot) picture(t *testing.T) string {
+func (y *fenceWorld) picture(t *testing.T) string {
 	t.Helper()
 	out := ""
 	for _, r := range y.receipts(t) {
@@ -201,7 +201,7 @@ func (y *lot) picture(t *testing.T) string {
 	return out + fmt.Sprintf("\nfences %d, fenced %v; node %s, held %q, locked %q, is %s; revoked %d", h.Fences, h.Fenced, n.PowerState, n.PowerLock, n.Reservation, y.power, len(y.array.revoked))
 }
 
-func (y *lot) world(start, broken func(t *testing.T)) *jobtest.World {
+func (y *fenceWorld) world(start, broken func(t *testing.T)) *jobtest.World {
 	w := y.machineWorld.world(compute.JobFence, start, broken)
 	w.Subject, w.Poke, w.Picture = compute.HostSubject(y.host.ID), y.poke, y.picture
 	return w
@@ -231,7 +231,7 @@ func TestSweepFence(t *testing.T) {
 }
 
 // fenced runs a fence to its end.
-func (y *lot) fenced(t *testing.T, a compute.FenceArgs) (job.Job, time.Duration) {
+func (y *fenceWorld) fenced(t *testing.T, a compute.FenceArgs) (job.Job, time.Duration) {
 	t.Helper()
 	w := y.world(nil, nil)
 	h := y.house()
@@ -258,20 +258,20 @@ func TestFence(t *testing.T) {
 		args   compute.FenceArgs
 		silent time.Duration
 		renews bool
-		before func(*testing.T, *lot)
+		before func(*testing.T, *fenceWorld)
 		proofs []compute.Evidence
 		said   []string
 	}{
 		"off by the BMC":              {site: site{node: true}, silent: 9 * time.Second, proofs: power},
-		"off before":                  {site: site{node: true}, silent: 9 * time.Second, before: func(_ *testing.T, y *lot) { y.power = metal.PowerOff }, proofs: power},
-		"a BMC that refuses":          {site: site{node: true}, silent: 9 * time.Second, before: func(_ *testing.T, y *lot) { y.broken = problem.Conflictf("no reset") }, said: []string{"power: ", "no reset", "salvor host set east --forced-down", "salvor fence east --attest"}},
+		"off before":                  {site: site{node: true}, silent: 9 * time.Second, before: func(_ *testing.T, y *fenceWorld) { y.power = metal.PowerOff }, proofs: power},
+		"a BMC that refuses":          {site: site{node: true}, silent: 9 * time.Second, before: func(_ *testing.T, y *fenceWorld) { y.broken = problem.Conflictf("no reset") }, said: []string{"power: ", "no reset", "salvor host set east --forced-down", "salvor fence east --attest"}},
 		"another machine's BMC":       {site: site{node: true}, renews: true, said: []string{"the host lives", "not the BMC of this host"}},
 		"a node that must not be off": {site: site{node: true}, silent: 9 * time.Second, before: noPowerOff, said: []string{"disable_power_off"}},
 		"no node":                     {silent: 9 * time.Second, said: []string{"salvor host set east --node NODE", "self-fence: its newest renewal named no armed watchdog"}},
 		"volumes":                     {site: site{volumes: true}, silent: 9 * time.Second, proofs: volumes},
 		"volumes and a disk":          {site: site{volumes: true, local: true}, silent: 9 * time.Second, said: []string{"storage: revoked, but disks of db lie elsewhere"}},
-		"an array that is away":       {site: site{volumes: true}, silent: 9 * time.Second, before: func(_ *testing.T, y *lot) { y.array.broken = away }, said: []string{"the array is away"}},
-		"an array that refuses":       {site: site{volumes: true}, silent: 9 * time.Second, before: func(_ *testing.T, y *lot) { y.array.refuses = problem.Conflictf("it stays bound") }, said: []string{"it stays bound"}},
+		"an array that is away":       {site: site{volumes: true}, silent: 9 * time.Second, before: func(_ *testing.T, y *fenceWorld) { y.array.broken = away }, said: []string{"the array is away"}},
+		"an array that refuses":       {site: site{volumes: true}, silent: 9 * time.Second, before: func(_ *testing.T, y *fenceWorld) { y.array.refuses = problem.Conflictf("it stays bound") }, said: []string{"it stays bound"}},
 		"both are required":           {site: site{node: true, require: []compute.Evidence{compute.PowerCut, compute.Attested}}, silent: 9 * time.Second, said: []string{"power: proven", "attestation: nobody", `Its group "strict" requires`}},
 		"both are there":              {site: site{node: true, require: []compute.Evidence{compute.PowerCut, compute.Attested}}, args: compute.FenceArgs{Words: "I pulled the plug"}, silent: 9 * time.Second, proofs: []compute.Evidence{compute.PowerCut, compute.Attested}},
 		"a word":                      {args: compute.FenceArgs{Words: "I pulled the plug"}, silent: 9 * time.Second, proofs: []compute.Evidence{compute.Attested}},
@@ -317,7 +317,7 @@ func TestFence(t *testing.T) {
 	}
 }
 
-func revoked(t *testing.T, y *lot) {
+func revoked(t *testing.T, y *fenceWorld) {
 	err := y.store.Do(context.Background(), func(tx job.Tx) error {
 		h, err := y.store.Hosts().Get(context.Background(), tx, y.host.ID)
 		if err != nil {
@@ -331,7 +331,7 @@ func revoked(t *testing.T, y *lot) {
 	}
 }
 
-func noPowerOff(t *testing.T, y *lot) {
+func noPowerOff(t *testing.T, y *fenceWorld) {
 	err := y.store.Do(context.Background(), func(tx job.Tx) error {
 		return y.nodes.Edit(context.Background(), tx, y.node, func(n *metal.Node) { n.DisablePowerOff = true })
 	})

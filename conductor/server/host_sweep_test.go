@@ -23,7 +23,7 @@ func (l *lane) drain(t *testing.T) *compute.Plan {
 func TestSweepDrain(t *testing.T) {
 	t.Parallel()
 	conductortest.Sweep(t, func(t *testing.T) *jobtest.World {
-		l := newLane(t, yard{quarters: quarters{state: compute.Active}})
+		l := newLane(t, moveOptions{quarters: quarters{state: compute.Active}})
 		var p *compute.Plan
 		ended := func(t *testing.T) *compute.Plan {
 			l.finish(t) // what the job left to the moves
@@ -95,7 +95,7 @@ func TestSweepRestore(t *testing.T) {
 }
 
 // quiet has a conductor work until nothing is left to be done on the node.
-func (y *lot) quiet(t *testing.T) {
+func (y *fenceWorld) quiet(t *testing.T) {
 	t.Helper()
 	stop := y.house().conduct(t)
 	defer stop()

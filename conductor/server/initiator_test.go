@@ -94,7 +94,7 @@ func TestFencedIsKeptOut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newStreet(t, yard{quarters: quarters{state: compute.Active, volumes: true}, others: 1})
+			s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active, volumes: true}, others: 1})
 			west := s.others[0].host
 			s.tx(t, func(tx job.Tx) error {
 				west.Inventory.InitiatorIQN = "iqn.2026-11.test:west"
@@ -161,7 +161,7 @@ func (e excluding) Exclude(_ context.Context, target string, goes func(string) b
 }
 
 // west gives the other host an initiator of its own.
-func (s *street) west(t *testing.T) *compute.Host {
+func (s *moveWorld) west(t *testing.T) *compute.Host {
 	t.Helper()
 	h := s.others[0].host
 	h.Inventory.InitiatorIQN = "iqn.2026-11.test:west"
@@ -176,7 +176,7 @@ const targetOfVolume = "iqn.2026-11.test:v"
 // ours stay: those of other programs, of QEMU guests that are not salvor's, and of another salvor.
 func TestOneHolderOfAVolume(t *testing.T) {
 	t.Parallel()
-	s := newStreet(t, yard{quarters: quarters{state: compute.Active, volumes: true}, others: 1})
+	s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active, volumes: true}, others: 1})
 	west := s.west(t)
 	const unknown = "11111111-2222-4333-8444-555555555555"
 	strangers := []string{"iqn.2001-04.com.example:backup", "iqn.2008-11.org.linux-kvm:" + unknown, "iqn.2008-11.org.linux-kvm:mailserver", compute.GuestInitiator(unknown, unknown)}
@@ -206,7 +206,7 @@ func TestOneHolderOfAVolume(t *testing.T) {
 // it had at its start, and keeps it until it ends; its name on a former host goes.
 func TestAChangedInitiatorCutsOffNoGuest(t *testing.T) {
 	t.Parallel()
-	s := newStreet(t, yard{quarters: quarters{state: compute.Active, volumes: true}, others: 1})
+	s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active, volumes: true}, others: 1})
 	running := compute.GuestInitiator(s.host.ID, s.server)
 	g := &gate{let: []string{targetOfVolume + " " + running, targetOfVolume + " " + compute.GuestInitiator(s.others[0].host.ID, s.server)}}
 	s.con.Config.Storage = excluding{g}
@@ -223,7 +223,7 @@ func TestAChangedInitiatorCutsOffNoGuest(t *testing.T) {
 // same, and the readmission goes well. A storage that refuses is an error.
 func TestOneServerInConflictHoldsNoHostUp(t *testing.T) {
 	t.Parallel()
-	s := newStreet(t, yard{quarters: quarters{state: compute.Active, volumes: true}, others: 1})
+	s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active, volumes: true}, others: 1})
 	twin := *s.now(t)
 	twin.Record, twin.Num, twin.GuestName = record.Record{ID: "11111111-2222-4333-8444-555555555555"}, 0, "twin" // the record of its volume names the other server
 	s.tx(t, func(tx job.Tx) error { return s.store.Servers().Insert(tx, &twin) })
@@ -266,7 +266,7 @@ func (s slowStorage) Exclude(context.Context, string, func(string) bool) error {
 // in, would take it off.
 func TestOneJobAtATimeChangesATarget(t *testing.T) {
 	t.Parallel()
-	s := newStreet(t, yard{quarters: quarters{state: compute.Active, volumes: true}, others: 1})
+	s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active, volumes: true}, others: 1})
 	storage := slowStorage{&gate{}, make(chan string, 6)}
 	s.con.Config.Storage = storage
 	s.con = New(s.con.Config)
@@ -302,7 +302,7 @@ func TestOneJobAtATimeChangesATarget(t *testing.T) {
 // TestAHostThatTheServerLeftIsNotLetIn: the job that lets it in was held up while the server went elsewhere.
 func TestAHostThatTheServerLeftIsNotLetIn(t *testing.T) {
 	t.Parallel()
-	s := newStreet(t, yard{quarters: quarters{state: compute.Active, volumes: true}, others: 1})
+	s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active, volumes: true}, others: 1})
 	s.west(t)
 	g := &gate{}
 	s.con.Config.Storage = excluding{g}
@@ -323,7 +323,7 @@ func TestAMoveWaitsForTheStorage(t *testing.T) {
 	for _, evidence := range []compute.Evidence{compute.Attested, compute.PowerCut} {
 		t.Run(string(evidence), func(t *testing.T) {
 			t.Parallel()
-			s := newStreet(t, yard{quarters: quarters{state: compute.Active, volumes: true}, others: 1})
+			s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active, volumes: true}, others: 1})
 			s.west(t)
 			s.tx(t, func(tx job.Tx) error {
 				_, err := s.services.Hosts.GiveReceipt(t.Context(), tx, s.host.ID, []compute.Proof{{Evidence: evidence, Text: "said", At: time.Now()}}, "", "")

@@ -34,14 +34,14 @@ func (h *house) migrate(ctx context.Context, o *compute.Order, a *compute.Args) 
 
 // lane is a street whose first house lives too.
 type lane struct {
-	*street
+	*moveWorld
 	t     *testing.T
 	twice bool // the guest ran at two hosts at one time
 }
 
-func newLane(t *testing.T, y yard) *lane {
+func newLane(t *testing.T, y moveOptions) *lane {
 	t.Helper()
-	l := &lane{street: newStreet(t, y), t: t}
+	l := &lane{moveWorld: newStreet(t, y), t: t}
 	lease := compute.Lease{HostID: l.host.ID, BootID: "boot-1", RenewedAt: time.Now().Add(time.Hour)}
 	if err := l.store.SaveLeases(context.Background(), []compute.Lease{lease}); err != nil {
 		t.Fatal(err)
@@ -140,7 +140,7 @@ func TestMigrate(t *testing.T) {
 	for name, c := range ways {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := newLane(t, yard{quarters: quarters{state: c.state}})
+			l := newLane(t, moveOptions{quarters: quarters{state: c.state}})
 			if c.bent != nil {
 				c.bent(l)
 			}
@@ -173,7 +173,7 @@ func TestSweepServerMigrate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			conductortest.Sweep(t, func(t *testing.T) *jobtest.World {
-				l := newLane(t, yard{quarters: quarters{state: c.state}})
+				l := newLane(t, moveOptions{quarters: quarters{state: c.state}})
 				if c.bent != nil {
 					c.bent(l)
 				}
@@ -230,7 +230,7 @@ func TestMigrateInRescue(t *testing.T) {
 	for name, live := range map[string]bool{"live": true, "off": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := newLane(t, yard{quarters: quarters{state: compute.Active}})
+			l := newLane(t, moveOptions{quarters: quarters{state: compute.Active}})
 			startRescue(t, l.house, false)
 			l.finish(t)
 			if !live {
@@ -254,7 +254,7 @@ func TestMigrateInRescue(t *testing.T) {
 // A drain disables the host, moves what can be moved, and says of the rest why it stays; restored, the host takes its servers home.
 func TestDrainAndRestore(t *testing.T) {
 	t.Parallel()
-	l := newLane(t, yard{quarters: quarters{state: compute.Active}})
+	l := newLane(t, moveOptions{quarters: quarters{state: compute.Active}})
 	ctx, admin := context.Background(), compute.Who{Admin: true, Asker: record.Asker{User: "ops"}}
 	stay := *l.now(t)
 	stay.ID, stay.Name, stay.GuestName, stay.Power, stay.Wanted, stay.State, stay.Num = "11111111-1111-4111-8111-111111111111", "paused", "salvor-paused", compute.PowerPaused, compute.PowerPaused, compute.Paused, 0
@@ -290,7 +290,7 @@ func TestDrainAndRestore(t *testing.T) {
 // A drained host that still has a server is no empty host, whatever kept the server there.
 func TestDrainLeavesOneBehind(t *testing.T) {
 	t.Parallel()
-	l := newLane(t, yard{quarters: quarters{state: compute.Stopped}, lone: true})
+	l := newLane(t, moveOptions{quarters: quarters{state: compute.Stopped}, lone: true})
 	ctx := context.Background()
 	p, err := l.services.Hosts.Drain(ctx, l.host.ID, compute.Who{Admin: true})
 	if err != nil {
@@ -305,7 +305,7 @@ func TestDrainLeavesOneBehind(t *testing.T) {
 // A planned move gives way to the evacuation of its source, which died before it handed the server over.
 func TestMigrationYields(t *testing.T) {
 	t.Parallel()
-	l := newLane(t, yard{quarters: quarters{state: compute.Active}})
+	l := newLane(t, moveOptions{quarters: quarters{state: compute.Active}})
 	l.prepares(t)
 	l.renew(t)
 	l.fence(t)
@@ -352,7 +352,7 @@ func (l *lane) asked(t *testing.T) bool {
 // A deletion goes before a planned move that waits: the place is given back, and the destination is told to throw away what came.
 func TestMigrationGivesWayToDeletion(t *testing.T) {
 	t.Parallel()
-	l := newLane(t, yard{quarters: quarters{state: compute.Active}})
+	l := newLane(t, moveOptions{quarters: quarters{state: compute.Active}})
 	l.prepares(t)
 	l.act(t, compute.Act{Action: compute.Delete})
 	l.finish(t)

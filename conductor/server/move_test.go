@@ -11,7 +11,7 @@ import (
 )
 
 // livesElsewhere counts where the server's guest runs or is defined, and checks that it lives at the one.
-func (s *street) livesElsewhere(t *testing.T, running bool) *house {
+func (s *moveWorld) livesElsewhere(t *testing.T, running bool) *house {
 	t.Helper()
 	row := s.now(t)
 	var home *house
@@ -37,19 +37,19 @@ func (s *street) livesElsewhere(t *testing.T, running bool) *house {
 func TestMoveKeepsWhatItCan(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		yard
+		moveOptions
 		state   compute.VMState
 		running bool
 		words   bool
 	}{
-		"running":   {yard{quarters: quarters{state: compute.Active}}, compute.Active, true, false},
-		"stopped":   {yard{quarters: quarters{state: compute.Stopped}}, compute.Stopped, false, false},
-		"volume":    {yard{quarters: quarters{state: compute.Active, volumes: true}}, compute.Active, true, false},
-		"re-imaged": {yard{quarters: quarters{state: compute.Active}, lone: true}, compute.Active, true, false},
+		"running":   {moveOptions{quarters: quarters{state: compute.Active}}, compute.Active, true, false},
+		"stopped":   {moveOptions{quarters: quarters{state: compute.Stopped}}, compute.Stopped, false, false},
+		"volume":    {moveOptions{quarters: quarters{state: compute.Active, volumes: true}}, compute.Active, true, false},
+		"re-imaged": {moveOptions{quarters: quarters{state: compute.Active}, lone: true}, compute.Active, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newStreet(t, c.yard)
+			s := newStreet(t, c.moveOptions)
 			s.fence(t)
 			was := s.now(t)
 			s.evacuate(t)
@@ -75,7 +75,7 @@ func TestMoveKeepsWhatItCan(t *testing.T) {
 
 func TestSweepMove(t *testing.T) {
 	t.Parallel()
-	for name, y := range map[string]yard{
+	for name, y := range map[string]moveOptions{
 		"keep":    {quarters: quarters{state: compute.Active}},
 		"reimage": {quarters: quarters{state: compute.Active}, lone: true},
 	} {
@@ -91,7 +91,7 @@ func TestSweepMove(t *testing.T) {
 }
 
 // undivided checks what holds after any failure: the server is at one host, by its row and by its guests, and its move has ended.
-func (s *street) undivided(t *testing.T) {
+func (s *moveWorld) undivided(t *testing.T) {
 	t.Helper()
 	row, m := s.now(t), s.lastMove(t)
 	if m.Going() || row.Task != compute.NoTask || m.Problem == "" {
@@ -131,7 +131,7 @@ func (s *street) undivided(t *testing.T) {
 func TestSweepMoveInRescue(t *testing.T) {
 	t.Parallel()
 	conductortest.Sweep(t, func(t *testing.T) *jobtest.World {
-		s := newStreet(t, yard{quarters: quarters{state: compute.Active}, others: 1})
+		s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active}, others: 1})
 		startRescue(t, s.house, false)
 		s.work(t)
 		if now := s.now(t); now.State != compute.Rescued || now.Rescue.State != rescue.Ready {

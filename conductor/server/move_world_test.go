@@ -16,27 +16,27 @@ import (
 	"salvor/record"
 )
 
-// street is a house whose host died, and others to which its server may go. Their shared stores are one.
-type street struct {
+// moveWorld is a house whose host died, and others to which its server may go. Their shared stores are one.
+type moveWorld struct {
 	*house
 	others []*house
 }
 
-// yard is how a street begins.
-type yard struct {
+// moveOptions is how a street begins.
+type moveOptions struct {
 	quarters
 	// lone: the server's disks lie in a store that only its host has.
 	lone   bool
 	others int
 }
 
-func newStreet(t *testing.T, y yard) *street {
+func newStreet(t *testing.T, y moveOptions) *moveWorld {
 	t.Helper()
 	if y.others == 0 {
 		y.others = 2
 	}
 	y.silent = true
-	s := &street{house: newHouse(t, y.quarters)}
+	s := &moveWorld{house: newHouse(t, y.quarters)}
 	ctx := context.Background()
 	marker := uuid.NewString()
 	s.tx(t, func(tx job.Tx) error {
@@ -73,7 +73,7 @@ func newStreet(t *testing.T, y yard) *street {
 }
 
 // renew has the living hosts renew their leases, for long.
-func (s *street) renew(t *testing.T) {
+func (s *moveWorld) renew(t *testing.T) {
 	t.Helper()
 	var leases []compute.Lease
 	for _, o := range s.others {
@@ -100,7 +100,7 @@ func (h *house) sight(p *compute.DiskProbe) compute.DiskSight {
 }
 
 // fence gives the receipt of the source.
-func (s *street) fence(t *testing.T) {
+func (s *moveWorld) fence(t *testing.T) {
 	t.Helper()
 	later := time.Now().Add(2 * time.Hour) // than the leases, which are long
 	s.tx(t, func(tx job.Tx) error {
@@ -110,7 +110,7 @@ func (s *street) fence(t *testing.T) {
 }
 
 // evacuate asks for the move of the server.
-func (s *street) evacuate(t *testing.T) *compute.Move {
+func (s *moveWorld) evacuate(t *testing.T) *compute.Move {
 	t.Helper()
 	m, err := s.services.Servers.Evacuate(context.Background(), s.server, compute.MoveRequest{}, compute.Who{Admin: true})
 	if err != nil {
@@ -119,14 +119,14 @@ func (s *street) evacuate(t *testing.T) *compute.Move {
 	return m
 }
 
-func (s *street) pokeAll() {
+func (s *moveWorld) pokeAll() {
 	for _, o := range s.others {
 		o.poke()
 	}
 }
 
 // workAll runs a conductor until nothing is left to be done on the server, nor on the host.
-func (s *street) workAll(t *testing.T) {
+func (s *moveWorld) workAll(t *testing.T) {
 	t.Helper()
 	stop := s.conduct(t)
 	defer stop()
@@ -153,7 +153,7 @@ func (s *street) workAll(t *testing.T) {
 }
 
 // lastMove reads the server's newest move.
-func (s *street) lastMove(t *testing.T) *compute.Move {
+func (s *moveWorld) lastMove(t *testing.T) *compute.Move {
 	t.Helper()
 	all, err := s.services.Servers.Moves(context.Background(), compute.MoveFilter{ServerID: s.server}, record.Page{})
 	if err != nil {
@@ -172,7 +172,7 @@ func (s *street) lastMove(t *testing.T) *compute.Move {
 }
 
 // whereabouts is the picture of a street: what is at each host, and the records of moves.
-func (s *street) whereabouts(t *testing.T) string {
+func (s *moveWorld) whereabouts(t *testing.T) string {
 	t.Helper()
 	ctx := context.Background()
 	var out strings.Builder
@@ -203,7 +203,7 @@ func (s *street) whereabouts(t *testing.T) string {
 }
 
 // moveWorld puts the street before the sweep.
-func (s *street) moveWorld(kind job.Kind, start, broken func(t *testing.T)) *jobtest.World {
+func (s *moveWorld) moveWorld(kind job.Kind, start, broken func(t *testing.T)) *jobtest.World {
 	w := s.world(kind, start, broken)
 	w.Poke, w.Picture = s.pokeAll, s.whereabouts
 	return w

@@ -28,8 +28,8 @@ import (
 
 const e2eTimeout = 2 * time.Minute
 
-// yard is one VM host of a lab and files for guests on it.
-type yard struct {
+// e2eWorld is one VM host of a lab and files for guests on it.
+type e2eWorld struct {
 	*Hypervisor
 	lab    *lab.Lab
 	host   lab.HostStatus
@@ -38,7 +38,7 @@ type yard struct {
 	count  atomic.Int32
 }
 
-func newYard(t *testing.T) *yard {
+func newYard(t *testing.T) *e2eWorld {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -60,7 +60,7 @@ func newYard(t *testing.T) *yard {
 		}
 	})
 	t.Logf("a host is up: %.1f s", time.Since(start).Seconds())
-	y := &yard{lab: l, dir: dir}
+	y := &e2eWorld{lab: l, dir: dir}
 	if y.host, err = l.Host(t.Context(), "h1"); err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func newYard(t *testing.T) *yard {
 }
 
 // domain is a server of one disk, blank or with a copy of the tenant system.
-func (y *yard) domain(t *testing.T, listens bool) hypervisor.Domain {
+func (y *e2eWorld) domain(t *testing.T, listens bool) hypervisor.Domain {
 	t.Helper()
 	n := y.count.Add(1)
 	id := uuid.NewString()
@@ -148,7 +148,7 @@ func TestRealDaemon(t *testing.T) {
 	t.Run("volumes", y.volumes)
 }
 
-func (y *yard) contract(t *testing.T) {
+func (y *e2eWorld) contract(t *testing.T) {
 	hypervisortest.Run(t, hypervisortest.Subject{
 		Hypervisor: y.Hypervisor, Domain: y.domain,
 		Up: func(t *testing.T, d hypervisor.Domain) { says(t, d, "TENANT up") },
@@ -178,7 +178,7 @@ func (y *yard) contract(t *testing.T) {
 	})
 }
 
-func (y *yard) killLibvirt(t *testing.T, hold bool) {
+func (y *e2eWorld) killLibvirt(t *testing.T, hold bool) {
 	t.Helper()
 	if err := y.lab.KillLibvirt(t.Context(), y.host.Name, hold); err != nil {
 		t.Fatal(err)
@@ -187,7 +187,7 @@ func (y *yard) killLibvirt(t *testing.T, hold bool) {
 
 // Each kind of rescue by each firmware: its system boots, and the server's own first disk is the first disk in it.
 // The tenant's boot partition asks for the second partition of /dev/vda, wherever it was booted from.
-func (y *yard) rescueBoots(t *testing.T) {
+func (y *e2eWorld) rescueBoots(t *testing.T) {
 	for _, name := range []string{"vmlinuz", "initrd"} {
 		copyOut := exec.CommandContext(t.Context(), "mcopy", "-n", "-i", y.tenant.Path+"@@1M", "::/"+name, filepath.Join(y.dir, name))
 		if out, err := copyOut.CombinedOutput(); err != nil {
@@ -239,7 +239,7 @@ func (y *yard) rescueBoots(t *testing.T) {
 }
 
 // boot defines a guest and starts it anew.
-func (y *yard) boot(t *testing.T, d hypervisor.Domain) {
+func (y *e2eWorld) boot(t *testing.T, d hypervisor.Domain) {
 	t.Helper()
 	if err := y.Define(t.Context(), d); err != nil {
 		t.Fatal(err)
@@ -266,7 +266,7 @@ func wreck(t *testing.T, path string) {
 
 // A server on a volume: QEMU logs in to it by itself with a password that no definition holds, also after a daemon
 // that has forgotten it, and a second volume comes and goes while it runs.
-func (y *yard) volumes(t *testing.T) {
+func (y *e2eWorld) volumes(t *testing.T) {
 	const user, password, portal = "someone", "a secret of 16 c", "10.77.0.1:3260"
 	storage := y.lab.Command(context.WithoutCancel(t.Context()), "tgtd", "-f", "-C", "77", "--iscsi", "portal="+portal)
 	storage.Env = append(os.Environ(), "TGT_IPC_SOCKET="+filepath.Join(y.dir, "tgt"))
