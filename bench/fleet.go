@@ -130,7 +130,7 @@ func (w *benchEnvironment) quiet(ctx context.Context, s *simulatedFleet, beat ti
 	}
 	took := to.at.Sub(from.at).Seconds()
 	w.tellGoal("processors used, heartbeats and power sync", (readCPUTime(w.process)-before).Seconds()/took, "", coresGoal)
-	w.tellGoal("heartbeats taken", float64(to.beats-from.beats)/took, rate, punctual*w.opts.agents*float64(w.opts.fleet)/beat.Seconds())
+	w.tellGoal("heartbeats taken", float64(to.heartbeats-from.heartbeats)/took, rate, punctual*w.opts.agents*float64(w.opts.fleet)/beat.Seconds())
 	w.tellGoal("readings of the power", float64(to.readings-from.readings)/took, rate, punctual*float64(w.opts.fleet)/w.opts.every(readEvery, 1).Seconds())
 	now, err := readResidentMemory(w.process)
 	if err == nil {
@@ -171,8 +171,8 @@ type simulatedFleet struct {
 
 // fleetStatus is what a fleet says of itself now and then.
 type fleetStatus struct {
-	at              time.Time
-	beats, readings int64
+	at                   time.Time
+	heartbeats, readings int64
 }
 
 // counted finds heartbeats and requests to BMCs, which are readings once all is enrolled, in what a fleet says.
@@ -200,7 +200,7 @@ func (s *simulatedFleet) hear(lines *bufio.Scanner) {
 		fmt.Fprintln(os.Stderr, lines.Text())
 		word := fleetStatus{at: time.Now()}
 		if found := counted.FindStringSubmatch(lines.Text()); found != nil {
-			if _, err := fmt.Sscan(found[1]+" "+found[2], &word.beats, &word.readings); err == nil {
+			if _, err := fmt.Sscan(found[1]+" "+found[2], &word.heartbeats, &word.readings); err == nil {
 				select {
 				case s.statuses <- word:
 				default:

@@ -341,7 +341,7 @@ func (r *Runner) doOne(ctx context.Context, op *Definition, j *Job, log *slog.Lo
 }
 
 // call runs an action within its deadline. A panic is a failure, and an action that outlives its context ends the process.
-func (r *Runner) call(ctx context.Context, a *Action, deed func(context.Context, *Run) Outcome, run *Run) (out Outcome) {
+func (r *Runner) call(ctx context.Context, a *Action, do func(context.Context, *Run) Outcome, run *Run) (out Outcome) {
 	left := a.deadline()
 	if run.Deadline > 0 {
 		// The last try gets time enough to find out more than that there was none.
@@ -367,5 +367,5 @@ func (r *Runner) call(ctx context.Context, a *Action, deed func(context.Context,
 			out = Fail(fmt.Errorf("action %q panicked", a.Name))
 		}
 	}()
-	return deed(ctx, run)
+	return do(ctx, run)
 }

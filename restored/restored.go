@@ -324,12 +324,12 @@ func (o *OpenJob) refuses(choice string) error {
 	if o.Effects[choice] != "" {
 		return nil
 	}
-	deed, why := "be dropped", "other records wait for it"
+	action, why := "be dropped", "other records wait for it"
 	switch choice {
 	case record.ContinueJob:
-		deed, why = "go on", compute.CannotContinue(&o.Job, o.guest)
+		action, why = "go on", compute.CannotContinue(&o.Job, o.guest)
 	case record.EndJob:
-		deed, why = "be ended", compute.CannotEnd(&o.Job, o.guest)
+		action, why = "be ended", compute.CannotEnd(&o.Job, o.guest)
 	}
 	var can []string
 	for _, other := range []string{record.ContinueJob, record.EndJob, record.DropJob} {
@@ -337,7 +337,7 @@ func (o *OpenJob) refuses(choice string) error {
 			can = append(can, fmt.Sprintf("salvor db restored --%s %s", other, o.ID))
 		}
 	}
-	return problem.Conflictf("Job %s (%s) cannot %s: %s. Run: %s", o.ID, o.Kind, deed, why, strings.Join(can, ", or "))
+	return problem.Conflictf("Job %s (%s) cannot %s: %s. Run: %s", o.ID, o.Kind, action, why, strings.Join(can, ", or "))
 }
 
 // heldOnly returns an error if the database is not held.

@@ -79,17 +79,17 @@ func readReimageFlag(c *clientCall) (names []string, all bool) {
 // requestEvacuationPlan asks for the plan of a host.
 func requestEvacuationPlan(c *clientCall, host string) (client.Record, error) {
 	consent, all := readReimageFlag(c)
-	wish := client.Record{"host": host, "consent": consent, "reimage_all": all}
+	body := client.Record{"host": host, "consent": consent, "reimage_all": all}
 	if to, _ := c.Flags().GetString("to"); to != "" {
-		wish["destination"] = to
+		body["destination"] = to
 	}
 	if servers, _ := c.Flags().GetStringArray("server"); len(servers) > 0 {
-		wish["servers"] = servers
+		body["servers"] = servers
 	}
 	if parallel, _ := c.Flags().GetInt("parallel"); parallel != 0 {
-		wish["parallel"] = parallel
+		body["parallel"] = parallel
 	}
-	return planResource.ask(c, http.MethodPost, "", nil, wish)
+	return planResource.ask(c, http.MethodPost, "", nil, body)
 }
 
 func newEvacuatePlan(e *apiEndpoint) *cobra.Command {

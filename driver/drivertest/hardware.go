@@ -85,14 +85,14 @@ func testLamps(t *testing.T, r Machine) {
 	requireNoError(t, "list indicators", err)
 	set := 0
 	for component, lamps := range all {
-		for name, lamp := range lamps {
-			if lamp.ReadOnly {
-				if err := d.SetIndicator(ctx, n, component, name, lamp.States[0]); !problem.Is(err, problem.Invalid) {
+		for name, indicator := range lamps {
+			if indicator.ReadOnly {
+				if err := d.SetIndicator(ctx, n, component, name, indicator.States[0]); !problem.Is(err, problem.Invalid) {
 					t.Errorf("setting the read-only %s@%s: %v", name, component, err)
 				}
 				continue
 			}
-			for _, state := range lamp.States {
+			for _, state := range indicator.States {
 				requireNoError(t, "set indicator", d.SetIndicator(ctx, n, component, name, state))
 				set++
 				if now, err := d.Indicator(ctx, n, component, name); err != nil || now != state {

@@ -136,7 +136,7 @@ func (h Hardware) SetIndicator(ctx context.Context, n *metal.Node, component, na
 	if _, err := h.Indicator(ctx, n, component, name); err != nil {
 		return err
 	}
-	if lamp := lamps[component][name]; lamp.ReadOnly || !slices.Contains(lamp.States, to) {
+	if indicator := lamps[component][name]; indicator.ReadOnly || !slices.Contains(indicator.States, to) {
 		return problem.Invalidf("node %s: fake: indicator %s@%s cannot be set to %s", n.ID, name, component, driver.Sanitize(to))
 	}
 	saveState(n, "indicators", with(state(n, "indicators"), name+"@"+component, to))

@@ -318,7 +318,7 @@ func failed(name, words string, code ...string) any {
 }
 
 func (f *rapi) put(r *http.Request, args map[string]any) *fakeJob {
-	name, deed := r.PathValue("name"), r.PathValue("deed")
+	name, verb := r.PathValue("name"), r.PathValue("deed")
 	j := &fakeJob{name: name}
 	tags := r.URL.Query()["tag"]
 	on := func(op string, do func(in *fakeInstance) any) {
@@ -339,15 +339,15 @@ func (f *rapi) put(r *http.Request, args map[string]any) *fakeJob {
 		})
 	case r.Method == http.MethodDelete:
 		on("INSTANCE_REMOVE", func(*fakeInstance) any { delete(f.instances, name); return nil })
-	case deed == "tags":
+	case verb == "tags":
 		on("TAGS_SET", func(in *fakeInstance) any { in.tags = append(in.tags, tags...); return nil })
-	case deed == "modify":
+	case verb == "modify":
 		on("INSTANCE_SET_PARAMS", func(in *fakeInstance) any { return f.modify(in, args) })
-	case deed == "failover" || deed == "migrate":
-		on("INSTANCE_"+strings.ToUpper(deed), func(in *fakeInstance) any { return f.move(in, args) })
-	case deed == "startup":
+	case verb == "failover" || verb == "migrate":
+		on("INSTANCE_"+strings.ToUpper(verb), func(in *fakeInstance) any { return f.move(in, args) })
+	case verb == "startup":
 		on("INSTANCE_STARTUP", f.startup)
-	case deed == "shutdown":
+	case verb == "shutdown":
 		timeout, _ := args["timeout"].(float64)
 		if in := f.instances[name]; in != nil && in.ignoresSoftOff && in.running {
 			j.notBefore = time.Now().Add(time.Duration(timeout) * time.Second)

@@ -134,7 +134,7 @@ func (h Host) Migrate(ctx context.Context, id, to string, live bool) (string, er
 }
 
 // moved has Ganeti move the instance and tells where it is then; nothing is taken from the job alone.
-func (h Host) moved(ctx context.Context, in *instance, to, deed string, body map[string]any) (string, error) {
+func (h Host) moved(ctx context.Context, in *instance, to, verb string, body map[string]any) (string, error) {
 	to, err := h.target(ctx, in, to)
 	if err != nil {
 		return "", err
@@ -142,15 +142,15 @@ func (h Host) moved(ctx context.Context, in *instance, to, deed string, body map
 	if in.DiskTemplate != mirrored { // else there is one target only, and naming it is an error
 		body["target_node"] = to
 	}
-	if err := h.do(ctx, http.MethodPut, body, nil, "instances", in.Name, deed); err != nil {
-		return "", problem.New(problem.KindOf(err), "%s of instance %s: %w", deed, in.Name, err)
+	if err := h.do(ctx, http.MethodPut, body, nil, "instances", in.Name, verb); err != nil {
+		return "", problem.New(problem.KindOf(err), "%s of instance %s: %w", verb, in.Name, err)
 	}
 	now, err := h.instance(ctx, in.Name)
 	if err != nil {
 		return "", err
 	}
 	if now.Node == h.Node {
-		return "", problem.Conflictf("%s of instance %s: Ganeti says that it did, but it is on node %s still", deed, in.Name, h.Node)
+		return "", problem.Conflictf("%s of instance %s: Ganeti says that it did, but it is on node %s still", verb, in.Name, h.Node)
 	}
 	return now.Node, nil
 }

@@ -7,14 +7,14 @@ import (
 
 // fleetCounters is what happened so far. Times are kept in classes, so that their number does not matter.
 type fleetCounters struct {
-	enrolled, rescued, held, agents, lookups, beats, opened, bmc, errors atomic.Int64
-	late                                                                 atomic.Int64 // the most, in nanoseconds
-	classes                                                              [40]atomic.Int64
+	enrolled, rescued, held, agents, lookups, heartbeats, opened, bmc, errors atomic.Int64
+	late                                                                      atomic.Int64 // the most, in nanoseconds
+	classes                                                                   [40]atomic.Int64
 }
 
 // countHeartbeat counts a heartbeat that was taken, in a class whose border is a half more than the last one's.
 func (c *fleetCounters) countHeartbeat(took time.Duration) {
-	c.beats.Add(1)
+	c.heartbeats.Add(1)
 	at := 0
 	for border := 100 * time.Microsecond; took > border && at < len(c.classes)-1; border = border * 3 / 2 {
 		at++
@@ -24,7 +24,7 @@ func (c *fleetCounters) countHeartbeat(took time.Duration) {
 
 // quantile is the upper border of the class in which that share of the heartbeats lies.
 func (c *fleetCounters) quantile(share float64) time.Duration {
-	left := int64(share * float64(c.beats.Load()))
+	left := int64(share * float64(c.heartbeats.Load()))
 	border := 100 * time.Microsecond
 	for i := range c.classes {
 		if left -= c.classes[i].Load(); left < 0 {
@@ -72,7 +72,7 @@ func (f *Fleet) Summary() Summary {
 	c := &f.counts
 	s := Summary{
 		Nodes: len(f.machines), Seed: f.config.Seed, Enrolled: c.enrolled.Load(), Rescued: c.rescued.Load(), Held: c.held.Load(), Agents: c.agents.Load(), Lookups: c.lookups.Load(), Opened: c.opened.Load(),
-		Heartbeats: c.beats.Load(), Late: time.Duration(c.late.Load()).Round(100 * time.Millisecond).Seconds(), BMC: c.bmc.Load(), Errors: c.errors.Load(),
+		Heartbeats: c.heartbeats.Load(), Late: time.Duration(c.late.Load()).Round(100 * time.Millisecond).Seconds(), BMC: c.bmc.Load(), Errors: c.errors.Load(),
 	}
 	if s.Heartbeats > 0 {
 		s.Median, s.Slowest = toMilliseconds(c.quantile(0.5)), toMilliseconds(c.quantile(0.99))
