@@ -230,7 +230,7 @@ func TestHeartbeatFallsBack(t *testing.T) {
 	a, _, _, _ := newAgent(t, f, "")
 	f.onHeartbeat = func(url string, _ ironic.Heartbeat) {
 		f.mu.Lock()
-		ca := f.heartbeats[0].AgentVerifyCA // of the one that was refused: the old door has no field for it
+		ca := f.heartbeats[0].AgentVerifyCA // of the one that was refused: the old endpoint has no field for it
 		f.mu.Unlock()
 		f.command(url, ca, testToken, "rescue.finalize_rescue", finalizeParams(testHash))
 	}

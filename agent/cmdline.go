@@ -20,7 +20,7 @@ type Parameters struct {
 	Insecure bool
 	// CAFile (ipa-ca-file) holds the authorities to trust for the server.
 	CAFile string
-	// Driver (ipa-driver-name) is named at the old lookup door.
+	// Driver (ipa-driver-name) is named at the old lookup endpoint.
 	Driver string
 	// RootPassword (salvor-root-password) sets the rescue password for root too.
 	RootPassword bool

@@ -89,7 +89,7 @@ func (c *commandServer) execute(w http.ResponseWriter, params map[string]json.Ra
 	c.mu.Unlock()
 	if fault == nil {
 		w.Header().Set("Connection", "close")
-		defer close(c.done) // the doors close once this answer has gone out
+		defer close(c.done) // the endpoints close once this answer has gone out
 	}
 	writeJSON(w, http.StatusOK, result)
 }

@@ -16,7 +16,7 @@ import (
 	wire "salvor/wire/agent"
 )
 
-// ask sends a request to the doors and gives status and body.
+// ask sends a request to the endpoints and gives status and body.
 func ask(c *commandServer, method, path, body string) (int, string) {
 	w := httptest.NewRecorder()
 	c.handler().ServeHTTP(w, httptest.NewRequest(method, path, strings.NewReader(body)))

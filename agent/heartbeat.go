@@ -121,7 +121,7 @@ func (a *Agent) nextBeat(err error) time.Duration {
 	return errorRetry + time.Duration(a.jitter()*float64(errorRetry))
 }
 
-// sendHeartbeat sends one heartbeat, by the door that answered before.
+// sendHeartbeat sends one heartbeat, by the endpoint that answered before.
 func (a *Agent) sendHeartbeat(ctx context.Context, at *agentEndpoint) error {
 	s := &a.session
 	old := ironic.PassthruHeartbeat{AgentURL: at.url}

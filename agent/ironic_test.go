@@ -24,7 +24,7 @@ const (
 	testHash = "$5$saltstring$sOFRiuqOzKEQCZAIFmMrCbPuMEMUPOi/BmBpBwWMgW3"
 )
 
-// fakeIronic is the server's side: new and old doors, each of which can be shut.
+// fakeIronic is the server's side: new and old endpoints, each of which can be shut.
 type fakeIronic struct {
 	t      *testing.T
 	server *httptest.Server
@@ -34,7 +34,7 @@ type fakeIronic struct {
 	token        any    // what lookup tells
 	hash         string // in instance_info
 	timeout      int
-	lookupStatus int   // status of the new doors; 0: they work
+	lookupStatus int   // status of the new endpoints; 0: they work
 	hasPassthru  bool  // the vendor passthru works
 	beatStatus   []int // statuses of the next heartbeats before they work
 	lookups      []*http.Request

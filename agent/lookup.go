@@ -117,7 +117,7 @@ func (a *Agent) trust() (*tls.Config, error) {
 	return trust, nil
 }
 
-// ask is one lookup at one server, by the new door, else by the old one.
+// ask is one lookup at one server, by the new endpoint, else by the old one.
 func (a *Agent) ask(ctx context.Context, api *client.Client) (*lookupSession, error) {
 	macs, err := a.macs()
 	if err != nil {
@@ -148,8 +148,8 @@ func (a *Agent) askLegacyLookup(ctx context.Context, api *client.Client, macs []
 	}
 	answer, err := api.PassthruLookup(ctx, a.params.Driver, body)
 	if err != nil {
-		// The new door's refusal is the one worth telling: this one mostly says
-		// only that a server of our days has no old door.
+		// The new endpoint's refusal is the one worth telling: this one mostly says
+		// only that a server of our days has no old endpoint.
 		a.log.Debug("old lookup door", "error", err)
 		return nil, false
 	}
@@ -191,7 +191,7 @@ func isNode(name string) bool {
 }
 
 // pickMicroversion is the microversion for a call: the highest that both sides know, and 1.31
-// where the server does not say or is older, so that its 406 shows the old door.
+// where the server does not say or is older, so that its 406 shows the old endpoint.
 func pickMicroversion(served client.Range, ours client.Version) client.Version {
 	if served.Max == 0 {
 		return lowestVersion

@@ -16,7 +16,7 @@ import (
 )
 
 // maxOrder has room for a config drive, which travels inside of the command; longestWait is less
-// than what the server of the doors gives an answer.
+// than what the server of the endpoints gives an answer.
 const (
 	maxOrder    = 96 << 20
 	longestWait = writeTime - 10*time.Second

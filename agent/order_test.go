@@ -24,7 +24,7 @@ import (
 	"salvor/wire/ironic"
 )
 
-// ordered are doors with a few orders; release lets the slow one end.
+// ordered are endpoints with a few orders; release lets the slow one end.
 func ordered(t *testing.T) (c *commandServer, release chan struct{}, kicks *atomic.Int32) {
 	t.Helper()
 	release, kicks = make(chan struct{}), &atomic.Int32{}
@@ -147,7 +147,7 @@ func hardware(t *testing.T, root string) {
 	}
 }
 
-// TestCleanAndDeploy orders through the doors, as Ironic does, and locks the agent down.
+// TestCleanAndDeploy orders through the endpoints, as Ironic does, and locks the agent down.
 func TestCleanAndDeploy(t *testing.T) {
 	disk := bootable()
 	sum := sha256.Sum256(disk)
@@ -261,7 +261,7 @@ func TestInspection(t *testing.T) {
 // TestInspectionRefused: what goes wrong is no reason not to be rescued.
 func TestInspectionRefused(t *testing.T) {
 	f := newIronic(t)
-	a, root, _, log := newAgent(t, f, "ipa-inspection-collectors=default") // the fake has no such door
+	a, root, _, log := newAgent(t, f, "ipa-inspection-collectors=default") // the fake has no such endpoint
 	hardware(t, root)
 	f.onHeartbeat = func(url string, beat ironic.Heartbeat) {
 		f.command(url, beat.AgentVerifyCA, testToken, "rescue.finalize_rescue", finalizeParams(testHash))

@@ -29,7 +29,7 @@ const (
 	maxResults   = 100
 )
 
-// listen opens the command doors. It comes before the first heartbeat: a server may
+// listen opens the command endpoints. It comes before the first heartbeat: a server may
 // call back at once.
 func (a *Agent) listen(ctx context.Context) (*agentEndpoint, error) {
 	address, err := a.ownAddress()

@@ -25,7 +25,7 @@ const (
 	certificateNag    = 24 * time.Hour
 )
 
-// CertificateFiles are what a door with TLS stands on, in PEM.
+// CertificateFiles are what a listener with TLS stands on, in PEM.
 type CertificateFiles struct {
 	Cert, Key string
 	// CA holds the authorities of clients; empty: no client is asked for a certificate.

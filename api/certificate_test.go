@@ -81,7 +81,7 @@ func (a *authority) issue(name string, ends time.Time) (cert, key []byte) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: b})
 }
 
-// tlsWorld is a door with TLS on a clock of the test's own.
+// tlsWorld is a listener with TLS on a clock of the test's own.
 type tlsWorld struct {
 	*testing.T
 	now   time.Time
@@ -139,7 +139,7 @@ func (w *tlsWorld) renew(name string, ends time.Time) {
 	w.write(w.files.Key, key)
 }
 
-// served is the name of the certificate that the door shows.
+// served is the name of the certificate that the listener shows.
 func (w *tlsWorld) served() string {
 	w.Helper()
 	pool := x509.NewCertPool()

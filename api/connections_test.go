@@ -19,7 +19,7 @@ import (
 	"salvor/api"
 )
 
-// listen serves a door of which everybody may ask, and who shows the token "right" is known, within bounds.
+// listen serves a listener of which everybody may ask, and who shows the token "right" is known, within bounds.
 func listen(t *testing.T, c api.ConnectionConfig, reserved bool) (address string, log *lines) {
 	t.Helper()
 	log = &lines{}

@@ -65,7 +65,7 @@ type requestState struct {
 	source netip.Addr
 	proof  uint64 // what was shown, hashed with its source; 0: nothing
 	login  bool   // a credential was shown, or is what is asked for
-	open   bool   // it went through a door that asks for none
+	open   bool   // it went through an endpoint that asks for none
 	proved bool
 	// held are the counters that count it until it is answered.
 	held    []refusalReservation
@@ -126,7 +126,7 @@ func (w *responseRecorder) Write(b []byte) (int, error) {
 	return w.statusRecorder.Write(b)
 }
 
-// openCost is what a door costs that asks for no credential and answers: little, but not nothing.
+// openCost is what an endpoint costs that asks for no credential and answers: little, but not nothing.
 const openCost = 0.1
 
 // settle charges what the first answer says.
@@ -169,7 +169,7 @@ func isClientFault(status int) bool {
 		!slices.Contains([]int{http.StatusConflict, http.StatusPreconditionFailed, http.StatusTooManyRequests}, status)
 }
 
-// Admit lets a request through a door that asks for no credential, unless its source was
+// Admit lets a request through an endpoint that asks for no credential, unless its source was
 // refused too often. proof is what it shows instead, such as an agent's token; empty: nothing.
 func Admit(r *http.Request, proof string) error {
 	v := requestStateOf(r)
@@ -180,7 +180,7 @@ func Admit(r *http.Request, proof string) error {
 	return v.admit(&v.limits.refused, proof)
 }
 
-// AdmitLogin is Admit for doors where credentials are tried, as the issue of tokens.
+// AdmitLogin is Admit for endpoints where credentials are tried, as the issue of tokens.
 func AdmitLogin(r *http.Request, proof string) error {
 	v := requestStateOf(r)
 	if v == nil {

@@ -176,7 +176,7 @@ func (c *Call) Permitted(p access.Policy, rule string) error {
 	return nil
 }
 
-// authenticate finds out who asks, unless the door is open. Who does not say it learns of a path
+// authenticate finds out who asks, unless the endpoint is open. Who does not say it learns of a path
 // at most that there is none.
 func (d *Router) authenticate(c *Call, route *Route, wrong error) (err error) {
 	switch {

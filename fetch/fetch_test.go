@@ -53,7 +53,7 @@ func TestAddressesThatAreRefused(t *testing.T) {
 			t.Errorf("our own address with the networks %q: reached %v", networks, got)
 		}
 	}
-	// A door that listens everywhere is refused by each address of this machine.
+	// A listener on all addresses is refused by each address of this machine.
 	g = Guard{Listeners: func() []netip.AddrPort { return []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:6386")} }, Networks: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}}
 	for _, own := range OwnAddresses() {
 		if g.Check(netip.AddrPortFrom(own, 6386)) == nil {

@@ -1,7 +1,7 @@
 // Package step does what a server orders for the machine's disks: it writes a system
 // with its config drive and boot entry, and it wipes. It speaks the commands of
 // ironic-python-agent (standby, image, clean, deploy, service) by a table of orders; it
-// must not know HTTP doors, tokens, or how the server was found.
+// must not know HTTP endpoints, tokens, or how the server was found.
 package step
 
 import (

@@ -27,7 +27,7 @@ type Config struct {
 	Log    *slog.Logger
 	// PublicEndpoint begins every link; empty: the host that the client asked.
 	PublicEndpoint string
-	// NoRescue closes the doors of rescue and unrescue.
+	// NoRescue closes the endpoints of rescue and unrescue.
 	NoRescue bool
 }
 

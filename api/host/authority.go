@@ -45,7 +45,7 @@ type Authority struct {
 	now  func() time.Time
 
 	mu     sync.Mutex
-	server *tls.Certificate // of the door
+	server *tls.Certificate // of the listener
 }
 
 // OpenAuthority reads the authority from the vault, or makes it.
@@ -166,7 +166,7 @@ func (a *Authority) issue(template *x509.Certificate, key crypto.PublicKey) ([]b
 	return x509.CreateCertificate(rand.Reader, template, a.cert, key, a.key)
 }
 
-// TLS is the door's: names are all by which hosts reach it. The door's certificate is made anew before it ends.
+// TLS is the listener's: names are all by which hosts reach it. The listener's certificate is made anew before it ends.
 func (a *Authority) TLS(names []string) *tls.Config {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.cert)
@@ -179,7 +179,7 @@ func (a *Authority) TLS(names []string) *tls.Config {
 	}
 }
 
-// listenerCertificate gives the door's certificate, with the authority behind it for those who know only its digest.
+// listenerCertificate gives the listener's certificate, with the authority behind it for those who know only its digest.
 func (a *Authority) listenerCertificate(names []string) (*tls.Certificate, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -215,7 +215,7 @@ func (a *Authority) listenerCertificate(names []string) (*tls.Certificate, error
 	return a.server, nil
 }
 
-// Names are those by which a door at an address is reached: the configured ones, the
+// Names are those by which a listener at an address is reached: the configured ones, the
 // address, and, if it is a wildcard, all addresses of the machine and its name.
 func Names(listen string, configured []string, hostname string) ([]string, error) {
 	host, _, err := net.SplitHostPort(listen)

@@ -29,7 +29,7 @@ import (
 	wire "salvor/wire/host"
 )
 
-// region is a door on a real store, real TLS and a port of its own.
+// region is a listener on a real store, real TLS and a port of its own.
 type region struct {
 	url       string
 	store     *store.Store

@@ -1,4 +1,4 @@
-// Package host is the door for VM hosts: JSON over TLS on a listener of its own. A host
+// Package host is the API for VM hosts: JSON over TLS on a listener of its own. A host
 // joins with a token, once, and is known by its client certificate from then on; it renews
 // its lease, waits for orders and tells their results. The package knows no order's meaning:
 // rows are compute's and the store's.
@@ -25,7 +25,7 @@ import (
 	wire "salvor/wire/host"
 )
 
-// Hosts is what the door needs of service.Hosts, whose words these are.
+// Hosts is what the API needs of service.Hosts, whose words these are.
 type Hosts interface {
 	Join(ctx context.Context, token secret.Value, hostID, name string, cert compute.Certificate, key string) (*compute.Host, error)
 	Certified(ctx context.Context, hostID string, cert compute.Certificate) error
@@ -47,13 +47,13 @@ type Images interface {
 	Open(ctx context.Context, digest string) (io.ReadSeekCloser, error)
 }
 
-// Jobs is what the door needs of the job store.
+// Jobs is what the API needs of the job store.
 type Jobs interface {
 	job.Transactor
 	Signal(tx job.Tx, s job.Subject) error
 }
 
-// Config is what the door is made of.
+// Config is what the API is made of.
 type Config struct {
 	Hosts     Hosts
 	Orders    compute.OrderStore
@@ -118,7 +118,7 @@ func New(c Config) http.Handler {
 	return api.RouteLister{Handler: mux, Endpoints: endpoints}
 }
 
-// NewServer makes the door's server: a stop ends polls at once.
+// NewServer makes the server of the listener: a stop ends polls at once.
 func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 	s := api.NewServer(h, log)
 	ctx, stop := context.WithCancel(context.Background())

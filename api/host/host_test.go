@@ -240,7 +240,7 @@ func TestAuthorityLasts(t *testing.T) {
 	}
 }
 
-// TestCertificateLasts a month, and the door's own is made anew in time.
+// TestCertificateLasts a month, and the listener's own is made anew in time.
 func TestCertificateLasts(t *testing.T) {
 	s, _ := storetest.SQLite(t)
 	now := time.Now()

@@ -17,7 +17,7 @@ import (
 // Config is what the API stands on.
 type Config struct {
 	Tokens *Tokens
-	// Auth asks who comes to doors that are not for everybody: Tokens, with what is wrong counted.
+	// Auth asks who comes to endpoints that are not for everybody: Tokens, with what is wrong counted.
 	Auth api.Authenticator
 	// PublicEndpoint begins every link and the endpoints of the catalog; empty: the host that the client asked.
 	PublicEndpoint string

@@ -37,7 +37,7 @@ type tokenClaims struct {
 	System      bool      `json:"system,omitempty"`
 	Issued      time.Time `json:"issued"`
 	Expires     time.Time `json:"expires"`
-	// Local is set in one that was signed by whoever can read the key, not by a door.
+	// Local is set in one that was signed by whoever can read the key, not by an endpoint.
 	Local bool `json:"local,omitempty"`
 
 	roles []string

@@ -78,7 +78,7 @@ func (c *ironicCall) admitFindings(credential string) error {
 		return problem.Invalidf("%s or %s is longer than %d bytes", agent.TokenHeader, metal.ProofArg, most)
 	}
 	if credential == "" {
-		return nil // the door itself counts it
+		return nil // the endpoint itself counts it
 	}
 	return api.Admit(c.R, "findings "+credential)
 }

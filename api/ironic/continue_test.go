@@ -174,7 +174,7 @@ func TestFindingsOfAStockAgent(t *testing.T) {
 	}
 }
 
-// FuzzContinueInspection lets no ramdisk break the door or reach a node that is not inspected.
+// FuzzContinueInspection lets no ramdisk break the endpoint or reach a node that is not inspected.
 func FuzzContinueInspection(f *testing.F) {
 	w := newWorld(f)
 	w.node(func(n *metal.Node) {

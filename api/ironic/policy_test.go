@@ -189,7 +189,7 @@ func TestProjectAdminMakesOwnNodes(t *testing.T) {
 	}
 }
 
-// TestNobodyWithoutAToken proves that the doors without a credential are Ironic's own.
+// TestNobodyWithoutAToken proves that the endpoints without a credential are Ironic's own.
 func TestNobodyWithoutAToken(t *testing.T) {
 	w := newWorld(t)
 	c := w.config

@@ -18,7 +18,7 @@ type apiRoute struct {
 	since  metal.Version // older versions see a 404
 	do     func(*ironicCall) error
 	plain  bool // outside of the microversions
-	old    bool // one of the old agent doors
+	old    bool // one of the old agent endpoints
 	shows  bool // an open route whose handler admits the request by a proof in it
 	before int  // the status for versions before since; 0 means 404
 	long   bool // the handler itself says what is wrong with a long argument

@@ -49,7 +49,7 @@ func (c *ironicCall) vendorMethod() (string, error) {
 	name := c.Query.Get("method")
 	if len(c.Args) > 1 {
 		name = c.Args[1]
-		if name == "heartbeat" || name == "lookup" { // the doors of old agents, which are closed if we get here
+		if name == "heartbeat" || name == "lookup" { // the endpoints of old agents, which are closed if we get here
 			return "", api.NoRoute(c.R, nil)
 		}
 	}

@@ -252,7 +252,7 @@ func TestTargetPropertiesByPolicy(t *testing.T) {
 	}
 }
 
-// TestValidateTellsOddConnectors: what the door takes, validate holds to its form.
+// TestValidateTellsOddConnectors: what the endpoint takes, validate holds to its form.
 func TestValidateTellsOddConnectors(t *testing.T) {
 	w := newWorld(t)
 	w.volumes()

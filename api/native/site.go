@@ -21,7 +21,7 @@ import (
 	wire "salvor/wire/native"
 )
 
-// SiteConfig is what the door of sites stands on.
+// SiteConfig is what the endpoint of sites stands on.
 type SiteConfig struct {
 	Sites *metal.Sites
 	Nodes SiteNodes
@@ -51,7 +51,7 @@ type SiteNodes interface {
 
 type siteServer struct{ SiteConfig }
 
-// NewSite makes the door of sites, all below wire.SitePath.
+// NewSite makes the endpoint of sites, all below wire.SitePath.
 func NewSite(c SiteConfig) api.RouteLister {
 	s := &siteServer{c}
 	return api.Router{
@@ -73,7 +73,7 @@ func NewSite(c SiteConfig) api.RouteLister {
 // SiteAuth proves sites by their tokens.
 type SiteAuth struct{ Sites *metal.Sites }
 
-// Authenticate is api.Authenticator's. A site may use every door of its own; no other takes its token.
+// Authenticate is api.Authenticator's. A site may use every endpoint of its own; no other takes its token.
 func (a SiteAuth) Authenticate(r *http.Request) (access.Principal, error) {
 	site, err := a.site(r)
 	if problem.Is(err, problem.Forbidden) {
@@ -89,7 +89,7 @@ func (a SiteAuth) site(r *http.Request) (*metal.Site, error) {
 	return a.Sites.Known(r.Context(), secret.New(api.TokenText(r)))
 }
 
-// at hands a door the site that asks.
+// at hands an endpoint the site that asks.
 func (s *siteServer) at(do func(*api.Call, *metal.Site) error) func(*api.Call) error {
 	return func(c *api.Call) error {
 		site, err := SiteAuth{s.Sites}.site(c.R)
@@ -254,7 +254,7 @@ func (s *siteServer) file(c *api.Call, site *metal.Site) error {
 	return nil
 }
 
-// handOn lets the door of ramdisks answer, as if the machine itself had come to it; but it knows the site's nodes only.
+// handOn lets the endpoint of ramdisks answer, as if the machine itself had come to it; but it knows the site's nodes only.
 func (s *siteServer) handOn(c *api.Call, site *metal.Site) error {
 	inner := c.R.Clone(metal.WithinGroup(c.R.Context(), site.Group))
 	inner.URL.Path = "/" + strings.Trim(strings.TrimPrefix(c.R.URL.Path, wire.SiteRamdiskPath), "/")

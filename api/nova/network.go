@@ -10,7 +10,7 @@ import (
 	"salvor/record"
 )
 
-// networkRoutes are the old doors to networks; clients use them where there is no network service.
+// networkRoutes are the old endpoints to networks; clients use them where there is no network service.
 func (s *apiServer) networkRoutes() []versionedRoute {
 	return []versionedRoute{
 		{method: "GET", path: "/os-networks", need: reader, do: handlerOf(networkCall.listNetworks)},

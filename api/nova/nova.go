@@ -86,10 +86,10 @@ func New(c Config) http.Handler {
 type accessLevel int
 
 const (
-	admin  accessLevel = iota // the zero level, so a forgotten one closes the door
+	admin  accessLevel = iota // the zero level, so a forgotten one closes the endpoint
 	member                    // may change what belongs to the project
 	reader                    // may see what belongs to the project
-	anyone                    // the door is open
+	anyone                    // the endpoint is open
 )
 
 // versionedRoute is one method of one path, below /compute/v2.1.

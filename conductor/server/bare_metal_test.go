@@ -53,7 +53,7 @@ type bareMetalWorld struct {
 	planted   string // a second iqn of every machine
 }
 
-// begin says how a depot begins; none: the server is yet to be made.
+// begin says how a bareMetalWorld begins; none: the server is yet to be made.
 type begin struct {
 	at     hypervisor.Provision
 	state  compute.VMState
@@ -190,7 +190,7 @@ func (y *bareMetalWorld) step(m *hypervisor.Node) {
 	}
 }
 
-// of finds a machine; without the lock of the depot.
+// of finds a machine; without the lock of the world.
 func (y *bareMetalWorld) of(id string) (*hypervisor.Node, error) {
 	if m := y.machines[id]; m != nil {
 		return m, nil

@@ -10,7 +10,7 @@ import (
 	"salvor/storage"
 )
 
-// exporting is a depot whose storage exports its volumes.
+// exporting is a bareMetalWorld whose storage exports its volumes.
 type exporting struct {
 	*bareMetalWorld
 	exports map[string]bool

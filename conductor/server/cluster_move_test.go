@@ -82,7 +82,7 @@ func (n stall) Migrate(ctx context.Context, id, to string, live bool) (string, e
 
 func (n stall) RenewMirrors(context.Context) (bool, error) { return n.mirrors, nil }
 
-// newHerd is a street whose source is a node of a cluster, as is the only other host.
+// newHerd is a moveWorld whose source is a node of a cluster, as is the only other host.
 func newHerd(t *testing.T, state compute.VMState) (*moveWorld, *herd) {
 	t.Helper()
 	s := newStreet(t, moveOptions{quarters: quarters{kind: compute.GanetiHost, state: state}, others: 1})

@@ -72,7 +72,7 @@ func (a *array) Revoke(ctx context.Context, initiators ...string) error {
 
 func (a *array) Sessions(context.Context) ([]storage.Session, error) { return nil, a.broken }
 
-// site is how a lot begins.
+// site is how a fenceWorld begins.
 type site struct {
 	node, volumes, local bool
 	watchdog             string

@@ -32,7 +32,7 @@ func (h *house) migrate(ctx context.Context, o *compute.Order, a *compute.Args) 
 	return result, err
 }
 
-// lane is a street whose first house lives too.
+// lane is a moveWorld whose first host lives too.
 type lane struct {
 	*moveWorld
 	t     *testing.T

@@ -22,7 +22,7 @@ type moveWorld struct {
 	others []*house
 }
 
-// moveOptions is how a street begins.
+// moveOptions is how a moveWorld begins.
 type moveOptions struct {
 	quarters
 	// lone: the server's disks lie in a store that only its host has.
@@ -171,7 +171,7 @@ func (s *moveWorld) lastMove(t *testing.T) *compute.Move {
 	return newest
 }
 
-// whereabouts is the picture of a street: what is at each host, and the records of moves.
+// whereabouts is the picture of a moveWorld: what is at each host, and the records of moves.
 func (s *moveWorld) whereabouts(t *testing.T) string {
 	t.Helper()
 	ctx := context.Background()
@@ -202,7 +202,7 @@ func (s *moveWorld) whereabouts(t *testing.T) string {
 	return strings.NewReplacer(s.image, "IMAGE", s.volume, "VOLUME", s.server, "SERVER").Replace(out.String())
 }
 
-// moveWorld puts the street before the sweep.
+// moveWorld puts the world before the sweep.
 func (s *moveWorld) moveWorld(kind job.Kind, start, broken func(t *testing.T)) *jobtest.World {
 	w := s.world(kind, start, broken)
 	w.Poke, w.Picture = s.pokeAll, s.whereabouts
