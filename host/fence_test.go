@@ -434,7 +434,7 @@ func endAgent(t *testing.T, heard bool) {
 		t.Fatal(err)
 	}
 	await(t, "that the control plane hears of the watchdog", func() bool {
-		_, watchdog, known := w.services.Hosts.Silence(a.ID())
+		_, watchdog, known := w.services.Liveness.Silence(a.ID())
 		return known && watchdog == "dog" && d.at() != 0
 	})
 	if !heard {
@@ -449,7 +449,7 @@ func endAgent(t *testing.T, heard bool) {
 		t.Error(err)
 	}
 	_ = a.Close()
-	_, watchdog, _ := w.services.Hosts.Silence(a.ID())
+	_, watchdog, _ := w.services.Liveness.Silence(a.ID())
 	if runs := g.get(mine).Power == compute.PowerOn; runs != heard || (d.at() == 0) != heard || (watchdog == "") != heard {
 		t.Errorf("heard %v: the guest runs %v, it fires at %s, and %q counts", heard, runs, d.at(), watchdog)
 	}

@@ -141,7 +141,7 @@ func runControlPlane(t *testing.T) {
 	runPretendServer(t)
 	here := processes{}
 	silent := func() (time.Duration, string) {
-		since, watchdog, _ := w.services.Hosts.Silence(id)
+		since, watchdog, _ := w.services.Liveness.Silence(id)
 		return since, watchdog
 	}
 	await(t, "an armed watchdog", func() bool { _, watchdog := silent(); return watchdog != "" })

@@ -203,7 +203,7 @@ func newWorld(t testing.TB) *world {
 	if w.authority, err = front.OpenAuthority(t.Context(), s, time.Now); err != nil {
 		t.Fatal(err)
 	}
-	handler := front.New(front.Config{Hosts: w.services.Hosts, Orders: s, Jobs: s, Authority: w.authority, Images: w.images, Log: quiet})
+	handler := front.New(front.Config{Hosts: w.services.Hosts, Leases: w.services.Leases, Orders: s, Jobs: s, Authority: w.authority, Images: w.images, Log: quiet})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -160,10 +160,10 @@ func (s *Service) carryOut(ctx context.Context, tx job.Tx, p *picture, asker rec
 		return s.store.SaveNodes(tx, nodes)
 	})
 	if err == nil {
-		err = s.servers.Servers.ReleaseServers(ctx, tx, p.guests)
+		err = s.servers.HeldDatabase.ReleaseServers(ctx, tx, p.guests)
 	}
 	if err == nil {
-		err = s.servers.Hosts.ReleaseHosts(ctx, tx, p.Incarnation.ID)
+		err = s.servers.HeldDatabase.ReleaseHosts(ctx, tx, p.Incarnation.ID)
 	}
 	if err != nil {
 		return err
@@ -182,7 +182,7 @@ func (s *Service) decide(ctx context.Context, tx job.Tx, o *OpenJob, asker recor
 		if o.node != nil {
 			return s.nodes.ShowDropped(ctx, tx, o.Job, asker)
 		}
-		return s.servers.Servers.ShowDropped(ctx, tx, o.Job)
+		return s.servers.HeldDatabase.ShowDropped(ctx, tx, o.Job)
 	case record.EndJob:
 		text = "is ended"
 		if err := s.nodes.AbortJob(ctx, tx, o.Job, endedCause); err != nil {

@@ -204,7 +204,7 @@ func (s *Service) lookAtNodes(ctx context.Context, tx job.Tx, p *picture, b *bus
 }
 
 func (s *Service) lookAtServers(ctx context.Context, tx job.Tx, p *picture, b *busy) error {
-	reports, err := s.servers.Hosts.HeldGuests(ctx, tx)
+	reports, err := s.servers.HeldDatabase.HeldGuests(ctx, tx)
 	if err != nil {
 		return err
 	}
@@ -218,7 +218,7 @@ func (s *Service) lookAtServers(ctx context.Context, tx job.Tx, p *picture, b *b
 		}
 	}
 	add(reports.ForcedDown())
-	err = s.servers.Servers.EachHeld(ctx, tx, func(servers []*compute.Server) error {
+	err = s.servers.HeldDatabase.EachHeld(ctx, tx, func(servers []*compute.Server) error {
 		for _, srv := range servers {
 			b.name(srv.ID, srv.Name)
 		}

@@ -39,7 +39,7 @@ func (s *Service) witnesses(ctx context.Context, tx job.Tx, i record.Incarnation
 	var out []Witness
 	for _, seen := range s.Witnesses() {
 		if seen.HostID != "" {
-			host, err := s.servers.Hosts.HeldHost(ctx, tx, seen.HostID)
+			host, err := s.servers.HeldDatabase.HeldHost(ctx, tx, seen.HostID)
 			if problem.Is(err, problem.NotFound) {
 				continue
 			}

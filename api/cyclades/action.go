@@ -55,7 +55,7 @@ func (c *cycladesCall) act() error {
 	if srv.State == compute.Deleted {
 		return explainRefusal(&compute.StateError{Server: srv}, verbs[name].word)
 	}
-	if _, err := c.s.Services.Servers.Act(c.R.Context(), srv.ID, a, c.requester); err != nil {
+	if _, err := c.s.Services.Actions.Act(c.R.Context(), srv.ID, a, c.requester); err != nil {
 		if state, ok := stateOf(err); ok {
 			return explainRefusal(state, verbs[name].word)
 		}

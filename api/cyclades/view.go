@@ -53,7 +53,7 @@ func (c *cycladesCall) deleteServer() error {
 	if srv.State == compute.Deleted {
 		return explainRefusal(&compute.StateError{Server: srv}, "DESTROY")
 	}
-	_, err = c.s.Services.Servers.Act(c.R.Context(), srv.ID, compute.Act{Action: compute.Delete, MustBeOff: true}, c.requester)
+	_, err = c.s.Services.Actions.Act(c.R.Context(), srv.ID, compute.Act{Action: compute.Delete, MustBeOff: true}, c.requester)
 	if state, ok := stateOf(err); ok {
 		return explainRefusal(state, "DESTROY")
 	}

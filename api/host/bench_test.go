@@ -48,7 +48,7 @@ func newRegion(t testing.TB) *region {
 	if r.authority, err = host.OpenAuthority(t.Context(), s, func() time.Time { return time.Now().Add(time.Duration(r.ahead.Load())) }); err != nil {
 		t.Fatal(err)
 	}
-	server := host.NewServer(host.New(host.Config{Hosts: r.services.Hosts, Orders: s, Jobs: s, Authority: r.authority, Log: log}), log)
+	server := host.NewServer(host.New(host.Config{Hosts: r.services.Hosts, Leases: r.services.Leases, Orders: s, Jobs: s, Authority: r.authority, Log: log}), log)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +57,7 @@ func newRegion(t testing.TB) *region {
 	go func() { over <- server.Serve(tls.NewListener(l, r.authority.TLS([]string{"127.0.0.1"}))) }()
 	ctx, stop := context.WithCancel(context.Background())
 	leases := make(chan struct{})
-	go func() { defer close(leases); r.services.Hosts.RunLeases(ctx, func(err error) { t.Error(err) }) }()
+	go func() { defer close(leases); r.services.Leases.RunLeases(ctx, func(err error) { t.Error(err) }) }()
 	t.Cleanup(func() {
 		_ = server.Shutdown(context.Background())
 		<-over

@@ -35,7 +35,7 @@ func TestAHeldHostOnTheWire(t *testing.T) {
 	server, move := uuid.NewString(), &compute.Move{Record: record.Record{ID: uuid.NewString()}, SourceID: id, State: compute.MoveDone, Clean: compute.CleanGuest, Epoch: 3}
 	move.ServerID = server
 	if err := r.store.Do(t.Context(), func(tx job.Tx) error {
-		if _, err := r.services.Hosts.GiveReceipt(t.Context(), tx, id, []compute.Proof{{Evidence: compute.StorageRevoked, Text: "out", At: time.Now()}}, "", ""); err != nil {
+		if _, err := r.services.Fences.Give(t.Context(), tx, id, []compute.Proof{{Evidence: compute.StorageRevoked, Text: "out", At: time.Now()}}, "", ""); err != nil {
 			return err
 		}
 		if err := r.store.Moves().Insert(tx, move); err != nil {

@@ -29,6 +29,10 @@ import (
 type Hosts interface {
 	Join(ctx context.Context, token secret.Value, hostID, name string, cert compute.Certificate, key string) (*compute.Host, error)
 	Certified(ctx context.Context, hostID string, cert compute.Certificate) error
+}
+
+// Leases is what the door needs of service.Leases, whose words these are.
+type Leases interface {
 	Allow(ctx context.Context, hostID, serial string, issued time.Time) error
 	Renew(ctx context.Context, hostID, serial string, r compute.Renewal) (compute.Renewed, error)
 	MayAct(ctx context.Context, hostID string) (bool, error)
@@ -56,6 +60,7 @@ type Jobs interface {
 // Config is what the API is made of.
 type Config struct {
 	Hosts     Hosts
+	Leases    Leases
 	Orders    compute.OrderStore
 	Jobs      Jobs
 	Authority *Authority
@@ -203,7 +208,7 @@ func (d *hostAPI) known(h func(http.ResponseWriter, *http.Request, certifiedPeer
 }
 
 func (d *hostAPI) allow(ctx context.Context, p certifiedPeer) error {
-	return unknownHostError(d.Hosts.Allow(ctx, p.id, p.serial, p.issued))
+	return unknownHostError(d.Leases.Allow(ctx, p.id, p.serial, p.issued))
 }
 
 func (d *hostAPI) join(w http.ResponseWriter, r *http.Request) error {
@@ -281,7 +286,7 @@ func (d *hostAPI) renew(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	got, err := d.Hosts.Renew(ctx, p.id, p.serial, renewal)
+	got, err := d.Leases.Renew(ctx, p.id, p.serial, renewal)
 	if err != nil {
 		return unknownHostError(err)
 	}
@@ -348,7 +353,7 @@ const heldFor = 2 * time.Second
 
 // open lists the orders that a host is given; nil: it may not act.
 func (d *hostAPI) open(ctx context.Context, hostID string) ([]wire.Order, error) {
-	if may, err := d.Hosts.MayAct(ctx, hostID); err != nil || !may {
+	if may, err := d.Leases.MayAct(ctx, hostID); err != nil || !may {
 		return nil, unknownHostError(err)
 	}
 	found, err := d.Orders.OpenOrders(ctx, hostID)

@@ -46,7 +46,7 @@ func (s *server) fence(c *api.Call) error {
 	if err := c.ReadExactly(&b); err != nil {
 		return err
 	}
-	id, err := s.Services.Hosts.Fence(c.R.Context(), c.Arg("ident"), compute.FenceArgs{Words: b.Attest, Disputes: b.Disputes}, requesterOf(c))
+	id, err := s.Services.Fences.Fence(c.R.Context(), c.Arg("ident"), compute.FenceArgs{Words: b.Attest, Disputes: b.Disputes}, requesterOf(c))
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func (s *server) fence(c *api.Call) error {
 }
 
 func (s *server) drain(c *api.Call) error {
-	p, err := s.Services.Hosts.Drain(c.R.Context(), c.Arg("ident"), requesterOf(c))
+	p, err := s.Services.Plans.Drain(c.R.Context(), c.Arg("ident"), requesterOf(c))
 	if err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func (s *server) drain(c *api.Call) error {
 }
 
 func (s *server) restore(c *api.Call) error {
-	h, err := s.Services.Hosts.Restore(c.R.Context(), c.Arg("ident"), requesterOf(c))
+	h, err := s.Services.Plans.Restore(c.R.Context(), c.Arg("ident"), requesterOf(c))
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (s *server) restore(c *api.Call) error {
 
 // bringHome moves the servers back that left a host.
 func (s *server) bringHome(c *api.Call) error {
-	p, err := s.Services.Hosts.BringHome(c.R.Context(), c.Arg("ident"), requesterOf(c))
+	p, err := s.Services.Plans.BringHome(c.R.Context(), c.Arg("ident"), requesterOf(c))
 	if err != nil {
 		return err
 	}
@@ -135,11 +135,11 @@ func (s *server) hostNames(c *api.Call) (map[string]string, error) {
 }
 
 func (s *server) receipts() []api.Route {
-	hosts := s.Services.Hosts
+	fences := s.Services.Fences
 	k := resourceCollection[compute.Receipt, compute.ReceiptFilter]{
 		path: "/receipts", many: "receipts",
 		list: func(c *api.Call, f compute.ReceiptFilter, p record.Page) ([]*compute.Receipt, error) {
-			return hosts.Receipts(c.R.Context(), f, p)
+			return fences.List(c.R.Context(), f, p)
 		},
 		filter: func(c *api.Call) (f compute.ReceiptFilter, err error) {
 			if f.HostID, err = s.hostOf(c, c.Query.Get("host")); err != nil {
@@ -170,13 +170,13 @@ func viewReceipt(r *compute.Receipt) map[string]any {
 }
 
 func (s *server) moves() resourceCollection[compute.Move, compute.MoveFilter] {
-	servers := s.Services.Servers
+	moves := s.Services.Moves
 	return resourceCollection[compute.Move, compute.MoveFilter]{
 		path: "/moves", many: "moves",
 		list: func(c *api.Call, f compute.MoveFilter, p record.Page) ([]*compute.Move, error) {
-			return servers.Moves(c.R.Context(), f, p)
+			return moves.List(c.R.Context(), f, p)
 		},
-		get: func(c *api.Call, ident string) (*compute.Move, error) { return servers.Move(c.R.Context(), ident) },
+		get: func(c *api.Call, ident string) (*compute.Move, error) { return moves.Get(c.R.Context(), ident) },
 		filter: func(c *api.Call) (f compute.MoveFilter, err error) {
 			q := c.Query
 			f.ServerID, f.PlanID = q.Get("server"), q.Get("plan")

@@ -42,7 +42,7 @@ func (w *world) on(h *compute.Host, name string) *compute.Server {
 func (w *world) fence(h *compute.Host) {
 	w.Helper()
 	if err := w.s.Do(w.Context(), func(tx job.Tx) error {
-		_, err := w.services.Hosts.GiveReceipt(w.Context(), tx, h.ID, []compute.Proof{{Evidence: compute.PowerCut, Text: "it is off"}}, "boss", "")
+		_, err := w.services.Fences.Give(w.Context(), tx, h.ID, []compute.Proof{{Evidence: compute.PowerCut, Text: "it is off"}}, "boss", "")
 		return err
 	}); err != nil {
 		w.Fatal(err)

@@ -31,14 +31,14 @@ func (f fencesByHost) of(host string) *fencingStatus {
 // fences reads those of all hosts.
 func (s *server) fences(c *api.Call) (fencesByHost, error) {
 	ctx, out := c.R.Context(), fencesByHost{}
-	receipts, err := s.Services.Hosts.Receipts(ctx, compute.ReceiptFilter{Open: true}, record.Page{})
+	receipts, err := s.Services.Fences.List(ctx, compute.ReceiptFilter{Open: true}, record.Page{})
 	if err != nil {
 		return nil, err
 	}
 	for _, r := range receipts {
 		out.of(r.HostID).receipt = r
 	}
-	plans, err := s.Services.Hosts.Plans(ctx, compute.PlanFilter{State: compute.PlanRunning}, record.Page{})
+	plans, err := s.Services.Plans.List(ctx, compute.PlanFilter{State: compute.PlanRunning}, record.Page{})
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func (s *server) fences(c *api.Call) (fencesByHost, error) {
 		{compute.MoveFilter{Open: true}, func(f *fencingStatus) *int { return &f.open }},
 		{compute.MoveFilter{Uncleaned: true}, func(f *fencingStatus) *int { return &f.uncleaned }},
 	} {
-		moves, err := s.Services.Servers.Moves(ctx, which.filter, record.Page{})
+		moves, err := s.Services.Moves.List(ctx, which.filter, record.Page{})
 		if err != nil {
 			return nil, err
 		}
@@ -102,7 +102,7 @@ func (s *server) showHost(c *api.Call) error {
 			views[0]["fence_problem"] = ""
 		}
 	}
-	against, err := s.Services.Hosts.Contradictions(c.R.Context(), h)
+	against, err := s.Services.Fences.Contradictions(c.R.Context(), h)
 	if err != nil {
 		return err
 	}

@@ -148,7 +148,7 @@ func (s *server) nodeID(c *api.Call, ident *string) (*string, error) {
 
 // viewHosts reads the lives, the fences and the moves of all hosts by one query each.
 func (s *server) viewHosts(c *api.Call, all []*compute.Host) ([]map[string]any, error) {
-	lives, err := s.Services.Hosts.Liveness(c.R.Context())
+	lives, err := s.Services.Liveness.All(c.R.Context())
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +185,7 @@ func (s *server) viewHosts(c *api.Call, all []*compute.Host) ([]map[string]any, 
 
 // misplaced shows the guests that run where they should not, by host.
 func (s *server) misplaced(c *api.Call) (map[string][]map[string]any, error) {
-	all, err := s.Services.Hosts.MisplacedGuests(c.R.Context())
+	all, err := s.Services.GuestReports.MisplacedGuests(c.R.Context())
 	out := map[string][]map[string]any{}
 	for _, g := range all {
 		out[g.HostID] = append(out[g.HostID], map[string]any{"server_id": g.ServerID, "boot_id": g.BootID, "epoch": g.Epoch,

@@ -11,13 +11,13 @@ import (
 )
 
 func (s *server) planCollection() resourceCollection[compute.Plan, compute.PlanFilter] {
-	hosts := s.Services.Hosts
+	plans := s.Services.Plans
 	return resourceCollection[compute.Plan, compute.PlanFilter]{
 		path: "/plans", many: "plans",
 		list: func(c *api.Call, f compute.PlanFilter, p record.Page) ([]*compute.Plan, error) {
-			return hosts.Plans(c.R.Context(), f, p)
+			return plans.List(c.R.Context(), f, p)
 		},
-		get: func(c *api.Call, ident string) (*compute.Plan, error) { return hosts.Plan(c.R.Context(), ident) },
+		get: func(c *api.Call, ident string) (*compute.Plan, error) { return plans.Get(c.R.Context(), ident) },
 		filter: func(c *api.Call) (f compute.PlanFilter, err error) {
 			if f.State, err = oneOf(c, "state", compute.PlanDrafted, compute.PlanRunning, compute.PlanDone, compute.PlanPartly, compute.PlanCancelled); err != nil {
 				return f, err
@@ -53,13 +53,13 @@ func (s *server) plans() []api.Route {
 			if err != nil {
 				return err
 			}
-			if p, err = s.Services.Hosts.RunPlan(c.R.Context(), p.ID, consent, requesterOf(c)); err != nil {
+			if p, err = s.Services.Plans.Run(c.R.Context(), p.ID, consent, requesterOf(c)); err != nil {
 				return err
 			}
 			return s.showPlan(c, http.StatusAccepted, p)
 		}},
 		api.Route{Method: http.MethodPost, Path: k.path + "/{ident}/cancel", Do: withoutBody(func(c *api.Call) error {
-			p, err := s.Services.Hosts.CancelPlan(c.R.Context(), c.Arg("ident"), requesterOf(c))
+			p, err := s.Services.Plans.Cancel(c.R.Context(), c.Arg("ident"), requesterOf(c))
 			if err != nil {
 				return err
 			}
@@ -105,7 +105,7 @@ func (s *server) draftPlan(c *api.Call) error {
 	if b.Consent, err = serverIDs(b.Consent, named); err != nil {
 		return err
 	}
-	p, err := s.Services.Hosts.PlanEvacuation(c.R.Context(), compute.PlanRequest{
+	p, err := s.Services.Plans.Draft(c.R.Context(), compute.PlanRequest{
 		Host: h.ID, Dest: b.Dest, Servers: b.Servers, Consent: b.Consent, ReimageAll: b.ReimageAll, Drain: b.Drain, Parallel: b.Parallel,
 	}, requesterOf(c))
 	if err != nil {
@@ -147,7 +147,7 @@ func (s *server) viewPlans(c *api.Call, all []*compute.Plan) ([]map[string]any, 
 	for i, p := range all {
 		moves := map[string]*compute.Move{}
 		if p.State != compute.PlanDrafted {
-			found, err := s.Services.Servers.Moves(c.R.Context(), compute.MoveFilter{PlanID: p.ID}, record.Page{})
+			found, err := s.Services.Moves.List(c.R.Context(), compute.MoveFilter{PlanID: p.ID}, record.Page{})
 			if err != nil {
 				return nil, err
 			}

@@ -23,7 +23,7 @@ func (s *server) listQuarantine(c *api.Call) error {
 	if err != nil {
 		return err
 	}
-	disks, err := s.Services.Hosts.Quarantine(c.R.Context(), c.Arg("ident"), record.Page{Limit: limit + 1, Marker: c.Query.Get("marker")})
+	disks, err := s.Services.Quarantine.List(c.R.Context(), c.Arg("ident"), record.Page{Limit: limit + 1, Marker: c.Query.Get("marker")})
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (s *server) listQuarantine(c *api.Call) error {
 		}
 		out[i] = map[string]any{
 			"id": d.ID, "store": d.Store, "server": names[d.ServerID], "server_id": d.ServerID, "disk": d.Disk, "reason": d.Reason, "image_digest": d.Image,
-			"size_gib": d.SizeGiB(), "bytes": d.Bytes, "quarantined_at": timeOrNull(d.At), "removed_at": timeOrNull(s.Services.Hosts.QuarantineEnds(d)),
+			"size_gib": d.SizeGiB(), "bytes": d.Bytes, "quarantined_at": timeOrNull(d.At), "removed_at": timeOrNull(s.Services.Quarantine.Ends(d)),
 		}
 	}
 	answer["quarantine"] = out
@@ -66,7 +66,7 @@ func (s *server) restoreDisk(c *api.Call) error {
 	if !record.IsUUID(b.Server) {
 		return problem.Invalidf("Invalid value for server: %.50q; want the UUID of a stopped server.", b.Server)
 	}
-	srv, j, err := s.Services.Servers.RestoreDisk(c.R.Context(), c.Arg("ident"), c.Arg("disk"), b.Server, requesterOf(c))
+	srv, j, err := s.Services.Quarantine.RestoreDisk(c.R.Context(), c.Arg("ident"), c.Arg("disk"), b.Server, requesterOf(c))
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (s *server) restoreDisk(c *api.Call) error {
 }
 
 func (s *server) removeQuarantined(c *api.Call) error {
-	if err := s.Services.Hosts.RemoveQuarantined(c.R.Context(), c.Arg("ident"), c.Arg("disk"), requesterOf(c)); err != nil {
+	if err := s.Services.Quarantine.Remove(c.R.Context(), c.Arg("ident"), c.Arg("disk"), requesterOf(c)); err != nil {
 		return err
 	}
 	return c.Empty(http.StatusNoContent)

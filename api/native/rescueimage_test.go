@@ -56,7 +56,7 @@ func TestARescueImageTellsWhichHostsLackItsFile(t *testing.T) {
 	w := newWorld(t)
 	h := w.host("vm1")
 	w.services = service.New(w.s, w.s, service.Options{RescueImagePath: "/srv/rescue", FindFilesWithin: 30 * time.Second}, time.Now)
-	if err := w.services.Hosts.Listen(t.Context()); err != nil {
+	if err := w.services.Liveness.Listen(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	server := httptest.NewServer(native.New(native.Config{Services: w.services, Nodes: w, Fleet: w.s, Jobs: w.s, Auth: fakeAuth{}, Feed: w.feed, Log: slog.New(slog.DiscardHandler), Now: time.Now}))

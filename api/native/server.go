@@ -43,18 +43,18 @@ func (s *server) adopt(c *api.Call) error {
 	if b.Project == "" {
 		b.Project = c.Project()
 	}
-	servers := s.Services.Servers
-	question, err := servers.AskAdoption(c.R.Context(), b.Cluster, b.ClusterAdoptArgs, requesterOf(c))
+	clusters := s.Services.Reconciler
+	question, err := clusters.AskAdoption(c.R.Context(), b.Cluster, b.ClusterAdoptArgs, requesterOf(c))
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(c.R.Context(), answerPatience)
 	defer cancel()
 	var answer compute.Adopted
-	if err := servers.Answer(ctx, question, &answer); err != nil {
+	if err := clusters.Answer(ctx, question, &answer); err != nil {
 		return err
 	}
-	srv, err := servers.Server(c.R.Context(), answer.ServerID, requesterOf(c))
+	srv, err := s.Services.Servers.Server(c.R.Context(), answer.ServerID, requesterOf(c))
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (s *server) abort(c *api.Call) error {
 	if err := c.ReadExactly(&b); err != nil {
 		return err
 	}
-	srv, err := s.Services.Servers.Abort(c.R.Context(), c.Arg("ident"), requesterOf(c))
+	srv, err := s.Services.Actions.Abort(c.R.Context(), c.Arg("ident"), requesterOf(c))
 	if err != nil {
 		return err
 	}
@@ -117,11 +117,11 @@ func (s *server) clustersNamed(c *api.Call, name string) ([]*compute.Cluster, er
 
 // reconcileCluster waits for one cluster: what others tell is told though this one is away.
 func (s *server) reconcileCluster(ctx context.Context, cl *compute.Cluster, fix bool, requester compute.Who) (found []compute.Unsynced, err error) {
-	questions, err := s.Services.Servers.AskReconcile(ctx, cl.ID, fix, requester)
+	questions, err := s.Services.Reconciler.AskReconcile(ctx, cl.ID, fix, requester)
 	if err != nil || len(questions) == 0 {
 		return nil, err
 	}
-	err = s.Services.Servers.Answer(ctx, questions[0], &found)
+	err = s.Services.Reconciler.Answer(ctx, questions[0], &found)
 	return found, err
 }
 
@@ -161,7 +161,7 @@ func (s *server) modify(c *api.Call) error {
 	if !asker.Admin {
 		asker.Project = c.Project()
 	}
-	if srv, err = s.Services.Servers.Act(c.R.Context(), srv.ID, act, asker); err != nil {
+	if srv, err = s.Services.Actions.Act(c.R.Context(), srv.ID, act, asker); err != nil {
 		return err
 	}
 	return c.JSON(http.StatusAccepted, viewServer(srv))

@@ -147,14 +147,14 @@ func (s *server) whyServer(c *api.Call) error {
 	if at.Conductors, _, err = s.conductors(ctx, "", at.Jobs); err != nil {
 		return err
 	}
-	moves, err := s.Services.Servers.Moves(ctx, compute.MoveFilter{ServerID: srv.ID, Open: true}, record.Page{Limit: 1})
+	moves, err := s.Services.Moves.List(ctx, compute.MoveFilter{ServerID: srv.ID, Open: true}, record.Page{Limit: 1})
 	if err != nil {
 		return err
 	}
 	if len(moves) > 0 {
 		at.Move = moves[0]
 	}
-	if at.Elsewhere, at.ElsewhereOn, err = s.Services.Hosts.Elsewhere(ctx, srv); err != nil {
+	if at.Elsewhere, at.ElsewhereOn, err = s.Services.GuestReports.Elsewhere(ctx, srv); err != nil {
 		return err
 	}
 	if srv.HostID != "" {
@@ -202,7 +202,7 @@ func (s *server) whereabouts(ctx context.Context, at *compute.ServerSituation) e
 
 // liveness is how a host lives, and the cluster that drives it, if one does.
 func (s *server) liveness(ctx context.Context, h *compute.Host) (compute.HostLiveness, *compute.Cluster, error) {
-	lives, err := s.Services.Hosts.LivenessOf(ctx, []*compute.Host{h})
+	lives, err := s.Services.Liveness.Of(ctx, []*compute.Host{h})
 	if err != nil || h.ClusterID == "" {
 		return lives[h.ID], nil, err
 	}
@@ -214,7 +214,7 @@ func (s *server) liveness(ctx context.Context, h *compute.Host) (compute.HostLiv
 }
 
 func (s *server) openReceipt(ctx context.Context, hostID string) (*compute.Receipt, error) {
-	found, err := s.Services.Hosts.Receipts(ctx, compute.ReceiptFilter{HostID: hostID, Open: true}, record.Page{Limit: 1})
+	found, err := s.Services.Fences.List(ctx, compute.ReceiptFilter{HostID: hostID, Open: true}, record.Page{Limit: 1})
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
@@ -223,13 +223,13 @@ func (s *server) openReceipt(ctx context.Context, hostID string) (*compute.Recei
 
 // newestPlan is the newest plan of a host that was run; nil: there was none.
 func (s *server) newestPlan(ctx context.Context, hostID string) (*compute.Plan, error) {
-	plans, err := s.Services.Hosts.Plans(ctx, compute.PlanFilter{HostID: hostID}, record.Page{})
+	plans, err := s.Services.Plans.List(ctx, compute.PlanFilter{HostID: hostID}, record.Page{})
 	if err != nil {
 		return nil, err
 	}
 	for _, p := range slices.Backward(plans) {
 		if p.State != compute.PlanDrafted {
-			return s.Services.Hosts.Plan(ctx, p.ID)
+			return s.Services.Plans.Get(ctx, p.ID)
 		}
 	}
 	return nil, nil
@@ -269,7 +269,7 @@ func (s *server) whyHost(c *api.Call) error {
 			return err
 		}
 	}
-	all, err := s.Services.Hosts.MisplacedGuests(ctx)
+	all, err := s.Services.GuestReports.MisplacedGuests(ctx)
 	if err != nil {
 		return err
 	}
@@ -287,7 +287,7 @@ func (s *server) leavings(ctx context.Context, at *compute.HostSituation) (err e
 		filter compute.MoveFilter
 		count  *int
 	}{{compute.MoveFilter{SourceID: at.Host.ID, Open: true}, &at.Going}, {compute.MoveFilter{SourceID: at.Host.ID, Uncleaned: true}, &at.Uncleaned}} {
-		moves, err := s.Services.Servers.Moves(ctx, which.filter, record.Page{})
+		moves, err := s.Services.Moves.List(ctx, which.filter, record.Page{})
 		if err != nil {
 			return err
 		}

@@ -27,7 +27,7 @@ func simpleAction(a compute.Action) serverAction {
 
 // ask hands an action on and answers 202.
 func (c *novaCall) ask(srv *compute.Server, a compute.Act) error {
-	if _, err := c.s.Services.Servers.Act(c.R.Context(), srv.ID, a, c.requester); err != nil {
+	if _, err := c.s.Services.Actions.Act(c.R.Context(), srv.ID, a, c.requester); err != nil {
 		return err
 	}
 	return c.Empty(http.StatusAccepted)
@@ -165,7 +165,7 @@ func (c actionCall) rescue(srv *compute.Server, args any) error {
 	}
 	ref := strings.ToLower(stringProperty(o, "rescue_image_ref"))
 	a.Rescue.ImageUUID = ref
-	_, err := c.s.Services.Servers.Act(c.R.Context(), srv.ID, a, c.requester)
+	_, err := c.s.Services.Actions.Act(c.R.Context(), srv.ID, a, c.requester)
 	switch {
 	case ref != "" && problem.Is(err, problem.NotFound):
 		return problem.Invalidf("Requested rescue image '%s' is not supported", ref)
@@ -218,7 +218,7 @@ func (c actionCall) rebuild(srv *compute.Server, args any) error {
 	if err := c.choosePassword(&creation, stringProperty(o, "adminPass")); err != nil {
 		return err
 	}
-	after, err := c.s.Services.Servers.Act(c.R.Context(), srv.ID, compute.Act{Action: compute.Rebuild, Rebuild: r, RebuildPassword: creation.Password}, c.requester)
+	after, err := c.s.Services.Actions.Act(c.R.Context(), srv.ID, compute.Act{Action: compute.Rebuild, Rebuild: r, RebuildPassword: creation.Password}, c.requester)
 	if problem.Is(err, problem.NotFound) {
 		return problem.Invalidf("Cannot find image for rebuild")
 	}

@@ -103,7 +103,7 @@ func (c attachmentCall) attach() error {
 	a := compute.Act{
 		Action: compute.AttachVolume, VolumeID: id, Device: strings.TrimPrefix(stringProperty(body, "device"), "/dev/"), DeleteOnTermination: ends,
 	}
-	after, err := c.s.Services.Servers.Act(c.R.Context(), srv.ID, a, c.requester)
+	after, err := c.s.Services.Actions.Act(c.R.Context(), srv.ID, a, c.requester)
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ func (c actionCall) evacuate(srv *compute.Server, args any) error {
 		return err
 	}
 	request.Password = password
-	move, err := c.s.Services.Servers.Evacuate(c.R.Context(), srv.ID, request, c.requester)
+	move, err := c.s.Services.Moves.Evacuate(c.R.Context(), srv.ID, request, c.requester)
 	switch {
 	case err != nil:
 		return err
@@ -102,7 +102,7 @@ func (c actionCall) migrateLive(srv *compute.Server, args any) error {
 }
 
 func (c actionCall) moveAway(srv *compute.Server, request compute.MigrationRequest) error {
-	_, err := c.s.Services.Servers.Migrate(c.R.Context(), srv.ID, request, c.requester)
+	_, err := c.s.Services.Moves.Migrate(c.R.Context(), srv.ID, request, c.requester)
 	switch {
 	case problem.Is(err, problem.NotFound) && request.DestHost != "": // the path itself was found
 		return problem.Invalidf("Compute host %s could not be found.", truncateText(request.DestHost))

@@ -29,7 +29,7 @@ func (w *world) neighbour(marker string) {
 func (w *world) fence() {
 	w.Helper()
 	w.must(w.store.Do(w.Context(), func(tx job.Tx) error {
-		_, err := w.services.Hosts.GiveReceipt(w.Context(), tx, hostOne, []compute.Proof{{Evidence: compute.PowerCut, Text: "it is off"}}, "boss", "")
+		_, err := w.services.Fences.Give(w.Context(), tx, hostOne, []compute.Proof{{Evidence: compute.PowerCut, Text: "it is off"}}, "boss", "")
 		return err
 	}))
 	w.forget()

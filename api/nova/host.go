@@ -69,7 +69,7 @@ func (c hostCall) hosts(p record.Page) ([]hostWithLiveness, error) {
 	if err != nil {
 		return nil, err
 	}
-	lives, err := c.s.Services.Hosts.Liveness(c.R.Context())
+	lives, err := c.s.Services.Liveness.All(c.R.Context())
 	if err != nil {
 		return nil, err
 	}
@@ -243,7 +243,7 @@ func (c hostCall) updateService() error {
 	if err != nil {
 		return err
 	}
-	lives, err := c.s.Services.Hosts.Liveness(c.R.Context())
+	lives, err := c.s.Services.Liveness.All(c.R.Context())
 	if err != nil {
 		return err
 	}

@@ -64,7 +64,7 @@ func (c migrationCall) listMigrations() error {
 	}
 	var found []*compute.Move
 	if some {
-		found, err = c.s.Services.Servers.Moves(c.R.Context(), f, p)
+		found, err = c.s.Services.Moves.List(c.R.Context(), f, p)
 	}
 	if problem.Is(err, problem.NotFound) && p.Marker != "" {
 		return problem.Invalidf("Marker %s could not be found.", p.Marker)
@@ -215,7 +215,7 @@ func (c migrationCall) openMoves() (*compute.Server, []*compute.Move, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	moves, err := c.s.Services.Servers.Moves(c.R.Context(), compute.MoveFilter{ServerID: srv.ID, Kind: compute.LiveMigration, Open: true}, record.Page{})
+	moves, err := c.s.Services.Moves.List(c.R.Context(), compute.MoveFilter{ServerID: srv.ID, Kind: compute.LiveMigration, Open: true}, record.Page{})
 	return srv, moves, err
 }
 

@@ -47,7 +47,7 @@ func (n *nameLookupCache) get(ctx context.Context) (*nameSnapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	lives, err := n.services.Hosts.Liveness(ctx)
+	lives, err := n.services.Liveness.All(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -91,7 +91,7 @@ func (c serverCall) deleteServer() error {
 	if err != nil {
 		return err
 	}
-	if _, err := c.s.Services.Servers.Act(c.R.Context(), srv.ID, compute.Act{Action: compute.Delete}, c.requester); err != nil {
+	if _, err := c.s.Services.Actions.Act(c.R.Context(), srv.ID, compute.Act{Action: compute.Delete}, c.requester); err != nil {
 		return err
 	}
 	return c.Empty(http.StatusNoContent)

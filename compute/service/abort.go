@@ -18,10 +18,10 @@ const (
 
 // Abort makes the open operation of a server fail within seconds, for example while its host is silent. The host may have carried
 // out orders that it has not answered. Abort treats none of them as undone, and its end makes them void.
-func (s *Servers) Abort(ctx context.Context, id string, who compute.Who) (*compute.Server, error) {
+func (s *Actions) Abort(ctx context.Context, id string, who compute.Who) (*compute.Server, error) {
 	var out *compute.Server
 	err := s.change(ctx, func(tx job.Tx) error {
-		srv, err := s.get(ctx, tx, id, who)
+		srv, err := s.server(ctx, tx, id, who)
 		if err != nil {
 			return err
 		}
@@ -60,11 +60,11 @@ func (s *Servers) Abort(ctx context.Context, id string, who compute.Who) (*compu
 }
 
 // abortable refuses the abort of a job during an action in which the guest may run at either of two hosts.
-func (s *Servers) abortable(ctx context.Context, tx job.Tx, j *job.Job) error {
+func (s *Actions) abortable(ctx context.Context, tx job.Tx, j *job.Job) error {
 	if j.Kind != compute.JobMigrate || j.Action != compute.LeaveSource {
 		return nil
 	}
-	m, err := s.moveOf(ctx, tx, j)
+	m, err := s.moves.moveOf(ctx, tx, j)
 	if err != nil {
 		return err
 	}

@@ -25,9 +25,19 @@ type pendingAct struct {
 	secret any // JSON of the job's secret; nil: none
 }
 
+// Actions is the service of what users ask of a server: each action becomes a job.
+type Actions struct {
+	*serviceCore
+	reports    *GuestReports
+	images     *RescueImages
+	servers    *Servers
+	moves      *Moves
+	reconciler *Reconciler
+}
+
 // Act does what is asked: the rule, the server's row, the job and the timeline are one transaction.
 // A state that forbids it is a *StateError.
-func (s *Servers) Act(ctx context.Context, id string, a compute.Act, who compute.Who) (*compute.Server, error) {
+func (s *Actions) Act(ctx context.Context, id string, a compute.Act, who compute.Who) (*compute.Server, error) {
 	if a.Action == compute.ResetState && !who.Admin {
 		return nil, problem.Forbiddenf("only administrators reset the state of a server")
 	}
@@ -37,7 +47,7 @@ func (s *Servers) Act(ctx context.Context, id string, a compute.Act, who compute
 	}
 	var out *compute.Server
 	err = s.change(ctx, func(tx job.Tx) error {
-		srv, err := s.get(ctx, tx, id, who)
+		srv, err := s.server(ctx, tx, id, who)
 		if err != nil {
 			return err
 		}
@@ -53,7 +63,7 @@ func (s *Servers) Act(ctx context.Context, id string, a compute.Act, who compute
 			return err
 		}
 		if st.rule.NeedsOneGuest() {
-			if err := s.holdChange(ctx, tx, srv, who.Admin); err != nil {
+			if err := s.reports.holdChange(ctx, tx, srv, who.Admin); err != nil {
 				return err
 			}
 		}
@@ -87,7 +97,7 @@ func conflictToChanged(err error) error {
 }
 
 // apply writes what the rule says.
-func (s *Servers) apply(ctx context.Context, tx job.Tx, st *pendingAct, cred *rescueCredential) error {
+func (s *Actions) apply(ctx context.Context, tx job.Tx, st *pendingAct, cred *rescueCredential) error {
 	if err := s.prepare(ctx, tx, st, cred); err != nil {
 		return err
 	}
@@ -111,7 +121,7 @@ func (s *Servers) apply(ctx context.Context, tx job.Tx, st *pendingAct, cred *re
 }
 
 // insert adds the act's job. A deletion ends what waits and leaves what runs to its end: Tend or Finish begins it then.
-func (s *Servers) insert(tx job.Tx, st *pendingAct) error {
+func (s *Actions) insert(tx job.Tx, st *pendingAct) error {
 	if st.Action == compute.Delete {
 		free, err := s.supersede(tx, st.server)
 		if err != nil || !free {
@@ -132,7 +142,7 @@ func (s *Servers) insert(tx job.Tx, st *pendingAct) error {
 }
 
 // supersede ends the waiting jobs of a server that is to be deleted; false: one runs just now.
-func (s *Servers) supersede(tx job.Tx, srv *compute.Server) (bool, error) {
+func (s *Actions) supersede(tx job.Tx, srv *compute.Server) (bool, error) {
 	open, err := s.jobs.Unended(tx, compute.Subject(srv.ID))
 	if err != nil {
 		return false, err
@@ -149,7 +159,7 @@ func (s *Servers) supersede(tx job.Tx, srv *compute.Server) (bool, error) {
 		if err := s.jobs.Interrupt(tx, open[i].ID, job.Ended, errSuperseded); err != nil {
 			return false, err
 		}
-		if err := s.dropMove(context.Background(), tx, srv, &open[i], true); err != nil {
+		if err := s.moves.dropMove(context.Background(), tx, srv, &open[i], true); err != nil {
 			return false, err
 		}
 		srv.Epoch++ // what the host was told before is void
@@ -158,7 +168,7 @@ func (s *Servers) supersede(tx job.Tx, srv *compute.Server) (bool, error) {
 }
 
 // prepare fills in what the action changes beside its task, and the arguments of its job.
-func (s *Servers) prepare(ctx context.Context, tx job.Tx, st *pendingAct, cred *rescueCredential) error {
+func (s *Actions) prepare(ctx context.Context, tx job.Tx, st *pendingAct, cred *rescueCredential) error {
 	srv := st.server
 	within := int(s.opts.SoftOffTimeout / time.Second)
 	switch st.Action {
@@ -201,7 +211,7 @@ func (s *Servers) prepare(ctx context.Context, tx job.Tx, st *pendingAct, cred *
 }
 
 // reset gives a server the state that an operator says it has. What waits for it is given up, and what its host was told is void.
-func (s *Servers) reset(ctx context.Context, tx job.Tx, st *pendingAct) error {
+func (s *Actions) reset(ctx context.Context, tx job.Tx, st *pendingAct) error {
 	if st.Reset != compute.Active && st.Reset != compute.Errored {
 		return problem.Invalidf("server %s: a state is reset to %s or %s, not to %.50q", st.server.ID, compute.Active, compute.Errored, st.Reset)
 	}
@@ -223,10 +233,10 @@ func (s *Servers) reset(ctx context.Context, tx job.Tx, st *pendingAct) error {
 		if err != nil {
 			return err
 		}
-		if err := s.volumesReset(ctx, tx, st.server, &open[i]); err != nil {
+		if err := s.servers.volumesReset(ctx, tx, st.server, &open[i]); err != nil {
 			return err
 		}
-		if err := s.dropMove(ctx, tx, st.server, &open[i], false); err != nil {
+		if err := s.moves.dropMove(ctx, tx, st.server, &open[i], false); err != nil {
 			return err
 		}
 	}

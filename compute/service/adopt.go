@@ -12,7 +12,7 @@ import (
 )
 
 // Adopt makes a server of a guest that exists: it is Foreign, and no job works on it.
-func (s *Servers) Adopt(ctx context.Context, a compute.Adoption, who compute.Who) (*compute.Server, error) {
+func (s *Reconciler) Adopt(ctx context.Context, a compute.Adoption, who compute.Who) (*compute.Server, error) {
 	srv := &compute.Server{
 		Record: record.Record{ID: uuid.NewString(), CreatedAt: s.now()}, Name: a.Name, Project: a.Project, User: a.User,
 		HostID: a.HostID, Epoch: 1, GuestName: a.Guest.Name, Foreign: true, LaunchedAt: s.now(),
@@ -65,7 +65,7 @@ func bootIndex(place int) int {
 
 // RecordClusterMove notes that a cluster runs a server on another of its hosts. seen are the servers from before the cluster was asked (see
 // Seen): one that was changed since, or on which somebody works, is left for the next look.
-func (s *Servers) RecordClusterMove(ctx context.Context, id, hostID string, seen map[string]*compute.Server) error {
+func (s *Reconciler) RecordClusterMove(ctx context.Context, id, hostID string, seen map[string]*compute.Server) error {
 	old := seen[id]
 	if old == nil || old.HostID == hostID || old.Task != compute.NoTask {
 		return nil

@@ -33,7 +33,7 @@ func fleet(b *testing.B, hosts int) (*service.Services, job.Transactor, []string
 		b.Fatal(err)
 	}
 	for _, id := range ids {
-		if _, err := s.Hosts.Renew(b.Context(), id, "01", compute.Renewal{BootID: "b", HasGuests: true}); err != nil {
+		if _, err := s.Leases.Renew(b.Context(), id, "01", compute.Renewal{BootID: "b", HasGuests: true}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -48,11 +48,11 @@ func BenchmarkRenew(b *testing.B) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		s.Hosts.RunLeases(ctx, func(err error) { b.Error(err) })
+		s.Leases.RunLeases(ctx, func(err error) { b.Error(err) })
 	}()
 	b.ResetTimer()
 	for i := range b.N {
-		if _, err := s.Hosts.Renew(b.Context(), ids[i%len(ids)], "01", compute.Renewal{BootID: "b"}); err != nil {
+		if _, err := s.Leases.Renew(b.Context(), ids[i%len(ids)], "01", compute.Renewal{BootID: "b"}); err != nil {
 			b.Fatal(err)
 		}
 	}

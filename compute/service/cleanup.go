@@ -24,15 +24,19 @@ const (
 	settledAfter = time.Minute
 )
 
+// hostCleanup tells hosts what to remove of servers that moved away, and notes what they removed.
+type hostCleanup struct {
+	*serviceCore
+	cache   *hostCache
+	hosts   *Hosts
+	reports *GuestReports
+}
+
 // cleanUps tells a host that holds its lease what it has of servers that it lost. here are the servers that should be on it, where it
-// told its guests.
-func (s *Hosts) cleanUps(ctx context.Context, hostID string, r compute.Renewal, here map[string]compute.WantedServer) (map[string]compute.Clean, error) {
-	_, sources, _, err := s.hostFlags(ctx)
-	if err != nil {
-		return nil, err
-	}
-	out := map[string]compute.Clean{}
-	if sources[hostID] {
+// told its guests. isSource tells whether moves from the host go on, or left something behind.
+func (s *hostCleanup) cleanUps(ctx context.Context, hostID string, r compute.Renewal, isSource bool, here map[string]compute.WantedServer) (out map[string]compute.Clean, err error) {
+	out = map[string]compute.Clean{}
+	if isSource {
 		if out, err = s.owed(ctx, hostID); err != nil {
 			return nil, err
 		}
@@ -48,7 +52,7 @@ func (s *Hosts) cleanUps(ctx context.Context, hostID string, r compute.Renewal, 
 }
 
 // owed lists what the records of moves say that a host has to do with servers that it lost.
-func (s *Hosts) owed(ctx context.Context, hostID string) (map[string]compute.Clean, error) {
+func (s *hostCleanup) owed(ctx context.Context, hostID string) (map[string]compute.Clean, error) {
 	out := map[string]compute.Clean{}
 	done, err := s.store.Moves().List(ctx, nil, compute.MoveFilter{SourceID: hostID, Uncleaned: true}, pageOf(maxCleans))
 	if err != nil {
@@ -95,7 +99,7 @@ func (s *Hosts) owed(ctx context.Context, hostID string) (map[string]compute.Cle
 
 // limitToIncarnation limits a clean-up to guests of the incarnation that gave the move its epochs. A move of a former incarnation proves
 // nothing about guests of another one, or about guests that the lost history started on the host again. An operator decides about those.
-func (s *Hosts) limitToIncarnation(ctx context.Context, m *compute.Move, c compute.Clean) (compute.Clean, error) {
+func (s *hostCleanup) limitToIncarnation(ctx context.Context, m *compute.Move, c compute.Clean) (compute.Clean, error) {
 	if m.Incarnation == "" {
 		return c, nil
 	}
@@ -116,7 +120,7 @@ func (s *Hosts) limitToIncarnation(ctx context.Context, m *compute.Move, c compu
 
 // verdict is what the source of a finished move does with what it has of the server; nil: nothing, for the server is there again. hosts
 // are all that may have a disk store of the source.
-func (s *Hosts) verdict(ctx context.Context, source *compute.Host, m *compute.Move, hosts []*compute.Host) (*compute.Clean, error) {
+func (s *hostCleanup) verdict(ctx context.Context, source *compute.Host, m *compute.Move, hosts []*compute.Host) (*compute.Clean, error) {
 	out := &compute.Clean{Do: m.Clean, Epoch: m.Epoch, Spec: &compute.Spec{ServerID: m.ServerID, Epoch: m.Epoch}}
 	if out.Do == "" {
 		out.Do = compute.CleanGuest
@@ -168,7 +172,7 @@ func buildCleanupSpec(srv *compute.Server, source *compute.Host, seers []*comput
 }
 
 // applyCleanup ends the moves whose sources have cleaned up. What could not be done is noted once, and told again.
-func (s *Hosts) applyCleanup(ctx context.Context, hostID string, cleaned []compute.Cleaned) error {
+func (s *hostCleanup) applyCleanup(ctx context.Context, hostID string, cleaned []compute.Cleaned) error {
 	for _, c := range cleaned {
 		if !record.IsUUID(c.ServerID) {
 			continue
@@ -208,7 +212,7 @@ func (s *Hosts) applyCleanup(ctx context.Context, hostID string, cleaned []compu
 
 // dropCleaned drops the report of a guest that was cleaned up: the list that told it may be from before that. A clean-up ends no guest
 // of its own epoch or a later one, so such a guest came after it.
-func (s *Hosts) dropCleaned(ctx context.Context, hostID string, c compute.Cleaned) error {
+func (s *hostCleanup) dropCleaned(ctx context.Context, hostID string, c compute.Cleaned) error {
 	reports, err := s.store.GuestReports(ctx, nil, compute.GuestReportFilter{HostID: hostID, ServerID: strings.ToLower(c.ServerID)})
 	if err != nil {
 		return err
@@ -228,7 +232,7 @@ func (s *Hosts) dropCleaned(ctx context.Context, hostID string, c compute.Cleane
 const notCleaned = "not cleaned up: "
 
 // endMove changes a move that is Done still, and says so on the timeline of its source.
-func (s *Hosts) endMove(ctx context.Context, seen *compute.Move, change func(*compute.Move), text string) error {
+func (s *hostCleanup) endMove(ctx context.Context, seen *compute.Move, change func(*compute.Move), text string) error {
 	return s.change(ctx, func(tx job.Tx) error {
 		m, err := s.store.Moves().Get(ctx, tx, seen.ID)
 		if err != nil || m.State != compute.MoveDone {
@@ -252,7 +256,7 @@ func (c *serviceCore) saveMove(tx job.Tx, m *compute.Move) error {
 
 // reviveCleanUps has moves cleaned up that came as far as their destination and failed there, where another move brought the server on:
 // their source has what it had.
-func (s *Hosts) reviveCleanUps(ctx context.Context, hostID string) error {
+func (s *hostCleanup) reviveCleanUps(ctx context.Context, hostID string) error {
 	failed, err := s.store.Moves().List(ctx, nil, compute.MoveFilter{SourceID: hostID, State: compute.MoveFailed}, pageOf(0))
 	if err != nil {
 		return err
@@ -284,7 +288,7 @@ func (s *Hosts) reviveCleanUps(ctx context.Context, hostID string) error {
 
 // judgeStrays adds to what a host is told the guests with our mark that should not be there, and of which no record says more. They are
 // kept with the host, and noted once.
-func (s *Hosts) judgeStrays(ctx context.Context, hostID string, ours, staying map[string]bool, told map[string]compute.Clean) error {
+func (s *hostCleanup) judgeStrays(ctx context.Context, hostID string, ours, staying map[string]bool, told map[string]compute.Clean) error {
 	var strays []string
 	for _, id := range slices.Sorted(maps.Keys(ours)) {
 		if _, known := told[id]; known || staying[id] {
@@ -305,10 +309,10 @@ func (s *Hosts) judgeStrays(ctx context.Context, hostID string, ours, staying ma
 		}
 		told[id], strays = *ask, append(strays, id)
 	}
-	if strays = strays[:min(len(strays), maxStrays)]; ours == nil || slices.Equal(strays, s.leases.get(hostID).strays) {
+	if strays = strays[:min(len(strays), maxStrays)]; ours == nil || slices.Equal(strays, s.cache.sessions.get(hostID).strays) {
 		return nil
 	}
-	_, err := s.edit(ctx, hostID, func(tx job.Tx, h *compute.Host) error {
+	_, err := s.hosts.edit(ctx, hostID, func(tx job.Tx, h *compute.Host) error {
 		for _, id := range strays {
 			if slices.Contains(h.Strays, id) {
 				continue
@@ -326,7 +330,7 @@ func (s *Hosts) judgeStrays(ctx context.Context, hostID string, ours, staying ma
 }
 
 // isStray looks for the server of a guest; nil: what the host told may be older than what happened.
-func (s *Hosts) isStray(ctx context.Context, hostID, id string) (*compute.Clean, error) {
+func (s *hostCleanup) isStray(ctx context.Context, hostID, id string) (*compute.Clean, error) {
 	if !record.IsUUID(id) {
 		return &compute.Clean{Do: compute.CleanAsk}, nil
 	}
@@ -337,7 +341,7 @@ func (s *Hosts) isStray(ctx context.Context, hostID, id string) (*compute.Clean,
 	case err != nil:
 		return nil, err
 	}
-	if stale, err := s.staleGuest(ctx, hostID, srv); err != nil || stale != nil {
+	if stale, err := s.reports.staleGuest(ctx, hostID, srv); err != nil || stale != nil {
 		return stale, err
 	}
 	switch {

@@ -55,13 +55,13 @@ func TestAReturnedHost(t *testing.T) {
 	}
 	w.saw(w.host, "warning", "the disk is busy")
 	w.renew(w.host, "boot-2", told(compute.Cleaned{ServerID: gone.ID, Epoch: c.Epoch - 1})) // of an older word
-	if got, err := w.Servers.Move(w.ctx, m.ID); err != nil || got.State != compute.MoveDone || !strings.Contains(got.Problem, "busy") {
+	if got, err := w.Moves.Get(w.ctx, m.ID); err != nil || got.State != compute.MoveDone || !strings.Contains(got.Problem, "busy") {
 		t.Fatalf("%+v %v", got, err)
 	}
 	if out = w.renew(w.host, "boot-2", told(compute.Cleaned{ServerID: gone.ID, Epoch: c.Epoch})); !out.Hold {
 		t.Fatalf("admitted while its plan runs: %+v", out)
 	}
-	if got, err := w.Servers.Move(w.ctx, m.ID); err != nil || got.State != compute.MoveCompleted || got.Problem != "" {
+	if got, err := w.Moves.Get(w.ctx, m.ID); err != nil || got.State != compute.MoveCompleted || got.Problem != "" {
 		t.Fatalf("%+v %v", got, err)
 	}
 	if len(w.jobs(stays.ID)) != 0 {
@@ -141,7 +141,7 @@ func TestALostDiskComesInSight(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			m, err := w.Servers.BeginMove(w.ctx, tx, srv, &compute.Move{Disposition: compute.Reimage}, receipt, compute.MoveArgs{}, record.Asker{})
+			m, err := w.Moves.Begin(w.ctx, tx, srv, &compute.Move{Disposition: compute.Reimage}, receipt, compute.MoveArgs{}, record.Asker{})
 			if err == nil {
 				id = m.ID
 			}
@@ -151,7 +151,7 @@ func TestALostDiskComesInSight(t *testing.T) {
 	}
 	claim := func(id string) error {
 		return w.store.Do(w.ctx, func(tx job.Tx) error {
-			_, err := w.Servers.ClaimMove(w.ctx, tx, id, compute.MoveArgs{}, nil)
+			_, err := w.Moves.Claim(w.ctx, tx, id, compute.MoveArgs{}, nil)
 			return err
 		})
 	}

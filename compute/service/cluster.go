@@ -137,8 +137,15 @@ func (c *serviceCore) endJobs(tx job.Tx, subject job.Subject) error {
 	return nil
 }
 
+// Reconciler keeps the records of servers on clusters as the clusters have them.
+type Reconciler struct {
+	*serviceCore
+	servers  *Servers
+	observer *Observer
+}
+
 // WatchClusters sees to it that every cluster has its watch: one whose job ended by a mistake of ours gets another.
-func (s *Servers) WatchClusters(ctx context.Context) error {
+func (s *Reconciler) WatchClusters(ctx context.Context) error {
 	all, err := s.store.Clusters().List(ctx, nil, compute.ClusterFilter{}, record.Page{})
 	if err != nil {
 		return err
@@ -167,7 +174,7 @@ func (s *Servers) WatchClusters(ctx context.Context) error {
 }
 
 // AskAdoption asks a cluster for one of its instances, to be a server from then on. The answer is Adopted.
-func (s *Servers) AskAdoption(ctx context.Context, cluster string, a compute.ClusterAdoptArgs, who compute.Who) (jobID string, err error) {
+func (s *Reconciler) AskAdoption(ctx context.Context, cluster string, a compute.ClusterAdoptArgs, who compute.Who) (jobID string, err error) {
 	if !who.Admin {
 		return "", problem.Forbiddenf("only administrators adopt instances")
 	}
@@ -186,7 +193,7 @@ func (s *Servers) AskAdoption(ctx context.Context, cluster string, a compute.Clu
 
 // AskReconcile asks every cluster, or the named one, which of its servers are not as it tells; with fix they are mended.
 // The answer of each job is a list of Unsynced.
-func (s *Servers) AskReconcile(ctx context.Context, cluster string, fix bool, who compute.Who) (jobIDs []string, err error) {
+func (s *Reconciler) AskReconcile(ctx context.Context, cluster string, fix bool, who compute.Who) (jobIDs []string, err error) {
 	if !who.Admin {
 		return nil, problem.Forbiddenf("only administrators reconcile servers")
 	}
@@ -214,7 +221,7 @@ func (s *Servers) AskReconcile(ctx context.Context, cluster string, fix bool, wh
 	return jobIDs, nil
 }
 
-func (s *Servers) question(ctx context.Context, cl *compute.Cluster, kind job.Kind, args any, who compute.Who) (string, error) {
+func (s *Reconciler) question(ctx context.Context, cl *compute.Cluster, kind job.Kind, args any, who compute.Who) (string, error) {
 	raw, err := json.Marshal(args)
 	if err != nil {
 		return "", err
@@ -228,7 +235,7 @@ func (s *Servers) question(ctx context.Context, cl *compute.Cluster, kind job.Ki
 }
 
 // Answer waits until a question's job has ended and reads its answer into doc; Unavailable when ctx ends first.
-func (s *Servers) Answer(ctx context.Context, jobID string, doc any) error {
+func (s *Reconciler) Answer(ctx context.Context, jobID string, doc any) error {
 	result, err := job.Await(ctx, s.jobs, jobID, "the cluster")
 	if err != nil {
 		return err

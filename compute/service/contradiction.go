@@ -20,22 +20,22 @@ const (
 )
 
 // Contradictions lists the live evidence against the word that a host is off.
-func (s *Hosts) Contradictions(ctx context.Context, h *compute.Host) (out []compute.Contradiction, err error) {
+func (s *Fences) Contradictions(ctx context.Context, h *compute.Host) (out []compute.Contradiction, err error) {
 	add := func(code compute.ContradictionCode, format string, args ...any) {
 		out = append(out, compute.Contradiction{Code: code, Text: fmt.Sprintf(format, args...)})
 	}
-	reports, err := s.reportedElsewhere(ctx, h.ID)
+	reports, err := s.reports.reportedElsewhere(ctx, h.ID)
 	if err != nil {
 		return nil, err
 	}
-	running, _, err := s.runsThere(ctx, nil, reports)
+	running, _, err := s.reports.runsThere(ctx, nil, reports)
 	if err != nil {
 		return nil, err
 	}
 	if running != "" {
 		add(compute.GuestSeenRunning, "%s", running)
 	}
-	if reached, asked := s.lookout.reached(h.ID, s.now()); reached > 0 {
+	if reached, asked := s.cache.probes.reached(h.ID, s.now()); reached > 0 {
 		add(compute.NeighboursReachIt, "%d of %d neighbours reach it", reached, asked)
 	}
 	again, err := s.joinedAgain(ctx, h)
@@ -45,14 +45,14 @@ func (s *Hosts) Contradictions(ctx context.Context, h *compute.Host) (out []comp
 	for _, o := range again {
 		add(compute.JoinedAgain, "host %s (%s) at address %s speaks", compute.OrID(o), o.ID, compute.OrNone(o.Inventory.Address))
 	}
-	if s.lookout.power(h) == compute.Lives {
+	if s.cache.probes.power(h) == compute.Lives {
 		add(compute.BMCReadsOn, "the BMC of node %s says that it is on", h.NodeID)
 	}
 	return out, nil
 }
 
 // reached tells how many of the neighbours that looked at a host of late reach it.
-func (l *failureDetector) reached(hostID string, now time.Time) (reached, asked int) {
+func (l *probeMemory) reached(hostID string, now time.Time) (reached, asked int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, saw := range l.seen[hostID] {
@@ -66,7 +66,7 @@ func (l *failureDetector) reached(hostID string, now time.Time) (reached, asked 
 }
 
 // power is what the BMC of a host said last.
-func (l *failureDetector) power(h *compute.Host) compute.Signal {
+func (l *probeMemory) power(h *compute.Host) compute.Signal {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.senses == nil || h.NodeID == "" {
@@ -76,7 +76,7 @@ func (l *failureDetector) power(h *compute.Host) compute.Signal {
 }
 
 // joinedAgain lists the hosts that speak and have the name or the address of a host.
-func (s *Hosts) joinedAgain(ctx context.Context, h *compute.Host) (out []*compute.Host, err error) {
+func (s *Fences) joinedAgain(ctx context.Context, h *compute.Host) (out []*compute.Host, err error) {
 	if h.Kind != compute.AgentHost {
 		return nil, nil
 	}
@@ -86,7 +86,7 @@ func (s *Hosts) joinedAgain(ctx context.Context, h *compute.Host) (out []*comput
 	}
 	for _, o := range all {
 		same := strings.EqualFold(o.Name, h.Name) || o.Inventory.Address == h.Inventory.Address && isRoutable(h.Inventory.Address)
-		silent, _, known := s.Silence(o.ID)
+		silent, _, known := s.liveness.Silence(o.ID)
 		if o.ID != h.ID && same && known && silent < compute.Suspect {
 			out = append(out, o)
 		}
@@ -101,14 +101,14 @@ func isRoutable(address string) bool {
 }
 
 // attestable refuses an attestation against live evidence, unless its disputes are all codes of that evidence and no others.
-func (s *Hosts) attestable(ctx context.Context, h *compute.Host, disputes []compute.ContradictionCode) error {
+func (s *Fences) attestable(ctx context.Context, h *compute.Host, disputes []compute.ContradictionCode) error {
 	for _, d := range disputes {
 		if !slices.Contains(compute.ContradictionCodes, d) {
 			return problem.Invalidf("fence host %s: %.50q is no code of evidence: want some of %v", compute.OrID(h), d, compute.ContradictionCodes)
 		}
 	}
 	for range senseTries { // whoever asks a BMC for the first time is told what it says a little later
-		if h.NodeID == "" || !s.lookout.asksBMCs() || s.lookout.power(h) != compute.Unknown {
+		if h.NodeID == "" || !s.cache.probes.asksBMCs() || s.cache.probes.power(h) != compute.Unknown {
 			break
 		}
 		select {
@@ -147,7 +147,7 @@ func (s *Hosts) attestable(ctx context.Context, h *compute.Host, disputes []comp
 }
 
 // asksBMCs tells whether somebody here asks BMCs.
-func (l *failureDetector) asksBMCs() bool {
+func (l *probeMemory) asksBMCs() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.senses != nil

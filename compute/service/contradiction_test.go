@@ -18,7 +18,7 @@ var contradicted = map[compute.ContradictionCode]func(*world){
 	compute.JoinedAgain: func(w *world) { w.join("HOST-A") },
 	compute.BMCReadsOn: func(w *world) {
 		node := newID()
-		w.Hosts.SetSenses(onSense{})
+		w.Liveness.SetSenses(onSense{})
 		_, err := w.Hosts.SetService(w.ctx, w.host.ID, compute.Service{NodeID: &node}, admin.Asker)
 		w.no(err)
 	},
@@ -29,7 +29,7 @@ var contradicted = map[compute.ContradictionCode]func(*world){
 		other := w.join("host-b")
 		w.pass(6 * time.Second)
 		w.renew(other, "boot-1")
-		w.no(w.Hosts.TendSuspects(w.ctx))
+		w.no(w.Leases.TendSuspects(w.ctx))
 		w.pass(2 * time.Second)
 		look := w.renew(other, "boot-1").Look
 		if len(look) != 1 {
@@ -48,7 +48,7 @@ func TestAnAttestationAgainstLiveEvidenceIsRefused(t *testing.T) {
 			w.pass(compute.Suspect)
 			arrange(w)
 			attest := func(disputes ...compute.ContradictionCode) error {
-				_, err := w.Hosts.Fence(w.ctx, w.host.ID, compute.FenceArgs{Words: "I saw it", Disputes: disputes}, admin)
+				_, err := w.Fences.Fence(w.ctx, w.host.ID, compute.FenceArgs{Words: "I saw it", Disputes: disputes}, admin)
 				return err
 			}
 			w.refuses(attest(), string(code), "--dispute "+string(code))
@@ -74,7 +74,7 @@ func TestAGuestThatIsSeenRunningCannotBeDisputed(t *testing.T) {
 	again := w.join("host-b")
 	w.renew(again, "boot-7", guests(runs(s, s.Epoch)))
 	fence := func(a compute.FenceArgs) error {
-		_, err := w.Hosts.Fence(w.ctx, w.host.ID, a, admin)
+		_, err := w.Fences.Fence(w.ctx, w.host.ID, a, admin)
 		return err
 	}
 	w.refuses(fence(compute.FenceArgs{Words: "I saw it"}), string(compute.GuestSeenRunning), again.ID, "boot-7", s.ID)
@@ -95,7 +95,7 @@ func TestForceDownGivesNoReceiptAgainstLiveEvidence(t *testing.T) {
 			arrange(w)
 			_, err := w.ensure(w.host)
 			w.refuses(err, string(code))
-			w.Hosts.SetSenses(offSense{})
+			w.Liveness.SetSenses(offSense{})
 			w.pass(time.Minute)
 			_, err = w.ensure(w.host)
 			w.no(err)

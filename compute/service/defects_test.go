@@ -43,7 +43,7 @@ func TestDefect2RemovedImagesAreNotTaken(t *testing.T) {
 	w.no(w.RescueImages.Remove(w.ctx, gone.ID, false, admin.Asker))
 	s := w.server(alice, compute.Stopped)
 	for _, req := range []rescue.Request{{Image: gone.Num}, {ImageUUID: gone.ID}} {
-		_, err := w.Servers.Act(w.ctx, s.ID, compute.Act{Action: compute.Rescue, Rescue: req}, alice)
+		_, err := w.Actions.Act(w.ctx, s.ID, compute.Act{Action: compute.Rescue, Rescue: req}, alice)
 		w.want(err, problem.NotFound)
 	}
 	if s = w.act(s.ID, compute.Act{Action: compute.Rescue}, alice); s.Rescue.Source.ImageID != other.Num {
@@ -150,13 +150,13 @@ func TestDefect10AForeignCDIsNoRescue(t *testing.T) {
 	s := w.server(alice, compute.Stopped)
 	seen := map[string]*compute.Server{s.ID: s}
 	for _, cd := range []string{"/srv/rescue/theirs.iso", "/srv/rescue-too/ours.iso", "/srv/ours.iso", "http://x/ours.iso"} {
-		_, err := w.Servers.SyncRescue(w.ctx, []compute.Guest{{ID: s.ID, Ours: true, Power: compute.PowerOff, Rescue: cd}}, seen, true)
+		_, err := w.Reconciler.SyncRescue(w.ctx, []compute.Guest{{ID: s.ID, Ours: true, Power: compute.PowerOff, Rescue: cd}}, seen, true)
 		w.no(err)
 		if s = w.read(s.ID); s.State != compute.Stopped || s.InSession() {
 			t.Errorf("%s: %+v", cd, s)
 		}
 	}
-	_, err := w.Servers.SyncRescue(w.ctx, []compute.Guest{{ID: s.ID, Ours: true, Power: compute.PowerOff, Rescue: "/srv/rescue/ours.iso"}}, seen, true)
+	_, err := w.Reconciler.SyncRescue(w.ctx, []compute.Guest{{ID: s.ID, Ours: true, Power: compute.PowerOff, Rescue: "/srv/rescue/ours.iso"}}, seen, true)
 	w.no(err)
 	if s = w.read(s.ID); s.State != compute.Rescued || s.Rescue.Source.Location != "ours.iso" {
 		t.Errorf("%+v", s)
@@ -208,7 +208,7 @@ func TestARescueAndARemovalHaveOneWinner(t *testing.T) {
 		var rescued, removed error
 		var both sync.WaitGroup
 		both.Go(func() {
-			_, rescued = w.Servers.Act(w.ctx, s.ID, compute.Act{Action: compute.Rescue, Rescue: rescue.Request{Image: img.Num}}, alice)
+			_, rescued = w.Actions.Act(w.ctx, s.ID, compute.Act{Action: compute.Rescue, Rescue: rescue.Request{Image: img.Num}}, alice)
 		})
 		both.Go(func() { removed = w.RescueImages.Remove(w.ctx, img.ID, false, admin.Asker) })
 		both.Wait()

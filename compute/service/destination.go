@@ -12,7 +12,7 @@ import (
 
 // stillLost refuses to make the disks of a server anew that have come in sight since that was planned: another host, whether it lives
 // or not, has the stores of them all.
-func (s *Servers) stillLost(ctx context.Context, tx job.Tx, srv *compute.Server, m *compute.Move) error {
+func (s *Moves) stillLost(ctx context.Context, tx job.Tx, srv *compute.Server, m *compute.Move) error {
 	if m.Disposition != compute.Reimage {
 		return nil
 	}
@@ -37,7 +37,7 @@ func (s *Servers) stillLost(ctx context.Context, tx job.Tx, srv *compute.Server,
 }
 
 // destination chooses the host of a move; problem.Conflict tells of each host why it is none.
-func (s *Servers) destination(ctx context.Context, tx job.Tx, srv *compute.Server, m *compute.Move, a compute.MoveArgs, except []string) (*compute.Host, error) {
+func (s *Moves) destination(ctx context.Context, tx job.Tx, srv *compute.Server, m *compute.Move, a compute.MoveArgs, except []string) (*compute.Host, error) {
 	source, err := s.store.Hosts().Get(ctx, tx, m.SourceID)
 	if problem.Is(err, problem.NotFound) {
 		source, err = &compute.Host{}, nil
@@ -64,12 +64,12 @@ func (s *Servers) destination(ctx context.Context, tx job.Tx, srv *compute.Serve
 }
 
 // requestedHost judges the host that is asked for. One that is forced is judged by its life alone.
-func (s *Servers) requestedHost(ctx context.Context, tx job.Tx, w *compute.DestinationFilter, a compute.MoveArgs) (*compute.Host, string, error) {
+func (s *Moves) requestedHost(ctx context.Context, tx job.Tx, w *compute.DestinationFilter, a compute.MoveArgs) (*compute.Host, string, error) {
 	h, err := s.store.Hosts().Get(ctx, tx, a.DestID)
 	if err != nil {
 		return nil, "", err
 	}
-	live, err := s.hosts.livenessSnapshot(ctx, tx)
+	live, err := s.liveness.snapshot(ctx, tx)
 	if err != nil {
 		return nil, "", err
 	}
@@ -77,7 +77,7 @@ func (s *Servers) requestedHost(ctx context.Context, tx job.Tx, w *compute.Desti
 		return h, w.Refusal(h, live.isUp(h)), nil
 	}
 	if !live.isUp(h) {
-		if err := s.hosts.unheard(h); err != nil {
+		if err := s.liveness.requireHeard(h); err != nil {
 			return nil, "", err
 		}
 	}
@@ -88,9 +88,9 @@ func (s *Servers) requestedHost(ctx context.Context, tx job.Tx, w *compute.Desti
 }
 
 // bestFor chooses by the same measure as placement, and reads the host again.
-func (s *Servers) bestFor(ctx context.Context, tx job.Tx, w *compute.DestinationFilter) (*compute.Host, error) {
+func (s *Moves) bestFor(ctx context.Context, tx job.Tx, w *compute.DestinationFilter) (*compute.Host, error) {
 	for _, fresh := range []bool{false, true} {
-		hosts, live, err := s.hosts.cachedHosts(ctx, tx, fresh)
+		hosts, live, err := s.placement.cachedHosts(ctx, tx, fresh)
 		if err != nil {
 			return nil, err
 		}
@@ -113,12 +113,12 @@ func (s *Servers) bestFor(ctx context.Context, tx job.Tx, w *compute.Destination
 }
 
 // none is the error where no host can take a server: Unavailable if one may yet be heard, else problem.Conflict.
-func (s *Servers) none(hosts []*compute.Host, live *livenessView, why []string) error {
+func (s *Moves) none(hosts []*compute.Host, live *livenessView, why []string) error {
 	for _, h := range hosts {
 		if live.isUp(h) {
 			continue
 		}
-		if err := s.hosts.unheard(h); err != nil {
+		if err := s.liveness.requireHeard(h); err != nil {
 			return err
 		}
 	}
@@ -127,7 +127,7 @@ func (s *Servers) none(hosts []*compute.Host, live *livenessView, why []string) 
 
 // disksThere are the disks of a server as its destination names their stores: those that are kept lie where the marker is the same,
 // those that are made anew in a store that its former host has not.
-func (s *Servers) disksThere(ctx context.Context, tx job.Tx, srv *compute.Server, m *compute.Move) ([]compute.Disk, error) {
+func (s *Moves) disksThere(ctx context.Context, tx job.Tx, srv *compute.Server, m *compute.Move) ([]compute.Disk, error) {
 	source, err := s.store.Hosts().Get(ctx, tx, m.SourceID)
 	if problem.Is(err, problem.NotFound) {
 		return srv.Disks, nil
@@ -143,7 +143,7 @@ func (s *Servers) disksThere(ctx context.Context, tx job.Tx, srv *compute.Server
 }
 
 // There is a server of a move as its destination is to have it, before its row says so.
-func (s *Servers) There(ctx context.Context, srv *compute.Server, m *compute.Move) (*compute.Server, error) {
+func (s *Moves) There(ctx context.Context, srv *compute.Server, m *compute.Move) (*compute.Server, error) {
 	if m.State != compute.MovePreparing {
 		return srv, nil
 	}
@@ -157,12 +157,12 @@ func (s *Servers) There(ctx context.Context, srv *compute.Server, m *compute.Mov
 }
 
 // ProbesOf are the questions to the destination of a move; srv is as There gives it.
-func (s *Servers) ProbesOf(ctx context.Context, srv *compute.Server, m *compute.Move) ([]compute.DiskProbe, error) {
+func (s *Moves) ProbesOf(ctx context.Context, srv *compute.Server, m *compute.Move) ([]compute.DiskProbe, error) {
 	row, err := s.store.Servers().Get(ctx, nil, m.ServerID)
 	if err != nil {
 		return nil, err
 	}
-	p, err := s.parts(ctx, srv)
+	p, err := s.servers.parts(ctx, srv)
 	if err != nil {
 		return nil, err
 	}
@@ -181,16 +181,16 @@ func (s *Servers) ProbesOf(ctx context.Context, srv *compute.Server, m *compute.
 }
 
 // Up tells whether a host lives. Unavailable: who has just begun to listen cannot tell.
-func (s *Hosts) Up(ctx context.Context, h *compute.Host) (bool, error) {
-	live, err := s.livenessSnapshot(ctx, nil)
+func (s *Liveness) Up(ctx context.Context, h *compute.Host) (bool, error) {
+	live, err := s.snapshot(ctx, nil)
 	if err != nil || live.isUp(h) {
 		return err == nil, err
 	}
-	return false, s.unheard(h)
+	return false, s.requireHeard(h)
 }
 
-// unheard is an error about a host that only seems to be down, for this process has not listened for long enough to have heard it.
-func (s *Hosts) unheard(h *compute.Host) error {
+// requireHeard is an error about a host that only seems to be down, for this process has not listened for long enough to have heard it.
+func (s *Liveness) requireHeard(h *compute.Host) error {
 	if h.Fenced || h.ForcedDown || h.Revoked || s.Listening() >= compute.Suspect {
 		return nil
 	}

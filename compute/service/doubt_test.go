@@ -25,16 +25,16 @@ func TestTheFencedBootSpeaksAgain(t *testing.T) {
 		w.tx(func(tx job.Tx) error {
 			srv, err := w.store.Servers().Get(w.ctx, tx, s.ID)
 			w.no(err)
-			m, err := w.Servers.BeginMove(w.ctx, tx, srv, &compute.Move{Disposition: compute.Reimage}, receipt, compute.MoveArgs{}, record.Asker{})
+			m, err := w.Moves.Begin(w.ctx, tx, srv, &compute.Move{Disposition: compute.Reimage}, receipt, compute.MoveArgs{}, record.Asker{})
 			w.no(err)
 			id = m.ID
-			_, err = w.Servers.ClaimMove(w.ctx, tx, id, compute.MoveArgs{}, nil)
+			_, err = w.Moves.Claim(w.ctx, tx, id, compute.MoveArgs{}, nil)
 			return err
 		})
 		return id
 	}
 	attach := func(id string) error {
-		return w.store.Do(w.ctx, func(tx job.Tx) error { return w.Servers.AttachMove(w.ctx, tx, id) })
+		return w.store.Do(w.ctx, func(tx job.Tx) error { return w.Moves.Attach(w.ctx, tx, id) })
 	}
 	there, waits := begin(first), begin(second)
 	w.no(attach(there))
@@ -47,7 +47,7 @@ func TestTheFencedBootSpeaksAgain(t *testing.T) {
 	w.want(attach(waits), problem.Unavailable)
 	// That its guest is gone is no word on the disk that is to go when the move is done.
 	w.tx(func(tx job.Tx) error {
-		return w.Servers.FinishMove(w.ctx, tx, there, func(s *compute.Server) { s.Settle(compute.PowerOn) })
+		return w.Moves.Finish(w.ctx, tx, there, func(s *compute.Server) { s.Settle(compute.PowerOn) })
 	})
 	out = w.renew(w.host, "boot-1", func(r *compute.Renewal) { r.Cleaned = []compute.Cleaned{{ServerID: first.ID, Epoch: c.Epoch}} })
 	if done := out.Clean[first.ID]; done.Do != compute.CleanDisk || done.Epoch <= c.Epoch || !out.Stop {

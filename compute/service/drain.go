@@ -13,15 +13,15 @@ import (
 )
 
 // Drain takes a living host out of service and moves its servers away, live where that can be had. Conflict: it does not live.
-func (s *Hosts) Drain(ctx context.Context, ident string, who compute.Who) (*compute.Plan, error) {
-	h, err := s.Host(ctx, ident)
+func (s *Plans) Drain(ctx context.Context, ident string, who compute.Who) (*compute.Plan, error) {
+	h, err := s.host(ctx, ident)
 	if err != nil {
 		return nil, err
 	}
 	if h.Kind == compute.IronicHost {
 		return nil, problem.Unsupportedf("host %s is an endpoint of the Bare Metal API: each of its servers is its own host, there is nothing to drain", compute.OrID(h))
 	}
-	if up, err := s.livenessSnapshot(ctx, nil); err != nil {
+	if up, err := s.liveness.snapshot(ctx, nil); err != nil {
 		return nil, err
 	} else if !up.isUp(h) {
 		return nil, problem.Conflictf("host %s is down: it is evacuated, not drained; see: salvor fence %s", compute.OrID(h), compute.OrID(h))
@@ -30,19 +30,19 @@ func (s *Hosts) Drain(ctx context.Context, ident string, who compute.Who) (*comp
 	if who.User != "" {
 		reason += " by " + compute.TruncateText(who.User)
 	}
-	if _, err := s.SetService(ctx, h.ID, compute.Service{Disabled: &yes, Reason: &reason}, who.Asker); err != nil {
+	if _, err := s.hosts.SetService(ctx, h.ID, compute.Service{Disabled: &yes, Reason: &reason}, who.Asker); err != nil {
 		return nil, err
 	}
-	p, err := s.PlanEvacuation(ctx, compute.PlanRequest{Host: h.ID, Drain: true}, who)
+	p, err := s.Draft(ctx, compute.PlanRequest{Host: h.ID, Drain: true}, who)
 	if err != nil {
 		return nil, err
 	}
-	return s.RunPlan(ctx, p.ID, nil, who)
+	return s.Run(ctx, p.ID, nil, who)
 }
 
 // BeginDrained begins the move of one item of a drain that is run, or of a way home. ErrServerBusy: it is to be asked again; another
 // problem.Conflict keeps this one server where it is.
-func (s *Hosts) BeginDrained(ctx context.Context, tx job.Tx, p *compute.Plan, item *compute.PlanItem, who record.Asker) error {
+func (s *Plans) BeginDrained(ctx context.Context, tx job.Tx, p *compute.Plan, item *compute.PlanItem, who record.Asker) error {
 	begun, err := s.store.Moves().List(ctx, tx, compute.MoveFilter{PlanID: p.ID, ServerID: item.ServerID}, pageOf(1))
 	if err != nil || len(begun) > 0 {
 		return err
@@ -62,21 +62,21 @@ func (s *Hosts) BeginDrained(ctx context.Context, tx job.Tx, p *compute.Plan, it
 		return err
 	}
 	a := compute.MigrateArgs{MoveArgs: compute.MoveArgs{DestID: item.DestID, Force: home}}
-	_, err = s.servers.BeginMigration(ctx, tx, srv, &compute.Move{PlanID: p.ID}, a, who)
+	_, err = s.moves.BeginMigration(ctx, tx, srv, &compute.Move{PlanID: p.ID}, a, who)
 	return err
 }
 
 // alive is a Conflict where a host is down: nothing is begun at one that cannot answer. Unavailable: that cannot be told yet.
-func (s *Hosts) alive(ctx context.Context, tx job.Tx, hostID string) error {
+func (s *Plans) alive(ctx context.Context, tx job.Tx, hostID string) error {
 	h, err := s.store.Hosts().Get(ctx, tx, hostID)
 	if err != nil {
 		return err
 	}
-	up, err := s.livenessSnapshot(ctx, tx)
+	up, err := s.liveness.snapshot(ctx, tx)
 	if err != nil || up.isUp(h) {
 		return err
 	}
-	if err := s.unheard(h); err != nil {
+	if err := s.liveness.requireHeard(h); err != nil {
 		return err
 	}
 	return problem.Conflictf("host %s is down: its servers are evacuated, not drained", compute.OrID(h))
@@ -84,8 +84,8 @@ func (s *Hosts) alive(ctx context.Context, tx job.Tx, hostID string) error {
 
 // Restore puts a host back to service: it takes servers again and is no longer forced down; the node that it is may be switched on
 // again, and is. Conflict while something of a server that it lost has to be cleaned up there, or its servers are still being moved.
-func (s *Hosts) Restore(ctx context.Context, ident string, who compute.Who) (*compute.Host, error) {
-	h, err := s.Host(ctx, ident)
+func (s *Plans) Restore(ctx context.Context, ident string, who compute.Who) (*compute.Host, error) {
+	h, err := s.host(ctx, ident)
 	if err != nil {
 		return nil, err
 	}
@@ -102,11 +102,11 @@ func (s *Hosts) Restore(ctx context.Context, ident string, who compute.Who) (*co
 	if err := s.switchOn(ctx, h, who); err != nil { // first: what has to be cleaned up there needs the host
 		return nil, err
 	}
-	return s.SetService(ctx, h.ID, change, who.Asker)
+	return s.hosts.SetService(ctx, h.ID, change, who.Asker)
 }
 
 // switchOn has a host's node released and switched on, or its cluster told that it is back.
-func (s *Hosts) switchOn(ctx context.Context, h *compute.Host, who compute.Who) error {
+func (s *Plans) switchOn(ctx context.Context, h *compute.Host, who compute.Who) error {
 	if h.NodeID == "" && h.Kind != compute.GanetiHost {
 		return nil
 	}
@@ -125,12 +125,12 @@ func (s *Hosts) switchOn(ctx context.Context, h *compute.Host, who compute.Who) 
 }
 
 // BringHome moves the servers back whose newest move left the host, by a plan that is run at once. Conflict: the host is not up.
-func (s *Hosts) BringHome(ctx context.Context, ident string, who compute.Who) (*compute.Plan, error) {
-	h, err := s.Host(ctx, ident)
+func (s *Plans) BringHome(ctx context.Context, ident string, who compute.Who) (*compute.Plan, error) {
+	h, err := s.host(ctx, ident)
 	if err != nil {
 		return nil, err
 	}
-	if up, err := s.livenessSnapshot(ctx, nil); err != nil {
+	if up, err := s.liveness.snapshot(ctx, nil); err != nil {
 		return nil, err
 	} else if !up.isUp(h) || h.Disabled {
 		return nil, problem.Conflictf("host %s is not back yet, so nothing can be brought home: ask again when it is up and enabled", compute.OrID(h))
@@ -153,7 +153,7 @@ func (s *Hosts) BringHome(ctx context.Context, ident string, who compute.Who) (*
 }
 
 // away are the servers whose newest move left the host, and that are elsewhere.
-func (s *Hosts) away(ctx context.Context, tx job.Tx, h *compute.Host) ([]compute.PlanItem, error) {
+func (s *Plans) away(ctx context.Context, tx job.Tx, h *compute.Host) ([]compute.PlanItem, error) {
 	left, err := s.store.Moves().List(ctx, tx, compute.MoveFilter{SourceID: h.ID}, record.Page{})
 	if err != nil {
 		return nil, err

@@ -16,7 +16,7 @@ func TestADrainBeginsNothingAtADeadHost(t *testing.T) {
 	p := &compute.Plan{Record: record.Record{ID: newID()}, HostID: w.host.ID, State: compute.PlanRunning, Drain: true}
 	item := &compute.PlanItem{ServerID: s.ID, Disposition: compute.KeepDisk}
 	begin := func() error {
-		return w.store.Do(w.ctx, func(tx job.Tx) error { return w.Hosts.BeginDrained(w.ctx, tx, p, item, admin.Asker) })
+		return w.store.Do(w.ctx, func(tx job.Tx) error { return w.Plans.BeginDrained(w.ctx, tx, p, item, admin.Asker) })
 	}
 	w.pass(compute.Suspect)
 	err := begin()

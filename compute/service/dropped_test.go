@@ -18,7 +18,7 @@ func TestADroppedAttachFreesNoVolume(t *testing.T) {
 		t.Helper()
 		j := w.endJobs(s.ID)
 		j.SetCause(problem.Conflictf("dropped"))
-		w.tx(func(tx job.Tx) error { return w.Servers.ShowDropped(w.ctx, tx, j) })
+		w.tx(func(tx job.Tx) error { return w.HeldDatabase.ShowDropped(w.ctx, tx, j) })
 		v, err := w.Volumes.Get(w.ctx, vol.ID)
 		w.no(err)
 		got := w.read(s.ID)

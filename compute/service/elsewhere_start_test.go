@@ -57,7 +57,7 @@ func TestAGuestElsewhereHoldsStarts(t *testing.T) {
 				w.tx(func(tx job.Tx) error { return w.Servers.Edit(w.ctx, tx, s.ID, c.change) })
 			}
 			w.renew(other, "boot-1", guests(runs(s, s.Epoch)))
-			_, err := w.Servers.Act(w.ctx, s.ID, c.act, admin)
+			_, err := w.Actions.Act(w.ctx, s.ID, c.act, admin)
 			if c.taken {
 				w.no(err)
 				return
@@ -68,13 +68,13 @@ func TestAGuestElsewhereHoldsStarts(t *testing.T) {
 					t.Errorf("%q does not name %q", err, part)
 				}
 			}
-			_, err = w.Servers.Act(w.ctx, s.ID, c.act, alice)
+			_, err = w.Actions.Act(w.ctx, s.ID, c.act, alice)
 			w.want(err, problem.Conflict)
 			if text := err.Error(); strings.Contains(text, "host-b") || strings.Contains(text, other.ID) || !strings.Contains(text, "may run already") {
 				t.Errorf("its owner is told %q", text)
 			}
 			w.renew(other, "boot-1", guests())
-			if _, err := w.Servers.Act(w.ctx, s.ID, c.act, alice); err != nil {
+			if _, err := w.Actions.Act(w.ctx, s.ID, c.act, alice); err != nil {
 				t.Errorf("without the guest: %v", err)
 			}
 		})
@@ -141,7 +141,7 @@ func TestADeadDestinationHoldsNoServer(t *testing.T) {
 				w.renew(there, "boot-1", guests(arrives))
 			}
 			w.pass(time.Hour)
-			_, err := w.Servers.Act(w.ctx, s.ID, compute.Act{Action: compute.Reboot}, alice)
+			_, err := w.Actions.Act(w.ctx, s.ID, compute.Act{Action: compute.Reboot}, alice)
 			if problem.Is(err, problem.Conflict) != c.held {
 				t.Errorf("its owner reboots it: %v", err)
 			}

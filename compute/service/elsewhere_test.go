@@ -17,7 +17,7 @@ func TestARunningGuestAtTheOtherEndHoldsTheEvacuation(t *testing.T) {
 	w := newWorld(t)
 	s, there := w.server(alice, compute.Active), w.join("host-b")
 	w.join("host-c")
-	_, err := w.Servers.Migrate(w.ctx, s.ID, compute.MigrationRequest{}, admin)
+	_, err := w.Moves.Migrate(w.ctx, s.ID, compute.MigrationRequest{}, admin)
 	w.no(err)
 	w.run(w.jobs(s.ID)[0], job.Waiting)
 	w.tx(func(tx job.Tx) error {
@@ -28,14 +28,14 @@ func TestARunningGuestAtTheOtherEndHoldsTheEvacuation(t *testing.T) {
 	})
 	w.renew(w.host, "boot-1", guests(runs(s, s.Epoch)))
 	w.renew(there, "boot-7", guests(runs(s, s.Epoch)))
-	against, err := w.Hosts.Contradictions(w.ctx, w.hostRow(w.host))
+	against, err := w.Fences.Contradictions(w.ctx, w.hostRow(w.host))
 	w.no(err)
 	if len(against) != 1 || against[0].Code != compute.GuestSeenRunning {
 		t.Errorf("against the end of its host speaks: %+v", against)
 	}
 	_, err = w.fence(w.host, compute.PowerCut)
 	w.no(err)
-	p, err := w.Hosts.PlanEvacuation(w.ctx, compute.PlanRequest{Host: w.host.ID, Consent: []string{s.ID}}, admin)
+	p, err := w.Plans.Draft(w.ctx, compute.PlanRequest{Host: w.host.ID, Consent: []string{s.ID}}, admin)
 	w.no(err)
 	if i := p.Items[0]; i.Disposition != compute.Cannot || !strings.Contains(i.Why, "boot-7") || !strings.Contains(i.Why, there.ID) {
 		t.Errorf("planned: %+v", i)
@@ -53,7 +53,7 @@ func TestAPlanIsHeldByAnotherBootOfTheFencedHost(t *testing.T) {
 	w.no(err)
 	w.pass(10 * time.Second)
 	w.renew(w.host, "boot-2", guests(runs(s, s.Epoch)))
-	p, err := w.Hosts.PlanEvacuation(w.ctx, compute.PlanRequest{Host: w.host.ID, Consent: []string{s.ID}}, admin)
+	p, err := w.Plans.Draft(w.ctx, compute.PlanRequest{Host: w.host.ID, Consent: []string{s.ID}}, admin)
 	w.no(err)
 	if i := p.Items[0]; i.Disposition != compute.Cannot || !strings.Contains(i.Why, "boot-2") {
 		t.Errorf("planned: %+v", i)
@@ -115,7 +115,7 @@ func TestAStartThatFailedIsNotTriedAgainOnAFencedHost(t *testing.T) {
 				change(h)
 				return w.store.Hosts().Save(tx, h)
 			})
-			w.tx(func(tx job.Tx) error { return w.Servers.RestartLater(w.ctx, tx, s.ID, "no memory") })
+			w.tx(func(tx job.Tx) error { return w.Observer.RestartLater(w.ctx, tx, s.ID, "no memory") })
 			if jobs := w.jobs(s.ID); len(jobs) != map[bool]int{true: 1}[name == "it lives"] {
 				t.Errorf("%+v", jobs)
 			}

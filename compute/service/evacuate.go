@@ -24,7 +24,7 @@ const (
 
 // Evacuate moves one server away from a host that is fenced. Its name is the consent to re-image it, unless its host's group says never.
 // The problems carry the Compute API's own texts, in its order.
-func (s *Servers) Evacuate(ctx context.Context, id string, w compute.MoveRequest, who compute.Who) (*compute.Move, error) {
+func (s *Moves) Evacuate(ctx context.Context, id string, w compute.MoveRequest, who compute.Who) (*compute.Move, error) {
 	if !who.Admin {
 		return nil, problem.Forbiddenf("only administrators evacuate servers")
 	}
@@ -47,7 +47,7 @@ func (s *Servers) Evacuate(ctx context.Context, id string, w compute.MoveRequest
 }
 
 // firstSecret is the secret of a job that makes a system with a password; empty: with none.
-func (s *Servers) firstSecret(password secret.Value) (secret.Value, error) {
+func (s *Moves) firstSecret(password secret.Value) (secret.Value, error) {
 	if password.Empty() {
 		return secret.Value{}, nil
 	}
@@ -58,8 +58,8 @@ func (s *Servers) firstSecret(password secret.Value) (secret.Value, error) {
 	return compute.MarshalSecret(compute.JobSecret{Hash: hash.Reveal()})
 }
 
-func (s *Servers) evacuate(ctx context.Context, id string, w compute.MoveRequest, hidden secret.Value, who compute.Who) (*compute.Move, error) {
-	srv, err := s.get(ctx, nil, id, who)
+func (s *Moves) evacuate(ctx context.Context, id string, w compute.MoveRequest, hidden secret.Value, who compute.Who) (*compute.Move, error) {
+	srv, err := s.server(ctx, nil, id, who)
 	if err != nil {
 		return nil, err
 	}
@@ -102,8 +102,8 @@ func (s *Servers) evacuate(ctx context.Context, id string, w compute.MoveRequest
 }
 
 // stillInUse refuses while the host lives, and is not fenced.
-func (s *Servers) stillInUse(ctx context.Context, source *compute.Host) error {
-	live, err := s.hosts.livenessSnapshot(ctx, nil)
+func (s *Moves) stillInUse(ctx context.Context, source *compute.Host) error {
+	live, err := s.liveness.snapshot(ctx, nil)
 	if err != nil || !live.isUp(source) {
 		return err
 	}
@@ -111,9 +111,9 @@ func (s *Servers) stillInUse(ctx context.Context, source *compute.Host) error {
 }
 
 // planOne drafts a plan for one server, whose name is the consent; the job asks the destination before it does anything.
-func (s *Servers) planOne(ctx context.Context, srv *compute.Server, source *compute.Host, a compute.MoveArgs) (*compute.PlanItem, error) {
+func (s *Moves) planOne(ctx context.Context, srv *compute.Server, source *compute.Host, a compute.MoveArgs) (*compute.PlanItem, error) {
 	wish := compute.PlanRequest{Servers: []string{srv.ID}, Consent: []string{srv.ID}, Dest: a.DestID}
-	o, err := s.hosts.outlook(ctx, source, &wish)
+	o, err := s.inputs.outlook(ctx, source, &wish)
 	if err != nil {
 		return nil, err
 	}
@@ -125,10 +125,10 @@ func (s *Servers) planOne(ctx context.Context, srv *compute.Server, source *comp
 	return &item, nil
 }
 
-func (s *Servers) beginEvacuation(ctx context.Context, id, sourceID string, m *compute.Move, a compute.MoveArgs, who compute.Who) (*compute.Move, error) {
+func (s *Moves) beginEvacuation(ctx context.Context, id, sourceID string, m *compute.Move, a compute.MoveArgs, who compute.Who) (*compute.Move, error) {
 	var out *compute.Move
 	err := s.change(ctx, func(tx job.Tx) error {
-		srv, err := s.get(ctx, tx, id, who)
+		srv, err := s.server(ctx, tx, id, who)
 		if err != nil {
 			return err
 		}
@@ -139,12 +139,12 @@ func (s *Servers) beginEvacuation(ctx context.Context, id, sourceID string, m *c
 		if err != nil {
 			return err
 		}
-		receipt, err := s.hosts.EnsureReceipt(ctx, tx, source)
+		receipt, err := s.fences.Ensure(ctx, tx, source)
 		if err != nil {
 			return err
 		}
 		fresh := *m
-		out, err = s.BeginMove(ctx, tx, srv, &fresh, receipt, a, who.Asker)
+		out, err = s.Begin(ctx, tx, srv, &fresh, receipt, a, who.Asker)
 		return err
 	})
 	return out, err

@@ -23,7 +23,7 @@ func TestAnOlderProofDispelsNoDoubt(t *testing.T) {
 		w.renew(w.host, "boot-1")
 		old := []compute.Proof{{Evidence: e, Text: "it is off", At: w.now().Add(-time.Second)}}
 		w.tx(func(tx job.Tx) error {
-			_, err := w.Hosts.GiveReceipt(w.ctx, tx, w.host.ID, old, "root", "")
+			_, err := w.Fences.Give(w.ctx, tx, w.host.ID, old, "root", "")
 			return err
 		})
 		if r, err = w.store.Receipts().Get(w.ctx, nil, r.ID); err != nil || !r.Doubted() {
@@ -45,7 +45,7 @@ func TestAnAcknowledgementIsOfItsBoot(t *testing.T) {
 				t.Fatalf("%+v", out)
 			}
 			if rebooted { // another process hears it
-				_, err := there.Hosts.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-2"})
+				_, err := there.Leases.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-2"})
 				w.no(err)
 			}
 			w.pass(time.Second)
@@ -87,7 +87,7 @@ func TestAServerThatCameBackIsNotCleanedUp(t *testing.T) {
 	if c, told := w.renew(w.host, "boot-1").Clean[s.ID]; told {
 		t.Errorf("%+v", c)
 	}
-	if got, err := w.Servers.Move(w.ctx, m.ID); err != nil || got.State != compute.MoveCompleted {
+	if got, err := w.Moves.Get(w.ctx, m.ID); err != nil || got.State != compute.MoveCompleted {
 		t.Errorf("%+v %v", got, err)
 	}
 }
@@ -105,7 +105,7 @@ func TestAPlaceIsGivenAwayOnce(t *testing.T) {
 			return err
 		})
 	}
-	w.no(w.Hosts.FlushLeases(w.ctx))
+	w.no(w.Leases.FlushLeases(w.ctx))
 	w.no(place(there))
 	w.no(place(w.Services))
 	if err := place(there); err == nil {
@@ -119,10 +119,10 @@ func TestAPlaceIsGivenAwayOnce(t *testing.T) {
 // listener is another process that only listens, once a second.
 func (w *world) listener() (there *service.Services, st *ill, listen func(seconds int)) {
 	there, st = w.other(0)
-	w.no(w.Hosts.FlushLeases(w.ctx))
+	w.no(w.Leases.FlushLeases(w.ctx))
 	return there, st, func(seconds int) {
 		for range seconds {
-			if err := there.Hosts.ListenOnce(w.ctx); err != nil && !st.away {
+			if err := there.Liveness.ListenOnce(w.ctx); err != nil && !st.away {
 				w.t.Fatal(err)
 			}
 			w.pass(time.Second)
@@ -138,8 +138,8 @@ func TestNobodyIsSilentWhileTheStoreIsAway(t *testing.T) {
 	st.away = true
 	listen(10)
 	st.away = false
-	w.no(there.Hosts.ListenOnce(w.ctx))
-	if silent, _, known := there.Hosts.Silence(w.host.ID); !known || silent != 0 {
+	w.no(there.Liveness.ListenOnce(w.ctx))
+	if silent, _, known := there.Liveness.Silence(w.host.ID); !known || silent != 0 {
 		t.Errorf("silent for %s, %v", silent, known)
 	}
 }
@@ -150,11 +150,11 @@ func TestWhoStoodStillHeardNothing(t *testing.T) {
 	there, _, listen := w.listener()
 	listen(2)
 	w.pass(10 * time.Second)
-	w.no(there.Hosts.Listen(w.ctx))
-	if silent, _, known := there.Hosts.Silence(w.host.ID); !known || silent != 0 {
+	w.no(there.Liveness.Listen(w.ctx))
+	if silent, _, known := there.Liveness.Silence(w.host.ID); !known || silent != 0 {
 		t.Errorf("silent for %s, %v", silent, known)
 	}
-	if got := there.Hosts.Listening(); got != 0 {
+	if got := there.Liveness.Listening(); got != 0 {
 		t.Errorf("it has listened for %s", got)
 	}
 }

@@ -20,8 +20,8 @@ const (
 	observationTTL = 10 * time.Second
 )
 
-// failureDetector is what this process remembers of silent hosts from one look to the next.
-type failureDetector struct {
+// probeMemory is what this process remembers of silent hosts from one look to the next.
+type probeMemory struct {
 	mu     sync.Mutex
 	senses compute.HealthSources // nil: there are none
 	// asked are the hosts that each living one is to look at, seen what they told, by the host and by who looked.
@@ -40,21 +40,21 @@ type probeResult struct {
 }
 
 // SetSenses names further ways of perceiving hosts.
-func (s *Hosts) SetSenses(by compute.HealthSources) {
-	s.lookout.mu.Lock()
-	defer s.lookout.mu.Unlock()
-	s.lookout.senses = by
+func (s *Liveness) SetSenses(by compute.HealthSources) {
+	s.cache.probes.mu.Lock()
+	defer s.cache.probes.mu.Unlock()
+	s.cache.probes.senses = by
 }
 
 // lookFor lists what a living host is asked to look at.
-func (l *failureDetector) lookFor(hostID string) []compute.Neighbour {
+func (l *probeMemory) lookFor(hostID string) []compute.Neighbour {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.asked[hostID]
 }
 
 // recordProbe takes a neighbour's word, of hosts that it was asked about.
-func (l *failureDetector) recordProbe(hostID string, seen []compute.Neighbour, now time.Time) {
+func (l *probeMemory) recordProbe(hostID string, seen []compute.Neighbour, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, n := range seen {
@@ -72,14 +72,22 @@ func (l *failureDetector) recordProbe(hostID string, seen []compute.Neighbour, n
 }
 
 // verdictFor is what is thought of a silent host, empty: it is none; suspected: it is called dead.
-func (l *failureDetector) verdictFor(hostID string) (why string, suspected bool) {
+func (l *probeMemory) verdictFor(hostID string) (why string, suspected bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.why[hostID], l.suspected[hostID]
 }
 
-// tendSuspects judges who is silent, and begins the fence of those whose group heals.
-func (s *Hosts) tendSuspects(ctx context.Context) error {
+// failureDetector suspects silent hosts, and begins the fences of those whose group heals.
+type failureDetector struct {
+	*serviceCore
+	cache    *hostCache
+	liveness *Liveness
+	fences   *Fences
+}
+
+// tend judges who is silent, and begins the fence of those whose group heals.
+func (s *failureDetector) tend(ctx context.Context) error {
 	hosts, err := s.store.Hosts().List(ctx, nil, compute.HostFilter{Kind: compute.AgentHost}, record.Page{})
 	if err != nil {
 		return err
@@ -88,9 +96,9 @@ func (s *Hosts) tendSuspects(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.lookout.ask(view, byID)
+	s.cache.probes.ask(view, byID)
 	verdicts := compute.Evaluate(view)
-	begun, crowd := s.lookout.take(verdicts)
+	begun, crowd := s.cache.probes.take(verdicts)
 	for _, v := range begun {
 		if err := s.suspect(ctx, v); err != nil {
 			return err
@@ -110,13 +118,13 @@ func (s *Hosts) tendSuspects(ctx context.Context) error {
 }
 
 // view perceives all hosts now. Only of those that are silent more is asked than whether they are.
-func (s *Hosts) view(ctx context.Context, hosts []*compute.Host) (compute.FleetObservation, map[string]*compute.Host, error) {
-	v, byID := compute.FleetObservation{Listening: s.Listening()}, make(map[string]*compute.Host, len(hosts))
+func (s *failureDetector) view(ctx context.Context, hosts []*compute.Host) (compute.FleetObservation, map[string]*compute.Host, error) {
+	v, byID := compute.FleetObservation{Listening: s.liveness.Listening()}, make(map[string]*compute.Host, len(hosts))
 	silent := false
 	for _, h := range hosts {
 		byID[h.ID] = h
 		g := compute.HostObservation{HostID: h.ID, Name: h.Name, Group: h.Group, Excluded: h.Fenced || h.ForcedDown || h.Revoked}
-		g.Silent, g.Watchdog, g.HadLease = s.Silence(h.ID)
+		g.Silent, g.Watchdog, g.HadLease = s.liveness.Silence(h.ID)
 		g.ForcedDown = h.ForcedDown && !h.Fenced && !h.Revoked
 		silent = silent || g.IsProbed()
 		v.Hosts = append(v.Hosts, g)
@@ -150,13 +158,13 @@ func (s *Hosts) view(ctx context.Context, hosts []*compute.Host) (compute.FleetO
 }
 
 // collectSignals asks all ways but the lease about one host.
-func (s *Hosts) collectSignals(ctx context.Context, g *compute.HostObservation, h *compute.Host) error {
-	there, err := s.servers.On(ctx, h.ID)
+func (s *failureDetector) collectSignals(ctx context.Context, g *compute.HostObservation, h *compute.Host) error {
+	there, err := s.On(ctx, h.ID)
 	if err != nil {
 		return err
 	}
 	g.Servers = len(there)
-	l := &s.lookout
+	l := &s.cache.probes
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for looker, what := range l.asked {
@@ -189,7 +197,7 @@ func (s *Hosts) collectSignals(ctx context.Context, g *compute.HostObservation, 
 }
 
 // ask chooses who looks at the silent hosts: living ones, of the same group before others.
-func (l *failureDetector) ask(v compute.FleetObservation, byID map[string]*compute.Host) {
+func (l *probeMemory) ask(v compute.FleetObservation, byID map[string]*compute.Host) {
 	near, living := map[string][]string{}, []string{}
 	for _, o := range v.Hosts {
 		if !o.Excluded && o.HadLease && o.Silent < compute.ProbeAfter {
@@ -224,7 +232,7 @@ func (l *failureDetector) ask(v compute.FleetObservation, byID map[string]*compu
 }
 
 // take remembers what is thought, and tells who is suspected from now on. It tells of a mass failure once.
-func (l *failureDetector) take(verdicts []compute.Verdict) (begun []compute.Verdict, crowd string) {
+func (l *probeMemory) take(verdicts []compute.Verdict) (begun []compute.Verdict, crowd string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	why, suspected := map[string]string{}, map[string]bool{}
@@ -265,16 +273,16 @@ func healAttemptAges(open []*compute.Receipt, groups []*compute.HostGroup, now t
 }
 
 // suspect writes on the host's timeline that it is called dead.
-func (s *Hosts) suspect(ctx context.Context, v compute.Verdict) error {
+func (s *failureDetector) suspect(ctx context.Context, v compute.Verdict) error {
 	return s.jobs.Do(ctx, func(tx job.Tx) error {
 		return s.jobs.Append(tx, job.Event{Subject: compute.HostSubject(v.HostID), Type: "contact", Text: "suspected to be dead: " + v.Why, Severity: "error"})
 	})
 }
 
 // heal begins the fence of a host, which is evacuated after it, if its group's gate is open still.
-func (s *Hosts) heal(ctx context.Context, h *compute.Host, why string) error {
+func (s *failureDetector) heal(ctx context.Context, h *compute.Host, why string) error {
 	err := s.change(ctx, func(tx job.Tx) error {
-		began, err := s.insertFence(ctx, tx, h, compute.FenceArgs{Heal: true, Why: why}, compute.Who{Admin: true})
+		began, err := s.fences.insertFence(ctx, tx, h, compute.FenceArgs{Heal: true, Why: why}, compute.Who{Admin: true})
 		if err != nil || began == "" { // a drain ends first
 			return err
 		}
@@ -288,7 +296,7 @@ func (s *Hosts) heal(ctx context.Context, h *compute.Host, why string) error {
 
 // countHealing counts the healing of a host in the row of its group, where every control plane does, and after every start. Conflict:
 // the host was healed within HealCycle, or as many as may be were.
-func (s *Hosts) countHealing(ctx context.Context, tx job.Tx, h *compute.Host) error {
+func (s *failureDetector) countHealing(ctx context.Context, tx job.Tx, h *compute.Host) error {
 	g, err := s.store.HostGroups().Get(ctx, tx, h.Group)
 	if err != nil {
 		return err

@@ -23,8 +23,8 @@ const (
 
 // Fence begins the fence of a host and returns its job. With words it is also attested by who asks, should nothing prove it. A drain
 // is cancelled for it; Conflict while another operation on the host goes on.
-func (s *Hosts) Fence(ctx context.Context, ident string, a compute.FenceArgs, who compute.Who) (jobID string, err error) {
-	h, err := s.Host(ctx, ident)
+func (s *Fences) Fence(ctx context.Context, ident string, a compute.FenceArgs, who compute.Who) (jobID string, err error) {
+	h, err := s.host(ctx, ident)
 	if err != nil {
 		return "", err
 	}
@@ -61,7 +61,7 @@ func (s *Hosts) Fence(ctx context.Context, ident string, a compute.FenceArgs, wh
 }
 
 // insertFence inserts the job of a fence and gives its id; empty: a drain was cancelled, and ends first.
-func (s *Hosts) insertFence(ctx context.Context, tx job.Tx, h *compute.Host, a compute.FenceArgs, who compute.Who) (string, error) {
+func (s *Fences) insertFence(ctx context.Context, tx job.Tx, h *compute.Host, a compute.FenceArgs, who compute.Who) (string, error) {
 	open, err := s.jobs.Unended(tx, compute.HostSubject(h.ID))
 	if err != nil {
 		return "", err
@@ -87,7 +87,7 @@ func (s *Hosts) insertFence(ctx context.Context, tx job.Tx, h *compute.Host, a c
 }
 
 // cancelDrain has a drain begin no more moves, and end: those that go on end by themselves, or yield to an evacuation.
-func (s *Hosts) cancelDrain(ctx context.Context, tx job.Tx, j *job.Job, who compute.Who) error {
+func (s *Fences) cancelDrain(ctx context.Context, tx job.Tx, j *job.Job, who compute.Who) error {
 	var a compute.EvacuateArgs
 	if err := json.Unmarshal(j.Args, &a); err != nil {
 		return fmt.Errorf("arguments of job %s: %w", j.ID, err)
@@ -101,8 +101,8 @@ func (s *Hosts) cancelDrain(ctx context.Context, tx job.Tx, j *job.Job, who comp
 
 // Heal plans what becomes of the servers of a fenced host whose group heals, and gives the job that does it, with what must be written
 // when that is inserted; nil: there is nothing to move.
-func (s *Hosts) Heal(ctx context.Context, hostID string, who compute.Who) (*job.Job, func(job.Tx) error, error) {
-	p, err := s.PlanEvacuation(ctx, compute.PlanRequest{Host: hostID}, who)
+func (s *Plans) Heal(ctx context.Context, hostID string, who compute.Who) (*job.Job, func(job.Tx) error, error) {
+	p, err := s.Draft(ctx, compute.PlanRequest{Host: hostID}, who)
 	if err != nil || len(p.Items) == 0 {
 		return nil, nil, err
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // ServersOfCluster reads a cluster's servers, by id. Whoever compares them with the cluster reads them before it.
-func (s *Servers) ServersOfCluster(ctx context.Context, clusterID string) (map[string]*compute.Server, error) {
+func (s *Reconciler) ServersOfCluster(ctx context.Context, clusterID string) (map[string]*compute.Server, error) {
 	hosts, err := s.store.Hosts().List(ctx, nil, compute.HostFilter{ClusterID: clusterID}, record.Page{})
 	if err != nil {
 		return nil, err
@@ -75,14 +75,14 @@ func (s *Hosts) forget(ctx context.Context, h *compute.Host) error {
 
 // ObserveCluster takes in the power of a cluster's guests, wherever they are in it; sessions are SyncRescue's. seen are the servers
 // from before the guests were read (see Seen): one that was changed since is left for the next look.
-func (s *Servers) ObserveCluster(ctx context.Context, guests []compute.Guest, seen map[string]*compute.Server) error {
+func (s *Reconciler) ObserveCluster(ctx context.Context, guests []compute.Guest, seen map[string]*compute.Server) error {
 	for i := range guests {
 		g := &guests[i]
 		srv := seen[g.ID]
 		if !g.Ours || srv == nil || srv.CompareGuest(g, compute.GanetiHost, false) == (compute.GuestVerdict{}) {
 			continue
 		}
-		if err := s.mend(ctx, srv, g, compute.GanetiHost, false); err != nil {
+		if err := s.observer.mend(ctx, srv, g, compute.GanetiHost, false); err != nil {
 			return err
 		}
 	}

@@ -15,8 +15,14 @@ import (
 // maxIncarnation bounds the id of an incarnation that a host reports.
 const maxIncarnation = 64
 
+// GuestReports are what hosts report of guests: they hold what would start a second copy of a server.
+type GuestReports struct {
+	*serviceCore
+	liveness *Liveness
+}
+
 // takeGuests keeps the list of guests that a host told, in place of the one before. Of a list that tells nothing new it writes nothing.
-func (s *Hosts) takeGuests(ctx context.Context, hostID, bootID string, guests []compute.Guest) error {
+func (s *GuestReports) takeGuests(ctx context.Context, hostID, bootID string, guests []compute.Guest) error {
 	known, err := s.store.GuestReports(ctx, nil, compute.GuestReportFilter{HostID: hostID})
 	if err != nil {
 		return err
@@ -61,7 +67,7 @@ func (s *Hosts) takeGuests(ctx context.Context, hostID, bootID string, guests []
 }
 
 // TakeClusterGuests keeps the guests that a cluster told, by the id of the node that runs them. nodes are all of its nodes.
-func (s *Hosts) TakeClusterGuests(ctx context.Context, nodes []string, guests map[string][]compute.Guest) error {
+func (s *GuestReports) TakeClusterGuests(ctx context.Context, nodes []string, guests map[string][]compute.Guest) error {
 	for _, id := range nodes {
 		if err := s.takeGuests(ctx, id, "", guests[id]); err != nil {
 			return err
@@ -71,7 +77,7 @@ func (s *Hosts) TakeClusterGuests(ctx context.Context, nodes []string, guests ma
 }
 
 // answeredFor tells whether the open receipt of its host proves that a reported guest is off.
-func (s *Hosts) answeredFor(ctx context.Context, tx job.Tx, g compute.GuestReport) (bool, error) {
+func (s *GuestReports) answeredFor(ctx context.Context, tx job.Tx, g compute.GuestReport) (bool, error) {
 	r, err := s.Receipt(ctx, tx, g.HostID)
 	if err != nil {
 		return false, ignoreNotFound(err)
@@ -82,7 +88,7 @@ func (s *Hosts) answeredFor(ctx context.Context, tx job.Tx, g compute.GuestRepor
 // heldBy tells in words which guest holds a move of a server: one that any host or cluster tells, and that is not proven off. besides
 // are the hosts where the server may run. Of the host that a receipt fenced only another boot counts here; of the fenced boot
 // Receipt.Doubted tells. Empty: none.
-func (s *Hosts) heldBy(ctx context.Context, tx job.Tx, serverID string, receipt *compute.Receipt, besides ...string) (words string, hosts []string, err error) {
+func (s *GuestReports) heldBy(ctx context.Context, tx job.Tx, serverID string, receipt *compute.Receipt, besides ...string) (words string, hosts []string, err error) {
 	reports, err := s.store.GuestReports(ctx, tx, compute.GuestReportFilter{ServerID: serverID})
 	if err != nil {
 		return "", nil, err
@@ -94,7 +100,7 @@ func (s *Hosts) heldBy(ctx context.Context, tx job.Tx, serverID string, receipt 
 }
 
 // runsThere describes the reported guests that are not proven off, and lists their hosts; empty: all guests are off.
-func (s *Hosts) runsThere(ctx context.Context, tx job.Tx, reports []compute.GuestReport) (string, []string, error) {
+func (s *GuestReports) runsThere(ctx context.Context, tx job.Tx, reports []compute.GuestReport) (string, []string, error) {
 	var words, hosts []string
 	for _, g := range reports {
 		off, err := s.answeredFor(ctx, tx, g)
@@ -134,7 +140,7 @@ func (c *serviceCore) moveEnds(ctx context.Context, tx job.Tx, f compute.MoveFil
 
 // reportedElsewhere lists the guests of a host's servers that other hosts tell, but for those that a planned move holds at its other
 // end: an evacuation ends such a guest before it attaches the server anywhere.
-func (s *Hosts) reportedElsewhere(ctx context.Context, hostID string) ([]compute.GuestReport, error) {
+func (s *GuestReports) reportedElsewhere(ctx context.Context, hostID string) ([]compute.GuestReport, error) {
 	reports, err := s.store.GuestReports(ctx, nil, compute.GuestReportFilter{OfHostID: hostID})
 	if err != nil || len(reports) == 0 {
 		return nil, err
@@ -146,7 +152,7 @@ func (s *Hosts) reportedElsewhere(ctx context.Context, hostID string) ([]compute
 }
 
 // elsewhere tells of the servers of a host, by server, which guest of theirs another host or another boot tells.
-func (s *Hosts) elsewhere(ctx context.Context, source *compute.Host) (map[string]string, error) {
+func (s *GuestReports) elsewhere(ctx context.Context, source *compute.Host) (map[string]string, error) {
 	reports, err := s.reportedElsewhere(ctx, source.ID)
 	if err != nil {
 		return nil, err
@@ -178,7 +184,7 @@ func (s *Hosts) elsewhere(ctx context.Context, source *compute.Host) (map[string
 // staleGuest tells whether a guest that a host told is of before a finished move of its server, which is seen running where it lives
 // now; then it gives what the host is told: to end the guest, and to leave its disks. Both guests must be of the current incarnation
 // of the database. A release raises all epochs, so a move with a higher epoch than such a guest is of that incarnation too.
-func (s *Hosts) staleGuest(ctx context.Context, hostID string, srv *compute.Server) (*compute.Clean, error) {
+func (s *GuestReports) staleGuest(ctx context.Context, hostID string, srv *compute.Server) (*compute.Clean, error) {
 	if srv.HostID == "" || srv.HostID == hostID || srv.State == compute.Deleted || srv.Task == compute.Migrating {
 		return nil, nil
 	}
@@ -201,7 +207,7 @@ func (s *Hosts) staleGuest(ctx context.Context, hostID string, srv *compute.Serv
 	if now := s.Incarnation(); now == "" || here.Incarnation != now || there.Incarnation != now {
 		return nil, nil
 	}
-	if lives, err := s.isUp(ctx, srv.HostID); err != nil || !lives {
+	if lives, err := s.liveness.isUp(ctx, srv.HostID); err != nil || !lives {
 		return nil, err
 	}
 	moves, err := s.store.Moves().List(ctx, nil, compute.MoveFilter{ServerID: srv.ID}, record.Page{})
@@ -218,18 +224,18 @@ func (s *Hosts) staleGuest(ctx context.Context, hostID string, srv *compute.Serv
 }
 
 // isUp tells whether a host lives.
-func (s *Hosts) isUp(ctx context.Context, hostID string) (bool, error) {
+func (s *Liveness) isUp(ctx context.Context, hostID string) (bool, error) {
 	h, err := s.store.Hosts().Get(ctx, nil, hostID)
 	if err != nil {
 		return false, ignoreNotFound(err)
 	}
-	live, err := s.livenessSnapshot(ctx, nil)
+	live, err := s.snapshot(ctx, nil)
 	return err == nil && live.isUp(h), err
 }
 
-// hold refuses to begin the move of a server while a guest of it that is not proven off is told where it should not run (see heldBy).
-func (s *Servers) hold(ctx context.Context, tx job.Tx, serverID string, receipt *compute.Receipt, besides ...string) error {
-	by, hosts, err := s.hosts.heldBy(ctx, tx, serverID, receipt, besides...)
+// holdMove refuses to begin the move of a server while a guest of it that is not proven off is told where it should not run (see heldBy).
+func (s *GuestReports) holdMove(ctx context.Context, tx job.Tx, serverID string, receipt *compute.Receipt, besides ...string) error {
+	by, hosts, err := s.heldBy(ctx, tx, serverID, receipt, besides...)
 	if err == nil && by != "" {
 		err = problem.Conflictf("%s", compute.HeldMove(serverID, by, hosts))
 	}
@@ -238,7 +244,7 @@ func (s *Servers) hold(ctx context.Context, tx job.Tx, serverID string, receipt 
 
 // holdChange refuses an action that may start, continue or change the disks of a server at its host while another host reports a guest of it
 // that is not proven off. Only the error for an administrator names hosts and boots. problem.Conflict.
-func (s *Servers) holdChange(ctx context.Context, tx job.Tx, srv *compute.Server, admin bool) error {
+func (s *GuestReports) holdChange(ctx context.Context, tx job.Tx, srv *compute.Server, admin bool) error {
 	by, hosts, err := s.guestElsewhere(ctx, tx, srv)
 	switch {
 	case err != nil || by == "":
@@ -250,7 +256,7 @@ func (s *Servers) holdChange(ctx context.Context, tx job.Tx, srv *compute.Server
 }
 
 // guestElsewhere is heldBy for a server that stays at its host.
-func (s *Servers) guestElsewhere(ctx context.Context, tx job.Tx, srv *compute.Server) (words string, hosts []string, err error) {
+func (s *GuestReports) guestElsewhere(ctx context.Context, tx job.Tx, srv *compute.Server) (words string, hosts []string, err error) {
 	reports, err := s.store.GuestReports(ctx, tx, compute.GuestReportFilter{ServerID: srv.ID})
 	reports = slices.DeleteFunc(reports, func(g compute.GuestReport) bool { return g.HostID == srv.HostID })
 	if err != nil || len(reports) == 0 {
@@ -260,11 +266,11 @@ func (s *Servers) guestElsewhere(ctx context.Context, tx job.Tx, srv *compute.Se
 	if err != nil {
 		return "", nil, err
 	}
-	return s.hosts.heldBy(ctx, tx, srv.ID, nil, besides...)
+	return s.heldBy(ctx, tx, srv.ID, nil, besides...)
 }
 
 // isOffElsewhere tells whether no other host reports a guest of the server that is not proven off.
-func (s *Servers) isOffElsewhere(ctx context.Context, tx job.Tx, id string) (bool, error) {
+func (s *GuestReports) isOffElsewhere(ctx context.Context, tx job.Tx, id string) (bool, error) {
 	srv, err := s.store.Servers().Get(ctx, tx, id)
 	if err != nil {
 		return false, err
@@ -276,7 +282,7 @@ func (s *Servers) isOffElsewhere(ctx context.Context, tx job.Tx, id string) (boo
 // guestMayBeAt lists the hosts at which a reported guest is no second copy of the server. These are its own host and the other nodes of its
 // cluster, which runs an instance once. They are also both ends of planned moves that ended just now, whose newest reports may be older, and
 // destinations that died while a planned move that failed brought a guest there.
-func (s *Servers) guestMayBeAt(ctx context.Context, tx job.Tx, srv *compute.Server, reports []compute.GuestReport) ([]string, error) {
+func (s *GuestReports) guestMayBeAt(ctx context.Context, tx job.Tx, srv *compute.Server, reports []compute.GuestReport) ([]string, error) {
 	out := []string{srv.HostID}
 	home, err := s.store.Hosts().Get(ctx, tx, srv.HostID)
 	if err != nil {
@@ -304,8 +310,8 @@ func (s *Servers) guestMayBeAt(ctx context.Context, tx job.Tx, srv *compute.Serv
 }
 
 // holdAttach is hold of a move that goes on: it is asked again, within the bounds of its action.
-func (s *Servers) holdAttach(ctx context.Context, tx job.Tx, m *compute.Move, receipt *compute.Receipt, besides ...string) error {
-	err := s.hold(ctx, tx, m.ServerID, receipt, besides...)
+func (s *GuestReports) holdAttach(ctx context.Context, tx job.Tx, m *compute.Move, receipt *compute.Receipt, besides ...string) error {
+	err := s.holdMove(ctx, tx, m.ServerID, receipt, besides...)
 	if problem.Is(err, problem.Conflict) {
 		err = problem.Unavailablef("%w", err)
 	}
@@ -313,9 +319,9 @@ func (s *Servers) holdAttach(ctx context.Context, tx job.Tx, m *compute.Move, re
 }
 
 // noteOnce writes once down, on a host and a server, what becomes of a guest there that a clean-up of that epoch is about.
-func (s *Hosts) noteOnce(ctx context.Context, hostID, serverID string, epoch int64, text string) error {
+func (s *hostCleanup) noteOnce(ctx context.Context, hostID, serverID string, epoch int64, text string) error {
 	noted := false
-	s.leases.with(hostID, func(h *hostSession) {
+	s.cache.sessions.with(hostID, func(h *hostSession) {
 		if noted = h.ending[serverID] == epoch; !noted {
 			h.ending = maps.Clone(h.ending) // copies of it are read without the lock
 			if h.ending == nil {
@@ -339,7 +345,7 @@ func (s *Hosts) noteOnce(ctx context.Context, hostID, serverID string, epoch int
 
 // MisplacedGuests lists the guests that run where they should not: their server is deleted, lives on another host, or is known to
 // nobody. Those are left out whose host is proven off, from or to whose host a move of the server goes on, or that were told only now.
-func (s *Hosts) MisplacedGuests(ctx context.Context) ([]compute.GuestReport, error) {
+func (s *GuestReports) MisplacedGuests(ctx context.Context) ([]compute.GuestReport, error) {
 	all, err := s.store.GuestReports(ctx, nil, compute.GuestReportFilter{Misplaced: true})
 	if err != nil || len(all) == 0 {
 		return nil, err
@@ -368,7 +374,7 @@ func (s *Hosts) MisplacedGuests(ctx context.Context) ([]compute.GuestReport, err
 }
 
 // Elsewhere tells in words of each guest of a server that another host than its own tells and that is not proven off.
-func (s *Hosts) Elsewhere(ctx context.Context, srv *compute.Server) (words []string, hosts []*compute.Host, err error) {
+func (s *GuestReports) Elsewhere(ctx context.Context, srv *compute.Server) (words []string, hosts []*compute.Host, err error) {
 	all, err := s.MisplacedGuests(ctx)
 	if err != nil {
 		return nil, nil, err

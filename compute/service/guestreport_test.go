@@ -23,7 +23,7 @@ func (w *world) begin(id string, receipt *compute.Receipt) (moveID string, err e
 		if err != nil {
 			return err
 		}
-		m, err := w.Servers.BeginMove(w.ctx, tx, srv, &compute.Move{Disposition: compute.Reimage}, receipt, compute.MoveArgs{}, record.Asker{})
+		m, err := w.Moves.Begin(w.ctx, tx, srv, &compute.Move{Disposition: compute.Reimage}, receipt, compute.MoveArgs{}, record.Asker{})
 		if err == nil {
 			moveID = m.ID
 		}
@@ -36,13 +36,13 @@ func (w *world) begin(id string, receipt *compute.Receipt) (moveID string, err e
 func (w *world) claim(moveID string) {
 	w.t.Helper()
 	w.tx(func(tx job.Tx) error {
-		_, err := w.Servers.ClaimMove(w.ctx, tx, moveID, compute.MoveArgs{}, nil)
+		_, err := w.Moves.Claim(w.ctx, tx, moveID, compute.MoveArgs{}, nil)
 		return err
 	})
 }
 
 func (w *world) attach(moveID string) error {
-	return w.store.Do(w.ctx, func(tx job.Tx) error { return w.Servers.AttachMove(w.ctx, tx, moveID) })
+	return w.store.Do(w.ctx, func(tx job.Tx) error { return w.Moves.Attach(w.ctx, tx, moveID) })
 }
 
 // TestAGuestUnderANewIdentityHoldsTheMove: the host lost its state directory and joined anew. Its guests run, and it tells them. Nothing
@@ -60,11 +60,11 @@ func TestAGuestUnderANewIdentityHoldsTheMove(t *testing.T) {
 	names := []string{"host host-a (" + again.ID + ")", "boot boot-7", "guest " + s.ID, "power on", "salvor fence " + again.ID}
 	_, err = w.begin(s.ID, receipt)
 	w.refuses(err, names...)
-	_, err = w.Servers.Evacuate(w.ctx, s.ID, compute.MoveRequest{DestHost: free.ID}, admin)
+	_, err = w.Moves.Evacuate(w.ctx, s.ID, compute.MoveRequest{DestHost: free.ID}, admin)
 	w.refuses(err, names...)
-	_, err = w.Servers.Evacuate(w.ctx, s.ID, compute.MoveRequest{DestHost: free.ID, Force: true}, admin)
+	_, err = w.Moves.Evacuate(w.ctx, s.ID, compute.MoveRequest{DestHost: free.ID, Force: true}, admin)
 	w.refuses(err, names...)
-	p, err := w.Hosts.PlanEvacuation(w.ctx, compute.PlanRequest{Host: w.host.ID, Consent: []string{s.ID}}, admin)
+	p, err := w.Plans.Draft(w.ctx, compute.PlanRequest{Host: w.host.ID, Consent: []string{s.ID}}, admin)
 	w.no(err)
 	if p.Items[0].Disposition != compute.Cannot {
 		t.Fatalf("%+v", p.Items)
@@ -140,7 +140,7 @@ func TestASecondFenceAnswersForAnotherBoot(t *testing.T) {
 			w.pass(2 * time.Second)
 			w.renew(w.host, "boot-2")
 			err = w.store.Do(w.ctx, func(tx job.Tx) error {
-				_, err := w.Hosts.GiveReceipt(w.ctx, tx, w.host.ID, old, "root", "")
+				_, err := w.Fences.Give(w.ctx, tx, w.host.ID, old, "root", "")
 				return err
 			})
 			w.refuses(err, "boot-2")
@@ -213,10 +213,10 @@ func TestAPlannedMoveIsHeldByAGuestElsewhere(t *testing.T) {
 	s, again := w.server(alice, compute.Active), w.join("host-b")
 	w.renew(w.host, "boot-1", guests(runs(s, s.Epoch)))
 	w.renew(again, "boot-7", guests(runs(s, s.Epoch)))
-	_, err := w.Servers.Migrate(w.ctx, s.ID, compute.MigrationRequest{}, admin)
+	_, err := w.Moves.Migrate(w.ctx, s.ID, compute.MigrationRequest{}, admin)
 	w.refuses(err, again.ID, "boot-7", s.ID)
 	w.renew(again, "boot-7", guests())
-	_, err = w.Servers.Migrate(w.ctx, s.ID, compute.MigrationRequest{}, admin)
+	_, err = w.Moves.Migrate(w.ctx, s.ID, compute.MigrationRequest{}, admin)
 	w.no(err)
 }
 
@@ -227,7 +227,7 @@ func TestTheOtherEndOfAMigrationHoldsNoEvacuation(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			s, there, free := w.server(alice, compute.Active), w.join("host-b"), w.join("host-c")
-			_, err := w.Servers.Migrate(w.ctx, s.ID, compute.MigrationRequest{}, admin)
+			_, err := w.Moves.Migrate(w.ctx, s.ID, compute.MigrationRequest{}, admin)
 			w.no(err)
 			w.run(w.jobs(s.ID)[0], job.Waiting) // for an answer of a host
 			dead, lives := w.host, there
@@ -250,14 +250,14 @@ func TestTheOtherEndOfAMigrationHoldsNoEvacuation(t *testing.T) {
 			paused := runs(s, s.Epoch)
 			paused.Power = compute.PowerPaused
 			w.renew(lives, "boot-7", guests(paused))
-			against, err := w.Hosts.Contradictions(w.ctx, dead)
+			against, err := w.Fences.Contradictions(w.ctx, dead)
 			w.no(err)
 			if len(against) != 0 {
 				t.Errorf("against its end speaks: %+v", against)
 			}
 			receipt, err := w.fence(dead, compute.PowerCut)
 			w.no(err)
-			p, err := w.Hosts.PlanEvacuation(w.ctx, compute.PlanRequest{Host: dead.ID, Consent: []string{s.ID}}, admin)
+			p, err := w.Plans.Draft(w.ctx, compute.PlanRequest{Host: dead.ID, Consent: []string{s.ID}}, admin)
 			w.no(err)
 			if why := p.Items[0].Why; strings.Contains(why, "may run already") || strings.Contains(why, "on its way") {
 				t.Errorf("planned: %s", why)
@@ -265,7 +265,7 @@ func TestTheOtherEndOfAMigrationHoldsNoEvacuation(t *testing.T) {
 			m, err := w.begin(s.ID, receipt)
 			w.no(err)
 			w.tx(func(tx job.Tx) error {
-				_, err := w.Servers.ClaimMove(w.ctx, tx, m, compute.MoveArgs{DestID: free.ID}, nil)
+				_, err := w.Moves.Claim(w.ctx, tx, m, compute.MoveArgs{DestID: free.ID}, nil)
 				return err
 			})
 			if err = w.attach(m); !problem.Is(err, problem.Unavailable) {
@@ -344,7 +344,7 @@ func TestAGuestThatShouldNotRunIsTold(t *testing.T) {
 	w.renew(w.host, "boot-1", guests(runs(s, s.Epoch)))
 	w.renew(again, "boot-7", guests(nobody, runs(s, s.Epoch)))
 	misplaced := func() []compute.GuestReport {
-		all, err := w.Hosts.MisplacedGuests(w.ctx)
+		all, err := w.GuestReports.MisplacedGuests(w.ctx)
 		w.no(err)
 		return all
 	}
@@ -355,7 +355,7 @@ func TestAGuestThatShouldNotRunIsTold(t *testing.T) {
 	if all := misplaced(); len(all) != 2 || all[0].HostID != again.ID || all[1].HostID != again.ID {
 		t.Fatalf("%+v", all)
 	}
-	words, on, err := w.Hosts.Elsewhere(w.ctx, s)
+	words, on, err := w.GuestReports.Elsewhere(w.ctx, s)
 	w.no(err)
 	if len(words) != 1 || on[0].ID != again.ID {
 		t.Fatalf("%v %v", words, on)

@@ -18,7 +18,7 @@ func (offSense) Connected([]string) (some, known bool) { return false, false }
 // TestHealingComesRound: of two hosts of a group that die at once the second is healed when its turn comes, and again if that was blocked.
 func TestHealingComesRound(t *testing.T) {
 	w := newWorld(t)
-	w.Hosts.SetSenses(offSense{})
+	w.Liveness.SetSenses(offSense{})
 	hosts := w.healing(compute.DefaultHostGroup().MaxShare, "host-b", "host-c", "host-d", "host-e")
 	type attempt struct {
 		host *compute.Host
@@ -28,10 +28,10 @@ func TestHealingComesRound(t *testing.T) {
 	for began := w.now(); w.now().Sub(began) < 2*compute.HealCycle+time.Minute; {
 		w.pass(7 * time.Second)
 		for _, h := range hosts[2:] {
-			_, err := w.Hosts.Renew(w.ctx, h.ID, "01", compute.Renewal{BootID: "boot-1"})
+			_, err := w.Leases.Renew(w.ctx, h.ID, "01", compute.Renewal{BootID: "boot-1"})
 			w.no(err)
 		}
-		w.no(w.Hosts.TendSuspects(w.ctx))
+		w.no(w.Leases.TendSuspects(w.ctx))
 		for i, h := range hosts {
 			for _, j := range w.hostJobs(h) {
 				if tried = append(tried, attempt{h, w.now().Sub(began)}); i > 1 {
@@ -40,7 +40,7 @@ func TestHealingComesRound(t *testing.T) {
 				w.run(j, job.Ended) // blocked, but for the first
 				if len(tried) == 1 {
 					w.tx(func(tx job.Tx) error {
-						_, err := w.Hosts.GiveReceipt(w.ctx, tx, h.ID, []compute.Proof{{Evidence: compute.PowerCut, Text: "it is off"}}, "", "")
+						_, err := w.Fences.Give(w.ctx, tx, h.ID, []compute.Proof{{Evidence: compute.PowerCut, Text: "it is off"}}, "", "")
 						return err
 					})
 				}

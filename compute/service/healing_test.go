@@ -23,19 +23,19 @@ func TestTheGateIsOneForAllControlPlanes(t *testing.T) {
 		}
 	}
 	for range 4 { // each is a process that has just begun, and has listened
-		w.no(w.Hosts.FlushLeases(w.ctx))
+		w.no(w.Leases.FlushLeases(w.ctx))
 		there, _ := w.other(0)
-		there.Hosts.SetSenses(offSense{})
+		there.Liveness.SetSenses(offSense{})
 		for range 6 {
-			w.no(there.Hosts.ListenOnce(w.ctx))
+			w.no(there.Liveness.ListenOnce(w.ctx))
 			w.pass(2 * time.Second)
 			for _, h := range hosts[2:] {
-				_, err := there.Hosts.Renew(w.ctx, h.ID, "01", compute.Renewal{BootID: "boot-1"})
+				_, err := there.Leases.Renew(w.ctx, h.ID, "01", compute.Renewal{BootID: "boot-1"})
 				w.no(err)
 			}
 		}
-		w.no(there.Hosts.ListenOnce(w.ctx))
-		w.no(there.Hosts.TendSuspects(w.ctx))
+		w.no(there.Liveness.ListenOnce(w.ctx))
+		w.no(there.Leases.TendSuspects(w.ctx))
 		end()
 	}
 	if begun != 1 {

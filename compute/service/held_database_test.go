@@ -30,7 +30,7 @@ func TestAHeldDatabaseOrdersNothingOfHosts(t *testing.T) {
 	if !out.Held || out.Hold || out.Stop || len(out.Clean) != 0 || out.Servers != nil || out.QuarantineDays != 0 {
 		t.Errorf("held, it is told %+v", out)
 	}
-	if may, err := w.Hosts.MayAct(w.ctx, other.ID); err != nil || may {
+	if may, err := w.Leases.MayAct(w.ctx, other.ID); err != nil || may {
 		t.Errorf("orders are handed out: %v", err)
 	}
 	held = nil
@@ -38,7 +38,7 @@ func TestAHeldDatabaseOrdersNothingOfHosts(t *testing.T) {
 	if out := w.renew(w.host, "boot-2", tell); out.Held || !out.Hold || len(out.Clean) == 0 {
 		t.Errorf("released, it is told %+v", out)
 	}
-	if may, err := w.Hosts.MayAct(w.ctx, other.ID); err != nil || !may {
+	if may, err := w.Leases.MayAct(w.ctx, other.ID); err != nil || !may {
 		t.Errorf("no orders are handed out: %v", err)
 	}
 }

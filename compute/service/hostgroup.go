@@ -94,7 +94,7 @@ func (c *serviceCore) admitHostGroup(ctx context.Context, tx job.Tx, ch record.C
 }
 
 // Group reads the group that a host follows.
-func (s *Hosts) Group(ctx context.Context, tx job.Tx, h *compute.Host) (*compute.HostGroup, error) {
+func (s *serviceCore) Group(ctx context.Context, tx job.Tx, h *compute.Host) (*compute.HostGroup, error) {
 	if h.Group == "" {
 		return compute.DefaultHostGroup(), nil
 	}
@@ -172,7 +172,7 @@ func (s *Hosts) forceDown(ctx context.Context, tx job.Tx, h *compute.Host, down 
 	}
 	up := *h
 	up.ForcedDown = false
-	if why, err := s.blockedReason(ctx, tx, &up); err != nil || why != "" {
+	if why, err := s.fences.blockedReason(ctx, tx, &up); err != nil || why != "" {
 		return cmp.Or(err, problem.Invalidf("Unable to force up host %s: %s", compute.OrID(h), why))
 	}
 	receipt, err := s.Receipt(ctx, tx, h.ID)
@@ -180,5 +180,5 @@ func (s *Hosts) forceDown(ctx context.Context, tx job.Tx, h *compute.Host, down 
 		return err
 	}
 	receipt.Closed, h.Fenced = "admitted", false
-	return s.saveClosed(tx, receipt)
+	return s.fences.saveClosed(tx, receipt)
 }

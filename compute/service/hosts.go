@@ -16,28 +16,18 @@ import (
 	"salvor/secret"
 )
 
-// Hosts is the service of hosts: how they join, live and are taken out of service.
+// Hosts is the service of the records of hosts: how they join, are changed and removed.
 type Hosts struct {
 	*serviceCore
-	records *record.Collection[compute.Host, compute.HostFilter]
-	servers *Servers
-	leases  hostSessions
-	roster  hostCache
-	ear     livenessTracker
-	// register says of which hosts there is something to say.
-	register hostFlagsCache
-	// look lists the neighbours that a host is asked to look at, sighted is told what it saw; nil: nobody asks.
-	look    func(hostID string) []compute.Neighbour
-	sighted func(hostID string, seen []compute.Neighbour)
-	lookout failureDetector
+	records  *record.Collection[compute.Host, compute.HostFilter]
+	cache    *hostCache
+	liveness *Liveness
+	reports  *GuestReports
+	fences   *Fences
 }
 
-func newHosts(c *serviceCore, s *Servers) *Hosts {
-	h := &Hosts{serviceCore: c, servers: s, records: record.NewCollection("host", c.store.Hosts(), c.jobs, c.now), leases: newHostSessions(),
-		ear: livenessTracker{since: c.now(), lastSeen: map[string]lastSeen{}}}
-	h.look = h.lookout.lookFor
-	h.sighted = func(hostID string, seen []compute.Neighbour) { h.lookout.recordProbe(hostID, seen, h.now()) }
-	return h
+func newHosts(c *serviceCore, cache *hostCache, f *Fences) *Hosts {
+	return &Hosts{serviceCore: c, records: record.NewCollection("host", c.store.Hosts(), c.jobs, c.now), cache: cache, liveness: f.liveness, reports: f.reports, fences: f}
 }
 
 // Host reads one by UUID or name; a name that several hosts have is Conflict.
@@ -101,7 +91,7 @@ func (s *Hosts) Join(ctx context.Context, token secret.Value, hostID, name strin
 			return problem.Forbiddenf("join: host %s is known with another key; make a token for it with: salvor host token create --host %s", hostID, hostID)
 		}
 		// A host that lives has a certificate: who shows a token in its name is somebody else.
-		if up, err := s.livenessSnapshot(ctx, tx); err != nil || up.isUp(h) {
+		if up, err := s.liveness.snapshot(ctx, tx); err != nil || up.isUp(h) {
 			return cmp.Or(err, problem.Conflictf("join: host %s is up with a certificate of its own; stop it first, or revoke it", hostID))
 		}
 		h.Name, h.Serial, h.CertificateEnds, h.Key = name, cert.Serial, cert.Ends, key
@@ -112,7 +102,7 @@ func (s *Hosts) Join(ctx context.Context, token secret.Value, hostID, name strin
 		return s.noteHost(tx, hostID, record.Asker{}, "joined again as "+name)
 	})
 	if err == nil {
-		s.leases.forget(hostID)
+		s.cache.sessions.forget(hostID)
 	}
 	return out, err
 }
@@ -140,7 +130,7 @@ func (s *Hosts) edit(ctx context.Context, id string, change func(tx job.Tx, h *c
 		return s.saveHost(tx, h)
 	})
 	if err == nil {
-		s.leases.forget(id) // what was read of the row before
+		s.cache.sessions.forget(id) // what was read of the row before
 	}
 	return out, err
 }
@@ -238,19 +228,19 @@ func (s *Hosts) Ensure(ctx context.Context, clusterID, name string, inv compute.
 	return out, err
 }
 
-// Liveness reads which hosts live, by host: renewed within Suspect, and neither forced down nor fenced; hosts of clusters live while their
+// All reads which hosts live, by host: renewed within Suspect, and neither forced down nor fenced; hosts of clusters live while their
 // cluster answers.
-func (s *Hosts) Liveness(ctx context.Context) (map[string]compute.HostLiveness, error) {
+func (s *Liveness) All(ctx context.Context) (map[string]compute.HostLiveness, error) {
 	hosts, err := s.store.Hosts().List(ctx, nil, compute.HostFilter{}, record.Page{})
 	if err != nil {
 		return nil, err
 	}
-	return s.LivenessOf(ctx, hosts)
+	return s.Of(ctx, hosts)
 }
 
-// LivenessOf is Lives of hosts that were read already.
-func (s *Hosts) LivenessOf(ctx context.Context, hosts []*compute.Host) (map[string]compute.HostLiveness, error) {
-	up, err := s.livenessSnapshot(ctx, nil)
+// Of is All for hosts that were read already.
+func (s *Liveness) Of(ctx context.Context, hosts []*compute.Host) (map[string]compute.HostLiveness, error) {
+	up, err := s.snapshot(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -260,9 +250,9 @@ func (s *Hosts) LivenessOf(ctx context.Context, hosts []*compute.Host) (map[stri
 	}
 	out := make(map[string]compute.HostLiveness, len(hosts))
 	for _, h := range hosts {
-		l := s.leases.newest(up.stored[h.ID], h.ID)
+		l := s.cache.sessions.newest(up.stored[h.ID], h.ID)
 		life := compute.HostLiveness{Up: up.isUp(h), RenewedAt: l.RenewedAt, Renewals: l.Renewals, Servers: use[h.ID], Watchdog: l.Watchdog}
-		life.Verdict, life.Suspected = s.lookout.verdictFor(h.ID)
+		life.Verdict, life.Suspected = s.cache.probes.verdictFor(h.ID)
 		out[h.ID] = life
 	}
 	return out, nil
@@ -270,13 +260,13 @@ func (s *Hosts) LivenessOf(ctx context.Context, hosts []*compute.Host) (map[stri
 
 // livenessView judges hosts by what was read at one time.
 type livenessView struct {
-	hosts          *Hosts
+	cache          *hostCache
 	stored         map[string]compute.Lease
 	failedClusters []string // clusters that do not answer
 	at             time.Time
 }
 
-func (s *Hosts) livenessSnapshot(ctx context.Context, tx job.Tx) (*livenessView, error) {
+func (s *Liveness) snapshot(ctx context.Context, tx job.Tx) (*livenessView, error) {
 	stored, err := s.store.Leases(ctx)
 	if err != nil {
 		return nil, err
@@ -285,7 +275,7 @@ func (s *Hosts) livenessSnapshot(ctx context.Context, tx job.Tx) (*livenessView,
 	if err != nil {
 		return nil, err
 	}
-	l := &livenessView{hosts: s, stored: stored, at: s.now()}
+	l := &livenessView{cache: s.cache, stored: stored, at: s.now()}
 	for _, c := range clusters {
 		if c.Problem != "" {
 			l.failedClusters = append(l.failedClusters, c.ID)
@@ -301,5 +291,5 @@ func (l *livenessView) isUp(h *compute.Host) bool {
 	case h.ClusterID != "":
 		return !slices.Contains(l.failedClusters, h.ClusterID)
 	}
-	return l.at.Sub(l.hosts.leases.newest(l.stored[h.ID], h.ID).RenewedAt) < compute.Suspect
+	return l.at.Sub(l.cache.sessions.newest(l.stored[h.ID], h.ID).RenewedAt) < compute.Suspect
 }

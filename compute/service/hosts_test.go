@@ -61,7 +61,7 @@ func TestAHostThatLivesIsJoinedByNobody(t *testing.T) {
 	w := newWorld(t)
 	_, token, err := w.JoinTokens.Issue(w.ctx, time.Hour, "", admin.Asker)
 	w.no(err)
-	_, err = w.Hosts.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1"})
+	_, err = w.Leases.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1"})
 	w.no(err)
 	_, err = w.Hosts.Join(w.ctx, token, w.host.ID, "host-a", compute.Certificate{Serial: "02"}, w.host.ID)
 	w.want(err, problem.Conflict)
@@ -86,12 +86,12 @@ func TestAHostThatLivesIsJoinedByNobody(t *testing.T) {
 func TestARevokedHostIsShutOut(t *testing.T) {
 	w := newWorld(t)
 	yes, no, before := true, false, w.now()
-	w.no(w.Hosts.Allow(w.ctx, w.host.ID, "01", before))
+	w.no(w.Leases.Allow(w.ctx, w.host.ID, "01", before))
 	w.pass(time.Minute)
 	_, err := w.Hosts.SetService(w.ctx, "host-a", compute.Service{Revoked: &yes}, admin.Asker)
 	w.no(err)
-	w.want(w.Hosts.Allow(w.ctx, w.host.ID, "01", before), problem.Forbidden)
-	_, err = w.Hosts.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1"})
+	w.want(w.Leases.Allow(w.ctx, w.host.ID, "01", before), problem.Forbidden)
+	_, err = w.Leases.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1"})
 	w.want(err, problem.Forbidden)
 	w.want(w.Hosts.Certified(w.ctx, w.host.ID, compute.Certificate{Serial: "02"}), problem.Forbidden)
 	_, token, err := w.JoinTokens.Issue(w.ctx, time.Hour, "", admin.Asker)
@@ -100,28 +100,28 @@ func TestARevokedHostIsShutOut(t *testing.T) {
 	w.want(err, problem.Forbidden)
 	_, err = w.Hosts.SetService(w.ctx, w.host.ID, compute.Service{Revoked: &no}, admin.Asker)
 	w.no(err)
-	w.want(w.Hosts.Allow(w.ctx, w.host.ID, "01", before), problem.Forbidden) // the certificate that was revoked
+	w.want(w.Leases.Allow(w.ctx, w.host.ID, "01", before), problem.Forbidden) // the certificate that was revoked
 	_, err = w.Hosts.Join(w.ctx, token, w.host.ID, "host-a", compute.Certificate{Serial: "03"}, w.host.ID)
 	w.no(err)
-	w.no(w.Hosts.Allow(w.ctx, w.host.ID, "03", w.now()))
-	w.want(w.Hosts.Allow(w.ctx, w.host.ID, "01", before), problem.Forbidden)
+	w.no(w.Leases.Allow(w.ctx, w.host.ID, "03", w.now()))
+	w.want(w.Leases.Allow(w.ctx, w.host.ID, "01", before), problem.Forbidden)
 	w.pass(time.Minute)
 	w.no(w.Hosts.Certified(w.ctx, w.host.ID, compute.Certificate{Serial: "04"}))
-	w.no(w.Hosts.Allow(w.ctx, w.host.ID, "03", w.now())) // the answer with the next one was lost
-	w.want(w.Hosts.Allow(w.ctx, newID(), "01", before), problem.NotFound)
+	w.no(w.Leases.Allow(w.ctx, w.host.ID, "03", w.now())) // the answer with the next one was lost
+	w.want(w.Leases.Allow(w.ctx, newID(), "01", before), problem.NotFound)
 }
 
 func TestAHostLivesWhileItRenews(t *testing.T) {
 	w := newWorld(t)
 	up := func() bool {
-		lives, err := w.Hosts.Liveness(w.ctx)
+		lives, err := w.Liveness.All(w.ctx)
 		w.no(err)
 		return lives[w.host.ID].Up
 	}
 	if !up() {
 		t.Fatal("down after its first renewal")
 	}
-	w.no(w.Hosts.FlushLeases(w.ctx))
+	w.no(w.Leases.FlushLeases(w.ctx))
 	if stored, err := w.store.Leases(w.ctx); err != nil || stored[w.host.ID].BootID != "boot-1" {
 		t.Fatal(stored, err)
 	}
@@ -129,7 +129,7 @@ func TestAHostLivesWhileItRenews(t *testing.T) {
 	if up() {
 		t.Fatal("up though it is silent")
 	}
-	out, err := w.Hosts.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1"})
+	out, err := w.Leases.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1"})
 	w.no(err)
 	if out.Resend || !up() {
 		t.Fatal(out)
@@ -145,7 +145,7 @@ func TestAHostLivesWhileItRenews(t *testing.T) {
 func TestANewProcessAsksForEverythingAgain(t *testing.T) {
 	w := newWorld(t)
 	again := service.New(w.store, w.store, service.Options{}, w.now)
-	out, err := again.Hosts.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1"})
+	out, err := again.Leases.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1"})
 	w.no(err)
 	if !out.Resend {
 		t.Fatal("nothing is asked for")
@@ -156,14 +156,14 @@ func TestANewBootGetsTheOrdersAndItsGuestsAreStartedAgain(t *testing.T) {
 	w := newWorld(t)
 	s, off := w.server(alice, compute.Active), w.server(alice, compute.Stopped)
 	guests := []compute.Guest{{ID: s.ID, Power: compute.PowerOn}, {ID: off.ID, Power: compute.PowerOff}}
-	_, err := w.Hosts.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1", Guests: guests, HasGuests: true})
+	_, err := w.Leases.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1", Guests: guests, HasGuests: true})
 	w.no(err)
 	w.tx(func(tx job.Tx) error {
 		_, err := w.store.InsertOrder(tx, &compute.Order{ID: newID(), HostID: w.host.ID, BootID: "boot-1", ServerID: s.ID, Verb: compute.Look, JobID: newID(), Action: "a", Args: []byte("{}")})
 		return err
 	})
 	guests[0].Power = compute.PowerOff
-	out, err := w.Hosts.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-2", Guests: guests, HasGuests: true})
+	out, err := w.Leases.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-2", Guests: guests, HasGuests: true})
 	w.no(err)
 	if !out.Resend || !out.Servers[s.ID].Busy || out.Servers[s.ID].Power != compute.PowerOn || out.Servers[off.ID].Busy {
 		t.Fatalf("%+v", out)
@@ -207,7 +207,7 @@ func TestWhatAHostSees(t *testing.T) {
 			c.seen.ID = s.ID
 			guests = append(guests, *c.seen)
 		}
-		again, _ := w.Hosts.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1", Guests: guests, HasGuests: true})
+		again, _ := w.Leases.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1", Guests: guests, HasGuests: true})
 		if again.Resend != c.settles {
 			t.Errorf("%s: resend %v", name, again.Resend) // it may be older than the server's last change
 		}
@@ -216,7 +216,7 @@ func TestWhatAHostSees(t *testing.T) {
 		}
 		w.pass(time.Minute)
 		for range 3 { // looking again changes nothing
-			_, err := w.Hosts.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1", Guests: guests, HasGuests: true})
+			_, err := w.Leases.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1", Guests: guests, HasGuests: true})
 			w.no(err)
 		}
 		s = w.read(s.ID)
@@ -240,7 +240,7 @@ func TestARescueSystemThatEndsBeginsAnewByAJob(t *testing.T) {
 		s.Rescue, s.State, s.Power, s.Wanted = &session, compute.Rescued, compute.PowerOn, compute.PowerOn
 	})
 	seen := func(p compute.Power) compute.Renewed {
-		out, err := w.Hosts.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1", HasGuests: true, Guests: []compute.Guest{{ID: s.ID, Power: p}}})
+		out, err := w.Leases.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1", HasGuests: true, Guests: []compute.Guest{{ID: s.ID, Power: p}}})
 		w.no(err)
 		if !out.Servers[s.ID].Busy {
 			t.Errorf("%s: the host may start a rescue system that nobody would unlock", p)

@@ -14,10 +14,10 @@ import (
 func (w *world) release() {
 	w.t.Helper()
 	w.tx(func(tx job.Tx) error {
-		found, err := w.Hosts.HeldGuests(w.ctx, tx)
+		found, err := w.HeldDatabase.HeldGuests(w.ctx, tx)
 		differs := map[string]compute.HeldGuest{}
 		if err == nil {
-			err = w.Servers.EachHeld(w.ctx, tx, func(servers []*compute.Server) error {
+			err = w.HeldDatabase.EachHeld(w.ctx, tx, func(servers []*compute.Server) error {
 				for _, d := range found.Compare(servers) {
 					differs[d.Subject.ID] = d
 				}
@@ -25,10 +25,10 @@ func (w *world) release() {
 			})
 		}
 		if err == nil {
-			err = w.Servers.ReleaseServers(w.ctx, tx, differs)
+			err = w.HeldDatabase.ReleaseServers(w.ctx, tx, differs)
 		}
 		if err == nil {
-			err = w.Hosts.ReleaseHosts(w.ctx, tx, w.incarnation)
+			err = w.HeldDatabase.ReleaseHosts(w.ctx, tx, w.incarnation)
 		}
 		return err
 	})
@@ -101,7 +101,7 @@ func TestAFormerGuestOfAnotherIncarnationStays(t *testing.T) {
 				t.Fatalf("it is told %+v, want %q", got, c.do)
 			}
 			w.pass(time.Minute)
-			words, _, err := w.Hosts.Elsewhere(w.ctx, w.read(s.ID))
+			words, _, err := w.GuestReports.Elsewhere(w.ctx, w.read(s.ID))
 			w.no(err)
 			if got := strings.Join(words, " "); !strings.Contains(got, c.want) || !strings.Contains(got, "host-c") {
 				t.Errorf("it is told as %q, want %q", got, c.want)
@@ -194,11 +194,11 @@ func TestAReleasedReceiptStartsNothingElsewhere(t *testing.T) {
 	w.pass(time.Minute)
 	read := func() *compute.Receipt {
 		t.Helper()
-		r, err := w.Hosts.Receipt(w.ctx, nil, w.host.ID)
+		r, err := w.Fences.Receipt(w.ctx, nil, w.host.ID)
 		w.no(err)
 		return r
 	}
-	if ok, err := w.Hosts.Suffices(w.ctx, nil, read()); err != nil || ok {
+	if ok, err := w.Fences.Suffices(w.ctx, nil, read()); err != nil || ok {
 		t.Fatalf("the former receipt suffices: %v %v", ok, err)
 	}
 	if err := w.attach(moveID); !problem.Is(err, problem.Unavailable) || !strings.Contains(err.Error(), "salvor fence "+w.host.ID) {
@@ -213,7 +213,7 @@ func TestAReleasedReceiptStartsNothingElsewhere(t *testing.T) {
 	w.refuses(err, "no cut of its power")
 	w.want(w.store.Do(w.ctx, func(tx job.Tx) error {
 		old := []compute.Proof{{Evidence: compute.PowerCut, Text: "from before the release", At: w.now().Add(-24 * time.Hour)}}
-		_, err := w.Hosts.GiveReceipt(w.ctx, tx, w.host.ID, old, "root", "")
+		_, err := w.Fences.Give(w.ctx, tx, w.host.ID, old, "root", "")
 		return err
 	}), problem.Conflict)
 	again, err := w.fence(w.host, compute.PowerCut)
@@ -221,7 +221,7 @@ func TestAReleasedReceiptStartsNothingElsewhere(t *testing.T) {
 	if r := read(); r.ID != again.ID || r.ID != receipt.ID || r.Incarnation != "" || len(r.Proofs) != 1 || !r.Has(compute.PowerCut) {
 		t.Fatalf("the host is proven off again, its receipt is %+v", r)
 	}
-	if ok, err := w.Hosts.Suffices(w.ctx, nil, read()); err != nil || !ok {
+	if ok, err := w.Fences.Suffices(w.ctx, nil, read()); err != nil || !ok {
 		t.Fatalf("the new proof does not suffice: %v %v", ok, err)
 	}
 	w.no(w.attach(moveID))
@@ -278,7 +278,7 @@ func TestAMoveThatContinuesKeepsItsBound(t *testing.T) {
 			w.no(err)
 			claim(moveID)
 			if c.released {
-				w.tx(func(tx job.Tx) error { return w.Servers.ReleaseMove(w.ctx, tx, moveID, "it is full") })
+				w.tx(func(tx job.Tx) error { return w.Moves.Release(w.ctx, tx, moveID, "it is full") })
 				claim(moveID)
 			}
 			w.no(w.attach(moveID))
@@ -292,7 +292,7 @@ func TestAMoveThatContinuesKeepsItsBound(t *testing.T) {
 				t.Errorf("while it goes on, the host is told %+v", got)
 			}
 			w.tx(func(tx job.Tx) error {
-				return w.Servers.FinishMove(w.ctx, tx, moveID, func(s *compute.Server) { s.Settle(compute.PowerOn) })
+				return w.Moves.Finish(w.ctx, tx, moveID, func(s *compute.Server) { s.Settle(compute.PowerOn) })
 			})
 			w.pass(2 * time.Minute)
 			if got := told(was.Epoch + 1); got.Do != compute.CleanAsk {

@@ -47,7 +47,7 @@ func (s *Servers) StaleInitiators(ctx context.Context, target string) (func(init
 			return nil, err
 		}
 	}
-	hosts, _, err := s.hosts.cachedHosts(ctx, nil, false)
+	hosts, _, err := s.placement.cachedHosts(ctx, nil, false)
 	if err != nil {
 		return nil, err
 	}
@@ -124,6 +124,6 @@ func (s *Servers) addCurrentInitiators(ctx context.Context, v *compute.Volume, t
 }
 
 // On lists the servers of a host, deleted ones left out.
-func (s *Servers) On(ctx context.Context, hostID string) ([]*compute.Server, error) {
+func (s *serviceCore) On(ctx context.Context, hostID string) ([]*compute.Server, error) {
 	return s.store.Servers().List(ctx, nil, compute.ServerFilter{HostID: hostID}, record.Page{})
 }

@@ -131,9 +131,28 @@ func (l *hostSessions) requeue(all []compute.Lease) {
 	}
 }
 
+// Leases is the service of renewals: what hosts tell and what they are told.
+type Leases struct {
+	*serviceCore
+	cache    *hostCache
+	liveness *Liveness
+	reports  *GuestReports
+	fences   *Fences
+	cleanup  *hostCleanup
+	observer *Observer
+	actions  *Actions
+	detector *failureDetector
+}
+
+func newLeases(c *serviceCore, cache *hostCache, s *Services) *Leases {
+	return &Leases{serviceCore: c, cache: cache, liveness: s.Liveness, reports: s.GuestReports, fences: s.Fences, observer: s.Observer, actions: s.Actions,
+		cleanup:  &hostCleanup{serviceCore: c, cache: cache, hosts: s.Hosts, reports: s.GuestReports},
+		detector: &failureDetector{serviceCore: c, cache: cache, liveness: s.Liveness, fences: s.Fences}}
+}
+
 // Allow tells whether the host with this certificate may speak: NotFound or Forbidden (revoked, or made before a revocation that
 // was taken back). It is cheap.
-func (s *Hosts) Allow(ctx context.Context, hostID, serial string, issued time.Time) error {
+func (s *Leases) Allow(ctx context.Context, hostID, serial string, issued time.Time) error {
 	h, err := s.known(ctx, hostID)
 	switch {
 	case err != nil:
@@ -147,21 +166,21 @@ func (s *Hosts) Allow(ctx context.Context, hostID, serial string, issued time.Ti
 }
 
 // known is what this process knows of a host, its row read again now and then.
-func (s *Hosts) known(ctx context.Context, hostID string) (hostSession, error) {
-	h := s.leases.get(hostID)
+func (s *Leases) known(ctx context.Context, hostID string) (hostSession, error) {
+	h := s.cache.sessions.get(hostID)
 	if now := s.now(); !h.readAt.IsZero() && now.Sub(h.readAt) < rowTTL {
 		return h, nil
 	}
 	row, err := s.store.Hosts().Get(ctx, nil, hostID)
 	if problem.Is(err, problem.NotFound) {
-		s.leases.drop(hostID)
-		s.ear.drop(hostID)
+		s.cache.sessions.drop(hostID)
+		s.cache.heard.drop(hostID)
 		return hostSession{}, problem.NotFoundf("host %s is not known: it has to join", compute.TruncateText(hostID))
 	}
 	if err != nil {
 		return hostSession{}, err
 	}
-	s.leases.with(hostID, func(k *hostSession) {
+	s.cache.sessions.with(hostID, func(k *hostSession) {
 		k.readAt, k.revoked, k.name, k.serial, k.revokedAt = s.now(), row.Revoked, row.Name, row.Serial, row.RevokedAt
 		k.group, k.fenced, k.forcedDown, k.unseen, k.lost, k.strays = row.Group, row.Fenced, row.ForcedDown, row.Unseen, row.Lost, row.Strays
 		if k.lease.BootID != row.BootID {
@@ -177,7 +196,7 @@ const maxTold = 10000
 
 // Renew keeps a host's lease and takes in what it tells. A new boot id is admitted and gets the open orders; not so that of a host
 // that is fenced, or forced down (see standing).
-func (s *Hosts) Renew(ctx context.Context, hostID, serial string, r compute.Renewal) (compute.Renewed, error) {
+func (s *Leases) Renew(ctx context.Context, hostID, serial string, r compute.Renewal) (compute.Renewed, error) {
 	if r.BootID == "" || len(r.BootID) > 64 || len(r.Guests) > maxTold || len(r.Did) > maxTold || len(r.Cleaned) > maxTold {
 		return compute.Renewed{}, problem.Invalidf("renewal of host %s: a boot id of at most 64 characters and at most %d guests, deeds and clean-ups are taken", hostID, maxTold)
 	}
@@ -189,14 +208,14 @@ func (s *Hosts) Renew(ctx context.Context, hostID, serial string, r compute.Rene
 		return compute.Renewed{}, revokedCertificateError(hostID)
 	}
 	if r.HasGuests { // before it is judged how the host stands: what it tells may hold moves of others
-		if err := s.takeGuests(ctx, hostID, r.BootID, r.Guests); err != nil {
+		if err := s.reports.takeGuests(ctx, hostID, r.BootID, r.Guests); err != nil {
 			return compute.Renewed{}, err
 		}
 	}
 	if s.isHeld() {
 		return s.renewHeld(ctx, hostID, r)
 	}
-	if err := s.applyCleanup(ctx, hostID, r.Cleaned); err != nil {
+	if err := s.cleanup.applyCleanup(ctx, hostID, r.Cleaned); err != nil {
 		return compute.Renewed{}, err
 	}
 	stands, err := s.statusOf(ctx, hostID, h, r)
@@ -227,15 +246,15 @@ func (c *serviceCore) Incarnation() string {
 
 // renewHeld does the work of Renew while the database is held. The host keeps its lease, and its report of guests is stored. It gets
 // no instructions about guests, because the records may be older than the host.
-func (s *Hosts) renewHeld(ctx context.Context, hostID string, r compute.Renewal) (compute.Renewed, error) {
+func (s *Leases) renewHeld(ctx context.Context, hostID string, r compute.Renewal) (compute.Renewed, error) {
 	out := compute.Renewed{Held: true, Now: s.now()}
 	err := s.count(ctx, hostID, r, &out)
 	return out, err
 }
 
 // renew is Renew of a host that is neither fenced nor forced down.
-func (s *Hosts) renew(ctx context.Context, hostID string, r compute.Renewal) (compute.Renewed, error) {
-	h := s.leases.get(hostID)
+func (s *Leases) renew(ctx context.Context, hostID string, r compute.Renewal) (compute.Renewed, error) {
+	h := s.cache.sessions.get(hostID)
 	_, _, fencing, err := s.hostFlags(ctx)
 	if err != nil {
 		return compute.Renewed{}, err
@@ -243,7 +262,7 @@ func (s *Hosts) renew(ctx context.Context, hostID string, r compute.Renewal) (co
 	rebooted, ended := h.lease.BootID != r.BootID, s.guestsMayHaveStopped(hostID, h, fencing[h.group])
 	var left openObservations
 	if r.HasGuests { // before the new boot is admitted: if this is cut off, the next renewal is the first of its boot again
-		if left, err = s.servers.observe(ctx, hostID, r.Guests, rebooted || h.started || ended); err != nil {
+		if left, err = s.observer.observe(ctx, hostID, r.Guests, rebooted || h.started || ended); err != nil {
 			return compute.Renewed{}, err
 		}
 	}
@@ -265,27 +284,29 @@ func (s *Hosts) renew(ctx context.Context, hostID string, r compute.Renewal) (co
 }
 
 // renewed counts the renewal at the time at which it is answered.
-func (s *Hosts) renewed(ctx context.Context, hostID string, r compute.Renewal, left openObservations) (out compute.Renewed, err error) {
+func (s *Leases) renewed(ctx context.Context, hostID string, r compute.Renewal, left openObservations) (out compute.Renewed, err error) {
 	if r.HasGuests {
 		if out.Servers, err = s.wanted(ctx, hostID, left); err != nil {
 			return out, err
 		}
 	}
-	if out.Clean, err = s.cleanUps(ctx, hostID, r, out.Servers); err != nil {
+	_, sources, _, err := s.hostFlags(ctx)
+	if err != nil {
 		return out, err
 	}
-	if s.look != nil {
-		out.Look = s.look(hostID)
+	if out.Clean, err = s.cleanup.cleanUps(ctx, hostID, r, sources[hostID], out.Servers); err != nil {
+		return out, err
 	}
-	if s.sighted != nil && len(r.Neighbours) > 0 {
-		s.sighted(hostID, r.Neighbours)
+	out.Look = s.cache.probes.lookFor(hostID)
+	if len(r.Neighbours) > 0 {
+		s.cache.probes.recordProbe(hostID, r.Neighbours, s.now())
 	}
 	return out, s.count(ctx, hostID, r, &out)
 }
 
 // count keeps the lease of a renewal that is answered now. One that could not be stored where others see it is none.
-func (s *Hosts) count(ctx context.Context, hostID string, r compute.Renewal, out *compute.Renewed) error {
-	group := s.leases.get(hostID).group
+func (s *Leases) count(ctx context.Context, hostID string, r compute.Renewal, out *compute.Renewed) error {
+	group := s.cache.sessions.get(hostID).group
 	_, _, fencing, err := s.hostFlags(ctx)
 	if err != nil {
 		return err
@@ -296,9 +317,9 @@ func (s *Hosts) count(ctx context.Context, hostID string, r compute.Renewal, out
 		watchdog = r.Watchdog
 	}
 	now := s.now()
-	stored, _, _ := s.ear.of(hostID)
+	stored, _, _ := s.cache.heard.of(hostID)
 	var lease compute.Lease
-	s.leases.with(hostID, func(h *hostSession) {
+	s.cache.sessions.with(hostID, func(h *hostSession) {
 		if h.lease.BootID != r.BootID {
 			h.inventory, h.guests, h.started = false, false, true
 		}
@@ -315,13 +336,13 @@ func (s *Hosts) count(ctx context.Context, hostID string, r compute.Renewal, out
 		out.Resend = !h.inventory || !h.guests || now.Sub(h.toldAt) > resendInterval
 		lease = h.lease
 	})
-	s.ear.change(hostID, func(w *lastSeen) { w.at, w.watchdog, w.first = now, watchdog, time.Time{} })
+	s.cache.heard.change(hostID, func(w *lastSeen) { w.at, w.watchdog, w.first = now, watchdog, time.Time{} })
 	return s.persistLease(ctx, lease)
 }
 
 // applyRenewal writes what is new of a host into its row. Of one that is fenced it takes nothing, and tells so. A host whose lease had
 // lapsed writes its row in any case, and its lease before: of that and of a receipt by its silence one comes first.
-func (s *Hosts) applyRenewal(ctx context.Context, hostID string, r compute.Renewal, rebooted, lapsed bool) (fenced bool, err error) {
+func (s *Leases) applyRenewal(ctx context.Context, hostID string, r compute.Renewal, rebooted, lapsed bool) (fenced bool, err error) {
 	if rebooted || lapsed {
 		if err := s.publishLease(ctx, hostID, r.BootID); err != nil {
 			return false, err
@@ -357,7 +378,7 @@ func (s *Hosts) applyRenewal(ctx context.Context, hostID string, r compute.Renew
 		return s.saveHost(tx, h)
 	})
 	if err == nil {
-		s.leases.forget(hostID)
+		s.cache.sessions.forget(hostID)
 	}
 	return fenced, err
 }
@@ -384,7 +405,7 @@ func (c *serviceCore) recordBoot(ctx context.Context, tx job.Tx, h *compute.Host
 }
 
 // recordLocalActions writes what a host did on its own on the timelines of its servers.
-func (s *Hosts) recordLocalActions(ctx context.Context, hostID string, did []compute.LocalAction) error {
+func (s *Leases) recordLocalActions(ctx context.Context, hostID string, did []compute.LocalAction) error {
 	if len(did) == 0 {
 		return nil
 	}
@@ -412,7 +433,7 @@ func oneLine(s string) string {
 
 // wanted lists what should be on a host. Nobody else than a job switches a server in a session: a rescue system that only
 // starts is never unlocked.
-func (s *Hosts) wanted(ctx context.Context, hostID string, left openObservations) (map[string]compute.WantedServer, error) {
+func (s *Leases) wanted(ctx context.Context, hostID string, left openObservations) (map[string]compute.WantedServer, error) {
 	list, err := s.store.Servers().List(ctx, nil, compute.ServerFilter{HostID: hostID}, pageOf(0))
 	if err != nil {
 		return nil, err
@@ -426,23 +447,23 @@ func (s *Hosts) wanted(ctx context.Context, hostID string, left openObservations
 }
 
 // FlushLeases writes the leases that were renewed since the last time.
-func (s *Hosts) FlushLeases(ctx context.Context) error {
-	due := s.leases.take()
+func (s *Leases) FlushLeases(ctx context.Context) error {
+	due := s.cache.sessions.take()
 	if len(due) == 0 {
 		return nil
 	}
 	slices.SortFunc(due, func(a, b compute.Lease) int { return strings.Compare(a.HostID, b.HostID) })
 	if err := s.store.SaveLeases(ctx, due); err != nil {
-		s.leases.requeue(due)
-		s.ear.lost()
+		s.cache.sessions.requeue(due)
+		s.cache.heard.lost()
 		return err
 	}
 	s.stored(due)
 	return nil
 }
 
-// RunLeases is KeepLeases for who does the work that it finds: it tends what is due as well (see Servers.Tend, and tendReceipts).
-func (s *Hosts) RunLeases(ctx context.Context, onError func(error)) {
+// RunLeases is KeepLeases for who does the work that it finds: it tends what is due as well (see tend).
+func (s *Leases) RunLeases(ctx context.Context, onError func(error)) {
 	var tending sync.WaitGroup
 	tending.Go(func() { s.each(ctx, onError, s.tend) })
 	s.KeepLeases(ctx, onError) // in time, however long it takes to tend
@@ -450,16 +471,16 @@ func (s *Hosts) RunLeases(ctx context.Context, onError func(error)) {
 }
 
 // tend does the periodic work that is due, unless the database is held.
-func (s *Hosts) tend(ctx context.Context) error {
+func (s *Leases) tend(ctx context.Context) error {
 	if s.isHeld() {
 		return nil
 	}
-	return errors.Join(s.servers.Tend(ctx), s.tendReceipts(ctx), s.tendSuspects(ctx))
+	return errors.Join(s.actions.Tend(ctx), s.fences.tend(ctx), s.detector.tend(ctx))
 }
 
 // KeepLeases writes leases in batches and hears those of other processes until ctx ends. onError is told of what failed; it is no end.
-func (s *Hosts) KeepLeases(ctx context.Context, onError func(error)) {
-	s.each(ctx, onError, s.FlushLeases, s.keepListening)
+func (s *Leases) KeepLeases(ctx context.Context, onError func(error)) {
+	s.each(ctx, onError, s.FlushLeases, s.liveness.keepListening)
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushEvery)
 	defer cancel()
 	if err := s.FlushLeases(bounded); err != nil {
@@ -468,7 +489,7 @@ func (s *Hosts) KeepLeases(ctx context.Context, onError func(error)) {
 }
 
 // each does all of these each flushEvery.
-func (s *Hosts) each(ctx context.Context, onError func(error), all ...func(context.Context) error) {
+func (s *Leases) each(ctx context.Context, onError func(error), all ...func(context.Context) error) {
 	turn := time.NewTicker(flushEvery)
 	defer turn.Stop()
 	for {

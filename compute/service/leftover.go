@@ -11,12 +11,12 @@ import (
 )
 
 // Lost tells whether nobody need wait for a host to remove a server: it is fenced, or an operator gave it up and its lease has lapsed.
-func (s *Hosts) Lost(ctx context.Context, h *compute.Host) (bool, error) {
+func (s *Liveness) Lost(ctx context.Context, h *compute.Host) (bool, error) {
 	if h.Kind != compute.AgentHost || h.Fenced || !h.Revoked && !h.ForcedDown {
 		return h.Kind == compute.AgentHost && h.Fenced, nil
 	}
 	stored, err := s.store.Leases(ctx)
-	return err == nil && s.now().Sub(s.leases.newest(stored[h.ID], h.ID).RenewedAt) >= compute.Suspect, err
+	return err == nil && s.now().Sub(s.cache.sessions.newest(stored[h.ID], h.ID).RenewedAt) >= compute.Suspect, err
 }
 
 // GoneWithout ends a server as Gone does, without its host, which is Lost: should that come back, it destroys what it has of it. Unless a
@@ -36,7 +36,7 @@ func (s *Servers) GoneWithout(ctx context.Context, tx job.Tx, id string) error {
 	if err := s.leaveBehind(ctx, tx, srv); err != nil {
 		return err
 	}
-	receipt, err := s.hosts.Receipt(ctx, tx, host.ID)
+	receipt, err := s.Receipt(ctx, tx, host.ID)
 	if problem.Is(err, problem.NotFound) {
 		return s.gone(ctx, tx, id, false)
 	}
@@ -47,12 +47,12 @@ func (s *Servers) GoneWithout(ctx context.Context, tx job.Tx, id string) error {
 	if err != nil {
 		return err
 	}
-	besides, err := s.guestMayBeAt(ctx, tx, srv, reports)
+	besides, err := s.reports.guestMayBeAt(ctx, tx, srv, reports)
 	if err != nil {
 		return err
 	}
 	besides = slices.DeleteFunc(besides, func(at string) bool { return at == srv.HostID }) // its other boots count
-	by, _, err := s.hosts.heldBy(ctx, tx, id, receipt, besides...)
+	by, _, err := s.reports.heldBy(ctx, tx, id, receipt, besides...)
 	if err != nil {
 		return err
 	}

@@ -100,10 +100,16 @@ func (e *livenessTracker) take(stored map[string]compute.Lease, mine func(comput
 	}
 }
 
+// Liveness tells which hosts live, by their leases, by what neighbours see and by their BMCs.
+type Liveness struct {
+	*serviceCore
+	cache *hostCache
+}
+
 // Silence tells for how long this process has not heard of a host though it could have, on its own monotonic clock, and which hardware
 // watchdog the newest renewal named. known is false of a host that never held a lease, and while the store does not answer.
-func (s *Hosts) Silence(hostID string) (since time.Duration, watchdog string, known bool) {
-	w, from, known := s.ear.of(hostID)
+func (s *Liveness) Silence(hostID string) (since time.Duration, watchdog string, known bool) {
+	w, from, known := s.cache.heard.of(hostID)
 	if !known {
 		return 0, "", false
 	}
@@ -111,84 +117,84 @@ func (s *Hosts) Silence(hostID string) (since time.Duration, watchdog string, kn
 }
 
 // Listen reads what other processes heard, before a fence counts a silence: this one may have stood still, and then it heard nothing.
-func (s *Hosts) Listen(ctx context.Context) error {
+func (s *Liveness) Listen(ctx context.Context) error {
 	s.resume(false)
 	return s.listen(ctx)
 }
 
 // resume has silence count anew if the store was not asked for too long; turn: the loop asks it now.
-func (s *Hosts) resume(turn bool) {
-	s.ear.mu.Lock()
-	defer s.ear.mu.Unlock()
+func (s *Liveness) resume(turn bool) {
+	s.cache.heard.mu.Lock()
+	defer s.cache.heard.mu.Unlock()
 	now := s.now()
-	gap := !s.ear.looked.IsZero() && now.Sub(s.ear.looked) > deafAfter
+	gap := !s.cache.heard.looked.IsZero() && now.Sub(s.cache.heard.looked) > deafAfter
 	if gap {
-		s.ear.since = now
+		s.cache.heard.since = now
 	}
 	if gap || turn {
-		s.ear.looked = now
+		s.cache.heard.looked = now
 	}
 }
 
 // Listening tells for how long this process has heard without a gap; 0: it hears nothing just now.
-func (s *Hosts) Listening() time.Duration {
-	s.ear.mu.Lock()
-	defer s.ear.mu.Unlock()
-	if s.ear.stale {
+func (s *Liveness) Listening() time.Duration {
+	s.cache.heard.mu.Lock()
+	defer s.cache.heard.mu.Unlock()
+	if s.cache.heard.stale {
 		return 0
 	}
-	return s.now().Sub(s.ear.since)
+	return s.now().Sub(s.cache.heard.since)
 }
 
 // Deaf tells whether nothing can be said of any host just now: the store does not answer, or was not asked yet.
-func (s *Hosts) Deaf() bool {
-	s.ear.mu.Lock()
-	defer s.ear.mu.Unlock()
-	return s.ear.stale || s.ear.looked.IsZero()
+func (s *Liveness) Deaf() bool {
+	s.cache.heard.mu.Lock()
+	defer s.cache.heard.mu.Unlock()
+	return s.cache.heard.stale || s.cache.heard.looked.IsZero()
 }
 
 // listen reads what other processes heard.
-func (s *Hosts) listen(ctx context.Context) error {
+func (s *Liveness) listen(ctx context.Context) error {
 	stored, err := s.store.Leases(ctx)
 	if err != nil {
-		s.ear.lost()
+		s.cache.heard.lost()
 		return problem.Unavailablef("listen to hosts: %w", err)
 	}
-	s.ear.take(stored, func(l compute.Lease) bool {
-		own := s.leases.get(l.HostID).lease
+	s.cache.heard.take(stored, func(l compute.Lease) bool {
+		own := s.cache.sessions.get(l.HostID).lease
 		return own.Renewals == l.Renewals && own.RenewedAt.UnixMicro() == l.RenewedAt.UnixMicro()
 	}, s.now())
 	return nil
 }
 
 // keepListening is listen in a loop: a gap between its turns is one in which nothing was heard.
-func (s *Hosts) keepListening(ctx context.Context) error {
+func (s *Liveness) keepListening(ctx context.Context) error {
 	s.resume(true)
 	return s.listen(ctx)
 }
 
 // persistLease writes a lease that others must see before its renewal is answered, unless they saw one of late that named the same watchdog: the
 // host disarms it at the answer, and the store would have others believe in it.
-func (s *Hosts) persistLease(ctx context.Context, l compute.Lease) error {
-	w, _, _ := s.ear.of(l.HostID)
+func (s *Leases) persistLease(ctx context.Context, l compute.Lease) error {
+	w, _, _ := s.cache.heard.of(l.HostID)
 	if lag := l.RenewedAt.Sub(w.storedAt); !w.storedAt.IsZero() && lag >= 0 && lag <= leaseLag && w.storedDog == l.Watchdog {
 		return nil
 	}
 	bounded, cancel := context.WithTimeout(ctx, saveWithin)
 	defer cancel()
 	if err := s.store.SaveLeases(bounded, []compute.Lease{l}); err != nil {
-		s.ear.lost()
+		s.cache.heard.lost()
 		return problem.Unavailablef("the lease of host %s could not be stored, so it is none: %w", compute.TruncateText(l.HostID), err)
 	}
 	s.stored([]compute.Lease{l})
-	s.leases.with(l.HostID, func(h *hostSession) { h.fresh = h.fresh && h.lease != l })
+	s.cache.sessions.with(l.HostID, func(h *hostSession) { h.fresh = h.fresh && h.lease != l })
 	return nil
 }
 
 // stored notes which leases others see, and that their counts are no news here.
-func (s *Hosts) stored(leases []compute.Lease) {
+func (s *Leases) stored(leases []compute.Lease) {
 	for _, l := range leases {
-		s.ear.change(l.HostID, func(w *lastSeen) {
+		s.cache.heard.change(l.HostID, func(w *lastSeen) {
 			w.count = max(w.count, l.Renewals)
 			if l.RenewedAt.After(w.storedAt) {
 				w.storedAt, w.storedDog = l.RenewedAt, l.Watchdog
@@ -210,8 +216,8 @@ type hostFlagsCache struct {
 const hostFlagsTTL = time.Second
 
 // hostFlags gives the register, read again if it is too old.
-func (s *Hosts) hostFlags(ctx context.Context) (fenced, sources, fencing map[string]bool, err error) {
-	r := &s.register
+func (s *Leases) hostFlags(ctx context.Context) (fenced, sources, fencing map[string]bool, err error) {
+	r := &s.cache.flags
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if now := s.now(); r.at.IsZero() || now.Sub(r.at) >= hostFlagsTTL || now.Before(r.at) {
@@ -223,7 +229,7 @@ func (s *Hosts) hostFlags(ctx context.Context) (fenced, sources, fencing map[str
 	return r.fenced, r.sources, r.fencing, nil
 }
 
-func (s *Hosts) fill(ctx context.Context, r *hostFlagsCache) error {
+func (s *Leases) fill(ctx context.Context, r *hostFlagsCache) error {
 	open, err := s.store.Receipts().List(ctx, nil, compute.ReceiptFilter{Open: true}, record.Page{})
 	if err != nil {
 		return err

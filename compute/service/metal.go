@@ -29,7 +29,7 @@ func (c *pendingCreation) checkMetalDisks() error {
 
 // ObserveMetal takes in how the machines of an endpoint are, by server; one that is gone is in error. seen are the servers from
 // before the machines were read (see Seen): one that was changed since is left for the next look.
-func (s *Servers) ObserveMetal(ctx context.Context, machines map[string]compute.MachineSight, seen map[string]*compute.Server) error {
+func (s *Observer) ObserveMetal(ctx context.Context, machines map[string]compute.MachineSight, seen map[string]*compute.Server) error {
 	for id, srv := range seen {
 		m, there := machines[id]
 		if srv.Task != compute.NoTask || !srv.IsSteady() || there && srv.MatchesMachine(m) {
@@ -43,7 +43,7 @@ func (s *Servers) ObserveMetal(ctx context.Context, machines map[string]compute.
 }
 
 // takeMachine writes what was seen, unless somebody works on the server, or did since it was read.
-func (s *Servers) takeMachine(ctx context.Context, seen *compute.Server, m compute.MachineSight, there bool) error {
+func (s *Observer) takeMachine(ctx context.Context, seen *compute.Server, m compute.MachineSight, there bool) error {
 	err := s.change(ctx, func(tx job.Tx) error {
 		open, err := s.jobs.Unended(tx, compute.Subject(seen.ID))
 		if err != nil {
@@ -57,7 +57,7 @@ func (s *Servers) takeMachine(ctx context.Context, seen *compute.Server, m compu
 			return nil
 		}
 		why := ""
-		if _, err := s.edit(ctx, tx, srv.ID, func(srv *compute.Server) { why = s.followMachine(srv, m, there) }); err != nil {
+		if _, err := s.servers.edit(ctx, tx, srv.ID, func(srv *compute.Server) { why = s.followMachine(srv, m, there) }); err != nil {
 			return err
 		}
 		return s.note(tx, srv.ID, record.Asker{}, "contact", why)
@@ -66,7 +66,7 @@ func (s *Servers) takeMachine(ctx context.Context, seen *compute.Server, m compu
 }
 
 // followMachine makes the row what the machine is, and says why.
-func (s *Servers) followMachine(srv *compute.Server, m compute.MachineSight, there bool) string {
+func (s *Observer) followMachine(srv *compute.Server, m compute.MachineSight, there bool) string {
 	switch {
 	case !there:
 		why := "its machine is gone: no node of its endpoint is this server's"

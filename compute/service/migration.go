@@ -14,7 +14,7 @@ import (
 
 // BeginMigration begins the planned move m of srv, which was read in tx; its kind is live if the server runs, and otherwise off.
 // Conflict: ErrServerBusy, or the server's state.
-func (s *Servers) BeginMigration(ctx context.Context, tx job.Tx, srv *compute.Server, m *compute.Move, a compute.MigrateArgs, who record.Asker) (*compute.Move, error) {
+func (s *Moves) BeginMigration(ctx context.Context, tx job.Tx, srv *compute.Server, m *compute.Move, a compute.MigrateArgs, who record.Asker) (*compute.Move, error) {
 	if err := srv.RefusalToMove(); err != nil {
 		return nil, err
 	}
@@ -27,7 +27,7 @@ func (s *Servers) BeginMigration(ctx context.Context, tx job.Tx, srv *compute.Se
 			return nil, compute.ErrServerBusy
 		}
 	}
-	if err := s.hold(ctx, tx, srv.ID, nil, srv.HostID); err != nil {
+	if err := s.reports.holdMove(ctx, tx, srv.ID, nil, srv.HostID); err != nil {
 		return nil, err
 	}
 	if m.Kind = compute.Migration; srv.Power == compute.PowerOn {
@@ -55,9 +55,9 @@ func (s *Servers) BeginMigration(ctx context.Context, tx job.Tx, srv *compute.Se
 	return m, s.note(tx, srv.ID, who, "request", "is moved to another host ("+string(m.Kind)+")")
 }
 
-// ReserveMove chooses the destination of a planned move and takes a place there; the server stays its source's. Between hosts of a
+// Reserve chooses the destination of a planned move and takes a place there; the server stays its source's. Between hosts of a
 // cluster nothing is reserved: the cluster counts, and chooses where nobody did. A move that has a destination keeps it.
-func (s *Servers) ReserveMove(ctx context.Context, tx job.Tx, moveID string, a compute.MoveArgs, except []string) error {
+func (s *Moves) Reserve(ctx context.Context, tx job.Tx, moveID string, a compute.MoveArgs, except []string) error {
 	m, srv, err := s.moving(ctx, tx, moveID)
 	if err != nil || m.State != compute.MoveAccepted {
 		return err
@@ -77,14 +77,14 @@ func (s *Servers) ReserveMove(ctx context.Context, tx job.Tx, moveID string, a c
 			return err
 		}
 		kept := *h
-		s.hosts.roster.put(&kept)
+		s.placement.put(&kept)
 		m.DestID = h.ID
 	}
 	return s.store.Moves().Save(tx, m)
 }
 
-// UnreserveMove gives the place at the destination back, because of why, so that another one is chosen.
-func (s *Servers) UnreserveMove(ctx context.Context, tx job.Tx, moveID, why string) error {
+// Unreserve gives the place at the destination back, because of why, so that another one is chosen.
+func (s *Moves) Unreserve(ctx context.Context, tx job.Tx, moveID, why string) error {
 	m, srv, err := s.moving(ctx, tx, moveID)
 	if err != nil || m.State != compute.MovePreparing {
 		return err
@@ -100,7 +100,7 @@ func (s *Servers) UnreserveMove(ctx context.Context, tx job.Tx, moveID, why stri
 }
 
 // releaseReservation gives the place of a planned move that was not handed over back.
-func (s *Servers) releaseReservation(ctx context.Context, tx job.Tx, srv *compute.Server, m *compute.Move) error {
+func (s *Moves) releaseReservation(ctx context.Context, tx job.Tx, srv *compute.Server, m *compute.Move) error {
 	if !m.IsPlanned() || m.State != compute.MovePreparing || m.DestID == "" || m.DestID == srv.HostID {
 		return nil
 	}
@@ -118,7 +118,7 @@ func (s *Servers) releaseReservation(ctx context.Context, tx job.Tx, srv *comput
 
 // cleanUpDestination is releaseReservation of a move that nobody takes back at the destination: what came there of the guest is thrown away by it as by any
 // host that lost a server. The record of that is a move of its own.
-func (s *Servers) cleanUpDestination(ctx context.Context, tx job.Tx, srv *compute.Server, m *compute.Move) error {
+func (s *Moves) cleanUpDestination(ctx context.Context, tx job.Tx, srv *compute.Server, m *compute.Move) error {
 	if err := s.releaseReservation(ctx, tx, srv, m); err != nil || !m.IsPlanned() || m.State != compute.MovePreparing || m.DestID == "" || m.DestID == srv.HostID {
 		return err
 	}
@@ -137,7 +137,7 @@ func (s *Servers) cleanUpDestination(ctx context.Context, tx job.Tx, srv *comput
 // HandOver makes the destination the server's owner: the epoch is raised, and whatever was ordered before is void. The guest does not
 // run any more at the source, or is held there by its hypervisor, which lets one side of a live migration run only. destID names where
 // a cluster has brought it.
-func (s *Servers) HandOver(ctx context.Context, tx job.Tx, moveID, destID string) error {
+func (s *Moves) HandOver(ctx context.Context, tx job.Tx, moveID, destID string) error {
 	m, srv, err := s.moving(ctx, tx, moveID)
 	if err != nil || m.State == compute.MoveAttached {
 		return err
@@ -146,7 +146,7 @@ func (s *Servers) HandOver(ctx context.Context, tx job.Tx, moveID, destID string
 		return problem.Conflictf("move %s is %s, its server is on host %s: it is not handed over", m.ID, m.State, compute.TruncateText(srv.HostID))
 	}
 	if destID == "" { // a cluster has done it already
-		if err := s.holdAttach(ctx, tx, m, nil, m.SourceID, m.DestID); err != nil {
+		if err := s.reports.holdAttach(ctx, tx, m, nil, m.SourceID, m.DestID); err != nil {
 			return err
 		}
 	}
@@ -169,7 +169,7 @@ func (s *Servers) HandOver(ctx context.Context, tx job.Tx, moveID, destID string
 }
 
 // transferOwnership makes the destination, where a place is reserved, the owner of a server.
-func (s *Servers) transferOwnership(ctx context.Context, tx job.Tx, srv *compute.Server, m *compute.Move) (err error) {
+func (s *Moves) transferOwnership(ctx context.Context, tx job.Tx, srv *compute.Server, m *compute.Move) (err error) {
 	if srv.Disks, err = s.disksThere(ctx, tx, srv, m); err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func (s *Servers) transferOwnership(ctx context.Context, tx job.Tx, srv *compute
 }
 
 // followTo notes the node to which a cluster has brought a server; the watch of the cluster may have seen it first.
-func (s *Servers) followTo(ctx context.Context, tx job.Tx, srv *compute.Server, hostID string) error {
+func (s *Moves) followTo(ctx context.Context, tx job.Tx, srv *compute.Server, hostID string) error {
 	if srv.HostID != hostID {
 		return s.reassignHost(ctx, tx, srv, hostID)
 	}
@@ -197,7 +197,7 @@ func (s *Servers) followTo(ctx context.Context, tx job.Tx, srv *compute.Server, 
 }
 
 // NotLive notes that a server that was to be moved live is moved off, and why.
-func (s *Servers) NotLive(ctx context.Context, tx job.Tx, moveID, why string) error {
+func (s *Moves) NotLive(ctx context.Context, tx job.Tx, moveID, why string) error {
 	m, _, err := s.moving(ctx, tx, moveID)
 	if err != nil || m.Kind != compute.LiveMigration {
 		return err
@@ -207,8 +207,8 @@ func (s *Servers) NotLive(ctx context.Context, tx job.Tx, moveID, why string) er
 }
 
 // EndMigration ends a planned move well. cleaned: nothing is left at the source; else it is told to clean up when it renews its lease.
-func (s *Servers) EndMigration(ctx context.Context, tx job.Tx, moveID string, cleaned bool, change func(*compute.Server)) error {
-	if err := s.FinishMove(ctx, tx, moveID, change); err != nil || !cleaned {
+func (s *Moves) EndMigration(ctx context.Context, tx job.Tx, moveID string, cleaned bool, change func(*compute.Server)) error {
+	if err := s.Finish(ctx, tx, moveID, change); err != nil || !cleaned {
 		return err
 	}
 	m, err := s.store.Moves().Get(ctx, tx, moveID)
@@ -223,7 +223,7 @@ func (s *Servers) EndMigration(ctx context.Context, tx job.Tx, moveID string, cl
 }
 
 // FailMigration ends a planned move that came to nothing: before it was handed over the server is as it was, where it was.
-func (s *Servers) FailMigration(ctx context.Context, tx job.Tx, moveID, why string) error {
+func (s *Moves) FailMigration(ctx context.Context, tx job.Tx, moveID, why string) error {
 	m, err := s.store.Moves().Get(ctx, tx, moveID)
 	if err != nil || !m.Going() {
 		return ignoreNotFound(err)
@@ -235,11 +235,11 @@ func (s *Servers) FailMigration(ctx context.Context, tx job.Tx, moveID, why stri
 	if err := s.releaseReservation(ctx, tx, srv, m); err != nil {
 		return err
 	}
-	return s.FailMove(ctx, tx, moveID, why)
+	return s.Fail(ctx, tx, moveID, why)
 }
 
 // yieldPlanned ends a planned move whose source was fenced before it handed the server over: the evacuation m begins in its place.
-func (s *Servers) yieldPlanned(ctx context.Context, tx job.Tx, srv *compute.Server, former, m *compute.Move) error {
+func (s *Moves) yieldPlanned(ctx context.Context, tx job.Tx, srv *compute.Server, former, m *compute.Move) error {
 	if err := s.cleanUpDestination(ctx, tx, srv, former); err != nil {
 		return err
 	}
@@ -249,10 +249,10 @@ func (s *Servers) yieldPlanned(ctx context.Context, tx job.Tx, srv *compute.Serv
 }
 
 // Migrate moves a server from its living host to another one.
-func (s *Servers) Migrate(ctx context.Context, id string, w compute.MigrationRequest, who compute.Who) (*compute.Move, error) {
+func (s *Moves) Migrate(ctx context.Context, id string, w compute.MigrationRequest, who compute.Who) (*compute.Move, error) {
 	var out *compute.Move
 	err := s.change(ctx, func(tx job.Tx) error {
-		srv, err := s.get(ctx, tx, id, who)
+		srv, err := s.server(ctx, tx, id, who)
 		if err != nil {
 			return err
 		}
@@ -273,12 +273,12 @@ func (s *Servers) Migrate(ctx context.Context, id string, w compute.MigrationReq
 }
 
 // wishedDestination judges what is asked at once, so that a wish that cannot be is refused in words.
-func (s *Servers) wishedDestination(ctx context.Context, tx job.Tx, srv *compute.Server, w compute.MigrationRequest, a *compute.MigrateArgs) error {
+func (s *Moves) wishedDestination(ctx context.Context, tx job.Tx, srv *compute.Server, w compute.MigrationRequest, a *compute.MigrateArgs) error {
 	source, err := s.store.Hosts().Get(ctx, tx, srv.HostID)
 	if err != nil {
 		return fmt.Errorf("the host of server %s: %w", srv.ID, err)
 	}
-	live, err := s.hosts.livenessSnapshot(ctx, tx)
+	live, err := s.liveness.snapshot(ctx, tx)
 	if err != nil {
 		return err
 	}
@@ -309,8 +309,8 @@ func (s *Servers) wishedDestination(ctx context.Context, tx job.Tx, srv *compute
 	return nil
 }
 
-// FollowMove notes where a cluster has brought the server of an evacuation: it is attached there. Conflict if the receipt was closed meanwhile.
-func (s *Servers) FollowMove(ctx context.Context, tx job.Tx, moveID, destID string) error {
+// Follow notes where a cluster has brought the server of an evacuation: it is attached there. Conflict if the receipt was closed meanwhile.
+func (s *Moves) Follow(ctx context.Context, tx job.Tx, moveID, destID string) error {
 	m, srv, err := s.moving(ctx, tx, moveID)
 	if err != nil || m.State == compute.MoveAttached {
 		return err

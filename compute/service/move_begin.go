@@ -13,20 +13,31 @@ import (
 	"salvor/secret"
 )
 
-// Moves reads a page of moves.
-func (s *Servers) Moves(ctx context.Context, f compute.MoveFilter, p record.Page) ([]*compute.Move, error) {
+// Moves is the service of moves: of servers from host to host.
+type Moves struct {
+	*serviceCore
+	liveness  *Liveness
+	reports   *GuestReports
+	fences    *Fences
+	placement *hostPlacement
+	inputs    *planInputs
+	servers   *Servers
+}
+
+// List reads a page of moves.
+func (s *Moves) List(ctx context.Context, f compute.MoveFilter, p record.Page) ([]*compute.Move, error) {
 	return s.store.Moves().List(ctx, nil, f, p)
 }
 
-// Move reads one.
-func (s *Servers) Move(ctx context.Context, id string) (*compute.Move, error) {
+// Get reads one.
+func (s *Moves) Get(ctx context.Context, id string) (*compute.Move, error) {
 	return s.store.Moves().Get(ctx, nil, id)
 }
 
-// BeginMove begins the move m of srv, which was read in tx: m names its kind, its disposition and, if any, its plan; where it should
+// Begin begins the move m of srv, which was read in tx: m names its kind, its disposition and, if any, its plan; where it should
 // go is in a. What works on the server is given up, and what was wanted of it is the move's affair now; planned work, which has no
 // receipt, gives nothing up. Conflict: ErrServerBusy, or the server is being moved or deleted already, or the receipt is closed.
-func (s *Servers) BeginMove(ctx context.Context, tx job.Tx, srv *compute.Server, m *compute.Move, receipt *compute.Receipt, a compute.MoveArgs, who record.Asker) (*compute.Move, error) {
+func (s *Moves) Begin(ctx context.Context, tx job.Tx, srv *compute.Server, m *compute.Move, receipt *compute.Receipt, a compute.MoveArgs, who record.Asker) (*compute.Move, error) {
 	if receipt != nil {
 		if err := s.store.UseReceipt(tx, receipt.ID); err != nil {
 			return nil, err
@@ -43,7 +54,7 @@ func (s *Servers) BeginMove(ctx context.Context, tx job.Tx, srv *compute.Server,
 	if err != nil {
 		return nil, err
 	}
-	if err := s.hold(ctx, tx, srv.ID, receipt, ends[srv.ID]...); err != nil {
+	if err := s.reports.holdMove(ctx, tx, srv.ID, receipt, ends[srv.ID]...); err != nil {
 		return nil, err
 	}
 	m.CopyServer(srv, s.now())
@@ -82,7 +93,7 @@ func (s *Servers) BeginMove(ctx context.Context, tx job.Tx, srv *compute.Server,
 
 // supersedeForMove ends what works on the server in favour of a move and takes over what was wanted by it: the secret of a first password is
 // given on.
-func (s *Servers) supersedeForMove(ctx context.Context, tx job.Tx, srv *compute.Server, m *compute.Move) (hidden secret.Value, err error) {
+func (s *Moves) supersedeForMove(ctx context.Context, tx job.Tx, srv *compute.Server, m *compute.Move) (hidden secret.Value, err error) {
 	open, err := s.jobs.Unended(tx, compute.Subject(srv.ID))
 	if err != nil {
 		return hidden, err
@@ -112,7 +123,7 @@ func (s *Servers) supersedeForMove(ctx context.Context, tx job.Tx, srv *compute.
 }
 
 // adoptPendingWork has the move complete what a job that was given up was to do. Nothing holds a volume at a host that is fenced.
-func (s *Servers) adoptPendingWork(ctx context.Context, tx job.Tx, srv *compute.Server, j *job.Job, m *compute.Move) error {
+func (s *Moves) adoptPendingWork(ctx context.Context, tx job.Tx, srv *compute.Server, j *job.Job, m *compute.Move) error {
 	switch j.Kind {
 	case compute.JobAttach, compute.JobDetach:
 		var a compute.VolumeArgs
@@ -120,20 +131,20 @@ func (s *Servers) adoptPendingWork(ctx context.Context, tx job.Tx, srv *compute.
 			return fmt.Errorf("arguments of job %s: %w", j.ID, err)
 		}
 		if j.Kind == compute.JobAttach {
-			return s.setVolume(ctx, tx, srv.ID, a.VolumeID, compute.VolumeInUse)
+			return s.servers.setVolume(ctx, tx, srv.ID, a.VolumeID, compute.VolumeInUse)
 		}
 		srv.DropVolume(a.VolumeID)
-		return s.setVolume(ctx, tx, srv.ID, a.VolumeID, compute.VolumeAvailable)
+		return s.servers.setVolume(ctx, tx, srv.ID, a.VolumeID, compute.VolumeAvailable)
 	case compute.JobMove, compute.JobMigrate:
 		return s.supersedeMove(ctx, tx, srv, j, m)
 	case compute.JobRestoreDisk:
-		return s.restoreGivenUp(ctx, tx, srv, j)
+		return s.servers.restoreGivenUp(ctx, tx, srv, j)
 	}
 	return nil
 }
 
 // supersedeMove ends a former move whose destination was fenced in its turn: the server goes on from there.
-func (s *Servers) supersedeMove(ctx context.Context, tx job.Tx, srv *compute.Server, j *job.Job, m *compute.Move) error {
+func (s *Moves) supersedeMove(ctx context.Context, tx job.Tx, srv *compute.Server, j *job.Job, m *compute.Move) error {
 	former, err := s.moveOf(ctx, tx, j)
 	if err != nil || !former.Going() {
 		return ignoreNotFound(err)
@@ -152,7 +163,7 @@ func (s *Servers) supersedeMove(ctx context.Context, tx job.Tx, srv *compute.Ser
 	return s.store.Moves().Save(tx, former)
 }
 
-func (s *Servers) moveOf(ctx context.Context, tx job.Tx, j *job.Job) (*compute.Move, error) {
+func (s *Moves) moveOf(ctx context.Context, tx job.Tx, j *job.Job) (*compute.Move, error) {
 	var a compute.MoveArgs
 	if err := json.Unmarshal(j.Args, &a); err != nil {
 		return nil, fmt.Errorf("arguments of job %s: %w", j.ID, err)
@@ -162,7 +173,7 @@ func (s *Servers) moveOf(ctx context.Context, tx job.Tx, j *job.Job) (*compute.M
 
 // inheritSession makes of a rescue that goes on one that begins at the destination. One that failed is over there: the server comes
 // with its own boot.
-func (s *Servers) inheritSession(srv *compute.Server, m *compute.Move) error {
+func (s *Moves) inheritSession(srv *compute.Server, m *compute.Move) error {
 	if !srv.InSession() {
 		return nil
 	}

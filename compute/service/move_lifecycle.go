@@ -11,7 +11,7 @@ import (
 )
 
 // moving reads a move that goes on, and its server.
-func (s *Servers) moving(ctx context.Context, tx job.Tx, moveID string) (*compute.Move, *compute.Server, error) {
+func (s *Moves) moving(ctx context.Context, tx job.Tx, moveID string) (*compute.Move, *compute.Server, error) {
 	m, err := s.store.Moves().Get(ctx, tx, moveID)
 	if err != nil {
 		return nil, nil, err
@@ -23,9 +23,9 @@ func (s *Servers) moving(ctx context.Context, tx job.Tx, moveID string) (*comput
 	return m, srv, err
 }
 
-// ClaimMove gives the server of a move its destination and a place there, and gives that at its former host back: a.DestID if it can
+// Claim gives the server of a move its destination and a place there, and gives that at its former host back: a.DestID if it can
 // take the server, else, unless a.Force, the best host that is not in except. A move that has one already keeps it.
-func (s *Servers) ClaimMove(ctx context.Context, tx job.Tx, moveID string, a compute.MoveArgs, except []string) (*compute.Host, error) {
+func (s *Moves) Claim(ctx context.Context, tx job.Tx, moveID string, a compute.MoveArgs, except []string) (*compute.Host, error) {
 	m, srv, err := s.moving(ctx, tx, moveID)
 	if err != nil {
 		return nil, err
@@ -51,8 +51,8 @@ func (s *Servers) ClaimMove(ctx context.Context, tx job.Tx, moveID string, a com
 	return h, s.note(tx, srv.ID, record.Asker{}, "contact", "goes to host "+compute.OrID(h))
 }
 
-// ReleaseMove takes the destination of a move back, because of why, so that another one is claimed.
-func (s *Servers) ReleaseMove(ctx context.Context, tx job.Tx, moveID, why string) error {
+// Release takes the destination of a move back, because of why, so that another one is claimed.
+func (s *Moves) Release(ctx context.Context, tx job.Tx, moveID, why string) error {
 	m, srv, err := s.moving(ctx, tx, moveID)
 	if err != nil || m.State != compute.MovePreparing {
 		return err
@@ -69,7 +69,7 @@ func (s *Servers) ReleaseMove(ctx context.Context, tx job.Tx, moveID, why string
 }
 
 // reassignHost gives a server another host, with its place there, and an epoch of its own: what was ordered before is void.
-func (s *Servers) reassignHost(ctx context.Context, tx job.Tx, srv *compute.Server, to string) error {
+func (s *Moves) reassignHost(ctx context.Context, tx job.Tx, srv *compute.Server, to string) error {
 	if err := s.unreserve(ctx, tx, srv); err != nil {
 		return err
 	}
@@ -96,20 +96,20 @@ func (s *Servers) reassignHost(ctx context.Context, tx job.Tx, srv *compute.Serv
 }
 
 // refreshHostCache tells the host cache what was reserved and given back.
-func (s *Servers) refreshHostCache(ctx context.Context, tx job.Tx, from string, to *compute.Host) error {
+func (s *Moves) refreshHostCache(ctx context.Context, tx job.Tx, from string, to *compute.Host) error {
 	kept := *to
-	s.hosts.roster.put(&kept)
+	s.placement.put(&kept)
 	h, err := s.store.Hosts().Get(ctx, tx, from)
 	if err != nil {
 		return ignoreNotFound(err)
 	}
-	s.hosts.roster.put(h)
+	s.placement.put(h)
 	return nil
 }
 
-// AttachMove is the point from which there is no way back: what was prepared at the destination may be defined and started.
+// Attach is the point from which there is no way back: what was prepared at the destination may be defined and started.
 // Conflict if the receipt was closed meanwhile; Unavailable: not yet.
-func (s *Servers) AttachMove(ctx context.Context, tx job.Tx, moveID string) error {
+func (s *Moves) Attach(ctx context.Context, tx job.Tx, moveID string) error {
 	m, srv, err := s.moving(ctx, tx, moveID)
 	if err != nil || m.State == compute.MoveAttached {
 		return err
@@ -123,7 +123,7 @@ func (s *Servers) AttachMove(ctx context.Context, tx job.Tx, moveID string) erro
 			return err
 		}
 	}
-	if err := s.holdAttach(ctx, tx, m, receipt); err != nil {
+	if err := s.reports.holdAttach(ctx, tx, m, receipt); err != nil {
 		return err
 	}
 	if srv.Disks, err = s.disksThere(ctx, tx, srv, m); err != nil {
@@ -141,7 +141,7 @@ func (s *Servers) AttachMove(ctx context.Context, tx job.Tx, moveID string) erro
 
 // useFor holds the receipt of a move that is about to attach. Unavailable while the boot that was fenced speaks, and may have guests,
 // and while the receipt is a former one.
-func (s *Servers) useFor(ctx context.Context, tx job.Tx, m *compute.Move) (*compute.Receipt, error) {
+func (s *Moves) useFor(ctx context.Context, tx job.Tx, m *compute.Move) (*compute.Receipt, error) {
 	if err := s.store.UseReceipt(tx, m.ReceiptID); err != nil {
 		return nil, err
 	}
@@ -156,13 +156,13 @@ func (s *Servers) useFor(ctx context.Context, tx job.Tx, m *compute.Move) (*comp
 	return receipt, err
 }
 
-// FinishMove ends a move well: the server lives at its destination. change has the last word on the server.
-func (s *Servers) FinishMove(ctx context.Context, tx job.Tx, moveID string, change func(*compute.Server)) error {
+// Finish ends a move well: the server lives at its destination. change has the last word on the server.
+func (s *Moves) Finish(ctx context.Context, tx job.Tx, moveID string, change func(*compute.Server)) error {
 	m, err := s.store.Moves().Get(ctx, tx, moveID)
 	if err != nil {
 		return err
 	}
-	if err := s.Finish(ctx, tx, m.ServerID, change); err != nil {
+	if err := s.servers.Finish(ctx, tx, m.ServerID, change); err != nil {
 		return err
 	}
 	if m.State, m.EndedAt = compute.MoveDone, s.now(); m.Clean == "" {
@@ -174,9 +174,9 @@ func (s *Servers) FinishMove(ctx context.Context, tx job.Tx, moveID string, chan
 	return s.note(tx, m.ServerID, record.Asker{}, "state", compute.JoinWords("lives at its new host", m.Words))
 }
 
-// FailMove ends a move that came to nothing. One that has not attached leaves the server as it was, where it was; later the server
+// Fail ends a move that came to nothing. One that has not attached leaves the server as it was, where it was; later the server
 // is in error at its destination, and the source is told to clean up all the same.
-func (s *Servers) FailMove(ctx context.Context, tx job.Tx, moveID, why string) error {
+func (s *Moves) Fail(ctx context.Context, tx job.Tx, moveID, why string) error {
 	m, err := s.store.Moves().Get(ctx, tx, moveID)
 	if err != nil || !m.Going() {
 		return ignoreNotFound(err)
@@ -204,11 +204,11 @@ func (s *Servers) FailMove(ctx context.Context, tx job.Tx, moveID, why string) e
 	if err := s.jobs.Append(tx, e); err != nil {
 		return err
 	}
-	return s.beginDeletion(ctx, tx, srv)
+	return s.servers.beginDeletion(ctx, tx, srv)
 }
 
 // revertToSource puts a server back that has attached nowhere else. What the move had taken over from a job that was given up is asked anew.
-func (s *Servers) revertToSource(ctx context.Context, tx job.Tx, srv *compute.Server, m *compute.Move, why string) error {
+func (s *Moves) revertToSource(ctx context.Context, tx job.Tx, srv *compute.Server, m *compute.Move, why string) error {
 	former := m.State
 	m.State = compute.MoveFailed
 	if former == compute.MoveAccepted {
@@ -235,7 +235,7 @@ func (s *Servers) revertToSource(ctx context.Context, tx job.Tx, srv *compute.Se
 }
 
 // endTask frees a server whose epoch was raised.
-func (s *Servers) endTask(_ context.Context, tx job.Tx, srv *compute.Server) error {
+func (s *Moves) endTask(_ context.Context, tx job.Tx, srv *compute.Server) error {
 	clearTask(srv)
 	if err := s.save(tx, srv); err != nil {
 		return err
@@ -245,7 +245,7 @@ func (s *Servers) endTask(_ context.Context, tx job.Tx, srv *compute.Server) err
 
 // dropMove ends the move of a job that was given up for a deletion or a reset. What it left at the source is to be destroyed with a
 // deleted server; after a reset the server is where the move had brought it.
-func (s *Servers) dropMove(ctx context.Context, tx job.Tx, srv *compute.Server, j *job.Job, deleted bool) error {
+func (s *Moves) dropMove(ctx context.Context, tx job.Tx, srv *compute.Server, j *job.Job, deleted bool) error {
 	if j.Kind != compute.JobMove && j.Kind != compute.JobMigrate {
 		return nil
 	}

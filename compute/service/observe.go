@@ -28,9 +28,16 @@ func (o openObservations) again() bool {
 	return false
 }
 
+// Observer records what hypervisors and machines report of servers.
+type Observer struct {
+	*serviceCore
+	reports *GuestReports
+	servers *Servers
+}
+
 // observe takes in what a host with an agent sees on it: all guests. What differs from what should be is mended by jobs.
 // first: it is the first look after the host's start, whose guests are off because the host was.
-func (s *Servers) observe(ctx context.Context, hostID string, guests []compute.Guest, first bool) (openObservations, error) {
+func (s *Observer) observe(ctx context.Context, hostID string, guests []compute.Guest, first bool) (openObservations, error) {
 	host, err := s.store.Hosts().Get(ctx, nil, hostID)
 	if err != nil {
 		return nil, err
@@ -78,7 +85,7 @@ func orBusy(err error) error {
 }
 
 // mend looks again in a transaction and does what the verdict says; errBusy: somebody works on the server, and nothing was done.
-func (s *Servers) mend(ctx context.Context, seen *compute.Server, g *compute.Guest, kind compute.HostKind, first bool) error {
+func (s *Observer) mend(ctx context.Context, seen *compute.Server, g *compute.Guest, kind compute.HostKind, first bool) error {
 	err := s.change(ctx, func(tx job.Tx) error {
 		open, err := s.jobs.Unended(tx, compute.Subject(seen.ID))
 		if err != nil {
@@ -103,7 +110,7 @@ func (s *Servers) mend(ctx context.Context, seen *compute.Server, g *compute.Gue
 				return cmp.Or(err, errBusy) // nothing is begun there any more
 			}
 			if v.SetPower == compute.PowerOn {
-				if err := s.holdChange(ctx, tx, srv, true); err != nil {
+				if err := s.reports.holdChange(ctx, tx, srv, true); err != nil {
 					return orBusy(err)
 				}
 			}
@@ -124,8 +131,8 @@ func (s *Servers) mend(ctx context.Context, seen *compute.Server, g *compute.Gue
 }
 
 // take writes what a verdict says of the row.
-func (s *Servers) take(ctx context.Context, tx job.Tx, id string, v compute.GuestVerdict) error {
-	if _, err := s.edit(ctx, tx, id, func(srv *compute.Server) {
+func (s *Observer) take(ctx context.Context, tx job.Tx, id string, v compute.GuestVerdict) error {
+	if _, err := s.servers.edit(ctx, tx, id, func(srv *compute.Server) {
 		srv.Power = v.Power
 		if v.SetPower != "" {
 			srv.Task = compute.Reconciling

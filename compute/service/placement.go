@@ -23,7 +23,7 @@ func (s *Servers) Place(ctx context.Context, tx job.Tx, id string, args compute.
 		return srv, h, err
 	}
 	needs := compute.NeedsOf(srv, args.Host)
-	h, err := s.hosts.pick(ctx, tx, needs)
+	h, err := s.placement.pick(ctx, tx, needs)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -47,12 +47,12 @@ func (s *Servers) Place(ctx context.Context, tx job.Tx, id string, args compute.
 		return nil, nil, err
 	}
 	kept := *h
-	s.hosts.roster.put(&kept)
+	s.placement.put(&kept)
 	return srv, h, nil
 }
 
-// hostCache is what was read of all hosts a moment ago: a choice among thousands must not read them all each time.
-type hostCache struct {
+// placementHosts is what was read of all hosts a moment ago: a choice among thousands must not read them all each time.
+type placementHosts struct {
 	mu    sync.Mutex
 	hosts []*compute.Host // none is changed, they are replaced
 	live  *livenessView
@@ -62,7 +62,7 @@ type hostCache struct {
 const rosterLasts = time.Second
 
 // put takes in what was reserved on a host.
-func (r *hostCache) put(h *compute.Host) {
+func (r *placementHosts) put(h *compute.Host) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	i := slices.IndexFunc(r.hosts, func(o *compute.Host) bool { return o.ID == h.ID })
@@ -72,9 +72,19 @@ func (r *hostCache) put(h *compute.Host) {
 	}
 }
 
+// hostPlacement chooses hosts for servers.
+type hostPlacement struct {
+	*serviceCore
+	cache    *hostCache
+	liveness *Liveness
+}
+
+// put takes in what was reserved on a host.
+func (s *hostPlacement) put(h *compute.Host) { s.cache.roster.put(h) }
+
 // cachedHosts gives the host cache. It reads the cache again if it is too old or fresh is set.
-func (s *Hosts) cachedHosts(ctx context.Context, tx job.Tx, fresh bool) ([]*compute.Host, *livenessView, error) {
-	r := &s.roster
+func (s *hostPlacement) cachedHosts(ctx context.Context, tx job.Tx, fresh bool) ([]*compute.Host, *livenessView, error) {
+	r := &s.cache.roster
 	r.mu.Lock()
 	hosts, live := r.hosts, r.live
 	r.mu.Unlock()
@@ -87,7 +97,7 @@ func (s *Hosts) cachedHosts(ctx context.Context, tx job.Tx, fresh bool) ([]*comp
 	if err != nil {
 		return nil, nil, err
 	}
-	if live, err = s.livenessSnapshot(ctx, tx); err != nil {
+	if live, err = s.liveness.snapshot(ctx, tx); err != nil {
 		return nil, nil, err
 	}
 	r.mu.Lock()
@@ -98,7 +108,7 @@ func (s *Hosts) cachedHosts(ctx context.Context, tx job.Tx, fresh bool) ([]*comp
 
 // pick chooses a host from the cache and reads it again; one that cannot take the server any more, or no choice at all, is reason
 // enough to read them all.
-func (s *Hosts) pick(ctx context.Context, tx job.Tx, n compute.Needs) (*compute.Host, error) {
+func (s *hostPlacement) pick(ctx context.Context, tx job.Tx, n compute.Needs) (*compute.Host, error) {
 	for _, fresh := range []bool{false, true} {
 		hosts, live, err := s.cachedHosts(ctx, tx, fresh)
 		if err != nil {
@@ -123,7 +133,7 @@ func (s *Hosts) pick(ctx context.Context, tx job.Tx, n compute.Needs) (*compute.
 }
 
 // unreserve gives a server's place back.
-func (s *Servers) unreserve(ctx context.Context, tx job.Tx, srv *compute.Server) error {
+func (s *serviceCore) unreserve(ctx context.Context, tx job.Tx, srv *compute.Server) error {
 	if srv.HostID == "" || srv.Foreign {
 		return nil
 	}

@@ -9,8 +9,15 @@ import (
 	"salvor/record"
 )
 
+// planInputs reads what plans are drafted from.
+type planInputs struct {
+	*serviceCore
+	liveness *Liveness
+	reports  *GuestReports
+}
+
 // outlook reads what a plan for a host is drafted from, in a few queries.
-func (s *Hosts) outlook(ctx context.Context, host *compute.Host, w *compute.PlanRequest) (*compute.PlanInput, error) {
+func (s *planInputs) outlook(ctx context.Context, host *compute.Host, w *compute.PlanRequest) (*compute.PlanInput, error) {
 	o := &compute.PlanInput{Source: host, All: w.ReimageAll, Drain: w.Drain, Consent: map[string]bool{}, Up: map[string]bool{}, Moving: map[string]*compute.Move{}, Images: map[string]*compute.Image{}}
 	for _, id := range w.Consent {
 		o.Consent[id] = true
@@ -26,7 +33,7 @@ func (s *Hosts) outlook(ctx context.Context, host *compute.Host, w *compute.Plan
 	if o.Hosts, err = s.store.Hosts().List(ctx, nil, compute.HostFilter{}, record.Page{}); err != nil {
 		return nil, err
 	}
-	live, err := s.livenessSnapshot(ctx, nil)
+	live, err := s.liveness.snapshot(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +47,7 @@ func (s *Hosts) outlook(ctx context.Context, host *compute.Host, w *compute.Plan
 	for _, m := range moves {
 		o.Moving[m.ServerID] = m
 	}
-	if o.Elsewhere, err = s.elsewhere(ctx, host); err != nil {
+	if o.Elsewhere, err = s.reports.elsewhere(ctx, host); err != nil {
 		return nil, err
 	}
 	if err := s.readImages(ctx, o); err != nil || w.Dest == "" {
@@ -55,7 +62,7 @@ func (s *Hosts) outlook(ctx context.Context, host *compute.Host, w *compute.Plan
 }
 
 // planned lists a host's servers; named ones must be among them.
-func (s *Hosts) planned(ctx context.Context, host *compute.Host, named []string) ([]*compute.Server, error) {
+func (s *planInputs) planned(ctx context.Context, host *compute.Host, named []string) ([]*compute.Server, error) {
 	all, err := s.store.Servers().List(ctx, nil, compute.ServerFilter{HostID: host.ID}, record.Page{})
 	if err != nil || len(named) == 0 {
 		return all, err
@@ -69,7 +76,7 @@ func (s *Hosts) planned(ctx context.Context, host *compute.Host, named []string)
 }
 
 // readImages reads those that the servers' root disks were made from; what is not active is as good as gone.
-func (s *Hosts) readImages(ctx context.Context, o *compute.PlanInput) error {
+func (s *planInputs) readImages(ctx context.Context, o *compute.PlanInput) error {
 	var ids []string
 	for _, srv := range o.Servers {
 		for _, d := range srv.Disks {

@@ -23,17 +23,27 @@ const (
 	draftLasts = 24 * time.Hour
 )
 
-// PlanEvacuation drafts what would become of each server of a host, and keeps the draft; nothing else is done. Destinations are asked
+// Plans is the service of what becomes of the servers of a host: evacuations, drains and the way back.
+type Plans struct {
+	*serviceCore
+	liveness *Liveness
+	fences   *Fences
+	hosts    *Hosts
+	moves    *Moves
+	inputs   *planInputs
+}
+
+// Draft drafts what would become of each server of a host, and keeps the draft; nothing else is done. Destinations are asked
 // what they see.
-func (s *Hosts) PlanEvacuation(ctx context.Context, w compute.PlanRequest, who compute.Who) (*compute.Plan, error) {
-	host, err := s.Host(ctx, w.Host)
+func (s *Plans) Draft(ctx context.Context, w compute.PlanRequest, who compute.Who) (*compute.Plan, error) {
+	host, err := s.host(ctx, w.Host)
 	if err != nil {
 		return nil, err
 	}
 	if w.Parallel < 0 || w.Parallel > maxParallel {
 		return nil, problem.Invalidf("parallel: want 1 to %d servers at a time", maxParallel)
 	}
-	o, err := s.outlook(ctx, host, &w)
+	o, err := s.inputs.outlook(ctx, host, &w)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +79,7 @@ func (s *Hosts) PlanEvacuation(ctx context.Context, w compute.PlanRequest, who c
 var errDry = errors.New("a dry run")
 
 // missing tells what a run of the plan would lack, in words; it fences nothing.
-func (s *Hosts) missing(ctx context.Context, p *compute.Plan) (string, error) {
+func (s *Plans) missing(ctx context.Context, p *compute.Plan) (string, error) {
 	err := s.change(ctx, func(tx job.Tx) error { return cmp.Or(s.ready(ctx, tx, p), errDry) })
 	switch {
 	case errors.Is(err, errDry):
@@ -81,7 +91,7 @@ func (s *Hosts) missing(ctx context.Context, p *compute.Plan) (string, error) {
 }
 
 // drafted drafts, asks the destinations, and drafts again with what they said, until nothing is left to ask.
-func (s *Hosts) drafted(ctx context.Context, o *compute.PlanInput) ([]compute.PlanItem, error) {
+func (s *Plans) drafted(ctx context.Context, o *compute.PlanInput) ([]compute.PlanItem, error) {
 	items := compute.DraftPlan(o)
 	if o.Source.Kind != compute.AgentHost {
 		return items, nil
@@ -100,7 +110,7 @@ func (s *Hosts) drafted(ctx context.Context, o *compute.PlanInput) ([]compute.Pl
 }
 
 // oneMore considers one more failure.
-func (s *Hosts) oneMore(ctx context.Context, o *compute.PlanInput, p *compute.Plan) error {
+func (s *Plans) oneMore(ctx context.Context, o *compute.PlanInput, p *compute.Plan) error {
 	largest := compute.LargestFreeHost(o, p.Items)
 	var there []*compute.Server
 	if largest != nil {
@@ -115,7 +125,7 @@ func (s *Hosts) oneMore(ctx context.Context, o *compute.PlanInput, p *compute.Pl
 
 // ready tells whether a plan may be run now: problem.Conflict says what is missing. Planned work needs a host that lives, all else one
 // that is fenced.
-func (s *Hosts) ready(ctx context.Context, tx job.Tx, p *compute.Plan) error {
+func (s *Plans) ready(ctx context.Context, tx job.Tx, p *compute.Plan) error {
 	if p.Drain {
 		return nil
 	}
@@ -126,13 +136,13 @@ func (s *Hosts) ready(ctx context.Context, tx job.Tx, p *compute.Plan) error {
 	if h.Kind == compute.IronicHost {
 		return problem.Conflictf("host %s is an endpoint of the Bare Metal API: each of its servers is its own host, there is nothing to fence and nothing to move", compute.OrID(h))
 	}
-	_, err = s.EnsureReceipt(ctx, tx, h)
+	_, err = s.fences.Ensure(ctx, tx, h)
 	return err
 }
 
-// RunPlan begins a drafted plan; consent names more servers that may be re-imaged, also of one that runs. Conflict without a receipt:
+// Run begins a drafted plan; consent names more servers that may be re-imaged, also of one that runs. Conflict without a receipt:
 // what is missing.
-func (s *Hosts) RunPlan(ctx context.Context, planID string, consent []string, who compute.Who) (*compute.Plan, error) {
+func (s *Plans) Run(ctx context.Context, planID string, consent []string, who compute.Who) (*compute.Plan, error) {
 	var out *compute.Plan
 	err := s.change(ctx, func(tx job.Tx) error {
 		p, err := s.store.Plans().Get(ctx, tx, planID)
@@ -165,7 +175,7 @@ func (s *Hosts) RunPlan(ctx context.Context, planID string, consent []string, wh
 }
 
 // run writes the plan and its job, and tells owners what they must know.
-func (s *Hosts) run(ctx context.Context, tx job.Tx, p *compute.Plan, who compute.Who) error {
+func (s *Plans) run(ctx context.Context, tx job.Tx, p *compute.Plan, who compute.Who) error {
 	j, err := p.NewJob(who)
 	if err != nil {
 		return err
@@ -177,7 +187,7 @@ func (s *Hosts) run(ctx context.Context, tx job.Tx, p *compute.Plan, who compute
 }
 
 // begun writes down that the plan is run, in the transaction that inserts its job.
-func (s *Hosts) begun(tx job.Tx, p *compute.Plan, who compute.Who) error {
+func (s *Plans) begun(tx job.Tx, p *compute.Plan, who compute.Who) error {
 	if err := s.savePlan(tx, p); err != nil {
 		return err
 	}
@@ -191,12 +201,12 @@ func (s *Hosts) begun(tx job.Tx, p *compute.Plan, who compute.Who) error {
 	return s.noteHost(tx, p.HostID, who.Asker, fmt.Sprintf("plan %s is run: %d servers", p.ID, len(p.Items)))
 }
 
-func (s *Hosts) savePlan(tx job.Tx, p *compute.Plan) error {
+func (s *serviceCore) savePlan(tx job.Tx, p *compute.Plan) error {
 	return conflictToChanged(s.store.Plans().Save(tx, p))
 }
 
-// CancelPlan ends a plan: moves that go on come to their end, no further one begins.
-func (s *Hosts) CancelPlan(ctx context.Context, planID string, who compute.Who) (*compute.Plan, error) {
+// Cancel ends a plan: moves that go on come to their end, no further one begins.
+func (s *Plans) Cancel(ctx context.Context, planID string, who compute.Who) (*compute.Plan, error) {
 	var out *compute.Plan
 	err := s.change(ctx, func(tx job.Tx) error {
 		p, err := s.store.Plans().Get(ctx, tx, planID)
@@ -217,7 +227,7 @@ func (s *Hosts) CancelPlan(ctx context.Context, planID string, who compute.Who) 
 }
 
 // cancelled writes that a plan is over, and why in the words that follow on its host's timeline.
-func (s *Hosts) cancelled(tx job.Tx, p *compute.Plan, who compute.Who, why string) error {
+func (s *serviceCore) cancelled(tx job.Tx, p *compute.Plan, who compute.Who, why string) error {
 	p.State, p.EndedAt = compute.PlanCancelled, s.now()
 	if err := s.savePlan(tx, p); err != nil {
 		return err
@@ -225,13 +235,13 @@ func (s *Hosts) cancelled(tx job.Tx, p *compute.Plan, who compute.Who, why strin
 	return s.noteHost(tx, p.HostID, who.Asker, "plan "+p.ID+" is cancelled"+why)
 }
 
-// Plans reads a page.
-func (s *Hosts) Plans(ctx context.Context, f compute.PlanFilter, p record.Page) ([]*compute.Plan, error) {
+// List reads a page.
+func (s *Plans) List(ctx context.Context, f compute.PlanFilter, p record.Page) ([]*compute.Plan, error) {
 	return s.store.Plans().List(ctx, nil, f, p)
 }
 
-// Plan reads one, its items with the moves that were begun.
-func (s *Hosts) Plan(ctx context.Context, id string) (*compute.Plan, error) {
+// Get reads one, its items with the moves that were begun.
+func (s *Plans) Get(ctx context.Context, id string) (*compute.Plan, error) {
 	p, err := s.store.Plans().Get(ctx, nil, id)
 	if err != nil || p.State == compute.PlanDrafted {
 		return p, err

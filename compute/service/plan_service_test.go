@@ -23,16 +23,16 @@ func TestConsentWhileAPlanRuns(t *testing.T) {
 	w := newWorld(t)
 	p := w.plan(compute.PlanRunning, compute.PlanItem{ServerID: newID(), Name: "web", Disposition: compute.Reimage, NeedsConsent: true, DestID: newID()})
 	id := p.Items[0].ServerID
-	_, err := w.Hosts.RunPlan(w.ctx, p.ID, []string{newID()}, admin)
+	_, err := w.Plans.Run(w.ctx, p.ID, []string{newID()}, admin)
 	w.want(err, problem.Invalid)
-	_, err = w.Hosts.RunPlan(w.ctx, p.ID, nil, admin)
+	_, err = w.Plans.Run(w.ctx, p.ID, nil, admin)
 	w.no(err)
-	if at, err := w.Hosts.Progress(w.ctx, p.ID); err != nil || len(at.Next) != 0 {
+	if at, err := w.Plans.Progress(w.ctx, p.ID); err != nil || len(at.Next) != 0 {
 		t.Fatalf("%+v, %v", at, err)
 	}
-	_, err = w.Hosts.RunPlan(w.ctx, p.ID, []string{id}, admin)
+	_, err = w.Plans.Run(w.ctx, p.ID, []string{id}, admin)
 	w.no(err)
-	if at, err := w.Hosts.Progress(w.ctx, p.ID); err != nil || len(at.Next) != 1 || at.Next[0].ServerID != id {
+	if at, err := w.Plans.Progress(w.ctx, p.ID); err != nil || len(at.Next) != 1 || at.Next[0].ServerID != id {
 		t.Fatalf("%+v, %v", at, err)
 	}
 }
@@ -48,7 +48,7 @@ func TestOldDraftsGo(t *testing.T) {
 	for _, host := range []*compute.Host{other, w.host} {
 		_, err := w.store.Plans().Get(w.ctx, nil, old.ID)
 		w.no(err)
-		_, err = w.Hosts.PlanEvacuation(w.ctx, compute.PlanRequest{Host: host.ID}, admin)
+		_, err = w.Plans.Draft(w.ctx, compute.PlanRequest{Host: host.ID}, admin)
 		w.no(err)
 	}
 	_, err := w.store.Plans().Get(w.ctx, nil, old.ID)

@@ -11,7 +11,7 @@ import (
 
 // ask asks the destinations of a draft what they see of the servers that are to go there and takes the answers into the outlook.
 // Nobody who is asked and does not answer in time has seen anything. Servers without a question need none.
-func (s *Hosts) ask(ctx context.Context, o *compute.PlanInput, items []compute.PlanItem) error {
+func (s *Plans) ask(ctx context.Context, o *compute.PlanInput, items []compute.PlanItem) error {
 	orders, err := o.ProbeOrders(items)
 	if err != nil || len(orders) == 0 {
 		return err
@@ -42,7 +42,7 @@ func (s *Hosts) ask(ctx context.Context, o *compute.PlanInput, items []compute.P
 	return errors.Join(err, dropped)
 }
 
-func (s *Hosts) awaitSights(ctx context.Context, o *compute.PlanInput, open []*compute.ProbeOrder) error {
+func (s *Plans) awaitSights(ctx context.Context, o *compute.PlanInput, open []*compute.ProbeOrder) error {
 	tick := time.NewTicker(compute.ProbePollInterval)
 	defer tick.Stop()
 	for len(open) > 0 {

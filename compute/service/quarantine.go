@@ -26,17 +26,25 @@ const (
 // maxQuarantineID bounds the length of the id of a quarantined disk, in bytes.
 const maxQuarantineID = 150
 
-// Quarantine lists a page of the disks in quarantine of a host, oldest first. It asks the host. p.Marker is the id of a disk,
+// Quarantine is the service of disks that hosts keep for a while before they remove them.
+type Quarantine struct {
+	*serviceCore
+	liveness *Liveness
+	reports  *GuestReports
+	servers  *Servers
+}
+
+// List lists a page of the disks in quarantine of a host, oldest first. It asks the host. p.Marker is the id of a disk,
 // which may be gone; the page has the next p.Limit disks. problem.Unavailable: the host does not answer.
-func (s *Hosts) Quarantine(ctx context.Context, ident string, p record.Page) ([]compute.QuarantinedDisk, error) {
+func (s *Quarantine) List(ctx context.Context, ident string, p record.Page) ([]compute.QuarantinedDisk, error) {
 	if len(p.Marker) > maxQuarantineID {
 		return nil, problem.Invalidf("Invalid value for marker: %.40q; want the id of a disk in quarantine.", p.Marker)
 	}
-	return s.listQuarantine(ctx, ident, compute.Args{After: p.Marker, Limit: p.Limit})
+	return s.list(ctx, ident, compute.Args{After: p.Marker, Limit: p.Limit})
 }
 
-func (s *Hosts) listQuarantine(ctx context.Context, ident string, page compute.Args) ([]compute.QuarantinedDisk, error) {
-	h, err := s.Host(ctx, ident)
+func (s *Quarantine) list(ctx context.Context, ident string, page compute.Args) ([]compute.QuarantinedDisk, error) {
+	h, err := s.host(ctx, ident)
 	if err != nil {
 		return nil, err
 	}
@@ -44,17 +52,17 @@ func (s *Hosts) listQuarantine(ctx context.Context, ident string, page compute.A
 	return page.QuarantinePage(r.Quarantine), err
 }
 
-// QuarantineEnds is when a disk is removed; zero: never.
-func (s *Hosts) QuarantineEnds(d *compute.QuarantinedDisk) time.Time {
+// Ends is when a disk is removed; zero: never.
+func (s *Quarantine) Ends(d *compute.QuarantinedDisk) time.Time {
 	if s.opts.QuarantineDays == 0 {
 		return time.Time{}
 	}
 	return d.At.AddDate(0, 0, s.opts.QuarantineDays)
 }
 
-// RemoveQuarantined removes a disk from the quarantine of a host; it cannot be had back.
-func (s *Hosts) RemoveQuarantined(ctx context.Context, ident, id string, who compute.Who) error {
-	h, err := s.Host(ctx, ident)
+// Remove removes a disk from the quarantine of a host; it cannot be had back.
+func (s *Quarantine) Remove(ctx context.Context, ident, id string, who compute.Who) error {
+	h, err := s.host(ctx, ident)
 	if err != nil {
 		return err
 	}
@@ -67,14 +75,14 @@ func (s *Hosts) RemoveQuarantined(ctx context.Context, ident, id string, who com
 }
 
 // askQuarantine gives the host an order of its own and waits for the answer. Answered or given up, the order is dropped.
-func (s *Hosts) askQuarantine(ctx context.Context, h *compute.Host, verb compute.Verb, a compute.Args) (compute.Result, error) {
+func (s *Quarantine) askQuarantine(ctx context.Context, h *compute.Host, verb compute.Verb, a compute.Args) (compute.Result, error) {
 	switch {
 	case h.Kind != compute.AgentHost:
 		return compute.Result{}, problem.Unsupportedf("host %s is of kind %s: salvor quarantines disks on hosts that run salvor host only", compute.OrID(h), h.Kind)
 	case h.Fenced || h.ForcedDown || h.Revoked:
 		return compute.Result{}, problem.Conflictf("host %s is fenced, forced down or revoked: it gets no orders until it is readmitted; to find out what that needs, run: salvor why host:%[1]s", compute.OrID(h))
 	}
-	up, err := s.Up(ctx, h)
+	up, err := s.liveness.Up(ctx, h)
 	if err == nil && !up {
 		err = problem.Unavailablef("host %s is down: it cannot be asked for its quarantine", compute.OrID(h))
 	}
@@ -97,7 +105,7 @@ func (s *Hosts) askQuarantine(ctx context.Context, h *compute.Host, verb compute
 	return r, errors.Join(err, dropped)
 }
 
-func (s *Hosts) awaitQuarantine(ctx context.Context, h *compute.Host, id string) (compute.Result, error) {
+func (s *Quarantine) awaitQuarantine(ctx context.Context, h *compute.Host, id string) (compute.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, quarantineWithin)
 	defer cancel()
 	look := time.NewTicker(quarantineLook)
@@ -122,11 +130,11 @@ func (s *Hosts) awaitQuarantine(ctx context.Context, h *compute.Host, id string)
 
 // RestoreDisk gives a disk in quarantine of a host to a server that is stopped, as a further disk. The server's host sees the store of
 // the disk: it is the same host, or shares that store.
-func (s *Servers) RestoreDisk(ctx context.Context, hostIdent, id, serverIdent string, who compute.Who) (*compute.Server, *job.Job, error) {
+func (s *Quarantine) RestoreDisk(ctx context.Context, hostIdent, id, serverIdent string, who compute.Who) (*compute.Server, *job.Job, error) {
 	if id == "" || len(id) > maxQuarantineID {
 		return nil, nil, problem.Invalidf("%.40q is no id of a disk in quarantine", id)
 	}
-	found, err := s.hosts.listQuarantine(ctx, hostIdent, compute.Args{Quarantine: id})
+	found, err := s.list(ctx, hostIdent, compute.Args{Quarantine: id})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -136,7 +144,7 @@ func (s *Servers) RestoreDisk(ctx context.Context, hostIdent, id, serverIdent st
 	var srv *compute.Server
 	var j *job.Job
 	err = s.change(ctx, func(tx job.Tx) error {
-		if srv, err = s.get(ctx, tx, serverIdent, who); err != nil {
+		if srv, err = s.server(ctx, tx, serverIdent, who); err != nil {
 			return err
 		}
 		j, err = s.beginRestore(ctx, tx, srv, &found[0], who)
@@ -146,14 +154,14 @@ func (s *Servers) RestoreDisk(ctx context.Context, hostIdent, id, serverIdent st
 }
 
 // beginRestore names the disk in the server's row and begins the job.
-func (s *Servers) beginRestore(ctx context.Context, tx job.Tx, srv *compute.Server, d *compute.QuarantinedDisk, who compute.Who) (*job.Job, error) {
+func (s *Quarantine) beginRestore(ctx context.Context, tx job.Tx, srv *compute.Server, d *compute.QuarantinedDisk, who compute.Who) (*job.Job, error) {
 	if srv.Foreign || srv.Metal() {
 		return nil, problem.Unsupportedf("server %s: its disks are none of salvor's", srv.ID)
 	}
 	if srv.State != compute.Stopped || srv.Task != compute.NoTask || srv.Power == compute.PowerOn || srv.InSession() || srv.HostID == "" {
 		return nil, problem.Conflictf("server %s is %s: a disk is restored to a server that is stopped, not in rescue, and that nobody works on; %s", srv.ID, cmp.Or(string(srv.Task), string(srv.State)), srv.CommandToStop())
 	}
-	if err := s.holdChange(ctx, tx, srv, who.Admin); err != nil {
+	if err := s.reports.holdChange(ctx, tx, srv, who.Admin); err != nil {
 		return nil, err
 	}
 	h, err := s.store.Hosts().Get(ctx, tx, srv.HostID)
@@ -185,19 +193,19 @@ func (s *Servers) beginRestore(ctx context.Context, tx job.Tx, srv *compute.Serv
 	if err := s.jobs.Insert(tx, j); err != nil {
 		return nil, err
 	}
-	if err := s.hosts.noteHost(tx, h.ID, who.Asker, "quarantined disk "+d.ID+" is restored to server "+srv.ID+" as "+name); err != nil {
+	if err := s.noteHost(tx, h.ID, who.Asker, "quarantined disk "+d.ID+" is restored to server "+srv.ID+" as "+name); err != nil {
 		return nil, err
 	}
 	return j, s.note(tx, srv.ID, who.Asker, "request", "is given a disk from quarantine as "+name)
 }
 
 // DropRestored takes the disk of a restore that came to nothing out of the server's row, and gives its place back.
-func (s *Servers) DropRestored(ctx context.Context, tx job.Tx, id string, a compute.RestoreDiskArgs) error {
+func (s *Quarantine) DropRestored(ctx context.Context, tx job.Tx, id string, a compute.RestoreDiskArgs) error {
 	srv, err := s.store.Servers().Get(ctx, tx, id)
 	if err != nil {
 		return ignoreNotFound(err)
 	}
-	if err := s.forgetRestored(ctx, tx, srv, a); err != nil {
+	if err := s.servers.forgetRestored(ctx, tx, srv, a); err != nil {
 		return err
 	}
 	return s.save(tx, srv)

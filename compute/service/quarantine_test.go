@@ -49,7 +49,7 @@ func TestRebuildNeedsRoomForBothDisks(t *testing.T) {
 			img.ID, img.Name, img.Size = "", "other", c.image
 			w.no(w.Images.Create(w.ctx, &img, admin.Asker))
 			ask := func(discard bool) error {
-				_, err := w.Servers.Act(w.ctx, s.ID, compute.Act{Action: compute.Rebuild, Rebuild: &compute.RebuildArgs{ImageID: img.ID, Discard: discard}}, alice)
+				_, err := w.Actions.Act(w.ctx, s.ID, compute.Act{Action: compute.Rebuild, Rebuild: &compute.RebuildArgs{ImageID: img.ID, Discard: discard}}, alice)
 				return err
 			}
 			before := w.read(s.ID)
@@ -120,7 +120,7 @@ func TestARestoreThatIsGivenUp(t *testing.T) {
 	for action, disks := range map[string]int{"": 1, compute.RestoreFirst: 1, "define the server": 2} {
 		for how, giveUp := range map[string]func(w *world, s *compute.Server) error{
 			"reset": func(w *world, s *compute.Server) error {
-				_, err := w.Servers.Act(w.ctx, s.ID, compute.Act{Action: compute.ResetState, Reset: compute.Active}, admin)
+				_, err := w.Actions.Act(w.ctx, s.ID, compute.Act{Action: compute.ResetState, Reset: compute.Active}, admin)
 				return err
 			},
 			"evacuation": func(w *world, s *compute.Server) error {
@@ -131,7 +131,7 @@ func TestARestoreThatIsGivenUp(t *testing.T) {
 					if err != nil {
 						return err
 					}
-					_, err = w.Servers.BeginMove(w.ctx, tx, now, &compute.Move{Disposition: compute.KeepDisk}, receipt, compute.MoveArgs{}, admin.Asker)
+					_, err = w.Moves.Begin(w.ctx, tx, now, &compute.Move{Disposition: compute.KeepDisk}, receipt, compute.MoveArgs{}, admin.Asker)
 					return err
 				})
 			},
@@ -195,7 +195,7 @@ func TestQuarantineInPages(t *testing.T) {
 				limit int
 				want  string
 			}{{"", 2, "ab"}, {"b", 2, "cd"}, {"d", 2, "e"}, {"e", 2, ""}, {"bb", 9, "cde"}, {"", 0, "abcde"}} {
-				found, err := w.Hosts.Quarantine(w.ctx, w.host.ID, record.Page{Marker: c.after, Limit: c.limit})
+				found, err := w.Quarantine.List(w.ctx, w.host.ID, record.Page{Marker: c.after, Limit: c.limit})
 				w.no(err)
 				got := ""
 				for _, d := range found {
@@ -205,16 +205,16 @@ func TestQuarantineInPages(t *testing.T) {
 					t.Errorf("%d after %q: %q, want %q", c.limit, c.after, got, c.want)
 				}
 			}
-			_, err := w.Hosts.Quarantine(w.ctx, w.host.ID, record.Page{Marker: strings.Repeat("x", 200)})
+			_, err := w.Quarantine.List(w.ctx, w.host.ID, record.Page{Marker: strings.Repeat("x", 200)})
 			w.want(err, problem.Invalid)
-			_, _, err = w.Servers.RestoreDisk(w.ctx, w.host.ID, "f", s.ID, admin)
+			_, _, err = w.Quarantine.RestoreDisk(w.ctx, w.host.ID, "f", s.ID, admin)
 			w.want(err, problem.NotFound)
 			other := w.join("host-b")
 			w.renew(other, "boot-1", guests(runs(s, s.Epoch)))
-			_, _, err = w.Servers.RestoreDisk(w.ctx, w.host.ID, "d", s.ID, admin)
+			_, _, err = w.Quarantine.RestoreDisk(w.ctx, w.host.ID, "d", s.ID, admin)
 			w.refuses(err, "may run already", "host-b")
 			w.renew(other, "boot-1", guests())
-			_, _, err = w.Servers.RestoreDisk(w.ctx, w.host.ID, "d", s.ID, admin)
+			_, _, err = w.Quarantine.RestoreDisk(w.ctx, w.host.ID, "d", s.ID, admin)
 			w.no(err)
 			var args compute.RestoreDiskArgs
 			w.no(json.Unmarshal(w.jobs(s.ID)[0].Args, &args))

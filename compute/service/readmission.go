@@ -28,7 +28,7 @@ const (
 )
 
 // statusOf tells how a host stands. Who renews without a gap, and of whom there is nothing to say, costs no query.
-func (s *Hosts) statusOf(ctx context.Context, hostID string, k hostSession, r compute.Renewal) (hostStatus, error) {
+func (s *Leases) statusOf(ctx context.Context, hostID string, k hostSession, r compute.Renewal) (hostStatus, error) {
 	fenced, _, _, err := s.hostFlags(ctx)
 	if err != nil {
 		return hostActive, err
@@ -43,7 +43,7 @@ func (s *Hosts) statusOf(ctx context.Context, hostID string, k hostSession, r co
 	if err != nil {
 		return hostActive, err
 	}
-	s.leases.with(hostID, func(k *hostSession) {
+	s.cache.sessions.with(hostID, func(k *hostSession) {
 		k.fenced, k.forcedDown, k.unseen, k.lost = h.Fenced, h.ForcedDown, h.Unseen, h.Lost
 	})
 	switch {
@@ -59,38 +59,38 @@ func (s *Hosts) statusOf(ctx context.Context, hostID string, k hostSession, r co
 const endedLasts = 30 * time.Second
 
 // guestsMayHaveStopped tells whether guests of a host that are off may be so because we, or its silence, had them ended.
-func (s *Hosts) guestsMayHaveStopped(hostID string, k hostSession, fencing bool) bool {
-	w, _, _ := s.ear.of(hostID)
+func (s *Leases) guestsMayHaveStopped(hostID string, k hostSession, fencing bool) bool {
+	w, _, _ := s.cache.heard.of(hostID)
 	now := s.now()
 	silent := fencing && !w.at.IsZero() && now.Sub(w.at) >= compute.SelfFenceKill-compute.RenewEvery // it counts from sending, and needs not wait for us
 	if k.unseen || silent {
-		s.leases.with(hostID, func(h *hostSession) { h.endedAt = now })
+		s.cache.sessions.with(hostID, func(h *hostSession) { h.endedAt = now })
 		return true
 	}
 	return !k.endedAt.IsZero() && now.Sub(k.endedAt) < endedLasts
 }
 
 // lapsed tells whether a host was silent so long that somebody may have taken its silence for its end.
-func (s *Hosts) lapsed(hostID string) bool {
-	w, _, _ := s.ear.of(hostID)
+func (s *Leases) lapsed(hostID string) bool {
+	w, _, _ := s.cache.heard.of(hostID)
 	return !w.at.IsZero() && s.now().Sub(w.at) >= compute.Suspect
 }
 
 // publishLease shows others that a host speaks, before it is taken in.
-func (s *Hosts) publishLease(ctx context.Context, hostID, bootID string) error {
-	w, _, _ := s.ear.of(hostID)
+func (s *Leases) publishLease(ctx context.Context, hostID, bootID string) error {
+	w, _, _ := s.cache.heard.of(hostID)
 	now := s.now()
-	l := compute.Lease{HostID: hostID, BootID: bootID, RenewedAt: now, Renewals: max(w.count, s.leases.get(hostID).lease.Renewals) + 1}
+	l := compute.Lease{HostID: hostID, BootID: bootID, RenewedAt: now, Renewals: max(w.count, s.cache.sessions.get(hostID).lease.Renewals) + 1}
 	if err := s.store.SaveLeases(ctx, []compute.Lease{l}); err != nil {
 		return problem.Unavailablef("the lease of host %s could not be stored, so it is none: %w", compute.TruncateText(hostID), err)
 	}
 	s.stored([]compute.Lease{l})
-	s.ear.change(hostID, func(w *lastSeen) { w.at, w.watchdog, w.first = now, "", time.Time{} })
+	s.cache.heard.change(hostID, func(w *lastSeen) { w.at, w.watchdog, w.first = now, "", time.Time{} })
 	return nil
 }
 
 // readmit looks whether a fenced host may be admitted again, or speaks against its fence; it gives the host as it is then.
-func (s *Hosts) readmit(ctx context.Context, h *compute.Host, r compute.Renewal) (*compute.Host, error) {
+func (s *Leases) readmit(ctx context.Context, h *compute.Host, r compute.Renewal) (*compute.Host, error) {
 	receipt, err := s.Receipt(ctx, nil, h.ID)
 	if problem.Is(err, problem.NotFound) {
 		return s.store.Hosts().Get(ctx, nil, h.ID) // closed at this very moment
@@ -105,10 +105,10 @@ func (s *Hosts) readmit(ctx context.Context, h *compute.Host, r compute.Renewal)
 		return h, nil
 	}
 	if !contradicts {
-		if err := s.reviveCleanUps(ctx, h.ID); err != nil {
+		if err := s.cleanup.reviveCleanUps(ctx, h.ID); err != nil {
 			return nil, err
 		}
-		if why, err := s.blockedReason(ctx, nil, h); err != nil || why != "" {
+		if why, err := s.fences.blockedReason(ctx, nil, h); err != nil || why != "" {
 			return h, err
 		}
 	}
@@ -119,10 +119,10 @@ func (s *Hosts) readmit(ctx context.Context, h *compute.Host, r compute.Renewal)
 			if former {
 				how = "the boot that was fenced renews its lease, and the database was restored after the fence"
 			}
-			out, err = s.Contradict(ctx, tx, h.ID, how)
+			out, err = s.fences.Contradict(ctx, tx, h.ID, how)
 			return err
 		}
-		out, err = s.Admit(ctx, tx, h.ID, r.BootID)
+		out, err = s.fences.Admit(ctx, tx, h.ID, r.BootID)
 		return err
 	})
 	if problem.Is(err, problem.Conflict) { // a move was first
@@ -133,7 +133,7 @@ func (s *Hosts) readmit(ctx context.Context, h *compute.Host, r compute.Renewal)
 
 // Admit closes the receipt of a host, if it has one, and gives the lease and the orders to a boot of it; no boot id: hosts that have
 // none. problem.Conflict tells what keeps it out. tx is run again after record.ErrChanged.
-func (s *Hosts) Admit(ctx context.Context, tx job.Tx, hostID, bootID string) (*compute.Host, error) {
+func (s *Fences) Admit(ctx context.Context, tx job.Tx, hostID, bootID string) (*compute.Host, error) {
 	h, receipt, err := s.closing(ctx, tx, hostID)
 	if err != nil || receipt == nil {
 		return h, err
@@ -160,7 +160,7 @@ func (s *Hosts) Admit(ctx context.Context, tx job.Tx, hostID, bootID string) (*c
 
 // Contradict closes the receipt of a host that turns out to live; how tells what shows that. Moves that have attached stay; others
 // cannot go on. tx is run again after record.ErrChanged.
-func (s *Hosts) Contradict(ctx context.Context, tx job.Tx, hostID, how string) (*compute.Host, error) {
+func (s *Fences) Contradict(ctx context.Context, tx job.Tx, hostID, how string) (*compute.Host, error) {
 	h, receipt, err := s.closing(ctx, tx, hostID)
 	if err != nil || receipt == nil {
 		return h, err
@@ -181,7 +181,7 @@ func (s *Hosts) Contradict(ctx context.Context, tx job.Tx, hostID, how string) (
 }
 
 // closing holds the open receipt of a host against moves that would use it; nil: it has none.
-func (s *Hosts) closing(ctx context.Context, tx job.Tx, hostID string) (*compute.Host, *compute.Receipt, error) {
+func (s *Fences) closing(ctx context.Context, tx job.Tx, hostID string) (*compute.Host, *compute.Receipt, error) {
 	h, err := s.store.Hosts().Get(ctx, tx, hostID)
 	if err != nil {
 		return nil, nil, err
@@ -196,7 +196,7 @@ func (s *Hosts) closing(ctx context.Context, tx job.Tx, hostID string) (*compute
 	return h, receipt, s.store.UseReceipt(tx, receipt.ID)
 }
 
-func (s *Hosts) closeReceipt(tx job.Tx, h *compute.Host, r *compute.Receipt) error {
+func (s *Fences) closeReceipt(tx job.Tx, h *compute.Host, r *compute.Receipt) error {
 	if err := s.saveClosed(tx, r); err != nil {
 		return err
 	}
@@ -205,17 +205,17 @@ func (s *Hosts) closeReceipt(tx job.Tx, h *compute.Host, r *compute.Receipt) err
 }
 
 // saveClosed closes a receipt if nobody else did.
-func (s *Hosts) saveClosed(tx job.Tx, r *compute.Receipt) error {
+func (s *Fences) saveClosed(tx job.Tx, r *compute.Receipt) error {
 	r.ClosedAt = s.now()
 	return s.saveReceipt(tx, r)
 }
 
-func (s *Hosts) saveReceipt(tx job.Tx, r *compute.Receipt) error {
+func (s *serviceCore) saveReceipt(tx job.Tx, r *compute.Receipt) error {
 	return conflictToChanged(s.store.Receipts().Save(tx, r))
 }
 
 // blockedReason tells what keeps a fenced host from being admitted; empty: nothing.
-func (s *Hosts) blockedReason(ctx context.Context, tx job.Tx, h *compute.Host) (string, error) {
+func (s *Fences) blockedReason(ctx context.Context, tx job.Tx, h *compute.Host) (string, error) {
 	if h.ForcedDown {
 		return "it is forced down", nil
 	}
@@ -238,7 +238,7 @@ func (s *Hosts) blockedReason(ctx context.Context, tx job.Tx, h *compute.Host) (
 }
 
 // hold answers a host that is fenced, or came back from that: it shows its guests and cleans up, and nothing else.
-func (s *Hosts) hold(ctx context.Context, hostID string, r compute.Renewal) (compute.Renewed, error) {
+func (s *Leases) hold(ctx context.Context, hostID string, r compute.Renewal) (compute.Renewed, error) {
 	_, _, fencing, err := s.hostFlags(ctx)
 	if err != nil {
 		return compute.Renewed{}, err
@@ -248,7 +248,7 @@ func (s *Hosts) hold(ctx context.Context, hostID string, r compute.Renewal) (com
 		return compute.Renewed{}, err
 	}
 	var k hostSession
-	s.leases.with(hostID, func(h *hostSession) {
+	s.cache.sessions.with(hostID, func(h *hostSession) {
 		if h.oursBoot != r.BootID {
 			h.ours = nil
 		}
@@ -263,7 +263,7 @@ func (s *Hosts) hold(ctx context.Context, hostID string, r compute.Renewal) (com
 		return compute.Renewed{}, err
 	}
 	out := compute.Renewed{Hold: true, Stop: stop, SelfFence: fencing[k.group], Resend: k.ours == nil}
-	if out.Clean, err = s.owed(ctx, hostID); err != nil {
+	if out.Clean, err = s.cleanup.owed(ctx, hostID); err != nil {
 		return compute.Renewed{}, err
 	}
 	here, err := s.store.Servers().List(ctx, nil, compute.ServerFilter{HostID: hostID}, pageOf(0))
@@ -277,18 +277,18 @@ func (s *Hosts) hold(ctx context.Context, hostID string, r compute.Renewal) (com
 			out.Clean[srv.ID] = compute.Clean{Do: compute.CleanKeep, Epoch: srv.Epoch}
 		}
 	}
-	return out, s.judgeStrays(ctx, hostID, k.ours, staying, out.Clean)
+	return out, s.cleanup.judgeStrays(ctx, hostID, k.ours, staying, out.Clean)
 }
 
 // doubt takes in that a host that is held speaks. The boot that was fenced must end its guests, unless it has told that none runs;
 // until then, or until another boot speaks, it keeps the receipt from being used.
-func (s *Hosts) doubt(ctx context.Context, hostID string, r compute.Renewal) (stop bool, err error) {
+func (s *Leases) doubt(ctx context.Context, hostID string, r compute.Renewal) (stop bool, err error) {
 	receipt, err := s.Receipt(ctx, nil, hostID)
 	if err != nil {
 		return false, ignoreNotFound(err) // it was closed at this very moment
 	}
 	now, same := s.now(), r.BootID == receipt.BootID
-	ended := same && r.Stopped && s.leases.get(hostID).stopTold
+	ended := same && r.Stopped && s.cache.sessions.get(hostID).stopTold
 	speaks := same && !receipt.Has(compute.Acknowledged) && !ended
 	stop = speaks && receipt.Incarnation == ""
 	other := false
@@ -336,7 +336,7 @@ func (s *Hosts) doubt(ctx context.Context, hostID string, r compute.Renewal) (st
 
 // otherBootSpeaks tells whether a report of a boot other than the fenced one must be stored. The boot must have reported guests. The
 // last stored report must be older than heardEvery, or older than a proof that the host is off.
-func (s *Hosts) otherBootSpeaks(ctx context.Context, receipt *compute.Receipt, bootID string) (bool, error) {
+func (s *Leases) otherBootSpeaks(ctx context.Context, receipt *compute.Receipt, bootID string) (bool, error) {
 	if receipt.OtherBootID == bootID && s.now().Sub(receipt.OtherHeardAt) < compute.HeardEvery && !receipt.OtherBootProvenOff(time.Time{}) {
 		return false, nil
 	}
@@ -355,8 +355,8 @@ func oursOf(guests []compute.Guest) map[string]bool {
 }
 
 // stop answers a host that is forced down and lives: it keeps its lease until it has told that its guests are stopped.
-func (s *Hosts) stop(ctx context.Context, hostID string, r compute.Renewal) (compute.Renewed, error) {
-	k := s.leases.get(hostID)
+func (s *Leases) stop(ctx context.Context, hostID string, r compute.Renewal) (compute.Renewed, error) {
+	k := s.cache.sessions.get(hostID)
 	rebooted := k.lease.BootID != r.BootID
 	if lapsed := s.lapsed(hostID); rebooted || lapsed || r.Inventory != nil {
 		fenced, err := s.applyRenewal(ctx, hostID, r, rebooted, lapsed)
@@ -374,8 +374,8 @@ func (s *Hosts) stop(ctx context.Context, hostID string, r compute.Renewal) (com
 	if err := s.count(ctx, hostID, r, &out); err != nil || !r.Stopped || !k.stopTold || rebooted {
 		return out, err
 	}
-	s.leases.with(hostID, func(h *hostSession) { h.stopped = s.now() })
-	err := s.ensure(ctx, hostID)
+	s.cache.sessions.with(hostID, func(h *hostSession) { h.stopped = s.now() })
+	err := s.fences.ensureForcedDown(ctx, hostID)
 	if problem.Is(err, problem.Conflict) { // its group requires more
 		return out, nil
 	}
@@ -389,7 +389,7 @@ func (s *Hosts) stop(ctx context.Context, hostID string, r compute.Renewal) (com
 }
 
 // MayAct tells whether a host may get orders. It may not while it is fenced or forced down, or while the database is held.
-func (s *Hosts) MayAct(ctx context.Context, hostID string) (bool, error) {
+func (s *Leases) MayAct(ctx context.Context, hostID string) (bool, error) {
 	if s.isHeld() {
 		return false, nil
 	}

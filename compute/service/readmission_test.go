@@ -83,8 +83,8 @@ func (f *returning) moves(m compute.MoveFilter) []*compute.Move {
 func (f *returning) speak(m *machine, cleans bool) {
 	before, jobs, fence := f.hostRow(m.host), f.allJobs(), f.openReceipt(m.host)
 	r := compute.Renewal{BootID: m.bootID(), Watchdog: "dog", Stopped: m.stop, Cleaned: m.cleaned, HasGuests: true, Guests: m.guests()}
-	silent, _, _ := f.Hosts.Silence(m.host.ID)
-	out, err := f.Hosts.Renew(f.ctx, m.host.ID, "01", r)
+	silent, _, _ := f.Liveness.Silence(m.host.ID)
+	out, err := f.Leases.Renew(f.ctx, m.host.ID, "01", r)
 	f.no(err)
 	m.last, m.cleaned = out, nil
 	after := f.hostRow(m.host)
@@ -95,12 +95,12 @@ func (f *returning) speak(m *machine, cleans bool) {
 		if out.Servers != nil || f.allJobs() != jobs {
 			f.rt.Fatalf("something is begun on a host that is held: %+v", out)
 		}
-		if may, err := f.Hosts.MayAct(f.ctx, m.host.ID); err != nil || may {
+		if may, err := f.Leases.MayAct(f.ctx, m.host.ID); err != nil || may {
 			f.rt.Fatalf("it is given orders: %v", err)
 		}
 	}
 	// A fence that it contradicted may be followed at once by another one, by its own word; meanwhile it held the lease.
-	if now, _, _ := f.Hosts.Silence(m.host.ID); fence != "" && fence == f.openReceipt(m.host) && now < silent {
+	if now, _, _ := f.Liveness.Silence(m.host.ID); fence != "" && fence == f.openReceipt(m.host) && now < silent {
 		f.rt.Fatalf("a host that is held was given the lease")
 	}
 	if before.Fenced && !after.Fenced {
@@ -111,7 +111,7 @@ func (f *returning) speak(m *machine, cleans bool) {
 
 // openReceipt is the id of the open receipt of a host; empty: it has none.
 func (f *returning) openReceipt(h *compute.Host) string {
-	open, err := f.Hosts.Receipts(f.ctx, compute.ReceiptFilter{HostID: h.ID, Open: true}, record.Page{})
+	open, err := f.Fences.List(f.ctx, compute.ReceiptFilter{HostID: h.ID, Open: true}, record.Page{})
 	f.no(err)
 	if len(open) == 0 {
 		return ""
@@ -121,7 +121,7 @@ func (f *returning) openReceipt(h *compute.Host) string {
 
 // admitted holds what must be true when a fence is over.
 func (f *returning) admitted(before *compute.Host) {
-	all, err := f.Hosts.Receipts(f.ctx, compute.ReceiptFilter{HostID: before.ID}, record.Page{})
+	all, err := f.Fences.List(f.ctx, compute.ReceiptFilter{HostID: before.ID}, record.Page{})
 	f.no(err)
 	last := all[len(all)-1]
 	if last.Open() || last.BackBootID != f.a.bootID() {
@@ -181,7 +181,7 @@ func (f *returning) reconcile() {
 		var args compute.PowerArgs
 		f.no(json.Unmarshal(j.Args, &args))
 		srv := f.read(j.Subject.ID)
-		may, err := f.Hosts.MayAct(f.ctx, f.a.host.ID)
+		may, err := f.Leases.MayAct(f.ctx, f.a.host.ID)
 		f.no(err)
 		j.State, j.EndedAt = job.Ended, f.now()
 		f.tx(func(tx job.Tx) error { return f.store.Save(tx, &j, false) })
@@ -206,14 +206,14 @@ func (f *returning) begin(id string) {
 		if err != nil {
 			return err
 		}
-		receipt, err := f.Hosts.Receipt(f.ctx, tx, f.a.host.ID)
+		receipt, err := f.Fences.Receipt(f.ctx, tx, f.a.host.ID)
 		if err != nil {
 			return err
 		}
 		if srv.HostID != f.a.host.ID {
 			return problem.Conflictf("not there")
 		}
-		_, err = f.Servers.BeginMove(f.ctx, tx, srv, &compute.Move{Disposition: compute.Reimage}, receipt, compute.MoveArgs{}, record.Asker{})
+		_, err = f.Moves.Begin(f.ctx, tx, srv, &compute.Move{Disposition: compute.Reimage}, receipt, compute.MoveArgs{}, record.Asker{})
 		return err
 	})
 	if err != nil && !problem.Is(err, problem.NotFound) && !problem.Is(err, problem.Conflict) {
@@ -231,12 +231,12 @@ func (f *returning) step(m *compute.Move) {
 	err = f.store.Do(f.ctx, func(tx job.Tx) error {
 		switch m.State {
 		case compute.MoveAccepted:
-			_, err := f.Servers.ClaimMove(f.ctx, tx, m.ID, compute.MoveArgs{}, nil)
+			_, err := f.Moves.Claim(f.ctx, tx, m.ID, compute.MoveArgs{}, nil)
 			return err
 		case compute.MovePreparing:
-			return f.Servers.AttachMove(f.ctx, tx, m.ID)
+			return f.Moves.Attach(f.ctx, tx, m.ID)
 		}
-		return f.Servers.FinishMove(f.ctx, tx, m.ID, func(s *compute.Server) { s.Settle(compute.PowerOn) })
+		return f.Moves.Finish(f.ctx, tx, m.ID, func(s *compute.Server) { s.Settle(compute.PowerOn) })
 	})
 	switch {
 	case err == nil && m.State == compute.MovePreparing && !receipt.Open():
@@ -253,7 +253,7 @@ func (f *returning) step(m *compute.Move) {
 }
 
 func (f *returning) fail(m *compute.Move) {
-	f.tx(func(tx job.Tx) error { return f.Servers.FailMove(f.ctx, tx, m.ID, "it failed") })
+	f.tx(func(tx job.Tx) error { return f.Moves.Fail(f.ctx, tx, m.ID, "it failed") })
 	f.endJob(m.ServerID)
 }
 
@@ -281,7 +281,7 @@ func (f *returning) no(err error) {
 // truth: no server runs on both hosts, unless a fence was false.
 func (f *returning) truth() {
 	row := f.hostRow(f.a.host)
-	open, err := f.Hosts.Receipts(f.ctx, compute.ReceiptFilter{HostID: row.ID, Open: true}, record.Page{})
+	open, err := f.Fences.List(f.ctx, compute.ReceiptFilter{HostID: row.ID, Open: true}, record.Page{})
 	f.no(err)
 	if row.Fenced != (len(open) == 1) || f.up(f.a.host) && row.Fenced {
 		f.rt.Fatalf("fenced %v, %d open receipts", row.Fenced, len(open))
@@ -392,7 +392,7 @@ func (f *returning) endOrBeginPlan() {
 			return err
 		}
 		p := &compute.Plan{Record: record.Record{ID: newID()}, HostID: f.a.host.ID, State: compute.PlanRunning}
-		if _, err := f.Hosts.Receipt(f.ctx, tx, p.HostID); err != nil {
+		if _, err := f.Fences.Receipt(f.ctx, tx, p.HostID); err != nil {
 			return nil
 		}
 		f.plan = p

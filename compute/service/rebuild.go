@@ -15,7 +15,7 @@ import (
 )
 
 // prepareRebuild takes the new image into the row; the job makes the root disk anew.
-func (s *Servers) prepareRebuild(ctx context.Context, tx job.Tx, st *pendingAct) error {
+func (s *Actions) prepareRebuild(ctx context.Context, tx job.Tx, st *pendingAct) error {
 	srv, a := st.server, st.Act.Rebuild
 	if a == nil {
 		return problem.Invalidf("rebuild server %s: no image is named", srv.ID)
@@ -24,7 +24,7 @@ func (s *Servers) prepareRebuild(ctx context.Context, tx job.Tx, st *pendingAct)
 	if srv.Foreign || i < 0 || srv.Disks[i].VolumeID != "" {
 		return problem.Invalidf("server %s boots from no disk that salvor made: it cannot be rebuilt", srv.ID)
 	}
-	img, err := s.image(ctx, tx, a.ImageID, st.who)
+	img, err := s.servers.image(ctx, tx, a.ImageID, st.who)
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (s *Servers) prepareRebuild(ctx context.Context, tx job.Tx, st *pendingAct)
 }
 
 // roomForRebuild refuses a rebuild for whose new root disk there is no room beside the old one, which goes into quarantine.
-func (s *Servers) roomForRebuild(ctx context.Context, tx job.Tx, srv *compute.Server, root *compute.Disk, img *compute.Image, discard bool) error {
+func (s *Actions) roomForRebuild(ctx context.Context, tx job.Tx, srv *compute.Server, root *compute.Disk, img *compute.Image, discard bool) error {
 	if discard || srv.HostID == "" {
 		return nil
 	}
@@ -79,7 +79,7 @@ func (s *Servers) roomForRebuild(ctx context.Context, tx job.Tx, srv *compute.Se
 }
 
 // rebuildWords takes in what a rebuild may change beside the image.
-func (s *Servers) rebuildWords(ctx context.Context, tx job.Tx, st *pendingAct, a *compute.RebuildArgs) error {
+func (s *Actions) rebuildWords(ctx context.Context, tx job.Tx, st *pendingAct, a *compute.RebuildArgs) error {
 	srv := st.server
 	if a.Name != "" {
 		srv.Name = strings.TrimSpace(a.Name)
@@ -116,7 +116,7 @@ func (s *Servers) rebuildWords(ctx context.Context, tx job.Tx, st *pendingAct, a
 // Gone ends a server that its host has removed: it is Deleted; its place, addresses and volumes are given back. While another host
 // reports a guest of it that is not proven off, the volumes are in error.
 func (s *Servers) Gone(ctx context.Context, tx job.Tx, id string) error {
-	off, err := s.isOffElsewhere(ctx, tx, id)
+	off, err := s.reports.isOffElsewhere(ctx, tx, id)
 	if err != nil {
 		return err
 	}

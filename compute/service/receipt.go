@@ -16,7 +16,7 @@ import (
 )
 
 // Receipt reads the open receipt of a host; problem.NotFound if it has none.
-func (s *Hosts) Receipt(ctx context.Context, tx job.Tx, hostID string) (*compute.Receipt, error) {
+func (s *serviceCore) Receipt(ctx context.Context, tx job.Tx, hostID string) (*compute.Receipt, error) {
 	found, err := s.store.Receipts().List(ctx, tx, compute.ReceiptFilter{HostID: hostID, Open: true}, pageOf(1))
 	if err != nil {
 		return nil, err
@@ -27,16 +27,24 @@ func (s *Hosts) Receipt(ctx context.Context, tx job.Tx, hostID string) (*compute
 	return found[0], nil
 }
 
-// Receipts reads a page.
-func (s *Hosts) Receipts(ctx context.Context, f compute.ReceiptFilter, p record.Page) ([]*compute.Receipt, error) {
+// Fences is the service of fencing receipts: the evidence that hosts are off, and its end.
+type Fences struct {
+	*serviceCore
+	cache    *hostCache
+	liveness *Liveness
+	reports  *GuestReports
+}
+
+// List reads a page.
+func (s *Fences) List(ctx context.Context, f compute.ReceiptFilter, p record.Page) ([]*compute.Receipt, error) {
 	return s.store.Receipts().List(ctx, nil, f, p)
 }
 
-// GiveReceipt writes the receipt of a host that was fenced by these proofs. One that is open is returned, with the proofs that it
+// Give writes the receipt of a host that was fenced by these proofs. One that is open is returned, with the proofs that it
 // needs besides; a former one needs all proofs anew. problem.Conflict
 // says what the host's group requires and is missing, or which proof a word of the host speaks against. tx is run again after
 // record.ErrChanged.
-func (s *Hosts) GiveReceipt(ctx context.Context, tx job.Tx, hostID string, proofs []compute.Proof, by, words string) (*compute.Receipt, error) {
+func (s *Fences) Give(ctx context.Context, tx job.Tx, hostID string, proofs []compute.Proof, by, words string) (*compute.Receipt, error) {
 	r, err := s.Receipt(ctx, tx, hostID)
 	if err == nil {
 		if r.Former() {
@@ -68,11 +76,11 @@ func (s *Hosts) GiveReceipt(ctx context.Context, tx job.Tx, hostID string, proof
 		return nil, err
 	}
 	// What the host says next is looked at in the store, whether or not this is committed.
-	s.leases.with(hostID, func(k *hostSession) { k.fenced = true })
+	s.cache.sessions.with(hostID, func(k *hostSession) { k.fenced = true })
 	return r, s.noteFenced(tx, hostID, "fenced", proofs, by)
 }
 
-func (s *Hosts) noteFenced(tx job.Tx, hostID, what string, proofs []compute.Proof, by string) error {
+func (s *Fences) noteFenced(tx job.Tx, hostID, what string, proofs []compute.Proof, by string) error {
 	var said []string
 	for _, p := range proofs {
 		said = append(said, string(p.Evidence)+" ("+p.Text+")")
@@ -82,7 +90,7 @@ func (s *Hosts) noteFenced(tx job.Tx, hostID, what string, proofs []compute.Proo
 
 // proveAnew puts proofs from after the release in place of those of a former receipt. One of them must show that the machine itself
 // was off, because nobody knows the boot that ran last. problem.Conflict says what is missing.
-func (s *Hosts) proveAnew(ctx context.Context, tx job.Tx, r *compute.Receipt, proofs []compute.Proof, by, words string) error {
+func (s *Fences) proveAnew(ctx context.Context, tx job.Tx, r *compute.Receipt, proofs []compute.Proof, by, words string) error {
 	h, err := s.store.Hosts().Get(ctx, tx, r.HostID)
 	if err != nil {
 		return err
@@ -107,7 +115,7 @@ func (s *Hosts) proveAnew(ctx context.Context, tx job.Tx, r *compute.Receipt, pr
 
 // proveAgain adds proofs to an open receipt that all boots which spoke since are off. problem.Conflict: one of them spoke after the
 // proofs.
-func (s *Hosts) proveAgain(ctx context.Context, tx job.Tx, r *compute.Receipt, proofs []compute.Proof) error {
+func (s *Fences) proveAgain(ctx context.Context, tx job.Tx, r *compute.Receipt, proofs []compute.Proof) error {
 	suffices, err := s.Suffices(ctx, tx, r)
 	if err != nil || suffices || len(proofs) == 0 {
 		return err
@@ -131,7 +139,7 @@ func (s *Hosts) proveAgain(ctx context.Context, tx job.Tx, r *compute.Receipt, p
 
 // Suffices tells whether an open receipt proves every reported guest of its host off. The fenced boot must not have spoken again,
 // and no other boot may have reported a guest that is not proven off since. A former receipt does not suffice.
-func (s *Hosts) Suffices(ctx context.Context, tx job.Tx, r *compute.Receipt) (bool, error) {
+func (s *Fences) Suffices(ctx context.Context, tx job.Tx, r *compute.Receipt) (bool, error) {
 	if !r.Proves() {
 		return false, nil
 	}
@@ -140,11 +148,11 @@ func (s *Hosts) Suffices(ctx context.Context, tx job.Tx, r *compute.Receipt) (bo
 }
 
 // acceptEvidence refuses a proof that the host is off, if it was heard after that.
-func (s *Hosts) acceptEvidence(ctx context.Context, h *compute.Host, proofs []compute.Proof) error {
-	if err := s.Listen(ctx); err != nil {
+func (s *Fences) acceptEvidence(ctx context.Context, h *compute.Host, proofs []compute.Proof) error {
+	if err := s.liveness.Listen(ctx); err != nil {
 		return err
 	}
-	heard, _, known := s.ear.of(h.ID)
+	heard, _, known := s.cache.heard.of(h.ID)
 	spoke := heard.at
 	if !heard.first.IsZero() { // that this process looked for the first time is no word of the host
 		spoke = heard.first.Add(-leaseLag)
@@ -164,7 +172,7 @@ func (s *Hosts) acceptEvidence(ctx context.Context, h *compute.Host, proofs []co
 }
 
 // complete adds what is known besides to proofs that are not all that the host's group requires.
-func (s *Hosts) complete(ctx context.Context, tx job.Tx, h *compute.Host, proofs []compute.Proof) ([]compute.Proof, error) {
+func (s *Fences) complete(ctx context.Context, tx job.Tx, h *compute.Host, proofs []compute.Proof) ([]compute.Proof, error) {
 	g, err := s.Group(ctx, tx, h)
 	if err != nil {
 		return nil, err
@@ -192,10 +200,10 @@ func (s *Hosts) complete(ctx context.Context, tx job.Tx, h *compute.Host, proofs
 	return proofs, nil
 }
 
-// EnsureReceipt gives the open receipt of a host, unless that is a former one, or one by what is known now: an operator's word that it is down once its lease has
+// Ensure gives the open receipt of a host, unless that is a former one, or one by what is known now: an operator's word that it is down once its lease has
 // lapsed, its own acknowledgement, or the lapse of a self-fence. Else problem.Conflict says what is missing. The host must have been
 // read in tx, which is run again after record.ErrChanged.
-func (s *Hosts) EnsureReceipt(ctx context.Context, tx job.Tx, h *compute.Host) (*compute.Receipt, error) {
+func (s *Fences) Ensure(ctx context.Context, tx job.Tx, h *compute.Host) (*compute.Receipt, error) {
 	r, err := s.Receipt(ctx, tx, h.ID)
 	if err == nil && !r.Former() || err != nil && !problem.Is(err, problem.NotFound) {
 		return r, err
@@ -211,18 +219,18 @@ func (s *Hosts) EnsureReceipt(ctx context.Context, tx job.Tx, h *compute.Host) (
 	if h.ForcedDown {
 		by, words = h.ForcedDownBy, "forced down"
 	}
-	return s.GiveReceipt(ctx, tx, h.ID, proofs, by, words)
+	return s.Give(ctx, tx, h.ID, proofs, by, words)
 }
 
 // evidence lists what is known of a host's end without asking anybody; why tells what is missing where that is nothing.
-func (s *Hosts) evidence(ctx context.Context, h *compute.Host) (proofs []compute.Proof, why string, err error) {
-	if err := s.listen(ctx); err != nil {
+func (s *Fences) evidence(ctx context.Context, h *compute.Host) (proofs []compute.Proof, why string, err error) {
+	if err := s.liveness.listen(ctx); err != nil {
 		return nil, "", err
 	}
-	silent, watchdog, leased := s.Silence(h.ID)
+	silent, watchdog, leased := s.liveness.Silence(h.ID)
 	lapsed, ago := leased && silent >= compute.Suspect, "its lease lapsed, it was heard last "+silent.Round(time.Second).String()+" ago"
 	if !leased || h.Kind != compute.AgentHost {
-		lapsed, ago = h.Kind != compute.AgentHost || s.Listening() >= compute.Suspect, "it holds no lease"
+		lapsed, ago = h.Kind != compute.AgentHost || s.liveness.Listening() >= compute.Suspect, "it holds no lease"
 	}
 	if h.AnsweredItsCluster() {
 		lapsed = false
@@ -230,7 +238,7 @@ func (s *Hosts) evidence(ctx context.Context, h *compute.Host) (proofs []compute
 	add := func(e compute.Evidence, format string, args ...any) {
 		proofs = append(proofs, compute.Proof{Evidence: e, Text: fmt.Sprintf(format, args...), At: s.now()})
 	}
-	told := s.leases.get(h.ID)
+	told := s.cache.sessions.get(h.ID)
 	var against []compute.Contradiction
 	if h.ForcedDown && lapsed {
 		if against, err = s.Contradictions(ctx, h); err != nil {
@@ -255,7 +263,7 @@ func (s *Hosts) evidence(ctx context.Context, h *compute.Host) (proofs []compute
 	case h.ForcedDown && leased:
 		why = "it still held its lease " + silent.Round(time.Second).String() + " ago; it is told to stop its guests, and has not told that none runs"
 	case h.ForcedDown:
-		why = "this control plane has listened for " + s.Listening().Round(time.Second).String() + " only"
+		why = "this control plane has listened for " + s.liveness.Listening().Round(time.Second).String() + " only"
 	case !lapsed && leased:
 		why = "it holds its lease"
 	case leased && watchdog == "":
@@ -268,31 +276,31 @@ func (s *Hosts) evidence(ctx context.Context, h *compute.Host) (proofs []compute
 	return proofs, why, nil
 }
 
-// tendReceipts gives hosts that are forced down their receipt once their lease has lapsed.
-func (s *Hosts) tendReceipts(ctx context.Context) error {
+// tend gives hosts that are forced down their receipt once their lease has lapsed.
+func (s *Fences) tend(ctx context.Context) error {
 	down, err := s.store.Hosts().List(ctx, nil, compute.HostFilter{ForcedDown: true}, record.Page{})
 	if err != nil {
 		return err
 	}
 	for _, h := range down {
-		if silent, _, leased := s.Silence(h.ID); h.Fenced || h.Kind == compute.IronicHost || leased && silent < compute.Suspect {
+		if silent, _, leased := s.liveness.Silence(h.ID); h.Fenced || h.Kind == compute.IronicHost || leased && silent < compute.Suspect {
 			continue
 		}
-		if err := s.ensure(ctx, h.ID); err != nil && !problem.Is(err, problem.Conflict) {
+		if err := s.ensureForcedDown(ctx, h.ID); err != nil && !problem.Is(err, problem.Conflict) {
 			return err
 		}
 	}
 	return nil
 }
 
-// ensure is EnsureReceipt of a host that is forced down, in a transaction of its own.
-func (s *Hosts) ensure(ctx context.Context, hostID string) error {
+// ensureForcedDown is Ensure for a host that is forced down, in a transaction of its own.
+func (s *Fences) ensureForcedDown(ctx context.Context, hostID string) error {
 	return s.change(ctx, func(tx job.Tx) error {
 		h, err := s.store.Hosts().Get(ctx, tx, hostID)
 		if err != nil || !h.ForcedDown || h.Fenced {
 			return err
 		}
-		_, err = s.EnsureReceipt(ctx, tx, h)
+		_, err = s.Ensure(ctx, tx, h)
 		return err
 	})
 }

@@ -22,7 +22,7 @@ func (w *world) renew(h *compute.Host, boot string, change ...func(*compute.Rene
 	for _, f := range change {
 		f(&r)
 	}
-	out, err := w.Hosts.Renew(w.ctx, h.ID, "01", r)
+	out, err := w.Leases.Renew(w.ctx, h.ID, "01", r)
 	w.no(err)
 	return out
 }
@@ -64,7 +64,7 @@ func (w *world) ensure(h *compute.Host) (receipt *compute.Receipt, err error) {
 	err = w.store.Do(w.ctx, func(tx job.Tx) error {
 		row, err := w.store.Hosts().Get(w.ctx, tx, h.ID)
 		if err == nil {
-			receipt, err = w.Hosts.EnsureReceipt(w.ctx, tx, row)
+			receipt, err = w.Fences.Ensure(w.ctx, tx, row)
 		}
 		return err
 	})
@@ -78,7 +78,7 @@ func (w *world) fence(h *compute.Host, e ...compute.Evidence) (receipt *compute.
 		proofs = append(proofs, compute.Proof{Evidence: e, Text: "proven", At: w.now()})
 	}
 	err = w.store.Do(w.ctx, func(tx job.Tx) error {
-		receipt, err = w.Hosts.GiveReceipt(w.ctx, tx, h.ID, proofs, "root", "")
+		receipt, err = w.Fences.Give(w.ctx, tx, h.ID, proofs, "root", "")
 		return err
 	})
 	return receipt, err
@@ -86,7 +86,7 @@ func (w *world) fence(h *compute.Host, e ...compute.Evidence) (receipt *compute.
 
 func (w *world) up(h *compute.Host) bool {
 	w.t.Helper()
-	lives, err := w.Hosts.Liveness(w.ctx)
+	lives, err := w.Liveness.All(w.ctx)
 	w.no(err)
 	return lives[h.ID].Up
 }
@@ -123,7 +123,7 @@ func TestAForcedDownHostIsFencedByThatOnceItIsSilent(t *testing.T) {
 	if got := (&compute.Needs{}).Refusal(w.hostRow(w.host), true); got != "fenced" {
 		t.Errorf("placement says %q", got)
 	}
-	if may, err := w.Hosts.MayAct(w.ctx, w.host.ID); err != nil || may {
+	if may, err := w.Leases.MayAct(w.ctx, w.host.ID); err != nil || may {
 		t.Error("a fenced host may be given orders", err)
 	}
 }
@@ -166,7 +166,7 @@ func TestAHostThatLivesAcknowledges(t *testing.T) {
 	if out := w.renew(w.host, "boot-1", stopped); out.Stop || !out.Hold {
 		t.Fatalf("%+v", out)
 	}
-	r, err := w.Hosts.Receipt(w.ctx, nil, w.host.ID)
+	r, err := w.Fences.Receipt(w.ctx, nil, w.host.ID)
 	w.no(err)
 	if !r.Has(compute.Acknowledged) || r.BootID != "boot-1" {
 		t.Fatalf("%+v", r)
@@ -274,7 +274,7 @@ func TestABMCThatLies(t *testing.T) {
 	w.pass(time.Second)
 	w.renew(w.host, "boot-1")
 	err := w.store.Do(w.ctx, func(tx job.Tx) error {
-		_, err := w.Hosts.GiveReceipt(w.ctx, tx, w.host.ID, []compute.Proof{{Evidence: compute.PowerCut, Text: "off", At: said}}, "", "")
+		_, err := w.Fences.Give(w.ctx, tx, w.host.ID, []compute.Proof{{Evidence: compute.PowerCut, Text: "off", At: said}}, "", "")
 		return err
 	})
 	w.refuses(err, "renewed its lease after it was said to be off")
@@ -347,15 +347,15 @@ func TestSilenceIsHeardAcrossProcesses(t *testing.T) {
 	for _, skew := range []time.Duration{0, -time.Hour, time.Hour} {
 		t.Run(fmt.Sprint(skew), func(t *testing.T) {
 			w := newWorld(t)
-			w.no(w.Hosts.FlushLeases(w.ctx))
+			w.no(w.Leases.FlushLeases(w.ctx))
 			there, _ := w.other(skew)
 			listen := func() time.Duration {
 				w.tx(func(tx job.Tx) error {
-					_, err := there.Hosts.EnsureReceipt(w.ctx, tx, w.hostRow(w.host))
+					_, err := there.Fences.Ensure(w.ctx, tx, w.hostRow(w.host))
 					w.want(err, problem.Conflict)
 					return nil
 				})
-				silent, _, known := there.Hosts.Silence(w.host.ID)
+				silent, _, known := there.Liveness.Silence(w.host.ID)
 				if !known {
 					t.Fatal("nothing is known")
 				}
@@ -374,14 +374,14 @@ func TestSilenceIsHeardAcrossProcesses(t *testing.T) {
 			}
 			for range 5 { // and now the other one answers, while this one listens
 				w.pass(2 * time.Second)
-				_, err := there.Hosts.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1"})
+				_, err := there.Leases.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1"})
 				w.no(err)
-				w.no(there.Hosts.FlushLeases(w.ctx))
+				w.no(there.Leases.FlushLeases(w.ctx))
 				_, err = w.ensure(w.host)
 				w.refuses(err, "it holds its lease")
 			}
 			w.pass(10 * time.Second)
-			if got, _, _ := w.Hosts.Silence(w.host.ID); got != 10*time.Second {
+			if got, _, _ := w.Liveness.Silence(w.host.ID); got != 10*time.Second {
 				t.Fatal(got)
 			}
 		})
@@ -393,31 +393,31 @@ func TestTheStoreIsAway(t *testing.T) {
 	w := newWorld(t)
 	there, st := w.other(0)
 	renew := func() error {
-		_, err := there.Hosts.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1"})
+		_, err := there.Leases.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1"})
 		return err
 	}
 	w.no(renew())
 	st.away = true
 	w.pass(2 * time.Second)
 	w.no(renew())
-	if there.Hosts.FlushLeases(w.ctx) == nil {
+	if there.Leases.FlushLeases(w.ctx) == nil {
 		t.Fatal("flushed to nowhere")
 	}
-	if _, _, known := there.Hosts.Silence(w.host.ID); known {
+	if _, _, known := there.Liveness.Silence(w.host.ID); known {
 		t.Error("who cannot hear calls others silent")
 	}
 	w.pass(2 * time.Second)
 	w.want(renew(), problem.Unavailable)
 	w.pass(time.Hour)
-	w.want(w.store.Do(w.ctx, func(tx job.Tx) error { _, err := there.Hosts.EnsureReceipt(w.ctx, tx, w.hostRow(w.host)); return err }), problem.Unavailable)
+	w.want(w.store.Do(w.ctx, func(tx job.Tx) error { _, err := there.Fences.Ensure(w.ctx, tx, w.hostRow(w.host)); return err }), problem.Unavailable)
 	st.away = false
 	w.tx(func(tx job.Tx) error {
-		_, err := there.Hosts.EnsureReceipt(w.ctx, tx, w.hostRow(w.host))
+		_, err := there.Fences.Ensure(w.ctx, tx, w.hostRow(w.host))
 		w.refuses(err, "it holds its lease")
 		return nil
 	})
 	w.pass(3 * time.Second)
-	if silent, _, known := there.Hosts.Silence(w.host.ID); !known || silent != 3*time.Second {
+	if silent, _, known := there.Liveness.Silence(w.host.ID); !known || silent != 3*time.Second {
 		t.Errorf("silent for %s, %v: it counts from when it could be heard again", silent, known)
 	}
 	w.no(renew())
@@ -444,10 +444,10 @@ func TestAWatchdogIsWithdrawn(t *testing.T) {
 		t.Errorf("disarmed, and still stored as %q", got)
 	}
 	there, _ := w.other(0)
-	w.no(there.Hosts.Listen(w.ctx))
+	w.no(there.Liveness.Listen(w.ctx))
 	w.pass(compute.SelfFenceEvidence)
 	w.want(w.store.Do(w.ctx, func(tx job.Tx) error {
-		_, err := there.Hosts.EnsureReceipt(w.ctx, tx, w.hostRow(w.host))
+		_, err := there.Fences.Ensure(w.ctx, tx, w.hostRow(w.host))
 		return err
 	}), problem.Conflict)
 }
@@ -455,23 +455,23 @@ func TestAWatchdogIsWithdrawn(t *testing.T) {
 // A process that looks at the store for the first time has not heard the host; one that stood still looks before it believes.
 func TestWhatIsNoWordOfAHost(t *testing.T) {
 	w := newWorld(t)
-	w.no(w.Hosts.FlushLeases(w.ctx))
+	w.no(w.Leases.FlushLeases(w.ctx))
 	there, _ := w.other(0)
 	give := func(s *service.Services, e compute.Evidence, at time.Time) error {
 		return w.store.Do(w.ctx, func(tx job.Tx) error {
-			_, err := s.Hosts.GiveReceipt(w.ctx, tx, w.host.ID, []compute.Proof{{Evidence: e, Text: "off", At: at}}, "", "")
+			_, err := s.Fences.Give(w.ctx, tx, w.host.ID, []compute.Proof{{Evidence: e, Text: "off", At: at}}, "", "")
 			return err
 		})
 	}
 	w.pass(20 * time.Second)
-	_, err := there.Hosts.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1"}) // while this one stood still
+	_, err := there.Leases.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1"}) // while this one stood still
 	w.no(err)
 	w.refuses(give(w.Services, compute.SelfFenced, w.now().Add(-time.Millisecond)), "renewed its lease after it was said to be off")
 	w.pass(10 * time.Second)
 	off := w.now()
 	w.pass(time.Second)
 	after, _ := w.other(0)
-	w.no(after.Hosts.Listen(w.ctx))
+	w.no(after.Liveness.Listen(w.ctx))
 	w.no(give(after, compute.PowerCut, off))
 
 	b := w.join("host-b")
@@ -479,9 +479,9 @@ func TestWhatIsNoWordOfAHost(t *testing.T) {
 	w.pass(4 * time.Second)
 	w.renew(b, "boot-1")
 	later, _ := w.other(0)
-	w.no(later.Hosts.Listen(w.ctx))
+	w.no(later.Liveness.Listen(w.ctx))
 	err = w.store.Do(w.ctx, func(tx job.Tx) error {
-		_, err := later.Hosts.GiveReceipt(w.ctx, tx, b.ID, []compute.Proof{{Evidence: compute.PowerCut, Text: "off", At: off}}, "", "")
+		_, err := later.Fences.Give(w.ctx, tx, b.ID, []compute.Proof{{Evidence: compute.PowerCut, Text: "off", At: off}}, "", "")
 		return err
 	})
 	w.refuses(err, "renewed its lease after it was said to be off")
@@ -496,7 +496,7 @@ func TestAHostSpeaksWhileItIsFenced(t *testing.T) {
 	err := w.store.Do(w.ctx, func(tx job.Tx) error {
 		row, err := w.store.Hosts().Get(w.ctx, tx, row.ID)
 		w.no(err)
-		_, err = w.Hosts.EnsureReceipt(w.ctx, tx, row)
+		_, err = w.Fences.Ensure(w.ctx, tx, row)
 		return err
 	})
 	w.no(err)

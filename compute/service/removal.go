@@ -46,7 +46,7 @@ func (s *Hosts) Remove(ctx context.Context, ident, lost string, who record.Asker
 		return s.noteHost(tx, h.ID, who, "removed")
 	})
 	if err == nil {
-		s.leases.drop(h.ID)
+		s.cache.sessions.drop(h.ID)
 	}
 	return err
 }
@@ -93,11 +93,11 @@ func (c *serviceCore) openOf(ctx context.Context, tx job.Tx, h *compute.Host) (o
 
 // hide makes a tombstone of a host that is lost.
 func (s *Hosts) hide(ctx context.Context, tx job.Tx, h *compute.Host, reason string, who record.Asker) error {
-	live, err := s.livenessSnapshot(ctx, tx)
+	live, err := s.liveness.snapshot(ctx, tx)
 	if err != nil {
 		return err
 	}
-	silent, _, heard := s.Silence(h.ID)
+	silent, _, heard := s.liveness.Silence(h.ID)
 	if live.isUp(h) && h.Kind != compute.GanetiHost || heard && silent < compute.Suspect {
 		return problem.Conflictf("host %s is not lost: it speaks; end its guests with: salvor host set %s --forced-down", compute.OrID(h), h.ID)
 	}
@@ -105,7 +105,7 @@ func (s *Hosts) hide(ctx context.Context, tx job.Tx, h *compute.Host, reason str
 	if err != nil {
 		return err
 	}
-	running, _, err := s.runsThere(ctx, tx, reports)
+	running, _, err := s.reports.runsThere(ctx, tx, reports)
 	if err != nil {
 		return err
 	}

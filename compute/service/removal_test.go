@@ -55,13 +55,13 @@ func TestALostHostThatComesBackCleansUp(t *testing.T) {
 			w.no(err)
 			w.moved(s, w.host, other, compute.CleanGuest)
 			w.no(w.Hosts.Remove(w.ctx, w.host.ID, "burnt", admin.Asker))
-			w.no(w.Hosts.Allow(w.ctx, w.host.ID, "01", w.now()))
+			w.no(w.Leases.Allow(w.ctx, w.host.ID, "01", w.now()))
 			w.pass(10 * time.Second)
 			out := w.renew(w.host, boot, guests(runs(s, s.Epoch)))
 			if c := out.Clean[s.ID]; !out.Hold || c.Do != compute.CleanGuest || c.Epoch != s.Epoch+1 || out.Stop != (boot == "boot-1") {
 				t.Fatalf("%+v", out)
 			}
-			if may, err := w.Hosts.MayAct(w.ctx, w.host.ID); err != nil || may {
+			if may, err := w.Leases.MayAct(w.ctx, w.host.ID); err != nil || may {
 				t.Fatalf("it is given orders: %v", err)
 			}
 			out = w.renew(w.host, boot, guests(), stopped, func(r *compute.Renewal) { r.Cleaned = []compute.Cleaned{{ServerID: s.ID, Epoch: s.Epoch + 1}} })
@@ -116,7 +116,7 @@ func TestALostHostWithoutAFenceIsHeld(t *testing.T) {
 	w.pass(time.Minute)
 	w.no(w.Hosts.Remove(w.ctx, w.host.ID, "sold", admin.Asker))
 	out := w.renew(w.host, "boot-1", guests(runs(s, s.Epoch)))
-	if may, err := w.Hosts.MayAct(w.ctx, w.host.ID); err != nil || may || !out.Hold || out.Clean[s.ID].Do != compute.CleanGuest || w.up(w.host) {
+	if may, err := w.Leases.MayAct(w.ctx, w.host.ID); err != nil || may || !out.Hold || out.Clean[s.ID].Do != compute.CleanGuest || w.up(w.host) {
 		t.Fatalf("may act: %v, %v; %+v", may, err, out)
 	}
 }

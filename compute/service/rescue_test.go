@@ -68,7 +68,7 @@ func TestARescueAndTheWayBack(t *testing.T) {
 func TestARescueOfAStoppedServerInTheOtherManner(t *testing.T) {
 	w := newWorld(t)
 	s := w.server(alice, compute.Active)
-	_, err := w.Servers.Act(w.ctx, s.ID, compute.Act{Action: compute.Rescue, MustBeOff: true}, alice)
+	_, err := w.Actions.Act(w.ctx, s.ID, compute.Act{Action: compute.Rescue, MustBeOff: true}, alice)
 	w.want(err, problem.Conflict)
 	w.act(s.ID, compute.Act{Action: compute.Stop, MustBeOff: true}, alice)
 	w.finish(s.ID, func(s *compute.Server) { s.Settle(compute.PowerOff) })
@@ -77,14 +77,14 @@ func TestARescueOfAStoppedServerInTheOtherManner(t *testing.T) {
 		t.Fatalf("%+v", s)
 	}
 	w.finish(s.ID, func(s *compute.Server) { s.State, s.Rescue.State = compute.Rescued, rescue.Prepared })
-	_, err = w.Servers.Act(w.ctx, s.ID, compute.Act{Action: compute.Start}, alice)
+	_, err = w.Actions.Act(w.ctx, s.ID, compute.Act{Action: compute.Start}, alice)
 	w.want(err, problem.Conflict) // in Nova's manner
 	w.act(s.ID, compute.Act{Action: compute.Start, MustBeOff: true}, alice)
 	w.finish(s.ID, func(s *compute.Server) { s.Settle(compute.PowerOn) })
 	if s = w.read(s.ID); s.State != compute.Rescued || s.Rescue.State != rescue.Booting {
 		t.Fatalf("%+v", s)
 	}
-	_, err = w.Servers.Act(w.ctx, s.ID, compute.Act{Action: compute.Unrescue, MustBeOff: true}, alice)
+	_, err = w.Actions.Act(w.ctx, s.ID, compute.Act{Action: compute.Unrescue, MustBeOff: true}, alice)
 	w.want(err, problem.Conflict)
 	w.act(s.ID, compute.Act{Action: compute.Unrescue}, alice) // either face may close what the other opened
 }
@@ -109,7 +109,7 @@ func TestARescueThatNobodyCouldEnterIsRefused(t *testing.T) {
 	w.tx(func(tx job.Tx) error {
 		return w.Servers.Edit(w.ctx, tx, s.ID, func(s *compute.Server) { s.PublicKey = "" })
 	})
-	_, err := w.Servers.Act(w.ctx, s.ID, compute.Act{Action: compute.Rescue, MustBeOff: true}, alice)
+	_, err := w.Actions.Act(w.ctx, s.ID, compute.Act{Action: compute.Rescue, MustBeOff: true}, alice)
 	w.want(err, problem.Invalid)
 	if s = w.read(s.ID); s.InSession() || s.Task != compute.NoTask {
 		t.Fatalf("%+v", s)
@@ -222,12 +222,12 @@ func TestSessionsExpire(t *testing.T) {
 	s := w.server(alice, compute.Stopped)
 	w.act(s.ID, compute.Act{Action: compute.Rescue, Rescue: rescue.Request{Expires: time.Minute}}, alice)
 	w.pass(2 * time.Minute)
-	w.no(w.Servers.ExpireSessions(w.ctx)) // its rescue goes on: nothing happens
+	w.no(w.Actions.ExpireSessions(w.ctx)) // its rescue goes on: nothing happens
 	w.finish(s.ID, func(s *compute.Server) {
 		s.State, s.Rescue.State, s.Power = compute.Rescued, rescue.Ready, compute.PowerOn
 	})
-	w.no(w.Servers.ExpireSessions(w.ctx))
-	w.no(w.Servers.ExpireSessions(w.ctx))
+	w.no(w.Actions.ExpireSessions(w.ctx))
+	w.no(w.Actions.ExpireSessions(w.ctx))
 	jobs := w.jobs(s.ID)
 	if len(jobs) != 1 || jobs[0].Kind != compute.JobUnrescue || !strings.Contains(string(jobs[0].Args), `"power":"off"`) || !strings.Contains(string(jobs[0].Args), `"expired":true`) {
 		t.Fatalf("%+v", jobs)
@@ -247,7 +247,7 @@ func TestAnExpiryThatFailedComesAgain(t *testing.T) {
 	})
 	w.pass(2 * time.Second)
 	for try := range 2 {
-		w.no(w.Servers.ExpireSessions(w.ctx))
+		w.no(w.Actions.ExpireSessions(w.ctx))
 		if jobs := w.jobs(s.ID); len(jobs) != 1 || jobs[0].Kind != compute.JobUnrescue {
 			t.Fatalf("try %d: %+v", try, jobs)
 		}
@@ -256,7 +256,7 @@ func TestAnExpiryThatFailedComesAgain(t *testing.T) {
 		if try == 1 {
 			return
 		}
-		w.no(w.Servers.ExpireSessions(w.ctx))
+		w.no(w.Actions.ExpireSessions(w.ctx))
 		if jobs := w.jobs(s.ID); len(jobs) != 0 {
 			t.Fatalf("tried again at once: %+v", jobs)
 		}
@@ -384,14 +384,14 @@ func TestOwnersEndTheirRescueSoonerAlone(t *testing.T) {
 	services := service.New(w.store, w.store, service.Options{HashAlgorithm: rescue.SHA256, RescueImagePath: "/srv/rescue", RescueTimeout: time.Hour}, w.now)
 	s := w.server(alice, compute.Active)
 	late := compute.Act{Action: compute.Rescue, Rescue: rescue.Request{Expires: 2 * time.Hour}}
-	if _, err := services.Servers.Act(w.ctx, s.ID, late, alice); !problem.Is(err, problem.Forbidden) || !strings.Contains(err.Error(), "1h0m0s") {
+	if _, err := services.Actions.Act(w.ctx, s.ID, late, alice); !problem.Is(err, problem.Forbidden) || !strings.Contains(err.Error(), "1h0m0s") {
 		t.Errorf("an end after the configured one: %v", err)
 	}
 	if got := w.read(s.ID); got.Task != compute.NoTask {
 		t.Errorf("the refused rescue left %s", got.Task)
 	}
 	soon := compute.Act{Action: compute.Rescue, Rescue: rescue.Request{Expires: time.Minute, Keys: []string{"ssh-ed25519 AAAA k"}}}
-	got, err := services.Servers.Act(w.ctx, s.ID, soon, alice)
+	got, err := services.Actions.Act(w.ctx, s.ID, soon, alice)
 	if err != nil || !got.Rescue.ExpiresAt.Equal(w.now().Add(time.Minute)) || !slices.Contains(got.Rescue.Credential.Keys, "ssh-ed25519 AAAA k") {
 		t.Errorf("an end before it: %+v, %v", got, err)
 	}

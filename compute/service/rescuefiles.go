@@ -59,7 +59,7 @@ func (s *RescueImages) findFiles(ctx context.Context, files []string) (*compute.
 	if err != nil {
 		return nil, err
 	}
-	live, err := s.hosts.livenessSnapshot(ctx, nil)
+	live, err := s.liveness.snapshot(ctx, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -65,7 +65,7 @@ func TestTheFileOfARescueImageIsLookedFor(t *testing.T) {
 		stop := w.answers(has)
 		defer stop()
 		all := service.New(w.store, w.store, service.Options{RescueImagePath: "/srv/rescue", FindFilesWithin: within}, w.now)
-		w.no(all.Hosts.ListenOnce(w.ctx))
+		w.no(all.Liveness.ListenOnce(w.ctx))
 		return all.RescueImages.Search(w.ctx, img, force)
 	}
 	iso := rescue.Image{Source: rescue.Source{Location: "live.iso"}}

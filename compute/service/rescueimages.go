@@ -18,12 +18,12 @@ import (
 // RescueImages is the service of rescue images.
 type RescueImages struct {
 	*serviceCore
-	hosts   *Hosts
-	records *record.Collection[rescue.Image, rescue.ImageFilter]
+	liveness *Liveness
+	records  *record.Collection[rescue.Image, rescue.ImageFilter]
 }
 
-func newRescueImages(c *serviceCore) *RescueImages {
-	s := &RescueImages{serviceCore: c, records: record.NewCollection("rescue image", c.store.RescueImages(), c.jobs, c.now)}
+func newRescueImages(c *serviceCore, liveness *Liveness) *RescueImages {
+	s := &RescueImages{serviceCore: c, liveness: liveness, records: record.NewCollection("rescue image", c.store.RescueImages(), c.jobs, c.now)}
 	s.records.Check = checkRescueImage
 	s.records.Admit = s.admit
 	return s

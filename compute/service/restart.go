@@ -16,12 +16,12 @@ const restartPause = 10 * time.Second
 
 // restart starts a crashed guest again by a job, as any start goes, and counts the try. Where its host is fenced or forced down, or
 // something else works on the server, it starts nothing.
-func (s *Servers) restart(ctx context.Context, tx job.Tx, srv *compute.Server, due time.Time, why string) error {
+func (s *Observer) restart(ctx context.Context, tx job.Tx, srv *compute.Server, due time.Time, why string) error {
 	host, err := s.store.Hosts().Get(ctx, tx, srv.HostID)
 	if err != nil || host.Fenced || host.ForcedDown {
 		return cmp.Or(err, errBusy)
 	}
-	if err := s.holdChange(ctx, tx, srv, true); err != nil {
+	if err := s.reports.holdChange(ctx, tx, srv, true); err != nil {
 		return orBusy(err)
 	}
 	j, err := compute.NewJob(srv.ID, compute.JobReconcile, compute.PowerArgs{Power: compute.PowerOn, Why: why, Crashed: true}, nil, record.Asker{})
@@ -33,7 +33,7 @@ func (s *Servers) restart(ctx context.Context, tx job.Tx, srv *compute.Server, d
 		return err
 	}
 	words := ""
-	if _, err := s.edit(ctx, tx, srv.ID, func(srv *compute.Server) {
+	if _, err := s.servers.edit(ctx, tx, srv.ID, func(srv *compute.Server) {
 		srv.Task, srv.Power = compute.Reconciling, compute.PowerCrashed
 		words = srv.CountRestart(s.now())
 	}); err != nil {
@@ -43,16 +43,16 @@ func (s *Servers) restart(ctx context.Context, tx job.Tx, srv *compute.Server, d
 }
 
 // takeCrash takes in that a guest crashed which should run: it is started again, or had its tries.
-func (s *Servers) takeCrash(ctx context.Context, tx job.Tx, srv *compute.Server) error {
+func (s *Observer) takeCrash(ctx context.Context, tx job.Tx, srv *compute.Server) error {
 	if srv.MayRestart(s.now()) {
 		return s.restart(ctx, tx, srv, time.Time{}, "found "+string(compute.PowerCrashed))
 	}
-	_, err := s.edit(ctx, tx, srv.ID, func(srv *compute.Server) { srv.EndRestarts(s.now(), "") })
+	_, err := s.servers.edit(ctx, tx, srv.ID, func(srv *compute.Server) { srv.EndRestarts(s.now(), "") })
 	return err
 }
 
 // RestartLater starts a crashed guest again after a start of it failed, in the transaction that told so.
-func (s *Servers) RestartLater(ctx context.Context, tx job.Tx, id, why string) error {
+func (s *Observer) RestartLater(ctx context.Context, tx job.Tx, id, why string) error {
 	srv, err := s.store.Servers().Get(ctx, tx, id)
 	if err != nil || srv.Task != compute.NoTask || srv.Wanted != compute.PowerOn || !srv.IsSteady() {
 		return ignoreNotFound(err)

@@ -15,7 +15,7 @@ import (
 // seesPower has the world's host tell the power of one guest.
 func (w *world) seesPower(id string, p compute.Power) compute.Renewed {
 	w.t.Helper()
-	out, err := w.Hosts.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1", HasGuests: true, Guests: []compute.Guest{{ID: id, Power: p}}})
+	out, err := w.Leases.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1", HasGuests: true, Guests: []compute.Guest{{ID: id, Power: p}}})
 	w.no(err)
 	return out
 }
@@ -126,7 +126,7 @@ func TestACrashedGuestIsLeftWhereItMayNotRun(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				_, err = w.Servers.BeginMove(w.ctx, tx, srv, &compute.Move{Kind: compute.Migration, Disposition: compute.KeepDisk}, nil, compute.MoveArgs{}, admin.Asker)
+				_, err = w.Moves.Begin(w.ctx, tx, srv, &compute.Move{Kind: compute.Migration, Disposition: compute.KeepDisk}, nil, compute.MoveArgs{}, admin.Asker)
 				return err
 			})
 		},
@@ -146,7 +146,7 @@ func TestACrashedGuestIsLeftWhereItMayNotRun(t *testing.T) {
 			stands(w, s)
 			w.pass(time.Minute)
 			for range 2 {
-				_, err := w.Hosts.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1", HasGuests: true, Guests: []compute.Guest{{ID: s.ID, Power: compute.PowerCrashed}}})
+				_, err := w.Leases.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1", HasGuests: true, Guests: []compute.Guest{{ID: s.ID, Power: compute.PowerCrashed}}})
 				if err != nil && !problem.Is(err, problem.Conflict) {
 					t.Fatal(err)
 				}

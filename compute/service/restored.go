@@ -9,8 +9,15 @@ import (
 	"salvor/record"
 )
 
+// HeldDatabase compares servers and hosts with the records of a database that is held, and releases them.
+type HeldDatabase struct {
+	*serviceCore
+	cache   *hostCache
+	servers *Servers
+}
+
 // HeldGuests reads hosts and their reports. The last report of a silent host is as old as the record, so it is left out.
-func (s *Hosts) HeldGuests(ctx context.Context, tx job.Tx) (*compute.HeldGuests, error) {
+func (s *HeldDatabase) HeldGuests(ctx context.Context, tx job.Tx) (*compute.HeldGuests, error) {
 	out := &compute.HeldGuests{Reports: map[string][]compute.GuestReport{}, Hosts: map[string]*compute.Host{}, Speaks: map[string]bool{}}
 	hosts, err := s.store.Hosts().List(ctx, tx, compute.HostFilter{}, record.Page{})
 	if err != nil {
@@ -18,7 +25,7 @@ func (s *Hosts) HeldGuests(ctx context.Context, tx job.Tx) (*compute.HeldGuests,
 	}
 	for _, h := range hosts {
 		out.Hosts[h.ID] = h
-		w, _, known := s.ear.of(h.ID)
+		w, _, known := s.cache.heard.of(h.ID)
 		out.Speaks[h.ID] = known && w.first.IsZero()
 	}
 	reports, err := s.store.GuestReports(ctx, tx, compute.GuestReportFilter{})
@@ -31,7 +38,7 @@ func (s *Hosts) HeldGuests(ctx context.Context, tx job.Tx) (*compute.HeldGuests,
 }
 
 // HeldHost gives the name of a host, or its id if it has none. problem.NotFound.
-func (s *Hosts) HeldHost(ctx context.Context, tx job.Tx, id string) (string, error) {
+func (s *HeldDatabase) HeldHost(ctx context.Context, tx job.Tx, id string) (string, error) {
 	h, err := s.store.Hosts().Get(ctx, tx, id)
 	if err != nil {
 		return "", err
@@ -40,7 +47,7 @@ func (s *Hosts) HeldHost(ctx context.Context, tx job.Tx, id string) (string, err
 }
 
 // EachHeld reads all servers of a held database, page by page.
-func (s *Servers) EachHeld(ctx context.Context, tx job.Tx, do func([]*compute.Server) error) error {
+func (s *HeldDatabase) EachHeld(ctx context.Context, tx job.Tx, do func([]*compute.Server) error) error {
 	return record.EachPage(func(p record.Page) ([]*compute.Server, error) {
 		return s.store.Servers().List(ctx, tx, compute.ServerFilter{}, p)
 	},
@@ -49,7 +56,7 @@ func (s *Servers) EachHeld(ctx context.Context, tx job.Tx, do func([]*compute.Se
 
 // ReleaseServers applies the release to all servers; differs holds their differences by id. It raises the epochs of the servers so far that
 // no epoch of the lost history comes again. Orders that hosts have not carried out become void.
-func (s *Servers) ReleaseServers(ctx context.Context, tx job.Tx, differs map[string]compute.HeldGuest) error {
+func (s *HeldDatabase) ReleaseServers(ctx context.Context, tx job.Tx, differs map[string]compute.HeldGuest) error {
 	err := s.EachHeld(ctx, tx, func(servers []*compute.Server) error {
 		if err := s.releaseServers(tx, servers, differs); err != nil {
 			return err
@@ -63,7 +70,7 @@ func (s *Servers) ReleaseServers(ctx context.Context, tx job.Tx, differs map[str
 }
 
 // releaseServers changes servers and tells of their differences. It does not save them.
-func (s *Servers) releaseServers(tx job.Tx, servers []*compute.Server, differs map[string]compute.HeldGuest) error {
+func (s *HeldDatabase) releaseServers(tx job.Tx, servers []*compute.Server, differs map[string]compute.HeldGuest) error {
 	for _, srv := range servers {
 		d := differs[srv.ID]
 		if d.Take != "" && srv.IsSteady() {
@@ -89,7 +96,7 @@ func (s *Servers) releaseServers(tx job.Tx, servers []*compute.Server, differs m
 // one of the lost history. It marks what the release leaves open of hosts with the incarnation of the database that ends: moves with a
 // clean-up and receipts. From then on a clean-up ends guests of that incarnation only, and a receipt proves nothing until its host is proven off again.
 // For the same reason no host with an agent stays forced down. The nodes of a cluster do: taking that back is what closes their receipts.
-func (s *Hosts) ReleaseHosts(ctx context.Context, tx job.Tx, former string) error {
+func (s *HeldDatabase) ReleaseHosts(ctx context.Context, tx job.Tx, former string) error {
 	hosts, err := s.store.Hosts().List(ctx, tx, compute.HostFilter{WithLost: true}, record.Page{})
 	if err != nil {
 		return err
@@ -136,7 +143,7 @@ func (s *Hosts) ReleaseHosts(ctx context.Context, tx job.Tx, former string) erro
 	})
 }
 
-func (s *Hosts) releaseMoves(tx job.Tx, moves []*compute.Move, former string) error {
+func (s *HeldDatabase) releaseMoves(tx job.Tx, moves []*compute.Move, former string) error {
 	for _, m := range moves {
 		if m.Incarnation != "" || m.State == compute.MoveFailed && m.Clean == "" {
 			continue
@@ -151,7 +158,7 @@ func (s *Hosts) releaseMoves(tx job.Tx, moves []*compute.Move, former string) er
 
 // ShowDropped shows on a server that its job was dropped: the job failed, and no host got an order. A deletion that waited for the
 // job begins after the release.
-func (s *Servers) ShowDropped(ctx context.Context, tx job.Tx, j job.Job) error {
+func (s *HeldDatabase) ShowDropped(ctx context.Context, tx job.Tx, j job.Job) error {
 	srv, err := s.store.Servers().Get(ctx, tx, j.Subject.ID)
 	if err != nil || srv.State == compute.Deleted {
 		return ignoreNotFound(err)
@@ -161,11 +168,11 @@ func (s *Servers) ShowDropped(ctx context.Context, tx job.Tx, j job.Job) error {
 	}
 	// In the lost history a host may have got a volume of the server. As after a reset, that volume is not given to another server
 	// before an operator has looked.
-	if err := s.volumesReset(ctx, tx, srv, &j); err != nil {
+	if err := s.servers.volumesReset(ctx, tx, srv, &j); err != nil {
 		return err
 	}
 	if err := s.save(tx, srv); err != nil {
 		return err
 	}
-	return s.Fail(ctx, tx, &j, nil)
+	return s.servers.Fail(ctx, tx, &j, nil)
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // Progress reads how far a plan is: one query for its moves. Items with a problem are not begun again.
-func (s *Hosts) Progress(ctx context.Context, planID string) (*compute.Progress, error) {
+func (s *Plans) Progress(ctx context.Context, planID string) (*compute.Progress, error) {
 	p, err := s.store.Plans().Get(ctx, nil, planID)
 	if err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func (s *Hosts) Progress(ctx context.Context, planID string) (*compute.Progress,
 
 // BeginPlanned begins the move of one item of a plan that is run. ErrServerBusy: it is to be asked again; another problem.Conflict
 // keeps this one server where it is.
-func (s *Hosts) BeginPlanned(ctx context.Context, tx job.Tx, p *compute.Plan, item *compute.PlanItem, who record.Asker) error {
+func (s *Plans) BeginPlanned(ctx context.Context, tx job.Tx, p *compute.Plan, item *compute.PlanItem, who record.Asker) error {
 	begun, err := s.store.Moves().List(ctx, tx, compute.MoveFilter{PlanID: p.ID, ServerID: item.ServerID}, pageOf(1))
 	if err != nil || len(begun) > 0 {
 		return err
@@ -57,12 +57,12 @@ func (s *Hosts) BeginPlanned(ctx context.Context, tx job.Tx, p *compute.Plan, it
 		return err
 	}
 	m := &compute.Move{PlanID: p.ID, Kind: compute.Evacuation, Disposition: item.Disposition}
-	_, err = s.servers.BeginMove(ctx, tx, srv, m, receipt, compute.MoveArgs{DestID: item.DestID}, who)
+	_, err = s.moves.Begin(ctx, tx, srv, m, receipt, compute.MoveArgs{DestID: item.DestID}, who)
 	return err
 }
 
 // Skip notes why the moves of some servers could not begin, by server.
-func (s *Hosts) Skip(ctx context.Context, tx job.Tx, planID string, why map[string]error) error {
+func (s *Plans) Skip(ctx context.Context, tx job.Tx, planID string, why map[string]error) error {
 	if len(why) == 0 {
 		return nil
 	}
@@ -78,8 +78,8 @@ func (s *Hosts) Skip(ctx context.Context, tx job.Tx, planID string, why map[stri
 	return s.store.Plans().Save(tx, p)
 }
 
-// SettlePlan ends a plan whose moves have ended: done, or partly done where a server is left behind. A cancelled one stays so, with what became of it.
-func (s *Hosts) SettlePlan(ctx context.Context, tx job.Tx, planID string) error {
+// Settle ends a plan whose moves have ended: done, or partly done where a server is left behind. A cancelled one stays so, with what became of it.
+func (s *Plans) Settle(ctx context.Context, tx job.Tx, planID string) error {
 	p, err := s.store.Plans().Get(ctx, tx, planID)
 	if err != nil {
 		return ignoreNotFound(err)
@@ -109,7 +109,7 @@ func (s *Hosts) SettlePlan(ctx context.Context, tx job.Tx, planID string) error 
 
 // left tells whether a server was left behind by a plan that has ended. Nobody could move one that cannot be, and a host that died is none the worse
 // for it; a host that lives is drained so that it may be switched off, and each server that is still there counts.
-func (s *Hosts) left(ctx context.Context, tx job.Tx, p *compute.Plan, i *compute.PlanItem) (bool, error) {
+func (s *Plans) left(ctx context.Context, tx job.Tx, p *compute.Plan, i *compute.PlanItem) (bool, error) {
 	switch {
 	case i.Disposition != compute.Cannot:
 		return i.MoveID == "" || i.Problem != "", nil

@@ -14,21 +14,21 @@ import (
 	"salvor/rescue"
 )
 
-// Servers is the service that changes servers by the rules.
+// Servers is the service of the records of servers: how they are made, change and end.
 type Servers struct {
 	*serviceCore
-	images *RescueImages
-	hosts  *Hosts
+	reports   *GuestReports
+	placement *hostPlacement
 }
 
 func noServer(ident any) error { return problem.NotFoundf("server %v could not be found", ident) }
 
 // Server reads one by UUID; one that was deleted, or that who may not see, is NotFound.
 func (s *Servers) Server(ctx context.Context, id string, who compute.Who) (*compute.Server, error) {
-	return s.get(ctx, nil, id, who)
+	return s.server(ctx, nil, id, who)
 }
 
-func (s *Servers) get(ctx context.Context, tx job.Tx, id string, who compute.Who) (*compute.Server, error) {
+func (s *serviceCore) server(ctx context.Context, tx job.Tx, id string, who compute.Who) (*compute.Server, error) {
 	if !record.IsUUID(id) {
 		return nil, noServer(compute.TruncateText(id))
 	}
@@ -82,7 +82,7 @@ const (
 func (s *Servers) Update(ctx context.Context, id string, who compute.Who, edit func(*compute.Server) error) (*compute.Server, error) {
 	var out *compute.Server
 	err := s.change(ctx, func(tx job.Tx) error {
-		srv, err := s.get(ctx, tx, id, who)
+		srv, err := s.server(ctx, tx, id, who)
 		if err != nil {
 			return err
 		}
@@ -263,7 +263,7 @@ func (s *Servers) beginDeletion(ctx context.Context, tx job.Tx, srv *compute.Ser
 
 // Tend begins what nobody asks for: deletions that waited for another job, the watch of clusters, and the
 // unrescue of expired sessions.
-func (s *Servers) Tend(ctx context.Context) error {
+func (s *Actions) Tend(ctx context.Context) error {
 	list, err := s.store.Servers().List(ctx, nil, compute.ServerFilter{Task: compute.Deleting}, record.Page{})
 	if err != nil {
 		return err
@@ -272,10 +272,10 @@ func (s *Servers) Tend(ctx context.Context) error {
 	for _, srv := range list {
 		failed = append(failed, s.tendDeletion(ctx, srv.ID))
 	}
-	return errors.Join(append(failed, s.WatchClusters(ctx), s.ExpireSessions(ctx))...)
+	return errors.Join(append(failed, s.reconciler.WatchClusters(ctx), s.ExpireSessions(ctx))...)
 }
 
-func (s *Servers) tendDeletion(ctx context.Context, id string) error {
+func (s *Actions) tendDeletion(ctx context.Context, id string) error {
 	return s.change(ctx, func(tx job.Tx) error {
 		srv, err := s.store.Servers().Get(ctx, tx, id)
 		if err != nil || srv.Task != compute.Deleting || srv.State == compute.Deleted {
@@ -294,7 +294,7 @@ func (s *Servers) tendDeletion(ctx context.Context, id string) error {
 		if err != nil || !free {
 			return err
 		}
-		if err := s.beginDeletion(ctx, tx, srv); err != nil {
+		if err := s.servers.beginDeletion(ctx, tx, srv); err != nil {
 			return err
 		}
 		return s.save(tx, srv)

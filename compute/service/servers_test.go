@@ -84,7 +84,7 @@ func TestNobodySeesTheServersOfOthers(t *testing.T) {
 	if _, err := w.Servers.ByNum(w.ctx, s.Num, bob); !problem.Is(err, problem.NotFound) {
 		t.Fatal(err)
 	}
-	if _, err := w.Servers.Act(w.ctx, s.ID, compute.Act{Action: compute.Delete}, bob); !problem.Is(err, problem.NotFound) {
+	if _, err := w.Actions.Act(w.ctx, s.ID, compute.Act{Action: compute.Delete}, bob); !problem.Is(err, problem.NotFound) {
 		t.Fatal(err)
 	}
 	_, err := w.Servers.Server(w.ctx, s.ID, admin)
@@ -147,13 +147,13 @@ func TestABusyServerIsRefusedAndALockedOneToo(t *testing.T) {
 	s := w.server(alice, compute.Active)
 	w.act(s.ID, compute.Act{Action: compute.Stop}, alice)
 	var refused *compute.StateError
-	_, err := w.Servers.Act(w.ctx, s.ID, compute.Act{Action: compute.Reboot}, alice)
+	_, err := w.Actions.Act(w.ctx, s.ID, compute.Act{Action: compute.Reboot}, alice)
 	if !errors.As(err, &refused) || !refused.Busy || !refused.Allowed || refused.Server.Task != compute.Stopping || !problem.Is(err, problem.Conflict) {
 		t.Fatal(err)
 	}
 	w.finish(s.ID, func(s *compute.Server) { s.Settle(compute.PowerOff) })
 	w.act(s.ID, compute.Act{Action: compute.LockServer, Reason: "mine"}, alice)
-	_, err = w.Servers.Act(w.ctx, s.ID, compute.Act{Action: compute.Start}, alice)
+	_, err = w.Actions.Act(w.ctx, s.ID, compute.Act{Action: compute.Start}, alice)
 	if !errors.As(err, &refused) || !refused.Locked {
 		t.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func TestALockOfAnAdministratorIsNotAMembersToTakeAway(t *testing.T) {
 	s := w.server(alice, compute.Active)
 	w.act(s.ID, compute.Act{Action: compute.LockServer, Reason: "forensics"}, admin)
 	w.act(s.ID, compute.Act{Action: compute.LockServer, Reason: "mine"}, alice)
-	_, err := w.Servers.Act(w.ctx, s.ID, compute.Act{Action: compute.UnlockServer}, alice)
+	_, err := w.Actions.Act(w.ctx, s.ID, compute.Act{Action: compute.UnlockServer}, alice)
 	w.want(err, problem.Forbidden)
 	if s = w.read(s.ID); !s.Locked || !s.LockedByAdmin || s.LockedReason != "forensics" {
 		t.Fatalf("%+v", s)
@@ -186,7 +186,7 @@ func TestAServerWithoutAHostIsNotResetToActive(t *testing.T) {
 	w := newWorld(t)
 	s := w.create(alice)
 	w.fail(s.ID)
-	_, err := w.Servers.Act(w.ctx, s.ID, compute.Act{Action: compute.ResetState, Reset: compute.Active}, admin)
+	_, err := w.Actions.Act(w.ctx, s.ID, compute.Act{Action: compute.ResetState, Reset: compute.Active}, admin)
 	w.want(err, problem.Conflict)
 	if s = w.read(s.ID); s.State != compute.Errored {
 		t.Fatal(s.State)
@@ -208,12 +208,12 @@ func TestADeletionIsNeverLost(t *testing.T) {
 		if now := w.read(s.ID); now.Task != compute.Deleting {
 			t.Fatal(now.Task)
 		}
-		w.no(w.Servers.Tend(w.ctx))
+		w.no(w.Actions.Tend(w.ctx))
 		if state != job.Waiting {
 			if state == job.Ready {
 				j = w.run(j, job.Running)
 			}
-			w.no(w.Servers.Tend(w.ctx)) // it runs: nothing can begin
+			w.no(w.Actions.Tend(w.ctx)) // it runs: nothing can begin
 			if open := w.jobs(s.ID); len(open) != 1 || open[0].Kind != compute.JobPower {
 				t.Fatalf("%s: %+v", state, open)
 			}
@@ -264,7 +264,7 @@ func TestVolumesComeAndGo(t *testing.T) {
 	if v, _ := w.Volumes.Get(w.ctx, vol.ID); v.Status != compute.VolumeInUse || v.AttachedAt.IsZero() {
 		t.Fatalf("%+v", v)
 	}
-	_, err := w.Servers.Act(w.ctx, s.ID, compute.Act{Action: compute.DetachVolume, VolumeID: newID()}, alice)
+	_, err := w.Actions.Act(w.ctx, s.ID, compute.Act{Action: compute.DetachVolume, VolumeID: newID()}, alice)
 	w.want(err, problem.NotFound)
 	w.act(s.ID, compute.Act{Action: compute.DetachVolume, VolumeID: vol.ID}, alice)
 	w.fail(s.ID)
@@ -394,7 +394,7 @@ func TestResetStateIsNoDeadEnd(t *testing.T) {
 	if s.Task != compute.Unrescuing {
 		t.Fatal(s.Task)
 	}
-	_, err := w.Servers.Act(w.ctx, s.ID, compute.Act{Action: compute.ResetState, Reset: compute.Active}, admin)
+	_, err := w.Actions.Act(w.ctx, s.ID, compute.Act{Action: compute.ResetState, Reset: compute.Active}, admin)
 	w.want(err, problem.Conflict) // its job is ready: it locks
 }
 
@@ -404,7 +404,7 @@ func TestTwoAtOnceHaveOneWinner(t *testing.T) {
 	results := make(chan error, 8)
 	for range cap(results) {
 		go func() {
-			_, err := w.Servers.Act(w.ctx, s.ID, compute.Act{Action: compute.Stop}, alice)
+			_, err := w.Actions.Act(w.ctx, s.ID, compute.Act{Action: compute.Stop}, alice)
 			results <- err
 		}()
 	}
@@ -427,7 +427,7 @@ func TestTwoAtOnceHaveOneWinner(t *testing.T) {
 func TestDeedsAndTimeGoOn(t *testing.T) {
 	w := newWorld(t)
 	s := w.server(alice, compute.Active)
-	_, err := w.Hosts.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1", Did: []compute.LocalAction{{ServerID: s.ID, Text: "autostart\nturned off"}, {ServerID: newID(), Text: "x"}}})
+	_, err := w.Leases.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1", Did: []compute.LocalAction{{ServerID: s.ID, Text: "autostart\nturned off"}, {ServerID: newID(), Text: "x"}}})
 	w.no(err)
 	events, err := w.store.Events(w.ctx, compute.Subject(s.ID), 0, 100)
 	w.no(err)

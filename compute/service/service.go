@@ -40,13 +40,28 @@ type Options struct {
 
 // Services are all that changes servers and what they are made of.
 type Services struct {
-	Servers      *Servers
+	// Servers are records; Actions are what users ask of one, Moves bring them to other hosts.
+	Servers *Servers
+	Actions *Actions
+	Moves   *Moves
+	// Observer, Reconciler and GuestReports take what hypervisors, clusters and hosts report of servers.
+	Observer     *Observer
+	Reconciler   *Reconciler
+	GuestReports *GuestReports
+	// Hosts are records; Leases and Liveness tell which of them live, Fences prove that one is off, and Plans empty one.
+	Hosts        *Hosts
+	Leases       *Leases
+	Liveness     *Liveness
+	Fences       *Fences
+	Plans        *Plans
+	Quarantine   *Quarantine
+	HeldDatabase *HeldDatabase
+
 	Flavors      *Flavors
 	Images       *Images
 	Keypairs     *Keypairs
 	Networks     *Networks
 	Volumes      *Volumes
-	Hosts        *Hosts
 	Clusters     *Clusters
 	JoinTokens   *JoinTokens
 	RescueImages *RescueImages
@@ -79,20 +94,31 @@ func New(store compute.Store, jobs record.Jobs, opts Options, now func() time.Ti
 		opts.PasswordLength = 12
 	}
 	c := &serviceCore{store: store, jobs: jobs, opts: opts, now: now}
-	s := &Services{}
-	s.RescueImages = newRescueImages(c)
-	s.Servers = &Servers{serviceCore: c, images: s.RescueImages}
-	s.Hosts = newHosts(c, s.Servers)
-	s.Servers.hosts, s.RescueImages.hosts = s.Hosts, s.Hosts
-	s.JoinTokens = newJoinTokens(c)
-	s.Flavors = newFlavors(c)
-	s.Images = newImages(c)
-	s.Keypairs = newKeypairs(c)
-	s.Networks = newNetworks(c)
-	s.Volumes = newVolumes(c)
-	s.Clusters = newClusters(c)
-	s.HostGroups = newHostGroups(c)
+	s := &Services{Flavors: newFlavors(c), Images: newImages(c), Keypairs: newKeypairs(c), Networks: newNetworks(c), Volumes: newVolumes(c), Clusters: newClusters(c),
+		JoinTokens: newJoinTokens(c), HostGroups: newHostGroups(c)}
+	cache := newHostCache(now())
+	s.Liveness = &Liveness{serviceCore: c, cache: cache}
+	s.RescueImages = newRescueImages(c, s.Liveness)
+	s.GuestReports = &GuestReports{serviceCore: c, liveness: s.Liveness}
+	s.Fences = &Fences{serviceCore: c, cache: cache, liveness: s.Liveness, reports: s.GuestReports}
+	s.Hosts = newHosts(c, cache, s.Fences)
+	s.addServers(c, cache)
+	s.Leases = newLeases(c, cache, s)
+	s.HeldDatabase = &HeldDatabase{serviceCore: c, cache: cache, servers: s.Servers}
 	return s
+}
+
+// addServers makes the services of servers above those of hosts.
+func (s *Services) addServers(c *serviceCore, cache *hostCache) {
+	placement := &hostPlacement{serviceCore: c, cache: cache, liveness: s.Liveness}
+	inputs := &planInputs{serviceCore: c, liveness: s.Liveness, reports: s.GuestReports}
+	s.Servers = &Servers{serviceCore: c, reports: s.GuestReports, placement: placement}
+	s.Observer = &Observer{serviceCore: c, reports: s.GuestReports, servers: s.Servers}
+	s.Reconciler = &Reconciler{serviceCore: c, servers: s.Servers, observer: s.Observer}
+	s.Moves = &Moves{serviceCore: c, liveness: s.Liveness, reports: s.GuestReports, fences: s.Fences, placement: placement, inputs: inputs, servers: s.Servers}
+	s.Actions = &Actions{serviceCore: c, reports: s.GuestReports, images: s.RescueImages, servers: s.Servers, moves: s.Moves, reconciler: s.Reconciler}
+	s.Plans = &Plans{serviceCore: c, liveness: s.Liveness, fences: s.Fences, hosts: s.Hosts, moves: s.Moves, inputs: inputs}
+	s.Quarantine = &Quarantine{serviceCore: c, liveness: s.Liveness, reports: s.GuestReports, servers: s.Servers}
 }
 
 // pageOf is a page of at most so many, from the beginning.

@@ -61,7 +61,7 @@ func randomChar(from string) (byte, error) {
 }
 
 // credential hashes the password of a rescue before its transaction begins, for hashing takes its time.
-func (s *Servers) credential(a *compute.Act) (*rescueCredential, error) {
+func (s *Actions) credential(a *compute.Act) (*rescueCredential, error) {
 	p := &rescueCredential{}
 	if a.Action != compute.Rescue || a.Password == nil && a.Rescue.Password.Empty() {
 		return p, nil
@@ -77,7 +77,7 @@ func (s *Servers) credential(a *compute.Act) (*rescueCredential, error) {
 }
 
 // openSession begins a rescue session. One that was open before (a rescue or an unrescue failed) gives on what it saved.
-func (s *Servers) openSession(ctx context.Context, tx job.Tx, st *pendingAct, cred *rescueCredential) error {
+func (s *Actions) openSession(ctx context.Context, tx job.Tx, st *pendingAct, cred *rescueCredential) error {
 	if err := checkRequest(st.Rescue); err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (s *Servers) openSession(ctx context.Context, tx job.Tx, st *pendingAct, cr
 
 // rescueSource is what the session boots. A machine has a ramdisk of its own, and its endpoint wants the password as it is: it lies in
 // the job until it was handed on, and nowhere else.
-func (s *Servers) rescueSource(ctx context.Context, tx job.Tx, st *pendingAct, cred *rescueCredential) (*rescue.Source, error) {
+func (s *Actions) rescueSource(ctx context.Context, tx job.Tx, st *pendingAct, cred *rescueCredential) (*rescue.Source, error) {
 	if !st.server.Metal() {
 		return s.images.Select(ctx, tx, st.Rescue, st.server, st.who)
 	}
@@ -158,7 +158,7 @@ func savedPower(s *compute.Server) string {
 }
 
 // leaveSession begins the end of a session and tells which power the server has in the end.
-func (s *Servers) leaveSession(srv *compute.Server, restore bool) compute.UnrescueArgs {
+func (s *Actions) leaveSession(srv *compute.Server, restore bool) compute.UnrescueArgs {
 	args := compute.UnrescueArgs{Power: compute.PowerOn, Within: int(s.opts.SoftOffTimeout / time.Second)}
 	if restore && srv.Rescue.Saved.Power != "on" {
 		args.Power = compute.PowerOff
@@ -173,7 +173,7 @@ const expireAgain = time.Minute
 
 // ExpireSessions asks for the unrescue of every server whose session is over; one that is busy, or whose unrescue has just failed,
 // waits for a later turn. An error about one holds up no other.
-func (s *Servers) ExpireSessions(ctx context.Context) error {
+func (s *Actions) ExpireSessions(ctx context.Context) error {
 	due, err := s.store.Servers().List(ctx, nil, compute.ServerFilter{RescueExpired: s.now()}, record.Page{})
 	if err != nil {
 		return err
@@ -192,7 +192,7 @@ func (s *Servers) ExpireSessions(ctx context.Context) error {
 }
 
 // expires tells whether the server's session is to be ended now.
-func (s *Servers) expires(srv *compute.Server) bool {
+func (s *Actions) expires(srv *compute.Server) bool {
 	if !srv.InSession() || srv.Rescue.ExpiresAt.IsZero() || s.now().Before(srv.Rescue.ExpiresAt) {
 		return false
 	}
@@ -203,7 +203,7 @@ func (s *Servers) expires(srv *compute.Server) bool {
 	return err == nil
 }
 
-func (s *Servers) expire(ctx context.Context, id string) error {
+func (s *Actions) expire(ctx context.Context, id string) error {
 	return s.change(ctx, func(tx job.Tx) error {
 		srv, err := s.store.Servers().Get(ctx, tx, id)
 		if problem.Is(err, problem.NotFound) {
@@ -219,7 +219,7 @@ func (s *Servers) expire(ctx context.Context, id string) error {
 		if st.rule, err = compute.Allow(srv, compute.Unrescue, compute.NovaSemantics, true); err != nil {
 			return err
 		}
-		if err := s.holdChange(ctx, tx, srv, true); err != nil {
+		if err := s.reports.holdChange(ctx, tx, srv, true); err != nil {
 			if problem.Is(err, problem.Conflict) {
 				return nil // a later sweep tries again, and `salvor why` shows the guest
 			}

@@ -16,7 +16,7 @@ import (
 // that is no image of ours is no rescue. Servers with a task or an operation of their own are left alone: that settles it.
 // Only guests of ours count. seen are the servers from before the guests were read (see Seen): one that was changed since is left
 // for the next look. Without fix nothing is changed; of what is as it should be nothing is read or written.
-func (s *Servers) SyncRescue(ctx context.Context, guests []compute.Guest, seen map[string]*compute.Server, fix bool) ([]compute.Unsynced, error) {
+func (s *Reconciler) SyncRescue(ctx context.Context, guests []compute.Guest, seen map[string]*compute.Server, fix bool) ([]compute.Unsynced, error) {
 	shelf, err := s.shelf(ctx)
 	if err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func (s *Servers) SyncRescue(ctx context.Context, guests []compute.Guest, seen m
 }
 
 // busy tells whether an operation works on a server.
-func (s *Servers) busy(ctx context.Context, id string) (busy bool, err error) {
+func (s *Reconciler) busy(ctx context.Context, id string) (busy bool, err error) {
 	err = s.jobs.Do(ctx, func(tx job.Tx) error {
 		open, err := s.jobs.Unended(tx, compute.Subject(id))
 		busy = len(open) > 0
@@ -64,7 +64,7 @@ func (s *Servers) busy(ctx context.Context, id string) (busy bool, err error) {
 }
 
 // mendRescue looks again in a transaction, and writes what the cluster tells.
-func (s *Servers) mendRescue(ctx context.Context, shelf *diffSet, g *compute.Guest, version int64) (mended bool, err error) {
+func (s *Reconciler) mendRescue(ctx context.Context, shelf *diffSet, g *compute.Guest, version int64) (mended bool, err error) {
 	err = s.change(ctx, func(tx job.Tx) error {
 		mended = false
 		open, err := s.jobs.Unended(tx, compute.Subject(g.ID))
@@ -89,7 +89,7 @@ func (s *Servers) mendRescue(ctx context.Context, shelf *diffSet, g *compute.Gue
 		}
 		was, same := shelf.known(srv), shelf.same(srv, g)
 		mended = true
-		if _, err := s.edit(ctx, tx, g.ID, func(v *compute.Server) { mend(s, v) }); err != nil || same {
+		if _, err := s.servers.edit(ctx, tx, g.ID, func(v *compute.Server) { mend(s, v) }); err != nil || same {
 			return err
 		}
 		return s.note(tx, g.ID, record.Asker{}, "contact", fmt.Sprintf("rescue was %s here and is %s at the cluster: the cluster is believed",
@@ -104,7 +104,7 @@ type diffSet struct {
 	paths map[string]*rescue.Image
 }
 
-func (s *Servers) shelf(ctx context.Context) (*diffSet, error) {
+func (s *Reconciler) shelf(ctx context.Context) (*diffSet, error) {
 	all, err := s.store.RescueImages().List(ctx, nil, rescue.ImageFilter{}, record.Page{})
 	if err != nil {
 		return nil, err
@@ -157,7 +157,7 @@ func (h *diffSet) same(srv *compute.Server, g *compute.Guest) bool {
 }
 
 // judge tells what to change of a server so that it is as its guest; nil: nothing.
-func (h *diffSet) judge(srv *compute.Server, g *compute.Guest) func(*Servers, *compute.Server) {
+func (h *diffSet) judge(srv *compute.Server, g *compute.Guest) func(*Reconciler, *compute.Server) {
 	if srv.State == compute.Deleted || srv.State == compute.Building || srv.Task != compute.NoTask {
 		return nil
 	}
@@ -166,15 +166,15 @@ func (h *diffSet) judge(srv *compute.Server, g *compute.Guest) func(*Servers, *c
 	case src == nil && !open:
 		return nil
 	case src == nil:
-		return func(s *Servers, v *compute.Server) { s.outOfRescue(v, g) }
+		return func(s *Reconciler, v *compute.Server) { s.outOfRescue(v, g) }
 	case h.same(srv, g) && srv.Rescue.State == stageOf(g):
 		return nil
 	}
-	return func(s *Servers, v *compute.Server) { s.intoRescue(v, g, src) }
+	return func(s *Reconciler, v *compute.Server) { s.intoRescue(v, g, src) }
 }
 
 // outOfRescue closes a session that the cluster knows nothing of.
-func (s *Servers) outOfRescue(v *compute.Server, g *compute.Guest) {
+func (s *Reconciler) outOfRescue(v *compute.Server, g *compute.Guest) {
 	v.Rescue = nil
 	v.Power, v.Wanted = g.Power, g.Power
 	v.State = compute.Stopped
@@ -193,7 +193,7 @@ func stageOf(g *compute.Guest) rescue.State {
 
 // intoRescue opens a session for a rescue that somebody else began, or corrects the image of ours. What that rescue replaced
 // nobody saved: the cluster's defaults are what is put back, but for a kernel that is still set.
-func (s *Servers) intoRescue(v *compute.Server, g *compute.Guest, src *rescue.Source) {
+func (s *Reconciler) intoRescue(v *compute.Server, g *compute.Guest, src *rescue.Source) {
 	session := rescue.Session{StartedAt: s.now()}
 	if v.InSession() {
 		session = *v.Rescue

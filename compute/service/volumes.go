@@ -85,7 +85,7 @@ func (s *Servers) setVolume(ctx context.Context, tx job.Tx, serverID, id string,
 	return s.store.Volumes().Save(tx, v)
 }
 
-func (s *Servers) prepareAttach(ctx context.Context, tx job.Tx, st *pendingAct) error {
+func (s *Actions) prepareAttach(ctx context.Context, tx job.Tx, st *pendingAct) error {
 	srv := st.server
 	v, err := s.volume(ctx, tx, st.VolumeID, st.who)
 	if err != nil {
@@ -106,7 +106,7 @@ func (s *Servers) prepareAttach(ctx context.Context, tx job.Tx, st *pendingAct) 
 	return nil
 }
 
-func (s *Servers) prepareDetach(ctx context.Context, tx job.Tx, st *pendingAct) error {
+func (s *Actions) prepareDetach(ctx context.Context, tx job.Tx, st *pendingAct) error {
 	i := slices.IndexFunc(st.server.Disks, func(d compute.Disk) bool { return d.VolumeID != "" && d.VolumeID == st.VolumeID })
 	if i < 0 {
 		return problem.NotFoundf("server %s has no volume %s", st.server.ID, compute.TruncateText(st.VolumeID))
@@ -141,7 +141,7 @@ func (s *Servers) Attached(ctx context.Context, tx job.Tx, id string, a compute.
 // Detached ends JobDetach well, or an attachment that came to nothing. The volume is in error while another host reports a guest of the
 // server that is not proven off.
 func (s *Servers) Detached(ctx context.Context, tx job.Tx, id string, a compute.VolumeArgs) error {
-	off, err := s.isOffElsewhere(ctx, tx, id)
+	off, err := s.reports.isOffElsewhere(ctx, tx, id)
 	if err != nil {
 		return err
 	}

@@ -100,7 +100,7 @@ func (w *world) join(name string) *compute.Host {
 	id := newID()
 	_, err = w.Hosts.Join(w.ctx, token, id, name, compute.Certificate{Serial: "01"}, id)
 	w.no(err)
-	_, err = w.Hosts.Renew(w.ctx, id, "01", compute.Renewal{BootID: "boot-1", Name: name, HasGuests: true, Inventory: &compute.Inventory{
+	_, err = w.Leases.Renew(w.ctx, id, "01", compute.Renewal{BootID: "boot-1", Name: name, HasGuests: true, Inventory: &compute.Inventory{
 		VCPUs: 2, RAM: 4096, Disk: 100, Bridges: []string{"br0"}, Stores: []compute.DiskStore{{Name: "local", SizeGiB: 100}},
 		Firmware: []compute.Firmware{compute.BIOS, compute.UEFI}, InitiatorIQN: "iqn.2026-01.example:host",
 	}})
@@ -217,7 +217,7 @@ func (w *world) read(id string) *compute.Server {
 // act does something that must be allowed.
 func (w *world) act(id string, a compute.Act, who compute.Who) *compute.Server {
 	w.t.Helper()
-	s, err := w.Servers.Act(w.ctx, id, a, who)
+	s, err := w.Actions.Act(w.ctx, id, a, who)
 	w.no(err)
 	return s
 }

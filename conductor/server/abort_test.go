@@ -16,7 +16,7 @@ import (
 // abort asks for the abort of what goes on with the server.
 func (h *house) abort(t *testing.T) error {
 	t.Helper()
-	_, err := h.services.Servers.Abort(context.Background(), h.server, compute.Who{Admin: true})
+	_, err := h.services.Actions.Abort(context.Background(), h.server, compute.Who{Admin: true})
 	return err
 }
 

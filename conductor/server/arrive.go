@@ -80,7 +80,7 @@ func (c moveOperations) clearThere(ctx context.Context, r *job.Run, v *moveConte
 	if v.move.State != compute.MovePreparing {
 		return job.Done()
 	}
-	up, err := c.Compute.Hosts.Up(ctx, v.host)
+	up, err := c.Compute.Liveness.Up(ctx, v.host)
 	if err != nil || !up {
 		return job.From(err) // it is gone, and what it has is no more than files
 	}
@@ -97,7 +97,7 @@ func (c moveOperations) attachThere(ctx context.Context, r *job.Run, v *moveCont
 		return job.From(err)
 	}
 	// In the middle of the action: while the former host speaks it is asked again, within bounds.
-	return job.From(r.Commit(ctx, func(tx job.Tx) error { return c.Compute.Servers.AttachMove(detachContext(ctx), tx, v.move.ID) }))
+	return job.From(r.Commit(ctx, func(tx job.Tx) error { return c.Compute.Moves.Attach(detachContext(ctx), tx, v.move.ID) }))
 }
 
 // remakeRoot completes a rebuild that was going on when the host died: its owner had given the old disk up.
@@ -156,7 +156,7 @@ func (c moveOperations) unlockThere(ctx context.Context, r *job.Run, v *moveCont
 // settleMove ends the move: the server is what it was, or what was wanted of it. A session that was to be left is closed.
 func (c moveOperations) settleMove(ctx context.Context, _ *job.Run, v *moveContext) job.Outcome {
 	return job.Done(func(tx job.Tx) error {
-		return c.Compute.Servers.FinishMove(detachContext(ctx), tx, v.move.ID, onAny(func(s *compute.Server, session *rescue.Session) {
+		return c.Compute.Moves.Finish(detachContext(ctx), tx, v.move.ID, onAny(func(s *compute.Server, session *rescue.Session) {
 			s.Fault, s.Wanted = nil, s.Power
 			if s.Power == compute.PowerOn {
 				s.LaunchedAt = c.Now().UTC()
@@ -183,5 +183,5 @@ func (c moveOperations) moveFailed(ctx context.Context, tx job.Tx, j *job.Job) e
 	if err := json.Unmarshal(j.Args, &a); err != nil {
 		return err
 	}
-	return c.Compute.Servers.FailMove(ctx, tx, a.MoveID, j.Problem)
+	return c.Compute.Moves.Fail(ctx, tx, a.MoveID, j.Problem)
 }

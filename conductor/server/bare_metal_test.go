@@ -360,7 +360,7 @@ func (y *bareMetalWorld) picture(t *testing.T) string {
 
 func (y *bareMetalWorld) act(t *testing.T, a compute.Act) {
 	t.Helper()
-	if _, err := y.services.Servers.Act(context.Background(), y.server, a, compute.Who{Admin: true}); err != nil {
+	if _, err := y.services.Actions.Act(context.Background(), y.server, a, compute.Who{Admin: true}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -18,7 +18,7 @@ func (c bareMetalOperations) lookAtEndpoint(ctx context.Context, row *compute.Cl
 	if err != nil {
 		return err
 	}
-	servers, err := c.Compute.Servers.ServersOfCluster(ctx, row.ID)
+	servers, err := c.Compute.Reconciler.ServersOfCluster(ctx, row.ID)
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (c bareMetalOperations) lookAtEndpoint(ctx context.Context, row *compute.Cl
 			machines[id] = toMachineSight(m)
 		}
 	}
-	return c.Compute.Servers.ObserveMetal(ctx, machines, servers)
+	return c.Compute.Observer.ObserveMetal(ctx, machines, servers)
 }
 
 func toMachineSight(m *hypervisor.Node) compute.MachineSight {

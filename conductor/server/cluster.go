@@ -198,7 +198,7 @@ type clusterView struct {
 func (c clusterOperations) readCluster(ctx context.Context, row *compute.Cluster, cl hypervisor.Cluster) (*clusterView, error) {
 	v := &clusterView{}
 	var err error
-	if v.servers, err = c.Compute.Servers.ServersOfCluster(ctx, row.ID); err != nil {
+	if v.servers, err = c.Compute.Reconciler.ServersOfCluster(ctx, row.ID); err != nil {
 		return nil, err
 	}
 	if v.hosts, err = cl.Hosts(ctx); err != nil {
@@ -233,20 +233,20 @@ func (c clusterOperations) follow(ctx context.Context, row *compute.Cluster, v *
 	for _, g := range v.guests {
 		there[ids[g.Host]] = append(there[ids[g.Host]], g.Guest)
 	}
-	if err := c.Compute.Hosts.TakeClusterGuests(ctx, slices.Collect(maps.Values(ids)), there); err != nil {
+	if err := c.Compute.GuestReports.TakeClusterGuests(ctx, slices.Collect(maps.Values(ids)), there); err != nil {
 		return err
 	}
 	for _, g := range v.guests {
 		if id := ids[g.Host]; g.Ours && id != "" {
-			if err := c.Compute.Servers.RecordClusterMove(ctx, g.ID, id, v.servers); err != nil {
+			if err := c.Compute.Reconciler.RecordClusterMove(ctx, g.ID, id, v.servers); err != nil {
 				return err
 			}
 		}
 	}
-	if err := c.Compute.Servers.ObserveCluster(ctx, v.ours(), v.servers); err != nil {
+	if err := c.Compute.Reconciler.ObserveCluster(ctx, v.ours(), v.servers); err != nil {
 		return err
 	}
-	_, err = c.Compute.Servers.SyncRescue(ctx, v.ours(), v.servers, true)
+	_, err = c.Compute.Reconciler.SyncRescue(ctx, v.ours(), v.servers, true)
 	return err
 }
 
@@ -324,7 +324,7 @@ func (c clusterOperations) adoptGuest(ctx context.Context, r *job.Run, row *comp
 	if adoption.OSFamily == "" {
 		adoption.OSFamily = systemFamily(adoption.OS)
 	}
-	_, err = c.Compute.Servers.Adopt(ctx, adoption, compute.Who{Asker: record.Asker{RequestID: r.RequestID, User: r.User}, Admin: true})
+	_, err = c.Compute.Reconciler.Adopt(ctx, adoption, compute.Who{Asker: record.Asker{RequestID: r.RequestID, User: r.User}, Admin: true})
 	return err
 }
 
@@ -359,7 +359,7 @@ func (c clusterOperations) reconcileCluster(ctx context.Context, r *job.Run) job
 	if err != nil {
 		return job.Fail(err)
 	}
-	found, err := c.Compute.Servers.SyncRescue(ctx, v.ours(), v.servers, a.Fix)
+	found, err := c.Compute.Reconciler.SyncRescue(ctx, v.ours(), v.servers, a.Fix)
 	if err != nil {
 		return job.Fail(err)
 	}

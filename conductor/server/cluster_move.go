@@ -110,7 +110,7 @@ func (c clusterOperations) failOver(ctx context.Context, r *job.Run, v *moveCont
 	if err != nil {
 		return job.From(err)
 	}
-	return job.Done(func(tx job.Tx) error { return c.Compute.Servers.FollowMove(detachContext(ctx), tx, v.move.ID, at.ID) })
+	return job.Done(func(tx job.Tx) error { return c.Compute.Moves.Follow(detachContext(ctx), tx, v.move.ID, at.ID) })
 }
 
 const (
@@ -148,7 +148,7 @@ func (c clusterOperations) stillReached(ctx context.Context, r *job.Run, v *move
 		lives += ", though its power was read to be off; its BMC may be another machine's"
 	}
 	err = r.Commit(ctx, func(tx job.Tx) error {
-		_, err := c.Compute.Hosts.Contradict(detachContext(ctx), tx, v.host.ID, lives)
+		_, err := c.Compute.Fences.Contradict(detachContext(ctx), tx, v.host.ID, lives)
 		return err
 	})
 	if err != nil {

@@ -153,7 +153,7 @@ func TestSweepClusterEvacuation(t *testing.T) {
 func (s *moveWorld) fenceBy(t *testing.T, e compute.Evidence) (receipt *compute.Receipt) {
 	t.Helper()
 	s.tx(t, func(tx job.Tx) (err error) {
-		receipt, err = s.services.Hosts.GiveReceipt(context.Background(), tx, s.host.ID, []compute.Proof{{Evidence: e, Text: "said so", At: time.Now()}}, "ops", "")
+		receipt, err = s.services.Fences.Give(context.Background(), tx, s.host.ID, []compute.Proof{{Evidence: e, Text: "said so", At: time.Now()}}, "ops", "")
 		return err
 	})
 	return receipt
@@ -204,7 +204,7 @@ func TestClusterMigrates(t *testing.T) {
 			s, h := newHerd(t, compute.Active)
 			h.rigid = rigid
 			ctx, admin := context.Background(), compute.Who{Admin: true}
-			if _, err := s.services.Servers.Migrate(ctx, s.server, compute.MigrationRequest{}, admin); err != nil {
+			if _, err := s.services.Moves.Migrate(ctx, s.server, compute.MigrationRequest{}, admin); err != nil {
 				t.Fatal(err)
 			}
 			s.workAll(t)
@@ -213,7 +213,7 @@ func TestClusterMigrates(t *testing.T) {
 				t.Errorf("%+v:\n%s", m, s.whereabouts(t))
 			}
 			h.offline = []string{s.host.Name}
-			if _, err := s.services.Hosts.Restore(ctx, s.host.ID, admin); err != nil {
+			if _, err := s.services.Plans.Restore(ctx, s.host.ID, admin); err != nil {
 				t.Fatal(err)
 			}
 			s.workAll(t)

@@ -202,7 +202,7 @@ func (c *clusterWorld) adopted(name string) string {
 }
 
 func (c *clusterWorld) adopt(name string) (string, error) {
-	question, err := c.services.Servers.AskAdoption(c.Context(), "prod", compute.ClusterAdoptArgs{Instance: name}, operator)
+	question, err := c.services.Reconciler.AskAdoption(c.Context(), "prod", compute.ClusterAdoptArgs{Instance: name}, operator)
 	if err != nil {
 		return "", err
 	}
@@ -219,7 +219,7 @@ func (c *clusterWorld) answered(question string) (raw json.RawMessage, err error
 	defer c.conduct()()
 	ctx, cancel := context.WithTimeout(c.Context(), time.Minute)
 	defer cancel()
-	err = c.services.Servers.Answer(ctx, question, &raw)
+	err = c.services.Reconciler.Answer(ctx, question, &raw)
 	return raw, err
 }
 
@@ -539,7 +539,7 @@ func TestReconcileTellsAndMends(t *testing.T) {
 	c.turn()
 	reconcile := func(fix bool) []compute.Unsynced {
 		t.Helper()
-		questions, err := c.services.Servers.AskReconcile(t.Context(), "", fix, operator)
+		questions, err := c.services.Reconciler.AskReconcile(t.Context(), "", fix, operator)
 		if err != nil || len(questions) != 1 {
 			t.Fatal(questions, err)
 		}
@@ -587,11 +587,11 @@ func TestAdoption(t *testing.T) {
 	if _, err := c.adopt("nosuch"); !problem.Is(err, problem.NotFound) {
 		t.Errorf("none: %v", err)
 	}
-	if _, err := c.services.Servers.AskAdoption(t.Context(), "prod", compute.ClusterAdoptArgs{Instance: "web"}, compute.Who{Project: "p"}); !problem.Is(err, problem.Forbidden) {
+	if _, err := c.services.Reconciler.AskAdoption(t.Context(), "prod", compute.ClusterAdoptArgs{Instance: "web"}, compute.Who{Project: "p"}); !problem.Is(err, problem.Forbidden) {
 		t.Errorf("by a user: %v", err)
 	}
 	// No ISO, no rescue: the reason is told at the door.
-	if _, err := c.services.Servers.Act(t.Context(), id, compute.Act{Action: compute.Rescue, MustBeOff: true}, operator); !problem.Is(err, problem.NotFound) || !strings.Contains(err.Error(), "ISO") {
+	if _, err := c.services.Actions.Act(t.Context(), id, compute.Act{Action: compute.Rescue, MustBeOff: true}, operator); !problem.Is(err, problem.NotFound) || !strings.Contains(err.Error(), "ISO") {
 		t.Errorf("%v", err)
 	}
 }

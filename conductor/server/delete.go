@@ -35,7 +35,7 @@ func (c *Conductor) removeGuest(ctx context.Context, r *job.Run, g *managedServe
 	if g.host == nil {
 		return job.Done()
 	}
-	lost, err := c.Compute.Hosts.Lost(ctx, g.host)
+	lost, err := c.Compute.Liveness.Lost(ctx, g.host)
 	switch {
 	case err != nil:
 		return job.From(err)

@@ -40,11 +40,11 @@ func TestADrainGivesWayToAFence(t *testing.T) {
 	stop := l.conduct(t)
 	defer stop()
 	p := l.drained(t)
-	id, err := l.services.Hosts.Fence(context.Background(), l.host.ID, compute.FenceArgs{Words: "it burns"}, ops)
+	id, err := l.services.Fences.Fence(context.Background(), l.host.ID, compute.FenceArgs{Words: "it burns"}, ops)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if now, err := l.services.Hosts.Plan(context.Background(), p.ID); err != nil || now.State != compute.PlanCancelled {
+	if now, err := l.services.Plans.Get(context.Background(), p.ID); err != nil || now.State != compute.PlanCancelled {
 		t.Errorf("plan %+v: %v", now, err)
 	}
 	for _, j := range l.hostWork(t) {
@@ -67,7 +67,7 @@ func TestADrainEndsWithItsHost(t *testing.T) {
 		}
 	}
 	stop()
-	if now, err := l.services.Hosts.Plan(context.Background(), p.ID); err != nil || now.State == compute.PlanRunning {
+	if now, err := l.services.Plans.Get(context.Background(), p.ID); err != nil || now.State == compute.PlanRunning {
 		t.Errorf("plan %+v: %v", now, err)
 	}
 	l.renew(t)

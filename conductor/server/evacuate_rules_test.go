@@ -45,7 +45,7 @@ func (s *moveWorld) neighbours(t *testing.T, n int) []string {
 
 func (s *moveWorld) movesOf(t *testing.T, f compute.MoveFilter) []*compute.Move {
 	t.Helper()
-	all, err := s.services.Servers.Moves(context.Background(), f, record.Page{})
+	all, err := s.services.Moves.List(context.Background(), f, record.Page{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestAPlanOfMany(t *testing.T) {
 		if open := s.movesOf(t, compute.MoveFilter{PlanID: p.ID, Open: true}); len(open) > parallel {
 			t.Fatalf("%d move at a time", len(open))
 		}
-		now, err := s.services.Hosts.Plan(context.Background(), p.ID)
+		now, err := s.services.Plans.Get(context.Background(), p.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,19 +137,19 @@ func TestACancelledPlan(t *testing.T) {
 			t.Fatal("no move begins")
 		}
 	}
-	if _, err := s.services.Hosts.CancelPlan(ctx, p.ID, ops); err != nil {
+	if _, err := s.services.Plans.Cancel(ctx, p.ID, ops); err != nil {
 		t.Fatal(err)
 	}
 	stop()
 	s.workAll(t)
-	now, err := s.services.Hosts.Plan(ctx, p.ID)
+	now, err := s.services.Plans.Get(ctx, p.ID)
 	if err != nil || now.State != compute.PlanCancelled || now.EndedAt.IsZero() {
 		t.Errorf("plan %+v %v", now, err)
 	}
 	if all := s.movesOf(t, compute.MoveFilter{PlanID: p.ID}); len(all) > 4 || slices.ContainsFunc(all, func(m *compute.Move) bool { return m.State != compute.MoveDone }) {
 		t.Errorf("%d moves: %+v", len(all), all)
 	}
-	if _, err := s.services.Hosts.RunPlan(ctx, p.ID, nil, ops); !problem.Is(err, problem.Conflict) {
+	if _, err := s.services.Plans.Run(ctx, p.ID, nil, ops); !problem.Is(err, problem.Conflict) {
 		t.Errorf("it runs again: %v", err)
 	}
 }
@@ -183,7 +183,7 @@ func TestConsent(t *testing.T) {
 			}
 			s.fence(t)
 			if c.state == "" {
-				if _, err := s.services.Servers.Evacuate(ctx, s.server, compute.MoveRequest{}, ops); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "never re-images") {
+				if _, err := s.services.Moves.Evacuate(ctx, s.server, compute.MoveRequest{}, ops); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "never re-images") {
 					t.Errorf("evacuate: %v", err)
 				}
 				return
@@ -193,7 +193,7 @@ func TestConsent(t *testing.T) {
 			if c.consent {
 				consent = []string{s.server}
 			}
-			if _, err := s.services.Hosts.RunPlan(ctx, p.ID, consent, ops); err != nil {
+			if _, err := s.services.Plans.Run(ctx, p.ID, consent, ops); err != nil {
 				t.Fatal(err)
 			}
 			s.workAll(t)
@@ -201,7 +201,7 @@ func TestConsent(t *testing.T) {
 			if moved := row.HostID != s.host.ID; moved != c.moved {
 				t.Errorf("left as\n%s", s.whereabouts(t))
 			}
-			if now, err := s.services.Hosts.Plan(ctx, p.ID); err != nil || now.State != c.state {
+			if now, err := s.services.Plans.Get(ctx, p.ID); err != nil || now.State != c.state {
 				t.Errorf("plan %+v %v", now, err)
 			}
 			s.reads(t, map[bool]string{true: "its data are lost", false: "it stays"}[c.moved])

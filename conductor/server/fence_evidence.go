@@ -217,7 +217,7 @@ func (c hostOperations) awaitSelfFence(ctx context.Context, r *job.Run, f *fenci
 	}
 	since, watchdog, known := c.hear(ctx, f.host.ID)
 	switch {
-	case !known && c.left(f, fenceWithin) > 0 && c.Compute.Hosts.Deaf():
+	case !known && c.left(f, fenceWithin) > 0 && c.Compute.Liveness.Deaf():
 		return job.Pause(fencePoll, "the store, by which host "+f.host.Name+" would be heard")
 	case !known:
 		return noteMissingEvidence(r, compute.SelfFenced, "it never held a lease, or cannot be heard just now")

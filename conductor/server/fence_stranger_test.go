@@ -61,7 +61,7 @@ func TestASecondFenceOfAnotherBoot(t *testing.T) {
 			y := newLot(t, c.site)
 			err := y.store.Do(context.Background(), func(tx job.Tx) error {
 				first := []compute.Proof{{Evidence: compute.Attested, Text: "it was off", At: y.now()}}
-				_, err := y.services.Hosts.GiveReceipt(context.Background(), tx, y.host.ID, first, "ann", "")
+				_, err := y.services.Fences.Give(context.Background(), tx, y.host.ID, first, "ann", "")
 				return err
 			})
 			if err != nil {
@@ -77,7 +77,7 @@ func TestASecondFenceOfAnotherBoot(t *testing.T) {
 			}
 			guest := compute.Guest{ID: servers[0].ID, Ours: true, Power: compute.PowerOn, Epoch: 1}
 			speak := func() {
-				_, err := y.services.Hosts.Renew(context.Background(), y.host.ID, "", compute.Renewal{BootID: "boot-2", Name: "east", HasGuests: true, Guests: []compute.Guest{guest}})
+				_, err := y.services.Leases.Renew(context.Background(), y.host.ID, "", compute.Renewal{BootID: "boot-2", Name: "east", HasGuests: true, Guests: []compute.Guest{guest}})
 				if err != nil {
 					t.Error(err)
 				}

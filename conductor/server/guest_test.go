@@ -374,7 +374,7 @@ func TestDeletionDuringAnOperation(t *testing.T) {
 			t.Fatalf("%s", h.picture(t))
 		}
 		h.work(t)
-		if err := h.services.Servers.Tend(context.Background()); err != nil {
+		if err := h.services.Actions.Tend(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -576,7 +576,7 @@ func TestAStartThatFailsAfterACrashIsTriedThreeTimes(t *testing.T) {
 		return service.New(h.store, h.store, service.Options{RescueImagePath: "/srv/rescue"}, func() time.Time { return time.Now().Add(d) })
 	}
 	h.con.Compute, h.con.Now = at(-time.Hour), func() time.Time { return time.Now().Add(-time.Hour) }
-	if _, err := at(time.Minute).Hosts.Renew(t.Context(), h.host.ID, "", compute.Renewal{BootID: "boot-1", HasGuests: true,
+	if _, err := at(time.Minute).Leases.Renew(t.Context(), h.host.ID, "", compute.Renewal{BootID: "boot-1", HasGuests: true,
 		Guests: []compute.Guest{{ID: h.server, Power: compute.PowerCrashed, Ours: true, Epoch: 1}}}); err != nil {
 		t.Fatal(err)
 	}

@@ -334,7 +334,7 @@ func (h *house) now(t *testing.T) *compute.Server {
 // act asks for something as an administrator.
 func (h *house) act(t *testing.T, a compute.Act) {
 	t.Helper()
-	if _, err := h.services.Servers.Act(context.Background(), h.server, a, compute.Who{Admin: true}); err != nil {
+	if _, err := h.services.Actions.Act(context.Background(), h.server, a, compute.Who{Admin: true}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -40,14 +40,14 @@ func TestHealing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	y.services.Hosts.SetSenses(y.con.HealthSources(ctx))
+	y.services.Liveness.SetSenses(y.con.HealthSources(ctx))
 	h := y.house()
 	stop := h.conduct(t)
 	defer stop()
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer cancel()
-	all.Go(func() { y.services.Hosts.RunLeases(ctx, func(error) {}) })
+	all.Go(func() { y.services.Leases.RunLeases(ctx, func(error) {}) })
 	began, suspected, fenced := y.now(), "", time.Duration(0)
 	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -55,12 +55,12 @@ func TestHealing(t *testing.T) {
 		}
 		y.pass(25 * time.Millisecond)
 		for _, o := range others {
-			if _, err := y.services.Hosts.Renew(ctx, o.ID, "", compute.Renewal{BootID: "b", Name: o.Name}); err != nil {
+			if _, err := y.services.Leases.Renew(ctx, o.ID, "", compute.Renewal{BootID: "b", Name: o.Name}); err != nil {
 				t.Fatal(err)
 			}
 			y.refuse(t, o.ID)
 		}
-		lives, err := y.services.Hosts.Liveness(ctx)
+		lives, err := y.services.Liveness.All(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +76,7 @@ func TestHealing(t *testing.T) {
 		if fenced == 0 && len(y.receipts(t)) > 0 {
 			fenced = y.now().Sub(began)
 		}
-		plans, err := y.services.Hosts.Plans(ctx, compute.PlanFilter{HostID: y.host.ID}, record.Page{})
+		plans, err := y.services.Plans.List(ctx, compute.PlanFilter{HostID: y.host.ID}, record.Page{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -36,13 +36,13 @@ func (c hostOperations) moveServers(ctx context.Context, r *job.Run) job.Outcome
 	if err != nil {
 		return job.Fail(err)
 	}
-	p, err := c.Compute.Hosts.Progress(ctx, a.PlanID)
+	p, err := c.Compute.Plans.Progress(ctx, a.PlanID)
 	if err != nil {
 		return job.From(err)
 	}
-	begin, skipped, busy := c.Compute.Hosts.BeginPlanned, map[string]error{}, false
+	begin, skipped, busy := c.Compute.Plans.BeginPlanned, map[string]error{}, false
 	if p.Plan.Drain {
-		begin = c.Compute.Hosts.BeginDrained
+		begin = c.Compute.Plans.BeginDrained
 		h, err := c.Store.Hosts().Get(ctx, nil, r.Subject.ID)
 		switch {
 		case err != nil:
@@ -67,7 +67,7 @@ func (c hostOperations) moveServers(ctx context.Context, r *job.Run) job.Outcome
 			skipped[item.ServerID] = err
 		}
 	}
-	skip := func(tx job.Tx) error { return c.Compute.Hosts.Skip(detachContext(ctx), tx, a.PlanID, skipped) }
+	skip := func(tx job.Tx) error { return c.Compute.Plans.Skip(detachContext(ctx), tx, a.PlanID, skipped) }
 	if p.Going == 0 && len(p.Next) == len(skipped) && !busy {
 		return job.Done(skip)
 	}
@@ -80,7 +80,7 @@ func (c hostOperations) settlePlan(ctx context.Context, r *job.Run) job.Outcome 
 	if err != nil {
 		return job.Fail(err)
 	}
-	return job.Done(func(tx job.Tx) error { return c.Compute.Hosts.SettlePlan(detachContext(ctx), tx, a.PlanID) })
+	return job.Done(func(tx job.Tx) error { return c.Compute.Plans.Settle(detachContext(ctx), tx, a.PlanID) })
 }
 
 // evacuateFailed ends the plan of a job that could not be worked off: moves that were begun go on by themselves.
@@ -92,5 +92,5 @@ func (c hostOperations) evacuateFailed(ctx context.Context, tx job.Tx, j *job.Jo
 	if err != nil {
 		return err
 	}
-	return c.Compute.Hosts.SettlePlan(ctx, tx, a.PlanID)
+	return c.Compute.Plans.Settle(ctx, tx, a.PlanID)
 }

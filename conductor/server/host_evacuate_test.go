@@ -23,7 +23,7 @@ func (s *moveWorld) plan(t *testing.T, w compute.PlanRequest) *compute.Plan {
 	t.Helper()
 	w.Host = s.host.ID
 	return planned(t, s.pokeAll, func() (*compute.Plan, error) {
-		return s.services.Hosts.PlanEvacuation(context.Background(), w, ops)
+		return s.services.Plans.Draft(context.Background(), w, ops)
 	})
 }
 
@@ -54,7 +54,7 @@ func planned(t *testing.T, poke func(), ask func() (*compute.Plan, error)) *comp
 
 func (s *moveWorld) runPlan(t *testing.T, p *compute.Plan) {
 	t.Helper()
-	if _, err := s.services.Hosts.RunPlan(context.Background(), p.ID, nil, ops); err != nil {
+	if _, err := s.services.Plans.Run(context.Background(), p.ID, nil, ops); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -71,7 +71,7 @@ func TestSweepEvacuate(t *testing.T) {
 		s.fence(t)
 		ended := func(t *testing.T) *compute.Plan {
 			s.workAll(t) // what the job left to the moves
-			now, err := s.services.Hosts.Plan(context.Background(), p.ID)
+			now, err := s.services.Plans.Get(context.Background(), p.ID)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -97,16 +97,16 @@ func TestNoReceiptNoMove(t *testing.T) {
 	s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active}})
 	ctx := context.Background()
 	p := s.plan(t, compute.PlanRequest{})
-	if _, err := s.services.Hosts.RunPlan(ctx, p.ID, nil, ops); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "salvor fence") {
+	if _, err := s.services.Plans.Run(ctx, p.ID, nil, ops); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "salvor fence") {
 		t.Errorf("run: %v", err)
 	}
-	if _, err := s.services.Servers.Evacuate(ctx, s.server, compute.MoveRequest{}, ops); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "salvor fence") {
+	if _, err := s.services.Moves.Evacuate(ctx, s.server, compute.MoveRequest{}, ops); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "salvor fence") {
 		t.Errorf("evacuate: %v", err)
 	}
 	if now := s.now(t); now.HostID != s.host.ID || now.Task != compute.NoTask || now.Epoch != 1 {
 		t.Errorf("it was touched: %+v", now)
 	}
-	if _, err := s.services.Hosts.Receipt(ctx, nil, s.host.ID); !problem.Is(err, problem.NotFound) {
+	if _, err := s.services.Fences.Receipt(ctx, nil, s.host.ID); !problem.Is(err, problem.NotFound) {
 		t.Errorf("a dry run fenced the host: %v", err)
 	}
 }
@@ -155,7 +155,7 @@ func TestMoveCompletesWhatWasWanted(t *testing.T) {
 			if home == nil || !c.left(now, home) || now.Task != compute.NoTask || now.Fault != nil || m.State != compute.MoveDone || !strings.Contains(m.Words, c.words) {
 				t.Errorf("left as\n%s", s.whereabouts(t))
 			}
-			if p, err := s.services.Hosts.Plan(context.Background(), p.ID); err != nil || p.State != compute.PlanDone || p.Items[0].MoveID != m.ID {
+			if p, err := s.services.Plans.Get(context.Background(), p.ID); err != nil || p.State != compute.PlanDone || p.Items[0].MoveID != m.ID {
 				t.Errorf("plan %+v %v", p, err)
 			}
 			for _, o := range append([]*house{s.house}, s.others...) {
@@ -243,7 +243,7 @@ func TestOneOfTwoEvacuatesWins(t *testing.T) {
 	errs := make(chan error, 2)
 	for range 2 {
 		go func() {
-			_, err := s.services.Servers.Evacuate(context.Background(), s.server, compute.MoveRequest{}, ops)
+			_, err := s.services.Moves.Evacuate(context.Background(), s.server, compute.MoveRequest{}, ops)
 			errs <- err
 		}()
 	}
@@ -309,7 +309,7 @@ func TestAReceiptThatIsClosedEndsItsMoves(t *testing.T) {
 	s.evacuate(t)
 	s.waits(t)
 	s.tx(t, func(tx job.Tx) error {
-		r, err := s.services.Hosts.Receipt(context.Background(), tx, s.host.ID)
+		r, err := s.services.Fences.Receipt(context.Background(), tx, s.host.ID)
 		if err != nil {
 			return err
 		}
@@ -348,7 +348,7 @@ func TestADestinationThatDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.tx(t, func(tx job.Tx) error {
-		_, err := s.services.Hosts.GiveReceipt(context.Background(), tx, first.host.ID, []compute.Proof{{Evidence: compute.PowerCut, Text: "off"}}, "ops", "")
+		_, err := s.services.Fences.Give(context.Background(), tx, first.host.ID, []compute.Proof{{Evidence: compute.PowerCut, Text: "off"}}, "ops", "")
 		return err
 	})
 	s.waits(t)
@@ -356,7 +356,7 @@ func TestADestinationThatDies(t *testing.T) {
 	s.evacuate(t)
 	s.others = s.others[1:]
 	s.workAll(t)
-	now, err := s.services.Servers.Move(context.Background(), former.ID)
+	now, err := s.services.Moves.Get(context.Background(), former.ID)
 	if err != nil {
 		t.Fatal(err)
 	}

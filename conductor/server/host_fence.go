@@ -76,10 +76,10 @@ func (c hostOperations) fencing(do func(context.Context, *job.Run, *fencingTarge
 		if err != nil {
 			return job.From(err)
 		}
-		receipt, err := c.Compute.Hosts.Receipt(ctx, nil, f.host.ID)
+		receipt, err := c.Compute.Fences.Receipt(ctx, nil, f.host.ID)
 		switch {
 		case err == nil:
-			suffices, err := c.Compute.Hosts.Suffices(ctx, nil, receipt)
+			suffices, err := c.Compute.Fences.Suffices(ctx, nil, receipt)
 			if err != nil {
 				return job.From(err)
 			}
@@ -181,11 +181,11 @@ func (c hostOperations) knownReceipt(ctx context.Context, r *job.Run, f *fencing
 		if err != nil {
 			return err
 		}
-		receipt, err := c.Compute.Hosts.EnsureReceipt(ctx, tx, h)
+		receipt, err := c.Compute.Fences.Ensure(ctx, tx, h)
 		if err != nil {
 			return err
 		}
-		suffices, err := c.Compute.Hosts.Suffices(ctx, tx, receipt)
+		suffices, err := c.Compute.Fences.Suffices(ctx, tx, receipt)
 		if err == nil && !suffices {
 			err = problem.Conflictf("the receipt of host %s does not answer for what it told since", f.host.Name)
 		}
@@ -225,7 +225,7 @@ func (c hostOperations) giveReceipt(ctx context.Context, r *job.Run, f *fencingT
 		case c.Now().Sub(f.heardAt) < compute.Suspect:
 			noteMissingEvidence(r, compute.Attested, "the host spoke %s ago: it lives, whatever is said of it", c.Now().Sub(f.heardAt).Round(time.Second))
 		default:
-			against, err := c.Compute.Hosts.Contradictions(ctx, f.host)
+			against, err := c.Compute.Fences.Contradictions(ctx, f.host)
 			if err != nil {
 				return job.From(err)
 			}
@@ -242,12 +242,12 @@ func (c hostOperations) giveReceipt(ctx context.Context, r *job.Run, f *fencingT
 		}
 		return c.comeToNothing(ctx, r, f, c.blocked(r, f))
 	}
-	if since, hadLease := c.silence(ctx, f.host.ID); hadLease && since < compute.Suspect && c.Compute.Hosts.Listening() < 2*compute.Suspect &&
+	if since, hadLease := c.silence(ctx, f.host.ID); hadLease && since < compute.Suspect && c.Compute.Liveness.Listening() < 2*compute.Suspect &&
 		(f.has(compute.PowerCut) || f.has(compute.SelfFenced)) {
 		return job.Pause(fencePoll, "host "+f.host.Name+" to be silent") // a former process heard that it is: this one hears for itself
 	}
 	err := c.commitChanged(ctx, r, func(tx job.Tx) error {
-		_, err := c.Compute.Hosts.GiveReceipt(detachContext(ctx), tx, f.host.ID, f.proofs, r.User, f.args.Words)
+		_, err := c.Compute.Fences.Give(detachContext(ctx), tx, f.host.ID, f.proofs, r.User, f.args.Words)
 		return err
 	})
 	if problem.Is(err, problem.Conflict) {
@@ -328,7 +328,7 @@ func (c hostOperations) fenceFailed(ctx context.Context, tx job.Tx, j *job.Job) 
 	if j.State != job.Ended {
 		return nil
 	}
-	_, err := c.Compute.Hosts.Receipt(ctx, tx, j.Subject.ID)
+	_, err := c.Compute.Fences.Receipt(ctx, tx, j.Subject.ID)
 	if err == nil {
 		return nil
 	}
@@ -360,16 +360,16 @@ func (c hostOperations) silence(ctx context.Context, hostID string) (since time.
 
 // hear is Silence after a look at what others heard until now.
 func (c hostOperations) hear(ctx context.Context, hostID string) (since time.Duration, watchdog string, known bool) {
-	if err := c.Compute.Hosts.Listen(ctx); err != nil {
+	if err := c.Compute.Liveness.Listen(ctx); err != nil {
 		return 0, "", false
 	}
-	return c.Compute.Hosts.Silence(hostID)
+	return c.Compute.Liveness.Silence(hostID)
 }
 
 // tooEarlyToTell: that the host was not heard to be silent does not say yet that it lives. A fence has its time for that, and so has each
 // process that goes on with it.
 func (c hostOperations) tooEarlyToTell(f *fencingTarget) bool {
-	return c.left(f, fenceWithin) > 0 || c.Compute.Hosts.Listening() < 2*compute.Suspect
+	return c.left(f, fenceWithin) > 0 || c.Compute.Liveness.Listening() < 2*compute.Suspect
 }
 
 // spokeSince tells whether the host renewed its lease after the fence began.
@@ -384,7 +384,7 @@ func (c hostOperations) healHost(ctx context.Context, r *job.Run) job.Outcome {
 	if err != nil || !a.Heal {
 		return job.From(err)
 	}
-	next, commit, err := c.Compute.Hosts.Heal(ctx, r.Subject.ID, compute.Who{Admin: true})
+	next, commit, err := c.Compute.Plans.Heal(ctx, r.Subject.ID, compute.Who{Admin: true})
 	switch {
 	case err != nil:
 		return job.From(err)

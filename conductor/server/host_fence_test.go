@@ -127,7 +127,7 @@ func (y *fenceWorld) house() *house {
 func (y *fenceWorld) heard(t *testing.T) {
 	t.Helper()
 	err := y.store.Do(context.Background(), func(tx job.Tx) error {
-		_, err := y.services.Hosts.EnsureReceipt(context.Background(), tx, y.host)
+		_, err := y.services.Fences.Ensure(context.Background(), tx, y.host)
 		return err
 	})
 	if !problem.Is(err, problem.Conflict) {
@@ -146,14 +146,14 @@ func (y *fenceWorld) poke() {
 	if !y.renews.Load() {
 		return
 	}
-	_, _ = y.services.Hosts.Renew(context.Background(), y.host.ID, "", compute.Renewal{BootID: "boot-1", Name: "east"})
-	_ = y.services.Hosts.FlushLeases(context.Background())
+	_, _ = y.services.Leases.Renew(context.Background(), y.host.ID, "", compute.Renewal{BootID: "boot-1", Name: "east"})
+	_ = y.services.Leases.FlushLeases(context.Background())
 	y.pass(200 * time.Millisecond)
 }
 
 func (y *fenceWorld) ask(t *testing.T, a compute.FenceArgs) string {
 	t.Helper()
-	id, err := y.services.Hosts.Fence(context.Background(), y.host.ID, a, compute.Who{Admin: true, Asker: record.Asker{User: "ann"}})
+	id, err := y.services.Fences.Fence(context.Background(), y.host.ID, a, compute.Who{Admin: true, Asker: record.Asker{User: "ann"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func (y *fenceWorld) ask(t *testing.T, a compute.FenceArgs) string {
 
 func (y *fenceWorld) receipts(t *testing.T) []*compute.Receipt {
 	t.Helper()
-	all, err := y.services.Hosts.Receipts(context.Background(), compute.ReceiptFilter{HostID: y.host.ID}, record.Page{})
+	all, err := y.services.Fences.List(context.Background(), compute.ReceiptFilter{HostID: y.host.ID}, record.Page{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -459,7 +459,7 @@ func TestContradictedGetsItsVolumesBack(t *testing.T) {
 		t.Fatalf("%s; %s", j.Problem, y.picture(t))
 	}
 	y.pass(5 * time.Second)
-	if _, err := y.services.Hosts.Renew(ctx, y.host.ID, "", compute.Renewal{BootID: "boot-1", Name: "east"}); err != nil {
+	if _, err := y.services.Leases.Renew(ctx, y.host.ID, "", compute.Renewal{BootID: "boot-1", Name: "east"}); err != nil {
 		t.Fatal(err)
 	}
 	if all := y.receipts(t); len(all) != 1 || all[0].Closed != "contradicted" {

@@ -16,7 +16,7 @@ import (
 // drain asks for the host to be emptied.
 func (l *lane) drain(t *testing.T) *compute.Plan {
 	t.Helper()
-	return planned(t, l.pokeAll, func() (*compute.Plan, error) { return l.services.Hosts.Drain(context.Background(), l.host.ID, ops) })
+	return planned(t, l.pokeAll, func() (*compute.Plan, error) { return l.services.Plans.Drain(context.Background(), l.host.ID, ops) })
 }
 
 // TestSweepDrain: a host that lives is emptied, whatever befalls its conductor; the guest is at one place, which is the server's.
@@ -27,7 +27,7 @@ func TestSweepDrain(t *testing.T) {
 		var p *compute.Plan
 		ended := func(t *testing.T) *compute.Plan {
 			l.finish(t) // what the job left to the moves
-			now, err := l.services.Hosts.Plan(context.Background(), p.ID)
+			now, err := l.services.Plans.Get(context.Background(), p.ID)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -62,7 +62,7 @@ func TestSweepRestore(t *testing.T) {
 			s, h := newHerd(t, compute.Active)
 			h.offline = []string{s.host.Name}
 			w := s.moveWorld(compute.JobRestore, func(t *testing.T) {
-				if _, err := s.services.Hosts.Restore(context.Background(), s.host.ID, ops); err != nil {
+				if _, err := s.services.Plans.Restore(context.Background(), s.host.ID, ops); err != nil {
 					t.Fatal(err)
 				}
 			}, func(t *testing.T) {})
@@ -80,7 +80,7 @@ func TestSweepRestore(t *testing.T) {
 			}
 			y.power = metal.PowerOff
 			w := y.world(func(t *testing.T) {
-				if _, err := y.services.Hosts.Restore(context.Background(), y.host.ID, ops); err != nil {
+				if _, err := y.services.Plans.Restore(context.Background(), y.host.ID, ops); err != nil {
 					t.Fatal(err)
 				}
 			}, y.quiet)

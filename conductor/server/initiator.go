@@ -183,7 +183,7 @@ func (c storageAccess) readmitHost(ctx context.Context, r *job.Run) job.Outcome 
 	if err != nil || h.Fenced || c.Storage == nil {
 		return job.From(err)
 	}
-	going, err := c.Compute.Servers.Moves(ctx, compute.MoveFilter{SourceID: h.ID, Open: true}, record.Page{})
+	going, err := c.Compute.Moves.List(ctx, compute.MoveFilter{SourceID: h.ID, Open: true}, record.Page{})
 	if err == nil {
 		err = c.letIn(ctx, h)
 	}

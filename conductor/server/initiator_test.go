@@ -105,7 +105,7 @@ func TestFencedIsKeptOut(t *testing.T) {
 				for _, e := range c.proofs {
 					proofs = append(proofs, compute.Proof{Evidence: e, Text: "proven", At: time.Now()})
 				}
-				_, err := s.services.Hosts.GiveReceipt(t.Context(), tx, s.host.ID, proofs, "", "")
+				_, err := s.services.Fences.Give(t.Context(), tx, s.host.ID, proofs, "", "")
 				return err
 			})
 			g := &gate{mute: c.mute}
@@ -326,7 +326,7 @@ func TestAMoveWaitsForTheStorage(t *testing.T) {
 			s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active, volumes: true}, others: 1})
 			s.west(t)
 			s.tx(t, func(tx job.Tx) error {
-				_, err := s.services.Hosts.GiveReceipt(t.Context(), tx, s.host.ID, []compute.Proof{{Evidence: evidence, Text: "said", At: time.Now()}}, "", "")
+				_, err := s.services.Fences.Give(t.Context(), tx, s.host.ID, []compute.Proof{{Evidence: evidence, Text: "said", At: time.Now()}}, "", "")
 				return err
 			})
 			g := &gate{mute: problem.Unavailablef("it does not answer"), let: []string{targetOfVolume + " " + compute.Initiator(s.host, s.server)}}

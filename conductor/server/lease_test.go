@@ -111,7 +111,7 @@ func TestASourceThatIsFencedOnTheWay(t *testing.T) {
 	l.fence(t)
 	var want *compute.Receipt
 	l.tx(t, func(tx job.Tx) (err error) {
-		want, err = l.services.Hosts.Receipt(context.Background(), tx, l.host.ID)
+		want, err = l.services.Fences.Receipt(context.Background(), tx, l.host.ID)
 		return err
 	})
 	if id, err := c.moves().receiptOf(context.Background(), host()); id != want.ID || err != nil {

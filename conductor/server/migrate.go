@@ -89,7 +89,7 @@ func (c moveOperations) migrationOf(ctx context.Context, r *job.Run) (*serverMig
 	if t.args, err = parseJobArgs[compute.MigrateArgs](r); err != nil {
 		return nil, err
 	}
-	if t.move, err = c.Compute.Servers.Move(ctx, t.args.MoveID); err != nil {
+	if t.move, err = c.Compute.Moves.Get(ctx, t.args.MoveID); err != nil {
 		return nil, err
 	}
 	g, err := c.guest(ctx, r.Subject.ID)
@@ -103,7 +103,7 @@ func (c moveOperations) migrationOf(ctx context.Context, r *job.Run) (*serverMig
 	if t.move.DestID == "" {
 		return t, nil
 	}
-	there, err := c.Compute.Servers.There(ctx, g.server, t.move)
+	there, err := c.Compute.Moves.There(ctx, g.server, t.move)
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +136,7 @@ func cookieOf(r *job.Run) []byte {
 func (c moveOperations) reserveThere(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
 	if t.move.State == compute.MoveAccepted {
 		err := r.Commit(ctx, func(tx job.Tx) error {
-			return c.Compute.Servers.ReserveMove(detachContext(ctx), tx, t.move.ID, t.args.MoveArgs, refusedDestinations(r))
+			return c.Compute.Moves.Reserve(detachContext(ctx), tx, t.move.ID, t.args.MoveArgs, refusedDestinations(r))
 		})
 		if err == nil {
 			t, err = c.migrationOf(ctx, r)
@@ -148,7 +148,7 @@ func (c moveOperations) reserveThere(ctx context.Context, r *job.Run, t *serverM
 	if t.byCluster() || t.move.State != compute.MovePreparing {
 		return job.Done()
 	}
-	probes, err := c.Compute.Servers.ProbesOf(ctx, t.here.server, t.move)
+	probes, err := c.Compute.Moves.ProbesOf(ctx, t.here.server, t.move)
 	if err != nil {
 		return job.From(err)
 	}
@@ -176,7 +176,7 @@ func (c moveOperations) reserveElsewhere(ctx context.Context, r *job.Run, t *ser
 	// The next order is another one: the one that was answered has this number.
 	r.Note(orderName(r, compute.Probe), "1"+strings.Repeat("0", len(refused)))
 	return job.Pause(0, "another destination", func(tx job.Tx) error {
-		return c.Compute.Servers.UnreserveMove(detachContext(ctx), tx, t.move.ID, why.Error())
+		return c.Compute.Moves.Unreserve(detachContext(ctx), tx, t.move.ID, why.Error())
 	})
 }
 
@@ -254,7 +254,7 @@ func (c moveOperations) sendLive(ctx context.Context, r *job.Run, t *serverMigra
 func (c moveOperations) goOff(ctx context.Context, r *job.Run, t *serverMigration, why error) job.Outcome {
 	r.Note(coldMemo, why.Error())
 	return job.Pause(0, "the server to be moved off", func(tx job.Tx) error {
-		return c.Compute.Servers.NotLive(detachContext(ctx), tx, t.move.ID, why.Error())
+		return c.Compute.Moves.NotLive(detachContext(ctx), tx, t.move.ID, why.Error())
 	})
 }
 
@@ -287,7 +287,7 @@ func (c moveOperations) stayAtSource(ctx context.Context, r *job.Run, t *serverM
 
 func (c moveOperations) handOver(ctx context.Context, r *job.Run, t *serverMigration) job.Outcome {
 	return job.Done(func(tx job.Tx) error {
-		return c.Compute.Servers.HandOver(detachContext(ctx), tx, t.move.ID, r.Memo[broughtMemo])
+		return c.Compute.Moves.HandOver(detachContext(ctx), tx, t.move.ID, r.Memo[broughtMemo])
 	})
 }
 
@@ -309,7 +309,7 @@ func (c moveOperations) arriveLive(ctx context.Context, r *job.Run, t *serverMig
 		r.Note(coldMemo, err.Error())
 		r.Note(brokeMemo, "yes")
 		return job.Done(func(tx job.Tx) error {
-			return c.Compute.Servers.NotLive(detachContext(ctx), tx, t.move.ID, err.Error())
+			return c.Compute.Moves.NotLive(detachContext(ctx), tx, t.move.ID, err.Error())
 		})
 	})
 }
@@ -347,7 +347,7 @@ func (c moveOperations) provenOff(ctx context.Context, h *compute.Host) (bool, e
 	if !h.Fenced {
 		return false, nil
 	}
-	receipt, err := c.Compute.Hosts.Receipt(ctx, nil, h.ID)
+	receipt, err := c.Compute.Fences.Receipt(ctx, nil, h.ID)
 	if problem.Is(err, problem.NotFound) {
 		return false, nil // it was closed at this very moment
 	}
@@ -359,7 +359,7 @@ func (c moveOperations) receiptOf(ctx context.Context, h *compute.Host) (string,
 	if h == nil || !h.Fenced {
 		return "", nil
 	}
-	receipt, err := c.Compute.Hosts.Receipt(ctx, nil, h.ID)
+	receipt, err := c.Compute.Fences.Receipt(ctx, nil, h.ID)
 	if err != nil {
 		return "", suppressNotFound(err)
 	}
@@ -431,7 +431,7 @@ func (c moveOperations) settleTrip(ctx context.Context, r *job.Run, t *serverMig
 }
 
 func (c moveOperations) endTrip(ctx context.Context, tx job.Tx, j *job.Job, m *compute.Move) error {
-	return c.Compute.Servers.EndMigration(ctx, tx, m.ID, j.Memo[clearedMemo] != "", onAny(func(s *compute.Server, session *rescue.Session) {
+	return c.Compute.Moves.EndMigration(ctx, tx, m.ID, j.Memo[clearedMemo] != "", onAny(func(s *compute.Server, session *rescue.Session) {
 		if m.WasPower == compute.PowerOn {
 			s.Power = compute.PowerOn
 		}
@@ -460,5 +460,5 @@ func (c moveOperations) migrateFailed(ctx context.Context, tx job.Tx, j *job.Job
 	if m.State == compute.MoveAttached && j.Memo[livesMemo] != "" {
 		return suppressNotFound(c.endTrip(ctx, tx, j, m))
 	}
-	return suppressNotFound(c.Compute.Servers.FailMigration(ctx, tx, a.MoveID, j.Problem))
+	return suppressNotFound(c.Compute.Moves.FailMigration(ctx, tx, a.MoveID, j.Problem))
 }

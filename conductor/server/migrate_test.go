@@ -67,7 +67,7 @@ func (l *lane) houses() []*house { return append([]*house{l.house}, l.others...)
 
 func (l *lane) requestMigration(t *testing.T, w compute.MigrationRequest) {
 	t.Helper()
-	if _, err := l.services.Servers.Migrate(context.Background(), l.server, w, compute.Who{Admin: true}); err != nil {
+	if _, err := l.services.Moves.Migrate(context.Background(), l.server, w, compute.Who{Admin: true}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -262,7 +262,7 @@ func TestDrainAndRestore(t *testing.T) {
 	p := l.drain(t)
 	l.finish(t)
 	home := l.at(t)
-	p, err := l.services.Hosts.Plan(ctx, p.ID)
+	p, err := l.services.Plans.Get(ctx, p.ID)
 	if err != nil || p.State != compute.PlanPartly || home == l.house {
 		t.Fatalf("plan %+v: %v", p, err)
 	}
@@ -275,10 +275,10 @@ func TestDrainAndRestore(t *testing.T) {
 	if err != nil || !h.Disabled || h.DisabledReason != "drained by ops" {
 		t.Errorf("host %+v: %v", h, err)
 	}
-	if h, err = l.services.Hosts.Restore(ctx, l.host.ID, admin); err != nil || h.Disabled || h.DisabledReason != "" {
+	if h, err = l.services.Plans.Restore(ctx, l.host.ID, admin); err != nil || h.Disabled || h.DisabledReason != "" {
 		t.Fatalf("restored %+v: %v", h, err)
 	}
-	if p, err = l.services.Hosts.BringHome(ctx, l.host.ID, admin); err != nil || len(p.Items) != 1 || p.Items[0].ServerID != l.server || !p.Home() {
+	if p, err = l.services.Plans.BringHome(ctx, l.host.ID, admin); err != nil || len(p.Items) != 1 || p.Items[0].ServerID != l.server || !p.Home() {
 		t.Fatalf("home %+v: %v", p, err)
 	}
 	l.finish(t)
@@ -292,12 +292,12 @@ func TestDrainLeavesOneBehind(t *testing.T) {
 	t.Parallel()
 	l := newLane(t, moveOptions{quarters: quarters{state: compute.Stopped}, lone: true})
 	ctx := context.Background()
-	p, err := l.services.Hosts.Drain(ctx, l.host.ID, compute.Who{Admin: true})
+	p, err := l.services.Plans.Drain(ctx, l.host.ID, compute.Who{Admin: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	l.finish(t)
-	if p, err = l.services.Hosts.Plan(ctx, p.ID); err != nil || p.State != compute.PlanPartly || p.Items[0].Disposition != compute.Cannot || p.Home() {
+	if p, err = l.services.Plans.Get(ctx, p.ID); err != nil || p.State != compute.PlanPartly || p.Items[0].Disposition != compute.Cannot || p.Home() {
 		t.Errorf("plan %+v: %v", p, err)
 	}
 }
@@ -365,7 +365,7 @@ func TestMigrationGivesWayToDeletion(t *testing.T) {
 			t.Errorf("host %s: %d places taken: %v", row.Name, row.UsedVCPUs, err)
 		}
 	}
-	owed, err := l.services.Servers.Moves(context.Background(), compute.MoveFilter{ServerID: l.server, Uncleaned: true}, record.Page{})
+	owed, err := l.services.Moves.List(context.Background(), compute.MoveFilter{ServerID: l.server, Uncleaned: true}, record.Page{})
 	if err != nil || len(owed) != 1 || owed[0].SourceID == l.host.ID || owed[0].Clean != compute.CleanGuest {
 		t.Errorf("to be cleaned: %+v: %v", owed, err)
 	}

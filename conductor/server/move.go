@@ -57,11 +57,11 @@ func (c moveOperations) moveContextOf(ctx context.Context, r *job.Run) (*moveCon
 	if err != nil {
 		return nil, err
 	}
-	m, err := c.Compute.Servers.Move(ctx, a.MoveID)
+	m, err := c.Compute.Moves.Get(ctx, a.MoveID)
 	if err != nil {
 		return nil, err
 	}
-	if g.server, err = c.Compute.Servers.There(ctx, g.server, m); err != nil {
+	if g.server, err = c.Compute.Moves.There(ctx, g.server, m); err != nil {
 		return nil, err
 	}
 	return &moveContext{managedServer: g, move: m, args: a}, nil
@@ -96,7 +96,7 @@ func (c moveOperations) toDestination(ctx context.Context, r *job.Run, v *moveCo
 	case compute.MoveAccepted:
 		var next *moveContext
 		err := r.Commit(ctx, func(tx job.Tx) error {
-			_, err := c.Compute.Servers.ClaimMove(detachContext(ctx), tx, v.move.ID, v.args, refusedDestinations(r))
+			_, err := c.Compute.Moves.Claim(detachContext(ctx), tx, v.move.ID, v.args, refusedDestinations(r))
 			return err
 		})
 		if err == nil {
@@ -110,7 +110,7 @@ func (c moveOperations) toDestination(ctx context.Context, r *job.Run, v *moveCo
 	default:
 		return then(v)
 	}
-	up, err := c.Compute.Hosts.Up(ctx, v.host)
+	up, err := c.Compute.Liveness.Up(ctx, v.host)
 	switch {
 	case err != nil:
 		return job.From(err)
@@ -133,7 +133,7 @@ func (c moveOperations) elsewhere(ctx context.Context, r *job.Run, v *moveContex
 		r.Note(orderName(r, verb), "") // the next one has all tries
 	}
 	err := r.Commit(ctx, func(tx job.Tx) error {
-		return c.Compute.Servers.ReleaseMove(detachContext(ctx), tx, v.move.ID, why.Error())
+		return c.Compute.Moves.Release(detachContext(ctx), tx, v.move.ID, why.Error())
 	})
 	var next *moveContext
 	if err == nil {
@@ -148,7 +148,7 @@ func (c moveOperations) elsewhere(ctx context.Context, r *job.Run, v *moveContex
 // lookThere has the destination tell what it sees of the disks. Where another guest of that name is, or it cannot tell, it is none; a
 // store that is there and lacks the disk stops the move: nothing is made in its place.
 func (c moveOperations) lookThere(ctx context.Context, r *job.Run, v *moveContext, then func(*moveContext) job.Outcome) job.Outcome {
-	probes, err := c.Compute.Servers.ProbesOf(ctx, v.server, v.move)
+	probes, err := c.Compute.Moves.ProbesOf(ctx, v.server, v.move)
 	if err != nil {
 		return job.From(err)
 	}

@@ -104,7 +104,7 @@ func (s *moveWorld) fence(t *testing.T) {
 	t.Helper()
 	later := time.Now().Add(2 * time.Hour) // than the leases, which are long
 	s.tx(t, func(tx job.Tx) error {
-		_, err := s.services.Hosts.GiveReceipt(context.Background(), tx, s.host.ID, []compute.Proof{{Evidence: compute.Attested, Text: "seen in the rack", At: later}}, "ops", "it burns")
+		_, err := s.services.Fences.Give(context.Background(), tx, s.host.ID, []compute.Proof{{Evidence: compute.Attested, Text: "seen in the rack", At: later}}, "ops", "it burns")
 		return err
 	})
 }
@@ -112,7 +112,7 @@ func (s *moveWorld) fence(t *testing.T) {
 // evacuate asks for the move of the server.
 func (s *moveWorld) evacuate(t *testing.T) *compute.Move {
 	t.Helper()
-	m, err := s.services.Servers.Evacuate(context.Background(), s.server, compute.MoveRequest{}, compute.Who{Admin: true})
+	m, err := s.services.Moves.Evacuate(context.Background(), s.server, compute.MoveRequest{}, compute.Who{Admin: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func (s *moveWorld) workAll(t *testing.T) {
 // lastMove reads the server's newest move.
 func (s *moveWorld) lastMove(t *testing.T) *compute.Move {
 	t.Helper()
-	all, err := s.services.Servers.Moves(context.Background(), compute.MoveFilter{ServerID: s.server}, record.Page{})
+	all, err := s.services.Moves.List(context.Background(), compute.MoveFilter{ServerID: s.server}, record.Page{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +192,7 @@ func (s *moveWorld) whereabouts(t *testing.T) string {
 			len(open), o.guest(), o.disks, o.copies, o.opened != "")
 		o.mu.Unlock()
 	}
-	all, err := s.services.Servers.Moves(ctx, compute.MoveFilter{ServerID: s.server}, record.Page{})
+	all, err := s.services.Moves.List(ctx, compute.MoveFilter{ServerID: s.server}, record.Page{})
 	if err != nil {
 		t.Fatal(err)
 	}

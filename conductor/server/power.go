@@ -150,5 +150,5 @@ func (c *Conductor) guestPowerFailed(ctx context.Context, tx job.Tx, j *job.Job)
 	if err != nil || !again {
 		return err
 	}
-	return c.Compute.Servers.RestartLater(ctx, tx, j.Subject.ID, j.Problem)
+	return c.Compute.Observer.RestartLater(ctx, tx, j.Subject.ID, j.Problem)
 }

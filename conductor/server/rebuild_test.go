@@ -117,7 +117,7 @@ func (h *house) askRestore(t *testing.T, id string) error {
 	t.Helper()
 	done := make(chan error, 1)
 	go func() {
-		_, _, err := h.services.Servers.RestoreDisk(context.Background(), h.host.ID, id, h.server, compute.Who{Admin: true})
+		_, _, err := h.services.Quarantine.RestoreDisk(context.Background(), h.host.ID, id, h.server, compute.Who{Admin: true})
 		done <- err
 	}()
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {

@@ -89,7 +89,7 @@ func (c *Conductor) restoreDiskFailed(ctx context.Context, tx job.Tx, j *job.Job
 		if err := json.Unmarshal(j.Args, &a); err != nil {
 			return err
 		}
-		if err := c.Compute.Servers.DropRestored(ctx, tx, j.Subject.ID, a); err != nil {
+		if err := c.Compute.Quarantine.DropRestored(ctx, tx, j.Subject.ID, a); err != nil {
 			return suppressNotFound(err)
 		}
 	}

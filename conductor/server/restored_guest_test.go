@@ -80,7 +80,7 @@ func TestAJobDoesNotGoOnWhereItsGuestIsElsewhere(t *testing.T) {
 		return h.store.Hosts().Insert(tx, &away)
 	})
 	report := compute.Renewal{BootID: "boot-1", HasGuests: true, Guests: []compute.Guest{{ID: h.server, Ours: true, Epoch: 9, Power: compute.PowerOn}}}
-	if _, err := h.services.Hosts.Renew(t.Context(), other, "01", report); err != nil {
+	if _, err := h.services.Leases.Renew(t.Context(), other, "01", report); err != nil {
 		t.Fatal(err)
 	}
 	id := h.lead(t).ID

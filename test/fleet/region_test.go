@@ -76,13 +76,13 @@ func newRegion(tb testing.TB, hosts, servers int) *region {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	door := host.NewServer(host.New(host.Config{Hosts: r.services.Hosts, Orders: s, Jobs: s, Authority: authority, Log: log}), log)
+	door := host.NewServer(host.New(host.Config{Hosts: r.services.Hosts, Leases: r.services.Leases, Orders: s, Jobs: s, Authority: authority, Log: log}), log)
 	var turns sync.WaitGroup
 	turns.Go(func() { _ = door.Serve(line) })
 	face := httptest.NewServer(nova.New(nova.Config{Services: r.services, Timeline: s, Auth: everybody{}, Log: log}))
 	r.door, r.nova = "https://"+line.Addr().String(), face.URL
 	leases, stop := context.WithCancel(context.Background())
-	turns.Go(func() { r.services.Hosts.RunLeases(leases, func(err error) { tb.Errorf("leases: %v", err) }) })
+	turns.Go(func() { r.services.Leases.RunLeases(leases, func(err error) { tb.Errorf("leases: %v", err) }) })
 	tb.Cleanup(func() {
 		face.Close()
 		_ = door.Close()
@@ -226,7 +226,7 @@ func TestRegion(t *testing.T) {
 	const hosts, servers = 40, 1100
 	r := newRegion(t, hosts, servers)
 	r.atOnce(2*hosts, r.renew)
-	lives, err := r.services.Hosts.Liveness(t.Context())
+	lives, err := r.services.Liveness.All(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

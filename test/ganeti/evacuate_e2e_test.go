@@ -91,33 +91,33 @@ func evacuate(w *world, _ string, _ map[string]any) {
 	source := w.until(id, "see that it runs", func(s *compute.Server) bool { return s.Power == compute.PowerOn && s.State == compute.Active }).HostID
 	cut()
 
-	hosts := w.services.Hosts
-	p, err := hosts.PlanEvacuation(w.Context(), compute.PlanRequest{Host: source}, admin)
+	plans := w.services.Plans
+	p, err := plans.Draft(w.Context(), compute.PlanRequest{Host: source}, admin)
 	if err != nil || len(p.Items) != 1 || p.Items[0].Disposition != compute.KeepDisk || !strings.Contains(p.Missing, "salvor fence "+second) {
 		w.Fatalf("planned: %+v %v", p, err)
 	}
-	if _, err := hosts.RunPlan(w.Context(), p.ID, nil, admin); !problem.Is(err, problem.Conflict) {
+	if _, err := plans.Run(w.Context(), p.ID, nil, admin); !problem.Is(err, problem.Conflict) {
 		w.Fatalf("without a receipt it is run: %v", err)
 	}
-	if _, err := hosts.Fence(w.Context(), source, compute.FenceArgs{Words: "its power is cut"}, admin); err != nil {
+	if _, err := w.services.Fences.Fence(w.Context(), source, compute.FenceArgs{Words: "its power is cut"}, admin); err != nil {
 		w.Fatal(err)
 	}
 	w.wait("the receipt", func() bool {
-		r, err := hosts.Receipt(w.Context(), nil, source)
+		r, err := w.services.Fences.Receipt(w.Context(), nil, source)
 		return err == nil && len(r.Proofs) == 1 && r.Proofs[0].Evidence == compute.Attested
 	})
 	w.wait("the run", func() bool {
-		_, err := hosts.RunPlan(w.Context(), p.ID, nil, admin)
+		_, err := plans.Run(w.Context(), p.ID, nil, admin)
 		return err == nil
 	})
 	s := w.until(id, "live elsewhere", func(s *compute.Server) bool {
 		return s.HostID != source && s.Task == compute.NoTask && s.State == compute.Active && s.Power == compute.PowerOn
 	})
 	w.wait("the plan's end", func() bool {
-		p, err = hosts.Plan(w.Context(), p.ID)
+		p, err = plans.Get(w.Context(), p.ID)
 		return err == nil && !p.EndedAt.IsZero()
 	})
-	moves, err := w.services.Servers.Moves(w.Context(), compute.MoveFilter{}, record.Page{Limit: 10})
+	moves, err := w.services.Moves.List(w.Context(), compute.MoveFilter{}, record.Page{Limit: 10})
 	if err != nil || len(moves) != 1 || moves[0].DestID != s.HostID || moves[0].State != compute.MoveCompleted || moves[0].ReceiptID == "" || moves[0].PlanID != p.ID {
 		w.Errorf("moves: %+v %v\n%s", moves, err, w.timeline(compute.Subject(id)))
 	}

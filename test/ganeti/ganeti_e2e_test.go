@@ -131,14 +131,14 @@ func foreignChanges(w *world, id string, before map[string]any) {
 // reconcile mends what the watcher could not, in both directions.
 func reconcile(w *world, id string, before map[string]any) {
 	mend := func(fix bool) []compute.Unsynced {
-		ids, err := w.services.Servers.AskReconcile(w.Context(), "", fix, admin)
+		ids, err := w.services.Reconciler.AskReconcile(w.Context(), "", fix, admin)
 		if err != nil || len(ids) != 1 {
 			w.Fatalf("%v %v", ids, err)
 		}
 		ctx, cancel := context.WithTimeout(w.Context(), patience)
 		defer cancel()
 		var found []compute.Unsynced
-		if err := w.services.Servers.Answer(ctx, ids[0], &found); err != nil {
+		if err := w.services.Reconciler.Answer(ctx, ids[0], &found); err != nil {
 			w.Fatal(err)
 		}
 		return found

@@ -111,7 +111,7 @@ func (w *world) conduct() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var ended sync.WaitGroup
 	ended.Go(func() { _ = r.Run(ctx, 0) })
-	ended.Go(func() { w.services.Hosts.RunLeases(ctx, func(err error) { log.Error("leases", "error", err) }) })
+	ended.Go(func() { w.services.Leases.RunLeases(ctx, func(err error) { log.Error("leases", "error", err) }) })
 	w.Cleanup(func() { cancel(); ended.Wait() })
 }
 
@@ -141,14 +141,14 @@ func (w *world) addImage(location string) *rescue.Image {
 // adopt makes the instance a server.
 func (w *world) adopt(instance string) string {
 	w.Helper()
-	id, err := w.services.Servers.AskAdoption(w.Context(), w.cluster.ID, compute.ClusterAdoptArgs{Instance: instance, OS: "debian"}, admin)
+	id, err := w.services.Reconciler.AskAdoption(w.Context(), w.cluster.ID, compute.ClusterAdoptArgs{Instance: instance, OS: "debian"}, admin)
 	if err != nil {
 		w.Fatal(err)
 	}
 	var a compute.Adopted
 	ctx, cancel := context.WithTimeout(w.Context(), patience)
 	defer cancel()
-	if err := w.services.Servers.Answer(ctx, id, &a); err != nil {
+	if err := w.services.Reconciler.Answer(ctx, id, &a); err != nil {
 		w.Fatal(err)
 	}
 	return a.ServerID
@@ -204,7 +204,7 @@ func (w *world) timeline(subject job.Subject) string {
 
 func (w *world) act(id string, a compute.Act) {
 	w.Helper()
-	if _, err := w.services.Servers.Act(w.Context(), id, a, admin); err != nil {
+	if _, err := w.services.Actions.Act(w.Context(), id, a, admin); err != nil {
 		w.Fatalf("%s: %v", a.Action, err)
 	}
 }

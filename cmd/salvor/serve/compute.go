@@ -83,7 +83,7 @@ func (p *ControlPlane) hostsDoor() (listenerSpec, error) {
 		return listenerSpec{}, err
 	}
 	p.hostWitnesses = &hostWitnesses{program: p, former: map[string]bool{}}
-	handler := host.New(host.Config{Hosts: p.services.Hosts, Orders: p.Store, Jobs: p.Store, Authority: p.authority, Images: p.blobs, Log: p.log,
+	handler := host.New(host.Config{Hosts: p.services.Hosts, Leases: p.services.Leases, Orders: p.Store, Jobs: p.Store, Authority: p.authority, Images: p.blobs, Log: p.log,
 		Witnesses: p.hostWitnesses})
 	return listenerSpec{hostsListener, p.cfg.Hosts.Listen, host.NewServer(p.limits.Guard(api.WhileHeld(handler, p.Store.Held)), p.log), p.authority.TLS(names)}, nil
 }

@@ -208,7 +208,7 @@ func (c *fleetGauges) count(ctx context.Context) (out []prometheus.Metric, err e
 	if err != nil {
 		return nil, err
 	}
-	lives, err := c.program.services.Hosts.LivenessOf(ctx, hosts)
+	lives, err := c.program.services.Liveness.Of(ctx, hosts)
 	if err != nil {
 		return nil, err
 	}
@@ -227,7 +227,7 @@ func (c *fleetGauges) count(ctx context.Context) (out []prometheus.Metric, err e
 		tell(hostsGauge, float64(n), state)
 	}
 	countQuarantine(hosts, tell)
-	misplaced, err := c.program.services.Hosts.MisplacedGuests(ctx)
+	misplaced, err := c.program.services.GuestReports.MisplacedGuests(ctx)
 	if err != nil {
 		return nil, err
 	}

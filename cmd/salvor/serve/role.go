@@ -75,7 +75,7 @@ func (p *ControlPlane) tasks() []backgroundTask {
 	}
 	if !p.has(config.RoleConductor) {
 		return append(all, backgroundTask{"leases", func(ctx context.Context) error {
-			p.services.Hosts.KeepLeases(ctx, tell("write leases of hosts"))
+			p.services.Leases.KeepLeases(ctx, tell("write leases of hosts"))
 			return nil
 		}})
 	}
@@ -84,8 +84,8 @@ func (p *ControlPlane) tasks() []backgroundTask {
 		backgroundTask{"power sync", func(ctx context.Context) error { p.conductor.Nodes.RunPowerSync(ctx, p.powerSync()); return nil }},
 		backgroundTask{"held readings", p.readHeld},
 		backgroundTask{"leases", func(ctx context.Context) error {
-			p.services.Hosts.SetSenses(p.conductor.Servers.HealthSources(ctx))
-			p.services.Hosts.RunLeases(ctx, tell("tend hosts and servers"))
+			p.services.Liveness.SetSenses(p.conductor.Servers.HealthSources(ctx))
+			p.services.Leases.RunLeases(ctx, tell("tend hosts and servers"))
 			return nil
 		}},
 		backgroundTask{"housekeeping", p.runJanitor})
