@@ -61,7 +61,14 @@ func TestCertificateEnds(t *testing.T) {
 			t.Errorf("the doctor does not say %q:\n%s", level, out)
 		}
 	}
+	ends := func(c *x509.Certificate) {
+		t.Helper()
+		if got, err := p.metric("salvor_api_certificate_expiration_timestamp_seconds"); err != nil || int64(got) != c.NotAfter.Unix() {
+			t.Errorf("the metric says that the certificate ends at %.0f, want %d: %v", got, c.NotAfter.Unix(), err)
+		}
+	}
 	says("expires in 9 days")
+	ends(old)
 	doctor("warn")
 	server.AwaitLog(t, "expires in 9 days")
 	const later = 11 * 24 * time.Hour
@@ -82,5 +89,6 @@ func TestCertificateEnds(t *testing.T) {
 		return nil
 	})
 	doctor("ok  ")
+	ends(fresh)
 	p.alive()
 }

@@ -72,6 +72,7 @@ func TestFullDisk(t *testing.T) {
 		}
 		return nil
 	})
+	p.eventually("the metric says it", writable(p, 0))
 	if status, text, _ := p.ask(http.MethodGet, "/v1/nodes?limit=5", nil); status != http.StatusOK {
 		t.Errorf("reading is refused: %d %s", status, text)
 	}
@@ -114,6 +115,7 @@ func TestFullDisk(t *testing.T) {
 		}
 		return nil
 	})
+	p.eventually("the metric says that all is well", writable(p, 1))
 	p.alive()
 	if server.PID() != pid {
 		t.Error("it was started again")
@@ -125,4 +127,15 @@ func TestFullDisk(t *testing.T) {
 	defer db.Close()
 	p.judge(db)
 	t.Logf("answers by status: %v; words: %d", p.answers, len(p.words))
+}
+
+// writable holds while the metric salvor_database_writable has the value.
+func writable(p *plane, want float64) func() error {
+	return func() error {
+		got, err := p.metric("salvor_database_writable")
+		if err == nil && got != want {
+			err = fmt.Errorf("salvor_database_writable is %v, want %v", got, want)
+		}
+		return err
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -206,6 +207,17 @@ func (p *plane) settled() {
 func (p *plane) health() (int, string) {
 	status, text, _ := p.ask(http.MethodGet, "/healthz", nil)
 	return status, text
+}
+
+// metric gives the value of a metric without labels; an error: the page does not have it.
+func (p *plane) metric(name string) (float64, error) {
+	status, text, _ := p.ask(http.MethodGet, "/metrics", nil)
+	for line := range strings.Lines(text) {
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
+			return strconv.ParseFloat(strings.TrimSpace(value), 64)
+		}
+	}
+	return 0, fmt.Errorf("there is no metric %s: %d %.300s", name, status, text)
 }
 
 // salvor runs the command line and gives its exit status and all that it printed.
