@@ -32,7 +32,7 @@ func TestPackages(t *testing.T) {
 		t.Logf("%4.0f s: %s", time.Since(began).Seconds(), name)
 	}
 	step("build", func(*machine) { buildPackages(t, packages) })
-	step("boot", (*machine).awaitBoot)
+	step("boot", func(m *machine) { m.awaitBoot(bootTimeout) })
 	step("install", installFormer)
 	step("serve", startServing)
 	step("rescue", rescueNode)
