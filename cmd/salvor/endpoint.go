@@ -14,11 +14,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/client"
+	"salvor/cmd/salvor/serve"
 	"salvor/problem"
 	"salvor/secret"
 )
 
-const defaultURL = "http://127.0.0.1:6385"
+const defaultURL = serve.DefaultURL
 
 // apiEndpoint is the API that the client commands speak to.
 type apiEndpoint struct {

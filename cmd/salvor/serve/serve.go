@@ -221,13 +221,16 @@ func (p *ControlPlane) run(ctx context.Context) error {
 	if _, err := p.Directory.Conductors(ctx); err != nil {
 		return err
 	}
-	err = runAll(ctx, p.log, p.cfg.Default.Roles, p.liveness, p.tasks(), listeners)
+	err = runAll(ctx, p.log, p.cfg, p.liveness, p.tasks(), listeners, func() startMessage { return p.startMessage(ctx, listeners) })
 	p.rememberEnd()
 	return err
 }
 
-// runAll works until ctx ends, or a task or door that must not end does. check tells systemd how the process is.
-func runAll(ctx context.Context, log *slog.Logger, roles []string, check func(context.Context) Liveness, tasks []backgroundTask, doors []httpListener) error {
+// runAll works until ctx ends, or a task or door that must not end does. check tells systemd how the process is,
+// message tells people.
+func runAll(ctx context.Context, log *slog.Logger, cfg *config.Config, check func(context.Context) Liveness, tasks []backgroundTask, doors []httpListener,
+	message func() startMessage,
+) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var running sync.WaitGroup
@@ -244,7 +247,8 @@ func runAll(ctx context.Context, log *slog.Logger, roles []string, check func(co
 	}
 	running.Go(func() { NotifySystemd(ctx, log, check) })
 	build := version.Current()
-	log.Info("serving", "roles", strings.Join(roles, ","), "version", build.Release, "commit", build.Commit)
+	log.Info("serving", "roles", strings.Join(cfg.Default.Roles, ","), "version", build.Release, "commit", build.Commit)
+	message().write(cfg, log, os.Stdout)
 	<-ctx.Done()
 	running.Wait()
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {

@@ -63,7 +63,7 @@ func serveSite(ctx context.Context, cfg *config.Config, log *slog.Logger) error 
 	if err != nil {
 		return err
 	}
-	return runAll(ctx, log, cfg.Default.Roles, s.liveness, []backgroundTask{{"plans", s.site.Run}, {"boot services", s.boot.Run}}, doors)
+	return runAll(ctx, log, cfg, s.liveness, []backgroundTask{{"plans", s.site.Run}, {"boot services", s.boot.Run}}, doors, func() startMessage { return s.startMessage(doors) })
 }
 
 func readSiteToken(path string) (secret.Value, error) {
