@@ -116,6 +116,8 @@ func (s *StatusInput) rest(w *record.Why) {
 		w.Next = append(w.Next, s.remedies()...)
 	case n.ProvisionState == Rescue:
 		w.Next = append(w.Next, s.remedies()...)
+	default:
+		w.Next = append(w.Next, s.admitted(namedCommands(firstSteps[n.ProvisionState], n.label()))...)
 	}
 }
 
@@ -272,9 +274,12 @@ func (s *StatusInput) addContacts(w *record.Why) {
 }
 
 // Remedies are the commands that lead a node on out of its state, the best first. The node is named by name or id.
-func Remedies(at State, node string) []record.Command {
+func Remedies(at State, node string) []record.Command { return namedCommands(remedies[at], node) }
+
+// namedCommands puts the name of a node into commands.
+func namedCommands(commands []record.Command, node string) []record.Command {
 	var out []record.Command
-	for _, r := range remedies[at] {
+	for _, r := range commands {
 		out = append(out, record.Command{Run: strings.ReplaceAll(r.Run, "NODE", node), For: r.For})
 	}
 	return out
@@ -283,18 +288,29 @@ func Remedies(at State, node string) []record.Command {
 // remedies are those of the node's state that it takes as it is now. One that is held back by maintenance, by a job or by a rule of its
 // own is told what ends that.
 func (s *StatusInput) remedies() []record.Command {
-	n := s.Node
+	return s.admitted(Remedies(s.Node.ProvisionState, s.Node.label()))
+}
+
+// admitted leaves out the commands whose verb the node refuses as it is now.
+func (s *StatusInput) admitted(commands []record.Command) []record.Command {
 	var out []record.Command
-	for _, r := range Remedies(n.ProvisionState, n.label()) {
+	for _, r := range commands {
 		words := strings.Fields(r.Run)
 		if v, ok := ParseVerb(words[2]); ok {
-			if _, err := n.Admit(v, words[2]); err != nil {
+			if _, err := s.Node.Admit(v, words[2]); err != nil {
 				continue
 			}
 		}
 		out = append(out, r)
 	}
 	return out
+}
+
+// firstSteps lead a new node on, in states in which nothing went wrong.
+var firstSteps = map[State][]record.Command{
+	Enroll: {{Run: "salvor node manage NODE", For: "log in to its BMC and read its power"}},
+	Manageable: {{Run: "salvor node adopt NODE", For: "take it over with the system that it runs"},
+		{Run: "salvor node provide NODE", For: "make it available for deployment; automated cleaning erases its disks"}},
 }
 
 var abort = record.Command{Run: "salvor node abort NODE", For: "give it up"}

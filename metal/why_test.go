@@ -175,7 +175,11 @@ func TestWhy(t *testing.T) {
 			s.Jobs = append(s.Jobs, job.Job{Kind: "power", Class: job.Command, State: job.Running, Owner: "id/1", Action: "switch", CreatedAt: noon, ActionStartedAt: noon})
 		}, record.Working, []string{"Its power, asked for 0 s ago, is at action \"switch\""}, ""},
 		"an ask only reads": {metal.Active, func(j *job.Job) { j.Class, j.State = job.Ask, job.Running }, nil, record.Idle, []string{"Nothing is asked of it.", "Nothing need be done."}, ""},
-		"rests":             {metal.CleanWait, func(j *job.Job) { j.Memo = map[string]string{"rest": "yes"} }, nil, record.Waiting, nil, ""},
+		"enrolled":          {metal.Enroll, drop, nil, record.Idle, []string{"Nothing is asked of it.", "Next: salvor node manage kea (log in to its BMC and read its power)."}, "salvor node manage kea"},
+		"enrolled, and its BMC refused": {metal.Enroll, drop, func(s *metal.StatusInput) { s.Node.LastError = "401" }, record.Idle, []string{"Its last error: 401."},
+			"salvor node set kea --driver-info KEY=VALUE"},
+		"manageable": {metal.Manageable, drop, nil, record.Idle, []string{"Next: salvor node adopt kea (take it over with the system that it runs)."}, "salvor node provide kea"},
+		"rests":      {metal.CleanWait, func(j *job.Job) { j.Memo = map[string]string{"rest": "yes"} }, nil, record.Waiting, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := inState(tt.state)
