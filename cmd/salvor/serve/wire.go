@@ -16,6 +16,7 @@ import (
 	"github.com/google/uuid"
 
 	"salvor/api"
+	"salvor/api/console"
 	"salvor/api/ironic"
 	"salvor/boot/netboot"
 	"salvor/boot/ramdisk"
@@ -373,7 +374,7 @@ func (p *ControlPlane) handlersFor(auth api.Authenticator) (main, ramdisks http.
 		Auth: p.counted(auth), Policy: p.policy(), LockPatience: time.Duration(p.cfg.Conductor.NodeLockedRetryAttempts) * p.cfg.Conductor.NodeLockedRetryInterval, MaxLimit: p.cfg.API.MaxLimit, PublicEndpoint: p.cfg.API.PublicEndpoint,
 		HeartbeatTimeout: int(p.cfg.API.RamdiskHeartbeatTimeout / time.Second), ImageFormats: p.cfg.Conductor.PermittedImageFormats, LegacyPassthru: p.cfg.API.LegacyRamdiskPassthru, Log: p.log,
 	}
-	return p.mount(ironic.New(cfg), p.faces(auth), pathHandler{native.SitePath + "/", p.sitesDoor(cfg)}), p.mount(ironic.NewRamdisk(cfg), nil)
+	return p.mount(console.RedirectBrowsers(ironic.New(cfg)), p.faces(auth), pathHandler{native.SitePath + "/", p.sitesDoor(cfg)}), p.mount(ironic.NewRamdisk(cfg), nil)
 }
 
 // stalled says since when the database takes no changes, and why; empty: it does.
