@@ -11,20 +11,13 @@ import (
 	"salvor/record"
 )
 
-// recordRoutes are the records without hardware, nodes as many (who is whose child, in
-// which shard) and what other services tell of them.
-func (s *server) recordRoutes() []apiRoute {
-	records := slices.Concat(s.allocationRoutes(), deployTemplates.routes(), s.runbookRoutes(), s.inspectionRuleRoutes())
-	for i := range records { // as Ironic answers those who change them before they came
-		if r := &records[i]; r.method != http.MethodGet && !strings.HasPrefix(r.path, "/v1/nodes/") {
-			r.before = http.StatusMethodNotAllowed
-		}
-	}
-	return append(records, []apiRoute{
+// eventRoutes are nodes as many (parents, shards) and what other services report about nodes.
+func (s *server) eventRoutes() []apiRoute {
+	return []apiRoute{
 		{method: "GET", path: "/v1/nodes/{node}/children", need: access.Read, since: 83, do: s.listChildren},
 		{method: "GET", path: "/v1/shards", need: access.Read, since: 82, do: s.listShards},
 		{method: "POST", path: "/v1/events", since: 54, do: s.takeEvents},
-	}...)
+	}
 }
 
 // listChildren names the nodes whose parent the node is.

@@ -1,6 +1,9 @@
 package ironic
 
 import (
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -34,5 +37,26 @@ func TestEveryRouteHasARule(t *testing.T) {
 		if !access.Known(rule) {
 			t.Errorf("%s is changed by the rule %q", name, rule)
 		}
+	}
+}
+
+// TestEveryKindIsServed: the list of kinds names each kind that is defined.
+func TestEveryKindIsServed(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defined := 0
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasSuffix(file, "_test.go") {
+			defined += len(regexp.MustCompile(`(?m)^var \w+ = defineKind\(`).FindAll(source, -1))
+		}
+	}
+	if served := len((&server{}).kinds()); served != defined {
+		t.Errorf("%d kinds are defined, and server.kinds lists %d", defined, served)
 	}
 }

@@ -118,14 +118,14 @@ type description struct {
 	detailPath               bool
 }
 
-func described() []description {
-	return []description{
-		describe(ports), describe(portgroups), describe(chassis), describe(connectors), describe(targets),
-		describe(allocations), describe(deployTemplates), describe(runbooks), describe(inspectionRules),
+func described() (all []description) {
+	for _, k := range (&server{}).kinds() {
+		all = append(all, k.kind.(interface{ describe() description }).describe())
 	}
+	return all
 }
 
-func describe[R, F any](k *recordKind[R, F]) description {
+func (k *recordKind[R, F]) describe() description {
 	d := description{path: "/v1/" + k.path, list: k.list, name: k.name, detailPath: k.detailPath, writable: object{}}
 	for _, word := range strings.Fields(strings.NewReplacer("_", " ").Replace(k.name)) {
 		d.schema += strings.ToUpper(word[:1]) + word[1:]

@@ -24,14 +24,21 @@ func (s *server) root(c *ironicCall) error {
 	})
 }
 
-// resources are shown in /v1 from the version that has them.
-var resources = []struct {
+// rootResource is shown in /v1 from the version that has it.
+type rootResource struct {
 	name  string
 	since metal.Version
-}{
-	{"nodes", 1}, {"ports", 1}, {"chassis", 1}, {"drivers", 1}, {"lookup", 22}, {"heartbeat", 22}, {"portgroups", 23}, {"volume", 32},
-	{"conductors", 49}, {"allocations", 52}, {"events", 54}, {"deploy_templates", 55}, {"shards", 82}, {"continue_inspection", 84},
-	{"runbooks", 92}, {"inspection_rules", 96},
+}
+
+// rootResources are the kinds of records and what is none.
+func (s *server) rootResources() []rootResource {
+	all := []rootResource{
+		{"nodes", 1}, {"drivers", 1}, {"lookup", 22}, {"heartbeat", 22}, {"conductors", 49}, {"events", 54}, {"shards", 82}, {"continue_inspection", 84},
+	}
+	for _, k := range s.kinds() {
+		all = append(all, k.kind.root())
+	}
+	return all
 }
 
 func (s *server) v1(c *ironicCall) error {
@@ -43,7 +50,7 @@ func (s *server) v1(c *ironicCall) error {
 		},
 		"media_types": map[string]string{"base": "application/json", "type": "application/vnd.openstack.ironic.v1+json"},
 	}
-	for _, r := range resources {
+	for _, r := range s.resources {
 		if c.version >= r.since {
 			body[r.name] = c.links(r.name + "/")
 		}

@@ -25,21 +25,13 @@ const (
 
 // Config is what the API stands on.
 type Config struct {
-	Nodes           *metal.Nodes
-	Ports           *metal.Ports
-	Portgroups      *metal.Portgroups
-	Chassis         *metal.ChassisService
-	Connectors      *metal.Connectors
-	Targets         *metal.Targets
-	Allocations     *metal.Allocations
-	Runbooks        *metal.Runbooks
-	DeployTemplates *metal.DeployTemplates
-	InspectionRules *metal.InspectionRules
-	Directory       *metal.Directory
-	Timeline        job.Timeline
-	Auth            api.Authenticator
-	Policy          access.Policy // of principals whose roles have a scope
-	Log             *slog.Logger
+	Nodes *metal.Nodes
+	metal.Collections
+	Directory *metal.Directory
+	Timeline  job.Timeline
+	Auth      api.Authenticator
+	Policy    access.Policy // of principals whose roles have a scope
+	Log       *slog.Logger
 	// LockPatience is how long a request waits for a node that is worked on; 0: not at all.
 	LockPatience time.Duration
 	// PublicEndpoint begins every link; empty: the host that the client asked.
@@ -59,6 +51,7 @@ type server struct {
 	versions   api.Microversions
 	written    *nodeJSONCache
 	largePages chan struct{} // places for large pages in the making
+	resources  []rootResource
 }
 
 // New serves the whole API: /, /v1 and what lies below.
@@ -84,6 +77,7 @@ func newServer(c Config, ramdiskOnly bool) http.Handler {
 	s := &server{Config: c, written: newJSONCache(), largePages: make(chan struct{}, max(4, 2*runtime.GOMAXPROCS(0))), versions: api.Microversions{
 		Major: 1, Min: int(MinVersion), Max: int(MaxVersion), Service: "baremetal", Header: ironic.VersionHeader,
 	}}
+	s.resources = s.rootResources()
 	d := api.Router{
 		Routes: s.routes(ramdiskOnly), Auth: c.Auth, Fail: s.fail, Log: c.Log, PublicEndpoint: c.PublicEndpoint,
 		Private: true, OwnChecks: true, Find: s.find,
@@ -96,7 +90,7 @@ func newServer(c Config, ramdiskOnly bool) http.Handler {
 
 // table is every route, from the table of each part of the API. A path part in braces is an argument.
 func (s *server) table() []apiRoute {
-	return slices.Concat(s.openRoutes(), s.nodeRoutes(), s.hardwareRoutes(), s.resourceRoutes(), s.recordRoutes())
+	return slices.Concat(s.openRoutes(), s.nodeRoutes(), s.hardwareRoutes(), s.kindRoutes(), s.eventRoutes())
 }
 
 // openRoutes are open to machines that boot.

@@ -90,18 +90,14 @@ func forSome(f recordField[metal.Target]) recordField[metal.Target] {
 	return f
 }
 
-// volumeRoutes are the paths of volumes: by themselves, and below their node.
+// volumeRoutes are those beside the routes of connectors and targets.
 func (s *server) volumeRoutes() []apiRoute {
-	return slices.Concat(
-		connectors.routes(ofNode(volumeVersion, func(f *metal.ConnectorFilter) *string { return &f.NodeID })),
-		targets.routes(ofNode(volumeVersion, func(f *metal.TargetFilter) *string { return &f.NodeID })),
-		[]apiRoute{
-			{method: "GET", path: "/v1/volume", need: access.Read, since: volumeVersion, do: s.volume},
-			{method: "GET", path: "/v1/nodes/{node}/volume", need: access.Read, since: volumeVersion, do: s.nodeVolume},
-			{method: "*", path: "/v1/nodes/{node}/volume/connectors/{id}", since: volumeVersion, do: s.malformed},
-			{method: "*", path: "/v1/nodes/{node}/volume/targets/{id}", since: volumeVersion, do: s.malformed},
-		},
-	)
+	return []apiRoute{
+		{method: "GET", path: "/v1/volume", need: access.Read, since: volumeVersion, do: s.volume},
+		{method: "GET", path: "/v1/nodes/{node}/volume", need: access.Read, since: volumeVersion, do: s.nodeVolume},
+		{method: "*", path: "/v1/nodes/{node}/volume/connectors/{id}", since: volumeVersion, do: s.malformed},
+		{method: "*", path: "/v1/nodes/{node}/volume/targets/{id}", since: volumeVersion, do: s.malformed},
+	}
 }
 
 func (s *server) volume(c *ironicCall) error {

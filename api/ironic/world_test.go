@@ -95,13 +95,11 @@ func (w *world) withOptions(opts metal.Options) {
 	now := func() time.Time { return born }
 	dir := metal.NewDirectory(w.store, now, time.Second, 0)
 	w.nodes = metal.NewNodes(w.store, w.store, w.secret, dir, opts, now)
-	w.ports = metal.NewPorts(w.store, w.store, w.nodes)
 	w.config = ironic.Config{
-		Nodes: w.nodes, Ports: w.ports, Portgroups: metal.NewPortgroups(w.store, w.nodes), Chassis: metal.NewChassis(w.store, w.nodes),
-		Connectors: metal.NewConnectors(w.store, w.nodes, false), Targets: metal.NewTargets(w.store, w.nodes),
-		Allocations: metal.NewAllocations(w.store, w.nodes), DeployTemplates: metal.NewDeployTemplates(w.store, w.nodes),
-		Runbooks: metal.NewRunbooks(w.store, w.nodes), InspectionRules: metal.NewInspectionRules(w.store, w.nodes), Directory: dir, Timeline: w.store, Auth: api.NoAuth{}, Log: slog.New(slog.NewTextHandler(w.log, nil)),
+		Nodes: w.nodes, Collections: metal.NewCollections(w.store, w.nodes, false), Directory: dir, Timeline: w.store, Auth: api.NoAuth{},
+		Log: slog.New(slog.NewTextHandler(w.log, nil)),
 	}
+	w.ports = w.config.Ports
 	w.handler = ironic.New(w.config)
 }
 

@@ -65,10 +65,7 @@ func newTenancy(t *testing.T) *tenancy {
 		}
 	}
 	return &tenancy{T: t, config: ironic.Config{
-		Nodes: nodes, Ports: metal.NewPorts(s, s, nodes), Portgroups: metal.NewPortgroups(s, nodes), Chassis: metal.NewChassis(s, nodes),
-		Connectors: metal.NewConnectors(s, nodes, false), Targets: metal.NewTargets(s, nodes), Allocations: metal.NewAllocations(s, nodes),
-		DeployTemplates: metal.NewDeployTemplates(s, nodes), Runbooks: metal.NewRunbooks(s, nodes), InspectionRules: metal.NewInspectionRules(s, nodes),
-		Directory: dir, Timeline: s, Log: slog.New(slog.DiscardHandler), Policy: access.Policy{EnforceScope: true},
+		Nodes: nodes, Collections: metal.NewCollections(s, nodes, false), Directory: dir, Timeline: s, Log: slog.New(slog.DiscardHandler), Policy: access.Policy{EnforceScope: true},
 	}}
 }
 

@@ -366,11 +366,7 @@ func (p *ControlPlane) handlersFor(auth api.Authenticator) (main, ramdisks http.
 		p.log.Warn("[api]legacy_ramdisk_passthru is deprecated and will go: build ramdisks whose agent uses /v1/lookup and /v1/heartbeat")
 	}
 	cfg := ironic.Config{
-		Nodes: p.nodes, Ports: metal.NewPorts(p.Store, p.Store, p.nodes),
-		Portgroups: metal.NewPortgroups(p.Store, p.nodes), Chassis: metal.NewChassis(p.Store, p.nodes),
-		Connectors: metal.NewConnectors(p.Store, p.nodes, p.cfg.API.StrictConnectors), Targets: metal.NewTargets(p.Store, p.nodes),
-		Allocations: metal.NewAllocations(p.Store, p.nodes), DeployTemplates: metal.NewDeployTemplates(p.Store, p.nodes),
-		Runbooks: metal.NewRunbooks(p.Store, p.nodes), InspectionRules: metal.NewInspectionRules(p.Store, p.nodes), Directory: p.Directory, Timeline: p.Store,
+		Nodes: p.nodes, Collections: metal.NewCollections(p.Store, p.nodes, p.cfg.API.StrictConnectors), Directory: p.Directory, Timeline: p.Store,
 		Auth: p.counted(auth), Policy: p.policy(), LockPatience: time.Duration(p.cfg.Conductor.NodeLockedRetryAttempts) * p.cfg.Conductor.NodeLockedRetryInterval, MaxLimit: p.cfg.API.MaxLimit, PublicEndpoint: p.cfg.API.PublicEndpoint,
 		HeartbeatTimeout: int(p.cfg.API.RamdiskHeartbeatTimeout / time.Second), ImageFormats: p.cfg.Conductor.PermittedImageFormats, LegacyPassthru: p.cfg.API.LegacyRamdiskPassthru, Log: p.log,
 	}
