@@ -25,6 +25,7 @@ var completed = map[string][]*resourceSpec{
 	"NODE": {&nodeResource}, "SERVER": {&serverResource}, "HOST": {&hostResource}, "PLAN|HOST": {&hostResource},
 	"IDENT": {&nodeResource, &serverResource, &hostResource}, "SERVER|NODE": {&sessionResource},
 	"PORT": {&portResource}, "PORT_GROUP": {&portgroupResource}, "CHASSIS": {&chassisResource}, "ALLOCATION": {&allocationResource}, "RUNBOOK": {&runbookResource},
+	"CONNECTOR": {&connectorResource}, "TARGET": {&targetResource}, "RULE": {&ruleResource},
 	"TEMPLATE": {&deployTemplateResource}, "FLAVOR": {&flavorResource}, "KEYPAIR": {&keypairResource}, "NETWORK": {&networkResource},
 	"IMAGE": {&imageResource}, "VOLUME": {&volumeResource}, "RESCUE_IMAGE": {&rescueImageResource}, "CLUSTER": {&clusterResource}, "GROUP": {&hostGroupResource},
 	"TOKEN": {&tokenResource}, "SITE": {&siteResource},

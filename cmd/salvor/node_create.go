@@ -18,7 +18,7 @@ var textFields = []struct {
 }{
 	{"uuid", "the UUID; one is made if left out", true, false},
 	{"name", "the name", true, true},
-	{"driver", "the hardware type: redfish, ipmi, fake-hardware, manual-management", true, false},
+	{"driver", "the hardware type, such as redfish or ipmi; salvor driver list shows all", true, false},
 	{"instance-uuid", "the UUID of the instance", false, true},
 	{"chassis-uuid", "the UUID of the chassis", true, true},
 	{"resource-class", "the resource class", true, true},

@@ -61,22 +61,38 @@ func TestSweepUnrescue(t *testing.T) {
 	})
 }
 
+// sweptOperations are the kinds of operations whose failure leaves no more than a state and an error.
+var sweptOperations = []struct {
+	kind   job.Kind
+	from   metal.State
+	verb   metal.Verb
+	failed metal.State
+}{
+	{"manage", metal.Enroll, metal.Manage, metal.Enroll},
+	{"provide", metal.Manageable, metal.Provide, metal.CleanFailed},
+	{"clean", metal.Manageable, metal.Clean, metal.CleanFailed},
+	{"adopt", metal.Manageable, metal.Adopt, metal.AdoptFailed},
+	{"inspect", metal.Manageable, metal.Inspect, metal.InspectFailed},
+	{"deploy", metal.Available, metal.Deploy, metal.DeployFailed},
+	{"delete", metal.Active, metal.Delete, metal.Error},
+}
+
+// TestEveryOperationIsSwept: each kind of operation has a row of sweptOperations or a sweep of its own.
+func TestEveryOperationIsSwept(t *testing.T) {
+	swept := map[job.Kind]bool{"rescue": true, "unrescue": true, "service": true} // TestSweepRescue, TestSweepUnrescue, TestSweepRamdisk
+	for _, c := range sweptOperations {
+		swept[c.kind] = true
+	}
+	for _, o := range metal.Operations {
+		if !swept[o.Kind] {
+			t.Errorf("no sweep covers the operation %s", o.Kind)
+		}
+	}
+}
+
 func TestSweepOthers(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		kind   job.Kind
-		from   metal.State
-		verb   metal.Verb
-		failed metal.State
-	}{
-		{"manage", metal.Enroll, metal.Manage, metal.Enroll},
-		{"provide", metal.Manageable, metal.Provide, metal.CleanFailed},
-		{"clean", metal.Manageable, metal.Clean, metal.CleanFailed},
-		{"adopt", metal.Manageable, metal.Adopt, metal.AdoptFailed},
-		{"inspect", metal.Manageable, metal.Inspect, metal.InspectFailed},
-		{"deploy", metal.Available, metal.Deploy, metal.DeployFailed},
-		{"delete", metal.Active, metal.Delete, metal.Error},
-	} {
+	for _, c := range sweptOperations {
 		t.Run(string(c.kind), func(t *testing.T) {
 			conductortest.Sweep(t, func(t *testing.T) *jobtest.World {
 				b := newBench(t, c.from)

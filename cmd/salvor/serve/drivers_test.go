@@ -2,10 +2,16 @@ package serve
 
 import (
 	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"salvor/config"
 	"salvor/driver"
 	"salvor/driver/network"
 	"salvor/metal"
@@ -114,5 +120,64 @@ func TestFakeHardwareNeedsNothing(t *testing.T) {
 				t.Errorf("%s: %+v", kind, i)
 			}
 		}
+	}
+}
+
+// untestedDrivers need no contract: hardware without a BMC refuses every request.
+var untestedDrivers = []string{"manual"}
+
+// TestDriversAreComposedAndTested: each package below driver/ that implements driver.Power is part of a hardware type, and its tests run the
+// contract of drivers.
+func TestDriversAreComposedAndTested(t *testing.T) {
+	composed := map[string]bool{}
+	for _, h := range hardwareTypes(goodDriverConfig()) {
+		for _, power := range h.Power {
+			of := reflect.TypeOf(power)
+			if of.Kind() == reflect.Pointer {
+				of = of.Elem()
+			}
+			composed[path.Base(of.PkgPath())] = true
+		}
+	}
+	folders, err := filepath.Glob("../../../driver/*")
+	if err != nil || len(folders) == 0 {
+		t.Fatal(folders, err)
+	}
+	for _, folder := range folders {
+		name, implements, tested := filepath.Base(folder), false, false
+		files, _ := filepath.Glob(filepath.Join(folder, "*.go"))
+		for _, file := range files {
+			source, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			isTest := strings.HasSuffix(file, "_test.go")
+			implements = implements || !isTest && regexp.MustCompile(`_\s+driver\.Power\s+=`).Match(source)
+			tested = tested || isTest && strings.Contains(string(source), "drivertest.Run(")
+		}
+		if implements && !composed[name] {
+			t.Errorf("driver/%s implements driver.Power, and hardwareTypes does not compose it", name)
+		}
+		if composed[name] && !implements {
+			t.Errorf("driver/%s does not say by `_ driver.Power = ` what it implements", name)
+		}
+		if implements && !tested && !slices.Contains(untestedDrivers, name) {
+			t.Errorf("no test of driver/%s runs drivertest.Run", name)
+		}
+	}
+}
+
+// TestDefaultEnablesAllHardware: the configuration's default names each hardware type, in order.
+func TestDefaultEnablesAllHardware(t *testing.T) {
+	var all []string
+	for _, h := range hardwareTypes(goodDriverConfig()) {
+		all = append(all, h.Info.Name)
+	}
+	cfg, _, err := config.Load(config.Source{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(all, cfg.Default.EnabledHardwareTypes) {
+		t.Errorf("[DEFAULT]enabled_hardware_types is %q by default; there are %q", cfg.Default.EnabledHardwareTypes, all)
 	}
 }
