@@ -141,6 +141,7 @@ soak: build ## the long rounds: unit tests COUNT=20 times under the race detecto
 	SALVOR_SOAK=1 $(GO) test -timeout 3h -count 1 ./conductor/...
 	SALVOR_SOAK=1 $(GO) test -timeout 1h -v -count 1 -run TestSizeOfARelease ./test/restored
 	SALVOR_SOAK=1 $(GO) test -timeout 1h -count 1 -run 'Remedy|Button' ./cmd/salvor
+	SALVOR_SOAK=1 $(GO) test -timeout 1h -v -count 1 -run TestEveryPlaceIsNeeded ./test/recipes
 	FUZZTIME=10m test/fuzz.sh
 	SALVOR_SOAK=1 test/e2e.sh
 	$(GO) run ./test/mutants

@@ -1,0 +1,265 @@
+package recipes
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// workspace is a copy of the module that recipes are applied to. The compiler sees the edits as an overlay of the module itself, so that it
+// compiles only what depends on them; tests run in the copy, whose files they read.
+type workspace struct {
+	root, tree, overlay, runner string
+	page                        string
+	original                    map[string]*string // by path, what files held that are edited now; nil: they did not exist
+}
+
+func newWorkspace(t *testing.T) *workspace {
+	t.Helper()
+	dir := t.TempDir()
+	w := &workspace{root: root(t), tree: filepath.Join(dir, "tree"), overlay: filepath.Join(dir, "overlay.json"), runner: filepath.Join(dir, "run"), original: map[string]*string{}}
+	if err := copyTree(w.root, w.tree); err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join(w.tree, "docs/adding.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.page = string(page)
+	script := fmt.Sprintf("#!/bin/sh\ncd \"%s${PWD#%s}\" && exec \"$@\"\n", w.tree, w.root)
+	if err := os.WriteFile(w.runner, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// copyTree copies the files of the module, and nothing that is built or belongs to git.
+func copyTree(from, to string) error {
+	return filepath.WalkDir(from, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(from, name)
+		switch {
+		case d.IsDir() && slices.Contains([]string{".git", "build", "bin"}, rel):
+			return fs.SkipDir
+		case d.IsDir():
+			return os.MkdirAll(filepath.Join(to, rel), 0o755)
+		case !d.Type().IsRegular():
+			return nil
+		}
+		b, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(to, rel), b, info.Mode().Perm())
+	})
+}
+
+// placesOf reads a recipe with its edits.
+func (w *workspace) placesOf(t *testing.T, heading, additions string, names map[string]string) []place {
+	t.Helper()
+	names = maps.Clone(names)
+	step := nextStep(t)
+	names["<step>"], names["<number>"] = strconv.Itoa(step), fmt.Sprintf("%05d", step)
+	places, err := parsePlaces(w.page, heading, names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join("testdata", additions))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fill(places, parseSections(string(text)), additions, names); err != nil {
+		t.Fatal(err)
+	}
+	return places
+}
+
+// nextStep is the number of the next migration.
+func nextStep(t *testing.T) int {
+	t.Helper()
+	files, err := filepath.Glob("../../store/migrations/*.sql")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	digits, _, _ := strings.Cut(filepath.Base(slices.Max(files)), "_")
+	last, err := strconv.Atoi(digits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return last + 1
+}
+
+// generatedBy is the edit of a file that a test writes: what the page's make target runs.
+var generatedBy = regexp.MustCompile(`^\$ go test (\S+) -run (\w+) -update\n$`)
+
+// apply makes the copy what the places but one say. nil leaves none out.
+func (w *workspace) apply(t *testing.T, places []place, without *place) {
+	t.Helper()
+	for file, text := range w.original {
+		w.write(t, file, text)
+	}
+	w.original = map[string]*string{}
+	var generated []place
+	for i := range places {
+		p := &places[i]
+		if without != nil && p.at == without.at {
+			continue
+		}
+		w.remember(t, p.file)
+		switch {
+		case generatedBy.MatchString(p.edit):
+			generated = append(generated, *p)
+		case w.original[p.file] == nil && len(p.symbols) == 0:
+			w.write(t, p.file, &p.edit)
+		default:
+			source, err := os.ReadFile(filepath.Join(w.tree, p.file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			edited, err := applyEdit(string(source), p.file, p.symbols, p.edit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.write(t, p.file, &edited)
+		}
+	}
+	replace := map[string]string{}
+	for file := range w.original {
+		replace[filepath.Join(w.root, file)] = filepath.Join(w.tree, file)
+	}
+	b, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(w.overlay, b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range generated {
+		m := generatedBy.FindStringSubmatch(p.edit)
+		if without != nil && without.forgotten.pkg != m[1] {
+			continue // nothing reads the file
+		}
+		if out, err := w.goTool(append(w.testArgs("^"+m[2]+"$", m[1]), "-update")...); err != nil && without == nil {
+			t.Fatalf("%s: %v\n%s", p.at, err, out)
+		}
+	}
+}
+
+// remember keeps what a file holds before its first edit.
+func (w *workspace) remember(t *testing.T, file string) {
+	t.Helper()
+	if _, ok := w.original[file]; ok {
+		return
+	}
+	b, err := os.ReadFile(filepath.Join(w.tree, file))
+	if os.IsNotExist(err) {
+		w.original[file] = nil
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(b)
+	w.original[file] = &text
+}
+
+// write makes a file of the copy hold a text; nil removes it, with its folder where that is empty then.
+func (w *workspace) write(t *testing.T, file string, text *string) {
+	t.Helper()
+	name := filepath.Join(w.tree, file)
+	if text == nil {
+		if err := os.Remove(name); err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		_ = os.Remove(filepath.Dir(name)) // fails where other files are in it
+		return
+	}
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(*text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *workspace) goTool(args ...string) (string, error) {
+	cmd := exec.Command("go", args...)
+	cmd.Dir, cmd.Env = w.root, append(os.Environ(), "CGO_ENABLED=0") // as make test-unit, whose compiled packages are used again
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	return out.String(), err
+}
+
+func (w *workspace) testArgs(run string, packages ...string) []string {
+	return append([]string{"test", "-vet=off", "-count=1", "-json", "-ldflags=-s -w", "-overlay", w.overlay, "-exec", w.runner, "-run", run}, packages...)
+}
+
+// check runs what places name, and tells what failed.
+func (w *workspace) check(t *testing.T, places []place) (failed []string) {
+	t.Helper()
+	builds, packages, tests := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	wanted := map[check]bool{}
+	for _, p := range places {
+		wanted[p.forgotten] = true
+		if p.forgotten.test == "" {
+			builds[p.forgotten.pkg] = true
+		} else {
+			packages[p.forgotten.pkg], tests["^"+strings.ReplaceAll(p.forgotten.test, "/", "$/^")+"$"] = true, true
+		}
+	}
+	if len(packages) == 0 { // else the tests compile those packages too
+		if out, err := w.goTool(append([]string{"build", "-overlay", w.overlay, "-o", os.DevNull}, slices.Sorted(maps.Keys(builds))...)...); err != nil {
+			failed = append(failed, fmt.Sprintf("go build: %v\n%s", err, out))
+		}
+	}
+	if len(packages) == 0 {
+		return failed
+	}
+	out, _ := w.goTool(w.testArgs(strings.Join(slices.Sorted(maps.Keys(tests)), "|"), slices.Sorted(maps.Keys(packages))...)...)
+	ended, said := results(out)
+	for c := range wanted {
+		switch {
+		case c.test == "":
+		case ended[c] == "":
+			t.Fatalf("%s did not run:\n%s", c, said)
+		case ended[c] != "pass":
+			failed = append(failed, fmt.Sprintf("%s: %s\n%s", c, ended[c], said))
+		}
+	}
+	return failed
+}
+
+// results reads the events of go test: how each test ended, and all output.
+func results(out string) (ended map[check]string, said string) {
+	ended = map[check]string{}
+	for line := range strings.Lines(out) {
+		var e struct{ Action, Package, Test, Output string }
+		if json.Unmarshal([]byte(line), &e) != nil {
+			said += line
+			continue
+		}
+		said += e.Output
+		if slices.Contains([]string{"pass", "fail", "skip"}, e.Action) && e.Test != "" {
+			pkg := "." + strings.TrimPrefix(e.Package, "salvor")
+			ended[check{pkg, e.Test}] = e.Action
+		}
+	}
+	return ended, said
+}
