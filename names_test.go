@@ -134,12 +134,6 @@ func isRefused(name string) bool {
 	return slices.ContainsFunc(refusedWords, func(word string) bool { return strings.EqualFold(word, name) })
 }
 
-// temporarilyAlike are pairs of files that wait for a better name.
-var temporarilyAlike = []string{
-	"compute: plan, planner",
-	"compute/service: heal, healing",
-}
-
 // TestFileNamesDiffer: two files of a package differ by more than an ending or a letter, so that a reader remembers which is which. A test file
 // may have the name of the file that it tests.
 func TestFileNamesDiffer(t *testing.T) {
@@ -152,7 +146,7 @@ func TestFileNamesDiffer(t *testing.T) {
 		for i, a := range all {
 			for _, b := range all[i+1:] {
 				pair := fmt.Sprintf("%s: %s, %s", folder, a, b)
-				if alikeNames(a, b) && !slices.Contains(temporarilyAlike, pair) {
+				if alikeNames(a, b) {
 					t.Errorf("%s: rename one of the files", pair)
 				}
 			}

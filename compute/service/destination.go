@@ -179,20 +179,3 @@ func (s *Moves) ProbesOf(ctx context.Context, srv *compute.Server, m *compute.Mo
 	}
 	return compute.Probes(row, source, dest, m.Disposition, p.Images), nil
 }
-
-// Up tells whether a host lives. Unavailable: who has just begun to listen cannot tell.
-func (s *Liveness) Up(ctx context.Context, h *compute.Host) (bool, error) {
-	live, err := s.snapshot(ctx, nil)
-	if err != nil || live.isUp(h) {
-		return err == nil, err
-	}
-	return false, s.requireHeard(h)
-}
-
-// requireHeard is an error about a host that only seems to be down, for this process has not listened for long enough to have heard it.
-func (s *Liveness) requireHeard(h *compute.Host) error {
-	if h.Fenced || h.ForcedDown || h.Revoked || s.Listening() >= compute.Suspect {
-		return nil
-	}
-	return problem.Unavailablef("host %s was not heard yet by a control plane that has just begun to listen", compute.OrID(h))
-}

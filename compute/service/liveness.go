@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"salvor/compute"
+	"salvor/job"
 	"salvor/problem"
 	"salvor/record"
 )
@@ -255,4 +256,87 @@ func setOf[T any](all []T, key func(T) string) map[string]bool {
 		out[key(one)] = true
 	}
 	return out
+}
+
+// All reads which hosts live, by host: renewed within Suspect, and neither forced down nor fenced; hosts of clusters live while their
+// cluster answers.
+func (s *Liveness) All(ctx context.Context) (map[string]compute.HostLiveness, error) {
+	hosts, err := s.store.Hosts().List(ctx, nil, compute.HostFilter{}, record.Page{})
+	if err != nil {
+		return nil, err
+	}
+	return s.Of(ctx, hosts)
+}
+
+// Of is All for hosts that were read already.
+func (s *Liveness) Of(ctx context.Context, hosts []*compute.Host) (map[string]compute.HostLiveness, error) {
+	up, err := s.snapshot(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	use, err := s.store.HostUse(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]compute.HostLiveness, len(hosts))
+	for _, h := range hosts {
+		l := s.cache.sessions.newest(up.stored[h.ID], h.ID)
+		life := compute.HostLiveness{Up: up.isUp(h), RenewedAt: l.RenewedAt, Renewals: l.Renewals, Servers: use[h.ID], Watchdog: l.Watchdog}
+		life.Verdict, life.Suspected = s.cache.probes.verdictFor(h.ID)
+		out[h.ID] = life
+	}
+	return out, nil
+}
+
+// livenessView judges hosts by what was read at one time.
+type livenessView struct {
+	cache          *hostCache
+	stored         map[string]compute.Lease
+	failedClusters []string // clusters that do not answer
+	at             time.Time
+}
+
+func (s *Liveness) snapshot(ctx context.Context, tx job.Tx) (*livenessView, error) {
+	stored, err := s.store.Leases(ctx)
+	if err != nil {
+		return nil, err
+	}
+	clusters, err := s.store.Clusters().List(ctx, tx, compute.ClusterFilter{}, record.Page{})
+	if err != nil {
+		return nil, err
+	}
+	l := &livenessView{cache: s.cache, stored: stored, at: s.now()}
+	for _, c := range clusters {
+		if c.Problem != "" {
+			l.failedClusters = append(l.failedClusters, c.ID)
+		}
+	}
+	return l, nil
+}
+
+func (l *livenessView) isUp(h *compute.Host) bool {
+	switch {
+	case h.ForcedDown || h.Revoked || h.Fenced || h.Lost:
+		return false
+	case h.ClusterID != "":
+		return !slices.Contains(l.failedClusters, h.ClusterID)
+	}
+	return l.at.Sub(l.cache.sessions.newest(l.stored[h.ID], h.ID).RenewedAt) < compute.Suspect
+}
+
+// Up tells whether a host lives. Unavailable: who has just begun to listen cannot tell.
+func (s *Liveness) Up(ctx context.Context, h *compute.Host) (bool, error) {
+	live, err := s.snapshot(ctx, nil)
+	if err != nil || live.isUp(h) {
+		return err == nil, err
+	}
+	return false, s.requireHeard(h)
+}
+
+// requireHeard is an error about a host that only seems to be down, for this process has not listened for long enough to have heard it.
+func (s *Liveness) requireHeard(h *compute.Host) error {
+	if h.Fenced || h.ForcedDown || h.Revoked || s.Listening() >= compute.Suspect {
+		return nil
+	}
+	return problem.Unavailablef("host %s was not heard yet by a control plane that has just begun to listen", compute.OrID(h))
 }
