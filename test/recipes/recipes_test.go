@@ -34,6 +34,28 @@ func TestRecipes(t *testing.T) {
 	}
 }
 
+// TestEditsFit applies everything without a compiler, so that a change of a line that an edit needs is found at once.
+func TestEditsFit(t *testing.T) {
+	w := &workspace{root: root(t), page: readFile(t, filepath.Join(root(t), "docs/adding.md"))}
+	edited := map[string]string{}
+	for _, r := range recipes {
+		for _, p := range w.placesOf(t, r.heading, r.additions, r.names) {
+			if strings.Contains(p.at, "<") || generatedBy.MatchString(p.edit) {
+				continue
+			}
+			if _, ok := edited[p.file]; !ok {
+				edited[p.file] = readFile(t, filepath.Join(w.root, p.file))
+			}
+			source, err := applyEdit(edited[p.file], p.file, p.symbols, p.edit)
+			if err != nil {
+				t.Errorf("test/recipes/testdata/%s: %v", r.additions, err)
+				continue
+			}
+			edited[p.file] = source
+		}
+	}
+}
+
 // TestEveryPlaceIsNeeded leaves out one place after the other: what the page says of it must fail. It compiles the program anew each time.
 func TestEveryPlaceIsNeeded(t *testing.T) {
 	if os.Getenv("SALVOR_SOAK") == "" {
