@@ -77,7 +77,7 @@ func TestSweepEvacuate(t *testing.T) {
 			}
 			return now
 		}
-		w := s.moveWorld(compute.JobEvacuate, func(t *testing.T) { s.runPlan(t, p) }, func(t *testing.T) {
+		w := s.sweepWorld(compute.JobEvacuate, func(t *testing.T) { s.runPlan(t, p) }, func(t *testing.T) {
 			if now := ended(t); now.State == compute.PlanRunning || now.EndedAt.IsZero() {
 				t.Errorf("plan %+v", now)
 			}

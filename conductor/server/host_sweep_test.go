@@ -33,7 +33,7 @@ func TestSweepDrain(t *testing.T) {
 			}
 			return now
 		}
-		w := l.moveWorld(compute.JobDrain, func(t *testing.T) { p = l.drain(t) }, func(t *testing.T) {
+		w := l.sweepWorld(compute.JobDrain, func(t *testing.T) { p = l.drain(t) }, func(t *testing.T) {
 			if now := ended(t); now.State == compute.PlanRunning || now.EndedAt.IsZero() {
 				t.Errorf("plan %+v", now)
 			}
@@ -61,7 +61,7 @@ func TestSweepRestore(t *testing.T) {
 		conductortest.Sweep(t, func(t *testing.T) *jobtest.World {
 			s, h := newHerd(t, compute.Active)
 			h.offline = []string{s.host.Name}
-			w := s.moveWorld(compute.JobRestore, func(t *testing.T) {
+			w := s.sweepWorld(compute.JobRestore, func(t *testing.T) {
 				if _, err := s.services.Plans.Restore(context.Background(), s.host.ID, ops); err != nil {
 					t.Fatal(err)
 				}

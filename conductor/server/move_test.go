@@ -84,7 +84,7 @@ func TestSweepMove(t *testing.T) {
 			conductortest.Sweep(t, func(t *testing.T) *jobtest.World {
 				s := newStreet(t, y)
 				s.fence(t)
-				return s.moveWorld(compute.JobMove, func(t *testing.T) { s.evacuate(t) }, func(t *testing.T) { s.undivided(t) })
+				return s.sweepWorld(compute.JobMove, func(t *testing.T) { s.evacuate(t) }, func(t *testing.T) { s.undivided(t) })
 			})
 		})
 	}
@@ -138,7 +138,7 @@ func TestSweepMoveInRescue(t *testing.T) {
 			t.Fatalf("no rescue: %s", s.picture(t))
 		}
 		s.fence(t)
-		return s.moveWorld(compute.JobMove, func(t *testing.T) { s.evacuate(t) }, func(t *testing.T) {
+		return s.sweepWorld(compute.JobMove, func(t *testing.T) { s.evacuate(t) }, func(t *testing.T) {
 			if row, m := s.now(t), s.lastMove(t); row.Task != compute.NoTask || m.Going() || !row.InSession() {
 				t.Errorf("left as\n%s", s.whereabouts(t))
 			}

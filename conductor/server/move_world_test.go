@@ -202,8 +202,8 @@ func (s *moveWorld) whereabouts(t *testing.T) string {
 	return strings.NewReplacer(s.image, "IMAGE", s.volume, "VOLUME", s.server, "SERVER").Replace(out.String())
 }
 
-// moveWorld puts the world before the sweep.
-func (s *moveWorld) moveWorld(kind job.Kind, start, broken func(t *testing.T)) *jobtest.World {
+// sweepWorld puts the world before the sweep.
+func (s *moveWorld) sweepWorld(kind job.Kind, start, broken func(t *testing.T)) *jobtest.World {
 	w := s.world(kind, start, broken)
 	w.Poke, w.Picture = s.pokeAll, s.whereabouts
 	return w
