@@ -10,6 +10,7 @@ import (
 
 	"salvor/client"
 	"salvor/driver/drivertest"
+	"salvor/test/must"
 	"salvor/wire/ironic"
 )
 
@@ -145,13 +146,13 @@ func (w *world) failAndMend(t *testing.T, op operation, f fault) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	m := w.newMachine(t)
-	must(t, op.ready(m, ctx))
+	must.OK(t, op.ready(m, ctx))
 	m.breakAt(f, op.session)
-	must(t, op.ask(m, ctx))
+	must.OK(t, op.ask(m, ctx))
 	mended := op.takesBack() && f.serve == nil
 	if mended {
 		// It comes back while the operation is being taken back.
-		must(t, m.event(ctx, ": failed: "))
+		must.OK(t, m.event(ctx, ": failed: "))
 		m.mend(t)
 	}
 	n := m.settle(ctx, t, func(n *client.Node) bool { return n.LastError != "" })
@@ -176,9 +177,9 @@ func (w *world) failAndMend(t *testing.T, op operation, f fault) {
 		m.mend(t)
 	}
 	if n.Maintenance {
-		must(t, w.api.UnsetMaintenance(ctx, m.id))
+		must.OK(t, w.api.UnsetMaintenance(ctx, m.id))
 	}
-	must(t, op.ask(m, ctx))
+	must.OK(t, op.ask(m, ctx))
 	m.settle(ctx, t, func(n *client.Node) bool {
 		return n.LastError == "" && n.ProvisionState == op.done && n.TargetPowerState == ""
 	})
@@ -187,7 +188,7 @@ func (w *world) failAndMend(t *testing.T, op operation, f fault) {
 	case op.name == "power on" && !m.bmc.On(), op.name == "power off" && m.bmc.On():
 		t.Errorf("%s: the machine is on: %t", op.name, m.bmc.On())
 	case op.done == "rescue":
-		must(t, m.provision(ctx, "unrescue"))
+		must.OK(t, m.provision(ctx, "unrescue"))
 		m.settle(ctx, t, func(n *client.Node) bool { return n.ProvisionState == "active" && n.LastError == "" })
 		m.wantOwnSystem(t)
 	case op.failed == "unrescue failed":
@@ -203,8 +204,8 @@ func TestSlowBMC(t *testing.T) {
 	defer cancel()
 	m := w.newMachine(t)
 	m.bmc.Break(drivertest.Slow)
-	must(t, m.rescued(ctx))
-	must(t, m.provision(ctx, "unrescue"))
+	must.OK(t, m.rescued(ctx))
+	must.OK(t, m.provision(ctx, "unrescue"))
 	m.settle(ctx, t, func(n *client.Node) bool { return n.ProvisionState == "active" && n.LastError == "" })
 	m.wantOwnSystem(t)
 }
@@ -219,7 +220,7 @@ func TestAskingBadBMC(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			m := w.newMachine(t)
-			must(t, m.active(ctx))
+			must.OK(t, m.active(ctx))
 			m.breakAt(f, 1)
 			began := time.Now()
 			_, err := w.api.BootDevice(ctx, m.id)
@@ -234,13 +235,13 @@ func TestAskingBadBMC(t *testing.T) {
 				w.noSecrets(t, "answer", err.Error())
 			}
 			n, err := w.api.Node(ctx, m.id)
-			must(t, err)
+			must.OK(t, err)
 			if n.ProvisionState != "active" {
 				t.Errorf("a question moved the node to %q", n.ProvisionState)
 			}
 			m.mend(t)
 			device, err := w.api.BootDevice(ctx, m.id)
-			must(t, err)
+			must.OK(t, err)
 			if device.Device == nil || *device.Device != "disk" {
 				t.Errorf("boot device: %v", device)
 			}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"salvor/client"
+	"salvor/test/must"
 )
 
 // TestBadRamdisks: whoever is no ramdisk of this boot gets a 4xx and changes nothing.
@@ -21,11 +22,11 @@ func TestBadRamdisks(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	m := w.newMachine(t)
-	must(t, m.active(ctx))
+	must.OK(t, m.active(ctx))
 	m.deaf = true // its ramdisk stays silent: only wrong ones are heard
-	must(t, m.provision(ctx, "rescue"))
+	must.OK(t, m.provision(ctx, "rescue"))
 	before, err := m.wait(ctx, func(n *client.Node) bool { return n.ProvisionState == "rescue wait" })
-	must(t, err)
+	must.OK(t, err)
 	a := newAsker(t, w.server.URL)
 	beat := func(node, version, body string) int {
 		status, _ := a.fire(shot{method: "POST", target: "/v1/heartbeat/" + node, version: version, body: body})
@@ -56,7 +57,7 @@ func TestBadRamdisks(t *testing.T) {
 		}
 	}
 	after, err := w.api.Node(ctx, m.id)
-	must(t, err)
+	must.OK(t, err)
 	if after.ProvisionState != before.ProvisionState || after.LastError != "" || after.Reservation != "" {
 		t.Errorf("the node is in %q, locked by %q, error %q", after.ProvisionState, after.Reservation, after.LastError)
 	}
@@ -66,7 +67,7 @@ func TestBadRamdisks(t *testing.T) {
 // token is what the medium in the drive carries.
 func (m *machine) token(t *testing.T) string {
 	token, err := tokenOf(t.Context(), m.bmc.Image())
-	must(t, err)
+	must.OK(t, err)
 	return token
 }
 
@@ -84,7 +85,7 @@ func TestRamdiskDoor(t *testing.T) {
 		}
 	}
 	n, err := w.api.CreateNode(t.Context(), client.Record{"driver": "fake-hardware", "name": "n1"})
-	must(t, err)
+	must.OK(t, err)
 	w.server.AwaitLog(t, "legacy_ramdisk_passthru is deprecated")
 	a := newAsker(t, base)
 	open := []string{"/", "/v1", "/v1/lookup", "/v1/heartbeat/{}", "/v1/drivers/{}/vendor_passthru/lookup", "/v1/nodes/{}/vendor_passthru/heartbeat"}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"salvor/client"
+	"salvor/test/must"
 	"salvor/wire/ironic"
 )
 
@@ -31,9 +32,9 @@ func TestWrongTypes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	n, err := w.api.CreateNode(t.Context(), client.Record{"driver": "fake-hardware", "name": "n1"})
-	must(t, err)
+	must.OK(t, err)
 	port, err := w.api.Create(t.Context(), client.Ports, client.Record{"node_uuid": n.UUID, "address": "52:54:00:00:00:01"})
-	must(t, err)
+	must.OK(t, err)
 	records := w.records(t, n.UUID)
 	node := "/v1/nodes/" + n.UUID
 	link := map[string]any{"switch_id": "52:54:00:00:00:99", "port_id": "p", "switch_info": "s"}
@@ -110,11 +111,11 @@ func TestWrongTypes(t *testing.T) {
 // records gives a node that is off a record of each other kind, and where they are.
 func (w *world) records(t *testing.T, node string) map[string]string {
 	t.Helper()
-	must(t, w.api.SetPower(t.Context(), node, ironic.PowerRequest{Target: "power off"}))
+	must.OK(t, w.api.SetPower(t.Context(), node, ironic.PowerRequest{Target: "power off"}))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	_, err := (&machine{w: w, id: node}).wait(ctx, func(n *client.Node) bool { return n.PowerState == "power off" })
-	must(t, err)
+	must.OK(t, err)
 	at := map[string]string{}
 	for kind, r := range map[client.Collection]client.Record{
 		client.Portgroups:       {"name": "g1"},
@@ -123,7 +124,7 @@ func (w *world) records(t *testing.T, node string) map[string]string {
 	} {
 		r["node_uuid"] = node
 		made, err := w.api.Create(t.Context(), kind, r)
-		must(t, err)
+		must.OK(t, err)
 		if text := encode(made); strings.Contains(text, bmcPassword) {
 			t.Errorf("a credential is shown: %s", text)
 		}

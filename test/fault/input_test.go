@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"salvor/client"
+	"salvor/test/must"
 )
 
 // promptly bounds every answer to a bad request.
@@ -132,7 +133,7 @@ func seed(t *testing.T) uint64 {
 	if text := os.Getenv("SALVOR_SEED"); text != "" {
 		var err error
 		n, err = strconv.ParseUint(text, 10, 64)
-		must(t, err)
+		must.OK(t, err)
 	}
 	t.Logf("SALVOR_SEED=%d", n)
 	return n
@@ -146,11 +147,11 @@ func TestRandomRequests(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	fake, err := w.api.CreateNode(ctx, client.Record{"driver": "fake-hardware", "name": "n1"})
-	must(t, err)
+	must.OK(t, err)
 	kept, err := w.api.CreateNode(ctx, client.Record{"driver": "fake-hardware", "name": "kept", "extra": map[string]any{"a": "b"}})
-	must(t, err)
+	must.OK(t, err)
 	port, err := w.api.Create(ctx, client.Ports, client.Record{"node_uuid": fake.UUID, "address": "52:54:00:00:00:01"})
-	must(t, err)
+	must.OK(t, err)
 	known := []string{fake.UUID, fake.UUID, fake.UUID, "n1", "n1", strings.ToUpper(fake.UUID), port.Text("uuid"), "fake-hardware", "redfish", "salvor"}
 	start := seed(t)
 	t.Run("shots", func(t *testing.T) {
@@ -181,7 +182,7 @@ func TestRandomRequests(t *testing.T) {
 		}
 	})
 	after, err := w.api.Node(ctx, kept.UUID)
-	must(t, err)
+	must.OK(t, err)
 	if encode(after.Record) != encode(kept.Record) {
 		t.Errorf("a node that nobody named has changed:\n%s\n%s", encode(kept.Record), encode(after.Record))
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"salvor/client"
+	"salvor/test/must"
 )
 
 // TestBadIPMI: a BMC that is not there, deaf or mad on UDP fails the verification in time.
@@ -33,16 +34,16 @@ func TestBadIPMI(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			conn, err := net.ListenPacket("udp", "127.0.0.1:0")
-			must(t, err)
+			must.OK(t, err)
 			t.Cleanup(func() { conn.Close() })
 			go answer(conn)
 			address := conn.LocalAddr().(*net.UDPAddr)
 			n, err := w.api.CreateNode(ctx, client.Record{"driver": "ipmi", "network_interface": "noop", "driver_info": map[string]any{
 				"ipmi_address": "127.0.0.1", "ipmi_port": address.Port, "ipmi_username": "admin", "ipmi_password": ipmiPassword,
 			}})
-			must(t, err)
+			must.OK(t, err)
 			m := &machine{t: t, w: w, id: n.UUID}
-			must(t, m.provision(ctx, "manage"))
+			must.OK(t, m.provision(ctx, "manage"))
 			n = m.settle(ctx, t, func(n *client.Node) bool { return n.LastError != "" })
 			if n.ProvisionState != "enroll" {
 				t.Errorf("in state %q", n.ProvisionState)

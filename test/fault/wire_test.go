@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"salvor/test/must"
 )
 
 // TestBrokenWire sends what no client library would.
@@ -53,10 +55,10 @@ func TestBrokenWire(t *testing.T) {
 	t.Run("body that ends early", func(t *testing.T) {
 		t.Parallel()
 		conn, err := net.Dial("tcp", strings.TrimPrefix(w.server.URL, "http://"))
-		must(t, err)
+		must.OK(t, err)
 		_, err = io.WriteString(conn, strings.Replace(head("POST /v1/nodes HTTP/1.1", "Content-Length: 500"), "Host: x\r\n", "Host: 127.0.0.1\r\n", 1)+`{"driver":`)
-		must(t, err)
-		must(t, conn.(*net.TCPConn).CloseWrite())
+		must.OK(t, err)
+		must.OK(t, conn.(*net.TCPConn).CloseWrite())
 		status, err := statusOf(conn)
 		if err != nil || status != http.StatusBadRequest {
 			t.Errorf("%d, %v", status, err)

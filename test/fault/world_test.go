@@ -24,6 +24,7 @@ import (
 
 	"salvor/client"
 	"salvor/driver/drivertest"
+	"salvor/test/must"
 	"salvor/test/program"
 	"salvor/wire/ironic"
 )
@@ -44,13 +45,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // world is one server with machines behind it.
 type world struct {
 	server *program.Server
@@ -68,7 +62,7 @@ func newWorld(t *testing.T) *world {
 	w.door = door.URL
 	images := t.TempDir()
 	for _, name := range []string{"kernel", "initramfs"} {
-		must(t, os.WriteFile(filepath.Join(images, name), bytes.Repeat([]byte("not run here "), 512), 0o600))
+		must.OK(t, os.WriteFile(filepath.Join(images, name), bytes.Repeat([]byte("not run here "), 512), 0o600))
 	}
 	w.server = program.Serve(t, fmt.Sprintf(`[conductor]
 workers_pool_size = 400
@@ -86,10 +80,10 @@ listen = 127.0.0.1:0
 endpoint_override = %[2]s
 `, images, door.URL))
 	base, err := url.Parse(w.server.URL)
-	must(t, err)
+	must.OK(t, err)
 	target.Store(base)
 	w.api, err = client.New(client.Config{Endpoint: w.server.URL})
-	must(t, err)
+	must.OK(t, err)
 	return w
 }
 
@@ -125,7 +119,7 @@ func (w *world) newMachine(t *testing.T) *machine {
 	m.bmc.OnPower = m.boot
 	// An address of its own: nobody else takes the port of a BMC that is down.
 	l, err := net.Listen("tcp", fmt.Sprintf("127.77.%d.%d:0", n>>8, n&0xff))
-	must(t, err)
+	must.OK(t, err)
 	m.address = l.Addr().String()
 	m.listen(l)
 	t.Cleanup(func() {
@@ -299,15 +293,15 @@ func (m *machine) wait(ctx context.Context, is func(*client.Node) bool) (*client
 func (m *machine) settle(ctx context.Context, t *testing.T, is func(*client.Node) bool) *client.Node {
 	t.Helper()
 	n, err := m.wait(ctx, is)
-	must(t, err)
+	must.OK(t, err)
 	return n
 }
 
 func (m *machine) history(ctx context.Context, t *testing.T) string {
 	events, err := m.w.api.History(ctx, m.id, client.Query{Detail: true})
-	must(t, err)
+	must.OK(t, err)
 	text, err := json.Marshal(events)
-	must(t, err)
+	must.OK(t, err)
 	return string(text)
 }
 

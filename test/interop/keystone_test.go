@@ -25,6 +25,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/tokens"
 	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/users"
 
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -177,39 +178,28 @@ func (k *keystone) as(user, password string, scope *gophercloud.AuthScope) *goph
 	return &gophercloud.ServiceClient{ProviderClient: provider, Endpoint: k.URL + "/", Type: "identity"}
 }
 
-// must ends the test on an error.
-func must[T any](v T, err error) func(testing.TB) T {
-	return func(t testing.TB) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
-
 // role gives the id of a role, which is made if keystone's bootstrap did not.
 func (k *keystone) role(name string) string {
 	k.t.Helper()
 	ctx := k.t.Context()
-	page := must(roles.List(k.api, roles.ListOpts{Name: name}).AllPages(ctx))(k.t)
-	if found := must(roles.ExtractRoles(page))(k.t); len(found) > 0 {
+	page := must.Get(roles.List(k.api, roles.ListOpts{Name: name}).AllPages(ctx))(k.t)
+	if found := must.Get(roles.ExtractRoles(page))(k.t); len(found) > 0 {
 		return found[0].ID
 	}
-	return must(roles.Create(ctx, k.api, roles.CreateOpts{Name: name}).Extract())(k.t).ID
+	return must.Get(roles.Create(ctx, k.api, roles.CreateOpts{Name: name}).Extract())(k.t).ID
 }
 
 // project makes a project.
 func (k *keystone) project(name string) string {
 	k.t.Helper()
-	return must(projects.Create(k.t.Context(), k.api, projects.CreateOpts{Name: name, DomainID: "default"}).Extract())(k.t).ID
+	return must.Get(projects.Create(k.t.Context(), k.api, projects.CreateOpts{Name: name, DomainID: "default"}).Extract())(k.t).ID
 }
 
 // user makes a user with a role in a project.
 func (k *keystone) user(name, password, project, role string) {
 	k.t.Helper()
 	ctx := k.t.Context()
-	u := must(users.Create(ctx, k.api, users.CreateOpts{Name: name, Password: password, DomainID: "default"}).Extract())(k.t)
+	u := must.Get(users.Create(ctx, k.api, users.CreateOpts{Name: name, Password: password, DomainID: "default"}).Extract())(k.t)
 	if err := roles.Assign(ctx, k.api, k.role(role), roles.AssignOpts{UserID: u.ID, ProjectID: project}).ExtractErr(); err != nil {
 		k.t.Fatalf("give %s the role %s: %v", name, role, err)
 	}
@@ -230,7 +220,7 @@ func (k *keystone) announce(service, region, url string) {
 func (k *keystone) baremetal() (service string) {
 	k.t.Helper()
 	k.user("salvor", "salvors-own", k.project("service"), "service")
-	return must(services.Create(k.t.Context(), k.api, services.CreateOpts{Type: "baremetal", Extra: map[string]any{"name": "ironic"}}).Extract())(k.t).ID
+	return must.Get(services.Create(k.t.Context(), k.api, services.CreateOpts{Type: "baremetal", Extra: map[string]any{"name": "ironic"}}).Extract())(k.t).ID
 }
 
 // configuration is what makes salvor ask this keystone.

@@ -18,6 +18,7 @@ import (
 
 	"salvor/secret"
 	"salvor/sim"
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -83,7 +84,7 @@ func newCompute(t testing.TB, k *keystone) *compute {
 	door := program.FreeAddress(t)
 	s := program.Serve(t, k.configuration()+fmt.Sprintf("[conductor]\nrescue_kernel = %[1]s/kernel\nrescue_ramdisk = %[1]s/initramfs\n[hosts]\nlisten = %[2]s\n[compute]\nshutdown_timeout = 1\n", images, door))
 	for kind, path := range map[string]string{"compute": "/compute/v2.1", "image": "/image", "volumev3": "/volume/v3/$(tenant_id)s"} {
-		service := must(services.Create(t.Context(), k.api, services.CreateOpts{Type: kind, Extra: map[string]any{"name": kind}}).Extract())(t).ID
+		service := must.Get(services.Create(t.Context(), k.api, services.CreateOpts{Type: kind, Extra: map[string]any{"name": kind}}).Extract())(t).ID
 		k.announce(service, "RegionOne", s.URL+path)
 	}
 	admin := k.as("admin", adminPassword, &gophercloud.AuthScope{ProjectName: "admin", DomainName: "Default"})
