@@ -10,6 +10,7 @@ import (
 	"salvor/record"
 	"salvor/secret"
 	"salvor/store/storetest"
+	"salvor/test/must"
 )
 
 // TestATokenEndsWithItsMaker: a token lasts no longer than the token of its maker, whatever the request says. It is revoked with
@@ -43,9 +44,7 @@ func TestATokenEndsWithItsMaker(t *testing.T) {
 		t.Errorf("a grandchild ends at %s", made.ExpiresAt)
 	}
 	issue(access.Principal{}, "other", 0)
-	if err := tokens.Revoke(t.Context(), parent.ID, who); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, tokens.Revoke(t.Context(), parent.ID, who))
 	for name, text := range texts {
 		if left, err := tokens.ByText(t.Context(), text); err != nil || (left != nil) != (name == "other") {
 			t.Errorf("%s after the revocation: %v, %v", name, left != nil, err)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 func ruled(t testing.TB, text string) (Policy, []string) {
@@ -95,9 +96,7 @@ func TestCutPolicyFile(t *testing.T) {
 	if _, err := r.Read("", known); err != nil {
 		t.Errorf("a first one without rules: %v", err)
 	}
-	if _, err := r.Read(`"baremetal:node:get": "!"`, known); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(r.Read(`"baremetal:node:get": "!"`, known))(t)
 	for _, text := range []string{"", "\n", "# rules to come\n", "---\n"} {
 		if _, err := r.Read(text, known); err == nil || r.of("baremetal:node:get") == nil {
 			t.Errorf("%q: %v", text, err)

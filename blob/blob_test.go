@@ -14,24 +14,19 @@ import (
 	"testing/iotest"
 
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 func open(t *testing.T, path string) *Directory {
 	t.Helper()
-	d, err := Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := must.Get(Open(path))(t)
 	t.Cleanup(func() { _ = d.Close() })
 	return d
 }
 
 func names(t *testing.T, path string) (out []string) {
 	t.Helper()
-	files, err := os.ReadDir(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Get(os.ReadDir(path))(t)
 	for _, f := range files {
 		out = append(out, f.Name())
 	}
@@ -51,13 +46,8 @@ func TestBytesComeBack(t *testing.T) {
 				t.Fatalf("%q: %s %d %v", c.bytes, digest, size, err)
 			}
 		}
-		f, err := d.Open(t.Context(), "sha256:"+c.digits)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := d.Remove(t.Context(), "sha256:"+c.digits); err != nil {
-			t.Fatal(err)
-		}
+		f := must.Get(d.Open(t.Context(), "sha256:"+c.digits))(t)
+		must.OK(t, d.Remove(t.Context(), "sha256:"+c.digits))
 		_, _ = f.Seek(1, io.SeekStart)
 		got, err := io.ReadAll(f)
 		if want := c.bytes[min(1, len(c.bytes)):]; err != nil || string(got) != want {
@@ -106,9 +96,7 @@ func TestNothingOfAFailedPut(t *testing.T) {
 func TestLeftovers(t *testing.T) {
 	path := t.TempDir()
 	for _, name := range []string{partial + "dead", "somebody's file"} {
-		if err := os.WriteFile(filepath.Join(path, name), []byte("x"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(path, name), []byte("x"), 0o600))
 	}
 	d := open(t, path)
 	in, out := io.Pipe()
@@ -124,10 +112,7 @@ func TestLeftovers(t *testing.T) {
 	again := open(t, path)
 	_, _ = out.Write([]byte("c"))
 	_ = out.Close()
-	f, err := again.Open(t.Context(), <-done)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(again.Open(t.Context(), <-done))(t)
 	defer f.Close()
 	if got, err := io.ReadAll(f); err != nil || string(got) != "abc" {
 		t.Errorf("%q %v", got, err)
@@ -145,9 +130,7 @@ func TestHostileDigests(t *testing.T) {
 		t.Fatal(err)
 	}
 	secret := filepath.Join(path, strings.Repeat("a", 64))
-	if err := os.WriteFile(secret, []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(secret, []byte("x"), 0o600))
 	digits := strings.TrimPrefix(digest, "sha256:")
 	for _, bad := range []string{"", "sha256:", digits, "sha512:" + digits, "sha256:" + strings.ToUpper(digits), digest + "0", digest[:70],
 		"sha256:../" + strings.Repeat("a", 64), "sha256:" + strings.Repeat("../", 21) + "a", "sha256:" + strings.Repeat(".", 64),
@@ -162,9 +145,7 @@ func TestHostileDigests(t *testing.T) {
 	if _, err := os.Stat(secret); err != nil {
 		t.Error(err)
 	}
-	if err := os.Symlink(secret, filepath.Join(path, "blobs", strings.Repeat("b", 64))); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Symlink(secret, filepath.Join(path, "blobs", strings.Repeat("b", 64))))
 	if f, err := d.Open(t.Context(), "sha256:"+strings.Repeat("b", 64)); err == nil {
 		_ = f.Close()
 		t.Error("a link leads out of the directory")

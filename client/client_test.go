@@ -13,16 +13,14 @@ import (
 
 	"salvor/problem"
 	"salvor/secret"
+	"salvor/test/must"
 )
 
 func serve(t *testing.T, handler http.HandlerFunc) *Client {
 	t.Helper()
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
-	c, err := New(Config{Endpoint: server.URL + "/v1/"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(New(Config{Endpoint: server.URL + "/v1/"}))(t)
 	return c
 }
 
@@ -52,10 +50,7 @@ func TestDo(t *testing.T) {
 		})
 	}))
 	defer server.Close()
-	c, err := New(Config{Endpoint: server.URL + "/base", Username: "admin", Password: secret.New("pw"), UserAgent: "salvor/1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(New(Config{Endpoint: server.URL + "/base", Username: "admin", Password: secret.New("pw"), UserAgent: "salvor/1"}))(t)
 	var got map[string]string
 	request := Request{
 		Method: "PUT", Path: "/v1/nodes/a%2Fb", Query: map[string][]string{"q": {"1"}}, Body: map[string]int{"n": 1},
@@ -139,10 +134,7 @@ func TestNoAnswer(t *testing.T) {
 	}))
 	defer server.Close()
 	with := func(timeout time.Duration) *Client {
-		c, err := New(Config{Endpoint: server.URL, Timeout: timeout, MaxBody: 1000})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(New(Config{Endpoint: server.URL, Timeout: timeout, MaxBody: 1000}))(t)
 		return c
 	}
 	c, hasty := with(20*time.Second), with(200*time.Millisecond)

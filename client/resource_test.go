@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"salvor/problem"
+	"salvor/test/must"
 	"salvor/wire/ironic"
 )
 
@@ -58,10 +59,7 @@ func (s *server) client(change func(*Config)) *Client {
 	if change != nil {
 		change(&config)
 	}
-	c, err := New(config)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	c := must.Get(New(config))(s.t)
 	return c
 }
 
@@ -118,10 +116,7 @@ func TestListWithoutItsEnvelope(t *testing.T) {
 func TestVersionIsTheLesserOfBoth(t *testing.T) {
 	s := newServer(t)
 	s.answer("GET /v1/nodes/n", 200, `{"uuid": "u", "name": "n", "properties": {"cpus": 12345678901234567890}}`)
-	n, err := s.client(func(c *Config) { c.Version = 38 }).Node(context.Background(), "n", "uuid", "name")
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := must.Get(s.client(func(c *Config) { c.Version = 38 }).Node(context.Background(), "n", "uuid", "name"))(t)
 	if got := s.asked(); len(got) != 1 || got[0] != "GET /v1/nodes/n?fields=uuid%2Cname 1.38" {
 		t.Errorf("asked %q", got)
 	}
@@ -132,10 +127,7 @@ func TestVersionIsTheLesserOfBoth(t *testing.T) {
 
 func TestEveryCall(t *testing.T) {
 	ctx, yes := context.Background(), true
-	set, err := Set("/name", "x")
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := must.Get(Set("/name", "x"))(t)
 	for _, c := range []struct {
 		want, answer string
 		call         func(*Client) error
@@ -189,13 +181,8 @@ func TestEveryCall(t *testing.T) {
 				fmt.Fprint(w, c.answer)
 			}))
 			defer h.Close()
-			caller, err := New(Config{Endpoint: h.URL, Version: 82})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := c.call(caller); err != nil {
-				t.Fatal(err)
-			}
+			caller := must.Get(New(Config{Endpoint: h.URL, Version: 82}))(t)
+			must.OK(t, c.call(caller))
 			if asked != c.want || body != c.body {
 				t.Errorf("asked %s with %s", asked, body)
 			}

@@ -12,14 +12,13 @@ import (
 	"time"
 
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 func write(t *testing.T, content string) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "salvor.conf")
-	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(name, []byte(content), 0o600))
 	return name
 }
 
@@ -292,9 +291,7 @@ func TestNetbootInterfaces(t *testing.T) {
 // before an option taken away, it changes nothing.
 func TestSample(t *testing.T) {
 	var b bytes.Buffer
-	if err := WriteSample(&b); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, WriteSample(&b))
 	live := regexp.MustCompile(`(?m)^#([a-z_]+ =)`).ReplaceAllString(b.String(), "$1")
 	got, want := mustLoad(t, live), mustLoad(t, "")
 	if len(got.origin) != len(Options()) {

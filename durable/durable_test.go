@@ -8,6 +8,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"salvor/test/must"
 )
 
 // TestReadOrMake: whoever comes at once reads what one of them wrote, who comes later makes nothing, and nothing is left beside it.
@@ -49,9 +51,7 @@ func TestWrite(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "key")
 	for _, content := range []string{"a long first content", "short"} {
-		if err := Write(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, Write(path, []byte(content), 0o600))
 		if b, err := os.ReadFile(path); err != nil || string(b) != content {
 			t.Errorf("%q, want %q: %v", b, content, err)
 		}
@@ -61,9 +61,7 @@ func TestWrite(t *testing.T) {
 	}
 	// What cannot take its place leaves all as it was.
 	taken := filepath.Join(dir, "folder")
-	if err := os.MkdirAll(filepath.Join(taken, "full"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(filepath.Join(taken, "full"), 0o700))
 	if err := Write(taken, []byte("x"), 0o600); err == nil {
 		t.Error("a folder was replaced by a file")
 	}
@@ -81,24 +79,17 @@ func TestUnlock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	open := func() *os.File {
 		t.Helper()
-		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Get(os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600))(t)
 		return f
 	}
 	f := open()
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB))
 	child, err := syscall.Dup(int(f.Fd())) // as a process has it between fork and exec
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer syscall.Close(child)
-	if err := Unlock(f); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, Unlock(f))
 	next := open()
 	defer next.Close()
 	if err := syscall.Flock(int(next.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 func TestAddressesThatAreRefused(t *testing.T) {
@@ -81,9 +82,7 @@ func TestNamesAreCheckedWhenTheyAreConnectedTo(t *testing.T) {
 	if len(asked) > 0 {
 		t.Fatal("the server was asked")
 	}
-	if _, err := Client(Loopback).Get(u.String()); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(Client(Loopback).Get(u.String()))(t)
 }
 
 // TestRedirectsCarryNothingElsewhere leads a request with all sorts of keys from one
@@ -115,10 +114,7 @@ func TestRedirectsCarryNothingElsewhere(t *testing.T) {
 	}))
 	defer home.Close()
 	get := func(path string) error {
-		r, err := http.NewRequestWithContext(context.Background(), http.MethodGet, home.URL+path+"?signature=canary", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(http.NewRequestWithContext(context.Background(), http.MethodGet, home.URL+path+"?signature=canary", nil))(t)
 		seen = nil
 		for _, name := range []string{"Authorization", "Cookie", "X-Auth-Token", "X-Subject-Token", "Proxy-Authorization", "X-Anything"} {
 			r.Header.Set(name, "canary")
@@ -130,9 +126,7 @@ func TestRedirectsCarryNothingElsewhere(t *testing.T) {
 		}
 		return err
 	}
-	if err := get("/away"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, get("/away"))
 	for name, values := range seen {
 		if slices.Contains(values, "canary") || strings.Contains(strings.Join(values, ""), "canary") {
 			t.Errorf("the other server was told %s: %s", name, values)
@@ -155,10 +149,7 @@ func TestNoRedirectAwayFromTLS(t *testing.T) {
 	ask := func(from ...string) error {
 		var via []*http.Request
 		for _, f := range from {
-			r, err := http.NewRequest(http.MethodGet, f, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := must.Get(http.NewRequest(http.MethodGet, f, nil))(t)
 			via = append(via, r)
 		}
 		return Redirect(via[len(via)-1], via[:len(via)-1])
@@ -203,10 +194,7 @@ func TestAProxyIsNotAskedForWhatIsRefused(t *testing.T) {
 	asked := ""
 	proxy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked = r.URL.String() }))
 	defer proxy.Close()
-	at, err := url.Parse(proxy.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := must.Get(url.Parse(proxy.URL))(t)
 	c := Client(Guard{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}})
 	defer c.CloseIdleConnections()
 	c.Transport.(guarded).inner.Proxy = http.ProxyURL(at) // net/http reads the environment once, and never for loopback

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 // TestFormerAnswers: one that has become too old counts for nothing, even where no new one comes.
@@ -102,10 +103,7 @@ func TestWhatCountsForAll(t *testing.T) {
 		}
 	}))
 	defer s.Close()
-	proxy, err := url.Parse(s.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	proxy := must.Get(url.Parse(s.URL))(t)
 	for path, counts := range map[string]error{
 		"/missing": ErrMissing, "/gone": ErrMissing, "/file": ErrRedirect, "/round": ErrRedirect,
 		"/closed": nil, "/forbidden": nil, "/user": nil, "/metadata": nil, "/long": nil,

@@ -10,21 +10,19 @@ import (
 
 	"salvor/job"
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 // abort asks for the end of a job.
 func (h *house) abort(id, cause string) {
 	h.t.Helper()
-	err := h.Do(context.Background(), func(tx job.Tx) error {
+	must.OK(h.t, h.Do(context.Background(), func(tx job.Tx) error {
 		j, err := h.Job(context.Background(), tx, id)
 		if err != nil {
 			return err
 		}
 		return h.Abort(tx, j, cause)
-	})
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	}))
 }
 
 // TestAbort: a job that waits, retries, rests between tries or hangs in an action is aborted within 5 s, and what it did is undone.
@@ -143,10 +141,7 @@ func TestUndoTellsItsOwnCause(t *testing.T) {
 	if why, want := <-stuck, `"two" could not be taken back: second cause; "one" could not be taken back: first cause`; why != want {
 		t.Errorf("stuck %q, want %q", why, want)
 	}
-	events, err := h.Events(context.Background(), j.Subject, 0, 100)
-	if err != nil {
-		t.Fatal(err)
-	}
+	events := must.Get(h.Events(context.Background(), j.Subject, 0, 100))(t)
 	var texts []string
 	for _, e := range events {
 		texts = append(texts, e.Text)

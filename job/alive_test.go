@@ -10,6 +10,7 @@ import (
 
 	"salvor/job"
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 // TestNothingIsSentWhileTheLeaseRunsOut: a conductor that cannot renew its lease sends no request in the last second of it, for a
@@ -29,16 +30,11 @@ func TestNothingIsSentWhileTheLeaseRunsOut(t *testing.T) {
 			ends.Store(int64(time.Since(began)))
 			return job.From(ctx.Err())
 		}}
-		r, err := job.NewRunner(job.Config{
+		r := must.Get(job.NewRunner(job.Config{
 			Store: m, Definitions: []job.Definition{definition("work", act)}, Workers: 1, Leased: true, Now: time.Now, Log: quiet, Die: func(why string) { panic(why) },
 			Conductor: job.Conductor{ID: "a", Incarnation: "1", Hostname: "a", Groups: []string{""}, Description: json.RawMessage("{}")},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := r.Join(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
+		must.OK(t, r.Join(t.Context()))
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan struct{})
 		go func() { defer close(done); _ = r.Run(ctx, time.Second) }()

@@ -17,6 +17,7 @@ import (
 	"salvor/problem"
 	"salvor/secret"
 	"salvor/store"
+	"salvor/test/must"
 )
 
 // deafened is a store that does what it is told and whose answer is lost.
@@ -104,10 +105,7 @@ func loseWrite(t *testing.T, n int64, fails bool) bool {
 	id := h.insert("work")
 	j := h.await(id, time.Minute, ended)
 	var did []string
-	events, err := h.Events(context.Background(), j.Subject, 0, 100)
-	if err != nil {
-		t.Fatal(err)
-	}
+	events := must.Get(h.Events(context.Background(), j.Subject, 0, 100))(t)
 	for _, e := range events {
 		if e.Type == "state" {
 			did = append(did, e.Text)
@@ -156,16 +154,11 @@ func TestUnreadableJobIsSetAside(t *testing.T) {
 		d.Stuck = func(context.Context, job.Tx, *job.Job, string) error { told = append(told, "stuck"); return nil }
 		other := definition("other", d.Actions[0])
 		var log bytes.Buffer
-		r, err := job.NewRunner(job.Config{
+		r := must.Get(job.NewRunner(job.Config{
 			Store: &spoiler{h.Store, id}, Definitions: []job.Definition{d, other}, Workers: 4, Now: time.Now, Log: slog.New(slog.NewTextHandler(&log, nil)),
 			Conductor: job.Conductor{ID: "a", Incarnation: "1", Hostname: "a", Groups: []string{""}, Description: json.RawMessage("{}")},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := r.Join(context.Background()); err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
+		must.OK(t, r.Join(context.Background()))
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan error, 1)
 		go func() { done <- r.Run(ctx, time.Second) }()
@@ -194,7 +187,7 @@ func TestLateWaitsThatCannotEnd(t *testing.T) {
 		h := newHouse(t)
 		defer h.Close()
 		var last string
-		err := h.Do(context.Background(), func(tx job.Tx) error {
+		must.OK(t, h.Do(context.Background(), func(tx job.Tx) error {
 			for i := range 150 {
 				s := job.Subject{Kind: "thing", ID: fmt.Sprint(i)}
 				late := &job.Job{Kind: "work", Subject: s, State: job.Waiting, Deadline: 1 + int64(i)/149, WaitFor: "a word", Action: "one"}
@@ -209,10 +202,7 @@ func TestLateWaitsThatCannotEnd(t *testing.T) {
 				}
 			}
 			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 		defer h.runner("a", h.Store, false, definition("work", job.Action{Name: "one", NoUndo: none, Do: func(context.Context, *job.Run) job.Outcome { return job.Done() }}))()
 		h.await(last, 10*time.Second, ended)
 	})
@@ -223,10 +213,7 @@ func TestClockSetBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var wrong atomic.Int64
 		clock := func() time.Time { return time.Now().Round(0).Add(time.Duration(wrong.Load())) }
-		key, err := secret.NewKey(secret.GenerateKey())
-		if err != nil {
-			t.Fatal(err)
-		}
+		key := must.Get(secret.NewKey(secret.GenerateKey()))(t)
 		s, err := store.Open(context.Background(), "sqlite:"+filepath.Join(t.TempDir(), "s.db"), key, store.Options{NoSync: true, Logger: quiet, Now: clock})
 		if err != nil {
 			t.Fatal(err)
@@ -236,7 +223,7 @@ func TestClockSetBack(t *testing.T) {
 		for name, step := range map[job.Kind]time.Duration{"minutes": -5 * time.Minute, "hours": -10 * time.Hour, "forward": time.Hour} {
 			wrong.Store(0)
 			var tries atomic.Int64
-			r, err := job.NewRunner(job.Config{
+			r := must.Get(job.NewRunner(job.Config{
 				Store: s, Workers: 1, Now: clock, Log: quiet, Definitions: []job.Definition{definition(name, job.Action{Name: "look", NoUndo: none, Do: func(context.Context, *job.Run) job.Outcome {
 					if tries.Add(1) < 5 {
 						return job.Pause(4*time.Second, "the outside")
@@ -244,13 +231,8 @@ func TestClockSetBack(t *testing.T) {
 					return job.Done()
 				}})},
 				Conductor: job.Conductor{ID: "a", Incarnation: "1", Hostname: "a", Groups: []string{""}, Description: json.RawMessage("{}")},
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := r.Join(context.Background()); err != nil {
-				t.Fatal(err)
-			}
+			}))(t)
+			must.OK(t, r.Join(context.Background()))
 			ctx, cancel := context.WithCancel(context.Background())
 			done := make(chan error, 1)
 			go func() { done <- r.Run(ctx, time.Second) }()

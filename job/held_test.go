@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"salvor/job"
+	"salvor/test/must"
 )
 
 // TestAJobThatKillsConductorsIsHeld: a job whose owners ended four times during one action is not begun at once by the next one.
@@ -18,15 +19,11 @@ func TestAJobThatKillsConductorsIsHeld(t *testing.T) {
 		id := h.insert("deadly")
 		for range 4 {
 			dead := job.Conductor{ID: "dead", Incarnation: "1", Hostname: "dead", Groups: []string{""}}
-			if err := h.Register(context.Background(), dead); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, h.Register(context.Background(), dead))
 			if got, err := h.Claim(context.Background(), dead.Owner(), time.Now(), []string{""}, map[job.Kind]int{"deadly": 1}, 1); err != nil || len(got) != 1 {
 				t.Fatalf("claimed %d jobs, %v", len(got), err)
 			}
-			if err := h.Retire(context.Background(), dead); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, h.Retire(context.Background(), dead))
 			time.Sleep(time.Second)
 		}
 		var runs atomic.Int64

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"salvor/job"
+	"salvor/test/must"
 )
 
 // silentStore answers no claim: it waits for the end of the request, or for its own release if the request is ignored.
@@ -34,16 +35,11 @@ func TestSinceClaim(t *testing.T) {
 				h := newHouse(t)
 				defer h.Close()
 				s := &silentStore{Store: h.Store, ignores: ignores, release: make(chan struct{})}
-				r, err := job.NewRunner(job.Config{
+				r := must.Get(job.NewRunner(job.Config{
 					Store: s, Workers: 1, Now: time.Now, Log: quiet, Die: func(why string) { panic(why) },
 					Conductor: job.Conductor{ID: "a", Incarnation: "1", Hostname: "a", Groups: []string{""}, Description: json.RawMessage("{}")},
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := r.Join(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				}))(t)
+				must.OK(t, r.Join(t.Context()))
 				if got := r.SinceClaim(); got != 0 {
 					t.Errorf("before the first claim: %s", got)
 				}

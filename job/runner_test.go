@@ -17,6 +17,7 @@ import (
 	"salvor/problem"
 	"salvor/secret"
 	"salvor/store"
+	"salvor/test/must"
 )
 
 // The runner's promises that have to do with time, on a real store under a clock that jumps.
@@ -27,14 +28,8 @@ type house struct {
 }
 
 func newHouse(t *testing.T) *house {
-	key, err := secret.NewKey(secret.GenerateKey())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := store.Open(context.Background(), "sqlite:"+filepath.Join(t.TempDir(), "s.db"), key, store.Options{NoSync: true, Logger: quiet})
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(secret.NewKey(secret.GenerateKey()))(t)
+	s := must.Get(store.Open(context.Background(), "sqlite:"+filepath.Join(t.TempDir(), "s.db"), key, store.Options{NoSync: true, Logger: quiet}))(t)
 	return &house{s, t}
 }
 
@@ -43,16 +38,11 @@ var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 // runner starts a conductor; the returned function ends it.
 func (h *house) runner(id string, s job.Store, leased bool, defs ...job.Definition) (stop func()) {
 	h.t.Helper()
-	r, err := job.NewRunner(job.Config{
+	r := must.Get(job.NewRunner(job.Config{
 		Store: s, Definitions: defs, Workers: 4, Leased: leased, Now: time.Now, Log: quiet, Die: func(why string) { panic(why) },
 		Conductor: job.Conductor{ID: id, Incarnation: "1", Hostname: id, Groups: []string{""}, Description: json.RawMessage("{}")},
-	})
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	if err := r.Join(context.Background()); err != nil {
-		h.t.Fatal(err)
-	}
+	}))(h.t)
+	must.OK(h.t, r.Join(context.Background()))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = r.Run(ctx, time.Second) }()
@@ -62,19 +52,14 @@ func (h *house) runner(id string, s job.Store, leased bool, defs ...job.Definiti
 func (h *house) insert(kind job.Kind) string {
 	h.t.Helper()
 	j := &job.Job{Kind: kind, Class: job.Operation, Subject: job.Subject{Kind: "thing", ID: string(kind)}, Secret: secret.New("s3cret")}
-	if err := h.Do(context.Background(), func(tx job.Tx) error { return h.Insert(tx, j) }); err != nil {
-		h.t.Fatal(err)
-	}
+	must.OK(h.t, h.Do(context.Background(), func(tx job.Tx) error { return h.Insert(tx, j) }))
 	return j.ID
 }
 
 func (h *house) await(id string, within time.Duration, ok func(job.Job) bool) job.Job {
 	h.t.Helper()
 	for end := time.Now().Add(within); ; time.Sleep(50 * time.Millisecond) {
-		j, err := h.Job(context.Background(), nil, id)
-		if err != nil {
-			h.t.Fatal(err)
-		}
+		j := must.Get(h.Job(context.Background(), nil, id))(h.t)
 		if ok(j) {
 			return j
 		}
@@ -259,9 +244,7 @@ func TestWaitEndsByItsDeadline(t *testing.T) {
 		h.await(id, 5*time.Second, func(j job.Job) bool { return j.State == job.Waiting })
 		// A signal that changes nothing does not prolong the wait.
 		time.Sleep(5 * time.Second)
-		if err := h.Do(context.Background(), func(tx job.Tx) error { return h.Signal(tx, job.Subject{Kind: "thing", ID: "work"}) }); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, h.Do(context.Background(), func(tx job.Tx) error { return h.Signal(tx, job.Subject{Kind: "thing", ID: "work"}) }))
 		began := time.Now()
 		j := h.await(id, 30*time.Second, ended)
 		if took := time.Since(began); took > 8*time.Second || !undone.Load() || j.Problem == "" {
@@ -286,9 +269,7 @@ func TestRestGoesOn(t *testing.T) {
 		id := h.insert("work")
 		h.await(id, 5*time.Second, func(j job.Job) bool { return j.State == job.Waiting && !j.Locks() })
 		time.Sleep(5 * time.Second)
-		if err := h.Do(context.Background(), func(tx job.Tx) error { return h.Signal(tx, job.Subject{Kind: "thing", ID: "work"}) }); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, h.Do(context.Background(), func(tx job.Tx) error { return h.Signal(tx, job.Subject{Kind: "thing", ID: "work"}) }))
 		h.await(id, 10*time.Second, func(j job.Job) bool { return j.Action == "wait" && j.State == job.Waiting })
 		if took := time.Since(began); took < 10*time.Second || took > 13*time.Second {
 			t.Errorf("the rest ended after %s", took)
@@ -507,18 +488,13 @@ func TestDeafActionEndsTheProcess(t *testing.T) {
 		defer h.Close()
 		died := make(chan string, 1)
 		release := make(chan struct{})
-		r, err := job.NewRunner(job.Config{
+		r := must.Get(job.NewRunner(job.Config{
 			Store: h.Store, Workers: 1, Now: time.Now, Log: quiet, Die: func(why string) { died <- why; close(release) },
 			Definitions: []job.Definition{definition("work", job.Action{Name: "deaf", NoUndo: none, Deadline: time.Hour,
 				Do: func(context.Context, *job.Run) job.Outcome { <-release; return job.Done() }})},
 			Conductor: job.Conductor{ID: "a", Incarnation: "1", Hostname: "a", Groups: []string{""}, Description: json.RawMessage("{}")},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := r.Join(context.Background()); err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
+		must.OK(t, r.Join(context.Background()))
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan error, 1)
 		go func() { done <- r.Run(ctx, time.Second) }()

@@ -10,6 +10,7 @@ import (
 
 	"salvor/job"
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 // refusing is a store that takes nothing for a while.
@@ -68,9 +69,7 @@ func TestAdvanced(t *testing.T) {
 				h := newHouse(t)
 				defer h.Close()
 				j := &job.Job{Kind: "work", Class: job.Operation, Subject: job.Node("n"), Action: c.from}
-				if err := h.Do(context.Background(), func(tx job.Tx) error { return h.Insert(tx, j) }); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, h.Do(context.Background(), func(tx job.Tx) error { return h.Insert(tx, j) }))
 				defer h.runner("a", h.Store, false, definition("work", job.Action{Name: "one", NoUndo: none, Checks: c.checks, Do: ok},
 					job.Action{Name: "two", NoUndo: none, Deadline: time.Hour, Do: vain}))()
 				got := h.await(j.ID, time.Minute, func(j job.Job) bool { return j.Action == "two" && j.Attempt > 1 })

@@ -18,6 +18,7 @@ import (
 	"salvor/secret"
 	"salvor/store"
 	"salvor/store/storetest"
+	"salvor/test/must"
 )
 
 func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
@@ -73,14 +74,8 @@ func TestOldRelease(t *testing.T) {
 	if url == "" {
 		return
 	}
-	master, err := hex.DecodeString(os.Getenv(upgradeKey))
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := secret.NewKey(master)
-	if err != nil {
-		t.Fatal(err)
-	}
+	master := must.Get(hex.DecodeString(os.Getenv(upgradeKey)))(t)
+	key := must.Get(secret.NewKey(master))(t)
 	var w walked
 	list := w.release(1)
 	list.Actions[1].Do = func(_ context.Context, r *job.Run) job.Outcome {
@@ -95,10 +90,7 @@ func TestOldRelease(t *testing.T) {
 
 func openOf(t *testing.T, url string, key *secret.Key, versions map[job.Kind]int) *store.Store {
 	t.Helper()
-	s, err := store.Open(t.Context(), url, key, store.Options{NoSync: true, Logger: quiet, Versions: versions})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(store.Open(t.Context(), url, key, store.Options{NoSync: true, Logger: quiet, Versions: versions}))(t)
 	return s
 }
 
@@ -110,10 +102,7 @@ func TestKilledOnOneReleaseResumedOnTheNext(t *testing.T) {
 			t.Parallel()
 			d := fresh(t)
 			master := secret.GenerateKey()
-			key, err := secret.NewKey(master)
-			if err != nil {
-				t.Fatal(err)
-			}
+			key := must.Get(secret.NewKey(master))(t)
 			killInTheMiddle(t, d.URL, hex.EncodeToString(master))
 			var next, before walked
 			h := &house{openOf(t, d.URL, key, job.Versions([]job.Definition{next.release(2)})), t}
@@ -154,13 +143,8 @@ func killInTheMiddle(t *testing.T, url, key string) {
 	t.Helper()
 	old := exec.Command(os.Args[0], "-test.run=^TestOldRelease$", "-test.v")
 	old.Env = append(os.Environ(), upgradeURL+"="+url, upgradeKey+"="+key)
-	out, err := old.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := old.Start(); err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(old.StdoutPipe())(t)
+	must.OK(t, old.Start())
 	watch := time.AfterFunc(time.Minute, func() { _ = old.Process.Kill() })
 	defer watch.Stop()
 	reached := ""
@@ -169,9 +153,7 @@ func killInTheMiddle(t *testing.T, url, key string) {
 			reached = lines.Text()
 		}
 	}
-	if err := old.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, old.Process.Kill())
 	_ = old.Wait()
 	if reached != "in the middle of wash, after fetch" {
 		t.Fatalf("the release before got as far as %q", reached)

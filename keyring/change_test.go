@@ -11,6 +11,7 @@ import (
 	"salvor/problem"
 	"salvor/secret"
 	"salvor/store/storetest"
+	"salvor/test/must"
 )
 
 // process is one of several over a database, with a key file of its own.
@@ -23,9 +24,7 @@ type process struct {
 func start(t *testing.T, db storetest.Database, s Store, keys string, now *time.Time) process {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "secrets.key")
-	if err := os.WriteFile(file, []byte(keys), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte(keys), 0o600))
 	source, key, err := Open(t.Context(), Source{File: file})
 	if err != nil {
 		t.Fatal(err)
@@ -36,19 +35,14 @@ func start(t *testing.T, db storetest.Database, s Store, keys string, now *time.
 
 func (p process) file() string {
 	p.t.Helper()
-	b, err := os.ReadFile(p.Source.File)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	b := must.Get(os.ReadFile(p.Source.File))(p.t)
 	return string(b)
 }
 
 // copyTo is what a person does who is told that a host lacks a key.
 func (p process) copyTo(other process) {
 	p.t.Helper()
-	if err := os.WriteFile(other.Source.File, []byte(p.file()), 0o600); err != nil {
-		p.t.Fatal(err)
-	}
+	must.OK(p.t, os.WriteFile(other.Source.File, []byte(p.file()), 0o600))
 }
 
 func (p process) state(want string) {
@@ -75,13 +69,9 @@ func TestChangeByManyProcesses(t *testing.T) {
 	a, b, silent := start(t, db, s, string(text), &at), start(t, db, s, string(text), &at), start(t, db, s, string(text), &at)
 	a.Key = db.Key // the store seals with the key of the process that it is in
 	for _, p := range []process{a, b, silent} {
-		if err := p.turn(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, p.turn(ctx))
 	}
-	if err := a.Rotate(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, a.Rotate(ctx))
 	if err := a.Rotate(ctx); !problem.Is(err, problem.Conflict) {
 		t.Errorf("a second change at the same time: %v", err)
 	}

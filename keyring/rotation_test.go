@@ -12,6 +12,7 @@ import (
 	"salvor/secret"
 	"salvor/store"
 	"salvor/store/storetest"
+	"salvor/test/must"
 )
 
 // countingStore counts what reads all rows.
@@ -44,9 +45,7 @@ func TestRotationWaits(t *testing.T) {
 	s, key := storetest.SQLite(t)
 	y := &countingStore{Store: s}
 	op := &job.Job{Kind: "work", Version: 1, Class: job.Operation, Subject: job.Node("n"), Secret: secret.New("hash")}
-	if err := s.Do(t.Context(), func(tx job.Tx) error { return s.Insert(tx, op) }); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Do(t.Context(), func(tx job.Tx) error { return s.Insert(tx, op) }))
 	r := newRing(Source{File: filepath.Join(t.TempDir(), "secrets.key")}, key, y)
 	next, err := key.Add(secret.GenerateKey())
 	if err == nil {
@@ -66,13 +65,9 @@ func TestRotationWaits(t *testing.T) {
 		t.Fatal(jobs, err)
 	}
 	jobs[0].State = job.Ended
-	if err := s.Do(t.Context(), func(tx job.Tx) error { return s.Save(tx, &jobs[0], false) }); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Do(t.Context(), func(tx job.Tx) error { return s.Save(tx, &jobs[0], false) }))
 	r.asked = time.Time{}
-	if err := r.turn(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, r.turn(t.Context()))
 	keys, err := s.SealKeys(t.Context())
 	if err != nil || len(keys) != 2 || keys[0].State != store.RetiredKey && keys[1].State != store.RetiredKey {
 		t.Errorf("nobody needs the old key: %+v %v", keys, err)
@@ -110,10 +105,7 @@ func TestAnOldKeyStaysWhileItIsHeld(t *testing.T) {
 					r.asked = time.Time{}
 					_ = r.turn(t.Context())
 				}
-				keys, err := s.SealKeys(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				keys := must.Get(s.SealKeys(t.Context()))(t)
 				is := map[string]string{}
 				for _, k := range keys {
 					is[k.ID] = string(k.State)
@@ -157,9 +149,7 @@ func TestRetiredKeyGoes(t *testing.T) {
 	}
 	r := newRing(source, key, s)
 	for _, id := range []string{retired, current} {
-		if err := s.ProposeKey(t.Context(), id); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, s.ProposeKey(t.Context(), id))
 		if id == current {
 			key.Forget(retired) // as a start does
 		}

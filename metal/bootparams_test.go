@@ -7,6 +7,7 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/store/storetest"
+	"salvor/test/must"
 )
 
 // TestBootWordsAreFew: whoever tells again and again why a machine did not boot changes its record once in a while, however it words it.
@@ -16,9 +17,7 @@ func TestBootWordsAreFew(t *testing.T) {
 	now := func() time.Time { return time.Now().Add(late) }
 	nodes := metal.NewNodes(s, s, key, metal.NewDirectory(s, now, time.Second, 0), metal.Options{}, now)
 	n := &metal.Node{ID: "n", Driver: "fake-hardware", ProvisionState: metal.Active, BootNumber: 3}
-	if err := s.Do(t.Context(), func(tx job.Tx) error { return s.InsertNode(tx, n) }); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Do(t.Context(), func(tx job.Tx) error { return s.InsertNode(tx, n) }))
 	told := func(want string, events int) {
 		t.Helper()
 		got, err := nodes.Node(t.Context(), "n")
@@ -28,14 +27,10 @@ func TestBootWordsAreFew(t *testing.T) {
 		}
 	}
 	for _, words := range []string{"no route", "no login", "a", "b", "c"} {
-		if err := nodes.BootFailed(t.Context(), "n", 3, words); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, nodes.BootFailed(t.Context(), "n", 3, words))
 	}
 	told("Failed to boot: no route", 1)
 	late = 10 * time.Second
-	if err := nodes.BootFailed(t.Context(), "n", 3, "no login"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, nodes.BootFailed(t.Context(), "n", 3, "no login"))
 	told("Failed to boot: no login", 2)
 }

@@ -8,6 +8,7 @@ import (
 
 	"salvor/job"
 	"salvor/metal"
+	"salvor/test/must"
 )
 
 // void is a store that answers nothing until it is asked to.
@@ -29,9 +30,7 @@ func TestDirectoryOfASilentStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := &void{}
 		d := metal.NewDirectory(v, time.Now, time.Second, metal.ConductorSilence)
-		if _, err := d.Conductors(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(d.Conductors(t.Context()))(t)
 		v.silent = true
 		time.Sleep(time.Second)
 		for range 3 {

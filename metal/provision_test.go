@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 var update = flag.Bool("update", false, "write docs/states.md again")
@@ -14,14 +15,9 @@ func TestStatesAreDrawn(t *testing.T) {
 	const path = "../docs/states.md"
 	want := StatesMarkdown()
 	if *update {
-		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path, []byte(want), 0o644))
 	}
-	got, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(os.ReadFile(path))(t)
 	if string(got) != want {
 		t.Error("docs/states.md is not what metal/provision.go says: run make states")
 	}

@@ -9,6 +9,7 @@ import (
 
 	"salvor/problem"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 // decode reads JSON for a table.
@@ -123,9 +124,7 @@ func TestActions(t *testing.T) {
 		{"op":"extend-port-attribute","args":{"port_id":"p1","path":"extra/l","value":1}},
 		{"op":"del-port-attribute","args":{"port_id":"p1","path":"physical_network"}},
 		{"op":"log","args":{"msg":"{node.uuid} has {inventory[nothing]}","level":"WARNING"}}]`)
-	if err := Apply([]*InspectionRule{r}, f); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, Apply([]*InspectionRule{r}, f))
 	n := f.Node
 	if diff := cmp.Diff(Object{"cpus": "8", "deep": Object{"er": "x"}, "capabilities": "boot_mode:uefi"}, n.Properties); diff != "" {
 		t.Errorf("properties (-want +got):\n%s", diff)

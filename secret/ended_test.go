@@ -3,19 +3,15 @@ package secret
 import (
 	"testing"
 	"time"
+
+	"salvor/test/must"
 )
 
 // TestTokensOfAnEndedKeyEnd when those have ended that it signed last.
 func TestTokensOfAnEndedKeyEnd(t *testing.T) {
 	former := GenerateKey()
-	k, err := NewKey(former, GenerateKey())
-	if err != nil {
-		t.Fatal(err)
-	}
-	id, err := KeyID(former)
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := must.Get(NewKey(former, GenerateKey()))(t)
+	id := must.Get(KeyID(former))(t)
 	token, at := k.Token("word"), time.Now()
 	k.Use(k.IDs()[1])
 	k.End(id, at)

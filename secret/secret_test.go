@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"salvor/test/must"
 )
 
 const canary = "canary-9f2c"
@@ -27,10 +29,7 @@ func TestNothingPrintsASecret(t *testing.T) {
 	var log bytes.Buffer
 	slog.New(slog.NewTextHandler(&log, nil)).Info("x", "v", v, "r", r, "p", &v)
 	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "v", v, "r", r, "p", &v)
-	asJSON, err := json.Marshal(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	asJSON := must.Get(json.Marshal(r))(t)
 	for _, out := range []string{
 		fmt.Sprint(v), fmt.Sprint(&v), fmt.Sprint(r), fmt.Sprintf("%v %+v %#v %s %q %x %X %d", v, v, v, v, v, v, v, v),
 		fmt.Sprintf("%+v %#v", r, &r), fmt.Errorf("wrap %v %w", v, errors.New("x")).Error(), log.String(), string(asJSON),
@@ -45,14 +44,8 @@ func TestNothingPrintsASecret(t *testing.T) {
 }
 
 func TestKeySealsForOnePlace(t *testing.T) {
-	a, err := NewKey(GenerateKey())
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := NewKey(GenerateKey())
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(NewKey(GenerateKey()))(t)
+	b := must.Get(NewKey(GenerateKey()))(t)
 	rapid.Check(t, func(t *rapid.T) {
 		plain, place := rapid.String().Draw(t, "plain"), rapid.String().Draw(t, "place")
 		sealed := a.Seal(New(plain), place)
@@ -75,10 +68,7 @@ func TestKeySealsForOnePlace(t *testing.T) {
 }
 
 func TestTokensDifferByEveryWord(t *testing.T) {
-	k, err := NewKey(GenerateKey())
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := must.Get(NewKey(GenerateKey()))(t)
 	if !k.Token("agent", "n", "1").Equal(k.Token("agent", "n", "1")) {
 		t.Error("the same words give different tokens")
 	}
@@ -121,10 +111,7 @@ func TestMasked(t *testing.T) {
 		"redfish_password": canary, "redfish_username": "admin", "list": []any{map[string]any{"auth_token": canary}},
 		"deep": map[string]any{"SNMP_Community": canary, "empty_password": nil}, "number_secret": 7.0,
 	}
-	out, err := json.Marshal(Masked(in))
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(json.Marshal(Masked(in)))(t)
 	if strings.Contains(string(out), canary) || strings.Contains(string(out), "7") || !strings.Contains(string(out), "admin") || !strings.Contains(string(out), `"empty_password":null`) {
 		t.Errorf("masked: %s", out)
 	}

@@ -15,6 +15,7 @@ import (
 	"salvor/problem"
 	"salvor/store"
 	"salvor/store/storetest"
+	"salvor/test/must"
 )
 
 // TestBacklogRefusesAndLetsGo: while the backlog of a group is full, new operations of users are refused with a Retry-After, and
@@ -29,10 +30,7 @@ func backlogRefusesAndLetsGo(t *testing.T, d storetest.Database) {
 	var passed atomic.Int64
 	start := time.Now().Truncate(time.Second)
 	now := func() time.Time { return start.Add(time.Duration(passed.Load())) }
-	s, err := store.Open(t.Context(), d.URL, d.Key, store.Options{BacklogLimit: 3, Now: now})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(store.Open(t.Context(), d.URL, d.Key, store.Options{BacklogLimit: 3, Now: now}))(t)
 	defer s.Close()
 	user, work := access.WithRequester(t.Context(), access.Requester{User: "ann", Source: "192.0.2.1"}), t.Context()
 	made := 0
@@ -83,9 +81,7 @@ func backlogRefusesAndLetsGo(t *testing.T, d storetest.Database) {
 	if n := s.RefusedOperations(); n != 8 {
 		t.Errorf("%d operations counted as refused, want 8", n)
 	}
-	if err := s.Register(work, job.Conductor{ID: "c", Incarnation: "c1", Hostname: "c", Groups: []string{"oslo"}}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Register(work, job.Conductor{ID: "c", Incarnation: "c1", Hostname: "c", Groups: []string{"oslo"}}))
 	kinds := map[job.Kind]int{"rescue": 1, "unrescue": 1, "boot device": 1, compute.JobFence: 1, metal.JobForcePowerOff: 1}
 	claimed, err := s.Claim(work, "c1", now(), []string{"oslo"}, kinds, 64)
 	if err != nil || len(claimed) < 6 {
@@ -99,9 +95,7 @@ func backlogRefusesAndLetsGo(t *testing.T, d storetest.Database) {
 		waits.ID = fmt.Sprintf("00000000-0000-4000-8000-%012d", i)
 		waits.Kind, waits.Version, waits.Class, waits.Subject = "rescue", 1, job.Operation, job.Node(fmt.Sprint("w", i))
 		waits.Due = now().Add(time.Duration(i) * time.Second)
-		if err := s.Do(work, func(tx job.Tx) error { return s.Insert(tx, &waits) }); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, s.Do(work, func(tx job.Tx) error { return s.Insert(tx, &waits) }))
 	}
 	if p, err := s.Place(work, waits); p != nil || err != nil {
 		t.Errorf("the place of a job that is not due: %+v, %v", p, err)

@@ -11,6 +11,7 @@ import (
 
 	"salvor/store"
 	"salvor/store/storetest"
+	"salvor/test/must"
 )
 
 // TestBackupOnASmallDisk: where the disk has no room for a backup and its journal, there is a whole backup or none, and nothing is
@@ -20,13 +21,8 @@ func TestBackupOnASmallDisk(t *testing.T) {
 	peopled(t, d)
 	from := opened(t, d.URL, store.Look)
 	whole := filepath.Join(t.TempDir(), "whole.db")
-	if _, err := from.Backup(t.Context(), whole, nil); err != nil {
-		t.Fatal(err)
-	}
-	info, err := os.Stat(whole)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Get(from.Backup(t.Context(), whole, nil))(t)
+	info := must.Get(os.Stat(whole))(t)
 	made := map[bool][]int{}
 	for _, percent := range []int{70, 125, 190, 220, 400} {
 		dir := t.TempDir()
@@ -37,10 +33,7 @@ func TestBackupOnASmallDisk(t *testing.T) {
 		file := filepath.Join(dir, "b.db")
 		_, err := from.Backup(t.Context(), file, nil)
 		made[err == nil] = append(made[err == nil], percent)
-		left, globErr := filepath.Glob(filepath.Join(dir, "*"))
-		if globErr != nil {
-			t.Fatal(globErr)
-		}
+		left := must.Get(filepath.Glob(filepath.Join(dir, "*")))(t)
 		if err != nil {
 			if len(left) > 0 {
 				t.Errorf("%d %%: %v, and left behind is %v", percent, err, left)

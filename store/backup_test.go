@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"salvor/test/must"
 )
 
 // TestBackupLiesInItsFile: what is left in the journal, and a file that is not what was written, are no backup.
@@ -23,14 +25,9 @@ func TestBackupLiesInItsFile(t *testing.T) {
 		return d
 	}
 	from, to := made(filepath.Join(t.TempDir(), "a.db")), made(file)
-	if _, err := from.tables.db.ExecContext(ctx, `INSERT INTO setting (name, value) VALUES ('a', 'b')`); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(from.tables.db.ExecContext(ctx, `INSERT INTO setting (name, value) VALUES ('a', 'b')`))(t)
 	// Somebody who reads the file as it was keeps the journal from being brought into it, as a full disk does.
-	beside, err := sql.Open("sqlite", sqliteDSN(file, Options{}, "&_pragma=query_only(1)"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	beside := must.Get(sql.Open("sqlite", sqliteDSN(file, Options{}, "&_pragma=query_only(1)")))(t)
 	defer beside.Close()
 	look, err := beside.BeginTx(ctx, nil)
 	if err == nil {
@@ -43,9 +40,7 @@ func TestBackupLiesInItsFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := to.tables.db.ExecContext(ctx, `PRAGMA busy_timeout(50)`); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(to.tables.db.ExecContext(ctx, `PRAGMA busy_timeout(50)`))(t)
 	if err := to.checkpoint(ctx); err == nil {
 		t.Error("the journal counts as brought into the file")
 	}
@@ -53,21 +48,15 @@ func TestBackupLiesInItsFile(t *testing.T) {
 		t.Error("a file beside its journal counts as a backup")
 	}
 	_ = look.Rollback()
-	if err := to.checkpoint(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, to.checkpoint(ctx))
 	_, _ = beside.Close(), to.Close()
-	if err := readBack(ctx, file, done); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, readBack(ctx, file, done))
 	whole, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for what, spoil := range map[string][]byte{"half of it": whole[:len(whole)/2], "nothing": nil} {
-		if err := os.WriteFile(file, spoil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(file, spoil, 0o600))
 		if err := readBack(ctx, file, done); err == nil {
 			t.Errorf("%s counts as a backup", what)
 		}

@@ -13,6 +13,7 @@ import (
 	"salvor/record"
 	"salvor/store"
 	"salvor/store/storetest"
+	"salvor/test/must"
 )
 
 // BenchmarkStore measures the store as production opens it: SQLite syncs every commit.
@@ -34,10 +35,7 @@ func BenchmarkStore(b *testing.B) {
 		} {
 			b.Run(engine.name+"/"+c.name, func(b *testing.B) {
 				d := engine.fresh(b)
-				s, err := store.Open(context.Background(), d.URL, d.Key, store.Options{Logger: slog.New(slog.DiscardHandler)})
-				if err != nil {
-					b.Fatal(err)
-				}
+				s := must.Get(store.Open(context.Background(), d.URL, d.Key, store.Options{Logger: slog.New(slog.DiscardHandler)}))(b)
 				defer s.Close()
 				c.run(b, s)
 			})
@@ -48,7 +46,7 @@ func BenchmarkStore(b *testing.B) {
 // fill inserts n nodes as Ironic users have them.
 func fill(b *testing.B, s *store.Store, n int) {
 	b.Helper()
-	err := s.Do(b.Context(), func(tx job.Tx) error {
+	must.OK(b, s.Do(b.Context(), func(tx job.Tx) error {
 		for i := range n {
 			err := s.InsertNode(tx, &metal.Node{ID: nodeID(i), Name: fmt.Sprint("node-", i), Driver: "redfish", ProvisionState: metal.Active,
 				DriverInfo: metal.Object{"redfish_address": "https://192.0.2.1", "redfish_username": "admin", "redfish_password": "secret"},
@@ -58,10 +56,7 @@ func fill(b *testing.B, s *store.Store, n int) {
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	}))
 }
 
 func nodeID(i int) string { return fmt.Sprintf("6f5e0c0e-7b2e-4a3e-9d5a-%012d", i) }
@@ -100,26 +95,21 @@ func transactions(b *testing.B, s *store.Store, callers int) {
 		}()
 	}
 	for range callers {
-		if err := <-done; err != nil {
-			b.Fatal(err)
-		}
+		must.OK(b, <-done)
 	}
 	b.ReportMetric(float64(b.N)/time.Since(start).Seconds(), "tx/s")
 }
 
 // claimAndSave claims 64 jobs at a time and ends each in a transaction of its own, eight at once.
 func claimAndSave(b *testing.B, s *store.Store) {
-	err := s.Do(b.Context(), func(tx job.Tx) error {
+	must.OK(b, s.Do(b.Context(), func(tx job.Tx) error {
 		for i := range b.N {
 			if err := s.Insert(tx, &job.Job{Kind: "work", Version: 1, Class: job.Operation, Subject: job.Node(fmt.Sprint(i))}); err != nil {
 				return err
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	}))
 	b.ResetTimer()
 	start := time.Now()
 	work := make(chan job.Job, 64)
@@ -137,10 +127,7 @@ func claimAndSave(b *testing.B, s *store.Store) {
 		}()
 	}
 	for left := b.N; left > 0; {
-		jobs, err := s.Claim(b.Context(), "c/1", time.Now(), []string{""}, map[job.Kind]int{"work": 1}, 64)
-		if err != nil {
-			b.Fatal(err)
-		}
+		jobs := must.Get(s.Claim(b.Context(), "c/1", time.Now(), []string{""}, map[job.Kind]int{"work": 1}, 64))(b)
 		left -= len(jobs)
 		for _, j := range jobs {
 			work <- j
@@ -148,9 +135,7 @@ func claimAndSave(b *testing.B, s *store.Store) {
 	}
 	close(work)
 	for range 8 {
-		if err := <-done; err != nil {
-			b.Fatal(err)
-		}
+		must.OK(b, <-done)
 	}
 	b.ReportMetric(float64(b.N)/time.Since(start).Seconds(), "jobs/s")
 }
@@ -159,9 +144,7 @@ func nodeGet(b *testing.B, s *store.Store) {
 	fill(b, s, 1000)
 	b.ResetTimer()
 	for i := range b.N {
-		if _, err := s.Node(b.Context(), nil, nodeID(i%1000)); err != nil {
-			b.Fatal(err)
-		}
+		must.Get(s.Node(b.Context(), nil, nodeID(i%1000)))(b)
 	}
 }
 

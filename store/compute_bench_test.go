@@ -13,6 +13,7 @@ import (
 	"salvor/secret"
 	"salvor/store"
 	"salvor/store/storetest"
+	"salvor/test/must"
 )
 
 // A region as the issue asks for it.
@@ -29,10 +30,7 @@ func BenchmarkServers(b *testing.B) {
 	}{{"sqlite", storetest.OnSQLite}, {"postgres", storetest.OnPostgres}} {
 		b.Run(engine.name, func(b *testing.B) {
 			d := engine.fresh(b)
-			s, err := store.Open(b.Context(), d.URL, d.Key, store.Options{})
-			if err != nil {
-				b.Fatal(err)
-			}
+			s := must.Get(store.Open(b.Context(), d.URL, d.Key, store.Options{}))(b)
 			defer s.Close()
 			region(b, s)
 			for _, c := range []struct {
@@ -72,17 +70,14 @@ func region(b *testing.B, s *store.Store) {
 	b.Helper()
 	insert := func(n int, one func(tx job.Tx, i int) error) {
 		for from := 0; from < n; from += 1000 {
-			err := s.Do(b.Context(), func(tx job.Tx) error {
+			must.OK(b, s.Do(b.Context(), func(tx job.Tx) error {
 				for i := from; i < min(n, from+1000); i++ {
 					if err := one(tx, i); err != nil {
 						return err
 					}
 				}
 				return nil
-			})
-			if err != nil {
-				b.Fatal(err)
-			}
+			}))
 		}
 	}
 	insert(benchHosts, func(tx job.Tx, i int) error {
@@ -116,9 +111,7 @@ func markServers(b *testing.B, s *store.Store) {
 
 func getServer(b *testing.B, s *store.Store) {
 	for i := range b.N {
-		if _, err := s.Servers().Get(b.Context(), nil, nodeID(i%benchServers)); err != nil {
-			b.Fatal(err)
-		}
+		must.Get(s.Servers().Get(b.Context(), nil, nodeID(i%benchServers)))(b)
 	}
 }
 
@@ -144,9 +137,7 @@ func saveLeases(b *testing.B, s *store.Store) {
 		for i := range leases {
 			leases[i] = compute.Lease{HostID: fmt.Sprint("host", i), BootID: "boot", RenewedAt: time.Now(), Renewals: int64(n)}
 		}
-		if err := s.SaveLeases(b.Context(), leases); err != nil {
-			b.Fatal(err)
-		}
+		must.OK(b, s.SaveLeases(b.Context(), leases))
 	}
 	b.ReportMetric(float64(b.N*benchHosts)/b.Elapsed().Seconds(), "renewals/s")
 }
@@ -171,9 +162,7 @@ func orders(b *testing.B, s *store.Store) {
 		}()
 	}
 	for range 8 {
-		if err := <-done; err != nil {
-			b.Fatal(err)
-		}
+		must.OK(b, <-done)
 	}
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "orders/s")
 }
@@ -197,12 +186,9 @@ func oneOrder(b *testing.B, s *store.Store, n int64) error {
 func addresses(b *testing.B, s *store.Store) {
 	net := &compute.Network{Record: record.Record{ID: "net"}, CIDR: "10.0.0.0/8"}
 	for i := range b.N {
-		err := s.Do(b.Context(), func(tx job.Tx) error {
+		must.OK(b, s.Do(b.Context(), func(tx job.Tx) error {
 			_, err := s.AllocateAddress(tx, net, compute.Address{ServerID: fmt.Sprint(i)}, "")
 			return err
-		})
-		if err != nil {
-			b.Fatal(err)
-		}
+		}))
 	}
 }

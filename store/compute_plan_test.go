@@ -11,6 +11,7 @@ import (
 	"salvor/problem"
 	"salvor/record"
 	"salvor/rescue"
+	"salvor/test/must"
 )
 
 // TestNoScanOfServers holds that what is asked often of servers and orders finds its rows by an index. Hosts,
@@ -89,9 +90,7 @@ func TestNoScanOfServers(t *testing.T) {
 		func() error { return looks(ctx, s.Hosts(), compute.HostFilter{Group: "g"}) },
 		func() error { _, err := s.MoveSources(ctx); return err },
 	} {
-		if err := read(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, read())
 	}
 	if len(r.sent) < 30 {
 		t.Fatalf("only %d statements were seen", len(r.sent))

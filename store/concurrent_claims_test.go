@@ -13,12 +13,13 @@ import (
 	"salvor/metal"
 	"salvor/store"
 	"salvor/store/storetest"
+	"salvor/test/must"
 )
 
 // busy fills a store with a job and a turn for each of some nodes.
 func busy(t *testing.T, s *store.Store, nodes int) {
 	t.Helper()
-	err := s.Do(t.Context(), func(tx job.Tx) error {
+	must.OK(t, s.Do(t.Context(), func(tx job.Tx) error {
 		for i := range nodes {
 			id := fmt.Sprint("node-", i)
 			if err := s.InsertNode(tx, &metal.Node{ID: id, Driver: "fake-hardware", ProvisionState: metal.Active}); err != nil {
@@ -29,27 +30,18 @@ func busy(t *testing.T, s *store.Store, nodes int) {
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 // claims takes some jobs and some turns, and gives their ids.
 func claims(t *testing.T, s *store.Store, limit int) (jobs, turns []string) {
 	t.Helper()
 	now := s.Now().Add(time.Second)
-	claimed, err := s.Claim(t.Context(), "c/1", now, []string{""}, map[job.Kind]int{"work": 1}, limit)
-	if err != nil {
-		t.Fatal(err)
-	}
+	claimed := must.Get(s.Claim(t.Context(), "c/1", now, []string{""}, map[job.Kind]int{"work": 1}, limit))(t)
 	for _, j := range claimed {
 		jobs = append(jobs, j.ID)
 	}
-	nodes, err := s.ClaimPower(t.Context(), metal.PowerTurn{Groups: []string{""}, Now: now, Soon: now, Next: now.Add(time.Hour)}, limit)
-	if err != nil {
-		t.Fatal(err)
-	}
+	nodes := must.Get(s.ClaimPower(t.Context(), metal.PowerTurn{Groups: []string{""}, Now: now, Soon: now, Next: now.Add(time.Hour)}, limit))(t)
 	for _, n := range nodes {
 		turns = append(turns, n.ID)
 	}
@@ -62,10 +54,7 @@ func TestClaimsPassEachOther(t *testing.T) {
 	d := storetest.OnPostgres(t)
 	s := storetest.Open(t, d)
 	busy(t, s, 2)
-	db, err := sql.Open("pgx", d.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := must.Get(sql.Open("pgx", d.URL))(t)
 	defer db.Close()
 	other, err := db.BeginTx(t.Context(), nil)
 	for _, text := range []string{`UPDATE job SET owner = 'other/1', state = 'running' WHERE id = 'job-0'`, `UPDATE power_turn SET due = due + 1 WHERE node_id = 'node-0'`} {
@@ -105,9 +94,7 @@ func TestClaimsKeepTheirLimit(t *testing.T) {
 func TestManyBeginAtOnce(t *testing.T) {
 	t.Parallel()
 	d := storetest.OnPostgres(t)
-	if err := storetest.Open(t, d).Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, storetest.Open(t, d).Close())
 	for range 5 {
 		execRaw(t, d, `DELETE FROM seal_key`)
 		var all sync.WaitGroup

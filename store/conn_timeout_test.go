@@ -14,6 +14,7 @@ import (
 	"salvor/problem"
 	"salvor/store"
 	"salvor/store/storetest"
+	"salvor/test/must"
 )
 
 // hole is a way to a server that can swallow the connections that are open: they carry nothing any more and never end. New ones work.
@@ -34,14 +35,8 @@ func (h *hole) swallow() {
 // holed gives the database by way of a hole.
 func holed(t *testing.T, d storetest.Database) (storetest.Database, *hole) {
 	t.Helper()
-	u, err := url.Parse(d.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := must.Get(url.Parse(d.URL))(t)
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { _ = listener.Close() })
 	h := &hole{}
 	go func() {
@@ -93,9 +88,7 @@ func TestSilence(t *testing.T) {
 	d, line := holed(t, storetest.OnPostgres(t))
 	s := storetest.Open(t, d)
 	me := job.Conductor{ID: "c", Incarnation: "1", Hostname: "h"}
-	if err := s.Register(t.Context(), me); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Register(t.Context(), me))
 	busy := func() { // with many connections
 		var all sync.WaitGroup
 		for range 12 {
@@ -144,10 +137,7 @@ func TestSilence(t *testing.T) {
 func TestSilenceOfARead(t *testing.T) {
 	d, line := holed(t, storetest.OnPostgres(t))
 	d.URL += "&statement_timeout=1000"
-	s, err := store.Open(t.Context(), d.URL, d.Key, store.Options{MaxConns: 1, Migrate: store.MigrateEmpty})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(store.Open(t.Context(), d.URL, d.Key, store.Options{MaxConns: 1, Migrate: store.MigrateEmpty}))(t)
 	defer s.Close()
 	for { // one that came in time
 		if _, err := s.Node(t.Context(), nil, "n"); problem.Is(err, problem.NotFound) {

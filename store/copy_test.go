@@ -20,14 +20,12 @@ import (
 	"salvor/secret"
 	"salvor/store"
 	"salvor/store/storetest"
+	"salvor/test/must"
 )
 
 func opened(t *testing.T, url string, use store.Use) *store.Database {
 	t.Helper()
-	d, err := store.OpenDatabase(t.Context(), url, use)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := must.Get(store.OpenDatabase(t.Context(), url, use))(t)
 	t.Cleanup(func() { _ = d.Close() })
 	return d
 }
@@ -62,9 +60,7 @@ func peopled(t *testing.T, d storetest.Database) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Close())
 }
 
 // lived holds that a copy reads as its origin did, that its secrets open with the same key, and that it counts on.
@@ -107,9 +103,7 @@ func lived(t *testing.T, d storetest.Database) {
 	if err != nil || markErr != nil || after.Num <= before.Num+1 {
 		t.Fatalf("a new node gets the number %d after %d, and one was given and gone: %v %v", after.Num, before.Num, err, markErr)
 	}
-	if err := s.Do(t.Context(), func(tx job.Tx) error { return s.DeleteNode(tx, &metal.Node{ID: "after", Version: 1}) }); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Do(t.Context(), func(tx job.Tx) error { return s.DeleteNode(tx, &metal.Node{ID: "after", Version: 1}) }))
 }
 
 // TestCopyThereAndBack moves a database from SQLite into PostgreSQL and back into SQLite.
@@ -139,9 +133,7 @@ func TestCopyThereAndBack(t *testing.T) {
 		if _, err := from.Copy(t.Context(), to, nil); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "not empty") {
 			t.Errorf("copy %d over itself: %v", i+1, err)
 		}
-		if err := errors.Join(from.Close(), to.Close()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, errors.Join(from.Close(), to.Close()))
 		if i == 0 {
 			lived(t, way.to)
 			former = done
@@ -191,9 +183,7 @@ func TestCopyRefusesWhileServed(t *testing.T) {
 		d := storetest.OnPostgres(t)
 		s := storetest.Open(t, d)
 		me := job.Conductor{ID: "c", Incarnation: "1", Hostname: "north-7"}
-		if err := s.Register(t.Context(), me); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, s.Register(t.Context(), me))
 		ctx, stop := context.WithCancel(t.Context())
 		beaten := make(chan struct{})
 		go func() {
@@ -270,9 +260,7 @@ func TestCopyWaitsForWriters(t *testing.T) {
 		}
 		return nil
 	})
-	if err := errors.Join(err, <-copied); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, errors.Join(err, <-copied))
 	if rows := rowsOf(done, "node"); rows != 1 {
 		t.Errorf("%d nodes were copied", rows)
 	}
@@ -281,15 +269,10 @@ func TestCopyWaitsForWriters(t *testing.T) {
 // waiting counts who waits for a lock on a table.
 func waiting(t *testing.T, d storetest.Database) (n int) {
 	t.Helper()
-	db, err := sql.Open("pgx", d.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := must.Get(sql.Open("pgx", d.URL))(t)
 	defer db.Close()
-	if err := db.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM pg_locks WHERE NOT granted AND locktype = 'relation'
-		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, db.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM pg_locks WHERE NOT granted AND locktype = 'relation'
+		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&n))
 	return n
 }
 
@@ -408,12 +391,7 @@ func execRaw(t *testing.T, d storetest.Database, text string) {
 	if path, ok := strings.CutPrefix(d.URL, "sqlite:"); ok {
 		driver, source = "sqlite", path
 	}
-	db, err := sql.Open(driver, source)
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := must.Get(sql.Open(driver, source))(t)
 	defer db.Close()
-	if _, err := db.ExecContext(t.Context(), text); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(db.ExecContext(t.Context(), text))(t)
 }

@@ -14,6 +14,7 @@ import (
 	"salvor/metal"
 	"salvor/record"
 	"salvor/secret"
+	"salvor/test/must"
 )
 
 const crashDir = "SALVOR_TEST_CRASH_DIR"
@@ -34,10 +35,7 @@ func TestCrashChild(t *testing.T) {
 	if dir == "" {
 		t.Skip("runs inside of TestCrash")
 	}
-	s, err := openCrash(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(openCrash(dir))(t)
 	for caller := range 6 {
 		go func() {
 			for i := 0; ; i++ {
@@ -64,13 +62,8 @@ func TestCrash(t *testing.T) {
 	dir := t.TempDir()
 	child := exec.Command(os.Args[0], "-test.run=^TestCrashChild$")
 	child.Env = append(os.Environ(), crashDir+"="+dir)
-	out, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(child.StdoutPipe())(t)
+	must.OK(t, child.Start())
 	var told []string
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
@@ -85,10 +78,7 @@ func TestCrash(t *testing.T) {
 	if len(told) < 300 {
 		t.Fatalf("the child said only %d lines", len(told))
 	}
-	s, err := openCrash(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(openCrash(dir))(t)
 	defer s.Close()
 	// The last line may be cut short by the kill.
 	for _, id := range told[:len(told)-1] {
@@ -100,10 +90,7 @@ func TestCrash(t *testing.T) {
 			t.Fatalf("job %s, which was committed: %v", id, err)
 		}
 	}
-	all, err := s.Nodes(t.Context(), nil, metal.NodeFilter{}, record.Page{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(s.Nodes(t.Context(), nil, metal.NodeFilter{}, record.Page{}))(t)
 	for _, n := range all {
 		if n.Reservation != "salvor" {
 			t.Fatalf("node %s is there without its job", n.ID)

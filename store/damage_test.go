@@ -10,6 +10,7 @@ import (
 	"salvor/secret"
 	"salvor/store"
 	"salvor/store/storetest"
+	"salvor/test/must"
 )
 
 // TestUnreadableRows: a job whose row is spoiled is claimed with a word of what is wrong with it, beside those that are not.
@@ -28,9 +29,7 @@ func TestUnreadableRows(t *testing.T) {
 				if what == "number" && name == "PostgreSQL" {
 					continue
 				}
-				if err := s.Exec(t.Context(), text, j.ID); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, s.Exec(t.Context(), text, j.ID))
 				want[j.ID] = what
 			}
 			add(t, s, "whole")
@@ -61,18 +60,13 @@ func TestUnreadableRows(t *testing.T) {
 func add(t *testing.T, s *store.Store, subject string) *job.Job {
 	t.Helper()
 	j := &job.Job{Kind: "work", Version: 1, Subject: job.Node(subject), Memo: map[string]string{"a": "b"}, Secret: secret.New("s3cret")}
-	if err := s.Do(t.Context(), func(tx job.Tx) error { return s.Insert(tx, j) }); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Do(t.Context(), func(tx job.Tx) error { return s.Insert(tx, j) }))
 	return j
 }
 
 func claimable(t *testing.T, s *store.Store) []job.Job {
 	t.Helper()
-	jobs, err := s.Claim(context.Background(), "c/2", s.Now(), []string{""}, map[job.Kind]int{"work": 1}, 10)
-	if err != nil {
-		t.Fatal(err)
-	}
+	jobs := must.Get(s.Claim(context.Background(), "c/2", s.Now(), []string{""}, map[job.Kind]int{"work": 1}, 10))(t)
 	return jobs
 }
 

@@ -19,19 +19,14 @@ import (
 	"salvor/secret"
 	"salvor/store"
 	"salvor/store/storetest"
+	"salvor/test/must"
 )
 
 // openAt opens a store on a PostgreSQL URL as the program does.
 func openAt(t *testing.T, at string, opts store.Options) *store.Store {
 	t.Helper()
-	key, err := secret.NewKey(make([]byte, 32))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := store.Open(t.Context(), at, key, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(secret.NewKey(make([]byte, 32)))(t)
+	s := must.Get(store.Open(t.Context(), at, key, opts))(t)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
@@ -73,9 +68,7 @@ func TestNoWriteGoesToAStandby(t *testing.T) {
 	p.Database("one")
 	at := "postgres://postgres@/one?host=" + url.QueryEscape(p.Standby.Dir()+","+p.Primary.Dir()) + "&sslmode=disable"
 	s := openAt(t, at, store.Options{Migrate: store.MigrateEmpty})
-	if err := insertNode(t, s, "before"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, insertNode(t, s, "before"))
 	p.Primary.Kill()
 	if err := insertNode(t, s, "lost"); !problem.Is(err, problem.Unavailable) {
 		t.Errorf("without a primary: %v", err)
@@ -97,18 +90,11 @@ func TestNoWriteGoesToAStandby(t *testing.T) {
 func TestAReadOnlyServerIsLeft(t *testing.T) {
 	p := storetest.NewPair(t, true)
 	s := openAt(t, p.Database("one"), store.Options{Migrate: store.MigrateEmpty})
-	if err := insertNode(t, s, "before"); err != nil {
-		t.Fatal(err)
-	}
-	db, err := sql.Open("pgx", p.Primary.URL("one"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, insertNode(t, s, "before"))
+	db := must.Get(sql.Open("pgx", p.Primary.URL("one")))(t)
 	defer db.Close()
 	for _, text := range []string{"ALTER SYSTEM SET default_transaction_read_only = on", "SELECT pg_reload_conf()"} {
-		if _, err := db.ExecContext(t.Context(), text); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(db.ExecContext(t.Context(), text))(t)
 	}
 	for end := time.Now().Add(30 * time.Second); ; {
 		// The server takes the setting up in its own time.
@@ -122,10 +108,7 @@ func TestAReadOnlyServerIsLeft(t *testing.T) {
 	}
 	p.Standby.Promote()
 	eventuallyInserted(t, s, "after")
-	other, err := sql.Open("pgx", p.Standby.URL("one"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := must.Get(sql.Open("pgx", p.Standby.URL("one")))(t)
 	defer other.Close()
 	n := 0
 	if err := other.QueryRowContext(t.Context(), "SELECT count(*) FROM node WHERE id = 'after'").Scan(&n); err != nil || n != 1 {
@@ -150,13 +133,9 @@ func TestADeadFirstHostCostsNoConnectionItsTime(t *testing.T) {
 	began := time.Now()
 	s := openAt(t, at, store.Options{Migrate: store.MigrateEmpty})
 	me := job.Conductor{ID: "c", Incarnation: "1", Hostname: "h"}
-	if err := s.Register(t.Context(), me); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Register(t.Context(), me))
 	// A beat has two seconds, and its connection is a new one.
-	if err := s.RenewLease(t.Context(), me); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.RenewLease(t.Context(), me))
 	if took := time.Since(began); took > 8*time.Second {
 		t.Errorf("the start beside a dead server took %s", took)
 	}
@@ -192,12 +171,8 @@ func TestAHungCommitIsAnswered(t *testing.T) {
 	s := openAt(t, p.Database("one"), store.Options{Migrate: store.MigrateEmpty, MaxConns: conns})
 	other := openAt(t, p.URL("one"), store.Options{MaxConns: conns}) // another process
 	me := job.Conductor{ID: "c", Incarnation: "1", Hostname: "h"}
-	if err := s.Register(t.Context(), me); err != nil {
-		t.Fatal(err)
-	}
-	if err := insertNode(t, s, "before"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Register(t.Context(), me))
+	must.OK(t, insertNode(t, s, "before"))
 	p.FreezeReceiver()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // as a request has it
 	defer cancel()
@@ -266,10 +241,7 @@ func TestAHungCommitIsAnswered(t *testing.T) {
 	if err := insertNodeIn(user, s, "n late"); !problem.Is(err, problem.Unavailable) || problem.IsUnconfirmed(err) || time.Since(came) > 5*time.Second {
 		t.Errorf("a request that came while commits hung: %v after %s", err, time.Since(came))
 	}
-	db, err := sql.Open("pgx", p.Primary.URL("one"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := must.Get(sql.Open("pgx", p.Primary.URL("one")))(t)
 	defer db.Close()
 	backends := 0
 	if err := db.QueryRowContext(ctx, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'salvor'").Scan(&backends); err != nil || backends > 3*conns {
@@ -292,9 +264,7 @@ func TestAHungCommitIsAnswered(t *testing.T) {
 	eventuallyInserted(t, s, "after")
 	n := 0
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		if err := db.QueryRowContext(ctx, "SELECT count(*) FROM node WHERE id LIKE 'n%'").Scan(&n); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, db.QueryRowContext(ctx, "SELECT count(*) FROM node WHERE id LIKE 'n%'").Scan(&n))
 		if n == may || time.Now().After(end) {
 			break
 		}
@@ -311,22 +281,12 @@ func TestALeaseWaitsForNoCounter(t *testing.T) {
 	server := storetest.NewInstance(t)
 	s := openAt(t, server.URL("postgres"), store.Options{Migrate: store.MigrateEmpty})
 	me := job.Conductor{ID: "c", Incarnation: "1", Hostname: "h"}
-	if err := s.Register(t.Context(), me); err != nil {
-		t.Fatal(err)
-	}
-	db, err := sql.Open("pgx", server.URL("postgres"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Register(t.Context(), me))
+	db := must.Get(sql.Open("pgx", server.URL("postgres")))(t)
 	defer db.Close()
-	locked, err := db.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	locked := must.Get(db.BeginTx(t.Context(), nil))(t)
 	defer func() { _ = locked.Rollback() }()
-	if _, err := locked.ExecContext(t.Context(), "SELECT 1 FROM incarnation FOR UPDATE"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(locked.ExecContext(t.Context(), "SELECT 1 FROM incarnation FOR UPDATE"))(t)
 	var all sync.WaitGroup
 	defer all.Wait()
 	for range 3 { // more than there are connections for leases
@@ -349,10 +309,7 @@ func TestALeaseWaitsForNoCounter(t *testing.T) {
 // committed.
 func TestCloseWaitsForTransactions(t *testing.T) {
 	d := storetest.OnPostgres(t)
-	s, err := store.Open(t.Context(), d.URL, d.Key, store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(store.Open(t.Context(), d.URL, d.Key, store.Options{}))(t)
 	begun, release, closed := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	var once, all = sync.Once{}, sync.WaitGroup{}
 	all.Go(func() {

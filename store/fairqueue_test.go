@@ -14,6 +14,7 @@ import (
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 func requesterAt(user, source string) context.Context {
@@ -44,10 +45,7 @@ func (q *fairQueue) waitingRequests() (n int) {
 // TestClientsTakeTurns: users take turns, and so do the sources of one user, in whatever order they came.
 func TestClientsTakeTurns(t *testing.T) {
 	q := newFairQueue(1)
-	release, err := q.acquire(requesterAt("holder", "x"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	release := must.Get(q.acquire(requesterAt("holder", "x")))(t)
 	var mu sync.Mutex
 	var order []string
 	var all sync.WaitGroup
@@ -89,10 +87,7 @@ func TestClientsTakeTurns(t *testing.T) {
 func TestQueueIsBounded(t *testing.T) {
 	q := newFairQueue(1)
 	q.limit = 2
-	release, err := q.acquire(requesterAt("holder", "x"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	release := must.Get(q.acquire(requesterAt("holder", "x")))(t)
 	ctx, cancel := context.WithCancel(requesterAt("many", "1"))
 	var all sync.WaitGroup
 	for range 2 {
@@ -212,10 +207,7 @@ func TestReadsOfStepsLeaveRoom(t *testing.T) {
 	var taken []func()
 	take := func(ctx context.Context, n int) {
 		for range n {
-			release, err := acquireDatabaseSlot(ctx, s.readQueue, s.stepReads)
-			if err != nil {
-				t.Fatal(err)
-			}
+			release := must.Get(acquireDatabaseSlot(ctx, s.readQueue, s.stepReads))(t)
 			taken = append(taken, release)
 		}
 	}

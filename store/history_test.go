@@ -12,6 +12,7 @@ import (
 	"salvor/record"
 	"salvor/store"
 	"salvor/store/storetest"
+	"salvor/test/must"
 )
 
 // onBoth runs a test on a fresh database of each engine.
@@ -66,9 +67,7 @@ func idle(t *testing.T, s *store.Store, me job.Conductor, j job.Job) {
 func TestHeldDatabaseRunsNothing(t *testing.T) {
 	onBoth(t, func(t *testing.T, d storetest.Database) {
 		s, me, j := working(t, d)
-		if err := s.Exec(t.Context(), `UPDATE incarnation SET held_at = 1, held_reason = 'backup', held_detail = 'by another process'`); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, s.Exec(t.Context(), `UPDATE incarnation SET held_at = 1, held_reason = 'backup', held_detail = 'by another process'`))
 		if s.Held() != nil {
 			t.Fatal("this process knows already")
 		}
@@ -97,13 +96,9 @@ func TestOlderStateIsNoticed(t *testing.T) {
 	onBoth(t, func(t *testing.T, d storetest.Database) {
 		s, me, j := working(t, d)
 		for range 3 {
-			if _, err := s.Raise(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(s.Raise(t.Context()))(t)
 		}
-		if err := s.Exec(t.Context(), `UPDATE incarnation SET counter = counter - 1`); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, s.Exec(t.Context(), `UPDATE incarnation SET counter = counter - 1`))
 		idle(t, s, me, j)
 		i, err := s.Incarnation(t.Context())
 		if err != nil || i.Held == nil || i.Held.Code != record.HeldWentBack || !strings.Contains(i.Held.Detail, "state 4") {
@@ -118,20 +113,14 @@ func TestOlderLeaseIsNoticed(t *testing.T) {
 	onBoth(t, func(t *testing.T, d storetest.Database) {
 		s, me, j := working(t, d)
 		for range 3 {
-			if err := s.RenewLease(t.Context(), me); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, s.RenewLease(t.Context(), me))
 		}
 		if i, err := s.Incarnation(t.Context()); err != nil || i.Held != nil {
 			t.Fatalf("held by beats in order: %+v, %v", i.Held, err)
 		}
-		if err := s.Exec(t.Context(), `UPDATE conductor SET counter = counter - 2`); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, s.Exec(t.Context(), `UPDATE conductor SET counter = counter - 2`))
 		idle(t, s, me, j)
-		if err := s.RenewLease(t.Context(), me); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, s.RenewLease(t.Context(), me))
 		i, err := s.Incarnation(t.Context())
 		if err != nil || i.Held == nil || i.Held.Code != record.HeldWentBack || !strings.Contains(i.Held.Detail, "conductor c") {
 			t.Errorf("held: %+v, %v", i.Held, err)
@@ -150,16 +139,9 @@ func TestWitnesses(t *testing.T) {
 		}
 		compare := func(id string, counter int64) string {
 			t.Helper()
-			if err := s.Compare(t.Context(), record.Witness{ID: id, Counter: counter}, "witness.json"); err != nil {
-				t.Fatal(err)
-			}
-			now, err := s.Incarnation(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := s.Exec(t.Context(), `UPDATE incarnation SET held_at = NULL`); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, s.Compare(t.Context(), record.Witness{ID: id, Counter: counter}, "witness.json"))
+			now := must.Get(s.Incarnation(t.Context()))(t)
+			must.OK(t, s.Exec(t.Context(), `UPDATE incarnation SET held_at = NULL`))
 			if now.Held == nil {
 				return ""
 			}
@@ -193,10 +175,7 @@ func TestWitnesses(t *testing.T) {
 // incarnationAt reads the incarnation of a database that nobody serves.
 func incarnationAt(t *testing.T, url string) record.Incarnation {
 	t.Helper()
-	d, err := store.OpenDatabase(t.Context(), url, store.Look)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := must.Get(store.OpenDatabase(t.Context(), url, store.Look))(t)
 	defer d.Close()
 	i, err := d.Incarnation(t.Context())
 	if err != nil || i.ID == "" {
@@ -213,9 +192,7 @@ func TestBackupIsHeld(t *testing.T) {
 		before := s.Known()
 		from := opened(t, d.URL, store.Look)
 		backup := "sqlite:" + filepath.Join(t.TempDir(), "backup.db")
-		if _, err := from.Backup(t.Context(), strings.TrimPrefix(backup, "sqlite:"), nil); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(from.Backup(t.Context(), strings.TrimPrefix(backup, "sqlite:"), nil))(t)
 		source, made := incarnationAt(t, d.URL), incarnationAt(t, backup)
 		if source.Held != nil || source.ID != before.ID || source.Counter != before.Counter+1 {
 			t.Errorf("the source before %+v, afterwards %+v", before, source)
@@ -224,9 +201,7 @@ func TestBackupIsHeld(t *testing.T) {
 			t.Fatalf("the backup: %+v, %+v", made, made.Held)
 		}
 		restored := storetest.OnSQLite(t)
-		if _, err := opened(t, backup, store.Own).Copy(t.Context(), opened(t, restored.URL, store.Make), nil); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(opened(t, backup, store.Own).Copy(t.Context(), opened(t, restored.URL, store.Make), nil))(t)
 		if i := incarnationAt(t, restored.URL); i.Held == nil || i.Held.Code != record.HeldBackup {
 			t.Errorf("a copy of the backup: %+v", i.Held)
 		}
@@ -240,25 +215,16 @@ func TestHeldByAnAdministrator(t *testing.T) {
 		if _, err := empty.Hold(t.Context(), "too early"); !problem.Is(err, problem.Conflict) {
 			t.Errorf("without tables: %v", err)
 		}
-		if err := empty.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, empty.Close())
 		before := storetest.Open(t, d)
-		if err := before.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, before.Close())
 		for _, detail := range []string{"pg_restore was run", "again"} {
-			o, err := store.OpenDatabase(t.Context(), d.URL, store.Own)
-			if err != nil {
-				t.Fatal(err)
-			}
+			o := must.Get(store.OpenDatabase(t.Context(), d.URL, store.Own))(t)
 			h, err := o.Hold(t.Context(), detail)
 			if err != nil || h == nil || h.Code != record.HeldAsked || h.Detail != "pg_restore was run" || time.Since(h.Since).Abs() > time.Hour {
 				t.Errorf("%s: %+v, %v", detail, h, err)
 			}
-			if err := o.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, o.Close())
 		}
 		s := storetest.Open(t, d)
 		err := s.Do(t.Context(), func(tx job.Tx) error { return s.Insert(tx, &job.Job{Kind: "work", Subject: job.Node("c")}) })
@@ -282,12 +248,8 @@ func TestCopiedSourceIsHeld(t *testing.T) {
 			t.Fatal(err)
 		}
 		source, destination := opened(t, from.URL, store.Own), opened(t, to.URL, store.Make)
-		if _, err := source.Copy(t.Context(), destination, nil); err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(source.Close(), destination.Close()); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(source.Copy(t.Context(), destination, nil))(t)
+		must.OK(t, errors.Join(source.Close(), destination.Close()))
 		if i := incarnationAt(t, to.URL); i != was {
 			t.Errorf("the destination: %+v, want %+v", i, was)
 		}
@@ -303,9 +265,7 @@ func TestBothProcessesHold(t *testing.T) {
 	d := storetest.OnPostgres(t)
 	s, me, j := working(t, d)
 	other := storetest.Open(t, d)
-	if err := other.Compare(t.Context(), record.Witness{ID: other.Known().ID, Counter: 99}, "host vm1"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, other.Compare(t.Context(), record.Witness{ID: other.Known().ID, Counter: 99}, "host vm1"))
 	idle(t, s, me, j)
 	idle(t, other, me, j)
 	if _, err := s.Incarnation(t.Context()); err != nil || s.Held() == nil || other.Held() == nil || !strings.Contains(s.Held().Detail, "host vm1") {
@@ -316,15 +276,10 @@ func TestBothProcessesHold(t *testing.T) {
 // TestStandBy: no job is claimed until the time is over, or somebody ends it.
 func TestStandBy(t *testing.T) {
 	s := storetest.Open(t, storetest.OnSQLite(t))
-	if err := s.Do(t.Context(), func(tx job.Tx) error { return s.Insert(tx, &job.Job{Kind: "work", Subject: job.Node("a")}) }); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Do(t.Context(), func(tx job.Tx) error { return s.Insert(tx, &job.Job{Kind: "work", Subject: job.Node("a")}) }))
 	claim := func() int {
 		t.Helper()
-		got, err := s.Claim(t.Context(), "c/1", time.Now().Add(time.Minute), inNone, aKind, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Get(s.Claim(t.Context(), "c/1", time.Now().Add(time.Minute), inNone, aKind, 1))(t)
 		return len(got)
 	}
 	s.StandBy(time.Hour)
@@ -342,15 +297,9 @@ func TestStandBy(t *testing.T) {
 func TestAFormerReleaseDoesNotStartOnAHeldDatabase(t *testing.T) {
 	former := func(t *testing.T, url string) error {
 		t.Helper()
-		d, err := store.OpenDatabase(t.Context(), url, store.Look)
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := must.Get(store.OpenDatabase(t.Context(), url, store.Look))(t)
 		defer d.Close()
-		s, err := d.Schema(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(d.Schema(t.Context()))(t)
 		if now := s.Serveable(); now != nil {
 			t.Errorf("this release does not serve it: %v", now)
 		}
@@ -367,9 +316,7 @@ func TestAFormerReleaseDoesNotStartOnAHeldDatabase(t *testing.T) {
 		s := storetest.Open(t, d)
 		release := func() {
 			t.Helper()
-			if err := s.Do(t.Context(), func(tx job.Tx) error { return s.ReleaseHold(tx) }); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, s.Do(t.Context(), func(tx job.Tx) error { return s.ReleaseHold(tx) }))
 			if err := former(t, d.URL); err != nil {
 				t.Errorf("after the release: %v", err)
 			}
@@ -378,21 +325,15 @@ func TestAFormerReleaseDoesNotStartOnAHeldDatabase(t *testing.T) {
 			t.Fatalf("before the hold: %v", err)
 		}
 		file := filepath.Join(t.TempDir(), "backup.db")
-		if _, err := opened(t, d.URL, store.Look).Backup(t.Context(), file, nil); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(opened(t, d.URL, store.Look).Backup(t.Context(), file, nil))(t)
 		refused(t, "backup", "sqlite:"+file)
 		if err := former(t, d.URL); err != nil {
 			t.Errorf("the source of a backup: %v", err)
 		}
-		if err := s.HoldDatabase(t.Context(), record.HeldWentBack, "a test"); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, s.HoldDatabase(t.Context(), record.HeldWentBack, "a test"))
 		refused(t, "went back", d.URL)
 		release()
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, s.Close())
 		o, err := store.OpenDatabase(t.Context(), d.URL, store.Own)
 		if err == nil {
 			_, err = o.Hold(t.Context(), "by hand")
@@ -406,13 +347,9 @@ func TestAFormerReleaseDoesNotStartOnAHeldDatabase(t *testing.T) {
 		refused(t, "db hold", d.URL)
 		s = storetest.Open(t, d)
 		release()
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, s.Close())
 		to := storetest.OnSQLite(t)
-		if _, err := opened(t, d.URL, store.Own).Copy(t.Context(), opened(t, to.URL, store.Make), nil); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(opened(t, d.URL, store.Own).Copy(t.Context(), opened(t, to.URL, store.Make), nil))(t)
 		refused(t, "copied source", d.URL)
 		if err := former(t, to.URL); err != nil {
 			t.Errorf("the copy: %v", err)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"salvor/test/must"
 )
 
 // ruled is the first step that the rule of expanding holds.
@@ -32,10 +34,7 @@ var (
 // TestStepsExpand: while an upgrade rolls, programs of the release before write the tables of the next one.
 func TestStepsExpand(t *testing.T) {
 	for _, d := range []sqlDialect{sqliteDialect, postgresDialect} {
-		steps, err := readSteps(migrations, d)
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps := must.Get(readSteps(migrations, d))(t)
 		for i, s := range steps {
 			if i > 0 && steps[i-1].Version >= s.Version {
 				t.Errorf("%s: step %d stands after step %d", d.name, s.Version, steps[i-1].Version)
@@ -84,10 +83,7 @@ func TestStepsOfAnEngine(t *testing.T) {
 		"migrations/nested/00011_nothing.sql": {Data: []byte("not a step")},
 	}
 	show := func(d sqlDialect) (out []string) {
-		steps, err := readSteps(files, d)
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps := must.Get(readSteps(files, d))(t)
 		for _, s := range steps {
 			out = append(out, strconv.FormatInt(s.Version, 10)+s.Name+strconv.FormatInt(s.Contracts, 10)+":"+strconv.Itoa(strings.Count(s.text, "TABLE")))
 		}
@@ -107,14 +103,8 @@ func TestStepsOfAnEngine(t *testing.T) {
 
 // TestServedSchemasAreListed: docs/database.md says of every step which programs may serve the database after it.
 func TestServedSchemasAreListed(t *testing.T) {
-	page, err := os.ReadFile("../docs/database.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	steps, err := readSteps(migrations, postgresDialect)
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(os.ReadFile("../docs/database.md"))(t)
+	steps := must.Get(readSteps(migrations, postgresDialect))(t)
 	oldest := int64(1)
 	for _, s := range steps {
 		oldest = max(oldest, s.Contracts)

@@ -7,6 +7,7 @@ import (
 
 	"salvor/job"
 	"salvor/secret"
+	"salvor/test/must"
 )
 
 // TestNodeHistoryCanBeSwitchedOff: [conductor]node_history = false keeps the events of nodes out of the timeline, and of nothing else.
@@ -16,10 +17,7 @@ func TestNodeHistoryCanBeSwitchedOff(t *testing.T) {
 		tellOld(t, s, job.Node("n"), 1)
 		tellOld(t, s, job.Subject{Kind: "server", ID: "s"}, 1)
 		of := func(subject job.Subject) int {
-			all, err := s.Events(t.Context(), subject, 0, 10)
-			if err != nil {
-				t.Fatal(err)
-			}
+			all := must.Get(s.Events(t.Context(), subject, 0, 10))(t)
 			return len(all)
 		}
 		if nodes, servers := of(job.Node("n")), of(job.Subject{Kind: "server", ID: "s"}); nodes == 0 != off || servers != 1 {
@@ -40,15 +38,9 @@ func TestPruneInSmallBatches(t *testing.T) {
 
 func openForHistory(t *testing.T, o Options) *Store {
 	t.Helper()
-	key, err := secret.NewKey(make([]byte, 32))
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(secret.NewKey(make([]byte, 32)))(t)
 	o.NoSync = true
-	s, err := Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "s.db"), key, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "s.db"), key, o))(t)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
@@ -56,15 +48,12 @@ func openForHistory(t *testing.T, o Options) *Store {
 // tellOld appends events of a day ago.
 func tellOld(t *testing.T, s *Store, subject job.Subject, n int) {
 	t.Helper()
-	err := s.Do(t.Context(), func(tx job.Tx) error {
+	must.OK(t, s.Do(t.Context(), func(tx job.Tx) error {
 		for range n {
 			if err := s.Append(tx, job.Event{Subject: subject, At: time.Now().Add(-24 * time.Hour), Type: "state", Text: "active"}); err != nil {
 				return err
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"salvor/store/storetest"
+	"salvor/test/must"
 )
 
 // TestPair checks the basis of the failover tests: a synchronous standby holds all that was committed when the primary is killed.
@@ -18,9 +19,7 @@ func TestPair(t *testing.T) {
 	}
 	defer db.Close()
 	for _, text := range []string{"CREATE TABLE a (i INT)", "INSERT INTO a VALUES (1)"} {
-		if _, err := db.ExecContext(t.Context(), text); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(db.ExecContext(t.Context(), text))(t)
 	}
 	p.Primary.Kill()
 	p.Standby.Promote()
@@ -34,22 +33,15 @@ func TestPair(t *testing.T) {
 	if err != nil || n != 1 {
 		t.Fatalf("%d rows: %v", n, err)
 	}
-	if _, err := db.ExecContext(t.Context(), "INSERT INTO a VALUES (2)"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(db.ExecContext(t.Context(), "INSERT INTO a VALUES (2)"))(t)
 }
 
 // TestPairFrozen: a commit hangs while the receiver of a synchronous standby is frozen, and is carried out when it thaws.
 func TestPairFrozen(t *testing.T) {
 	p := storetest.NewPair(t, true)
-	db, err := sql.Open("pgx", p.Database("one"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := must.Get(sql.Open("pgx", p.Database("one")))(t)
 	defer db.Close()
-	if _, err := db.ExecContext(t.Context(), "CREATE TABLE a (i INT)"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(db.ExecContext(t.Context(), "CREATE TABLE a (i INT)"))(t)
 	p.FreezeReceiver()
 	done := make(chan error, 1)
 	go func() { _, err := db.ExecContext(t.Context(), "INSERT INTO a VALUES (1)"); done <- err }()
@@ -59,7 +51,5 @@ func TestPairFrozen(t *testing.T) {
 	case <-time.After(time.Second):
 	}
 	p.Standby.Thaw()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, <-done)
 }

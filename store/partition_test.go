@@ -11,27 +11,20 @@ import (
 	"salvor/job"
 	"salvor/store"
 	"salvor/store/storetest"
+	"salvor/test/must"
 )
 
 // queryColumn reads one column of a PostgreSQL database.
 func queryColumn(t *testing.T, d storetest.Database, text string) []string {
 	t.Helper()
-	db, err := sql.Open("pgx", d.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := must.Get(sql.Open("pgx", d.URL))(t)
 	defer db.Close()
-	rows, err := db.QueryContext(t.Context(), text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := must.Get(db.QueryContext(t.Context(), text))(t)
 	defer rows.Close()
 	var out []string
 	for rows.Next() {
 		var word string
-		if err := rows.Scan(&word); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, rows.Scan(&word))
 		out = append(out, word)
 	}
 	return out
@@ -51,10 +44,7 @@ func TestTimelineByWeeks(t *testing.T) {
 	d := storetest.OnPostgres(t)
 	now := time.Now().UTC()
 	later := now.AddDate(0, 0, 9*7)
-	s, err := store.Open(t.Context(), d.URL, d.Key, store.Options{Now: func() time.Time { return later }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(store.Open(t.Context(), d.URL, d.Key, store.Options{Now: func() time.Time { return later }}))(t)
 	defer s.Close()
 	for i := -1; i <= 4; i++ {
 		if all := queryColumn(t, d, partsOf); !slices.Contains(all, weekOf(now.AddDate(0, 0, 7*i))) {
@@ -62,7 +52,7 @@ func TestTimelineByWeeks(t *testing.T) {
 		}
 	}
 	soon := now.AddDate(0, 0, 10*7)
-	err = s.Do(t.Context(), func(tx job.Tx) error {
+	must.OK(t, s.Do(t.Context(), func(tx job.Tx) error {
 		for _, e := range []job.Event{{At: now.AddDate(-1, 0, 0), Text: "ancient"}, {At: now, Text: "present"}, {At: soon, Text: "soon"}, {At: now.AddDate(50, 0, 0), Text: "nonsense"}} {
 			e.Subject = job.Node("n")
 			if err := s.Append(tx, e); err != nil {
@@ -70,10 +60,7 @@ func TestTimelineByWeeks(t *testing.T) {
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	want := "ancient in event_default, present in " + weekOf(now) + ", soon in event_default, nonsense in event_default"
 	if got := strings.Join(queryColumn(t, d, where), ", "); got != want {
 		t.Errorf("have %s\nwant %s", got, want)
@@ -99,9 +86,7 @@ func TestTimelineBecomesParts(t *testing.T) {
 	t.Parallel()
 	d := storetest.OnPostgres(t)
 	db := opened(t, d.URL, store.Make)
-	if err := db.UpTo(t.Context(), 4); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, db.UpTo(t.Context(), 4))
 	now := time.Now()
 	insert := `INSERT INTO event (subject_kind, subject_id, seq, at, type, text, severity, job_id, action, duration, request_id, user_name)
 		VALUES ('node', 'n', %d, %d, 'state', '%s', 'info', '', '', 0, '', '')`
@@ -112,9 +97,7 @@ func TestTimelineBecomesParts(t *testing.T) {
 		execRaw(t, d, fmt.Sprintf(insert, i+1, e.at.UnixMicro(), e.text))
 	}
 	execRaw(t, d, `INSERT INTO event_counter (subject_kind, subject_id, last) VALUES ('node', 'n', 3)`)
-	if err := db.Migrate(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, db.Migrate(t.Context(), nil))
 	if got := strings.Join(queryColumn(t, d, where), ", "); got != "old in event_first, new in event_first, ahead in event_default" {
 		t.Errorf("have %s", got)
 	}

@@ -14,6 +14,7 @@ import (
 	"salvor/problem"
 	"salvor/record"
 	"salvor/secret"
+	"salvor/test/must"
 )
 
 // recorder notes every statement on its way to the engine.
@@ -141,9 +142,7 @@ func TestNoScan(t *testing.T) {
 		func() error { _, err := s.ReleaseOrphans(ctx); return err },
 		func() error { _, err := s.Prune(ctx, time.Now(), time.Now(), 0); return err },
 	} {
-		if err := read(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, read())
 	}
 	if _, err := s.Port(ctx, nil, "p"); !problem.Is(err, problem.NotFound) {
 		t.Fatal(err)
@@ -182,17 +181,12 @@ func missed(err error) error {
 func explain(t *testing.T, s *Store, text string, args []any) (steps []string) {
 	t.Helper()
 	e := s.engine.(*recorder).sqlEngine.(*sqliteEngine)
-	rows, err := e.read.Query("EXPLAIN QUERY PLAN "+text, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := must.Get(e.read.Query("EXPLAIN QUERY PLAN "+text, args...))(t)
 	defer rows.Close()
 	for rows.Next() {
 		var a, b, c int
 		var step string
-		if err := rows.Scan(&a, &b, &c, &step); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, rows.Scan(&a, &b, &c, &step))
 		steps = append(steps, step)
 	}
 	return steps
@@ -200,14 +194,8 @@ func explain(t *testing.T, s *Store, text string, args []any) (steps []string) {
 
 func openHere(t *testing.T) *Store {
 	t.Helper()
-	key, err := secret.NewKey(secret.GenerateKey())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := Open(t.Context(), fmt.Sprint("sqlite:", filepath.Join(t.TempDir(), "s.db")), key, Options{NoSync: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(secret.NewKey(secret.GenerateKey()))(t)
+	s := must.Get(Open(t.Context(), fmt.Sprint("sqlite:", filepath.Join(t.TempDir(), "s.db")), key, Options{NoSync: true}))(t)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }

@@ -9,6 +9,7 @@ import (
 	"salvor/problem"
 	"salvor/store"
 	"salvor/store/storetest"
+	"salvor/test/must"
 )
 
 // TestPostgresRunsAgain: a closure whose row somebody changed between its look and
@@ -17,9 +18,7 @@ func TestPostgresRunsAgain(t *testing.T) {
 	d := storetest.OnPostgres(t)
 	a, b := storetest.Open(t, d), storetest.Open(t, d)
 	n := &metal.Node{ID: "n", ProvisionState: metal.Enroll}
-	if err := a.Do(t.Context(), func(tx job.Tx) error { return a.InsertNode(tx, n) }); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, a.Do(t.Context(), func(tx job.Tx) error { return a.InsertNode(tx, n) }))
 	runs := 0
 	err := a.Do(t.Context(), func(tx job.Tx) error {
 		runs++
@@ -54,9 +53,7 @@ func TestPostgresRecordsRunAgain(t *testing.T) {
 	d := storetest.OnPostgres(t)
 	a, b := storetest.Open(t, d), storetest.Open(t, d)
 	n := &metal.Node{ID: "n", ProvisionState: metal.Enroll}
-	if err := a.Do(t.Context(), func(tx job.Tx) error { return a.InsertNode(tx, n) }); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, a.Do(t.Context(), func(tx job.Tx) error { return a.InsertNode(tx, n) }))
 	runs := 0
 	err := a.Do(t.Context(), func(tx job.Tx) error {
 		if err := a.SaveNode(tx, n); err != nil {
@@ -141,9 +138,7 @@ func TestPostgresMeetings(t *testing.T) {
 			op := parked(t, a)
 			var cmd job.Job
 			if c.command {
-				if err := a.Do(t.Context(), func(tx job.Tx) error { return lock(a, op, cmd, tx) }); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, a.Do(t.Context(), func(tx job.Tx) error { return lock(a, op, cmd, tx) }))
 				cmd = claimed(t, a)
 			}
 			_, err := meet(t, a, func() error {
@@ -187,17 +182,12 @@ func claimed(t *testing.T, s *store.Store) job.Job {
 // parked is an operation of node n that waits.
 func parked(t *testing.T, s *store.Store) job.Job {
 	t.Helper()
-	err := s.Do(t.Context(), func(tx job.Tx) error {
+	must.OK(t, s.Do(t.Context(), func(tx job.Tx) error {
 		return s.Insert(tx, &job.Job{Kind: "work", Version: 1, Class: job.Operation, Subject: job.Node("n")})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	j := claimed(t, s)
 	j.State = job.Waiting
-	if err := s.Do(t.Context(), func(tx job.Tx) error { return s.Save(tx, &j, false) }); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Do(t.Context(), func(tx job.Tx) error { return s.Save(tx, &j, false) }))
 	return j
 }
 

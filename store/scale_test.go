@@ -11,6 +11,7 @@ import (
 	"salvor/metal"
 	"salvor/record"
 	"salvor/store/storetest"
+	"salvor/test/must"
 )
 
 // TestRowsOfNodes: a part of a node is all of it but what is kept as JSON.
@@ -20,13 +21,8 @@ func TestRowsOfNodes(t *testing.T) {
 			t.Parallel()
 			s := storetest.Open(t, fresh(t))
 			n := &metal.Node{ID: "n", Name: "one", ProvisionState: metal.Active, Extra: metal.Object{"k": "v"}, Interfaces: map[string]string{"boot": "ipxe"}}
-			if err := s.Do(t.Context(), func(tx job.Tx) error { return s.InsertNode(tx, n) }); err != nil {
-				t.Fatal(err)
-			}
-			m, err := s.NodeMark(t.Context(), "n")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, s.Do(t.Context(), func(tx job.Tx) error { return s.InsertNode(tx, n) }))
+			m := must.Get(s.NodeMark(t.Context(), "n"))(t)
 			rows, err := s.MarkedNodes(t.Context(), []int64{m.Num}, metal.NodeRow)
 			if got := rows[m.Num]; err != nil || got == nil || got.Name != "one" || got.ProvisionState != metal.Active || len(got.Extra)+len(got.Interfaces) > 0 {
 				t.Errorf("%+v: %v", got, err)
@@ -40,12 +36,9 @@ func TestPlansOfPostgres(t *testing.T) {
 	t.Parallel()
 	d := storetest.OnPostgres(t)
 	s := storetest.Open(t, d)
-	err := s.Do(t.Context(), func(tx job.Tx) error {
+	must.OK(t, s.Do(t.Context(), func(tx job.Tx) error {
 		return s.InsertNode(tx, &metal.Node{ID: "node-0", Driver: "fake-hardware", ProvisionState: metal.Active})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	columns := strings.Join(queryColumn(t, d, `SELECT attname FROM pg_attribute WHERE attrelid = 'node'::regclass AND attnum > 0 AND attname NOT IN ('num', 'id', 'body')`), ", ")
 	const nodes, week = 20000, 604800000000
 	now := time.Now().UnixMicro()

@@ -10,6 +10,7 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/secret"
+	"salvor/test/must"
 )
 
 // FuzzSeal: whatever object users send comes back as it was, and nothing under a secret key is written plainly.
@@ -18,38 +19,24 @@ func FuzzSeal(f *testing.F) {
 		`{"SECRET":null,"passwd":[]}`, `{"a/password":"x","a":{"password":"y"}}`, `{"":{"":[[[{"psk":false}]]]}}`, `{"p\u0000assword":"z"}`} {
 		f.Add(seed)
 	}
-	key, err := secret.NewKey(secret.GenerateKey())
-	if err != nil {
-		f.Fatal(err)
-	}
+	key := must.Get(secret.NewKey(secret.GenerateKey()))(f)
 	s := &storeCore{key: key}
 	f.Fuzz(func(t *testing.T, text string) {
 		var v metal.Object
 		if json.Unmarshal([]byte(text), &v) != nil || v == nil {
 			t.Skip()
 		}
-		sealed, err := s.seal(v, "place", secret.IsKey)
-		if err != nil {
-			t.Fatal(err)
-		}
-		row, err := json.Marshal(sealed)
-		if err != nil {
-			t.Fatal(err)
-		}
+		sealed := must.Get(s.seal(v, "place", secret.IsKey))(t)
+		row := must.Get(json.Marshal(sealed))(t)
 		var read any
-		if err := json.Unmarshal(row, &read); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal(row, &read))
 		for k := range v {
 			box, _ := read.(map[string]any)[k].(map[string]any)
 			if secret.IsKey(k) && v[k] != nil && (len(box) != 1 || box[sealedMark] == nil) {
 				t.Fatalf("plain under %q: %s", k, row)
 			}
 		}
-		plain, err := s.open(read, "place", secret.IsKey)
-		if err != nil {
-			t.Fatal(err)
-		}
+		plain := must.Get(s.open(read, "place", secret.IsKey))(t)
 		if d := cmp.Diff(v, plain.(map[string]any)); d != "" {
 			t.Fatalf("differs (-want +have):\n%s", d)
 		}
@@ -59,7 +46,7 @@ func FuzzSeal(f *testing.F) {
 // TestSealedToItsPlace: a sealed value that somebody copies into another row does not open there.
 func TestSealedToItsPlace(t *testing.T) {
 	s := openHere(t)
-	err := s.Do(t.Context(), func(j job.Tx) error {
+	must.OK(t, s.Do(t.Context(), func(j job.Tx) error {
 		for _, id := range []string{"a", "b"} {
 			n := node(id)
 			n.DriverInfo = metal.Object{"redfish_password": "of " + id}
@@ -79,13 +66,8 @@ func TestSealedToItsPlace(t *testing.T) {
 		}
 		_, err = tx.exec(`UPDATE job SET secret = (SELECT secret FROM job WHERE id = 'a') WHERE id = 'b'`)
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Node(t.Context(), nil, "a"); err != nil {
-		t.Fatal(err)
-	}
+	}))
+	must.Get(s.Node(t.Context(), nil, "a"))(t)
 	_, nodeErr := s.Node(t.Context(), nil, "b")
 	if nodeErr == nil || !strings.Contains(nodeErr.Error(), "wrong key or place") {
 		t.Errorf("opened in another row: %v", nodeErr)

@@ -15,6 +15,7 @@ import (
 	"salvor/metal"
 	"salvor/store"
 	"salvor/store/storetest"
+	"salvor/test/must"
 )
 
 func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
@@ -31,10 +32,7 @@ func TestEveryTableIsTested(t *testing.T) {
 	}
 	var all strings.Builder
 	for _, file := range files {
-		source, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		source := must.Get(os.ReadFile(file))(t)
 		all.Write(source)
 	}
 	of := reflect.TypeFor[metal.Store]()
@@ -74,9 +72,7 @@ func TestNothingLeft(t *testing.T) {
 			t.Fatal(err, readErr)
 		}
 		for range 2 {
-			if err := s.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, s.Close())
 		}
 		// A call that was cancelled is drained beside; that ends by itself.
 		for end := time.Now().Add(20 * time.Second); goleak.Find(before) != nil && time.Now().Before(end); {

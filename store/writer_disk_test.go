@@ -6,26 +6,21 @@ import (
 	"testing"
 
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 // TestAFailedCommitOfAFile: a commit that the file system refuses is answered as one that may have been made, and the next one
 // passes. The limit of a file's size makes the file system refuse; it holds for the whole process, so this test is not parallel.
 func TestAFailedCommitOfAFile(t *testing.T) {
 	s := openHere(t)
-	if err := s.Do(t.Context(), insertsNode(s, "before")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Do(t.Context(), insertsNode(s, "before")))
 	signal.Ignore(syscall.SIGXFSZ)
 	defer signal.Reset(syscall.SIGXFSZ)
 	var was syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &was); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, syscall.Getrlimit(syscall.RLIMIT_FSIZE, &was))
 	limit := func(l syscall.Rlimit) {
 		t.Helper()
-		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &l); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &l))
 	}
 	defer limit(was)
 	limit(syscall.Rlimit{Cur: 1, Max: was.Max})

@@ -16,6 +16,7 @@ import (
 	"salvor/problem"
 	"salvor/record"
 	"salvor/secret"
+	"salvor/test/must"
 )
 
 func node(id string) *metal.Node { return &metal.Node{ID: id, ProvisionState: metal.Enroll} }
@@ -101,9 +102,7 @@ func TestLostTransaction(t *testing.T) {
 	if _, err := s.Node(t.Context(), nil, "a"); !problem.Is(err, problem.NotFound) {
 		t.Fatal(err)
 	}
-	if err := s.Do(t.Context(), insertsNode(s, "a")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Do(t.Context(), insertsNode(s, "a")))
 }
 
 // TestOwnSavepoints: in one commit a failing closure takes nothing with it but its own.
@@ -143,12 +142,8 @@ func TestClose(t *testing.T) {
 		})
 	}()
 	<-begun
-	if err := <-during; err != nil {
-		t.Fatal(err)
-	}
-	if err := <-closing; err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, <-during)
+	must.OK(t, <-closing)
 	err := s.Do(t.Context(), insertsNode(s, "b"))
 	if !problem.Is(err, problem.Unavailable) {
 		t.Fatalf("after the close: %v", err)
@@ -156,17 +151,11 @@ func TestClose(t *testing.T) {
 }
 
 func TestOpenRefuses(t *testing.T) {
-	key, err := secret.NewKey(secret.GenerateKey())
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(secret.NewKey(secret.GenerateKey()))(t)
 	dir := t.TempDir()
 	path := filepath.Join(dir, "odd name?#%41.db")
 	open := func(url string) (*Store, error) { return Open(t.Context(), url, key, Options{NoSync: true}) }
-	s, err := open("sqlite:" + path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(open("sqlite:" + path))(t)
 	if _, err := open("sqlite:" + path); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "another salvor process uses it") {
 		t.Errorf("opened twice: %v", err)
 	}
@@ -180,18 +169,14 @@ func TestOpenRefuses(t *testing.T) {
 			t.Errorf("%s: mode %v %v", f.Name(), info.Mode(), err)
 		}
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Close())
 	s, err = open("sqlite:" + path)
 	if err != nil {
 		t.Fatalf("opened after the close: %v", err)
 	}
 	_ = s.Close()
 	rubbish := filepath.Join(dir, "rubbish.db")
-	if err := os.WriteFile(rubbish, []byte(strings.Repeat("no database ", 1000)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(rubbish, []byte(strings.Repeat("no database ", 1000)), 0o600))
 	for _, url := range []string{"", "mysql://x", "sqlite:", "sqlite::memory:", "sqlite:" + dir, "sqlite:" + rubbish, "sqlite:/nowhere/at/all.db",
 		"postgres://u:hunter2@127.0.0.1:1/x?connect_timeout=1", "postgres://u:hunter2@h:port/x"} {
 		_, err := open(url)

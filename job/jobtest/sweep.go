@@ -20,6 +20,7 @@ import (
 
 	"salvor/job"
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 // World is a fresh place in which one operation can run once.
@@ -268,13 +269,10 @@ func waitForEnd(t *testing.T, w *World) {
 // listUnended lists what is still to be done on the subject.
 func listUnended(t *testing.T, w *World) (open []job.Job) {
 	t.Helper()
-	err := w.Store.Do(context.Background(), func(tx job.Tx) (err error) {
+	must.OK(t, w.Store.Do(context.Background(), func(tx job.Tx) (err error) {
 		open, err = w.Store.Unended(tx, w.Subject)
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return open
 }
 
@@ -283,16 +281,11 @@ func startConductor(t *testing.T, w *World, store job.Store) (stop func()) {
 	t.Helper()
 	c := w.Conductor
 	c.Incarnation = uuid.NewString()
-	r, err := job.NewRunner(job.Config{
+	r := must.Get(job.NewRunner(job.Config{
 		Store: store, Definitions: w.Definitions, Conductor: c, Workers: 4,
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Die: func(why string) { panic(why) },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Join(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
+	must.OK(t, r.Join(context.Background()))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = r.Run(ctx, 0) }()

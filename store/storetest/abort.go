@@ -5,6 +5,7 @@ import (
 
 	"salvor/job"
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 // testAbort: whatever a job does, its owner learns of an abort, and what waits or rests is made claimable at once.
@@ -13,8 +14,7 @@ func testAbort(b *testEnv) {
 		b.do(func(tx job.Tx) error { return b.s.Abort(tx, b.read(id), cause) })
 	}
 	aborted := func() map[string]string {
-		out, err := b.s.Aborted(b.ctx, owner)
-		b.ok(err)
+		out := must.Get(b.s.Aborted(b.ctx, owner))(b)
 		return out
 	}
 	// One that works: its owner is told until its problem says so.

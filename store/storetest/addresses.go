@@ -10,6 +10,7 @@ import (
 	"salvor/job"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 func testNetworks(b *testEnv) {
@@ -88,8 +89,7 @@ func testAllocate(b *testEnv) {
 
 func (b *testEnv) addressesOf(n *compute.Network) {
 	b.Helper()
-	all, err := b.s.Addresses(b.ctx, nil, n.ID)
-	b.ok(err)
+	all := must.Get(b.s.Addresses(b.ctx, nil, n.ID))(b)
 	const mac = "52:54:00:00:00:01"
 	want := []compute.Address{{Address: "2001:db8::fffe", ServerID: "d"}, {Address: "2001:db8::ffff", ServerID: "b"},
 		{Address: "2001:db8::1:0", ServerID: "c"}}

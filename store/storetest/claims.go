@@ -8,6 +8,7 @@ import (
 	"salvor/job"
 	"salvor/problem"
 	"salvor/store"
+	"salvor/test/must"
 )
 
 func testClaim(b *testEnv) {
@@ -23,8 +24,7 @@ func testClaim(b *testEnv) {
 	kinds := map[job.Kind]int{"work": 1, "other": 4}
 	claim := func(at time.Time, limit int, groups ...string) (subjects string, jobs []job.Job) {
 		b.Helper()
-		jobs, err := b.s.Claim(b.ctx, owner, at, groups, kinds, limit)
-		b.ok(err)
+		jobs = must.Get(b.s.Claim(b.ctx, owner, at, groups, kinds, limit))(b)
 		for _, j := range jobs {
 			subjects += j.Subject.ID + " "
 		}
@@ -43,8 +43,7 @@ func testClaim(b *testEnv) {
 	if have, _ = claim(now.Add(time.Minute), 10, "north"); have != "north " {
 		b.Errorf("claimed %q in the north", have)
 	}
-	next, err := b.s.NextDue(b.ctx, []string{""}, kinds)
-	b.ok(err)
+	next := must.Get(b.s.NextDue(b.ctx, []string{""}, kinds))(b)
 	if !next.Equal(later.Due) {
 		b.Errorf("next due %v; the others that are due are of kinds unknown here, want %v", next, later.Due)
 	}
@@ -52,13 +51,11 @@ func testClaim(b *testEnv) {
 	if have, _ = claim(now.Add(time.Minute), 10, ""); have != "newer unknown " && have != "unknown newer " {
 		b.Errorf("claimed %q", have)
 	}
-	next, err = b.s.NextDue(b.ctx, []string{""}, kinds)
-	b.ok(err)
+	next = must.Get(b.s.NextDue(b.ctx, []string{""}, kinds))(b)
 	if !next.Equal(later.Due) {
 		b.Errorf("next due %v, want %v", next, later.Due)
 	}
-	next, err = b.s.NextDue(b.ctx, []string{"nowhere"}, kinds)
-	b.ok(err)
+	next = must.Get(b.s.NextDue(b.ctx, []string{"nowhere"}, kinds))(b)
 	if !next.IsZero() {
 		b.Errorf("next due nowhere %v", next)
 	}
@@ -199,16 +196,14 @@ func testLease(b *testEnv) {
 
 func testClock(b *testEnv) {
 	groups := []string{"", "north"}
-	seen, err := b.s.Ticks(b.ctx, groups)
-	b.ok(err)
+	seen := must.Get(b.s.Ticks(b.ctx, groups))(b)
 	if len(seen) != 2 || seen[""] != 0 {
 		b.Fatalf("fresh clocks %v", seen)
 	}
 	for want := int64(1); want <= 3; want++ {
 		// Many see the same and advance: one tick.
 		countConcurrentWins(6, func(int) bool { b.ok(b.s.Advance(b.ctx, seen)); return true })
-		seen, err = b.s.Ticks(b.ctx, groups)
-		b.ok(err)
+		seen = must.Get(b.s.Ticks(b.ctx, groups))(b)
 		if seen[""] != want || seen["north"] != want {
 			b.Fatalf("clocks %v, want %d", seen, want)
 		}
@@ -233,8 +228,7 @@ func testExpired(b *testEnv) {
 	b.insert(job.Operation, "ready", func(j *job.Job) { j.Deadline = 1 })
 	b.insert(job.Operation, "north", func(j *job.Job) { waits(1, 0)(j); j.Group = "north" })
 	for tick, want := range []string{"", "one ", "one two ", "one two ", "one two ", "one two five "} {
-		got, err := b.s.Expired(b.ctx, []string{"", "north"}, work, job.Job{}, 10)
-		b.ok(err)
+		got := must.Get(b.s.Expired(b.ctx, []string{"", "north"}, work, job.Job{}, 10))(b)
 		have := ""
 		for _, j := range got {
 			have += j.Subject.ID + " "
@@ -247,8 +241,7 @@ func testExpired(b *testEnv) {
 	have := ""
 	var last job.Job
 	for {
-		got, err := b.s.Expired(b.ctx, []string{""}, work, last, 1)
-		b.ok(err)
+		got := must.Get(b.s.Expired(b.ctx, []string{""}, work, last, 1))(b)
 		if len(got) == 0 {
 			break
 		}
@@ -295,8 +288,7 @@ func testRescheduleEarlier(b *testEnv) {
 		after   time.Duration
 		subject string
 	}{{job.MaxDelay, "far"}, {0, "near"}} {
-		n, err := b.s.RescheduleEarlier(b.ctx, now, now.Add(c.after), []string{""})
-		b.ok(err)
+		n := must.Get(b.s.RescheduleEarlier(b.ctx, now, now.Add(c.after), []string{""}))(b)
 		if jobs := b.claim(owner); n != 1 || len(jobs) != 1 || jobs[0].Subject.ID != c.subject {
 			b.Fatalf("%d hastened, claimed %+v; want %s", n, jobs, c.subject)
 		}

@@ -10,6 +10,7 @@ import (
 	"salvor/record"
 	"salvor/rescue"
 	"salvor/secret"
+	"salvor/test/must"
 )
 
 func testFlavors(b *testEnv) {
@@ -26,8 +27,7 @@ func testFlavors(b *testEnv) {
 		"public": {compute.FlavorFilter{Public: &no}, 1}, "ram": {compute.FlavorFilter{MinRAM: 2}, 5},
 		"disk": {compute.FlavorFilter{MinDisk: 2}, 5}, "name": {compute.FlavorFilter{Name: "small"}, 1},
 	})
-	got, err := b.s.Flavors().Get(b.ctx, nil, small.Name)
-	b.ok(err)
+	got := must.Get(b.s.Flavors().Get(b.ctx, nil, small.Name))(b)
 	if got.Num == 0 || got.Num != small.Num {
 		b.Errorf("the flavor's number is %d, as inserted %d", got.Num, small.Num)
 	}
@@ -235,8 +235,7 @@ func testServerLists(b *testEnv) {
 func testServerSecrets(b *testEnv) {
 	v := b.server("a", inSession(1, time.Time{}))
 	read := func() *compute.Server {
-		got, err := b.s.Servers().Get(b.ctx, nil, "a")
-		b.ok(err)
+		got := must.Get(b.s.Servers().Get(b.ctx, nil, "a"))(b)
 		return got
 	}
 	if c := read().Rescue.Credential; c.Hash.Reveal() != "hash" || len(c.Keys) != 1 || c.Keys[0] != "key" {

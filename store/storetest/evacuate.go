@@ -10,6 +10,7 @@ import (
 	"salvor/job"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 func testHostGroups(b *testEnv) {
@@ -196,8 +197,7 @@ func testMoves(b *testEnv) {
 		"since, never changed": {compute.MoveFilter{ServerID: "v3", ChangesSince: beginning}, 1},
 		"before":               {compute.MoveFilter{ServerID: "v1", ChangesBefore: later}, 2}, "long before": {compute.MoveFilter{ServerID: "v1", ChangesBefore: beginning}, 0},
 	})
-	sources, err := b.s.MoveSources(b.ctx)
-	b.ok(err)
+	sources := must.Get(b.s.MoveSources(b.ctx))(b)
 	slices.Sort(sources)
 	if fmt.Sprint(sources) != "[h1 h3 h4]" {
 		b.Errorf("hosts with moves: %v", sources)
@@ -232,8 +232,7 @@ func testGuestReports(b *testEnv) {
 		"host": {compute.GuestReportFilter{HostID: "gh1"}, "gh1/gs1 gh1/gs2 "}, "server": {compute.GuestReportFilter{ServerID: "gs1"}, "gh1/gs1 gh2/gs1 "},
 		"elsewhere": {compute.GuestReportFilter{OfHostID: "gh1"}, "gh2/gs1 "}, "misplaced": {compute.GuestReportFilter{Misplaced: true}, "gh1/gs2 gh2/gs1 gh2/nobody "},
 	} {
-		all, err := b.s.GuestReports(b.ctx, nil, c.filter)
-		b.ok(err)
+		all := must.Get(b.s.GuestReports(b.ctx, nil, c.filter))(b)
 		got := ""
 		for _, g := range all {
 			got += g.HostID + "/" + g.ServerID + " "
@@ -249,14 +248,12 @@ func testGuestReports(b *testEnv) {
 		"there": {compute.HostFilter{}, 1}, "lost": {compute.HostFilter{Lost: true}, 1}, "all": {compute.HostFilter{WithLost: true}, 2}, "lost, by name": {compute.HostFilter{Name: "gh2"}, 0},
 	})
 	b.do(func(tx job.Tx) error { return b.s.DropGuestReport(tx, "gh1", "gs1") })
-	h, err := b.s.Hosts().Get(b.ctx, nil, "gh2")
-	b.ok(err)
+	h := must.Get(b.s.Hosts().Get(b.ctx, nil, "gh2"))(b)
 	if !h.Lost || h.LostReason != "burnt" {
 		b.Errorf("%+v", h)
 	}
 	b.do(func(tx job.Tx) error { return b.s.Hosts().Delete(tx, h) }) // and what it told
-	left, err := b.s.GuestReports(b.ctx, nil, compute.GuestReportFilter{})
-	b.ok(err)
+	left := must.Get(b.s.GuestReports(b.ctx, nil, compute.GuestReportFilter{}))(b)
 	if len(left) != 1 {
 		b.Errorf("%+v", left)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"salvor/job"
 	"salvor/store"
+	"salvor/test/must"
 )
 
 func testEvents(b *testEnv) {
@@ -66,8 +67,7 @@ func testEventsGapless(b *testEnv) {
 		}
 		return err == nil
 	})
-	got, err := b.s.Events(b.ctx, job.Node("a"), 0, 100)
-	b.ok(err)
+	got := must.Get(b.s.Events(b.ctx, job.Node("a"), 0, 100))(b)
 	if kept != 24 || len(got) != kept {
 		b.Fatalf("%d events of %d", len(got), kept)
 	}
@@ -133,8 +133,7 @@ func testFeed(b *testEnv) {
 		})
 	}
 	texts := func(f job.FeedFilter, limit int) (out string, last int64) {
-		events, err := b.s.Feed(b.ctx, f, limit)
-		b.ok(err)
+		events := must.Get(b.s.Feed(b.ctx, f, limit))(b)
 		for _, e := range events {
 			out += e.Text
 			if e.Num <= last {

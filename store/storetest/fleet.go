@@ -7,6 +7,7 @@ import (
 
 	"salvor/metal"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 // testFleet: the counts are those of the nodes, a project counts and finds its own, and a few letters find a node.
@@ -18,8 +19,7 @@ func testFleet(b *testEnv) {
 	})
 	b.node("bb04", func(n *metal.Node) { n.InstanceUUID, n.LastError, n.PowerState = "cc77", "it failed", metal.PowerOn })
 	counts := func(project string) string {
-		found, err := b.s.FleetCounts(b.ctx, project)
-		b.ok(err)
+		found := must.Get(b.s.FleetCounts(b.ctx, project))(b)
 		var out []string
 		for _, c := range found {
 			out = append(out, fmt.Sprintf("%s %t %t %d", c.State, c.Maintenance, c.Faulty, c.Count))
@@ -33,8 +33,7 @@ func testFleet(b *testEnv) {
 	if got := counts("p1"); got != "active false false 2" {
 		b.Errorf("counts of a project: %s", got)
 	}
-	census, err := b.s.CountRows(b.ctx)
-	b.ok(err)
+	census := must.Get(b.s.CountRows(b.ctx))(b)
 	if got := fmt.Sprint(census.Nodes, census.Maintenance["active"]); got != "map[active:3 enroll:1] 1" {
 		b.Errorf("the census counts %s", got)
 	}
@@ -48,8 +47,7 @@ func testFleet(b *testEnv) {
 		{metal.NodeFilter{Faulty: &yes}, "bb03"}, {metal.NodeFilter{Faulty: &no}, "aa01 aa02 bb04"}, {metal.NodeFilter{ProvisionState: metal.Active, Search: "-02"}, "aa02"},
 		{metal.NodeFilter{Project: "p1", Search: "rack"}, "aa01 aa02"},
 	} {
-		found, err := b.s.FleetNodes(b.ctx, one.filter, record.Page{})
-		b.ok(err)
+		found := must.Get(b.s.FleetNodes(b.ctx, one.filter, record.Page{}))(b)
 		var got []string
 		for _, n := range found {
 			got = append(got, n.ID)
@@ -58,8 +56,7 @@ func testFleet(b *testEnv) {
 			b.Errorf("%+v finds %v, want %s", one.filter, got, one.want)
 		}
 	}
-	page, err := b.s.FleetNodes(b.ctx, metal.NodeFilter{}, record.Page{Limit: 1, Marker: "bb03"})
-	b.ok(err)
+	page := must.Get(b.s.FleetNodes(b.ctx, metal.NodeFilter{}, record.Page{Limit: 1, Marker: "bb03"}))(b)
 	if len(page) != 1 || page[0].ID != "bb04" || page[0].State != metal.Enroll || page[0].Power != metal.PowerOn || page[0].LastError != "it failed" {
 		b.Errorf("the page after bb03 is %+v", page)
 	}

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"salvor/record"
+	"salvor/test/must"
 )
 
 // testIncarnation: the id of a database stays, its counter only rises, and the first cause of a hold stays.
@@ -19,9 +20,7 @@ func testIncarnation(b *testEnv) {
 		b.Errorf("a new database had incarnations before: %v, %v", former, err)
 	}
 	for _, reason := range []string{"the first", "the second"} {
-		if err := other.HoldDatabase(b.ctx, record.HeldWentBack, reason); err != nil {
-			b.Fatal(err)
-		}
+		must.OK(b, other.HoldDatabase(b.ctx, record.HeldWentBack, reason))
 	}
 	held, err := b.s.Incarnation(b.ctx)
 	if err != nil || held.Held == nil || held.Held.Code != record.HeldWentBack || held.Held.Detail != "the first" || held.Held.Since.IsZero() {

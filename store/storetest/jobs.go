@@ -12,6 +12,7 @@ import (
 	"salvor/job"
 	"salvor/problem"
 	"salvor/secret"
+	"salvor/test/must"
 )
 
 var compareJobs = cmp.Comparer(func(a, b secret.Value) bool { return a.Equal(b) })
@@ -65,8 +66,7 @@ func testLock(b *testEnv) {
 	b.save(&parked, false)
 	b.refused(try(job.Operation), problem.Conflict, "Node a has an operation that waits (work); abort it or retry after it has ended.")
 	b.ok(try(job.Command))
-	unended, err := b.s.Unended(nil, job.Node("a"))
-	b.ok(err)
+	unended := must.Get(b.s.Unended(nil, job.Node("a")))(b)
 	if len(unended) != 3 || unended[0].Class != job.Operation || unended[1].Class != job.Command || unended[2].Class != job.Ask {
 		b.Fatalf("unended jobs %+v", unended)
 	}
@@ -205,15 +205,13 @@ func testPruneJobs(b *testEnv) {
 	b.insert(job.Ask, "a", func(j *job.Job) { j.State, j.EndedAt = job.Ended, time.Now() })
 	live := b.insert(job.Ask, "a")
 	before := time.Now().Add(-time.Minute)
-	n, err := b.s.PruneJobs(b.ctx, before, job.Ask, job.Command)
-	b.ok(err)
+	n := must.Get(b.s.PruneJobs(b.ctx, before, job.Ask, job.Command))(b)
 	if n != 2 {
 		b.Fatalf("%d asks and commands pruned, want 2", n)
 	}
 	b.read(op.ID)
 	b.read(live.ID)
-	n, err = b.s.PruneJobs(b.ctx, before)
-	b.ok(err)
+	n = must.Get(b.s.PruneJobs(b.ctx, before))(b)
 	if n != 1 {
 		b.Fatalf("%d operations pruned, want 1", n)
 	}

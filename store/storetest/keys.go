@@ -11,6 +11,7 @@ import (
 	"salvor/problem"
 	"salvor/secret"
 	"salvor/store"
+	"salvor/test/must"
 )
 
 // testKeyChange: all that was sealed is sealed with the other key in the end, while others write, and is read back whole with that key alone.
@@ -81,8 +82,7 @@ func testKeyChange(b *testEnv) {
 	b.ok(b.s.Close())
 	b.s, b.db = Open(b.T, alone), alone
 	for _, id := range []string{"a", "b"} {
-		n, err := b.s.Node(b.ctx, nil, id)
-		b.ok(err)
+		n := must.Get(b.s.Node(b.ctx, nil, id))(b)
 		if n.DriverInfo["redfish_password"] != canary || n.DriverInfo["big"] != 12345.0 {
 			b.Errorf("driver_info of %s is not read back", id)
 		}
@@ -99,14 +99,11 @@ func testKeyChange(b *testEnv) {
 func testKeyFence(b *testEnv) {
 	second := secret.GenerateKey()
 	change := func(master []byte) {
-		id, err := b.db.Key.Add(master)
-		b.ok(err)
+		id := must.Get(b.db.Key.Add(master))(b)
 		b.ok(b.s.ProposeKey(b.ctx, id))
 		b.ok(b.s.PromoteKey(b.ctx))
-		_, err = b.s.Reseal(b.ctx)
-		b.ok(err)
-		keys, err := b.s.SealKeys(b.ctx)
-		b.ok(err)
+		must.Get(b.s.Reseal(b.ctx))(b)
+		keys := must.Get(b.s.SealKeys(b.ctx))(b)
 		for _, k := range keys {
 			if k.State == store.OldKey {
 				b.ok(b.s.ForgetKey(b.ctx, k))

@@ -13,6 +13,7 @@ import (
 	"salvor/problem"
 	"salvor/record"
 	"salvor/rescue"
+	"salvor/test/must"
 )
 
 // fullNode has something in every field.
@@ -45,8 +46,7 @@ func testNode(b *testEnv) {
 		b.Fatalf("inserted with version %d, created %v, updated %v", n.Version, n.CreatedAt, n.UpdatedAt)
 	}
 	for _, ident := range []string{n.ID, n.Name} {
-		got, err := b.s.Node(b.ctx, nil, ident)
-		b.ok(err)
+		got := must.Get(b.s.Node(b.ctx, nil, ident))(b)
 		if d := cmp.Diff(n, got); d != "" {
 			b.Fatalf("node %s differs (-want +have):\n%s", ident, d)
 		}
@@ -86,8 +86,7 @@ func testNodeNames(b *testEnv) {
 	b.refused(try(metal.Node{ID: "d", Name: "alpha"}), problem.Conflict, "A node with name alpha already exists.")
 	const taken = "Instance i1 is already associated with a node, it cannot be associated with this other node %s."
 	b.refused(try(metal.Node{ID: "d", InstanceUUID: "i1"}), problem.Conflict, fmt.Sprintf(taken, "d"))
-	n, err := b.s.Node(b.ctx, nil, "b")
-	b.ok(err)
+	n := must.Get(b.s.Node(b.ctx, nil, "b"))(b)
 	for _, c := range []struct {
 		change func(*metal.Node)
 		text   string
@@ -104,9 +103,7 @@ func testNodeNames(b *testEnv) {
 		}
 	}
 	// Not a word of the table of states.
-	if err := try(metal.Node{ID: "e"}); err != nil {
-		b.Fatal(err)
-	}
+	must.OK(b, try(metal.Node{ID: "e"}))
 	n.ProvisionState = "dreaming"
 	if err := b.s.Do(b.ctx, func(tx job.Tx) error { return b.s.SaveNode(tx, n) }); err == nil {
 		b.Fatal("a node may be in a state that is none")
@@ -166,10 +163,8 @@ func testNodeMarks(b *testEnv) {
 	seen := map[metal.NodeMark]string{}
 	look := func(after string) metal.NodeMark {
 		b.Helper()
-		m, err := b.s.NodeMark(b.ctx, "a")
-		b.ok(err)
-		all, err := b.s.ListNodeMarks(b.ctx, metal.NodeFilter{}, record.Page{})
-		b.ok(err)
+		m := must.Get(b.s.NodeMark(b.ctx, "a"))(b)
+		all := must.Get(b.s.ListNodeMarks(b.ctx, metal.NodeFilter{}, record.Page{}))(b)
 		if len(all) != 2 || !slices.Contains(all, m) {
 			b.Fatalf("after %s: %v is not in the list %v", after, m, all)
 		}
@@ -227,10 +222,8 @@ func testReservation(b *testEnv) {
 	b.node("a")
 	look := func(reservation, conductor string) {
 		b.Helper()
-		n, err := b.s.Node(b.ctx, nil, "a")
-		b.ok(err)
-		list, err := b.s.Nodes(b.ctx, nil, metal.NodeFilter{}, record.Page{})
-		b.ok(err)
+		n := must.Get(b.s.Node(b.ctx, nil, "a"))(b)
+		list := must.Get(b.s.Nodes(b.ctx, nil, metal.NodeFilter{}, record.Page{}))(b)
 		for _, n := range append(list, n) {
 			if n.Reservation != reservation || n.Conductor != conductor {
 				b.Fatalf("reservation %q conductor %q, want %q and %q", n.Reservation, n.Conductor, reservation, conductor)
@@ -341,8 +334,7 @@ func testNodeFilters(b *testEnv) {
 		{metal.NodeFilter{Powered: true}, "full"},
 		{metal.NodeFilter{Owner: "' OR 1=1 --"}, ""},
 	} {
-		got, err := b.s.Nodes(b.ctx, nil, c.f, record.Page{SortKey: "name"})
-		b.ok(err)
+		got := must.Get(b.s.Nodes(b.ctx, nil, c.f, record.Page{SortKey: "name"}))(b)
 		if joinNodeIDs(got) != c.want {
 			b.Errorf("filter %+v: have %q, want %q", c.f, joinNodeIDs(got), c.want)
 		}
@@ -368,13 +360,11 @@ func testNodePages(b *testEnv) {
 	}
 	for _, key := range nodeSortKeys {
 		for _, desc := range []bool{false, true} {
-			whole, err := b.s.Nodes(b.ctx, nil, metal.NodeFilter{}, record.Page{SortKey: key, Desc: desc})
-			b.ok(err)
+			whole := must.Get(b.s.Nodes(b.ctx, nil, metal.NodeFilter{}, record.Page{SortKey: key, Desc: desc}))(b)
 			var paged []string
 			page := record.Page{SortKey: key, Desc: desc, Limit: 3}
 			for range 5 {
-				got, err := b.s.Nodes(b.ctx, nil, metal.NodeFilter{}, page)
-				b.ok(err)
+				got := must.Get(b.s.Nodes(b.ctx, nil, metal.NodeFilter{}, page))(b)
 				for _, n := range got {
 					paged = append(paged, n.ID)
 				}

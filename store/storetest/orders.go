@@ -13,6 +13,7 @@ import (
 	"salvor/record"
 	"salvor/secret"
 	"salvor/store"
+	"salvor/test/must"
 )
 
 // bothStores are the store and another one on the same database, where the engine allows that; else the store twice.
@@ -59,16 +60,14 @@ func testOrders(b *testEnv) {
 	}
 	waiting := func(want ...string) {
 		b.Helper()
-		got, err := b.s.HostsWithOrders(b.ctx)
-		b.ok(err)
+		got := must.Get(b.s.HostsWithOrders(b.ctx))(b)
 		if len(got) != len(want) || len(got) == 1 && got[0] != want[0] {
 			b.Fatalf("orders for %v, want %v", got, want)
 		}
 	}
 	waiting("h1", "h2")
 	for _, sent := range []bool{false, true} {
-		open, err := b.s.OpenOrders(b.ctx, "h1")
-		b.ok(err)
+		open := must.Get(b.s.OpenOrders(b.ctx, "h1"))(b)
 		if len(open) != 1 || open[0].SentAt.IsZero() {
 			b.Fatalf("open orders (sent before %v): %+v", sent, open)
 		}
@@ -78,8 +77,7 @@ func testOrders(b *testEnv) {
 		}
 		waiting("h2")
 	}
-	second, err := b.s.OpenOrders(b.ctx, "h2")
-	b.ok(err)
+	second := must.Get(b.s.OpenOrders(b.ctx, "h2"))(b)
 	for i, o := range second[:3] {
 		if o.CreatedAt.After(second[i+1].CreatedAt) {
 			b.Errorf("not oldest first: %v", second)
@@ -113,8 +111,7 @@ func testOrderResult(b *testEnv) {
 	}
 	first := compute.Result{Guest: &compute.Guest{ID: "s", Power: compute.PowerOn}, Fingerprint: "SHA256:f"}
 	for _, r := range []compute.Result{first, {Error: "no", ErrorKind: "conflict"}} { // the second result is ignored
-		done, err := b.finish(o, r)
-		b.ok(err)
+		done := must.Get(b.finish(o, r))(b)
 		if d := cmp.Diff(&first, done.Result); d != "" || !done.Secret.Empty() || done.FinishedAt.IsZero() || done.JobID != "j" {
 			b.Fatalf("a finished order: %+v\n%s", done, d)
 		}

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"salvor/test/must"
 )
 
 // Pair is a PostgreSQL primary and a standby that streams from it. Each server has a socket in a directory of its own. Promote does
@@ -144,9 +146,7 @@ func newInstance(t testing.TB, name string) *Instance {
 		_ = os.RemoveAll(i.dir)
 	})
 	if i.as != nil {
-		if err := os.Chown(i.dir, int(i.as.Uid), int(i.as.Gid)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Chown(i.dir, int(i.as.Uid), int(i.as.Gid)))
 	}
 	return i
 }
@@ -199,10 +199,7 @@ func (i *Instance) Start() {
 // launch starts the server from a locked thread, because the kernel sends the parent-death signal when that thread ends.
 func (i *Instance) launch() {
 	i.t.Helper()
-	log, err := os.OpenFile(filepath.Join(i.dir, "log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
-	if err != nil {
-		i.t.Fatal(err)
-	}
+	log := must.Get(os.OpenFile(filepath.Join(i.dir, "log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600))(i.t)
 	run := exec.Command(filepath.Join(i.bin, "postgres"), "-D", i.data(), "-k", i.dir, "-c", "listen_addresses=", "-c", "fsync=off",
 		"-c", "full_page_writes=off", "-c", "max_connections=200", "-c", "shared_buffers=32MB", "-c", "wal_sender_timeout=0", "-c", "wal_receiver_timeout=0",
 		"-c", "wal_retrieve_retry_interval=200ms", "-c", "hot_standby_feedback=on")
@@ -219,9 +216,7 @@ func (i *Instance) launch() {
 		}
 		close(exited)
 	}()
-	if err := <-started; err != nil {
-		i.t.Fatal(err)
-	}
+	must.OK(i.t, <-started)
 	i.run, i.exited = run, exited
 }
 

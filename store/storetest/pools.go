@@ -10,6 +10,7 @@ import (
 	"salvor/job"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 // testAllocateModel walks through random turns of one network's addresses beside a plain set of them; the ends of its
@@ -75,9 +76,7 @@ func (m *poolModel) named(t *rapid.T) {
 
 func (m *poolModel) free(t *rapid.T) {
 	server := anyServer.Draw(t, "server")
-	if err := m.b.s.Do(m.b.ctx, func(tx job.Tx) error { return m.b.s.FreeAddresses(tx, server) }); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, m.b.s.Do(m.b.ctx, func(tx job.Tx) error { return m.b.s.FreeAddresses(tx, server) }))
 	for i, who := range m.taken {
 		if who == server {
 			delete(m.taken, i)

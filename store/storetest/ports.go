@@ -11,6 +11,7 @@ import (
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 func testPort(b *testEnv) {
@@ -22,8 +23,7 @@ func testPort(b *testEnv) {
 	}
 	b.ok(insert(p))
 	for _, ident := range []string{"p1", "nic", "52:54:00:aa:00:01", "52:54:00:AA:00:01"} {
-		got, err := b.s.Port(b.ctx, nil, ident)
-		b.ok(err)
+		got := must.Get(b.s.Port(b.ctx, nil, ident))(b)
 		if d := cmp.Diff(p, got); d != "" || got.Address != "52:54:00:aa:00:01" {
 			b.Fatalf("port %s differs (-want +have):\n%s", ident, d)
 		}
@@ -67,8 +67,7 @@ func testPortPages(b *testEnv) {
 	})
 	names := func(f metal.PortFilter, p record.Page) []string {
 		b.Helper()
-		got, err := b.s.Ports(b.ctx, f, p)
-		b.ok(err)
+		got := must.Get(b.s.Ports(b.ctx, f, p))(b)
 		var out []string
 		for _, p := range got {
 			out = append(out, p.ID)
@@ -118,8 +117,7 @@ func testPortPages(b *testEnv) {
 func testContact(b *testEnv) {
 	b.node("a")
 	b.node("b")
-	c, err := b.s.Contact(b.ctx, nil, "a")
-	b.ok(err)
+	c := must.Get(b.s.Contact(b.ctx, nil, "a"))(b)
 	if c != (metal.Contact{NodeID: "a"}) {
 		b.Fatalf("contact of a node that nobody heard of: %+v", c)
 	}
@@ -131,8 +129,7 @@ func testContact(b *testEnv) {
 	stale.TokenTold, stale.AgentURL = 0, "u2"
 	b.do(func(tx job.Tx) error { return b.s.SaveContact(tx, stale) })
 	c.AgentURL, c.Revision = "u2", 2 // the mark of a told token stays
-	many, err := b.s.Contacts(b.ctx, []string{"a", "b", "ghost"})
-	b.ok(err)
+	many := must.Get(b.s.Contacts(b.ctx, []string{"a", "b", "ghost"}))(b)
 	if d := cmp.Diff(map[string]metal.Contact{"a": c}, many); d != "" {
 		b.Fatalf("contacts differ (-want +have):\n%s", d)
 	}

@@ -10,6 +10,7 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/store"
+	"salvor/test/must"
 )
 
 // turnOf is a turn at a moment, every minute.
@@ -19,8 +20,7 @@ func turnOf(now time.Time, skip []metal.State, groups ...string) metal.PowerTurn
 
 func (b *testEnv) turns(t metal.PowerTurn, limit int) string {
 	b.Helper()
-	got, err := b.s.ClaimPower(b.ctx, t, limit)
-	b.ok(err)
+	got := must.Get(b.s.ClaimPower(b.ctx, t, limit))(b)
 	var out []string
 	for _, n := range got {
 		out = append(out, n.ID)
@@ -120,11 +120,9 @@ func testPowerReadings(b *testEnv) {
 	b.do(func(tx job.Tx) error {
 		return b.s.SaveContact(tx, metal.Contact{NodeID: "a", AgentURL: "http://x", PowerFailures: 2, PowerError: "no answer"})
 	})
-	before, err := b.s.Contact(b.ctx, nil, "a")
-	b.ok(err)
+	before := must.Get(b.s.Contact(b.ctx, nil, "a"))(b)
 	b.ok(b.s.SavePower(b.ctx, []metal.PowerReading{{NodeID: "gone", Power: metal.PowerOn, At: at}, {NodeID: "b", Power: metal.PowerOff, At: at}, {NodeID: "a", Power: metal.PowerOn, At: at}}))
-	a, err := b.s.Contact(b.ctx, nil, "a")
-	b.ok(err)
+	a := must.Get(b.s.Contact(b.ctx, nil, "a"))(b)
 	if a.PowerRead != metal.PowerOn || !a.PowerReadAt.Equal(at) || a.PowerFailures != 0 || a.PowerError != "" || a.AgentURL != "http://x" || a.Revision != before.Revision {
 		b.Errorf("after a reading: %+v, before %+v", a, before)
 	}

@@ -12,6 +12,7 @@ import (
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 // tableCase is what the suite needs to know of a table to hold it to the contract.
@@ -48,8 +49,7 @@ func (h tableCase[R, F]) test(b *testEnv) {
 		idents = append(idents, h.named(first))
 	}
 	for _, ident := range idents {
-		got, err := h.table.Get(b.ctx, nil, ident)
-		b.ok(err)
+		got := must.Get(h.table.Get(b.ctx, nil, ident))(b)
 		if d := cmp.Diff(first, got); d != "" || h.head(got).CreatedAt.IsZero() || h.head(got).Version != 1 {
 			b.Fatalf("%s %s differs (-want +have):\n%s", h.title, ident, d)
 		}
@@ -86,19 +86,16 @@ func (h tableCase[R, F]) test(b *testEnv) {
 
 // marks: a mark changes with its record, tells which records a list has, and is never that of another one.
 func (h tableCase[R, F]) marks(b *testEnv, r *R) {
-	list, err := h.table.List(b.ctx, nil, *new(F), record.Page{SortKey: "uuid", Limit: 3})
-	b.ok(err)
+	list := must.Get(h.table.List(b.ctx, nil, *new(F), record.Page{SortKey: "uuid", Limit: 3}))(b)
 	look := func() (all []record.Mark, nums []int64) {
-		all, err := h.table.Marks(b.ctx, *new(F), record.Page{SortKey: "uuid", Limit: 3})
-		b.ok(err)
+		all = must.Get(h.table.Marks(b.ctx, *new(F), record.Page{SortKey: "uuid", Limit: 3}))(b)
 		for _, m := range all {
 			nums = append(nums, m.Num)
 		}
 		return all, nums
 	}
 	before, nums := look()
-	found, err := h.table.Marked(b.ctx, append(nums, -1))
-	b.ok(err)
+	found := must.Get(h.table.Marked(b.ctx, append(nums, -1)))(b)
 	for i, m := range before {
 		if d := cmp.Diff(list[i], found[m.Num]); d != "" || m.ID != h.head(list[i]).ID || m.Version != h.head(list[i]).Version {
 			b.Fatalf("mark %+v of %s differs (-want +have):\n%s", m, h.title, d)
@@ -108,8 +105,7 @@ func (h tableCase[R, F]) marks(b *testEnv, r *R) {
 		b.Fatalf("%d marks and %d marked of 3", len(before), len(found))
 	}
 	mark := func() record.Mark {
-		all, err := h.table.Marks(b.ctx, *new(F), record.Page{})
-		b.ok(err)
+		all := must.Get(h.table.Marks(b.ctx, *new(F), record.Page{}))(b)
 		return all[slices.IndexFunc(all, func(m record.Mark) bool { return m.ID == h.head(r).ID })]
 	}
 	old := mark()
@@ -130,8 +126,7 @@ func (h tableCase[R, F]) marks(b *testEnv, r *R) {
 func (h tableCase[R, F]) pages(b *testEnv, n int) {
 	names := func(p record.Page) (out []string) {
 		b.Helper()
-		got, err := h.table.List(b.ctx, nil, *new(F), p)
-		b.ok(err)
+		got := must.Get(h.table.List(b.ctx, nil, *new(F), p))(b)
 		for _, r := range got {
 			out = append(out, h.head(r).ID)
 		}
@@ -215,8 +210,7 @@ type listCase[F any] struct {
 func checkListCounts[R, F any](b *testEnv, t record.Table[R, F], cases map[string]listCase[F]) {
 	b.Helper()
 	for name, c := range cases {
-		got, err := t.List(b.ctx, nil, c.filter, record.Page{})
-		b.ok(err)
+		got := must.Get(t.List(b.ctx, nil, c.filter, record.Page{}))(b)
 		if len(got) != c.want {
 			b.Errorf("by %s: %d, want %d", name, len(got), c.want)
 		}
@@ -384,8 +378,7 @@ func testDocuments(b *testEnv) {
 		}
 	}
 	for i, kind := range kinds {
-		d, err := b.s.Document(b.ctx, nil, "a", kind)
-		b.ok(err)
+		d := must.Get(b.s.Document(b.ctx, nil, "a", kind))(b)
 		if string(d.Body) != fmt.Sprintf(`{"n":%d}`, i) || d.NodeID != "a" || d.Kind != kind || d.CreatedAt.IsZero() || d.UpdatedAt.Before(d.CreatedAt) {
 			b.Errorf("%s: %+v", kind, d)
 		}
@@ -451,8 +444,7 @@ func testShards(b *testEnv) {
 	for i, shard := range []string{"", "north", "south", "north"} {
 		b.node(fmt.Sprint(i), func(n *metal.Node) { n.Shard = shard })
 	}
-	got, err := b.s.Shards(b.ctx)
-	b.ok(err)
+	got := must.Get(b.s.Shards(b.ctx))(b)
 	if d := cmp.Diff([]metal.Shard{{Name: "", Count: 1}, {Name: "north", Count: 2}, {Name: "south", Count: 1}}, got); d != "" {
 		b.Fatalf("shards differ (-want +have):\n%s", d)
 	}

@@ -11,6 +11,7 @@ import (
 	"salvor/record"
 	"salvor/rescue"
 	"salvor/secret"
+	"salvor/test/must"
 )
 
 func rescueImage(i int) *rescue.Image {
@@ -51,8 +52,7 @@ func testRescueImages(b *testEnv) {
 	heir := rescueImage(22)
 	heir.ID, heir.Source.Location = "heir", second.Source.Location
 	b.do(func(tx job.Tx) error { return t.Insert(tx, heir) })
-	got, err := t.Get(b.ctx, nil, "second")
-	b.ok(err)
+	got := must.Get(t.Get(b.ctx, nil, "second"))(b)
 	if !got.Deleted() || got.Source.Location != second.Source.Location || got.Num != second.Num {
 		b.Errorf("a removed image: %+v", got)
 	}
@@ -130,8 +130,7 @@ func sealedCompute(b *testEnv, canary string) {
 	keepTwice(b, b.s.Servers(), r)
 	o := sampleOrder("h", func(o *compute.Order) { o.Secret = secret.New(canary) })
 	b.order(o)
-	got, err := b.s.Order(b.ctx, nil, o.ID)
-	b.ok(err)
+	got := must.Get(b.s.Order(b.ctx, nil, o.ID))(b)
 	if got.Secret.Reveal() != canary {
 		b.Error("the order's secret is not read back")
 	}

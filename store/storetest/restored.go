@@ -16,6 +16,7 @@ import (
 	"salvor/record"
 	"salvor/rescue"
 	"salvor/secret"
+	"salvor/test/must"
 )
 
 // testHeldReadings: a held database keeps one reading of each node, and knows which nodes have none.
@@ -30,8 +31,7 @@ func testHeldReadings(b *testEnv) {
 	b.node("without a driver", known(""), func(n *metal.Node) { n.Driver = "" })
 	unread := func(groups []string, limit int, want ...string) {
 		b.Helper()
-		nodes, err := b.s.UnreadNodes(b.ctx, groups, limit)
-		b.ok(err)
+		nodes := must.Get(b.s.UnreadNodes(b.ctx, groups, limit))(b)
 		var got []string
 		for _, n := range nodes {
 			got = append(got, n.ID)
@@ -53,8 +53,7 @@ func testHeldReadings(b *testEnv) {
 	b.ok(b.s.SaveReadings(b.ctx, []metal.HeldReading{first}))
 	readings := func(ids []string, want map[string]metal.HeldReading) {
 		b.Helper()
-		got, err := b.s.Readings(b.ctx, nil, ids)
-		b.ok(err)
+		got := must.Get(b.s.Readings(b.ctx, nil, ids))(b)
 		if d := cmp.Diff(want, got); d != "" {
 			b.Errorf("readings of %q (-want +have):\n%s", ids, d)
 		}
@@ -77,8 +76,7 @@ func testHeldChoices(b *testEnv) {
 	choose(record.ChoiceOfNode, "same id", record.EnforcePower, "one")
 	choose(record.ChoiceOfJob, "same id", record.EndJob, "one")
 	choose(record.ChoiceOfJob, "same id", record.DropJob, "two")
-	got, err := b.s.HeldChoices(b.ctx, nil)
-	b.ok(err)
+	got := must.Get(b.s.HeldChoices(b.ctx, nil))(b)
 	for i := range got {
 		if got[i].MadeAt.IsZero() {
 			b.Error("a choice has no time")
@@ -136,8 +134,7 @@ func testFreeJobs(b *testEnv) {
 	if err := b.s.Do(b.ctx, func(tx job.Tx) error { return b.s.Save(tx, &running, false) }); err == nil {
 		b.Error("the former owner of a job wrote a step of it")
 	}
-	jobs, err := b.s.OpenJobs(b.ctx, nil)
-	b.ok(err)
+	jobs := must.Get(b.s.OpenJobs(b.ctx, nil))(b)
 	want := map[string]bool{running.ID: true, asked.ID: true, open[job.Ready].ID: true, open[job.Waiting].ID: true, open[job.Undoing].ID: true}
 	got := map[string]bool{}
 	for i, j := range jobs {
@@ -210,8 +207,7 @@ func testRelease(b *testEnv) {
 	b.do(func(tx job.Tx) error {
 		return b.s.SaveHeldChoice(tx, record.HeldChoice{Kind: record.ChoiceOfJob, ID: "j", Choice: record.DropJob})
 	})
-	held, err := b.s.Incarnation(b.ctx)
-	b.ok(err)
+	held := must.Get(b.s.Incarnation(b.ctx))(b)
 	lost := problem.Conflictf("a failure after the release")
 	b.refused(b.s.Do(b.ctx, func(tx job.Tx) error {
 		if err := b.s.ReleaseHold(tx); err != nil {
@@ -248,8 +244,7 @@ func testRelease(b *testEnv) {
 // another database.
 func testLostWitnesses(b *testEnv) {
 	b.node("a")
-	i, err := b.s.Incarnation(b.ctx)
-	b.ok(err)
+	i := must.Get(b.s.Incarnation(b.ctx))(b)
 	ahead := record.LostWitness{Name: "file", Witness: record.Witness{ID: i.ID, Counter: i.Counter + 7}, User: "op"}
 	foreign := record.LostWitness{Name: "host", Witness: record.Witness{ID: "another", Counter: 3}}
 	behind := record.LostWitness{Name: "old file", Witness: record.Witness{ID: i.ID, Counter: 1}}
@@ -264,8 +259,7 @@ func testLostWitnesses(b *testEnv) {
 			b.Errorf("%s: %v, held %+v", w.Name, err, b.s.Held())
 		}
 	}
-	lost, err := b.s.LostWitnesses(b.ctx, nil, 2)
-	b.ok(err)
+	lost := must.Get(b.s.LostWitnesses(b.ctx, nil, 2))(b)
 	for n := range lost {
 		if lost[n].DeclaredAt.IsZero() {
 			b.Error("a declaration has no time")
@@ -319,8 +313,7 @@ func testSaveMany(b *testEnv) {
 	same := func() {
 		b.Helper()
 		for i := range count {
-			n, err := b.s.Node(b.ctx, nil, nodes[i].ID)
-			b.ok(err)
+			n := must.Get(b.s.Node(b.ctx, nil, nodes[i].ID))(b)
 			if d := cmp.Diff(nodes[i], n, compareJobs, cmpopts.EquateEmpty()); d != "" || n.Version != 2 || n.UpdatedAt.IsZero() {
 				b.Fatalf("node (-want +have):\n%s", d)
 			}
@@ -330,8 +323,7 @@ func testSaveMany(b *testEnv) {
 			if _, err := b.s.NodeByMAC(b.ctx, mac(i)); err == nil {
 				b.Errorf("former MAC of node %d is found", i)
 			}
-			v, err := b.s.Servers().Get(b.ctx, nil, servers[i].ID)
-			b.ok(err)
+			v := must.Get(b.s.Servers().Get(b.ctx, nil, servers[i].ID))(b)
 			if d := cmp.Diff(servers[i], v, compareJobs); d != "" || v.Version != 2 {
 				b.Fatalf("server (-want +have):\n%s", d)
 			}
@@ -369,12 +361,10 @@ func testVoidAllOrders(b *testEnv) {
 		return o
 	}
 	open, done, left := of("live", "a"), of("live", "b"), of("gone", "c")
-	_, err := b.finish(done, compute.Result{})
-	b.ok(err)
+	must.Get(b.finish(done, compute.Result{}))(b)
 	b.do(func(tx job.Tx) error { return b.s.VoidAllOrders(tx, problem.Conflictf("void")) })
 	for o, want := range map[*compute.Order]*compute.Result{open: {ErrorKind: problem.Conflict.String(), Error: "void"}, done: {}, left: nil} {
-		got, err := b.s.Order(b.ctx, nil, o.ID)
-		b.ok(err)
+		got := must.Get(b.s.Order(b.ctx, nil, o.ID))(b)
 		if d := cmp.Diff(want, got.Result); d != "" || got.Secret.Empty() != (want != nil) {
 			b.Errorf("order %s of server %s (-want +have):\n%s", got.Action, got.ServerID, d)
 		}

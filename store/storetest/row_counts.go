@@ -5,6 +5,7 @@ import (
 
 	"salvor/job"
 	"salvor/metal"
+	"salvor/test/must"
 )
 
 // testCensus: what is counted for those who watch, by kinds.
@@ -31,8 +32,7 @@ func testCensus(b *testEnv) {
 		}
 		return nil
 	})
-	c, err := b.s.CountRows(b.ctx)
-	b.ok(err)
+	c := must.Get(b.s.CountRows(b.ctx))(b)
 	if c.Jobs[[2]string{"clean", "ready"}] != 2 || len(c.Jobs) != 1 || c.Oldest["clean"].IsZero() {
 		b.Errorf("jobs %v, oldest %v", c.Jobs, c.Oldest)
 	}

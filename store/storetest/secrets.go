@@ -19,13 +19,14 @@ import (
 	"salvor/record"
 	"salvor/secret"
 	"salvor/store"
+	"salvor/test/must"
 )
 
 // findInFiles searches all files of the database for a word.
 func findInFiles(t testing.TB, dirs []string, word string) (files []string) {
 	t.Helper()
 	for _, dir := range dirs {
-		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		must.OK(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || !d.Type().IsRegular() {
 				return nil // a file that went while we looked
 			}
@@ -33,10 +34,7 @@ func findInFiles(t testing.TB, dirs []string, word string) (files []string) {
 				files = append(files, path)
 			}
 			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	return files
 }
@@ -51,8 +49,7 @@ func testSecretsSealed(b *testEnv) {
 		n.DriverInfo, n.Properties = deep, metal.Object{"admin_pass": canary, "cpu": 1.0}
 		n.InstanceInfo, n.InternalInfo = metal.Object{"image_password": canary}, metal.Object{"agent_secret_token": canary}
 	})
-	got, err := b.s.Node(b.ctx, nil, "a")
-	b.ok(err)
+	got := must.Get(b.s.Node(b.ctx, nil, "a"))(b)
 	if d := cmp.Diff(deep, got.DriverInfo); d != "" || got.Properties["admin_pass"] != canary || got.InstanceInfo["image_password"] != canary ||
 		got.InternalInfo["agent_secret_token"] != canary {
 		b.Fatalf("secrets are not read back:\n%s", d)
@@ -102,8 +99,7 @@ func sealedRecords(b *testEnv, canary string) {
 	sameAgain(b, b.s.Runbooks(), book)
 	sameAgain(b, b.s.InspectionRules(), rule)
 	for _, kind := range []metal.DocumentKind{metal.ConfigDrive, metal.Steps} {
-		d, err := b.s.Document(b.ctx, nil, "a", kind)
-		b.ok(err)
+		d := must.Get(b.s.Document(b.ctx, nil, "a", kind))(b)
 		if string(d.Body) != string(body) {
 			b.Errorf("%s is not read back", kind)
 		}
@@ -122,8 +118,7 @@ func insertOrSave[R, F any](t record.Table[R, F], tx job.Tx, r *R) error {
 
 func sameAgain[R, F any](b *testEnv, t record.Table[R, F], want *R) {
 	b.Helper()
-	got, err := t.Get(b.ctx, nil, "secretive")
-	b.ok(err)
+	got := must.Get(t.Get(b.ctx, nil, "secretive"))(b)
 	if d := cmp.Diff(want, got, cmpopts.EquateEmpty()); d != "" {
 		b.Errorf("differs (-want +have):\n%s", d)
 	}
@@ -149,8 +144,7 @@ func testReopen(b *testEnv) {
 		b.Fatal("a closed store takes transactions")
 	}
 	b.s = Open(b, b.db)
-	n, err := b.s.Node(b.ctx, nil, "a")
-	b.ok(err)
+	n := must.Get(b.s.Node(b.ctx, nil, "a"))(b)
 	if n.DriverInfo["redfish_password"] != "p" || n.Reservation != "salvor" {
 		b.Fatalf("after a restart: %+v", n)
 	}

@@ -10,6 +10,7 @@ import (
 	"salvor/job"
 	"salvor/problem"
 	"salvor/store"
+	"salvor/test/must"
 )
 
 func testSignal(b *testEnv) {
@@ -192,9 +193,7 @@ type subjectModel struct {
 }
 
 func (m *subjectModel) do(fn func(tx job.Tx) error) {
-	if err := m.b.s.Do(m.b.ctx, fn); err != nil {
-		m.t.Fatal(err)
-	}
+	must.OK(m.t, m.b.s.Do(m.b.ctx, fn))
 }
 
 func (m *subjectModel) insert() {
@@ -212,10 +211,7 @@ func (m *subjectModel) signal(*rapid.T) {
 }
 
 func (m *subjectModel) claim(t *rapid.T) {
-	jobs, err := m.b.s.Claim(m.b.ctx, owner, m.b.s.Now(), []string{m.subject.ID}, map[job.Kind]int{"work": 1}, 5)
-	if err != nil {
-		t.Fatal(err)
-	}
+	jobs := must.Get(m.b.s.Claim(m.b.ctx, owner, m.b.s.Now(), []string{m.subject.ID}, map[job.Kind]int{"work": 1}, 5))(t)
 	for _, j := range jobs {
 		switch {
 		case j.ID == m.id && m.state == job.Ready:

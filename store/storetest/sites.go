@@ -5,6 +5,7 @@ import (
 
 	"salvor/job"
 	"salvor/metal"
+	"salvor/test/must"
 )
 
 func sampleSite(i int) *metal.Site { return fillRecord[metal.Site](i) }
@@ -33,8 +34,7 @@ func testPlannedNodes(b *testEnv) {
 		b.do(func(tx job.Tx) error { return b.s.InsertNode(tx, node) })
 	}
 	for group, want := range map[string]string{"oslo": "node-" + strconv.Itoa(0), "bergen": "node-" + strconv.Itoa(2), "": "node-" + strconv.Itoa(3)} {
-		found, err := b.s.PlannedNodes(b.ctx, group)
-		b.ok(err)
+		found := must.Get(b.s.PlannedNodes(b.ctx, group))(b)
 		if len(found) != 1 || found[0].ID != want || found[0].Plan == nil {
 			b.Errorf("the planned nodes of %q are %+v; want %s", group, found, want)
 		}

@@ -12,6 +12,7 @@ import (
 	"salvor/job"
 	"salvor/secret"
 	"salvor/store"
+	"salvor/test/must"
 )
 
 // blankDatabase is a database with its tables and nothing in them, made once, with its key.
@@ -46,14 +47,9 @@ var template = sync.OnceValues(func() (blankDatabase, error) {
 // tables are copied: a test that needs hundreds of stores does not migrate each of them.
 func SQLite(t testing.TB, versions ...map[job.Kind]int) (*store.Store, *secret.Key) {
 	t.Helper()
-	made, err := template()
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := must.Get(template())(t)
 	path := filepath.Join(t.TempDir(), "s.db")
-	if err := os.WriteFile(path, made.file, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, made.file, 0o600))
 	s, err := store.Open(context.Background(), "sqlite:"+path, made.key, store.Options{NoSync: true, Logger: slog.New(slog.DiscardHandler), Versions: mergeVersions(versions)})
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"salvor/problem"
 	"salvor/secret"
 	"salvor/store"
+	"salvor/test/must"
 )
 
 // Database is one fresh database.
@@ -41,20 +42,14 @@ func OnPostgres(t testing.TB) Database {
 // NewKey makes a key that nobody else has.
 func NewKey(t testing.TB) *secret.Key {
 	t.Helper()
-	key, err := secret.NewKey(secret.GenerateKey())
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(secret.NewKey(secret.GenerateKey()))(t)
 	return key
 }
 
 // Open opens a store until the test ends.
 func Open(t testing.TB, d Database) *store.Store {
 	t.Helper()
-	s, err := store.Open(context.Background(), d.URL, d.Key, store.Options{Logger: slog.New(slog.DiscardHandler), NoSync: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(store.Open(context.Background(), d.URL, d.Key, store.Options{Logger: slog.New(slog.DiscardHandler), NoSync: true}))(t)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Errorf("close: %v", err)
@@ -174,8 +169,7 @@ func (b *testEnv) retire() {
 func (b *testEnv) claim(owner string) []job.Job {
 	b.Helper()
 	// Stores of one server know its time to within a round trip.
-	jobs, err := b.s.Claim(b.ctx, owner, b.s.Now().Add(time.Second), []string{""}, map[job.Kind]int{"work": 1}, 100)
-	b.ok(err)
+	jobs := must.Get(b.s.Claim(b.ctx, owner, b.s.Now().Add(time.Second), []string{""}, map[job.Kind]int{"work": 1}, 100))(b)
 	return jobs
 }
 
@@ -206,8 +200,7 @@ func (b *testEnv) save(j *job.Job, keep bool) {
 
 func (b *testEnv) read(id string) job.Job {
 	b.Helper()
-	j, err := b.s.Job(b.ctx, nil, id)
-	b.ok(err)
+	j := must.Get(b.s.Job(b.ctx, nil, id))(b)
 	return j
 }
 

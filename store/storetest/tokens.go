@@ -6,6 +6,7 @@ import (
 	"salvor/access"
 	"salvor/job"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 func sampleToken(i int) *access.Token {
@@ -38,8 +39,7 @@ func testTokenUse(b *testEnv) {
 	})
 	used := func(ident string) time.Time {
 		b.Helper()
-		got, err := b.s.Tokens().Get(b.ctx, nil, ident)
-		b.ok(err)
+		got := must.Get(b.s.Tokens().Get(b.ctx, nil, ident))(b)
 		return got.UsedAt
 	}
 	stores := bothStores(b)
@@ -49,8 +49,7 @@ func testTokenUse(b *testEnv) {
 	if a, c := used("one"), used(two.Name); !a.Equal(beginning.Add(time.Minute)) || !c.Equal(beginning) {
 		b.Errorf("used at %s and %s", a, c)
 	}
-	all, err := b.s.Tokens().List(b.ctx, nil, access.TokenFilter{}, record.Page{})
-	b.ok(err)
+	all := must.Get(b.s.Tokens().List(b.ctx, nil, access.TokenFilter{}, record.Page{}))(b)
 	if len(all) != 2 || !all[0].UsedAt.Equal(beginning.Add(time.Minute)) || !all[1].UsedAt.Equal(beginning) {
 		b.Errorf("list: %+v", all)
 	}
@@ -62,8 +61,7 @@ func testEndedTokens(b *testEnv) {
 	stores := bothStores(b)
 	ended := func(id string) bool {
 		b.Helper()
-		is, err := stores[1].SignedEnded(b.ctx, id)
-		b.ok(err)
+		is := must.Get(stores[1].SignedEnded(b.ctx, id))(b)
 		return is
 	}
 	b.ok(stores[0].EndSigned(b.ctx, "old", time.Now().Add(-time.Second)))
