@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"salvor/rescue"
+	"salvor/test/must"
 )
 
 var (
@@ -81,9 +82,7 @@ func TestTheTableIsWhatTheDocumentSays(t *testing.T) {
 		"## In the manner of the Compute API: a rescue powers the server off and boots\n\n" + table(NovaSemantics) +
 		"\n## In the manner of Cyclades: a rescue takes a stopped server and leaves it off\n\n" + table(CycladesSemantics)
 	if os.Getenv("SALVOR_WRITE_DOCS") != "" {
-		if err := os.WriteFile(statesPage, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(statesPage, []byte(want), 0o644))
 	}
 	got, err := os.ReadFile(statesPage)
 	if err != nil || string(got) != want {

@@ -10,6 +10,7 @@ import (
 	"salvor/compute/service"
 	"salvor/job"
 	"salvor/store/storetest"
+	"salvor/test/must"
 )
 
 // fleet is a store with hosts that have joined.
@@ -18,7 +19,7 @@ func fleet(b *testing.B, hosts int) (*service.Services, job.Transactor, []string
 	st, _ := storetest.SQLite(b)
 	s := service.New(st, st, service.Options{}, time.Now)
 	ids := make([]string, hosts)
-	err := st.Do(b.Context(), func(tx job.Tx) error {
+	must.OK(b, st.Do(b.Context(), func(tx job.Tx) error {
 		for i := range ids {
 			ids[i] = newID()
 			h := &compute.Host{Name: fmt.Sprint("host-", i), Kind: compute.AgentHost, Inventory: compute.Inventory{VCPUs: 64, RAM: 1 << 20, Disk: 1 << 12, Stores: []compute.DiskStore{{Name: "local"}}}}
@@ -28,14 +29,9 @@ func fleet(b *testing.B, hosts int) (*service.Services, job.Transactor, []string
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	}))
 	for _, id := range ids {
-		if _, err := s.Leases.Renew(b.Context(), id, "01", compute.Renewal{BootID: "b", HasGuests: true}); err != nil {
-			b.Fatal(err)
-		}
+		must.Get(s.Leases.Renew(b.Context(), id, "01", compute.Renewal{BootID: "b", HasGuests: true}))(b)
 	}
 	return s, st, ids
 }
@@ -52,9 +48,7 @@ func BenchmarkRenew(b *testing.B) {
 	}()
 	b.ResetTimer()
 	for i := range b.N {
-		if _, err := s.Leases.Renew(b.Context(), ids[i%len(ids)], "01", compute.Renewal{BootID: "b"}); err != nil {
-			b.Fatal(err)
-		}
+		must.Get(s.Leases.Renew(b.Context(), ids[i%len(ids)], "01", compute.Renewal{BootID: "b"}))(b)
 	}
 	b.StopTimer()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "renewals/s")
@@ -75,16 +69,10 @@ func BenchmarkPlace(b *testing.B) {
 	}
 	b.ResetTimer()
 	for range b.N {
-		made, err := s.Servers.Create(ctx, compute.Creation{Name: "vm", Flavor: f.ID, Image: img.ID}, admin)
-		if err != nil {
-			b.Fatal(err)
-		}
-		err = st.Do(ctx, func(tx job.Tx) error {
+		made := must.Get(s.Servers.Create(ctx, compute.Creation{Name: "vm", Flavor: f.ID, Image: img.ID}, admin))(b)
+		must.OK(b, st.Do(ctx, func(tx job.Tx) error {
 			_, _, err := s.Servers.Place(ctx, tx, made[0].ID, compute.CreateArgs{})
 			return err
-		})
-		if err != nil {
-			b.Fatal(err)
-		}
+		}))
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"salvor/job"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 // moved writes the record of a move that is done, as an evacuation leaves it.
@@ -31,8 +32,7 @@ func TestAReturnedHost(t *testing.T) {
 	gone, stays, stray := w.server(alice, compute.Active), w.server(bob, compute.Active), newID()
 	other := w.join("host-b")
 	w.pass(time.Minute)
-	_, err := w.fence(w.host, compute.PowerCut)
-	w.no(err)
+	must.Get(w.fence(w.host, compute.PowerCut))(w.t)
 	m := w.moved(gone, w.host, other, compute.CleanDisk)
 	plan := &compute.Plan{Record: record.Record{ID: newID()}, HostID: w.host.ID, State: compute.PlanRunning}
 	w.tx(func(tx job.Tx) error { return w.store.Plans().Insert(tx, plan) })
@@ -184,14 +184,11 @@ func TestForceDownIsNotTakenBackBeforeTheCleanUp(t *testing.T) {
 // A host of a cluster renews nothing: taking its force-down back admits it.
 func TestAHostOfAClusterIsAdmittedByHand(t *testing.T) {
 	w := newWorld(t)
-	h, err := w.Hosts.Ensure(w.ctx, newID(), "node1", compute.Inventory{})
-	w.no(err)
+	h := must.Get(w.Hosts.Ensure(w.ctx, newID(), "node1", compute.Inventory{}))(w.t)
 	w.no(w.forceDown(h, true))
-	r, err := w.ensure(h)
-	w.no(err)
+	r := must.Get(w.ensure(h))(w.t)
 	w.no(w.forceDown(h, false))
-	r, err = w.store.Receipts().Get(w.ctx, nil, r.ID)
-	w.no(err)
+	r = must.Get(w.store.Receipts().Get(w.ctx, nil, r.ID))(w.t)
 	if r.Open() || r.Closed != "admitted" || w.hostRow(h).Fenced || !w.up(h) {
 		t.Errorf("%+v", r)
 	}
@@ -202,8 +199,7 @@ func TestWhatASupersededMoveLeft(t *testing.T) {
 	w := newWorld(t)
 	s, other := w.server(alice, compute.Active), w.join("host-b")
 	w.pass(time.Second)
-	_, err := w.fence(w.host, compute.PowerCut)
-	w.no(err)
+	must.Get(w.fence(w.host, compute.PowerCut))(w.t)
 	m := w.moved(s, w.host, other, compute.CleanGuest)
 	m.State, m.Problem = compute.MoveFailed, "went on by move x"
 	w.tx(func(tx job.Tx) error { return w.store.Moves().Save(tx, m) })

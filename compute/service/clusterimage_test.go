@@ -9,13 +9,13 @@ import (
 	"salvor/job"
 	"salvor/problem"
 	"salvor/rescue"
+	"salvor/test/must"
 )
 
 // TestUploadedImagesAreRefusedOnClusters at the door, with words: nodes of a cluster fetch nothing from here. One at a URL is taken.
 func TestUploadedImagesAreRefusedOnClusters(t *testing.T) {
 	w := newWorld(t)
-	node, err := w.Hosts.Ensure(w.ctx, newID(), "node1", compute.Inventory{HypervisorType: "ganeti"})
-	w.no(err)
+	node := must.Get(w.Hosts.Ensure(w.ctx, newID(), "node1", compute.Inventory{HypervisorType: "ganeti"}))(w.t)
 	s := w.server(alice, compute.Stopped)
 	w.tx(func(tx job.Tx) error {
 		return w.Servers.Edit(w.ctx, tx, s.ID, func(s *compute.Server) { s.HostID = node.ID })

@@ -6,6 +6,7 @@ import (
 
 	"salvor/compute"
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 // onSense is a BMC that says of each node that it is on.
@@ -19,8 +20,7 @@ var contradicted = map[compute.ContradictionCode]func(*world){
 	compute.BMCReadsOn: func(w *world) {
 		node := newID()
 		w.Liveness.SetSenses(onSense{})
-		_, err := w.Hosts.SetService(w.ctx, w.host.ID, compute.Service{NodeID: &node}, admin.Asker)
-		w.no(err)
+		must.Get(w.Hosts.SetService(w.ctx, w.host.ID, compute.Service{NodeID: &node}, admin.Asker))(w.t)
 	},
 	compute.NeighboursReachIt: func(w *world) {
 		inv := w.host.Inventory

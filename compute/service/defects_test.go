@@ -12,6 +12,7 @@ import (
 	"salvor/record"
 	"salvor/rescue"
 	"salvor/secret"
+	"salvor/test/must"
 )
 
 // The defects that the reference implementation of rescue for virtual machines has, as far as they are matters of this room.
@@ -68,8 +69,7 @@ func TestDefect4ARemovedImageIsNoDefault(t *testing.T) {
 	w.rescueImage("second.iso", func(i *rescue.Image) { i.Default = true })
 	w.no(w.RescueImages.Remove(w.ctx, first.ID, false, admin.Asker))
 	third := w.rescueImage("third.iso", func(i *rescue.Image) { i.Default = true })
-	list, err := w.RescueImages.List(w.ctx, rescue.ImageFilter{Default: true, Deleted: true}, record.Page{})
-	w.no(err)
+	list := must.Get(w.RescueImages.List(w.ctx, rescue.ImageFilter{Default: true, Deleted: true}, record.Page{}))(w.t)
 	if len(list) != 1 || list[0].ID != third.ID {
 		t.Errorf("%+v", list)
 	}
@@ -150,14 +150,12 @@ func TestDefect10AForeignCDIsNoRescue(t *testing.T) {
 	s := w.server(alice, compute.Stopped)
 	seen := map[string]*compute.Server{s.ID: s}
 	for _, cd := range []string{"/srv/rescue/theirs.iso", "/srv/rescue-too/ours.iso", "/srv/ours.iso", "http://x/ours.iso"} {
-		_, err := w.Reconciler.SyncRescue(w.ctx, []compute.Guest{{ID: s.ID, Ours: true, Power: compute.PowerOff, Rescue: cd}}, seen, true)
-		w.no(err)
+		must.Get(w.Reconciler.SyncRescue(w.ctx, []compute.Guest{{ID: s.ID, Ours: true, Power: compute.PowerOff, Rescue: cd}}, seen, true))(w.t)
 		if s = w.read(s.ID); s.State != compute.Stopped || s.InSession() {
 			t.Errorf("%s: %+v", cd, s)
 		}
 	}
-	_, err := w.Reconciler.SyncRescue(w.ctx, []compute.Guest{{ID: s.ID, Ours: true, Power: compute.PowerOff, Rescue: "/srv/rescue/ours.iso"}}, seen, true)
-	w.no(err)
+	must.Get(w.Reconciler.SyncRescue(w.ctx, []compute.Guest{{ID: s.ID, Ours: true, Power: compute.PowerOff, Rescue: "/srv/rescue/ours.iso"}}, seen, true))(w.t)
 	if s = w.read(s.ID); s.State != compute.Rescued || s.Rescue.Source.Location != "ours.iso" {
 		t.Errorf("%+v", s)
 	}
@@ -172,8 +170,7 @@ func TestDefect11ARescueHasACredentialAnEndAndATrace(t *testing.T) {
 	if told.Empty() || s.Rescue.Credential.Hash.Empty() || len(s.Rescue.Credential.Keys) != 2 || s.Rescue.ExpiresAt.IsZero() {
 		t.Errorf("%+v", s.Rescue)
 	}
-	events, err := w.store.Events(w.ctx, compute.Subject(s.ID), 0, 100)
-	w.no(err)
+	events := must.Get(w.store.Events(w.ctx, compute.Subject(s.ID), 0, 100))(w.t)
 	traced := false
 	for _, e := range events {
 		traced = traced || e.Text == "asked to rescue" && e.User == "alice"
@@ -192,8 +189,7 @@ func TestDefect12WhatHasADigestIsFetched(t *testing.T) {
 	img := w.rescueImage("x.iso", func(i *rescue.Image) { i.Source.Digest = digest })
 	s := w.server(alice, compute.Stopped)
 	s = w.act(s.ID, compute.Act{Action: compute.Rescue, Rescue: rescue.Request{Image: img.Num}}, alice)
-	b, err := w.Servers.Blueprint(w.ctx, s, "")
-	w.no(err)
+	b := must.Get(w.Servers.Blueprint(w.ctx, s, ""))(w.t)
 	if b.Spec.Rescue == nil || b.Spec.Rescue.Image == nil || b.Spec.Rescue.Image.Digest != digest {
 		t.Errorf("%+v", b.Spec.Rescue)
 	}

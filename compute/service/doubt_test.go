@@ -8,6 +8,7 @@ import (
 	"salvor/job"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 // TestTheFencedBootSpeaksAgain: somebody said that it is down, and it lives with its guests. It is told to end them, and nothing is
@@ -18,8 +19,7 @@ func TestTheFencedBootSpeaksAgain(t *testing.T) {
 	other := w.join("host-b")
 	w.no(w.forceDown(w.host, true))
 	w.pass(compute.Suspect)
-	receipt, err := w.ensure(w.host)
-	w.no(err)
+	receipt := must.Get(w.ensure(w.host))(w.t)
 	w.renew(other, "boot-1")
 	begin := func(s *compute.Server) (id string) {
 		w.tx(func(tx job.Tx) error {
@@ -74,23 +74,21 @@ func TestADoubtEnds(t *testing.T) {
 		"under way":       {time.Second, func(*world) {}, false},
 		"heard":           {5 * time.Second, func(*world) {}, true},
 		"another boot":    {5 * time.Second, func(w *world) { w.renew(w.host, "boot-2") }, false},
-		"proven again":    {5 * time.Second, func(w *world) { w.pass(time.Second); _, err := w.fence(w.host, compute.Attested); w.no(err) }, false},
-		"an older proof":  {5 * time.Second, func(w *world) { _, err := w.fence(w.host, compute.Acknowledged); w.no(err) }, true},
-		"the storage too": {5 * time.Second, func(w *world) { w.pass(time.Second); _, err := w.fence(w.host, compute.StorageRevoked); w.no(err) }, true},
+		"proven again":    {5 * time.Second, func(w *world) { w.pass(time.Second); must.Get(w.fence(w.host, compute.Attested))(w.t) }, false},
+		"an older proof":  {5 * time.Second, func(w *world) { must.Get(w.fence(w.host, compute.Acknowledged))(w.t) }, true},
+		"the storage too": {5 * time.Second, func(w *world) { w.pass(time.Second); must.Get(w.fence(w.host, compute.StorageRevoked))(w.t) }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.no(w.forceDown(w.host, true))
 			w.pass(compute.Suspect)
-			r, err := w.ensure(w.host)
-			w.no(err)
+			r := must.Get(w.ensure(w.host))(w.t)
 			w.pass(c.after)
 			if out := w.renew(w.host, "boot-1"); !out.Hold || !out.Stop {
 				t.Fatalf("%+v", out)
 			}
 			c.end(w)
-			r, err = w.store.Receipts().Get(w.ctx, nil, r.ID)
-			w.no(err)
+			r = must.Get(w.store.Receipts().Get(w.ctx, nil, r.ID))(w.t)
 			if r.Doubted() != c.want || !r.Open() {
 				t.Errorf("%+v", r)
 			}

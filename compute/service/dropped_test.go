@@ -6,6 +6,7 @@ import (
 	"salvor/compute"
 	"salvor/job"
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 // TestADroppedAttachFreesNoVolume: a host may hold the volume that a dropped job was to attach. Nobody else is given it before an operator
@@ -19,8 +20,7 @@ func TestADroppedAttachFreesNoVolume(t *testing.T) {
 		j := w.endJobs(s.ID)
 		j.SetCause(problem.Conflictf("dropped"))
 		w.tx(func(tx job.Tx) error { return w.HeldDatabase.ShowDropped(w.ctx, tx, j) })
-		v, err := w.Volumes.Get(w.ctx, vol.ID)
-		w.no(err)
+		v := must.Get(w.Volumes.Get(w.ctx, vol.ID))(w.t)
 		got := w.read(s.ID)
 		if v.Status != status || v.ServerID != owner || len(got.Disks) != disks || got.State != compute.Active || got.Task != compute.NoTask || got.Fault == nil {
 			t.Fatalf("volume %s of %q; server %+v", v.Status, v.ServerID, got)

@@ -9,6 +9,7 @@ import (
 	"salvor/job"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 // TestARunningGuestAtTheOtherEndHoldsTheEvacuation: one that is paused there waits for its memory and is ended; one that runs may be
@@ -17,26 +18,21 @@ func TestARunningGuestAtTheOtherEndHoldsTheEvacuation(t *testing.T) {
 	w := newWorld(t)
 	s, there := w.server(alice, compute.Active), w.join("host-b")
 	w.join("host-c")
-	_, err := w.Moves.Migrate(w.ctx, s.ID, compute.MigrationRequest{}, admin)
-	w.no(err)
+	must.Get(w.Moves.Migrate(w.ctx, s.ID, compute.MigrationRequest{}, admin))(w.t)
 	w.run(w.jobs(s.ID)[0], job.Waiting)
 	w.tx(func(tx job.Tx) error {
-		open, err := w.store.Moves().List(w.ctx, tx, compute.MoveFilter{ServerID: s.ID, Open: true}, record.Page{})
-		w.no(err)
+		open := must.Get(w.store.Moves().List(w.ctx, tx, compute.MoveFilter{ServerID: s.ID, Open: true}, record.Page{}))(w.t)
 		open[0].Kind, open[0].State, open[0].DestID = compute.LiveMigration, compute.MovePreparing, there.ID
 		return w.store.Moves().Save(tx, open[0])
 	})
 	w.renew(w.host, "boot-1", guests(runs(s, s.Epoch)))
 	w.renew(there, "boot-7", guests(runs(s, s.Epoch)))
-	against, err := w.Fences.Contradictions(w.ctx, w.hostRow(w.host))
-	w.no(err)
+	against := must.Get(w.Fences.Contradictions(w.ctx, w.hostRow(w.host)))(w.t)
 	if len(against) != 1 || against[0].Code != compute.GuestSeenRunning {
 		t.Errorf("against the end of its host speaks: %+v", against)
 	}
-	_, err = w.fence(w.host, compute.PowerCut)
-	w.no(err)
-	p, err := w.Plans.Draft(w.ctx, compute.PlanRequest{Host: w.host.ID, Consent: []string{s.ID}}, admin)
-	w.no(err)
+	must.Get(w.fence(w.host, compute.PowerCut))(w.t)
+	p := must.Get(w.Plans.Draft(w.ctx, compute.PlanRequest{Host: w.host.ID, Consent: []string{s.ID}}, admin))(w.t)
 	if i := p.Items[0]; i.Disposition != compute.Cannot || !strings.Contains(i.Why, "boot-7") || !strings.Contains(i.Why, there.ID) {
 		t.Errorf("planned: %+v", i)
 	}
@@ -49,12 +45,10 @@ func TestAPlanIsHeldByAnotherBootOfTheFencedHost(t *testing.T) {
 	w.join("host-b")
 	w.renew(w.host, "boot-1", guests(runs(s, s.Epoch)))
 	w.no(w.forceDown(w.host, true)) // which keeps it from being admitted
-	_, err := w.fence(w.host, compute.PowerCut)
-	w.no(err)
+	must.Get(w.fence(w.host, compute.PowerCut))(w.t)
 	w.pass(10 * time.Second)
 	w.renew(w.host, "boot-2", guests(runs(s, s.Epoch)))
-	p, err := w.Plans.Draft(w.ctx, compute.PlanRequest{Host: w.host.ID, Consent: []string{s.ID}}, admin)
-	w.no(err)
+	p := must.Get(w.Plans.Draft(w.ctx, compute.PlanRequest{Host: w.host.ID, Consent: []string{s.ID}}, admin))(w.t)
 	if i := p.Items[0]; i.Disposition != compute.Cannot || !strings.Contains(i.Why, "boot-2") {
 		t.Errorf("planned: %+v", i)
 	}
@@ -151,12 +145,9 @@ func TestAMoveEndsTheOrdersOfItsSource(t *testing.T) {
 	s := w.server(alice, compute.Active)
 	id := w.order(s, compute.SetPower)
 	w.pass(time.Minute)
-	receipt, err := w.fence(w.host, compute.PowerCut)
-	w.no(err)
-	_, err = w.begin(s.ID, receipt)
-	w.no(err)
-	o, err := w.store.Order(w.ctx, nil, id)
-	w.no(err)
+	receipt := must.Get(w.fence(w.host, compute.PowerCut))(w.t)
+	must.Get(w.begin(s.ID, receipt))(w.t)
+	o := must.Get(w.store.Order(w.ctx, nil, id))(w.t)
 	if o.Result == nil || o.Result.ErrorKind != problem.Conflict.String() || !o.Secret.Empty() {
 		t.Errorf("the order is still there: %+v", o)
 	}

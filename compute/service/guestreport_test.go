@@ -9,6 +9,7 @@ import (
 	"salvor/job"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 // runs is a guest of a server as its hypervisor tells it.
@@ -232,15 +233,13 @@ func TestTheOtherEndOfAMigrationHoldsNoEvacuation(t *testing.T) {
 			w.run(w.jobs(s.ID)[0], job.Waiting) // for an answer of a host
 			dead, lives := w.host, there
 			w.tx(func(tx job.Tx) error {
-				open, err := w.store.Moves().List(w.ctx, tx, compute.MoveFilter{ServerID: s.ID, Open: true}, record.Page{})
-				w.no(err)
+				open := must.Get(w.store.Moves().List(w.ctx, tx, compute.MoveFilter{ServerID: s.ID, Open: true}, record.Page{}))(w.t)
 				m := open[0]
 				m.Kind, m.State, m.DestID = compute.LiveMigration, compute.MovePreparing, there.ID
 				if handed {
 					dead, lives = there, w.host
 					m.State, m.Clean = compute.MoveAttached, compute.CleanGuest
-					srv, err := w.store.Servers().Get(w.ctx, tx, s.ID)
-					w.no(err)
+					srv := must.Get(w.store.Servers().Get(w.ctx, tx, s.ID))(w.t)
 					srv.HostID = there.ID
 					w.no(w.store.Servers().Save(tx, srv))
 				}
@@ -309,8 +308,7 @@ func TestAFormerGuestIsEndedWhereItIsSeen(t *testing.T) {
 	w.renew(there, "boot-1")
 	tell(again, s.Epoch)
 	w.renew(again, "boot-1", func(r *compute.Renewal) { r.Cleaned = []compute.Cleaned{{ServerID: s.ID, Epoch: s.Epoch + 1}} })
-	left, err := w.store.GuestReports(w.ctx, nil, compute.GuestReportFilter{HostID: again.ID})
-	w.no(err)
+	left := must.Get(w.store.GuestReports(w.ctx, nil, compute.GuestReportFilter{HostID: again.ID}))(w.t)
 	if len(left) != 0 {
 		t.Errorf("what was cleaned up is still told: %+v", left)
 	}
@@ -322,8 +320,7 @@ func TestAnOldCleanUpEndsNoNewReport(t *testing.T) {
 	s := w.server(alice, compute.Active)
 	w.renew(w.host, "boot-1", guests(runs(s, 3)), func(r *compute.Renewal) { r.Cleaned = []compute.Cleaned{{ServerID: s.ID, Epoch: 3}} })
 	told := func() int {
-		all, err := w.store.GuestReports(w.ctx, nil, compute.GuestReportFilter{HostID: w.host.ID})
-		w.no(err)
+		all := must.Get(w.store.GuestReports(w.ctx, nil, compute.GuestReportFilter{HostID: w.host.ID}))(w.t)
 		return len(all)
 	}
 	if told() != 1 {
@@ -344,8 +341,7 @@ func TestAGuestThatShouldNotRunIsTold(t *testing.T) {
 	w.renew(w.host, "boot-1", guests(runs(s, s.Epoch)))
 	w.renew(again, "boot-7", guests(nobody, runs(s, s.Epoch)))
 	misplaced := func() []compute.GuestReport {
-		all, err := w.GuestReports.MisplacedGuests(w.ctx)
-		w.no(err)
+		all := must.Get(w.GuestReports.MisplacedGuests(w.ctx))(w.t)
 		return all
 	}
 	if all := misplaced(); len(all) != 0 {

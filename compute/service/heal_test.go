@@ -7,6 +7,7 @@ import (
 	"salvor/compute"
 	"salvor/job"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 // offSense is a BMC that says of each node that it is off.
@@ -28,8 +29,7 @@ func TestHealingComesRound(t *testing.T) {
 	for began := w.now(); w.now().Sub(began) < 2*compute.HealCycle+time.Minute; {
 		w.pass(7 * time.Second)
 		for _, h := range hosts[2:] {
-			_, err := w.Leases.Renew(w.ctx, h.ID, "01", compute.Renewal{BootID: "boot-1"})
-			w.no(err)
+			must.Get(w.Leases.Renew(w.ctx, h.ID, "01", compute.Renewal{BootID: "boot-1"}))(w.t)
 		}
 		w.no(w.Leases.TendSuspects(w.ctx))
 		for i, h := range hosts {
@@ -69,8 +69,7 @@ func (w *world) healing(maxShare int, others ...string) []*compute.Host {
 	}
 	for _, h := range hosts {
 		node := newID()
-		_, err := w.Hosts.SetService(w.ctx, h.ID, compute.Service{Group: &g.Name, NodeID: &node}, admin.Asker)
-		w.no(err)
+		must.Get(w.Hosts.SetService(w.ctx, h.ID, compute.Service{Group: &g.Name, NodeID: &node}, admin.Asker))(w.t)
 		w.tx(func(tx job.Tx) error {
 			return w.store.Servers().Insert(tx, &compute.Server{Record: record.Record{ID: newID(), CreatedAt: w.now()}, Name: h.Name, State: compute.Active, HostID: h.ID, Epoch: 1})
 		})

@@ -7,6 +7,7 @@ import (
 	"salvor/compute"
 	"salvor/compute/service"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 // TestAHeldDatabaseOrdersNothingOfHosts: by records that may be old, a host has lost a server. While the database is held the host
@@ -15,8 +16,7 @@ func TestAHeldDatabaseOrdersNothingOfHosts(t *testing.T) {
 	w := newWorld(t)
 	s, other := w.server(alice, compute.Active), w.join("host-b")
 	w.pass(time.Minute)
-	_, err := w.fence(w.host, compute.Attested)
-	w.no(err)
+	must.Get(w.fence(w.host, compute.Attested))(w.t)
 	w.moved(s, w.host, other, compute.CleanGuest)
 	w.pass(10 * time.Second)
 	tell := guests(runs(s, s.Epoch))

@@ -16,6 +16,7 @@ import (
 	"salvor/record"
 	"salvor/rescue"
 	"salvor/secret"
+	"salvor/test/must"
 )
 
 func TestAJoinTokenLetsOneHostInOnce(t *testing.T) {
@@ -114,8 +115,7 @@ func TestARevokedHostIsShutOut(t *testing.T) {
 func TestAHostLivesWhileItRenews(t *testing.T) {
 	w := newWorld(t)
 	up := func() bool {
-		lives, err := w.Liveness.All(w.ctx)
-		w.no(err)
+		lives := must.Get(w.Liveness.All(w.ctx))(w.t)
 		return lives[w.host.ID].Up
 	}
 	if !up() {
@@ -129,14 +129,12 @@ func TestAHostLivesWhileItRenews(t *testing.T) {
 	if up() {
 		t.Fatal("up though it is silent")
 	}
-	out, err := w.Leases.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1"})
-	w.no(err)
+	out := must.Get(w.Leases.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1"}))(w.t)
 	if out.Resend || !up() {
 		t.Fatal(out)
 	}
 	yes := true
-	_, err = w.Hosts.SetService(w.ctx, w.host.ID, compute.Service{ForcedDown: &yes}, admin.Asker)
-	w.no(err)
+	must.Get(w.Hosts.SetService(w.ctx, w.host.ID, compute.Service{ForcedDown: &yes}, admin.Asker))(w.t)
 	if up() {
 		t.Fatal("up though it is forced down")
 	}
@@ -145,8 +143,7 @@ func TestAHostLivesWhileItRenews(t *testing.T) {
 func TestANewProcessAsksForEverythingAgain(t *testing.T) {
 	w := newWorld(t)
 	again := service.New(w.store, w.store, service.Options{}, w.now)
-	out, err := again.Leases.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1"})
-	w.no(err)
+	out := must.Get(again.Leases.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1"}))(w.t)
 	if !out.Resend {
 		t.Fatal("nothing is asked for")
 	}
@@ -156,20 +153,17 @@ func TestANewBootGetsTheOrdersAndItsGuestsAreStartedAgain(t *testing.T) {
 	w := newWorld(t)
 	s, off := w.server(alice, compute.Active), w.server(alice, compute.Stopped)
 	guests := []compute.Guest{{ID: s.ID, Power: compute.PowerOn}, {ID: off.ID, Power: compute.PowerOff}}
-	_, err := w.Leases.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1", Guests: guests, HasGuests: true})
-	w.no(err)
+	must.Get(w.Leases.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1", Guests: guests, HasGuests: true}))(w.t)
 	w.tx(func(tx job.Tx) error {
 		_, err := w.store.InsertOrder(tx, &compute.Order{ID: newID(), HostID: w.host.ID, BootID: "boot-1", ServerID: s.ID, Verb: compute.Look, JobID: newID(), Action: "a", Args: []byte("{}")})
 		return err
 	})
 	guests[0].Power = compute.PowerOff
-	out, err := w.Leases.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-2", Guests: guests, HasGuests: true})
-	w.no(err)
+	out := must.Get(w.Leases.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-2", Guests: guests, HasGuests: true}))(w.t)
 	if !out.Resend || !out.Servers[s.ID].Busy || out.Servers[s.ID].Power != compute.PowerOn || out.Servers[off.ID].Busy {
 		t.Fatalf("%+v", out)
 	}
-	orders, err := w.store.OpenOrders(w.ctx, w.host.ID)
-	w.no(err)
+	orders := must.Get(w.store.OpenOrders(w.ctx, w.host.ID))(w.t)
 	if len(orders) != 1 || orders[0].BootID != "boot-2" {
 		t.Fatalf("%+v", orders)
 	}
@@ -216,8 +210,7 @@ func TestWhatAHostSees(t *testing.T) {
 		}
 		w.pass(time.Minute)
 		for range 3 { // looking again changes nothing
-			_, err := w.Leases.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1", Guests: guests, HasGuests: true})
-			w.no(err)
+			must.Get(w.Leases.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1", Guests: guests, HasGuests: true}))(w.t)
 		}
 		s = w.read(s.ID)
 		if s.State != c.state || s.Wanted != c.wanted {

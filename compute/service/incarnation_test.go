@@ -8,6 +8,7 @@ import (
 	"salvor/compute"
 	"salvor/job"
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 // release releases the database as after a restore: what hosts told before is compared and carried out.
@@ -194,8 +195,7 @@ func TestAReleasedReceiptStartsNothingElsewhere(t *testing.T) {
 	w.pass(time.Minute)
 	read := func() *compute.Receipt {
 		t.Helper()
-		r, err := w.Fences.Receipt(w.ctx, nil, w.host.ID)
-		w.no(err)
+		r := must.Get(w.Fences.Receipt(w.ctx, nil, w.host.ID))(w.t)
 		return r
 	}
 	if ok, err := w.Fences.Suffices(w.ctx, nil, read()); err != nil || ok {
@@ -263,19 +263,15 @@ func TestAMoveThatContinuesKeepsItsBound(t *testing.T) {
 				w.claim(moveID)
 			}
 			w.pass(time.Minute)
-			receipt, err := w.fence(w.host, compute.PowerCut)
-			w.no(err)
-			moveID, err := w.begin(s.ID, receipt)
-			w.no(err)
+			receipt := must.Get(w.fence(w.host, compute.PowerCut))(w.t)
+			moveID := must.Get(w.begin(s.ID, receipt))(w.t)
 			if c.claimed {
 				claim(moveID)
 			}
-			was, err := w.store.Moves().Get(w.ctx, nil, moveID)
-			w.no(err)
+			was := must.Get(w.store.Moves().Get(w.ctx, nil, moveID))(w.t)
 			w.release()
 			w.pass(time.Minute)
-			_, err = w.fence(w.host, compute.PowerCut)
-			w.no(err)
+			must.Get(w.fence(w.host, compute.PowerCut))(w.t)
 			claim(moveID)
 			if c.released {
 				w.tx(func(tx job.Tx) error { return w.Moves.Release(w.ctx, tx, moveID, "it is full") })
@@ -316,8 +312,7 @@ func TestAReleaseFreesHostsWithAgents(t *testing.T) {
 	w := newWorld(t)
 	node := w.join("node-b")
 	w.tx(func(tx job.Tx) error {
-		h, err := w.store.Hosts().Get(w.ctx, tx, node.ID)
-		w.no(err)
+		h := must.Get(w.store.Hosts().Get(w.ctx, tx, node.ID))(w.t)
 		h.Kind = compute.GanetiHost
 		return w.store.Hosts().Save(tx, h)
 	})

@@ -7,6 +7,7 @@ import (
 
 	"salvor/compute"
 	"salvor/job"
+	"salvor/test/must"
 )
 
 // volume makes a volume that alice owns.
@@ -39,8 +40,7 @@ func TestAVolumeOfADeletedServerIsFreeOnceNobodyWrites(t *testing.T) {
 		w.tx(func(tx job.Tx) error { return w.Servers.GoneWithout(w.ctx, tx, s.ID) })
 	}
 	fenced := func(w *world) {
-		_, err := w.fence(w.host, compute.PowerCut)
-		w.no(err)
+		must.Get(w.fence(w.host, compute.PowerCut))(w.t)
 	}
 	for name, c := range map[string]struct {
 		before func(w *world, s *compute.Server)
@@ -59,8 +59,7 @@ func TestAVolumeOfADeletedServerIsFreeOnceNobodyWrites(t *testing.T) {
 			fenced(w)
 		}, left, compute.VolumeError},
 		"the boot that was fenced speaks again": {func(w *world, s *compute.Server) {
-			_, err := w.fence(w.host, compute.StorageRevoked, compute.Attested)
-			w.no(err)
+			must.Get(w.fence(w.host, compute.StorageRevoked, compute.Attested))(w.t)
 			w.pass(time.Minute)
 			w.renew(w.host, "boot-1", guests(runs(s, s.Epoch)))
 		}, left, compute.VolumeError},
@@ -84,8 +83,7 @@ func TestAVolumeOfADeletedServerIsFreeOnceNobodyWrites(t *testing.T) {
 			w.pass(time.Minute)
 			c.before(w, s)
 			c.end(w, s)
-			v, err := w.Volumes.Get(w.ctx, vol.ID)
-			w.no(err)
+			v := must.Get(w.Volumes.Get(w.ctx, vol.ID))(w.t)
 			if v.Status != c.want || v.ServerID != "" || v.Device != "" {
 				t.Errorf("volume %s of %q at %q, want %s of nobody", v.Status, v.ServerID, v.Device, c.want)
 			}

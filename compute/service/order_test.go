@@ -9,6 +9,7 @@ import (
 	"salvor/job"
 	"salvor/problem"
 	"salvor/secret"
+	"salvor/test/must"
 )
 
 // order gives the server's host one with a secret, as a job does.
@@ -34,8 +35,7 @@ func TestNoOrderOutlivesItsJob(t *testing.T) {
 		w.act(s.ID, compute.Act{Action: compute.RebootHard}, alice)
 		id := w.order(s, compute.SetPower)
 		end(w, s.ID)
-		o, err := w.store.Order(w.ctx, nil, id)
-		w.no(err)
+		o := must.Get(w.store.Order(w.ctx, nil, id))(w.t)
 		if o.Result == nil || o.Result.ErrorKind != problem.Conflict.String() || !o.Secret.Empty() {
 			t.Errorf("%s: the order is still there: %+v", name, o)
 		}
@@ -53,8 +53,7 @@ func TestAResetLeavesNoVolumeBehind(t *testing.T) {
 		t.Helper()
 		w.run(w.jobs(s.ID)[0], job.Waiting)
 		w.act(s.ID, compute.Act{Action: compute.ResetState, Reset: compute.Active}, admin)
-		v, err := w.Volumes.Get(w.ctx, vol.ID)
-		w.no(err)
+		v := must.Get(w.Volumes.Get(w.ctx, vol.ID))(w.t)
 		if now := w.read(s.ID); v.Status != want || v.ServerID != owner || len(now.Disks) != disks {
 			t.Fatalf("%s of %q, disks %+v", v.Status, v.ServerID, now.Disks)
 		}

@@ -8,6 +8,7 @@ import (
 	"salvor/job"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 // plan inserts one for the world's host.
@@ -46,15 +47,12 @@ func TestOldDraftsGo(t *testing.T) {
 	w.pass(2 * time.Hour)
 	other := w.join("host-b")
 	for _, host := range []*compute.Host{other, w.host} {
-		_, err := w.store.Plans().Get(w.ctx, nil, old.ID)
-		w.no(err)
-		_, err = w.Plans.Draft(w.ctx, compute.PlanRequest{Host: host.ID}, admin)
-		w.no(err)
+		must.Get(w.store.Plans().Get(w.ctx, nil, old.ID))(w.t)
+		must.Get(w.Plans.Draft(w.ctx, compute.PlanRequest{Host: host.ID}, admin))(w.t)
 	}
 	_, err := w.store.Plans().Get(w.ctx, nil, old.ID)
 	w.want(err, problem.NotFound)
 	for _, p := range []*compute.Plan{ran, young} {
-		_, err := w.store.Plans().Get(w.ctx, nil, p.ID)
-		w.no(err)
+		must.Get(w.store.Plans().Get(w.ctx, nil, p.ID))(w.t)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"salvor/job"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 // storeOf gives a host one disk store.
@@ -92,8 +93,7 @@ func TestOnlyADeletedServersDiskIsErased(t *testing.T) {
 			w := newWorld(t)
 			s, other := w.server(alice, compute.Active), w.join("host-b")
 			w.pass(time.Minute)
-			_, err := w.fence(w.host, compute.PowerCut)
-			w.no(err)
+			must.Get(w.fence(w.host, compute.PowerCut))(w.t)
 			m := w.moved(s, w.host, other, compute.CleanDisk)
 			w.tx(func(tx job.Tx) error {
 				m.Disposition = c.disposition
@@ -124,8 +124,7 @@ func TestARestoreThatIsGivenUp(t *testing.T) {
 				return err
 			},
 			"evacuation": func(w *world, s *compute.Server) error {
-				receipt, err := w.fence(w.host, compute.PowerCut)
-				w.no(err)
+				receipt := must.Get(w.fence(w.host, compute.PowerCut))(w.t)
 				return w.store.Do(w.ctx, func(tx job.Tx) error {
 					now, err := w.store.Servers().Get(w.ctx, tx, s.ID)
 					if err != nil {
@@ -195,8 +194,7 @@ func TestQuarantineInPages(t *testing.T) {
 				limit int
 				want  string
 			}{{"", 2, "ab"}, {"b", 2, "cd"}, {"d", 2, "e"}, {"e", 2, ""}, {"bb", 9, "cde"}, {"", 0, "abcde"}} {
-				found, err := w.Quarantine.List(w.ctx, w.host.ID, record.Page{Marker: c.after, Limit: c.limit})
-				w.no(err)
+				found := must.Get(w.Quarantine.List(w.ctx, w.host.ID, record.Page{Marker: c.after, Limit: c.limit}))(w.t)
 				got := ""
 				for _, d := range found {
 					got += d.ID

@@ -14,6 +14,7 @@ import (
 	"salvor/job"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 // machine is a simulated VM host, which does what it is told and what is true of a host: without power nothing runs.
@@ -322,9 +323,7 @@ func (f *returning) fence(e compute.Evidence, lie bool) {
 	default:
 		f.a.cut()
 		if e == compute.Attested {
-			if err := f.forceDown(f.a.host, true); err != nil {
-				f.rt.Fatal(err)
-			}
+			must.OK(f.rt, f.forceDown(f.a.host, true))
 		}
 		f.pass(compute.SelfFenceEvidence)
 		if _, err := f.ensure(f.a.host); err != nil {

@@ -14,6 +14,7 @@ import (
 	"salvor/problem"
 	"salvor/record"
 	"salvor/store"
+	"salvor/test/must"
 )
 
 func (w *world) renew(h *compute.Host, boot string, change ...func(*compute.Renewal)) compute.Renewed {
@@ -22,8 +23,7 @@ func (w *world) renew(h *compute.Host, boot string, change ...func(*compute.Rene
 	for _, f := range change {
 		f(&r)
 	}
-	out, err := w.Leases.Renew(w.ctx, h.ID, "01", r)
-	w.no(err)
+	out := must.Get(w.Leases.Renew(w.ctx, h.ID, "01", r))(w.t)
 	return out
 }
 
@@ -42,8 +42,7 @@ func (w *world) group(g compute.HostGroup) {
 	w.t.Helper()
 	g.Name = "g"
 	w.no(w.HostGroups.Create(w.ctx, &g, admin.Asker))
-	_, err := w.Hosts.SetService(w.ctx, w.host.ID, compute.Service{Group: &g.Name}, admin.Asker)
-	w.no(err)
+	must.Get(w.Hosts.SetService(w.ctx, w.host.ID, compute.Service{Group: &g.Name}, admin.Asker))(w.t)
 }
 
 func (w *world) forceDown(h *compute.Host, down bool) error {
@@ -53,8 +52,7 @@ func (w *world) forceDown(h *compute.Host, down bool) error {
 
 func (w *world) hostRow(h *compute.Host) *compute.Host {
 	w.t.Helper()
-	row, err := w.store.Hosts().Get(w.ctx, nil, h.ID)
-	w.no(err)
+	row := must.Get(w.store.Hosts().Get(w.ctx, nil, h.ID))(w.t)
 	return row
 }
 
@@ -86,8 +84,7 @@ func (w *world) fence(h *compute.Host, e ...compute.Evidence) (receipt *compute.
 
 func (w *world) up(h *compute.Host) bool {
 	w.t.Helper()
-	lives, err := w.Liveness.All(w.ctx)
-	w.no(err)
+	lives := must.Get(w.Liveness.All(w.ctx))(w.t)
 	return lives[h.ID].Up
 }
 
@@ -301,8 +298,7 @@ func TestABMCThatLies(t *testing.T) {
 // saw fails the test unless the host's timeline says this, once.
 func (w *world) saw(h *compute.Host, severity, text string) {
 	w.t.Helper()
-	events, err := w.store.Events(w.ctx, compute.HostSubject(h.ID), 0, 1000)
-	w.no(err)
+	events := must.Get(w.store.Events(w.ctx, compute.HostSubject(h.ID), 0, 1000))(w.t)
 	n := 0
 	for _, e := range events {
 		if e.Severity == severity && strings.Contains(e.Text, text) {
@@ -431,8 +427,7 @@ func TestAWatchdogIsWithdrawn(t *testing.T) {
 	w.renew(w.host, "boot-1", armed("dog"))
 	stored := func() string {
 		t.Helper()
-		all, err := w.store.Leases(w.ctx)
-		w.no(err)
+		all := must.Get(w.store.Leases(w.ctx))(w.t)
 		return all[w.host.ID].Watchdog
 	}
 	if got := stored(); got != "dog" {

@@ -10,6 +10,7 @@ import (
 	"salvor/problem"
 	"salvor/record"
 	"salvor/secret"
+	"salvor/test/must"
 )
 
 // TestAHostWithOpenCleanUpsIsNotRemoved: its record is what has it end its guests, should it speak again.
@@ -51,8 +52,7 @@ func TestALostHostThatComesBackCleansUp(t *testing.T) {
 			w := newWorld(t)
 			s, other := w.server(alice, compute.Active), w.join("host-b")
 			w.pass(time.Minute)
-			_, err := w.fence(w.host, compute.Attested)
-			w.no(err)
+			must.Get(w.fence(w.host, compute.Attested))(w.t)
 			w.moved(s, w.host, other, compute.CleanGuest)
 			w.no(w.Hosts.Remove(w.ctx, w.host.ID, "burnt", admin.Asker))
 			w.no(w.Leases.Allow(w.ctx, w.host.ID, "01", w.now()))
@@ -68,8 +68,7 @@ func TestALostHostThatComesBackCleansUp(t *testing.T) {
 			if out = w.renew(w.host, boot, stopped); !out.Hold || len(out.Clean) != 0 {
 				t.Fatalf("%+v", out)
 			}
-			_, err = w.Hosts.SetService(w.ctx, w.host.ID, compute.Service{Found: true}, admin.Asker)
-			w.no(err)
+			must.Get(w.Hosts.SetService(w.ctx, w.host.ID, compute.Service{Found: true}, admin.Asker))(w.t)
 			if out = w.renew(w.host, boot, stopped); out.Hold {
 				t.Errorf("%+v", out)
 			}
@@ -88,10 +87,8 @@ func TestAClusterWithOpenMovesIsNotRemoved(t *testing.T) {
 	w := newWorld(t)
 	cl := &compute.Cluster{Name: "prod", URL: "https://gnt.example:5080", User: "u", Password: secret.New("p")}
 	w.no(w.Clusters.Create(w.ctx, cl, admin.Asker))
-	node, err := w.Hosts.Ensure(w.ctx, cl.ID, "node1", compute.Inventory{VCPUs: 4})
-	w.no(err)
-	idle, err := w.Hosts.Ensure(w.ctx, cl.ID, "node2", compute.Inventory{VCPUs: 4})
-	w.no(err)
+	node := must.Get(w.Hosts.Ensure(w.ctx, cl.ID, "node1", compute.Inventory{VCPUs: 4}))(w.t)
+	idle := must.Get(w.Hosts.Ensure(w.ctx, cl.ID, "node2", compute.Inventory{VCPUs: 4}))(w.t)
 	m := &compute.Move{Record: record.Record{ID: newID()}, ServerID: newID(), SourceID: node.ID, State: compute.MovePreparing, Kind: compute.Evacuation}
 	w.tx(func(tx job.Tx) error { return w.store.Moves().Insert(tx, m) })
 	w.refuses(w.Hosts.RemoveCluster(w.ctx, w.Clusters, cl.ID, "", admin.Asker), "node1", "move "+m.ID, "salvor cluster remove prod --lost REASON")

@@ -16,6 +16,7 @@ import (
 	"salvor/record"
 	"salvor/rescue"
 	"salvor/secret"
+	"salvor/test/must"
 )
 
 func TestARescueAndTheWayBack(t *testing.T) {
@@ -34,8 +35,7 @@ func TestARescueAndTheWayBack(t *testing.T) {
 	if strings.Contains(string(j.Args), told.Reveal()) || j.Kind != compute.JobRescue || !strings.Contains(string(j.Args), `"boot":true`) {
 		t.Fatalf("%s", j.Args)
 	}
-	b, err := w.Servers.Blueprint(w.ctx, w.read(s.ID), "")
-	w.no(err)
+	b := must.Get(w.Servers.Blueprint(w.ctx, w.read(s.ID), ""))(w.t)
 	if b.Spec.Rescue == nil || b.Spec.Rescue.Image.Digest != digest || !strings.HasPrefix(b.Secret.Hash, "$5$") || len(b.Spec.Disks) != 1 {
 		t.Fatalf("%+v", b)
 	}
@@ -139,8 +139,7 @@ func TestAnImageOfTheImageAPI(t *testing.T) {
 	if told.Reveal() != "asked for" || s.Rescue.Source.Access != rescue.ByConfigDrive || s.Rescue.Source.Bus != "sata" {
 		t.Fatalf("%+v", s.Rescue.Source)
 	}
-	b, err := w.Servers.Blueprint(w.ctx, s, "")
-	w.no(err)
+	b := must.Get(w.Servers.Blueprint(w.ctx, s, ""))(w.t)
 	if doc := string(b.Secret.RescueDrive["openstack/latest/user_data"]); !strings.Contains(doc, "$5$") || strings.Contains(doc, "asked for") {
 		t.Fatal(doc)
 	}
@@ -206,10 +205,7 @@ func TestARescueImageTurnsToOtherBytes(t *testing.T) {
 func TestPasswordsHaveASymbolOfEachGroup(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		length := rapid.IntRange(3, 40).Draw(t, "length")
-		p, err := service.NewPassword(length)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Get(service.NewPassword(length))(t)
 		s := p.Reveal()
 		if len(s) != length || !strings.ContainsAny(s, "23456789") || strings.ToUpper(s) == s || strings.ToLower(s) == s {
 			t.Fatal("a group is missing")

@@ -10,6 +10,7 @@ import (
 	"salvor/compute/service"
 	"salvor/job"
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 // seesPower has the world's host tell the power of one guest.
@@ -39,8 +40,7 @@ func (w *world) crashes(id string) bool {
 
 func (w *world) timeline(id string) string {
 	w.t.Helper()
-	events, err := w.store.Events(w.ctx, compute.Subject(id), 0, 100)
-	w.no(err)
+	events := must.Get(w.store.Events(w.ctx, compute.Subject(id), 0, 100))(w.t)
 	var all []string
 	for _, e := range events {
 		all = append(all, e.Severity+" "+e.Text)
@@ -107,8 +107,7 @@ func TestACrashedGuestIsLeftWhereItMayNotRun(t *testing.T) {
 	for name, stands := range map[string]func(w *world, s *compute.Server){
 		"its host is forced down": func(w *world, s *compute.Server) {
 			yes := true
-			_, err := w.Hosts.SetService(w.ctx, w.host.ID, compute.Service{ForcedDown: &yes}, admin.Asker)
-			w.no(err)
+			must.Get(w.Hosts.SetService(w.ctx, w.host.ID, compute.Service{ForcedDown: &yes}, admin.Asker))(w.t)
 		},
 		"its host is fenced": func(w *world, s *compute.Server) {
 			w.tx(func(tx job.Tx) error {

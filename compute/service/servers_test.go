@@ -15,6 +15,7 @@ import (
 	"salvor/record"
 	"salvor/rescue"
 	"salvor/secret"
+	"salvor/test/must"
 )
 
 func newID() string { return uuid.NewString() }
@@ -34,23 +35,19 @@ func TestAServerIsMadeAndUnmade(t *testing.T) {
 	if s.HostID != w.host.ID || s.OS != "debian" || s.OSFamily != "linux" || len(s.NICs) != 1 || s.NICs[0].Addresses[0] != "10.1.0.3" || len(s.Disks) != 2 || s.Disks[1].Name != "vdb" {
 		t.Fatalf("%+v", s)
 	}
-	v, err := w.Volumes.Get(w.ctx, vol.ID)
-	w.no(err)
+	v := must.Get(w.Volumes.Get(w.ctx, vol.ID))(w.t)
 	if v.Status != compute.VolumeInUse || v.ServerID != s.ID || v.Device != "vdb" {
 		t.Fatalf("%+v", v)
 	}
-	b, err := w.Servers.Blueprint(w.ctx, s, "$5$hash")
-	w.no(err)
+	b := must.Get(w.Servers.Blueprint(w.ctx, s, "$5$hash"))(w.t)
 	if len(b.Spec.Disks) != 2 || b.Spec.Disks[0].Image.Digest != digest || b.Secret.CHAP[vol.ID] != "chap secret" || b.Spec.Disks[1].Portal == "" {
 		t.Fatalf("%+v", b)
 	}
-	text, err := json.Marshal(b.Spec)
-	w.no(err)
+	text := must.Get(json.Marshal(b.Spec))(w.t)
 	if strings.Contains(string(text), "chap secret") || !strings.Contains(string(b.Secret.Drive["openstack/latest/network_data.json"]), `"netmask":"255.255.255.248"`) {
 		t.Fatalf("%s\n%s", text, b.Secret.Drive["openstack/latest/network_data.json"])
 	}
-	h, err := w.Hosts.Host(w.ctx, w.host.ID)
-	w.no(err)
+	h := must.Get(w.Hosts.Host(w.ctx, w.host.ID))(w.t)
 	if h.UsedRAM != 512 || h.UsedDisk != 2 || h.UsedVCPUs != 1 {
 		t.Fatalf("%+v", h)
 	}
@@ -87,8 +84,7 @@ func TestNobodySeesTheServersOfOthers(t *testing.T) {
 	if _, err := w.Actions.Act(w.ctx, s.ID, compute.Act{Action: compute.Delete}, bob); !problem.Is(err, problem.NotFound) {
 		t.Fatal(err)
 	}
-	_, err := w.Servers.Server(w.ctx, s.ID, admin)
-	w.no(err)
+	must.Get(w.Servers.Server(w.ctx, s.ID, admin))(w.t)
 }
 
 func TestWhatCannotBeMadeIsRefused(t *testing.T) {
@@ -135,8 +131,7 @@ func TestWhatCannotBeMadeIsRefused(t *testing.T) {
 
 func TestManyAtOnce(t *testing.T) {
 	w := newWorld(t)
-	made, err := w.Servers.Create(w.ctx, compute.Creation{Name: "vm", Flavor: "small", Image: w.image.ID, Count: 3}, alice)
-	w.no(err)
+	made := must.Get(w.Servers.Create(w.ctx, compute.Creation{Name: "vm", Flavor: "small", Image: w.image.ID, Count: 3}, alice))(w.t)
 	if len(made) != 3 || made[2].Name != "vm-3" || made[0].Num == made[1].Num || len(w.jobs(made[1].ID)) != 1 {
 		t.Fatalf("%+v", made)
 	}
@@ -354,10 +349,8 @@ func TestAResetVolumeIsGivenBack(t *testing.T) {
 		return w.Servers.Edit(w.ctx, tx, twin.ID, func(s *compute.Server) { s.Disks = nil })
 	})
 	w.no(status(compute.VolumeInUse))
-	v, err := w.Volumes.Get(w.ctx, vol.ID)
-	w.no(err)
-	now, err := w.Servers.Server(w.ctx, s.ID, admin)
-	w.no(err)
+	v := must.Get(w.Volumes.Get(w.ctx, vol.ID))(w.t)
+	now := must.Get(w.Servers.Server(w.ctx, s.ID, admin))(w.t)
 	if targets, err := w.Servers.Targets(w.ctx, now); err != nil || len(targets) != 1 || v.ServerID != s.ID || v.Device != "vdb" {
 		t.Errorf("targets %v, %v; volume %+v", targets, err, v)
 	}
@@ -449,8 +442,7 @@ func TestADiskHasThePlaceOfItsLetter(t *testing.T) {
 			Disks: []compute.DiskRequest{{SizeGiB: 1, BootIndex: -1, Device: device}}}, alice)
 	}
 	for device, want := range map[string]string{"/dev/sdc": "vdc", "hdb": "vdb", "vdz": "vdz", "": "vdb"} {
-		made, err := disk(device)
-		w.no(err)
+		made := must.Get(disk(device))(w.t)
 		if got := made[0].Disks[1].Name; got != want {
 			t.Errorf("%s is %s, want %s", device, got, want)
 		}

@@ -15,6 +15,7 @@ import (
 	"salvor/rescue"
 	"salvor/store"
 	"salvor/store/storetest"
+	"salvor/test/must"
 )
 
 // world is a fresh store with the services over it, a clock that tests set, and what servers are made of.
@@ -117,8 +118,7 @@ func (w *world) create(who compute.Who, change ...func(*compute.Creation)) *comp
 	for _, f := range change {
 		f(&c)
 	}
-	made, err := w.Servers.Create(w.ctx, c, who)
-	w.no(err)
+	made := must.Get(w.Servers.Create(w.ctx, c, who))(w.t)
 	return made[0]
 }
 
@@ -175,8 +175,7 @@ func (w *world) endJobs(id string) (last job.Job) {
 // run brings a job into a state, as its conductor would.
 func (w *world) run(j job.Job, to job.State) job.Job {
 	w.t.Helper()
-	claimed, err := w.store.Claim(w.ctx, "conductor", w.now().Add(time.Hour), []string{""}, map[job.Kind]int{j.Kind: 9}, 100)
-	w.no(err)
+	claimed := must.Get(w.store.Claim(w.ctx, "conductor", w.now().Add(time.Hour), []string{""}, map[job.Kind]int{j.Kind: 9}, 100))(w.t)
 	for _, c := range claimed {
 		if c.ID != j.ID {
 			continue
@@ -209,16 +208,14 @@ func (w *world) jobs(id string) (out []job.Job) {
 
 func (w *world) read(id string) *compute.Server {
 	w.t.Helper()
-	s, err := w.store.Servers().Get(w.ctx, nil, id)
-	w.no(err)
+	s := must.Get(w.store.Servers().Get(w.ctx, nil, id))(w.t)
 	return s
 }
 
 // act does something that must be allowed.
 func (w *world) act(id string, a compute.Act, who compute.Who) *compute.Server {
 	w.t.Helper()
-	s, err := w.Actions.Act(w.ctx, id, a, who)
-	w.no(err)
+	s := must.Get(w.Actions.Act(w.ctx, id, a, who))(w.t)
 	return s
 }
 
