@@ -18,6 +18,7 @@ import (
 
 	"salvor/access"
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 var served = Microversions{Major: 1, Min: 1, Max: 82, Service: "baremetal", Header: "X-OpenStack-Ironic-API-Version"}
@@ -193,15 +194,10 @@ func htpasswd(t *testing.T, path string, users map[string]string) {
 	t.Helper()
 	text := "# users\n\n"
 	for user, password := range users {
-		hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hash := must.Get(bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost))(t)
 		text += user + ":" + string(hash) + "\n"
 	}
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 func TestHTTPBasic(t *testing.T) {
@@ -243,16 +239,12 @@ func TestHTTPBasic(t *testing.T) {
 	check("", "", 401)
 	check("ann", strings.Repeat("x", 73), 401)
 	htpasswd(t, path, map[string]string{"ann": "new", "carol": "three"})
-	if err := os.Chtimes(path, now.Add(time.Minute), now.Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Chtimes(path, now.Add(time.Minute), now.Add(time.Minute)))
 	now = now.Add(2 * time.Second)
 	check("ann", "one", 401)
 	check("ann", "new", 200)
 	check("bob", "two", 401)
-	if err := os.WriteFile(path, []byte("broken\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, []byte("broken\n"), 0o600))
 	now = now.Add(2 * time.Second)
 	check("eve", "new", 503)
 	var known *Error
@@ -268,9 +260,7 @@ func TestBadHtpasswd(t *testing.T) {
 		"empty": "", "comment": "# x\n", "plain": "ann:secret\n", "md5": "ann:$apr1$aaaaaaaa$bbbbbbbbbbbbbbbbbbbbbb\n", "no user": ":$2a$10$x\n", "no colon": "ann\n",
 	} {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path, []byte(text), 0o600))
 		if _, err := NewHTTPBasic(path); !problem.Is(err, problem.Invalid) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v", name, err)
 		}

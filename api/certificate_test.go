@@ -23,6 +23,7 @@ import (
 
 	"salvor/access"
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 // authority signs certificates of a test.
@@ -52,18 +53,12 @@ func newAuthority(t testing.TB, name string, now time.Time) *authority {
 
 func (a *authority) sign(c, by *x509.Certificate) ([]byte, *ecdsa.PrivateKey) {
 	a.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(a.t)
 	signer := a.key
 	if by == nil {
 		by, signer = c, key
 	}
-	der, err := x509.CreateCertificate(rand.Reader, c, by, &key.PublicKey, signer)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	der := must.Get(x509.CreateCertificate(rand.Reader, c, by, &key.PublicKey, signer))(a.t)
 	return der, key
 }
 
@@ -74,10 +69,7 @@ func (a *authority) issue(name string, ends time.Time) (cert, key []byte) {
 		SerialNumber: big.NewInt(ends.UnixNano()), Subject: pkix.Name{CommonName: name}, NotBefore: a.cert.NotBefore, NotAfter: ends,
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}, a.cert)
-	b, err := x509.MarshalECPrivateKey(k)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	b := must.Get(x509.MarshalECPrivateKey(k))(a.t)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: b})
 }
 
@@ -122,9 +114,7 @@ func newTLSWorld(t *testing.T, clients []byte, h http.Handler) *tlsWorld {
 
 func (w *tlsWorld) write(name string, b []byte) {
 	w.Helper()
-	if err := os.WriteFile(name, b, 0o600); err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, os.WriteFile(name, b, 0o600))
 	// Two writes within one tick of the file system's clock are two.
 	w.writes++
 	if at := time.Now().Add(time.Duration(w.writes) * time.Second); os.Chtimes(name, at, at) != nil {
@@ -194,9 +184,7 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 	if n := strings.Count(w.log.String(), "cannot be used"); n != 1 {
 		t.Errorf("told of %d times: %s", n, &w.log)
 	}
-	if err := os.Remove(w.files.Key); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(w.files.Key))
 	w.now = w.now.Add(certificateRecheck)
 	if got := w.served(); got != "second" {
 		t.Error(got)
@@ -265,16 +253,10 @@ func TestClientCertificates(t *testing.T) {
 		conf := &tls.Config{RootCAs: pool}
 		if tt.by != nil {
 			cert, key := tt.by.issue(tt.name, now.Add(time.Hour))
-			pair, err := tls.X509KeyPair(cert, key)
-			if err != nil {
-				t.Fatal(err)
-			}
+			pair := must.Get(tls.X509KeyPair(cert, key))(t)
 			conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 		}
-		r, err := http.NewRequest("GET", "https://"+w.at+"/", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(http.NewRequest("GET", "https://"+w.at+"/", nil))(t)
 		if tt.token != "" {
 			r.Header.Set("X-Auth-Token", tt.token)
 		}
@@ -313,10 +295,7 @@ func TestConnectionsOutliveNoCertificate(t *testing.T) {
 		}))
 		w.clients = theirs.pem
 		cert, key := theirs.issue("ops", w.now.Add(time.Hour))
-		pair, err := tls.X509KeyPair(cert, key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pair := must.Get(tls.X509KeyPair(cert, key))(t)
 		pool := x509.NewCertPool()
 		pool.AddCert(w.ours.cert)
 		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}}}
@@ -328,10 +307,7 @@ func TestConnectionsOutliveNoCertificate(t *testing.T) {
 		}
 		client := &http.Client{Transport: transport, Timeout: 20 * time.Second}
 		ask := func() int {
-			resp, err := client.Get("https://" + w.at + "/")
-			if err != nil {
-				t.Fatal(err)
-			}
+			resp := must.Get(client.Get("https://" + w.at + "/"))(t)
 			resp.Body.Close()
 			return resp.StatusCode
 		}

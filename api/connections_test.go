@@ -17,6 +17,7 @@ import (
 
 	"salvor/access"
 	"salvor/api"
+	"salvor/test/must"
 )
 
 // listen serves a listener of which everybody may ask, and who shows the token "right" is known, within bounds.
@@ -46,10 +47,7 @@ func listen(t *testing.T, c api.ConnectionConfig, reserved bool) (address string
 // serveWithin serves one more listener within bounds.
 func serveWithin(t *testing.T, handler http.Handler, bounds *api.Connections, reserved bool) (address string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	server := api.NewServer(handler, slog.New(slog.DiscardHandler))
 	go func() { _ = server.Serve(bounds.Listener(l, "test", reserved)) }()
 	t.Cleanup(func() { server.Close() })
@@ -81,10 +79,7 @@ func (known) Authenticate(r *http.Request) (access.Principal, error) {
 func dialed(t testing.TB, from, to string) net.Conn {
 	t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: 30 * time.Second}
-	c, err := d.Dial("tcp", to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(d.Dial("tcp", to))(t)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -241,10 +236,7 @@ func TestReservedListenersHaveRoom(t *testing.T) {
 // listenWithin serves one of several listeners that share the bounds.
 func listenWithin(t *testing.T, c *api.Connections, name string, reserved bool) (address string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	limits := api.NewLimits(api.LimitConfig{})
 	auth := limits.Auth(known{}, false)
 	server := api.NewServer(limits.Guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -16,6 +16,7 @@ import (
 	"salvor/access"
 	"salvor/problem"
 	"salvor/secret"
+	"salvor/test/must"
 )
 
 // identity is a keystone that knows one user and the tokens of subjects.
@@ -80,13 +81,10 @@ func (i *identity) serve(w http.ResponseWriter, r *http.Request) {
 
 func (i *identity) keystone(t *testing.T, password string, log *bytes.Buffer) *Keystone {
 	t.Helper()
-	k, err := NewKeystone(KeystoneOptions{
+	k := must.Get(NewKeystone(KeystoneOptions{
 		URL: i.URL + "/v3", PublicURL: "https://keystone.example/v3", Username: "salvor", Password: secret.New(password), UserDomainName: "Default",
 		ProjectName: "service", ProjectDomainName: "Default", Timeout: 5 * time.Second, CacheTime: time.Minute, OutageTime: 2 * time.Minute, Log: slog.New(slog.NewTextHandler(log, nil)),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	return k
 }
 

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"salvor/test/must"
 )
 
 // TestMemoryIsBounded: bad credentials fill their own place, and never drive a good one out.
@@ -32,9 +34,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		t.Errorf("forgotten: %v", err)
 	}
 	for n := range 120 {
-		if _, err := m.Find(t.Context(), "good"+strings.Repeat("t", n+1), good); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(m.Find(t.Context(), "good"+strings.Repeat("t", n+1), good))(t)
 	}
 	if len(m.known) > 50 {
 		t.Errorf("%d good ones are remembered", len(m.known))

@@ -10,6 +10,7 @@ import (
 
 	"salvor/access"
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 // TestPolicyFileIsReadAgain: a file that was exchanged holds at once; one that is broken, half written or gone changes nothing, and is
@@ -18,12 +19,8 @@ func TestPolicyFileIsReadAgain(t *testing.T) {
 	path, log := filepath.Join(t.TempDir(), "policy.yaml"), &bytes.Buffer{}
 	write := func(text string) {
 		t.Helper()
-		if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(path+".new", path); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path+".new", []byte(text), 0o600))
+		must.OK(t, os.Rename(path+".new", path))
 	}
 	known := func(name string) bool { return name == "volume:get" }
 	logger := slog.New(slog.NewTextHandler(log, nil))
@@ -56,9 +53,7 @@ func TestPolicyFileIsReadAgain(t *testing.T) {
 			t.Errorf("%.20q: %s", text, log)
 		}
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(path))
 	allowed(true, "gone")
 	write(`"volume:get": "!"`)
 	allowed(false, "back")

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"salvor/test/must"
 )
 
 func ask(t *testing.T, method, path string, header http.Header) (*http.Response, string) {
@@ -17,19 +19,13 @@ func ask(t *testing.T, method, path string, header http.Header) (*http.Response,
 		r.Header[k] = v
 	}
 	New().ServeHTTP(w, r)
-	body, err := io.ReadAll(w.Result().Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := must.Get(io.ReadAll(w.Result().Body))(t)
 	return w.Result(), string(body)
 }
 
 // TestFiles: all files are served, with the headers that keep a page to itself, and nothing else is.
 func TestFiles(t *testing.T) {
-	all, err := static.ReadDir("static")
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(static.ReadDir("static"))(t)
 	for _, f := range all {
 		resp, body := ask(t, "GET", "/console/"+f.Name(), nil)
 		if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") == "" || resp.Header.Get("Content-Security-Policy") != policy {
@@ -61,15 +57,9 @@ func TestFiles(t *testing.T) {
 func TestNoMarkup(t *testing.T) {
 	bad := regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|eval\(|new Function|srcdoc|javascript:|\son[a-z]+=|\sstyle=`)
 	far := regexp.MustCompile(`https?://[^"'\s]+`)
-	all, err := static.ReadDir("static")
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(static.ReadDir("static"))(t)
 	for _, f := range all {
-		b, err := static.ReadFile("static/" + f.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(static.ReadFile("static/" + f.Name()))(t)
 		if found := bad.FindString(string(b)); found != "" && !strings.HasSuffix(f.Name(), ".css") {
 			t.Errorf("%s has %q", f.Name(), found)
 		}

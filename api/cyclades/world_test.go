@@ -19,6 +19,7 @@ import (
 	"salvor/rescue"
 	"salvor/store"
 	"salvor/store/storetest"
+	"salvor/test/must"
 )
 
 type jsonObject = map[string]any
@@ -72,11 +73,9 @@ func (w *world) no(err error) {
 // server makes one of ann's, and changes its row.
 func (w *world) server(change func(*compute.Server)) *compute.Server {
 	w.Helper()
-	made, err := w.services.Servers.Create(w.Context(), compute.Creation{Name: "vm", Flavor: "small", Image: w.image.ID}, compute.Who{Project: "ann"})
-	w.no(err)
+	made := must.Get(w.services.Servers.Create(w.Context(), compute.Creation{Name: "vm", Flavor: "small", Image: w.image.ID}, compute.Who{Project: "ann"}))(w)
 	id := made[0].ID
-	claimed, err := w.store.Claim(w.Context(), "conductor", time.Now().Add(time.Hour), []string{""}, map[job.Kind]int{compute.JobCreate: 9}, 100)
-	w.no(err)
+	claimed := must.Get(w.store.Claim(w.Context(), "conductor", time.Now().Add(time.Hour), []string{""}, map[job.Kind]int{compute.JobCreate: 9}, 100))(w)
 	w.no(w.store.Do(w.Context(), func(tx job.Tx) error {
 		for _, j := range claimed {
 			j.State, j.EndedAt = job.Ended, time.Now()
@@ -89,8 +88,7 @@ func (w *world) server(change func(*compute.Server)) *compute.Server {
 			change(s)
 		})
 	}))
-	s, err := w.store.Servers().Get(w.Context(), nil, id)
-	w.no(err)
+	s := must.Get(w.store.Servers().Get(w.Context(), nil, id))(w)
 	return s
 }
 

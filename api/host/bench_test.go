@@ -26,6 +26,7 @@ import (
 	"salvor/record"
 	"salvor/store"
 	"salvor/store/storetest"
+	"salvor/test/must"
 	wire "salvor/wire/host"
 )
 
@@ -110,27 +111,19 @@ func (r *region) join(t testing.TB, key *ecdsa.PrivateKey) (string, *tls.Certifi
 		t.Fatalf("join: %d %s %v", status, body, err)
 	}
 	var got wire.Certificate
-	if err := json.Unmarshal(body, &got); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(body, &got))
 	block, _ := pem.Decode([]byte(got.Certificate))
 	return id, &tls.Certificate{Certificate: [][]byte{block.Bytes}, PrivateKey: key}
 }
 
 func newKey(t testing.TB) *ecdsa.PrivateKey {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	return key
 }
 
 func csr(t testing.TB, key any) string {
 	t.Helper()
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := must.Get(x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key))(t)
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))
 }
 
@@ -139,10 +132,7 @@ func BenchmarkRenewals(b *testing.B) {
 	r, key := newRegion(b), newKey(b)
 	const hosts = 2000
 	clients := make([]*http.Client, hosts)
-	first, err := json.Marshal(wire.Renewal{BootID: "b", Name: "h", Inventory: json.RawMessage(`{"vcpus": 8}`), Guests: json.RawMessage(`[]`)})
-	if err != nil {
-		b.Fatal(err)
-	}
+	first := must.Get(json.Marshal(wire.Renewal{BootID: "b", Name: "h", Inventory: json.RawMessage(`{"vcpus": 8}`), Guests: json.RawMessage(`[]`)}))(b)
 	for i := range clients {
 		_, cert := r.join(b, key)
 		clients[i] = r.client(cert)
@@ -150,10 +140,7 @@ func BenchmarkRenewals(b *testing.B) {
 			b.Fatalf("%d %s %v", status, body, err)
 		}
 	}
-	plain, err := json.Marshal(wire.Renewal{BootID: "b", Name: "h"})
-	if err != nil {
-		b.Fatal(err)
-	}
+	plain := must.Get(json.Marshal(wire.Renewal{BootID: "b", Name: "h"}))(b)
 	var next atomic.Int64
 	b.ResetTimer()
 	var all sync.WaitGroup

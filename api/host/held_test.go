@@ -12,6 +12,7 @@ import (
 	"salvor/compute"
 	"salvor/job"
 	"salvor/record"
+	"salvor/test/must"
 	wire "salvor/wire/host"
 )
 
@@ -26,15 +27,13 @@ func TestAHeldHostOnTheWire(t *testing.T) {
 		if err != nil || status != http.StatusOK {
 			t.Fatal(status, string(body), err)
 		}
-		if err := json.Unmarshal(body, &out); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal(body, &out))
 		return out
 	}
 	renew(wire.Renewal{BootID: "b1", Name: "h"})
 	server, move := uuid.NewString(), &compute.Move{Record: record.Record{ID: uuid.NewString()}, SourceID: id, State: compute.MoveDone, Clean: compute.CleanGuest, Epoch: 3}
 	move.ServerID = server
-	if err := r.store.Do(t.Context(), func(tx job.Tx) error {
+	must.OK(t, r.store.Do(t.Context(), func(tx job.Tx) error {
 		if _, err := r.services.Fences.Give(t.Context(), tx, id, []compute.Proof{{Evidence: compute.StorageRevoked, Text: "out", At: time.Now()}}, "", ""); err != nil {
 			return err
 		}
@@ -44,19 +43,14 @@ func TestAHeldHostOnTheWire(t *testing.T) {
 		_, err := r.store.InsertOrder(tx, &compute.Order{ID: uuid.NewString(), HostID: id, BootID: "b1", ServerID: server, Verb: compute.Look,
 			JobID: uuid.NewString(), Action: "look", Args: []byte("{}")})
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	guests, _ := json.Marshal([]compute.Guest{{ID: server, Ours: true, Epoch: 2}})
 	out := renew(wire.Renewal{BootID: "b2", Name: "h", Guests: guests, Watchdog: "dog", Neighbours: []wire.Neighbour{{HostID: id, Address: "x"}}})
 	if told := out.Clean[server]; !out.Hold || out.Servers != nil || told.Do != string(compute.CleanGuest) || told.Epoch != 3 || len(told.Spec) == 0 {
 		t.Fatalf("%+v", out)
 	}
 	began := time.Now()
-	answer, err := c.Get(r.url + wire.OrdersPath + "?wait=20&all=1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := must.Get(c.Get(r.url + wire.OrdersPath + "?wait=20&all=1"))(t)
 	text, _ := io.ReadAll(answer.Body)
 	answer.Body.Close()
 	if took := time.Since(began); string(text) != `{"orders":[]}` || took < time.Second || took > 15*time.Second {
@@ -66,10 +60,7 @@ func TestAHeldHostOnTheWire(t *testing.T) {
 	if out.Hold || !out.Resend {
 		t.Fatalf("%+v", out)
 	}
-	answer, err = c.Get(r.url + wire.OrdersPath + "?wait=20&all=1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer = must.Get(c.Get(r.url + wire.OrdersPath + "?wait=20&all=1"))(t)
 	defer answer.Body.Close()
 	var orders wire.Orders
 	if err := json.NewDecoder(answer.Body).Decode(&orders); err != nil || len(orders.Orders) != 1 {

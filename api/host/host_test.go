@@ -23,6 +23,7 @@ import (
 	"salvor/job"
 	"salvor/record"
 	"salvor/store/storetest"
+	"salvor/test/must"
 	wire "salvor/wire/host"
 )
 
@@ -37,10 +38,7 @@ func TestOnlyHostsComeIn(t *testing.T) {
 	}
 	ask := func(c *http.Client, method, path string) int {
 		t.Helper()
-		request, err := http.NewRequestWithContext(t.Context(), method, r.url+path, strings.NewReader(`{"boot_id": "b"}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		request := must.Get(http.NewRequestWithContext(t.Context(), method, r.url+path, strings.NewReader(`{"boot_id": "b"}`)))(t)
 		answer, err := c.Do(request)
 		if err != nil {
 			return 0 // TLS itself refused
@@ -63,9 +61,7 @@ func TestOnlyHostsComeIn(t *testing.T) {
 	if got := ask(r.client(cert), "GET", "/salvor/v1/host/other"); got != http.StatusNotFound {
 		t.Errorf("another path: %d", got)
 	}
-	if err := r.services.Hosts.Remove(t.Context(), id, "", record.Asker{}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, r.services.Hosts.Remove(t.Context(), id, "", record.Asker{}))
 	for _, p := range paths {
 		if got := ask(r.client(cert), p.method, p.path); got != http.StatusUnauthorized {
 			t.Errorf("%s of a host that is gone: %d", p.path, got)
@@ -99,16 +95,12 @@ func TestARevokedHostThatWaitsGetsNoOrder(t *testing.T) {
 	case <-time.After(200 * time.Millisecond):
 	}
 	yes := true
-	if _, err := r.services.Hosts.SetService(t.Context(), id, compute.Service{Revoked: &yes}, record.Asker{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.store.Do(t.Context(), func(tx job.Tx) error {
+	must.Get(r.services.Hosts.SetService(t.Context(), id, compute.Service{Revoked: &yes}, record.Asker{}))(t)
+	must.OK(t, r.store.Do(t.Context(), func(tx job.Tx) error {
 		_, err := r.store.InsertOrder(tx, &compute.Order{ID: uuid.NewString(), HostID: id, BootID: "b", ServerID: uuid.NewString(), Verb: compute.Look,
 			JobID: uuid.NewString(), Action: "look", Args: []byte("{}")})
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	if text := <-got; !strings.HasPrefix(text, "403") {
 		t.Error(text)
 	}
@@ -118,15 +110,9 @@ func TestARevokedHostThatWaitsGetsNoOrder(t *testing.T) {
 func TestACertificateEnds(t *testing.T) {
 	r, key := newRegion(t), newKey(t)
 	id, cert := r.join(t, key)
-	leaf, err := x509.ParseCertificate(cert.Certificate[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	leaf := must.Get(x509.ParseCertificate(cert.Certificate[0]))(t)
 	known := func() time.Time {
-		h, err := r.services.Hosts.Host(t.Context(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		h := must.Get(r.services.Hosts.Host(t.Context(), id))(t)
 		return h.CertificateEnds
 	}
 	if ends := known(); ends.Sub(leaf.NotAfter).Abs() > 2*time.Second {
@@ -163,10 +149,7 @@ func forge(t *testing.T, id string) *tls.Certificate {
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(7), Subject: pkix.Name{CommonName: id}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := must.Get(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))(t)
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
@@ -175,14 +158,8 @@ func TestHostileBodies(t *testing.T) {
 	r, key := newRegion(t), newKey(t)
 	_, cert := r.join(t, key)
 	c := r.client(cert)
-	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rsaKey := must.Get(rsa.GenerateKey(rand.Reader, 2048))(t)
+	other := must.Get(ecdsa.GenerateKey(elliptic.P384(), rand.Reader))(t)
 	order := wire.OrdersPath + "/" + uuid.NewString()
 	quote := func(s string) string { b, _ := json.Marshal(s); return string(b) }
 	for _, x := range []struct {
@@ -244,15 +221,9 @@ func TestAuthorityLasts(t *testing.T) {
 func TestCertificateLasts(t *testing.T) {
 	s, _ := storetest.SQLite(t)
 	now := time.Now()
-	a, err := host.OpenAuthority(t.Context(), s, func() time.Time { return now })
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(host.OpenAuthority(t.Context(), s, func() time.Time { return now }))(t)
 	config := a.TLS([]string{"127.0.0.1", "vm.example"})
-	first, err := config.GetCertificate(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := must.Get(config.GetCertificate(nil))(t)
 	if first.Leaf.VerifyHostname("127.0.0.1") != nil || first.Leaf.VerifyHostname("vm.example") != nil || first.Leaf.VerifyHostname("other") == nil {
 		t.Error("the names are not the door's")
 	}

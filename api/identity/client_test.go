@@ -37,6 +37,7 @@ import (
 	"salvor/compute/service"
 	"salvor/store/storetest"
 	"salvor/test/debian"
+	"salvor/test/must"
 )
 
 // cloud serves the three faces that clients of OpenStack use beside the others.
@@ -50,10 +51,7 @@ type cloud struct {
 func newCloud(t *testing.T, basic bool) *cloud {
 	t.Helper()
 	s, key := storetest.SQLite(t)
-	blobs, err := blob.Open(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	blobs := must.Get(blob.Open(t.TempDir()))(t)
 	t.Cleanup(func() { _ = blobs.Close() })
 	c := &cloud{t: t, user: "ann", password: "correct horse"}
 	var below api.Authenticator = api.NoAuth{}
@@ -85,18 +83,10 @@ func newCloud(t *testing.T, basic bool) *cloud {
 // file is an htpasswd file with the one user.
 func (c *cloud) file() api.Authenticator {
 	c.t.Helper()
-	hash, err := bcrypt.GenerateFromPassword([]byte(c.password), bcrypt.MinCost)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	hash := must.Get(bcrypt.GenerateFromPassword([]byte(c.password), bcrypt.MinCost))(c.t)
 	name := filepath.Join(c.t.TempDir(), "htpasswd")
-	if err := os.WriteFile(name, append([]byte(c.user+":"), hash...), 0o600); err != nil {
-		c.t.Fatal(err)
-	}
-	auth, err := api.NewHTTPBasic(name)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must.OK(c.t, os.WriteFile(name, append([]byte(c.user+":"), hash...), 0o600))
+	auth := must.Get(api.NewHTTPBasic(name))(c.t)
 	return auth
 }
 
@@ -139,9 +129,7 @@ func TestOpenStackClient(t *testing.T) {
 	data := make([]byte, 3<<20)
 	copy(data, "the bytes of an image")
 	file := filepath.Join(t.TempDir(), "disk.raw")
-	if err := os.WriteFile(file, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, data, 0o600))
 	made := c.show("image", "create", "--file", file, "--disk-format", "raw", "--container-format", "bare", "--private", "--property", "os_distro=debian", "--tag", "old", "debian")
 	if made["status"] != "active" && made["status"] != "queued" { // what it shows is from before the bytes
 		t.Errorf("%v", made)
@@ -183,12 +171,9 @@ func TestOpenStackClientWithoutAuthentication(t *testing.T) {
 
 func (c *cloud) signedIn() *gophercloud.ProviderClient {
 	c.t.Helper()
-	provider, err := openstack.AuthenticatedClient(c.t.Context(), gophercloud.AuthOptions{
+	provider := must.Get(openstack.AuthenticatedClient(c.t.Context(), gophercloud.AuthOptions{
 		IdentityEndpoint: c.url + "/identity", Username: c.user, Password: c.password, DomainID: "default", TenantName: "lab", AllowReauth: true,
-	})
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	}))(c.t)
 	return provider
 }
 

@@ -19,6 +19,7 @@ import (
 	"salvor/api/identity"
 	"salvor/secret"
 	"salvor/store/storetest"
+	"salvor/test/must"
 )
 
 // world is an identity service on a clock of the test's own.
@@ -35,10 +36,7 @@ type world struct {
 // newTokens makes tokens on a database of their own.
 func newTokens(t testing.TB, below api.Authenticator, now func() time.Time) (*identity.Tokens, *access.Tokens, *secret.Key) {
 	s, _ := storetest.SQLite(t)
-	key, err := secret.NewKey(secret.GenerateKey())
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(secret.NewKey(secret.GenerateKey()))(t)
 	apiTokens := access.NewTokens(s, now)
 	return identity.NewTokens(key, below, api.NewTokenAuth(apiTokens, now, slog.New(slog.DiscardHandler)), apiTokens, now), apiTokens, key
 }
@@ -63,22 +61,13 @@ func (w *world) serve() {
 // ask sends a request and gives the answer with its body.
 func (w *world) ask(method, path, body string, header ...string) (*http.Response, map[string]any) {
 	w.t.Helper()
-	req, err := http.NewRequest(method, w.url+path, strings.NewReader(body))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	req := must.Get(http.NewRequest(method, w.url+path, strings.NewReader(body)))(w.t)
 	for i := 0; i+1 < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	resp := must.Get(http.DefaultClient.Do(req))(w.t)
 	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	b := must.Get(io.ReadAll(resp.Body))(w.t)
 	var out map[string]any
 	if len(b) > 0 {
 		if err := json.Unmarshal(b, &out); err != nil {
@@ -247,19 +236,11 @@ func TestTokensEnd(t *testing.T) {
 func TestPasswordsOfTheFileAreAsked(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "htpasswd")
 	write := func(word string) {
-		hash, err := bcrypt.GenerateFromPassword([]byte(word), bcrypt.MinCost)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, append([]byte("ann:"), hash...), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		hash := must.Get(bcrypt.GenerateFromPassword([]byte(word), bcrypt.MinCost))(t)
+		must.OK(t, os.WriteFile(file, append([]byte("ann:"), hash...), 0o600))
 	}
 	write("first")
-	basic, err := api.NewHTTPBasic(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	basic := must.Get(api.NewHTTPBasic(file))(t)
 	w := newWorld(t, basic)
 	for _, body := range []string{password("ann", "wrong", inLab), password("eve", "first", inLab), password("ann", "", inLab)} {
 		if resp, _ := w.ask("POST", "/identity/v3/auth/tokens", body); resp.StatusCode != http.StatusUnauthorized {
@@ -333,10 +314,7 @@ func TestNamesAreFound(t *testing.T) {
 		"/identity/v3/auth/catalog": `"image"`,
 	} {
 		resp, out := w.ask("GET", path, "", "X-Auth-Token", token)
-		b, err := json.Marshal(out)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(json.Marshal(out))(t)
 		if resp.StatusCode != 200 || !strings.Contains(string(b), want) {
 			t.Errorf("%s: %d %s", path, resp.StatusCode, b)
 		}

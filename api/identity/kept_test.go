@@ -14,6 +14,7 @@ import (
 	"salvor/api/identity"
 	"salvor/record"
 	"salvor/secret"
+	"salvor/test/must"
 )
 
 // nobody lets nobody in, as a control plane does that has tokens alone.
@@ -93,13 +94,9 @@ func TestRevocationIsHeardOf(t *testing.T) {
 	apiTokens := w.issue("ci", access.Member, "lab")
 	signed, _ := w.login(password("ann", "x", inLab))
 	for _, text := range []string{apiTokens, signed} {
-		if _, err := w.who(text); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(w.who(text))(t)
 	}
-	if err := w.apiTokens.Remove(t.Context(), "ci", record.Asker{}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.apiTokens.Remove(t.Context(), "ci", record.Asker{}))
 	other := identity.NewTokens(w.key, api.NoAuth{}, nil, w.apiTokens, func() time.Time { return w.now })
 	elsewhere := &world{t: t, tokens: other, now: w.now}
 	elsewhere.serve()
@@ -128,10 +125,7 @@ func TestTokensOfAnybodyEndWithTheStrategy(t *testing.T) {
 // TestLocalToken: whoever reads the key is let in for a minute, where there is no user yet; and nobody with another key.
 func TestLocalToken(t *testing.T) {
 	w := newWorld(t, nobody{})
-	text, err := identity.LocalToken(w.key, w.now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(identity.LocalToken(w.key, w.now))(t)
 	p, err := w.who(text.Reveal())
 	if err != nil || p.Role != access.Admin || p.User != identity.LocalUser || !p.Scope.System {
 		t.Errorf("%+v, %v", p, err)
@@ -152,10 +146,7 @@ func TestLocalToken(t *testing.T) {
 func (w *world) change() (stolen func(f func())) {
 	w.t.Helper()
 	old := w.key.ID()
-	next, err := w.key.Add(secret.GenerateKey())
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	next := must.Get(w.key.Add(secret.GenerateKey()))(w.t)
 	w.key.Use(next)
 	w.key.End(old, w.now)
 	return func(f func()) {

@@ -21,6 +21,7 @@ import (
 	"salvor/compute"
 	"salvor/fetch"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 const raw = `{"name":"r","disk_format":"raw","container_format":"bare"}`
@@ -66,16 +67,10 @@ func TestARangeOfBytes(t *testing.T) {
 	w := newWorld(t, nil)
 	id := w.create("p1", raw)
 	w.upload("p1", id, []byte("0123456789"), http.StatusNoContent)
-	req, err := http.NewRequest("GET", w.url+"/image/v2/images/"+id+"/file", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := must.Get(http.NewRequest("GET", w.url+"/image/v2/images/"+id+"/file", nil))(t)
 	req.Header.Set("X-Auth-Token", "p1")
 	req.Header.Set("Range", "bytes=3-5")
-	resp, err := w.client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := must.Get(w.client.Do(req))(t)
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != http.StatusPartialContent || string(b) != "345" {
@@ -136,21 +131,13 @@ func TestDisguisesAreRefused(t *testing.T) {
 func TestABrokenWireLeavesNoActiveImage(t *testing.T) {
 	w := newWorld(t, func(c *image.Config) { c.MaxBytes = 1 << 20 })
 	id := w.create("p1", raw)
-	u, err := url.Parse(w.url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := must.Get(url.Parse(w.url))(t)
 	for _, head := range []string{"Content-Length: 100000", "Transfer-Encoding: chunked"} {
-		conn, err := net.Dial("tcp", u.Host)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := must.Get(net.Dial("tcp", u.Host))(t)
 		fmt.Fprintf(conn, "PUT /image/v2/images/%s/file HTTP/1.1\r\nHost: x\r\nX-Auth-Token: p1\r\nContent-Type: application/octet-stream\r\n%s\r\n\r\n5\r\nabcde\r\n", id, head)
 		w.until("the upload has begun", func() bool { return w.show("p1", id)["status"] == "saving" })
 		w.upload("p1", id, []byte("another"), http.StatusConflict)
-		if err := conn.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, conn.Close())
 		w.until("the image is queued again", func() bool { return w.show("p1", id)["status"] == "queued" })
 	}
 	w.upload("p1", id, make([]byte, 1<<20+1), http.StatusRequestEntityTooLarge)
@@ -178,13 +165,10 @@ func (w *world) until(what string, ok func() bool) {
 func TestAnUploadWhoseProcessDiedIsTakenForBroken(t *testing.T) {
 	w := newWorld(t, nil)
 	id := w.create("p1", raw)
-	_, err := w.images.Update(t.Context(), id, record.Asker{}, func(i *compute.Image) error {
+	must.Get(w.images.Update(t.Context(), id, record.Asker{}, func(i *compute.Image) error {
 		i.Status, i.Properties = compute.ImageSaving, map[string]string{"salvor:upload": "of a process that is gone"}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	w.upload("p1", id, []byte("x"), http.StatusConflict)
 	w.skip(3 * time.Minute)
 	if is := w.show("p1", id)["status"]; is != "queued" {
@@ -311,9 +295,7 @@ func TestSortKeysAndSieves(t *testing.T) {
 	w := newWorld(t, nil)
 	for i := range 205 {
 		img := &compute.Image{Name: fmt.Sprint(i), Owner: "p1", Visibility: "private", Properties: map[string]string{"third": fmt.Sprint(i%100 == 3)}}
-		if err := w.images.Create(t.Context(), img, record.Asker{}); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, w.images.Create(t.Context(), img, record.Asker{}))
 	}
 	for _, key := range []string{"id", "name", "status", "size", "disk_format", "container_format", "created_at", "updated_at", "visibility", "owner"} {
 		if names := w.names("p1", "?limit=2&sort="+key+":asc"); len(strings.Fields(names)) != 2 {
@@ -402,14 +384,10 @@ func TestAnImageDeletedWhileItComesLeavesNothing(t *testing.T) {
 		status, _, _ := w.ask("p1", "PUT", "/v2/images/"+id+"/file", r, "application/octet-stream")
 		done <- status
 	}()
-	if _, err := pipe.Write([]byte("some")); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(pipe.Write([]byte("some")))(t)
 	w.until("the upload has begun", func() bool { return w.show("p1", id)["status"] == "saving" })
 	w.json("p1", "DELETE", "/v2/images/"+id, "", 204)
-	if err := pipe.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, pipe.Close())
 	if status := <-done; status != http.StatusGone || w.blobs() != 0 {
 		t.Errorf("%d, %d blobs", status, w.blobs())
 	}

@@ -20,6 +20,7 @@ import (
 	"salvor/blob"
 	"salvor/compute/service"
 	"salvor/store/storetest"
+	"salvor/test/must"
 )
 
 // fakeAuth authenticates by the word in X-Auth-Token: "admin", "system ROLE", or "PROJECT" or "PROJECT reader".
@@ -56,10 +57,7 @@ func newWorld(t *testing.T, adjust func(*image.Config)) *world {
 	t.Helper()
 	s, _ := storetest.SQLite(t)
 	w := &world{t: t, bytes: t.TempDir(), client: &http.Client{Timeout: 30 * time.Second}}
-	blobs, err := blob.Open(w.bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	blobs := must.Get(blob.Open(w.bytes))(t)
 	t.Cleanup(func() { _ = blobs.Close() })
 	w.images = service.New(s, s, service.Options{}, time.Now).Images
 	cfg := image.Config{Images: w.images, Blobs: blobs, Auth: fakeAuth{}, Log: slog.New(slog.DiscardHandler), Now: func() time.Time {
@@ -80,10 +78,7 @@ func newWorld(t *testing.T, adjust func(*image.Config)) *world {
 // blobs counts what is kept, half or whole.
 func (w *world) blobs() int {
 	w.t.Helper()
-	files, err := os.ReadDir(w.bytes)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	files := must.Get(os.ReadDir(w.bytes))(w.t)
 	return len(files)
 }
 
@@ -98,23 +93,14 @@ type object = map[string]any
 // ask sends a request as somebody and gives status, header and body.
 func (w *world) ask(requester, method, path string, body io.Reader, kind string) (int, http.Header, []byte) {
 	w.t.Helper()
-	req, err := http.NewRequest(method, w.url+"/image"+path, body)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	req := must.Get(http.NewRequest(method, w.url+"/image"+path, body))(w.t)
 	req.Header.Set("X-Auth-Token", requester)
 	if kind != "" {
 		req.Header.Set("Content-Type", kind)
 	}
-	resp, err := w.client.Do(req)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	resp := must.Get(w.client.Do(req))(w.t)
 	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	b := must.Get(io.ReadAll(resp.Body))(w.t)
 	return resp.StatusCode, resp.Header, b
 }
 

@@ -18,6 +18,7 @@ import (
 	"salvor/metal"
 	"salvor/record"
 	"salvor/store"
+	"salvor/test/must"
 )
 
 // machines adds available nodes of a class, named after their numbers.
@@ -192,12 +193,9 @@ func TestAllocationEndsWithInstance(t *testing.T) {
 	ids := w.machines("c", "n1")
 	uuid := w.allocate("1.52", `{"resource_class":"c"}`)["uuid"].(string)
 	w.edit(ids[0], func(n *metal.Node) { n.ProvisionState = metal.Deleting })
-	err := w.store.Do(t.Context(), func(tx job.Tx) error {
+	must.OK(t, w.store.Do(t.Context(), func(tx job.Tx) error {
 		return w.nodes.Advance(t.Context(), tx, ids[0], metal.CleanEvent, func(n *metal.Node) { n.InstanceUUID = "" })
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	w.want(404, "GET", "/v1/allocations/"+uuid, "1.52", "")
 }
 
@@ -335,7 +333,7 @@ func TestAllocationReadsFewNodes(t *testing.T) {
 // park adds available nodes of the class c.
 func (w *world) park(n int) {
 	w.Helper()
-	err := w.store.Do(context.Background(), func(tx job.Tx) error {
+	must.OK(w, w.store.Do(context.Background(), func(tx job.Tx) error {
 		for i := range n {
 			node := &metal.Node{ID: uuid.NewSHA1(uuid.NameSpaceOID, fmt.Append(nil, "crowd", i)).String(), Name: fmt.Sprint("crowd-", i), Driver: "fake-hardware",
 				ResourceClass: "c", ProvisionState: metal.Available, PowerState: metal.PowerOff, CreatedAt: born, ProvisionedAt: born,
@@ -345,10 +343,7 @@ func (w *world) park(n int) {
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		w.Fatal(err)
-	}
+	}))
 }
 
 // BenchmarkAllocation claims one of ten thousand, by any and by a trait that the last one has.

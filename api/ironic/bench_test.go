@@ -7,12 +7,13 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 // addNodes adds 1000 nodes as they look in life.
 func (w *world) addNodes() {
 	w.Helper()
-	err := w.store.Do(w.Context(), func(tx job.Tx) error {
+	must.OK(w, w.store.Do(w.Context(), func(tx job.Tx) error {
 		for i := range 1000 {
 			n := &metal.Node{
 				ID: fmt.Sprintf("11111111-2222-4333-8444-%012d", i), Name: fmt.Sprintf("rack-%d-unit-%d", i/40, i%40), Driver: "redfish", ProvisionState: metal.Active, CreatedAt: born, ProvisionedAt: born,
@@ -28,10 +29,7 @@ func (w *world) addNodes() {
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		w.Fatal(err)
-	}
+	}))
 }
 
 func benchmark(b *testing.B, path string) {
@@ -70,9 +68,7 @@ func BenchmarkStoreList(b *testing.B) {
 	w := newWorld(b)
 	w.addNodes()
 	for b.Loop() {
-		if _, err := w.nodes.List(b.Context(), metal.NodeFilter{}, record.Page{Limit: 1000}); err != nil {
-			b.Fatal(err)
-		}
+		must.Get(w.nodes.List(b.Context(), metal.NodeFilter{}, record.Page{Limit: 1000}))(b)
 	}
 }
 

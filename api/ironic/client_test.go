@@ -18,6 +18,7 @@ import (
 	"salvor/api/ironic"
 	"salvor/metal"
 	"salvor/test/debian"
+	"salvor/test/must"
 )
 
 // baremetal runs the real client of python3-ironicclient.
@@ -115,9 +116,7 @@ func TestRealClientBasicAuth(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "htpasswd")
-	if err := os.WriteFile(file, []byte("ann:"+string(hash)+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte("ann:"+string(hash)+"\n"), 0o600))
 	if w.config.Auth, err = api.NewHTTPBasic(file); err != nil {
 		t.Fatal(err)
 	}

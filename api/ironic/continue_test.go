@@ -10,6 +10,7 @@ import (
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/test/must"
 	"salvor/wire/agent"
 )
 
@@ -30,9 +31,7 @@ func TestContinueInspection(t *testing.T) {
 	}
 	again := func() { // as a new inspection does
 		t.Helper()
-		if err := w.store.Do(t.Context(), func(tx job.Tx) error { return w.store.DeleteDocument(tx, n.ID, metal.Inventory) }); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, w.store.Do(t.Context(), func(tx job.Tx) error { return w.store.DeleteDocument(tx, n.ID, metal.Inventory) }))
 	}
 	a := post(202, "", "1.84", someInventory)
 	node, config := a.object(t)["node"].(map[string]any), a.object(t)["config"].(map[string]any)
@@ -63,9 +62,7 @@ func TestContinueInspection(t *testing.T) {
 	post(404, "", "1.84", none)
 	post(202, "?node_uuid="+strings.ToUpper(n.ID), "1.84", none)
 	again()
-	if err := w.ports.Create(t.Context(), &metal.Port{NodeID: n.ID, Address: "52:54:00:aa:00:01"}, record.Asker{}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.ports.Create(t.Context(), &metal.Port{NodeID: n.ID, Address: "52:54:00:aa:00:01"}, record.Asker{}))
 	post(202, "", "1.84", none)
 	again()
 	post(404, "?node_uuid="+other.ID, "1.84", none) // the NIC is another node's

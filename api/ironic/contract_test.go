@@ -12,6 +12,8 @@ import (
 	"github.com/getkin/kin-openapi/openapi3filter"
 	"github.com/getkin/kin-openapi/routers"
 	"github.com/getkin/kin-openapi/routers/legacy"
+
+	"salvor/test/must"
 )
 
 // contract is the published reference, ready to be held against answers.
@@ -29,9 +31,7 @@ var contract = sync.OnceValues(func() (routers.Router, error) {
 // TestContract holds the reference itself to its own form; every other test of this room
 // holds its answers to it.
 func TestContract(t *testing.T) {
-	if _, err := contract(); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(contract())(t)
 }
 
 // promised says where an answer is not what the reference says; empty: it is, or the path

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"salvor/metal"
+	"salvor/test/must"
 )
 
 // on lets a fuzz target fail its own run.
@@ -44,10 +45,7 @@ func FuzzPatch(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body string) {
 		w := w.on(t)
 		w.fine(t, w.ask("PATCH", "/v1/nodes/"+nodeID, "1.82", body), body)
-		n, err := w.nodes.Node(t.Context(), nodeID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := must.Get(w.nodes.Node(t.Context(), nodeID))(t)
 		if b, _ := json.Marshal(n.DriverInfo); strings.Contains(string(b), `"fake_password":"******"`) {
 			t.Fatalf("the mask is stored: %s", b)
 		}

@@ -9,6 +9,7 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 // TestBodyGuards: size and depth are refused before anything reads the body, in JSON that is encoded once.
@@ -44,7 +45,7 @@ func TestBodyGuards(t *testing.T) {
 func BenchmarkTargets1000(b *testing.B) {
 	w := newWorld(b)
 	w.addNodes()
-	err := w.store.Do(w.Context(), func(tx job.Tx) error {
+	must.OK(b, w.store.Do(w.Context(), func(tx job.Tx) error {
 		for i := range 1000 {
 			v := &metal.Target{
 				Record: record.Record{ID: fmt.Sprintf("22222222-2222-4333-8444-%012d", i), CreatedAt: born}, NodeID: fmt.Sprintf("11111111-2222-4333-8444-%012d", i), VolumeType: "iscsi", VolumeID: fmt.Sprintf("vol-%d", i),
@@ -58,10 +59,7 @@ func BenchmarkTargets1000(b *testing.B) {
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	}))
 	b.ReportAllocs()
 	for b.Loop() {
 		if a := w.ask("GET", "/v1/volume/targets/detail", "1.82", ""); a.status != 200 {

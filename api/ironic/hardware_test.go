@@ -9,6 +9,7 @@ import (
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 // withHardware makes the world's drivers able to what the fake hardware type can.
@@ -145,15 +146,12 @@ func TestSettings(t *testing.T) {
 		t.Errorf("none: %s", got)
 	}
 	uefi, limit, yes := "Uefi", int64(9), true
-	err := w.store.Do(t.Context(), func(tx job.Tx) error {
+	must.OK(t, w.store.Do(t.Context(), func(tx job.Tx) error {
 		if err := w.nodes.KeepBIOSSettings(t.Context(), tx, nodeID, []metal.BIOSSetting{{Name: "Turbo"}, {Name: "BootMode", Value: &uefi, AttributeType: "Enumeration", AllowableValues: []string{"Bios", "Uefi"}, MaxLength: &limit, ReadOnly: &yes}}); err != nil {
 			return err
 		}
 		return w.nodes.KeepFirmware(t.Context(), tx, nodeID, []metal.FirmwareComponent{{Component: "bios", InitialVersion: "1", CurrentVersion: "1", Vendor: "Acme"}})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	const times = `"created_at":"2026-03-04T05:06:07+00:00"`
 	links := `"links":[{"href":"http://salvor.example/v1/nodes/` + nodeID + `/bios/BootMode","rel":"self"},{"href":"http://salvor.example/nodes/` + nodeID + `/bios/BootMode","rel":"bookmark"}]`
 	if got := w.want(200, "GET", "/v1/nodes/n1/bios", "1.40", "").body; !strings.HasPrefix(got, `{"bios":[{`+times+`,`+links+`,"name":"BootMode","updated_at":null,"value":"Uefi"},{`) {
@@ -270,12 +268,9 @@ func TestVIFsOfPortgroups(t *testing.T) {
 	w := newWorld(t)
 	w.node(nil)
 	const group = "aaaaaaaa-2222-4333-8444-555555555555"
-	err := w.store.Do(t.Context(), func(tx job.Tx) error {
+	must.OK(t, w.store.Do(t.Context(), func(tx job.Tx) error {
 		return w.store.Portgroups().Insert(tx, &metal.Portgroup{Record: record.Record{ID: group, CreatedAt: born}, NodeID: nodeID, Name: "bond0", StandalonePorts: true})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	port := func(mac, more string) string {
 		return w.want(201, "POST", "/v1/ports", "1.82", `{"node_uuid":"`+nodeID+`","address":"`+mac+`"`+more+`}`).object(t)["uuid"].(string)
 	}

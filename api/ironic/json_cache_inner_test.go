@@ -5,6 +5,7 @@ import (
 
 	"salvor/metal"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 // TestJSONCacheByMark: a text is given for the very mark that it was written for.
@@ -24,11 +25,9 @@ func TestJSONCacheByMark(t *testing.T) {
 		}
 		return read
 	}
-	if _, err := f.Render(v, []metal.NodeMark{mark}, func([]int64) (map[int64]cachedNode, error) {
+	must.Get(f.Render(v, []metal.NodeMark{mark}, func([]int64) (map[int64]cachedNode, error) {
 		return map[int64]cachedNode{7: {Mark: mark, Text: "text"}}, nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	if asked(v, mark) {
 		t.Fatal("a text that is kept is not given")
 	}

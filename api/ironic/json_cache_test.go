@@ -10,6 +10,7 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 // TestNeverStale: whatever was answered before, an answer is the one that a server gives which never answered anything.
@@ -44,9 +45,7 @@ type fleetOfThree struct {
 }
 
 func (f *fleetOfThree) do(fn func(job.Tx) error) {
-	if err := f.store.Do(context.Background(), fn); err != nil {
-		f.Fatal(err)
-	}
+	must.OK(f, f.store.Do(context.Background(), fn))
 }
 
 // change does one thing to a node, or makes it where there is none.

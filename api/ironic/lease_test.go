@@ -8,6 +8,7 @@ import (
 	"salvor/access"
 	"salvor/metal"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 // lease is a world with a node that p2 owns and p1 leases, and with clients that may change its volumes.
@@ -39,10 +40,7 @@ func (l *lease) connector(t *testing.T, who http.Handler, iqn string) string {
 // connectors are the names that the leased node has.
 func (l *lease) connectors(t *testing.T) string {
 	t.Helper()
-	all, err := l.store.Connectors().List(t.Context(), nil, metal.ConnectorFilter{NodeID: leased}, record.Page{Limit: 100})
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(l.store.Connectors().List(t.Context(), nil, metal.ConnectorFilter{NodeID: leased}, record.Page{Limit: 100}))(t)
 	var names []string
 	for _, c := range all {
 		names = append(names, c.ConnectorID)

@@ -20,6 +20,7 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/secret"
+	"salvor/test/must"
 )
 
 // booting makes a node whose ramdisk is about to ask.
@@ -131,10 +132,7 @@ func TestLookupRefuses(t *testing.T) {
 
 func testCertificate(t testing.TB) string {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(1)}, &x509.Certificate{SerialNumber: big.NewInt(1)}, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)
@@ -232,12 +230,9 @@ func TestRescueHashInLookup(t *testing.T) {
 	w := newWorld(t)
 	w.withOptions(metal.Options{RestrictLookup: true, RescuePasswordInLookup: true})
 	w.booting(nil)
-	err := w.store.Do(t.Context(), func(tx job.Tx) error {
+	must.OK(t, w.store.Do(t.Context(), func(tx job.Tx) error {
 		return w.store.Insert(tx, &job.Job{Kind: "rescue", Class: job.Operation, Subject: job.Node(nodeID), State: job.Waiting, Args: json.RawMessage(`{}`), Secret: secret.New("$5$hash")})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	rescuePassword := func() any {
 		return w.want(200, "GET", "/v1/lookup?node_uuid="+nodeID, "1.62", "").object(t)["node"].(map[string]any)["instance_info"].(map[string]any)["rescue_password"]
 	}

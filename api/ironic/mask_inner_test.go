@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"salvor/secret"
+	"salvor/test/must"
 )
 
 // shownItem is an item of a list with a secret, at the top or below.
@@ -41,9 +42,7 @@ func copied(t *rapid.T, v any) (out []any) {
 }
 
 func shownList(t *rapid.T, list []any) (out []any) {
-	if err := json.Unmarshal(secretKeys.appendAny(nil, list), &out); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(secretKeys.appendAny(nil, list), &out))
 	return out
 }
 
@@ -118,9 +117,7 @@ func TestMaskedStepsMayBeRanked(t *testing.T) {
 		return map[string]any{"interface": "bios", "step": "a", "order": order, "args": map[string]any{"url": url, "password": secret.Mask}}
 	}
 	list := []any{step(1, "y"), step(7, "x")}
-	if err := secretKeys.keepList("steps", list, old(), "order"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, secretKeys.keepList("steps", list, old(), "order"))
 	for i, want := range []string{"of y", "of x"} {
 		if got := list[i].(map[string]any)["args"].(map[string]any)["password"]; got != want {
 			t.Errorf("step %d has the password %v, want %s", i, got, want)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"salvor/test/must"
 )
 
 // TestPatchAtOnce: a patch that is worked off at once gives what its operations give one by one, and names the first that fails.
@@ -15,9 +17,7 @@ func TestPatchAtOnce(t *testing.T) {
 	word := rapid.SampledFrom([]string{"a", "b", "0", "1", "-", "2"})
 	value := rapid.SampledFrom([]string{`null`, `1`, `"x"`, `{}`, `[]`, `{"a": {"b": [1, 2]}}`, `[{"a": null}, 2]`, `{"a": null}`})
 	decode := func(text string) (v any) {
-		if err := json.Unmarshal([]byte(text), &v); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal([]byte(text), &v))
 		return v
 	}
 	rapid.Check(t, func(r *rapid.T) {
@@ -64,10 +64,7 @@ func TestPatchOfLargeRecord(t *testing.T) {
 		_, err := applyPatch(ops, func(string) any { return large })
 		return time.Since(start), err
 	}
-	one, err := cost(ops[:1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	one := must.Get(cost(ops[:1]))(t)
 	for _, last := range []string{"add", "remove"} {
 		ops[maxPatchOps-1].Op = last
 		all, err := cost(ops)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"salvor/access"
+	"salvor/test/must"
 )
 
 // TestEveryRouteHasARule proves that no route is left to administrators alone by mistake, and
@@ -42,16 +43,10 @@ func TestEveryRouteHasARule(t *testing.T) {
 
 // TestEveryKindIsServed: the list of kinds names each kind that is defined.
 func TestEveryKindIsServed(t *testing.T) {
-	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Get(filepath.Glob("*.go"))(t)
 	defined := 0
 	for _, file := range files {
-		source, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		source := must.Get(os.ReadFile(file))(t)
 		if !strings.HasSuffix(file, "_test.go") {
 			defined += len(regexp.MustCompile(`(?m)^var \w+ = defineKind\(`).FindAll(source, -1))
 		}

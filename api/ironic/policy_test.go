@@ -10,6 +10,7 @@ import (
 	"salvor/api"
 	"salvor/api/ironic"
 	"salvor/metal"
+	"salvor/test/must"
 )
 
 // asked authenticates everybody as the one principal.
@@ -193,10 +194,7 @@ func TestProjectAdminMakesOwnNodes(t *testing.T) {
 func TestNobodyWithoutAToken(t *testing.T) {
 	w := newWorld(t)
 	c := w.config
-	k, err := api.NewKeystone(api.KeystoneOptions{URL: "http://keystone.invalid/v3"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := must.Get(api.NewKeystone(api.KeystoneOptions{URL: "http://keystone.invalid/v3"}))(t)
 	c.Auth = k
 	h := ironic.New(c)
 	for path, want := range map[string]int{"/": 200, "/v1": 200, "/v1/lookup": 400, "/v1/nodes": 401, "/v1/nothing": 401, "/v1/drivers": 401} {

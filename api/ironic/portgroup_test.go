@@ -13,6 +13,7 @@ import (
 
 	"salvor/metal"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 const (
@@ -237,9 +238,7 @@ func TestChassisRace(t *testing.T) {
 	w := newWorld(t)
 	for i := range 20 {
 		c := &metal.Chassis{}
-		if err := w.config.Chassis.Create(t.Context(), c, record.Asker{}); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, w.config.Chassis.Create(t.Context(), c, record.Asker{}))
 		var made, removed error
 		var both sync.WaitGroup
 		both.Go(func() {

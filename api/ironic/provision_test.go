@@ -9,6 +9,7 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/secret"
+	"salvor/test/must"
 )
 
 // verbBody is the request body of a verb: its name on the wire, and the fields that it needs.
@@ -90,15 +91,10 @@ func (w *world) free() {
 		kinds[tr.Job] = 100
 	}
 	kinds["power"], kinds["set boot device"] = 100, 100
-	claimed, err := w.store.Claim(ctx, "c1/i1", born.AddDate(100, 0, 0), []string{""}, kinds, 10)
-	if err != nil {
-		w.Fatal(err)
-	}
+	claimed := must.Get(w.store.Claim(ctx, "c1/i1", born.AddDate(100, 0, 0), []string{""}, kinds, 10))(w)
 	for i := range claimed {
 		j := &claimed[i]
 		j.State, j.Secret = job.Ended, secret.Value{}
-		if err := w.store.Do(ctx, func(tx job.Tx) error { return w.store.Save(tx, j, false) }); err != nil {
-			w.Fatal(err)
-		}
+		must.OK(w, w.store.Do(ctx, func(tx job.Tx) error { return w.store.Save(tx, j, false) }))
 	}
 }

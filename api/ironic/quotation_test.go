@@ -10,6 +10,7 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 // TestWordsOfBMCsAreForAdministrators: principals who may see everything read text of a BMC or an agent. Owners, lessees and readers
@@ -23,14 +24,12 @@ func TestWordsOfBMCsAreForAdministrators(t *testing.T) {
 		w.edit(id, func(n *metal.Node) {
 			n.LastError, n.MaintenanceReason, n.Maintenance, n.Fault, n.BootNumber = words, words, true, "power failure", 1
 		})
-		if err := w.store.Do(t.Context(), func(tx job.Tx) error {
+		must.OK(t, w.store.Do(t.Context(), func(tx job.Tx) error {
 			if err := w.store.Append(tx, job.Event{Subject: job.Node(id), At: time.Now(), Type: "state", Text: "rescue failed: " + words, Severity: "error"}); err != nil {
 				return err
 			}
 			return w.store.SaveContact(tx, metal.Contact{NodeID: id, AgentBoot: 1, AgentStatus: "error", AgentStatusMessage: banner, HeartbeatAt: time.Now()})
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	project := access.Scope{Project: "p1", ProjectName: "one"}
 	for _, tt := range []struct {

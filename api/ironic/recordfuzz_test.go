@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"salvor/metal"
+	"salvor/test/must"
 )
 
 // recordWorld has a node that is off with a record of each kind.
@@ -36,10 +37,7 @@ func FuzzRecordPatch(f *testing.F) {
 		w := w.on(t)
 		a := w.ask("PATCH", paths[int(kind)%len(paths)], fmt.Sprintf("1.%d", 32+int(version)%84), body)
 		w.fine(t, a, body)
-		stored, err := w.config.Targets.Get(t.Context(), targetID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		stored := must.Get(w.config.Targets.Get(t.Context(), targetID))(t)
 		if b, _ := json.Marshal(stored.Properties); strings.Contains(string(b), `"auth_password":"******"`) {
 			t.Fatalf("the mask is stored: %s", b)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"salvor/api"
 	"salvor/metal"
+	"salvor/test/must"
 )
 
 var update = flag.Bool("update", false, "write docs/api/openapi.json again")
@@ -25,14 +26,9 @@ const referenceFile = "../../docs/api/openapi.json"
 func TestReference(t *testing.T) {
 	made := reference(t)
 	if *update {
-		if err := os.WriteFile(referenceFile, made, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(referenceFile, made, 0o644))
 	}
-	stored, err := os.ReadFile(referenceFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stored := must.Get(os.ReadFile(referenceFile))(t)
 	if !bytes.Equal(stored, made) {
 		t.Error("docs/api/openapi.json is not what the tables say: run make api")
 	}
@@ -74,7 +70,7 @@ func reference(t *testing.T) []byte {
 	for _, k := range kinds {
 		schemas[k.schema] = k.properties
 	}
-	out, err := json.MarshalIndent(object{
+	out := must.Get(json.MarshalIndent(object{
 		"openapi": "3.0.3",
 		"info": object{
 			"title": "Bare Metal API", "version": fmt.Sprintf("1.%d", MaxVersion),
@@ -84,10 +80,7 @@ func reference(t *testing.T) []byte {
 		"components": object{"schemas": schemas, "parameters": object{"version": object{
 			"name": "X-OpenStack-Ironic-API-Version", "in": "header", "schema": object{"type": "string"}, "description": "1.N or latest; 1.1 if left out",
 		}}},
-	}, "", " ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, "", " "))(t)
 	return append(out, '\n')
 }
 

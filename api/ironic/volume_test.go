@@ -13,6 +13,7 @@ import (
 	"salvor/access"
 	"salvor/api/ironic"
 	"salvor/metal"
+	"salvor/test/must"
 )
 
 const (
@@ -284,10 +285,7 @@ func TestTargetMasks(t *testing.T) {
 	path := "/v1/volume/targets/" + targetID
 	w.want(200, "PATCH", path, "1.32", `[{"op":"replace","path":"/properties","value":{"auth_method":"CHAP","auth_username":"******","auth_password":"******","target_portal":"192.0.2.1:3260"}}]`)
 	w.want(200, "PATCH", path, "1.32", `[{"op":"replace","path":"/properties/auth_password","value":"******"},{"op":"add","path":"/properties/mutual_auth_password","value":"hush too"}]`)
-	got, err := w.config.Targets.Get(t.Context(), targetID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(w.config.Targets.Get(t.Context(), targetID))(t)
 	want := metal.Object{"auth_method": "CHAP", "auth_username": "hush", "auth_password": "hush", "target_portal": "192.0.2.1:3260", "mutual_auth_password": "hush too"}
 	if diff := cmp.Diff(want, got.Properties); diff != "" {
 		t.Errorf("stored (-want +got):\n%s", diff)
@@ -320,10 +318,7 @@ func TestNoCredentialIsShown(t *testing.T) {
 	}
 	path, index := "/v1/volume/targets/"+targetID, 0
 	rapid.Check(t, func(t *rapid.T) {
-		properties, err := json.Marshal(value(rapid.IntRange(0, 3).Draw(t, "depth")).Draw(t, "properties"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		properties := must.Get(json.Marshal(value(rapid.IntRange(0, 3).Draw(t, "depth")).Draw(t, "properties")))(t)
 		index++
 		answers := []answer{
 			w.ask("POST", "/v1/volume/targets", "1.32", fmt.Sprintf(`{"node_uuid":%q,"volume_type":"iscsi","volume_id":"v","boot_index":%d,"properties":%s}`, otherID, index, properties)),
@@ -343,10 +338,7 @@ func TestNoCredentialIsShown(t *testing.T) {
 		if a := w.ask("PATCH", path, "1.32", fmt.Sprintf(`[{"op":"replace","path":"/properties","value":%s}]`, again)); a.status != 200 {
 			t.Fatalf("what was shown can not be sent back: %s", a.body)
 		}
-		stored, err := w.config.Targets.Get(w.Context(), targetID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		stored := must.Get(w.config.Targets.Get(w.Context(), targetID))(t)
 		if b, _ := json.Marshal(stored.Properties); string(b) != canonical(properties) {
 			t.Fatalf("sent back and changed: %s, was %s", b, properties)
 		}

@@ -18,6 +18,7 @@ import (
 	"salvor/secret"
 	"salvor/store"
 	"salvor/store/storetest"
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -75,16 +76,10 @@ func catalog() metal.Catalog {
 func newWorld(t testing.TB) *world {
 	s, key := storetest.SQLite(t)
 	w := &world{TB: t, store: s, log: &program.Buffer{}}
-	description, err := json.Marshal(catalog())
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = s.Register(context.Background(), job.Conductor{
+	description := must.Get(json.Marshal(catalog()))(t)
+	must.OK(t, s.Register(context.Background(), job.Conductor{
 		ID: "c1", Incarnation: "i1", Hostname: "cond1", Groups: []string{""}, Description: description, StartedAt: born, UpdatedAt: born,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	w.secret = key
 	w.withOptions(metal.Options{RestrictLookup: true, AllowDeletingAvailable: true})
 	return w
@@ -187,35 +182,23 @@ func (w *world) node(edit func(*metal.Node)) *metal.Node {
 	if edit != nil {
 		edit(n)
 	}
-	err := w.store.Do(context.Background(), func(tx job.Tx) error { return w.store.InsertNode(tx, n) })
-	if err != nil {
-		w.Fatal(err)
-	}
-	got, err := w.nodes.Node(context.Background(), n.ID)
-	if err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, w.store.Do(context.Background(), func(tx job.Tx) error { return w.store.InsertNode(tx, n) }))
+	got := must.Get(w.nodes.Node(context.Background(), n.ID))(w)
 	return got
 }
 
 // edit changes a node behind the rules' back.
 func (w *world) edit(id string, change func(*metal.Node)) {
 	w.Helper()
-	err := w.store.Do(context.Background(), func(tx job.Tx) error {
+	must.OK(w, w.store.Do(context.Background(), func(tx job.Tx) error {
 		return w.nodes.Edit(context.Background(), tx, id, change)
-	})
-	if err != nil {
-		w.Fatal(err)
-	}
+	}))
 }
 
 // lock makes a queued job hold the node.
 func (w *world) lock(id string) {
 	w.Helper()
-	err := w.store.Do(context.Background(), func(tx job.Tx) error {
+	must.OK(w, w.store.Do(context.Background(), func(tx job.Tx) error {
 		return w.store.Insert(tx, &job.Job{Kind: "power", Class: job.Command, Subject: job.Node(id), Args: json.RawMessage(`{}`)})
-	})
-	if err != nil {
-		w.Fatal(err)
-	}
+	}))
 }

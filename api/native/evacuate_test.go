@@ -13,6 +13,7 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 // host inserts a host that lives.
@@ -20,12 +21,8 @@ func (w *world) host(name string, stores ...compute.DiskStore) *compute.Host {
 	w.Helper()
 	h := &compute.Host{Record: record.Record{ID: uuid.NewString(), CreatedAt: time.Now()}, Name: name, Kind: compute.AgentHost, BootID: name,
 		Inventory: compute.Inventory{VCPUs: 8, RAM: 8192, Disk: 100, Stores: stores}}
-	if err := w.s.Do(w.Context(), func(tx job.Tx) error { return w.s.Hosts().Insert(tx, h) }); err != nil {
-		w.Fatal(err)
-	}
-	if err := w.s.SaveLeases(w.Context(), []compute.Lease{{HostID: h.ID, BootID: name, RenewedAt: time.Now(), Renewals: 1}}); err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, w.s.Do(w.Context(), func(tx job.Tx) error { return w.s.Hosts().Insert(tx, h) }))
+	must.OK(w, w.s.SaveLeases(w.Context(), []compute.Lease{{HostID: h.ID, BootID: name, RenewedAt: time.Now(), Renewals: 1}}))
 	return h
 }
 
@@ -33,29 +30,22 @@ func (w *world) host(name string, stores ...compute.DiskStore) *compute.Host {
 func (w *world) on(h *compute.Host, name string) *compute.Server {
 	w.Helper()
 	v := &compute.Server{Record: record.Record{ID: uuid.NewString()}, Name: name, State: compute.Errored, HostID: h.ID, Epoch: 1}
-	if err := w.s.Do(w.Context(), func(tx job.Tx) error { return w.s.Servers().Insert(tx, v) }); err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, w.s.Do(w.Context(), func(tx job.Tx) error { return w.s.Servers().Insert(tx, v) }))
 	return v
 }
 
 func (w *world) fence(h *compute.Host) {
 	w.Helper()
-	if err := w.s.Do(w.Context(), func(tx job.Tx) error {
+	must.OK(w, w.s.Do(w.Context(), func(tx job.Tx) error {
 		_, err := w.services.Fences.Give(w.Context(), tx, h.ID, []compute.Proof{{Evidence: compute.PowerCut, Text: "it is off"}}, "boss", "")
 		return err
-	}); err != nil {
-		w.Fatal(err)
-	}
+	}))
 }
 
 // documented proves that the page of this API names each field of a record.
 func (w *world) documented(kind string, record object) {
 	w.Helper()
-	page, err := os.ReadFile("../../docs/native-api.md")
-	if err != nil {
-		w.Fatal(err)
-	}
+	page := must.Get(os.ReadFile("../../docs/native-api.md"))(w)
 	_, rest, found := strings.Cut(string(page), "\n| "+kind+" | `")
 	row, _, _ := strings.Cut(rest, "\n")
 	for field := range record {
@@ -74,14 +64,12 @@ func (w *world) blocked(h *compute.Host, why string) {
 	}
 	j := &jobs[0]
 	j.State, j.Problem = job.Ended, why
-	if err := w.s.Do(w.Context(), func(tx job.Tx) error {
+	must.OK(w, w.s.Do(w.Context(), func(tx job.Tx) error {
 		if err := w.s.Append(tx, job.Event{Subject: compute.HostSubject(h.ID), Type: "action", Text: why, Severity: "error", JobID: j.ID}); err != nil {
 			return err
 		}
 		return w.s.Save(tx, j, false)
-	}); err != nil {
-		w.Fatal(err)
-	}
+	}))
 }
 
 func TestHostGroups(t *testing.T) {
@@ -175,9 +163,7 @@ func TestMetalIsNotMoved(t *testing.T) {
 	w := newWorld(t)
 	h := w.host("metal", compute.DiskStore{})
 	h.Kind = compute.IronicHost
-	if err := w.s.Do(w.Context(), func(tx job.Tx) error { return w.s.Hosts().Save(tx, h) }); err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, w.s.Do(w.Context(), func(tx job.Tx) error { return w.s.Hosts().Save(tx, h) }))
 	w.on(h, "m1")
 	p := w.admin("POST", "/plans", `{"host":"metal"}`, 201)
 	w.has(p["dispositions"].(object), object{"cannot": 1})
@@ -216,9 +202,7 @@ func TestFences(t *testing.T) {
 	w.says("GET", "/receipts?open=perhaps", "", 400, "open")
 	m := &compute.Move{Record: record.Record{ID: uuid.NewString(), CreatedAt: time.Now()}, ServerID: uuid.NewString(), SourceID: from.ID, DestID: to.ID,
 		Kind: compute.Evacuation, State: compute.MoveDone, Disposition: compute.KeepDisk, Words: "it was paused"}
-	if err := w.s.Do(t.Context(), func(tx job.Tx) error { return w.s.Moves().Insert(tx, m) }); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.s.Do(t.Context(), func(tx job.Tx) error { return w.s.Moves().Insert(tx, m) }))
 	for path, n := range map[string]int{"": 1, "?host=vm1": 1, "?host=vm2": 1, "?server=" + m.ServerID: 1, "?server=" + m.ID: 0, "?open=true": 0, "?uncleaned=true": 1, "?state=failed": 0, "?plan=x": 0} {
 		w.many("/moves"+path, "moves", n)
 	}

@@ -19,6 +19,7 @@ import (
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/test/must"
 	wire "salvor/wire/native"
 )
 
@@ -37,9 +38,7 @@ func (w *world) node(state metal.State) *metal.Node {
 func (w *world) appendEvents(subject job.Subject, texts ...string) {
 	w.Helper()
 	for _, text := range texts {
-		if err := w.s.Do(w.Context(), func(tx job.Tx) error { return w.s.Append(tx, job.Event{Subject: subject, Type: "state", Text: text}) }); err != nil {
-			w.Fatal(err)
-		}
+		must.OK(w, w.s.Do(w.Context(), func(tx job.Tx) error { return w.s.Append(tx, job.Event{Subject: subject, Type: "state", Text: text}) }))
 	}
 }
 
@@ -48,14 +47,12 @@ func TestWhyIsForThoseWhoMaySee(t *testing.T) {
 	n := w.node(metal.RescueFailed)
 	srv := &compute.Server{Record: record.Record{ID: uuid.NewString()}, Name: "web1", Project: "ann", State: compute.Active}
 	h := &compute.Host{Record: record.Record{ID: uuid.NewString()}, Name: "vm7", Kind: compute.AgentHost}
-	if err := w.s.Do(t.Context(), func(tx job.Tx) error {
+	must.OK(t, w.s.Do(t.Context(), func(tx job.Tx) error {
 		if err := w.s.Hosts().Insert(tx, h); err != nil {
 			return err
 		}
 		return w.s.Servers().Insert(tx, srv)
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	for _, tt := range []struct {
 		who, path string
 		want      int
@@ -85,9 +82,7 @@ func TestWordsOfBMCsAreForAdministrators(t *testing.T) {
 	n := w.node(metal.RescueFailed)
 	n.LastError, n.Health, n.BootNumber = "Failed to rescue: 500: "+problem.Quote(banner), banner, 1
 	srv := &compute.Server{Record: record.Record{ID: uuid.NewString()}, Name: "web1", Project: "ann", State: compute.Errored, Fault: &compute.Fault{Message: "it cannot be rescued: " + problem.Quote(banner)}}
-	if err := w.s.Do(t.Context(), func(tx job.Tx) error { return w.s.Servers().Insert(tx, srv) }); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.s.Do(t.Context(), func(tx job.Tx) error { return w.s.Servers().Insert(tx, srv) }))
 	w.appendEvents(job.Node(n.ID), "rescue failed: 500: "+problem.Quote(banner))
 	w.appendEvents(compute.Subject(srv.ID), "error: "+problem.Quote(banner))
 	for _, path := range []string{"/nodes/kea/why", "/servers/web1/why", "/events?subject=node:kea&last=9", "/events?subject=server:web1&last=9"} {
@@ -164,19 +159,13 @@ type follower struct {
 func (w *world) follow(requester, query, cursor string) *follower {
 	w.Helper()
 	ctx, cancel := context.WithTimeout(w.Context(), 30*time.Second)
-	req, err := http.NewRequestWithContext(ctx, "GET", w.url+"/events?"+query, nil)
-	if err != nil {
-		w.Fatal(err)
-	}
+	req := must.Get(http.NewRequestWithContext(ctx, "GET", w.url+"/events?"+query, nil))(w)
 	req.Header.Set("X-Auth-Token", requester)
 	req.Header.Set("Accept", "text/event-stream")
 	if cursor != "" {
 		req.Header.Set("Last-Event-ID", cursor)
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		w.Fatal(err)
-	}
+	resp := must.Get(http.DefaultClient.Do(req))(w)
 	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" {
 		w.Fatalf("%s %s", resp.Status, resp.Header)
 	}
@@ -194,9 +183,7 @@ func (f *follower) next() (e wire.Event, name string) {
 		case "event":
 			name = value
 		case "data":
-			if err := json.Unmarshal([]byte(value), &e); err != nil {
-				f.t.Fatal(err)
-			}
+			must.OK(f.t, json.Unmarshal([]byte(value), &e))
 		case "":
 			if name != "" {
 				return e, name
@@ -306,17 +293,13 @@ func TestStreamsEndWithTheRight(t *testing.T) {
 		w.run()
 		revoked.Delete("zoe")
 		srv := &compute.Server{Record: record.Record{ID: uuid.NewString()}, Name: "web", Project: "zoe", State: compute.Active}
-		if err := w.s.Do(t.Context(), func(tx job.Tx) error { return w.s.Servers().Insert(tx, srv) }); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, w.s.Do(t.Context(), func(tx job.Tx) error { return w.s.Servers().Insert(tx, srv) }))
 		f := w.follow("zoe", "subject=server:"+srv.ID+"&after=0", "")
 		w.appendEvents(compute.Subject(srv.ID), "mine")
 		if e, _ := f.next(); e.Text != "mine" {
 			t.Fatalf("%s: first comes %+v", name, e)
 		}
-		if err := take(w, srv); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, take(w, srv))
 		w.appendEvents(compute.Subject(srv.ID), "not mine")
 		for f.lines.Scan() {
 			if strings.Contains(f.lines.Text(), "not mine") {
@@ -343,9 +326,7 @@ func TestLostEvents(t *testing.T) {
 	w.run()
 	n := w.node(metal.Active)
 	w.appendEvents(job.Node(n.ID), "0", "1", "2", "3")
-	if _, err := w.s.Prune(t.Context(), time.Time{}, time.Now().Add(time.Hour), 1); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(w.s.Prune(t.Context(), time.Time{}, time.Now().Add(time.Hour), 1))(t)
 	f := w.follow("ann", "subject=node:kea", "1")
 	defer f.close()
 	if _, name := f.next(); name != "lost" {
@@ -362,14 +343,9 @@ func TestSlowFollower(t *testing.T) {
 	w := newWorld(t)
 	w.run()
 	n := w.node(metal.Active)
-	conn, err := net.Dial("tcp", strings.TrimPrefix(strings.TrimSuffix(w.url, "/salvor/v1"), "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(net.Dial("tcp", strings.TrimPrefix(strings.TrimSuffix(w.url, "/salvor/v1"), "http://")))(t)
 	defer conn.Close()
-	if err := conn.(*net.TCPConn).SetReadBuffer(4096); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, conn.(*net.TCPConn).SetReadBuffer(4096))
 	fmt.Fprintf(conn, "GET /salvor/v1/events?after=now HTTP/1.1\r\nHost: x\r\nX-Auth-Token: admin\r\nAccept: text/event-stream\r\n\r\n")
 	until(t, func() bool { return w.feed.Followers() == 1 })
 	quick := w.follow("admin", "subject=node:kea&after=now", "")

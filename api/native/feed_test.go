@@ -10,6 +10,7 @@ import (
 
 	"salvor/job"
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 // gappedTimeline is a timeline in which a number is missing, because its transaction was rolled back, or has not ended yet.
@@ -56,10 +57,7 @@ func TestFeedMissesNone(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		var run sync.WaitGroup
 		run.Go(func() { _ = f.Run(ctx) })
-		release, err := f.follow("ann")
-		if err != nil {
-			t.Fatal(err)
-		}
+		release := must.Get(f.follow("ann"))(t)
 		g.mu.Lock()
 		g.after = func() { g.missing, g.upTo = 0, g.last }
 		g.mu.Unlock()
@@ -88,10 +86,7 @@ func TestFeedWaitsAtAGap(t *testing.T) {
 				ctx, stop := context.WithCancel(t.Context())
 				var run sync.WaitGroup
 				run.Go(func() { _ = f.Run(ctx) })
-				release, err := f.follow("ann")
-				if err != nil {
-					t.Fatal(err)
-				}
+				release := must.Get(f.follow("ann"))(t)
 				time.Sleep(5 * time.Second)
 				g.mu.Lock()
 				if g.rows > 1000 || g.looks > 40 {
@@ -116,10 +111,7 @@ func TestOnePrincipalLeavesStreamsToOthers(t *testing.T) {
 	f := NewFeed(&gappedTimeline{}, slog.New(slog.DiscardHandler))
 	var ends []func()
 	for range maxOfOne {
-		end, err := f.follow("p1/ann")
-		if err != nil {
-			t.Fatal(err)
-		}
+		end := must.Get(f.follow("p1/ann"))(t)
 		ends = append(ends, end)
 	}
 	if _, err := f.follow("p1/ann"); !problem.Is(err, problem.Unavailable) {

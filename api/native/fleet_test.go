@@ -5,6 +5,7 @@ import (
 
 	"salvor/job"
 	"salvor/metal"
+	"salvor/test/must"
 )
 
 // TestFleet: everybody sees the machines that the policy shows, counted and page by page.
@@ -14,9 +15,7 @@ func TestFleet(t *testing.T) {
 		{ID: "aa01", Name: "rack1-01", ProvisionState: metal.Rescue, Owner: "p1"}, {ID: "aa02", Name: "rack1-02", ProvisionState: metal.Active},
 		{ID: "aa03", Name: "rack2-01", ProvisionState: metal.Active, Maintenance: true, Fault: "power failure", LastError: "the BMC is away"},
 	} {
-		if err := w.s.Do(t.Context(), func(tx job.Tx) error { return w.s.InsertNode(tx, n) }); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, w.s.Do(t.Context(), func(tx job.Tx) error { return w.s.InsertNode(tx, n) }))
 	}
 	got := w.admin("GET", "/fleet", "", 200)
 	w.has(got, object{"total": 3, "maintenance": 1, "faulty": 1, "states": "[map[count:2 faulty:1 maintenance:1 state:active] map[count:1 faulty:0 maintenance:0 state:rescue]]"})

@@ -6,6 +6,7 @@ import (
 
 	"salvor/compute"
 	"salvor/job"
+	"salvor/test/must"
 )
 
 // TestMisplacedGuestsAreShown: a host tells the guests that run on it and belong elsewhere, with their boot, and no other host does.
@@ -15,11 +16,9 @@ func TestMisplacedGuestsAreShown(t *testing.T) {
 	s := w.on(home, "db")
 	w.has(w.admin("GET", "/hosts/vm2", "", 200), object{"misplaced": 0, "misplaced_guests": "[]"})
 	for _, h := range []*compute.Host{home, away} {
-		if err := w.s.Do(t.Context(), func(tx job.Tx) error {
+		must.OK(t, w.s.Do(t.Context(), func(tx job.Tx) error {
 			return w.s.SaveGuestReport(tx, compute.GuestReport{HostID: h.ID, ServerID: s.ID, BootID: "b9", Epoch: 7, Power: compute.PowerOn, SeenAt: time.Now().Add(-time.Hour)})
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	w.has(w.admin("GET", "/hosts/vm1", "", 200), object{"misplaced": 0, "misplaced_guests": "[]"})
 	shown := w.admin("GET", "/hosts/vm2", "", 200)

@@ -28,6 +28,7 @@ import (
 	"salvor/secret"
 	"salvor/store"
 	"salvor/store/storetest"
+	"salvor/test/must"
 )
 
 // fakeAuth authenticates by the word in X-Auth-Token: "admin", or a project's.
@@ -105,21 +106,12 @@ type object = map[string]any
 // ask sends a request as somebody and wants a status.
 func (w *world) ask(requester, method, path, body string, want int) object {
 	w.Helper()
-	req, err := http.NewRequestWithContext(w.Context(), method, w.url+path, strings.NewReader(body))
-	if err != nil {
-		w.Fatal(err)
-	}
+	req := must.Get(http.NewRequestWithContext(w.Context(), method, w.url+path, strings.NewReader(body)))(w)
 	req.Header.Set("X-Auth-Token", requester)
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		w.Fatal(err)
-	}
+	resp := must.Get(http.DefaultClient.Do(req))(w)
 	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		w.Fatal(err)
-	}
+	b := must.Get(io.ReadAll(resp.Body))(w)
 	if resp.StatusCode != want {
 		w.Fatalf("%s %s %.200s: %d %.500s, want %d", method, path, body, resp.StatusCode, b, want)
 	}
@@ -173,26 +165,21 @@ func (w *world) server(name string, image int64) *compute.Server {
 		v.Rescue = &rescue.Session{StartedAt: time.Now(), State: rescue.Ready, Source: &rescue.Source{ImageID: image}, Fingerprint: "SHA256:f",
 			Credential: rescue.Credential{Hash: secret.New("$5$canary"), Keys: []string{"canary"}}}
 	}
-	if err := w.s.Do(w.Context(), func(tx job.Tx) error { return w.s.Servers().Insert(tx, v) }); err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, w.s.Do(w.Context(), func(tx job.Tx) error { return w.s.Servers().Insert(tx, v) }))
 	return v
 }
 
 // change writes a server's row.
 func (w *world) change(id string, edit func(*compute.Server)) {
 	w.Helper()
-	err := w.s.Do(w.Context(), func(tx job.Tx) error {
+	must.OK(w, w.s.Do(w.Context(), func(tx job.Tx) error {
 		v, err := w.s.Servers().Get(w.Context(), tx, id)
 		if err != nil {
 			return err
 		}
 		edit(v)
 		return w.s.Servers().Save(tx, v)
-	})
-	if err != nil {
-		w.Fatal(err)
-	}
+	}))
 }
 
 func TestAdministratorsOnly(t *testing.T) {
@@ -340,9 +327,7 @@ func TestHosts(t *testing.T) {
 		w.says("POST", "/join-tokens", bad, 400, "expires_in")
 	}
 	id := uuid.NewString()
-	if _, err := w.services.Hosts.Join(t.Context(), secret.New(clear), id, "vm1", compute.Certificate{Serial: "01"}, id); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(w.services.Hosts.Join(t.Context(), secret.New(clear), id, "vm1", compute.Certificate{Serial: "01"}, id))(t)
 	w.has(w.admin("GET", fmt.Sprint("/join-tokens/", token["id"]), "", 200), object{"used_by": id})
 	host := object{"id": id, "name": "vm1", "kind": "agent", "state": "down", "status": "enabled", "servers": 0, "revoked": false}
 	w.has(w.many("/hosts", "hosts", 1)[0].(object), host)
@@ -389,13 +374,9 @@ func TestNetworks(t *testing.T) {
 		_, err := w.s.AllocateAddress(tx, network, compute.Address{ServerID: "v"}, "")
 		return err
 	}
-	if err := w.s.Do(t.Context(), allocate); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.s.Do(t.Context(), allocate))
 	w.says("DELETE", "/networks/lan", "", 409, "in use")
-	if err := w.s.Do(t.Context(), func(tx job.Tx) error { return w.s.FreeAddresses(tx, "v") }); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.s.Do(t.Context(), func(tx job.Tx) error { return w.s.FreeAddresses(tx, "v") }))
 	w.admin("DELETE", "/networks/lan", "", 204)
 	w.many("/networks", "networks", 0)
 }
@@ -404,7 +385,7 @@ func TestNetworks(t *testing.T) {
 func TestPages(t *testing.T) {
 	w := newWorld(t)
 	const hosts = 1003
-	err := w.s.Do(t.Context(), func(tx job.Tx) error {
+	must.OK(t, w.s.Do(t.Context(), func(tx job.Tx) error {
 		for i := range hosts {
 			if err := w.s.Hosts().Insert(tx, &compute.Host{Record: record.Record{ID: uuid.NewString()}, Name: fmt.Sprint("vm", i), Kind: compute.AgentHost}); err != nil {
 				return err
@@ -414,10 +395,7 @@ func TestPages(t *testing.T) {
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	for path, name := range map[string]string{"/hosts": "hosts", "/rescue-images?deleted=true&name=old": "rescue_images"} {
 		seen := 0
 		for path != "" {

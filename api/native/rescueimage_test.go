@@ -16,6 +16,7 @@ import (
 	"salvor/job"
 	"salvor/record"
 	"salvor/rescue"
+	"salvor/test/must"
 )
 
 // TestMembersSeeWhatTheyMayBoot but not where it lies, nor who uses it.
@@ -24,15 +25,11 @@ func TestMembersSeeWhatTheyMayBoot(t *testing.T) {
 	add := func(name string) *rescue.Image {
 		img := &rescue.Image{Name: name, TargetOS: "debian", TargetOSFamily: "linux",
 			Source: rescue.Source{Kind: rescue.ISO, Access: rescue.NoAccess, LocationType: rescue.LocationFile, Location: name + ".iso"}}
-		if err := w.services.RescueImages.Create(t.Context(), img, record.Asker{}); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, w.services.RescueImages.Create(t.Context(), img, record.Asker{}))
 		return img
 	}
 	live, gone := add("live"), add("gone")
-	if err := w.services.RescueImages.Remove(t.Context(), gone.ID, false, record.Asker{}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.services.RescueImages.Remove(t.Context(), gone.ID, false, record.Asker{}))
 	want := fmt.Sprintf("map[access:none default:false id:%d kind:iso name:live os: os_family: target_os:debian target_os_family:linux uuid:%s]", live.Num, live.ID)
 	list := w.ask("p1", "GET", "/rescue-images", "", 200)["rescue_images"].([]any)
 	if len(list) != 1 || fmt.Sprint(list[0]) != want {
@@ -56,9 +53,7 @@ func TestARescueImageTellsWhichHostsLackItsFile(t *testing.T) {
 	w := newWorld(t)
 	h := w.host("vm1")
 	w.services = service.New(w.s, w.s, service.Options{RescueImagePath: "/srv/rescue", FindFilesWithin: 30 * time.Second}, time.Now)
-	if err := w.services.Liveness.Listen(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.services.Liveness.Listen(t.Context()))
 	server := httptest.NewServer(native.New(native.Config{Services: w.services, Nodes: w, Fleet: w.s, Jobs: w.s, Auth: fakeAuth{}, Feed: w.feed, Log: slog.New(slog.DiscardHandler), Now: time.Now}))
 	t.Cleanup(server.Close)
 	w.url = server.URL + "/salvor/v1"

@@ -19,6 +19,7 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 // adminAuth lets everybody in as an administrator of the whole system whose roles a policy file may ask for.
@@ -60,16 +61,12 @@ func TestRulesOfServers(t *testing.T) {
 	w := newWorld(t)
 	policy := access.Policy{Rules: &access.Rules{}}
 	text := `"os_compute_api:servers:show": "role:auditor"` + "\n" + `"os_compute_api:os-instance-actions:list": "role:auditor"` + "\n"
-	if _, err := policy.Rules.Read(text, func(string) bool { return true }); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(policy.Rules.Read(text, func(string) bool { return true }))(t)
 	ruled := httptest.NewServer(native.New(native.Config{Services: w.services, Nodes: w, Fleet: w.s, Jobs: w.s, Conductors: metal.NewDirectory(w.s, time.Now, 0, 0),
 		Policy: policy, Feed: w.feed, Auth: fakeAuth{}, Log: slog.New(slog.DiscardHandler), Now: time.Now}))
 	t.Cleanup(ruled.Close)
 	srv := &compute.Server{Record: record.Record{ID: uuid.NewString()}, Name: "web1", Project: "ann", State: compute.Active}
-	if err := w.s.Do(t.Context(), func(tx job.Tx) error { return w.s.Servers().Insert(tx, srv) }); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.s.Do(t.Context(), func(tx job.Tx) error { return w.s.Servers().Insert(tx, srv) }))
 	for _, want := range []int{200, 403} {
 		for _, path := range []string{"/servers/web1/why", "/events?subject=server:" + srv.ID} {
 			w.ask("ann", "GET", path, "", want)

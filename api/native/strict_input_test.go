@@ -11,6 +11,7 @@ import (
 	"salvor/compute"
 	"salvor/job"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 // TestUnknownKeysAreRefused on every route that changes something: a mistyped key would be dropped without a word.
@@ -44,7 +45,7 @@ func TestUnknownKeysAreRefused(t *testing.T) {
 func TestListsHavePages(t *testing.T) {
 	w := newWorld(t)
 	var servers []string
-	err := w.s.Do(t.Context(), func(tx job.Tx) error {
+	must.OK(t, w.s.Do(t.Context(), func(tx job.Tx) error {
 		for range 5 {
 			id := uuid.NewString()
 			servers = append(servers, id)
@@ -56,10 +57,7 @@ func TestListsHavePages(t *testing.T) {
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	for i := range 5 {
 		w.admin("POST", "/rescue-images", fmt.Sprintf(`{"name":"i%d","location":"i%d.iso"}`, i, i), 201)
 		w.host(fmt.Sprint("vm", i))

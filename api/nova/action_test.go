@@ -13,6 +13,7 @@ import (
 	"salvor/job"
 	"salvor/record"
 	"salvor/rescue"
+	"salvor/test/must"
 )
 
 // states are all that a server can be found in, with the power that goes with it.
@@ -130,8 +131,7 @@ func TestRescue(t *testing.T) {
 		w.set(id, func(s *compute.Server) { s.State, s.Task, s.Rescue = compute.Active, compute.NoTask, nil })
 	}
 	back()
-	events, err := w.store.Events(t.Context(), compute.Subject(id), 0, 1000)
-	w.must(err)
+	events := must.Get(w.store.Events(t.Context(), compute.Subject(id), 0, 1000))(w)
 	if all, _ := json.Marshal(events); strings.Contains(string(all), "hush") || strings.Contains(string(all), password) {
 		t.Error("the timeline tells a password")
 	}
@@ -258,8 +258,7 @@ func TestAttachments(t *testing.T) {
 			s.Disks = append(s.Disks, compute.Disk{Name: "vdb", BootIndex: -1, VolumeID: v.ID})
 		}
 	})
-	_, err := w.services.Volumes.Update(t.Context(), v.ID, record.Asker{}, func(v *compute.Volume) error { v.Status = compute.VolumeInUse; return nil })
-	w.must(err)
+	must.Get(w.services.Volumes.Update(t.Context(), v.ID, record.Asker{}, func(v *compute.Volume) error { v.Status = compute.VolumeInUse; return nil }))(w)
 	o = w.want(200, "GET", all+"/"+v.ID, "2.79", "").objectSchema(t)
 	if _, ok := at(o, "volumeAttachment").(map[string]any)["delete_on_termination"]; !ok {
 		t.Error(o)

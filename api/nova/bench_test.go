@@ -8,13 +8,13 @@ import (
 	"salvor/job"
 	"salvor/record"
 	"salvor/rescue"
+	"salvor/test/must"
 )
 
 // addServers adds 1000 servers as they look in life.
 func (w *world) addServers() {
 	w.Helper()
-	f, err := w.services.Flavors.Get(w.Context(), "1")
-	w.must(err)
+	f := must.Get(w.services.Flavors.Get(w.Context(), "1"))(w)
 	w.must(w.store.Do(w.Context(), func(tx job.Tx) error {
 		for i := range 1000 {
 			srv := &compute.Server{

@@ -40,6 +40,7 @@ import (
 	"salvor/compute"
 	"salvor/job"
 	"salvor/record"
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -52,8 +53,7 @@ type cloud struct {
 
 func newCloud(t *testing.T) *cloud {
 	w := newWorld(t)
-	blobs, err := blob.Open(t.TempDir())
-	w.must(err)
+	blobs := must.Get(blob.Open(t.TempDir()))(w)
 	t.Cleanup(func() { _ = blobs.Close() })
 	log := slog.New(slog.NewTextHandler(w.log, nil))
 	clock := func() time.Time { return w.now }
@@ -150,12 +150,10 @@ func (w *world) attached(ctx context.Context, tx job.Tx, j *job.Job) error {
 // gophercloud gives a client of the Compute API at a microversion.
 func (c *cloud) gophercloud(version string) *gophercloud.ServiceClient {
 	c.Helper()
-	provider, err := openstack.AuthenticatedClient(c.Context(), gophercloud.AuthOptions{
+	provider := must.Get(openstack.AuthenticatedClient(c.Context(), gophercloud.AuthOptions{
 		IdentityEndpoint: c.url + "/identity", Username: "ann", Password: "x", DomainID: "default", TenantName: "lab",
-	})
-	c.must(err)
-	client, err := openstack.NewComputeV2(provider, gophercloud.EndpointOpts{Region: "RegionOne"})
-	c.must(err)
+	}))(c)
+	client := must.Get(openstack.NewComputeV2(provider, gophercloud.EndpointOpts{Region: "RegionOne"}))(c)
 	client.Microversion = version
 	return client
 }
@@ -166,8 +164,7 @@ func (c *cloud) await(client *gophercloud.ServiceClient, id, status string) *ser
 	ctx, cancel := context.WithTimeout(c.Context(), 20*time.Second)
 	defer cancel()
 	for {
-		srv, err := servers.Get(ctx, client, id).Extract()
-		c.must(err)
+		srv := must.Get(servers.Get(ctx, client, id).Extract())(c)
 		if srv.Status == status {
 			return srv
 		}
@@ -190,17 +187,14 @@ func TestGophercloud(t *testing.T) {
 func (c *cloud) gophercloudLife(version string) {
 	ctx, client, minor := c.Context(), c.gophercloud(version), 1
 	if version != "" {
-		_, err := fmt.Sscanf(version, "2.%d", &minor)
-		c.must(err)
+		must.Get(fmt.Sscanf(version, "2.%d", &minor))(c)
 	}
-	key, err := keypairs.Create(ctx, client, keypairs.CreateOpts{Name: "key" + version}).Extract()
-	c.must(err)
+	key := must.Get(keypairs.Create(ctx, client, keypairs.CreateOpts{Name: "key" + version}).Extract())(c)
 	opts := servers.CreateOpts{Name: "web" + version, ImageRef: imageOne, FlavorRef: "1", Metadata: map[string]string{"a": "b"}, UserData: []byte("#!/bin/sh\n")}
 	if minor >= 37 {
 		opts.Networks = "none"
 	}
-	made, err := servers.Create(ctx, client, keypairs.CreateOptsExt{CreateOptsBuilder: opts, KeyName: key.Name}, nil).Extract()
-	c.must(err)
+	made := must.Get(servers.Create(ctx, client, keypairs.CreateOptsExt{CreateOptsBuilder: opts, KeyName: key.Name}, nil).Extract())(c)
 	if made.AdminPass == "" {
 		c.Error("no password")
 	}
@@ -208,8 +202,7 @@ func (c *cloud) gophercloudLife(version string) {
 	if srv.Metadata["a"] != "b" || srv.KeyName != key.Name || srv.LaunchedAt.IsZero() || srv.Created.IsZero() || srv.TenantID == "" {
 		c.Errorf("%+v", srv)
 	}
-	password, err := servers.Rescue(ctx, client, made.ID, servers.RescueOpts{AdminPass: "open-sesame"}).Extract()
-	c.must(err)
+	password := must.Get(servers.Rescue(ctx, client, made.ID, servers.RescueOpts{AdminPass: "open-sesame"}).Extract())(c)
 	if password != "open-sesame" {
 		c.Errorf("password %q", password)
 	}
@@ -243,23 +236,19 @@ func (c *cloud) gophercloudLife(version string) {
 // gophercloudLists reads what there is beside servers.
 func (c *cloud) gophercloudLists(client *gophercloud.ServiceClient, id string, minor int) {
 	ctx := c.Context()
-	pages, err := servers.List(client, servers.ListOpts{Limit: 1, AllTenants: true}).AllPages(ctx)
-	c.must(err)
+	pages := must.Get(servers.List(client, servers.ListOpts{Limit: 1, AllTenants: true}).AllPages(ctx))(c)
 	if all, err := servers.ExtractServers(pages); err != nil || len(all) == 0 {
 		c.Errorf("%v, %v", all, err)
 	}
-	pages, err = flavors.ListDetail(client, flavors.ListOpts{AccessType: flavors.AllAccess}).AllPages(ctx)
-	c.must(err)
+	pages = must.Get(flavors.ListDetail(client, flavors.ListOpts{AccessType: flavors.AllAccess}).AllPages(ctx))(c)
 	if all, err := flavors.ExtractFlavors(pages); err != nil || len(all) != 2 || all[0].RAM != 512 {
 		c.Errorf("%v, %v", all, err)
 	}
-	pages, err = services.List(client, nil).AllPages(ctx)
-	c.must(err)
+	pages = must.Get(services.List(client, nil).AllPages(ctx))(c)
 	if all, err := services.ExtractServices(pages); err != nil || len(all) != 1 || all[0].State != "up" || all[0].UpdatedAt.IsZero() {
 		c.Errorf("%+v, %v", all, err)
 	}
-	pages, err = hypervisors.List(client, nil).AllPages(ctx)
-	c.must(err)
+	pages = must.Get(hypervisors.List(client, nil).AllPages(ctx))(c)
 	all, err := hypervisors.ExtractHypervisors(pages)
 	if err != nil || len(all) != 1 || all[0].HypervisorHostname != "rack1" || all[0].HypervisorVersion != 7002022 {
 		c.Errorf("%+v, %v", all, err)
@@ -306,8 +295,7 @@ func (c *cloud) gophercloudLists(client *gophercloud.ServiceClient, id string, m
 		}
 	}
 	if minor >= 53 {
-		_, err := services.Update(ctx, client, hostOne, services.UpdateOpts{Status: services.ServiceEnabled}).Extract()
-		c.must(err)
+		must.Get(services.Update(ctx, client, hostOne, services.UpdateOpts{Status: services.ServiceEnabled}).Extract())(c)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"salvor/compute"
+	"salvor/test/must"
 )
 
 // FuzzActionBody proves that no body of an action is answered with an error of ours.
@@ -131,8 +132,7 @@ func TestAnyBody(t *testing.T) {
 		for _, name := range rapid.SliceOfN(rapid.SampledFrom([]string{"adminPass", "user_data"}), 0, 1).Draw(r, "secrets") {
 			args[name] = rapid.SampledFrom([]any{hidden, strings.Repeat(hidden, 5000), []any{hidden}, map[string]any{hidden: hidden}}).Draw(r, "secret")
 		}
-		body, err := json.Marshal(map[string]any{key: args})
-		w.must(err)
+		body := must.Get(json.Marshal(map[string]any{key: args}))(w)
 		a := w.ask("POST", path, "2."+strconv.Itoa(rapid.IntRange(1, 88).Draw(r, "minor")), string(body))
 		switch a.status {
 		case 200, 202, 400, 403, 404, 409, 413, 501: // 404: the server that is to migrate has no host

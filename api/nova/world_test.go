@@ -20,6 +20,7 @@ import (
 	"salvor/secret"
 	"salvor/store"
 	"salvor/store/storetest"
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -265,8 +266,7 @@ func become(s, before *compute.Server) {
 // endJobs ends the jobs of a server, as if a conductor had worked them off.
 func (w *world) endJobs(id string) {
 	w.Helper()
-	jobs, err := w.store.Claim(w.Context(), "c1/i1", born.AddDate(100, 0, 0), []string{""}, kinds, 1000)
-	w.must(err)
+	jobs := must.Get(w.store.Claim(w.Context(), "c1/i1", born.AddDate(100, 0, 0), []string{""}, kinds, 1000))(w)
 	for i := range jobs {
 		if jobs[i].Subject == compute.Subject(id) {
 			ended(&jobs[i])

@@ -20,6 +20,7 @@ import (
 	"salvor/compute/service"
 	"salvor/record"
 	"salvor/store/storetest"
+	"salvor/test/must"
 )
 
 // fakeAuth authenticates by the word in X-Auth-Token: "admin", "nobody's admin" without a project, or "PROJECT".
@@ -63,23 +64,14 @@ type object = map[string]any
 
 func (w *world) ask(who, method, path, body string, header ...string) (int, http.Header, []byte) {
 	w.t.Helper()
-	req, err := http.NewRequest(method, w.url+"/volume"+path, strings.NewReader(body))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	req := must.Get(http.NewRequest(method, w.url+"/volume"+path, strings.NewReader(body)))(w.t)
 	req.Header.Set("X-Auth-Token", who)
 	for i := 0; i+1 < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	resp := must.Get(http.DefaultClient.Do(req))(w.t)
 	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	b := must.Get(io.ReadAll(resp.Body))(w.t)
 	return resp.StatusCode, resp.Header, b
 }
 
@@ -114,13 +106,10 @@ func (w *world) create(who string, lun int, more string) string {
 // attach makes it a volume that a server has.
 func (w *world) attach(id, server string) {
 	w.t.Helper()
-	_, err := w.volumes.Update(w.t.Context(), id, record.Asker{}, func(v *compute.Volume) error {
+	must.Get(w.volumes.Update(w.t.Context(), id, record.Asker{}, func(v *compute.Volume) error {
 		v.Status, v.ServerID, v.Device, v.AttachedAt = compute.VolumeInUse, server, "vdb", time.Now()
 		return nil
-	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	}))(w.t)
 }
 
 func TestAVolumeIsKeptAndItsPasswordIsTold(t *testing.T) {
