@@ -10,6 +10,7 @@ import (
 	"salvor/conductor/node"
 	"salvor/conductor/server"
 	"salvor/job"
+	"salvor/test/must"
 )
 
 // formerList is a list of actions as the former release has it.
@@ -21,10 +22,7 @@ type formerList struct {
 
 func formerLists(t *testing.T) (all []formerList) {
 	t.Helper()
-	text, err := os.ReadFile("testdata/former_jobs.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("testdata/former_jobs.txt"))(t)
 	for line := range strings.Lines(string(text)) {
 		if strings.HasPrefix(line, "#") {
 			continue
@@ -33,10 +31,7 @@ func formerLists(t *testing.T) (all []formerList) {
 		if len(cells) != 3 {
 			t.Fatalf("testdata/former_jobs.txt: %q has %d cells", line, len(cells))
 		}
-		version, err := strconv.Atoi(cells[1])
-		if err != nil {
-			t.Fatal(err)
-		}
+		version := must.Get(strconv.Atoi(cells[1]))(t)
 		all = append(all, formerList{job.Kind(cells[0]), version, strings.Split(cells[2], ", ")})
 	}
 	return all

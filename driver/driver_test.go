@@ -22,6 +22,7 @@ import (
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/secret"
+	"salvor/test/must"
 )
 
 func TestLanes(t *testing.T) {
@@ -60,30 +61,21 @@ func TestLanes(t *testing.T) {
 func TestLaneGivesUpWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lanes AddressLocks
-		leave, err := lanes.Enter(t.Context(), "bmc")
-		if err != nil {
-			t.Fatal(err)
-		}
+		leave := must.Get(lanes.Enter(t.Context(), "bmc"))(t)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := lanes.Enter(ctx, "bmc"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)
 		}
 		leave()
-		again, err := lanes.Enter(t.Context(), "bmc")
-		if err != nil {
-			t.Fatal(err)
-		}
+		again := must.Get(lanes.Enter(t.Context(), "bmc"))(t)
 		again()
 		if len(lanes.lanes) != 0 {
 			t.Error("a lane is left")
 		}
 	})
 	var none *AddressLocks
-	leave, err := none.Enter(t.Context(), "bmc")
-	if err != nil {
-		t.Fatal(err)
-	}
+	leave := must.Get(none.Enter(t.Context(), "bmc"))(t)
 	leave()
 }
 
@@ -210,10 +202,7 @@ func TestMeasuredErrors(t *testing.T) {
 				t.Errorf("the protocol is %q", protocol)
 			}
 		})
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, bmc.URL, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := must.Get(http.NewRequestWithContext(ctx, http.MethodGet, bmc.URL, nil))(t)
 		resp, err := client.Do(req)
 		if err == nil {
 			got = resp.StatusCode
@@ -275,27 +264,18 @@ func TestSaid(t *testing.T) {
 func TestPlan(t *testing.T) {
 	dir := t.TempDir()
 	inside, outside := filepath.Join(dir, "images", "kernel"), filepath.Join(dir, "secret")
-	if err := os.MkdirAll(filepath.Dir(inside), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(filepath.Dir(inside), 0o700))
 	for _, f := range []string{inside, outside} {
-		if err := os.WriteFile(f, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(f, nil, 0o600))
 	}
 	link := filepath.Join(dir, "images", "link")
-	if err := os.Symlink(outside, link); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Symlink(outside, link))
 	files := BootFiles{URL: "http://192.0.2.1/", APIURL: "http://192.0.2.1:6385", Append: "console=ttyS0", Dirs: []string{filepath.Join(dir, "images")}}
 	plan := func(n *metal.Node, kernel string, params ...string) (*metal.BootPlan, error) {
 		return files.Plan(n, Ramdisk{Kernel: kernel, Image: "https://images.example/r", Params: params}, metal.BootIPXE)
 	}
 	n := &metal.Node{ID: "n1", DriverInfo: metal.Object{AppendKey: "%default% nomodeset"}}
-	p, err := plan(n, "file://"+inside, "rescue=1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(plan(n, "file://"+inside, "rescue=1"))(t)
 	if want := []string{"console=ttyS0", "nomodeset", "rescue=1", "ipa-api-url=http://192.0.2.1:6385"}; !slices.Equal(p.Params, want) || p.Kernel != inside || p.URL != "http://192.0.2.1" {
 		t.Errorf("plan %+v, want parameters %q", p, want)
 	}

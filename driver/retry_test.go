@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 // TestWhatIsNotRetried: what cannot heal by waiting is not tried for minutes: refused TLS once, an unknown name three times. A name server
@@ -17,10 +18,7 @@ func TestWhatIsNotRetried(t *testing.T) {
 	plain := httptest.NewServer(http.NotFoundHandler())
 	defer plain.Close()
 	wrapped := func(address string) error {
-		base, err := url.Parse(address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		base := must.Get(url.Parse(address))(t)
 		client, release := HTTPConfig{Base: base, Locks: &AddressLocks{}}.Client()
 		defer release()
 		resp, err := client.Get(address)

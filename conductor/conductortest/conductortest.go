@@ -16,6 +16,7 @@ import (
 	"salvor/secret"
 	"salvor/store"
 	"salvor/store/storetest"
+	"salvor/test/must"
 )
 
 // onPostgres is the name of the tests whose worlds stand on PostgreSQL.
@@ -37,13 +38,10 @@ func Store(t *testing.T, all []job.Definition) (*store.Store, *secret.Key) {
 // OpenJobs lists the jobs of a subject that have not ended.
 func OpenJobs(t *testing.T, st *store.Store, subject job.Subject) (open []job.Job) {
 	t.Helper()
-	err := st.Do(context.Background(), func(tx job.Tx) (err error) {
+	must.OK(t, st.Do(context.Background(), func(tx job.Tx) (err error) {
 		open, err = st.Unended(tx, subject)
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return open
 }
 

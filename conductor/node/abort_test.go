@@ -13,6 +13,7 @@ import (
 	"salvor/problem"
 	"salvor/record"
 	"salvor/rescue"
+	"salvor/test/must"
 )
 
 // busy brings a bench to a job that asks a BMC in vain.
@@ -28,9 +29,7 @@ type busy struct {
 func asks(v metal.Verb) func(*testing.T, *bench) {
 	return func(t *testing.T, b *bench) {
 		t.Helper()
-		if err := b.ask(t, v); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.ask(t, v))
 	}
 }
 
@@ -45,9 +44,7 @@ var busyKinds = []busy{
 	{name: "servicing", from: metal.Active, ask: func(t *testing.T, b *bench) { b.serve(t) }, state: metal.ServiceFailed, twice: true},
 	{name: "deleting", from: metal.Active, ask: asks(metal.Delete), state: metal.Error},
 	{name: "power", from: metal.Active, state: metal.Active, ask: func(t *testing.T, b *bench) {
-		if err := b.nodes.SetPower(t.Context(), b.node, metal.TurnOff, 0, record.Asker{}); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.nodes.SetPower(t.Context(), b.node, metal.TurnOff, 0, record.Asker{}))
 	}},
 	{name: "boot device", from: metal.Active, state: metal.Active, ask: func(t *testing.T, b *bench) { b.setDevice(t) }},
 }
@@ -70,9 +67,7 @@ func (k busy) begin(t *testing.T, breakBMC func(*bench)) *bench {
 func (b *bench) setDevice(t *testing.T) {
 	t.Helper()
 	q := metal.Question{Class: job.Command, Kind: "set boot device", Part: "management", Args: metal.BootDeviceArgs{Boot: rescue.Boot{Device: "pxe"}}}
-	if _, err := b.nodes.Ask(t.Context(), b.node, q, record.Asker{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(b.nodes.Ask(t.Context(), b.node, q, record.Asker{}))(t)
 }
 
 // inVain waits until the BMC was asked that often.
@@ -178,13 +173,9 @@ func TestAbortOfAPowerCommandBesideARescue(t *testing.T) {
 	b := waiting(t)
 	former := b.stored(t)
 	b.refuse(problem.Unavailablef("nothing listens there"))
-	if err := b.nodes.SetPower(t.Context(), b.node, metal.Reboot, 0, record.Asker{}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.nodes.SetPower(t.Context(), b.node, metal.Reboot, 0, record.Asker{}))
 	b.inVain(t, 2)
-	if err := b.ask(t, metal.Abort); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.Abort))
 	b.refuse(nil)
 	n := b.until(t, metal.RescueFailed)
 	b.isVoid(t, former)
@@ -199,14 +190,10 @@ func TestAbortOfARescueThatMustStayOn(t *testing.T) {
 	b := newBench(t, metal.Active)
 	change(t, b, func(n *metal.Node) { n.DisablePowerOff = true })
 	b.run(t)
-	if err := b.ask(t, metal.ToRescue); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.ToRescue))
 	b.until(t, metal.RescueWait)
 	former := b.stored(t)
-	if err := b.ask(t, metal.Abort); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.Abort))
 	n := b.until(t, metal.RescueFailed)
 	b.isVoid(t, former)
 	b.isolated(t, n, "not proven off")
@@ -325,9 +312,7 @@ func TestMendedCredentialsPassDuringTheFirstTry(t *testing.T) {
 			if err := b.patch(t, "bench_address", "https://right"); !problem.Is(err, problem.Conflict) {
 				t.Errorf("address: %v; want Conflict", err)
 			}
-			if err := b.ask(t, metal.Abort); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, b.ask(t, metal.Abort))
 		})
 	}
 }
@@ -346,9 +331,7 @@ func TestTheAddressOfAChangedMachineStays(t *testing.T) {
 	b := newBench(t, metal.Active)
 	b.con.drivers["bench"].Boot["bench"] = busyMedia{b}
 	b.run(t)
-	if err := b.ask(t, metal.ToRescue); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.ToRescue))
 	for end := time.Now().Add(time.Minute); ; time.Sleep(2 * time.Millisecond) {
 		j := record.Lead(b.open(t))
 		if j == nil || time.Now().After(end) {

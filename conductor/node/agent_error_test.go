@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"salvor/metal"
+	"salvor/test/must"
 )
 
 // TestAgentErrorFailsTheWait: an agent whose heartbeat says error ends the wait for it, and last_error quotes the agent.
@@ -39,12 +40,9 @@ func TestAgentErrorFailsTheWait(t *testing.T) {
 				b.start(t, c.verb)
 			}
 			n := b.until(t, c.waits)
-			err := b.nodes.Heartbeat(context.Background(), b.node, metal.Heartbeat{
+			must.OK(t, b.nodes.Heartbeat(context.Background(), b.node, metal.Heartbeat{
 				URL: "http://10.0.0.9:9999", Version: "9.1", Token: n.AgentToken(b.key), Status: "error", StatusMessage: "disk on fire",
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			}))
 			if n = b.until(t, c.ends); !strings.Contains(n.LastError, "disk on fire") {
 				t.Errorf("last_error %q does not quote the agent", n.LastError)
 			}

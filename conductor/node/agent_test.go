@@ -17,6 +17,7 @@ import (
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/test/must"
 	"salvor/wire/agent"
 )
 
@@ -160,9 +161,7 @@ func (b *bench) withSteps(t *testing.T, v metal.Verb, steps string) {
 	default:
 		args.DeploySteps = json.RawMessage(steps)
 	}
-	if err := b.nodes.Provision(context.Background(), b.node, v, string(v), args, record.Asker{User: "test"}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.nodes.Provision(context.Background(), b.node, v, string(v), args, record.Asker{User: "test"}))
 }
 
 // TestSweepRamdisk: what works with an agent survives like all else, and no command is given twice.
@@ -225,10 +224,7 @@ func (b *bench) ends(t *testing.T) *metal.Node {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
 		if len(b.open(t)) == 0 {
-			n, err := b.store.Node(context.Background(), nil, b.node)
-			if err != nil {
-				t.Fatal(err)
-			}
+			n := must.Get(b.store.Node(context.Background(), nil, b.node))(t)
 			return n
 		}
 		b.poke()

@@ -10,6 +10,7 @@ import (
 	"salvor/driver"
 	"salvor/metal"
 	"salvor/record"
+	"salvor/test/must"
 	"salvor/wire/agent"
 )
 
@@ -39,9 +40,7 @@ func TestStepWithoutEnd(t *testing.T) {
 	})
 	b.run(t)
 	args := metal.ProvisionArgs{ServiceSteps: json.RawMessage(`[{"interface": "bios", "step": "apply"}]`), DisableRamdisk: true}
-	if err := b.nodes.Provision(context.Background(), b.node, metal.Service, "service", args, record.Asker{}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.nodes.Provision(context.Background(), b.node, metal.Service, "service", args, record.Asker{}))
 	n := b.until(t, metal.ServiceFailed)
 	if !strings.Contains(n.LastError, "bios.apply: it did not end within 50ms") || n.InternalInfo["asked"] != nil {
 		t.Errorf("last_error %q, notes %v", n.LastError, n.InternalInfo)
@@ -76,12 +75,8 @@ func TestNICOfAnother(t *testing.T) {
 	change(t, b, func(n *metal.Node) { n.Interfaces = map[string]string{"inspect": "ramdisk"} })
 	ctx := context.Background()
 	other := &metal.Node{ID: "00000000-0000-4000-8000-000000000001", Driver: "bench", ProvisionState: metal.Manageable}
-	if err := b.nodes.Create(ctx, other, record.Asker{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := metal.NewPorts(b.store, b.store, b.nodes).Create(ctx, &metal.Port{NodeID: other.ID, Address: "52:54:00:00:00:07"}, record.Asker{}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.nodes.Create(ctx, other, record.Asker{}))
+	must.OK(t, metal.NewPorts(b.store, b.store, b.nodes).Create(ctx, &metal.Port{NodeID: other.ID, Address: "52:54:00:00:00:07"}, record.Asker{}))
 	b.run(t)
 	b.withSteps(t, metal.Inspect, "")
 	if n := b.pokes(t, metal.Manageable); n.Properties["cpus"] != 4.0 {

@@ -12,6 +12,7 @@ import (
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 // strictNetwork lacks a network, and says so before anything is touched.
@@ -169,9 +170,7 @@ func TestRescueAfterARestoredMachine(t *testing.T) {
 	b.mu.Unlock()
 	w.ask(t, b)
 	b.until(t, metal.RescueWait)
-	if err := b.ask(t, metal.Abort); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.Abort))
 	if n := b.until(t, metal.RescueFailed); b.power != metal.PowerOff || n.Rescue == nil || n.Rescue.Saved != disk {
 		t.Errorf("a ramdisk ran: power %s, session %+v", b.power, n.Rescue)
 	}

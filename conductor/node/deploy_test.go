@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"salvor/metal"
+	"salvor/test/must"
 )
 
 // TestRamdiskIsTheSystem deploys a node whose system is a ramdisk, rescues it and puts it back.
@@ -15,32 +16,24 @@ func TestRamdiskIsTheSystem(t *testing.T) {
 		n.InstanceInfo = metal.Object{"kernel": "http://images/kernel", "ramdisk": "http://images/ramdisk"}
 	})
 	b.run(t)
-	if err := b.ask(t, metal.Deploy); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.Deploy))
 	n := b.until(t, metal.Active)
 	if n.Plan == nil || !n.Plan.Persistent || n.Plan.CarryToken || b.media != n.Plan.Path || b.running != "ramdisk" {
 		t.Fatalf("deployed: plan %+v, %s", n.Plan, b.picture(t))
 	}
 	first := n.Plan.Path
-	if err := b.ask(t, metal.ToRescue); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.ToRescue))
 	b.until(t, metal.RescueWait)
 	b.poke()
 	if n = b.until(t, metal.Rescue); n.Plan != nil || b.media != "" {
 		t.Fatalf("rescued: %s", b.picture(t))
 	}
-	if err := b.ask(t, metal.Unrescue); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.Unrescue))
 	n = b.until(t, metal.Active)
 	if n.Plan == nil || n.Plan.Path == first || b.media != n.Plan.Path || b.running != "ramdisk" {
 		t.Errorf("put back: plan %+v, %s", n.Plan, b.picture(t))
 	}
-	if err := b.ask(t, metal.Delete); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.Delete))
 	if n = b.until(t, metal.Available); n.Plan != nil || b.media != "" {
 		t.Errorf("deleted: %s", b.picture(t))
 	}

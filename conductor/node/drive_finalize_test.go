@@ -7,6 +7,7 @@ import (
 
 	"salvor/job"
 	"salvor/metal"
+	"salvor/test/must"
 )
 
 // TestFinalizeBringsTheStoredConfigDrive: a machine without a disk of its own still gets the network of its config drive.
@@ -14,12 +15,9 @@ func TestFinalizeBringsTheStoredConfigDrive(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, metal.Active)
 	const drive = `{"network_data":{"links":[]}}`
-	err := b.store.Do(context.Background(), func(tx job.Tx) error {
+	must.OK(t, b.store.Do(context.Background(), func(tx job.Tx) error {
 		return b.store.SaveDocument(tx, metal.Document{NodeID: b.node, Kind: metal.ConfigDrive, Body: json.RawMessage(drive)})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	b.run(t)
 	b.start(t, metal.ToRescue)
 	b.pokes(t, metal.Rescue)

@@ -11,6 +11,7 @@ import (
 	"salvor/problem"
 	"salvor/record"
 	"salvor/rescue"
+	"salvor/test/must"
 )
 
 // refuse has the BMC refuse every order from now on; nil: it obeys again.
@@ -23,10 +24,7 @@ func (b *bench) refuse(err error) {
 // stored reads the bench's node.
 func (b *bench) stored(t *testing.T) *metal.Node {
 	t.Helper()
-	n, err := b.store.Node(context.Background(), nil, b.node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := must.Get(b.store.Node(context.Background(), nil, b.node))(t)
 	return n
 }
 
@@ -71,9 +69,7 @@ func TestAbortWhileTheBMCRefuses(t *testing.T) {
 	b := waiting(t)
 	former := b.stored(t)
 	b.refuse(refusal)
-	if err := b.ask(t, metal.Abort); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.Abort))
 	b.isVoid(t, former)
 	n := b.until(t, metal.RescueFailed)
 	b.isVoid(t, former)
@@ -81,12 +77,8 @@ func TestAbortWhileTheBMCRefuses(t *testing.T) {
 	b.tells(t, `undo power on: failed: the BMC says no: 0xC7`)
 	// Once the BMC obeys, the fault is taken back and the machine's own system boots.
 	b.refuse(nil)
-	if err := b.nodes.SetMaintenance(t.Context(), b.node, false, "", record.Asker{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.ask(t, metal.Unrescue); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.nodes.SetMaintenance(t.Context(), b.node, false, "", record.Asker{}))
+	must.OK(t, b.ask(t, metal.Unrescue))
 	b.until(t, metal.Active)
 	if b.running != "system" || b.media != "" || !b.networks[driver.Tenant] || b.networks[driver.Rescuing] {
 		t.Errorf("own system not back: %s", b.picture(t))
@@ -96,10 +88,7 @@ func TestAbortWhileTheBMCRefuses(t *testing.T) {
 // tells waits for an event with that text.
 func (b *bench) tells(t *testing.T, text string) {
 	t.Helper()
-	events, err := b.store.Events(t.Context(), job.Node(b.node), 0, 1000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	events := must.Get(b.store.Events(t.Context(), job.Node(b.node), 0, 1000))(t)
 	var all []string
 	for _, e := range events {
 		if e.Text == text {
@@ -116,9 +105,7 @@ func TestTimeoutWhileTheBMCRefuses(t *testing.T) {
 	b := newBench(t, metal.Active)
 	b.con.RescueTimeout = 2e9
 	b.run(t)
-	if err := b.ask(t, metal.ToRescue); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.ToRescue))
 	b.until(t, metal.RescueWait)
 	former := b.stored(t)
 	b.refuse(refusal)
@@ -150,21 +137,15 @@ func TestServiceWhileTheBMCRefuses(t *testing.T) {
 	b.until(t, metal.ServiceWait)
 	former := b.stored(t)
 	b.refuse(refusal)
-	if err := b.ask(t, metal.Abort); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.Abort))
 	b.isVoid(t, former)
 	b.isolated(t, b.until(t, metal.ServiceFailed), `"start the ramdisk"`, `"leave the tenant network"`, "0xC7")
 	// The next service knows that the former one's ramdisk is still set up there.
 	b.refuse(nil)
-	if err := b.nodes.SetMaintenance(t.Context(), b.node, false, "", record.Asker{}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.nodes.SetMaintenance(t.Context(), b.node, false, "", record.Asker{}))
 	b.serve(t)
 	b.until(t, metal.ServiceWait)
-	if err := b.ask(t, metal.Abort); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.Abort))
 	b.until(t, metal.ServiceFailed)
 	if b.media != "" || b.power != metal.PowerOff || !b.networks[driver.Tenant] || b.networks[driver.CleaningNet] {
 		t.Errorf("not put back: %s", b.picture(t))
@@ -175,9 +156,7 @@ func TestServiceWhileTheBMCRefuses(t *testing.T) {
 func (b *bench) serve(t *testing.T) {
 	t.Helper()
 	args := metal.ProvisionArgs{ServiceSteps: []byte(`[{"interface": "deploy", "step": "look", "args": {}, "priority": 10}]`)}
-	if err := b.nodes.Provision(t.Context(), b.node, metal.Service, "service", args, record.Asker{}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.nodes.Provision(t.Context(), b.node, metal.Service, "service", args, record.Asker{}))
 }
 
 // TestTheNextOperationVoidsTheBoot: what ends a half-done rescue voids its boot with the request, while the BMC does not answer yet.
@@ -207,16 +186,12 @@ func TestTheNextOperationVoidsTheBoot(t *testing.T) {
 func TestAnAbortVoidsTheBoot(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, metal.Active)
-	if err := b.ask(t, metal.ToRescue); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.ToRescue))
 	change(t, b, func(n *metal.Node) {
 		n.BootNumber, n.Plan = 7, &metal.BootPlan{Method: metal.BootMedia, Path: "secret", BootNumber: 7, MACs: []string{"52:54:00:00:00:01"}}
 	})
 	former := b.stored(t)
-	if err := b.ask(t, metal.Abort); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.Abort))
 	b.isVoid(t, former) // no conductor runs
 }
 
@@ -229,9 +204,7 @@ func TestGivingUpSparesTheSystemsOwnBoot(t *testing.T) {
 		change(t, b, func(n *metal.Node) { n.BootNumber, n.Plan = 3, &own })
 		b.refuse(refusal)
 		b.run(t)
-		if err := b.ask(t, metal.ToRescue); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.ask(t, metal.ToRescue))
 		if n := b.until(t, metal.RescueFailed); n.Plan == nil || n.Plan.Path != "own" || n.BootNumber != 3 {
 			t.Errorf("the system's own boot is gone: %+v", n.Plan)
 		}
@@ -244,18 +217,12 @@ func TestAFailedUndoKeepsTheOperatorsWords(t *testing.T) {
 	b := newBench(t, metal.Active)
 	b.con.GoOnInMaintenance = true
 	b.run(t)
-	if err := b.ask(t, metal.ToRescue); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.ToRescue))
 	b.until(t, metal.RescueWait)
-	if err := b.nodes.SetMaintenance(t.Context(), b.node, true, "fan 3 is swapped on Tuesday", record.Asker{}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.nodes.SetMaintenance(t.Context(), b.node, true, "fan 3 is swapped on Tuesday", record.Asker{}))
 	b.untilWaits(t, metal.EndOfMaintenance)
 	b.refuse(refusal)
-	if err := b.ask(t, metal.Abort); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.Abort))
 	n := b.until(t, metal.RescueFailed)
 	if !n.Maintenance || n.MaintenanceReason != "fan 3 is swapped on Tuesday" || n.Fault != "rescue abort failure" {
 		t.Errorf("maintenance %t %q, fault %q", n.Maintenance, n.MaintenanceReason, n.Fault)
@@ -275,9 +242,7 @@ func TestUnrescueEjectsWhatARescueLeft(t *testing.T) {
 	})
 	former := b.stored(t)
 	b.run(t)
-	if err := b.ask(t, metal.Unrescue); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.Unrescue))
 	b.until(t, metal.Active)
 	b.isVoid(t, former)
 	if b.media != "" || b.running != "system" || b.device != disk {
@@ -291,9 +256,7 @@ func TestRescueAgainWaitsForItsOwnBoot(t *testing.T) {
 	b := waiting(t)
 	b.poke()
 	b.until(t, metal.Rescue)
-	if err := b.ask(t, metal.ToRescue); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.ToRescue))
 	b.until(t, metal.RescueWait)
 	b.mu.Lock()
 	finals := b.finals

@@ -16,6 +16,7 @@ import (
 	"salvor/problem"
 	"salvor/record"
 	"salvor/secret"
+	"salvor/test/must"
 )
 
 // gear is what the bench's machine has beside power and boot.
@@ -161,9 +162,7 @@ func TestSweepHardware(t *testing.T) {
 			conductortest.Sweep(t, func(t *testing.T) *jobtest.World {
 				b := newBench(t, metal.Active)
 				w := b.world(q.Kind, func(t *testing.T) {
-					if _, err := b.nodes.Ask(context.Background(), b.node, q, record.Asker{}); err != nil {
-						t.Fatal(err)
-					}
+					must.Get(b.nodes.Ask(context.Background(), b.node, q, record.Asker{}))(t)
 				}, func(t *testing.T) {
 					if n := b.noSecretLeft(t); q.Kind != "set indicator" && !strings.HasPrefix(n.LastError, "Failed to "+string(q.Kind)) {
 						t.Errorf("error %q", n.LastError)
@@ -236,12 +235,9 @@ func TestFailureOfAWish(t *testing.T) {
 func TestSentOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, metal.Active)
-	err := b.store.Do(context.Background(), func(tx job.Tx) error {
+	must.OK(t, b.store.Do(context.Background(), func(tx job.Tx) error {
 		return b.store.Insert(tx, &job.Job{Kind: "inject nmi", Class: job.Command, Subject: job.Node(b.node), Args: json.RawMessage(`{}`), Memo: map[string]string{sentMemo: "once"}})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	b.run(t)
 	for end := time.Now().Add(20 * time.Second); len(b.open(t)) > 0; time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -318,9 +314,7 @@ func TestNoPowerOff(t *testing.T) {
 		}
 	}
 	b.run(t)
-	if err := b.nodes.SetPower(t.Context(), b.node, metal.Reboot, 0, record.Asker{}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.nodes.SetPower(t.Context(), b.node, metal.Reboot, 0, record.Asker{}))
 	if n := b.ends(t); n.PowerState != metal.PowerOn || b.gear.restarts != 1 {
 		t.Errorf("reboot: power %q after %d restarts: %s", n.PowerState, b.gear.restarts, n.LastError)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"salvor/metal"
 	"salvor/secret"
+	"salvor/test/must"
 )
 
 // TestHeartbeatsAreWrittenTogether: the first, and what somebody waits for, at once; what says nothing new later.
@@ -25,13 +26,8 @@ func TestHeartbeatsAreWrittenTogether(t *testing.T) {
 	say := func(h metal.Heartbeat) time.Time {
 		t.Helper()
 		now = now.Add(time.Minute)
-		if err := b.nodes.Heartbeat(ctx, b.node, h); err != nil {
-			t.Fatal(err)
-		}
-		c, err := b.store.Contact(ctx, nil, b.node)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.nodes.Heartbeat(ctx, b.node, h))
+		c := must.Get(b.store.Contact(ctx, nil, b.node))(t)
 		return c.HeartbeatAt
 	}
 	if at := say(beat); !at.Equal(now) {
@@ -40,9 +36,7 @@ func TestHeartbeatsAreWrittenTogether(t *testing.T) {
 	if at := say(beat); !at.Before(now) {
 		t.Error("one that says nothing new was committed at once")
 	}
-	if err := b.nodes.FlushHeartbeats(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.nodes.FlushHeartbeats(ctx))
 	if c, _ := b.store.Contact(ctx, nil, b.node); !c.HeartbeatAt.Equal(now) {
 		t.Errorf("after the flush it is %s, want %s", c.HeartbeatAt, now)
 	}
@@ -73,9 +67,7 @@ func TestARepeatedHeartbeat(t *testing.T) {
 	}
 	say := func(h metal.Heartbeat) {
 		t.Helper()
-		if err := b.nodes.Heartbeat(ctx, b.node, h); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.nodes.Heartbeat(ctx, b.node, h))
 	}
 	repeated := func(h metal.Heartbeat, want bool, why string) {
 		t.Helper()
@@ -90,9 +82,7 @@ func TestARepeatedHeartbeat(t *testing.T) {
 	say(first)
 	now = now.Add(time.Minute)
 	repeated(first, true, "the same")
-	if err := b.nodes.FlushHeartbeats(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.nodes.FlushHeartbeats(ctx))
 	if c, _ := b.store.Contact(ctx, nil, b.node); !c.HeartbeatAt.Equal(now) {
 		t.Errorf("after the flush it was heard at %s, want %s", c.HeartbeatAt, now)
 	}

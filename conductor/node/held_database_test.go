@@ -13,6 +13,7 @@ import (
 	"salvor/record"
 	"salvor/rescue"
 	"salvor/restored"
+	"salvor/test/must"
 )
 
 // restoredBench is a machine whose rescue waits for its ramdisk in a restored database. The lost history ended the rescue and the
@@ -20,9 +21,7 @@ import (
 func restoredBench(t *testing.T) (*bench, *restored.Service) {
 	t.Helper()
 	b := waiting(t)
-	if err := b.store.HoldDatabase(t.Context(), record.HeldBackup, "a test"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.store.HoldDatabase(t.Context(), record.HeldBackup, "a test"))
 	b.mu.Lock()
 	b.power, b.running, b.media, b.device, b.agentUp = metal.PowerOn, "system", "", rescue.Boot{}, false
 	b.networks = map[driver.Net]bool{driver.Tenant: true}
@@ -66,9 +65,7 @@ func TestHeldMachinesAreRead(t *testing.T) {
 		t.Errorf("job: %+v", j)
 	}
 	b.refuse(problem.Unavailablef("no route to the BMC"))
-	if err := s.ReadAgain(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.ReadAgain(t.Context()))
 	b.readHeld(t)
 	r, err = s.Report(t.Context())
 	if err != nil || len(r.Differences) != 2 || !strings.Contains(r.Differences[0].Unreadable, "no route") || r.Differences[1].What != metal.FactNet {
@@ -103,12 +100,8 @@ func TestReleaseNeedsEachChoice(t *testing.T) {
 	if i, err := b.store.Incarnation(t.Context()); err != nil || i.Held == nil || b.stored(t).Version != before.Version {
 		t.Errorf("the dry run changed something: %+v %v", i, err)
 	}
-	if err := s.Choose(t.Context(), record.ChoiceOfJob, record.DropJob, []string{"all"}, record.Asker{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Release(t.Context(), restored.Wanted{}, record.Asker{}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Choose(t.Context(), record.ChoiceOfJob, record.DropJob, []string{"all"}, record.Asker{}))
+	must.Get(s.Release(t.Context(), restored.Wanted{}, record.Asker{}))(t)
 	release(restored.Wanted{}, "not held")
 }
 
@@ -126,10 +119,7 @@ func TestRestoredJobs(t *testing.T) {
 			b, s := restoredBench(t)
 			b.readHeld(t)
 			former := b.stored(t)
-			was, err := b.store.Incarnation(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			was := must.Get(b.store.Incarnation(t.Context()))(t)
 			r, err := s.Report(t.Context())
 			if err == nil {
 				err = s.Choose(t.Context(), record.ChoiceOfJob, choice, []string{r.Jobs[0].ID}, record.Asker{User: "op"})
@@ -205,9 +195,7 @@ func TestRestoredPowerNotReadLately(t *testing.T) {
 			if told := strings.Contains(strings.Join(lines, "\n"), "unknown"); told != (c.want == "") {
 				t.Errorf("the release says %q", lines)
 			}
-			if _, err := b.store.Incarnation(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(b.store.Incarnation(t.Context()))(t)
 			b.refuse(nil)
 			for range 3 {
 				b.con.syncOnce(t.Context(), everyNode)
@@ -224,10 +212,7 @@ func (b *bench) ended(t *testing.T) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		b.poke()
-		jobs, err := b.store.OpenJobs(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		jobs := must.Get(b.store.OpenJobs(t.Context(), nil))(t)
 		if len(jobs) == 0 {
 			return
 		}
@@ -245,9 +230,7 @@ func TestRestoredPower(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, metal.Active)
 			s := restored.New(b.store, b.nodes, service.New(b.store, b.store, service.Options{}, time.Now), time.Now)
-			if err := b.store.HoldDatabase(t.Context(), record.HeldBackup, "a test"); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, b.store.HoldDatabase(t.Context(), record.HeldBackup, "a test"))
 			b.mu.Lock()
 			b.power = metal.PowerOff
 			b.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 	"salvor/problem"
 	"salvor/record"
 	"salvor/rescue"
+	"salvor/test/must"
 )
 
 // TestHeldWithoutAJob: an operation that fails while it is held leaves its hold.
@@ -43,9 +44,7 @@ func TestServiceFromAHold(t *testing.T) {
 		b.withSteps(t, metal.Service, hold)
 		b.pokes(t, metal.ServiceHold)
 		args := metal.ProvisionArgs{ServiceSteps: json.RawMessage(c.steps), DisableRamdisk: c.alone}
-		if err := b.nodes.Provision(context.Background(), b.node, metal.Service, "service", args, record.Asker{}); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.nodes.Provision(context.Background(), b.node, metal.Service, "service", args, record.Asker{}))
 		n := b.pokes(t, metal.Active)
 		if b.device != (rescue.Boot{Device: "disk", Persistent: true}) || b.running != "system" || n.Plan != nil || b.networks["cleaning"] || !b.networks["tenant"] {
 			t.Errorf("given back: %s", b.picture(t))
@@ -92,9 +91,7 @@ func TestWaitsAreNotLocked(t *testing.T) {
 	b.run(t)
 	b.withSteps(t, metal.Clean, `[{"interface": "power", "step": "hold"}, {"interface": "power", "step": "wait"}, {"interface": "power", "step": "wait", "args": {"seconds": 3600}}]`)
 	b.pokes(t, metal.CleanHold)
-	if err := b.ask(t, metal.Unhold); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.Unhold))
 	step := func(number string, poked bool) {
 		t.Helper()
 		for end := time.Now().Add(20 * time.Second); ; time.Sleep(2 * time.Millisecond) {
@@ -116,9 +113,7 @@ func TestWaitsAreNotLocked(t *testing.T) {
 		b.poke()
 	}
 	step("3 of 3", false)
-	if err := b.ask(t, metal.Abort); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.Abort))
 	if n := b.ends(t); n.ProvisionState != metal.CleanFailed || b.running == "ramdisk" {
 		t.Errorf("aborted: %s", b.picture(t))
 	}

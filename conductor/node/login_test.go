@@ -14,6 +14,7 @@ import (
 	"salvor/driver/redfish"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 // TestARefusedLoginIsRemembered: a BMC whose password changes in the middle of a rescue gets one login during the rescue, its undo,
@@ -45,9 +46,7 @@ func TestARefusedLoginIsRemembered(t *testing.T) {
 	power := &redfish.Driver{Locks: &driver.AddressLocks{}, Logins: logins}
 	b.con.drivers["bench"].Power["bench"] = power
 	for key, value := range map[string]string{redfish.AddressKey: server.URL, redfish.UsernameKey: "admin", redfish.PasswordKey: "calvin"} {
-		if err := b.patch(t, key, value); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.patch(t, key, value))
 	}
 	b.run(t)
 	b.start(t, metal.ToRescue)
@@ -79,9 +78,7 @@ func TestARefusedLoginIsRemembered(t *testing.T) {
 	if _, err := power.PowerState(t.Context(), n); err == nil || refused.Load() != 3 {
 		t.Errorf("after an hour: %v, %d logins", err, refused.Load())
 	}
-	if err := b.patch(t, redfish.PasswordKey, "mended"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.patch(t, redfish.PasswordKey, "mended"))
 	if _, err := power.PowerState(t.Context(), b.stored(t)); err != nil || refused.Load() != 3 {
 		t.Errorf("with another password: %v, %d logins", err, refused.Load())
 	}

@@ -7,6 +7,7 @@ import (
 
 	"salvor/metal"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 // untilWaitingFor waits until the node's open job waits for what is named.
@@ -23,9 +24,7 @@ func (b *bench) untilWaitingFor(t *testing.T, what string) {
 // maintenance puts the node into maintenance, or ends it.
 func (b *bench) maintenance(t *testing.T, on bool) {
 	t.Helper()
-	if err := b.nodes.SetMaintenance(context.Background(), b.node, on, "by hand", record.Asker{}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.nodes.SetMaintenance(context.Background(), b.node, on, "by hand", record.Asker{}))
 }
 
 // TestUpdatedMaintenanceSignalsTheWaitingJob: an update of the record that begins or ends maintenance reaches the waiting job.
@@ -38,9 +37,7 @@ func TestUpdatedMaintenanceSignalsTheWaitingJob(t *testing.T) {
 	b.until(t, metal.RescueWait)
 	update := func(on bool) {
 		t.Helper()
-		if _, err := b.nodes.Update(context.Background(), b.node, record.Asker{}, func(n *metal.Node) error { n.Maintenance = on; return nil }); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(b.nodes.Update(context.Background(), b.node, record.Asker{}, func(n *metal.Node) error { n.Maintenance = on; return nil }))(t)
 	}
 	const callback = "rescue ramdisk callback for node"
 	b.untilWaitingFor(t, callback)

@@ -10,6 +10,7 @@ import (
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 // TestPowerOnIsRefusedHalfWayThroughARescue: a machine whose rescue or unrescue failed boots by a verb that puts its boot and its networks
@@ -53,13 +54,8 @@ func TestLockedPowerStaysOff(t *testing.T) {
 	t.Parallel()
 	b, ctx := newBench(t, metal.Active), t.Context()
 	b.power = metal.PowerOff
-	if err := b.store.Do(ctx, func(tx job.Tx) error { return b.nodes.LockPower(ctx, tx, b.node, "fenced") }); err != nil {
-		t.Fatal(err)
-	}
-	m, err := b.con.machine(ctx, b.node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.store.Do(ctx, func(tx job.Tx) error { return b.nodes.LockPower(ctx, tx, b.node, "fenced") }))
+	m := must.Get(b.con.machine(ctx, b.node))(t)
 	if err := m.power.SetPower(ctx, m.node, metal.PowerOn); !problem.Is(err, problem.Conflict) || b.power != metal.PowerOff {
 		t.Errorf("switched on: %v", err)
 	}

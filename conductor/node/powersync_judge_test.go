@@ -7,15 +7,14 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 // judged has power sync judge a reading of the node as it was read before.
 func (b *bench) judged(t *testing.T, p PowerSync, read *metal.Node, r powerReading) {
 	t.Helper()
 	r.at = b.con.Now()
-	if err := b.store.Do(context.Background(), func(tx job.Tx) error { return b.con.powers().judge(context.Background(), tx, p, read, r) }); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.store.Do(context.Background(), func(tx job.Tx) error { return b.con.powers().judge(context.Background(), tx, p, read, r) }))
 }
 
 // TestAGoodReadingEndsNoOperatorsMaintenance: only the maintenance that power sync began ends with the BMC's answer.

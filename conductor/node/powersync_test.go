@@ -12,16 +12,14 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 var everyNode = PowerSync{Interval: time.Nanosecond, Retries: 0, Force: true, Workers: 2, Groups: []string{""}}
 
 func (b *bench) read(t *testing.T) *metal.Node {
 	t.Helper()
-	n, err := b.store.Node(context.Background(), nil, b.node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := must.Get(b.store.Node(context.Background(), nil, b.node))(t)
 	return n
 }
 
@@ -110,13 +108,9 @@ func TestCleanedByHandGoesBackToManageable(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, metal.Manageable)
 	b.run(t)
-	if err := b.ask(t, metal.Clean); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.Clean))
 	b.until(t, metal.Manageable)
-	if err := b.ask(t, metal.Provide); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.Provide))
 	b.until(t, metal.Available)
 }
 
@@ -125,9 +119,7 @@ func TestRetiredEndsInManageable(t *testing.T) {
 	b := newBench(t, metal.Active)
 	change(t, b, func(n *metal.Node) { n.Retired = true })
 	b.run(t)
-	if err := b.ask(t, metal.Delete); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.Delete))
 	b.until(t, metal.Manageable)
 }
 
@@ -141,9 +133,7 @@ func TestRebuildLeavesNoRescueBehind(t *testing.T) {
 		n.Plan, n.BootNumber = &metal.BootPlan{Path: uuid.NewString(), BootNumber: 1}, 1
 	})
 	b.run(t)
-	if err := b.ask(t, metal.Rebuild); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.Rebuild))
 	n := b.until(t, metal.Active)
 	if n.Rescue != nil || n.Plan != nil || b.media != "" || b.networks["rescuing"] || b.running != "system" {
 		t.Errorf("left behind: %s", b.picture(t))
@@ -183,16 +173,13 @@ func TestPowerReadingsAreAsOldAsTheirQuestion(t *testing.T) {
 	if n := <-done; n != 1 {
 		t.Fatalf("%d nodes were read", n)
 	}
-	err := b.store.Do(context.Background(), func(tx job.Tx) error {
+	must.OK(t, b.store.Do(context.Background(), func(tx job.Tx) error {
 		contact, err := b.store.Contact(context.Background(), tx, b.node)
 		if err == nil && (contact.PowerReadAt.IsZero() || !contact.PowerReadAt.Before(released)) {
 			t.Errorf("what was asked for before %s counts from %s", released, contact.PowerReadAt)
 		}
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 // TestClaimsGrowWithTheReaders: a claim is a commit, so who reads fast takes many at once, and who waits for slow BMCs few.

@@ -9,6 +9,7 @@ import (
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/secret"
+	"salvor/test/must"
 )
 
 // TestTimeoutTellsOfRefusedHeartbeats: last_error says how many heartbeats of the boot were refused, and why the last one was.
@@ -35,9 +36,7 @@ func TestTimeoutTellsOfRefusedHeartbeats(t *testing.T) {
 			t.Fatalf("a heartbeat from %s was taken", h.URL)
 		}
 	}
-	if err := b.nodes.FlushHeartbeats(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.nodes.FlushHeartbeats(context.Background()))
 	b.maintenance(t, false)
 	n = b.until(t, metal.RescueFailed)
 	for _, text := range []string{"Timeout reached", "2 heartbeats were refused, the last one because", "10.0.0.9", "2 calls were refused because the token"} {
@@ -62,9 +61,7 @@ func TestFindingsWithoutTheTokenAreCounted(t *testing.T) {
 	if _, err := b.nodes.ContinueInspection(t.Context(), metal.Sighting{NodeID: b.node}, []byte(`{}`), []byte(`{}`)); !problem.Is(err, problem.NotFound) {
 		t.Fatalf("findings without a token: %v", err)
 	}
-	if err := b.nodes.FlushHeartbeats(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.nodes.FlushHeartbeats(t.Context()))
 	contact, err := b.store.Contact(t.Context(), nil, b.node)
 	if text := contact.RefusedWords(n.BootNumber); err != nil || !strings.HasPrefix(text, "1 call was refused because the token of this boot was missing or wrong") {
 		t.Errorf("%q, %v", text, err)

@@ -15,21 +15,17 @@ import (
 	"salvor/record"
 	"salvor/rescue"
 	"salvor/secret"
+	"salvor/test/must"
 )
 
 // run starts a conductor on the bench until the test ends.
 func (b *bench) run(t *testing.T) {
 	t.Helper()
-	r, err := job.NewRunner(job.Config{
+	r := must.Get(job.NewRunner(job.Config{
 		Store: b.store, Definitions: b.con.Definitions(), Workers: 4, Log: b.con.Log, Die: func(why string) { panic(why) },
 		Conductor: job.Conductor{ID: "c", Incarnation: uuid.NewString(), Hostname: "c", Groups: []string{""}, Description: json.RawMessage(`{}`)},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Join(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
+	must.OK(t, r.Join(context.Background()))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = r.Run(ctx, 0) }()
@@ -63,9 +59,7 @@ func waiting(t *testing.T) *bench {
 	t.Helper()
 	b := newBench(t, metal.Active)
 	b.run(t)
-	if err := b.ask(t, metal.ToRescue); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.ToRescue))
 	b.until(t, metal.RescueWait)
 	return b
 }
@@ -80,9 +74,7 @@ func TestAbortLeavesTheNodeOff(t *testing.T) {
 	t.Parallel()
 	b := waiting(t)
 	old, _ := b.store.Node(context.Background(), nil, b.node)
-	if err := b.ask(t, metal.Abort); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.Abort))
 	n := b.until(t, metal.RescueFailed)
 	if n.PowerState != metal.PowerOff || b.power != metal.PowerOff {
 		t.Errorf("power is %s, believed %s; want off", b.power, n.PowerState)
@@ -103,9 +95,7 @@ func TestAbortLeavesTheNodeOff(t *testing.T) {
 			t.Errorf("%s in rescue failed: %v; want a conflict that names unrescue", target, err)
 		}
 	}
-	if err := b.ask(t, metal.Unrescue); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.Unrescue))
 	if n := b.until(t, metal.Active); n.Rescue != nil || b.running != "system" || b.device != disk {
 		t.Errorf("own system not back: %s", b.picture(t))
 	}
@@ -114,13 +104,9 @@ func TestAbortLeavesTheNodeOff(t *testing.T) {
 func TestReRescueKeepsTheSavedBoot(t *testing.T) {
 	t.Parallel()
 	b := waiting(t)
-	if err := b.ask(t, metal.Abort); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.Abort))
 	b.until(t, metal.RescueFailed)
-	if err := b.ask(t, metal.ToRescue); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.ToRescue))
 	b.until(t, metal.RescueWait)
 	b.poke()
 	n := b.until(t, metal.Rescue)
@@ -135,9 +121,7 @@ func TestReRescueKeepsTheSavedBoot(t *testing.T) {
 func TestDeleteFromRescueWait(t *testing.T) {
 	t.Parallel()
 	b := waiting(t)
-	if err := b.ask(t, metal.Delete); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.Delete))
 	n := b.until(t, metal.Available)
 	if n.Rescue != nil || n.Plan != nil || b.media != "" || b.networks["tenant"] || b.networks["rescuing"] {
 		t.Errorf("left behind: %s", b.picture(t))
@@ -149,9 +133,7 @@ func TestRescueTimesOut(t *testing.T) {
 	b := newBench(t, metal.Active)
 	b.con.RescueTimeout = time.Second
 	b.run(t)
-	if err := b.ask(t, metal.ToRescue); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.ToRescue))
 	n := b.until(t, metal.RescueFailed)
 	if !strings.Contains(n.LastError, "Timeout reached while waiting for rescue ramdisk callback") || b.power != metal.PowerOff {
 		t.Errorf("last_error %q, power %s", n.LastError, b.power)
@@ -161,9 +143,7 @@ func TestRescueTimesOut(t *testing.T) {
 func TestPowerAndPatchPassWhileWaiting(t *testing.T) {
 	t.Parallel()
 	b := waiting(t)
-	if err := b.nodes.SetPower(context.Background(), b.node, metal.Reboot, 0, record.Asker{}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.nodes.SetPower(context.Background(), b.node, metal.Reboot, 0, record.Asker{}))
 	n := b.until(t, metal.RescueWait)
 	if n.PowerState != metal.PowerOn {
 		t.Errorf("power %s", n.PowerState)
@@ -175,14 +155,9 @@ func TestPowerAndPatchPassWhileWaiting(t *testing.T) {
 func TestHeartbeatDuringALockIsToldToComeAgain(t *testing.T) {
 	t.Parallel()
 	b := waiting(t)
-	n, err := b.store.Node(context.Background(), nil, b.node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := must.Get(b.store.Node(context.Background(), nil, b.node))(t)
 	lock := &job.Job{Kind: "unknown", Class: job.Command, Subject: job.Node(b.node), Due: time.Now().Add(time.Hour)}
-	if err := b.store.Do(context.Background(), func(tx job.Tx) error { return b.store.Insert(tx, lock) }); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.store.Do(context.Background(), func(tx job.Tx) error { return b.store.Insert(tx, lock) }))
 	beat := metal.Heartbeat{URL: "http://10.0.0.9:9999", Version: "x", Token: (&metal.Node{ID: b.node, BootNumber: n.BootNumber}).AgentToken(b.key)}
 	if err := b.nodes.Heartbeat(context.Background(), b.node, beat); !problem.Is(err, problem.Conflict) {
 		t.Errorf("heartbeat of a locked node without agent: %v; want Conflict", err)
@@ -196,9 +171,7 @@ func TestPasswordGoesOutWithTheFirstLookupOnly(t *testing.T) {
 	b.nodes = metal.NewNodes(b.store, b.store, b.key, metal.NewDirectory(b.store, time.Now, 0, 0), metal.Options{RestrictLookup: true, RescuePasswordInLookup: true}, time.Now)
 	b.con.Nodes = b.nodes
 	b.run(t)
-	if err := b.ask(t, metal.ToRescue); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.ToRescue))
 	b.until(t, metal.RescueWait)
 	change(t, b, func(n *metal.Node) { n.ProvisionState = metal.Rescuing })
 	if _, err := b.nodes.Lookup(context.Background(), b.node, nil, true); !problem.Is(err, problem.Conflict) {
@@ -216,9 +189,7 @@ func TestPasswordGoesOutWithTheFirstLookupOnly(t *testing.T) {
 	b.mu.Lock()
 	b.agentUp = false // it has ended: it takes no command
 	b.mu.Unlock()
-	if err := b.nodes.Heartbeat(context.Background(), b.node, metal.Heartbeat{URL: "http://10.0.0.9:9999", Version: "own", Token: first.Token}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.nodes.Heartbeat(context.Background(), b.node, metal.Heartbeat{URL: "http://10.0.0.9:9999", Version: "own", Token: first.Token}))
 	b.until(t, metal.Rescue)
 	if b.finals != 0 {
 		t.Error("the agent was sent a command")
@@ -249,9 +220,7 @@ func TestFailedRescueShowsThePower(t *testing.T) {
 	b := newBench(t, metal.Active)
 	b.refuses["rescuing"] = problem.Invalidf("no such network")
 	b.run(t)
-	if err := b.ask(t, metal.ToRescue); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.ToRescue))
 	n := b.until(t, metal.RescueFailed)
 	if n.PowerState != metal.PowerOn || b.power != metal.PowerOn {
 		t.Errorf("power is %s and shown as %s", b.power, n.PowerState)
@@ -263,9 +232,7 @@ func TestFailedUnrescueShowsThePower(t *testing.T) {
 	b := newBench(t, metal.Rescue)
 	b.refuses["tenant"] = problem.Invalidf("no such network")
 	b.run(t)
-	if err := b.ask(t, metal.Unrescue); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.Unrescue))
 	if n := b.until(t, metal.UnrescueFailed); n.PowerState != metal.PowerOff {
 		t.Errorf("power is %s and shown as %s", b.power, n.PowerState)
 	}
@@ -277,29 +244,21 @@ func TestMaintenanceHoldsARescue(t *testing.T) {
 	b := newBench(t, metal.Active)
 	b.con.GoOnInMaintenance = true
 	b.run(t)
-	if err := b.ask(t, metal.ToRescue); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.ToRescue))
 	b.until(t, metal.RescueWait)
 	ctx := context.Background()
-	if err := b.nodes.SetMaintenance(ctx, b.node, true, "hands off", record.Asker{}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.nodes.SetMaintenance(ctx, b.node, true, "hands off", record.Asker{}))
 	b.untilWaits(t, metal.EndOfMaintenance)
 	b.poke()
 	b.untilWaits(t, metal.EndOfMaintenance)
-	if err := b.nodes.SetMaintenance(ctx, b.node, false, "", record.Asker{}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.nodes.SetMaintenance(ctx, b.node, false, "", record.Asker{}))
 	b.until(t, metal.Rescue)
 }
 
 func TestMaintenanceEndsARescueWhereNotAllowed(t *testing.T) {
 	t.Parallel()
 	b := waiting(t)
-	if err := b.nodes.SetMaintenance(context.Background(), b.node, true, "hands off", record.Asker{}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.nodes.SetMaintenance(context.Background(), b.node, true, "hands off", record.Asker{}))
 	if n := b.until(t, metal.RescueFailed); !strings.Contains(n.LastError, "maintenance") {
 		t.Errorf("last_error %q", n.LastError)
 	}
@@ -337,9 +296,7 @@ func TestPowerWithoutDriver(t *testing.T) {
 	b := newBench(t, metal.Active)
 	change(t, b, func(n *metal.Node) { n.Interfaces = map[string]string{"power": "none-such"} })
 	b.run(t)
-	if err := b.nodes.SetPower(context.Background(), b.node, metal.TurnOff, 0, record.Asker{}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.nodes.SetPower(context.Background(), b.node, metal.TurnOff, 0, record.Asker{}))
 	if n := b.until(t, metal.Active); !strings.Contains(n.LastError, "no power interface") {
 		t.Errorf("last_error %q", n.LastError)
 	}
@@ -369,15 +326,10 @@ func TestFaultyAgentEndsTheRescue(t *testing.T) {
 func TestHeartbeatWithoutURLIsNotTheAgent(t *testing.T) {
 	t.Parallel()
 	b := waiting(t)
-	n, err := b.store.Node(context.Background(), nil, b.node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := must.Get(b.store.Node(context.Background(), nil, b.node))(t)
 	before := b.unended(t)
 	beat := metal.Heartbeat{Version: "x", Token: (&metal.Node{ID: b.node, BootNumber: n.BootNumber}).AgentToken(b.key)}
-	if err := b.nodes.Heartbeat(context.Background(), b.node, beat); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.nodes.Heartbeat(context.Background(), b.node, beat))
 	// The woken job has looked, and waits again.
 	for end := time.Now().Add(time.Minute); ; time.Sleep(2 * time.Millisecond) {
 		if now := b.unended(t); len(now) == 1 && now[0].Fence > before[0].Fence && now[0].State == job.Waiting {
@@ -393,12 +345,9 @@ func TestHeartbeatWithoutURLIsNotTheAgent(t *testing.T) {
 
 func (b *bench) unended(t *testing.T) (jobs []job.Job) {
 	t.Helper()
-	err := b.store.Do(context.Background(), func(tx job.Tx) (err error) {
+	must.OK(t, b.store.Do(context.Background(), func(tx job.Tx) (err error) {
 		jobs, err = b.store.Unended(tx, job.Node(b.node))
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return jobs
 }

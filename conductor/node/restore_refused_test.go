@@ -7,6 +7,7 @@ import (
 	"salvor/driver"
 	"salvor/metal"
 	"salvor/rescue"
+	"salvor/test/must"
 )
 
 // keptMedia is a BMC that takes the medium in, fails then, and lets go of nothing.
@@ -59,9 +60,7 @@ func TestARescueAgainThatFailsStartsNothing(t *testing.T) {
 	booted := b.systemOn
 	b.refuses[driver.Rescuing] = refusal
 	b.mu.Unlock()
-	if err := b.ask(t, metal.ToRescue); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.ToRescue))
 	n := b.until(t, metal.RescueFailed)
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 // lateMedia is badMedia whose first clean-up is refused.
@@ -144,17 +145,13 @@ func TestARebuildOfTheFormerReleaseKeepsItsRamdiskIsolated(t *testing.T) {
 		n.BootNumber, n.Plan = 3, &metal.BootPlan{Method: metal.BootMedia, Path: "left", BootNumber: 3}
 	})
 	j := &job.Job{Kind: "deploy", Version: 1, Class: job.Operation, Subject: job.Node(b.node), Args: []byte(`{"rebuild": true}`), Action: "await the ramdisk", Memo: map[string]string{ramdiskMemo: byRamdisk}}
-	if err := b.store.Do(t.Context(), func(tx job.Tx) error { return b.store.Insert(tx, j) }); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.store.Do(t.Context(), func(tx job.Tx) error { return b.store.Insert(tx, j) }))
 	b.refuse(refusal)
 	b.run(t)
 	for end := time.Now().Add(time.Minute); b.open(t)[0].State != job.Waiting && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
-	if err := b.ask(t, metal.Abort); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.Abort))
 	b.isolated(t, b.until(t, metal.DeployFailed), `"start the ramdisk" could not be taken back`)
 }
 

@@ -13,6 +13,7 @@ import (
 	"salvor/problem"
 	"salvor/record"
 	"salvor/secret"
+	"salvor/test/must"
 	"salvor/wire/agent"
 )
 
@@ -85,9 +86,7 @@ func TestDeployIsAbortedAndDeletedWhileItWaits(t *testing.T) {
 		b.run(t)
 		b.withSteps(t, metal.Deploy, "")
 		b.until(t, metal.DeployWait)
-		if err := b.ask(t, c.verb); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.ask(t, c.verb))
 		n := b.ends(t)
 		if n.ProvisionState != c.want || n.Plan != nil || b.power != metal.PowerOff || b.networks["provisioning"] {
 			t.Errorf("%s: %s", c.verb, b.picture(t))
@@ -114,9 +113,7 @@ func TestHold(t *testing.T) {
 	if n, _ = b.store.Node(context.Background(), nil, b.node); n.ProvisionState != metal.CleanHold {
 		t.Fatalf("the hold ended by itself: %s", n.ProvisionState)
 	}
-	if err := b.ask(t, metal.Unhold); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.Unhold))
 	n = b.pokes(t, metal.Manageable)
 	if len(n.CleanStep) > 0 || n.LastError != "" || b.agent.did["clean.execute_clean_step:erase_devices_metadata"] != 1 {
 		t.Errorf("after the hold: %s", b.picture(t))
@@ -165,9 +162,7 @@ func TestStepOfAnInterface(t *testing.T) {
 	b.con = New(Config{Store: b.store, Nodes: b.nodes, Key: b.key, Drivers: []driver.HardwareType{hw}, Log: b.con.Log, Now: time.Now, Agents: b, StepPoll: time.Millisecond})
 	b.run(t)
 	args := metal.ProvisionArgs{ServiceSteps: json.RawMessage(`[{"interface": "bios", "step": "apply", "args": {"secret": 1}}]`), DisableRamdisk: true}
-	if err := b.nodes.Provision(context.Background(), b.node, metal.Service, "service", args, record.Asker{}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.nodes.Provision(context.Background(), b.node, metal.Service, "service", args, record.Asker{}))
 	n := b.ends(t)
 	if n.ProvisionState != metal.Active || bios.runs != 2 || n.InternalInfo["bios"] != 2.0 || b.power != metal.PowerOn || len(n.ServiceStep) > 0 {
 		t.Errorf("runs %d, %v: %s", bios.runs, n.InternalInfo, b.picture(t))
@@ -303,11 +298,9 @@ func TestFindingsAddNoSecondInitiator(t *testing.T) {
 	b := benched(t, metal.Manageable)
 	b.agent.findings = true
 	change(t, b, func(n *metal.Node) { n.Interfaces = map[string]string{"inspect": "ramdisk"} })
-	if err := b.store.Do(t.Context(), func(tx job.Tx) error {
+	must.OK(t, b.store.Do(t.Context(), func(tx job.Tx) error {
 		return b.store.Connectors().Insert(tx, &metal.Connector{Record: record.Record{ID: "6f3c1a52-9f0f-4d5e-8d8e-1f2f3c4d5e69"}, NodeID: b.node, Type: "iqn", ConnectorID: "iqn.2026-11.test:operator"})
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	b.run(t)
 	b.withSteps(t, metal.Inspect, "")
 	b.pokes(t, metal.Manageable)
@@ -326,15 +319,11 @@ func TestFoundPortsFollowTheirMachine(t *testing.T) {
 	b.run(t)
 	ports := metal.NewPorts(b.store, b.store, b.nodes)
 	found := &metal.Port{NodeID: b.node, Address: "52:54:00:00:00:09", PXEEnabled: true, InternalInfo: metal.Object{metal.FoundMark: true}}
-	if err := ports.Create(t.Context(), found, record.Asker{}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, ports.Create(t.Context(), found, record.Asker{}))
 	for _, chosen := range []bool{false, true} {
 		if chosen {
 			for _, on := range []bool{false, true} {
-				if _, err := ports.Update(t.Context(), found.ID, record.Asker{}, func(p *metal.Port) error { p.PXEEnabled = on; return nil }); err != nil {
-					t.Fatal(err)
-				}
+				must.Get(ports.Update(t.Context(), found.ID, record.Asker{}, func(p *metal.Port) error { p.PXEEnabled = on; return nil }))(t)
 			}
 		}
 		b.agent.nic = "52:54:00:00:00:09"
@@ -352,10 +341,7 @@ func TestOursFindsTheCommand(t *testing.T) {
 	b.agentUp = true
 	ctx := context.Background()
 	give := func() string {
-		res, err := b.Give(ctx, nil, driver.Agent{Token: secret.New("t")}, "clean.execute_clean_step", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		res := must.Get(b.Give(ctx, nil, driver.Agent{Token: secret.New("t")}, "clean.execute_clean_step", nil))(t)
 		return res.ID
 	}
 	first := give()

@@ -11,6 +11,7 @@ import (
 	"salvor/metal"
 	"salvor/record"
 	"salvor/rescue"
+	"salvor/test/must"
 )
 
 // Every operation survives: crashes between any two writes, repeated actions, stale
@@ -114,9 +115,7 @@ func TestSweepPower(t *testing.T) {
 			conductortest.Sweep(t, func(t *testing.T) *jobtest.World {
 				b := newBench(t, metal.Active)
 				return b.world("power", func(t *testing.T) {
-					if err := b.nodes.SetPower(context.Background(), b.node, target, time.Minute, record.Asker{}); err != nil {
-						t.Fatal(err)
-					}
+					must.OK(t, b.nodes.SetPower(context.Background(), b.node, target, time.Minute, record.Asker{}))
 				}, func(t *testing.T) {
 					if n := b.noSecretLeft(t); n.TargetPower != "" || n.LastError == "" {
 						t.Errorf("target %q, error %q", n.TargetPower, n.LastError)
@@ -129,8 +128,5 @@ func TestSweepPower(t *testing.T) {
 
 func change(t *testing.T, b *bench, fn func(*metal.Node)) {
 	t.Helper()
-	err := b.store.Do(context.Background(), func(tx job.Tx) error { return b.nodes.Edit(context.Background(), tx, b.node, fn) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.store.Do(context.Background(), func(tx job.Tx) error { return b.nodes.Edit(context.Background(), tx, b.node, fn) }))
 }

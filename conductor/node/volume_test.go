@@ -16,6 +16,7 @@ import (
 	"salvor/problem"
 	"salvor/record"
 	"salvor/rescue"
+	"salvor/test/must"
 )
 
 // volumeBoot is the bench's machine with an initiator of its own.
@@ -68,7 +69,7 @@ func newVolumeBench(t *testing.T, state metal.State) *bench {
 		n.Interfaces = map[string]string{"storage": "volumes", "boot": "volumes"}
 		n.Properties = metal.Object{"capabilities": "iscsi_boot:true"}
 	})
-	err := b.store.Do(context.Background(), func(tx job.Tx) error {
+	must.OK(t, b.store.Do(context.Background(), func(tx job.Tx) error {
 		head := func(id string) record.Record { return record.Record{ID: id, CreatedAt: time.Now()} }
 		if err := b.store.Connectors().Insert(tx, &metal.Connector{Record: head("6f3c1a52-9f0f-4d5e-8d8e-1f2f3c4d5e61"), NodeID: b.node, Type: "iqn", ConnectorID: "iqn.2026-01.org.salvor:m1"}); err != nil {
 			return err
@@ -77,10 +78,7 @@ func newVolumeBench(t *testing.T, state metal.State) *bench {
 			Record: head("6f3c1a52-9f0f-4d5e-8d8e-1f2f3c4d5e62"), NodeID: b.node, VolumeType: "iscsi", VolumeID: "v1",
 			Properties: metal.Object{"target_portal": "192.0.2.1:3260", "target_iqn": benchTarget, "target_lun": 1.0, "auth_username": "u", "auth_password": "volume secret"},
 		})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return b
 }
 
@@ -93,17 +91,14 @@ func (b *bench) runs() string {
 // editTarget changes the root's properties as an operator would.
 func (b *bench) editTarget(t *testing.T, key string, value any) {
 	t.Helper()
-	err := b.store.Do(context.Background(), func(tx job.Tx) error {
+	must.OK(t, b.store.Do(context.Background(), func(tx job.Tx) error {
 		all, err := b.store.Targets().List(context.Background(), tx, metal.TargetFilter{NodeID: b.node}, record.Page{Limit: 10})
 		if err != nil {
 			return err
 		}
 		all[0].Properties[key] = value
 		return b.store.Targets().Save(tx, all[0])
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 // TestVolumeIsTheSystem deploys a node onto its volume, rescues it, puts it back, changes its target and takes it down.
@@ -112,9 +107,7 @@ func TestVolumeIsTheSystem(t *testing.T) {
 	b := newVolumeBench(t, metal.Available)
 	b.run(t)
 	ctx := context.Background()
-	if err := b.ask(t, metal.Deploy); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.Deploy))
 	n := b.until(t, metal.Active)
 	if n.Plan == nil || !n.Plan.Volumes || b.running != benchTarget {
 		t.Fatalf("deployed: plan %+v, %s", n.Plan, b.picture(t))
@@ -122,33 +115,25 @@ func TestVolumeIsTheSystem(t *testing.T) {
 	if text, _ := json.Marshal(n); strings.Contains(string(text), "volume secret") {
 		t.Error("the node's record holds the volume's secret")
 	}
-	if err := b.ask(t, metal.ToRescue); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.ToRescue))
 	b.until(t, metal.RescueWait)
 	b.poke()
 	if n = b.until(t, metal.Rescue); n.Plan != nil {
 		t.Fatalf("rescued: %s", b.picture(t))
 	}
-	if err := b.ask(t, metal.Unrescue); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.Unrescue))
 	if n = b.until(t, metal.Active); n.Plan == nil || !n.Plan.Volumes || b.running != benchTarget {
 		t.Fatalf("put back: %s", b.picture(t))
 	}
 	b.editTarget(t, "target_iqn", benchTarget+"-2")
-	if err := b.nodes.SetPower(ctx, b.node, metal.Reboot, 0, record.Asker{}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.nodes.SetPower(ctx, b.node, metal.Reboot, 0, record.Asker{}))
 	for end := time.Now().Add(30 * time.Second); b.runs() != benchTarget+"-2"; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("the changed target does not boot: %s", b.picture(t))
 		}
 	}
 	b.until(t, metal.Active) // and the power job has ended
-	if err := b.ask(t, metal.Delete); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.Delete))
 	b.until(t, metal.Available)
 	targets, err := b.store.Targets().List(ctx, nil, metal.TargetFilter{NodeID: b.node}, record.Page{Limit: 10})
 	connectors, err2 := b.store.Connectors().List(ctx, nil, metal.ConnectorFilter{NodeID: b.node}, record.Page{Limit: 10})
@@ -174,9 +159,7 @@ func TestVolumesAreCheckedBeforeThePower(t *testing.T) {
 	b.editTarget(t, "target_portal", "192.0.2.1:3260")
 	b.editTarget(t, "auth_mutual_username", "m")
 	b.editTarget(t, "auth_mutual_password", "p")
-	if err := b.ask(t, metal.Deploy); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.Deploy))
 	if n := b.until(t, metal.DeployFailed); !strings.Contains(n.LastError, "mutual CHAP") || b.power != metal.PowerOn || b.running != "system" {
 		t.Errorf("%q: %s", n.LastError, b.picture(t))
 	}
@@ -216,19 +199,13 @@ func TestFormerVolumesAreForgotten(t *testing.T) {
 		b := newVolumeBench(t, metal.Available)
 		change(t, b, func(n *metal.Node) { n.Extra = metal.Object{"initiator": true} })
 		b.run(t)
-		if err := b.ask(t, metal.Deploy); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.ask(t, metal.Deploy))
 		if n := b.until(t, metal.Active); n.Plan != nil || b.runs() != benchTarget || n.InternalInfo[volumesMark] != true {
 			t.Fatalf("on its volume: %v, %s", n.InternalInfo, b.picture(t))
 		}
-		if err := b.store.Do(context.Background(), b.con.dropTargets(context.Background(), b.node)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.store.Do(context.Background(), b.con.dropTargets(context.Background(), b.node)))
 		change(t, b, func(n *metal.Node) { n.Interfaces["storage"] = storage })
-		if err := b.ask(t, metal.Rebuild); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.ask(t, metal.Rebuild))
 		if n := b.until(t, metal.Active); b.runs() != "system" || b.volume != "" || len(n.InternalInfo) != 0 {
 			t.Errorf("%s: on its disk: %v, %s", storage, n.InternalInfo, b.picture(t))
 		}
@@ -239,15 +216,11 @@ func TestFormerVolumesAreForgotten(t *testing.T) {
 func TestTeardownDropsTheLesseesConnectors(t *testing.T) {
 	t.Parallel()
 	b := newVolumeBench(t, metal.Active)
-	if err := b.store.Do(t.Context(), func(tx job.Tx) error {
+	must.OK(t, b.store.Do(t.Context(), func(tx job.Tx) error {
 		return b.store.Connectors().Insert(tx, &metal.Connector{Record: record.Record{ID: "6f3c1a52-9f0f-4d5e-8d8e-1f2f3c4d5e69"}, NodeID: b.node, Type: "iqn", ConnectorID: "iqn.2026-11.test:planted", Lessee: "p1"})
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	b.run(t)
-	if err := b.ask(t, metal.Delete); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.ask(t, metal.Delete))
 	b.until(t, metal.Available)
 	connectors, err := b.store.Connectors().List(t.Context(), nil, metal.ConnectorFilter{NodeID: b.node}, record.Page{Limit: 10})
 	if err != nil || len(connectors) != 1 || connectors[0].Lessee != "" {
@@ -265,7 +238,7 @@ func TestTemplatesOfADeploymentWithoutARamdisk(t *testing.T) {
 	})
 	template := func(steps ...metal.Step) {
 		t.Helper()
-		err := b.store.Do(context.Background(), func(tx job.Tx) error {
+		must.OK(t, b.store.Do(context.Background(), func(tx job.Tx) error {
 			all, err := b.store.DeployTemplates().List(context.Background(), tx, metal.DeployTemplateFilter{}, record.Page{Limit: 10})
 			for _, old := range all {
 				err = b.store.DeployTemplates().Delete(tx, old)
@@ -274,21 +247,12 @@ func TestTemplatesOfADeploymentWithoutARamdisk(t *testing.T) {
 				return err
 			}
 			return b.store.DeployTemplates().Insert(tx, &metal.DeployTemplate{Record: record.Record{ID: "6f3c1a52-9f0f-4d5e-8d8e-1f2f3c4d5e63", CreatedAt: time.Now()}, Name: "CUSTOM_T", Steps: steps})
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	refused := func() string {
 		t.Helper()
-		n, err := b.store.Node(context.Background(), nil, b.node)
-		if err != nil {
-			t.Fatal(err)
-		}
-		reasons, err := b.nodes.Check(context.Background(), n, metal.Operation{Kind: "deploy"}, b.con)
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := must.Get(b.store.Node(context.Background(), nil, b.node))(t)
+		reasons := must.Get(b.nodes.Check(context.Background(), n, metal.Operation{Kind: "deploy"}, b.con))(t)
 		return fmt.Sprint(reasons)
 	}
 	template(metal.Step{Interface: "deploy", Step: "inject_files", Args: metal.Object{}, Priority: 90})

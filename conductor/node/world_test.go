@@ -23,6 +23,7 @@ import (
 	"salvor/rescue"
 	"salvor/secret"
 	"salvor/store"
+	"salvor/test/must"
 )
 
 // bench is a machine in memory behind every interface of a driver, with an agent in
@@ -243,13 +244,9 @@ func newBench(t *testing.T, state metal.State) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := st.Register(context.Background(), job.Conductor{ID: "api", Incarnation: "api", Hostname: "api", Groups: []string{""}, Description: catalog}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, st.Register(context.Background(), job.Conductor{ID: "api", Incarnation: "api", Hostname: "api", Groups: []string{""}, Description: catalog}))
 	n := &metal.Node{ID: uuid.NewString(), Driver: "bench", ProvisionState: state, TargetProvision: state.Info().Target, PowerState: metal.PowerOn}
-	if err := b.nodes.Create(context.Background(), n, record.Asker{}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.nodes.Create(context.Background(), n, record.Asker{}))
 	b.node = n.ID
 	err = metal.NewPorts(st, st, b.nodes).Create(context.Background(), &metal.Port{NodeID: n.ID, Address: "52:54:00:00:00:01", PXEEnabled: true}, record.Asker{})
 	if err != nil {
@@ -297,24 +294,15 @@ func (b *bench) poke() {
 func (b *bench) picture(t *testing.T) string {
 	t.Helper()
 	ctx := context.Background()
-	n, err := b.store.Node(ctx, nil, b.node)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ports, err := b.store.Ports(ctx, metal.PortFilter{NodeID: b.node}, record.Page{Limit: 10, SortKey: "address"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := must.Get(b.store.Node(ctx, nil, b.node))(t)
+	ports := must.Get(b.store.Ports(ctx, metal.PortFilter{NodeID: b.node}, record.Page{Limit: 10, SortKey: "address"}))(t)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	steps := "none"
 	if _, err := b.store.Document(ctx, nil, b.node, metal.Steps); err == nil {
 		steps = "some"
 	}
-	connectors, err := b.store.Connectors().List(ctx, nil, metal.ConnectorFilter{NodeID: b.node}, record.Page{Limit: 10})
-	if err != nil {
-		t.Fatal(err)
-	}
+	connectors := must.Get(b.store.Connectors().List(ctx, nil, metal.ConnectorFilter{NodeID: b.node}, record.Page{Limit: 10}))(t)
 	session := "none"
 	if n.Rescue != nil {
 		session = fmt.Sprint(n.Rescue.Saved, n.Rescue.SavedKnown)
@@ -333,9 +321,7 @@ func (b *bench) start(t *testing.T, v metal.Verb) {
 	if v == metal.ToRescue {
 		args.RescuePassword = secret.New("let me in")
 	}
-	if err := b.nodes.Provision(ctx, b.node, v, string(v), args, record.Asker{User: "test"}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.nodes.Provision(ctx, b.node, v, string(v), args, record.Asker{User: "test"}))
 }
 
 func (b *bench) world(kind job.Kind, start, broken func(t *testing.T)) *jobtest.World {
@@ -348,10 +334,7 @@ func (b *bench) world(kind job.Kind, start, broken func(t *testing.T)) *jobtest.
 // noSecretLeft proves that no job that has ended or is undone holds a credential, and that the node is unlocked.
 func (b *bench) noSecretLeft(t *testing.T) *metal.Node {
 	t.Helper()
-	n, err := b.store.Node(context.Background(), nil, b.node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := must.Get(b.store.Node(context.Background(), nil, b.node))(t)
 	if n.Reservation != "" {
 		t.Errorf("the node is locked by %s", n.Reservation)
 	}

@@ -11,6 +11,7 @@ import (
 	"salvor/job"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 // abort asks for the abort of what goes on with the server.
@@ -93,9 +94,7 @@ func TestAbortOfASilentHost(t *testing.T) {
 				h.standsAt(t, c.at)
 			}
 			id, began := h.lead(t).ID, time.Now()
-			if err := h.abort(t); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, h.abort(t))
 			for h.lead(t) != nil {
 				if time.Since(began) > conductortest.AbortWithin {
 					t.Fatalf("it goes on: %+v", h.lead(t))
@@ -148,9 +147,7 @@ func TestAbortOfAMove(t *testing.T) {
 				}
 			}
 			began := time.Now()
-			if err := s.abort(t); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, s.abort(t))
 			for s.lead(t) != nil {
 				if time.Since(began) > conductortest.AbortWithin {
 					t.Fatalf("it goes on: %+v", s.lead(t))

@@ -27,6 +27,7 @@ import (
 	"salvor/secret"
 	"salvor/storage"
 	"salvor/store"
+	"salvor/test/must"
 )
 
 // bareMetalWorld is an endpoint of the Bare Metal API in memory, beside a real store. What is asked of a machine goes one step on at each look.
@@ -128,9 +129,7 @@ func (y *bareMetalWorld) settle(t *testing.T, b begin, flavor *compute.Flavor) {
 
 func (y *bareMetalWorld) tx(t *testing.T, fn func(job.Tx) error) {
 	t.Helper()
-	if err := y.store.Do(context.Background(), fn); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, y.store.Do(context.Background(), fn))
 }
 
 // ForHost and Endpoint are BareMetalFinder's.
@@ -332,10 +331,7 @@ func (y *bareMetalWorld) picture(t *testing.T) string {
 	t.Helper()
 	ctx := context.Background()
 	var out strings.Builder
-	s, err := y.store.Servers().Get(ctx, nil, y.server)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(y.store.Servers().Get(ctx, nil, y.server))(t)
 	session, fault := "none", ""
 	if r := s.Rescue; r != nil {
 		session = fmt.Sprint(r.State, " ", r.Saved, r.SavedKnown, " ", r.Source.Access)
@@ -343,10 +339,7 @@ func (y *bareMetalWorld) picture(t *testing.T) string {
 	if s.Fault != nil {
 		fault = s.Fault.Message
 	}
-	v, err := y.store.Volumes().Get(ctx, nil, y.volume)
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must.Get(y.store.Volumes().Get(ctx, nil, y.volume))(t)
 	fmt.Fprintf(&out, "server: %s task %q power %s wanted %s host %v nics %v\nsession: %s\nfault: %s\nvolume %s\n", s.State, s.Task, s.Power, s.Wanted, s.HostID != "", s.NICs, session, fault, v.Status)
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -360,18 +353,13 @@ func (y *bareMetalWorld) picture(t *testing.T) string {
 
 func (y *bareMetalWorld) act(t *testing.T, a compute.Act) {
 	t.Helper()
-	if _, err := y.services.Actions.Act(context.Background(), y.server, a, compute.Who{Admin: true}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(y.services.Actions.Act(context.Background(), y.server, a, compute.Who{Admin: true}))(t)
 }
 
 // now reads the server.
 func (y *bareMetalWorld) now(t *testing.T) *compute.Server {
 	t.Helper()
-	s, err := y.store.Servers().Get(context.Background(), nil, y.server)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(y.store.Servers().Get(context.Background(), nil, y.server))(t)
 	return s
 }
 
@@ -385,10 +373,7 @@ func (y *bareMetalWorld) create(t *testing.T, volume bool) {
 	if volume {
 		c.Image, c.Disks = "", []compute.DiskRequest{{VolumeID: y.volume}}
 	}
-	made, err := y.services.Servers.Create(context.Background(), c, compute.Who{Admin: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := must.Get(y.services.Servers.Create(context.Background(), c, compute.Who{Admin: true}))(t)
 	y.server = made[0].ID
 }
 

@@ -8,6 +8,7 @@ import (
 	"salvor/compute"
 	"salvor/job"
 	"salvor/storage"
+	"salvor/test/must"
 )
 
 // exporting is a bareMetalWorld whose storage exports its volumes.
@@ -57,10 +58,7 @@ func TestDeletionEndsTheExportOfTheAdmittedInitiator(t *testing.T) {
 	y := newDepot(t, begin{none: true})
 	e := &exporting{bareMetalWorld: y, exports: map[string]bool{}}
 	y.con.Storage = e
-	v, err := y.store.Volumes().Get(context.Background(), nil, y.volume)
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must.Get(y.store.Volumes().Get(context.Background(), nil, y.volume))(t)
 	v.Portal, v.IQN = "", ""
 	y.tx(t, func(tx job.Tx) error { return y.store.Volumes().Save(tx, v) })
 	y.create(t, true)

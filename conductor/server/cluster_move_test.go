@@ -17,6 +17,7 @@ import (
 	"salvor/job/jobtest"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 // herd is a cluster of two nodes that moves guests by itself: one hypervisor that knows on which node each guest is.
@@ -204,18 +205,14 @@ func TestClusterMigrates(t *testing.T) {
 			s, h := newHerd(t, compute.Active)
 			h.rigid = rigid
 			ctx, admin := context.Background(), compute.Who{Admin: true}
-			if _, err := s.services.Moves.Migrate(ctx, s.server, compute.MigrationRequest{}, admin); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(s.services.Moves.Migrate(ctx, s.server, compute.MigrationRequest{}, admin))(t)
 			s.workAll(t)
 			row, m := s.now(t), s.lastMove(t)
 			if row.HostID != s.others[0].host.ID || row.Task != compute.NoTask || row.State != compute.Active || m.State != compute.MoveCompleted || (m.Kind == compute.LiveMigration) == rigid {
 				t.Errorf("%+v:\n%s", m, s.whereabouts(t))
 			}
 			h.offline = []string{s.host.Name}
-			if _, err := s.services.Plans.Restore(ctx, s.host.ID, admin); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(s.services.Plans.Restore(ctx, s.host.ID, admin))(t)
 			s.workAll(t)
 			if len(h.offline) > 0 {
 				t.Errorf("offline after the restore: %v", h.offline)

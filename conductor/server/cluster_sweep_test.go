@@ -12,6 +12,7 @@ import (
 	"salvor/hypervisor"
 	"salvor/job"
 	"salvor/job/jobtest"
+	"salvor/test/must"
 )
 
 // TestSweepClusterWatch: whatever befalls a look at the cluster, all that it had to tell is told once. The watch has no end of its own; here
@@ -56,10 +57,7 @@ func TestSweepClusterWatch(t *testing.T) {
 				c.wake()
 			},
 			Picture: func(t *testing.T) string {
-				host, err := c.store.Hosts().Get(t.Context(), nil, c.server(id).HostID)
-				if err != nil {
-					t.Fatal(err)
-				}
+				host := must.Get(c.store.Hosts().Get(t.Context(), nil, c.server(id).HostID))(t)
 				return fmt.Sprintf("%s on %s: %q", c.is(id), host.Name, c.clusterEvents(id))
 			},
 			Broken: func(t *testing.T) {

@@ -23,6 +23,7 @@ import (
 	"salvor/rescue"
 	"salvor/secret"
 	"salvor/store"
+	"salvor/test/must"
 )
 
 // clusterWorld is a cluster in memory beside a real store and a conductor that watches it.
@@ -49,9 +50,7 @@ func newCloud(t *testing.T) *clusterWorld {
 	c.services = service.New(st, st, service.Options{RescueImagePath: "/srv/rescue"}, time.Now)
 	c.con = New(Config{Store: st, Compute: c.services, Log: slog.New(slog.DiscardHandler), Now: time.Now, Clusters: c})
 	c.row = &compute.Cluster{Name: "prod", URL: "https://192.0.2.1", User: "salvor", Password: secret.New("canary")}
-	if err := c.services.Clusters.Create(t.Context(), c.row, operator.Asker); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.services.Clusters.Create(t.Context(), c.row, operator.Asker))
 	return c
 }
 
@@ -144,10 +143,7 @@ func (c *clusterWorld) turn() {
 	stop := c.conduct()
 	defer stop()
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		j, err := c.store.Job(c.Context(), nil, watch.ID)
-		if err != nil {
-			c.Fatal(err)
-		}
+		j := must.Get(c.store.Job(c.Context(), nil, watch.ID))(c)
 		if j.State == job.Waiting && j.Fence > watch.Fence {
 			return
 		}
@@ -164,23 +160,16 @@ func (c *clusterWorld) turn() {
 // wake ends the rest of the watch.
 func (c *clusterWorld) wake() {
 	c.Helper()
-	if err := c.store.Do(c.Context(), func(tx job.Tx) error { return c.store.Signal(tx, compute.ClusterSubject(c.row.ID)) }); err != nil {
-		c.Fatal(err)
-	}
+	must.OK(c, c.store.Do(c.Context(), func(tx job.Tx) error { return c.store.Signal(tx, compute.ClusterSubject(c.row.ID)) }))
 }
 
 func (c *clusterWorld) conduct() (stop func()) {
 	c.Helper()
-	r, err := job.NewRunner(job.Config{
+	r := must.Get(job.NewRunner(job.Config{
 		Store: c.store, Definitions: c.con.Definitions(), Workers: 2, Log: slog.New(slog.DiscardHandler), Die: func(why string) { panic(why) },
 		Conductor: job.Conductor{ID: "c", Incarnation: uuid.NewString(), Hostname: "c", Groups: []string{""}, Description: json.RawMessage(`{}`)},
-	})
-	if err != nil {
-		c.Fatal(err)
-	}
-	if err := r.Join(context.Background()); err != nil {
-		c.Fatal(err)
-	}
+	}))(c)
+	must.OK(c, r.Join(context.Background()))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = r.Run(ctx, 0) }()
@@ -194,10 +183,7 @@ func (c *clusterWorld) adopted(name string) string {
 	c.guests = append(c.guests, hypervisor.ClusterGuest{Host: "n1", System: "debian+default", Disks: []int{2048}, Guest: compute.Guest{
 		ID: uuid.NewString(), Name: name, Power: compute.PowerOff, VCPUs: 1, RAM: 512, Settings: map[string]string{"boot_order": "network", "kernel_path": "default"}}})
 	c.mu.Unlock()
-	id, err := c.adopt(name)
-	if err != nil {
-		c.Fatal(err)
-	}
+	id := must.Get(c.adopt(name))(c)
 	return id
 }
 
@@ -225,19 +211,14 @@ func (c *clusterWorld) answered(question string) (raw json.RawMessage, err error
 
 func (c *clusterWorld) server(id string) *compute.Server {
 	c.Helper()
-	s, err := c.store.Servers().Get(c.Context(), nil, id)
-	if err != nil {
-		c.Fatal(err)
-	}
+	s := must.Get(c.store.Servers().Get(c.Context(), nil, id))(c)
 	return s
 }
 
 func (c *clusterWorld) image(location string) *rescue.Image {
 	c.Helper()
 	img := &rescue.Image{Name: location, Source: rescue.Source{Kind: rescue.ISO, LocationType: rescue.LocationFile, Location: location}}
-	if err := c.services.RescueImages.Create(c.Context(), img, operator.Asker); err != nil {
-		c.Fatal(err)
-	}
+	must.OK(c, c.services.RescueImages.Create(c.Context(), img, operator.Asker))
 	return img
 }
 
@@ -245,10 +226,7 @@ func (c *clusterWorld) image(location string) *rescue.Image {
 func (c *clusterWorld) is(id string) string {
 	c.Helper()
 	s := c.server(id)
-	use, err := c.services.RescueImages.Use(c.Context())
-	if err != nil {
-		c.Fatal(err)
-	}
+	use := must.Get(c.services.RescueImages.Use(c.Context()))(c)
 	session := "no session"
 	if s.Rescue != nil {
 		session = fmt.Sprintf("%s with %s", s.Rescue.State, s.Rescue.Source.Location)
@@ -299,16 +277,13 @@ func TestDefect5NoImageIsHeldByWhatFailed(t *testing.T) {
 	c := newCloud(t)
 	id := c.adopted("web")
 	img := c.image("a.iso")
-	err := c.store.Do(t.Context(), func(tx job.Tx) error {
+	must.OK(t, c.store.Do(t.Context(), func(tx job.Tx) error {
 		return c.services.Servers.Edit(t.Context(), tx, id, func(s *compute.Server) {
 			src := img.Source
 			src.ImageID = img.Num
 			s.State, s.Rescue = compute.Errored, &rescue.Session{State: rescue.Failed, Source: &src, SavedKnown: true}
 		})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	c.want(id, "error off, failed with a.iso, 1 in use")
 	c.turn()
 	c.want(id, plainlyOff)
@@ -340,9 +315,7 @@ func TestDefect6LocationsAreComparedWhole(t *testing.T) {
 	if now := c.server(id).Version; now != version {
 		t.Error("a look that sees what is known writes")
 	}
-	if err := c.services.RescueImages.Remove(t.Context(), fmt.Sprint(img.Num), true, operator.Asker); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.services.RescueImages.Remove(t.Context(), fmt.Sprint(img.Num), true, operator.Asker))
 	c.turn()
 	c.want(id, "rescued off, prepared with a.iso, 1 in use")
 }
@@ -353,9 +326,7 @@ func TestDefect10AnAdministratorsCDIsNoRescue(t *testing.T) {
 	c := newCloud(t)
 	id := c.adopted("web")
 	kernel := &rescue.Image{Name: "k", Source: rescue.Source{Kind: rescue.Kernel, LocationType: rescue.LocationFile, Location: "vmlinuz", Ramdisk: "initrd"}}
-	if err := c.services.RescueImages.Create(t.Context(), kernel, operator.Asker); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.services.RescueImages.Create(t.Context(), kernel, operator.Asker))
 	for _, cd := range []string{"/isos/debian.iso", "http://mirror.example.test/a.iso", "/srv/rescue/nobody-knows.iso", "/srv/rescue/vmlinuz"} {
 		c.boots("web", cd)
 		c.turn()
@@ -414,10 +385,7 @@ func TestNodesAndGuestsAreFollowed(t *testing.T) {
 	id := c.adopted("web")
 	c.turn()
 	names := func() (out []string) {
-		hosts, err := c.store.Hosts().List(t.Context(), nil, compute.HostFilter{ClusterID: c.row.ID}, record.Page{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosts := must.Get(c.store.Hosts().List(t.Context(), nil, compute.HostFilter{ClusterID: c.row.ID}, record.Page{}))(t)
 		for _, h := range hosts {
 			out = append(out, h.Name)
 			if h.ID == c.server(id).HostID {
@@ -462,10 +430,7 @@ func TestClusterThatDoesNotAnswer(t *testing.T) {
 	c.image("a.iso")
 	c.turn()
 	read := func() *compute.Cluster {
-		row, err := c.store.Clusters().Get(t.Context(), nil, c.row.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		row := must.Get(c.store.Clusters().Get(t.Context(), nil, c.row.ID))(t)
 		return row
 	}
 	c.broken = problem.Unavailablef("RAPI of 192.0.2.1 does not answer")
@@ -518,10 +483,7 @@ func TestJobsAreToldOnce(t *testing.T) {
 // clusterEvents is what a server's timeline has of its cluster.
 func (c *clusterWorld) clusterEvents(id string) (out []string) {
 	c.Helper()
-	events, err := c.store.Events(c.Context(), compute.Subject(id), 0, 100)
-	if err != nil {
-		c.Fatal(err)
-	}
+	events := must.Get(c.store.Events(c.Context(), compute.Subject(id), 0, 100))(c)
 	for _, e := range events {
 		if strings.Contains(e.Text, "Ganeti") {
 			out = append(out, e.Severity+": "+e.Text)

@@ -7,6 +7,7 @@ import (
 
 	"salvor/compute"
 	"salvor/job"
+	"salvor/test/must"
 )
 
 // drained begins the drain of the first house, which dies when it is asked for the first thing.
@@ -40,10 +41,7 @@ func TestADrainGivesWayToAFence(t *testing.T) {
 	stop := l.conduct(t)
 	defer stop()
 	p := l.drained(t)
-	id, err := l.services.Fences.Fence(context.Background(), l.host.ID, compute.FenceArgs{Words: "it burns"}, ops)
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := must.Get(l.services.Fences.Fence(context.Background(), l.host.ID, compute.FenceArgs{Words: "it burns"}, ops))(t)
 	if now, err := l.services.Plans.Get(context.Background(), p.ID); err != nil || now.State != compute.PlanCancelled {
 		t.Errorf("plan %+v: %v", now, err)
 	}

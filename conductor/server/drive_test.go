@@ -12,6 +12,7 @@ import (
 	"salvor/job"
 	"salvor/problem"
 	"salvor/rescue"
+	"salvor/test/must"
 )
 
 // witness is a hypervisor that remembers what it was asked.
@@ -123,10 +124,7 @@ func (r roamer) Guest(ctx context.Context, id string) (*compute.Guest, error) {
 func TestMovedGuestsAreLookedAt(t *testing.T) {
 	t.Parallel()
 	h, w := driven(t)
-	g, err := h.con.guest(t.Context(), h.server)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Get(h.con.guest(t.Context(), h.server))(t)
 	found, err := lookAt(t.Context(), roamer{w}, g)
 	if err != nil || found.Guest == nil || found.Guest.ID != h.server {
 		t.Errorf("%+v %v", found, err)

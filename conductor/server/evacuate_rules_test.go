@@ -16,6 +16,7 @@ import (
 	"salvor/problem"
 	"salvor/record"
 	"salvor/rescue"
+	"salvor/test/must"
 )
 
 // neighbours adds servers to the source whose disks lie in the shared store; the later they are added, the sooner they go.
@@ -45,10 +46,7 @@ func (s *moveWorld) neighbours(t *testing.T, n int) []string {
 
 func (s *moveWorld) movesOf(t *testing.T, f compute.MoveFilter) []*compute.Move {
 	t.Helper()
-	all, err := s.services.Moves.List(context.Background(), f, record.Page{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(s.services.Moves.List(context.Background(), f, record.Page{}))(t)
 	return all
 }
 
@@ -83,10 +81,7 @@ func TestAPlanOfMany(t *testing.T) {
 		if open := s.movesOf(t, compute.MoveFilter{PlanID: p.ID, Open: true}); len(open) > parallel {
 			t.Fatalf("%d move at a time", len(open))
 		}
-		now, err := s.services.Plans.Get(context.Background(), p.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		now := must.Get(s.services.Plans.Get(context.Background(), p.ID))(t)
 		if now.State != compute.PlanRunning {
 			p = now
 			break
@@ -112,10 +107,7 @@ func TestAPlanOfMany(t *testing.T) {
 		t.Errorf("who finds no place: %+v", last)
 	}
 	for i, o := range s.others {
-		h, err := s.store.Hosts().Get(context.Background(), nil, o.host.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		h := must.Get(s.store.Hosts().Get(context.Background(), nil, o.host.ID))(t)
 		if h.UsedRAM != h.Inventory.RAM || i == 0 && h.UsedVCPUs != 7 {
 			t.Errorf("host %s has %d of %d MiB in use", h.Name, h.UsedRAM, h.Inventory.RAM)
 		}
@@ -137,9 +129,7 @@ func TestACancelledPlan(t *testing.T) {
 			t.Fatal("no move begins")
 		}
 	}
-	if _, err := s.services.Plans.Cancel(ctx, p.ID, ops); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(s.services.Plans.Cancel(ctx, p.ID, ops))(t)
 	stop()
 	s.workAll(t)
 	now, err := s.services.Plans.Get(ctx, p.ID)
@@ -176,9 +166,7 @@ func TestConsent(t *testing.T) {
 			t.Parallel()
 			s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active}, lone: true})
 			if c.policy != "" {
-				if err := s.services.HostGroups.Create(ctx, &compute.HostGroup{Name: "g", Reimage: c.policy}, record.Asker{}); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, s.services.HostGroups.Create(ctx, &compute.HostGroup{Name: "g", Reimage: c.policy}, record.Asker{}))
 				s.say(t, compute.Service{Group: new("g")})
 			}
 			s.fence(t)
@@ -193,9 +181,7 @@ func TestConsent(t *testing.T) {
 			if c.consent {
 				consent = []string{s.server}
 			}
-			if _, err := s.services.Plans.Run(ctx, p.ID, consent, ops); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(s.services.Plans.Run(ctx, p.ID, consent, ops))(t)
 			s.workAll(t)
 			row := s.now(t)
 			if moved := row.HostID != s.host.ID; moved != c.moved {
@@ -212,10 +198,7 @@ func TestConsent(t *testing.T) {
 // reads checks what the owner finds on the server's timeline.
 func (s *moveWorld) reads(t *testing.T, text string) {
 	t.Helper()
-	events, err := s.store.Latest(context.Background(), compute.Subject(s.server), 50)
-	if err != nil {
-		t.Fatal(err)
-	}
+	events := must.Get(s.store.Latest(context.Background(), compute.Subject(s.server), 50))(t)
 	if !slices.ContainsFunc(events, func(e job.Event) bool { return strings.Contains(e.Text, text) }) {
 		t.Errorf("the owner reads nothing of %q: %+v", text, events)
 	}

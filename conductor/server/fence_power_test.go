@@ -9,6 +9,7 @@ import (
 	"salvor/compute"
 	"salvor/job"
 	"salvor/metal"
+	"salvor/test/must"
 )
 
 // TestOnlyOffReadTwiceIsACut: a BMC that takes the order and then reads anything but "power off", at the first or the second reading,
@@ -55,10 +56,7 @@ func TestACutIsNoProofBeforeTheHostIsSilent(t *testing.T) {
 	defer y.house().conduct(t)()
 	id := y.ask(t, compute.FenceArgs{})
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		j, err := y.store.Job(context.Background(), nil, id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		j := must.Get(y.store.Job(context.Background(), nil, id))(t)
 		if j.State != job.Ended {
 			if j.Memo[fenceOff] != "" {
 				y.pass(100 * time.Millisecond)

@@ -10,6 +10,7 @@ import (
 	"salvor/job"
 	"salvor/record"
 	"salvor/storage"
+	"salvor/test/must"
 )
 
 // visited is a storage to which somebody is connected from an address.
@@ -27,9 +28,7 @@ func TestAStrangerFromTheHostsAddressIsNoProof(t *testing.T) {
 	for from, proven := range map[string]bool{"192.0.2.7": false, "192.0.2.8": true} {
 		y := newLot(t, site{volumes: true})
 		y.host.Inventory.Address = "192.0.2.7"
-		if err := y.store.Do(context.Background(), func(tx job.Tx) error { return y.store.Hosts().Save(tx, y.host) }); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, y.store.Do(context.Background(), func(tx job.Tx) error { return y.store.Hosts().Save(tx, y.host) }))
 		y.con.Config.Storage = visited{y.array, from}
 		y.con = New(y.con.Config)
 		j, _ := y.fenced(t, compute.FenceArgs{})
@@ -59,22 +58,14 @@ func TestASecondFenceOfAnotherBoot(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			y := newLot(t, c.site)
-			err := y.store.Do(context.Background(), func(tx job.Tx) error {
+			must.OK(t, y.store.Do(context.Background(), func(tx job.Tx) error {
 				first := []compute.Proof{{Evidence: compute.Attested, Text: "it was off", At: y.now()}}
 				_, err := y.services.Fences.Give(context.Background(), tx, y.host.ID, first, "ann", "")
 				return err
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			}))
 			down := true
-			if _, err := y.services.Hosts.SetService(context.Background(), y.host.ID, compute.Service{ForcedDown: &down}, record.Asker{}); err != nil {
-				t.Fatal(err)
-			}
-			servers, err := y.store.Servers().List(context.Background(), nil, compute.ServerFilter{HostID: y.host.ID}, record.Page{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Get(y.services.Hosts.SetService(context.Background(), y.host.ID, compute.Service{ForcedDown: &down}, record.Asker{}))(t)
+			servers := must.Get(y.store.Servers().List(context.Background(), nil, compute.ServerFilter{HostID: y.host.ID}, record.Page{}))(t)
 			guest := compute.Guest{ID: servers[0].ID, Ours: true, Power: compute.PowerOn, Epoch: 1}
 			speak := func() {
 				_, err := y.services.Leases.Renew(context.Background(), y.host.ID, "", compute.Renewal{BootID: "boot-2", Name: "east", HasGuests: true, Guests: []compute.Guest{guest}})

@@ -8,6 +8,7 @@ import (
 
 	"salvor/compute"
 	"salvor/job"
+	"salvor/test/must"
 )
 
 // TestAWatchdogHasItsTime: a host whose watchdog is armed is proven off when the watchdog has reset it, and no earlier.
@@ -22,10 +23,7 @@ func TestAWatchdogHasItsTime(t *testing.T) {
 	id, waited := y.ask(t, compute.FenceArgs{}), false
 	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		w.Poke()
-		j, err := y.store.Job(context.Background(), nil, id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		j := must.Get(y.store.Job(context.Background(), nil, id))(t)
 		if !waited && strings.Contains(j.WaitFor, "the watchdog of host") {
 			waited = true
 			y.pass(compute.SelfFenceEvidence - 9*time.Second)

@@ -15,6 +15,7 @@ import (
 	"salvor/job/jobtest"
 	"salvor/rescue"
 	"salvor/secret"
+	"salvor/test/must"
 )
 
 // Every operation on servers survives: on hosts that take orders, and on those that a conductor drives itself.
@@ -264,10 +265,7 @@ func (h *house) mentions(t *testing.T, text string) bool {
 		t.Fatalf("no database found: %v", err)
 	}
 	for _, file := range files {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(os.ReadFile(file))(t)
 		if bytes.Contains(b, []byte(text)) {
 			return true
 		}

@@ -14,6 +14,7 @@ import (
 	"salvor/problem"
 	"salvor/rescue"
 	"salvor/secret"
+	"salvor/test/must"
 )
 
 // TestServerWalks leads servers through states as both faces do.
@@ -266,9 +267,7 @@ func TestUnrescueOfALostGuest(t *testing.T) {
 	h := newHouse(t, quarters{state: compute.Active})
 	startRescue(t, h, false)
 	h.work(t)
-	if err := h.hv.Remove(context.Background(), h.server); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, h.hv.Remove(context.Background(), h.server))
 	h.act(t, compute.Act{Action: compute.Unrescue})
 	h.work(t)
 	if s := h.now(t); s.State != compute.Active || s.Rescue != nil || h.runs() != "system" {
@@ -347,10 +346,7 @@ func TestDeletionFromAnywhere(t *testing.T) {
 			h.act(t, compute.Act{Action: compute.Delete})
 			h.work(t)
 			s := h.now(t)
-			v, err := h.store.Volumes().Get(context.Background(), nil, h.volume)
-			if err != nil {
-				t.Fatal(err)
-			}
+			v := must.Get(h.store.Volumes().Get(context.Background(), nil, h.volume))(t)
 			_, there := h.hv.State(h.server)
 			if s.State != compute.Deleted || s.Rescue != nil || there || len(h.disks) > 0 || h.copies || v.Status != compute.VolumeAvailable {
 				t.Errorf("left: %s", h.picture(t))
@@ -374,9 +370,7 @@ func TestDeletionDuringAnOperation(t *testing.T) {
 			t.Fatalf("%s", h.picture(t))
 		}
 		h.work(t)
-		if err := h.services.Actions.Tend(context.Background()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, h.services.Actions.Tend(context.Background()))
 	}
 	if _, there := h.hv.State(h.server); there || len(h.disks) > 0 {
 		t.Errorf("%s", h.picture(t))
@@ -576,10 +570,8 @@ func TestAStartThatFailsAfterACrashIsTriedThreeTimes(t *testing.T) {
 		return service.New(h.store, h.store, service.Options{RescueImagePath: "/srv/rescue"}, func() time.Time { return time.Now().Add(d) })
 	}
 	h.con.Compute, h.con.Now = at(-time.Hour), func() time.Time { return time.Now().Add(-time.Hour) }
-	if _, err := at(time.Minute).Leases.Renew(t.Context(), h.host.ID, "", compute.Renewal{BootID: "boot-1", HasGuests: true,
-		Guests: []compute.Guest{{ID: h.server, Power: compute.PowerCrashed, Ours: true, Epoch: 1}}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(at(time.Minute).Leases.Renew(t.Context(), h.host.ID, "", compute.Renewal{BootID: "boot-1", HasGuests: true,
+		Guests: []compute.Guest{{ID: h.server, Power: compute.PowerCrashed, Ours: true, Epoch: 1}}}))(t)
 	h.work(t)
 	s := h.now(t)
 	if s.State != compute.Errored || s.Fault == nil || !strings.Contains(s.Fault.Message, "3 times in 10m0s") || !strings.Contains(s.Fault.Message, "cannot allocate memory") {

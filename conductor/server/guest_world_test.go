@@ -26,6 +26,7 @@ import (
 	"salvor/rescue"
 	"salvor/secret"
 	"salvor/store"
+	"salvor/test/must"
 )
 
 // house is a VM host in memory beside a real store: its hypervisor, its files, and an agent that takes orders from the
@@ -115,9 +116,7 @@ func (h *house) furnish(t *testing.T, q quarters) {
 	if q.silent {
 		return
 	}
-	if err := h.store.SaveLeases(context.Background(), []compute.Lease{{HostID: h.host.ID, BootID: "boot-1", RenewedAt: time.Now()}}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, h.store.SaveLeases(context.Background(), []compute.Lease{{HostID: h.host.ID, BootID: "boot-1", RenewedAt: time.Now()}}))
 }
 
 // settle adds a server that was made long ago.
@@ -148,10 +147,7 @@ func (h *house) settle(t *testing.T, q quarters) {
 		v.Status, v.ServerID, v.Device = compute.VolumeInUse, s.ID, "vda"
 		return h.store.Volumes().Save(tx, v)
 	})
-	b, err := h.services.Servers.Blueprint(context.Background(), s, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(h.services.Servers.Blueprint(context.Background(), s, ""))(t)
 	domain := hypervisor.Domain{Spec: b.Spec}
 	as := fake.State{Defined: domain, Power: power, Ours: true, Settings: map[string]string{fake.BootOrder: "network", "vga": "std"}}
 	if power == compute.PowerOn {
@@ -162,9 +158,7 @@ func (h *house) settle(t *testing.T, q quarters) {
 
 func (h *house) tx(t *testing.T, fn func(job.Tx) error) {
 	t.Helper()
-	if err := h.store.Do(context.Background(), fn); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, h.store.Do(context.Background(), fn))
 }
 
 // poke plays the agent of the host once: it carries its open orders out and tells of it.
@@ -324,19 +318,14 @@ func (h *house) look(ctx context.Context, id string) (compute.Result, error) {
 // now reads the server.
 func (h *house) now(t *testing.T) *compute.Server {
 	t.Helper()
-	s, err := h.store.Servers().Get(context.Background(), nil, h.server)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(h.store.Servers().Get(context.Background(), nil, h.server))(t)
 	return s
 }
 
 // act asks for something as an administrator.
 func (h *house) act(t *testing.T, a compute.Act) {
 	t.Helper()
-	if _, err := h.services.Actions.Act(context.Background(), h.server, a, compute.Who{Admin: true}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(h.services.Actions.Act(context.Background(), h.server, a, compute.Who{Admin: true}))(t)
 }
 
 // picture tells all that an operation may leave behind, on the host and in the store.
@@ -356,22 +345,10 @@ func (h *house) picture(t *testing.T) string {
 		fmt.Fprintf(&out, "server: %s task %q power %s wanted %s host %v image %v disks %v\nsession: %s\nfault: %s\n",
 			s.State, s.Task, s.Power, s.Wanted, s.HostID != "", s.ImageID == h.image, s.Disks, session, fault)
 	}
-	uses, err := h.store.RescueImageUse(ctx, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	v, err := h.store.Volumes().Get(ctx, nil, h.volume)
-	if err != nil {
-		t.Fatal(err)
-	}
-	open, err := h.store.OpenOrders(ctx, h.host.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	host, err := h.store.Hosts().Get(ctx, nil, h.host.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	uses := must.Get(h.store.RescueImageUse(ctx, nil))(t)
+	v := must.Get(h.store.Volumes().Get(ctx, nil, h.volume))(t)
+	open := must.Get(h.store.OpenOrders(ctx, h.host.ID))(t)
+	host := must.Get(h.store.Hosts().Get(ctx, nil, h.host.ID))(t)
 	fmt.Fprintf(&out, "rescue images in use: %d; volume %s %s; open orders %d; host uses %d vcpus\n", len(uses), v.Status, v.Device, len(open), host.UsedVCPUs)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -420,16 +397,11 @@ func (h *house) conduct(t *testing.T) (stop func()) {
 	if h.machines != nil {
 		all = append(all, h.machines.Definitions()...)
 	}
-	r, err := job.NewRunner(job.Config{
+	r := must.Get(job.NewRunner(job.Config{
 		Store: h.store, Definitions: all, Workers: 2, Log: slog.New(slog.DiscardHandler), Die: func(why string) { panic(why) },
 		Conductor: job.Conductor{ID: "c", Incarnation: uuid.NewString(), Hostname: "c", Groups: []string{""}, Description: json.RawMessage(`{}`)},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Join(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
+	must.OK(t, r.Join(context.Background()))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = r.Run(ctx, 0) }()

@@ -14,6 +14,7 @@ import (
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 // TestHealing: a host that dies is called dead by its lease and its BMC, fenced, and evacuated by its group's policy; nobody asked.
@@ -23,7 +24,7 @@ func TestHealing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	y.power = metal.PowerOff
 	others := []*compute.Host{{Name: "west"}, {Name: "north"}}
-	err := y.store.Do(ctx, func(tx job.Tx) error {
+	must.OK(t, y.store.Do(ctx, func(tx job.Tx) error {
 		groups, err := y.store.HostGroups().List(ctx, tx, compute.HostGroupFilter{Name: "strict"}, record.Page{Limit: 1})
 		if err != nil {
 			return err
@@ -36,10 +37,7 @@ func TestHealing(t *testing.T) {
 			}
 		}
 		return y.store.HostGroups().Save(tx, groups[0])
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	y.services.Liveness.SetSenses(y.con.HealthSources(ctx))
 	h := y.house()
 	stop := h.conduct(t)
@@ -55,15 +53,10 @@ func TestHealing(t *testing.T) {
 		}
 		y.pass(25 * time.Millisecond)
 		for _, o := range others {
-			if _, err := y.services.Leases.Renew(ctx, o.ID, "", compute.Renewal{BootID: "b", Name: o.Name}); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(y.services.Leases.Renew(ctx, o.ID, "", compute.Renewal{BootID: "b", Name: o.Name}))(t)
 			y.refuse(t, o.ID)
 		}
-		lives, err := y.services.Liveness.All(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lives := must.Get(y.services.Liveness.All(ctx))(t)
 		if now := lives[y.host.ID].Verdict; now != "" {
 			if dead := strings.Contains(now, "its BMC says off"); dead != lives[y.host.ID].Suspected {
 				t.Errorf("suspected: %v; thought %q", !dead, now)
@@ -76,10 +69,7 @@ func TestHealing(t *testing.T) {
 		if fenced == 0 && len(y.receipts(t)) > 0 {
 			fenced = y.now().Sub(began)
 		}
-		plans, err := y.services.Plans.List(ctx, compute.PlanFilter{HostID: y.host.ID}, record.Page{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		plans := must.Get(y.services.Plans.List(ctx, compute.PlanFilter{HostID: y.host.ID}, record.Page{}))(t)
 		if len(plans) > 0 && plans[0].State != compute.PlanDrafted {
 			break
 		}
@@ -98,17 +88,11 @@ func TestHealing(t *testing.T) {
 func (y *fenceWorld) refuse(t *testing.T, hostID string) {
 	t.Helper()
 	ctx := context.Background()
-	orders, err := y.store.OpenOrders(ctx, hostID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	orders := must.Get(y.store.OpenOrders(ctx, hostID))(t)
 	for _, o := range orders {
-		err := y.store.Do(ctx, func(tx job.Tx) error {
+		must.OK(t, y.store.Do(ctx, func(tx job.Tx) error {
 			_, err := y.store.FinishOrder(tx, o.ID, hostID, o.BootID, o.Epoch, compute.Result{ErrorKind: problem.Unsupported.String(), Error: "not here"})
 			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"salvor/problem"
 	"salvor/record"
 	"salvor/rescue"
+	"salvor/test/must"
 )
 
 var ops = compute.Who{Admin: true, Asker: record.Asker{User: "ops"}}
@@ -54,9 +55,7 @@ func planned(t *testing.T, poke func(), ask func() (*compute.Plan, error)) *comp
 
 func (s *moveWorld) runPlan(t *testing.T, p *compute.Plan) {
 	t.Helper()
-	if _, err := s.services.Plans.Run(context.Background(), p.ID, nil, ops); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(s.services.Plans.Run(context.Background(), p.ID, nil, ops))(t)
 }
 
 // TestSweepEvacuate: the plan of a host is worked off, whatever befalls its conductor.
@@ -71,10 +70,7 @@ func TestSweepEvacuate(t *testing.T) {
 		s.fence(t)
 		ended := func(t *testing.T) *compute.Plan {
 			s.workAll(t) // what the job left to the moves
-			now, err := s.services.Plans.Get(context.Background(), p.ID)
-			if err != nil {
-				t.Fatal(err)
-			}
+			now := must.Get(s.services.Plans.Get(context.Background(), p.ID))(t)
 			return now
 		}
 		w := s.sweepWorld(compute.JobEvacuate, func(t *testing.T) { s.runPlan(t, p) }, func(t *testing.T) {
@@ -215,9 +211,7 @@ func TestDeletionNeedsNoDeadHost(t *testing.T) {
 
 func (s *moveWorld) say(t *testing.T, v compute.Service) {
 	t.Helper()
-	if _, err := s.services.Hosts.SetService(context.Background(), s.host.ID, v, record.Asker{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(s.services.Hosts.SetService(context.Background(), s.host.ID, v, record.Asker{}))(t)
 }
 
 // TestDeletionOfWhatIsOnItsWay: the move ends, nothing is left at the destination, and the source is told to destroy what it has.
@@ -344,9 +338,7 @@ func TestADestinationThatDies(t *testing.T) {
 	}
 	stop()
 	// The first destination falls silent and is fenced in its turn, the job waits for it.
-	if err := s.store.SaveLeases(context.Background(), []compute.Lease{{HostID: first.host.ID, BootID: "boot-1", Renewals: 1, RenewedAt: time.Now()}}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.store.SaveLeases(context.Background(), []compute.Lease{{HostID: first.host.ID, BootID: "boot-1", Renewals: 1, RenewedAt: time.Now()}}))
 	s.tx(t, func(tx job.Tx) error {
 		_, err := s.services.Fences.Give(context.Background(), tx, first.host.ID, []compute.Proof{{Evidence: compute.PowerCut, Text: "off"}}, "ops", "")
 		return err
@@ -356,10 +348,7 @@ func TestADestinationThatDies(t *testing.T) {
 	s.evacuate(t)
 	s.others = s.others[1:]
 	s.workAll(t)
-	now, err := s.services.Moves.Get(context.Background(), former.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	now := must.Get(s.services.Moves.Get(context.Background(), former.ID))(t)
 	m := s.lastMove(t)
 	s.livesElsewhere(t, true)
 	if now.State != compute.MoveDone || now.Clean != compute.CleanGuest || !strings.Contains(now.Problem, m.ID) || m.SourceID != first.host.ID || m.State != compute.MoveDone {

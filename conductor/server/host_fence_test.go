@@ -22,6 +22,7 @@ import (
 	"salvor/problem"
 	"salvor/record"
 	"salvor/storage"
+	"salvor/test/must"
 )
 
 // fenceWorld is a host that is a machine in memory, with servers on it, beside a storage in memory.
@@ -153,28 +154,19 @@ func (y *fenceWorld) poke() {
 
 func (y *fenceWorld) ask(t *testing.T, a compute.FenceArgs) string {
 	t.Helper()
-	id, err := y.services.Fences.Fence(context.Background(), y.host.ID, a, compute.Who{Admin: true, Asker: record.Asker{User: "ann"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := must.Get(y.services.Fences.Fence(context.Background(), y.host.ID, a, compute.Who{Admin: true, Asker: record.Asker{User: "ann"}}))(t)
 	return id
 }
 
 func (y *fenceWorld) receipts(t *testing.T) []*compute.Receipt {
 	t.Helper()
-	all, err := y.services.Fences.List(context.Background(), compute.ReceiptFilter{HostID: y.host.ID}, record.Page{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(y.services.Fences.List(context.Background(), compute.ReceiptFilter{HostID: y.host.ID}, record.Page{}))(t)
 	return all
 }
 
 func (y *fenceWorld) held(t *testing.T) string {
 	t.Helper()
-	n, err := y.store.Node(context.Background(), nil, y.node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := must.Get(y.store.Node(context.Background(), nil, y.node))(t)
 	return n.PowerLock
 }
 
@@ -188,14 +180,8 @@ func (y *fenceWorld) picture(t *testing.T) string {
 			out += " " + string(p.Evidence)
 		}
 	}
-	h, err := y.store.Hosts().Get(context.Background(), nil, y.host.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := y.store.Node(context.Background(), nil, y.node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := must.Get(y.store.Hosts().Get(context.Background(), nil, y.host.ID))(t)
+	n := must.Get(y.store.Node(context.Background(), nil, y.node))(t)
 	y.array.mu.Lock()
 	defer y.array.mu.Unlock()
 	return out + fmt.Sprintf("\nfences %d, fenced %v; node %s, held %q, locked %q, is %s; revoked %d", h.Fences, h.Fenced, n.PowerState, n.PowerLock, n.Reservation, y.power, len(y.array.revoked))
@@ -318,26 +304,20 @@ func TestFence(t *testing.T) {
 }
 
 func revoked(t *testing.T, y *fenceWorld) {
-	err := y.store.Do(context.Background(), func(tx job.Tx) error {
+	must.OK(t, y.store.Do(context.Background(), func(tx job.Tx) error {
 		h, err := y.store.Hosts().Get(context.Background(), tx, y.host.ID)
 		if err != nil {
 			return err
 		}
 		h.Revoked = true
 		return y.store.Hosts().Save(tx, h)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 func noPowerOff(t *testing.T, y *fenceWorld) {
-	err := y.store.Do(context.Background(), func(tx job.Tx) error {
+	must.OK(t, y.store.Do(context.Background(), func(tx job.Tx) error {
 		return y.nodes.Edit(context.Background(), tx, y.node, func(n *metal.Node) { n.DisablePowerOff = true })
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 // cutDeadline is how long an attempt to switch a node off by force may take.
@@ -384,9 +364,7 @@ func TestHeldNode(t *testing.T) {
 			t.Errorf("%s: %v", v, err)
 		}
 	}
-	if err := y.store.Do(ctx, func(tx job.Tx) error { return y.nodes.UnlockPower(ctx, tx, y.node) }); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, y.store.Do(ctx, func(tx job.Tx) error { return y.nodes.UnlockPower(ctx, tx, y.node) }))
 	if err := y.nodes.SetPower(ctx, y.node, metal.TurnOn, 0, record.Asker{}); err != nil {
 		t.Error(err)
 	}
@@ -415,10 +393,7 @@ func TestFenceAcrossARestart(t *testing.T) {
 	defer stop()
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		y.pass(20 * time.Millisecond)
-		j, err := y.store.Job(context.Background(), nil, id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		j := must.Get(y.store.Job(context.Background(), nil, id))(t)
 		if j.State != job.Ended {
 			continue
 		}
@@ -438,17 +413,11 @@ func TestContradictedGetsItsVolumesBack(t *testing.T) {
 	t.Parallel()
 	y := newLot(t, site{node: true, volumes: true})
 	ctx := context.Background()
-	servers, err := y.services.Servers.On(ctx, y.host.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers := must.Get(y.services.Servers.On(ctx, y.host.ID))(t)
 	name := compute.GuestInitiator(y.host.ID, servers[0].ID)
-	err = y.store.Do(ctx, func(tx job.Tx) error {
+	must.OK(t, y.store.Do(ctx, func(tx job.Tx) error {
 		return y.store.Volumes().Insert(tx, &compute.Volume{Record: record.Record{ID: servers[0].Disks[0].VolumeID}, Name: "v", SizeGiB: 1, Status: compute.VolumeInUse, ServerID: servers[0].ID, IQN: "iqn.2026-11.test:v"})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	taken := func() bool {
 		y.array.mu.Lock()
 		defer y.array.mu.Unlock()
@@ -459,9 +428,7 @@ func TestContradictedGetsItsVolumesBack(t *testing.T) {
 		t.Fatalf("%s; %s", j.Problem, y.picture(t))
 	}
 	y.pass(5 * time.Second)
-	if _, err := y.services.Leases.Renew(ctx, y.host.ID, "", compute.Renewal{BootID: "boot-1", Name: "east"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(y.services.Leases.Renew(ctx, y.host.ID, "", compute.Renewal{BootID: "boot-1", Name: "east"}))(t)
 	if all := y.receipts(t); len(all) != 1 || all[0].Closed != "contradicted" {
 		t.Fatal(y.picture(t))
 	}

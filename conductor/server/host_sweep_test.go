@@ -11,6 +11,7 @@ import (
 	"salvor/job"
 	"salvor/job/jobtest"
 	"salvor/metal"
+	"salvor/test/must"
 )
 
 // drain asks for the host to be emptied.
@@ -27,10 +28,7 @@ func TestSweepDrain(t *testing.T) {
 		var p *compute.Plan
 		ended := func(t *testing.T) *compute.Plan {
 			l.finish(t) // what the job left to the moves
-			now, err := l.services.Plans.Get(context.Background(), p.ID)
-			if err != nil {
-				t.Fatal(err)
-			}
+			now := must.Get(l.services.Plans.Get(context.Background(), p.ID))(t)
 			return now
 		}
 		w := l.sweepWorld(compute.JobDrain, func(t *testing.T) { p = l.drain(t) }, func(t *testing.T) {
@@ -43,10 +41,7 @@ func TestSweepDrain(t *testing.T) {
 		w.Picture = func(t *testing.T) string {
 			now := ended(t)
 			l.at(t)
-			h, err := l.services.Hosts.Host(context.Background(), l.host.ID)
-			if err != nil {
-				t.Fatal(err)
-			}
+			h := must.Get(l.services.Hosts.Host(context.Background(), l.host.ID))(t)
 			return fmt.Sprintln(now.State, len(now.Items), now.Items[0].Problem, now.Items[0].MoveID != "", h.Disabled, h.DisabledReason) + l.whereabouts(t)
 		}
 		return w
@@ -62,9 +57,7 @@ func TestSweepRestore(t *testing.T) {
 			s, h := newHerd(t, compute.Active)
 			h.offline = []string{s.host.Name}
 			w := s.sweepWorld(compute.JobRestore, func(t *testing.T) {
-				if _, err := s.services.Plans.Restore(context.Background(), s.host.ID, ops); err != nil {
-					t.Fatal(err)
-				}
+				must.Get(s.services.Plans.Restore(context.Background(), s.host.ID, ops))(t)
 			}, func(t *testing.T) {})
 			w.Subject = compute.HostSubject(s.host.ID)
 			w.Picture = func(t *testing.T) string { return fmt.Sprintln("offline", h.offline) + s.whereabouts(t) }
@@ -75,14 +68,10 @@ func TestSweepRestore(t *testing.T) {
 		t.Parallel()
 		conductortest.Sweep(t, func(t *testing.T) *jobtest.World {
 			y := newLot(t, site{node: true})
-			if err := y.store.Do(context.Background(), func(tx job.Tx) error { return y.nodes.LockPower(context.Background(), tx, y.node, "fenced") }); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, y.store.Do(context.Background(), func(tx job.Tx) error { return y.nodes.LockPower(context.Background(), tx, y.node, "fenced") }))
 			y.power = metal.PowerOff
 			w := y.world(func(t *testing.T) {
-				if _, err := y.services.Plans.Restore(context.Background(), y.host.ID, ops); err != nil {
-					t.Fatal(err)
-				}
+				must.Get(y.services.Plans.Restore(context.Background(), y.host.ID, ops))(t)
 			}, y.quiet)
 			w.Kind = compute.JobRestore
 			w.Picture = func(t *testing.T) string {

@@ -15,6 +15,7 @@ import (
 	"salvor/problem"
 	"salvor/record"
 	"salvor/storage"
+	"salvor/test/must"
 )
 
 // gate is a storage that notes whom it let in to what.
@@ -186,9 +187,7 @@ func TestOneHolderOfAVolume(t *testing.T) {
 	}
 	s.con.Config.Storage = excluding{g}
 	s.con = New(s.con.Config)
-	if err := s.con.storageAccess().admitInitiators(t.Context(), &managedServer{server: s.now(t), host: s.host}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.con.storageAccess().admitInitiators(t.Context(), &managedServer{server: s.now(t), host: s.host}))
 	var want []string
 	for _, name := range append(strangers, compute.Initiator(s.host, s.server)) {
 		want = append(want, targetOfVolume+" "+name)
@@ -211,9 +210,7 @@ func TestAChangedInitiatorCutsOffNoGuest(t *testing.T) {
 	g := &gate{let: []string{targetOfVolume + " " + running, targetOfVolume + " " + compute.GuestInitiator(s.others[0].host.ID, s.server)}}
 	s.con.Config.Storage = excluding{g}
 	s.con = New(s.con.Config)
-	if err := s.con.storageAccess().admitInitiators(t.Context(), &managedServer{server: s.now(t), host: s.host}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.con.storageAccess().admitInitiators(t.Context(), &managedServer{server: s.now(t), host: s.host}))
 	if want := []string{targetOfVolume + " " + running, targetOfVolume + " " + s.host.Inventory.InitiatorIQN}; !slices.Equal(g.let, want) {
 		t.Errorf("let in: %v, want %v", g.let, want)
 	}
@@ -287,10 +284,7 @@ func TestOneJobAtATimeChangesATarget(t *testing.T) {
 	if want := []string{"exclude", "allow", "exclude", "exclude", "allow", "exclude"}; !slices.Equal(calls, want) {
 		t.Errorf("calls: %v, want %v", calls, want)
 	}
-	unlock, err := s.con.targets.lock(t.Context(), targetOfVolume)
-	if err != nil {
-		t.Fatal(err)
-	}
+	unlock := must.Get(s.con.targets.lock(t.Context(), targetOfVolume))(t)
 	defer unlock()
 	ended, end := context.WithCancel(t.Context())
 	end()

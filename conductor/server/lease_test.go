@@ -10,6 +10,7 @@ import (
 	"salvor/hypervisor/fake"
 	"salvor/job"
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 // TestAMoveBringsItsReceipt: the orders that prepare and define a guest at the destination name the receipt, by which alone the former
@@ -96,10 +97,7 @@ func TestASourceThatIsFencedOnTheWay(t *testing.T) {
 	l := newLane(t, moveOptions{quarters: quarters{state: compute.Active}})
 	c := &Conductor{Config: Config{Store: l.store, Compute: l.services}}
 	host := func() *compute.Host {
-		h, err := l.store.Hosts().Get(context.Background(), nil, l.host.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		h := must.Get(l.store.Hosts().Get(context.Background(), nil, l.host.ID))(t)
 		return h
 	}
 	if id, err := c.moves().receiptOf(context.Background(), host()); id != "" || err != nil {

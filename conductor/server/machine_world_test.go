@@ -18,6 +18,7 @@ import (
 	"salvor/metal"
 	"salvor/record"
 	"salvor/store"
+	"salvor/test/must"
 )
 
 // machineWorld is a machine in memory whose BMC knows power alone, a node of it, and a real store.
@@ -66,17 +67,10 @@ func newMachineWorld(t *testing.T, now func() time.Time) *machineWorld {
 	info := metal.DriverInfo{Name: "machine", Interfaces: map[string]metal.InterfaceSet{"power": {Default: "machine", Enabled: []metal.InterfaceInfo{{Name: "machine"}}}}}
 	w.machines = node.New(node.Config{Store: st, Nodes: w.nodes, Key: key, Log: slog.New(slog.DiscardHandler), Now: now,
 		Drivers: []driver.HardwareType{{Info: info, Power: map[string]driver.Power{"machine": w}}}})
-	catalog, err := json.Marshal(w.machines.Catalog())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := st.Register(ctx, job.Conductor{ID: "api", Incarnation: "api", Hostname: "api", Groups: []string{""}, Description: catalog}); err != nil {
-		t.Fatal(err)
-	}
+	catalog := must.Get(json.Marshal(w.machines.Catalog()))(t)
+	must.OK(t, st.Register(ctx, job.Conductor{ID: "api", Incarnation: "api", Hostname: "api", Groups: []string{""}, Description: catalog}))
 	n := &metal.Node{ID: uuid.NewString(), Driver: "machine", ProvisionState: metal.Active, TargetProvision: metal.Active.Info().Target, PowerState: metal.PowerOn}
-	if err := w.nodes.Create(ctx, n, record.Asker{}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.nodes.Create(ctx, n, record.Asker{}))
 	w.node = n.ID
 	return w
 }

@@ -13,6 +13,7 @@ import (
 	"salvor/problem"
 	"salvor/record"
 	"salvor/rescue"
+	"salvor/test/must"
 )
 
 // migrate is a step of a live migration, as a host takes it.
@@ -43,9 +44,7 @@ func newLane(t *testing.T, y moveOptions) *lane {
 	t.Helper()
 	l := &lane{moveWorld: newStreet(t, y), t: t}
 	lease := compute.Lease{HostID: l.host.ID, BootID: "boot-1", RenewedAt: time.Now().Add(time.Hour)}
-	if err := l.store.SaveLeases(context.Background(), []compute.Lease{lease}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, l.store.SaveLeases(context.Background(), []compute.Lease{lease}))
 	return l
 }
 
@@ -67,9 +66,7 @@ func (l *lane) houses() []*house { return append([]*house{l.house}, l.others...)
 
 func (l *lane) requestMigration(t *testing.T, w compute.MigrationRequest) {
 	t.Helper()
-	if _, err := l.services.Moves.Migrate(context.Background(), l.server, w, compute.Who{Admin: true}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(l.services.Moves.Migrate(context.Background(), l.server, w, compute.Who{Admin: true}))(t)
 }
 
 // finish runs a conductor until nothing is left to be done on the server and its host.
@@ -205,10 +202,7 @@ func (l *lane) unharmed(t *testing.T, state compute.VMState) {
 	}
 	used := 0
 	for _, h := range l.houses() {
-		row, err := l.store.Hosts().Get(context.Background(), nil, h.host.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		row := must.Get(l.store.Hosts().Get(context.Background(), nil, h.host.ID))(t)
 		used += row.UsedVCPUs
 		g, there := h.hv.State(l.server)
 		if there && g.Power == compute.PowerOn && h.host.ID != now.HostID {
@@ -313,10 +307,7 @@ func TestMigrationYields(t *testing.T) {
 	l.workAll(t)
 	used := 0
 	for _, h := range l.others {
-		row, err := l.store.Hosts().Get(context.Background(), nil, h.host.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		row := must.Get(l.store.Hosts().Get(context.Background(), nil, h.host.ID))(t)
 		used += row.UsedVCPUs
 	}
 	l.livesElsewhere(t, true)
@@ -342,10 +333,7 @@ func (l *lane) prepares(t *testing.T) {
 // asked tells whether the source has an order.
 func (l *lane) asked(t *testing.T) bool {
 	t.Helper()
-	open, err := l.store.HostsWithOrders(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	open := must.Get(l.store.HostsWithOrders(context.Background()))(t)
 	return slices.Contains(open, l.host.ID)
 }
 

@@ -8,6 +8,7 @@ import (
 	"salvor/conductor/conductortest"
 	"salvor/job/jobtest"
 	"salvor/rescue"
+	"salvor/test/must"
 )
 
 // livesElsewhere counts where the server's guest runs or is defined, and checks that it lives at the one.
@@ -103,10 +104,7 @@ func (s *moveWorld) undivided(t *testing.T) {
 	}
 	used := 0
 	for _, o := range append([]*house{s.house}, s.others...) {
-		h, err := s.store.Hosts().Get(context.Background(), nil, o.host.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		h := must.Get(s.store.Hosts().Get(context.Background(), nil, o.host.ID))(t)
 		used += h.UsedRAM
 		if _, there := o.hv.State(s.server); there && o != s.house && (back || row.HostID != h.ID) {
 			t.Errorf("a guest is at host %s:\n%s", h.Name, s.whereabouts(t))

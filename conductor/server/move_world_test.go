@@ -14,6 +14,7 @@ import (
 	"salvor/job"
 	"salvor/job/jobtest"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 // moveWorld is a house whose host died, and others to which its server may go. Their shared stores are one.
@@ -79,9 +80,7 @@ func (s *moveWorld) renew(t *testing.T) {
 	for _, o := range s.others {
 		leases = append(leases, compute.Lease{HostID: o.host.ID, BootID: "boot-1", RenewedAt: time.Now().Add(time.Hour)})
 	}
-	if err := s.store.SaveLeases(context.Background(), leases); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.store.SaveLeases(context.Background(), leases))
 }
 
 // sight is what the house sees of a disk.
@@ -112,10 +111,7 @@ func (s *moveWorld) fence(t *testing.T) {
 // evacuate asks for the move of the server.
 func (s *moveWorld) evacuate(t *testing.T) *compute.Move {
 	t.Helper()
-	m, err := s.services.Moves.Evacuate(context.Background(), s.server, compute.MoveRequest{}, compute.Who{Admin: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(s.services.Moves.Evacuate(context.Background(), s.server, compute.MoveRequest{}, compute.Who{Admin: true}))(t)
 	return m
 }
 
@@ -155,10 +151,7 @@ func (s *moveWorld) workAll(t *testing.T) {
 // lastMove reads the server's newest move.
 func (s *moveWorld) lastMove(t *testing.T) *compute.Move {
 	t.Helper()
-	all, err := s.services.Moves.List(context.Background(), compute.MoveFilter{ServerID: s.server}, record.Page{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(s.services.Moves.List(context.Background(), compute.MoveFilter{ServerID: s.server}, record.Page{}))(t)
 	if len(all) == 0 {
 		t.Fatal("there is no move")
 	}
@@ -179,23 +172,14 @@ func (s *moveWorld) whereabouts(t *testing.T) string {
 	fmt.Fprintln(&out, s.picture(t))
 	row := s.now(t)
 	for _, o := range append([]*house{s.house}, s.others...) {
-		h, err := s.store.Hosts().Get(ctx, nil, o.host.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
-		open, err := s.store.OpenOrders(ctx, h.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		h := must.Get(s.store.Hosts().Get(ctx, nil, o.host.ID))(t)
+		open := must.Get(s.store.OpenOrders(ctx, h.ID))(t)
 		o.mu.Lock()
 		fmt.Fprintf(&out, "%s: lives here %v, used %d %d %d, open orders %d, guest %s, disks %v, copies %v, opened %v\n", h.Name, row.HostID == h.ID, h.UsedVCPUs, h.UsedRAM, h.UsedDisk,
 			len(open), o.guest(), o.disks, o.copies, o.opened != "")
 		o.mu.Unlock()
 	}
-	all, err := s.services.Moves.List(ctx, compute.MoveFilter{ServerID: s.server}, record.Page{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(s.services.Moves.List(ctx, compute.MoveFilter{ServerID: s.server}, record.Page{}))(t)
 	for _, m := range all {
 		fmt.Fprintf(&out, "move: %s %s clean %q %q %q dest %v\n", m.State, m.Disposition, m.Clean, m.Words, m.Problem, m.DestID == row.HostID)
 	}

@@ -17,6 +17,7 @@ import (
 	"salvor/problem"
 	"salvor/record"
 	"salvor/rescue"
+	"salvor/test/must"
 )
 
 // TestRebuildHasItsImageBeforeTheOldDiskGoes: while the image is not to be had, the server runs on from the disk that it has.
@@ -139,9 +140,7 @@ func TestSweepRestoreDisk(t *testing.T) {
 		h := newHouse(t, quarters{state: compute.Stopped})
 		h.quarantined = map[string]string{"q": "precious"}
 		return h.world(compute.JobRestoreDisk, func(t *testing.T) {
-			if err := h.askRestore(t, "q"); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, h.askRestore(t, "q"))
 		}, func(t *testing.T) {
 			s := h.undamaged(t)
 			_, there := h.disks["vdc"]
@@ -161,9 +160,7 @@ func TestRestoreDisk(t *testing.T) {
 		t.Errorf("a disk that is not there: %v", err)
 	}
 	before := h.hostNow(t).UsedDisk
-	if err := h.askRestore(t, "q"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, h.askRestore(t, "q"))
 	h.work(t)
 	h.act(t, compute.Act{Action: compute.Start})
 	h.work(t)
@@ -193,10 +190,7 @@ func TestRestoreDisk(t *testing.T) {
 
 func (h *house) hostNow(t *testing.T) *compute.Host {
 	t.Helper()
-	now, err := h.store.Hosts().Get(context.Background(), nil, h.host.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	now := must.Get(h.store.Hosts().Get(context.Background(), nil, h.host.ID))(t)
 	return now
 }
 

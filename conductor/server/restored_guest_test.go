@@ -12,6 +12,7 @@ import (
 	"salvor/record"
 	"salvor/restored"
 	"salvor/secret"
+	"salvor/test/must"
 )
 
 // waitsForHost gives a house in a held database, whose server has an open job that waits for its silent host.
@@ -26,9 +27,7 @@ func waitsForHost(t *testing.T, a compute.Act) (*house, *restored.Service) {
 		}
 	}
 	stop()
-	if err := h.store.HoldDatabase(t.Context(), record.HeldBackup, "a test"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, h.store.HoldDatabase(t.Context(), record.HeldBackup, "a test"))
 	nodes := metal.NewNodes(h.store, h.store, &secret.Key{}, metal.NewDirectory(h.store, time.Now, 0, 0), metal.Options{}, time.Now)
 	return h, restored.New(h.store, nodes, h.services, time.Now)
 }
@@ -37,9 +36,7 @@ func waitsForHost(t *testing.T, a compute.Act) (*house, *restored.Service) {
 func TestAContinuedJobAsksItsHostAgain(t *testing.T) {
 	t.Parallel()
 	h, s := waitsForHost(t, compute.Act{Action: compute.Stop})
-	if _, err := s.Release(t.Context(), restored.Wanted{Rest: record.ContinueJob}, record.Asker{User: "op"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(s.Release(t.Context(), restored.Wanted{Rest: record.ContinueJob}, record.Asker{User: "op"}))(t)
 	if j := h.lead(t); j == nil || j.State != job.Ready || j.Deadline != 0 {
 		t.Fatalf("after the release: %+v", j)
 	}
@@ -61,9 +58,7 @@ func TestAReleaseRaisesFences(t *testing.T) {
 		host.Fences, host.Lost = 7, true
 		return h.store.Hosts().Save(tx, host)
 	})
-	if _, err := s.Release(t.Context(), restored.Wanted{Rest: record.ContinueJob}, record.Asker{User: "op"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(s.Release(t.Context(), restored.Wanted{Rest: record.ContinueJob}, record.Asker{User: "op"}))(t)
 	if host, err := h.store.Hosts().Get(t.Context(), nil, h.host.ID); err != nil || host.Fences < 7+record.NumberStep {
 		t.Errorf("%+v %v", host, err)
 	}
@@ -80,9 +75,7 @@ func TestAJobDoesNotGoOnWhereItsGuestIsElsewhere(t *testing.T) {
 		return h.store.Hosts().Insert(tx, &away)
 	})
 	report := compute.Renewal{BootID: "boot-1", HasGuests: true, Guests: []compute.Guest{{ID: h.server, Ours: true, Epoch: 9, Power: compute.PowerOn}}}
-	if _, err := h.services.Leases.Renew(t.Context(), other, "01", report); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(h.services.Leases.Renew(t.Context(), other, "01", report))(t)
 	id := h.lead(t).ID
 	refused := func(err error) {
 		t.Helper()

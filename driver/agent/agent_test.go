@@ -28,6 +28,7 @@ import (
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/secret"
+	"salvor/test/must"
 	wire "salvor/wire/agent"
 )
 
@@ -74,9 +75,7 @@ func TestFinalize(t *testing.T) {
 	}))
 	defer server.Close()
 	extras := &wire.Extras{TenantMove: true}
-	if err := finalize(t.Context(), agentAt(server.URL), extras); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, finalize(t.Context(), agentAt(server.URL), extras))
 	if got["rescue_password"] != hash || got["hashed"] != true || got["salvor"] == nil {
 		t.Errorf("params %v", got)
 	}
@@ -86,9 +85,7 @@ func TestFinalize(t *testing.T) {
 	// The real agent refuses what it does not know.
 	other := agentAt(server.URL + "/")
 	other.Version = "9.4.0"
-	if err := finalize(t.Context(), other, extras); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, finalize(t.Context(), other, extras))
 	if _, told := got["salvor"]; told || len(got) != 2 {
 		t.Errorf("another's agent was sent %v", got)
 	}
@@ -164,10 +161,7 @@ func TestGone(t *testing.T) {
 }
 
 func TestGoneWhileRunning(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	server := &http.Server{}
 	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Connection", "close")
@@ -221,16 +215,10 @@ func TestBadAgents(t *testing.T) {
 // certificate makes a self-signed one.
 func certificate(t *testing.T, adjust func(*x509.Certificate)) (tls.Certificate, string) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "agent"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
 	adjust(template)
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := must.Get(x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key))(t)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 

@@ -14,6 +14,7 @@ import (
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/test/debian"
+	"salvor/test/must"
 )
 
 var anySum = strings.Repeat("0a", 32)
@@ -26,13 +27,9 @@ func imageNode(source string) *metal.Node {
 func TestLocalImages(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
 	for _, path := range []string{filepath.Join(dir, "a.raw"), filepath.Join(other, "b.raw")} {
-		if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path, []byte("x"), 0o600))
 	}
-	if err := os.Symlink(filepath.Join(other, "b.raw"), filepath.Join(dir, "link.raw")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Symlink(filepath.Join(other, "b.raw"), filepath.Join(dir, "link.raw")))
 	d := Direct{Formats: []string{"raw", "qcow2"}, Dirs: []string{dir}}
 	for source, want := range map[string]string{"http://images/a.raw": "", "file://" + dir + "/a.raw": dir + "/a.raw"} {
 		if got, err := d.LocalImage(imageNode(source)); err != nil || got != want {
@@ -59,10 +56,7 @@ func TestPrepare(t *testing.T) {
 	}
 	n.Plan = &metal.BootPlan{URL: "http://10.0.0.1:6386", Path: "abc", Image: dir + "/a.raw"}
 	n.InstanceInfo["image_disk_format"] = "gpt"
-	p, err := d.Prepare(n, json.RawMessage(`"http://drives/1"`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(d.Prepare(n, json.RawMessage(`"http://drives/1"`)))(t)
 	i := p.ImageInfo
 	if i.URLs[0] != "http://10.0.0.1:6386/boot/abc/image" || i.Checksum != anySum || i.DiskFormat != "raw" || !i.StreamRaw || i.NodeUUID != "n1" || p.ConfigDrive != "http://drives/1" {
 		t.Errorf("%+v", p)
@@ -91,9 +85,7 @@ func TestConfigDrive(t *testing.T) {
 		t.Errorf("label %q", label)
 	}
 	path := filepath.Join(t.TempDir(), "drive.iso")
-	if err := os.WriteFile(path, image, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, image, 0o600))
 	out := debian.ExtractISO(t, path)
 	for name, want := range map[string]string{
 		"meta_data.json": `{"name":"web","uuid":"n1"}`, "user_data": "#cloud-config\n", "network_data.json": `{"links": []}`, "vendor_data2.json": `{"a": 1}`,

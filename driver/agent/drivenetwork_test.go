@@ -13,6 +13,7 @@ import (
 	"salvor/driver"
 	"salvor/metal"
 	"salvor/secret"
+	"salvor/test/must"
 	wire "salvor/wire/agent"
 )
 
@@ -22,15 +23,9 @@ const driveData = `{"links":[{"id":"eth0","type":"phy","ethernet_mac_address":"5
 // the node's own network_data comes first, and a drive that cannot be read fails no rescue.
 func TestFinalizeCarriesTheDrivesNetwork(t *testing.T) {
 	object := json.RawMessage(`{"meta_data": {"name": "web"}, "network_data": ` + driveData + `}`)
-	packed, err := configDrive("n1", object)
-	if err != nil {
-		t.Fatal(err)
-	}
+	packed := must.Get(configDrive("n1", object))(t)
 	text, _ := json.Marshal(packed)
-	bare, err := configDrive("n1", json.RawMessage(`{"meta_data": {}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	bare := must.Get(configDrive("n1", json.RawMessage(`{"meta_data": {}}`)))(t)
 	none, _ := json.Marshal(bare)
 	for name, c := range map[string]struct {
 		drive, own json.RawMessage
@@ -64,14 +59,8 @@ func TestFinalizeCarriesTheDrivesNetwork(t *testing.T) {
 
 // FuzzDriveNetwork: a drive is read or refused, whatever is in it.
 func FuzzDriveNetwork(f *testing.F) {
-	text, err := configDrive("n1", json.RawMessage(`{"network_data": `+driveData+`}`))
-	if err != nil {
-		f.Fatal(err)
-	}
-	image, err := unpackDrive(text)
-	if err != nil {
-		f.Fatal(err)
-	}
+	text := must.Get(configDrive("n1", json.RawMessage(`{"network_data": `+driveData+`}`)))(f)
+	image := must.Get(unpackDrive(text))(f)
 	f.Add(image)
 	f.Add(image[:40<<10])
 	f.Add([]byte(strings.Repeat("CD001", 9000)))

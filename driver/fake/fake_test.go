@@ -11,6 +11,7 @@ import (
 	"salvor/driver/drivertest"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 func node(id string) *metal.Node {
@@ -73,9 +74,7 @@ func TestInspectKeepsWhatIsKnown(t *testing.T) {
 func TestSoftOffIsSeen(t *testing.T) {
 	n := node("n1")
 	n.PowerState = metal.PowerOn
-	if err := (Hardware{}).SoftOff(t.Context(), n); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, (Hardware{}).SoftOff(t.Context(), n))
 	if state, err := (Hardware{}).PowerState(t.Context(), n); err != nil || state != metal.PowerOff {
 		t.Fatal(state, err)
 	}

@@ -23,6 +23,7 @@ import (
 	"salvor/problem"
 	"salvor/rescue"
 	"salvor/test/debian"
+	"salvor/test/must"
 )
 
 const password = "hunter2-Tr0ub4dor"
@@ -83,23 +84,16 @@ func startSim(t *testing.T) *sim {
 	s := &sim{dir: t.TempDir()}
 	for range 5 {
 		// ipmi_sim wants a number: one that was free a moment ago.
-		probe, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		probe := must.Get(net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}))(t)
 		s.port = probe.LocalAddr().(*net.UDPAddr).Port
 		_ = probe.Close()
 		for name, text := range map[string]string{"chassis": script, "lan.conf": fmt.Sprintf(config, s.port, s.dir, password), "sim.emu": commands} {
-			if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o700); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o700))
 		}
 		state := filepath.Join(s.dir, "state")
 		_ = os.Mkdir(state, 0o700)
 		s.cmd = exec.Command(program, "-c", s.dir+"/lan.conf", "-f", s.dir+"/sim.emu", "-s", state, "-n")
-		if err := s.cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, s.cmd.Start())
 		if s.up() {
 			t.Cleanup(s.stop)
 			return s
@@ -140,10 +134,7 @@ func (s *sim) node() *metal.Node {
 // babbler answers every datagram with bytes that look more and more like IPMI.
 func babbler(t *testing.T) int {
 	t.Helper()
-	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	answers := [][]byte{{}, {6}, {6, 0, 0xff, 7}, {6, 0, 0xff, 7, 6}, {6, 0, 0xff, 7, 0, 0, 0}, []byte(password), append([]byte{6, 0, 0xff, 7, 6, 0x11, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff}, 1, 2), append([]byte{6, 0, 0xff, 7}, make([]byte, 40)...)}
 	go func() {
@@ -172,13 +163,9 @@ func ipmiMachine(t *testing.T, c Client) drivertest.Machine {
 			case drivertest.Down:
 				s.stop()
 			case drivertest.Silent:
-				if err := s.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, s.cmd.Process.Signal(syscall.SIGSTOP))
 			case drivertest.Liar, drivertest.Slow:
-				if err := os.WriteFile(s.dir+"/"+f.String(), nil, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, os.WriteFile(s.dir+"/"+f.String(), nil, 0o600))
 			case drivertest.Rubbish:
 				n.DriverInfo[PortKey] = fmt.Sprint(babbler(t))
 			default:
@@ -225,10 +212,7 @@ func TestNoProgram(t *testing.T) {
 // meddler passes datagrams on to a BMC, and its answers through change.
 func meddler(t *testing.T, bmc int, change func([]byte) []byte) int {
 	t.Helper()
-	front, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	front := must.Get(net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	t.Cleanup(func() {
@@ -386,9 +370,7 @@ func TestToolHidesThePassword(t *testing.T) {
 	dir := t.TempDir()
 	program := filepath.Join(dir, "ipmitool")
 	text := "#!/bin/sh\necho \"$@\" >" + dir + "/args\nhead -n1 /dev/fd/3 >" + dir + "/password\nenv >" + dir + "/environ\necho ' 01 00 00'\n"
-	if err := os.WriteFile(program, []byte(text), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(program, []byte(text), 0o700))
 	power, err := (&Driver{Client: IPMITool, Program: program}).PowerState(t.Context(), (&sim{port: 1}).node())
 	if err != nil || power != metal.PowerOn {
 		t.Fatalf("%q, %v", power, err)
@@ -406,10 +388,7 @@ func FuzzDatagram(f *testing.F) {
 	f.Add([]byte{6, 0, 0xff, 7, 6, 0x11, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff})
 	f.Add([]byte{6, 0, 0xff, 7, 6, 0xc0, 1, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 2, 3, 4})
 	f.Add([]byte{6, 0, 0xff, 6, 0, 0, 0x11, 0xbe, 0x40, 0, 0, 0})
-	api, err := client.NewClient("127.0.0.1", 1, "u", "p")
-	if err != nil {
-		f.Fatal(err)
-	}
+	api := must.Get(client.NewClient("127.0.0.1", 1, "u", "p"))(f)
 	f.Fuzz(func(_ *testing.T, b []byte) {
 		sessionStatus(b)
 		isParsableDatagram(api, b)

@@ -9,6 +9,7 @@ import (
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/rescue"
+	"salvor/test/must"
 )
 
 var files = driver.BootFiles{URL: "http://192.0.2.1:8088/", APIURL: "http://192.0.2.1:6385"}
@@ -31,10 +32,7 @@ func (b *bmc) url(_ context.Context, _ *metal.Node, url string) error {
 
 func plan(t *testing.T, b *Boot, n *metal.Node) {
 	t.Helper()
-	p, err := b.Plan(n, driver.Ramdisk{Kernel: "/k", Image: "/r", Ports: []*metal.Port{{Address: "52:54:00:AA:BB:CC"}, {Address: "52:54:00:aa:bb:cc"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(b.Plan(n, driver.Ramdisk{Kernel: "/k", Image: "/r", Ports: []*metal.Port{{Address: "52:54:00:AA:BB:CC"}, {Address: "52:54:00:aa:bb:cc"}}}))(t)
 	if len(p.MACs) != 1 || p.MACs[0] != "52:54:00:aa:bb:cc" {
 		t.Errorf("MACs %q", p.MACs)
 	}
@@ -68,9 +66,7 @@ func TestHTTP(t *testing.T) {
 	b := HTTP(files, controller.set, controller.url)
 	n := &metal.Node{ID: "n1"}
 	plan(t, b, n)
-	if err := b.PrepareRamdisk(t.Context(), n); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.PrepareRamdisk(t.Context(), n))
 	if want := "http://192.0.2.1:8088/boot/" + n.Plan.Path + "/boot.efi"; len(controller.urls) != 1 || controller.urls[0] != want {
 		t.Errorf("the BMC was told %q, want %q", controller.urls, want)
 	}

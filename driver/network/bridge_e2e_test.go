@@ -16,6 +16,7 @@ import (
 	"salvor/driver"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 const inside = "SALVOR_NETWORK_TEST_NAMESPACE"
@@ -43,38 +44,27 @@ func TestBridge(t *testing.T) {
 	for _, name := range []string{"tap0", "tap1", "tapown"} {
 		add(t, &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: name}, Mode: netlink.TUNTAP_MODE_TAP})
 	}
-	b, err := NewBridge(bridges, "br-two")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(NewBridge(bridges, "br-two"))(t)
 	n := &metal.Node{ID: "n1"}
 	ctx := t.Context()
 	ports := []*metal.Port{port("tap0", nil), port("tap1", "br-two")}
 	for range 2 {
-		if err := b.Attach(ctx, n, ports, driver.Tenant); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.Attach(ctx, n, ports, driver.Tenant))
 	}
 	want(t, "tap0", "br-tenant")
 	want(t, "tap1", "br-two")
 	reads(t, b, n, ports, driver.Tenant)
 	reads(t, b, n, []*metal.Port{port("tap9", nil)})
 	for range 2 {
-		if err := b.Attach(ctx, n, ports, driver.Rescuing); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.Attach(ctx, n, ports, driver.Rescuing))
 	}
 	want(t, "tap0", "br-rescue")
 	reads(t, b, n, ports, driver.Rescuing)
 	// Off a network that it is not on: nothing happens.
-	if err := b.Detach(ctx, n, ports, driver.Tenant); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.Detach(ctx, n, ports, driver.Tenant))
 	want(t, "tap0", "br-rescue")
 	for range 2 {
-		if err := b.Detach(ctx, n, ports, driver.Rescuing); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.Detach(ctx, n, ports, driver.Rescuing))
 	}
 	want(t, "tap0", "")
 	reads(t, b, n, ports)
@@ -92,14 +82,10 @@ func refusals(t *testing.T, b *Bridge, n *metal.Node) {
 	ctx := t.Context()
 	own, _ := netlink.LinkByName("tapown")
 	address, _ := netlink.ParseAddr("192.0.2.1/24")
-	if err := netlink.AddrAdd(own, address); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, netlink.AddrAdd(own, address))
 	tap, _ := netlink.LinkByName("tap1")
 	other, _ := netlink.LinkByName("br-other")
-	if err := netlink.LinkSetMaster(tap, other); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, netlink.LinkSetMaster(tap, other))
 	for link, kind := range map[string]problem.Kind{"tapown": problem.Invalid, "lo": problem.Invalid, "br-other": problem.Invalid, "tap1": problem.Conflict, "tap9": problem.Unavailable} {
 		if err := b.Attach(ctx, n, []*metal.Port{port(link, nil)}, driver.Tenant); !problem.Is(err, kind) {
 			t.Errorf("attach %s: %v, want %s", link, err, kind)
@@ -116,23 +102,15 @@ func refusals(t *testing.T, b *Bridge, n *metal.Node) {
 
 func add(t *testing.T, l netlink.Link) {
 	t.Helper()
-	if err := netlink.LinkAdd(l); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, netlink.LinkAdd(l))
 }
 
 func want(t *testing.T, link, bridge string) {
 	t.Helper()
-	l, err := netlink.LinkByName(link)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(netlink.LinkByName(link))(t)
 	got := ""
 	if index := l.Attrs().MasterIndex; index != 0 {
-		master, err := netlink.LinkByIndex(index)
-		if err != nil {
-			t.Fatal(err)
-		}
+		master := must.Get(netlink.LinkByIndex(index))(t)
 		got = master.Attrs().Name
 	}
 	if got != bridge {

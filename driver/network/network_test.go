@@ -7,6 +7,7 @@ import (
 	"salvor/driver"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 var bridges = Bridges{driver.Provisioning: "br-prov", driver.CleaningNet: "br-clean", driver.Rescuing: "br-rescue", driver.Tenant: "br-tenant"}
@@ -20,10 +21,7 @@ func port(name any, vif any) *metal.Port {
 }
 
 func TestValidate(t *testing.T) {
-	b, err := NewBridge(bridges, "br-tenant2")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(NewBridge(bridges, "br-tenant2"))(t)
 	n := &metal.Node{ID: "n1"}
 	for _, c := range []struct {
 		name  string

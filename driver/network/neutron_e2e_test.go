@@ -24,6 +24,7 @@ import (
 	"salvor/driver"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 // neutronServer starts Debian's neutron-server, with a switch that takes every port
@@ -35,14 +36,8 @@ func neutronServer(t *testing.T) string {
 		t.Fatalf("install python3-neutron: %v: %s", err, out)
 	}
 	dir := t.TempDir()
-	data, err := filepath.Abs("testdata")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(filepath.Abs("testdata"))(t)
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	port := l.Addr().(*net.TCPAddr).Port
 	_ = l.Close() // neutron-server takes no listener from others
 	conf := filepath.Join(dir, "neutron.conf")
@@ -72,17 +67,13 @@ extension_drivers =
 [ml2_type_flat]
 flat_networks = *
 `, port, dir, data)
-	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(conf, []byte(text), 0o600))
 	var log bytes.Buffer
 	cmd := exec.Command(python, filepath.Join(data, "neutron_server.py"), filepath.Join(dir, "neutron.db"), conf)
 	cmd.Env = append(os.Environ(), "PYTHONPATH="+data, "PYTHONDONTWRITEBYTECODE=1")
 	cmd.Stdout, cmd.Stderr = &log, &log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, cmd.Start())
 	ended := make(chan struct{})
 	go func() { _ = cmd.Wait(); close(ended) }()
 	t.Cleanup(func() {
@@ -125,10 +116,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	w := &world{t, context.Background(), NewCloud(Access{Endpoint: neutronServer(t), ProjectName: "p"}), map[string]string{}}
-	client, err := w.cloud.service(w.ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(w.cloud.service(w.ctx))(t)
 	for i, name := range []string{"provisioning", "cleaning", "rescuing", "inspection", "tenant"} {
 		n, err := networks.Create(w.ctx, client, provider.CreateOptsExt{
 			CreateOptsBuilder: networks.CreateOpts{Name: name, ProjectID: "p"}, Segments: []provider.Segment{{NetworkType: "flat", PhysicalNetwork: name}},
@@ -148,10 +136,7 @@ func newWorld(t *testing.T) *world {
 // on lists the Neutron ports of a network.
 func (w *world) on(network string) []vif {
 	w.Helper()
-	got, err := w.cloud.list(w.ctx, ports.ListOpts{NetworkID: w.ids[network]})
-	if err != nil {
-		w.Fatal(err)
-	}
+	got := must.Get(w.cloud.list(w.ctx, ports.ListOpts{NetworkID: w.ids[network]}))(w)
 	return got
 }
 

@@ -10,6 +10,7 @@ import (
 	"salvor/driver/drivertest"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 func step(iface, name string, args metal.Object) metal.Step {
@@ -63,10 +64,7 @@ func TestSettingsWithoutPowerOff(t *testing.T) {
 
 func TestSettingsShowTheRegistry(t *testing.T) {
 	_, _, n := machine(t)
-	all, err := BIOS{&Driver{}}.BIOSSettings(t.Context(), n)
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(BIOS{&Driver{}}.BIOSSettings(t.Context(), n))(t)
 	by := map[string]metal.BIOSSetting{}
 	for _, s := range all {
 		by[s.Name] = s

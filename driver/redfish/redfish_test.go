@@ -23,6 +23,7 @@ import (
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/rescue"
+	"salvor/test/must"
 )
 
 const password = "hunter2-Tr0ub4dor"
@@ -158,9 +159,7 @@ func TestMedia(t *testing.T) {
 	if n.Plan, err = m.Plan(n, driver.Ramdisk{Kernel: "/k", Image: "/r"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.PrepareRamdisk(t.Context(), n); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, m.PrepareRamdisk(t.Context(), n))
 	want := "http://192.0.2.1:8088/boot/" + n.Plan.Path + "/boot.iso"
 	if boot := bmc.Boot(); bmc.Image() != want || boot.Target != "Cd" || boot.Enabled != "Once" {
 		t.Fatalf("image %q, override %+v; want %q and Cd once", bmc.Image(), boot, want)
@@ -188,9 +187,7 @@ func TestHTTPBoot(t *testing.T) {
 	d := &Driver{}
 	url := "http://192.0.2.1/boot/x/boot.efi"
 	for range 2 {
-		if err := d.SetHTTPBoot(t.Context(), n, url); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, d.SetHTTPBoot(t.Context(), n, url))
 	}
 	if got := bmc.Boot(); got.Target != "UefiHttp" || got.Enabled != "Once" || got.HTTPBootURI != url {
 		t.Fatalf("override %+v", got)
@@ -203,9 +200,7 @@ func TestHTTPBoot(t *testing.T) {
 
 func TestBootModeIsWrittenOnlyToChangeIt(t *testing.T) {
 	bmc, _, n := machine(t)
-	if err := (&Driver{}).SetBootDevice(t.Context(), n, rescue.Boot{Device: "disk", Persistent: true, Mode: "bios"}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, (&Driver{}).SetBootDevice(t.Context(), n, rescue.Boot{Device: "disk", Persistent: true, Mode: "bios"}))
 	if got := bmc.Boot(); got.Mode != "Legacy" || got.Target != "Hdd" || got.Enabled != "Continuous" {
 		t.Fatalf("override %+v", got)
 	}
@@ -242,9 +237,7 @@ func TestCertificates(t *testing.T) {
 	server.StartTLS()
 	defer server.Close()
 	ca := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600))
 	words := map[string]bool{}
 	for _, path := range []string{"/nowhere", "/etc/passwd", t.TempDir(), "/proc/self/mem"} {
 		_, err := loadCertPool(path)
