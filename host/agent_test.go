@@ -17,6 +17,7 @@ import (
 	"salvor/compute"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/test/must"
 	wire "salvor/wire/host"
 )
 
@@ -108,10 +109,7 @@ func TestJoinTokenLetsOneIn(t *testing.T) {
 	for i := range errs {
 		c := w.config(newGuests())
 		c.Token = token
-		a, err := Open(c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := must.Get(Open(c))(t)
 		all.Go(func() { errs[i] = a.join(t.Context()); _ = a.Close() })
 	}
 	all.Wait()
@@ -132,10 +130,7 @@ func TestForeignControlPlane(t *testing.T) {
 	w, other := newWorld(t), newWorld(t)
 	c := w.config(newGuests())
 	c.Token = other.token()
-	a, err := Open(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(Open(c))(t)
 	defer a.Close()
 	if err := a.controlPlane.join(t.Context(), c.Token, "x"); err == nil || !strings.Contains(err.Error(), "not the one that the join token is of") {
 		t.Error(err)
@@ -152,27 +147,14 @@ func TestForeignControlPlane(t *testing.T) {
 func TestRevokedHost(t *testing.T) {
 	w, g := newWorld(t), newGuests()
 	c := w.config(g)
-	a, err := Open(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(Open(c))(t)
 	defer a.Close()
-	if err := a.join(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := a.renew(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := a.controlPlane.recertify(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := a.renew(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, a.join(t.Context()))
+	must.OK(t, a.renew(t.Context()))
+	must.OK(t, a.controlPlane.recertify(t.Context()))
+	must.OK(t, a.renew(t.Context()))
 	yes := true
-	if _, err := w.services.Hosts.SetService(t.Context(), a.ID(), compute.Service{Revoked: &yes}, record.Asker{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(w.services.Hosts.SetService(t.Context(), a.ID(), compute.Service{Revoked: &yes}, record.Asker{}))(t)
 	for what, err := range map[string]error{
 		"renew": a.renew(t.Context()), "certificate": a.controlPlane.recertify(t.Context()),
 		"orders": a.controlPlane.call(t.Context(), "GET", wire.OrdersPath+"?wait=0", nil, nil),
@@ -187,14 +169,9 @@ func TestRevokedHost(t *testing.T) {
 // TestStaleResult: what another boot or epoch says is 409.
 func TestStaleResult(t *testing.T) {
 	w := newWorld(t)
-	a, err := Open(w.config(newGuests()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(Open(w.config(newGuests())))(t)
 	defer a.Close()
-	if err := errors.Join(a.join(t.Context()), a.renew(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, errors.Join(a.join(t.Context()), a.renew(t.Context())))
 	o := orderFor(a, uuid.NewString(), compute.Look, compute.Args{}, nil)
 	w.post(o)
 	report := wire.Report{BootID: "another", Epoch: 1, Result: mustEncodeJSON(compute.Result{})}
@@ -334,10 +311,7 @@ func TestARemovalWaitsForNobody(t *testing.T) {
 // TestReconcile: what should run is started, autostart is off, what is busy, unknown, or not ours is left alone.
 func TestReconcile(t *testing.T) {
 	w, g := newWorld(t), newGuests()
-	a, err := Open(w.config(g))
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(Open(w.config(g)))(t)
 	defer a.Close()
 	want := map[string]wire.Wanted{}
 	add := func(guest compute.Guest, wanted *wire.Wanted) string {
@@ -360,10 +334,7 @@ func TestReconcile(t *testing.T) {
 	crashed := add(compute.Guest{Ours: true, Epoch: 1, Power: compute.PowerCrashed}, &on)
 	ordered := add(off, &on)
 	a.orders.count, a.orders.last[ordered] = 7, 7
-	list, err := g.Guests(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := must.Get(g.Guests(t.Context()))(t)
 	a.reconcile(t.Context(), mustEncodeJSON(list), 6, want) // without a lease nothing is
 	answer(t, a, wire.Renewed{})
 	a.reconcile(t.Context(), mustEncodeJSON(list), 6, want)
@@ -391,10 +362,7 @@ func TestStoresShareAMarker(t *testing.T) {
 	for i := range markers {
 		c := w.config(newGuests())
 		c.Stores = []Store{{Name: "nfs", Dir: dir, Shared: true}}
-		a, err := Open(c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := must.Get(Open(c))(t)
 		markers[i] = a.stores[0].knownMarker
 		_ = a.Close()
 	}

@@ -8,16 +8,15 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"salvor/test/must"
 )
 
 // TestAskLeavesNobodyBehind: who still wrote the credential, or held it, after the answer would do so for ten seconds more.
 func TestAskLeavesNobodyBehind(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	socket := filepath.Join(t.TempDir(), "channel")
-	l, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("unix", socket))(t)
 	served := make(chan error, 1)
 	go func() {
 		c, err := l.Accept()

@@ -11,6 +11,7 @@ import (
 
 	"salvor/compute"
 	"salvor/problem"
+	"salvor/test/must"
 	wire "salvor/wire/host"
 )
 
@@ -36,9 +37,7 @@ func loseServer(t *testing.T, w *world, g *guests) *lost {
 	l.spec = specFor(l.id, compute.SpecDisk{Name: "vda", SizeGiB: 1}, compute.SpecDisk{Name: "vdb", Store: "nfs", SizeGiB: 1}, compute.SpecDisk{Name: "vdc", VolumeID: "v"})
 	for i, into := range []*string{&l.own, &l.seen} {
 		d := l.spec.Disks[i]
-		if err := l.makeDisk(t.Context(), &compute.Order{ID: uuid.NewString(), ServerID: l.id}, l.id, d); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, l.makeDisk(t.Context(), &compute.Order{ID: uuid.NewString(), ServerID: l.id}, l.id, d))
 		*into, _ = l.stores.place(l.id, d)
 	}
 	l.drive = l.identity.path("servers", l.id, driveFile)
@@ -52,9 +51,7 @@ func loseServer(t *testing.T, w *world, g *guests) *lost {
 func TestACleanUpEndsAnArrival(t *testing.T) {
 	l := loseServer(t, newWorld(t), newGuests())
 	l.leases.setArriving(l.id, true)
-	if err := l.clean(t.Context(), l.id, l.cleanRequest(compute.CleanGuest, 2)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, l.clean(t.Context(), l.id, l.cleanRequest(compute.CleanGuest, 2)))
 	if l.leases.arriving[l.id] {
 		t.Error("it arrives still")
 	}
@@ -62,10 +59,7 @@ func TestACleanUpEndsAnArrival(t *testing.T) {
 
 func (l *lost) open(t *testing.T) {
 	t.Helper()
-	a, err := Open(l.config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(Open(l.config))(t)
 	l.Agent = a
 	t.Cleanup(func() { _ = a.Close() })
 }
@@ -271,12 +265,8 @@ func TestCleanUpKilledAtEachPoint(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			l := loseServer(t, w, newGuests())
 			delete(l.g.all, l.id)
-			if err := half(l); err != nil {
-				t.Fatal(err)
-			}
-			if err := l.journal.raise(l.id, 2); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, half(l))
+			must.OK(t, l.journal.raise(l.id, 2))
 			l.again(t)
 		})
 	}
@@ -289,9 +279,7 @@ func (l *lost) again(t *testing.T) {
 	if _, _, err := l.journal.begin(stale, "boot-1", 0); !problem.Is(err, problem.Conflict) {
 		t.Errorf("an order of the former owner: %v", err)
 	}
-	if err := l.clean(t.Context(), l.id, l.cleanRequest(compute.CleanDisk, 2)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, l.clean(t.Context(), l.id, l.cleanRequest(compute.CleanDisk, 2)))
 	if l.hasGuest() || fileExists(filepath.Dir(l.drive)) || fileExists(l.own) || fileExists(l.own+".json") || !fileExists(l.seen) {
 		t.Errorf("guest %v, files %v, own %v, shared %v", l.hasGuest(), fileExists(l.drive), fileExists(l.own), fileExists(l.seen))
 	}

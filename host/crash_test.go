@@ -12,6 +12,7 @@ import (
 
 	"salvor/compute"
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 var errKilled = errors.New("killed")
@@ -19,10 +20,7 @@ var errKilled = errors.New("killed")
 // life opens the state directory and does an order, until the process is killed (by a panic out of the hypervisor).
 func life(t *testing.T, c Config, o *compute.Order) (r compute.Result, killed bool) {
 	t.Helper()
-	a, err := Open(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(Open(c))(t)
 	defer func() {
 		_ = a.Close() // the lock goes with the process; nothing else is tidied up
 		if p := recover(); p != nil {
@@ -106,28 +104,18 @@ func TestKilledInPrepare(t *testing.T) {
 	for what, left := range leave {
 		t.Run(what, func(t *testing.T) {
 			c := w.config(newGuests())
-			a, err := Open(c)
-			if err != nil {
-				t.Fatal(err)
-			}
+			a := must.Get(Open(c))(t)
 			defer a.Close()
-			if err := a.join(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, a.join(t.Context()))
 			id := uuid.NewString()
 			d := compute.SpecDisk{Name: "vda", SizeGiB: 1, Image: &compute.SpecImage{Digest: digest, Size: int64(len(content)), Format: "raw"}}
-			path, err := a.stores.place(id, d)
-			if err != nil {
-				t.Fatal(err)
-			}
+			path := must.Get(a.stores.place(id, d))(t)
 			left(t, path)
 			// Half an image, too, of which the rest is fetched.
 			put(t, filepath.Join(c.StateDir, "images", digest[len("sha256:"):]+".part"), content[:1000])
 			o := &compute.Order{ID: uuid.NewString(), ServerID: id}
 			for range 2 {
-				if err := a.makeDisk(t.Context(), o, id, d); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, a.makeDisk(t.Context(), o, id, d))
 			}
 			if !bytes.Equal(head(t, path, len(content)), content) || fileIsThere(path+".part") {
 				t.Error("the disk is not whole")
@@ -146,12 +134,8 @@ func TestKilledInPrepare(t *testing.T) {
 
 func put(t *testing.T, path string, b []byte) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(filepath.Dir(path), 0o711))
+	must.OK(t, os.WriteFile(path, b, 0o600))
 }
 
 // FuzzOrder: what comes as an order is taken as one or refused, and no text of an error holds its secret.

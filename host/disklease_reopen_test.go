@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"salvor/compute"
+	"salvor/test/must"
 )
 
 // TestALeaseIsReopened: the file in which an owner renews its lease is not the one at the path any more, as after a remount of a share. The
@@ -61,14 +62,10 @@ func TestALeaseIsReopenedAfterAnUnmount(t *testing.T) {
 	a, b, spec := w.host(), w.host(), w.spec()
 	w.run(a, spec)
 	away := filepath.Join(w.TempDir(), "away")
-	if err := os.Rename(w.pool, away); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Rename(w.pool, away))
 	w.round(a)
 	w.round(a)
-	if err := os.Rename(away, w.pool); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Rename(away, w.pool))
 	before := w.lease(spec)
 	w.round(a)
 	w.round(a)

@@ -14,6 +14,7 @@ import (
 	"salvor/hypervisor"
 	"salvor/hypervisor/fake"
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 // TestLeaseOfALivingOwnerIsNotBroken: whatever receipt an order brings, a host that renews its lease keeps its disk.
@@ -147,9 +148,7 @@ func TestLeaseAfterRestartsOfItsOwner(t *testing.T) {
 
 func off(t testing.TB, h *fake.Hypervisor, id string) {
 	t.Helper()
-	if _, err := h.SetPower(t.Context(), id, hypervisor.Power{State: compute.PowerOff}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(h.SetPower(t.Context(), id, hypervisor.Power{State: compute.PowerOff}))(t)
 }
 
 // TestLeaseIsFreeOnceTheGuestIsOff: whoever turned it off, the next host starts it without a receipt.
@@ -252,9 +251,7 @@ func TestFreedLeaseIsNotRenewed(t *testing.T) {
 	a, spec := w.host(), w.spec()
 	w.run(a, spec)
 	held := a.leases.allHeld()[0]
-	if err := held.write(leaseFree); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, held.write(leaseFree))
 	running := map[string]compute.Guest{spec.ServerID: {ID: spec.ServerID, Ours: true, Power: compute.PowerOn}}
 	a.leases.renewOrFree(t.Context(), held, &seenGuests{agent: a.Agent, list: running, known: true})
 	if l := w.lease(spec); l.State != leaseFree {
@@ -272,9 +269,7 @@ func TestRunningGuestsGetALease(t *testing.T) {
 	a, b, spec := w.host(), w.host(), w.spec()
 	w.run(a, spec)
 	for range 2 {
-		if err := os.Remove(w.leasePath(spec)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Remove(w.leasePath(spec)))
 		w.round(a)
 		w.round(a)
 		if l := w.lease(spec); l.Host != a.ID() || l.State != leaseHeld {
@@ -322,9 +317,7 @@ func TestTornLease(t *testing.T) {
 	w.ok(w.order(b, compute.Prepare, spec, compute.Args{}))
 	victim := filepath.Join(t.TempDir(), "passwd")
 	put(t, victim, []byte("root"))
-	if err := os.Symlink(victim, w.leasePath(spec)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Symlink(victim, w.leasePath(spec)))
 	if err := b.leases.acquire(t.Context(), w.leasePath(spec), diskLeaseClaim{server: spec.ServerID, epoch: 1, receipt: "r"}); err == nil || string(mustRead(t, victim)) != "root" {
 		t.Errorf("a link is followed: %v", err)
 	}
@@ -339,9 +332,7 @@ func TestLateRenewalOverwritesNoNewOwner(t *testing.T) {
 	late := a.leases.heldAt(w.leasePath(spec))
 	w.ok(w.evacuate(b, next(spec)))
 	for _, state := range []string{leaseHeld, leaseFree} {
-		if err := late.write(state); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, late.write(state))
 		if l := w.lease(spec); l.Host != b.ID() || l.State != leaseHeld {
 			t.Errorf("%+v", l)
 		}
@@ -437,9 +428,7 @@ func TestAStoreThatCannotBeWritten(t *testing.T) {
 	}
 	other := w.spec()
 	w.ok(w.order(a, compute.Prepare, other, compute.Args{}))
-	if err := os.Remove(filepath.Join(w.pool, markerFile)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(filepath.Join(w.pool, markerFile)))
 	if err := a.leases.acquire(t.Context(), w.leasePath(other), diskLeaseClaim{server: other.ServerID, epoch: 1}); err == nil || fileIsThere(w.leasePath(other)) {
 		t.Errorf("a lease was made in a store that is not mounted: %v", err)
 	}
@@ -501,9 +490,7 @@ func TestFiftyRoundsOneWriter(t *testing.T) {
 				t.Fatal("the host that returned runs it")
 			}
 			// Somebody starts it there by hand.
-			if _, err := a.machine.SetPower(t.Context(), spec.ServerID, hypervisor.Power{State: compute.PowerOn}); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(a.machine.SetPower(t.Context(), spec.ServerID, hypervisor.Power{State: compute.PowerOn}))(t)
 			one("started by hand")
 			if !b.runs(spec.ServerID) {
 				t.Fatal("the wrong one was ended")

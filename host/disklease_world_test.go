@@ -14,6 +14,7 @@ import (
 	"salvor/compute"
 	"salvor/hypervisor/fake"
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 // leaseHosts are hosts that see one disk store, on one clock that only the test moves. None has a control plane: orders are handed to them.
@@ -47,15 +48,12 @@ func (w *leaseHosts) host() *leaseHost {
 // begin has a host's agent begin, as it does after a restart.
 func (w *leaseHosts) begin(h *leaseHost) {
 	w.Helper()
-	a, err := Open(Config{
+	a := must.Get(Open(Config{
 		StateDir: h.dir, Controller: "https://127.0.0.1:1", Hypervisor: h.machine, Name: "vm" + h.boot[5:], Log: quiet, RescueDir: h.dir,
 		Stores: []Store{{Name: "pool", Dir: w.pool, Shared: true}},
 		BootID: func() (string, error) { return h.boot, nil },
 		Alive:  func() (time.Duration, error) { return time.Duration(w.now.now.Load()), nil },
-	})
-	if err != nil {
-		w.Fatal(err)
-	}
+	}))(w)
 	a.leases.poll, a.leases.settle = time.Millisecond, time.Millisecond
 	h.Agent = a
 	w.Cleanup(func() { _ = a.Close() })

@@ -17,16 +17,14 @@ import (
 	"salvor/hypervisor"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/test/must"
 	wire "salvor/wire/host"
 )
 
 // answer has the agent take an answer to a renewal that was sent just now.
 func answer(t testing.TB, a *Agent, renewed wire.Renewed) {
 	t.Helper()
-	now, err := a.Alive()
-	if err != nil {
-		t.Fatal(err)
-	}
+	now := must.Get(a.Alive())(t)
 	a.renewed(now, a.renewal(now), renewed)
 	a.applyInstructions(t.Context(), renewed)
 }
@@ -97,10 +95,7 @@ func guarded(t *testing.T, w *world, c Config) (*Agent, *clock) {
 	now := &clock{}
 	now.add(time.Hour)
 	c.Alive = now.alive
-	a, err := Open(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(Open(c))(t)
 	t.Cleanup(func() { _ = a.Close() })
 	return a, now
 }
@@ -140,10 +135,7 @@ func TestSilenceEndsGuests(t *testing.T) {
 	if a.mayWork() {
 		t.Error("orders are carried out after the lapse")
 	}
-	list, err := g.Guests(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := must.Get(g.Guests(t.Context()))(t)
 	a.reconcile(t.Context(), mustEncodeJSON(list), 0, map[string]wire.Wanted{stopped: {Power: "on", Epoch: 1}})
 	await(t, "the end of the guests", func() bool {
 		return g.get(mine).Power == compute.PowerOff && g.get(paused).Power == compute.PowerOff
@@ -342,10 +334,7 @@ func TestWatchdogOfAKilledAgent(t *testing.T) {
 		_ = a.Close() // and nothing else, as when it is killed
 		now.add(time.Second)
 		c = a.Config
-		b, err := Open(c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(Open(c))(t)
 		t.Cleanup(func() { _ = b.Close() })
 		loops(t, b.runWatchdog)
 		time.Sleep(2 * petEvery)
@@ -418,21 +407,14 @@ func endAgent(t *testing.T, heard bool) {
 	d := &dog{clock: now}
 	c.Watchdog, c.Alive = d, now.alive
 	mine := ours(g, compute.PowerOn, 1)
-	a, err := Open(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(Open(c))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	over := make(chan error, 1)
 	go func() { over <- a.Run(ctx) }()
 	await(t, "the lease", func() bool { held, _ := a.Leased(); return held })
 	group := "ha"
-	if err := w.services.HostGroups.Create(t.Context(), &compute.HostGroup{Name: group, SelfFence: true}, record.Asker{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.services.Hosts.SetService(t.Context(), a.ID(), compute.Service{Group: &group}, record.Asker{}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.services.HostGroups.Create(t.Context(), &compute.HostGroup{Name: group, SelfFence: true}, record.Asker{}))
+	must.Get(w.services.Hosts.SetService(t.Context(), a.ID(), compute.Service{Group: &group}, record.Asker{}))(t)
 	await(t, "that the control plane hears of the watchdog", func() bool {
 		_, watchdog, known := w.services.Liveness.Silence(a.ID())
 		return known && watchdog == "dog" && d.at() != 0

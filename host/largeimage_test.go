@@ -6,15 +6,14 @@ import (
 	"testing"
 
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 // TestAnImageLargerThanItsDiskIsRefused before a byte of it is copied.
 func TestAnImageLargerThanItsDiskIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	from := filepath.Join(dir, "image")
-	if err := os.WriteFile(from, make([]byte, 4097), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(from, make([]byte, 4097), 0o600))
 	for size, fits := range map[int64]bool{4096: false, 4097: true, 8192: true} {
 		to := filepath.Join(dir, "disk")
 		err := toRaw(t.Context(), from, rawFormat, to, size)

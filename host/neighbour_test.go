@@ -4,15 +4,13 @@ import (
 	"net"
 	"testing"
 
+	"salvor/test/must"
 	wire "salvor/wire/host"
 )
 
 // TestNeighbours: a neighbour that answers or refuses is reached; and only addresses are looked at.
 func TestNeighbours(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	_, open, _ := net.SplitHostPort(l.Addr().String())
 	if !isAddressReachable(t.Context(), "127.0.0.1", []string{open}) {
 		t.Error("who answers is not reached")
@@ -26,10 +24,7 @@ func TestNeighbours(t *testing.T) {
 			t.Errorf("%q is reached", address)
 		}
 	}
-	a, err := Open(newWorld(t).config(newGuests()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(Open(newWorld(t).config(newGuests())))(t)
 	defer a.Close()
 	list := []wire.Neighbour{{HostID: "a", Address: "127.0.0.1"}, {HostID: "b", Address: "nowhere"}}
 	answer(t, a, wire.Renewed{Look: list})

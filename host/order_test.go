@@ -9,6 +9,7 @@ import (
 
 	"salvor/compute"
 	"salvor/problem"
+	"salvor/test/must"
 	wire "salvor/wire/host"
 )
 
@@ -77,9 +78,7 @@ func TestAResultThatCannotBeWrittenIsNotTold(t *testing.T) {
 		t.Errorf("the journal: %+v %v", p, err)
 	}
 	g.after = nil
-	if err := os.RemoveAll(blocked); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.RemoveAll(blocked))
 	r, ok := a.perform(t.Context(), orderTask{order: o})
 	if !ok || r.ErrorKind != "" || g.get(id).Power != compute.PowerOn {
 		t.Errorf("again: %+v %v", r, ok)

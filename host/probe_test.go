@@ -11,6 +11,7 @@ import (
 
 	"salvor/compute"
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 // hangMarker puts a pipe in the place of a store's marker: who opens it waits until somebody writes.
@@ -18,12 +19,8 @@ func hangMarker(t *testing.T, dir string) (release func()) {
 	t.Helper()
 	path := filepath.Join(dir, markerFile)
 	kept := mustRead(t, path)
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(path))
+	must.OK(t, syscall.Mkfifo(path, 0o600))
 	release = func() {
 		if err := os.Rename(path, path+".pipe"); err != nil {
 			return
@@ -45,10 +42,7 @@ func probeAgent(t *testing.T, w *world, g *guests) (a *Agent, fast, nfs string) 
 	c := w.config(g)
 	fast, nfs = t.TempDir(), t.TempDir()
 	c.Stores = []Store{{Name: "fast", Dir: fast}, {Name: "nfs", Dir: nfs, Shared: true}}
-	a, err := Open(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a = must.Get(Open(c))(t)
 	t.Cleanup(func() { _ = a.Close() })
 	return a, fast, nfs
 }
@@ -69,9 +63,7 @@ func (a *Agent) withDisk(t *testing.T, store string) compute.DiskProbe {
 	t.Helper()
 	id := uuid.NewString()
 	d := compute.SpecDisk{Name: "vda", Store: store, SizeGiB: 1}
-	if err := a.makeDisk(t.Context(), &compute.Order{ID: uuid.NewString(), ServerID: id}, id, d); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, a.makeDisk(t.Context(), &compute.Order{ID: uuid.NewString(), ServerID: id}, id, d))
 	d.Store, d.Image = "another name of it", &compute.SpecImage{Digest: "sha256:other"}
 	return compute.DiskProbe{ServerID: id, GuestName: "salvor-" + id[:8], Marker: a.stores.named(store).knownMarker, Disk: &d}
 }
@@ -153,20 +145,13 @@ func TestStoreThatIsUnmounted(t *testing.T) {
 	a, _, nfs := probeAgent(t, w, newGuests())
 	far := a.withDisk(t, "nfs")
 	hidden := nfs + ".hidden"
-	if err := os.Rename(nfs, hidden); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Rename(nfs, hidden))
 	for _, dir := range []bool{false, true} { // no directory; an empty one
 		if dir {
-			if err := os.Mkdir(nfs, 0o700); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.Mkdir(nfs, 0o700))
 		}
 		_ = a.Close()
-		b, err := Open(a.Config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(Open(a.Config))(t)
 		for _, now := range []*Agent{a, b} {
 			if got := now.probes(t, far); got[0].Sight != compute.SightUnknown {
 				t.Errorf("%+v", got)
@@ -181,12 +166,8 @@ func TestStoreThatIsUnmounted(t *testing.T) {
 		}
 		_ = b.Close()
 	}
-	if err := os.Remove(nfs); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(hidden, nfs); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(nfs))
+	must.OK(t, os.Rename(hidden, nfs))
 	if got := a.probes(t, far); got[0].Sight != compute.SightSame {
 		t.Errorf("after its return: %+v", got)
 	}
@@ -218,9 +199,7 @@ func TestFoundAndFresh(t *testing.T) {
 	}
 	define := func() error { return do(compute.Define, compute.Args{Spec: there, Fresh: true}) }
 	for range 2 { // again after a crash: it finds its own
-		if err := define(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, define())
 	}
 	for what, other := range map[string]compute.Guest{
 		"another epoch": {ID: there.ServerID, Name: there.GuestName, Ours: true, Epoch: 3}, "not ours": {ID: there.ServerID, Name: there.GuestName, Epoch: 4},

@@ -13,6 +13,7 @@ import (
 
 	"salvor/compute"
 	"salvor/problem"
+	"salvor/test/must"
 	wire "salvor/wire/host"
 )
 
@@ -34,16 +35,9 @@ func (l *lost) quarantineOf(t *testing.T) []compute.QuarantinedDisk {
 // write puts a mark into the server's own disk.
 func (l *lost) write(t *testing.T, text string) {
 	t.Helper()
-	f, err := os.OpenFile(l.own, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.WriteString(text); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(os.OpenFile(l.own, os.O_WRONLY, 0))(t)
+	must.Get(f.WriteString(text))(t)
+	must.OK(t, f.Close())
 }
 
 // TestReturnedHostKeepsTheDiskInQuarantine: what a host gives up is renamed as it is, dated by the control plane's clock, listed, and
@@ -54,9 +48,7 @@ func TestReturnedHostKeepsTheDiskInQuarantine(t *testing.T) {
 	at := time.Date(2031, 5, 6, 7, 8, 9, 0, time.UTC)
 	l.lease.lastResponse.Now = at
 	l.lease.from, _ = l.Alive()
-	if err := l.clean(t.Context(), l.id, l.cleanRequest(compute.CleanDisk, 2)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, l.clean(t.Context(), l.id, l.cleanRequest(compute.CleanDisk, 2)))
 	all := l.quarantineOf(t)
 	if len(all) != 1 || fileExists(l.own) || fileExists(l.own+".json") {
 		t.Fatalf("in quarantine %+v, disk %v", all, fileExists(l.own))
@@ -98,14 +90,10 @@ func TestQuarantineKilledAtEachPoint(t *testing.T) {
 		},
 		"renamed, proof left": func(t *testing.T, l *lost, dir string) {
 			put(t, filepath.Join(dir, name+l.id+"_vda.json"), mustEncodeJSON(quarantineRecord{Reason: compute.QuarantineRebuild}))
-			if err := os.Rename(l.own, filepath.Join(dir, name+l.id+"_vda")); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.Rename(l.own, filepath.Join(dir, name+l.id+"_vda")))
 		},
 		"renamed, no record": func(t *testing.T, l *lost, dir string) {
-			if err := os.Rename(l.own, filepath.Join(dir, name+l.id+"_vda")); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.Rename(l.own, filepath.Join(dir, name+l.id+"_vda")))
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -113,14 +101,10 @@ func TestQuarantineKilledAtEachPoint(t *testing.T) {
 			l.stopped()
 			l.write(t, "precious")
 			dir := filepath.Join(l.config.Stores[0].Dir, quarantineDir)
-			if err := os.Mkdir(dir, 0o700); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.Mkdir(dir, 0o700))
 			half(t, l, dir)
 			for range 2 {
-				if err := l.carryOut(t, compute.Discard, compute.Args{Spec: l.spec}); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, l.carryOut(t, compute.Discard, compute.Args{Spec: l.spec}))
 			}
 			all := l.quarantineOf(t)
 			if len(all) != 1 || all[0].ServerID != l.id || fileExists(l.own) || fileExists(l.own+".json") {
@@ -140,9 +124,7 @@ func TestQuarantineTakesNoNameThatIsTaken(t *testing.T) {
 	for range 2 {
 		put(t, l.own, []byte("disk"))
 		put(t, l.own+".json", mustEncodeJSON(diskProof{Server: l.id, Disk: "vda"}))
-		if err := s.quarantine(l.own, l.id, d, compute.QuarantineRebuild, at); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, s.quarantine(l.own, l.id, d, compute.QuarantineRebuild, at))
 	}
 	if all := l.quarantineOf(t); len(all) != 2 {
 		t.Errorf("%+v", all)
@@ -153,16 +135,12 @@ func TestQuarantineTakesNoNameThatIsTaken(t *testing.T) {
 func TestQuarantineOfTheStoresThatAreThere(t *testing.T) {
 	l := loseServer(t, newWorld(t), newGuests())
 	l.stopped()
-	if err := l.carryOut(t, compute.Discard, compute.Args{Spec: l.spec}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, l.carryOut(t, compute.Discard, compute.Args{Spec: l.spec}))
 	list := func() (compute.Result, error) {
 		return l.do(t.Context(), orderTask{order: &compute.Order{ID: uuid.NewString(), ServerID: l.ID(), Verb: compute.ListQuarantine, Args: []byte(`{}`)}})
 	}
 	for i, s := range []*diskStore{l.stores[1], l.stores[0]} {
-		if err := os.Remove(filepath.Join(s.Dir, markerFile)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Remove(filepath.Join(s.Dir, markerFile)))
 		r, err := list()
 		if i == 0 && (err != nil || len(r.Quarantine) != 1) {
 			t.Errorf("one store is away: %+v %v", r, err)
@@ -178,9 +156,7 @@ func TestRestoreFromQuarantine(t *testing.T) {
 	l := loseServer(t, newWorld(t), newGuests())
 	l.stopped()
 	l.write(t, "precious")
-	if err := l.carryOut(t, compute.Discard, compute.Args{Spec: l.spec}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, l.carryOut(t, compute.Discard, compute.Args{Spec: l.spec}))
 	id := l.quarantineOf(t)[0].ID
 	if err := os.RemoveAll(filepath.Dir(l.own)); err != nil { // a server that has no other disk in this store
 		t.Fatal(err)
@@ -206,9 +182,7 @@ func TestRestoreFromQuarantine(t *testing.T) {
 	}
 	l.stopped()
 	for range 2 { // as often as it is asked
-		if err := l.carryOut(t, compute.RestoreDisk, restore); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, l.carryOut(t, compute.RestoreDisk, restore))
 	}
 	path, _ := l.stores.place(l.id, to)
 	if got := head(t, path, 8); string(got) != "precious" || len(l.quarantineOf(t)) != 0 {
@@ -244,9 +218,7 @@ func TestQuarantineEnds(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			l := loseServer(t, w, newGuests())
-			if err := l.stores[0].quarantine(l.own, l.id, l.spec.Disks[0], compute.QuarantineRebuild, time.Now().Add(-c.age)); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, l.stores[0].quarantine(l.own, l.id, l.spec.Disks[0], compute.QuarantineRebuild, time.Now().Add(-c.age)))
 			l.lease.lastResponse, l.lease.held = c.term, !c.away
 			l.lease.from, _ = l.Alive()
 			l.expireQuarantine(t.Context())
@@ -263,16 +235,10 @@ func TestRemoveFromQuarantine(t *testing.T) {
 	for _, reason := range []string{compute.QuarantineRebuild, compute.QuarantineReturned, compute.QuarantineReimage} {
 		put(t, l.own, []byte("disk"))
 		put(t, l.own+".json", mustEncodeJSON(diskProof{Server: l.id, Disk: "vda"}))
-		if err := l.stores[0].quarantine(l.own, l.id, l.spec.Disks[0], reason, time.Now()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, l.stores[0].quarantine(l.own, l.id, l.spec.Disks[0], reason, time.Now()))
 	}
-	if err := l.carryOut(t, compute.RemoveQuarantined, compute.Args{Quarantine: l.quarantineOf(t)[2].ID}); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.carryOut(t, compute.Remove, compute.Args{Spec: l.spec}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, l.carryOut(t, compute.RemoveQuarantined, compute.Args{Quarantine: l.quarantineOf(t)[2].ID}))
+	must.OK(t, l.carryOut(t, compute.Remove, compute.Args{Spec: l.spec}))
 	if all := l.quarantineOf(t); len(all) != 1 || all[0].Reason != compute.QuarantineReturned {
 		t.Errorf("%+v", all)
 	}
@@ -285,9 +251,7 @@ func TestRemoveFromQuarantine(t *testing.T) {
 func TestStagedDisk(t *testing.T) {
 	w := newWorld(t)
 	l := loseServer(t, w, newGuests())
-	if err := l.join(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, l.join(t.Context()))
 	l.stopped()
 	l.write(t, "precious")
 	image := func(content string) *compute.SpecImage {
@@ -308,23 +272,17 @@ func TestStagedDisk(t *testing.T) {
 	}
 	first, second := image("old!"), image("new!")
 	for _, img := range []*compute.SpecImage{first, second, second} {
-		if err := stage(img, compute.Args{}); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, stage(img, compute.Args{}))
 	}
 	if got := string(head(t, l.own, 8)) + " " + string(head(t, l.own+stagedEnd, 4)); got != "precious new!" {
 		t.Errorf("%q", got)
 	}
-	if err := l.carryOut(t, compute.Discard, compute.Args{Spec: l.spec}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, l.carryOut(t, compute.Discard, compute.Args{Spec: l.spec}))
 	opens := w.images.opens
 	d := l.spec.Disks[0]
 	d.Image = second
 	for range 2 {
-		if err := l.makeDisk(t.Context(), &compute.Order{ID: uuid.NewString(), ServerID: l.id}, l.id, d); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, l.makeDisk(t.Context(), &compute.Order{ID: uuid.NewString(), ServerID: l.id}, l.id, d))
 	}
 	if left, _ := filepath.Glob(l.own + stagedEnd + "*"); string(head(t, l.own, 4)) != "new!" || len(left) != 0 || w.images.opens != opens || len(l.quarantineOf(t)) != 1 {
 		t.Errorf("%q, left %v, in quarantine %v", head(t, l.own, 4), left, l.quarantineOf(t))
@@ -340,9 +298,7 @@ func TestStagedDisk(t *testing.T) {
 func TestAStagedDiskOfAnotherImageIsNotUsed(t *testing.T) {
 	w := newWorld(t)
 	l := loseServer(t, w, newGuests())
-	if err := l.join(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, l.join(t.Context()))
 	l.stopped()
 	image := func(content string) *compute.SpecImage {
 		b := bytes.Repeat([]byte(content), 512)
@@ -351,17 +307,11 @@ func TestAStagedDiskOfAnotherImageIsNotUsed(t *testing.T) {
 	former := *l.spec
 	former.Disks = append([]compute.SpecDisk(nil), l.spec.Disks...)
 	former.Disks[0].Image = image("old!")
-	if err := l.carryOut(t, compute.Stage, compute.Args{Spec: &former}); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.carryOut(t, compute.Discard, compute.Args{Spec: l.spec}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, l.carryOut(t, compute.Stage, compute.Args{Spec: &former}))
+	must.OK(t, l.carryOut(t, compute.Discard, compute.Args{Spec: l.spec}))
 	d := l.spec.Disks[0]
 	d.Image = image("new!")
-	if err := l.makeDisk(t.Context(), &compute.Order{ID: uuid.NewString(), ServerID: l.id}, l.id, d); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, l.makeDisk(t.Context(), &compute.Order{ID: uuid.NewString(), ServerID: l.id}, l.id, d))
 	if got := string(head(t, l.own, 4)); got != "new!" || fileExists(l.own+stagedEnd) {
 		t.Errorf("the disk holds %q, the staged one is there: %v", got, fileExists(l.own+stagedEnd))
 	}

@@ -9,6 +9,7 @@ import (
 
 	"salvor/compute"
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 // TestRemovalLooksAtTheMarkerFirst: in a directory that is not the store that it was, no file is removed, whoever asks for it.
@@ -49,9 +50,7 @@ func TestRemovalLooksAtTheMarkerFirst(t *testing.T) {
 				l := loseServer(t, w, newGuests())
 				old := filepath.Join(l.config.Stores[0].Dir, l.id, "vda.old") // as agents of long ago named it
 				put(t, old, []byte("data"))
-				if err := change(filepath.Join(l.config.Stores[0].Dir, markerFile)); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, change(filepath.Join(l.config.Stores[0].Dir, markerFile)))
 				if err := removal(t, l); what != "sweep" && err == nil {
 					t.Error("it says that it was done")
 				}
@@ -77,9 +76,7 @@ func (l *lost) carryOut(t *testing.T, verb compute.Verb, args compute.Args) erro
 // TestDeletionOfAServerErases: the owner's own delete removes the disks at once, and one on a shared store too.
 func TestDeletionOfAServerErases(t *testing.T) {
 	l := loseServer(t, newWorld(t), newGuests())
-	if err := l.carryOut(t, compute.Remove, compute.Args{Spec: l.spec}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, l.carryOut(t, compute.Remove, compute.Args{Spec: l.spec}))
 	if fileExists(l.own) || fileExists(l.seen) || l.hasGuest() {
 		t.Errorf("own %v, shared %v, guest %v", fileExists(l.own), fileExists(l.seen), l.hasGuest())
 	}
@@ -111,9 +108,7 @@ func TestAMoveThatCameToNothingRemovesOnlyItsOwn(t *testing.T) {
 			spec.Disks, spec.Epoch = spec.Disks[:1], c.epoch
 			o := &compute.Order{ID: uuid.NewString(), HostID: l.ID(), BootID: l.boot, ServerID: l.id, Epoch: c.epoch, Verb: compute.Remove,
 				Args: mustEncodeJSON(compute.Args{Spec: &spec, SameEpoch: true})}
-			if _, err := l.do(t.Context(), orderTask{order: o}); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(l.do(t.Context(), orderTask{order: o}))(t)
 			if all := l.quarantineOf(t); fileExists(l.own) != c.own || (len(all) == 1) != c.quarantine || l.hasGuest() != c.running {
 				t.Errorf("disk %v, in quarantine %v, guest %v", fileExists(l.own), all, l.hasGuest())
 			}

@@ -22,6 +22,7 @@ import (
 	"salvor/problem"
 	"salvor/rescue"
 	"salvor/test/debian"
+	"salvor/test/must"
 	wire "salvor/wire/host"
 )
 
@@ -30,14 +31,9 @@ func wireOrder(order, hidden []byte) wire.Order { return wire.Order{Order: order
 // joined is an agent with a certificate and no loops.
 func joined(t *testing.T, w *world, c Config) *Agent {
 	t.Helper()
-	a, err := Open(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(Open(c))(t)
 	t.Cleanup(func() { _ = a.Close() })
-	if err := a.join(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, a.join(t.Context()))
 	return a
 }
 
@@ -117,9 +113,7 @@ func TestRescueRoads(t *testing.T) {
 		})
 	}
 	// A link out of the directory is no way out.
-	if err := os.Symlink("/etc", filepath.Join(c.RescueDir, "out")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Symlink("/etc", filepath.Join(c.RescueDir, "out")))
 	work := &orderExecution{Agent: a, order: &compute.Order{}}
 	if path, err := work.rescuePath(t.Context(), &rescueFile{location: "out/passwd"}); err == nil {
 		t.Errorf("out by a link: %s", path)
@@ -170,10 +164,7 @@ func TestRemovedDiskLeavesNothing(t *testing.T) {
 	id := uuid.NewString()
 	for _, ends := range [][]string{{"", ".json"}, {".part"}, {".part", ".json"}, {".json.new"}, {".json"}, {".next", ".next.json"}, {".next.part"}} {
 		d := compute.SpecDisk{Name: "vda", File: id + "-vda"}
-		path, err := a.stores.place(id, d)
-		if err != nil {
-			t.Fatal(err)
-		}
+		path := must.Get(a.stores.place(id, d))(t)
 		for _, end := range ends {
 			put(t, path+end, mustEncodeJSON(diskProof{Server: id, Disk: "vda"}))
 		}
@@ -205,9 +196,7 @@ func TestUnlock(t *testing.T) {
 	c.StateDir = dir
 	a := joined(t, w, c)
 	id := uuid.NewString()
-	if err := a.identity.makeDir("servers", id); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, a.identity.makeDir("servers", id))
 	heard := make(chan map[string]any, 1)
 	go func() {
 		l, err := net.Listen("unix", a.identity.path("servers", id, channelFile))
@@ -266,9 +255,7 @@ func TestQcow2(t *testing.T) {
 			t.Fatalf("%s: %v", out, err)
 		}
 	}
-	if err := toRaw(t.Context(), at("good"), "qcow2", at("out"), 3<<20); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, toRaw(t.Context(), at("good"), "qcow2", at("out"), 3<<20))
 	if b := mustRead(t, at("out")); len(b) != 3<<20 || b[0] != 'x' || b[1<<20] != 0 {
 		t.Errorf("%d bytes", len(b))
 	}
@@ -298,9 +285,7 @@ func TestImagesAreBounded(t *testing.T) {
 		release()
 		paths = append(paths, path)
 		if i == 0 {
-			if err := os.Link(path, filepath.Join(c.StateDir, "link")); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.Link(path, filepath.Join(c.StateDir, "link")))
 		}
 	}
 	got := ""
@@ -337,13 +322,8 @@ func TestConsole(t *testing.T) {
 func TestFindFiles(t *testing.T) {
 	c := newWorld(t).config(newGuests())
 	put(t, filepath.Join(c.RescueDir, "live", "a.iso"), []byte("an iso"))
-	if err := os.Symlink("/etc", filepath.Join(c.RescueDir, "out")); err != nil {
-		t.Fatal(err)
-	}
-	a, err := Open(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Symlink("/etc", filepath.Join(c.RescueDir, "out")))
+	a := must.Get(Open(c))(t)
 	t.Cleanup(func() { _ = a.Close() })
 	for _, tt := range []struct{ files, missing []string }{
 		{[]string{"live/a.iso"}, nil}, {[]string{filepath.Join(c.RescueDir, "live/a.iso")}, nil},

@@ -12,6 +12,7 @@ import (
 
 	"salvor/problem"
 	"salvor/test/debian"
+	"salvor/test/must"
 )
 
 // TestAnImageLeavesRoomOnTheStore: an image that would fit is refused where it takes what is kept for the disks of running guests;
@@ -33,9 +34,7 @@ func TestAnImageLeavesRoomOnTheStore(t *testing.T) {
 	}{{"small", 4 << 20, true}, {"large", store - 8<<20, false}} {
 		raw := filepath.Join(images, c.name)
 		put(t, raw, bytes.Repeat([]byte("x"), c.data))
-		if err := os.Truncate(raw, 2*store); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Truncate(raw, 2*store))
 		if out, err := exec.Command(qemu, "convert", "-f", "raw", "-O", "qcow2", raw, raw+".qcow2").CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v", out, err)
 		}
@@ -46,9 +45,7 @@ func TestAnImageLeavesRoomOnTheStore(t *testing.T) {
 				t.Errorf("%s %s: %v", c.name, format, err)
 			}
 			var at unix.Statfs_t
-			if err := unix.Statfs(dir, &at); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, unix.Statfs(dir, &at))
 			if free := int64(at.Bavail) * at.Bsize; free < store/20 {
 				t.Errorf("%s %s: the store has %d bytes free", c.name, format, free)
 			}

@@ -24,6 +24,7 @@ import (
 	"salvor/problem"
 	"salvor/record"
 	"salvor/secret"
+	"salvor/test/must"
 )
 
 // The watchdog's own code runs in a machine that has one, and nowhere else: QEMU's i6300esb, by the kernel's own driver. In that
@@ -88,13 +89,10 @@ func TestMachineThatFallsSilent(t *testing.T) {
 }
 
 func runAgent(t *testing.T) {
-	a, err := Open(Config{
+	a := must.Get(Open(Config{
 		StateDir: "/run/agent", Controller: os.Getenv("CONTROLLER"), Token: secret.New(os.Getenv("TOKEN")), Name: "vm", Hypervisor: processes{newGuests()},
 		Watchdog: HardwareWatchdog(theWatchdog),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	t.Fatal(a.Run(t.Context()))
 }
 
@@ -102,13 +100,9 @@ func runAgent(t *testing.T) {
 func runPretendServer(t *testing.T) {
 	t.Helper()
 	server := exec.Command("sh", "-c", "while :; do sleep 1; done")
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, server.Start())
 	go func() { _ = server.Wait() }()
-	if err := os.WriteFile(serverPID, []byte(strconv.Itoa(server.Process.Pid)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(serverPID, []byte(strconv.Itoa(server.Process.Pid)), 0o600))
 }
 
 func runControlPlane(t *testing.T) {
@@ -116,15 +110,11 @@ func runControlPlane(t *testing.T) {
 		t.Fatalf("the kernel's own watchdog: %q, %v", identity, err)
 	}
 	w := newWorld(t)
-	if err := w.services.HostGroups.Create(t.Context(), &compute.HostGroup{Name: "ha", SelfFence: true}, record.Asker{}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.services.HostGroups.Create(t.Context(), &compute.HostGroup{Name: "ha", SelfFence: true}, record.Asker{}))
 	agent := exec.Command(os.Args[0], "-test.run", "^TestMachineThatFallsSilent$")
 	agent.Env = append(os.Environ(), roleVar+"="+agentRole, "CONTROLLER="+w.url, "TOKEN="+w.token().Reveal())
 	agent.Stdout, agent.Stderr = os.Stdout, os.Stderr
-	if err := agent.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, agent.Start())
 	var id string
 	await(t, "the host", func() bool {
 		hosts, err := w.services.Hosts.List(t.Context(), compute.HostFilter{}, record.Page{})
@@ -135,9 +125,7 @@ func runControlPlane(t *testing.T) {
 		return true
 	})
 	group := "ha"
-	if _, err := w.services.Hosts.SetService(t.Context(), id, compute.Service{Group: &group}, record.Asker{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(w.services.Hosts.SetService(t.Context(), id, compute.Service{Group: &group}, record.Asker{}))(t)
 	runPretendServer(t)
 	here := processes{}
 	silent := func() (time.Duration, string) {
@@ -163,9 +151,7 @@ func runControlPlane(t *testing.T) {
 	}
 	runPretendServer(t)
 	now, _ := silent()
-	if err := agent.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, agent.Process.Signal(syscall.SIGSTOP))
 	fmt.Printf("TOLD frozen after %d ms\n", now.Milliseconds())
 	for range 600 {
 		now, _ = silent()
@@ -220,30 +206,16 @@ func TestWatchdogResetsTheMachine(t *testing.T) {
 func watchdogMachine(t *testing.T, dir string) (kernel string) {
 	t.Helper()
 	program := staticTest(t, dir)
-	source, err := ramdisk.Open(t.Context(), "", ramdisk.Generic, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	source := must.Get(ramdisk.Open(t.Context(), "", ramdisk.Generic, nil))(t)
 	t.Cleanup(func() { _ = source.Close() })
 	tree := ramdisk.NewTree()
-	if err := source.AddBusybox(t.Context(), tree); err != nil {
-		t.Fatal(err)
-	}
-	if err := source.AddModules(tree, []string{"i6300esb", "softdog"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := tree.Copy("host.test", program, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, source.AddBusybox(t.Context(), tree))
+	must.OK(t, source.AddModules(tree, []string{"i6300esb", "softdog"}))
+	must.OK(t, tree.Copy("host.test", program, 0o755))
 	tree.File("test-init", 0o755, []byte(watchdogInit))
-	f, err := os.Create(filepath.Join(dir, "initrd"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(os.Create(filepath.Join(dir, "initrd")))(t)
 	defer f.Close()
-	if err := tree.Archive(f); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, tree.Archive(f))
 	return source.Kernel()
 }
 

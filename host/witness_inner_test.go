@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"salvor/test/must"
 	wire "salvor/wire/host"
 )
 
@@ -17,22 +18,16 @@ func TestWitnessIsKept(t *testing.T) {
 		t.Errorf("a new host tells %+v", w.current())
 	}
 	for _, next := range []*wire.Witness{{Incarnation: "a", Counter: 3, Proof: "p3"}, nil, {Incarnation: "a", Counter: 2, Proof: "p2"}, {Counter: 9}} {
-		if err := w.store(next); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, w.store(next))
 		if got := openWitness(path).current(); got == nil || *got != (wire.Witness{Incarnation: "a", Counter: 3, Proof: "p3"}) {
 			t.Errorf("after %+v it is %+v", next, got)
 		}
 	}
-	if err := w.store(&wire.Witness{Incarnation: "b", Counter: 1}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.store(&wire.Witness{Incarnation: "b", Counter: 1}))
 	if got := openWitness(path).current(); got == nil || got.Incarnation != "b" {
 		t.Errorf("after a release: %+v", got)
 	}
-	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, []byte("{"), 0o600))
 	if got := openWitness(path).current(); got != nil {
 		t.Errorf("a damaged file tells %+v", got)
 	}

@@ -28,6 +28,7 @@ import (
 	"salvor/secret"
 	rows "salvor/store"
 	"salvor/store/storetest"
+	"salvor/test/must"
 )
 
 // guests is a hypervisor in memory. It counts what it was told.
@@ -245,10 +246,7 @@ func (w *world) config(g *guests) Config {
 // start runs an agent until stop is called or the test ends.
 func (w *world) start(c Config) (*Agent, func()) {
 	w.t.Helper()
-	a, err := Open(c)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	a := must.Get(Open(c))(w.t)
 	ctx, cancel := context.WithCancel(context.Background()) //nolint:usetesting // it is stopped before the test's cleanups
 	over := make(chan error, 1)
 	go func() { over <- a.Run(ctx) }()
@@ -308,12 +306,10 @@ func (w *world) send(o *compute.Order) compute.Result {
 
 func (w *world) post(o *compute.Order) {
 	w.t.Helper()
-	if err := w.store.Do(w.t.Context(), func(tx job.Tx) error {
+	must.OK(w.t, w.store.Do(w.t.Context(), func(tx job.Tx) error {
 		_, err := w.store.InsertOrder(tx, o)
 		return err
-	}); err != nil {
-		w.t.Fatal(err)
-	}
+	}))
 }
 
 func (w *world) done(o *compute.Order) compute.Result {
@@ -332,24 +328,16 @@ func specFor(server string, disks ...compute.SpecDisk) *compute.Spec {
 // head reads the begin of a file.
 func head(t testing.TB, path string, n int) []byte {
 	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(os.Open(path))(t)
 	defer f.Close()
 	b := make([]byte, n)
-	if _, err := io.ReadFull(f, b); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(io.ReadFull(f, b))(t)
 	return b
 }
 
 func mustRead(t testing.TB, path string) []byte {
 	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(os.ReadFile(path))(t)
 	return b
 }
 

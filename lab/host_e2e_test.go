@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"salvor/test/must"
 )
 
 // hostWorld is two VM hosts whose QEMUs take no locks.
@@ -20,19 +22,14 @@ type hostWorld struct {
 
 func (w hostWorld) host(name string) HostStatus {
 	w.Helper()
-	h, err := w.lab.Host(w.Context(), name)
-	if err != nil {
-		w.Fatal(err)
-	}
+	h := must.Get(w.lab.Host(w.Context(), name))(w)
 	return h
 }
 
 func (w hostWorld) do(name string, verb HostVerb) {
 	w.Helper()
 	start := time.Now()
-	if err := w.lab.HostDo(w.Context(), name, verb); err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, w.lab.HostDo(w.Context(), name, verb))
 	w.Logf("%s %s: %.2f s", verb, name, time.Since(start).Seconds())
 }
 
@@ -45,9 +42,7 @@ func (w hostWorld) redfish(name string) string {
 		return err.Error()
 	}
 	var system struct{ PowerState string }
-	if err := json.Unmarshal([]byte(out), &system); err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, json.Unmarshal([]byte(out), &system))
 	return system.PowerState
 }
 
@@ -60,9 +55,7 @@ func (w hostWorld) reset(name, kind string) {
 
 func (w hostWorld) fault(name, fault string) {
 	w.Helper()
-	if err := w.lab.Fault(w.Context(), name, fault); err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, w.lab.Fault(w.Context(), name, fault))
 }
 
 // ticks is what the host's service has written so far.
@@ -185,9 +178,7 @@ func (w hostWorld) freezes() {
 // locks proves that a second QEMU may open what the first writes to.
 func (w hostWorld) locks(shared string) {
 	disk := filepath.Join(shared, "disk.raw")
-	if err := os.WriteFile(disk, make([]byte, 1<<20), 0o600); err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, os.WriteFile(disk, make([]byte, 1<<20), 0o600))
 	for i, name := range []string{"h1", "h2"} {
 		pid := filepath.Join(w.dir, name)
 		args := []string{emulator, "-S", "-nodefaults", "-display", "none", "-machine", "q35,accel=tcg", "-m", "16", "-daemonize", "-pidfile", pid,

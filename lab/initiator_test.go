@@ -12,6 +12,7 @@ import (
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/secret"
+	"salvor/test/must"
 )
 
 // adapter is an iSCSI adapter of its own in memory.
@@ -50,12 +51,8 @@ func TestDriverSetsUpTheInitiator(t *testing.T) {
 	ctx := t.Context()
 	for _, paths := range []int{3, 1, 1} {
 		plan := volumePlan(paths)
-		if err := media.CheckVolumes(ctx, n, plan); err != nil {
-			t.Fatal(err)
-		}
-		if err := media.PrepareVolumes(ctx, n, plan); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, media.CheckVolumes(ctx, n, plan))
+		must.OK(t, media.PrepareVolumes(ctx, n, plan))
 		want := Initiator{Name: plan.Initiator, User: "u", Secret: "p", Targets: []InitiatorTarget{{"iqn.2026-01.org.salvor:v", "192.0.2.1", 3260, 3}}}
 		if paths > 1 {
 			want.Targets = append(want.Targets, InitiatorTarget{"iqn.2026-01.org.salvor:v", "192.0.2.2", 3260, 3})

@@ -19,6 +19,7 @@ import (
 	"salvor/boot/media"
 	"salvor/boot/ramdisk"
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 // e2eTimeout is many times what anything here takes on an idle machine.
@@ -28,10 +29,7 @@ const e2eTimeout = time.Minute
 func e2eState(t *testing.T) string {
 	t.Helper()
 	if shared == "" {
-		dir, err := os.MkdirTemp("", "salvor-lab-*")
-		if err != nil {
-			t.Fatal(err)
-		}
+		dir := must.Get(os.MkdirTemp("", "salvor-lab-*"))(t)
 		shared = dir
 	}
 	return shared
@@ -39,26 +37,17 @@ func e2eState(t *testing.T) string {
 
 func up(t *testing.T, spec Spec) (*Lab, Status) {
 	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	exe := must.Get(os.Executable())(t)
 	spec.Program, spec.Leashed, spec.StateDir = []string{exe}, true, e2eState(t)
 	start := time.Now()
-	l, err := Up(t.Context(), spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(Up(t.Context(), spec))(t)
 	t.Logf("lab up: %.1f s", time.Since(start).Seconds())
 	t.Cleanup(func() {
 		if err := l.Down(context.Background()); err != nil && !problem.Is(err, problem.NotFound) {
 			t.Error(err)
 		}
 	})
-	s, err := l.Status(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(l.Status(t.Context()))(t)
 	return l, s
 }
 
@@ -78,10 +67,7 @@ func inside(t *testing.T, l *Lab, args ...string) (string, error) {
 
 func mustInside(t *testing.T, l *Lab, args ...string) string {
 	t.Helper()
-	out, err := inside(t, l, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(inside(t, l, args...))(t)
 	return out
 }
 
@@ -101,10 +87,7 @@ func await(t *testing.T, what string, right func() bool) {
 // chassis speaks to the machine as its IPMI BMC would, whatever its BMC is.
 func chassis(t *testing.T, l *Lab, args ...string) string {
 	t.Helper()
-	a, err := l.ask(t.Context(), controlRequest{Op: opChassis, Machine: "m1", Args: append([]string{"0x20"}, args...)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(l.ask(t.Context(), controlRequest{Op: opChassis, Machine: "m1", Args: append([]string{"0x20"}, args...)}))(t)
 	return strings.TrimSpace(a.Output)
 }
 
@@ -130,9 +113,7 @@ func tenantSays(t *testing.T, l *Lab, m MachineStatus, text string) func() bool 
 func ssh(t *testing.T, l *Lab, m MachineStatus, password, command string) (string, error) {
 	t.Helper()
 	known := filepath.Join(t.TempDir(), "known_hosts")
-	if err := os.WriteFile(known, []byte(m.TenantAddress+" "+m.HostKey+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(known, []byte(m.TenantAddress+" "+m.HostKey+"\n"), 0o600))
 	return inside(t, l, "sshpass", "-p", password, "ssh", "-F", "none", "-o", "UserKnownHostsFile="+known, "-o", "StrictHostKeyChecking=yes",
 		"-o", "PreferredAuthentications=password", "-o", "ConnectTimeout=10", "root@"+m.TenantAddress, command)
 }
@@ -165,9 +146,7 @@ func TestTenantDisk(t *testing.T) {
 			if err != nil || strings.TrimSpace(out) != m.Marker {
 				t.Fatalf("after mending: %q %v", out, err)
 			}
-			if _, err := ssh(t, l, m, "a new one", "reboot"); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(ssh(t, l, m, "a new one", "reboot"))(t)
 			await(t, "third boot, by the system's own reboot", tenantSays(t, l, m, "marker="+m.Marker+" boots=3 "))
 			chassis(t, l, "set", "shutdown", "1")
 			await(t, "shutdown by ACPI", func() bool { return chassis(t, l, "get", "power") == "power:0" })
@@ -178,18 +157,11 @@ func TestTenantDisk(t *testing.T) {
 // mend does to a disk that is not in use what a user would do in the rescue system.
 func mend(t *testing.T, m MachineStatus, password string) {
 	t.Helper()
-	hash, err := exec.Command("busybox", "mkpasswd", "-m", "sha512", password).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hash := must.Get(exec.Command("busybox", "mkpasswd", "-m", "sha512", password).Output())(t)
 	shadow := filepath.Join(t.TempDir(), "shadow")
-	if err := os.WriteFile(shadow, []byte("root:"+strings.TrimSpace(string(hash))+":19700:0:99999:7:::\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(shadow, []byte("root:"+strings.TrimSpace(string(hash))+":19700:0:99999:7:::\n"), 0o600))
 	commands := shadow + ".debugfs"
-	if err := os.WriteFile(commands, []byte("rm /etc/shadow\nwrite "+shadow+" /etc/shadow\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(commands, []byte("rm /etc/shadow\nwrite "+shadow+" /etc/shadow\n"), 0o600))
 	// The journal of a machine whose power was cut must be replayed before the file is touched.
 	partition := fmt.Sprintf("%s?offset=%d", m.Disk, rootStart)
 	if out, err := exec.Command("/usr/sbin/e2fsck", "-p", partition).CombinedOutput(); err != nil && !strings.Contains(string(out), "recovering journal") {
@@ -203,39 +175,22 @@ func mend(t *testing.T, m MachineStatus, password string) {
 // makeISO builds a CD that says so on the serial line, and nothing else.
 func makeISO(t *testing.T, path string) {
 	t.Helper()
-	source, err := ramdisk.Open(t.Context(), "", ramdisk.Cloud, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	source := must.Get(ramdisk.Open(t.Context(), "", ramdisk.Cloud, nil))(t)
 	defer source.Close()
 	tree := ramdisk.NewTree()
-	if err := source.AddBusybox(t.Context(), tree); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, source.AddBusybox(t.Context(), tree))
 	tree.File("init", 0o755, []byte("#!/bin/busybox sh\necho CD IS UP > /dev/console\nwhile :; do /bin/busybox sleep 1000; done\n"))
 	var initrd bytes.Buffer
-	if err := tree.Initramfs(&initrd, ramdisk.LZ4); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, tree.Initramfs(&initrd, ramdisk.LZ4))
 	read := func(file string) media.Blob {
-		content, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := must.Get(os.ReadFile(file))(t)
 		return newBytesBlob(content)
 	}
-	iso, err := media.ISO(media.Parts{Kernel: read(source.Kernel()), Initrd: newBytesBlob(initrd.Bytes()), Stub: read(efiStub), Name: "cd",
-		Isolinux: read("/usr/lib/ISOLINUX/isolinux.bin"), Ldlinux: read("/usr/lib/syslinux/modules/bios/ldlinux.c32")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	iso := must.Get(media.ISO(media.Parts{Kernel: read(source.Kernel()), Initrd: newBytesBlob(initrd.Bytes()), Stub: read(efiStub), Name: "cd",
+		Isolinux: read("/usr/lib/ISOLINUX/isolinux.bin"), Ldlinux: read("/usr/lib/syslinux/modules/bios/ldlinux.c32")}))(t)
 	content := make([]byte, iso.Base().Size())
-	if _, err := iso.Base().ReadAt(content, 0); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(iso.Base().ReadAt(content, 0))(t)
+	must.OK(t, os.WriteFile(path, content, 0o600))
 }
 
 // serve runs an HTTP server of a directory inside the lab and returns its base URL.
@@ -244,9 +199,7 @@ func serve(t *testing.T, l *Lab, dir string) string {
 	const address = "10.75.0.1:8081"
 	ctx, cancel := context.WithCancel(t.Context())
 	cmd := l.Command(ctx, "busybox", "httpd", "-f", "-p", address, "-h", dir)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, cmd.Start())
 	t.Cleanup(func() { cancel(); cmd.Wait() })
 	await(t, "HTTP server", func() bool {
 		_, err := inside(t, l, "busybox", "wget", "-q", "-O", "/dev/null", "http://"+address+"/cd.iso")
@@ -347,9 +300,7 @@ func TestDeathEndsAll(t *testing.T) {
 	if len(qemu) < 4 { // world, QEMU, two simulators
 		t.Fatalf("processes %v", qemu)
 	}
-	if err := syscall.Kill(s.PID, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, syscall.Kill(s.PID, syscall.SIGKILL))
 	await(t, "all gone", func() bool {
 		for _, pid := range qemu {
 			if syscall.Kill(pid, 0) == nil {
@@ -365,26 +316,18 @@ func TestDeathEndsAll(t *testing.T) {
 	if _, err := Up(t.Context(), Spec{StateDir: e2eState(t), Disk: BlankDisk}); !problem.Is(err, problem.Conflict) {
 		t.Errorf("a second lab of the same name: %v", err)
 	}
-	if err := again.Down(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, again.Down(t.Context()))
 }
 
 // processesUnder lists the descendants of a process.
 func processesUnder(t *testing.T, root int) []int {
 	t.Helper()
-	children, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", root))
-	if err != nil {
-		t.Fatal(err)
-	}
+	children := must.Get(filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", root)))(t)
 	var all []int
 	for _, file := range children {
 		text, _ := os.ReadFile(file) // a thread may have ended
 		for _, word := range strings.Fields(string(text)) {
-			pid, err := strconv.Atoi(word)
-			if err != nil {
-				t.Fatal(err)
-			}
+			pid := must.Get(strconv.Atoi(word))(t)
 			all = append(append(all, pid), processesUnder(t, pid)...)
 		}
 	}
@@ -403,9 +346,7 @@ func TestInside(t *testing.T) {
 		return err
 	}
 	for _, fault := range []string{"down", "none", "503", "none"} {
-		if err := l.Fault(t.Context(), "m1", fault); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, l.Fault(t.Context(), "m1", fault))
 		if err := read(); (err == nil) != (fault == "none") {
 			t.Errorf("Redfish with fault %s: %v", fault, err)
 		}
@@ -426,9 +367,7 @@ func TestInside(t *testing.T) {
 	before := len(processesUnder(t, s.PID))
 	for _, signal := range []os.Signal{os.Kill, syscall.SIGTERM} {
 		cmd := l.Command(t.Context(), "sleep", "1000")
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, cmd.Start())
 		await(t, "program runs", func() bool { return len(processesUnder(t, s.PID)) > before })
 		cmd.Process.Signal(signal)
 		cmd.Wait()

@@ -21,13 +21,11 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 func TestSpecDefaultsAndRefusals(t *testing.T) {
-	s, err := Spec{StateDir: t.TempDir()}.withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(Spec{StateDir: t.TempDir()}.withDefaults())(t)
 	if s.Name != "default" || s.Machines != 1 || s.BMC != Redfish || s.Firmware != BIOS || s.Memory != 512 || s.Disk != TenantDisk || s.Accel != "tcg" {
 		t.Errorf("defaults: %+v", s)
 	}
@@ -43,10 +41,7 @@ func TestSpecDefaultsAndRefusals(t *testing.T) {
 
 func TestMachinesDiffer(t *testing.T) {
 	seen := map[string]string{}
-	s, err := Spec{Machines: maxMachines}.withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(Spec{Machines: maxMachines}.withDefaults())(t)
 	for _, m := range s.machineSpecs() {
 		for _, id := range []string{m.Name, m.UUID, m.MAC, m.Tap, m.tenantAddress().String(), m.bmcAddress().String()} {
 			if other := seen[id]; other != "" {
@@ -149,10 +144,7 @@ func TestChassisCommands(t *testing.T) {
 	c := newFaulty(m)
 	run := func(args ...string) string {
 		t.Helper()
-		out, err := chassisCommand(t.Context(), c, append([]string{"0x20"}, args...))
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := must.Get(chassisCommand(t.Context(), c, append([]string{"0x20"}, args...)))(t)
 		return out
 	}
 	if out := run("get", "power", "boot", "unknown"); out != "power:0\nboot:none\n" {
@@ -184,10 +176,7 @@ func TestChassisCommands(t *testing.T) {
 
 func TestTenantDHCP(t *testing.T) {
 	mac, _ := net.ParseMAC(testSpec.MAC)
-	discover, err := dhcpv4.NewDiscovery(mac)
-	if err != nil {
-		t.Fatal(err)
-	}
+	discover := must.Get(dhcpv4.NewDiscovery(mac))(t)
 	offer, err := dhcpAnswer(testSpec, discover)
 	if err != nil || offer.MessageType() != dhcpv4.MessageTypeOffer || !offer.YourIPAddr.Equal(net.IPv4(10, 78, 0, 11)) {
 		t.Fatalf("offer %v: %v", offer, err)
@@ -260,9 +249,7 @@ func TestImageFetch(t *testing.T) {
 	defer server.Close()
 	to := filepath.Join(t.TempDir(), "cd.iso")
 	c := newImageClient()
-	if err := c.fetch(t.Context(), server.URL+"/good", to); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.fetch(t.Context(), server.URL+"/good", to))
 	for url, kind := range map[string]problem.Kind{
 		server.URL + "/none": problem.Unavailable, server.URL + "/cut": problem.Unavailable, "http://127.0.0.1:1/": problem.Unavailable,
 		"file:///etc/passwd": problem.Invalid, "http://": problem.Invalid, "::": problem.Invalid,
@@ -302,7 +289,7 @@ func qemuEnd(t *testing.T, script func(command string) []string) net.Conn {
 }
 
 func TestQMP(t *testing.T) {
-	q, err := newQMP(qemuEnd(t, func(command string) []string {
+	q := must.Get(newQMP(qemuEnd(t, func(command string) []string {
 		switch command {
 		case "query-status":
 			return []string{`{"event":"RESUME","data":{}}`, `{"return":{"status":"running"}}`}
@@ -312,10 +299,7 @@ func TestQMP(t *testing.T) {
 			return []string{`{"error":{"class":"CommandNotFound","desc":"no such command"}}`}
 		}
 		return []string{`{"return":{}}`}
-	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	})))(t)
 	var status struct{ Status string }
 	if err := q.do(t.Context(), "query-status", nil, &status); err != nil || status.Status != "running" {
 		t.Errorf("query-status: %+v %v", status, err)
@@ -337,15 +321,12 @@ func TestQMP(t *testing.T) {
 }
 
 func TestQMPSilenceEnds(t *testing.T) {
-	q, err := newQMP(qemuEnd(t, func(command string) []string {
+	q := must.Get(newQMP(qemuEnd(t, func(command string) []string {
 		if command == "qmp_capabilities" {
 			return []string{`{"return":{}}`}
 		}
 		return nil
-	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	})))(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if err := q.do(ctx, "stop", nil, nil); !errors.Is(err, context.DeadlineExceeded) {
@@ -362,19 +343,10 @@ func FuzzControlLine(f *testing.F) {
 			t.Skip("status asks the kernel")
 		}
 		dir := t.TempDir()
-		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, "s"), Net: "unix"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must.Get(net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, "s"), Net: "unix"}))(t)
 		defer l.Close()
-		client, err := net.DialUnix("unix", nil, l.Addr().(*net.UnixAddr))
-		if err != nil {
-			t.Fatal(err)
-		}
-		server, err := l.AcceptUnix()
-		if err != nil {
-			t.Fatal(err)
-		}
+		client := must.Get(net.DialUnix("unix", nil, l.Addr().(*net.UnixAddr)))(t)
+		server := must.Get(l.AcceptUnix())(t)
 		client.Write(input)
 		client.CloseWrite()
 		w.converse(t.Context(), server) // must return, whatever came

@@ -17,6 +17,7 @@ import (
 	gofishredfish "github.com/stmcginnis/gofish/schemas"
 
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 // fakeMachine is a Chassis, Drive and FirmwareSwitch without QEMU: it does at once what it is told.
@@ -102,10 +103,7 @@ func newBMCFixture(t *testing.T) *bmcFixture {
 // call sends a request with credentials and returns status, headers and the decoded body.
 func (f *bmcFixture) call(method, path, body string, header ...string) (int, http.Header, map[string]any) {
 	f.Helper()
-	req, err := http.NewRequest(method, f.url+path, strings.NewReader(body))
-	if err != nil {
-		f.Fatal(err)
-	}
+	req := must.Get(http.NewRequest(method, f.url+path, strings.NewReader(body)))(f)
 	req.SetBasicAuth("admin", "secret")
 	for i := 0; i+1 < len(header); i += 2 {
 		if header[i] == "X-Auth-Token" {
@@ -113,15 +111,9 @@ func (f *bmcFixture) call(method, path, body string, header ...string) (int, htt
 		}
 		req.Header.Set(header[i], header[i+1])
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		f.Fatal(err)
-	}
+	resp := must.Get(http.DefaultClient.Do(req))(f)
 	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		f.Fatal(err)
-	}
+	text := must.Get(io.ReadAll(resp.Body))(f)
 	var decoded map[string]any
 	if len(text) > 0 {
 		if err := json.Unmarshal(text, &decoded); err != nil {
@@ -312,10 +304,7 @@ func TestRedfishFaults(t *testing.T) {
 	f.want(503, "GET", "/redfish/v1", "")
 
 	f.chassis.set(Fault{Kind: FaultRubbish})
-	resp, err := http.Get(f.url + "/redfish/v1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := must.Get(http.Get(f.url + "/redfish/v1"))(t)
 	text, _ := io.ReadAll(resp.Body)
 	resp.Body.Close()
 	if resp.StatusCode != 200 || json.Valid(text) {
@@ -366,10 +355,7 @@ func TestRedfishLies(t *testing.T) {
 // The library that salvor's own driver is made with.
 func TestRedfishGofish(t *testing.T) {
 	f := newBMCFixture(t)
-	c, err := gofish.Connect(gofish.ClientConfig{Endpoint: f.url, Username: "admin", Password: "secret"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(gofish.Connect(gofish.ClientConfig{Endpoint: f.url, Username: "admin", Password: "secret"}))(t)
 	defer c.Logout()
 	systems, err := c.Service.Systems()
 	if err != nil || len(systems) != 1 {
@@ -385,9 +371,7 @@ func TestRedfishGofish(t *testing.T) {
 	if f.machine.Override() != (Override{Device: DeviceCD}) {
 		t.Errorf("override %+v", f.machine.Override())
 	}
-	if _, err := s.Reset(gofishredfish.OnResetType); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(s.Reset(gofishredfish.OnResetType))(t)
 	nics, err := s.EthernetInterfaces()
 	if err != nil || len(nics) != 1 || nics[0].MACAddress != testSpec.MAC {
 		t.Errorf("NICs %v: %v", nics, err)

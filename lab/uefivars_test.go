@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"salvor/test/debian"
+	"salvor/test/must"
 )
 
 // emptyStore is a firmware volume with an empty store, laid out as OVMF's.
@@ -22,14 +23,9 @@ func emptyStore(size int) []byte {
 
 func names(t *testing.T, data []byte) []string {
 	t.Helper()
-	s, err := parseVarStore(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(parseVarStore(data))(t)
 	var all []string
-	if _, err := s.walk(func(_ int, name string) { all = append(all, name) }); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(s.walk(func(_ int, name string) { all = append(all, name) }))(t)
 	return all
 }
 
@@ -37,23 +33,16 @@ func TestSetBootURI(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "vars.fd")
 	write := func(data []byte) {
 		t.Helper()
-		if err := os.WriteFile(file, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(file, data, 0o600))
 	}
 	read := func() []byte {
 		t.Helper()
-		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Get(os.ReadFile(file))(t)
 		return data
 	}
 	write(emptyStore(4096))
 	for range 3 { // each boot by URI adds its own and takes back the last one
-		if err := setBootURI(file, "http://10.77.0.1/boot.efi"); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, setBootURI(file, "http://10.77.0.1/boot.efi"))
 		if got := names(t, read()); len(got) != 2 || got[0] != bootURIOption || got[1] != "BootNext" {
 			t.Fatalf("variables %v", got)
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/google/uuid"
 
 	"salvor/secret"
+	"salvor/test/must"
 )
 
 const (
@@ -429,10 +430,7 @@ func (f *rapi) create(_ *http.Request, args map[string]any) *fakeJob {
 func (f *rapi) client(t testing.TB) *Client {
 	t.Helper()
 	ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: f.Certificate().Raw}))
-	c, err := New(Config{URL: f.URL, User: rapiUser, Password: secret.New(rapiPassword), CA: ca, Timeout: 5 * time.Second, JobTimeout: 5 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(New(Config{URL: f.URL, User: rapiUser, Password: secret.New(rapiPassword), CA: ca, Timeout: 5 * time.Second, JobTimeout: 5 * time.Second}))(t)
 	c.first, c.longest = time.Millisecond, 2*time.Millisecond
 	return c
 }

@@ -20,6 +20,7 @@ import (
 	"salvor/problem"
 	"salvor/rescue"
 	"salvor/secret"
+	"salvor/test/must"
 )
 
 // TestContract: what every hypervisor must do.
@@ -68,10 +69,7 @@ func adopted(t *testing.T, custom map[string]any) (*rapi, Host) {
 
 func saved(t *testing.T, h Host) map[string]string {
 	t.Helper()
-	all, err := h.Guests(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(h.Guests(t.Context()))(t)
 	for _, g := range all {
 		if g.ID == serverID {
 			return g.Settings
@@ -124,9 +122,7 @@ func TestDefect9InheritedParametersAreNoError(t *testing.T) {
 	}
 	for _, doc := range []string{`{"name":"a","hvparams":null}`, `{"name":"a","hvparams":{"boot_order":null,"cdrom_image_path":7}}`, `{"name":"a","custom_hvparams":{"boot_order":[]}}`} {
 		var in instance
-		if err := json.Unmarshal([]byte(doc), &in); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal([]byte(doc), &in))
 		if in.guest().Rescue != "" || in.server() != "" {
 			t.Errorf("%s is taken for a rescue", doc)
 		}
@@ -164,29 +160,21 @@ func TestDefineReadsFirst(t *testing.T) {
 	f, h := adopted(t, map[string]any{"boot_order": "network"})
 	before := saved(t, h)
 	for range 3 {
-		if err := h.Define(t.Context(), domain("/isos/rescue.iso", nil)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, h.Define(t.Context(), domain("/isos/rescue.iso", nil)))
 	}
-	if err := h.Define(t.Context(), domain("", nil)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, h.Define(t.Context(), domain("", nil)))
 	if got := f.writes(); len(got) != 1 {
 		t.Errorf("%d jobs for one change: %v", len(got), got)
 	}
 	for range 3 {
-		if err := h.Define(t.Context(), domain("", before)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, h.Define(t.Context(), domain("", before)))
 	}
 	if got := f.writes(); len(got) != 2 {
 		t.Errorf("%d jobs for two changes: %v", len(got), got)
 	}
 	for range 2 {
 		for _, state := range []compute.Power{compute.PowerOn, compute.PowerOn, compute.PowerOff, compute.PowerOff} {
-			if _, err := h.SetPower(t.Context(), serverID, hypervisor.Power{State: state}); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(h.SetPower(t.Context(), serverID, hypervisor.Power{State: state}))(t)
 		}
 	}
 	if got := f.writes(); len(got) != 6 {
@@ -281,9 +269,7 @@ func TestLongJobsAreAwaited(t *testing.T) {
 	f.with(func() { f.looks = 40 })
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if err := h.Define(ctx, domain("/isos/rescue.iso", nil)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, h.Define(ctx, domain("/isos/rescue.iso", nil)))
 	f.with(func() { f.looks = 1 << 30 })
 	ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -311,9 +297,7 @@ func TestRAPIComesBackDuringAJob(t *testing.T) {
 			j.looks = 0
 		}
 	})
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, <-done)
 	if got := f.writes(); len(got) != 1 {
 		t.Errorf("asked %d times: %v", len(got), got)
 	}
@@ -350,10 +334,7 @@ func TestAdoption(t *testing.T) {
 	c := f.client(t)
 	f.add("web.example.test", map[string]any{"boot_order": "network"})
 	for range 2 {
-		g, err := c.Adopt(t.Context(), "web.example.test", serverID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := must.Get(c.Adopt(t.Context(), "web.example.test", serverID))(t)
 		if !g.Ours || g.ID != serverID || g.Epoch != 1 || g.Host != firstNode || !slices.Equal(g.Disks, []int{10240}) || g.System != "debootstrap+default" ||
 			g.Settings["boot_order"] != "network" || g.VCPUs != 2 || g.RAM != 256 || g.NICs[0].MAC != "aa:00:00:c3:92:0a" {
 			t.Errorf("%+v", g)
@@ -380,9 +361,7 @@ func TestAdoption(t *testing.T) {
 	if _, err := c.Adopt(t.Context(), "db.example.test", uuid.NewString()); !problem.Is(err, problem.Conflict) {
 		t.Errorf("a race that was lost: %v", err)
 	}
-	if err := c.Release(t.Context(), "web.example.test", serverID); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.Release(t.Context(), "web.example.test", serverID))
 	if tags := f.instances["web.example.test"].tags; len(tags) != 0 {
 		t.Errorf("let go, and marked %v", tags)
 	}
@@ -394,9 +373,7 @@ func TestRemoveLetsAdoptedInstancesStand(t *testing.T) {
 	f, h := adopted(t, map[string]any{"boot_order": "network"})
 	f.with(func() { f.instances["web.example.test"].tags = append(f.instances["web.example.test"].tags, "theirs") })
 	for range 2 {
-		if err := h.Remove(t.Context(), serverID); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, h.Remove(t.Context(), serverID))
 	}
 	in := f.instances["web.example.test"]
 	if in == nil || !slices.Equal(in.tags, []string{"theirs"}) {
@@ -425,17 +402,12 @@ func TestJobsAreFollowed(t *testing.T) {
 		t.Fatalf("%v %v %v", jobs, more, err)
 	}
 	f.with(func() { f.looks = 1 })
-	if err := h.Define(ctx, domain("/isos/rescue.iso", nil)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, h.Define(ctx, domain("/isos/rescue.iso", nil)))
 	if err := h.Define(ctx, domain("/isos/nowhere.iso", nil)); err == nil {
 		t.Fatal("no error")
 	}
 	f.with(func() { f.looks = 2 })
-	slow, err := h.submit(ctx, http.MethodPut, nil, nil, "instances", "web.example.test", "startup")
-	if err != nil {
-		t.Fatal(err)
-	}
+	slow := must.Get(h.submit(ctx, http.MethodPut, nil, nil, "instances", "web.example.test", "startup"))(t)
 	jobs, _, err := h.Jobs(ctx, 0, nil)
 	if err != nil || len(jobs) != 3 || !jobs[0].Ended || jobs[0].Failure != "" || jobs[1].Failure == "" || jobs[2].Ended || !slices.Equal(jobs[2].Guests, []string{"web.example.test"}) {
 		t.Fatalf("%+v %v", jobs, err)
@@ -457,9 +429,7 @@ func TestMovedGuestIsFound(t *testing.T) {
 	f, h := adopted(t, nil)
 	saved(t, h)
 	f.with(func() { f.instances["web.example.test"].node = secondNode })
-	if _, err := h.SetPower(t.Context(), serverID, hypervisor.Power{State: compute.PowerOn}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(h.SetPower(t.Context(), serverID, hypervisor.Power{State: compute.PowerOn}))(t)
 	if all, err := h.Guests(t.Context()); err != nil || len(all) != 0 {
 		t.Errorf("%+v %v", all, err)
 	}
@@ -479,17 +449,11 @@ func TestMovedGuestIsFound(t *testing.T) {
 func TestTheWireIsBounded(t *testing.T) {
 	t.Parallel()
 	f := newRAPI(t)
-	stranger, err := New(Config{URL: f.URL, User: rapiUser, Password: secret.New(rapiPassword)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	stranger := must.Get(New(Config{URL: f.URL, User: rapiUser, Password: secret.New(rapiPassword)}))(t)
 	if _, err := stranger.Hosts(t.Context()); !problem.Is(err, problem.Unavailable) || !strings.Contains(err.Error(), "not trusted") {
 		t.Errorf("an unknown CA: %v", err)
 	}
-	careless, err := New(Config{URL: f.URL, User: rapiUser, Password: secret.New("wrong-" + rapiPassword), Insecure: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	careless := must.Get(New(Config{URL: f.URL, User: rapiUser, Password: secret.New("wrong-" + rapiPassword), Insecure: true}))(t)
 	if _, err := careless.Hosts(t.Context()); !problem.Is(err, problem.Unavailable) || !strings.Contains(err.Error(), "401") || strings.Contains(err.Error(), rapiPassword) {
 		t.Errorf("a wrong password: %v", err)
 	}
@@ -529,10 +493,7 @@ func TestClustersKeepClients(t *testing.T) {
 	host := &compute.Host{Name: firstNode, Kind: compute.GanetiHost, ClusterID: row.ID}
 	client := func() *Client {
 		t.Helper()
-		h, err := c.Of(t.Context(), host)
-		if err != nil {
-			t.Fatal(err)
-		}
+		h := must.Get(c.Of(t.Context(), host))(t)
 		return h.(Host).Client
 	}
 	first := client()

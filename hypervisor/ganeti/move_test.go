@@ -10,6 +10,7 @@ import (
 
 	"salvor/compute"
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 // DRBD and a cluster of several nodes are told by the fake of RAPI here, by what Ganeti's documents and sources say of them: no such
@@ -64,9 +65,7 @@ func TestOfflineNodes(t *testing.T) {
 	f := newRAPI(t)
 	h := f.host(t)
 	for _, offline := range []bool{true, true, false, false} {
-		if err := h.SetOffline(t.Context(), firstNode, offline); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, h.SetOffline(t.Context(), firstNode, offline))
 		if f.offline[firstNode] != offline {
 			t.Fatalf("offline %v, want %v", f.offline[firstNode], offline)
 		}

@@ -7,6 +7,7 @@ import (
 	"salvor/compute"
 	"salvor/hypervisor"
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 // Pair is two hosts between which running guests are moved, with nothing of ours on them.
@@ -72,8 +73,7 @@ func (w *way) must(err error) {
 
 func (w *way) start() {
 	w.Helper()
-	_, err := w.From.SetPower(w.ctx, w.here.ServerID, hypervisor.Power{State: compute.PowerOn})
-	w.must(err)
+	must.Get(w.From.SetPower(w.ctx, w.here.ServerID, hypervisor.Power{State: compute.PowerOn}))(w)
 	w.Up(w.T, w.here)
 }
 
@@ -99,8 +99,7 @@ func (w *way) prepare() {
 // is tells how the guest is on one side; the empty power: it is not there.
 func (w *way) is(h hypervisor.Hypervisor, want compute.Power) {
 	w.Helper()
-	all, err := h.Guests(w.ctx)
-	w.must(err)
+	all := must.Get(h.Guests(w.ctx))(w)
 	is := compute.Power("")
 	for _, g := range all {
 		if g.ID == w.here.ServerID {
@@ -119,11 +118,9 @@ func (w *way) is(h hypervisor.Hypervisor, want compute.Power) {
 func (w *way) through() {
 	w.start()
 	w.send()
-	answer, err := w.to.Finish(w.ctx, w.there, w.cookie, false)
-	w.must(err)
+	answer := must.Get(w.to.Finish(w.ctx, w.there, w.cookie, false))(w)
 	w.is(w.To, compute.PowerOn)
-	_, err = w.to.Finish(w.ctx, w.there, w.cookie, false)
-	w.must(err)
+	must.Get(w.to.Finish(w.ctx, w.there, w.cookie, false))(w)
 	w.must(w.from.Confirm(w.ctx, w.here.ServerID, answer, false))
 	w.must(w.from.Confirm(w.ctx, w.here.ServerID, answer, false))
 	w.is(w.From, "")
@@ -141,8 +138,7 @@ func (w *way) back() {
 	for _, step := range []func(){w.prepare, w.send} {
 		step()
 		for range 2 {
-			_, err := w.to.Finish(w.ctx, w.there, nil, true)
-			w.must(err)
+			must.Get(w.to.Finish(w.ctx, w.there, nil, true))(w)
 		}
 		w.is(w.To, "")
 		w.must(w.from.Confirm(w.ctx, w.here.ServerID, nil, true))

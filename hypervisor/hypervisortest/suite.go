@@ -13,6 +13,7 @@ import (
 	"salvor/compute"
 	"salvor/hypervisor"
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 // Subject is a hypervisor under test, with nothing of ours on it. Each part of the suite removes what it defines.
@@ -140,10 +141,7 @@ func (b *bench) wantKind(what string, err error, kind problem.Kind) {
 }
 
 func (b *bench) inventory() {
-	i, err := b.Hypervisor.Inventory(b.ctx)
-	if err != nil {
-		b.Fatal(err)
-	}
+	i := must.Get(b.Hypervisor.Inventory(b.ctx))(b)
 	if i.HypervisorType == "" || i.HypervisorVersion <= 0 || i.VCPUs < 1 || i.RAM < 1 || len(i.Firmware) == 0 {
 		b.Errorf("a host without something: %+v", i)
 	}
@@ -305,9 +303,7 @@ func (b *bench) remove() {
 	d := b.made(false)
 	b.set(d, hypervisor.Power{State: compute.PowerOn})
 	for range 2 {
-		if err := b.Hypervisor.Remove(b.ctx, d.ServerID); err != nil {
-			b.Fatal(err)
-		}
+		must.OK(b, b.Hypervisor.Remove(b.ctx, d.ServerID))
 		if g, found := b.guest(d); found {
 			b.Fatalf("removed, and there: %+v", g)
 		}

@@ -19,6 +19,7 @@ import (
 	"salvor/hypervisor"
 	"salvor/problem"
 	"salvor/secret"
+	"salvor/test/must"
 )
 
 // wire is an endpoint that answers what it is told to, and keeps what was asked.
@@ -65,10 +66,7 @@ func (x *wire) last() string {
 
 func endpoint(t *testing.T, c Config) *Endpoint {
 	t.Helper()
-	e, err := New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := must.Get(New(c))(t)
 	return e
 }
 
@@ -81,10 +79,7 @@ func TestMachine(t *testing.T) {
 	x, s := newWire(t)
 	e := endpoint(t, Config{URL: s.URL})
 	x.say["GET /v1/nodes"] = text(200, `{"nodes":[`+aNode+`]}`)
-	m, err := e.Node(t.Context(), "s1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(e.Node(t.Context(), "s1"))(t)
 	if m.Class != "CUSTOM_BARE_METAL_LARGE" || !slices.Equal(m.Traits, []string{"CUSTOM_GPU"}) || m.Capabilities["boot_mode"] != "uefi" || m.Provision != hypervisor.RescueFailed ||
 		m.Power != compute.PowerOn || m.Switching || m.CPUs != 8 || m.RAM != 4096 || m.Disk != 0 || !m.TakesVIFs || m.LastError != "no" || m.Free() {
 		t.Errorf("%+v", m)
@@ -179,10 +174,7 @@ func TestTargets(t *testing.T) {
 	x, s := newWire(t)
 	e := endpoint(t, Config{URL: s.URL})
 	x.say["GET /v1/volume/targets"] = text(200, `{"targets":[{"uuid":"t1","volume_id":"v1"},{"uuid":"t2","volume_id":"other"}]}`)
-	err := e.SetTargets(t.Context(), "n1", []hypervisor.Target{{VolumeID: "v1", Portal: "p:3260", IQN: "i", LUN: 2, User: "u", Password: secret.New("c")}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, e.SetTargets(t.Context(), "n1", []hypervisor.Target{{VolumeID: "v1", Portal: "p:3260", IQN: "i", LUN: 2, User: "u", Password: secret.New("c")}}))
 	all := strings.Join(x.asked, "\n")
 	if !strings.Contains(all, "DELETE /v1/volume/targets/t1") || strings.Contains(all, "DELETE /v1/volume/targets/t2") {
 		t.Errorf("asked\n%s", all)
@@ -211,22 +203,11 @@ func TestRelease(t *testing.T) {
 // TestDrive: a config drive goes as every endpoint takes it.
 func TestDrive(t *testing.T) {
 	t.Parallel()
-	raw, err := packConfigDrive(map[string][]byte{"openstack/latest/meta_data.json": []byte(`{"name":"web"}`)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(packConfigDrive(map[string][]byte{"openstack/latest/meta_data.json": []byte(`{"name":"web"}`)}))(t)
 	var text string
-	if err := json.Unmarshal(raw, &text); err != nil {
-		t.Fatal(err)
-	}
-	zipped, err := base64.StdEncoding.DecodeString(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	z, err := gzip.NewReader(bytes.NewReader(zipped))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(raw, &text))
+	zipped := must.Get(base64.StdEncoding.DecodeString(text))(t)
+	z := must.Get(gzip.NewReader(bytes.NewReader(zipped)))(t)
 	image, err := io.ReadAll(z)
 	if err != nil || !bytes.Contains(image, []byte("config-2")) || !bytes.Contains(image, []byte(`{"name":"web"}`)) {
 		t.Errorf("an image of %d bytes, %v", len(image), err)
@@ -253,9 +234,7 @@ func TestKeystone(t *testing.T) {
 	}
 	e := endpoint(t, Config{URL: s.URL, Login: compute.LoginKeystone, AuthURL: s.URL + "/v3", User: "salvor", Password: secret.New("p"), Project: "service"})
 	for range 2 {
-		if err := e.Claim(t.Context(), "n1", "s1"); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, e.Claim(t.Context(), "n1", "s1"))
 	}
 	if tokens != 1 {
 		t.Errorf("%d tokens for one login", tokens)

@@ -15,6 +15,7 @@ import (
 	"salvor/problem"
 	"salvor/rescue"
 	"salvor/secret"
+	"salvor/test/must"
 )
 
 var update = flag.Bool("update", false, "write the definitions in testdata again")
@@ -59,19 +60,13 @@ var testHost = hostFacts{initiator: "iqn.2026-11.org.salvor:host", nvram: "/nvra
 
 func mustRender(t *testing.T, d hypervisor.Domain, h hostFacts) *libvirtxml.Domain {
 	t.Helper()
-	def, err := buildDomain(d, h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	def := must.Get(buildDomain(d, h))(t)
 	return def
 }
 
 func text(t *testing.T, def *libvirtxml.Domain) string {
 	t.Helper()
-	out, err := def.Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(def.Marshal())(t)
 	return out
 }
 
@@ -105,14 +100,9 @@ func TestDefinitions(t *testing.T) {
 			got := text(t, mustRender(t, d, testHost)) + "\n"
 			file := filepath.Join("testdata", name+".xml")
 			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, os.WriteFile(file, []byte(got), 0o644))
 			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			want := must.Get(os.ReadFile(file))(t)
 			if got != string(want) {
 				t.Errorf("the definition is not the one in %s (go test -update writes it again):\n%s", file, got)
 			}
@@ -186,9 +176,7 @@ func TestARescueSystemWithAChannelDoesNotBeginAgainByItself(t *testing.T) {
 func TestReadBack(t *testing.T) {
 	for name, d := range cases() {
 		var def libvirtxml.Domain
-		if err := def.Unmarshal(text(t, mustRender(t, d, testHost))); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, def.Unmarshal(text(t, mustRender(t, d, testHost))))
 		m, ours := parseMark(`<app xmlns="urn:other"><server id="1"/></app>` + def.Metadata.XML)
 		want := domainMetadata{ID: serverID, Epoch: 3, Name: "web & <mail>"}
 		if d.Spec.Rescue != nil {
@@ -254,10 +242,7 @@ func TestRefused(t *testing.T) {
 
 func FuzzMark(f *testing.F) {
 	for _, m := range []domainMetadata{{ID: serverID, Epoch: 1}, {ID: serverID, Epoch: -1, Incarnation: "0123abcd", Name: "<&>", Rescue: "/a b"}} {
-		text, err := m.xml()
-		if err != nil {
-			f.Fatal(err)
-		}
+		text := must.Get(m.xml())(f)
 		f.Add(text)
 		f.Add(text + text)
 		f.Add(text[:len(text)-3])
@@ -272,10 +257,7 @@ func FuzzMark(f *testing.F) {
 			}
 			return
 		}
-		text, err := m.xml()
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(m.xml())(t)
 		if again, ok := parseMark(text); !ok || again.ID != m.ID || again.Epoch != m.Epoch || again.Incarnation != m.Incarnation {
 			t.Errorf("%+v reads back as %+v", m, again)
 		}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"salvor/test/must"
 )
 
 // asQEMU starts a program that does nothing under QEMU's name, with the arguments that libvirt gives.
@@ -18,26 +20,16 @@ func asQEMU(t *testing.T, program, id, name string) *exec.Cmd {
 	t.Helper()
 	// A shell takes what follows its script as that one's own arguments.
 	cmd := exec.Command(program, "-c", "read x", "sh", "-name", "guest="+name+",debug-threads=on", "-uuid", id)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in := must.Get(cmd.StdinPipe())(t)
+	must.OK(t, cmd.Start())
 	t.Cleanup(func() { _ = in.Close(); _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	return cmd
 }
 
 func copyProgram(t *testing.T, from, to string) string {
 	t.Helper()
-	b, err := os.ReadFile(from)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(to, b, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(os.ReadFile(from))(t)
+	must.OK(t, os.WriteFile(to, b, 0o755))
 	return to
 }
 
@@ -46,19 +38,14 @@ func TestKillEndsOursAlone(t *testing.T) {
 	dir := t.TempDir()
 	qemu := copyProgram(t, "/bin/sh", filepath.Join(dir, "qemu-system-test"))
 	shell := copyProgram(t, "/bin/sh", filepath.Join(dir, "another"))
-	h, err := New(Options{URI: filepath.Join(dir, "no-socket"), Status: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := must.Get(New(Options{URI: filepath.Join(dir, "no-socket"), Status: dir}))(t)
 	note := func(name, id string, pid int, marked bool) {
 		metadata := ""
 		if marked {
 			metadata = fmt.Sprintf(`<metadata><salvor:server xmlns:salvor=%q id=%q epoch="3"/></metadata>`, namespace, id)
 		}
 		text := fmt.Sprintf("<domstatus state='running' reason='booted' pid='%d'>\n<monitor path='x'/><domain type='qemu' id='1'><name>%s</name><uuid>%s</uuid>%s</domain></domstatus>", pid, name, id, metadata)
-		if err := os.WriteFile(filepath.Join(dir, name+".xml"), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, name+".xml"), []byte(text), 0o600))
 	}
 	ids := map[string]string{}
 	start := func(what, program string) *exec.Cmd {
@@ -86,9 +73,7 @@ func TestKillEndsOursAlone(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if err := h.Kill(ctx, []string{ids["known"]}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, h.Kill(ctx, []string{ids["known"]}))
 	for range 2 {
 		<-gone
 	}

@@ -24,6 +24,7 @@ import (
 	"salvor/problem"
 	"salvor/rescue"
 	"salvor/secret"
+	"salvor/test/must"
 )
 
 const e2eTimeout = 2 * time.Minute
@@ -71,9 +72,7 @@ func newYard(t *testing.T) *e2eWorld {
 	if y.Hypervisor, err = New(Options{URI: "qemu:///system?socket=" + y.host.Socket, NVRAM: filepath.Join(dir, "nvram")}); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(filepath.Join(dir, "nvram"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Mkdir(filepath.Join(dir, "nvram"), 0o700))
 	t.Cleanup(y.Close)
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -108,19 +107,11 @@ func (y *e2eWorld) domain(t *testing.T, listens bool) hypervisor.Domain {
 
 func copyFile(t *testing.T, to, from string) {
 	t.Helper()
-	in, err := os.Open(from)
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := must.Get(os.Open(from))(t)
 	defer in.Close()
-	out, err := os.Create(to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(os.Create(to))(t)
 	defer out.Close()
-	if _, err := io.Copy(out, in); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(io.Copy(out, in))(t)
 }
 
 // says waits until a guest's console shows a text behind the place where it was before.
@@ -155,16 +146,12 @@ func (y *e2eWorld) contract(t *testing.T) {
 		Rescue: func(t *testing.T, d hypervisor.Domain) hypervisor.Domain {
 			d.Spec.Rescue = &compute.SpecRescue{Source: rescue.Source{Name: "blank", Kind: rescue.ISO}}
 			d.RescueImage = filepath.Join(y.dir, "rescue.iso")
-			if err := os.WriteFile(d.RescueImage, make([]byte, 1<<20), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.WriteFile(d.RescueImage, make([]byte, 1<<20), 0o600))
 			return d
 		},
 		Plug: func(t *testing.T, d hypervisor.Domain) (hypervisor.Domain, string) {
 			file := filepath.Join(y.dir, d.ServerID+"-b.img")
-			if err := os.WriteFile(file, make([]byte, 1<<20), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.WriteFile(file, make([]byte, 1<<20), 0o600))
 			d.Disks = append(d.Disks[:1:1], compute.SpecDisk{Name: "vdb", BootIndex: -1})
 			d.Paths = map[string]hypervisor.DiskFile{"vda": d.Paths["vda"], "vdb": {Path: file, Format: "raw"}}
 			return d, "vdb"
@@ -180,9 +167,7 @@ func (y *e2eWorld) contract(t *testing.T) {
 
 func (y *e2eWorld) killLibvirt(t *testing.T, hold bool) {
 	t.Helper()
-	if err := y.lab.KillLibvirt(t.Context(), y.host.Name, hold); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, y.lab.KillLibvirt(t.Context(), y.host.Name, hold))
 }
 
 // Each kind of rescue by each firmware: its system boots, and the server's own first disk is the first disk in it.
@@ -222,15 +207,11 @@ func (y *e2eWorld) rescueBoots(t *testing.T) {
 			if now, _ := os.ReadFile(vars); !bytes.Equal(own, now) {
 				t.Error("a rescue has changed the server's own UEFI variables")
 			}
-			if err := y.Define(t.Context(), d); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, y.Define(t.Context(), d))
 			if _, err := os.Stat(nvramPath(y.opts.NVRAM, d.ServerID, true)); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("the variables of a rescue that has ended: %v", err)
 			}
-			if err := y.Remove(t.Context(), d.ServerID); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, y.Remove(t.Context(), d.ServerID))
 			if _, err := os.Stat(vars); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("the variables of a server that was removed: %v", err)
 			}
@@ -241,26 +222,17 @@ func (y *e2eWorld) rescueBoots(t *testing.T) {
 // boot defines a guest and starts it anew.
 func (y *e2eWorld) boot(t *testing.T, d hypervisor.Domain) {
 	t.Helper()
-	if err := y.Define(t.Context(), d); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := y.SetPower(t.Context(), d.ServerID, hypervisor.Power{State: compute.PowerOn, Restart: true}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, y.Define(t.Context(), d))
+	must.Get(y.SetPower(t.Context(), d.ServerID, hypervisor.Power{State: compute.PowerOn, Restart: true}))(t)
 }
 
 // wreck leaves of a tenant disk the table of its partitions: nothing boots from it, and its system's partition holds none.
 func wreck(t *testing.T, path string) {
 	t.Helper()
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(os.OpenFile(path, os.O_WRONLY, 0))(t)
 	defer f.Close()
 	for offset, size := range map[int64]int{0: 440, 1 << 20: 1 << 20, 65 << 20: 64 << 10} {
-		if _, err := f.WriteAt(make([]byte, size), offset); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(f.WriteAt(make([]byte, size), offset))(t)
 	}
 }
 
@@ -292,9 +264,7 @@ func (y *e2eWorld) volumes(t *testing.T) {
 		}
 	}
 	second := filepath.Join(y.dir, "second.img")
-	if err := os.WriteFile(second, make([]byte, 1<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(second, make([]byte, 1<<20), 0o600))
 	root := filepath.Join(y.dir, "root.img")
 	copyFile(t, root, y.tenant.Path)
 	const iqn = "iqn.2026-11.org.salvor:lab"
@@ -306,9 +276,7 @@ func (y *e2eWorld) volumes(t *testing.T) {
 		{"--mode", "account", "--op", "new", "--user", user, "--password", password},
 		{"--mode", "account", "--op", "bind", "--tid", "1", "--user", user},
 	} {
-		if err := tgt(step...); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, tgt(step...))
 	}
 	d := y.domain(t, false)
 	volume := func(name string, lun, boot int) compute.SpecDisk {
@@ -323,9 +291,7 @@ func (y *e2eWorld) volumes(t *testing.T) {
 	more.Disks = append(d.Disks[:1:1], volume("vdb", 2, -1))
 	more.CHAP = map[string]secret.Value{more.Disks[1].VolumeID: secret.New(password)}
 	for _, on := range []bool{true, false} {
-		if err := y.Plug(t.Context(), more, "vdb", on); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, y.Plug(t.Context(), more, "vdb", on))
 	}
 
 	y.killLibvirt(t, false)
@@ -349,7 +315,5 @@ func (y *e2eWorld) volumes(t *testing.T) {
 			t.Errorf("the password is in %s", file)
 		}
 	}
-	if err := y.Remove(t.Context(), d.ServerID); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, y.Remove(t.Context(), d.ServerID))
 }

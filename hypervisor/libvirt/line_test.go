@@ -13,6 +13,7 @@ import (
 
 	"salvor/hypervisor"
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 // A daemon that hangs, hangs up, or is not there is Unavailable, soon after its caller has had enough.
@@ -26,10 +27,7 @@ func TestNoAnswer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			socket := filepath.Join(t.TempDir(), "s")
 			if serve != nil {
-				listener, err := net.Listen("unix", socket)
-				if err != nil {
-					t.Fatal(err)
-				}
+				listener := must.Get(net.Listen("unix", socket))(t)
 				defer listener.Close()
 				go func() {
 					for {

@@ -20,6 +20,7 @@ import (
 	"salvor/hypervisor/hypervisortest"
 	"salvor/lab"
 	"salvor/rescue"
+	"salvor/test/must"
 )
 
 // ticking is a tenant system that counts on its console and on its disk, each time with the id of its boot.
@@ -69,9 +70,7 @@ func newPier(t *testing.T) *pier {
 			t.Fatal(err)
 		}
 		nvram := filepath.Join(dir, "nvram-"+name)
-		if err := os.Mkdir(nvram, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Mkdir(nvram, 0o700))
 		if p.sides[i], err = New(Options{URI: "qemu:///system?socket=" + p.at[i].Socket, NVRAM: nvram}); err != nil {
 			t.Fatal(err)
 		}
@@ -93,16 +92,12 @@ func newPier(t *testing.T) *pier {
 func (p *pier) tick(t *testing.T) {
 	t.Helper()
 	p.system = filepath.Join(p.dir, "ticking.img")
-	if _, err := lab.MakeImage(t.Context(), p.dir, p.system); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(lab.MakeImage(t.Context(), p.dir, p.system))(t)
 	for name, text := range map[string]string{
 		"tick": ticking, "inittab": "::sysinit:/etc/rc\n::once:/bin/sh /etc/tick\n::respawn:/bin/busybox acpid -f -l /dev/null\n",
 		"changes": "rm /etc/inittab\nwrite inittab /etc/inittab\nwrite tick /etc/tick\n",
 	} {
-		if err := os.WriteFile(filepath.Join(p.dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(p.dir, name), []byte(text), 0o600))
 	}
 	change := exec.CommandContext(t.Context(), "/usr/sbin/debugfs", "-w", "-f", "changes", fmt.Sprintf("%s?offset=%d", p.system, 65<<20))
 	change.Dir = p.dir

@@ -10,22 +10,17 @@ import (
 	"time"
 
 	"salvor/client"
+	"salvor/test/must"
 )
 
 func plan(t *testing.T, change func(*Config)) *Fleet {
 	t.Helper()
-	api, err := client.New(client.Config{Endpoint: "http://127.0.0.1:1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	api := must.Get(client.New(client.Config{Endpoint: "http://127.0.0.1:1"}))(t)
 	c := Config{API: api, Nodes: 1000, Seed: 7, Rescued: 0.3, Held: 0.3, HeartbeatInterval: 100 * time.Second, Workers: 4, Faults: Rates{Silent: 0.1, Slow: 0.1, Lying: 0.1, Busy: 0.1}}
 	if change != nil {
 		change(&c)
 	}
-	f, err := New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(New(c))(t)
 	return f
 }
 
@@ -117,10 +112,7 @@ func TestFaults(t *testing.T) {
 		if path != "" {
 			method, body = http.MethodPost, `{"ResetType": "ForceOff"}`
 		}
-		r, err := http.NewRequestWithContext(ctx, method, fmt.Sprintf("http://127.64.0.1:%d%s/%d%s", f.port, systems, i, path), strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(http.NewRequestWithContext(ctx, method, fmt.Sprintf("http://127.64.0.1:%d%s/%d%s", f.port, systems, i, path), strings.NewReader(body)))(t)
 		r.SetBasicAuth(username, password)
 		answer, err := http.DefaultClient.Do(r)
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"salvor/problem"
 	"salvor/storage/storagetest"
+	"salvor/test/must"
 )
 
 // array is an operator's command, and a storage in a folder: allowed/TARGET/INITIATOR and sessions/TARGET/INITIATOR are files.
@@ -46,13 +47,8 @@ esac
 func command(t *testing.T, text string) *Hook {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "array")
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	h, err := New(Options{Command: "/bin/sh", Args: []string{path}, Timeout: 10 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, []byte(text), 0o644))
+	h := must.Get(New(Options{Command: "/bin/sh", Args: []string{path}, Timeout: 10 * time.Second}))(t)
 	return h
 }
 
@@ -61,13 +57,9 @@ func TestContract(t *testing.T) {
 	h := command(t, array)
 	dir := filepath.Dir(h.opts.Args[0])
 	for _, path := range []string{"allowed/a", "allowed/b", "sessions/a", "sessions/b", "volumes"} {
-		if err := os.MkdirAll(filepath.Join(dir, path), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(filepath.Join(dir, path), 0o755))
 	}
-	if err := os.WriteFile(filepath.Join(dir, "volumes/v1"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(dir, "volumes/v1"), nil, 0o644))
 	storagetest.Run(t, storagetest.World{
 		Storage: h, Targets: [2]string{"a", "b"}, Initiators: [2]string{"iqn.2026-11.test:one", "iqn.2026-11.test:two"}, Volume: "v1",
 		Login: func(t *testing.T, target, initiator string) (func(), error) {

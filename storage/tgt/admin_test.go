@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 // played is a daemon that is only a file: the test program is its tgtadm. It may be told to lie.
@@ -153,9 +154,7 @@ func play(t *testing.T, p played) (s *Tgt, now func() played) {
 		t.Fatal(err)
 	}
 	for name, content := range map[string][]byte{"state": text, "v1.raw": nil, "v2.raw": nil} {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
 	}
 	if s, err = New(Options{Command: self, Socket: state, Files: filepath.Join(dir, VolumeWord+".raw"), Portal: "127.0.0.1:3260"}); err != nil {
 		t.Fatal(err)
@@ -194,9 +193,7 @@ func TestExportLetsNobodyElseIn(t *testing.T) {
 			t.Parallel()
 			s, now := play(t, p)
 			for range 2 {
-				if _, err := s.Export(t.Context(), "v1", bob); err != nil {
-					t.Fatal(err)
-				}
+				must.Get(s.Export(t.Context(), "v1", bob))(t)
 			}
 			got := now()
 			if len(got.Targets) != 1 || !slices.Equal(got.Targets[0].Allowed, []string{bob}) || len(got.Targets[0].Conns) != 0 || got.Shared != 0 {
@@ -246,9 +243,7 @@ func TestUnexportDropsConnections(t *testing.T) {
 			p := played{Targets: held()}
 			p.Targets[0].Allowed = allowed
 			s, now := play(t, p)
-			if err := s.Unexport(t.Context(), "v1", alice); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, s.Unexport(t.Context(), "v1", alice))
 			if got := now().Targets; len(got) != 0 && len(got[0].Conns) != 0 || (len(got) != 0) != (name == "beside another") {
 				t.Errorf("%+v", got)
 			}
@@ -264,9 +259,7 @@ func TestExcludeTakesSingleNamesOff(t *testing.T) {
 	p.Targets[0].Allowed, p.Targets[0].Conns = []string{alice, bob, everybody}, []string{alice, bob}
 	s, now := play(t, p)
 	for range 2 {
-		if err := s.Exclude(t.Context(), v1, isAlice); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, s.Exclude(t.Context(), v1, isAlice))
 	}
 	got := now()
 	if x := got.Targets[0]; !slices.Equal(x.Allowed, []string{bob, everybody}) || !slices.Equal(x.Conns, []string{bob}) {
@@ -295,9 +288,7 @@ func TestOneTargetOfAFile(t *testing.T) {
 	if got := now(); slices.ContainsFunc(got.Targets, func(x playedTarget) bool { return slices.Contains(x.Allowed, bob) }) {
 		t.Errorf("somebody was let in: %+v", got)
 	}
-	if err := os.Symlink("v1.raw", s.opts.Files[:len(s.opts.Files)-len(VolumeWord+".raw")]+"v3.raw"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Symlink("v1.raw", s.opts.Files[:len(s.opts.Files)-len(VolumeWord+".raw")]+"v3.raw"))
 	if _, err := s.Export(t.Context(), "v3", bob); !problem.Is(err, problem.Conflict) {
 		t.Errorf("by another name of the file: %v", err)
 	}
@@ -309,9 +300,7 @@ func TestRevokeReadsBack(t *testing.T) {
 	// The first reading ends with the first look that finds nobody.
 	p := played{Targets: held(), LateAfter: 2, Late: alice}
 	s, now := play(t, p)
-	if err := s.Revoke(t.Context(), alice); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Revoke(t.Context(), alice))
 	if got := now(); got.Looks < 3 || len(got.Targets[0].Conns) != 0 || len(got.Targets[0].Allowed) != 0 {
 		t.Errorf("%+v", got)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 // shown is what tgtadm says of a target with one initiator.
@@ -92,20 +93,14 @@ func TestNames(t *testing.T) {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
-	s, err := New(Options{Command: "/nowhere/tgtadm", Files: "/srv/VOLUMEID.raw", Portal: "192.0.2.1:3260"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(New(Options{Command: "/nowhere/tgtadm", Files: "/srv/VOLUMEID.raw", Portal: "192.0.2.1:3260"}))(t)
 	for _, bad := range []string{"", "-x", "a b", "x.y", "iqn." + strings.Repeat("a", 300)} {
 		if err := s.Revoke(t.Context(), bad); !problem.Is(err, problem.Invalid) {
 			t.Errorf("%.20q: %v", bad, err)
 		}
 	}
 	for _, command := range []string{"/nowhere/tgtadm", "no-such-tgtadm"} { // no answer is worth waiting for
-		missing, err := New(Options{Command: command})
-		if err != nil {
-			t.Fatal(err)
-		}
+		missing := must.Get(New(Options{Command: command}))(t)
 		if err := missing.Revoke(t.Context(), "iqn.2026-11.test:a"); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "the storage tgt") {
 			t.Errorf("without %s: %v", command, err)
 		}

@@ -17,6 +17,7 @@ import (
 
 	"salvor/problem"
 	"salvor/storage/storagetest"
+	"salvor/test/must"
 )
 
 const (
@@ -47,9 +48,7 @@ func newDaemon(t *testing.T) *daemon {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	cmd := exec.Command("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", "ip link set lo up && exec tgtd -f -C 5 --iscsi portal="+portal)
 	cmd.Env = append(os.Environ(), "TGT_IPC_SOCKET="+dir+"/s")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	made, err := New(Options{Control: 5, Socket: dir + "/s", Portal: portal, Files: dir + "/" + VolumeWord + ".raw"})
 	if err != nil {
@@ -80,17 +79,13 @@ func target1(name string) string { return "iqn.2026-11.org.salvor.test:" + name 
 
 func (d *daemon) volume(name string) string {
 	path := filepath.Join(d.dir, name+".raw")
-	if err := os.WriteFile(path, make([]byte, 1<<20), 0o600); err != nil {
-		d.Fatal(err)
-	}
+	must.OK(d, os.WriteFile(path, make([]byte, 1<<20), 0o600))
 	return path
 }
 
 func (d *daemon) admin(args ...string) {
 	d.Helper()
-	if _, err := d.run(d.Context(), args...); err != nil {
-		d.Fatal(err)
-	}
+	must.Get(d.run(d.Context(), args...))(d)
 }
 
 // login has QEMU's initiator, the one of guests, open a target and keep it.
@@ -98,18 +93,10 @@ func (d *daemon) login(t *testing.T, target, initiator string) (func(), error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	image := fmt.Sprintf(`json:{"driver":"raw","file":{"driver":"iscsi","transport":"tcp","portal":%q,"target":%q,"lun":1,"initiator-name":%q}}`, portal, target, initiator)
 	cmd := exec.CommandContext(ctx, "nsenter", "--target", strconv.Itoa(d.pid), "--net", "qemu-io", image)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := must.Get(cmd.StdinPipe())(t)
+	out := must.Get(cmd.StdoutPipe())(t)
 	cmd.Stderr = cmd.Stdout
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, cmd.Start())
 	logout := func() { in.Close(); cancel(); _, _ = io.Copy(io.Discard, out); _ = cmd.Wait() }
 	read := bufio.NewReader(out)
 	fmt.Fprintln(in, "read 0 512")
@@ -134,22 +121,15 @@ func TestContract(t *testing.T) {
 func TestEverybody(t *testing.T) {
 	d := newDaemon(t)
 	d.admin("--op", "bind", "--mode", "target", "--tid", "1", "--initiator-address", "ALL")
-	logout, err := d.login(t, target1("a"), two)
-	if err != nil {
-		t.Fatal(err)
-	}
+	logout := must.Get(d.login(t, target1("a"), two))(t)
 	defer logout()
 	if err := d.Revoke(t.Context(), two); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), target1("a")+" admits ALL") {
 		t.Fatalf("revoked where everybody may come back: %v", err)
 	}
 	for range 2 {
-		if err := d.Allow(t.Context(), target1("a"), one); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, d.Allow(t.Context(), target1("a"), one))
 	}
-	if err := d.Revoke(t.Context(), two); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, d.Revoke(t.Context(), two))
 	if _, err := d.login(t, target1("a"), two); err == nil {
 		t.Error("whoever was not named is still let in")
 	}
@@ -161,10 +141,7 @@ func TestEverybody(t *testing.T) {
 
 // TestSilence: a daemon that is not there is no evidence.
 func TestSilence(t *testing.T) {
-	gone, err := New(Options{Control: 9, Socket: t.TempDir() + "/s"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	gone := must.Get(New(Options{Control: 9, Socket: t.TempDir() + "/s"}))(t)
 	if err := gone.Revoke(t.Context(), one); !problem.Is(err, problem.Unavailable) {
 		t.Error(err)
 	}
