@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"salvor/agent/network"
+	"salvor/test/must"
 	"salvor/wire/ironic"
 )
 
@@ -23,12 +24,8 @@ const testShadow = "root:*:19000:0:99999:7:::\nrescue:*:19000:0:99999:7:::\n"
 func ramdisk(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(root, "etc"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(root, "etc/shadow"), []byte(testShadow), 0o640); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(filepath.Join(root, "etc"), 0o755))
+	must.OK(t, os.WriteFile(filepath.Join(root, "etc/shadow"), []byte(testShadow), 0o640))
 	return root
 }
 
@@ -63,14 +60,11 @@ func newAgent(t *testing.T, f *fakeIronic, extra string) (*Agent, string, *sleep
 	t.Helper()
 	root := ramdisk(t)
 	log := &logText{}
-	a, err := New(Config{
+	a := must.Get(New(Config{
 		Root: root, CommandLine: "console=ttyS0 ipa-api-url=" + f.server.URL + " " + extra,
 		Listen: "127.0.0.1:0", MACs: []string{testMAC}, Version: "9.9",
 		Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	s := &sleeps{}
 	a.sleep = s.sleep
 	a.jitter = func() float64 { return 0.5 }
@@ -104,10 +98,7 @@ func runAgent(t *testing.T, a *Agent) error {
 
 func shadowOf(t *testing.T, root string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "etc/shadow"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(filepath.Join(root, "etc/shadow")))(t)
 	return string(text)
 }
 
@@ -123,9 +114,7 @@ func TestRescue(t *testing.T) {
 		_, result := f.command(url, heartbeat.AgentVerifyCA, testToken, "rescue.finalize_rescue", finalizeParams(testHash))
 		answered <- result
 	}
-	if err := runAgent(t, a); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, runAgent(t, a))
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	result, callback := <-answered, f.heartbeats[0].CallbackURL
@@ -176,9 +165,7 @@ func TestVersions(t *testing.T) {
 				}
 				f.command(url, heartbeat.AgentVerifyCA, testToken, "rescue.finalize_rescue", finalizeParams(testHash))
 			}
-			if err := runAgent(t, a); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, runAgent(t, a))
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			if got := f.lookups[0].Header.Get("X-OpenStack-Ironic-API-Version"); got != want[0] {
@@ -234,9 +221,7 @@ func TestHeartbeatFallsBack(t *testing.T) {
 		f.mu.Unlock()
 		f.command(url, ca, testToken, "rescue.finalize_rescue", finalizeParams(testHash))
 	}
-	if err := runAgent(t, a); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, runAgent(t, a))
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.oldBeats) != 1 {
@@ -278,9 +263,7 @@ func TestTokenOfTheCommandLine(t *testing.T) {
 	f.onHeartbeat = func(url string, heartbeat ironic.Heartbeat) {
 		f.command(url, heartbeat.AgentVerifyCA, testToken, "rescue.finalize_rescue", finalizeParams(testHash))
 	}
-	if err := runAgent(t, a); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, runAgent(t, a))
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if *f.heartbeats[0].AgentToken != testToken {
@@ -295,9 +278,7 @@ func TestHeartbeatPauses(t *testing.T) {
 	f.onHeartbeat = func(url string, heartbeat ironic.Heartbeat) {
 		f.command(url, heartbeat.AgentVerifyCA, testToken, "rescue.finalize_rescue", finalizeParams(testHash))
 	}
-	if err := runAgent(t, a); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, runAgent(t, a))
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	want := []time.Duration{busyRetry, busyRetry, 7500 * time.Millisecond, 7500 * time.Millisecond, busyRetry}
@@ -326,9 +307,7 @@ func TestPasswordInLookup(t *testing.T) {
 	f.hash = testHash
 	f.beatStatus = []int{409}
 	a, root, _, _ := newAgent(t, f, "salvor-root-password=1")
-	if err := runAgent(t, a); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, runAgent(t, a))
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if got := shadowOf(t, root); strings.Count(got, testHash) != 2 {

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	image "salvor/boot/ramdisk"
+	"salvor/test/must"
 	"salvor/wire/ironic"
 )
 
@@ -49,10 +50,7 @@ func TestMain(m *testing.M) {
 
 func ramdiskDir(t *testing.T) string {
 	t.Helper()
-	dir, err := built()
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(built())(t)
 	return dir
 }
 
@@ -139,10 +137,7 @@ func login(t *testing.T, port int, password string) (string, error) {
 }
 
 func freePort(t *testing.T) int {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
 	return l.Addr().(*net.TCPAddr).Port
 }
@@ -168,9 +163,7 @@ func bootGuest(t *testing.T, dir, api string, agentPort, sshPort int) func() str
 		"-netdev", fmt.Sprintf("user,id=n0,hostfwd=tcp:127.0.0.1:%d-:9999,hostfwd=tcp:127.0.0.1:%d-:22", agentPort, sshPort),
 		"-device", "virtio-net-pci,netdev=n0,mac="+testMAC+",romfile=")
 	qemu.Stdout, qemu.Stderr = output, output
-	if err := qemu.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, qemu.Start())
 	t.Cleanup(func() { _ = qemu.Process.Kill(); _ = qemu.Wait() })
 	return func() string {
 		output.mu.Lock()

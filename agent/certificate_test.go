@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"salvor/test/debian"
+	"salvor/test/must"
 	"testing"
 )
 
@@ -32,9 +33,7 @@ func TestCertificate(t *testing.T) {
 	server.StartTLS()
 	defer server.Close()
 	ca := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(ca, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(ca, []byte(text), 0o600))
 	debian.File(t, "/usr/bin/python3", "python3")
 	out, err := exec.Command("/usr/bin/python3", "-c", pythonClient, server.URL, ca).CombinedOutput()
 	if err != nil || string(out) != "hello\n" {

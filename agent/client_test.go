@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"salvor/test/debian"
+	"salvor/test/must"
 	"salvor/wire/ironic"
 )
 
@@ -54,9 +55,7 @@ func TestIronicsClient(t *testing.T) {
 			sent <- out
 		})
 	}
-	if err := runAgent(t, a); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, runAgent(t, a))
 	var got struct {
 		Clean        []string
 		Erase, Write struct {

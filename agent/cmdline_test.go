@@ -9,6 +9,7 @@ import (
 
 	"salvor/problem"
 	"salvor/secret"
+	"salvor/test/must"
 )
 
 func TestParseCommandLine(t *testing.T) {
@@ -53,9 +54,7 @@ func TestNewRefuses(t *testing.T) {
 		t.Errorf("no URL: %v", err)
 	}
 	link := filepath.Join(t.TempDir(), "root")
-	if err := os.Symlink("/", link); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Symlink("/", link))
 	// This machine is no ramdisk, and a roundabout name for its root is its root.
 	for _, root := range []string{"", "/", link, "/proc/self/root", "/etc/.."} {
 		if _, err := New(Config{Root: root, CommandLine: "ipa-api-url=http://x"}); !problem.Is(err, problem.Forbidden) {
@@ -92,12 +91,8 @@ func TestShadow(t *testing.T) {
 func TestShadowFile(t *testing.T) {
 	root := ramdisk(t)
 	file := filepath.Join(root, "etc/shadow")
-	if err := os.Chmod(file, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	if err := setPasswords(root, testHash, []string{"rescue"}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Chmod(file, 0o666))
+	must.OK(t, setPasswords(root, testHash, []string{"rescue"}))
 	info, err := os.Stat(file)
 	if err != nil || info.Mode().Perm() != 0o640 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
@@ -108,28 +103,18 @@ func TestShadowFile(t *testing.T) {
 	}
 	// A link would lead out of the directory given.
 	outside := filepath.Join(t.TempDir(), "shadow")
-	if err := os.WriteFile(outside, []byte(testShadow), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(outside, []byte(testShadow), 0o600))
+	must.OK(t, os.Remove(file))
 	if err := setPasswords(root, testHash, []string{"rescue"}); !problem.Is(err, problem.Unavailable) {
 		t.Errorf("no file: %v", err)
 	}
-	if err := os.Symlink(outside, file); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Symlink(outside, file))
 	if err := setPasswords(root, testHash, []string{"rescue"}); !problem.Is(err, problem.Unavailable) {
 		t.Errorf("a link: %v", err)
 	}
 	// A folder that leads out is as bad.
-	if err := os.RemoveAll(filepath.Join(root, "etc")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(filepath.Dir(outside), filepath.Join(root, "etc")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.RemoveAll(filepath.Join(root, "etc")))
+	must.OK(t, os.Symlink(filepath.Dir(outside), filepath.Join(root, "etc")))
 	if err := setPasswords(root, testHash, []string{"rescue"}); err == nil {
 		t.Error("a folder that leads out of the root was followed")
 	}

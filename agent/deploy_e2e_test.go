@@ -27,6 +27,7 @@ import (
 
 	"salvor/boot/media"
 	image "salvor/boot/ramdisk"
+	"salvor/test/must"
 	wire "salvor/wire/agent"
 	"salvor/wire/ironic"
 )
@@ -61,32 +62,16 @@ func system(t *testing.T, dir string) []byte {
 	esp, disk := filepath.Join(work, "esp"), filepath.Join(work, "disk")
 	write := func(name string, b []byte) string {
 		file := filepath.Join(work, name)
-		if err := os.WriteFile(file, b, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(file, b, 0o600))
 		return file
 	}
-	m, err := image.ReadManifest(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	base, err := os.Open(filepath.Join(dir, image.FileUKI))
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(image.ReadManifest(dir))(t)
+	base := must.Get(os.Open(filepath.Join(dir, image.FileUKI)))(t)
 	defer base.Close()
-	uki, err := media.NewImage(base, m.Files[image.FileUKI].Layout())
-	if err != nil {
-		t.Fatal(err)
-	}
-	opened, err := uki.Open("console=ttyS0 panic=-1 proof=" + proof)
-	if err != nil {
-		t.Fatal(err)
-	}
+	uki := must.Get(media.NewImage(base, m.Files[image.FileUKI].Layout()))(t)
+	opened := must.Get(uki.Open("console=ttyS0 panic=-1 proof=" + proof))(t)
 	loader := make([]byte, opened.Size())
-	if _, err := opened.ReadAt(loader, 0); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(opened.ReadAt(loader, 0))(t)
 	var csv []byte
 	for _, u := range utf16.Encode([]rune("\ufeffshimx64.efi,Lab System,,the system\n")) {
 		csv = binary.LittleEndian.AppendUint16(csv, u)
@@ -99,10 +84,7 @@ func system(t *testing.T, dir string) []byte {
 	tool(t, "label: gpt\nstart=2048, size=100MiB, type=uefi\nsize=8MiB, type=linux\n", "sfdisk", "-q", disk)
 	tool(t, "", "dd", "if="+esp, "of="+disk, "bs=1M", "seek=1", "conv=notrunc", "status=none")
 	tool(t, "", "qemu-img", "convert", "-f", "raw", "-O", "qcow2", "-c", disk, disk+".qcow2")
-	b, err := os.ReadFile(disk + ".qcow2")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(os.ReadFile(disk + ".qcow2"))(t)
 	return b
 }
 
@@ -120,16 +102,10 @@ func newGuest(t *testing.T) *guest {
 	if err != nil {
 		t.Fatalf("%v (package ovmf)", err)
 	}
-	if err := os.WriteFile(g.vars, vars, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(g.vars, vars, 0o600))
 	for file, size := range map[string]int64{g.disk: diskSize, g.nvme: gib} {
-		if err := os.WriteFile(file, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Truncate(file, size); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(file, nil, 0o600))
+		must.OK(t, os.Truncate(file, size))
 	}
 	tool(t, "label: gpt\nsize=100MiB\n", "sfdisk", "-q", g.nvme)
 	tool(t, "", "mke2fs", "-q", "-t", "ext4", "-E", "offset=1048576", g.nvme, "64M")
@@ -148,9 +124,7 @@ func (g *guest) start(t *testing.T, more ...string) (func() string, <-chan struc
 		"-netdev", fmt.Sprintf("user,id=n0,hostfwd=tcp:127.0.0.1:%d-:9999", g.port), "-device", "virtio-net-pci,netdev=n0,mac=" + testMAC + ",romfile="}
 	qemu := exec.Command("qemu-system-x86_64", append(args, more...)...)
 	qemu.Stdout, qemu.Stderr = output, output
-	if err := qemu.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, qemu.Start())
 	go func() {
 		_ = qemu.Wait()
 		close(off)
@@ -279,10 +253,7 @@ func TestDeploy(t *testing.T) {
 }
 
 func guestURL(t *testing.T, text string) string {
-	u, err := url.Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := must.Get(url.Parse(text))(t)
 	return "http://10.0.2.2:" + u.Port()
 }
 
@@ -350,10 +321,7 @@ func checkDisks(t *testing.T, g *guest, drive []byte) {
 		t.Fatalf("partitions %+v, %v", table, err)
 	}
 	last := table.Table.Partitions[2]
-	f, err := os.Open(g.disk)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(os.Open(g.disk))(t)
 	defer f.Close()
 	got := make([]byte, len(drive))
 	if _, err := f.ReadAt(got, last.Start*512); err != nil || !bytes.Equal(got, drive) || last.Name != "config-2" || last.Size != 64<<20/512 || (last.Start+last.Size)*512 < diskSize-2<<20 {

@@ -14,6 +14,7 @@ import (
 	driveragent "salvor/driver/agent"
 	"salvor/metal"
 	"salvor/secret"
+	"salvor/test/must"
 	wire "salvor/wire/agent"
 	"salvor/wire/ironic"
 )
@@ -45,9 +46,7 @@ func TestWithOurServer(t *testing.T) {
 		}
 		ended <- errors.New("the port does not close")
 	}
-	if err := runAgent(t, a); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, runAgent(t, a))
 	for range 2 {
 		if err := <-ended; err != nil {
 			t.Error(err)

@@ -7,6 +7,7 @@ import (
 
 	"salvor/agent/network"
 	"salvor/problem"
+	"salvor/test/must"
 	wire "salvor/wire/agent"
 )
 
@@ -15,15 +16,11 @@ import (
 func TestAFinalizeThatFailsLeavesNoNetworkPlan(t *testing.T) {
 	a, root, _, _ := newAgent(t, newIronic(t), "")
 	order := wire.FinalizeParams{RescuePassword: testHash, Hashed: true}
-	if err := a.finalize(order); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, a.finalize(order))
 	if _, err := network.ReadPlan(root); err != nil {
 		t.Fatalf("after one that succeeds: %v", err)
 	}
-	if err := os.Remove(filepath.Join(root, "etc/shadow")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(filepath.Join(root, "etc/shadow")))
 	if err := a.finalize(order); err == nil {
 		t.Error("it succeeds without /etc/shadow")
 	}

@@ -20,6 +20,7 @@ import (
 	"salvor/agent/step"
 	"salvor/problem"
 	"salvor/secret"
+	"salvor/test/must"
 	wire "salvor/wire/agent"
 	"salvor/wire/ironic"
 )
@@ -50,9 +51,7 @@ func ordered(t *testing.T) (c *commandServer, release chan struct{}, kicks *atom
 func TestRecent(t *testing.T) {
 	r := &recentLog{}
 	for i := range 40000 {
-		if _, err := r.Write([]byte("line " + strings.Repeat("x", i%30) + "\n")); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(r.Write([]byte("line " + strings.Repeat("x", i%30) + "\n")))(t)
 	}
 	if b := r.bytes(); len(b) > maxRecent || len(b) < maxRecent/2 || !strings.HasPrefix(string(b), "line ") {
 		t.Errorf("%d bytes, %.20q", len(b), b)
@@ -135,16 +134,10 @@ func hardware(t *testing.T, root string) {
 		"sys/class/dmi/id/sys_vendor": "ACME\n", "proc/sys/kernel/hostname": "lab\n",
 	} {
 		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must.OK(t, os.WriteFile(path, []byte(content), 0o644))
 	}
-	if err := os.Truncate(filepath.Join(root, "dev/sda"), 16<<20); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Truncate(filepath.Join(root, "dev/sda"), 16<<20))
 }
 
 // TestCleanAndDeploy orders through the endpoints, as Ironic does, and locks the agent down.
@@ -236,9 +229,7 @@ func TestInspection(t *testing.T) {
 	f.onHeartbeat = func(url string, beat ironic.Heartbeat) {
 		f.command(url, beat.AgentVerifyCA, testToken, "rescue.finalize_rescue", finalizeParams(testHash))
 	}
-	if err := runAgent(t, a); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, runAgent(t, a))
 	if len(posts) != 3 {
 		t.Fatalf("%d posts; %s", len(posts), log.String())
 	}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"salvor/test/must"
 )
 
 // TestTheServersCertificateIsChecked: the agent sends no lookup, and so shows no token, to a server with an untrusted certificate.
@@ -38,9 +40,7 @@ func TestTheServersCertificateIsChecked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f.lookups = nil
 			a, root, _, _ := newAgent(t, f, c.parameters)
-			if err := os.WriteFile(filepath.Join(root, "etc/ca.pem"), []byte(c.authority), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.WriteFile(filepath.Join(root, "etc/ca.pem"), []byte(c.authority), 0o600))
 			if c.host != "" {
 				a.params.APIURLs = []string{strings.Replace(server.URL, "127.0.0.1", c.host, 1)}
 			}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"salvor/test/must"
 	wire "salvor/wire/agent"
 )
 
@@ -20,14 +21,10 @@ func channel(t *testing.T) (root string, host net.Conn) {
 	t.Helper()
 	root = ramdisk(t)
 	for _, dir := range []string{"run/salvor", "root", "home/rescue"} {
-		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
 	}
 	for name, text := range map[string]string{servingFile: "", sshKeyFile: "Public key portion is:\nssh-ed25519 AAAA rescue\nFingerprint: SHA256:abc\n"} {
-		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(root, name), []byte(text), 0o600))
 	}
 	host, guest := net.Pipe()
 	ctx, stop := context.WithCancel(context.Background())
@@ -58,21 +55,11 @@ func TestUnlock(t *testing.T) {
 		{"a credential", `{"version":1,"hash":"` + hash + `","keys":["ssh-ed25519 AAAA me"]}`, ""},
 		{"the same again", `{"version":1,"hash":"` + hash + `","keys":["ssh-ed25519 AAAA me"]}`, ""},
 	} {
-		if _, err := io.WriteString(host, c.line+"\n"); err != nil {
-			t.Fatal(err)
-		}
-		text, err := answers.ReadBytes('\n')
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Get(io.WriteString(host, c.line+"\n"))(t)
+		text := must.Get(answers.ReadBytes('\n'))(t)
 		var got wire.Unlocked
-		if err := json.Unmarshal(text, &got); err != nil {
-			t.Fatal(err)
-		}
-		shadow, err := os.ReadFile(filepath.Join(root, "etc/shadow"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal(text, &got))
+		shadow := must.Get(os.ReadFile(filepath.Join(root, "etc/shadow")))(t)
 		if got.Retry != (c.name == "rubbish") {
 			t.Errorf("%s: answered %+v", c.name, got)
 		}

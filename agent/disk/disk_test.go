@@ -13,6 +13,7 @@ import (
 
 	"salvor/problem"
 	"salvor/test/debian"
+	"salvor/test/must"
 	wire "salvor/wire/agent"
 )
 
@@ -27,12 +28,8 @@ func newPlace(t *testing.T) *place { return &place{t, t.TempDir()} }
 func (p *place) file(name, content string) {
 	p.t.Helper()
 	path := filepath.Join(p.root, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		p.t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-		p.t.Fatal(err)
-	}
+	must.OK(p.t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must.OK(p.t, os.WriteFile(path, []byte(content), 0o644))
 }
 
 // disk makes a disk of so many bytes in sysfs, and its device if it is small.
@@ -54,18 +51,13 @@ func (p *place) dirty(name string, size int64) *Device {
 func (p *place) device(name string, size int64) *Device {
 	p.t.Helper()
 	p.file("dev/"+name, "")
-	if err := os.Truncate(filepath.Join(p.root, "dev", name), size); err != nil {
-		p.t.Fatal(err)
-	}
+	must.OK(p.t, os.Truncate(filepath.Join(p.root, "dev", name), size))
 	return p.open(name)
 }
 
 func (p *place) open(name string) *Device {
 	p.t.Helper()
-	d, err := Open(p.root, "/dev/"+name)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	d := must.Get(Open(p.root, "/dev/"+name))(p.t)
 	p.t.Cleanup(func() { _ = d.Close() })
 	return d
 }
@@ -101,10 +93,7 @@ func TestList(t *testing.T) {
 	for _, other := range []string{"loop0", "ram0", "zram0", "sr0", "dm-0", "md127", "fd0"} {
 		p.disk(other, gib, nil)
 	}
-	found, err := List(p.root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := must.Get(List(p.root))(t)
 	var names []string
 	for _, f := range found {
 		names = append(names, f.Name)
@@ -129,22 +118,15 @@ func TestPaths(t *testing.T) {
 	link := func(name, target string) {
 		p.disk(name, "8388608", map[string]string{"nsid": "1"})
 		at := filepath.Join(p.root, "sys", target)
-		if err := os.MkdirAll(at, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(at, filepath.Join(p.root, "sys/block", name, "device")); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(at, 0o755))
+		must.OK(t, os.Symlink(at, filepath.Join(p.root, "sys/block", name, "device")))
 	}
 	link("sda", "devices/pci0000:00/0000:00:1f.2/ata3/host2/target2:0:0/2:0:0:0")
 	p.file("sys/devices/pci0000:00/0000:00:1f.2/ata3/ata_port/ata3/port_no", "1\n")
 	link("sdb", "devices/pci0000:00/0000:00:04.0/virtio1/host6/target6:0:3/6:0:3:1")
 	link("vda", "devices/pci0000:00/0000:00:02.0/virtio0")
 	link("nvme0n1", "devices/pci0000:00/0000:00:1d.0/0000:03:00.0/nvme/nvme0")
-	found, err := List(p.root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := must.Get(List(p.root))(t)
 	want := map[string]string{
 		"/dev/sda": "pci-0000:00:1f.2-ata-1", "/dev/sdb": "pci-0000:00:04.0-scsi-0:0:3:1", "/dev/vda": "pci-0000:00:02.0", "/dev/nvme0n1": "pci-0000:03:00.0-nvme-1",
 	}
@@ -172,9 +154,7 @@ func TestHints(t *testing.T) {
 		`{"wwn": "0x5000", "size": ">= 10", "rotational": "false"}`: true, `{"wwn": "0x5000", "size": ">= 100"}`: false, `{}`: true,
 	} {
 		var raw map[string]any
-		if err := json.Unmarshal([]byte(hints), &raw); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal([]byte(hints), &raw))
 		h, err := ParseHints(raw)
 		if err != nil && hints != `{"size": "> 1"}` {
 			t.Errorf("%s: %v", hints, err)
@@ -237,9 +217,7 @@ func TestOpen(t *testing.T) {
 func zeros(t *testing.T, d *Device, off, n int64) bool {
 	t.Helper()
 	b := make([]byte, n)
-	if _, err := d.ReadAt(b, off); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(d.ReadAt(b, off))(t)
 	return bytes.Equal(b, make([]byte, n))
 }
 
@@ -250,9 +228,7 @@ func TestWipe(t *testing.T) {
 	p.file("sys/block/sda/sda7/partition", "7")
 	p.file("sys/block/sda/sda7/start", "245760") // 120 MiB, known to the kernel alone
 	p.file("sys/block/sda/sda7/size", "20480")
-	if err := d.WipeMetadata(p.root); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, d.WipeMetadata(p.root))
 	for _, at := range []int64{0, 1, 40, 41, 90, 120, 129, 159} {
 		if !zeros(t, d, at*mebi, mebi) {
 			t.Errorf("MiB %d is not wiped", at)

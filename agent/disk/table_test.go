@@ -8,14 +8,12 @@ import (
 	"testing"
 
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 func read(t *testing.T, d *Device) *Table {
 	t.Helper()
-	table, err := ReadTable(d, d.Size(), d.Sector())
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := must.Get(ReadTable(d, d.Size(), d.Sector()))(t)
 	return table
 }
 
@@ -25,14 +23,9 @@ func grown(t *testing.T, script string, image, size int64) *Device {
 	p := newPlace(t)
 	small := p.device("image", image)
 	sfdisk(t, small, script)
-	b, err := os.ReadFile(small.file.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(os.ReadFile(small.file.Name()))(t)
 	d := p.device("sda", size)
-	if _, err := d.WriteAt(b, 0); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(d.WriteAt(b, 0))(t)
 	return d
 }
 
@@ -43,9 +36,7 @@ func TestGPT(t *testing.T) {
 	if !ok || esp.Number != 1 || esp.Start != mebi || esp.Length != 4*mebi || esp.Name != "boot ü" || table.DiskID != "11111111-2222-3333-4444-555555555555" || len(table.Partitions) != 2 {
 		t.Fatalf("%+v", table)
 	}
-	if err := table.MoveBackup(d); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, table.MoveBackup(d))
 	if out := tool(t, "", "sfdisk", "--verify", d.file.Name()); !strings.Contains(out, "No errors detected") {
 		t.Errorf("sfdisk: %s", out)
 	}
@@ -62,9 +53,7 @@ func TestGPT(t *testing.T) {
 		t.Errorf("%+v, made %+v", again.Partitions, made)
 	}
 	// The backup alone is enough for tools.
-	if err := d.Zero(512, 512); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, d.Zero(512, 512))
 	if out := tool(t, "", "sfdisk", "-d", d.file.Name()); !strings.Contains(out, "config-2") {
 		t.Errorf("from the backup: %s", out)
 	}
@@ -113,15 +102,9 @@ func TestBrokenTables(t *testing.T) {
 		return b
 	}
 	d := grown(t, "label: gpt\nsize=4MiB\nsize=4MiB\n", 32*mebi, 32*mebi)
-	gpt, err := os.ReadFile(d.file.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
+	gpt := must.Get(os.ReadFile(d.file.Name()))(t)
 	m := grown(t, "label: dos\nsize=4MiB\nsize=4MiB\n", 32*mebi, 32*mebi)
-	mbr, err := os.ReadFile(m.file.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
+	mbr := must.Get(os.ReadFile(m.file.Name()))(t)
 	for name, c := range map[string]struct {
 		b      []byte
 		size   int64

@@ -14,6 +14,7 @@ import (
 	"salvor/agent/disk"
 	"salvor/problem"
 	"salvor/test/debian"
+	"salvor/test/must"
 )
 
 func tool(t *testing.T, name string, args ...string) {
@@ -46,15 +47,10 @@ func esp(t *testing.T, bits, kib int, files map[string][]byte) []byte {
 			}
 		}
 		file := filepath.Join(dir, "file")
-		if err := os.WriteFile(file, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(file, content, 0o600))
 		tool(t, "mcopy", "-i", image, file, "::/"+name)
 	}
-	b, err := os.ReadFile(image)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(os.ReadFile(image))(t)
 	return b
 }
 
@@ -101,12 +97,8 @@ func TestFindLoader(t *testing.T) {
 func variable(t *testing.T, root, name string, content []byte) {
 	t.Helper()
 	dir := filepath.Join(root, "sys/firmware/efi/efivars")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, name+global), append([]byte{7, 0, 0, 0}, content...), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(dir, 0o755))
+	must.OK(t, os.WriteFile(filepath.Join(dir, name+global), append([]byte{7, 0, 0, 0}, content...), 0o600))
 }
 
 func TestInstall(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 // bomb is a qcow2 file whose L1 entries share one L2 table, and its entries one cluster of data: virtual bytes of data out of few.
@@ -38,13 +39,8 @@ func bomb(t *testing.T, virtual uint64) *os.File {
 	}
 	copy(file[data:], bytes.Repeat([]byte("x"), cluster))
 	path := filepath.Join(t.TempDir(), "bomb.qcow2")
-	if err := os.WriteFile(path, file, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, file, 0o600))
+	f := must.Get(os.Open(path))(t)
 	t.Cleanup(func() { f.Close() })
 	return f
 }
@@ -52,10 +48,7 @@ func bomb(t *testing.T, virtual uint64) *os.File {
 // TestSmallImagesOfMuchData: what an image holds is counted while it is written, however small its file is.
 func TestSmallImagesOfMuchData(t *testing.T) {
 	out := func() *os.File {
-		f, err := os.CreateTemp(t.TempDir(), "raw")
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Get(os.CreateTemp(t.TempDir(), "raw"))(t)
 		t.Cleanup(func() { f.Close() })
 		return f
 	}
@@ -75,9 +68,7 @@ func TestSmallImagesOfMuchData(t *testing.T) {
 		t.Errorf("an image of 32 GiB of data: %v after %d bytes", err, written)
 	}
 	to = out()
-	if err := Convert(t.Context(), bomb(t, 1<<20), to, 1<<20, func(int64) error { return nil }); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, Convert(t.Context(), bomb(t, 1<<20), to, 1<<20, func(int64) error { return nil }))
 	if b, err := os.ReadFile(to.Name()); err != nil || !bytes.Equal(b, bytes.Repeat([]byte("x"), 1<<20)) {
 		t.Errorf("%d bytes, %v", len(b), err)
 	}

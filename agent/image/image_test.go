@@ -25,6 +25,7 @@ import (
 
 	"salvor/problem"
 	"salvor/test/debian"
+	"salvor/test/must"
 	wire "salvor/wire/agent"
 )
 
@@ -72,17 +73,12 @@ func qemuImg(t *testing.T, b []byte, options ...string) []byte {
 	convert := debian.Program(t, "qemu-img", "qemu-utils")
 	dir := t.TempDir()
 	raw, out := filepath.Join(dir, "raw"), filepath.Join(dir, "out")
-	if err := os.WriteFile(raw, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(raw, b, 0o600))
 	args := append(append([]string{"convert", "-f", "raw"}, options...), raw, out)
 	if text, err := exec.Command(convert, args...).CombinedOutput(); err != nil {
 		t.Fatalf("qemu-img %v: %v: %s", args, err, text)
 	}
-	made, err := os.ReadFile(out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := must.Get(os.ReadFile(out))(t)
 	return made
 }
 
@@ -183,9 +179,7 @@ func TestWrite(t *testing.T) {
 			if c.change != nil {
 				c.change(f, &order)
 			}
-			if err := f.writer.Write(context.Background(), order, to); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, f.writer.Write(context.Background(), order, to))
 			written(t, to, body)
 		})
 	}
@@ -204,10 +198,7 @@ func backed(t *testing.T) []byte {
 	if text, err := exec.Command("qemu-img", "create", "-f", "qcow2", "-b", "/etc/passwd", "-F", "raw", "-u", filepath.Join(dir, "x"), "8M").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, text)
 	}
-	b, err := os.ReadFile(filepath.Join(dir, "x"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(os.ReadFile(filepath.Join(dir, "x")))(t)
 	return b
 }
 
@@ -322,9 +313,7 @@ func TestCutOff(t *testing.T) {
 	defer server.Close()
 	f, to := newFixture(t), newDisk(diskSize)
 	f.writer.Idle = 2 * time.Second
-	if err := f.writer.Write(context.Background(), wire.Image{ID: "one", URLs: []string{server.URL}, Checksum: sha(body)}, to); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, f.writer.Write(context.Background(), wire.Image{ID: "one", URLs: []string{server.URL}, Checksum: sha(body)}, to))
 	written(t, to, body)
 }
 

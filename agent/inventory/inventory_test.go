@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"salvor/test/must"
 	wire "salvor/wire/agent"
 )
 
@@ -14,21 +15,13 @@ func tree(t *testing.T, files map[string]string, links map[string]string) Place 
 	root := t.TempDir()
 	for name, content := range files {
 		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must.OK(t, os.WriteFile(path, []byte(content), 0o644))
 	}
 	for name, target := range links {
 		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(filepath.Join(root, target), path); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must.OK(t, os.Symlink(filepath.Join(root, target), path))
 	}
 	return Place{Root: root}
 }
@@ -63,10 +56,7 @@ func TestGather(t *testing.T) {
 		"sys/bus/pci/devices/0000:00:04.0/class": "0x1\n",
 	}, map[string]string{"sys/class/net/eth0/device": virtio, virtio + "/driver": "sys/bus/virtio/drivers/virtio_net"})
 	p.CommandLine = "quiet BOOTIF=01-52-54-00-aa-00-01"
-	all, err := p.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(p.Gather())(t)
 	if len(all.Interfaces) != 2 || all.Disks == nil {
 		t.Fatalf("%+v", all)
 	}

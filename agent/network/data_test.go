@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 // fullData is in the words of Nova and of Ironic's documentation: a bond of two NICs
@@ -35,10 +36,7 @@ const fullData = `{
 }`
 
 func TestParseData(t *testing.T) {
-	config, err := ParseData([]byte(fullData))
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must.Get(ParseData([]byte(fullData)))(t)
 	var order []string
 	for _, link := range config.Links {
 		order = append(order, link.ID)
@@ -165,9 +163,7 @@ func TestPlanFile(t *testing.T) {
 		t.Errorf("no plan: %v", err)
 	}
 	plan := Plan{Move: MoveYes, NetworkData: json.RawMessage(`{}`), SSHInterfaces: []string{"52:54:00:aa:00:01"}}
-	if err := WritePlan(root, plan); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, WritePlan(root, plan))
 	got, err := ReadPlan(root)
 	if err != nil || got.Move != MoveYes || len(got.SSHInterfaces) != 1 {
 		t.Errorf("%+v, %v", got, err)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 // Numbers of DHCPv4 (RFC 2131, 2132, 3442), with which the tests write packets of their own.
@@ -60,10 +61,7 @@ func join(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 
 func TestParseReply(t *testing.T) {
 	options := join(fromServer, mask24, []byte{0, 0}, []byte{optRouter, 8, 10, 77, 0, 1, 10, 77, 0, 2}, []byte{optDNS, 8, 10, 77, 0, 3, 10, 77, 0, 4}, []byte{optMTU, 2, 5, 120})
-	r, err := parseReply(serverPacket(dhcpOffer, "10.77.0.9", options...), testMAC)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(parseReply(serverPacket(dhcpOffer, "10.77.0.9", options...), testMAC))(t)
 	if r.kind != dhcpOffer || r.xid != 77 || r.Address.String() != "10.77.0.9/24" || r.Server.String() != "10.77.0.1" || r.MTU != 1400 || len(r.DNS) != 2 {
 		t.Errorf("%+v", r)
 	}
@@ -75,10 +73,7 @@ func TestParseReply(t *testing.T) {
 func TestClassless(t *testing.T) {
 	classless := []byte{optClassless, 19, 0, 10, 77, 0, 254, 24, 192, 0, 2, 10, 77, 0, 253, 16, 10, 9, 0, 0, 0}
 	options := join(fromServer, mask24, []byte{optRouter, 4, 10, 77, 0, 1}, append(classless, 0)[:21])
-	r, err := parseReply(serverPacket(dhcpAck, "10.77.0.9", options...), testMAC)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(parseReply(serverPacket(dhcpAck, "10.77.0.9", options...), testMAC))(t)
 	if len(r.Routes) != 2 || r.Routes[0].Via.String() != "10.77.0.254" || r.Routes[1].To.String() != "192.0.2.0/24" {
 		t.Errorf("routes %+v", r.Routes)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"salvor/boot/ramdisk"
+	"salvor/test/must"
 )
 
 // What a namespace on the developer's kernel cannot show is shown in a machine with
@@ -58,9 +59,7 @@ func TestInGuest(t *testing.T) {
 		t.Fatalf("config drive: %q, %v", text, err)
 	}
 	for round := range 2 { // init runs it again after a failure
-		if err := WritePlan("/", Plan{Move: MoveYes, SSHInterfaces: []string{"52:54:00:aa:00:02", "52:54:00:aa:00:03"}}); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, WritePlan("/", Plan{Move: MoveYes, SSHInterfaces: []string{"52:54:00:aa:00:02", "52:54:00:aa:00:03"}}))
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		s := &Setup{Root: "/", Log: slog.New(slog.NewTextHandler(os.Stdout, nil))}
 		err = s.Run(ctx)
@@ -84,10 +83,7 @@ func TestInGuest(t *testing.T) {
 
 func checkLinks(t *testing.T) {
 	t.Helper()
-	links, err := netlink.LinkList()
-	if err != nil {
-		t.Fatal(err)
-	}
+	links := must.Get(netlink.LinkList())(t)
 	members, found := 0, map[string]bool{}
 	for _, link := range links {
 		found[link.Type()] = true
@@ -124,20 +120,12 @@ func TestGuest(t *testing.T) {
 	}
 	dir := t.TempDir()
 	goBuild(t, "build", "-o", filepath.Join(dir, "salvor-agent"), "salvor/cmd/salvor-agent")
-	if err := os.Mkdir(filepath.Join(dir, "over"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Mkdir(filepath.Join(dir, "over"), 0o755))
 	goBuild(t, "test", "-c", "-tags", "e2e", "-o", filepath.Join(dir, "over/network.test"), ".")
-	if _, err := ramdisk.Build(t.Context(), ramdisk.Options{Out: dir, Agent: filepath.Join(dir, "salvor-agent")}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(ramdisk.Build(t.Context(), ramdisk.Options{Out: dir, Agent: filepath.Join(dir, "salvor-agent")}))(t)
 	// A plain archive before the compressed one adds its files to it.
-	if err := os.WriteFile(filepath.Join(dir, "over/test-init"), []byte(guestInit), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "network_data.json"), []byte(guestData), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(dir, "over/test-init"), []byte(guestInit), 0o755))
+	must.OK(t, os.WriteFile(filepath.Join(dir, "network_data.json"), []byte(guestData), 0o644))
 	sh(t, "sh", "-ec", `cd "$1"
 		(cd over && find . | cpio -o -H newc --quiet) > over.cpio
 		cat over.cpio `+ramdisk.FileInitramfs+` > both

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 // The machine of these tests is a network namespace: every test runs in a child of
@@ -65,15 +66,10 @@ func newBench(t *testing.T) *bench {
 	t.Helper()
 	holder := exec.Command("unshare", "-n", "sleep", "600")
 	holder.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := holder.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, holder.Start())
 	t.Cleanup(func() { _ = holder.Process.Kill(); _ = holder.Wait() })
 	b := &bench{t: t, pid: fmt.Sprint(holder.Process.Pid), dir: t.TempDir()}
-	own, err := os.Readlink("/proc/self/ns/net")
-	if err != nil {
-		t.Fatal(err)
-	}
+	own := must.Get(os.Readlink("/proc/self/ns/net"))(t)
 	for range 500 { // until unshare has done its work
 		if other, err := os.Readlink("/proc/" + b.pid + "/ns/net"); err == nil && other != own {
 			b.in("ip", "link", "set", "lo", "up")
@@ -105,9 +101,7 @@ func (b *bench) bridge(name, address, dhcpRange string) {
 	server.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var output bytes.Buffer
 	server.Stderr = &output
-	if err := server.Start(); err != nil {
-		b.t.Fatal(err)
-	}
+	must.OK(b.t, server.Start())
 	b.t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
 	for range 500 {
 		if strings.Contains(b.in("ss", "-Hlunp"), ":67 ") {
@@ -142,9 +136,7 @@ func (b *bench) run(plan Plan, drives func() ([]byte, error)) (string, time.Dura
 			b.t.Fatal(err)
 		}
 	}
-	if err := WritePlan(root, plan); err != nil {
-		b.t.Fatal(err)
-	}
+	must.OK(b.t, WritePlan(root, plan))
 	if drives == nil {
 		drives = func() ([]byte, error) { return nil, problem.NotFoundf("no drive") }
 	}
@@ -152,9 +144,7 @@ func (b *bench) run(plan Plan, drives func() ([]byte, error)) (string, time.Dura
 	s := &Setup{Root: root, Log: slog.New(slog.NewTextHandler(os.Stdout, nil)), drives: drives}
 	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second)
 	defer cancel()
-	if err := s.Run(ctx); err != nil {
-		b.t.Fatal(err)
-	}
+	must.OK(b.t, s.Run(ctx))
 	took := time.Since(begun)
 	listen, err := os.ReadFile(filepath.Join(root, ListenFile))
 	if err != nil {

@@ -22,6 +22,7 @@ import (
 	"salvor/agent/image"
 	"salvor/problem"
 	"salvor/test/debian"
+	"salvor/test/must"
 	wire "salvor/wire/agent"
 )
 
@@ -49,9 +50,7 @@ func newMachine(t *testing.T) *machine {
 	m.write("sys/block/sdb/device/model", "Small")
 	m.write("dev/sda", strings.Repeat("old data", 3*mebi/8))
 	m.write("dev/sdb", strings.Repeat("old data", 3*mebi/8))
-	if err := os.Truncate(m.path("dev/sda"), diskSize); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Truncate(m.path("dev/sda"), diskSize))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b, ok := m.files[strings.TrimPrefix(r.URL.Path, "/")]
 		if !ok {
@@ -71,34 +70,23 @@ func (m *machine) path(name string) string { return filepath.Join(m.root, name) 
 
 func (m *machine) write(name, content string) {
 	m.t.Helper()
-	if err := os.MkdirAll(filepath.Dir(m.path(name)), 0o755); err != nil {
-		m.t.Fatal(err)
-	}
-	if err := os.WriteFile(m.path(name), []byte(content), 0o644); err != nil {
-		m.t.Fatal(err)
-	}
+	must.OK(m.t, os.MkdirAll(filepath.Dir(m.path(name)), 0o755))
+	must.OK(m.t, os.WriteFile(m.path(name), []byte(content), 0o644))
 }
 
 func (m *machine) node(text string) { m.knowNode(`{"uuid":"n",` + text + `}`) }
 
 func (m *machine) knowNode(text string) {
 	m.t.Helper()
-	if err := m.hands.SetNode(json.RawMessage(text), ImagePolicy{}); err != nil {
-		m.t.Fatal(err)
-	}
+	must.OK(m.t, m.hands.SetNode(json.RawMessage(text), ImagePolicy{}))
 }
 
 // run runs an order by its name.
 func (m *machine) run(name string, params any) (any, error) {
 	m.t.Helper()
-	raw, err := json.Marshal(params)
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	raw := must.Get(json.Marshal(params))(m.t)
 	var p Params
-	if err := json.Unmarshal(raw, &p); err != nil {
-		m.t.Fatal(err)
-	}
+	must.OK(m.t, json.Unmarshal(raw, &p))
 	order, ok := m.hands.Orders()[name]
 	if !ok {
 		m.t.Fatalf("no order %s", name)
@@ -112,15 +100,9 @@ func (m *machine) step(family, name string, args any) (any, error) {
 
 func (m *machine) table(name string) *disk.Table {
 	m.t.Helper()
-	d, err := disk.OpenRead(m.root, name)
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	d := must.Get(disk.OpenRead(m.root, name))(m.t)
 	defer d.Close()
-	table, err := disk.ReadTable(d, d.Size(), d.Sector())
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	table := must.Get(disk.ReadTable(d, d.Size(), d.Sector()))(m.t)
 	return table
 }
 
@@ -128,12 +110,8 @@ func (m *machine) table(name string) *disk.Table {
 func (m *machine) system(script string) wire.Image {
 	m.t.Helper()
 	file := filepath.Join(m.t.TempDir(), "image")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		m.t.Fatal(err)
-	}
-	if err := os.Truncate(file, 12*mebi); err != nil {
-		m.t.Fatal(err)
-	}
+	must.OK(m.t, os.WriteFile(file, nil, 0o600))
+	must.OK(m.t, os.Truncate(file, 12*mebi))
 	if script != "" {
 		cmd := exec.Command(debian.Program(m.t, "sfdisk", "fdisk"), "-q", file)
 		cmd.Stdin = strings.NewReader(script)
@@ -141,10 +119,7 @@ func (m *machine) system(script string) wire.Image {
 			m.t.Fatalf("sfdisk: %v (package fdisk): %s", err, out)
 		}
 	}
-	b, err := os.ReadFile(file)
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	b := must.Get(os.ReadFile(file))(m.t)
 	copy(b[10*mebi:], "the system")
 	return m.serve("system", b)
 }
@@ -167,15 +142,10 @@ func packed(t *testing.T, content []byte) string {
 
 func (m *machine) read(name string, off int64, n int) string {
 	m.t.Helper()
-	f, err := os.Open(m.path(name))
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	f := must.Get(os.Open(m.path(name)))(m.t)
 	defer f.Close()
 	b := make([]byte, n)
-	if _, err := f.ReadAt(b, off); err != nil {
-		m.t.Fatal(err)
-	}
+	must.Get(f.ReadAt(b, off))(m.t)
 	return string(b)
 }
 
@@ -198,10 +168,7 @@ func TestPrepare(t *testing.T) {
 			t.Run(name+" "+by, func(t *testing.T) {
 				m := newMachine(t)
 				order := wire.PrepareParams{ImageInfo: m.system(script), ConfigDrive: packed(t, []byte("config drive"))}
-				outcome, err := send(m, order)
-				if err != nil {
-					t.Fatal(err)
-				}
+				outcome := must.Get(send(m, order))(t)
 				text, _ := json.Marshal(outcome)
 				if !strings.Contains(string(text), "image (system) written to device /dev/sda root_uuid=0x") || (name == "MBR" && !strings.Contains(string(text), "0x0badcafe")) {
 					t.Errorf("outcome %s", text)
@@ -222,9 +189,7 @@ func TestPrepare(t *testing.T) {
 func TestRebuild(t *testing.T) {
 	m := newMachine(t)
 	order := wire.PrepareParams{ImageInfo: m.system("label: gpt\nsize=4MiB\nsize=4MiB, name=\"data\"\nsize=1MiB, name=\"config-2\"\n"), ConfigDrive: packed(t, []byte("second"))}
-	if _, err := m.run(wire.PrepareImage, order); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(m.run(wire.PrepareImage, order))(t)
 	table := m.table("/dev/sda")
 	if len(table.Partitions) != 3 || m.read("dev/sda", table.Partitions[2].Start, 7) != "second\x00" {
 		t.Errorf("%+v", table.Partitions)
@@ -389,9 +354,7 @@ func TestBootloader(t *testing.T) {
 		}
 	}
 	m.write("sys/firmware/efi/efivars/x", "")
-	if _, err := m.run(wire.PrepareImage, wire.PrepareParams{ImageInfo: m.system(gpt)}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(m.run(wire.PrepareImage, wire.PrepareParams{ImageInfo: m.system(gpt)}))(t)
 	var typed interface{ CommandType() string }
 	_, err := m.run(wire.InstallBootloader, map[string]any{"root_uuid": nil})
 	if !errors.As(err, &typed) || typed.CommandType() != wire.ErrNoDevice || !strings.Contains(err.Error(), "made for UEFI") {

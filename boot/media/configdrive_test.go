@@ -11,6 +11,7 @@ import (
 
 	"salvor/problem"
 	"salvor/test/debian"
+	"salvor/test/must"
 )
 
 // TestConfigDriveReadsBack: foreign programs find the label and each file of a config drive, by its own name in small letters and capitals.
@@ -20,17 +21,12 @@ func TestConfigDriveReadsBack(t *testing.T) {
 		"openstack/latest/meta_data.json": []byte(`{"uuid": "x"}`), "openstack/latest/user_data": large, "openstack/latest/vendor_data2.json": nil,
 		"openstack/content/0000": []byte("first"), "ec2/latest/meta-data.json": []byte("{}"), "openstack/" + strings.Repeat("Long-Name_", 3): []byte("long"), "top": []byte("top"),
 	}
-	image, err := ConfigDrive(want)
-	if err != nil {
-		t.Fatal(err)
-	}
+	image := must.Get(ConfigDrive(want))(t)
 	if again, err := ConfigDrive(want); err != nil || !bytes.Equal(again, image) {
 		t.Errorf("the same files gave other bytes: %v", err)
 	}
 	path := filepath.Join(t.TempDir(), "drive.iso")
-	if err := os.WriteFile(path, image, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, image, 0o600))
 	out, err := exec.Command(debian.Program(t, "blkid", "util-linux"), "-p", "-o", "export", path).CombinedOutput()
 	if words := strings.Fields(string(out)); err != nil || !slices.Contains(words, "LABEL=config-2") || !slices.Contains(words, "TYPE=iso9660") {
 		t.Errorf("blkid: %v: %s", err, out)
@@ -59,9 +55,7 @@ func TestConfigDriveReadsBack(t *testing.T) {
 func TestReadISOFile(t *testing.T) {
 	const name = "openstack/latest/network_data.json"
 	from := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(from, "openstack/latest"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(filepath.Join(from, "openstack/latest"), 0o700))
 	files := []string{name, "openstack/latest/empty"}
 	for i := range 99 { // a directory of several sectors
 		files = append(files, "openstack/latest/another-long-name-"+string(rune('a'+i/10))+string(rune('a'+i%10)))
@@ -71,9 +65,7 @@ func TestReadISOFile(t *testing.T) {
 		if strings.HasSuffix(file, "empty") {
 			text = ""
 		}
-		if err := os.WriteFile(filepath.Join(from, file), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(from, file), []byte(text), 0o600))
 	}
 	images := map[string][]byte{}
 	for _, options := range []string{"-J -r", "-r", "-J -iso-level 1", "-iso-level 3"} {
@@ -88,10 +80,7 @@ func TestReadISOFile(t *testing.T) {
 		}
 		images[options] = readFile(t, "/", path)
 	}
-	own, err := ConfigDrive(map[string][]byte{name: []byte(name), "openstack/latest/empty": nil})
-	if err != nil {
-		t.Fatal(err)
-	}
+	own := must.Get(ConfigDrive(map[string][]byte{name: []byte(name), "openstack/latest/empty": nil}))(t)
 	images["our own"] = own
 	for kind, image := range images {
 		if got, err := ReadISOFile(image, name, len(name)); err != nil || string(got) != name {

@@ -11,6 +11,7 @@ import (
 
 	"salvor/problem"
 	"salvor/test/debian"
+	"salvor/test/must"
 )
 
 // fileOf makes a File of bytes in memory.
@@ -30,18 +31,10 @@ func TestDataISOReadsBack(t *testing.T) {
 	for name, text := range want {
 		files = append(files, fileOf(name, []byte(text)))
 	}
-	made, err := DataISO("config-2", files)
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := must.Get(DataISO("config-2", files))(t)
 	image := filepath.Join(t.TempDir(), "d.iso")
-	b, err := io.ReadAll(made)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(image, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(io.ReadAll(made))(t)
+	must.OK(t, os.WriteFile(image, b, 0o600))
 	if got := string(bytes.TrimRight(b[0x8028:0x8048], " ")); got != "config-2" {
 		t.Errorf("label %q", got)
 	}

@@ -11,15 +11,14 @@ import (
 
 	"salvor/problem"
 	"salvor/test/debian"
+	"salvor/test/must"
 )
 
 // mtype reads a file of a FAT volume by mtools, which shares no code with us.
 func mtype(t *testing.T, volume []byte, name string) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "fat")
-	if err := os.WriteFile(path, volume, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, volume, 0o600))
 	out, err := exec.Command(debian.Program(t, "mtype", "mtools"), "-i", path, "::/"+name).Output()
 	if err != nil {
 		t.Fatalf("mtype %s: %v (package mtools)", name, err)
@@ -81,14 +80,9 @@ func TestFATOfLargeContent(t *testing.T) {
 
 func fsck(t *testing.T, volume Blob) {
 	t.Helper()
-	f, err := os.Create(filepath.Join(t.TempDir(), "fat"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(os.Create(filepath.Join(t.TempDir(), "fat")))(t)
 	defer f.Close()
-	if _, err := io.Copy(f, io.NewSectionReader(volume, 0, volume.Size())); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(io.Copy(f, io.NewSectionReader(volume, 0, volume.Size())))(t)
 	if out, err := exec.Command(debian.Program(t, "fsck.fat", "dosfstools"), "-n", f.Name()).CombinedOutput(); err != nil {
 		t.Errorf("fsck.fat: %v (package dosfstools)\n%s", err, out)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"salvor/problem"
 	"salvor/test/debian"
+	"salvor/test/must"
 )
 
 func noise(seed uint64, n int) []byte {
@@ -29,10 +30,7 @@ func noise(seed uint64, n int) []byte {
 func debianFile(t *testing.T, path, pkg string) Blob {
 	t.Helper()
 	debian.File(t, path, pkg)
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(os.ReadFile(path))(t)
 	return bytesBlob(b)
 }
 
@@ -49,10 +47,7 @@ func testParts(t *testing.T, kernel, initrd []byte) Parts {
 
 func readAll(t *testing.T, r io.Reader) []byte {
 	t.Helper()
-	b, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(io.ReadAll(r))(t)
 	return b
 }
 
@@ -60,27 +55,19 @@ func readAll(t *testing.T, r io.Reader) []byte {
 func openISO(t *testing.T, image []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "image")
-	if err := os.WriteFile(path, image, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, image, 0o600))
 	return debian.ExtractISO(t, path)
 }
 
 func readFile(t *testing.T, dir, name string) []byte {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(dir, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(os.ReadFile(filepath.Join(dir, name)))(t)
 	return b
 }
 
 func checkUKI(t *testing.T, raw, kernel, initrd []byte, params string) {
 	t.Helper()
-	f, err := pe.NewFile(bytes.NewReader(raw))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(pe.NewFile(bytes.NewReader(raw)))(t)
 	content := func(name string) []byte {
 		s := f.Section(name)
 		if s == nil {
@@ -112,15 +99,9 @@ func checkUKI(t *testing.T, raw, kernel, initrd []byte, params string) {
 
 func TestISOReadsBack(t *testing.T) {
 	kernel, initrd := noise(1, 700_001), noise(2, 300_003)
-	image, err := ISO(testParts(t, kernel, initrd))
-	if err != nil {
-		t.Fatal(err)
-	}
+	image := must.Get(ISO(testParts(t, kernel, initrd)))(t)
 	const params = "ipa-api-url=http://192.0.2.1:6385 console=ttyS0"
-	opened, err := image.Open(params)
-	if err != nil {
-		t.Fatal(err)
-	}
+	opened := must.Get(image.Open(params))(t)
 	raw := readAll(t, opened)
 	if int64(len(raw)) != image.Layout().Size {
 		t.Fatalf("%d bytes, layout says %d", len(raw), image.Layout().Size)
@@ -141,15 +122,9 @@ func TestISOReadsBack(t *testing.T) {
 
 func TestUKIReadsBack(t *testing.T) {
 	kernel, initrd := noise(3, 90_001), noise(4, 40_000)
-	image, err := UKI(testParts(t, kernel, initrd))
-	if err != nil {
-		t.Fatal(err)
-	}
+	image := must.Get(UKI(testParts(t, kernel, initrd)))(t)
 	checkUKI(t, readAll(t, image.Base()), kernel, initrd, DefaultParams)
-	opened, err := image.Open("x=1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	opened := must.Get(image.Open("x=1"))(t)
 	checkUKI(t, readAll(t, opened), kernel, initrd, "x=1")
 }
 
@@ -180,16 +155,10 @@ var paramText = rapid.StringOfN(rapid.RuneFrom([]rune("abcXYZ0123456789=.,:/@%+~
 func TestSpliceProperties(t *testing.T) {
 	base := noise(5, 20_000)
 	layout := Layout{Size: 20_000, Fields: []Field{{Offset: 1000, Size: 2048, Pad: ' '}, {Offset: 9000, Size: 1920, Pad: '\n'}}}
-	image, err := NewImage(bytes.NewReader(base), layout)
-	if err != nil {
-		t.Fatal(err)
-	}
+	image := must.Get(NewImage(bytes.NewReader(base), layout))(t)
 	rapid.Check(t, func(t *rapid.T) {
 		params := paramText.Draw(t, "params")
-		r, err := image.Open(params)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(image.Open(params))(t)
 		want := bytes.Clone(base)
 		for _, f := range layout.Fields {
 			field := want[f.Offset:][:f.Size]
@@ -198,13 +167,9 @@ func TestSpliceProperties(t *testing.T) {
 		}
 		off := rapid.Int64Range(0, layout.Size).Draw(t, "offset")
 		n := rapid.Int64Range(0, layout.Size-off).Draw(t, "length")
-		if _, err := r.Seek(off, io.SeekStart); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(r.Seek(off, io.SeekStart))(t)
 		got := make([]byte, n)
-		if _, err := io.ReadFull(r, got); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(io.ReadFull(r, got))(t)
 		if !bytes.Equal(got, want[off:off+n]) {
 			t.Fatalf("range %d+%d differs", off, n)
 		}
@@ -225,10 +190,7 @@ func TestLayoutIsChecked(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	image, err := NewImage(bytes.NewReader(make([]byte, 10)), Layout{Size: 10, Fields: []Field{{Offset: 1, Size: 3, Pad: ' '}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	image := must.Get(NewImage(bytes.NewReader(make([]byte, 10)), Layout{Size: 10, Fields: []Field{{Offset: 1, Size: 3, Pad: ' '}}}))(t)
 	if _, err := image.Open("four"); !problem.Is(err, problem.Invalid) {
 		t.Errorf("parameters longer than the field: %v", err)
 	}
@@ -284,19 +246,14 @@ func FuzzCheckParams(f *testing.F) {
 func FuzzUKIStub(f *testing.F) {
 	const file = "/usr/lib/systemd/boot/efi/linuxx64.efi.stub"
 	debian.File(f, file, "systemd-boot-efi")
-	stub, err := os.ReadFile(file)
-	if err != nil {
-		f.Fatal(err)
-	}
+	stub := must.Get(os.ReadFile(file))(f)
 	f.Add(stub[:1024]) // all headers; the whole file would slow the fuzzer down
 	f.Add(stub[0x80+4 : 1024])
 	f.Add([]byte("MZ"))
 	f.Fuzz(func(t *testing.T, stub []byte) {
 		p := Parts{Kernel: bytesBlob([]byte("k")), Initrd: bytesBlob([]byte("i")), Stub: bytesBlob(stub)}
 		if image, err := UKI(p); err == nil {
-			if _, err := io.Copy(io.Discard, image.Base()); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(io.Copy(io.Discard, image.Base()))(t)
 		}
 	})
 }
@@ -310,12 +267,8 @@ func TestCPIORoundTrip(t *testing.T) {
 		{Path: "empty", Mode: 0o600},
 	}
 	var first, second bytes.Buffer
-	if err := WriteCPIO(&first, entries); err != nil {
-		t.Fatal(err)
-	}
-	if err := WriteCPIO(&second, []Entry{entries[4], entries[3], entries[2], entries[1], entries[0]}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, WriteCPIO(&first, entries))
+	must.OK(t, WriteCPIO(&second, []Entry{entries[4], entries[3], entries[2], entries[1], entries[0]}))
 	if !bytes.Equal(first.Bytes(), second.Bytes()) {
 		t.Error("the order of the entries shows in the archive")
 	}

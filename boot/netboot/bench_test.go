@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
+
+	"salvor/test/must"
 )
 
 // BenchmarkAnswer is one DHCP packet in and out, without store and socket.
@@ -23,10 +25,7 @@ func BenchmarkAnswer(b *testing.B) {
 	}
 	raw := req.ToBytes()
 	for b.Loop() {
-		req, err := dhcpv4.FromBytes(raw)
-		if err != nil {
-			b.Fatal(err)
-		}
+		req := must.Get(dhcpv4.FromBytes(raw))(b)
 		resp, err := r.answer(b.Context(), req, portServer)
 		if err != nil || resp == nil {
 			b.Fatal(resp, err)

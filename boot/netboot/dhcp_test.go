@@ -12,6 +12,7 @@ import (
 
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 var serverAddr = netip.MustParseAddr("192.0.2.1")
@@ -372,10 +373,7 @@ func TestStoreFailureIsSilence(t *testing.T) {
 	b := authoritative(t)
 	b.plans.err = problem.Unavailablef("the store is away")
 	mac, _ := net.ParseMAC(testMAC)
-	req, err := dhcpv4.NewDiscovery(mac)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := must.Get(dhcpv4.NewDiscovery(mac))(t)
 	if resp, err := b.answer(t.Context(), req, portServer); resp != nil || !problem.Is(err, problem.Unavailable) {
 		t.Errorf("%v, %v", resp, err)
 	}
@@ -391,10 +389,7 @@ func FuzzDHCP(f *testing.F) {
 		{dhcpv4.WithMessageType(dhcpv4.MessageTypeDecline), wants(testRange.From), dhcpv4.WithGeneric(optionIPXE, []byte{1, 255})},
 		{dhcpv4.WithMessageType(dhcpv4.MessageTypeRelease), dhcpv4.WithGeneric(dhcpv4.OptionRelayAgentInformation, []byte{5, 9, 1})},
 	} {
-		req, err := dhcpv4.New(mods...)
-		if err != nil {
-			f.Fatal(err)
-		}
+		req := must.Get(dhcpv4.New(mods...))(f)
 		f.Add(req.ToBytes()[headerSize:], uint32(0), uint32(0), false, true)
 	}
 	f.Add([]byte{53, 1, 3, 255}, addrToUint32(testRange.From), addrToUint32(serverAddr), true, false)

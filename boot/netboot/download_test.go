@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 // origin is a mirror of kernels.
@@ -82,15 +83,10 @@ func TestDownloadsAreRechecked(t *testing.T) {
 	t.Cleanup(d.close)
 	read := func() string {
 		t.Helper()
-		c, err := d.get(t.Context(), o.URL+"/k")
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(d.get(t.Context(), o.URL+"/k"))(t)
 		defer c.leave()
 		b := make([]byte, c.size)
-		if _, err := c.file.ReadAt(b, 0); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(c.file.ReadAt(b, 0))(t)
 		return string(b)
 	}
 	if got := read(); got != "first" {
@@ -132,10 +128,7 @@ func TestDownloadFailures(t *testing.T) {
 	}
 	o.status.Store(200)
 	now = now.Add(retryAfter)
-	c, err := d.get(t.Context(), o.URL+"/k?sig=hidden")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(d.get(t.Context(), o.URL+"/k?sig=hidden"))(t)
 	c.leave()
 	o.Close()
 	if _, err := d.get(t.Context(), o.URL+"/other?sig=hidden"); !problem.Is(err, problem.Unavailable) || strings.Contains(err.Error(), "hidden") {
@@ -166,15 +159,9 @@ func TestDownloadsAreBounded(t *testing.T) {
 	o := newOrigin(t)
 	d := &downloadCache{client: o.Client(), dir: t.TempDir(), now: time.Now}
 	t.Cleanup(d.close)
-	held, err := d.get(t.Context(), o.URL+"/0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	held := must.Get(d.get(t.Context(), o.URL+"/0"))(t)
 	for i := 1; i < maxDownloads+5; i++ {
-		c, err := d.get(t.Context(), fmt.Sprintf("%s/%d", o.URL, i))
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(d.get(t.Context(), fmt.Sprintf("%s/%d", o.URL, i)))(t)
 		c.leave()
 	}
 	if len(d.byURL) > maxDownloads {

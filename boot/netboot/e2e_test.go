@@ -24,6 +24,7 @@ import (
 
 	"salvor/boot/ramdisk"
 	"salvor/metal"
+	"salvor/test/must"
 )
 
 // These tests boot QEMU over a bridge. TestMain gives them user and network namespaces
@@ -142,10 +143,7 @@ type world struct {
 
 func newWorld(t *testing.T, method metal.BootMethod, mode Mode) *world {
 	t.Helper()
-	guest, err := guestOnce()
-	if err != nil {
-		t.Fatal(err)
-	}
+	guest := must.Get(guestOnce())(t)
 	makeBridge(t)
 	w := &world{plans: &plans{node: testNode()}, dir: t.TempDir()}
 	w.serial = filepath.Join(w.dir, "serial.log")
@@ -153,22 +151,16 @@ func newWorld(t *testing.T, method metal.BootMethod, mode Mode) *world {
 	p.Method, p.Kernel, p.Ramdisk = method, filepath.Join(guest, "kernel"), filepath.Join(guest, "ramdisk")
 	p.Params = []string{"console=ttyS0,115200n8", "quiet", "panic=-1"}
 
-	l, err := net.Listen("tcp4", "10.77.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp4", "10.77.0.1:0"))(t)
 	p.URL = "http://" + l.Addr().String()
 	c := Interface{Name: bridge, Mode: mode, Advertise: true}
 	if mode == Authoritative {
 		c.Ranges = []Range{bootNet}
 	}
-	s, err := New(Config{
+	s := must.Get(New(Config{
 		Plans: w.plans, Token: testTokenOf, Roots: []string{guest},
 		Interfaces: []Interface{c}, RecordProgress: w.recordProgress, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	hs := &http.Server{Handler: s.Handler(), WriteTimeout: 10 * time.Second}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -251,9 +243,7 @@ func (w *world) uefi(t *testing.T, pxe string) []string {
 		t.Fatalf("%v (package ovmf)", err)
 	}
 	own := filepath.Join(w.dir, "vars.fd")
-	if err := os.WriteFile(own, vars, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(own, vars, 0o600))
 	return []string{
 		"-drive", "if=pflash,unit=0,format=raw,readonly=on,file=/usr/share/OVMF/OVMF_CODE_4M.fd", "-drive", "if=pflash,unit=1,format=raw,file=" + own,
 		"-fw_cfg", "name=opt/org.tianocore/IPv4PXESupport,string=" + pxe, "-fw_cfg", "name=opt/org.tianocore/IPv6PXESupport,string=n",
@@ -343,9 +333,7 @@ func addressServer(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", own).Run() })
 	// Each address answers for itself: both interfaces are this machine's.
-	if err := os.WriteFile("/proc/sys/net/ipv4/conf/all/arp_ignore", []byte("1"), 0); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile("/proc/sys/net/ipv4/conf/all/arp_ignore", []byte("1"), 0))
 	s, err := New(Config{Plans: &plans{}, Interfaces: []Interface{{Name: own, Mode: Authoritative, Ranges: []Range{bootNet}, Guests: true}}, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {
 		t.Fatal(err)
@@ -397,13 +385,8 @@ func TestProxyBoots(t *testing.T) {
 func TestInterfaceRemade(t *testing.T) {
 	w := newWorld(t, metal.BootIPXE, Authoritative)
 	for _, name := range []string{tap, bridge} {
-		l, err := netlink.LinkByName(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := netlink.LinkDel(l); err != nil {
-			t.Fatal(err)
-		}
+		l := must.Get(netlink.LinkByName(name))(t)
+		must.OK(t, netlink.LinkDel(l))
 	}
 	makeBridge(t)
 	w.qemu(t, "-device", "virtio-net-pci,netdev=n,mac="+testMAC+",bootindex=0")

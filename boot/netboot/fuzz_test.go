@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"salvor/test/must"
 )
 
 func FuzzHandler(f *testing.F) {
@@ -18,10 +20,7 @@ func FuzzHandler(f *testing.F) {
 	dir := f.TempDir()
 	p := &plans{node: testNode()}
 	p.node.Plan.Kernel, p.node.Plan.Ramdisk = filepath.Join(dir, "kernel"), filepath.Join(dir, "ramdisk")
-	srv, err := New(Config{Plans: p, Token: testTokenOf, Roots: []string{dir}})
-	if err != nil {
-		f.Fatal(err)
-	}
+	srv := must.Get(New(Config{Plans: p, Token: testTokenOf, Roots: []string{dir}}))(f)
 	write(f, p.node.Plan.Kernel, "kernel")
 	write(f, p.node.Plan.Ramdisk, "ramdisk")
 	write(f, filepath.Join(dir, "secret"), "not for you")

@@ -16,6 +16,7 @@ import (
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/test/debian"
+	"salvor/test/must"
 )
 
 type site struct {
@@ -49,31 +50,20 @@ func newSite(t testing.TB) *site {
 
 func write(t testing.TB, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 // do asks without cleaning the path, as an attacker would.
 func (s *site) do(t *testing.T, method, path string, header ...string) (*http.Response, []byte) {
 	t.Helper()
-	req, err := http.NewRequest(method, s.URL, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := must.Get(http.NewRequest(method, s.URL, nil))(t)
 	req.URL.Opaque = path
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
-	resp, err := s.Client().Transport.RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := must.Get(s.Client().Transport.RoundTrip(req))(t)
 	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := must.Get(io.ReadAll(resp.Body))(t)
 	return resp, body
 }
 
@@ -182,12 +172,8 @@ func TestPlanCannotReadOtherFiles(t *testing.T) {
 	other := filepath.Join(t.TempDir(), "secret")
 	write(t, other, "not for you")
 	link, pipe := filepath.Join(s.dir, "link"), filepath.Join(s.dir, "pipe")
-	if err := os.Symlink(other, link); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Symlink(other, link))
+	must.OK(t, syscall.Mkfifo(pipe, 0o600))
 	for _, path := range []string{other, link, pipe, s.dir, "kernel", s.dir + "/../" + filepath.Base(filepath.Dir(other)) + "/secret", "/etc/passwd", "/dev/zero", "file:///etc/passwd", s.dir + "/absent"} {
 		s.plans.node.Plan.Kernel = path
 		for _, name := range []string{"kernel", "boot.efi"} {
@@ -241,9 +227,7 @@ func TestImagesFollowTheirFiles(t *testing.T) {
 		text := strings.Repeat("r", 100+i) + strconv.Itoa(i)
 		tmp := filepath.Join(s.dir, "new")
 		write(t, tmp, text)
-		if err := os.Rename(tmp, s.plans.node.Plan.Ramdisk); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Rename(tmp, s.plans.node.Plan.Ramdisk))
 		if _, body := s.get(t, "boot.efi"); !bytes.Contains(body, []byte(text)) {
 			t.Errorf("image %d is an old one", i)
 		}

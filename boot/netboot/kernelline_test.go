@@ -11,6 +11,7 @@ import (
 	"salvor/agent"
 	"salvor/driver"
 	"salvor/metal"
+	"salvor/test/must"
 )
 
 const lineURL = "http://192.0.2.1:6385"
@@ -71,10 +72,7 @@ func lineServer(t testing.TB) (*Server, *plans) {
 	p.node.Plan.Kernel, p.node.Plan.Ramdisk = filepath.Join(dir, "kernel"), filepath.Join(dir, "ramdisk")
 	write(t, p.node.Plan.Kernel, "kernel")
 	write(t, p.node.Plan.Ramdisk, "ramdisk")
-	srv, err := New(Config{Plans: p, Token: testTokenOf, Roots: []string{dir}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	srv := must.Get(New(Config{Plans: p, Token: testTokenOf, Roots: []string{dir}}))(t)
 	t.Cleanup(srv.images.close)
 	return srv, p
 }

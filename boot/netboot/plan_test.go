@@ -12,6 +12,7 @@ import (
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/secret"
+	"salvor/test/must"
 )
 
 const (
@@ -167,10 +168,7 @@ func TestSeenIsToldOnceInAWhile(t *testing.T) {
 }
 
 func TestRunRefusesAnInterfaceThatIsNotThere(t *testing.T) {
-	s, err := New(Config{Plans: &plans{}, Interfaces: []Interface{{Name: "salvor-none", Mode: Proxy}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(New(Config{Plans: &plans{}, Interfaces: []Interface{{Name: "salvor-none", Mode: Proxy}}}))(t)
 	if err := s.Run(t.Context()); !problem.Is(err, problem.Unavailable) || !strings.Contains(err.Error(), "salvor-none") {
 		t.Error(err)
 	}

@@ -17,6 +17,8 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+
+	"salvor/test/must"
 )
 
 // TestRelayedRequest is a relay in another network namespace: the answer leaves our
@@ -46,12 +48,8 @@ func TestRelayedRequest(t *testing.T) {
 	}
 	buf := make([]byte, maxPacket)
 	for range 20 { // a server that is only starting does not hear the first
-		if _, err := relay.WriteTo(req.ToBytes(), &net.UDPAddr{IP: net.IPv4(10, 77, 0, 1), Port: portServer}); err != nil {
-			t.Fatal(err)
-		}
-		if err := relay.SetReadDeadline(time.Now().Add(500 * time.Millisecond)); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(relay.WriteTo(req.ToBytes(), &net.UDPAddr{IP: net.IPv4(10, 77, 0, 1), Port: portServer}))(t)
+		must.OK(t, relay.SetReadDeadline(time.Now().Add(500*time.Millisecond)))
 		n, from, err := relay.ReadFrom(buf)
 		if err != nil {
 			continue
@@ -82,15 +80,10 @@ func newRelay(t *testing.T) net.PacketConn {
 		"link add veth-relay type veth peer name veth-bridge", "link set veth-bridge master " + bridge + " up",
 		"route add 198.51.100.0/24 via 10.77.0.2",
 	} {
-		if err := ip(args); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, ip(args))
 	}
 	t.Cleanup(func() { _ = ip("link del veth-bridge") })
-	veth, err := netlink.LinkByName("veth-relay")
-	if err != nil {
-		t.Fatal(err)
-	}
+	veth := must.Get(netlink.LinkByName("veth-relay"))(t)
 	type result struct {
 		conn net.PacketConn
 		err  error

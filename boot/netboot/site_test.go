@@ -17,6 +17,7 @@ import (
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/secret"
+	"salvor/test/must"
 	wire "salvor/wire/native"
 )
 
@@ -220,10 +221,7 @@ func TestSiteFilesAreWhole(t *testing.T) {
 	server := httptest.NewServer(s.Handler(mustServer(t, s).Handler()))
 	defer server.Close()
 	get := func() (int, string) {
-		resp, err := http.Get(server.URL + metal.FilePrefix + sitePath + "/" + metal.BootKernel)
-		if err != nil {
-			t.Fatal(err)
-		}
+		resp := must.Get(http.Get(server.URL + metal.FilePrefix + sitePath + "/" + metal.BootKernel))(t)
 		defer resp.Body.Close()
 		var b bytes.Buffer
 		_, _ = b.ReadFrom(resp.Body)
@@ -257,10 +255,7 @@ func TestSiteFilesAreWhole(t *testing.T) {
 
 func mustServer(t *testing.T, s *Site) *Server {
 	t.Helper()
-	b, err := New(Config{Plans: s, Roots: []string{s.Dir()}, Token: s.Token})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(New(Config{Plans: s, Roots: []string{s.Dir()}, Token: s.Token}))(t)
 	return b
 }
 

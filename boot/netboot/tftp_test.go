@@ -15,6 +15,7 @@ import (
 
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 var loaderContent = map[string]string{"undionly.kpxe": strings.Repeat("b", 70_001), "snponly.efi": strings.Repeat("u", 1024)}
@@ -27,14 +28,8 @@ func tftpBench(t *testing.T, p *plans) string {
 		write(t, filepath.Join(dir, name), text)
 	}
 	write(t, filepath.Join(dir, "secret"), "not for you")
-	s, err := New(Config{Plans: p, TFTPDir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(New(Config{Plans: p, TFTPDir: dir}))(t)
+	conn := must.Get(net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -56,10 +51,7 @@ func tftpBench(t *testing.T, p *plans) string {
 func TestTFTP(t *testing.T) {
 	at := tftpBench(t, &plans{node: testNode()})
 	for _, size := range []int{0, 512, 1024, 1432, 65464} {
-		client, err := tftp.NewClient(at)
-		if err != nil {
-			t.Fatal(err)
-		}
+		client := must.Get(tftp.NewClient(at))(t)
 		if size > 0 {
 			client.SetBlockSize(size)
 			client.RequestTSize(true)
@@ -120,21 +112,11 @@ func TestTFTPIsSilent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			at, err := net.ResolveUDPAddr("udp4", tftpBench(t, c.plans))
-			if err != nil {
-				t.Fatal(err)
-			}
-			conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			at := must.Get(net.ResolveUDPAddr("udp4", tftpBench(t, c.plans)))(t)
+			conn := must.Get(net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}))(t)
 			defer conn.Close()
-			if _, err := conn.WriteTo(c.packet, at); err != nil {
-				t.Fatal(err)
-			}
-			if err := conn.SetReadDeadline(time.Now().Add(300 * time.Millisecond)); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(conn.WriteTo(c.packet, at))(t)
+			must.OK(t, conn.SetReadDeadline(time.Now().Add(300*time.Millisecond)))
 			buf := make([]byte, 600)
 			if n, _, err := conn.ReadFrom(buf); err == nil {
 				t.Errorf("heard %.40q", buf[:n])
@@ -145,22 +127,12 @@ func TestTFTPIsSilent(t *testing.T) {
 
 // TestTFTPRepeats: a packet that is lost is sent again, and an acknowledgement that comes twice doubles nothing.
 func TestTFTPRepeats(t *testing.T) {
-	at, err := net.ResolveUDPAddr("udp4", tftpBench(t, &plans{node: testNode()}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := must.Get(net.ResolveUDPAddr("udp4", tftpBench(t, &plans{node: testNode()})))(t)
+	conn := must.Get(net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}))(t)
 	defer conn.Close()
-	if err := conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, conn.SetReadDeadline(time.Now().Add(20*time.Second)))
 	buf := make([]byte, 600)
-	if _, err := conn.WriteTo(packetOf(tftpRead, testPath+"/snponly.efi", "octet"), at); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(conn.WriteTo(packetOf(tftpRead, testPath+"/snponly.efi", "octet"), at))(t)
 	var sequence []byte
 	for i := range 5 {
 		n, from, err := conn.ReadFrom(buf)
@@ -172,9 +144,7 @@ func TestTFTPRepeats(t *testing.T) {
 			continue // lost
 		}
 		for range 2 {
-			if _, err := conn.WriteTo([]byte{0, tftpAck, 0, buf[3]}, from); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(conn.WriteTo([]byte{0, tftpAck, 0, buf[3]}, from))(t)
 		}
 		if buf[3] == 3 {
 			if n != 4 {
@@ -190,26 +160,16 @@ func TestTFTPRepeats(t *testing.T) {
 
 // TestTFTPAsUEFIAsks: firmware first asks for the size alone and breaks off, then asks for blocks by options of which some are not known here.
 func TestTFTPAsUEFIAsks(t *testing.T) {
-	at, err := net.ResolveUDPAddr("udp4", tftpBench(t, &plans{node: testNode()}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := must.Get(net.ResolveUDPAddr("udp4", tftpBench(t, &plans{node: testNode()})))(t)
 	for _, ask := range []struct{ words, want string }{
 		{"tsize\x000", "\x00\x06tsize\x0070001\x00"},
 		{"blksize\x001468\x00windowsize\x004", "\x00\x06blksize\x001468\x00"},
 		{"BLKSIZE\x009000\x00tsize\x000", "\x00\x06blksize\x001468\x00tsize\x0070001\x00"},
 		{"windowsize\x004", "\x00\x03\x00\x01" + loaderContent["undionly.kpxe"][:512]},
 	} {
-		conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := conn.WriteTo(packetOf(tftpRead, testPath+"/undionly.kpxe", "octet", ask.words), at); err != nil {
-			t.Fatal(err)
-		}
+		conn := must.Get(net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}))(t)
+		must.OK(t, conn.SetReadDeadline(time.Now().Add(20*time.Second)))
+		must.Get(conn.WriteTo(packetOf(tftpRead, testPath+"/undionly.kpxe", "octet", ask.words), at))(t)
 		buf := make([]byte, 2000)
 		n, from, err := conn.ReadFrom(buf)
 		if err != nil || string(buf[:n]) != ask.want {

@@ -12,6 +12,7 @@ import (
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/secret"
+	"salvor/test/must"
 )
 
 func sanPlan() metal.VolumePlan {
@@ -101,14 +102,11 @@ func volumeServer(t *testing.T, plan metal.VolumePlan, err error) (get func(name
 	n := testNode()
 	n.Plan.Volumes = true
 	failed = new([]string)
-	s, err2 := New(Config{
+	s := must.Get(New(Config{
 		Plans:   &plans{node: n},
 		Volumes: func(context.Context, *metal.Node) (metal.VolumePlan, error) { return plan, err },
 		Failed:  func(_ context.Context, _ *metal.Node, why string) { *failed = append(*failed, why) },
-	})
-	if err2 != nil {
-		t.Fatal(err2)
-	}
+	}))(t)
 	return func(name string) (int, string) {
 		w := httptest.NewRecorder()
 		s.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, metal.FilePrefix+n.Plan.Path+"/"+name, nil))
@@ -154,10 +152,7 @@ func TestFailedBootIsTold(t *testing.T) {
 
 func TestOtherPlansCannotFail(t *testing.T) {
 	n := testNode()
-	s, err := New(Config{Plans: &plans{node: n}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(New(Config{Plans: &plans{node: n}}))(t)
 	w := httptest.NewRecorder()
 	s.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, metal.FilePrefix+n.Plan.Path+"/failed?volume=0", nil))
 	if w.Code != 404 {

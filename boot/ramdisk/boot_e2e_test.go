@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"salvor/boot/media"
+	"salvor/test/must"
 )
 
 // bootLimit is ten times what a boot takes on an idle machine.
@@ -51,29 +52,17 @@ func TestMain(m *testing.M) {
 
 func products(t *testing.T) string {
 	t.Helper()
-	dir, err := built()
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(built())(t)
 	return filepath.Join(dir, "out")
 }
 
 func openImage(t *testing.T, name string) *media.Image {
 	t.Helper()
 	dir := products(t)
-	m, err := ReadManifest(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.Open(filepath.Join(dir, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(ReadManifest(dir))(t)
+	f := must.Get(os.Open(filepath.Join(dir, name)))(t)
 	t.Cleanup(func() { f.Close() })
-	image, err := media.NewImage(f, m.Files[name].Layout())
-	if err != nil {
-		t.Fatal(err)
-	}
+	image := must.Get(media.NewImage(f, m.Files[name].Layout()))(t)
 	return image
 }
 
@@ -85,9 +74,7 @@ func uefi(t *testing.T) []string {
 		t.Fatalf("%v (package ovmf)", err)
 	}
 	file := filepath.Join(t.TempDir(), "vars.fd")
-	if err := os.WriteFile(file, vars, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, vars, 0o600))
 	return []string{"-drive", "if=pflash,unit=0,format=raw,readonly=on,file=/usr/share/OVMF/OVMF_CODE_4M.fd",
 		"-drive", "if=pflash,unit=1,format=raw,file=" + file}
 }
@@ -106,18 +93,11 @@ var bootCases = []bootCase{
 	{name: "ISO by BIOS", args: func(t *testing.T, c *controller) []string { return cd(c) }},
 	{name: "ISO by UEFI", args: func(t *testing.T, c *controller) []string { return append(uefi(t), cd(c)...) }},
 	{name: "UKI by UEFI", args: func(t *testing.T, c *controller) []string {
-		opened, err := openImage(t, FileUKI).Open(c.params)
-		if err != nil {
-			t.Fatal(err)
-		}
+		opened := must.Get(openImage(t, FileUKI).Open(c.params))(t)
 		raw := make([]byte, opened.Size())
-		if _, err := opened.ReadAt(raw, 0); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(opened.ReadAt(raw, 0))(t)
 		file := filepath.Join(t.TempDir(), "rescue.efi")
-		if err := os.WriteFile(file, raw, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(file, raw, 0o600))
 		return append(uefi(t), "-kernel", file)
 	}},
 	{name: "iPXE", nic: "bootindex=0", args: func(*testing.T, *controller) []string { return nil }},
@@ -205,20 +185,14 @@ func disk(t *testing.T) string {
 	t.Helper()
 	root, file := t.TempDir(), filepath.Join(t.TempDir(), "disk")
 	for _, d := range []string{"etc", "bin", "proc", "sys", "dev", "run"} {
-		if err := os.Mkdir(filepath.Join(root, d), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Mkdir(filepath.Join(root, d), 0o755))
 	}
 	busybox, err := os.ReadFile("/bin/busybox")
 	if err != nil {
 		t.Fatalf("%v (package busybox-static)", err)
 	}
-	if err := os.WriteFile(filepath.Join(root, "bin/busybox"), busybox, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(root, "etc/marker"), []byte("broken\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(root, "bin/busybox"), busybox, 0o755))
+	must.OK(t, os.WriteFile(filepath.Join(root, "etc/marker"), []byte("broken\n"), 0o644))
 	if out, err := exec.Command("/sbin/mke2fs", "-q", "-t", "ext4", "-d", root, file, "16M").CombinedOutput(); err != nil {
 		t.Fatalf("mke2fs: %v (package e2fsprogs): %s", err, out)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"salvor/test/must"
 	"salvor/wire/agent"
 )
 
@@ -41,16 +42,12 @@ func TestRescueOverAChannel(t *testing.T) {
 			}
 		}
 		defer port.Close()
-		if err := port.SetDeadline(time.Now().Add(bootLimit)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, port.SetDeadline(time.Now().Add(bootLimit)))
 		line, err := json.Marshal(order)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := port.Write(append(line, '\n')); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(port.Write(append(line, '\n')))(t)
 		text, err := bufio.NewReader(port).ReadBytes('\n')
 		if err != nil {
 			t.Fatalf("%v\n%s", err, m.console())

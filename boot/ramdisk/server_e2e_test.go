@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"salvor/boot/media"
+	"salvor/test/must"
 )
 
 const (
@@ -150,10 +151,7 @@ func (c *controller) lastFailure() string {
 
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
 	return l.Addr().(*net.TCPAddr).Port
 }

@@ -21,6 +21,7 @@ import (
 
 	"salvor/problem"
 	"salvor/test/debian"
+	"salvor/test/must"
 )
 
 // unpack reads an archive: path to mode and content, or "-> target".
@@ -52,9 +53,7 @@ func TestTreeIsLockedAndReproducible(t *testing.T) {
 		tree.accounts()
 		tree.File("a/b/c", 0o640, []byte("x"))
 		var b bytes.Buffer
-		if err := tree.Archive(&b); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, tree.Archive(&b))
 		return b.Bytes()
 	}
 	first := make()
@@ -113,9 +112,7 @@ func writeModule(t *testing.T, dir, path string, info ...string) {
 	names := []byte("\x00.modinfo\x00.shstrtab\x00")
 	var b bytes.Buffer
 	write := func(v any) {
-		if err := binary.Write(&b, binary.LittleEndian, v); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, binary.Write(&b, binary.LittleEndian, v))
 	}
 	at := uint64(64 + len(data) + len(names))
 	h := elf.Header64{Type: uint16(elf.ET_REL), Machine: uint16(elf.EM_X86_64), Version: 1, Ehsize: 64, Shoff: at, Shentsize: 64, Shnum: 3, Shstrndx: 2}
@@ -127,12 +124,8 @@ func writeModule(t *testing.T, dir, path string, info ...string) {
 	write(elf.Section64{Name: 1, Type: uint32(elf.SHT_PROGBITS), Off: 64, Size: uint64(len(data))})
 	write(elf.Section64{Name: 10, Type: uint32(elf.SHT_STRTAB), Off: 64 + uint64(len(data)), Size: uint64(len(names))})
 	file := filepath.Join(dir, "lib/modules/6.1.0-test", path)
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	must.OK(t, os.WriteFile(file, b.Bytes(), 0o644))
 }
 
 func TestModulesAreClosedAndIndexed(t *testing.T) {
@@ -144,13 +137,8 @@ func TestModulesAreClosedAndIndexed(t *testing.T) {
 	writeModule(t, dir, "kernel/extra-mod.ko", "depends=")
 	writeModule(t, dir, "kernel/other.ko", "depends=")
 	base := filepath.Join(dir, "lib/modules/6.1.0-test")
-	if err := os.WriteFile(filepath.Join(base, "modules.builtin"), []byte("kernel/fs/ext4.ko\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	s, err := readModules(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(base, "modules.builtin"), []byte("kernel/fs/ext4.ko\n"), 0o644))
+	s := must.Get(readModules(dir))(t)
 	var order []string
 	closed := s.closure([]string{"virtio_net", "ext4", "virtio-net"})
 	for _, m := range closed {
@@ -160,13 +148,9 @@ func TestModulesAreClosedAndIndexed(t *testing.T) {
 		t.Errorf("closure %v, want %v", order, want)
 	}
 	tree := NewTree()
-	if err := s.install(tree, closed); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.install(tree, closed))
 	var b bytes.Buffer
-	if err := tree.Archive(&b); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, tree.Archive(&b))
 	got := unpack(t, &b)
 	const at = "usr/lib/modules/6.1.0-test/"
 	if want := "alias virtio:d00000001v* virtio_net\n"; !strings.HasSuffix(got[at+"modules.alias"], want) {
@@ -186,10 +170,7 @@ func TestModulesAreClosedAndIndexed(t *testing.T) {
 
 func TestAddTarKeepsWhatIsNeeded(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tools.tar")
-	f, err := os.Create(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(os.Create(file))(t)
 	w := tar.NewWriter(f)
 	for _, e := range []struct {
 		tar.Header
@@ -205,28 +186,16 @@ func TestAddTarKeepsWhatIsNeeded(t *testing.T) {
 		{tar.Header{Name: "./dev/null", Typeflag: tar.TypeChar}, ""},
 	} {
 		e.Size = int64(len(e.data))
-		if err := w.WriteHeader(&e.Header); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.WriteString(w, e.data); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, w.WriteHeader(&e.Header))
+		must.Get(io.WriteString(w, e.data))(t)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.Close())
+	must.Get(f.Seek(0, io.SeekStart))(t)
 	tree := NewTree()
-	if err := tree.addTar(f); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, tree.addTar(f))
 	tree.accounts()
 	var b bytes.Buffer
-	if err := tree.Archive(&b); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, tree.Archive(&b))
 	f.Close()
 	got := unpack(t, &b)
 	if got["usr/sbin/fdisk"] != "755 disk" || got["usr/sbin/cfdisk"] != "755 disk" || got["escape"] != "644 x" {
@@ -274,9 +243,7 @@ func TestReadManifest(t *testing.T) {
 		`{"profile":"minimal"}`:       problem.Internal,
 		`{"files":{"rescue.iso":{}}}`: problem.Internal,
 	} {
-		if err := os.WriteFile(filepath.Join(dir, FileManifest), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, FileManifest), []byte(text), 0o644))
 		if _, err := ReadManifest(dir); (err != nil) != (kind != problem.Internal) || err != nil && !problem.Is(err, kind) {
 			t.Errorf("%s: %v", text, err)
 		}
@@ -288,9 +255,7 @@ func FuzzReadModule(f *testing.F) {
 	f.Add([]byte("\x7fELF"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		file := filepath.Join(dir, "m.ko")
-		if err := os.WriteFile(file, b, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(file, b, 0o600))
 		// Neither may panic.
 		_, _ = readModule(file)
 		_, _, _ = elfNeeds(file)
