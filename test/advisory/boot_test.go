@@ -11,6 +11,7 @@ import (
 
 	"salvor/driver/agent"
 	"salvor/metal"
+	"salvor/test/must"
 )
 
 // TestCVE_2026_46447_KernelParametersInBootScripts: kernel_append_params of a node could
@@ -48,9 +49,7 @@ func TestCVE_2026_46447_KernelParametersInBootScripts(t *testing.T) {
 func TestCVE_2026_44919_FileAndDeviceURLs(t *testing.T) {
 	w := newWorld(t, "")
 	m := w.machine(nil)
-	if err := os.Symlink("/etc/passwd", filepath.Join(w.images, "link")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Symlink("/etc/passwd", filepath.Join(w.images, "link")))
 	for _, bad := range []string{
 		"file:///etc/passwd", "file:///dev/zero", "file://localhost/dev/zero", "FILE:///dev/zero", "/dev/zero", "/proc/self/environ", "/etc/shadow", "file:" + w.images + "/../../../../etc/passwd",
 		w.images + "/../../../../../../etc/passwd", w.images + "/link", "ftp://evil.example/x", "gopher://evil.example/x", "data:text/plain,x", "relative", "http:///x",

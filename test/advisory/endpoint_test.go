@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"salvor/test/must"
 )
 
 // TestOSSN_0099_DeepJSONWithoutACredential: nested JSON at a door that asks for no
@@ -121,10 +123,7 @@ func TestBMCsAreWhereTheyMayBe(t *testing.T) {
 		rw.WriteHeader(http.StatusNotFound)
 	}))
 	defer thing.Close()
-	datagrams, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	datagrams := must.Get(net.ListenPacket("udp", "127.0.0.1:0"))(t)
 	defer datagrams.Close()
 	go func() {
 		for b := make([]byte, 1500); ; calls.Add(1) {

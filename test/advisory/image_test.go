@@ -20,6 +20,7 @@ import (
 	"salvor/boot/media"
 	"salvor/driver/agent"
 	"salvor/metal"
+	"salvor/test/must"
 	wire "salvor/wire/agent"
 )
 
@@ -112,15 +113,9 @@ func TestCVE_2024_44082_ImagesAreWhatTheySay(t *testing.T) {
 
 func (w *world) upload(id string, content []byte) int {
 	w.Helper()
-	r, err := http.NewRequestWithContext(w.Context(), http.MethodPut, w.server.URL+"/image/v2/images/"+id+"/file", bytes.NewReader(content))
-	if err != nil {
-		w.Fatal(err)
-	}
+	r := must.Get(http.NewRequestWithContext(w.Context(), http.MethodPut, w.server.URL+"/image/v2/images/"+id+"/file", bytes.NewReader(content)))(w)
 	r.Header.Set("Content-Type", "application/octet-stream")
-	got, err := http.DefaultClient.Do(r)
-	if err != nil {
-		w.Fatal(err)
-	}
+	got := must.Get(http.DefaultClient.Do(r))(w)
 	got.Body.Close()
 	return got.StatusCode
 }
@@ -175,9 +170,7 @@ func TestCVE_2026_42997_CredentialsStayWithTheirServer(t *testing.T) {
 	defer home.Close()
 	writer := image.Writer{HTTP: image.Client(nil), Memory: 1 << 20, Log: slog.New(slog.DiscardHandler), Idle: 5 * time.Second, Pause: time.Millisecond}
 	order := wire.Image{ID: "i", URLs: []string{home.URL + "/x?signature=canary"}, HashAlgo: "sha256", HashValue: hex.EncodeToString(sum[:]), AuthStrategy: "http_basic", User: "u", Password: "canary"}
-	if err := writer.Write(t.Context(), order, newDisk()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, writer.Write(t.Context(), order, newDisk()))
 	plain, encoded := "canary", base64.StdEncoding.EncodeToString([]byte("u:canary"))
 	for _, line := range told {
 		if strings.Contains(line, plain) || strings.Contains(line, encoded) || strings.HasPrefix(line, "Authorization") || strings.HasPrefix(line, "Referer") {

@@ -17,6 +17,7 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/store/storetest"
+	"salvor/test/must"
 )
 
 const (
@@ -48,10 +49,7 @@ func newTenancy(t *testing.T) *tenancy {
 		}
 		interfaces[kind] = metal.InterfaceSet{Default: name, Enabled: []metal.InterfaceInfo{info}}
 	}
-	description, err := json.Marshal(metal.Catalog{Drivers: []metal.DriverInfo{{Name: "fake-hardware", Interfaces: interfaces}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	description := must.Get(json.Marshal(metal.Catalog{Drivers: []metal.DriverInfo{{Name: "fake-hardware", Interfaces: interfaces}}}))(t)
 	ctx := context.Background()
 	if err := s.Register(ctx, job.Conductor{ID: "c1", Incarnation: "i1", Hostname: "c", Groups: []string{""}, Description: description, StartedAt: now(), UpdatedAt: now()}); err != nil {
 		t.Fatal(err)
@@ -60,9 +58,7 @@ func newTenancy(t *testing.T) *tenancy {
 	nodes := metal.NewNodes(s, s, key, dir, metal.Options{}, now)
 	for id, owner := range map[string]string{owned: "p1", foreign: "p2"} {
 		n := &metal.Node{ID: id, Name: owner, Driver: "fake-hardware", ProvisionState: metal.Manageable, Owner: owner, CreatedAt: now(), ProvisionedAt: now()}
-		if err := s.Do(ctx, func(tx job.Tx) error { return s.InsertNode(tx, n) }); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, s.Do(ctx, func(tx job.Tx) error { return s.InsertNode(tx, n) }))
 	}
 	return &tenancy{T: t, config: ironic.Config{
 		Nodes: nodes, Collections: metal.NewCollections(s, nodes, false), Directory: dir, Timeline: s, Log: slog.New(slog.DiscardHandler), Policy: access.Policy{EnforceScope: true},

@@ -6,19 +6,18 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"salvor/test/must"
 )
 
 // TestTheTableNamesWhatThereIs holds docs/security.md to the tests: each that it names is
 // there, and each of this room is named.
 func TestTheTableNamesWhatThereIs(t *testing.T) {
-	table, err := os.ReadFile("../../docs/security.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := must.Get(os.ReadFile("../../docs/security.md"))(t)
 	there, here := map[string]bool{}, map[string]bool{}
 	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 	root := os.DirFS("../..")
-	err = fs.WalkDir(root, ".", func(path string, d fs.DirEntry, err error) error {
+	must.OK(t, fs.WalkDir(root, ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
 			return err
 		}
@@ -28,10 +27,7 @@ func TestTheTableNamesWhatThereIs(t *testing.T) {
 			here[m[1]] = here[m[1]] || strings.HasPrefix(path, "test/advisory/")
 		}
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	for _, m := range regexp.MustCompile("`((?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(string(table), -1) {
 		if !there[m[1]] {
 			t.Errorf("docs/security.md names %s, which is nowhere", m[1])

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"salvor/driver/drivertest"
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -55,19 +56,14 @@ listen = 127.0.0.1:0
 [service_catalog]
 endpoint_override = %[2]s
 %[3]s`, w.images, door.URL, more))
-	base, err := url.Parse(w.server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	base := must.Get(url.Parse(w.server.URL))(t)
 	target.Store(base)
 	return w
 }
 
 func (w *world) write(path, text string) {
 	w.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, os.WriteFile(path, []byte(text), 0o600))
 }
 
 // answer is what came back.
@@ -82,20 +78,14 @@ func (w *world) ask(method, path, version string, body any) answer {
 	w.Helper()
 	text, ok := body.(string)
 	if !ok && body != nil {
-		b, err := json.Marshal(body)
-		if err != nil {
-			w.Fatal(err)
-		}
+		b := must.Get(json.Marshal(body))(w)
 		text = string(b)
 	}
 	target := path
 	if !strings.Contains(path, "://") {
 		target = w.server.URL + path
 	}
-	r, err := http.NewRequestWithContext(w.Context(), method, target, strings.NewReader(text))
-	if err != nil {
-		w.Fatal(err)
-	}
+	r := must.Get(http.NewRequestWithContext(w.Context(), method, target, strings.NewReader(text)))(w)
 	r.Header.Set("X-OpenStack-Ironic-API-Version", version)
 	got, err := http.DefaultClient.Do(r)
 	if err != nil {

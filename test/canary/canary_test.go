@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"salvor/store/storetest"
+	"salvor/test/must"
 )
 
 func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
@@ -196,22 +197,16 @@ func (w *world) links(path string, answer []byte) []string {
 // hardened proves that the process dumps no core and that its files are its own.
 func (w *world) hardened() {
 	w.Helper()
-	limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", w.server.PID()))
-	if err != nil {
-		w.Fatal(err)
-	}
+	limits := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/limits", w.server.PID())))(w)
 	for line := range strings.Lines(string(limits)) {
 		if f := strings.Fields(line); strings.HasPrefix(line, "Max core file size") && (f[4] != "0" || f[5] != "0") {
 			w.Errorf("a core may be dumped: %s", line)
 		}
 	}
-	err = filepath.Walk(w.server.State, func(path string, info os.FileInfo, err error) error {
+	must.OK(w, filepath.Walk(w.server.State, func(path string, info os.FileInfo, err error) error {
 		if err == nil && info.Mode().Perm()&0o077 != 0 && info.Mode()&os.ModeSymlink == 0 && path != w.server.State {
 			w.Errorf("%s is open to others: %v", path, info.Mode())
 		}
 		return nil
-	})
-	if err != nil {
-		w.Fatal(err)
-	}
+	}))
 }

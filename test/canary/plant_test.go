@@ -12,6 +12,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"salvor/test/must"
 )
 
 // ids are what was made, by kind.
@@ -150,15 +152,9 @@ var tokenParameter = regexp.MustCompile(`ipa-agent-token=([A-Za-z0-9_-]+)`)
 // tokenIn reads the agent token from a boot medium: that is the one place where it has to be.
 func (w *world) tokenIn(url string) string {
 	w.Helper()
-	resp, err := http.Get(url)
-	if err != nil {
-		w.Fatal(err)
-	}
+	resp := must.Get(http.Get(url))(w)
 	defer resp.Body.Close()
-	medium, err := io.ReadAll(resp.Body)
-	if err != nil {
-		w.Fatal(err)
-	}
+	medium := must.Get(io.ReadAll(resp.Body))(w)
 	m := tokenParameter.FindSubmatch(medium)
 	if m == nil {
 		w.Fatalf("the medium of %d bytes carries no token", len(medium))

@@ -12,6 +12,7 @@ import (
 
 	"salvor/secret"
 	"salvor/store/storetest"
+	"salvor/test/must"
 	"salvor/test/program"
 	"salvor/wire/native"
 )
@@ -23,10 +24,7 @@ func TestRotationOfTwoProcesses(t *testing.T) {
 	db := storetest.OnPostgres(t)
 	launch := func(name, state string) *program.Server {
 		t.Helper()
-		s, err := program.Launch(state, "[DEFAULT]\nhost = "+name+"\nenabled_hardware_types = fake-hardware\n[database]\nconnection = "+db.URL+"\n")
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(program.Launch(state, "[DEFAULT]\nhost = "+name+"\nenabled_hardware_types = fake-hardware\n[database]\nconnection = "+db.URL+"\n"))(t)
 		t.Cleanup(s.Stop)
 		return s
 	}
@@ -65,9 +63,7 @@ func TestRotationOfTwoProcesses(t *testing.T) {
 	a := launch("north", here)
 	copied(here, there)
 	b := launch("south", there)
-	if err := ask(a, "POST", "/v1/nodes", `{"driver":"fake-hardware","driver_info":{"redfish_password":"hush"}}`, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, ask(a, "POST", "/v1/nodes", `{"driver":"fake-hardware","driver_info":{"redfish_password":"hush"}}`, nil))
 	seal := func(want func(native.Seal) bool) func() error {
 		return func() error {
 			var now native.Seal
@@ -79,9 +75,7 @@ func TestRotationOfTwoProcesses(t *testing.T) {
 		}
 	}
 	program.Until(t, "both are known", patience, seal(func(now native.Seal) bool { return len(now.Processes) == 2 }))
-	if err := ask(a, "POST", "/salvor/v1/secrets/rotate", "", nil); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, ask(a, "POST", "/salvor/v1/secrets/rotate", "", nil))
 	program.Until(t, "the other one is waited for", patience, seal(func(now native.Seal) bool { return now.State == "waiting" && strings.Contains(now.WaitsFor, "south") }))
 	copied(here, there)
 	program.Until(t, "the key is changed", patience, seal(func(now native.Seal) bool { return now.State == "steady" && len(now.Keys) == 2 }))

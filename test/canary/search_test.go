@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"salvor/test/must"
 )
 
 // mark begins every canary. It is letters and digits alone, so that no escaping of URLs or JSON changes it.
@@ -157,7 +159,7 @@ func (w *world) around(text []byte) string {
 // searchFiles looks into every file below dirs.
 func (w *world) searchFiles(place string, dirs []string, may func(path string) []string) {
 	for _, dir := range dirs {
-		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		must.OK(w, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || !d.Type().IsRegular() {
 				return nil // a file that went while we looked
 			}
@@ -171,10 +173,7 @@ func (w *world) searchFiles(place string, dirs []string, may func(path string) [
 			}
 			w.secretive(place+" "+path, text, allowed...)
 			return nil
-		})
-		if err != nil {
-			w.Fatal(err)
-		}
+		}))
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"salvor/secret"
 	"salvor/sim"
 	"salvor/store/storetest"
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -61,9 +62,7 @@ func newWorld(t *testing.T, postgres bool) *world {
 		w.db = storetest.OnPostgres(t)
 	}
 	for _, name := range []string{"kernel", "initramfs"} {
-		if err := os.WriteFile(filepath.Join(w.dir, name), bytes.Repeat([]byte("not run here "), 512), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(w.dir, name), bytes.Repeat([]byte("not run here "), 512), 0o600))
 	}
 	w.door = program.FreeAddress(t)
 	w.config = fmt.Sprintf(`[DEFAULT]
@@ -93,9 +92,7 @@ client = ipmitool
 shutdown_timeout = 1
 %[5]s`, w.db.URL, w.dir, program.FreeAddress(t), w.door, "")
 	file := filepath.Join(state, "first.conf")
-	if err := os.WriteFile(file, []byte(w.config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte(w.config), 0o600))
 	w.tokens["admin"] = w.salvor("token", "create", "root", "--role", "admin", "--local", "--config", file, "--state-dir", state, "-f", "value", "-c", "token")
 	var err error
 	if w.server, err = program.Launch(state, w.config); err != nil {
@@ -175,18 +172,12 @@ func (w *world) send(role, method, path string, body any) (int, []byte) {
 	case []byte:
 		text, contentType = bytes.NewReader(b), "application/octet-stream"
 	default:
-		j, err := json.Marshal(b)
-		if err != nil {
-			w.Fatal(err)
-		}
+		j := must.Get(json.Marshal(b))(w)
 		text = bytes.NewReader(j)
 	}
 	ctx, cancel := context.WithTimeout(w.ctx, patience)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, method, w.server.URL+path, text)
-	if err != nil {
-		w.Fatal(err)
-	}
+	r := must.Get(http.NewRequestWithContext(ctx, method, w.server.URL+path, text))(w)
 	r.Header.Set("Content-Type", contentType)
 	r.Header.Set("X-Auth-Token", w.tokens[role])
 	r.Header.Set("X-OpenStack-Ironic-API-Version", "1.99")

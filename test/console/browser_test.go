@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"salvor/test/must"
 )
 
 // patience bounds every wait for the browser.
@@ -60,9 +62,7 @@ func newBrowser(t *testing.T) *browser {
 		"--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.*", "--user-data-dir="+t.TempDir(), "--lang=en-GB", "--font-render-hinting=none", "about:blank")
 	cmd.ExtraFiles = []*os.File{in, out} // 3 is read by it, 4 is written
 	cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "LANG=C.UTF-8", "TZ=UTC")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, cmd.Start())
 	in.Close()
 	out.Close()
 	b := &browser{out: toChromium, waiting: map[int]chan reply{}, heard: map[string]func(string, json.RawMessage){}}

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"salvor/client"
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -23,9 +24,7 @@ func TestConsole(t *testing.T) {
 	b := newBrowser(t)
 	id := w.node("rack1-01", 0.12, client.Record{"description": planted, "resource_class": "large"})
 	w.bring(id, "manage", "manageable", "adopt", "active")
-	if err := w.api.SetMaintenance(w.Context(), w.node("rack1-02", 0, nil), planted); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.api.SetMaintenance(w.Context(), w.node("rack1-02", 0, nil), planted))
 	t.Run("rescue", func(t *testing.T) { testRescue(t, w.in(t), b, id) })
 	t.Run("keyboard", func(t *testing.T) { testKeyboard(t, w.in(t), b) })
 	t.Run("fleet", func(t *testing.T) { testFleet(t, w.in(t), b) })
@@ -291,10 +290,7 @@ func (w *world) token(name string, more ...string) string {
 	w.Helper()
 	args := append([]string{"token", "create", name, "--local", "--state-dir", w.server.State, "--config", filepath.Join(w.server.State, "salvor.conf"),
 		"--url", w.server.URL, "-f", "value", "-c", "token"}, more...)
-	out, err := exec.CommandContext(w.Context(), program.Path(w, "salvor"), args...).Output()
-	if err != nil {
-		w.Fatal(err)
-	}
+	out := must.Get(exec.CommandContext(w.Context(), program.Path(w, "salvor"), args...).Output())(w)
 	return strings.TrimSpace(string(out))
 }
 

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"salvor/test/must"
 )
 
 // pictures is where what the browser saw is kept.
@@ -241,8 +243,7 @@ func (p *page) shot(name string) {
 		Data string `json:"data"`
 	}
 	p.do("Page.captureScreenshot", object{"format": "png"}, &got)
-	b, err := base64.StdEncoding.DecodeString(got.Data)
-	p.must(err)
+	b := must.Get(base64.StdEncoding.DecodeString(got.Data))(p)
 	p.must(os.MkdirAll(pictures, 0o755))
 	p.must(os.WriteFile(filepath.Join(pictures, name+".png"), b, 0o644))
 }

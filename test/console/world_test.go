@@ -16,6 +16,7 @@ import (
 	"salvor/host"
 	"salvor/secret"
 	"salvor/sim"
+	"salvor/test/must"
 	"salvor/test/program"
 	"salvor/wire/ironic"
 )
@@ -48,10 +49,7 @@ func (w *world) in(t *testing.T) *world {
 
 func (w *world) client(token string) *client.Client {
 	w.Helper()
-	c, err := client.New(client.Config{Endpoint: w.server.URL, Token: secret.New(token)})
-	if err != nil {
-		w.Fatal(err)
-	}
+	c := must.Get(client.New(client.Config{Endpoint: w.server.URL, Token: secret.New(token)}))(w)
 	return c
 }
 
@@ -64,10 +62,7 @@ func (w *world) node(name string, delay float64, fields client.Record) string {
 	for k, v := range fields {
 		record[k] = v
 	}
-	n, err := w.api.CreateNode(w.Context(), record)
-	if err != nil {
-		w.Fatal(err)
-	}
+	n := must.Get(w.api.CreateNode(w.Context(), record))(w)
 	return n.UUID
 }
 
@@ -79,9 +74,7 @@ func (w *world) bring(id string, steps ...string) {
 		if steps[i] == "rescue" {
 			r.RescuePassword = "a password of the test"
 		}
-		if err := w.api.Provision(w.Context(), id, r); err != nil {
-			w.Fatal(err)
-		}
+		must.OK(w, w.api.Provision(w.Context(), id, r))
 		w.reach(id, steps[i+1])
 	}
 }
@@ -104,9 +97,7 @@ func (w *world) eventually(what string, holds func() error) {
 
 func (w *world) ask(face client.API, method, path string, body, out any) {
 	w.Helper()
-	if err := w.api.Ask(w.Context(), face, method, path, nil, body, out); err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, w.api.Ask(w.Context(), face, method, path, nil, body, out))
 }
 
 // join starts a simulated host; end is the loss of its power.
@@ -114,13 +105,10 @@ func (w *world) join(name, shared string) (end func()) {
 	w.Helper()
 	ctx, cancel := context.WithTimeout(w.Context(), patience)
 	defer cancel()
-	h, err := sim.StartHost(ctx, sim.Config{
+	h := must.Get(sim.StartHost(ctx, sim.Config{
 		API: w.server.URL, Controller: "https://" + w.door, StateDir: w.TempDir(), Name: name, Log: slog.New(slog.DiscardHandler),
 		Stores: []host.Store{{Name: "shared", Dir: shared, Shared: true}}, BootID: func() (string, error) { return name + "-first", nil },
-	}, sim.NewMachine())
-	if err != nil {
-		w.Fatal(err)
-	}
+	}, sim.NewMachine()))(w)
 	over := false
 	end = func() {
 		if !over {
@@ -140,17 +128,10 @@ func (w *world) servers(names ...string) {
 	w.ask(client.Compute, http.MethodPost, "/flavors", object{"flavor": object{"name": "small", "ram": 64, "disk": 1, "vcpus": 1}}, &flavor)
 	w.ask(client.Image, http.MethodPost, "/images", object{"name": "tenant", "disk_format": "raw", "container_format": "bare"}, &image)
 	file := filepath.Join(w.TempDir(), "image")
-	if err := os.WriteFile(file, make([]byte, 4096), 0o600); err != nil {
-		w.Fatal(err)
-	}
-	f, err := os.Open(file)
-	if err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, os.WriteFile(file, make([]byte, 4096), 0o600))
+	f := must.Get(os.Open(file))(w)
 	defer f.Close()
-	if err := w.api.Upload(w.Context(), client.Image, "/images/"+image.ID+"/file", f, 4096); err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, w.api.Upload(w.Context(), client.Image, "/images/"+image.ID+"/file", f, 4096))
 	for _, name := range names {
 		w.ask(client.Compute, http.MethodPost, "/servers", object{"server": object{
 			"name": name, "flavorRef": flavor.Flavor.ID, "imageRef": image.ID, "networks": "none"}}, nil)

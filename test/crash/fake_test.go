@@ -13,6 +13,7 @@ import (
 
 	"salvor/client"
 	"salvor/job"
+	"salvor/test/must"
 )
 
 // rescued proves one set of effects: one boot of the ramdisk, opened once, nothing of the way left.
@@ -212,21 +213,13 @@ func TestKilledAfterEachAction(t *testing.T) {
 			t.Run(verb+" "+m.stopped, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				defer cancel()
-				before, err := w.did(ctx, m)
-				if err != nil {
-					t.Fatal(err)
-				}
+				before := must.Get(w.did(ctx, m))(t)
 				if i < len(names) {
 					w.server.HoldBack(t, m.id, names[i])
 				}
-				if err := w.ask(ctx, m, verb); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, w.ask(ctx, m, verb))
 				for i > 0 {
-					now, err := w.did(ctx, m)
-					if err != nil {
-						t.Fatal(err)
-					}
+					now := must.Get(w.did(ctx, m))(t)
 					if now[last] > before[last] {
 						break
 					}

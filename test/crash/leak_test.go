@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"salvor/test/must"
 )
 
 var tokenParameter = regexp.MustCompile(`\bipa-agent-token=(\S+)`)
@@ -87,18 +89,12 @@ func (x *round) refused(token string) {
 func (x *round) storeHides(secrets ...string) {
 	x.t.Helper()
 	places := map[string]string{"the log": x.server.Log()}
-	files, err := filepath.Glob(filepath.Join(x.server.State, "*"))
-	if err != nil {
-		x.t.Fatal(err)
-	}
+	files := must.Get(filepath.Glob(filepath.Join(x.server.State, "*")))(x.t)
 	for _, file := range files {
 		if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
 			continue
 		}
-		text, err := os.ReadFile(file)
-		if err != nil {
-			x.t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(file))(x.t)
 		places[file] = string(text)
 	}
 	if len(places[filepath.Join(x.server.State, "salvor.db-wal")]) == 0 {

@@ -18,6 +18,7 @@ import (
 
 	"salvor/client"
 	"salvor/lab"
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -76,10 +77,7 @@ func TestKilledWithMachines(t *testing.T) {
 func ramdiskImages(t *testing.T) string {
 	t.Helper()
 	if dir := os.Getenv("SALVOR_RAMDISK"); dir != "" {
-		dir, err := filepath.Abs(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		dir := must.Get(filepath.Abs(dir))(t)
 		return dir
 	}
 	dir, start := t.TempDir(), time.Now()
@@ -105,25 +103,16 @@ type round struct {
 }
 
 func newRound(t *testing.T, r road, state, images string, random *rand.Rand) *round {
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := lab.Up(t.Context(), lab.Spec{
+	self := must.Get(os.Executable())(t)
+	l := must.Get(lab.Up(t.Context(), lab.Spec{
 		Name: "crash", BMC: r.bmc, Firmware: r.firmware, StateDir: state, Program: []string{self}, Leashed: true,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	t.Cleanup(func() {
 		if err := l.Down(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})
-	status, err := l.Status(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	status := must.Get(l.Status(t.Context()))(t)
 	dir := t.TempDir()
 	x := &round{
 		t: t, road: r, lab: l, machine: status.Machines[0], pid: filepath.Join(dir, "pid"), random: random,
@@ -229,9 +218,7 @@ func (x *round) enroll() {
 func (x *round) node() client.Node {
 	x.t.Helper()
 	var n client.Node
-	if err := json.Unmarshal([]byte(x.get("/v1/nodes/m1")), &n); err != nil {
-		x.t.Fatal(err)
-	}
+	must.OK(x.t, json.Unmarshal([]byte(x.get("/v1/nodes/m1")), &n))
 	return n
 }
 
@@ -264,9 +251,7 @@ func (x *round) killWithin(span time.Duration) {
 	x.t.Helper()
 	instant := time.Duration(x.random.Int64N(int64(span)))
 	time.Sleep(instant)
-	if _, err := x.inside("", "sh", "-c", `kill -9 "$(cat "$0")"`, x.pid); err != nil {
-		x.t.Fatal(err)
-	}
+	must.Get(x.inside("", "sh", "-c", `kill -9 "$(cat "$0")"`, x.pid))(x.t)
 	x.server.Kill()
 	x.server.Start(x.t)
 	n := x.node()

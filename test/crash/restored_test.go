@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"salvor/client"
+	"salvor/test/must"
 	"salvor/test/program"
 	"salvor/wire/ironic"
 )
@@ -39,9 +40,7 @@ func TestRestoredStateIsHeld(t *testing.T) {
 			removeDatabase(t, w.server.State)
 			copyFile(t, saved, filepath.Join(w.server.State, "salvor.db"))
 			// Only the mark in the file shows it.
-			if err := os.Remove(filepath.Join(w.server.State, "witness.json")); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.Remove(filepath.Join(w.server.State, "witness.json")))
 		}, "backup"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -133,21 +132,12 @@ func second(_ *client.Node, err error) error { return err }
 
 func (w *world) send(t *testing.T, method, path string) (status int, header http.Header, body string) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, w.server.URL+path, strings.NewReader("{}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(http.NewRequestWithContext(t.Context(), method, w.server.URL+path, strings.NewReader("{}")))(t)
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("X-Openstack-Ironic-Api-Version", "1.82")
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := must.Get(http.DefaultClient.Do(r))(t)
 	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(io.ReadAll(resp.Body))(t)
 	return resp.StatusCode, resp.Header, string(b)
 }
 
@@ -187,9 +177,7 @@ func restoreDatabase(t *testing.T, w *world, saved string) {
 func removeDatabase(t *testing.T, dir string) {
 	t.Helper()
 	for _, end := range []string{"", "-wal", "-shm", ".lock"} {
-		if err := os.RemoveAll(filepath.Join(dir, "salvor.db"+end)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.RemoveAll(filepath.Join(dir, "salvor.db"+end)))
 	}
 }
 
@@ -202,9 +190,7 @@ func replaceDirectory(t *testing.T, from, to string) {
 	if err != nil {
 		t.Fatal(fmt.Errorf("copy %s: %w", from, err))
 	}
-	if err := os.Chmod(to, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Chmod(to, 0o700))
 	// CopyFS gives files a mode that other users may read, which the key file must not have.
 	err = filepath.WalkDir(to, func(path string, d os.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"salvor/job"
+	"salvor/test/must"
 )
 
 // TestUpgradeAndBack begins a rescue under a former release and an unrescue under this one, for each action of the lists. It kills the
@@ -61,9 +62,7 @@ func (w *world) killedAfter(t *testing.T, m *machine, verb, action string, rest 
 	if len(rest) > 0 {
 		w.server.HoldBack(t, m.id, rest[0])
 	}
-	if err := w.ask(ctx, m, verb); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.ask(ctx, m, verb))
 	for now := before; now[action] == before[action]; {
 		if now, err = w.did(ctx, m); err != nil {
 			t.Fatal(err)

@@ -29,6 +29,7 @@ import (
 	"salvor/conductor/node"
 	"salvor/conductor/server"
 	"salvor/job"
+	"salvor/test/must"
 	"salvor/test/program"
 	"salvor/wire/ironic"
 )
@@ -54,9 +55,7 @@ func newWorld(t *testing.T, machines int, options ...string) *world {
 	t.Cleanup(door.Close)
 	images := t.TempDir()
 	for _, name := range []string{"kernel", "initramfs"} {
-		if err := os.WriteFile(filepath.Join(images, name), bytes.Repeat([]byte("not run here "), 512), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(images, name), bytes.Repeat([]byte("not run here "), 512), 0o600))
 	}
 	w.server = program.Serve(t, fmt.Sprintf(`[conductor]
 workers_pool_size = 200

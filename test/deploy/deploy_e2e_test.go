@@ -21,6 +21,7 @@ import (
 
 	"salvor/client"
 	"salvor/lab"
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -50,10 +51,7 @@ type world struct {
 
 func newWorld(t *testing.T, firmware lab.Firmware, boot, ramdisk string) *world {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := must.Get(os.Executable())(t)
 	l, err := lab.Up(t.Context(), lab.Spec{Name: "deploy", Firmware: firmware, Memory: 1024, StateDir: t.TempDir(), Program: []string{self}, Leashed: true})
 	if err != nil {
 		t.Fatal(err)
@@ -104,23 +102,13 @@ deploy_callback_timeout = 170
 // keepDisk makes the image of the machine's disk, and empties the disk.
 func (w *world) keepDisk() {
 	w.t.Helper()
-	out, err := os.Create(w.raw)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	out := must.Get(os.Create(w.raw))(w.t)
 	defer out.Close()
-	disk, err := os.OpenFile(w.machine.Disk, os.O_RDWR, 0)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	disk := must.Get(os.OpenFile(w.machine.Disk, os.O_RDWR, 0))(w.t)
 	defer disk.Close()
-	if _, err := io.Copy(out, disk); err != nil {
-		w.t.Fatal(err)
-	}
+	must.Get(io.Copy(out, disk))(w.t)
 	for _, size := range []int64{0, diskSize} {
-		if err := disk.Truncate(size); err != nil {
-			w.t.Fatal(err)
-		}
+		must.OK(w.t, disk.Truncate(size))
 	}
 }
 
@@ -142,10 +130,7 @@ func (w *world) call(method, path string, body any) string {
 	args := []string{"curl", "-sS", "--fail-with-body", "-X", method, "-H", "X-OpenStack-Ironic-API-Version: 1.87", "-H", "Content-Type: application/json", w.server.URL + path}
 	text := ""
 	if body != nil {
-		raw, err := json.Marshal(body)
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		raw := must.Get(json.Marshal(body))(w.t)
 		text, args = string(raw), append(args, "--data-binary", "@-")
 	}
 	out, err := w.inside(text, args...)
@@ -160,9 +145,7 @@ func (w *world) post(path string, body any) { w.t.Helper(); w.call("POST", path,
 func (w *world) node() client.Node {
 	w.t.Helper()
 	var n client.Node
-	if err := json.Unmarshal([]byte(w.call("GET", "/v1/nodes/m1", nil)), &n); err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, json.Unmarshal([]byte(w.call("GET", "/v1/nodes/m1", nil)), &n))
 	return n
 }
 
@@ -219,15 +202,10 @@ func (w *world) picture() string {
 
 func (w *world) sum(path string) string {
 	w.t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	f := must.Get(os.Open(path))(w.t)
 	defer f.Close()
 	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		w.t.Fatal(err)
-	}
+	must.Get(io.Copy(h, f))(w.t)
 	return hex.EncodeToString(h.Sum(nil))
 }
 
@@ -243,15 +221,10 @@ func (w *world) qemuImage(name string, args ...string) string {
 // diskHead is the beginning of the machine's disk as it is now.
 func (w *world) diskHead() []byte {
 	w.t.Helper()
-	f, err := os.Open(w.machine.Disk)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	f := must.Get(os.Open(w.machine.Disk))(w.t)
 	defer f.Close()
 	b := make([]byte, 1<<20)
-	if _, err := io.ReadFull(f, b); err != nil {
-		w.t.Fatal(err)
-	}
+	must.Get(io.ReadFull(f, b))(w.t)
 	return b
 }
 
@@ -259,10 +232,7 @@ func (w *world) diskHead() []byte {
 func ramdisk(t *testing.T) string {
 	t.Helper()
 	if dir := os.Getenv("SALVOR_RAMDISK"); dir != "" {
-		dir, err := filepath.Abs(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		dir := must.Get(filepath.Abs(dir))(t)
 		return dir
 	}
 	dir := t.TempDir()
@@ -322,13 +292,8 @@ func (w *world) refusals() {
 	wrong := strings.Repeat("ab", 32)
 	refused(w.raw, "raw", wrong, wrong, w.sum(w.raw))
 	cut := filepath.Join(w.images, "cut.qcow2")
-	whole, err := os.ReadFile(w.qemuImage("whole.qcow2", "convert", "-f", "raw", "-O", "qcow2", w.raw))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if err := os.WriteFile(cut, whole[:len(whole)/2], 0o644); err != nil {
-		w.t.Fatal(err)
-	}
+	whole := must.Get(os.ReadFile(w.qemuImage("whole.qcow2", "convert", "-f", "raw", "-O", "qcow2", w.raw)))(w.t)
+	must.OK(w.t, os.WriteFile(cut, whole[:len(whole)/2], 0o644))
 	refused(cut, "qcow2", w.sum(cut))
 	backed := filepath.Join(w.images, "backed.qcow2")
 	if out, err := exec.Command("qemu-img", "create", "-f", "qcow2", "-b", "/etc/shadow", "-F", "raw", "-u", backed, "64M").CombinedOutput(); err != nil {
@@ -366,19 +331,12 @@ func (w *world) inspection() {
 // configDrive finds the drive on the machine's disk.
 func (w *world) configDrive() {
 	w.t.Helper()
-	f, err := os.Open(w.machine.Disk)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	f := must.Get(os.Open(w.machine.Disk))(w.t)
 	defer f.Close()
 	// Behind the image, or at the end of the disk.
 	disk, end := make([]byte, 512<<20), make([]byte, 128<<20)
-	if _, err := f.ReadAt(disk, 0); err != nil {
-		w.t.Fatal(err)
-	}
-	if _, err := f.ReadAt(end, diskSize-int64(len(end))); err != nil {
-		w.t.Fatal(err)
-	}
+	must.Get(f.ReadAt(disk, 0))(w.t)
+	must.Get(f.ReadAt(end, diskSize-int64(len(end))))(w.t)
 	disk = append(disk, end...)
 	at := bytes.Index(disk, []byte("config-2"))
 	if at < 0 || !bytes.Contains(disk[at:], []byte("#cloud-config")) {

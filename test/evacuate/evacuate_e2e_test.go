@@ -15,6 +15,7 @@ import (
 
 	"salvor/lab"
 	"salvor/test/evacuate/journal"
+	"salvor/test/must"
 )
 
 // round is one way in which a host dies, or seems to. It ends in recovery, or in a blocked state that has a name.
@@ -145,9 +146,7 @@ func (s *scene) settled() {
 		}
 		s.await(fmt.Sprintf("%d guests on %s", want, h.Name), func() bool { return s.guests(h.Name) == want })
 	}
-	if err := s.sound(); err != nil {
-		s.Fatal(err)
-	}
+	must.OK(s, s.sound())
 }
 
 // restore mends a host and takes it back.

@@ -17,6 +17,7 @@ import (
 	"salvor/hypervisor"
 	"salvor/hypervisor/libvirt"
 	"salvor/lab"
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -56,9 +57,7 @@ func TestSecondGuard(t *testing.T) {
 func (w *world) agentOf(stateDir string) []string {
 	w.Helper()
 	token := stateDir + ".token"
-	if err := os.WriteFile(token, []byte(w.cli("host", "token", "create", "-f", "value", "-c", "token")), 0o600); err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, os.WriteFile(token, []byte(w.cli("host", "token", "create", "-f", "value", "-c", "token")), 0o600))
 	return []string{
 		program.Path(w.T, "salvor"), "host", "--controller", "https://10.77.0.1:6387", "--join-file", token,
 		"--state-dir", stateDir, "--shared-store", "shared=" + w.status().Shared,
@@ -73,10 +72,7 @@ func (w *world) service(name string, command ...string) {
 // power is that of the only guest of a host; empty: there is not one, or it is not known.
 func (w *world) power(host string, change compute.Power) compute.Power {
 	w.Helper()
-	v, err := libvirt.New(libvirt.Options{URI: w.host(host).Socket})
-	if err != nil {
-		w.Fatal(err)
-	}
+	v := must.Get(libvirt.New(libvirt.Options{URI: w.host(host).Socket}))(w)
 	defer v.Close()
 	all, err := v.Guests(w.Context())
 	if err != nil || len(all) != 1 {
@@ -97,9 +93,7 @@ func (s *scene) stays() {
 	if e, _ := s.last(s.anyDisk()); e.Boot != s.before.Boot {
 		s.Errorf("another boot writes")
 	}
-	if err := s.sound(); err != nil {
-		s.Fatal(err)
-	}
+	must.OK(s, s.sound())
 }
 
 // falseWord is a BMC that lies, of a host that is cut off and whose guest writes on: there is a receipt, and it is false.
@@ -136,9 +130,7 @@ func (s *scene) falseAttestation() {
 	s.moved(s.source)
 	s.writes(20)
 	s.letsInOnly(s.hostOf(s.server))
-	if err := s.sound(); err != nil {
-		s.Fatal(err)
-	}
+	must.OK(s, s.sound())
 	s.join(s.host(s.source))
 }
 
@@ -166,10 +158,7 @@ func (s *scene) attest(host, words string) {
 // letsInOnly proves that the targets let in initiators of one host only, and have no connection of another.
 func (w *world) letsInOnly(host string) {
 	w.Helper()
-	shown, err := w.tgt("--mode", "target", "--op", "show")
-	if err != nil {
-		w.Fatal(err)
-	}
+	shown := must.Get(w.tgt("--mode", "target", "--op", "show"))(w)
 	id, _ := w.show("host", host)["id"].(string)
 	names := regexp.MustCompile(`iqn\.2026-11\.org\.salvor:[^\s]*`).FindAllString(shown, -1)
 	if len(names) == 0 || slices.ContainsFunc(names, func(name string) bool { return !strings.Contains(name, id) }) {
@@ -226,9 +215,7 @@ func (s *scene) rejoinedIdentity() {
 		return s.hostOf(s.server) != s.source
 	})
 	s.moved(s.source)
-	if err := s.sound(); err != nil {
-		s.Fatal(err)
-	}
+	must.OK(s, s.sound())
 }
 
 // rows are the ids of the hosts of that name.
@@ -266,7 +253,5 @@ func (s *scene) removedHost(times int) {
 		s.Logf("started by hand %d times", n+1)
 	}
 	s.writes(20)
-	if err := s.sound(); err != nil {
-		s.Fatal(err)
-	}
+	must.OK(s, s.sound())
 }

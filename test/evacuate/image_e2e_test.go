@@ -10,6 +10,7 @@ import (
 
 	"salvor/lab"
 	"salvor/test/evacuate/journal"
+	"salvor/test/must"
 )
 
 // makeSystem writes the image of a server whose only program keeps a journal.
@@ -22,9 +23,7 @@ func makeSystem(t *testing.T, dir string) string {
 		t.Fatalf("build the guest: %v\n%s", err, out)
 	}
 	system := filepath.Join(dir, "system.img")
-	if err := lab.MakeAppliance(t.Context(), dir, system, program, journal.Size); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, lab.MakeAppliance(t.Context(), dir, system, program, journal.Size))
 	addHead(t, system)
 	return system
 }
@@ -32,26 +31,17 @@ func makeSystem(t *testing.T, dir string) string {
 // makeVolume is a disk with a journal only.
 func makeVolume(t *testing.T, path string) string {
 	t.Helper()
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, nil, 0o600))
 	addHead(t, path)
 	return path
 }
 
 func addHead(t *testing.T, path string) {
 	t.Helper()
-	disk, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	disk := must.Get(os.OpenFile(path, os.O_RDWR, 0))(t)
 	defer disk.Close()
-	if err := disk.Truncate(journal.Size); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, disk.Truncate(journal.Size))
 	head := make([]byte, journal.Sector)
 	journal.Head(head)
-	if _, err := disk.WriteAt(head, journal.Start); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(disk.WriteAt(head, journal.Start))(t)
 }

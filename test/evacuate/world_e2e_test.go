@@ -19,6 +19,7 @@ import (
 	"salvor/hypervisor/libvirt"
 	"salvor/lab"
 	"salvor/test/evacuate/journal"
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -108,19 +109,13 @@ tgt_command = %s
 
 func (w *world) status() lab.Status {
 	w.Helper()
-	s, err := w.lab.Status(context.WithoutCancel(w.Context()))
-	if err != nil {
-		w.Fatal(err)
-	}
+	s := must.Get(w.lab.Status(context.WithoutCancel(w.Context())))(w)
 	return s
 }
 
 func (w *world) host(name string) lab.HostStatus {
 	w.Helper()
-	h, err := w.lab.Host(w.Context(), name)
-	if err != nil {
-		w.Fatal(err)
-	}
+	h := must.Get(w.lab.Host(w.Context(), name))(w)
 	return h
 }
 
@@ -149,12 +144,8 @@ func (w *world) startStorage() {
 	cmd.Env = append(os.Environ(), "TGT_IPC_SOCKET="+w.dir+"/tgt")
 	var said program.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
-	if err := os.WriteFile(w.dir+"/tgtadm", fmt.Appendf(nil, tgtadm, w.dir), 0o700); err != nil {
-		w.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, os.WriteFile(w.dir+"/tgtadm", fmt.Appendf(nil, tgtadm, w.dir), 0o700))
+	must.OK(w, cmd.Start())
 	w.Cleanup(func() {
 		// It pays no heed to requests to end while targets are there; the lab's end is the last resort.
 		_ = cmd.Process.Kill()
@@ -209,9 +200,7 @@ func (w *world) volume(name, path string) string {
 		w.Fatalf("%v %s", err, out)
 	}
 	var made struct{ Volume struct{ ID string } }
-	if err := json.Unmarshal([]byte(out), &made); err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, json.Unmarshal([]byte(out), &made))
 	return made.Volume.ID
 }
 
@@ -235,10 +224,7 @@ func (w *world) try(args ...string) (string, error) {
 
 func (w *world) cli(args ...string) string {
 	w.Helper()
-	out, err := w.try(args...)
-	if err != nil {
-		w.Fatal(err)
-	}
+	out := must.Get(w.try(args...))(w)
 	return out
 }
 
@@ -249,9 +235,7 @@ func (w *world) show(what, name string) map[string]any {
 		return nil
 	}
 	var shown map[string]any
-	if err := json.Unmarshal([]byte(out), &shown); err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, json.Unmarshal([]byte(out), &shown))
 	return shown
 }
 
@@ -339,10 +323,7 @@ func (w *world) writes(more uint64) {
 // guests tells how many guests a host's libvirt has.
 func (w *world) guests(host string) int {
 	w.Helper()
-	v, err := libvirt.New(libvirt.Options{URI: w.host(host).Socket})
-	if err != nil {
-		w.Fatal(err)
-	}
+	v := must.Get(libvirt.New(libvirt.Options{URI: w.host(host).Socket}))(w)
 	defer v.Close()
 	all, err := v.Guests(w.Context())
 	if err != nil {

@@ -25,8 +25,7 @@ func TestBadRamdisks(t *testing.T) {
 	must.OK(t, m.active(ctx))
 	m.deaf = true // its ramdisk stays silent: only wrong ones are heard
 	must.OK(t, m.provision(ctx, "rescue"))
-	before, err := m.wait(ctx, func(n *client.Node) bool { return n.ProvisionState == "rescue wait" })
-	must.OK(t, err)
+	before := must.Get(m.wait(ctx, func(n *client.Node) bool { return n.ProvisionState == "rescue wait" }))(t)
 	a := newAsker(t, w.server.URL)
 	beat := func(node, version, body string) int {
 		status, _ := a.fire(shot{method: "POST", target: "/v1/heartbeat/" + node, version: version, body: body})
@@ -56,8 +55,7 @@ func TestBadRamdisks(t *testing.T) {
 			t.Errorf("lookup %.100s: %d %s", query, status, body)
 		}
 	}
-	after, err := w.api.Node(ctx, m.id)
-	must.OK(t, err)
+	after := must.Get(w.api.Node(ctx, m.id))(t)
 	if after.ProvisionState != before.ProvisionState || after.LastError != "" || after.Reservation != "" {
 		t.Errorf("the node is in %q, locked by %q, error %q", after.ProvisionState, after.Reservation, after.LastError)
 	}
@@ -66,8 +64,7 @@ func TestBadRamdisks(t *testing.T) {
 
 // token is what the medium in the drive carries.
 func (m *machine) token(t *testing.T) string {
-	token, err := tokenOf(t.Context(), m.bmc.Image())
-	must.OK(t, err)
+	token := must.Get(tokenOf(t.Context(), m.bmc.Image()))(t)
 	return token
 }
 
@@ -84,8 +81,7 @@ func TestRamdiskDoor(t *testing.T) {
 			t.Fatal("no ramdisk door")
 		}
 	}
-	n, err := w.api.CreateNode(t.Context(), client.Record{"driver": "fake-hardware", "name": "n1"})
-	must.OK(t, err)
+	n := must.Get(w.api.CreateNode(t.Context(), client.Record{"driver": "fake-hardware", "name": "n1"}))(t)
 	w.server.AwaitLog(t, "legacy_ramdisk_passthru is deprecated")
 	a := newAsker(t, base)
 	open := []string{"/", "/v1", "/v1/lookup", "/v1/heartbeat/{}", "/v1/drivers/{}/vendor_passthru/lookup", "/v1/nodes/{}/vendor_passthru/heartbeat"}

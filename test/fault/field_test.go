@@ -31,10 +31,8 @@ func nested(depth int) any {
 func TestWrongTypes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	n, err := w.api.CreateNode(t.Context(), client.Record{"driver": "fake-hardware", "name": "n1"})
-	must.OK(t, err)
-	port, err := w.api.Create(t.Context(), client.Ports, client.Record{"node_uuid": n.UUID, "address": "52:54:00:00:00:01"})
-	must.OK(t, err)
+	n := must.Get(w.api.CreateNode(t.Context(), client.Record{"driver": "fake-hardware", "name": "n1"}))(t)
+	port := must.Get(w.api.Create(t.Context(), client.Ports, client.Record{"node_uuid": n.UUID, "address": "52:54:00:00:00:01"}))(t)
 	records := w.records(t, n.UUID)
 	node := "/v1/nodes/" + n.UUID
 	link := map[string]any{"switch_id": "52:54:00:00:00:99", "port_id": "p", "switch_info": "s"}
@@ -114,8 +112,7 @@ func (w *world) records(t *testing.T, node string) map[string]string {
 	must.OK(t, w.api.SetPower(t.Context(), node, ironic.PowerRequest{Target: "power off"}))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	_, err := (&machine{w: w, id: node}).wait(ctx, func(n *client.Node) bool { return n.PowerState == "power off" })
-	must.OK(t, err)
+	must.Get((&machine{w: w, id: node}).wait(ctx, func(n *client.Node) bool { return n.PowerState == "power off" }))(t)
 	at := map[string]string{}
 	for kind, r := range map[client.Collection]client.Record{
 		client.Portgroups:       {"name": "g1"},
@@ -123,8 +120,7 @@ func (w *world) records(t *testing.T, node string) map[string]string {
 		client.VolumeTargets:    {"volume_type": "iscsi", "volume_id": "v0", "boot_index": 0, "properties": map[string]any{"auth_username": bmcPassword, "auth_password": bmcPassword}},
 	} {
 		r["node_uuid"] = node
-		made, err := w.api.Create(t.Context(), kind, r)
-		must.OK(t, err)
+		made := must.Get(w.api.Create(t.Context(), kind, r))(t)
 		if text := encode(made); strings.Contains(text, bmcPassword) {
 			t.Errorf("a credential is shown: %s", text)
 		}

@@ -146,12 +146,9 @@ func TestRandomRequests(t *testing.T) {
 	w := newWorld(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	fake, err := w.api.CreateNode(ctx, client.Record{"driver": "fake-hardware", "name": "n1"})
-	must.OK(t, err)
-	kept, err := w.api.CreateNode(ctx, client.Record{"driver": "fake-hardware", "name": "kept", "extra": map[string]any{"a": "b"}})
-	must.OK(t, err)
-	port, err := w.api.Create(ctx, client.Ports, client.Record{"node_uuid": fake.UUID, "address": "52:54:00:00:00:01"})
-	must.OK(t, err)
+	fake := must.Get(w.api.CreateNode(ctx, client.Record{"driver": "fake-hardware", "name": "n1"}))(t)
+	kept := must.Get(w.api.CreateNode(ctx, client.Record{"driver": "fake-hardware", "name": "kept", "extra": map[string]any{"a": "b"}}))(t)
+	port := must.Get(w.api.Create(ctx, client.Ports, client.Record{"node_uuid": fake.UUID, "address": "52:54:00:00:00:01"}))(t)
 	known := []string{fake.UUID, fake.UUID, fake.UUID, "n1", "n1", strings.ToUpper(fake.UUID), port.Text("uuid"), "fake-hardware", "redfish", "salvor"}
 	start := seed(t)
 	t.Run("shots", func(t *testing.T) {
@@ -181,8 +178,7 @@ func TestRandomRequests(t *testing.T) {
 			})
 		}
 	})
-	after, err := w.api.Node(ctx, kept.UUID)
-	must.OK(t, err)
+	after := must.Get(w.api.Node(ctx, kept.UUID))(t)
 	if encode(after.Record) != encode(kept.Record) {
 		t.Errorf("a node that nobody named has changed:\n%s\n%s", encode(kept.Record), encode(after.Record))
 	}

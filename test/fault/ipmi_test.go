@@ -33,15 +33,13 @@ func TestBadIPMI(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
-			conn, err := net.ListenPacket("udp", "127.0.0.1:0")
-			must.OK(t, err)
+			conn := must.Get(net.ListenPacket("udp", "127.0.0.1:0"))(t)
 			t.Cleanup(func() { conn.Close() })
 			go answer(conn)
 			address := conn.LocalAddr().(*net.UDPAddr)
-			n, err := w.api.CreateNode(ctx, client.Record{"driver": "ipmi", "network_interface": "noop", "driver_info": map[string]any{
+			n := must.Get(w.api.CreateNode(ctx, client.Record{"driver": "ipmi", "network_interface": "noop", "driver_info": map[string]any{
 				"ipmi_address": "127.0.0.1", "ipmi_port": address.Port, "ipmi_username": "admin", "ipmi_password": ipmiPassword,
-			}})
-			must.OK(t, err)
+			}}))(t)
 			m := &machine{t: t, w: w, id: n.UUID}
 			must.OK(t, m.provision(ctx, "manage"))
 			n = m.settle(ctx, t, func(n *client.Node) bool { return n.LastError != "" })

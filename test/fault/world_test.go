@@ -79,11 +79,9 @@ listen = 127.0.0.1:0
 [service_catalog]
 endpoint_override = %[2]s
 `, images, door.URL))
-	base, err := url.Parse(w.server.URL)
-	must.OK(t, err)
+	base := must.Get(url.Parse(w.server.URL))(t)
 	target.Store(base)
-	w.api, err = client.New(client.Config{Endpoint: w.server.URL})
-	must.OK(t, err)
+	w.api = must.Get(client.New(client.Config{Endpoint: w.server.URL}))(t)
 	return w
 }
 
@@ -118,8 +116,7 @@ func (w *world) newMachine(t *testing.T) *machine {
 	m := &machine{t: t, w: w, bmc: drivertest.NewBMC("admin", bmcPassword), mac: fmt.Sprintf("52:54:00:fa:%02x:%02x", n>>8, n&0xff)}
 	m.bmc.OnPower = m.boot
 	// An address of its own: nobody else takes the port of a BMC that is down.
-	l, err := net.Listen("tcp", fmt.Sprintf("127.77.%d.%d:0", n>>8, n&0xff))
-	must.OK(t, err)
+	l := must.Get(net.Listen("tcp", fmt.Sprintf("127.77.%d.%d:0", n>>8, n&0xff)))(t)
 	m.address = l.Addr().String()
 	m.listen(l)
 	t.Cleanup(func() {
@@ -292,16 +289,13 @@ func (m *machine) wait(ctx context.Context, is func(*client.Node) bool) (*client
 
 func (m *machine) settle(ctx context.Context, t *testing.T, is func(*client.Node) bool) *client.Node {
 	t.Helper()
-	n, err := m.wait(ctx, is)
-	must.OK(t, err)
+	n := must.Get(m.wait(ctx, is))(t)
 	return n
 }
 
 func (m *machine) history(ctx context.Context, t *testing.T) string {
-	events, err := m.w.api.History(ctx, m.id, client.Query{Detail: true})
-	must.OK(t, err)
-	text, err := json.Marshal(events)
-	must.OK(t, err)
+	events := must.Get(m.w.api.History(ctx, m.id, client.Query{Detail: true}))(t)
+	text := must.Get(json.Marshal(events))(t)
 	return string(text)
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"salvor/client"
+	"salvor/test/must"
 	"salvor/test/program"
 	"salvor/wire/ironic"
 )
@@ -24,10 +25,7 @@ type fleet struct {
 // newFleet enrolls and adopts nodes until all are active.
 func newFleet(t testing.TB, s *program.Server, n int) *fleet {
 	t.Helper()
-	api, err := client.New(client.Config{Endpoint: s.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
+	api := must.Get(client.New(client.Config{Endpoint: s.URL}))(t)
 	f := &fleet{t: t, api: api, ids: make([]string, n)}
 	f.each(func(ctx context.Context, i int) error {
 		node, err := api.CreateNode(ctx, client.Record{"driver": "fake-hardware", "name": fmt.Sprintf("node-%d", i)})
@@ -90,10 +88,7 @@ func (f *fleet) reach(want string) {
 	f.t.Helper()
 	end := time.Now().Add(2 * time.Minute)
 	for {
-		nodes, err := f.api.Nodes(context.Background(), client.Query{Fields: []string{"uuid", "provision_state", "reservation", "last_error"}})
-		if err != nil {
-			f.t.Fatal(err)
-		}
+		nodes := must.Get(f.api.Nodes(context.Background(), client.Query{Fields: []string{"uuid", "provision_state", "reservation", "last_error"}}))(f.t)
 		there := 0
 		for _, n := range nodes {
 			if n.ProvisionState == want && n.Record.Text("reservation") == "" {
@@ -143,9 +138,6 @@ func BenchmarkThousand(b *testing.B) {
 		f.ask("unrescue", "active")
 	}
 	b.StopTimer()
-	peak, err := s.Peak()
-	if err != nil {
-		b.Fatal(err)
-	}
+	peak := must.Get(s.Peak())(b)
 	b.ReportMetric(float64(peak)/(1<<20), "peak-MiB")
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"salvor/client"
+	"salvor/test/must"
 	"salvor/test/program"
 	"salvor/wire/ironic"
 )
@@ -98,10 +99,7 @@ func (f busyFleet) workedOn(o operationOfAll) {
 	f.t.Helper()
 	seen := map[string]bool{}
 	for end := time.Now().Add(time.Minute); len(seen) < len(f.ids); {
-		nodes, err := f.api.Nodes(context.Background(), client.Query{Fields: []string{"uuid", "reservation", "provision_state"}})
-		if err != nil {
-			f.t.Fatal(err)
-		}
+		nodes := must.Get(f.api.Nodes(context.Background(), client.Query{Fields: []string{"uuid", "reservation", "provision_state"}}))(f.t)
 		for _, n := range nodes {
 			if n.Record.Text("reservation") == phoenix || n.ProvisionState == o.reaches {
 				seen[n.UUID] = true

@@ -33,6 +33,7 @@ import (
 	"salvor/secret"
 	"salvor/store"
 	"salvor/store/storetest"
+	"salvor/test/must"
 	wire "salvor/wire/host"
 )
 
@@ -63,19 +64,10 @@ func newRegion(tb testing.TB, hosts, servers int) *region {
 	tb.Helper()
 	d := storetest.OnSQLite(tb)
 	log := slog.New(slog.DiscardHandler)
-	s, err := store.Open(tb.Context(), d.URL, d.Key, store.Options{Logger: log})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	s := must.Get(store.Open(tb.Context(), d.URL, d.Key, store.Options{Logger: log}))(tb)
 	r := &region{tb: tb, s: s, services: service.New(s, s, service.Options{}, time.Now)}
-	authority, err := host.OpenAuthority(tb.Context(), s, time.Now)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	line, err := tls.Listen("tcp", "127.0.0.1:0", authority.TLS([]string{"127.0.0.1"}))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	authority := must.Get(host.OpenAuthority(tb.Context(), s, time.Now))(tb)
+	line := must.Get(tls.Listen("tcp", "127.0.0.1:0", authority.TLS([]string{"127.0.0.1"})))(tb)
 	door := host.NewServer(host.New(host.Config{Hosts: r.services.Hosts, Leases: r.services.Leases, Orders: s, Jobs: s, Authority: authority, Log: log}), log)
 	var turns sync.WaitGroup
 	turns.Go(func() { _ = door.Serve(line) })
@@ -187,7 +179,7 @@ func (r *region) renew(i int) error {
 func (r *region) fill(n int) {
 	r.tb.Helper()
 	for from := 0; from < n; from += 1000 {
-		err := r.s.Do(r.tb.Context(), func(tx job.Tx) error {
+		must.OK(r.tb, r.s.Do(r.tb.Context(), func(tx job.Tx) error {
 			for i := from; i < min(n, from+1000); i++ {
 				err := r.s.Servers().Insert(tx, &compute.Server{Record: record.Record{ID: uuid.NewString()}, Name: fmt.Sprint("web-", i), Project: "p", User: "u",
 					State: compute.Active, Power: compute.PowerOn, Wanted: compute.PowerOn, HostID: r.hosts[i%len(r.hosts)].id, GuestName: fmt.Sprint("salvor-", i),
@@ -199,20 +191,14 @@ func (r *region) fill(n int) {
 				}
 			}
 			return nil
-		})
-		if err != nil {
-			r.tb.Fatal(err)
-		}
+		}))
 	}
 }
 
 // list reads a page of servers and gives its length, and the marker of the next.
 func (r *region) list(path string) (n int, last string) {
 	r.tb.Helper()
-	resp, err := http.Get(r.nova + "/compute/v2.1" + path)
-	if err != nil {
-		r.tb.Fatal(err)
-	}
+	resp := must.Get(http.Get(r.nova + "/compute/v2.1" + path))(r.tb)
 	defer resp.Body.Close()
 	var page struct{ Servers []struct{ ID string } }
 	if err := json.NewDecoder(resp.Body).Decode(&page); err != nil || resp.StatusCode != http.StatusOK || len(page.Servers) == 0 {
@@ -226,10 +212,7 @@ func TestRegion(t *testing.T) {
 	const hosts, servers = 40, 1100
 	r := newRegion(t, hosts, servers)
 	r.atOnce(2*hosts, r.renew)
-	lives, err := r.services.Liveness.All(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	lives := must.Get(r.services.Liveness.All(t.Context()))(t)
 	up := 0
 	for _, life := range lives {
 		if life.Up && life.Servers > 0 {

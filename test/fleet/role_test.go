@@ -12,6 +12,7 @@ import (
 
 	"salvor/client"
 	"salvor/store/storetest"
+	"salvor/test/must"
 	"salvor/test/program"
 	"salvor/wire/ironic"
 )
@@ -38,10 +39,7 @@ const siteOslo = "[conductor]\nconductor_group = oslo"
 // node enrolls and adopts one whose every request takes this long.
 func (p *plane) node(api *client.Client, group string, delay float64) string {
 	p.t.Helper()
-	node, err := api.CreateNode(p.t.Context(), client.Record{"driver": "fake-hardware", "conductor_group": group})
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	node := must.Get(api.CreateNode(p.t.Context(), client.Record{"driver": "fake-hardware", "conductor_group": group}))(p.t)
 	p.adopt(api, node.UUID)
 	if delay > 0 {
 		p.patch(api, node.UUID, "/driver_info/fake_delay", fmt.Sprint(delay))
@@ -60,16 +58,12 @@ func (p *plane) adopt(api *client.Client, id string) {
 
 func (p *plane) patch(api *client.Client, id, path, value string) {
 	p.t.Helper()
-	if _, err := api.PatchNode(p.t.Context(), id, []ironic.PatchOperation{{Op: "add", Path: path, Value: json.RawMessage(value)}}, false); err != nil {
-		p.t.Fatal(err)
-	}
+	must.Get(api.PatchNode(p.t.Context(), id, []ironic.PatchOperation{{Op: "add", Path: path, Value: json.RawMessage(value)}}, false))(p.t)
 }
 
 func decode(t testing.TB, r io.Reader, out any) {
 	t.Helper()
-	if err := json.NewDecoder(r).Decode(out); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.NewDecoder(r).Decode(out))
 }
 
 func (p *plane) ask(api *client.Client, id, verb string) {
@@ -78,9 +72,7 @@ func (p *plane) ask(api *client.Client, id, verb string) {
 	if verb == "rescue" {
 		r.RescuePassword = "fleet password"
 	}
-	if err := api.Provision(p.t.Context(), id, r); err != nil {
-		p.t.Fatal(err)
-	}
+	must.OK(p.t, api.Provision(p.t.Context(), id, r))
 }
 
 func (p *plane) reach(api *client.Client, id, state string) {
@@ -108,20 +100,14 @@ func until(t testing.TB, within time.Duration, holds func() (bool, string)) {
 
 func newClient(t testing.TB, url string) *client.Client {
 	t.Helper()
-	api, err := client.New(client.Config{Endpoint: url})
-	if err != nil {
-		t.Fatal(err)
-	}
+	api := must.Get(client.New(client.Config{Endpoint: url}))(t)
 	return api
 }
 
 // alive are the names of the conductors that live.
 func alive(t testing.TB, api *client.Client) string {
 	t.Helper()
-	all, err := api.List(t.Context(), client.Conductors, client.Query{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(api.List(t.Context(), client.Conductors, client.Query{}))(t)
 	var out []string
 	for _, c := range all {
 		if c["alive"] == true {
@@ -207,19 +193,14 @@ func TestTakeover(t *testing.T) {
 	node := p.node(api, "", 0.5)
 	held := func() string {
 		t.Helper()
-		n, err := api.Node(t.Context(), node, "reservation")
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := must.Get(api.Node(t.Context(), node, "reservation"))(t)
 		return n.Record.Text("reservation")
 	}
 	// begin asks for a verb and gives the conductor that has begun with it, and the other one.
 	begin := func(verb string) (owner, other string) {
 		t.Helper()
 		if verb == "power off" {
-			if err := api.SetPower(t.Context(), node, ironic.PowerRequest{Target: verb}); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, api.SetPower(t.Context(), node, ironic.PowerRequest{Target: verb}))
 		} else {
 			p.ask(api, node, verb)
 		}
@@ -268,9 +249,7 @@ func TestTakeover(t *testing.T) {
 func stop(t testing.TB, s *program.Server, within time.Duration) {
 	t.Helper()
 	began := time.Now()
-	if err := s.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Signal(syscall.SIGTERM))
 	select {
 	case <-s.Ended():
 		t.Logf("ended %s after SIGTERM", time.Since(began).Round(10*time.Millisecond))

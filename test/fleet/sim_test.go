@@ -19,6 +19,7 @@ import (
 
 	"salvor/client"
 	simulated "salvor/sim/fleet"
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -47,9 +48,7 @@ func rehearse(t *testing.T, s *program.Server, words ...string) (map[string]any,
 func TestSimulated(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"kernel", "initramfs"} {
-		if err := os.WriteFile(filepath.Join(dir, name), bytes.Repeat([]byte("not run here "), 512), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, name), bytes.Repeat([]byte("not run here "), 512), 0o600))
 	}
 	// Boot media are fetched at an address that must be known before the server listens.
 	var server atomic.Pointer[url.URL]
@@ -103,10 +102,7 @@ endpoint_override = %[2]s
 // TestSimulatedFaults: the shares of salvor sim make as many BMCs fail as they say, and those of a seed are the same at another control plane.
 func TestSimulatedFaults(t *testing.T) {
 	words := []string{"sim", "--nodes", "24", "--seed", "9", "--busy", "0.4"}
-	nobody, err := client.New(client.Config{Endpoint: "http://127.0.0.1:1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	nobody := must.Get(client.New(client.Config{Endpoint: "http://127.0.0.1:1"}))(t)
 	planned, err := simulated.New(simulated.Config{API: nobody, Nodes: 24, Seed: 9, HeartbeatInterval: time.Minute, Workers: 1, Faults: simulated.Rates{Busy: 0.4}})
 	if err != nil {
 		t.Fatal(err)
@@ -121,13 +117,8 @@ func TestSimulatedFaults(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), program.Path(t, "salvor"), append(words, "--url", s.URL)...)
 		var said bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &said, &said
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		api, err := client.New(client.Config{Endpoint: s.URL})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, cmd.Start())
+		api := must.Get(client.New(client.Config{Endpoint: s.URL}))(t)
 		for end := time.Now().Add(time.Minute); len(found[run]) < want; time.Sleep(100 * time.Millisecond) {
 			nodes, err := api.Nodes(t.Context(), client.Query{Detail: true})
 			if err != nil || time.Now().After(end) {
@@ -140,9 +131,7 @@ func TestSimulatedFaults(t *testing.T) {
 				}
 			}
 		}
-		if err := cmd.Process.Signal(os.Interrupt); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, cmd.Process.Signal(os.Interrupt))
 		_ = cmd.Wait()
 		slices.Sort(found[run])
 	}

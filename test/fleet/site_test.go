@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"salvor/client"
+	"salvor/test/must"
 	"salvor/test/program"
 	"salvor/wire/native"
 )
@@ -34,14 +35,10 @@ func newSiteWorld(t *testing.T) *siteWorld {
 	w.api = newClient(t, w.door.URL)
 	w.token = w.salvor("site", "create", "oslo-1", "--conductor-group", "oslo", "-f", "value", "-c", "token")
 	file := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(file, []byte(w.token+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte(w.token+"\n"), 0o600))
 	images := t.TempDir()
 	for name, content := range map[string][]byte{"kernel": w.kernel, "ramdisk": []byte("a ramdisk")} {
-		if err := os.WriteFile(filepath.Join(images, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(images, name), content, 0o600))
 	}
 	boot := "rescue_kernel = " + images + "/kernel\nrescue_ramdisk = " + images + "/ramdisk\n"
 	// The centre gives boot files away that it is configured for: the same files as the conductor's.
@@ -68,9 +65,7 @@ func (w *siteWorld) rescued(mac string) string {
 		w.t.Fatal(err)
 	}
 	id := node.UUID
-	if _, err := w.api.Create(w.t.Context(), client.Ports, client.Record{"node_uuid": id, "address": mac}); err != nil {
-		w.t.Fatal(err)
-	}
+	must.Get(w.api.Create(w.t.Context(), client.Ports, client.Record{"node_uuid": id, "address": mac}))(w.t)
 	w.adopt(w.api, id)
 	w.ask(w.api, id, "rescue")
 	w.reach(w.api, id, "rescue wait")
@@ -80,15 +75,9 @@ func (w *siteWorld) rescued(mac string) string {
 // plan asks the centre as a site does.
 func (w *siteWorld) plan(token, mac string) (*http.Response, native.SitePlan) {
 	w.t.Helper()
-	r, err := http.NewRequest(http.MethodGet, w.door.URL+native.SitePlanPath+"?mac="+url.QueryEscape(mac), nil)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	r := must.Get(http.NewRequest(http.MethodGet, w.door.URL+native.SitePlanPath+"?mac="+url.QueryEscape(mac), nil))(w.t)
 	r.Header.Set("Authorization", "Bearer "+token)
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	resp := must.Get(http.DefaultClient.Do(r))(w.t)
 	defer resp.Body.Close()
 	var p native.SitePlan
 	if resp.StatusCode == http.StatusOK {
@@ -100,10 +89,7 @@ func (w *siteWorld) plan(token, mac string) (*http.Response, native.SitePlan) {
 // get asks the site as a machine does; silence is status 0.
 func (w *siteWorld) get(path string) (int, string) {
 	w.t.Helper()
-	r, err := http.NewRequest(http.MethodGet, "http://"+w.site.Door("ramdisk")+path, nil)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	r := must.Get(http.NewRequest(http.MethodGet, "http://"+w.site.Door("ramdisk")+path, nil))(w.t)
 	r.Header.Set("X-OpenStack-Ironic-API-Version", "1.68")
 	c := http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := c.Do(r)
@@ -171,16 +157,12 @@ func TestSite(t *testing.T) {
 	})
 	w.conceals(plan.Token.Reveal())
 
-	if err := w.door.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.door.Signal(syscall.SIGSTOP))
 	boots("with the centre cut off")
 	w.site.Kill()
 	w.site.Start(t)
 	boots("restarted with the centre cut off")
-	if err := w.door.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.door.Signal(syscall.SIGCONT))
 	until(t, 20*time.Second, func() (bool, string) {
 		status, text := w.get("/v1/lookup?addresses=" + mac)
 		return status == http.StatusOK, text
@@ -202,17 +184,11 @@ func TestSite(t *testing.T) {
 
 func (w *siteWorld) heartbeat(id, token string, want int) {
 	w.t.Helper()
-	r, err := http.NewRequest(http.MethodPost, "http://"+w.site.Door("ramdisk")+"/v1/heartbeat/"+id,
-		strings.NewReader(`{"callback_url": "http://127.0.0.1:9999", "agent_token": "`+token+`", "agent_version": "x"}`))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	r := must.Get(http.NewRequest(http.MethodPost, "http://"+w.site.Door("ramdisk")+"/v1/heartbeat/"+id,
+		strings.NewReader(`{"callback_url": "http://127.0.0.1:9999", "agent_token": "`+token+`", "agent_version": "x"}`)))(w.t)
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("X-OpenStack-Ironic-API-Version", "1.68")
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	resp := must.Get(http.DefaultClient.Do(r))(w.t)
 	defer resp.Body.Close()
 	if text, _ := io.ReadAll(resp.Body); resp.StatusCode != want {
 		w.t.Errorf("a heartbeat through the site: %s %s; want %d", resp.Status, text, want)
@@ -227,7 +203,7 @@ func (w *siteWorld) holdsPlans() bool {
 // conceals looks for secrets in what the site has on its disk and in its log.
 func (w *siteWorld) conceals(secrets ...string) {
 	w.t.Helper()
-	err := filepath.WalkDir(w.site.State, func(path string, d fs.DirEntry, err error) error {
+	must.OK(w.t, filepath.WalkDir(w.site.State, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			return err
 		}
@@ -238,10 +214,7 @@ func (w *siteWorld) conceals(secrets ...string) {
 			}
 		}
 		return err
-	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	}))
 	for _, log := range []string{w.site.Log(), w.door.Log(), w.conductor.Log()} {
 		for _, s := range append(secrets, w.token) {
 			if strings.Contains(log, s) {

@@ -14,6 +14,7 @@ import (
 	"salvor/compute"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 const (
@@ -24,19 +25,12 @@ const (
 // powerOn begins a second node and adds it; what it gives back is its power supply.
 func (w *world) powerOn() (cut func()) {
 	w.Helper()
-	if err := os.Mkdir(w.at("c/two"), 0o755); err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, os.Mkdir(w.at("c/two"), 0o755))
 	cmd := exec.Command("unshare", "--net", "--mount", "--uts", "--pid", "--fork", "--mount-proc", "--kill-child=KILL", "bash", "testdata/second.sh", w.at("c"))
-	log, err := os.Create(w.at("c/two.log"))
-	if err != nil {
-		w.Fatal(err)
-	}
+	log := must.Get(os.Create(w.at("c/two.log")))(w)
 	defer log.Close()
 	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, cmd.Start())
 	w.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	if _, err := w.try("bash", "testdata/add.sh", w.at("c"), strconv.Itoa(cmd.Process.Pid)); err != nil {
 		said, _ := os.ReadFile(w.at("c/two.log"))
@@ -50,22 +44,14 @@ func (w *world) powerOn() (cut func()) {
 func (w *world) powerOff(node *exec.Cmd) {
 	w.Helper()
 	proc := fmt.Sprintf("/proc/%d/", node.Process.Pid)
-	network, err := os.Open(proc + "ns/net")
-	if err != nil {
-		w.Fatal(err)
-	}
+	network := must.Get(os.Open(proc + "ns/net"))(w)
 	defer network.Close()
-	children, err := os.ReadFile(proc + "task/" + strconv.Itoa(node.Process.Pid) + "/children")
-	if err != nil {
-		w.Fatal(err)
-	}
+	children := must.Get(os.ReadFile(proc + "task/" + strconv.Itoa(node.Process.Pid) + "/children"))(w)
 	first, err := strconv.Atoi(strings.TrimSpace(string(children)))
 	if err != nil {
 		w.Fatalf("the second node's first process: %v", err)
 	}
-	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, syscall.Kill(first, syscall.SIGKILL))
 	_ = node.Wait() // the first process is gone when all others are
 	w.run("ip", "route", "add", "unreachable", "10.79.0.2/32")
 	w.run("ip", "link", "del", "to-node2")
@@ -99,9 +85,7 @@ func evacuate(w *world, _ string, _ map[string]any) {
 	if _, err := plans.Run(w.Context(), p.ID, nil, admin); !problem.Is(err, problem.Conflict) {
 		w.Fatalf("without a receipt it is run: %v", err)
 	}
-	if _, err := w.services.Fences.Fence(w.Context(), source, compute.FenceArgs{Words: "its power is cut"}, admin); err != nil {
-		w.Fatal(err)
-	}
+	must.Get(w.services.Fences.Fence(w.Context(), source, compute.FenceArgs{Words: "its power is cut"}, admin))(w)
 	w.wait("the receipt", func() bool {
 		r, err := w.services.Fences.Receipt(w.Context(), nil, source)
 		return err == nil && len(r.Proofs) == 1 && r.Proofs[0].Evidence == compute.Attested

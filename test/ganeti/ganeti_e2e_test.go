@@ -16,6 +16,7 @@ import (
 	"salvor/hypervisor"
 	"salvor/hypervisor/ganeti"
 	"salvor/rescue"
+	"salvor/test/must"
 )
 
 // TestRescueOnGaneti is one cluster's day: each part goes on where the one before it ended.
@@ -138,9 +139,7 @@ func reconcile(w *world, id string, before map[string]any) {
 		ctx, cancel := context.WithTimeout(w.Context(), patience)
 		defer cancel()
 		var found []compute.Unsynced
-		if err := w.services.Reconciler.Answer(ctx, ids[0], &found); err != nil {
-			w.Fatal(err)
-		}
+		must.OK(w, w.services.Reconciler.Answer(ctx, ids[0], &found))
 		return found
 	}
 	w.run("gnt-instance", "modify", "-H", "boot_order=cdrom,cdrom_image_path="+w.at("c/isos/rescue.iso"), web)
@@ -162,10 +161,7 @@ func rapiAway(w *world, id string, before map[string]any) {
 	problem := func(named bool) {
 		w.Helper()
 		w.until(id, "name the cluster's problem", func(*compute.Server) bool {
-			row, err := w.store.Clusters().Get(w.Context(), nil, w.cluster.ID)
-			if err != nil {
-				w.Fatal(err)
-			}
+			row := must.Get(w.store.Clusters().Get(w.Context(), nil, w.cluster.ID))(w)
 			return (row.Problem != "") == named
 		})
 	}
@@ -183,10 +179,7 @@ func rapiAway(w *world, id string, before map[string]any) {
 
 // createAndDelete: an instance of our own making, with its size and its marks, and nothing left of it in the end.
 func createAndDelete(w *world, _ string, _ map[string]any) {
-	client, err := ganeti.New(ganeti.Config{URL: w.cluster.URL, User: w.cluster.User, Password: w.cluster.Password, CA: w.cluster.CA})
-	if err != nil {
-		w.Fatal(err)
-	}
+	client := must.Get(ganeti.New(ganeti.Config{URL: w.cluster.URL, User: w.cluster.User, Password: w.cluster.Password, CA: w.cluster.CA}))(w)
 	h := ganeti.Host{Client: client, Node: node}
 	id := uuid.NewString()
 	d := hypervisor.Domain{Spec: compute.Spec{
@@ -203,9 +196,7 @@ func createAndDelete(w *world, _ string, _ map[string]any) {
 	}
 	define := func() {
 		w.Helper()
-		if err := h.Define(w.Context(), d); err != nil {
-			w.Fatal(err)
-		}
+		must.OK(w, h.Define(w.Context(), d))
 	}
 	define()
 	define()
@@ -213,14 +204,10 @@ func createAndDelete(w *world, _ string, _ map[string]any) {
 	d.Epoch, d.RAM = 2, 384
 	define()
 	guest(compute.PowerOff, 384)
-	if _, err := h.SetPower(w.Context(), id, hypervisor.Power{State: compute.PowerOn}); err != nil {
-		w.Fatal(err)
-	}
+	must.Get(h.SetPower(w.Context(), id, hypervisor.Power{State: compute.PowerOn}))(w)
 	guest(compute.PowerOn, 384)
 	for range 2 {
-		if err := h.Remove(w.Context(), id); err != nil {
-			w.Fatal(err)
-		}
+		must.OK(w, h.Remove(w.Context(), id))
 	}
 	if list := w.run("gnt-instance", "list", "--no-headers", "-o", "name"); strings.TrimSpace(list) != web {
 		w.Errorf("left: %s", list)

@@ -29,6 +29,7 @@ import (
 	"salvor/secret"
 	"salvor/store"
 	"salvor/store/storetest"
+	"salvor/test/must"
 )
 
 const (
@@ -68,10 +69,7 @@ func (w *world) at(parts ...string) string {
 
 func (w *world) run(name string, args ...string) string {
 	w.Helper()
-	out, err := w.try(name, args...)
-	if err != nil {
-		w.Fatal(err)
-	}
+	out := must.Get(w.try(name, args...))(w)
 	return out
 }
 
@@ -98,16 +96,11 @@ func (w *world) conduct() {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	con := server.New(server.Config{Store: st, Compute: w.services, Log: log, Now: time.Now,
 		Hypervisors: driven, Clusters: driven, RescueImagePath: w.at("c/isos"), SoftOffTimeout: 10 * time.Second})
-	r, err := job.NewRunner(job.Config{
+	r := must.Get(job.NewRunner(job.Config{
 		Store: st, Definitions: con.Definitions(), Workers: 4, Now: time.Now, Log: log, Die: func(why string) { panic(why) },
 		Conductor: job.Conductor{ID: "c", Incarnation: uuid.NewString(), Hostname: "c", Groups: []string{""}, Description: json.RawMessage(`{}`)},
-	})
-	if err != nil {
-		w.Fatal(err)
-	}
-	if err := r.Join(w.Context()); err != nil {
-		w.Fatal(err)
-	}
+	}))(w)
+	must.OK(w, r.Join(w.Context()))
 	ctx, cancel := context.WithCancel(context.Background())
 	var ended sync.WaitGroup
 	ended.Go(func() { _ = r.Run(ctx, 0) })
@@ -118,39 +111,27 @@ func (w *world) conduct() {
 // join makes the cluster known, and the rescue images.
 func (w *world) join() {
 	w.Helper()
-	pem, err := os.ReadFile("/var/lib/ganeti/rapi.pem")
-	if err != nil {
-		w.Fatal(err)
-	}
+	pem := must.Get(os.ReadFile("/var/lib/ganeti/rapi.pem"))(w)
 	w.cluster = &compute.Cluster{Name: "gnt", URL: "https://127.0.0.1:5080", User: "salvor", Password: secret.New("s3cret"), CA: string(pem)}
-	if err := w.services.Clusters.Create(w.Context(), w.cluster, admin.Asker); err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, w.services.Clusters.Create(w.Context(), w.cluster, admin.Asker))
 	w.image = w.addImage("rescue.iso")
 }
 
 func (w *world) addImage(location string) *rescue.Image {
 	w.Helper()
 	img := &rescue.Image{Name: location, Source: rescue.Source{Kind: rescue.ISO, Access: rescue.NoAccess, LocationType: rescue.LocationFile, Location: location}}
-	if err := w.services.RescueImages.Create(w.Context(), img, admin.Asker); err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, w.services.RescueImages.Create(w.Context(), img, admin.Asker))
 	return img
 }
 
 // adopt makes the instance a server.
 func (w *world) adopt(instance string) string {
 	w.Helper()
-	id, err := w.services.Reconciler.AskAdoption(w.Context(), w.cluster.ID, compute.ClusterAdoptArgs{Instance: instance, OS: "debian"}, admin)
-	if err != nil {
-		w.Fatal(err)
-	}
+	id := must.Get(w.services.Reconciler.AskAdoption(w.Context(), w.cluster.ID, compute.ClusterAdoptArgs{Instance: instance, OS: "debian"}, admin))(w)
 	var a compute.Adopted
 	ctx, cancel := context.WithTimeout(w.Context(), patience)
 	defer cancel()
-	if err := w.services.Reconciler.Answer(ctx, id, &a); err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, w.services.Reconciler.Answer(ctx, id, &a))
 	return a.ServerID
 }
 
@@ -247,9 +228,6 @@ func (w *world) console(after int, words string) int {
 // use counts the sessions that hold the image.
 func (w *world) use(img *rescue.Image) int {
 	w.Helper()
-	use, err := w.services.RescueImages.Use(w.Context())
-	if err != nil {
-		w.Fatal(err)
-	}
+	use := must.Get(w.services.RescueImages.Use(w.Context()))(w)
 	return use[img.Num]
 }

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"salvor/test/must"
 )
 
 // step is a command of a page with the output that the page shows.
@@ -70,14 +72,8 @@ func compare(shows []string, printed string) error {
 
 func readSteps(t *testing.T) []step {
 	t.Helper()
-	b, err := os.ReadFile("../../docs/getting-started.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	steps, err := stepsOf(string(b))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(os.ReadFile("../../docs/getting-started.md"))(t)
+	steps := must.Get(stepsOf(string(b)))(t)
 	return steps
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"salvor/lab"
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -69,10 +70,7 @@ func TestGettingStarted(t *testing.T) {
 
 func newWalk(t *testing.T) *walk {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := must.Get(os.Executable())(t)
 	l, err := lab.Up(t.Context(), lab.Spec{Name: "started", Firmware: lab.BIOS, Memory: 1024, StateDir: t.TempDir(), Program: []string{self}, Leashed: true})
 	if err != nil {
 		t.Fatal(err)
@@ -150,12 +148,8 @@ func (w *walk) takeRamdisk(command string) {
 	w.Helper()
 	words := strings.Fields(command)
 	out := filepath.Join(w.dir, words[len(words)-1])
-	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
-		w.Fatal(err)
-	}
-	if err := os.CopyFS(out, os.DirFS(os.Getenv("SALVOR_RAMDISK"))); err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, os.MkdirAll(filepath.Dir(out), 0o755))
+	must.OK(w, os.CopyFS(out, os.DirFS(os.Getenv("SALVOR_RAMDISK"))))
 }
 
 // command is a shell of the walk inside of the lab.

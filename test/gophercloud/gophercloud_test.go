@@ -23,6 +23,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/pagination"
 
 	"salvor/driver/drivertest"
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -43,9 +44,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	images := t.TempDir()
 	for _, name := range []string{"kernel", "ramdisk"} {
-		if err := os.WriteFile(filepath.Join(images, name), []byte("no machine boots it here"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(images, name), []byte("no machine boots it here"), 0o600))
 	}
 	s := program.Serve(t, fmt.Sprintf(`
 [DEFAULT]
@@ -60,10 +59,7 @@ rescue_password_in_lookup = true
 [ramdisk]
 listen = 127.0.0.1:0
 `, images))
-	api, err := noauth.NewBareMetalNoAuth(noauth.EndpointOpts{IronicEndpoint: s.URL + "/v1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	api := must.Get(noauth.NewBareMetalNoAuth(noauth.EndpointOpts{IronicEndpoint: s.URL + "/v1"}))(t)
 	api.Microversion = "1.115"
 	bmc := drivertest.NewBMC("admin", "calvin")
 	server := httptest.NewServer(bmc)

@@ -18,6 +18,7 @@ import (
 	"github.com/go-crypt/crypt"
 	"github.com/go-crypt/crypt/algorithm/shacrypt"
 
+	"salvor/test/must"
 	"salvor/test/program"
 	"salvor/wire/ironic"
 )
@@ -96,21 +97,15 @@ func startRamdisk(t *testing.T, commandLine string) *ramdisk {
 	t.Helper()
 	r := &ramdisk{t: t, root: t.TempDir(), ended: make(chan error, 1)}
 	line := filepath.Join(t.TempDir(), "cmdline")
-	if err := os.Mkdir(filepath.Join(r.root, "etc"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Mkdir(filepath.Join(r.root, "etc"), 0o755))
 	for name, text := range map[string]string{filepath.Join(r.root, "etc", "shadow"): oldShadow, line: commandLine} {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(name, []byte(text), 0o600))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, program.Path(t, "salvor-agent"), "run",
 		"--root", r.root, "--cmdline", line, "--listen", "127.0.0.1:0", "--mac", mac, "--debug")
 	cmd.Stdout, cmd.Stderr = &r.log, &r.log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, cmd.Start())
 	gone := make(chan struct{})
 	go func() {
 		r.ended <- cmd.Wait()
@@ -148,10 +143,7 @@ func (r *ramdisk) handedOver(password string) {
 	case <-time.After(patience):
 		r.t.Fatal("the agent does not end")
 	}
-	text, err := os.ReadFile(filepath.Join(r.root, "etc", "shadow"))
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(filepath.Join(r.root, "etc", "shadow")))(r.t)
 	hash := ""
 	for line := range strings.Lines(string(text)) {
 		fields := strings.Split(strings.TrimSpace(line), ":")
@@ -174,9 +166,7 @@ func (r *ramdisk) handedOver(password string) {
 func opens(t *testing.T, password, hash string) bool {
 	t.Helper()
 	decoder := crypt.NewDecoder()
-	if err := shacrypt.RegisterDecoder(decoder); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, shacrypt.RegisterDecoder(decoder))
 	digest, err := decoder.Decode(hash)
 	if err != nil {
 		t.Fatalf("%q: %v", hash, err)

@@ -81,18 +81,12 @@ key_repository = DIR/fernet
 [credential]
 key_repository = DIR/fernet
 `, "DIR", k.dir)
-	if err := os.WriteFile(k.path("keystone.conf"), []byte(text), 0o600); err != nil {
-		k.t.Fatal(err)
-	}
-	if err := os.Mkdir(k.path("fernet"), 0o700); err != nil {
-		k.t.Fatal(err)
-	}
+	must.OK(k.t, os.WriteFile(k.path("keystone.conf"), []byte(text), 0o600))
+	must.OK(k.t, os.Mkdir(k.path("fernet"), 0o700))
 	for _, name := range []string{"0", "1"} {
 		key := make([]byte, 32)
 		_, _ = rand.Read(key)
-		if err := os.WriteFile(filepath.Join(k.path("fernet"), name), []byte(base64.URLEncoding.EncodeToString(key)), 0o600); err != nil {
-			k.t.Fatal(err)
-		}
+		must.OK(k.t, os.WriteFile(filepath.Join(k.path("fernet"), name), []byte(base64.URLEncoding.EncodeToString(key)), 0o600))
 	}
 }
 
@@ -165,10 +159,7 @@ func (k *keystone) start() {
 // as logs a user in.
 func (k *keystone) as(user, password string, scope *gophercloud.AuthScope) *gophercloud.ServiceClient {
 	k.t.Helper()
-	provider, err := openstack.NewClient(k.URL)
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	provider := must.Get(openstack.NewClient(k.URL))(k.t)
 	auth := tokens.AuthOptions{Username: user, Password: password, DomainName: "Default", Scope: tokens.Scope{
 		System: scope.System, ProjectID: scope.ProjectID, ProjectName: scope.ProjectName, DomainName: scope.DomainName,
 	}, AllowReauth: true}

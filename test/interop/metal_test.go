@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"salvor/client"
+	"salvor/test/must"
 	"salvor/test/program"
 	"salvor/wire/ironic"
 )
@@ -100,17 +101,10 @@ func (e *endpoint) note(r *http.Request, body []byte, status int) {
 // available enrolls a machine that can be had.
 func (e *endpoint) available(t *testing.T, fields client.Record) string {
 	t.Helper()
-	n, err := e.CreateNode(t.Context(), fields)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := e.Create(t.Context(), client.Ports, client.Record{"node_uuid": n.UUID, "address": mac}); err != nil {
-		t.Fatal(err)
-	}
+	n := must.Get(e.CreateNode(t.Context(), fields))(t)
+	must.Get(e.Create(t.Context(), client.Ports, client.Record{"node_uuid": n.UUID, "address": mac}))(t)
 	for _, step := range []struct{ verb, state string }{{"manage", "manageable"}, {"provide", "available"}} {
-		if err := e.Provision(t.Context(), n.UUID, ironic.ProvisionRequest{Target: step.verb}); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, e.Provision(t.Context(), n.UUID, ironic.ProvisionRequest{Target: step.verb}))
 		e.reach(t, n.UUID, step.state)
 	}
 	return n.UUID
@@ -159,10 +153,7 @@ func (c *tenancy) settles(id, node string, wants ...string) map[string]any {
 		srv := c.call(http.MethodGet, "/compute/v2.1/servers/"+id, nil)["server"].(map[string]any)
 		status, _ := srv["status"].(string)
 		if slices.Contains(wants, status) && srv["OS-EXT-STS:task_state"] == nil {
-			n, err := c.node.Node(c.t.Context(), node)
-			if err != nil {
-				c.t.Fatal(err)
-			}
+			n := must.Get(c.node.Node(c.t.Context(), node))(c.t)
 			c.story = append(c.story, fmt.Sprintf("%s: node %s, instance %v", status, n.ProvisionState, n.InstanceUUID == id))
 			return srv
 		}
@@ -230,14 +221,9 @@ func TestServersUnderIronic(t *testing.T) {
 // refused rescues a machine whose ramdisk cannot be had.
 func refused(t *testing.T, s *realIronic, e *endpoint) {
 	t.Helper()
-	nodes, err := e.Nodes(t.Context(), client.Query{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	nodes := must.Get(e.Nodes(t.Context(), client.Query{}))(t)
 	for _, n := range nodes {
-		if err := e.DeleteNode(t.Context(), n.UUID); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, e.DeleteNode(t.Context(), n.UUID))
 	}
 	missing := "file://" + s.dir + "/missing"
 	node := e.available(t, client.Record{

@@ -12,6 +12,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2"
 	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/tokens"
 
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -28,15 +29,9 @@ func TestKeystoneComesAndGoes(t *testing.T) {
 	}
 	ask := func(token string) *http.Response {
 		t.Helper()
-		r, err := http.NewRequest(http.MethodGet, s.URL+"/v1/nodes", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(http.NewRequest(http.MethodGet, s.URL+"/v1/nodes", nil))(t)
 		r.Header.Set("X-Auth-Token", token)
-		resp, err := (&http.Client{Timeout: patience}).Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		resp := must.Get((&http.Client{Timeout: patience}).Do(r))(t)
 		resp.Body.Close()
 		return resp
 	}
@@ -62,9 +57,7 @@ func TestKeystoneComesAndGoes(t *testing.T) {
 	}
 
 	// It hangs, which is worse than an end: connections are taken and nothing is answered.
-	if err := k.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, k.cmd.Process.Signal(syscall.SIGSTOP))
 	resumed := false
 	resume := func() {
 		if !resumed {

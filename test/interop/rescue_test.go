@@ -32,24 +32,15 @@ type compute struct {
 // call asks it as the administrator.
 func (c *compute) call(method, path string, body any) map[string]any {
 	c.t.Helper()
-	text, err := json.Marshal(body)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	text := must.Get(json.Marshal(body))(c.t)
 	kind := "application/json"
 	if raw, ok := body.([]byte); ok {
 		text, kind = raw, "application/octet-stream"
 	}
-	request, err := http.NewRequestWithContext(c.t.Context(), method, c.url+path, bytes.NewReader(text))
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	request := must.Get(http.NewRequestWithContext(c.t.Context(), method, c.url+path, bytes.NewReader(text)))(c.t)
 	request.Header.Set("X-Auth-Token", c.token)
 	request.Header.Set("Content-Type", kind)
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	response := must.Get(http.DefaultClient.Do(request))(c.t)
 	defer response.Body.Close()
 	said, err := io.ReadAll(response.Body)
 	if err != nil || response.StatusCode >= 300 {
@@ -91,12 +82,9 @@ func newCompute(t testing.TB, k *keystone) *compute {
 	c := &compute{t: t, url: s.URL, token: admin.Token()}
 	join := c.call(http.MethodPost, "/salvor/v1/join-tokens", map[string]any{})["token"].(string)
 	var log program.Buffer
-	h, err := sim.StartHost(t.Context(), sim.Config{
+	h := must.Get(sim.StartHost(t.Context(), sim.Config{
 		Controller: "https://" + door, Token: secret.New(join), StateDir: t.TempDir(), Name: "vm1", Log: slog.New(slog.NewTextHandler(&log, nil)),
-	}, sim.NewMachine())
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, sim.NewMachine()))(t)
 	t.Cleanup(func() {
 		if err := h.Stop(); err != nil {
 			t.Errorf("the host ended with %v", err)
@@ -155,8 +143,6 @@ pause = true
 run_validation = false
 `
 	w.write(dir, "tempest.conf", text)
-	if err := os.MkdirAll(filepath.Join(dir, "lock"), 0o700); err != nil {
-		w.keystone.t.Fatal(err)
-	}
+	must.OK(w.keystone.t, os.MkdirAll(filepath.Join(dir, "lock"), 0o700))
 	return []string{"TEMPEST_CONFIG_DIR=" + dir, "TEMPEST_CONFIG=tempest.conf"}
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"salvor/client"
+	"salvor/test/must"
 	"salvor/wire/ironic"
 )
 
@@ -39,14 +40,10 @@ func startIronic(t testing.TB) *realIronic {
 	t.Helper()
 	s := &realIronic{t: t, dir: t.TempDir()}
 	for _, name := range []string{"state", "tftp", "certificates"} {
-		if err := os.Mkdir(filepath.Join(s.dir, name), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Mkdir(filepath.Join(s.dir, name), 0o755))
 	}
 	for _, name := range []string{"kernel", "ramdisk"} {
-		if err := os.WriteFile(filepath.Join(s.dir, name), []byte(name), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(s.dir, name), []byte(name), 0o644))
 	}
 	t.Cleanup(func() {
 		s.stop()
@@ -76,10 +73,7 @@ func startIronic(t testing.TB) *realIronic {
 }
 
 func freePort(t testing.TB) int {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer listener.Close()
 	return listener.Addr().(*net.TCPAddr).Port
 }
@@ -139,9 +133,7 @@ endpoint_override = http://127.0.0.1:PORT
 [oslo_concurrency]
 lock_path = DIR/state/lock
 `)
-	if err := os.WriteFile(filepath.Join(s.dir, "ironic.conf"), []byte(text), 0o600); err != nil {
-		s.t.Fatal(err)
-	}
+	must.OK(s.t, os.WriteFile(filepath.Join(s.dir, "ironic.conf"), []byte(text), 0o600))
 }
 
 // command is one of Ironic's programs by the module of its entry point.
@@ -156,16 +148,11 @@ func (s *realIronic) command(module string, args ...string) *exec.Cmd {
 // start tells whether the API came up.
 func (s *realIronic) start() bool {
 	s.t.Helper()
-	log, err := os.Create(filepath.Join(s.dir, "log"))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	log := must.Get(os.Create(filepath.Join(s.dir, "log")))(s.t)
 	defer log.Close()
 	s.cmd = s.command("singleprocess")
 	s.cmd.Stdout, s.cmd.Stderr = log, log
-	if err := s.cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
+	must.OK(s.t, s.cmd.Start())
 	ended := make(chan struct{})
 	s.ended = ended
 	go func(cmd *exec.Cmd) {
@@ -207,10 +194,7 @@ func (s *realIronic) log() string {
 
 func (s *realIronic) connect(port int) {
 	s.t.Helper()
-	api, err := client.New(client.Config{Endpoint: fmt.Sprintf("http://127.0.0.1:%d", port)})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	api := must.Get(client.New(client.Config{Endpoint: fmt.Sprintf("http://127.0.0.1:%d", port)}))(s.t)
 	s.api = api
 }
 
@@ -218,17 +202,12 @@ func (s *realIronic) connect(port int) {
 func (s *realIronic) adopted(mac string) *client.Node {
 	s.t.Helper()
 	kernel, ramdisk := "file://"+filepath.Join(s.dir, "kernel"), "file://"+filepath.Join(s.dir, "ramdisk")
-	node, err := s.api.CreateNode(s.t.Context(), client.Record{
+	node := must.Get(s.api.CreateNode(s.t.Context(), client.Record{
 		"driver": "fake-hardware", "deploy_interface": "direct", "rescue_interface": "agent", "management_interface": "noop",
 		"instance_info": client.Record{"image_source": "http://127.0.0.1:1/image", "image_checksum": strings.Repeat("0", 32), "image_type": "whole-disk"},
 		"driver_info":   client.Record{"deploy_kernel": kernel, "deploy_ramdisk": ramdisk, "rescue_kernel": kernel, "rescue_ramdisk": ramdisk},
-	})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if _, err := s.api.Create(s.t.Context(), client.Ports, client.Record{"node_uuid": node.UUID, "address": mac}); err != nil {
-		s.t.Fatal(err)
-	}
+	}))(s.t)
+	must.Get(s.api.Create(s.t.Context(), client.Ports, client.Record{"node_uuid": node.UUID, "address": mac}))(s.t)
 	s.provision(node.UUID, ironic.ProvisionRequest{Target: "manage"}, "manageable")
 	return s.provision(node.UUID, ironic.ProvisionRequest{Target: "adopt"}, "active")
 }
@@ -263,10 +242,7 @@ func (s *realIronic) reach(node, want string) *client.Node {
 // commandLine is the kernel command line with which Ironic's PXE boots the machine's ramdisk.
 func (s *realIronic) commandLine(mac string) string {
 	s.t.Helper()
-	text, err := os.ReadFile(filepath.Join(s.dir, "tftp", "pxelinux.cfg", "01-"+strings.ReplaceAll(mac, ":", "-")))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(filepath.Join(s.dir, "tftp", "pxelinux.cfg", "01-"+strings.ReplaceAll(mac, ":", "-"))))(s.t)
 	_, deploy, _ := strings.Cut(string(text), "label deploy\n")
 	for line := range strings.Lines(deploy) {
 		if line, ok := strings.CutPrefix(line, "append "); ok {

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -121,10 +122,7 @@ func (s *suite) run(t *testing.T, w *cloud, chosen []string) []ended {
 	dir := t.TempDir()
 	env := append(os.Environ(), s.prepare(w, dir)...)
 	env = append(env, "no_proxy=*", "PYTHONDONTWRITEBYTECODE=1", "PYTHONWARNINGS=ignore", "HOME="+dir)
-	text, err := shipped.ReadFile("suite.py")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(shipped.ReadFile("suite.py"))(t)
 	script := write(t, dir, "suite.py", string(text))
 	var mu sync.Mutex
 	var all []ended
@@ -224,12 +222,8 @@ func (s *suite) hold(t *testing.T, all []ended, whole bool) {
 func write(t testing.TB, dir, name, text string) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	must.OK(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -307,13 +301,9 @@ os_project_domain_id = default
 os_identity_api_version = 3
 `)
 	bin := filepath.Join(dir, ".tox", "functional", "bin")
-	if err := os.MkdirAll(bin, 0o700); err != nil {
-		w.keystone.t.Fatal(err)
-	}
+	must.OK(w.keystone.t, os.MkdirAll(bin, 0o700))
 	for _, name := range []string{"openstack", "baremetal"} {
-		if err := os.Symlink("/usr/bin/"+name, filepath.Join(bin, name)); err != nil {
-			w.keystone.t.Fatal(err)
-		}
+		must.OK(w.keystone.t, os.Symlink("/usr/bin/"+name, filepath.Join(bin, name)))
 	}
 	return []string{"IRONICCLIENT_TEST_CONFIG=" + file, "OS_REGION_NAME=Lenient"}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -28,10 +29,7 @@ var transcriber string
 // readTranscript reads the file anew: -update may just have written it.
 func readTranscript(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("transcript.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("transcript.txt"))(t)
 	return string(text)
 }
 
@@ -39,9 +37,7 @@ func readTranscript(t *testing.T) string {
 // server, once as "openstack baremetal ..." and once as "baremetal ...", and compares what they say.
 func TestTranscript(t *testing.T) {
 	if *update {
-		if err := os.WriteFile("transcript.txt", []byte(transcribe(t, readTranscript(t), "baremetal", true)), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile("transcript.txt", []byte(transcribe(t, readTranscript(t), "baremetal", true)), 0o644))
 		return
 	}
 	transcript := readTranscript(t)

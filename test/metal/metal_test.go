@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"salvor/client"
+	"salvor/test/must"
 )
 
 // TestLife: a machine of our own endpoint becomes a server, is switched, rescued, put back and given back.
@@ -129,19 +130,13 @@ func TestFollow(t *testing.T) {
 	c.endpoint("self", 1)
 	id := c.create("web")
 	c.is(id, "ACTIVE")
-	if err := c.api.SetPower(t.Context(), node, off); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.api.SetPower(t.Context(), node, off))
 	c.is(id, "SHUTOFF")
-	if err := c.api.Provision(t.Context(), node, rescueWith("beside us")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.api.Provision(t.Context(), node, rescueWith("beside us")))
 	c.is(id, "RESCUE")
 	c.must(id, object{"unrescue": nil})
 	c.is(id, "ACTIVE")
-	if err := c.api.Provision(t.Context(), node, undeploy); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.api.Provision(t.Context(), node, undeploy))
 	srv := c.is(id, "ERROR")
 	if !strings.Contains(fmt.Sprint(srv["fault"]), "machine is gone") {
 		t.Errorf("its fault: %v", srv["fault"])
@@ -170,10 +165,7 @@ func TestRescueFailure(t *testing.T) {
 		t.Errorf("its fault: %s", fault)
 	}
 	t.Log(fault)
-	n, err := c.api.Node(t.Context(), node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := must.Get(c.api.Node(t.Context(), node))(t)
 	t.Logf("the node: %s: %s", n.ProvisionState, n.LastError)
 }
 
@@ -204,9 +196,7 @@ func TestVolume(t *testing.T) {
 	}
 	gone(early)
 	c.becomes(node, "available")
-	if _, err := c.api.Create(t.Context(), client.VolumeConnectors, client.Record{"node_uuid": node, "type": "iqn", "connector_id": "iqn.2026-11.test:m1"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(c.api.Create(t.Context(), client.VolumeConnectors, client.Record{"node_uuid": node, "type": "iqn", "connector_id": "iqn.2026-11.test:m1"}))(t)
 	c.eventually("the endpoint tells its machine again", func() error {
 		if hosts := c.call(http.MethodGet, "/salvor/v1/hosts", nil); !strings.Contains(fmt.Sprint(hosts), "CUSTOM_BAREMETAL:1") {
 			return fmt.Errorf("%v", hosts)

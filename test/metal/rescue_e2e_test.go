@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"salvor/lab"
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -44,10 +45,7 @@ type rack struct {
 
 func newRack(t *testing.T) *rack {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := must.Get(os.Executable())(t)
 	l, err := lab.Up(t.Context(), lab.Spec{Name: "metal", Firmware: lab.BIOS, Memory: 1024, StateDir: t.TempDir(), Program: []string{self}, Leashed: true})
 	if err != nil {
 		t.Fatal(err)
@@ -87,10 +85,7 @@ shutdown_timeout = 2
 func ramdisk(t *testing.T) string {
 	t.Helper()
 	if dir := os.Getenv("SALVOR_RAMDISK"); dir != "" {
-		dir, err := filepath.Abs(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		dir := must.Get(filepath.Abs(dir))(t)
 		return dir
 	}
 	dir := t.TempDir()
@@ -108,9 +103,7 @@ func (r *rack) takeDisk() string {
 		r.Fatalf("qemu-img (package qemu-utils): %v\n%s", err, out)
 	}
 	for _, size := range []int64{0, diskSize} {
-		if err := os.Truncate(r.machine.Disk, size); err != nil {
-			r.Fatal(err)
-		}
+		must.OK(r, os.Truncate(r.machine.Disk, size))
 	}
 	return image
 }
@@ -136,10 +129,7 @@ func (r *rack) call(method, path string, body any) object {
 	case io.Reader:
 		kind, stdin = "application/octet-stream", b
 	default:
-		raw, err := json.Marshal(b)
-		if err != nil {
-			r.Fatal(err)
-		}
+		raw := must.Get(json.Marshal(b))(r)
 		stdin = bytes.NewReader(raw)
 	}
 	args := []string{"curl", "-sS", "--fail-with-body", "-X", method, "-H", "X-OpenStack-Ironic-API-Version: 1.87", "-H", "Content-Type: " + kind, r.server.URL + path}
@@ -243,10 +233,7 @@ func TestRescueOnMetal(t *testing.T) {
 	flavor := r.call("POST", "/compute/v2.1/flavors", object{"flavor": object{"name": "metal", "ram": 1024, "vcpus": 1, "disk": 0}})["flavor"].(object)["id"].(string)
 	r.call("POST", "/compute/v2.1/flavors/"+flavor+"/os-extra_specs", object{"extra_specs": object{"resources:CUSTOM_BAREMETAL": "1"}})
 	kept := r.call("POST", "/image/v2/images", object{"name": "tenant", "disk_format": "qcow2", "container_format": "bare"})["id"].(string)
-	f, err := os.Open(image)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(os.Open(image))(t)
 	defer f.Close()
 	r.call("PUT", "/image/v2/images/"+kept+"/file", f)
 	r.call("POST", "/salvor/v1/clusters", object{"name": "metal", "kind": "ironic", "url": "self"})

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"salvor/client"
+	"salvor/test/must"
 	"salvor/test/program"
 	"salvor/wire/ironic"
 )
@@ -34,9 +35,7 @@ func newCloud(t *testing.T, more string) *cloud {
 	t.Helper()
 	images := t.TempDir()
 	for _, name := range []string{"kernel", "initramfs"} {
-		if err := os.WriteFile(filepath.Join(images, name), []byte("no machine boots this "+name), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(images, name), []byte("no machine boots this "+name), 0o600))
 	}
 	c := &cloud{T: t}
 	c.server = program.Serve(t, fmt.Sprintf("[conductor]\nautomated_clean = false\nrescue_kernel = %[1]s/kernel\nrescue_ramdisk = %[1]s/initramfs\n"+
@@ -86,21 +85,12 @@ func (c *cloud) ask(method, path string, body any) (int, object) {
 			c.Fatal(err)
 		}
 	}
-	request, err := http.NewRequestWithContext(c.Context(), method, c.server.URL+path, bytes.NewReader(text))
-	if err != nil {
-		c.Fatal(err)
-	}
+	request := must.Get(http.NewRequestWithContext(c.Context(), method, c.server.URL+path, bytes.NewReader(text)))(c)
 	request.Header.Set("Content-Type", kind)
 	request.Header.Set("OpenStack-API-Version", "compute 2.87")
-	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		c.Fatal(err)
-	}
+	answer := must.Get(http.DefaultClient.Do(request))(c)
 	defer answer.Body.Close()
-	said, err := io.ReadAll(answer.Body)
-	if err != nil {
-		c.Fatal(err)
-	}
+	said := must.Get(io.ReadAll(answer.Body))(c)
 	var out object
 	_ = json.Unmarshal(said, &out)
 	return answer.StatusCode, out
@@ -123,17 +113,10 @@ func (c *cloud) node(name string, more client.Record) string {
 	for k, v := range more {
 		fields[k] = v
 	}
-	n, err := c.api.CreateNode(c.Context(), fields)
-	if err != nil {
-		c.Fatal(err)
-	}
-	if _, err := c.api.Create(c.Context(), client.Ports, client.Record{"node_uuid": n.UUID, "address": macOf(name)}); err != nil {
-		c.Fatal(err)
-	}
+	n := must.Get(c.api.CreateNode(c.Context(), fields))(c)
+	must.Get(c.api.Create(c.Context(), client.Ports, client.Record{"node_uuid": n.UUID, "address": macOf(name)}))(c)
 	for _, step := range []struct{ verb, state string }{{"manage", "manageable"}, {"provide", "available"}} {
-		if err := c.api.Provision(c.Context(), n.UUID, ironic.ProvisionRequest{Target: step.verb}); err != nil {
-			c.Fatal(err)
-		}
+		must.OK(c, c.api.Provision(c.Context(), n.UUID, ironic.ProvisionRequest{Target: step.verb}))
 		c.becomes(n.UUID, step.state)
 	}
 	return n.UUID

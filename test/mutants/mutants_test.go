@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"salvor/test/must"
 )
 
 const someRow = `# a comment
@@ -42,10 +44,7 @@ func TestARowIsRead(t *testing.T) {
 
 // TestARowWithoutNewText removes its old text.
 func TestARowWithoutNewText(t *testing.T) {
-	rows, err := parseTable("mutant A1 a.go\nwhat w\ntest ./a -run T\n-\tif bad {\n-\t\treturn\n-\t}\n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := must.Get(parseTable("mutant A1 a.go\nwhat w\ntest ./a -run T\n-\tif bad {\n-\t\treturn\n-\t}\n"))(t)
 	if got, err := rows[0].apply("a\n\tif bad {\n\t\treturn\n\t}\nb\n"); err != nil || got != "a\n\nb\n" {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -122,10 +121,7 @@ func TestOptions(t *testing.T) {
 
 // TestTheTable holds the committed table to the sources: no row is stale.
 func TestTheTable(t *testing.T) {
-	rows, err := parseTable(table)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := must.Get(parseTable(table))(t)
 	root := filepath.Join("..", "..")
 	run := 0
 	for _, m := range rows {
@@ -150,16 +146,10 @@ func TestTheTable(t *testing.T) {
 func hasTests(t *testing.T, folder, run string) bool {
 	t.Helper()
 	top, _, _ := strings.Cut(run, "/")
-	named, err := regexp.Compile(top)
-	if err != nil {
-		t.Fatal(err)
-	}
+	named := must.Get(regexp.Compile(top))(t)
 	files, _ := filepath.Glob(filepath.Join(strings.TrimSuffix(folder, "..."), "*_test.go"))
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(file))(t)
 		for _, test := range declaredTest.FindAllSubmatch(text, -1) {
 			if named.Match(test[1]) {
 				return true
@@ -182,12 +172,8 @@ func lamp(t *testing.T) *laboratory {
 			"func TestRed(t *testing.T) { t.Error(\"red\") }\n\nfunc TestSkipped(t *testing.T) { t.Skip(\"no root\") }\n\nfunc TestWait(t *testing.T) { Wait(3) }\n",
 	} {
 		file := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		must.OK(t, os.WriteFile(file, []byte(text), 0o644))
 	}
 	l := newLaboratory(root, t.TempDir())
 	l.leastBound = 2 * time.Second
@@ -216,10 +202,7 @@ func TestMutantsShareAProgram(t *testing.T) {
 // TestVerdicts runs real tests with real mistakes.
 func TestVerdicts(t *testing.T) {
 	l := lamp(t)
-	before, err := os.ReadFile(filepath.Join(l.root, "lamp/lamp.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := must.Get(os.ReadFile(filepath.Join(l.root, "lamp/lamp.go")))(t)
 	row := func(id, run, old, changed string) mutant {
 		return mutant{id: id, file: "lamp/lamp.go", what: id, packages: []string{"./lamp"}, run: run, old: old, new: changed}
 	}
@@ -238,9 +221,7 @@ func TestVerdicts(t *testing.T) {
 	}
 	want := []verdict{killed, survived, killed, noCompile, stale, red, red, notRun, equivalent}
 	judge := func(l *laboratory, rows []mutant) []result {
-		if err := l.prepare(rows); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, l.prepare(rows))
 		results := runAll(context.Background(), l, rows, 2, func(result) {})
 		for i, r := range results {
 			if r.verdict != want[i] || r.timedOut != (r.id == "endless") {

@@ -20,6 +20,7 @@ import (
 	"salvor/host"
 	"salvor/hypervisor"
 	"salvor/sim"
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -136,10 +137,7 @@ type cable struct {
 
 func newCable(t testing.TB, to string) *cable {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	c := &cable{l: l, to: to, whole: newGate(), conns: map[net.Conn]bool{}}
 	c.closed, c.end = context.WithCancel(context.Background())
 	c.pumps.Go(c.accept)
@@ -267,9 +265,7 @@ func (s *site) newBox(t testing.TB, name, zone string, ram int) *box {
 		site: s, name: name, zone: zone, state: filepath.Join(s.dir, name), ram: ram, machine: sim.NewMachine(), thawed: newGate(), cable: newCable(t, s.door),
 		bmc: drivertest.NewBMC(bmcUser, bmcPassword),
 	}
-	if err := os.MkdirAll(b.state, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(b.state, 0o700))
 	server := httptest.NewServer(b.bmc)
 	b.bmcURL = server.URL
 	t.Cleanup(func() { b.bmc.Release(); server.Close() })

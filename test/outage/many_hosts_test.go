@@ -12,6 +12,7 @@ import (
 
 	"salvor/client"
 	"salvor/compute"
+	"salvor/test/must"
 )
 
 // crowd is one host full of servers, and others that have just room for them.
@@ -50,9 +51,7 @@ func (s *site) gather(t testing.TB, servers, hosts int) *crowd {
 		return err
 	})
 	for id := range c.of {
-		if err := r.reach(id, func(v server) error { return v.is("ACTIVE", r.source) }); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, r.reach(id, func(v server) error { return v.is("ACTIVE", r.source) }))
 	}
 	return c
 }
@@ -88,15 +87,13 @@ func (c *crowd) empty(t testing.TB) time.Duration {
 	var plan struct{ ID, State string }
 	c.must(client.Native, http.MethodPost, "/plans", object{"host": c.source.id}, &plan)
 	c.must(client.Native, http.MethodPost, "/plans/"+plan.ID+"/run", object{}, nil)
-	if err := until(c.ctx, "the plan", 5*time.Minute, func() error {
+	must.OK(t, until(c.ctx, "the plan", 5*time.Minute, func() error {
 		c.must(client.Native, http.MethodGet, "/plans/"+plan.ID, nil, &plan)
 		if plan.State != "done" {
 			return fmt.Errorf("it is %s", plan.State)
 		}
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return time.Since(began)
 }
 
@@ -105,10 +102,7 @@ func (c *crowd) count(t testing.TB) {
 	t.Helper()
 	on := map[string]string{}
 	for _, b := range c.others {
-		guests, err := b.machine.Guests(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
+		guests := must.Get(b.machine.Guests(context.Background()))(t)
 		running := 0
 		for _, g := range guests {
 			if g.Power != compute.PowerOn {

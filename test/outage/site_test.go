@@ -21,6 +21,7 @@ import (
 	"salvor/client"
 	"salvor/problem"
 	"salvor/secret"
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -65,14 +66,10 @@ func newSite(tb testing.TB, more string) *site {
 	s := &site{ctx: ctx, tb: tb, door: program.FreeAddress(tb), dir: tb.TempDir(), tokens: map[string]secret.Value{}}
 	s.shared = filepath.Join(s.dir, "shared")
 	for _, dir := range []string{s.shared, filepath.Join(s.dir, "ramdisk")} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			tb.Fatal(err)
-		}
+		must.OK(tb, os.MkdirAll(dir, 0o755))
 	}
 	for _, name := range []string{"kernel", "initramfs"} {
-		if err := os.WriteFile(filepath.Join(s.dir, "ramdisk", name), []byte("no machine boots this "+name), 0o600); err != nil {
-			tb.Fatal(err)
-		}
+		must.OK(tb, os.WriteFile(filepath.Join(s.dir, "ramdisk", name), []byte("no machine boots this "+name), 0o600))
 	}
 	s.plane = program.Serve(tb, fmt.Sprintf(`[DEFAULT]
 enabled_hardware_types = redfish
@@ -136,14 +133,9 @@ func (s *site) furnish() {
 	var image struct{ ID string }
 	s.must(client.Image, http.MethodPost, "/images", object{"name": "debian", "disk_format": "raw", "container_format": "bare"}, &image)
 	s.image = image.ID
-	file, err := os.Open(os.Args[0])
-	if err != nil {
-		s.tb.Fatal(err)
-	}
+	file := must.Get(os.Open(os.Args[0]))(s.tb)
 	defer file.Close()
-	if err := s.api.Upload(s.ctx, client.Image, "/images/"+image.ID+"/file", io.LimitReader(file, imageBytes), imageBytes); err != nil {
-		s.tb.Fatal(err)
-	}
+	must.OK(s.tb, s.api.Upload(s.ctx, client.Image, "/images/"+image.ID+"/file", io.LimitReader(file, imageBytes), imageBytes))
 }
 
 // token lets a box in the first time.
@@ -202,9 +194,7 @@ func (s *site) killPlane(ctx context.Context, chance *rand.Rand) (kills int) {
 // must sends a request that succeeds.
 func (s *site) must(f client.API, method, path string, body, out any) {
 	s.tb.Helper()
-	if err := s.ask(f, method, path, body, out); err != nil {
-		s.tb.Fatal(err)
-	}
+	must.OK(s.tb, s.ask(f, method, path, body, out))
 }
 
 // until looks ten times a second whether a condition holds.

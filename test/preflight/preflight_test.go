@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"salvor/driver/drivertest"
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -44,9 +45,7 @@ func newWorld(t *testing.T) *world {
 	w.write(t, "images/initrd", "ramdisk")
 	w.write(t, "images/empty", "")
 	w.write(t, "secret/file", "not for machines")
-	if err := os.Symlink(filepath.Join(dir, "secret/file"), filepath.Join(dir, "images/link")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Symlink(filepath.Join(dir, "secret/file"), filepath.Join(dir, "images/link")))
 	w.Server = program.Serve(t, fmt.Sprintf(`[DEFAULT]
 auth_strategy = noauth
 [conductor]
@@ -68,12 +67,8 @@ rescuing_network = brrescue
 func (w *world) write(t *testing.T, name, text string) {
 	t.Helper()
 	file := filepath.Join(w.dir, name)
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	must.OK(t, os.WriteFile(file, []byte(text), 0o644))
 }
 
 // serveImages plays web servers of every kind.
@@ -119,27 +114,15 @@ func (w *world) ask(t *testing.T, method, path string, body any) (int, object, s
 	t.Helper()
 	var text io.Reader = http.NoBody
 	if body != nil {
-		b, err := json.Marshal(body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(json.Marshal(body))(t)
 		text = bytes.NewReader(b)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), method, w.URL+path, text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := must.Get(http.NewRequestWithContext(t.Context(), method, w.URL+path, text))(t)
 	req.Header.Set("X-OpenStack-Ironic-API-Version", "1.108")
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := must.Get(http.DefaultClient.Do(req))(t)
 	defer resp.Body.Close()
-	raw, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(io.ReadAll(resp.Body))(t)
 	out := object{}
 	if len(raw) > 0 {
 		if err := json.Unmarshal(raw, &out); err != nil {

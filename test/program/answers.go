@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"salvor/test/must"
 )
 
 // varying are the parts of an answer that differ from run to run.
@@ -30,20 +32,14 @@ func Answers(t testing.TB, h http.Handler, requests []string) string {
 	defer server.Close()
 	var out strings.Builder
 	for _, request := range requests {
-		conn, err := net.Dial("tcp", server.Listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := must.Get(net.Dial("tcp", server.Listener.Addr().String()))(t)
 		part := strings.Split(request, " ")
 		fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: salvor.example\r\nConnection: close\r\n", part[0], part[1])
 		for _, header := range part[2:] {
 			fmt.Fprintf(conn, "%s\r\n", strings.Replace(header, "=", ": ", 1))
 		}
 		fmt.Fprint(conn, "\r\n")
-		all, err := io.ReadAll(conn)
-		if err != nil {
-			t.Fatal(err)
-		}
+		all := must.Get(io.ReadAll(conn))(t)
 		_ = conn.Close()
 		head, body, _ := bytes.Cut(varying.ReplaceAll(all, nil), []byte("\r\n\r\n"))
 		lines := strings.Split(string(head), "\r\n")
@@ -61,14 +57,9 @@ func Answers(t testing.TB, h http.Handler, requests []string) string {
 func Golden(t testing.TB, path, got string, update bool) {
 	t.Helper()
 	if update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path, []byte(got), 0o644))
 	}
-	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(os.Open(path))(t)
 	defer file.Close()
 	want := bufio.NewScanner(file)
 	above := ""

@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"salvor/test/must"
 )
 
 // Certify writes a certificate that signs itself, and its key, into files of a directory: NAME.crt and NAME.key.
@@ -36,9 +38,7 @@ func Certify(t testing.TB, dir, name string, ends time.Time) *x509.Certificate {
 		t.Fatal(err)
 	}
 	for file, block := range map[string]*pem.Block{name + ".crt": {Type: "CERTIFICATE", Bytes: der}, name + ".key": {Type: "EC PRIVATE KEY", Bytes: secret}} {
-		if err := os.WriteFile(filepath.Join(dir, file), pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, file), pem.EncodeToMemory(block), 0o600))
 	}
 	if c, err = x509.ParseCertificate(der); err != nil {
 		t.Fatal(err)

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	_ "modernc.org/sqlite"
+
+	"salvor/test/must"
 )
 
 // gate makes a transaction that says an action is done work for ever instead of committing,
@@ -23,21 +25,14 @@ END;`
 // HoldBack keeps an action of a machine or a server of salvor's out of the timeline until the process is killed.
 func (s *Server) HoldBack(t testing.TB, subject, action string) {
 	t.Helper()
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(s.State, "salvor.db")+"?_pragma=busy_timeout(10000)")
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := must.Get(sql.Open("sqlite", "file:"+filepath.Join(s.State, "salvor.db")+"?_pragma=busy_timeout(10000)"))(t)
 	defer db.Close()
 	db.SetMaxOpenConns(1)
 	for _, text := range []string{gate,
 		`INSERT INTO crash_many WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000) SELECT 1 FROM n WHERE NOT EXISTS (SELECT 1 FROM crash_many)`,
 		`DELETE FROM crash_gate`,
 	} {
-		if _, err := db.Exec(text); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(db.Exec(text))(t)
 	}
-	if _, err := db.Exec(`INSERT INTO crash_gate SELECT $1, $2, incarnation FROM conductor`, subject, action); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(db.Exec(`INSERT INTO crash_gate SELECT $1, $2, incarnation FROM conductor`, subject, action))(t)
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os/exec"
 	"salvor/test/debian"
+	"salvor/test/must"
 	"strings"
 	"testing"
 	"time"
@@ -43,17 +44,9 @@ func NewOpenStack(t testing.TB, url string, complaints io.Writer, env ...string)
 		"OS_AUTH_TYPE=password", "OS_AUTH_URL=" + url, "OS_IDENTITY_API_VERSION=3", "OS_PASSWORD=any", "OS_USER_DOMAIN_ID=default", "OS_PROJECT_DOMAIN_ID=default",
 	}, env...)
 	cmd.Dir, cmd.Stderr, cmd.WaitDelay = dir, complaints, 5*time.Second
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in := must.Get(cmd.StdinPipe())(t)
+	out := must.Get(cmd.StdoutPipe())(t)
+	must.OK(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = in.Close()
 		_ = cmd.Wait()

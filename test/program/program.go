@@ -19,6 +19,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"salvor/test/must"
 )
 
 // processTimeout bounds the start and the end of a process.
@@ -45,10 +47,7 @@ var build = sync.OnceValues(func() (string, error) {
 // SALVOR_BIN set it is found there, in the last directory of that list, instead of being built.
 func Path(t testing.TB, name string) string {
 	t.Helper()
-	all, err := folders()
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(folders())(t)
 	return filepath.Join(all[len(all)-1], name)
 }
 
@@ -79,10 +78,7 @@ type Server struct {
 func Serve(t testing.TB, config string, prefix ...string) *Server {
 	t.Helper()
 	Path(t, "salvor")
-	s, err := Launch(t.TempDir(), config, prefix...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(Launch(t.TempDir(), config, prefix...))(t)
 	t.Cleanup(s.Stop)
 	return s
 }
@@ -213,14 +209,9 @@ func (s *Server) Door(name string) string {
 // Configure adds to the configuration of the next start.
 func (s *Server) Configure(t testing.TB, more string) {
 	t.Helper()
-	f, err := os.OpenFile(s.config, os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(os.OpenFile(s.config, os.O_APPEND|os.O_WRONLY, 0))(t)
 	defer f.Close()
-	if _, err := f.WriteString(more); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(f.WriteString(more))(t)
 }
 
 // Ended is closed when the process has ended.
@@ -232,9 +223,7 @@ func (s *Server) Signal(sig os.Signal) error { return s.cmd.Process.Signal(sig) 
 // Start is Relaunch for tests.
 func (s *Server) Start(t testing.TB) {
 	t.Helper()
-	if err := s.Relaunch(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Relaunch())
 }
 
 // PID is the process id.

@@ -5,15 +5,14 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"salvor/test/must"
 )
 
 // FreeAddress is one of this machine that a server may listen on, also after a restart.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
 	return l.Addr().String()
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"salvor/test/must"
 )
 
 // recipes are those that a test follows; the others are held by the paths and names that they mention.
@@ -143,19 +145,13 @@ func TestEdits(t *testing.T) {
 
 func root(t *testing.T) string {
 	t.Helper()
-	dir, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(filepath.Abs("../.."))(t)
 	return dir
 }
 
 func readFile(t *testing.T, name string) string {
 	t.Helper()
-	b, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(os.ReadFile(name))(t)
 	return string(b)
 }
 

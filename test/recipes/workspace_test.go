@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"salvor/test/must"
 )
 
 // workspace is a copy of the module that recipes are applied to. The compiler sees the edits as an overlay of the module itself, so that it
@@ -28,18 +30,11 @@ func newWorkspace(t *testing.T) *workspace {
 	t.Helper()
 	dir := t.TempDir()
 	w := &workspace{root: root(t), tree: filepath.Join(dir, "tree"), overlay: filepath.Join(dir, "overlay.json"), runner: filepath.Join(dir, "run"), original: map[string]*string{}}
-	if err := copyTree(w.root, w.tree); err != nil {
-		t.Fatal(err)
-	}
-	page, err := os.ReadFile(filepath.Join(w.tree, "docs/adding.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, copyTree(w.root, w.tree))
+	page := must.Get(os.ReadFile(filepath.Join(w.tree, "docs/adding.md")))(t)
 	w.page = string(page)
 	script := fmt.Sprintf("#!/bin/sh\ncd \"%s${PWD#%s}\" && exec \"$@\"\n", w.tree, w.root)
-	if err := os.WriteFile(w.runner, []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(w.runner, []byte(script), 0o755))
 	return w
 }
 
@@ -76,17 +71,9 @@ func (w *workspace) placesOf(t *testing.T, heading, additions string, names map[
 	names = maps.Clone(names)
 	step := nextStep(t)
 	names["<step>"], names["<number>"] = strconv.Itoa(step), fmt.Sprintf("%05d", step)
-	places, err := parsePlaces(w.page, heading, names)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(filepath.Join("testdata", additions))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := fill(places, parseSections(string(text)), additions, names); err != nil {
-		t.Fatal(err)
-	}
+	places := must.Get(parsePlaces(w.page, heading, names))(t)
+	text := must.Get(os.ReadFile(filepath.Join("testdata", additions)))(t)
+	must.OK(t, fill(places, parseSections(string(text)), additions, names))
 	return places
 }
 
@@ -128,14 +115,8 @@ func (w *workspace) apply(t *testing.T, places []place, without *place) {
 		case w.original[p.file] == nil && len(p.symbols) == 0:
 			w.write(t, p.file, &p.edit)
 		default:
-			source, err := os.ReadFile(filepath.Join(w.tree, p.file))
-			if err != nil {
-				t.Fatal(err)
-			}
-			edited, err := applyEdit(string(source), p.file, p.symbols, p.edit)
-			if err != nil {
-				t.Fatal(err)
-			}
+			source := must.Get(os.ReadFile(filepath.Join(w.tree, p.file)))(t)
+			edited := must.Get(applyEdit(string(source), p.file, p.symbols, p.edit))(t)
 			w.write(t, p.file, &edited)
 		}
 	}
@@ -143,13 +124,8 @@ func (w *workspace) apply(t *testing.T, places []place, without *place) {
 	for file := range w.original {
 		replace[filepath.Join(w.root, file)] = filepath.Join(w.tree, file)
 	}
-	b, err := json.Marshal(map[string]any{"Replace": replace})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(w.overlay, b, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(json.Marshal(map[string]any{"Replace": replace}))(t)
+	must.OK(t, os.WriteFile(w.overlay, b, 0o644))
 	for _, p := range generated {
 		m := generatedBy.FindStringSubmatch(p.edit)
 		if without != nil && without.forgotten.pkg != m[1] {
@@ -190,12 +166,8 @@ func (w *workspace) write(t *testing.T, file string, text *string) {
 		_ = os.Remove(filepath.Dir(name)) // fails where other files are in it
 		return
 	}
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(name, []byte(*text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(filepath.Dir(name), 0o755))
+	must.OK(t, os.WriteFile(name, []byte(*text), 0o644))
 }
 
 func (w *workspace) goTool(args ...string) (string, error) {

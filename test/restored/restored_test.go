@@ -25,6 +25,7 @@ import (
 	"salvor/client"
 	"salvor/sim/fleet"
 	"salvor/store/storetest"
+	"salvor/test/must"
 	"salvor/test/program"
 	"salvor/wire/ironic"
 	"salvor/wire/native"
@@ -113,9 +114,7 @@ func newWorld(t *testing.T, database string) *world {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{"kernel", "initramfs"} {
-		if err := os.WriteFile(filepath.Join(dir, name), bytes.Repeat([]byte("not run here "), 512), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, name), bytes.Repeat([]byte("not run here "), 512), 0o600))
 	}
 	w := &world{T: t, proxy: &proxy{open: make(chan struct{})}, witness: filepath.Join(dir, "witness.json")}
 	close(w.proxy.open)
@@ -143,10 +142,7 @@ endpoint_override = %[2]s
 witness_file = %[3]s
 %[4]s
 `, dir, media.URL, w.witness, database))
-	at, err := url.Parse(w.server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := must.Get(url.Parse(w.server.URL))(t)
 	server.Store(at)
 	w.cli = program.CLI{URL: w.server.URL}
 	w.enroll()
@@ -200,16 +196,12 @@ func (w *world) provision(i int, target string) {
 	if target == "rescue" {
 		request.RescuePassword = "let me in"
 	}
-	if err := w.api.Provision(w.Context(), w.fleet.UUID(i), request); err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, w.api.Provision(w.Context(), w.fleet.UUID(i), request))
 }
 
 func (w *world) power(i int, target string) {
 	w.Helper()
-	if err := w.api.SetPower(w.Context(), w.fleet.UUID(i), ironic.PowerRequest{Target: target}); err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, w.api.SetPower(w.Context(), w.fleet.UUID(i), ironic.PowerRequest{Target: target}))
 }
 
 // await waits until nothing works on a machine and its node shows that state and that power.
@@ -231,20 +223,12 @@ func (w *world) await(i int, state, power string) *client.Node {
 // isOn asks the machine's BMC itself.
 func (w *world) isOn(i int) bool {
 	w.Helper()
-	r, err := http.NewRequestWithContext(w.Context(), http.MethodGet, w.bmcs.String()+"/redfish/v1/Systems/"+strconv.Itoa(i), nil)
-	if err != nil {
-		w.Fatal(err)
-	}
+	r := must.Get(http.NewRequestWithContext(w.Context(), http.MethodGet, w.bmcs.String()+"/redfish/v1/Systems/"+strconv.Itoa(i), nil))(w)
 	r.SetBasicAuth("admin", "simulated")
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		w.Fatal(err)
-	}
+	resp := must.Get(http.DefaultClient.Do(r))(w)
 	defer resp.Body.Close()
 	var system struct{ PowerState string }
-	if err := json.NewDecoder(resp.Body).Decode(&system); err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, json.NewDecoder(resp.Body).Decode(&system))
 	return system.PowerState == "On"
 }
 
@@ -456,9 +440,7 @@ func TestRestoredBackup(t *testing.T) {
 	for _, end := range []string{"-wal", "-shm"} {
 		_ = os.Remove(at + end)
 	}
-	if err := os.Rename(file, at); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Rename(file, at))
 	if out := (program.CLI{}).Run(t, "db", "restored", "--database", "sqlite:"+at); strings.Count(out, "rescue") != 4 {
 		t.Errorf("open jobs of the file:\n%s", out)
 	}
@@ -544,9 +526,7 @@ func TestRestoredSnapshot(t *testing.T) {
 	w.lose()
 	w.server.Stop()
 	w.proxy.counted()
-	if err := os.RemoveAll(w.server.State); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.RemoveAll(w.server.State))
 	if out, err := exec.Command("cp", "-a", snapshot, w.server.State).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -20,6 +20,7 @@ import (
 	"salvor/secret"
 	"salvor/store"
 	"salvor/store/storetest"
+	"salvor/test/must"
 )
 
 // TestSizeOfARelease: a release reaches each machine and each server of a fleet that is larger than a page. With SALVOR_SOAK the fleet
@@ -52,22 +53,14 @@ func TestSizeOfARelease(t *testing.T) {
 // sizeOf lists and releases a held database of n machines and n servers, and gives the peaks of the heap above its start.
 func sizeOf(t *testing.T, url string, n int) (list, release uint64) {
 	t.Helper()
-	key, err := secret.NewKey(secret.GenerateKey())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := store.Open(t.Context(), url, key, store.Options{Logger: slog.New(slog.DiscardHandler), Migrate: store.MigrateEmpty})
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(secret.NewKey(secret.GenerateKey()))(t)
+	s := must.Get(store.Open(t.Context(), url, key, store.Options{Logger: slog.New(slog.DiscardHandler), Migrate: store.MigrateEmpty}))(t)
 	defer s.Close()
 	fillFleet(t, s, n)
 	services := service.New(s, s, service.Options{}, time.Now)
 	nodes := metal.NewNodes(s, s, &secret.Key{}, metal.NewDirectory(s, time.Now, 0, 0), metal.Options{}, time.Now)
 	service := held.New(s, nodes, services, time.Now)
-	if err := s.HoldDatabase(t.Context(), record.HeldBackup, "a test"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.HoldDatabase(t.Context(), record.HeldBackup, "a test"))
 	began := time.Now()
 	list = peakOf(func() {
 		r, err := service.Report(t.Context())
@@ -78,9 +71,7 @@ func sizeOf(t *testing.T, url string, n int) (list, release uint64) {
 	listed := time.Since(began)
 	began = time.Now()
 	release = peakOf(func() {
-		if _, err := service.Release(t.Context(), held.Wanted{}, record.Asker{User: "op"}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(service.Release(t.Context(), held.Wanted{}, record.Asker{User: "op"}))(t)
 	})
 	took := time.Since(began)
 	t.Logf("%d machines and %d servers: list %s, %d MiB; release %s, %d MiB", n, n, listed, list>>20, took, release>>20)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -33,25 +34,16 @@ func TestNoBodyOfAClientHasAnUnknownKey(t *testing.T) {
 	s := program.Serve(t, "")
 	send := func(method, path, version string, body []byte) (int, string) {
 		t.Helper()
-		r, err := http.NewRequestWithContext(t.Context(), method, s.URL+path, bytes.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(http.NewRequestWithContext(t.Context(), method, s.URL+path, bytes.NewReader(body)))(t)
 		r.Header.Set("Content-Type", "application/json")
 		if method == http.MethodPatch && strings.HasPrefix(path, "/image/") {
 			r.Header.Set("Content-Type", "application/openstack-images-v2.1-json-patch")
 		}
 		r.Header.Set("X-OpenStack-Ironic-API-Version", version)
 		r.Header.Set("OpenStack-API-Version", "compute "+version)
-		resp, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		resp := must.Get(http.DefaultClient.Do(r))(t)
 		defer resp.Body.Close()
-		said, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		said := must.Get(io.ReadAll(resp.Body))(t)
 		return resp.StatusCode, string(said)
 	}
 	// What the commands are about. A server and a volume get ids of their own.
@@ -75,9 +67,7 @@ func TestNoBodyOfAClientHasAnUnknownKey(t *testing.T) {
 	sent := 0
 	for line := range bytes.Lines(bodies) {
 		var one recorded
-		if err := json.Unmarshal(line, &one); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal(line, &one))
 		path := one.Path
 		for kind, id := range map[string]string{"/servers/": server, "/os-volume_attachments/": volume, "/volumes/": volume} {
 			path = strings.ReplaceAll(path, kind+recordedID, kind+id)

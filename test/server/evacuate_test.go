@@ -16,6 +16,7 @@ import (
 	rest "salvor/client"
 	"salvor/host"
 	"salvor/sim"
+	"salvor/test/must"
 )
 
 // pair is a control plane with two VM hosts, vm1 and vm2, that share a store of disks.
@@ -41,13 +42,10 @@ func (p *pair) boot(name, boot string) (end func()) {
 	p.Helper()
 	ctx, cancel := context.WithTimeout(p.Context(), patience)
 	defer cancel()
-	h, err := sim.StartHost(ctx, sim.Config{
+	h := must.Get(sim.StartHost(ctx, sim.Config{
 		API: p.server.URL, Controller: "https://" + p.door, StateDir: p.states[name], Name: name, Log: slog.New(slog.NewTextHandler(&p.hostLog, nil)),
 		Stores: []host.Store{{Name: "shared", Dir: p.shared, Shared: true}}, BootID: func() (string, error) { return boot, nil },
-	}, p.machines[name])
-	if err != nil {
-		p.Fatal(err)
-	}
+	}, p.machines[name]))(p)
 	ended := false
 	end = func() {
 		if ended {
@@ -112,10 +110,7 @@ func TestEvacuation(t *testing.T) {
 		t.Errorf("an evacuation without proof: %+v", a)
 	}
 	// Force-down is no proof where live evidence contradicts it: neighbours reach the address of a simulated host without its agent.
-	native, err := rest.New(rest.Config{Endpoint: p.server.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
+	native := must.Get(rest.New(rest.Config{Endpoint: p.server.URL}))(t)
 	p.eventually("vm1 is attested as off", func() error {
 		return native.Ask(t.Context(), rest.Native, http.MethodPost, "/hosts/vm1/fence", nil,
 			map[string]any{"attest": "the plug is pulled", "disputes": []string{"neighbours-reach-it"}}, nil)
@@ -164,16 +159,10 @@ func (p *pair) id(c *client, name string) string {
 // gopherClient is gophercloud's, at its default microversion.
 func gopherClient(p *pair) *gophercloud.ServiceClient {
 	p.Helper()
-	provider, err := openstack.AuthenticatedClient(p.Context(), gophercloud.AuthOptions{
+	provider := must.Get(openstack.AuthenticatedClient(p.Context(), gophercloud.AuthOptions{
 		IdentityEndpoint: p.server.URL + "/identity/v3", Username: "operator", Password: "x", DomainID: "default", TenantName: "rescuers",
-	})
-	if err != nil {
-		p.Fatal(err)
-	}
-	api, err := openstack.NewComputeV2(provider, gophercloud.EndpointOpts{Region: "RegionOne"})
-	if err != nil {
-		p.Fatal(err)
-	}
+	}))(p)
+	api := must.Get(openstack.NewComputeV2(provider, gophercloud.EndpointOpts{Region: "RegionOne"}))(p)
 	return api
 }
 
@@ -186,17 +175,11 @@ func (p *pair) migrations(c *client, api *gophercloud.ServiceClient, status stri
 	}
 	newest := *api
 	newest.Microversion = "2.80"
-	pages, err := migrations.List(&newest, migrations.ListOpts{SourceCompute: new(string)}).AllPages(p.Context())
-	if err != nil {
-		p.Fatal(err)
-	}
+	pages := must.Get(migrations.List(&newest, migrations.ListOpts{SourceCompute: new(string)}).AllPages(p.Context()))(p)
 	if all, err := migrations.ExtractMigrations(pages); err != nil || len(all) != 2 || all[0].Status != status || all[0].CreatedAt.IsZero() || all[0].UUID == "" || all[0].DestCompute != "vm2" {
 		p.Errorf("gophercloud: %+v, %v", all, err)
 	}
-	pages, err = services.List(&newest, services.ListOpts{Host: "vm1"}).AllPages(p.Context())
-	if err != nil {
-		p.Fatal(err)
-	}
+	pages = must.Get(services.List(&newest, services.ListOpts{Host: "vm1"}).AllPages(p.Context()))(p)
 	all, err := services.ExtractServices(pages)
 	if err != nil || len(all) != 1 {
 		p.Fatalf("gophercloud: %+v, %v", all, err)

@@ -27,6 +27,7 @@ import (
 	"salvor/conductor/server"
 	"salvor/hypervisor/fake"
 	"salvor/job"
+	"salvor/test/must"
 )
 
 // outages is one server, and who dies while it is rescued and comes back.
@@ -118,9 +119,7 @@ func (o *outages) ask(t *testing.T, f rest.API, method, path string, body, out a
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := o.api.Ask(ctx, f, method, path, nil, body, out); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, o.api.Ask(ctx, f, method, path, nil, body, out))
 }
 
 type object = map[string]any
@@ -139,9 +138,7 @@ func (o *outages) create(t *testing.T) {
 	o.ask(t, rest.Compute, http.MethodPost, "/flavors", object{"flavor": object{"name": "small", "ram": 256, "disk": 1, "vcpus": 1}}, &flavor)
 	var image struct{ ID string }
 	o.ask(t, rest.Image, http.MethodPost, "/images", object{"name": "debian", "disk_format": "raw", "container_format": "bare"}, &image)
-	if err := o.api.Upload(t.Context(), rest.Image, "/images/"+image.ID+"/file", strings.NewReader(strings.Repeat("x", 4096)), 4096); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, o.api.Upload(t.Context(), rest.Image, "/images/"+image.ID+"/file", strings.NewReader(strings.Repeat("x", 4096)), 4096))
 	var server struct{ Server struct{ ID string } }
 	o.ask(t, rest.Compute, http.MethodPost, "/servers", object{"server": object{
 		"name": "web1", "flavorRef": flavor.Flavor.ID, "imageRef": image.ID, "networks": "none",
@@ -172,17 +169,12 @@ func (o *outages) reach(t *testing.T, status string) {
 // did counts the lines of the timeline that say that an action of an operation is done; names are shared by operations.
 func (o *outages) did(t *testing.T) map[string]int {
 	t.Helper()
-	rows, err := o.db.QueryContext(t.Context(), `SELECT type, action, text FROM event WHERE subject_id = $1`, o.id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := must.Get(o.db.QueryContext(t.Context(), `SELECT type, action, text FROM event WHERE subject_id = $1`, o.id))(t)
 	defer rows.Close()
 	done := map[string]int{}
 	for rows.Next() {
 		var kind, action, text string
-		if err := rows.Scan(&kind, &action, &text); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, rows.Scan(&kind, &action, &text))
 		if kind == "action" && text == action {
 			done[action]++
 		}
@@ -190,9 +182,7 @@ func (o *outages) did(t *testing.T) map[string]int {
 			t.Fatalf("timeline: %s", text)
 		}
 	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, rows.Err())
 	return done
 }
 
@@ -275,18 +265,13 @@ func (o *outages) rescued(t *testing.T, g fake.State, password string) {
 		t.Errorf("the guest in rescue runs %+v", g.Runs)
 	}
 	decoder := crypt.NewDecoder()
-	if err := shacrypt.RegisterDecoder(decoder); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, shacrypt.RegisterDecoder(decoder))
 	hashes := o.machine.Opened(o.id)
 	// Who was killed before the answer was told asks again, for the same.
 	if len(hashes) == 0 || len(slices.Compact(hashes)) != 1 {
 		t.Fatalf("the rescue system was opened by %d hashes", len(hashes))
 	}
-	digest, err := decoder.Decode(hashes[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	digest := must.Get(decoder.Decode(hashes[0]))(t)
 	if ok, err := digest.MatchAdvanced(password); !ok || err != nil {
 		t.Errorf("the rescue password does not fit: %v", err)
 	}
@@ -309,14 +294,11 @@ func (o *outages) unrescued(t *testing.T, g fake.State) {
 // onHost lists all files of the host that are a server's.
 func (o *outages) onHost(t *testing.T) (names []string) {
 	t.Helper()
-	err := fs.WalkDir(os.DirFS(o.state), ".", func(path string, d fs.DirEntry, err error) error {
+	must.OK(t, fs.WalkDir(os.DirFS(o.state), ".", func(path string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() && strings.Contains(path, o.id) {
 			names = append(names, path)
 		}
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return names
 }

@@ -16,6 +16,7 @@ import (
 
 	"salvor/secret"
 	"salvor/sim"
+	"salvor/test/must"
 )
 
 // These environment variables make this binary a VM host's agent.
@@ -129,17 +130,9 @@ func (a *lone) start() {
 		a.cmd.Env = append(a.cmd.Env, loneJoined+"=1")
 	}
 	a.cmd.Stderr = &a.w.hostLog
-	in, err := a.cmd.StdinPipe()
-	if err != nil {
-		a.w.Fatal(err)
-	}
-	out, err := a.cmd.StdoutPipe()
-	if err != nil {
-		a.w.Fatal(err)
-	}
-	if err := a.cmd.Start(); err != nil {
-		a.w.Fatal(err)
-	}
+	in := must.Get(a.cmd.StdinPipe())(a.w)
+	out := must.Get(a.cmd.StdoutPipe())(a.w)
+	must.OK(a.w, a.cmd.Start())
 	a.in, a.joined = in, true
 	go func() {
 		for lines := bufio.NewScanner(out); lines.Scan(); {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"salvor/test/must"
 	"salvor/test/program"
 	"strings"
 	"testing"
@@ -86,9 +87,7 @@ func TestOpenStack(t *testing.T) {
 	w := newWorld(t, "")
 	c := newClient(t, w.server.URL)
 	file := filepath.Join(t.TempDir(), "disk.raw")
-	if err := os.WriteFile(file, make([]byte, 1<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, make([]byte, 1<<20), 0o600))
 	c.run("flavor", "create", "small", "--ram", "256", "--disk", "1", "--vcpus", "1")
 	if f := c.one("flavor", "list"); f["Name"] != "small" || f["RAM"] != 256.0 {
 		t.Errorf("flavor list: %v", f)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"salvor/sim"
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -45,9 +46,7 @@ func newPlane(t *testing.T, more string) *world {
 	t.Helper()
 	images := t.TempDir()
 	for _, name := range []string{"kernel", "initramfs"} {
-		if err := os.WriteFile(filepath.Join(images, name), []byte("no machine boots this "+name), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(images, name), []byte("no machine boots this "+name), 0o600))
 	}
 	w := &world{T: t, machine: sim.NewMachine(), door: program.FreeAddress(t), state: t.TempDir()}
 	w.server = program.Serve(t, fmt.Sprintf("[conductor]\nrescue_kernel = %[1]s/kernel\nrescue_ramdisk = %[1]s/initramfs\n[hosts]\nlisten = %[2]s\n[compute]\nshutdown_timeout = 1\n%[3]s", images, w.door, more))

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"salvor/test/must"
 )
 
 // TestChaos is the figure: three control planes on PostgreSQL, 500 nodes in rescue and unrescue, one control plane killed
@@ -33,9 +35,7 @@ func TestChaos(t *testing.T) {
 		p := w.planes[chance.IntN(len(w.planes))]
 		p.down.Store(true)
 		p.server.Kill()
-		if err := p.server.Relaunch(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, p.server.Relaunch())
 		p.down.Store(false)
 	}
 	users.Wait()

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"salvor/test/must"
 )
 
 // line is the way from one process to the database. It can be cut, it can stand still, it can swallow the connections that are open,
@@ -28,10 +30,7 @@ type line struct {
 
 func newLine(t testing.TB, socket string) *line {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	l := &line{to: socket, listener: listener, open: map[net.Conn]net.Conn{}, still: map[net.Conn]bool{}}
 	l.moved = sync.NewCond(&l.mu)
 	go l.serve()
@@ -257,9 +256,7 @@ func TestLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.swallow()
-	if _, err := c.Write([]byte("swallowed")); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(c.Write([]byte("swallowed")))(t)
 	former := c
 	if c, err = net.Dial("tcp", l.listener.Addr().String()); err != nil {
 		t.Fatal(err)

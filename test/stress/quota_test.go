@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"salvor/test/must"
 )
 
 // strangers starts a process that loads a listener, with half of a processor where a cgroup can be made, and at the lowest
@@ -54,9 +56,7 @@ func strangers(t *testing.T, ctx context.Context, door, address, kind string, sc
 // raiseFiles lets the next child have more open files than connections that it opens.
 func raiseFiles(t *testing.T) (restore func()) {
 	var now syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &now); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &now))
 	const want = 21_000
 	raised := syscall.Rlimit{Cur: want, Max: max(now.Max, want)}
 	if syscall.Setrlimit(syscall.RLIMIT_NOFILE, &raised) != nil {

@@ -25,6 +25,7 @@ import (
 
 	"salvor/secret"
 	"salvor/sim"
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -88,14 +89,9 @@ type target struct {
 // newTarget starts the attacked control plane; secured: its API speaks TLS.
 func newTarget(t *testing.T, nodes int, secured bool) *target {
 	dir := t.TempDir()
-	hash, err := bcrypt.GenerateFromPassword([]byte("password"), bcrypt.MinCost)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hash := must.Get(bcrypt.GenerateFromPassword([]byte("password"), bcrypt.MinCost))(t)
 	users := filepath.Join(dir, "users")
-	if err := os.WriteFile(users, []byte("admin:"+string(hash)+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(users, []byte("admin:"+string(hash)+"\n"), 0o600))
 	w := &target{t: t, client: http.DefaultClient}
 	more := ""
 	if secured {
@@ -118,12 +114,9 @@ func newTarget(t *testing.T, nodes int, secured bool) *target {
 			Token string `json:"token"`
 		}
 		w.ask(http.MethodPost, "/salvor/v1/join-tokens", `{"note": "strangers"}`, &made)
-		h, err := sim.StartHost(t.Context(), sim.Config{
+		h := must.Get(sim.StartHost(t.Context(), sim.Config{
 			Controller: "https://" + w.server.Door("hosts"), Token: secret.New(made.Token), StateDir: t.TempDir(), Name: fmt.Sprint("vm", i), Log: slog.New(slog.DiscardHandler),
-		}, sim.NewMachine())
-		if err != nil {
-			t.Fatal(err)
-		}
+		}, sim.NewMachine()))(t)
 		t.Cleanup(func() { _ = h.Stop() })
 	}
 	program.Until(t, "the hosts are up", stallTimeout, func() error {
@@ -150,10 +143,7 @@ func request(ctx context.Context, method, url, body string) *http.Request {
 
 func (w *target) ask(method, path, body string, into any) {
 	w.t.Helper()
-	answer, err := w.client.Do(request(w.t.Context(), method, w.url+path, body))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	answer := must.Get(w.client.Do(request(w.t.Context(), method, w.url+path, body)))(w.t)
 	defer answer.Body.Close()
 	b, err := io.ReadAll(answer.Body)
 	if err == nil && answer.StatusCode >= 300 {
@@ -177,9 +167,7 @@ func (w *target) up() (n int) {
 		Hosts json.RawMessage `json:"hosts"`
 	}
 	w.ask(http.MethodGet, "/salvor/v1/hosts", "", &page)
-	if err := json.Unmarshal(page.Hosts, &all); err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, json.Unmarshal(page.Hosts, &all))
 	for _, h := range all {
 		if h.Up || h.State == "up" {
 			n++

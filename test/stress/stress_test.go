@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
+
+	"salvor/test/must"
 )
 
 // seed is SALVOR_SEED, or a new one; it decides what is done to which process, and when.
@@ -192,10 +194,7 @@ func (w *world) keepLogs(seed uint64) {
 // judge checks the history of every node, and tells how often a job was taken from an owner that was dead, or seemed so.
 func (w *world) judge() (freed int) {
 	w.t.Helper()
-	changes, err := recorded(w.t.Context(), w.db)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	changes := must.Get(recorded(w.t.Context(), w.db))(w.t)
 	known, err := owners(changes)
 	if err == nil {
 		err = known.lived(w.t.Context(), w.db)

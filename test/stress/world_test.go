@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"salvor/store/storetest"
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -315,16 +316,11 @@ func (w *world) calm() time.Duration {
 // secrets searches every table and every log for the canary.
 func (w *world) secrets() {
 	w.t.Helper()
-	rows, err := w.db.Query(`SELECT table_name FROM information_schema.tables WHERE table_schema = 'public' AND table_type = 'BASE TABLE'`)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	rows := must.Get(w.db.Query(`SELECT table_name FROM information_schema.tables WHERE table_schema = 'public' AND table_type = 'BASE TABLE'`))(w.t)
 	var tables []string
 	for rows.Next() {
 		var name string
-		if err := rows.Scan(&name); err != nil {
-			w.t.Fatal(err)
-		}
+		must.OK(w.t, rows.Scan(&name))
 		tables = append(tables, name)
 	}
 	_ = rows.Close()
@@ -346,17 +342,12 @@ func (w *world) secrets() {
 // settle judges the requests: each that was accepted is one job that ended well, each that was refused is none.
 func (w *world) settle() (jobs int) {
 	w.t.Helper()
-	rows, err := w.db.Query(`SELECT h.request, h.node, j.state, j.problem FROM history h JOIN job j ON j.id = h.job WHERE h.what = 'insert'`)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	rows := must.Get(w.db.Query(`SELECT h.request, h.node, j.state, j.problem FROM history h JOIN job j ON j.id = h.job WHERE h.what = 'insert'`))(w.t)
 	defer rows.Close()
 	began := map[string]int{}
 	for rows.Next() {
 		var request, node, state, why string
-		if err := rows.Scan(&request, &node, &state, &why); err != nil {
-			w.t.Fatal(err)
-		}
+		must.OK(w.t, rows.Scan(&request, &node, &state, &why))
 		jobs++
 		began[request]++
 		if state != "ended" || why != "" {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"salvor/test/debian"
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -53,9 +54,7 @@ func startMachine(t *testing.T, packages string) *machine {
 	cmd := exec.Command("unshare", append(args, m.cgroups...)...)
 	cmd.Stdout, cmd.Stderr = &m.console, &m.console
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, cmd.Start())
 	go func() {
 		defer close(m.ended)
 		_ = cmd.Wait()
@@ -82,9 +81,7 @@ func (m *machine) makeCgroups() {
 			continue
 		}
 		dir := filepath.Join(hierarchy, name)
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			m.t.Fatal(err)
-		}
+		must.OK(m.t, os.Mkdir(dir, 0o755))
 		m.cgroups = append(m.cgroups, dir)
 	}
 	if len(m.cgroups) == 0 {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -27,10 +28,7 @@ type notifySocket struct {
 
 func newNotifySocket(t *testing.T, name string) notifySocket {
 	t.Helper()
-	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: name, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: name, Net: "unixgram"}))(t)
 	t.Cleanup(func() { conn.Close() })
 	return notifySocket{conn, name}
 }
@@ -38,9 +36,7 @@ func newNotifySocket(t *testing.T, name string) notifySocket {
 // await reads messages until one has the line, and returns those before it.
 func (s notifySocket) await(t *testing.T, line string, within time.Duration) (before []string) {
 	t.Helper()
-	if err := s.SetReadDeadline(time.Now().Add(within)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.SetReadDeadline(time.Now().Add(within)))
 	buffer := make([]byte, 4096)
 	for {
 		n, err := s.Read(buffer)
@@ -67,10 +63,7 @@ func TestNotify(t *testing.T) {
 			if before := socket.await(t, "READY=1", longest); len(before) > 0 {
 				t.Errorf("messages before READY=1: %q", before)
 			}
-			answer, err := http.Get(server.URL + "/v1/nodes")
-			if err != nil {
-				t.Fatal(err)
-			}
+			answer := must.Get(http.Get(server.URL + "/v1/nodes"))(t)
 			answer.Body.Close()
 			if answer.StatusCode != http.StatusOK {
 				t.Errorf("the API answers %s after READY=1", answer.Status)
@@ -79,9 +72,7 @@ func TestNotify(t *testing.T) {
 				socket.await(t, "WATCHDOG=1", longest)
 			}
 			socket.await(t, "STATUS=serving api, conductor, netboot", longest)
-			if err := server.Signal(syscall.SIGTERM); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, server.Signal(syscall.SIGTERM))
 			socket.await(t, "STOPPING=1", longest)
 			select {
 			case <-server.Ended():
@@ -97,9 +88,7 @@ func TestNoWatchdogWhileStopped(t *testing.T) {
 	socket := newNotifySocket(t, filepath.Join(t.TempDir(), "notify"))
 	server := program.Serve(t, "", "env", "NOTIFY_SOCKET="+socket.name, "WATCHDOG_USEC=100000")
 	socket.await(t, "WATCHDOG=1", longest)
-	if err := server.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, server.Signal(syscall.SIGSTOP))
 	// What was sent before the signal is read first; then a second without a message is twenty that were not sent.
 	buffer := make([]byte, 4096)
 	quiet := errors.New("messages go on")
@@ -113,8 +102,6 @@ func TestNoWatchdogWhileStopped(t *testing.T) {
 	if quiet != nil {
 		t.Error(quiet)
 	}
-	if err := server.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, server.Signal(syscall.SIGCONT))
 	socket.await(t, "WATCHDOG=1", longest)
 }

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"salvor/test/must"
 )
 
 // formerVersion is below the version of every tree. The packages of that version are made from this tree: release 0.1 had no packages.
@@ -68,10 +70,7 @@ func buildPackages(t *testing.T, dir string) {
 			t.Fatalf("%s %v: %v\n%s", name, args, err, out)
 		}
 	}
-	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := must.Get(filepath.Abs("../.."))(t)
 	release := filepath.Join(t.TempDir(), "release")
 	run("go", "-C", filepath.Join(root, "tools"), "run", "./release", "-arch", runtime.GOARCH, "-root", root, "-out", release)
 	for _, name := range []string{"salvor", "salvor-host"} {
@@ -80,9 +79,7 @@ func buildPackages(t *testing.T, dir string) {
 			t.Fatalf("the release has the packages %v (%v), want one of the name %s", built, err, name)
 		}
 		for _, sub := range []string{"new", "old"} {
-			if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.MkdirAll(filepath.Join(dir, sub), 0o755))
 		}
 		tree := filepath.Join(t.TempDir(), name)
 		run("cp", built[0], filepath.Join(dir, "new", name+".deb"))
@@ -113,10 +110,7 @@ func makeFormer(t *testing.T, tree string) {
 			t.Fatal(err)
 		}
 	}
-	control, err := os.ReadFile(filepath.Join(tree, "DEBIAN/control"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	control := must.Get(os.ReadFile(filepath.Join(tree, "DEBIAN/control")))(t)
 	_, rest, _ := strings.Cut(string(control), "\nVersion: ")
 	version, _, _ := strings.Cut(rest, "\n")
 	change("DEBIAN/control", func(text string) string { return strings.ReplaceAll(text, version, formerVersion) })

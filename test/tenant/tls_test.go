@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -59,9 +60,7 @@ func TestTLS(t *testing.T) {
 	if got := health(renewed); !strings.Contains(got, "expires in 4 days") || strings.Contains(got, dir) {
 		t.Errorf("health: %s", got)
 	}
-	if err := os.WriteFile(at("api.crt"), []byte("nothing"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(at("api.crt"), []byte("nothing"), 0o600))
 	eventually(t, 20*time.Second, "the broken file is told of", func() bool { return strings.Contains(health(renewed), "the one of before stays in use") })
 	s.server.AwaitLog(t, "the new certificate cannot be used")
 	last := program.Certify(t, dir, "api", time.Now().AddDate(1, 0, 0))

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"salvor/store/storetest"
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -50,9 +51,7 @@ func TestTokensByTheCommandLine(t *testing.T) {
 	var listed []map[string]any
 	list := func(as string) int {
 		t.Helper()
-		if err := json.Unmarshal([]byte(s.salvor(as, "token", "list", "-f", "json")), &listed); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal([]byte(s.salvor(as, "token", "list", "-f", "json")), &listed))
 		return len(listed)
 	}
 	if all, own := list("root"), list("alpha-admin"); all != 9 || own != 4 {
@@ -72,10 +71,7 @@ func TestTokensByTheCommandLine(t *testing.T) {
 // nothingKept: no token's text is in a file of the state directory, or in the log.
 func (s *site) nothingKept() {
 	s.Helper()
-	files, err := filepath.Glob(filepath.Join(s.server.State, "*"))
-	if err != nil {
-		s.Fatal(err)
-	}
+	files := must.Get(filepath.Glob(filepath.Join(s.server.State, "*")))(s)
 	places := map[string]string{"the log": s.server.Log()}
 	for _, file := range files {
 		if b, err := os.ReadFile(file); err == nil {
@@ -97,17 +93,12 @@ func TestRevokedEverywhere(t *testing.T) {
 	shared := t.TempDir()
 	config := fmt.Sprintf("[DEFAULT]\nauth_strategy = token\n[database]\nconnection = %s\n[secrets]\nkey_file = %s\n", storetest.Postgres(t), filepath.Join(shared, "secrets.key"))
 	file := filepath.Join(shared, "salvor.conf")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte(config), 0o600))
 	s := &site{T: t, tokens: map[string]string{}}
 	s.tokens["root"] = s.salvor("", "token", "create", "root", "--role", "admin", "--local", "--config", file, "--state-dir", filepath.Join(shared, "cli"), "-f", "value", "-c", "token")
 	var servers []*program.Server
 	for _, name := range []string{"one", "two"} {
-		server, err := program.Launch(filepath.Join(shared, name), strings.Replace(config, "[DEFAULT]\n", "[DEFAULT]\nhost = "+name+"\n", 1))
-		if err != nil {
-			t.Fatal(err)
-		}
+		server := must.Get(program.Launch(filepath.Join(shared, name), strings.Replace(config, "[DEFAULT]\n", "[DEFAULT]\nhost = "+name+"\n", 1)))(t)
 		t.Cleanup(server.Stop)
 		servers = append(servers, server)
 	}
@@ -115,10 +106,7 @@ func TestRevokedEverywhere(t *testing.T) {
 	s.token("ci", "reader", "")
 	status := func(i int, token string) int {
 		t.Helper()
-		a, err := request(servers[i].URL, token, "GET", "/v1/nodes", "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := must.Get(request(servers[i].URL, token, "GET", "/v1/nodes", ""))(t)
 		return a.status
 	}
 	login := s.ask("root", "POST", "/identity/v3/auth/tokens", `{"auth":{"identity":{"methods":["token"],"token":{"id":"`+s.tokens["ci"]+`"}}}}`)
@@ -145,12 +133,8 @@ func TestPolicyFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "policy.yaml")
 	write := func(text string) {
 		t.Helper()
-		if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(file+".new", file); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(file+".new", []byte(text), 0o600))
+		must.OK(t, os.Rename(file+".new", file))
 	}
 	closed := "\"baremetal:node:get_states\": \"role:admin\"\n\"os_compute_api:servers:index\": \"!\"\n\"os_compute_api:os-hypervisors:list\": \"role:reader\"\n"
 	write(closed)

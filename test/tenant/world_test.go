@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"salvor/access"
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -34,9 +35,7 @@ func newSiteWith(t *testing.T, text string, projects ...string) *site {
 	t.Helper()
 	state := t.TempDir()
 	config := filepath.Join(state, "salvor.conf")
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(config, []byte(text), 0o600))
 	s := &site{T: t, tokens: map[string]string{}}
 	s.tokens["root"] = s.salvor("", "token", "create", "root", "--role", "admin", "--local", "--config", config, "--state-dir", state, "-f", "value", "-c", "token")
 	var err error
@@ -102,10 +101,7 @@ var client = &http.Client{Timeout: patience}
 
 func (s *site) ask(as, method, path, body string) answer {
 	s.Helper()
-	a, err := request(s.server.URL, s.tokens[as], method, path, body)
-	if err != nil {
-		s.Fatal(err)
-	}
+	a := must.Get(request(s.server.URL, s.tokens[as], method, path, body))(s)
 	return a
 }
 

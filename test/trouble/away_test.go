@@ -11,6 +11,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"salvor/store/storetest"
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -23,10 +24,7 @@ func TestDatabaseAway(t *testing.T) {
 	t.Parallel()
 	// A crash must keep what was committed, as on a server that nobody made quick for tests.
 	at := storetest.Postgres(t) + "&synchronous_commit=on"
-	db, err := sql.Open("pgx", at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := must.Get(sql.Open("pgx", at))(t)
 	t.Cleanup(func() { _ = db.Close() })
 	server := program.Serve(t, quiet+"[database]\nconnection = "+at+"\n")
 	p := newPlane(t, server)

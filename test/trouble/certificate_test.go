@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -72,9 +73,7 @@ func TestCertificateEnds(t *testing.T) {
 	doctor("warn")
 	server.AwaitLog(t, "expires in 9 days")
 	const later = 11 * 24 * time.Hour
-	if err := os.WriteFile(clock, []byte(later.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(clock, []byte(later.String()), 0o600))
 	says("expired at")
 	doctor("fail")
 	if got := ask(old, later); !strings.Contains(got, "certificate has expired") {

@@ -16,6 +16,7 @@ import (
 
 	_ "modernc.org/sqlite"
 
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -28,10 +29,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
 	program.Path(t, "salvor")
-	server, err := program.Launch(dir, quiet)
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := must.Get(program.Launch(dir, quiet))(t)
 	t.Cleanup(server.Stop)
 	p := newPlane(t, server)
 	p.enroll(20)
@@ -96,9 +94,7 @@ func TestFullDisk(t *testing.T) {
 	time.Sleep(3 * time.Second)
 	p.alive()
 
-	if err := os.Remove(ballast); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(ballast))
 	p.eventually("changes are taken again", func() error {
 		if n := p.count(http.StatusAccepted); n < before+5 {
 			return fmt.Errorf("%d accepted since", n-before)
@@ -120,10 +116,7 @@ func TestFullDisk(t *testing.T) {
 	if server.PID() != pid {
 		t.Error("it was started again")
 	}
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "salvor.db")+"?mode=ro&_pragma=busy_timeout(10000)")
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := must.Get(sql.Open("sqlite", "file:"+filepath.Join(dir, "salvor.db")+"?mode=ro&_pragma=busy_timeout(10000)"))(t)
 	defer db.Close()
 	p.judge(db)
 	t.Logf("answers by status: %v; words: %d", p.answers, len(p.words))

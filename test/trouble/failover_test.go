@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"salvor/store/storetest"
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -52,10 +53,7 @@ func TestFailover(t *testing.T) {
 	close(stop)
 	one.Wait()
 	two.Wait()
-	db, err := sql.Open("pgx", pair.Standby.URL("salvor"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := must.Get(sql.Open("pgx", pair.Standby.URL("salvor")))(t)
 	defer db.Close()
 	for _, p := range []*plane{first, second} {
 		p.settled()
@@ -117,10 +115,7 @@ func TestFrozenStandby(t *testing.T) {
 		}
 		return nil
 	})
-	db, err := sql.Open("pgx", pair.Primary.URL("salvor"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := must.Get(sql.Open("pgx", pair.Primary.URL("salvor")))(t)
 	defer db.Close()
 	p.judge(db)
 }
@@ -136,16 +131,11 @@ func TestAnswersNameNoDatabase(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			server := storetest.NewInstance(t)
-			db, err := sql.Open("pgx", server.URL("postgres"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			db := must.Get(sql.Open("pgx", server.URL("postgres")))(t)
 			defer db.Close()
 			do := func(text string) {
 				t.Helper()
-				if _, err := db.ExecContext(t.Context(), text); err != nil {
-					t.Fatal(err)
-				}
+				must.Get(db.ExecContext(t.Context(), text))(t)
 			}
 			do("CREATE ROLE secretuser LOGIN")
 			do("CREATE DATABASE secretname OWNER secretuser")

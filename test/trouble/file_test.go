@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"salvor/secret"
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -25,21 +26,13 @@ func TestDamagedFile(t *testing.T) {
 	state := server.State
 	was := map[string][]byte{}
 	for _, name := range []string{"salvor.db", "salvor.db-wal", "secrets.key", "salvor.db.lock"} {
-		b, err := os.ReadFile(filepath.Join(state, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(os.ReadFile(filepath.Join(state, name)))(t)
 		was[name] = b
 	}
 	// A whole file without a log, whose pages can be hurt where they are.
-	if err := server.Relaunch(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, server.Relaunch())
 	server.Stop()
-	whole, err := os.ReadFile(filepath.Join(state, "salvor.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := must.Get(os.ReadFile(filepath.Join(state, "salvor.db")))(t)
 	const page = 4096
 	hurt := func(b []byte, at, n int) []byte {
 		b = bytes.Clone(b)
@@ -48,10 +41,7 @@ func TestDamagedFile(t *testing.T) {
 		}
 		return b
 	}
-	other, err := secret.FormatKeys([][]byte{secret.GenerateKey()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := must.Get(secret.FormatKeys([][]byte{secret.GenerateKey()}))(t)
 	for _, tt := range []struct {
 		name  string
 		file  string
@@ -82,9 +72,7 @@ func TestDamagedFile(t *testing.T) {
 				if b == nil {
 					continue
 				}
-				if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, os.WriteFile(filepath.Join(dir, name), b, 0o600))
 			}
 			for range 2 { // what systemd may do
 				status, out := start(t, dir)
@@ -121,24 +109,17 @@ func TestRestore(t *testing.T) {
 	}
 	server.Kill()
 	file := filepath.Join(server.State, "salvor.db")
-	if err := os.WriteFile(file, []byte("gone"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte("gone"), 0o600))
 	if status, out := start(t, server.State); status != statusBroken {
 		t.Fatalf("status %d: %s", status, out)
 	}
-	b, err := os.ReadFile(kept)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(os.ReadFile(kept))(t)
 	for _, name := range []string{file + "-wal", file + "-shm"} {
 		if err := os.Remove(name); err != nil && !os.IsNotExist(err) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(file, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, b, 0o600))
 	server.Start(t)
 	if n := p.node(p.nodes[0]); n.State != "active" {
 		t.Errorf("the node is %+v", n)

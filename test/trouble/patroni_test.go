@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -56,9 +57,7 @@ func failsOver(t *testing.T, settings string) {
 	c := newCluster(t, settings)
 	leader, _ := c.roles()
 	db := c.open(leader, "postgres")
-	if _, err := db.Exec("CREATE DATABASE salvor"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(db.Exec("CREATE DATABASE salvor"))(t)
 	var hosts []string
 	for _, n := range c.nodes {
 		hosts = append(hosts, n.postgres)
@@ -204,10 +203,7 @@ func (w *writing) judge(p *plane) {
 
 func newCluster(t *testing.T, settings string) *cluster {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "salvor-patroni")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(os.MkdirTemp("", "salvor-patroni"))(t)
 	c := &cluster{TB: t, dir: dir, etcd: program.FreeAddress(t)}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -216,16 +212,11 @@ func newCluster(t *testing.T, settings string) *cluster {
 		_ = os.RemoveAll(dir)
 	})
 	if os.Getuid() == 0 {
-		u, err := user.Lookup("postgres")
-		if err != nil {
-			t.Fatal(err)
-		}
+		u := must.Get(user.Lookup("postgres"))(t)
 		uid, _ := strconv.Atoi(u.Uid)
 		gid, _ := strconv.Atoi(u.Gid)
 		c.as = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
-		if err := os.Chown(dir, uid, gid); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Chown(dir, uid, gid))
 	}
 	peer := "http://" + program.FreeAddress(t)
 	etcd := c.launch("etcd", "etcd", "--data-dir", dir+"/etcd", "--listen-client-urls", "http://"+c.etcd, "--advertise-client-urls", "http://"+c.etcd,
@@ -252,9 +243,7 @@ postgresql:
   authentication: {superuser: {username: postgres, password: x}, replication: {username: postgres, password: x}}
   parameters: {unix_socket_directories: '%[8]s', shared_buffers: 32MB}
 `, n.name, n.rest, c.etcd, settings, n.postgres, data, postgresBin, dir)
-		if err := os.WriteFile(data+".yml", []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(data+".yml", []byte(text), 0o644))
 		c.nodes = append(c.nodes, n)
 		t.Cleanup(func() { c.kill(n) })
 		c.start(n)
@@ -264,18 +253,13 @@ postgresql:
 
 func (c *cluster) launch(name, program string, args ...string) *exec.Cmd {
 	c.Helper()
-	log, err := os.OpenFile(filepath.Join(c.dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		c.Fatal(err)
-	}
+	log := must.Get(os.OpenFile(filepath.Join(c.dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644))(c)
 	defer log.Close()
 	cmd := exec.Command(program, args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = c.dir, log, log
 	cmd.Env = append(os.Environ(), "HOME="+c.dir, "PATH="+postgresBin+":/usr/bin:/bin")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: c.as}
-	if err := cmd.Start(); err != nil {
-		c.Fatal(err)
-	}
+	must.OK(c, cmd.Start())
 	return cmd
 }
 
@@ -309,10 +293,7 @@ func (c *cluster) kill(n *patroniNode) {
 // ask sends a request to a node's Patroni.
 func (c *cluster) ask(n *patroniNode, method, path string, in, out any) bool {
 	body, _ := json.Marshal(in)
-	r, err := http.NewRequest(method, "http://"+n.rest+path, bytes.NewReader(body))
-	if err != nil {
-		c.Fatal(err)
-	}
+	r := must.Get(http.NewRequest(method, "http://"+n.rest+path, bytes.NewReader(body)))(c)
 	resp, err := (&http.Client{Timeout: patroniTime}).Do(r)
 	if err != nil {
 		return false
@@ -372,10 +353,7 @@ func (c *cluster) roles() (leader, standby *patroniNode) {
 
 func (c *cluster) open(n *patroniNode, database string) *sql.DB {
 	c.Helper()
-	db, err := sql.Open("pgx", "postgres://postgres@"+n.postgres+"/"+database+"?sslmode=disable")
-	if err != nil {
-		c.Fatal(err)
-	}
+	db := must.Get(sql.Open("pgx", "postgres://postgres@"+n.postgres+"/"+database+"?sslmode=disable"))(c)
 	c.Cleanup(func() { _ = db.Close() })
 	return db
 }

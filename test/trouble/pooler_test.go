@@ -16,6 +16,7 @@ import (
 
 	"salvor/store/storetest"
 	"salvor/test/debian"
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -31,15 +32,11 @@ func bouncer(t *testing.T, server *storetest.Instance, database, mode, more stri
 	config := fmt.Sprintf("[databases]\n* = host=%s port=5432\n[pgbouncer]\npool_mode = %s\nlisten_addr =\nunix_socket_dir = %s\nlisten_port = 5432\nauth_type = trust\nauth_file = %s/users\n%s\n",
 		server.Dir(), mode, dir, dir, more)
 	for name, text := range map[string]string{"pgbouncer.ini": config, "users": "\"postgres\" \"\"\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	as := server.User()
 	if as != nil { // PgBouncer does not run as root either
-		if err := os.Chown(dir, int(as.Uid), int(as.Gid)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Chown(dir, int(as.Uid), int(as.Gid)))
 	}
 	cmd := exec.Command(path, filepath.Join(dir, "pgbouncer.ini"))
 	var log program.Buffer
@@ -55,22 +52,18 @@ func bouncer(t *testing.T, server *storetest.Instance, database, mode, more stri
 		}
 		close(ended)
 	}()
-	if err := <-started; err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, <-started)
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		<-ended
 	})
-	if err := program.Await(patience, func() error {
+	must.OK(t, program.Await(patience, func() error {
 		c, err := net.Dial("unix", filepath.Join(dir, ".s.PGSQL.5432"))
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, log.String())
 		}
 		return c.Close()
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return "postgres://postgres@/" + database + "?host=" + url.QueryEscape(dir) + "&sslmode=disable"
 }
 
@@ -78,10 +71,7 @@ func bouncer(t *testing.T, server *storetest.Instance, database, mode, more stri
 func TestPooler(t *testing.T) {
 	t.Parallel()
 	server := storetest.NewInstance(t)
-	db, err := sql.Open("pgx", server.URL("postgres"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := must.Get(sql.Open("pgx", server.URL("postgres")))(t)
 	t.Cleanup(func() { _ = db.Close() })
 	for _, tt := range []struct{ name, mode, options string }{
 		{"session", "session", "pool_mode = session\n"},
@@ -89,9 +79,7 @@ func TestPooler(t *testing.T) {
 		{"listening", "transaction", "pool_mode = transaction\ndirect_connection = DIRECT\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if _, err := db.ExecContext(t.Context(), "CREATE DATABASE "+tt.name); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(db.ExecContext(t.Context(), "CREATE DATABASE "+tt.name))(t)
 			if status, out := run(t, "db", "migrate", "--database", server.URL(tt.name)); status != 0 {
 				t.Fatalf("migrate: %d %s", status, out)
 			}
@@ -115,10 +103,7 @@ func TestPooler(t *testing.T) {
 			close(stop)
 			one.Wait()
 			two.Wait()
-			jobs, err := sql.Open("pgx", server.URL(tt.name))
-			if err != nil {
-				t.Fatal(err)
-			}
+			jobs := must.Get(sql.Open("pgx", server.URL(tt.name)))(t)
 			defer jobs.Close()
 			for _, p := range []*plane{first, second} {
 				p.settled()
@@ -145,9 +130,7 @@ func TestPooler(t *testing.T) {
 func transactions(t *testing.T, db *sql.DB, name string) float64 {
 	t.Helper()
 	count := func() (n float64) {
-		if err := db.QueryRowContext(t.Context(), "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = $1", name).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, db.QueryRowContext(t.Context(), "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = $1", name).Scan(&n))
 		return n
 	}
 	before, began := count(), time.Now()

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"salvor/store/storetest"
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -238,9 +239,7 @@ func start(t testing.TB, state string) (int, string) {
 	cmd := exec.Command(program.Path(t, "salvor"), "serve", "--state-dir", state, "--listen", "127.0.0.1:0")
 	var out program.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, cmd.Start())
 	late := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
 	defer late.Stop()
 	served := make(chan struct{})
@@ -283,25 +282,18 @@ func fill(t testing.TB, dir string) (ballast string) {
 // judge looks each accepted request up in the database: it is one job that ended well.
 func (p *plane) judge(db *sql.DB) {
 	p.Helper()
-	rows, err := db.Query(`SELECT request_id, subject_id, state, problem FROM job WHERE class = 'operation'`)
-	if err != nil {
-		p.Fatal(err)
-	}
+	rows := must.Get(db.Query(`SELECT request_id, subject_id, state, problem FROM job WHERE class = 'operation'`))(p)
 	defer rows.Close()
 	jobs := map[string]int{}
 	for rows.Next() {
 		var request, node, state, why string
-		if err := rows.Scan(&request, &node, &state, &why); err != nil {
-			p.Fatal(err)
-		}
+		must.OK(p, rows.Scan(&request, &node, &state, &why))
 		jobs[request]++
 		if state != "ended" || why != "" {
 			p.Errorf("node %s: an operation is %s: %s", node, state, why)
 		}
 	}
-	if err := rows.Err(); err != nil {
-		p.Fatal(err)
-	}
+	must.OK(p, rows.Err())
 	for request, node := range p.accepted {
 		if jobs[request] != 1 {
 			p.Errorf("node %s: accepted request %s is %d jobs", node, request, jobs[request])

@@ -22,6 +22,7 @@ import (
 	"salvor/compute"
 	"salvor/hypervisor/libvirt"
 	"salvor/lab"
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -69,9 +70,7 @@ func newWorld(t *testing.T) *world {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	w := &world{T: t, dir: dir, agents: map[string]*agent{}}
 	built := filepath.Join(dir, "ramdisk")
-	if _, err := ramdisk.Build(t.Context(), ramdisk.Options{Out: built, Agent: program.Path(t, "salvor-agent")}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(ramdisk.Build(t.Context(), ramdisk.Options{Out: built, Agent: program.Path(t, "salvor-agent")}))(t)
 	if w.lab, err = lab.Up(t.Context(), lab.Spec{Name: "vm", Hosts: 2, StateDir: dir, Program: []string{self}, Leashed: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -131,9 +130,7 @@ func tail(text string) string { return text[max(0, len(text)-4000):] }
 func (w *world) join(h lab.HostStatus) {
 	w.Helper()
 	token := filepath.Join(w.dir, h.Name+".token")
-	if err := os.WriteFile(token, []byte(w.cli("", "host", "token", "create", "-f", "value", "-c", "token")), 0o600); err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, os.WriteFile(token, []byte(w.cli("", "host", "token", "create", "-f", "value", "-c", "token")), 0o600))
 	w.agents[h.Name] = &agent{host: h}
 	w.startAgent(h.Name)
 	w.Cleanup(func() {
@@ -150,9 +147,7 @@ func (w *world) startAgent(name string) {
 		"--controller", "https://10.77.0.1:6387", "--join-file", filepath.Join(w.dir, name+".token"), "--state-dir", filepath.Join(w.dir, name))
 	a.cmd = w.lab.Command(context.WithoutCancel(w.Context()), args[0], args[1:]...)
 	a.cmd.Stdout, a.cmd.Stderr = &a.log, &a.log
-	if err := a.cmd.Start(); err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, a.cmd.Start())
 	a.ended = make(chan struct{})
 	go func() {
 		defer close(a.ended)
@@ -181,10 +176,7 @@ func (w *world) try(stdin string, args ...string) (string, error) {
 
 func (w *world) cli(stdin string, args ...string) string {
 	w.Helper()
-	out, err := w.try(stdin, args...)
-	if err != nil {
-		w.Fatal(err)
-	}
+	out := must.Get(w.try(stdin, args...))(w)
 	return strings.TrimSpace(out)
 }
 
@@ -195,9 +187,7 @@ func (w *world) show(what, name string) map[string]any {
 		return nil
 	}
 	var shown map[string]any
-	if err := json.Unmarshal([]byte(out), &shown); err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, json.Unmarshal([]byte(out), &shown))
 	return shown
 }
 
@@ -228,15 +218,9 @@ func (w *world) guests() []compute.Guest {
 	w.Helper()
 	var all []compute.Guest
 	for _, h := range w.hosts {
-		v, err := libvirt.New(libvirt.Options{URI: h.Socket})
-		if err != nil {
-			w.Fatal(err)
-		}
+		v := must.Get(libvirt.New(libvirt.Options{URI: h.Socket}))(w)
 		defer v.Close()
-		here, err := v.Guests(w.Context())
-		if err != nil {
-			w.Fatal(err)
-		}
+		here := must.Get(v.Guests(w.Context()))(w)
 		all = append(all, here...)
 	}
 	return all
@@ -278,9 +262,7 @@ func (w *world) blows(chance *rand.Rand, within time.Duration) {
 			w.startAgent(host)
 		},
 		"libvirt": func() {
-			if err := w.lab.KillLibvirt(w.Context(), host, false); err != nil {
-				w.Fatal(err)
-			}
+			must.OK(w, w.lab.KillLibvirt(w.Context(), host, false))
 		},
 	}
 	names := []string{"agent", "libvirt", "server"}
@@ -297,9 +279,7 @@ func (w *world) blows(chance *rand.Rand, within time.Duration) {
 func (w *world) slay(enter []string, name string) {
 	w.Helper()
 	args := append(enter, "sh", "-c", `kill -9 $(cat "$0")`, w.pidFile(name))
-	if _, err := w.inside("", args...); err != nil {
-		w.Fatal(err)
-	}
+	must.Get(w.inside("", args...))(w)
 }
 
 // crashes kills the server's QEMU again and again: it is started again as often as a crashed guest is, then the server is in ERROR with
@@ -321,9 +301,7 @@ func (w *world) crashes() {
 		if killed == "" {
 			w.Fatalf("guest %s has no pid", guest)
 		}
-		if _, err := w.inside("", append(w.hosts[i].Enter(), "kill", "-9", killed)...); err != nil {
-			w.Fatal(err)
-		}
+		must.Get(w.inside("", append(w.hosts[i].Enter(), "kill", "-9", killed)...))(w)
 		if try == compute.MaxRestarts {
 			break
 		}
@@ -356,9 +334,7 @@ func TestRescueUnderBlows(t *testing.T) {
 	w.cli("", "image", "create", "tenant", "--file", w.image.Path, "--property", "OS=tenant", "--property", "OSFAMILY=linux")
 	w.cli("", "server", "create", "web1", "--flavor", "small", "--image", "tenant", "--network", "lan", "--use-config-drive")
 	w.await("created", w.status("ACTIVE"))
-	if err := os.WriteFile(filepath.Join(w.dir, "own"), []byte("10.78.0.100 "+w.image.HostKey+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(w.dir, "own"), []byte("10.78.0.100 "+w.image.HostKey+"\n"), 0o600))
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	chance := rand.New(rand.NewPCG(seed, 0))
@@ -378,9 +354,7 @@ func TestRescueUnderBlows(t *testing.T) {
 		})
 		w.one(true)
 		mend := fmt.Sprintf("set -e; mkdir -p /mnt; mount /dev/vda2 /mnt; echo %s >>/mnt/etc/mends; umount /mnt; sync", password)
-		if _, err := w.ssh("rescue", password, known, mend); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(w.ssh("rescue", password, known, mend))(t)
 		w.cli("", "server", "unrescue", "web1")
 		w.blows(chance, 300*time.Millisecond)
 		w.await("back", w.status("ACTIVE"))

@@ -16,6 +16,7 @@ import (
 
 	"salvor/client"
 	"salvor/lab"
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -44,31 +45,19 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := must.Get(os.Executable())(t)
 	state := t.TempDir()
-	l, err := lab.Up(t.Context(), lab.Spec{
+	l := must.Get(lab.Up(t.Context(), lab.Spec{
 		Name: "volume", Disk: lab.BlankDisk, Initiator: true, StateDir: state, Program: []string{self}, Leashed: true,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	t.Cleanup(func() {
 		if err := l.Down(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})
-	status, err := l.Status(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	status := must.Get(l.Status(t.Context()))(t)
 	// A socket's path is short of length.
-	dir, err := os.MkdirTemp("", "salvor-vol-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(os.MkdirTemp("", "salvor-vol-"))(t)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	w := &world{T: t, lab: l, machine: status.Machines[0], dir: dir, markers: map[string]string{}, iqn: "iqn.2026-01.org.salvor.test:m1", password: "rescue-volume"}
 	w.startStorage()
@@ -114,9 +103,7 @@ func (w *world) startStorage() {
 	cmd.Env = append(os.Environ(), "TGT_IPC_SOCKET="+w.dir+"/tgt")
 	var said program.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
-	if err := cmd.Start(); err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, cmd.Start())
 	w.Cleanup(func() {
 		// It pays no heed to requests to end while targets are there; the lab's end is the last resort.
 		_ = cmd.Process.Kill()
@@ -139,10 +126,7 @@ func (w *world) tgt(args ...string) string {
 
 // volume makes a disk image with a system.
 func (w *world) volume(name string) string {
-	v, err := lab.MakeVolume(w.Context(), filepath.Dir(filepath.Dir(w.lab.Dir())), filepath.Join(w.dir, name+".img"))
-	if err != nil {
-		w.Fatal(err)
-	}
+	v := must.Get(lab.MakeVolume(w.Context(), filepath.Dir(filepath.Dir(w.lab.Dir())), filepath.Join(w.dir, name+".img")))(w)
 	w.markers[name] = v.Marker
 	return v.Path
 }
@@ -194,14 +178,9 @@ func (w *world) cli(args ...string) string {
 
 func (w *world) node() client.Node {
 	w.Helper()
-	out, err := w.inside("", "curl", "-sS", "-f", "-H", "X-OpenStack-Ironic-API-Version: 1.82", w.server.URL+"/v1/nodes/m1")
-	if err != nil {
-		w.Fatal(err)
-	}
+	out := must.Get(w.inside("", "curl", "-sS", "-f", "-H", "X-OpenStack-Ironic-API-Version: 1.82", w.server.URL+"/v1/nodes/m1"))(w)
 	var n client.Node
-	if err := json.Unmarshal([]byte(out), &n); err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, json.Unmarshal([]byte(out), &n))
 	return n
 }
 
@@ -289,9 +268,7 @@ func (w *world) target(name string, portals ...string) {
 	}
 	body := fmt.Sprintf(`{"node_uuid": %q, "volume_type": "iscsi", "volume_id": %q, "boot_index": 0, "properties": %s}`, w.node().UUID, name, properties)
 	var made client.Record
-	if err := json.Unmarshal([]byte(w.call("POST", "/v1/volume/targets", body)), &made); err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, json.Unmarshal([]byte(w.call("POST", "/v1/volume/targets", body)), &made))
 	w.targetID = made.Text("uuid")
 }
 

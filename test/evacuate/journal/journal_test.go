@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+
+	"salvor/test/must"
 )
 
 // memory is a disk of which only what was written takes room.
@@ -35,19 +37,14 @@ func fresh() memory {
 
 func writer(t *testing.T, disk Device) *Writer {
 	t.Helper()
-	w, err := NewWriter(disk, uuid.New(), make([]byte, Sector))
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must.Get(NewWriter(disk, uuid.New(), make([]byte, Sector)))(t)
 	return w
 }
 
 func write(t *testing.T, w *Writer, n int) {
 	t.Helper()
 	for range n {
-		if err := w.Write(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, w.Write())
 	}
 }
 
@@ -91,9 +88,7 @@ func TestTwoAtOnce(t *testing.T) {
 			a := writer(t, disk)
 			write(t, a, 3)
 			Entry{Boot: uuid.New(), Counter: 1}.Encode(a.buf)
-			if _, err := disk.WriteAt(a.buf, EntryAt(1)); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(disk.WriteAt(a.buf, EntryAt(1)))(t)
 		}, "interleave"},
 		"its beginning was lost": {func(t *testing.T, disk memory) {
 			a := writer(t, disk)
