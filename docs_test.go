@@ -14,22 +14,17 @@ import (
 	"testing"
 
 	"salvor/config"
+	"salvor/test/must"
 	"salvor/test/sentence"
 )
 
 // pages are all pages of the documentation, by path.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
-	names, err := filepath.Glob("docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	names := must.Get(filepath.Glob("docs/*.md"))(t)
 	out := map[string]string{}
 	for _, name := range append(names, "README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md") {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(name))(t)
 		out[name] = string(text)
 	}
 	return out

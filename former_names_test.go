@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"salvor/test/must"
 )
 
 // storedNames are the names that the programs may store or send, by the first folder of their package.
@@ -65,10 +67,7 @@ var qemuOutput = []string{"backing-filename", "format-specific", "virtual-size"}
 // TestFormerNamesAreKnown: the programs still read and write each name that the former release stores or sends. A renamed constant or
 // field keeps its value or its JSON key; a name whose value changes needs a reader of the former value, and the literal is in that reader.
 func TestFormerNamesAreKnown(t *testing.T) {
-	text, err := os.ReadFile("testdata/former_names.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("testdata/former_names.txt"))(t)
 	today, checked := namesToday(t), 0
 	for line := range strings.Lines(string(text)) {
 		if strings.HasPrefix(line, "#") {

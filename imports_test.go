@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"salvor/test/must"
 )
 
 const module = "salvor/"
@@ -36,10 +38,7 @@ type file struct {
 
 func importRules(t *testing.T) []importRule {
 	t.Helper()
-	text, err := os.ReadFile("ARCHITECTURE.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("ARCHITECTURE.md"))(t)
 	var out []importRule
 	inTable := false
 	for line := range strings.Lines(string(text)) {
@@ -63,10 +62,7 @@ func importRules(t *testing.T) []importRule {
 // sources are all Go files of the module, by folder. Tests share them, and may not change them.
 func sources(t *testing.T) map[string][]file {
 	t.Helper()
-	all, err := parseSources()
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(parseSources())(t)
 	return all
 }
 
@@ -276,16 +272,10 @@ func TestPackageDocs(t *testing.T) {
 
 // TestDependenciesAreExplained holds docs/dependencies.md to the modules that go.mod and tools/go.mod require directly, and to no others.
 func TestDependenciesAreExplained(t *testing.T) {
-	page, err := os.ReadFile("docs/dependencies.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(os.ReadFile("docs/dependencies.md"))(t)
 	required := map[string]bool{}
 	for _, name := range []string{"go.mod", "tools/go.mod"} {
-		mod, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		mod := must.Get(os.ReadFile(name))(t)
 		for line := range strings.Lines(string(mod)) {
 			if words := strings.Fields(line); len(words) == 2 && strings.HasPrefix(words[1], "v") {
 				required[words[0]] = true

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"salvor/test/must"
 )
 
 var (
@@ -22,7 +24,7 @@ var (
 func projectFiles(t *testing.T) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
-	err := fs.WalkDir(os.DirFS("."), ".", func(name string, d fs.DirEntry, err error) error {
+	must.OK(t, fs.WalkDir(os.DirFS("."), ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -32,10 +34,7 @@ func projectFiles(t *testing.T) map[string]bool {
 			all[name], all[path.Base(name)] = true, true
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return all
 }
 

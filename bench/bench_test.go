@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -52,10 +53,7 @@ func TestEndpoints(t *testing.T) {
 	if !strings.Contains(out.String(), "times better") || !strings.Contains(out.String(), "node create") {
 		t.Errorf("table:\n%s", out.String())
 	}
-	resp, err := http.Get(s.URL + "/v1/nodes")
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := must.Get(http.Get(s.URL + "/v1/nodes"))(t)
 	defer resp.Body.Close()
 	if b, _ := io.ReadAll(resp.Body); string(b) != `{"nodes":[]}` {
 		t.Errorf("left: %.300s", b)
@@ -82,10 +80,7 @@ func TestWire(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	target, err := newTarget(server.URL+"/base/v1/", "1.82", serverCredentials{user: "u", password: "p"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	target := must.Get(newTarget(server.URL+"/base/v1/", "1.82", serverCredentials{user: "u", password: "p"}))(t)
 	w := &httpConn{t: target}
 	defer w.close()
 	for range 2 {
@@ -108,10 +103,7 @@ func TestWire(t *testing.T) {
 
 // TestWireUnbounded: an answer without a length ends with its connection.
 func TestWireUnbounded(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
 	go func() {
 		c, err := l.Accept()
@@ -121,10 +113,7 @@ func TestWireUnbounded(t *testing.T) {
 			_ = c.Close()
 		}
 	}()
-	target, err := newTarget("http://"+l.Addr().String(), "1.1", serverCredentials{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	target := must.Get(newTarget("http://"+l.Addr().String(), "1.1", serverCredentials{}))(t)
 	w := &httpConn{t: target}
 	if _, body, err := w.send("GET", "/", ""); err != nil || string(body) != "all of it" {
 		t.Errorf("%q %v", body, err)

@@ -5,14 +5,13 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"salvor/test/must"
 )
 
 // TestChangelogHasTheRelease holds the number to the newest heading of the changelog.
 func TestChangelogHasTheRelease(t *testing.T) {
-	text, err := os.ReadFile("../CHANGELOG.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("../CHANGELOG.md"))(t)
 	newest := regexp.MustCompile(`(?m)^## (Unreleased: )?(\d+\.\d+\.\d+)$`).FindStringSubmatch(string(text))
 	if newest == nil {
 		t.Fatal("CHANGELOG.md has no heading of a release")

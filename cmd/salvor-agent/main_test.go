@@ -7,15 +7,14 @@ import (
 	"strings"
 	"testing"
 
+	"salvor/test/must"
 	"salvor/version"
 )
 
 func TestRunRefuses(t *testing.T) {
 	dir := t.TempDir()
 	line := filepath.Join(dir, "cmdline")
-	if err := os.WriteFile(line, []byte("quiet\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(line, []byte("quiet\n"), 0o600))
 	for _, c := range []struct {
 		args []string
 		code int

@@ -14,6 +14,7 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 // TestFullBacklogOnEveryFace: each API refuses a new operation with 503, Retry-After and a fault of its own form, and leaves the
@@ -27,9 +28,7 @@ func TestFullBacklogOnEveryFace(t *testing.T) {
 	if err := p.Runner.Join(t.Context()); err != nil { // it lives, and claims nothing
 		t.Fatal(err)
 	}
-	if _, err := p.Directory.Conductors(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(p.Directory.Conductors(t.Context()))(t)
 	w := &remedyWalk{T: t, p: p}
 	first, second, idle := w.place(metal.Active, plight{}), w.place(metal.Active, plight{}), w.place(metal.Active, plight{})
 	srv := &compute.Server{Record: record.Record{ID: uuid.NewString(), CreatedAt: time.Now()}, Name: "web1", State: compute.Active, Power: compute.PowerOn, Wanted: compute.PowerOn, LaunchedAt: time.Now(), Project: "p"}

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/client"
+	"salvor/test/must"
 )
 
 // fakeAPI answers by "METHOD path" and keeps what it was asked.
@@ -115,14 +116,9 @@ func TestPrinted(t *testing.T) {
 			}
 			file := filepath.Join("testdata", name+".golden")
 			if os.Getenv("SALVOR_UPDATE") != "" {
-				if err := os.WriteFile(file, []byte(out), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, os.WriteFile(file, []byte(out), 0o644))
 			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			want := must.Get(os.ReadFile(file))(t)
 			if diff := cmp.Diff(string(want), out); diff != "" {
 				t.Error(diff)
 			}
@@ -143,9 +139,7 @@ func TestAsked(t *testing.T) {
 		}}
 	}
 	file := filepath.Join(t.TempDir(), "pw")
-	if err := os.WriteFile(file, []byte("from a file\nsecond line\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte("from a file\nsecond line\n"), 0o600))
 	for _, c := range []struct{ args, stdin, want string }{
 		{"node create --driver redfish --name a --driver-info redfish_password=0123 --driver-info redfish_verify_ca=false --property cpus=8 --rescue-interface agent --no-automated-clean", "",
 			`POST /v1/nodes {"automated_clean":false,"driver":"redfish","driver_info":{"redfish_password":"0123","redfish_verify_ca":false},"name":"a","properties":{"cpus":8},"rescue_interface":"agent"}`},
@@ -352,10 +346,7 @@ func TestEveryCommandExplainsItself(t *testing.T) {
 func TestNextStep(t *testing.T) {
 	older := httptest.NewServer(&fakeAPI{}) // which knows no why
 	defer older.Close()
-	api, err := client.New(client.Config{Endpoint: older.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
+	api := must.Get(client.New(client.Config{Endpoint: older.URL}))(t)
 	for _, state := range []string{"enroll", "inspect failed", "adopt failed", "clean failed", "clean hold", "deploy failed", "deploy hold", "service failed", "service hold", "rescue failed", "unrescue failed", "error"} {
 		if text := nextStep(t.Context(), api, &client.Node{Name: "n1", ProvisionState: state}); !strings.Contains(text, "\nwhat next: salvor node ") || strings.Contains(text, "NODE") {
 			t.Errorf("%s: %s", state, text)

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"salvor/test/must"
 )
 
 // runWithoutURL runs the program with an environment of its own: an empty home, the working directory dir, and no variable that names an API.
@@ -35,12 +37,8 @@ func runWithoutURL(t *testing.T, dir string, env map[string]string, args ...stri
 
 func writeFile(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must.OK(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 // fakeOpenStack is a Keystone with a Bare Metal API. Each records how it was asked.

@@ -12,27 +12,18 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+
+	"salvor/test/must"
 )
 
 // openTerminal makes a pseudo-terminal: what is written to the master is typed at the slave.
 func openTerminal(t *testing.T) (master, slave *os.File) {
 	t.Helper()
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	master = must.Get(os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0))(t)
 	t.Cleanup(func() { master.Close() })
-	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))
+	number := must.Get(unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN))(t)
+	slave = must.Get(os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0))(t)
 	t.Cleanup(func() { slave.Close() })
 	return master, slave
 }
@@ -44,9 +35,7 @@ func atTerminal(t *testing.T, f *fakeAPI, typed string, args ...string) (stderr 
 	defer server.Close()
 	t.Setenv("SALVOR_URL", server.URL)
 	master, slave := openTerminal(t)
-	if _, err := master.WriteString(typed); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(master.WriteString(typed))(t)
 	root := newRootCommand()
 	var errs bytes.Buffer
 	root.SetArgs(args)
@@ -117,15 +106,11 @@ func TestNoQuestionWithoutTerminal(t *testing.T) {
 // TestQuestionLeavesTheRest reads no more than its own line.
 func TestQuestionLeavesTheRest(t *testing.T) {
 	master, slave := openTerminal(t)
-	if _, err := master.WriteString("y\nnext\n"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(master.WriteString("y\nnext\n"))(t)
 	cmd := &cobra.Command{Use: "delete"}
 	cmd.SetIn(slave)
 	cmd.SetErr(&bytes.Buffer{})
-	if err := confirm(cmd, []string{"a"}, false); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, confirm(cmd, []string{"a"}, false))
 	if line, err := bufio.NewReader(slave).ReadString('\n'); line != "next\n" {
 		t.Errorf("%q, %v", line, err)
 	}

@@ -9,16 +9,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"salvor/test/must"
 )
 
 // TestContainerfile says that what the container file copies is there, that it builds programs of this project with a Go that is new
 // enough and starts them where it has put them, and that the program takes the words that it is started with.
 func TestContainerfile(t *testing.T) {
 	const root = "../.."
-	text, err := os.ReadFile(root + "/dist/Containerfile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(root + "/dist/Containerfile"))(t)
 	var built, installed, command []string
 	var entry []string
 	list := func(words string) (out []string) {
@@ -58,10 +57,7 @@ func TestContainerfile(t *testing.T) {
 			}
 		case "FROM":
 			if _, version, ok := strings.Cut(words[0], "golang:"); ok {
-				mod, err := os.ReadFile(root + "/go.mod")
-				if err != nil {
-					t.Fatal(err)
-				}
+				mod := must.Get(os.ReadFile(root + "/go.mod"))(t)
 				version, _, _ = strings.Cut(version, "-")
 				if !regexp.MustCompile(`(?m)^go ` + regexp.QuoteMeta(version) + `(\.\d+)?$`).Match(mod) {
 					t.Errorf("it is built with Go %s, which go.mod does not name", version)

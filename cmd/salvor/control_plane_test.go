@@ -11,6 +11,7 @@ import (
 
 	"salvor/cmd/salvor/serve"
 	"salvor/config"
+	"salvor/test/must"
 )
 
 // openControlPlane puts a control plane together over a fresh SQLite, as salvor serve does, and runs nothing of it. Its user is admin with
@@ -18,16 +19,11 @@ import (
 func openControlPlane(t *testing.T, text string) *serve.ControlPlane {
 	t.Helper()
 	dir := t.TempDir()
-	hash, err := bcrypt.GenerateFromPassword([]byte("password"), bcrypt.MinCost)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hash := must.Get(bcrypt.GenerateFromPassword([]byte("password"), bcrypt.MinCost))(t)
 	users, file := filepath.Join(dir, "htpasswd"), filepath.Join(dir, "salvor.conf")
 	for name, content := range map[string]string{users: "admin:" + string(hash) + "\n", file: fmt.Sprintf(
 		"[DEFAULT]\nstate_path = %s\nauth_strategy = http_basic\nhttp_basic_auth_user_file = %s\n[hosts]\nlisten = 127.0.0.1:0\n%s", dir, users, text)} {
-		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(name, []byte(content), 0o600))
 	}
 	cfg, _, err := config.Load(config.Source{File: file})
 	if err != nil {

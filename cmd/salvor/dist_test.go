@@ -9,26 +9,21 @@ import (
 	"testing"
 
 	"salvor/test/debian"
+	"salvor/test/must"
 )
 
 // TestUnits says that systemd takes the units in dist and that the program takes the words that they start it with.
 func TestUnits(t *testing.T) {
 	const program = "/usr/bin/salvor"
 	analyze := debian.Program(t, "systemd-analyze", "systemd")
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := must.Get(os.Executable())(t)
 	files, err := filepath.Glob("../../dist/systemd/*.service")
 	if err != nil || len(files) != 3 {
 		t.Fatalf("units: %v, %v", files, err)
 	}
 	start := regexp.MustCompile(`(?m)^ExecStart=` + program + ` (.*)$`)
 	for _, name := range files {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(name))(t)
 		line := start.FindStringSubmatch(string(text))
 		if line == nil {
 			t.Errorf("%s does not start %s", name, program)
@@ -49,9 +44,7 @@ func TestUnits(t *testing.T) {
 		}
 		// The program is not installed here, so that the units are looked at with another in its place.
 		copied := filepath.Join(t.TempDir(), filepath.Base(name))
-		if err := os.WriteFile(copied, []byte(strings.ReplaceAll(string(text), program, self)), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(copied, []byte(strings.ReplaceAll(string(text), program, self)), 0o600))
 		output, err := exec.CommandContext(t.Context(), analyze, "verify", "--man=no", copied).CombinedOutput()
 		if err != nil || strings.Contains(string(output), filepath.Base(name)) {
 			t.Errorf("%s: %v\n%s", name, err, output)
@@ -64,10 +57,7 @@ func TestAlertCommands(t *testing.T) {
 	for file, named := range map[string]*regexp.Regexp{
 		"prometheus/salvor.rules.yml": regexp.MustCompile(`(?m)^ +command: (.*)$`), "grafana/salvor.json": regexp.MustCompile(`Next: ([^"]*)"`),
 	} {
-		text, err := os.ReadFile("../../dist/" + file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile("../../dist/" + file))(t)
 		found := 0
 		for _, m := range named.FindAllStringSubmatch(string(text), -1) {
 			for _, words := range commandsOf(m[1]) {

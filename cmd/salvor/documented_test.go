@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+
+	"salvor/test/must"
 )
 
 // TestDocumentedCommands says that every command line of the documentation has a command, flags that it knows and those that it needs.
@@ -21,10 +23,7 @@ func TestDocumentedCommands(t *testing.T) {
 	block := regexp.MustCompile("(?ms)^```[a-z]*\n(.*?)^```|^(?:    [^\n]*\n)+")
 	found := 0
 	for _, name := range append(files, "../../README.md") {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(name))(t)
 		var lines []string
 		for _, b := range block.FindAllString(string(text), -1) {
 			lines = append(lines, strings.Split(strings.ReplaceAll(b, "\\\n", " "), "\n")...)

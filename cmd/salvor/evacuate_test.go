@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"salvor/test/must"
 )
 
 // samplePlan is a plan of every disposition, as the API writes it.
@@ -136,10 +138,7 @@ func TestFenceDisputes(t *testing.T) {
 	if _, errs, status := salvor(t, api, "", "fence", "vm7", "--dispute", "bmc-reads-on"); status != statusUsage || !strings.Contains(errs, "--attest") || len(api.asked) != asked {
 		t.Errorf("status %d, asked %v\n%s", status, api.asked[asked:], errs)
 	}
-	text, err := json.Marshal(map[string]any{"error": map[string]any{"code": 409, "message": refusal}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(json.Marshal(map[string]any{"error": map[string]any{"code": 409, "message": refusal}}))(t)
 	api.answers[path] = []string{"409 " + string(text)}
 	if _, errs, status := salvor(t, api, "", "fence", "vm7", "--attest", "unplugged"); status == 0 || !strings.Contains(errs, "--dispute bmc-reads-on") {
 		t.Errorf("status %d\n%s", status, errs)

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"salvor/test/debian"
+	"salvor/test/must"
 )
 
 // writeTestPages runs "salvor man" and returns the directory and the command tree that wrote it.
@@ -19,9 +20,7 @@ func writeTestPages(t *testing.T) (string, *cobra.Command) {
 	dir := t.TempDir()
 	root := newRootCommand()
 	root.SetArgs([]string{"man", dir})
-	if err := root.Execute(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, root.Execute())
 	return dir, root
 }
 
@@ -68,10 +67,7 @@ func TestManPages(t *testing.T) {
 func TestManPagesAreRight(t *testing.T) {
 	mandoc, man := debian.Program(t, "mandoc", "mandoc"), debian.Program(t, "man", "man-db")
 	dir, _ := writeTestPages(t)
-	pages, err := filepath.Glob(dir + "/*.1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	pages := must.Get(filepath.Glob(dir + "/*.1"))(t)
 	if out, err := exec.CommandContext(t.Context(), mandoc, append([]string{"-T", "lint", "-W", "warning"}, pages...)...).CombinedOutput(); err != nil {
 		t.Errorf("mandoc: %v\n%s", err, out)
 	}

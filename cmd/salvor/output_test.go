@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/client"
+	"salvor/test/must"
 )
 
 var odd = client.Record{"name": "rack 1, \"a\"", "uuid": nil, "memory": 4.0, "maintenance": true, "extra": map[string]any{"k": "v"}, "owner": "$(touch /tmp/x)`id`\\", "driver": "no"}
@@ -72,9 +73,7 @@ func TestMaxWidthFoldsTables(t *testing.T) {
 	o := outputOptions{format: "table", maxWidth: 30}
 	var b strings.Builder
 	long := strings.Repeat("abcdefghij ", 9) + strings.Repeat("x", 60)
-	if err := o.list(&b, columnsOf([]string{"name", "description"}), []client.Record{{"name": "n1", "description": long}}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, o.list(&b, columnsOf([]string{"name", "description"}), []client.Record{{"name": "n1", "description": long}}))
 	kept := strings.NewReplacer(" ", "", "\n", "", "-", "")
 	for line := range strings.Lines(b.String()) {
 		if len(strings.TrimRight(line, "\n")) > 30 {

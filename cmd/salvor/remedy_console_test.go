@@ -19,16 +19,14 @@ import (
 	"salvor/record"
 	"salvor/rescue"
 	"salvor/secret"
+	"salvor/test/must"
 	"salvor/wire/native"
 )
 
 // keysOf lists the matches of a pattern in a file of the console.
 func keysOf(t *testing.T, file, pattern string) (out []string) {
 	t.Helper()
-	text, err := os.ReadFile("../../api/console/static/" + file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("../../api/console/static/" + file))(t)
 	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(text), -1) {
 		out = append(out, m[1])
 	}
@@ -38,36 +36,22 @@ func keysOf(t *testing.T, file, pattern string) (out []string) {
 // press sends what a button of the console sends, and gives the status and the answer.
 func (w *remedyWalk) press(method, path, body string) (int, string) {
 	w.Helper()
-	r, err := http.NewRequestWithContext(w.Context(), method, w.url+path, strings.NewReader(body))
-	if err != nil {
-		w.Fatal(err)
-	}
+	r := must.Get(http.NewRequestWithContext(w.Context(), method, w.url+path, strings.NewReader(body)))(w)
 	r.SetBasicAuth("admin", "password")
 	r.Header.Set("X-OpenStack-Ironic-API-Version", "1.110")
 	r.Header.Set("OpenStack-API-Version", "compute 2.88")
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		w.Fatal(err)
-	}
+	resp := must.Get(http.DefaultClient.Do(r))(w)
 	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
-	if err != nil {
-		w.Fatal(err)
-	}
+	answer := must.Get(io.ReadAll(resp.Body))(w)
 	return resp.StatusCode, string(answer)
 }
 
 // accepts reads the requests that why lists as accepted for a subject.
 func (w *remedyWalk) accepts(path string) []string {
 	w.Helper()
-	c, err := client.New(client.Config{Endpoint: w.url, Username: "admin", Password: secret.New("password")})
-	if err != nil {
-		w.Fatal(err)
-	}
+	c := must.Get(client.New(client.Config{Endpoint: w.url, Username: "admin", Password: secret.New("password")}))(w)
 	var why native.Why
-	if err := c.Ask(w.Context(), client.Native, http.MethodGet, path+"/why", nil, nil, &why); err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, c.Ask(w.Context(), client.Native, http.MethodGet, path+"/why", nil, nil, &why))
 	return why.Accepts
 }
 
@@ -124,12 +108,10 @@ func TestEveryButtonOfAMachineIsAccepted(t *testing.T) {
 // TestEveryButtonOfAServerIsAccepted walks the states and situations of servers.
 func TestEveryButtonOfAServerIsAccepted(t *testing.T) {
 	w := working(t)
-	if err := w.p.Store.Do(t.Context(), func(tx job.Tx) error {
+	must.OK(t, w.p.Store.Do(t.Context(), func(tx job.Tx) error {
 		return w.p.Store.RescueImages().Insert(tx, &rescue.Image{Record: record.Record{ID: uuid.NewString()}, Name: "suits all", Default: true,
 			Source: rescue.Source{Kind: rescue.ISO, Access: rescue.NoAccess, LocationType: rescue.LocationFile, Location: "r.iso"}})
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	bodies := map[string]string{
 		"start": `{"os-start": null}`, "stop": `{"os-stop": null}`, "reboot": `{"reboot": {"type": "SOFT"}}`, "hard reboot": `{"reboot": {"type": "HARD"}}`,
 		"rescue": `{"rescue": {"adminPass": "let me in"}}`, "unrescue": `{"unrescue": null}`,

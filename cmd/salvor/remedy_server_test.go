@@ -20,6 +20,7 @@ import (
 	"salvor/record"
 	"salvor/rescue"
 	"salvor/secret"
+	"salvor/test/must"
 	"salvor/wire/native"
 )
 
@@ -151,15 +152,10 @@ func (w *remedyWalk) placeServer(state func(*compute.Server), in serverPlight) (
 // remediesOf are the commands that why prints of a server and of its host, and those that --wait prints of a server that failed.
 func (w *remedyWalk) remediesOf(s *compute.Server, h *compute.Host) (out []string) {
 	w.Helper()
-	c, err := client.New(client.Config{Endpoint: w.url, Username: "admin", Password: secret.New("password")})
-	if err != nil {
-		w.Fatal(err)
-	}
+	c := must.Get(client.New(client.Config{Endpoint: w.url, Username: "admin", Password: secret.New("password")}))(w)
 	for _, path := range []string{"/servers/" + s.ID + "/why", "/hosts/" + h.ID + "/why"} {
 		var why native.Why
-		if err := c.Ask(w.Context(), client.Native, http.MethodGet, path, nil, nil, &why); err != nil {
-			w.Fatal(err)
-		}
+		must.OK(w, c.Ask(w.Context(), client.Native, http.MethodGet, path, nil, nil, &why))
 		for _, next := range why.Next {
 			if strings.HasPrefix(next.Run, "salvor ") {
 				out = append(out, next.Run)

@@ -21,6 +21,7 @@ import (
 	"salvor/metal"
 	"salvor/record"
 	"salvor/secret"
+	"salvor/test/must"
 	"salvor/wire/native"
 )
 
@@ -121,7 +122,7 @@ func (w *remedyWalk) place(at metal.State, in plight) *metal.Node {
 	if in.node != nil {
 		in.node(n)
 	}
-	err := w.p.Store.Do(ctx, func(tx job.Tx) error {
+	must.OK(w, w.p.Store.Do(ctx, func(tx job.Tx) error {
 		if err := w.p.Store.InsertNode(tx, n); err != nil {
 			return err
 		}
@@ -134,10 +135,7 @@ func (w *remedyWalk) place(at metal.State, in plight) *metal.Node {
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		w.Fatal(err)
-	}
+	}))
 	return n
 }
 
@@ -226,21 +224,13 @@ func wordsOf(line string) (out []string) {
 // remedies are the commands that are printed of a node: by why, and by --wait when it fails or is late.
 func (w *remedyWalk) remedies(n *metal.Node) (out []string) {
 	w.Helper()
-	c, err := client.New(client.Config{Endpoint: w.url, Username: "admin", Password: secret.New("password")})
-	if err != nil {
-		w.Fatal(err)
-	}
+	c := must.Get(client.New(client.Config{Endpoint: w.url, Username: "admin", Password: secret.New("password")}))(w)
 	var why native.Why
-	if err := c.Ask(w.Context(), client.Native, http.MethodGet, "/nodes/"+n.ID+"/why", nil, nil, &why); err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, c.Ask(w.Context(), client.Native, http.MethodGet, "/nodes/"+n.ID+"/why", nil, nil, &why))
 	for _, next := range why.Next {
 		out = append(out, next.Run)
 	}
-	seen, err := c.Node(w.Context(), n.ID)
-	if err != nil {
-		w.Fatal(err)
-	}
+	seen := must.Get(c.Node(w.Context(), n.ID))(w)
 	texts := append(append(why.Problems, why.Notes...), why.Text, seen.LastError, seen.MaintenanceReason, goesOn(n.Name, seen))
 	if !client.Working(seen.ProvisionState) {
 		texts = append(texts, nextStep(w.Context(), c, seen))
@@ -264,12 +254,8 @@ func working(t *testing.T, settings ...string) *remedyWalk {
 	t.Setenv("SALVOR_URL", server.URL)
 	t.Setenv("SALVOR_USER", "admin")
 	t.Setenv("SALVOR_PASSWORD", "password")
-	if err := p.Runner.Join(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.Directory.Conductors(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.Runner.Join(t.Context()))
+	must.Get(p.Directory.Conductors(t.Context()))(t)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = p.Runner.Run(ctx, 0) }()
@@ -324,10 +310,7 @@ func TestADeadBMCLocksNothing(t *testing.T) {
 
 func (w *remedyWalk) lead(n *metal.Node) *job.Job {
 	w.Helper()
-	open, err := w.p.Store.Unended(nil, job.Node(n.ID))
-	if err != nil {
-		w.Fatal(err)
-	}
+	open := must.Get(w.p.Store.Unended(nil, job.Node(n.ID)))(w)
 	return record.Lead(open)
 }
 

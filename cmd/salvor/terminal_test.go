@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"salvor/test/must"
 )
 
 // newTerminal gives both ends of a pseudo-terminal: what a person types and sees, and what the program has.
@@ -24,9 +26,7 @@ func newTerminal(t *testing.T) (person, program *os.File) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0))
 	if program, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -64,9 +64,7 @@ func TestPromptPassword(t *testing.T) {
 			t.Errorf("%q, %v, echo %t; printed %q", got, err, hasEcho(), &out)
 		}
 	}
-	if _, err := io.WriteString(person, "shown\n"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(io.WriteString(person, "shown\n"))(t)
 	seen := make([]byte, 100)
 	n, err := person.Read(seen)
 	if err != nil || bytes.Contains(seen[:n], []byte("s3cret")) || !bytes.Contains(seen[:n], []byte("shown")) {
@@ -86,9 +84,7 @@ func TestPromptPassword(t *testing.T) {
 func TestTerminalWidth(t *testing.T) {
 	_, program := newTerminal(t)
 	for columns, want := range map[uint16]int{132: 132, 0: 80} {
-		if err := unix.IoctlSetWinsize(int(program.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: columns, Row: 24}); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, unix.IoctlSetWinsize(int(program.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: columns, Row: 24}))
 		if got := terminalWidth(program); got != want {
 			t.Errorf("of %d columns: %d, want %d", columns, got, want)
 		}

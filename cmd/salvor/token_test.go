@@ -25,15 +25,14 @@ import (
 	"salvor/problem"
 	"salvor/secret"
 	"salvor/store/storetest"
+	"salvor/test/must"
 )
 
 func tokenRun(t *testing.T, text string) (string, error) {
 	t.Helper()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "salvor.conf")
-	if err := os.WriteFile(file, []byte("[DEFAULT]\nstate_path = "+dir+"\n"+text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte("[DEFAULT]\nstate_path = "+dir+"\n"+text), 0o600))
 	root, out := newRootCommand(), &bytes.Buffer{}
 	root.SetOut(out)
 	root.SetErr(&bytes.Buffer{})
@@ -86,9 +85,7 @@ func TestLocalTokenWhileTheKeyChanges(t *testing.T) {
 	}
 	s := storetest.Open(t, storetest.Database{URL: url, Key: key})
 	old, now := key.ID(), key.IDs()[1]
-	if err := errors.Join(s.ProposeKey(t.Context(), now), s.PromoteKey(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, errors.Join(s.ProposeKey(t.Context(), now), s.PromoteKey(t.Context())))
 	key.Use(now)
 	key.End(old, time.Now())
 	kept := access.NewTokens(s, time.Now)

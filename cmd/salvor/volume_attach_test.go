@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"salvor/test/must"
 )
 
 // array is a storage system that notes what it was asked, and prints what it is told to.
@@ -12,13 +14,9 @@ func array(t *testing.T, prints string) (program string, asked func() string) {
 	t.Helper()
 	dir := t.TempDir()
 	program, log := filepath.Join(dir, "array"), filepath.Join(dir, "log")
-	if err := os.WriteFile(filepath.Join(dir, "prints"), []byte(prints), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(dir, "prints"), []byte(prints), 0o600))
 	script := "#!/bin/sh\necho \"$1 $(cat)\" >>" + log + "\n[ -s " + dir + "/prints ] || { echo the array is full >&2; exit 3; }\n[ \"$1\" != attach ] || cat " + dir + "/prints\n"
-	if err := os.WriteFile(program, []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(program, []byte(script), 0o700))
 	return program, func() string { text, _ := os.ReadFile(log); return string(text) }
 }
 
@@ -96,9 +94,7 @@ func TestDetachAtTgtKnowsItsName(t *testing.T) {
 	dir := t.TempDir()
 	log := filepath.Join(dir, "log")
 	script := "#!/bin/sh\necho \"$*\" >>" + log + "\ncase \"$*\" in *target*show) echo Target 3: iqn.2026-01.org.salvor:v1; echo Target 4: iqn.2026-01.org.other:v9;; esac\n"
-	if err := os.WriteFile(filepath.Join(dir, "tgtadm"), []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(dir, "tgtadm"), []byte(script), 0o700))
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	for iqn, want := range map[string]string{"iqn.2026-01.org.salvor:v1": "--op delete --force --tid 3", "iqn.2026-01.org.other:v9": "", "iqn.2026-01.org.salvor:v2": "", "": ""} {
 		_ = os.Remove(log)
@@ -120,15 +116,9 @@ func TestAttachAtTgtRefusesAShownFile(t *testing.T) {
 	dir := t.TempDir()
 	log, disk, link := filepath.Join(dir, "log"), filepath.Join(dir, "a disk.img"), filepath.Join(dir, "link")
 	script := "#!/bin/sh\necho \"$*\" >>" + log + "\ncase \"$*\" in *target*show) echo Target 3: iqn.2026-11.org.salvor.volume:v1; echo '            Backing store path: " + disk + "';; esac\n"
-	if err := os.WriteFile(filepath.Join(dir, "tgtadm"), []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(disk, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(disk, link); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(dir, "tgtadm"), []byte(script), 0o700))
+	must.OK(t, os.WriteFile(disk, nil, 0o600))
+	must.OK(t, os.Symlink(disk, link))
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	for _, backing := range []string{disk, link} {
 		_, complaint, status := salvor(t, volumeAPI(`{"targets": []}`, ""), "", "volume", "attach", "m1", "--source", "tgt", "--backing", backing, "--portal", "192.0.2.1:3260")

@@ -12,6 +12,7 @@ import (
 	"salvor/conductor/node"
 	"salvor/conductor/server"
 	"salvor/metal"
+	"salvor/test/must"
 )
 
 // TestEveryJobHasItsActions proves that each kind of job that a verb starts is known to the conductor.
@@ -41,14 +42,9 @@ func TestEveryVerbHasACommand(t *testing.T) {
 
 // TestEveryResourceHasCommands: each resource of the Bare Metal API that clients create and change has a family of commands.
 func TestEveryResourceHasCommands(t *testing.T) {
-	text, err := os.ReadFile("../../docs/api/openapi.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("../../docs/api/openapi.json"))(t)
 	var api struct{ Paths map[string]map[string]any }
-	if err := json.Unmarshal(text, &api); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(text, &api))
 	collections, commands := readText(t, "../../client/resource.go"), readText(t, "resource_table.go")
 	for at, methods := range api.Paths {
 		if methods["post"] == nil || api.Paths[at+"/{id}"]["patch"] == nil {
@@ -74,9 +70,6 @@ func TestEveryResourceCompletes(t *testing.T) {
 
 func readText(t *testing.T, file string) string {
 	t.Helper()
-	b, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(os.ReadFile(file))(t)
 	return string(b)
 }

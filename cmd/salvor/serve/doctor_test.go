@@ -19,6 +19,7 @@ import (
 	"salvor/metal"
 	"salvor/secret"
 	"salvor/store"
+	"salvor/test/must"
 )
 
 // examined gives the findings by check.
@@ -26,9 +27,7 @@ func examined(t *testing.T, text string) map[string][]Finding {
 	t.Helper()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "salvor.conf")
-	if err := os.WriteFile(file, []byte(strings.ReplaceAll(text, "$DIR", dir)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte(strings.ReplaceAll(text, "$DIR", dir)), 0o600))
 	by := map[string][]Finding{}
 	for _, f := range Examine(t.Context(), config.Source{File: file}) {
 		if f.Level != LevelOK && f.Do == "" {
@@ -50,10 +49,7 @@ func level(t *testing.T, by map[string][]Finding, check, want, says string) {
 }
 
 func TestDoctor(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	taken := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer taken.Close()
 	by := examined(t, "[DEFAULT]\nstate_path = $DIR/state\n[api]\nport = "+strings.TrimPrefix(taken.Addr().String(), "127.0.0.1:")+
 		"\n[netboot]\ninterfaces = nowhere0:proxy\ntftp_root = $DIR\n[service_catalog]\nendpoint_override = http://127.0.0.1:6385\n[ramdisk]\nlisten = 192.0.2.77:8089\n")
@@ -74,18 +70,12 @@ func TestDoctorOfFiles(t *testing.T) {
 	d := &doctor{cfg: &config.Config{}}
 	d.cfg.Default.StatePath = t.TempDir()
 	key := filepath.Join(d.cfg.Default.StatePath, "secrets.key")
-	if err := os.WriteFile(key, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(key, nil, 0o644))
 	d.cfg.Secrets.KeyFile = key
 	d.keyFile(t.Context())
-	if err := os.Chmod(key, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Chmod(key, 0o600))
 	d.keyFile(t.Context())
-	if err := os.Chmod(d.cfg.Default.StatePath, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Chmod(d.cfg.Default.StatePath, 0o755))
 	d.stateDirectory(t.Context())
 	// A database that lies elsewhere, and has lost its key.
 	d.cfg.Secrets.KeyFile += ".lost"
@@ -102,10 +92,7 @@ func TestDoctorOfFiles(t *testing.T) {
 
 // TestDoctorOfRoles: a process is judged by what it does.
 func TestDoctorOfRoles(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	taken := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer taken.Close()
 	api := "[api]\nport = " + strings.TrimPrefix(taken.Addr().String(), "127.0.0.1:") + "\nenable_ssl_api = true\ncert_file = $DIR/none\nkey_file = $DIR/none\n"
 	by := examined(t, "[DEFAULT]\nstate_path = $DIR/state\nroles = conductor\n[database]\nconnection = postgres://nobody@127.0.0.1:1/none\n[netboot]\ninterfaces = nowhere0:proxy\n"+api)
@@ -166,15 +153,9 @@ func TestDoctorOfNetworks(t *testing.T) {
 
 // TestReachController: something listens, nothing does, and a controller answers a ping.
 func TestReachController(t *testing.T) {
-	web, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	web := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	gone := web.Addr().String()
-	bmc, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	bmc := must.Get(net.ListenPacket("udp", "127.0.0.1:0"))(t)
 	defer bmc.Close()
 	go func() {
 		b := make([]byte, 64)
@@ -208,20 +189,12 @@ func TestReachController(t *testing.T) {
 // TestDoctorSamplesNodes: the nodes of a database that is being served are found.
 func TestDoctorSamplesNodes(t *testing.T) {
 	url := "sqlite:" + filepath.Join(t.TempDir(), "s.db")
-	key, err := secret.NewKey(secret.GenerateKey())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := store.Open(t.Context(), url, key, store.Options{NoSync: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(secret.NewKey(secret.GenerateKey()))(t)
+	s := must.Get(store.Open(t.Context(), url, key, store.Options{NoSync: true}))(t)
 	defer s.Close()
-	if err := s.Do(t.Context(), func(tx job.Tx) error {
+	must.OK(t, s.Do(t.Context(), func(tx job.Tx) error {
 		return s.InsertNode(tx, &metal.Node{ID: uuid.NewString(), Name: "m1", Driver: "redfish", ProvisionState: metal.Enroll, DriverInfo: metal.Object{"redfish_address": "http://127.0.0.1:1"}})
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	d := &doctor{cfg: &config.Config{}}
 	d.cfg.Database.Connection = secret.New(url)
 	d.controllers(t.Context())

@@ -15,6 +15,7 @@ import (
 	"salvor/driver"
 	"salvor/driver/network"
 	"salvor/metal"
+	"salvor/test/must"
 )
 
 func goodDriverConfig() driverConfig {
@@ -147,10 +148,7 @@ func TestDriversAreComposedAndTested(t *testing.T) {
 		name, implements, tested := filepath.Base(folder), false, false
 		files, _ := filepath.Glob(filepath.Join(folder, "*.go"))
 		for _, file := range files {
-			source, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			source := must.Get(os.ReadFile(file))(t)
 			isTest := strings.HasSuffix(file, "_test.go")
 			implements = implements || !isTest && regexp.MustCompile(`_\s+driver\.Power\s+=`).Match(source)
 			tested = tested || isTest && strings.Contains(string(source), "drivertest.Run(")

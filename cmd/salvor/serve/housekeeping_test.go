@@ -9,22 +9,20 @@ import (
 	"salvor/config"
 	"salvor/job"
 	"salvor/store/storetest"
+	"salvor/test/must"
 )
 
 // TestHistoryIsPrunedAsOftenAsTheConfigurationSays: also where that is more often than other housekeeping.
 func TestHistoryIsPrunedAsOftenAsTheConfigurationSays(t *testing.T) {
 	s, _ := storetest.SQLite(t)
-	err := s.Do(t.Context(), func(tx job.Tx) error {
+	must.OK(t, s.Do(t.Context(), func(tx job.Tx) error {
 		for range 5 {
 			if err := s.Append(tx, job.Event{Subject: job.Node("a"), At: time.Now().Add(-time.Hour)}); err != nil {
 				return err
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	cfg := &config.Config{}
 	cfg.Conductor.NodeHistoryCleanupInterval, cfg.Conductor.NodeHistoryMaxEntries = 10*time.Millisecond, 2
 	p := &ControlPlane{cfg: cfg, Store: s, log: slog.New(slog.DiscardHandler)}
@@ -33,10 +31,7 @@ func TestHistoryIsPrunedAsOftenAsTheConfigurationSays(t *testing.T) {
 	go func() { done <- p.runJanitor(ctx) }()
 	defer func() { stop(); <-done }()
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		left, err := s.Events(t.Context(), job.Node("a"), 0, 10)
-		if err != nil {
-			t.Fatal(err)
-		}
+		left := must.Get(s.Events(t.Context(), job.Node("a"), 0, 10))(t)
 		if len(left) == 2 {
 			return
 		}

@@ -7,6 +7,7 @@ import (
 
 	"salvor/access"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 // TestKeypairsOfUsersOfOneName: whoever gets the name of a user in another project, or of a user of another kind, gets none of its keypairs.
@@ -68,9 +69,7 @@ func TestKeypairsOfUsersOfOneName(t *testing.T) {
 		}
 		made = append(made, key)
 		if id != "" {
-			if err := p.tokens.Remove(t.Context(), id, record.Asker{}); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, p.tokens.Remove(t.Context(), id, record.Asker{}))
 		}
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"salvor/access"
 	"salvor/api"
 	"salvor/config"
+	"salvor/test/must"
 	wire "salvor/wire/host"
 )
 
@@ -242,10 +243,7 @@ func setPath(r *http.Request, path string) error {
 
 // overTLS asks the hosts' listener itself, by a client without a certificate.
 func overTLS(t *testing.T, w listenerSpec) func(method, path string) int {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	go func() { _ = w.server.Serve(tls.NewListener(l, w.tls)) }()
 	t.Cleanup(func() { _ = w.server.Close() })
 	client := &http.Client{
@@ -276,16 +274,11 @@ func overTLS(t *testing.T, w listenerSpec) func(method, path string) int {
 func newTestControlPlane(t *testing.T, text string) *ControlPlane {
 	t.Helper()
 	dir := t.TempDir()
-	hash, err := bcrypt.GenerateFromPassword([]byte("password"), bcrypt.MinCost)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hash := must.Get(bcrypt.GenerateFromPassword([]byte("password"), bcrypt.MinCost))(t)
 	users, file := filepath.Join(dir, "htpasswd"), filepath.Join(dir, "salvor.conf")
 	for name, content := range map[string]string{users: "admin:" + string(hash) + "\n", file: fmt.Sprintf(
 		"[DEFAULT]\nstate_path = %s\nauth_strategy = http_basic\nhttp_basic_auth_user_file = %s\n[hosts]\nlisten = 127.0.0.1:0\n%s", dir, users, text)} {
-		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(name, []byte(content), 0o600))
 	}
 	cfg, _, err := config.Load(config.Source{File: file})
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"salvor/compute"
 	"salvor/job"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 // TestMisplacedGuestsAreCounted: the metric is 0 while each guest runs where its server is recorded, and 1 while one runs elsewhere.
@@ -24,11 +25,9 @@ func TestMisplacedGuestsAreCounted(t *testing.T) {
 	server := &compute.Server{Record: record.Record{ID: uuid.NewString(), CreatedAt: now}, Name: "web1", State: compute.Active, Power: compute.PowerOn, Wanted: compute.PowerOn, LaunchedAt: now, Project: "p"}
 	runs := func(h *compute.Host) {
 		t.Helper()
-		if err := p.Store.Do(t.Context(), func(tx job.Tx) error {
+		must.OK(t, p.Store.Do(t.Context(), func(tx job.Tx) error {
 			return p.Store.SaveGuestReport(tx, compute.GuestReport{HostID: h.ID, ServerID: server.ID, BootID: "b9", Epoch: 7, Power: compute.PowerOn, SeenAt: now.Add(-time.Hour)})
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	shows := func(want string) {
 		t.Helper()
@@ -40,7 +39,7 @@ func TestMisplacedGuestsAreCounted(t *testing.T) {
 			t.Errorf("no line %q in %.3000s", want, out.Body)
 		}
 	}
-	if err := p.Store.Do(t.Context(), func(tx job.Tx) error {
+	must.OK(t, p.Store.Do(t.Context(), func(tx job.Tx) error {
 		for _, h := range []*compute.Host{home, away} {
 			if err := p.Store.Hosts().Insert(tx, h); err != nil {
 				return err
@@ -48,9 +47,7 @@ func TestMisplacedGuestsAreCounted(t *testing.T) {
 		}
 		server.HostID = home.ID
 		return p.Store.Servers().Insert(tx, server)
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	runs(home)
 	shows("salvor_misplaced_guests 0")
 	runs(away)

@@ -12,6 +12,7 @@ import (
 	"salvor/access"
 	"salvor/api"
 	"salvor/job"
+	"salvor/test/must"
 )
 
 // scopes authenticates by X-Auth-Token: "root", "PROJECT" for a member there, or "ROLE@DOMAIN" for a role over no project.
@@ -68,9 +69,7 @@ func (e *estate) make(word, as, method, path, body string, field ...string) stri
 		return ""
 	}
 	var v any
-	if err := json.Unmarshal(w.Body.Bytes(), &v); err != nil {
-		e.Fatal(err)
-	}
+	must.OK(e, json.Unmarshal(w.Body.Bytes(), &v))
 	for _, name := range field {
 		v = v.(map[string]any)[name]
 	}
@@ -109,16 +108,11 @@ func (e *estate) furnish(project string) {
 // TestNobodyWithoutAProject: whoever has a role, but over no project and not over the system, sees nothing of anybody at any door.
 func TestNobodyWithoutAProject(t *testing.T) {
 	p := newTestControlPlane(t, "[DEFAULT]\nenabled_hardware_types = fake-hardware\n")
-	catalog, err := json.Marshal(p.conductor.Nodes.Catalog())
-	if err != nil {
-		t.Fatal(err)
-	}
+	catalog := must.Get(json.Marshal(p.conductor.Nodes.Catalog()))(t)
 	now := time.Now()
-	if err := p.Store.Register(t.Context(), job.Conductor{
+	must.OK(t, p.Store.Register(t.Context(), job.Conductor{
 		ID: "c1", Incarnation: "i1", Hostname: "c1", Groups: []string{""}, Description: catalog, StartedAt: now, UpdatedAt: now,
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	main, _ := p.handlersFor(scopes{})
 	e := &estate{T: t, main: main, own: map[string][]string{}}
 	e.furnish(access.ProjectID("lab"))

@@ -11,15 +11,14 @@ import (
 	"salvor/driver"
 	"salvor/driver/network"
 	"salvor/metal"
+	"salvor/test/must"
 )
 
 // TestDoctorOfRamdisks: a kernel without a ramdisk is told, and one by a file URL anywhere is an allowed one.
 func TestDoctorOfRamdisks(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"k", "r"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o600))
 	}
 	for text, want := range map[string]struct{ check, level, says string }{
 		"rescue_kernel = " + dir + "/k":                                                     {"configuration", LevelFail, "rescue_ramdisk"},
@@ -36,14 +35,9 @@ func TestPublishedCheck(t *testing.T) {
 	d := driverConfig{
 		Files: driver.BootFiles{URL: "http://10.0.0.1", APIURL: "http://10.0.0.1", Dirs: []string{"/srv/elsewhere"}}, Bridges: network.Bridges{driver.Tenant: "br0"},
 	}
-	raw, err := encodePublishedConfig(d, node.Config{RescueKernel: "/srv/elsewhere/k", RescueRamdisk: "/srv/elsewhere/r"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(encodePublishedConfig(d, node.Config{RescueKernel: "/srv/elsewhere/k", RescueRamdisk: "/srv/elsewhere/r"}))(t)
 	var p publishedConfig
-	if err := json.Unmarshal(raw, &p); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(raw, &p))
 	n := &metal.Node{ID: "n", Driver: "redfish", Interfaces: map[string]string{"network": "noop"}, DriverInfo: metal.Object{}}
 	check := func() string {
 		return metal.ReasonTexts(p.checker().Preflight(t.Context(), n, []*metal.Port{{Address: "52:54:00:00:00:01"}}, metal.Operation{Kind: "rescue"}).Reasons)

@@ -21,6 +21,7 @@ import (
 	"salvor/problem"
 	"salvor/store"
 	"salvor/test/debian"
+	"salvor/test/must"
 	"salvor/test/program"
 )
 
@@ -67,14 +68,8 @@ func exposedMetrics(t *testing.T) (map[string]metricFamily, []promlint.Problem) 
 	full.MustRegister(fullDatabase{&fleetGauges{program: p}})
 	all, found := map[string]metricFamily{}, []promlint.Problem(nil)
 	for _, from := range []prometheus.Gatherer{p.watch.registry, full} {
-		families, err := from.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
-		problems, err := promlint.NewWithMetricFamilies(families).Lint()
-		if err != nil {
-			t.Fatal(err)
-		}
+		families := must.Get(from.Gather())(t)
+		problems := must.Get(promlint.NewWithMetricFamilies(families).Lint())(t)
 		found = append(found, problems...)
 		for _, f := range families {
 			one := metricFamily{labels: map[string]bool{"job": true, "instance": true}} // Prometheus adds these two
@@ -98,10 +93,7 @@ func TestMetricsFollowConventions(t *testing.T) {
 			t.Errorf("%s: %s", f.Metric, f.Text)
 		}
 	}
-	changes, err := os.ReadFile("../../../CHANGELOG.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	changes := must.Get(os.ReadFile("../../../CHANGELOG.md"))(t)
 	for _, name := range formerMetrics {
 		if _, ok := all[name]; !ok || !strings.Contains(string(changes), "`"+name+"{") {
 			t.Errorf("the former name %s is not exposed, or CHANGELOG.md does not list it", name)
@@ -131,10 +123,7 @@ func TestRamdiskAges(t *testing.T) {
 
 // TestDocumentedMetrics: docs/seeing.md names each metric with its labels, and no other.
 func TestDocumentedMetrics(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/seeing.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("../../../docs/seeing.md"))(t)
 	all, _ := exposedMetrics(t)
 	documented := map[string]bool{}
 	for _, m := range regexp.MustCompile("(?:^|[^a-z:_])(salvor_[a-z_]+)(?:\\{([a-z_,]+)\\})?").FindAllStringSubmatch(string(text), -1) {
@@ -194,10 +183,7 @@ func TestAlertRules(t *testing.T) {
 	var rules ruleFile
 	readYAML(t, prometheusFiles+"salvor.rules.yml", &rules)
 	known, _ := exposedMetrics(t)
-	tests, err := os.ReadFile(prometheusFiles + "salvor.rules.test.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tests := must.Get(os.ReadFile(prometheusFiles + "salvor.rules.test.yml"))(t)
 	alerts := 0
 	for _, g := range rules.Groups {
 		for _, r := range g.Rules {
@@ -318,10 +304,7 @@ type panel struct {
 // TestDashboard: every expression of the dashboard is one of PromQL over metrics that the program exposes or the rules record. Panels have
 // ids of their own and do not overlap.
 func TestDashboard(t *testing.T) {
-	text, err := os.ReadFile("../../../dist/grafana/salvor.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("../../../dist/grafana/salvor.json"))(t)
 	var board struct {
 		UID, Title    string
 		SchemaVersion int
@@ -330,9 +313,7 @@ func TestDashboard(t *testing.T) {
 			List []struct{ Name, Definition string }
 		}
 	}
-	if err := json.Unmarshal(text, &board); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(text, &board))
 	var rules ruleFile
 	readYAML(t, prometheusFiles+"salvor.rules.yml", &rules)
 	known, _ := exposedMetrics(t)
@@ -383,8 +364,6 @@ func TestDashboard(t *testing.T) {
 	}
 	file := "groups:\n- name: dashboard\n  rules:\n" + strings.Join(generated, "")
 	path := filepath.Join(t.TempDir(), "dashboard.yml")
-	if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, []byte(file), 0o600))
 	promtool(t, "check", "rules", path)
 }

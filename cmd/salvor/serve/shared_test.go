@@ -9,6 +9,7 @@ import (
 
 	"salvor/config"
 	"salvor/secret"
+	"salvor/test/must"
 )
 
 // firstWord keeps what it is told first.
@@ -29,10 +30,7 @@ func TestUnshared(t *testing.T) {
 		c := &config.Config{}
 		c.Default.StatePath, c.Image.Path = t.TempDir(), images
 		c.Database.Connection, c.Conductor.RescueKernel = secret.New(connection), kernel
-		found, err := sharedStateWarnings(t.Context(), c, database)
-		if err != nil {
-			t.Fatal(err)
-		}
+		found := must.Get(sharedStateWarnings(t.Context(), c, database))(t)
 		return strings.Join(found, "\n")
 	}
 	const postgres = "postgres://db/salvor"

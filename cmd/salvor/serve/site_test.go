@@ -21,6 +21,7 @@ import (
 	"salvor/metal"
 	"salvor/record"
 	"salvor/secret"
+	"salvor/test/must"
 	wire "salvor/wire/native"
 )
 
@@ -149,9 +150,7 @@ func TestSiteHoldsUpGuessers(t *testing.T) {
 func TestHeldCentreTellsSitesNoPlans(t *testing.T) {
 	p := newTestControlPlane(t, "")
 	n := &metal.Node{ID: "n1", ConductorGroup: "oslo", ProvisionState: metal.RescueWait, BootNumber: 1, Plan: &metal.BootPlan{BootNumber: 1, Path: "path1"}}
-	if err := p.Store.Do(t.Context(), func(tx job.Tx) error { return p.Store.InsertNode(tx, n) }); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.Store.Do(t.Context(), func(tx job.Tx) error { return p.Store.InsertNode(tx, n) }))
 	_, token, err := p.sites().Issue(t.Context(), "site1", "oslo", record.Asker{})
 	if err != nil {
 		t.Fatal(err)
@@ -169,9 +168,7 @@ func TestHeldCentreTellsSitesNoPlans(t *testing.T) {
 	if status, body := ask(); status != http.StatusOK || !strings.Contains(body, "path1") {
 		t.Errorf("before: %d %s", status, body)
 	}
-	if err := p.Store.HoldDatabase(t.Context(), record.HeldBackup, "a test"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.Store.HoldDatabase(t.Context(), record.HeldBackup, "a test"))
 	if status, body := ask(); status != http.StatusOK || strings.Contains(body, "path1") || !strings.Contains(body, `"plans":[]`) {
 		t.Errorf("held: %d %s", status, body)
 	}

@@ -14,16 +14,14 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 // TestStartMessage: each listener is named as it is reached, with what guards the API, and the message leads on by what is missing yet.
 func TestStartMessage(t *testing.T) {
 	const listeners = "[api]\nport = 0\n[ramdisk]\nlisten = 127.0.0.1:0\n[health]\nlisten = 127.0.0.1:0\n"
 	p := newTestControlPlane(t, listeners+"[DEFAULT]\nauth_strategy = token\n")
-	doors, err := p.listen()
-	if err != nil {
-		t.Fatal(err)
-	}
+	doors := must.Get(p.listen())(t)
 	at := map[string]any{}
 	for _, d := range doors {
 		t.Cleanup(func() { d.Close() })
@@ -54,21 +52,14 @@ Next, in another terminal:
 		t.Fatal(err)
 	}
 	says("\n  salvor ramdisk build --out %s/ramdisk   # then start salvor serve again: without a ramdisk it rescues no machine\n", state)
-	if err := os.Mkdir(filepath.Join(state, "ramdisk"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Mkdir(filepath.Join(state, "ramdisk"), 0o700))
 	for _, name := range []string{"kernel", "initramfs"} {
-		if err := os.WriteFile(filepath.Join(state, "ramdisk", name), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(state, "ramdisk", name), nil, 0o600))
 	}
 	says("\n  salvor node create --help   # enroll the first machine; docs/getting-started.md leads through it\n")
-	err = p.Store.Do(t.Context(), func(tx job.Tx) error {
+	must.OK(t, p.Store.Do(t.Context(), func(tx job.Tx) error {
 		return p.Store.InsertNode(tx, &metal.Node{ID: "00000000-0000-4000-8000-000000000001", Driver: "redfish", ProvisionState: metal.Enroll})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	says("\n  salvor doctor   # check this installation; give it the --config and --state-dir of salvor serve\n")
 	for strategy, want := range map[string]string{
 		config.NoAuth: "noauth: nothing; everybody who reaches the API is an administrator of every machine", config.KeystoneAuth: "keystone: https://k",
@@ -83,10 +74,7 @@ Next, in another terminal:
 // TestStartMessageInTheLog: where the log has JSON lines the message is one of them, and nothing else is written.
 func TestStartMessageInTheLog(t *testing.T) {
 	p := newTestControlPlane(t, "[api]\nport = 0\npublic_endpoint = https://salvor.example/\n[DEFAULT]\nuse_json = true\n")
-	doors, err := p.listen()
-	if err != nil {
-		t.Fatal(err)
-	}
+	doors := must.Get(p.listen())(t)
 	for _, d := range doors {
 		defer d.Close()
 	}

@@ -12,26 +12,21 @@ import (
 	"time"
 
 	"salvor/config"
+	"salvor/test/must"
 )
 
 // receiveNotifications stands in for systemd. Each message is received before the next check of the service may begin.
 func receiveNotifications(t *testing.T, watchdog string) func() string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "notify")
-	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"}))(t)
 	t.Cleanup(func() { conn.Close() })
 	t.Setenv("NOTIFY_SOCKET", path)
 	t.Setenv("WATCHDOG_USEC", watchdog)
 	return func() string {
 		buffer := make([]byte, 4096)
 		_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
-		n, err := conn.Read(buffer)
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := must.Get(conn.Read(buffer))(t)
 		return string(buffer[:n])
 	}
 }
@@ -89,9 +84,7 @@ func TestNotifyNobody(t *testing.T) {
 // TestLivenessWithoutDatabase says that a database that does not answer is no reason for a restart.
 func TestLivenessWithoutDatabase(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "salvor.conf")
-	if err := os.WriteFile(file, []byte("[DEFAULT]\nauth_strategy = noauth\nstate_path = "+t.TempDir()+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte("[DEFAULT]\nauth_strategy = noauth\nstate_path = "+t.TempDir()+"\n"), 0o600))
 	cfg, _, err := config.Load(config.Source{File: file})
 	if err != nil {
 		t.Fatal(err)
@@ -105,9 +98,7 @@ func TestLivenessWithoutDatabase(t *testing.T) {
 		t.Errorf("with a database: %+v", got)
 	}
 	p.pulse.now = func() time.Time { return time.Now().Add(time.Hour) } // the next probe asks again
-	if err := p.Store.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.Store.Close())
 	if got := p.liveness(t.Context()); got != (Liveness{Status: "the database does not answer"}) {
 		t.Errorf("without a database: %+v", got)
 	}

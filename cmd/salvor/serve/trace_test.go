@@ -21,6 +21,7 @@ import (
 
 	"salvor/api"
 	"salvor/config"
+	"salvor/test/must"
 )
 
 // collecting takes traces as a collector does.
@@ -60,10 +61,7 @@ func TestTraceAcrossProcesses(t *testing.T) {
 	server := httptest.NewServer(to)
 	defer server.Close()
 	process := func(do func(*jobTracer)) {
-		tr, err := newTracer(t.Context(), config.OTel{Endpoint: server.URL, Ratio: 100}, "h", slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
+		tr := must.Get(newTracer(t.Context(), config.OTel{Endpoint: server.URL, Ratio: 100}, "h", slog.New(slog.DiscardHandler)))(t)
 		do(tr)
 		tr.close()
 	}
@@ -94,10 +92,7 @@ func TestTraceAcrossProcesses(t *testing.T) {
 		t.Errorf("request %x, rescue %x under %x, action %x under %x, BMC under %x", request.SpanId, rescue.SpanId, rescue.ParentSpanId, action.SpanId, action.ParentSpanId, bmc.ParentSpanId)
 	}
 	to.spans = nil
-	tr, err := newTracer(t.Context(), config.OTel{Endpoint: server.URL, Ratio: 0}, "h", slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := must.Get(newTracer(t.Context(), config.OTel{Endpoint: server.URL, Ratio: 0}, "h", slog.New(slog.DiscardHandler)))(t)
 	run(tr, "done")
 	tr.ended(j)
 	if tr.close(); len(to.spans) != 0 {

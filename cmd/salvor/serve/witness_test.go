@@ -19,6 +19,7 @@ import (
 	"salvor/record"
 	"salvor/secret"
 	"salvor/store"
+	"salvor/test/must"
 	wire "salvor/wire/host"
 )
 
@@ -31,10 +32,7 @@ type history struct {
 
 func newHistory(t *testing.T) *history {
 	t.Helper()
-	key, err := secret.NewKey(secret.GenerateKey())
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(secret.NewKey(secret.GenerateKey()))(t)
 	return &history{t, filepath.Join(t.TempDir(), "salvor.db"), key}
 }
 
@@ -42,24 +40,16 @@ func newHistory(t *testing.T) *history {
 func (h *history) serve(do func(p *ControlPlane)) {
 	h.t.Helper()
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
-	s, err := store.Open(h.t.Context(), "sqlite:"+h.file, h.key, store.Options{NoSync: true, Logger: log})
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	s := must.Get(store.Open(h.t.Context(), "sqlite:"+h.file, h.key, store.Options{NoSync: true, Logger: log}))(h.t)
 	cfg := &config.Config{}
 	cfg.Default.StatePath = filepath.Dir(h.file)
 	do(&ControlPlane{cfg: cfg, log: log, Store: s, key: h.key})
-	if err := s.Close(); err != nil {
-		h.t.Fatal(err)
-	}
+	must.OK(h.t, s.Close())
 }
 
 func (h *history) read() []byte {
 	h.t.Helper()
-	b, err := os.ReadFile(h.file)
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	b := must.Get(os.ReadFile(h.file))(h.t)
 	return b
 }
 
@@ -68,16 +58,12 @@ func (h *history) put(b []byte) {
 	for _, end := range []string{"-wal", "-shm", ".lock"} {
 		_ = os.Remove(h.file + end)
 	}
-	if err := os.WriteFile(h.file, b, 0o600); err != nil {
-		h.t.Fatal(err)
-	}
+	must.OK(h.t, os.WriteFile(h.file, b, 0o600))
 }
 
 func addJob(t *testing.T, s *store.Store) {
 	t.Helper()
-	if err := s.Do(t.Context(), func(tx job.Tx) error { return s.Insert(tx, &job.Job{Kind: "work", Subject: job.Node("a")}) }); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Do(t.Context(), func(tx job.Tx) error { return s.Insert(tx, &job.Job{Kind: "work", Subject: job.Node("a")}) }))
 }
 
 // TestHostIsTheOnlyWitness: an older database without a witness file is held because a host has a witness. A witness that a host
@@ -88,9 +74,7 @@ func TestHostIsTheOnlyWitness(t *testing.T) {
 	saved := h.read()
 	var told wire.Witness
 	h.serve(func(p *ControlPlane) {
-		if _, err := p.Store.Raise(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(p.Store.Raise(t.Context()))(t)
 		w := &hostWitnesses{program: p, former: map[string]bool{}}
 		told = *w.CurrentWitness()
 		if err := w.RecordWitness(t.Context(), "vm1", told); err != nil || p.Store.Held() != nil {
@@ -109,9 +93,7 @@ func TestHostIsTheOnlyWitness(t *testing.T) {
 				t.Errorf("%+v: %v, held %v", bad, err, p.Store.Held())
 			}
 		}
-		if err := w.RecordWitness(t.Context(), "vm1", told); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, w.RecordWitness(t.Context(), "vm1", told))
 		if held := p.Store.Held(); held == nil || held.Code != record.HeldWentBack {
 			t.Errorf("held: %+v", held)
 		}
@@ -132,25 +114,16 @@ func TestALostWitnessHoldsNothing(t *testing.T) {
 		hosts := []string{"00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"}
 		for i, id := range hosts {
 			host := &compute.Host{Record: record.Record{ID: id}, Name: fmt.Sprintf("vm%d", i), Kind: compute.AgentHost}
-			if err := p.Store.Do(t.Context(), func(tx job.Tx) error { return p.Store.Hosts().Insert(tx, host) }); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, p.Store.Do(t.Context(), func(tx job.Tx) error { return p.Store.Hosts().Insert(tx, host) }))
 		}
 		hear := func(host, id string) {
 			t.Helper()
 			w := wire.Witness{Incarnation: id, Counter: 9, Proof: h.key.Seal(secret.New(proofOf(id, 9)), witnessPlace)}
-			if err := p.hostWitnesses.RecordWitness(t.Context(), host, w); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, p.hostWitnesses.RecordWitness(t.Context(), host, w))
 		}
-		i, err := p.Store.Incarnation(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		i := must.Get(p.Store.Incarnation(t.Context()))(t)
 		file := witnessFiles(p.cfg)[0]
-		if err := writeWitness(file, record.Witness{ID: i.ID, Counter: i.Counter + 100}); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, writeWitness(file, record.Witness{ID: i.ID, Counter: i.Counter + 100}))
 		hear(hosts[0], "another")
 		if held := p.Store.Held(); held == nil || held.Code != record.HeldReplaced {
 			t.Fatalf("held: %+v", held)
@@ -175,12 +148,8 @@ func TestALostWitnessHoldsNothing(t *testing.T) {
 		if err != nil || len(r.Lost) != 2 || r.Lost[0].Name != "host vm0" || r.Lost[0].User != "op" || r.Witnesses[0].Contradicts != "" || r.Witnesses[1].Contradicts != "" || r.Witnesses[2].Contradicts == "" {
 			t.Errorf("declared lost: %+v %v", r, err)
 		}
-		if err := p.Store.Do(t.Context(), func(tx job.Tx) error { return p.Store.ReleaseHold(tx) }); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := p.Store.Incarnation(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, p.Store.Do(t.Context(), func(tx job.Tx) error { return p.Store.ReleaseHold(tx) }))
+		must.Get(p.Store.Incarnation(t.Context()))(t)
 		w, err := readWitness(file)
 		if err == nil {
 			err = p.Store.Compare(t.Context(), w, file)
@@ -205,16 +174,12 @@ func TestOnlyAHostThatKnowsTheStartEndsTheWait(t *testing.T) {
 		w := &hostWitnesses{program: p, former: map[string]bool{"former": true}}
 		var told []wire.Witness
 		for range 2 {
-			if _, err := p.Store.Raise(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(p.Store.Raise(t.Context()))(t)
 			told = append(told, *w.CurrentWitness())
 		}
 		i := p.Store.Known()
 		p.found = record.Witness{ID: i.ID, Counter: i.Counter}
-		if _, err := p.Store.Raise(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(p.Store.Raise(t.Context()))(t)
 		p.Store.StandBy(time.Hour)
 		unproved := told[1]
 		unproved.Proof = ""
@@ -235,10 +200,7 @@ func TestWitnessFileNeverGoesBack(t *testing.T) {
 	h := newHistory(t)
 	remembered := func() record.Witness {
 		t.Helper()
-		w, err := readWitness(filepath.Join(filepath.Dir(h.file), witnessFile))
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := must.Get(readWitness(filepath.Join(filepath.Dir(h.file), witnessFile)))(t)
 		return w
 	}
 	start := func(p *ControlPlane) {
@@ -252,9 +214,7 @@ func TestWitnessFileNeverGoesBack(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := p.raise(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, p.raise(t.Context()))
 	}
 	h.serve(func(p *ControlPlane) { addJob(t, p.Store); start(p) })
 	saved, first := h.read(), remembered()
@@ -273,9 +233,7 @@ func TestWitnessFileNeverGoesBack(t *testing.T) {
 	if now := remembered(); now != last {
 		t.Errorf("the held start changed the witness from %+v to %+v", last, now)
 	}
-	if err := os.Remove(h.file); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(h.file))
 	h.put(nil)
 	_ = os.Remove(h.file)
 	h.serve(func(p *ControlPlane) {
@@ -344,9 +302,7 @@ func TestUnwritableWitnessIsSaidOnce(t *testing.T) {
 		p.unwritten[p.cfg.Database.WitnessFile] = time.Now().Add(-2 * time.Minute)
 		turn(2, 0)
 		turn(2, 0)
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Mkdir(dir, 0o700))
 		turn(2, 1)
 		turn(2, 1)
 	})
