@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -55,7 +54,7 @@ func newServeCommand() *cobra.Command {
 			if at := flags["listen"].Value; at != "" {
 				host, port, err := net.SplitHostPort(at)
 				if err != nil {
-					return fmt.Errorf("--listen %s: want ADDRESS:PORT", at)
+					return usageErrorf(cmd, "--listen %s: want ADDRESS:PORT", at)
 				}
 				source.Flags = append(source.Flags, config.Setting{Section: "api", Option: "host_ip", Value: host, From: "--listen"},
 					config.Setting{Section: "api", Option: "port", Value: port, From: "--listen"})

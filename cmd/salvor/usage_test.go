@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -10,26 +11,80 @@ import (
 // TestBadInput answers bad input in one line with one prefix: what was typed, and what is allowed or where to read it.
 func TestBadInput(t *testing.T) {
 	for args, want := range map[string]string{
-		"nod list":                        `unknown command "nod" of salvor; did you mean node?; see: salvor --help`,
-		"node lst":                        `unknown command "lst" of salvor node; did you mean get or list or set?; see: salvor node --help`,
-		"node maintenance begin":          `unknown command "begin" of salvor node maintenance; want one of set, unset; see: salvor node maintenance --help`,
-		"node list --maintenence":         "unknown flag: --maintenence; did you mean --maintenance?; see: salvor node list --help",
-		"node list -f xml":                "-f xml: want table, json, yaml, value, csv or shell; see: salvor node list --help",
-		"node show":                       "requires at least 1 arg(s), only received 0; want salvor node show NODE; see: salvor node show --help",
-		"node list --provision-state up":  `--provision-state "up": want one of active, adopt failed, `,
-		"server list --status UP":         `--status "UP": want one of ACTIVE, BUILD, `,
-		"events --type bogus":             `--type "bogus": want one of state, action, contact, request, boot; see: salvor events --help`,
-		"allocation list --state x":       `--state "x": want one of allocating, active, error; see: salvor allocation list --help`,
-		"rescue-session list --kind x":    `--kind "x": want one of server, node; see: salvor rescue-session list --help`,
-		"evacuate list --state x":         `--state "x": want one of drafted, `,
-		"node list --os-cloud nowhere":    `cloud "nowhere": `,
-		"why --kind rack a":               "--kind rack: want node, server, host; see: salvor why --help",
-		"node power off a --wait --soft=": "invalid argument",
+		"nod list":                                      `unknown command "nod" of salvor; did you mean node?; see: salvor --help`,
+		"node lst":                                      `unknown command "lst" of salvor node; did you mean get or list or set?; see: salvor node --help`,
+		"node maintenance begin":                        `unknown command "begin" of salvor node maintenance; want one of set, unset; see: salvor node maintenance --help`,
+		"node list --maintenence":                       "unknown flag: --maintenence; did you mean --maintenance?; see: salvor node list --help",
+		"node list -f xml":                              "-f xml: want table, json, yaml, value, csv or shell; see: salvor node list --help",
+		"node show":                                     "requires at least 1 arg(s), only received 0; want salvor node show NODE; see: salvor node show --help",
+		"node list --provision-state up":                `--provision-state "up": want one of active, adopt failed, `,
+		"server list --status UP":                       `--status "UP": want one of ACTIVE, BUILD, `,
+		"events --type bogus":                           `--type "bogus": want one of state, action, contact, request, boot; see: salvor events --help`,
+		"allocation list --state x":                     `--state "x": want one of allocating, active, error; see: salvor allocation list --help`,
+		"rescue-session list --kind x":                  `--kind "x": want one of server, node; see: salvor rescue-session list --help`,
+		"evacuate list --state x":                       `--state "x": want one of drafted, `,
+		"node list --os-cloud nowhere":                  `cloud "nowhere": `,
+		"why --kind rack a":                             "--kind rack: want node, server, host; see: salvor why --help",
+		"node power off a --wait --soft=":               "invalid argument",
+		"node power sideways a":                         `unknown command "sideways" of salvor node power; want one of off, on; see: salvor node power --help`,
+		"config sampel":                                 `unknown command "sampel" of salvor config; did you mean sample?; see: salvor config --help`,
+		"db repair":                                     `unknown command "repair" of salvor db; want one of backup, copy, hold, migrate, restored, status; see: salvor db --help`,
+		"serve now":                                     `unknown command "now" for "salvor serve"; want salvor serve; see: salvor serve --help`,
+		"serve --listen here":                           "--listen here: want ADDRESS:PORT; see: salvor serve --help",
+		"why a -f yaml":                                 "-f yaml: want text or json; see: salvor why --help",
+		"doctor -f xml":                                 "-f xml: want text or json; see: salvor doctor --help",
+		"events -f xml":                                 "-f xml: want text or json; see: salvor events --help",
+		"version -f xml":                                "-f xml: want text or json; see: salvor version --help",
+		"server create --imge x":                        "unknown flag: --imge; did you mean --image?; see: salvor server create --help",
+		"node list --url ftp://x":                       `endpoint "ftp://x": want http://host:port or https://host:port; see: salvor node list --help`,
+		"node list --api-version 9.9":                   `--api-version: microversion "9.9": want 1.N; see: salvor node list --help`,
+		"token create a --role admin --expires-in soon": `--expires-in: "soon": want 45m, 12h, 90d or seconds; see: salvor token create --help`,
 	} {
 		t.Setenv("OS_CLIENT_CONFIG_FILE", t.TempDir()+"/none.yaml")
 		_, errs, status := salvor(t, &fakeAPI{}, "", strings.Fields(args)...)
 		if status != statusUsage || !strings.HasPrefix(errs, "salvor: "+want) && !strings.Contains(errs, want) || strings.Count(errs, "\n") != 1 || strings.Count(errs, "salvor: ") != 1 {
 			t.Errorf("%s: status %d:\n%s", args, status, errs)
+		}
+	}
+}
+
+// TestUnknownCloud: the cloud of $OS_CLOUD is refused like that of --os-cloud, with the clouds that there are.
+func TestUnknownCloud(t *testing.T) {
+	file := t.TempDir() + "/clouds.yaml"
+	if err := os.WriteFile(file, []byte("clouds:\n  lab:\n    auth_type: none\n    endpoint: http://127.0.0.1:1\n  rack:\n    auth_type: none\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("OS_CLIENT_CONFIG_FILE", file)
+	t.Setenv("OS_CLOUD", "lba")
+	root, errs := newRootCommand(), ""
+	t.Setenv("SALVOR_URL", "")
+	t.Setenv("OS_ENDPOINT", "")
+	root.SetArgs([]string{"node", "list"})
+	err := root.ExecuteContext(t.Context())
+	if err != nil {
+		errs = err.Error()
+	}
+	if err == nil || exitStatus(err) != statusUsage || strings.Contains(errs, "\n") || !strings.Contains(errs, `cloud "lba"`) || !strings.Contains(errs, "lab, rack") {
+		t.Errorf("status %d: %s", exitStatus(err), errs)
+	}
+}
+
+// TestUnknownOption: salvor serve ends with one line that names what is allowed, and with the status that keeps systemd from trying again.
+func TestUnknownOption(t *testing.T) {
+	file := t.TempDir() + "/salvor.conf"
+	for text, want := range map[string]string{
+		"[conductor]\nrescue_callback_timout = 5\n":      file + `:2: [conductor]"rescue_callback_timout" is not an option; did you mean rescue_callback_timeout?`,
+		"[api]\nport = many\n":                           file + `:2: [api]port: the value "many" is not allowed; allowed: a whole number from 0 to 65535`,
+		"[DEFAULT]\nroles = cook\n":                      file + `:2: [DEFAULT]roles: the value "cook" is not allowed; allowed: api, conductor and netboot`,
+		"[DEFAULT]\nauth_strategy = password\n":          file + `:2: [DEFAULT]auth_strategy: the value "password" is not allowed; allowed: `,
+		"[conductor]\nno_such_thing_anywhere_at_all=1\n": file + `:2: [conductor]"no_such_thing_anywhere_at_all" is not an option`,
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, errs, status := salvor(t, &fakeAPI{}, "", "serve", "--config", file, "--state-dir", t.TempDir())
+		if status != statusBroken || !strings.HasPrefix(errs, "salvor: configuration: "+want) || strings.Count(errs, "\n") != 1 {
+			t.Errorf("%s: status %d:\n%s", text, status, errs)
 		}
 	}
 }

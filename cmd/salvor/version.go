@@ -26,7 +26,7 @@ func newVersionCommand() *cobra.Command {
 			case "json":
 				return json.NewEncoder(cmd.OutOrStdout()).Encode(build)
 			}
-			return fmt.Errorf("format %q is not known: choose text or json", format)
+			return usageErrorf(cmd, "-f %s: want text or json", format)
 		},
 	}
 	cmd.Flags().StringVarP(&format, "format", "f", "text", "text or json")

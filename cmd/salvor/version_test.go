@@ -29,7 +29,7 @@ func TestVersion(t *testing.T) {
 	if err != nil || json.Unmarshal([]byte(text), &build) != nil || build != version.Current() {
 		t.Errorf("as JSON: %s, %v", text, err)
 	}
-	if _, err := run("version", "-f", "yaml"); err == nil || !strings.Contains(err.Error(), `"yaml" is not known: choose text or json`) {
+	if _, err := run("version", "-f", "yaml"); err == nil || !strings.Contains(err.Error(), "-f yaml: want text or json; see: salvor version --help") {
 		t.Errorf("in an unknown format: %v", err)
 	}
 }
