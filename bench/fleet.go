@@ -193,8 +193,8 @@ func (s *simulatedFleet) nextStatus(ctx context.Context) (fleetStatus, error) {
 	}
 }
 
-// hear passes on what a fleet says, and drops it where nobody listens.
-func (s *simulatedFleet) hear(lines *bufio.Scanner) {
+// readStatus passes on what a fleet says, and drops it where nobody listens.
+func (s *simulatedFleet) readStatus(lines *bufio.Scanner) {
 	defer close(s.statuses)
 	for lines.Scan() {
 		fmt.Fprintln(os.Stderr, lines.Text())
@@ -234,7 +234,7 @@ func startSim(ctx context.Context, program, url string, arguments ...string) (*s
 	for lines.Scan() {
 		fmt.Fprintln(os.Stderr, lines.Text())
 		if last = lines.Text(); strings.HasPrefix(last, "enrolled:") {
-			go s.hear(lines)
+			go s.readStatus(lines)
 			return s, nil
 		}
 	}

@@ -39,7 +39,7 @@ func (s HostSituation) Why() record.Why {
 	h := s.Host
 	w := record.Why{}
 	w.Work(s.Jobs, s.Conductors)
-	w.State = s.stand(&w)
+	w.State = s.state(&w)
 	if left := h.CertificateEnds.Sub(s.Now); !h.CertificateEnds.IsZero() && !h.Revoked && left > 0 && left < certificateWorry {
 		w.Problems = append(w.Problems, "its certificate ends at "+record.Moment(h.CertificateEnds)+" and was not renewed at half of its life: see the log of \"salvor host\" there")
 	}
@@ -65,8 +65,8 @@ func (s HostSituation) Why() record.Why {
 	return w
 }
 
-// stand gives the host's state in a word, and what follows from it.
-func (s *HostSituation) stand(w *record.Why) string {
+// state gives the host's state in a word, and what follows from it.
+func (s *HostSituation) state(w *record.Why) string {
 	h, busy := s.Host, w.Job != nil
 	switch {
 	case h.Revoked:

@@ -69,7 +69,7 @@ func (c *imageCache) get(ctx context.Context, img compute.SpecImage, report func
 			done := make(chan struct{})
 			c.busy[name] = done
 			c.mu.Unlock()
-			err := c.have(ctx, path, img, report)
+			err := c.ensure(ctx, path, img, report)
 			c.mu.Lock()
 			delete(c.busy, name)
 			c.mu.Unlock()
@@ -98,8 +98,8 @@ func (c *imageCache) hold(name string, by int) {
 	}
 }
 
-// have fetches the image unless it is here.
-func (c *imageCache) have(ctx context.Context, path string, img compute.SpecImage, report func(string)) error {
+// ensure fetches the image unless it is here.
+func (c *imageCache) ensure(ctx context.Context, path string, img compute.SpecImage, report func(string)) error {
 	now := time.Now()
 	if os.Chtimes(path, now, now) == nil {
 		return nil

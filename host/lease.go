@@ -107,7 +107,7 @@ func (a *Agent) runLease(ctx context.Context) error {
 			return err
 		}
 		if err := a.renew(ctx); err != nil {
-			a.lost(err)
+			a.warnRenewal(err)
 		}
 		now, err := a.Alive()
 		if err != nil {
@@ -134,8 +134,8 @@ func (a *Agent) untilRenewal(ctx context.Context, d time.Duration) bool {
 // complainEvery is how often a lasting failure is said again.
 const complainEvery = time.Minute
 
-// lost says that the control plane does not take renewals: at once, and then now and then.
-func (a *Agent) lost(err error) {
+// warnRenewal says that the control plane does not take renewals: at once, and then now and then.
+func (a *Agent) warnRenewal(err error) {
 	if errors.Is(err, context.Canceled) {
 		return
 	}

@@ -254,7 +254,7 @@ func (a *Agent) reconcile(ctx context.Context, sent json.RawMessage, since int64
 			continue
 		}
 		if want.Power == string(compute.PowerOn) && g.Power == compute.PowerOff {
-			a.mend(ctx, g.ID, since, "started it: it should run and was "+string(g.Power), func(ctx context.Context) (bool, error) {
+			a.runCleanup(ctx, g.ID, since, "started it: it should run and was "+string(g.Power), func(ctx context.Context) (bool, error) {
 				if err := a.ownDisks(ctx, g.ID, diskLeaseClaim{server: g.ID, epoch: want.Epoch}); err != nil {
 					return false, err
 				}
@@ -265,8 +265,8 @@ func (a *Agent) reconcile(ctx context.Context, sent json.RawMessage, since int64
 	}
 }
 
-// mend does one thing for a server that no order works on, beside the lease loop, and notes it.
-func (a *Agent) mend(ctx context.Context, server string, since int64, text string, do func(context.Context) (bool, error)) {
+// runCleanup does one thing for a server that no order works on, beside the lease loop, and notes it.
+func (a *Agent) runCleanup(ctx context.Context, server string, since int64, text string, do func(context.Context) (bool, error)) {
 	unlock, ok := a.lock(server)
 	if !ok {
 		return

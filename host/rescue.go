@@ -91,11 +91,11 @@ func (w *orderExecution) prepareRescue(ctx context.Context, r *compute.SpecRescu
 		return err
 	}
 	image, ramdisk := listRescueFiles(r)
-	if err := w.bring(ctx, image, "image"); err != nil {
+	if err := w.placePiece(ctx, image, "image"); err != nil {
 		return fmt.Errorf("rescue image %q: %w", r.Name, err)
 	}
 	if ramdisk != nil {
-		if err := w.bring(ctx, ramdisk, "ramdisk"); err != nil {
+		if err := w.placePiece(ctx, ramdisk, "ramdisk"); err != nil {
 			return fmt.Errorf("ramdisk of rescue image %q: %w", r.Name, err)
 		}
 	}
@@ -117,8 +117,8 @@ func (w *orderExecution) beginRescue(session string) error {
 	return durable.Write(w.path(rescueSession), []byte(session), 0o600)
 }
 
-// bring has one piece here. What the guest only reads is a link, or stays where it lies.
-func (w *orderExecution) bring(ctx context.Context, p *rescueFile, role string) error {
+// placePiece has one piece here. What the guest only reads is a link, or stays where it lies.
+func (w *orderExecution) placePiece(ctx context.Context, p *rescueFile, role string) error {
 	to := w.path(p.name(role))
 	if _, err := os.Stat(to); err == nil {
 		return nil

@@ -97,7 +97,7 @@ func (r *Ring) Run(ctx context.Context) error {
 	holding.Go(func() { r.keepHolding(ctx) })
 	for {
 		if err := r.turn(ctx); err != nil && ctx.Err() == nil {
-			r.say(slog.LevelWarn, "the keys that seal secrets", err.Error())
+			r.logOnce(slog.LevelWarn, "the keys that seal secrets", err.Error())
 		}
 		select {
 		case <-ctx.Done():
@@ -111,8 +111,8 @@ func (r *Ring) Run(ctx context.Context) error {
 	}
 }
 
-// say logs a word once, not at each turn.
-func (r *Ring) say(level slog.Level, what, why string) {
+// logOnce logs a word once, not at each turn.
+func (r *Ring) logOnce(level slog.Level, what, why string) {
 	r.mu.Lock()
 	again := r.lastProblem == why
 	r.lastProblem = why

@@ -35,7 +35,7 @@ func (s *Sighting) isOf(token secret.Value) bool {
 // nobody inspects look alike (NotFound), and so does one whose boot carries a token that the
 // findings do not prove. Findings are taken once an inspection.
 func (s *Nodes) ContinueInspection(ctx context.Context, seen Sighting, inventory, plugin json.RawMessage) (*Node, error) {
-	id, err := s.sighted(ctx, seen)
+	id, err := s.matchSighting(ctx, seen)
 	if err != nil {
 		return nil, err
 	}
@@ -88,9 +88,9 @@ func (s *Nodes) awaitsFindings(ctx context.Context, tx job.Tx, n *Node) (bool, e
 	return err == nil && doc.UpdatedAt.Before(n.InspectionStart), err
 }
 
-// sighted finds the node: by its UUID, by the MACs of its ports, or by its BMC among those
+// matchSighting finds the node: by its UUID, by the MACs of its ports, or by its BMC among those
 // that are inspected. What contradicts itself finds nothing.
-func (s *Nodes) sighted(ctx context.Context, seen Sighting) (string, error) {
+func (s *Nodes) matchSighting(ctx context.Context, seen Sighting) (string, error) {
 	found := seen.NodeID
 	if len(seen.MACs) > 0 {
 		owners, err := s.store.NodesOfMACs(ctx, seen.MACs)

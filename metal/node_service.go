@@ -404,7 +404,7 @@ func (s *Nodes) Advance(ctx context.Context, tx job.Tx, nodeID string, e Event, 
 	if to == Available && (n.Retired || n.TargetProvision == Manageable) {
 		to = Manageable // as Ironic: cleaned by hand, or retired
 	}
-	s.enter(n, to)
+	s.enterState(n, to)
 	if change != nil {
 		change(n)
 	}
@@ -432,9 +432,9 @@ func (s *Nodes) Edit(ctx context.Context, tx job.Tx, nodeID string, change func(
 	return s.store.SaveNode(tx, n)
 }
 
-// enter puts a node into a state, with the target that clients see. A cleaning by hand
+// enterState puts a node into a state, with the target that clients see. A cleaning by hand
 // keeps its own target from start to end.
-func (s *Nodes) enter(n *Node, to State) {
+func (s *Nodes) enterState(n *Node, to State) {
 	target := to.Info().Target
 	if n.TargetProvision == Manageable && n.ProvisionState.Info().Target == Available && target == Available {
 		target = Manageable

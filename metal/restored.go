@@ -213,7 +213,7 @@ func (s *Nodes) ShowDropped(ctx context.Context, tx job.Tx, j job.Job, asker rec
 			return err
 		}
 		if to := DroppedState(n.ProvisionState); to != n.ProvisionState {
-			s.enter(n, to)
+			s.enterState(n, to)
 		}
 		if n.ProvisionState == Active {
 			n.Rescue = nil

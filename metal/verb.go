@@ -119,7 +119,7 @@ func (s *Nodes) Provision(ctx context.Context, ident string, v Verb, word string
 				return err
 			}
 		}
-		s.enter(n, t.To)
+		s.enterState(n, t.To)
 		if v == Clean {
 			n.TargetProvision = Manageable
 		}

@@ -94,7 +94,7 @@ func withVIF(internal, extra Object, id string) (Object, Object) {
 // maxOutlets bounds the ports and the portgroups of a node that are looked at.
 const maxOutlets = 1000
 
-func (s *Nodes) outlets(ctx context.Context, nodeID string) ([]attachPoint, error) {
+func (s *Nodes) attachPoints(ctx context.Context, nodeID string) ([]attachPoint, error) {
 	ports, err := s.store.Ports(ctx, PortFilter{NodeID: nodeID}, record.Page{Limit: maxOutlets})
 	if err != nil {
 		return nil, err
@@ -119,7 +119,7 @@ func (s *Nodes) VIFs(ctx context.Context, ident string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := s.outlets(ctx, n.ID)
+	all, err := s.attachPoints(ctx, n.ID)
 	ids := []string{}
 	for _, o := range all {
 		if id := o.vif(); id != "" {
@@ -131,7 +131,7 @@ func (s *Nodes) VIFs(ctx context.Context, ident string) ([]string, error) {
 
 // AttachVIF wires a free outlet of a node, or the named one, to a VIF.
 func (s *Nodes) AttachVIF(ctx context.Context, ident string, v VIF, asker record.Asker) error {
-	return s.rewire(ctx, ident, asker, "VIF "+v.ID+" attached", func(tx job.Tx, n *Node, all []attachPoint) error {
+	return s.changeVIFs(ctx, ident, asker, "VIF "+v.ID+" attached", func(tx job.Tx, n *Node, all []attachPoint) error {
 		if v.PortID == "" && v.PortgroupID == "" && s.wireless(ctx, n, all) {
 			return nil
 		}
@@ -145,7 +145,7 @@ func (s *Nodes) AttachVIF(ctx context.Context, ident string, v VIF, asker record
 
 // DetachVIF takes a VIF off a node.
 func (s *Nodes) DetachVIF(ctx context.Context, ident, id string, asker record.Asker) error {
-	return s.rewire(ctx, ident, asker, "VIF "+id+" detached", func(tx job.Tx, n *Node, all []attachPoint) error {
+	return s.changeVIFs(ctx, ident, asker, "VIF "+id+" detached", func(tx job.Tx, n *Node, all []attachPoint) error {
 		i := slices.IndexFunc(all, func(o attachPoint) bool { return o.vif() == id })
 		if i < 0 && s.wireless(ctx, n, all) {
 			return nil
@@ -207,11 +207,11 @@ func freeOutlet(n *Node, all []attachPoint, v VIF) (attachPoint, error) {
 	return free[0], nil
 }
 
-// rewire changes a node's outlets in a transaction that raises the node's version, so
+// changeVIFs changes a node's outlets in a transaction that raises the node's version, so
 // that of two at once one looks again.
-func (s *Nodes) rewire(ctx context.Context, ident string, asker record.Asker, text string, change func(job.Tx, *Node, []attachPoint) error) error {
+func (s *Nodes) changeVIFs(ctx context.Context, ident string, asker record.Asker, text string, change func(job.Tx, *Node, []attachPoint) error) error {
 	for range 5 {
-		err := s.tryRewire(ctx, ident, asker, text, change)
+		err := s.tryChangeVIFs(ctx, ident, asker, text, change)
 		if err != record.ErrChanged {
 			return err
 		}
@@ -219,12 +219,12 @@ func (s *Nodes) rewire(ctx context.Context, ident string, asker record.Asker, te
 	return problem.Conflictf("node %.100s keeps changing; ask again", ident)
 }
 
-func (s *Nodes) tryRewire(ctx context.Context, ident string, asker record.Asker, text string, change func(job.Tx, *Node, []attachPoint) error) error {
+func (s *Nodes) tryChangeVIFs(ctx context.Context, ident string, asker record.Asker, text string, change func(job.Tx, *Node, []attachPoint) error) error {
 	before, err := s.store.Node(ctx, nil, ident)
 	if err != nil {
 		return err
 	}
-	all, err := s.outlets(ctx, before.ID)
+	all, err := s.attachPoints(ctx, before.ID)
 	if err != nil {
 		return err
 	}

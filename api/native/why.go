@@ -158,7 +158,7 @@ func (s *server) whyServer(c *api.Call) error {
 		return err
 	}
 	if srv.HostID != "" {
-		if err := s.whereabouts(ctx, &at); err != nil {
+		if err := s.readHost(ctx, &at); err != nil {
 			return err
 		}
 	}
@@ -166,8 +166,8 @@ func (s *server) whyServer(c *api.Call) error {
 	return s.answerWhy(c, wire.Subject{Kind: "server", ID: srv.ID, Name: srv.Name}, &w)
 }
 
-// whereabouts reads what there is of the host of a server.
-func (s *server) whereabouts(ctx context.Context, at *compute.ServerSituation) error {
+// readHost reads what there is of the host of a server.
+func (s *server) readHost(ctx context.Context, at *compute.ServerSituation) error {
 	h, err := s.Services.Hosts.Host(ctx, at.Server.HostID)
 	if problem.Is(err, problem.NotFound) {
 		return nil
@@ -265,7 +265,7 @@ func (s *server) whyHost(c *api.Call) error {
 		at.Failure = newest.Problem
 	}
 	if at.Receipt != nil || h.ForcedDown {
-		if err := s.leavings(ctx, &at); err != nil {
+		if err := s.readReceipt(ctx, &at); err != nil {
 			return err
 		}
 	}
@@ -278,8 +278,8 @@ func (s *server) whyHost(c *api.Call) error {
 	return s.answerWhy(c, wire.Subject{Kind: "host", ID: h.ID, Name: h.Name}, &w)
 }
 
-// leavings reads what becomes of the servers of a host that is fenced.
-func (s *server) leavings(ctx context.Context, at *compute.HostSituation) (err error) {
+// readReceipt reads what becomes of the servers of a host that is fenced.
+func (s *server) readReceipt(ctx context.Context, at *compute.HostSituation) (err error) {
 	if at.Plan, err = s.newestPlan(ctx, at.Host.ID); err != nil {
 		return err
 	}

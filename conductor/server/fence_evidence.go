@@ -107,7 +107,7 @@ func (c hostOperations) listenAfterCut(ctx context.Context, r *job.Run, f *fenci
 	if f.heardAt.After(off.Add(lateWord)) {
 		return c.contradicted(r, f, "it spoke after that")
 	}
-	since, _, known := c.hear(ctx, f.host.ID)
+	since, _, known := c.silenceNow(ctx, f.host.ID)
 	since = min(since, c.Now().Sub(f.heardAt))
 	switch {
 	case known && since >= compute.Suspect:
@@ -215,7 +215,7 @@ func (c hostOperations) awaitSelfFence(ctx context.Context, r *job.Run, f *fenci
 	if f.enough(r) {
 		return job.Done()
 	}
-	since, watchdog, known := c.hear(ctx, f.host.ID)
+	since, watchdog, known := c.silenceNow(ctx, f.host.ID)
 	switch {
 	case !known && c.left(f, fenceWithin) > 0 && c.Compute.Liveness.Deaf():
 		return job.Pause(fencePoll, "the store, by which host "+f.host.Name+" would be heard")

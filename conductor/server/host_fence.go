@@ -349,7 +349,7 @@ func (c hostOperations) hostEvent(tx job.Tx, r *job.Run, text, severity string) 
 
 // silence tells for how long a host has been silent, as far as this process could hear; heard is false of a host that never held a lease.
 func (c hostOperations) silence(ctx context.Context, hostID string) (since time.Duration, hadLease bool) {
-	since, _, known := c.hear(ctx, hostID)
+	since, _, known := c.silenceNow(ctx, hostID)
 	if known {
 		return since, true
 	}
@@ -358,8 +358,8 @@ func (c hostOperations) silence(ctx context.Context, hostID string) (since time.
 	return 0, hadLease || err != nil // what cannot be heard counts as just heard
 }
 
-// hear is Silence after a look at what others heard until now.
-func (c hostOperations) hear(ctx context.Context, hostID string) (since time.Duration, watchdog string, known bool) {
+// silenceNow is Silence after a look at what others heard until now.
+func (c hostOperations) silenceNow(ctx context.Context, hostID string) (since time.Duration, watchdog string, known bool) {
 	if err := c.Compute.Liveness.Listen(ctx); err != nil {
 		return 0, "", false
 	}

@@ -20,17 +20,17 @@ func (c moveOperations) serverMigrate() job.Definition {
 	return job.Definition{
 		Kind: compute.JobMigrate, Version: 1, Class: job.Operation, Failed: c.migrateFailed,
 		Actions: []job.Action{
-			{Name: compute.MigrateChooses, Do: c.trips(c.reserveThere), NoUndo: "the end of a failed move gives the place back", Deadline: guestDeadline(quickErrand)},
-			{Name: compute.MigratePrepares, Do: c.trips(c.makeReady), Undo: c.trips(beforeHandOver(c.clearReady)), Deadline: guestDeadline(diskErrand)},
-			{Name: compute.LeaveSource, Do: c.trips(c.leaveSource), Undo: c.trips(beforeHandOver(c.stayAtSource)), Deadline: guestDeadline(liveErrand)},
-			{Name: "hand over", Do: c.trips(c.handOver), NoUndo: forward},
-			{Name: "arrive", Do: c.trips(c.arriveLive), NoUndo: forward, Deadline: guestDeadline(quickErrand)},
-			{Name: "end the guest at the source", Do: c.trips(c.endAtSource), NoUndo: forward, Deadline: guestDeadline(endErrand)},
-			{Name: "define the server", Do: c.trips(c.defineArrived), NoUndo: forward, Deadline: guestDeadline(quickErrand)},
-			{Name: "power on", Do: c.trips(c.startArrived), NoUndo: forward, Deadline: guestDeadline(quickErrand)},
-			{Name: "unlock", Do: c.trips(c.unlockArrived), NoUndo: forward, Deadline: guestDeadline(unlockErrand)},
-			{Name: "clear the source", Do: c.trips(c.clearSource), NoUndo: forward, Deadline: guestDeadline(quickErrand)},
-			{Name: "settle", Do: c.trips(c.settleTrip), NoUndo: "there is nothing left to fail"},
+			{Name: compute.MigrateChooses, Do: c.withMigration(c.reserveThere), NoUndo: "the end of a failed move gives the place back", Deadline: guestDeadline(quickErrand)},
+			{Name: compute.MigratePrepares, Do: c.withMigration(c.makeReady), Undo: c.withMigration(beforeHandOver(c.clearReady)), Deadline: guestDeadline(diskErrand)},
+			{Name: compute.LeaveSource, Do: c.withMigration(c.leaveSource), Undo: c.withMigration(beforeHandOver(c.stayAtSource)), Deadline: guestDeadline(liveErrand)},
+			{Name: "hand over", Do: c.withMigration(c.handOver), NoUndo: forward},
+			{Name: "arrive", Do: c.withMigration(c.arriveLive), NoUndo: forward, Deadline: guestDeadline(quickErrand)},
+			{Name: "end the guest at the source", Do: c.withMigration(c.endAtSource), NoUndo: forward, Deadline: guestDeadline(endErrand)},
+			{Name: "define the server", Do: c.withMigration(c.defineArrived), NoUndo: forward, Deadline: guestDeadline(quickErrand)},
+			{Name: "power on", Do: c.withMigration(c.startArrived), NoUndo: forward, Deadline: guestDeadline(quickErrand)},
+			{Name: "unlock", Do: c.withMigration(c.unlockArrived), NoUndo: forward, Deadline: guestDeadline(unlockErrand)},
+			{Name: "clear the source", Do: c.withMigration(c.clearSource), NoUndo: forward, Deadline: guestDeadline(quickErrand)},
+			{Name: "settle", Do: c.withMigration(c.settleTrip), NoUndo: "there is nothing left to fail"},
 		},
 	}
 }
@@ -63,7 +63,7 @@ type serverMigration struct {
 	args        compute.MigrateArgs
 }
 
-func (c moveOperations) trips(do func(context.Context, *job.Run, *serverMigration) job.Outcome) func(context.Context, *job.Run) job.Outcome {
+func (c moveOperations) withMigration(do func(context.Context, *job.Run, *serverMigration) job.Outcome) func(context.Context, *job.Run) job.Outcome {
 	return func(ctx context.Context, r *job.Run) job.Outcome {
 		t, err := c.migrationOf(ctx, r)
 		if err != nil {

@@ -83,7 +83,7 @@ func New(c Config) (*Fleet, error) {
 	}
 	f.wheel = make([]tickGroup, max(1, int(c.HeartbeatInterval/tick)))
 	for i := range f.machines {
-		m, dice := &f.machines[i], f.dice(i, "machine")
+		m, dice := &f.machines[i], f.random(i, "machine")
 		at := dice.Float64()
 		m.on, m.fault = true, c.Faults.pick(dice)
 		m.rescued, m.held = at < c.Rescued, at >= c.Rescued && at < c.Rescued+c.Held
@@ -93,8 +93,8 @@ func New(c Config) (*Fleet, error) {
 	return f, nil
 }
 
-// dice are the same for the same seed, machine and purpose.
-func (f *Fleet) dice(i int, purpose string) *rand.Rand {
+// random are the same for the same seed, machine and purpose.
+func (f *Fleet) random(i int, purpose string) *rand.Rand {
 	d := f.digest(i, purpose)
 	return rand.New(rand.NewPCG(binary.BigEndian.Uint64(d[:]), binary.BigEndian.Uint64(d[8:])))
 }
