@@ -94,7 +94,7 @@ func (s *Setup) configure(ctx context.Context, config *Config) ([]netip.Addr, er
 	if config != nil {
 		made, err := buildLinks(config)
 		if err == nil {
-			return s.follow(ctx, config, made)
+			return s.applyConfig(ctx, config, made)
 		}
 		s.Log.Error("network data cannot be followed: asking DHCP instead", "error", err)
 	}
@@ -121,8 +121,8 @@ func (s *Setup) listensOn(mac net.HardwareAddr) bool {
 	return len(s.plan.SSHInterfaces) == 0 || slices.Contains(s.plan.SSHInterfaces, mac.String())
 }
 
-// follow sets the static addresses of a config and asks DHCP where it says so.
-func (s *Setup) follow(ctx context.Context, config *Config, made map[string]netlink.Link) ([]netip.Addr, error) {
+// applyConfig sets the static addresses of a config and asks DHCP where it says so.
+func (s *Setup) applyConfig(ctx context.Context, config *Config, made map[string]netlink.Link) ([]netip.Addr, error) {
 	s.dns = append(s.dns, config.DNS...)
 	allowed := s.allowed(config)
 	s.clearOthers(made)

@@ -125,7 +125,7 @@ func (r *dhcpResponder) request(req *dhcpv4.DHCPv4, c dhcpClient, p *addressPool
 		}
 		return r.refuse(req)
 	}
-	if p.gave(c.mac, wanted) {
+	if p.hasLeased(c.mac, wanted) {
 		return r.refuse(req)
 	}
 	// A stranger with an address that is not ours to judge. Where a restart forgot that it is, the lease ends by itself.

@@ -139,8 +139,8 @@ func (p *addressPool) release(mac string, a netip.Addr) {
 	}
 }
 
-// gave tells whether a MAC has an address from us, as far as that is remembered.
-func (p *addressPool) gave(mac string, a netip.Addr) bool {
+// hasLeased tells whether a MAC has an address from us, as far as that is remembered.
+func (p *addressPool) hasLeased(mac string, a netip.Addr) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	had, ok := p.byMAC[mac]

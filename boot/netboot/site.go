@@ -161,7 +161,7 @@ func (s *Site) node(ctx context.Context, key, value string, is func(wire.SitePla
 		if ctx.Err() != nil {
 			return nil, err // the machine is gone: that says nothing about the centre
 		}
-		s.learn(plan, err, is)
+		s.recordAnswer(plan, err, is)
 		if err == nil {
 			return s.materialize(plan), nil
 		}
@@ -187,8 +187,8 @@ func (s *Site) find(is func(wire.SitePlan) bool) (cachedPlan, bool) {
 	return cachedPlan{}, false
 }
 
-// learn keeps what the centre said to a single question.
-func (s *Site) learn(plan wire.SitePlan, err error, is func(wire.SitePlan) bool) {
+// recordAnswer keeps what the centre said to a single question.
+func (s *Site) recordAnswer(plan wire.SitePlan, err error, is func(wire.SitePlan) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.setAway(err)
@@ -209,7 +209,7 @@ func (s *Site) learn(plan wire.SitePlan, err error, is func(wire.SitePlan) bool)
 	if err == nil {
 		s.cached.Plans[plan.NodeID] = cachedPlan{plan, s.now()}
 		s.note(plan.NodeID)
-		s.files.want(plan)
+		s.files.prefetch(plan)
 	}
 	// What all plans are is not known any more, so the next reading must give them.
 	s.mark = ""

@@ -79,8 +79,8 @@ func siteFilesOf(p wire.SitePlan) map[string]string {
 	return out
 }
 
-// want begins to fetch the files of a plan that are not here.
-func (f *siteFiles) want(p wire.SitePlan) {
+// prefetch begins to fetch the files of a plan that are not here.
+func (f *siteFiles) prefetch(p wire.SitePlan) {
 	for name, version := range siteFilesOf(p) {
 		f.fetch(p.Path, name, version)
 	}

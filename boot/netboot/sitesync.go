@@ -110,7 +110,7 @@ func (s *Site) takeAll(all []wire.SitePlan, mark string, learned map[string]bool
 	s.cached, s.mark = cachedPlans{cached}, mark
 	plans := make([]wire.SitePlan, 0, len(cached))
 	for _, p := range cached {
-		s.files.want(p.SitePlan)
+		s.files.prefetch(p.SitePlan)
 		plans = append(plans, p.SitePlan)
 	}
 	s.files.keepOnly(plans)
