@@ -16,7 +16,7 @@ const (
 	mostOneWordPercent  = 5 // of the unexported functions and types
 	mostSharedNames     = 3 // that five packages or more declare
 	mostRefusedWords    = 0 // declared at package level, or names of files
-	mostMethodsOfAType  = 165
+	mostMethodsOfAType  = 110
 	packagesThatShareIt = 5
 )
 
