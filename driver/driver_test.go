@@ -191,7 +191,7 @@ func TestMeasuredErrors(t *testing.T) {
 	bmc := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
 	defer bmc.Close()
 	base, _ := url.Parse(bmc.URL)
-	ask := func() (measured error, got int) {
+	ask := func() (got int, measured error) {
 		t.Helper()
 		client, release := HTTPConfig{Base: base, Protocol: "redfish", Logins: &Logins{}, LogsIn: func(*http.Request) bool { return true }}.Client()
 		defer release()
@@ -211,17 +211,17 @@ func TestMeasuredErrors(t *testing.T) {
 		if calls != 1 {
 			t.Errorf("measured %d times", calls)
 		}
-		return measured, got
+		return got, measured
 	}
-	if err, got := ask(); err != nil || got != http.StatusOK {
+	if got, err := ask(); err != nil || got != http.StatusOK {
 		t.Errorf("an answer is measured as %v, %d", err, got)
 	}
 	status = http.StatusUnauthorized
-	if err, got := ask(); !errors.Is(err, ErrLogin) || !problem.Is(err, problem.Invalid) || got != status {
+	if got, err := ask(); !errors.Is(err, ErrLogin) || !problem.Is(err, problem.Invalid) || got != status {
 		t.Errorf("a refused login is measured as %v, and the caller gets %d", err, got)
 	}
 	bmc.Close()
-	if err, _ := ask(); !problem.Is(err, problem.Unavailable) {
+	if _, err := ask(); !problem.Is(err, problem.Unavailable) {
 		t.Errorf("a closed port is measured as %v", err)
 	}
 }

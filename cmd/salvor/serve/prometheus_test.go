@@ -126,7 +126,7 @@ func TestDocumentedMetrics(t *testing.T) {
 	text := must.Get(os.ReadFile("../../../docs/seeing.md"))(t)
 	all, _ := exposedMetrics(t)
 	documented := map[string]bool{}
-	for _, m := range regexp.MustCompile("(?:^|[^a-z:_])(salvor_[a-z_]+)(?:\\{([a-z_,]+)\\})?").FindAllStringSubmatch(string(text), -1) {
+	for _, m := range regexp.MustCompile(`(?:^|[^a-z:_])(salvor_[a-z_]+)(?:\{([a-z_,]+)\})?`).FindAllStringSubmatch(string(text), -1) {
 		one, ok := all[m[1]]
 		if !ok {
 			t.Errorf("docs/seeing.md names %s, which the program does not expose", m[1])
