@@ -309,7 +309,7 @@ func (s *hostCleanup) judgeStrays(ctx context.Context, hostID string, ours, stay
 		}
 		told[id], strays = *ask, append(strays, id)
 	}
-	if strays = strays[:min(len(strays), maxStrays)]; ours == nil || slices.Equal(strays, s.cache.sessions.get(hostID).strays) {
+	if strays = strays[:min(len(strays), maxStrays)]; ours == nil || slices.Equal(strays, s.cache.get(hostID).strays) {
 		return nil
 	}
 	_, err := s.hosts.edit(ctx, hostID, func(tx job.Tx, h *compute.Host) error {

@@ -35,7 +35,7 @@ func (s *Fences) Contradictions(ctx context.Context, h *compute.Host) (out []com
 	if running != "" {
 		add(compute.GuestSeenRunning, "%s", running)
 	}
-	if reached, asked := s.cache.probes.reached(h.ID, s.now()); reached > 0 {
+	if reached, asked := s.cache.reached(h.ID, s.now()); reached > 0 {
 		add(compute.NeighboursReachIt, "%d of %d neighbours reach it", reached, asked)
 	}
 	again, err := s.joinedAgain(ctx, h)
@@ -45,17 +45,17 @@ func (s *Fences) Contradictions(ctx context.Context, h *compute.Host) (out []com
 	for _, o := range again {
 		add(compute.JoinedAgain, "host %s (%s) at address %s speaks", compute.OrID(o), o.ID, compute.OrNone(o.Inventory.Address))
 	}
-	if s.cache.probes.power(h) == compute.Lives {
+	if s.cache.power(h) == compute.Lives {
 		add(compute.BMCReadsOn, "the BMC of node %s says that it is on", h.NodeID)
 	}
 	return out, nil
 }
 
 // reached tells how many of the neighbours that looked at a host of late reach it.
-func (l *probeMemory) reached(hostID string, now time.Time) (reached, asked int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, saw := range l.seen[hostID] {
+func (c *hostCache) reached(hostID string, now time.Time) (reached, asked int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, saw := range c.probes.seen[hostID] {
 		if now.Sub(saw.at) < observationTTL {
 			if asked++; saw.reached {
 				reached++
@@ -66,13 +66,12 @@ func (l *probeMemory) reached(hostID string, now time.Time) (reached, asked int)
 }
 
 // power is what the BMC of a host said last.
-func (l *probeMemory) power(h *compute.Host) compute.Signal {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.senses == nil || h.NodeID == "" {
+func (c *hostCache) power(h *compute.Host) compute.Signal {
+	by := c.healthSources()
+	if by == nil || h.NodeID == "" {
 		return compute.Unknown
 	}
-	return l.senses.Power(h.NodeID)
+	return by.Power(h.NodeID)
 }
 
 // joinedAgain lists the hosts that speak and have the name or the address of a host.
@@ -108,7 +107,7 @@ func (s *Fences) attestable(ctx context.Context, h *compute.Host, disputes []com
 		}
 	}
 	for range senseTries { // whoever asks a BMC for the first time is told what it says a little later
-		if h.NodeID == "" || !s.cache.probes.asksBMCs() || s.cache.probes.power(h) != compute.Unknown {
+		if h.NodeID == "" || s.cache.healthSources() == nil || s.cache.power(h) != compute.Unknown {
 			break
 		}
 		select {
@@ -144,11 +143,4 @@ func (s *Fences) attestable(ctx context.Context, h *compute.Host, disputes []com
 	}
 	return problem.Conflictf("fence host %s: its attestation is contradicted by %s. If you know better, run: salvor fence %s --attest \"who saw what\" --dispute %s",
 		compute.OrID(h), compute.ContradictedBy(all), compute.OrID(h), strings.Join(codes, ","))
-}
-
-// asksBMCs tells whether somebody here asks BMCs.
-func (l *probeMemory) asksBMCs() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.senses != nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"salvor/compute"
@@ -20,18 +19,17 @@ const (
 	observationTTL = 10 * time.Second
 )
 
-// probeMemory is what this process remembers of silent hosts from one look to the next.
-type probeMemory struct {
-	mu     sync.Mutex
-	senses compute.HealthSources // nil: there are none
+// probeResults is what this process remembers of silent hosts from one look to the next.
+type probeResults struct {
+	sources compute.HealthSources // nil: there are none
 	// asked are the hosts that each living one is to look at, seen what they told, by the host and by who looked.
 	asked map[string][]compute.Neighbour
 	seen  map[string]map[string]probeResult
 	// why is what is thought of silent hosts, suspected those that are called dead.
 	why       map[string]string
 	suspected map[string]bool
-	// said is what the log was told of a mass failure.
-	said string
+	// massFailure is what the log was told of one.
+	massFailure string
 }
 
 type probeResult struct {
@@ -41,22 +39,30 @@ type probeResult struct {
 
 // SetSenses names further ways of perceiving hosts.
 func (s *Liveness) SetSenses(by compute.HealthSources) {
-	s.cache.probes.mu.Lock()
-	defer s.cache.probes.mu.Unlock()
-	s.cache.probes.senses = by
+	s.cache.mu.Lock()
+	defer s.cache.mu.Unlock()
+	s.cache.probes.sources = by
+}
+
+// healthSources are further ways of perceiving hosts than their leases; nil: there are none.
+func (c *hostCache) healthSources() compute.HealthSources {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.probes.sources
 }
 
 // lookFor lists what a living host is asked to look at.
-func (l *probeMemory) lookFor(hostID string) []compute.Neighbour {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.asked[hostID]
+func (c *hostCache) lookFor(hostID string) []compute.Neighbour {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.probes.asked[hostID]
 }
 
 // recordProbe takes a neighbour's word, of hosts that it was asked about.
-func (l *probeMemory) recordProbe(hostID string, seen []compute.Neighbour, now time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (c *hostCache) recordProbe(hostID string, seen []compute.Neighbour, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l := &c.probes
 	for _, n := range seen {
 		if !slices.ContainsFunc(l.asked[hostID], func(a compute.Neighbour) bool { return a.HostID == n.HostID && a.Address == n.Address }) {
 			continue
@@ -72,10 +78,10 @@ func (l *probeMemory) recordProbe(hostID string, seen []compute.Neighbour, now t
 }
 
 // verdictFor is what is thought of a silent host, empty: it is none; suspected: it is called dead.
-func (l *probeMemory) verdictFor(hostID string) (why string, suspected bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.why[hostID], l.suspected[hostID]
+func (c *hostCache) verdictFor(hostID string) (why string, suspected bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.probes.why[hostID], c.probes.suspected[hostID]
 }
 
 // failureDetector suspects silent hosts, and begins the fences of those whose group heals.
@@ -96,9 +102,9 @@ func (s *failureDetector) tend(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.cache.probes.ask(view, byID)
+	s.cache.askNeighbours(view, byID)
 	verdicts := compute.Evaluate(view)
-	begun, crowd := s.cache.probes.take(verdicts)
+	begun, massFailure := s.cache.takeVerdicts(verdicts)
 	for _, v := range begun {
 		if err := s.suspect(ctx, v); err != nil {
 			return err
@@ -111,8 +117,8 @@ func (s *failureDetector) tend(ctx context.Context) error {
 			}
 		}
 	}
-	if crowd != "" {
-		return problem.Unavailablef("nobody is suspected: %s", crowd)
+	if massFailure != "" {
+		return problem.Unavailablef("nobody is suspected: %s", massFailure)
 	}
 	return nil
 }
@@ -164,40 +170,46 @@ func (s *failureDetector) collectSignals(ctx context.Context, g *compute.HostObs
 		return err
 	}
 	g.Servers = len(there)
-	l := &s.cache.probes
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for looker, what := range l.asked {
-		if slices.ContainsFunc(what, func(n compute.Neighbour) bool { return n.HostID == h.ID }) {
-			g.Neighbours++
-			if saw, ok := l.seen[h.ID][looker]; ok && s.now().Sub(saw.at) < min(observationTTL, g.Silent) {
-				g.NeighboursAnswered++
-				if saw.reached {
-					g.NeighboursReached++
-				}
-			}
-		}
-	}
-	if l.senses == nil {
+	s.cache.countNeighbours(g, s.now())
+	by := s.cache.healthSources()
+	if by == nil {
 		return nil
 	}
 	if h.NodeID != "" {
-		g.Power = l.senses.Power(h.NodeID)
+		g.Power = by.Power(h.NodeID)
 	}
 	running := slices.DeleteFunc(slices.Clone(there), func(srv *compute.Server) bool {
 		some, _ := srv.HasVolumes()
 		return !some || srv.Power != compute.PowerOn
 	})
 	if len(running) > 0 {
-		if some, known := l.senses.Connected(compute.Initiators(h, running)); known {
+		if some, known := by.Connected(compute.Initiators(h, running)); known {
 			g.Storage = map[bool]compute.Signal{true: compute.Lives, false: compute.Dead}[some]
 		}
 	}
 	return nil
 }
 
-// ask chooses who looks at the silent hosts: living ones, of the same group before others.
-func (l *probeMemory) ask(v compute.FleetObservation, byID map[string]*compute.Host) {
+// countNeighbours counts the neighbours that are to look at a host, and what they told of it since it is silent.
+func (c *hostCache) countNeighbours(g *compute.HostObservation, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for neighbour, what := range c.probes.asked {
+		if !slices.ContainsFunc(what, func(n compute.Neighbour) bool { return n.HostID == g.HostID }) {
+			continue
+		}
+		g.Neighbours++
+		if saw, ok := c.probes.seen[g.HostID][neighbour]; ok && now.Sub(saw.at) < min(observationTTL, g.Silent) {
+			g.NeighboursAnswered++
+			if saw.reached {
+				g.NeighboursReached++
+			}
+		}
+	}
+}
+
+// askNeighbours chooses who looks at the silent hosts: living ones, of the same group before others.
+func (c *hostCache) askNeighbours(v compute.FleetObservation, byID map[string]*compute.Host) {
 	near, living := map[string][]string{}, []string{}
 	for _, o := range v.Hosts {
 		if !o.Excluded && o.HadLease && o.Silent < compute.ProbeAfter {
@@ -221,20 +233,21 @@ func (l *probeMemory) ask(v compute.FleetObservation, byID map[string]*compute.H
 			asked[id] = append(asked[id], compute.Neighbour{HostID: g.HostID, Address: address})
 		}
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.asked = asked
-	for id := range l.seen {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.probes.asked = asked
+	for id := range c.probes.seen {
 		if !silent[id] {
-			delete(l.seen, id)
+			delete(c.probes.seen, id)
 		}
 	}
 }
 
-// take remembers what is thought, and tells who is suspected from now on. It tells of a mass failure once.
-func (l *probeMemory) take(verdicts []compute.Verdict) (begun []compute.Verdict, crowd string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// takeVerdicts remembers what is thought of silent hosts, and gives those that are suspected from now on. It tells of a mass failure once.
+func (c *hostCache) takeVerdicts(verdicts []compute.Verdict) (begun []compute.Verdict, massFailure string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l := &c.probes
 	why, suspected := map[string]string{}, map[string]bool{}
 	for _, v := range verdicts {
 		why[v.HostID], suspected[v.HostID] = v.Why, v.Suspected
@@ -242,15 +255,15 @@ func (l *probeMemory) take(verdicts []compute.Verdict) (begun []compute.Verdict,
 			begun = append(begun, v)
 		}
 		if strings.Contains(v.Why, compute.PartitionNote) {
-			crowd = v.Why
+			massFailure = v.Why
 		}
 	}
 	l.why, l.suspected = why, suspected
-	if (crowd != "") == (l.said != "") {
+	if (massFailure != "") == (l.massFailure != "") {
 		return begun, ""
 	}
-	l.said = crowd
-	return begun, crowd
+	l.massFailure = massFailure
+	return begun, massFailure
 }
 
 // healAttemptAges tells how long ago hosts were healed, or fenced by anybody and not admitted since, within HealCycle.

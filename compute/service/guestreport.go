@@ -321,7 +321,7 @@ func (s *GuestReports) holdAttach(ctx context.Context, tx job.Tx, m *compute.Mov
 // noteOnce writes once down, on a host and a server, what becomes of a guest there that a clean-up of that epoch is about.
 func (s *hostCleanup) noteOnce(ctx context.Context, hostID, serverID string, epoch int64, text string) error {
 	noted := false
-	s.cache.sessions.with(hostID, func(h *hostSession) {
+	s.cache.change(hostID, func(h *cachedHost) {
 		if noted = h.ending[serverID] == epoch; !noted {
 			h.ending = maps.Clone(h.ending) // copies of it are read without the lock
 			if h.ending == nil {

@@ -101,7 +101,7 @@ func (s *Hosts) Join(ctx context.Context, token secret.Value, hostID, name strin
 		return s.noteHost(tx, hostID, record.Asker{}, "joined again as "+name)
 	})
 	if err == nil {
-		s.cache.sessions.forget(hostID)
+		s.cache.expireRow(hostID)
 	}
 	return out, err
 }
@@ -129,7 +129,7 @@ func (s *Hosts) edit(ctx context.Context, id string, change func(tx job.Tx, h *c
 		return s.saveHost(tx, h)
 	})
 	if err == nil {
-		s.cache.sessions.forget(id) // what was read of the row before
+		s.cache.expireRow(id) // what was read of the row before
 	}
 	return out, err
 }

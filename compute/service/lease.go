@@ -23,114 +23,6 @@ const (
 	resendInterval = 5 * time.Minute
 )
 
-// hostSessions keeps the hosts' renewals until they are written together: a host that only says it lives must not cost a commit a word.
-type hostSessions struct {
-	mu    sync.Mutex
-	known map[string]*hostSession
-}
-
-// hostSession is what this process knows of a host.
-type hostSession struct {
-	lease   compute.Lease
-	fresh   bool // not written yet
-	revoked bool
-	// serial and revokedAt are the row's.
-	serial    string
-	revokedAt time.Time
-	name      string
-	readAt    time.Time
-	// group, fenced, forcedDown, unseen and strays are the row's.
-	group                      string
-	fenced, forcedDown, unseen bool
-	lost                       bool // see Host.Lost
-	strays                     []string
-	// stopTold: its newest answer told it to stop its guests. stopped is when it told that none runs; zero: it has not.
-	stopTold bool
-	stopped  time.Time
-	// ours are the guests with our mark that it told last while it was held, in its boot oursBoot; nil: they are not known.
-	ours     map[string]bool
-	oursBoot string
-	// ending are the guests of which noteOnce told, with the epoch that was noted.
-	ending map[string]int64
-	// endedAt is when its guests may have been ended last, by us or by its own silence; zero: they were not.
-	endedAt time.Time
-	// told: inventory and guests of this boot have been taken in.
-	inventory, guests bool
-	// started: the host has started, and has not told its guests since.
-	started bool
-	toldAt  time.Time // when it told its guests
-}
-
-func newHostSessions() hostSessions { return hostSessions{known: map[string]*hostSession{}} }
-
-func (l *hostSessions) get(id string) hostSession {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if h := l.known[id]; h != nil {
-		return *h
-	}
-	return hostSession{}
-}
-
-// with changes what is known of a host.
-func (l *hostSessions) with(id string, change func(*hostSession)) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	h := l.known[id]
-	if h == nil {
-		h = &hostSession{}
-		l.known[id] = h
-	}
-	change(h)
-}
-
-// forget makes the host's row be read again.
-func (l *hostSessions) forget(id string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if h := l.known[id]; h != nil {
-		h.readAt = time.Time{}
-	}
-}
-
-func (l *hostSessions) drop(id string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.known, id)
-}
-
-// newest is the newer of a stored lease and the one held here.
-func (l *hostSessions) newest(stored compute.Lease, id string) compute.Lease {
-	if h := l.get(id); h.lease.RenewedAt.After(stored.RenewedAt) {
-		return h.lease
-	}
-	return stored
-}
-
-// take lists what has to be written.
-func (l *hostSessions) take() []compute.Lease {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var out []compute.Lease
-	for _, h := range l.known {
-		if h.fresh {
-			h.fresh = false
-			out = append(out, h.lease)
-		}
-	}
-	return out
-}
-
-func (l *hostSessions) requeue(all []compute.Lease) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, lease := range all {
-		if h := l.known[lease.HostID]; h != nil {
-			h.fresh = true
-		}
-	}
-}
-
 // Leases is the service of renewals: what hosts tell and what they are told.
 type Leases struct {
 	*serviceCore
@@ -166,21 +58,20 @@ func (s *Leases) Allow(ctx context.Context, hostID, serial string, issued time.T
 }
 
 // known is what this process knows of a host, its row read again now and then.
-func (s *Leases) known(ctx context.Context, hostID string) (hostSession, error) {
-	h := s.cache.sessions.get(hostID)
+func (s *Leases) known(ctx context.Context, hostID string) (cachedHost, error) {
+	h := s.cache.get(hostID)
 	if now := s.now(); !h.readAt.IsZero() && now.Sub(h.readAt) < rowTTL {
 		return h, nil
 	}
 	row, err := s.store.Hosts().Get(ctx, nil, hostID)
 	if problem.Is(err, problem.NotFound) {
-		s.cache.sessions.drop(hostID)
-		s.cache.heard.drop(hostID)
-		return hostSession{}, problem.NotFoundf("host %s is not known: it has to join", compute.TruncateText(hostID))
+		s.cache.drop(hostID)
+		return cachedHost{}, problem.NotFoundf("host %s is not known: it has to join", compute.TruncateText(hostID))
 	}
 	if err != nil {
-		return hostSession{}, err
+		return cachedHost{}, err
 	}
-	s.cache.sessions.with(hostID, func(k *hostSession) {
+	s.cache.change(hostID, func(k *cachedHost) {
 		k.readAt, k.revoked, k.name, k.serial, k.revokedAt = s.now(), row.Revoked, row.Name, row.Serial, row.RevokedAt
 		k.group, k.fenced, k.forcedDown, k.unseen, k.lost, k.strays = row.Group, row.Fenced, row.ForcedDown, row.Unseen, row.Lost, row.Strays
 		if k.lease.BootID != row.BootID {
@@ -254,12 +145,12 @@ func (s *Leases) renewHeld(ctx context.Context, hostID string, r compute.Renewal
 
 // renew is Renew of a host that is neither fenced nor forced down.
 func (s *Leases) renew(ctx context.Context, hostID string, r compute.Renewal) (compute.Renewed, error) {
-	h := s.cache.sessions.get(hostID)
-	_, _, fencing, err := s.hostFlags(ctx)
+	h := s.cache.get(hostID)
+	flags, err := s.hostFlags(ctx)
 	if err != nil {
 		return compute.Renewed{}, err
 	}
-	rebooted, ended := h.lease.BootID != r.BootID, s.guestsMayHaveStopped(hostID, h, fencing[h.group])
+	rebooted, ended := h.lease.BootID != r.BootID, s.guestsMayHaveStopped(hostID, h, flags.fencing[h.group])
 	var left openObservations
 	if r.HasGuests { // before the new boot is admitted: if this is cut off, the next renewal is the first of its boot again
 		if left, err = s.observer.observe(ctx, hostID, r.Guests, rebooted || h.started || ended); err != nil {
@@ -290,43 +181,42 @@ func (s *Leases) renewed(ctx context.Context, hostID string, r compute.Renewal, 
 			return out, err
 		}
 	}
-	_, sources, _, err := s.hostFlags(ctx)
+	flags, err := s.hostFlags(ctx)
 	if err != nil {
 		return out, err
 	}
-	if out.Clean, err = s.cleanup.cleanUps(ctx, hostID, r, sources[hostID], out.Servers); err != nil {
+	if out.Clean, err = s.cleanup.cleanUps(ctx, hostID, r, flags.sources[hostID], out.Servers); err != nil {
 		return out, err
 	}
-	out.Look = s.cache.probes.lookFor(hostID)
+	out.Look = s.cache.lookFor(hostID)
 	if len(r.Neighbours) > 0 {
-		s.cache.probes.recordProbe(hostID, r.Neighbours, s.now())
+		s.cache.recordProbe(hostID, r.Neighbours, s.now())
 	}
 	return out, s.count(ctx, hostID, r, &out)
 }
 
 // count keeps the lease of a renewal that is answered now. One that could not be stored where others see it is none.
 func (s *Leases) count(ctx context.Context, hostID string, r compute.Renewal, out *compute.Renewed) error {
-	group := s.cache.sessions.get(hostID).group
-	_, _, fencing, err := s.hostFlags(ctx)
+	group := s.cache.get(hostID).group
+	flags, err := s.hostFlags(ctx)
 	if err != nil {
 		return err
 	}
-	out.SelfFence = fencing[group]
+	out.SelfFence = flags.fencing[group]
 	watchdog := ""
 	if out.SelfFence { // told otherwise, it disarms it
 		watchdog = r.Watchdog
 	}
 	now := s.now()
-	stored, _, _ := s.cache.heard.of(hostID)
 	var lease compute.Lease
-	s.cache.sessions.with(hostID, func(h *hostSession) {
+	s.cache.change(hostID, func(h *cachedHost) {
 		if h.lease.BootID != r.BootID {
 			h.inventory, h.guests, h.started = false, false, true
 		}
 		if r.HasGuests && !out.Stop {
 			h.started, h.toldAt = false, now
 		}
-		h.lease = compute.Lease{HostID: hostID, BootID: r.BootID, RenewedAt: now, Renewals: max(h.lease.Renewals, stored.count) + 1, Watchdog: watchdog}
+		h.lease = compute.Lease{HostID: hostID, BootID: r.BootID, RenewedAt: now, Renewals: max(h.lease.Renewals, h.heard.count) + 1, Watchdog: watchdog}
 		h.fresh, h.stopTold = true, out.Stop
 		if !out.Stop {
 			h.stopped = time.Time{}
@@ -335,8 +225,8 @@ func (s *Leases) count(ctx context.Context, hostID string, r compute.Renewal, ou
 		h.guests = h.guests || r.HasGuests
 		out.Resend = !h.inventory || !h.guests || now.Sub(h.toldAt) > resendInterval
 		lease = h.lease
+		h.hear(now, watchdog)
 	})
-	s.cache.heard.change(hostID, func(w *lastSeen) { w.at, w.watchdog, w.first = now, watchdog, time.Time{} })
 	return s.persistLease(ctx, lease)
 }
 
@@ -378,7 +268,7 @@ func (s *Leases) applyRenewal(ctx context.Context, hostID string, r compute.Rene
 		return s.saveHost(tx, h)
 	})
 	if err == nil {
-		s.cache.sessions.forget(hostID)
+		s.cache.expireRow(hostID)
 	}
 	return fenced, err
 }
@@ -448,17 +338,16 @@ func (s *Leases) wanted(ctx context.Context, hostID string, left openObservation
 
 // FlushLeases writes the leases that were renewed since the last time.
 func (s *Leases) FlushLeases(ctx context.Context) error {
-	due := s.cache.sessions.take()
+	due := s.cache.takeDueLeases()
 	if len(due) == 0 {
 		return nil
 	}
 	slices.SortFunc(due, func(a, b compute.Lease) int { return strings.Compare(a.HostID, b.HostID) })
 	if err := s.store.SaveLeases(ctx, due); err != nil {
-		s.cache.sessions.requeue(due)
-		s.cache.heard.lost()
+		s.cache.requeueLeases(due)
 		return err
 	}
-	s.stored(due)
+	s.cache.markStored(due)
 	return nil
 }
 

@@ -16,7 +16,7 @@ func (s *Liveness) Lost(ctx context.Context, h *compute.Host) (bool, error) {
 		return h.Kind == compute.AgentHost && h.Fenced, nil
 	}
 	stored, err := s.store.Leases(ctx)
-	return err == nil && s.now().Sub(s.cache.sessions.newest(stored[h.ID], h.ID).RenewedAt) >= compute.Suspect, err
+	return err == nil && s.now().Sub(s.cache.newest(stored[h.ID], h.ID).RenewedAt) >= compute.Suspect, err
 }
 
 // GoneWithout ends a server as Gone does, without its host, which is Lost: should that come back, it destroys what it has of it. Unless a

@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"salvor/compute"
@@ -23,84 +22,6 @@ const (
 	saveWithin = 2 * time.Second
 )
 
-// livenessTracker is what this process heard of all hosts. Its times are this process's own, with the reading of the monotonic clock.
-type livenessTracker struct {
-	mu sync.Mutex
-	// since is from when on hosts could be heard without a gap; deaf: just now they cannot be.
-	since time.Time
-	stale bool
-	// looked is when the store was asked last by the loop.
-	looked   time.Time
-	lastSeen map[string]lastSeen
-}
-
-// lastSeen is the newest word of a host, here or as another process stored it.
-type lastSeen struct {
-	at       time.Time
-	watchdog string
-	// first is set while nothing was heard but what lay in the store when this process looked there first: when that renewal was
-	// answered, by the clock of whoever did. at is no more than the time of that look then.
-	first time.Time
-	// count is the stored count of renewals that was seen last: another one is a word that somebody else heard.
-	count int64
-	// storedAt is when the newest renewal was answered here that is in the store, and storedDog the watchdog that it named.
-	storedAt  time.Time
-	storedDog string
-}
-
-func (e *livenessTracker) change(hostID string, do func(*lastSeen)) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	w := e.lastSeen[hostID]
-	do(&w)
-	e.lastSeen[hostID] = w
-}
-
-// of gives the word of a host and from when on its silence counts; known is false where nothing can be said.
-func (e *livenessTracker) of(hostID string) (w lastSeen, from time.Time, known bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	w, known = e.lastSeen[hostID]
-	if from = w.at; from.Before(e.since) {
-		from = e.since
-	}
-	return w, from, known && !e.stale
-}
-
-func (e *livenessTracker) lost() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.stale = true
-}
-
-func (e *livenessTracker) drop(hostID string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.lastSeen, hostID)
-}
-
-// take compares what is stored with what was seen of it before. mine tells whether this process wrote a lease.
-func (e *livenessTracker) take(stored map[string]compute.Lease, mine func(compute.Lease) bool, now time.Time) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.stale {
-		e.stale, e.since = false, now
-	}
-	for id, l := range stored {
-		w, seen := e.lastSeen[id]
-		if seen && w.count == l.Renewals {
-			continue
-		}
-		w.count, w.watchdog = l.Renewals, l.Watchdog
-		if !mine(l) {
-			if w.at, w.first = now, (time.Time{}); !seen {
-				w.first = l.RenewedAt
-			}
-		}
-		e.lastSeen[id] = w
-	}
-}
-
 // Liveness tells which hosts live, by their leases, by what neighbours see and by their BMCs.
 type Liveness struct {
 	*serviceCore
@@ -110,7 +31,7 @@ type Liveness struct {
 // Silence tells for how long this process has not heard of a host though it could have, on its own monotonic clock, and which hardware
 // watchdog the newest renewal named. known is false of a host that never held a lease, and while the store does not answer.
 func (s *Liveness) Silence(hostID string) (since time.Duration, watchdog string, known bool) {
-	w, from, known := s.cache.heard.of(hostID)
+	w, from, known := s.cache.hearing(hostID)
 	if !known {
 		return 0, "", false
 	}
@@ -119,95 +40,63 @@ func (s *Liveness) Silence(hostID string) (since time.Duration, watchdog string,
 
 // Listen reads what other processes heard, before a fence counts a silence: this one may have stood still, and then it heard nothing.
 func (s *Liveness) Listen(ctx context.Context) error {
-	s.resume(false)
+	s.cache.resume(s.now(), false)
 	return s.listen(ctx)
-}
-
-// resume has silence count anew if the store was not asked for too long; turn: the loop asks it now.
-func (s *Liveness) resume(turn bool) {
-	s.cache.heard.mu.Lock()
-	defer s.cache.heard.mu.Unlock()
-	now := s.now()
-	gap := !s.cache.heard.looked.IsZero() && now.Sub(s.cache.heard.looked) > deafAfter
-	if gap {
-		s.cache.heard.since = now
-	}
-	if gap || turn {
-		s.cache.heard.looked = now
-	}
 }
 
 // Listening tells for how long this process has heard without a gap; 0: it hears nothing just now.
 func (s *Liveness) Listening() time.Duration {
-	s.cache.heard.mu.Lock()
-	defer s.cache.heard.mu.Unlock()
-	if s.cache.heard.stale {
+	length, stale, _ := s.cache.listening(s.now())
+	if stale {
 		return 0
 	}
-	return s.now().Sub(s.cache.heard.since)
+	return length
 }
 
 // Deaf tells whether nothing can be said of any host just now: the store does not answer, or was not asked yet.
 func (s *Liveness) Deaf() bool {
-	s.cache.heard.mu.Lock()
-	defer s.cache.heard.mu.Unlock()
-	return s.cache.heard.stale || s.cache.heard.looked.IsZero()
+	_, stale, looked := s.cache.listening(s.now())
+	return stale || !looked
 }
 
 // listen reads what other processes heard.
 func (s *Liveness) listen(ctx context.Context) error {
 	stored, err := s.store.Leases(ctx)
 	if err != nil {
-		s.cache.heard.lost()
+		s.cache.markStale()
 		return problem.Unavailablef("listen to hosts: %w", err)
 	}
-	s.cache.heard.take(stored, func(l compute.Lease) bool {
-		own := s.cache.sessions.get(l.HostID).lease
-		return own.Renewals == l.Renewals && own.RenewedAt.UnixMicro() == l.RenewedAt.UnixMicro()
-	}, s.now())
+	s.cache.hearStored(stored, s.now())
 	return nil
 }
 
 // keepListening is listen in a loop: a gap between its turns is one in which nothing was heard.
 func (s *Liveness) keepListening(ctx context.Context) error {
-	s.resume(true)
+	s.cache.resume(s.now(), true)
 	return s.listen(ctx)
 }
 
 // persistLease writes a lease that others must see before its renewal is answered, unless they saw one of late that named the same watchdog: the
 // host disarms it at the answer, and the store would have others believe in it.
 func (s *Leases) persistLease(ctx context.Context, l compute.Lease) error {
-	w, _, _ := s.cache.heard.of(l.HostID)
-	if lag := l.RenewedAt.Sub(w.storedAt); !w.storedAt.IsZero() && lag >= 0 && lag <= leaseLag && w.storedDog == l.Watchdog {
+	w := s.cache.get(l.HostID).heard
+	if lag := l.RenewedAt.Sub(w.storedAt); !w.storedAt.IsZero() && lag >= 0 && lag <= leaseLag && w.storedWatchdog == l.Watchdog {
 		return nil
 	}
 	bounded, cancel := context.WithTimeout(ctx, saveWithin)
 	defer cancel()
 	if err := s.store.SaveLeases(bounded, []compute.Lease{l}); err != nil {
-		s.cache.heard.lost()
+		s.cache.markStale()
 		return problem.Unavailablef("the lease of host %s could not be stored, so it is none: %w", compute.TruncateText(l.HostID), err)
 	}
-	s.stored([]compute.Lease{l})
-	s.cache.sessions.with(l.HostID, func(h *hostSession) { h.fresh = h.fresh && h.lease != l })
+	s.cache.markStored([]compute.Lease{l})
+	s.cache.change(l.HostID, func(h *cachedHost) { h.fresh = h.fresh && h.lease != l })
 	return nil
 }
 
-// stored notes which leases others see, and that their counts are no news here.
-func (s *Leases) stored(leases []compute.Lease) {
-	for _, l := range leases {
-		s.cache.heard.change(l.HostID, func(w *lastSeen) {
-			w.count = max(w.count, l.Renewals)
-			if l.RenewedAt.After(w.storedAt) {
-				w.storedAt, w.storedDog = l.RenewedAt, l.Watchdog
-			}
-		})
-	}
-}
-
-// hostFlagsCache is what was read a moment ago of hosts of which there is something to say: a renewal that says nothing new must not cost a
+// hostFlags is what was read a moment ago of hosts of which there is something to say: a renewal that says nothing new must not cost a
 // query.
-type hostFlagsCache struct {
-	mu sync.Mutex
+type hostFlags struct {
 	at time.Time
 	// fenced hosts have an open receipt, sources have moves that go on or left something behind, fencing groups fence themselves.
 	fenced, sources, fencing map[string]bool
@@ -216,38 +105,60 @@ type hostFlagsCache struct {
 // hostFlagsTTL is how old it may be.
 const hostFlagsTTL = time.Second
 
-// hostFlags gives the register, read again if it is too old.
-func (s *Leases) hostFlags(ctx context.Context) (fenced, sources, fencing map[string]bool, err error) {
-	r := &s.cache.flags
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if now := s.now(); r.at.IsZero() || now.Sub(r.at) >= hostFlagsTTL || now.Before(r.at) {
-		if err := s.fill(ctx, r); err != nil {
-			return nil, nil, nil, err
-		}
-		r.at = now
+// hostFlags gives the flags of hosts, read again if they are too old.
+func (s *Leases) hostFlags(ctx context.Context) (hostFlags, error) {
+	if f := s.cache.hostFlags(); f.isFresh(s.now()) {
+		return f, nil
 	}
-	return r.fenced, r.sources, r.fencing, nil
+	s.cache.reading.Lock()
+	defer s.cache.reading.Unlock()
+	now := s.now()
+	if f := s.cache.hostFlags(); f.isFresh(now) { // another renewal has just read them
+		return f, nil
+	}
+	f, err := s.readHostFlags(ctx)
+	if err != nil {
+		return hostFlags{}, err
+	}
+	f.at = now
+	s.cache.setHostFlags(f)
+	return f, nil
 }
 
-func (s *Leases) fill(ctx context.Context, r *hostFlagsCache) error {
+func (f *hostFlags) isFresh(now time.Time) bool {
+	return !f.at.IsZero() && now.Sub(f.at) < hostFlagsTTL && !now.Before(f.at)
+}
+
+func (c *hostCache) hostFlags() hostFlags {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.flags
+}
+
+func (c *hostCache) setHostFlags(f hostFlags) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.flags = f
+}
+
+func (s *Leases) readHostFlags(ctx context.Context) (f hostFlags, err error) {
 	open, err := s.store.Receipts().List(ctx, nil, compute.ReceiptFilter{Open: true}, record.Page{})
 	if err != nil {
-		return err
+		return f, err
 	}
 	from, err := s.store.MoveSources(ctx)
 	if err != nil {
-		return err
+		return f, err
 	}
 	groups, err := s.store.HostGroups().List(ctx, nil, compute.HostGroupFilter{}, record.Page{})
 	if err != nil {
-		return err
+		return f, err
 	}
 	groups = slices.DeleteFunc(groups, func(g *compute.HostGroup) bool { return !g.SelfFence })
-	r.fenced = setOf(open, func(o *compute.Receipt) string { return o.HostID })
-	r.sources = setOf(from, func(id string) string { return id })
-	r.fencing = setOf(groups, func(g *compute.HostGroup) string { return g.Name })
-	return nil
+	f.fenced = setOf(open, func(o *compute.Receipt) string { return o.HostID })
+	f.sources = setOf(from, func(id string) string { return id })
+	f.fencing = setOf(groups, func(g *compute.HostGroup) string { return g.Name })
+	return f, nil
 }
 
 func setOf[T any](all []T, key func(T) string) map[string]bool {
@@ -280,9 +191,9 @@ func (s *Liveness) Of(ctx context.Context, hosts []*compute.Host) (map[string]co
 	}
 	out := make(map[string]compute.HostLiveness, len(hosts))
 	for _, h := range hosts {
-		l := s.cache.sessions.newest(up.stored[h.ID], h.ID)
+		l := s.cache.newest(up.stored[h.ID], h.ID)
 		life := compute.HostLiveness{Up: up.isUp(h), RenewedAt: l.RenewedAt, Renewals: l.Renewals, Servers: use[h.ID], Watchdog: l.Watchdog}
-		life.Verdict, life.Suspected = s.cache.probes.verdictFor(h.ID)
+		life.Verdict, life.Suspected = s.cache.verdictFor(h.ID)
 		out[h.ID] = life
 	}
 	return out, nil
@@ -321,7 +232,7 @@ func (l *livenessView) isUp(h *compute.Host) bool {
 	case h.ClusterID != "":
 		return !slices.Contains(l.failedClusters, h.ClusterID)
 	}
-	return l.at.Sub(l.cache.sessions.newest(l.stored[h.ID], h.ID).RenewedAt) < compute.Suspect
+	return l.at.Sub(l.cache.newest(l.stored[h.ID], h.ID).RenewedAt) < compute.Suspect
 }
 
 // Up tells whether a host lives. Unavailable: who has just begun to listen cannot tell.

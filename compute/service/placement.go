@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"salvor/compute"
@@ -53,18 +52,18 @@ func (s *Servers) Place(ctx context.Context, tx job.Tx, id string, args compute.
 
 // placementHosts is what was read of all hosts a moment ago: a choice among thousands must not read them all each time.
 type placementHosts struct {
-	mu    sync.Mutex
 	hosts []*compute.Host // none is changed, they are replaced
 	live  *livenessView
 }
 
-// rosterLasts is how old it may be. What is chosen from it is looked at again.
-const rosterLasts = time.Second
+// placementTTL is how old it may be. What is chosen from it is looked at again.
+const placementTTL = time.Second
 
-// put takes in what was reserved on a host.
-func (r *placementHosts) put(h *compute.Host) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// putPlacement takes in what was reserved on a host.
+func (c *hostCache) putPlacement(h *compute.Host) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := &c.placement
 	i := slices.IndexFunc(r.hosts, func(o *compute.Host) bool { return o.ID == h.ID })
 	if i >= 0 {
 		r.hosts = slices.Clone(r.hosts)
@@ -80,16 +79,13 @@ type hostPlacement struct {
 }
 
 // put takes in what was reserved on a host.
-func (s *hostPlacement) put(h *compute.Host) { s.cache.roster.put(h) }
+func (s *hostPlacement) put(h *compute.Host) { s.cache.putPlacement(h) }
 
 // cachedHosts gives the host cache. It reads the cache again if it is too old or fresh is set.
 func (s *hostPlacement) cachedHosts(ctx context.Context, tx job.Tx, fresh bool) ([]*compute.Host, *livenessView, error) {
-	r := &s.cache.roster
-	r.mu.Lock()
-	hosts, live := r.hosts, r.live
-	r.mu.Unlock()
+	hosts, live := s.cache.placementHosts()
 	if !fresh && live != nil {
-		if age := s.now().Sub(live.at); age >= 0 && age < rosterLasts {
+		if age := s.now().Sub(live.at); age >= 0 && age < placementTTL {
 			return hosts, live, nil
 		}
 	}
@@ -100,10 +96,16 @@ func (s *hostPlacement) cachedHosts(ctx context.Context, tx job.Tx, fresh bool) 
 	if live, err = s.liveness.snapshot(ctx, tx); err != nil {
 		return nil, nil, err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.hosts, r.live = hosts, live
+	s.cache.mu.Lock()
+	defer s.cache.mu.Unlock()
+	s.cache.placement = placementHosts{hosts, live}
 	return hosts, live, nil
+}
+
+func (c *hostCache) placementHosts() ([]*compute.Host, *livenessView) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.placement.hosts, c.placement.live
 }
 
 // pick chooses a host from the cache and reads it again; one that cannot take the server any more, or no choice at all, is reason

@@ -28,12 +28,12 @@ const (
 )
 
 // statusOf tells how a host stands. Who renews without a gap, and of whom there is nothing to say, costs no query.
-func (s *Leases) statusOf(ctx context.Context, hostID string, k hostSession, r compute.Renewal) (hostStatus, error) {
-	fenced, _, _, err := s.hostFlags(ctx)
+func (s *Leases) statusOf(ctx context.Context, hostID string, k cachedHost, r compute.Renewal) (hostStatus, error) {
+	flags, err := s.hostFlags(ctx)
 	if err != nil {
 		return hostActive, err
 	}
-	if !k.fenced && !k.forcedDown && !k.lost && !fenced[hostID] && k.lease.BootID == r.BootID && !s.lapsed(hostID) {
+	if !k.fenced && !k.forcedDown && !k.lost && !flags.fenced[hostID] && k.lease.BootID == r.BootID && !s.lapsed(hostID) {
 		return hostActive, nil
 	}
 	h, err := s.store.Hosts().Get(ctx, nil, hostID)
@@ -43,7 +43,7 @@ func (s *Leases) statusOf(ctx context.Context, hostID string, k hostSession, r c
 	if err != nil {
 		return hostActive, err
 	}
-	s.cache.sessions.with(hostID, func(k *hostSession) {
+	s.cache.change(hostID, func(k *cachedHost) {
 		k.fenced, k.forcedDown, k.unseen, k.lost = h.Fenced, h.ForcedDown, h.Unseen, h.Lost
 	})
 	switch {
@@ -59,12 +59,11 @@ func (s *Leases) statusOf(ctx context.Context, hostID string, k hostSession, r c
 const endedLasts = 30 * time.Second
 
 // guestsMayHaveStopped tells whether guests of a host that are off may be so because we, or its silence, had them ended.
-func (s *Leases) guestsMayHaveStopped(hostID string, k hostSession, fencing bool) bool {
-	w, _, _ := s.cache.heard.of(hostID)
-	now := s.now()
+func (s *Leases) guestsMayHaveStopped(hostID string, k cachedHost, fencing bool) bool {
+	w, now := k.heard, s.now()
 	silent := fencing && !w.at.IsZero() && now.Sub(w.at) >= compute.SelfFenceKill-compute.RenewEvery // it counts from sending, and needs not wait for us
 	if k.unseen || silent {
-		s.cache.sessions.with(hostID, func(h *hostSession) { h.endedAt = now })
+		s.cache.change(hostID, func(h *cachedHost) { h.endedAt = now })
 		return true
 	}
 	return !k.endedAt.IsZero() && now.Sub(k.endedAt) < endedLasts
@@ -72,20 +71,19 @@ func (s *Leases) guestsMayHaveStopped(hostID string, k hostSession, fencing bool
 
 // lapsed tells whether a host was silent so long that somebody may have taken its silence for its end.
 func (s *Leases) lapsed(hostID string) bool {
-	w, _, _ := s.cache.heard.of(hostID)
+	w := s.cache.get(hostID).heard
 	return !w.at.IsZero() && s.now().Sub(w.at) >= compute.Suspect
 }
 
 // publishLease shows others that a host speaks, before it is taken in.
 func (s *Leases) publishLease(ctx context.Context, hostID, bootID string) error {
-	w, _, _ := s.cache.heard.of(hostID)
-	now := s.now()
-	l := compute.Lease{HostID: hostID, BootID: bootID, RenewedAt: now, Renewals: max(w.count, s.cache.sessions.get(hostID).lease.Renewals) + 1}
+	k, now := s.cache.get(hostID), s.now()
+	l := compute.Lease{HostID: hostID, BootID: bootID, RenewedAt: now, Renewals: max(k.heard.count, k.lease.Renewals) + 1}
 	if err := s.store.SaveLeases(ctx, []compute.Lease{l}); err != nil {
 		return problem.Unavailablef("the lease of host %s could not be stored, so it is none: %w", compute.TruncateText(hostID), err)
 	}
-	s.stored([]compute.Lease{l})
-	s.cache.heard.change(hostID, func(w *lastSeen) { w.at, w.watchdog, w.first = now, "", time.Time{} })
+	s.cache.markStored([]compute.Lease{l})
+	s.cache.change(hostID, func(k *cachedHost) { k.hear(now, "") })
 	return nil
 }
 
@@ -239,7 +237,7 @@ func (s *Fences) blockedReason(ctx context.Context, tx job.Tx, h *compute.Host) 
 
 // hold answers a host that is fenced, or came back from that: it shows its guests and cleans up, and nothing else.
 func (s *Leases) hold(ctx context.Context, hostID string, r compute.Renewal) (compute.Renewed, error) {
-	_, _, fencing, err := s.hostFlags(ctx)
+	flags, err := s.hostFlags(ctx)
 	if err != nil {
 		return compute.Renewed{}, err
 	}
@@ -247,8 +245,8 @@ func (s *Leases) hold(ctx context.Context, hostID string, r compute.Renewal) (co
 	if err != nil {
 		return compute.Renewed{}, err
 	}
-	var k hostSession
-	s.cache.sessions.with(hostID, func(h *hostSession) {
+	var k cachedHost
+	s.cache.change(hostID, func(h *cachedHost) {
 		if h.oursBoot != r.BootID {
 			h.ours = nil
 		}
@@ -262,7 +260,7 @@ func (s *Leases) hold(ctx context.Context, hostID string, r compute.Renewal) (co
 	if err := s.recordLocalActions(ctx, hostID, r.Did); err != nil {
 		return compute.Renewed{}, err
 	}
-	out := compute.Renewed{Hold: true, Stop: stop, SelfFence: fencing[k.group], Resend: k.ours == nil}
+	out := compute.Renewed{Hold: true, Stop: stop, SelfFence: flags.fencing[k.group], Resend: k.ours == nil}
 	if out.Clean, err = s.cleanup.owed(ctx, hostID); err != nil {
 		return compute.Renewed{}, err
 	}
@@ -288,7 +286,7 @@ func (s *Leases) doubt(ctx context.Context, hostID string, r compute.Renewal) (s
 		return false, ignoreNotFound(err) // it was closed at this very moment
 	}
 	now, same := s.now(), r.BootID == receipt.BootID
-	ended := same && r.Stopped && s.cache.sessions.get(hostID).stopTold
+	ended := same && r.Stopped && s.cache.get(hostID).stopTold
 	speaks := same && !receipt.Has(compute.Acknowledged) && !ended
 	stop = speaks && receipt.Incarnation == ""
 	other := false
@@ -356,7 +354,7 @@ func oursOf(guests []compute.Guest) map[string]bool {
 
 // stop answers a host that is forced down and lives: it keeps its lease until it has told that its guests are stopped.
 func (s *Leases) stop(ctx context.Context, hostID string, r compute.Renewal) (compute.Renewed, error) {
-	k := s.cache.sessions.get(hostID)
+	k := s.cache.get(hostID)
 	rebooted := k.lease.BootID != r.BootID
 	if lapsed := s.lapsed(hostID); rebooted || lapsed || r.Inventory != nil {
 		fenced, err := s.applyRenewal(ctx, hostID, r, rebooted, lapsed)
@@ -374,7 +372,7 @@ func (s *Leases) stop(ctx context.Context, hostID string, r compute.Renewal) (co
 	if err := s.count(ctx, hostID, r, &out); err != nil || !r.Stopped || !k.stopTold || rebooted {
 		return out, err
 	}
-	s.cache.sessions.with(hostID, func(h *hostSession) { h.stopped = s.now() })
+	s.cache.change(hostID, func(h *cachedHost) { h.stopped = s.now() })
 	err := s.fences.ensureForcedDown(ctx, hostID)
 	if problem.Is(err, problem.Conflict) { // its group requires more
 		return out, nil

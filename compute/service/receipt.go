@@ -76,7 +76,7 @@ func (s *Fences) Give(ctx context.Context, tx job.Tx, hostID string, proofs []co
 		return nil, err
 	}
 	// What the host says next is looked at in the store, whether or not this is committed.
-	s.cache.sessions.with(hostID, func(k *hostSession) { k.fenced = true })
+	s.cache.change(hostID, func(k *cachedHost) { k.fenced = true })
 	return r, s.noteFenced(tx, hostID, "fenced", proofs, by)
 }
 
@@ -152,7 +152,7 @@ func (s *Fences) acceptEvidence(ctx context.Context, h *compute.Host, proofs []c
 	if err := s.liveness.Listen(ctx); err != nil {
 		return err
 	}
-	heard, _, known := s.cache.heard.of(h.ID)
+	heard, _, known := s.cache.hearing(h.ID)
 	spoke := heard.at
 	if !heard.first.IsZero() { // that this process looked for the first time is no word of the host
 		spoke = heard.first.Add(-leaseLag)
@@ -238,7 +238,7 @@ func (s *Fences) evidence(ctx context.Context, h *compute.Host) (proofs []comput
 	add := func(e compute.Evidence, format string, args ...any) {
 		proofs = append(proofs, compute.Proof{Evidence: e, Text: fmt.Sprintf(format, args...), At: s.now()})
 	}
-	told := s.cache.sessions.get(h.ID)
+	told := s.cache.get(h.ID)
 	var against []compute.Contradiction
 	if h.ForcedDown && lapsed {
 		if against, err = s.Contradictions(ctx, h); err != nil {

@@ -46,7 +46,7 @@ func (s *Hosts) Remove(ctx context.Context, ident, lost string, who record.Asker
 		return s.noteHost(tx, h.ID, who, "removed")
 	})
 	if err == nil {
-		s.cache.sessions.drop(h.ID)
+		s.cache.drop(h.ID)
 	}
 	return err
 }

@@ -25,7 +25,7 @@ func (s *HeldDatabase) HeldGuests(ctx context.Context, tx job.Tx) (*compute.Held
 	}
 	for _, h := range hosts {
 		out.Hosts[h.ID] = h
-		w, _, known := s.cache.heard.of(h.ID)
+		w, _, known := s.cache.hearing(h.ID)
 		out.Speaks[h.ID] = known && w.first.IsZero()
 	}
 	reports, err := s.store.GuestReports(ctx, tx, compute.GuestReportFilter{})
