@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -66,8 +67,8 @@ func StartHost(ctx context.Context, c Config, machine hypervisor.Hypervisor) (*H
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	h := &Host{ID: a.ID(), stop: stop, ended: make(chan error, 1)}
 	go func() {
-		defer a.Close()
-		h.ended <- a.Run(ctx)
+		err := a.Run(ctx)
+		h.ended <- errors.Join(err, a.Close()) // not before: another may open its state directory then
 	}()
 	return h, nil
 }

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"log/slog"
 	"mime"
 	"net/http"
 	"strconv"
@@ -12,12 +13,22 @@ import (
 // maxAccept bounds what is read of an Accept header, in bytes; no browser sends so much.
 const maxAccept = 1024
 
-// RedirectBrowsers redirects (302) a browser that opens / to the console. All other requests go to next, also GET / of a client of the API.
-func RedirectBrowsers(next http.Handler) api.RouteLister {
+// RedirectBrowsers redirects (302) a browser that opens / to the console. All other requests go to next, also GET / of a client of the API. A
+// redirect has a request id and a line in the log, as each answer of next has.
+func RedirectBrowsers(next http.Handler, log *slog.Logger) api.RouteLister {
 	var endpoints []api.Endpoint
 	if l, ok := next.(api.RouteLister); ok {
 		endpoints = l.Endpoints
 	}
+	fail := api.Faults(nil, nil, "error")
+	redirect := api.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := api.Admit(r, ""); err != nil {
+			fail(w, r, err)
+			return
+		}
+		w.Header().Set("Location", root+"/")
+		w.WriteHeader(http.StatusFound)
+	}), fail, log)
 	return api.RouteLister{Endpoints: endpoints, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/" || r.Method != http.MethodGet && r.Method != http.MethodHead {
 			next.ServeHTTP(w, r)
@@ -28,13 +39,7 @@ func RedirectBrowsers(next http.Handler) api.RouteLister {
 			next.ServeHTTP(w, r)
 			return
 		}
-		if err := api.Admit(r, ""); err != nil {
-			api.Faults(nil, nil, "error")(w, r, err)
-			return
-		}
-		w.Header().Set("Cache-Control", "no-store")
-		w.Header().Set("Location", root+"/")
-		w.WriteHeader(http.StatusFound)
+		redirect.ServeHTTP(w, r)
 	})}
 }
 

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -12,7 +13,7 @@ import (
 // TestRedirectBrowsers: browsers get the console at /, by the headers that they send. Whoever else asks gets the API's document.
 func TestRedirectBrowsers(t *testing.T) {
 	const document, console = http.StatusTeapot, http.StatusFound
-	h := RedirectBrowsers(api.RouteLister{Endpoints: []api.Endpoint{{Path: "/"}}, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(document) })})
+	h := RedirectBrowsers(api.RouteLister{Endpoints: []api.Endpoint{{Path: "/"}}, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(document) })}, slog.New(slog.DiscardHandler))
 	if len(h.Endpoints) != 1 {
 		t.Errorf("it hides endpoints: %v", h.Endpoints)
 	}
@@ -51,6 +52,9 @@ func TestRedirectBrowsers(t *testing.T) {
 		h.ServeHTTP(w, r)
 		if location := w.Header().Get("Location"); w.Code != c.want || (location == "/console/") != (c.want == console) {
 			t.Errorf("%s: %d to %q, want %d", name, w.Code, location, c.want)
+		}
+		if id := w.Header().Get("Openstack-Request-Id"); (id != "") != (c.want == console) {
+			t.Errorf("%s: request id %q", name, id)
 		}
 		if varies := w.Header().Get("Vary") == "Accept"; varies != (r.URL.Path == "/" && c.method != "POST") {
 			t.Errorf("%s: Vary %q", name, w.Header().Get("Vary"))

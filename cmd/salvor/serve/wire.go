@@ -370,7 +370,7 @@ func (p *ControlPlane) handlersFor(auth api.Authenticator) (main, ramdisks http.
 		Auth: p.counted(auth), Policy: p.policy(), LockPatience: time.Duration(p.cfg.Conductor.NodeLockedRetryAttempts) * p.cfg.Conductor.NodeLockedRetryInterval, MaxLimit: p.cfg.API.MaxLimit, PublicEndpoint: p.cfg.API.PublicEndpoint,
 		HeartbeatTimeout: int(p.cfg.API.RamdiskHeartbeatTimeout / time.Second), ImageFormats: p.cfg.Conductor.PermittedImageFormats, LegacyPassthru: p.cfg.API.LegacyRamdiskPassthru, Log: p.log,
 	}
-	return p.mount(console.RedirectBrowsers(ironic.New(cfg)), p.faces(auth), pathHandler{native.SitePath + "/", p.sitesDoor(cfg)}), p.mount(ironic.NewRamdisk(cfg), nil)
+	return p.mount(console.RedirectBrowsers(ironic.New(cfg), p.log), p.faces(auth), pathHandler{native.SitePath + "/", p.sitesDoor(cfg)}), p.mount(ironic.NewRamdisk(cfg), nil)
 }
 
 // stalled says since when the database takes no changes, and why; empty: it does.
