@@ -105,11 +105,7 @@ func (p *ControlPlane) nextCommand(ctx context.Context) record.Command {
 	if kernel, _ := rescueImages(p.cfg); kernel == "" && p.has(config.RoleConductor) {
 		return record.Command{Run: "salvor ramdisk build --out " + ramdiskDir(p.cfg), For: "then start salvor serve again: without a ramdisk it rescues no machine"}
 	}
-	var states []metal.State
-	for _, s := range metal.States {
-		states = append(states, s.State)
-	}
-	if n, err := p.Store.CountNodes(ctx, states...); err == nil && n == 0 {
+	if some, err := p.nodes.List(ctx, metal.NodeFilter{}, record.Page{Limit: 1}); err == nil && len(some) == 0 {
 		return record.Command{Run: "salvor node create --help", For: "enroll the first machine; docs/getting-started.md leads through it"}
 	}
 	return record.Command{Run: "salvor doctor", For: "check this installation; give it the --config and --state-dir of salvor serve"}
