@@ -44,7 +44,7 @@ type planDraft struct {
 	hosts []*Host // copies, in which places are reserved
 }
 
-// DraftPlan decides for each server what becomes of it and where to, in the order in which they are moved. It is pure: the same outlook
+// DraftPlan decides for each server what becomes of it and where to, in the order in which they are moved. It is pure: the same input
 // gives the same plan.
 func DraftPlan(o *PlanInput) []PlanItem {
 	d := newDraft(o)

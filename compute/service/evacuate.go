@@ -113,7 +113,7 @@ func (s *Moves) stillInUse(ctx context.Context, source *compute.Host) error {
 // planOne drafts a plan for one server, whose name is the consent; the job asks the destination before it does anything.
 func (s *Moves) planOne(ctx context.Context, srv *compute.Server, source *compute.Host, a compute.MoveArgs) (*compute.PlanItem, error) {
 	wish := compute.PlanRequest{Servers: []string{srv.ID}, Consent: []string{srv.ID}, Dest: a.DestID}
-	o, err := s.inputs.outlook(ctx, source, &wish)
+	o, err := s.inputs.readPlanInput(ctx, source, &wish)
 	if err != nil {
 		return nil, err
 	}

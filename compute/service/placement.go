@@ -96,9 +96,7 @@ func (s *hostPlacement) cachedHosts(ctx context.Context, tx job.Tx, fresh bool) 
 	if live, err = s.liveness.snapshot(ctx, tx); err != nil {
 		return nil, nil, err
 	}
-	s.cache.mu.Lock()
-	defer s.cache.mu.Unlock()
-	s.cache.placement = placementHosts{hosts, live}
+	s.cache.setPlacementHosts(hosts, live)
 	return hosts, live, nil
 }
 
@@ -106,6 +104,12 @@ func (c *hostCache) placementHosts() ([]*compute.Host, *livenessView) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.placement.hosts, c.placement.live
+}
+
+func (c *hostCache) setPlacementHosts(hosts []*compute.Host, live *livenessView) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.placement = placementHosts{hosts, live}
 }
 
 // pick chooses a host from the cache and reads it again; one that cannot take the server any more, or no choice at all, is reason

@@ -16,8 +16,8 @@ type planInputs struct {
 	reports  *GuestReports
 }
 
-// outlook reads what a plan for a host is drafted from, in a few queries.
-func (s *planInputs) outlook(ctx context.Context, host *compute.Host, w *compute.PlanRequest) (*compute.PlanInput, error) {
+// readPlanInput reads what a plan for a host is drafted from, in a few queries.
+func (s *planInputs) readPlanInput(ctx context.Context, host *compute.Host, w *compute.PlanRequest) (*compute.PlanInput, error) {
 	o := &compute.PlanInput{Source: host, All: w.ReimageAll, Drain: w.Drain, Consent: map[string]bool{}, Up: map[string]bool{}, Moving: map[string]*compute.Move{}, Images: map[string]*compute.Image{}}
 	for _, id := range w.Consent {
 		o.Consent[id] = true

@@ -43,7 +43,7 @@ func (s *Plans) Draft(ctx context.Context, w compute.PlanRequest, who compute.Wh
 	if w.Parallel < 0 || w.Parallel > maxParallel {
 		return nil, problem.Invalidf("parallel: want 1 to %d servers at a time", maxParallel)
 	}
-	o, err := s.inputs.outlook(ctx, host, &w)
+	o, err := s.inputs.readPlanInput(ctx, host, &w)
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,7 @@ import (
 	"salvor/job"
 )
 
-// ask asks the destinations of a draft what they see of the servers that are to go there and takes the answers into the outlook.
+// ask asks the destinations of a draft what they see of the servers that are to go there and takes the answers into the input of the plan.
 // Nobody who is asked and does not answer in time has seen anything. Servers without a question need none.
 func (s *Plans) ask(ctx context.Context, o *compute.PlanInput, items []compute.PlanItem) error {
 	orders, err := o.ProbeOrders(items)

@@ -17,7 +17,7 @@ import (
 // Only guests of ours count. seen are the servers from before the guests were read (see Seen): one that was changed since is left
 // for the next look. Without fix nothing is changed; of what is as it should be nothing is read or written.
 func (s *Reconciler) SyncRescue(ctx context.Context, guests []compute.Guest, seen map[string]*compute.Server, fix bool) ([]compute.Unsynced, error) {
-	shelf, err := s.shelf(ctx)
+	images, err := s.readImagesByPath(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -25,7 +25,7 @@ func (s *Reconciler) SyncRescue(ctx context.Context, guests []compute.Guest, see
 	for i := range guests {
 		g := &guests[i]
 		srv := seen[g.ID]
-		if !g.Ours || srv == nil || shelf.judge(srv, g) == nil {
+		if !g.Ours || srv == nil || images.judge(srv, g) == nil {
 			continue
 		}
 		now, err := s.store.Servers().Get(ctx, nil, g.ID)
@@ -35,10 +35,10 @@ func (s *Reconciler) SyncRescue(ctx context.Context, guests []compute.Guest, see
 		if err != nil || now.Version != srv.Version {
 			continue
 		}
-		u := compute.Unsynced{ServerID: srv.ID, Name: srv.Name, Cluster: g.Rescue, Server: shelf.known(srv)}
-		onlyStage := shelf.same(srv, g) // whether it runs is no more than a stage of the session
+		u := compute.Unsynced{ServerID: srv.ID, Name: srv.Name, Cluster: g.Rescue, Server: images.known(srv)}
+		onlyStage := images.same(srv, g) // whether it runs is no more than a stage of the session
 		if fix {
-			if u.Fixed, err = s.mendRescue(ctx, shelf, g, srv.Version); err != nil {
+			if u.Fixed, err = s.mendRescue(ctx, images, g, srv.Version); err != nil {
 				return nil, err
 			}
 		}
@@ -64,7 +64,7 @@ func (s *Reconciler) busy(ctx context.Context, id string) (busy bool, err error)
 }
 
 // mendRescue looks again in a transaction, and writes what the cluster tells.
-func (s *Reconciler) mendRescue(ctx context.Context, shelf *diffSet, g *compute.Guest, version int64) (mended bool, err error) {
+func (s *Reconciler) mendRescue(ctx context.Context, images *imagesByPath, g *compute.Guest, version int64) (mended bool, err error) {
 	err = s.change(ctx, func(tx job.Tx) error {
 		mended = false
 		open, err := s.jobs.Unended(tx, compute.Subject(g.ID))
@@ -78,16 +78,16 @@ func (s *Reconciler) mendRescue(ctx context.Context, shelf *diffSet, g *compute.
 		if err != nil {
 			return err
 		}
-		mend := shelf.judge(srv, g)
+		mend := images.judge(srv, g)
 		if mend == nil || srv.Version != version {
 			return nil
 		}
-		if src := shelf.find(srv, g.Rescue); src != nil && src.ImageID != 0 {
+		if src := images.find(srv, g.Rescue); src != nil && src.ImageID != 0 {
 			if err := s.store.UseRescueImage(tx, src.ImageID); err != nil && !problem.Is(err, problem.NotFound) {
 				return err
 			}
 		}
-		was, same := shelf.known(srv), shelf.same(srv, g)
+		was, same := images.known(srv), images.same(srv, g)
 		mended = true
 		if _, err := s.servers.edit(ctx, tx, g.ID, func(v *compute.Server) { mend(s, v) }); err != nil || same {
 			return err
@@ -98,18 +98,18 @@ func (s *Reconciler) mendRescue(ctx context.Context, shelf *diffSet, g *compute.
 	return mended, err
 }
 
-// diffSet is all rescue images, by where hypervisors that read them themselves find them.
-type diffSet struct {
+// imagesByPath is all rescue images, by where hypervisors that read them themselves find them.
+type imagesByPath struct {
 	dir   string
 	paths map[string]*rescue.Image
 }
 
-func (s *Reconciler) shelf(ctx context.Context) (*diffSet, error) {
+func (s *Reconciler) readImagesByPath(ctx context.Context) (*imagesByPath, error) {
 	all, err := s.store.RescueImages().List(ctx, nil, rescue.ImageFilter{}, record.Page{})
 	if err != nil {
 		return nil, err
 	}
-	out := &diffSet{dir: s.opts.RescueImagePath, paths: make(map[string]*rescue.Image, len(all))}
+	out := &imagesByPath{dir: s.opts.RescueImagePath, paths: make(map[string]*rescue.Image, len(all))}
 	for _, img := range all {
 		at, err := compute.RescuePath(out.dir, &img.Source)
 		if err != nil || img.Source.Kind != rescue.ISO {
@@ -123,7 +123,7 @@ func (s *Reconciler) shelf(ctx context.Context) (*diffSet, error) {
 }
 
 // known is what a server's session boots, as the cluster would name it.
-func (h *diffSet) known(srv *compute.Server) string {
+func (h *imagesByPath) known(srv *compute.Server) string {
 	if !srv.InSession() || srv.Rescue.Source == nil {
 		return ""
 	}
@@ -134,8 +134,8 @@ func (h *diffSet) known(srv *compute.Server) string {
 	return at
 }
 
-// find is the image of ours that lies there: the one of the session, though its row may be gone, or one of the difference set; else nil.
-func (h *diffSet) find(srv *compute.Server, at string) *rescue.Source {
+// find is the image of ours that lies there: the one of the session, though its row may be gone, or one of these; else nil.
+func (h *imagesByPath) find(srv *compute.Server, at string) *rescue.Source {
 	if at == "" {
 		return nil
 	}
@@ -152,12 +152,12 @@ func (h *diffSet) find(srv *compute.Server, at string) *rescue.Source {
 }
 
 // same tells whether a server is in the very rescue that its guest is in.
-func (h *diffSet) same(srv *compute.Server, g *compute.Guest) bool {
+func (h *imagesByPath) same(srv *compute.Server, g *compute.Guest) bool {
 	return srv.State == compute.Rescued && srv.InSession() && srv.Rescue.State != rescue.Failed && g.Rescue != "" && h.known(srv) == g.Rescue
 }
 
 // judge tells what to change of a server so that it is as its guest; nil: nothing.
-func (h *diffSet) judge(srv *compute.Server, g *compute.Guest) func(*Reconciler, *compute.Server) {
+func (h *imagesByPath) judge(srv *compute.Server, g *compute.Guest) func(*Reconciler, *compute.Server) {
 	if srv.State == compute.Deleted || srv.State == compute.Building || srv.Task != compute.NoTask {
 		return nil
 	}
