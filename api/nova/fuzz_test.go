@@ -120,14 +120,16 @@ func TestAnyBody(t *testing.T) {
 	w.as(boss)
 	w.set(id, func(s *compute.Server) { s.HostID = "" }) // nobody is there to tell the console
 	actions := []string{"reboot", "lock", "rescue", "rebuild", "evacuate", "migrate", "os-migrateLive", "os-resetState", "os-getConsoleOutput"}
-	taken := map[bool]int{}
+	taken, asked := map[bool]int{}, 0
 	rapid.Check(t, func(r *rapid.T) {
 		path, args := "/servers", map[string]any{"name": "web", "flavorRef": "1", "imageRef": imageOne, "networks": "none"}
 		key := rapid.SampledFrom(append([]string{"server", "server", "server"}, actions...)).Draw(r, "request")
 		if key != "server" {
 			path, args = "/servers/"+id+"/action", map[string]any{}
 		}
-		maps.Copy(args, anyObject(r, 3))
+		if rapid.Bool().Draw(r, "more fields") {
+			maps.Copy(args, anyObject(r, 3))
+		}
 		const hidden = "hidden-from-errors"
 		for _, name := range rapid.SliceOfN(rapid.SampledFrom([]string{"adminPass", "user_data"}), 0, 1).Draw(r, "secrets") {
 			args[name] = rapid.SampledFrom([]any{hidden, strings.Repeat(hidden, 5000), []any{hidden}, map[string]any{hidden: hidden}}).Draw(r, "secret")
@@ -143,9 +145,11 @@ func TestAnyBody(t *testing.T) {
 			r.Fatalf("%s: the answer repeats a secret: %s", body, a.body)
 		}
 		taken[a.status < 300]++
+		asked++
 		w.endJobs(id)
 	})
-	if taken[true] == 0 || taken[false] == 0 {
+	// A short run may draw one kind alone, and does so once in a while.
+	if asked >= 100 && (taken[true] == 0 || taken[false] == 0) {
 		t.Errorf("%d bodies were taken and %d refused; some of each are needed", taken[true], taken[false])
 	}
 }
