@@ -50,10 +50,14 @@ func (e *Error) Error() string { return e.text }
 // Unwrap gives the error that was wrapped by %w, if any.
 func (e *Error) Unwrap() error { return e.err }
 
-// New makes an error of a kind chosen at run time; a format may wrap with %w.
+// New makes an error of a kind chosen at run time; a format may wrap with %w, more than once too.
 func New(kind Kind, format string, args ...any) error {
 	err := fmt.Errorf(format, args...)
-	return &Error{Kind: kind, text: err.Error(), err: errors.Unwrap(err)}
+	wrapped := errors.Unwrap(err)
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		wrapped = errors.Join(several.Unwrap()...)
+	}
+	return &Error{Kind: kind, text: err.Error(), err: wrapped}
 }
 
 // Invalidf makes an Invalid error; the format may wrap with %w, as in all of its siblings.

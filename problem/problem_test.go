@@ -30,3 +30,12 @@ func TestKinds(t *testing.T) {
 		t.Error("unknown words are internal")
 	}
 }
+
+// TestSeveralWrapped: each of several errors that a format wraps is found.
+func TestSeveralWrapped(t *testing.T) {
+	one, two := errors.New("one"), errors.New("two")
+	err := Invalidf("%w and %w", one, two)
+	if !errors.Is(err, one) || !errors.Is(err, two) || err.Error() != "one and two" {
+		t.Errorf("%v", err)
+	}
+}
