@@ -230,7 +230,7 @@ type Event struct {
 	At        time.Time
 	Type      string // "state", "action", "contact", "request"
 	Text      string // for people, no secret in it
-	Severity  string // "info" or "error"
+	Severity  string // "info", "warning" or "error"
 	JobID     string
 	Action    string
 	Duration  time.Duration // of an ended action

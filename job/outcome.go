@@ -96,6 +96,14 @@ func Then(next *Job, commits ...func(Tx) error) Outcome {
 	return Outcome{verdict: verdictThen, next: next, commit: all(commits)}
 }
 
+// With adds commits to an outcome. They run after its own, and not where the action failed or is tried again.
+func (o Outcome) With(commits ...func(Tx) error) Outcome {
+	if o.verdict != verdictFail && o.verdict != verdictRetry {
+		o.commit = all(append([]func(Tx) error{o.commit}, commits...))
+	}
+	return o
+}
+
 func all(fns []func(Tx) error) func(Tx) error {
 	return func(tx Tx) error {
 		for _, fn := range fns {

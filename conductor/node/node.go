@@ -192,8 +192,24 @@ func (c *Conductor) withNode(do nodeAction) func(context.Context, *job.Run) job.
 		if !isPowerSync(r) {
 			ctx = driver.WithUserRequest(ctx, r.ID)
 		}
-		return do(ctx, r, m)
+		ctx, notes := driver.WithNotes(ctx)
+		out := do(ctx, r, m)
+		if texts := notes.Texts(); len(texts) > 0 {
+			return out.With(func(tx job.Tx) error { return appendNotes(tx, c.Store, r, texts) })
+		}
+		return out
 	}
+}
+
+// appendNotes adds to the node's history what its driver noticed during an action.
+func appendNotes(tx job.Tx, timeline job.Timeline, r *job.Run, texts []string) error {
+	for _, text := range texts {
+		e := job.Event{Subject: r.Subject, Type: "contact", Text: r.Action + ": " + text, Severity: "warning", JobID: r.ID, Action: r.Action, RequestID: r.RequestID, User: r.User}
+		if err := timeline.Append(tx, e); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // isPowerSync tells whether the job is power sync's. Users ask for all other jobs, so each of those may log in once with what the BMC
