@@ -2,6 +2,7 @@ package ipmi
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"salvor/driver"
@@ -229,28 +230,46 @@ func flagsForBoot(b rescue.Boot) (bootFlags, bool) {
 	return bootFlags{}, false
 }
 
-// SetBootDevice writes the boot flags and reads the device back, and nothing else: not
-// every BMC shows the other flags. Nor does every one show the disk, which to some is no override.
+// SetBootDevice writes the boot flags and reads the device back, and nothing else: not every BMC shows the other flags. Nor does every one
+// show the disk, which to some is no override. Some show the device that the running machine has booted from, so of a machine that is on,
+// another device is a note. So is an override that cannot be removed: a device that boots nothing falls through to the next.
 func (d *Driver) SetBootDevice(ctx context.Context, n *metal.Node, b rescue.Boot) error {
 	want, known := flagsForBoot(b)
 	if !known {
 		return problem.Invalidf("set boot device of node %s: ipmi: unknown device %q", n.ID, driver.Sanitize(b.Device))
 	}
 	return d.with(ctx, n, "set boot device", func(ctx context.Context, c commandSender) error {
-		// Not every BMC has this parameter; one without it may forget the override after a minute.
-		if _, err := sendChassisCommand(ctx, c, commandSetBoot, paramValidClear, keepValid); err != nil && !problem.Is(err, problem.Unsupported) {
-			return err
+		err := writeFlags(ctx, c, want)
+		if err != nil && b.Device == "" && !problem.Is(err, problem.Unavailable) && !errors.Is(err, driver.ErrLogin) {
+			driver.Note(ctx, "the boot override of the BMC cannot be removed: %v", err)
+			return nil
 		}
-		if _, err := sendChassisCommand(ctx, c, commandSetBoot, paramBootFlags, want.first, want.selector<<2, 0, 0, 0); err != nil {
-			return err
-		}
-		now, err := readFlags(ctx, c)
 		if err != nil {
 			return err
 		}
-		if now.selector != want.selector && !(b.Device == "disk" && now.selector == 0) {
-			return problem.Unavailablef("the BMC took boot device selector %d, but reads %d", want.selector, now.selector)
+		now, err := readFlags(ctx, c)
+		if err != nil || now.selector == want.selector || b.Device == "disk" && now.selector == 0 {
+			return err
 		}
-		return nil
+		if b.Device == "" {
+			if now.first&flagValid != 0 {
+				driver.Note(ctx, "the BMC was told to remove its boot override and still reads boot device selector %d", now.selector)
+			}
+			return nil
+		}
+		if power, err := readPowerState(ctx, c); err == nil && power == metal.PowerOn {
+			driver.Note(ctx, "the BMC took boot device selector %d and reads %d, which may be what the running machine has booted from", want.selector, now.selector)
+			return nil
+		}
+		return problem.Unavailablef("the BMC took boot device selector %d, but reads %d", want.selector, now.selector)
 	})
+}
+
+func writeFlags(ctx context.Context, c commandSender, want bootFlags) error {
+	// Not every BMC has this parameter; one without it may forget the override after a minute.
+	if _, err := sendChassisCommand(ctx, c, commandSetBoot, paramValidClear, keepValid); err != nil && !problem.Is(err, problem.Unsupported) {
+		return err
+	}
+	_, err := sendChassisCommand(ctx, c, commandSetBoot, paramBootFlags, want.first, want.selector<<2, 0, 0, 0)
+	return err
 }
