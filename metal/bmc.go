@@ -20,6 +20,10 @@ type BMC struct {
 	DrivesRefused bool
 	// MediaUnlicensedAt is the time at which the BMC refused a medium for lack of a licence; zero: it has not since manage read it last.
 	MediaUnlicensedAt time.Time
+	// Vendor and Model are the machine's, BMCModel and Firmware its BMC's, as the BMC tells them; empty: it does not.
+	Vendor, Model, BMCModel, Firmware string
+	// Quirks are what salvor knows of this BMC beyond what it tells, as "kind=value".
+	Quirks []string
 	// BootTargets are the boot devices that the BMC takes, in Ironic's words; empty: any.
 	BootTargets []string
 }
@@ -39,7 +43,15 @@ func BMCOf(n *Node) BMC {
 	b.DrivesRefused, _ = o["virtual_drives_refused"].(bool)
 	b.MediaUnlicensedAt, _ = time.Parse(time.RFC3339, formatScalar(o["virtual_media_unlicensed_at"]))
 	b.BootTargets, _ = textList(o["boot_devices"])
+	b.Quirks, _ = textList(o["quirks"])
+	for key, text := range b.identity() {
+		*text, _ = o[key].(string)
+	}
 	return b
+}
+
+func (b *BMC) identity() map[string]*string {
+	return map[string]*string{"vendor": &b.Vendor, "model": &b.Model, "bmc_model": &b.BMCModel, "firmware": &b.Firmware}
 }
 
 func textList(v any) ([]string, bool) {
@@ -89,6 +101,14 @@ func KeepBMC(n *Node, b BMC) {
 	}
 	if len(b.BootTargets) > 0 {
 		list("boot_devices", b.BootTargets)
+	}
+	if len(b.Quirks) > 0 {
+		list("quirks", b.Quirks)
+	}
+	for key, text := range b.identity() {
+		if *text != "" {
+			o[key] = *text
+		}
 	}
 	info[bmcKey] = o
 }

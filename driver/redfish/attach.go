@@ -49,7 +49,7 @@ func (d *Driver) AttachMedium(ctx context.Context, n *metal.Node, m metal.Medium
 		if err != nil {
 			return err
 		}
-		var chosen *virtualMedia
+		var free []*virtualMedia
 		fits := 0
 		for _, one := range drives {
 			if !one.takes(m.DeviceType) {
@@ -61,21 +61,15 @@ func (d *Driver) AttachMedium(ctx context.Context, n *metal.Node, m metal.Medium
 			if one.inserted() && one.Image == m.ImageURL {
 				return nil
 			}
-			if chosen == nil || chosen.inserted() && !one.inserted() {
-				chosen = one
-			}
+			free = append(free, one)
 		}
 		switch {
 		case fits == 0:
 			return problem.Invalidf("the BMC has no virtual %s", driver.Sanitize(m.DeviceType))
-		case chosen == nil:
+		case len(free) == 0:
 			return problem.Conflictf("the only virtual %s holds the ramdisk that the machine boots; ask again when that has ended", m.DeviceType)
-		case chosen.inserted():
-			if err := s.eject(ctx, chosen); err != nil {
-				return err
-			}
 		}
-		return s.fill(ctx, chosen, m.ImageURL)
+		return s.fillOne(ctx, free, m.ImageURL)
 	})
 }
 

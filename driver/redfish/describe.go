@@ -8,6 +8,7 @@ import (
 
 	"salvor/driver"
 	"salvor/metal"
+	"salvor/problem"
 )
 
 var (
@@ -16,14 +17,17 @@ var (
 )
 
 // errForbidden is what a BMC answers to who lacks a right, and some to whom it lacks a licence for.
-var errForbidden = errors.New("403: the BMC does not let this user do it")
+var errForbidden = errors.New("the BMC does not let this user do it")
 
 // DescribeBMC reads which virtual drives and boot devices the BMC has. It changes nothing.
 func (d *Driver) DescribeBMC(ctx context.Context, n *metal.Node) (metal.BMC, error) {
 	out := metal.BMC{ReadAt: time.Now()}
 	err := d.with(ctx, n, "describe the BMC", func(s *bmcSession) error {
-		sys, err := s.read()
+		sys, err := s.readBoot()
 		if err != nil {
+			return err
+		}
+		if err := s.identify(sys, &out); err != nil {
 			return err
 		}
 		for _, dev := range devices {
@@ -56,8 +60,40 @@ func (d *Driver) DescribeBMC(ctx context.Context, n *metal.Node) (metal.BMC, err
 	return out, err
 }
 
+// identify reads who made the machine and its BMC, and what salvor knows of those. What the BMC does not tell stays empty.
+func (s *bmcSession) identify(sys *computerSystem, out *metal.BMC) error {
+	of := &s.conf.facts.identity
+	var top struct{ Vendor string }
+	if _, err := s.get(rootPath, &top); problem.Is(err, problem.Unavailable) {
+		return err
+	}
+	if sys.Manufacturer == "" {
+		of.vendor = top.Vendor
+	}
+	of.bmcModel, of.firmware = "", ""
+	for _, at := range sys.Links.ManagedBy[:min(len(sys.Links.ManagedBy), 1)] {
+		var manager struct{ Model, FirmwareVersion string }
+		if _, err := s.get(at.Path, &manager); problem.Is(err, problem.Unavailable) {
+			return err
+		}
+		of.bmcModel, of.firmware = manager.Model, manager.FirmwareVersion
+	}
+	out.Vendor, out.Model, out.BMCModel, out.Firmware = driver.Sanitize(of.vendor), driver.Sanitize(of.model), driver.Sanitize(of.bmcModel), driver.Sanitize(of.firmware)
+	out.Quirks = s.conf.facts.texts()
+	return nil
+}
+
 // CheckBMC wants a virtual CD drive that the machine can boot from.
 func (m *Media) CheckBMC(n *metal.Node, b metal.BMC) error {
+	facts, err := factsOf(n)
+	switch {
+	case err != nil:
+		return err
+	case facts.fact(quirkMedia) == "none":
+		return problem.Invalidf("the BMC of node %s (%s %s) has virtual media, but not by Redfish: set boot_interface to ipxe or http", n.ID, b.Vendor, b.Model)
+	case facts.fact(quirkCDBoot) == "physical":
+		return problem.Invalidf("the BMC of node %s (%s %s, firmware %s) boots a physical CD drive, not the virtual one: update it, or set boot_interface to ipxe or http", n.ID, b.Vendor, b.Model, b.Firmware)
+	}
 	if err := b.NeedsDrive(n); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package redfish
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -21,6 +22,8 @@ type resourceCollection struct {
 // computerSystem is the part of a ComputerSystem that power and boot need.
 type computerSystem struct {
 	PowerState   string
+	Manufacturer string
+	Model        string
 	Boot         systemBoot
 	VirtualMedia resourceLink
 	Settings     struct {
@@ -37,7 +40,7 @@ type computerSystem struct {
 			Allowed []string `json:"ResetType@Redfish.AllowableValues"`
 		} `json:"#ComputerSystem.Reset"`
 	}
-	etag string
+	patchTarget
 }
 
 // systemBoot is the Boot object of a ComputerSystem.
@@ -46,16 +49,10 @@ type systemBoot struct {
 	Enabled string   `json:"BootSourceOverrideEnabled"`
 	Mode    string   `json:"BootSourceOverrideMode"`
 	Allowed []string `json:"BootSourceOverrideTarget@Redfish.AllowableValues"`
+	// AllowedEnabled are the frequencies that the BMC takes; empty: it does not say.
+	AllowedEnabled []string `json:"BootSourceOverrideEnabled@Redfish.AllowableValues"`
 	// HTTPBootURI is not nil where the BMC knows the property at all.
 	HTTPBootURI json.RawMessage `json:"HttpBootUri"`
-}
-
-// bootOverrides are the Boot members that salvor writes; what is empty is left alone.
-type bootOverrides struct {
-	Target      string `json:"BootSourceOverrideTarget,omitempty"`
-	Enabled     string `json:"BootSourceOverrideEnabled,omitempty"`
-	Mode        string `json:"BootSourceOverrideMode,omitempty"`
-	HTTPBootURI string `json:"HttpBootUri,omitempty"`
 }
 
 // virtualMedia is a VirtualMedia resource.
@@ -67,6 +64,7 @@ type virtualMedia struct {
 	Actions    struct {
 		Insert struct {
 			Target string `json:"target"`
+			Info   string `json:"@Redfish.ActionInfo"`
 		} `json:"#VirtualMedia.InsertMedia"`
 		Eject struct {
 			Target string `json:"target"`
@@ -78,11 +76,13 @@ type virtualMedia struct {
 // serviceRoot is the part of the service root that leads to the systems.
 type serviceRoot struct {
 	Systems, Managers resourceLink
+	Links             struct{ Sessions resourceLink }
 }
 
 const (
-	rootPath    = "/redfish/v1/"
-	systemsPath = "/redfish/v1/Systems"
+	rootPath     = "/redfish/v1/"
+	systemsPath  = "/redfish/v1/Systems"
+	sessionsPath = "/redfish/v1/SessionService/Sessions"
 )
 
 // read finds the node's system and reads it.
@@ -96,7 +96,10 @@ func (s *bmcSession) read() (*computerSystem, error) {
 	}
 	var doc computerSystem
 	etag, err := s.get(s.system, &doc)
-	doc.etag = etag
+	// What the system says of itself now is truer than what was read of it once.
+	of := &s.conf.facts.identity
+	of.vendor, of.model = cmp.Or(doc.Manufacturer, of.vendor), cmp.Or(doc.Model, of.model)
+	doc.patchTarget = patchTarget{path: s.system, etag: etag, settings: doc.Settings.SettingsObject.Path}
 	return &doc, err
 }
 

@@ -2,7 +2,6 @@ package redfish
 
 import (
 	"context"
-	"encoding/json"
 	"net/netip"
 	"slices"
 	"strings"
@@ -181,25 +180,14 @@ func (s *bmcSession) setUp(ctx context.Context, f *networkDeviceFunction, want i
 	if f.NetDevFuncType != "" && f.NetDevFuncType != kind {
 		body["NetDevFuncType"] = kind
 	}
-	err := s.patch(f.path, f.etag, body)
-	pending := f.Settings.SettingsObject.Path
-	if problem.Is(err, problem.Unsupported) && pending != "" {
-		var doc json.RawMessage
-		etag, err2 := s.get(pending, &doc)
-		if err2 != nil {
-			return err2
-		}
-		err = s.patch(pending, etag, body)
-	} else {
-		pending = ""
-	}
-	if err != nil {
+	at := patchTarget{path: f.path, etag: f.etag, settings: f.Settings.SettingsObject.Path}
+	if err := s.patchEither(&at, body); err != nil {
 		return err
 	}
 	done, err := driver.PollUntil(ctx, func(context.Context) (bool, error) {
 		path := f.path
-		if pending != "" {
-			path = pending
+		if at.onlySettings {
+			path = at.settings
 		}
 		now, err := s.function(path)
 		return err == nil && now.Boot != nil && now.Boot.holds(want), err

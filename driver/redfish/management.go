@@ -36,8 +36,11 @@ func deviceOf(target string) string {
 }
 
 // targetOf picks the BMC's word for a device among those that it allows; a BMC that
-// leaves the list out takes any.
-func (b systemBoot) targetOf(word string) (string, error) {
+// leaves the list out takes any. cd is the preferred word for a virtual CD; empty: Cd.
+func (b systemBoot) targetOf(word, cd string) (string, error) {
+	if word == "cdrom" && cd != "" && (len(b.Allowed) == 0 || slices.Contains(b.Allowed, cd)) {
+		return cd, nil
+	}
 	known := false
 	for _, d := range devices {
 		if d.word != word {
@@ -70,7 +73,7 @@ func (b systemBoot) current() rescue.Boot {
 func (d *Driver) BootDevices(ctx context.Context, n *metal.Node) ([]string, error) {
 	var out []string
 	err := d.with(ctx, n, "list boot devices", func(s *bmcSession) error {
-		sys, err := s.read()
+		sys, err := s.readBoot()
 		if err != nil {
 			return err
 		}
@@ -96,122 +99,4 @@ func (d *Driver) BootDevice(ctx context.Context, n *metal.Node) (rescue.Boot, er
 		return err
 	})
 	return out, err
-}
-
-// SetBootDevice sets or removes the override and reads it back.
-func (d *Driver) SetBootDevice(ctx context.Context, n *metal.Node, b rescue.Boot) error {
-	return d.with(ctx, n, "set boot device", func(s *bmcSession) error { return s.setBoot(ctx, b) })
-}
-
-func (s *bmcSession) setBoot(ctx context.Context, b rescue.Boot) error {
-	sys, err := s.read()
-	if err != nil {
-		return err
-	}
-	// The mode is written only to change it: many BMCs refuse it beside a target.
-	mode := modeOf(b.Mode)
-	if sys.Boot.Mode == "" || sys.Boot.Mode == mode {
-		mode = ""
-	}
-	if b.Device == "" {
-		return s.clearBoot(ctx, sys, mode)
-	}
-	target, err := sys.Boot.targetOf(b.Device)
-	if err != nil {
-		return err
-	}
-	want := bootOverrides{Target: target, Enabled: enabledOnce, Mode: mode}
-	if b.Persistent {
-		want.Enabled = enabledForever
-	}
-	return s.override(ctx, sys, want)
-}
-
-func (s *bmcSession) clearBoot(ctx context.Context, sys *computerSystem, mode string) error {
-	err := s.override(ctx, sys, bootOverrides{Target: targetNone, Enabled: enabledNever, Mode: mode})
-	if problem.Is(err, problem.Invalid) {
-		// Some take Disabled, but no target beside it.
-		return s.override(ctx, sys, bootOverrides{Enabled: enabledNever, Mode: mode})
-	}
-	return err
-}
-
-// override writes the Boot object and proves it by a read-back, of the settings
-// resource too where the BMC keeps pending changes apart.
-func (s *bmcSession) override(ctx context.Context, sys *computerSystem, want bootOverrides) error {
-	if sys.Boot.holds(want) && want.HTTPBootURI == "" {
-		return nil
-	}
-	body := map[string]bootOverrides{"Boot": want}
-	err := s.patch(s.system, sys.etag, body)
-	if pending := sys.Settings.SettingsObject.Path; problem.Is(err, problem.Unsupported) && pending != "" {
-		var doc computerSystem
-		etag, err2 := s.get(pending, &doc)
-		if err2 != nil {
-			return err2
-		}
-		err = s.patch(pending, etag, body)
-	}
-	if err != nil {
-		return err
-	}
-	var last systemBoot
-	done, err := driver.PollUntil(ctx, func(context.Context) (bool, error) {
-		now, err := s.read()
-		if err != nil {
-			return false, err
-		}
-		if last = now.Boot; last.holds(want) {
-			return true, nil
-		}
-		if pending := now.Settings.SettingsObject.Path; pending != "" {
-			var doc computerSystem
-			if _, err := s.get(pending, &doc); err != nil {
-				return false, err
-			}
-			return doc.Boot.holds(want), nil
-		}
-		return false, nil
-	})
-	if done || err != nil {
-		return err
-	}
-	return problem.Unavailablef("the BMC took the boot override, but still reads %s %s", s.quote(last.Enabled), s.quote(last.Target))
-}
-
-// holds tells whether what is wanted is in force.
-func (b systemBoot) holds(want bootOverrides) bool {
-	if want.Mode != "" && b.Mode != want.Mode {
-		return false
-	}
-	if want.Enabled == "" && want.Target == "" {
-		return true
-	}
-	if want.Enabled == enabledNever {
-		return b.Enabled == enabledNever || b.Target == targetNone || b.Target == ""
-	}
-	return b.Enabled == want.Enabled && b.Target == want.Target
-}
-
-// SetHTTPBoot has the firmware fetch a URL at its next boot. Where the BMC cannot hold
-// the URL, DHCP must give it; where it has no such target, the machine's ordinary
-// network boot is set, in which UEFI firmware tries HTTP too.
-func (d *Driver) SetHTTPBoot(ctx context.Context, n *metal.Node, url string) error {
-	return d.with(ctx, n, "set HTTP boot", func(s *bmcSession) error {
-		sys, err := s.read()
-		if err != nil {
-			return err
-		}
-		if len(sys.Boot.Allowed) > 0 && !slices.Contains(sys.Boot.Allowed, targetHTTP) {
-			return s.setBoot(ctx, rescue.Boot{Device: "pxe", Mode: "uefi"})
-		}
-		want := bootOverrides{Target: targetHTTP, Enabled: enabledOnce}
-		if sys.Boot.Mode != "" && sys.Boot.Mode != modeUEFI {
-			want.Mode = modeUEFI
-		}
-		if sys.Boot.HTTPBootURI != nil {
-			want.HTTPBootURI = url
-		}
-		return s.override(ctx, sys, want)
-	})
 }

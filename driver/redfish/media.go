@@ -20,6 +20,24 @@ type Media struct {
 	Files  driver.BootFiles
 }
 
+// actionInfo is an ActionInfo resource: what an action takes.
+type actionInfo struct {
+	Parameters []actionParameter
+}
+
+type actionParameter struct {
+	Name     string
+	Required bool
+}
+
+func (a *actionInfo) parameter(name string) *actionParameter {
+	i := slices.IndexFunc(a.Parameters, func(p actionParameter) bool { return p.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &a.Parameters[i]
+}
+
 // maxSlots bounds how many managers and slots of a BMC are looked at.
 const maxSlots = 32
 
@@ -118,7 +136,9 @@ func (s *bmcSession) drives() ([]*virtualMedia, error) {
 			if err != nil {
 				return nil, err
 			}
-			out = append(out, slot)
+			if only := s.conf.facts.list(quirkDriveOnly); len(only) == 0 || slot.hasID(only) {
+				out = append(out, slot)
+			}
 		}
 	}
 	return out, nil
@@ -162,8 +182,7 @@ func (s *bmcSession) managerMedia(sys *computerSystem) ([]string, error) {
 	return out, nil
 }
 
-// insert puts the image into a CD drive: the one that has it already, else an empty
-// one, else the first, whose medium is ejected.
+// insert puts the image into a CD drive, unless one has it already.
 func (s *bmcSession) insert(ctx context.Context, image string) error {
 	slots, err := s.slots()
 	if err != nil {
@@ -172,41 +191,111 @@ func (s *bmcSession) insert(ctx context.Context, image string) error {
 	if len(slots) == 0 {
 		return problem.Unsupportedf("the BMC has no virtual CD drive")
 	}
-	chosen := slots[0]
-	for _, slot := range slots {
-		if slot.inserted() && slot.Image == image {
-			return nil
-		}
-		if chosen.inserted() && !slot.inserted() {
-			chosen = slot
-		}
+	if slices.ContainsFunc(slots, func(slot *virtualMedia) bool { return slot.inserted() && slot.Image == image }) {
+		return nil
 	}
 	// An image of a former boot in another drive could be what the machine boots.
 	for _, slot := range slots {
-		if slot.inserted() && (slot == chosen || isSalvorImage(slot.Image)) {
+		if slot.inserted() && isSalvorImage(slot.Image) {
 			if err := s.eject(ctx, slot); err != nil {
 				return err
 			}
 		}
 	}
-	return s.fill(ctx, chosen, image)
+	return s.fillOne(ctx, slots, image)
 }
 
-// fill inserts an image into an empty drive.
-func (s *bmcSession) fill(ctx context.Context, slot *virtualMedia, image string) error {
-	if err := s.order(slot, slot.Actions.Insert.Target, map[string]any{"Image": image, "Inserted": true, "WriteProtected": true}); err != nil {
-		if !problem.Is(err, problem.Invalid) {
+// fillOne inserts an image into the first of some drives that takes one.
+func (s *bmcSession) fillOne(ctx context.Context, slots []*virtualMedia, image string) error {
+	slices.SortStableFunc(slots, func(a, b *virtualMedia) int { return s.place(a) - s.place(b) })
+	var first error
+	for _, slot := range slots {
+		err := s.insertInto(ctx, slot, image)
+		if !isRefusedForGood(err) {
 			return err
 		}
-		// Some refuse every parameter but the image.
-		if err := s.order(slot, slot.Actions.Insert.Target, map[string]any{"Image": image}); err != nil {
+		if first == nil {
+			first = err
+		}
+		driver.Note(ctx, "the virtual drive %s takes no medium: %v", s.quote(lastPart(slot.path)), err)
+	}
+	return first
+}
+
+// place is the place of a drive among the others. Empty drives come first, and among these the ones with an action: some BMCs show drives
+// that nobody but themselves may fill.
+func (s *bmcSession) place(m *virtualMedia) int {
+	place := 0
+	if first := s.conf.facts.list(quirkDriveOrder); len(first) > 0 && !m.hasID(first) {
+		place += 4
+	}
+	if m.inserted() && !isSalvorImage(m.Image) {
+		place += 2
+	}
+	if m.Actions.Insert.Target == "" {
+		place++
+	}
+	return place
+}
+
+// hasID tells whether the drive's id has one of some beginnings.
+func (m *virtualMedia) hasID(beginnings []string) bool {
+	return slices.ContainsFunc(beginnings, func(b string) bool { return strings.HasPrefix(lastPart(m.path), b) })
+}
+
+// insertInto inserts an image into a drive, whose medium it ejects.
+func (s *bmcSession) insertInto(ctx context.Context, slot *virtualMedia, image string) error {
+	if slot.inserted() {
+		if err := s.eject(ctx, slot); err != nil {
 			return err
 		}
+	}
+	members, err := s.insertMembers(slot, image)
+	if err != nil {
+		return err
+	}
+	if _, err := negotiate(members, func(body map[string]any) error { return s.order(slot, slot.Actions.Insert.Target, body) }); err != nil {
+		return err
 	}
 	// A BMC may show the image under a name of its own, so a filled drive is proof unless it shows another URL.
 	return s.proveSlot(ctx, slot.path, "insert", func(m *virtualMedia) bool {
 		return m.inserted() && (m.Image == image || metal.BareURL(m.Image) == metal.BareURL(image) || !strings.Contains(m.Image, "://"))
 	})
+}
+
+// insertMembers are the parameters of an insertion. BMCs demand most of them, or refuse them, as they please.
+func (s *bmcSession) insertMembers(slot *virtualMedia, image string) ([]bodyMember, error) {
+	protocol, _, _ := strings.Cut(image, "://")
+	members := []bodyMember{
+		{name: "Image", values: []any{image}, required: true},
+		{name: "Inserted", values: []any{true}},
+		{name: "WriteProtected", values: []any{true}},
+		{name: "TransferProtocolType", values: []any{strings.ToUpper(protocol)}, onDemand: true},
+		{name: "TransferMethod", values: []any{"Stream", "Upload"}, onDemand: true},
+		{name: "UserName", values: []any{""}, onDemand: true},
+		{name: "Password", values: []any{""}, onDemand: true},
+	}
+	for i := range members {
+		if slices.Contains(s.conf.facts.list(quirkInsert), members[i].name) {
+			members[i].onDemand, members[i].required = false, true
+		}
+	}
+	if slot.Actions.Insert.Info == "" {
+		return members, nil
+	}
+	var info actionInfo
+	if _, err := s.get(slot.Actions.Insert.Info, &info); err != nil {
+		if problem.Is(err, problem.Unavailable) {
+			return nil, err
+		}
+		return members, nil // it is no more than a hint
+	}
+	for i := range members {
+		if p := info.parameter(members[i].name); p != nil && p.Required {
+			members[i].onDemand, members[i].required = false, true
+		}
+	}
+	return members, nil
 }
 
 func (s *bmcSession) eject(ctx context.Context, slot *virtualMedia) error {

@@ -8,13 +8,9 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"regexp"
-	"slices"
+	"net/url"
 	"strings"
 	"time"
-
-	"github.com/stmcginnis/gofish"
-	"github.com/stmcginnis/gofish/schemas"
 
 	"salvor/driver"
 	"salvor/metal"
@@ -29,6 +25,7 @@ type bmcSession struct {
 	ctx    context.Context // of the operation
 	http   *http.Client
 	closes func()
+	basic  bool           // name and password go with each request
 	token  secret.Value   // of a session login
 	system string         // path of the ComputerSystem, once found
 	hidden []secret.Value // further texts to mask in what the BMC says
@@ -73,28 +70,66 @@ func (d *Driver) login(ctx context.Context, conf *redfishSettings, auth string) 
 	client, release := wire.Client()
 	s := &bmcSession{conf: conf, ctx: ctx, http: client, closes: release}
 	if auth == authBasic {
+		s.basic = true
 		return s, nil
 	}
-	api, err := gofish.ConnectContext(ctx, gofish.ClientConfig{
-		Endpoint: conf.base.String(), HTTPClient: client, NoModifyTransport: true, ReuseConnections: true,
-		Username: conf.username, Password: conf.password.Reveal(),
-	})
-	if err != nil {
+	if err := s.openSession(); err != nil {
 		release()
-		return nil, s.fault(err)
-	}
-	if login, err := api.GetSession(); err == nil {
-		s.token = secret.New(login.Token)
-		s.closes = func() {
-			bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), logoutTimeout)
-			defer cancel()
-			if isLocalPath(login.ID) {
-				api.WithContext(bye).Logout()
-			}
-			release()
-		}
+		return nil, err
 	}
 	return s, nil
+}
+
+// openSession creates a session of the BMC, which ends with the conversation.
+func (s *bmcSession) openSession() error {
+	path := sessionsPath
+	resp, err := s.login(path)
+	if errors.Is(err, errMissing) || problem.Is(err, problem.Unsupported) { // not every BMC has the sessions there
+		var top serviceRoot
+		if _, err := s.get(rootPath, &top); err != nil {
+			return err
+		}
+		if path = top.Links.Sessions.Path; path == "" {
+			return problem.Unsupportedf("the BMC offers no sessions; set %s to %s", AuthKey, authBasic)
+		}
+		resp, err = s.login(path)
+	}
+	if err != nil {
+		return err
+	}
+	_ = resp.Body.Close()
+	token := resp.Header.Get("X-Auth-Token")
+	if token == "" {
+		return problem.Unavailablef("the BMC took the login, but gave no X-Auth-Token")
+	}
+	s.token = secret.New(token)
+	at, err := url.Parse(resp.Header.Get("Location"))
+	if err != nil || !isLocalPath(at.Path) {
+		return nil // nobody can end a session that has no address
+	}
+	release := s.closes
+	s.closes = func() {
+		bye, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), logoutTimeout)
+		defer cancel()
+		s.ctx = bye
+		if resp, err := s.ask(http.MethodDelete, at.Path, nil, nil); err == nil {
+			_ = resp.Body.Close()
+		}
+		release()
+	}
+	return nil
+}
+
+// login sends name and password to the sessions of the BMC.
+func (s *bmcSession) login(path string) (*http.Response, error) {
+	if !isLocalPath(path) {
+		return nil, problem.Unavailablef("it links to %s, which is no path on it", s.quote(path))
+	}
+	resp, err := s.ask(http.MethodPost, path, map[string]string{"UserName": s.conf.username, "Password": s.conf.password.Reveal()}, nil)
+	if err != nil {
+		return nil, s.fault(err)
+	}
+	return resp, nil
 }
 
 // logsIn tells whether a request carries user name and password: it has basic authentication, or creates a session.
@@ -104,7 +139,7 @@ func logsIn(r *http.Request) bool {
 
 const jsonType = "application/json"
 
-// ask sends a request with what the login gave. An answer that is no success is a *schemas.Error.
+// ask sends a request with what the login gave. An answer that is no success is a *bmcRefusal.
 func (s *bmcSession) ask(method, path string, body any, headers map[string]string) (*http.Response, error) {
 	var content io.Reader
 	if body != nil {
@@ -128,7 +163,7 @@ func (s *bmcSession) ask(method, path string, body any, headers map[string]strin
 	switch {
 	case !s.token.Empty():
 		req.Header.Set("X-Auth-Token", s.token.Reveal())
-	case s.conf.username != "" && !s.conf.password.Empty():
+	case s.basic && s.conf.username != "" && !s.conf.password.Empty():
 		req.SetBasicAuth(s.conf.username, s.conf.password.Reveal())
 	}
 	resp, err := s.http.Do(req)
@@ -144,7 +179,7 @@ func (s *bmcSession) ask(method, path string, body any, headers map[string]strin
 	if err != nil {
 		return nil, err
 	}
-	return nil, schemas.ConstructError(resp.StatusCode, text)
+	return nil, newRefusal(resp.StatusCode, text)
 }
 
 // get reads a resource into doc, which holds only what the operation needs: a BMC
@@ -176,8 +211,8 @@ func (s *bmcSession) post(path string, body any) (definite bool, err error) {
 	}
 	resp, err := s.ask(http.MethodPost, path, body, nil)
 	if err != nil {
-		var answer *schemas.Error
-		return errors.As(err, &answer), s.fault(err)
+		var refusal *bmcRefusal
+		return errors.As(err, &refusal), s.fault(err)
 	}
 	_ = resp.Body.Close()
 	return true, nil
@@ -208,8 +243,8 @@ func (s *bmcSession) patch(path, etag string, body any) error {
 			_ = resp.Body.Close()
 			return nil
 		}
-		var answer *schemas.Error
-		if !errors.As(err, &answer) || (answer.HTTPReturnedStatusCode != http.StatusPreconditionFailed && answer.HTTPReturnedStatusCode != http.StatusPreconditionRequired) {
+		var refusal *bmcRefusal
+		if !errors.As(err, &refusal) || (refusal.status != http.StatusPreconditionFailed && refusal.status != http.StatusPreconditionRequired) {
 			break
 		}
 	}
@@ -231,68 +266,37 @@ func (s *bmcSession) secrets() []secret.Value {
 	return append(all, s.conf.password, secret.New(basic))
 }
 
-var errMissing = errors.New("404: the BMC has no such resource")
+var errMissing = errors.New("the BMC has no such resource")
 
-// fault gives an error of gofish its kind.
+// fault gives an error of ask its kind. A refusal of the BMC stays in it, as a *bmcRefusal.
 func (s *bmcSession) fault(err error) error {
-	var answer *schemas.Error
-	if !errors.As(err, &answer) {
-		var syntax *json.SyntaxError
-		var shape *json.UnmarshalTypeError
-		if errors.As(err, &syntax) || errors.As(err, &shape) {
-			return problem.Unavailablef("its answer makes no sense: %s", s.quote(err.Error()))
+	var refusal *bmcRefusal
+	if !errors.As(err, &refusal) {
+		if refused := refusedTLS(err); refused != nil {
+			return refused
 		}
 		return driver.Trouble(err, s.secrets()...)
 	}
-	text := s.quote(redfishErrorText(answer))
-	if lacksLicence(answer) {
-		return problem.Unsupportedf("%d: %w; buy or renew it, or choose interfaces that do without: %s", answer.HTTPReturnedStatusCode, driver.ErrLicence, text)
+	text := s.quote(refusal.text)
+	switch {
+	case refusal.lacksLicence():
+		return problem.Unsupportedf("%w: %w; buy or renew it, or choose interfaces that do without: %s", refusal, driver.ErrLicence, text)
+	case refusal.status == http.StatusUnauthorized:
+		return problem.Invalidf("%w: %w %s or %s: %s", refusal, driver.ErrLogin, UsernameKey, PasswordKey, text)
+	case refusal.has(messageUnreachable):
+		return problem.Unavailablef("%w: the BMC cannot fetch it: %s", refusal, text)
+	case refusal.isTemporary():
+		return problem.Unavailablef("%w: the BMC cannot do it now: %s", refusal, text)
 	}
-	switch code := answer.HTTPReturnedStatusCode; code {
-	case http.StatusUnauthorized:
-		return problem.Invalidf("401: %w %s or %s: %s", driver.ErrLogin, UsernameKey, PasswordKey, text)
+	switch refusal.status {
 	case http.StatusForbidden:
-		return problem.Invalidf("%w: %s", errForbidden, text)
+		return problem.Invalidf("%w: %w: %s", refusal, errForbidden, text)
 	case http.StatusNotFound:
-		return problem.Invalidf("%w (%s?): %s", errMissing, SystemKey, text)
+		return problem.Invalidf("%w: %w (%s?): %s", refusal, errMissing, SystemKey, text)
 	case http.StatusMethodNotAllowed, http.StatusNotImplemented:
-		return problem.Unsupportedf("%d: the BMC cannot do it: %s", code, text)
+		return problem.Unsupportedf("%w: the BMC cannot do it: %s", refusal, text)
 	case http.StatusBadRequest, http.StatusUnprocessableEntity:
-		if isURIUnreachable(answer) {
-			return problem.Unavailablef("%d: the BMC cannot fetch it: %s", code, text)
-		}
-		return problem.Invalidf("%d: the BMC refuses the request: %s", code, text)
-	default:
-		return problem.Unavailablef("%d: %s", code, text)
+		return problem.Invalidf("%w: the BMC refuses the request: %s", refusal, text)
 	}
-}
-
-// licenceID are the ids of messages about licences: iLO.2.14.LicenseKeyRequired, SMC.1.0.OemLicenseNotPassed, IDRAC.2.8.LIC501.
-var licenceID = regexp.MustCompile(`(?i)licen[cs]e|\.LIC[0-9]+$`)
-
-// lacksLicence tells by the ids of its messages whether the BMC refused because it lacks a licence.
-func lacksLicence(e *schemas.Error) bool {
-	return slices.ContainsFunc(e.ExtendedInfos, func(info schemas.ErrExtendedInfo) bool { return licenceID.MatchString(info.MessageID) })
-}
-
-// isURIUnreachable tells the complaint of a BMC that it cannot get at a URL that we gave it,
-// as the Base registry words it; it may well get there later.
-func isURIUnreachable(e *schemas.Error) bool {
-	return slices.ContainsFunc(e.ExtendedInfos, func(info schemas.ErrExtendedInfo) bool {
-		return strings.Contains(info.MessageID, "ResourceAtUri") || strings.Contains(info.MessageID, "CouldNotEstablishConnection")
-	})
-}
-
-// redfishErrorText takes the most telling text out of a Redfish error.
-func redfishErrorText(e *schemas.Error) string {
-	var parts []string
-	for _, info := range e.ExtendedInfos {
-		if info.Message != "" {
-			parts = append(parts, info.Message)
-		}
-	}
-	if len(parts) == 0 {
-		parts = append(parts, e.Message)
-	}
-	return strings.Join(parts, " ")
+	return problem.Unavailablef("%w: %s", refusal, text)
 }

@@ -1,6 +1,7 @@
 package redfish
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"io"
@@ -32,6 +33,10 @@ var Properties = map[string]string{
 	PasswordKey: "User account's password.",
 	VerifyKey:   "Whether the service's certificate is verified: true (the default), false, or the path of a file with the CA certificates to trust.",
 	AuthKey:     "How to log in: basic (the default), session, or auto (session, then basic).",
+
+	TLSMinimumKey: "The oldest version of TLS to speak with the BMC: 1.0, 1.1, 1.2 (the default) or 1.3.",
+	TLSLegacyKey:  "Whether old cipher suites are taken, such as those with RSA key exchange: true or false (the default).",
+	QuirksKey:     "What this BMC does that the standard does not say, as kind=value, such as cd_target=UsbCd; it overrules salvor's table. An empty value switches a row of the table off.",
 }
 
 const (
@@ -51,6 +56,7 @@ type redfishSettings struct {
 	password secret.Value
 	auth     string
 	tls      *tls.Config
+	facts    bmcFacts
 }
 
 // parseDriverInfo takes the settings out of a record. All errors are Invalid.
@@ -60,9 +66,12 @@ func parseDriverInfo(n *metal.Node) (*redfishSettings, error) {
 		return nil, err
 	}
 	s := &redfishSettings{base: base, username: n.Info(UsernameKey), password: secret.New(n.Info(PasswordKey)), auth: n.Info(AuthKey)}
+	if s.facts, err = factsOf(n); err != nil {
+		return nil, err
+	}
 	switch s.auth {
 	case "":
-		s.auth = authBasic
+		s.auth = cmp.Or(s.facts.fact(quirkAuth), authBasic)
 	case authBasic, authSession, authAuto:
 	default:
 		return nil, problem.Invalidf("%s must be basic, session or auto", AuthKey)
@@ -71,7 +80,7 @@ func parseDriverInfo(n *metal.Node) (*redfishSettings, error) {
 		return nil, err
 	}
 	if base.Scheme == "https" {
-		s.tls, err = newTLSConfig(n.DriverInfo[VerifyKey])
+		s.tls, err = newTLSConfig(n, s.facts.fact(quirkTLSMinimum))
 	}
 	return s, err
 }
@@ -121,28 +130,21 @@ func isLocalPath(path string) bool {
 	return err == nil && strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "//") && u.Host == "" && u.Scheme == ""
 }
 
-func newTLSConfig(v any) (*tls.Config, error) {
-	c := &tls.Config{MinVersion: tls.VersionTLS12}
-	switch v := v.(type) {
-	case nil:
-	case bool:
-		c.InsecureSkipVerify = !v
-	case string:
-		switch strings.ToLower(v) {
-		case "", "true", "yes", "1", "on":
-		case "false", "no", "0", "off":
-			c.InsecureSkipVerify = true
-		default:
-			pool, err := loadCertPool(v)
-			if err != nil {
-				return nil, err
-			}
-			c.RootCAs = pool
-		}
+// verifyBy sets how the certificate of the BMC is verified.
+func verifyBy(c *tls.Config, v any) error {
+	path, isPath := v.(string)
+	switch on, err := truth(VerifyKey, v); {
+	case v == nil || isPath && path == "":
+	case err == nil:
+		c.InsecureSkipVerify = !on
+	case !isPath:
+		return problem.Invalidf("%s must be true, false or a path", VerifyKey)
 	default:
-		return nil, problem.Invalidf("%s must be true, false or a path", VerifyKey)
+		if c.RootCAs, err = loadCertPool(path); err != nil {
+			return err
+		}
 	}
-	return c, nil
+	return nil
 }
 
 func loadCertPool(path string) (*x509.CertPool, error) {

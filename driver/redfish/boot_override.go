@@ -1,0 +1,326 @@
+package redfish
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"salvor/driver"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/rescue"
+)
+
+// bootOverrides are the Boot members that are wanted; what is empty is left alone.
+type bootOverrides struct {
+	Target, Enabled, Mode, HTTPBootURI string
+}
+
+// clearTimeout is how long a BMC has to show that an override is gone. A BMC that keeps showing it does no harm: see clearBoot.
+const clearTimeout = 5 * time.Second
+
+// SetBootDevice sets or removes the override and reads it back.
+func (d *Driver) SetBootDevice(ctx context.Context, n *metal.Node, b rescue.Boot) error {
+	return d.with(ctx, n, "set boot device", func(s *bmcSession) error { return s.setBoot(ctx, b) })
+}
+
+// SetHTTPBoot has the firmware fetch a URL at its next boot. Where the BMC cannot hold
+// the URL, DHCP must give it; where it has no such target, the machine's ordinary
+// network boot is set, in which UEFI firmware tries HTTP too.
+func (d *Driver) SetHTTPBoot(ctx context.Context, n *metal.Node, url string) error {
+	return d.with(ctx, n, "set HTTP boot", func(s *bmcSession) error {
+		sys, err := s.readBoot()
+		if err != nil {
+			return err
+		}
+		if len(sys.Boot.Allowed) > 0 && !slices.Contains(sys.Boot.Allowed, targetHTTP) {
+			return s.setBoot(ctx, rescue.Boot{Device: "pxe", Mode: "uefi"})
+		}
+		want := bootOverrides{Target: targetHTTP, Enabled: enabledOnce, Mode: sys.Boot.changedMode("uefi")}
+		if sys.Boot.HTTPBootURI != nil {
+			want.HTTPBootURI = url
+		}
+		return s.override(ctx, sys, want)
+	})
+}
+
+// changedMode is the BMC's word for a mode, or empty where the mode is so already or cannot be set: many BMCs refuse it beside a target.
+func (b systemBoot) changedMode(word string) string {
+	mode := modeOf(word)
+	if b.Mode == "" || b.Mode == mode {
+		return ""
+	}
+	return mode
+}
+
+func (s *bmcSession) setBoot(ctx context.Context, b rescue.Boot) error {
+	sys, err := s.readBoot()
+	if err != nil {
+		return err
+	}
+	mode := sys.Boot.changedMode(b.Mode)
+	if b.Device == "" {
+		return s.clearBoot(ctx, sys, mode)
+	}
+	target, err := sys.Boot.targetOf(b.Device, s.conf.facts.fact(quirkCDTarget))
+	if err != nil {
+		return err
+	}
+	if b.Device == "cdrom" && s.conf.facts.fact(quirkCDBoot) == "idrac" {
+		if mode != "" {
+			if err := s.override(ctx, sys, bootOverrides{Mode: mode}); err != nil {
+				return err
+			}
+		}
+		return s.setVirtualCD(ctx, sys, b.Persistent)
+	}
+	want := bootOverrides{Target: target, Enabled: enabledOnce, Mode: mode}
+	if b.Persistent {
+		want.Enabled = enabledForever
+	}
+	return s.override(ctx, sys, want)
+}
+
+// iDRAC's own attributes of the boot device (openstack/sushy, sushy/oem/dell/resources/manager/manager.py: IDRAC_CONFIG_CD).
+const (
+	dellFirstBoot = "ServerBoot.1.FirstBootDevice"
+	dellBootOnce  = "ServerBoot.1.BootOnce"
+	dellVirtualCD = "VCD-DVD"
+)
+
+// setVirtualCD has an iDRAC that takes the target Cd for the physical drive boot from the virtual one.
+func (s *bmcSession) setVirtualCD(ctx context.Context, sys *computerSystem, persistent bool) error {
+	if len(sys.Links.ManagedBy) == 0 {
+		return problem.Unsupportedf("the BMC does not say which manager is the machine's")
+	}
+	path := strings.TrimRight(sys.Links.ManagedBy[0].Path, "/") + "/Attributes"
+	type attributes struct{ Attributes map[string]any }
+	var now attributes
+	etag, err := s.get(path, &now)
+	if err != nil {
+		return err
+	}
+	once := "Enabled"
+	if persistent {
+		once = "Disabled"
+	}
+	if err := s.patch(path, etag, attributes{map[string]any{dellFirstBoot: dellVirtualCD, dellBootOnce: once}}); err != nil {
+		return err
+	}
+	done, err := driver.PollUntil(ctx, func(context.Context) (bool, error) {
+		now = attributes{}
+		_, err := s.get(path, &now)
+		return now.Attributes[dellFirstBoot] == dellVirtualCD, err
+	})
+	if done || err != nil {
+		return err
+	}
+	return problem.Unavailablef("%w, but %s still reads %s", errNotShown, dellFirstBoot, s.quote(metal.Text(now.Attributes[dellFirstBoot])))
+}
+
+// readBoot reads the system, with the allowed values of its settings resource where it has none itself: some BMCs have them only there.
+func (s *bmcSession) readBoot() (*computerSystem, error) {
+	sys, err := s.read()
+	if err != nil {
+		return nil, err
+	}
+	known := len(sys.Boot.Allowed) > 0 && s.conf.facts.fact(quirkBootPlace) != "settings"
+	if known || sys.Settings.SettingsObject.Path == "" {
+		return sys, nil
+	}
+	var pending computerSystem
+	if _, err := s.get(sys.Settings.SettingsObject.Path, &pending); err != nil {
+		return sys, nil // it is no more than a hint
+	}
+	if len(pending.Boot.Allowed) > 0 || s.conf.facts.fact(quirkBootPlace) == "settings" {
+		sys.onlySettings = true
+		if len(pending.Boot.Allowed) > 0 {
+			sys.Boot.Allowed, sys.Boot.AllowedEnabled = pending.Boot.Allowed, pending.Boot.AllowedEnabled
+		}
+	}
+	return sys, nil
+}
+
+// clearBoot removes the override, and is content with less: an override that stays does no harm, for the media are out, and a device that
+// boots nothing falls through to the next. What is left is a note. An error means that the BMC did not answer, or that it may do so later.
+func (s *bmcSession) clearBoot(ctx context.Context, sys *computerSystem, mode string) error {
+	ways := []bootOverrides{
+		{Target: targetNone, Enabled: enabledNever, Mode: mode},
+		{Enabled: enabledNever, Mode: mode},
+		{Target: "Hdd", Enabled: enabledOnce, Mode: mode},
+	}
+	if len(sys.Boot.Allowed) > 0 && !slices.Contains(sys.Boot.Allowed, "Hdd") {
+		ways = ways[:2]
+	}
+	var first error
+	for _, want := range ways {
+		short, cancel := context.WithTimeout(ctx, clearTimeout)
+		err := s.override(short, sys, want)
+		cancel()
+		var refusal *bmcRefusal
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return err
+		case errors.Is(err, errNotShown):
+		case !errors.As(err, &refusal) || refusal.isTemporary() || errors.Is(err, driver.ErrLogin):
+			return err
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	driver.Note(ctx, "the boot override of the BMC cannot be removed: %v; without its medium the machine falls through to the next boot device", first)
+	return nil
+}
+
+// errNotShown: the BMC took an order, but what it shows is not so.
+var errNotShown = errors.New("the BMC took the boot override")
+
+// override writes the Boot object and reads it back. The answer and the target are proof. Another frequency is a note: it is a constant on
+// some BMCs, and harmless.
+func (s *bmcSession) override(ctx context.Context, sys *computerSystem, want bootOverrides) error {
+	if sys.Boot.holds(want) && want.HTTPBootURI == "" && (want.Target == "" || want.Target == targetNone || sys.Boot.Enabled == want.Enabled) {
+		return nil
+	}
+	sent, err := s.writeBoot(sys, want)
+	var refusal *bmcRefusal
+	if want.Mode != "" && want.Target != "" && errors.As(err, &refusal) && refusal.isOfBody() {
+		// Some take the mode and the target, but not both at once.
+		if _, err2 := s.writeBoot(sys, bootOverrides{Mode: want.Mode}); err2 == nil {
+			rest := want
+			rest.Mode = ""
+			sent, err = s.writeBoot(sys, rest)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if sent == enabledOnce && want.Enabled == enabledForever {
+		driver.Note(ctx, "the BMC sets a boot device for one boot only: %s holds for the next boot", want.Target)
+	}
+	last := sys.Boot
+	done, err := driver.PollUntil(ctx, func(context.Context) (bool, error) {
+		now, err := s.read()
+		if err != nil {
+			return false, err
+		}
+		if last = now.Boot; last.holds(want) {
+			return true, nil
+		}
+		if pending := now.Settings.SettingsObject.Path; pending != "" {
+			var doc computerSystem
+			if _, err := s.get(pending, &doc); err != nil {
+				return false, err
+			}
+			return doc.Boot.holds(want), nil
+		}
+		return false, nil
+	})
+	switch {
+	case !done && err == nil:
+		return problem.Unavailablef("%w, but still reads %s %s", errNotShown, s.quote(last.Enabled), s.quote(last.Target))
+	case err == nil && last.holds(want) && sent != "" && sent != enabledNever && last.Enabled != sent:
+		driver.Note(ctx, "the BMC was told to boot from %s with frequency %s and reads %s", want.Target, sent, s.quote(last.Enabled))
+	}
+	return err
+}
+
+// writeBoot writes the Boot object, at the settings resource where the BMC takes it only there. enabled is the frequency that was taken.
+func (s *bmcSession) writeBoot(sys *computerSystem, want bootOverrides) (enabled string, err error) {
+	var members []bodyMember
+	add := func(name string, values ...any) {
+		members = append(members, bodyMember{name: "BootSourceOverride" + name, values: values, required: true})
+	}
+	if want.Target != "" {
+		add("Target", want.Target)
+	}
+	if want.Enabled != "" {
+		add("Enabled", sys.Boot.frequencies(want.Enabled, s.conf.facts.list(quirkBootEnabled))...)
+	}
+	switch {
+	case want.Mode != "":
+		add("Mode", want.Mode)
+	case sys.Boot.Mode != "" && want.Target != "":
+		add("Mode", sys.Boot.Mode) // some take the three only together
+		members[len(members)-1].required, members[len(members)-1].onDemand = false, s.conf.facts.fact(quirkBootBody) != "full"
+	}
+	if want.HTTPBootURI != "" {
+		members = append(members, bodyMember{name: "HttpBootUri", values: []any{want.HTTPBootURI}, required: true})
+	}
+	body, err := negotiate(members, func(boot map[string]any) error {
+		return s.patchEither(&sys.patchTarget, map[string]any{"Boot": boot})
+	})
+	enabled, _ = body["BootSourceOverrideEnabled"].(string)
+	return enabled, err
+}
+
+// frequencies are the values of BootSourceOverrideEnabled for a wanted one, the preferred first, of those that the BMC allows. known are
+// those that its quirks allow; empty: it says so itself.
+func (b systemBoot) frequencies(want string, known []string) []any {
+	if len(known) == 0 {
+		known = b.AllowedEnabled
+	}
+	all := map[string][]any{enabledOnce: {enabledOnce, enabledForever}, enabledForever: {enabledForever, enabledOnce}}[want]
+	allowed := slices.DeleteFunc(slices.Clone(all), func(v any) bool { return !slices.Contains(known, v.(string)) })
+	switch {
+	case all == nil:
+		return []any{want}
+	case len(allowed) == 0: // it does not say, or says nothing of use
+		return all
+	}
+	return allowed
+}
+
+// patchTarget is a resource that is changed directly, or through its settings resource.
+type patchTarget struct {
+	path, etag string
+	settings   string // path of the settings resource; empty: there is none
+	// onlySettings: the BMC takes changes at the settings resource alone.
+	onlySettings bool
+}
+
+// patchEither changes a resource, or its settings resource where the BMC takes the change only there.
+func (s *bmcSession) patchEither(at *patchTarget, body any) error {
+	var err error
+	if !at.onlySettings {
+		if err = s.patch(at.path, at.etag, body); at.settings == "" || !isRefusedForGood(err) {
+			return err
+		}
+	}
+	var doc struct{}
+	etag, err2 := s.get(at.settings, &doc)
+	if err2 == nil {
+		err2 = s.patch(at.settings, etag, body)
+	}
+	var refusal *bmcRefusal
+	elsewhere := at.onlySettings || problem.Is(err, problem.Unsupported) || errors.As(err, &refusal) && refusal.has(messageElsewhere)
+	if err2 == nil || elsewhere || !isRefusedForGood(err2) {
+		at.onlySettings = err2 == nil || elsewhere
+		return err2
+	}
+	return err
+}
+
+// isRefusedForGood tells whether the BMC refused the request itself, so that another resource may take it.
+func isRefusedForGood(err error) bool {
+	var refusal *bmcRefusal
+	return errors.As(err, &refusal) && !refusal.isTemporary() && !errors.Is(err, driver.ErrLogin) && !errors.Is(err, driver.ErrLicence)
+}
+
+// holds tells whether the target and the mode that are wanted are in force, however often.
+func (b systemBoot) holds(want bootOverrides) bool {
+	gone := b.Enabled == enabledNever || b.Target == targetNone || b.Target == ""
+	switch {
+	case want.Mode != "" && b.Mode != want.Mode:
+		return false
+	case want.Enabled == "" && want.Target == "":
+		return true
+	case want.Enabled == enabledNever:
+		return gone
+	}
+	return !gone && b.Target == want.Target
+}
