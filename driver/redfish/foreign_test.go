@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -29,11 +30,19 @@ type foreignBMC struct {
 
 	mu     sync.Mutex
 	writes []string // METHOD PATH BODY of each change that was taken
+	// attributes are those of an iDRAC; nil: it is none.
+	attributes map[string]any
 }
+
+const attributesPath = "/redfish/v1/Managers/bmc/Attributes"
 
 const settingsPath = drivertest.SystemPath + "/SD"
 
 func (f *foreignBMC) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodGet && f.attributes != nil && r.URL.Path == attributesPath {
+		_ = json.NewEncoder(w).Encode(map[string]any{"Attributes": f.attributes})
+		return
+	}
 	if r.Method == http.MethodGet {
 		f.read(w, r)
 		return
@@ -47,6 +56,10 @@ func (f *foreignBMC) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{"@Message.ExtendedInfo": []any{map[string]any{"MessageId": id, "Message": "no: " + id, "MessageArgs": args}}}})
 			return
 		}
+	}
+	if f.attributes != nil && r.URL.Path == attributesPath {
+		maps.Copy(f.attributes, body["Attributes"].(map[string]any))
+		return
 	}
 	f.mu.Lock()
 	f.writes = append(f.writes, r.Method+" "+strings.TrimPrefix(r.URL.Path, "/redfish/v1")+" "+string(text))

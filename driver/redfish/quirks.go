@@ -70,7 +70,7 @@ var quirks = []quirk{
 		source: "NVIDIA/libredfish, tests/mockups/lenovo: the drives RDOC1 and RDOC2 are the BMC's own, EXT1 to EXT4 take a URL"},
 	{vendors: []string{"dell"}, models: []string{"17g", "18g"}, kind: quirkDriveOnly, value: "1",
 		source: "openstack/ironic, ironic/drivers/modules/drac/boot.py: on iDRAC10 only the virtual media with id 1 can be used"},
-	{vendors: []string{"dell"}, below: "6.0", kind: quirkCDBoot, value: "idrac",
+	{vendors: []string{"dell"}, models: []string{"12g", "13g", "14g", "15g", "16g"}, below: "6.0", kind: quirkCDBoot, value: "idrac",
 		source: "openstack/ironic, ironic/drivers/modules/drac/boot.py: iDRAC8, and iDRAC9 before 6.00, take Cd for the physical drive"},
 	{vendors: []string{"nokia"}, kind: quirkInsert, value: "TransferProtocolType",
 		source: "openstack/sushy, sushy/resources/manager/virtual_media.py: is_transfer_protocol_required"},

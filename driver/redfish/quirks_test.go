@@ -1,0 +1,191 @@
+package redfish
+
+import (
+	"crypto/tls"
+	"io"
+	"log"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"salvor/driver"
+	"salvor/driver/drivertest"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/rescue"
+	"salvor/test/must"
+)
+
+func TestQuirkTable(t *testing.T) {
+	for _, q := range quirks {
+		if q.source == "" || q.value == "" || len(q.vendors)+len(q.models) == 0 {
+			t.Errorf("%+v: a row needs a vendor or model, a value and a source", q)
+		}
+		for _, word := range slices.Concat(q.vendors, q.models, q.notModels) {
+			if word != strings.ToLower(word) {
+				t.Errorf("%+v: %q has capital letters, and matches nothing", q, word)
+			}
+		}
+		n := &metal.Node{DriverInfo: metal.Object{QuirksKey: map[string]any{string(q.kind): q.value}}}
+		if _, err := parseQuirks(n); err != nil {
+			t.Errorf("%+v: %v", q, err)
+		}
+	}
+	for _, c := range []struct {
+		of    bmcIdentity
+		facts string
+	}{
+		{bmcIdentity{}, ""},
+		{bmcIdentity{vendor: "Acme", model: "X10"}, ""},
+		{bmcIdentity{vendor: "Supermicro", model: "SYS-821GE-TNHR"}, "boot_body=full cd_target=UsbCd"},
+		{bmcIdentity{vendor: "Supermicro", model: "ARS-111GL-NHR"}, "boot_body=full"},
+		{bmcIdentity{vendor: "Supermicro", model: "X10DRi"}, "boot_body=full cd_target=UsbCd virtual_media=none"},
+		{bmcIdentity{vendor: "AMI"}, "boot_body=full"},
+		{bmcIdentity{vendor: "Miami Servers"}, ""},
+		{bmcIdentity{vendor: "American Megatrends International LLC"}, "boot_body=full"},
+		{bmcIdentity{vendor: "Lenovo", model: "ThinkSystem SR670 V2"}, "drive_order=EXT"},
+		{bmcIdentity{vendor: "Dell Inc.", model: "PowerEdge R740", bmcModel: "14G Monolithic", firmware: "5.10.50.00"}, "cd_boot=idrac"},
+		{bmcIdentity{vendor: "Dell Inc.", model: "PowerEdge R750", bmcModel: "15G Monolithic", firmware: "6.00.02.00"}, ""},
+		{bmcIdentity{vendor: "Dell Inc.", model: "PowerEdge R750", bmcModel: "15G Monolithic"}, ""},
+		{bmcIdentity{vendor: "Dell Inc.", bmcModel: "17G Monolithic", firmware: "1.20.25.00"}, "drive_only=1"},
+	} {
+		if got := strings.Join(bmcFacts{identity: c.of}.texts(), " "); got != c.facts {
+			t.Errorf("%+v: %s, want %s", c.of, got, c.facts)
+		}
+	}
+}
+
+// TestQuirksOfARecord: driver_info overrules the table, and what it may not say is refused in words.
+func TestQuirksOfARecord(t *testing.T) {
+	of := bmcIdentity{vendor: "Supermicro"}
+	for _, c := range []struct {
+		own   any
+		facts string
+		err   string
+	}{
+		{nil, "boot_body=full cd_target=UsbCd", ""},
+		{"cd_target=Cd settle=5s", "boot_body=full cd_target=Cd settle=5s", ""},
+		{map[string]any{"cd_target": "", "auth": "session"}, "auth=session boot_body=full", ""},
+		{"cd_target=Floppy", "", "it may be Cd, UsbCd"},
+		{"colour=red", "", "unknown kind"},
+		{"settle=1h", "", "at most 2m0s"},
+		{7.0, "", "must be an object"},
+	} {
+		n := &metal.Node{DriverInfo: metal.Object{QuirksKey: c.own}}
+		own, err := parseQuirks(n)
+		if c.err != "" {
+			if !problem.Is(err, problem.Invalid) || !strings.Contains(err.Error(), c.err) {
+				t.Errorf("%v: %v, want %s", c.own, err, c.err)
+			}
+			continue
+		}
+		if got := strings.Join(bmcFacts{of, own}.texts(), " "); err != nil || got != c.facts {
+			t.Errorf("%v: %s %v, want %s", c.own, got, err, c.facts)
+		}
+	}
+}
+
+// TestSupermicroBootsTheVirtualCD: the system says who made it, so the right target is set without a word from an operator.
+func TestSupermicroBootsTheVirtualCD(t *testing.T) {
+	f := &foreignBMC{show: func(path string, doc map[string]any) {
+		if path == drivertest.SystemPath {
+			doc["Manufacturer"], doc["Model"] = "Supermicro", "SYS-821GE-TNHR"
+			bootOf(doc)["BootSourceOverrideTarget@Redfish.AllowableValues"] = []string{"None", "Pxe", "Hdd", "Cd", "UsbCd"}
+		}
+	}}
+	n := startForeign(t, f)
+	d := &Driver{}
+	must.OK(t, d.SetBootDevice(t.Context(), n, rescue.Boot{Device: "cdrom"}))
+	if boot := f.Boot(); boot.Target != "UsbCd" || boot.Mode != "UEFI" {
+		t.Errorf("the BMC has %+v", boot)
+	}
+	if got := must.Get(d.BootDevice(t.Context(), n))(t); got.Device != "cdrom" {
+		t.Errorf("read back: %+v", got)
+	}
+	b := must.Get(d.DescribeBMC(t.Context(), n))(t)
+	if b.Vendor != "Supermicro" || b.Model != "SYS-821GE-TNHR" || b.Firmware != "7.0" || !slices.Equal(b.Quirks, []string{"boot_body=full", "cd_target=UsbCd"}) {
+		t.Errorf("%+v", b)
+	}
+}
+
+// TestOldIDRACBootsTheVirtualCD: firmware before 6.00 takes the target Cd for the physical drive, so its own attributes are set.
+func TestOldIDRACBootsTheVirtualCD(t *testing.T) {
+	f := &foreignBMC{}
+	f.attributes = map[string]any{dellFirstBoot: "Normal", dellBootOnce: "Disabled"}
+	n := startForeign(t, f)
+	metal.KeepBMC(n, metal.BMC{ReadAt: time.Now(), Vendor: "Dell Inc.", BMCModel: "14G Monolithic", Firmware: "5.10.50.00"})
+	f.show = func(path string, doc map[string]any) {
+		if path == drivertest.SystemPath {
+			doc["Manufacturer"], doc["Model"] = "Dell Inc.", "PowerEdge R740"
+		}
+	}
+	must.OK(t, (&Driver{}).SetBootDevice(t.Context(), n, rescue.Boot{Device: "cdrom"}))
+	if f.attributes[dellFirstBoot] != dellVirtualCD || f.attributes[dellBootOnce] != "Enabled" || f.Boot().Target == "Cd" {
+		t.Errorf("attributes %v, boot %+v", f.attributes, f.Boot())
+	}
+}
+
+// TestValidateByQuirks: what cannot work is said before a machine is touched.
+func TestValidateByQuirks(t *testing.T) {
+	m := &Media{Driver: &Driver{}}
+	n := node("http://192.0.2.1")
+	b := metal.BMC{ReadAt: time.Now(), DrivesKnown: true, Drives: []string{"CD"}, Vendor: "Supermicro", Model: "X10DRi"}
+	metal.KeepBMC(n, b)
+	if err := m.CheckBMC(n, b); !problem.Is(err, problem.Invalid) || !strings.Contains(err.Error(), "set boot_interface to ipxe or http") {
+		t.Errorf("%v", err)
+	}
+	n.DriverInfo[QuirksKey] = "virtual_media="
+	must.OK(t, m.CheckBMC(n, b))
+}
+
+// TestTLSProfiles: a BMC with old TLS works with the option that its refusal names, or the refusal is final at once.
+func TestTLSProfiles(t *testing.T) {
+	suite := func(ids ...uint16) func(*tls.Config) {
+		return func(c *tls.Config) { c.CipherSuites, c.MaxVersion = ids, tls.VersionTLS12 }
+	}
+	version := func(v uint16) func(*tls.Config) { return func(c *tls.Config) { c.MinVersion, c.MaxVersion = v, v } }
+	for _, c := range []struct {
+		name   string
+		server func(*tls.Config)
+		option string // "" works without
+	}{
+		{"TLS 1.3", version(tls.VersionTLS13), ""},
+		{"TLS 1.2", version(tls.VersionTLS12), ""},
+		{"TLS 1.1", version(tls.VersionTLS11), TLSMinimumKey},
+		{"TLS 1.0", version(tls.VersionTLS10), TLSMinimumKey},
+		{"ECDHE with CBC", suite(tls.TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA), ""},
+		{"RSA key exchange, GCM", suite(tls.TLS_RSA_WITH_AES_128_GCM_SHA256), TLSLegacyKey},
+		{"RSA key exchange, CBC", suite(tls.TLS_RSA_WITH_AES_256_CBC_SHA), TLSLegacyKey},
+		{"3DES", suite(tls.TLS_RSA_WITH_3DES_EDE_CBC_SHA), TLSLegacyKey},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bmc := drivertest.NewBMC("admin", password)
+			server := httptest.NewUnstartedServer(bmc)
+			server.TLS = &tls.Config{MinVersion: tls.VersionTLS10}
+			c.server(server.TLS)
+			server.Config.ErrorLog = log.New(io.Discard, "", 0)
+			server.StartTLS()
+			t.Cleanup(func() { bmc.Release(); server.Close() })
+			n := node(server.URL)
+			n.DriverInfo[VerifyKey] = false
+			d := &Driver{Locks: &driver.AddressLocks{}}
+			_, err := d.PowerState(t.Context(), n)
+			if c.option == "" {
+				must.OK(t, err)
+				return
+			}
+			if !problem.Is(err, problem.Invalid) || !strings.Contains(err.Error(), c.option) {
+				t.Fatalf("%v; want invalid, naming %s", err, c.option)
+			}
+			n.DriverInfo[TLSMinimumKey], n.DriverInfo[TLSLegacyKey] = "1.0", true
+			must.Get(d.PowerState(t.Context(), n))(t)
+		})
+	}
+	n := node("https://192.0.2.1")
+	n.DriverInfo[TLSMinimumKey] = "0.9"
+	if _, err := (&Driver{}).PowerState(t.Context(), n); !problem.Is(err, problem.Invalid) || !strings.Contains(err.Error(), "1.0, 1.1, 1.2, 1.3") {
+		t.Errorf("%v", err)
+	}
+}
