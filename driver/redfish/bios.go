@@ -1,6 +1,7 @@
 package redfish
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -8,6 +9,8 @@ import (
 	"errors"
 	"maps"
 	"net/url"
+	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,7 +35,8 @@ type biosDoc struct {
 	Attributes        map[string]any
 	AttributeRegistry string
 	Settings          struct {
-		SettingsObject resourceLink
+		SettingsObject      resourceLink
+		SupportedApplyTimes []string
 	} `json:"@Redfish.Settings"`
 	Actions struct {
 		Reset struct {
@@ -97,11 +101,20 @@ func newBIOSSetting(name string, v any, a biosAttribute) metal.BIOSSetting {
 	for _, one := range a.Value {
 		out.AllowableValues = append(out.AllowableValues, one.ValueName)
 	}
-	if v != nil && a.Type != "Password" {
+	if v != nil && a.Type != "Password" && !isPasswordHash(name, metal.Text(v)) {
 		text := metal.Text(v)
 		out.Value = &text
 	}
 	return out
+}
+
+// hexDigits is a hash or a salt as BMCs show it.
+var hexDigits = regexp.MustCompile(`^[0-9A-Fa-f]{16,}$`)
+
+// isPasswordHash tells a setting that holds the hash of a password or its salt, such as SHA256SetupPassword of Dell: whoever knows it can
+// guess the password.
+func isPasswordHash(name, value string) bool {
+	return strings.Contains(strings.ToLower(name), "password") && hexDigits.MatchString(value)
 }
 
 func toWholeNumber(f *float64) *int64 {
@@ -119,13 +132,14 @@ const (
 
 // registry reads what the named registry says of attributes; nil where it cannot be found: the settings are of use without it.
 func (s *bmcSession) registry(name string) map[string]biosAttribute {
-	if name == "" {
+	at := s.registryFile(name)
+	if at == "" {
 		return nil
 	}
 	var file struct {
 		Location []struct{ URI string }
 	}
-	if _, err := s.get(s.registryFile(name), &file); err != nil {
+	if _, err := s.get(at, &file); err != nil {
 		return nil
 	}
 	for _, at := range file.Location {
@@ -144,19 +158,35 @@ func (s *bmcSession) registry(name string) map[string]biosAttribute {
 	return nil
 }
 
-// registryFile is the path of the file that tells where a registry lies; BMCs name it with or without its version.
+// registryFile is the path of the file that tells where a registry lies. BMCs name it with its version, without, or with another one. Where
+// the BIOS names none, the only registry of BIOS attributes is meant. Empty: there is none.
 func (s *bmcSession) registryFile(name string) string {
-	var all resourceCollection
-	if _, err := s.get(registriesPath, &all); err == nil {
-		stem, _, _ := strings.Cut(name, ".")
-		for _, member := range all.Members[:min(len(all.Members), maxRegistries)] {
-			last := member.Path[strings.LastIndex(member.Path, "/")+1:]
-			if last == name || last == stem {
-				return member.Path
-			}
+	all, err := s.members(registriesPath, maxRegistries)
+	if err != nil && name != "" {
+		return registriesPath + "/" + url.PathEscape(name)
+	}
+	stem, _, _ := strings.Cut(cmp.Or(name, "BiosAttributeRegistry"), ".")
+	file, best := "", 0
+	for _, member := range all {
+		id := path.Base(member.Path)
+		of, _, _ := strings.Cut(id, ".")
+		if common := commonPrefix(id, name); (of == stem || name == "" && strings.HasPrefix(of, "BiosAttribute")) && (file == "" || common > best) {
+			file, best = member.Path, common
 		}
 	}
-	return registriesPath + "/" + url.PathEscape(name)
+	if file == "" && name != "" {
+		return registriesPath + "/" + url.PathEscape(name)
+	}
+	return file
+}
+
+// commonPrefix is how many bytes two texts have in common at their begin.
+func commonPrefix(a, b string) int {
+	i := 0
+	for i < min(len(a), len(b)) && a[i] == b[i] {
+		i++
+	}
+	return i
 }
 
 // Steps are those that Ironic has.
@@ -252,12 +282,27 @@ func (b BIOS) apply(ctx context.Context, n *metal.Node, s *bmcSession, step meta
 		return false, problem.Conflictf("the machine has booted and the firmware did not take the settings; look at its event log")
 	}
 	return true, s.cycle(ctx, n, func() error {
-		err := s.patch(pending.path, pending.etag, map[string]any{"Attributes": wanted})
+		err := s.writeBIOS(now, pending, wanted)
 		if err == nil {
 			recordRequest(n, wanted)
 		}
 		return err
 	})
+}
+
+// writeBIOS hands settings over, with the time at which they are to be applied where the BMC wants to be told: without it, iDRAC keeps them
+// and never makes a job of them (dell/iDRAC-Redfish-Scripting, issue 84).
+func (s *bmcSession) writeBIOS(now, pending *biosDoc, wanted map[string]any) error {
+	members := []bodyMember{{name: "Attributes", values: []any{wanted}, required: true}}
+	when := s.conf.facts.fact(quirkApplyTime)
+	if when == "" && slices.Contains(now.Settings.SupportedApplyTimes, "OnReset") {
+		when = "OnReset"
+	}
+	if when != "" {
+		members = append(members, bodyMember{name: "@Redfish.SettingsApplyTime", values: []any{map[string]any{"ApplyTime": when}}})
+	}
+	_, err := negotiate(members, func(body map[string]any) error { return s.patch(pending.path, pending.etag, body) })
+	return err
 }
 
 // cycle makes a change between off and on, or before a restart where the machine is not to be switched off.

@@ -14,9 +14,29 @@ type resourceLink struct {
 	Path string `json:"@odata.id"`
 }
 
-// resourceCollection is a list of links.
+// resourceCollection is a page of a list of links.
 type resourceCollection struct {
 	Members []resourceLink
+	Next    string `json:"Members@odata.nextLink"`
+}
+
+// maxPages bounds how many pages of a list are read.
+const maxPages = 20
+
+// members reads a list of links, at most most of them, page by page.
+func (s *bmcSession) members(path string, most int) ([]resourceLink, error) {
+	var out []resourceLink
+	for range maxPages {
+		var page resourceCollection
+		if _, err := s.get(path, &page); err != nil {
+			return nil, err
+		}
+		out = append(out, page.Members...)
+		if path = page.Next; path == "" || len(out) >= most || len(page.Members) == 0 {
+			break
+		}
+	}
+	return out[:min(len(out), most)], nil
 }
 
 // computerSystem is the part of a ComputerSystem that power and boot need.
@@ -79,6 +99,9 @@ type serviceRoot struct {
 	Links             struct{ Sessions resourceLink }
 }
 
+// maxSystems bounds how many systems of a service are listed.
+const maxSystems = 1000
+
 const (
 	rootPath     = "/redfish/v1/"
 	systemsPath  = "/redfish/v1/Systems"
@@ -104,9 +127,8 @@ func (s *bmcSession) read() (*computerSystem, error) {
 }
 
 // systems looks where everybody has them; asking the root first would cost a request each time.
-func (s *bmcSession) systems() (resourceCollection, error) {
-	var all resourceCollection
-	_, err := s.get(systemsPath, &all)
+func (s *bmcSession) systems() ([]resourceLink, error) {
+	all, err := s.members(systemsPath, maxSystems)
 	if !errors.Is(err, errMissing) {
 		return all, err
 	}
@@ -117,8 +139,7 @@ func (s *bmcSession) systems() (resourceCollection, error) {
 	if top.Systems.Path == "" {
 		return all, problem.Invalidf("the service at %s offers no systems", AddressKey)
 	}
-	_, err = s.get(top.Systems.Path, &all)
-	return all, err
+	return s.members(top.Systems.Path, maxSystems)
 }
 
 // find is the path of the system that the record names, or of the only one.
@@ -130,14 +151,14 @@ func (s *bmcSession) find() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	switch len(all.Members) {
+	switch len(all) {
 	case 0:
 		return "", problem.Invalidf("the service lists no system")
 	case 1:
-		return all.Members[0].Path, nil
+		return all[0].Path, nil
 	}
 	var names []string
-	for _, m := range all.Members {
+	for _, m := range all {
 		names = append(names, m.Path)
 	}
 	return "", problem.Invalidf("the service has %d systems; set %s to one of them: %s", len(names), SystemKey, s.quote(strings.Join(names, " ")))

@@ -117,11 +117,11 @@ func (s *bmcSession) clearJobs() error {
 	if service.Jobs.Path == "" {
 		return nil
 	}
-	var all resourceCollection
-	if _, err := s.get(service.Jobs.Path, &all); err != nil {
+	all, err := s.members(service.Jobs.Path, maxParts)
+	if err != nil {
 		return err
 	}
-	for _, one := range all.Members[:min(len(all.Members), maxParts)] {
+	for _, one := range all {
 		if err := s.delete(one.Path); err != nil {
 			return err
 		}

@@ -32,6 +32,8 @@ type foreignBMC struct {
 	writes []string // METHOD PATH BODY of each change that was taken
 	// attributes are those of an iDRAC; nil: it is none.
 	attributes map[string]any
+	// rename serves resources under other paths.
+	rename map[string]string
 }
 
 const attributesPath = "/redfish/v1/Managers/bmc/Attributes"
@@ -71,7 +73,11 @@ func (f *foreignBMC) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (f *foreignBMC) read(w http.ResponseWriter, r *http.Request) {
 	path := r.URL.Path
-	if r.URL.Path = strings.TrimSuffix(path, "/SD"); f.show == nil {
+	r.URL.Path = strings.TrimSuffix(path, "/SD")
+	if other, ok := f.rename[path]; ok {
+		r.URL.Path = other
+	}
+	if f.show == nil {
 		f.BMC.ServeHTTP(w, r)
 		return
 	}

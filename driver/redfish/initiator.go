@@ -121,11 +121,11 @@ func (s *bmcSession) initiators() ([]*networkDeviceFunction, error) {
 	}
 	var out []*networkDeviceFunction
 	for _, list := range lists {
-		var all resourceCollection
-		if _, err := s.get(list.Path, &all); err != nil {
+		all, err := s.members(list.Path, maxParts)
+		if err != nil {
 			return nil, err
 		}
-		for _, member := range all.Members[:min(len(all.Members), maxParts)] {
+		for _, member := range all {
 			f, err := s.function(member.Path)
 			if err != nil {
 				return nil, err

@@ -59,11 +59,11 @@ func forEachMember[T any](s *bmcSession, list resourceLink, fn func(T)) error {
 	if list.Path == "" {
 		return nil
 	}
-	var all resourceCollection
-	if _, err := s.get(list.Path, &all); err != nil {
+	all, err := s.members(list.Path, maxParts)
+	if err != nil {
 		return err
 	}
-	for _, member := range all.Members[:min(len(all.Members), maxParts)] {
+	for _, member := range all {
 		var doc T
 		if _, err := s.get(member.Path, &doc); err != nil {
 			return err

@@ -124,11 +124,11 @@ func (s *bmcSession) drives() ([]*virtualMedia, error) {
 	}
 	var out []*virtualMedia
 	for _, list := range lists {
-		var all resourceCollection
-		if _, err := s.get(list, &all); err != nil {
+		all, err := s.members(list, maxSlots)
+		if err != nil {
 			return nil, err
 		}
-		for _, member := range all.Members {
+		for _, member := range all {
 			if len(out) >= maxSlots {
 				return out, nil
 			}
@@ -159,13 +159,13 @@ func (s *bmcSession) managerMedia(sys *computerSystem) ([]string, error) {
 			return nil, err
 		}
 		if top.Managers.Path != "" {
-			var all resourceCollection
-			if _, err := s.get(top.Managers.Path, &all); err != nil {
+			all, err := s.members(top.Managers.Path, maxSlots)
+			if err != nil {
 				return nil, err
 			}
 			// Several managers, none of them said to be this system's: not ours to guess.
-			if len(all.Members) == 1 {
-				managers = all.Members
+			if len(all) == 1 {
+				managers = all
 			}
 		}
 	}

@@ -22,7 +22,9 @@ func TestAgainstProgram(t *testing.T) {
 	if address == "" {
 		t.Skip("SALVOR_REDFISH names no service")
 	}
-	image := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.Copy(w, strings.NewReader(strings.Repeat("x", 1<<20))) }))
+	image := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.Copy(w, strings.NewReader(strings.Repeat("x", 1<<20)))
+	}))
 	defer image.Close()
 	n := node(address)
 	n.DriverInfo[UsernameKey], n.DriverInfo[PasswordKey] = os.Getenv("SALVOR_REDFISH_USER"), os.Getenv("SALVOR_REDFISH_PASSWORD")

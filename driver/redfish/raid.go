@@ -85,11 +85,11 @@ func (s *bmcSession) controllers() ([]*storageController, error) {
 			}
 			c.disks = append(c.disks, d)
 		}
-		var all resourceCollection
-		if _, err := s.get(c.Volumes.Path, &all); err != nil {
+		all, err := s.members(c.Volumes.Path, maxParts)
+		if err != nil {
 			return nil, err
 		}
-		for _, at := range all.Members[:min(len(all.Members), maxParts)] {
+		for _, at := range all {
 			v := &raidVolume{path: at.Path}
 			if _, err := s.get(at.Path, v); err != nil {
 				return nil, err

@@ -172,17 +172,17 @@ func (s *bmcSession) one(at string, args metal.Object) (string, error) {
 	if id == "" {
 		return "", problem.Invalidf("the argument id is missing")
 	}
-	var all resourceCollection
-	if _, err := s.get(at, &all); err != nil {
+	all, err := s.members(at, maxParts)
+	if err != nil {
 		return "", err
 	}
-	i := slices.IndexFunc(all.Members, func(l resourceLink) bool {
+	i := slices.IndexFunc(all, func(l resourceLink) bool {
 		return strings.HasSuffix(strings.TrimRight(l.Path, "/"), "/"+url.PathEscape(id))
 	})
 	if i < 0 {
 		return "", problem.NotFoundf("the BMC has no subscription %s", driver.Sanitize(id))
 	}
-	return all.Members[i].Path, nil
+	return all[i].Path, nil
 }
 
 func (s *bmcSession) subscription(at string, args metal.Object) (any, error) {

@@ -1,0 +1,110 @@
+package redfish
+
+import (
+	"strings"
+	"testing"
+
+	"salvor/driver"
+	"salvor/metal"
+	"salvor/test/must"
+)
+
+// setting reads one BIOS setting.
+func setting(t *testing.T, n *metal.Node, name string) metal.BIOSSetting {
+	t.Helper()
+	for _, s := range must.Get(BIOS{&Driver{}}.BIOSSettings(t.Context(), n))(t) {
+		if s.Name == name {
+			return s
+		}
+	}
+	t.Fatalf("there is no setting %s", name)
+	return metal.BIOSSetting{}
+}
+
+// TestBIOSRegistryNames: the registry is found under another version than the one that the BIOS names, and under none (iDRAC9, GB200).
+func TestBIOSRegistryNames(t *testing.T) {
+	for _, c := range []struct{ named, member string }{
+		{"BiosRegistry.1.0", "BiosRegistry"}, {"BiosRegistry.v1_0_3", "BiosRegistry.v1_0_0"}, {"BiosAttributeRegistry.v1_0_3", "BiosAttributeRegistry.v1_0_0"}, {"", "BiosAttributeRegistryG1.1.0.0"},
+	} {
+		f := &foreignBMC{show: func(path string, doc map[string]any) {
+			switch {
+			case strings.HasSuffix(path, "/Bios"):
+				doc["AttributeRegistry"] = c.named
+			case strings.HasSuffix(path, "/Registries"):
+				doc["Members"] = []any{map[string]any{"@odata.id": path + "/Base.1.0"}, map[string]any{"@odata.id": path + "/" + c.member}}
+			}
+		}}
+		f.rename = map[string]string{"/redfish/v1/Registries/" + c.member: "/redfish/v1/Registries/BiosRegistry"}
+		if got := setting(t, startForeign(t, f), "Cores").AttributeType; got != "Integer" {
+			t.Errorf("%+v: the type is %q", c, got)
+		}
+	}
+}
+
+// TestPasswordHashesAreHidden: whoever reads BIOS settings does not get the hash of the setup password.
+func TestPasswordHashesAreHidden(t *testing.T) {
+	const hash = "19D28380D5860B4D3E4A4A2A9D1F0C55"
+	f := &foreignBMC{show: func(path string, doc map[string]any) {
+		if attributes, ok := doc["Attributes"].(map[string]any); ok {
+			attributes["SHA256SetupPassword"], attributes["SHA256SetupPasswordSalt"], attributes["PasswordStatus"] = hash, hash, "Unlocked"
+		}
+	}}
+	n := startForeign(t, f)
+	if v := setting(t, n, "SHA256SetupPassword").Value; v != nil {
+		t.Errorf("the hash is %s", *v)
+	}
+	if v := setting(t, n, "SHA256SetupPasswordSalt").Value; v != nil {
+		t.Errorf("the salt is %s", *v)
+	}
+	if v := setting(t, n, "PasswordStatus").Value; v == nil || *v != "Unlocked" {
+		t.Errorf("the status is %v", v)
+	}
+}
+
+// TestApplyTime: settings are handed over with the time at which the BMC applies them, and without where it refuses that.
+func TestApplyTime(t *testing.T) {
+	for _, refuses := range []bool{false, true} {
+		f := &foreignBMC{
+			show: func(path string, doc map[string]any) {
+				if strings.HasSuffix(path, "/Bios") {
+					doc["@Redfish.Settings"].(map[string]any)["SupportedApplyTimes"] = []string{"OnReset", "AtMaintenanceWindowStart"}
+				}
+			},
+			refuse: func(_, _ string, body map[string]any) (int, string, []string) {
+				if refuses && body["@Redfish.SettingsApplyTime"] != nil {
+					return 400, "Base.1.8.PropertyUnknown", []string{"ApplyTime"}
+				}
+				return 0, "", nil
+			},
+		}
+		n := startForeign(t, f)
+		step := metal.Step{Interface: "bios", Step: "apply_configuration", Args: metal.Object{"settings": []any{map[string]any{"name": "Cores", "value": "8"}}}}
+		must.Get(BIOS{&Driver{Locks: &driver.AddressLocks{}}}.RunStep(t.Context(), n, step))(t)
+		want := `PATCH /Systems/1/Bios/Settings {"@Redfish.SettingsApplyTime":{"ApplyTime":"OnReset"},"Attributes":{"Cores":8}}`
+		if refuses {
+			want = `PATCH /Systems/1/Bios/Settings {"Attributes":{"Cores":8}}`
+		}
+		if taken := f.taken(); len(taken) != 2 || taken[0] != want {
+			t.Errorf("the BMC took %q, want %q first", taken, want)
+		}
+	}
+}
+
+// TestPagedList: a drive on the second page of a list is found.
+func TestPagedList(t *testing.T) {
+	f := &foreignBMC{show: func(path string, doc map[string]any) {
+		list := "/redfish/v1/Managers/bmc/VirtualMedia"
+		switch path {
+		case list:
+			doc["Members"], doc["Members@odata.nextLink"] = []any{map[string]any{"@odata.id": list + "/Floppy"}}, list+"/more"
+		case list + "/more":
+			doc["Members"] = []any{map[string]any{"@odata.id": list + "/Cd"}}
+			delete(doc, "error")
+		}
+	}}
+	f.rename = map[string]string{"/redfish/v1/Managers/bmc/VirtualMedia/more": "/redfish/v1/Managers/bmc/VirtualMedia"}
+	b := must.Get((&Driver{}).DescribeBMC(t.Context(), startForeign(t, f)))(t)
+	if strings.Join(b.Drives, " ") != "Floppy CD DVD" {
+		t.Errorf("drives %q", b.Drives)
+	}
+}
