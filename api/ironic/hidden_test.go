@@ -118,6 +118,8 @@ func TestAPasswordGoesToNoOtherHost(t *testing.T) {
 	}{
 		{member, 400, "redfish_password", `[{"op":"replace","path":"/driver_info/redfish_address","value":"http://192.0.2.66"}]`},
 		{member, 400, "redfish_password", `[{"op":"add","path":"/driver_info/redfish_verify_ca","value":false}]`},
+		{member, 400, "redfish_password", `[{"op":"add","path":"/driver_info/redfish_tls_legacy","value":true}]`},
+		{member, 400, "redfish_password", `[{"op":"add","path":"/driver_info/redfish_quirks","value":"tls_minimum=1.0"}]`},
 		{member, 400, "redfish_password", `[{"op":"remove","path":"/driver_info/redfish_address"}]`},
 		{member, 400, "ipmi_password", `[{"op":"add","path":"/driver_info/ipmi_address","value":"192.0.2.66"}]`},
 		{member, 400, "redfish_password", `[{"op":"replace","path":"/driver_info/redfish_address","value":"http://192.0.2.66"},{"op":"replace","path":"/driver_info/redfish_password","value":"******"}]`},

@@ -32,9 +32,10 @@ func (c *ironicCall) loginGiven(before, after metal.Object, ops []patchOp) error
 	return nil
 }
 
-// placesController tells the keys of driver_info that say where the controller is and whether its certificate is looked at.
+// placesController tells the keys of driver_info that say where the controller is, and how TLS protects what is sent there.
 func placesController(key string) bool {
-	return strings.HasSuffix(key, "_address") || strings.HasSuffix(key, "_port") || strings.HasSuffix(key, "_verify_ca")
+	return strings.HasSuffix(key, "_address") || strings.HasSuffix(key, "_port") || strings.HasSuffix(key, "_verify_ca") ||
+		strings.Contains(key, "_tls_") || strings.HasSuffix(key, "_quirks")
 }
 
 // targetPlaces are the properties that say where a volume target is.

@@ -60,7 +60,10 @@ func (s *bmcSession) setPower(ctx context.Context, want metal.Power) error {
 	if err != nil {
 		return err
 	}
-	return s.provePower(ctx, want, refusal)
+	if err := s.provePower(ctx, want, refusal); err != nil || want != metal.PowerOff {
+		return err
+	}
+	return s.conf.facts.settle(ctx)
 }
 
 // reset sends the first of the types that the BMC allows. An error means that the

@@ -5,6 +5,7 @@ import (
 	"io"
 	"log"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -187,5 +188,20 @@ func TestTLSProfiles(t *testing.T) {
 	n.DriverInfo[TLSMinimumKey] = "0.9"
 	if _, err := (&Driver{}).PowerState(t.Context(), n); !problem.Is(err, problem.Invalid) || !strings.Contains(err.Error(), "1.0, 1.1, 1.2, 1.3") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestPageOfQuirks: docs/hardware.md has each kind and each row.
+func TestPageOfQuirks(t *testing.T) {
+	page := string(must.Get(os.ReadFile("../../docs/hardware.md"))(t))
+	for kind := range quirkValues {
+		if !strings.Contains(page, "| `"+string(kind)+"` |") {
+			t.Errorf("the page lacks the kind %s", kind)
+		}
+	}
+	for _, q := range quirks {
+		if !strings.Contains(page, "`"+string(q.kind)+"="+q.value+"` | "+q.source+" |") {
+			t.Errorf("the page lacks the row %s=%s of %s", q.kind, q.value, q.source)
+		}
 	}
 }
