@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -274,6 +275,9 @@ func checkCertificate(text string) error {
 	return nil
 }
 
+// callbackPath is what may follow the port: agents behind one address have a name each, as Metal3's FakeIPA has the node's id.
+var callbackPath = regexp.MustCompile(`^(/[A-Za-z0-9_-]{1,64})?/?$`)
+
 // checkCallback refuses an address at which no agent could ever be called. None at all
 // is allowed, as in Ironic: an agent that takes no commands has no door.
 func (s *Nodes) checkCallback(text string) error {
@@ -284,8 +288,8 @@ func (s *Nodes) checkCallback(text string) error {
 	if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return problem.Invalidf("Invalid callback_url: want http://HOST:PORT or https://HOST:PORT")
 	}
-	if strings.Trim(u.Path, "/") != "" || u.Opaque != "" {
-		return problem.Invalidf("Invalid callback_url: it must end with the port")
+	if u.Opaque != "" || !callbackPath.MatchString(u.EscapedPath()) {
+		return problem.Invalidf("Invalid callback_url: after the port there may be one name of letters, digits, hyphens and underscores, such as the id of the node")
 	}
 	port, err := callbackPort(u)
 	if err != nil {

@@ -231,6 +231,18 @@ func TestFailureOfAWish(t *testing.T) {
 	}
 }
 
+// TestAVendorCommandLeavesLastError: clients read their own operations from it, such as baremetal-operator before it powers off.
+func TestAVendorCommandLeavesLastError(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Active)
+	b.gear.refuses = problem.Invalidf("it does not like it")
+	b.run(t)
+	_, err := b.say(t, metal.Question{Class: job.Command, Kind: "vendor command", Args: metal.VendorCall{Method: "m"}})
+	if n := b.read(t); !problem.Is(err, problem.Invalid) || n.LastError != "" {
+		t.Errorf("%v; the node says %q", err, n.LastError)
+	}
+}
+
 // TestSentOnce: a command that cannot be repeated is not, whoever died over it.
 func TestSentOnce(t *testing.T) {
 	t.Parallel()

@@ -96,7 +96,7 @@ func TestCallbacksLeadNowhereElse(t *testing.T) {
 	token := m.token()
 	for _, bad := range []string{
 		"http://127.0.0.1:" + port, "http://[::1]:" + port, "http://[::ffff:127.0.0.1]:" + port, "http://0.0.0.0:" + port, "http://169.254.169.254", "http://[fe80::1%25lo]:9999", "http://10.0.0.1:9999", "http://[64:ff9b::7f00:1]:9999",
-		"http://u:p@192.0.2.1:9999", "http://192.0.2.1:22", "http://192.0.2.1:0", "http://192.0.2.1:70000", "http://192.0.2.1:9999/v1/nodes", "http://192.0.2.1:9999?x=y", "http://192.0.2.1:9999#x", "file:///etc/passwd",
+		"http://u:p@192.0.2.1:9999", "http://192.0.2.1:22", "http://192.0.2.1:0", "http://192.0.2.1:70000", "http://192.0.2.1:9999/v1/nodes", "http://192.0.2.1:9999/..", "http://192.0.2.1:9999/%2e%2e", "http://192.0.2.1:9999/a%2fb", "http://192.0.2.1:9999?x=y", "http://192.0.2.1:9999#x", "file:///etc/passwd",
 		"gopher://192.0.2.1:9999", "ftp://192.0.2.1", "//192.0.2.1", "192.0.2.1:9999", "http:192.0.2.1", w.server.URL,
 	} {
 		if a := m.sendHeartbeat(bad, token); a.status != 400 {
