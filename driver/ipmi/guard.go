@@ -3,6 +3,7 @@ package ipmi
 import (
 	"bytes"
 	"crypto/hmac"
+	"sync/atomic"
 
 	"github.com/bougou/go-ipmi/pkg/crypto"
 	"github.com/bougou/go-ipmi/pkg/types"
@@ -24,6 +25,12 @@ type sessionGuard struct {
 	username  string
 	key       []byte // K1; nil: nothing can be authenticated
 	inSession bool
+	// otherSuite: an answer opened a session with other algorithms than were asked for.
+	otherSuite atomic.Bool
+	// opened: the BMC has opened a session with one of the suites.
+	opened atomic.Bool
+	// loginUnanswered: the BMC has opened a session, and has not answered the login (RAKP 1), whatever it did of other suites.
+	loginUnanswered atomic.Bool
 }
 
 // sessionAlgorithms of a session: authentication, integrity, confidentiality.
@@ -63,6 +70,7 @@ func (g *sessionGuard) sent(b []byte) {
 		g.asked = sessionAlgorithms{p[12], p[20], p[28]}
 		g.key, g.bmc, g.inSession = nil, nil, false
 	case kind == payloadRAKP1 && len(p) >= 28 && len(p) >= 28+int(p[27]):
+		g.loginUnanswered.Store(true)
 		g.console, g.role, g.username = bytes.Clone(p[8:24]), p[24], string(p[28:28+int(p[27])])
 	case kind == payloadRAKP3:
 		g.inSession = true
@@ -79,10 +87,15 @@ func (g *sessionGuard) admits(b []byte) bool {
 	case kind == payloadOpenAnswer:
 		// A refusal carries a status and no algorithms.
 		if len(p) >= 36 && p[1] == 0 {
-			return g.asked == sessionAlgorithms{p[16], p[24], p[32]}
+			if g.asked != (sessionAlgorithms{p[16], p[24], p[32]}) {
+				g.otherSuite.Store(true)
+				return false
+			}
+			g.opened.Store(true)
 		}
 		return true
 	case kind == payloadRAKP2:
+		g.loginUnanswered.Store(false)
 		if len(p) >= 40 && p[1] == 0 && !g.inSession {
 			g.bmc = bytes.Clone(p[8:24])
 		}

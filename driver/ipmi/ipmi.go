@@ -4,14 +4,19 @@
 package ipmi
 
 import (
+	"cmp"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
+
+	"github.com/bougou/go-ipmi/pkg/types"
 
 	"salvor/driver"
 	"salvor/metal"
@@ -26,6 +31,8 @@ const (
 	UsernameKey = "ipmi_username"
 	PasswordKey = "ipmi_password"
 	CipherKey   = "ipmi_cipher_suite"
+	PrivKey     = "ipmi_priv_level"
+	BMCKeyKey   = "ipmi_hex_kg_key"
 )
 
 // Properties describes the keys of driver_info.
@@ -35,6 +42,8 @@ var Properties = map[string]string{
 	UsernameKey: "User name, up to 16 bytes; the null user by default.",
 	PasswordKey: "Password, up to 20 bytes.",
 	CipherKey:   "Cipher suite of IPMI 2.0; without it 3 is tried, then 17.",
+	PrivKey:     "Privilege level of the session: ADMINISTRATOR (the default), OPERATOR, USER or CALLBACK.",
+	BMCKeyKey:   "The BMC's own key (Kg) as hexadecimal digits, up to 40. ipmitool speaks with such a BMC.",
 }
 
 // Client names how BMCs are spoken to.
@@ -75,21 +84,30 @@ type ipmiSettings struct {
 	username string
 	password secret.Value
 	ciphers  []int // in the order to try
+	level    string
+	bmcKey   secret.Value // in hexadecimal digits; empty: the BMC has none
 }
 
 // What the protocol's fields hold.
 const (
 	maxUsername = 16
 	maxPassword = 20
+	maxBMCKey   = 20
 	defaultPort = 623
 )
 
 // suites are the cipher suites that may be asked for (IPMI 2.0, table 22-20).
 var suites = []int{2, 3, 7, 8, 11, 12, 16, 17}
 
+// privilegeLevels are those of a session by their names in driver_info (IPMI 2.0, 6.8).
+var privilegeLevels = map[string]types.PrivilegeLevel{
+	"CALLBACK": types.PrivilegeLevelCallback, "USER": types.PrivilegeLevelUser, "OPERATOR": types.PrivilegeLevelOperator, "ADMINISTRATOR": types.PrivilegeLevelAdministrator,
+}
+
 // parseDriverInfo takes the settings out of a record. All errors are Invalid.
 func parseDriverInfo(n *metal.Node) (ipmiSettings, error) {
-	s := ipmiSettings{host: n.Info(AddressKey), port: defaultPort, username: n.Info(UsernameKey), password: secret.New(n.Info(PasswordKey)), ciphers: []int{3, 17}}
+	s := ipmiSettings{host: n.Info(AddressKey), port: defaultPort, username: n.Info(UsernameKey), password: secret.New(n.Info(PasswordKey)), ciphers: []int{3, 17},
+		level: cmp.Or(strings.ToUpper(n.Info(PrivKey)), "ADMINISTRATOR"), bmcKey: secret.New(n.Info(BMCKeyKey))}
 	if s.host == "" {
 		return s, problem.Invalidf("driver_info lacks %s", AddressKey)
 	}
@@ -108,6 +126,12 @@ func parseDriverInfo(n *metal.Node) (ipmiSettings, error) {
 	}
 	if len(s.password.Reveal()) > maxPassword {
 		return s, problem.Invalidf("%s is longer than %d bytes", PasswordKey, maxPassword)
+	}
+	if _, known := privilegeLevels[s.level]; !known {
+		return s, problem.Invalidf("%s must be ADMINISTRATOR, OPERATOR, USER or CALLBACK", PrivKey)
+	}
+	if key, err := hex.DecodeString(s.bmcKey.Reveal()); err != nil || len(key) > maxBMCKey {
+		return s, problem.Invalidf("%s must be hexadecimal digits, two for each of up to %d bytes", BMCKeyKey, maxBMCKey)
 	}
 	if text := n.Info(CipherKey); text != "" {
 		cipher, err := strconv.Atoi(text)
@@ -173,7 +197,7 @@ func (d *Driver) session(ctx context.Context, conf ipmiSettings, fn func(context
 	if err := driver.CheckLease(ctx); err != nil {
 		return driver.Trouble(err)
 	}
-	login := driver.Login{Address: "ipmi " + conf.address(), Username: conf.username, Password: conf.password, Method: fmt.Sprint(conf.ciphers), UsernameKey: UsernameKey, PasswordKey: PasswordKey}
+	login := driver.Login{Address: "ipmi " + conf.address(), Username: conf.username, Password: conf.password, Method: fmt.Sprint(conf.ciphers, conf.level, conf.bmcKey.Empty()), UsernameKey: UsernameKey, PasswordKey: PasswordKey}
 	if err := d.Logins.Pass(ctx, login); err != nil {
 		return err
 	}
@@ -194,6 +218,9 @@ func (d *Driver) session(ctx context.Context, conf ipmiSettings, fn func(context
 	}
 	switch d.Client {
 	case "", Native:
+		if !conf.bmcKey.Empty() { // the client in Go knows no such keys
+			return fn(ctx, &ipmitoolRunner{conf: conf, program: d.Program})
+		}
 		return runInLANSession(ctx, conf, fn)
 	case IPMITool:
 		return fn(ctx, &ipmitoolRunner{conf: conf, program: d.Program})
@@ -242,7 +269,7 @@ func classifyCompletionCode(code byte) error {
 	case codeNoParameter, codeBadCommand, codeBadField:
 		return problem.Unsupportedf("the BMC cannot do it: %w", c)
 	case codePrivilege:
-		return problem.Invalidf("%s lacks the privilege of an administrator: %w", UsernameKey, c)
+		return problem.Invalidf("the command needs more privilege than the session has; look at %s, and at what the BMC allows %s: %w", PrivKey, UsernameKey, c)
 	}
 	return problem.Unavailablef("the BMC refuses: %w", c)
 }

@@ -42,7 +42,7 @@ func runInLANSession(ctx context.Context, conf ipmiSettings, fn func(context.Con
 		suites = append(suites, types.CipherSuiteID(c))
 	}
 	wire := &filteredDialer{ctx: ctx, address: conf.address(), api: api, guard: sessionGuard{password: conf.password}}
-	api.WithUDPProxy(wire).WithCipherSuiteID(suites...).WithMaxPrivilegeLevel(types.PrivilegeLevelAdministrator)
+	api.WithUDPProxy(wire).WithCipherSuiteID(suites...).WithMaxPrivilegeLevel(privilegeLevels[conf.level])
 	l := &lanSession{api: api, conf: conf, wire: wire}
 	if err := api.Connect(ctx); err != nil {
 		// Without a session there is nobody to say goodbye to; this only closes the socket.
@@ -70,6 +70,10 @@ func (l *lanSession) send(ctx context.Context, netFn, command byte, data ...byte
 	return answer.Response, nil
 }
 
+// fewTries is how often a login is tried that a BMC does not answer, or answers otherwise than was asked: a datagram may have been lost or
+// forged.
+const fewTries = 2
+
 // fault gives an error of the library its kind.
 func (l *lanSession) fault(ctx context.Context, err error) error {
 	var known *problem.Error
@@ -80,6 +84,13 @@ func (l *lanSession) fault(ctx context.Context, err error) error {
 		return classifyCompletionCode(byte(answer.CompletionCode()))
 	}
 	text := err.Error()
+	silent := l.wire.guard.loginUnanswered.Load()
+	switch other, opened := l.wire.guard.otherSuite.Load(), l.wire.guard.opened.Load(); {
+	case other && opened && !silent: // the login failed with the suite that the BMC has; the library tells of the last one
+		return problem.Invalidf("%w %s or %s", driver.ErrLogin, UsernameKey, PasswordKey)
+	case other && !opened:
+		return problem.Tries(fewTries, problem.Unavailablef("the BMC, or somebody on the way, answers with another cipher suite than %v; set %s to one that the BMC has, often 3", l.conf.ciphers, CipherKey))
+	}
 	if refusal := l.refusal(text); refusal != nil {
 		return refusal
 	}
@@ -92,6 +103,8 @@ func (l *lanSession) fault(ctx context.Context, err error) error {
 		return driver.Trouble(ctx.Err())
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return driver.Trouble(syscall.ECONNREFUSED)
+	case silent && ctx.Err() == nil:
+		return problem.Tries(fewTries, problem.Unavailablef("the BMC opens a session and does not answer the login; some do so where %s or %s is wrong", UsernameKey, PasswordKey))
 	case errors.As(err, &timeout) && timeout.Timeout(), strings.Contains(text, "no datagram matched"):
 		return driver.Trouble(context.DeadlineExceeded)
 	}
@@ -114,7 +127,7 @@ func (l *lanSession) refusal(text string) error {
 		hasCode(types.RmcpStatusCodeUnauthorizedName, types.RmcpStatusCodeInvalidIntegrityCheckValue, types.RmcpStatusCodeInvalidNameLength):
 		return problem.Invalidf("%w %s or %s", driver.ErrLogin, UsernameKey, PasswordKey)
 	case hasCode(types.RmcpStatusCodeUnauthorizedRoleOfPriLevel, types.RmcpStatusCodeInvalidRole):
-		return problem.Invalidf("%s lacks the privilege of an administrator", UsernameKey)
+		return problem.Invalidf("the BMC does not let %s have the privilege level %s; set %s to a lower one", UsernameKey, l.conf.level, PrivKey)
 	case hasCode(types.RmcpStatusCodeNoResToCreateSess, types.RmcpStatusCodeNoResToCreateSessAtRole):
 		return problem.Unavailablef("the BMC has no session free")
 	case hasCode(types.RmcpStatusCodeInvalidAuthAlg, types.RmcpStatusCodeInvalidIntegrityAlg, types.RmcpStatusCodeInvalidConfidentAlg,

@@ -2,6 +2,7 @@ package ipmi
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync/atomic"
 
@@ -52,11 +53,17 @@ func (s *datagramFilter) Read(b []byte) (int, error) {
 		if code := sessionStatus(b[:n]); code > 0 && code < 32 {
 			s.dialer.refused.Or(1 << code)
 		}
-		if s.dialer.guard.admits(b[:n]) && isParsableDatagram(s.dialer.api, b[:n]) {
+		admitted := s.dialer.guard.admits(b[:n])
+		if kind, _ := splitPayload(b[:n]); kind == payloadOpenAnswer && !admitted {
+			return 0, errOtherSuite // there is nothing to wait for
+		}
+		if admitted && isParsableDatagram(s.dialer.api, b[:n]) {
 			return n, nil
 		}
 	}
 }
+
+var errOtherSuite = errors.New("the BMC answers with another cipher suite")
 
 // isParsableDatagram has the library parse and decrypt a datagram here, where its panic ends
 // nothing. A datagram that it parses to an error is let through: it copes with that.

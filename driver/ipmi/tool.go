@@ -47,9 +47,12 @@ func (t *ipmitoolRunner) run(ctx context.Context, netFn, command byte, data ...b
 	if err := driver.CheckLease(ctx); err != nil {
 		return nil, driver.Trouble(err)
 	}
-	args := []string{"-v", "-I", "lanplus", "-H", t.conf.host, "-p", strconv.Itoa(t.conf.port), "-L", "ADMINISTRATOR", "-C", strconv.Itoa(t.conf.ciphers[t.cipher]), "-f", passwordFile}
+	args := []string{"-v", "-I", "lanplus", "-H", t.conf.host, "-p", strconv.Itoa(t.conf.port), "-L", t.conf.level, "-C", strconv.Itoa(t.conf.ciphers[t.cipher]), "-f", passwordFile}
 	if t.conf.username != "" {
 		args = append(args, "-U", t.conf.username)
+	}
+	if !t.conf.bmcKey.Empty() {
+		args = append(args, "-K")
 	}
 	args = append(args, "raw", fmt.Sprintf("0x%02x", netFn), fmt.Sprintf("0x%02x", command))
 	for _, b := range data {
@@ -61,6 +64,13 @@ func (t *ipmitoolRunner) run(ctx context.Context, netFn, command byte, data ...b
 	}
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/", "LC_ALL=C"}
+	if key, _ := hex.DecodeString(t.conf.bmcKey.Reveal()); len(key) > 0 {
+		if bytes.IndexByte(key, 0) >= 0 {
+			return nil, problem.Invalidf("%s has a zero byte, which ipmitool takes only where everybody on this machine could read it; give the BMC another key", BMCKeyKey)
+		}
+		// The environment of a process is readable by its user alone; its arguments are not.
+		cmd.Env = append(cmd.Env, "IPMI_KGKEY="+string(key))
+	}
 	password, err := pipeOf(t.conf.password)
 	if err != nil {
 		return nil, fmt.Errorf("ipmitool: %w", err)
