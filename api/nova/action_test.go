@@ -78,22 +78,22 @@ func TestEveryStateEveryAction(t *testing.T) {
 					w.as(boss)
 				}
 				got := w.ask("POST", "/servers/"+id+"/action", "2.87", a.body)
-				where := fmt.Sprintf("%s in %s, task %q, locked %v: %d %s", a.body, state, v.task, v.locked, got.status, got.body)
+				where := fmt.Sprintf("%s in %s, task %q, locked %v: %d %s", a.body, state, v.task, v.locked, got.Status, got.Body)
 				name, message := got.fault()
 				switch {
 				case v.locked && !a.locked:
-					if got.status != 409 || name != "conflictingRequest" || message != "Instance "+id+" is locked" {
+					if got.Status != 409 || name != "conflictingRequest" || message != "Instance "+id+" is locked" {
 						t.Error(where)
 					}
 				case !slices.Contains(a.from, state):
-					if want := fmt.Sprintf("Cannot '%s' instance %s while it is in vm_state %s", a.word, id, state); got.status != 409 || message != want {
+					if want := fmt.Sprintf("Cannot '%s' instance %s while it is in vm_state %s", a.word, id, state); got.Status != 409 || message != want {
 						t.Error(where)
 					}
 				case v.task != "" && !a.during:
-					if want := fmt.Sprintf("Cannot '%s' instance %s while it is in task_state %s", a.word, id, v.task); got.status != 409 || message != want {
+					if want := fmt.Sprintf("Cannot '%s' instance %s while it is in task_state %s", a.word, id, v.task); got.Status != 409 || message != want {
 						t.Error(where)
 					}
-				case got.status != a.status:
+				case got.Status != a.status:
 					t.Error(where)
 				}
 			}
@@ -106,15 +106,15 @@ func TestRescue(t *testing.T) {
 	id := w.active()
 	action := "/servers/" + id + "/action"
 	a := w.want(200, "POST", action, "2.1", `{"rescue": {"adminPass": "hush-hush"}}`)
-	if a.body != `{"adminPass":"hush-hush"}` {
-		t.Error(a.body)
+	if a.Body != `{"adminPass":"hush-hush"}` {
+		t.Error(a.Body)
 	}
-	o := w.want(200, "GET", "/servers/"+id, "2.1", "").objectSchema(t)
+	o := w.want(200, "GET", "/servers/"+id, "2.1", "").Object(t)
 	if at(o, "server", "status") != "ACTIVE" || at(o, "server", "OS-EXT-STS:task_state") != "rescuing" {
 		t.Error(o)
 	}
 	w.finish(id, compute.Rescued, compute.PowerOn)
-	if o = w.want(200, "GET", "/servers/"+id, "2.1", "").objectSchema(t); at(o, "server", "status") != "RESCUE" || at(o, "server", "progress") != nil {
+	if o = w.want(200, "GET", "/servers/"+id, "2.1", "").Object(t); at(o, "server", "status") != "RESCUE" || at(o, "server", "progress") != nil {
 		t.Error(o)
 	}
 	w.want(409, "POST", action, "", `{"rescue": null}`)
@@ -122,7 +122,7 @@ func TestRescue(t *testing.T) {
 	w.finish(id, compute.Active, compute.PowerOn)
 	w.set(id, func(s *compute.Server) { s.Rescue = nil })
 
-	password, _ := w.want(200, "POST", action, "", `{"rescue": null}`).objectSchema(t)["adminPass"].(string)
+	password, _ := w.want(200, "POST", action, "", `{"rescue": null}`).Object(t)["adminPass"].(string)
 	if len(password) != 12 || strings.Contains(w.log.String(), password) || strings.Contains(w.log.String(), "hush-hush") {
 		t.Errorf("password %q, log %s", password, w.log)
 	}
@@ -142,7 +142,7 @@ func TestRescue(t *testing.T) {
 		}
 	}
 	queued := &compute.Image{Name: "late", Owner: projectA, Visibility: "private", Status: compute.ImageQueued, ContainerFormat: "bare", DiskFormat: "iso"}
-	w.must(w.services.Images.Create(t.Context(), queued, record.Asker{}))
+	must.OK(w, w.services.Images.Create(t.Context(), queued, record.Asker{}))
 	if _, message := w.want(400, "POST", action, "", `{"rescue": {"rescue_image_ref": "`+queued.ID+`"}}`).fault(); !strings.HasPrefix(message, "Requested rescue image '"+queued.ID+"' is not supported") {
 		t.Error(message)
 	}
@@ -155,12 +155,12 @@ func TestRescue(t *testing.T) {
 	w.want(200, "POST", action, "", `{"rescue": {"rescue_image_ref": "`+imageOne+`"}}`)
 	back()
 	none := &rescue.Image{Name: "plain", Source: rescue.Source{Kind: rescue.ISO, Access: rescue.NoAccess, LocationType: rescue.LocationFile, Location: "plain.iso"}}
-	w.must(w.services.RescueImages.Create(t.Context(), none, record.Asker{}))
-	if a := w.want(200, "POST", action, "", `{"rescue": {"rescue_image_ref": "`+none.ID+`"}}`); a.body != `{}` {
-		t.Errorf("a password for a system that takes none: %s", a.body)
+	must.OK(w, w.services.RescueImages.Create(t.Context(), none, record.Asker{}))
+	if a := w.want(200, "POST", action, "", `{"rescue": {"rescue_image_ref": "`+none.ID+`"}}`); a.Body != `{}` {
+		t.Errorf("a password for a system that takes none: %s", a.Body)
 	}
 	back()
-	w.must(w.services.RescueImages.Remove(t.Context(), none.ID, true, record.Asker{}))
+	must.OK(w, w.services.RescueImages.Remove(t.Context(), none.ID, true, record.Asker{}))
 	w.want(400, "POST", action, "", `{"rescue": {"rescue_image_ref": "`+none.ID+`"}}`)
 	w.set(id, func(s *compute.Server) { s.LaunchedAt = time.Time{} })
 	if _, message := w.want(409, "POST", action, "", `{"rescue": null}`).fault(); message != "Cannot 'rescue' instance "+id+" which has never been active" {
@@ -190,11 +190,11 @@ func TestLockReason(t *testing.T) {
 	id := w.active()
 	w.want(400, "POST", "/servers/"+id+"/action", "2.73", `{"lock": {"nonsense": 1}}`)
 	w.want(202, "POST", "/servers/"+id+"/action", "2.73", `{"lock": {"locked_reason": "mine"}}`)
-	o := w.want(200, "GET", "/servers/"+id, "2.73", "").objectSchema(t)
+	o := w.want(200, "GET", "/servers/"+id, "2.73", "").Object(t)
 	if at(o, "server", "locked") != true || at(o, "server", "locked_reason") != "mine" {
 		t.Error(o)
 	}
-	if l := w.want(200, "GET", "/servers?locked=true", "2.73", "").objectSchema(t)["servers"].([]any); len(l) != 1 {
+	if l := w.want(200, "GET", "/servers?locked=true", "2.73", "").Object(t)["servers"].([]any); len(l) != 1 {
 		t.Error(l)
 	}
 	w.want(409, "DELETE", "/servers/"+id, "", "")
@@ -220,13 +220,13 @@ func TestRebuild(t *testing.T) {
 	w := newWorld(t)
 	id := w.active()
 	a := w.want(202, "POST", "/servers/"+id+"/action", "2.57", `{"rebuild": {"imageRef": "`+imageOne+`", "name": "new", "metadata": {"k": "v"}, "user_data": "aGk="}}`)
-	o := a.objectSchema(t)
+	o := a.Object(t)
 	if at(o, "server", "status") != "REBUILD" || at(o, "server", "name") != "new" || at(o, "server", "metadata", "k") != "v" || at(o, "server", "user_data") != "aGk=" || at(o, "server", "adminPass") == nil {
-		t.Error(a.body)
+		t.Error(a.Body)
 	}
 	w.finish(id, compute.Active, compute.PowerOn)
 	w.want(400, "POST", "/servers/"+id+"/action", "", `{"rebuild": {"imageRef": "`+nothing+`"}}`)
-	w.must(w.store.Do(w.Context(), func(tx job.Tx) error { // no room for two disks
+	must.OK(w, w.store.Do(w.Context(), func(tx job.Tx) error { // no room for two disks
 		h, err := w.store.Hosts().Get(w.Context(), tx, hostOne)
 		if err != nil {
 			return err
@@ -245,10 +245,10 @@ func TestAttachments(t *testing.T) {
 	w := newWorld(t)
 	id := w.active()
 	v := &compute.Volume{Name: "data", Project: projectA, SizeGiB: 1, Status: compute.VolumeAvailable, Portal: "192.0.2.7:3260", IQN: "iqn.2026-01.example:data", LUN: 1}
-	w.must(w.services.Volumes.Create(t.Context(), v, record.Asker{}))
+	must.OK(w, w.services.Volumes.Create(t.Context(), v, record.Asker{}))
 	all := "/servers/" + id + "/os-volume_attachments"
 	body := `{"volumeAttachment": {"volumeId": "` + v.ID + `"}}`
-	o := w.want(200, "POST", all, "2.1", body).objectSchema(t)
+	o := w.want(200, "POST", all, "2.1", body).Object(t)
 	if at(o, "volumeAttachment", "volumeId") != v.ID || at(o, "volumeAttachment", "serverId") != id || !strings.HasPrefix(at(o, "volumeAttachment", "device").(string), "/dev/") {
 		t.Error(o)
 	}
@@ -259,11 +259,11 @@ func TestAttachments(t *testing.T) {
 		}
 	})
 	must.Get(w.services.Volumes.Update(t.Context(), v.ID, record.Asker{}, func(v *compute.Volume) error { v.Status = compute.VolumeInUse; return nil }))(w)
-	o = w.want(200, "GET", all+"/"+v.ID, "2.79", "").objectSchema(t)
+	o = w.want(200, "GET", all+"/"+v.ID, "2.79", "").Object(t)
 	if _, ok := at(o, "volumeAttachment").(map[string]any)["delete_on_termination"]; !ok {
 		t.Error(o)
 	}
-	if l := w.want(200, "GET", all, "2.1", "").objectSchema(t)["volumeAttachments"].([]any); len(l) != 1 {
+	if l := w.want(200, "GET", all, "2.1", "").Object(t)["volumeAttachments"].([]any); len(l) != 1 {
 		t.Error(l)
 	}
 	w.want(404, "GET", all+"/"+nothing, "", "")
@@ -278,17 +278,17 @@ func TestInstanceActions(t *testing.T) {
 	w := newWorld(t)
 	id := w.active()
 	a := w.want(202, "POST", "/servers/"+id+"/action", "", `{"os-stop": null}`)
-	request := a.header.Get("Openstack-Request-Id")
-	l := w.want(200, "GET", "/servers/"+id+"/os-instance-actions", "2.58", "").objectSchema(t)["instanceActions"].([]any)
+	request := a.Header.Get("Openstack-Request-Id")
+	l := w.want(200, "GET", "/servers/"+id+"/os-instance-actions", "2.58", "").Object(t)["instanceActions"].([]any)
 	if len(l) != 2 || at(l[0], "action") != "stop" || at(l[1], "action") != "create" || at(l[0], "request_id") != request || at(l[0], "user_id") != "ann" {
 		t.Fatal(l)
 	}
-	o := w.want(200, "GET", "/servers/"+id+"/os-instance-actions/"+request, "2.62", "").objectSchema(t)
+	o := w.want(200, "GET", "/servers/"+id+"/os-instance-actions/"+request, "2.62", "").Object(t)
 	if at(o, "instanceAction", "request_id") != request || at(o, "instanceAction", "events") == nil {
 		t.Error(o)
 	}
 	w.want(404, "GET", "/servers/"+id+"/os-instance-actions/req-x", "", "")
-	o = w.want(200, "GET", "/servers/"+id+"/os-instance-actions?limit=1", "2.58", "").objectSchema(t)
+	o = w.want(200, "GET", "/servers/"+id+"/os-instance-actions?limit=1", "2.58", "").Object(t)
 	if len(o["instanceActions"].([]any)) != 1 || o["links"] == nil {
 		t.Error(o)
 	}
@@ -298,7 +298,7 @@ func TestInstanceActions(t *testing.T) {
 func TestInstanceActionsOfALongTimeline(t *testing.T) {
 	w := newWorld(t)
 	id := w.active()
-	w.must(w.store.Do(t.Context(), func(tx job.Tx) error {
+	must.OK(w, w.store.Do(t.Context(), func(tx job.Tx) error {
 		for range 5000 {
 			if err := w.store.Append(tx, job.Event{Subject: compute.Subject(id), Type: "contact", Text: "seen"}); err != nil {
 				return err
@@ -307,7 +307,7 @@ func TestInstanceActionsOfALongTimeline(t *testing.T) {
 		return nil
 	}))
 	w.want(202, "POST", "/servers/"+id+"/action", "", `{"os-stop": null}`)
-	l := w.want(200, "GET", "/servers/"+id+"/os-instance-actions", "2.58", "").objectSchema(t)["instanceActions"].([]any)
+	l := w.want(200, "GET", "/servers/"+id+"/os-instance-actions", "2.58", "").Object(t)["instanceActions"].([]any)
 	if len(l) != 1 || at(l[0], "action") != "stop" {
 		t.Error(l)
 	}
@@ -319,7 +319,7 @@ func TestConsole(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- w.tellConsole(ctx, "login: ") }()
-	o := w.want(200, "POST", "/servers/"+id+"/action", "", `{"os-getConsoleOutput": {"length": 10}}`).objectSchema(t)
+	o := w.want(200, "POST", "/servers/"+id+"/action", "", `{"os-getConsoleOutput": {"length": 10}}`).Object(t)
 	stop()
 	if err := <-ended; err != nil || o["output"] != "login: " {
 		t.Errorf("%v, %v", o, err)

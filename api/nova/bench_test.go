@@ -15,7 +15,7 @@ import (
 func (w *world) addServers() {
 	w.Helper()
 	f := must.Get(w.services.Flavors.Get(w.Context(), "1"))(w)
-	w.must(w.store.Do(w.Context(), func(tx job.Tx) error {
+	must.OK(w, w.store.Do(w.Context(), func(tx job.Tx) error {
 		for i := range 1000 {
 			srv := &compute.Server{
 				Record: record.Record{ID: fmt.Sprintf("11111111-2222-4333-8444-%012d", i), CreatedAt: born, UpdatedAt: born}, Name: fmt.Sprintf("web-%d", i), Project: projectA, User: "ann",
@@ -40,7 +40,7 @@ func benchmark(b *testing.B, path, version string) {
 	w.addServers()
 	b.ReportAllocs()
 	for b.Loop() {
-		b.SetBytes(int64(len(w.want(200, "GET", path, version, "").body)))
+		b.SetBytes(int64(len(w.want(200, "GET", path, version, "").Body)))
 	}
 }
 

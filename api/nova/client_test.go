@@ -40,6 +40,7 @@ import (
 	"salvor/compute"
 	"salvor/job"
 	"salvor/record"
+	"salvor/test/fixture"
 	"salvor/test/must"
 	"salvor/test/program"
 )
@@ -210,27 +211,20 @@ func (c *cloud) gophercloudLife(version string) {
 	if _, err := servers.Rescue(ctx, client, made.ID, servers.RescueOpts{}).Extract(); !gophercloud.ResponseCodeIs(err, http.StatusConflict) {
 		c.Errorf("rescued twice: %v", err)
 	}
-	c.must(servers.Unrescue(ctx, client, made.ID).ExtractErr())
+	must.OK(c, servers.Unrescue(ctx, client, made.ID).ExtractErr())
 	c.await(client, made.ID, "ACTIVE")
-	c.must(servers.Stop(ctx, client, made.ID).ExtractErr())
+	must.OK(c, servers.Stop(ctx, client, made.ID).ExtractErr())
 	c.await(client, made.ID, "SHUTOFF")
-	c.must(servers.Start(ctx, client, made.ID).ExtractErr())
+	must.OK(c, servers.Start(ctx, client, made.ID).ExtractErr())
 	c.await(client, made.ID, "ACTIVE")
-	c.must(servers.Reboot(ctx, client, made.ID, servers.RebootOpts{Type: servers.SoftReboot}).ExtractErr())
+	must.OK(c, servers.Reboot(ctx, client, made.ID, servers.RebootOpts{Type: servers.SoftReboot}).ExtractErr())
 	c.await(client, made.ID, "ACTIVE")
 	c.gophercloudLists(client, made.ID, minor)
-	c.must(servers.Delete(ctx, client, made.ID).ExtractErr())
-	c.must(keypairs.Delete(ctx, client, key.Name, nil).ExtractErr())
-	deadline := time.Now().Add(20 * time.Second)
-	for {
-		if err := servers.Get(ctx, client, made.ID).Err; gophercloud.ResponseCodeIs(err, http.StatusNotFound) {
-			return
-		}
-		if time.Now().After(deadline) {
-			c.Fatal("a deleted server stays")
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	must.OK(c, servers.Delete(ctx, client, made.ID).ExtractErr())
+	must.OK(c, keypairs.Delete(ctx, client, key.Name, nil).ExtractErr())
+	fixture.Poll(c, "the deleted server is gone", func() bool {
+		return gophercloud.ResponseCodeIs(servers.Get(ctx, client, made.ID).Err, http.StatusNotFound)
+	})
 }
 
 // gophercloudLists reads what there is beside servers.
@@ -254,42 +248,42 @@ func (c *cloud) gophercloudLists(client *gophercloud.ServiceClient, id string, m
 		c.Errorf("%+v, %v", all, err)
 	}
 	_, err = hypervisors.Get(ctx, client, all[0].ID).Extract()
-	c.must(err)
+	must.OK(c, err)
 	pages, err = keypairs.List(client, nil).AllPages(ctx)
-	c.must(err)
+	must.OK(c, err)
 	if all, err := keypairs.ExtractKeyPairs(pages); err != nil || len(all) != 1 {
 		c.Errorf("%+v, %v", all, err)
 	}
 	pages, err = instanceactions.List(client, id, nil).AllPages(ctx)
-	c.must(err)
+	must.OK(c, err)
 	if all, err := instanceactions.ExtractInstanceActions(pages); err != nil || len(all) < 6 || all[0].Action != "reboot" {
 		c.Errorf("%+v, %v", all, err)
 	}
 	pages, err = availabilityzones.ListDetail(client).AllPages(ctx)
-	c.must(err)
+	must.OK(c, err)
 	if all, err := availabilityzones.ExtractAvailabilityZones(pages); err != nil || len(all) != 1 {
 		c.Errorf("%+v, %v", all, err)
 	}
 	pages, err = volumeattach.List(client, id).AllPages(ctx)
-	c.must(err)
+	must.OK(c, err)
 	if all, err := volumeattach.ExtractVolumeAttachments(pages); err != nil || len(all) != 0 {
 		c.Errorf("%+v, %v", all, err)
 	}
 	pages, err = migrations.List(client, nil).AllPages(ctx)
-	c.must(err)
+	must.OK(c, err)
 	if all, err := migrations.ExtractMigrations(pages); err != nil || len(all) != 0 {
 		c.Errorf("%+v, %v", all, err)
 	}
 	pages, err = usage.AllTenants(client, nil).AllPages(ctx)
-	c.must(err)
+	must.OK(c, err)
 	_, err = usage.ExtractAllTenants(pages)
-	c.must(err)
+	must.OK(c, err)
 	_, err = limits.Get(ctx, client, nil).Extract()
-	c.must(err)
+	must.OK(c, err)
 	_, err = quotasets.Get(ctx, client, projectA).Extract()
-	c.must(err)
+	must.OK(c, err)
 	if minor >= 26 {
-		c.must(tags.Add(ctx, client, id, "one").ExtractErr())
+		must.OK(c, tags.Add(ctx, client, id, "one").ExtractErr())
 		if l, err := tags.List(ctx, client, id).Extract(); err != nil || len(l) != 1 {
 			c.Errorf("%v, %v", l, err)
 		}
@@ -344,7 +338,7 @@ func (c *cloud) list(want int, args ...string) []any {
 func TestOpenStackClient(t *testing.T) {
 	c := newCloud(t)
 	net := &compute.Network{Name: "lan", Bridge: "br0", CIDR: "10.1.0.0/24", Gateway: "10.1.0.1", First: "10.1.0.10", Last: "10.1.0.90", Shared: true}
-	c.must(c.services.Networks.Create(t.Context(), net, record.Asker{}))
+	must.OK(c, c.services.Networks.Create(t.Context(), net, record.Asker{}))
 	c.debian("") // the client's own default
 	key := filepath.Join(t.TempDir(), "key")
 	c.openstack("keypair", "create", "--private-key", key, "mine")

@@ -8,6 +8,7 @@ import (
 	"salvor/job"
 	"salvor/record"
 	"salvor/rescue"
+	"salvor/test/must"
 )
 
 // neighbour adds a second host that lives, whose only store of disks has a marker.
@@ -20,15 +21,15 @@ func (w *world) neighbour(marker string) {
 			Stores: []compute.DiskStore{{Name: "near", Marker: marker, SizeGiB: 4000, FreeGiB: 4000}},
 		},
 	}
-	w.must(w.store.Do(w.Context(), func(tx job.Tx) error { return w.store.Hosts().Insert(tx, h) }))
-	w.must(w.store.SaveLeases(w.Context(), []compute.Lease{{HostID: hostTwo, BootID: "b2", RenewedAt: born, Renewals: 1}}))
+	must.OK(w, w.store.Do(w.Context(), func(tx job.Tx) error { return w.store.Hosts().Insert(tx, h) }))
+	must.OK(w, w.store.SaveLeases(w.Context(), []compute.Lease{{HostID: hostTwo, BootID: "b2", RenewedAt: born, Renewals: 1}}))
 	w.forget()
 }
 
 // fence gives the first host a receipt.
 func (w *world) fence() {
 	w.Helper()
-	w.must(w.store.Do(w.Context(), func(tx job.Tx) error {
+	must.OK(w, w.store.Do(w.Context(), func(tx job.Tx) error {
 		_, err := w.services.Fences.Give(w.Context(), tx, hostOne, []compute.Proof{{Evidence: compute.PowerCut, Text: "it is off"}}, "boss", "")
 		return err
 	}))
@@ -90,20 +91,20 @@ func TestEvacuate(t *testing.T) {
 		w.fence()
 		w.as(boss)
 		a := w.want(200, "POST", "/servers/"+id+"/action", c.version, `{"evacuate": `+c.body+`}`)
-		if before, after, found := strings.Cut(c.answer, "?"); a.body != c.answer && !(found && strings.HasPrefix(a.body, before) && strings.HasSuffix(a.body, after) && len(a.body) == len(c.answer)+11) {
-			t.Errorf("%+v: %q", c, a.body)
+		if before, after, found := strings.Cut(c.answer, "?"); a.Body != c.answer && !(found && strings.HasPrefix(a.Body, before) && strings.HasSuffix(a.Body, after) && len(a.Body) == len(c.answer)+11) {
+			t.Errorf("%+v: %q", c, a.Body)
 		}
-		srv := w.want(200, "GET", "/servers/"+id, "2.88", "").objectSchema(t)
+		srv := w.want(200, "GET", "/servers/"+id, "2.88", "").Object(t)
 		if at(srv, "server", "status") != "REBUILD" || at(srv, "server", "OS-EXT-STS:task_state") != "rebuilding" || at(srv, "server", "OS-EXT-SRV-ATTR:host") != "rack1" {
 			t.Errorf("%+v: %v", c, srv)
 		}
-		moves := w.want(200, "GET", "/os-migrations?status=accepted&source_compute=rack1", "2.80", "").objectSchema(t)["migrations"].([]any)
+		moves := w.want(200, "GET", "/os-migrations?status=accepted&source_compute=rack1", "2.80", "").Object(t)["migrations"].([]any)
 		if len(moves) != 1 || at(moves[0], "instance_uuid") != id || at(moves[0], "migration_type") != "evacuation" {
 			t.Errorf("%+v: %v", c, moves)
 		}
 		w.says(409, "POST", "/servers/"+id+"/action", "2.88", `{"evacuate": {}}`, "")
 		w.says(409, "DELETE", "/os-services/"+hostOne, "2.53", "", "has servers")
-		acts := w.want(200, "GET", "/servers/"+id+"/os-instance-actions", "2.88", "").objectSchema(t)["instanceActions"].([]any)
+		acts := w.want(200, "GET", "/servers/"+id+"/os-instance-actions", "2.88", "").Object(t)["instanceActions"].([]any)
 		if at(acts[0], "action") != "evacuate" {
 			t.Errorf("%+v: %v", c, acts)
 		}
@@ -121,12 +122,12 @@ func TestOnSharedStorageRefusesToReimage(t *testing.T) {
 		w.neighbour("m2")
 		w.fence()
 		w.as(boss)
-		before := w.want(200, "GET", "/servers/"+id, "2.88", "").body
+		before := w.want(200, "GET", "/servers/"+id, "2.88", "").Body
 		w.says(409, "POST", "/servers/"+id+"/action", "2.13", `{"evacuate": `+body+`}`, "is not on shared storage")
-		if after := w.want(200, "GET", "/servers/"+id, "2.88", "").body; after != before {
+		if after := w.want(200, "GET", "/servers/"+id, "2.88", "").Body; after != before {
 			t.Errorf("%s changed the server:\n%s\n%s", body, before, after)
 		}
-		if moves := w.want(200, "GET", "/os-migrations", "2.80", "").objectSchema(t)["migrations"].([]any); len(moves) != 0 {
+		if moves := w.want(200, "GET", "/os-migrations", "2.80", "").Object(t)["migrations"].([]any); len(moves) != 0 {
 			t.Errorf("%s: there are moves: %v", body, moves)
 		}
 		w.want(200, "POST", "/servers/"+id+"/action", "2.13", `{"evacuate": {"onSharedStorage": false}}`)
@@ -141,17 +142,17 @@ func TestAFencedHostIsDown(t *testing.T) {
 	w.fence()
 	w.as(boss)
 	for path, key := range map[string]string{"/os-services?host=rack1": "services", "/os-hypervisors?limit=1": "hypervisors"} {
-		all := w.want(200, "GET", path, "2.53", "").objectSchema(t)[key].([]any)
+		all := w.want(200, "GET", path, "2.53", "").Object(t)[key].([]any)
 		if len(all) != 1 || at(all[0], "state") != "down" {
 			t.Errorf("%s: %v", path, all)
 		}
 	}
-	if srv := w.want(200, "GET", "/servers/"+id, "2.16", "").objectSchema(t); at(srv, "server", "host_status") != "DOWN" {
+	if srv := w.want(200, "GET", "/servers/"+id, "2.16", "").Object(t); at(srv, "server", "host_status") != "DOWN" {
 		t.Error(srv)
 	}
 	w.says(409, "DELETE", "/os-services/"+hostTwo, "2.53", "", "goes on")
 	put := "/os-services/" + hostOne
-	if s := w.want(200, "PUT", put, "2.53", `{"forced_down": true}`).objectSchema(t); at(s, "service", "state") != "down" || at(s, "service", "forced_down") != true {
+	if s := w.want(200, "PUT", put, "2.53", `{"forced_down": true}`).Object(t); at(s, "service", "state") != "down" || at(s, "service", "forced_down") != true {
 		t.Error(s)
 	}
 	w.says(400, "PUT", put, "2.53", `{"forced_down": false}`, "rack1")
@@ -167,7 +168,7 @@ func TestForcePassesADisabledHostOfALiveMigration(t *testing.T) {
 		w := newWorld(t)
 		id := w.active()
 		w.neighbour("m1")
-		w.must(w.store.Do(w.Context(), func(tx job.Tx) error {
+		must.OK(w, w.store.Do(w.Context(), func(tx job.Tx) error {
 			h, err := w.store.Hosts().Get(w.Context(), tx, hostTwo)
 			if err != nil {
 				return err
@@ -202,10 +203,10 @@ func TestMigrateShapes(t *testing.T) {
 		w.says(400, "POST", path, bad.version, bad.body, bad.words)
 	}
 	w.want(202, "POST", path, "2.56", `{"migrate": {"host": "rack2"}}`)
-	if srv := w.want(200, "GET", "/servers/"+id, "2.88", "").objectSchema(t); at(srv, "server", "status") != "MIGRATING" || at(srv, "server", "OS-EXT-STS:task_state") != "migrating" {
+	if srv := w.want(200, "GET", "/servers/"+id, "2.88", "").Object(t); at(srv, "server", "status") != "MIGRATING" || at(srv, "server", "OS-EXT-STS:task_state") != "migrating" {
 		t.Error(srv)
 	}
-	acts := w.want(200, "GET", "/servers/"+id+"/os-instance-actions", "2.88", "").objectSchema(t)["instanceActions"].([]any)
+	acts := w.want(200, "GET", "/servers/"+id+"/os-instance-actions", "2.88", "").Object(t)["instanceActions"].([]any)
 	if at(acts[0], "action") != "live-migration" { // by migrate as well: it runs, and nobody shall notice
 		t.Error(acts)
 	}
@@ -232,7 +233,7 @@ func TestForcePassesADisabledHost(t *testing.T) {
 		id := w.active()
 		w.set(id, func(s *compute.Server) { s.NICs, s.Zone = []compute.NIC{{Bridge: "br0"}}, "nova" })
 		w.neighbour(c.marker)
-		w.must(w.store.Do(w.Context(), func(tx job.Tx) error {
+		must.OK(w, w.store.Do(w.Context(), func(tx job.Tx) error {
 			h, err := w.store.Hosts().Get(w.Context(), tx, hostTwo)
 			if err != nil {
 				return err
@@ -243,8 +244,8 @@ func TestForcePassesADisabledHost(t *testing.T) {
 		}))
 		w.fence()
 		w.as(boss)
-		if a := w.ask("POST", "/servers/"+id+"/action", c.version, `{"evacuate": `+c.body+`}`); a.status != c.status || !strings.Contains(a.body, c.words) {
-			t.Errorf("%s: %d %s, want %d with %q", name, a.status, a.body, c.status, c.words)
+		if a := w.ask("POST", "/servers/"+id+"/action", c.version, `{"evacuate": `+c.body+`}`); a.Status != c.status || !strings.Contains(a.Body, c.words) {
+			t.Errorf("%s: %d %s, want %d with %q", name, a.Status, a.Body, c.status, c.words)
 		}
 	}
 }

@@ -28,10 +28,10 @@ func FuzzActionBody(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		w.TB = t
 		for _, version := range []string{"2.1", "2.88"} {
-			switch a := w.ask("POST", "/servers/"+id+"/action", version, string(body)); a.status {
+			switch a := w.ask("POST", "/servers/"+id+"/action", version, string(body)); a.Status {
 			case 200, 202, 400, 403, 409, 501:
 			default:
-				t.Fatalf("%d %s", a.status, a.body)
+				t.Fatalf("%d %s", a.Status, a.Body)
 			}
 		}
 		w.endJobs(id)
@@ -52,10 +52,10 @@ func FuzzCreateBody(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		w.TB = t
 		for _, version := range []string{"2.1", "2.88"} {
-			switch a := w.ask("POST", "/servers", version, string(body)); a.status {
+			switch a := w.ask("POST", "/servers", version, string(body)); a.Status {
 			case 202, 400, 403, 409, 413:
 			default:
-				t.Fatalf("%d %s", a.status, a.body)
+				t.Fatalf("%d %s", a.Status, a.Body)
 			}
 		}
 	})
@@ -77,10 +77,10 @@ func FuzzServerQuery(f *testing.F) {
 			}
 		}
 		for _, version := range []string{"2.1", "2.88"} {
-			switch a := w.ask("GET", "/servers/detail?"+query, version, ""); a.status {
+			switch a := w.ask("GET", "/servers/detail?"+query, version, ""); a.Status {
 			case 200, 400, 403:
 			default:
-				t.Fatalf("%q: %d %s", query, a.status, a.body)
+				t.Fatalf("%q: %d %s", query, a.Status, a.Body)
 			}
 		}
 	})
@@ -136,15 +136,15 @@ func TestAnyBody(t *testing.T) {
 		}
 		body := must.Get(json.Marshal(map[string]any{key: args}))(w)
 		a := w.ask("POST", path, "2."+strconv.Itoa(rapid.IntRange(1, 88).Draw(r, "minor")), string(body))
-		switch a.status {
+		switch a.Status {
 		case 200, 202, 400, 403, 404, 409, 413, 501: // 404: the server that is to migrate has no host
 		default:
-			r.Fatalf("%s: %d %s", body, a.status, a.body)
+			r.Fatalf("%s: %d %s", body, a.Status, a.Body)
 		}
-		if a.status >= 400 && strings.Contains(a.body, hidden) {
-			r.Fatalf("%s: the answer repeats a secret: %s", body, a.body)
+		if a.Status >= 400 && strings.Contains(a.Body, hidden) {
+			r.Fatalf("%s: the answer repeats a secret: %s", body, a.Body)
 		}
-		taken[a.status < 300]++
+		taken[a.Status < 300]++
 		asked++
 		w.endJobs(id)
 	})

@@ -7,13 +7,14 @@ import (
 	"salvor/compute"
 	"salvor/job"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 // twin adds another host with the name of the first.
 func (w *world) twin(id string) {
 	w.Helper()
 	h := &compute.Host{Record: record.Record{ID: id, CreatedAt: born}, Name: "rack1", Kind: compute.AgentHost, BootID: "b9"}
-	w.must(w.store.Do(w.Context(), func(tx job.Tx) error { return w.store.Hosts().Insert(tx, h) }))
+	must.OK(w, w.store.Do(w.Context(), func(tx job.Tx) error { return w.store.Hosts().Insert(tx, h) }))
 }
 
 // TestAHostNameThatTwoHostsBear names neither for an action, and both in a filter.
@@ -21,7 +22,7 @@ func TestAHostNameThatTwoHostsBear(t *testing.T) {
 	w := newWorld(t)
 	const twin, there = "99999999-3333-4444-8555-666666666666", "99999999-aaaa-4444-8555-666666666666"
 	w.twin(twin)
-	w.must(w.store.Do(w.Context(), func(tx job.Tx) error {
+	must.OK(w, w.store.Do(w.Context(), func(tx job.Tx) error {
 		return w.store.Servers().Insert(tx, &compute.Server{Record: record.Record{ID: there, CreatedAt: born}, Name: "on-twin", State: compute.Active, HostID: twin, Project: "p"})
 	}))
 	w.as(boss)
@@ -38,10 +39,10 @@ func TestAHostNameThatTwoHostsBear(t *testing.T) {
 	}
 	for _, name := range []string{"host", "node", "hypervisor_hostname"} {
 		var ids []string
-		for _, s := range w.want(200, "GET", "/servers?all_tenants=1&"+name+"=rack1", "2.53", "").objectSchema(t)["servers"].([]any) {
+		for _, s := range w.want(200, "GET", "/servers?all_tenants=1&"+name+"=rack1", "2.53", "").Object(t)["servers"].([]any) {
 			ids = append(ids, s.(map[string]any)["id"].(string))
 		}
-		all := w.want(200, "GET", "/servers?all_tenants=1", "2.53", "").objectSchema(t)["servers"].([]any)
+		all := w.want(200, "GET", "/servers?all_tenants=1", "2.53", "").Object(t)["servers"].([]any)
 		if !slices.Contains(ids, there) || len(ids) != len(all) {
 			t.Errorf("%s: %v of %d", name, ids, len(all))
 		}
@@ -55,7 +56,7 @@ func TestAGuestElsewhereIs409(t *testing.T) {
 	id := w.active()
 	w.neighbour("m2")
 	w.twin(twin)
-	w.must(w.store.Do(w.Context(), func(tx job.Tx) error {
+	must.OK(w, w.store.Do(w.Context(), func(tx job.Tx) error {
 		return w.store.SaveGuestReport(tx, compute.GuestReport{HostID: twin, ServerID: id, BootID: "b9", Epoch: 1, Power: compute.PowerOn, SeenAt: born})
 	}))
 	w.fence()

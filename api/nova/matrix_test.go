@@ -8,6 +8,7 @@ import (
 	"salvor/compute"
 	"salvor/record"
 	"salvor/rescue"
+	"salvor/test/must"
 )
 
 // TestVolumesAndDeletionInEveryState walks what is no action of the body: attaching, detaching, deleting.
@@ -20,7 +21,7 @@ func TestVolumesAndDeletionInEveryState(t *testing.T) {
 			Name: fmt.Sprint("v", lun), Project: projectA, SizeGiB: 1, Status: compute.VolumeAvailable, Portal: "192.0.2.7:3260", IQN: "iqn.2026-01.example:matrix", LUN: lun,
 		}
 		change(v)
-		w.must(w.services.Volumes.Create(t.Context(), v, record.Asker{}))
+		must.OK(w, w.services.Volumes.Create(t.Context(), v, record.Asker{}))
 		return v.ID
 	}
 	for state, power := range states {
@@ -54,18 +55,18 @@ func TestVolumesAndDeletionInEveryState(t *testing.T) {
 				default:
 					got = w.ask("DELETE", path, "2.87", "")
 				}
-				where := fmt.Sprintf("%s in %s, locked %v: %d %s", c.verb, state, locked, got.status, got.body)
+				where := fmt.Sprintf("%s in %s, locked %v: %d %s", c.verb, state, locked, got.Status, got.Body)
 				_, message := got.fault()
 				switch {
 				case locked:
-					if got.status != 409 || message != "Instance "+id+" is locked" {
+					if got.Status != 409 || message != "Instance "+id+" is locked" {
 						t.Error(where)
 					}
 				case !slices.Contains(c.from, state):
-					if want := fmt.Sprintf("Cannot '%s' instance %s while it is in vm_state %s", c.verb, id, state); got.status != 409 || message != want {
+					if want := fmt.Sprintf("Cannot '%s' instance %s while it is in vm_state %s", c.verb, id, state); got.Status != 409 || message != want {
 						t.Error(where)
 					}
-				case got.status != c.status:
+				case got.Status != c.status:
 					t.Error(where)
 				}
 			}
@@ -89,13 +90,13 @@ func TestAServerThatCycladesPreparedInEveryAction(t *testing.T) {
 		got := w.ask("POST", "/servers/"+id+"/action", "2.87", a.body)
 		_, message := got.fault()
 		if slices.Contains(a.from, compute.Rescued) {
-			if got.status != a.status {
-				t.Errorf("%s: %d %s", a.body, got.status, got.body)
+			if got.Status != a.status {
+				t.Errorf("%s: %d %s", a.body, got.Status, got.Body)
 			}
 			continue
 		}
-		if want := fmt.Sprintf("Cannot '%s' instance %s while it is in vm_state rescued", a.word, id); got.status != 409 || message != want {
-			t.Errorf("%s: %d %s", a.body, got.status, got.body)
+		if want := fmt.Sprintf("Cannot '%s' instance %s while it is in vm_state rescued", a.word, id); got.Status != 409 || message != want {
+			t.Errorf("%s: %d %s", a.body, got.Status, got.Body)
 		}
 	}
 }

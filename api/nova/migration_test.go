@@ -13,6 +13,7 @@ import (
 	"salvor/compute"
 	"salvor/job"
 	"salvor/record"
+	"salvor/test/must"
 )
 
 const hostTwo = "22222222-3333-4444-8555-777777777777"
@@ -29,7 +30,7 @@ func (w *world) moved(server string) (done, going *compute.Move) {
 		Record: record.Record{ID: uuid.NewString(), CreatedAt: born.Add(time.Second), UpdatedAt: born.Add(time.Hour)}, ServerID: server, SourceID: hostTwo,
 		Kind: compute.LiveMigration, State: compute.MoveAccepted, User: "eve", Project: projectB,
 	}
-	w.must(w.store.Do(w.Context(), func(tx job.Tx) error {
+	must.OK(w, w.store.Do(w.Context(), func(tx job.Tx) error {
 		if err := w.store.Hosts().Insert(tx, h); err != nil {
 			return err
 		}
@@ -50,7 +51,7 @@ func TestMigrationShapes(t *testing.T) {
 	w.as(boss)
 	always := []string{"created_at", "dest_compute", "dest_host", "dest_node", "id", "instance_uuid", "new_instance_type_id", "old_instance_type_id", "source_compute", "source_node", "status", "updated_at"}
 	for _, minor := range []int{1, 22, 23, 58, 59, 79, 80, 88} {
-		all := w.want(200, "GET", "/os-migrations", fmt.Sprint("2.", minor), "").objectSchema(t)["migrations"].([]any)
+		all := w.want(200, "GET", "/os-migrations", fmt.Sprint("2.", minor), "").Object(t)["migrations"].([]any)
 		if len(all) != 2 {
 			t.Fatal(all)
 		}
@@ -84,11 +85,11 @@ func TestMigrationShapes(t *testing.T) {
 	w.want(404, "GET", "/servers/"+nothing+"/migrations", "2.23", "")
 	for minor, fields := range map[int]int{23: 16, 59: 17, 80: 19} {
 		version := fmt.Sprint("2.", minor)
-		all := w.want(200, "GET", "/servers/"+id+"/migrations", version, "").objectSchema(t)["migrations"].([]any)
+		all := w.want(200, "GET", "/servers/"+id+"/migrations", version, "").Object(t)["migrations"].([]any)
 		if len(all) != 1 || len(all[0].(map[string]any)) != fields || at(all[0], "server_uuid") != id {
 			t.Errorf("%s: %v", version, all)
 		}
-		one := w.want(200, "GET", fmt.Sprintf("/servers/%s/migrations/%d", id, going.Num), version, "").objectSchema(t)
+		one := w.want(200, "GET", fmt.Sprintf("/servers/%s/migrations/%d", id, going.Num), version, "").Object(t)
 		if at(one, "migration", "status") != "accepted" {
 			t.Error(one)
 		}
@@ -127,7 +128,7 @@ func TestMigrationFilters(t *testing.T) {
 		{"2.80", "?user_id=ann", []*compute.Move{done}}, {"2.80", "?project_id=" + projectB, []*compute.Move{going}},
 	} {
 		var got, want []float64
-		for _, m := range w.want(200, "GET", "/os-migrations"+c.query, c.version, "").objectSchema(t)["migrations"].([]any) {
+		for _, m := range w.want(200, "GET", "/os-migrations"+c.query, c.version, "").Object(t)["migrations"].([]any) {
 			got = append(got, at(m, "id").(float64))
 		}
 		for _, m := range c.want {
@@ -138,7 +139,7 @@ func TestMigrationFilters(t *testing.T) {
 			t.Errorf("%s at %s: %v, want %v", c.query, c.version, got, want)
 		}
 	}
-	next := at(w.want(200, "GET", "/os-migrations?limit=1", "2.59", "").objectSchema(t)["migrations_links"].([]any)[0], "href").(string)
+	next := at(w.want(200, "GET", "/os-migrations?limit=1", "2.59", "").Object(t)["migrations_links"].([]any)[0], "href").(string)
 	if !strings.HasSuffix(next, "/compute/v2.1/os-migrations?limit=1&marker="+going.ID) {
 		t.Error(next)
 	}

@@ -12,31 +12,31 @@ import (
 func TestServerLife(t *testing.T) {
 	w := newWorld(t)
 	a := w.want(202, "POST", "/servers", "2.1", `{"server": {"name": "web", "flavorRef": "1", "imageRef": "`+imageOne+`", "metadata": {"a": "b"}, "adminPass": "hush-hush"}}`)
-	id, _ := at(a.objectSchema(t), "server", "id").(string)
-	if at(a.objectSchema(t), "server", "adminPass") != "hush-hush" || !strings.HasSuffix(a.header.Get("Location"), "/compute/v2.1/servers/"+id) {
-		t.Fatal(a.body, a.header)
+	id, _ := at(a.Object(t), "server", "id").(string)
+	if at(a.Object(t), "server", "adminPass") != "hush-hush" || !strings.HasSuffix(a.Header.Get("Location"), "/compute/v2.1/servers/"+id) {
+		t.Fatal(a.Body, a.Header)
 	}
 	if strings.Contains(w.log.String(), "hush-hush") {
 		t.Error("the log tells a password")
 	}
-	o := w.want(200, "GET", "/servers/"+id, "2.1", "").objectSchema(t)
+	o := w.want(200, "GET", "/servers/"+id, "2.1", "").Object(t)
 	if at(o, "server", "status") != "BUILD" || at(o, "server", "OS-EXT-STS:vm_state") != "building" || at(o, "server", "image", "id") != imageOne || at(o, "server", "flavor", "id") != "1" {
 		t.Fatal(o)
 	}
 	w.finish(id, compute.Active, compute.PowerOn)
-	o = w.want(200, "GET", "/servers/"+id, "2.88", "").objectSchema(t)
+	o = w.want(200, "GET", "/servers/"+id, "2.88", "").Object(t)
 	if at(o, "server", "status") != "ACTIVE" || at(o, "server", "flavor", "original_name") != "m1.tiny" || at(o, "server", "OS-EXT-STS:power_state") != 1.0 {
 		t.Fatal(o)
 	}
 	w.want(200, "PUT", "/servers/"+id, "2.19", `{"server": {"name": "db", "description": "d"}}`)
 	for _, filter := range []string{"name=db", "name=^db$", "name=^d", "status=ACTIVE", "status=active", "flavor=1", "image=" + imageOne, "limit=1", "changes-since=2020-01-01T00:00:00Z", "vm_state=stopped"} {
-		l := w.want(200, "GET", "/servers?"+filter, "2.66", "").objectSchema(t)
+		l := w.want(200, "GET", "/servers?"+filter, "2.66", "").Object(t)
 		if servers, _ := l["servers"].([]any); len(servers) != 1 {
 			t.Errorf("%s: %v", filter, l)
 		}
 	}
 	for _, filter := range []string{"name=web", "status=SHUTOFF", "status=REBOOT", "flavor=7", "image=" + nothing, "name=%5Ew.%2B", "tags=x", "changes-before=2020-01-01"} {
-		l := w.want(200, "GET", "/servers?"+filter, "2.66", "").objectSchema(t)
+		l := w.want(200, "GET", "/servers?"+filter, "2.66", "").Object(t)
 		if servers, _ := l["servers"].([]any); len(servers) != 0 {
 			t.Errorf("%s: %v", filter, l)
 		}
@@ -59,18 +59,18 @@ func TestServersOfOthers(t *testing.T) {
 	} {
 		a := w.want(404, r.method, r.path, "", r.body)
 		if name, message := a.fault(); name != "itemNotFound" || message != "Instance "+id+" could not be found." {
-			t.Errorf("%s %s: %s", r.method, r.path, a.body)
+			t.Errorf("%s %s: %s", r.method, r.path, a.Body)
 		}
 	}
-	if l := w.want(200, "GET", "/servers/detail", "", ""); l.body != `{"servers":[]}` {
-		t.Error(l.body)
+	if l := w.want(200, "GET", "/servers/detail", "", ""); l.Body != `{"servers":[]}` {
+		t.Error(l.Body)
 	}
 	w.as(peep)
 	w.want(200, "GET", "/servers/"+id, "", "")
 	w.want(403, "DELETE", "/servers/"+id, "", "")
 	w.want(403, "POST", "/servers/"+id+"/action", "", `{"os-stop": null}`)
 	w.as(boss)
-	o := w.want(200, "GET", "/servers/"+id, "2.16", "").objectSchema(t)
+	o := w.want(200, "GET", "/servers/"+id, "2.16", "").Object(t)
 	if at(o, "server", "OS-EXT-SRV-ATTR:host") != "rack1" || at(o, "server", "host_status") != "UP" {
 		t.Error(o)
 	}
@@ -105,8 +105,8 @@ func TestServerShapes(t *testing.T) {
 			}
 			version := fmt.Sprintf("2.%d", minor)
 			a := w.want(200, "GET", "/servers/"+id, version, "")
-			srv, _ := at(a.objectSchema(t), "server").(map[string]any)
-			list := w.want(200, "GET", "/servers/detail", version, "").objectSchema(t)
+			srv, _ := at(a.Object(t), "server").(map[string]any)
+			list := w.want(200, "GET", "/servers/detail", version, "").Object(t)
 			listed, _ := list["servers"].([]any)[0].(map[string]any)
 			for _, f := range shapes {
 				want := minor >= f.since && (admin || !f.admin)
@@ -120,8 +120,8 @@ func TestServerShapes(t *testing.T) {
 			if _, embedded := at(srv, "flavor").(map[string]any)["vcpus"]; embedded != (minor >= 47) {
 				t.Errorf("at %s: flavor %v", version, srv["flavor"])
 			}
-			if got := a.header.Get("Openstack-Api-Version"); got != "compute "+version || a.header.Get("X-Openstack-Nova-Api-Version") != version || !slices.Contains(a.header["Vary"], "OpenStack-API-Version") {
-				t.Errorf("headers %v", a.header)
+			if got := a.Header.Get("Openstack-Api-Version"); got != "compute "+version || a.Header.Get("X-Openstack-Nova-Api-Version") != version || !slices.Contains(a.Header["Vary"], "OpenStack-API-Version") {
+				t.Errorf("headers %v", a.Header)
 			}
 		}
 	}
@@ -182,8 +182,8 @@ func TestCreateRefusals(t *testing.T) {
 	} {
 		a := w.ask("POST", "/servers", tt.version, tt.body)
 		name, message := a.fault()
-		if a.status != tt.status || !strings.Contains(message, tt.words) || tt.status == 400 && name != "badRequest" {
-			t.Errorf("%s %s: %d %s", tt.version, tt.body, a.status, a.body)
+		if a.Status != tt.status || !strings.Contains(message, tt.words) || tt.status == 400 && name != "badRequest" {
+			t.Errorf("%s %s: %d %s", tt.version, tt.body, a.Status, a.Body)
 		}
 	}
 }
@@ -197,7 +197,7 @@ func TestPages(t *testing.T) {
 	var got []string
 	path := "/compute/v2.1/servers?limit=2"
 	for rounds := 0; path != "" && rounds < 5; rounds++ {
-		o := w.want(200, "GET", path, "2.1", "").objectSchema(t)
+		o := w.want(200, "GET", path, "2.1", "").Object(t)
 		for _, s := range o["servers"].([]any) {
 			got = append(got, at(s, "id").(string))
 		}
@@ -212,7 +212,7 @@ func TestPages(t *testing.T) {
 	w.want(400, "GET", "/servers?marker="+nothing, "", "")
 	w.want(400, "GET", "/servers?limit=-1", "", "")
 	w.want(400, "GET", "/servers?sort_key=nonsense", "", "")
-	if o := w.want(200, "GET", "/servers?sort_key=created_at&sort_dir=asc&limit=1", "", "").objectSchema(t); at(o["servers"].([]any)[0], "id") != ids[4] {
+	if o := w.want(200, "GET", "/servers?sort_key=created_at&sort_dir=asc&limit=1", "", "").Object(t); at(o["servers"].([]any)[0], "id") != ids[4] {
 		t.Error(o)
 	}
 }
@@ -223,8 +223,8 @@ func TestMetadataAndTags(t *testing.T) {
 	base := "/servers/" + id
 	check := func(a answer, want string) {
 		t.Helper()
-		if a.body != want {
-			t.Errorf("%s, want %s", a.body, want)
+		if a.Body != want {
+			t.Errorf("%s, want %s", a.Body, want)
 		}
 	}
 	check(w.want(200, "GET", base+"/metadata", "", ""), `{"metadata":{"a":"1"}}`)
@@ -245,7 +245,7 @@ func TestMetadataAndTags(t *testing.T) {
 	w.want(400, "PUT", base+"/tags/a,b", "2.26", "")
 	check(w.want(200, "PUT", base+"/tags", "2.26", `{"tags": ["x", "y"]}`), `{"tags":["x","y"]}`)
 	for query, n := range map[string]int{"tags=x,y": 1, "tags=x,q": 0, "tags-any=x,q": 1, "not-tags=x": 0, "not-tags-any=q": 1} {
-		if l := w.want(200, "GET", "/servers?"+query, "2.26", "").objectSchema(t)["servers"].([]any); len(l) != n {
+		if l := w.want(200, "GET", "/servers?"+query, "2.26", "").Object(t)["servers"].([]any); len(l) != n {
 			t.Errorf("%s: %v", query, l)
 		}
 	}

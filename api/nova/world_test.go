@@ -2,10 +2,8 @@ package nova_test
 
 import (
 	"encoding/json"
-	"io"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -20,17 +18,13 @@ import (
 	"salvor/secret"
 	"salvor/store"
 	"salvor/store/storetest"
+	"salvor/test/fixture"
 	"salvor/test/must"
 	"salvor/test/program"
 )
 
 // born is when everything in these tests happens.
 var born = time.Date(2026, 3, 4, 5, 6, 7, 890_000_000, time.UTC)
-
-// fixedAuth authenticates as the principal that a test sets.
-type fixedAuth struct{ access.Principal }
-
-func (w *fixedAuth) Authenticate(*http.Request) (access.Principal, error) { return w.Principal, nil }
 
 // world is the API over a real store whose jobs nobody works off.
 type world struct {
@@ -39,7 +33,7 @@ type world struct {
 	secret   *secret.Key
 	services *service.Services
 	handler  http.Handler
-	auth     *fixedAuth
+	auth     *fixture.FixedAuth
 	log      *program.Buffer
 	now      time.Time
 	image    *compute.Image
@@ -62,10 +56,10 @@ const (
 
 func newWorld(t testing.TB) *world {
 	s, key := storetest.SQLite(t)
-	w := &world{TB: t, store: s, secret: key, auth: &fixedAuth{ann}, log: &program.Buffer{}, now: born}
+	w := &world{TB: t, store: s, secret: key, auth: &fixture.FixedAuth{Principal: ann}, log: &program.Buffer{}, now: born}
 	w.services = service.New(s, s, service.Options{SoftOffTimeout: time.Minute, PasswordLength: 12, RescueImagePath: "/srv/rescue"}, func() time.Time { return w.now })
 	w.forget()
-	w.must(s.Register(t.Context(), job.Conductor{ID: "c1", Incarnation: "i1", Hostname: "cond1", Groups: []string{""}, StartedAt: born, UpdatedAt: born}))
+	must.OK(w, s.Register(t.Context(), job.Conductor{ID: "c1", Incarnation: "i1", Hostname: "cond1", Groups: []string{""}, StartedAt: born, UpdatedAt: born}))
 	w.furnish()
 	return w
 }
@@ -88,37 +82,26 @@ func (w *world) furnish() {
 			Bridges: []string{"br0"}, Stores: []compute.DiskStore{{Name: "local", Marker: "m1", SizeGiB: 4000, FreeGiB: 4000}}, Firmware: []compute.Firmware{compute.BIOS},
 		},
 	}
-	w.must(w.store.Do(ctx, func(tx job.Tx) error { return w.store.Hosts().Insert(tx, h) }))
-	w.must(w.store.SaveLeases(ctx, []compute.Lease{{HostID: hostOne, BootID: "b1", RenewedAt: born, Renewals: 1}}))
-	w.must(w.services.Flavors.Create(ctx, &compute.Flavor{Ref: "1", Name: "m1.tiny", VCPUs: 1, RAM: 512, Disk: 1, Public: true}, record.Asker{}))
-	w.must(w.services.Flavors.Create(ctx, &compute.Flavor{Ref: "x", Name: "hidden", VCPUs: 1, RAM: 512, Disk: 1}, record.Asker{}))
+	must.OK(w, w.store.Do(ctx, func(tx job.Tx) error { return w.store.Hosts().Insert(tx, h) }))
+	must.OK(w, w.store.SaveLeases(ctx, []compute.Lease{{HostID: hostOne, BootID: "b1", RenewedAt: born, Renewals: 1}}))
+	must.OK(w, w.services.Flavors.Create(ctx, &compute.Flavor{Ref: "1", Name: "m1.tiny", VCPUs: 1, RAM: 512, Disk: 1, Public: true}, record.Asker{}))
+	must.OK(w, w.services.Flavors.Create(ctx, &compute.Flavor{Ref: "x", Name: "hidden", VCPUs: 1, RAM: 512, Disk: 1}, record.Asker{}))
 	w.image = &compute.Image{
 		Record: record.Record{ID: imageOne}, Name: "debian", Owner: projectA, Visibility: "public", Status: compute.ImageActive, ContainerFormat: "bare",
 		DiskFormat: "qcow2", Size: 1 << 20, Digest: "sha256:" + strings.Repeat("ab", 32), Properties: map[string]string{"os_distro": "debian", "os_type": "linux"},
 	}
-	w.must(w.services.Images.Create(ctx, w.image, record.Asker{}))
+	must.OK(w, w.services.Images.Create(ctx, w.image, record.Asker{}))
 	img := &rescue.Image{
 		Name: "salvor", Default: true,
 		Source: rescue.Source{Kind: rescue.Kernel, Access: rescue.ByChannel, LocationType: rescue.LocationFile, Location: "salvor/vmlinuz", Ramdisk: "salvor/initrd"},
 	}
-	w.must(w.services.RescueImages.Create(ctx, img, record.Asker{}))
-}
-
-func (w *world) must(err error) {
-	w.Helper()
-	if err != nil {
-		w.Fatal(err)
-	}
+	must.OK(w, w.services.RescueImages.Create(ctx, img, record.Asker{}))
 }
 
 // as asks as somebody else from here on.
 func (w *world) as(p access.Principal) { w.auth.Principal = p }
 
-type answer struct {
-	status int
-	header http.Header
-	body   string
-}
+type answer struct{ fixture.Answer }
 
 // ask sends one request at a microversion ("" names none) below /compute/v2.1.
 func (w *world) ask(method, path, version, body string) answer {
@@ -126,36 +109,20 @@ func (w *world) ask(method, path, version, body string) answer {
 	if !strings.HasPrefix(path, "/compute") {
 		path = "/compute/v2.1" + path
 	}
-	r := httptest.NewRequest(method, "http://salvor.example"+path, strings.NewReader(body))
 	if version != "" {
-		r.Header.Set("OpenStack-API-Version", "compute "+version)
+		version = "compute " + version
 	}
-	rec := httptest.NewRecorder()
-	w.handler.ServeHTTP(rec, r)
-	b, _ := io.ReadAll(rec.Body)
-	if rec.Code == http.StatusInternalServerError {
-		w.Errorf("%s %s at %s: %s\n%s", method, path, version, b, w.log)
+	a := fixture.Ask(w.handler, method, path, body, "OpenStack-API-Version", version)
+	if a.Status == http.StatusInternalServerError {
+		w.Errorf("%s\n%s", a, w.log)
 	}
-	return answer{rec.Code, rec.Header(), string(b)}
+	return answer{a}
 }
 
 // want asks and fails the test if the status is another one.
 func (w *world) want(status int, method, path, version, body string) answer {
 	w.Helper()
-	a := w.ask(method, path, version, body)
-	if a.status != status {
-		w.Fatalf("%s %s at %s: status %d, want %d: %s", method, path, version, a.status, status, a.body)
-	}
-	return a
-}
-
-func (a answer) objectSchema(t testing.TB) map[string]any {
-	t.Helper()
-	var o map[string]any
-	if err := json.Unmarshal([]byte(a.body), &o); err != nil {
-		t.Fatalf("%v in %s", err, a.body)
-	}
-	return o
+	return answer{w.ask(method, path, version, body).Want(w, status)}
 }
 
 // fault gives name and message of an error.
@@ -164,14 +131,14 @@ func (a answer) fault() (name, message string) {
 		Code    int
 		Message string
 	}
-	if json.Unmarshal([]byte(a.body), &o) == nil {
+	if json.Unmarshal([]byte(a.Body), &o) == nil {
 		for k, v := range o {
-			if v.Code == a.status {
+			if v.Code == a.Status {
 				return k, v.Message
 			}
 		}
 	}
-	return "", a.body
+	return "", a.Body
 }
 
 // at gives what lies at a path of keys.
@@ -190,20 +157,20 @@ func at(v any, keys ...string) any {
 func (w *world) create(more string) string {
 	w.Helper()
 	a := w.want(202, "POST", "/servers", "2.1", `{"server": {"name": "web", "flavorRef": "1", "imageRef": "`+imageOne+`"`+more+`}}`)
-	return at(a.objectSchema(w), "server", "id").(string)
+	return at(a.Object(w), "server", "id").(string)
 }
 
 // set changes a server behind the rules' back.
 func (w *world) set(id string, change func(*compute.Server)) {
 	w.Helper()
-	w.must(w.store.Do(w.Context(), func(tx job.Tx) error { return w.services.Servers.Edit(w.Context(), tx, id, change) }))
+	must.OK(w, w.store.Do(w.Context(), func(tx job.Tx) error { return w.services.Servers.Edit(w.Context(), tx, id, change) }))
 }
 
 // finish ends what is done to a server, as a conductor would, and its job with it.
 func (w *world) finish(id string, state compute.VMState, power compute.Power) {
 	w.Helper()
 	w.endJobs(id)
-	w.must(w.store.Do(w.Context(), func(tx job.Tx) error {
+	must.OK(w, w.store.Do(w.Context(), func(tx job.Tx) error {
 		return w.services.Servers.Finish(w.Context(), tx, id, func(s *compute.Server) {
 			s.State, s.Power, s.HostID = state, power, hostOne
 			if s.LaunchedAt.IsZero() {
@@ -273,6 +240,6 @@ func (w *world) endJobs(id string) {
 		} else {
 			jobs[i].State = job.Ready
 		}
-		w.must(w.store.Do(w.Context(), func(tx job.Tx) error { return w.store.Save(tx, &jobs[i], false) }))
+		must.OK(w, w.store.Do(w.Context(), func(tx job.Tx) error { return w.store.Save(tx, &jobs[i], false) }))
 	}
 }
