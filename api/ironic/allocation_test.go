@@ -38,12 +38,12 @@ func (w *world) machines(class string, names ...string) []string {
 func (w *world) allocate(version, body string) map[string]any {
 	w.Helper()
 	a := w.want(201, "POST", "/v1/allocations", version, body)
-	made := a.object(w)
+	made := a.Object(w)
 	uuid := made["uuid"].(string)
-	if made["state"] != "allocating" || made["node_uuid"] != nil || made["last_error"] != nil || a.header.Get("Location") != "http://salvor.example/v1/allocations/"+uuid {
-		w.Errorf("created: %s, Location %s", a.body, a.header.Get("Location"))
+	if made["state"] != "allocating" || made["node_uuid"] != nil || made["last_error"] != nil || a.Header.Get("Location") != "http://salvor.example/v1/allocations/"+uuid {
+		w.Errorf("created: %s, Location %s", a.Body, a.Header.Get("Location"))
 	}
-	return w.want(200, "GET", "/v1/allocations/"+uuid, version, "").object(w)
+	return w.want(200, "GET", "/v1/allocations/"+uuid, version, "").Object(w)
 }
 
 func TestAllocation(t *testing.T) {
@@ -64,10 +64,10 @@ func TestAllocation(t *testing.T) {
 	if err != nil || n.AllocationID != uuid || n.InstanceUUID != uuid || !cmp.Equal(n.InstanceInfo["traits"], []any{"CUSTOM_GPU"}) {
 		t.Errorf("node: %+v %v", n, err)
 	}
-	if got := w.want(200, "GET", "/v1/nodes/n3", "1.52", "").object(t)["allocation_uuid"]; got != uuid {
+	if got := w.want(200, "GET", "/v1/nodes/n3", "1.52", "").Object(t)["allocation_uuid"]; got != uuid {
 		t.Errorf("allocation_uuid: %v", got)
 	}
-	if got := w.want(200, "GET", "/v1/nodes/n3/allocation", "1.60", "").object(t); !cmp.Equal(got, a) {
+	if got := w.want(200, "GET", "/v1/nodes/n3/allocation", "1.60", "").Object(t); !cmp.Equal(got, a) {
 		t.Errorf("node's allocation: %v", got)
 	}
 	w.want(200, "GET", "/v1/allocations/mine", "1.52", "")
@@ -90,7 +90,7 @@ func TestAllocation(t *testing.T) {
 		t.Errorf("candidate: %v", got)
 	}
 	count := func(query string) int {
-		return len(w.want(200, "GET", "/v1/allocations?"+query, "1.60", "").object(t)["allocations"].([]any))
+		return len(w.want(200, "GET", "/v1/allocations?"+query, "1.60", "").Object(t)["allocations"].([]any))
 	}
 	for query, want := range map[string]int{"state=active": 3, "state=error": 4, "state=allocating": 0, "node=n3": 1, "resource_class=big": 6, "owner=x": 0, "limit=2": 2, "state=bogus": 0} {
 		if got := count(query); got != want {
@@ -125,7 +125,7 @@ func TestAllocationOfLockedNodes(t *testing.T) {
 func TestAllocationOfSameName(t *testing.T) {
 	w := newWorld(t)
 	w.machines("c", "a", "b", "d", "e", "f", "g", "h")
-	if got := w.want(200, "GET", "/v1/nodes/"+w.allocate("1.79", `{"resource_class":"c","name":"e"}`)["node_uuid"].(string), "1.79", "").object(t)["name"]; got != "e" {
+	if got := w.want(200, "GET", "/v1/nodes/"+w.allocate("1.79", `{"resource_class":"c","name":"e"}`)["node_uuid"].(string), "1.79", "").Object(t)["name"]; got != "e" {
 		t.Errorf("the allocation e has the node %v", got)
 	}
 }
@@ -172,7 +172,7 @@ func TestBackfill(t *testing.T) {
 		{"POST", "/v1/allocations", "1.58", `{"node":"n1","uuid":"` + nodeID + `"}`, 409, "associated with instance"},
 		{"POST", "/v1/allocations", "1.58", `{"node":"nope"}`, 400, "nope"},
 	})
-	got := w.want(201, "POST", "/v1/allocations", "1.58", `{"node":"n1","traits":["CUSTOM_A"]}`).object(t)
+	got := w.want(201, "POST", "/v1/allocations", "1.58", `{"node":"n1","traits":["CUSTOM_A"]}`).Object(t)
 	if got["uuid"] != instance || got["state"] != "active" || got["node_uuid"] != nodeID || got["resource_class"] != "c" {
 		t.Errorf("backfilled: %v", got)
 	}
@@ -358,7 +358,7 @@ func BenchmarkAllocation(b *testing.B) {
 				w.edit("crowd-9999", func(n *metal.Node) { n.Traits = []string{trait} })
 			}
 			for b.Loop() {
-				made := w.want(201, "POST", "/v1/allocations", "1.60", body).object(b)
+				made := w.want(201, "POST", "/v1/allocations", "1.60", body).Object(b)
 				b.StopTimer()
 				w.want(204, "DELETE", "/v1/allocations/"+made["uuid"].(string), "1.60", "")
 				b.StartTimer()

@@ -22,11 +22,11 @@ func (w *world) refuse(rows []refusal) {
 	for _, r := range rows {
 		a := w.ask(r.method, r.path, r.version, r.body)
 		name := fmt.Sprintf("%s %.80s %.80s at %s", r.method, r.path, r.body, r.version)
-		if a.status != r.status || !strings.Contains(a.errorText(), r.message) {
-			w.Errorf("%s: %d %.300s; want %d %q", name, a.status, a.body, r.status, r.message)
+		if a.Status != r.status || !strings.Contains(a.errorText(), r.message) {
+			w.Errorf("%s: %d %.300s; want %d %q", name, a.Status, a.Body, r.status, r.message)
 		}
-		if a.errorText() == a.body || a.header.Get("Content-Type") != "application/json" {
-			w.Errorf("%s: not Ironic's form of an error: %.300s", name, a.body)
+		if a.errorText() == a.Body || a.Header.Get("Content-Type") != "application/json" {
+			w.Errorf("%s: not Ironic's form of an error: %.300s", name, a.Body)
 		}
 	}
 }
@@ -226,7 +226,7 @@ func TestBadPatches(t *testing.T) {
 	half := strings.Repeat("x", 600_000)
 	w.want(200, "PATCH", "/v1/nodes/"+strings.ToUpper(nodeID), "1.82", `[{"op":"add","path":"/extra/one","value":"`+half+`"}]`)
 	w.refuse([]refusal{patch(op(`{"op":"add","path":"/extra/two","value":"`+half+`"}`), 400, "larger than 1048576 bytes")})
-	got := w.want(200, "GET", "/v1/nodes/n1", "1.82", "").object(t)
+	got := w.want(200, "GET", "/v1/nodes/n1", "1.82", "").Object(t)
 	if extra := got["extra"].(map[string]any); extra["x"] != nil || extra["two"] != nil {
 		t.Errorf("a refused patch left its mark: %v", got)
 	}
@@ -273,7 +273,7 @@ func TestBadProvision(t *testing.T) {
 	w.refuse([]refusal{put("1.82", `{"target":"rescue","rescue_password":"x"}`, 400, "rescue_kernel")})
 	w.edit(nodeID, func(n *metal.Node) { n.Driver = "gone" })
 	w.refuse([]refusal{put("1.82", `{"target":"rescue","rescue_password":"x"}`, 503, "gone")})
-	if got := w.want(200, "GET", "/v1/nodes/n1", "1.82", "").object(t); got["provision_state"] != "active" || got["reservation"] != nil {
+	if got := w.want(200, "GET", "/v1/nodes/n1", "1.82", "").Object(t); got["provision_state"] != "active" || got["reservation"] != nil {
 		t.Errorf("a refused verb left its mark: %v", got)
 	}
 	w.edit(nodeID, func(n *metal.Node) { n.Driver, n.Interfaces, n.Maintenance = "fake-hardware", nil, true })
@@ -301,8 +301,8 @@ func TestAnythingIsNoServerError(t *testing.T) {
 					if i > 0 && (method == "GET" || method == "HEAD") {
 						continue
 					}
-					if a := w.ask(method, "/v1/nodes/"+ident+path, "1.82", body); a.status >= http.StatusInternalServerError {
-						t.Errorf("%s /v1/nodes/%s%s %s: %d %s", method, ident, path, body, a.status, a.body)
+					if a := w.ask(method, "/v1/nodes/"+ident+path, "1.82", body); a.Status >= http.StatusInternalServerError {
+						t.Errorf("%s /v1/nodes/%s%s %s: %d %s", method, ident, path, body, a.Status, a.Body)
 					}
 				}
 			}

@@ -39,10 +39,10 @@ func benchmark(b *testing.B, path string) {
 	b.ResetTimer()
 	for b.Loop() {
 		a := w.ask("GET", path, "1.82", "")
-		if a.status != 200 {
-			b.Fatal(a.body)
+		if a.Status != 200 {
+			b.Fatal(a.Body)
 		}
-		b.SetBytes(int64(len(a.body)))
+		b.SetBytes(int64(len(a.Body)))
 	}
 }
 
@@ -57,8 +57,8 @@ func benchmark404(b *testing.B, path string) {
 	w.addNodes()
 	b.ResetTimer()
 	for b.Loop() {
-		if a := w.ask("GET", path, "1.82", ""); a.status != 404 {
-			b.Fatal(a.body)
+		if a := w.ask("GET", path, "1.82", ""); a.Status != 404 {
+			b.Fatal(a.Body)
 		}
 	}
 }
@@ -82,8 +82,8 @@ func benchmarkHeartbeat(b *testing.B, state metal.State) {
 	body := fmt.Sprintf(`{"callback_url": "https://192.0.2.9:9999", "agent_version": "9", "agent_token": %q}`, w.token(n))
 	b.ResetTimer()
 	for b.Loop() {
-		if a := w.ask("POST", "/v1/heartbeat/"+n.ID, "1.62", body); a.status != 202 {
-			b.Fatal(a.body)
+		if a := w.ask("POST", "/v1/heartbeat/"+n.ID, "1.62", body); a.Status != 202 {
+			b.Fatal(a.Body)
 		}
 	}
 }

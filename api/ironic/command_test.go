@@ -29,11 +29,11 @@ func TestPower(t *testing.T) {
 	})
 	for _, target := range []string{"power on", "power off", "rebooting", "soft rebooting", "soft power off"} {
 		a := w.want(202, "PUT", "/v1/nodes/n1/states/power", "1.27", fmt.Sprintf(`{"target":%q,"timeout":5}`, target))
-		if a.body != "" || a.header.Get("Location") != "http://salvor.example/v1/nodes/n1/states" {
-			t.Errorf("%s: %q %v", target, a.body, a.header)
+		if a.Body != "" || a.Header.Get("Location") != "http://salvor.example/v1/nodes/n1/states" {
+			t.Errorf("%s: %q %v", target, a.Body, a.Header)
 		}
 		w.refuse([]refusal{put("1.82", `{"target":"power on"}`, 409, "locked")})
-		if got := w.want(200, "GET", "/v1/nodes/n1", "1.82", "").object(t); got["target_power_state"] == nil || got["reservation"] == nil {
+		if got := w.want(200, "GET", "/v1/nodes/n1", "1.82", "").Object(t); got["target_power_state"] == nil || got["reservation"] == nil {
 			t.Errorf("%s: %v", target, got)
 		}
 		w.free()
@@ -61,7 +61,7 @@ func TestRescueGate(t *testing.T) {
 			{"PUT", "/v1/nodes/n1/states/provision", "1.37", `{"target":"bogus"}`, 406, "1.38"}, {"PUT", "/v1/nodes/n1/traits/CUSTOM_A", "1.37", "", 406, "1.38"},
 			{"PUT", "/v1/nodes/n1/management/boot_device", "1.37", `{"boot_device":"pxe"}`, 406, "1.38"},
 		})
-		if got := w.want(200, "GET", "/v1/nodes/n1", "1.37", "").object(t)["provision_state"]; got != string(state) {
+		if got := w.want(200, "GET", "/v1/nodes/n1", "1.37", "").Object(t)["provision_state"]; got != string(state) {
 			t.Errorf("shown as %v", got)
 		}
 	}
@@ -102,15 +102,15 @@ func TestBootDevice(t *testing.T) {
 	w.node(nil)
 	const path = "/v1/nodes/n1/management/boot_device"
 	w.answerer(t.Context(), "get boot device", `{"device":"pxe","persistent":true}`, nil)
-	if got := w.want(200, "GET", path, "1.82", "").body; got != `{"boot_device":"pxe","persistent":true}` {
+	if got := w.want(200, "GET", path, "1.82", "").Body; got != `{"boot_device":"pxe","persistent":true}` {
 		t.Errorf("get: %s", got)
 	}
 	w.answerer(t.Context(), "get boot device", `{}`, nil)
-	if got := w.want(200, "GET", path, "1.82", "").body; got != `{"boot_device":null,"persistent":null}` {
+	if got := w.want(200, "GET", path, "1.82", "").Body; got != `{"boot_device":null,"persistent":null}` {
 		t.Errorf("get of none: %s", got)
 	}
 	w.answerer(t.Context(), "supported boot devices", `["pxe","disk"]`, nil)
-	if got := w.want(200, "GET", path+"/supported", "1.82", "").body; got != `{"supported_boot_devices":["pxe","disk"]}` {
+	if got := w.want(200, "GET", path+"/supported", "1.82", "").Body; got != `{"supported_boot_devices":["pxe","disk"]}` {
 		t.Errorf("supported: %s", got)
 	}
 	args := w.answerer(t.Context(), "set boot device", `null`, nil)

@@ -2,7 +2,6 @@ package ironic_test
 
 import (
 	"encoding/json"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -10,6 +9,7 @@ import (
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/test/fixture"
 	"salvor/test/must"
 	"salvor/wire/agent"
 )
@@ -34,9 +34,9 @@ func TestContinueInspection(t *testing.T) {
 		must.OK(t, w.store.Do(t.Context(), func(tx job.Tx) error { return w.store.DeleteDocument(tx, n.ID, metal.Inventory) }))
 	}
 	a := post(202, "", "1.84", someInventory)
-	node, config := a.object(t)["node"].(map[string]any), a.object(t)["config"].(map[string]any)
-	if node["uuid"] != n.ID || config["agent_token"] != "******" || strings.Contains(a.body, "hush") || strings.Contains(a.body, w.token(n)) {
-		t.Errorf("answer: %s", a.body)
+	node, config := a.Object(t)["node"].(map[string]any), a.Object(t)["config"].(map[string]any)
+	if node["uuid"] != n.ID || config["agent_token"] != "******" || strings.Contains(a.Body, "hush") || strings.Contains(a.Body, w.token(n)) {
+		t.Errorf("answer: %s", a.Body)
 	}
 	for kind, want := range map[metal.DocumentKind]string{
 		metal.Inventory:  `{"bmc_address":"10.0.0.9","cpu":{"count":4},"interfaces":[{"mac_address":"52:54:00:AA:00:01","name":"eth0"}]}`,
@@ -46,12 +46,12 @@ func TestContinueInspection(t *testing.T) {
 			t.Errorf("%s: %s %v, want %s", kind, doc.Body, err, want)
 		}
 	}
-	if got := w.want(200, "GET", "/v1/nodes/n1/inventory", "1.81", "").object(t); got["inventory"] == nil {
+	if got := w.want(200, "GET", "/v1/nodes/n1/inventory", "1.81", "").Object(t); got["inventory"] == nil {
 		t.Errorf("inventory: %v", got)
 	}
 	post(404, "", "1.84", someInventory) // once is enough
 	again()
-	if got := post(202, "", "1.1", someInventory).body; got != `{"uuid":"`+n.ID+`"}` {
+	if got := post(202, "", "1.1", someInventory).Body; got != `{"uuid":"`+n.ID+`"}` {
 		t.Errorf("at 1.1: %s", got)
 	}
 	again()
@@ -95,26 +95,19 @@ func TestFindingsWantTheBootsToken(t *testing.T) {
 		n.BootNumber, n.Plan, n.InspectionStart = 3, &metal.BootPlan{Method: metal.BootMedia, Path: "p", BootNumber: 3, CarryToken: true}, born
 	})
 	post := func(token string) answer {
-		r := httptest.NewRequest("POST", "http://salvor.example/v1/continue_inspection?node_uuid="+n.ID, strings.NewReader(someInventory))
-		r.Header.Set("X-OpenStack-Ironic-API-Version", "1.84")
-		if token != "" {
-			r.Header.Set(agent.TokenHeader, token)
-		}
-		rec := httptest.NewRecorder()
-		w.handler.ServeHTTP(rec, r)
-		return answer{rec.Code, rec.Header(), rec.Body.String()}
+		return answer{fixture.Ask(w.handler, "POST", "/v1/continue_inspection?node_uuid="+n.ID, someInventory, "X-OpenStack-Ironic-API-Version", "1.84", agent.TokenHeader, token)}
 	}
 	for _, wrong := range []string{"", "wrong", w.token(n) + "x", strings.Repeat("x", 4096)} {
-		if a := post(wrong); a.status != 404 && a.status != 400 {
-			t.Errorf("findings with the token %.10q: %d %s", wrong, a.status, a.body)
+		if a := post(wrong); a.Status != 404 && a.Status != 400 {
+			t.Errorf("findings with the token %.10q: %d %s", wrong, a.Status, a.Body)
 		}
 	}
 	if _, err := w.store.Document(t.Context(), nil, n.ID, metal.Inventory); !problem.Is(err, problem.NotFound) {
 		t.Errorf("findings of a stranger are stored: %v", err)
 	}
 	right := w.token(n)
-	if a := post(right); a.status != 202 || strings.Contains(a.body, right) {
-		t.Errorf("findings with the token: %d %s", a.status, a.body)
+	if a := post(right); a.Status != 202 || strings.Contains(a.Body, right) {
+		t.Errorf("findings with the token: %d %s", a.Status, a.Body)
 	}
 	if doc, err := w.store.Document(t.Context(), nil, n.ID, metal.PluginData); err != nil || strings.Contains(string(doc.Body), right) {
 		t.Errorf("stored: %s, %v", doc.Body, err)
@@ -143,31 +136,27 @@ func TestFindingsOfAStockAgent(t *testing.T) {
 		n.BootNumber, n.Plan, n.InspectionStart = 3, &metal.BootPlan{Method: metal.BootMedia, Path: "p", BootNumber: 3, CarryToken: true}, born
 	})
 	post := func(url string) answer {
-		r := httptest.NewRequest("POST", url, strings.NewReader(stockInspection))
-		r.Header = map[string][]string{"User-Agent": {"python-requests/2.32.3"}, "Accept": {"*/*"}, "Accept-Encoding": {"gzip, deflate"}, "Connection": {"keep-alive"}}
-		rec := httptest.NewRecorder()
-		w.handler.ServeHTTP(rec, r)
-		return answer{rec.Code, rec.Header(), rec.Body.String()}
+		return answer{fixture.Ask(w.handler, "POST", url, stockInspection, "User-Agent", "python-requests/2.32.3", "Accept", "*/*", "Accept-Encoding", "gzip, deflate", "Connection", "keep-alive")}
 	}
 	const at = "http://salvor.example/v1/continue_inspection"
 	given, _ := strings.CutPrefix(metal.AddFindingsProof(metal.CallbackParam+"="+at, w.token(n)), metal.CallbackParam+"=")
 	for _, wrong := range []string{at, at + "?boot_proof=", at + "?boot_proof=" + w.token(n), given + "x", strings.Replace(given, metal.FindingsProof(w.token(n)), metal.FindingsProof("another boot's"), 1), at + "?boot_proof=" + strings.Repeat("x", 4096)} {
-		if a := post(wrong); a.status != 404 && a.status != 400 {
-			t.Errorf("%.100s: %d %s", wrong, a.status, a.body)
+		if a := post(wrong); a.Status != 404 && a.Status != 400 {
+			t.Errorf("%.100s: %d %s", wrong, a.Status, a.Body)
 		}
 	}
-	if a := post(given); a.status != 202 || a.body != `{"uuid":"`+n.ID+`"}` {
-		t.Fatalf("%s: %d %s", given, a.status, a.body)
+	if a := post(given); a.Status != 202 || a.Body != `{"uuid":"`+n.ID+`"}` {
+		t.Fatalf("%s: %d %s", given, a.Status, a.Body)
 	}
 	doc, err := w.store.Document(t.Context(), nil, n.ID, metal.Inventory)
 	if err != nil || !strings.Contains(string(doc.Body), "PowerEdge R640") {
 		t.Errorf("stored: %s, %v", doc.Body, err)
 	}
-	if a := post(given); a.status != 404 {
-		t.Errorf("a second time: %d %s", a.status, a.body)
+	if a := post(given); a.Status != 404 {
+		t.Errorf("a second time: %d %s", a.Status, a.Body)
 	}
-	if a := w.ask("POST", "/v1/heartbeat/"+n.ID, "1.82", `{"callback_url": "https://192.0.2.7:9999", "agent_version": "11.0", "agent_token": "`+metal.FindingsProof(w.token(n))+`"}`); a.status < 400 {
-		t.Errorf("a heartbeat with the proof in the place of the token: %d", a.status)
+	if a := w.ask("POST", "/v1/heartbeat/"+n.ID, "1.82", `{"callback_url": "https://192.0.2.7:9999", "agent_version": "11.0", "agent_token": "`+metal.FindingsProof(w.token(n))+`"}`); a.Status < 400 {
+		t.Errorf("a heartbeat with the proof in the place of the token: %d", a.Status)
 	}
 }
 
@@ -184,8 +173,8 @@ func FuzzContinueInspection(f *testing.F) {
 		w := w.on(t)
 		a := w.ask("POST", "/v1/continue_inspection", "1.84", body)
 		w.fine(t, a, body)
-		if a.status < 400 {
-			t.Fatalf("%d for %q", a.status, body)
+		if a.Status < 400 {
+			t.Fatalf("%d for %q", a.Status, body)
 		}
 	})
 }
@@ -205,10 +194,10 @@ func FuzzRecords(f *testing.F) {
 		for _, path := range []string{"allocations", "deploy_templates", "runbooks", "inspection_rules", "events"} {
 			a := w.ask("POST", "/v1/"+path, "latest", body)
 			w.fine(t, a, body)
-			if a.status == 201 {
+			if a.Status == 201 {
 				var made struct{ UUID string }
-				if err := json.Unmarshal([]byte(a.body), &made); err != nil {
-					t.Fatalf("%v in %s", err, a.body)
+				if err := json.Unmarshal([]byte(a.Body), &made); err != nil {
+					t.Fatalf("%v in %s", err, a.Body)
 				}
 				w.want(200, "GET", "/v1/"+path+"/"+made.UUID, "latest", "")
 				w.want(204, "DELETE", "/v1/"+path+"/"+made.UUID, "latest", "")

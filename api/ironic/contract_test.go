@@ -52,10 +52,10 @@ func promised(method, path string, a answer) string {
 	}
 	in := &openapi3filter.ResponseValidationInput{
 		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: r, PathParams: params, Route: route},
-		Status:                 a.status, Header: a.header,
+		Status:                 a.Status, Header: a.Header,
 		Options: &openapi3filter.Options{IncludeResponseStatus: true, MultiError: true},
 	}
-	in.SetBodyBytes([]byte(a.body))
+	in.SetBodyBytes([]byte(a.Body))
 	if err := openapi3filter.ValidateResponse(context.Background(), in); err != nil {
 		return err.Error()
 	}

@@ -2,25 +2,13 @@ package ironic
 
 import (
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"salvor/access"
 	"salvor/api"
+	"salvor/test/fixture"
 )
-
-type nobody struct{}
-
-func (nobody) Authenticate(*http.Request) (access.Principal, error) {
-	return access.Principal{}, &api.Error{Status: http.StatusUnauthorized, Text: "Authorization required."}
-}
-
-type reader struct{}
-
-func (reader) Authenticate(*http.Request) (access.Principal, error) {
-	return access.Principal{User: "ron", Role: access.Reader}, nil
-}
 
 // TestOpenDoors proves of every route that it is shut to those without a credential,
 // except for the few that machines need which have none, and that readers change nothing.
@@ -32,11 +20,8 @@ func TestOpenDoors(t *testing.T) {
 		}
 		method := strings.ReplaceAll(r.method, "*", "POST")
 		ask := func(auth api.Authenticator) int {
-			req := httptest.NewRequest(method, strings.NewReplacer("{", "", "}", "").Replace(r.path), nil)
-			req.Header.Set("X-OpenStack-Ironic-API-Version", "latest")
-			rec := httptest.NewRecorder()
-			New(Config{Auth: auth}).ServeHTTP(rec, req)
-			return rec.Code
+			path := strings.NewReplacer("{", "", "}", "").Replace(r.path)
+			return fixture.Ask(New(Config{Auth: auth}), method, path, nil, "X-OpenStack-Ironic-API-Version", "latest").Status
 		}
 		name := r.method + " " + r.path
 		if open[name] {
@@ -45,11 +30,11 @@ func TestOpenDoors(t *testing.T) {
 			}
 			continue
 		}
-		if status := ask(nobody{}); status != 401 {
+		if status := ask(fixture.Nobody()); status != 401 {
 			t.Errorf("%s without a credential: %d", name, status)
 		}
 		if method != http.MethodGet {
-			if status := ask(reader{}); status != 403 {
+			if status := ask(fixture.FixedAuth{Principal: access.Principal{User: "ron", Role: access.Reader}}); status != 403 {
 				t.Errorf("%s as a reader: %d", name, status)
 			}
 		}

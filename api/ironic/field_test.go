@@ -42,12 +42,12 @@ func TestFieldsByVersion(t *testing.T) {
 				w.want(200, "GET", "/v1/nodes?fields="+f, version, "")
 			}
 		}
-		got := slices.Sorted(maps.Keys(w.want(200, "GET", "/v1/nodes/"+nodeID, version, "").object(t)))
+		got := slices.Sorted(maps.Keys(w.want(200, "GET", "/v1/nodes/"+nodeID, version, "").Object(t)))
 		if diff := cmp.Diff(slices.Sorted(maps.Keys(nodeFields)), got); diff != "" {
 			t.Errorf("at %s (-want +got):\n%s", version, diff)
 		}
 	}
-	list := w.want(200, "GET", "/v1/nodes", "1.1", "").object(t)["nodes"].([]any)[0].(map[string]any)
+	list := w.want(200, "GET", "/v1/nodes", "1.1", "").Object(t)["nodes"].([]any)[0].(map[string]any)
 	want := []string{"instance_uuid", "links", "maintenance", "power_state", "provision_state", "uuid"}
 	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(list))); diff != "" {
 		t.Errorf("list at 1.1 (-want +got):\n%s", diff)
@@ -58,7 +58,7 @@ func TestStatesOfOldVersions(t *testing.T) {
 	w := newWorld(t)
 	w.node(func(n *metal.Node) { n.ProvisionState = metal.Available })
 	state := func(version string) any {
-		return w.want(200, "GET", "/v1/nodes/"+nodeID, version, "").object(t)["provision_state"]
+		return w.want(200, "GET", "/v1/nodes/"+nodeID, version, "").Object(t)["provision_state"]
 	}
 	if a, b := state("1.1"), state("1.2"); a != nil || b != "available" {
 		t.Errorf("available is %v at 1.1, %v at 1.2", a, b)
@@ -67,10 +67,10 @@ func TestStatesOfOldVersions(t *testing.T) {
 	if a, b := state("1.38"), state("1.39"); a != "inspecting" || b != "inspect wait" {
 		t.Errorf("inspect wait is %v at 1.38, %v at 1.39", a, b)
 	}
-	if got := w.want(201, "POST", "/v1/nodes", "1.10", `{"driver":"fake-hardware"}`).object(t)["provision_state"]; got != "available" {
+	if got := w.want(201, "POST", "/v1/nodes", "1.10", `{"driver":"fake-hardware"}`).Object(t)["provision_state"]; got != "available" {
 		t.Errorf("created at 1.10: %v", got)
 	}
-	if got := w.want(201, "POST", "/v1/nodes", "1.11", `{"driver":"fake-hardware"}`).object(t)["provision_state"]; got != "enroll" {
+	if got := w.want(201, "POST", "/v1/nodes", "1.11", `{"driver":"fake-hardware"}`).Object(t)["provision_state"]; got != "enroll" {
 		t.Errorf("created at 1.11: %v", got)
 	}
 }
@@ -87,7 +87,7 @@ func TestNodeAnswer(t *testing.T) {
 		n.LastError, n.Description = "it \"broke\"\n", "ünïcode"
 		n.Interfaces = map[string]string{"rescue": "no-rescue"}
 	})
-	got := w.want(200, "GET", "/v1/nodes/n1", "1.82", "").body
+	got := w.want(200, "GET", "/v1/nodes/n1", "1.82", "").Body
 	created := n.CreatedAt.UTC().Format(time.RFC3339)
 	link := func(below string) string {
 		return `[{"href":"http://salvor.example/v1/nodes/` + nodeID + below + `","rel":"self"},{"href":"http://salvor.example/nodes/` + nodeID + below + `","rel":"bookmark"}]`
@@ -145,19 +145,19 @@ func TestPatchResets(t *testing.T) {
 	w.node(func(n *metal.Node) { n.ProvisionState = metal.Enroll })
 	w.want(200, "PATCH", "/v1/nodes/n1", "1.82", `[{"op":"add","path":"/owner","value":"o"},{"op":"add","path":"/rescue_interface","value":"no-rescue"},{"op":"add","path":"/retired","value":true},
 		{"op":"add","path":"/retired_reason","value":"old"},{"op":"add","path":"/instance_uuid","value":"`+nodeID+`"},{"op":"add","path":"/maintenance","value":true},{"op":"add","path":"/automated_clean","value":false}]`)
-	got := w.want(200, "GET", "/v1/nodes/n1", "1.82", "").object(t)
+	got := w.want(200, "GET", "/v1/nodes/n1", "1.82", "").Object(t)
 	if got["owner"] != "o" || got["rescue_interface"] != "no-rescue" || got["retired_reason"] != "old" || got["instance_uuid"] != nodeID || got["maintenance"] != true || got["automated_clean"] != false {
 		t.Errorf("set: %v", got)
 	}
 	w.want(200, "PATCH", "/v1/nodes/n1", "1.82", `[{"op":"remove","path":"/owner"},{"op":"replace","path":"/rescue_interface","value":null},{"op":"replace","path":"/retired","value":"false"},
 		{"op":"remove","path":"/retired_reason"},{"op":"remove","path":"/instance_uuid"},{"op":"remove","path":"/maintenance"},{"op":"remove","path":"/automated_clean"},{"op":"remove","path":"/name"},{"op":"remove","path":"/extra"}]`)
-	got = w.want(200, "GET", "/v1/nodes/"+nodeID, "1.82", "").object(t)
+	got = w.want(200, "GET", "/v1/nodes/"+nodeID, "1.82", "").Object(t)
 	if got["owner"] != nil || got["rescue_interface"] != "fake" || got["retired"] != false || got["retired_reason"] != nil || got["instance_uuid"] != nil || got["maintenance"] != false || got["automated_clean"] != nil || got["name"] != nil {
 		t.Errorf("reset: %v", got)
 	}
 	w.want(200, "PATCH", "/v1/nodes/"+nodeID, "1.82", `[{"op":"add","path":"/boot_interface","value":"fake"}]`)
 	w.refuse([]refusal{{"PATCH", "/v1/nodes/" + nodeID, "1.82", `[{"op":"replace","path":"/driver","value":"redfish"}]`, 400, "boot"}})
-	got = w.want(200, "PATCH", "/v1/nodes/"+nodeID+"?reset_interfaces=true", "1.82", `[{"op":"replace","path":"/driver","value":"redfish"},{"op":"add","path":"/rescue_interface","value":"agent"}]`).object(t)
+	got = w.want(200, "PATCH", "/v1/nodes/"+nodeID+"?reset_interfaces=true", "1.82", `[{"op":"replace","path":"/driver","value":"redfish"},{"op":"add","path":"/rescue_interface","value":"agent"}]`).Object(t)
 	if got["boot_interface"] != "ipxe" || got["rescue_interface"] != "agent" || got["power_interface"] != "redfish" {
 		t.Errorf("reset interfaces: %v", got)
 	}

@@ -19,14 +19,14 @@ func (w *world) on(t *testing.T) *world {
 
 // fine fails on a server error, on an error in another form than Ironic's, and on a secret.
 func (w *world) fine(t *testing.T, a answer, about string) {
-	if a.status >= 500 {
-		t.Fatalf("%d for %q: %s", a.status, about, a.body)
+	if a.Status >= 500 {
+		t.Fatalf("%d for %q: %s", a.Status, about, a.Body)
 	}
-	if a.status >= 400 && a.errorText() == a.body {
-		t.Fatalf("no error of Ironic's form for %q: %s", about, a.body)
+	if a.Status >= 400 && a.errorText() == a.Body {
+		t.Fatalf("no error of Ironic's form for %q: %s", about, a.Body)
 	}
-	if strings.Contains(a.body, "hush") {
-		t.Fatalf("a secret for %q: %s", about, a.body)
+	if strings.Contains(a.Body, "hush") {
+		t.Fatalf("a secret for %q: %s", about, a.Body)
 	}
 }
 
@@ -64,8 +64,8 @@ func FuzzCreate(f *testing.F) {
 		w := w.on(t)
 		a := w.ask("POST", "/v1/nodes", "1.82", body)
 		w.fine(t, a, body)
-		if a.status == 201 {
-			w.want(204, "DELETE", "/v1/nodes/"+a.object(t)["uuid"].(string), "1.82", "")
+		if a.Status == 201 {
+			w.want(204, "DELETE", "/v1/nodes/"+a.Object(t)["uuid"].(string), "1.82", "")
 		}
 	})
 }
@@ -83,8 +83,8 @@ func FuzzLookupQuery(f *testing.F) {
 		}
 		a := w.ask("GET", u.String(), "1.62", "")
 		w.fine(t, a, query)
-		if a.status != 200 && a.status != 400 && a.status != 404 {
-			t.Fatalf("%d for %q", a.status, query)
+		if a.Status != 200 && a.Status != 400 && a.Status != 404 {
+			t.Fatalf("%d for %q", a.Status, query)
 		}
 	})
 }
@@ -100,7 +100,7 @@ func FuzzHeartbeatBody(f *testing.F) {
 		w := w.on(t)
 		a := w.ask("POST", "/v1/heartbeat/"+nodeID, "1.82", body)
 		w.fine(t, a, body)
-		if a.status == 202 && !strings.Contains(body, w.token(n)) {
+		if a.Status == 202 && !strings.Contains(body, w.token(n)) {
 			t.Fatalf("taken without the token: %s", body)
 		}
 	})

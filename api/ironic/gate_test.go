@@ -35,8 +35,8 @@ func TestOldClientsChangeNothingOfANodeInRescue(t *testing.T) {
 			{"PATCH", "/v1/volume/targets/" + targetID, extra},
 			{"DELETE", "/v1/volume/targets/" + targetID, ""},
 		} {
-			if a := w.ask(r[0], r[1], "1.37", r[2]); a.status != 406 {
-				t.Errorf("%s: %s %s at 1.37: %d %s; want 406", state, r[0], r[1], a.status, a.body)
+			if a := w.ask(r[0], r[1], "1.37", r[2]); a.Status != 406 {
+				t.Errorf("%s: %s %s at 1.37: %d %s; want 406", state, r[0], r[1], a.Status, a.Body)
 			}
 		}
 	}
@@ -56,8 +56,8 @@ func TestMoveToUnknownNodeIsJudgedFirst(t *testing.T) {
 	w.edit(nodeID, func(n *metal.Node) { n.InstanceUUID, n.PowerState = otherID, metal.PowerOn })
 	move := `[{"op":"replace","path":"/node_uuid","value":"` + strings.Replace(nodeID, "1", "9", 1) + `"}]`
 	for _, path := range []string{"ports/" + portID, "portgroups/" + groupID, "volume/connectors/" + connectorID, "volume/targets/" + targetID} {
-		if a := w.ask("PATCH", "/v1/"+path, "1.82", move); a.status != 400 || !strings.Contains(a.errorText(), "could not be found") {
-			t.Errorf("%s: %d %s", path, a.status, a.body)
+		if a := w.ask("PATCH", "/v1/"+path, "1.82", move); a.Status != 400 || !strings.Contains(a.errorText(), "could not be found") {
+			t.Errorf("%s: %d %s", path, a.Status, a.Body)
 		}
 	}
 }
@@ -68,7 +68,7 @@ func TestPortgroupPropertiesByPatch(t *testing.T) {
 	w.node(nil)
 	w.want(201, "POST", "/v1/portgroups", "1.23", `{"node_uuid":"`+nodeID+`","name":"g","extra":{"a":"b"}}`)
 	w.want(200, "PATCH", "/v1/portgroups/g", "1.23", `[{"op":"add","path":"/extra/key1","value":"value1"},{"op":"add","path":"/properties/key1","value":"value1"}]`)
-	got, _ := w.want(200, "GET", "/v1/portgroups/g", "1.23", "").object(t)["properties"].(map[string]any)
+	got, _ := w.want(200, "GET", "/v1/portgroups/g", "1.23", "").Object(t)["properties"].(map[string]any)
 	if got["key1"] != "value1" {
 		t.Errorf("properties %v", got)
 	}

@@ -32,12 +32,12 @@ func TestBodyGuards(t *testing.T) {
 				String string `json:"faultstring"`
 			} `json:"error_message"`
 		}
-		if err := json.Unmarshal([]byte(a.body), &guard); err != nil || a.status != r.status || guard.Message.Code != "Client" || guard.Message.String == "" {
-			t.Errorf("%s %s with %d bytes: %d %.200s", r.method, r.path, len(r.body), a.status, a.body)
+		if err := json.Unmarshal([]byte(a.Body), &guard); err != nil || a.Status != r.status || guard.Message.Code != "Client" || guard.Message.String == "" {
+			t.Errorf("%s %s with %d bytes: %d %.200s", r.method, r.path, len(r.body), a.Status, a.Body)
 		}
 	}
-	if a := w.ask("PUT", "/v1/nodes/n1/states/provision", "1.115", large(2<<20)); a.status != 400 || !strings.Contains(a.errorText(), "can not be performed") {
-		t.Errorf("a provision body of 2 MiB: %d %.200s", a.status, a.body)
+	if a := w.ask("PUT", "/v1/nodes/n1/states/provision", "1.115", large(2<<20)); a.Status != 400 || !strings.Contains(a.errorText(), "can not be performed") {
+		t.Errorf("a provision body of 2 MiB: %d %.200s", a.Status, a.Body)
 	}
 }
 
@@ -62,8 +62,8 @@ func BenchmarkTargets1000(b *testing.B) {
 	}))
 	b.ReportAllocs()
 	for b.Loop() {
-		if a := w.ask("GET", "/v1/volume/targets/detail", "1.82", ""); a.status != 200 {
-			b.Fatal(a.body)
+		if a := w.ask("GET", "/v1/volume/targets/detail", "1.82", ""); a.Status != 200 {
+			b.Fatal(a.Body)
 		}
 	}
 }

@@ -42,7 +42,7 @@ func (w *world) commandAndAnswer(kind job.Kind, result string, cause error, stat
 	w.Helper()
 	handed := w.answerer(w.Context(), kind, result, cause)
 	a := w.want(status, method, "/v1/nodes/n1"+path, version, body)
-	return string(<-handed), a.body
+	return string(<-handed), a.Body
 }
 
 func TestIndicators(t *testing.T) {
@@ -142,7 +142,7 @@ func TestVirtualMedia(t *testing.T) {
 func TestSettings(t *testing.T) {
 	w := newWorld(t)
 	w.node(nil)
-	if got := w.want(200, "GET", "/v1/nodes/n1/bios", "1.40", "").body; got != `{"bios":[]}` {
+	if got := w.want(200, "GET", "/v1/nodes/n1/bios", "1.40", "").Body; got != `{"bios":[]}` {
 		t.Errorf("none: %s", got)
 	}
 	uefi, limit, yes := "Uefi", int64(9), true
@@ -154,23 +154,23 @@ func TestSettings(t *testing.T) {
 	}))
 	const times = `"created_at":"2026-03-04T05:06:07+00:00"`
 	links := `"links":[{"href":"http://salvor.example/v1/nodes/` + nodeID + `/bios/BootMode","rel":"self"},{"href":"http://salvor.example/nodes/` + nodeID + `/bios/BootMode","rel":"bookmark"}]`
-	if got := w.want(200, "GET", "/v1/nodes/n1/bios", "1.40", "").body; !strings.HasPrefix(got, `{"bios":[{`+times+`,`+links+`,"name":"BootMode","updated_at":null,"value":"Uefi"},{`) {
+	if got := w.want(200, "GET", "/v1/nodes/n1/bios", "1.40", "").Body; !strings.HasPrefix(got, `{"bios":[{`+times+`,`+links+`,"name":"BootMode","updated_at":null,"value":"Uefi"},{`) {
 		t.Errorf("list: %s", got)
 	}
 	const registry = `"allowable_values":["Bios","Uefi"],"attribute_type":"Enumeration",` + times + `,`
-	if got := w.want(200, "GET", "/v1/nodes/n1/bios?detail=true", "1.74", "").body; !strings.Contains(got, registry) || !strings.Contains(got, `"read_only":true,"reset_required":null`) {
+	if got := w.want(200, "GET", "/v1/nodes/n1/bios?detail=true", "1.74", "").Body; !strings.Contains(got, registry) || !strings.Contains(got, `"read_only":true,"reset_required":null`) {
 		t.Errorf("detail: %s", got)
 	}
-	if got := w.want(200, "GET", "/v1/nodes/n1/bios/BootMode", "1.74", "").body; !strings.HasPrefix(got, `{"BootMode":{`+registry) {
+	if got := w.want(200, "GET", "/v1/nodes/n1/bios/BootMode", "1.74", "").Body; !strings.HasPrefix(got, `{"BootMode":{`+registry) {
 		t.Errorf("one: %s", got)
 	}
-	if got := w.want(200, "GET", "/v1/nodes/n1/bios/BootMode", "1.73", "").body; strings.Contains(got, "attribute_type") {
+	if got := w.want(200, "GET", "/v1/nodes/n1/bios/BootMode", "1.73", "").Body; strings.Contains(got, "attribute_type") {
 		t.Errorf("one of old: %s", got)
 	}
-	if got := w.want(200, "GET", "/v1/nodes/n1/firmware", "1.86", "").body; got != `{"firmware":[{"component":"bios",`+times+`,"current_version":"1","initial_version":"1","last_version_flashed":null,"updated_at":null}]}` {
+	if got := w.want(200, "GET", "/v1/nodes/n1/firmware", "1.86", "").Body; got != `{"firmware":[{"component":"bios",`+times+`,"current_version":"1","initial_version":"1","last_version_flashed":null,"updated_at":null}]}` {
 		t.Errorf("firmware: %s", got)
 	}
-	if got := w.want(200, "GET", "/v1/nodes/n1/firmware?fields=component,vendor", "1.114", "").body; got != `{"firmware":[{"component":"bios",`+times+`,"updated_at":null,"vendor":"Acme"}]}` {
+	if got := w.want(200, "GET", "/v1/nodes/n1/firmware?fields=component,vendor", "1.114", "").Body; got != `{"firmware":[{"component":"bios",`+times+`,"updated_at":null,"vendor":"Acme"}]}` {
 		t.Errorf("firmware fields: %s", got)
 	}
 	w.refuse([]refusal{
@@ -191,7 +191,7 @@ func TestRAID(t *testing.T) {
 	w.withHardware()
 	good := `{"logical_disks":[{"size_gb":"MAX","raid_level":"5","is_root_volume":true},{"size_gb":100,"raid_level":"1+0","controller":"c","physical_disks":["a","b"]}]}`
 	w.want(204, "PUT", path, "1.12", good)
-	if got := w.want(200, "GET", "/v1/nodes/n1/states", "1.12", "").object(t)["target_raid_config"].(map[string]any); len(got["logical_disks"].([]any)) != 2 {
+	if got := w.want(200, "GET", "/v1/nodes/n1/states", "1.12", "").Object(t)["target_raid_config"].(map[string]any); len(got["logical_disks"].([]any)) != 2 {
 		t.Errorf("target: %v", got)
 	}
 	for _, disk := range []string{
@@ -203,7 +203,7 @@ func TestRAID(t *testing.T) {
 	}
 	w.refuse([]refusal{{"PUT", path, "1.12", `{"logical_disks":[]}`, 400, "1 to"}, {"PUT", path, "1.12", `{"x":1}`, 400, "x"}, {"PUT", path, "1.12", `[]`, 400, "object"}})
 	w.want(204, "PUT", path, "1.12", `{}`)
-	if got := w.want(200, "GET", "/v1/drivers/fake-hardware/raid/logical_disk_properties", "1.12", "").object(t); got["raid_level"] == "" || len(got) != 10 {
+	if got := w.want(200, "GET", "/v1/drivers/fake-hardware/raid/logical_disk_properties", "1.12", "").Object(t); got["raid_level"] == "" || len(got) != 10 {
 		t.Errorf("properties: %v", got)
 	}
 	w.lock(nodeID)
@@ -236,7 +236,7 @@ func TestVendorPassthru(t *testing.T) {
 	w.node(nil)
 	w.refuse([]refusal{{"POST", "/v1/nodes/n1/vendor_passthru?method=make", "1.1", "", 400, "does not support vendor_passthru"}})
 	w.withHardware()
-	if got := w.want(200, "GET", "/v1/nodes/n1/vendor_passthru/methods", "1.1", "").object(t)["look"].(map[string]any); got["async"] != false || got["attach"] != false || got["require_exclusive_lock"] != false || got["http_methods"].([]any)[0] != "GET" {
+	if got := w.want(200, "GET", "/v1/nodes/n1/vendor_passthru/methods", "1.1", "").Object(t)["look"].(map[string]any); got["async"] != false || got["attach"] != false || got["require_exclusive_lock"] != false || got["http_methods"].([]any)[0] != "GET" {
 		t.Errorf("methods: %v", got)
 	}
 	args, got := w.commandAndAnswer("vendor question", `{"a":1}`, nil, 200, "GET", "/vendor_passthru?method=look", "1.1", "")
@@ -272,13 +272,13 @@ func TestVIFsOfPortgroups(t *testing.T) {
 		return w.store.Portgroups().Insert(tx, &metal.Portgroup{Record: record.Record{ID: group, CreatedAt: born}, NodeID: nodeID, Name: "bond0", StandalonePorts: true})
 	}))
 	port := func(mac, more string) string {
-		return w.want(201, "POST", "/v1/ports", "1.82", `{"node_uuid":"`+nodeID+`","address":"`+mac+`"`+more+`}`).object(t)["uuid"].(string)
+		return w.want(201, "POST", "/v1/ports", "1.82", `{"node_uuid":"`+nodeID+`","address":"`+mac+`"`+more+`}`).Object(t)["uuid"].(string)
 	}
 	alone := port("52:54:00:00:00:01", "")
 	vif := func(status int, body string) { w.want(status, "POST", "/v1/nodes/n1/vifs", "1.82", body) }
 	holder := func(id string) string {
 		for kind, path := range map[string]string{"group": "/v1/portgroups/" + group, "alone": "/v1/ports/" + alone} {
-			info, _ := w.want(200, "GET", path, "1.82", "").object(t)["internal_info"].(map[string]any)
+			info, _ := w.want(200, "GET", path, "1.82", "").Object(t)["internal_info"].(map[string]any)
 			if info["tenant_vif_port_id"] == id {
 				return kind
 			}

@@ -20,10 +20,10 @@ func TestHiddenIsAbsent(t *testing.T) {
 	system, member := w.persona(access.Scope{System: true}, "admin", "member", "reader"), w.persona(access.Scope{Project: "p1", ProjectName: "one"}, "member", "reader")
 	group := ask(system, "POST", "/v1/portgroups", "1.82", `{"node_uuid": "`+foreign+`"}`)
 	port := ask(system, "POST", "/v1/ports", "1.82", `{"address": "52:54:00:00:00:06", "node_uuid": "`+foreign+`"}`)
-	if group.status != 201 || port.status != 201 {
-		t.Fatal(group.body, port.body)
+	if group.Status != 201 || port.Status != 201 {
+		t.Fatal(group.Body, port.Body)
 	}
-	text := func(a answer, key string) string { return fmt.Sprint(a.object(t)[key]) }
+	text := func(a answer, key string) string { return fmt.Sprint(a.Object(t)[key]) }
 	absent := uuid.NewString()
 	for _, tt := range []struct{ method, path, body, hidden, absent string }{
 		{"GET", "/v1/nodes/%s", "", foreign, absent},
@@ -46,18 +46,18 @@ func TestHiddenIsAbsent(t *testing.T) {
 		told := func(ident string) string {
 			fill := func(s string) string { return strings.ReplaceAll(s, "%s", ident) }
 			a := ask(member, tt.method, fill(tt.path), "1.82", fill(tt.body))
-			if a.status < 400 {
-				t.Errorf("%s %s: %d %s", tt.method, fill(tt.path), a.status, a.body)
+			if a.Status < 400 {
+				t.Errorf("%s %s: %d %s", tt.method, fill(tt.path), a.Status, a.Body)
 			}
-			return fmt.Sprint(a.status, strings.ReplaceAll(a.errorText(), ident, "IDENT"))
+			return fmt.Sprint(a.Status, strings.ReplaceAll(a.errorText(), ident, "IDENT"))
 		}
 		if hidden, absent := told(tt.hidden), told(tt.absent); hidden != absent {
 			t.Errorf("%s %s %s\nhidden: %s\nabsent: %s", tt.method, tt.path, tt.body, hidden, absent)
 		}
 	}
 	for _, path := range []string{"/v1/ports?node=n2", "/v1/ports?node_uuid=" + leased, "/v1/volume/targets?node=n1", "/v1/allocations?node=n1"} {
-		if a := ask(member, "GET", path, "1.82", ""); a.status != 200 {
-			t.Errorf("%s: %d %s", path, a.status, a.errorText())
+		if a := ask(member, "GET", path, "1.82", ""); a.Status != 200 {
+			t.Errorf("%s: %d %s", path, a.Status, a.errorText())
 		}
 	}
 }
@@ -71,10 +71,10 @@ func TestChildrenOfOthers(t *testing.T) {
 		w.node(func(n *metal.Node) { n.ID, n.Name, n.Owner, n.Lessee, n.ParentNode = id, "", "p2", lessee, leased })
 	}
 	a := ask(w.persona(access.Scope{Project: "p1"}, "reader"), "GET", "/v1/nodes/"+leased+"/children", "1.83", "")
-	if a.status != 200 || !strings.Contains(a.body, seen) || strings.Contains(a.body, unseen) {
-		t.Errorf("%d %s", a.status, a.body)
+	if a.Status != 200 || !strings.Contains(a.Body, seen) || strings.Contains(a.Body, unseen) {
+		t.Errorf("%d %s", a.Status, a.Body)
 	}
-	if body := w.want(200, "GET", "/v1/nodes/"+leased+"/children", "1.83", "").body; !strings.Contains(body, unseen) {
+	if body := w.want(200, "GET", "/v1/nodes/"+leased+"/children", "1.83", "").Body; !strings.Contains(body, unseen) {
 		t.Error(body)
 	}
 }
@@ -84,8 +84,8 @@ func TestOrderTellsNothing(t *testing.T) {
 	w := newWorld(t)
 	w.tenancy()
 	for want, h := range map[int]http.Handler{403: w.persona(access.Scope{Project: "p1"}, "member", "reader"), 200: w.persona(access.Scope{System: true}, "reader")} {
-		if a := ask(h, "GET", "/v1/nodes?sort_key=last_error", "1.83", ""); a.status != want {
-			t.Errorf("%d, want %d: %s", a.status, want, a.errorText())
+		if a := ask(h, "GET", "/v1/nodes?sort_key=last_error", "1.83", ""); a.Status != want {
+			t.Errorf("%d, want %d: %s", a.Status, want, a.errorText())
 		}
 	}
 }
@@ -97,8 +97,8 @@ func TestConfigDriveOfProjects(t *testing.T) {
 	w.edit(owned, func(n *metal.Node) { n.ProvisionState = metal.Available })
 	member := w.persona(access.Scope{Project: "p1"}, "member", "reader")
 	body := `{"target": "active", "configdrive": "` + strings.Repeat("QUFB", 1<<19) + `"}`
-	if a := ask(member, "PUT", "/v1/nodes/"+owned+"/states/provision", "1.92", body); a.status == 413 {
-		t.Errorf("%d %s", a.status, a.errorText())
+	if a := ask(member, "PUT", "/v1/nodes/"+owned+"/states/provision", "1.92", body); a.Status == 413 {
+		t.Errorf("%d %s", a.Status, a.errorText())
 	}
 }
 
@@ -131,8 +131,8 @@ func TestAPasswordGoesToNoOtherHost(t *testing.T) {
 		{system, 200, "", `[{"op":"replace","path":"/driver_info/redfish_address","value":"http://192.0.2.66"}]`},
 	} {
 		w.edit(owned, func(n *metal.Node) { n.ProvisionState, n.DriverInfo = metal.Enroll, info() })
-		if a := ask(tt.as, "PATCH", "/v1/nodes/"+owned, "1.82", tt.patch); a.status != tt.status || !strings.Contains(a.errorText(), tt.words) || strings.Contains(a.body, "hush") {
-			t.Errorf("%s: %d %s", tt.patch, a.status, a.errorText())
+		if a := ask(tt.as, "PATCH", "/v1/nodes/"+owned, "1.82", tt.patch); a.Status != tt.status || !strings.Contains(a.errorText(), tt.words) || strings.Contains(a.Body, "hush") {
+			t.Errorf("%s: %d %s", tt.patch, a.Status, a.errorText())
 		}
 	}
 }
@@ -175,8 +175,8 @@ func TestOwnerOfNodeInUse(t *testing.T) {
 		w.edit(owned, func(n *metal.Node) { n.ProvisionState = state })
 		for role, want := range of {
 			who := w.persona(system, role, "member", "reader")
-			if a := ask(who, "PATCH", "/v1/nodes/"+owned, "1.82", `[{"op": "replace", "path": "/owner", "value": "p9"}]`); a.status != want {
-				t.Errorf("%s, %s: %d, want %d: %s", state, role, a.status, want, a.errorText())
+			if a := ask(who, "PATCH", "/v1/nodes/"+owned, "1.82", `[{"op": "replace", "path": "/owner", "value": "p9"}]`); a.Status != want {
+				t.Errorf("%s, %s: %d, want %d: %s", state, role, a.Status, want, a.errorText())
 			}
 		}
 	}
@@ -191,7 +191,7 @@ func TestRunbooksOfOthers(t *testing.T) {
 	told := map[string]string{}
 	for _, name := range []string{"theirs", "absent"} {
 		a := ask(member, "PUT", "/v1/nodes/"+owned+"/states/provision", "1.92", `{"target": "clean", "runbook": "`+name+`"}`)
-		told[name] = fmt.Sprint(a.status, strings.ReplaceAll(a.errorText(), name, "NAME"))
+		told[name] = fmt.Sprint(a.Status, strings.ReplaceAll(a.errorText(), name, "NAME"))
 	}
 	if told["theirs"] != told["absent"] || !strings.HasPrefix(told["theirs"], "404") {
 		t.Errorf("%q", told)
@@ -199,7 +199,7 @@ func TestRunbooksOfOthers(t *testing.T) {
 	for range 2 {
 		w.want(204, "PUT", "/v1/runbooks/theirs/traits/CUSTOM_A", "1.112", "")
 	}
-	if got := w.want(200, "GET", "/v1/runbooks/theirs/traits", "1.112", "").body; got != `{"traits":["CUSTOM_A"]}` {
+	if got := w.want(200, "GET", "/v1/runbooks/theirs/traits", "1.112", "").Body; got != `{"traits":["CUSTOM_A"]}` {
 		t.Error(got)
 	}
 }

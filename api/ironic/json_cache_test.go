@@ -26,8 +26,8 @@ func TestNeverStale(t *testing.T) {
 			"/v1/volume/targets?detail=True", "/v1/volume/targets",
 		} {
 			have, want := w.ask("GET", path, "1.82", ""), ask(fresh, "GET", path, "1.82", "")
-			if have.status != want.status || have.status == 200 && have.body != want.body {
-				t.Fatalf("step %d, GET %s: %d %s\na server without memory: %d %s", step, path, have.status, have.body, want.status, want.body)
+			if have.Status != want.Status || have.Status == 200 && have.Body != want.Body {
+				t.Fatalf("step %d, GET %s: %d %s\na server without memory: %d %s", step, path, have.Status, have.Body, want.Status, want.Body)
 			}
 		}
 	}

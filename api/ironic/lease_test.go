@@ -31,10 +31,10 @@ func newLease(t *testing.T) *lease {
 func (l *lease) connector(t *testing.T, who http.Handler, iqn string) string {
 	t.Helper()
 	a := ask(who, "POST", "/v1/volume/connectors", "1.82", `{"node_uuid": "`+leased+`", "type": "iqn", "connector_id": "`+iqn+`"}`)
-	if a.status != 201 {
-		t.Fatalf("%s: %d %s", iqn, a.status, a.body)
+	if a.Status != 201 {
+		t.Fatalf("%s: %d %s", iqn, a.Status, a.Body)
 	}
-	return "/v1/volume/connectors/" + a.object(t)["uuid"].(string)
+	return "/v1/volume/connectors/" + a.Object(t)["uuid"].(string)
 }
 
 // connectors are the names that the leased node has.
@@ -55,8 +55,8 @@ func TestLesseesDoNotChangeTheOperatorsConnectors(t *testing.T) {
 	const patch = `[{"op": "replace", "path": "/connector_id", "value": "iqn.2026-11.org:stolen"}]`
 	for _, path := range []string{ofOperator, ofOwner} {
 		for _, a := range []answer{ask(l.lessee, "PATCH", path, "1.83", patch), ask(l.lessee, "DELETE", path, "1.83", "")} {
-			if a.status != 403 || !strings.Contains(a.errorText(), "lessee") {
-				t.Errorf("a lessee at %s: %d %s", path, a.status, a.body)
+			if a.Status != 403 || !strings.Contains(a.errorText(), "lessee") {
+				t.Errorf("a lessee at %s: %d %s", path, a.Status, a.Body)
 			}
 		}
 	}
@@ -72,8 +72,8 @@ func TestLesseesDoNotChangeTheOperatorsConnectors(t *testing.T) {
 		{l.owner, "DELETE", ofOwner, "", 204},
 		{l.operator, "DELETE", ofOperator, "", 204},
 	} {
-		if a := ask(tt.who, tt.method, tt.path, "1.83", tt.body); a.status != tt.want {
-			t.Errorf("%s %s: %d, want %d: %s", tt.method, tt.path, a.status, tt.want, a.errorText())
+		if a := ask(tt.who, tt.method, tt.path, "1.83", tt.body); a.Status != tt.want {
+			t.Errorf("%s %s: %d, want %d: %s", tt.method, tt.path, a.Status, tt.want, a.errorText())
 		}
 	}
 }
@@ -88,23 +88,23 @@ func TestConnectorsOfALesseeEndWithTheLease(t *testing.T) {
 			l.connector(t, l.operator, "iqn.2026-11.org:operator")
 			l.connector(t, l.lessee, "iqn.2026-11.org:lessee")
 			edited := l.connector(t, l.lessee, "iqn.2026-11.org:edited")
-			if a := ask(l.owner, "PATCH", edited, "1.83", `[{"op": "replace", "path": "/extra", "value": {"a": 2}}]`); a.status != 200 {
-				t.Fatal(a.body) // the owner's look at it does not make it the owner's
+			if a := ask(l.owner, "PATCH", edited, "1.83", `[{"op": "replace", "path": "/extra", "value": {"a": 2}}]`); a.Status != 200 {
+				t.Fatal(a.Body) // the owner's look at it does not make it the owner's
 			}
 			for i, who := range []http.Handler{l.owner, l.lessee} {
 				body := `{"node_uuid": "` + leased + `", "volume_type": "iscsi", "boot_index": ` + string(rune('0'+i)) + `, "volume_id": "v"}`
-				if a := ask(who, "POST", "/v1/volume/targets", "1.82", body); a.status != 201 {
-					t.Fatal(a.body)
+				if a := ask(who, "POST", "/v1/volume/targets", "1.82", body); a.Status != 201 {
+					t.Fatal(a.Body)
 				}
 			}
-			if a := ask(l.owner, "PATCH", "/v1/nodes/"+leased, "1.82", `[{"op": "replace", "path": "/description", "value": "d"}]`); a.status != 200 {
-				t.Fatal(a.body)
+			if a := ask(l.owner, "PATCH", "/v1/nodes/"+leased, "1.82", `[{"op": "replace", "path": "/description", "value": "d"}]`); a.Status != 200 {
+				t.Fatal(a.Body)
 			}
 			if got := l.connectors(t); strings.Count(got, " ") != 2 {
 				t.Errorf("another change of the node took connectors: %s", got)
 			}
-			if a := ask(l.owner, "PATCH", "/v1/nodes/"+leased, "1.82", patch); a.status != 200 {
-				t.Fatal(a.body)
+			if a := ask(l.owner, "PATCH", "/v1/nodes/"+leased, "1.82", patch); a.Status != 200 {
+				t.Fatal(a.Body)
 			}
 			if got := l.connectors(t); got != "iqn.2026-11.org:operator" {
 				t.Errorf("after the lease: %s", got)

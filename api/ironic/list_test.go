@@ -29,7 +29,7 @@ func (w *world) fleet(count int) {
 func names(t *testing.T, a answer) []string {
 	t.Helper()
 	out := []string{}
-	for _, n := range a.object(t)["nodes"].([]any) {
+	for _, n := range a.Object(t)["nodes"].([]any) {
 		out = append(out, n.(map[string]any)["name"].(string))
 	}
 	return out
@@ -46,7 +46,7 @@ func TestPages(t *testing.T) {
 		}
 		a := w.want(200, "GET", path, "1.82", "")
 		seen = append(seen, names(t, a)...)
-		next, _ := a.object(t)["next"].(string)
+		next, _ := a.Object(t)["next"].(string)
 		if path = strings.TrimPrefix(next, "http://salvor.example"); next != "" {
 			u, _ := url.Parse(next)
 			if q := u.Query(); q.Get("fields") != "name,uuid" || q.Get("limit") != "3" || q.Get("sort_dir") != "desc" || !record.IsUUID(q.Get("marker")) {
@@ -61,7 +61,7 @@ func TestPages(t *testing.T) {
 	w.handler = ironic.New(w.config)
 	for _, path := range []string{"/v1/nodes", "/v1/nodes?limit=1000", "/v1/nodes/detail"} {
 		a := w.want(200, "GET", path, "1.82", "")
-		if got := names(t, a); len(got) != 2 || a.object(t)["next"] == nil {
+		if got := names(t, a); len(got) != 2 || a.Object(t)["next"] == nil {
 			t.Errorf("%s: %v", path, got)
 		}
 	}
@@ -80,43 +80,43 @@ func TestFilters(t *testing.T) {
 			t.Errorf("%s: %q, want %q", query, got, want)
 		}
 	}
-	full := w.want(200, "GET", "/v1/nodes/detail?limit=1", "1.82", "").object(t)["nodes"].([]any)[0]
-	if same := w.want(200, "GET", "/v1/nodes?detail=true&limit=1", "1.82", "").object(t)["nodes"].([]any)[0]; cmp.Diff(full, same) != "" {
+	full := w.want(200, "GET", "/v1/nodes/detail?limit=1", "1.82", "").Object(t)["nodes"].([]any)[0]
+	if same := w.want(200, "GET", "/v1/nodes?detail=true&limit=1", "1.82", "").Object(t)["nodes"].([]any)[0]; cmp.Diff(full, same) != "" {
 		t.Error(cmp.Diff(full, same))
 	}
 }
 
 func TestDriversAndConductors(t *testing.T) {
 	w := newWorld(t)
-	d := w.want(200, "GET", "/v1/drivers", "1.82", "").object(t)["drivers"].([]any)
+	d := w.want(200, "GET", "/v1/drivers", "1.82", "").Object(t)["drivers"].([]any)
 	if len(d) != 2 || d[0].(map[string]any)["name"] != "fake-hardware" || d[0].(map[string]any)["type"] != "dynamic" || d[0].(map[string]any)["default_power_interface"] != nil {
 		t.Errorf("drivers: %v", d)
 	}
-	one := w.want(200, "GET", "/v1/drivers/redfish", "1.82", "").object(t)
+	one := w.want(200, "GET", "/v1/drivers/redfish", "1.82", "").Object(t)
 	if one["default_rescue_interface"] != "no-rescue" || cmp.Diff([]any{"no-rescue", "agent"}, one["enabled_rescue_interfaces"]) != "" || cmp.Diff([]any{"cond1"}, one["hosts"]) != "" {
 		t.Errorf("redfish: %v", one)
 	}
-	if old := w.want(200, "GET", "/v1/drivers/redfish", "1.37", "").object(t); old["default_rescue_interface"] != nil || old["default_power_interface"] != "redfish" {
+	if old := w.want(200, "GET", "/v1/drivers/redfish", "1.37", "").Object(t); old["default_rescue_interface"] != nil || old["default_power_interface"] != "redfish" {
 		t.Errorf("redfish at 1.37: %v", old)
 	}
-	if old := w.want(200, "GET", "/v1/drivers/redfish", "1.13", "").object(t); len(old) != 3 {
+	if old := w.want(200, "GET", "/v1/drivers/redfish", "1.13", "").Object(t); len(old) != 3 {
 		t.Errorf("redfish at 1.13: %v", old)
 	}
-	if got := w.want(200, "GET", "/v1/drivers?type=classic", "1.82", "").body; got != `{"drivers":[]}` {
+	if got := w.want(200, "GET", "/v1/drivers?type=classic", "1.82", "").Body; got != `{"drivers":[]}` {
 		t.Errorf("classic: %s", got)
 	}
-	if got := w.want(200, "GET", "/v1/drivers/redfish/properties", "1.82", "").body; got != `{"redfish_address":"URL of the BMC. Required."}` {
+	if got := w.want(200, "GET", "/v1/drivers/redfish/properties", "1.82", "").Body; got != `{"redfish_address":"URL of the BMC. Required."}` {
 		t.Errorf("properties: %s", got)
 	}
 	w.want(200, "GET", "/v1/drivers/redfish?fields=name,default_boot_interface", "1.82", "")
-	if got := w.want(200, "GET", "/v1/drivers/redfish/vendor_passthru/methods", "1.82", "").body; got != `{}` {
+	if got := w.want(200, "GET", "/v1/drivers/redfish/vendor_passthru/methods", "1.82", "").Body; got != `{}` {
 		t.Errorf("methods: %s", got)
 	}
 	const links = `"links":[{"href":"http://salvor.example/v1/conductors/cond1","rel":"self"},{"href":"http://salvor.example/conductors/cond1","rel":"bookmark"}]`
-	if got := w.want(200, "GET", "/v1/conductors", "1.49", "").body; got != `{"conductors":[{"alive":true,"conductor_group":"","hostname":"cond1",`+links+`}]}` {
+	if got := w.want(200, "GET", "/v1/conductors", "1.49", "").Body; got != `{"conductors":[{"alive":true,"conductor_group":"","hostname":"cond1",`+links+`}]}` {
 		t.Errorf("conductors: %s", got)
 	}
-	c := w.want(200, "GET", "/v1/conductors/cond1", "1.49", "").object(t)
+	c := w.want(200, "GET", "/v1/conductors/cond1", "1.49", "").Object(t)
 	if cmp.Diff([]any{"fake-hardware", "redfish"}, c["drivers"]) != "" || c["alive"] != true {
 		t.Errorf("conductor: %v", c)
 	}
@@ -129,7 +129,7 @@ func TestTraitsAndHistory(t *testing.T) {
 	w.want(204, "PUT", "/v1/nodes/n1/traits", "1.37", `{"traits":["CUSTOM_B","CUSTOM_A","CUSTOM_B"]}`)
 	w.want(204, "PUT", "/v1/nodes/n1/traits/HW_CPU_X86_VMX", "1.37", "")
 	w.want(204, "DELETE", "/v1/nodes/n1/traits/CUSTOM_A", "1.37", "")
-	if got := w.want(200, "GET", "/v1/nodes/n1/traits", "1.37", "").body; got != `{"traits":["CUSTOM_B","HW_CPU_X86_VMX"]}` {
+	if got := w.want(200, "GET", "/v1/nodes/n1/traits", "1.37", "").Body; got != `{"traits":["CUSTOM_B","HW_CPU_X86_VMX"]}` {
 		t.Errorf("traits: %s", got)
 	}
 	w.want(204, "DELETE", "/v1/nodes/n1/traits", "1.37", "")
@@ -139,13 +139,13 @@ func TestTraitsAndHistory(t *testing.T) {
 	}
 	w.refuse([]refusal{{"PUT", "/v1/nodes/n1/traits", "1.82", `{"traits":[` + strings.Join(many, ",") + `]}`, 400, "more than 50"}})
 	w.want(202, "PUT", "/v1/nodes/n1/maintenance", "1.82", "")
-	all := w.want(200, "GET", "/v1/nodes/n1/history", "1.78", "").object(t)["history"].([]any)
+	all := w.want(200, "GET", "/v1/nodes/n1/history", "1.78", "").Object(t)["history"].([]any)
 	if len(all) < 5 {
 		t.Fatalf("history: %v", all)
 	}
 	var seen []any
 	for path := "/v1/nodes/n1/history?limit=2&sort_dir=desc"; path != ""; {
-		o := w.want(200, "GET", path, "1.82", "").object(t)
+		o := w.want(200, "GET", path, "1.82", "").Object(t)
 		seen = append(seen, o["history"].([]any)...)
 		next, _ := o["next"].(string)
 		path = strings.TrimPrefix(next, "http://salvor.example")
@@ -156,7 +156,7 @@ func TestTraitsAndHistory(t *testing.T) {
 		}
 	}
 	id := all[2].(map[string]any)["uuid"].(string)
-	if one := w.want(200, "GET", "/v1/nodes/n1/history/"+id, "1.82", "").object(t); one["uuid"] != id || one["node_uuid"] != nodeID || one["event"] == "" {
+	if one := w.want(200, "GET", "/v1/nodes/n1/history/"+id, "1.82", "").Object(t); one["uuid"] != id || one["node_uuid"] != nodeID || one["event"] == "" {
 		t.Errorf("one event: %v", one)
 	}
 	w.want(200, "GET", "/v1/nodes/n1/history?detail=true&marker="+id, "1.82", "")

@@ -17,8 +17,8 @@ func TestLockedNodesAreAwaited(t *testing.T) {
 	w.want(409, "PATCH", "/v1/nodes/n1", "1.82", op)
 
 	w.config.LockPatience = 50 * time.Millisecond
-	if a := ask(ironic.New(w.config), "PATCH", "/v1/nodes/n1", "1.82", op); a.status != 409 {
-		t.Errorf("while the work goes on: %d %s", a.status, a.body)
+	if a := ask(ironic.New(w.config), "PATCH", "/v1/nodes/n1", "1.82", op); a.Status != 409 {
+		t.Errorf("while the work goes on: %d %s", a.Status, a.Body)
 	}
 
 	w.config.LockPatience = time.Minute
@@ -26,11 +26,11 @@ func TestLockedNodesAreAwaited(t *testing.T) {
 	go func() { answered <- ask(ironic.New(w.config), "PATCH", "/v1/nodes/n1", "1.82", op) }()
 	select {
 	case a := <-answered:
-		t.Fatalf("the work goes on: %d %s", a.status, a.body)
+		t.Fatalf("the work goes on: %d %s", a.Status, a.Body)
 	case <-time.After(60 * time.Millisecond):
 	}
 	w.free()
-	if a := <-answered; a.status != 200 || a.object(t)["extra"].(map[string]any)["a"] != 1.0 {
-		t.Errorf("after the work: %d %s", a.status, a.body)
+	if a := <-answered; a.Status != 200 || a.Object(t)["extra"].(map[string]any)["a"] != 1.0 {
+		t.Errorf("after the work: %d %s", a.Status, a.Body)
 	}
 }

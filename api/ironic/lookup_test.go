@@ -8,18 +8,16 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"math/big"
-	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
-	"salvor/access"
-	"salvor/api"
 	"salvor/api/ironic"
 	"salvor/job"
 	"salvor/metal"
 	"salvor/secret"
+	"salvor/test/fixture"
 	"salvor/test/must"
 )
 
@@ -40,7 +38,7 @@ func (w *world) booting(edit func(*metal.Node)) *metal.Node {
 
 func token(t testing.TB, a answer) string {
 	t.Helper()
-	config := a.object(t)["config"].(map[string]any)
+	config := a.Object(t)["config"].(map[string]any)
 	return config["agent_token"].(string)
 }
 
@@ -63,8 +61,8 @@ func TestLookup(t *testing.T) {
 			t.Errorf("second lookup at %s told %q", version, got)
 		}
 	}
-	if strings.Contains(a.body, "hush") || strings.Contains(a.body, "driver_info") && strings.Contains(a.body, "fake_password") {
-		t.Errorf("lookup tells secrets: %s", a.body)
+	if strings.Contains(a.Body, "hush") || strings.Contains(a.Body, "driver_info") && strings.Contains(a.Body, "fake_password") {
+		t.Errorf("lookup tells secrets: %s", a.Body)
 	}
 	if strings.Contains(w.log.String(), w.token(n)) {
 		t.Error("the token is in the log")
@@ -75,7 +73,7 @@ func TestLookup(t *testing.T) {
 		`"agent_token_required":true,"agent_md5_checksum_enable":false,"disable_deep_image_inspection":false,"permitted_image_formats":["raw","gpt","qcow2","iso"],` +
 		`"metrics":{"backend":"noop","global_prefix":null,"prepend_host":false,"prepend_host_reverse":true,"prepend_uuid":false},` +
 		`"metrics_statsd":{"statsd_host":"localhost","statsd_port":8125}}}`
-	if diff := cmp.Diff(want, a.body); diff != "" {
+	if diff := cmp.Diff(want, a.Body); diff != "" {
 		t.Errorf("lookup (-want +got):\n%s", diff)
 	}
 }
@@ -87,8 +85,8 @@ func TestLookupMasksProperties(t *testing.T) {
 		n.Properties = metal.Object{"cpu_arch": "x86_64", "bios_password": "hush", "vendor": map[string]any{"token": "hush"}}
 	})
 	a := w.want(200, "GET", "/v1/lookup?addresses=52-54-00-00-00-01", "1.82", "")
-	if strings.Contains(a.body, "hush") || !strings.Contains(a.body, `"cpu_arch":"x86_64"`) {
-		t.Errorf("%s", a.body)
+	if strings.Contains(a.Body, "hush") || !strings.Contains(a.Body, `"cpu_arch":"x86_64"`) {
+		t.Errorf("%s", a.Body)
 	}
 }
 
@@ -183,8 +181,8 @@ func TestHeartbeat(t *testing.T) {
 	w.refuse([]refusal{post("1.68", good, 409, "locked")})
 	w.free()
 	for range 2 {
-		if a := w.want(202, "POST", "/v1/heartbeat/"+nodeID, "1.68", good); a.body != "" {
-			t.Errorf("body %q", a.body)
+		if a := w.want(202, "POST", "/v1/heartbeat/"+nodeID, "1.68", good); a.Body != "" {
+			t.Errorf("body %q", a.Body)
 		}
 	}
 	w.lock(nodeID)
@@ -194,7 +192,7 @@ func TestHeartbeat(t *testing.T) {
 		post("1.68", strings.Replace(good, "agent:9999", "other:9999", 1), 400, `Detected change in ramdisk provided "callback_url"`),
 		post("1.68", heartbeatBody("callback_url", "https://agent:9999", "agent_version", "9.1", "agent_token", tok, "agent_verify_ca", testCertificate(t)), 400, "agent_verify_ca"),
 	})
-	info := w.want(200, "GET", "/v1/nodes/n1", "1.82", "").object(t)["driver_internal_info"]
+	info := w.want(200, "GET", "/v1/nodes/n1", "1.82", "").Object(t)["driver_internal_info"]
 	want := map[string]any{
 		"agent_url": "https://agent:9999", "agent_version": "9.1", "agent_verify_ca": ca, "agent_secret_token": "******", "agent_last_heartbeat": "2026-03-04T05:06:07+00:00",
 	}
@@ -203,7 +201,7 @@ func TestHeartbeat(t *testing.T) {
 	}
 	w.edit(nodeID, func(n *metal.Node) { n.BootNumber = 4 })
 	w.refuse([]refusal{post("1.68", good, 404, "Resource could not be found.")})
-	info = w.want(200, "GET", "/v1/nodes/n1", "1.82", "").object(t)["driver_internal_info"]
+	info = w.want(200, "GET", "/v1/nodes/n1", "1.82", "").Object(t)["driver_internal_info"]
 	if diff := cmp.Diff(map[string]any{"agent_version": "9.1", "agent_last_heartbeat": "2026-03-04T05:06:07+00:00"}, info); diff != "" {
 		t.Errorf("after the boot is void (-want +got):\n%s", diff)
 	}
@@ -219,7 +217,7 @@ func TestHeartbeatWithoutSupport(t *testing.T) {
 	if log := w.log.String(); !strings.Contains(log, "does not support heartbeats") || !strings.Contains(log, "level=WARN") {
 		t.Errorf("no warning in %s", log)
 	}
-	if info := w.want(200, "GET", "/v1/nodes/n1", "1.82", "").object(t)["driver_internal_info"].(map[string]any); info["agent_version"] != nil {
+	if info := w.want(200, "GET", "/v1/nodes/n1", "1.82", "").Object(t)["driver_internal_info"].(map[string]any); info["agent_version"] != nil {
 		t.Errorf("it did something: %v", info)
 	}
 	w.edit(nodeID, func(n *metal.Node) { n.Interfaces = nil })
@@ -234,7 +232,7 @@ func TestRescueHashInLookup(t *testing.T) {
 		return w.store.Insert(tx, &job.Job{Kind: "rescue", Class: job.Operation, Subject: job.Node(nodeID), State: job.Waiting, Args: json.RawMessage(`{}`), Secret: secret.New("$5$hash")})
 	}))
 	rescuePassword := func() any {
-		return w.want(200, "GET", "/v1/lookup?node_uuid="+nodeID, "1.62", "").object(t)["node"].(map[string]any)["instance_info"].(map[string]any)["rescue_password"]
+		return w.want(200, "GET", "/v1/lookup?node_uuid="+nodeID, "1.62", "").Object(t)["node"].(map[string]any)["instance_info"].(map[string]any)["rescue_password"]
 	}
 	if first, second := rescuePassword(), rescuePassword(); first != "$5$hash" || second != nil {
 		t.Errorf("hash told: %v, then %v", first, second)
@@ -253,7 +251,7 @@ func TestLegacyPassthru(t *testing.T) {
 	w.want(404, "POST", beatPath, "", "{}")
 	w.config.LegacyPassthru = true
 	w.handler = ironic.New(w.config)
-	got := w.want(200, "POST", lookupPath, "", lookup).object(t)
+	got := w.want(200, "POST", lookupPath, "", lookup).Object(t)
 	if got["heartbeat_timeout"] != 300.0 || got["node"].(map[string]any)["uuid"] != nodeID || got["config"] != nil {
 		t.Errorf("old lookup: %v", got)
 	}
@@ -285,8 +283,8 @@ func TestLegacyAgents(t *testing.T) {
 		"no boot of ours":          func(n *metal.Node) { n.ProvisionState, n.Plan = metal.CleanWait, nil },
 	} {
 		w := old(edit)
-		if a := w.ask("POST", beatPath, "", word); a.status != 400 || !strings.Contains(a.errorText(), "token") {
-			t.Errorf("%s: %d %s", name, a.status, a.body)
+		if a := w.ask("POST", beatPath, "", word); a.Status != 400 || !strings.Contains(a.errorText(), "token") {
+			t.Errorf("%s: %d %s", name, a.Status, a.Body)
 		}
 	}
 	told := old(func(n *metal.Node) { n.ProvisionState = metal.CleanWait })
@@ -296,14 +294,14 @@ func TestLegacyAgents(t *testing.T) {
 	w := old(func(n *metal.Node) { n.ProvisionState = metal.CleanWait })
 	a := w.want(200, "POST", lookupPath, "", lookup)
 	for _, field := range []string{"driver_info", "hush", "power_state", "agent_token", "extra"} {
-		if strings.Contains(a.body, field) {
-			t.Errorf("the old lookup tells %s: %s", field, a.body)
+		if strings.Contains(a.Body, field) {
+			t.Errorf("the old lookup tells %s: %s", field, a.Body)
 		}
 	}
 	w.want(202, "POST", beatPath, "", word)
 	w.want(202, "POST", beatPath, "", word) // and again, as agents do
 	w.refuse([]refusal{{"POST", beatPath, "", `{"agent_url":"http://192.0.2.66:9999"}`, 400, "Detected change"}})
-	got := w.want(200, "GET", "/v1/lookup?node_uuid="+nodeID, "1.62", "").object(t)["config"].(map[string]any)["agent_token"]
+	got := w.want(200, "GET", "/v1/lookup?node_uuid="+nodeID, "1.62", "").Object(t)["config"].(map[string]any)["agent_token"]
 	if got != "******" {
 		t.Errorf("a token is told beside an agent that has none: %v", got)
 	}
@@ -314,7 +312,7 @@ func TestLegacyAgents(t *testing.T) {
 func TestRamdiskListener(t *testing.T) {
 	w := newWorld(t)
 	n := w.booting(nil)
-	w.config.Auth = refuseAll{}
+	w.config.Auth = fixture.Nobody()
 	for name, h := range map[string]struct {
 		other int
 	}{"ramdisk": {404}, "main": {401}} {
@@ -331,16 +329,9 @@ func TestRamdiskListener(t *testing.T) {
 			{"GET", "/v1/nodes", "", h.other}, {"POST", "/v1/nodes", "{}", h.other}, {"GET", "/v1/nodes/" + nodeID, "", h.other}, {"GET", "/v1/ports", "", h.other},
 			{"POST", "/v1/continue_inspection", "{}", 404}, {"GET", "/v1/drivers", "", h.other}, {"GET", "/nothing", "", h.other},
 		} {
-			if a := ask(handler, r.method, r.path, "1.82", r.body); a.status != r.status {
-				t.Errorf("%s: %s %s: %d, want %d: %s", name, r.method, r.path, a.status, r.status, a.body)
+			if a := ask(handler, r.method, r.path, "1.82", r.body); a.Status != r.status {
+				t.Errorf("%s: %s %s: %d, want %d: %s", name, r.method, r.path, a.Status, r.status, a.Body)
 			}
 		}
 	}
-}
-
-// refuseAll knows nobody.
-type refuseAll struct{}
-
-func (refuseAll) Authenticate(*http.Request) (access.Principal, error) {
-	return access.Principal{}, &api.Error{Status: http.StatusUnauthorized, Text: "Authorization required."}
 }

@@ -10,13 +10,9 @@ import (
 	"salvor/api"
 	"salvor/api/ironic"
 	"salvor/metal"
+	"salvor/test/fixture"
 	"salvor/test/must"
 )
-
-// asked authenticates everybody as the one principal.
-type asked struct{ who access.Principal }
-
-func (a asked) Authenticate(*http.Request) (access.Principal, error) { return a.who, nil }
 
 const (
 	owned   = "aaaaaaaa-0000-4000-8000-000000000001"
@@ -29,7 +25,7 @@ func (w *world) persona(s access.Scope, roles ...string) http.Handler {
 	s.Roles = roles
 	c := w.config
 	c.Policy = access.Policy{EnforceScope: true}
-	c.Auth = asked{access.Principal{User: "ann", Role: access.Scoped, Scope: s}}
+	c.Auth = fixture.FixedAuth{Principal: access.Principal{User: "ann", Role: access.Scoped, Scope: s}}
 	return ironic.New(c)
 }
 
@@ -94,11 +90,11 @@ func TestProjectsSeeTheirOwn(t *testing.T) {
 		{w.persona(project), "GET", "/v1/nodes", "", 403},
 		{w.persona(access.Scope{}, "admin", "reader"), "GET", "/v1/nodes", "", 403},
 	} {
-		if a := ask(tt.who, tt.method, tt.path, "1.82", tt.body); a.status != tt.want {
-			t.Errorf("%s %s %s: %d, want %d: %s", tt.method, tt.path, tt.body, a.status, tt.want, a.errorText())
+		if a := ask(tt.who, tt.method, tt.path, "1.82", tt.body); a.Status != tt.want {
+			t.Errorf("%s %s %s: %d, want %d: %s", tt.method, tt.path, tt.body, a.Status, tt.want, a.errorText())
 		}
 	}
-	listed := func(who http.Handler, path string) string { return ask(who, "GET", path, "1.82", "").body }
+	listed := func(who http.Handler, path string) string { return ask(who, "GET", path, "1.82", "").Body }
 	for path, key := range map[string]string{"/v1/nodes": foreign, "/v1/nodes/detail": foreign, "/v1/ports": "52:54:00:00:00:06", "/v1/ports/detail": "52:54:00:00:00:06"} {
 		if strings.Contains(listed(reader, path), key) || !strings.Contains(listed(system, path), key) {
 			t.Errorf("%s: a project sees %s, or the system does not", path, listed(reader, path))
@@ -124,9 +120,9 @@ func TestPortsStayWithTheirOwner(t *testing.T) {
 	w.tenancy()
 	admin := w.persona(access.Scope{Project: "p1"}, "admin", "member", "reader")
 	made := ask(admin, "POST", "/v1/ports", "1.82", `{"address": "52:54:00:00:00:05", "node_uuid": "`+owned+`"}`)
-	port, _ := made.object(t)["uuid"].(string)
+	port, _ := made.Object(t)["uuid"].(string)
 	move := func(node string) int {
-		return ask(admin, "PATCH", "/v1/ports/"+port, "1.82", `[{"op": "replace", "path": "/node_uuid", "value": "`+node+`"}]`).status
+		return ask(admin, "PATCH", "/v1/ports/"+port, "1.82", `[{"op": "replace", "path": "/node_uuid", "value": "`+node+`"}]`).Status
 	}
 	if got := move(foreign); got != 400 {
 		t.Errorf("to a node that is not seen: %d", got)
@@ -149,44 +145,44 @@ func TestVolumesOfProjects(t *testing.T) {
 	post := func(who http.Handler, node string) answer {
 		return ask(who, "POST", "/v1/volume/targets", "1.82", `{"node_uuid": "`+node+`", "volume_type": "iscsi", "boot_index": 0, "volume_id": "v", "properties": {"target_iqn": "iqn.x"}}`)
 	}
-	if a := post(member, owned); a.status != 403 {
-		t.Errorf("a member: %d", a.status)
+	if a := post(member, owned); a.Status != 403 {
+		t.Errorf("a member: %d", a.Status)
 	}
-	if a := post(admin, foreign); a.status != 400 {
-		t.Errorf("on a node of others: %d", a.status)
+	if a := post(admin, foreign); a.Status != 400 {
+		t.Errorf("on a node of others: %d", a.Status)
 	}
 	made := post(admin, owned)
-	if made.status != 201 || !strings.Contains(made.body, "iqn.x") {
-		t.Fatalf("%d %s", made.status, made.body)
+	if made.Status != 201 || !strings.Contains(made.Body, "iqn.x") {
+		t.Fatalf("%d %s", made.Status, made.Body)
 	}
-	id, _ := made.object(t)["uuid"].(string)
-	if a := ask(member, "GET", "/v1/volume/targets/"+id, "1.82", ""); a.status != 200 || strings.Contains(a.body, "iqn.x") || !strings.Contains(a.body, "redacted_contents") {
-		t.Errorf("%d %s", a.status, a.body)
+	id, _ := made.Object(t)["uuid"].(string)
+	if a := ask(member, "GET", "/v1/volume/targets/"+id, "1.82", ""); a.Status != 200 || strings.Contains(a.Body, "iqn.x") || !strings.Contains(a.Body, "redacted_contents") {
+		t.Errorf("%d %s", a.Status, a.Body)
 	}
-	if a := ask(w.persona(access.Scope{Project: "p3"}, "admin", "member", "reader"), "GET", "/v1/volume/targets/"+id, "1.82", ""); a.status != 404 {
-		t.Errorf("seen by others: %d", a.status)
+	if a := ask(w.persona(access.Scope{Project: "p3"}, "admin", "member", "reader"), "GET", "/v1/volume/targets/"+id, "1.82", ""); a.Status != 404 {
+		t.Errorf("seen by others: %d", a.Status)
 	}
 	// What is nobody's would be everybody's.
-	if a := ask(member, "POST", "/v1/allocations", "1.82", `{"resource_class": "x", "owner": null}`); a.status != 403 {
-		t.Errorf("a claim without an owner: %d %s", a.status, a.body)
+	if a := ask(member, "POST", "/v1/allocations", "1.82", `{"resource_class": "x", "owner": null}`); a.Status != 403 {
+		t.Errorf("a claim without an owner: %d %s", a.Status, a.Body)
 	}
-	if a := ask(member, "POST", "/v1/allocations", "1.82", `{"resource_class": "x"}`); a.status != 201 || a.object(t)["owner"] != "p1" {
-		t.Errorf("a claim: %d %s", a.status, a.body)
+	if a := ask(member, "POST", "/v1/allocations", "1.82", `{"resource_class": "x"}`); a.Status != 201 || a.Object(t)["owner"] != "p1" {
+		t.Errorf("a claim: %d %s", a.Status, a.Body)
 	}
 }
 
 func TestProjectAdminMakesOwnNodes(t *testing.T) {
 	w := newWorld(t)
 	admin := w.persona(access.Scope{Project: "p1"}, "admin", "member", "reader")
-	if a := ask(admin, "POST", "/v1/nodes", "1.79", `{"driver": "fake-hardware"}`); a.status != 403 {
-		t.Errorf("below 1.80: %d %s", a.status, a.body)
+	if a := ask(admin, "POST", "/v1/nodes", "1.79", `{"driver": "fake-hardware"}`); a.Status != 403 {
+		t.Errorf("below 1.80: %d %s", a.Status, a.Body)
 	}
 	a := ask(admin, "POST", "/v1/nodes", "1.80", `{"driver": "fake-hardware", "name": "mine"}`)
-	if a.status != 201 || a.object(t)["owner"] != "p1" {
-		t.Fatalf("%d %s", a.status, a.body)
+	if a.Status != 201 || a.Object(t)["owner"] != "p1" {
+		t.Fatalf("%d %s", a.Status, a.Body)
 	}
-	if a := ask(admin, "DELETE", "/v1/nodes/mine", "1.80", ""); a.status != 204 {
-		t.Errorf("%d %s", a.status, a.body)
+	if a := ask(admin, "DELETE", "/v1/nodes/mine", "1.80", ""); a.Status != 204 {
+		t.Errorf("%d %s", a.Status, a.Body)
 	}
 }
 
@@ -199,8 +195,8 @@ func TestNobodyWithoutAToken(t *testing.T) {
 	h := ironic.New(c)
 	for path, want := range map[string]int{"/": 200, "/v1": 200, "/v1/lookup": 400, "/v1/nodes": 401, "/v1/nothing": 401, "/v1/drivers": 401} {
 		a := ask(h, "GET", path, "1.82", "")
-		if a.status != want || want == 401 && a.header.Get("Www-Authenticate") != `Keystone uri="http://keystone.invalid/v3"` {
-			t.Errorf("%s: %d %v", path, a.status, a.header)
+		if a.Status != want || want == 401 && a.Header.Get("Www-Authenticate") != `Keystone uri="http://keystone.invalid/v3"` {
+			t.Errorf("%s: %d %v", path, a.Status, a.Header)
 		}
 	}
 }
@@ -217,8 +213,8 @@ func TestPublicRunbooks(t *testing.T) {
 	p1 := w.persona(access.Scope{Project: "p1"}, "admin", "manager", "member", "reader")
 	for path, want := range map[string][3]int{"CUSTOM_ALL": {200, 403, 403}, "CUSTOM_MINE": {200, 200, 204}, "CUSTOM_THEIRS": {404, 404, 404}, "CUSTOM_NONE": {404, 404, 404}} {
 		for i, ask1 := range [][2]string{{"GET", ""}, {"PATCH", `[{"op":"replace","path":"/description","value":"d"}]`}, {"DELETE", ""}} {
-			if a := ask(p1, ask1[0], "/v1/runbooks/"+path, "1.112", ask1[1]); a.status != want[i] {
-				t.Errorf("%s %s: %d, want %d: %s", ask1[0], path, a.status, want[i], a.errorText())
+			if a := ask(p1, ask1[0], "/v1/runbooks/"+path, "1.112", ask1[1]); a.Status != want[i] {
+				t.Errorf("%s %s: %d, want %d: %s", ask1[0], path, a.Status, want[i], a.errorText())
 			}
 		}
 	}

@@ -13,25 +13,25 @@ func TestPortLife(t *testing.T) {
 	w.node(func(n *metal.Node) { n.ProvisionState = metal.Enroll })
 	a := w.want(201, "POST", "/v1/ports", "1.82", `{"node_uuid":"`+nodeID+`","address":"52-54-00-AA-00-01","extra":{"vif_port_id":"br-tenant"},
 		"local_link_connection":{"port_id":"tap0"},"physical_network":"p","pxe_enabled":false,"is_smartnic":false}`)
-	p := a.object(t)
+	p := a.Object(t)
 	id := p["uuid"].(string)
-	if a.header.Get("Location") != "http://salvor.example/v1/ports/"+id || p["address"] != "52:54:00:aa:00:01" || p["pxe_enabled"] != false {
-		t.Errorf("created: %v %s", a.header, a.body)
+	if a.Header.Get("Location") != "http://salvor.example/v1/ports/"+id || p["address"] != "52:54:00:aa:00:01" || p["pxe_enabled"] != false {
+		t.Errorf("created: %v %s", a.Header, a.Body)
 	}
 	w.refuse([]refusal{{"POST", "/v1/ports", "1.82", `{"node_uuid":"` + nodeID + `","address":"52:54:00:aa:00:01"}`, 409, ""}})
 	for path, want := range map[string]int{
 		"/v1/ports": 1, "/v1/ports/detail": 1, "/v1/ports?node=n1": 1, "/v1/ports?node=" + nodeID: 1, "/v1/ports?node_uuid=" + nodeID: 1, "/v1/ports?address=52:54:00:AA:00:01": 1,
 		"/v1/ports?address=52:54:00:aa:00:02": 0, "/v1/nodes/n1/ports": 1, "/v1/nodes/n1/ports/detail": 1, "/v1/ports?fields=uuid,extra": 1, "/v1/ports?sort_key=address&sort_dir=desc": 1,
 	} {
-		if got := w.want(200, "GET", path, "1.82", "").object(t)["ports"].([]any); len(got) != want {
+		if got := w.want(200, "GET", path, "1.82", "").Object(t)["ports"].([]any); len(got) != want {
 			t.Errorf("%s: %d ports", path, len(got))
 		}
 	}
-	if got := w.want(200, "GET", "/v1/nodes/n1/vifs", "1.82", "").body; got != `{"vifs":[{"id":"br-tenant"}]}` {
+	if got := w.want(200, "GET", "/v1/nodes/n1/vifs", "1.82", "").Body; got != `{"vifs":[{"id":"br-tenant"}]}` {
 		t.Errorf("vifs: %s", got)
 	}
 	got := w.want(200, "PATCH", "/v1/ports/"+id, "1.82", `[{"op":"replace","path":"/address","value":"52:54:00:AA:00:09"},{"op":"remove","path":"/extra/vif_port_id"},
-		{"op":"add","path":"/local_link_connection/switch_id","value":"0a:1b:2c:3d:4e:5f"},{"op":"remove","path":"/physical_network"},{"op":"remove","path":"/pxe_enabled"}]`).object(t)
+		{"op":"add","path":"/local_link_connection/switch_id","value":"0a:1b:2c:3d:4e:5f"},{"op":"remove","path":"/physical_network"},{"op":"remove","path":"/pxe_enabled"}]`).Object(t)
 	if got["address"] != "52:54:00:aa:00:09" || len(got["extra"].(map[string]any)) != 0 || got["physical_network"] != nil || got["pxe_enabled"] != true {
 		t.Errorf("patched: %v", got)
 	}
@@ -48,7 +48,7 @@ func TestPortLife(t *testing.T) {
 func TestBadPorts(t *testing.T) {
 	w := newWorld(t)
 	w.node(func(n *metal.Node) { n.ProvisionState = metal.Enroll })
-	id := w.want(201, "POST", "/v1/ports", "1.82", `{"node_uuid":"`+nodeID+`","address":"52:54:00:00:00:01"}`).object(t)["uuid"].(string)
+	id := w.want(201, "POST", "/v1/ports", "1.82", `{"node_uuid":"`+nodeID+`","address":"52:54:00:00:00:01"}`).Object(t)["uuid"].(string)
 	post := func(version, more string, status int, message string) refusal {
 		return refusal{"POST", "/v1/ports", version, `{"node_uuid":"` + nodeID + `","address":"52:54:00:00:00:02"` + more + `}`, status, message}
 	}
@@ -89,9 +89,9 @@ func TestVIFs(t *testing.T) {
 	w.want(204, "DELETE", path+"/br-a", "1.82", "")
 	w.want(201, "POST", "/v1/ports", "1.82", `{"node_uuid":"`+nodeID+`","address":"52:54:00:00:00:01","pxe_enabled":false}`)
 	w.refuse([]refusal{{"DELETE", path + "/br-a", "1.82", "", 400, "not attached"}})
-	boots := w.want(201, "POST", "/v1/ports", "1.82", `{"node_uuid":"`+nodeID+`","address":"52:54:00:00:00:02","extra":{"keep":1}}`).object(t)["uuid"].(string)
+	boots := w.want(201, "POST", "/v1/ports", "1.82", `{"node_uuid":"`+nodeID+`","address":"52:54:00:00:00:02","extra":{"keep":1}}`).Object(t)["uuid"].(string)
 	w.want(204, "POST", path, "1.82", `{"id":"br-a"}`)
-	if got := w.want(200, "GET", "/v1/ports/"+boots, "1.82", "").object(t); cmp.Diff([]any{map[string]any{"keep": 1.0}, map[string]any{"tenant_vif_port_id": "br-a"}}, []any{got["extra"], got["internal_info"]}) != "" {
+	if got := w.want(200, "GET", "/v1/ports/"+boots, "1.82", "").Object(t); cmp.Diff([]any{map[string]any{"keep": 1.0}, map[string]any{"tenant_vif_port_id": "br-a"}}, []any{got["extra"], got["internal_info"]}) != "" {
 		t.Errorf("the port that boots: %v", got)
 	}
 	w.refuse([]refusal{{"POST", path, "1.82", `{"id":"br-a"}`, 409, "already attached"}, {"POST", path, "1.82", `{"id":"br-b","port_uuid":"` + boots + `"}`, 400, "not enough free"}})
@@ -101,7 +101,7 @@ func TestVIFs(t *testing.T) {
 	// What further keys say is the network's business.
 	w.want(204, "POST", path, "1.82", `{"id":"br-a","port_uuid":"`+boots+`","more":"x"}`)
 	w.want(204, "DELETE", path+"/br-a", "1.82", "")
-	if got := w.want(200, "GET", path, "1.82", "").body; got != `{"vifs":[{"id":"br-b"}]}` {
+	if got := w.want(200, "GET", path, "1.82", "").Body; got != `{"vifs":[{"id":"br-b"}]}` {
 		t.Errorf("vifs: %s", got)
 	}
 	w.lock(nodeID)

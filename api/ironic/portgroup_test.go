@@ -43,7 +43,7 @@ func TestRecordFieldsByVersion(t *testing.T) {
 	w.volumes()
 	w.want(201, "POST", "/v1/chassis", "1.1", `{"uuid":"`+chassisID+`"}`)
 	w.want(201, "POST", "/v1/portgroups", "1.115", `{"uuid":"`+groupID+`","name":"bond0","node_uuid":"`+nodeID+`"}`)
-	port := w.want(201, "POST", "/v1/ports", "1.115", `{"name":"port0","node_uuid":"`+nodeID+`","address":"52:54:00:00:00:01"}`).object(t)["uuid"].(string)
+	port := w.want(201, "POST", "/v1/ports", "1.115", `{"name":"port0","node_uuid":"`+nodeID+`","address":"52:54:00:00:00:01"}`).Object(t)["uuid"].(string)
 	for path, history := range recordHistory {
 		path = strings.Replace(path, "port0", port, 1)
 		list := path[:strings.LastIndex(path, "/")]
@@ -63,7 +63,7 @@ func TestRecordFieldsByVersion(t *testing.T) {
 					w.refuse([]refusal{{"GET", path + "?fields=" + f, older, "", 406, version}, {"GET", list + "?fields=" + f, older, "", 406, version}})
 				}
 			}
-			shown := w.want(200, "GET", path, version, "").object(t)
+			shown := w.want(200, "GET", path, version, "").Object(t)
 			if diff := cmp.Diff(slices.Sorted(maps.Keys(known)), slices.Sorted(maps.Keys(shown))); diff != "" {
 				t.Errorf("%s at %s (-want +got):\n%s", path, version, diff)
 			}
@@ -75,8 +75,8 @@ func TestRecordFieldsByVersion(t *testing.T) {
 func TestNewerRecordFields(t *testing.T) {
 	w := newWorld(t)
 	w.node(func(n *metal.Node) { n.ProvisionState = metal.Enroll })
-	group := w.want(201, "POST", "/v1/portgroups", "1.115", `{"name":"bond0","node_uuid":"`+nodeID+`"}`).object(t)["uuid"].(string)
-	port := w.want(201, "POST", "/v1/ports", "1.115", `{"name":"port0","node_uuid":"`+nodeID+`","address":"52:54:00:00:00:01"}`).object(t)["uuid"].(string)
+	group := w.want(201, "POST", "/v1/portgroups", "1.115", `{"name":"bond0","node_uuid":"`+nodeID+`"}`).Object(t)["uuid"].(string)
+	port := w.want(201, "POST", "/v1/ports", "1.115", `{"name":"port0","node_uuid":"`+nodeID+`","address":"52:54:00:00:00:01"}`).Object(t)["uuid"].(string)
 	for i, f := range []struct {
 		kind, field, value string
 		since              int
@@ -92,9 +92,9 @@ func TestNewerRecordFields(t *testing.T) {
 		op := `[{"op":"add","path":"/` + f.field + `","value":` + f.value + `}]`
 		at, before := fmt.Sprintf("1.%d", f.since), fmt.Sprintf("1.%d", f.since-1)
 		w.refuse([]refusal{{"POST", "/v1/" + f.kind, before, fmt.Sprintf(base, i), 406, at}, {"PATCH", "/v1/" + f.kind + "/" + id, before, op, 406, at}})
-		made := w.want(201, "POST", "/v1/"+f.kind, at, fmt.Sprintf(base, i)).object(t)
+		made := w.want(201, "POST", "/v1/"+f.kind, at, fmt.Sprintf(base, i)).Object(t)
 		w.want(204, "DELETE", "/v1/"+f.kind+"/"+made["uuid"].(string), at, "")
-		patched := w.want(200, "PATCH", "/v1/"+f.kind+"/"+id, at, op).object(t)
+		patched := w.want(200, "PATCH", "/v1/"+f.kind+"/"+id, at, op).Object(t)
 		if diff := cmp.Diff(made[f.field], patched[f.field]); diff != "" || !strings.Contains(fmt.Sprint(f.value), "null") && made[f.field] == nil {
 			t.Errorf("%s.%s: made %v, patched %v", f.kind, f.field, made[f.field], patched[f.field])
 		}
@@ -115,14 +115,14 @@ func TestPortgroupLife(t *testing.T) {
 	})
 	w.node(func(n *metal.Node) { n.ID, n.Name, n.ProvisionState = otherID, "n2", metal.Enroll })
 	a := w.want(201, "POST", "/v1/portgroups", "1.115", `{"uuid":"`+groupID+`","name":"bond0","node_uuid":"`+nodeID+`","address":"52-54-00-AA-00-01","properties":{"miimon":100,"snmp_password":"hush"}}`)
-	if g := a.object(t); g["mode"] != "active-backup" || g["address"] != "52:54:00:aa:00:01" || g["standalone_ports_supported"] != true || strings.Contains(a.body, "hush") ||
-		a.header.Get("Location") != "http://salvor.example/v1/portgroups/"+groupID {
-		t.Errorf("created: %s %v", a.body, a.header)
+	if g := a.Object(t); g["mode"] != "active-backup" || g["address"] != "52:54:00:aa:00:01" || g["standalone_ports_supported"] != true || strings.Contains(a.Body, "hush") ||
+		a.Header.Get("Location") != "http://salvor.example/v1/portgroups/"+groupID {
+		t.Errorf("created: %s %v", a.Body, a.Header)
 	}
 	port := func(more string) string {
 		return `{"node_uuid":"` + nodeID + `","portgroup_uuid":"` + groupID + `"` + more + `}`
 	}
-	one := w.want(201, "POST", "/v1/ports", "1.115", port(`,"address":"52:54:00:00:00:01","physical_network":"p1"`)).object(t)["uuid"].(string)
+	one := w.want(201, "POST", "/v1/ports", "1.115", port(`,"address":"52:54:00:00:00:01","physical_network":"p1"`)).Object(t)["uuid"].(string)
 	w.refuse([]refusal{
 		{"POST", "/v1/ports", "1.115", port(`,"address":"52:54:00:00:00:02","physical_network":"p2"`), 409, "p2"},
 		{"POST", "/v1/ports", "1.115", strings.Replace(port(`,"address":"52:54:00:00:00:02"`), nodeID, otherID, 1), 400, "different node"},
@@ -136,8 +136,8 @@ func TestPortgroupLife(t *testing.T) {
 		{"PATCH", "/v1/portgroups/bond0", "1.115", `[{"op":"remove","path":"/node_uuid"}]`, 400, "node_uuid"}, {"DELETE", "/v1/portgroups/bond0", "1.115", "", 400, "contains ports"},
 	})
 	w.want(200, "PATCH", "/v1/portgroups/bond0", "1.115", `[{"op":"replace","path":"/physical_network","value":"p4"}]`)
-	two := w.want(201, "POST", "/v1/ports", "1.115", port(`,"address":"52:54:00:00:00:02","pxe_enabled":false`)).object(t)
-	if got := w.want(200, "GET", "/v1/ports/"+one, "1.115", "").object(t); got["physical_network"] != "p4" || two["physical_network"] != "p4" {
+	two := w.want(201, "POST", "/v1/ports", "1.115", port(`,"address":"52:54:00:00:00:02","pxe_enabled":false`)).Object(t)
+	if got := w.want(200, "GET", "/v1/ports/"+one, "1.115", "").Object(t); got["physical_network"] != "p4" || two["physical_network"] != "p4" {
 		t.Errorf("the network of the portgroup: %v, %v", got["physical_network"], two["physical_network"])
 	}
 	for path, want := range map[string]int{
@@ -145,7 +145,7 @@ func TestPortgroupLife(t *testing.T) {
 		"/v1/portgroups?node=n1": 1, "/v1/portgroups?address=52:54:00:AA:00:01": 1, "/v1/portgroups?shard=s1,s2": 1, "/v1/portgroups?shard=s2": 0, "/v1/portgroups?conductor_groups=North,south": 1, "/v1/ports?conductor_groups=south": 0,
 		"/v1/ports?conductor_groups=NORTH": 2, "/v1/ports?shard=s1": 2, "/v1/ports?description_contains=x": 0,
 	} {
-		o := w.want(200, "GET", path, "1.115", "").object(t)
+		o := w.want(200, "GET", path, "1.115", "").Object(t)
 		rows, ok := o["ports"].([]any)
 		if !ok {
 			rows = o["portgroups"].([]any)
@@ -170,7 +170,7 @@ func TestPortgroupLife(t *testing.T) {
 func TestChassisLife(t *testing.T) {
 	w := newWorld(t)
 	w.node(func(n *metal.Node) { n.ProvisionState = metal.Enroll })
-	if empty := w.want(201, "POST", "/v1/chassis", "1.8", "").object(t); empty["description"] != nil || !record.IsUUID(empty["uuid"].(string)) {
+	if empty := w.want(201, "POST", "/v1/chassis", "1.8", "").Object(t); empty["description"] != nil || !record.IsUUID(empty["uuid"].(string)) {
 		t.Errorf("without a body: %v", empty)
 	}
 	w.want(201, "POST", "/v1/chassis", "1.8", `{"uuid":"`+chassisID+`","description":"rack 1","extra":{"a":1}}`)
@@ -180,7 +180,7 @@ func TestChassisLife(t *testing.T) {
 		{"POST", "/v1/nodes", "1.82", `{"driver":"fake-hardware","chassis_uuid":"` + ghostID + `"}`, 400, "Chassis " + ghostID}, {"PATCH", "/v1/nodes/n1", "1.82", `[{"op":"add","path":"/chassis_uuid","value":"` + ghostID + `"}]`, 400, ghostID},
 		{"POST", "/v1/nodes", "1.82", `{"driver":"fake-hardware","chassis_uuid":"rack"}`, 400, "Expected a UUID"},
 	})
-	if got := w.want(200, "PATCH", "/v1/chassis/"+chassisID, "1.8", `[{"op":"replace","path":"/description","value":"rack 2"},{"op":"remove","path":"/extra/a"}]`).object(t); got["description"] != "rack 2" {
+	if got := w.want(200, "PATCH", "/v1/chassis/"+chassisID, "1.8", `[{"op":"replace","path":"/description","value":"rack 2"},{"op":"remove","path":"/extra/a"}]`).Object(t); got["description"] != "rack 2" {
 		t.Errorf("patched: %v", got)
 	}
 	w.want(200, "PATCH", "/v1/nodes/n1", "1.82", `[{"op":"add","path":"/chassis_uuid","value":"`+chassisID+`"}]`)
@@ -194,7 +194,7 @@ func TestChassisLife(t *testing.T) {
 	w.refuse([]refusal{{"DELETE", "/v1/chassis/" + chassisID, "1.8", "", 400, "contains nodes"}, {"PATCH", "/v1/nodes/n1", "1.24", `[{"op":"remove","path":"/chassis_uuid"}]`, 406, "1.25"}})
 	w.want(200, "PATCH", "/v1/nodes/n1", "1.25", `[{"op":"remove","path":"/chassis_uuid"}]`)
 	w.want(204, "DELETE", "/v1/chassis/"+chassisID, "1.8", "")
-	if got := len(w.want(200, "GET", "/v1/chassis/detail", "1.8", "").object(t)["chassis"].([]any)); got != 1 {
+	if got := len(w.want(200, "GET", "/v1/chassis/detail", "1.8", "").Object(t)["chassis"].([]any)); got != 1 {
 		t.Errorf("%d chassis left", got)
 	}
 }
@@ -218,18 +218,18 @@ func TestPortLinks(t *testing.T) {
 		{"1.105", `"local_link_connection":{"port_id":"a","vtep-logical-switch":"l","vtep-physical-switch":"p"}`, 400}, {"1.53", `"is_smartnic":true`, 400}, {"1.53", `"is_smartnic":true,"local_link_connection":{"port_id":"a"}`, 400},
 		{"1.53", `"is_smartnic":true,"local_link_connection":{"port_id":"a","hostname":"h"}`, 201}, {"1.94", `"node_ident":"n1"`, 400},
 	} {
-		if a := post(r.version, r.more); a.status != r.status {
-			t.Errorf("%s at %s: %d %s", r.more, r.version, a.status, a.body)
+		if a := post(r.version, r.more); a.Status != r.status {
+			t.Errorf("%s at %s: %d %s", r.more, r.version, a.Status, a.Body)
 		}
 	}
 	w.refuse([]refusal{
 		{"POST", "/v1/ports", "1.93", `{"node_ident":"n1","address":"52:54:00:00:03:01"}`, 406, "1.94"}, {"POST", "/v1/ports", "1.94", `{"node_ident":"ghost","address":"52:54:00:00:03:01"}`, 400, "ghost"},
 	})
-	if p := w.want(201, "POST", "/v1/ports", "1.94", `{"node_ident":"n1","address":"52:54:00:00:03:01"}`).object(t); p["node_uuid"] != nodeID || p["node_ident"] != nil {
+	if p := w.want(201, "POST", "/v1/ports", "1.94", `{"node_ident":"n1","address":"52:54:00:00:03:01"}`).Object(t); p["node_uuid"] != nodeID || p["node_ident"] != nil {
 		t.Errorf("by the node's name: %v", p)
 	}
 	w.edit(nodeID, func(n *metal.Node) { n.ProvisionState = metal.Inspecting })
-	id := w.want(200, "GET", "/v1/ports", "1.1", "").object(t)["ports"].([]any)[0].(map[string]any)["uuid"].(string)
+	id := w.want(200, "GET", "/v1/ports", "1.1", "").Object(t)["ports"].([]any)[0].(map[string]any)["uuid"].(string)
 	w.refuse([]refusal{{"PATCH", "/v1/ports/" + id, "1.82", `[{"op":"add","path":"/extra/a","value":1}]`, 409, "inspecting"}})
 }
 

@@ -61,18 +61,18 @@ func TestEveryStateTakesItsVerbs(t *testing.T) {
 			}
 			if first > 1 {
 				at := first - 1
-				if a := put(state.State, verb, at); a.status != 406 || state.State.Info().InRescue && at < 38 && !strings.Contains(a.errorText(), "1.38") {
-					t.Errorf("%s in %q at 1.%d: %d %s", verb, state.State, at, a.status, a.body)
+				if a := put(state.State, verb, at); a.Status != 406 || state.State.Info().InRescue && at < 38 && !strings.Contains(a.errorText(), "1.38") {
+					t.Errorf("%s in %q at 1.%d: %d %s", verb, state.State, at, a.Status, a.Body)
 				}
 			}
 			a := put(state.State, verb, first)
 			switch {
 			case taken && row.Job == "inspect": // no driver here can inspect
-				if a.status != 400 || !strings.Contains(a.errorText(), "inspect") {
-					t.Errorf("inspect in %q: %d %s", state.State, a.status, a.body)
+				if a.Status != 400 || !strings.Contains(a.errorText(), "inspect") {
+					t.Errorf("inspect in %q: %d %s", state.State, a.Status, a.Body)
 				}
-			case taken && a.status != 202, !taken && (a.status != 400 || !strings.Contains(a.errorText(), fmt.Sprintf("while it is in state %q", state.State))):
-				t.Errorf("%s in %q at 1.%d: %d %s", verb, state.State, first, a.status, a.body)
+			case taken && a.Status != 202, !taken && (a.Status != 400 || !strings.Contains(a.errorText(), fmt.Sprintf("while it is in state %q", state.State))):
+				t.Errorf("%s in %q at 1.%d: %d %s", verb, state.State, first, a.Status, a.Body)
 			case taken:
 				if n, err := w.nodes.Node(context.Background(), nodeID); err != nil || n.ProvisionState != row.To {
 					t.Errorf("%s in %q: state %q, want %q (%v)", verb, state.State, n.ProvisionState, row.To, err)

@@ -50,16 +50,16 @@ func TestWordsOfBMCsAreForAdministrators(t *testing.T) {
 		told := false
 		for _, path := range []string{"/v1/nodes/" + tt.node, "/v1/nodes/detail", "/v1/nodes?fields=uuid,last_error,maintenance_reason", "/v1/nodes/" + tt.node + "/states", "/v1/nodes/" + tt.node + "/history?detail=true"} {
 			a := ask(tt.who, "GET", path, "1.82", "")
-			if a.status != 200 && !(tt.node == leased && a.status == 403) {
-				t.Fatalf("%s: %s: %d %s", tt.name, path, a.status, a.body)
+			if a.Status != 200 && !(tt.node == leased && a.Status == 403) {
+				t.Fatalf("%s: %s: %d %s", tt.name, path, a.Status, a.Body)
 			}
-			if !tt.shown && strings.Contains(a.body, banner) {
-				t.Errorf("%s sees at %s what a BMC wrote: %s", tt.name, path, a.body)
+			if !tt.shown && strings.Contains(a.Body, banner) {
+				t.Errorf("%s sees at %s what a BMC wrote: %s", tt.name, path, a.Body)
 			}
-			if tt.shown && !strings.Contains(a.body, banner) {
-				t.Errorf("%s does not see at %s what a BMC wrote: %s", tt.name, path, a.body)
+			if tt.shown && !strings.Contains(a.Body, banner) {
+				t.Errorf("%s does not see at %s what a BMC wrote: %s", tt.name, path, a.Body)
 			}
-			told = told || strings.Contains(a.body, problem.Redacted)
+			told = told || strings.Contains(a.Body, problem.Redacted)
 		}
 		if told == tt.shown {
 			t.Errorf("%s is told of hidden words: %v", tt.name, told)

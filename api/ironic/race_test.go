@@ -20,17 +20,17 @@ func TestManyAtOnce(t *testing.T) {
 		wg.Go(func() {
 			for k := range 5 {
 				key := fmt.Sprintf("k%d-%d", i, k)
-				switch a := w.ask("PATCH", "/v1/nodes/n1", "1.82", fmt.Sprintf(`[{"op":"add","path":"/extra/%s","value":1}]`, key)); a.status {
+				switch a := w.ask("PATCH", "/v1/nodes/n1", "1.82", fmt.Sprintf(`[{"op":"add","path":"/extra/%s","value":1}]`, key)); a.Status {
 				case 200:
 					mu.Lock()
 					kept[key] = true
 					mu.Unlock()
 				case 409:
 				default:
-					t.Errorf("patch: %d %s", a.status, a.body)
+					t.Errorf("patch: %d %s", a.Status, a.Body)
 				}
-				if a := w.ask("GET", "/v1/nodes/detail", "1.82", ""); a.status != 200 {
-					t.Errorf("list: %d %s", a.status, a.body)
+				if a := w.ask("GET", "/v1/nodes/detail", "1.82", ""); a.Status != 200 {
+					t.Errorf("list: %d %s", a.Status, a.Body)
 				}
 			}
 		})
@@ -38,19 +38,19 @@ func TestManyAtOnce(t *testing.T) {
 	wg.Wait()
 	for range 8 {
 		wg.Go(func() {
-			switch a := w.ask("PUT", "/v1/nodes/n1/states/provision", "1.82", `{"target":"manage"}`); a.status {
+			switch a := w.ask("PUT", "/v1/nodes/n1/states/provision", "1.82", `{"target":"manage"}`); a.Status {
 			case 202:
 				mu.Lock()
 				accepted++
 				mu.Unlock()
 			case 409, 400:
 			default:
-				t.Errorf("manage: %d %s", a.status, a.body)
+				t.Errorf("manage: %d %s", a.Status, a.Body)
 			}
 		})
 	}
 	wg.Wait()
-	extra := w.want(200, "GET", "/v1/nodes/n1", "1.82", "").object(t)["extra"].(map[string]any)
+	extra := w.want(200, "GET", "/v1/nodes/n1", "1.82", "").Object(t)["extra"].(map[string]any)
 	for key := range kept {
 		if extra[key] == nil {
 			t.Errorf("%s is lost", key)

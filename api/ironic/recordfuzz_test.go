@@ -20,7 +20,7 @@ func recordWorld(t testing.TB) (*world, []string) {
 	w.want(201, "POST", "/v1/chassis", "1.1", `{"uuid":"`+chassisID+`"}`)
 	w.want(201, "POST", "/v1/portgroups", "1.115", `{"uuid":"`+groupID+`","node_uuid":"`+nodeID+`"}`)
 	w.edit(nodeID, func(n *metal.Node) { n.ProvisionState = metal.Manageable })
-	port := w.want(201, "POST", "/v1/ports", "1.115", `{"node_uuid":"`+nodeID+`","address":"52:54:00:00:00:01"}`).object(t)["uuid"].(string)
+	port := w.want(201, "POST", "/v1/ports", "1.115", `{"node_uuid":"`+nodeID+`","address":"52:54:00:00:00:01"}`).Object(t)["uuid"].(string)
 	return w, []string{"/v1/volume/targets/" + targetID, "/v1/volume/connectors/" + connectorID, "/v1/portgroups/" + groupID, "/v1/ports/" + port, "/v1/chassis/" + chassisID}
 }
 
@@ -41,7 +41,7 @@ func FuzzRecordPatch(f *testing.F) {
 		if b, _ := json.Marshal(stored.Properties); strings.Contains(string(b), `"auth_password":"******"`) {
 			t.Fatalf("the mask is stored: %s", b)
 		}
-		if a.status == 200 && w.ask("GET", paths[int(kind)%len(paths)], "1.115", "").status != 200 {
+		if a.Status == 200 && w.ask("GET", paths[int(kind)%len(paths)], "1.115", "").Status != 200 {
 			t.Fatalf("a patched record can not be read: %s", body)
 		}
 	})
@@ -61,8 +61,8 @@ func FuzzRecordCreate(f *testing.F) {
 		path := "/v1/" + kinds[int(kind)%len(kinds)]
 		a := w.ask("POST", path, fmt.Sprintf("1.%d", 32+int(version)%84), body)
 		w.fine(t, a, body)
-		if a.status == 201 {
-			w.want(204, "DELETE", path+"/"+a.object(t)["uuid"].(string), "1.115", "")
+		if a.Status == 201 {
+			w.want(204, "DELETE", path+"/"+a.Object(t)["uuid"].(string), "1.115", "")
 		}
 	})
 }
@@ -90,8 +90,8 @@ func TestPatchIsWhatItSays(t *testing.T) {
 			a := w.ask("PATCH", path, "1.115", string(body))
 			switch {
 			case op != "add" && !there:
-				if a.status != 400 {
-					t.Fatalf("%s of nothing: %d %s", body, a.status, a.body)
+				if a.Status != 400 {
+					t.Fatalf("%s of nothing: %d %s", body, a.Status, a.Body)
 				}
 				continue
 			case op == "remove":
@@ -99,15 +99,15 @@ func TestPatchIsWhatItSays(t *testing.T) {
 			default:
 				want[name] = v
 			}
-			if a.status != 200 {
-				t.Fatalf("%s: %d %s", body, a.status, a.body)
+			if a.Status != 200 {
+				t.Fatalf("%s: %d %s", body, a.Status, a.Body)
 			}
-			if diff := cmp.Diff(want, a.object(w)["extra"]); diff != "" {
+			if diff := cmp.Diff(want, a.Object(w)["extra"]); diff != "" {
 				t.Fatalf("after %s (-want +got):\n%s", body, diff)
 			}
 		}
 		var got map[string]any
-		_ = json.Unmarshal([]byte(w.want(200, "GET", path+"?fields=extra", "1.115", "").body), &got)
+		_ = json.Unmarshal([]byte(w.want(200, "GET", path+"?fields=extra", "1.115", "").Body), &got)
 		if diff := cmp.Diff(want, got["extra"]); diff != "" {
 			t.Fatalf("stored (-want +got):\n%s", diff)
 		}

@@ -26,12 +26,12 @@ func TestHeartbeatTellsNoStrangerWhichNodesThereAre(t *testing.T) {
 				pairs = append(pairs, "agent_token", c.token)
 			}
 			unknown := w.ask("POST", "/v1/heartbeat/"+strings.Replace(nodeID, "1", "2", 1), version, heartbeatBody(pairs...))
-			if unknown.status != c.status {
-				t.Errorf("unknown node at %s with token %q: %d, want %d: %s", version, c.token, unknown.status, c.status, unknown.body)
+			if unknown.Status != c.status {
+				t.Errorf("unknown node at %s with token %q: %d, want %d: %s", version, c.token, unknown.Status, c.status, unknown.Body)
 			}
 			for _, ident := range []string{nodeID, "n1", "nope"} {
-				if a := w.ask("POST", "/v1/heartbeat/"+ident, version, heartbeatBody(pairs...)); a.status != c.status || a.body != unknown.body {
-					t.Errorf("node %s at %s with token %q: %d %s; an unknown node gets %d %s", ident, version, c.token, a.status, a.body, unknown.status, unknown.body)
+				if a := w.ask("POST", "/v1/heartbeat/"+ident, version, heartbeatBody(pairs...)); a.Status != c.status || a.Body != unknown.Body {
+					t.Errorf("node %s at %s with token %q: %d %s; an unknown node gets %d %s", ident, version, c.token, a.Status, a.Body, unknown.Status, unknown.Body)
 				}
 			}
 		}
@@ -62,10 +62,10 @@ func TestLegacyHeartbeatTellsNoStrangerWhichNodesThereAre(t *testing.T) {
 	answers := map[string]bool{}
 	for _, ident := range []string{nodeID, "n1", "nope"} {
 		a := w.ask(http.MethodPost, "/v1/nodes/"+ident+"/vendor_passthru/heartbeat", "", `{"agent_url":"http://192.0.2.1:9999"}`)
-		if a.status != 400 {
-			t.Errorf("%s: %d %s", ident, a.status, a.body)
+		if a.Status != 400 {
+			t.Errorf("%s: %d %s", ident, a.Status, a.Body)
 		}
-		answers[a.body] = true
+		answers[a.Body] = true
 	}
 	if len(answers) != 1 {
 		t.Errorf("known and unknown nodes are answered differently: %v", answers)

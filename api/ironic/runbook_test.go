@@ -10,20 +10,20 @@ import (
 func TestDeployTemplates(t *testing.T) {
 	w := newWorld(t)
 	made := w.want(201, "POST", "/v1/deploy_templates", "1.55", `{"name":"CUSTOM_T","steps":[{"interface":"bios","step":"apply_configuration","args":{"settings":[{"name":"a","value":"b"}],"password":"hush"},"priority":"150"}],"extra":{"k":1}}`)
-	got := made.object(t)
+	got := made.Object(t)
 	uuid := got["uuid"].(string)
 	want := map[string]any{
 		"uuid": uuid, "name": "CUSTOM_T", "extra": map[string]any{"k": 1.0}, "created_at": "2026-03-04T05:06:07+00:00", "updated_at": nil, "links": got["links"],
 		"steps": []any{map[string]any{"interface": "bios", "step": "apply_configuration", "priority": 150.0, "args": map[string]any{"settings": []any{map[string]any{"name": "a", "value": "b"}}, "password": "******"}}},
 	}
-	if diff := cmp.Diff(want, got); diff != "" || made.header.Get("Location") != "http://salvor.example/v1/deploy_templates/"+uuid || len(got["links"].([]any)) != 2 {
-		t.Errorf("template (-want +got):\n%s\nLocation %s", diff, made.header.Get("Location"))
+	if diff := cmp.Diff(want, got); diff != "" || made.Header.Get("Location") != "http://salvor.example/v1/deploy_templates/"+uuid || len(got["links"].([]any)) != 2 {
+		t.Errorf("template (-want +got):\n%s\nLocation %s", diff, made.Header.Get("Location"))
 	}
-	list := w.want(200, "GET", "/v1/deploy_templates", "1.55", "").object(t)["deploy_templates"].([]any)[0].(map[string]any)
+	list := w.want(200, "GET", "/v1/deploy_templates", "1.55", "").Object(t)["deploy_templates"].([]any)[0].(map[string]any)
 	if len(list) != 3 || list["name"] != "CUSTOM_T" {
 		t.Errorf("list: %v", list)
 	}
-	if got := w.want(200, "GET", "/v1/deploy_templates?detail=true", "1.55", "").body; !strings.Contains(got, `"priority":150`) || strings.Contains(got, "hush") {
+	if got := w.want(200, "GET", "/v1/deploy_templates?detail=true", "1.55", "").Body; !strings.Contains(got, `"priority":150`) || strings.Contains(got, "hush") {
 		t.Errorf("detail: %s", got)
 	}
 	w.want(200, "PATCH", "/v1/deploy_templates/CUSTOM_T", "1.55", `[{"op":"replace","path":"/steps/0/priority","value":5},{"op":"add","path":"/steps/1","value":{"interface":"raid","step":"x","args":{},"priority":1}},
@@ -54,7 +54,7 @@ func TestDeployTemplates(t *testing.T) {
 func TestRunbooks(t *testing.T) {
 	w := newWorld(t)
 	const steps = `"steps":[{"interface":"deploy","step":"erase","args":{"token":"hush"},"order":1}]`
-	got := w.want(201, "POST", "/v1/runbooks", "1.112", `{"name":"wipe-all",`+steps+`,"description":"d","disable_ramdisk":true,"owner":"p"}`).object(t)
+	got := w.want(201, "POST", "/v1/runbooks", "1.112", `{"name":"wipe-all",`+steps+`,"description":"d","disable_ramdisk":true,"owner":"p"}`).Object(t)
 	want := map[string]any{
 		"uuid": got["uuid"], "name": "wipe-all", "description": "d", "extra": map[string]any{}, "public": false, "owner": "p", "disable_ramdisk": true, "traits": []any{},
 		"created_at": "2026-03-04T05:06:07+00:00", "updated_at": nil, "links": got["links"],
@@ -63,22 +63,22 @@ func TestRunbooks(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("runbook (-want +got):\n%s", diff)
 	}
-	if old := w.want(200, "GET", "/v1/runbooks/wipe-all", "1.111", "").object(t); old["traits"] != nil || old["description"] != nil {
+	if old := w.want(200, "GET", "/v1/runbooks/wipe-all", "1.111", "").Object(t); old["traits"] != nil || old["description"] != nil {
 		t.Errorf("at 1.111: %v", old)
 	}
 	w.want(204, "PUT", "/v1/runbooks/wipe-all/traits", "1.112", `{"traits":["CUSTOM_B","CUSTOM_A","CUSTOM_A"]}`)
 	w.want(204, "PUT", "/v1/runbooks/wipe-all/traits/CUSTOM_C", "1.112", "")
 	w.want(204, "DELETE", "/v1/runbooks/wipe-all/traits/CUSTOM_B", "1.112", "")
 	w.want(204, "DELETE", "/v1/runbooks/wipe-all/traits/CUSTOM_NONE", "1.112", "")
-	if got := w.want(200, "GET", "/v1/runbooks/wipe-all/traits", "1.112", "").body; got != `{"traits":["CUSTOM_A","CUSTOM_C"]}` {
+	if got := w.want(200, "GET", "/v1/runbooks/wipe-all/traits", "1.112", "").Body; got != `{"traits":["CUSTOM_A","CUSTOM_C"]}` {
 		t.Errorf("traits: %s", got)
 	}
 	w.want(204, "DELETE", "/v1/runbooks/wipe-all/traits", "1.112", "")
 	// The owner goes when a runbook becomes everybody's.
-	if got := w.want(200, "PATCH", "/v1/runbooks/wipe-all", "1.92", `[{"op":"replace","path":"/public","value":true}]`).object(t); got["public"] != true || got["owner"] != nil {
+	if got := w.want(200, "PATCH", "/v1/runbooks/wipe-all", "1.92", `[{"op":"replace","path":"/public","value":true}]`).Object(t); got["public"] != true || got["owner"] != nil {
 		t.Errorf("public: %v", got)
 	}
-	if got := w.want(200, "PATCH", "/v1/runbooks/wipe-all", "1.92", `[{"op":"replace","path":"/public","value":false},{"op":"add","path":"/owner","value":"q"}]`).object(t); got["owner"] != "q" {
+	if got := w.want(200, "PATCH", "/v1/runbooks/wipe-all", "1.92", `[{"op":"replace","path":"/public","value":false},{"op":"add","path":"/owner","value":"q"}]`).Object(t); got["owner"] != "q" {
 		t.Errorf("owned: %v", got)
 	}
 	post := func(version, body, message string) refusal {
@@ -102,27 +102,27 @@ func TestInspectionRules(t *testing.T) {
 	w := newWorld(t)
 	const body = `{"description":"d","priority":7,"conditions":[{"op":"!eq","args":{"values":["{node.driver}","ipmi"]}}],"actions":[{"op":"set-attribute","args":{"path":"extra/k","value":"v"}}]}`
 	made := w.want(201, "POST", "/v1/inspection_rules", "1.96", body)
-	got := made.object(t)
+	got := made.Object(t)
 	want := map[string]any{
 		"uuid": got["uuid"], "description": "d", "priority": 7.0, "phase": "main", "sensitive": false, "created_at": "2026-03-04T05:06:07+00:00", "updated_at": nil, "links": got["links"],
 		"conditions": []any{map[string]any{"op": "!eq", "args": map[string]any{"values": []any{"{node.driver}", "ipmi"}}}},
 		"actions":    []any{map[string]any{"op": "set-attribute", "args": map[string]any{"path": "extra/k", "value": "v"}}},
 	}
-	if diff := cmp.Diff(want, got); diff != "" || made.header.Get("Location") != "http://salvor.example/v1/inspection_rules/"+got["uuid"].(string) {
+	if diff := cmp.Diff(want, got); diff != "" || made.Header.Get("Location") != "http://salvor.example/v1/inspection_rules/"+got["uuid"].(string) {
 		t.Errorf("rule (-want +got):\n%s", diff)
 	}
 	path := "/v1/inspection_rules/" + got["uuid"].(string)
-	list := w.want(200, "GET", "/v1/inspection_rules?phase=main", "1.96", "").object(t)["inspection_rules"].([]any)[0].(map[string]any)
+	list := w.want(200, "GET", "/v1/inspection_rules?phase=main", "1.96", "").Object(t)["inspection_rules"].([]any)[0].(map[string]any)
 	if len(list) != 5 || list["priority"] != 7.0 {
 		t.Errorf("list: %v", list)
 	}
-	if got := w.want(200, "PATCH", path, "1.96", `[{"op":"replace","path":"/priority","value":9},{"op":"add","path":"/actions/-","value":{"op":"log","args":["x"]}},{"op":"remove","path":"/conditions"}]`).object(t); got["priority"] != 9.0 || len(got["actions"].([]any)) != 2 || len(got["conditions"].([]any)) != 0 {
+	if got := w.want(200, "PATCH", path, "1.96", `[{"op":"replace","path":"/priority","value":9},{"op":"add","path":"/actions/-","value":{"op":"log","args":["x"]}},{"op":"remove","path":"/conditions"}]`).Object(t); got["priority"] != 9.0 || len(got["actions"].([]any)) != 2 || len(got["conditions"].([]any)) != 0 {
 		t.Errorf("patched: %v", got)
 	}
-	if got := w.want(200, "PATCH", path, "1.96", `[{"op":"replace","path":"/sensitive","value":true}]`).object(t); got["actions"] != nil || got["conditions"] != nil {
+	if got := w.want(200, "PATCH", path, "1.96", `[{"op":"replace","path":"/sensitive","value":true}]`).Object(t); got["actions"] != nil || got["conditions"] != nil {
 		t.Errorf("sensitive: %v", got)
 	}
-	if got := w.want(200, "GET", "/v1/inspection_rules?detail=true", "1.96", "").body; !strings.Contains(got, `"actions":null`) {
+	if got := w.want(200, "GET", "/v1/inspection_rules?detail=true", "1.96", "").Body; !strings.Contains(got, `"actions":null`) {
 		t.Errorf("sensitive: %s", got)
 	}
 	post := func(body, message string) refusal {
@@ -141,7 +141,7 @@ func TestInspectionRules(t *testing.T) {
 	w.want(201, "POST", "/v1/inspection_rules", "1.96", body)
 	w.want(204, "DELETE", path, "1.96", "")
 	w.want(204, "DELETE", "/v1/inspection_rules", "1.96", "")
-	if got := w.want(200, "GET", "/v1/inspection_rules", "1.96", "").body; got != `{"inspection_rules":[]}` {
+	if got := w.want(200, "GET", "/v1/inspection_rules", "1.96", "").Body; got != `{"inspection_rules":[]}` {
 		t.Errorf("after all were removed: %s", got)
 	}
 }

@@ -1,21 +1,13 @@
 package ironic_test
 
 import (
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"salvor/access"
 	"salvor/api/ironic"
+	"salvor/test/fixture"
 )
-
-// byName authenticates by the name in a header.
-type byName map[string]access.Principal
-
-func (a byName) Authenticate(r *http.Request) (access.Principal, error) {
-	return a[r.Header.Get("Who")], nil
-}
 
 // TestHiddenStaysHidden asks one server as those who may see all and as those who may not,
 // in every order: what was written for one is shown to no other from whom it is hidden.
@@ -28,18 +20,13 @@ func TestHiddenStaysHidden(t *testing.T) {
 	}
 	c := w.config
 	c.Policy = access.Policy{EnforceScope: true}
-	c.Auth = byName{
+	c.Auth = fixture.TokenAuth{
 		"system": scoped(access.Scope{System: true}, "reader"), "lessee": scoped(access.Scope{Project: "p1", ProjectName: "one"}, "reader"),
 		"local": {User: "root", Role: access.Admin},
 	}
 	h := ironic.New(c)
 	get := func(who, path string) string {
-		r := httptest.NewRequest("GET", "http://salvor.example"+path, nil)
-		r.Header.Set("X-OpenStack-Ironic-API-Version", "1.115")
-		r.Header.Set("Who", who)
-		rec := httptest.NewRecorder()
-		h.ServeHTTP(rec, r)
-		return rec.Body.String()
+		return fixture.Ask(h, "GET", path, nil, "X-OpenStack-Ironic-API-Version", "1.115", "X-Auth-Token", who).Body
 	}
 	for round := range 2 {
 		for _, path := range []string{"/v1/nodes/detail", "/v1/nodes/" + leased} {

@@ -72,15 +72,15 @@ func TestFirstVersions(t *testing.T) {
 		{115, "GET", "/v1/nodes/n1/history?fields=state,duration_seconds", "", 406, 200},
 	} {
 		older, own := fmt.Sprintf("1.%d", tt.since-1), fmt.Sprintf("1.%d", tt.since)
-		if a := w.ask(tt.method, tt.path, older, tt.body); a.status != tt.before {
-			t.Errorf("%s %s at %s: %d, want %d: %s", tt.method, tt.path, older, a.status, tt.before, a.body)
+		if a := w.ask(tt.method, tt.path, older, tt.body); a.Status != tt.before {
+			t.Errorf("%s %s at %s: %d, want %d: %s", tt.method, tt.path, older, a.Status, tt.before, a.Body)
 		}
 		for _, version := range []string{own, "latest"} {
 			if version == "latest" && tt.method == "POST" {
 				continue // it was made just now
 			}
-			if a := w.ask(tt.method, tt.path, version, tt.body); a.status != tt.after {
-				t.Errorf("%s %s at %s: %d, want %d: %s", tt.method, tt.path, version, a.status, tt.after, a.body)
+			if a := w.ask(tt.method, tt.path, version, tt.body); a.Status != tt.after {
+				t.Errorf("%s %s at %s: %d, want %d: %s", tt.method, tt.path, version, a.Status, tt.after, a.Body)
 			}
 		}
 	}
@@ -116,8 +116,8 @@ func TestFieldsWithVerbs(t *testing.T) {
 			w.free()
 			w.edit(nodeID, func(n *metal.Node) { n.ProvisionState, n.TargetProvision = tt.state, tt.state.Info().Target })
 			a := w.ask("PUT", "/v1/nodes/n1/states/provision", fmt.Sprintf("1.%d", version), tt.body)
-			if a.status != want {
-				t.Errorf("%s at 1.%d: %d, want %d: %s", tt.body, version, a.status, want, a.body)
+			if a.Status != want {
+				t.Errorf("%s at 1.%d: %d, want %d: %s", tt.body, version, a.Status, want, a.Body)
 			}
 		}
 	}
@@ -142,7 +142,7 @@ func TestRequestIDByVersion(t *testing.T) {
 	w := newWorld(t)
 	for version, want := range map[string]bool{"1.106": false, "1.107": true} {
 		for _, path := range []string{"/v1/nodes", "/v1/nodes/nope"} {
-			h := w.ask("GET", path, version, "").header
+			h := w.ask("GET", path, version, "").Header
 			if got := h.Get("X-Openstack-Request-Id"); (got != "") != want || want && got != h.Get("Openstack-Request-Id") {
 				t.Errorf("%s at %s: %v", path, version, h)
 			}
@@ -164,8 +164,8 @@ func TestJSONSuffix(t *testing.T) {
 		{"/v1/nodes/no.json", "1.90", 404, ""}, {"/v1/nodes.json", "1.90", 200, ""}, {"/v1/nodes.json", "1.91", 404, ""}, {"/v1/nodes/n1/states.json", "1.90", 200, ""},
 	} {
 		a := w.ask("GET", tt.path, tt.version, "")
-		if a.status != tt.status || tt.name != "" && a.object(t)["name"] != tt.name {
-			t.Errorf("%s at %s: %d %s", tt.path, tt.version, a.status, a.body)
+		if a.Status != tt.status || tt.name != "" && a.Object(t)["name"] != tt.name {
+			t.Errorf("%s at %s: %d %s", tt.path, tt.version, a.Status, a.Body)
 		}
 	}
 }
@@ -177,7 +177,7 @@ func TestRootListsWhatThereIs(t *testing.T) {
 		"events": 54, "deploy_templates": 55, "shards": 82, "continue_inspection": 84, "runbooks": 92, "inspection_rules": 96,
 	} {
 		for v := max(since-1, 1); v <= since; v++ {
-			links, ok := w.want(200, "GET", "/v1", fmt.Sprintf("1.%d", v), "").object(t)[name].([]any)
+			links, ok := w.want(200, "GET", "/v1", fmt.Sprintf("1.%d", v), "").Object(t)[name].([]any)
 			if ok != (v >= since) || ok && links[0].(map[string]any)["href"] != "http://salvor.example/v1/"+name+"/" {
 				t.Errorf("%s at 1.%d: %v", name, v, links)
 			}
@@ -191,13 +191,13 @@ func TestRootListsWhatThereIs(t *testing.T) {
 func TestFamilies(t *testing.T) {
 	w := newWorld(t)
 	w.node(nil)
-	child := w.want(201, "POST", "/v1/nodes", "1.83", `{"driver":"fake-hardware","name":"c1","parent_node":"n1"}`).object(t)
+	child := w.want(201, "POST", "/v1/nodes", "1.83", `{"driver":"fake-hardware","name":"c1","parent_node":"n1"}`).Object(t)
 	if child["parent_node"] != nodeID {
 		t.Errorf("the parent's name became %v", child["parent_node"])
 	}
 	names := func(query, version string) string {
 		var out []string
-		for _, e := range w.want(200, "GET", "/v1/nodes"+query, version, "").object(t)["nodes"].([]any) {
+		for _, e := range w.want(200, "GET", "/v1/nodes"+query, version, "").Object(t)["nodes"].([]any) {
 			out = append(out, e.(map[string]any)["name"].(string))
 		}
 		return strings.Join(out, " ")
@@ -210,7 +210,7 @@ func TestFamilies(t *testing.T) {
 			t.Errorf("%q at %s: %q, want %q", tt.query, tt.version, got, tt.want)
 		}
 	}
-	got := w.want(200, "GET", "/v1/nodes/n1/children", "1.83", "").object(t)
+	got := w.want(200, "GET", "/v1/nodes/n1/children", "1.83", "").Object(t)
 	if list := got["children"].([]any); len(list) != 1 || list[0] != child["uuid"] {
 		t.Errorf("children: %v", got)
 	}
@@ -225,7 +225,7 @@ func TestFamilies(t *testing.T) {
 	if got := names("?shard=a,b", "1.82"); got != "sa sb" {
 		t.Errorf("shards: %q", got)
 	}
-	if got := w.want(200, "GET", "/v1/shards", "1.82", "").body; !strings.Contains(got, `{"count":2,"name":"None"}`) || !strings.Contains(got, `{"count":1,"name":"a"}`) {
+	if got := w.want(200, "GET", "/v1/shards", "1.82", "").Body; !strings.Contains(got, `{"count":2,"name":"None"}`) || !strings.Contains(got, `{"count":1,"name":"a"}`) {
 		t.Errorf("shards: %s", got)
 	}
 }

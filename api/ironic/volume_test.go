@@ -65,15 +65,15 @@ func TestVolumeAnswers(t *testing.T) {
 		"/v1/volume/targets/" + strings.ToUpper(targetID):                 target,
 		"/v1/volume/targets/" + targetID + "?fields=boot_index,volume_id": `{"boot_index":0,"volume_id":"vol-1","links":` + linksOf("volume/targets/"+targetID) + `}`,
 	} {
-		if diff := cmp.Diff(want, w.want(200, "GET", path, "1.32", "").body); diff != "" {
+		if diff := cmp.Diff(want, w.want(200, "GET", path, "1.32", "").Body); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", path, diff)
 		}
 	}
-	node := w.want(200, "GET", "/v1/nodes/n1", "1.32", "").object(t)
+	node := w.want(200, "GET", "/v1/nodes/n1", "1.32", "").Object(t)
 	if b, _ := json.Marshal(node["volume"]); !strings.Contains(string(b), `/v1/nodes/`+nodeID+`/volume"`) {
 		t.Errorf("links of the node: %s", b)
 	}
-	if old := w.want(200, "GET", "/v1/nodes/n1", "1.31", "").object(t); old["volume"] != nil {
+	if old := w.want(200, "GET", "/v1/nodes/n1", "1.31", "").Object(t); old["volume"] != nil {
 		t.Errorf("links of the node at 1.31: %v", old["volume"])
 	}
 }
@@ -90,7 +90,7 @@ func TestVolumeFilters(t *testing.T) {
 		"connectors?type=iqn&connector_id=52:54:00:00:00:01": 0, "connectors/detail?node=n2&type=mac": 3, "connectors?limit=2": 2, "targets": 4, "targets?boot_index=0": 2, "targets?boot_index=0&node=n2": 1,
 		"targets?boot_index=-1": 0, "targets?volume_id=vol-1": 2, "targets?volume_type=fibre_channel": 3, "targets/detail?volume_type=iscsi": 1, "targets?fields=uuid&sort_key=boot_index&sort_dir=desc": 4,
 	} {
-		o := w.want(200, "GET", "/v1/volume/"+query, "1.32", "").object(t)
+		o := w.want(200, "GET", "/v1/volume/"+query, "1.32", "").Object(t)
 		name, _, _ := strings.Cut(strings.ReplaceAll(query, "/", "?"), "?")
 		if got := len(o[name].([]any)); got != want {
 			t.Errorf("%s: %d of %d", query, got, want)
@@ -98,7 +98,7 @@ func TestVolumeFilters(t *testing.T) {
 	}
 	var seen []any
 	for path := "/v1/volume/targets?limit=1&sort_key=boot_index&sort_dir=desc&volume_type=fibre_channel"; path != ""; {
-		o := w.want(200, "GET", path, "1.32", "").object(t)
+		o := w.want(200, "GET", path, "1.32", "").Object(t)
 		for _, e := range o["targets"].([]any) {
 			seen = append(seen, e.(map[string]any)["boot_index"])
 		}
@@ -164,7 +164,7 @@ func TestBadVolumes(t *testing.T) {
 		rows = append(rows, refusal{"GET", "/v1/" + path, "1.31", "", 404, "1.32"})
 	}
 	w.refuse(rows)
-	if got := w.want(200, "PATCH", "/v1/volume/"+c, "1.98", `[{"op":"add","path":"/extra/a~1b~0c","value":1}]`).object(t)["extra"].(map[string]any); got["a/b~c"] != 1.0 {
+	if got := w.want(200, "PATCH", "/v1/volume/"+c, "1.98", `[{"op":"add","path":"/extra/a~1b~0c","value":1}]`).Object(t)["extra"].(map[string]any); got["a/b~c"] != 1.0 {
 		t.Errorf("escaped key: %v", got)
 	}
 }
@@ -198,11 +198,11 @@ func TestVolumeGuard(t *testing.T) {
 	w.free()
 	w.edit(otherID, func(n *metal.Node) { n.PowerState = metal.PowerOff })
 	for i, path := range paths {
-		got := w.want(200, "PATCH", path, "1.32", `[{"op":"replace","path":"/node_uuid","value":"`+otherID+`"}]`).object(t)
+		got := w.want(200, "PATCH", path, "1.32", `[{"op":"replace","path":"/node_uuid","value":"`+otherID+`"}]`).Object(t)
 		if got["node_uuid"] != otherID {
 			t.Errorf("moved: %v", got)
 		}
-		history := w.want(200, "GET", "/v1/nodes/n2/history", "1.82", "").body
+		history := w.want(200, "GET", "/v1/nodes/n2/history", "1.82", "").Body
 		if !strings.Contains(history, kinds[i]) {
 			t.Errorf("the timeline is silent: %s", history)
 		}
@@ -221,7 +221,7 @@ func TestStrictConnectors(t *testing.T) {
 	w.volumes()
 	post := func(kind, id string) int {
 		b, _ := json.Marshal(map[string]string{"node_uuid": nodeID, "type": kind, "connector_id": id})
-		return w.ask("POST", "/v1/volume/connectors", "1.32", string(b)).status
+		return w.ask("POST", "/v1/volume/connectors", "1.32", string(b)).Status
 	}
 	if post("weird", "x") != 201 || post("iqn", "no-iqn") != 201 {
 		t.Error("a lenient door refuses")
@@ -246,8 +246,8 @@ func TestTargetPropertiesByPolicy(t *testing.T) {
 	}{{w.persona(project, "member", "reader"), false}, {w.persona(project, "admin", "manager", "member", "reader"), true}, {w.persona(access.Scope{System: true}, "reader"), true}, {w.handler, true}} {
 		for _, at := range []string{path, "/v1/volume/targets/detail", "/v1/volume/targets?fields=properties", "/v1/nodes/n1/volume/targets/detail"} {
 			a := ask(tt.who, "GET", at, "1.82", "")
-			if a.status != 200 || strings.Contains(a.body, "192.0.2.1:3260") != tt.shown || strings.Contains(a.body, "redacted_contents") == tt.shown {
-				t.Errorf("%s: %d %s", at, a.status, a.body)
+			if a.Status != 200 || strings.Contains(a.Body, "192.0.2.1:3260") != tt.shown || strings.Contains(a.Body, "redacted_contents") == tt.shown {
+				t.Errorf("%s: %d %s", at, a.Status, a.Body)
 			}
 		}
 	}
@@ -260,12 +260,12 @@ func TestValidateTellsOddConnectors(t *testing.T) {
 	w.edit(nodeID, func(n *metal.Node) { n.Interfaces = map[string]string{"storage": "external"} })
 	w.want(204, "DELETE", "/v1/volume/targets/"+targetID, "1.32", "")
 	storage := func() map[string]any {
-		return w.want(200, "GET", "/v1/nodes/n1/validate", "1.82", "").object(t)["storage"].(map[string]any)
+		return w.want(200, "GET", "/v1/nodes/n1/validate", "1.82", "").Object(t)["storage"].(map[string]any)
 	}
 	if got := storage(); got["result"] != true {
 		t.Errorf("a good connector: %v", got)
 	}
-	odd := w.want(201, "POST", "/v1/volume/connectors", "1.32", `{"node_uuid":"`+nodeID+`","type":"wwpn","connector_id":"none"}`).object(t)["uuid"].(string)
+	odd := w.want(201, "POST", "/v1/volume/connectors", "1.32", `{"node_uuid":"`+nodeID+`","type":"wwpn","connector_id":"none"}`).Object(t)["uuid"].(string)
 	if got := storage(); got["result"] != false || !strings.Contains(got["reason"].(string), "World Wide Name") {
 		t.Errorf("an odd connector: %v", got)
 	}
@@ -290,7 +290,7 @@ func TestTargetMasks(t *testing.T) {
 	if diff := cmp.Diff(want, got.Properties); diff != "" {
 		t.Errorf("stored (-want +got):\n%s", diff)
 	}
-	if o := w.want(200, "PATCH", path, "1.32", `[{"op":"remove","path":"/properties"}]`).object(t); len(o["properties"].(map[string]any)) != 0 {
+	if o := w.want(200, "PATCH", path, "1.32", `[{"op":"remove","path":"/properties"}]`).Object(t); len(o["properties"].(map[string]any)) != 0 {
 		t.Errorf("reset: %v", o)
 	}
 }
@@ -329,14 +329,14 @@ func TestNoCredentialIsShown(t *testing.T) {
 			w.ask("GET", "/v1/nodes/n1/volume/targets/detail", "1.32", ""), w.ask("GET", "/v1/nodes/n1/history?detail=true&sort_dir=desc&limit=3", "1.82", ""),
 		}
 		for i, want := range []int{201, 200, 400, 400, 200, 200, 200, 200, 200} {
-			if answers[i].status != want || strings.Contains(answers[i].body, canary) {
-				t.Fatalf("answer %d for %s: %d %s", i, properties, answers[i].status, answers[i].body)
+			if answers[i].Status != want || strings.Contains(answers[i].Body, canary) {
+				t.Fatalf("answer %d for %s: %d %s", i, properties, answers[i].Status, answers[i].Body)
 			}
 		}
-		shown := answers[1].object(w)["properties"]
+		shown := answers[1].Object(w)["properties"]
 		again, _ := json.Marshal(shown)
-		if a := w.ask("PATCH", path, "1.32", fmt.Sprintf(`[{"op":"replace","path":"/properties","value":%s}]`, again)); a.status != 200 {
-			t.Fatalf("what was shown can not be sent back: %s", a.body)
+		if a := w.ask("PATCH", path, "1.32", fmt.Sprintf(`[{"op":"replace","path":"/properties","value":%s}]`, again)); a.Status != 200 {
+			t.Fatalf("what was shown can not be sent back: %s", a.Body)
 		}
 		stored := must.Get(w.config.Targets.Get(w.Context(), targetID))(t)
 		if b, _ := json.Marshal(stored.Properties); string(b) != canonical(properties) {
@@ -367,14 +367,14 @@ func TestMovedTargetKeepsNoCredential(t *testing.T) {
 		`[{"op":"replace","path":"/properties","value":{"auth_username":"******","auth_password":"******","target_portal":"203.0.113.6:3260","target_iqn":"iqn.a"}}]`,
 		`[{"op":"replace","path":"/properties","value":{"auth_username":"u","auth_password":"******","target_portal":"203.0.113.6:3260","target_iqn":"iqn.a"}}]`,
 	} {
-		if a := w.ask("PATCH", path, "1.32", patch); a.status != 400 || !strings.Contains(a.errorText(), "anew") || strings.Contains(a.body, "hush") {
-			t.Errorf("%s: %d %s", patch, a.status, a.body)
+		if a := w.ask("PATCH", path, "1.32", patch); a.Status != 400 || !strings.Contains(a.errorText(), "anew") || strings.Contains(a.Body, "hush") {
+			t.Errorf("%s: %d %s", patch, a.Status, a.Body)
 		}
 	}
 	// OpenStack's client unsets a property alone; another value after that is a move.
 	w.want(200, "PATCH", path, "1.32", `[{"op":"remove","path":"/properties/target_iqn"}]`)
-	if a := w.ask("PATCH", path, "1.32", `[{"op":"add","path":"/properties/target_iqn","value":"iqn.b"}]`); a.status != 400 || !strings.Contains(a.errorText(), "anew") {
-		t.Errorf("another iqn after none: %d %s", a.status, a.body)
+	if a := w.ask("PATCH", path, "1.32", `[{"op":"add","path":"/properties/target_iqn","value":"iqn.b"}]`); a.Status != 400 || !strings.Contains(a.errorText(), "anew") {
+		t.Errorf("another iqn after none: %d %s", a.Status, a.Body)
 	}
 	w.want(200, "PATCH", path, "1.32", `[{"op":"replace","path":"/properties/target_portal","value":"203.0.113.6:3260"},
 		{"op":"replace","path":"/properties/auth_username","value":"u"},{"op":"replace","path":"/properties/auth_password","value":"hush"}]`)

@@ -3,10 +3,8 @@ package ironic_test
 import (
 	"context"
 	"encoding/json"
-	"io"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +16,7 @@ import (
 	"salvor/secret"
 	"salvor/store"
 	"salvor/store/storetest"
+	"salvor/test/fixture"
 	"salvor/test/must"
 	"salvor/test/program"
 )
@@ -103,12 +102,7 @@ func (w *world) token(n *metal.Node) string {
 	return n.AgentToken(w.secret).Reveal()
 }
 
-// answer is what came back.
-type answer struct {
-	status int
-	header http.Header
-	body   string
-}
+type answer struct{ fixture.Answer }
 
 // ask sends one request at a microversion ("" names none).
 func (w *world) ask(method, path, version, body string) answer {
@@ -116,14 +110,7 @@ func (w *world) ask(method, path, version, body string) answer {
 }
 
 func ask(h http.Handler, method, path, version, body string) answer {
-	r := httptest.NewRequest(method, "http://salvor.example"+path, strings.NewReader(body))
-	if version != "" {
-		r.Header.Set("X-OpenStack-Ironic-API-Version", version)
-	}
-	rec := httptest.NewRecorder()
-	h.ServeHTTP(rec, r)
-	b, _ := io.ReadAll(rec.Body)
-	return answer{rec.Code, rec.Header(), string(b)}
+	return answer{fixture.Ask(h, method, path, body, "X-OpenStack-Ironic-API-Version", version)}
 }
 
 // errorText gives the text of an error answer, or the body where it is none.
@@ -140,31 +127,19 @@ func (a answer) errorText() string {
 			String string `json:"faultstring"`
 		} `json:"error_message"`
 	}
-	if json.Unmarshal([]byte(a.body), &once) == nil && once.Message.String != "" {
+	if json.Unmarshal([]byte(a.Body), &once) == nil && once.Message.String != "" {
 		return once.Message.String // of the guards of the body
 	}
-	if json.Unmarshal([]byte(a.body), &outer) != nil || json.Unmarshal([]byte(outer.Message), &inner) != nil {
-		return a.body
+	if json.Unmarshal([]byte(a.Body), &outer) != nil || json.Unmarshal([]byte(outer.Message), &inner) != nil {
+		return a.Body
 	}
 	return inner.String + inner.Description
-}
-
-func (a answer) object(t testing.TB) map[string]any {
-	t.Helper()
-	var o map[string]any
-	if err := json.Unmarshal([]byte(a.body), &o); err != nil {
-		t.Fatalf("%v in %s", err, a.body)
-	}
-	return o
 }
 
 // want asks and fails the test if the status is another one.
 func (w *world) want(status int, method, path, version, body string) answer {
 	w.Helper()
-	a := w.ask(method, path, version, body)
-	if a.status != status {
-		w.Fatalf("%s %s at %s: status %d, want %d: %s", method, path, version, a.status, status, a.body)
-	}
+	a := answer{w.ask(method, path, version, body).Want(w, status)}
 	if wrong := promised(method, path, a); wrong != "" {
 		w.Errorf("%s %s at %s: the reference (docs/api) promises something else: %s", method, path, version, wrong)
 	}
