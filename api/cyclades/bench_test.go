@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"salvor/compute"
+	"salvor/test/must"
 )
 
 // BenchmarkServers: the whole list of a project with 1,000 servers.
@@ -12,7 +13,7 @@ func BenchmarkServers(b *testing.B) {
 	w := newWorld(b)
 	for range 10 {
 		_, err := w.services.Servers.Create(b.Context(), compute.Creation{Name: "vm", Flavor: "small", Image: w.image.ID, Count: 100}, compute.Who{Project: "ann"})
-		w.no(err)
+		must.OK(w, err)
 	}
 	for range b.N {
 		out := httptest.NewRecorder()

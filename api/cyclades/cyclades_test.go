@@ -10,6 +10,7 @@ import (
 	"salvor/api/cyclades"
 	"salvor/compute"
 	"salvor/rescue"
+	"salvor/test/fixture"
 )
 
 // states are servers as they are found, by name.
@@ -164,7 +165,7 @@ func TestServersAreListedAndDeleted(t *testing.T) {
 	if status, _ := w.ask("GET", "/servers?changes-since=x", ""); status != 400 {
 		t.Fatal(status)
 	}
-	w.auth.Principal = member("eve")
+	w.auth.Principal = fixture.Member("eve")
 	for _, ask := range [][2]string{{"GET", path}, {"DELETE", path}} {
 		if status, o := w.ask(ask[0], ask[1], ""); status != 404 || o["itemNotFound"].(jsonObject)["message"] != "Server not found." {
 			t.Fatal(status, o)
@@ -173,7 +174,7 @@ func TestServersAreListedAndDeleted(t *testing.T) {
 	if _, o := w.ask("GET", "/servers/detail", ""); len(o["servers"].([]any)) != 0 {
 		t.Fatal(o)
 	}
-	w.auth.Principal = member("ann")
+	w.auth.Principal = fixture.Member("ann")
 	if status, _ := w.ask("GET", "/servers/x", ""); status != 400 {
 		t.Fatal(status)
 	}

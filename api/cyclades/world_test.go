@@ -1,17 +1,13 @@
 package cyclades_test
 
 import (
-	"encoding/json"
 	"io"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
-	"salvor/access"
 	"salvor/api/cyclades"
 	"salvor/compute"
 	"salvor/compute/service"
@@ -19,15 +15,11 @@ import (
 	"salvor/rescue"
 	"salvor/store"
 	"salvor/store/storetest"
+	"salvor/test/fixture"
 	"salvor/test/must"
 )
 
 type jsonObject = map[string]any
-
-// fixedAuth authenticates as the principal that a test sets.
-type fixedAuth struct{ access.Principal }
-
-func (w *fixedAuth) Authenticate(*http.Request) (access.Principal, error) { return w.Principal, nil }
 
 // world is the API over a real store whose jobs nobody works off.
 type world struct {
@@ -35,12 +27,8 @@ type world struct {
 	store    *store.Store
 	services *service.Services
 	handler  http.Handler
-	auth     *fixedAuth
+	auth     *fixture.FixedAuth
 	image    *compute.Image
-}
-
-func member(project string) access.Principal {
-	return access.Principal{User: project, Role: access.Scoped, Scope: access.Scope{Project: project, Roles: []string{"member"}}}
 }
 
 const digest = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
@@ -48,13 +36,13 @@ const digest = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef012345678
 func newWorld(t testing.TB, change ...func(*cyclades.Config)) *world {
 	t.Helper()
 	st, _ := storetest.SQLite(t)
-	w := &world{TB: t, store: st, auth: &fixedAuth{member("ann")}}
+	w := &world{TB: t, store: st, auth: &fixture.FixedAuth{Principal: fixture.Member("ann")}}
 	w.services = service.New(st, st, service.Options{HashAlgorithm: rescue.SHA256, RescueImagePath: "/srv/rescue"}, time.Now)
 	ctx := t.Context()
-	w.no(w.services.Flavors.Create(ctx, &compute.Flavor{Name: "small", VCPUs: 1, RAM: 512, Disk: 2, Public: true}, compute.Who{}.Asker))
+	must.OK(w, w.services.Flavors.Create(ctx, &compute.Flavor{Name: "small", VCPUs: 1, RAM: 512, Disk: 2, Public: true}, compute.Who{}.Asker))
 	w.image = &compute.Image{Name: "cirros", Visibility: "public", Status: compute.ImageActive, DiskFormat: "raw", Digest: digest, Properties: map[string]string{"OS": "debian", "OSFAMILY": "linux"}}
-	w.no(w.services.Images.Create(ctx, w.image, compute.Who{}.Asker))
-	w.no(w.services.RescueImages.EnsureBuiltIn(ctx, compute.BuiltIn{KernelDigest: digest, RamdiskDigest: digest}))
+	must.OK(w, w.services.Images.Create(ctx, w.image, compute.Who{}.Asker))
+	must.OK(w, w.services.RescueImages.EnsureBuiltIn(ctx, compute.BuiltIn{KernelDigest: digest, RamdiskDigest: digest}))
 	c := cyclades.Config{Services: w.services, Auth: w.auth, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
 	for _, f := range change {
 		f(&c)
@@ -63,20 +51,13 @@ func newWorld(t testing.TB, change ...func(*cyclades.Config)) *world {
 	return w
 }
 
-func (w *world) no(err error) {
-	w.Helper()
-	if err != nil {
-		w.Fatal(err)
-	}
-}
-
 // server makes one of ann's, and changes its row.
 func (w *world) server(change func(*compute.Server)) *compute.Server {
 	w.Helper()
 	made := must.Get(w.services.Servers.Create(w.Context(), compute.Creation{Name: "vm", Flavor: "small", Image: w.image.ID}, compute.Who{Project: "ann"}))(w)
 	id := made[0].ID
 	claimed := must.Get(w.store.Claim(w.Context(), "conductor", time.Now().Add(time.Hour), []string{""}, map[job.Kind]int{compute.JobCreate: 9}, 100))(w)
-	w.no(w.store.Do(w.Context(), func(tx job.Tx) error {
+	must.OK(w, w.store.Do(w.Context(), func(tx job.Tx) error {
 		for _, j := range claimed {
 			j.State, j.EndedAt = job.Ended, time.Now()
 			if err := w.store.Save(tx, &j, false); err != nil {
@@ -95,14 +76,8 @@ func (w *world) server(change func(*compute.Server)) *compute.Server {
 // ask sends a request and decodes the answer.
 func (w *world) ask(method, path, body string) (int, jsonObject) {
 	w.Helper()
-	r := httptest.NewRequest(method, "/cyclades/compute/v2.0"+path, strings.NewReader(body))
-	out := httptest.NewRecorder()
-	w.handler.ServeHTTP(out, r)
-	var o jsonObject
-	if out.Body.Len() > 0 {
-		w.no(json.Unmarshal(out.Body.Bytes(), &o))
-	}
-	return out.Code, o
+	a := fixture.Ask(w.handler, method, "/cyclades/compute/v2.0"+path, body)
+	return a.Status, a.ObjectIfAny(w)
 }
 
 // act asks for an action of a server; message is that of the fault of the given name.

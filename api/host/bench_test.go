@@ -12,7 +12,6 @@ import (
 	"encoding/pem"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -26,6 +25,7 @@ import (
 	"salvor/record"
 	"salvor/store"
 	"salvor/store/storetest"
+	"salvor/test/fixture"
 	"salvor/test/must"
 	wire "salvor/wire/host"
 )
@@ -45,27 +45,15 @@ func newRegion(t testing.TB) *region {
 	log := slog.New(slog.DiscardHandler)
 	s, _ := storetest.SQLite(t)
 	r := &region{store: s, services: service.New(s, s, service.Options{}, time.Now)}
-	var err error
-	if r.authority, err = host.OpenAuthority(t.Context(), s, func() time.Time { return time.Now().Add(time.Duration(r.ahead.Load())) }); err != nil {
-		t.Fatal(err)
-	}
-	server := host.NewServer(host.New(host.Config{Hosts: r.services.Hosts, Leases: r.services.Leases, Orders: s, Jobs: s, Authority: r.authority, Log: log}), log)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	over := make(chan error, 1)
-	go func() { over <- server.Serve(tls.NewListener(l, r.authority.TLS([]string{"127.0.0.1"}))) }()
+	r.authority = must.Get(host.OpenAuthority(t.Context(), s, func() time.Time { return time.Now().Add(time.Duration(r.ahead.Load())) }))(t)
 	ctx, stop := context.WithCancel(context.Background())
 	leases := make(chan struct{})
 	go func() { defer close(leases); r.services.Leases.RunLeases(ctx, func(err error) { t.Error(err) }) }()
 	t.Cleanup(func() {
-		_ = server.Shutdown(context.Background())
-		<-over
 		stop()
 		<-leases
 	})
-	r.address = l.Addr().String()
+	r.address = fixture.ServeHosts(t, r.authority, host.New(host.Config{Hosts: r.services.Hosts, Leases: r.services.Leases, Orders: s, Jobs: s, Authority: r.authority, Log: log}))
 	r.url = "https://" + r.address
 	return r
 }

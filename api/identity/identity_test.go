@@ -2,7 +2,6 @@ package identity_test
 
 import (
 	"encoding/json"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -19,6 +18,7 @@ import (
 	"salvor/api/identity"
 	"salvor/secret"
 	"salvor/store/storetest"
+	"salvor/test/fixture"
 	"salvor/test/must"
 )
 
@@ -58,23 +58,11 @@ func (w *world) serve() {
 	w.url = server.URL
 }
 
-// ask sends a request and gives the answer with its body.
-func (w *world) ask(method, path, body string, header ...string) (*http.Response, map[string]any) {
+// ask sends a request and gives the answer with its decoded body.
+func (w *world) ask(method, path, body string, header ...string) (fixture.Answer, map[string]any) {
 	w.t.Helper()
-	req := must.Get(http.NewRequest(method, w.url+path, strings.NewReader(body)))(w.t)
-	for i := 0; i+1 < len(header); i += 2 {
-		req.Header.Set(header[i], header[i+1])
-	}
-	resp := must.Get(http.DefaultClient.Do(req))(w.t)
-	defer resp.Body.Close()
-	b := must.Get(io.ReadAll(resp.Body))(w.t)
-	var out map[string]any
-	if len(b) > 0 {
-		if err := json.Unmarshal(b, &out); err != nil {
-			w.t.Fatalf("%s %s answers %d %q: %v", method, path, resp.StatusCode, b, err)
-		}
-	}
-	return resp, out
+	a := fixture.Send(w.t, method, w.url+path, body, header...)
+	return a, a.ObjectIfAny(w.t)
 }
 
 func password(user, word, scope string) string {
@@ -87,8 +75,8 @@ const inLab = `,"scope":{"project":{"name":"lab","domain":{"name":"Default"}}}`
 func (w *world) login(body string) (string, map[string]any) {
 	w.t.Helper()
 	resp, out := w.ask("POST", "/identity/v3/auth/tokens", body)
-	if resp.StatusCode != http.StatusCreated {
-		w.t.Fatalf("a token: %d %v", resp.StatusCode, out)
+	if resp.Status != http.StatusCreated {
+		w.t.Fatalf("a token: %d %v", resp.Status, out)
 	}
 	return resp.Header.Get("X-Subject-Token"), out["token"].(map[string]any)
 }
@@ -180,8 +168,8 @@ func TestScopes(t *testing.T) {
 		{"a project that cannot be", `,"scope":{"project":{"name":"a:b"}}`, "", "", 400},
 	} {
 		resp, out := w.ask("POST", "/identity/v3/auth/tokens", password("ann", "x", tt.scope))
-		if resp.StatusCode != tt.status {
-			t.Errorf("%s: %d %v", tt.name, resp.StatusCode, out)
+		if resp.Status != tt.status {
+			t.Errorf("%s: %d %v", tt.name, resp.Status, out)
 			continue
 		}
 		if tt.status != http.StatusCreated {
@@ -213,18 +201,18 @@ func TestTokensEnd(t *testing.T) {
 	other := newWorld(t, api.NoAuth{})
 	other.refused(token, "of another key")
 
-	if resp, out := w.ask("GET", "/identity/v3/auth/tokens", "", "X-Auth-Token", token, "X-Subject-Token", short); resp.StatusCode != 200 || out["token"] == nil {
-		t.Errorf("validate: %d", resp.StatusCode)
+	if resp, out := w.ask("GET", "/identity/v3/auth/tokens", "", "X-Auth-Token", token, "X-Subject-Token", short); resp.Status != 200 || out["token"] == nil {
+		t.Errorf("validate: %d", resp.Status)
 	}
-	if resp, _ := w.ask("HEAD", "/identity/v3/auth/tokens", "", "X-Auth-Token", token, "X-Subject-Token", short); resp.StatusCode != 200 {
-		t.Errorf("check: %d", resp.StatusCode)
+	if resp, _ := w.ask("HEAD", "/identity/v3/auth/tokens", "", "X-Auth-Token", token, "X-Subject-Token", short); resp.Status != 200 {
+		t.Errorf("check: %d", resp.Status)
 	}
-	if resp, _ := w.ask("DELETE", "/identity/v3/auth/tokens", "", "X-Auth-Token", token, "X-Subject-Token", short); resp.StatusCode != 204 {
-		t.Errorf("revoke: %d", resp.StatusCode)
+	if resp, _ := w.ask("DELETE", "/identity/v3/auth/tokens", "", "X-Auth-Token", token, "X-Subject-Token", short); resp.Status != 204 {
+		t.Errorf("revoke: %d", resp.Status)
 	}
 	w.refused(short, "revoked")
-	if resp, _ := w.ask("GET", "/identity/v3/auth/tokens", "", "X-Auth-Token", token, "X-Subject-Token", short); resp.StatusCode != 404 {
-		t.Errorf("validate one that was revoked: %d", resp.StatusCode)
+	if resp, _ := w.ask("GET", "/identity/v3/auth/tokens", "", "X-Auth-Token", token, "X-Subject-Token", short); resp.Status != 404 {
+		t.Errorf("validate one that was revoked: %d", resp.Status)
 	}
 	w.now = w.now.Add(identity.Lifetime / 2)
 	late, _ := w.login(`{"auth":{"identity":{"methods":["token"],"token":{"id":"` + token + `"}}}}`)
@@ -243,8 +231,8 @@ func TestPasswordsOfTheFileAreAsked(t *testing.T) {
 	basic := must.Get(api.NewHTTPBasic(file))(t)
 	w := newWorld(t, basic)
 	for _, body := range []string{password("ann", "wrong", inLab), password("eve", "first", inLab), password("ann", "", inLab)} {
-		if resp, _ := w.ask("POST", "/identity/v3/auth/tokens", body); resp.StatusCode != http.StatusUnauthorized {
-			t.Errorf("%s: %d", body, resp.StatusCode)
+		if resp, _ := w.ask("POST", "/identity/v3/auth/tokens", body); resp.Status != http.StatusUnauthorized {
+			t.Errorf("%s: %d", body, resp.Status)
 		}
 	}
 	token, _ := w.login(password("ann", "first", inLab))
@@ -286,20 +274,20 @@ func TestBadRequestsForTokens(t *testing.T) {
 		strings.Repeat(`{"auth":`, 60) + strings.Repeat("}", 60):                                                        400,
 	} {
 		resp, out := w.ask("POST", "/identity/v3/auth/tokens", body)
-		if resp.StatusCode != status {
-			t.Errorf("%.100s: %d %v, want %d", body, resp.StatusCode, out, status)
+		if resp.Status != status {
+			t.Errorf("%.100s: %d %v, want %d", body, resp.Status, out, status)
 		}
 		if fault, ok := out["error"].(map[string]any); !ok || fault["message"] == "" || fault["code"] != float64(status) {
 			t.Errorf("%.100s: answers %v", body, out)
 		}
 	}
 	for path, status := range map[string]int{"/identity": 300, "/identity/v3": 200, "/identity/v3/": 200, "/identity/v2.0": 404, "/identity/v3/nothing": 404} {
-		if resp, _ := w.ask("GET", path, ""); resp.StatusCode != status {
-			t.Errorf("%s: %d, want %d", path, resp.StatusCode, status)
+		if resp, _ := w.ask("GET", path, ""); resp.Status != status {
+			t.Errorf("%s: %d, want %d", path, resp.Status, status)
 		}
 	}
-	if resp, _ := w.ask("PUT", "/identity/v3/auth/tokens", ""); resp.StatusCode != 405 || resp.Header.Get("Allow") == "" {
-		t.Errorf("another method: %d", resp.StatusCode)
+	if resp, _ := w.ask("PUT", "/identity/v3/auth/tokens", ""); resp.Status != 405 || resp.Header.Get("Allow") == "" {
+		t.Errorf("another method: %d", resp.Status)
 	}
 }
 
@@ -315,13 +303,13 @@ func TestNamesAreFound(t *testing.T) {
 	} {
 		resp, out := w.ask("GET", path, "", "X-Auth-Token", token)
 		b := must.Get(json.Marshal(out))(t)
-		if resp.StatusCode != 200 || !strings.Contains(string(b), want) {
-			t.Errorf("%s: %d %s", path, resp.StatusCode, b)
+		if resp.Status != 200 || !strings.Contains(string(b), want) {
+			t.Errorf("%s: %d %s", path, resp.Status, b)
 		}
 	}
 	for _, path := range []string{"/identity/v3/projects/lab", "/identity/v3/users/ann", "/identity/v3/domains/other"} {
-		if resp, _ := w.ask("GET", path, "", "X-Auth-Token", token); resp.StatusCode != 404 {
-			t.Errorf("%s: %d", path, resp.StatusCode)
+		if resp, _ := w.ask("GET", path, "", "X-Auth-Token", token); resp.Status != 404 {
+			t.Errorf("%s: %d", path, resp.Status)
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -14,15 +13,9 @@ import (
 	"salvor/api/identity"
 	"salvor/record"
 	"salvor/secret"
+	"salvor/test/fixture"
 	"salvor/test/must"
 )
-
-// nobody lets nobody in, as a control plane does that has tokens alone.
-type nobody struct{}
-
-func (nobody) Authenticate(*http.Request) (access.Principal, error) {
-	return access.Principal{}, &api.Error{Status: http.StatusUnauthorized}
-}
 
 // issue makes a token of the API.
 func (w *world) issue(name string, role access.Role, project string) string {
@@ -36,7 +29,7 @@ func (w *world) issue(name string, role access.Role, project string) string {
 
 // TestTokensOfTheAPIAreTakenAsTheyAre: each way in which a client of Keystone can hold one issues the token itself, for what it is for.
 func TestTokensOfTheAPIAreTakenAsTheyAre(t *testing.T) {
-	w := newWorld(t, nobody{})
+	w := newWorld(t, fixture.Nobody())
 	member, admin := w.issue("ci", access.Member, "lab"), w.issue("root", access.Admin, "")
 	credential := func(name, text string) string {
 		return `{"auth":{"identity":{"methods":["application_credential"],"application_credential":{"id":"` + name + `","secret":"` + text + `"}}}}`
@@ -72,15 +65,15 @@ func TestTokensOfTheAPIAreTakenAsTheyAre(t *testing.T) {
 		for _, r := range all {
 			roles = append(roles, r.(map[string]any)["name"].(string))
 		}
-		if resp.StatusCode != tt.status || resp.Header.Get("X-Subject-Token") != tt.text || name != tt.project || strings.Join(roles, " ") != tt.roles {
-			t.Errorf("%s: %d, project %q, roles %v, the token itself: %v; want %+v", tt.name, resp.StatusCode, name, roles, resp.Header.Get("X-Subject-Token") == tt.text, tt)
+		if resp.Status != tt.status || resp.Header.Get("X-Subject-Token") != tt.text || name != tt.project || strings.Join(roles, " ") != tt.roles {
+			t.Errorf("%s: %d, project %q, roles %v, the token itself: %v; want %+v", tt.name, resp.Status, name, roles, resp.Header.Get("X-Subject-Token") == tt.text, tt)
 		}
 	}
-	if resp, out := w.ask("GET", "/identity/v3/auth/tokens", "", "X-Auth-Token", member, "X-Subject-Token", admin); resp.StatusCode != 200 || out["token"] == nil {
-		t.Errorf("validate: %d", resp.StatusCode)
+	if resp, out := w.ask("GET", "/identity/v3/auth/tokens", "", "X-Auth-Token", member, "X-Subject-Token", admin); resp.Status != 200 || out["token"] == nil {
+		t.Errorf("validate: %d", resp.Status)
 	}
-	if resp, _ := w.ask("DELETE", "/identity/v3/auth/tokens", "", "X-Auth-Token", admin, "X-Subject-Token", member); resp.StatusCode != 403 {
-		t.Errorf("revoke by Keystone's door: %d", resp.StatusCode)
+	if resp, _ := w.ask("DELETE", "/identity/v3/auth/tokens", "", "X-Auth-Token", admin, "X-Subject-Token", member); resp.Status != 403 {
+		t.Errorf("revoke by Keystone's door: %d", resp.Status)
 	}
 	p, err := w.who(member)
 	if err != nil || p.User != "ci" || p.Role != access.Scoped || p.Scope.Project != access.ProjectID("lab") || !p.Scope.Bound {
@@ -100,8 +93,8 @@ func TestRevocationIsHeardOf(t *testing.T) {
 	other := identity.NewTokens(w.key, api.NoAuth{}, nil, w.apiTokens, func() time.Time { return w.now })
 	elsewhere := &world{t: t, tokens: other, now: w.now}
 	elsewhere.serve()
-	if resp, _ := elsewhere.ask("DELETE", "/identity/v3/auth/tokens", "", "X-Auth-Token", signed, "X-Subject-Token", signed); resp.StatusCode != 204 {
-		t.Fatalf("revoke: %d", resp.StatusCode)
+	if resp, _ := elsewhere.ask("DELETE", "/identity/v3/auth/tokens", "", "X-Auth-Token", signed, "X-Subject-Token", signed); resp.Status != 204 {
+		t.Fatalf("revoke: %d", resp.Status)
 	}
 	w.now = w.now.Add(api.TokenMemory)
 	w.refused(apiTokens, "revoked elsewhere")
@@ -124,7 +117,7 @@ func TestTokensOfAnybodyEndWithTheStrategy(t *testing.T) {
 
 // TestLocalToken: whoever reads the key is let in for a minute, where there is no user yet; and nobody with another key.
 func TestLocalToken(t *testing.T) {
-	w := newWorld(t, nobody{})
+	w := newWorld(t, fixture.Nobody())
 	text := must.Get(identity.LocalToken(w.key, w.now))(t)
 	p, err := w.who(text.Reveal())
 	if err != nil || p.Role != access.Admin || p.User != identity.LocalUser || !p.Scope.System {
@@ -188,7 +181,7 @@ func TestEndedKeySigns(t *testing.T) {
 
 // TestKeyAloneMakesNoUser: where users have tokens of the API, nothing is signed for them, and so nothing signed is believed.
 func TestKeyAloneMakesNoUser(t *testing.T) {
-	w := newWorld(t, nobody{})
+	w := newWorld(t, fixture.Nobody())
 	said := base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"id":"1","user":"root","system":true,"issued":%q,"expires":%q}`,
 		w.now.Format(time.RFC3339), w.now.Add(time.Hour).Format(time.RFC3339)))
 	w.refused("salvor."+said+"."+w.key.Token("identity token 1", "root", "", said).Reveal(), "made with the key alone")

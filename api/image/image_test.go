@@ -21,6 +21,7 @@ import (
 	"salvor/compute"
 	"salvor/fetch"
 	"salvor/record"
+	"salvor/test/fixture"
 	"salvor/test/must"
 )
 
@@ -33,8 +34,8 @@ func TestAnImageComesAndGoes(t *testing.T) {
 	if fresh["status"] != "queued" || fresh["size"] != nil || fresh["owner"] != "p1" || fresh["visibility"] != "shared" || fresh["os_distro"] != "debian" || len(fresh["tags"].([]any)) != 2 {
 		t.Fatalf("%v", fresh)
 	}
-	if status, _, b := w.ask("p1", "GET", "/v2/images/"+id+"/file", nil, ""); status != http.StatusNoContent || len(b) > 0 {
-		t.Errorf("bytes of a queued image: %d %s", status, b)
+	if a := w.ask("p1", "GET", "/v2/images/"+id+"/file", nil, ""); a.Status != http.StatusNoContent || a.Body != "" {
+		t.Errorf("bytes of a queued image: %s", a)
 	}
 	data := qcow2(nil)
 	w.upload("p1", id, data, http.StatusNoContent)
@@ -51,9 +52,9 @@ func TestAnImageComesAndGoes(t *testing.T) {
 	if _, told := is["salvor:upload"]; told {
 		t.Error("who brought the bytes is shown")
 	}
-	status, header, b := w.ask("p1", "GET", "/v2/images/"+id+"/file", nil, "")
-	if status != 200 || !bytes.Equal(b, data) || header.Get("Content-MD5") != is["checksum"] {
-		t.Errorf("download: %d, %d bytes, %v", status, len(b), header)
+	a := w.ask("p1", "GET", "/v2/images/"+id+"/file", nil, "")
+	if a.Status != 200 || a.Body != string(data) || a.Header.Get("Content-MD5") != is["checksum"] {
+		t.Errorf("download: %d, %d bytes, %v", a.Status, len(a.Body), a.Header)
 	}
 	w.upload("p1", id, data, http.StatusConflict)
 	w.json("p1", "DELETE", "/v2/images/"+id, "", http.StatusNoContent)
@@ -135,30 +136,20 @@ func TestABrokenWireLeavesNoActiveImage(t *testing.T) {
 	for _, head := range []string{"Content-Length: 100000", "Transfer-Encoding: chunked"} {
 		conn := must.Get(net.Dial("tcp", u.Host))(t)
 		fmt.Fprintf(conn, "PUT /image/v2/images/%s/file HTTP/1.1\r\nHost: x\r\nX-Auth-Token: p1\r\nContent-Type: application/octet-stream\r\n%s\r\n\r\n5\r\nabcde\r\n", id, head)
-		w.until("the upload has begun", func() bool { return w.show("p1", id)["status"] == "saving" })
+		fixture.Poll(w.t, "the upload has begun", func() bool { return w.show("p1", id)["status"] == "saving" })
 		w.upload("p1", id, []byte("another"), http.StatusConflict)
 		must.OK(t, conn.Close())
-		w.until("the image is queued again", func() bool { return w.show("p1", id)["status"] == "queued" })
+		fixture.Poll(w.t, "the image is queued again", func() bool { return w.show("p1", id)["status"] == "queued" })
 	}
 	w.upload("p1", id, make([]byte, 1<<20+1), http.StatusRequestEntityTooLarge)
-	status, _, b := w.ask("p1", "PUT", "/v2/images/"+id+"/file", io.MultiReader(bytes.NewReader(make([]byte, 1<<20)), strings.NewReader("x")), "application/octet-stream")
-	if status != http.StatusRequestEntityTooLarge {
-		t.Errorf("too long without a length: %d %s", status, b)
+	a := w.ask("p1", "PUT", "/v2/images/"+id+"/file", io.MultiReader(bytes.NewReader(make([]byte, 1<<20)), strings.NewReader("x")), "application/octet-stream")
+	if a.Status != http.StatusRequestEntityTooLarge {
+		t.Errorf("too long without a length: %s", a)
 	}
 	if is := w.show("p1", id); is["status"] != "queued" || w.blobs() != 0 {
 		t.Errorf("%v, %d blobs", is, w.blobs())
 	}
 	w.upload("p1", id, make([]byte, 1<<20), http.StatusNoContent)
-}
-
-// until polls a condition.
-func (w *world) until(what string, ok func() bool) {
-	w.t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			w.t.Fatalf("%s: not in 20 s", what)
-		}
-	}
 }
 
 // TestAnUploadWhoseProcessDiedIsTakenForBroken: nobody says any longer that it lives.
@@ -186,8 +177,8 @@ func TestTwoImagesMayShareTheirBytes(t *testing.T) {
 	w.upload("p1", a, []byte("same"), http.StatusNoContent)
 	w.upload("p2", b, []byte("same"), http.StatusNoContent)
 	w.json("p1", "DELETE", "/v2/images/"+a, "", http.StatusNoContent)
-	if status, _, data := w.ask("p2", "GET", "/v2/images/"+b+"/file", nil, ""); status != 200 || string(data) != "same" {
-		t.Errorf("%d %q", status, data)
+	if a := w.ask("p2", "GET", "/v2/images/"+b+"/file", nil, ""); a.Status != 200 || a.Body != "same" {
+		t.Error(a)
 	}
 	w.json("p2", "DELETE", "/v2/images/"+b, "", http.StatusNoContent)
 	if w.blobs() != 0 {
@@ -224,8 +215,8 @@ func TestPatches(t *testing.T) {
 	} {
 		w.json("p1", "PATCH", path, body, status)
 	}
-	if status, header, _ := w.ask("p1", "PATCH", path, strings.NewReader("[]"), "application/json"); status != 415 || header.Get("Accept-Patch") == "" {
-		t.Errorf("another form of patch: %d", status)
+	if a := w.ask("p1", "PATCH", path, "[]", "application/json"); a.Status != 415 || a.Header.Get("Accept-Patch") == "" {
+		t.Errorf("another form of patch: %d", a.Status)
 	}
 	w.json("p1", "PUT", path+"/tags/y", "", 204)
 	w.json("p1", "DELETE", path+"/tags/x", "", 204)
@@ -236,8 +227,8 @@ func TestPatches(t *testing.T) {
 	w.json("p1", "PATCH", path, `[{"op":"replace","path":"/disk_format","value":"iso"}]`, 403)
 	w.json("p1", "POST", path+"/actions/deactivate", "", 403)
 	w.json("admin", "POST", path+"/actions/deactivate", "", 204)
-	if status, _, _ := w.ask("p1", "GET", path+"/file", nil, ""); status != 403 {
-		t.Errorf("bytes of a deactivated image: %d", status)
+	if a := w.ask("p1", "GET", path+"/file", nil, ""); a.Status != 403 {
+		t.Errorf("bytes of a deactivated image: %d", a.Status)
 	}
 	w.json("admin", "POST", path+"/actions/reactivate", "", 204)
 }
@@ -321,8 +312,8 @@ func TestBadCreations(t *testing.T) {
 	id := w.create("p1", `{"name":"n"}`)
 	w.json("p1", "POST", "/v2/images", `{"id":"`+id+`"}`, 409)
 	w.upload("p1", id, []byte("x"), 400) // without formats
-	if status, _, _ := w.ask("p1", "PUT", "/v2/images/"+id+"/file", strings.NewReader("x"), "text/plain"); status != 415 {
-		t.Errorf("another content type: %d", status)
+	if a := w.ask("p1", "PUT", "/v2/images/"+id+"/file", "x", "text/plain"); a.Status != 415 {
+		t.Errorf("another content type: %d", a.Status)
 	}
 	for path, status := range map[string]int{"/v2/schemas/image": 200, "/v2/schemas/images": 200, "/v2/schemas/x": 404, "/v2/info/import": 200, "/v2/images/" + id + "/members": 200, "/v2/nothing": 404, "": 300, "/versions": 200} {
 		w.json("p1", "GET", path, "", status)
@@ -340,7 +331,7 @@ func TestImports(t *testing.T) {
 		id := w.create("p1", raw)
 		w.json("p1", "POST", "/v2/images/"+id+"/import", `{"method":{"name":"web-download","uri":"`+from.URL+`/secret-path"}}`, 202)
 		var is object
-		w.until(name, func() bool {
+		fixture.Poll(w.t, name, func() bool {
 			is = w.show("p1", id)
 			return is["status"] == "active" || is["salvor:import_problem"] != nil
 		})
@@ -381,11 +372,10 @@ func TestAnImageDeletedWhileItComesLeavesNothing(t *testing.T) {
 	r, pipe := io.Pipe()
 	done := make(chan int)
 	go func() {
-		status, _, _ := w.ask("p1", "PUT", "/v2/images/"+id+"/file", r, "application/octet-stream")
-		done <- status
+		done <- w.ask("p1", "PUT", "/v2/images/"+id+"/file", r, "application/octet-stream").Status
 	}()
 	must.Get(pipe.Write([]byte("some")))(t)
-	w.until("the upload has begun", func() bool { return w.show("p1", id)["status"] == "saving" })
+	fixture.Poll(w.t, "the upload has begun", func() bool { return w.show("p1", id)["status"] == "saving" })
 	w.json("p1", "DELETE", "/v2/images/"+id, "", 204)
 	must.OK(t, pipe.Close())
 	if status := <-done; status != http.StatusGone || w.blobs() != 0 {
@@ -426,10 +416,7 @@ func TestASlowUploadIsNotCutOff(t *testing.T) {
 		}
 		_ = pipe.Close()
 	}()
-	status, _, b := w.ask("p1", "PUT", "/v2/images/"+id+"/file", r, "application/octet-stream")
-	if status != http.StatusNoContent {
-		t.Fatalf("%d %s", status, b)
-	}
+	w.ask("p1", "PUT", "/v2/images/"+id+"/file", r, "application/octet-stream").Want(t, http.StatusNoContent)
 	w.url = quick
 	if is := w.show("p1", id); is["size"] != 36.0 {
 		t.Errorf("%v", is)

@@ -1,10 +1,7 @@
 package image_test
 
 import (
-	"bytes"
 	"encoding/binary"
-	"encoding/json"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -15,32 +12,15 @@ import (
 	"time"
 
 	"salvor/access"
-	"salvor/api"
 	"salvor/api/image"
 	"salvor/blob"
 	"salvor/compute/service"
 	"salvor/store/storetest"
+	"salvor/test/fixture"
 	"salvor/test/must"
 )
 
-// fakeAuth authenticates by the word in X-Auth-Token: "admin", "system ROLE", or "PROJECT" or "PROJECT reader".
-type fakeAuth struct{}
-
-func (fakeAuth) Authenticate(r *http.Request) (access.Principal, error) {
-	switch project, role, _ := strings.Cut(r.Header.Get("X-Auth-Token"), " "); project {
-	case "":
-		return access.Principal{}, &api.Error{Status: http.StatusUnauthorized, Text: "who are you?"}
-	case "admin":
-		return access.Principal{User: "root", Role: access.Admin, Scope: access.Scope{Project: "p0"}}, nil
-	case "system":
-		return access.Principal{User: "ops", Role: access.Scoped, Scope: access.Scope{System: true, Roles: []string{role}}}, nil
-	default:
-		if role == "" {
-			role = "member"
-		}
-		return access.Principal{User: project, Role: access.Scoped, Scope: access.Scope{Project: project, Roles: []string{role}}}, nil
-	}
-}
+var tokens = fixture.TokenAuth{"admin": {User: "root", Role: access.Admin, Scope: access.Scope{Project: "p0"}}}
 
 type world struct {
 	t       *testing.T
@@ -60,7 +40,7 @@ func newWorld(t *testing.T, adjust func(*image.Config)) *world {
 	blobs := must.Get(blob.Open(w.bytes))(t)
 	t.Cleanup(func() { _ = blobs.Close() })
 	w.images = service.New(s, s, service.Options{}, time.Now).Images
-	cfg := image.Config{Images: w.images, Blobs: blobs, Auth: fakeAuth{}, Log: slog.New(slog.DiscardHandler), Now: func() time.Time {
+	cfg := image.Config{Images: w.images, Blobs: blobs, Auth: tokens, Log: slog.New(slog.DiscardHandler), Now: func() time.Time {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return time.Now().Add(w.late)
@@ -90,18 +70,10 @@ func (w *world) skip(d time.Duration) {
 
 type object = map[string]any
 
-// ask sends a request as somebody and gives status, header and body.
-func (w *world) ask(requester, method, path string, body io.Reader, kind string) (int, http.Header, []byte) {
+// ask sends a request as somebody.
+func (w *world) ask(requester, method, path string, body any, kind string) fixture.Answer {
 	w.t.Helper()
-	req := must.Get(http.NewRequest(method, w.url+"/image"+path, body))(w.t)
-	req.Header.Set("X-Auth-Token", requester)
-	if kind != "" {
-		req.Header.Set("Content-Type", kind)
-	}
-	resp := must.Get(w.client.Do(req))(w.t)
-	defer resp.Body.Close()
-	b := must.Get(io.ReadAll(resp.Body))(w.t)
-	return resp.StatusCode, resp.Header, b
+	return must.Get(fixture.TrySend(w.t.Context(), w.client, method, w.url+"/image"+path, body, "X-Auth-Token", requester, "Content-Type", kind))(w.t)
 }
 
 // json asks with JSON, wants a status and gives the answer.
@@ -111,17 +83,7 @@ func (w *world) json(requester, method, path, body string, want int) object {
 	if method == http.MethodPatch {
 		kind = "application/openstack-images-v2.1-json-patch"
 	}
-	status, _, b := w.ask(requester, method, path, strings.NewReader(body), kind)
-	if status != want {
-		w.t.Fatalf("%s: %s %s %.300s: %d %s, want %d", requester, method, path, body, status, b, want)
-	}
-	var out object
-	if len(b) > 0 {
-		if err := json.Unmarshal(b, &out); err != nil {
-			w.t.Fatalf("%s %s answers %q: %v", method, path, b, err)
-		}
-	}
-	return out
+	return w.ask(requester, method, path, body, kind).Want(w.t, want).ObjectIfAny(w.t)
 }
 
 // create makes an image record and gives its id.
@@ -133,9 +95,7 @@ func (w *world) create(requester, body string) string {
 // upload brings bytes and wants a status.
 func (w *world) upload(requester, id string, data []byte, want int) {
 	w.t.Helper()
-	if status, _, b := w.ask(requester, "PUT", "/v2/images/"+id+"/file", bytes.NewReader(data), "application/octet-stream"); status != want {
-		w.t.Fatalf("upload to %s: %d %s, want %d", id, status, b, want)
-	}
+	w.ask(requester, "PUT", "/v2/images/"+id+"/file", data, "").Want(w.t, want)
 }
 
 func (w *world) show(requester, id string) object {

@@ -19,6 +19,7 @@ import (
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/test/fixture"
 	"salvor/test/must"
 	wire "salvor/wire/native"
 )
@@ -247,7 +248,7 @@ func TestEventStream(t *testing.T) {
 	expect(1)
 	f.close()
 	all.close()
-	until(t, func() bool { return w.feed.Followers() == 0 })
+	fixture.Poll(t, "nobody follows", func() bool { return w.feed.Followers() == 0 })
 	f = w.follow("ann", "subject=node:kea&after=0", "")
 	if want = 0; true {
 		expect(301)
@@ -311,15 +312,6 @@ func TestStreamsEndWithTheRight(t *testing.T) {
 	}
 }
 
-func until(t *testing.T, so func() bool) {
-	t.Helper()
-	for began := time.Now(); !so(); time.Sleep(2 * time.Millisecond) {
-		if time.Since(began) > 20*time.Second {
-			t.Fatal("it never came to be so")
-		}
-	}
-}
-
 // TestLostEvents: who comes back after events of its were dropped is told that some may be missing.
 func TestLostEvents(t *testing.T) {
 	w := newWorld(t)
@@ -347,7 +339,7 @@ func TestSlowFollower(t *testing.T) {
 	defer conn.Close()
 	must.OK(t, conn.(*net.TCPConn).SetReadBuffer(4096))
 	fmt.Fprintf(conn, "GET /salvor/v1/events?after=now HTTP/1.1\r\nHost: x\r\nX-Auth-Token: admin\r\nAccept: text/event-stream\r\n\r\n")
-	until(t, func() bool { return w.feed.Followers() == 1 })
+	fixture.Poll(t, "one follows", func() bool { return w.feed.Followers() == 1 })
 	quick := w.follow("admin", "subject=node:kea&after=now", "")
 	defer quick.close()
 	quick.lines.Buffer(nil, 1<<20)
@@ -358,5 +350,5 @@ func TestSlowFollower(t *testing.T) {
 			t.Fatalf("the quick one is told ...%s", e.Text[len(e.Text)-5:])
 		}
 	}
-	until(t, func() bool { return w.feed.Followers() == 1 })
+	fixture.Poll(t, "one follows", func() bool { return w.feed.Followers() == 1 })
 }

@@ -2,9 +2,7 @@ package native_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -28,6 +26,7 @@ import (
 	"salvor/secret"
 	"salvor/store"
 	"salvor/store/storetest"
+	"salvor/test/fixture"
 	"salvor/test/must"
 )
 
@@ -39,17 +38,13 @@ var revoked sync.Map
 
 func (fakeAuth) Authenticate(r *http.Request) (access.Principal, error) {
 	requester := r.Header.Get("X-Auth-Token")
-	if _, gone := revoked.Load(requester); gone {
-		requester = ""
+	if _, gone := revoked.Load(requester); gone || requester == "" {
+		return fixture.Nobody().Authenticate(r)
 	}
-	switch requester {
-	case "":
-		return access.Principal{}, &api.Error{Status: http.StatusUnauthorized, Text: "who are you?"}
-	case "admin":
+	if requester == "admin" {
 		return access.Principal{User: "root", Role: access.Admin}, nil
-	default:
-		return access.Principal{User: requester, Role: access.Scoped, Scope: access.Scope{Project: requester, Roles: []string{"member", "reader"}}}, nil
 	}
+	return fixture.Member(requester, "member", "reader"), nil
 }
 
 type world struct {
@@ -106,22 +101,7 @@ type object = map[string]any
 // ask sends a request as somebody and wants a status.
 func (w *world) ask(requester, method, path, body string, want int) object {
 	w.Helper()
-	req := must.Get(http.NewRequestWithContext(w.Context(), method, w.url+path, strings.NewReader(body)))(w)
-	req.Header.Set("X-Auth-Token", requester)
-	req.Header.Set("Content-Type", "application/json")
-	resp := must.Get(http.DefaultClient.Do(req))(w)
-	defer resp.Body.Close()
-	b := must.Get(io.ReadAll(resp.Body))(w)
-	if resp.StatusCode != want {
-		w.Fatalf("%s %s %.200s: %d %.500s, want %d", method, path, body, resp.StatusCode, b, want)
-	}
-	var out object
-	if len(b) > 0 {
-		if err := json.Unmarshal(b, &out); err != nil {
-			w.Fatalf("%s %s answers %q", method, path, b)
-		}
-	}
-	return out
+	return fixture.Send(w, method, w.url+path, body, "X-Auth-Token", requester, "Content-Type", "application/json").Want(w, want).ObjectIfAny(w)
 }
 
 func (w *world) admin(method, path, body string, want int) object {

@@ -2,7 +2,6 @@ package native_test
 
 import (
 	"log/slog"
-	"net/http"
 	"net/http/httptest"
 	"regexp"
 	"strconv"
@@ -19,22 +18,19 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/record"
+	"salvor/test/fixture"
 	"salvor/test/must"
 )
 
 // adminAuth lets everybody in as an administrator of the whole system whose roles a policy file may ask for.
-type adminAuth struct{}
-
-func (adminAuth) Authenticate(*http.Request) (access.Principal, error) {
-	return access.Principal{User: "eve", Role: access.Scoped, Scope: access.Scope{System: true, Roles: []string{"admin", "member", "reader"}}}, nil
-}
+var adminAuth = fixture.FixedAuth{Principal: access.Principal{User: "eve", Role: access.Scoped, Scope: access.Scope{System: true, Roles: []string{"admin", "member", "reader"}}}}
 
 // TestEveryRouteHasARule: a policy file may deny each route by a name that is known, so that no warning is told of it, and no other is.
 func TestEveryRouteHasARule(t *testing.T) {
 	w := newWorld(t)
 	policy := access.Policy{Rules: &access.Rules{}}
 	cfg := native.Config{Services: w.services, Nodes: w, Fleet: w.s, Jobs: w.s, Conductors: metal.NewDirectory(w.s, time.Now, 0, 0), Policy: policy, Feed: w.feed,
-		Auth: adminAuth{}, Log: slog.New(slog.DiscardHandler), Now: time.Now}
+		Auth: adminAuth, Log: slog.New(slog.DiscardHandler), Now: time.Now}
 	handler := native.New(cfg).(api.RouteLister)
 	file := ""
 	for _, d := range handler.Endpoints {

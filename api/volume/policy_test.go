@@ -25,8 +25,8 @@ func TestPolicyFile(t *testing.T) {
 		{"p1", "POST", "/v3/volumes/" + id + "/action", `{"os-extend":{"new_size":9}}`, 403}, {"p1", "GET", "/v3/volumes/" + id, "", 200},
 		{"p2", "GET", "/v3/volumes/" + id, "", 404}, {"admin", "DELETE", "/v3/volumes/" + id, "", 202},
 	} {
-		if status, _, _ := w.ask(tt.who, tt.method, tt.path, tt.body); status != tt.want {
-			t.Errorf("%s %s %s %s: %d, want %d", tt.who, tt.method, tt.path, tt.body, status, tt.want)
+		if a := w.ask(tt.who, tt.method, tt.path, tt.body); a.Status != tt.want {
+			t.Errorf("%s: %s, want %d", tt.who, a, tt.want)
 		}
 	}
 }

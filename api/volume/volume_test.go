@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
-	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
@@ -14,30 +12,16 @@ import (
 	"time"
 
 	"salvor/access"
-	"salvor/api"
 	"salvor/api/volume"
 	"salvor/compute"
 	"salvor/compute/service"
 	"salvor/record"
 	"salvor/store/storetest"
+	"salvor/test/fixture"
 	"salvor/test/must"
 )
 
-// fakeAuth authenticates by the word in X-Auth-Token: "admin", "nobody's admin" without a project, or "PROJECT".
-type fakeAuth struct{}
-
-func (fakeAuth) Authenticate(r *http.Request) (access.Principal, error) {
-	switch word := r.Header.Get("X-Auth-Token"); word {
-	case "":
-		return access.Principal{}, &api.Error{Status: http.StatusUnauthorized, Text: "who are you?"}
-	case "admin":
-		return access.Principal{User: "root", Role: access.Admin, Scope: access.Scope{Project: "p0"}}, nil
-	case "nobody's admin":
-		return access.Principal{Role: access.Admin}, nil
-	default:
-		return access.Principal{User: "of " + word, Role: access.Scoped, Scope: access.Scope{Project: word, Roles: []string{"member"}}}, nil
-	}
-}
+var tokens = fixture.TokenAuth{"admin": {User: "root", Role: access.Admin, Scope: access.Scope{Project: "p0"}}, "nobody's admin": {Role: access.Admin}}
 
 type world struct {
 	t       *testing.T
@@ -50,7 +34,7 @@ func newWorld(t *testing.T, change ...func(*volume.Config)) *world {
 	t.Helper()
 	s, _ := storetest.SQLite(t)
 	w := &world{t: t, volumes: service.New(s, s, service.Options{}, time.Now).Volumes}
-	cfg := volume.Config{Volumes: w.volumes, Auth: fakeAuth{}, MaxLimit: 3, Log: slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	cfg := volume.Config{Volumes: w.volumes, Auth: tokens, MaxLimit: 3, Log: slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -62,33 +46,15 @@ func newWorld(t *testing.T, change ...func(*volume.Config)) *world {
 
 type object = map[string]any
 
-func (w *world) ask(who, method, path, body string, header ...string) (int, http.Header, []byte) {
+func (w *world) ask(who, method, path, body string, header ...string) fixture.Answer {
 	w.t.Helper()
-	req := must.Get(http.NewRequest(method, w.url+"/volume"+path, strings.NewReader(body)))(w.t)
-	req.Header.Set("X-Auth-Token", who)
-	for i := 0; i+1 < len(header); i += 2 {
-		req.Header.Set(header[i], header[i+1])
-	}
-	resp := must.Get(http.DefaultClient.Do(req))(w.t)
-	defer resp.Body.Close()
-	b := must.Get(io.ReadAll(resp.Body))(w.t)
-	return resp.StatusCode, resp.Header, b
+	return fixture.Send(w.t, method, w.url+"/volume"+path, body, append(header, "X-Auth-Token", who)...)
 }
 
 // json asks, wants a status and gives the answer.
 func (w *world) json(who, method, path, body string, want int, header ...string) object {
 	w.t.Helper()
-	status, _, b := w.ask(who, method, path, body, header...)
-	if status != want {
-		w.t.Fatalf("%s: %s %s %.400s: %d %s, want %d", who, method, path, body, status, b, want)
-	}
-	var out object
-	if len(b) > 0 {
-		if err := json.Unmarshal(b, &out); err != nil {
-			w.t.Fatalf("%s %s answers %q: %v", method, path, b, err)
-		}
-	}
-	return out
+	return w.ask(who, method, path, body, header...).Want(w.t, want).ObjectIfAny(w.t)
 }
 
 const canary = "canary-7f3e-password"
@@ -131,8 +97,7 @@ func TestAVolumeIsKeptAndItsPasswordIsTold(t *testing.T) {
 	path := "/v3/p1/volumes/" + id
 	w.json("admin", "PUT", path+"/metadata/salvor:chap_password", `{"meta":{"salvor:chap_password":"`+canary+`2"}}`, 200)
 	for _, sub := range []string{"", "/metadata", "/../detail", "/../../attachments"} {
-		_, _, b := w.ask("p1", "GET", path+sub, "")
-		if strings.Contains(string(b), canary) {
+		if a := w.ask("p1", "GET", path+sub, ""); strings.Contains(a.Body, canary) {
 			t.Errorf("%s shows the password", sub)
 		}
 	}
@@ -209,20 +174,20 @@ func TestBadVolumes(t *testing.T) {
 		body(place(1) + `,"salvor:chap_user":"a\nb","salvor:chap_password":"x"`): 400, body(place(1) + `,"k":7`): 400, body(place(1) + `,"":"v"`): 400,
 		body(place(7)): 409, // the LUN is another's
 	} {
-		_, _, b := w.ask("admin", "POST", "/v3/p1/volumes", text)
+		a := w.ask("admin", "POST", "/v3/p1/volumes", text)
 		var fault map[string]object
-		if err := json.Unmarshal(b, &fault); err != nil || len(fault) != 1 {
-			t.Errorf("%.200s: answers %q", text, b)
+		if err := json.Unmarshal([]byte(a.Body), &fault); err != nil || len(fault) != 1 {
+			t.Error(a)
 			continue
 		}
 		for _, f := range fault {
-			if f["code"] != float64(status) || f["message"] == "" || strings.Contains(string(b), canary) {
-				t.Errorf("%.200s: answers %s, want %d", text, b, status)
+			if f["code"] != float64(status) || f["message"] == "" || strings.Contains(a.Body, canary) {
+				t.Errorf("%.200s: answers %s, want %d", text, a.Body, status)
 			}
 		}
 	}
-	if _, _, b := w.ask("p1", "POST", "/v3/p1/volumes", `{"volume":{"size":1}}`); !strings.Contains(string(b), "--property salvor:portal=") {
-		t.Errorf("without a place it says %s", b)
+	if a := w.ask("p1", "POST", "/v3/p1/volumes", `{"volume":{"size":1}}`); !strings.Contains(a.Body, "--property salvor:portal=") {
+		t.Errorf("without a place it says %s", a.Body)
 	}
 	for _, ok := range []string{"[2001:db8::1]:3260", "2001:db8::1", "store.example.com", "store:3261"} {
 		w.json("admin", "POST", "/v3/p1/volumes", at(ok, "iqn.2001-04.com.example:"+fmt.Sprint(len(ok)), "0"), 202)
@@ -367,9 +332,9 @@ func TestProjectsAndVersions(t *testing.T) {
 		w.json("p1", "GET", path, "", status)
 	}
 	for header, status := range map[string]int{"volume 3.70": 200, "volume 3.0": 200, "volume latest": 200, "compute 2.1": 200, "volume 3.71": 406, "volume 2.0": 406, "volume x": 400} {
-		got, h, _ := w.ask("p1", "GET", "/v3/p1/volumes", "", "OpenStack-API-Version", header)
-		if got != status || status == 200 && !strings.HasPrefix(h.Get("OpenStack-API-Version"), "volume 3.") {
-			t.Errorf("%s: %d %v, want %d", header, got, h, status)
+		a := w.ask("p1", "GET", "/v3/p1/volumes", "", "OpenStack-API-Version", header)
+		if a.Status != status || status == 200 && !strings.HasPrefix(a.Header.Get("OpenStack-API-Version"), "volume 3.") {
+			t.Errorf("%s: %d %v, want %d", header, a.Status, a.Header, status)
 		}
 	}
 	if v := w.json("p1", "GET", "/v3/p1/volumes/"+id, "", 200, "OpenStack-API-Version", "volume latest")["volume"].(object); v["volume_type_id"] == nil || v["consumes_quota"] != true {
@@ -400,23 +365,23 @@ func TestTenantsDoNotSeeWhereAVolumeIs(t *testing.T) {
 		{"PUT", one + "/metadata", `{"metadata":{"color":"red"}}`}, {"PUT", one, `{"volume":{"name":"v"}}`},
 	} {
 		for _, who := range []string{"p1", "admin"} {
-			status, _, b := w.ask(who, ask[0], ask[1], ask[2])
-			if status != 200 || !strings.Contains(string(b), "color") {
-				t.Errorf("%s: %s %s: %d %s", who, ask[0], ask[1], status, b)
+			a := w.ask(who, ask[0], ask[1], ask[2])
+			if a.Status != 200 || !strings.Contains(a.Body, "color") {
+				t.Errorf("%s: %s", who, a)
 			}
 			for _, hidden := range []string{"salvor:", "192.0.2.7", "iqn.2001", "carol"} {
-				if who == "p1" && strings.Contains(string(b), hidden) {
-					t.Errorf("%s %s shows %s to a tenant: %s", ask[0], ask[1], hidden, b)
+				if who == "p1" && strings.Contains(a.Body, hidden) {
+					t.Errorf("%s %s shows %s to a tenant: %s", ask[0], ask[1], hidden, a.Body)
 				}
 			}
-			if who == "admin" && !strings.Contains(string(b), "carol") {
-				t.Errorf("%s %s hides it from an administrator: %s", ask[0], ask[1], b)
+			if who == "admin" && !strings.Contains(a.Body, "carol") {
+				t.Errorf("%s %s hides it from an administrator: %s", ask[0], ask[1], a.Body)
 			}
 		}
 	}
 	for _, key := range []string{"portal", "iqn", "lun", "chap_user"} {
-		if status, _, b := w.ask("p1", "GET", one+"/metadata/salvor:"+key, ""); status != 404 {
-			t.Errorf("%s alone: %d %s", key, status, b)
+		if a := w.ask("p1", "GET", one+"/metadata/salvor:"+key, ""); a.Status != 404 {
+			t.Errorf("%s alone: %s", key, a)
 		}
 	}
 	// Neither a filter nor a value that equals the stored one tells of it.
@@ -424,8 +389,8 @@ func TestTenantsDoNotSeeWhereAVolumeIs(t *testing.T) {
 		t.Errorf("found by its login: %s", got)
 	}
 	for _, user := range []string{"carol", "eve"} {
-		if status, _, b := w.ask("p1", "POST", one+"/metadata", `{"metadata":{"salvor:chap_user":"`+user+`"}}`); status != 403 {
-			t.Errorf("a guess of the login: %d %s", status, b)
+		if a := w.ask("p1", "POST", one+"/metadata", `{"metadata":{"salvor:chap_user":"`+user+`"}}`); a.Status != 403 {
+			t.Errorf("a guess of the login: %s", a)
 		}
 	}
 }
