@@ -11,25 +11,26 @@ import (
 	"salvor/job"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/test/fixture"
 	"salvor/test/must"
 )
 
 // abort asks for the abort of what goes on with the server.
-func (h *house) abort(t *testing.T) error {
+func (h *testHost) abort(t *testing.T) error {
 	t.Helper()
 	_, err := h.services.Actions.Abort(context.Background(), h.server, compute.Who{Admin: true})
 	return err
 }
 
 // lead is the open operation on the server; nil: there is none.
-func (h *house) lead(t *testing.T) *job.Job {
+func (h *testHost) lead(t *testing.T) *job.Job {
 	t.Helper()
 	open := conductortest.OpenJobs(t, h.store, compute.Subject(h.server))
 	return record.Lead(open)
 }
 
 // standsAt works with a host that answers, until the job is at an action, and then with one that is silent until the job waits for it.
-func (h *house) standsAt(t *testing.T, action string) {
+func (h *testHost) standsAt(t *testing.T, action string) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(2 * time.Millisecond) {
 		open := h.openOrders() // before the job is read: none of them is of a later action
@@ -52,28 +53,30 @@ func (h *house) standsAt(t *testing.T, action string) {
 // the host does nothing more of it, and the server is free.
 func TestAbortOfASilentHost(t *testing.T) {
 	t.Parallel()
-	active := quarters{state: compute.Active}
-	with := func(a compute.Act) func(*testing.T, *house) { return func(t *testing.T, h *house) { h.act(t, a) } }
+	active := hostOptions{state: compute.Active}
+	with := func(a compute.Act) func(*testing.T, *testHost) {
+		return func(t *testing.T, h *testHost) { h.act(t, a) }
+	}
 	for name, c := range map[string]struct {
-		quarters
-		ask   func(*testing.T, *house)
+		hostOptions
+		ask   func(*testing.T, *testHost)
 		at    string
 		state compute.VMState
 	}{
-		"create, disks": {quarters{new: true}, func(t *testing.T, h *house) { h.create(t) }, "prepare the disks", compute.Errored},
-		"create, power": {quarters{new: true}, func(t *testing.T, h *house) { h.create(t) }, "power on", compute.Errored},
+		"create, disks": {hostOptions{new: true}, func(t *testing.T, h *testHost) { h.create(t) }, "prepare the disks", compute.Errored},
+		"create, power": {hostOptions{new: true}, func(t *testing.T, h *testHost) { h.create(t) }, "power on", compute.Errored},
 		"stop":          {active, with(compute.Act{Action: compute.Stop}), "", compute.Active},
 		"delete":        {active, with(compute.Act{Action: compute.Delete}), "", compute.Errored},
 		"attach":        {active, with(compute.Act{Action: compute.AttachVolume}), "", compute.Active},
-		"rebuild": {active, func(t *testing.T, h *house) {
+		"rebuild": {active, func(t *testing.T, h *testHost) {
 			h.act(t, compute.Act{Action: compute.Rebuild, Rebuild: &compute.RebuildArgs{ImageID: h.image}})
 		}, "", compute.Active},
-		"rescue":      {active, func(t *testing.T, h *house) { startRescue(t, h, false) }, "", compute.Active},
-		"rescue, far": {active, func(t *testing.T, h *house) { startRescue(t, h, false) }, "power on", compute.Errored},
+		"rescue":      {active, func(t *testing.T, h *testHost) { startRescue(t, h, false) }, "", compute.Active},
+		"rescue, far": {active, func(t *testing.T, h *testHost) { startRescue(t, h, false) }, "power on", compute.Errored},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t, c.quarters)
+			h := newTestHost(t, c.hostOptions)
 			stop := h.conduct(t)
 			defer stop()
 			if name == "attach" {
@@ -82,14 +85,7 @@ func TestAbortOfASilentHost(t *testing.T) {
 				c.ask(t, h)
 			}
 			if c.at == "" {
-				for end := time.Now().Add(30 * time.Second); ; time.Sleep(2 * time.Millisecond) {
-					if j := h.lead(t); j != nil && j.State == job.Waiting {
-						break
-					}
-					if time.Now().After(end) {
-						t.Fatalf("%+v", h.lead(t))
-					}
-				}
+				fixture.Poll(t, "the job waits", func() bool { j := h.lead(t); return j != nil && j.State == job.Waiting }, h.picture)
 			} else {
 				h.standsAt(t, c.at)
 			}
@@ -123,7 +119,7 @@ func TestAbortOfAMove(t *testing.T) {
 	for action, state := range map[string]compute.VMState{"prepare the disks": compute.Active, "define the server": compute.Errored} {
 		t.Run(action, func(t *testing.T) {
 			t.Parallel()
-			s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active}})
+			s := newMoveWorld(t, moveOptions{hostOptions: hostOptions{state: compute.Active}})
 			s.fence(t)
 			s.evacuate(t)
 			stop := s.conduct(t)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -79,12 +80,7 @@ func newDepot(t *testing.T, b begin) *bareMetalWorld {
 		y.machines[id] = &hypervisor.Node{ID: id, Class: "CUSTOM_BAREMETAL", Provision: hypervisor.Available, Power: compute.PowerOff}
 	}
 	y.tx(t, func(tx job.Tx) error {
-		for _, err := range []error{st.Clusters().Insert(tx, cluster), st.Hosts().Insert(tx, y.host), st.Images().Insert(tx, image), st.Volumes().Insert(tx, volume), st.Flavors().Insert(tx, flavor)} {
-			if err != nil {
-				return err
-			}
-		}
-		return nil
+		return errors.Join(st.Clusters().Insert(tx, cluster), st.Hosts().Insert(tx, y.host), st.Images().Insert(tx, image), st.Volumes().Insert(tx, volume), st.Flavors().Insert(tx, flavor))
 	})
 	if !b.none {
 		y.settle(t, b, flavor)
@@ -387,18 +383,10 @@ func (y *bareMetalWorld) world(kind job.Kind, start, broken func(t *testing.T)) 
 // work runs a conductor until nothing is left to be done on the server.
 func (y *bareMetalWorld) work(t *testing.T) {
 	t.Helper()
-	h := &house{store: y.store, con: y.con}
+	h := &testHost{store: y.store, con: y.con}
 	stop := h.conduct(t)
 	defer stop()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(2 * time.Millisecond) {
-		open := conductortest.OpenJobs(t, y.store, compute.Subject(y.server))
-		if len(open) == 0 {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("job has not ended: %s %s %q waits for %q: %s", open[0].Kind, open[0].State, open[0].Action, open[0].WaitFor, open[0].Problem)
-		}
-	}
+	h.untilEnded(t, func() {}, compute.Subject(y.server))
 }
 
 // TestMetalSurvives kills, repeats and fails every action of every operation on a machine.

@@ -20,8 +20,8 @@ import (
 	"salvor/test/must"
 )
 
-// herd is a cluster of two nodes that moves guests by itself: one hypervisor that knows on which node each guest is.
-type herd struct {
+// evacuationCluster is a cluster of two nodes that moves guests by itself: one hypervisor that knows on which node each guest is.
+type evacuationCluster struct {
 	*fake.Hypervisor
 	at      string // the guest's node
 	offline []string
@@ -32,63 +32,63 @@ type herd struct {
 	looks   int
 }
 
-// stall is the herd as one host sees it.
-type stall struct {
-	*herd
+// clusterNode is the cluster as one host sees it.
+type clusterNode struct {
+	*evacuationCluster
 	name string
 }
 
-func (h *herd) Of(_ context.Context, host *compute.Host) (hypervisor.Hypervisor, error) {
-	return stall{h, host.Name}, nil
+func (h *evacuationCluster) Of(_ context.Context, host *compute.Host) (hypervisor.Hypervisor, error) {
+	return clusterNode{h, host.Name}, nil
 }
 
-func (n stall) SetOffline(_ context.Context, host string, offline bool) error {
+func (n clusterNode) SetOffline(_ context.Context, host string, offline bool) error {
 	n.offline = slices.DeleteFunc(n.offline, func(o string) bool { return o == host })
 	if offline {
-		n.herd.offline = append(n.offline, host)
+		n.evacuationCluster.offline = append(n.offline, host)
 	} else {
-		n.herd.offline = n.offline
+		n.evacuationCluster.offline = n.offline
 	}
 	return nil
 }
 
-func (n stall) Reaches(_ context.Context, host string) (answers, offline bool, err error) {
+func (n clusterNode) Reaches(_ context.Context, host string) (answers, offline bool, err error) {
 	if slices.Contains(n.offline, host) {
 		return false, true, nil
 	}
-	n.herd.looks++
+	n.evacuationCluster.looks++
 	return n.answers != nil && n.answers(n.looks), false, nil
 }
 
-func (n stall) Failover(ctx context.Context, id, to string) (string, error) {
+func (n clusterNode) Failover(ctx context.Context, id, to string) (string, error) {
 	if n.at == n.name {
 		if !slices.Contains(n.offline, n.name) {
 			return "", problem.Conflictf("node %s is not offline", n.name)
 		}
-		n.herd.at, n.did = "west0", append(n.did, "failover")
+		n.evacuationCluster.at, n.did = "west0", append(n.did, "failover")
 	}
 	return n.at, nil
 }
 
-func (n stall) Migrate(ctx context.Context, id, to string, live bool) (string, error) {
+func (n clusterNode) Migrate(ctx context.Context, id, to string, live bool) (string, error) {
 	switch {
 	case n.at != n.name:
 	case live && n.rigid:
 		return "", problem.Conflictf("its hypervisor moves nothing live")
 	default:
-		n.herd.at = "west0"
+		n.evacuationCluster.at = "west0"
 	}
 	return n.at, nil
 }
 
-func (n stall) RenewMirrors(context.Context) (bool, error) { return n.mirrors, nil }
+func (n clusterNode) RenewMirrors(context.Context) (bool, error) { return n.mirrors, nil }
 
-// newHerd is a moveWorld whose source is a node of a cluster, as is the only other host.
-func newHerd(t *testing.T, state compute.VMState) (*moveWorld, *herd) {
+// newEvacuationCluster is a moveWorld whose source is a node of a cluster, as is the only other host.
+func newEvacuationCluster(t *testing.T, state compute.VMState) (*moveWorld, *evacuationCluster) {
 	t.Helper()
-	s := newStreet(t, moveOptions{quarters: quarters{kind: compute.GanetiHost, state: state}, others: 1})
+	s := newMoveWorld(t, moveOptions{hostOptions: hostOptions{kind: compute.GanetiHost, state: state}, others: 1})
 	s.tx(t, func(tx job.Tx) error {
-		cluster := &compute.Cluster{Record: record.Record{ID: uuid.NewString()}, Name: "herd", URL: "https://herd.example.test:5080"}
+		cluster := &compute.Cluster{Record: record.Record{ID: uuid.NewString()}, Name: "cluster", URL: "https://cluster.example.test:5080"}
 		if err := s.store.Clusters().Insert(tx, cluster); err != nil {
 			return err
 		}
@@ -113,7 +113,7 @@ func newHerd(t *testing.T, state compute.VMState) (*moveWorld, *herd) {
 		s.others[0].host = &other
 		return s.store.Hosts().Insert(tx, &other)
 	})
-	h := &herd{Hypervisor: s.hv, at: s.host.Name}
+	h := &evacuationCluster{Hypervisor: s.hv, at: s.host.Name}
 	s.con.Hypervisors = h
 	return s, h
 }
@@ -126,7 +126,7 @@ func TestSweepClusterEvacuation(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			conductortest.Sweep(t, func(t *testing.T) *jobtest.World {
-				s, h := newHerd(t, state)
+				s, h := newEvacuationCluster(t, state)
 				s.fenceBy(t, compute.PowerCut)
 				w := s.world(compute.JobMove, func(t *testing.T) { s.evacuate(t) }, func(t *testing.T) {
 					if row := s.now(t); row.Task != compute.NoTask || s.lastMove(t).Going() {
@@ -177,7 +177,7 @@ func TestTheClusterReachesAFencedNode(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, h := newHerd(t, compute.Active)
+			s, h := newEvacuationCluster(t, compute.Active)
 			h.answers = c.answers
 			receipt := s.fenceBy(t, c.by)
 			s.evacuate(t)
@@ -202,7 +202,7 @@ func TestClusterMigrates(t *testing.T) {
 	for name, rigid := range map[string]bool{"live": false, "off": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, h := newHerd(t, compute.Active)
+			s, h := newEvacuationCluster(t, compute.Active)
 			h.rigid = rigid
 			ctx, admin := context.Background(), compute.Who{Admin: true}
 			must.Get(s.services.Moves.Migrate(ctx, s.server, compute.MigrationRequest{}, admin))(t)

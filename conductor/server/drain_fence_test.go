@@ -2,30 +2,26 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"testing"
-	"time"
 
 	"salvor/compute"
 	"salvor/job"
+	"salvor/test/fixture"
 	"salvor/test/must"
 )
 
-// drained begins the drain of the first house, which dies when it is asked for the first thing.
-func (l *lane) drained(t *testing.T) *compute.Plan {
+// drained begins the drain of the first testHost, which dies when it is asked for the first thing.
+func (l *migrationWorld) drained(t *testing.T) *compute.Plan {
 	t.Helper()
 	p := l.plan(t, compute.PlanRequest{Drain: true})
 	l.runPlan(t, p)
-	for end := time.Now().Add(30 * time.Second); !l.asked(t); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the source is not asked for anything")
-		}
-		l.pokeAll()
-	}
+	fixture.PollActing(t, "the source is asked for something", l.pokeAll, func() bool { return l.asked(t) })
 	return p
 }
 
-// hostWork lists what goes on on the first house's host.
-func (l *lane) hostWork(t *testing.T) (open []job.Job) {
+// hostWork lists what goes on on the first host.
+func (l *migrationWorld) hostWork(t *testing.T) (open []job.Job) {
 	t.Helper()
 	l.tx(t, func(tx job.Tx) (err error) {
 		open, err = l.store.Unended(tx, compute.HostSubject(l.host.ID))
@@ -37,7 +33,7 @@ func (l *lane) hostWork(t *testing.T) (open []job.Job) {
 // TestADrainGivesWayToAFence: a host that dies while it is drained is fenced at once, and its drain ends.
 func TestADrainGivesWayToAFence(t *testing.T) {
 	t.Parallel()
-	l := newLane(t, moveOptions{quarters: quarters{state: compute.Active}})
+	l := newMigrationWorld(t, moveOptions{hostOptions: hostOptions{state: compute.Active}})
 	stop := l.conduct(t)
 	defer stop()
 	p := l.drained(t)
@@ -55,15 +51,11 @@ func TestADrainGivesWayToAFence(t *testing.T) {
 // TestADrainEndsWithItsHost: of a host that was fenced by other means nothing is in the way of its evacuation.
 func TestADrainEndsWithItsHost(t *testing.T) {
 	t.Parallel()
-	l := newLane(t, moveOptions{quarters: quarters{state: compute.Active}})
+	l := newMigrationWorld(t, moveOptions{hostOptions: hostOptions{state: compute.Active}})
 	stop := l.conduct(t)
 	p := l.drained(t)
 	l.fence(t)
-	for end := time.Now().Add(time.Minute); len(l.hostWork(t)) > 0; time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("the drain goes on: %+v", l.hostWork(t))
-		}
-	}
+	fixture.Poll(t, "the drain ends", func() bool { return len(l.hostWork(t)) == 0 }, func(t *testing.T) string { return fmt.Sprintf("%+v", l.hostWork(t)) })
 	stop()
 	if now, err := l.services.Plans.Get(context.Background(), p.ID); err != nil || now.State == compute.PlanRunning {
 		t.Errorf("plan %+v: %v", now, err)
@@ -77,24 +69,14 @@ func TestADrainEndsWithItsHost(t *testing.T) {
 // TestTheSourceDiesAfterTheHandOver: a server that was moved off, and is its destination's, starts there once its source is fenced.
 func TestTheSourceDiesAfterTheHandOver(t *testing.T) {
 	t.Parallel()
-	l := newLane(t, moveOptions{quarters: quarters{state: compute.Active}})
-	l.mute(l.house, compute.MigrateBegin)
+	l := newMigrationWorld(t, moveOptions{hostOptions: hostOptions{state: compute.Active}})
+	l.mute(l.testHost, compute.MigrateBegin)
 	l.requestMigration(t, compute.MigrationRequest{})
 	stop := l.conduct(t)
 	defer stop()
-	for end := time.Now().Add(30 * time.Second); l.lastMove(t).State != compute.MoveAttached; time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("it is not handed over:\n%s", l.whereabouts(t))
-		}
-		l.pokeLane()
-	}
+	fixture.PollActing(t, "it is handed over", l.pokeEveryHost, func() bool { return l.lastMove(t).State == compute.MoveAttached }, l.whereabouts)
 	l.fence(t)
-	for end := time.Now().Add(time.Minute); l.lastMove(t).Going(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("it is not brought on:\n%s", l.whereabouts(t))
-		}
-		l.pokeAll() // the source answers nothing more
-	}
+	fixture.PollActing(t, "it is brought on", l.pokeAll, func() bool { return !l.lastMove(t).Going() }, l.whereabouts) // the source answers nothing more
 	home := l.now(t)
 	if home.State != compute.Active || home.Power != compute.PowerOn || home.HostID == l.host.ID {
 		t.Errorf("left as\n%s", l.whereabouts(t))

@@ -42,9 +42,9 @@ func (w *witness) Remove(ctx context.Context, id string) error {
 	return w.Hypervisor.Remove(ctx, id)
 }
 
-// driven is a house on a node of a cluster, whose hypervisor is a witness.
-func driven(t *testing.T) (*house, *witness) {
-	h := newHouse(t, quarters{kind: compute.GanetiHost, state: compute.Stopped, access: rescue.NoAccess})
+// driven is a testHost on a node of a cluster, whose hypervisor is a witness.
+func driven(t *testing.T) (*testHost, *witness) {
+	h := newTestHost(t, hostOptions{kind: compute.GanetiHost, state: compute.Stopped, access: rescue.NoAccess})
 	w := &witness{Hypervisor: h.hv}
 	h.con.Hypervisors = w
 	return h, w

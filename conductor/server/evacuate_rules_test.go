@@ -16,6 +16,7 @@ import (
 	"salvor/problem"
 	"salvor/record"
 	"salvor/rescue"
+	"salvor/test/fixture"
 	"salvor/test/must"
 )
 
@@ -53,7 +54,7 @@ func (s *moveWorld) movesOf(t *testing.T, f compute.MoveFilter) []*compute.Move 
 // TestAPlanOfMany: so many at a time, the most important first, each once, and no host is given more than it has.
 func TestAPlanOfMany(t *testing.T) {
 	t.Parallel()
-	s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active}, others: 3})
+	s := newMoveWorld(t, moveOptions{hostOptions: hostOptions{state: compute.Active}, others: 3})
 	const n, parallel = 23, 4
 	s.neighbours(t, n)
 	s.tx(t, func(tx job.Tx) error {
@@ -76,20 +77,14 @@ func TestAPlanOfMany(t *testing.T) {
 	s.runPlan(t, p)
 	stop := s.conduct(t)
 	defer stop()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+	fixture.Poll(t, "the plan ends", func() bool {
 		s.pokeAll()
 		if open := s.movesOf(t, compute.MoveFilter{PlanID: p.ID, Open: true}); len(open) > parallel {
 			t.Fatalf("%d move at a time", len(open))
 		}
-		now := must.Get(s.services.Plans.Get(context.Background(), p.ID))(t)
-		if now.State != compute.PlanRunning {
-			p = now
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("the plan has not ended: %+v", now)
-		}
-	}
+		p = must.Get(s.services.Plans.Get(context.Background(), p.ID))(t)
+		return p.State != compute.PlanRunning
+	}, s.whereabouts)
 	if p.State != compute.PlanDone || p.OneMore || p.OneMoreWhy == "" {
 		t.Errorf("plan %s, one more %v %q", p.State, p.OneMore, p.OneMoreWhy)
 	}
@@ -117,18 +112,14 @@ func TestAPlanOfMany(t *testing.T) {
 // TestACancelledPlan: what was begun comes to its end, nothing else begins.
 func TestACancelledPlan(t *testing.T) {
 	t.Parallel()
-	s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active}})
+	s := newMoveWorld(t, moveOptions{hostOptions: hostOptions{state: compute.Active}})
 	s.neighbours(t, 5)
 	s.fence(t)
 	ctx := context.Background()
 	p := s.plan(t, compute.PlanRequest{Parallel: 2})
 	s.runPlan(t, p)
 	stop := s.conduct(t)
-	for end := time.Now().Add(30 * time.Second); len(s.movesOf(t, compute.MoveFilter{PlanID: p.ID})) < 2; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("no move begins")
-		}
-	}
+	fixture.Poll(t, "two moves begin", func() bool { return len(s.movesOf(t, compute.MoveFilter{PlanID: p.ID})) >= 2 })
 	must.Get(s.services.Plans.Cancel(ctx, p.ID, ops))(t)
 	stop()
 	s.workAll(t)
@@ -164,7 +155,7 @@ func TestConsent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active}, lone: true})
+			s := newMoveWorld(t, moveOptions{hostOptions: hostOptions{state: compute.Active}, lone: true})
 			if c.policy != "" {
 				must.OK(t, s.services.HostGroups.Create(ctx, &compute.HostGroup{Name: "g", Reimage: c.policy}, record.Asker{}))
 				s.say(t, compute.Service{Group: new("g")})
@@ -207,8 +198,8 @@ func (s *moveWorld) reads(t *testing.T, text string) {
 // TestAnUndoAtADeadHostIsNoHindrance: a rescue that failed, and cannot be taken back for its host died, keeps no server from moving.
 func TestAnUndoAtADeadHostIsNoHindrance(t *testing.T) {
 	t.Parallel()
-	s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active}})
-	startRescue(t, s.house, false)
+	s := newMoveWorld(t, moveOptions{hostOptions: hostOptions{state: compute.Active}})
+	startRescue(t, s.testHost, false)
 	s.refuse = func(v compute.Verb, a *compute.Args) error {
 		if v == compute.SetPower && a.Power == compute.PowerOn {
 			return problem.Conflictf("no memory")
@@ -216,15 +207,10 @@ func TestAnUndoAtADeadHostIsNoHindrance(t *testing.T) {
 		return nil
 	}
 	stop := s.conduct(t)
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+	fixture.PollActing(t, "a job is undone", s.poke, func() bool {
 		open := conductortest.OpenJobs(t, s.store, compute.Subject(s.server))
-		if len(open) == 1 && open[0].State == job.Undoing {
-			break
-		}
-		if s.poke(); time.Now().After(end) {
-			t.Fatalf("nothing is undone: %+v", open)
-		}
-	}
+		return len(open) == 1 && open[0].State == job.Undoing
+	}, s.whereabouts)
 	stop()
 	s.fence(t)
 	p := s.plan(t, compute.PlanRequest{})
@@ -245,7 +231,7 @@ func TestAHalfMadeServerIsMadeElsewhere(t *testing.T) {
 	for _, lone := range []bool{false, true} {
 		t.Run(fmt.Sprint("lone ", lone), func(t *testing.T) {
 			t.Parallel()
-			s := newStreet(t, moveOptions{quarters: quarters{state: compute.Stopped}, lone: lone})
+			s := newMoveWorld(t, moveOptions{hostOptions: hostOptions{state: compute.Stopped}, lone: lone})
 			clear(s.disks)
 			s.tx(t, func(tx job.Tx) error {
 				row, err := s.store.Servers().Get(context.Background(), tx, s.server)

@@ -53,7 +53,7 @@ func TestACutIsNoProofBeforeTheHostIsSilent(t *testing.T) {
 	t.Parallel()
 	heard := time.Now()
 	y := newLot(t, site{node: true})
-	defer y.house().conduct(t)()
+	defer y.testHost().conduct(t)()
 	id := y.ask(t, compute.FenceArgs{})
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		j := must.Get(y.store.Job(context.Background(), nil, id))(t)

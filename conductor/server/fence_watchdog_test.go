@@ -8,6 +8,7 @@ import (
 
 	"salvor/compute"
 	"salvor/job"
+	"salvor/test/fixture"
 	"salvor/test/must"
 )
 
@@ -17,24 +18,19 @@ func TestAWatchdogHasItsTime(t *testing.T) {
 	y := newLot(t, site{watchdog: "i6300esb"})
 	y.pass(9 * time.Second)
 	w := y.world(nil, nil)
-	h := y.house()
+	h := y.testHost()
 	stop := h.conduct(t)
 	defer stop()
 	id, waited := y.ask(t, compute.FenceArgs{}), false
-	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+	fixture.Poll(t, "the fence ends", func() bool {
 		w.Poke()
 		j := must.Get(y.store.Job(context.Background(), nil, id))(t)
 		if !waited && strings.Contains(j.WaitFor, "the watchdog of host") {
 			waited = true
 			y.pass(compute.SelfFenceEvidence - 9*time.Second)
 		}
-		if j.State == job.Ended {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("the fence has not ended; it waits for %q", j.WaitFor)
-		}
-	}
+		return j.State == job.Ended
+	}, y.picture)
 	if !waited {
 		t.Error("the host counts as fenced before its watchdog has reset it")
 	}

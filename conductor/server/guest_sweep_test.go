@@ -21,7 +21,7 @@ import (
 // Every operation on servers survives: on hosts that take orders, and on those that a conductor drives itself.
 
 // undamaged checks what holds after any failure: nothing is locked, nothing is held for nobody.
-func (h *house) undamaged(t *testing.T) *compute.Server {
+func (h *testHost) undamaged(t *testing.T) *compute.Server {
 	t.Helper()
 	s := h.now(t)
 	if s.Task != compute.NoTask || s.Fault == nil || s.Fault.Message == "" {
@@ -35,14 +35,14 @@ func (h *house) undamaged(t *testing.T) *compute.Server {
 }
 
 // spotless checks that no job that has ended, and no order, still holds a secret.
-func (h *house) spotless(t *testing.T) {
+func (h *testHost) spotless(t *testing.T) {
 	t.Helper()
 	if orders, err := h.store.OpenOrders(context.Background(), h.host.ID); err != nil || len(orders) > 0 {
 		t.Errorf("open orders %v %v", orders, err)
 	}
 }
 
-func startRescue(t *testing.T, h *house, mustBeOff bool) {
+func startRescue(t *testing.T, h *testHost, mustBeOff bool) {
 	t.Helper()
 	var password secret.Value
 	h.act(t, compute.Act{Action: compute.Rescue, MustBeOff: mustBeOff, Password: &password})
@@ -50,7 +50,7 @@ func startRescue(t *testing.T, h *house, mustBeOff bool) {
 
 func TestSweepServerRescue(t *testing.T) {
 	t.Parallel()
-	for name, q := range map[string]quarters{
+	for name, q := range map[string]hostOptions{
 		"agent":  {kind: compute.AgentHost, state: compute.Active, volumes: true},
 		"ganeti": {kind: compute.GanetiHost, state: compute.Stopped, access: rescue.NoAccess},
 	} {
@@ -58,7 +58,7 @@ func TestSweepServerRescue(t *testing.T) {
 			t.Parallel()
 			off := q.kind == compute.GanetiHost
 			conductortest.Sweep(t, func(t *testing.T) *jobtest.World {
-				h := newHouse(t, q)
+				h := newTestHost(t, q)
 				before, _ := h.hv.State(h.server)
 				return h.world(compute.JobRescue, func(t *testing.T) { startRescue(t, h, off) }, func(t *testing.T) {
 					s := h.undamaged(t)
@@ -85,7 +85,7 @@ func TestSweepServerRescue(t *testing.T) {
 
 func TestSweepServerUnrescue(t *testing.T) {
 	t.Parallel()
-	for name, q := range map[string]quarters{
+	for name, q := range map[string]hostOptions{
 		"agent":  {kind: compute.AgentHost, state: compute.Active},
 		"ganeti": {kind: compute.GanetiHost, state: compute.Stopped, access: rescue.NoAccess},
 	} {
@@ -93,7 +93,7 @@ func TestSweepServerUnrescue(t *testing.T) {
 			t.Parallel()
 			off := q.kind == compute.GanetiHost
 			conductortest.Sweep(t, func(t *testing.T) *jobtest.World {
-				h := newHouse(t, q)
+				h := newTestHost(t, q)
 				startRescue(t, h, off)
 				h.work(t)
 				return h.world(compute.JobUnrescue, func(t *testing.T) { h.act(t, compute.Act{Action: compute.Unrescue, MustBeOff: off}) }, func(t *testing.T) {
@@ -114,20 +114,22 @@ func TestSweepServerUnrescue(t *testing.T) {
 	}
 }
 
-// quietly is the same house with a conductor whose actions are whole.
-func (h *house) quietly() *house {
+// quietly is the same testHost with a conductor whose actions are whole.
+func (h *testHost) quietly() *testHost {
 	h.con = New(h.con.Config)
 	return h
 }
 
 func TestSweepServers(t *testing.T) {
 	t.Parallel()
-	active, stopped := quarters{state: compute.Active}, quarters{state: compute.Stopped}
-	with := func(a compute.Act) func(*testing.T, *house) { return func(t *testing.T, h *house) { h.act(t, a) } }
+	active, stopped := hostOptions{state: compute.Active}, hostOptions{state: compute.Stopped}
+	with := func(a compute.Act) func(*testing.T, *testHost) {
+		return func(t *testing.T, h *testHost) { h.act(t, a) }
+	}
 	for name, c := range map[string]struct {
-		quarters
+		hostOptions
 		kind job.Kind
-		ask  func(*testing.T, *house)
+		ask  func(*testing.T, *testHost)
 		left func(*compute.Server) bool // after a failure
 	}{
 		"start":  {stopped, compute.JobPower, with(compute.Act{Action: compute.Start}), isOneOf(compute.Errored, compute.Active)},
@@ -135,18 +137,18 @@ func TestSweepServers(t *testing.T) {
 		"reboot": {active, compute.JobPower, with(compute.Act{Action: compute.Reboot}), isOneOf(compute.Errored, compute.Active)},
 		"pause":  {active, compute.JobPower, with(compute.Act{Action: compute.Pause}), isOneOf(compute.Active, compute.Paused)},
 		"delete": {active, compute.JobDelete, with(compute.Act{Action: compute.Delete}), isOneOf(compute.Errored)},
-		"create": {quarters{new: true}, compute.JobCreate, nil, isOneOf(compute.Errored)},
-		"attach": {active, compute.JobAttach, func(t *testing.T, h *house) {
+		"create": {hostOptions{new: true}, compute.JobCreate, nil, isOneOf(compute.Errored)},
+		"attach": {active, compute.JobAttach, func(t *testing.T, h *testHost) {
 			h.act(t, compute.Act{Action: compute.AttachVolume, VolumeID: h.volume})
 		}, func(s *compute.Server) bool { return s.State == compute.Active && len(s.Disks) == 2 }},
-		"rebuild": {active, compute.JobRebuild, func(t *testing.T, h *house) {
+		"rebuild": {active, compute.JobRebuild, func(t *testing.T, h *testHost) {
 			h.act(t, compute.Act{Action: compute.Rebuild, Rebuild: &compute.RebuildArgs{ImageID: h.image}})
 		}, isOneOf(compute.Errored, compute.Active)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			conductortest.Sweep(t, func(t *testing.T) *jobtest.World {
-				h := newHouse(t, c.quarters)
+				h := newTestHost(t, c.hostOptions)
 				w := h.world(c.kind, nil, func(t *testing.T) {
 					s := h.undamaged(t)
 					untouched := s.State == compute.Active && strings.HasPrefix(h.disks["vda"], "aged") && h.runs() == "system"
@@ -176,7 +178,7 @@ func isOneOf(states ...compute.VMState) func(*compute.Server) bool {
 }
 
 // create asks for a server with a password.
-func (h *house) create(t *testing.T) {
+func (h *testHost) create(t *testing.T) {
 	t.Helper()
 	made, err := h.services.Servers.Create(context.Background(), compute.Creation{Name: "web", Flavor: "small", Image: h.image, Password: secret.New("correct horse")}, compute.Who{Admin: true})
 	if err != nil {
@@ -189,7 +191,7 @@ func (h *house) create(t *testing.T) {
 func TestSweepDetach(t *testing.T) {
 	t.Parallel()
 	conductortest.Sweep(t, func(t *testing.T) *jobtest.World {
-		h := newHouse(t, quarters{state: compute.Active})
+		h := newTestHost(t, hostOptions{state: compute.Active})
 		h.act(t, compute.Act{Action: compute.AttachVolume, VolumeID: h.volume})
 		h.work(t)
 		return h.world(compute.JobDetach, func(t *testing.T) {
@@ -208,7 +210,7 @@ func TestSweepDetach(t *testing.T) {
 func TestSweepReconcile(t *testing.T) {
 	t.Parallel()
 	conductortest.Sweep(t, func(t *testing.T) *jobtest.World {
-		h := newHouse(t, quarters{state: compute.Active})
+		h := newTestHost(t, hostOptions{state: compute.Active})
 		state, _ := h.hv.State(h.server)
 		state.Power, state.Runs = compute.PowerOff, nil
 		h.hv.Put(h.server, state)
@@ -235,7 +237,7 @@ func TestSweepReconcile(t *testing.T) {
 // TestCredentialIsNowhereAfterClose: neither the password nor its hash is in any row, event or order, and the sealed ones are gone.
 func TestCredentialIsNowhereAfterClose(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, quarters{state: compute.Active})
+	h := newTestHost(t, hostOptions{state: compute.Active})
 	password := secret.Value{}
 	h.act(t, compute.Act{Action: compute.Rescue, Rescue: rescue.Request{Password: secret.New("sesame-street-9")}, Password: &password})
 	h.work(t)
@@ -258,7 +260,7 @@ func TestCredentialIsNowhereAfterClose(t *testing.T) {
 }
 
 // mentions looks for text in the bytes of the database, its journal included.
-func (h *house) mentions(t *testing.T, text string) bool {
+func (h *testHost) mentions(t *testing.T, text string) bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(filepath.Dir(t.TempDir()), "*", "s.db*"))
 	if err != nil || len(files) == 0 {

@@ -14,6 +14,7 @@ import (
 	"salvor/problem"
 	"salvor/rescue"
 	"salvor/secret"
+	"salvor/test/fixture"
 	"salvor/test/must"
 )
 
@@ -30,10 +31,10 @@ func TestServerWalks(t *testing.T) {
 	act := func(a compute.Action) compute.Act { return compute.Act{Action: a} }
 	cyclades := func(a compute.Action) compute.Act { return compute.Act{Action: a, MustBeOff: true} }
 	for name, c := range map[string]struct {
-		quarters
+		hostOptions
 		steps []step
 	}{
-		"power": {quarters{state: compute.Active}, []step{
+		"power": {hostOptions{state: compute.Active}, []step{
 			{act(compute.Stop), compute.Stopped, compute.PowerOff, nothing},
 			{act(compute.Start), compute.Active, compute.PowerOn, system},
 			{act(compute.Reboot), compute.Active, compute.PowerOn, system},
@@ -43,15 +44,15 @@ func TestServerWalks(t *testing.T) {
 			{act(compute.Suspend), compute.Suspended, compute.PowerSaved, system},
 			{act(compute.Resume), compute.Active, compute.PowerOn, system},
 		}},
-		"nova rescues a running server": {quarters{state: compute.Active}, []step{
+		"nova rescues a running server": {hostOptions{state: compute.Active}, []step{
 			{act(compute.Rescue), compute.Rescued, compute.PowerOn, rescued},
 			{act(compute.Unrescue), compute.Active, compute.PowerOn, system},
 		}},
-		"nova rescues a stopped server": {quarters{state: compute.Stopped, volumes: true}, []step{
+		"nova rescues a stopped server": {hostOptions{state: compute.Stopped, volumes: true}, []step{
 			{act(compute.Rescue), compute.Rescued, compute.PowerOn, rescued},
 			{act(compute.Unrescue), compute.Active, compute.PowerOn, system},
 		}},
-		"cyclades": {quarters{state: compute.Stopped}, []step{
+		"cyclades": {hostOptions{state: compute.Stopped}, []step{
 			{cyclades(compute.Rescue), compute.Rescued, compute.PowerOff, nothing},
 			{cyclades(compute.Start), compute.Rescued, compute.PowerOn, rescued},
 			{cyclades(compute.Reboot), compute.Rescued, compute.PowerOn, rescued},
@@ -59,35 +60,35 @@ func TestServerWalks(t *testing.T) {
 			{cyclades(compute.Unrescue), compute.Stopped, compute.PowerOff, nothing},
 			{act(compute.Start), compute.Active, compute.PowerOn, system},
 		}},
-		"cyclades on ganeti": {quarters{kind: compute.GanetiHost, state: compute.Stopped, access: rescue.NoAccess}, []step{
+		"cyclades on ganeti": {hostOptions{kind: compute.GanetiHost, state: compute.Stopped, access: rescue.NoAccess}, []step{
 			{cyclades(compute.Rescue), compute.Rescued, compute.PowerOff, nothing},
 			{cyclades(compute.Start), compute.Rescued, compute.PowerOn, rescued},
 			{cyclades(compute.Stop), compute.Rescued, compute.PowerOff, nothing},
 			{cyclades(compute.Unrescue), compute.Stopped, compute.PowerOff, nothing},
 		}},
-		"a session that is started again is unlocked again": {quarters{state: compute.Stopped}, []step{
+		"a session that is started again is unlocked again": {hostOptions{state: compute.Stopped}, []step{
 			{compute.Act{Action: compute.Rescue, Password: &secret.Value{}, MustBeOff: true}, compute.Rescued, compute.PowerOff, nothing},
 			{compute.Act{Action: compute.Start, Password: &secret.Value{}, MustBeOff: true}, compute.Rescued, compute.PowerOn, rescued},
 			{compute.Act{Action: compute.RebootHard, Password: &secret.Value{}, MustBeOff: true}, compute.Rescued, compute.PowerOn, rescued},
 			{act(compute.Unrescue), compute.Active, compute.PowerOn, system},
 		}},
-		"nova closes what cyclades opened": {quarters{state: compute.Stopped}, []step{
+		"nova closes what cyclades opened": {hostOptions{state: compute.Stopped}, []step{
 			{cyclades(compute.Rescue), compute.Rescued, compute.PowerOff, nothing},
 			{act(compute.Unrescue), compute.Active, compute.PowerOn, system},
 		}},
-		"cyclades closes what nova opened": {quarters{state: compute.Stopped}, []step{
+		"cyclades closes what nova opened": {hostOptions{state: compute.Stopped}, []step{
 			{act(compute.Rescue), compute.Rescued, compute.PowerOn, rescued},
 			{cyclades(compute.Stop), compute.Rescued, compute.PowerOff, nothing},
 			{cyclades(compute.Unrescue), compute.Stopped, compute.PowerOff, nothing},
 		}},
-		"a config drive": {quarters{state: compute.Active, access: rescue.ByConfigDrive}, []step{
+		"a config drive": {hostOptions{state: compute.Active, access: rescue.ByConfigDrive}, []step{
 			{act(compute.Rescue), compute.Rescued, compute.PowerOn, rescued},
 			{act(compute.Unrescue), compute.Active, compute.PowerOn, system},
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t, c.quarters)
+			h := newTestHost(t, c.hostOptions)
 			before, _ := h.hv.State(h.server)
 			for _, step := range c.steps {
 				h.act(t, step.act)
@@ -119,7 +120,7 @@ func TestServerWalks(t *testing.T) {
 }
 
 // runs tells what the guest runs.
-func (h *house) runs() string {
+func (h *testHost) runs() string {
 	g, _ := h.hv.State(h.server)
 	switch {
 	case g.Runs == nil:
@@ -133,7 +134,7 @@ func (h *house) runs() string {
 // TestRescueKeepsEveryDisk: a server that boots from a volume is rescued with the volume in its place.
 func TestRescueKeepsEveryDisk(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, quarters{state: compute.Active, volumes: true})
+	h := newTestHost(t, hostOptions{state: compute.Active, volumes: true})
 	startRescue(t, h, false)
 	h.work(t)
 	g, _ := h.hv.State(h.server)
@@ -148,7 +149,7 @@ func TestRescueKeepsEveryDisk(t *testing.T) {
 // TestRescueThatNeedsTheGuestOffChangesNothing: a guest that was started beside us is told of, not switched off.
 func TestRescueThatNeedsTheGuestOffChangesNothing(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, quarters{state: compute.Stopped})
+	h := newTestHost(t, hostOptions{state: compute.Stopped})
 	startRescue(t, h, true)
 	g, _ := h.hv.State(h.server)
 	g.Power, g.Runs = compute.PowerOn, &g.Defined
@@ -163,7 +164,7 @@ func TestRescueThatNeedsTheGuestOffChangesNothing(t *testing.T) {
 // TestFailedRescueOfAStoppedServerLeavesItsState: in the manner of Cyclades it can be asked for again, or the server started.
 func TestFailedRescueOfAStoppedServerLeavesItsState(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, quarters{state: compute.Stopped})
+	h := newTestHost(t, hostOptions{state: compute.Stopped})
 	refuse := func(do func(compute.Verb, *compute.Args) error) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -191,7 +192,7 @@ func TestFailedRescueOfAStoppedServerLeavesItsState(t *testing.T) {
 // TestRescueThatCannotFetchLeavesTheServerRunning: the image comes before the power-off.
 func TestRescueThatCannotFetchLeavesTheServerRunning(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, quarters{state: compute.Active})
+	h := newTestHost(t, hostOptions{state: compute.Active})
 	before, _ := h.hv.State(h.server)
 	h.mu.Lock()
 	h.refuse = func(o compute.Verb, args *compute.Args) error {
@@ -217,7 +218,7 @@ func TestRescueThatCannotFetchLeavesTheServerRunning(t *testing.T) {
 func TestARefusedRescueKeepsTheState(t *testing.T) {
 	t.Parallel()
 	for _, state := range []compute.VMState{compute.Stopped, compute.Errored} {
-		h := newHouse(t, quarters{state: state})
+		h := newTestHost(t, hostOptions{state: state})
 		h.refuse = func(o compute.Verb, args *compute.Args) error {
 			if o == compute.Prepare && args.Spec.Rescue != nil {
 				return problem.NotFoundf("finnix.iso is not on this host")
@@ -235,7 +236,7 @@ func TestARefusedRescueKeepsTheState(t *testing.T) {
 // TestRescueThatCannotBePutBackSaysSo: the session stays, its image is held, and an unrescue ends it once the host obeys.
 func TestRescueThatCannotBePutBackSaysSo(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, quarters{state: compute.Active})
+	h := newTestHost(t, hostOptions{state: compute.Active})
 	refuse := func(verb compute.Verb, args *compute.Args) error {
 		if verb == compute.Unlock || verb == compute.Define && args.Spec.Rescue == nil {
 			return problem.Conflictf("the host does not want to")
@@ -264,7 +265,7 @@ func TestRescueThatCannotBePutBackSaysSo(t *testing.T) {
 // TestUnrescueOfALostGuest: a guest that its hypervisor has forgotten is defined again as it was.
 func TestUnrescueOfALostGuest(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, quarters{state: compute.Active})
+	h := newTestHost(t, hostOptions{state: compute.Active})
 	startRescue(t, h, false)
 	h.work(t)
 	must.OK(t, h.hv.Remove(context.Background(), h.server))
@@ -278,7 +279,7 @@ func TestUnrescueOfALostGuest(t *testing.T) {
 // TestRescueNeverMakesADisk: what is lost of a server is not made anew beside what a rescue may save of it.
 func TestRescueNeverMakesADisk(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, quarters{state: compute.Active})
+	h := newTestHost(t, hostOptions{state: compute.Active})
 	delete(h.disks, "vda")
 	startRescue(t, h, false)
 	h.work(t)
@@ -306,7 +307,7 @@ func TestUndoDoesNotWaitForEver(t *testing.T) {
 // TestErrandIsTriedAgain: what a host could not do for now is ordered anew, a few times.
 func TestErrandIsTriedAgain(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, quarters{state: compute.Stopped})
+	h := newTestHost(t, hostOptions{state: compute.Stopped})
 	tries := 0
 	h.mu.Lock()
 	h.refuse = func(verb compute.Verb, _ *compute.Args) error {
@@ -328,20 +329,20 @@ func TestErrandIsTriedAgain(t *testing.T) {
 // TestDeletionFromAnywhere leaves nothing on the host and nothing reserved, in whatever state it finds the server.
 func TestDeletionFromAnywhere(t *testing.T) {
 	t.Parallel()
-	for name, prepare := range map[string]func(t *testing.T, h *house){
-		"active":    func(*testing.T, *house) {},
-		"in rescue": func(t *testing.T, h *house) { startRescue(t, h, false); h.work(t) },
-		"half rescued": func(t *testing.T, h *house) {
+	for name, prepare := range map[string]func(t *testing.T, h *testHost){
+		"active":    func(*testing.T, *testHost) {},
+		"in rescue": func(t *testing.T, h *testHost) { startRescue(t, h, false); h.work(t) },
+		"half rescued": func(t *testing.T, h *testHost) {
 			startRescue(t, h, false)
 			h.waits(t)
 		},
-		"in error": func(t *testing.T, h *house) {
+		"in error": func(t *testing.T, h *testHost) {
 			h.act(t, compute.Act{Action: compute.ResetState, Reset: compute.Errored})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t, quarters{state: compute.Active, volumes: true})
+			h := newTestHost(t, hostOptions{state: compute.Active, volumes: true})
 			prepare(t, h)
 			h.act(t, compute.Act{Action: compute.Delete})
 			h.work(t)
@@ -361,17 +362,15 @@ func TestDeletionFromAnywhere(t *testing.T) {
 // TestDeletionDuringAnOperation: one that is asked for while an action runs begins when nothing runs any more.
 func TestDeletionDuringAnOperation(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, quarters{new: true})
+	h := newTestHost(t, hostOptions{new: true})
 	h.create(t)
 	// The job is ready, hence locks the server: it is not superseded.
 	h.act(t, compute.Act{Action: compute.Delete})
-	for end := time.Now().Add(20 * time.Second); h.now(t).State != compute.Deleted; {
-		if time.Now().After(end) {
-			t.Fatalf("%s", h.picture(t))
-		}
+	fixture.Poll(t, "it is deleted", func() bool {
 		h.work(t)
 		must.OK(t, h.services.Actions.Tend(context.Background()))
-	}
+		return h.now(t).State == compute.Deleted
+	}, h.picture)
 	if _, there := h.hv.State(h.server); there || len(h.disks) > 0 {
 		t.Errorf("%s", h.picture(t))
 	}
@@ -380,7 +379,7 @@ func TestDeletionDuringAnOperation(t *testing.T) {
 // TestServerIsMade: a new server gets a host, disks, a config drive with its password's hash, and runs.
 func TestServerIsMade(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, quarters{new: true})
+	h := newTestHost(t, hostOptions{new: true})
 	h.create(t)
 	h.work(t)
 	s := h.now(t)
@@ -413,7 +412,7 @@ func TestServerIsMade(t *testing.T) {
 // TestProgressIsTold: what a host says of a long order is on the server's timeline.
 func TestProgressIsTold(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, quarters{new: true})
+	h := newTestHost(t, hostOptions{new: true})
 	h.create(t)
 	h.waits(t)
 	orders, err := h.store.OpenOrders(context.Background(), h.host.ID)
@@ -441,7 +440,7 @@ func TestHostDiesBetweenDeedAndAnswer(t *testing.T) {
 	for name, dies := range map[string]bool{"lives": false, "dies": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t, quarters{state: compute.Active})
+			h := newTestHost(t, hostOptions{state: compute.Active})
 			h.dies = dies
 			startRescue(t, h, false)
 			h.work(t)
@@ -461,7 +460,7 @@ func TestHostDiesBetweenDeedAndAnswer(t *testing.T) {
 // TestGuestOfNobodyIsLeftAlone: a guest that has our guest's name but is none of ours stops the creation, and stays.
 func TestGuestOfNobodyIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, quarters{new: true})
+	h := newTestHost(t, hostOptions{new: true})
 	h.create(t)
 	s := h.now(t)
 	foreign := fake.State{Power: compute.PowerOn}
@@ -512,7 +511,7 @@ func TestEveryActionHasItsOperation(t *testing.T) {
 // TestDetachmentThatTookTooLongLeavesTheServerWell: only the end of the job tells, and it keeps state and volume as they were.
 func TestDetachmentThatTookTooLongLeavesTheServerWell(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, quarters{state: compute.Active})
+	h := newTestHost(t, hostOptions{state: compute.Active})
 	h.act(t, compute.Act{Action: compute.AttachVolume, VolumeID: h.volume})
 	h.work(t)
 	h.act(t, compute.Act{Action: compute.DetachVolume, VolumeID: h.volume})
@@ -544,7 +543,7 @@ func TestDetachmentThatTookTooLongLeavesTheServerWell(t *testing.T) {
 // TestAGuestThatCrashesAtOnceIsStillWanted: the next look at it counts the crash and starts it again; it is no stopped server.
 func TestAGuestThatCrashesAtOnceIsStillWanted(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, quarters{state: compute.Stopped})
+	h := newTestHost(t, hostOptions{state: compute.Stopped})
 	h.tells = func(v compute.Verb, r *compute.Result) {
 		if v == compute.SetPower {
 			r.Guest = &compute.Guest{ID: h.server, Power: compute.PowerCrashed}
@@ -560,7 +559,7 @@ func TestAGuestThatCrashesAtOnceIsStillWanted(t *testing.T) {
 // TestAStartThatFailsAfterACrashIsTriedThreeTimes: then the server is in error and tells its tries.
 func TestAStartThatFailsAfterACrashIsTriedThreeTimes(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, quarters{state: compute.Active})
+	h := newTestHost(t, hostOptions{state: compute.Active})
 	h.hv.Break("SetPower", problem.Conflictf("cannot allocate memory"))
 	state, _ := h.hv.State(h.server)
 	state.Power, state.Runs = compute.PowerCrashed, nil

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -26,12 +27,13 @@ import (
 	"salvor/rescue"
 	"salvor/secret"
 	"salvor/store"
+	"salvor/test/fixture"
 	"salvor/test/must"
 )
 
-// house is a VM host in memory beside a real store: its hypervisor, its files, and an agent that takes orders from the
+// testHost is a VM host in memory beside a real store: its hypervisor, its files, and an agent that takes orders from the
 // store as a real one takes them from the wire.
-type house struct {
+type testHost struct {
 	mu     sync.Mutex
 	hv     *fake.Hypervisor
 	disks  map[string]string                       // of the server, by name: what it was made from
@@ -57,8 +59,8 @@ type house struct {
 	tells func(compute.Verb, *compute.Result)
 }
 
-// quarters is how a house begins.
-type quarters struct {
+// hostOptions is how a testHost begins.
+type hostOptions struct {
 	kind    compute.HostKind
 	state   compute.VMState
 	volumes bool // the server boots from a volume
@@ -68,12 +70,14 @@ type quarters struct {
 }
 
 // Of is Hypervisors's.
-func (h *house) Of(context.Context, *compute.Host) (hypervisor.Hypervisor, error) { return h.hv, nil }
+func (h *testHost) Of(context.Context, *compute.Host) (hypervisor.Hypervisor, error) {
+	return h.hv, nil
+}
 
-func newHouse(t *testing.T, q quarters) *house {
+func newTestHost(t *testing.T, q hostOptions) *testHost {
 	t.Helper()
 	st, _ := conductortest.Store(t, allDefinitions())
-	h := &house{hv: fake.New(), disks: map[string]string{}, store: st}
+	h := &testHost{hv: fake.New(), disks: map[string]string{}, store: st}
 	h.services = service.New(st, st, service.Options{SoftOffTimeout: time.Second, RescueImagePath: "/srv/rescue"}, time.Now)
 	h.con = New(Config{Store: st, Compute: h.services, Log: slog.New(slog.DiscardHandler), Now: time.Now, Hypervisors: h, RescueImagePath: "/srv/rescue"})
 	if q.access == "" {
@@ -90,7 +94,7 @@ func newHouse(t *testing.T, q quarters) *house {
 }
 
 // furnish fills the store with what servers are made of.
-func (h *house) furnish(t *testing.T, q quarters) {
+func (h *testHost) furnish(t *testing.T, q hostOptions) {
 	t.Helper()
 	h.host = &compute.Host{Record: record.Record{ID: uuid.NewString()}, Name: "east", Kind: q.kind, BootID: "boot-1", Inventory: compute.Inventory{
 		HypervisorType: "fake", VCPUs: 8, RAM: 16384, Disk: 100, InitiatorIQN: "iqn.2026-11.test:east", Stores: []compute.DiskStore{{Name: "local", Marker: localMarker, SizeGiB: 100, FreeGiB: 100}}}}
@@ -103,15 +107,8 @@ func (h *house) furnish(t *testing.T, q quarters) {
 		Kind: rescue.ISO, Access: q.access, LocationType: rescue.LocationFile, Location: "finnix.iso", Digest: "sha256:" + strings.Repeat("b", 64)}}
 	h.image, h.volume = image.ID, volume.ID
 	h.tx(t, func(tx job.Tx) error {
-		for _, err := range []error{
-			h.store.Hosts().Insert(tx, h.host), h.store.Images().Insert(tx, image), h.store.Volumes().Insert(tx, volume),
-			h.store.Flavors().Insert(tx, flavor), h.store.RescueImages().Insert(tx, rescuer),
-		} {
-			if err != nil {
-				return err
-			}
-		}
-		return nil
+		return errors.Join(h.store.Hosts().Insert(tx, h.host), h.store.Images().Insert(tx, image), h.store.Volumes().Insert(tx, volume),
+			h.store.Flavors().Insert(tx, flavor), h.store.RescueImages().Insert(tx, rescuer))
 	})
 	if q.silent {
 		return
@@ -120,7 +117,7 @@ func (h *house) furnish(t *testing.T, q quarters) {
 }
 
 // settle adds a server that was made long ago.
-func (h *house) settle(t *testing.T, q quarters) {
+func (h *testHost) settle(t *testing.T, q hostOptions) {
 	t.Helper()
 	power := compute.PowerOn
 	if q.state == compute.Stopped {
@@ -156,15 +153,15 @@ func (h *house) settle(t *testing.T, q quarters) {
 	h.hv.Put(s.ID, as)
 }
 
-func (h *house) tx(t *testing.T, fn func(job.Tx) error) {
+func (h *testHost) tx(t *testing.T, fn func(job.Tx) error) {
 	t.Helper()
 	must.OK(t, h.store.Do(context.Background(), fn))
 }
 
 // poke plays the agent of the host once: it carries its open orders out and tells of it.
-func (h *house) poke() { h.answer(h.openOrders()) }
+func (h *testHost) poke() { h.answer(h.openOrders()) }
 
-func (h *house) openOrders() []compute.Order {
+func (h *testHost) openOrders() []compute.Order {
 	orders, err := h.store.OpenOrders(context.Background(), h.host.ID)
 	if err != nil {
 		return nil // the next poke reads them
@@ -173,7 +170,7 @@ func (h *house) openOrders() []compute.Order {
 }
 
 // answer carries these orders out.
-func (h *house) answer(orders []compute.Order) {
+func (h *testHost) answer(orders []compute.Order) {
 	ctx := context.Background()
 	for _, o := range orders {
 		result, err := h.carry(ctx, &o)
@@ -196,7 +193,7 @@ func (h *house) answer(orders []compute.Order) {
 }
 
 // carry does what an order says, as a host does: it reads first and repeats harmlessly.
-func (h *house) carry(ctx context.Context, o *compute.Order) (result compute.Result, err error) {
+func (h *testHost) carry(ctx context.Context, o *compute.Order) (result compute.Result, err error) {
 	var args compute.Args
 	var hidden compute.OrderSecret
 	if err := json.Unmarshal(o.Args, &args); err != nil {
@@ -303,7 +300,7 @@ func domainOf(s *compute.Spec) hypervisor.Domain {
 	return d
 }
 
-func (h *house) look(ctx context.Context, id string) (compute.Result, error) {
+func (h *testHost) look(ctx context.Context, id string) (compute.Result, error) {
 	all, err := h.hv.Guests(ctx)
 	if err != nil {
 		return compute.Result{}, err
@@ -316,20 +313,20 @@ func (h *house) look(ctx context.Context, id string) (compute.Result, error) {
 }
 
 // now reads the server.
-func (h *house) now(t *testing.T) *compute.Server {
+func (h *testHost) now(t *testing.T) *compute.Server {
 	t.Helper()
 	s := must.Get(h.store.Servers().Get(context.Background(), nil, h.server))(t)
 	return s
 }
 
 // act asks for something as an administrator.
-func (h *house) act(t *testing.T, a compute.Act) {
+func (h *testHost) act(t *testing.T, a compute.Act) {
 	t.Helper()
 	must.Get(h.services.Actions.Act(context.Background(), h.server, a, compute.Who{Admin: true}))(t)
 }
 
 // picture tells all that an operation may leave behind, on the host and in the store.
-func (h *house) picture(t *testing.T) string {
+func (h *testHost) picture(t *testing.T) string {
 	t.Helper()
 	ctx := context.Background()
 	var out strings.Builder
@@ -356,8 +353,8 @@ func (h *house) picture(t *testing.T) string {
 	return strings.NewReplacer(h.image, "IMAGE", h.volume, "VOLUME", h.server, "SERVER").Replace(out.String())
 }
 
-// guest tells how the hypervisor has it; without the lock of the house.
-func (h *house) guest() string {
+// guest tells how the hypervisor has it; without the lock of the testHost.
+func (h *testHost) guest() string {
 	g, ok := h.hv.State(h.server)
 	if !ok {
 		return "none"
@@ -382,8 +379,8 @@ func disksOf(d *hypervisor.Domain) string {
 	return out
 }
 
-// world puts the house before the sweep.
-func (h *house) world(kind job.Kind, start, broken func(t *testing.T)) *jobtest.World {
+// world puts the testHost before the sweep.
+func (h *testHost) world(kind job.Kind, start, broken func(t *testing.T)) *jobtest.World {
 	return &jobtest.World{
 		Store: h.store, Definitions: h.con.Definitions(), Conductor: job.Conductor{ID: "c", Hostname: "c", Groups: []string{""}, Description: json.RawMessage(`{}`)},
 		Kind: kind, Subject: compute.Subject(h.server), Start: start, Poke: h.poke, Picture: h.picture, Broken: broken,
@@ -391,7 +388,7 @@ func (h *house) world(kind job.Kind, start, broken func(t *testing.T)) *jobtest.
 }
 
 // conduct starts a conductor; the returned function ends it.
-func (h *house) conduct(t *testing.T) (stop func()) {
+func (h *testHost) conduct(t *testing.T) (stop func()) {
 	t.Helper()
 	all := h.con.Definitions()
 	if h.machines != nil {
@@ -409,34 +406,40 @@ func (h *house) conduct(t *testing.T) (stop func()) {
 }
 
 // work runs a conductor until nothing is left to be done on the server.
-func (h *house) work(t *testing.T) {
+func (h *testHost) work(t *testing.T) {
 	t.Helper()
 	stop := h.conduct(t)
 	defer stop()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(2 * time.Millisecond) {
-		open := conductortest.OpenJobs(t, h.store, compute.Subject(h.server))
-		if len(open) == 0 {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("job has not ended: %s %s %q waits for %q: %s", open[0].Kind, open[0].State, open[0].Action, open[0].WaitFor, open[0].Problem)
-		}
-		h.poke()
-	}
+	h.untilEnded(t, h.poke, compute.Subject(h.server))
+}
+
+// untilEnded plays the agents until no job of the subjects is open.
+func (h *testHost) untilEnded(t *testing.T, poke func(), subjects ...job.Subject) {
+	t.Helper()
+	var open []job.Job
+	fixture.PollActing(t, "all jobs have ended", poke, func() bool {
+		open = nil
+		h.tx(t, func(tx job.Tx) error {
+			var all []error
+			for _, subject := range subjects {
+				more, err := h.store.Unended(tx, subject)
+				open, all = append(open, more...), append(all, err)
+			}
+			return errors.Join(all...)
+		})
+		return len(open) == 0
+	}, func(*testing.T) string {
+		return fmt.Sprintf("%s %s %q waits for %q: %s", open[0].Kind, open[0].State, open[0].Action, open[0].WaitFor, open[0].Problem)
+	})
 }
 
 // waits lets a conductor work until the server's job waits for the host, which does not answer.
-func (h *house) waits(t *testing.T) {
+func (h *testHost) waits(t *testing.T) {
 	t.Helper()
 	stop := h.conduct(t)
 	defer stop()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+	fixture.Poll(t, "a job waits", func() bool {
 		open := conductortest.OpenJobs(t, h.store, compute.Subject(h.server))
-		if len(open) == 1 && open[0].State == job.Waiting {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("no job waits: %+v", open)
-		}
-	}
+		return len(open) == 1 && open[0].State == job.Waiting
+	}, h.picture)
 }

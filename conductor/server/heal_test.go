@@ -39,7 +39,7 @@ func TestHealing(t *testing.T) {
 		return y.store.HostGroups().Save(tx, groups[0])
 	}))
 	y.services.Liveness.SetSenses(y.con.HealthSources(ctx))
-	h := y.house()
+	h := y.testHost()
 	stop := h.conduct(t)
 	defer stop()
 	var all sync.WaitGroup

@@ -14,6 +14,7 @@ import (
 	"salvor/problem"
 	"salvor/record"
 	"salvor/rescue"
+	"salvor/test/fixture"
 	"salvor/test/must"
 )
 
@@ -62,7 +63,7 @@ func (s *moveWorld) runPlan(t *testing.T, p *compute.Plan) {
 func TestSweepEvacuate(t *testing.T) {
 	t.Parallel()
 	conductortest.Sweep(t, func(t *testing.T) *jobtest.World {
-		s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active}})
+		s := newMoveWorld(t, moveOptions{hostOptions: hostOptions{state: compute.Active}})
 		p := s.plan(t, compute.PlanRequest{})
 		if len(p.Items) != 1 || p.Items[0].Disposition != compute.KeepDisk || p.Items[0].DestID == "" || !p.OneMore || !strings.Contains(p.Missing, "salvor fence") {
 			t.Fatalf("plan %+v", p)
@@ -90,7 +91,7 @@ func TestSweepEvacuate(t *testing.T) {
 // TestNoReceiptNoMove: neither a plan nor one server goes anywhere before the host is proven to be off.
 func TestNoReceiptNoMove(t *testing.T) {
 	t.Parallel()
-	s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active}})
+	s := newMoveWorld(t, moveOptions{hostOptions: hostOptions{state: compute.Active}})
 	ctx := context.Background()
 	p := s.plan(t, compute.PlanRequest{})
 	if _, err := s.services.Plans.Run(ctx, p.ID, nil, ops); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "salvor fence") {
@@ -111,31 +112,31 @@ func TestNoReceiptNoMove(t *testing.T) {
 func TestMoveCompletesWhatWasWanted(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		quarters
+		hostOptions
 		act   compute.Act
-		left  func(*compute.Server, *house) bool
+		left  func(*compute.Server, *testHost) bool
 		words string
 	}{
-		"stop": {quarters{state: compute.Active}, compute.Act{Action: compute.Stop}, func(s *compute.Server, h *house) bool {
+		"stop": {hostOptions{state: compute.Active}, compute.Act{Action: compute.Stop}, func(s *compute.Server, h *testHost) bool {
 			return s.State == compute.Stopped && s.Power == compute.PowerOff
 		}, ""},
-		"start":  {quarters{state: compute.Stopped}, compute.Act{Action: compute.Start}, func(s *compute.Server, h *house) bool { return s.State == compute.Active }, ""},
-		"reboot": {quarters{state: compute.Active}, compute.Act{Action: compute.RebootHard}, func(s *compute.Server, h *house) bool { return s.State == compute.Active }, ""},
-		"pause":  {quarters{state: compute.Active}, compute.Act{Action: compute.Pause}, func(s *compute.Server, h *house) bool { return s.State == compute.Active }, "paused"},
-		"rescue": {quarters{state: compute.Active}, compute.Act{Action: compute.Rescue}, func(s *compute.Server, h *house) bool {
+		"start":  {hostOptions{state: compute.Stopped}, compute.Act{Action: compute.Start}, func(s *compute.Server, h *testHost) bool { return s.State == compute.Active }, ""},
+		"reboot": {hostOptions{state: compute.Active}, compute.Act{Action: compute.RebootHard}, func(s *compute.Server, h *testHost) bool { return s.State == compute.Active }, ""},
+		"pause":  {hostOptions{state: compute.Active}, compute.Act{Action: compute.Pause}, func(s *compute.Server, h *testHost) bool { return s.State == compute.Active }, "paused"},
+		"rescue": {hostOptions{state: compute.Active}, compute.Act{Action: compute.Rescue}, func(s *compute.Server, h *testHost) bool {
 			return s.State == compute.Rescued && s.Rescue.State == rescue.Ready && s.Rescue.Saved.Power == "on" && h.copies
 		}, ""},
-		"attach": {quarters{state: compute.Active}, compute.Act{Action: compute.AttachVolume}, func(s *compute.Server, h *house) bool {
+		"attach": {hostOptions{state: compute.Active}, compute.Act{Action: compute.AttachVolume}, func(s *compute.Server, h *testHost) bool {
 			g, _ := h.hv.State(s.ID)
 			return s.State == compute.Active && len(s.Disks) == 3 && len(g.Defined.Disks) == 3
 		}, ""},
-		"rebuild": {quarters{state: compute.Active}, compute.Act{Action: compute.Rebuild}, func(s *compute.Server, h *house) bool {
+		"rebuild": {hostOptions{state: compute.Active}, compute.Act{Action: compute.Rebuild}, func(s *compute.Server, h *testHost) bool {
 			return s.State == compute.Active && h.disks["vda"] == s.ImageID && h.disks["vdb"] == "aged"
 		}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newStreet(t, moveOptions{quarters: c.quarters})
+			s := newMoveWorld(t, moveOptions{hostOptions: c.hostOptions})
 			c.act.VolumeID = s.volume
 			if c.act.Action == compute.Rebuild {
 				c.act.Rebuild = &compute.RebuildArgs{ImageID: s.image}
@@ -154,7 +155,7 @@ func TestMoveCompletesWhatWasWanted(t *testing.T) {
 			if p, err := s.services.Plans.Get(context.Background(), p.ID); err != nil || p.State != compute.PlanDone || p.Items[0].MoveID != m.ID {
 				t.Errorf("plan %+v %v", p, err)
 			}
-			for _, o := range append([]*house{s.house}, s.others...) {
+			for _, o := range append([]*testHost{s.testHost}, s.others...) {
 				if open, err := s.store.OpenOrders(context.Background(), o.host.ID); err != nil || len(open) > 0 {
 					t.Errorf("open orders at %s: %v %v", o.host.Name, open, err)
 				}
@@ -163,7 +164,7 @@ func TestMoveCompletesWhatWasWanted(t *testing.T) {
 	}
 }
 
-func (s *moveWorld) homeOf(row *compute.Server) *house {
+func (s *moveWorld) homeOf(row *compute.Server) *testHost {
 	for _, o := range s.others {
 		if o.host.ID == row.HostID {
 			return o
@@ -183,7 +184,7 @@ func TestDeletionNeedsNoDeadHost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active, volumes: true}})
+			s := newMoveWorld(t, moveOptions{hostOptions: hostOptions{state: compute.Active, volumes: true}})
 			if lose != nil {
 				lose(t, s)
 			}
@@ -217,7 +218,7 @@ func (s *moveWorld) say(t *testing.T, v compute.Service) {
 // TestDeletionOfWhatIsOnItsWay: the move ends, nothing is left at the destination, and the source is told to destroy what it has.
 func TestDeletionOfWhatIsOnItsWay(t *testing.T) {
 	t.Parallel()
-	s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active}})
+	s := newMoveWorld(t, moveOptions{hostOptions: hostOptions{state: compute.Active}})
 	s.fence(t)
 	s.evacuate(t)
 	s.waits(t)
@@ -232,7 +233,7 @@ func TestDeletionOfWhatIsOnItsWay(t *testing.T) {
 // TestOneOfTwoEvacuatesWins: the other is told that the server is being moved.
 func TestOneOfTwoEvacuatesWins(t *testing.T) {
 	t.Parallel()
-	s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active}})
+	s := newMoveWorld(t, moveOptions{hostOptions: hostOptions{state: compute.Active}})
 	s.fence(t)
 	errs := make(chan error, 2)
 	for range 2 {
@@ -257,10 +258,10 @@ func TestOneOfTwoEvacuatesWins(t *testing.T) {
 func TestAnotherDestination(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		spoil func(t *testing.T, s *moveWorld, first *house)
+		spoil func(t *testing.T, s *moveWorld, first *testHost)
 		fails string
 	}{
-		"refuses": {func(t *testing.T, s *moveWorld, first *house) {
+		"refuses": {func(t *testing.T, s *moveWorld, first *testHost) {
 			first.refuse = func(v compute.Verb, _ *compute.Args) error {
 				if v == compute.Prepare {
 					return problem.Conflictf("the disk is full")
@@ -268,15 +269,15 @@ func TestAnotherDestination(t *testing.T) {
 				return nil
 			}
 		}, ""},
-		"has the guest": {func(t *testing.T, s *moveWorld, first *house) {
+		"has the guest": {func(t *testing.T, s *moveWorld, first *testHost) {
 			g, _ := s.hv.State(s.server)
 			first.hv.Put(s.server, g)
 		}, ""},
-		"the disk is missing": {func(t *testing.T, s *moveWorld, first *house) { delete(s.disks, "vda") }, "not proven to be the server's"},
+		"the disk is missing": {func(t *testing.T, s *moveWorld, first *testHost) { delete(s.disks, "vda") }, "not proven to be the server's"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active}})
+			s := newMoveWorld(t, moveOptions{hostOptions: hostOptions{state: compute.Active}})
 			c.spoil(t, s, s.others[0])
 			s.fence(t)
 			s.evacuate(t)
@@ -298,7 +299,7 @@ func TestAnotherDestination(t *testing.T) {
 // TestAReceiptThatIsClosedEndsItsMoves: who has not attached goes nowhere.
 func TestAReceiptThatIsClosedEndsItsMoves(t *testing.T) {
 	t.Parallel()
-	s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active}})
+	s := newMoveWorld(t, moveOptions{hostOptions: hostOptions{state: compute.Active}})
 	s.fence(t)
 	s.evacuate(t)
 	s.waits(t)
@@ -320,7 +321,7 @@ func TestAReceiptThatIsClosedEndsItsMoves(t *testing.T) {
 // TestADestinationThatDies is replaced as long as nothing was attached there; later the server goes on from there, by a move of its own.
 func TestADestinationThatDies(t *testing.T) {
 	t.Parallel()
-	s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active}})
+	s := newMoveWorld(t, moveOptions{hostOptions: hostOptions{state: compute.Active}})
 	s.fence(t)
 	first := s.others[0]
 	first.refuse = func(v compute.Verb, _ *compute.Args) error {
@@ -331,11 +332,7 @@ func TestADestinationThatDies(t *testing.T) {
 	}
 	s.evacuate(t)
 	stop := s.conduct(t)
-	for end := time.Now().Add(30 * time.Second); s.lastMove(t).State != compute.MoveAttached; time.Sleep(2 * time.Millisecond) {
-		if first.poke(); time.Now().After(end) {
-			t.Fatal("it was never attached")
-		}
-	}
+	fixture.PollActing(t, "the move is attached", first.poke, func() bool { return s.lastMove(t).State == compute.MoveAttached })
 	stop()
 	// The first destination falls silent and is fenced in its turn, the job waits for it.
 	must.OK(t, s.store.SaveLeases(context.Background(), []compute.Lease{{HostID: first.host.ID, BootID: "boot-1", Renewals: 1, RenewedAt: time.Now()}}))

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -22,6 +23,7 @@ import (
 	"salvor/problem"
 	"salvor/record"
 	"salvor/storage"
+	"salvor/test/fixture"
 	"salvor/test/must"
 )
 
@@ -31,7 +33,7 @@ type fenceWorld struct {
 	services *service.Services
 	host     *compute.Host
 	array    *array
-	ahead    atomic.Int64 // by how much the clock of the house is ahead
+	ahead    atomic.Int64 // by how much the clock of the testHost is ahead
 	renews   atomic.Bool  // the host renews its lease whatever happens to the machine
 	speak    func()       // what the host says at each turn beside that; nil: nothing
 }
@@ -101,27 +103,17 @@ func newLot(t *testing.T, s site) *fenceWorld {
 	}
 	ctx := context.Background()
 	group := &compute.HostGroup{Record: record.Record{ID: uuid.NewString()}, Name: "strict", Require: s.require, MaxHosts: 1, MaxShare: 50, Parallel: 4}
-	err := y.store.Do(ctx, func(tx job.Tx) error {
-		for _, err := range []error{y.store.HostGroups().Insert(tx, group), y.store.Hosts().Insert(tx, y.host), y.store.Servers().Insert(tx, srv)} {
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err == nil {
-		err = y.store.SaveLeases(ctx, []compute.Lease{{HostID: y.host.ID, BootID: "boot-1", RenewedAt: y.now(), Renewals: 1, Watchdog: s.watchdog}})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, y.store.Do(ctx, func(tx job.Tx) error {
+		return errors.Join(y.store.HostGroups().Insert(tx, group), y.store.Hosts().Insert(tx, y.host), y.store.Servers().Insert(tx, srv))
+	}))
+	must.OK(t, y.store.SaveLeases(ctx, []compute.Lease{{HostID: y.host.ID, BootID: "boot-1", RenewedAt: y.now(), Renewals: 1, Watchdog: s.watchdog}}))
 	y.heard(t)
 	return y
 }
 
-// house runs jobs on this world.
-func (y *fenceWorld) house() *house {
-	return &house{store: y.store, con: y.con, machines: y.machines}
+// testHost runs jobs on this world.
+func (y *fenceWorld) testHost() *testHost {
+	return &testHost{store: y.store, con: y.con, machines: y.machines}
 }
 
 // heard has the control plane take in the lease.
@@ -220,7 +212,7 @@ func TestSweepFence(t *testing.T) {
 func (y *fenceWorld) fenced(t *testing.T, a compute.FenceArgs) (job.Job, time.Duration) {
 	t.Helper()
 	w := y.world(nil, nil)
-	h := y.house()
+	h := y.testHost()
 	stop := h.conduct(t)
 	defer stop()
 	id, began := y.ask(t, a), time.Now()
@@ -377,7 +369,7 @@ func TestFenceAcrossARestart(t *testing.T) {
 	y := newLot(t, site{node: true, volumes: true})
 	y.pass(9 * time.Second)
 	y.array.hangs = make(chan struct{})
-	h := y.house()
+	h := y.testHost()
 	stop := h.conduct(t)
 	id := y.ask(t, compute.FenceArgs{})
 	<-y.array.hangs
@@ -389,7 +381,7 @@ func TestFenceAcrossARestart(t *testing.T) {
 	y.con = New(y.con.Config)
 	y.heard(t)
 	began := y.now()
-	stop = y.house().conduct(t)
+	stop = y.testHost().conduct(t)
 	defer stop()
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		y.pass(20 * time.Millisecond)
@@ -432,11 +424,7 @@ func TestContradictedGetsItsVolumesBack(t *testing.T) {
 	if all := y.receipts(t); len(all) != 1 || all[0].Closed != "contradicted" {
 		t.Fatal(y.picture(t))
 	}
-	stop := y.house().conduct(t)
+	stop := y.testHost().conduct(t)
 	defer stop()
-	for end := time.Now().Add(time.Minute); taken(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the volumes are not given back")
-		}
-	}
+	fixture.Poll(t, "the volumes are given back", func() bool { return !taken() })
 }

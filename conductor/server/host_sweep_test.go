@@ -4,18 +4,18 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	"salvor/compute"
 	"salvor/conductor/conductortest"
 	"salvor/job"
 	"salvor/job/jobtest"
 	"salvor/metal"
+	"salvor/test/fixture"
 	"salvor/test/must"
 )
 
 // drain asks for the host to be emptied.
-func (l *lane) drain(t *testing.T) *compute.Plan {
+func (l *migrationWorld) drain(t *testing.T) *compute.Plan {
 	t.Helper()
 	return planned(t, l.pokeAll, func() (*compute.Plan, error) { return l.services.Plans.Drain(context.Background(), l.host.ID, ops) })
 }
@@ -24,7 +24,7 @@ func (l *lane) drain(t *testing.T) *compute.Plan {
 func TestSweepDrain(t *testing.T) {
 	t.Parallel()
 	conductortest.Sweep(t, func(t *testing.T) *jobtest.World {
-		l := newLane(t, moveOptions{quarters: quarters{state: compute.Active}})
+		l := newMigrationWorld(t, moveOptions{hostOptions: hostOptions{state: compute.Active}})
 		var p *compute.Plan
 		ended := func(t *testing.T) *compute.Plan {
 			l.finish(t) // what the job left to the moves
@@ -37,7 +37,7 @@ func TestSweepDrain(t *testing.T) {
 			}
 			l.at(t)
 		})
-		w.Subject, w.Poke = compute.HostSubject(l.host.ID), l.pokeLane
+		w.Subject, w.Poke = compute.HostSubject(l.host.ID), l.pokeEveryHost
 		w.Picture = func(t *testing.T) string {
 			now := ended(t)
 			l.at(t)
@@ -54,7 +54,7 @@ func TestSweepRestore(t *testing.T) {
 	t.Run("cluster", func(t *testing.T) {
 		t.Parallel()
 		conductortest.Sweep(t, func(t *testing.T) *jobtest.World {
-			s, h := newHerd(t, compute.Active)
+			s, h := newEvacuationCluster(t, compute.Active)
 			h.offline = []string{s.host.Name}
 			w := s.sweepWorld(compute.JobRestore, func(t *testing.T) {
 				must.Get(s.services.Plans.Restore(context.Background(), s.host.ID, ops))(t)
@@ -86,11 +86,7 @@ func TestSweepRestore(t *testing.T) {
 // quiet has a conductor work until nothing is left to be done on the node.
 func (y *fenceWorld) quiet(t *testing.T) {
 	t.Helper()
-	stop := y.house().conduct(t)
+	stop := y.testHost().conduct(t)
 	defer stop()
-	for end := time.Now().Add(30 * time.Second); len(y.open(t)) > 0; time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("the node is still worked on: %s", y.picture(t))
-		}
-	}
+	fixture.Poll(t, "nobody works on the node", func() bool { return len(y.open(t)) == 0 }, y.picture)
 }

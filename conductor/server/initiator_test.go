@@ -15,6 +15,7 @@ import (
 	"salvor/problem"
 	"salvor/record"
 	"salvor/storage"
+	"salvor/test/fixture"
 	"salvor/test/must"
 )
 
@@ -52,7 +53,7 @@ func (g *gate) Sessions(context.Context) ([]storage.Session, error) { return nil
 // the guest is told nothing.
 func TestAdmitted(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, quarters{state: compute.Active})
+	h := newTestHost(t, hostOptions{state: compute.Active})
 	g := &gate{}
 	h.con.Config.Storage = g
 	h.con = New(h.con.Config)
@@ -70,7 +71,7 @@ func TestAdmitted(t *testing.T) {
 		t.Errorf("the guest has the name %s on two hosts", a)
 	}
 
-	h = newHouse(t, quarters{state: compute.Active})
+	h = newTestHost(t, hostOptions{state: compute.Active})
 	h.con.Config.Storage = &gate{broken: problem.NotFoundf("there is no such target")}
 	h.con = New(h.con.Config)
 	attach()
@@ -95,7 +96,7 @@ func TestFencedIsKeptOut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active, volumes: true}, others: 1})
+			s := newMoveWorld(t, moveOptions{hostOptions: hostOptions{state: compute.Active, volumes: true}, others: 1})
 			west := s.others[0].host
 			s.tx(t, func(tx job.Tx) error {
 				west.Inventory.InitiatorIQN = "iqn.2026-11.test:west"
@@ -134,19 +135,14 @@ func TestFencedIsKeptOut(t *testing.T) {
 }
 
 // waitsFor runs a conductor until a job of the server waits for this.
-func (h *house) waitsFor(t *testing.T, what string) {
+func (h *testHost) waitsFor(t *testing.T, what string) {
 	t.Helper()
 	stop := h.conduct(t)
 	defer stop()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(2 * time.Millisecond) {
+	fixture.Poll(t, "a job waits for "+what, func() bool {
 		open := conductortest.OpenJobs(t, h.store, compute.Subject(h.server))
-		if len(open) > 0 && open[0].State == job.Waiting && strings.Contains(open[0].WaitFor, what) {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("no job waits for %q: %+v", what, open)
-		}
-	}
+		return len(open) > 0 && open[0].State == job.Waiting && strings.Contains(open[0].WaitFor, what)
+	}, h.picture)
 }
 
 // excluding is a gate that can take single initiators off a target.
@@ -177,7 +173,7 @@ const targetOfVolume = "iqn.2026-11.test:v"
 // ours stay: those of other programs, of QEMU guests that are not salvor's, and of another salvor.
 func TestOneHolderOfAVolume(t *testing.T) {
 	t.Parallel()
-	s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active, volumes: true}, others: 1})
+	s := newMoveWorld(t, moveOptions{hostOptions: hostOptions{state: compute.Active, volumes: true}, others: 1})
 	west := s.west(t)
 	const unknown = "11111111-2222-4333-8444-555555555555"
 	strangers := []string{"iqn.2001-04.com.example:backup", "iqn.2008-11.org.linux-kvm:" + unknown, "iqn.2008-11.org.linux-kvm:mailserver", compute.GuestInitiator(unknown, unknown)}
@@ -205,7 +201,7 @@ func TestOneHolderOfAVolume(t *testing.T) {
 // it had at its start, and keeps it until it ends; its name on a former host goes.
 func TestAChangedInitiatorCutsOffNoGuest(t *testing.T) {
 	t.Parallel()
-	s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active, volumes: true}, others: 1})
+	s := newMoveWorld(t, moveOptions{hostOptions: hostOptions{state: compute.Active, volumes: true}, others: 1})
 	running := compute.GuestInitiator(s.host.ID, s.server)
 	g := &gate{let: []string{targetOfVolume + " " + running, targetOfVolume + " " + compute.GuestInitiator(s.others[0].host.ID, s.server)}}
 	s.con.Config.Storage = excluding{g}
@@ -220,7 +216,7 @@ func TestAChangedInitiatorCutsOffNoGuest(t *testing.T) {
 // same, and the readmission goes well. A storage that refuses is an error.
 func TestOneServerInConflictHoldsNoHostUp(t *testing.T) {
 	t.Parallel()
-	s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active, volumes: true}, others: 1})
+	s := newMoveWorld(t, moveOptions{hostOptions: hostOptions{state: compute.Active, volumes: true}, others: 1})
 	twin := *s.now(t)
 	twin.Record, twin.Num, twin.GuestName = record.Record{ID: "11111111-2222-4333-8444-555555555555"}, 0, "twin" // the record of its volume names the other server
 	s.tx(t, func(tx job.Tx) error { return s.store.Servers().Insert(tx, &twin) })
@@ -263,7 +259,7 @@ func (s slowStorage) Exclude(context.Context, string, func(string) bool) error {
 // in, would take it off.
 func TestOneJobAtATimeChangesATarget(t *testing.T) {
 	t.Parallel()
-	s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active, volumes: true}, others: 1})
+	s := newMoveWorld(t, moveOptions{hostOptions: hostOptions{state: compute.Active, volumes: true}, others: 1})
 	storage := slowStorage{&gate{}, make(chan string, 6)}
 	s.con.Config.Storage = storage
 	s.con = New(s.con.Config)
@@ -296,7 +292,7 @@ func TestOneJobAtATimeChangesATarget(t *testing.T) {
 // TestAHostThatTheServerLeftIsNotLetIn: the job that lets it in was held up while the server went elsewhere.
 func TestAHostThatTheServerLeftIsNotLetIn(t *testing.T) {
 	t.Parallel()
-	s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active, volumes: true}, others: 1})
+	s := newMoveWorld(t, moveOptions{hostOptions: hostOptions{state: compute.Active, volumes: true}, others: 1})
 	s.west(t)
 	g := &gate{}
 	s.con.Config.Storage = excluding{g}
@@ -317,7 +313,7 @@ func TestAMoveWaitsForTheStorage(t *testing.T) {
 	for _, evidence := range []compute.Evidence{compute.Attested, compute.PowerCut} {
 		t.Run(string(evidence), func(t *testing.T) {
 			t.Parallel()
-			s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active, volumes: true}, others: 1})
+			s := newMoveWorld(t, moveOptions{hostOptions: hostOptions{state: compute.Active, volumes: true}, others: 1})
 			s.west(t)
 			s.tx(t, func(tx job.Tx) error {
 				_, err := s.services.Fences.Give(t.Context(), tx, s.host.ID, []compute.Proof{{Evidence: evidence, Text: "said", At: time.Now()}}, "", "")
@@ -328,19 +324,12 @@ func TestAMoveWaitsForTheStorage(t *testing.T) {
 			s.con = New(s.con.Config)
 			s.evacuate(t)
 			stop := s.conduct(t)
-			for end := time.Now().Add(time.Minute); ; time.Sleep(2 * time.Millisecond) {
+			fixture.Poll(t, "the storage is asked twice", func() bool {
 				s.pokeAll()
 				g.mu.Lock()
-				asked := g.asked
-				g.mu.Unlock()
-				if asked > 1 {
-					break
-				}
-				if time.Now().After(end) {
-					stop()
-					t.Fatalf("the storage was asked %d times; the move is %s", asked, s.lastMove(t).State)
-				}
-			}
+				defer g.mu.Unlock()
+				return g.asked > 1
+			}, s.whereabouts)
 			if m := s.lastMove(t); m.State != compute.MovePreparing {
 				t.Errorf("the move is %s", m.State)
 			}
@@ -360,7 +349,7 @@ func TestAMoveWaitsForTheStorage(t *testing.T) {
 // start nor a rescue gives it back to the first server, and it can be detached from that server.
 func TestAVolumeOfAnotherServerIsNotDefined(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, quarters{state: compute.Active})
+	h := newTestHost(t, hostOptions{state: compute.Active})
 	h.act(t, compute.Act{Action: compute.AttachVolume, VolumeID: h.volume})
 	h.work(t)
 	const other = "11111111-2222-4333-8444-555555555555"

@@ -17,7 +17,7 @@ import (
 // host's lease of a disk may be broken. Those of a planned move name none.
 func TestAMoveBringsItsReceipt(t *testing.T) {
 	t.Parallel()
-	s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active}})
+	s := newMoveWorld(t, moveOptions{hostOptions: hostOptions{state: compute.Active}})
 	got := map[compute.Verb]compute.Args{}
 	for _, o := range s.others {
 		o.refuse = func(v compute.Verb, a *compute.Args) error { got[v] = *a; return nil }
@@ -30,7 +30,7 @@ func TestAMoveBringsItsReceipt(t *testing.T) {
 	if id == "" || got[compute.Prepare].Receipt != id || got[compute.Define].Receipt != id || !got[compute.Define].Fresh {
 		t.Errorf("receipt %q: prepare %+v, define %+v", id, got[compute.Prepare], got[compute.Define])
 	}
-	l := newLane(t, moveOptions{quarters: quarters{state: compute.Stopped}})
+	l := newMigrationWorld(t, moveOptions{hostOptions: hostOptions{state: compute.Stopped}})
 	for _, o := range l.others {
 		o.refuse = func(v compute.Verb, a *compute.Args) error { got[v] = *a; return nil }
 	}
@@ -44,7 +44,7 @@ func TestAMoveBringsItsReceipt(t *testing.T) {
 // TestAGuestInTheWayIsLeftAlone: a guest of the server's UUID that comes to the destination after it was looked at is not redefined.
 func TestAGuestInTheWayIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active}})
+	s := newMoveWorld(t, moveOptions{hostOptions: hostOptions{state: compute.Active}})
 	stray := fake.State{Power: compute.PowerOn, Ours: true, Defined: hypervisor.Domain{Spec: compute.Spec{ServerID: s.server, GuestName: s.now(t).GuestName, Epoch: 1 << 20}}}
 	for _, o := range s.others {
 		o.refuse = func(v compute.Verb, _ *compute.Args) error {
@@ -71,7 +71,7 @@ func TestAGuestInTheWayIsLeftAlone(t *testing.T) {
 // the server stays where it runs.
 func TestALeaseEndsTheMove(t *testing.T) {
 	t.Parallel()
-	s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active}, others: 3})
+	s := newMoveWorld(t, moveOptions{hostOptions: hostOptions{state: compute.Active}, others: 3})
 	asked := 0
 	for _, o := range s.others {
 		o.refuse = func(v compute.Verb, _ *compute.Args) error {
@@ -94,7 +94,7 @@ func TestALeaseEndsTheMove(t *testing.T) {
 // TestASourceThatIsFencedOnTheWay: the receipt of a source that died after it handed the server over goes with the order.
 func TestASourceThatIsFencedOnTheWay(t *testing.T) {
 	t.Parallel()
-	l := newLane(t, moveOptions{quarters: quarters{state: compute.Active}})
+	l := newMigrationWorld(t, moveOptions{hostOptions: hostOptions{state: compute.Active}})
 	c := &Conductor{Config: Config{Store: l.store, Compute: l.services}}
 	host := func() *compute.Host {
 		h := must.Get(l.store.Hosts().Get(context.Background(), nil, l.host.ID))(t)

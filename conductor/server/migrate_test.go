@@ -13,11 +13,12 @@ import (
 	"salvor/problem"
 	"salvor/record"
 	"salvor/rescue"
+	"salvor/test/fixture"
 	"salvor/test/must"
 )
 
 // migrate is a step of a live migration, as a host takes it.
-func (h *house) migrate(ctx context.Context, o *compute.Order, a *compute.Args) (result compute.Result, err error) {
+func (h *testHost) migrate(ctx context.Context, o *compute.Order, a *compute.Args) (result compute.Result, err error) {
 	switch o.Verb {
 	case compute.MigrateBegin:
 		result.Cookie, err = h.hv.Begin(ctx, o.ServerID)
@@ -33,27 +34,27 @@ func (h *house) migrate(ctx context.Context, o *compute.Order, a *compute.Args) 
 	return result, err
 }
 
-// lane is a moveWorld whose first host lives too.
-type lane struct {
+// migrationWorld is a moveWorld whose first host lives too.
+type migrationWorld struct {
 	*moveWorld
 	t     *testing.T
 	twice bool // the guest ran at two hosts at one time
 }
 
-func newLane(t *testing.T, y moveOptions) *lane {
+func newMigrationWorld(t *testing.T, y moveOptions) *migrationWorld {
 	t.Helper()
-	l := &lane{moveWorld: newStreet(t, y), t: t}
+	l := &migrationWorld{moveWorld: newMoveWorld(t, y), t: t}
 	lease := compute.Lease{HostID: l.host.ID, BootID: "boot-1", RenewedAt: time.Now().Add(time.Hour)}
 	must.OK(t, l.store.SaveLeases(context.Background(), []compute.Lease{lease}))
 	return l
 }
 
-// pokeLane has every host carry its orders out, and sees that no two of them run the guest.
-func (l *lane) pokeLane() {
-	for _, h := range l.houses() {
+// pokeEveryHost has every host carry its orders out, and sees that no two of them run the guest.
+func (l *migrationWorld) pokeEveryHost() {
+	for _, h := range l.testHosts() {
 		h.poke()
 		running := 0
-		for _, o := range l.houses() {
+		for _, o := range l.testHosts() {
 			if g, there := o.hv.State(l.server); there && g.Power == compute.PowerOn {
 				running++
 			}
@@ -62,43 +63,26 @@ func (l *lane) pokeLane() {
 	}
 }
 
-func (l *lane) houses() []*house { return append([]*house{l.house}, l.others...) }
+func (l *migrationWorld) testHosts() []*testHost { return append([]*testHost{l.testHost}, l.others...) }
 
-func (l *lane) requestMigration(t *testing.T, w compute.MigrationRequest) {
+func (l *migrationWorld) requestMigration(t *testing.T, w compute.MigrationRequest) {
 	t.Helper()
 	must.Get(l.services.Moves.Migrate(context.Background(), l.server, w, compute.Who{Admin: true}))(t)
 }
 
 // finish runs a conductor until nothing is left to be done on the server and its host.
-func (l *lane) finish(t *testing.T) {
+func (l *migrationWorld) finish(t *testing.T) {
 	t.Helper()
 	stop := l.conduct(t)
 	defer stop()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(2 * time.Millisecond) {
-		var open []job.Job
-		l.tx(t, func(tx job.Tx) error {
-			var all []error
-			for _, subject := range []job.Subject{compute.Subject(l.server), compute.HostSubject(l.host.ID)} {
-				more, err := l.store.Unended(tx, subject)
-				open, all = append(open, more...), append(all, err)
-			}
-			return all[0]
-		})
-		if len(open) == 0 {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("job has not ended: %s %s %q waits for %q: %s", open[0].Kind, open[0].State, open[0].Action, open[0].WaitFor, open[0].Problem)
-		}
-		l.pokeLane()
-	}
+	l.untilEnded(t, l.pokeEveryHost, compute.Subject(l.server), compute.HostSubject(l.host.ID))
 }
 
-// at is the one house that has the guest; it must be the server's.
-func (l *lane) at(t *testing.T) *house {
+// at is the one host that has the guest; it must be the server's.
+func (l *migrationWorld) at(t *testing.T) *testHost {
 	t.Helper()
-	var found []*house
-	for _, h := range l.houses() {
+	var found []*testHost
+	for _, h := range l.testHosts() {
 		if _, there := h.hv.State(l.server); there {
 			found = append(found, h)
 		}
@@ -110,7 +94,7 @@ func (l *lane) at(t *testing.T) *house {
 }
 
 // mute has hosts refuse a verb.
-func (l *lane) mute(h *house, verbs ...compute.Verb) {
+func (l *migrationWorld) mute(h *testHost, verbs ...compute.Verb) {
 	h.refuse = func(v compute.Verb, a *compute.Args) error {
 		if slices.Contains(verbs, v) && !a.Cancel {
 			return problem.Unsupportedf("this host does not %s", v)
@@ -122,14 +106,14 @@ func (l *lane) mute(h *house, verbs ...compute.Verb) {
 // ways are those in which a server of a living host is moved.
 var ways = map[string]struct {
 	state compute.VMState
-	bent  func(l *lane)
+	bent  func(l *migrationWorld)
 	kind  compute.MoveKind
 	anew  bool
 }{
 	"live":  {state: compute.Active, kind: compute.LiveMigration},
 	"off":   {state: compute.Stopped, kind: compute.Migration},
-	"cold":  {state: compute.Active, kind: compute.Migration, anew: true, bent: func(l *lane) { l.mute(l.house, compute.MigrateBegin) }},
-	"stuck": {state: compute.Active, kind: compute.Migration, anew: true, bent: func(l *lane) { l.mute(l.others[0], compute.MigrateFinish) }},
+	"cold":  {state: compute.Active, kind: compute.Migration, anew: true, bent: func(l *migrationWorld) { l.mute(l.testHost, compute.MigrateBegin) }},
+	"stuck": {state: compute.Active, kind: compute.Migration, anew: true, bent: func(l *migrationWorld) { l.mute(l.others[0], compute.MigrateFinish) }},
 }
 
 func TestMigrate(t *testing.T) {
@@ -137,7 +121,7 @@ func TestMigrate(t *testing.T) {
 	for name, c := range ways {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := newLane(t, moveOptions{quarters: quarters{state: c.state}})
+			l := newMigrationWorld(t, moveOptions{hostOptions: hostOptions{state: c.state}})
 			if c.bent != nil {
 				c.bent(l)
 			}
@@ -149,7 +133,7 @@ func TestMigrate(t *testing.T) {
 			l.finish(t)
 			home, now, m := l.at(t), l.now(t), l.lastMove(t)
 			g, _ := home.hv.State(l.server)
-			if home == l.house || now.State != c.state || now.Task != compute.NoTask || now.Power != before.Power || now.Epoch <= before.Epoch || now.Fault != nil {
+			if home == l.testHost || now.State != c.state || now.Task != compute.NoTask || now.Power != before.Power || now.Epoch <= before.Epoch || now.Fault != nil {
 				t.Errorf("moved:\n%s", l.whereabouts(t))
 			}
 			if m.Kind != c.kind || m.State != compute.MoveCompleted || (m.Words != "") != (name == "cold" || name == "stuck") {
@@ -170,12 +154,12 @@ func TestSweepServerMigrate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			conductortest.Sweep(t, func(t *testing.T) *jobtest.World {
-				l := newLane(t, moveOptions{quarters: quarters{state: c.state}})
+				l := newMigrationWorld(t, moveOptions{hostOptions: hostOptions{state: c.state}})
 				if c.bent != nil {
 					c.bent(l)
 				}
 				w := l.world(compute.JobMigrate, func(t *testing.T) { l.requestMigration(t, compute.MigrationRequest{}) }, func(t *testing.T) { l.unharmed(t, c.state) })
-				w.Poke = l.pokeLane
+				w.Poke = l.pokeEveryHost
 				w.Picture = func(t *testing.T) string {
 					if l.twice {
 						t.Error("the guest ran at two hosts at one time")
@@ -190,7 +174,7 @@ func TestSweepServerMigrate(t *testing.T) {
 
 // unharmed checks what holds after a failure: the server is where its row says, as it was; or it was handed over, and is in error there
 // or runs; nobody else runs it, and every place is counted once.
-func (l *lane) unharmed(t *testing.T, state compute.VMState) {
+func (l *migrationWorld) unharmed(t *testing.T, state compute.VMState) {
 	t.Helper()
 	now, m := l.now(t), l.lastMove(t)
 	if now.Task != compute.NoTask || m.Going() || l.twice {
@@ -201,14 +185,14 @@ func (l *lane) unharmed(t *testing.T, state compute.VMState) {
 		t.Errorf("after the failure:\n%s", l.whereabouts(t))
 	}
 	used := 0
-	for _, h := range l.houses() {
+	for _, h := range l.testHosts() {
 		row := must.Get(l.store.Hosts().Get(context.Background(), nil, h.host.ID))(t)
 		used += row.UsedVCPUs
 		g, there := h.hv.State(l.server)
 		if there && g.Power == compute.PowerOn && h.host.ID != now.HostID {
 			t.Errorf("it runs at host %s:\n%s", row.Name, l.whereabouts(t))
 		}
-		if back && h == l.house && (!there || (g.Power == compute.PowerOn) != (state == compute.Active) || g.Starts > 1) {
+		if back && h == l.testHost && (!there || (g.Power == compute.PowerOn) != (state == compute.Active) || g.Starts > 1) {
 			t.Errorf("at the source: %+v", g)
 		}
 	}
@@ -224,11 +208,11 @@ func TestMigrateInRescue(t *testing.T) {
 	for name, live := range map[string]bool{"live": true, "off": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := newLane(t, moveOptions{quarters: quarters{state: compute.Active}})
-			startRescue(t, l.house, false)
+			l := newMigrationWorld(t, moveOptions{hostOptions: hostOptions{state: compute.Active}})
+			startRescue(t, l.testHost, false)
 			l.finish(t)
 			if !live {
-				l.mute(l.house, compute.MigrateBegin)
+				l.mute(l.testHost, compute.MigrateBegin)
 			}
 			before := l.now(t)
 			l.requestMigration(t, compute.MigrationRequest{})
@@ -248,7 +232,7 @@ func TestMigrateInRescue(t *testing.T) {
 // A drain disables the host, moves what can be moved, and says of the rest why it stays; restored, the host takes its servers home.
 func TestDrainAndRestore(t *testing.T) {
 	t.Parallel()
-	l := newLane(t, moveOptions{quarters: quarters{state: compute.Active}})
+	l := newMigrationWorld(t, moveOptions{hostOptions: hostOptions{state: compute.Active}})
 	ctx, admin := context.Background(), compute.Who{Admin: true, Asker: record.Asker{User: "ops"}}
 	stay := *l.now(t)
 	stay.ID, stay.Name, stay.GuestName, stay.Power, stay.Wanted, stay.State, stay.Num = "11111111-1111-4111-8111-111111111111", "paused", "salvor-paused", compute.PowerPaused, compute.PowerPaused, compute.Paused, 0
@@ -257,7 +241,7 @@ func TestDrainAndRestore(t *testing.T) {
 	l.finish(t)
 	home := l.at(t)
 	p, err := l.services.Plans.Get(ctx, p.ID)
-	if err != nil || p.State != compute.PlanPartly || home == l.house {
+	if err != nil || p.State != compute.PlanPartly || home == l.testHost {
 		t.Fatalf("plan %+v: %v", p, err)
 	}
 	for _, i := range p.Items {
@@ -276,7 +260,7 @@ func TestDrainAndRestore(t *testing.T) {
 		t.Fatalf("home %+v: %v", p, err)
 	}
 	l.finish(t)
-	if home := l.at(t); home != l.house {
+	if home := l.at(t); home != l.testHost {
 		t.Errorf("not at home:\n%s", l.whereabouts(t))
 	}
 }
@@ -284,7 +268,7 @@ func TestDrainAndRestore(t *testing.T) {
 // A drained host that still has a server is no empty host, whatever kept the server there.
 func TestDrainLeavesOneBehind(t *testing.T) {
 	t.Parallel()
-	l := newLane(t, moveOptions{quarters: quarters{state: compute.Stopped}, lone: true})
+	l := newMigrationWorld(t, moveOptions{hostOptions: hostOptions{state: compute.Stopped}, lone: true})
 	ctx := context.Background()
 	p, err := l.services.Plans.Drain(ctx, l.host.ID, compute.Who{Admin: true})
 	if err != nil {
@@ -299,7 +283,7 @@ func TestDrainLeavesOneBehind(t *testing.T) {
 // A planned move gives way to the evacuation of its source, which died before it handed the server over.
 func TestMigrationYields(t *testing.T) {
 	t.Parallel()
-	l := newLane(t, moveOptions{quarters: quarters{state: compute.Active}})
+	l := newMigrationWorld(t, moveOptions{hostOptions: hostOptions{state: compute.Active}})
 	l.prepares(t)
 	l.renew(t)
 	l.fence(t)
@@ -317,21 +301,16 @@ func TestMigrationYields(t *testing.T) {
 }
 
 // prepares wishes a move, and has a conductor work on it until the source is asked for something.
-func (l *lane) prepares(t *testing.T) {
+func (l *migrationWorld) prepares(t *testing.T) {
 	t.Helper()
 	l.requestMigration(t, compute.MigrationRequest{})
 	stop := l.conduct(t)
 	defer stop()
-	for end := time.Now().Add(30 * time.Second); l.lastMove(t).State != compute.MovePreparing || !l.asked(t); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the source is not asked for anything")
-		}
-		l.pokeAll()
-	}
+	fixture.PollActing(t, "the source is asked for something", l.pokeAll, func() bool { return l.lastMove(t).State == compute.MovePreparing && l.asked(t) })
 }
 
 // asked tells whether the source has an order.
-func (l *lane) asked(t *testing.T) bool {
+func (l *migrationWorld) asked(t *testing.T) bool {
 	t.Helper()
 	open := must.Get(l.store.HostsWithOrders(context.Background()))(t)
 	return slices.Contains(open, l.host.ID)
@@ -340,14 +319,14 @@ func (l *lane) asked(t *testing.T) bool {
 // A deletion goes before a planned move that waits: the place is given back, and the destination is told to throw away what came.
 func TestMigrationGivesWayToDeletion(t *testing.T) {
 	t.Parallel()
-	l := newLane(t, moveOptions{quarters: quarters{state: compute.Active}})
+	l := newMigrationWorld(t, moveOptions{hostOptions: hostOptions{state: compute.Active}})
 	l.prepares(t)
 	l.act(t, compute.Act{Action: compute.Delete})
 	l.finish(t)
 	if now := l.now(t); now.State != compute.Deleted {
 		t.Errorf("server %s, task %q", now.State, now.Task)
 	}
-	for _, h := range l.houses() {
+	for _, h := range l.testHosts() {
 		row, err := l.store.Hosts().Get(context.Background(), nil, h.host.ID)
 		if err != nil || row.UsedVCPUs != 0 {
 			t.Errorf("host %s: %d places taken: %v", row.Name, row.UsedVCPUs, err)

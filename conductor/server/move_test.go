@@ -12,10 +12,10 @@ import (
 )
 
 // livesElsewhere counts where the server's guest runs or is defined, and checks that it lives at the one.
-func (s *moveWorld) livesElsewhere(t *testing.T, running bool) *house {
+func (s *moveWorld) livesElsewhere(t *testing.T, running bool) *testHost {
 	t.Helper()
 	row := s.now(t)
-	var home *house
+	var home *testHost
 	for _, o := range s.others {
 		g, there := o.hv.State(s.server)
 		if there && home != nil {
@@ -43,14 +43,14 @@ func TestMoveKeepsWhatItCan(t *testing.T) {
 		running bool
 		words   bool
 	}{
-		"running":   {moveOptions{quarters: quarters{state: compute.Active}}, compute.Active, true, false},
-		"stopped":   {moveOptions{quarters: quarters{state: compute.Stopped}}, compute.Stopped, false, false},
-		"volume":    {moveOptions{quarters: quarters{state: compute.Active, volumes: true}}, compute.Active, true, false},
-		"re-imaged": {moveOptions{quarters: quarters{state: compute.Active}, lone: true}, compute.Active, true, false},
+		"running":   {moveOptions{hostOptions: hostOptions{state: compute.Active}}, compute.Active, true, false},
+		"stopped":   {moveOptions{hostOptions: hostOptions{state: compute.Stopped}}, compute.Stopped, false, false},
+		"volume":    {moveOptions{hostOptions: hostOptions{state: compute.Active, volumes: true}}, compute.Active, true, false},
+		"re-imaged": {moveOptions{hostOptions: hostOptions{state: compute.Active}, lone: true}, compute.Active, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newStreet(t, c.moveOptions)
+			s := newMoveWorld(t, c.moveOptions)
 			s.fence(t)
 			was := s.now(t)
 			s.evacuate(t)
@@ -77,13 +77,13 @@ func TestMoveKeepsWhatItCan(t *testing.T) {
 func TestSweepMove(t *testing.T) {
 	t.Parallel()
 	for name, y := range map[string]moveOptions{
-		"keep":    {quarters: quarters{state: compute.Active}},
-		"reimage": {quarters: quarters{state: compute.Active}, lone: true},
+		"keep":    {hostOptions: hostOptions{state: compute.Active}},
+		"reimage": {hostOptions: hostOptions{state: compute.Active}, lone: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			conductortest.Sweep(t, func(t *testing.T) *jobtest.World {
-				s := newStreet(t, y)
+				s := newMoveWorld(t, y)
 				s.fence(t)
 				return s.sweepWorld(compute.JobMove, func(t *testing.T) { s.evacuate(t) }, func(t *testing.T) { s.undivided(t) })
 			})
@@ -103,10 +103,10 @@ func (s *moveWorld) undivided(t *testing.T) {
 		t.Errorf("move %s, and back at the source: %v", m.State, back)
 	}
 	used := 0
-	for _, o := range append([]*house{s.house}, s.others...) {
+	for _, o := range append([]*testHost{s.testHost}, s.others...) {
 		h := must.Get(s.store.Hosts().Get(context.Background(), nil, o.host.ID))(t)
 		used += h.UsedRAM
-		if _, there := o.hv.State(s.server); there && o != s.house && (back || row.HostID != h.ID) {
+		if _, there := o.hv.State(s.server); there && o != s.testHost && (back || row.HostID != h.ID) {
 			t.Errorf("a guest is at host %s:\n%s", h.Name, s.whereabouts(t))
 		}
 		if (h.UsedRAM > 0) != (row.HostID == h.ID) {
@@ -129,8 +129,8 @@ func (s *moveWorld) undivided(t *testing.T) {
 func TestSweepMoveInRescue(t *testing.T) {
 	t.Parallel()
 	conductortest.Sweep(t, func(t *testing.T) *jobtest.World {
-		s := newStreet(t, moveOptions{quarters: quarters{state: compute.Active}, others: 1})
-		startRescue(t, s.house, false)
+		s := newMoveWorld(t, moveOptions{hostOptions: hostOptions{state: compute.Active}, others: 1})
+		startRescue(t, s.testHost, false)
 		s.work(t)
 		if now := s.now(t); now.State != compute.Rescued || now.Rescue.State != rescue.Ready {
 			t.Fatalf("no rescue: %s", s.picture(t))

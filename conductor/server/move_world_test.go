@@ -17,27 +17,27 @@ import (
 	"salvor/test/must"
 )
 
-// moveWorld is a house whose host died, and others to which its server may go. Their shared stores are one.
+// moveWorld is a testHost that died, and others to which its server may go. Their shared stores are one.
 type moveWorld struct {
-	*house
-	others []*house
+	*testHost
+	others []*testHost
 }
 
 // moveOptions is how a moveWorld begins.
 type moveOptions struct {
-	quarters
+	hostOptions
 	// lone: the server's disks lie in a store that only its host has.
 	lone   bool
 	others int
 }
 
-func newStreet(t *testing.T, y moveOptions) *moveWorld {
+func newMoveWorld(t *testing.T, y moveOptions) *moveWorld {
 	t.Helper()
 	if y.others == 0 {
 		y.others = 2
 	}
 	y.silent = true
-	s := &moveWorld{house: newHouse(t, y.quarters)}
+	s := &moveWorld{testHost: newTestHost(t, y.hostOptions)}
 	ctx := context.Background()
 	marker := uuid.NewString()
 	s.tx(t, func(tx job.Tx) error {
@@ -61,7 +61,7 @@ func newStreet(t *testing.T, y moveOptions) *moveWorld {
 			if err := s.store.Hosts().Insert(tx, o); err != nil {
 				return err
 			}
-			next := &house{hv: fake.New(), disks: s.disks, store: s.store, services: s.services, con: s.con, host: o, server: s.server, image: s.image, volume: s.volume}
+			next := &testHost{hv: fake.New(), disks: s.disks, store: s.store, services: s.services, con: s.con, host: o, server: s.server, image: s.image, volume: s.volume}
 			if y.lone {
 				next.disks = map[string]string{}
 			}
@@ -83,8 +83,8 @@ func (s *moveWorld) renew(t *testing.T) {
 	must.OK(t, s.store.SaveLeases(context.Background(), leases))
 }
 
-// sight is what the house sees of a disk.
-func (h *house) sight(p *compute.DiskProbe) compute.DiskSight {
+// sight is what the testHost sees of a disk.
+func (h *testHost) sight(p *compute.DiskProbe) compute.DiskSight {
 	if _, there := h.hv.State(p.ServerID); there {
 		return compute.DiskSight{Sight: compute.SightGuest}
 	}
@@ -126,26 +126,7 @@ func (s *moveWorld) workAll(t *testing.T) {
 	t.Helper()
 	stop := s.conduct(t)
 	defer stop()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(2 * time.Millisecond) {
-		var open []job.Job
-		s.tx(t, func(tx job.Tx) error {
-			for _, subject := range []job.Subject{compute.Subject(s.server), compute.HostSubject(s.host.ID)} {
-				more, err := s.store.Unended(tx, subject)
-				if err != nil {
-					return err
-				}
-				open = append(open, more...)
-			}
-			return nil
-		})
-		if len(open) == 0 {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("job has not ended: %s %s %q waits for %q: %s", open[0].Kind, open[0].State, open[0].Action, open[0].WaitFor, open[0].Problem)
-		}
-		s.pokeAll()
-	}
+	s.untilEnded(t, s.pokeAll, compute.Subject(s.server), compute.HostSubject(s.host.ID))
 }
 
 // lastMove reads the server's newest move.
@@ -171,7 +152,7 @@ func (s *moveWorld) whereabouts(t *testing.T) string {
 	var out strings.Builder
 	fmt.Fprintln(&out, s.picture(t))
 	row := s.now(t)
-	for _, o := range append([]*house{s.house}, s.others...) {
+	for _, o := range append([]*testHost{s.testHost}, s.others...) {
 		h := must.Get(s.store.Hosts().Get(ctx, nil, o.host.ID))(t)
 		open := must.Get(s.store.OpenOrders(ctx, h.ID))(t)
 		o.mu.Lock()

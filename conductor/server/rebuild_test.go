@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -17,13 +16,14 @@ import (
 	"salvor/problem"
 	"salvor/record"
 	"salvor/rescue"
+	"salvor/test/fixture"
 	"salvor/test/must"
 )
 
 // TestRebuildHasItsImageBeforeTheOldDiskGoes: while the image is not to be had, the server runs on from the disk that it has.
 func TestRebuildHasItsImageBeforeTheOldDiskGoes(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, quarters{state: compute.Active})
+	h := newTestHost(t, hostOptions{state: compute.Active})
 	h.refuse = func(v compute.Verb, args *compute.Args) error {
 		if v == compute.Prepare || v == compute.Stage && !args.Cancel {
 			return problem.Invalidf("the bytes that came are another image's")
@@ -55,7 +55,7 @@ func TestRebuildHasItsImageBeforeTheOldDiskGoes(t *testing.T) {
 func TestARebuildKeepsTheFormerDisk(t *testing.T) {
 	t.Parallel()
 	for discard, kept := range map[bool]int{false: 1, true: 0} {
-		h := newHouse(t, quarters{state: compute.Active})
+		h := newTestHost(t, hostOptions{state: compute.Active})
 		h.act(t, compute.Act{Action: compute.Rebuild, Rebuild: &compute.RebuildArgs{ImageID: h.image, Discard: discard}})
 		h.work(t)
 		if s := h.now(t); s.State != compute.Active || h.disks["vda"] != h.image || len(h.quarantined) != kept {
@@ -67,7 +67,7 @@ func TestARebuildKeepsTheFormerDisk(t *testing.T) {
 // TestARebuildThatFailsTakesItsNewDiskAway: the disk that was made beside the one in use holds room that nobody counts.
 func TestARebuildThatFailsTakesItsNewDiskAway(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, quarters{state: compute.Active})
+	h := newTestHost(t, hostOptions{state: compute.Active})
 	cancelled := 0
 	h.refuse = func(v compute.Verb, args *compute.Args) error {
 		switch {
@@ -85,11 +85,11 @@ func TestARebuildThatFailsTakesItsNewDiskAway(t *testing.T) {
 	}
 }
 
-// localMarker is the marker of the disk store of a house.
+// localMarker is the marker of the disk store of a testHost.
 const localMarker = "5f0c1c1e-7f0a-4a7e-9b39-2f8c5a3d1e00"
 
 // quarantine moves a disk of the server into quarantine.
-func (h *house) quarantine(disk string) {
+func (h *testHost) quarantine(disk string) {
 	if content, there := h.disks[disk]; there {
 		if h.quarantined == nil {
 			h.quarantined = map[string]string{}
@@ -100,7 +100,7 @@ func (h *house) quarantine(disk string) {
 }
 
 // restoreDisk moves a disk out of quarantine, as often as it is asked.
-func (h *house) restoreDisk(id, disk string) error {
+func (h *testHost) restoreDisk(id, disk string) error {
 	content, there := h.quarantined[id]
 	if _, done := h.disks[disk]; done {
 		return nil
@@ -114,30 +114,22 @@ func (h *house) restoreDisk(id, disk string) error {
 }
 
 // askRestore asks for a restore while the host answers what is in its quarantine.
-func (h *house) askRestore(t *testing.T, id string) error {
+func (h *testHost) askRestore(t *testing.T, id string) error {
 	t.Helper()
 	done := make(chan error, 1)
 	go func() {
 		_, _, err := h.services.Quarantine.RestoreDisk(context.Background(), h.host.ID, id, h.server, compute.Who{Admin: true})
 		done <- err
 	}()
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		select {
-		case err := <-done:
-			return err
-		default:
-			h.poke()
-		}
-	}
-	t.Fatal("the request did not end")
-	return nil
+	fixture.PollActing(t, "the request ends", h.poke, func() bool { return len(done) > 0 })
+	return <-done
 }
 
 // TestSweepRestoreDisk: wherever it is cut off, the disk is the server's or in quarantine, once, and the server stays stopped.
 func TestSweepRestoreDisk(t *testing.T) {
 	t.Parallel()
 	conductortest.Sweep(t, func(t *testing.T) *jobtest.World {
-		h := newHouse(t, quarters{state: compute.Stopped})
+		h := newTestHost(t, hostOptions{state: compute.Stopped})
 		h.quarantined = map[string]string{"q": "precious"}
 		return h.world(compute.JobRestoreDisk, func(t *testing.T) {
 			must.OK(t, h.askRestore(t, "q"))
@@ -154,7 +146,7 @@ func TestSweepRestoreDisk(t *testing.T) {
 // TestRestoreDisk: a stopped server is given the disk, and starts with it; no other one is.
 func TestRestoreDisk(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, quarters{state: compute.Stopped})
+	h := newTestHost(t, hostOptions{state: compute.Stopped})
 	h.quarantined = map[string]string{"q": "precious"}
 	if err := h.askRestore(t, "none"); !problem.Is(err, problem.NotFound) {
 		t.Errorf("a disk that is not there: %v", err)
@@ -188,7 +180,7 @@ func TestRestoreDisk(t *testing.T) {
 	}
 }
 
-func (h *house) hostNow(t *testing.T) *compute.Host {
+func (h *testHost) hostNow(t *testing.T) *compute.Host {
 	t.Helper()
 	now := must.Get(h.store.Hosts().Get(context.Background(), nil, h.host.ID))(t)
 	return now
@@ -197,7 +189,7 @@ func (h *house) hostNow(t *testing.T) *compute.Host {
 // TestARebuildOfTheFormerReleaseGoesOn by the list that it was asked with.
 func TestARebuildOfTheFormerReleaseGoesOn(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, quarters{state: compute.Active})
+	h := newTestHost(t, hostOptions{state: compute.Active})
 	h.tx(t, func(tx job.Tx) error {
 		if err := h.services.Servers.Edit(context.Background(), tx, h.server, func(s *compute.Server) { s.Task = compute.Rebuilding }); err != nil {
 			return err

@@ -12,20 +12,17 @@ import (
 	"salvor/record"
 	"salvor/restored"
 	"salvor/secret"
+	"salvor/test/fixture"
 	"salvor/test/must"
 )
 
-// waitsForHost gives a house in a held database, whose server has an open job that waits for its silent host.
-func waitsForHost(t *testing.T, a compute.Act) (*house, *restored.Service) {
+// waitsForHost gives a testHost in a held database, whose server has an open job that waits for its silent host.
+func waitsForHost(t *testing.T, a compute.Act) (*testHost, *restored.Service) {
 	t.Helper()
-	h := newHouse(t, quarters{state: compute.Active})
+	h := newTestHost(t, hostOptions{state: compute.Active})
 	h.act(t, a)
 	stop := h.conduct(t)
-	for end := time.Now().Add(30 * time.Second); h.lead(t).State != job.Waiting; time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%+v", h.lead(t))
-		}
-	}
+	fixture.Poll(t, "the job waits", func() bool { return h.lead(t).State == job.Waiting }, h.picture)
 	stop()
 	must.OK(t, h.store.HoldDatabase(t.Context(), record.HeldBackup, "a test"))
 	nodes := metal.NewNodes(h.store, h.store, &secret.Key{}, metal.NewDirectory(h.store, time.Now, 0, 0), metal.Options{}, time.Now)

@@ -2,11 +2,11 @@ package server
 
 import (
 	"testing"
-	"time"
 
 	"salvor/compute"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/test/fixture"
 )
 
 // TestSenses: what a BMC and a storage show is told without waiting for them; what they do not answer is unknown.
@@ -14,27 +14,19 @@ func TestSenses(t *testing.T) {
 	t.Parallel()
 	y := newLot(t, site{node: true, volumes: true})
 	eyes := y.con.HealthSources(t.Context())
-	await := func(what string, is func() bool) {
-		t.Helper()
-		for end := time.Now().Add(time.Minute); !is(); time.Sleep(5 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatal(what)
-			}
-		}
-	}
 	if got := eyes.Power(y.node); got != compute.Unknown {
 		t.Errorf("before anybody looked: %q", got)
 	}
-	await("on", func() bool { return eyes.Power(y.node) == compute.Lives })
+	fixture.Poll(t, "on", func() bool { return eyes.Power(y.node) == compute.Lives })
 	y.mu.Lock()
 	y.power = metal.PowerOff
 	y.mu.Unlock()
-	await("off", func() bool { return eyes.Power(y.node) == compute.Dead })
+	fixture.Poll(t, "off", func() bool { return eyes.Power(y.node) == compute.Dead })
 	y.mu.Lock()
 	y.broken = problem.Unavailablef("no answer")
 	y.mu.Unlock()
-	await("a BMC that falls silent", func() bool { return eyes.Power(y.node) == compute.Unknown })
-	await("no session", func() bool { some, known := eyes.Connected([]string{"iqn.2026-11.test:a"}); return known && !some })
+	fixture.Poll(t, "a BMC that falls silent", func() bool { return eyes.Power(y.node) == compute.Unknown })
+	fixture.Poll(t, "no session", func() bool { some, known := eyes.Connected([]string{"iqn.2026-11.test:a"}); return known && !some })
 	if got := eyes.Power("no such node"); got != compute.Unknown {
 		t.Errorf("of a node that is not there: %q", got)
 	}
