@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"salvor/problem"
 	"salvor/record"
 	"salvor/rescue"
+	"salvor/test/fixture"
 	"salvor/test/must"
 )
 
@@ -73,17 +75,11 @@ func (b *bench) setDevice(t *testing.T) {
 // inVain waits until the BMC was asked that often.
 func (b *bench) inVain(t *testing.T, times int) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(2 * time.Millisecond) {
+	fixture.Poll(t, fmt.Sprintf("the BMC is asked %d times", times), func() bool {
 		b.mu.Lock()
-		asked := b.asked
-		b.mu.Unlock()
-		if asked >= times {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("the BMC was asked %d times, want %d", asked, times)
-		}
-	}
+		defer b.mu.Unlock()
+		return b.asked >= times
+	})
 }
 
 // aborted asks for the abort and gives how long the node was locked after it.

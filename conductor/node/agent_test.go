@@ -17,6 +17,7 @@ import (
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/test/fixture"
 	"salvor/test/must"
 	"salvor/wire/agent"
 )
@@ -222,13 +223,6 @@ func TestSweepRamdisk(t *testing.T) {
 // ends looks in on the ramdisk until the operation has ended.
 func (b *bench) ends(t *testing.T) *metal.Node {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
-		if len(b.open(t)) == 0 {
-			n := must.Get(b.store.Node(context.Background(), nil, b.node))(t)
-			return n
-		}
-		b.poke()
-	}
-	t.Fatalf("jobs %+v have not ended: %s", b.open(t), b.picture(t))
-	return nil
+	fixture.PollActing(t, "all jobs have ended", b.poke, func() bool { return len(b.open(t)) == 0 }, b.picture)
+	return b.stored(t)
 }

@@ -16,6 +16,7 @@ import (
 	"salvor/problem"
 	"salvor/record"
 	"salvor/secret"
+	"salvor/test/fixture"
 	"salvor/test/must"
 )
 
@@ -251,11 +252,7 @@ func TestSentOnce(t *testing.T) {
 		return b.store.Insert(tx, &job.Job{Kind: "inject nmi", Class: job.Command, Subject: job.Node(b.node), Args: json.RawMessage(`{}`), Memo: map[string]string{sentMemo: "once"}})
 	}))
 	b.run(t)
-	for end := time.Now().Add(20 * time.Second); len(b.open(t)) > 0; time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the command has not ended")
-		}
-	}
+	fixture.Poll(t, "the command ends", func() bool { return len(b.open(t)) == 0 })
 	if b.gear.nmis != 0 {
 		t.Error("it was sent again")
 	}

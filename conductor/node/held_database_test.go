@@ -13,6 +13,7 @@ import (
 	"salvor/record"
 	"salvor/rescue"
 	"salvor/restored"
+	"salvor/test/fixture"
 	"salvor/test/must"
 )
 
@@ -210,16 +211,7 @@ func TestRestoredPowerNotReadLately(t *testing.T) {
 // ended waits until no job of the node is open. The ramdisk, where one runs, heartbeats meanwhile.
 func (b *bench) ended(t *testing.T) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		b.poke()
-		jobs := must.Get(b.store.OpenJobs(t.Context(), nil))(t)
-		if len(jobs) == 0 {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("open: %+v", jobs)
-		}
-	}
+	fixture.Poll(t, "no job is open", func() bool { b.poke(); return len(must.Get(b.store.OpenJobs(t.Context(), nil))(t)) == 0 }, b.picture)
 }
 
 // TestRestoredPower: the power that was found becomes the recorded one, unless the operator wants the record enforced.

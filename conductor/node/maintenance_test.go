@@ -3,22 +3,17 @@ package node
 import (
 	"context"
 	"testing"
-	"time"
 
 	"salvor/metal"
 	"salvor/record"
+	"salvor/test/fixture"
 	"salvor/test/must"
 )
 
 // untilWaitingFor waits until the node's open job waits for what is named.
 func (b *bench) untilWaitingFor(t *testing.T, what string) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
-		if open := b.open(t); len(open) == 1 && open[0].WaitFor == what {
-			return
-		}
-	}
-	t.Fatalf("the jobs are %+v; want one that waits for %q", b.open(t), what)
+	fixture.Poll(t, "one job waits for "+what, func() bool { open := b.open(t); return len(open) == 1 && open[0].WaitFor == what }, b.picture)
 }
 
 // maintenance puts the node into maintenance, or ends it.

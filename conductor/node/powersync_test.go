@@ -12,6 +12,7 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/test/fixture"
 	"salvor/test/must"
 )
 
@@ -162,11 +163,7 @@ func TestPowerReadingsAreAsOldAsTheirQuestion(t *testing.T) {
 	b.mu.Lock() // the BMC does not answer
 	done := make(chan int)
 	go func() { done <- b.con.syncOnce(context.Background(), everyNode) }()
-	for end := time.Now().Add(time.Minute); asked.Load() < 2; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the BMC is not asked")
-		}
-	}
+	fixture.Poll(t, "the BMC is asked", func() bool { return asked.Load() >= 2 })
 	time.Sleep(2 * time.Millisecond)
 	released := now()
 	b.mu.Unlock()

@@ -15,6 +15,7 @@ import (
 	"salvor/record"
 	"salvor/rescue"
 	"salvor/secret"
+	"salvor/test/fixture"
 	"salvor/test/must"
 )
 
@@ -35,18 +36,17 @@ func (b *bench) run(t *testing.T) {
 // until waits for a state of the unlocked node.
 func (b *bench) until(t *testing.T, want metal.State) *metal.Node {
 	t.Helper()
-	var n *metal.Node
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
-		var err error
-		if n, err = b.store.Node(context.Background(), nil, b.node); err != nil {
-			t.Fatal(err)
-		}
-		if n.ProvisionState == want && n.Reservation == "" {
-			return n
-		}
-	}
-	t.Fatalf("node is in %s (locked %q, error %q), want %s", n.ProvisionState, n.Reservation, n.LastError, want)
-	return nil
+	return b.pokeUntil(t, want, func() {})
+}
+
+// pokeUntil is until, and pokes meanwhile.
+func (b *bench) pokeUntil(t *testing.T, want metal.State, poke func()) (n *metal.Node) {
+	t.Helper()
+	fixture.PollActing(t, "the unlocked node is in "+string(want), poke, func() bool {
+		n = b.stored(t)
+		return n.ProvisionState == want && n.Reservation == ""
+	}, b.picture)
+	return n
 }
 
 func (b *bench) ask(t *testing.T, v metal.Verb) error {
@@ -267,14 +267,10 @@ func TestMaintenanceEndsARescueWhereNotAllowed(t *testing.T) {
 // untilWaits polls until the operation waits for what is named.
 func (b *bench) untilWaits(t *testing.T, what string) {
 	t.Helper()
-	var open []job.Job
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
-		open = b.open(t)
-		if len(open) == 1 && open[0].State == job.Waiting && open[0].WaitFor == what && open[0].Deadline == 0 {
-			return
-		}
-	}
-	t.Fatalf("jobs %+v; want one that waits for %s without a bound", open, what)
+	fixture.Poll(t, "one job waits without a bound for "+what, func() bool {
+		open := b.open(t)
+		return len(open) == 1 && open[0].State == job.Waiting && open[0].WaitFor == what && open[0].Deadline == 0
+	}, b.picture)
 }
 
 // TestArgumentsHoldNoConfigDrive: it is full of the user's secrets.
@@ -331,14 +327,10 @@ func TestHeartbeatWithoutURLIsNotTheAgent(t *testing.T) {
 	beat := metal.Heartbeat{Version: "x", Token: (&metal.Node{ID: b.node, BootNumber: n.BootNumber}).AgentToken(b.key)}
 	must.OK(t, b.nodes.Heartbeat(context.Background(), b.node, beat))
 	// The woken job has looked, and waits again.
-	for end := time.Now().Add(time.Minute); ; time.Sleep(2 * time.Millisecond) {
-		if now := b.unended(t); len(now) == 1 && now[0].Fence > before[0].Fence && now[0].State == job.Waiting {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("the job does not wait: %+v", b.unended(t))
-		}
-	}
+	fixture.Poll(t, "the job waits", func() bool {
+		now := b.unended(t)
+		return len(now) == 1 && now[0].Fence > before[0].Fence && now[0].State == job.Waiting
+	}, b.picture)
 	b.poke()
 	b.until(t, metal.Rescue)
 }

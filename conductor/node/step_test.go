@@ -28,19 +28,7 @@ func benched(t *testing.T, state metal.State) *bench {
 // pokes looks in on the ramdisk until the node is in a state.
 func (b *bench) pokes(t *testing.T, want metal.State) *metal.Node {
 	t.Helper()
-	var n *metal.Node
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
-		var err error
-		if n, err = b.store.Node(context.Background(), nil, b.node); err != nil {
-			t.Fatal(err)
-		}
-		if n.ProvisionState == want && n.Reservation == "" {
-			return n
-		}
-		b.poke()
-	}
-	t.Fatalf("node is in %s (error %q), want %s", n.ProvisionState, n.LastError, want)
-	return nil
+	return b.pokeUntil(t, want, b.poke)
 }
 
 func TestDeployTellsWhatTheAgentSaid(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"salvor/problem"
 	"salvor/record"
 	"salvor/rescue"
+	"salvor/test/fixture"
 	"salvor/test/must"
 )
 
@@ -127,11 +128,7 @@ func TestVolumeIsTheSystem(t *testing.T) {
 	}
 	b.editTarget(t, "target_iqn", benchTarget+"-2")
 	must.OK(t, b.nodes.SetPower(ctx, b.node, metal.Reboot, 0, record.Asker{}))
-	for end := time.Now().Add(30 * time.Second); b.runs() != benchTarget+"-2"; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("the changed target does not boot: %s", b.picture(t))
-		}
-	}
+	fixture.Poll(t, "the changed target boots", func() bool { return b.runs() == benchTarget+"-2" }, b.picture)
 	b.until(t, metal.Active) // and the power job has ended
 	must.OK(t, b.ask(t, metal.Delete))
 	b.until(t, metal.Available)
