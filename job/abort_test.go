@@ -14,7 +14,7 @@ import (
 )
 
 // abort asks for the end of a job.
-func (h *house) abort(id, cause string) {
+func (h *runnerWorld) abort(id, cause string) {
 	h.t.Helper()
 	must.OK(h.t, h.Do(context.Background(), func(tx job.Tx) error {
 		j, err := h.Job(context.Background(), tx, id)
@@ -40,7 +40,7 @@ func TestAbort(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := newHouse(t)
+				h := newRunnerWorld(t)
 				defer h.Close()
 				var undone, gaveUp, shown atomic.Int64
 				d := definition("work",
@@ -78,7 +78,7 @@ func TestAbortOfAnUndo(t *testing.T) {
 	for name, wait := range map[string]bool{"retries": false, "hangs": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := newHouse(t)
+				h := newRunnerWorld(t)
 				defer h.Close()
 				stuck := make(chan string, 1)
 				undo := func(ctx context.Context, _ *job.Run) job.Outcome {
@@ -112,7 +112,7 @@ func TestAbortOfAnUndo(t *testing.T) {
 
 // TestAbortWhileNobodyWorks: whoever claims an aborted job next does none of it.
 func TestAbortWhileNobodyWorks(t *testing.T) {
-	h := newHouse(t)
+	h := newRunnerWorld(t)
 	defer h.Close()
 	var did atomic.Int64
 	d := definition("work", job.Action{Name: "one", NoUndo: none, Do: func(context.Context, *job.Run) job.Outcome { did.Add(1); return job.Done() }})
@@ -126,7 +126,7 @@ func TestAbortWhileNobodyWorks(t *testing.T) {
 
 // TestUndoTellsItsOwnCause: the timeline and the fault tell of each undo that failed why it did, not why the job had failed.
 func TestUndoTellsItsOwnCause(t *testing.T) {
-	h := newHouse(t)
+	h := newRunnerWorld(t)
 	defer h.Close()
 	stuck := make(chan string, 1)
 	ok := func(context.Context, *job.Run) job.Outcome { return job.Done() }
@@ -157,7 +157,7 @@ func TestUndoTellsItsOwnCause(t *testing.T) {
 // TestFewTries: what some tries may heal is not tried for minutes.
 func TestFewTries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newRunnerWorld(t)
 		defer h.Close()
 		var tries atomic.Int64
 		d := definition("work", job.Action{Name: "one", NoUndo: none, Deadline: time.Hour, Do: func(context.Context, *job.Run) job.Outcome {
@@ -177,7 +177,7 @@ func TestAbortOfARetryElsewhere(t *testing.T) {
 	for name, elsewhere := range map[string]bool{"the BMC": false, "elsewhere": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := newHouse(t)
+				h := newRunnerWorld(t)
 				defer h.Close()
 				var undone, tries atomic.Int64
 				ok := func(context.Context, *job.Run) job.Outcome { return job.Done() }

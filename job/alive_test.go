@@ -17,7 +17,7 @@ import (
 // request may last that long; its actions end with the lease.
 func TestNothingIsSentWhileTheLeaseRunsOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newRunnerWorld(t)
 		defer h.Close()
 		m := &mute{Store: h.Store}
 		var ends atomic.Int64

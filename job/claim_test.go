@@ -49,7 +49,7 @@ func (d *deafened) Do(ctx context.Context, fn func(job.Tx) error) error {
 // TestClaimWithoutAnswer: a job that a claim took, and whose answer was lost, is worked on all the same.
 func TestClaimWithoutAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newRunnerWorld(t)
 		defer h.Close()
 		d := &deafened{Store: h.Store, loseClaim: 1}
 		defer h.runner("a", d, true, definition("work", job.Action{Name: "one", NoUndo: none, Do: func(context.Context, *job.Run) job.Outcome { return job.Done() }}))()
@@ -78,7 +78,7 @@ func TestOutcomeWithoutAnswer(t *testing.T) {
 
 // loseWrite runs an operation whose nth write is not answered; false if there are fewer.
 func loseWrite(t *testing.T, n int64, fails bool) bool {
-	h := newHouse(t)
+	h := newRunnerWorld(t)
 	defer h.Close()
 	d := &deafened{Store: h.Store, loseWrite: n}
 	effect := func(j *job.Job, what string) func(job.Tx) error {
@@ -141,7 +141,7 @@ func (s *spoiler) Claim(ctx context.Context, owner string, now time.Time, groups
 // one that needs a human, none of its actions runs, and others go on.
 func TestUnreadableJobIsSetAside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newRunnerWorld(t)
 		defer h.Close()
 		id := h.insert("work")
 		var told []string
@@ -184,7 +184,7 @@ func TestUnreadableJobIsSetAside(t *testing.T) {
 // TestLateWaitsThatCannotEnd: waits whose time is over and whose subjects are locked do not keep one behind them waiting.
 func TestLateWaitsThatCannotEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newRunnerWorld(t)
 		defer h.Close()
 		var last string
 		must.OK(t, h.Do(context.Background(), func(tx job.Tx) error {
@@ -219,7 +219,7 @@ func TestClockSetBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		h := &house{s, t}
+		h := &runnerWorld{s, t}
 		for name, step := range map[job.Kind]time.Duration{"minutes": -5 * time.Minute, "hours": -10 * time.Hour, "forward": time.Hour} {
 			wrong.Store(0)
 			var tries atomic.Int64

@@ -14,7 +14,7 @@ import (
 // TestAJobThatKillsConductorsIsHeld: a job whose owners ended four times during one action is not begun at once by the next one.
 func TestAJobThatKillsConductorsIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newRunnerWorld(t)
 		defer h.Close()
 		id := h.insert("deadly")
 		for range 4 {

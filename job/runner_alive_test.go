@@ -32,7 +32,7 @@ func TestSinceClaim(t *testing.T) {
 	for name, ignores := range map[string]bool{"slow": false, "hangs": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := newHouse(t)
+				h := newRunnerWorld(t)
 				defer h.Close()
 				s := &silentStore{Store: h.Store, ignores: ignores, release: make(chan struct{})}
 				r := must.Get(job.NewRunner(job.Config{

@@ -22,21 +22,21 @@ import (
 
 // The runner's promises that have to do with time, on a real store under a clock that jumps.
 
-type house struct {
+type runnerWorld struct {
 	*store.Store
 	t *testing.T
 }
 
-func newHouse(t *testing.T) *house {
+func newRunnerWorld(t *testing.T) *runnerWorld {
 	key := must.Get(secret.NewKey(secret.GenerateKey()))(t)
 	s := must.Get(store.Open(context.Background(), "sqlite:"+filepath.Join(t.TempDir(), "s.db"), key, store.Options{NoSync: true, Logger: quiet}))(t)
-	return &house{s, t}
+	return &runnerWorld{s, t}
 }
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
 // runner starts a conductor; the returned function ends it.
-func (h *house) runner(id string, s job.Store, leased bool, defs ...job.Definition) (stop func()) {
+func (h *runnerWorld) runner(id string, s job.Store, leased bool, defs ...job.Definition) (stop func()) {
 	h.t.Helper()
 	r := must.Get(job.NewRunner(job.Config{
 		Store: s, Definitions: defs, Workers: 4, Leased: leased, Now: time.Now, Log: quiet, Die: func(why string) { panic(why) },
@@ -49,14 +49,14 @@ func (h *house) runner(id string, s job.Store, leased bool, defs ...job.Definiti
 	return func() { cancel(); <-done }
 }
 
-func (h *house) insert(kind job.Kind) string {
+func (h *runnerWorld) insert(kind job.Kind) string {
 	h.t.Helper()
 	j := &job.Job{Kind: kind, Class: job.Operation, Subject: job.Subject{Kind: "thing", ID: string(kind)}, Secret: secret.New("s3cret")}
 	must.OK(h.t, h.Do(context.Background(), func(tx job.Tx) error { return h.Insert(tx, j) }))
 	return j.ID
 }
 
-func (h *house) await(id string, within time.Duration, ok func(job.Job) bool) job.Job {
+func (h *runnerWorld) await(id string, within time.Duration, ok func(job.Job) bool) job.Job {
 	h.t.Helper()
 	for end := time.Now().Add(within); ; time.Sleep(50 * time.Millisecond) {
 		j := must.Get(h.Job(context.Background(), nil, id))(h.t)
@@ -123,7 +123,7 @@ func (f *frozen) Register(ctx context.Context, c job.Conductor) error {
 // TestPeerTakesOver: a conductor that is cut off stops acting before a peer goes on with its job.
 func TestPeerTakesOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newRunnerWorld(t)
 		defer h.Close()
 		cut := &frozen{Store: h.Store}
 		var stopped, resumed atomic.Int64
@@ -157,7 +157,7 @@ func TestPeerTakesOver(t *testing.T) {
 
 func TestRetryGrowsAndGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newRunnerWorld(t)
 		defer h.Close()
 		var tries atomic.Int64
 		defer h.runner("a", h.Store, false, definition("work", job.Action{Name: "ask", NoUndo: none, Deadline: 20 * time.Second, Do: func(context.Context, *job.Run) job.Outcome {
@@ -177,7 +177,7 @@ func TestRetryGrowsAndGivesUp(t *testing.T) {
 // A machine that lets every try hang does not get the deadline once for each try.
 func TestTriesShareTheirDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newRunnerWorld(t)
 		defer h.Close()
 		var undone time.Duration
 		hang := func(ctx context.Context, _ *job.Run) job.Outcome {
@@ -207,7 +207,7 @@ func TestTriesShareTheirDeadline(t *testing.T) {
 // TestSlowDatabaseFailsNoJob: tries that fail by salvor's own database do not use up the deadline, neither of an action nor of its undo.
 func TestSlowDatabaseFailsNoJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newRunnerWorld(t)
 		defer h.Close()
 		slow := func(ctx context.Context, r *job.Run) job.Outcome {
 			if r.Attempt < 8 {
@@ -234,7 +234,7 @@ func TestSlowDatabaseFailsNoJob(t *testing.T) {
 
 func TestWaitEndsByItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newRunnerWorld(t)
 		defer h.Close()
 		var undone atomic.Bool
 		d := definition("work", job.Action{Name: "wait", Do: func(context.Context, *job.Run) job.Outcome { return job.Wait("a word", 10*time.Second) },
@@ -256,7 +256,7 @@ func TestWaitEndsByItsDeadline(t *testing.T) {
 // TestRestGoesOn: the end of a rest is no failure, a signal before it changes nothing, and the subject is free meanwhile.
 func TestRestGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newRunnerWorld(t)
 		defer h.Close()
 		began := time.Now()
 		d := definition("work", job.Action{Name: "rest", NoUndo: "none", Do: func(context.Context, *job.Run) job.Outcome {
@@ -283,7 +283,7 @@ func TestRestGoesOn(t *testing.T) {
 
 func TestPanicIsAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newRunnerWorld(t)
 		defer h.Close()
 		defer h.runner("a", h.Store, false, definition("work", job.Action{Name: "fall", NoUndo: none, Do: func(context.Context, *job.Run) job.Outcome { panic("with a secret inside") }}))()
 		j := h.await(h.insert("work"), 5*time.Second, ended)
@@ -295,7 +295,7 @@ func TestPanicIsAFailure(t *testing.T) {
 
 func TestStuckUndoIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newRunnerWorld(t)
 		defer h.Close()
 		var stuck atomic.Value
 		var firstUndone atomic.Bool
@@ -316,7 +316,7 @@ func TestStuckUndoIsTold(t *testing.T) {
 // TestUnknownKindIsLeftAlone: a newer conductor's job is not touched.
 func TestUnknownKindIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newRunnerWorld(t)
 		defer h.Close()
 		defer h.runner("a", h.Store, false, definition("known", job.Action{Name: "x", NoUndo: none, Do: func(context.Context, *job.Run) job.Outcome { return job.Done() }}))()
 		id := h.insert("unknown")
@@ -350,7 +350,7 @@ func (m *mute) Claim(ctx context.Context, owner string, now time.Time, groups []
 // last of them has ended, and a new incarnation goes on.
 func TestLostLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newRunnerWorld(t)
 		defer h.Close()
 		m := &mute{Store: h.Store}
 		var stopped atomic.Int64
@@ -441,7 +441,7 @@ func (l *late) Claim(ctx context.Context, owner string, now time.Time, groups []
 // good.
 func TestClaimOfAFormerIncarnation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newRunnerWorld(t)
 		defer h.Close()
 		l := &late{Store: h.Store, joined: make(chan struct{})}
 		defer h.runner("a", l, true, definition("work", job.Action{Name: "do", NoUndo: none, Do: func(context.Context, *job.Run) job.Outcome { return job.Done() }}))()
@@ -457,7 +457,7 @@ func TestClaimOfAFormerIncarnation(t *testing.T) {
 // TestARefusedBeatStopsActionsAtOnce: a store that refuses the heartbeat may have given the jobs to another conductor already.
 func TestARefusedBeatStopsActionsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newRunnerWorld(t)
 		defer h.Close()
 		l := &late{Store: h.Store, joined: make(chan struct{})}
 		var stopped atomic.Int64
@@ -484,7 +484,7 @@ func TestARefusedBeatStopsActionsAtOnce(t *testing.T) {
 // TestDeafActionEndsTheProcess: one that outlives its context, whatever ended that, is not waited for.
 func TestDeafActionEndsTheProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newRunnerWorld(t)
 		defer h.Close()
 		died := make(chan string, 1)
 		release := make(chan struct{})
@@ -512,7 +512,7 @@ func TestDeafActionEndsTheProcess(t *testing.T) {
 // TestUnboundedWait: what an earlier try left of its deadline does not end it.
 func TestUnboundedWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newRunnerWorld(t)
 		defer h.Close()
 		var tries atomic.Int64
 		defer h.runner("a", h.Store, false, definition("work", job.Action{Name: "wait", NoUndo: none, Deadline: 10 * time.Second, Do: func(context.Context, *job.Run) job.Outcome {
@@ -530,7 +530,7 @@ func TestUnboundedWait(t *testing.T) {
 // TestOperationHasAnEnd: an operation that its actions' deadlines do not end is ended by its own.
 func TestOperationHasAnEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newRunnerWorld(t)
 		defer h.Close()
 		d := definition("work",
 			job.Action{Name: "one", NoUndo: none, Do: func(ctx context.Context, _ *job.Run) job.Outcome {

@@ -35,7 +35,7 @@ func (r *refusing) Do(ctx context.Context, fn func(job.Tx) error) error {
 // TestOutcomesWaitFlat: an outcome that the store does not take for an hour is written afterwards, and the tries do not pile up.
 func TestOutcomesWaitFlat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newRunnerWorld(t)
 		defer h.Close()
 		s := &refusing{Store: h.Store}
 		stop := h.runner("a", s, false, definition("work", job.Action{Name: "one", NoUndo: none, Do: func(context.Context, *job.Run) job.Outcome {
@@ -66,7 +66,7 @@ func TestAdvanced(t *testing.T) {
 	}{"looked": {true, "", false}, "did": {false, "", true}, "did before": {false, "two", true}, "looked before": {true, "two", false}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := newHouse(t)
+				h := newRunnerWorld(t)
 				defer h.Close()
 				j := &job.Job{Kind: "work", Class: job.Operation, Subject: job.Node("n"), Action: c.from}
 				must.OK(t, h.Do(context.Background(), func(tx job.Tx) error { return h.Insert(tx, j) }))
@@ -84,7 +84,7 @@ func TestAdvanced(t *testing.T) {
 // TestAnOutcomeThatTheRowsRefuseFailsTheJob: it is not tried again and again, for the rows would refuse it as often.
 func TestAnOutcomeThatTheRowsRefuseFailsTheJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newRunnerWorld(t)
 		defer h.Close()
 		var refused atomic.Int64
 		defer h.runner("a", h.Store, false, definition("work", job.Action{Name: "one", NoUndo: none, Do: func(context.Context, *job.Run) job.Outcome {

@@ -16,7 +16,7 @@ func TestUndoWaits(t *testing.T) {
 	for name, enough := range map[string]int64{"comes": 4, "never comes": 1 << 40} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := newHouse(t)
+				h := newRunnerWorld(t)
 				defer h.Close()
 				var looks atomic.Int64
 				stuck := make(chan string, 1)

@@ -82,7 +82,7 @@ func TestOldRelease(t *testing.T) {
 		fmt.Printf("in the middle of wash, after %s\n", strings.Join(w.of(r.ID), ", "))
 		select {}
 	}
-	h := &house{openOf(t, url, key, job.Versions([]job.Definition{list})), t}
+	h := &runnerWorld{openOf(t, url, key, job.Versions([]job.Definition{list})), t}
 	h.runner("one", h.Store, false, list)
 	h.insert("laundry")
 	select {}
@@ -105,7 +105,7 @@ func TestKilledOnOneReleaseResumedOnTheNext(t *testing.T) {
 			key := must.Get(secret.NewKey(master))(t)
 			killInTheMiddle(t, d.URL, hex.EncodeToString(master))
 			var next, before walked
-			h := &house{openOf(t, d.URL, key, job.Versions([]job.Definition{next.release(2)})), t}
+			h := &runnerWorld{openOf(t, d.URL, key, job.Versions([]job.Definition{next.release(2)})), t}
 			defer h.Close()
 			ctx := context.Background()
 			begun, err := h.Unended(nil, job.Subject{Kind: "thing", ID: "laundry"})
