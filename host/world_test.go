@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"crypto/tls"
 	"encoding/hex"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -28,6 +26,7 @@ import (
 	"salvor/secret"
 	rows "salvor/store"
 	"salvor/store/storetest"
+	"salvor/test/fixture"
 	"salvor/test/must"
 )
 
@@ -189,7 +188,6 @@ type world struct {
 	authority *front.Authority
 	images    *blobs
 	url       string
-	server    *http.Server
 	away      sync.Map // "away" is set while the control plane does not answer
 }
 
@@ -200,29 +198,15 @@ func newWorld(t testing.TB) *world {
 	s, _ := storetest.SQLite(t)
 	w := &world{t: t, store: s, images: &blobs{bytes: map[string][]byte{}}}
 	w.services = service.New(s, s, service.Options{}, time.Now)
-	var err error
-	if w.authority, err = front.OpenAuthority(t.Context(), s, time.Now); err != nil {
-		t.Fatal(err)
-	}
+	w.authority = must.Get(front.OpenAuthority(t.Context(), s, time.Now))(t)
 	handler := front.New(front.Config{Hosts: w.services.Hosts, Leases: w.services.Leases, Orders: s, Jobs: s, Authority: w.authority, Images: w.images, Log: quiet})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.server = front.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	w.url = "https://" + fixture.ServeHosts(t, w.authority, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if _, away := w.away.Load("away"); away {
 			rw.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
 		handler.ServeHTTP(rw, r)
-	}), quiet)
-	over := make(chan error, 1)
-	go func() { over <- w.server.Serve(tls.NewListener(l, w.authority.TLS([]string{"127.0.0.1"}))) }()
-	t.Cleanup(func() {
-		_ = w.server.Shutdown(context.Background()) //nolint:usetesting // the test's own context is over
-		<-over
-	})
-	w.url = "https://" + l.Addr().String()
+	}))
 	return w
 }
 
@@ -261,14 +245,10 @@ func (w *world) start(c Config) (*Agent, func()) {
 	return a, stop
 }
 
-// await polls until ok, for at most 20 seconds.
+// await polls until ok.
 func await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("waited in vain: %s", what)
-		}
-	}
+	fixture.Poll(t, what, ok)
 }
 
 // orderFor makes an order for a host's boot.
