@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -19,6 +18,7 @@ import (
 	"salvor/record"
 	"salvor/rescue"
 	"salvor/secret"
+	"salvor/test/fixture"
 	"salvor/test/must"
 	"salvor/wire/native"
 )
@@ -36,14 +36,8 @@ func keysOf(t *testing.T, file, pattern string) (out []string) {
 // press sends what a button of the console sends, and gives the status and the answer.
 func (w *remedyWalk) press(method, path, body string) (int, string) {
 	w.Helper()
-	r := must.Get(http.NewRequestWithContext(w.Context(), method, w.url+path, strings.NewReader(body)))(w)
-	r.SetBasicAuth("admin", "password")
-	r.Header.Set("X-OpenStack-Ironic-API-Version", "1.110")
-	r.Header.Set("OpenStack-API-Version", "compute 2.88")
-	resp := must.Get(http.DefaultClient.Do(r))(w)
-	defer resp.Body.Close()
-	answer := must.Get(io.ReadAll(resp.Body))(w)
-	return resp.StatusCode, string(answer)
+	a := fixture.Send(w, method, strings.Replace(w.url, "://", "://admin:password@", 1)+path, body, "X-OpenStack-Ironic-API-Version", "1.110", "OpenStack-API-Version", "compute 2.88")
+	return a.Status, a.Body
 }
 
 // accepts reads the requests that why lists as accepted for a subject.

@@ -21,6 +21,7 @@ import (
 	"salvor/metal"
 	"salvor/record"
 	"salvor/secret"
+	"salvor/test/fixture"
 	"salvor/test/must"
 	"salvor/wire/native"
 )
@@ -282,7 +283,7 @@ func TestADeadBMCLocksNothing(t *testing.T) {
 		}
 		go func() { _, err := w.run(line, ""); asked <- err }() // one that sets the boot device waits for an answer
 		tries := func(j *job.Job) bool { return j != nil && j.Attempt > 1 }
-		w.until(line+" tries again", func() bool { return tries(w.lead(n)) })
+		fixture.Poll(w, line+" tries again", func() bool { return tries(w.lead(n)) })
 		typed := map[string]bool{}
 		for _, next := range w.remedies(n) {
 			if !typed[next] && (strings.Contains(next, "--driver-info") || strings.Contains(next, " abort ")) {
@@ -296,7 +297,7 @@ func TestADeadBMCLocksNothing(t *testing.T) {
 			}
 		}
 		began := time.Now()
-		w.until(line+" is given up", func() bool { return w.lead(n) == nil })
+		fixture.Poll(w, line+" is given up", func() bool { return w.lead(n) == nil })
 		t.Logf("%s: free %s after its abort", line, time.Since(began).Round(time.Millisecond))
 		got, err := w.p.Store.Node(t.Context(), nil, n.ID)
 		if err != nil || got.ProvisionState != c.from || got.Reservation != "" {
@@ -312,15 +313,6 @@ func (w *remedyWalk) lead(n *metal.Node) *job.Job {
 	w.Helper()
 	open := must.Get(w.p.Store.Unended(nil, job.Node(n.ID)))(w)
 	return record.Lead(open)
-}
-
-func (w *remedyWalk) until(what string, holds func() bool) {
-	w.Helper()
-	for end := time.Now().Add(30 * time.Second); !holds(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			w.Fatalf("not within 30 s: %s", what)
-		}
-	}
 }
 
 // TestEveryRemedyIsAccepted walks every state, with every kind of job that may wait, try again or be taken back in it, and types every

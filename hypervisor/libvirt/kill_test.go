@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"salvor/test/fixture"
 	"salvor/test/must"
 )
 
@@ -63,14 +64,10 @@ func TestKillEndsOursAlone(t *testing.T) {
 		go func() { _ = cmd.Wait(); gone <- what }()
 	}
 	// A process shows its own name only once it runs its own program.
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		if left, err := h.processes([]string{ids["known"]}); err == nil && len(left) == 2 {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("the processes are not found")
-		}
-	}
+	fixture.Poll(t, "the processes are found", func() bool {
+		left, err := h.processes([]string{ids["known"]})
+		return err == nil && len(left) == 2
+	})
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	must.OK(t, h.Kill(ctx, []string{ids["known"]}))

@@ -9,6 +9,7 @@ import (
 	"salvor/config"
 	"salvor/job"
 	"salvor/store/storetest"
+	"salvor/test/fixture"
 	"salvor/test/must"
 )
 
@@ -30,13 +31,5 @@ func TestHistoryIsPrunedAsOftenAsTheConfigurationSays(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- p.runJanitor(ctx) }()
 	defer func() { stop(); <-done }()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		left := must.Get(s.Events(t.Context(), job.Node("a"), 0, 10))(t)
-		if len(left) == 2 {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%d events are left, want 2", len(left))
-		}
-	}
+	fixture.Poll(t, "two events are left", func() bool { return len(must.Get(s.Events(t.Context(), job.Node("a"), 0, 10))(t)) == 2 })
 }
