@@ -24,7 +24,7 @@ func TestCVE_2026_46447_KernelParametersInBootScripts(t *testing.T) {
 		"a\x00b", "quiet } menuentry x {", `quiet "`, `quiet \`, "quiet # x", "ipa-api-url=http://evil.example", "IPA-API-URL=http://evil.example", "ipa-agent-token=x", "initrd=evil", "-- x", strings.Repeat("a ", 4000),
 	} {
 		for _, where := range []string{"/driver_info", "/instance_info"} {
-			if a := m.set(where+"/kernel_append_params", bad); a.status >= 400 {
+			if a := m.set(where+"/kernel_append_params", bad); a.Status >= 400 {
 				continue // refused at the door
 			}
 			n := m.reach("rescue", "rescue failed", "rescue wait")
@@ -35,8 +35,8 @@ func TestCVE_2026_46447_KernelParametersInBootScripts(t *testing.T) {
 		}
 	}
 	// One that is harmless is carried, so what was refused was not refused for another reason.
-	if a := m.set("/driver_info/kernel_append_params", "test.harmless=1"); a.status != 200 {
-		t.Fatal(a.body)
+	if a := m.set("/driver_info/kernel_append_params", "test.harmless=1"); a.Status != 200 {
+		t.Fatal(a.Body)
 	}
 	m.reach("rescue", "rescue wait")
 	if !bytes.Contains(m.medium(), []byte("test.harmless=1")) {
@@ -56,7 +56,7 @@ func TestCVE_2026_44919_FileAndDeviceURLs(t *testing.T) {
 		"http://169.254.169.254/latest/meta-data/", // a cloud's metadata service, which a boot image would hold for the owner to read
 		w.server.URL + "/v1/nodes",                 // our own door, seen from where nobody asks for a credential
 	} {
-		if a := m.set("/driver_info/rescue_kernel", bad); a.status >= 400 {
+		if a := m.set("/driver_info/rescue_kernel", bad); a.Status >= 400 {
 			continue
 		}
 		m.set("/driver_info/rescue_ramdisk", w.images+"/initramfs")
@@ -66,8 +66,8 @@ func TestCVE_2026_44919_FileAndDeviceURLs(t *testing.T) {
 		}
 		// A boot may be prepared with a URL that the machine itself fetches; what we fetch goes into the medium.
 		a := w.ask("GET", m.bmc.Image(), "", nil)
-		if a.status == 200 || strings.Contains(a.body, "root:") || strings.Contains(a.body, "node") {
-			t.Errorf("%q: the medium is made of it: %d", bad, a.status)
+		if a.Status == 200 || strings.Contains(a.Body, "root:") || strings.Contains(a.Body, "node") {
+			t.Errorf("%q: the medium is made of it: %d", bad, a.Status)
 		}
 		m.reach("abort", "rescue failed")
 	}
@@ -79,10 +79,10 @@ func TestCVE_2026_44919_FileAndDeviceURLs(t *testing.T) {
 		{"image_source": "http://images.example/i.img"}, // CVE-2024-47211: without a checksum
 		{"image_source": "http://images.example/i.img", "image_checksum": "  "},
 	} {
-		if a := m.set("/instance_info", info); a.status != 200 {
+		if a := m.set("/instance_info", info); a.Status != 200 {
 			continue
 		}
-		deploy, _ := w.want(200, "GET", "/v1/nodes/"+m.id+"/validate", nil).object(t)["deploy"].(object)
+		deploy, _ := w.want(200, "GET", "/v1/nodes/"+m.id+"/validate", nil).Object(t)["deploy"].(object)
 		if deploy["result"] != false {
 			t.Errorf("%v is valid: %v", info, deploy)
 		}
@@ -98,13 +98,13 @@ func TestCVE_2026_44919_FileAndDeviceURLs(t *testing.T) {
 	}
 	// Rescue images of servers, which hosts fetch.
 	for _, bad := range []string{"file:///etc/passwd", "http://169.254.169.254/x.iso", "gopher://evil.example/", w.server.URL + "/v1/nodes"} {
-		if a := w.ask("POST", "/salvor/v1/rescue-images", "", object{"name": "x", "location": bad, "location_type": "http", "kind": "iso"}); a.status < 400 || a.status >= 500 {
-			t.Errorf("a rescue image at %s: %d %s", bad, a.status, a.body)
+		if a := w.ask("POST", "/salvor/v1/rescue-images", "", object{"name": "x", "location": bad, "location_type": "http", "kind": "iso"}); a.Status < 400 || a.Status >= 500 {
+			t.Errorf("a rescue image at %s: %d %s", bad, a.Status, a.Body)
 		}
 	}
 	for _, bad := range []string{"../../etc/passwd", "/etc/passwd", "a/../../x", "a\x00b"} {
-		if a := w.ask("POST", "/salvor/v1/rescue-images", "", object{"name": "x", "location": bad, "location_type": "file", "kind": "iso"}); a.status < 400 || a.status >= 500 {
-			t.Errorf("a rescue image in the file %q: %d %s", bad, a.status, a.body)
+		if a := w.ask("POST", "/salvor/v1/rescue-images", "", object{"name": "x", "location": bad, "location_type": "file", "kind": "iso"}); a.Status < 400 || a.Status >= 500 {
+			t.Errorf("a rescue image in the file %q: %d %s", bad, a.Status, a.Body)
 		}
 	}
 }
@@ -138,18 +138,18 @@ func TestBootFilesLieWhereNobodyGuesses(t *testing.T) {
 		m.medium()
 		base := strings.TrimSuffix(at, path.Base(at))
 		for _, name := range []string{"", ".", "..", "../", "%2e%2e/x", "..%2f..%2fetc/passwd", "etc/passwd", "boot.iso/x", "kernel%00", "initramfs", "secrets.key"} {
-			if a := w.ask("GET", base+name, "", nil); a.status == 200 {
+			if a := w.ask("GET", base+name, "", nil); a.Status == 200 {
 				t.Errorf("%s is served", base+name)
 			}
 		}
 		for _, near := range []string{folder[:31], folder + "A", strings.ToUpper(folder), "A" + folder[1:]} {
-			if a := w.ask("GET", strings.Replace(at, folder, near, 1), "", nil); a.status != 404 && near != folder {
-				t.Errorf("%s: %d", near, a.status)
+			if a := w.ask("GET", strings.Replace(at, folder, near, 1), "", nil); a.Status != 404 && near != folder {
+				t.Errorf("%s: %d", near, a.Status)
 			}
 		}
 		m.reach("abort", "rescue failed")
-		if a := w.ask("GET", at, "", nil); a.status != 404 {
-			t.Errorf("after the boot its files are served: %d", a.status)
+		if a := w.ask("GET", at, "", nil); a.Status != 404 {
+			t.Errorf("after the boot its files are served: %d", a.Status)
 		}
 	}
 }

@@ -29,8 +29,8 @@ func TestOSSN_0099_DeepJSONWithoutACredential(t *testing.T) {
 			strings.Repeat("[", 1<<20), `{"a":"` + strings.Repeat("x", 17<<20) + `"}`, strings.Repeat(`{"a":[`, 1000), `{"callback_url":"\ud800","a":1e999999}`, "\x00", "\xff\xfe",
 		} {
 			began := time.Now()
-			if a := w.ask("POST", door, latest, body); a.status < 400 || a.status >= 500 {
-				t.Errorf("%s with %.40q... of %d bytes: %d %.200s", door, body, len(body), a.status, a.body)
+			if a := w.ask("POST", door, latest, body); a.Status < 400 || a.Status >= 500 {
+				t.Errorf("%s with %.40q... of %d bytes: %d %.200s", door, body, len(body), a.Status, a.Body)
 			}
 			if took := time.Since(began); took > 10*time.Second {
 				t.Errorf("%s with %.40q...: %s", door, body, took)
@@ -51,11 +51,11 @@ func TestCVE_2016_4985_LookupTellsNoSecrets(t *testing.T) {
 	old := func() answer {
 		return w.ask("POST", "/v1/drivers/redfish/vendor_passthru/lookup", "1.1", object{"version": "2", "inventory": object{"interfaces": []object{{"mac_address": m.mac}}}})
 	}
-	if a := w.ask("GET", "/v1/lookup?addresses="+m.mac, "1.62", nil); a.status != 404 {
-		t.Errorf("a lookup of a node in use: %d", a.status)
+	if a := w.ask("GET", "/v1/lookup?addresses="+m.mac, "1.62", nil); a.Status != 404 {
+		t.Errorf("a lookup of a node in use: %d", a.Status)
 	}
-	if a := old(); a.status != 404 {
-		t.Errorf("an old lookup of a node in use: %d", a.status)
+	if a := old(); a.Status != 404 {
+		t.Errorf("an old lookup of a node in use: %d", a.Status)
 	}
 	m.reach("rescue", "rescue wait")
 	token := m.token()
@@ -66,12 +66,12 @@ func TestCVE_2016_4985_LookupTellsNoSecrets(t *testing.T) {
 		}
 	}
 	for _, a := range append(all, old()) {
-		if a.status != 200 {
-			t.Errorf("%d %.300s", a.status, a.body)
+		if a.Status != 200 {
+			t.Errorf("%d %.300s", a.Status, a.Body)
 		}
 		for _, secret := range []string{"canary", token, m.bmc.Image(), "redfish_address"} {
-			if strings.Contains(a.body, secret) {
-				t.Errorf("a lookup tells %.12q: %.500s", secret, a.body)
+			if strings.Contains(a.Body, secret) {
+				t.Errorf("a lookup tells %.12q: %.500s", secret, a.Body)
 			}
 		}
 	}
@@ -99,16 +99,16 @@ func TestCallbacksLeadNowhereElse(t *testing.T) {
 		"http://u:p@192.0.2.1:9999", "http://192.0.2.1:22", "http://192.0.2.1:0", "http://192.0.2.1:70000", "http://192.0.2.1:9999/v1/nodes", "http://192.0.2.1:9999/..", "http://192.0.2.1:9999/%2e%2e", "http://192.0.2.1:9999/a%2fb", "http://192.0.2.1:9999?x=y", "http://192.0.2.1:9999#x", "file:///etc/passwd",
 		"gopher://192.0.2.1:9999", "ftp://192.0.2.1", "//192.0.2.1", "192.0.2.1:9999", "http:192.0.2.1", w.server.URL,
 	} {
-		if a := m.sendHeartbeat(bad, token); a.status != 400 {
-			t.Errorf("callback_url %s: %d %.200s", bad, a.status, a.body)
+		if a := m.sendHeartbeat(bad, token); a.Status != 400 {
+			t.Errorf("callback_url %s: %d %.200s", bad, a.Status, a.Body)
 		}
 	}
 	if n := m.show(); n["provision_state"] != "rescue wait" {
 		t.Fatalf("%v", n["provision_state"])
 	}
 	// A name is looked at when it is connected to.
-	if a := m.sendHeartbeat("http://localhost:"+port, token); a.status != 202 {
-		t.Fatalf("%d %s", a.status, a.body)
+	if a := m.sendHeartbeat("http://localhost:"+port, token); a.Status != 202 {
+		t.Fatalf("%d %s", a.Status, a.Body)
 	}
 	w.until("the rescue gives up", func() bool { return m.show()["provision_state"] == "rescue failed" }, func() any { return m.show()["last_error"] })
 	if said := fmt.Sprint(m.show()["last_error"]); calls.Load() != 0 || !strings.Contains(said, "127.0.0.1") && !strings.Contains(said, "::1") {
@@ -143,11 +143,11 @@ func TestBMCsAreWhereTheyMayBe(t *testing.T) {
 	}
 	refused := func(w *world, driver string, info object) {
 		t.Helper()
-		n := w.want(201, "POST", "/v1/nodes", object{"driver": driver, "network_interface": "noop", "driver_info": info}).object(t)
+		n := w.want(201, "POST", "/v1/nodes", object{"driver": driver, "network_interface": "noop", "driver_info": info}).Object(t)
 		id, _ := n["uuid"].(string)
 		w.want(202, "PUT", "/v1/nodes/"+id+"/states/provision", object{"target": "manage"})
 		w.until("manage fails", func() bool {
-			n = w.want(200, "GET", "/v1/nodes/"+id, nil).object(t)
+			n = w.want(200, "GET", "/v1/nodes/"+id, nil).Object(t)
 			return n["reservation"] == nil && n["last_error"] != nil
 		}, func() any { return n })
 		if said := fmt.Sprint(n["last_error"]); n["provision_state"] != "enroll" || !strings.Contains(said, "may not be connected to") {
@@ -189,15 +189,15 @@ func TestNothingIsSentBeforeTheTokenIsProved(t *testing.T) {
 	m := w.machine(nil)
 	m.reach("rescue", "rescue wait")
 	for token, want := range map[string]int{"": 400, "wrong": 404, "******": 404, strings.Repeat("x", 43): 404} {
-		if a := m.sendHeartbeat(agent.URL, token); a.status != want {
-			t.Errorf("token %q: %d", token, a.status)
+		if a := m.sendHeartbeat(agent.URL, token); a.Status != want {
+			t.Errorf("token %q: %d", token, a.Status)
 		}
 	}
 	if n := calls.Load(); n != 0 {
 		t.Errorf("%d calls before the token was proved", n)
 	}
-	if a := m.sendHeartbeat(agent.URL, m.token()); a.status != 202 {
-		t.Fatalf("%d %s", a.status, a.body)
+	if a := m.sendHeartbeat(agent.URL, m.token()); a.Status != 202 {
+		t.Fatalf("%d %s", a.Status, a.Body)
 	}
 	w.until("the agent is called", func() bool { return calls.Load() > 0 }, func() any { return m.show()["last_error"] })
 	if n := stolen.Load(); n != 0 {

@@ -103,7 +103,7 @@ func TestCVE_2024_44082_ImagesAreWhatTheySay(t *testing.T) {
 		server.Close()
 		for _, format := range []string{"raw", "qcow2", "iso"} { // the image service takes it no more than the agent
 			made := w.want(201, "POST", "/image/v2/images", object{"name": name, "disk_format": format, "container_format": "bare"})
-			id, _ := made.object(t)["id"].(string)
+			id, _ := made.Object(t)["id"].(string)
 			if status := w.upload(id, content); status < 400 || status >= 500 {
 				t.Errorf("%s uploaded as %s: %d", name, format, status)
 			}

@@ -4,10 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +14,7 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/store/storetest"
+	"salvor/test/fixture"
 	"salvor/test/must"
 )
 
@@ -30,10 +28,6 @@ type tenancy struct {
 	*testing.T
 	config ironic.Config
 }
-
-type asked struct{ who access.Principal }
-
-func (a asked) Authenticate(*http.Request) (access.Principal, error) { return a.who, nil }
 
 func newTenancy(t *testing.T) *tenancy {
 	s, key := storetest.SQLite(t)
@@ -73,13 +67,8 @@ func (w *tenancy) as(project, roles, method, path, body string) answer {
 	if scope.System {
 		scope.Project = ""
 	}
-	c.Auth = asked{access.Principal{User: "u-" + project, Role: access.Scoped, Scope: scope}}
-	r := httptest.NewRequest(method, "http://salvor.example"+path, strings.NewReader(body))
-	r.Header.Set("X-OpenStack-Ironic-API-Version", latest)
-	rec := httptest.NewRecorder()
-	ironic.New(c).ServeHTTP(rec, r)
-	b, _ := io.ReadAll(rec.Body)
-	return answer{status: rec.Code, body: string(b)}
+	c.Auth = fixture.FixedAuth{Principal: access.Principal{User: "u-" + project, Role: access.Scoped, Scope: scope}}
+	return fixture.Ask(ironic.New(c), method, path, body, "X-OpenStack-Ironic-API-Version", latest)
 }
 
 const admin = "admin manager member reader"
@@ -95,25 +84,25 @@ func TestCVE_2026_44918_NothingIsMovedToNodesOfOthers(t *testing.T) {
 		"volume/targets":    `{"volume_type":"iscsi","boot_index":0,"volume_id":"v","node_uuid":%q}`,
 	} {
 		made := w.as("p1", admin, "POST", "/v1/"+kind, fmt.Sprintf(body, owned))
-		id, _ := made.object(t)["uuid"].(string)
-		if made.status != 201 || id == "" {
-			t.Fatalf("%s: %d %s", kind, made.status, made.body)
+		id, _ := made.Object(t)["uuid"].(string)
+		if made.Status != 201 || id == "" {
+			t.Fatalf("%s: %d %s", kind, made.Status, made.Body)
 		}
-		if a := w.as("p1", admin, "POST", "/v1/"+kind, fmt.Sprintf(strings.Replace(body, "01", "02", 1), foreign)); a.status < 400 || a.status >= 500 {
-			t.Errorf("%s is made on a node of others: %d", kind, a.status)
+		if a := w.as("p1", admin, "POST", "/v1/"+kind, fmt.Sprintf(strings.Replace(body, "01", "02", 1), foreign)); a.Status < 400 || a.Status >= 500 {
+			t.Errorf("%s is made on a node of others: %d", kind, a.Status)
 		}
 		for _, op := range []string{"replace", "add"} {
 			patch := fmt.Sprintf(`[{"op":%q,"path":"/node_uuid","value":%q}]`, op, foreign)
-			if a := w.as("p1", admin, "PATCH", "/v1/"+kind+"/"+id, patch); a.status < 400 || a.status >= 500 {
-				t.Errorf("%s is moved to a node of others: %d %s", kind, a.status, a.body)
+			if a := w.as("p1", admin, "PATCH", "/v1/"+kind+"/"+id, patch); a.Status < 400 || a.Status >= 500 {
+				t.Errorf("%s is moved to a node of others: %d %s", kind, a.Status, a.Body)
 			}
 		}
-		if a := w.as("p2", admin, "PATCH", "/v1/"+kind+"/"+id, fmt.Sprintf(`[{"op":"replace","path":"/node_uuid","value":%q}]`, foreign)); a.status != 404 && a.status != 403 {
-			t.Errorf("%s of others is fetched: %d", kind, a.status)
+		if a := w.as("p2", admin, "PATCH", "/v1/"+kind+"/"+id, fmt.Sprintf(`[{"op":"replace","path":"/node_uuid","value":%q}]`, foreign)); a.Status != 404 && a.Status != 403 {
+			t.Errorf("%s of others is fetched: %d", kind, a.Status)
 		}
 		now := w.as("system", admin, "GET", "/v1/"+kind+"/"+id, "")
-		if now.object(t)["node_uuid"] != owned {
-			t.Errorf("%s: %s", kind, now.body)
+		if now.Object(t)["node_uuid"] != owned {
+			t.Errorf("%s: %s", kind, now.Body)
 		}
 	}
 	for _, path := range []string{"/parent_node", "/owner"} {
@@ -121,16 +110,16 @@ func TestCVE_2026_44918_NothingIsMovedToNodesOfOthers(t *testing.T) {
 		if path != "/parent_node" {
 			value = "p2"
 		}
-		if a := w.as("p1", "member reader", "PATCH", "/v1/nodes/"+owned, fmt.Sprintf(`[{"op":"add","path":%q,"value":%q}]`, path, value)); a.status < 400 || a.status >= 500 {
-			t.Errorf("%s of a node is set: %d %s", path, a.status, a.body)
+		if a := w.as("p1", "member reader", "PATCH", "/v1/nodes/"+owned, fmt.Sprintf(`[{"op":"add","path":%q,"value":%q}]`, path, value)); a.Status < 400 || a.Status >= 500 {
+			t.Errorf("%s of a node is set: %d %s", path, a.Status, a.Body)
 		}
 	}
-	if a := w.as("p1", admin, "PATCH", "/v1/nodes/"+owned, fmt.Sprintf(`[{"op":"add","path":"/parent_node","value":%q}]`, foreign)); a.status < 400 || a.status >= 500 {
-		t.Errorf("a node becomes the child of a node of others: %d %s", a.status, a.body)
+	if a := w.as("p1", admin, "PATCH", "/v1/nodes/"+owned, fmt.Sprintf(`[{"op":"add","path":"/parent_node","value":%q}]`, foreign)); a.Status < 400 || a.Status >= 500 {
+		t.Errorf("a node becomes the child of a node of others: %d %s", a.Status, a.Body)
 	}
 	for _, body := range []string{fmt.Sprintf(`{"node":%q}`, foreign), fmt.Sprintf(`{"resource_class":"x","candidate_nodes":[%q]}`, foreign), `{"resource_class":"x","owner":"p2"}`} {
-		if a := w.as("p1", "member reader", "POST", "/v1/allocations", body); a.status < 400 || a.status >= 500 {
-			t.Errorf("an allocation %s: %d", body, a.status)
+		if a := w.as("p1", "member reader", "POST", "/v1/allocations", body); a.Status < 400 || a.Status >= 500 {
+			t.Errorf("an allocation %s: %d", body, a.Status)
 		}
 	}
 }
@@ -141,7 +130,7 @@ func TestLP2154564_VolumePropertiesStayHidden(t *testing.T) {
 	w := newTenancy(t)
 	made := w.as("p1", admin, "POST", "/v1/volume/targets",
 		fmt.Sprintf(`{"volume_type":"iscsi","boot_index":0,"volume_id":"v","node_uuid":%q,"properties":{"auth_password":"canary-chap","auth_username":"u","target_iqn":"iqn.x"}}`, owned))
-	id, _ := made.object(t)["uuid"].(string)
+	id, _ := made.Object(t)["uuid"].(string)
 	all := []answer{made}
 	for _, roles := range []string{admin, "member reader", "reader"} {
 		for _, path := range []string{"/v1/volume/targets/" + id, "/v1/volume/targets?detail=true", "/v1/nodes/" + owned + "/volume/targets", "/v1/volume/targets/" + id + "?fields=properties"} {
@@ -152,8 +141,8 @@ func TestLP2154564_VolumePropertiesStayHidden(t *testing.T) {
 		}
 	}
 	for _, a := range append(all, w.as("system", admin, "GET", "/v1/volume/targets/"+id, ""), w.as("system", admin, "PATCH", "/v1/volume/targets/"+id, `[{"op":"replace","path":"/extra","value":{}}]`)) {
-		if strings.Contains(a.body, "canary-chap") {
-			t.Errorf("%d %s", a.status, a.body)
+		if strings.Contains(a.Body, "canary-chap") {
+			t.Errorf("%d %s", a.Status, a.Body)
 		}
 	}
 }
@@ -165,13 +154,13 @@ func TestCVE_2026_54423_VendorCommandsAreForAdministrators(t *testing.T) {
 	for _, who := range [][2]string{{"p1", admin}, {"p1", "member reader"}, {"p1", "reader"}, {"p2", admin}, {"system", "reader"}, {"system", "member reader"}} {
 		for _, path := range []string{"/v1/nodes/" + owned + "/vendor_passthru?method=send_raw", "/v1/nodes/" + owned + "/vendor_passthru/send_raw"} {
 			a := w.as(who[0], who[1], "POST", path, `{"raw_bytes":"0x00 0x01"}`)
-			if a.status != 403 && a.status != 404 {
-				t.Errorf("%v %s: %d %s", who, path, a.status, a.body)
+			if a.Status != 403 && a.Status != 404 {
+				t.Errorf("%v %s: %d %s", who, path, a.Status, a.Body)
 			}
 		}
 	}
-	if a := w.as("system", admin, "POST", "/v1/nodes/"+owned+"/vendor_passthru?method=send_raw", `{"raw_bytes":"0x00 0x01"}`); a.status != 202 {
-		t.Errorf("an administrator: %d %s", a.status, a.body)
+	if a := w.as("system", admin, "POST", "/v1/nodes/"+owned+"/vendor_passthru?method=send_raw", `{"raw_bytes":"0x00 0x01"}`); a.Status != 202 {
+		t.Errorf("an administrator: %d %s", a.Status, a.Body)
 	}
 }
 
@@ -182,14 +171,14 @@ func TestLP2148307_TemplatesAreNotRun(t *testing.T) {
 	for _, text := range []string{"{{ 7*191 }}", "{% for x in range(9**9) %}{% endfor %}", "{{ ''.__class__.__mro__ }}", "${7*191}", "<%= 7*191 %>", "#{7*191}"} {
 		b, _ := json.Marshal([]object{{"op": "add", "path": "/extra/t", "value": text}, {"op": "add", "path": "/description", "value": text}})
 		a := w.as("p1", admin, "PATCH", "/v1/nodes/"+owned, string(b))
-		if extra, _ := a.object(t)["extra"].(object); a.status != 200 || extra["t"] != text {
-			t.Errorf("%q: %d %s", text, a.status, a.body)
+		if extra, _ := a.Object(t)["extra"].(object); a.Status != 200 || extra["t"] != text {
+			t.Errorf("%q: %d %s", text, a.Status, a.Body)
 		}
 	}
 	for _, text := range []string{"{node.__class__}", "{inventory.__init__.__globals__}", "{node[driver_info][redfish_password]}", "{0}", "{node.driver_info}", strings.Repeat("{node}", 5000)} {
 		b, _ := json.Marshal(object{"actions": []object{{"op": "set-attribute", "args": object{"path": "/extra/x", "value": text}}}})
-		if a := w.as("system", admin, "POST", "/v1/inspection_rules", string(b)); a.status >= 500 {
-			t.Errorf("%.60q: %d %s", text, a.status, a.body)
+		if a := w.as("system", admin, "POST", "/v1/inspection_rules", string(b)); a.Status >= 500 {
+			t.Errorf("%.60q: %d %s", text, a.Status, a.Body)
 		}
 	}
 }

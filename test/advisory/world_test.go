@@ -4,10 +4,7 @@ package advisory
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
@@ -19,6 +16,7 @@ import (
 	"time"
 
 	"salvor/driver/drivertest"
+	"salvor/test/fixture"
 	"salvor/test/must"
 	"salvor/test/program"
 )
@@ -66,58 +64,23 @@ func (w *world) write(path, text string) {
 	must.OK(w, os.WriteFile(path, []byte(text), 0o600))
 }
 
-// answer is what came back.
-type answer struct {
-	status int
-	body   string
-	header http.Header
-}
+type answer = fixture.Answer
 
 // ask sends one request as it is; body is text, or a value to encode.
 func (w *world) ask(method, path, version string, body any) answer {
 	w.Helper()
-	text, ok := body.(string)
-	if !ok && body != nil {
-		b := must.Get(json.Marshal(body))(w)
-		text = string(b)
-	}
-	target := path
 	if !strings.Contains(path, "://") {
-		target = w.server.URL + path
+		path = w.server.URL + path
 	}
-	r := must.Get(http.NewRequestWithContext(w.Context(), method, target, strings.NewReader(text)))(w)
-	r.Header.Set("X-OpenStack-Ironic-API-Version", version)
-	got, err := http.DefaultClient.Do(r)
-	if err != nil {
-		w.Fatalf("%s %s: %v", method, path, err)
-	}
-	defer got.Body.Close()
-	b, err := io.ReadAll(got.Body)
-	if err != nil {
-		w.Fatal(err)
-	}
-	return answer{got.StatusCode, string(b), got.Header}
+	return fixture.Send(w, method, path, body, "X-OpenStack-Ironic-API-Version", version)
 }
 
 func (w *world) want(status int, method, path string, body any) answer {
 	w.Helper()
-	a := w.ask(method, path, latest, body)
-	if a.status != status {
-		w.Fatalf("%s %s: %d, want %d: %.500s", method, path, a.status, status, a.body)
-	}
-	return a
+	return w.ask(method, path, latest, body).Want(w, status)
 }
 
 type object = map[string]any
-
-func (a answer) object(t testing.TB) object {
-	t.Helper()
-	var o object
-	if err := json.Unmarshal([]byte(a.body), &o); err != nil {
-		t.Fatalf("%v in %.500s", err, a.body)
-	}
-	return o
-}
 
 // machine is an active node with a BMC.
 type machine struct {
@@ -138,14 +101,14 @@ func (w *world) machine(info object) *machine {
 		all[k] = v
 	}
 	n := w.want(201, "POST", "/v1/nodes", object{"driver": "redfish", "network_interface": "noop", "boot_interface": "redfish-virtual-media", "driver_info": all})
-	m.id, _ = n.object(w)["uuid"].(string)
+	m.id, _ = n.Object(w)["uuid"].(string)
 	w.want(201, "POST", "/v1/ports", object{"node_uuid": m.id, "address": m.mac})
 	m.reach("manage", "manageable")
 	m.reach("adopt", "active")
 	return m
 }
 
-func (m *machine) show() object { return m.w.want(200, "GET", "/v1/nodes/"+m.id, nil).object(m.w) }
+func (m *machine) show() object { return m.w.want(200, "GET", "/v1/nodes/"+m.id, nil).Object(m.w) }
 
 // reach asks for a verb and waits until nobody works on the node and it is in one of the states.
 func (m *machine) reach(verb string, states ...string) object {
@@ -154,10 +117,10 @@ func (m *machine) reach(verb string, states ...string) object {
 	if verb == "rescue" {
 		body["rescue_password"] = "canary-of-the-rescue"
 	}
-	if a := m.w.ask("PUT", "/v1/nodes/"+m.id+"/states/provision", latest, body); a.status == 400 && len(states) > 1 {
+	if a := m.w.ask("PUT", "/v1/nodes/"+m.id+"/states/provision", latest, body); a.Status == 400 && len(states) > 1 {
 		return m.show() // it is refused before the machine is touched
-	} else if a.status != 202 {
-		m.w.Fatalf("%s: %d %s", verb, a.status, a.body)
+	} else if a.Status != 202 {
+		m.w.Fatalf("%s: %d %s", verb, a.Status, a.Body)
 	}
 	var n object
 	m.w.until(verb, func() bool {
@@ -187,10 +150,10 @@ func (m *machine) set(path string, value any) answer {
 func (m *machine) medium() []byte {
 	m.w.Helper()
 	a := m.w.ask("GET", m.bmc.Image(), "", nil)
-	if a.status != 200 {
-		m.w.Fatalf("the BMC's medium %s: %d", m.bmc.Image(), a.status)
+	if a.Status != 200 {
+		m.w.Fatalf("the BMC's medium %s: %d", m.bmc.Image(), a.Status)
 	}
-	return []byte(a.body)
+	return []byte(a.Body)
 }
 
 // token is the agent token that the medium carries.

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"salvor/client"
+	"salvor/test/fixture"
 	"salvor/test/must"
 	"salvor/test/program"
 	"salvor/wire/ironic"
@@ -76,24 +76,10 @@ func (c *cloud) addImage(name string) string {
 // ask sends a request and gives what came of it.
 func (c *cloud) ask(method, path string, body any) (int, object) {
 	c.Helper()
-	text, kind := []byte(nil), "application/json"
-	if raw, ok := body.([]byte); ok {
-		text, kind = raw, "application/octet-stream"
-	} else if body != nil {
-		var err error
-		if text, err = json.Marshal(body); err != nil {
-			c.Fatal(err)
-		}
-	}
-	request := must.Get(http.NewRequestWithContext(c.Context(), method, c.server.URL+path, bytes.NewReader(text)))(c)
-	request.Header.Set("Content-Type", kind)
-	request.Header.Set("OpenStack-API-Version", "compute 2.87")
-	answer := must.Get(http.DefaultClient.Do(request))(c)
-	defer answer.Body.Close()
-	said := must.Get(io.ReadAll(answer.Body))(c)
+	answer := fixture.Send(c, method, c.server.URL+path, body, "OpenStack-API-Version", "compute 2.87")
 	var out object
-	_ = json.Unmarshal(said, &out)
-	return answer.StatusCode, out
+	_ = json.Unmarshal([]byte(answer.Body), &out)
+	return answer.Status, out
 }
 
 // call is ask for what must go well.

@@ -201,15 +201,15 @@ func TestProjectsSeeNothingOfEachOther(t *testing.T) {
 	for _, d := range doors() {
 		if d.method == "GET" { // so that a wrong path does not pass for a closed door
 			path, _ := d.to(alphas, alphas["project"])
-			if a := s.ask("root", d.method, path, d.body); a.status == 403 || a.status >= 500 && a.status != 501 || a.status == 404 && !strings.Contains(strings.Join(mayLack, " "), d.path) {
-				t.Errorf("%s %s by root: %d %s", d.method, path, a.status, a.body)
+			if a := s.ask("root", d.method, path, d.body); a.Status == 403 || a.Status >= 500 && a.Status != 501 || a.Status == 404 && !strings.Contains(strings.Join(mayLack, " "), d.path) {
+				t.Errorf("%s %s by root: %d %s", d.method, path, a.Status, a.Body)
 			}
 		}
 		for _, role := range []string{"reader", "member", "admin"} {
 			told := func(things map[string]string) (int, string) {
 				path, ident := d.to(things, betas["project"])
 				a := s.ask("beta-"+role, d.method, path, d.body)
-				return a.status, noise.ReplaceAllString(strings.ReplaceAll(a.body, ident, "IDENT"), "REQUEST")
+				return a.Status, noise.ReplaceAllString(strings.ReplaceAll(a.Body, ident, "IDENT"), "REQUEST")
 			}
 			hidden, words := told(alphas)
 			absent, others := told(absentThings)
@@ -225,8 +225,8 @@ func TestProjectsSeeNothingOfEachOther(t *testing.T) {
 	s.bodiesHide(alphas, betas)
 	for _, d := range doors() {
 		if path, _ := d.to(alphas, alphas["project"]); d.method == "GET" && strings.HasSuffix(d.path, "}") && !strings.Contains(d.path, "/tokens/") && !strings.Contains(d.path, "{keypair}") {
-			if a := s.ask("alpha-reader", "GET", path, ""); a.status != 200 {
-				t.Errorf("GET %s by alpha's reader, after all that: %d %s", path, a.status, a.body)
+			if a := s.ask("alpha-reader", "GET", path, ""); a.Status != 200 {
+				t.Errorf("GET %s by alpha's reader, after all that: %d %s", path, a.Status, a.Body)
 			}
 		}
 	}
@@ -257,13 +257,13 @@ func (s *site) listsHide(alphas, betas map[string]string) {
 		for _, role := range []string{"reader", "member", "admin"} {
 			a := s.ask("beta-"+role, "GET", path, "")
 			for what, id := range alphas {
-				if a.status == 200 && what != "project" && what != "number" && strings.Contains(a.body, id) || strings.Contains(a.body, "alphas-") {
-					s.Errorf("GET %s tells beta's %s of alpha's %s: %s", path, role, what, a.body)
+				if a.Status == 200 && what != "project" && what != "number" && strings.Contains(a.Body, id) || strings.Contains(a.Body, "alphas-") {
+					s.Errorf("GET %s tells beta's %s of alpha's %s: %s", path, role, what, a.Body)
 					break
 				}
 			}
-			if a.status >= 500 {
-				s.Errorf("GET %s by beta's %s: %d %s", path, role, a.status, a.body)
+			if a.Status >= 500 {
+				s.Errorf("GET %s by beta's %s: %d %s", path, role, a.Status, a.Body)
 			}
 		}
 	}
@@ -294,10 +294,10 @@ func (s *site) bodiesHide(alphas, betas map[string]string) {
 					ident = things[""]
 				}
 				a := s.ask("beta-"+role, tt.method, tt.path, strings.ReplaceAll(tt.body, "{"+tt.word+"}", ident))
-				if a.status/100 != 4 {
-					s.Errorf("%s %s %s by beta's %s: %d %s", tt.method, tt.path, tt.body, role, a.status, a.body)
+				if a.Status/100 != 4 {
+					s.Errorf("%s %s %s by beta's %s: %d %s", tt.method, tt.path, tt.body, role, a.Status, a.Body)
 				}
-				return noise.ReplaceAllString(strings.ReplaceAll(a.body, ident, "IDENT"), "REQUEST")
+				return noise.ReplaceAllString(strings.ReplaceAll(a.Body, ident, "IDENT"), "REQUEST")
 			}
 			if hidden, absent := told(alphas), told(absentThings); hidden != absent {
 				s.Errorf("%s %s %s by beta's %s\nhidden: %s\nabsent: %s", tt.method, tt.path, tt.body, role, hidden, absent)

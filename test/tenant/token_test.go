@@ -44,8 +44,8 @@ func TestTokensByTheCommandLine(t *testing.T) {
 		{"root", "POST", "/salvor/v1/tokens", `{"name": "bob", "role": "reader"}`, 409}, {"root", "POST", "/salvor/v1/tokens", `{"name": "x", "role": "reader", "expires_in": -1}`, 400},
 		{"root", "POST", "/salvor/v1/tokens", `{"name": "x", "role": "reader", "digest": "d"}`, 400}, {"root", "DELETE", "/salvor/v1/tokens/nobody", "", 404},
 	} {
-		if a := s.ask(tt.as, tt.method, tt.path, tt.body); a.status != tt.want {
-			t.Errorf("%s %s %s by %s: %d, want %d: %s", tt.method, tt.path, tt.body, tt.as, a.status, tt.want, a.body)
+		if a := s.ask(tt.as, tt.method, tt.path, tt.body); a.Status != tt.want {
+			t.Errorf("%s %s %s by %s: %d, want %d: %s", tt.method, tt.path, tt.body, tt.as, a.Status, tt.want, a.Body)
 		}
 	}
 	var listed []map[string]any
@@ -61,10 +61,10 @@ func TestTokensByTheCommandLine(t *testing.T) {
 		return s.ask("root", "GET", "/salvor/v1/tokens/bob", "").field(t, "used_at") != "<nil>"
 	})
 	s.salvor("alpha-admin", "token", "revoke", "bob")
-	if a := s.ask("bob", "GET", "/v1/nodes", ""); a.status != 401 && a.status != 200 {
-		t.Error(a.status, a.body)
+	if a := s.ask("bob", "GET", "/v1/nodes", ""); a.Status != 401 && a.Status != 200 {
+		t.Error(a.Status, a.Body)
 	}
-	eventually(t, 20*time.Second, "bob's token is refused", func() bool { return s.ask("bob", "GET", "/v1/nodes", "").status == 401 })
+	eventually(t, 20*time.Second, "bob's token is refused", func() bool { return s.ask("bob", "GET", "/v1/nodes", "").Status == 401 })
 	s.nothingKept()
 }
 
@@ -107,11 +107,11 @@ func TestRevokedEverywhere(t *testing.T) {
 	status := func(i int, token string) int {
 		t.Helper()
 		a := must.Get(request(servers[i].URL, token, "GET", "/v1/nodes", ""))(t)
-		return a.status
+		return a.Status
 	}
 	login := s.ask("root", "POST", "/identity/v3/auth/tokens", `{"auth":{"identity":{"methods":["token"],"token":{"id":"`+s.tokens["ci"]+`"}}}}`)
-	if login.status != 201 || login.header.Get("X-Subject-Token") != s.tokens["ci"] {
-		t.Errorf("log in by a token: %d %s", login.status, login.body)
+	if login.Status != 201 || login.Header.Get("X-Subject-Token") != s.tokens["ci"] {
+		t.Errorf("log in by a token: %d %s", login.Status, login.Body)
 	}
 	for i := range servers {
 		if got := status(i, s.tokens["ci"]); got != 200 {
@@ -145,7 +145,7 @@ func TestPolicyFile(t *testing.T) {
 		t.Helper()
 		var out []string
 		for _, path := range paths {
-			out = append(out, fmt.Sprint(s.ask("alpha-member", "GET", path, "").status))
+			out = append(out, fmt.Sprint(s.ask("alpha-member", "GET", path, "").Status))
 		}
 		return strings.Join(out, " ")
 	}

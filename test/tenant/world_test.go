@@ -1,9 +1,9 @@
 package tenant
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"salvor/access"
+	"salvor/test/fixture"
 	"salvor/test/must"
 	"salvor/test/program"
 )
@@ -77,19 +78,12 @@ func (s *site) token(name, role, project string) {
 	s.tokens[name] = s.salvor("root", args...)
 }
 
-// answer is what a request was answered.
-type answer struct {
-	status int
-	header http.Header
-	body   string
-}
+type answer struct{ fixture.Answer }
 
 func (a answer) field(t testing.TB, names ...string) string {
 	t.Helper()
 	var v any
-	if err := json.Unmarshal([]byte(a.body), &v); err != nil {
-		t.Fatalf("%v: %s", err, a.body)
-	}
+	a.Decode(t, &v)
 	for _, name := range names {
 		o, _ := v.(map[string]any)
 		v = o[name]
@@ -106,36 +100,24 @@ func (s *site) ask(as, method, path, body string) answer {
 }
 
 func request(url, token, method, path, body string) (answer, error) {
-	r, err := http.NewRequest(method, url+path, strings.NewReader(body))
-	if err != nil {
-		return answer{}, err
-	}
-	for name, value := range map[string]string{
-		"X-Auth-Token": token, "Content-Type": "application/json", "X-OpenStack-Ironic-API-Version": "1.112", "X-OpenStack-Nova-API-Version": "2.87",
-	} {
-		r.Header.Set(name, value)
-	}
+	contentType := "application/json"
 	if strings.HasSuffix(path, "/file") {
-		r.Header.Set("Content-Type", "application/octet-stream")
+		contentType = "application/octet-stream"
 	}
 	if method == http.MethodPatch && strings.HasPrefix(path, "/image/") {
-		r.Header.Set("Content-Type", "application/openstack-images-v2.1-json-patch")
+		contentType = "application/openstack-images-v2.1-json-patch"
 	}
-	resp, err := client.Do(r)
-	if err != nil {
-		return answer{}, err
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(io.LimitReader(resp.Body, 4<<20))
-	return answer{resp.StatusCode, resp.Header, string(b)}, err
+	a, err := fixture.TrySend(context.Background(), client, method, url+path, body,
+		"X-Auth-Token", token, "Content-Type", contentType, "X-OpenStack-Ironic-API-Version", "1.112", "X-OpenStack-Nova-API-Version", "2.87")
+	return answer{a}, err
 }
 
 // made asks for something that must be made, and gives a field of it.
 func (s *site) made(as, method, path, body string, field ...string) string {
 	s.Helper()
 	a := s.ask(as, method, path, body)
-	if a.status/100 != 2 {
-		s.Fatalf("%s %s by %s: %d %s", method, path, as, a.status, a.body)
+	if a.Status/100 != 2 {
+		s.Fatalf("%s %s by %s: %d %s", method, path, as, a.Status, a.Body)
 	}
 	if len(field) == 0 {
 		return ""
@@ -185,14 +167,14 @@ func (s *site) number(as, name string) string {
 		}
 	}
 	a := s.ask(as, "GET", "/cyclades/compute/v2.0/servers", "")
-	if err := json.Unmarshal([]byte(a.body), &list); err != nil {
-		s.Fatal(err, a.body)
+	if err := json.Unmarshal([]byte(a.Body), &list); err != nil {
+		s.Fatal(err, a.Body)
 	}
 	for _, one := range list.Servers {
 		if one.Name == name {
 			return fmt.Sprint(one.ID)
 		}
 	}
-	s.Fatalf("no server %s: %s", name, a.body)
+	s.Fatalf("no server %s: %s", name, a.Body)
 	return ""
 }
