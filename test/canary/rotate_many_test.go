@@ -2,8 +2,8 @@ package canary
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -12,6 +12,7 @@ import (
 
 	"salvor/secret"
 	"salvor/store/storetest"
+	"salvor/test/fixture"
 	"salvor/test/must"
 	"salvor/test/program"
 	"salvor/wire/native"
@@ -40,22 +41,12 @@ func TestRotationOfTwoProcesses(t *testing.T) {
 		}
 	}
 	ask := func(s *program.Server, method, path, body string, out any) error {
-		req, err := http.NewRequestWithContext(t.Context(), method, s.URL+path, strings.NewReader(body))
-		if err != nil {
-			return err
-		}
-		req.Header.Set("Content-Type", "application/json")
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		b, err := io.ReadAll(resp.Body)
-		if err == nil && resp.StatusCode >= 300 {
-			err = fmt.Errorf("%s %s: %d %s", method, path, resp.StatusCode, b)
+		a, err := fixture.TrySend(t.Context(), http.DefaultClient, method, s.URL+path, body, "Content-Type", "application/json")
+		if err == nil && a.Status >= 300 {
+			err = errors.New(a.String())
 		}
 		if err == nil && out != nil {
-			err = json.Unmarshal(b, out)
+			err = json.Unmarshal([]byte(a.Body), out)
 		}
 		return err
 	}

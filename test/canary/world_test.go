@@ -21,6 +21,7 @@ import (
 	"salvor/secret"
 	"salvor/sim"
 	"salvor/store/storetest"
+	"salvor/test/fixture"
 	"salvor/test/must"
 	"salvor/test/program"
 )
@@ -165,33 +166,11 @@ func (w *world) startHost() {
 // send asks as a role and gives status and body. What the answer to a request may repeat of it is not looked at: its sender knows it.
 func (w *world) send(role, method, path string, body any) (int, []byte) {
 	w.Helper()
-	var text io.Reader
-	contentType := "application/json"
-	switch b := body.(type) {
-	case nil:
-	case []byte:
-		text, contentType = bytes.NewReader(b), "application/octet-stream"
-	default:
-		j := must.Get(json.Marshal(b))(w)
-		text = bytes.NewReader(j)
-	}
 	ctx, cancel := context.WithTimeout(w.ctx, patience)
 	defer cancel()
-	r := must.Get(http.NewRequestWithContext(ctx, method, w.server.URL+path, text))(w)
-	r.Header.Set("Content-Type", contentType)
-	r.Header.Set("X-Auth-Token", w.tokens[role])
-	r.Header.Set("X-OpenStack-Ironic-API-Version", "1.99")
-	r.Header.Set("OpenStack-API-Version", "compute 2.88")
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		w.Fatalf("%s %s: %v", method, path, err)
-	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
-	if err != nil {
-		w.Fatalf("%s %s: %v", method, path, err)
-	}
-	return resp.StatusCode, answer
+	a := must.Get(fixture.TrySend(ctx, http.DefaultClient, method, w.server.URL+path, body,
+		"X-Auth-Token", w.tokens[role], "X-OpenStack-Ironic-API-Version", "1.99", "OpenStack-API-Version", "compute 2.88"))(w)
+	return a.Status, []byte(a.Body)
 }
 
 // must asks as an administrator for what succeeds.

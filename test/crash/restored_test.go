@@ -3,7 +3,6 @@ package crash
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"salvor/client"
+	"salvor/test/fixture"
 	"salvor/test/must"
 	"salvor/test/program"
 	"salvor/wire/ironic"
@@ -132,13 +132,8 @@ func second(_ *client.Node, err error) error { return err }
 
 func (w *world) send(t *testing.T, method, path string) (status int, header http.Header, body string) {
 	t.Helper()
-	r := must.Get(http.NewRequestWithContext(t.Context(), method, w.server.URL+path, strings.NewReader("{}")))(t)
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("X-Openstack-Ironic-Api-Version", "1.82")
-	resp := must.Get(http.DefaultClient.Do(r))(t)
-	defer resp.Body.Close()
-	b := must.Get(io.ReadAll(resp.Body))(t)
-	return resp.StatusCode, resp.Header, string(b)
+	a := fixture.Send(t, method, w.server.URL+path, "{}", "Content-Type", "application/json", "X-Openstack-Ironic-Api-Version", "1.82")
+	return a.Status, a.Header, a.Body
 }
 
 // staysAsItIs looks for a while whether the machine is asked for anything but what reads. Without the hold it was within 20 ms.

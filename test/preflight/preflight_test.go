@@ -1,10 +1,8 @@
 package preflight
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -16,6 +14,7 @@ import (
 	"time"
 
 	"salvor/driver/drivertest"
+	"salvor/test/fixture"
 	"salvor/test/must"
 	"salvor/test/program"
 )
@@ -112,24 +111,9 @@ func (w *world) serveImages(rw http.ResponseWriter, r *http.Request) {
 // ask sends a request and gives the status, and the answer with what it says if it is an error.
 func (w *world) ask(t *testing.T, method, path string, body any) (int, object, string) {
 	t.Helper()
-	var text io.Reader = http.NoBody
-	if body != nil {
-		b := must.Get(json.Marshal(body))(t)
-		text = bytes.NewReader(b)
-	}
-	req := must.Get(http.NewRequestWithContext(t.Context(), method, w.URL+path, text))(t)
-	req.Header.Set("X-OpenStack-Ironic-API-Version", "1.108")
-	req.Header.Set("Content-Type", "application/json")
-	resp := must.Get(http.DefaultClient.Do(req))(t)
-	defer resp.Body.Close()
-	raw := must.Get(io.ReadAll(resp.Body))(t)
-	out := object{}
-	if len(raw) > 0 {
-		if err := json.Unmarshal(raw, &out); err != nil {
-			t.Fatalf("%s %s: %s", method, path, raw)
-		}
-	}
-	return resp.StatusCode, out, complaint(out)
+	a := fixture.Send(t, method, w.URL+path, body, "X-OpenStack-Ironic-API-Version", "1.108")
+	out := object(a.ObjectIfAny(t))
+	return a.Status, out, complaint(out)
 }
 
 // complaint is the sentence of an error, which the API may wrap in JSON once more.

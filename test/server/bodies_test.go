@@ -4,12 +4,12 @@ import (
 	"bytes"
 	_ "embed"
 	"encoding/json"
-	"io"
 	"net/http"
 	"regexp"
 	"strings"
 	"testing"
 
+	"salvor/test/fixture"
 	"salvor/test/must"
 	"salvor/test/program"
 )
@@ -34,17 +34,12 @@ func TestNoBodyOfAClientHasAnUnknownKey(t *testing.T) {
 	s := program.Serve(t, "")
 	send := func(method, path, version string, body []byte) (int, string) {
 		t.Helper()
-		r := must.Get(http.NewRequestWithContext(t.Context(), method, s.URL+path, bytes.NewReader(body)))(t)
-		r.Header.Set("Content-Type", "application/json")
+		kind := "application/json"
 		if method == http.MethodPatch && strings.HasPrefix(path, "/image/") {
-			r.Header.Set("Content-Type", "application/openstack-images-v2.1-json-patch")
+			kind = "application/openstack-images-v2.1-json-patch"
 		}
-		r.Header.Set("X-OpenStack-Ironic-API-Version", version)
-		r.Header.Set("OpenStack-API-Version", "compute "+version)
-		resp := must.Get(http.DefaultClient.Do(r))(t)
-		defer resp.Body.Close()
-		said := must.Get(io.ReadAll(resp.Body))(t)
-		return resp.StatusCode, string(said)
+		a := fixture.Send(t, method, s.URL+path, body, "Content-Type", kind, "X-OpenStack-Ironic-API-Version", version, "OpenStack-API-Version", "compute "+version)
+		return a.Status, a.Body
 	}
 	// What the commands are about. A server and a volume get ids of their own.
 	made := func(path, version, body string) string {
