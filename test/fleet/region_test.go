@@ -33,6 +33,7 @@ import (
 	"salvor/secret"
 	"salvor/store"
 	"salvor/store/storetest"
+	"salvor/test/fixture"
 	"salvor/test/must"
 	wire "salvor/wire/host"
 )
@@ -53,12 +54,6 @@ type vmHost struct {
 	client   *http.Client
 }
 
-type everybody struct{}
-
-func (everybody) Authenticate(*http.Request) (access.Principal, error) {
-	return access.Principal{User: "root", Role: access.Admin}, nil
-}
-
 // newRegion opens a store on SQLite as production does, and serves it. Its leases are written as they are there.
 func newRegion(tb testing.TB, hosts, servers int) *region {
 	tb.Helper()
@@ -67,21 +62,18 @@ func newRegion(tb testing.TB, hosts, servers int) *region {
 	s := must.Get(store.Open(tb.Context(), d.URL, d.Key, store.Options{Logger: log}))(tb)
 	r := &region{tb: tb, s: s, services: service.New(s, s, service.Options{}, time.Now)}
 	authority := must.Get(host.OpenAuthority(tb.Context(), s, time.Now))(tb)
-	line := must.Get(tls.Listen("tcp", "127.0.0.1:0", authority.TLS([]string{"127.0.0.1"})))(tb)
-	door := host.NewServer(host.New(host.Config{Hosts: r.services.Hosts, Leases: r.services.Leases, Orders: s, Jobs: s, Authority: authority, Log: log}), log)
 	var turns sync.WaitGroup
-	turns.Go(func() { _ = door.Serve(line) })
-	face := httptest.NewServer(nova.New(nova.Config{Services: r.services, Timeline: s, Auth: everybody{}, Log: log}))
-	r.door, r.nova = "https://"+line.Addr().String(), face.URL
+	face := httptest.NewServer(nova.New(nova.Config{Services: r.services, Timeline: s, Auth: fixture.FixedAuth{Principal: access.Principal{User: "root", Role: access.Admin}}, Log: log}))
+	r.nova = face.URL
 	leases, stop := context.WithCancel(context.Background())
 	turns.Go(func() { r.services.Leases.RunLeases(leases, func(err error) { tb.Errorf("leases: %v", err) }) })
 	tb.Cleanup(func() {
 		face.Close()
-		_ = door.Close()
 		stop()
 		turns.Wait()
 		_ = s.Close()
 	})
+	r.door = "https://" + fixture.ServeHosts(tb, authority, host.New(host.Config{Hosts: r.services.Hosts, Leases: r.services.Leases, Orders: s, Jobs: s, Authority: authority, Log: log}))
 	r.join(hosts)
 	r.fill(servers)
 	return r

@@ -3,12 +3,10 @@
 package stress
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -23,6 +21,7 @@ import (
 	"time"
 
 	"salvor/store/storetest"
+	"salvor/test/fixture"
 	"salvor/test/must"
 	"salvor/test/program"
 )
@@ -134,31 +133,16 @@ type object map[string]any
 
 // ask sends a request to a process and gives its answer; status 0 is no answer.
 func (w *world) ask(p *plane, method, path string, in, out any) (status int, request string, err error) {
-	body, err := json.Marshal(in)
+	a, err := fixture.TrySend(context.Background(), w.http, method, p.server.URL+path, in, "X-OpenStack-Ironic-API-Version", "1.80")
 	if err != nil {
 		return 0, "", err
 	}
-	r, err := http.NewRequest(method, p.server.URL+path, bytes.NewReader(body))
-	if err != nil {
-		return 0, "", err
-	}
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("X-OpenStack-Ironic-API-Version", "1.80")
-	resp, err := w.http.Do(r)
-	if err != nil {
-		return 0, "", err
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return 0, "", err
-	}
-	if resp.StatusCode >= 300 {
-		err = fmt.Errorf("%s %s answers %d: %.300s", method, path, resp.StatusCode, b)
+	if a.Status >= 300 {
+		err = fmt.Errorf("%s %s answers %d: %.300s", method, path, a.Status, a.Body)
 	} else if out != nil {
-		err = json.Unmarshal(b, out)
+		err = json.Unmarshal([]byte(a.Body), out)
 	}
-	return resp.StatusCode, resp.Header.Get("Openstack-Request-Id"), err
+	return a.Status, a.Header.Get("Openstack-Request-Id"), err
 }
 
 // enroll makes an active node with a secret.

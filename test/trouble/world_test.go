@@ -3,11 +3,10 @@
 package trouble
 
 import (
-	"bytes"
+	"context"
 	"database/sql"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -19,6 +18,7 @@ import (
 	"time"
 
 	"salvor/store/storetest"
+	"salvor/test/fixture"
 	"salvor/test/must"
 	"salvor/test/program"
 )
@@ -50,26 +50,11 @@ func newPlane(t testing.TB, server *program.Server) *plane {
 
 // ask sends a request; status 0 is no answer.
 func (p *plane) ask(method, path string, in any) (status int, text, request string) {
-	body, err := json.Marshal(in)
-	if err != nil {
-		p.Error(err)
-		return 0, "", ""
-	}
-	r, err := http.NewRequest(method, p.server.URL+path, bytes.NewReader(body))
-	if err != nil {
-		p.Error(err)
-		return 0, "", ""
-	}
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("X-OpenStack-Ironic-API-Version", "1.80")
-	client := &http.Client{Timeout: patience}
-	resp, err := client.Do(r)
-	if err != nil {
+	a, err := fixture.TrySend(context.Background(), &http.Client{Timeout: patience}, method, p.server.URL+path, in, "X-OpenStack-Ironic-API-Version", "1.80")
+	if a.Status == 0 {
 		return 0, err.Error(), ""
 	}
-	defer resp.Body.Close()
-	b, _ := io.ReadAll(resp.Body)
-	return resp.StatusCode, string(b), resp.Header.Get("Openstack-Request-Id")
+	return a.Status, a.Body, a.Header.Get("Openstack-Request-Id")
 }
 
 // enroll makes nodes in use whose machines take a while for each thing.
