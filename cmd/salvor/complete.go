@@ -54,6 +54,27 @@ func addCompletion(cmd *cobra.Command) {
 	}
 }
 
+// addCompletionScripts adds cobra's command that prints scripts for shells. An unknown shell is wrong usage.
+func addCompletionScripts(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() != "completion" {
+			continue
+		}
+		var shells []string
+		for _, shell := range cmd.Commands() {
+			shells = append(shells, shell.Name())
+		}
+		cmd.Args = cobra.ArbitraryArgs
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cmd.Help()
+			}
+			return checkAllowed(cmd, "shell", args[0], shells)
+		}
+	}
+}
+
 // namesFor asks the API for the names of records that begin with what is typed; nothing where it does not answer in time.
 func namesFor(cmd *cobra.Command, kinds []*resourceSpec, given []string, typed string) []string {
 	text := func(flag string) string { v, _ := cmd.Flags().GetString(flag); return v }

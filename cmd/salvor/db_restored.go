@@ -99,7 +99,7 @@ The command asks the running salvor serve as an administrator. With --database i
 	}
 	b := cmd.Flags()
 	b.BoolVar(&f.release, "release", false, "carry out the choices and end the hold")
-	b.StringVar(&f.rest, "rest", "", "with --release: continue, end or drop the jobs that have no choice")
+	addEnumFlag(cmd, &f.rest, "rest", "", "with --release: continue, end or drop the jobs that have no choice", "continue", "end", "drop")
 	b.BoolVar(&f.unread, "unread", false, "with --release: do not wait until all machines are read")
 	b.BoolVar(&f.dryRun, "dry-run", false, "with --release or --witness-lost: show what would be done, and do nothing")
 	b.BoolVar(&f.readAgain, "read-again", false, "have conductors read all machines again")

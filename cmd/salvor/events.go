@@ -56,7 +56,7 @@ Without IDENT it prints the events of all, by UUID, to users who may see them. -
 	cmd.Flags().BoolVar(&f.follow, "follow", false, "go on as things happen")
 	cmd.Flags().IntVar(&f.last, "last", 20, "begin with the newest N")
 	cmd.Flags().StringVar(&f.after, "after", "", "begin after this cursor, of an event in JSON; \"now\": only new events")
-	cmd.Flags().StringVar(&f.eventType, "type", "", "only events of this type: "+strings.Join(eventTypes, ", "))
+	addEnumFlag(cmd, &f.eventType, "type", "", "only events of this type: "+strings.Join(eventTypes, ", "), eventTypes...)
 	return cmd
 }
 
@@ -81,9 +81,6 @@ func (f *eventFlags) query(c *clientCall) (url.Values, error) {
 		q.Add("subject", kind+":"+ident)
 	}
 	if f.eventType != "" {
-		if err := checkAllowed(c.Command, "--type", f.eventType, eventTypes); err != nil {
-			return nil, err
-		}
 		q.Set("type", f.eventType)
 	}
 	switch {

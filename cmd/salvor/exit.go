@@ -1,9 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -62,6 +62,11 @@ func usageErrorf(cmd *cobra.Command, format string, args ...any) error {
 // sees to that). A group of commands gets an answer to a word that it does not know.
 func markUsageErrors(cmd *cobra.Command) *cobra.Command {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		var invalid *pflag.InvalidValueError
+		var why notAllowedError
+		if errors.As(err, &invalid) && errors.As(err, &why) {
+			err = refusedWord("--"+invalid.GetFlag().Name, invalid.GetValue(), why)
+		}
 		return usageErrorf(cmd, "%w%s", err, similarFlags(cmd, err))
 	})
 	cmd.SuggestionsMinimumDistance = 2
@@ -75,6 +80,7 @@ func markUsageErrors(cmd *cobra.Command) *cobra.Command {
 	}
 	switch run := cmd.RunE; {
 	case run != nil:
+		cmd.PreRunE = checkGivenFlags
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
 			err := run(cmd, args)
 			return withStatus(statusOf(err), err)
@@ -86,6 +92,14 @@ func markUsageErrors(cmd *cobra.Command) *cobra.Command {
 		markUsageErrors(c)
 	}
 	return cmd
+}
+
+// checkGivenFlags refuses a command whose flags are too few, or contradict each other. cobra does so too, without naming the help.
+func checkGivenFlags(cmd *cobra.Command, _ []string) error {
+	if err := cmp.Or(cmd.ValidateRequiredFlags(), cmd.ValidateFlagGroups()); err != nil {
+		return usageErrorf(cmd, "%w", err)
+	}
+	return nil
 }
 
 // unknownWord is what a group of commands does by itself.
@@ -136,12 +150,4 @@ func statusOf(err error) int {
 		return e.status
 	}
 	return statusFailed
-}
-
-// checkAllowed refuses a value that is none of those allowed. what is the flag, as it is written.
-func checkAllowed(cmd *cobra.Command, what, value string, allowed []string) error {
-	if slices.Contains(allowed, value) {
-		return nil
-	}
-	return usageErrorf(cmd, "%s %q: want one of %s", what, value, strings.Join(allowed, ", "))
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,11 +24,14 @@ var hostGroupResource = resourceSpec{
 var hostGroupFields = []resourceField{
 	{flag: "healing", form: switchForm, usage: "fence and evacuate a dead host of the group without a request (off: --healing=false)"},
 	{flag: "self-fence", form: switchForm, usage: "its hosts end their guests by themselves when their lease lapses (off: --self-fence=false)"},
-	{flag: "reimage", usage: "whether servers whose disk died with their host are made anew, their data lost: ask (only the servers that you name), never or always"},
+	{flag: "reimage", allowed: []string{"ask", "never", "always"}, usage: "whether servers whose disk died with their host are made anew, their data lost: ask (only the servers that you name), never or always"},
 	{flag: "max-hosts", form: numberForm, usage: "how many of its hosts salvor heals in ten minutes"},
 	{flag: "max-share", form: numberForm, usage: "if this percentage of its hosts or more, two at least, are silent, salvor takes the control plane to be cut off"},
 	{flag: "parallel", form: numberForm, usage: "how many servers of a host salvor moves at a time"},
 }
+
+// evidenceKinds are the kinds of evidence that a fence can rest on.
+var evidenceKinds = []string{"power", "storage", "self-fence", "acknowledgement", "attestation"}
 
 func newHostGroupCommand(e *apiEndpoint) *cobra.Command {
 	cmd := hostGroupResource.command(e, "Manage groups of hosts: healing, evidence and re-imaging")
@@ -50,6 +54,11 @@ func newHostGroupSet(e *apiEndpoint) *cobra.Command {
 			}
 			if c.Flags().Changed("require") {
 				words, _ := c.Flags().GetStringSlice("require")
+				for _, word := range words {
+					if err := checkAllowed(c.Command, "--require", word, evidenceKinds); err != nil {
+						return err
+					}
+				}
 				wish["require"] = words
 			}
 			id, err := hostGroupResource.find(c, c.args[0])
@@ -71,7 +80,7 @@ func newHostGroupSet(e *apiEndpoint) *cobra.Command {
 	for _, f := range hostGroupFields {
 		f.define(cmd)
 	}
-	cmd.Flags().StringSlice("require", nil, "evidence that every fence must rest on: power, storage, self-fence, acknowledgement, attestation; empty: any one")
+	cmd.Flags().StringSlice("require", nil, "evidence that every fence must rest on: "+strings.Join(evidenceKinds, ", ")+"; empty: any one")
 	return cmd
 }
 

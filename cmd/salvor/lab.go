@@ -44,12 +44,12 @@ func newLabUpCommand(spec *lab.Spec) *cobra.Command {
 	f.IntVar(&spec.Machines, "machines", 1, "number of machines; 0 is right with --hosts")
 	f.IntVar(&spec.Hosts, "hosts", 0, "number of VM hosts, each a libvirt daemon in namespaces of its own behind a Redfish BMC (root only)")
 	f.BoolVar(&spec.NoDiskLocks, "no-disk-locks", false, "the hosts' QEMUs take no locks on files: nothing else protects a shared disk")
-	f.StringVar((*string)(&spec.BMC), "bmc", string(lab.Redfish), "protocol of the BMCs: redfish or ipmi")
-	f.StringVar((*string)(&spec.Firmware), "firmware", string(lab.BIOS), "bios or uefi")
+	addEnumFlag(cmd, &spec.BMC, "bmc", lab.Redfish, "protocol of the BMCs: redfish or ipmi", lab.Redfish, lab.IPMI)
+	addEnumFlag(cmd, &spec.Firmware, "firmware", lab.BIOS, "bios or uefi", lab.BIOS, lab.UEFI)
 	f.BoolVar(&spec.Initiator, "initiator", false, "give the machines an adapter that boots from iSCSI by itself (redfish only)")
 	f.IntVar(&spec.Memory, "memory", 512, "memory of each machine in MiB")
-	f.StringVar((*string)(&spec.Disk), "disk", string(lab.TenantDisk), "tenant (a small system with a forgotten password) or blank")
-	f.StringVar(&spec.Accel, "accel", "tcg", "QEMU accelerator: tcg or kvm")
+	addEnumFlag(cmd, &spec.Disk, "disk", lab.TenantDisk, "tenant (a small system with a forgotten password) or blank", lab.TenantDisk, lab.BlankDisk)
+	addEnumFlag(cmd, &spec.Accel, "accel", "tcg", "QEMU accelerator: tcg or kvm", "tcg", "kvm")
 	return cmd
 }
 

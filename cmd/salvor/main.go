@@ -41,6 +41,7 @@ func newRootCommand() *cobra.Command {
 	withHostAgent(root)
 	addQuestions(root)
 	addCompletion(root)
+	addCompletionScripts(root)
 	return markUsageErrors(root)
 }
 

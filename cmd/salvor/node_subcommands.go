@@ -295,7 +295,7 @@ func newPassthruCall(e *apiEndpoint, at client.Collection, ident string) *cobra.
 			return err
 		}),
 	}
-	cmd.Flags().StringVar(&method, "http-method", http.MethodPost, "GET, POST, PUT, PATCH or DELETE")
+	addEnumFlag(cmd, &method, "http-method", http.MethodPost, "GET, POST, PUT, PATCH or DELETE", http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete)
 	cmd.Flags().StringArrayVar(&args, "arg", nil, "KEY=VALUE; may be repeated")
 	return cmd
 }

@@ -58,10 +58,10 @@ Progress goes to standard error. At the end the command prints the path of the m
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.Out, "out", "", "folder for the products (required)")
-	flags.StringVar((*string)(&o.Profile), "profile", string(ramdisk.Minimal), "minimal, or full with repair tools")
-	flags.StringVar((*string)(&o.Kernel), "kernel", "", "kernel flavour: cloud-amd64 for virtual machines, amd64 for hardware (default by profile)")
+	addEnumFlag(cmd, &o.Profile, "profile", ramdisk.Minimal, "minimal, or full with repair tools", ramdisk.Minimal, ramdisk.Full)
+	addEnumFlag(cmd, &o.Kernel, "kernel", "", "kernel flavour: cloud-amd64 for virtual machines, amd64 for hardware (default by profile)", ramdisk.Cloud, ramdisk.Generic)
 	flags.StringVar(&o.Agent, "agent", "", "static salvor-agent (default: beside this program)")
-	flags.StringVar((*string)(&o.Compression), "compression", "", "of the initramfs: lz4, zstd, gzip or none (default by profile)")
+	addEnumFlag(cmd, &o.Compression, "compression", "", "of the initramfs: lz4, zstd, gzip or none (default by profile)", ramdisk.LZ4, ramdisk.Zstd, ramdisk.Gzip, ramdisk.Plain)
 	flags.StringVar(&o.Cache, "cache", "", "folder for downloaded packages (default: in the user's cache)")
 	if err := cmd.MarkFlagRequired("out"); err != nil {
 		panic(err)

@@ -76,6 +76,10 @@ func (f resourceField) define(cmd *cobra.Command) {
 	case documentForm:
 		flags.String(f.flag, "", f.usage+": JSON, a file, or - for standard input")
 	default:
+		if f.allowed != nil {
+			addEnumFlag(cmd, nil, f.flag, "", f.usage, f.allowed...)
+			return
+		}
 		flags.String(f.flag, "", f.usage)
 	}
 }
@@ -143,9 +147,6 @@ func (f resourceField) parse(c *clientCall, text string) (any, error) {
 			return nil, err
 		}
 		return n.UUID, nil
-	}
-	if f.allowed != nil {
-		return text, checkAllowed(c.Command, "--"+f.flag, text, f.allowed)
 	}
 	return text, nil
 }

@@ -370,6 +370,6 @@ func newServerSet(e *apiEndpoint) *cobra.Command {
 	cmd.Flags().String("name", "", "the new name")
 	cmd.Flags().String("description", "", "the new description")
 	cmd.Flags().StringArray("property", nil, "KEY=VALUE; may be repeated")
-	cmd.Flags().String("state", "", "for administrators: correct a wrong state to active or error")
+	addEnumFlag(cmd, nil, "state", "", "for administrators: correct a wrong state to active or error", "active", "error")
 	return cmd
 }

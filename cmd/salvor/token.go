@@ -93,7 +93,7 @@ way. --local works whether salvor serve runs or not.`,
 	}
 	o.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&w.role, "role", "", "admin, member or reader")
+	addEnumFlag(cmd, &w.role, "role", "", "admin, member or reader", string(access.Admin), string(access.Member), string(access.Reader))
 	f.StringVar(&w.project, "project", "", "the project that it is for, by name or id; without one it is for the whole system")
 	f.StringVar(&w.expires, "expires-in", "90d", "how long it lasts, as 12h, 90d or seconds; 0: until you revoke it")
 	f.BoolVar(&w.local, "local", false, "create it with the key and the database of a control plane on this machine")

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// enumFlag is the value of a flag that takes one word of a closed set. The default may be a word that is not in the set, such as none.
+type enumFlag[T ~string] struct {
+	word    *T
+	initial T
+	allowed []T
+}
+
+func (f *enumFlag[T]) String() string { return string(*f.word) }
+
+// Type is string, so that pflag's GetString reads the flag.
+func (f *enumFlag[T]) Type() string { return "string" }
+
+func (f *enumFlag[T]) Set(typed string) error {
+	if T(typed) != f.initial && !slices.Contains(f.allowed, T(typed)) {
+		return notAllowedError(f.words())
+	}
+	*f.word = T(typed)
+	return nil
+}
+
+func (f *enumFlag[T]) words() []string {
+	out := make([]string, len(f.allowed))
+	for i, word := range f.allowed {
+		out[i] = string(word)
+	}
+	return out
+}
+
+// notAllowedError is why a word is refused: it is none of these.
+type notAllowedError []string
+
+func (e notAllowedError) Error() string { return "want one of " + strings.Join(e, ", ") }
+
+// addEnumFlag defines a flag that takes one of the allowed words, and completes them. word gets the value; nil: GetString alone reads it.
+func addEnumFlag[T ~string](cmd *cobra.Command, word *T, name string, initial T, usage string, allowed ...T) {
+	if word == nil {
+		word = new(T)
+	}
+	*word = initial
+	f := &enumFlag[T]{word, initial, allowed}
+	cmd.Flags().Var(f, name, usage)
+	completeFlag(cmd, name, f.words)
+}
+
+// checkAllowed refuses a value that is none of those allowed. what is the flag or the argument, as it is written.
+func checkAllowed(cmd *cobra.Command, what, value string, allowed []string) error {
+	if slices.Contains(allowed, value) {
+		return nil
+	}
+	return usageErrorf(cmd, "%w", refusedWord(what, value, notAllowedError(allowed)))
+}
+
+func refusedWord(what, value string, why notAllowedError) error {
+	return fmt.Errorf("%s %q: %w", what, value, why)
+}
