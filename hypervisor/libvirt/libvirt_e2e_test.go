@@ -24,6 +24,7 @@ import (
 	"salvor/problem"
 	"salvor/rescue"
 	"salvor/secret"
+	"salvor/test/machine"
 	"salvor/test/must"
 )
 
@@ -41,28 +42,10 @@ type e2eWorld struct {
 
 func newYard(t *testing.T) *e2eWorld {
 	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir, err := os.MkdirTemp("", "salvor-libvirt-*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	start := time.Now()
-	l, err := lab.Up(t.Context(), lab.Spec{Hosts: 1, Program: []string{exe}, Leashed: true, StateDir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Down(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Logf("a host is up: %.1f s", time.Since(start).Seconds())
-	y := &e2eWorld{lab: l, dir: dir}
-	if y.host, err = l.Host(t.Context(), "h1"); err != nil {
+	w := machine.Up(t, lab.Spec{Hosts: 1})
+	y, dir := &e2eWorld{lab: w.Lab, dir: w.Dir}, w.Dir
+	var err error
+	if y.host, err = w.Lab.Host(t.Context(), "h1"); err != nil {
 		t.Fatal(err)
 	}
 	if y.tenant, err = lab.MakeImage(t.Context(), dir, filepath.Join(dir, "tenant.img")); err != nil {

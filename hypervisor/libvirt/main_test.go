@@ -1,16 +1,10 @@
 package libvirt
 
 import (
-	"os"
 	"testing"
 
-	"salvor/lab"
+	"salvor/test/machine"
 )
 
 // TestMain lets the test program be the parts of a lab too.
-func TestMain(m *testing.M) {
-	if status, handled := lab.Hidden(os.Args[1:]); handled {
-		os.Exit(status)
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { machine.Main(m) }

@@ -3,7 +3,6 @@
 package libvirt
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -20,6 +19,7 @@ import (
 	"salvor/hypervisor/hypervisortest"
 	"salvor/lab"
 	"salvor/rescue"
+	"salvor/test/machine"
 	"salvor/test/must"
 )
 
@@ -46,27 +46,11 @@ type pier struct {
 
 func newPier(t *testing.T) *pier {
 	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir, err := os.MkdirTemp("", "salvor-pier-*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	l, err := lab.Up(t.Context(), lab.Spec{Hosts: 2, Program: []string{exe}, Leashed: true, StateDir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Down(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
-	p := &pier{lab: l, dir: dir}
+	w := machine.Up(t, lab.Spec{Hosts: 2})
+	p, dir := &pier{lab: w.Lab, dir: w.Dir}, w.Dir
+	var err error
 	for i, name := range []string{"h1", "h2"} {
-		if p.at[i], err = l.Host(t.Context(), name); err != nil {
+		if p.at[i], err = w.Lab.Host(t.Context(), name); err != nil {
 			t.Fatal(err)
 		}
 		nvram := filepath.Join(dir, "nvram-"+name)

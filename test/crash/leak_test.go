@@ -20,27 +20,27 @@ const search = `read -r secret; find / -xdev -type f -exec grep -lF -e "$secret"
 // leaksNothing proves what is left of a rescue: no agent, no open door but ssh, no valid
 // token, and no secret in the ramdisk, the store, the log or any answer.
 func (x *round) leaksNothing() {
-	x.t.Helper()
+	x.Helper()
 	shell := func(stdin, command string) string {
-		x.t.Helper()
-		out, err := x.ssh(stdin, command)
+		x.Helper()
+		out, err := x.shell(stdin, command)
 		if err != nil {
-			x.t.Fatalf("%s: %v", command, err)
+			x.Fatalf("%s: %v", command, err)
 		}
 		return out
 	}
-	if out, err := x.inside("", "timeout", "2", "bash", "-c", "exec 3<>/dev/tcp/"+x.machine.TenantAddress+"/9999"); err == nil {
-		x.t.Errorf("the agent's port is open on the tenant network: %s", out)
+	if out, err := x.Inside("", "timeout", "2", "bash", "-c", "exec 3<>/dev/tcp/"+x.Machine.TenantAddress+"/9999"); err == nil {
+		x.Errorf("the agent's port is open on the tenant network: %s", out)
 	}
 	found := tokenParameter.FindStringSubmatch(shell("", "cat /proc/cmdline"))
 	if found == nil {
-		x.t.Fatal("the kernel command line carries no token: what would the others prove")
+		x.Fatal("the kernel command line carries no token: what would the others prove")
 	}
 	token := found[1]
 	x.refused(token)
 
 	if out := shell("", "ps"); !strings.Contains(out, "dropbear") || strings.Contains(out, "salvor-agent") {
-		x.t.Errorf("processes of the rescued machine:\n%s", out)
+		x.Errorf("processes of the rescued machine:\n%s", out)
 	}
 	var hash string
 	for line := range strings.Lines(shell("", "cat /etc/shadow")) {
@@ -49,77 +49,77 @@ func (x *round) leaksNothing() {
 		}
 	}
 	if ok, err := opens(x.password, hash); !ok || err != nil {
-		x.t.Fatalf("/etc/shadow holds no hash of the rescue password: %v", err)
+		x.Fatalf("/etc/shadow holds no hash of the rescue password: %v", err)
 	}
 	// The secret comes by standard input: no command line may hold it either.
 	files := func(secret string) []string {
 		return strings.Fields(shell(secret+"\n", search))
 	}
 	if at := files(hash); !slices.Equal(at, []string{"/etc/shadow"}) {
-		x.t.Errorf("the hash is in %q, want /etc/shadow only", at)
+		x.Errorf("the hash is in %q, want /etc/shadow only", at)
 	}
-	for name, secret := range map[string]string{"password": x.password, "token": token, "BMC password": x.machine.Password} {
+	for name, secret := range map[string]string{"password": x.password, "token": token, "BMC password": x.Machine.Password} {
 		if at := files(secret); len(at) > 0 {
-			x.t.Errorf("the %s is in the ramdisk's files: %q", name, at)
+			x.Errorf("the %s is in the ramdisk's files: %q", name, at)
 		}
 	}
-	x.storeHides(x.password, hash, token, x.machine.Password)
-	x.answersHide(x.password, hash, token, x.machine.Password)
+	x.storeHides(x.password, hash, token, x.Machine.Password)
+	x.answersHide(x.password, hash, token, x.Machine.Password)
 }
 
 // refused proves that a token opens no door any more.
 func (x *round) refused(token string) {
-	x.t.Helper()
-	body := `{"callback_url": "https://` + x.machine.TenantAddress + `:9999", "agent_version": "salvor-agent/0", "agent_token": "` + token + `"}`
-	for _, base := range []string{x.server.URL, "http://10.79.0.1:6386"} {
-		status, err := x.inside(body, "curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", "-H", "X-OpenStack-Ironic-API-Version: 1.68",
+	x.Helper()
+	body := `{"callback_url": "https://` + x.Machine.TenantAddress + `:9999", "agent_version": "salvor-agent/0", "agent_token": "` + token + `"}`
+	for _, base := range []string{x.Server.URL, "http://10.79.0.1:6386"} {
+		status, err := x.Inside(body, "curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", "-H", "X-OpenStack-Ironic-API-Version: 1.68",
 			"-H", "Content-Type: application/json", "--data-binary", "@-", base+"/v1/heartbeat/"+x.id)
 		if err != nil || !strings.HasPrefix(status, "4") {
-			x.t.Errorf("a heartbeat with the old token at %s: %s %v", base, status, err)
+			x.Errorf("a heartbeat with the old token at %s: %s %v", base, status, err)
 		}
-		status, err = x.inside("", "curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", "-H", "X-OpenStack-Ironic-API-Version: 1.68",
-			base+"/v1/lookup?addresses="+x.machine.MAC)
+		status, err = x.Inside("", "curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", "-H", "X-OpenStack-Ironic-API-Version: 1.68",
+			base+"/v1/lookup?addresses="+x.Machine.MAC)
 		if err != nil || status != "404" {
-			x.t.Errorf("a lookup after the rescue at %s: %s %v", base, status, err)
+			x.Errorf("a lookup after the rescue at %s: %s %v", base, status, err)
 		}
 	}
 }
 
 // storeHides proves that secrets are in no file of the server and in no line of its log.
 func (x *round) storeHides(secrets ...string) {
-	x.t.Helper()
-	places := map[string]string{"the log": x.server.Log()}
-	files := must.Get(filepath.Glob(filepath.Join(x.server.State, "*")))(x.t)
+	x.Helper()
+	places := map[string]string{"the log": x.Server.Log()}
+	files := must.Get(filepath.Glob(filepath.Join(x.Server.State, "*")))(x)
 	for _, file := range files {
 		if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
 			continue
 		}
-		text := must.Get(os.ReadFile(file))(x.t)
+		text := must.Get(os.ReadFile(file))(x)
 		places[file] = string(text)
 	}
-	if len(places[filepath.Join(x.server.State, "salvor.db-wal")]) == 0 {
-		x.t.Error("the write-ahead log was not looked at")
+	if len(places[filepath.Join(x.Server.State, "salvor.db-wal")]) == 0 {
+		x.Error("the write-ahead log was not looked at")
 	}
 	x.hidden(places, secrets)
 }
 
 // answersHide proves it of what the API says.
 func (x *round) answersHide(secrets ...string) {
-	x.t.Helper()
+	x.Helper()
 	places := map[string]string{}
 	for _, path := range []string{"/v1/nodes/detail", "/v1/nodes/m1", "/v1/nodes/m1/states", "/v1/nodes/m1/history?detail=true", "/v1/nodes/m1/validate", "/v1/ports/detail"} {
-		places[path] = x.get(path)
+		places[path] = x.API("GET", path, nil)
 	}
-	places["salvor node show"] = x.cli("node", "show", "m1", "-f", "json")
+	places["salvor node show"] = x.CLI("node", "show", "m1", "-f", "json")
 	x.hidden(places, secrets)
 }
 
 func (x *round) hidden(places map[string]string, secrets []string) {
-	x.t.Helper()
+	x.Helper()
 	for place, text := range places {
 		for i, secret := range secrets {
 			if strings.Contains(text, secret) {
-				x.t.Errorf("secret %d of %d is in %s", i+1, len(secrets), place)
+				x.Errorf("secret %d of %d is in %s", i+1, len(secrets), place)
 			}
 		}
 	}

@@ -71,8 +71,8 @@ func TestRounds(t *testing.T) {
 		web, vol, data, root := fmt.Sprint("web", i), fmt.Sprint("vol", i), fmt.Sprint("data", i), fmt.Sprint("root", i)
 		w.group()
 		w.create(web, "--image", "system")
-		path := makeVolume(t, filepath.Join(w.dir, data+".img"))
-		w.cli("server", "add", "volume", web, w.volume(data, path))
+		path := makeVolume(t, filepath.Join(w.Dir, data+".img"))
+		w.CLI("server", "add", "volume", web, w.volume(data, path))
 		w.disks[data] = path
 		w.play(chance, web, rounds, times)
 		w.skippedFence(chance, web)
@@ -88,9 +88,9 @@ func TestRounds(t *testing.T) {
 // group has every fence rest on this evidence; none: on any.
 func (w *world) group(require ...string) {
 	w.Helper()
-	w.cli("host", "group", "set", "rounds", "--require", strings.Join(require, ","))
+	w.CLI("host", "group", "set", "rounds", "--require", strings.Join(require, ","))
 	for _, h := range w.status().Hosts {
-		w.cli("host", "set", h.Name, "--group", "rounds")
+		w.CLI("host", "set", h.Name, "--group", "rounds")
 	}
 }
 
@@ -144,7 +144,7 @@ func (s *scene) settled() {
 		if h.Name == at {
 			want = 1
 		}
-		s.await(fmt.Sprintf("%d guests on %s", want, h.Name), func() bool { return s.guests(h.Name) == want })
+		s.Await(fmt.Sprintf("%d guests on %s", want, h.Name), func() bool { return s.guests(h.Name) == want })
 	}
 	must.OK(s, s.sound())
 }
@@ -152,18 +152,18 @@ func (s *scene) settled() {
 // restore mends a host and takes it back.
 func (w *world) restore(name string) {
 	w.Helper()
-	w.lay(w.lab.Fault(w.Context(), name, "none"))
+	w.lay(w.Lab.Fault(w.Context(), name, "none"))
 	h := w.host(name)
 	if h.Frozen {
 		w.do(name, lab.HostThaw)
 	}
 	w.do(name, lab.HostPlug)
-	if shown := w.show("host", name); shown["fenced"] != nil || shown["state"] != "up" {
-		w.cli("host", "restore", name)
+	if shown := w.Show("host", name); shown["fenced"] != nil || shown["state"] != "up" {
+		w.CLI("host", "restore", name)
 	}
 	w.do(name, lab.HostOn)
-	w.await(name+" serves again", func() bool {
-		shown := w.show("host", name)
+	w.Await(name+" serves again", func() bool {
+		shown := w.Show("host", name)
 		return shown["state"] == "up" && shown["fenced"] == nil
 	})
 }
@@ -177,7 +177,7 @@ func (w *world) lay(err error) {
 
 func (w *world) do(name string, verb lab.HostVerb) {
 	w.Helper()
-	w.lay(w.lab.HostDo(w.Context(), name, verb))
+	w.lay(w.Lab.HostDo(w.Context(), name, verb))
 }
 
 // harm does something to the source.
@@ -190,27 +190,27 @@ func (s *scene) harm(verb lab.HostVerb) {
 // fault changes what the source's BMC does.
 func (s *scene) fault(fault string) {
 	s.Helper()
-	s.lay(s.lab.Fault(s.Context(), s.source, fault))
+	s.lay(s.Lab.Fault(s.Context(), s.source, fault))
 }
 
 // lapsed waits until the control plane shows the source as down.
 func (s *scene) lapsed() {
 	s.Helper()
-	s.await(s.source+" is shown as down", func() bool { return s.hostIs(s.source, "down") })
+	s.Await(s.source+" is shown as down", func() bool { return s.hostIs(s.source, "down") })
 }
 
 // recover fences a host and moves its server, and proves that it writes from elsewhere.
 func (s *scene) recover(host string, more ...string) {
 	s.Helper()
-	s.cli(append([]string{"fence", host, "--wait"}, more...)...)
-	s.cli("evacuate", "run", host, "--wait")
+	s.CLI(append([]string{"fence", host, "--wait"}, more...)...)
+	s.CLI("evacuate", "run", host, "--wait")
 	s.moved(host)
 }
 
 // moved waits for a later boot of the server, on another host.
 func (s *scene) moved(from string) {
 	s.Helper()
-	s.await("a later boot writes", func() bool {
+	s.Await("a later boot writes", func() bool {
 		for name := range s.disks {
 			if e, _ := s.last(name); e.Boot == s.before.Boot {
 				return false
@@ -228,7 +228,7 @@ func (s *scene) moved(from string) {
 func (s *scene) blocked(want string) {
 	s.Helper()
 	start := time.Now()
-	out, err := s.try("fence", s.source, "--wait")
+	out, err := s.TryCLI("", "fence", s.source, "--wait")
 	if err == nil {
 		s.Fatalf("the fence has a receipt: %s", out)
 	}
@@ -236,7 +236,7 @@ func (s *scene) blocked(want string) {
 		s.Errorf("after %s: %v, want %q", took, err, want)
 	}
 	s.Logf("blocked after %.1f s: %v", time.Since(start).Seconds(), err)
-	if out, err := s.try("evacuate", "run", s.source, "--wait"); err == nil || !strings.Contains(err.Error()+out, "salvor fence "+s.source) {
+	if out, err := s.TryCLI("", "evacuate", "run", s.source, "--wait"); err == nil || !strings.Contains(err.Error()+out, "salvor fence "+s.source) {
 		s.Errorf("a run without a receipt: %v %s", err, out)
 	}
 }
@@ -256,7 +256,7 @@ func hostFrozen(s *scene) {
 }
 
 func libvirtKilled(s *scene) {
-	s.lay(s.lab.KillLibvirt(s.Context(), s.source, true))
+	s.lay(s.Lab.KillLibvirt(s.Context(), s.source, true))
 	s.harmed = time.Now()
 	s.recover(s.source)
 }
@@ -282,8 +282,8 @@ func bmcLies(s *scene) {
 // cycledInMidMove has the old host come back while its server is on the way.
 func cycledInMidMove(s *scene) {
 	s.harm(lab.HostCut)
-	s.cli("fence", s.source, "--wait")
-	s.cli("evacuate", "run", s.source)
+	s.CLI("fence", s.source, "--wait")
+	s.CLI("evacuate", "run", s.source)
 	time.Sleep(time.Duration(s.chance.Int64N(int64(2 * time.Second)))) // the time is the test
 	s.do(s.source, lab.HostPlug)
 	s.do(s.source, lab.HostOn)
@@ -293,19 +293,19 @@ func cycledInMidMove(s *scene) {
 // destinationKilled cuts the power of the new host too, at any time of the move.
 func destinationKilled(s *scene) {
 	s.harm(lab.HostCut)
-	s.cli("fence", s.source, "--wait")
-	s.cli("evacuate", "run", s.source)
-	s.await("a destination", func() bool { return s.hostOf(s.server) != s.source })
+	s.CLI("fence", s.source, "--wait")
+	s.CLI("evacuate", "run", s.source)
+	s.Await("a destination", func() bool { return s.hostOf(s.server) != s.source })
 	second := s.hostOf(s.server)
 	time.Sleep(time.Duration(s.chance.Int64N(int64(4 * time.Second)))) // the time is the test
 	s.do(second, lab.HostOff)
-	s.cli("fence", second, "--wait")
-	s.await("recovery by a third host", func() bool {
+	s.CLI("fence", second, "--wait")
+	s.Await("recovery by a third host", func() bool {
 		at := s.hostOf(s.server)
 		if at != s.source && at != second {
 			return true
 		}
-		_, _ = s.try("evacuate", "run", at, "--wait=20")
+		_, _ = s.TryCLI("", "evacuate", "run", at, "--wait=20")
 		return false
 	})
 	s.moved(s.source)
@@ -318,7 +318,7 @@ func frozenThenThawed(s *scene) {
 	s.lapsed()
 	s.recover(s.source)
 	s.do(s.source, lab.HostThaw)
-	s.await("the old host's guest is gone", func() bool { return s.guests(s.source) == 0 })
+	s.Await("the old host's guest is gone", func() bool { return s.guests(s.source) == 0 })
 }
 
 // liedAboutAndRevoked has a BMC that takes the order, says off and does nothing, on a host that nobody hears: its server runs on there.
@@ -328,7 +328,7 @@ func liedAboutAndRevoked(s *scene) {
 	s.harm(lab.HostCut)
 	s.recover(s.source)
 	s.do(s.source, lab.HostPlug)
-	s.await("the old host's guest is gone", func() bool { return s.guests(s.source) == 0 })
+	s.Await("the old host's guest is gone", func() bool { return s.guests(s.source) == 0 })
 }
 
 // skippedFence proves that the journal tells: a false word, of a BMC or of a person, stands for a control plane without fences, and

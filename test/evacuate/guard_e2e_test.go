@@ -17,6 +17,7 @@ import (
 	"salvor/hypervisor"
 	"salvor/hypervisor/libvirt"
 	"salvor/lab"
+	"salvor/test/machine"
 	"salvor/test/must"
 	"salvor/test/program"
 )
@@ -57,7 +58,7 @@ func TestSecondGuard(t *testing.T) {
 func (w *world) agentOf(stateDir string) []string {
 	w.Helper()
 	token := stateDir + ".token"
-	must.OK(w, os.WriteFile(token, []byte(w.cli("host", "token", "create", "-f", "value", "-c", "token")), 0o600))
+	must.OK(w, os.WriteFile(token, []byte(w.CLI("host", "token", "create", "-f", "value", "-c", "token")), 0o600))
 	return []string{
 		program.Path(w.T, "salvor"), "host", "--controller", "https://10.77.0.1:6387", "--join-file", token,
 		"--state-dir", stateDir, "--shared-store", "shared=" + w.status().Shared,
@@ -66,7 +67,7 @@ func (w *world) agentOf(stateDir string) []string {
 
 func (w *world) service(name string, command ...string) {
 	w.Helper()
-	w.lay(w.lab.HostService(w.Context(), name, command, os.Environ()))
+	w.lay(w.Lab.HostService(w.Context(), name, command, os.Environ()))
 }
 
 // power is that of the only guest of a host; empty: there is not one, or it is not known.
@@ -101,10 +102,10 @@ func (s *scene) falseWord() {
 	s.Helper()
 	s.fault("lie-power")
 	s.harm(lab.HostCut)
-	s.cli("fence", s.source, "--wait")
-	out, err := s.try("evacuate", "run", s.source, "--wait")
+	s.CLI("fence", s.source, "--wait")
+	out, err := s.TryCLI("", "evacuate", "run", s.source, "--wait")
 	s.Logf("evacuate: %v %s", err, out)
-	s.await("the move has ended", func() bool { return s.idle() })
+	s.Await("the move has ended", func() bool { return s.idle() })
 	s.named("renews its lease now", s.host(s.source).BootID)
 	s.stays()
 	if at := s.hostOf(s.server); at != s.source {
@@ -123,8 +124,8 @@ func (s *scene) falseAttestation() {
 	answers := s.silentStorage()
 	s.attest(s.source, "the plug is pulled")
 	before := s.refusals()
-	s.cli("evacuate", "run", s.source)
-	s.await("the move asks the storage", func() bool { return s.refusals() > before+2 })
+	s.CLI("evacuate", "run", s.source)
+	s.Await("the move asks the storage", func() bool { return s.refusals() > before+2 })
 	s.stays()
 	answers()
 	s.moved(s.source)
@@ -137,9 +138,9 @@ func (s *scene) falseAttestation() {
 // attest fences a host by an attestation that disputes all live evidence that may be disputed.
 func (s *scene) attest(host, words string) {
 	s.Helper()
-	s.await("a receipt by the word of a person", func() bool {
+	s.Await("a receipt by the word of a person", func() bool {
 		args := []string{"fence", host, "--wait", "--attest", words}
-		_, err := s.try(args...)
+		_, err := s.TryCLI("", args...)
 		if err == nil {
 			return true
 		}
@@ -149,7 +150,7 @@ func (s *scene) attest(host, words string) {
 				codes = append(codes, string(code))
 			}
 		}
-		_, err = s.try(append(args, "--dispute", strings.Join(codes, ","))...)
+		_, err = s.TryCLI("", append(args, "--dispute", strings.Join(codes, ","))...)
 		s.Logf("disputed %v: %v", codes, err)
 		return err == nil
 	})
@@ -159,7 +160,7 @@ func (s *scene) attest(host, words string) {
 func (w *world) letsInOnly(host string) {
 	w.Helper()
 	shown := must.Get(w.tgt("--mode", "target", "--op", "show"))(w)
-	id, _ := w.show("host", host)["id"].(string)
+	id, _ := w.Show("host", host)["id"].(string)
 	names := regexp.MustCompile(`iqn\.2026-11\.org\.salvor:[^\s]*`).FindAllString(shown, -1)
 	if len(names) == 0 || slices.ContainsFunc(names, func(name string) bool { return !strings.Contains(name, id) }) {
 		w.Errorf("the target lets in or has connections of %v; want those of host %s only", names, id)
@@ -168,17 +169,17 @@ func (w *world) letsInOnly(host string) {
 
 // idle tells whether nothing works on the server.
 func (s *scene) idle() bool {
-	shown := s.show("server", s.server)
+	shown := s.Show("server", s.server)
 	return shown != nil && shown["OS-EXT-STS:task_state"] == nil
 }
 
 // named looks for words among the server's events.
 func (s *scene) named(words ...string) {
 	s.Helper()
-	out, err := s.try("events", "server:"+s.server, "--last", "50", "-f", "json")
+	out, err := s.TryCLI("", "events", "server:"+s.server, "--last", "50", "-f", "json")
 	for _, word := range words {
 		if err != nil || !strings.Contains(out, word) {
-			s.Errorf("no event tells %q: %v %s", word, err, tail(out, 2000))
+			s.Errorf("no event tells %q: %v %s", word, err, machine.Tail(out, 2000))
 		}
 	}
 }
@@ -186,18 +187,18 @@ func (s *scene) named(words ...string) {
 // rejoinedIdentity is a host whose agent lost its state directory. It joins again; its old row is attested as dead, and its guest runs on.
 func (s *scene) rejoinedIdentity() {
 	s.Helper()
-	old, _ := s.show("host", s.source)["id"].(string)
+	old, _ := s.Show("host", s.source)["id"].(string)
 	s.fault("down") // its BMC cannot cut the power
 	s.harmed = time.Now()
-	s.service(s.source, s.agentOf(filepath.Join(s.dir, s.source+"-again"))...)
-	s.await("the new identity is up", func() bool { return len(s.rows(s.source)) == 2 })
-	s.await("the old row is down", func() bool { return s.show("host", old)["state"] == "down" })
-	if out, err := s.try("fence", old, "--wait", "--attest", "it was reinstalled"); err != nil {
+	s.service(s.source, s.agentOf(filepath.Join(s.Dir, s.source+"-again"))...)
+	s.Await("the new identity is up", func() bool { return len(s.rows(s.source)) == 2 })
+	s.Await("the old row is down", func() bool { return s.Show("host", old)["state"] == "down" })
+	if out, err := s.TryCLI("", "fence", old, "--wait", "--attest", "it was reinstalled"); err != nil {
 		s.Logf("the first guard holds: %v %s", err, out)
 	} else {
-		out, err := s.try("evacuate", "run", old, "--wait")
+		out, err := s.TryCLI("", "evacuate", "run", old, "--wait")
 		s.Logf("evacuate: %v %s", err, out)
-		s.await("the move has ended", func() bool { return s.idle() })
+		s.Await("the move has ended", func() bool { return s.idle() })
 	}
 	s.stays()
 	if p := s.power(s.source, ""); p != compute.PowerOn {
@@ -205,13 +206,13 @@ func (s *scene) rejoinedIdentity() {
 	}
 	// It is off at last: the same receipt is true now, and the lease is free.
 	s.power(s.source, compute.PowerOff)
-	s.await("a move of the server", func() bool {
+	s.Await("a move of the server", func() bool {
 		if s.hostOf(s.server) != s.source {
 			return true
 		}
 		// Its machine lives under the new identity, and who attests knows it.
-		_, _ = s.try("fence", old, "--wait", "--attest", "its guest is off", "--dispute", "neighbours-reach-it,joined-again")
-		_, _ = s.try("evacuate", "run", old, "--wait")
+		_, _ = s.TryCLI("", "fence", old, "--wait", "--attest", "its guest is off", "--dispute", "neighbours-reach-it,joined-again")
+		_, _ = s.TryCLI("", "evacuate", "run", old, "--wait")
 		return s.hostOf(s.server) != s.source
 	})
 	s.moved(s.source)
@@ -222,7 +223,7 @@ func (s *scene) rejoinedIdentity() {
 func (w *world) rows(name string) []string {
 	w.Helper()
 	var all []struct{ ID, Name, State string }
-	if out, err := w.try("host", "list", "-f", "json"); err != nil || json.Unmarshal([]byte(out), &all) != nil {
+	if out, err := w.TryCLI("", "host", "list", "-f", "json"); err != nil || json.Unmarshal([]byte(out), &all) != nil {
 		w.Fatalf("%v %s", err, out)
 	}
 	var ids []string
@@ -239,17 +240,17 @@ func (s *scene) removedHost(times int) {
 	s.Helper()
 	s.harm(lab.HostOff)
 	s.recover(s.source)
-	if out, err := s.try("host", "remove", s.source); err != nil {
+	if out, err := s.TryCLI("", "host", "remove", s.source); err != nil {
 		s.Logf("the first guard holds: %v %s", err, out)
 	}
 	s.do(s.source, lab.HostOn)
 	for n := range times {
 		time.Sleep(time.Duration(s.chance.Int64N(int64(time.Second)))) // the time is the test
-		s.await("somebody starts the old guest", func() bool {
+		s.Await("somebody starts the old guest", func() bool {
 			p := s.power(s.source, compute.PowerOn)
 			return p != "" || s.guests(s.source) == 0
 		})
-		s.await("the old guest is off", func() bool { p := s.power(s.source, ""); return p == compute.PowerOff || s.guests(s.source) == 0 })
+		s.Await("the old guest is off", func() bool { p := s.power(s.source, ""); return p == compute.PowerOff || s.guests(s.source) == 0 })
 		s.Logf("started by hand %d times", n+1)
 	}
 	s.writes(20)

@@ -12,24 +12,19 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"salvor/hypervisor/libvirt"
 	"salvor/lab"
 	"salvor/test/evacuate/journal"
+	"salvor/test/machine"
 	"salvor/test/must"
 	"salvor/test/program"
 )
 
 // TestMain lets the test program be the lab's own parts too.
-func TestMain(m *testing.M) {
-	if status, handled := lab.Hidden(os.Args[1:]); handled {
-		os.Exit(status)
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { machine.Main(m) }
 
 const (
 	// longest bounds each stage; an idle machine takes a fraction of it.
@@ -43,10 +38,7 @@ const (
 
 // world is three hosts that are nodes too, a control plane, and a storage daemon.
 type world struct {
-	*testing.T
-	dir    string
-	lab    *lab.Lab
-	server *program.Server
+	*machine.World
 	system string // image of a server that keeps a journal
 	// disks are the journals of the servers there are, by name.
 	disks   map[string]string
@@ -55,44 +47,22 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	// Short, for the sockets of guests lie below it.
-	dir, err := os.MkdirTemp("", "salvor-ev-*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	w := &world{T: t, dir: dir, disks: map[string]string{}}
-	w.system = makeSystem(t, dir)
-	spec := lab.Spec{Name: "evacuate", Hosts: hosts, NoDiskLocks: true, StateDir: dir, Program: []string{self}, Leashed: true}
-	if w.lab, err = lab.Up(t.Context(), spec); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := w.lab.Down(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	w := &world{World: machine.Up(t, lab.Spec{Name: "evacuate", Hosts: hosts, NoDiskLocks: true}), disks: map[string]string{}}
+	w.Timeout, w.Env = longest, []string{"TGT_IPC_SOCKET=" + w.Dir + "/tgt"}
+	w.system = makeSystem(t, w.Dir)
 	w.startStorage()
-	w.server, err = program.Launch(filepath.Join(dir, "state"), fmt.Sprintf(serverConfig, control, dir+"/tgt", dir+"/tgtadm"), w.lab.Command(context.WithoutCancel(t.Context()), "env").Args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(w.server.Stop)
+	w.Serve(fmt.Sprintf(serverConfig, control, w.Dir+"/tgt", w.Dir+"/tgtadm"))
 	t.Cleanup(w.report)
 	for _, h := range w.status().Hosts {
 		w.join(h)
 	}
 	for _, h := range w.status().Hosts {
-		w.await("host "+h.Name, func() bool { return w.hostIs(h.Name, "up") })
+		w.Await("host "+h.Name, func() bool { return w.hostIs(h.Name, "up") })
 		w.enroll(h)
 	}
-	w.cli("network", "create", "lan", "--bridge", "br-tenant", "--cidr", "10.78.0.0/24", "--first", "10.78.0.100", "--last", "10.78.0.199")
-	w.cli("flavor", "create", "small", "--ram", "256", "--disk", "0", "--vcpus", "1")
-	w.cli("image", "create", "system", "--file", w.system)
+	w.CLI("network", "create", "lan", "--bridge", "br-tenant", "--cidr", "10.78.0.0/24", "--first", "10.78.0.100", "--last", "10.78.0.199")
+	w.CLI("flavor", "create", "small", "--ram", "256", "--disk", "0", "--vcpus", "1")
+	w.CLI("image", "create", "system", "--file", w.system)
 	return w
 }
 
@@ -109,29 +79,29 @@ tgt_command = %s
 
 func (w *world) status() lab.Status {
 	w.Helper()
-	s := must.Get(w.lab.Status(context.WithoutCancel(w.Context())))(w)
+	s := must.Get(w.Lab.Status(context.WithoutCancel(w.Context())))(w)
 	return s
 }
 
 func (w *world) host(name string) lab.HostStatus {
 	w.Helper()
-	h := must.Get(w.lab.Host(w.Context(), name))(w)
+	h := must.Get(w.Lab.Host(w.Context(), name))(w)
 	return h
 }
 
 // join has a host run its agent as a service, with a token of its own and a disk store that all hosts share.
 func (w *world) join(h lab.HostStatus) {
 	w.Helper()
-	w.service(h.Name, w.agentOf(filepath.Join(w.dir, h.Name))...)
+	w.service(h.Name, w.agentOf(filepath.Join(w.Dir, h.Name))...)
 }
 
 // enroll makes a host a node of the inventory, whose BMC is its fence.
 func (w *world) enroll(h lab.HostStatus) {
 	w.Helper()
-	w.cli("node", "create", "--driver", "redfish", "--name", h.Name, "--driver-info", "redfish_address="+h.BMC, "--driver-info", "redfish_system_id="+h.SystemID,
+	w.CLI("node", "create", "--driver", "redfish", "--name", h.Name, "--driver-info", "redfish_address="+h.BMC, "--driver-info", "redfish_system_id="+h.SystemID,
 		"--driver-info", "redfish_username="+h.User, "--driver-info", "redfish_password="+h.Password)
-	w.cli("node", "manage", h.Name, "--wait")
-	w.cli("host", "set", h.Name, "--node", h.Name)
+	w.CLI("node", "manage", h.Name, "--wait")
+	w.CLI("host", "set", h.Name, "--node", h.Name)
 }
 
 // startStorage runs tgtd inside of the lab, which ends it.
@@ -140,18 +110,18 @@ func (w *world) startStorage() {
 	if _, err := exec.LookPath("tgtd"); err != nil {
 		w.Fatalf("the Debian package tgt is needed: %v", err)
 	}
-	cmd := w.lab.Command(context.WithoutCancel(w.Context()), "tgtd", "-f", "-C", control, "--iscsi", "portal="+portal)
-	cmd.Env = append(os.Environ(), "TGT_IPC_SOCKET="+w.dir+"/tgt")
+	cmd := w.Lab.Command(context.WithoutCancel(w.Context()), "tgtd", "-f", "-C", control, "--iscsi", "portal="+portal)
+	cmd.Env = append(os.Environ(), "TGT_IPC_SOCKET="+w.Dir+"/tgt")
 	var said program.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
-	must.OK(w, os.WriteFile(w.dir+"/tgtadm", fmt.Appendf(nil, tgtadm, w.dir), 0o700))
+	must.OK(w, os.WriteFile(w.Dir+"/tgtadm", fmt.Appendf(nil, tgtadm, w.Dir), 0o700))
 	must.OK(w, cmd.Start())
 	w.Cleanup(func() {
 		// It pays no heed to requests to end while targets are there; the lab's end is the last resort.
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	w.await("storage answers", func() bool {
+	w.Await("storage answers", func() bool {
 		_, err := w.tgt("--mode", "target", "--op", "show")
 		return err == nil
 	})
@@ -167,18 +137,18 @@ exit 1
 // silentStorage cuts the server off from the control of the storage, which serves its volumes as before, until answers is called.
 func (w *world) silentStorage() (answers func()) {
 	w.Helper()
-	w.lay(os.WriteFile(w.dir+"/silent", nil, 0o600))
-	return func() { w.Helper(); w.lay(os.Remove(w.dir + "/silent")) }
+	w.lay(os.WriteFile(w.Dir+"/silent", nil, 0o600))
+	return func() { w.Helper(); w.lay(os.Remove(w.Dir + "/silent")) }
 }
 
 // refusals counts how often the server asked the silent storage.
 func (w *world) refusals() int {
-	text, _ := os.ReadFile(w.dir + "/silent")
+	text, _ := os.ReadFile(w.Dir + "/silent")
 	return bytes.Count(text, []byte("\n"))
 }
 
 func (w *world) tgt(args ...string) (string, error) {
-	return w.inside("env", append([]string{"TGT_IPC_SOCKET=" + w.dir + "/tgt", "tgtadm", "-C", control, "--lld", "iscsi"}, args...)...)
+	return w.Inside("", append([]string{"tgtadm", "-C", control, "--lld", "iscsi"}, args...)...)
 }
 
 // volume exports a disk with a journal, to initiators that salvor lets in, and registers it.
@@ -195,74 +165,24 @@ func (w *world) volume(name, path string) string {
 		}
 	}
 	body := fmt.Sprintf(`{"volume": {"size": 1, "name": %q, "metadata": {"salvor:portal": %q, "salvor:iqn": %q, "salvor:lun": "1"}}}`, name, portal, iqn+"-"+name)
-	out, err := w.inside("curl", "-sS", "--fail-with-body", "-H", "Content-Type: application/json", "-d", body, w.server.URL+"/volume/v3/volumes")
-	if err != nil {
-		w.Fatalf("%v %s", err, out)
-	}
+	out := w.API("POST", "/volume/v3/volumes", body)
 	var made struct{ Volume struct{ ID string } }
 	must.OK(w, json.Unmarshal([]byte(out), &made))
 	return made.Volume.ID
 }
 
-// inside runs a program in the lab and returns what it printed.
-func (w *world) inside(program string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.Context()), longest)
-	defer cancel()
-	cmd := w.lab.Command(ctx, program, args...)
-	var out, complaints bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &complaints
-	if err := cmd.Run(); err != nil {
-		return out.String(), fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, complaints.String())
-	}
-	return out.String(), nil
-}
-
-func (w *world) try(args ...string) (string, error) {
-	out, err := w.inside("env", append([]string{"SALVOR_URL=" + w.server.URL, program.Path(w.T, "salvor")}, args...)...)
-	return strings.TrimSpace(out), err
-}
-
-func (w *world) cli(args ...string) string {
-	w.Helper()
-	out := must.Get(w.try(args...))(w)
-	return out
-}
-
-// show is nil while nobody answers.
-func (w *world) show(what, name string) map[string]any {
-	out, err := w.try(what, "show", name, "-f", "json")
-	if err != nil {
-		return nil
-	}
-	var shown map[string]any
-	must.OK(w, json.Unmarshal([]byte(out), &shown))
-	return shown
-}
-
 func (w *world) hostIs(name, state string) bool {
-	shown := w.show("host", name)
+	shown := w.Show("host", name)
 	inventory, _ := shown["inventory"].(map[string]any)
 	cpus, _ := inventory["vcpus"].(float64)
 	return shown["state"] == state && (state != "up" || cpus > 0)
 }
 
-func (w *world) await(what string, right func() bool) {
-	w.Helper()
-	start := time.Now()
-	for !right() {
-		if time.Since(start) > longest {
-			w.Fatalf("%s: not within %s", what, longest)
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	w.Logf("%s: %.1f s", what, time.Since(start).Seconds())
-}
-
 // create makes a server, and waits until it writes.
 func (w *world) create(name string, more ...string) {
 	w.Helper()
-	w.cli(append([]string{"server", "create", name, "--flavor", "small", "--network", "lan", "--wait"}, more...)...)
-	id, _ := w.show("server", name)["id"].(string)
+	w.CLI(append([]string{"server", "create", name, "--flavor", "small", "--network", "lan", "--wait"}, more...)...)
+	id, _ := w.Show("server", name)["id"].(string)
 	if file := filepath.Join(w.status().Shared, id+"-vda"); fileIs(file) {
 		w.disks[name] = file
 	}
@@ -272,7 +192,7 @@ func (w *world) create(name string, more ...string) {
 // forget deletes a server; its journals are no longer looked at.
 func (w *world) forget(name string, disks ...string) {
 	w.Helper()
-	w.cli("server", "delete", name, "--wait")
+	w.CLI("server", "delete", name, "--wait")
 	for _, d := range append(disks, name) {
 		delete(w.disks, d)
 	}
@@ -281,15 +201,12 @@ func (w *world) forget(name string, disks ...string) {
 // bootVolume is a volume with the system, which a server can boot from.
 func (w *world) bootVolume(name string) string {
 	w.Helper()
-	path := filepath.Join(w.dir, name+".img")
+	path := filepath.Join(w.Dir, name+".img")
 	if out, err := exec.CommandContext(w.Context(), "cp", "--sparse=always", w.system, path).CombinedOutput(); err != nil {
 		w.Fatalf("%v %s", err, out)
 	}
 	id := w.volume(name, path)
-	if out, err := w.inside("curl", "-sS", "--fail-with-body", "-H", "Content-Type: application/json", "-d", `{"os-set_bootable": {"bootable": true}}`,
-		w.server.URL+"/volume/v3/volumes/"+id+"/action"); err != nil {
-		w.Fatalf("%v %s", err, out)
-	}
+	w.API("POST", "/volume/v3/volumes/"+id+"/action", `{"os-set_bootable": {"bootable": true}}`)
 	w.disks[name] = path
 	return id
 }
@@ -300,7 +217,7 @@ func fileIs(path string) bool {
 }
 
 func (w *world) hostOf(server string) string {
-	at, _ := w.show("server", server)["OS-EXT-SRV-ATTR:host"].(string)
+	at, _ := w.Show("server", server)["OS-EXT-SRV-ATTR:host"].(string)
 	return at
 }
 
@@ -316,7 +233,7 @@ func (w *world) writes(more uint64) {
 	w.Helper()
 	for name := range w.disks {
 		_, had := w.last(name)
-		w.await("the server writes to "+name, func() bool { _, n := w.last(name); return n >= had+more })
+		w.Await("the server writes to "+name, func() bool { _, n := w.last(name); return n >= had+more })
 	}
 }
 
@@ -372,30 +289,19 @@ func (w *world) report() {
 	if !w.Failed() {
 		return
 	}
-	w.Logf("the server:\n%s", tail(w.server.Log(), 8000))
 	for _, h := range w.status().Hosts {
 		for _, path := range []string{h.ServiceLog, filepath.Join(h.Dir, "host.log")} {
 			text, _ := os.ReadFile(path)
-			w.Logf("%s:\n%s", path, tail(string(text), 3000))
+			w.Logf("%s:\n%s", path, machine.Tail(string(text), 3000))
 		}
 	}
-	consoles, _ := filepath.Glob(filepath.Join(w.dir, "h?", "servers", "*", "console.log"))
+	consoles, _ := filepath.Glob(filepath.Join(w.Dir, "h?", "servers", "*", "console.log"))
 	for _, file := range consoles {
 		text, _ := os.ReadFile(file)
-		w.Logf("%s:\n%s", file, tail(string(text), 300))
+		w.Logf("%s:\n%s", file, machine.Tail(string(text), 300))
 	}
 	if os.Getenv("SALVOR_KEEP") != "" {
-		w.Logf("kept: %s", w.dir)
+		w.Logf("kept: %s", w.Dir)
 		time.Sleep(time.Hour)
 	}
-}
-
-func tail(text string, n int) string {
-	kept := ""
-	for line := range strings.Lines(text) {
-		if !strings.Contains(line, "msg=request ") {
-			kept += line
-		}
-	}
-	return kept[max(0, len(kept)-n):]
 }

@@ -12,26 +12,20 @@ import (
 	"time"
 
 	"salvor/lab"
+	"salvor/test/machine"
 	"salvor/test/must"
 	"salvor/test/program"
 )
 
 // TestMain lets the test program be the lab's own parts too.
-func TestMain(m *testing.M) {
-	if status, handled := lab.Hidden(os.Args[1:]); handled {
-		os.Exit(status)
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { machine.Main(m) }
 
 // longest bounds a command of the page. To build the ramdisk takes a minute, and longer where its packages are downloaded slowly.
 const longest = 5 * time.Minute
 
 // walk is a reader of the page: a directory, a shell inside the lab, and a second terminal in which salvor serve runs.
 type walk struct {
-	*testing.T
-	lab      *lab.Lab
-	machine  lab.MachineStatus
+	*machine.World
 	dir      string
 	replaced *strings.Replacer
 }
@@ -70,24 +64,10 @@ func TestGettingStarted(t *testing.T) {
 
 func newWalk(t *testing.T) *walk {
 	t.Helper()
-	self := must.Get(os.Executable())(t)
-	l, err := lab.Up(t.Context(), lab.Spec{Name: "started", Firmware: lab.BIOS, Memory: 1024, StateDir: t.TempDir(), Program: []string{self}, Leashed: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Down(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
-	status, err := l.Status(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &walk{T: t, lab: l, machine: status.Machines[0], dir: t.TempDir()}
+	w := &walk{World: machine.Up(t, lab.Spec{Name: "started", Firmware: lab.BIOS, Memory: 1024}), dir: t.TempDir()}
 	var pairs []string
 	for _, s := range substitutions {
-		pairs = append(pairs, s.page, s.lab(w.machine))
+		pairs = append(pairs, s.page, s.lab(w.Machine))
 	}
 	w.replaced = strings.NewReplacer(pairs...)
 	t.Setenv("PATH", filepath.Dir(program.Path(t, "salvor"))+":"+os.Getenv("PATH"))
@@ -154,7 +134,7 @@ func (w *walk) takeRamdisk(command string) {
 
 // command is a shell of the walk inside of the lab.
 func (w *walk) command(ctx context.Context, line string) *exec.Cmd {
-	cmd := w.lab.Command(ctx, "bash", "-c", line)
+	cmd := w.Lab.Command(ctx, "bash", "-c", line)
 	cmd.Dir = w.dir
 	return cmd
 }

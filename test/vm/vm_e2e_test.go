@@ -5,9 +5,7 @@
 package vm
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -18,33 +16,22 @@ import (
 	"testing"
 	"time"
 
-	"salvor/boot/ramdisk"
 	"salvor/compute"
 	"salvor/hypervisor/libvirt"
 	"salvor/lab"
+	"salvor/test/machine"
 	"salvor/test/must"
 	"salvor/test/program"
 )
 
 // TestMain lets the test program be the lab's own parts too.
-func TestMain(m *testing.M) {
-	if status, handled := lab.Hidden(os.Args[1:]); handled {
-		os.Exit(status)
-	}
-	os.Exit(m.Run())
-}
-
-// longest bounds each stage; an idle machine takes a tenth of it.
-const longest = 3 * time.Minute
+func TestMain(m *testing.M) { machine.Main(m) }
 
 // world is a control plane and two hosts in a lab, and an image of a system whose password nobody knows.
 type world struct {
-	*testing.T
-	dir    string
-	lab    *lab.Lab
+	*machine.World
 	hosts  []lab.HostStatus
 	image  lab.Volume
-	server *program.Server
 	agents map[string]*agent
 }
 
@@ -58,49 +45,18 @@ type agent struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	// Short, for the sockets of guests lie below it.
-	dir, err := os.MkdirTemp("", "salvor-vm-*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	w := &world{T: t, dir: dir, agents: map[string]*agent{}}
-	built := filepath.Join(dir, "ramdisk")
-	must.Get(ramdisk.Build(t.Context(), ramdisk.Options{Out: built, Agent: program.Path(t, "salvor-agent")}))(t)
-	if w.lab, err = lab.Up(t.Context(), lab.Spec{Name: "vm", Hosts: 2, StateDir: dir, Program: []string{self}, Leashed: true}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := w.lab.Down(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
-	status, err := w.lab.Status(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.hosts = status.Hosts
-	if w.image, err = lab.MakeImage(t.Context(), dir, filepath.Join(dir, "tenant.img")); err != nil {
-		t.Fatal(err)
-	}
-	config := fmt.Sprintf("[hosts]\nlisten = 10.77.0.1:6387\n[compute]\nshutdown_timeout = 8\n[conductor]\nrescue_kernel = %[1]s/kernel\nrescue_ramdisk = %[1]s/initramfs\n", built)
-	w.server, err = program.Launch(filepath.Join(dir, "state"), config,
-		w.lab.Command(context.WithoutCancel(t.Context()), "sh", "-c", `echo $$ >"$0"; exec "$@"`, filepath.Join(dir, "server.pid")).Args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := &world{World: machine.Up(t, lab.Spec{Name: "vm", Hosts: 2}), agents: map[string]*agent{}}
+	w.hosts = must.Get(w.Lab.Status(t.Context()))(t).Hosts
+	w.image = must.Get(lab.MakeImage(t.Context(), w.Dir, filepath.Join(w.Dir, "tenant.img")))(t)
+	w.Serve(fmt.Sprintf("[hosts]\nlisten = 10.77.0.1:6387\n[compute]\nshutdown_timeout = 8\n[conductor]\nrescue_kernel = %[1]s/kernel\nrescue_ramdisk = %[1]s/initramfs\n", machine.Ramdisk(t)),
+		"sh", "-c", `echo $$ >"$0"; exec "$@"`, w.pidFile("server"))
 	t.Cleanup(w.report)
-	t.Cleanup(func() { w.server.Stop() })
 	for _, h := range w.hosts {
 		w.join(h)
 	}
 	for _, h := range w.hosts {
-		w.await("host "+h.Name, func() bool {
-			shown := w.show("host", h.Name)
+		w.Await("host "+h.Name, func() bool {
+			shown := w.Show("host", h.Name)
 			inventory, _ := shown["inventory"].(map[string]any)
 			cpus, _ := inventory["vcpus"].(float64)
 			return shown["state"] == "up" && cpus > 0
@@ -113,24 +69,21 @@ func (w *world) report() {
 	if !w.Failed() {
 		return
 	}
-	w.Logf("the server:\n%s", tail(w.server.Log()))
 	for name, a := range w.agents {
-		w.Logf("%s:\n%s", name, tail(a.log.String()))
+		w.Logf("%s:\n%s", name, machine.Tail(a.log.String(), 4000))
 	}
-	consoles, _ := filepath.Glob(filepath.Join(w.dir, "h?", "servers", "*", "console.log"))
+	consoles, _ := filepath.Glob(filepath.Join(w.Dir, "h?", "servers", "*", "console.log"))
 	for _, file := range consoles {
 		text, _ := os.ReadFile(file)
-		w.Logf("%s:\n%s", file, tail(string(text)))
+		w.Logf("%s:\n%s", file, machine.Tail(string(text), 4000))
 	}
 }
-
-func tail(text string) string { return text[max(0, len(text)-4000):] }
 
 // join starts a host's agent with a token of its own.
 func (w *world) join(h lab.HostStatus) {
 	w.Helper()
-	token := filepath.Join(w.dir, h.Name+".token")
-	must.OK(w, os.WriteFile(token, []byte(w.cli("", "host", "token", "create", "-f", "value", "-c", "token")), 0o600))
+	token := filepath.Join(w.Dir, h.Name+".token")
+	must.OK(w, os.WriteFile(token, []byte(w.CLI("host", "token", "create", "-f", "value", "-c", "token")), 0o600))
 	w.agents[h.Name] = &agent{host: h}
 	w.startAgent(h.Name)
 	w.Cleanup(func() {
@@ -144,8 +97,8 @@ func (w *world) startAgent(name string) {
 	w.Helper()
 	a := w.agents[name]
 	args := append(a.host.Enter(), "sh", "-c", `echo $$ >"$0"; exec "$@"`, w.pidFile(name), program.Path(w.T, "salvor"), "host",
-		"--controller", "https://10.77.0.1:6387", "--join-file", filepath.Join(w.dir, name+".token"), "--state-dir", filepath.Join(w.dir, name))
-	a.cmd = w.lab.Command(context.WithoutCancel(w.Context()), args[0], args[1:]...)
+		"--controller", "https://10.77.0.1:6387", "--join-file", filepath.Join(w.Dir, name+".token"), "--state-dir", filepath.Join(w.Dir, name))
+	a.cmd = w.Lab.Command(context.WithoutCancel(w.Context()), args[0], args[1:]...)
 	a.cmd.Stdout, a.cmd.Stderr = &a.log, &a.log
 	must.OK(w, a.cmd.Start())
 	a.ended = make(chan struct{})
@@ -155,57 +108,11 @@ func (w *world) startAgent(name string) {
 	}()
 }
 
-func (w *world) pidFile(name string) string { return filepath.Join(w.dir, name+".pid") }
-
-// inside runs a program in the lab and returns what it printed.
-func (w *world) inside(stdin string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.Context()), longest)
-	defer cancel()
-	cmd := w.lab.Command(ctx, args[0], args[1:]...)
-	var out, complaints bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &complaints
-	if err := cmd.Run(); err != nil {
-		return out.String(), fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, complaints.String())
-	}
-	return out.String(), nil
-}
-
-func (w *world) try(stdin string, args ...string) (string, error) {
-	return w.inside(stdin, append([]string{"env", "SALVOR_URL=" + w.server.URL, program.Path(w.T, "salvor")}, args...)...)
-}
-
-func (w *world) cli(stdin string, args ...string) string {
-	w.Helper()
-	out := must.Get(w.try(stdin, args...))(w)
-	return strings.TrimSpace(out)
-}
-
-// show is nil while nobody answers.
-func (w *world) show(what, name string) map[string]any {
-	out, err := w.try("", what, "show", name, "-f", "json")
-	if err != nil {
-		return nil
-	}
-	var shown map[string]any
-	must.OK(w, json.Unmarshal([]byte(out), &shown))
-	return shown
-}
-
-func (w *world) await(what string, right func() bool) {
-	w.Helper()
-	start := time.Now()
-	for !right() {
-		if time.Since(start) > longest {
-			w.Fatalf("%s: not within %s", what, longest)
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	w.Logf("%s: %.1f s", what, time.Since(start).Seconds())
-}
+func (w *world) pidFile(name string) string { return filepath.Join(w.Dir, name+".pid") }
 
 func (w *world) status(want string) func() bool {
 	return func() bool {
-		shown := w.show("server", "web1")
+		shown := w.Show("server", "web1")
 		if shown["status"] == "ERROR" {
 			w.Fatalf("the server is in ERROR: %v", shown["fault"])
 		}
@@ -236,8 +143,7 @@ func (w *world) one(rescued bool) {
 }
 
 func (w *world) ssh(user, password, known, command string) (string, error) {
-	return w.inside("", "sshpass", "-p", password, "ssh", "-F", "none", "-o", "LogLevel=ERROR", "-o", "UserKnownHostsFile="+filepath.Join(w.dir, known),
-		"-o", "StrictHostKeyChecking=accept-new", "-o", "PreferredAuthentications=password", "-o", "ConnectTimeout=5", user+"@10.78.0.100", command)
+	return w.SSH("", user+"@10.78.0.100", password, filepath.Join(w.Dir, known), command)
 }
 
 // blows kills, one after the other in any order and at times by chance, all that takes part.
@@ -245,15 +151,15 @@ func (w *world) blows(chance *rand.Rand, within time.Duration) {
 	w.Helper()
 	host := ""
 	for _, h := range w.hosts {
-		if files, _ := filepath.Glob(filepath.Join(w.dir, h.Name, "servers", "*")); len(files) > 0 {
+		if files, _ := filepath.Glob(filepath.Join(w.Dir, h.Name, "servers", "*")); len(files) > 0 {
 			host = h.Name
 		}
 	}
 	victims := map[string]func(){
 		"server": func() {
 			w.slay(nil, "server")
-			w.server.Kill() // waits for its end
-			w.server.Start(w.T)
+			w.Server.Kill() // waits for its end
+			w.Server.Start(w.T)
 		},
 		"agent": func() {
 			a := w.agents[host]
@@ -262,7 +168,7 @@ func (w *world) blows(chance *rand.Rand, within time.Duration) {
 			w.startAgent(host)
 		},
 		"libvirt": func() {
-			must.OK(w, w.lab.KillLibvirt(w.Context(), host, false))
+			must.OK(w, w.Lab.KillLibvirt(w.Context(), host, false))
 		},
 	}
 	names := []string{"agent", "libvirt", "server"}
@@ -279,21 +185,21 @@ func (w *world) blows(chance *rand.Rand, within time.Duration) {
 func (w *world) slay(enter []string, name string) {
 	w.Helper()
 	args := append(enter, "sh", "-c", `kill -9 $(cat "$0")`, w.pidFile(name))
-	must.Get(w.inside("", args...))(w)
+	must.Get(w.Inside("", args...))(w)
 }
 
 // crashes kills the server's QEMU again and again: it is started again as often as a crashed guest is, then the server is in ERROR with
 // its tries told. What its fault says to do starts it.
 func (w *world) crashes() {
 	w.Helper()
-	shown := w.show("server", "web1")
+	shown := w.Show("server", "web1")
 	guest, _ := shown["OS-EXT-SRV-ATTR:instance_name"].(string)
 	i := slices.IndexFunc(w.hosts, func(h lab.HostStatus) bool { return h.Name == shown["OS-EXT-SRV-ATTR:host"] })
 	if guest == "" || i < 0 {
 		w.Fatalf("where does the server run? %v", shown)
 	}
 	pid := func() string {
-		out, _ := w.inside("", append(w.hosts[i].Enter(), "cat", "/run/libvirt/qemu/"+guest+".pid")...) // there is none while it is off
+		out, _ := w.Inside("", append(w.hosts[i].Enter(), "cat", "/run/libvirt/qemu/"+guest+".pid")...) // there is none while it is off
 		return strings.TrimSpace(out)
 	}
 	for try := range compute.MaxRestarts + 1 {
@@ -301,17 +207,17 @@ func (w *world) crashes() {
 		if killed == "" {
 			w.Fatalf("guest %s has no pid", guest)
 		}
-		must.Get(w.inside("", append(w.hosts[i].Enter(), "kill", "-9", killed)...))(w)
+		must.Get(w.Inside("", append(w.hosts[i].Enter(), "kill", "-9", killed)...))(w)
 		if try == compute.MaxRestarts {
 			break
 		}
-		w.await(fmt.Sprintf("started again, try %d", try+1), func() bool {
+		w.Await(fmt.Sprintf("started again, try %d", try+1), func() bool {
 			now := pid()
 			return now != "" && now != killed && w.status("ACTIVE")()
 		})
 	}
-	w.await("the tries are over", func() bool { return w.show("server", "web1")["status"] == "ERROR" })
-	fault, _ := w.show("server", "web1")["fault"].(map[string]any)
+	w.Await("the tries are over", func() bool { return w.Show("server", "web1")["status"] == "ERROR" })
+	fault, _ := w.Show("server", "web1")["fault"].(map[string]any)
 	if words, _ := fault["message"].(string); !strings.Contains(words, "started again 3 times in 10m0s") || !strings.Contains(words, "salvor server reboot --hard web1") {
 		w.Errorf("the fault is %v", fault)
 	}
@@ -320,21 +226,21 @@ func (w *world) crashes() {
 			w.Errorf("in ERROR a guest runs: %+v", g)
 		}
 	}
-	w.cli("", "server", "reboot", "--hard", "web1")
-	w.await("started by hand", func() bool {
-		s := w.show("server", "web1")
+	w.CLI("server", "reboot", "--hard", "web1")
+	w.Await("started by hand", func() bool {
+		s := w.Show("server", "web1")
 		return s["status"] == "ACTIVE" && s["OS-EXT-STS:task_state"] == nil
 	})
 }
 
 func TestRescueUnderBlows(t *testing.T) {
 	w := newWorld(t)
-	w.cli("", "network", "create", "lan", "--bridge", "br-tenant", "--cidr", "10.78.0.0/24", "--first", "10.78.0.100", "--last", "10.78.0.199")
-	w.cli("", "flavor", "create", "small", "--ram", "512", "--disk", "0", "--vcpus", "1")
-	w.cli("", "image", "create", "tenant", "--file", w.image.Path, "--property", "OS=tenant", "--property", "OSFAMILY=linux")
-	w.cli("", "server", "create", "web1", "--flavor", "small", "--image", "tenant", "--network", "lan", "--use-config-drive")
-	w.await("created", w.status("ACTIVE"))
-	must.OK(t, os.WriteFile(filepath.Join(w.dir, "own"), []byte("10.78.0.100 "+w.image.HostKey+"\n"), 0o600))
+	w.CLI("network", "create", "lan", "--bridge", "br-tenant", "--cidr", "10.78.0.0/24", "--first", "10.78.0.100", "--last", "10.78.0.199")
+	w.CLI("flavor", "create", "small", "--ram", "512", "--disk", "0", "--vcpus", "1")
+	w.CLI("image", "create", "tenant", "--file", w.image.Path, "--property", "OS=tenant", "--property", "OSFAMILY=linux")
+	w.CLI("server", "create", "web1", "--flavor", "small", "--image", "tenant", "--network", "lan", "--use-config-drive")
+	w.Await("created", w.status("ACTIVE"))
+	must.OK(t, os.WriteFile(filepath.Join(w.Dir, "own"), []byte("10.78.0.100 "+w.image.HostKey+"\n"), 0o600))
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	chance := rand.New(rand.NewPCG(seed, 0))
@@ -344,21 +250,21 @@ func TestRescueUnderBlows(t *testing.T) {
 	}
 	for i := range rounds {
 		password := fmt.Sprintf("open-%d-sesame", i)
-		w.cli(password+"\n", "server", "rescue", "web1", "--password-file", "-")
+		must.Get(w.TryCLI(password+"\n", "server", "rescue", "web1", "--password-file", "-"))(t)
 		w.blows(chance, 1500*time.Millisecond)
-		w.await("rescued", w.status("RESCUE"))
+		w.Await("rescued", w.status("RESCUE"))
 		known := fmt.Sprintf("rescue-%d", i)
-		w.await("ssh prompt of the rescue system", func() bool {
+		w.Await("ssh prompt of the rescue system", func() bool {
 			_, err := w.ssh("rescue", password, known, "true")
 			return err == nil
 		})
 		w.one(true)
 		mend := fmt.Sprintf("set -e; mkdir -p /mnt; mount /dev/vda2 /mnt; echo %s >>/mnt/etc/mends; umount /mnt; sync", password)
 		must.Get(w.ssh("rescue", password, known, mend))(t)
-		w.cli("", "server", "unrescue", "web1")
+		w.CLI("server", "unrescue", "web1")
 		w.blows(chance, 300*time.Millisecond)
-		w.await("back", w.status("ACTIVE"))
-		w.await("its own system", func() bool {
+		w.Await("back", w.status("ACTIVE"))
+		w.Await("its own system", func() bool {
 			// A refused password is status 5: its own ssh, by its own key, answers.
 			_, err := w.ssh("root", "guess", "own", "true")
 			return err != nil && strings.Contains(err.Error(), "exit status 5")
@@ -366,12 +272,12 @@ func TestRescueUnderBlows(t *testing.T) {
 		w.one(false)
 	}
 	w.crashes()
-	w.cli("", "server", "delete", "web1", "--wait")
+	w.CLI("server", "delete", "web1", "--wait")
 	if all := w.guests(); len(all) != 0 {
 		t.Errorf("after its deletion: %+v", all)
 	}
 	for _, leak := range []string{"sesame"} {
-		logs := w.server.Log()
+		logs := w.Server.Log()
 		for _, a := range w.agents {
 			logs += a.log.String()
 		}

@@ -5,20 +5,14 @@
 package volume
 
 import (
-	"os"
 	"strings"
 	"testing"
 
-	"salvor/lab"
+	"salvor/test/machine"
 )
 
 // TestMain lets the test program be the lab's own parts too.
-func TestMain(m *testing.M) {
-	if status, handled := lab.Hidden(os.Args[1:]); handled {
-		os.Exit(status)
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { machine.Main(m) }
 
 // secret has characters that mean something to boot scripts and shells.
 const secret = `p$w{x} 12;||#`
@@ -66,21 +60,21 @@ func TestBootFromVolume(t *testing.T) {
 // standaloneSteps exports a file by the program's own attach, and takes it back.
 func (w *world) standaloneSteps() {
 	w.enroll("ipxe", "bios")
-	w.cli("node", "set", "m1", "--property", "capabilities=iscsi_boot:true")
+	w.CLI("node", "set", "m1", "--property", "capabilities=iscsi_boot:true")
 	disk := w.volume("step")
-	w.cli("volume", "attach", "m1", "--source", "tgt", "--control-port", control, "--backing", disk, "--portal", "10.77.0.1:3260", "--volume-id", "step")
+	w.CLI("volume", "attach", "m1", "--source", "tgt", "--control-port", control, "--backing", disk, "--portal", "10.77.0.1:3260", "--volume-id", "step")
 	if show := w.tgt("--mode", "target", "--op", "show"); !strings.Contains(show, ":step") || !strings.Contains(show, w.iqn) {
 		w.Fatalf("no export for %s: %s", w.iqn, show)
 	}
 	w.marker, w.boots = w.markers["step"], 0
 	w.deploy()
-	w.cli("node", "power", "off", "m1")
+	w.CLI("node", "power", "off", "m1")
 	w.settled("power_state", "power off")
-	w.cli("volume", "detach", "m1", "--source", "tgt", "--control-port", control)
+	w.CLI("volume", "detach", "m1", "--source", "tgt", "--control-port", control)
 	if show := w.tgt("--mode", "target", "--op", "show"); strings.Contains(show, ":step") {
 		w.Fatalf("the export is left: %s", show)
 	}
-	if left := w.cli("volume", "target", "list", "--node", "m1", "-f", "value"); left != "" {
+	if left := w.CLI("volume", "target", "list", "--node", "m1", "-f", "value"); left != "" {
 		w.Fatalf("the target is left: %s", left)
 	}
 }

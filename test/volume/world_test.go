@@ -3,7 +3,6 @@
 package volume
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -16,6 +15,7 @@ import (
 
 	"salvor/client"
 	"salvor/lab"
+	"salvor/test/machine"
 	"salvor/test/must"
 	"salvor/test/program"
 )
@@ -29,11 +29,7 @@ const (
 
 // world is a machine, a storage daemon and a server, all inside of a lab.
 type world struct {
-	*testing.T
-	lab      *lab.Lab
-	machine  lab.MachineStatus
-	server   *program.Server
-	dir      string
+	*machine.World
 	iqn      string
 	marker   string // of the system that is to boot
 	markers  map[string]string
@@ -45,24 +41,13 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	self := must.Get(os.Executable())(t)
-	state := t.TempDir()
-	l := must.Get(lab.Up(t.Context(), lab.Spec{
-		Name: "volume", Disk: lab.BlankDisk, Initiator: true, StateDir: state, Program: []string{self}, Leashed: true,
-	}))(t)
-	t.Cleanup(func() {
-		if err := l.Down(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
-	status := must.Get(l.Status(t.Context()))(t)
-	// A socket's path is short of length.
-	dir := must.Get(os.MkdirTemp("", "salvor-vol-"))(t)
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	w := &world{T: t, lab: l, machine: status.Machines[0], dir: dir, markers: map[string]string{}, iqn: "iqn.2026-01.org.salvor.test:m1", password: "rescue-volume"}
+	w := &world{
+		World:   machine.Up(t, lab.Spec{Name: "volume", Disk: lab.BlankDisk, Initiator: true}),
+		markers: map[string]string{}, iqn: "iqn.2026-01.org.salvor.test:m1", password: "rescue-volume",
+	}
+	w.Timeout, w.Env = longest, []string{"TGT_IPC_SOCKET=" + w.Dir + "/tgt"}
 	w.startStorage()
-	images := ramdiskImages(t)
-	w.server = program.Serve(t, fmt.Sprintf(`[ramdisk]
+	w.Serve(fmt.Sprintf(`[ramdisk]
 listen = 10.77.0.1:6386
 [bridge]
 provisioning_network = br-prov
@@ -78,20 +63,8 @@ kernel_append_params = console=ttyS0 quiet
 rescue_kernel = %[1]s/kernel
 rescue_ramdisk = %[1]s/initramfs
 automated_clean = false
-`, images), l.Command(t.Context(), "env").Args...)
+`, machine.Ramdisk(t)))
 	return w
-}
-
-// ramdiskImages is a folder with kernel and ramdisk: $SALVOR_RAMDISK, else built here.
-func ramdiskImages(t *testing.T) string {
-	if dir := os.Getenv("SALVOR_RAMDISK"); dir != "" {
-		return dir
-	}
-	dir := t.TempDir()
-	if out, err := exec.CommandContext(t.Context(), program.Path(t, "salvor"), "ramdisk", "build", "--out", dir).CombinedOutput(); err != nil {
-		t.Fatalf("build the ramdisk: %v\n%s", err, out)
-	}
-	return dir
 }
 
 // startStorage runs tgtd inside of the lab, which ends it.
@@ -99,8 +72,8 @@ func (w *world) startStorage() {
 	if _, err := exec.LookPath("tgtd"); err != nil {
 		w.Fatalf("the Debian package tgt is needed: %v", err)
 	}
-	cmd := w.lab.Command(context.WithoutCancel(w.Context()), "tgtd", "-f", "-C", control, "--iscsi", "portal=10.77.0.1:3260")
-	cmd.Env = append(os.Environ(), "TGT_IPC_SOCKET="+w.dir+"/tgt")
+	cmd := w.Lab.Command(context.WithoutCancel(w.Context()), "tgtd", "-f", "-C", control, "--iscsi", "portal=10.77.0.1:3260")
+	cmd.Env = append(os.Environ(), "TGT_IPC_SOCKET="+w.Dir+"/tgt")
 	var said program.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
 	must.OK(w, cmd.Start())
@@ -109,15 +82,15 @@ func (w *world) startStorage() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	w.await("storage answers", func() bool {
-		_, err := w.inside("", "tgtadm", "-C", control, "--lld", "iscsi", "--mode", "target", "--op", "show")
+	w.Await("storage answers", func() bool {
+		_, err := w.Inside("", "tgtadm", "-C", control, "--lld", "iscsi", "--mode", "target", "--op", "show")
 		return err == nil
 	})
 }
 
 func (w *world) tgt(args ...string) string {
 	w.Helper()
-	out, err := w.inside("", append([]string{"tgtadm", "-C", control, "--lld", "iscsi"}, args...)...)
+	out, err := w.Inside("", append([]string{"tgtadm", "-C", control, "--lld", "iscsi"}, args...)...)
 	if err != nil {
 		w.Fatalf("tgtadm %v: %v", args, err)
 	}
@@ -126,7 +99,7 @@ func (w *world) tgt(args ...string) string {
 
 // volume makes a disk image with a system.
 func (w *world) volume(name string) string {
-	v := must.Get(lab.MakeVolume(w.Context(), filepath.Dir(filepath.Dir(w.lab.Dir())), filepath.Join(w.dir, name+".img")))(w)
+	v := must.Get(lab.MakeVolume(w.Context(), w.Dir, filepath.Join(w.Dir, name+".img")))(w)
 	w.markers[name] = v.Marker
 	return v.Path
 }
@@ -144,112 +117,42 @@ func (w *world) export(name, password string) {
 
 func target(name string) string { return "iqn.2026-01.org.salvor.test:" + name }
 
-// inside runs a program in the lab and returns what it printed.
-func (w *world) inside(stdin string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(w.Context(), longest)
-	defer cancel()
-	cmd := w.lab.Command(ctx, args[0], args[1:]...)
-	var out, complaints bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &complaints
-	cmd.Env = append(os.Environ(), "TGT_IPC_SOCKET="+w.dir+"/tgt", "SSHPASS="+w.password)
-	if w.server != nil {
-		cmd.Env = append(cmd.Env, "SALVOR_URL="+w.server.URL)
-	}
-	if err := cmd.Run(); err != nil {
-		return out.String(), fmt.Errorf("%w: %s", err, complaints.String())
-	}
-	return out.String(), nil
-}
-
-func (w *world) try(args ...string) (string, error) {
-	out, err := w.inside("", append([]string{program.Path(w.T, "salvor")}, args...)...)
-	return strings.TrimSpace(out), err
-}
-
-// cli runs salvor's own client.
-func (w *world) cli(args ...string) string {
-	w.Helper()
-	out, err := w.try(args...)
-	if err != nil {
-		w.Fatalf("salvor %s: %v\n%s", strings.Join(args, " "), err, w.picture())
-	}
-	return out
-}
-
-func (w *world) node() client.Node {
-	w.Helper()
-	out := must.Get(w.inside("", "curl", "-sS", "-f", "-H", "X-OpenStack-Ironic-API-Version: 1.82", w.server.URL+"/v1/nodes/m1"))(w)
-	var n client.Node
-	must.OK(w, json.Unmarshal([]byte(out), &n))
-	return n
-}
-
-func (w *world) await(what string, is func() bool) {
-	w.Helper()
-	for end := time.Now().Add(longest); !is(); time.Sleep(100 * time.Millisecond) {
-		if time.Now().After(end) {
-			w.Fatalf("%s: not within %s\n%s", what, longest, w.picture())
-		}
-	}
-}
-
 // settled waits until a field of the node has a value.
 func (w *world) settled(field, want string) {
 	w.Helper()
-	w.await(field+" "+want, func() bool { n := w.node(); return n.Record.Text(field) == want && n.Reservation == "" })
-}
-
-// picture is what helps to understand a failure.
-func (w *world) picture() string {
-	serial, _ := os.ReadFile(w.machine.SerialLog)
-	log := ""
-	if w.server != nil {
-		log = w.server.Log()
-	}
-	return fmt.Sprintf("server:\n%s\nmachine:\n%s", log[max(0, len(log)-4000):], serial[max(0, len(serial)-3000):])
-}
-
-// ssh runs a command in the rescued machine.
-func (w *world) ssh(address, command string) (string, error) {
-	return w.inside("", "sshpass", "-e", "ssh", "-F", "none", "-o", "ConnectTimeout=2", "-o", "LogLevel=ERROR", "-o", "PreferredAuthentications=password",
-		"-o", "UserKnownHostsFile=/dev/null", "-o", "StrictHostKeyChecking=no", "rescue@"+address, command)
+	w.Await(field+" "+want, func() bool { n := w.Node(); return n.Record.Text(field) == want && n.Reservation == "" })
 }
 
 // enroll makes the node anew, ready to be deployed, with its connector.
 func (w *world) enroll(boot, firmware string) {
 	w.Helper()
-	m := w.machine
-	w.cli("node", "create", "--driver", "redfish", "--name", "m1", "--network-interface", "bridge", "--boot-interface", boot, "--storage-interface", "external",
-		"--property", "capabilities=boot_mode:"+firmware,
-		"--driver-info", "redfish_address="+m.Address, "--driver-info", "redfish_username="+m.User, "--driver-info", "redfish_password="+m.Password)
-	id := w.node().UUID
-	w.cli("port", "create", "--node", id, m.MAC, "--local-link-connection", "port_id="+m.PortID, "--local-link-connection", "switch_id=52:54:00:00:00:01")
-	w.cli("node", "manage", "m1", "--wait")
-	w.cli("node", "provide", "m1", "--wait")
-	w.cli("volume", "connector", "create", "--node", id, "--type", "iqn", "--connector-id", w.iqn)
+	w.Enroll(map[string]any{"boot_interface": boot, "storage_interface": "external", "properties": map[string]any{"capabilities": "boot_mode:" + firmware}})
+	w.CLI("node", "manage", "m1", "--wait")
+	w.CLI("node", "provide", "m1", "--wait")
+	w.CLI("volume", "connector", "create", "--node", "m1", "--type", "iqn", "--connector-id", w.iqn)
 }
 
 // refusals are told by validate and before anything is touched.
 func (w *world) refusals() {
 	w.Helper()
 	w.target("nowhere", "10.77.0.1:3260")
-	before := w.node()
+	before := w.Node()
 	refused := func(reason string) {
 		w.Helper()
-		out, _ := w.try("node", "validate", "m1")
-		_, err := w.try("node", "deploy", "m1", "--wait")
+		out, _ := w.TryCLI("", "node", "validate", "m1")
+		_, err := w.TryCLI("", "node", "deploy", "m1", "--wait")
 		if err == nil || !strings.Contains(err.Error(), reason) || !strings.Contains(out, reason) {
 			w.Fatalf("deploy: %v\nvalidate: %s\nwant %q", err, out, reason)
 		}
-		if n := w.node(); n.ProvisionState != "available" || n.PowerState != before.PowerState {
+		if n := w.Node(); n.ProvisionState != "available" || n.PowerState != before.PowerState {
 			w.Fatalf("state %s, power %s", n.ProvisionState, n.PowerState)
 		}
 	}
 	refused("iscsi_boot")
-	w.cli("node", "set", "m1", "--property", "capabilities="+before.Properties.Text("capabilities")+",iscsi_boot:true")
-	w.cli("volume", "target", "unset", w.targetID, "--property", "target_portal")
+	w.CLI("node", "set", "m1", "--property", "capabilities="+before.Properties.Text("capabilities")+",iscsi_boot:true")
+	w.CLI("volume", "target", "unset", w.targetID, "--property", "target_portal")
 	refused("target_portal")
-	w.cli("volume", "target", "delete", w.targetID)
+	w.CLI("volume", "target", "delete", w.targetID)
 }
 
 // target registers where the volume is, with its root's index.
@@ -266,25 +169,15 @@ func (w *world) target(name string, portals ...string) {
 	if err != nil {
 		w.Fatal(err)
 	}
-	body := fmt.Sprintf(`{"node_uuid": %q, "volume_type": "iscsi", "volume_id": %q, "boot_index": 0, "properties": %s}`, w.node().UUID, name, properties)
+	body := fmt.Sprintf(`{"node_uuid": %q, "volume_type": "iscsi", "volume_id": %q, "boot_index": 0, "properties": %s}`, w.Node().UUID, name, properties)
 	var made client.Record
-	must.OK(w, json.Unmarshal([]byte(w.call("POST", "/v1/volume/targets", body)), &made))
+	must.OK(w, json.Unmarshal([]byte(w.API("POST", "/v1/volume/targets", body)), &made))
 	w.targetID = made.Text("uuid")
-}
-
-func (w *world) call(method, path, body string) string {
-	w.Helper()
-	out, err := w.inside(body, "curl", "-sS", "--fail-with-body", "-X", method, "-H", "Content-Type: application/json",
-		"-H", "X-OpenStack-Ironic-API-Version: 1.82", "--data-binary", "@-", w.server.URL+path)
-	if err != nil {
-		w.Fatalf("%s %s: %v %s", method, path, err, out)
-	}
-	return out
 }
 
 // address is what the system on the machine said last that it was given.
 func (w *world) address() string {
-	serial, _ := os.ReadFile(w.machine.SerialLog)
+	serial, _ := os.ReadFile(w.Machine.SerialLog)
 	text := string(serial)
 	i := strings.LastIndex(text, "TENANT address ")
 	if i < 0 {
@@ -297,7 +190,7 @@ func (w *world) address() string {
 func (w *world) deploy() {
 	w.Helper()
 	start := time.Now()
-	w.cli("node", "deploy", "m1", "--wait")
+	w.CLI("node", "deploy", "m1", "--wait")
 	w.up()
 	w.Logf("deployed and up: %.1f s", time.Since(start).Seconds())
 }
@@ -306,12 +199,12 @@ func (w *world) up() {
 	w.Helper()
 	w.boots++
 	want := fmt.Sprintf("marker=%s boots=%d ", w.marker, w.boots)
-	w.await("the system on the volume", func() bool {
+	w.Await("the system on the volume", func() bool {
 		address := w.address()
 		if address == "" {
 			return false
 		}
-		out, err := w.inside("", "curl", "-sS", "-m", "2", "http://"+address+"/")
+		out, err := w.Page(address)
 		if err == nil && !strings.Contains(out, want) {
 			w.Fatalf("the system says %q, want %q", out, want)
 		}
@@ -332,11 +225,9 @@ func (w *world) listsInitiator(name string) {
 func (w *world) rescueAndBack() {
 	w.Helper()
 	address, start := w.address(), time.Now()
-	if _, err := w.inside(w.password+"\n", program.Path(w.T, "salvor"), "node", "rescue", "m1", "--rescue-password-file", "-", "--wait"); err != nil {
-		w.Fatalf("%v\n%s", err, w.picture())
-	}
-	w.await("the volume in the rescue", func() bool {
-		out, err := w.ssh(address, "mkdir -p /mnt && mount -t ext4 /dev/sda2 /mnt && cat /mnt/etc/marker && umount /mnt")
+	must.Get(w.TryCLI(w.password+"\n", "node", "rescue", "m1", "--rescue-password-file", "-", "--wait"))(w)
+	w.Await("the volume in the rescue", func() bool {
+		out, err := w.SSH("", "rescue@"+address, w.password, "/dev/null", "mkdir -p /mnt && mount -t ext4 /dev/sda2 /mnt && cat /mnt/etc/marker && umount /mnt")
 		if err == nil && strings.TrimSpace(out) != w.marker {
 			w.Fatalf("the rescue shows %q, want %q", out, w.marker)
 		}
@@ -344,7 +235,7 @@ func (w *world) rescueAndBack() {
 	})
 	w.Logf("rescued with the volume: %.1f s", time.Since(start).Seconds())
 	start = time.Now()
-	w.cli("node", "unrescue", "m1", "--wait")
+	w.CLI("node", "unrescue", "m1", "--wait")
 	w.up()
 	w.Logf("back: %.1f s", time.Since(start).Seconds())
 }
@@ -352,17 +243,17 @@ func (w *world) rescueAndBack() {
 // change patches a record while the node is off, and has the machine start with it.
 func (w *world) change(path, patch string) {
 	w.Helper()
-	w.cli("node", "power", "off", "m1")
+	w.CLI("node", "power", "off", "m1")
 	w.settled("power_state", "power off")
-	w.call("PATCH", path, patch)
-	w.cli("node", "power", "on", "m1")
+	w.API("PATCH", path, patch)
+	w.CLI("node", "power", "on", "m1")
 	w.settled("power_state", "power on")
 }
 
 // fails waits for the reason on the node.
 func (w *world) fails(reason string) {
 	w.Helper()
-	w.await("last_error "+reason, func() bool { return strings.Contains(w.node().LastError, reason) })
+	w.Await("last_error "+reason, func() bool { return strings.Contains(w.Node().LastError, reason) })
 }
 
 // wrongSecret is told on the node; with the right one the next start is well.
@@ -373,7 +264,7 @@ func (w *world) wrongSecret() {
 	w.fails("the target refuses the login")
 	w.change(path, fmt.Sprintf(`[{"op": "replace", "path": "/properties/auth_password", "value": %q}]`, secret))
 	w.up()
-	if n := w.node(); n.LastError != "" {
+	if n := w.Node(); n.LastError != "" {
 		w.Fatalf("last_error %q stays", n.LastError)
 	}
 }
@@ -381,7 +272,7 @@ func (w *world) wrongSecret() {
 // wrongInitiator is one that the storage does not let in.
 func (w *world) wrongInitiator() {
 	w.Helper()
-	connector := w.cli("volume", "connector", "list", "--node", "m1", "-f", "value", "-c", "uuid")
+	connector := w.CLI("volume", "connector", "list", "--node", "m1", "-f", "value", "-c", "uuid")
 	path := "/v1/volume/connectors/" + connector
 	w.change(path, `[{"op": "replace", "path": "/connector_id", "value": "iqn.2026-01.org.salvor.test:stranger"}]`)
 	w.fails("no such target for this node")
@@ -390,8 +281,8 @@ func (w *world) wrongInitiator() {
 // adapterIsEmpty proves that the machine's own initiator keeps nothing of a volume.
 func (w *world) adapterIsEmpty() {
 	w.Helper()
-	out, err := w.inside("", "curl", "-sS", "-f", "-u", w.machine.User+":"+w.machine.Password,
-		w.machine.Address+w.machine.SystemID+"/NetworkInterfaces/1/NetworkDeviceFunctions/1")
+	out, err := w.Inside("", "curl", "-sS", "-f", "-u", w.Machine.User+":"+w.Machine.Password,
+		w.Machine.Address+w.Machine.SystemID+"/NetworkInterfaces/1/NetworkDeviceFunctions/1")
 	if err != nil || strings.Contains(out, target("vol1")) || strings.Contains(out, `"chap"`) {
 		w.Fatalf("the adapter keeps %s (%v)", out, err)
 	}
@@ -400,19 +291,19 @@ func (w *world) adapterIsEmpty() {
 // tearDown clears the targets and keeps the connectors, then forgets the node.
 func (w *world) tearDown() {
 	w.Helper()
-	w.cli("node", "undeploy", "m1", "--wait")
-	if left := w.cli("volume", "target", "list", "--node", "m1", "-f", "value"); left != "" {
+	w.CLI("node", "undeploy", "m1", "--wait")
+	if left := w.CLI("volume", "target", "list", "--node", "m1", "-f", "value"); left != "" {
 		w.Fatalf("targets are left: %s", left)
 	}
-	if left := w.cli("volume", "connector", "list", "--node", "m1", "-f", "value"); left == "" {
+	if left := w.CLI("volume", "connector", "list", "--node", "m1", "-f", "value"); left == "" {
 		w.Fatal("the connector is gone")
 	}
 	if w.forgotten != nil {
 		w.forgotten()
 		w.forgotten = nil
 	}
-	if log := w.server.Log(); strings.Contains(log, secret) {
+	if log := w.Server.Log(); strings.Contains(log, secret) {
 		w.Fatal("the secret is in the log")
 	}
-	w.cli("node", "delete", "m1")
+	w.CLI("node", "delete", "m1")
 }
