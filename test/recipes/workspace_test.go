@@ -21,20 +21,20 @@ import (
 // workspace is a copy of the module that recipes are applied to. The compiler sees the edits as an overlay of the module itself, so that it
 // compiles only what depends on them; tests run in the copy, whose files they read.
 type workspace struct {
-	root, tree, overlay, runner string
-	page                        string
-	original                    map[string]*string // by path, what files held that are edited now; nil: they did not exist
+	root, tree, overlay, binaries string
+	page                          string
+	original                      map[string]*string // by path, what files held that are edited now; nil: they did not exist
+	generators                    []check            // tests that write a file of the copy
+	complete                      bool               // no place is left out
 }
 
 func newWorkspace(t *testing.T) *workspace {
 	t.Helper()
 	dir := t.TempDir()
-	w := &workspace{root: root(t), tree: filepath.Join(dir, "tree"), overlay: filepath.Join(dir, "overlay.json"), runner: filepath.Join(dir, "run"), original: map[string]*string{}}
+	w := &workspace{root: root(t), tree: filepath.Join(dir, "tree"), overlay: filepath.Join(dir, "overlay.json"), binaries: filepath.Join(dir, "tests"), original: map[string]*string{}}
 	must.OK(t, copyTree(w.root, w.tree))
 	page := must.Get(os.ReadFile(filepath.Join(w.tree, "docs/adding.md")))(t)
 	w.page = string(page)
-	script := fmt.Sprintf("#!/bin/sh\ncd \"%s${PWD#%s}\" && exec \"$@\"\n", w.tree, w.root)
-	must.OK(t, os.WriteFile(w.runner, []byte(script), 0o755))
 	return w
 }
 
@@ -101,8 +101,7 @@ func (w *workspace) apply(t *testing.T, places []place, without *place) {
 	for file, text := range w.original {
 		w.write(t, file, text)
 	}
-	w.original = map[string]*string{}
-	var generated []place
+	w.original, w.generators, w.complete = map[string]*string{}, nil, without == nil
 	for i := range places {
 		p := &places[i]
 		if without != nil && p.at == without.at {
@@ -111,7 +110,10 @@ func (w *workspace) apply(t *testing.T, places []place, without *place) {
 		w.remember(t, p.file)
 		switch {
 		case generatedBy.MatchString(p.edit):
-			generated = append(generated, *p)
+			m := generatedBy.FindStringSubmatch(p.edit)
+			if w.complete || without.forgotten.pkg == m[1] { // else nothing reads the file
+				w.generators = append(w.generators, check{pkg: m[1], test: m[2]})
+			}
 		case w.original[p.file] == nil && len(p.symbols) == 0:
 			w.write(t, p.file, &p.edit)
 		default:
@@ -126,15 +128,6 @@ func (w *workspace) apply(t *testing.T, places []place, without *place) {
 	}
 	b := must.Get(json.Marshal(map[string]any{"Replace": replace}))(t)
 	must.OK(t, os.WriteFile(w.overlay, b, 0o644))
-	for _, p := range generated {
-		m := generatedBy.FindStringSubmatch(p.edit)
-		if without != nil && without.forgotten.pkg != m[1] {
-			continue // nothing reads the file
-		}
-		if out, err := w.goTool(append(w.testArgs("^"+m[2]+"$", m[1]), "-update")...); err != nil && without == nil {
-			t.Fatalf("%s: %v\n%s", p.at, err, out)
-		}
-	}
 }
 
 // remember keeps what a file holds before its first edit.
@@ -172,66 +165,83 @@ func (w *workspace) write(t *testing.T, file string, text *string) {
 
 func (w *workspace) goTool(args ...string) (string, error) {
 	cmd := exec.Command("go", args...)
-	cmd.Dir, cmd.Env = w.root, append(os.Environ(), "CGO_ENABLED=0") // as make test-unit, whose compiled packages are used again
+	// CGO_ENABLED is that of make test-unit, whose compiled packages are used again. With GOGC=400 the compiler collects less garbage.
+	cmd.Dir, cmd.Env = w.root, append(os.Environ(), "CGO_ENABLED=0", "GOGC=400")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()
 	return out.String(), err
 }
 
-func (w *workspace) testArgs(run string, packages ...string) []string {
-	return append([]string{"test", "-vet=off", "-count=1", "-json", "-ldflags=-s -w", "-overlay", w.overlay, "-exec", w.runner, "-run", run}, packages...)
+// compile builds the tests of packages all at once, so that no processor waits and each program is linked once.
+func (w *workspace) compile(t *testing.T, packages []string) {
+	t.Helper()
+	must.OK(t, os.RemoveAll(w.binaries))
+	must.OK(t, os.Mkdir(w.binaries, 0o755))
+	args := append([]string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", w.overlay, "-o", w.binaries}, packages...)
+	if out, err := w.goTool(args...); err != nil {
+		t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+// runTests runs tests of a compiled package in the copy.
+func (w *workspace) runTests(pkg string, tests []string, args ...string) (string, error) {
+	var patterns []string
+	for _, test := range tests {
+		patterns = append(patterns, "^"+strings.ReplaceAll(test, "/", "$/^")+"$")
+	}
+	cmd := exec.Command(filepath.Join(w.binaries, filepath.Base(pkg)+".test"), append([]string{"-test.v", "-test.timeout=10m", "-test.run", strings.Join(patterns, "|")}, args...)...)
+	cmd.Dir = filepath.Join(w.tree, pkg)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
 }
 
 // check runs what places name, and tells what failed.
 func (w *workspace) check(t *testing.T, places []place) (failed []string) {
 	t.Helper()
-	builds, packages, tests := map[string]bool{}, map[string]bool{}, map[string]bool{}
-	wanted := map[check]bool{}
+	builds, tests := map[string]bool{}, map[string][]string{}
 	for _, p := range places {
-		wanted[p.forgotten] = true
 		if p.forgotten.test == "" {
 			builds[p.forgotten.pkg] = true
 		} else {
-			packages[p.forgotten.pkg], tests["^"+strings.ReplaceAll(p.forgotten.test, "/", "$/^")+"$"] = true, true
+			tests[p.forgotten.pkg] = append(tests[p.forgotten.pkg], p.forgotten.test)
 		}
 	}
-	if len(packages) == 0 { // else the tests compile those packages too
+	if len(tests) == 0 { // else the tests compile those packages too
 		if out, err := w.goTool(append([]string{"build", "-overlay", w.overlay, "-o", os.DevNull}, slices.Sorted(maps.Keys(builds))...)...); err != nil {
 			failed = append(failed, fmt.Sprintf("go build: %v\n%s", err, out))
 		}
-	}
-	if len(packages) == 0 {
 		return failed
 	}
-	out, _ := w.goTool(w.testArgs(strings.Join(slices.Sorted(maps.Keys(tests)), "|"), slices.Sorted(maps.Keys(packages))...)...)
-	ended, said := results(out)
-	for c := range wanted {
-		switch {
-		case c.test == "":
-		case ended[c] == "":
-			t.Fatalf("%s did not run:\n%s", c, said)
-		case ended[c] != "pass":
-			failed = append(failed, fmt.Sprintf("%s: %s\n%s", c, ended[c], said))
+	w.compile(t, slices.Sorted(maps.Keys(tests)))
+	for _, g := range w.generators {
+		if out, err := w.runTests(g.pkg, []string{g.test}, "-update"); err != nil && w.complete {
+			t.Fatalf("%s: %v\n%s", g, err, out)
+		}
+	}
+	for _, pkg := range slices.Sorted(maps.Keys(tests)) {
+		out, _ := w.runTests(pkg, tests[pkg])
+		ended := results(out)
+		for _, test := range tests[pkg] {
+			switch c := (check{pkg: pkg, test: test}); ended[test] {
+			case "":
+				t.Fatalf("%s did not run:\n%s", c, out)
+			case "PASS":
+			default:
+				failed = append(failed, fmt.Sprintf("%s: %s\n%s", c, ended[test], out))
+			}
 		}
 	}
 	return failed
 }
 
-// results reads the events of go test: how each test ended, and all output.
-func results(out string) (ended map[check]string, said string) {
-	ended = map[check]string{}
-	for line := range strings.Lines(out) {
-		var e struct{ Action, Package, Test, Output string }
-		if json.Unmarshal([]byte(line), &e) != nil {
-			said += line
-			continue
-		}
-		said += e.Output
-		if slices.Contains([]string{"pass", "fail", "skip"}, e.Action) && e.Test != "" {
-			pkg := "." + strings.TrimPrefix(e.Package, "salvor")
-			ended[check{pkg, e.Test}] = e.Action
-		}
+var testResult = regexp.MustCompile(`(?m)^\s*--- (PASS|FAIL|SKIP): (\S+)`)
+
+// results are how each test ended that the output names.
+func results(out string) map[string]string {
+	ended := map[string]string{}
+	for _, m := range testResult.FindAllStringSubmatch(out, -1) {
+		ended[m[2]] = m[1]
 	}
-	return ended, said
+	return ended
 }
