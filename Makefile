@@ -119,6 +119,9 @@ bench: build ## measure the built salvor: gets, lists, creations, heartbeats, re
 	$(GO) run ./bench $(BENCH)
 	$(GO) test -run '^$$' -bench 'Region|Renewals|Resumed|1000$$|Cyclades|Evacuate' -benchtime 3s ./test/fleet ./api/host ./api/nova ./api/cyclades ./test/outage
 
+foreign: ## run the verbs of a rescue against each recorded Redfish tree below TREES=DIR, and print what each BMC is told
+	SALVOR_TREES=$(abspath $(TREES)) $(GO) test -v -count 1 -run TestTrees ./driver/redfish
+
 fleet: build ## the figure: one process with a simulated fleet of NODES=100000, each heartbeating every 100 s and power-synced every 120 s; FLEET="--as 100000" has a smaller one do that as often as so many
 	$(GO) run ./bench --fleet $(or $(NODES),100000) $(FLEET)
 
@@ -171,4 +174,4 @@ clean: ## remove what was built
 	rm -rf bin build
 
 .NOTPARALLEL:
-.PHONY: help build release release-check check test prove prove-rest packages prove-packages demo-packages lint fmt fmt-check markers vet staticcheck tidy-check test-unit test-race test-stories sweep mutants fuzz e2e interop flaky states api bench fleet overload strangers chaos soak demo demos demo-vm demo-evacuate tools clean
+.PHONY: help build release release-check check test prove prove-rest packages prove-packages demo-packages lint fmt fmt-check markers vet staticcheck tidy-check test-unit test-race test-stories sweep mutants fuzz e2e interop foreign flaky states api bench fleet overload strangers chaos soak demo demos demo-vm demo-evacuate tools clean

@@ -183,7 +183,7 @@ var errNotShown = errors.New("the BMC took the boot override")
 // override writes the Boot object and reads it back. The answer and the target are proof. Another frequency is a note: it is a constant on
 // some BMCs, and harmless.
 func (s *bmcSession) override(ctx context.Context, sys *computerSystem, want bootOverrides) error {
-	if sys.Boot.holds(want) && want.HTTPBootURI == "" && (want.Target == "" || want.Target == targetNone || sys.Boot.Enabled == want.Enabled) {
+	if !sys.onlySettings && sys.Boot.holds(want) && want.HTTPBootURI == "" && (want.Target == "" || want.Target == targetNone || sys.Boot.Enabled == want.Enabled) {
 		return nil
 	}
 	sent, err := s.writeBoot(sys, want)

@@ -3,6 +3,7 @@ package redfish
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -63,12 +64,18 @@ func (d *Driver) DescribeBMC(ctx context.Context, n *metal.Node) (metal.BMC, err
 // identify reads who made the machine and its BMC, and what salvor knows of those. What the BMC does not tell stays empty.
 func (s *bmcSession) identify(sys *computerSystem, out *metal.BMC) error {
 	of := &s.conf.facts.identity
-	var top struct{ Vendor string }
+	var top struct {
+		Vendor string
+		OEM    map[string]any `json:"Oem"`
+	}
 	if _, err := s.get(rootPath, &top); problem.Is(err, problem.Unavailable) {
 		return err
 	}
 	if sys.Manufacturer == "" {
 		of.vendor = top.Vendor
+	}
+	if keys := slices.Sorted(maps.Keys(top.OEM)); of.vendor == "" && len(keys) > 0 { // old iDRACs name their maker only here
+		of.vendor = keys[0]
 	}
 	of.bmcModel, of.firmware = "", ""
 	for _, at := range sys.Links.ManagedBy[:min(len(sys.Links.ManagedBy), 1)] {

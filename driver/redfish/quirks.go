@@ -62,8 +62,6 @@ var quirks = []quirk{
 		source: "openstack/sushy, sushy/resources/system/system.py: X11 and X12 boot the virtual CD from UsbCd, and silently boot the disk from Cd"},
 	{vendors: []string{"supermicro"}, kind: quirkBootBody, value: "full",
 		source: "DMTF/Redfishtool, pull request 106: without a mode the BMC falls back to its default one; storyboard 2008547: the frequency must be sent each time"},
-	{vendors: []string{"supermicro"}, models: []string{"x10"}, kind: quirkMedia, value: "none",
-		source: "bmc-toolbox/redfish-mocks, Supermicro X10: the collection of virtual media is empty, and the BMC's own IsoConfig.Mount takes SMB shares alone"},
 	{vendors: []string{"american megatrends", "ami", "asrockrack", "redfish_compatible"}, kind: quirkBootBody, value: "full",
 		source: "openstack/ironic, ironic/drivers/modules/redfish/management.py: VENDORS_REQUIRING_FULL_BOOT_REQUEST"},
 	{vendors: []string{"lenovo"}, kind: quirkDriveOrder, value: "EXT",

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"salvor/driver"
@@ -42,7 +43,6 @@ func TestQuirkTable(t *testing.T) {
 		{bmcIdentity{vendor: "Acme", model: "X10"}, ""},
 		{bmcIdentity{vendor: "Supermicro", model: "SYS-821GE-TNHR"}, "boot_body=full cd_target=UsbCd"},
 		{bmcIdentity{vendor: "Supermicro", model: "ARS-111GL-NHR"}, "boot_body=full"},
-		{bmcIdentity{vendor: "Supermicro", model: "X10DRi"}, "boot_body=full cd_target=UsbCd virtual_media=none"},
 		{bmcIdentity{vendor: "AMI"}, "boot_body=full"},
 		{bmcIdentity{vendor: "Miami Servers"}, ""},
 		{bmcIdentity{vendor: "American Megatrends International LLC"}, "boot_body=full"},
@@ -132,13 +132,53 @@ func TestOldIDRACBootsTheVirtualCD(t *testing.T) {
 func TestValidateByQuirks(t *testing.T) {
 	m := &Media{Driver: &Driver{}}
 	n := node("http://192.0.2.1")
-	b := metal.BMC{ReadAt: time.Now(), DrivesKnown: true, Drives: []string{"CD"}, Vendor: "Supermicro", Model: "X10DRi"}
+	b := metal.BMC{ReadAt: time.Now(), DrivesKnown: true, Drives: []string{"CD"}, Vendor: "Acme", Model: "One"}
 	metal.KeepBMC(n, b)
-	if err := m.CheckBMC(n, b); !problem.Is(err, problem.Invalid) || !strings.Contains(err.Error(), "set boot_interface to ipxe or http") {
-		t.Errorf("%v", err)
-	}
-	n.DriverInfo[QuirksKey] = "virtual_media="
 	must.OK(t, m.CheckBMC(n, b))
+	for _, own := range []string{"virtual_media=none", "cd_boot=physical"} {
+		n.DriverInfo[QuirksKey] = own
+		if err := m.CheckBMC(n, b); !problem.Is(err, problem.Invalid) || !strings.Contains(err.Error(), "set boot_interface to ipxe or http") {
+			t.Errorf("%s: %v", own, err)
+		}
+	}
+}
+
+// TestMakerOfAnOldIDRAC: iDRAC9 3.34 names its maker in the Oem member of the service root alone.
+func TestMakerOfAnOldIDRAC(t *testing.T) {
+	f := &foreignBMC{show: func(path string, doc map[string]any) {
+		switch {
+		case strings.TrimRight(path, "/") == "/redfish/v1":
+			doc["Oem"] = map[string]any{"Dell": map[string]any{}}
+		case path == drivertest.SystemPath:
+			doc["Manufacturer"] = ""
+		case strings.HasSuffix(path, "/Managers/bmc"):
+			doc["Model"], doc["FirmwareVersion"] = "14G Modular", "3.34.34.34"
+		}
+	}}
+	if b := must.Get((&Driver{}).DescribeBMC(t.Context(), startForeign(t, f)))(t); b.Vendor != "Dell" || strings.Join(b.Quirks, " ") != "cd_boot=idrac" {
+		t.Errorf("%+v", b)
+	}
+}
+
+// TestNothingIsTakenForGone: where the settings resource alone takes the boot device, the system's own says nothing about what is pending.
+func TestNothingIsTakenForGone(t *testing.T) {
+	tree := fstest.MapFS{}
+	for path, text := range map[string]string{
+		"redfish/v1/Systems": `{"Members":[{"@odata.id":"/redfish/v1/Systems/1"}]}`,
+		"redfish/v1/Systems/1": `{"PowerState":"Off","Boot":{"BootSourceOverrideEnabled":"Disabled","BootSourceOverrideTarget":"None"},
+			"@Redfish.Settings":{"SettingsObject":{"@odata.id":"/redfish/v1/Systems/1/SD"}}}`,
+		"redfish/v1/Systems/1/SD": `{"Boot":{"BootSourceOverrideEnabled":"Once","BootSourceOverrideTarget":"Pxe",
+			"BootSourceOverrideTarget@Redfish.AllowableValues":["None","Pxe","Hdd"]}}`,
+	} {
+		tree[path+"/index.json"] = &fstest.MapFile{Data: []byte(text)}
+	}
+	replay := drivertest.NewReplay(tree, nil)
+	server := httptest.NewServer(replay)
+	defer server.Close()
+	must.OK(t, (&Driver{}).SetBootDevice(t.Context(), node(server.URL), rescue.Boot{}))
+	if got := strings.Join(replay.Writes(), "; "); got != `PATCH /Systems/1/SD {"Boot":{"BootSourceOverrideEnabled":"Disabled","BootSourceOverrideTarget":"None"}}` {
+		t.Errorf("the BMC was told %s", got)
+	}
 }
 
 // TestTLSProfiles: a BMC with old TLS works with the option that its refusal names, or the refusal is final at once.

@@ -1,0 +1,120 @@
+package redfish
+
+import (
+	"context"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"salvor/driver"
+	"salvor/driver/drivertest"
+	"salvor/metal"
+	"salvor/rescue"
+	"salvor/test/must"
+)
+
+// TestTrees runs the verbs of a rescue against each recorded tree below SALVOR_TREES, and prints a row for each with what it was sent. A tree
+// is a directory with redfish/v1. It fails where neither the verb works nor validate says why.
+func TestTrees(t *testing.T) {
+	root := os.Getenv("SALVOR_TREES")
+	if root == "" {
+		t.Skip("SALVOR_TREES names no directory of recorded trees")
+	}
+	trees := must.Get(filepath.Glob(root + "/*/redfish"))(t)
+	if len(trees) == 0 {
+		t.Fatalf("%s has no tree", root)
+	}
+	for _, tree := range trees {
+		dir := filepath.Dir(tree)
+		t.Run(filepath.Base(dir), func(t *testing.T) { runTree(t, dir) })
+	}
+}
+
+func runTree(t *testing.T, dir string) {
+	files := os.DirFS(dir)
+	replay := drivertest.NewReplay(files, nil)
+	server := httptest.NewServer(replay)
+	defer server.Close()
+	n := node(server.URL)
+	n.DriverInfo[SystemKey] = drivertest.SystemIn(files)
+	d := &Driver{Locks: &driver.AddressLocks{}}
+	m := &Media{Driver: d, Files: bootFiles}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ctx, notes := driver.WithNotes(ctx)
+	b, err := d.DescribeBMC(ctx, n)
+	if err != nil {
+		t.Logf("manage: %v", err)
+		return
+	}
+	metal.KeepBMC(n, b)
+	t.Logf("%s | %s | %s | %s | quirks %v | drives %v | targets %v", b.Vendor, b.Model, b.BMCModel, b.Firmware, b.Quirks, b.Drives, b.BootTargets)
+	refused := m.CheckBMC(n, b)
+	if refused != nil {
+		t.Logf("validate: %v", refused)
+	}
+	verb := func(name string, needsMedia bool, do func() error) {
+		if needsMedia && refused != nil {
+			return
+		}
+		began := time.Now()
+		err := do()
+		writes := replay.Writes()
+		for i, w := range writes {
+			writes[i] = imagePath.ReplaceAllString(strings.ReplaceAll(w, bootFiles.URL, ""), "/IMAGE")
+		}
+		result := "ok"
+		if err != nil {
+			result = err.Error()
+			t.Errorf("%s: %v", name, err)
+		}
+		t.Logf("%s: %s (%s) %s", name, result, time.Since(began).Round(time.Millisecond), strings.Join(writes, " ; "))
+	}
+	verb("power off", false, func() error { return d.SetPower(ctx, n, metal.PowerOff) })
+	verb("inspect", false, func() error {
+		found, macs, err := d.Inspect(ctx, n)
+		t.Logf("found %v, %d MACs", found, len(macs))
+		return err
+	})
+	verb("bios", false, func() error {
+		settings, err := BIOS{d}.BIOSSettings(ctx, n)
+		typed := 0
+		for _, s := range settings {
+			if s.AttributeType != "" {
+				typed++
+			}
+		}
+		t.Logf("%d settings, %d with a type", len(settings), typed)
+		return tolerate(err)
+	})
+	verb("firmware", false, func() error {
+		parts, err := Firmware{d}.Components(ctx, n)
+		t.Logf("%d parts", len(parts))
+		return err
+	})
+	verb("raid", false, func() error { _, err := RAID{d}.RAIDConfig(ctx, n); return tolerate(err) })
+	n.Plan = must.Get(m.Plan(n, driver.Ramdisk{Kernel: "/k", Image: "/r"}))(t)
+	verb("rescue: insert and boot device", true, func() error { return m.PrepareRamdisk(ctx, n) })
+	verb("rescue: power on", true, func() error { return d.SetPower(ctx, n, metal.PowerOn) })
+	verb("unrescue: eject", true, func() error { return m.CleanUpRamdisk(ctx, n) })
+	verb("boot from disk", false, func() error { return tolerate(d.SetBootDevice(ctx, n, rescue.Boot{Device: "disk", Persistent: true})) })
+	verb("boot from network", false, func() error { return d.SetBootDevice(ctx, n, rescue.Boot{Device: "pxe"}) })
+	verb("no boot device", false, func() error { return d.SetBootDevice(ctx, n, rescue.Boot{}) })
+	for _, text := range notes.Texts() {
+		t.Logf("note: %s", text)
+	}
+}
+
+// bootFiles is where images of these tests would lie; no replay fetches them.
+var bootFiles = driver.BootFiles{URL: "https://198.51.100.7:6386", APIURL: "https://198.51.100.7:6385"}
+
+// tolerate takes that a BMC has no such part, and says so.
+func tolerate(err error) error {
+	if err != nil && (strings.Contains(err.Error(), "the BMC shows no") || strings.Contains(err.Error(), "the BMC does not offer boot device")) {
+		return nil
+	}
+	return err
+}
