@@ -215,7 +215,7 @@ func (r *Runner) scheduleRetry(j *Job, out Outcome) {
 	}
 	// The last try is at the deadline, not a whole delay after it.
 	if j.Deadline > 0 {
-		after = min(after, max(time.Duration(j.Deadline-r.tick(j.Group)), 0)*time.Second)
+		after = min(after, time.Duration(max(j.Deadline-r.tick(j.Group), 0))*time.Second)
 	}
 	j.Due = r.now().Add(after)
 	j.WaitFor = fmt.Sprintf("try %d of %q; the last one: %v", j.Attempt+1, j.Action, out.err)

@@ -240,7 +240,7 @@ func relaySignals(conn net.Conn) (stop func()) {
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH)
 	go func() {
 		for s := range signals {
-			json.NewEncoder(conn).Encode(controlRequest{Signal: int(s.(syscall.Signal))})
+			_ = json.NewEncoder(conn).Encode(controlRequest{Signal: int(s.(syscall.Signal))})
 		}
 	}()
 	return func() {

@@ -43,7 +43,7 @@ func startDHCP(machines []machineSpec, log *slog.Logger) (*server4.Server, error
 	if err != nil {
 		return nil, fmt.Errorf("serve DHCP on %s: %w", tenantNet.Bridge, err)
 	}
-	go server.Serve() // ends when the server is closed
+	go func() { _ = server.Serve() }() // ends when the server is closed
 	return server, nil
 }
 

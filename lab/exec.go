@@ -62,17 +62,17 @@ func forwardSignals(line *lineReader, group int) {
 			return
 		}
 		if req.Signal > 0 && req.Signal < 65 {
-			syscall.Kill(-group, syscall.Signal(req.Signal))
+			_ = syscall.Kill(-group, syscall.Signal(req.Signal))
 		}
 	}
 }
 
 // endGroup ends a process group, first with a request, then by force.
 func endGroup(group int, done <-chan error) error {
-	syscall.Kill(-group, syscall.SIGTERM)
+	_ = syscall.Kill(-group, syscall.SIGTERM)
 	select {
 	case err := <-done:
-		syscall.Kill(-group, syscall.SIGKILL) // what the program started and did not end
+		_ = syscall.Kill(-group, syscall.SIGKILL) // what the program started and did not end
 		return err
 	case <-time.After(killDelay):
 		syscall.Kill(-group, syscall.SIGKILL)

@@ -133,7 +133,7 @@ func (h *vmHost) spawn() (*hostLife, error) {
 	life.process = cmd.Process
 	go func() {
 		defer close(life.ended)
-		cmd.Wait()
+		_ = cmd.Wait()
 	}()
 	// It waits for its network devices before it starts anything, so all of it will be in the group.
 	if h.freezer != nil {
@@ -156,7 +156,7 @@ func (h *vmHost) stop() error {
 			h.log.Warn("freezer", "err", err)
 		}
 	}
-	life.process.Kill()
+	_ = life.process.Kill()
 	<-life.ended
 	h.mu.Lock()
 	h.life, h.frozen = nil, false

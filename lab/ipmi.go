@@ -119,7 +119,7 @@ func (b *ipmiBMC) stop() {
 	if b.cmd == nil {
 		return
 	}
-	b.cmd.Process.Kill()
+	_ = b.cmd.Process.Kill()
 	<-b.done
 	b.cmd = nil
 }

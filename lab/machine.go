@@ -218,7 +218,7 @@ func (m *qemuMachine) spawn(args []string) (*qemuRun, error) {
 			}
 		}
 		if time.Now().After(deadline) {
-			r.cmd.Process.Kill()
+			_ = r.cmd.Process.Kill()
 			<-r.done
 			return nil, fmt.Errorf("qemu does not answer: %w", err)
 		}
@@ -236,7 +236,7 @@ func (m *qemuMachine) stop() {
 	r.kill = true
 	m.run = nil
 	m.mu.Unlock()
-	r.cmd.Process.Kill()
+	_ = r.cmd.Process.Kill()
 	<-r.done
 	r.qmp.close()
 }

@@ -162,11 +162,11 @@ func launchInit(ctx context.Context, p labPlan, dir string, lock *os.File) (*Lab
 	}
 	go cmd.Wait() // no zombie, should this process outlive the lab
 	if err := os.WriteFile(filepath.Join(dir, pidFile), []byte(strconv.Itoa(cmd.Process.Pid)), 0o600); err != nil {
-		cmd.Process.Kill()
+		_ = cmd.Process.Kill()
 		return nil, fmt.Errorf("write lab pid: %w", err)
 	}
 	if err := awaitReady(ctx, readyRead); err != nil {
-		cmd.Process.Kill()
+		_ = cmd.Process.Kill()
 		return nil, fmt.Errorf("lab %s: %w (log: %s)", p.Name, err, filepath.Join(dir, logFile))
 	}
 	return l, nil
@@ -217,7 +217,7 @@ func runInit(dir string) (int, error) {
 	syscall.CloseOnExec(3)
 	ready := os.NewFile(4, "ready")
 	if err := setupMounts(); err != nil {
-		json.NewEncoder(ready).Encode(readinessMessage{Error: err.Error()})
+		_ = json.NewEncoder(ready).Encode(readinessMessage{Error: err.Error()})
 		return 1, err
 	}
 	var p labPlan

@@ -112,7 +112,7 @@ func (b *redfishBMC) misbehaving(next http.Handler) http.Handler {
 			return
 		case FaultRubbish:
 			w.Header().Set("Content-Type", "application/json")
-			w.Write([]byte("<html><body>\x00\xff{\"PowerState\": ]]"))
+			_, _ = w.Write([]byte("<html><body>\x00\xff{\"PowerState\": ]]"))
 			return
 		case FaultSlow:
 			if b.chassis.delay(r.Context()) != nil {

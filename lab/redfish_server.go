@@ -35,7 +35,7 @@ func (b *httpBMC) start() error {
 	b.server = &http.Server{
 		Handler: b.service.handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
 	}
-	go b.server.Serve(listener) // ends by Close
+	go func() { _ = b.server.Serve(listener) }() // ends by Close
 	return nil
 }
 

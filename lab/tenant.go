@@ -121,7 +121,7 @@ func hashOf(parts [][]byte) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%d %d %d", bootStart, bootSize, rootSize)
 	for _, p := range parts {
-		binary.Write(h, binary.BigEndian, int64(len(p)))
+		_ = binary.Write(h, binary.BigEndian, int64(len(p)))
 		h.Write(p)
 	}
 	return hex.EncodeToString(h.Sum(nil))[:16]

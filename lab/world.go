@@ -63,7 +63,7 @@ func runWorld(dir string) error {
 	}
 	if w.plan.Leashed {
 		go func() {
-			io.Copy(io.Discard, leash) // returns when the holder's end is closed, by its death too
+			_, _ = io.Copy(io.Discard, leash) // returns when the holder's end is closed, by its death too
 			cancel()
 		}()
 	}

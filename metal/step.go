@@ -87,7 +87,7 @@ func (form StepForm) step(v any) (s Step, err error) {
 		return s, problem.Invalidf("a step must be an object with interface and step")
 	}
 	for k, e := range o {
-		known := true
+		var known bool
 		switch k {
 		case "interface":
 			s.Interface, known = e.(string)
@@ -101,8 +101,6 @@ func (form StepForm) step(v any) (s Step, err error) {
 		case "order":
 			s.Order, known = stepRank(e)
 			known = known && form.rank == k
-		default:
-			known = false
 		}
 		if !known {
 			return s, problem.Invalidf("%.100q is not expected, or not of its type", k)

@@ -39,8 +39,8 @@ func TestAReturnedHost(t *testing.T) {
 	w.pass(2 * time.Minute)
 	all := guests(compute.Guest{ID: gone.ID, Ours: true, Power: compute.PowerOff}, compute.Guest{ID: stays.ID, Ours: true, Power: compute.PowerOff},
 		compute.Guest{ID: stray, Ours: true}, compute.Guest{ID: "somebody's", Name: "vm"})
-	out := w.renew(w.host, "boot-2", all)
-	out = w.renew(w.host, "boot-2")
+	w.renew(w.host, "boot-2", all)
+	out := w.renew(w.host, "boot-2")
 	c := out.Clean[gone.ID]
 	if !out.Hold || out.Resend || len(out.Clean) != 3 || c.Do != compute.CleanDisk || c.Epoch != gone.Epoch+1 || len(c.Spec.Disks) != 1 || c.Spec.Disks[0].File != gone.ID+"-vda" ||
 		out.Clean[stays.ID].Do != compute.CleanKeep || out.Clean[stray].Do != compute.CleanAsk {

@@ -249,7 +249,7 @@ func (s *Server) Peak() (int64, error) {
 	var kib int64
 	for line := range strings.Lines(string(b)) {
 		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-			fmt.Sscan(rest, &kib)
+			_, _ = fmt.Sscan(rest, &kib)
 		}
 	}
 	return kib << 10, nil
