@@ -75,7 +75,7 @@ func endGroup(group int, done <-chan error) error {
 		_ = syscall.Kill(-group, syscall.SIGKILL) // what the program started and did not end
 		return err
 	case <-time.After(killDelay):
-		syscall.Kill(-group, syscall.SIGKILL)
+		_ = syscall.Kill(-group, syscall.SIGKILL)
 		return <-done
 	}
 }

@@ -142,7 +142,7 @@ func (f *cgroupFreezer) kill() error {
 		}
 		for _, word := range pids {
 			if pid, err := strconv.Atoi(word); err == nil && pid > 0 {
-				syscall.Kill(pid, syscall.SIGKILL)
+				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
 		}
 		// Version 1 holds the signal back until it thaws, and then it comes before anything else.

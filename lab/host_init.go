@@ -128,7 +128,7 @@ func (u *serviceUnit) tend(log *slog.Logger) error {
 	want := u.wants()
 	if u.pid != 0 {
 		if u.output != "" && !(slices.Equal(want.Args, u.runs.Args) && slices.Equal(want.Env, u.runs.Env)) {
-			syscall.Kill(-u.pid, syscall.SIGKILL)
+			_ = syscall.Kill(-u.pid, syscall.SIGKILL)
 		}
 		return nil
 	}
@@ -188,7 +188,7 @@ func stopUnits(units []*serviceUnit) {
 		if u.pid == 0 {
 			continue
 		}
-		syscall.Kill(u.pid, syscall.SIGTERM)
+		_ = syscall.Kill(u.pid, syscall.SIGTERM)
 		for end := time.Now().Add(stopDelay); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 			if pid, err := syscall.Wait4(u.pid, nil, syscall.WNOHANG, nil); pid == u.pid || err != nil {
 				break

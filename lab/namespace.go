@@ -160,7 +160,7 @@ func launchInit(ctx context.Context, p labPlan, dir string, lock *os.File) (*Lab
 	} else {
 		defer leashWrite.Close()
 	}
-	go cmd.Wait() // no zombie, should this process outlive the lab
+	go func() { _ = cmd.Wait() }() // no zombie, should this process outlive the lab
 	if err := os.WriteFile(filepath.Join(dir, pidFile), []byte(strconv.Itoa(cmd.Process.Pid)), 0o600); err != nil {
 		_ = cmd.Process.Kill()
 		return nil, fmt.Errorf("write lab pid: %w", err)
@@ -239,7 +239,7 @@ func runInit(dir string) (int, error) {
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	go func() {
 		for s := range signals {
-			syscall.Kill(world, s.(syscall.Signal))
+			_ = syscall.Kill(world, s.(syscall.Signal))
 		}
 	}()
 	for {
