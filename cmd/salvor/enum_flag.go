@@ -10,28 +10,28 @@ import (
 
 // enumFlag is the value of a flag that takes one word of a closed set. The default may be a word that is not in the set, such as none.
 type enumFlag[T ~string] struct {
-	word    *T
+	value   *T
 	initial T
 	allowed []T
 }
 
-func (f *enumFlag[T]) String() string { return string(*f.word) }
+func (f *enumFlag[T]) String() string { return string(*f.value) }
 
 // Type is string, so that pflag's GetString reads the flag.
 func (f *enumFlag[T]) Type() string { return "string" }
 
 func (f *enumFlag[T]) Set(typed string) error {
 	if T(typed) != f.initial && !slices.Contains(f.allowed, T(typed)) {
-		return notAllowedError(f.words())
+		return notAllowedError(f.choices())
 	}
-	*f.word = T(typed)
+	*f.value = T(typed)
 	return nil
 }
 
-func (f *enumFlag[T]) words() []string {
+func (f *enumFlag[T]) choices() []string {
 	out := make([]string, len(f.allowed))
-	for i, word := range f.allowed {
-		out[i] = string(word)
+	for i, choice := range f.allowed {
+		out[i] = string(choice)
 	}
 	return out
 }
@@ -41,15 +41,15 @@ type notAllowedError []string
 
 func (e notAllowedError) Error() string { return "want one of " + strings.Join(e, ", ") }
 
-// addEnumFlag defines a flag that takes one of the allowed words, and completes them. word gets the value; nil: GetString alone reads it.
-func addEnumFlag[T ~string](cmd *cobra.Command, word *T, name string, initial T, usage string, allowed ...T) {
-	if word == nil {
-		word = new(T)
+// addEnumFlag defines a flag that takes one of the allowed words, and completes them. value gets it; nil: GetString alone reads it.
+func addEnumFlag[T ~string](cmd *cobra.Command, value *T, name string, initial T, usage string, allowed ...T) {
+	if value == nil {
+		value = new(T)
 	}
-	*word = initial
-	f := &enumFlag[T]{word, initial, allowed}
+	*value = initial
+	f := &enumFlag[T]{value, initial, allowed}
 	cmd.Flags().Var(f, name, usage)
-	completeFlag(cmd, name, f.words)
+	completeFlag(cmd, name, f.choices)
 }
 
 // checkAllowed refuses a value that is none of those allowed. what is the flag or the argument, as it is written.
