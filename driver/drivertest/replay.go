@@ -23,12 +23,11 @@ type Replay struct {
 	mu      sync.Mutex
 	changed map[string]map[string]any // documents by path, as they are now
 	writes  []string
-	missing map[string]bool // paths that were asked for and are not in the tree
 }
 
 // NewReplay serves a tree.
 func NewReplay(tree fs.FS, refuse func(method, path string, body map[string]any) (status int, id string, args []string)) *Replay {
-	return &Replay{tree: tree, refuse: refuse, changed: map[string]map[string]any{}, missing: map[string]bool{}}
+	return &Replay{tree: tree, refuse: refuse, changed: map[string]map[string]any{}}
 }
 
 // Writes are the changes that were taken so far, as "METHOD PATH BODY", and clears them.
@@ -50,7 +49,6 @@ func (r *Replay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 			writeJSON(w, doc)
 			return
 		}
-		r.missing[at] = true
 		writeRedfishError(w, http.StatusNotFound, "no resource "+at)
 		return
 	}

@@ -154,7 +154,7 @@ func (r *bmcRefusal) isAbout(kind messageKind, member string) bool {
 				return true
 			}
 		}
-		if len(m.MessageArgs)+len(m.RelatedProperties) == 0 && wordIn(m.Message, member) {
+		if len(m.MessageArgs)+len(m.RelatedProperties) == 0 && hasWord(m.Message, member) {
 			return true
 		}
 	}
@@ -163,10 +163,6 @@ func (r *bmcRefusal) isAbout(kind messageKind, member string) bool {
 
 // lastPart takes the name out of "#/Boot/BootSourceOverrideMode" and "Boot.BootSourceOverrideMode".
 func lastPart(pointer string) string { return pointer[strings.LastIndexAny(pointer, "/.#")+1:] }
-
-func wordIn(text, word string) bool {
-	return slices.Contains(strings.FieldsFunc(text, func(r rune) bool { return !isLetter(r) }), word)
-}
 
 func isLetter(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_'

@@ -245,8 +245,8 @@ func (s *bmcSession) writeBoot(sys *computerSystem, want bootOverrides) (enabled
 	case want.Mode != "":
 		add("Mode", want.Mode)
 	case sys.Boot.Mode != "" && want.Target != "":
-		add("Mode", sys.Boot.Mode) // some take the three only together
-		members[len(members)-1].required, members[len(members)-1].onDemand = false, s.conf.facts.fact(quirkBootBody) != "full"
+		members = append(members, bodyMember{name: "BootSourceOverrideMode", values: []any{sys.Boot.Mode}, // some take the three only together
+			onDemand: s.conf.facts.fact(quirkBootBody) != "full"})
 	}
 	if want.HTTPBootURI != "" {
 		members = append(members, bodyMember{name: "HttpBootUri", values: []any{want.HTTPBootURI}, required: true})

@@ -16,7 +16,7 @@ import (
 // QuirksKey is the key of driver_info that adds to the table of quirks, or overrules it for one node.
 const QuirksKey = "redfish_quirks"
 
-// quirkKind is a way in which BMCs differ. The set is closed; README and `salvor node probe` show it.
+// quirkKind is a way in which BMCs differ. The set is closed; docs/hardware.md shows it.
 type quirkKind string
 
 const (
