@@ -5,6 +5,8 @@ SHELL := /bin/bash
 
 export CGO_ENABLED ?= 0
 GO ?= go
+# No program has the path of its sources in it, so that what one clone compiled serves the next one.
+export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 STATICCHECK := $(GO) tool -modfile=tools/go.mod staticcheck
 GOFILES = $(shell git ls-files --cached --others --exclude-standard '*.go')
 
@@ -75,21 +77,24 @@ AT_ONCE := $(shell echo $$((2 * $$(nproc))))
 UNIT = $(shell $(GO) list ./... | grep -v '^salvor/test/')
 
 test-unit: build ## unit and property tests, and every crash, repetition and failure of every action of every operation
-	$(GO) test -p $(AT_ONCE) -count 1 -timeout 15m $(UNIT)
+	$(GO) test -vet=off -p $(AT_ONCE) -count 1 -timeout 15m $(UNIT)
 	$(GO) test -tags otlp -count 1 -run Trace ./cmd/salvor/serve
 	$(GO) -C tools test -count 1 ./...
 
 # SQLite is C, translated, and works in memory of its own: to watch each of its accesses would make most of the time, and could find nothing of ours.
 RACE := -race -gcflags=modernc.org/libc=-race=false -gcflags=modernc.org/sqlite/lib=-race=false
 
-# The packages whose goroutines share memory. All others run under the race detector in make prove.
+# The packages whose goroutines share memory. The others run under the race detector in make prove, but for those that call programs one
+# after the other: make soak has them too.
 SHARING := ./agent/... ./api/... ./boot/netboot ./client ./compute/... ./conductor/... ./driver/... ./fetch ./host ./hypervisor/... ./job/... ./keyring ./sim/... ./store
+CALLING := . ./cmd/salvor ./test/mutants ./test/recipes ./test/sentence
 
 test-race: build ## unit tests under the race detector, where goroutines share memory
-	CGO_ENABLED=1 $(GO) test $(RACE) -p $(AT_ONCE) -short -count 1 -timeout 20m $(SHARING)
+	CGO_ENABLED=1 $(GO) test -vet=off $(RACE) -p $(AT_ONCE) -short -count 1 -timeout 20m $(SHARING)
 
 test-stories: build ## the stories of test/, and the rest of the unit tests, under the race detector, with the exporter of traces
-	CGO_ENABLED=1 $(GO) test $(RACE) -tags otlp -p $(AT_ONCE) -count 1 -timeout 20m $$(go list ./... | grep -vxFf <(go list $(SHARING)))
+	CGO_ENABLED=1 $(GO) test -vet=off $(RACE) -tags otlp -p $(AT_ONCE) -count 1 -timeout 20m $$(go list ./... | grep -vxFf <(go list $(SHARING) $(CALLING)))
+	$(GO) test -vet=off -p $(AT_ONCE) -count 1 -timeout 20m $$(go list $(CALLING) | grep '^salvor/test/')
 
 flaky: build ## each test ROUNDS=30 times at low priority with GOMAXPROCS=1, 20 test programs at once; PACKAGES="./job ./host" chooses
 	test/flaky.sh
