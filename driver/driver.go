@@ -66,6 +66,18 @@ type BMCDescriber interface {
 	DescribeBMC(ctx context.Context, n *metal.Node) (metal.BMC, error)
 }
 
+// BMCProber is a Management that looks at all that the BMC can do. It changes nothing.
+type BMCProber interface {
+	// ProbeBMC fails only where the machine itself cannot be read.
+	ProbeBMC(ctx context.Context, n *metal.Node) (metal.Probe, error)
+}
+
+// BMCRecorder is a Management that reads resources of a BMC as they are, without what tells of the machine's owner. It changes nothing.
+type BMCRecorder interface {
+	// RecordResources reads at least the first of the resources, in order, and fewer than were asked for where they are large or slow.
+	RecordResources(ctx context.Context, n *metal.Node, a metal.RecordArgs) ([]metal.RecordedResource, error)
+}
+
 // BMCNeeds is a Boot that tells from a description why the BMC cannot bring the machine into a ramdisk. It asks nobody.
 type BMCNeeds interface {
 	CheckBMC(n *metal.Node, b metal.BMC) error

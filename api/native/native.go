@@ -61,7 +61,7 @@ const root = "/salvor/v1"
 // New makes the handler of all below /salvor/v1.
 func New(c Config) http.Handler {
 	s := &server{c}
-	routes := slices.Concat(s.rescueImages(), s.hosts(), s.hostGroups(), s.quarantine(), s.evacuation(), s.clusters(), s.networks(), s.servers(), s.secrets(), s.sites(), s.restoredRoutes())
+	routes := slices.Concat(s.rescueImages(), s.hosts(), s.hostGroups(), s.quarantine(), s.evacuation(), s.clusters(), s.networks(), s.servers(), s.secrets(), s.sites(), s.restoredRoutes(), s.probeRoutes())
 	for i := range routes {
 		routes[i].Do = requireAdmin(routes[i].Do)
 	}

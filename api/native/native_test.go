@@ -2,6 +2,7 @@ package native_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -53,6 +54,7 @@ type world struct {
 	services  *service.Services
 	url       string
 	nodes     []*metal.Node
+	asked     []metal.Question
 	feed      *native.Feed
 	endpoints []api.Endpoint
 }
@@ -81,6 +83,16 @@ func (w *world) Node(_ context.Context, ident string) (*metal.Node, error) {
 func (w *world) CheckAll(ctx context.Context, ident string, seen metal.RunbookFilter) (*metal.Node, []metal.OperationCheck, error) {
 	n, err := w.Node(ctx, ident)
 	return n, []metal.OperationCheck{{Kind: "rescue", Now: true, Reasons: []metal.Reason{{Interface: "boot", Text: "no kernel at 10.1.1.1"}}}, {Kind: "inspect", Reasons: []metal.Reason{{Text: "runbooks seen by project " + seen.Project}}}}, err
+}
+
+// Ask keeps the question, whose id is its kind; Answer gives it back.
+func (w *world) Ask(_ context.Context, _ string, q metal.Question, _ record.Asker) (string, error) {
+	w.asked = append(w.asked, q)
+	return string(q.Kind), nil
+}
+
+func (w *world) Answer(_ context.Context, id string) (json.RawMessage, error) {
+	return json.Marshal(map[string]string{"kind": id})
 }
 
 func newWorld(t *testing.T) *world {

@@ -2,6 +2,7 @@ package native
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 
 	"salvor/access"
@@ -22,6 +23,9 @@ type Nodes interface {
 	Contacts(ctx context.Context, ids []string) (map[string]metal.Contact, error)
 	// CheckAll checks every operation that works on a machine, with the runbooks that the asker sees.
 	CheckAll(ctx context.Context, ident string, seen metal.RunbookFilter) (*metal.Node, []metal.OperationCheck, error)
+	// Ask inserts the job of a question to the machine's controller; Answer waits for its result.
+	Ask(ctx context.Context, ident string, q metal.Question, asker record.Asker) (string, error)
+	Answer(ctx context.Context, id string) (json.RawMessage, error)
 }
 
 // nodeSessions say which state of a session a provision state is.

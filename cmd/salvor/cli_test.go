@@ -93,9 +93,12 @@ func TestPrinted(t *testing.T) {
 		"GET /v1/nodes/a/history":                          `{"history": [{"uuid": "e1", "created_at": "2026-11-21T20:00:00+00:00", "severity": "INFO", "event": "asked to rescue"}]}`,
 		"GET /v1/nodes/a/management/boot_device":           `{"boot_device": "pxe", "persistent": false}`,
 		"GET /v1/nodes/a/management/boot_device/supported": `{"supported_boot_devices": ["pxe", "disk"]}`,
-		"GET /v1/ports":                                    `{"ports": [{"uuid": "p1", "address": "52:54:00:00:00:01"}]}`,
-		"GET /v1/drivers":                                  `{"drivers": [{"name": "redfish", "hosts": ["c1", "c2"]}]}`,
-		"GET /v1/conductors":                               `{"conductors": [{"hostname": "c1", "conductor_group": "", "alive": true}]}`,
+		"GET /salvor/v1/nodes/a/probe": `{"protocol": "Redfish 1.6.0", "login": "basic", "vendor": "Example", "model": "E\u001b1", "bmc_model": "", "firmware": "2.1",
+			"abilities": [{"name": "power on", "able": "yes", "detail": "On"}, {"name": "boot device", "able": "unknown", "detail": "the BMC does not list its boot targets"}, {"name": "RAID", "able": "no", "detail": ""}],
+			"quirks": [{"fact": "cd_target=UsbCd", "source": "some page"}]}`,
+		"GET /v1/ports":      `{"ports": [{"uuid": "p1", "address": "52:54:00:00:00:01"}]}`,
+		"GET /v1/drivers":    `{"drivers": [{"name": "redfish", "hosts": ["c1", "c2"]}]}`,
+		"GET /v1/conductors": `{"conductors": [{"hostname": "c1", "conductor_group": "", "alive": true}]}`,
 	}
 	for name, args := range map[string]string{
 		"node-list": "node list", "node-list-json": "node list -f json", "node-list-value": "node list -f value -c name -c provision_state",
@@ -103,7 +106,7 @@ func TestPrinted(t *testing.T) {
 		"node-show": "node show a", "node-show-json": "node show a -f json", "node-show-value": "node show a -f value -c driver_info",
 		"node-validate": "node validate a", "node-history": "node history a", "node-history-list": "node history list a -f json",
 		"boot-device": "node boot device show a", "boot-devices": "node boot device show --supported a",
-		"port-list": "port list -f json", "driver-list": "driver list", "conductor-list": "conductor list",
+		"node-probe": "node probe a", "port-list": "port list -f json", "driver-list": "driver list", "conductor-list": "conductor list",
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &fakeAPI{answers: map[string][]string{}}

@@ -1,10 +1,12 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"maps"
 	"reflect"
+	"time"
 
 	"salvor/driver"
 	"salvor/job"
@@ -21,6 +23,8 @@ type deviceCall struct {
 	once bool
 	// late: who asked may not have waited, so a failure is shown on the node.
 	late bool
+	// deadline bounds a question; 0: driver.CallTimeout.
+	deadline time.Duration
 	// do acts on the machine. change edits the node when it has been done; it may be nil.
 	do func(ctx context.Context, r *job.Run, m *managedNode) (answer any, change func(*metal.Node), err error)
 }
@@ -67,6 +71,12 @@ func deviceCalls() []deviceCall {
 		}).answeredLate(),
 		commandCall("set boot mode", "management", "set_boot_mode", setBootMode).answeredLate(),
 		commandCall("set secure boot", "management", "set_secure_boot_state", setSecureBoot).answeredLate(),
+		newQueryCall(metal.ProbeKind, "management", "probe", func(ctx context.Context, d driver.BMCProber, n *metal.Node, _ noArgs) (any, error) {
+			return d.ProbeBMC(ctx, n)
+		}).within(probeTimeout),
+		newQueryCall(metal.RecordingKind, "management", "recording", func(ctx context.Context, d driver.BMCRecorder, n *metal.Node, a metal.RecordArgs) (any, error) {
+			return d.RecordResources(ctx, n, a)
+		}).within(probeTimeout),
 		newQueryCall("get console", "console", "console", func(ctx context.Context, d driver.Console, n *metal.Node, _ noArgs) (any, error) {
 			if !n.ConsoleEnabled {
 				return nil, nil
@@ -78,6 +88,9 @@ func deviceCalls() []deviceCall {
 		newCommandCall("vendor command", "vendor", "vendor_passthru", callVendor).sentOnce(), // last_error stays, as in Ironic: clients read their own operations from it
 	}
 }
+
+// probeTimeout bounds a question that makes many requests. The API waits no longer than a minute for any answer.
+const probeTimeout = 50 * time.Second
 
 // noArgs are the arguments of a wish that has none.
 type noArgs struct{}
@@ -115,8 +128,9 @@ func commandCall[A, P any](kind job.Kind, part, what string, do func(context.Con
 	return newCommandCall(kind, part, what, func(ctx context.Context, a A, n *metal.Node, p P) (any, error) { return nil, do(ctx, a, n, p) })
 }
 
-func (w deviceCall) sentOnce() deviceCall     { w.once = true; return w }
-func (w deviceCall) answeredLate() deviceCall { w.late = true; return w }
+func (w deviceCall) sentOnce() deviceCall              { w.once = true; return w }
+func (w deviceCall) answeredLate() deviceCall          { w.late = true; return w }
+func (w deviceCall) within(d time.Duration) deviceCall { w.deadline = d; return w }
 
 // requireInterface finds what a machine's interface of a kind can do, or says that it cannot, in Ironic's words.
 func requireInterface[A any](m *managedNode, kind, what string) (A, error) {
@@ -173,7 +187,7 @@ func (c *Conductor) define(w deviceCall) job.Definition {
 		d.Failed = c.wishFailed
 	}
 	if w.class == job.Ask {
-		d.Actions = []job.Action{{Name: "ask", NoUndo: "asking changes nothing", Deadline: driver.CallTimeout, Do: c.withNode(c.answer(w))}}
+		d.Actions = []job.Action{{Name: "ask", NoUndo: "asking changes nothing", Deadline: cmp.Or(w.deadline, driver.CallTimeout), Do: c.withNode(c.answer(w))}}
 		return d
 	}
 	d.Actions = []job.Action{{Name: "set", NoUndo: "a user's command is not taken back", Deadline: c.bmcDeadline(), Do: c.withNode(c.command(w))}}

@@ -31,34 +31,47 @@ func (d *Driver) DescribeBMC(ctx context.Context, n *metal.Node) (metal.BMC, err
 		if err := s.identify(sys, &out); err != nil {
 			return err
 		}
-		for _, dev := range devices {
-			if slices.Contains(sys.Boot.Allowed, dev.target) && !slices.Contains(out.BootTargets, dev.word) {
-				out.BootTargets = append(out.BootTargets, dev.word)
-			}
-		}
-		drives, err := s.drives()
-		switch {
-		case errors.Is(err, errForbidden), errors.Is(err, driver.ErrLicence):
-			out.DrivesRefused = true
-			return nil
-		case errors.Is(err, errMissing):
-			out.DrivesKnown = true
-			return nil
-		case err != nil:
-			return err
-		}
-		out.DrivesKnown = true
-		for _, drive := range drives {
-			types := drive.MediaTypes
-			for _, t := range types[:min(len(types), maxSlots)] {
-				if t := driver.Sanitize(t); !slices.Contains(out.Drives, t) && len(out.Drives) < maxSlots {
-					out.Drives = append(out.Drives, t)
-				}
-			}
-		}
-		return nil
+		out.BootTargets = sys.Boot.words()
+		_, err = s.describeDrives(&out)
+		return err
 	})
 	return out, err
+}
+
+// words are the boot devices that the BMC lists, in Ironic's words.
+func (b systemBoot) words() []string {
+	var out []string
+	for _, dev := range devices {
+		if slices.Contains(b.Allowed, dev.target) && !slices.Contains(out, dev.word) {
+			out = append(out, dev.word)
+		}
+	}
+	return out
+}
+
+// describeDrives reads the virtual drives. A BMC that denies them, or has none, is described too.
+func (s *bmcSession) describeDrives(out *metal.BMC) ([]*virtualMedia, error) {
+	drives, err := s.drives()
+	switch {
+	case errors.Is(err, errForbidden), errors.Is(err, driver.ErrLicence):
+		out.DrivesRefused = true
+		return nil, nil
+	case errors.Is(err, errMissing):
+		out.DrivesKnown = true
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	out.DrivesKnown = true
+	for _, drive := range drives {
+		types := drive.MediaTypes
+		for _, t := range types[:min(len(types), maxSlots)] {
+			if t := driver.Sanitize(t); !slices.Contains(out.Drives, t) && len(out.Drives) < maxSlots {
+				out.Drives = append(out.Drives, t)
+			}
+		}
+	}
+	return drives, nil
 }
 
 // identify reads who made the machine and its BMC, and what salvor knows of those. What the BMC does not tell stays empty.

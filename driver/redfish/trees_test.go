@@ -73,6 +73,10 @@ func runTree(t *testing.T, dir string) {
 		}
 		t.Logf("%s: %s (%s) %s", name, result, time.Since(began).Round(time.Millisecond), strings.Join(writes, " ; "))
 	}
+	verb("probe", false, func() error { _, err := d.ProbeBMC(ctx, n); return err })
+	if recording := recordAll(t, d, n); len(leaks(files, recording)) > 0 {
+		t.Errorf("the recording of %d resources has %q", len(recording), leaks(files, recording))
+	}
 	verb("power off", false, func() error { return d.SetPower(ctx, n, metal.PowerOff) })
 	verb("inspect", false, func() error {
 		found, macs, err := d.Inspect(ctx, n)
