@@ -12,11 +12,9 @@ import (
 )
 
 const (
-	dataPrimary    = isoSystemArea // then the Joliet descriptor, the terminator and the tables
-	dataFirstTable = isoSystemArea + 3
-	maxDataFiles   = 512
-	maxISOName     = 30
-	maxJolietName  = 64
+	maxDataFiles  = 512
+	maxISOName    = 30
+	maxJolietName = 64
 )
 
 // DataISO makes a CD image that boots nothing: files in directories, under a volume label
@@ -30,45 +28,81 @@ func DataISO(label string, files []File) (Blob, error) {
 	if len(files) > maxDataFiles {
 		return nil, problem.Invalidf("CD image: %d files, at most %d", len(files), maxDataFiles)
 	}
-	d := &dataISO{label: label, root: &dataDir{}}
-	d.root.parent = d.root
+	d := newISOImage(label)
 	for _, f := range files {
-		if err := d.insert(f); err != nil {
+		if err := d.insert(f.Path, &isoFile{data: f.Data}); err != nil {
 			return nil, err
 		}
 	}
-	d.order()
 	d.place()
-	head := d.head()
-	d.a.parts[0].src = bytesBlob(head)
-	return d.a.blob(), nil
+	return d.blob(), nil
 }
 
-// dataDir is a directory; its place and length differ between the two trees.
-type dataDir struct {
+// isoDir is a directory; its place and length differ between the two trees.
+type isoDir struct {
 	name   string
-	parent *dataDir
-	dirs   []*dataDir
-	files  []dataFile
+	parent *isoDir
+	dirs   []*isoDir
+	files  []*isoFile
 	number uint16
 	sector [2]uint32
 	length [2]uint32
 }
 
-type dataFile struct {
+type isoFile struct {
 	name   string
 	data   Blob
 	sector uint32
+	// within is the file that this one is a part of, from offset on; nil for a file with a place of its own.
+	within *isoFile
+	offset int64
 }
 
-// dataISO lays out: descriptors, path tables, directories, files.
-type dataISO struct {
+// isoImage lays out: descriptors, the boot catalog, path tables, directories, files.
+type isoImage struct {
 	a      assembly
 	label  string
-	root   *dataDir
-	all    []*dataDir // breadth first, as the path tables list them
-	table  [2]uint32  // first sector of the tables of each tree
-	length [2]uint32  // of a path table, in bytes
+	root   *isoDir
+	all    []*isoDir // breadth first, as the path tables list them
+	table  [2]uint32 // first sector of the tables of each tree
+	length [2]uint32 // of a path table, in bytes
+	// boots says that firmware starts the image: bios by the first one, UEFI by the second; nil where it does not.
+	boots     bool
+	bios, efi *isoFile
+	err       error // of add and addInside
+}
+
+func newISOImage(label string) *isoImage {
+	d := &isoImage{label: label, root: &isoDir{}}
+	d.root.parent = d.root
+	return d
+}
+
+// add puts a file in. A path or a size that does not fit sets d.err.
+func (d *isoImage) add(path string, data Blob) *isoFile { return d.addInside(path, data, nil, 0) }
+
+// addInside puts a file in that lies in another file already.
+func (d *isoImage) addInside(path string, data Blob, within *isoFile, offset int64) *isoFile {
+	f := &isoFile{data: data, within: within, offset: offset}
+	if err := d.insert(path, f); err != nil && d.err == nil {
+		d.err = err
+	}
+	return f
+}
+
+// The sectors before the path tables. An image that boots has the boot record second, as El Torito demands, and the catalog last.
+func (d *isoImage) joliet() uint32 {
+	if d.boots {
+		return isoSystemArea + 2
+	}
+	return isoSystemArea + 1
+}
+func (d *isoImage) catalogSector() uint32 { return d.joliet() + 2 }
+func (d *isoImage) firstTable() uint32 {
+	if d.boots {
+		return d.catalogSector() + 1
+	}
+	return d.joliet() + 2
 }
 
 // scheme is how one of the two trees spells names.
@@ -111,40 +145,41 @@ func dataName(s string) bool {
 	return s != "" && s != "." && s != ".."
 }
 
-func (d *dataISO) insert(f File) error {
-	if path.Clean(f.Path) != f.Path || strings.HasPrefix(f.Path, "/") || strings.Count(f.Path, "/") > 7 {
-		return problem.Invalidf("CD image: %.100q is not a relative path of at most 8 names", f.Path)
+func (d *isoImage) insert(at string, f *isoFile) error {
+	if path.Clean(at) != at || strings.HasPrefix(at, "/") || strings.Count(at, "/") > 7 {
+		return problem.Invalidf("CD image: %.100q is not a relative path of at most 8 names", at)
 	}
-	dir, names := d.root, strings.Split(f.Path, "/")
+	dir, names := d.root, strings.Split(at, "/")
 	for _, name := range names {
 		if !dataName(name) || len(name) > maxISOName || len(name) > maxJolietName {
-			return problem.Invalidf("CD image: %.100q: each name is 1 to %d plain characters", f.Path, maxISOName)
+			return problem.Invalidf("CD image: %.100q: each name is 1 to %d plain characters", at, maxISOName)
 		}
 	}
 	for _, name := range names[:len(names)-1] {
 		dir = dir.enter(name)
 		if dir == nil {
-			return problem.Invalidf("CD image: %.100q: %s is there already under this name", f.Path, name)
+			return problem.Invalidf("CD image: %.100q: %s is there already under this name", at, name)
 		}
 	}
 	name := names[len(names)-1]
 	if dir.taken(name) {
-		return problem.Invalidf("CD image: %.100q is there twice", f.Path)
+		return problem.Invalidf("CD image: %.100q is there twice", at)
 	}
-	if f.Data.Size() > 1<<32-1 {
-		return problem.Invalidf("CD image: %.100q has %d bytes", f.Path, f.Data.Size())
+	if f.data.Size() > 1<<32-1 {
+		return problem.Invalidf("CD image: %.100q has %d bytes", at, f.data.Size())
 	}
-	dir.files = append(dir.files, dataFile{name: name, data: f.Data})
+	f.name = name
+	dir.files = append(dir.files, f)
 	return nil
 }
 
 // taken compares as the plain tree does, in which capitals are small letters.
-func (d *dataDir) taken(name string) bool {
-	return slices.ContainsFunc(d.files, func(f dataFile) bool { return strings.EqualFold(f.name, name) }) ||
-		slices.ContainsFunc(d.dirs, func(c *dataDir) bool { return strings.EqualFold(c.name, name) })
+func (d *isoDir) taken(name string) bool {
+	return slices.ContainsFunc(d.files, func(f *isoFile) bool { return strings.EqualFold(f.name, name) }) ||
+		slices.ContainsFunc(d.dirs, func(c *isoDir) bool { return strings.EqualFold(c.name, name) })
 }
 
-func (d *dataDir) enter(name string) *dataDir {
+func (d *isoDir) enter(name string) *isoDir {
 	for _, c := range d.dirs {
 		if c.name == name {
 			return c
@@ -153,26 +188,27 @@ func (d *dataDir) enter(name string) *dataDir {
 	if d.taken(name) {
 		return nil
 	}
-	c := &dataDir{name: name, parent: d}
+	c := &isoDir{name: name, parent: d}
 	d.dirs = append(d.dirs, c)
 	return c
 }
 
 // order sorts every directory and numbers them as the path tables do.
-func (d *dataISO) order() {
-	d.all = []*dataDir{d.root}
+func (d *isoImage) order() {
+	d.all = []*isoDir{d.root}
 	for i := 0; i < len(d.all); i++ {
 		dir := d.all[i]
 		dir.number = uint16(i + 1)
-		slices.SortFunc(dir.dirs, func(a, b *dataDir) int { return cmp.Compare(strings.ToUpper(a.name), strings.ToUpper(b.name)) })
-		slices.SortFunc(dir.files, func(a, b dataFile) int { return cmp.Compare(strings.ToUpper(a.name), strings.ToUpper(b.name)) })
+		slices.SortFunc(dir.dirs, func(a, b *isoDir) int { return cmp.Compare(strings.ToUpper(a.name), strings.ToUpper(b.name)) })
+		slices.SortFunc(dir.files, func(a, b *isoFile) int { return cmp.Compare(strings.ToUpper(a.name), strings.ToUpper(b.name)) })
 		d.all = append(d.all, dir.dirs...)
 	}
 }
 
-// place gives tables, directories and files their sectors.
-func (d *dataISO) place() {
-	next := uint32(dataFirstTable)
+// place gives tables, directories and files their sectors. The EFI system partition is the last file: see efiSectors.
+func (d *isoImage) place() {
+	d.order()
+	next := d.firstTable()
 	for s := range d.table {
 		d.table[s] = next
 		d.length[s] = uint32(len(d.pathTable(scheme(s), binary.LittleEndian)))
@@ -187,25 +223,51 @@ func (d *dataISO) place() {
 	}
 	d.a.parts = append(d.a.parts, part{off: 0, size: int64(next) * isoSector})
 	d.a.size = int64(next) * isoSector
+	var inside []*isoFile
 	for _, dir := range d.all {
-		for i := range dir.files {
-			f := &dir.files[i]
-			f.sector = uint32(d.a.add(isoSector, f.data, f.data.Size()) / isoSector)
+		for _, f := range dir.files {
+			if f.within != nil {
+				inside = append(inside, f)
+			} else if f != d.efi {
+				d.placeFile(f)
+			}
 		}
 	}
+	if d.efi != nil {
+		d.placeFile(d.efi)
+	}
+	for _, f := range inside {
+		f.sector = f.within.sector + uint32(f.offset/isoSector)
+	}
+	// Some drives read ahead of the end; mkisofs leaves 150 sectors, these are enough for the firmware that was tried.
 	d.a.pad(isoSector)
 	d.a.size += 16 * isoSector
+}
+
+func (d *isoImage) placeFile(f *isoFile) {
+	f.sector = uint32(d.a.add(isoSector, f.data, f.data.Size()) / isoSector)
+}
+
+// blob writes what comes before the files, and gives the whole image.
+func (d *isoImage) blob() Blob {
+	d.a.parts[0].src = bytesBlob(d.head())
+	return d.a.blob()
 }
 
 func sectors(bytes uint32) uint32 { return (bytes + isoSector - 1) / isoSector }
 
 // head writes all that comes before the files.
-func (d *dataISO) head() []byte {
+func (d *isoImage) head() []byte {
 	head := make([]byte, d.a.parts[0].size)
 	at := func(sector uint32) []byte { return head[int64(sector)*isoSector:] }
-	d.descriptor(at(dataPrimary), plainNames)
-	d.descriptor(at(dataPrimary+1), jolietNames)
-	copy(at(dataPrimary+2), "\xffCD001\x01")
+	d.descriptor(at(isoSystemArea), plainNames)
+	d.descriptor(at(d.joliet()), jolietNames)
+	copy(at(d.joliet()+1), "\xffCD001\x01")
+	if d.boots {
+		copy(at(isoSystemArea+1), "\x00CD001\x01EL TORITO SPECIFICATION")
+		binary.LittleEndian.PutUint32(at(isoSystemArea + 1)[71:], d.catalogSector())
+		copy(at(d.catalogSector()), d.catalog())
+	}
 	for s := range d.table {
 		copy(at(d.table[s]), d.pathTable(scheme(s), binary.LittleEndian))
 		copy(at(d.table[s]+sectors(d.length[s])), d.pathTable(scheme(s), binary.BigEndian))
@@ -217,7 +279,7 @@ func (d *dataISO) head() []byte {
 }
 
 // descriptor fills in ECMA-119 8.4 and, for Joliet, 8.5.
-func (d *dataISO) descriptor(b []byte, s scheme) {
+func (d *isoImage) descriptor(b []byte, s scheme) {
 	copy(b, "\x01CD001\x01")
 	blank, label := strings.Repeat(" ", 128), d.label
 	if s == jolietNames {
@@ -245,7 +307,7 @@ func (d *dataISO) descriptor(b []byte, s scheme) {
 }
 
 // pathTable lists the directories, ECMA-119 9.4.
-func (d *dataISO) pathTable(s scheme, order binary.AppendByteOrder) []byte {
+func (d *isoImage) pathTable(s scheme, order binary.AppendByteOrder) []byte {
 	var out []byte
 	for _, dir := range d.all {
 		name := "\x00"
@@ -264,7 +326,7 @@ func (d *dataISO) pathTable(s scheme, order binary.AppendByteOrder) []byte {
 }
 
 // directory lists what is in it; no record crosses a sector (ECMA-119 6.8.1.1).
-func (d *dataISO) directory(dir *dataDir, s scheme) []byte {
+func (d *isoImage) directory(dir *isoDir, s scheme) []byte {
 	records := [][]byte{
 		isoRecord("\x00", dir.sector[s], dir.length[s], true),
 		isoRecord("\x01", dir.parent.sector[s], dir.parent.length[s], true),

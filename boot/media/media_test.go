@@ -107,16 +107,57 @@ func TestISOReadsBack(t *testing.T) {
 		t.Fatalf("%d bytes, layout says %d", len(raw), image.Layout().Size)
 	}
 	f := openISO(t, raw)
-	if !bytes.Equal(readFile(t, f, "/KERNEL"), kernel) || !bytes.Equal(readFile(t, f, "/INITRD"), initrd) {
+	if !bytes.Equal(readFile(t, f, "/kernel"), kernel) || !bytes.Equal(readFile(t, f, "/initrd"), initrd) {
 		t.Error("kernel or ramdisk differs")
 	}
-	if cfg := string(readFile(t, f, "/ISOLINUX.CFG")); !strings.HasSuffix(strings.TrimRight(cfg, "\n"), "\nAPPEND "+params) {
+	if cfg := string(readFile(t, f, "/isolinux.cfg")); !strings.HasSuffix(strings.TrimRight(cfg, "\n"), "\nAPPEND "+params) {
 		t.Errorf("isolinux.cfg: %q", cfg)
 	}
-	esp := readFile(t, f, "/EFI.IMG")
+	esp := readFile(t, f, "/efi.img")
 	checkUKI(t, mtype(t, esp, efiBootFile), kernel, initrd, params)
 	if int64(len(raw)) > int64(len(kernel)+len(initrd))+600_000 {
 		t.Errorf("image of %d bytes holds its content twice", len(raw))
+	}
+}
+
+// TestSignedISOReadsBack: the CD and its EFI system partition both hold the configuration that GRUB looks for, with the parameters of one
+// machine. GRUB that finds none searches the machine's own disks.
+func TestSignedISOReadsBack(t *testing.T) {
+	kernel, initrd, shim, grub := noise(1, 700_001), noise(2, 300_003), noise(3, 9001), noise(4, 20_001)
+	p := testParts(t, kernel, initrd)
+	p.Shim, p.Grub = bytesBlob(shim), bytesBlob(grub)
+	image := must.Get(ISO(p))(t)
+	for _, params := range []string{"", "ipa-api-url=http://192.0.2.1:6385/?a=b&c=d console=ttyS0", strings.Repeat("a", MaxParams)} {
+		raw := readAll(t, must.Get(image.Open(params))(t))
+		cd := openISO(t, raw)
+		volume := readFile(t, cd, "/efi.img")
+		for name, want := range map[string][]byte{"KERNEL": kernel, "INITRD": initrd, "EFI/BOOT/BOOTX64.EFI": shim, "EFI/BOOT/GRUBX64.EFI": grub} {
+			if !bytes.Equal(mtype(t, volume, name), want) {
+				t.Errorf("%s of the EFI system partition differs", name)
+			}
+		}
+		if !bytes.Equal(readFile(t, cd, "/kernel"), kernel) || !bytes.Equal(readFile(t, cd, "/initrd"), initrd) {
+			t.Error("kernel or ramdisk of the CD differs")
+		}
+		config := readFile(t, cd, "/boot/grub/grub.cfg")
+		if !bytes.Equal(mtype(t, volume, "BOOT/GRUB/GRUB.CFG"), config) {
+			t.Error("the CD and its EFI system partition have different configurations of GRUB")
+		}
+		set, rest, _ := strings.Cut(string(config), "\n")
+		if !strings.HasPrefix(set, "set params='") || strings.TrimRight(set, " '") != strings.TrimRight("set params='"+params, " '") ||
+			strings.Count(set, "'") != 2 || !strings.HasPrefix(rest, "linux /kernel $params\ninitrd /initrd\nboot\n") {
+			t.Errorf("configuration of GRUB: %q", config)
+		}
+		if cfg := string(readFile(t, cd, "/isolinux.cfg")); !strings.HasSuffix(strings.TrimRight(cfg, "\n"), "APPEND "+params) {
+			t.Errorf("isolinux.cfg: %q", cfg)
+		}
+		if len(raw) > len(kernel)+len(initrd)+600_000 {
+			t.Errorf("image of %d bytes holds its content twice", len(raw))
+		}
+	}
+	p.Grub = io.NewSectionReader(zeros{}, 0, maxGrub+1)
+	if _, err := ISO(p); !problem.Is(err, problem.Invalid) {
+		t.Errorf("a GRUB of %d bytes: %v", maxGrub+1, err)
 	}
 }
 
@@ -140,7 +181,7 @@ func TestImageOfOneFirmware(t *testing.T) {
 		if n := len(image.Layout().Fields); n != 1 {
 			t.Errorf("%s: %d fields", name, n)
 		}
-		if !bytes.Equal(readFile(t, openISO(t, readAll(t, image.Base())), "/INITRD"), noise(2, 5000)) {
+		if !bytes.Equal(readFile(t, openISO(t, readAll(t, image.Base())), "/initrd"), noise(2, 5000)) {
 			t.Errorf("%s: ramdisk differs", name)
 		}
 	}

@@ -19,6 +19,9 @@ type Parts struct {
 	// Isolinux and Ldlinux are isolinux.bin and ldlinux.c32 of syslinux 6; they make
 	// ISO images that boot by BIOS.
 	Isolinux, Ldlinux Blob
+	// Shim (shimx64.efi.signed) and Grub (gcdx64.efi.signed) are the signed boot loaders of Debian;
+	// with both an ISO image boots firmware that enforces Secure Boot, if its kernel is signed too.
+	Shim, Grub Blob
 	// Name is shown by firmware menus and boot loaders.
 	Name string
 	// Params are the kernel parameters of the image as it is built; those of a machine
@@ -86,6 +89,9 @@ func newUKI(p Parts) (uki, error) {
 	u.data = a.blob()
 	return u, nil
 }
+
+// Signed tells whether the signed boot loaders are there.
+func (p Parts) Signed() bool { return p.Shim != nil && p.Grub != nil }
 
 func (p Parts) params() (string, error) {
 	params := p.Params
