@@ -320,6 +320,28 @@ func TestBootMode(t *testing.T) {
 	}
 }
 
+func TestSecureBoot(t *testing.T) {
+	on, off := true, false
+	instance := func(v string) metal.Object { return metal.Object{"capabilities": metal.Object{"secure_boot": v}} }
+	for _, c := range []struct {
+		n    metal.Node
+		want bool
+	}{
+		{metal.Node{}, false},
+		{metal.Node{SecureBoot: &off}, false},
+		{metal.Node{SecureBoot: &on}, true},
+		{metal.Node{SecureBoot: &on, BootMode: "bios"}, false},
+		{metal.Node{SecureBoot: &on, InstanceInfo: instance("false")}, false},
+		{metal.Node{SecureBoot: &on, Properties: metal.Object{"capabilities": "a:b,secure_boot:false"}}, false},
+		{metal.Node{InstanceInfo: instance("true")}, true},
+		{metal.Node{Properties: metal.Object{"capabilities": "secure_boot:true"}}, false}, // it can, which does not say that it does
+	} {
+		if got := SecureBoot(&c.n); got != c.want {
+			t.Errorf("%+v %+v: %t, want %t", c.n.InstanceInfo, c.n.Properties, got, c.want)
+		}
+	}
+}
+
 func FuzzParams(f *testing.F) {
 	for _, seed := range []string{"", "console=ttyS0 quiet", "%default%", "a\nb", "-- x", "ipa-api-url =x"} {
 		f.Add(seed)

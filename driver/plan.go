@@ -48,6 +48,7 @@ func (f BootFiles) Plan(n *metal.Node, r Ramdisk, method metal.BootMethod) (*met
 	plan := &metal.BootPlan{
 		Method: method, Path: bootPath(), Kernel: c.kernel, Ramdisk: c.ramdisk, Params: c.params,
 		BootNumber: r.BootNumber, CarryToken: r.CarryToken, Persistent: r.Persistent, URL: strings.TrimRight(f.URL, "/"),
+		SecureBoot: SecureBoot(n),
 	}
 	plan.MACs = macsOf(r.Ports)
 	return plan, nil

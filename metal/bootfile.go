@@ -14,5 +14,14 @@ const (
 // FilePrefix is where boot files lie on our listeners.
 const FilePrefix = "/boot/"
 
+// HTTPFile is what UEFI HTTP boot fetches. The unified kernel image is not signed: where the firmware enforces Secure Boot it gets the
+// CD image, which it makes a RAM disk of, and the signed boot loaders on it.
+func (p *BootPlan) HTTPFile() string {
+	if p.SecureBoot {
+		return BootISO
+	}
+	return BootEFI
+}
+
 // FileURL gives the URL of a file of this plan. Under an empty base it is an absolute path.
 func (p *BootPlan) FileURL(name string) string { return p.URL + FilePrefix + p.Path + "/" + name }

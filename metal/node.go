@@ -158,6 +158,7 @@ type BootPlan struct {
 	Volumes    bool       // no ramdisk: the machine starts from its volume targets, as they are when it asks
 	URL        string     // base URL under which the machine reaches our boot files, no trailing slash
 	Image      string     // file path of the system image that the ramdisk fetches from us; empty: none
+	SecureBoot bool       `json:",omitempty"` // the firmware starts only what is signed
 }
 
 // BootMethod is how a machine gets its ramdisk.

@@ -157,7 +157,7 @@ func (s *siteServer) view(ctx context.Context, n *metal.Node) wire.SitePlan {
 	p := n.Plan
 	out := wire.SitePlan{
 		NodeID: n.ID, BootNumber: n.BootNumber, BootMethod: string(p.Method), Path: p.Path, URL: p.URL, MACs: p.MACs, Params: p.Params,
-		Kernel: s.source(p.Kernel), Ramdisk: s.source(p.Ramdisk), Image: s.source(p.Image), CarryToken: p.CarryToken, Persistent: p.Persistent,
+		Kernel: s.source(p.Kernel), Ramdisk: s.source(p.Ramdisk), Image: s.source(p.Image), CarryToken: p.CarryToken, Persistent: p.Persistent, SecureBoot: p.SecureBoot,
 	}
 	if p.CarryToken {
 		out.Token = wire.RevealedSecret{Value: s.Token(n)}

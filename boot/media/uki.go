@@ -212,3 +212,18 @@ func (s *stub) addSection(name string, off, size int64) error {
 	le.PutUint32(s.bytes[s.optional(optSizeOfImage):], uint32(roundUp(s.memEnd, s.memAlign)))
 	return nil
 }
+
+// IsSigned tells whether a kernel or another PE file has an Authenticode signature. It does not check whose. What is no PE file is problem.Invalid.
+func IsSigned(b Blob) (bool, error) {
+	f, err := pe.NewFile(b)
+	if err != nil {
+		return false, problem.Invalidf("it is no program for UEFI: %w", err)
+	}
+	opt, ok := f.OptionalHeader.(*pe.OptionalHeader64)
+	if !ok {
+		return false, problem.Invalidf("it is no 64-bit program for UEFI")
+	}
+	certificates := opt.DataDirectory[pe.IMAGE_DIRECTORY_ENTRY_SECURITY]
+	// Unlike the other directories, this one gives an offset in the file.
+	return certificates.Size > 0 && int64(certificates.VirtualAddress)+int64(certificates.Size) <= b.Size(), nil
+}

@@ -107,21 +107,24 @@ func TestFirmwareGetsItsBootFile(t *testing.T) {
 		mods        []dhcpv4.Modifier
 		file, class string
 		next        bool
+		secure      bool
 	}{
-		"BIOS PXE":            {mods: []dhcpv4.Modifier{firmware("PXEClient:Arch:00000:UNDI:002001", 0)}, file: testPath + "/undionly.kpxe", next: true},
-		"BIOS PXE, no arch":   {mods: []dhcpv4.Modifier{dhcpv4.WithOption(dhcpv4.OptClassIdentifier("PXEClient"))}, file: testPath + "/undionly.kpxe", next: true},
-		"UEFI PXE 7":          {mods: []dhcpv4.Modifier{firmware("PXEClient:Arch:00007", 7)}, file: testPath + "/snponly.efi", next: true},
-		"UEFI PXE 9":          {mods: []dhcpv4.Modifier{firmware("PXEClient:Arch:00009", 9)}, file: testPath + "/snponly.efi", next: true},
-		"UEFI HTTP":           {mods: []dhcpv4.Modifier{firmware("HTTPClient:Arch:00016", 16)}, file: "http://192.0.2.1:6385/boot/" + testPath + "/boot.efi", class: "HTTPClient"},
-		"iPXE, class as text": {mods: []dhcpv4.Modifier{firmware("PXEClient:Arch:00000", 0), dhcpv4.WithUserClass("iPXE", false)}, file: scriptURL, next: true},
-		"iPXE, RFC 3004":      {mods: []dhcpv4.Modifier{firmware("PXEClient:Arch:00007", 7), dhcpv4.WithUserClass("iPXE", true)}, file: scriptURL, next: true},
-		"iPXE by option 175":  {mods: []dhcpv4.Modifier{dhcpv4.WithGeneric(optionIPXE, []byte{177, 1, 2})}, file: scriptURL, next: true},
-		"operating system":    {},
-		"ARM PXE":             {mods: []dhcpv4.Modifier{firmware("PXEClient:Arch:00011", 11)}},
-		"ARM HTTP":            {mods: []dhcpv4.Modifier{firmware("HTTPClient:Arch:00019", 19)}},
+		"BIOS PXE":                         {mods: []dhcpv4.Modifier{firmware("PXEClient:Arch:00000:UNDI:002001", 0)}, file: testPath + "/undionly.kpxe", next: true},
+		"BIOS PXE, no arch":                {mods: []dhcpv4.Modifier{dhcpv4.WithOption(dhcpv4.OptClassIdentifier("PXEClient"))}, file: testPath + "/undionly.kpxe", next: true},
+		"UEFI PXE 7":                       {mods: []dhcpv4.Modifier{firmware("PXEClient:Arch:00007", 7)}, file: testPath + "/snponly.efi", next: true},
+		"UEFI PXE 9":                       {mods: []dhcpv4.Modifier{firmware("PXEClient:Arch:00009", 9)}, file: testPath + "/snponly.efi", next: true},
+		"UEFI HTTP":                        {mods: []dhcpv4.Modifier{firmware("HTTPClient:Arch:00016", 16)}, file: "http://192.0.2.1:6385/boot/" + testPath + "/boot.efi", class: "HTTPClient"},
+		"UEFI HTTP, enforcing Secure Boot": {mods: []dhcpv4.Modifier{firmware("HTTPClient:Arch:00016", 16)}, file: "http://192.0.2.1:6385/boot/" + testPath + "/boot.iso", class: "HTTPClient", secure: true},
+		"iPXE, class as text":              {mods: []dhcpv4.Modifier{firmware("PXEClient:Arch:00000", 0), dhcpv4.WithUserClass("iPXE", false)}, file: scriptURL, next: true},
+		"iPXE, RFC 3004":                   {mods: []dhcpv4.Modifier{firmware("PXEClient:Arch:00007", 7), dhcpv4.WithUserClass("iPXE", true)}, file: scriptURL, next: true},
+		"iPXE by option 175":               {mods: []dhcpv4.Modifier{dhcpv4.WithGeneric(optionIPXE, []byte{177, 1, 2})}, file: scriptURL, next: true},
+		"operating system":                 {},
+		"ARM PXE":                          {mods: []dhcpv4.Modifier{firmware("PXEClient:Arch:00011", 11)}},
+		"ARM HTTP":                         {mods: []dhcpv4.Modifier{firmware("HTTPClient:Arch:00019", 19)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := authoritative(t)
+			b.plans.node.Plan.SecureBoot = c.secure
 			offer := b.ask(t, dhcpv4.MessageTypeDiscover, c.mods...)
 			mustBe(t, offer, dhcpv4.MessageTypeOffer)
 			a := toAddr(offer.YourIPAddr)

@@ -120,11 +120,7 @@ var guestOnce = sync.OnceValues(func() (string, error) {
 	if err := tree.Initramfs(&packed, ramdisk.LZ4); err != nil {
 		return dir, err
 	}
-	kernel, err := os.ReadFile(src.Kernel())
-	if err != nil {
-		return dir, err
-	}
-	if err := os.WriteFile(filepath.Join(dir, "kernel"), kernel, 0o600); err != nil {
+	if err := src.WriteParts(ctx, dir); err != nil {
 		return dir, err
 	}
 	return dir, os.WriteFile(filepath.Join(dir, "ramdisk"), packed.Bytes(), 0o600)
@@ -237,15 +233,25 @@ func (w *world) qemu(t *testing.T, args ...string) {
 }
 
 func (w *world) uefi(t *testing.T, pxe string) []string {
+	return w.ovmf(t, pxe, "OVMF_CODE_4M.fd", "OVMF_VARS_4M.fd")
+}
+
+// secureUEFI has Microsoft's keys and enforces Secure Boot. It boots by HTTP.
+func (w *world) secureUEFI(t *testing.T) []string {
+	return append(w.ovmf(t, "n", "OVMF_CODE_4M.secboot.fd", "OVMF_VARS_4M.ms.fd"),
+		"-machine", "smm=on", "-global", "driver=cfi.pflash01,property=secure,value=on", "-global", "ICH9-LPC.disable_s3=1")
+}
+
+func (w *world) ovmf(t *testing.T, pxe, code, variables string) []string {
 	t.Helper()
-	vars, err := os.ReadFile("/usr/share/OVMF/OVMF_VARS_4M.fd")
+	vars, err := os.ReadFile("/usr/share/OVMF/" + variables)
 	if err != nil {
 		t.Fatalf("%v (package ovmf)", err)
 	}
 	own := filepath.Join(w.dir, "vars.fd")
 	must.OK(t, os.WriteFile(own, vars, 0o600))
 	return []string{
-		"-drive", "if=pflash,unit=0,format=raw,readonly=on,file=/usr/share/OVMF/OVMF_CODE_4M.fd", "-drive", "if=pflash,unit=1,format=raw,file=" + own,
+		"-drive", "if=pflash,unit=0,format=raw,readonly=on,file=/usr/share/OVMF/" + code, "-drive", "if=pflash,unit=1,format=raw,file=" + own,
 		"-fw_cfg", "name=opt/org.tianocore/IPv4PXESupport,string=" + pxe, "-fw_cfg", "name=opt/org.tianocore/IPv6PXESupport,string=n",
 		"-fw_cfg", "name=opt/org.tianocore/IPv6Support,string=n",
 		"-device", "virtio-net-pci,netdev=n,mac=" + testMAC + ",romfile=,bootindex=0",
@@ -359,9 +365,14 @@ func TestProxyBoots(t *testing.T) {
 		}},
 		"UEFI PXE":  {metal.BootIPXE, metal.BootScript, func(t *testing.T, w *world) []string { return w.uefi(t, "y") }},
 		"UEFI HTTP": {metal.BootHTTP, metal.BootEFI, func(t *testing.T, w *world) []string { return w.uefi(t, "n") }},
+		"UEFI HTTP with Secure Boot": {metal.BootHTTP, metal.BootISO, func(t *testing.T, w *world) []string {
+			w.node.Plan.SecureBoot = true
+			return w.secureUEFI(t)
+		}},
 	}
-	if !soak {
+	if !soak { // TestSecureBootRefusesUKI has the UKI fetched
 		delete(roads, "UEFI PXE")
+		delete(roads, "UEFI HTTP")
 	}
 	for name, c := range roads {
 		t.Run(name, func(t *testing.T) {
@@ -378,6 +389,18 @@ func TestProxyBoots(t *testing.T) {
 				t.Errorf("%s was not fetched", c.file)
 			}
 		})
+	}
+}
+
+// TestSecureBootRefusesUKI: firmware that enforces Secure Boot does not start the unified kernel image, which is not signed.
+func TestSecureBootRefusesUKI(t *testing.T) {
+	w := newWorld(t, metal.BootHTTP, Authoritative)
+	w.qemu(t, w.secureUEFI(t)...)
+	w.await(t, "Access Denied")
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if seen := strings.Join(w.progress, ", "); !strings.Contains(seen, "fetching "+metal.BootEFI) {
+		t.Errorf("the image was not fetched: %s", seen)
 	}
 }
 

@@ -84,7 +84,7 @@ func (r *dhcpResponder) boot(resp *dhcpv4.DHCPv4, c dhcpClient) {
 		what = "boot script named"
 	case c.kind == kindHTTP:
 		resp.UpdateOption(dhcpv4.OptClassIdentifier(classHTTP))
-		bootFile(resp, r.fileURL(c.plan, metal.BootEFI))
+		bootFile(resp, r.fileURL(c.plan, c.plan.HTTPFile()))
 		what = "UEFI image named"
 	case c.kind == kindPXEUEFI:
 		r.loader(resp, c.plan, r.uefi)

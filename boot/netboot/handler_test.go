@@ -2,6 +2,7 @@ package netboot
 
 import (
 	"bytes"
+	"encoding/binary"
 	"io"
 	"log/slog"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 
+	"salvor/boot/media"
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/test/debian"
@@ -104,6 +106,67 @@ func needLoaders(t testing.TB) {
 	debian.File(t, DebianLoaders.Stub, "systemd-boot-efi")
 	debian.File(t, DebianLoaders.Isolinux, "isolinux")
 	debian.File(t, DebianLoaders.Ldlinux, "syslinux-common")
+}
+
+// writeSignedLoaders puts stand-ins of the signed boot loaders beside a kernel.
+func writeSignedLoaders(t testing.TB, dir string) {
+	t.Helper()
+	for _, path := range []string{DebianLoaders.Shim, DebianLoaders.Grub} {
+		write(t, filepath.Join(dir, filepath.Base(path)), "stand-in of "+filepath.Base(path))
+	}
+}
+
+// TestCheckSigned names what firmware that enforces Secure Boot would refuse, and has the signed boot loaders on the CD once they are there.
+func TestCheckSigned(t *testing.T) {
+	needLoaders(t)
+	dir := t.TempDir()
+	none := Loaders{Shim: filepath.Join(dir, "none/shimx64.efi.signed"), Grub: filepath.Join(dir, "none/gcdx64.efi.signed")}
+	srv := must.Get(New(Config{Plans: &plans{node: testNode()}, Roots: []string{dir}, Loaders: none}))(t)
+	stub := must.Get(os.ReadFile(DebianLoaders.Stub))(t)
+	kernel := filepath.Join(dir, "kernel")
+	write(t, kernel, string(stub))
+	refused := func(kernel, want string) {
+		t.Helper()
+		if err := srv.CheckSigned(kernel); !problem.Is(err, problem.Invalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", kernel, err, want)
+		}
+	}
+	refused(kernel, "install the Debian packages shim-signed and grub-efi-amd64-signed")
+	refused("http://192.0.2.1/kernel", "the signed boot loaders are missing")
+	writeSignedLoaders(t, dir)
+	refused(kernel, "has no signature")
+	text := filepath.Join(dir, "text")
+	write(t, text, "kernel")
+	refused(text, "it is no program for UEFI")
+	// Its directory of certificates names its last bytes.
+	coff := binary.LittleEndian.Uint32(stub[0x3c:]) + 4
+	directory := stub[coff+20+112+4*8:]
+	binary.LittleEndian.PutUint32(directory, uint32(len(stub)))
+	binary.LittleEndian.PutUint32(directory[4:], 8)
+	write(t, kernel, string(stub)+"\x08\x00\x00\x00\x00\x02\x02\x00")
+	must.OK(t, srv.CheckSigned(kernel))
+	write(t, kernel, string(stub)) // it was cut
+	refused(kernel, "has no signature")
+
+	for _, name := range []string{"shimx64.efi.signed", "gcdx64.efi.signed"} {
+		image, err := srv.images.build(imageISO, kernel, bytesOf(t, kernel), bytesOf(t, kernel))
+		must.OK(t, err)
+		if whole := must.Get(io.ReadAll(image.Base()))(t); !bytes.Contains(whole, []byte("stand-in of "+name)) {
+			t.Errorf("the CD lacks %s", name)
+		}
+	}
+	must.OK(t, os.Remove(filepath.Join(dir, "gcdx64.efi.signed")))
+	image, err := srv.images.build(imageISO, kernel, bytesOf(t, kernel), bytesOf(t, kernel))
+	must.OK(t, err)
+	if whole := must.Get(io.ReadAll(image.Base()))(t); bytes.Contains(whole, []byte("stand-in")) || !bytes.Contains(whole, []byte(".cmdline")) {
+		t.Error("without a signed GRUB the CD is to hold a unified kernel image")
+	}
+}
+
+func bytesOf(t *testing.T, path string) media.Blob {
+	t.Helper()
+	b := must.Get(os.ReadFile(path))(t)
+	return io.NewSectionReader(bytes.NewReader(b), 0, int64(len(b)))
 }
 
 // An image read in pieces is the image read at once: base plus this node's parameters.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -19,13 +20,17 @@ type Loaders struct {
 	Stub     string // systemd's linuxx64.efi.stub
 	Isolinux string // isolinux.bin of syslinux 6
 	Ldlinux  string // ldlinux.c32 of syslinux 6
+	Shim     string // shimx64.efi.signed
+	Grub     string // gcdx64.efi.signed
 }
 
-// DebianLoaders are where systemd-boot-efi, isolinux and syslinux-common put them.
+// DebianLoaders are where systemd-boot-efi, isolinux, syslinux-common, shim-signed and grub-efi-amd64-signed put them.
 var DebianLoaders = Loaders{
 	Stub:     "/usr/lib/systemd/boot/efi/linuxx64.efi.stub",
 	Isolinux: "/usr/lib/ISOLINUX/isolinux.bin",
 	Ldlinux:  "/usr/lib/syslinux/modules/bios/ldlinux.c32",
+	Shim:     "/usr/lib/shim/shimx64.efi.signed",
+	Grub:     "/usr/lib/grub/x86_64-efi-signed/gcdx64.efi.signed",
 }
 
 // maxImages bounds how many base images are held open: one or two per ramdisk in use.
@@ -153,11 +158,20 @@ func (m *imageCache) build(kind imageKind, kernel string, k, r media.Blob) (*med
 	if isURL(kernel) {
 		dir = ""
 	}
-	if parts.Stub, err = openLoader(dir, m.loaders.Stub); err != nil {
-		return nil, err
-	}
 	if kind == imageEFI {
+		if parts.Stub, err = openLoader(dir, m.loaders.Stub); err != nil {
+			return nil, err
+		}
 		return media.UKI(parts)
+	}
+	// The signed boot loaders start an unsigned kernel too where Secure Boot is off; without them a UKI is on the CD.
+	parts.Shim, parts.Grub, err = openSigned(dir, m.loaders)
+	if problem.Is(err, problem.Unavailable) {
+		parts.Shim, parts.Grub = nil, nil
+		parts.Stub, err = openLoader(dir, m.loaders.Stub)
+	}
+	if err != nil {
+		return nil, err
 	}
 	if parts.Isolinux, err = openLoader(dir, m.loaders.Isolinux); err != nil {
 		return nil, err
@@ -166,6 +180,43 @@ func (m *imageCache) build(kind imageKind, kernel string, k, r media.Blob) (*med
 		return nil, err
 	}
 	return media.ISO(parts)
+}
+
+// CheckSigned tells why firmware that enforces Secure Boot would refuse the CD image of a kernel. It looks for signatures; whose they
+// are only the firmware knows. A kernel behind a URL is not fetched for it.
+func (s *Server) CheckSigned(kernel string) error {
+	dir := filepath.Dir(kernel)
+	if isURL(kernel) {
+		dir = ""
+	}
+	if _, _, err := openSigned(dir, s.images.loaders); err != nil {
+		return problem.Invalidf("the signed boot loaders are missing: run salvor ramdisk build again, or install the Debian packages shim-signed and grub-efi-amd64-signed (%w)", err)
+	}
+	if dir == "" {
+		return nil
+	}
+	f, info, err := openFile(s.images.roots, kernel)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	signed, err := media.IsSigned(io.NewSectionReader(f, 0, info.Size()))
+	if err != nil {
+		return problem.Invalidf("the kernel %s: %w", kernel, err)
+	}
+	if !signed {
+		return problem.Invalidf("the kernel %s has no signature: use Debian's signed kernel, as salvor ramdisk build does", kernel)
+	}
+	return nil
+}
+
+// openSigned opens the signed boot loaders; Unavailable where one is missing.
+func openSigned(dir string, l Loaders) (shim, grub media.Blob, err error) {
+	if shim, err = openLoader(dir, l.Shim); err != nil {
+		return nil, nil, err
+	}
+	grub, err = openLoader(dir, l.Grub)
+	return shim, grub, err
 }
 
 // maxLoader bounds what is read into memory of a boot loader's file.
@@ -193,5 +244,5 @@ func openLoader(beside, path string) (media.Blob, error) {
 
 // or fills empty paths from other loaders.
 func (l Loaders) or(o Loaders) Loaders {
-	return Loaders{cmp.Or(l.Stub, o.Stub), cmp.Or(l.Isolinux, o.Isolinux), cmp.Or(l.Ldlinux, o.Ldlinux)}
+	return Loaders{cmp.Or(l.Stub, o.Stub), cmp.Or(l.Isolinux, o.Isolinux), cmp.Or(l.Ldlinux, o.Ldlinux), cmp.Or(l.Shim, o.Shim), cmp.Or(l.Grub, o.Grub)}
 }

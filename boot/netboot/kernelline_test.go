@@ -16,7 +16,7 @@ import (
 
 const lineURL = "http://192.0.2.1:6385"
 
-// writers are the files that carry a kernel command line: iPXE, ISO (BIOS and, in the UKI inside, UEFI), HTTP boot and PXE by a UKI.
+// writers are the files that carry a kernel command line: iPXE, ISO (isolinux for BIOS, GRUB for UEFI), HTTP boot by a UKI.
 var writers = []string{"boot.ipxe", "boot.iso", "boot.efi"}
 
 // kernelLines are the lines of plain characters that hold a token, as a kernel gets them.
@@ -34,8 +34,8 @@ func kernelLines(file string) (out []string) {
 			last++
 		}
 		line := file[first:last]
-		line, _, _ = strings.Cut(line, "  ") // a UKI pads its field with blanks
-		line = strings.TrimPrefix(strings.TrimPrefix(line, "kernel --name kernel kernel "), "APPEND ")
+		line, _, _ = strings.Cut(line, "  ") // a UKI and GRUB's configuration pad their field with blanks
+		line = strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(line, "kernel --name kernel kernel "), "APPEND "), "set params='")
 		out, from = append(out, strings.TrimSuffix(line, " || goto failed")), last
 	}
 }
@@ -72,6 +72,7 @@ func lineServer(t testing.TB) (*Server, *plans) {
 	p.node.Plan.Kernel, p.node.Plan.Ramdisk = filepath.Join(dir, "kernel"), filepath.Join(dir, "ramdisk")
 	write(t, p.node.Plan.Kernel, "kernel")
 	write(t, p.node.Plan.Ramdisk, "ramdisk")
+	writeSignedLoaders(t, dir)
 	srv := must.Get(New(Config{Plans: p, Token: testTokenOf, Roots: []string{dir}}))(t)
 	t.Cleanup(srv.images.close)
 	return srv, p

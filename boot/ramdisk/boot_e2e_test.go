@@ -67,15 +67,23 @@ func openImage(t *testing.T, name string) *media.Image {
 }
 
 // uefi is OVMF with variables of its own.
-func uefi(t *testing.T) []string {
+func uefi(t *testing.T) []string { return ovmf(t, "OVMF_CODE_4M.fd", "OVMF_VARS_4M.fd") }
+
+// secureUEFI has Microsoft's keys and enforces Secure Boot.
+func secureUEFI(t *testing.T) []string {
+	return append(ovmf(t, "OVMF_CODE_4M.secboot.fd", "OVMF_VARS_4M.ms.fd"),
+		"-machine", "smm=on", "-global", "driver=cfi.pflash01,property=secure,value=on", "-global", "ICH9-LPC.disable_s3=1")
+}
+
+func ovmf(t *testing.T, code, variables string) []string {
 	t.Helper()
-	vars, err := os.ReadFile("/usr/share/OVMF/OVMF_VARS_4M.fd")
+	vars, err := os.ReadFile("/usr/share/OVMF/" + variables)
 	if err != nil {
 		t.Fatalf("%v (package ovmf)", err)
 	}
 	file := filepath.Join(t.TempDir(), "vars.fd")
 	must.OK(t, os.WriteFile(file, vars, 0o600))
-	return []string{"-drive", "if=pflash,unit=0,format=raw,readonly=on,file=/usr/share/OVMF/OVMF_CODE_4M.fd",
+	return []string{"-drive", "if=pflash,unit=0,format=raw,readonly=on,file=/usr/share/OVMF/" + code,
 		"-drive", "if=pflash,unit=1,format=raw,file=" + file}
 }
 
@@ -90,6 +98,7 @@ var bootCases = []bootCase{
 	{name: "kernel and initramfs", args: func(t *testing.T, c *controller) []string {
 		return []string{"-kernel", filepath.Join(c.dir, FileKernel), "-initrd", filepath.Join(c.dir, FileInitramfs), "-append", c.params}
 	}},
+	{name: "ISO by UEFI with Secure Boot", args: func(t *testing.T, c *controller) []string { return append(secureUEFI(t), cd(c)...) }},
 	{name: "ISO by BIOS", args: func(t *testing.T, c *controller) []string { return cd(c) }},
 	{name: "ISO by UEFI", args: func(t *testing.T, c *controller) []string { return append(uefi(t), cd(c)...) }},
 	{name: "UKI by UEFI", args: func(t *testing.T, c *controller) []string {
@@ -120,7 +129,7 @@ func TestRescueByEveryRoad(t *testing.T) {
 	for _, r := range chosen {
 		t.Run(r.name, func(t *testing.T) {
 			c := newController(t, products(t), openImage(t, FileISO))
-			if r.name == "ISO by BIOS" || r.name == "ISO by UEFI" {
+			if strings.HasPrefix(r.name, "ISO ") {
 				// The longest parameters that are allowed reach the kernel whole.
 				c.params += " filler=" + strings.Repeat("x", media.MaxParams-len(c.params)-len(" filler= last=1")) + " last=1"
 			}
@@ -136,6 +145,11 @@ func TestRescueByEveryRoad(t *testing.T) {
 				t.Log(line)
 			}
 			m.check(t, c)
+			if strings.HasSuffix(r.name, "Secure Boot") {
+				if out, err := m.ssh("sesame", "dmesg"); err != nil || !strings.Contains(out, "Secure boot enabled") {
+					t.Errorf("the firmware did not enforce Secure Boot: %v\n%s", err, out)
+				}
+			}
 		})
 	}
 }
@@ -184,9 +198,12 @@ func (m *machine) check(t *testing.T, c *controller) {
 func disk(t *testing.T) string {
 	t.Helper()
 	root, file := t.TempDir(), filepath.Join(t.TempDir(), "disk")
-	for _, d := range []string{"etc", "bin", "proc", "sys", "dev", "run"} {
-		must.OK(t, os.Mkdir(filepath.Join(root, d), 0o755))
+	for _, d := range []string{"etc", "bin", "proc", "sys", "dev", "run", ".disk", "boot/grub"} {
+		must.OK(t, os.MkdirAll(filepath.Join(root, d), 0o755))
 	}
+	// A signed GRUB that finds no configuration on its own medium searches all disks for .disk/info and takes the configuration beside it.
+	must.OK(t, os.WriteFile(filepath.Join(root, ".disk/info"), []byte("another system\n"), 0o644))
+	must.OK(t, os.WriteFile(filepath.Join(root, "boot/grub/grub.cfg"), []byte("echo the configuration of the disk\nhalt\n"), 0o644))
 	busybox, err := os.ReadFile("/bin/busybox")
 	if err != nil {
 		t.Fatalf("%v (package busybox-static)", err)
@@ -223,7 +240,8 @@ func boot(t *testing.T, c *controller, r bootCase) *machine {
 	args := []string{"-machine", "q35,accel=tcg", "-cpu", "max", "-m", memory(), "-nodefaults", "-display", "none", "-no-reboot",
 		"-serial", "file:" + m.serial, "-device", nic, "-netdev",
 		fmt.Sprintf("user,id=n0,bootfile=%s,hostfwd=tcp:127.0.0.1:%d-:22,hostfwd=tcp:127.0.0.1:%d-:9999", c.guestURL("/boot.ipxe"), m.port, c.agentPort)}
-	args = append(args, "-drive", "if=virtio,format=raw,file="+disk(t))
+	// With a place in the boot order the firmware shows the disk to GRUB.
+	args = append(args, "-drive", "if=none,id=disk,format=raw,file="+disk(t), "-device", "virtio-blk-pci,drive=disk,bootindex=9")
 	cmd := exec.Command("qemu-system-x86_64", append(args, r.args(t, c)...)...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

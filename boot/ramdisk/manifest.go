@@ -25,6 +25,8 @@ const (
 	fileIsolinux = "isolinux.bin"
 	fileLdlinux  = "ldlinux.c32"
 	fileStub     = "linuxx64.efi.stub"
+	fileShim     = "shimx64.efi.signed"
+	fileGrub     = "gcdx64.efi.signed"
 )
 
 // Manifest tells what a build made.
@@ -78,7 +80,7 @@ func ReadManifest(dir string) (Manifest, error) {
 
 // Parts opens the products of a build in dir for media that are made as they are
 // read. kernel and initrd replace the build's own where they are not nil. The files
-// stay open until close is called.
+// stay open until close is called. A build of an older release has no signed boot loaders.
 func Parts(dir string, kernel, initrd media.Blob) (p media.Parts, closeAll func(), err error) {
 	var open []*os.File
 	closeAll = func() {
@@ -90,11 +92,14 @@ func Parts(dir string, kernel, initrd media.Blob) (p media.Parts, closeAll func(
 	for _, f := range []struct {
 		name string
 		to   *media.Blob
-	}{{FileKernel, &p.Kernel}, {FileInitramfs, &p.Initrd}, {fileStub, &p.Stub}, {fileIsolinux, &p.Isolinux}, {fileLdlinux, &p.Ldlinux}} {
+	}{{FileKernel, &p.Kernel}, {FileInitramfs, &p.Initrd}, {fileStub, &p.Stub}, {fileIsolinux, &p.Isolinux}, {fileLdlinux, &p.Ldlinux}, {fileShim, &p.Shim}, {fileGrub, &p.Grub}} {
 		if *f.to != nil {
 			continue
 		}
 		h, blob, err := openBlob(filepath.Join(dir, f.name))
+		if problem.Is(err, problem.NotFound) && (f.name == fileShim || f.name == fileGrub) {
+			continue
+		}
 		if err != nil {
 			closeAll()
 			return media.Parts{}, func() {}, err
@@ -141,7 +146,7 @@ func (s *Source) write(ctx context.Context, o Options, tree *Tree) (Manifest, er
 	if err != nil {
 		return m, err
 	}
-	names := []string{FileKernel, FileInitramfs, fileStub, fileIsolinux, fileLdlinux, FileISO, FileUKI}
+	names := []string{FileKernel, FileInitramfs, fileStub, fileIsolinux, fileLdlinux, fileShim, fileGrub, FileISO, FileUKI}
 	for _, name := range names {
 		if m.Files[name], err = describeProduct(filepath.Join(temp, name), images[name]); err != nil {
 			return m, err
@@ -168,12 +173,21 @@ func (s *Source) write(ctx context.Context, o Options, tree *Tree) (Manifest, er
 
 // writeParts writes kernel, initramfs and boot loaders.
 func (s *Source) writeParts(ctx context.Context, o Options, tree *Tree, dir string) error {
-	loaders, err := s.loaders(ctx)
+	if err := s.WriteParts(ctx, dir); err != nil {
+		return err
+	}
+	o.Progress(fmt.Sprintf("pack the initramfs (%s)", o.Compression))
+	return writeFile(filepath.Join(dir, FileInitramfs), func(w io.Writer) error { return tree.Initramfs(w, o.Compression) })
+}
+
+// WriteParts puts the kernel (FileKernel) and the boot loaders that images are made with into a folder.
+func (s *Source) WriteParts(ctx context.Context, dir string) error {
+	parts, err := s.loaders(ctx)
 	if err != nil {
 		return err
 	}
-	loaders[FileKernel] = s.kernel
-	for name, from := range loaders {
+	parts[FileKernel] = s.kernel
+	for name, from := range parts {
 		b, err := os.ReadFile(from)
 		if err != nil {
 			return err
@@ -182,8 +196,7 @@ func (s *Source) writeParts(ctx context.Context, o Options, tree *Tree, dir stri
 			return err
 		}
 	}
-	o.Progress(fmt.Sprintf("pack the initramfs (%s)", o.Compression))
-	return writeFile(filepath.Join(dir, FileInitramfs), func(w io.Writer) error { return tree.Initramfs(w, o.Compression) })
+	return nil
 }
 
 // writeImages writes ISO image and UKI and returns their layouts.

@@ -234,7 +234,7 @@ func (s *Source) open(ctx context.Context, flavour Flavour) error {
 	if err != nil {
 		return err
 	}
-	if err := s.archive.fetch(ctx, name, "busybox-static", "dropbear-bin", "isolinux", "syslinux-common", "systemd-boot-efi"); err != nil {
+	if err := s.archive.fetch(ctx, name, "busybox-static", "dropbear-bin", "isolinux", "syslinux-common", "systemd-boot-efi", "shim-signed", "grub-efi-amd64-signed"); err != nil {
 		return err
 	}
 	dir := s.archive.packages[name].dir
@@ -301,6 +301,8 @@ func (s *Source) loaders(ctx context.Context) (map[string]string, error) {
 		{fileIsolinux, "isolinux", "usr/lib/ISOLINUX/isolinux.bin"},
 		{fileLdlinux, "syslinux-common", "usr/lib/syslinux/modules/bios/ldlinux.c32"},
 		{fileStub, "systemd-boot-efi", "usr/lib/systemd/boot/efi/linuxx64.efi.stub"},
+		{fileShim, "shim-signed", "usr/lib/shim/shimx64.efi.signed"},
+		{fileGrub, "grub-efi-amd64-signed", "usr/lib/grub/x86_64-efi-signed/gcdx64.efi.signed"},
 	} {
 		dir, err := s.archive.get(ctx, l.pkg)
 		if err != nil {

@@ -200,9 +200,27 @@ func (p *nodePreflight) plan(kind string, r driver.Ramdisk) {
 	}
 	p.readable(kind, "kernel", plan.Kernel, by)
 	p.readable(kind, "ramdisk", plan.Ramdisk, by)
+	if plan.SecureBoot {
+		p.add(kind, p.signed(plan))
+	}
 	if p.c.FreeAddresses != nil && plan.Method != metal.BootMedia {
 		p.add(kind, p.c.FreeAddresses(p.m.node, r.Ports))
 	}
+}
+
+// signed tells why firmware that enforces Secure Boot would not start what the plan gives it.
+func (p *nodePreflight) signed(plan *metal.BootPlan) error {
+	if plan.Method == metal.BootIPXE {
+		return problem.Invalidf("node %s: its firmware enforces Secure Boot and refuses iPXE, which is not signed: "+
+			"set boot_interface to redfish-virtual-media or http, or turn Secure Boot off (salvor node secure boot off)", p.m.node.ID)
+	}
+	if p.c.Signed == nil {
+		return nil
+	}
+	if err := p.c.Signed(plan.Kernel); err != nil {
+		return problem.Invalidf("node %s: its firmware enforces Secure Boot and would refuse the boot image: %w", p.m.node.ID, err)
+	}
+	return nil
 }
 
 // Fetcher is who fetches what a URL names: what hinders one is no hindrance to another.
@@ -284,7 +302,17 @@ func (c *Conductor) rereadBMC(ctx context.Context, r *job.Run, m *managedNode, a
 		return false
 	}
 	b.MediaUnlicensedAt = known.MediaUnlicensedAt // drives are there without a licence too
-	if err := c.steps().commit(ctx, r, m, c.edit(ctx, m.node.ID, func(n *metal.Node) { metal.KeepBMC(n, b) })); err != nil {
+	secure := queryInterface(m, "management", func(d driver.BootModes) (*bool, error) {
+		on, err := d.SecureBoot(bounded, m.node)
+		return &on, err
+	})
+	keep := func(n *metal.Node) {
+		metal.KeepBMC(n, b)
+		if secure != nil { // it is set in the firmware's own menus too
+			n.SecureBoot = secure
+		}
+	}
+	if err := c.steps().commit(ctx, r, m, c.edit(ctx, m.node.ID, keep)); err != nil {
 		r.Log.Warn("keep what the BMC offers", "error", err)
 		return false
 	}

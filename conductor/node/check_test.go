@@ -293,3 +293,46 @@ func TestWordsOfWebServers(t *testing.T) {
 		t.Errorf("others read %v", told)
 	}
 }
+
+// ofMethod boots by another method than the bench.
+type ofMethod struct {
+	*bench
+	method metal.BootMethod
+}
+
+func (o ofMethod) Plan(n *metal.Node, r driver.Ramdisk) (*metal.BootPlan, error) {
+	plan, err := o.bench.Plan(n, r)
+	plan.Method, plan.SecureBoot = o.method, driver.SecureBoot(n)
+	return plan, err
+}
+
+// TestSecureBootIsChecked: a boot that firmware would refuse is refused in words before the machine is touched.
+func TestSecureBootIsChecked(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Active)
+	var asked []string
+	b.con.Signed = func(kernel string) error {
+		asked = append(asked, kernel)
+		return problem.Invalidf("the kernel %s has no signature", kernel)
+	}
+	on := true
+	reasons := func(method metal.BootMethod, secure *bool) string {
+		b.con.drivers["bench"].Boot["bench"] = ofMethod{b, method}
+		n := b.stored(t)
+		n.SecureBoot = secure
+		return metal.ReasonTexts(b.con.Preflight(t.Context(), n, []*metal.Port{{Address: "52:54:00:00:00:01"}}, metal.Operation{Kind: "rescue"}).Reasons)
+	}
+	for _, method := range []metal.BootMethod{metal.BootIPXE, metal.BootMedia, metal.BootHTTP} {
+		if text := reasons(method, nil); text != "" || len(asked) != 0 {
+			t.Errorf("%s without Secure Boot: %s, asked %q", method, text, asked)
+		}
+	}
+	if text := reasons(metal.BootIPXE, &on); !strings.Contains(text, "refuses iPXE, which is not signed: set boot_interface to redfish-virtual-media or http") || len(asked) != 0 {
+		t.Errorf("iPXE: %s, asked %q", text, asked)
+	}
+	for _, method := range []metal.BootMethod{metal.BootMedia, metal.BootHTTP} {
+		if text := reasons(method, &on); !strings.Contains(text, "would refuse the boot image: the kernel "+asked[len(asked)-1]+" has no signature") {
+			t.Errorf("%s: %s", method, text)
+		}
+	}
+}

@@ -35,7 +35,7 @@ func IPXE(files driver.BootFiles, set SetDevice) *Boot {
 	return &Boot{files: files, method: metal.BootIPXE, set: set}
 }
 
-// HTTP boots an EFI image by UEFI HTTP boot. With a nil url the BMC cannot be told
+// HTTP boots by UEFI HTTP boot: an EFI image, or the CD image where the firmware enforces Secure Boot. With a nil url the BMC cannot be told
 // the URL: the machine boots from its network and DHCP gives it.
 func HTTP(files driver.BootFiles, set SetDevice, url SetURL) *Boot {
 	return &Boot{files: files, method: metal.BootHTTP, set: set, url: url}
@@ -61,7 +61,7 @@ func (b *Boot) PrepareRamdisk(ctx context.Context, n *metal.Node) error {
 	if b.method == metal.BootHTTP {
 		// A URL in the BMC is for one boot; for every boot DHCP gives it.
 		if b.url != nil && !n.Plan.Persistent {
-			return b.url(ctx, n, n.Plan.FileURL(metal.BootEFI))
+			return b.url(ctx, n, n.Plan.FileURL(n.Plan.HTTPFile()))
 		}
 		return b.set(ctx, n, rescue.Boot{Device: "pxe", Mode: "uefi", Persistent: n.Plan.Persistent})
 	}

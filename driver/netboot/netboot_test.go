@@ -70,6 +70,12 @@ func TestHTTP(t *testing.T) {
 	if want := "http://192.0.2.1:8088/boot/" + n.Plan.Path + "/boot.efi"; len(controller.urls) != 1 || controller.urls[0] != want {
 		t.Errorf("the BMC was told %q, want %q", controller.urls, want)
 	}
+	secure := &metal.Node{ID: "n1", InstanceInfo: metal.Object{"capabilities": metal.Object{"secure_boot": "true"}}}
+	plan(t, b, secure)
+	must.OK(t, b.PrepareRamdisk(t.Context(), secure))
+	if want := "http://192.0.2.1:8088/boot/" + secure.Plan.Path + "/boot.iso"; len(controller.urls) != 2 || controller.urls[1] != want {
+		t.Errorf("with Secure Boot the BMC was told %q, want %q", controller.urls, want)
+	}
 	if err := HTTP(files, controller.set, nil).PrepareRamdisk(t.Context(), n); err != nil || len(controller.boots) != 1 || controller.boots[0] != (rescue.Boot{Device: "pxe", Mode: "uefi"}) {
 		t.Errorf("%v, the BMC was told %+v", err, controller.boots)
 	}

@@ -45,7 +45,8 @@ type SitePlan struct {
 	CarryToken bool           `json:"carry_token"`
 	Token      RevealedSecret `json:"token"` // the agent token of this boot, where CarryToken
 	Persistent bool           `json:"persistent"`
-	Volumes    *SiteVolumes   `json:"volumes"` // where the node boots from them
+	Volumes    *SiteVolumes   `json:"volumes"`               // where the node boots from them
+	SecureBoot bool           `json:"secure_boot,omitempty"` // HTTP boot gives the signed CD image
 }
 
 // SiteFile is a boot file: machines fetch URL themselves; Version names the bytes of a file of the

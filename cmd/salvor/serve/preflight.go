@@ -166,6 +166,14 @@ func (p *ControlPlane) localFiles() func(string) error {
 	return checkFileReadable
 }
 
+// signed gives the check of a kernel for Secure Boot where this process itself serves boot files.
+func (p *ControlPlane) signed() func(string) error {
+	if !p.has(config.RoleAPI) {
+		return nil
+	}
+	return p.boot.CheckSigned
+}
+
 // freeAddress tells why this process's DHCP has no address for a machine.
 func (p *ControlPlane) freeAddress(n *metal.Node, ports []*metal.Port) error {
 	if p.boot == nil {
