@@ -134,8 +134,11 @@ func (s *Server) render(ctx context.Context, node *metal.Node, plan *metal.BootP
 		return strings.NewReader(text), func() {}, err
 	}
 	kind := imageISO
-	if name == metal.BootEFI {
+	switch {
+	case name == metal.BootEFI:
 		kind = imageEFI
+	case plan.SecureBoot:
+		kind = imageSignedISO
 	}
 	img, release, err := s.images.get(ctx, kind, plan.Kernel, plan.Ramdisk)
 	if err != nil {

@@ -14,7 +14,6 @@ import (
 	"syscall"
 	"testing"
 
-	"salvor/boot/media"
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/test/debian"
@@ -148,25 +147,43 @@ func TestCheckSigned(t *testing.T) {
 	write(t, kernel, string(stub)) // it was cut
 	refused(kernel, "has no signature")
 
-	for _, name := range []string{"shimx64.efi.signed", "gcdx64.efi.signed"} {
-		image, err := srv.images.build(imageISO, kernel, bytesOf(t, kernel), bytesOf(t, kernel))
-		must.OK(t, err)
-		if whole := must.Get(io.ReadAll(image.Base()))(t); !bytes.Contains(whole, []byte("stand-in of "+name)) {
-			t.Errorf("the CD lacks %s", name)
-		}
-	}
-	must.OK(t, os.Remove(filepath.Join(dir, "gcdx64.efi.signed")))
-	image, err := srv.images.build(imageISO, kernel, bytesOf(t, kernel), bytesOf(t, kernel))
-	must.OK(t, err)
-	if whole := must.Get(io.ReadAll(image.Base()))(t); bytes.Contains(whole, []byte("stand-in")) || !bytes.Contains(whole, []byte(".cmdline")) {
-		t.Error("without a signed GRUB the CD is to hold a unified kernel image")
-	}
 }
 
-func bytesOf(t *testing.T, path string) media.Blob {
-	t.Helper()
-	b := must.Get(os.ReadFile(path))(t)
-	return io.NewSectionReader(bytes.NewReader(b), 0, int64(len(b)))
+// TestSignedCD: the plan of a machine with Secure Boot gives a CD with the signed boot loaders, and none if one of them is missing.
+// All others have the unified kernel image.
+func TestSignedCD(t *testing.T) {
+	needLoaders(t)
+	s := newSite(t)
+	writeSignedLoaders(t, s.dir)
+	const shim, grub, uki = "stand-in of shimx64.efi.signed", "stand-in of gcdx64.efi.signed", ".cmdline"
+	for _, c := range []struct {
+		secure       bool
+		holds, lacks []string
+	}{{true, []string{shim, grub, "set params='", "console=ttyS0 ipa-agent-token=" + testToken + "  "}, []string{uki}}, {false, []string{uki}, []string{shim, grub}}} {
+		s.plans.node.Plan.SecureBoot = c.secure
+		resp, whole := s.get(t, "boot.iso")
+		if resp.StatusCode != http.StatusOK {
+			t.Fatalf("Secure Boot %t: %d %s", c.secure, resp.StatusCode, s.log)
+		}
+		for _, text := range c.holds {
+			if !bytes.Contains(whole, []byte(text)) {
+				t.Errorf("Secure Boot %t: the CD lacks %q", c.secure, text)
+			}
+		}
+		for _, text := range c.lacks {
+			if bytes.Contains(whole, []byte(text)) {
+				t.Errorf("Secure Boot %t: the CD holds %q", c.secure, text)
+			}
+		}
+	}
+	must.OK(t, os.Remove(filepath.Join(s.dir, "gcdx64.efi.signed")))
+	write(t, s.plans.node.Plan.Kernel, "another kernel") // the image of the former one is kept
+	s.plans.node.Plan.SecureBoot = true
+	if _, err := os.Stat(DebianLoaders.Grub); err != nil {
+		if resp, _ := s.get(t, "boot.iso"); resp.StatusCode != http.StatusServiceUnavailable || !strings.Contains(s.log.String(), "gcdx64.efi.signed is neither beside the kernel nor installed") {
+			t.Errorf("without a signed GRUB: %d %s", resp.StatusCode, s.log)
+		}
+	}
 }
 
 // An image read in pieces is the image read at once: base plus this node's parameters.

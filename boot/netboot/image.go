@@ -40,6 +40,7 @@ type imageKind int
 
 const (
 	imageISO imageKind = iota
+	imageSignedISO
 	imageEFI
 )
 
@@ -158,20 +159,16 @@ func (m *imageCache) build(kind imageKind, kernel string, k, r media.Blob) (*med
 	if isURL(kernel) {
 		dir = ""
 	}
-	if kind == imageEFI {
-		if parts.Stub, err = openLoader(dir, m.loaders.Stub); err != nil {
-			return nil, err
-		}
-		return media.UKI(parts)
-	}
-	// The signed boot loaders start an unsigned kernel too where Secure Boot is off; without them a UKI is on the CD.
-	parts.Shim, parts.Grub, err = openSigned(dir, m.loaders)
-	if problem.Is(err, problem.Unavailable) {
-		parts.Shim, parts.Grub = nil, nil
+	if kind == imageSignedISO {
+		parts.Shim, parts.Grub, err = openSigned(dir, m.loaders)
+	} else {
 		parts.Stub, err = openLoader(dir, m.loaders.Stub)
 	}
 	if err != nil {
 		return nil, err
+	}
+	if kind == imageEFI {
+		return media.UKI(parts)
 	}
 	if parts.Isolinux, err = openLoader(dir, m.loaders.Isolinux); err != nil {
 		return nil, err

@@ -16,8 +16,11 @@ import (
 
 const lineURL = "http://192.0.2.1:6385"
 
-// writers are the files that carry a kernel command line: iPXE, ISO (isolinux for BIOS, GRUB for UEFI), HTTP boot by a UKI.
-var writers = []string{"boot.ipxe", "boot.iso", "boot.efi"}
+// writers are the files that carry a kernel command line: iPXE, ISO (BIOS and, in the UKI or by GRUB, UEFI), HTTP boot by a UKI.
+var writers = []struct {
+	name   string
+	secure bool
+}{{"boot.ipxe", false}, {"boot.iso", false}, {"boot.iso", true}, {"boot.efi", false}}
 
 // kernelLines are the lines of plain characters that hold a token, as a kernel gets them.
 func kernelLines(file string) (out []string) {
@@ -50,16 +53,21 @@ func lines(t testing.TB, srv *Server, p *plans, record, configured string) map[s
 		return nil
 	}
 	plan.Path = testPath
-	p.mu.Lock()
-	n.Plan, p.node = plan, n
-	p.mu.Unlock()
 	out := map[string][]string{}
-	for _, name := range writers {
+	for _, writer := range writers {
+		name := writer.name
+		n.Plan = new(*plan)
+		n.Plan.SecureBoot = writer.secure
+		p.mu.Lock()
+		p.node = n.Clone()
+		p.mu.Unlock()
 		w := httptest.NewRecorder()
 		srv.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, metal.FilePrefix+testPath+"/"+name, nil))
-		if out[name] = kernelLines(w.Body.String()); w.Code != http.StatusOK || len(out[name]) == 0 || name == "boot.iso" && len(out[name]) != 2 {
-			t.Fatalf("%s of %q: %d, %d command lines in %d bytes", name, record, w.Code, len(out[name]), w.Body.Len())
+		found := kernelLines(w.Body.String())
+		if w.Code != http.StatusOK || len(found) == 0 || name == "boot.iso" && len(found) != 2 {
+			t.Fatalf("%s of %q, Secure Boot %t: %d, %d command lines in %d bytes", name, record, writer.secure, w.Code, len(found), w.Body.Len())
 		}
+		out[name] = append(out[name], found...)
 	}
 	return out
 }
