@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+
+	"salvor/lab/personality"
 )
 
 // redfishBMC is a Redfish service for one machine, as DSP0266 says, with what salvor, sushy and
@@ -54,7 +56,7 @@ func (b *redfishBMC) handler() http.Handler {
 	open.HandleFunc("GET /redfish/v1/{$}", b.root)
 	open.HandleFunc("POST /redfish/v1/SessionService/Sessions", b.login)
 	open.Handle("/", b.authenticated(b.closedRoutes()))
-	return b.misbehaving(trimSlash(open))
+	return b.misbehaving(personality.Redfish(b.spec.Like, trimSlash(open)))
 }
 
 func (b *redfishBMC) closedRoutes() http.Handler {

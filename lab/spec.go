@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"salvor/lab/personality"
 	"salvor/problem"
 )
 
@@ -50,12 +51,14 @@ type Spec struct {
 	// Hosts is how many VM hosts there are, each a libvirt daemon in namespaces of its own; only for root.
 	Hosts int `json:"hosts,omitempty"`
 	// NoDiskLocks has their QEMUs take no locks on files: nothing but who uses them protects shared disks then.
-	NoDiskLocks bool     `json:"no_disk_locks,omitempty"`
-	BMC         BMCType  `json:"bmc"`      // redfish
-	Firmware    Firmware `json:"firmware"` // bios
-	Memory      int      `json:"memory"`   // MiB per machine, 512
-	Disk        DiskKind `json:"disk"`     // tenant
-	Accel       string   `json:"accel"`    // tcg
+	NoDiskLocks bool    `json:"no_disk_locks,omitempty"`
+	BMC         BMCType `json:"bmc"` // redfish
+	// Like has the machines' BMCs behave like those of others; empty: like the lab's own. It decides about BMC.
+	Like     personality.Name `json:"like,omitempty"`
+	Firmware Firmware         `json:"firmware"` // bios
+	Memory   int              `json:"memory"`   // MiB per machine, 512
+	Disk     DiskKind         `json:"disk"`     // tenant
+	Accel    string           `json:"accel"`    // tcg
 	// Initiator gives the machines an adapter that boots from iSCSI by itself, set up through their Redfish BMC.
 	Initiator bool   `json:"initiator"`
 	StateDir  string `json:"-"` // as of DefaultStateDir
@@ -86,7 +89,10 @@ func (s Spec) withDefaults() (Spec, error) {
 	if s.Hosts == 0 {
 		setDefault(&s.Machines, 1)
 	}
-	setDefault(&s.BMC, Redfish)
+	if err := s.Like.Check(); err != nil {
+		return s, err
+	}
+	setDefault(&s.BMC, protocolOf(s.Like))
 	setDefault(&s.Firmware, BIOS)
 	setDefault(&s.Memory, 512)
 	setDefault(&s.Disk, TenantDisk)
@@ -103,6 +109,8 @@ func (s Spec) withDefaults() (Spec, error) {
 		return s, problem.Forbiddenf("lab hosts: only root can run libvirt daemons; run it with sudo")
 	case s.BMC != Redfish && s.BMC != IPMI:
 		return s, problem.Invalidf("lab bmc %q: want redfish or ipmi", s.BMC)
+	case s.Like != "" && s.BMC != protocolOf(s.Like):
+		return s, problem.Invalidf("lab bmc %q: BMCs like %s speak %s; leave bmc out", s.BMC, s.Like, protocolOf(s.Like))
 	case s.Firmware != BIOS && s.Firmware != UEFI:
 		return s, problem.Invalidf("lab firmware %q: want bios or uefi", s.Firmware)
 	case s.Disk != TenantDisk && s.Disk != BlankDisk:
@@ -127,6 +135,14 @@ func (s Spec) withDefaults() (Spec, error) {
 	return s, nil
 }
 
+// protocolOf is what BMCs like others speak; redfish for none.
+func protocolOf(like personality.Name) BMCType {
+	if like == "" || like.IsRedfish() {
+		return Redfish
+	}
+	return IPMI
+}
+
 func setDefault[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {
@@ -146,6 +162,7 @@ type machineSpec struct {
 	Tap      string
 	Octet    int
 	BMC      BMCType
+	Like     personality.Name
 	Firmware Firmware
 	Memory   int
 	Disk     DiskKind
@@ -174,7 +191,7 @@ func (s Spec) machineSpecs() []machineSpec {
 		name := fmt.Sprintf("m%d", i+1)
 		machines[i] = machineSpec{
 			Name: name, UUID: uuid.NewString(), MAC: fmt.Sprintf("52:54:00:5a:4c:%02x", i+1), Tap: "tap-" + name,
-			Octet: firstOctet + i, BMC: s.BMC, Firmware: s.Firmware, Memory: s.Memory, Disk: s.Disk, Accel: s.Accel,
+			Octet: firstOctet + i, BMC: s.BMC, Like: s.Like, Firmware: s.Firmware, Memory: s.Memory, Disk: s.Disk, Accel: s.Accel,
 			Initiator: s.Initiator && s.BMC == Redfish,
 			User:      "admin", Password: hex.EncodeToString(password),
 		}

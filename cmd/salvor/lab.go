@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/lab"
+	"salvor/lab/personality"
 )
 
 // newLabCommand is `salvor lab`: real machines to try salvor on.
@@ -32,6 +33,10 @@ lets only root make namespaces, bridges or taps, run salvor lab with sudo.`,
 func newLabUpCommand(spec *lab.Spec) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "up", Short: "Start a lab; print its machines, BMCs and networks as JSON", Args: cobra.NoArgs,
+		Long: `With --like the BMCs behave like those of others. They show what such a BMC shows, take and refuse
+what it does, and are busy after orders, though for a shorter time.`,
+		Example: `  salvor lab up --machines 2
+  salvor lab up --like sushy-tools`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, err := lab.Up(cmd.Context(), *spec)
 			if err != nil {
@@ -44,7 +49,8 @@ func newLabUpCommand(spec *lab.Spec) *cobra.Command {
 	f.IntVar(&spec.Machines, "machines", 1, "number of machines; 0 is right with --hosts")
 	f.IntVar(&spec.Hosts, "hosts", 0, "number of VM hosts, each a libvirt daemon in namespaces of its own behind a Redfish BMC (root only)")
 	f.BoolVar(&spec.NoDiskLocks, "no-disk-locks", false, "the hosts' QEMUs take no locks on files: nothing else protects a shared disk")
-	addEnumFlag(cmd, &spec.BMC, "bmc", lab.Redfish, "protocol of the BMCs: redfish or ipmi", lab.Redfish, lab.IPMI)
+	addEnumFlag(cmd, &spec.BMC, "bmc", "", "protocol of the BMCs: redfish or ipmi (default redfish, or what the BMCs of --like speak)", lab.Redfish, lab.IPMI)
+	addEnumFlag(cmd, &spec.Like, "like", "", "have the machines' BMCs behave like these of others: "+fmt.Sprint(personality.Names()), personality.Names()...)
 	addEnumFlag(cmd, &spec.Firmware, "firmware", lab.BIOS, "bios or uefi", lab.BIOS, lab.UEFI)
 	f.BoolVar(&spec.Initiator, "initiator", false, "give the machines an adapter that boots from iSCSI by itself (redfish only)")
 	f.IntVar(&spec.Memory, "memory", 512, "memory of each machine in MiB")

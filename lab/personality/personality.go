@@ -1,0 +1,109 @@
+// Package personality describes how the BMCs of others differ from the standards, as tables of facts. A personality stands before a plain
+// Redfish service or IPMI BMC and has it behave like the other one. Each row names the public page, or the code, that it was checked against.
+package personality
+
+import (
+	"slices"
+	"time"
+
+	"salvor/problem"
+)
+
+// Name is what a personality is called, such as "sushy-tools".
+type Name string
+
+// The personalities that speak Redfish.
+const SushyTools Name = "sushy-tools"
+
+// RedfishNames are the personalities that speak Redfish.
+func RedfishNames() []Name { return []Name{SushyTools} }
+
+// Names are all personalities.
+func Names() []Name { return RedfishNames() }
+
+// IsRedfish tells whether a personality speaks Redfish.
+func (n Name) IsRedfish() bool { return slices.Contains(RedfishNames(), n) }
+
+// kind is a way in which a Redfish BMC differs. The set is closed.
+type kind string
+
+const (
+	kindShows    kind = "shows"    // a member of a resource always has a value; nil: the resource lacks the member
+	kindReads    kind = "reads"    // one value of a member is shown as another
+	kindDrives   kind = "drives"   // the virtual drives, in their order
+	kindRefuses  kind = "refuses"  // a request is refused under a condition
+	kindForces   kind = "forces"   // a member of a boot override has one value, whatever is asked
+	kindAssumes  kind = "assumes"  // a member that a boot override leaves out gets a value
+	kindBoots    kind = "boots"    // a boot target has the machine boot another one
+	kindSettings kind = "settings" // the settings resource of a system, which takes boot overrides
+	kindETag     kind = "etag"     // a change needs If-Match with the resource's ETag
+	kindBasic    kind = "basic"    // there are no sessions
+	kindSlash    kind = "slash"    // a path without a slash at its end is redirected to the one with it
+	kindEjects   kind = "ejects"   // an ejection changes the boot target too
+)
+
+// resource is what a row is about.
+type resource string
+
+const (
+	ofRoot     resource = "root"
+	ofSystem   resource = "system"
+	ofSettings resource = "settings" // the settings resource of the system
+	ofManager  resource = "manager"
+	ofDrive    resource = "drive"
+	ofInsert   resource = "insert" // the action of a drive
+	ofEject    resource = "eject"
+	ofReset    resource = "reset" // the action of a system
+	ofOther    resource = ""
+)
+
+// row is one fact about a BMC. Which fields a kind uses, its comment in serve.go says.
+type row struct {
+	kind   kind
+	of     resource
+	member string // names with dots between, such as Boot.BootSourceOverrideMode
+	value  any
+	as     any
+	drives []drive
+	when   condition
+	answer answer
+	source string
+}
+
+// drive is a virtual drive. One without types for CDs takes no medium here.
+type drive struct {
+	id    string
+	types []string
+	// noAction: the drive has no action that inserts a medium.
+	noAction bool
+}
+
+// condition is what must be so for a refusal; the zero value: always.
+type condition struct {
+	has   string   // a member of the request, with dots between the names
+	value any      // of has; nil: any
+	isNot []any    // has is none of these
+	lacks []string // the request has none of these members
+	power string   // PowerState of the system
+	// The last such order was taken within this time. Real BMCs take up to half a minute; here it is shorter, so that nobody waits.
+	afterOff, afterOn, afterEject time.Duration
+}
+
+// answer is a refusal.
+type answer struct {
+	status int
+	id     string // MessageId; empty: the body is plain text
+	args   []string
+	text   string
+}
+
+// settleTime is how long a BMC is busy after an order. It is bounded and short, so that tests stay quick.
+const settleTime = 300 * time.Millisecond
+
+// Check tells why there is no such personality. Invalid.
+func (n Name) Check() error {
+	if n == "" || slices.Contains(Names(), n) {
+		return nil
+	}
+	return problem.Invalidf("personality %q: want one of %q", n, Names())
+}

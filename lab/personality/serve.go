@@ -1,0 +1,461 @@
+package personality
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"maps"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// cdDrive is the drive of the plain service that takes CDs.
+const cdDrive = "Cd"
+
+const (
+	maxBody = 64 << 10
+	maxAll  = 1 << 20 // of an answer of the plain service
+)
+
+type object = map[string]any
+
+// bmc is a personality before a plain Redfish service, which has one system, one manager and a drive called Cd.
+type bmc struct {
+	rows []row
+	next http.Handler
+
+	mu                   sync.Mutex
+	offAt, onAt, ejectAt time.Time
+	holder               string // the drive that has the medium
+	asked, sentFor       string // the boot target as it was asked for, and what the machine was told for it
+}
+
+// Redfish puts a personality before a plain Redfish service of one machine. A name that is none of RedfishNames changes nothing.
+func Redfish(name Name, next http.Handler) http.Handler {
+	rows := redfish[name]
+	if len(rows) == 0 {
+		return next
+	}
+	return &bmc{rows: rows, next: next}
+}
+
+// all are the rows of a kind.
+func (b *bmc) all(k kind) []row {
+	return slices.DeleteFunc(slices.Clone(b.rows), func(r row) bool { return r.kind != k })
+}
+
+func (b *bmc) first(k kind) (row, bool) {
+	i := slices.IndexFunc(b.rows, func(r row) bool { return r.kind == k })
+	if i < 0 {
+		return row{}, false
+	}
+	return b.rows[i], true
+}
+
+// place is where a request goes.
+type place struct {
+	of    resource
+	path  string // without a slash at its end
+	drive string // id, for drives and their actions
+	list  bool   // the collection of drives
+}
+
+// driveActions are the actions of a drive.
+var driveActions = map[string]resource{"VirtualMedia.InsertMedia": ofInsert, "VirtualMedia.EjectMedia": ofEject}
+
+func (b *bmc) placeOf(at string) place {
+	at = strings.TrimRight(at, "/")
+	p := place{path: at}
+	parts := strings.Split(strings.TrimPrefix(at, "/"), "/")
+	settings, hasSettings := b.first(kindSettings)
+	media := slices.Index(parts, "VirtualMedia")
+	switch {
+	case len(parts) == 2:
+		p.of = ofRoot
+	case media >= 0 && media == len(parts)-1:
+		p.list = true
+	case media >= 0:
+		p.drive, p.of = parts[media+1], ofDrive
+		if len(parts) > media+2 {
+			p.of = driveActions[parts[len(parts)-1]]
+		}
+	case len(parts) == 4 && parts[2] == "Managers":
+		p.of = ofManager
+	case len(parts) < 4 || parts[2] != "Systems":
+	case len(parts) == 4:
+		p.of = ofSystem
+	case hasSettings && len(parts) == 5 && parts[4] == settings.value:
+		p.of = ofSettings
+	case parts[len(parts)-1] == "ComputerSystem.Reset":
+		p.of = ofReset
+	}
+	return p
+}
+
+// ServeHTTP is the whole service.
+func (b *bmc) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if _, basic := b.first(kindBasic); basic {
+		if r.Header.Get("X-Auth-Token") != "" {
+			refuse(w, answer{status: http.StatusUnauthorized, id: "Base.1.0.GeneralError"})
+			return
+		}
+		if strings.Contains(r.URL.Path, "/SessionService") {
+			refuse(w, answer{status: http.StatusNotFound, id: "Base.1.0.GeneralError"})
+			return
+		}
+	}
+	if _, slash := b.first(kindSlash); slash && r.Method == http.MethodGet && !strings.HasSuffix(r.URL.Path, "/") {
+		http.Redirect(w, r, r.URL.Path+"/", http.StatusPermanentRedirect)
+		return
+	}
+	p := b.placeOf(r.URL.Path)
+	if r.Method == http.MethodGet {
+		status, doc := b.read(r, p)
+		if _, tagged := b.first(kindETag); tagged && status == http.StatusOK {
+			w.Header().Set("ETag", etagOf(doc))
+		}
+		writeJSON(w, status, doc)
+		return
+	}
+	text, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	if err != nil || len(text) > maxBody {
+		refuse(w, answer{status: http.StatusRequestEntityTooLarge, text: "the body is too large"})
+		return
+	}
+	var body object
+	_ = json.Unmarshal(text, &body)
+	b.change(w, r, p, body, text)
+}
+
+// read gives a resource as this BMC shows it.
+func (b *bmc) read(r *http.Request, p place) (int, object) {
+	at, one := p.path, drive{}
+	switch {
+	case p.of == ofSettings:
+		at = path.Dir(p.path)
+	case p.of == ofDrive:
+		var ok bool
+		if one, ok = b.driveOf(p.drive); !ok {
+			return http.StatusNotFound, errorDocument(answer{id: "Base.1.0.ResourceMissingAtURI", args: []string{p.path}})
+		}
+		at = path.Dir(p.path) + "/" + cdDrive
+	}
+	status, doc := b.ask(r, http.MethodGet, at, nil)
+	if status != http.StatusOK {
+		return status, doc
+	}
+	switch {
+	case p.list:
+		b.showList(doc, p.path)
+	case p.of == ofDrive:
+		doc = b.showDrive(doc, p.path, one)
+	case p.of == ofSettings:
+		doc = object{"@odata.id": p.path, "@odata.type": doc["@odata.type"], "Id": path.Base(p.path), "Name": "Settings", "Boot": doc["Boot"]}
+	}
+	if settings, ok := b.first(kindSettings); ok && p.of == ofSystem {
+		doc["@Redfish.Settings"] = object{"SettingsObject": object{"@odata.id": p.path + "/" + settings.value.(string)}}
+	}
+	b.showBoot(doc)
+	for _, row := range b.rows {
+		switch was := member(doc, row.member); {
+		case row.of != p.of:
+		case row.kind == kindShows, row.kind == kindReads && was == row.value:
+			setMember(doc, row.member, map[bool]any{true: row.value, false: row.as}[row.kind == kindShows])
+		}
+	}
+	return status, doc
+}
+
+func (b *bmc) driveOf(id string) (drive, bool) {
+	row, ok := b.first(kindDrives)
+	if !ok {
+		return drive{id: cdDrive, types: []string{"CD", "DVD"}}, id == cdDrive
+	}
+	i := slices.IndexFunc(row.drives, func(d drive) bool { return d.id == id })
+	if i < 0 {
+		return drive{}, false
+	}
+	return row.drives[i], true
+}
+
+func (d drive) isCD() bool { return slices.Contains(d.types, "CD") || slices.Contains(d.types, "DVD") }
+
+func (b *bmc) showList(doc object, at string) {
+	row, ok := b.first(kindDrives)
+	if !ok {
+		return
+	}
+	members := []object{}
+	for _, d := range row.drives {
+		members = append(members, object{"@odata.id": at + "/" + d.id})
+	}
+	doc["Members"], doc["Members@odata.count"] = members, len(members)
+}
+
+// showDrive makes the document of a drive of the one of the plain service. The medium is in the drive that it was inserted into.
+func (b *bmc) showDrive(doc object, at string, d drive) object {
+	b.mu.Lock()
+	holds := b.holder == d.id
+	b.mu.Unlock()
+	text, _ := json.Marshal(doc)
+	text = bytes.ReplaceAll(text, []byte("/VirtualMedia/"+cdDrive), []byte("/VirtualMedia/"+d.id))
+	doc = object{}
+	_ = json.Unmarshal(text, &doc)
+	doc["@odata.id"], doc["Id"], doc["MediaTypes"] = at, d.id, d.types
+	if !holds {
+		doc["Image"], doc["ImageName"], doc["Inserted"], doc["ConnectedVia"] = nil, nil, false, "NotConnected"
+	}
+	if actions, ok := doc["Actions"].(object); ok && d.noAction {
+		delete(actions, "#VirtualMedia.InsertMedia")
+	}
+	return doc
+}
+
+// showBoot shows the boot target as it was asked for.
+func (b *bmc) showBoot(doc object) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if boot, ok := doc["Boot"].(object); ok && b.asked != "" && boot["BootSourceOverrideTarget"] == b.sentFor {
+		boot["BootSourceOverrideTarget"] = b.asked
+	}
+}
+
+// change takes an order, or refuses it.
+func (b *bmc) change(w http.ResponseWriter, r *http.Request, p place, body object, text []byte) {
+	if _, tagged := b.first(kindETag); tagged && r.Method == http.MethodPatch {
+		_, doc := b.read(r, p)
+		switch match := r.Header.Get("If-Match"); {
+		case match == "":
+			refuse(w, answer{status: http.StatusPreconditionRequired, id: "Base.1.0.PreconditionRequired"})
+			return
+		case match != "*" && strings.TrimPrefix(match, "W/") != etagOf(doc):
+			refuse(w, answer{status: http.StatusPreconditionFailed, id: "Base.1.0.PreconditionFailed"})
+			return
+		}
+	}
+	for _, row := range b.all(kindRefuses) {
+		if row.of == p.of && b.applies(r, row.when, body) {
+			refuse(w, row.answer)
+			return
+		}
+	}
+	at := p.path
+	switch p.of {
+	case ofSettings:
+		at = path.Dir(p.path)
+		text = b.bootBody(body)
+	case ofSystem:
+		text = b.bootBody(body)
+	case ofDrive, ofInsert, ofEject:
+		d, ok := b.driveOf(p.drive)
+		if !ok || !d.isCD() || p.of == ofInsert && d.noAction {
+			refuse(w, answer{status: http.StatusMethodNotAllowed, id: "Base.1.0.OperationNotAllowed"})
+			return
+		}
+		at = strings.Replace(p.path, "/VirtualMedia/"+p.drive, "/VirtualMedia/"+cdDrive, 1)
+	}
+	status, doc := b.ask(r, r.Method, at, text)
+	if status < 300 {
+		b.taken(r, p, body)
+	}
+	if status == http.StatusNoContent || doc == nil {
+		w.WriteHeader(status)
+		return
+	}
+	writeJSON(w, status, doc)
+}
+
+// applies tells whether a condition is so.
+func (b *bmc) applies(r *http.Request, c condition, body object) bool {
+	b.mu.Lock()
+	off, on, eject := time.Since(b.offAt), time.Since(b.onAt), time.Since(b.ejectAt)
+	b.mu.Unlock()
+	has := member(body, c.has)
+	switch {
+	case c.has != "" && (has == nil || c.value != nil && has != c.value || len(c.isNot) > 0 && slices.Contains(c.isNot, has)),
+		slices.ContainsFunc(c.lacks, func(name string) bool { return member(body, name) != nil }),
+		c.afterOff > 0 && off > c.afterOff, c.afterOn > 0 && on > c.afterOn, c.afterEject > 0 && eject > c.afterEject:
+		return false
+	}
+	if c.power == "" {
+		return true
+	}
+	_, doc := b.ask(r, http.MethodGet, b.systemPath(r), nil)
+	return doc["PowerState"] == c.power
+}
+
+// bootBody is what the machine is told for a change of the boot override.
+func (b *bmc) bootBody(body object) []byte {
+	boot, ok := body["Boot"].(object)
+	if ok {
+		boot = maps.Clone(boot)
+		for _, row := range b.rows {
+			switch was := boot[row.member]; {
+			case row.kind == kindForces, row.kind == kindAssumes && was == nil:
+				boot[row.member] = row.value
+			case row.kind == kindBoots && boot["BootSourceOverrideTarget"] == row.value:
+				boot["BootSourceOverrideTarget"] = row.as
+				text, _ := json.Marshal(withBoot(body, boot))
+				return text // one target stands for one other
+			}
+		}
+		body = withBoot(body, boot)
+	}
+	text, _ := json.Marshal(body)
+	return text
+}
+
+func withBoot(body, boot object) object {
+	out := maps.Clone(body)
+	out["Boot"] = boot
+	return out
+}
+
+// taken notes what an order that was taken changes in what this BMC shows.
+func (b *bmc) taken(r *http.Request, p place, body object) {
+	b.mu.Lock()
+	now := time.Now()
+	switch reset := body["ResetType"]; {
+	case p.of == ofInsert:
+		b.holder = p.drive
+	case p.of == ofEject:
+		b.holder, b.ejectAt = "", now
+	case p.of == ofReset && (reset == "ForceOff" || reset == "GracefulShutdown"):
+		b.offAt = now
+	case p.of == ofReset:
+		b.onAt = now
+	}
+	if target, ok := member(body, "Boot.BootSourceOverrideTarget").(string); ok {
+		b.asked, b.sentFor = "", ""
+		for _, row := range b.rows {
+			if row.kind == kindBoots && row.value == target {
+				b.asked, b.sentFor = target, row.as.(string)
+			}
+		}
+	}
+	b.mu.Unlock()
+	if row, ok := b.first(kindEjects); ok && p.of == ofEject {
+		text, _ := json.Marshal(object{"Boot": row.value})
+		b.ask(r, http.MethodPatch, b.systemPath(r), text)
+	}
+}
+
+// systemPath is the path of the only system.
+func (b *bmc) systemPath(r *http.Request) string {
+	_, doc := b.ask(r, http.MethodGet, "/redfish/v1/Systems", nil)
+	list, _ := doc["Members"].([]any)
+	if len(list) == 0 {
+		return ""
+	}
+	link, _ := list[0].(object)
+	at, _ := link["@odata.id"].(string)
+	return at
+}
+
+// ask sends a request to the plain service, with the credentials of another request.
+func (b *bmc) ask(r *http.Request, method, at string, text []byte) (int, object) {
+	req := r.Clone(r.Context())
+	req.Method, req.URL.Path, req.URL.RawPath = method, at, ""
+	req.Header.Del("If-Match") // the tags of this BMC are its own
+	req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
+	out := &recorder{header: http.Header{}, status: http.StatusOK}
+	b.next.ServeHTTP(out, req)
+	var doc object
+	if json.Unmarshal(out.body.Bytes(), &doc) != nil {
+		return out.status, nil
+	}
+	return out.status, doc
+}
+
+// recorder keeps an answer.
+type recorder struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (r *recorder) Header() http.Header    { return r.header }
+func (r *recorder) WriteHeader(status int) { r.status = status }
+
+func (r *recorder) Write(text []byte) (int, error) {
+	if r.body.Len()+len(text) > maxAll {
+		return 0, io.ErrShortWrite
+	}
+	return r.body.Write(text)
+}
+
+// member is the value at a path of names with dots between; nil: there is none. The empty path is the document.
+func member(doc object, names string) any {
+	var at any = doc
+	for _, name := range splitNames(names) {
+		inner, _ := at.(object)
+		at = inner[name]
+	}
+	return at
+}
+
+// setMember sets the value at a path, or takes the member away for nil. Where the object on the way is missing, it changes nothing.
+func setMember(doc object, names string, value any) {
+	parts := splitNames(names)
+	for _, name := range parts[:len(parts)-1] {
+		if doc, _ = doc[name].(object); doc == nil {
+			return
+		}
+	}
+	if last := parts[len(parts)-1]; value == nil {
+		delete(doc, last)
+	} else {
+		doc[last] = value
+	}
+}
+
+// splitNames splits a path at its dots, but for those of annotations such as Target@Redfish.AllowableValues.
+func splitNames(names string) []string {
+	if names == "" {
+		return nil
+	}
+	plain, annotation, _ := strings.Cut(names, "@")
+	parts := strings.Split(plain, ".")
+	if annotation != "" {
+		parts[len(parts)-1] += "@" + annotation
+	}
+	return parts
+}
+
+func etagOf(doc object) string {
+	text, _ := json.Marshal(doc)
+	sum := sha256.Sum256(text)
+	return `"` + hex.EncodeToString(sum[:8]) + `"`
+}
+
+func writeJSON(w http.ResponseWriter, status int, doc object) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(doc)
+}
+
+func refuse(w http.ResponseWriter, a answer) {
+	if a.id == "" {
+		http.Error(w, a.text, a.status)
+		return
+	}
+	writeJSON(w, a.status, errorDocument(a))
+}
+
+// errorDocument has the shape of DSP0266, "Extended error response".
+func errorDocument(a answer) object {
+	args := a.args
+	if args == nil {
+		args = []string{}
+	}
+	return object{"error": object{
+		"code": a.id, "message": a.text,
+		"@Message.ExtendedInfo": []object{{"MessageId": a.id, "Message": a.text, "MessageArgs": args}},
+	}}
+}
