@@ -34,9 +34,10 @@ func newLabUpCommand(spec *lab.Spec) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "up", Short: "Start a lab; print its machines, BMCs and networks as JSON", Args: cobra.NoArgs,
 		Long: `With --like the BMCs behave like those of others. They show what such a BMC shows, take and refuse
-what it does, and are busy after orders, though for a shorter time.`,
+what it does, and are busy after orders, though for a shorter time. docs/lab.md lists the facts.`,
 		Example: `  salvor lab up --machines 2
-  salvor lab up --like sushy-tools`,
+  salvor lab up --like sushy-tools
+  salvor lab up --like ilo5 --firmware uefi`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, err := lab.Up(cmd.Context(), *spec)
 			if err != nil {

@@ -13,10 +13,17 @@ import (
 type Name string
 
 // The personalities that speak Redfish.
-const SushyTools Name = "sushy-tools"
+const (
+	SushyTools    Name = "sushy-tools"
+	IDRAC9        Name = "idrac9"
+	ILO5          Name = "ilo5"
+	SupermicroX12 Name = "supermicro-x12"
+	AMI           Name = "ami"
+	OpenBMC       Name = "openbmc"
+)
 
 // RedfishNames are the personalities that speak Redfish.
-func RedfishNames() []Name { return []Name{SushyTools} }
+func RedfishNames() []Name { return []Name{SushyTools, IDRAC9, ILO5, SupermicroX12, AMI, OpenBMC} }
 
 // Names are all personalities.
 func Names() []Name { return RedfishNames() }
@@ -36,9 +43,9 @@ const (
 	kindAssumes  kind = "assumes"  // a member that a boot override leaves out gets a value
 	kindBoots    kind = "boots"    // a boot target has the machine boot another one
 	kindSettings kind = "settings" // the settings resource of a system, which takes boot overrides
-	kindETag     kind = "etag"     // a change needs If-Match with the resource's ETag
+	kindETag     kind = "etag"     // a change needs If-Match with the resource's ETag; W/: the BMC shows this mark before the tag, and wants it away
+	kindStale    kind = "stale"    // a drive goes on to show the image of the medium that was ejected
 	kindBasic    kind = "basic"    // there are no sessions
-	kindSlash    kind = "slash"    // a path without a slash at its end is redirected to the one with it
 	kindEjects   kind = "ejects"   // an ejection changes the boot target too
 )
 
@@ -74,8 +81,8 @@ type row struct {
 type drive struct {
 	id    string
 	types []string
-	// noAction: the drive has no action that inserts a medium.
-	noAction bool
+	// noAction: the drive has no action that inserts a medium. noEjectEmpty: while it is empty, it has none that ejects.
+	noAction, noEjectEmpty bool
 }
 
 // condition is what must be so for a refusal; the zero value: always.

@@ -32,7 +32,7 @@ type bmc struct {
 
 	mu                   sync.Mutex
 	offAt, onAt, ejectAt time.Time
-	holder               string // the drive that has the medium
+	holder, ejected      string // the drive that has the medium, and the last image that was inserted
 	asked, sentFor       string // the boot target as it was asked for, and what the machine was told for it
 }
 
@@ -110,15 +110,12 @@ func (b *bmc) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	if _, slash := b.first(kindSlash); slash && r.Method == http.MethodGet && !strings.HasSuffix(r.URL.Path, "/") {
-		http.Redirect(w, r, r.URL.Path+"/", http.StatusPermanentRedirect)
-		return
-	}
 	p := b.placeOf(r.URL.Path)
 	if r.Method == http.MethodGet {
 		status, doc := b.read(r, p)
-		if _, tagged := b.first(kindETag); tagged && status == http.StatusOK {
-			w.Header().Set("ETag", etagOf(doc))
+		if row, tagged := b.first(kindETag); tagged && status == http.StatusOK {
+			mark, _ := row.value.(string)
+			w.Header().Set("ETag", mark+etagOf(doc))
 		}
 		writeJSON(w, status, doc)
 		return
@@ -201,7 +198,7 @@ func (b *bmc) showList(doc object, at string) {
 // showDrive makes the document of a drive of the one of the plain service. The medium is in the drive that it was inserted into.
 func (b *bmc) showDrive(doc object, at string, d drive) object {
 	b.mu.Lock()
-	holds := b.holder == d.id
+	holds, ejected := b.holder == d.id, b.ejected
 	b.mu.Unlock()
 	text, _ := json.Marshal(doc)
 	text = bytes.ReplaceAll(text, []byte("/VirtualMedia/"+cdDrive), []byte("/VirtualMedia/"+d.id))
@@ -210,9 +207,16 @@ func (b *bmc) showDrive(doc object, at string, d drive) object {
 	doc["@odata.id"], doc["Id"], doc["MediaTypes"] = at, d.id, d.types
 	if !holds {
 		doc["Image"], doc["ImageName"], doc["Inserted"], doc["ConnectedVia"] = nil, nil, false, "NotConnected"
+		if _, stale := b.first(kindStale); stale && ejected != "" {
+			doc["Image"] = ejected
+		}
 	}
-	if actions, ok := doc["Actions"].(object); ok && d.noAction {
+	actions, _ := doc["Actions"].(object)
+	if d.noAction {
 		delete(actions, "#VirtualMedia.InsertMedia")
+	}
+	if d.noEjectEmpty && !holds {
+		delete(actions, "#VirtualMedia.EjectMedia")
 	}
 	return doc
 }
@@ -221,8 +225,8 @@ func (b *bmc) showDrive(doc object, at string, d drive) object {
 func (b *bmc) showBoot(doc object) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if boot, ok := doc["Boot"].(object); ok && b.asked != "" && boot["BootSourceOverrideTarget"] == b.sentFor {
-		boot["BootSourceOverrideTarget"] = b.asked
+	if boot, ok := doc["Boot"].(object); ok && b.asked != "" && boot[target] == b.sentFor {
+		boot[target] = b.asked
 	}
 }
 
@@ -234,7 +238,7 @@ func (b *bmc) change(w http.ResponseWriter, r *http.Request, p place, body objec
 		case match == "":
 			refuse(w, answer{status: http.StatusPreconditionRequired, id: "Base.1.0.PreconditionRequired"})
 			return
-		case match != "*" && strings.TrimPrefix(match, "W/") != etagOf(doc):
+		case match != "*" && match != etagOf(doc): // a tag with the mark W/ matches without it
 			refuse(w, answer{status: http.StatusPreconditionFailed, id: "Base.1.0.PreconditionFailed"})
 			return
 		}
@@ -292,29 +296,32 @@ func (b *bmc) applies(r *http.Request, c condition, body object) bool {
 
 // bootBody is what the machine is told for a change of the boot override.
 func (b *bmc) bootBody(body object) []byte {
-	boot, ok := body["Boot"].(object)
-	if ok {
+	if boot, ok := body["Boot"].(object); ok {
 		boot = maps.Clone(boot)
 		for _, row := range b.rows {
-			switch was := boot[row.member]; {
-			case row.kind == kindForces, row.kind == kindAssumes && was == nil:
+			if row.kind == kindForces || row.kind == kindAssumes && boot[row.member] == nil {
 				boot[row.member] = row.value
-			case row.kind == kindBoots && boot["BootSourceOverrideTarget"] == row.value:
-				boot["BootSourceOverrideTarget"] = row.as
-				text, _ := json.Marshal(withBoot(body, boot))
-				return text // one target stands for one other
 			}
 		}
-		body = withBoot(body, boot)
+		if other, ok := b.bootsFor(boot[target]); ok {
+			boot[target] = other
+		}
+		body = maps.Clone(body)
+		body["Boot"] = boot
 	}
 	text, _ := json.Marshal(body)
 	return text
 }
 
-func withBoot(body, boot object) object {
-	out := maps.Clone(body)
-	out["Boot"] = boot
-	return out
+// bootsFor is the target that the machine boots for one that is asked for; false: the same.
+func (b *bmc) bootsFor(asked any) (string, bool) {
+	for _, row := range b.all(kindBoots) {
+		if row.value == asked {
+			other, ok := row.as.(string)
+			return other, ok
+		}
+	}
+	return "", false
 }
 
 // taken notes what an order that was taken changes in what this BMC shows.
@@ -324,6 +331,7 @@ func (b *bmc) taken(r *http.Request, p place, body object) {
 	switch reset := body["ResetType"]; {
 	case p.of == ofInsert:
 		b.holder = p.drive
+		b.ejected, _ = body["Image"].(string)
 	case p.of == ofEject:
 		b.holder, b.ejectAt = "", now
 	case p.of == ofReset && (reset == "ForceOff" || reset == "GracefulShutdown"):
@@ -331,12 +339,10 @@ func (b *bmc) taken(r *http.Request, p place, body object) {
 	case p.of == ofReset:
 		b.onAt = now
 	}
-	if target, ok := member(body, "Boot.BootSourceOverrideTarget").(string); ok {
+	if asked, ok := member(body, "Boot."+target).(string); ok {
 		b.asked, b.sentFor = "", ""
-		for _, row := range b.rows {
-			if row.kind == kindBoots && row.value == target {
-				b.asked, b.sentFor = target, row.as.(string)
-			}
+		if other, ok := b.bootsFor(asked); ok {
+			b.asked, b.sentFor = asked, other
 		}
 	}
 	b.mu.Unlock()
