@@ -5,6 +5,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -62,10 +63,7 @@ func runTree(t *testing.T, dir string) {
 		}
 		began := time.Now()
 		err := do()
-		writes := replay.Writes()
-		for i, w := range writes {
-			writes[i] = imagePath.ReplaceAllString(strings.ReplaceAll(w, bootFiles.URL, ""), "/IMAGE")
-		}
+		writes := writesOf(replay)
 		result := "ok"
 		if err != nil {
 			result = err.Error()
@@ -77,7 +75,6 @@ func runTree(t *testing.T, dir string) {
 	if recording := recordAll(t, d, n); len(leaks(files, recording)) > 0 {
 		t.Errorf("the recording of %d resources has %q", len(recording), leaks(files, recording))
 	}
-	verb("power off", false, func() error { return d.SetPower(ctx, n, metal.PowerOff) })
 	verb("inspect", false, func() error {
 		found, macs, err := d.Inspect(ctx, n)
 		t.Logf("found %v, %d MACs", found, len(macs))
@@ -101,15 +98,47 @@ func runTree(t *testing.T, dir string) {
 	})
 	verb("raid", false, func() error { _, err := RAID{d}.RAIDConfig(ctx, n); return tolerate(err) })
 	n.Plan = must.Get(m.Plan(n, driver.Ramdisk{Kernel: "/k", Image: "/r"}))(t)
-	verb("rescue: insert and boot device", true, func() error { return m.PrepareRamdisk(ctx, n) })
-	verb("rescue: power on", true, func() error { return d.SetPower(ctx, n, metal.PowerOn) })
-	verb("unrescue: eject", true, func() error { return m.CleanUpRamdisk(ctx, n) })
-	verb("boot from disk", false, func() error { return tolerate(d.SetBootDevice(ctx, n, rescue.Boot{Device: "disk", Persistent: true})) })
-	verb("boot from network", false, func() error { return d.SetBootDevice(ctx, n, rescue.Boot{Device: "pxe"}) })
-	verb("no boot device", false, func() error { return d.SetBootDevice(ctx, n, rescue.Boot{}) })
+	for _, v := range changes(m, n) {
+		verb(v.name, v.needsMedia, func() error { return v.do(ctx) })
+	}
 	for _, text := range notes.Texts() {
 		t.Logf("note: %s", text)
 	}
+}
+
+// change is a verb that changes something at a BMC.
+type change struct {
+	name       string
+	needsMedia bool
+	do         func(context.Context) error
+}
+
+// changes are the verbs of a rescue, and others of a boot, in their order.
+func changes(m *Media, n *metal.Node) []change {
+	d := m.Driver
+	bootFrom := func(b rescue.Boot) func(context.Context) error {
+		return func(ctx context.Context) error { return tolerate(d.SetBootDevice(ctx, n, b)) }
+	}
+	return []change{
+		{"power off", false, func(ctx context.Context) error { return d.SetPower(ctx, n, metal.PowerOff) }},
+		{"rescue: insert and boot device", true, func(ctx context.Context) error { return m.PrepareRamdisk(ctx, n) }},
+		{"rescue: power on", true, func(ctx context.Context) error { return d.SetPower(ctx, n, metal.PowerOn) }},
+		{"unrescue: eject", true, func(ctx context.Context) error { return m.CleanUpRamdisk(ctx, n) }},
+		{"boot from disk", false, bootFrom(rescue.Boot{Device: "disk", Persistent: true})},
+		{"boot from network", false, bootFrom(rescue.Boot{Device: "pxe"})},
+		{"no boot device", false, bootFrom(rescue.Boot{})},
+	}
+}
+
+var salvorImage = regexp.MustCompile(`/boot/[A-Za-z0-9_-]{32}/` + regexp.QuoteMeta(metal.BootISO))
+
+// writesOf are the changes that a BMC took, without what differs from run to run.
+func writesOf(replay *drivertest.Replay) []string {
+	writes := replay.Writes()
+	for i, w := range writes {
+		writes[i] = salvorImage.ReplaceAllString(strings.ReplaceAll(w, bootFiles.URL, ""), "/IMAGE")
+	}
+	return writes
 }
 
 // bootFiles is where images of these tests would lie; no replay fetches them.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"salvor/lab"
+	"salvor/lab/personality"
 	labmachine "salvor/test/machine"
 	"salvor/test/must"
 )
@@ -24,6 +25,7 @@ func TestMain(m *testing.M) { labmachine.Main(m) }
 type road struct {
 	name     string
 	bmc      lab.BMCType
+	like     personality.Name // whose BMC it is like; empty: the lab's own
 	firmware lab.Firmware
 	boot     string
 	// usual is how long a rescue by this road takes where nothing else runs.
@@ -48,9 +50,9 @@ func TestKilledWithMachines(t *testing.T) {
 	t.Logf("SALVOR_SEED=%d", seed)
 	state, images := t.TempDir(), labmachine.Ramdisk(t)
 	for i, r := range []road{
-		{"virtual media, BIOS", lab.Redfish, lab.BIOS, "redfish-virtual-media", 6 * time.Second, false, (*round).leaksNothing},
-		{"iPXE", lab.IPMI, lab.BIOS, "ipxe", 8 * time.Second, false, nil},
-		{"UEFI HTTP", lab.Redfish, lab.UEFI, "http", 16 * time.Second, true, nil},
+		{"virtual media, BIOS", lab.Redfish, personality.SupermicroX12, lab.BIOS, "redfish-virtual-media", 6 * time.Second, false, (*round).leaksNothing},
+		{"iPXE", lab.IPMI, "", lab.BIOS, "ipxe", 8 * time.Second, false, nil},
+		{"UEFI HTTP", lab.Redfish, "", lab.UEFI, "http", 16 * time.Second, true, nil},
 	} {
 		t.Run(r.name, func(t *testing.T) {
 			start := time.Now()
@@ -74,7 +76,7 @@ type round struct {
 func newRound(t *testing.T, r road, state, images string, random *rand.Rand) *round {
 	dir := t.TempDir()
 	x := &round{
-		World: labmachine.Up(t, lab.Spec{Name: "crash", BMC: r.bmc, Firmware: r.firmware, StateDir: state}), road: r, pid: filepath.Join(dir, "pid"), random: random,
+		World: labmachine.Up(t, lab.Spec{Name: "crash", BMC: r.bmc, Like: r.like, Firmware: r.firmware, StateDir: state}), road: r, pid: filepath.Join(dir, "pid"), random: random,
 		password: fmt.Sprintf("rescue-%016x", random.Uint64()), known: filepath.Join(dir, "known_hosts"),
 	}
 	// The server runs in the lab's own process namespace: its pid is told from inside.

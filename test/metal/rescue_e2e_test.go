@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"salvor/lab"
+	"salvor/lab/personality"
 	"salvor/test/machine"
 	"salvor/test/must"
 )
@@ -22,12 +23,12 @@ func TestMain(m *testing.M) { machine.Main(m) }
 // diskSize is more than the agent takes for a system disk without hints; the disk is sparse.
 const diskSize = 5 << 30
 
-// rack is a machine of the lab behind a Redfish BMC, and a salvor whose endpoint is itself.
+// rack is a machine of the lab behind a BMC like that of sushy-tools, and a salvor whose endpoint is itself.
 type rack struct{ *machine.World }
 
 func newRack(t *testing.T) *rack {
 	t.Helper()
-	r := &rack{machine.Up(t, lab.Spec{Name: "metal", Firmware: lab.BIOS, Memory: 1024})}
+	r := &rack{machine.Up(t, lab.Spec{Name: "metal", Firmware: lab.BIOS, Memory: 1024, Like: personality.SushyTools})}
 	r.Serve(fmt.Sprintf(`[ramdisk]
 listen = 10.77.0.1:6386
 [bridge]
