@@ -2,8 +2,12 @@ package lab
 
 import (
 	"context"
+	_ "embed" // the script
+	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,30 +15,48 @@ import (
 	"sync"
 	"syscall"
 
+	"salvor/lab/personality"
 	"salvor/problem"
 )
 
 const (
 	ipmiProgram = "/usr/bin/ipmi_sim"
 	ipmiPort    = 623
+	// filteredPort is where the simulator listens behind a filter.
+	filteredPort = 1623
+
+	pythonProgram = "/usr/bin/python3"
+	pyghmiDir     = "/usr/lib/python3/dist-packages/pyghmi"
 )
 
-// ipmiBMC is one process of OpenIPMI's simulator. It speaks the protocol; for what it does to the
+//go:embed virtualbmc.py
+var virtualBMCScript string
+
+// ipmiBMC is one process of OpenIPMI's simulator, or of pyghmi for BMCs like VirtualBMC. It speaks the protocol; for what it does to the
 // machine it calls our chassis program, which asks the lab.
 type ipmiBMC struct {
 	spec    machineSpec
-	chassis *faultyChassis
+	at      netip.AddrPort // of the BMC
+	process netip.AddrPort // of the process; another one where a filter stands before it
 	log     *slog.Logger
 
 	mu      sync.Mutex
+	filter  *personality.Filter
 	cmd     *exec.Cmd
 	done    chan struct{}
 	stopped bool // by SIGSTOP
 }
 
-// newIPMIBMC writes the simulator's files into the machine's directory. Program is the command that
-// reaches Hidden.
-func newIPMIBMC(spec machineSpec, chassis *faultyChassis, program []string, log *slog.Logger) (*ipmiBMC, error) {
+// newIPMIBMC writes the files of the BMC's process into the machine's directory. Program is the command that reaches Hidden.
+func newIPMIBMC(spec machineSpec, at, process netip.AddrPort, program []string, log *slog.Logger) (*ipmiBMC, error) {
+	if !spec.Like.Filters() {
+		process = at
+	}
+	if spec.Like.UsesPyghmi() {
+		if _, err := os.Stat(pyghmiDir); err != nil {
+			return nil, problem.Invalidf("lab machine %s: a BMC like %s needs %s; install Debian's python3-pyghmi", spec.Name, spec.Like, pyghmiDir)
+		}
+	}
 	dir := spec.Name + "/ipmi"
 	if err := os.MkdirAll(dir+"/state", 0o700); err != nil {
 		return nil, fmt.Errorf("IPMI BMC of %s: %w", spec.Name, err)
@@ -49,14 +71,21 @@ func newIPMIBMC(spec machineSpec, chassis *faultyChassis, program []string, log 
 		script.WriteString(" '" + strings.ReplaceAll(arg, "'", `'\''`) + "'")
 	}
 	script.WriteString(" \"$@\"\n")
+	conf, err := json.Marshal(map[string]any{
+		"address": process.Addr().String(), "port": process.Port(), "user": spec.User, "password": spec.Password, "chassis": "./" + dir + "/chassis",
+	})
+	if err != nil {
+		return nil, fmt.Errorf("IPMI BMC of %s: %w", spec.Name, err)
+	}
 	for name, text := range map[string]string{
-		"chassis": script.String(), "lan.conf": ipmiConfig(spec, "./"+dir+"/chassis"), "sim.emu": ipmiCommands,
+		"chassis": script.String(), "lan.conf": ipmiConfig(spec, process, "./"+dir+"/chassis"), "sim.emu": ipmiCommands,
+		"virtualbmc.py": virtualBMCScript, "virtualbmc.json": string(conf),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700); err != nil {
 			return nil, fmt.Errorf("IPMI BMC of %s: %w", spec.Name, err)
 		}
 	}
-	return &ipmiBMC{spec: spec, chassis: chassis, log: log}, nil
+	return &ipmiBMC{spec: spec, at: at, process: process, log: log}, nil
 }
 
 // ipmiCommands makes one management controller with a chassis and nothing else.
@@ -66,7 +95,7 @@ sel_enable 0x20 1000 0x0a
 mc_enable 0x20
 `
 
-func ipmiConfig(spec machineSpec, chassis string) string {
+func ipmiConfig(spec machineSpec, at netip.AddrPort, chassis string) string {
 	auth := "none md2 md5 straight"
 	return fmt.Sprintf(`name "%s"
 set_working_mc 0x20
@@ -82,10 +111,10 @@ set_working_mc 0x20
   chassis_control "%[6]s 0x20"
   user 1 false "" "" user 10 %[4]s
   user 2 true "%[7]s" "%[8]s" admin 10 %[4]s
-`, spec.Name, spec.bmcAddress(), ipmiPort, auth, strings.ReplaceAll(spec.UUID, "-", ""), chassis, spec.User, spec.Password)
+`, spec.Name, at.Addr(), at.Port(), auth, strings.ReplaceAll(spec.UUID, "-", ""), chassis, spec.User, spec.Password)
 }
 
-// start runs the simulator; it is a no-op while one runs.
+// start runs the process; it is a no-op while one runs.
 func (b *ipmiBMC) start() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -99,6 +128,9 @@ func (b *ipmiBMC) start() error {
 	}
 	defer output.Close()
 	cmd := exec.Command(ipmiProgram, "-c", dir+"/lan.conf", "-f", dir+"/sim.emu", "-s", dir+"/state", "-n")
+	if b.spec.Like.UsesPyghmi() {
+		cmd = exec.Command(pythonProgram, "-B", "-W", "ignore", dir+"/virtualbmc.py", dir+"/virtualbmc.json")
+	}
 	cmd.Stdout, cmd.Stderr = output, output
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start IPMI BMC of %s: %w", b.spec.Name, err)
@@ -110,6 +142,12 @@ func (b *ipmiBMC) start() error {
 		close(done)
 	}()
 	b.cmd, b.done, b.stopped = cmd, done, false
+	if !b.spec.Like.Filters() {
+		return nil
+	}
+	if b.filter, err = personality.NewFilter(b.spec.Like, net.UDPAddrFromAddrPort(b.at), net.UDPAddrFromAddrPort(b.process)); err != nil {
+		return fmt.Errorf("start IPMI BMC of %s: %w", b.spec.Name, err)
+	}
 	return nil
 }
 
@@ -122,6 +160,10 @@ func (b *ipmiBMC) stop() {
 	_ = b.cmd.Process.Kill()
 	<-b.done
 	b.cmd = nil
+	if b.filter != nil {
+		b.filter.Close()
+		b.filter = nil
+	}
 }
 
 // setFault does what the chassis program cannot do from within.

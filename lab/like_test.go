@@ -4,23 +4,32 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http/httptest"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"salvor/driver"
+	"salvor/driver/ipmi"
 	"salvor/driver/redfish"
 	"salvor/lab/personality"
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/rescue"
+	"salvor/test/debian"
 	"salvor/test/must"
+	"salvor/test/program"
 )
 
 // bootingMachine is a fakeMachine that notes what it boots.
 type bootingMachine struct {
 	*fakeMachine
-	boots []string
+	boots   []string // from the medium or the disk
+	devices []Device
 }
 
 func (m *bootingMachine) Do(ctx context.Context, a Action) error {
@@ -28,9 +37,10 @@ func (m *bootingMachine) Do(ctx context.Context, a Action) error {
 	if (a == ActionOn && m.Power() == PowerOff || a == ActionRestart) && m.Override().Device == DeviceCD && m.Image() != "" {
 		from = m.Image()
 	}
+	device := m.Override().Device
 	err := m.fakeMachine.Do(ctx, a)
 	if err == nil && (a == ActionOn || a == ActionRestart) {
-		m.boots = append(m.boots, from)
+		m.boots, m.devices = append(m.boots, from), append(m.devices, device)
 	}
 	return err
 }
@@ -102,4 +112,87 @@ func rescueTwice(t *testing.T, m *bootingMachine, n *metal.Node) {
 		t.Errorf("the machine booted %q, want %q; notes %q", m.boots, wants, notes.Texts())
 	}
 	do("boot from disk from now on", func() error { return d.SetBootDevice(ctx, n, rescue.Boot{Device: "disk", Persistent: true}) })
+}
+
+// startForeignIPMI starts a machine behind an IPMI BMC of the lab, in a directory of its own.
+func startForeignIPMI(t *testing.T, like personality.Name) (*bootingMachine, *metal.Node) {
+	t.Helper()
+	debian.Program(t, "ipmi_sim", "openipmi")
+	debian.File(t, pyghmiDir, "python3-pyghmi")
+	t.Chdir(t.TempDir())
+	must.OK(t, os.Mkdir(testSpec.Name, 0o700))
+	spec, log := testSpec, slog.New(slog.DiscardHandler)
+	spec.BMC, spec.Like = IPMI, like
+	m := &bootingMachine{fakeMachine: &fakeMachine{power: PowerOn, firmware: BIOS}}
+	machine := &labMachine{chassis: newFaulty(newForeign(m, like))}
+	w := &runningLab{log: log, machines: map[string]*labMachine{spec.Name: machine}}
+	must.OK(t, w.listen(t.Context()))
+	at := freeUDP(t)
+	bmc := must.Get(newIPMIBMC(spec, at, freeUDP(t), []string{must.Get(os.Executable())(t)}, log))(t)
+	t.Cleanup(bmc.stop)
+	must.OK(t, bmc.start())
+	n := &metal.Node{ID: "n1", DriverInfo: metal.Object{
+		ipmi.AddressKey: "127.0.0.1", ipmi.PortKey: float64(at.Port()), ipmi.UsernameKey: spec.User, ipmi.PasswordKey: spec.Password,
+	}}
+	program.Until(t, "the BMC answers", time.Minute, func() error { _, err := new(ipmi.Driver).PowerState(t.Context(), n); return err })
+	return m, n
+}
+
+// freeUDP is an address on which nobody listened a moment ago: the programs want a number.
+func freeUDP(t *testing.T) netip.AddrPort {
+	t.Helper()
+	probe := must.Get(net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}))(t)
+	defer probe.Close()
+	at := probe.LocalAddr().(*net.UDPAddr).AddrPort()
+	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+}
+
+// TestRescueBehindForeignIPMI rescues a machine from the network behind the lab's IPMI BMC with each personality, puts it back, and tries
+// what each of them is known for.
+func TestRescueBehindForeignIPMI(t *testing.T) {
+	for _, c := range []struct {
+		like  personality.Name
+		suite string // what the error of another cipher suite says
+		user  string // what the error of a wrong user name says
+		notes []string
+	}{
+		{"", "takes none of the cipher suites", "refuses ipmi_username or ipmi_password", nil},
+		{personality.VirtualBMC, "answers with another cipher suite", "does not answer the login", []string{"was told to remove its boot override and still reads"}},
+		{personality.Suite3Only, "takes none of the cipher suites", "refuses ipmi_username or ipmi_password", nil},
+		{personality.SilentOnWrongUser, "takes none of the cipher suites", "does not answer the login", nil},
+	} {
+		t.Run(string(c.like), func(t *testing.T) {
+			m, n := startForeignIPMI(t, c.like)
+			d := &ipmi.Driver{Locks: &driver.AddressLocks{}}
+			ctx, notes := driver.WithNotes(t.Context())
+			for range 2 { // the first is given up, the second is kept
+				must.OK(t, d.SetPower(ctx, n, metal.PowerOff))
+				must.OK(t, d.SetBootDevice(ctx, n, rescue.Boot{Device: "pxe"}))
+				must.OK(t, d.SetPower(ctx, n, metal.PowerOn))
+				must.OK(t, d.SetBootDevice(ctx, n, rescue.Boot{}))
+			}
+			must.OK(t, d.SetPower(ctx, n, metal.PowerOff))
+			must.OK(t, d.SetBootDevice(ctx, n, rescue.Boot{Device: "disk", Persistent: true}))
+			must.OK(t, d.SetPower(ctx, n, metal.PowerOn))
+			if want := []Device{DevicePXE, DevicePXE, DeviceDisk}; !slices.Equal(m.devices, want) {
+				t.Errorf("the machine booted %q, want %q", m.devices, want)
+			}
+			texts := notes.Texts()
+			for _, part := range c.notes {
+				if !strings.Contains(strings.Join(texts, "\n"), part) {
+					t.Errorf("notes %q, want %q", texts, part)
+				}
+			}
+			if len(c.notes) == 0 && len(texts) > 0 {
+				t.Errorf("notes %q, want none", texts)
+			}
+			for key, wrong := range map[string]struct{ value, says string }{ipmi.CipherKey: {"17", c.suite}, ipmi.UsernameKey: {"nobody", c.user}} {
+				other := n.Clone()
+				other.DriverInfo[key] = wrong.value
+				if _, err := d.PowerState(t.Context(), other); err == nil || !strings.Contains(err.Error(), wrong.says) {
+					t.Errorf("%s %s: %v, want %q", key, wrong.value, err, wrong.says)
+				}
+			}
+		})
+	}
 }

@@ -151,10 +151,10 @@ func (w *runningLab) newInmate(ctx context.Context, spec machineSpec) (*labMachi
 		return nil, err
 	}
 	m := &labMachine{qemuMachine: newMachine(spec, w.log), identity: identity}
-	m.chassis = newFaulty(m.qemuMachine)
+	m.chassis = newFaulty(newForeign(m.qemuMachine, spec.Like))
 	switch spec.BMC {
 	case IPMI:
-		m.bmc, err = newIPMIBMC(spec, m.chassis, w.plan.Program, w.log)
+		m.bmc, err = newIPMIBMC(spec, netip.AddrPortFrom(spec.bmcAddress(), ipmiPort), netip.AddrPortFrom(spec.bmcAddress(), filteredPort), w.plan.Program, w.log)
 	default:
 		service := newRedfishBMC(spec, m.chassis, m.qemuMachine, m.qemuMachine, w.log)
 		if spec.Initiator {

@@ -37,7 +37,8 @@ func newLabUpCommand(spec *lab.Spec) *cobra.Command {
 what it does, and are busy after orders, though for a shorter time. docs/lab.md lists the facts.`,
 		Example: `  salvor lab up --machines 2
   salvor lab up --like sushy-tools
-  salvor lab up --like ilo5 --firmware uefi`,
+  salvor lab up --like ilo5 --firmware uefi
+  salvor lab up --like virtualbmc`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, err := lab.Up(cmd.Context(), *spec)
 			if err != nil {

@@ -90,6 +90,8 @@ func (l *lanSession) fault(ctx context.Context, err error) error {
 		return problem.Invalidf("%w %s or %s", driver.ErrLogin, UsernameKey, PasswordKey)
 	case other && !opened:
 		return problem.Tries(fewTries, problem.Unavailablef("the BMC, or somebody on the way, answers with another cipher suite than %v; set %s to one that the BMC has, often 3", l.conf.ciphers, CipherKey))
+	case silent && opened && ctx.Err() == nil && !errors.Is(err, syscall.ECONNREFUSED): // whatever it answered to the other suites
+		return problem.Tries(fewTries, problem.Unavailablef("the BMC opens a session and does not answer the login; some do so where %s or %s is wrong", UsernameKey, PasswordKey))
 	}
 	if refusal := l.refusal(text); refusal != nil {
 		return refusal
@@ -103,8 +105,6 @@ func (l *lanSession) fault(ctx context.Context, err error) error {
 		return driver.Trouble(ctx.Err())
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return driver.Trouble(syscall.ECONNREFUSED)
-	case silent && ctx.Err() == nil:
-		return problem.Tries(fewTries, problem.Unavailablef("the BMC opens a session and does not answer the login; some do so where %s or %s is wrong", UsernameKey, PasswordKey))
 	case errors.As(err, &timeout) && timeout.Timeout(), strings.Contains(text, "no datagram matched"):
 		return driver.Trouble(context.DeadlineExceeded)
 	}

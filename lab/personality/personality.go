@@ -22,11 +22,21 @@ const (
 	OpenBMC       Name = "openbmc"
 )
 
+// The personalities that speak IPMI.
+const (
+	VirtualBMC        Name = "virtualbmc"
+	Suite3Only        Name = "suite3-only"
+	SilentOnWrongUser Name = "silent-on-wrong-user"
+)
+
+// IPMINames are the personalities that speak IPMI.
+func IPMINames() []Name { return []Name{VirtualBMC, Suite3Only, SilentOnWrongUser} }
+
 // RedfishNames are the personalities that speak Redfish.
 func RedfishNames() []Name { return []Name{SushyTools, IDRAC9, ILO5, SupermicroX12, AMI, OpenBMC} }
 
 // Names are all personalities.
-func Names() []Name { return RedfishNames() }
+func Names() []Name { return slices.Concat(RedfishNames(), IPMINames()) }
 
 // IsRedfish tells whether a personality speaks Redfish.
 func (n Name) IsRedfish() bool { return slices.Contains(RedfishNames(), n) }

@@ -378,6 +378,13 @@ func TestPage(t *testing.T) {
 		}
 		out.WriteString("\n")
 	}
+	for _, name := range IPMINames() {
+		fmt.Fprintf(&out, "### %s\n\n| fact | source |\n|---|---|\n", name)
+		for _, row := range ipmi[name] {
+			fmt.Fprintf(&out, "| %s | %s |\n", row.what, row.source)
+		}
+		out.WriteString("\n")
+	}
 	want := before + begin + "\n" + out.String() + end + after
 	if *update {
 		must.OK(t, os.WriteFile(file, []byte(want), 0o644))

@@ -51,7 +51,7 @@ func TestKilledWithMachines(t *testing.T) {
 	state, images := t.TempDir(), labmachine.Ramdisk(t)
 	for i, r := range []road{
 		{"virtual media, BIOS", lab.Redfish, personality.SupermicroX12, lab.BIOS, "redfish-virtual-media", 6 * time.Second, false, (*round).leaksNothing},
-		{"iPXE", lab.IPMI, "", lab.BIOS, "ipxe", 8 * time.Second, false, nil},
+		{"iPXE", lab.IPMI, personality.VirtualBMC, lab.BIOS, "ipxe", 8 * time.Second, false, nil},
 		{"UEFI HTTP", lab.Redfish, "", lab.UEFI, "http", 16 * time.Second, true, nil},
 	} {
 		t.Run(r.name, func(t *testing.T) {
