@@ -133,10 +133,11 @@ func (b *bmc) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // read gives a resource as this BMC shows it.
 func (b *bmc) read(r *http.Request, p place) (int, object) {
 	at, one := p.path, drive{}
+	_, hasDrives := b.first(kindDrives)
 	switch {
 	case p.of == ofSettings:
 		at = path.Dir(p.path)
-	case p.of == ofDrive:
+	case p.of == ofDrive && hasDrives:
 		var ok bool
 		if one, ok = b.driveOf(p.drive); !ok {
 			return http.StatusNotFound, errorDocument(answer{id: "Base.1.0.ResourceMissingAtURI", args: []string{p.path}})
@@ -150,7 +151,7 @@ func (b *bmc) read(r *http.Request, p place) (int, object) {
 	switch {
 	case p.list:
 		b.showList(doc, p.path)
-	case p.of == ofDrive:
+	case p.of == ofDrive && hasDrives:
 		doc = b.showDrive(doc, p.path, one)
 	case p.of == ofSettings:
 		doc = object{"@odata.id": p.path, "@odata.type": doc["@odata.type"], "Id": path.Base(p.path), "Name": "Settings", "Boot": doc["Boot"]}
@@ -170,10 +171,7 @@ func (b *bmc) read(r *http.Request, p place) (int, object) {
 }
 
 func (b *bmc) driveOf(id string) (drive, bool) {
-	row, ok := b.first(kindDrives)
-	if !ok {
-		return drive{id: cdDrive, types: []string{"CD", "DVD"}}, id == cdDrive
-	}
+	row, _ := b.first(kindDrives)
 	i := slices.IndexFunc(row.drives, func(d drive) bool { return d.id == id })
 	if i < 0 {
 		return drive{}, false
@@ -257,6 +255,9 @@ func (b *bmc) change(w http.ResponseWriter, r *http.Request, p place, body objec
 	case ofSystem:
 		text = b.bootBody(body)
 	case ofDrive, ofInsert, ofEject:
+		if _, hasDrives := b.first(kindDrives); !hasDrives {
+			break
+		}
 		d, ok := b.driveOf(p.drive)
 		if !ok || !d.isCD() || p.of == ofInsert && d.noAction {
 			refuse(w, answer{status: http.StatusMethodNotAllowed, id: "Base.1.0.OperationNotAllowed"})

@@ -99,7 +99,8 @@ type machine struct {
 	t       *testing.T
 	w       *world
 	bmc     *drivertest.BMC
-	address string // host and port of the BMC
+	front   http.Handler // what stands before the BMC; the BMC itself
+	address string       // host and port of the BMC
 	mac, id string
 
 	mu       sync.Mutex
@@ -114,7 +115,7 @@ type machine struct {
 func (w *world) newMachine(t *testing.T) *machine {
 	n := w.count.Add(1)
 	m := &machine{t: t, w: w, bmc: drivertest.NewBMC("admin", bmcPassword), mac: fmt.Sprintf("52:54:00:fa:%02x:%02x", n>>8, n&0xff)}
-	m.bmc.OnPower = m.boot
+	m.front, m.bmc.OnPower = m.bmc, m.boot
 	// An address of its own: nobody else takes the port of a BMC that is down.
 	l := must.Get(net.Listen("tcp", fmt.Sprintf("127.77.%d.%d:0", n>>8, n&0xff)))(t)
 	m.address = l.Addr().String()
@@ -145,7 +146,7 @@ func (m *machine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case broken && f.kind == drivertest.Down:
 		panic(http.ErrAbortHandler)
 	default:
-		m.bmc.ServeHTTP(w, r)
+		m.front.ServeHTTP(w, r)
 	}
 }
 
