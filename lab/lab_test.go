@@ -20,6 +20,7 @@ import (
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 
+	"salvor/lab/personality"
 	"salvor/problem"
 	"salvor/test/must"
 )
@@ -31,10 +32,19 @@ func TestSpecDefaultsAndRefusals(t *testing.T) {
 	}
 	for _, wrong := range []Spec{
 		{Name: "../x"}, {Name: "A"}, {Machines: -1}, {Hosts: maxHosts + 1}, {Hosts: -1}, {Machines: maxMachines + 1}, {BMC: "ilo"}, {Firmware: "coreboot"},
-		{Memory: 1}, {Disk: "full"}, {Accel: "kvm:tcg"},
+		{Memory: 1}, {Disk: "full"}, {Accel: "kvm:tcg"}, {Like: "abacus"}, {Like: personality.ILO5, BMC: IPMI}, {Like: personality.VirtualBMC, BMC: Redfish},
 	} {
 		if _, err := wrong.withDefaults(); !problem.Is(err, problem.Invalid) {
 			t.Errorf("%+v: %v, want Invalid", wrong, err)
+		}
+	}
+}
+
+// TestLikeDecidesTheProtocol: a personality speaks what it speaks.
+func TestLikeDecidesTheProtocol(t *testing.T) {
+	for like, want := range map[personality.Name]BMCType{personality.ILO5: Redfish, personality.VirtualBMC: IPMI} {
+		if s := must.Get(Spec{Like: like}.withDefaults())(t); s.BMC != want || s.machineSpecs()[0].Like != like {
+			t.Errorf("like %s: %+v, want a BMC that speaks %s", like, s, want)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"salvor/driver"
 	"salvor/driver/drivertest"
+	"salvor/lab/personality"
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/rescue"
@@ -23,6 +24,9 @@ import (
 // foreignBMC is a BMC with the habits of a vendor: rules look at each change before the BMC does.
 type foreignBMC struct {
 	*drivertest.BMC
+	// like is whose table of facts stands before the BMC; empty: none.
+	like  personality.Name
+	plain http.Handler // the BMC with its table
 	// refuse gives the status and the message id with which a change is refused, and the arguments of that message; 0: it is not.
 	refuse func(method, path string, body map[string]any) (status int, id string, args []string)
 	// show changes what a resource reads.
@@ -37,8 +41,6 @@ type foreignBMC struct {
 }
 
 const attributesPath = "/redfish/v1/Managers/bmc/Attributes"
-
-const settingsPath = drivertest.SystemPath + "/SD"
 
 func (f *foreignBMC) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodGet && f.attributes != nil && r.URL.Path == attributesPath {
@@ -63,26 +65,31 @@ func (f *foreignBMC) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		maps.Copy(f.attributes, body["Attributes"].(map[string]any))
 		return
 	}
-	f.mu.Lock()
-	f.writes = append(f.writes, r.Method+" "+strings.TrimPrefix(r.URL.Path, "/redfish/v1")+" "+string(text))
-	f.mu.Unlock()
-	r.URL.Path = strings.TrimSuffix(r.URL.Path, "/SD")
+	write := r.Method + " " + strings.TrimPrefix(r.URL.Path, "/redfish/v1") + " " + string(text)
 	r.Body = io.NopCloser(bytes.NewReader(text))
-	f.BMC.ServeHTTP(w, r)
+	out := httptest.NewRecorder()
+	f.plain.ServeHTTP(out, r)
+	if out.Code < 300 {
+		f.mu.Lock()
+		f.writes = append(f.writes, write)
+		f.mu.Unlock()
+	}
+	maps.Copy(w.Header(), out.Header())
+	w.WriteHeader(out.Code)
+	_, _ = w.Write(out.Body.Bytes())
 }
 
 func (f *foreignBMC) read(w http.ResponseWriter, r *http.Request) {
 	path := r.URL.Path
-	r.URL.Path = strings.TrimSuffix(path, "/SD")
 	if other, ok := f.rename[path]; ok {
 		r.URL.Path = other
 	}
 	if f.show == nil {
-		f.BMC.ServeHTTP(w, r)
+		f.plain.ServeHTTP(w, r)
 		return
 	}
 	out := httptest.NewRecorder()
-	f.BMC.ServeHTTP(out, r)
+	f.plain.ServeHTTP(out, r)
 	var doc map[string]any
 	if json.Unmarshal(out.Body.Bytes(), &doc) == nil {
 		f.show(path, doc)
@@ -100,7 +107,7 @@ func (f *foreignBMC) taken() []string {
 func startForeign(t *testing.T, f *foreignBMC) *metal.Node {
 	t.Helper()
 	bmc := drivertest.NewBMC("admin", password)
-	f.BMC = bmc
+	f.BMC, f.plain = bmc, personality.Redfish(f.like, bmc)
 	server := httptest.NewServer(f)
 	t.Cleanup(func() { bmc.Release(); server.Close() })
 	return node(server.URL)
@@ -113,18 +120,6 @@ func showEnabled(path string, doc map[string]any) {
 	if boot := bootOf(doc); boot != nil && path == drivertest.SystemPath {
 		boot["BootSourceOverrideEnabled"] = "Continuous"
 	}
-}
-
-// refuseNone is sushy-tools with the libvirt driver: no target None, and a PATCH needs a target or a mode.
-func refuseNone(method, _ string, body map[string]any) (int, string, []string) {
-	boot := bootOf(body)
-	switch {
-	case boot["BootSourceOverrideTarget"] == "None":
-		return 500, "Base.1.0.GeneralError", nil
-	case method == "PATCH" && boot != nil && boot["BootSourceOverrideTarget"] == nil && boot["BootSourceOverrideMode"] == nil:
-		return 400, "Base.1.0.GeneralError", nil
-	}
-	return 0, "", nil
 }
 
 const (
@@ -147,7 +142,7 @@ func TestForeignBMCs(t *testing.T) {
 		},
 		{
 			name:    "sushy-tools",
-			foreign: &foreignBMC{show: showEnabled, refuse: refuseNone},
+			foreign: &foreignBMC{like: personality.SushyTools},
 			wants:   []string{"insert Image Inserted WriteProtected", cdOnce, "eject", `{"Boot":{"BootSourceOverrideEnabled":"Once","BootSourceOverrideTarget":"Hdd"}}`},
 			notes:   []string{`boot from Cd with frequency Once and reads “Continuous”`, `boot from Hdd with frequency Once`},
 		},
@@ -163,29 +158,8 @@ func TestForeignBMCs(t *testing.T) {
 			notes: []string{`reads “Continuous”`, "the boot override of the BMC cannot be removed"},
 		},
 		{
-			name: "AMI: settings resource, all three members",
-			foreign: &foreignBMC{
-				show: func(path string, doc map[string]any) {
-					switch path {
-					case drivertest.SystemPath:
-						doc["@Redfish.Settings"] = map[string]any{"SettingsObject": map[string]any{"@odata.id": settingsPath}}
-						delete(bootOf(doc), "BootSourceOverrideTarget@Redfish.AllowableValues")
-					case settingsPath:
-						delete(doc, "@Redfish.Settings")
-					}
-				},
-				refuse: func(method, path string, body map[string]any) (int, string, []string) {
-					switch boot := bootOf(body); {
-					case method != "PATCH" || boot == nil:
-						return 0, "", nil
-					case path == drivertest.SystemPath:
-						return 400, "Ami.1.0.OperationSupportedInFutureStateURI", nil
-					case boot["BootSourceOverrideMode"] == nil:
-						return 400, "Base.1.5.PropertyMissing", []string{"BootSourceOverrideMode"}
-					}
-					return 0, "", nil
-				},
-			},
+			name:    "AMI: settings resource, all three members",
+			foreign: &foreignBMC{like: personality.AMI},
 			wants: []string{
 				"insert Image Inserted WriteProtected", `{"Boot":{"BootSourceOverrideEnabled":"Once","BootSourceOverrideMode":"UEFI","BootSourceOverrideTarget":"Cd"}}`,
 				"eject", `{"Boot":{"BootSourceOverrideEnabled":"Disabled","BootSourceOverrideMode":"UEFI","BootSourceOverrideTarget":"None"}}`,
@@ -210,14 +184,12 @@ func TestForeignBMCs(t *testing.T) {
 			wants:   []string{"insert Image Inserted TransferMethod TransferProtocolType WriteProtected", cdOnce, "eject", `{"Boot":{"BootSourceOverrideEnabled":"Disabled","BootSourceOverrideTarget":"None"}}`},
 		},
 		{
-			name: "Supermicro: takes the image alone",
-			foreign: &foreignBMC{refuse: func(_, path string, body map[string]any) (int, string, []string) {
-				if strings.HasSuffix(path, "InsertMedia") && len(body) > 1 {
-					return 400, "Base.1.4.ActionParameterNotSupported", []string{"WriteProtected", "VirtualMedia.InsertMedia"}
-				}
-				return 0, "", nil
-			}},
-			wants: []string{"insert Image", cdOnce, "eject", `{"Boot":{"BootSourceOverrideEnabled":"Disabled","BootSourceOverrideTarget":"None"}}`},
+			name:    "Supermicro: takes the image alone, and boots it from UsbCd",
+			foreign: &foreignBMC{like: personality.SupermicroX12},
+			wants: []string{
+				"insert Image", `{"Boot":{"BootSourceOverrideEnabled":"Once","BootSourceOverrideMode":"UEFI","BootSourceOverrideTarget":"UsbCd"}}`,
+				"eject", `{"Boot":{"BootSourceOverrideEnabled":"Disabled","BootSourceOverrideMode":"UEFI","BootSourceOverrideTarget":"None"}}`,
+			},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
