@@ -38,12 +38,16 @@ type Management interface {
 
 // Ramdisk is what a boot interface is asked to boot.
 type Ramdisk struct {
-	Kernel, Image string   // file path on the conductor or http(s) URL
-	Params        []string // kernel parameters in addition to those of the boot method
-	BootNumber    int64
-	CarryToken    bool
+	Kernel, Image string // file path on the conductor or http(s) URL
+	// ISO is a bootable ISO image, a path or http(s) URL. It goes before kernel and image where the boot interface can show one.
+	ISO        string
+	Params     []string // kernel parameters in addition to those of the boot method
+	BootNumber int64
+	CarryToken bool
 	// Persistent: the ramdisk is the node's system, booted each time.
 	Persistent bool
+	// ConfigDrive: the machine is to be shown its config drive, where the boot interface can.
+	ConfigDrive bool
 	// Ports are the node's PXE-enabled ports.
 	Ports []*metal.Port
 }

@@ -28,33 +28,34 @@ type BootFiles struct {
 
 // Check tells every cause why the kernel and the ramdisk cannot be given to machines.
 func (f BootFiles) Check(r Ramdisk) error {
-	_, err := f.compose(&metal.Node{}, r)
+	_, err := f.compose(&metal.Node{}, r, "")
 	return err
 }
 
 // composed is what a plan is made of.
 type composed struct {
-	kernel, ramdisk string
-	params          []string
+	kernel, ramdisk, iso string
+	params               []string
 }
 
 // Plan makes the boot plan of a node with a fresh random path, as Boot.Plan says. What cannot be booted (no kernel, parameters
 // that would break a boot script) is Invalid; the error names every cause.
 func (f BootFiles) Plan(n *metal.Node, r Ramdisk, method metal.BootMethod) (*metal.BootPlan, error) {
-	c, err := f.compose(n, r)
+	c, err := f.compose(n, r, method)
 	if err != nil {
 		return nil, problem.Invalidf("boot plan of node %s: %w", n.ID, err)
 	}
 	plan := &metal.BootPlan{
-		Method: method, Path: bootPath(), Kernel: c.kernel, Ramdisk: c.ramdisk, Params: c.params,
-		BootNumber: r.BootNumber, CarryToken: r.CarryToken, Persistent: r.Persistent, URL: strings.TrimRight(f.URL, "/"),
-		SecureBoot: SecureBoot(n),
+		Method: method, Path: bootPath(), Kernel: c.kernel, Ramdisk: c.ramdisk, ISO: c.iso, Params: c.params,
+		BootNumber: r.BootNumber, CarryToken: r.CarryToken && c.iso == "", Persistent: r.Persistent, URL: strings.TrimRight(f.URL, "/"),
+		ConfigDrive: r.ConfigDrive && method == metal.BootMedia,
+		SecureBoot:  SecureBoot(n),
 	}
 	plan.MACs = macsOf(r.Ports)
 	return plan, nil
 }
 
-func (f BootFiles) compose(n *metal.Node, r Ramdisk) (composed, error) {
+func (f BootFiles) compose(n *metal.Node, r Ramdisk, method metal.BootMethod) (composed, error) {
 	var causes []string
 	note := func(err error) {
 		if err != nil {
@@ -63,15 +64,25 @@ func (f BootFiles) compose(n *metal.Node, r Ramdisk) (composed, error) {
 	}
 	var c composed
 	var err error
-	c.kernel, err = f.file("kernel", r.Kernel)
-	note(err)
-	c.ramdisk, err = f.file("ramdisk", r.Image)
-	note(err)
+	switch {
+	case r.ISO != "" && method == metal.BootMedia:
+		c.iso, err = f.file("ISO image", r.ISO)
+		note(err)
+	case r.ISO != "" && r.Kernel == "" && r.Image == "":
+		causes = append(causes, "a network boot cannot show the machine an ISO image, which its system reads after the start: set boot_interface to redfish-virtual-media")
+	default:
+		c.kernel, err = f.file("kernel", r.Kernel)
+		note(err)
+		c.ramdisk, err = f.file("ramdisk", r.Image)
+		note(err)
+	}
 	if f.URL == "" || f.APIURL == "" {
 		causes = append(causes, NoRamdiskURL)
 	}
-	c.params, err = f.params(n, r.Params)
-	note(err)
+	if c.iso == "" {
+		c.params, err = f.params(n, r.Params)
+		note(err)
+	}
 	if len(causes) > 0 {
 		return c, problem.Invalidf("%s", strings.Join(causes, "; "))
 	}

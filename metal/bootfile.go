@@ -1,14 +1,18 @@
 package metal
 
+import "strings"
+
 // The files that a boot plan offers, each under FileURL of its name.
 const (
 	BootScript  = "boot.ipxe" // iPXE script
 	BootKernel  = "kernel"
 	BootRamdisk = "ramdisk"
-	BootISO     = "boot.iso" // CD image for BIOS and UEFI, with the node's parameters
+	BootISO     = "boot.iso" // CD image for BIOS and UEFI, with the node's parameters; or the plan's own ISO image, where it is a file
 	BootFailed  = "failed"   // no file: where a boot script says what went wrong
 	BootEFI     = "boot.efi" // unified kernel image for UEFI, with the node's parameters
 	BootImage   = "image"    // the system image that the ramdisk writes, where it is a file of the conductor
+
+	BootConfigDrive = "config-drive.img" // the config drive of the instance, an ISO 9660 image
 )
 
 // FilePrefix is where boot files lie on our listeners.
@@ -25,3 +29,11 @@ func (p *BootPlan) HTTPFile() string {
 
 // FileURL gives the URL of a file of this plan. Under an empty base it is an absolute path.
 func (p *BootPlan) FileURL(name string) string { return p.URL + FilePrefix + p.Path + "/" + name }
+
+// ISOURL gives the URL of the CD image that a plan for virtual media shows the machine.
+func (p *BootPlan) ISOURL() string {
+	if strings.Contains(p.ISO, "://") {
+		return p.ISO
+	}
+	return p.FileURL(BootISO)
+}

@@ -34,6 +34,8 @@ type InterfaceInfo struct {
 	RequiredForRescue []string `json:"required_for_rescue,omitempty"`
 	// RequiredInstance are keys of instance_info without which it cannot deploy.
 	RequiredInstance []string `json:"required_instance,omitempty"`
+	// InsteadInstance is a key of instance_info that replaces all of RequiredInstance; empty: none does.
+	InsteadInstance string `json:"instead_instance,omitempty"`
 	// ImageFormats marks a deploy interface that writes the image of instance_info, and says in which formats.
 	ImageFormats []string `json:"image_formats,omitempty"`
 	// Unsupported marks "no-rescue" and its like: the kind's operations are refused.

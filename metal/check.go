@@ -120,10 +120,8 @@ func (s *Nodes) checkOperation(ctx context.Context, n *Node, op Operation, by Ch
 		out.add("storage", g.volumes.Reason)
 	}
 	if i, ok := g.driver.Find(n, "deploy"); ok && op.Kind == "deploy" && g.plan.Root == nil {
-		for _, key := range i.RequiredInstance {
-			if strings.TrimSpace(formatScalar(n.InstanceInfo[key])) == "" {
-				out.add("deploy", "the deploy interface "+i.Name+" needs "+key+" in instance_info")
-			}
+		for _, key := range i.missingInstance(n) {
+			out.add("deploy", "the deploy interface "+i.Name+" needs "+key+" in instance_info")
 		}
 	}
 	var preflight Preflight

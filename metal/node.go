@@ -159,6 +159,10 @@ type BootPlan struct {
 	URL        string     // base URL under which the machine reaches our boot files, no trailing slash
 	Image      string     // file path of the system image that the ramdisk fetches from us; empty: none
 	SecureBoot bool       `json:",omitempty"` // the firmware starts only what is signed
+	// ISO is the path or http(s) URL of a bootable ISO image; with it there is no kernel and no ramdisk, and its kernel parameters are its own.
+	ISO string `json:",omitempty"`
+	// ConfigDrive tells whether the machine is shown its config drive as a virtual USB stick.
+	ConfigDrive bool `json:",omitempty"`
 }
 
 // BootMethod is how a machine gets its ramdisk.

@@ -88,13 +88,13 @@ func interfaceValidity(n *Node, d DriverInfo, kind string, ports int, forRescue 
 	}
 	var missing []string
 	for _, key := range i.Required {
-		if !n.has(key) {
+		if n.lacks(key) {
 			missing = append(missing, key)
 		}
 	}
 	if forRescue {
 		for _, key := range i.RequiredForRescue {
-			if !n.has(key) {
+			if n.lacks(key) {
 				missing = append(missing, key)
 			}
 		}
@@ -116,6 +116,34 @@ func interfaceValidity(n *Node, d DriverInfo, kind string, ports int, forRescue 
 		return Validity{Known: true, Reason: "the node has no port: create one with the MAC of its NIC"}
 	}
 	return Validity{OK: true, Known: true}
+}
+
+// missingInstance lists what instance_info lacks for a deployment. Where one key replaces the others, the text names it too.
+func (i InterfaceInfo) missingInstance(n *Node) (keys []string) {
+	given := func(key string) bool { return strings.TrimSpace(formatScalar(n.InstanceInfo[key])) != "" }
+	if i.InsteadInstance != "" && given(i.InsteadInstance) {
+		return nil
+	}
+	for _, key := range i.RequiredInstance {
+		switch {
+		case given(key):
+		case i.InsteadInstance != "":
+			keys = append(keys, key+", or "+i.InsteadInstance+",")
+		default:
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// lacks tells whether driver_info misses a key. A ready-made ISO image (deploy_iso, rescue_iso) replaces kernel and ramdisk.
+func (n *Node) lacks(key string) bool {
+	for _, part := range []string{"_kernel", "_ramdisk"} {
+		if use, ok := strings.CutSuffix(key, part); ok && n.has(use+"_iso") {
+			return false
+		}
+	}
+	return !n.has(key)
 }
 
 // has tells whether driver_info holds a non-empty scalar under the key.

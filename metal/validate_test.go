@@ -37,3 +37,19 @@ func TestValidity(t *testing.T) {
 		}
 	}
 }
+
+// TestISOReplacesKernelAndRamdisk: an ISO image replaces both keys, of driver_info and of instance_info; without it each is asked for.
+func TestISOReplacesKernelAndRamdisk(t *testing.T) {
+	n := &Node{DriverInfo: Object{"deploy_iso": "http://h/ipa.iso"}, InstanceInfo: Object{"boot_iso": "http://h/live.iso"}}
+	if n.lacks("deploy_kernel") || n.lacks("deploy_ramdisk") || !n.lacks("rescue_kernel") || !n.lacks("redfish_address") {
+		t.Error("deploy_iso must replace the deploy kernel and ramdisk, and nothing else")
+	}
+	i := InterfaceInfo{RequiredInstance: []string{"kernel", "ramdisk"}, InsteadInstance: "boot_iso"}
+	if lacks := i.missingInstance(n); len(lacks) > 0 {
+		t.Errorf("asks for %q beside boot_iso", lacks)
+	}
+	n.InstanceInfo = Object{"kernel": "/k"}
+	if lacks := i.missingInstance(n); len(lacks) != 1 || !strings.Contains(lacks[0], "boot_iso") {
+		t.Errorf("%q, want the ramdisk or boot_iso", lacks)
+	}
+}

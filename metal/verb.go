@@ -200,3 +200,16 @@ func (s *Nodes) endWaiting(tx job.Tx, n *Node, t Transition) (memo map[string]st
 	}
 	return memo, nil
 }
+
+// ConfigDrive gives the stored config drive of the node's instance: a JSON string (base64 of a gzipped ISO image, or a URL) or an object;
+// nil: it has none.
+func (s *Nodes) ConfigDrive(ctx context.Context, n *Node) (json.RawMessage, error) {
+	drive, err := s.store.Document(ctx, nil, n.ID, ConfigDrive)
+	if err != nil && !problem.Is(err, problem.NotFound) {
+		return nil, err
+	}
+	if own, ok := n.InstanceInfo["configdrive"]; ok && len(drive.Body) == 0 {
+		return json.Marshal(own) // older clients set it there before they ask
+	}
+	return drive.Body, nil
+}

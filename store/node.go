@@ -66,7 +66,7 @@ func nodeSecret(key string) bool {
 
 // planSecret is the same of a boot plan: what a machine fetches, and with which parameters it starts.
 func planSecret(key string) bool {
-	return key == "Kernel" || key == "Ramdisk" || key == "Params" || key == "Image"
+	return key == "Kernel" || key == "Ramdisk" || key == "Params" || key == "Image" || key == "ISO"
 }
 
 const planName = "plan"

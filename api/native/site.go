@@ -157,7 +157,7 @@ func (s *siteServer) view(ctx context.Context, n *metal.Node) wire.SitePlan {
 	p := n.Plan
 	out := wire.SitePlan{
 		NodeID: n.ID, BootNumber: n.BootNumber, BootMethod: string(p.Method), Path: p.Path, URL: p.URL, MACs: p.MACs, Params: p.Params,
-		Kernel: s.source(p.Kernel), Ramdisk: s.source(p.Ramdisk), Image: s.source(p.Image), CarryToken: p.CarryToken, Persistent: p.Persistent, SecureBoot: p.SecureBoot,
+		Kernel: s.source(p.Kernel), Ramdisk: s.source(p.Ramdisk), Image: s.source(p.Image), ISO: s.source(p.ISO), Drive: p.ConfigDrive, CarryToken: p.CarryToken, Persistent: p.Persistent, SecureBoot: p.SecureBoot,
 	}
 	if p.CarryToken {
 		out.Token = wire.RevealedSecret{Value: s.Token(n)}
@@ -241,12 +241,15 @@ func truncateLine(text string) string {
 // file gives the bytes of a boot file that lies here. What holds a node's parameters is made at the site.
 func (s *siteServer) file(c *api.Call, site *metal.Site) error {
 	name := c.Arg("name")
-	if !slices.Contains([]string{metal.BootKernel, metal.BootRamdisk, metal.BootImage}, name) {
+	if !slices.Contains([]string{metal.BootKernel, metal.BootRamdisk, metal.BootImage, metal.BootISO, metal.BootConfigDrive}, name) {
 		return nothingToBoot
 	}
 	n, err := s.asked(c, site, "", c.Arg("path"))
 	if err != nil {
 		return err
+	}
+	if name == metal.BootISO && n.Plan.ISO == "" {
+		return nothingToBoot
 	}
 	inner := c.R.Clone(c.R.Context())
 	inner.URL.Path, inner.URL.RawQuery = metal.FilePrefix+n.Plan.Path+"/"+name, ""

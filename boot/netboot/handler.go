@@ -1,6 +1,7 @@
 package netboot
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"net/http"
@@ -77,8 +78,14 @@ func (s *Server) serveFile(w http.ResponseWriter, r *http.Request, node *metal.N
 	var content io.ReadSeeker
 	kind := "application/octet-stream"
 	switch name {
-	case metal.BootKernel, metal.BootRamdisk, metal.BootImage:
-		ref := map[string]string{metal.BootKernel: plan.Kernel, metal.BootRamdisk: plan.Ramdisk, metal.BootImage: plan.Image}[name]
+	case metal.BootConfigDrive:
+		image, err := s.configDrive(r.Context(), node)
+		if err != nil {
+			return err
+		}
+		content = bytes.NewReader(image)
+	case metal.BootKernel, metal.BootRamdisk, metal.BootImage, readyISO(plan):
+		ref := map[string]string{metal.BootKernel: plan.Kernel, metal.BootRamdisk: plan.Ramdisk, metal.BootImage: plan.Image, metal.BootISO: plan.ISO}[name]
 		if ref == "" {
 			return errNoPlan
 		}
@@ -117,6 +124,22 @@ func (s *Server) serveFile(w http.ResponseWriter, r *http.Request, node *metal.N
 	}
 	http.ServeContent(w, r, "", time.Time{}, content)
 	return nil
+}
+
+// readyISO is the name of the ISO image if the plan has a ready-made one, so that none is made.
+func readyISO(plan *metal.BootPlan) string {
+	if plan.ISO == "" {
+		return ""
+	}
+	return metal.BootISO
+}
+
+// configDrive gives the image of the config drive of the node's instance.
+func (s *Server) configDrive(ctx context.Context, n *metal.Node) ([]byte, error) {
+	if s.cfg.ConfigDrive == nil {
+		return nil, errNoPlan
+	}
+	return s.cfg.ConfigDrive(ctx, n)
 }
 
 // render makes what holds the machine's kernel parameters: script or image.
@@ -165,7 +188,7 @@ func limitTime(w http.ResponseWriter, content io.Seeker) {
 
 func isBootFile(name string) bool {
 	switch name {
-	case metal.BootScript, metal.BootKernel, metal.BootRamdisk, metal.BootISO, metal.BootEFI, metal.BootImage, metal.BootFailed:
+	case metal.BootScript, metal.BootKernel, metal.BootRamdisk, metal.BootISO, metal.BootEFI, metal.BootImage, metal.BootConfigDrive, metal.BootFailed:
 		return true
 	}
 	return false

@@ -2,6 +2,7 @@ package netboot
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"io"
 	"log/slog"
@@ -35,7 +36,8 @@ func newSite(t testing.TB) *site {
 	s.plans.node.Plan.Kernel, s.plans.node.Plan.Ramdisk = filepath.Join(s.dir, "kernel"), filepath.Join(s.dir, "ramdisk")
 	write(t, s.plans.node.Plan.Kernel, strings.Repeat("kernel ", 5000))
 	write(t, s.plans.node.Plan.Ramdisk, strings.Repeat("ramdisk", 9001))
-	srv, err := New(Config{Plans: s.plans, Token: testTokenOf, Roots: []string{s.dir}, Client: http.DefaultClient, Log: slog.New(slog.NewTextHandler(s.log, nil)),
+	srv, err := New(Config{Plans: s.plans, Token: testTokenOf, Roots: []string{s.dir}, Client: http.DefaultClient,
+		ConfigDrive: func(_ context.Context, n *metal.Node) ([]byte, error) { return []byte("drive of " + n.ID), nil }, Log: slog.New(slog.NewTextHandler(s.log, nil)),
 		RecordProgress: func(_ *metal.Node, what string) {
 			s.plans.mu.Lock()
 			defer s.plans.mu.Unlock()
@@ -96,6 +98,32 @@ func TestFilesOfAPlan(t *testing.T) {
 	}
 	if s.log.Len() > 0 {
 		t.Errorf("logged %s", s.log)
+	}
+}
+
+// TestFilesOfAnISO: a plan with a ready-made ISO image offers that and its config drive, and neither kernel nor script.
+func TestFilesOfAnISO(t *testing.T) {
+	s := newSite(t)
+	p := s.plans.node.Plan
+	p.ISO, p.Kernel, p.Ramdisk = filepath.Join(s.dir, "live.iso"), "", ""
+	write(t, p.ISO, "the image")
+	if resp, body := s.get(t, metal.BootISO, "Range", "bytes=4-"); resp.StatusCode != 206 || string(body) != "image" {
+		t.Errorf("%d %q", resp.StatusCode, body)
+	}
+	p.ConfigDrive = true
+	if resp, body := s.get(t, metal.BootConfigDrive); resp.StatusCode != 200 || string(body) != "drive of "+s.plans.node.ID {
+		t.Errorf("%d %q", resp.StatusCode, body)
+	}
+	p.ConfigDrive = false
+	for _, name := range []string{metal.BootScript, metal.BootKernel, metal.BootRamdisk, metal.BootEFI, metal.BootImage, metal.BootConfigDrive} {
+		if resp, _ := s.get(t, name); resp.StatusCode != 404 {
+			t.Errorf("%s: %d", name, resp.StatusCode)
+		}
+	}
+	p.ISO = filepath.Join(t.TempDir(), "secret")
+	write(t, p.ISO, "outside")
+	if resp, body := s.get(t, metal.BootISO); resp.StatusCode != 503 || strings.Contains(string(body), "outside") {
+		t.Errorf("a file outside of the directories: %d %q", resp.StatusCode, body)
 	}
 }
 

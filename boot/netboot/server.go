@@ -55,6 +55,8 @@ type Config struct {
 	RecordProgress func(n *metal.Node, what string)
 	// Volumes gives what a node boots whose plan leads to its volumes; nil: nobody's does.
 	Volumes func(context.Context, *metal.Node) (metal.VolumePlan, error)
+	// ConfigDrive gives the image of a node's config drive; NotFound where it has none. nil: none is served.
+	ConfigDrive func(context.Context, *metal.Node) ([]byte, error)
 	// Failed hears why a machine did not start from its volumes, at most every two seconds of each boot. May be nil.
 	Failed func(ctx context.Context, n *metal.Node, why string)
 	// Roots are the directories below which kernels and ramdisks may lie; none: only URLs are served.

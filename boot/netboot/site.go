@@ -237,7 +237,7 @@ func (s *Site) setAway(err error) {
 func (s *Site) materialize(p wire.SitePlan) *metal.Node {
 	return &metal.Node{ID: p.NodeID, BootNumber: p.BootNumber, Plan: &metal.BootPlan{
 		Method: metal.BootMethod(p.BootMethod), Path: p.Path, URL: p.URL, MACs: p.MACs, Params: p.Params, BootNumber: p.BootNumber,
-		Kernel: s.files.ref(p.Kernel), Ramdisk: s.files.ref(p.Ramdisk), Image: s.files.ref(p.Image),
+		Kernel: s.files.ref(p.Kernel), Ramdisk: s.files.ref(p.Ramdisk), Image: s.files.ref(p.Image), ISO: s.files.ref(p.ISO), ConfigDrive: p.Drive,
 		CarryToken: p.CarryToken, Persistent: p.Persistent, Volumes: p.Volumes != nil, SecureBoot: p.SecureBoot,
 	}}
 }
@@ -254,6 +254,30 @@ func (s *Site) known(n *metal.Node) (wire.SitePlan, bool) {
 func (s *Site) Token(n *metal.Node) secret.Value {
 	p, _ := s.known(n)
 	return p.Token.Value
+}
+
+// maxConfigDrive bounds the image of a config drive, in bytes.
+const maxConfigDrive = 64 << 20
+
+// ConfigDrive is Config.ConfigDrive's. The image holds secrets, so the site asks the centre for it each time and stores nothing.
+func (s *Site) ConfigDrive(ctx context.Context, n *metal.Node) ([]byte, error) {
+	p, ok := s.known(n)
+	if !ok {
+		return nil, errNoPlan
+	}
+	resp, err := s.open(ctx, http.MethodGet, wire.SiteBootPath+p.Path+"/"+metal.BootConfigDrive, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	image, err := io.ReadAll(io.LimitReader(resp.Body, maxConfigDrive+1))
+	if err != nil {
+		return nil, problem.Unavailablef("%w: %v", errAway, err)
+	}
+	if len(image) > maxConfigDrive {
+		return nil, problem.Unavailablef("the centre gave a config drive of more than %d bytes", maxConfigDrive)
+	}
+	return image, nil
 }
 
 // Volumes is Config.Volumes's.

@@ -71,7 +71,7 @@ func (f *siteFiles) ref(file wire.SiteFile) string {
 // siteFilesOf are the versions of a plan's files of the centre, by name.
 func siteFilesOf(p wire.SitePlan) map[string]string {
 	out := map[string]string{}
-	for name, file := range map[string]wire.SiteFile{metal.BootKernel: p.Kernel, metal.BootRamdisk: p.Ramdisk, metal.BootImage: p.Image} {
+	for name, file := range map[string]wire.SiteFile{metal.BootKernel: p.Kernel, metal.BootRamdisk: p.Ramdisk, metal.BootImage: p.Image, metal.BootISO: p.ISO} {
 		if versionForm.MatchString(file.Version) {
 			out[name] = file.Version
 		}

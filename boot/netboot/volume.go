@@ -131,6 +131,12 @@ func planHasFile(plan *metal.BootPlan, name string) bool {
 	if plan.Volumes {
 		return name == metal.BootScript || name == metal.BootFailed
 	}
+	switch {
+	case name == metal.BootConfigDrive:
+		return plan.ConfigDrive
+	case plan.ISO != "":
+		return name == metal.BootISO
+	}
 	return name != metal.BootFailed
 }
 

@@ -35,12 +35,12 @@ func (c *Conductor) Preflight(ctx context.Context, n *metal.Node, ports []*metal
 		p.deploy()
 	case "provide", "clean":
 		if p.Preflight.NeedsRamdisk = c.cleansByRamdisk(m, op); p.NeedsRamdisk {
-			p.ramdisk(c.deployRamdisk(m))
+			p.ramdisk("boot", c.deployRamdisk(m))
 			p.networks(driver.CleaningNet)
 		}
 	case "service":
 		if p.NeedsRamdisk = n.HoldsRamdisk() || m.heedsAgents() && !op.DisableRamdisk && op.HasSteps; p.NeedsRamdisk {
-			p.ramdisk(c.deployRamdisk(m))
+			p.ramdisk("boot", c.deployRamdisk(m))
 			p.networks(driver.CleaningNet, driver.Tenant)
 		}
 	case "inspect":
@@ -106,7 +106,7 @@ func (p *nodePreflight) rescue() {
 		return
 	}
 	p.NeedsRamdisk = true
-	p.ramdisk(p.c.rescueRamdisk(p.m))
+	p.ramdisk("boot", p.c.rescueRamdisk(p.m))
 	p.networks(driver.Rescuing, driver.Tenant)
 	_, err := p.m.sshInterfaces()
 	p.add("rescue", err)
@@ -117,7 +117,7 @@ func (p *nodePreflight) deploy() {
 	m := p.m
 	writes := m.writesImage() && !p.op.FromVolumes
 	if p.NeedsRamdisk = writes || !p.op.FromVolumes && m.heedsAgents() && p.op.HasSteps; p.NeedsRamdisk {
-		p.ramdisk(p.c.deployRamdisk(m))
+		p.ramdisk("boot", p.c.deployRamdisk(m))
 		p.networks(driver.Provisioning)
 	}
 	p.networks(driver.Tenant)
@@ -125,10 +125,10 @@ func (p *nodePreflight) deploy() {
 		p.image(imager)
 	}
 	if m.deploy != nil && m.deploy.BootsRamdisk() && !p.op.FromVolumes {
-		kernel, _ := m.node.InstanceInfo["kernel"].(string)
-		image, _ := m.node.InstanceInfo["ramdisk"].(string)
-		if kernel != "" && image != "" { // what is missing is told by the deploy interface's own needs
-			p.plan("deploy", driver.Ramdisk{Kernel: kernel, Image: image, Persistent: true})
+		r, err := m.systemRamdisk(p.ctx, p.c.Nodes)
+		p.add("deploy", err)
+		if r.ISO != "" || r.Kernel != "" && r.Image != "" { // what is missing is told by the deploy interface's own needs
+			p.ramdisk("deploy", r)
 		}
 	}
 }
@@ -162,7 +162,7 @@ func (p *nodePreflight) inspect() {
 	}
 	r := p.c.deployRamdisk(p.m)
 	r.Params = p.c.inspections().inspectionParams()
-	p.ramdisk(r)
+	p.ramdisk("boot", r)
 	p.networks(driver.Inspection)
 }
 
@@ -176,10 +176,10 @@ func (p *nodePreflight) networks(nets ...driver.Net) {
 }
 
 // ramdisk checks that a ramdisk of ours can be booted.
-func (p *nodePreflight) ramdisk(r driver.Ramdisk) {
-	p.plan("boot", r)
+func (p *nodePreflight) ramdisk(kind string, r driver.Ramdisk) {
+	p.plan(kind, r)
 	if needs, ok := p.m.boot.(driver.BMCNeeds); ok {
-		p.add("boot", needs.CheckBMC(p.m.node, metal.BMCOf(p.m.node)))
+		p.add(kind, needs.CheckBMC(p.m.node, metal.BMCOf(p.m.node)))
 	}
 }
 
@@ -200,9 +200,10 @@ func (p *nodePreflight) plan(kind string, r driver.Ramdisk) {
 	}
 	p.readable(kind, "kernel", plan.Kernel, by)
 	p.readable(kind, "ramdisk", plan.Ramdisk, by)
-	if plan.SecureBoot {
+	if plan.SecureBoot && plan.ISO == "" {
 		p.add(kind, p.signed(plan))
 	}
+	p.readable(kind, "ISO image", plan.ISO, FetchedByFirmware)
 	if p.c.FreeAddresses != nil && plan.Method != metal.BootMedia {
 		p.add(kind, p.c.FreeAddresses(p.m.node, r.Ports))
 	}
@@ -351,7 +352,7 @@ func (c *Conductor) rescueRamdisk(m *managedNode) driver.Ramdisk {
 	if kernel == "" && image == "" {
 		kernel, image = c.RescueKernel, c.RescueRamdisk
 	}
-	return driver.Ramdisk{Kernel: kernel, Image: image, CarryToken: !c.PasswordInLookup, Ports: m.bootPorts()}
+	return driver.Ramdisk{Kernel: kernel, Image: image, ISO: m.node.Info("rescue_iso"), CarryToken: !c.PasswordInLookup, Ports: m.bootPorts()}
 }
 
 // deployRamdisk is what deploys, cleans, serves and inspects the node.
@@ -360,5 +361,5 @@ func (c *Conductor) deployRamdisk(m *managedNode) driver.Ramdisk {
 	if kernel == "" && image == "" {
 		kernel, image = c.DeployKernel, c.DeployRamdisk
 	}
-	return driver.Ramdisk{Kernel: kernel, Image: image, CarryToken: !c.PasswordInLookup, Ports: m.bootPorts()}
+	return driver.Ramdisk{Kernel: kernel, Image: image, ISO: m.node.Info("deploy_iso"), CarryToken: !c.PasswordInLookup, Ports: m.bootPorts()}
 }

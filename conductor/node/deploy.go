@@ -2,11 +2,14 @@ package node
 
 import (
 	"context"
+	"encoding/json"
+	"strings"
 	"time"
 
 	"salvor/driver"
 	"salvor/job"
 	"salvor/metal"
+	"salvor/problem"
 )
 
 // deploy boots a node into the system that it has: on its disk, or the ramdisk that
@@ -47,13 +50,29 @@ func (c *Conductor) planInstance(ctx context.Context, r *job.Run, m *managedNode
 		return job.Done(c.edit(ctx, m.node.ID, (*metal.Node).VoidBoot))
 	}
 	number := m.node.BootNumber + 1
-	kernel, _ := m.node.InstanceInfo["kernel"].(string)
-	image, _ := m.node.InstanceInfo["ramdisk"].(string)
-	plan, err := m.boot.Plan(m.node, driver.Ramdisk{Kernel: kernel, Image: image, BootNumber: number, Persistent: true, Ports: m.bootPorts()})
+	system, err := m.systemRamdisk(ctx, c.Nodes)
+	if err != nil {
+		return job.From(err)
+	}
+	system.BootNumber = number
+	plan, err := m.boot.Plan(m.node, system)
 	if err != nil {
 		return job.From(err)
 	}
 	return job.Done(c.edit(ctx, m.node.ID, func(n *metal.Node) { n.BootNumber, n.Plan = number, plan }))
+}
+
+// systemRamdisk is what a node boots whose system is a ramdisk, or an ISO image.
+func (m *managedNode) systemRamdisk(ctx context.Context, nodes *metal.Nodes) (driver.Ramdisk, error) {
+	info := func(key string) string { text, _ := m.node.InstanceInfo[key].(string); return text }
+	r := driver.Ramdisk{Kernel: info("kernel"), Image: info("ramdisk"), ISO: info("boot_iso"), Persistent: true, Ports: m.bootPorts()}
+	drive, err := nodes.ConfigDrive(ctx, m.node)
+	r.ConfigDrive = len(drive) > 0 && string(drive) != "null"
+	var text string
+	if err == nil && r.ConfigDrive && json.Unmarshal(drive, &text) == nil && strings.Contains(text, "://") {
+		err = problem.Invalidf("the config drive of node %s is a URL, which cannot be shown to a system that is a ramdisk: give an object, or base64 of a gzipped ISO image", m.node.ID)
+	}
+	return r, err
 }
 
 // leaveRescue is for nodes that come from a rescue by way of a deletion that failed.

@@ -219,7 +219,7 @@ func (c *Conductor) finalize(ctx context.Context, r *job.Run, m *managedNode) jo
 	request := driver.Finalize{Hash: r.Secret}
 	if strings.HasPrefix(contact.AgentVersion, agent.Product) {
 		request.Extras = extras
-		if request.ConfigDrive, err = c.steps().configDrive(ctx, m.node); err != nil {
+		if request.ConfigDrive, err = c.Nodes.ConfigDrive(ctx, m.node); err != nil {
 			return job.From(err)
 		}
 	}

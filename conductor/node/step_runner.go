@@ -200,25 +200,13 @@ func (c stepOperations) agentStep(ctx context.Context, r *job.Run, m *managedNod
 	return c.order(ctx, r, m, s, familyOf(r.Kind).execute, params)
 }
 
-// configDrive is the stored config drive of the node's instance; nil: it has none.
-func (c stepOperations) configDrive(ctx context.Context, n *metal.Node) (json.RawMessage, error) {
-	drive, err := c.Store.Document(ctx, nil, n.ID, metal.ConfigDrive)
-	if err != nil && !problem.Is(err, problem.NotFound) {
-		return nil, err
-	}
-	if own, ok := n.InstanceInfo["configdrive"]; ok && len(drive.Body) == 0 {
-		return json.Marshal(own) // older clients set it there before they ask
-	}
-	return drive.Body, nil
-}
-
 // writeImage has the agent fetch the image, prove it and write it to the disk.
 func (c stepOperations) writeImage(ctx context.Context, r *job.Run, m *managedNode, s plannedStep) (job.Outcome, bool) {
 	imager, ok := m.deploy.(driver.Imager)
 	if !ok {
 		return job.Fail(m.lacks("deploy")), false
 	}
-	body, err := c.configDrive(ctx, m.node)
+	body, err := c.Nodes.ConfigDrive(ctx, m.node)
 	if err != nil {
 		return job.From(err), false
 	}
@@ -344,7 +332,7 @@ func (c stepOperations) planAgain(ctx context.Context, r *job.Run, m *managedNod
 	if old == nil {
 		return errBootTaken
 	}
-	plan, err := m.boot.Plan(m.node, driver.Ramdisk{Kernel: old.Kernel, Image: old.Ramdisk, BootNumber: number, CarryToken: old.CarryToken, Ports: m.bootPorts()})
+	plan, err := m.boot.Plan(m.node, driver.Ramdisk{Kernel: old.Kernel, Image: old.Ramdisk, ISO: old.ISO, BootNumber: number, CarryToken: old.CarryToken, Ports: m.bootPorts()})
 	if err != nil {
 		return err
 	}

@@ -134,7 +134,7 @@ func (b *bench) SetBootDevice(ctx context.Context, _ *metal.Node, boot rescue.Bo
 }
 
 func (b *bench) Plan(n *metal.Node, r driver.Ramdisk) (*metal.BootPlan, error) {
-	return &metal.BootPlan{Method: metal.BootMedia, Path: strings.ReplaceAll(uuid.NewString(), "-", ""), Kernel: "/k", Ramdisk: "/r", BootNumber: r.BootNumber, CarryToken: r.CarryToken, Persistent: r.Persistent, MACs: []string{"52:54:00:00:00:01"}}, nil
+	return &metal.BootPlan{Method: metal.BootMedia, Path: strings.ReplaceAll(uuid.NewString(), "-", ""), Kernel: "/k", Ramdisk: "/r", ISO: r.ISO, ConfigDrive: r.ConfigDrive, BootNumber: r.BootNumber, CarryToken: r.CarryToken, Persistent: r.Persistent, MACs: []string{"52:54:00:00:00:01"}}, nil
 }
 
 func (b *bench) PrepareRamdisk(_ context.Context, n *metal.Node) error {

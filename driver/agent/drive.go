@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/json"
+	"strings"
 
 	"salvor/boot/media"
 	"salvor/problem"
@@ -33,6 +34,21 @@ func configDrive(nodeID string, stored json.RawMessage) (string, error) {
 		return "", problem.Invalidf("it takes %d bytes packed; at most %d reach an agent", len(text), maxDrive)
 	}
 	return text, nil
+}
+
+// ConfigDriveImage gives the ISO 9660 image of a stored config drive: of an object, or of base64 of a gzipped image. NotFound if there is
+// none; Invalid if it is a URL or cannot be unpacked.
+func ConfigDriveImage(nodeID string, stored json.RawMessage) ([]byte, error) {
+	text, err := configDrive(nodeID, stored)
+	switch {
+	case err != nil:
+		return nil, problem.New(problem.KindOf(err), "config drive of node %s: %w", nodeID, err)
+	case text == "":
+		return nil, problem.NotFoundf("node %s has no config drive", nodeID)
+	case strings.Contains(text, "://"):
+		return nil, problem.Invalidf("the config drive of node %s is a URL, which virtual media cannot show: give an object, or base64 of a gzipped ISO image", nodeID)
+	}
+	return unpackDrive(text)
 }
 
 // driveFiles are the files of a drive that was given as an object, by path.

@@ -115,7 +115,7 @@ const shortKey = 6
 // imageSecrets are the parts of the node's images that open them.
 func imageSecrets(n *metal.Node) []secret.Value {
 	var secrets []string
-	for _, key := range []string{"image_source", "kernel", "ramdisk", "configdrive", "image_checksum"} {
+	for _, key := range []string{"image_source", "kernel", "ramdisk", "boot_iso", "configdrive", "image_checksum"} {
 		u, err := url.Parse(metal.Text(n.InstanceInfo[key]))
 		if err != nil || u.Host == "" {
 			continue

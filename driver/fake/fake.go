@@ -117,8 +117,11 @@ func (Hardware) Inspect(ctx context.Context, n *metal.Node) (metal.Object, []str
 // can be tried without hardware.
 type Boot struct{ Files driver.BootFiles }
 
-// Plan makes a plan for iPXE.
+// Plan makes a plan for iPXE, and for virtual media if it has an ISO image to show.
 func (b Boot) Plan(n *metal.Node, r driver.Ramdisk) (*metal.BootPlan, error) {
+	if r.ISO != "" {
+		return b.Files.Plan(n, r, metal.BootMedia)
+	}
 	return b.Files.Plan(n, r, metal.BootIPXE)
 }
 

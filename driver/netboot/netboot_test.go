@@ -87,3 +87,17 @@ func TestHTTP(t *testing.T) {
 		t.Errorf("no ports: %v", err)
 	}
 }
+
+// TestNetworkBootShowsNoISO: an ISO image alone is refused with the way out, and one beside a kernel is not needed.
+func TestNetworkBootShowsNoISO(t *testing.T) {
+	b := IPXE(driver.BootFiles{URL: "http://192.0.2.1:8088", APIURL: "http://192.0.2.1:6385"}, nil)
+	r := driver.Ramdisk{ISO: "http://192.0.2.9/live.iso", Ports: []*metal.Port{{Address: "52:54:00:00:00:01"}}, ConfigDrive: true}
+	if _, err := b.Plan(&metal.Node{ID: "n1"}, r); !problem.Is(err, problem.Invalid) || !strings.Contains(err.Error(), "redfish-virtual-media") {
+		t.Errorf("%v, want invalid with the boot interface to set", err)
+	}
+	r.Kernel, r.Image = "/k", "/r"
+	plan, err := b.Plan(&metal.Node{ID: "n1"}, r)
+	if err != nil || plan.ISO != "" || plan.Kernel != "/k" || plan.ConfigDrive {
+		t.Errorf("%+v, %v; want kernel and ramdisk", plan, err)
+	}
+}

@@ -21,7 +21,7 @@ func (m *virtualMedia) takes(device string) bool {
 // booting tells whether a drive holds what a boot of the node in progress needs. A BMC
 // that shows no URL leaves it open, so a filled CD drive is then taken for ours.
 func (m *virtualMedia) booting(n *metal.Node) bool {
-	return n.Plan != nil && n.Plan.Method == metal.BootMedia && m.inserted() && (isSalvorImage(m.Image) || m.Image == "" && m.cd())
+	return n.Plan != nil && n.Plan.Method == metal.BootMedia && m.inserted() && (isNodeImage(n, m.Image) || m.Image == "" && m.cd())
 }
 
 // Media lists all virtual drives.

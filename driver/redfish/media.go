@@ -41,19 +41,23 @@ func (a *actionInfo) parameter(name string) *actionParameter {
 // maxSlots bounds how many managers and slots of a BMC are looked at.
 const maxSlots = 32
 
-// Plan computes the boot plan.
+// Plan computes the boot plan. A config drive needs a second virtual drive, as in Ironic one for USB sticks.
 func (m *Media) Plan(n *metal.Node, r driver.Ramdisk) (*metal.BootPlan, error) {
+	if b := metal.BMCOf(n); r.ConfigDrive && b.DrivesKnown && !slices.ContainsFunc(b.Drives, isStick) {
+		return nil, problem.Invalidf("boot plan of node %s: its BMC has no virtual USB drive for the config drive: deploy without one", n.ID)
+	}
 	return m.Files.Plan(n, r, metal.BootMedia)
 }
 
-// PrepareRamdisk inserts the image of n.Plan and sets the CD drive as the next boot's device.
+func isStick(mediaType string) bool { return slices.Contains(mediaTypes["disk"], mediaType) }
+
+// PrepareRamdisk inserts the images of n.Plan and sets the CD drive as the next boot's device.
 func (m *Media) PrepareRamdisk(ctx context.Context, n *metal.Node) error {
 	if n.Plan == nil {
 		return problem.Invalidf("prepare ramdisk of node %s: it has no boot plan", n.ID)
 	}
-	image := n.Plan.FileURL(metal.BootISO)
 	return m.Driver.with(ctx, n, "insert media", func(s *bmcSession) error {
-		if err := s.insert(ctx, image); err != nil {
+		if err := s.insertPlan(ctx, n); err != nil {
 			return err
 		}
 		return s.setBoot(ctx, rescue.Boot{Device: "cdrom", Mode: driver.BootMode(n), Persistent: n.Plan.Persistent})
@@ -63,12 +67,13 @@ func (m *Media) PrepareRamdisk(ctx context.Context, n *metal.Node) error {
 // CleanUpRamdisk ejects what is ours and removes the override.
 func (m *Media) CleanUpRamdisk(ctx context.Context, n *metal.Node) error {
 	return m.Driver.with(ctx, n, "eject media", func(s *bmcSession) error {
-		slots, err := s.slots()
+		drives, err := s.drives()
 		if err != nil {
 			return err
 		}
-		for _, slot := range slots {
-			if slot.inserted() && (isSalvorImage(slot.Image) || (slot.Image == "" && n.Plan != nil)) {
+		for _, slot := range drives {
+			unnamed := slot.Image == "" && n.Plan != nil && (slot.cd() || n.Plan.ConfigDrive && slot.takes("disk"))
+			if slot.inserted() && (isNodeImage(n, slot.Image) || unnamed) {
 				if err := s.eject(ctx, slot); err != nil {
 					return err
 				}
@@ -84,12 +89,30 @@ func (m *Media) PrepareInstance(ctx context.Context, n *metal.Node, saved rescue
 }
 
 // imagePath is the path of every image that a conductor of ours has given out.
-var imagePath = regexp.MustCompile(`/boot/[A-Za-z0-9_-]{32}/` + regexp.QuoteMeta(metal.BootISO) + `$`)
+var imagePath = regexp.MustCompile(`/boot/[A-Za-z0-9_-]{32}/(` + regexp.QuoteMeta(metal.BootISO) + `|` + regexp.QuoteMeta(metal.BootConfigDrive) + `)$`)
 
 // isSalvorImage tells our image from an operator's, of whichever boot and conductor.
 func isSalvorImage(image string) bool {
 	u, err := url.Parse(image)
 	return err == nil && imagePath.MatchString(u.Path)
+}
+
+// isNodeImage tells what a boot of ours inserts for the node from an operator's medium: our own images, and the ISO images that the
+// node's records name. A BMC may show a URL without what opens it.
+func isNodeImage(n *metal.Node, image string) bool {
+	if isSalvorImage(image) {
+		return true
+	}
+	return image != "" && slices.ContainsFunc(isoImages(n), func(iso string) bool { return image == iso || metal.BareURL(image) == metal.BareURL(iso) })
+}
+
+// isoImages are the URLs of ISO images that the node's plan and records name.
+func isoImages(n *metal.Node) []string {
+	all := []string{metal.Text(n.InstanceInfo["boot_iso"]), n.Info("deploy_iso"), n.Info("rescue_iso")}
+	if n.Plan != nil {
+		all = append(all, n.Plan.ISO)
+	}
+	return slices.DeleteFunc(all, func(iso string) bool { return !strings.Contains(iso, "://") })
 }
 
 func (m *virtualMedia) inserted() bool {
@@ -101,12 +124,6 @@ func (m *virtualMedia) inserted() bool {
 
 func (m *virtualMedia) cd() bool {
 	return slices.ContainsFunc(m.MediaTypes, func(t string) bool { return t == "CD" || t == "DVD" })
-}
-
-// slots reads the CD drives.
-func (s *bmcSession) slots() ([]*virtualMedia, error) {
-	all, err := s.drives()
-	return slices.DeleteFunc(all, func(m *virtualMedia) bool { return !m.cd() }), err
 }
 
 // drives reads all virtual drives of the managers, then of the system: BMCs have them here or there.
@@ -182,25 +199,51 @@ func (s *bmcSession) managerMedia(sys *computerSystem) ([]string, error) {
 	return out, nil
 }
 
-// insert puts the image into a CD drive, unless one has it already.
-func (s *bmcSession) insert(ctx context.Context, image string) error {
-	slots, err := s.slots()
+// insertPlan shows the machine the images of its plan: the CD, and the config drive if it has one.
+func (s *bmcSession) insertPlan(ctx context.Context, n *metal.Node) error {
+	for _, iso := range isoImages(n) {
+		s.hide(iso)
+	}
+	images := []string{n.Plan.ISOURL()}
+	if n.Plan.ConfigDrive {
+		images = append(images, n.Plan.FileURL(metal.BootConfigDrive))
+	}
+	drives, err := s.drives()
 	if err != nil {
 		return err
 	}
-	if len(slots) == 0 {
-		return problem.Unsupportedf("the BMC has no virtual CD drive")
-	}
-	if slices.ContainsFunc(slots, func(slot *virtualMedia) bool { return slot.inserted() && slot.Image == image }) {
-		return nil
-	}
 	// An image of a former boot in another drive could be what the machine boots.
-	for _, slot := range slots {
-		if slot.inserted() && isSalvorImage(slot.Image) {
+	for _, slot := range drives {
+		if slot.inserted() && isNodeImage(n, slot.Image) && !slices.Contains(images, slot.Image) {
 			if err := s.eject(ctx, slot); err != nil {
 				return err
 			}
+			now, err := s.slot(slot.path)
+			if err != nil {
+				return err
+			}
+			*slot = *now
 		}
+	}
+	if err := s.fill(ctx, drives, "CD", images[0], (*virtualMedia).cd); err != nil || len(images) == 1 {
+		return err
+	}
+	if drives, err = s.drives(); err != nil {
+		return err
+	}
+	return s.fill(ctx, drives, "USB", images[1], func(m *virtualMedia) bool {
+		return m.takes("disk") && !(m.inserted() && (m.Image == images[0] || m.Image == "" && m.cd()))
+	})
+}
+
+// fill inserts an image into one of the drives that suit, unless one has it already.
+func (s *bmcSession) fill(ctx context.Context, drives []*virtualMedia, kind, image string, suits func(*virtualMedia) bool) error {
+	slots := slices.DeleteFunc(slices.Clone(drives), func(m *virtualMedia) bool { return !suits(m) })
+	if len(slots) == 0 {
+		return problem.Unsupportedf("the BMC has no virtual %s drive", kind)
+	}
+	if slices.ContainsFunc(slots, func(slot *virtualMedia) bool { return slot.inserted() && slot.Image == image }) {
+		return nil
 	}
 	return s.fillOne(ctx, slots, image)
 }

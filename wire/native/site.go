@@ -16,7 +16,8 @@ const (
 	SitePlansPath = SitePath + "/plans"
 	// SiteReportsPath takes SiteReports.
 	SiteReportsPath = SitePath + "/words"
-	// SiteBootPath, PATH, a slash and "kernel", "ramdisk" or "image" gives the bytes of a SiteFile.
+	// SiteBootPath, PATH, a slash and "kernel", "ramdisk", "image" or "boot.iso" gives the bytes of a SiteFile, and
+	// "config-drive.img" those of the node's config drive.
 	SiteBootPath = SitePath + "/boot/"
 	// SiteRamdiskPath and a path of the bare metal API hands a ramdisk's request on.
 	SiteRamdiskPath = SitePath + "/ramdisk"
@@ -41,6 +42,8 @@ type SitePlan struct {
 	Kernel     SiteFile       `json:"kernel"`
 	Ramdisk    SiteFile       `json:"ramdisk"`
 	Image      SiteFile       `json:"image"`
+	ISO        SiteFile       `json:"iso"`
+	Drive      bool           `json:"config_drive"` // whether the machine is shown its config drive
 	Params     []string       `json:"params"`
 	CarryToken bool           `json:"carry_token"`
 	Token      RevealedSecret `json:"token"` // the agent token of this boot, where CarryToken

@@ -162,6 +162,8 @@ var rescueProperties = map[string]string{
 	rescueRamdiskKey: "The rescue ramdisk itself: a path on the conductor, or an http(s) URL.",
 	deployKernelKey:  "The kernel of the ramdisk that deploys, cleans and inspects: a path on the conductor, or an http(s) URL.",
 	deployRamdiskKey: "The ramdisk that deploys, cleans and inspects: a path on the conductor, or an http(s) URL.",
+	"deploy_iso":     "A ready-made ISO image of the ramdisk that deploys, cleans and inspects, for redfish-virtual-media: a path on the conductor, or an http(s) URL.",
+	"rescue_iso":     "The same of the rescue ramdisk.",
 	driver.AppendKey: "Kernel parameters for ramdisks; %default% stands for the configured ones.",
 }
 
@@ -207,7 +209,7 @@ var (
 	noRescue      = interfaceChoice[driver.Rescue]{metal.InterfaceInfo{Name: "no-rescue", Unsupported: true}, agent.NoRescue{}}
 	noopNetwork   = interfaceChoice[driver.Network]{metal.InterfaceInfo{Name: "noop"}, network.Noop{}}
 	customAgent   = interfaceChoice[driver.Deploy]{metal.InterfaceInfo{Name: "custom-agent", Heartbeat: agent.Deploy{}.Heartbeats()}, agent.Deploy{}}
-	ramdiskDeploy = interfaceChoice[driver.Deploy]{metal.InterfaceInfo{Name: "ramdisk", Heartbeat: agent.Deploy{}.Heartbeats(), RequiredInstance: []string{"kernel", "ramdisk"}}, agent.Deploy{Ramdisk: true}}
+	ramdiskDeploy = interfaceChoice[driver.Deploy]{metal.InterfaceInfo{Name: "ramdisk", Heartbeat: agent.Deploy{}.Heartbeats(), RequiredInstance: []string{"kernel", "ramdisk"}, InsteadInstance: "boot_iso"}, agent.Deploy{Ramdisk: true}}
 	fakeDeploy    = interfaceChoice[driver.Deploy]{metal.InterfaceInfo{Name: "fake"}, fake.Deploy{}}
 )
 

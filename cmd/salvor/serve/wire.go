@@ -24,6 +24,7 @@ import (
 	"salvor/conductor/node"
 	"salvor/config"
 	"salvor/driver"
+	"salvor/driver/agent"
 	"salvor/driver/ipmi"
 	"salvor/driver/network"
 	"salvor/job"
@@ -214,7 +215,8 @@ func (p *ControlPlane) netbootConfig(kernel, image string) netboot.Config {
 			p.log.Info("boot", "node", n.ID, "saw", what)
 			p.nodes.RecordBootProgress(n.ID, what)
 		},
-		Volumes: p.nodes.VolumePlan,
+		Volumes:     p.nodes.VolumePlan,
+		ConfigDrive: p.configDrive,
 		Failed: func(ctx context.Context, n *metal.Node, why string) {
 			p.log.Warn("boot failed", "node", n.ID, "why", why)
 			if err := p.nodes.BootFailed(ctx, n.ID, n.BootNumber, why); err != nil {
@@ -229,6 +231,15 @@ func (p *ControlPlane) netbootConfig(kernel, image string) netboot.Config {
 		out.Interfaces = append(out.Interfaces, bootInterface(i, n.Lease))
 	}
 	return out
+}
+
+// configDrive gives the image of the config drive of the node's instance; NotFound where it has none.
+func (p *ControlPlane) configDrive(ctx context.Context, n *metal.Node) ([]byte, error) {
+	stored, err := p.nodes.ConfigDrive(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	return agent.ConfigDriveImage(n.ID, stored)
 }
 
 // bootPlans gives the boot plans of the store, and none while the database is held. A machine that boots then gets no plan of an old

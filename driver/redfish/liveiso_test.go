@@ -1,0 +1,105 @@
+package redfish
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"salvor/driver"
+	"salvor/driver/drivertest"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/test/must"
+)
+
+const liveISO = "http://operator:hunter9-hunter9@192.0.2.9/live.iso?signature=abcdef"
+
+// plan has the node boot what the ramdisk says, as a conductor does.
+func plan(t *testing.T, m *Media, n *metal.Node, r driver.Ramdisk) {
+	t.Helper()
+	n.BootNumber++
+	r.BootNumber = n.BootNumber
+	n.Plan = must.Get(m.Plan(n, r))(t)
+	must.OK(t, m.PrepareRamdisk(t.Context(), n))
+}
+
+// TestLiveISO: a node whose system is an ISO image has it in the CD drive and its config drive in the USB drive. A rescue replaces both,
+// its end puts them back, and the end of the instance ejects them.
+func TestLiveISO(t *testing.T) {
+	bmc, _, n := machine(t)
+	m := &Media{Driver: &Driver{}, Files: files}
+	n.InstanceInfo = metal.Object{"boot_iso": liveISO}
+	live := driver.Ramdisk{ISO: liveISO, Persistent: true, ConfigDrive: true}
+	want := func(what, cd, stick string, boot drivertest.Override) {
+		t.Helper()
+		if bmc.Image() != cd || bmc.Stick() != stick || bmc.Boot().Target != boot.Target || bmc.Boot().Enabled != boot.Enabled {
+			t.Fatalf("%s: CD %q, USB %q, boot %+v; want %q, %q, %+v", what, bmc.Image(), bmc.Stick(), bmc.Boot(), cd, stick, boot)
+		}
+	}
+	forever := drivertest.Override{Target: "Cd", Enabled: "Continuous"}
+	plan(t, m, n, live)
+	want("deployed", liveISO, n.Plan.FileURL(metal.BootConfigDrive), forever)
+	if n.Plan.CarryToken || n.Plan.Kernel != "" || len(n.Plan.Params) > 0 {
+		t.Errorf("the plan %+v promises what a ready-made image does not hold", n.Plan)
+	}
+	must.OK(t, m.PrepareRamdisk(t.Context(), n)) // it may be repeated
+	must.OK(t, m.Driver.DetachMedia(t.Context(), n, nil))
+	want("after a user detached all media", liveISO, n.Plan.FileURL(metal.BootConfigDrive), forever)
+	for _, medium := range must.Get(m.Driver.Media(t.Context(), n))(t) {
+		if strings.Contains(medium.Image, "hunter9") || strings.Contains(medium.Image, n.Plan.Path) {
+			t.Errorf("the list of media shows %s", medium.Image)
+		}
+	}
+	plan(t, m, n, driver.Ramdisk{Kernel: "/k", Image: "/r"})
+	want("rescued", n.Plan.FileURL(metal.BootISO), "", drivertest.Override{Target: "Cd", Enabled: "Once"})
+	must.OK(t, m.CleanUpRamdisk(t.Context(), n))
+	want("after the rescue", "", "", drivertest.Override{Target: "None", Enabled: "Disabled"})
+	plan(t, m, n, live)
+	want("unrescued", liveISO, n.Plan.FileURL(metal.BootConfigDrive), forever)
+	must.OK(t, m.CleanUpRamdisk(t.Context(), n))
+	want("deleted", "", "", drivertest.Override{Target: "None", Enabled: "Disabled"})
+
+	bmc.SetImage("http://192.0.2.9/other.iso")
+	n.Plan = nil
+	must.OK(t, m.CleanUpRamdisk(t.Context(), n))
+	want("an operator's own medium", "http://192.0.2.9/other.iso", "", drivertest.Override{Target: "None", Enabled: "Disabled"})
+}
+
+// TestISOFileIsServed: an ISO image that is a file of the conductor reaches the BMC under a URL of the plan.
+func TestISOFileIsServed(t *testing.T) {
+	bmc, _, n := machine(t)
+	m := &Media{Driver: &Driver{}, Files: files}
+	plan(t, m, n, driver.Ramdisk{ISO: "/srv/live.iso", Kernel: "/k", Image: "/r"})
+	if bmc.Image() != n.Plan.FileURL(metal.BootISO) || n.Plan.ISO != "/srv/live.iso" || n.Plan.Kernel != "" {
+		t.Errorf("CD %q, plan %+v", bmc.Image(), n.Plan)
+	}
+}
+
+// TestISOErrorsHideTheURL: what opens the ISO image is in no error, even if the BMC repeats it.
+func TestISOErrorsHideTheURL(t *testing.T) {
+	_, n := newOdd(t, func(_ *odd, w http.ResponseWriter, method, path string) bool {
+		if method != http.MethodPost || !strings.HasSuffix(path, "InsertMedia") {
+			return false
+		}
+		return answerJSON(w, http.StatusBadRequest, map[string]any{"error": map[string]any{"code": "Base.1.0.GeneralError", "message": "cannot mount " + liveISO}})
+	})
+	m := &Media{Driver: &Driver{}, Files: files}
+	n.Plan = must.Get(m.Plan(n, driver.Ramdisk{ISO: liveISO, Persistent: true}))(t)
+	err := m.PrepareRamdisk(t.Context(), n)
+	if err == nil || strings.Contains(err.Error(), "hunter9") || strings.Contains(err.Error(), "abcdef") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestConfigDriveNeedsADrive: without a virtual USB drive the config drive is refused before anything is touched.
+func TestConfigDriveNeedsADrive(t *testing.T) {
+	m := &Media{Driver: &Driver{}, Files: files}
+	n := &metal.Node{ID: "n1"}
+	metal.KeepBMC(n, metal.BMC{ReadAt: time.Now(), DrivesKnown: true, Drives: []string{"CD", "Floppy"}})
+	_, err := m.Plan(n, driver.Ramdisk{ISO: liveISO, ConfigDrive: true})
+	if !problem.Is(err, problem.Invalid) || !strings.Contains(err.Error(), "USB") {
+		t.Errorf("%v, want invalid with the drive that lacks", err)
+	}
+	must.Get(m.Plan(n, driver.Ramdisk{ISO: liveISO}))(t)
+}
