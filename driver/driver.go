@@ -172,6 +172,13 @@ type errFaulty struct{}
 
 func (errFaulty) Error() string { return "the agent fails" }
 
+// ErrNoCommand tells that the agent does not know the command, so it did nothing.
+var ErrNoCommand = errNoCommand{}
+
+type errNoCommand struct{}
+
+func (errNoCommand) Error() string { return "the agent does not know the command" }
+
 // Inspect reads what a machine is made of without a ramdisk.
 type Inspect interface {
 	// Inspect returns properties to merge into the node (cpus, memory_mb, local_gb, cpu_arch) and the MACs found.

@@ -26,9 +26,11 @@ import (
 // ramdisk, and a restart forgets all.
 type fakeAgent struct {
 	image    bool   // the deploy interface writes one
+	steps    bool   // the agent has the step write_image, and no command sync
 	findings bool   // the ramdisk inspects
 	nic      string // and finds this NIC too
 	fails    string
+	given    string // the arguments of the step write_image, and the version of the steps
 	drive    string // the config drive that came with the image
 	commands []agent.Result
 	did      map[string]int
@@ -107,10 +109,19 @@ func (b *bench) Give(_ context.Context, _ *metal.Node, _ driver.Agent, name stri
 	case agent.GetCleanSteps:
 		res.Outcome = json.RawMessage(`{"clean_steps": {"m": [{"step": "erase_devices", "interface": "deploy", "priority": 10}, {"step": "erase_devices_metadata", "interface": "deploy", "priority": 50}, {"step": "restarting", "interface": "deploy", "priority": 5, "reboot_requested": true}, {"step": "not_ours", "interface": "vendor", "priority": 90}]}, "hardware_manager_version": {"m": "1"}}`)
 	case agent.GetDeploySteps:
-		res.Outcome = json.RawMessage(`{"deploy_steps": {"m": [{"step": "inject_files", "interface": "deploy", "priority": 0}]}, "hardware_manager_version": {"m": "1"}}`)
+		list := `{"step": "inject_files", "interface": "deploy", "priority": 0}`
+		if a.steps {
+			list += `, {"step": "write_image", "interface": "deploy", "priority": 0}`
+		}
+		res.Outcome = json.RawMessage(`{"deploy_steps": {"m": [` + list + `]}, "hardware_manager_version": {"m": "1"}}`)
 	case agent.GetServiceSteps:
 		res.Outcome = json.RawMessage(`{"service_steps": {"m": [{"step": "burnin", "interface": "deploy", "priority": 0}]}, "hardware_manager_version": {"m": "1"}}`)
+	case agent.PowerOff:
+		b.power, b.running, b.agentUp = metal.PowerOff, "", false
 	case agent.Sync:
+		if a.steps {
+			return agent.Result{}, problem.Conflictf("%w", driver.ErrNoCommand)
+		}
 		if a.fails == agent.Sync {
 			res.Status, res.Error = agent.Failed, &agent.CommandError{Message: "fsync: input/output error"}
 		}
@@ -118,6 +129,9 @@ func (b *bench) Give(_ context.Context, _ *metal.Node, _ driver.Agent, name stri
 		res.Status = agent.Running
 		if p, ok := params.(agent.StepParams); ok {
 			key += ":" + p.Step.Step
+			if text := string(p.Step.Args["image_info"]); text != "" {
+				a.given = text + string(p.Step.Args["configdrive"]) + p.DeployVersion["m"]
+			}
 		}
 		res.Outcome = json.RawMessage(`"` + key + `"`)
 	}
@@ -142,7 +156,7 @@ func (b *bench) Prepare(_ *metal.Node, drive json.RawMessage) (agent.PreparePara
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.agent.drive = string(drive)
-	return agent.PrepareParams{ImageInfo: agent.Image{ID: "image"}}, nil
+	return agent.PrepareParams{ImageInfo: agent.Image{ID: "image"}, ConfigDrive: "a drive"}, nil
 }
 
 // looker inspects by a ramdisk.
@@ -177,7 +191,7 @@ func TestSweepRamdisk(t *testing.T) {
 		failed metal.State
 		did    string
 	}{
-		{"deploy", metal.Available, metal.Deploy, "", func(b *bench) { b.agent.image = true }, metal.DeployFailed, "image.install_bootloader*1 standby.prepare_image*1"},
+		{"deploy", metal.Available, metal.Deploy, "", func(b *bench) { b.agent.image, b.agent.steps = true, true }, metal.DeployFailed, "deploy.execute_deploy_step:write_image*1 image.install_bootloader*1 standby.power_off*1"},
 		{"provide", metal.Manageable, metal.Provide, "", func(b *bench) { b.agent.image, b.con.AutomatedClean = true, true }, metal.CleanFailed, "clean.execute_clean_step:erase_devices_metadata*1 clean.execute_clean_step:restarting*1"},
 		{"service", metal.Active, metal.Service, `[{"interface": "deploy", "step": "burnin"}]`, func(*bench) {}, metal.ServiceFailed, "service.execute_service_step:burnin*1"},
 		{"inspect", metal.Manageable, metal.Inspect, "", func(b *bench) { b.agent.findings = true }, metal.InspectFailed, ""},

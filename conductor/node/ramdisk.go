@@ -196,6 +196,9 @@ func (c *Conductor) quiet(ctx context.Context, r *job.Run, m *managedNode) job.O
 			return out
 		}
 		done, err := c.Agents.Give(ctx, m.node, a, agent.Sync, struct{}{})
+		if errors.Is(err, driver.ErrNoCommand) {
+			done, err = m.shutDown(ctx, c.Agents, a)
+		}
 		switch {
 		case errors.Is(err, driver.ErrGone):
 			return job.Retry(0, err)
@@ -206,6 +209,20 @@ func (c *Conductor) quiet(ctx context.Context, r *job.Run, m *managedNode) job.O
 		}
 	}
 	return c.keepOff(ctx, r, m)
+}
+
+// shutDown has an agent that cannot sync shut the machine down, as Ironic does, and waits until it is off. One that stays on for long
+// is switched off by force.
+func (m *managedNode) shutDown(ctx context.Context, agents driver.Orders, a driver.Agent) (agent.Result, error) {
+	done, err := agents.Give(ctx, m.node, a, agent.PowerOff, struct{}{})
+	if err != nil || done.Status == agent.Failed {
+		return done, err
+	}
+	_, err = driver.PollUntil(ctx, func(ctx context.Context) (bool, error) {
+		state, err := m.power.PowerState(ctx, m.node)
+		return state == metal.PowerOff, err
+	})
+	return agent.Result{Status: agent.Succeeded}, err
 }
 
 // agentFailure is what an agent tells of a command that it did not do.

@@ -34,6 +34,8 @@ type plannedStep struct {
 	By stepExecutor `json:"by"`
 	// Reboot: the ramdisk has to be booted anew after it.
 	Reboot bool `json:"reboot,omitempty"`
+	// AgentHas: the agent has a step of this name too, which does the work of one of ours.
+	AgentHas bool `json:"agent_has,omitempty"`
 	// takes are the arguments that an interface knows; empty: it takes none. Nobody knows those of the agent's steps.
 	takes map[string]driver.ArgInfo
 }
@@ -172,7 +174,10 @@ func (c stepOperations) offered(ctx context.Context, r *job.Run, m *managedNode,
 		return nil, job.From(err), false
 	}
 	for _, s := range theirs {
-		if m.agentHasSteps(s.Interface) && !slices.ContainsFunc(all, func(o plannedStep) bool { return o.name() == s.name() }) {
+		switch i := slices.IndexFunc(all, func(o plannedStep) bool { return o.name() == s.name() }); {
+		case i >= 0:
+			all[i].AgentHas = true
+		case m.agentHasSteps(s.Interface):
 			all = append(all, s)
 		}
 	}

@@ -125,7 +125,7 @@ func (c stepOperations) stepDeed(ctx context.Context, r *job.Run, m *managedNode
 	case s.By == byDriver:
 		return c.driverStep(ctx, r, m, s)
 	case s.Step.Step == writeImage && s.Interface == "deploy":
-		return c.writeImage(ctx, r, m, s)
+		return c.writeImage(ctx, r, m, s, version)
 	case s.Step.Step == prepareBoot && s.Interface == "deploy":
 		return c.installLoader(ctx, r, m, s)
 	}
@@ -200,8 +200,9 @@ func (c stepOperations) agentStep(ctx context.Context, r *job.Run, m *managedNod
 	return c.order(ctx, r, m, s, familyOf(r.Kind).execute, params)
 }
 
-// writeImage has the agent fetch the image, prove it and write it to the disk.
-func (c stepOperations) writeImage(ctx context.Context, r *job.Run, m *managedNode, s plannedStep) (job.Outcome, bool) {
+// writeImage has the agent fetch the image, prove it and write it to the disk: by the agent's own step, as Ironic does since Wallaby, so
+// that a hardware manager can replace it; else by the older command.
+func (c stepOperations) writeImage(ctx context.Context, r *job.Run, m *managedNode, s plannedStep, version map[string]string) (job.Outcome, bool) {
 	imager, ok := m.deploy.(driver.Imager)
 	if !ok {
 		return job.Fail(m.lacks("deploy")), false
@@ -214,7 +215,11 @@ func (c stepOperations) writeImage(ctx context.Context, r *job.Run, m *managedNo
 	if err != nil {
 		return job.From(err), false
 	}
-	return c.order(ctx, r, m, s, agent.PrepareImage, params)
+	if !s.AgentHas {
+		return c.order(ctx, r, m, s, agent.PrepareImage, params)
+	}
+	s.Args = metal.Object{"image_info": params.ImageInfo, "configdrive": params.ConfigDrive}
+	return c.agentStep(ctx, r, m, s, version)
 }
 
 // installLoader has the agent make the disk bootable: EFI boot entries, or a look at what a BIOS will find.

@@ -51,6 +51,22 @@ func TestDeployTellsWhatTheAgentSaid(t *testing.T) {
 	b.pokes(t, metal.Active)
 }
 
+// TestTheAgentsOwnStepWritesTheImage: an agent that has the step is given the image as the step's arguments, at our step's place.
+func TestTheAgentsOwnStepWritesTheImage(t *testing.T) {
+	t.Parallel()
+	b := benched(t, metal.Available)
+	b.agent.image, b.agent.steps = true, true
+	b.run(t)
+	b.withSteps(t, metal.Deploy, "")
+	n := b.pokes(t, metal.Active)
+	if want := `"id":"image"`; !strings.Contains(b.agent.given, want) || !strings.HasSuffix(b.agent.given, `"a drive"1`) || b.agent.did[agent.PrepareImage] != 0 {
+		t.Errorf("the agent was given %s, and did %s", b.agent.given, b.agent.picture())
+	}
+	if b.power != metal.PowerOn || b.agent.did[agent.PowerOff] != 1 || n.LastError != "" {
+		t.Errorf("an agent without sync must shut the machine down: %s", b.picture(t))
+	}
+}
+
 // TestDeployFailsWhereTheAgentCannotSync: what is not on the disk is lost as soon as the machine is off.
 func TestDeployFailsWhereTheAgentCannotSync(t *testing.T) {
 	t.Parallel()

@@ -222,6 +222,9 @@ func (c *conversation) exchange(ctx context.Context, method, path string, query 
 	return answer, nil
 }
 
+// noSuchCommand is in what ironic-python-agent (400) and Metal3's fake of it (500) answer to a command that they do not know.
+const noSuchCommand = "Unknown command"
+
 // refusal gives an answer that is no result its kind.
 func (c *conversation) refusal(code int, body []byte) error {
 	var fault wire.Fault
@@ -229,8 +232,11 @@ func (c *conversation) refusal(code int, body []byte) error {
 	if json.Unmarshal(body, &fault) == nil && fault.String != "" {
 		text = fault.String
 	}
+	unknown := strings.Contains(text, noSuchCommand)
 	text = problem.Quote(c.sanitize(text))
 	switch {
+	case unknown:
+		return problem.Conflictf("%w: %d: %s", driver.ErrNoCommand, code, text)
 	case code == http.StatusConflict, code == http.StatusTooManyRequests:
 		return problem.Unavailablef("it is busy: %d: %s", code, text)
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:

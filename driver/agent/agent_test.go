@@ -123,17 +123,18 @@ func TestRefusals(t *testing.T) {
 		kind   problem.Kind
 		text   string
 	}{
-		"failed":    {result(wire.Result{Status: wire.Failed, Error: &wire.CommandError{Message: "no /etc/shadow\nfor " + hash}}), problem.Conflict, "no /etc/shadow for ******"},
-		"silent no": {result(wire.Result{Status: wire.Failed}), problem.Conflict, "no reason"},
-		"mismatch":  {result(wire.Result{Status: wire.CleanVersionMismatch}), problem.Conflict, "CLEAN_VERSION_MISMATCH"},
-		"no id":     {result(wire.Result{Status: wire.Running}), problem.Unavailable, "no id"},
-		"token":     {status(401, `{"faultcode":"Client","faultstring":"Agent token `+token+` is wrong"}`), problem.Conflict, "token"},
-		"unknown":   {status(404, `{"faultstring":"no such command"}`), problem.Conflict, "no such command"},
-		"busy":      {status(409, `{"faultstring":"another command runs"}`), problem.Unavailable, "busy"},
-		"error":     {status(500, strings.Repeat(token, 500)), problem.Unavailable, "500"},
-		"rubbish":   {status(200, "<html>"), problem.Unavailable, "not one of an agent"},
-		"nothing":   {status(200, "{}"), problem.Unavailable, "not one of an agent"},
-		"huge":      {status(200, strings.Repeat(" ", driver.MaxAnswer+2)), problem.Unavailable, "larger"},
+		"failed":     {result(wire.Result{Status: wire.Failed, Error: &wire.CommandError{Message: "no /etc/shadow\nfor " + hash}}), problem.Conflict, "no /etc/shadow for ******"},
+		"silent no":  {result(wire.Result{Status: wire.Failed}), problem.Conflict, "no reason"},
+		"mismatch":   {result(wire.Result{Status: wire.CleanVersionMismatch}), problem.Conflict, "CLEAN_VERSION_MISMATCH"},
+		"no id":      {result(wire.Result{Status: wire.Running}), problem.Unavailable, "no id"},
+		"token":      {status(401, `{"faultcode":"Client","faultstring":"Agent token `+token+` is wrong"}`), problem.Conflict, "token"},
+		"unknown":    {status(404, `{"faultstring":"no such command"}`), problem.Conflict, "no such command"},
+		"no command": {status(500, `<title>InvalidCommandError: Invalid command: Unknown command: sync</title>`), problem.Conflict, "does not know the command"},
+		"busy":       {status(409, `{"faultstring":"another command runs"}`), problem.Unavailable, "busy"},
+		"error":      {status(500, strings.Repeat(token, 500)), problem.Unavailable, "500"},
+		"rubbish":    {status(200, "<html>"), problem.Unavailable, "not one of an agent"},
+		"nothing":    {status(200, "{}"), problem.Unavailable, "not one of an agent"},
+		"huge":       {status(200, strings.Repeat(" ", driver.MaxAnswer+2)), problem.Unavailable, "larger"},
 		"redirect": {func(w http.ResponseWriter) {
 			w.Header().Set("Location", "http://elsewhere.invalid/")
 			w.WriteHeader(307)
