@@ -30,6 +30,9 @@ var (
 	}
 )
 
+// UpdateFirmware is the step of the management interface that updates firmware from a list of images.
+const UpdateFirmware = "update_firmware"
+
 // maxArgs bounds a list in the arguments of a step.
 const maxArgs = 1000
 
@@ -110,6 +113,23 @@ func WantedUpdates(s metal.Step) ([]Update, error) {
 			return nil, problem.Invalidf("step %s.%s: an update needs component and url", s.Interface, s.Step)
 		}
 		out = append(out, Update{component, url})
+	}
+	return out, nil
+}
+
+// WantedImages reads the argument firmware_images of management.update_firmware: the URLs, in order. The components are not known.
+func WantedImages(s metal.Step) ([]Update, error) {
+	all, err := list(s, "firmware_images")
+	if err != nil {
+		return nil, err
+	}
+	var out []Update
+	for _, o := range all {
+		url, _ := o["url"].(string)
+		if url == "" {
+			return nil, problem.Invalidf("step %s.%s: a firmware image needs url", s.Interface, s.Step)
+		}
+		out = append(out, Update{URL: url})
 	}
 	return out, nil
 }

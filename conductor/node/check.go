@@ -303,7 +303,7 @@ func (c *Conductor) rereadBMC(ctx context.Context, r *job.Run, m *managedNode, a
 		return false
 	}
 	b.MediaUnlicensedAt = known.MediaUnlicensedAt // drives are there without a licence too
-	secure := queryInterface(m, "management", func(d driver.BootModes) (*bool, error) {
+	secure := queryInterface(m, nil, "management", func(d driver.BootModes) (*bool, error) {
 		on, err := d.SecureBoot(bounded, m.node)
 		return &on, err
 	})

@@ -56,19 +56,30 @@ func (c stepOperations) workOff(ctx context.Context, r *job.Run, m *managedNode)
 		if out, done := c.step(ctx, r, m, s, formatStepPosition(i, *list), list.Version); !done {
 			return out
 		}
-		if err := c.stepDone(ctx, r, m, i+1); err != nil {
+		if err := c.stepDone(ctx, r, m, i+1, c.rereadHardware(ctx, m, s)); err != nil {
 			return job.From(err)
 		}
 	}
 }
 
-// stepDone makes it durable that so many steps are done.
-func (c stepOperations) stepDone(ctx context.Context, r *job.Run, m *managedNode, done int) error {
+// stepDone makes it durable that so many steps are done, together with what the last one has changed; nil: nothing that is stored.
+func (c stepOperations) stepDone(ctx context.Context, r *job.Run, m *managedNode, done int, changed func(job.Tx) error) error {
 	for _, key := range []string{orderNote, againNote, pauseNote, heldNote, sinceNote} {
 		r.Note(key, "")
 	}
 	r.Note(stepNote, strconv.Itoa(done))
-	return c.commit(ctx, r, m, c.resume(ctx, m))
+	resume := c.resume(ctx, m)
+	return c.commit(ctx, r, m, func(tx job.Tx) error {
+		for _, do := range []func(job.Tx) error{resume, changed} {
+			if do == nil {
+				continue
+			}
+			if err := do(tx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // commit makes notes and a change durable in the middle of an action, and reads the node afresh.

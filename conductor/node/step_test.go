@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -153,7 +154,13 @@ func (s *slow) RunStep(_ context.Context, n *metal.Node, step metal.Step) (bool,
 	}
 	s.runs++
 	n.InternalInfo = metal.Object{"bios": float64(s.runs)}
+	s.gear.turbo = fmt.Sprint("run ", s.runs)
 	return s.runs < 2, nil
+}
+
+// BIOSSettings gives what the runs have set.
+func (s *slow) BIOSSettings(ctx context.Context, n *metal.Node) ([]metal.BIOSSetting, error) {
+	return parts{s.bench}.BIOSSettings(ctx, n)
 }
 
 // TestStepOfAnInterface is done without a ramdisk, and asked after until it is done.
@@ -170,6 +177,10 @@ func TestStepOfAnInterface(t *testing.T) {
 	n := b.ends(t)
 	if n.ProvisionState != metal.Active || bios.runs != 2 || n.InternalInfo["bios"] != 2.0 || b.power != metal.PowerOn || len(n.ServiceStep) > 0 {
 		t.Errorf("runs %d, %v: %s", bios.runs, n.InternalInfo, b.picture(t))
+	}
+	// A client that waits for its change, such as Metal3's HostFirmwareSettings, asks again and again until it sees it.
+	if settings := must.Get(b.nodes.BIOSSettings(t.Context(), b.node))(t); len(settings) != 1 || *settings[0].Value != "run 2" {
+		t.Errorf("the settings read %+v after the step", settings)
 	}
 }
 

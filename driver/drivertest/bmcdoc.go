@@ -34,7 +34,7 @@ func (b *BMC) root() map[string]any {
 	return map[string]any{
 		"@odata.id": "/redfish/v1/", "Id": "RootService", "RedfishVersion": "1.11.0",
 		"Systems": odataLink(b.systemsPath()), "Managers": odataLink("/redfish/v1/Managers"),
-		"SessionService": odataLink("/redfish/v1/SessionService"), "EventService": odataLink(eventPath), "JobService": odataLink(jobPath),
+		"SessionService": odataLink("/redfish/v1/SessionService"), "EventService": odataLink(eventPath), "JobService": odataLink(jobPath), "UpdateService": odataLink(updatePath),
 		"Links": map[string]any{"Sessions": odataLink("/redfish/v1/SessionService/Sessions")},
 	}
 }
@@ -94,7 +94,7 @@ func (b *BMC) system() map[string]any {
 		"Links":  map[string]any{"ManagedBy": []any{odataLink(managerPath)}, "Chassis": []any{odataLink(chassisPath)}},
 		"Status": map[string]any{"State": "Enabled", "Health": "OK", "HealthRollup": b.extra.health},
 		"Bios":   odataLink(biosPath), "SecureBoot": odataLink(secureBootPath), "Storage": odataLink(storagePath),
-		"IndicatorLED": b.extra.led, "BiosVersion": "2.1", "Manufacturer": "Acme", "Model": "One", "SerialNumber": "S1",
+		"IndicatorLED": b.extra.led, "BiosVersion": b.extra.biosVersion, "Manufacturer": "Acme", "Model": "One", "SerialNumber": "S1",
 		"Actions": map[string]any{"#ComputerSystem.Reset": map[string]any{
 			"target":                            SystemPath + "/Actions/ComputerSystem.Reset",
 			"ResetType@Redfish.AllowableValues": []string{"On", "ForceOff", "GracefulShutdown", "ForceRestart", "Nmi"},

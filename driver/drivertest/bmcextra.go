@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -24,6 +25,8 @@ const (
 	subsPath       = eventPath + "/Subscriptions"
 	jobPath        = "/redfish/v1/JobService"
 	jobsPath       = jobPath + "/Jobs"
+	updatePath     = "/redfish/v1/UpdateService"
+	tasksPath      = "/redfish/v1/TaskService/Tasks"
 )
 
 // extraState is the state of what not every BMC has.
@@ -38,6 +41,10 @@ type extraState struct {
 	jobs           []string
 	nmis, restarts int
 	managerResets  int
+	updates        []map[string]any // what SimpleUpdate was given
+	taskFails      string           // why updates fail
+	biosVersion    string
+	bmcVersion     string
 }
 
 func factoryBIOSSettings() map[string]any {
@@ -47,6 +54,7 @@ func factoryBIOSSettings() map[string]any {
 func newExtra() extraState {
 	return extraState{
 		health: "OK", led: "Off", bios: factoryBIOSSettings(), volumes: map[string]map[string]any{}, subscriptions: map[string]map[string]any{}, jobs: []string{"J1", "J2"},
+		biosVersion: "2.1", bmcVersion: "7.0",
 	}
 }
 
@@ -56,6 +64,51 @@ func (e *extraState) boot() {
 		maps.Copy(e.bios, e.nextBIOS)
 	}
 	e.nextBIOS = nil
+	e.flash("bios")
+}
+
+// flash takes the newest image, if it is one of the part. Its name is PART-VERSION.
+func (e *extraState) flash(part string) {
+	if len(e.updates) == 0 || e.taskFails != "" {
+		return
+	}
+	update := e.updates[len(e.updates)-1]
+	image, _ := update["ImageURI"].(string)
+	version, ok := strings.CutPrefix(image[strings.LastIndex(image, "/")+1:], part+"-")
+	if !ok {
+		return
+	}
+	update["done"] = true
+	if part == "bmc" {
+		e.bmcVersion = version
+	} else {
+		e.biosVersion = version
+	}
+}
+
+// FailUpdates has the tasks of updates fail with a reason.
+func (b *BMC) FailUpdates(why string) { b.mu.Lock(); defer b.mu.Unlock(); b.extra.taskFails = why }
+
+// Updates are the images that SimpleUpdate was given, in order.
+func (b *BMC) Updates() (out []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, u := range b.extra.updates {
+		out = append(out, fmt.Sprint(u["ImageURI"]))
+	}
+	return out
+}
+
+// task is the task of an update: an image of the BIOS waits for a start of the machine, one of the BMC does not.
+func (e *extraState) task(i int) map[string]any {
+	doc := map[string]any{"@odata.id": fmt.Sprint(tasksPath, "/", i), "@odata.type": "#Task.v1_4_3.Task", "TaskState": "Pending", "TaskStatus": "OK"}
+	switch {
+	case e.taskFails != "":
+		doc["TaskState"], doc["Messages"] = "Exception", []any{map[string]any{"Message": e.taskFails}}
+	case e.updates[i]["done"] == true:
+		doc["TaskState"] = "Completed"
+	}
+	return doc
 }
 
 // SetHealth sets the health of the whole machine.
@@ -98,8 +151,10 @@ func (b *BMC) interrupt(kind string) bool {
 }
 
 func (b *BMC) manager() map[string]any {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	return map[string]any{
-		"@odata.id": managerPath, "FirmwareVersion": "7.0", "Manufacturer": "Acme", "Model": "BMC",
+		"@odata.id": managerPath, "FirmwareVersion": b.extra.bmcVersion, "Manufacturer": "Acme", "Model": "BMC",
 		"Actions": map[string]any{"#Manager.Reset": map[string]any{
 			"target": managerPath + "/Actions/Manager.Reset", "ResetType@Redfish.AllowableValues": []string{"ForceRestart", "GracefulRestart"},
 		}},
@@ -151,6 +206,12 @@ func (b *BMC) serveExtra(w http.ResponseWriter, r *http.Request, path string) bo
 		return true
 	case "POST " + subsPath:
 		b.subscribe(w, in)
+		return true
+	case "POST " + updatePath + "/Actions/UpdateService.SimpleUpdate":
+		e.updates = append(e.updates, in)
+		e.flash("bmc")
+		w.Header().Set("Location", fmt.Sprint(tasksPath, "/", len(e.updates)-1))
+		w.WriteHeader(http.StatusAccepted)
 		return true
 	default:
 		return b.deleteExtra(w, r, path)
@@ -237,6 +298,10 @@ func (b *BMC) extraDoc(path string) map[string]any {
 		}
 	case subsPath:
 		return e.subscriptions[id]
+	case tasksPath:
+		if i, err := strconv.Atoi(id); err == nil && i >= 0 && i < len(e.updates) {
+			return e.task(i)
+		}
 	}
 	return nil
 }
@@ -252,9 +317,12 @@ var extraParts = map[string]any{
 		"Id": "RAID1", "Volumes": odataLink(volumesPath), "Drives": []any{odataLink(raidPath + "/Drives/D1"), odataLink(raidPath + "/Drives/D2"), odataLink(raidPath + "/Drives/D3")},
 	},
 	raidPath + "/Drives/D1": driveDocument("D1"), raidPath + "/Drives/D2": driveDocument("D2"), raidPath + "/Drives/D3": driveDocument("D3"),
-	adaptersPath:             odataCollection(adaptersPath + "/A"),
-	adaptersPath + "/A":      map[string]any{"Id": "A", "Model": "Ten", "Controllers": []any{map[string]any{"FirmwarePackageVersion": "14.2"}}},
-	eventPath:                map[string]any{"Subscriptions": odataLink(subsPath)},
+	adaptersPath:        odataCollection(adaptersPath + "/A"),
+	adaptersPath + "/A": map[string]any{"Id": "A", "Model": "Ten", "Controllers": []any{map[string]any{"FirmwarePackageVersion": "14.2"}}},
+	eventPath:           map[string]any{"Subscriptions": odataLink(subsPath)},
+	updatePath: map[string]any{"ServiceEnabled": true, "Actions": map[string]any{
+		"#UpdateService.SimpleUpdate": map[string]any{"target": updatePath + "/Actions/UpdateService.SimpleUpdate"},
+	}},
 	jobPath:                  map[string]any{"Jobs": odataLink(jobsPath)},
 	"/redfish/v1/Registries": odataCollection(registryPath),
 	registryPath:             map[string]any{"Location": []any{map[string]any{"Uri": registryPath + "/file"}}},

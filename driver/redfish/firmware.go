@@ -14,45 +14,75 @@ func isMissing(err error) bool { return errors.Is(err, errMissing) }
 // Firmware is the firmware interface: the versions of BIOS, BMC and NICs.
 type Firmware struct{ Driver *Driver }
 
-var _ driver.Firmware = Firmware{}
+var (
+	_ driver.Firmware      = Firmware{}
+	_ driver.StepRunner    = Firmware{}
+	_ driver.StepForgetter = Firmware{}
+)
 
 // Components reads the versions that the system, its managers and its adapters tell.
-func (f Firmware) Components(ctx context.Context, n *metal.Node) ([]metal.FirmwareComponent, error) {
-	var out []metal.FirmwareComponent
+func (f Firmware) Components(ctx context.Context, n *metal.Node) (out []metal.FirmwareComponent, err error) {
+	err = f.Driver.with(ctx, n, "read firmware", func(s *bmcSession) error {
+		out, err = s.components()
+		return err
+	})
+	return out, err
+}
+
+func (s *bmcSession) components() (out []metal.FirmwareComponent, err error) {
 	add := func(name, version string, of manufacturerInfo) {
 		if version != "" {
 			out = append(out, metal.FirmwareComponent{Component: name, InitialVersion: version, CurrentVersion: version, Vendor: of.Manufacturer, Model: of.Model, SerialNumber: of.SerialNumber})
 		}
 	}
-	err := f.Driver.with(ctx, n, "read firmware", func(s *bmcSession) error {
-		sys, err := s.read()
+	sys, err := s.read()
+	if err != nil {
+		return nil, err
+	}
+	var bios struct {
+		BiosVersion string
+		manufacturerInfo
+	}
+	if _, err := s.get(s.system, &bios); err != nil {
+		return nil, err
+	}
+	add("bios", bios.BiosVersion, bios.manufacturerInfo)
+	for _, at := range sys.Links.ManagedBy[:min(len(sys.Links.ManagedBy), 1)] {
+		var bmc struct {
+			FirmwareVersion string
+			manufacturerInfo
+		}
+		if _, err := s.get(at.Path, &bmc); err != nil {
+			return nil, err
+		}
+		add("bmc", bmc.FirmwareVersion, bmc.manufacturerInfo)
+	}
+	return out, s.adapters(sys, add)
+}
+
+// Steps are those that Ironic has.
+func (f Firmware) Steps(context.Context, *metal.Node) ([]driver.Step, error) {
+	return driver.FirmwareSteps, nil
+}
+
+// RunStep updates the firmware of components. A BMC that works on it is asked again by and by.
+func (f Firmware) RunStep(ctx context.Context, n *metal.Node, step metal.Step) (wait bool, err error) {
+	err = f.Driver.with(ctx, n, "step "+driver.Sanitize(step.Interface+"."+step.Step), func(s *bmcSession) error {
+		if step.Step != "update" {
+			return problem.Invalidf("there is no such step")
+		}
+		images, err := driver.WantedUpdates(step)
 		if err != nil {
 			return err
 		}
-		var bios struct {
-			BiosVersion string
-			manufacturerInfo
-		}
-		if _, err := s.get(s.system, &bios); err != nil {
-			return err
-		}
-		add("bios", bios.BiosVersion, bios.manufacturerInfo)
-		for i, at := range sys.Links.ManagedBy[:min(len(sys.Links.ManagedBy), 1)] {
-			var bmc struct {
-				FirmwareVersion string
-				manufacturerInfo
-			}
-			if _, err := s.get(at.Path, &bmc); err != nil {
-				return err
-			}
-			if i == 0 {
-				add("bmc", bmc.FirmwareVersion, bmc.manufacturerInfo)
-			}
-		}
-		return s.adapters(sys, add)
+		wait, err = s.update(ctx, n, images)
+		return err
 	})
-	return out, err
+	return wait, err
 }
+
+// ForgetStep has the images handed over anew.
+func (f Firmware) ForgetStep(n *metal.Node) { recordUpdate(n, nil) }
 
 // manufacturerInfo says who made a part.
 type manufacturerInfo struct{ Manufacturer, Model, SerialNumber string }
@@ -81,24 +111,43 @@ func (s *bmcSession) adapters(sys *computerSystem, add func(name, version string
 }
 
 // upkeep are the steps of the management interface.
-var upkeep = []driver.Step{{Interface: "management", Name: "clear_job_queue"}, {Interface: "management", Name: "reset_bmc"}}
+var upkeep = []driver.Step{
+	{Interface: "management", Name: "clear_job_queue"}, {Interface: "management", Name: "reset_bmc"},
+	{Interface: "management", Name: driver.UpdateFirmware, Restarts: true, ArgsInfo: map[string]driver.ArgInfo{
+		"firmware_images": {Description: "A list of images, each an object with url. The BMC fetches them one after the other.", Required: true},
+	}},
+}
 
-var _ driver.StepRunner = (*Driver)(nil)
+var (
+	_ driver.StepRunner    = (*Driver)(nil)
+	_ driver.StepForgetter = (*Driver)(nil)
+)
+
+// ForgetStep has images of firmware handed over anew.
+func (d *Driver) ForgetStep(n *metal.Node) { recordUpdate(n, nil) }
 
 // Steps are those of a BMC's own upkeep.
 func (d *Driver) Steps(context.Context, *metal.Node) ([]driver.Step, error) { return upkeep, nil }
 
 // RunStep does one of them. A BMC that restarts does not answer for a while; whoever asks it next tries until it does.
-func (d *Driver) RunStep(ctx context.Context, n *metal.Node, step metal.Step) (bool, error) {
-	return false, d.with(ctx, n, "step "+driver.Sanitize(step.Interface+"."+step.Step), func(s *bmcSession) error {
+func (d *Driver) RunStep(ctx context.Context, n *metal.Node, step metal.Step) (wait bool, err error) {
+	err = d.with(ctx, n, "step "+driver.Sanitize(step.Interface+"."+step.Step), func(s *bmcSession) error {
 		switch step.Step {
 		case "clear_job_queue":
 			return s.clearJobs()
 		case "reset_bmc":
 			return s.resetManager()
+		case driver.UpdateFirmware:
+			images, err := driver.WantedImages(step)
+			if err != nil {
+				return err
+			}
+			wait, err = s.update(ctx, n, images)
+			return err
 		}
 		return problem.Invalidf("there is no such step")
 	})
+	return wait, err
 }
 
 // clearJobs deletes what the job service keeps.

@@ -1,0 +1,135 @@
+package redfish
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"salvor/driver"
+	"salvor/driver/drivertest"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/test/must"
+)
+
+// runUpdate calls a step until it ends, at most a few times.
+func runUpdate(t *testing.T, r driver.StepRunner, n *metal.Node, step metal.Step) error {
+	t.Helper()
+	for range 20 {
+		wait, err := r.RunStep(t.Context(), n, step)
+		if err != nil || !wait {
+			return err
+		}
+	}
+	t.Fatal("the step does not end")
+	return nil
+}
+
+func updateStep(images ...any) metal.Step {
+	return metal.Step{Interface: "firmware", Step: "update", Args: metal.Object{"settings": images}}
+}
+
+// TestFirmwareUpdate: the images are taken one after the other. The machine is restarted for the one of its BIOS and not for the BMC's, and
+// the step ends when the new versions are shown.
+func TestFirmwareUpdate(t *testing.T) {
+	bmc, _, n := machine(t)
+	d := &Driver{}
+	bmc.SetOn(true)
+	starts := 0
+	bmc.OnPower = func(on bool, _ drivertest.Override, _ string) {
+		if on {
+			starts++
+		}
+	}
+	n.InternalInfo = metal.Object{"kept": true}
+	step := updateStep(
+		map[string]any{"component": "bmc", "url": "http://192.0.2.9/bmc-8.0"},
+		map[string]any{"component": "bios", "url": "https://u:hunter9-hunter9@192.0.2.9/bios-2.2"},
+	)
+	must.OK(t, runUpdate(t, Firmware{d}, n, step))
+	if got := bmc.Updates(); len(got) != 2 || !strings.HasSuffix(got[0], "bmc-8.0") || !strings.HasSuffix(got[1], "bios-2.2") {
+		t.Errorf("the BMC was given %q", got)
+	}
+	versions := map[string]string{}
+	for _, c := range must.Get(Firmware{d}.Components(t.Context(), n))(t) {
+		versions[c.Component] = c.CurrentVersion
+	}
+	if versions["bmc"] != "8.0" || versions["bios"] != "2.2" {
+		t.Errorf("versions %v", versions)
+	}
+	if starts != 1 || !bmc.On() {
+		t.Errorf("%d starts, on %t; want one start, for the BIOS", starts, bmc.On())
+	}
+	if len(n.InternalInfo) != 1 {
+		t.Errorf("the step left %v", n.InternalInfo)
+	}
+}
+
+// TestFirmwareUpdateOfManagement is the step with a list of images of unknown parts.
+func TestFirmwareUpdateOfManagement(t *testing.T) {
+	bmc, _, n := machine(t)
+	step := metal.Step{Interface: "management", Step: driver.UpdateFirmware, Args: metal.Object{"firmware_images": []any{map[string]any{"url": "http://192.0.2.9/bios-2.2"}}}}
+	must.OK(t, runUpdate(t, &Driver{}, n, step))
+	if len(bmc.Updates()) != 1 || !bmc.On() {
+		t.Errorf("updates %q, on %t", bmc.Updates(), bmc.On())
+	}
+}
+
+// TestFirmwareUpdateFails: the BMC's reason is told, what opens the URL is not, and nothing is left that would stop the next try.
+func TestFirmwareUpdateFails(t *testing.T) {
+	bmc, _, n := machine(t)
+	bmc.FailUpdates("the image http://192.0.2.9/bios-9?key=hunter9-hunter9 is for another model")
+	step := updateStep(map[string]any{"component": "bios", "url": "http://192.0.2.9/bios-9?key=hunter9-hunter9"})
+	err := runUpdate(t, Firmware{&Driver{}}, n, step)
+	if !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "another model") || strings.Contains(err.Error(), "hunter9") {
+		t.Errorf("%v", err)
+	}
+	if bmc.On() || n.InternalInfo[updateKey] != nil {
+		t.Errorf("on %t, left %v", bmc.On(), n.InternalInfo)
+	}
+	bmc.FailUpdates("")
+	must.OK(t, runUpdate(t, Firmware{&Driver{}}, n, updateStep(map[string]any{"component": "bios", "url": "http://192.0.2.9/bios-2.3"})))
+}
+
+// TestFirmwareUpdateIsRefused before the BMC is given anything.
+func TestFirmwareUpdateIsRefused(t *testing.T) {
+	bmc, _, n := machine(t)
+	for _, address := range []string{"ftp://192.0.2.9/bios-2.2", "/etc/shadow", "http:///x"} {
+		if _, err := (Firmware{&Driver{}}).RunStep(t.Context(), n, updateStep(map[string]any{"component": "bios", "url": address})); !problem.Is(err, problem.Invalid) {
+			t.Errorf("%s: %v, want invalid", address, err)
+		}
+	}
+	if len(bmc.Updates()) > 0 {
+		t.Errorf("the BMC was given %q", bmc.Updates())
+	}
+	o, n := newOdd(t, func(_ *odd, w http.ResponseWriter, method, path string) bool {
+		return path == "/redfish/v1/UpdateService" && answerJSON(w, http.StatusOK, map[string]any{"ServiceEnabled": false})
+	})
+	_, err := (Firmware{&Driver{}}).RunStep(t.Context(), n, updateStep(map[string]any{"component": "bios", "url": "http://192.0.2.9/bios-2.2"}))
+	if !problem.Is(err, problem.Unsupported) || len(o.Updates()) > 0 {
+		t.Errorf("%v, want unsupported", err)
+	}
+}
+
+// TestTheSameVersionAgain: an image of the version that is there never shows another, so the wait for it ends with a note.
+func TestTheSameVersionAgain(t *testing.T) {
+	_, _, n := machine(t)
+	step := updateStep(map[string]any{"component": "bmc", "url": "http://192.0.2.9/bmc-7.0"})
+	f := Firmware{&Driver{}}
+	for range 2 { // handed over, and ended
+		if wait, err := f.RunStep(t.Context(), n, step); !wait || err != nil {
+			t.Fatal(wait, err)
+		}
+	}
+	if wait, err := f.RunStep(t.Context(), n, step); !wait || err != nil {
+		t.Fatal("the version may still change", wait, err)
+	}
+	r := updateOf(n)
+	r.EndedAt = time.Now().Add(-2 * versionWait)
+	recordUpdate(n, &r)
+	ctx, notes := driver.WithNotes(t.Context())
+	if wait, err := f.RunStep(ctx, n, step); wait || err != nil || len(notes.Texts()) != 1 || !strings.Contains(notes.Texts()[0], "7.0") {
+		t.Errorf("wait %t, %v, notes %q", wait, err, notes.Texts())
+	}
+}
