@@ -55,7 +55,7 @@ func TestDefaults(t *testing.T) {
 	if c.Agent.RescuePasswordInLookup || !c.Agent.RequireTLS || c.IPMI.Cipher != 0 || c.IPMI.Client != "native" {
 		t.Errorf("agent %+v ipmi %+v", c.Agent, c.IPMI)
 	}
-	if len(c.Default.EnabledHardwareTypes) != 4 || c.Default.Host == "" || c.Netboot.TFTPRoot != "/usr/lib/ipxe" {
+	if len(c.Default.EnabledHardwareTypes) != 6 || c.Default.Host == "" || c.Netboot.TFTPRoot != "/usr/lib/ipxe" {
 		t.Errorf("default %+v netboot %+v", c.Default, c.Netboot)
 	}
 	if !filepath.IsAbs(c.Default.StatePath) || c.Database.Connection.Reveal() != "sqlite:"+c.Default.StatePath+"/salvor.db" || c.Secrets.KeyFile != c.Default.StatePath+"/secrets.key" {

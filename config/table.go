@@ -26,7 +26,7 @@ var defaultOptions = []Option{
 		"The name of this conductor; each conductor of one database needs its own. By default the machine's host name."),
 	newOption("DEFAULT", "state_path", "", path, func(c *Config) *string { return &c.Default.StatePath },
 		"The state directory: SQLite database, key file, ramdisks. By default /var/lib/salvor for root, else salvor below $XDG_STATE_HOME or ~/.local/state."),
-	newOption("DEFAULT", "enabled_hardware_types", "redfish,ipmi,fake-hardware,manual-management", list, func(c *Config) *[]string { return &c.Default.EnabledHardwareTypes },
+	newOption("DEFAULT", "enabled_hardware_types", "redfish,ipmi,fake-hardware,manual-management,idrac,ilo", list, func(c *Config) *[]string { return &c.Default.EnabledHardwareTypes },
 		"The hardware types that nodes may have."),
 	newOption("DEFAULT", "default_resource_class", "", nameSyntax, func(c *Config) *string { return &c.Default.DefaultResourceClass },
 		"The resource class of a new node that names none."),

@@ -333,3 +333,23 @@ func TestOneAtATime(t *testing.T) {
 		t.Error("requests overlapped")
 	}
 }
+
+// TestILOKeys: a node of the hardware type ilo is reached by its own keys, and errors name them.
+func TestILOKeys(t *testing.T) {
+	bmc, server, _ := machine(t)
+	host, port, _ := strings.Cut(strings.TrimPrefix(server.URL, "http://"), ":")
+	n := &metal.Node{ID: "n1", Driver: ILO, DriverInfo: metal.Object{
+		ILOAddressKey: "http://" + host, "client_port": port, "ilo_username": "admin", "ilo_password": password,
+	}}
+	must.OK(t, (&Driver{}).SetPower(t.Context(), n, metal.PowerOn))
+	if !bmc.On() {
+		t.Error("the machine is off")
+	}
+	if n.DriverInfo[AddressKey] != nil {
+		t.Error("the record was changed")
+	}
+	n.DriverInfo["ilo_password"] = "x"
+	if _, err := (&Driver{}).PowerState(t.Context(), n); !problem.Is(err, problem.Invalid) || !strings.Contains(err.Error(), "ilo_password") || strings.Contains(err.Error(), PasswordKey) {
+		t.Errorf("%v; want the record's own keys", err)
+	}
+}

@@ -66,7 +66,7 @@ func (d *Driver) open(ctx context.Context, conf *redfishSettings) (*bmcSession, 
 // login opens a conversation. With name and password in each request it costs no request of its own: a look at the power is one.
 func (d *Driver) login(ctx context.Context, conf *redfishSettings, auth string) (*bmcSession, error) {
 	wire := driver.HTTPConfig{Protocol: "redfish", Base: conf.base, TLS: conf.tls, Locks: d.Locks, Redirects: true, Control: d.Control,
-		Logins: d.Logins, LogsIn: logsIn, Login: driver.Login{Address: conf.base.Host, Username: conf.username, Password: conf.password, Method: auth, UsernameKey: UsernameKey, PasswordKey: PasswordKey}}
+		Logins: d.Logins, LogsIn: logsIn, Login: driver.Login{Address: conf.base.Host, Username: conf.username, Password: conf.password, Method: auth, UsernameKey: conf.usernameKey, PasswordKey: conf.passwordKey}}
 	client, release := wire.Client()
 	s := &bmcSession{conf: conf, ctx: ctx, http: client, closes: release}
 	if auth == authBasic {
@@ -282,7 +282,7 @@ func (s *bmcSession) fault(err error) error {
 	case refusal.lacksLicence():
 		return problem.Unsupportedf("%w: %w; buy or renew it, or choose interfaces that do without: %s", refusal, driver.ErrLicence, text)
 	case refusal.status == http.StatusUnauthorized:
-		return problem.Invalidf("%w: %w %s or %s: %s", refusal, driver.ErrLogin, UsernameKey, PasswordKey, text)
+		return problem.Invalidf("%w: %w %s or %s: %s", refusal, driver.ErrLogin, s.conf.usernameKey, s.conf.passwordKey, text)
 	case refusal.has(messageUnreachable):
 		return problem.Unavailablef("%w: the BMC cannot fetch it: %s", refusal, text)
 	case refusal.isTemporary():

@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"io"
+	"maps"
+	"net"
 	"net/url"
 	"os"
 	"strings"
@@ -57,15 +59,57 @@ type redfishSettings struct {
 	auth     string
 	tls      *tls.Config
 	facts    bmcFacts
+	// usernameKey and passwordKey are where the record has those.
+	usernameKey, passwordKey string
+}
+
+// ILO is the hardware type whose records have keys of their own, and ILOAddressKey the one that it requires.
+const (
+	ILO           = "ilo"
+	ILOAddressKey = "ilo_address"
+)
+
+// iloKeys are those keys, by the keys whose meaning they have.
+var iloKeys = map[string]string{AddressKey: ILOAddressKey, UsernameKey: "ilo_username", PasswordKey: "ilo_password", VerifyKey: "ilo_verify_ca"}
+
+// ILOProperties describes the keys of driver_info of the hardware type ilo.
+var ILOProperties = func() map[string]string {
+	out := map[string]string{"client_port": "The port of the Redfish service, where ilo_address has none; 443 by default."}
+	for key, text := range Properties {
+		out[cmp.Or(iloKeys[key], key)] = text
+	}
+	return out
+}()
+
+// withRedfishKeys gives a node of the hardware type ilo the keys of redfish.
+func withRedfishKeys(n *metal.Node) *metal.Node {
+	c := *n
+	c.DriverInfo = maps.Clone(n.DriverInfo)
+	for key, theirs := range iloKeys {
+		if v, ok := n.DriverInfo[theirs]; ok {
+			c.DriverInfo[key] = v
+		}
+	}
+	if port := n.Info("client_port"); port != "" {
+		address := strings.TrimRight(c.Info(AddressKey), "/")
+		if _, _, err := net.SplitHostPort(address[strings.LastIndex(address, "/")+1:]); err != nil {
+			c.DriverInfo[AddressKey] = address + ":" + port
+		}
+	}
+	return &c
 }
 
 // parseDriverInfo takes the settings out of a record. All errors are Invalid.
 func parseDriverInfo(n *metal.Node) (*redfishSettings, error) {
+	usernameKey, passwordKey := UsernameKey, PasswordKey
+	if n.Driver == ILO {
+		n, usernameKey, passwordKey = withRedfishKeys(n), iloKeys[UsernameKey], iloKeys[PasswordKey]
+	}
 	base, err := parseAddress(n.Info(AddressKey))
 	if err != nil {
 		return nil, err
 	}
-	s := &redfishSettings{base: base, username: n.Info(UsernameKey), password: secret.New(n.Info(PasswordKey)), auth: n.Info(AuthKey)}
+	s := &redfishSettings{base: base, username: n.Info(UsernameKey), password: secret.New(n.Info(PasswordKey)), auth: n.Info(AuthKey), usernameKey: usernameKey, passwordKey: passwordKey}
 	if s.facts, err = factsOf(n); err != nil {
 		return nil, err
 	}

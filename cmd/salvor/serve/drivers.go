@@ -2,6 +2,7 @@ package serve
 
 import (
 	"maps"
+	"slices"
 	"time"
 
 	"salvor/driver"
@@ -56,19 +57,46 @@ type hardwareTypeBuilder struct {
 // description that it publishes. It is the only list of drivers.
 func hardwareTypes(cfg driverConfig) []driver.HardwareType {
 	h := hardwareTypeBuilder{cfg: cfg, lanes: &driver.AddressLocks{}, logins: &driver.Logins{}}
-	return []driver.HardwareType{h.redfish(), h.ipmi(), h.fake(), h.manual()}
+	return []driver.HardwareType{h.redfish(), h.ipmi(), h.fake(), h.manual(), h.idrac(), h.ilo()}
 }
 
 func (h hardwareTypeBuilder) redfish() driver.HardwareType {
+	return h.byRedfish("redfish", redfish.AddressKey, redfish.Properties)
+}
+
+// idrac is Ironic's hardware type for Dell's BMCs. Its interfaces are those of redfish: what differs is in the table of quirks.
+func (h hardwareTypeBuilder) idrac() driver.HardwareType {
+	t := h.byRedfish("idrac", redfish.AddressKey, redfish.Properties)
+	for _, kind := range []string{"power", "management", "inspect", "bios", "raid", "vendor"} {
+		addAlias(&t, kind, "redfish", "idrac-redfish")
+	}
+	addAlias(&t, "boot", "redfish-virtual-media", "idrac-redfish-virtual-media")
+	return t
+}
+
+// ilo is the hardware type of former releases of Ironic for HPE's BMCs, which speak Redfish from iLO 5 on.
+func (h hardwareTypeBuilder) ilo() driver.HardwareType {
+	t := h.byRedfish(redfish.ILO, redfish.ILOAddressKey, redfish.ILOProperties)
+	for _, kind := range []string{"power", "management", "inspect", "bios", "vendor"} {
+		addAlias(&t, kind, "redfish", "ilo")
+	}
+	for _, a := range []struct{ of, name string }{{"ipxe", "ilo-ipxe"}, {"pxe", "ilo-pxe"}, {"redfish-virtual-media", "ilo-virtual-media"}} {
+		addAlias(&t, "boot", a.of, a.name)
+	}
+	return t
+}
+
+// byRedfish composes a hardware type whose machines are driven by Redfish.
+func (h hardwareTypeBuilder) byRedfish(name, address string, properties map[string]string) driver.HardwareType {
 	d := &redfish.Driver{Locks: h.lanes, Logins: h.logins, Control: h.cfg.BMC}
-	t := newHardwareType("redfish", redfish.Properties, rescueProperties)
-	needs := []string{redfish.AddressKey}
+	t := newHardwareType(name, properties, rescueProperties)
+	needs := []string{address}
 	addInterfaces(&t, "power", t.Power, interfaceChoice[driver.Power]{metal.InterfaceInfo{Name: "redfish", Required: needs}, d})
 	addInterfaces(&t, "management", t.Management, interfaceChoice[driver.Management]{metal.InterfaceInfo{Name: "redfish", Required: needs}, d})
 	addInterfaces(&t, "inspect", t.Inspect, interfaceChoice[driver.Inspect]{metal.InterfaceInfo{Name: "redfish", Required: needs}, d}, h.agentInspect(), noInspect)
 	addInterfaces(&t, "boot", t.Boot,
 		interfaceChoice[driver.Boot]{h.boot(metal.InterfaceInfo{Name: "redfish-virtual-media", Required: needs, BootsVolumes: anyVolume}), &redfish.Media{Driver: d, Files: h.cfg.Files}},
-		h.ipxe(d.SetBootDevice),
+		h.ipxe(d.SetBootDevice), h.pxe(d.SetBootDevice),
 		interfaceChoice[driver.Boot]{h.boot(metal.InterfaceInfo{Name: "http", NeedsPorts: true, BootsVolumes: anyVolume}),
 			netboot.HTTP(h.cfg.Files, d.SetBootDevice, d.SetHTTPBoot).WithInitiator(&redfish.Media{Driver: d})})
 	addInterfaces(&t, "network", t.Network, h.networks()...)
@@ -88,7 +116,7 @@ func (h hardwareTypeBuilder) ipmi() driver.HardwareType {
 	addInterfaces(&t, "power", t.Power, interfaceChoice[driver.Power]{metal.InterfaceInfo{Name: "ipmitool", Required: needs}, d})
 	addInterfaces(&t, "management", t.Management, interfaceChoice[driver.Management]{metal.InterfaceInfo{Name: "ipmitool", Required: needs}, d})
 	addInterfaces(&t, "inspect", t.Inspect, noInspect, h.agentInspect())
-	addInterfaces(&t, "boot", t.Boot, h.ipxe(d.SetBootDevice),
+	addInterfaces(&t, "boot", t.Boot, h.ipxe(d.SetBootDevice), h.pxe(d.SetBootDevice),
 		interfaceChoice[driver.Boot]{h.boot(metal.InterfaceInfo{Name: "http", NeedsPorts: true, BootsVolumes: fibreChannel}), netboot.HTTP(h.cfg.Files, d.SetBootDevice, nil)})
 	addInterfaces(&t, "network", t.Network, h.networks()...)
 	addInterfaces(&t, "rescue", t.Rescue, h.agentRescue(), noRescue)
@@ -103,7 +131,7 @@ func (h hardwareTypeBuilder) fake() driver.HardwareType {
 	addInterfaces(&t, "power", t.Power, interfaceChoice[driver.Power]{metal.InterfaceInfo{Name: "fake"}, d})
 	addInterfaces(&t, "management", t.Management, interfaceChoice[driver.Management]{metal.InterfaceInfo{Name: "fake"}, d})
 	addInterfaces(&t, "inspect", t.Inspect, interfaceChoice[driver.Inspect]{metal.InterfaceInfo{Name: "fake"}, d}, h.agentInspect(), noInspect)
-	addInterfaces(&t, "boot", t.Boot, interfaceChoice[driver.Boot]{metal.InterfaceInfo{Name: "fake", BootsVolumes: anyVolume}, fake.Boot{Files: h.cfg.Files}}, h.ipxe(d.SetBootDevice))
+	addInterfaces(&t, "boot", t.Boot, interfaceChoice[driver.Boot]{metal.InterfaceInfo{Name: "fake", BootsVolumes: anyVolume}, fake.Boot{Files: h.cfg.Files}}, h.ipxe(d.SetBootDevice), h.pxe(d.SetBootDevice))
 	addInterfaces(&t, "network", t.Network, append([]interfaceChoice[driver.Network]{noopNetwork}, h.neutronNetworks()...)...)
 	addInterfaces(&t, "rescue", t.Rescue, interfaceChoice[driver.Rescue]{metal.InterfaceInfo{Name: "fake"}, fake.Rescue{}}, h.agentRescue(), noRescue)
 	addInterfaces(&t, "deploy", t.Deploy, fakeDeploy, customAgent, h.direct(), ramdiskDeploy)
@@ -121,7 +149,7 @@ func (h hardwareTypeBuilder) manual() driver.HardwareType {
 	addInterfaces(&t, "power", t.Power, interfaceChoice[driver.Power]{metal.InterfaceInfo{Name: "noop"}, d}, interfaceChoice[driver.Power]{metal.InterfaceInfo{Name: "fake"}, fake.Hardware{}})
 	addInterfaces(&t, "management", t.Management, interfaceChoice[driver.Management]{metal.InterfaceInfo{Name: "noop"}, d})
 	addInterfaces(&t, "inspect", t.Inspect, noInspect, h.agentInspect())
-	addInterfaces(&t, "boot", t.Boot, h.ipxe(d.SetBootDevice))
+	addInterfaces(&t, "boot", t.Boot, h.ipxe(d.SetBootDevice), h.pxe(d.SetBootDevice))
 	addInterfaces(&t, "network", t.Network, h.networks()...)
 	addInterfaces(&t, "rescue", t.Rescue, noRescue, h.agentRescue())
 	addInterfaces(&t, "deploy", t.Deploy, h.direct(), customAgent, ramdiskDeploy, fakeDeploy)
@@ -145,6 +173,26 @@ func addInterfaces[I any](t *driver.HardwareType, kind string, into map[string]I
 		}
 	}
 	t.Info.Interfaces[kind] = set
+}
+
+// addAlias offers an interface under another name too, which becomes the default of its kind.
+func addAlias(t *driver.HardwareType, kind, of, name string) {
+	set := t.Info.Interfaces[kind]
+	info := set.Enabled[slices.IndexFunc(set.Enabled, func(i metal.InterfaceInfo) bool { return i.Name == of })]
+	info.Name = name
+	t.Info.Interfaces[kind] = metal.InterfaceSet{Default: name, Enabled: append([]metal.InterfaceInfo{info}, set.Enabled...)}
+	switch kind {
+	case "power":
+		t.Power[name] = t.Power[of]
+	case "management":
+		t.Management[name] = t.Management[of]
+	case "boot":
+		t.Boot[name] = t.Boot[of]
+	case "inspect":
+		t.Inspect[name] = t.Inspect[of]
+	default:
+		t.Extras[kind][name] = t.Extras[kind][of]
+	}
 }
 
 // setDefaultInterface puts an interface before those of the kind that are there already, and makes it the default.
@@ -223,6 +271,13 @@ func (h hardwareTypeBuilder) boot(info metal.InterfaceInfo) metal.InterfaceInfo 
 
 func (h hardwareTypeBuilder) ipxe(set netboot.SetDevice) interfaceChoice[driver.Boot] {
 	return interfaceChoice[driver.Boot]{h.boot(metal.InterfaceInfo{Name: "ipxe", NeedsPorts: true, BootsVolumes: anyVolume}), netboot.IPXE(h.cfg.Files, set)}
+}
+
+// pxe is ipxe under the name that many of Ironic's clients send: the machine's PXE ROM loads iPXE first.
+func (h hardwareTypeBuilder) pxe(set netboot.SetDevice) interfaceChoice[driver.Boot] {
+	choice := h.ipxe(set)
+	choice.info.Name = "pxe"
+	return choice
 }
 
 // needsDeployRamdisk lists what driver_info has to name because the configuration does not.

@@ -179,3 +179,37 @@ func TestDefaultEnablesAllHardware(t *testing.T) {
 		t.Errorf("[DEFAULT]enabled_hardware_types is %q by default; there are %q", cfg.Default.EnabledHardwareTypes, all)
 	}
 }
+
+// TestNamesOfIronicsClients: baremetal-operator, Terraform's provider and others name interfaces as Ironic has them. Each name leads to
+// the implementation of the interface whose work it is.
+func TestNamesOfIronicsClients(t *testing.T) {
+	all := map[string]driver.HardwareType{}
+	for _, h := range hardwareTypes(goodDriverConfig()) {
+		all[h.Info.Name] = h
+	}
+	for name, same := range map[string]map[string][2]string{
+		"idrac": {
+			"power": {"idrac-redfish", "redfish"}, "management": {"idrac-redfish", "redfish"}, "bios": {"idrac-redfish", "redfish"}, "raid": {"idrac-redfish", "redfish"},
+			"vendor": {"idrac-redfish", "redfish"}, "inspect": {"idrac-redfish", "redfish"}, "boot": {"idrac-redfish-virtual-media", "redfish-virtual-media"},
+		},
+		"ilo":     {"power": {"ilo", "redfish"}, "management": {"ilo", "redfish"}, "bios": {"ilo", "redfish"}, "inspect": {"ilo", "redfish"}, "boot": {"ilo-virtual-media", "redfish-virtual-media"}},
+		"redfish": {"boot": {"pxe", "ipxe"}}, "ipmi": {"boot": {"pxe", "ipxe"}}, "fake-hardware": {"boot": {"pxe", "ipxe"}}, "manual-management": {"boot": {"pxe", "ipxe"}},
+	} {
+		for kind, names := range same {
+			h, n := all[name], &metal.Node{Interfaces: map[string]string{kind: names[0]}}
+			if i, ok := h.Info.Find(n, kind); !ok || i.Name != names[0] {
+				t.Errorf("%s has no %s interface %s", name, kind, names[0])
+			}
+			theirs, ours := h.Part(kind, names[0]), h.Part(kind, names[1])
+			if theirs == nil || reflect.TypeOf(theirs) != reflect.TypeOf(ours) {
+				t.Errorf("%s: %s interface %s is a %T, %s a %T", name, kind, names[0], theirs, names[1], ours)
+			}
+		}
+	}
+	if i, _ := all["ilo"].Info.Find(&metal.Node{}, "power"); i.Name != "ilo" || !slices.Equal(i.Required, []string{"ilo_address"}) {
+		t.Errorf("ilo: power %+v", i)
+	}
+	if i, _ := all["idrac"].Info.Find(&metal.Node{}, "firmware"); i.Name != "redfish" {
+		t.Errorf("idrac: firmware %+v", i)
+	}
+}
