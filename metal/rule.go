@@ -84,6 +84,8 @@ type argumentShape struct {
 	filled []string
 	// check looks at arguments that can be judged before an inspection; nil: none.
 	check func(Object) error
+	// listsValues: a list of arguments that does not begin with a list is the first argument itself. Clients write comparisons so.
+	listsValues bool
 }
 
 func parseRuleOps(what string, list []any, shapes map[string]argumentShape) ([]ruleOp, error) {
@@ -167,6 +169,11 @@ func (s argumentShape) arguments(v any) (Object, error) {
 	case map[string]any:
 		args = v
 	case []any:
+		if s.listsValues && len(v) > 0 {
+			if _, nested := v[0].([]any); !nested {
+				return Object{s.required[0]: v}, nil
+			}
+		}
 		if len(v) > len(names) {
 			return nil, problem.Invalidf("takes at most %d arguments", len(names))
 		}

@@ -87,7 +87,7 @@ func orNone(s string) any {
 }
 
 // ruleNodeAttrs leave out what only operations and operators may change: states, locks,
-// what is protected, whose the node is by its UUID or driver.
+// what is protected, and whose the node is by its UUID.
 var ruleNodeAttrs = func() map[string]ruleAttr[Node] {
 	m := map[string]ruleAttr[Node]{
 		"driver_info":       ruleObject(func(n *Node) *Object { return &n.DriverInfo }),
@@ -108,6 +108,14 @@ var ruleNodeAttrs = func() map[string]ruleAttr[Node] {
 			}
 			n.Name = word
 			return checkName(word)
+		}},
+		"driver": {func(n *Node) any { return n.Driver }, func(n *Node, v any) error {
+			word, _ := v.(string)
+			if word == "" || len(word) > words255 {
+				return problem.Invalidf("it must be the name of a hardware type")
+			}
+			n.Driver = word
+			return nil
 		}},
 		"automated_clean": {func(n *Node) any {
 			if n.AutomatedClean == nil {
@@ -148,8 +156,6 @@ func nodeValue(n *Node, name string) (any, bool) {
 	switch name {
 	case "uuid":
 		return n.ID, true
-	case "driver":
-		return n.Driver, true
 	case "provision_state":
 		return string(n.ProvisionState), true
 	case "power_state":

@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	valuesShape = argumentShape{required: []string{"values"}, optional: []string{"force_strings"}, filled: []string{"values"}, check: checkValues}
+	valuesShape = argumentShape{required: []string{"values"}, optional: []string{"force_strings"}, filled: []string{"values"}, check: checkValues, listsValues: true}
 	valueShape  = argumentShape{required: []string{"value"}, filled: []string{"value"}}
 	regexShape  = argumentShape{required: []string{"value", "regex"}, filled: []string{"value"}, check: func(a Object) error {
 		_, err := ruleRegex(a["regex"])

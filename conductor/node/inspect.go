@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"encoding/json"
 	"maps"
 	"time"
 
@@ -150,5 +151,16 @@ func (c inspectOperations) awaitFindings(ctx context.Context, r *job.Run, m *man
 }
 
 func (c inspectOperations) finishInspect(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
-	return job.Done(c.advance(ctx, m.node.ID, metal.DoneEvent, func(n *metal.Node) { n.InspectionEnd, n.LastError = c.Now(), "" }))
+	var chosen chosenDriver
+	if text := r.Memo[driverNote]; text != "" {
+		if err := json.Unmarshal([]byte(text), &chosen); err != nil {
+			return job.Fail(err)
+		}
+	}
+	return job.Done(c.advance(ctx, m.node.ID, metal.DoneEvent, func(n *metal.Node) {
+		n.InspectionEnd, n.LastError = c.Now(), ""
+		if chosen.Driver != "" {
+			n.Driver, n.Interfaces = chosen.Driver, chosen.Interfaces
+		}
+	}))
 }

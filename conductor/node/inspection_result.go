@@ -76,6 +76,9 @@ func (c inspectOperations) takeFindings(ctx context.Context, r *job.Run, m *mana
 		r.Log.Info("inspection rule", "level", note.Level, "says", truncateFinding(note.Text))
 	}
 	edited := found.Node
+	if err := c.noteDriver(r, m, edited); err != nil {
+		return job.Fail(err)
+	}
 	endLease := func(tx job.Tx) error { return c.Nodes.EndLease(ctx, tx, edited) }
 	writes := []func(job.Tx) error{endLease, c.edit(ctx, m.node.ID, func(n *metal.Node) {
 		n.Properties, n.Extra, n.DriverInfo, n.InstanceInfo, n.Traits = edited.Properties, edited.Extra, edited.DriverInfo, edited.InstanceInfo, edited.Traits
@@ -92,6 +95,38 @@ func (c inspectOperations) takeFindings(ctx context.Context, r *job.Run, m *mana
 		writes = append(writes, c.takePorts(ctx, f, m, found.Touched), c.takeConnectors(ctx, f, m))
 	}
 	return job.Done(writes...)
+}
+
+// driverNote holds the hardware type, and the interfaces with it, that rules have chosen for the node.
+const driverNote = "driver"
+
+// chosenDriver is the content of that note.
+type chosenDriver struct {
+	Driver     string
+	Interfaces map[string]string
+}
+
+// noteDriver keeps another hardware type for the end of the inspection, because the ramdisk is put away by that which booted it.
+func (c inspectOperations) noteDriver(r *job.Run, m *managedNode, edited *metal.Node) error {
+	if edited.Driver == m.node.Driver {
+		return nil
+	}
+	hw, ok := c.drivers[edited.Driver]
+	if !ok {
+		return problem.Invalidf("an inspection rule gives node %s the driver %.60q, which this conductor does not have", m.node.ID, edited.Driver)
+	}
+	for _, kind := range slices.Sorted(maps.Keys(edited.Interfaces)) {
+		if _, ok := hw.Info.Find(edited, kind); !ok {
+			return problem.Invalidf("an inspection rule gives node %s the driver %s, which has no %s interface %.60q; set %s_interface in the same rule", m.node.ID, edited.Driver, kind, edited.Interfaces[kind], kind)
+		}
+	}
+	text, err := json.Marshal(chosenDriver{edited.Driver, edited.Interfaces})
+	if err != nil {
+		return err
+	}
+	r.Note(driverNote, string(text))
+	edited.Interfaces = m.node.Interfaces
+	return nil
 }
 
 // properties are the node's with what was found in them, in Ironic's words.

@@ -113,9 +113,9 @@ func foundBoot(r *job.Run, n *metal.Node) (rescue.Boot, error) {
 }
 
 // restorePower ends the undoing of an operation. A machine that was found on, and into which nothing of ours was booted, runs
-// its own system again; of any other the power is read.
+// its own system again, and so does one whose service was given up; of any other the power is read.
 func (c *Conductor) restorePower(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
-	if r.Memo[powerFoundNote] != string(metal.PowerOn) || r.Memo[bootedNote] != "" || m.power == nil || m.node.PowerLock != "" {
+	if r.Memo[powerFoundNote] != string(metal.PowerOn) || r.Memo[bootedNote] != "" && !servedOwnDisk(r, m) || m.power == nil || m.node.PowerLock != "" {
 		return c.syncPowerState(ctx, r, m)
 	}
 	if err := c.leaveRamdiskNetwork(ctx, r, m); err != nil {
@@ -143,6 +143,13 @@ func (c *Conductor) restorePower(ctx context.Context, r *job.Run, m *managedNode
 			n.RamdiskCleared()
 		}
 	}))
+}
+
+// servedOwnDisk tells whether a service that is given up can give the machine back as it was found: the ramdisk is proven off, and the
+// machine's own system is on its disk and needs no plan of ours.
+func servedOwnDisk(r *job.Run, m *managedNode) bool {
+	ownDisk := m.deploy != nil && !m.deploy.BootsRamdisk() && !m.info.FromVolumes(m.node)
+	return r.Kind == "service" && r.Memo[bootedNote] == "yes" && r.Memo[mayRunNote] == "" && ownDisk
 }
 
 // leaveRamdiskNetwork tries once more what an earlier undo may have failed at: the machine's own system must not start on the

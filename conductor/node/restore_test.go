@@ -10,6 +10,7 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/rescue"
 	"salvor/test/must"
 )
 
@@ -174,5 +175,34 @@ func TestCleaningAfterARamdiskThatStayed(t *testing.T) {
 				t.Errorf("%s", b.picture(t))
 			}
 		})
+	}
+}
+
+// TestAbortedServiceGivesTheMachineBack as it was found: on in its own system and on its network, or off. An abort of the failed state
+// leaves it so.
+func TestAbortedServiceGivesTheMachineBack(t *testing.T) {
+	t.Parallel()
+	for _, found := range []metal.Power{metal.PowerOn, metal.PowerOff} {
+		b := benched(t, metal.Active)
+		b.power, b.running, b.systemOn = found, map[metal.Power]string{metal.PowerOn: "system"}[found], 0
+		b.device = rescue.Boot{Device: "disk", Persistent: true}
+		change(t, b, func(n *metal.Node) { n.PowerState = found })
+		b.run(t)
+		b.withSteps(t, metal.Service, `[{"interface": "deploy", "step": "burnin"}]`)
+		b.until(t, metal.ServiceWait)
+		must.OK(t, b.ask(t, metal.Abort))
+		n := b.ends(t)
+		for _, state := range []metal.State{metal.ServiceFailed, metal.Active} {
+			if n.ProvisionState != state || b.power != found || n.PowerState != found || b.running == "ramdisk" || (b.running == "system") != (found == metal.PowerOn) {
+				t.Errorf("found %s, now %s: %s", found, n.PowerState, b.picture(t))
+			}
+			if found == metal.PowerOn && b.device.Device != "disk" || b.media != "" || n.Plan != nil || !b.networks[driver.Tenant] || b.networks[driver.CleaningNet] {
+				t.Errorf("found %s, boots %+v: %s", found, b.device, b.picture(t))
+			}
+			if state == metal.ServiceFailed {
+				must.OK(t, b.ask(t, metal.Abort))
+				n = b.ends(t)
+			}
+		}
 	}
 }

@@ -287,6 +287,34 @@ func TestFindings(t *testing.T) {
 	}
 }
 
+// TestARuleChoosesTheDriver: the node has the other hardware type when the ramdisk of its own one is put away. One that is not here, or lacks
+// an interface of the node, fails the inspection.
+func TestARuleChoosesTheDriver(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{"other": "", "nonesuch": "does not have", "poor": "no inspect interface"} {
+		b := benched(t, metal.Manageable)
+		b.agent.findings = true
+		poor := b.hardware()
+		poor.Info.Name, poor.Info.Interfaces = "poor", map[string]metal.InterfaceSet{}
+		other := b.hardware()
+		other.Info.Name = "other"
+		b.con.drivers["other"], b.con.drivers["poor"] = other, poor
+		change(t, b, func(n *metal.Node) { n.Interfaces = map[string]string{"inspect": "ramdisk"} })
+		rule := &metal.InspectionRule{Actions: []any{map[string]any{"op": "set-attribute", "args": []any{"/driver", name}}}}
+		rule.ID = "r1"
+		must.OK(t, b.store.Do(t.Context(), func(tx job.Tx) error { return b.store.InspectionRules().Insert(tx, rule) }))
+		b.run(t)
+		b.withSteps(t, metal.Inspect, "")
+		n := b.ends(t)
+		if want == "" && (n.ProvisionState != metal.Manageable || n.Driver != "other" || b.media != "" || b.power != metal.PowerOff) {
+			t.Errorf("%s: driver %s: %s", name, n.Driver, b.picture(t))
+		}
+		if want != "" && (n.ProvisionState != metal.InspectFailed || n.Driver != "bench" || !strings.Contains(n.LastError, want)) {
+			t.Errorf("%s: driver %s, error %q: %s", name, n.Driver, n.LastError, b.picture(t))
+		}
+	}
+}
+
 // TestFindingsOfAStranger: a boot that carries no token has its findings from anybody who asks, so they make no port and let nobody in to volumes.
 func TestFindingsOfAStranger(t *testing.T) {
 	t.Parallel()

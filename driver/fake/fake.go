@@ -102,15 +102,9 @@ func (Hardware) SetBootDevice(ctx context.Context, n *metal.Node, b rescue.Boot)
 	return problem.Invalidf("set boot device of node %s: fake: unknown device %q", n.ID, driver.Sanitize(b.Device))
 }
 
-// Inspect finds the properties that the record has already.
+// Inspect finds nothing: there is no machine, and an invented fact would look like a real one.
 func (Hardware) Inspect(ctx context.Context, n *metal.Node) (metal.Object, []string, error) {
-	found := metal.Object{"cpus": 1.0, "memory_mb": 1024.0, "local_gb": 10.0, "cpu_arch": "x86_64"}
-	for key := range found {
-		if v := n.Properties[key]; v != nil {
-			found[key] = v
-		}
-	}
-	return found, nil, wait(ctx, n)
+	return metal.Object{}, nil, wait(ctx, n)
 }
 
 // Boot boots nothing, but its plans are real, so that what is rendered from a plan
