@@ -3,6 +3,7 @@ package media
 import (
 	"bytes"
 	"debug/pe"
+	"encoding/binary"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -114,7 +115,7 @@ func TestISOReadsBack(t *testing.T) {
 		t.Errorf("isolinux.cfg: %q", cfg)
 	}
 	esp := readFile(t, f, "/efi.img")
-	checkUKI(t, mtype(t, esp, efiBootFile), kernel, initrd, params)
+	checkUKI(t, mtype(t, esp, efiFile("BOOT", AMD64)), kernel, initrd, params)
 	if int64(len(raw)) > int64(len(kernel)+len(initrd))+600_000 {
 		t.Errorf("image of %d bytes holds its content twice", len(raw))
 	}
@@ -158,6 +159,40 @@ func TestSignedISOReadsBack(t *testing.T) {
 	p.Grub = io.NewSectionReader(zeros{}, 0, maxGrub+1)
 	if _, err := ISO(p); !problem.Is(err, problem.Invalid) {
 		t.Errorf("a GRUB of %d bytes: %v", maxGrub+1, err)
+	}
+}
+
+// forARM64 marks a PE file as one for arm64.
+func forARM64(pe []byte) []byte {
+	pe = bytes.Clone(pe)
+	binary.LittleEndian.PutUint16(pe[binary.LittleEndian.Uint32(pe[0x3c:])+4:], ARM64.machine())
+	return pe
+}
+
+// TestARM64: the names of boot loaders follow the kernel's architecture, and a stub of another one is refused.
+func TestARM64(t *testing.T) {
+	p := testParts(t, nil, noise(2, 5000))
+	stub := readAll(t, p.Stub)
+	kernel := forARM64(stub)
+	if a := ArchOf(bytesBlob(kernel)); a != ARM64 {
+		t.Errorf("architecture %s", a)
+	}
+	for name, other := range map[string][]byte{"amd64": stub, "text": noise(1, 5000), "empty": nil, "cut": kernel[:0x40], "a header beyond the end": append([]byte("MZ"), bytes.Repeat([]byte{0xff}, 100)...)} {
+		if a := ArchOf(bytesBlob(other)); a != AMD64 {
+			t.Errorf("%s: architecture %s", name, a)
+		}
+	}
+	p.Kernel, p.Isolinux, p.Ldlinux = bytesBlob(kernel), nil, nil
+	if _, err := ISO(p); !problem.Is(err, problem.Invalid) || !strings.Contains(err.Error(), "arm64") {
+		t.Errorf("a stub for amd64: %v", err)
+	}
+	p.Stub = bytesBlob(kernel)
+	unsigned := readFile(t, openISO(t, readAll(t, must.Get(ISO(p))(t).Base())), "/efi.img")
+	checkUKI(t, mtype(t, unsigned, "EFI/BOOT/BOOTAA64.EFI"), kernel, noise(2, 5000), ARM64.DefaultParams())
+	p.Shim, p.Grub = bytesBlob(noise(3, 3000)), bytesBlob(noise(4, 4000))
+	signed := readFile(t, openISO(t, readAll(t, must.Get(ISO(p))(t).Base())), "/efi.img")
+	if !bytes.Equal(mtype(t, signed, "EFI/BOOT/BOOTAA64.EFI"), noise(3, 3000)) || !bytes.Equal(mtype(t, signed, "EFI/BOOT/GRUBAA64.EFI"), noise(4, 4000)) {
+		t.Error("shim or GRUB differs")
 	}
 }
 

@@ -7,11 +7,14 @@ import (
 )
 
 const (
-	efiBootFile = "EFI/BOOT/BOOTX64.EFI"
-	efiGrubFile = "EFI/BOOT/GRUBX64.EFI" // the name that shim loads
-	maxShim     = 4 << 20
-	maxGrub     = 16 << 20
+	maxShim = 4 << 20
+	maxGrub = 16 << 20
 )
+
+// efiFile is the path of a boot loader for an architecture: firmware starts BOOT, shim starts GRUB.
+func efiFile(name string, arch Arch) string {
+	return "EFI/BOOT/" + name + strings.ToUpper(arch.suffix()) + ".EFI"
+}
 
 // systemPartition is the EFI system partition of an ISO image.
 type systemPartition struct {
@@ -44,11 +47,12 @@ func newSystemPartition(p Parts, params string) (systemPartition, error) {
 	if err != nil {
 		return systemPartition{}, err
 	}
-	volume, offsets, err := FAT(isoVolumeLabel, []File{{Path: efiBootFile, Data: u.data}})
+	boot := efiFile("BOOT", ArchOf(p.Kernel))
+	volume, offsets, err := FAT(isoVolumeLabel, []File{{Path: boot, Data: u.data}})
 	if err != nil {
 		return systemPartition{}, err
 	}
-	start := offsets[efiBootFile]
+	start := offsets[boot]
 	return systemPartition{volume: volume, params: start + u.params, files: map[string]insideFile{
 		"kernel": {p.Kernel, start + u.kernel}, "initrd": {p.Initrd, start + u.initrd},
 	}}, nil
@@ -60,9 +64,10 @@ func newSignedPartition(p Parts, params string) (systemPartition, error) {
 	if p.Shim.Size() > maxShim || p.Grub.Size() > maxGrub {
 		return systemPartition{}, problem.Invalidf("ISO image: shim of %d bytes or GRUB of %d bytes is too large", p.Shim.Size(), p.Grub.Size())
 	}
+	arch := ArchOf(p.Kernel)
 	config := bytesBlob([]byte(grubHead + params + strings.Repeat(" ", fieldSize-len(params)) + grubTail))
 	volume, offsets, err := FAT(isoVolumeLabel, []File{
-		{Path: efiBootFile, Data: p.Shim}, {Path: efiGrubFile, Data: p.Grub},
+		{Path: efiFile("BOOT", arch), Data: p.Shim}, {Path: efiFile("GRUB", arch), Data: p.Grub},
 		{Path: "BOOT/GRUB/GRUB.CFG", Data: config}, {Path: "KERNEL", Data: p.Kernel}, {Path: "INITRD", Data: p.Initrd},
 	})
 	if err != nil {

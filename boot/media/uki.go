@@ -14,12 +14,12 @@ import (
 // Parts are what images are made of. Kernel and Initrd are always needed.
 type Parts struct {
 	Kernel, Initrd Blob
-	// Stub is systemd's EFI stub (linuxx64.efi.stub); it makes media that boot by UEFI.
+	// Stub is systemd's EFI stub (linuxx64.efi.stub) of the kernel's architecture; it makes media that boot by UEFI.
 	Stub Blob
 	// Isolinux and Ldlinux are isolinux.bin and ldlinux.c32 of syslinux 6; they make
 	// ISO images that boot by BIOS.
 	Isolinux, Ldlinux Blob
-	// Shim (shimx64.efi.signed) and Grub (gcdx64.efi.signed) are the signed boot loaders of Debian;
+	// Shim (shimx64.efi.signed) and Grub (gcdx64.efi.signed) of the kernel's architecture are the signed boot loaders of Debian;
 	// with both an ISO image boots firmware that enforces Secure Boot, if its kernel is signed too.
 	Shim, Grub Blob
 	// Name is shown by firmware menus and boot loaders.
@@ -60,7 +60,7 @@ func newUKI(p Parts) (uki, error) {
 	if p.Stub == nil || p.Kernel == nil || p.Initrd == nil {
 		return u, problem.Invalidf("UKI: kernel, ramdisk and EFI stub are all needed")
 	}
-	stub, err := newStub(p.Stub)
+	stub, err := newStub(p.Stub, ArchOf(p.Kernel))
 	if err != nil {
 		return u, err
 	}
@@ -96,7 +96,7 @@ func (p Parts) Signed() bool { return p.Shim != nil && p.Grub != nil }
 func (p Parts) params() (string, error) {
 	params := p.Params
 	if params == "" {
-		params = DefaultParams
+		params = ArchOf(p.Kernel).DefaultParams()
 	}
 	return params, CheckParams(params)
 }
@@ -132,7 +132,7 @@ const (
 	sectionReadData   = 0x40000040 // initialized data, readable
 )
 
-func newStub(b Blob) (*stub, error) {
+func newStub(b Blob, arch Arch) (*stub, error) {
 	if b.Size() > maxStub {
 		return nil, problem.Invalidf("EFI stub: %d bytes are too many", b.Size())
 	}
@@ -145,8 +145,8 @@ func newStub(b Blob) (*stub, error) {
 		return nil, problem.Invalidf("EFI stub: %w", err)
 	}
 	opt, ok := f.OptionalHeader.(*pe.OptionalHeader64)
-	if !ok || f.Machine != pe.IMAGE_FILE_MACHINE_AMD64 {
-		return nil, problem.Invalidf("EFI stub: not a 64-bit x86 PE file")
+	if !ok || f.Machine != arch.machine() {
+		return nil, problem.Invalidf("EFI stub: it is no PE file for %s, as the kernel is", arch)
 	}
 	s := &stub{memAlign: int64(opt.SectionAlignment), fileAlign: int64(opt.FileAlignment), headers: int64(opt.SizeOfHeaders)}
 	if s.memAlign < 1 || s.fileAlign < 1 || contentAlign%s.fileAlign != 0 || s.headers > int64(len(raw)) {

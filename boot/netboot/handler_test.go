@@ -214,6 +214,27 @@ func TestSignedCD(t *testing.T) {
 	}
 }
 
+// TestCDOfARM64: the kernel's architecture chooses the boot loaders; an arm64 machine has no BIOS, so the CD has no isolinux.
+func TestCDOfARM64(t *testing.T) {
+	needLoaders(t)
+	s := newSite(t)
+	kernel := must.Get(os.ReadFile(DebianLoaders.Stub))(t)
+	binary.LittleEndian.PutUint16(kernel[binary.LittleEndian.Uint32(kernel[0x3c:])+4:], 0xaa64)
+	write(t, s.plans.node.Plan.Kernel, string(kernel))
+	writeSignedLoaders(t, s.dir) // those of amd64
+	for _, path := range []string{arm64Loaders.Shim, arm64Loaders.Grub} {
+		write(t, filepath.Join(s.dir, filepath.Base(path)), "stand-in of "+filepath.Base(path))
+	}
+	s.plans.node.Plan.SecureBoot = true
+	resp, whole := s.get(t, "boot.iso")
+	if resp.StatusCode != http.StatusOK || !bytes.Contains(whole, []byte("stand-in of shimaa64.efi.signed")) || !bytes.Contains(whole, []byte("stand-in of gcdaa64.efi.signed")) {
+		t.Errorf("%d %s", resp.StatusCode, s.log)
+	}
+	if bytes.Contains(whole, []byte("x64.efi.signed")) || bytes.Contains(whole, []byte("ISOLINUX")) {
+		t.Error("the CD holds a boot loader of amd64")
+	}
+}
+
 // An image read in pieces is the image read at once: base plus this node's parameters.
 func TestImagesByRange(t *testing.T) {
 	needLoaders(t)

@@ -33,6 +33,21 @@ var DebianLoaders = Loaders{
 	Grub:     "/usr/lib/grub/x86_64-efi-signed/gcdx64.efi.signed",
 }
 
+// arm64Loaders are the same for kernels of arm64, which have no BIOS.
+var arm64Loaders = Loaders{
+	Stub: "/usr/lib/systemd/boot/efi/linuxaa64.efi.stub",
+	Shim: "/usr/lib/shim/shimaa64.efi.signed",
+	Grub: "/usr/lib/grub/arm64-efi-signed/gcdaa64.efi.signed",
+}
+
+// forArch gives the loaders for kernels of an architecture.
+func (l Loaders) forArch(a media.Arch) Loaders {
+	if a == media.ARM64 {
+		return arm64Loaders
+	}
+	return l
+}
+
 // maxImages bounds how many base images are held open: one or two per ramdisk in use.
 const maxImages = 8
 
@@ -154,15 +169,16 @@ func (b *baseImage) leave() {
 // build lays out a base image: it reads no more of kernel and ramdisk than their sizes.
 func (m *imageCache) build(kind imageKind, kernel string, k, r media.Blob) (*media.Image, error) {
 	parts := media.Parts{Kernel: k, Initrd: r, Name: "salvor"}
+	loaders := m.loaders.forArch(media.ArchOf(k))
 	dir := filepath.Dir(kernel)
 	var err error
 	if isURL(kernel) {
 		dir = ""
 	}
 	if kind == imageSignedISO {
-		parts.Shim, parts.Grub, err = openSigned(dir, m.loaders)
+		parts.Shim, parts.Grub, err = openSigned(dir, loaders)
 	} else {
-		parts.Stub, err = openLoader(dir, m.loaders.Stub)
+		parts.Stub, err = openLoader(dir, loaders.Stub)
 	}
 	if err != nil {
 		return nil, err
@@ -170,10 +186,13 @@ func (m *imageCache) build(kind imageKind, kernel string, k, r media.Blob) (*med
 	if kind == imageEFI {
 		return media.UKI(parts)
 	}
-	if parts.Isolinux, err = openLoader(dir, m.loaders.Isolinux); err != nil {
+	if loaders.Isolinux == "" {
+		return media.ISO(parts)
+	}
+	if parts.Isolinux, err = openLoader(dir, loaders.Isolinux); err != nil {
 		return nil, err
 	}
-	if parts.Ldlinux, err = openLoader(dir, m.loaders.Ldlinux); err != nil {
+	if parts.Ldlinux, err = openLoader(dir, loaders.Ldlinux); err != nil {
 		return nil, err
 	}
 	return media.ISO(parts)
@@ -182,27 +201,30 @@ func (m *imageCache) build(kind imageKind, kernel string, k, r media.Blob) (*med
 // CheckSigned tells why firmware that enforces Secure Boot would refuse the CD image of a kernel. It looks for signatures; whose they
 // are only the firmware knows. A kernel behind a URL is not fetched for it.
 func (s *Server) CheckSigned(kernel string) error {
-	dir := filepath.Dir(kernel)
-	if isURL(kernel) {
-		dir = ""
-	}
-	if _, _, err := openSigned(dir, s.images.loaders); err != nil {
-		return problem.Invalidf("the signed boot loaders are missing: run salvor ramdisk build again, or install the Debian packages shim-signed and grub-efi-amd64-signed (%w)", err)
-	}
-	if dir == "" {
+	missing := func(dir string, arch media.Arch) error {
+		if _, _, err := openSigned(dir, s.images.loaders.forArch(arch)); err != nil {
+			return problem.Invalidf("the signed boot loaders are missing: run salvor ramdisk build --out DIR again, or install the Debian packages shim-signed and grub-efi-%s-signed (%w)", arch, err)
+		}
 		return nil
+	}
+	if isURL(kernel) {
+		return missing("", media.AMD64)
 	}
 	f, info, err := openFile(s.images.roots, kernel)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	signed, err := media.IsSigned(io.NewSectionReader(f, 0, info.Size()))
+	blob := io.NewSectionReader(f, 0, info.Size())
+	if err := missing(filepath.Dir(kernel), media.ArchOf(blob)); err != nil {
+		return err
+	}
+	signed, err := media.IsSigned(blob)
 	if err != nil {
 		return problem.Invalidf("the kernel %s: %w", kernel, err)
 	}
 	if !signed {
-		return problem.Invalidf("the kernel %s has no signature: use Debian's signed kernel, as salvor ramdisk build does", kernel)
+		return problem.Invalidf("the kernel %s has no signature: use Debian's signed kernel, which salvor ramdisk build --out DIR takes", kernel)
 	}
 	return nil
 }
@@ -217,7 +239,7 @@ func openSigned(dir string, l Loaders) (shim, grub media.Blob, err error) {
 }
 
 // maxLoader bounds what is read into memory of a boot loader's file.
-const maxLoader = 4 << 20
+const maxLoader = 16 << 20
 
 func openLoader(beside, path string) (media.Blob, error) {
 	name := filepath.Base(path)

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"salvor/boot/media"
+	"salvor/test/debian"
 	"salvor/test/must"
 )
 
@@ -30,17 +31,20 @@ var built = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	agent := filepath.Join(dir, "salvor-agent")
-	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", agent, "salvor/cmd/salvor-agent")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return dir, fmt.Errorf("build salvor-agent: %w\n%s", err, out)
-	}
-	profile := Profile(os.Getenv("SALVOR_TEST_PROFILE"))
-	_, err = Build(context.Background(), Options{Out: filepath.Join(dir, "out"), Agent: agent, Profile: profile,
-		Compression: Compression(os.Getenv("SALVOR_TEST_COMPRESSION"))})
-	return dir, err
+	return dir, build(dir, Options{Arch: AMD64, Profile: Profile(os.Getenv("SALVOR_TEST_PROFILE")), Compression: Compression(os.Getenv("SALVOR_TEST_COMPRESSION"))})
 })
+
+// build makes an agent and a ramdisk of it in dir/out.
+func build(dir string, o Options) error {
+	o.Out, o.Agent = filepath.Join(dir, "out"), filepath.Join(dir, "salvor-agent")
+	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", o.Agent, "salvor/cmd/salvor-agent")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+string(o.Arch))
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build salvor-agent: %w\n%s", err, out)
+	}
+	_, err := Build(context.Background(), o)
+	return err
+}
 
 func TestMain(m *testing.M) {
 	code := m.Run()
@@ -56,9 +60,10 @@ func products(t *testing.T) string {
 	return filepath.Join(dir, "out")
 }
 
-func openImage(t *testing.T, name string) *media.Image {
+func openImage(t *testing.T, name string) *media.Image { return openImageIn(t, products(t), name) }
+
+func openImageIn(t *testing.T, dir, name string) *media.Image {
 	t.Helper()
-	dir := products(t)
 	m := must.Get(ReadManifest(dir))(t)
 	f := must.Get(os.Open(filepath.Join(dir, name)))(t)
 	t.Cleanup(func() { f.Close() })
@@ -77,13 +82,16 @@ func secureUEFI(t *testing.T) []string {
 
 func ovmf(t *testing.T, code, variables string) []string {
 	t.Helper()
-	vars, err := os.ReadFile("/usr/share/OVMF/" + variables)
-	if err != nil {
-		t.Fatalf("%v (package ovmf)", err)
-	}
+	debian.File(t, "/usr/share/OVMF/"+variables, "ovmf")
+	return firmware(t, "/usr/share/OVMF/"+code, "/usr/share/OVMF/"+variables)
+}
+
+func firmware(t *testing.T, code, variables string) []string {
+	t.Helper()
+	vars := must.Get(os.ReadFile(variables))(t)
 	file := filepath.Join(t.TempDir(), "vars.fd")
 	must.OK(t, os.WriteFile(file, vars, 0o600))
-	return []string{"-drive", "if=pflash,unit=0,format=raw,readonly=on,file=/usr/share/OVMF/" + code,
+	return []string{"-drive", "if=pflash,unit=0,format=raw,readonly=on,file=" + code,
 		"-drive", "if=pflash,unit=1,format=raw,file=" + file}
 }
 
@@ -230,26 +238,67 @@ type machine struct {
 	exited chan struct{}
 }
 
+// TestRescueARM64 builds the ramdisk for arm64 and rescues a machine by virtual media.
+func TestRescueARM64(t *testing.T) {
+	program := debian.Program(t, "qemu-system-aarch64", "qemu-system-arm")
+	debian.File(t, "/usr/share/AAVMF/AAVMF_CODE.fd", "qemu-efi-aarch64")
+	dir := t.TempDir()
+	must.OK(t, build(dir, Options{Arch: ARM64}))
+	dir = filepath.Join(dir, "out")
+	c := newController(t, dir, openImageIn(t, dir, FileISO))
+	c.params = strings.ReplaceAll(c.params, "ttyS0", "ttyAMA0")
+	m := newMachine(t)
+	began := time.Now()
+	args := append(firmware(t, "/usr/share/AAVMF/AAVMF_CODE.fd", "/usr/share/AAVMF/AAVMF_VARS.fd"),
+		"-machine", "virt,accel=tcg", "-cpu", "cortex-a57", "-m", "768", "-device", "virtio-net-pci,netdev=n0,romfile=", "-netdev", m.network(c),
+		"-device", "virtio-scsi-pci", "-drive", "if=none,id=cd,format=raw,readonly=on,media=cdrom,file="+c.server.URL+"/rescue.iso", "-device", "scsi-cd,drive=cd,bootindex=0")
+	m.start(t, program, args)
+	m.waitFor(t, c, "ssh started on 10.0.2.15")
+	out, err := m.ssh("sesame", "uname -m; id -u; modprobe ext4 && modprobe isofs && echo modules fine")
+	t.Logf("after power on: a command by ssh is done %.1f s", time.Since(began).Seconds())
+	if err != nil || out != "aarch64\n0\nmodules fine\n" {
+		t.Errorf("ssh: %v: %s", err, out)
+	}
+	if out, err := m.ssh("wrong", "true"); err == nil {
+		t.Errorf("a wrong password opened ssh: %s", out)
+	}
+	if text := c.lastFailure(); text != "" {
+		t.Errorf("the control plane saw: %s", text)
+	}
+}
+
+func newMachine(t *testing.T) *machine {
+	return &machine{serial: filepath.Join(t.TempDir(), "serial"), port: freePort(t), exited: make(chan struct{})}
+}
+
+// network is QEMU's user network; it forwards to ssh and to the agent.
+func (m *machine) network(c *controller) string {
+	return fmt.Sprintf("user,id=n0,bootfile=%s,hostfwd=tcp:127.0.0.1:%d-:22,hostfwd=tcp:127.0.0.1:%d-:9999", c.guestURL("/boot.ipxe"), m.port, c.agentPort)
+}
+
 func boot(t *testing.T, c *controller, r bootCase) *machine {
 	t.Helper()
-	m := &machine{serial: filepath.Join(t.TempDir(), "serial"), port: freePort(t), exited: make(chan struct{})}
+	m := newMachine(t)
 	nic := "virtio-net-pci,netdev=n0," + r.nic
 	if r.nic == "" {
 		nic = "virtio-net-pci,netdev=n0,romfile="
 	}
-	args := []string{"-machine", "q35,accel=tcg", "-cpu", "max", "-m", memory(), "-nodefaults", "-display", "none", "-no-reboot",
-		"-serial", "file:" + m.serial, "-device", nic, "-netdev",
-		fmt.Sprintf("user,id=n0,bootfile=%s,hostfwd=tcp:127.0.0.1:%d-:22,hostfwd=tcp:127.0.0.1:%d-:9999", c.guestURL("/boot.ipxe"), m.port, c.agentPort)}
+	args := []string{"-machine", "q35,accel=tcg", "-cpu", "max", "-m", memory(), "-device", nic, "-netdev", m.network(c)}
 	// With a place in the boot order the firmware shows the disk to GRUB.
 	args = append(args, "-drive", "if=none,id=disk,format=raw,file="+disk(t), "-device", "virtio-blk-pci,drive=disk,bootindex=9")
-	cmd := exec.Command("qemu-system-x86_64", append(args, r.args(t, c)...)...)
+	m.start(t, debian.Program(t, "qemu-system-x86_64", "qemu-system-x86"), append(args, r.args(t, c)...))
+	return m
+}
+
+// start runs QEMU until the test ends.
+func (m *machine) start(t *testing.T, program string, args []string) {
+	t.Helper()
+	cmd := exec.Command(program, append([]string{"-nodefaults", "-display", "none", "-no-reboot", "-serial", "file:" + m.serial}, args...)...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	// A test that runs into its time limit must not leave a machine behind.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatalf("%v (package qemu-system-x86)", err)
-	}
+	must.OK(t, cmd.Start())
 	go func() {
 		cmd.Wait()
 		close(m.exited)
@@ -261,7 +310,6 @@ func boot(t *testing.T, c *controller, r bootCase) *machine {
 			t.Logf("qemu: %s\nconsole:\n%s", stderr.String(), m.console())
 		}
 	})
-	return m
 }
 
 func (m *machine) console() string {

@@ -15,8 +15,10 @@ import (
 	"salvor/problem"
 )
 
-// libraryDirs is where Debian keeps shared libraries of x86-64.
-var libraryDirs = []string{"lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu", "lib", "usr/lib"}
+// libraryDirs is where Debian keeps shared libraries.
+func (a architecture) libraryDirs() []string {
+	return []string{"lib/" + a.triplet, "usr/lib/" + a.triplet, "lib", "usr/lib"}
+}
 
 // program adds an executable of a package to the tree, with every shared library it
 // needs. Libraries come from packages too, never from the building machine: packages
@@ -38,14 +40,14 @@ func (t *Tree) libraries(ctx context.Context, a *debArchive, file string) error 
 	queue := []string{file}
 	done := map[string]bool{}
 	for len(queue) > 0 {
-		needed, interp, err := elfNeeds(queue[0])
+		needed, interp, err := elfNeeds(queue[0], a.arch)
 		if err != nil {
 			return err
 		}
 		queue = queue[1:]
 		if interp != "" {
 			// The interpreter is a library of libc6 under another path.
-			t.Symlink(mergedUsrPath(strings.TrimPrefix(interp, "/")), "/usr/lib/x86_64-linux-gnu/"+path.Base(interp))
+			t.Symlink(mergedUsrPath(strings.TrimPrefix(interp, "/")), "/usr/lib/"+architectures[a.arch].triplet+"/"+path.Base(interp))
 			needed = append(needed, path.Base(interp))
 		}
 		for _, name := range needed {
@@ -57,7 +59,7 @@ func (t *Tree) libraries(ctx context.Context, a *debArchive, file string) error 
 			if err != nil {
 				return fmt.Errorf("%s: %w", filepath.Base(file), err)
 			}
-			if err := t.Copy("usr/lib/x86_64-linux-gnu/"+name, source, 0o755); err != nil {
+			if err := t.Copy("usr/lib/"+architectures[a.arch].triplet+"/"+name, source, 0o755); err != nil {
 				return err
 			}
 			queue = append(queue, source)
@@ -71,7 +73,7 @@ func (t *Tree) libraries(ctx context.Context, a *debArchive, file string) error 
 func (a *debArchive) library(ctx context.Context, name string) (string, error) {
 	for {
 		for _, p := range a.packages {
-			for _, dir := range libraryDirs {
+			for _, dir := range architectures[a.arch].libraryDirs() {
 				// Sonames are relative links to the versioned file beside them.
 				file := filepath.Join(p.dir, dir, name)
 				if _, err := os.Stat(file); err == nil {
@@ -108,14 +110,14 @@ func (a *debArchive) widen(ctx context.Context) (bool, error) {
 }
 
 // elfNeeds reads what the dynamic linker would look for; nothing is executed.
-func elfNeeds(file string) (needed []string, interp string, err error) {
+func elfNeeds(file string, arch Arch) (needed []string, interp string, err error) {
 	f, err := elf.Open(file)
 	if err != nil {
 		return nil, "", problem.Invalidf("%s: %w", file, err)
 	}
 	defer f.Close()
-	if f.Machine != elf.EM_X86_64 {
-		return nil, "", problem.Unsupportedf("%s is built for %v; ramdisks are for x86-64", file, f.Machine)
+	if f.Machine != architectures[arch].machine {
+		return nil, "", problem.Unsupportedf("%s is built for %v; the ramdisk is for %s", file, f.Machine, arch)
 	}
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP && p.Filesz < 4096 {

@@ -24,13 +24,11 @@ const (
 
 	fileIsolinux = "isolinux.bin"
 	fileLdlinux  = "ldlinux.c32"
-	fileStub     = "linuxx64.efi.stub"
-	fileShim     = "shimx64.efi.signed"
-	fileGrub     = "gcdx64.efi.signed"
 )
 
 // Manifest tells what a build made.
 type Manifest struct {
+	Arch          Arch        `json:"arch"` // empty in those of former releases: amd64
 	Profile       Profile     `json:"profile"`
 	Kernel        string      `json:"kernel"`
 	Compression   Compression `json:"compression"`
@@ -78,34 +76,27 @@ func ReadManifest(dir string) (Manifest, error) {
 	return m, nil
 }
 
-// Parts opens the products of a build in dir for media that are made as they are
-// read. kernel and initrd replace the build's own where they are not nil. The files
-// stay open until close is called. A build of an older release has no signed boot loaders.
-func Parts(dir string, kernel, initrd media.Blob) (p media.Parts, closeAll func(), err error) {
+// openParts opens the products of a build in dir for its images. The files stay open until close is called.
+func openParts(dir string, arch Arch) (p media.Parts, closeAll func(), err error) {
 	var open []*os.File
 	closeAll = func() {
 		for _, f := range open {
 			f.Close()
 		}
 	}
-	p.Kernel, p.Initrd = kernel, initrd
-	for _, f := range []struct {
-		name string
-		to   *media.Blob
-	}{{FileKernel, &p.Kernel}, {FileInitramfs, &p.Initrd}, {fileStub, &p.Stub}, {fileIsolinux, &p.Isolinux}, {fileLdlinux, &p.Ldlinux}, {fileShim, &p.Shim}, {fileGrub, &p.Grub}} {
-		if *f.to != nil {
-			continue
-		}
-		h, blob, err := openBlob(filepath.Join(dir, f.name))
-		if problem.Is(err, problem.NotFound) && (f.name == fileShim || f.name == fileGrub) {
-			continue
-		}
+	stub, shim, grub := arch.LoaderNames()
+	to := map[string]*media.Blob{FileKernel: &p.Kernel, FileInitramfs: &p.Initrd, stub: &p.Stub, shim: &p.Shim, grub: &p.Grub}
+	if arch == AMD64 {
+		to[fileIsolinux], to[fileLdlinux] = &p.Isolinux, &p.Ldlinux
+	}
+	for name, to := range to {
+		h, blob, err := openBlob(filepath.Join(dir, name))
 		if err != nil {
 			closeAll()
 			return media.Parts{}, func() {}, err
 		}
 		open = append(open, h)
-		*f.to = blob
+		*to = blob
 	}
 	return p, closeAll, nil
 }
@@ -128,8 +119,8 @@ func openBlob(file string) (*os.File, media.Blob, error) {
 
 // write makes all products in a folder beside the final ones and moves them over.
 func (s *Source) write(ctx context.Context, o Options, tree *Tree) (Manifest, error) {
-	m := Manifest{Profile: o.Profile, Kernel: s.modules.version, Compression: o.Compression,
-		DefaultParams: media.DefaultParams, Files: map[string]Product{}}
+	m := Manifest{Arch: o.Arch, Profile: o.Profile, Kernel: s.modules.version, Compression: o.Compression,
+		DefaultParams: o.Arch.DefaultParams(), Files: map[string]Product{}}
 	if err := os.MkdirAll(o.Out, 0o755); err != nil {
 		return m, err
 	}
@@ -146,7 +137,10 @@ func (s *Source) write(ctx context.Context, o Options, tree *Tree) (Manifest, er
 	if err != nil {
 		return m, err
 	}
-	names := []string{FileKernel, FileInitramfs, fileStub, fileIsolinux, fileLdlinux, fileShim, fileGrub, FileISO, FileUKI}
+	names := []string{FileKernel, FileInitramfs, FileISO, FileUKI}
+	for _, l := range architectures[o.Arch].loaders {
+		names = append(names, l.name)
+	}
 	for _, name := range names {
 		if m.Files[name], err = describeProduct(filepath.Join(temp, name), images[name]); err != nil {
 			return m, err
@@ -202,7 +196,7 @@ func (s *Source) WriteParts(ctx context.Context, dir string) error {
 // writeImages writes ISO image and UKI and returns their layouts.
 func (s *Source) writeImages(o Options, dir string) (map[string]media.Layout, error) {
 	o.Progress("write the images")
-	parts, closeAll, err := Parts(dir, nil, nil)
+	parts, closeAll, err := openParts(dir, o.Arch)
 	if err != nil {
 		return nil, err
 	}

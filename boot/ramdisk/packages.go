@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"salvor/problem"
@@ -27,8 +28,10 @@ type Package struct {
 // debArchive downloads Debian packages into a cache and unpacks each into a folder of
 // its own. Nothing is installed and no root is needed.
 type debArchive struct {
-	cache    string // of .deb files, kept
-	work     string // of unpacked packages, temporary
+	arch     Arch
+	apt      []string // options of apt-get and apt-cache
+	cache    string   // of .deb files, kept
+	work     string   // of unpacked packages, temporary
 	progress func(string)
 	packages map[string]*unpackedPackage
 }
@@ -66,9 +69,9 @@ func lastLine(s string) string {
 
 // kernelPackage is what a kernel's meta package depends on; the ABI name in it changes
 // with each update.
-func kernelPackage(ctx context.Context, flavour Flavour) (string, error) {
+func (a *debArchive) kernelPackage(ctx context.Context, flavour Flavour) (string, error) {
 	meta := "linux-image-" + string(flavour)
-	out, err := runTool(ctx, "", "apt-cache", "depends", "--important", meta)
+	out, err := runTool(ctx, "", "apt-cache", append(slices.Clone(a.apt), "depends", "--important", meta)...)
 	if err != nil {
 		return "", noLists(err)
 	}
@@ -123,7 +126,7 @@ func (a *debArchive) fetch(ctx context.Context, names ...string) error {
 		}
 	}
 	// Asked elsewhere than in the cache: apt-get says nothing of a file that is there.
-	out, err := runTool(ctx, a.work, "apt-get", append([]string{"-q", "--print-uris", "download"}, names...)...)
+	out, err := runTool(ctx, a.work, "apt-get", slices.Concat(a.apt, []string{"-q", "--print-uris", "download"}, names)...)
 	if err != nil {
 		return noLists(err)
 	}
@@ -180,7 +183,7 @@ func (a *debArchive) download(ctx context.Context, offers []packageOffer) error 
 	a.progress("download " + strings.Join(missing, " "))
 	// The sandbox user of apt may not enter a private cache folder.
 	args := []string{"-q", "-o", "APT::Sandbox::User=root", "-o", "Acquire::Retries=3", "download"}
-	if _, err := runTool(ctx, a.cache, "apt-get", append(args, missing...)...); err != nil {
+	if _, err := runTool(ctx, a.cache, "apt-get", slices.Concat(a.apt, args, missing)...); err != nil {
 		return problem.Unavailablef("download %s: %w", strings.Join(missing, " "), err)
 	}
 	return nil

@@ -41,6 +41,9 @@ const (
 	Cloud Flavour = "cloud-amd64"
 	// Generic knows real hardware.
 	Generic Flavour = "amd64"
+	// CloudARM64 and GenericARM64 are the same for arm64.
+	CloudARM64   Flavour = "cloud-arm64"
+	GenericARM64 Flavour = "arm64"
 )
 
 // Options of a build.
@@ -48,6 +51,8 @@ type Options struct {
 	// Out is the folder for the products; it is made if missing, and other files in it
 	// are left alone.
 	Out string
+	// Arch is the architecture of the machines. It defaults to that of Kernel, then to this machine's.
+	Arch Arch
 	// Profile defaults to Minimal.
 	Profile Profile
 	// Kernel defaults to Cloud for Minimal and Generic for Full.
@@ -69,14 +74,26 @@ func (o *Options) complete() error {
 	if o.Profile != Minimal && o.Profile != Full {
 		return problem.Invalidf("ramdisk profile %q: minimal and full are known", string(o.Profile))
 	}
+	if o.Arch == "" {
+		o.Arch = nativeArch()
+		if o.Kernel != "" {
+			o.Arch = o.Kernel.Arch()
+		}
+	}
+	if _, ok := architectures[o.Arch]; !ok {
+		return problem.Invalidf("architecture %q: %s and %s are known", string(o.Arch), AMD64, ARM64)
+	}
+	if o.Profile == Full && o.Arch != AMD64 {
+		return problem.Unsupportedf("ramdisk profile full: it is for %s only; the profile minimal is for %s too", AMD64, o.Arch)
+	}
 	if o.Kernel == "" {
-		o.Kernel = Cloud
+		o.Kernel = map[Arch]Flavour{AMD64: Cloud, ARM64: CloudARM64}[o.Arch]
 		if o.Profile == Full {
 			o.Kernel = Generic
 		}
 	}
-	if o.Kernel != Cloud && o.Kernel != Generic {
-		return problem.Invalidf("kernel flavour %q: %s and %s are known", string(o.Kernel), Cloud, Generic)
+	if !slices.Contains([]Flavour{Cloud, Generic, CloudARM64, GenericARM64}, o.Kernel) || o.Kernel.Arch() != o.Arch {
+		return problem.Invalidf("kernel flavour %q: cloud-%s and %s are known for %s", string(o.Kernel), o.Arch, o.Arch, o.Arch)
 	}
 	if o.Compression == "" {
 		o.Compression = LZ4
@@ -109,7 +126,7 @@ func Build(ctx context.Context, o Options) (Manifest, error) {
 	if err := o.complete(); err != nil {
 		return Manifest{}, err
 	}
-	agent, err := checkAgent(o.Agent)
+	agent, err := checkAgent(o.Agent, o.Arch)
 	if err != nil {
 		return Manifest{}, err
 	}
@@ -130,16 +147,16 @@ func Build(ctx context.Context, o Options) (Manifest, error) {
 }
 
 // checkAgent refuses an agent that cannot run in the ramdisk.
-func checkAgent(file string) ([]byte, error) {
+func checkAgent(file string, arch Arch) ([]byte, error) {
 	if file == "" {
 		return nil, problem.Invalidf("ramdisk: no salvor-agent is given")
 	}
-	needed, interp, err := elfNeeds(file)
+	needed, interp, err := elfNeeds(file, arch)
 	if err != nil {
 		return nil, problem.Invalidf("salvor-agent: %w", err)
 	}
 	if len(needed) > 0 || interp != "" {
-		return nil, problem.Invalidf("salvor-agent %s is not static: build it with CGO_ENABLED=0", file)
+		return nil, problem.Invalidf("salvor-agent %s is not static: build it with CGO_ENABLED=0 GOARCH=%s", file, arch)
 	}
 	return os.ReadFile(file)
 }
@@ -220,7 +237,7 @@ func Open(ctx context.Context, cache string, flavour Flavour, progress func(stri
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{archive: &debArchive{cache: cache, work: work, progress: progress, packages: map[string]*unpackedPackage{}}}
+	s := &Source{archive: &debArchive{arch: flavour.Arch(), cache: cache, work: work, progress: progress, packages: map[string]*unpackedPackage{}}}
 	if err := s.open(ctx, flavour); err != nil {
 		s.Close()
 		return nil, err
@@ -229,12 +246,20 @@ func Open(ctx context.Context, cache string, flavour Flavour, progress func(stri
 }
 
 func (s *Source) open(ctx context.Context, flavour Flavour) error {
+	var err error
+	if s.archive.apt, err = aptFor(ctx, s.archive.arch, s.archive.cache, s.archive.progress); err != nil {
+		return err
+	}
 	s.archive.progress("find the kernel")
-	name, err := kernelPackage(ctx, flavour)
+	name, err := s.archive.kernelPackage(ctx, flavour)
 	if err != nil {
 		return err
 	}
-	if err := s.archive.fetch(ctx, name, "busybox-static", "dropbear-bin", "isolinux", "syslinux-common", "systemd-boot-efi", "shim-signed", "grub-efi-amd64-signed"); err != nil {
+	packages := []string{name, "busybox-static", "dropbear-bin"}
+	for _, l := range architectures[s.archive.arch].loaders {
+		packages = append(packages, l.pkg)
+	}
+	if err := s.archive.fetch(ctx, packages...); err != nil {
 		return err
 	}
 	dir := s.archive.packages[name].dir
@@ -273,15 +298,30 @@ func (s *Source) AddBusybox(ctx context.Context, t *Tree) error {
 	if err != nil {
 		return err
 	}
-	file := filepath.Join(dir, "bin/busybox")
-	if _, err := os.Stat(file); err != nil {
-		file = filepath.Join(dir, "usr/bin/busybox")
+	file, runs := busyboxIn(dir), busyboxIn(dir)
+	if s.archive.arch != nativeArch() { // the package of this machine has the same applets
+		native := &debArchive{arch: nativeArch(), cache: s.archive.cache, work: filepath.Join(s.archive.work, "native"), progress: s.archive.progress, packages: map[string]*unpackedPackage{}}
+		if err := os.MkdirAll(native.work, 0o755); err != nil {
+			return err
+		}
+		if dir, err = native.get(ctx, "busybox-static"); err != nil {
+			return err
+		}
+		runs = busyboxIn(dir)
 	}
-	out, err := runTool(ctx, "", file, "--list")
+	out, err := runTool(ctx, "", runs, "--list")
 	if err != nil {
 		return err
 	}
 	return t.busybox(file, splitLines(out))
+}
+
+func busyboxIn(dir string) string {
+	file := filepath.Join(dir, "bin/busybox")
+	if _, err := os.Stat(file); err != nil {
+		return filepath.Join(dir, "usr/bin/busybox")
+	}
+	return file
 }
 
 // AddDropbear puts the ssh server, dropbearkey, and their libraries into a tree.
@@ -297,13 +337,7 @@ func (s *Source) AddDropbear(ctx context.Context, t *Tree) error {
 // loaders are the boot loaders of media, from their packages.
 func (s *Source) loaders(ctx context.Context) (map[string]string, error) {
 	found := map[string]string{}
-	for _, l := range []struct{ name, pkg, file string }{
-		{fileIsolinux, "isolinux", "usr/lib/ISOLINUX/isolinux.bin"},
-		{fileLdlinux, "syslinux-common", "usr/lib/syslinux/modules/bios/ldlinux.c32"},
-		{fileStub, "systemd-boot-efi", "usr/lib/systemd/boot/efi/linuxx64.efi.stub"},
-		{fileShim, "shim-signed", "usr/lib/shim/shimx64.efi.signed"},
-		{fileGrub, "grub-efi-amd64-signed", "usr/lib/grub/x86_64-efi-signed/gcdx64.efi.signed"},
-	} {
+	for _, l := range architectures[s.archive.arch].loaders {
 		dir, err := s.archive.get(ctx, l.pkg)
 		if err != nil {
 			return nil, err

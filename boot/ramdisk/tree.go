@@ -25,7 +25,7 @@ type Tree struct {
 // NewTree gives the directories that every system has, /usr merged.
 func NewTree() *Tree {
 	t := &Tree{entries: map[string]media.Entry{}}
-	for _, d := range []string{"proc", "sys", "dev", "run", "mnt", "root", "usr/bin", "usr/sbin", "usr/lib/x86_64-linux-gnu", "usr/lib64", "var/log", "etc"} {
+	for _, d := range []string{"proc", "sys", "dev", "run", "mnt", "root", "usr/bin", "usr/sbin", "usr/lib64", "var/log", "etc"} {
 		t.Dir(d, 0o755)
 	}
 	t.Dir("tmp", 0o777)

@@ -258,6 +258,32 @@ func FuzzReadModule(f *testing.F) {
 		must.OK(t, os.WriteFile(file, b, 0o600))
 		// Neither may panic.
 		_, _ = readModule(file)
-		_, _, _ = elfNeeds(file)
+		_, _, _ = elfNeeds(file, AMD64)
 	})
+}
+
+// TestArchitectureOfABuild: the architecture follows the kernel flavour and the other way round; what does not fit is refused before anything is fetched.
+func TestArchitectureOfABuild(t *testing.T) {
+	native := map[Arch]Flavour{AMD64: Cloud, ARM64: CloudARM64}[nativeArch()]
+	for _, c := range []struct {
+		o      Options
+		kernel Flavour
+	}{
+		{Options{}, native},
+		{Options{Arch: ARM64}, CloudARM64},
+		{Options{Arch: AMD64, Profile: Full}, Generic},
+		{Options{Kernel: GenericARM64}, GenericARM64},
+		{Options{Kernel: Cloud}, Cloud},
+	} {
+		c.o.Out = "x"
+		if err := c.o.complete(); err != nil || c.o.Kernel != c.kernel || c.o.Arch != c.kernel.Arch() {
+			t.Errorf("%+v, %v; want kernel %s", c.o, err, c.kernel)
+		}
+	}
+	for _, o := range []Options{{Arch: "mips"}, {Arch: ARM64, Kernel: Cloud}, {Arch: AMD64, Kernel: GenericARM64}, {Kernel: "cloud-riscv64"}, {Arch: ARM64, Profile: Full}} {
+		o.Out = "x"
+		if err := o.complete(); !problem.Is(err, problem.Invalid) && !problem.Is(err, problem.Unsupported) {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
 }

@@ -29,12 +29,14 @@ func newRamdiskBuildCommand() *cobra.Command {
 
 The command needs no root and installs nothing: apt downloads packages into a cache, and
 the command unpacks them. For the full profile, mmdebstrap installs the tools into a
-folder. The products contain no secret: one build serves every machine.
+folder. For another architecture than this machine's, apt reads package lists into the cache:
+the machine itself stays as it is. The products contain no secret: one build serves every machine.
 
 Progress goes to standard error. At the end the command prints the path of the manifest.`,
 		Example: `  salvor ramdisk build --out /var/lib/salvor/ramdisk
   salvor ramdisk build --out ./full --profile full
-  salvor ramdisk build --out ./metal --kernel amd64 --agent ./salvor-agent`,
+  salvor ramdisk build --out ./metal --kernel amd64 --agent ./salvor-agent
+  salvor ramdisk build --out ./arm --arch arm64 --agent ./salvor-agent-arm64`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Agent == "" {
@@ -59,8 +61,10 @@ Progress goes to standard error. At the end the command prints the path of the m
 	flags := cmd.Flags()
 	flags.StringVar(&o.Out, "out", "", "folder for the products (required)")
 	addEnumFlag(cmd, &o.Profile, "profile", ramdisk.Minimal, "minimal, or full with repair tools", ramdisk.Minimal, ramdisk.Full)
-	addEnumFlag(cmd, &o.Kernel, "kernel", "", "kernel flavour: cloud-amd64 for virtual machines, amd64 for hardware (default by profile)", ramdisk.Cloud, ramdisk.Generic)
-	flags.StringVar(&o.Agent, "agent", "", "static salvor-agent (default: beside this program)")
+	addEnumFlag(cmd, &o.Arch, "arch", "", "architecture of the machines: amd64 or arm64 (default: of the kernel flavour, then of this machine)", ramdisk.AMD64, ramdisk.ARM64)
+	addEnumFlag(cmd, &o.Kernel, "kernel", "", "kernel flavour: cloud-amd64, cloud-arm64 for virtual machines, amd64, arm64 for hardware (default by profile)",
+		ramdisk.Cloud, ramdisk.Generic, ramdisk.CloudARM64, ramdisk.GenericARM64)
+	flags.StringVar(&o.Agent, "agent", "", "static salvor-agent for that architecture (default: beside this program)")
 	addEnumFlag(cmd, &o.Compression, "compression", "", "of the initramfs: lz4, zstd, gzip or none (default by profile)", ramdisk.LZ4, ramdisk.Zstd, ramdisk.Gzip, ramdisk.Plain)
 	flags.StringVar(&o.Cache, "cache", "", "folder for downloaded packages (default: in the user's cache)")
 	if err := cmd.MarkFlagRequired("out"); err != nil {

@@ -213,7 +213,7 @@ func (p *nodePreflight) plan(kind string, r driver.Ramdisk) {
 func (p *nodePreflight) signed(plan *metal.BootPlan) error {
 	if plan.Method == metal.BootIPXE {
 		return problem.Invalidf("node %s: its firmware enforces Secure Boot and refuses iPXE, which is not signed: "+
-			"set boot_interface to redfish-virtual-media or http, or turn Secure Boot off (salvor node secure boot off)", p.m.node.ID)
+			"set boot_interface to redfish-virtual-media or http, or turn Secure Boot off (salvor node secure boot off NODE)", p.m.node.ID)
 	}
 	if p.c.Signed == nil {
 		return nil
