@@ -1,6 +1,7 @@
 package metal
 
 import (
+	"encoding/json"
 	"net/url"
 	"slices"
 	"strings"
@@ -128,12 +129,14 @@ func checkPlacement(n *Node) error {
 	return nil
 }
 
-// Capability reads one of "key:value,key:value", or of an object, as Ironic's capabilities have it.
+// Capability reads one of "key:value,key:value", of an object, or of an object as text, which Nova makes of a flavor's capabilities.
 func Capability(v any, key string) string {
-	switch v := v.(type) {
+	switch v := capabilitiesOf(v).(type) {
 	case map[string]any:
-		s, _ := v[key].(string)
-		return s
+		switch v[key].(type) {
+		case string, bool, float64:
+			return formatScalar(v[key])
+		}
 	case string:
 		for _, pair := range strings.Split(v, ",") {
 			if k, value, ok := strings.Cut(strings.TrimSpace(pair), ":"); ok && strings.TrimSpace(k) == key {
@@ -144,10 +147,23 @@ func Capability(v any, key string) string {
 	return ""
 }
 
+// capabilitiesOf gives the object of a text that is one, and anything else as it is.
+func capabilitiesOf(v any) any {
+	text, ok := v.(string)
+	if !ok || !strings.HasPrefix(strings.TrimSpace(text), "{") {
+		return v
+	}
+	var object map[string]any
+	if json.Unmarshal([]byte(text), &object) != nil {
+		return v
+	}
+	return object
+}
+
 // SetCapability gives the capabilities with one of them set, as text in Ironic's form.
 func SetCapability(v any, key, value string) string {
 	var pairs []string
-	switch v := v.(type) {
+	switch v := capabilitiesOf(v).(type) {
 	case map[string]any:
 		for k, e := range v {
 			if s, ok := e.(string); ok && k != key {

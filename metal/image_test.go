@@ -59,6 +59,26 @@ func TestImageOf(t *testing.T) {
 	}
 }
 
+// Nova writes the capabilities of a flavor as JSON in a text.
+func TestCapability(t *testing.T) {
+	for _, c := range []struct {
+		from any
+		want string
+	}{
+		{`{"boot_mode": "uefi"}`, "uefi"}, {` {"boot_mode":"floppy","x":1}`, "floppy"}, {"a:b, boot_mode:uefi", "uefi"}, {map[string]any{"boot_mode": "bios"}, "bios"},
+		{map[string]any{"boot_mode": true}, "true"}, {`{"boot_mode": {"a": 1}}`, ""}, {`["boot_mode"]`, ""}, {`{"boot_mode"`, ""}, {nil, ""}, {7.0, ""},
+	} {
+		if got := Capability(c.from, "boot_mode"); got != c.want {
+			t.Errorf("%v: %q, want %q", c.from, got, c.want)
+		}
+	}
+	for _, option := range []string{`{"boot_option": "netboot"}`, `{"boot_mode": "floppy"}`} {
+		if err := checkPlacement(&Node{InstanceInfo: Object{"capabilities": option}}); err == nil {
+			t.Errorf("%s is taken", option)
+		}
+	}
+}
+
 // TestSetCapability keeps the others, whichever form they have.
 func TestSetCapability(t *testing.T) {
 	for _, c := range []struct {
@@ -66,6 +86,7 @@ func TestSetCapability(t *testing.T) {
 		want string
 	}{
 		{nil, "boot_mode:uefi"}, {"boot_mode:bios,a:b", "a:b,boot_mode:uefi"}, {map[string]any{"boot_mode": "bios", "x": "1", "a": "2"}, "a:2,x:1,boot_mode:uefi"}, {"rubbish", "boot_mode:uefi"},
+		{`{"boot_mode": "bios", "a": "2"}`, "a:2,boot_mode:uefi"},
 	} {
 		if got := SetCapability(c.from, "boot_mode", "uefi"); got != c.want || Capability(got, "boot_mode") != "uefi" {
 			t.Errorf("%v: %q, want %q", c.from, got, c.want)

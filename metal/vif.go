@@ -132,10 +132,10 @@ func (s *Nodes) VIFs(ctx context.Context, ident string) ([]string, error) {
 // AttachVIF wires a free outlet of a node, or the named one, to a VIF.
 func (s *Nodes) AttachVIF(ctx context.Context, ident string, v VIF, asker record.Asker) error {
 	return s.changeVIFs(ctx, ident, asker, "VIF "+v.ID+" attached", func(tx job.Tx, n *Node, all []attachPoint) error {
-		if v.PortID == "" && v.PortgroupID == "" && s.wireless(ctx, n, all) {
+		o, err := freeOutlet(n, all, v)
+		if err != nil && v.PortID == "" && v.PortgroupID == "" && s.takesAnyVIF(ctx, n) {
 			return nil
 		}
-		o, err := freeOutlet(n, all, v)
 		if err != nil {
 			return err
 		}
@@ -147,7 +147,7 @@ func (s *Nodes) AttachVIF(ctx context.Context, ident string, v VIF, asker record
 func (s *Nodes) DetachVIF(ctx context.Context, ident, id string, asker record.Asker) error {
 	return s.changeVIFs(ctx, ident, asker, "VIF "+id+" detached", func(tx job.Tx, n *Node, all []attachPoint) error {
 		i := slices.IndexFunc(all, func(o attachPoint) bool { return o.vif() == id })
-		if i < 0 && s.wireless(ctx, n, all) {
+		if i < 0 && s.takesAnyVIF(ctx, n) {
 			return nil
 		}
 		if i < 0 {
@@ -157,12 +157,9 @@ func (s *Nodes) DetachVIF(ctx context.Context, ident, id string, asker record.As
 	})
 }
 
-// wireless tells whether a node has nothing to wire and a network interface that wires
-// nothing: it takes every VIF and keeps none, as Ironic's noop.
-func (s *Nodes) wireless(ctx context.Context, n *Node, all []attachPoint) bool {
-	if len(all) > 0 {
-		return false
-	}
+// takesAnyVIF tells whether a node's network interface wires nothing. As Ironic's noop, it takes every VIF again and again, also those
+// that no port is free for, and takes off what is not there.
+func (s *Nodes) takesAnyVIF(ctx context.Context, n *Node) bool {
 	catalog, err := s.directory.Catalog(ctx, n.ConductorGroup)
 	if err != nil {
 		return false

@@ -147,20 +147,8 @@ func (n *Node) can(key string) bool {
 	return false
 }
 
-// Capability reads one of properties/capabilities, which are "key:value,key:value" or an object; empty if it is not there.
-func (n *Node) Capability(key string) string {
-	switch v := n.Properties["capabilities"].(type) {
-	case map[string]any:
-		return formatScalar(v[key])
-	case string:
-		for _, pair := range strings.Split(v, ",") {
-			if k, value, ok := strings.Cut(pair, ":"); ok && strings.TrimSpace(k) == key {
-				return strings.TrimSpace(value)
-			}
-		}
-	}
-	return ""
-}
+// Capability reads one of properties/capabilities; empty if it is not there.
+func (n *Node) Capability(key string) string { return Capability(n.Properties["capabilities"], key) }
 
 // connectorOf is the id of the node's first connector of a type.
 func connectorOf(connectors []*Connector, kind string) string {

@@ -266,7 +266,7 @@ func TestVendorPassthru(t *testing.T) {
 // TestVIFsOfPortgroups: a portgroup comes before its ports and before ports alone.
 func TestVIFsOfPortgroups(t *testing.T) {
 	w := newWorld(t)
-	w.node(nil)
+	w.node(func(n *metal.Node) { n.Interfaces = map[string]string{"network": "flat"} })
 	const group = "aaaaaaaa-2222-4333-8444-555555555555"
 	must.OK(t, w.store.Do(t.Context(), func(tx job.Tx) error {
 		return w.store.Portgroups().Insert(tx, &metal.Portgroup{Record: record.Record{ID: group, CreatedAt: born}, NodeID: nodeID, Name: "bond0", StandalonePorts: true})

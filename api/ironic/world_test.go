@@ -58,7 +58,7 @@ func catalog() metal.Catalog {
 		{
 			Name: "fake-hardware", Properties: map[string]string{"fake_key": "means nothing"},
 			Interfaces: map[string]metal.InterfaceSet{
-				"power": set("fake"), "management": set("fake"), "boot": set("fake"), "network": set("noop"), "rescue": set("fake", "no-rescue"),
+				"power": set("fake"), "management": set("fake"), "boot": set("fake"), "network": set("noop", "flat"), "rescue": set("fake", "no-rescue"),
 				"deploy": deploy, "inspect": set("no-inspect"), "firmware": set("no-firmware"), "storage": storage, "bios": set("no-bios"), "console": set("no-console"), "raid": set("no-raid"), "vendor": set("no-vendor"),
 			},
 		},
