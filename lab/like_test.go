@@ -2,7 +2,6 @@ package lab
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http/httptest"
@@ -10,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,24 +25,35 @@ import (
 	"salvor/test/program"
 )
 
-// bootingMachine is a fakeMachine that notes what it boots.
+// bootingMachine is a fakeMachine that notes what it boots. An order to switch on a machine that is on boots nothing.
 type bootingMachine struct {
 	*fakeMachine
+
+	noting  sync.Mutex
 	boots   []string // from the medium or the disk
 	devices []Device
 }
 
 func (m *bootingMachine) Do(ctx context.Context, a Action) error {
-	from := "disk"
-	if (a == ActionOn && m.Power() == PowerOff || a == ActionRestart) && m.Override().Device == DeviceCD && m.Image() != "" {
+	m.noting.Lock()
+	defer m.noting.Unlock()
+	device, from := m.Override().Device, "disk"
+	if device == DeviceCD && m.Image() != "" {
 		from = m.Image()
 	}
-	device := m.Override().Device
-	err := m.fakeMachine.Do(ctx, a)
-	if err == nil && (a == ActionOn || a == ActionRestart) {
-		m.boots, m.devices = append(m.boots, from), append(m.devices, device)
+	starts := a == ActionOn && m.Power() == PowerOff || a == ActionRestart
+	if err := m.fakeMachine.Do(ctx, a); err != nil || !starts {
+		return err
 	}
-	return err
+	m.boots, m.devices = append(m.boots, from), append(m.devices, device)
+	return nil
+}
+
+// booted is what it has booted so far.
+func (m *bootingMachine) booted() ([]string, []Device) {
+	m.noting.Lock()
+	defer m.noting.Unlock()
+	return slices.Clone(m.boots), slices.Clone(m.devices)
 }
 
 // TestRescueBehindForeignBMCs rescues a machine behind the lab's BMC with each personality, gives up another rescue, and puts the machine
@@ -64,23 +75,25 @@ func TestRescueBehindForeignBMCs(t *testing.T) {
 	}
 }
 
+// persist repeats an order that a BMC cannot take now, as a conductor does.
+func persist(t *testing.T, what string, order func() error) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		err := order()
+		if err == nil {
+			return
+		}
+		if !problem.Is(err, problem.Unavailable) || time.Now().After(end) {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+}
+
 func rescueTwice(t *testing.T, m *bootingMachine, n *metal.Node) {
 	d := &redfish.Driver{Locks: &driver.AddressLocks{}}
 	media := &redfish.Media{Driver: d, Files: driver.BootFiles{URL: "http://192.0.2.1:8088", APIURL: "http://192.0.2.1:6385"}}
 	ctx, notes := driver.WithNotes(t.Context())
-	// do repeats an order that the BMC cannot take now, as a conductor does.
-	do := func(what string, order func() error) {
-		t.Helper()
-		for end := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-			err := order()
-			if err == nil {
-				return
-			}
-			if !problem.Is(err, problem.Unavailable) || time.Now().After(end) {
-				t.Fatalf("%s: %v; notes %q", what, err, notes.Texts())
-			}
-		}
-	}
+	do := func(what string, order func() error) { t.Helper(); persist(t, what, order) }
 	power := func(want metal.Power) { t.Helper(); do(string(want), func() error { return d.SetPower(ctx, n, want) }) }
 	do("manage", func() error {
 		found, err := d.DescribeBMC(ctx, n)
@@ -108,8 +121,8 @@ func rescueTwice(t *testing.T, m *bootingMachine, n *metal.Node) {
 	do("restore the boot device", func() error { return media.PrepareInstance(ctx, n, saved) })
 	power(metal.PowerOn)
 	wants = append(wants, "disk")
-	if fmt.Sprint(m.boots) != fmt.Sprint(wants) {
-		t.Errorf("the machine booted %q, want %q; notes %q", m.boots, wants, notes.Texts())
+	if boots, _ := m.booted(); !slices.Equal(boots, wants) {
+		t.Errorf("the machine booted %q, want %q; notes %q", boots, wants, notes.Texts())
 	}
 	do("boot from disk from now on", func() error { return d.SetBootDevice(ctx, n, rescue.Boot{Device: "disk", Persistent: true}) })
 }
@@ -119,6 +132,7 @@ func startForeignIPMI(t *testing.T, like personality.Name) (*bootingMachine, *me
 	t.Helper()
 	debian.Program(t, "ipmi_sim", "openipmi")
 	debian.File(t, pyghmiDir, "python3-pyghmi")
+	t.Setenv("GORACE", "atexit_sleep_ms=0") // each command of the BMC runs this program, which under the race detector ends a second late
 	t.Chdir(t.TempDir())
 	must.OK(t, os.Mkdir(testSpec.Name, 0o700))
 	spec, log := testSpec, slog.New(slog.DiscardHandler)
@@ -165,17 +179,25 @@ func TestRescueBehindForeignIPMI(t *testing.T) {
 			m, n := startForeignIPMI(t, c.like)
 			d := &ipmi.Driver{Locks: &driver.AddressLocks{}}
 			ctx, notes := driver.WithNotes(t.Context())
-			for range 2 { // the first is given up, the second is kept
-				must.OK(t, d.SetPower(ctx, n, metal.PowerOff))
-				must.OK(t, d.SetBootDevice(ctx, n, rescue.Boot{Device: "pxe"}))
-				must.OK(t, d.SetPower(ctx, n, metal.PowerOn))
-				must.OK(t, d.SetBootDevice(ctx, n, rescue.Boot{}))
+			power := func(want metal.Power) {
+				t.Helper()
+				persist(t, string(want), func() error { return d.SetPower(ctx, n, want) })
 			}
-			must.OK(t, d.SetPower(ctx, n, metal.PowerOff))
-			must.OK(t, d.SetBootDevice(ctx, n, rescue.Boot{Device: "disk", Persistent: true}))
-			must.OK(t, d.SetPower(ctx, n, metal.PowerOn))
-			if want := []Device{DevicePXE, DevicePXE, DeviceDisk}; !slices.Equal(m.devices, want) {
-				t.Errorf("the machine booted %q, want %q", m.devices, want)
+			boot := func(b rescue.Boot) {
+				t.Helper()
+				persist(t, "boot device "+b.Device, func() error { return d.SetBootDevice(ctx, n, b) })
+			}
+			for range 2 { // the first is given up, the second is kept
+				power(metal.PowerOff)
+				boot(rescue.Boot{Device: "pxe"})
+				power(metal.PowerOn)
+				boot(rescue.Boot{})
+			}
+			power(metal.PowerOff)
+			boot(rescue.Boot{Device: "disk", Persistent: true})
+			power(metal.PowerOn)
+			if _, devices := m.booted(); !slices.Equal(devices, []Device{DevicePXE, DevicePXE, DeviceDisk}) {
+				t.Errorf("the machine booted from %q, want the network twice, then the disk", devices)
 			}
 			texts := notes.Texts()
 			for _, part := range c.notes {

@@ -29,6 +29,9 @@ type sessionGuard struct {
 	otherSuite atomic.Bool
 	// opened: the BMC has opened a session with one of the suites.
 	opened atomic.Bool
+	// waits: the last request of a session has no answer yet. suiteUnanswered: that was so when another suite was tried.
+	waits           bool
+	suiteUnanswered atomic.Bool
 	// loginUnanswered: the BMC has opened a session, and has not answered the login (RAKP 1), whatever it did of other suites.
 	loginUnanswered atomic.Bool
 }
@@ -67,7 +70,11 @@ func splitPayload(b []byte) (kind byte, body []byte) {
 func (g *sessionGuard) sent(b []byte) {
 	switch kind, p := splitPayload(b); {
 	case kind == payloadOpenRequest && len(p) >= 32:
-		g.asked = sessionAlgorithms{p[12], p[20], p[28]}
+		now := sessionAlgorithms{p[12], p[20], p[28]}
+		if g.waits && now != g.asked {
+			g.suiteUnanswered.Store(true)
+		}
+		g.asked, g.waits = now, true
 		g.key, g.bmc, g.inSession = nil, nil, false
 	case kind == payloadRAKP1 && len(p) >= 28 && len(p) >= 28+int(p[27]):
 		g.loginUnanswered.Store(true)
@@ -85,6 +92,7 @@ func (g *sessionGuard) admits(b []byte) bool {
 	kind, p := splitPayload(b)
 	switch {
 	case kind == payloadOpenAnswer:
+		g.waits = false
 		// A refusal carries a status and no algorithms.
 		if len(p) >= 36 && p[1] == 0 {
 			if g.asked != (sessionAlgorithms{p[16], p[24], p[32]}) {

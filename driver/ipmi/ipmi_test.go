@@ -209,7 +209,7 @@ func TestNoProgram(t *testing.T) {
 	}
 }
 
-// meddler passes datagrams on to a BMC, and its answers through change.
+// meddler passes datagrams on to a BMC, and its answers through change. What becomes nil is lost.
 func meddler(t *testing.T, bmc int, change func([]byte) []byte) int {
 	t.Helper()
 	front := must.Get(net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}))(t)
@@ -229,7 +229,9 @@ func meddler(t *testing.T, bmc int, change func([]byte) []byte) int {
 				return
 			}
 			if answer := forward(ctx, bmc, in[:n]); answer != nil {
-				_, _ = front.WriteToUDP(change(answer), peer)
+				if answer = change(answer); answer != nil {
+					_, _ = front.WriteToUDP(answer, peer)
+				}
 			}
 		}
 	}()
@@ -316,6 +318,21 @@ func TestForged(t *testing.T) {
 		if (err == nil) != want || (err != nil && !problem.Is(err, problem.Unavailable)) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestALostSuite: a BMC that is late with one cipher suite, and refuses another one, has not refused them all. It is asked again.
+func TestALostSuite(t *testing.T) {
+	s := startSim(t)
+	n := s.node()
+	n.DriverInfo[PortKey] = float64(meddler(t, s.port, func(answer []byte) []byte {
+		if kind, p := splitPayload(answer); kind == payloadOpenAnswer && len(p) > 1 && p[1] == 0 {
+			return nil
+		}
+		return answer
+	}))
+	if _, err := new(Driver).PowerState(t.Context(), n); !problem.Is(err, problem.Unavailable) || strings.Contains(err.Error(), "suite") {
+		t.Errorf("%v; want unavailable, with no word of suites", err)
 	}
 }
 

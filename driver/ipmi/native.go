@@ -88,7 +88,7 @@ func (l *lanSession) fault(ctx context.Context, err error) error {
 	switch other, opened := l.wire.guard.otherSuite.Load(), l.wire.guard.opened.Load(); {
 	case other && opened && !silent: // the login failed with the suite that the BMC has; the library tells of the last one
 		return problem.Invalidf("%w %s or %s", driver.ErrLogin, UsernameKey, PasswordKey)
-	case other && !opened:
+	case other && !opened && !l.wire.guard.suiteUnanswered.Load():
 		return problem.Tries(fewTries, problem.Unavailablef("the BMC, or somebody on the way, answers with another cipher suite than %v; set %s to one that the BMC has, often 3", l.conf.ciphers, CipherKey))
 	case silent && opened && ctx.Err() == nil && !errors.Is(err, syscall.ECONNREFUSED): // whatever it answered to the other suites
 		return problem.Tries(fewTries, problem.Unavailablef("the BMC opens a session and does not answer the login; some do so where %s or %s is wrong", UsernameKey, PasswordKey))
@@ -130,6 +130,8 @@ func (l *lanSession) refusal(text string) error {
 		return problem.Invalidf("the BMC does not let %s have the privilege level %s; set %s to a lower one", UsernameKey, l.conf.level, PrivKey)
 	case hasCode(types.RmcpStatusCodeNoResToCreateSess, types.RmcpStatusCodeNoResToCreateSessAtRole):
 		return problem.Unavailablef("the BMC has no session free")
+	case l.wire.guard.suiteUnanswered.Load(): // what it says to one suite is not what it says to all
+		return driver.Trouble(context.DeadlineExceeded)
 	case hasCode(types.RmcpStatusCodeInvalidAuthAlg, types.RmcpStatusCodeInvalidIntegrityAlg, types.RmcpStatusCodeInvalidConfidentAlg,
 		types.RmcpStatusCodeNoMatchingAuthPayload, types.RmcpStatusCodeNoMatchingIntegrityPayload, types.RmcpStatusCodeNoCipherSuiteMatch):
 		return problem.Invalidf("the BMC takes none of the cipher suites %v; set %s", l.conf.ciphers, CipherKey)
