@@ -52,11 +52,6 @@ func newIPMIBMC(spec machineSpec, at, process netip.AddrPort, program []string, 
 	if !spec.Like.Filters() {
 		process = at
 	}
-	if spec.Like.UsesPyghmi() {
-		if _, err := os.Stat(pyghmiDir); err != nil {
-			return nil, problem.Invalidf("lab machine %s: a BMC like %s needs %s; install Debian's python3-pyghmi", spec.Name, spec.Like, pyghmiDir)
-		}
-	}
 	dir := spec.Name + "/ipmi"
 	if err := os.MkdirAll(dir+"/state", 0o700); err != nil {
 		return nil, fmt.Errorf("IPMI BMC of %s: %w", spec.Name, err)

@@ -104,7 +104,10 @@ func requiredFiles(s Spec) error {
 		"/usr/bin/" + qemuProgram: "qemu-system-x86", "/usr/lib/ipxe/qemu/efi-virtio.rom": "ipxe-qemu",
 		"/usr/share/seabios/bios-256k.bin": "seabios", ovmfCode: "ovmf", ovmfVars: "ovmf",
 	}
-	if s.BMC == IPMI {
+	switch {
+	case s.Like.UsesPyghmi():
+		need[pyghmiDir] = "python3-pyghmi"
+	case s.BMC == IPMI:
 		need[ipmiProgram] = "openipmi"
 	}
 	if s.Initiator {

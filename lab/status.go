@@ -1,5 +1,7 @@
 package lab
 
+import "salvor/lab/personality"
+
 // Status is the printed shape of a lab: what tests and demos read to enroll its machines.
 type Status struct {
 	Name     string          `json:"name"`
@@ -47,23 +49,24 @@ type NetworkStatus struct {
 // MachineStatus is one machine of the lab. User and password open its BMC, which nobody but the
 // lab's own namespaces can reach, and die with the lab; so they are printed.
 type MachineStatus struct {
-	Name          string   `json:"name"`
-	UUID          string   `json:"uuid"`
-	MAC           string   `json:"mac"`
-	Firmware      Firmware `json:"firmware"`
-	BMC           BMCType  `json:"bmc"`
-	Address       string   `json:"address"`        // Redfish: a base URL; IPMI: an IP address
-	Port          int      `json:"port,omitempty"` // IPMI only
-	User          string   `json:"user"`
-	Password      string   `json:"password"`
-	SystemID      string   `json:"system_id,omitempty"` // Redfish only
-	PortID        string   `json:"port_id"`             // the machine's tap device
-	Network       string   `json:"network"`             // the bridge that the tap is on now
-	TenantAddress string   `json:"tenant_address"`      // what the tenant network's DHCP gives it
-	Disk          string   `json:"disk"`
-	Marker        string   `json:"marker,omitempty"`   // identity of the tenant system on its disk
-	HostKey       string   `json:"host_key,omitempty"` // public ssh host key of the tenant system
-	Power         Power    `json:"power"`              // what is true, whatever its BMC says
-	Fault         string   `json:"fault"`
-	SerialLog     string   `json:"serial_log"`
+	Name          string           `json:"name"`
+	UUID          string           `json:"uuid"`
+	MAC           string           `json:"mac"`
+	Firmware      Firmware         `json:"firmware"`
+	BMC           BMCType          `json:"bmc"`
+	Like          personality.Name `json:"like,omitempty"` // whose BMC it behaves like
+	Address       string           `json:"address"`        // Redfish: a base URL; IPMI: an IP address
+	Port          int              `json:"port,omitempty"` // IPMI only
+	User          string           `json:"user"`
+	Password      string           `json:"password"`
+	SystemID      string           `json:"system_id,omitempty"` // Redfish only
+	PortID        string           `json:"port_id"`             // the machine's tap device
+	Network       string           `json:"network"`             // the bridge that the tap is on now
+	TenantAddress string           `json:"tenant_address"`      // what the tenant network's DHCP gives it
+	Disk          string           `json:"disk"`
+	Marker        string           `json:"marker,omitempty"`   // identity of the tenant system on its disk
+	HostKey       string           `json:"host_key,omitempty"` // public ssh host key of the tenant system
+	Power         Power            `json:"power"`              // what is true, whatever its BMC says
+	Fault         string           `json:"fault"`
+	SerialLog     string           `json:"serial_log"`
 }

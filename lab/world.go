@@ -224,7 +224,7 @@ func (w *runningLab) status() *Status {
 func (m *labMachine) status() MachineStatus {
 	spec, files := m.spec, filesOf(m.spec.Name)
 	s := MachineStatus{
-		Name: spec.Name, UUID: spec.UUID, MAC: spec.MAC, Firmware: m.Firmware(), BMC: spec.BMC, User: spec.User, Password: spec.Password,
+		Name: spec.Name, UUID: spec.UUID, MAC: spec.MAC, Firmware: m.Firmware(), BMC: spec.BMC, Like: spec.Like, User: spec.User, Password: spec.Password,
 		PortID: spec.Tap, Network: bridgeOf(spec.Tap), TenantAddress: spec.tenantAddress().String(),
 		Disk: files.Disk, Marker: m.identity.Marker, HostKey: m.identity.HostKey,
 		Power: m.qemuMachine.Power(), Fault: m.chassis.current().String(), SerialLog: files.Serial,
