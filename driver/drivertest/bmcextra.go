@@ -234,7 +234,7 @@ func (b *BMC) subscribe(w http.ResponseWriter, in map[string]any) {
 }
 
 func (b *BMC) deleteExtra(w http.ResponseWriter, r *http.Request, path string) bool {
-	if r.Method != http.MethodDelete {
+	if r.Method != http.MethodDelete || !strings.Contains(path, "/") {
 		return false
 	}
 	at, id := path[:strings.LastIndex(path, "/")], path[strings.LastIndex(path, "/")+1:]
@@ -289,6 +289,9 @@ func (b *BMC) extraDoc(path string) map[string]any {
 		return odataCollection(paths...)
 	}
 	at := strings.LastIndex(path, "/")
+	if at < 0 {
+		return nil
+	}
 	switch id := path[at+1:]; path[:at] {
 	case volumesPath:
 		if v := e.volumes[id]; v != nil {

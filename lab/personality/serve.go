@@ -145,7 +145,7 @@ func (b *bmc) read(r *http.Request, p place) (int, object) {
 		at = path.Dir(p.path) + "/" + cdDrive
 	}
 	status, doc := b.ask(r, http.MethodGet, at, nil)
-	if status != http.StatusOK {
+	if status != http.StatusOK || doc == nil {
 		return status, doc
 	}
 	switch {

@@ -279,6 +279,24 @@ func TestABodyIsBounded(t *testing.T) {
 	}
 }
 
+// TestOddRequests: whatever is sent, the BMC answers.
+func TestOddRequests(t *testing.T) {
+	odd := []any{nil, 7, []any{}, "x", object{}, object{"Boot": 7}, object{"Boot": object{target: object{}, enabled: []any{}, mode: nil}}, object{"ResetType": []any{}}, object{"Image": object{}}}
+	for _, name := range RedfishNames() {
+		b := start(t, name)
+		for _, path := range []string{"/", "/redfish", "/redfish/v1", systemAt, systemAt + "/SD", systemAt + "/", resetAt, mediaAt, mediaAt + "/", mediaAt + "/x/y/z/u/v", mediaAt + "/Cd/Actions/VirtualMedia.InsertMedia",
+			"/redfish/v1/Systems", "/redfish/v1/Systems//", "/VirtualMedia/VirtualMedia", "//"} {
+			for _, method := range []string{"GET", "PATCH", "POST", "DELETE"} {
+				for _, body := range odd {
+					if status, _ := b.call(method, path, body); status < 200 {
+						t.Errorf("%s: %s %s %v was answered %d", name, method, path, body, status)
+					}
+				}
+			}
+		}
+	}
+}
+
 // text is a row as docs/lab.md has it.
 func (r row) text() string {
 	where := ""
