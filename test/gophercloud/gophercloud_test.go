@@ -37,8 +37,10 @@ type world struct {
 	*testing.T
 	ctx context.Context
 	api *gophercloud.ServiceClient
-	bmc string // address of a Redfish BMC
+	bmc string // address of a Redfish BMC, which is machine
 	url string // of the server
+
+	machine *drivertest.BMC
 }
 
 func newWorld(t *testing.T) *world {
@@ -48,11 +50,13 @@ func newWorld(t *testing.T) *world {
 	}
 	s := program.Serve(t, fmt.Sprintf(`
 [DEFAULT]
-enabled_hardware_types = redfish,fake-hardware
+enabled_hardware_types = redfish,fake-hardware,idrac
 [conductor]
 automated_clean = true
 deploy_kernel = %[1]s/kernel
 deploy_ramdisk = %[1]s/ramdisk
+rescue_kernel = %[1]s/kernel
+rescue_ramdisk = %[1]s/ramdisk
 # Without boot files nobody carries a token, and so neither do the findings of an inspection.
 [agent]
 rescue_password_in_lookup = true
@@ -66,7 +70,7 @@ listen = 127.0.0.1:0
 	t.Cleanup(server.Close)
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	t.Cleanup(cancel)
-	return &world{t, ctx, api, server.URL, s.URL}
+	return &world{t, ctx, api, server.URL, s.URL, bmc}
 }
 
 func (w *world) want(err error) {
@@ -385,7 +389,7 @@ func TestCatalog(t *testing.T) {
 	w.want(err)
 	found, err := drivers.ExtractDrivers(pages)
 	w.want(err)
-	if len(found) != 2 {
+	if len(found) != 3 {
 		t.Errorf("drivers: %+v", found)
 	}
 	d, err := drivers.GetDriverDetails(w.ctx, w.api, "redfish").Extract()
@@ -410,7 +414,7 @@ func TestCatalog(t *testing.T) {
 		t.Fatalf("conductors: %+v", hosts)
 	}
 	one, err := conductors.Get(w.ctx, w.api, hosts[0].Hostname).Extract()
-	if err != nil || len(one.Drivers) != 2 {
+	if err != nil || len(one.Drivers) != 3 {
 		t.Errorf("conductor: %+v, %v", one, err)
 	}
 }
