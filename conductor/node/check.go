@@ -212,7 +212,7 @@ func (p *nodePreflight) plan(kind string, r driver.Ramdisk) {
 // signed tells why firmware that enforces Secure Boot would not start what the plan gives it.
 func (p *nodePreflight) signed(plan *metal.BootPlan) error {
 	if plan.Method == metal.BootIPXE {
-		return problem.Invalidf("node %s: its firmware enforces Secure Boot and refuses iPXE, which is not signed: "+
+		return problem.Invalidf("node %s: its firmware enforces Secure Boot, and iPXE is not signed: "+
 			"set boot_interface to redfish-virtual-media or http, or turn Secure Boot off (salvor node secure boot off NODE)", p.m.node.ID)
 	}
 	if p.c.Signed == nil {

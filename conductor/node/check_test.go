@@ -327,7 +327,7 @@ func TestSecureBootIsChecked(t *testing.T) {
 			t.Errorf("%s without Secure Boot: %s, asked %q", method, text, asked)
 		}
 	}
-	if text := reasons(metal.BootIPXE, &on); !strings.Contains(text, "refuses iPXE, which is not signed: set boot_interface to redfish-virtual-media or http") || len(asked) != 0 {
+	if text := reasons(metal.BootIPXE, &on); !strings.Contains(text, "iPXE is not signed: set boot_interface to redfish-virtual-media or http") || len(asked) != 0 {
 		t.Errorf("iPXE: %s, asked %q", text, asked)
 	}
 	for _, method := range []metal.BootMethod{metal.BootMedia, metal.BootHTTP} {
