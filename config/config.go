@@ -110,6 +110,9 @@ type Conductor struct {
 	// Kernels and ramdisks are paths or URLs; empty: those in the state directory.
 	RescueKernel, RescueRamdisk string
 	DeployKernel, DeployRamdisk string
+	// Those of nodes by their property cpu_arch, such as aarch64.
+	RescueKernelByArch, RescueRamdiskByArch map[string]string
+	DeployKernelByArch, DeployRamdiskByArch map[string]string
 	// FileURLAllowedPaths are directories whose files may be booted besides the state directory's own.
 	FileURLAllowedPaths []string
 	// PermittedImageFormats are those of images that may be deployed.

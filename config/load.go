@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
 	"net/url"
 	"os"
@@ -241,6 +242,8 @@ func (l *configLoader) check() {
 	l.checkProcess()
 	l.together("rescue_kernel", c.Conductor.RescueKernel, "rescue_ramdisk", c.Conductor.RescueRamdisk)
 	l.together("deploy_kernel", c.Conductor.DeployKernel, "deploy_ramdisk", c.Conductor.DeployRamdisk)
+	l.sameArchitectures("rescue", c.Conductor.RescueKernelByArch, c.Conductor.RescueRamdiskByArch)
+	l.sameArchitectures("deploy", c.Conductor.DeployKernelByArch, c.Conductor.DeployRamdiskByArch)
 	for kind, name := range c.Default.DefaultInterface {
 		if enabled := c.Default.EnabledInterfaces[kind]; len(enabled) > 0 && !slices.Contains(enabled, name) {
 			l.fail(problem.Invalidf("[DEFAULT]default_%s_interface: %s is not among enabled_%s_interfaces: %s", kind, name, kind, strings.Join(enabled, ", ")))
@@ -251,6 +254,14 @@ func (l *configLoader) check() {
 		if b.RescuingNetwork != "" && b.RescuingNetwork == other.network {
 			l.warn("[bridge]rescuing_network is the %s network %s too: a rescued machine's user could reach machines that are being set up", other.name, other.network)
 		}
+	}
+}
+
+// sameArchitectures wants a ramdisk for each architecture with a kernel, and the other way round.
+func (l *configLoader) sameArchitectures(what string, kernels, ramdisks map[string]string) {
+	of := func(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
+	if !slices.Equal(of(kernels), of(ramdisks)) {
+		l.fail(problem.Invalidf("[conductor]%s_kernel_by_arch and %s_ramdisk_by_arch: name the same architectures; they name %q and %q", what, what, of(kernels), of(ramdisks)))
 	}
 }
 

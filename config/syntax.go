@@ -171,6 +171,20 @@ var bootFile = valueSyntax[string]{allowed: "an absolute path, or a file, http o
 	return s, nil
 }}
 
+// bootFilesByArch are ARCH:FILE by commas.
+var bootFilesByArch = valueSyntax[map[string]string]{many: true, allowed: "ARCH:FILE separated by commas, with an absolute path, or a file, http or https URL, as FILE", parse: func(s string) (map[string]string, error) {
+	out := map[string]string{}
+	for _, one := range splitList(s) {
+		arch, file, _ := strings.Cut(one, ":")
+		arch, file = strings.TrimSpace(arch), strings.TrimSpace(file)
+		if _, err := bootFile.parse(file); err != nil || arch == "" || file == "" || out[arch] != "" {
+			return nil, errForm
+		}
+		out[arch] = file
+	}
+	return out, nil
+}}
+
 func isWeb(u *url.URL) bool { return (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" }
 
 var webURL = valueSyntax[string]{allowed: "http://host[:port][/path] or https://..., without user, query or fragment", parse: func(s string) (string, error) {

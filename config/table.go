@@ -102,6 +102,10 @@ var conductorOptions = []Option{
 		"The kernel of the rescue ramdisk, unless driver_info names one. Empty: the one in the state directory."),
 	newOption("conductor", "rescue_ramdisk", "", bootFile, func(c *Config) *string { return &c.Conductor.RescueRamdisk },
 		"The rescue ramdisk, unless driver_info names one. Empty: the one in the state directory."),
+	newOption("conductor", "rescue_kernel_by_arch", "", bootFilesByArch, func(c *Config) *map[string]string { return &c.Conductor.RescueKernelByArch },
+		"The rescue kernels of nodes by their property cpu_arch, such as aarch64. Other nodes get rescue_kernel."),
+	newOption("conductor", "rescue_ramdisk_by_arch", "", bootFilesByArch, func(c *Config) *map[string]string { return &c.Conductor.RescueRamdiskByArch },
+		"The rescue ramdisks for the same architectures as rescue_kernel_by_arch."),
 	newOption("conductor", "file_url_allowed_paths", "", paths, func(c *Config) *[]string { return &c.Conductor.FileURLAllowedPaths },
 		"Directories whose files driver_info may name as kernel or ramdisk. The ramdisk directory in the state directory is always allowed."),
 	newOption("conductor", "check_provision_state_interval", "60", secondsSyntax(1), func(c *Config) *time.Duration { return &c.Conductor.CheckProvisionStateInterval },
@@ -231,7 +235,7 @@ var ignored = map[string]string{
 		inspection_network send_sensor_data send_sensor_data_interval send_sensor_data_workers send_sensor_data_wait_timeout
 		send_sensor_data_data_types send_sensor_data_for_undeployed_nodes bootloader clean_step_priority_override verify_step_priority_override
 		poweroff_in_cleanfail bios_verify  disable_deep_image_inspection conductor_always_validates_images
-		deploy_kernel_by_arch deploy_ramdisk_by_arch rescue_kernel_by_arch rescue_ramdisk_by_arch bootloader_by_arch`,
+		bootloader_by_arch`,
 	"deploy": `http_url http_root external_http_url external_callback_url enable_ata_secure_erase enable_nvme_secure_erase shred_random_overwrite_iterations
 		shred_final_overwrite_with_zeros continue_if_disk_secure_erase_fails disk_erasure_concurrency power_off_after_deploy_failure default_boot_option
 		default_boot_mode configdrive_use_object_store ramdisk_image_download_source fast_track fast_track_timeout iso_cache_path erase_skip_read_only

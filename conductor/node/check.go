@@ -350,7 +350,7 @@ func (c *Conductor) cleansByRamdisk(m *managedNode, op metal.Operation) bool {
 func (c *Conductor) rescueRamdisk(m *managedNode) driver.Ramdisk {
 	kernel, image := m.node.Info("rescue_kernel"), m.node.Info("rescue_ramdisk")
 	if kernel == "" && image == "" {
-		kernel, image = c.RescueKernel, c.RescueRamdisk
+		kernel, image = imagesOf(m.node, c.RescueByArch, c.RescueKernel, c.RescueRamdisk)
 	}
 	return driver.Ramdisk{Kernel: kernel, Image: image, ISO: m.node.Info("rescue_iso"), CarryToken: !c.PasswordInLookup, Ports: m.bootPorts()}
 }
@@ -359,7 +359,16 @@ func (c *Conductor) rescueRamdisk(m *managedNode) driver.Ramdisk {
 func (c *Conductor) deployRamdisk(m *managedNode) driver.Ramdisk {
 	kernel, image := m.node.Info("deploy_kernel"), m.node.Info("deploy_ramdisk")
 	if kernel == "" && image == "" {
-		kernel, image = c.DeployKernel, c.DeployRamdisk
+		kernel, image = imagesOf(m.node, c.DeployByArch, c.DeployKernel, c.DeployRamdisk)
 	}
 	return driver.Ramdisk{Kernel: kernel, Image: image, ISO: m.node.Info("deploy_iso"), CarryToken: !c.PasswordInLookup, Ports: m.bootPorts()}
+}
+
+// imagesOf are the configured kernel and ramdisk for the architecture of a node, or those of all others.
+func imagesOf(n *metal.Node, byArch map[string]Images, kernel, image string) (string, string) {
+	arch, _ := n.Properties["cpu_arch"].(string)
+	if i, ok := byArch[arch]; ok {
+		return i.Kernel, i.Ramdisk
+	}
+	return kernel, image
 }

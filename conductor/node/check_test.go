@@ -336,3 +336,32 @@ func TestSecureBootIsChecked(t *testing.T) {
 		}
 	}
 }
+
+// TestImagesByArchitecture: driver_info goes first, then the configured images for cpu_arch, then those of all others.
+func TestImagesByArchitecture(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Active)
+	b.con.RescueKernel, b.con.RescueRamdisk, b.con.DeployKernel, b.con.DeployRamdisk = "/rk", "/rr", "/dk", "/dr"
+	b.con.RescueByArch = map[string]Images{"aarch64": {"/rk-arm", "/rr-arm"}}
+	b.con.DeployByArch = map[string]Images{"aarch64": {"/dk-arm", "/dr-arm"}}
+	for _, c := range []struct {
+		arch, own  any
+		rescue     string
+		deployment string
+	}{
+		{nil, nil, "/rk /rr", "/dk /dr"}, {"x86_64", nil, "/rk /rr", "/dk /dr"}, {7.0, nil, "/rk /rr", "/dk /dr"},
+		{"aarch64", nil, "/rk-arm /rr-arm", "/dk-arm /dr-arm"}, {"aarch64", "/own", "/own /own", "/own /own"},
+	} {
+		n := &metal.Node{Properties: metal.Object{"cpu_arch": c.arch}, DriverInfo: metal.Object{}}
+		if c.own != nil {
+			for _, key := range []string{"rescue_kernel", "rescue_ramdisk", "deploy_kernel", "deploy_ramdisk"} {
+				n.DriverInfo[key] = c.own
+			}
+		}
+		m := &managedNode{node: n}
+		r, d := b.con.rescueRamdisk(m), b.con.deployRamdisk(m)
+		if r.Kernel+" "+r.Image != c.rescue || d.Kernel+" "+d.Image != c.deployment {
+			t.Errorf("%v, own %v: rescue %s %s, deploy %s %s", c.arch, c.own, r.Kernel, r.Image, d.Kernel, d.Image)
+		}
+	}
+}

@@ -44,6 +44,8 @@ type Config struct {
 
 	// RescueKernel and RescueRamdisk serve nodes whose driver_info names none.
 	RescueKernel, RescueRamdisk string
+	// RescueByArch and DeployByArch go before the others for nodes with these values of the property cpu_arch.
+	RescueByArch, DeployByArch map[string]Images
 	// RescueTimeout bounds the wait for a rescue ramdisk; 0: no bound.
 	RescueTimeout time.Duration
 	// Agents sends commands to the agents that deploy, clean and serve.
@@ -85,6 +87,12 @@ type Config struct {
 	WebFile func(ctx context.Context, url string, by Fetcher) error
 	// FreeAddresses tells why a machine with these ports would get no address to boot by; nil: nobody knows.
 	FreeAddresses func(n *metal.Node, ports []*metal.Port) error
+}
+
+// Images are a kernel and its ramdisk, each a path or a URL.
+type Images struct {
+	Kernel  string `json:"kernel"`
+	Ramdisk string `json:"ramdisk"`
 }
 
 // Conductor runs operations on machines.

@@ -1,6 +1,8 @@
 package serve
 
 import (
+	"maps"
+
 	"salvor/conductor/node"
 	"salvor/config"
 	"salvor/driver"
@@ -19,6 +21,20 @@ func deployImages(cfg *config.Config, rescueKernel, rescueImage string) (kernel,
 	return rescueKernel, rescueImage
 }
 
+// imagesByArch are the configured kernels and ramdisks by architecture; those of rescue deploy too where none are configured for that.
+func imagesByArch(cfg *config.Config) (rescue, deploy map[string]node.Images) {
+	c := cfg.Conductor
+	rescue, deploy = map[string]node.Images{}, map[string]node.Images{}
+	for arch, kernel := range c.RescueKernelByArch {
+		rescue[arch] = node.Images{Kernel: kernel, Ramdisk: c.RescueRamdiskByArch[arch]}
+	}
+	maps.Copy(deploy, rescue)
+	for arch, kernel := range c.DeployKernelByArch {
+		deploy[arch] = node.Images{Kernel: kernel, Ramdisk: c.DeployRamdiskByArch[arch]}
+	}
+	return rescue, deploy
+}
+
 // inspectionURL is where the ramdisk of an inspection brings its findings; empty if nowhere.
 func (p *ControlPlane) inspectionURL() string {
 	if url := ramdiskURL(p.cfg); url != "" {
@@ -31,6 +47,7 @@ func (p *ControlPlane) inspectionURL() string {
 func (p *ControlPlane) deploying(d driverConfig, c node.Config) node.Config {
 	c.Agents = agent.Orders{Locks: &driver.AddressLocks{}, Control: p.callbackGuard().Control, Timeout: p.cfg.Agent.CommandTimeout}
 	c.DeployKernel, c.DeployRamdisk = d.DeployKernel, d.DeployRamdisk
+	c.RescueByArch, c.DeployByArch = d.RescueByArch, d.DeployByArch
 	c.DeployTimeout, c.CleanTimeout = p.cfg.Conductor.DeployCallbackTimeout, p.cfg.Conductor.CleanCallbackTimeout
 	c.ServiceTimeout, c.InspectTimeout = p.cfg.Conductor.ServiceCallbackTimeout, p.cfg.Conductor.InspectWaitTimeout
 	c.AutomatedClean = p.cfg.Conductor.AutomatedClean

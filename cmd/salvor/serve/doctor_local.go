@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -273,7 +275,8 @@ func (d *doctor) ramdisk(context.Context) {
 	const check = "ramdisk"
 	kernel, image := rescueImages(d.cfg)
 	build := "salvor ramdisk build --out " + ramdiskDir(d.cfg)
-	if kernel == "" && image == "" {
+	byArch, _ := imagesByArch(d.cfg)
+	if kernel == "" && image == "" && len(byArch) == 0 {
 		d.say(LevelWarn, check, build+", or set [conductor]rescue_kernel and rescue_ramdisk", "there is none: only nodes that name one of their own can be rescued")
 		return
 	}
@@ -281,6 +284,10 @@ func (d *doctor) ramdisk(context.Context) {
 		for _, err := range wrong {
 			d.say(LevelFail, check, build+", or correct the configuration", "%v", err)
 		}
+		return
+	}
+	if kernel == "" {
+		d.ok(check, "the ramdisks of %s can be read; nodes of another architecture name their own", strings.Join(slices.Sorted(maps.Keys(byArch)), ", "))
 		return
 	}
 	if m, err := ramdisk.ReadManifest(filepath.Dir(localPath(image))); err == nil && len(m.Files) == 0 {

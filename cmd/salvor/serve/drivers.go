@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"salvor/conductor/node"
 	"salvor/driver"
 	"salvor/driver/agent"
 	"salvor/driver/fake"
@@ -34,6 +35,8 @@ type driverConfig struct {
 	RescueKernel, RescueRamdisk string
 	// DeployKernel and DeployRamdisk are the same for the ramdisk that deploys, cleans and inspects.
 	DeployKernel, DeployRamdisk string
+	// RescueByArch and DeployByArch are the same for nodes of some architectures.
+	RescueByArch, DeployByArch map[string]node.Images
 	// ImageFormats are those that may be deployed, ImageDirs the directories of images that are files here.
 	ImageFormats, ImageDirs []string
 	// Remote marks the configuration of a conductor on another machine: its files are not looked at.
@@ -282,6 +285,9 @@ func (h hardwareTypeBuilder) pxe(set netboot.SetDevice) interfaceChoice[driver.B
 
 // needsDeployRamdisk lists what driver_info has to name because the configuration does not.
 func (h hardwareTypeBuilder) needsDeployRamdisk() (keys []string) {
+	if len(h.cfg.DeployByArch) > 0 { // whether the node's is among them is known with its boot plan
+		return nil
+	}
 	if h.cfg.DeployKernel == "" {
 		keys = append(keys, deployKernelKey)
 	}
@@ -302,10 +308,10 @@ func (h hardwareTypeBuilder) agentInspect() interfaceChoice[driver.Inspect] {
 
 func (h hardwareTypeBuilder) agentRescue() interfaceChoice[driver.Rescue] {
 	info := metal.InterfaceInfo{Name: "agent", NeedsHeartbeat: true}
-	if h.cfg.RescueKernel == "" {
+	if h.cfg.RescueKernel == "" && len(h.cfg.RescueByArch) == 0 {
 		info.RequiredForRescue = append(info.RequiredForRescue, rescueKernelKey)
 	}
-	if h.cfg.RescueRamdisk == "" {
+	if h.cfg.RescueRamdisk == "" && len(h.cfg.RescueByArch) == 0 {
 		info.RequiredForRescue = append(info.RequiredForRescue, rescueRamdiskKey)
 	}
 	return interfaceChoice[driver.Rescue]{info, agent.Rescue{Locks: h.lanes, Control: h.cfg.Callback, Timeout: h.cfg.AgentTimeout}}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"salvor/conductor/node"
 	"salvor/config"
 	"salvor/driver"
 	"salvor/driver/network"
@@ -81,6 +82,16 @@ func TestCatalogTellsWhatIsMissing(t *testing.T) {
 		bare.Drivers = append(bare.Drivers, h.Info)
 	}
 	n := &metal.Node{}
+	byArch := map[string]node.Images{"aarch64": {Kernel: "/k", Ramdisk: "/r"}}
+	for _, h := range hardwareTypes(driverConfig{RescueByArch: byArch, DeployByArch: byArch}) {
+		for kind, set := range h.Info.Interfaces {
+			for _, i := range set.Enabled {
+				if all := slices.Concat(i.Required, i.RequiredForRescue); slices.ContainsFunc(all, func(key string) bool { return strings.HasSuffix(key, "_kernel") || strings.HasSuffix(key, "_ramdisk") }) {
+					t.Errorf("%s: %s %s wants %q, which the configuration by architecture has", h.Info.Name, kind, i.Name, all)
+				}
+			}
+		}
+	}
 	for _, name := range []string{"redfish", "ipmi"} {
 		with, _ := good.Driver(name)
 		without, _ := bare.Driver(name)

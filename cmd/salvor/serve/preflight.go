@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -25,20 +26,22 @@ import (
 
 // publishedConfig is what a conductor tells of its configuration for that. It holds no secret.
 type publishedConfig struct {
-	URL           string                `json:"url"`
-	Append        string                `json:"append,omitempty"`
-	Dirs          []string              `json:"dirs,omitempty"`
-	RescueKernel  string                `json:"rescue_kernel,omitempty"`
-	RescueRamdisk string                `json:"rescue_ramdisk,omitempty"`
-	DeployKernel  string                `json:"deploy_kernel,omitempty"`
-	DeployRamdisk string                `json:"deploy_ramdisk,omitempty"`
-	Bridges       network.Bridges       `json:"bridges,omitempty"`
-	Neutron       bool                  `json:"neutron,omitempty"`
-	Networks      map[driver.Net]string `json:"networks,omitempty"`
-	ImageFormats  []string              `json:"image_formats,omitempty"`
-	ImageDirs     []string              `json:"image_dirs,omitempty"`
-	InspectionURL string                `json:"inspection_url,omitempty"`
-	Clean         bool                  `json:"automated_clean,omitempty"`
+	URL           string                 `json:"url"`
+	Append        string                 `json:"append,omitempty"`
+	Dirs          []string               `json:"dirs,omitempty"`
+	RescueKernel  string                 `json:"rescue_kernel,omitempty"`
+	RescueRamdisk string                 `json:"rescue_ramdisk,omitempty"`
+	DeployKernel  string                 `json:"deploy_kernel,omitempty"`
+	DeployRamdisk string                 `json:"deploy_ramdisk,omitempty"`
+	RescueByArch  map[string]node.Images `json:"rescue_by_arch,omitempty"`
+	DeployByArch  map[string]node.Images `json:"deploy_by_arch,omitempty"`
+	Bridges       network.Bridges        `json:"bridges,omitempty"`
+	Neutron       bool                   `json:"neutron,omitempty"`
+	Networks      map[driver.Net]string  `json:"networks,omitempty"`
+	ImageFormats  []string               `json:"image_formats,omitempty"`
+	ImageDirs     []string               `json:"image_dirs,omitempty"`
+	InspectionURL string                 `json:"inspection_url,omitempty"`
+	Clean         bool                   `json:"automated_clean,omitempty"`
 }
 
 // encodePublishedConfig is the configuration of this conductor as others are told of it.
@@ -46,6 +49,7 @@ func encodePublishedConfig(d driverConfig, c node.Config) (json.RawMessage, erro
 	return json.Marshal(publishedConfig{
 		URL: d.Files.URL, Append: d.Files.Append, Dirs: d.Files.Dirs,
 		RescueKernel: c.RescueKernel, RescueRamdisk: c.RescueRamdisk, DeployKernel: c.DeployKernel, DeployRamdisk: c.DeployRamdisk,
+		RescueByArch: c.RescueByArch, DeployByArch: c.DeployByArch,
 		Bridges: d.Bridges, Neutron: d.Neutron != nil, Networks: d.Networks.Of, ImageFormats: d.ImageFormats, ImageDirs: d.ImageDirs,
 		InspectionURL: c.InspectionURL, Clean: c.AutomatedClean,
 	})
@@ -57,6 +61,7 @@ func (p publishedConfig) checker() *node.Conductor {
 		Files:   driver.BootFiles{URL: p.URL, APIURL: p.URL, Append: p.Append, Dirs: p.Dirs, Remote: true},
 		Bridges: p.Bridges, Networks: network.Networks{Of: p.Networks},
 		RescueKernel: p.RescueKernel, RescueRamdisk: p.RescueRamdisk, DeployKernel: p.DeployKernel, DeployRamdisk: p.DeployRamdisk,
+		RescueByArch: p.RescueByArch, DeployByArch: p.DeployByArch,
 		ImageFormats: p.ImageFormats, ImageDirs: p.ImageDirs, Remote: true,
 	}
 	if p.Neutron {
@@ -64,6 +69,7 @@ func (p publishedConfig) checker() *node.Conductor {
 	}
 	return node.New(node.Config{
 		Drivers: hardwareTypes(d), RescueKernel: p.RescueKernel, RescueRamdisk: p.RescueRamdisk, DeployKernel: p.DeployKernel, DeployRamdisk: p.DeployRamdisk,
+		RescueByArch: p.RescueByArch, DeployByArch: p.DeployByArch,
 		InspectionURL: p.InspectionURL, AutomatedClean: p.Clean,
 	})
 }
@@ -195,8 +201,21 @@ func configuredRamdisks(cfg *config.Config) []error {
 	kernel, image := rescueImages(cfg)
 	deployKernel, deployImage := deployImages(cfg, kernel, image)
 	files := driver.BootFiles{URL: "-", APIURL: "-", Append: cfg.PXE.KernelAppendParams, Dirs: imageRoots(cfg, kernel, image)}
-	for _, pair := range []struct{ what, kernel, image string }{{"rescue", kernel, image}, {"deploy", deployKernel, deployImage}} {
-		if pair.kernel == "" && pair.image == "" || pair.what == "deploy" && pair.kernel == kernel && pair.image == image {
+	type images struct{ options, kernel, image string }
+	pairs := []images{{"rescue_kernel and rescue_ramdisk", kernel, image}}
+	if deployKernel != kernel || deployImage != image {
+		pairs = append(pairs, images{"deploy_kernel and deploy_ramdisk", deployKernel, deployImage})
+	}
+	rescueByArch, deployByArch := imagesByArch(cfg)
+	for _, arch := range slices.Sorted(maps.Keys(deployByArch)) {
+		of, rescues := deployByArch[arch], rescueByArch[arch]
+		pairs = append(pairs, images{"rescue_kernel_by_arch and rescue_ramdisk_by_arch of " + arch, rescues.Kernel, rescues.Ramdisk})
+		if of != rescues {
+			pairs = append(pairs, images{"deploy_kernel_by_arch and deploy_ramdisk_by_arch of " + arch, of.Kernel, of.Ramdisk})
+		}
+	}
+	for _, pair := range pairs {
+		if pair.kernel == "" && pair.image == "" {
 			continue
 		}
 		err := files.Check(driver.Ramdisk{Kernel: pair.kernel, Image: pair.image})
@@ -208,7 +227,7 @@ func configuredRamdisks(cfg *config.Config) []error {
 			}
 		}
 		if err != nil {
-			out = append(out, problem.Invalidf("[conductor]%s_kernel and %s_ramdisk: %w", pair.what, pair.what, err))
+			out = append(out, problem.Invalidf("[conductor]%s: %w", pair.options, err))
 		}
 	}
 	return out

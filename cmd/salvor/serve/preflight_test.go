@@ -21,9 +21,11 @@ func TestDoctorOfRamdisks(t *testing.T) {
 		must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o600))
 	}
 	for text, want := range map[string]struct{ check, level, says string }{
-		"rescue_kernel = " + dir + "/k":                                                     {"configuration", LevelFail, "rescue_ramdisk"},
-		"rescue_kernel = file://" + dir + "/k\nrescue_ramdisk = file://" + dir + "/r":       {"ramdisk", LevelOK, "can be read"},
-		"rescue_kernel = file://" + dir + "/k\nrescue_ramdisk = file://" + dir + "/nothing": {"ramdisk", LevelFail, "no such file"},
+		"rescue_kernel = " + dir + "/k":                                                                       {"configuration", LevelFail, "rescue_ramdisk"},
+		"rescue_kernel = file://" + dir + "/k\nrescue_ramdisk = file://" + dir + "/r":                         {"ramdisk", LevelOK, "can be read"},
+		"rescue_kernel = file://" + dir + "/k\nrescue_ramdisk = file://" + dir + "/nothing":                   {"ramdisk", LevelFail, "no such file"},
+		"rescue_kernel_by_arch = aarch64:" + dir + "/k\nrescue_ramdisk_by_arch = aarch64:" + dir + "/r":       {"ramdisk", LevelOK, "the ramdisks of aarch64 can be read"},
+		"rescue_kernel_by_arch = aarch64:" + dir + "/k\nrescue_ramdisk_by_arch = aarch64:" + dir + "/nothing": {"ramdisk", LevelFail, "rescue_ramdisk_by_arch of aarch64"},
 	} {
 		by := examined(t, "[DEFAULT]\nstate_path = $DIR/state\n[conductor]\n"+text+"\n")
 		level(t, by, want.check, want.level, want.says)
@@ -44,6 +46,16 @@ func TestPublishedCheck(t *testing.T) {
 	}
 	if got := check(); got != "" {
 		t.Errorf("files of another machine: %s", got)
+	}
+	raw = must.Get(encodePublishedConfig(d, node.Config{RescueKernel: "/etc/shadow", RescueRamdisk: "/etc/shadow", RescueByArch: map[string]node.Images{"aarch64": {Kernel: "/srv/elsewhere/ka", Ramdisk: "/srv/elsewhere/ra"}}}))(t)
+	p = publishedConfig{}
+	must.OK(t, json.Unmarshal(raw, &p))
+	if got := check(); !strings.Contains(got, "/etc/shadow lies outside") {
+		t.Errorf("a node without an architecture: %s", got)
+	}
+	n.Properties = metal.Object{"cpu_arch": "aarch64"}
+	if got := check(); got != "" {
+		t.Errorf("images of the node's architecture: %s", got)
 	}
 	n.DriverInfo["rescue_kernel"], n.Interfaces["network"] = "/etc/shadow", "bridge"
 	if got := check(); !strings.Contains(got, "/etc/shadow lies outside") || !strings.Contains(got, "no ramdisk is known") || !strings.Contains(got, "has no port_id") {

@@ -55,10 +55,19 @@ func sharedStateWarnings(ctx context.Context, c *config.Config, database setting
 		out = append(out, fmt.Sprintf("[image]path: %s is not the directory of images that the other processes of this database have: images that they took cannot be given away here. "+
 			"Put it on storage that all of them share, or give images as URLs. If it is the one that is right now, all others need a copy of its file %s.", dir, directoryMark))
 	}
-	for name, file := range map[string]string{
+	files := map[string]string{
 		"rescue_kernel": c.Conductor.RescueKernel, "rescue_ramdisk": c.Conductor.RescueRamdisk,
 		"deploy_kernel": c.Conductor.DeployKernel, "deploy_ramdisk": c.Conductor.DeployRamdisk,
+	}
+	for name, byArch := range map[string]map[string]string{
+		"rescue_kernel_by_arch": c.Conductor.RescueKernelByArch, "rescue_ramdisk_by_arch": c.Conductor.RescueRamdiskByArch,
+		"deploy_kernel_by_arch": c.Conductor.DeployKernelByArch, "deploy_ramdisk_by_arch": c.Conductor.DeployRamdiskByArch,
 	} {
+		for arch, file := range byArch {
+			files[name+" of "+arch] = file
+		}
+	}
+	for name, file := range files {
 		if !filepath.IsAbs(file) {
 			continue
 		}

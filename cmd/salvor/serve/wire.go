@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -72,7 +74,12 @@ func (p *ControlPlane) imageRoots(files ...string) []string { return imageRoots(
 
 func imageRoots(cfg *config.Config, files ...string) []string {
 	roots := append([]string{ramdiskDir(cfg)}, cfg.Conductor.FileURLAllowedPaths...)
-	for _, f := range append(files, cfg.Conductor.DeployKernel, cfg.Conductor.DeployRamdisk) {
+	files = append(files, cfg.Conductor.DeployKernel, cfg.Conductor.DeployRamdisk)
+	c := cfg.Conductor
+	for _, byArch := range []map[string]string{c.RescueKernelByArch, c.RescueRamdiskByArch, c.DeployKernelByArch, c.DeployRamdiskByArch} {
+		files = slices.AppendSeq(files, maps.Values(byArch))
+	}
+	for _, f := range files {
 		if f = localPath(f); filepath.IsAbs(f) {
 			roots = append(roots, filepath.Dir(f))
 		}
@@ -98,6 +105,7 @@ func ramdiskURL(c *config.Config) string {
 func (p *ControlPlane) driverConfig(kernel, image string) (driverConfig, error) {
 	url := ramdiskURL(p.cfg)
 	deployKernel, deployImage := p.deployImages(kernel, image)
+	rescueByArch, deployByArch := imagesByArch(p.cfg)
 	cloud, err := newNeutronClient(p.cfg.Neutron)
 	if err != nil {
 		return driverConfig{}, err
@@ -109,6 +117,7 @@ func (p *ControlPlane) driverConfig(kernel, image string) (driverConfig, error) 
 		IPMICipher:   p.cfg.IPMI.Cipher,
 		RescueKernel: kernel, RescueRamdisk: image,
 		DeployKernel: deployKernel, DeployRamdisk: deployImage,
+		RescueByArch: rescueByArch, DeployByArch: deployByArch,
 		ImageFormats: p.cfg.Conductor.PermittedImageFormats, ImageDirs: p.cfg.Conductor.FileURLAllowedPaths,
 		Neutron: cloud, Networks: neutronNetworkConfig(p.cfg.Neutron), Callback: p.callbackGuard().Control, AgentTimeout: p.cfg.Agent.CommandTimeout, BMC: p.bmcControl(),
 	}, nil
