@@ -3,7 +3,6 @@ package media
 import (
 	"debug/pe"
 	"encoding/binary"
-	"io"
 	"strings"
 )
 
@@ -46,16 +45,29 @@ func (a Arch) machine() uint16 {
 	return pe.IMAGE_FILE_MACHINE_AMD64
 }
 
-// ArchOf reads for which architecture a kernel is. What is no UEFI program for arm64 counts as amd64.
-func ArchOf(kernel Blob) Arch {
+// ReadArch reads for which architecture a kernel is; false where its header names none of the two.
+func ReadArch(kernel Blob) (Arch, bool) {
 	var dos [0x40]byte
 	var coff [6]byte
-	if _, err := io.ReadFull(io.NewSectionReader(kernel, 0, kernel.Size()), dos[:]); err != nil || string(dos[:2]) != "MZ" {
-		return AMD64
+	if _, err := kernel.ReadAt(dos[:], 0); err != nil || string(dos[:2]) != "MZ" {
+		return "", false
 	}
 	at := int64(binary.LittleEndian.Uint32(dos[0x3c:]))
-	if _, err := kernel.ReadAt(coff[:], at); err != nil || string(coff[:4]) != "PE\x00\x00" || binary.LittleEndian.Uint16(coff[4:]) != ARM64.machine() {
-		return AMD64
+	if _, err := kernel.ReadAt(coff[:], at); err != nil || string(coff[:4]) != "PE\x00\x00" {
+		return "", false
 	}
-	return ARM64
+	for _, a := range []Arch{AMD64, ARM64} {
+		if binary.LittleEndian.Uint16(coff[4:]) == a.machine() {
+			return a, true
+		}
+	}
+	return "", false
+}
+
+// ArchOf is the architecture of a kernel, AMD64 where its header names none: kernels for BIOS alone have no such header.
+func ArchOf(kernel Blob) Arch {
+	if a, ok := ReadArch(kernel); ok {
+		return a
+	}
+	return AMD64
 }

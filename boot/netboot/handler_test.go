@@ -24,6 +24,7 @@ import (
 type site struct {
 	*httptest.Server
 	plans    *plans
+	server   *Server
 	dir      string
 	log      *bytes.Buffer
 	progress []string
@@ -46,7 +47,7 @@ func newSite(t testing.TB) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Server = httptest.NewServer(srv.Handler())
+	s.server, s.Server = srv, httptest.NewServer(srv.Handler())
 	t.Cleanup(func() { s.Close(); srv.images.close() })
 	return s
 }
@@ -224,6 +225,9 @@ func TestCDOfARM64(t *testing.T) {
 	writeSignedLoaders(t, s.dir) // those of amd64
 	for _, path := range []string{arm64Loaders.Shim, arm64Loaders.Grub} {
 		write(t, filepath.Join(s.dir, filepath.Base(path)), "stand-in of "+filepath.Base(path))
+	}
+	if got := s.server.KernelArch(s.plans.node.Plan.Kernel); got != "aarch64" {
+		t.Errorf("architecture %q", got)
 	}
 	s.plans.node.Plan.SecureBoot = true
 	resp, whole := s.get(t, "boot.iso")

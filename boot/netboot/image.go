@@ -198,6 +198,20 @@ func (m *imageCache) build(kind imageKind, kernel string, k, r media.Blob) (*med
 	return media.ISO(parts)
 }
 
+// KernelArch is the architecture of a kernel as the property cpu_arch of nodes spells it; empty where it cannot be read.
+func (s *Server) KernelArch(kernel string) string {
+	if isURL(kernel) {
+		return ""
+	}
+	f, info, err := openFile(s.images.roots, kernel)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	a, _ := media.ReadArch(io.NewSectionReader(f, 0, info.Size()))
+	return map[media.Arch]string{media.AMD64: "x86_64", media.ARM64: "aarch64"}[a]
+}
+
 // CheckSigned tells why firmware that enforces Secure Boot would refuse the CD image of a kernel. It looks for signatures; whose they
 // are only the firmware knows. A kernel behind a URL is not fetched for it.
 func (s *Server) CheckSigned(kernel string) error {

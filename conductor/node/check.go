@@ -200,6 +200,7 @@ func (p *nodePreflight) plan(kind string, r driver.Ramdisk) {
 	}
 	p.readable(kind, "kernel", plan.Kernel, by)
 	p.readable(kind, "ramdisk", plan.Ramdisk, by)
+	p.add(kind, p.rightArch(plan.Kernel))
 	if plan.SecureBoot && plan.ISO == "" {
 		p.add(kind, p.signed(plan))
 	}
@@ -207,6 +208,19 @@ func (p *nodePreflight) plan(kind string, r driver.Ramdisk) {
 	if p.c.FreeAddresses != nil && plan.Method != metal.BootMedia {
 		p.add(kind, p.c.FreeAddresses(p.m.node, r.Ports))
 	}
+}
+
+// rightArch refuses a kernel for another processor than the node's. What is known of neither refuses nothing.
+func (p *nodePreflight) rightArch(kernel string) error {
+	want, _ := p.m.node.Properties["cpu_arch"].(string)
+	if p.c.KernelArch == nil || want != "x86_64" && want != "aarch64" {
+		return nil
+	}
+	if is := p.c.KernelArch(kernel); is != "" && is != want {
+		return problem.Invalidf("node %s: the kernel %s is for %s, but the node's cpu_arch is %s: set [conductor]rescue_kernel_by_arch and deploy_kernel_by_arch, or correct the property",
+			p.m.node.ID, driver.Sanitize(kernel), is, want)
+	}
+	return nil
 }
 
 // signed tells why firmware that enforces Secure Boot would not start what the plan gives it.

@@ -365,3 +365,22 @@ func TestImagesByArchitecture(t *testing.T) {
 		}
 	}
 }
+
+// TestKernelOfAnotherArchitecture: a kernel for another processor is refused before the machine is touched.
+func TestKernelOfAnotherArchitecture(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Active)
+	for _, c := range []struct {
+		node any
+		is   string
+		bad  bool
+	}{{"aarch64", "x86_64", true}, {"x86_64", "aarch64", true}, {"x86_64", "x86_64", false}, {"aarch64", "", false}, {"i686", "x86_64", false}, {nil, "aarch64", false}} {
+		b.con.KernelArch = func(string) string { return c.is }
+		n := b.stored(t)
+		n.Properties = metal.Object{"cpu_arch": c.node}
+		text := metal.ReasonTexts(b.con.Preflight(t.Context(), n, []*metal.Port{{Address: "52:54:00:00:00:01"}}, metal.Operation{Kind: "rescue"}).Reasons)
+		if strings.Contains(text, "is for "+c.is+", but the node's cpu_arch is") != c.bad {
+			t.Errorf("node %v, kernel %q: %s", c.node, c.is, text)
+		}
+	}
+}

@@ -80,6 +80,8 @@ type Config struct {
 	Published json.RawMessage
 	// Readable tells why a file of this machine cannot be given to machines; nil: files are not looked at.
 	Readable func(file string) error
+	// KernelArch is the architecture of a kernel, as cpu_arch spells it; empty where that is not known. nil: it never is.
+	KernelArch func(kernel string) string
 	// Signed tells why firmware that enforces Secure Boot would refuse the CD image of a kernel, a file or a URL; nil: nobody knows.
 	Signed func(kernel string) error
 	// WebFile tells why its fetcher would not get what an http or https URL names. It is nil where that cannot be known, from here or

@@ -177,7 +177,15 @@ func (p *ControlPlane) signed() func(string) error {
 	if !p.has(config.RoleAPI) {
 		return nil
 	}
-	return p.boot.CheckSigned
+	return func(kernel string) error { return p.boot.CheckSigned(kernel) } // p.boot is made after the conductor
+}
+
+// kernelArch reads the architecture of kernels where this process itself serves boot files.
+func (p *ControlPlane) kernelArch() func(string) string {
+	if !p.has(config.RoleAPI) {
+		return nil
+	}
+	return func(kernel string) string { return p.boot.KernelArch(kernel) } // as above
 }
 
 // freeAddress tells why this process's DHCP has no address for a machine.

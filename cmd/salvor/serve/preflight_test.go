@@ -7,7 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"salvor/boot/netboot"
 	"salvor/conductor/node"
+	"salvor/config"
 	"salvor/driver"
 	"salvor/driver/network"
 	"salvor/metal"
@@ -60,5 +62,21 @@ func TestPublishedCheck(t *testing.T) {
 	n.DriverInfo["rescue_kernel"], n.Interfaces["network"] = "/etc/shadow", "bridge"
 	if got := check(); !strings.Contains(got, "/etc/shadow lies outside") || !strings.Contains(got, "no ramdisk is known") || !strings.Contains(got, "has no port_id") {
 		t.Errorf("reasons: %s", got)
+	}
+}
+
+// TestKernelsAreReadByTheBootServer: the conductor is made before the server of boot files that its checks of kernels ask.
+func TestKernelsAreReadByTheBootServer(t *testing.T) {
+	dir := t.TempDir()
+	must.OK(t, os.WriteFile(filepath.Join(dir, "k"), []byte("no kernel"), 0o600))
+	p := &ControlPlane{cfg: &config.Config{}}
+	p.cfg.Default.Roles = []string{config.RoleAPI}
+	signed, arch := p.signed(), p.kernelArch()
+	p.boot = must.Get(netboot.New(netboot.Config{Plans: struct{ netboot.Plans }{}, Roots: []string{dir}, Loaders: netboot.Loaders{Shim: filepath.Join(dir, "none"), Grub: filepath.Join(dir, "none")}}))(t)
+	if err := signed(filepath.Join(dir, "k")); err == nil || !strings.Contains(err.Error(), "the signed boot loaders are missing") {
+		t.Errorf("signed: %v", err)
+	}
+	if got := arch(filepath.Join(dir, "k")); got != "" {
+		t.Errorf("architecture %q", got)
 	}
 }

@@ -167,7 +167,7 @@ func (p *ControlPlane) wireConductor(kernel, ramdisk string, single bool) error 
 		RescueRoot:        p.cfg.Agent.RescueRootPassword,
 		SoftOffTimeout:    p.cfg.Conductor.SoftPowerOffTimeout,
 		PowerTimeout:      p.cfg.Conductor.PowerStateChangeTimeout,
-		Readable:          p.localFiles(), WebFile: p.webFile(), FreeAddresses: p.freeAddress, Signed: p.signed(),
+		Readable:          p.localFiles(), WebFile: p.webFile(), FreeAddresses: p.freeAddress, Signed: p.signed(), KernelArch: p.kernelArch(),
 	})
 	if settings.Published, err = encodePublishedConfig(hardware, settings); err != nil {
 		return err
