@@ -29,7 +29,7 @@ func (d *Driver) ProbeBMC(ctx context.Context, n *metal.Node) (metal.Probe, erro
 		if err != nil {
 			return err
 		}
-		p := prober{s: s, sys: sys, node: n, out: &out}
+		p := bmcProber{s: s, sys: sys, node: n, out: &out}
 		if err := p.identify(); err != nil {
 			return err
 		}
@@ -44,8 +44,8 @@ func (d *Driver) ProbeBMC(ctx context.Context, n *metal.Node) (metal.Probe, erro
 	return out, err
 }
 
-// prober fills a Probe, look by look.
-type prober struct {
+// bmcProber fills a Probe, look by look.
+type bmcProber struct {
 	s    *bmcSession
 	sys  *computerSystem
 	node *metal.Node
@@ -53,7 +53,7 @@ type prober struct {
 	out  *metal.Probe
 }
 
-func (p *prober) identify() error {
+func (p *bmcProber) identify() error {
 	if err := p.s.identify(p.sys, &p.bmc); err != nil {
 		return err
 	}
@@ -86,12 +86,12 @@ func (f bmcFacts) sources() []metal.ProbedQuirk {
 	return out
 }
 
-func (p *prober) add(name, able, detail string) {
+func (p *bmcProber) add(name, able, detail string) {
 	p.out.Abilities = append(p.out.Abilities, metal.Ability{Name: name, Able: able, Detail: detail})
 }
 
 // found adds what a look told: how it is done, or the error that it met.
-func (p *prober) found(name, detail string, err error) {
+func (p *bmcProber) found(name, detail string, err error) {
 	switch {
 	case err == nil:
 		p.add(name, metal.AbleYes, detail)
@@ -102,8 +102,8 @@ func (p *prober) found(name, detail string, err error) {
 	}
 }
 
-// texts makes words of the BMC fit for a line.
-func texts(list []string) string {
+// joinTexts makes words of the BMC fit for a line.
+func joinTexts(list []string) string {
 	out := make([]string, 0, len(list))
 	for _, text := range list[:min(len(list), maxSlots)] {
 		out = append(out, driver.Sanitize(text))
@@ -111,7 +111,7 @@ func texts(list []string) string {
 	return strings.Join(out, ", ")
 }
 
-func (p *prober) power() {
+func (p *bmcProber) power() {
 	action := p.sys.Actions.Reset
 	for _, want := range []struct {
 		name  string
@@ -127,14 +127,14 @@ func (p *prober) power() {
 		case len(action.Allowed) == 0:
 			p.add(want.name, metal.AbleUnknown, "the BMC does not list its reset types; salvor sends "+want.types[0])
 		case i < 0:
-			p.add(want.name, metal.AbleNo, "the BMC takes only "+texts(action.Allowed))
+			p.add(want.name, metal.AbleNo, "the BMC takes only "+joinTexts(action.Allowed))
 		default:
 			p.add(want.name, metal.AbleYes, want.types[i])
 		}
 	}
 }
 
-func (p *prober) boot() {
+func (p *bmcProber) boot() {
 	b := p.sys.Boot
 	p.bmc.BootTargets = b.words()
 	switch {
@@ -146,7 +146,7 @@ func (p *prober) boot() {
 		p.add("boot device", metal.AbleUnknown, "the BMC does not list its boot targets; salvor tries them")
 	}
 	if len(b.AllowedEnabled) > 0 {
-		p.add("boot override", metal.AbleYes, texts(b.AllowedEnabled))
+		p.add("boot override", metal.AbleYes, joinTexts(b.AllowedEnabled))
 	} else {
 		p.add("boot override", metal.AbleUnknown, "the BMC does not list its frequencies; salvor tries Once")
 	}
@@ -176,7 +176,7 @@ func (p *prober) boot() {
 }
 
 // media tells of the virtual drives, and whether a rescue by them can work.
-func (p *prober) media() {
+func (p *bmcProber) media() {
 	drives, err := p.s.describeDrives(&p.bmc)
 	switch {
 	case err == nil && p.bmc.DrivesRefused:
@@ -194,13 +194,13 @@ func (p *prober) media() {
 		if drive.inserted() {
 			state = "filled"
 		}
-		lines = append(lines, fmt.Sprintf("%s (%s, %s, %s)", driver.Sanitize(lastPart(drive.path)), texts(drive.MediaTypes), by, state))
+		lines = append(lines, fmt.Sprintf("%s (%s, %s, %s)", driver.Sanitize(lastPart(drive.path)), joinTexts(drive.MediaTypes), by, state))
 	}
 	p.found("virtual media", strings.Join(lines, "; "), err)
 	p.found("rescue by virtual media", "", (&Media{}).CheckBMC(p.node, p.bmc))
 }
 
-func (p *prober) firmware() {
+func (p *bmcProber) firmware() {
 	doc, err := p.s.bios()
 	detail := ""
 	if err == nil {
@@ -230,7 +230,7 @@ func (p *prober) firmware() {
 	p.found("firmware update", "SimpleUpdate", err)
 }
 
-func (p *prober) storage() {
+func (p *bmcProber) storage() {
 	all, err := p.s.controllers()
 	disks, volumes := 0, 0
 	for _, c := range all {
@@ -244,7 +244,7 @@ func (p *prober) storage() {
 	p.found("boot from a volume", fmt.Sprintf("%d iSCSI initiators", len(functions)), err)
 }
 
-func (p *prober) events() {
+func (p *bmcProber) events() {
 	_, err := p.s.subscriptions()
 	p.found("event subscriptions", "", err)
 }

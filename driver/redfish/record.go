@@ -39,7 +39,7 @@ func (d *Driver) RecordResources(ctx context.Context, n *metal.Node, a metal.Rec
 			if i > 0 && (size >= maxRecordedBytes || time.Since(began) >= maxRecordedTime) {
 				break
 			}
-			one, length, err := s.record(path, anonymizer{key: a.Key})
+			one, length, err := s.record(path, ownerHider{key: a.Key})
 			if err != nil {
 				return err
 			}
@@ -52,7 +52,7 @@ func (d *Driver) RecordResources(ctx context.Context, n *metal.Node, a metal.Rec
 }
 
 // record reads a resource, and of a list all pages. An error is one that the next resource would meet too.
-func (s *bmcSession) record(path string, names anonymizer) (out metal.RecordedResource, size int, err error) {
+func (s *bmcSession) record(path string, names ownerHider) (out metal.RecordedResource, size int, err error) {
 	out = metal.RecordedResource{Path: path, Name: names.path(path)}
 	if !isLocalPath(path) || !strings.HasPrefix(path, strings.TrimRight(rootPath, "/")) || strings.Contains(path, "..") {
 		return out, 0, problem.Invalidf("%q is no path of a Redfish resource", driver.Sanitize(path))
@@ -133,8 +133,8 @@ func linksOf(doc map[string]any) []string {
 	return out
 }
 
-// anonymizer takes out of documents what tells of the machine's owner.
-type anonymizer struct {
+// ownerHider takes out of documents what tells of the machine's owner.
+type ownerHider struct {
 	key string
 }
 
@@ -161,7 +161,7 @@ var pathProperties = []string{"@odata.id", "target", "@Redfish.ActionInfo", "Uri
 const hiddenText = "hidden"
 
 // value is a value of a document without what is private. What is true or false, empty or null stays as it is.
-func (a anonymizer) value(property string, v any) any {
+func (a ownerHider) value(property string, v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		out := make(map[string]any, len(v))
@@ -206,7 +206,7 @@ var plainName = regexp.MustCompile(`^(v1|Boot[0-9A-F]{4}|[#.]?([A-Za-z]{0,40}[0-
 var plainValue = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
 // path renames the parts of a path that are no plain names, each the same way in all documents.
-func (a anonymizer) path(path string) string {
+func (a ownerHider) path(path string) string {
 	path, _, _ = strings.Cut(path, "?")
 	parts := strings.Split(path, "/")
 	for i, part := range parts {

@@ -41,62 +41,62 @@ func Names() []Name { return slices.Concat(RedfishNames(), IPMINames()) }
 // IsRedfish tells whether a personality speaks Redfish.
 func (n Name) IsRedfish() bool { return slices.Contains(RedfishNames(), n) }
 
-// kind is a way in which a Redfish BMC differs. The set is closed.
-type kind string
+// rowKind is a way in which a Redfish BMC differs. The set is closed.
+type rowKind string
 
 const (
-	kindShows    kind = "shows"    // a member of a resource always has a value; nil: the resource lacks the member
-	kindReads    kind = "reads"    // one value of a member is shown as another
-	kindDrives   kind = "drives"   // the virtual drives, in their order
-	kindRefuses  kind = "refuses"  // a request is refused under a condition
-	kindForces   kind = "forces"   // a member of a boot override has one value, whatever is asked
-	kindAssumes  kind = "assumes"  // a member that a boot override leaves out gets a value
-	kindBoots    kind = "boots"    // a boot target has the machine boot another one
-	kindSettings kind = "settings" // the settings resource of a system, which takes boot overrides
-	kindETag     kind = "etag"     // a change needs If-Match with the resource's ETag; W/: the BMC shows this mark before the tag, and wants it away
-	kindStale    kind = "stale"    // a drive goes on to show the image of the medium that was ejected
-	kindBasic    kind = "basic"    // there are no sessions
-	kindEjects   kind = "ejects"   // an ejection changes the boot target too
+	kindShows    rowKind = "shows"    // a member of a resource always has a value; nil: the resource lacks the member
+	kindReads    rowKind = "reads"    // one value of a member is shown as another
+	kindDrives   rowKind = "drives"   // the virtual drives, in their order
+	kindRefuses  rowKind = "refuses"  // a request is refused under a condition
+	kindForces   rowKind = "forces"   // a member of a boot override has one value, whatever is asked
+	kindAssumes  rowKind = "assumes"  // a member that a boot override leaves out gets a value
+	kindBoots    rowKind = "boots"    // a boot target has the machine boot another one
+	kindSettings rowKind = "settings" // the settings resource of a system, which takes boot overrides
+	kindETag     rowKind = "etag"     // a change needs If-Match with the resource's ETag; W/: the BMC shows this mark before the tag, and wants it away
+	kindStale    rowKind = "stale"    // a drive goes on to show the image of the medium that was ejected
+	kindBasic    rowKind = "basic"    // there are no sessions
+	kindEjects   rowKind = "ejects"   // an ejection changes the boot target too
 )
 
-// resource is what a row is about.
-type resource string
+// resourceKind is what a row is about.
+type resourceKind string
 
 const (
-	ofRoot     resource = "root"
-	ofSystem   resource = "system"
-	ofSettings resource = "settings" // the settings resource of the system
-	ofManager  resource = "manager"
-	ofDrive    resource = "drive"
-	ofInsert   resource = "insert" // the action of a drive
-	ofEject    resource = "eject"
-	ofReset    resource = "reset" // the action of a system
-	ofOther    resource = ""
+	ofRoot     resourceKind = "root"
+	ofSystem   resourceKind = "system"
+	ofSettings resourceKind = "settings" // the settings resource of the system
+	ofManager  resourceKind = "manager"
+	ofDrive    resourceKind = "drive"
+	ofInsert   resourceKind = "insert" // the action of a drive
+	ofEject    resourceKind = "eject"
+	ofReset    resourceKind = "reset" // the action of a system
+	ofOther    resourceKind = ""
 )
 
-// row is one fact about a BMC. Which fields a kind uses, its comment in serve.go says.
-type row struct {
-	kind   kind
-	of     resource
+// tableRow is one fact about a BMC. Which fields a kind uses, its comment in serve.go says.
+type tableRow struct {
+	kind   rowKind
+	of     resourceKind
 	member string // names with dots between, such as Boot.BootSourceOverrideMode
 	value  any
 	as     any
-	drives []drive
-	when   condition
+	drives []virtualDrive
+	when   rowCondition
 	answer answer
 	source string
 }
 
-// drive is a virtual drive. One without types for CDs takes no medium here.
-type drive struct {
+// virtualDrive is a virtual virtualDrive. One without types for CDs takes no medium here.
+type virtualDrive struct {
 	id    string
 	types []string
 	// noAction: the drive has no action that inserts a medium. noEjectEmpty: while it is empty, it has none that ejects.
 	noAction, noEjectEmpty bool
 }
 
-// condition is what must be so for a refusal; the zero value: always.
-type condition struct {
+// rowCondition is what must be so for a refusal; the zero value: always.
+type rowCondition struct {
 	has   string   // a member of the request, with dots between the names
 	value any      // of has; nil: any
 	isNot []any    // has is none of these

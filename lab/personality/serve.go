@@ -27,7 +27,7 @@ type object = map[string]any
 
 // bmc is a personality before a plain Redfish service, which has one system, one manager and a drive called Cd.
 type bmc struct {
-	rows []row
+	rows []tableRow
 	next http.Handler
 
 	mu                   sync.Mutex
@@ -46,32 +46,32 @@ func Redfish(name Name, next http.Handler) http.Handler {
 }
 
 // all are the rows of a kind.
-func (b *bmc) all(k kind) []row {
-	return slices.DeleteFunc(slices.Clone(b.rows), func(r row) bool { return r.kind != k })
+func (b *bmc) all(k rowKind) []tableRow {
+	return slices.DeleteFunc(slices.Clone(b.rows), func(r tableRow) bool { return r.kind != k })
 }
 
-func (b *bmc) first(k kind) (row, bool) {
-	i := slices.IndexFunc(b.rows, func(r row) bool { return r.kind == k })
+func (b *bmc) first(k rowKind) (tableRow, bool) {
+	i := slices.IndexFunc(b.rows, func(r tableRow) bool { return r.kind == k })
 	if i < 0 {
-		return row{}, false
+		return tableRow{}, false
 	}
 	return b.rows[i], true
 }
 
-// place is where a request goes.
-type place struct {
-	of    resource
+// resourcePlace is where a request goes.
+type resourcePlace struct {
+	of    resourceKind
 	path  string // without a slash at its end
 	drive string // id, for drives and their actions
 	list  bool   // the collection of drives
 }
 
 // driveActions are the actions of a drive.
-var driveActions = map[string]resource{"VirtualMedia.InsertMedia": ofInsert, "VirtualMedia.EjectMedia": ofEject}
+var driveActions = map[string]resourceKind{"VirtualMedia.InsertMedia": ofInsert, "VirtualMedia.EjectMedia": ofEject}
 
-func (b *bmc) placeOf(at string) place {
+func (b *bmc) placeOf(at string) resourcePlace {
 	at = strings.TrimRight(at, "/")
-	p := place{path: at}
+	p := resourcePlace{path: at}
 	parts := strings.Split(strings.TrimPrefix(at, "/"), "/")
 	settings, hasSettings := b.first(kindSettings)
 	media := slices.Index(parts, "VirtualMedia")
@@ -102,11 +102,11 @@ func (b *bmc) placeOf(at string) place {
 func (b *bmc) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if _, basic := b.first(kindBasic); basic {
 		if r.Header.Get("X-Auth-Token") != "" {
-			refuse(w, answer{status: http.StatusUnauthorized, id: "Base.1.0.GeneralError"})
+			writeRefusal(w, answer{status: http.StatusUnauthorized, id: "Base.1.0.GeneralError"})
 			return
 		}
 		if strings.Contains(r.URL.Path, "/SessionService") {
-			refuse(w, answer{status: http.StatusNotFound, id: "Base.1.0.GeneralError"})
+			writeRefusal(w, answer{status: http.StatusNotFound, id: "Base.1.0.GeneralError"})
 			return
 		}
 	}
@@ -122,7 +122,7 @@ func (b *bmc) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	text, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
 	if err != nil || len(text) > maxBody {
-		refuse(w, answer{status: http.StatusRequestEntityTooLarge, text: "the body is too large"})
+		writeRefusal(w, answer{status: http.StatusRequestEntityTooLarge, text: "the body is too large"})
 		return
 	}
 	var body object
@@ -131,8 +131,8 @@ func (b *bmc) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // read gives a resource as this BMC shows it.
-func (b *bmc) read(r *http.Request, p place) (int, object) {
-	at, one := p.path, drive{}
+func (b *bmc) read(r *http.Request, p resourcePlace) (int, object) {
+	at, one := p.path, virtualDrive{}
 	_, hasDrives := b.first(kindDrives)
 	switch {
 	case p.of == ofSettings:
@@ -170,16 +170,18 @@ func (b *bmc) read(r *http.Request, p place) (int, object) {
 	return status, doc
 }
 
-func (b *bmc) driveOf(id string) (drive, bool) {
+func (b *bmc) driveOf(id string) (virtualDrive, bool) {
 	row, _ := b.first(kindDrives)
-	i := slices.IndexFunc(row.drives, func(d drive) bool { return d.id == id })
+	i := slices.IndexFunc(row.drives, func(d virtualDrive) bool { return d.id == id })
 	if i < 0 {
-		return drive{}, false
+		return virtualDrive{}, false
 	}
 	return row.drives[i], true
 }
 
-func (d drive) isCD() bool { return slices.Contains(d.types, "CD") || slices.Contains(d.types, "DVD") }
+func (d virtualDrive) isCD() bool {
+	return slices.Contains(d.types, "CD") || slices.Contains(d.types, "DVD")
+}
 
 func (b *bmc) showList(doc object, at string) {
 	row, ok := b.first(kindDrives)
@@ -194,7 +196,7 @@ func (b *bmc) showList(doc object, at string) {
 }
 
 // showDrive makes the document of a drive of the one of the plain service. The medium is in the drive that it was inserted into.
-func (b *bmc) showDrive(doc object, at string, d drive) object {
+func (b *bmc) showDrive(doc object, at string, d virtualDrive) object {
 	b.mu.Lock()
 	holds, ejected := b.holder == d.id, b.ejected
 	b.mu.Unlock()
@@ -229,21 +231,21 @@ func (b *bmc) showBoot(doc object) {
 }
 
 // change takes an order, or refuses it.
-func (b *bmc) change(w http.ResponseWriter, r *http.Request, p place, body object, text []byte) {
+func (b *bmc) change(w http.ResponseWriter, r *http.Request, p resourcePlace, body object, text []byte) {
 	if _, tagged := b.first(kindETag); tagged && r.Method == http.MethodPatch {
 		_, doc := b.read(r, p)
 		switch match := r.Header.Get("If-Match"); {
 		case match == "":
-			refuse(w, answer{status: http.StatusPreconditionRequired, id: "Base.1.0.PreconditionRequired"})
+			writeRefusal(w, answer{status: http.StatusPreconditionRequired, id: "Base.1.0.PreconditionRequired"})
 			return
 		case match != "*" && match != etagOf(doc): // a tag with the mark W/ matches without it
-			refuse(w, answer{status: http.StatusPreconditionFailed, id: "Base.1.0.PreconditionFailed"})
+			writeRefusal(w, answer{status: http.StatusPreconditionFailed, id: "Base.1.0.PreconditionFailed"})
 			return
 		}
 	}
 	for _, row := range b.all(kindRefuses) {
 		if row.of == p.of && b.applies(r, row.when, body) {
-			refuse(w, row.answer)
+			writeRefusal(w, row.answer)
 			return
 		}
 	}
@@ -260,7 +262,7 @@ func (b *bmc) change(w http.ResponseWriter, r *http.Request, p place, body objec
 		}
 		d, ok := b.driveOf(p.drive)
 		if !ok || !d.isCD() || p.of == ofInsert && d.noAction {
-			refuse(w, answer{status: http.StatusMethodNotAllowed, id: "Base.1.0.OperationNotAllowed"})
+			writeRefusal(w, answer{status: http.StatusMethodNotAllowed, id: "Base.1.0.OperationNotAllowed"})
 			return
 		}
 		at = strings.Replace(p.path, "/VirtualMedia/"+p.drive, "/VirtualMedia/"+cdDrive, 1)
@@ -277,7 +279,7 @@ func (b *bmc) change(w http.ResponseWriter, r *http.Request, p place, body objec
 }
 
 // applies tells whether a condition is so.
-func (b *bmc) applies(r *http.Request, c condition, body object) bool {
+func (b *bmc) applies(r *http.Request, c rowCondition, body object) bool {
 	b.mu.Lock()
 	off, on, eject := time.Since(b.offAt), time.Since(b.onAt), time.Since(b.ejectAt)
 	b.mu.Unlock()
@@ -326,7 +328,7 @@ func (b *bmc) bootsFor(asked any) (string, bool) {
 }
 
 // taken notes what an order that was taken changes in what this BMC shows.
-func (b *bmc) taken(r *http.Request, p place, body object) {
+func (b *bmc) taken(r *http.Request, p resourcePlace, body object) {
 	b.mu.Lock()
 	now := time.Now()
 	switch reset := body["ResetType"]; {
@@ -447,7 +449,7 @@ func writeJSON(w http.ResponseWriter, status int, doc object) {
 	_ = json.NewEncoder(w).Encode(doc)
 }
 
-func refuse(w http.ResponseWriter, a answer) {
+func writeRefusal(w http.ResponseWriter, a answer) {
 	if a.id == "" {
 		http.Error(w, a.text, a.status)
 		return

@@ -55,15 +55,15 @@ const (
 )
 
 // at is the path of a resource, and the method that changes it.
-func at(name Name, of resource) (method, path string) {
+func at(name Name, of resourceKind) (method, path string) {
 	cd := cdDrive
 	b := bmc{rows: redfish[name]}
 	if row, ok := b.first(kindDrives); ok {
-		i := slices.IndexFunc(row.drives, func(d drive) bool { return d.isCD() && !d.noAction })
+		i := slices.IndexFunc(row.drives, func(d virtualDrive) bool { return d.isCD() && !d.noAction })
 		cd = row.drives[i].id
 	}
 	settings, _ := b.first(kindSettings)
-	return map[resource]string{ofInsert: "POST", ofEject: "POST", ofReset: "POST"}[of], map[resource]string{
+	return map[resourceKind]string{ofInsert: "POST", ofEject: "POST", ofReset: "POST"}[of], map[resourceKind]string{
 		ofRoot: "/redfish/v1", ofSystem: systemAt, ofSettings: fmt.Sprint(systemAt, "/", settings.value), ofManager: "/redfish/v1/Managers/bmc",
 		ofDrive: mediaAt + "/" + cd, ofInsert: mediaAt + "/" + cd + "/Actions/VirtualMedia.InsertMedia",
 		ofEject: mediaAt + "/" + cd + "/Actions/VirtualMedia.EjectMedia", ofReset: resetAt,
@@ -122,7 +122,7 @@ func TestRowsHold(t *testing.T) {
 
 func asJSON(v any) string { text, _ := json.Marshal(v); return string(text) }
 
-func (b *plainBMC) wantDrives(drives []drive) {
+func (b *plainBMC) wantDrives(drives []virtualDrive) {
 	b.Helper()
 	_, doc := b.call("GET", mediaAt, nil)
 	var got []string
@@ -146,7 +146,7 @@ func (b *plainBMC) wantDrives(drives []drive) {
 }
 
 // wantRefusal sends the request that a row refuses.
-func (b *plainBMC) wantRefusal(name Name, row row) {
+func (b *plainBMC) wantRefusal(name Name, row tableRow) {
 	b.Helper()
 	c := row.when
 	body := object{}
@@ -243,7 +243,7 @@ func (b *plainBMC) wantTag(name Name, mark string) {
 	}
 }
 
-func (b *plainBMC) wantEjected(name Name, row row) {
+func (b *plainBMC) wantEjected(name Name, row tableRow) {
 	b.Helper()
 	const image = "http://192.0.2.1/a.iso"
 	_, insert := at(name, ofInsert)
@@ -298,7 +298,7 @@ func TestOddRequests(t *testing.T) {
 }
 
 // text is a row as docs/lab.md has it.
-func (r row) text() string {
+func (r tableRow) text() string {
 	where := ""
 	if r.of != ofOther {
 		where = string(r.of) + " "
@@ -353,7 +353,7 @@ func (r row) text() string {
 	return string(r.kind)
 }
 
-func (c condition) text() string {
+func (c rowCondition) text() string {
 	var all []string
 	if c.has != "" && c.value != nil {
 		all = append(all, fmt.Sprintf("`%s` is `%v`", c.has, c.value))
