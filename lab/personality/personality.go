@@ -87,7 +87,7 @@ type tableRow struct {
 	source string
 }
 
-// virtualDrive is a virtual virtualDrive. One without types for CDs takes no medium here.
+// virtualDrive is a virtual drive of a BMC. One without types for CDs takes no medium here.
 type virtualDrive struct {
 	id    string
 	types []string
