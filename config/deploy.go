@@ -20,7 +20,7 @@ var deployOptions = []Option{
 	newOption("conductor", "deploy_ramdisk", "", bootFile, func(c *Config) *string { return &c.Conductor.DeployRamdisk },
 		"The ramdisk that cleans, inspects and deploys, unless driver_info names one. Empty: the rescue ramdisk."),
 	newOption("conductor", "deploy_kernel_by_arch", "", bootFilesByArch, func(c *Config) *map[string]string { return &c.Conductor.DeployKernelByArch },
-		"The kernels of that ramdisk by the node's property cpu_arch. An architecture that is not here has that of rescue_kernel_by_arch."),
+		"The kernels of that ramdisk by the node's property cpu_arch. An architecture that is not here has deploy_kernel, or where that is empty too, that of rescue_kernel_by_arch."),
 	newOption("conductor", "deploy_ramdisk_by_arch", "", bootFilesByArch, func(c *Config) *map[string]string { return &c.Conductor.DeployRamdiskByArch },
 		"The ramdisks for the same architectures as deploy_kernel_by_arch."),
 	newOption("conductor", "deploy_callback_timeout", "1800", secondsSyntax(0), func(c *Config) *time.Duration { return &c.Conductor.DeployCallbackTimeout },

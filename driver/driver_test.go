@@ -334,6 +334,7 @@ func TestSecureBoot(t *testing.T) {
 		{metal.Node{SecureBoot: &on, InstanceInfo: instance("false")}, false},
 		{metal.Node{SecureBoot: &on, Properties: metal.Object{"capabilities": "a:b,secure_boot:false"}}, false},
 		{metal.Node{InstanceInfo: instance("true")}, true},
+		{metal.Node{SecureBoot: &off, InstanceInfo: instance("true")}, false},
 		{metal.Node{Properties: metal.Object{"capabilities": "secure_boot:true"}}, false}, // it can, which does not say that it does
 	} {
 		if got := SecureBoot(&c.n); got != c.want {

@@ -88,12 +88,15 @@ func BootMode(n *metal.Node) string {
 	return ""
 }
 
-// SecureBoot tells whether the firmware of a node starts only what is signed: as its BMC says, or as the capability secure_boot of
-// instance_info asks. The capability false in instance_info or properties overrides the BMC, for firmware with an operator's own keys.
+// SecureBoot tells whether the firmware of a node starts only what is signed: as its BMC says, or where that does not tell, as the
+// capability secure_boot of instance_info says. The capability false overrides the BMC, for firmware with an operator's own keys.
 func SecureBoot(n *metal.Node) bool {
 	asked := metal.Capability(n.InstanceInfo["capabilities"], "secure_boot")
 	if BootMode(n) == "bios" || asked == "false" || metal.Capability(n.Properties["capabilities"], "secure_boot") == "false" {
 		return false
 	}
-	return asked == "true" || n.SecureBoot != nil && *n.SecureBoot
+	if n.SecureBoot != nil {
+		return *n.SecureBoot
+	}
+	return asked == "true"
 }

@@ -166,8 +166,11 @@ func SetCapability(v any, key, value string) string {
 	switch v := capabilitiesOf(v).(type) {
 	case map[string]any:
 		for k, e := range v {
-			if s, ok := e.(string); ok && k != key {
-				pairs = append(pairs, k+":"+s)
+			switch e.(type) {
+			case string, bool, float64:
+				if k != key {
+					pairs = append(pairs, k+":"+formatScalar(e))
+				}
 			}
 		}
 		slices.Sort(pairs)

@@ -85,7 +85,7 @@ func TestSetCapability(t *testing.T) {
 		from any
 		want string
 	}{
-		{nil, "boot_mode:uefi"}, {"boot_mode:bios,a:b", "a:b,boot_mode:uefi"}, {map[string]any{"boot_mode": "bios", "x": "1", "a": "2"}, "a:2,x:1,boot_mode:uefi"}, {"rubbish", "boot_mode:uefi"},
+		{nil, "boot_mode:uefi"}, {"boot_mode:bios,a:b", "a:b,boot_mode:uefi"}, {map[string]any{"boot_mode": "bios", "x": "1", "a": "2"}, "a:2,x:1,boot_mode:uefi"}, {"rubbish", "boot_mode:uefi"}, {map[string]any{"secure_boot": false, "n": 2.0, "x": nil}, "n:2,secure_boot:false,boot_mode:uefi"},
 		{`{"boot_mode": "bios", "a": "2"}`, "a:2,boot_mode:uefi"},
 	} {
 		if got := SetCapability(c.from, "boot_mode", "uefi"); got != c.want || Capability(got, "boot_mode") != "uefi" {

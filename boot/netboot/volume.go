@@ -135,7 +135,7 @@ func planHasFile(plan *metal.BootPlan, name string) bool {
 	case name == metal.BootConfigDrive:
 		return plan.ConfigDrive
 	case plan.ISO != "":
-		return name == metal.BootISO
+		return name == metal.BootISO || name == metal.BootImage && plan.Image != "" // the agent in a deploy_iso fetches the image
 	}
 	return name != metal.BootFailed
 }

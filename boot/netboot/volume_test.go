@@ -159,3 +159,20 @@ func TestOtherPlansCannotFail(t *testing.T) {
 		t.Error(w.Code)
 	}
 }
+
+// TestPlanHasFile: the agent of a ready-made deployment ISO fetches the system image from here, if it lies here.
+func TestPlanHasFile(t *testing.T) {
+	iso, image := metal.BootPlan{ISO: "/srv/ipa.iso"}, metal.BootPlan{ISO: "/srv/ipa.iso", Image: "/srv/debian.img"}
+	for _, c := range []struct {
+		plan metal.BootPlan
+		name string
+		want bool
+	}{
+		{iso, metal.BootISO, true}, {iso, metal.BootImage, false}, {iso, metal.BootConfigDrive, false}, {iso, metal.BootEFI, false},
+		{image, metal.BootImage, true}, {image, metal.BootISO, true}, {image, metal.BootScript, false},
+	} {
+		if got := planHasFile(&c.plan, c.name); got != c.want {
+			t.Errorf("%+v has %s: %t, want %t", c.plan, c.name, got, c.want)
+		}
+	}
+}

@@ -32,6 +32,7 @@ type fakeAgent struct {
 	fails    string
 	given    string // the arguments of the step write_image, and the version of the steps
 	drive    string // the config drive that came with the image
+	noDrive  bool   // the image comes without a config drive
 	commands []agent.Result
 	did      map[string]int
 	ids      int
@@ -156,7 +157,11 @@ func (b *bench) Prepare(_ *metal.Node, drive json.RawMessage) (agent.PreparePara
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.agent.drive = string(drive)
-	return agent.PrepareParams{ImageInfo: agent.Image{ID: "image"}, ConfigDrive: "a drive"}, nil
+	params := agent.PrepareParams{ImageInfo: agent.Image{ID: "image"}}
+	if !b.agent.noDrive {
+		params.ConfigDrive = "a drive"
+	}
+	return params, nil
 }
 
 // looker inspects by a ramdisk.

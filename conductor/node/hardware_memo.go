@@ -36,6 +36,9 @@ func (c *Conductor) noteHardware(ctx context.Context, m *managedNode, kinds ...s
 		}),
 		queryInterface(m, kinds, "management", func(d driver.BMCDescriber) (func(*metal.Node), error) {
 			b, err := d.DescribeBMC(ctx, n)
+			if len(kinds) > 0 { // only manage forgets that the BMC lacks a licence
+				b.MediaUnlicensedAt = metal.BMCOf(n).MediaUnlicensedAt
+			}
 			return func(n *metal.Node) { metal.KeepBMC(n, b) }, err
 		}),
 		queryInterface(m, kinds, "raid", func(d driver.RAID) (func(*metal.Node), error) {

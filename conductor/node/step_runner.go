@@ -56,30 +56,25 @@ func (c stepOperations) workOff(ctx context.Context, r *job.Run, m *managedNode)
 		if out, done := c.step(ctx, r, m, s, formatStepPosition(i, *list), list.Version); !done {
 			return out
 		}
-		if err := c.stepDone(ctx, r, m, i+1, c.rereadHardware(ctx, m, s)); err != nil {
+		if err := c.stepDone(ctx, r, m, i+1); err != nil {
 			return job.From(err)
+		}
+		// The looks take a while, and a step that is cut off in them must not be done again.
+		if keep := c.rereadHardware(ctx, m, s); keep != nil {
+			if err := c.commit(ctx, r, m, keep); err != nil {
+				return job.From(err)
+			}
 		}
 	}
 }
 
-// stepDone makes it durable that so many steps are done, together with what the last one has changed; nil: nothing that is stored.
-func (c stepOperations) stepDone(ctx context.Context, r *job.Run, m *managedNode, done int, changed func(job.Tx) error) error {
+// stepDone makes it durable that so many steps are done.
+func (c stepOperations) stepDone(ctx context.Context, r *job.Run, m *managedNode, done int) error {
 	for _, key := range []string{orderNote, againNote, pauseNote, heldNote, sinceNote} {
 		r.Note(key, "")
 	}
 	r.Note(stepNote, strconv.Itoa(done))
-	resume := c.resume(ctx, m)
-	return c.commit(ctx, r, m, func(tx job.Tx) error {
-		for _, do := range []func(job.Tx) error{resume, changed} {
-			if do == nil {
-				continue
-			}
-			if err := do(tx); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	return c.commit(ctx, r, m, c.resume(ctx, m))
 }
 
 // commit makes notes and a change durable in the middle of an action, and reads the node afresh.
@@ -229,7 +224,10 @@ func (c stepOperations) writeImage(ctx context.Context, r *job.Run, m *managedNo
 	if !s.AgentHas {
 		return c.order(ctx, r, m, s, agent.PrepareImage, params)
 	}
-	s.Args = metal.Object{"image_info": params.ImageInfo, "configdrive": params.ConfigDrive}
+	s.Args = metal.Object{"image_info": params.ImageInfo}
+	if params.ConfigDrive != "" { // of an empty one the agent would make an empty partition
+		s.Args["configdrive"] = params.ConfigDrive
+	}
 	return c.agentStep(ctx, r, m, s, version)
 }
 

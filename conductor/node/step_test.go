@@ -52,6 +52,19 @@ func TestDeployTellsWhatTheAgentSaid(t *testing.T) {
 	b.pokes(t, metal.Active)
 }
 
+// TestAStepWithoutAConfigDrive: the argument is left out, for of an empty text the agent makes an empty partition.
+func TestAStepWithoutAConfigDrive(t *testing.T) {
+	t.Parallel()
+	b := benched(t, metal.Available)
+	b.agent.image, b.agent.steps, b.agent.noDrive = true, true, true
+	b.run(t)
+	b.withSteps(t, metal.Deploy, "")
+	b.pokes(t, metal.Active)
+	if !strings.HasSuffix(b.agent.given, `}1`) {
+		t.Errorf("the agent was given %s, with a config drive that nobody gave", b.agent.given)
+	}
+}
+
 // TestTheAgentsOwnStepWritesTheImage: an agent that has the step is given the image as the step's arguments, at our step's place.
 func TestTheAgentsOwnStepWritesTheImage(t *testing.T) {
 	t.Parallel()

@@ -76,6 +76,7 @@ func (d *Driver) AttachMedium(ctx context.Context, n *metal.Node, m metal.Medium
 // DetachMedia empties the drives of the types, but for what a boot of ours needs.
 func (d *Driver) DetachMedia(ctx context.Context, n *metal.Node, types []string) error {
 	return d.with(ctx, n, "detach virtual media", func(s *bmcSession) error {
+		s.hideImages(n)
 		drives, err := s.drives()
 		if err != nil {
 			return err

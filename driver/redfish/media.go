@@ -67,6 +67,7 @@ func (m *Media) PrepareRamdisk(ctx context.Context, n *metal.Node) error {
 // CleanUpRamdisk ejects what is ours and removes the override.
 func (m *Media) CleanUpRamdisk(ctx context.Context, n *metal.Node) error {
 	return m.Driver.with(ctx, n, "eject media", func(s *bmcSession) error {
+		s.hideImages(n)
 		drives, err := s.drives()
 		if err != nil {
 			return err
@@ -113,6 +114,13 @@ func isoImages(n *metal.Node) []string {
 		all = append(all, n.Plan.ISO)
 	}
 	return slices.DeleteFunc(all, func(iso string) bool { return !strings.Contains(iso, "://") })
+}
+
+// hideImages keeps what opens those URLs out of errors.
+func (s *bmcSession) hideImages(n *metal.Node) {
+	for _, iso := range isoImages(n) {
+		s.hide(iso)
+	}
 }
 
 func (m *virtualMedia) inserted() bool {
@@ -201,9 +209,7 @@ func (s *bmcSession) managerMedia(sys *computerSystem) ([]string, error) {
 
 // insertPlan shows the machine the images of its plan: the CD, and the config drive if it has one.
 func (s *bmcSession) insertPlan(ctx context.Context, n *metal.Node) error {
-	for _, iso := range isoImages(n) {
-		s.hide(iso)
-	}
+	s.hideImages(n)
 	images := []string{n.Plan.ISOURL()}
 	if n.Plan.ConfigDrive {
 		images = append(images, n.Plan.FileURL(metal.BootConfigDrive))

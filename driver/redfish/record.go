@@ -71,7 +71,8 @@ func (s *bmcSession) record(path string, names ownerHider) (out metal.RecordedRe
 		return out, 0, err
 	}
 	if err := s.allPages(doc); err != nil {
-		return out, 0, err
+		out.Problem = "a further page of the list could not be read"
+		return out, 0, s.ctx.Err()
 	}
 	text, err := json.Marshal(doc)
 	if err != nil || len(text) > maxRecordedBytes {
@@ -140,7 +141,7 @@ type ownerHider struct {
 
 // publicTexts are the properties whose texts say how a machine of this make is built, not whose it is.
 var publicTexts = []string{
-	"@odata.type", "@odata.context", "RedfishVersion", "Vendor", "Product", "Manufacturer", "Model", "BiosVersion", "FirmwareVersion", "FirmwarePackageVersion", "Version",
+	"@odata.type", "RedfishVersion", "Vendor", "Product", "Manufacturer", "Model", "BiosVersion", "FirmwareVersion", "FirmwarePackageVersion", "Version",
 	"SystemType", "ManagerType", "ChassisType", "PowerState", "State", "Health", "HealthRollup", "IndicatorLED", "BootSourceOverrideTarget",
 	"BootSourceOverrideEnabled", "BootSourceOverrideMode", "StopBootOnFault", "MediaTypes", "ConnectedVia", "TransferMethod", "TransferProtocolType", "Protocol",
 	"SupportedProtocols", "MediaType", "RAIDType", "RAIDTypes", "SupportedRAIDTypes", "VolumeType", "InterfaceType", "LinkStatus", "ProcessorArchitecture",

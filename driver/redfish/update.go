@@ -234,6 +234,13 @@ func (s *bmcSession) task(ctx context.Context, path string) (bmcTask, error) {
 
 // followUpdate looks how far the task is, and restarts the machine where the firmware is taken at its next start.
 func (s *bmcSession) followUpdate(ctx context.Context, n *metal.Node, r *updateRecord, image driver.Update) error {
+	if r.Task == "" {
+		// The BMC may still fetch and write the image, and nobody can ask how far it is: a machine must not be cut off in that.
+		now, err := s.versionOf(image.Component)
+		if err != nil || (now == "" || now == r.Before) && time.Since(r.BegunAt) < versionWait {
+			return err
+		}
+	}
 	task, err := s.task(ctx, r.Task)
 	if err != nil {
 		return err
@@ -280,7 +287,7 @@ func (s *bmcSession) endUpdate(ctx context.Context, r *updateRecord, image drive
 	if err != nil {
 		return err
 	}
-	if r.Before != "" && now == r.Before {
+	if r.Before != "" && (now == "" || now == r.Before) { // while it starts, a BMC or a BIOS may show no version
 		if time.Since(r.EndedAt) < versionWait {
 			return nil
 		}

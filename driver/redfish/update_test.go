@@ -112,6 +112,33 @@ func TestFirmwareUpdateIsRefused(t *testing.T) {
 	}
 }
 
+// TestUpdateWithoutATask: of a BMC that names no task nobody knows how far it is. The machine stays as it is until the version changes, or
+// for the time that an update may take.
+func TestUpdateWithoutATask(t *testing.T) {
+	o, n := newOdd(t, func(o *odd, w http.ResponseWriter, method, path string) bool {
+		if method != http.MethodPost || !strings.Contains(path, "SimpleUpdate") {
+			return false
+		}
+		w.WriteHeader(http.StatusOK)
+		return true
+	})
+	o.SetOn(true)
+	starts := 0
+	o.OnPower = func(bool, drivertest.Override, string) { starts++ }
+	f, step := Firmware{&Driver{}}, updateStep(map[string]any{"component": "bios", "url": "http://192.0.2.9/bios-2.2"})
+	for range 3 {
+		if wait, err := f.RunStep(t.Context(), n, step); !wait || err != nil || starts > 0 {
+			t.Fatalf("wait %t, %v, %d changes of the power", wait, err, starts)
+		}
+	}
+	r := updateOf(n)
+	r.BegunAt = time.Now().Add(-2 * versionWait)
+	recordUpdate(n, &r)
+	if wait, err := f.RunStep(t.Context(), n, step); !wait || err != nil || starts != 2 {
+		t.Errorf("wait %t, %v, %d changes of the power; want off and on", wait, err, starts)
+	}
+}
+
 // TestTheSameVersionAgain: an image of the version that is there never shows another, so the wait for it ends with a note.
 func TestTheSameVersionAgain(t *testing.T) {
 	_, _, n := machine(t)

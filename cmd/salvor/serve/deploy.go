@@ -21,14 +21,16 @@ func deployImages(cfg *config.Config, rescueKernel, rescueImage string) (kernel,
 	return rescueKernel, rescueImage
 }
 
-// imagesByArch are the configured kernels and ramdisks by architecture; those of rescue deploy too where none are configured for that.
+// imagesByArch are the configured kernels and ramdisks by architecture; those of rescue deploy too where none at all are configured for that.
 func imagesByArch(cfg *config.Config) (rescue, deploy map[string]node.Images) {
 	c := cfg.Conductor
 	rescue, deploy = map[string]node.Images{}, map[string]node.Images{}
 	for arch, kernel := range c.RescueKernelByArch {
 		rescue[arch] = node.Images{Kernel: kernel, Ramdisk: c.RescueRamdiskByArch[arch]}
 	}
-	maps.Copy(deploy, rescue)
+	if c.DeployKernel == "" && c.DeployRamdisk == "" {
+		maps.Copy(deploy, rescue)
+	}
 	for arch, kernel := range c.DeployKernelByArch {
 		deploy[arch] = node.Images{Kernel: kernel, Ramdisk: c.DeployRamdiskByArch[arch]}
 	}
