@@ -45,16 +45,23 @@ func (h *Hypervisor) Guests(ctx context.Context) ([]compute.Guest, error) {
 	return guests, nil
 }
 
-// power is a guest's true power.
+// power is a guest's true power; a guest that is being started is on.
 func (h *Hypervisor) power(ctx context.Context, dom rpc.Domain) (compute.Power, error) {
-	return callLibvirt(ctx, h, "read the power of guest "+dom.Name, h.opts.Timeout, func(c *rpc.Libvirt) (compute.Power, error) {
+	power, _, err := h.powerAndStart(ctx, dom)
+	return power, err
+}
+
+// powerAndStart is a guest's power, and whether it is being started at the moment.
+func (h *Hypervisor) powerAndStart(ctx context.Context, dom rpc.Domain) (power compute.Power, starting bool, err error) {
+	power, err = callLibvirt(ctx, h, "read the power of guest "+dom.Name, h.opts.Timeout, func(c *rpc.Libvirt) (compute.Power, error) {
 		state, reason, err := c.DomainGetState(dom, 0)
 		if err != nil {
 			return compute.PowerUnknown, err
 		}
 		power := powers[rpc.DomainState(state)]
+		starting = power == compute.PowerPaused && rpc.DomainPausedReason(reason) == rpc.DomainPausedStartingUp
 		switch {
-		case power == compute.PowerPaused && rpc.DomainPausedReason(reason) == rpc.DomainPausedStartingUp:
+		case starting:
 			return compute.PowerOn, nil
 		case power != compute.PowerOff:
 			return power, nil
@@ -68,6 +75,7 @@ func (h *Hypervisor) power(ctx context.Context, dom rpc.Domain) (compute.Power, 
 		}
 		return shutoffPower(rpc.DomainShutoffReason(reason)), nil
 	})
+	return power, starting, err
 }
 
 // shutoffPower is the power of a guest that libvirt shows as shut off for a reason. One that nobody ended has crashed: its QEMU died or was

@@ -121,7 +121,8 @@ var moves = map[[2]compute.Power]powerStep{
 func (h *Hypervisor) reach(ctx context.Context, dom rpc.Domain, want compute.Power) error {
 	var failed error
 	for range maxMoves {
-		now, err := h.power(ctx, dom)
+		look := func() (compute.Power, bool, error) { return h.powerAndStart(ctx, dom) }
+		now, err := awaitStarted(ctx, dom.Name, h.opts.LongTimeout, want, look)
 		if err != nil {
 			return err
 		}
@@ -147,6 +148,26 @@ func (h *Hypervisor) reach(ctx context.Context, dom rpc.Domain, want compute.Pow
 		return failed
 	}
 	return problem.Conflictf("guest %s: it does not become %s", dom.Name, want)
+}
+
+// awaitStarted looks at a guest until nobody is starting it, unless it is to be off. A daemon that was killed while it started a guest shows
+// the guest as being started when it comes back, and then ends it: such a guest is not on.
+func awaitStarted(ctx context.Context, guest string, within time.Duration, want compute.Power, look func() (compute.Power, bool, error)) (compute.Power, error) {
+	deadline := time.Now().Add(within)
+	for {
+		power, starting, err := look()
+		switch {
+		case err != nil || !starting || want == compute.PowerOff:
+			return power, err
+		case !time.Now().Before(deadline):
+			return power, problem.Unavailablef("guest %s: it has been starting for %s", guest, within)
+		}
+		select {
+		case <-ctx.Done():
+			return power, problem.Unavailablef("guest %s: it is being started: %w", guest, ctx.Err())
+		case <-time.After(pollEvery):
+		}
+	}
 }
 
 // beforeStart brings back what a daemon forgot.
