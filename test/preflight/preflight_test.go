@@ -406,7 +406,7 @@ var table = []broken{
 		want: `the step management.reset_bmc has no argument "hard": it has none`},
 	{name: "clean: runbook", target: "clean", info: deployable, runbook: step("bios", "no_such", object{"order": 1}), want: "there is no step no_such of the interface bios"},
 	{name: "service: step of the ramdisk without it", target: "service", ask: steps("service", step("deploy", "burnin", nil), withoutAgent), want: "there is no step burnin of the interface deploy"},
-	{name: "service: unknown firmware step", target: "service", info: deployable, ask: steps("service", step("firmware", "update", nil), nil), want: "there is no step update of the interface firmware"},
+	{name: "service: unknown firmware step", target: "service", info: deployable, ask: steps("service", step("firmware", "no_such", nil), nil), want: "there is no step no_such of the interface firmware"},
 	{name: "service: unknown vendor step", target: "service", info: deployable, ask: steps("service", step("vendor", "no_such", nil), nil), want: "there is no step no_such of the interface vendor"},
 	{name: "service: runbook", target: "service", info: deployable, runbook: step("raid", "create_configuration", object{"order": 1, "args": object{"wipe": true}}),
 		want: `the step raid.create_configuration has no argument "wipe": it has create_nonroot_volumes`},
