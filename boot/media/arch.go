@@ -3,6 +3,8 @@ package media
 import (
 	"debug/pe"
 	"encoding/binary"
+	"path"
+	"slices"
 	"strings"
 )
 
@@ -15,10 +17,41 @@ const (
 	ARM64 Arch = "arm64"
 )
 
-// LoaderNames are the files that Debian's packages systemd-boot-efi, shim-signed and grub-efi-*-signed bring for an architecture.
-func (a Arch) LoaderNames() (stub, shim, grub string) {
-	s := a.suffix()
-	return "linux" + s + ".efi.stub", "shim" + s + ".efi.signed", "gcd" + s + ".efi.signed"
+// LoaderFile is a boot loader that a Debian package brings, at an absolute path. The zero value is none.
+type LoaderFile struct{ Package, Path string }
+
+// Name is what the file is called.
+func (f LoaderFile) Name() string { return path.Base(f.Path) }
+
+// Loaders are the boot loaders that images are made with. Isolinux and Ldlinux are those of BIOS, which not every architecture has.
+type Loaders struct{ Stub, Isolinux, Ldlinux, Shim, Grub LoaderFile }
+
+var (
+	amd64Loaders = Loaders{
+		Stub:     LoaderFile{"systemd-boot-efi", "/usr/lib/systemd/boot/efi/linuxx64.efi.stub"},
+		Isolinux: LoaderFile{"isolinux", "/usr/lib/ISOLINUX/isolinux.bin"},
+		Ldlinux:  LoaderFile{"syslinux-common", "/usr/lib/syslinux/modules/bios/ldlinux.c32"},
+		Shim:     LoaderFile{"shim-signed", "/usr/lib/shim/shimx64.efi.signed"},
+		Grub:     LoaderFile{"grub-efi-amd64-signed", "/usr/lib/grub/x86_64-efi-signed/gcdx64.efi.signed"},
+	}
+	arm64Loaders = Loaders{
+		Stub: LoaderFile{"systemd-boot-efi", "/usr/lib/systemd/boot/efi/linuxaa64.efi.stub"},
+		Shim: LoaderFile{"shim-signed", "/usr/lib/shim/shimaa64.efi.signed"},
+		Grub: LoaderFile{"grub-efi-arm64-signed", "/usr/lib/grub/arm64-efi-signed/gcdaa64.efi.signed"},
+	}
+)
+
+// Loaders are those for kernels of the architecture.
+func (a Arch) Loaders() Loaders {
+	if a == ARM64 {
+		return arm64Loaders
+	}
+	return amd64Loaders
+}
+
+// Files are the loaders that there are.
+func (l Loaders) Files() []LoaderFile {
+	return slices.DeleteFunc([]LoaderFile{l.Stub, l.Isolinux, l.Ldlinux, l.Shim, l.Grub}, func(f LoaderFile) bool { return f == LoaderFile{} })
 }
 
 // DefaultParams are the package's DefaultParams with the serial port of the architecture.

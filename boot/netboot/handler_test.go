@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"testing"
 
+	"salvor/boot/media"
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/test/debian"
@@ -223,7 +224,7 @@ func TestCDOfARM64(t *testing.T) {
 	binary.LittleEndian.PutUint16(kernel[binary.LittleEndian.Uint32(kernel[0x3c:])+4:], 0xaa64)
 	write(t, s.plans.node.Plan.Kernel, string(kernel))
 	writeSignedLoaders(t, s.dir) // those of amd64
-	for _, path := range []string{arm64Loaders.Shim, arm64Loaders.Grub} {
+	for _, path := range []string{loadersOf(media.ARM64).Shim, loadersOf(media.ARM64).Grub} {
 		write(t, filepath.Join(s.dir, filepath.Base(path)), "stand-in of "+filepath.Base(path))
 	}
 	if got := s.server.KernelArch(s.plans.node.Plan.Kernel); got != "aarch64" {

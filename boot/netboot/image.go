@@ -24,26 +24,18 @@ type Loaders struct {
 	Grub     string // gcdx64.efi.signed
 }
 
-// DebianLoaders are where systemd-boot-efi, isolinux, syslinux-common, shim-signed and grub-efi-amd64-signed put them.
-var DebianLoaders = Loaders{
-	Stub:     "/usr/lib/systemd/boot/efi/linuxx64.efi.stub",
-	Isolinux: "/usr/lib/ISOLINUX/isolinux.bin",
-	Ldlinux:  "/usr/lib/syslinux/modules/bios/ldlinux.c32",
-	Shim:     "/usr/lib/shim/shimx64.efi.signed",
-	Grub:     "/usr/lib/grub/x86_64-efi-signed/gcdx64.efi.signed",
-}
+// DebianLoaders are where Debian's packages put them.
+var DebianLoaders = loadersOf(media.AMD64)
 
-// arm64Loaders are the same for kernels of arm64, which have no BIOS.
-var arm64Loaders = Loaders{
-	Stub: "/usr/lib/systemd/boot/efi/linuxaa64.efi.stub",
-	Shim: "/usr/lib/shim/shimaa64.efi.signed",
-	Grub: "/usr/lib/grub/arm64-efi-signed/gcdaa64.efi.signed",
+func loadersOf(a media.Arch) Loaders {
+	l := a.Loaders()
+	return Loaders{Stub: l.Stub.Path, Isolinux: l.Isolinux.Path, Ldlinux: l.Ldlinux.Path, Shim: l.Shim.Path, Grub: l.Grub.Path}
 }
 
 // forArch gives the loaders for kernels of an architecture.
 func (l Loaders) forArch(a media.Arch) Loaders {
 	if a == media.ARM64 {
-		return arm64Loaders
+		return loadersOf(a)
 	}
 	return l
 }

@@ -27,26 +27,9 @@ type architecture struct {
 	machine elf.Machine
 	// triplet is Debian's multiarch folder of shared libraries.
 	triplet string
-	loaders []loader
 }
 
-// loader is a boot loader of media: the name of its product, and where it comes from.
-type loader struct{ name, pkg, file string }
-
-var architectures = map[Arch]architecture{
-	AMD64: {elf.EM_X86_64, "x86_64-linux-gnu", []loader{
-		{fileIsolinux, "isolinux", "usr/lib/ISOLINUX/isolinux.bin"},
-		{fileLdlinux, "syslinux-common", "usr/lib/syslinux/modules/bios/ldlinux.c32"},
-		{"linuxx64.efi.stub", "systemd-boot-efi", "usr/lib/systemd/boot/efi/linuxx64.efi.stub"},
-		{"shimx64.efi.signed", "shim-signed", "usr/lib/shim/shimx64.efi.signed"},
-		{"gcdx64.efi.signed", "grub-efi-amd64-signed", "usr/lib/grub/x86_64-efi-signed/gcdx64.efi.signed"},
-	}},
-	ARM64: {elf.EM_AARCH64, "aarch64-linux-gnu", []loader{
-		{"linuxaa64.efi.stub", "systemd-boot-efi", "usr/lib/systemd/boot/efi/linuxaa64.efi.stub"},
-		{"shimaa64.efi.signed", "shim-signed", "usr/lib/shim/shimaa64.efi.signed"},
-		{"gcdaa64.efi.signed", "grub-efi-arm64-signed", "usr/lib/grub/arm64-efi-signed/gcdaa64.efi.signed"},
-	}},
-}
+var architectures = map[Arch]architecture{AMD64: {elf.EM_X86_64, "x86_64-linux-gnu"}, ARM64: {elf.EM_AARCH64, "aarch64-linux-gnu"}}
 
 // nativeArch is the architecture of this machine; AMD64 where ramdisks are built for it only.
 func nativeArch() Arch {

@@ -21,9 +21,6 @@ const (
 	FileISO       = "rescue.iso"
 	FileUKI       = "rescue.efi"
 	FileManifest  = "manifest.json"
-
-	fileIsolinux = "isolinux.bin"
-	fileLdlinux  = "ldlinux.c32"
 )
 
 // Manifest tells what a build made.
@@ -84,10 +81,10 @@ func openParts(dir string, arch Arch) (p media.Parts, closeAll func(), err error
 			f.Close()
 		}
 	}
-	stub, shim, grub := arch.LoaderNames()
-	to := map[string]*media.Blob{FileKernel: &p.Kernel, FileInitramfs: &p.Initrd, stub: &p.Stub, shim: &p.Shim, grub: &p.Grub}
+	l := arch.Loaders()
+	to := map[string]*media.Blob{FileKernel: &p.Kernel, FileInitramfs: &p.Initrd, l.Stub.Name(): &p.Stub, l.Shim.Name(): &p.Shim, l.Grub.Name(): &p.Grub}
 	if arch == AMD64 {
-		to[fileIsolinux], to[fileLdlinux] = &p.Isolinux, &p.Ldlinux
+		to[l.Isolinux.Name()], to[l.Ldlinux.Name()] = &p.Isolinux, &p.Ldlinux
 	}
 	for name, to := range to {
 		h, blob, err := openBlob(filepath.Join(dir, name))
@@ -138,8 +135,8 @@ func (s *Source) write(ctx context.Context, o Options, tree *Tree) (Manifest, er
 		return m, err
 	}
 	names := []string{FileKernel, FileInitramfs, FileISO, FileUKI}
-	for _, l := range architectures[o.Arch].loaders {
-		names = append(names, l.name)
+	for _, l := range o.Arch.Loaders().Files() {
+		names = append(names, l.Name())
 	}
 	for _, name := range names {
 		if m.Files[name], err = describeProduct(filepath.Join(temp, name), images[name]); err != nil {

@@ -256,8 +256,8 @@ func (s *Source) open(ctx context.Context, flavour Flavour) error {
 		return err
 	}
 	packages := []string{name, "busybox-static", "dropbear-bin"}
-	for _, l := range architectures[s.archive.arch].loaders {
-		packages = append(packages, l.pkg)
+	for _, l := range s.archive.arch.Loaders().Files() {
+		packages = append(packages, l.Package)
 	}
 	if err := s.archive.fetch(ctx, packages...); err != nil {
 		return err
@@ -337,12 +337,12 @@ func (s *Source) AddDropbear(ctx context.Context, t *Tree) error {
 // loaders are the boot loaders of media, from their packages.
 func (s *Source) loaders(ctx context.Context) (map[string]string, error) {
 	found := map[string]string{}
-	for _, l := range architectures[s.archive.arch].loaders {
-		dir, err := s.archive.get(ctx, l.pkg)
+	for _, l := range s.archive.arch.Loaders().Files() {
+		dir, err := s.archive.get(ctx, l.Package)
 		if err != nil {
 			return nil, err
 		}
-		found[l.name] = filepath.Join(dir, l.file)
+		found[l.Name()] = filepath.Join(dir, l.Path)
 	}
 	return found, nil
 }
