@@ -31,22 +31,11 @@ func (d *Driver) DescribeBMC(ctx context.Context, n *metal.Node) (metal.BMC, err
 		if err := s.identify(sys, &out); err != nil {
 			return err
 		}
-		out.BootTargets = sys.Boot.words()
+		out.BootTargets = sys.Boot.listedDevices()
 		_, err = s.describeDrives(&out)
 		return err
 	})
 	return out, err
-}
-
-// words are the boot devices that the BMC lists, in Ironic's words.
-func (b systemBoot) words() []string {
-	var out []string
-	for _, dev := range devices {
-		if slices.Contains(b.Allowed, dev.target) && !slices.Contains(out, dev.word) {
-			out = append(out, dev.word)
-		}
-	}
-	return out
 }
 
 // describeDrives reads the virtual drives. A BMC that denies them, or has none, is described too.

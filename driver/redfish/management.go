@@ -69,6 +69,21 @@ func (b systemBoot) current() rescue.Boot {
 	return out
 }
 
+// devicesWhere are the boot devices in Ironic's words, each once, whose boot target is allowed.
+func devicesWhere(allowed func(target string) bool) (out []string) {
+	for _, dev := range devices {
+		if allowed(dev.target) && !slices.Contains(out, dev.word) {
+			out = append(out, dev.word)
+		}
+	}
+	return out
+}
+
+// listedDevices are the boot devices that the BMC lists; none where it has no list.
+func (b systemBoot) listedDevices() []string {
+	return devicesWhere(func(target string) bool { return slices.Contains(b.Allowed, target) })
+}
+
 // BootDevices lists what the BMC allows.
 func (d *Driver) BootDevices(ctx context.Context, n *metal.Node) ([]string, error) {
 	var out []string
@@ -77,11 +92,8 @@ func (d *Driver) BootDevices(ctx context.Context, n *metal.Node) ([]string, erro
 		if err != nil {
 			return err
 		}
-		for _, dev := range devices {
-			allowed := len(sys.Boot.Allowed) == 0 || slices.Contains(sys.Boot.Allowed, dev.target)
-			if allowed && !slices.Contains(out, dev.word) {
-				out = append(out, dev.word)
-			}
+		if out = sys.Boot.listedDevices(); len(sys.Boot.Allowed) == 0 {
+			out = devicesWhere(func(string) bool { return true })
 		}
 		return nil
 	})

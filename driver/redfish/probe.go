@@ -3,7 +3,6 @@ package redfish
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -65,25 +64,8 @@ func (p *bmcProber) identify() error {
 	}
 	p.out.Protocol, p.out.Login = strings.TrimSpace("Redfish "+driver.Sanitize(top.RedfishVersion)), login
 	p.out.Vendor, p.out.Model, p.out.BMCModel, p.out.Firmware = p.bmc.Vendor, p.bmc.Model, p.bmc.BMCModel, p.bmc.Firmware
-	p.out.Quirks = p.s.conf.facts.sources()
+	p.out.Quirks = p.s.conf.facts.all()
 	return nil
-}
-
-// sources are the facts that hold, with who says so.
-func (f bmcFacts) sources() []metal.ProbedQuirk {
-	out := []metal.ProbedQuirk{}
-	for _, kind := range slices.Sorted(maps.Keys(quirkValues)) {
-		value, source := f.fact(kind), QuirksKey
-		if _, own := f.own[kind]; !own {
-			if i := slices.IndexFunc(quirks, func(q quirk) bool { return q.kind == kind && q.matches(f.identity) }); i >= 0 {
-				source = quirks[i].source
-			}
-		}
-		if value != "" {
-			out = append(out, metal.ProbedQuirk{Fact: string(kind) + "=" + value, Source: source})
-		}
-	}
-	return out
 }
 
 func (p *bmcProber) add(name, able, detail string) {
@@ -136,7 +118,7 @@ func (p *bmcProber) power() {
 
 func (p *bmcProber) boot() {
 	b := p.sys.Boot
-	p.bmc.BootTargets = b.words()
+	p.bmc.BootTargets = b.listedDevices()
 	switch {
 	case len(b.Allowed) > 0:
 		p.add("boot device", metal.AbleYes, strings.Join(p.bmc.BootTargets, ", "))
@@ -213,20 +195,7 @@ func (p *bmcProber) firmware() {
 		}
 	}
 	p.found("BIOS settings", detail, err)
-	var top struct{ UpdateService resourceLink }
-	var service struct {
-		Actions struct {
-			Simple struct {
-				Target string `json:"target"`
-			} `json:"#UpdateService.SimpleUpdate"`
-		}
-	}
-	if _, err = p.s.get(rootPath, &top); err == nil && top.UpdateService.Path != "" {
-		_, err = p.s.get(top.UpdateService.Path, &service)
-	}
-	if err == nil && service.Actions.Simple.Target == "" {
-		err = problem.Unsupportedf("the BMC has no SimpleUpdate")
-	}
+	_, err = p.s.simpleUpdate()
 	p.found("firmware update", "SimpleUpdate", err)
 }
 

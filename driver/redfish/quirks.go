@@ -148,14 +148,20 @@ func factsOf(n *metal.Node) (bmcFacts, error) {
 
 // fact is the value of a kind; empty: the BMC does as the standard says.
 func (f bmcFacts) fact(kind quirkKind) string {
+	value, _ := f.factAndSource(kind)
+	return value
+}
+
+// factAndSource is the value of a kind and who says so: the source of a row of the table, or the key of driver_info.
+func (f bmcFacts) factAndSource(kind quirkKind) (value, source string) {
 	if v, ok := f.own[kind]; ok {
-		return v
+		return v, QuirksKey
 	}
 	i := slices.IndexFunc(quirks, func(q quirk) bool { return q.kind == kind && q.matches(f.identity) })
 	if i < 0 {
-		return ""
+		return "", ""
 	}
-	return quirks[i].value
+	return quirks[i].value, quirks[i].source
 }
 
 // list is the value of a kind that has several.
@@ -163,13 +169,22 @@ func (f bmcFacts) list(kind quirkKind) []string {
 	return strings.FieldsFunc(f.fact(kind), func(r rune) bool { return r == ',' || r == ' ' })
 }
 
+// all are the facts that hold, in the order of their kinds, with who says so.
+func (f bmcFacts) all() []metal.ProbedQuirk {
+	out := []metal.ProbedQuirk{}
+	for _, kind := range slices.Sorted(maps.Keys(quirkValues)) {
+		if value, source := f.factAndSource(kind); value != "" {
+			out = append(out, metal.ProbedQuirk{Fact: string(kind) + "=" + value, Source: source})
+		}
+	}
+	return out
+}
+
 // texts are the facts as "kind=value", in their order.
 func (f bmcFacts) texts() []string {
 	var out []string
-	for _, kind := range slices.Sorted(maps.Keys(quirkValues)) {
-		if v := f.fact(kind); v != "" {
-			out = append(out, string(kind)+"="+v)
-		}
+	for _, q := range f.all() {
+		out = append(out, q.Fact)
 	}
 	return out
 }
