@@ -14,7 +14,8 @@ import (
 )
 
 func newDoctorCommand() *cobra.Command {
-	var format, node string
+	var format textFormat
+	var node string
 	var where serveFlags
 	e := &apiEndpoint{}
 	cmd := &cobra.Command{
@@ -31,8 +32,8 @@ It prints every reason against an operation, also for the approved runbooks and 
 machine. A reason fails if the node's state takes the operation now, and else warns.`,
 		Example: "  salvor doctor --config /etc/salvor/salvor.conf\n  salvor doctor --node rack1-7\n  salvor doctor -f json | jq '.[] | select(.level != \"ok\")'",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if format != "text" && format != "table" && format != "json" {
-				return usageErrorf(cmd, "-f %s: want text or json", format)
+			if err := format.check(cmd); err != nil {
+				return err
 			}
 			if node != "" {
 				return e.run(func(c *clientCall) error { return examineNode(c, node, format) })(cmd, nil)
@@ -47,12 +48,12 @@ machine. A reason fails if the node's state takes the operation now, and else wa
 	where.flags(cmd, "database", "")
 	e.flags(cmd)
 	cmd.Flags().StringVar(&node, "node", "", "ask the API which operations could succeed on this node, instead of checking this machine")
-	cmd.Flags().StringVarP(&format, "format", "f", "text", "text (or table) or json")
+	format.flag(cmd, "")
 	return cmd
 }
 
 // examineNode tells of each operation whether it could succeed on a node.
-func examineNode(c *clientCall, ident, format string) error {
+func examineNode(c *clientCall, ident string, format textFormat) error {
 	var found native.Preflight
 	if err := c.api.Ask(c.context(), client.Native, http.MethodGet, "/nodes/"+url.PathEscape(ident)+"/preflight", nil, nil, &found); err != nil {
 		return err
@@ -73,14 +74,14 @@ func examineNode(c *clientCall, ident, format string) error {
 	return reportFindings(findings, format, c.OutOrStdout())
 }
 
-func reportFindings(findings []serve.Finding, format string, out io.Writer) error {
+func reportFindings(findings []serve.Finding, format textFormat, out io.Writer) error {
 	failed := 0
 	for _, f := range findings {
 		if f.Level == serve.LevelFail {
 			failed++
 		}
 	}
-	if format == "json" {
+	if format.isJSON() {
 		if err := writeJSON(out, findings); err != nil {
 			return err
 		}

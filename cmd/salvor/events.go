@@ -18,9 +18,10 @@ import (
 
 // eventFlags are those of "salvor events".
 type eventFlags struct {
-	kind, format, eventType, after string
-	follow                         bool
-	last                           int
+	kind, eventType, after string
+	format                 textFormat
+	follow                 bool
+	last                   int
 }
 
 func newEventsCommand() *cobra.Command {
@@ -34,8 +35,8 @@ event and prints none twice. IDENT is a UUID or a name, or node:IDENT, server:ID
 Without IDENT it prints the events of all, by UUID, to users who may see them. -f json gives the kind and the UUID as separate fields.`,
 		Example: "  salvor events rack1-7 --last 20\n  salvor events node:rack1-7 server:web1 --follow\n  salvor events --follow -f json | jq 'select(.severity == \"error\")'",
 		RunE: e.run(func(c *clientCall) error {
-			if f.format != "text" && f.format != "table" && f.format != "json" {
-				return usageErrorf(c.Command, "-f %s: want text or json", f.format)
+			if err := f.format.check(c.Command); err != nil {
+				return err
 			}
 			if f.last < 1 && f.after == "" && !f.follow {
 				return usageErrorf(c.Command, "--last %d without --follow: there is nothing to tell", f.last)
@@ -52,7 +53,7 @@ Without IDENT it prints the events of all, by UUID, to users who may see them. -
 	}
 	e.flags(cmd)
 	cmd.Flags().StringVar(&f.kind, "kind", "", "what every IDENT is: "+strings.Join(eventKinds, ", "))
-	cmd.Flags().StringVarP(&f.format, "format", "f", "text", "text (or table) or json: one object a line")
+	f.format.flag(cmd, ": one object a line")
 	cmd.Flags().BoolVar(&f.follow, "follow", false, "go on as things happen")
 	cmd.Flags().IntVar(&f.last, "last", 20, "begin with the newest N")
 	cmd.Flags().StringVar(&f.after, "after", "", "begin after this cursor, of an event in JSON; \"now\": only new events")
@@ -147,7 +148,7 @@ func (f *eventFlags) following(c *clientCall, q url.Values) error {
 }
 
 func (f *eventFlags) printEvent(c *clientCall, e *native.Event) error {
-	if f.format == "json" {
+	if f.format.isJSON() {
 		b, err := json.Marshal(e)
 		if err != nil {
 			return err

@@ -24,7 +24,7 @@ const recordStart = "/redfish/v1"
 
 // newNodeProbeCommand is `salvor node probe`: one page about a BMC, or a tree of its resources.
 func newNodeProbeCommand(e *apiEndpoint) *cobra.Command {
-	format, dir, most := "", "", 0
+	format, dir, most := textFormat(""), "", 0
 	cmd := &cobra.Command{
 		Use: "probe NODE", Short: "Show what a node's BMC can do, and where salvor allows for its make", Args: cobra.ExactArgs(1),
 		Long: `Asks the BMC of a node for all that salvor uses, and changes nothing. It prints one page: the make, each ability with how it is done or why
@@ -35,8 +35,8 @@ that are not known to be about the make of the machine become "hidden" and 0, an
 Logs, accounts, sessions and certificates are left out. Send such a tree along when you report that salvor cannot manage a machine.`,
 		Example: "  salvor node probe rack1-7\n  salvor node probe rack1-7 -f json | jq '.abilities[] | select(.able == \"no\")'\n  salvor node probe rack1-7 --record ./rack1-7",
 		RunE: e.run(func(c *clientCall) error {
-			if format != "text" && format != "table" && format != "json" {
-				return usageErrorf(c.Command, "-f %s: want text or json", format)
+			if err := format.check(c.Command); err != nil {
+				return err
 			}
 			if most < 1 {
 				return usageErrorf(c.Command, "--limit %d: want 1 or more", most)
@@ -46,7 +46,7 @@ Logs, accounts, sessions and certificates are left out. Send such a tree along w
 			if err := c.api.Ask(c.context(), client.Native, http.MethodGet, path+"/probe", nil, nil, &found); err != nil {
 				return err
 			}
-			if format == "json" {
+			if format.isJSON() {
 				if err := writeJSON(c.OutOrStdout(), found); err != nil {
 					return err
 				}
@@ -59,7 +59,7 @@ Logs, accounts, sessions and certificates are left out. Send such a tree along w
 			return recordTree(c, path+"/recording", dir, most)
 		}),
 	}
-	cmd.Flags().StringVarP(&format, "format", "f", "text", "text (or table) or json")
+	format.flag(cmd, "")
 	cmd.Flags().StringVar(&dir, "record", "", "write the resources of the BMC below this new or empty directory, without what tells of their owner")
 	cmd.Flags().IntVar(&most, "limit", 1000, "with --record: at most this many resources")
 	return cmd

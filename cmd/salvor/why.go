@@ -17,7 +17,7 @@ import (
 var whyKinds, eventKinds = []string{"node", "server", "host"}, []string{"node", "server", "host", "cluster"}
 
 func newWhyCommand() *cobra.Command {
-	e, kind, format := &apiEndpoint{}, "", ""
+	e, kind, format := &apiEndpoint{}, "", textFormat("")
 	cmd := &cobra.Command{
 		Use: "why IDENT", Short: "Show what a node, a server or a host waits for, since when, and what to do next", Args: cobra.ExactArgs(1),
 		Long: `Describes a node, a server or a host in one paragraph. It says what works on it, or what it waits for and since when. It says what salvor
@@ -25,14 +25,14 @@ heard last of its BMC, its agent, DHCP and its boot fetches. It says when the ne
 IDENT is a UUID or a name. If a node and a server have the same name, give --kind, or node:IDENT.`,
 		Example: "  salvor why rack1-7\n  salvor why host:vm7\n  salvor why web1 --kind server -f json",
 		RunE: e.run(func(c *clientCall) error {
-			if format != "text" && format != "table" && format != "json" {
-				return usageErrorf(c.Command, "-f %s: want text or json", format)
+			if err := format.check(c.Command); err != nil {
+				return err
 			}
 			w, err := whyOf(c, c.args[0], kind)
 			if err != nil {
 				return err
 			}
-			if format == "json" {
+			if format.isJSON() {
 				return writeJSON(c.OutOrStdout(), w)
 			}
 			sayWhy(c, w)
@@ -41,7 +41,7 @@ IDENT is a UUID or a name. If a node and a server have the same name, give --kin
 	}
 	e.flags(cmd)
 	cmd.Flags().StringVar(&kind, "kind", "", "what IDENT is: "+strings.Join(whyKinds, ", "))
-	cmd.Flags().StringVarP(&format, "format", "f", "text", "text (or table) or json")
+	format.flag(cmd, "")
 	return cmd
 }
 
