@@ -132,11 +132,8 @@ func checkPlacement(n *Node) error {
 // Capability reads one of "key:value,key:value", of an object, or of an object as text, which Nova makes of a flavor's capabilities.
 func Capability(v any, key string) string {
 	switch v := capabilitiesOf(v).(type) {
-	case map[string]any:
-		switch v[key].(type) {
-		case string, bool, float64:
-			return formatScalar(v[key])
-		}
+	case map[string]string:
+		return v[key]
 	case string:
 		for _, pair := range strings.Split(v, ",") {
 			if k, value, ok := strings.Cut(strings.TrimSpace(pair), ":"); ok && strings.TrimSpace(k) == key {
@@ -147,30 +144,34 @@ func Capability(v any, key string) string {
 	return ""
 }
 
-// capabilitiesOf gives the object of a text that is one, and anything else as it is.
+// capabilitiesOf gives capabilities that are an object, or an object as text, as a map[string]string of their scalars, and others as they
+// are.
 func capabilitiesOf(v any) any {
-	text, ok := v.(string)
-	if !ok || !strings.HasPrefix(strings.TrimSpace(text), "{") {
+	object, ok := v.(map[string]any)
+	if text, isText := v.(string); isText && strings.HasPrefix(strings.TrimSpace(text), "{") {
+		ok = json.Unmarshal([]byte(text), &object) == nil
+	}
+	if !ok {
 		return v
 	}
-	var object map[string]any
-	if json.Unmarshal([]byte(text), &object) != nil {
-		return v
+	out := map[string]string{}
+	for key, value := range object {
+		switch value.(type) {
+		case string, bool, float64:
+			out[key] = formatScalar(value)
+		}
 	}
-	return object
+	return out
 }
 
 // SetCapability gives the capabilities with one of them set, as text in Ironic's form.
 func SetCapability(v any, key, value string) string {
 	var pairs []string
 	switch v := capabilitiesOf(v).(type) {
-	case map[string]any:
-		for k, e := range v {
-			switch e.(type) {
-			case string, bool, float64:
-				if k != key {
-					pairs = append(pairs, k+":"+formatScalar(e))
-				}
+	case map[string]string:
+		for k, value := range v {
+			if k != key {
+				pairs = append(pairs, k+":"+value)
 			}
 		}
 		slices.Sort(pairs)

@@ -362,27 +362,24 @@ func (c *Conductor) cleansByRamdisk(m *managedNode, op metal.Operation) bool {
 
 // rescueRamdisk is what a rescue boots: the node's own choice, or the configured one.
 func (c *Conductor) rescueRamdisk(m *managedNode) driver.Ramdisk {
-	kernel, image := m.node.Info("rescue_kernel"), m.node.Info("rescue_ramdisk")
-	if kernel == "" && image == "" {
-		kernel, image = imagesOf(m.node, c.RescueByArch, c.RescueKernel, c.RescueRamdisk)
-	}
-	return driver.Ramdisk{Kernel: kernel, Image: image, ISO: m.node.Info("rescue_iso"), CarryToken: !c.PasswordInLookup, Ports: m.bootPorts()}
+	return m.configuredRamdisk("rescue", c.RescueByArch, Images{c.RescueKernel, c.RescueRamdisk}, !c.PasswordInLookup)
 }
 
 // deployRamdisk is what deploys, cleans, serves and inspects the node.
 func (c *Conductor) deployRamdisk(m *managedNode) driver.Ramdisk {
-	kernel, image := m.node.Info("deploy_kernel"), m.node.Info("deploy_ramdisk")
-	if kernel == "" && image == "" {
-		kernel, image = imagesOf(m.node, c.DeployByArch, c.DeployKernel, c.DeployRamdisk)
-	}
-	return driver.Ramdisk{Kernel: kernel, Image: image, ISO: m.node.Info("deploy_iso"), CarryToken: !c.PasswordInLookup, Ports: m.bootPorts()}
+	return m.configuredRamdisk("deploy", c.DeployByArch, Images{c.DeployKernel, c.DeployRamdisk}, !c.PasswordInLookup)
 }
 
-// imagesOf are the configured kernel and ramdisk for the architecture of a node, or those of all others.
-func imagesOf(n *metal.Node, byArch map[string]Images, kernel, image string) (string, string) {
-	arch, _ := n.Properties["cpu_arch"].(string)
-	if i, ok := byArch[arch]; ok {
-		return i.Kernel, i.Ramdisk
+// configuredRamdisk is the one for a use that driver_info names, else the configured one for the node's architecture, else the other.
+func (m *managedNode) configuredRamdisk(use string, byArch map[string]Images, other Images, carryToken bool) driver.Ramdisk {
+	n := m.node
+	chosen := Images{n.Info(use + "_kernel"), n.Info(use + "_ramdisk")}
+	if chosen == (Images{}) {
+		arch, _ := n.Properties["cpu_arch"].(string)
+		var ok bool
+		if chosen, ok = byArch[arch]; !ok {
+			chosen = other
+		}
 	}
-	return kernel, image
+	return driver.Ramdisk{Kernel: chosen.Kernel, Image: chosen.Ramdisk, ISO: n.Info(use + "_iso"), CarryToken: carryToken, Ports: m.bootPorts()}
 }

@@ -120,8 +120,8 @@ var moves = map[[2]compute.Power]powerStep{
 // reach goes from whatever a guest is to a power state, looking again after each move.
 func (h *Hypervisor) reach(ctx context.Context, dom rpc.Domain, want compute.Power) error {
 	var failed error
+	look := func() (compute.Power, bool, error) { return h.powerAndStart(ctx, dom) }
 	for range maxMoves {
-		look := func() (compute.Power, bool, error) { return h.powerAndStart(ctx, dom) }
 		now, err := awaitStarted(ctx, dom.Name, h.opts.LongTimeout, want, look)
 		if err != nil {
 			return err
