@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -27,8 +26,12 @@ import (
 const processTimeout = 60 * time.Second
 
 var build = sync.OnceValues(func() (string, error) {
-	_, file, _, _ := runtime.Caller(0)
-	root := filepath.Join(filepath.Dir(file), "..", "..")
+	// The path of this file is not in a program that was built with -trimpath.
+	file, err := exec.Command("go", "env", "GOMOD").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the module: %w", err)
+	}
+	root := filepath.Dir(strings.TrimSpace(string(file)))
 	dir, err := os.MkdirTemp("", "salvor-bin-")
 	if err != nil {
 		return "", err
