@@ -37,29 +37,11 @@ func (c *Conductor) deploy() job.Definition {
 			{Name: "clean up after the ramdisk", Do: c.withNode(ifRamdisk(c.cleanUpRamdisk)), NoUndo: again, Deadline: c.bmcDeadline()},
 			{Name: "leave the provisioning network", Do: c.withNode(ifRamdisk(c.detach(driver.Provisioning))), NoUndo: again, Deadline: networkDeadline, Elsewhere: true},
 			{Name: "join the tenant network", Do: c.withNode(c.attach(driver.Tenant)), NoUndo: again, Deadline: networkDeadline, Elsewhere: true},
-			{Name: "plan the boot", Do: c.withNode(c.replacesSystem(c.onVolumes(c.planVolumes, c.planInstance))), NoUndo: again},
-			{Name: "prepare the instance", Do: c.withNode(c.onVolumes(c.prepareVolumes, c.prepareInstance)), NoUndo: again, Deadline: c.bmcDeadline()},
+			{Name: "plan the boot", Do: c.withNode(c.replacesSystem(c.planInstance)), NoUndo: again},
+			{Name: "prepare the instance", Do: c.withNode(c.prepareInstance), NoUndo: again, Deadline: c.bmcDeadline()},
 			{Name: "power on", Do: c.withNode(c.finishDeploy), NoUndo: again, Deadline: c.bmcDeadline()},
 		},
 	}
-}
-
-// planInstance voids what an earlier life left and, where the system is a ramdisk, plans its boot.
-func (c *Conductor) planInstance(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
-	if m.deploy == nil || !m.deploy.BootsRamdisk() {
-		return job.Done(c.edit(ctx, m.node.ID, (*metal.Node).VoidBoot))
-	}
-	number := m.node.BootNumber + 1
-	system, err := m.systemRamdisk(ctx, c.Nodes)
-	if err != nil {
-		return job.From(err)
-	}
-	system.BootNumber = number
-	plan, err := m.boot.Plan(m.node, system)
-	if err != nil {
-		return job.From(err)
-	}
-	return job.Done(c.edit(ctx, m.node.ID, func(n *metal.Node) { n.BootNumber, n.Plan = number, plan }))
 }
 
 // systemRamdisk is what a node boots whose system is a ramdisk, or an ISO image.

@@ -122,20 +122,67 @@ func withVoidBoot(n *metal.Node) *metal.Node {
 	return n
 }
 
-// prepareInstance sets the boot of the node's own system: the saved one, or the
-// ramdisk that is its system.
+// planInstance plans the boot of the node's own system, as far as that needs a plan, and voids what an earlier life left.
+func (c *Conductor) planInstance(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+	plan, err := c.planSystem(ctx, m)
+	return job.From(err, plan)
+}
+
+// planSystem is planInstance as a change of the node.
+func (c *Conductor) planSystem(ctx context.Context, m *managedNode) (func(job.Tx) error, error) {
+	v, boot, err := c.volumes(ctx, m)
+	switch {
+	case err != nil:
+		return nil, err
+	case v.Root != nil:
+		return c.planVolumes(ctx, m, v, boot)
+	case m.deploy == nil || !m.deploy.BootsRamdisk():
+		return c.edit(ctx, m.node.ID, (*metal.Node).VoidBoot), nil
+	case m.boot == nil:
+		return nil, m.lacks("boot")
+	}
+	number := m.node.BootNumber + 1
+	system, err := m.systemRamdisk(ctx, c.Nodes)
+	if err != nil {
+		return nil, err
+	}
+	system.BootNumber = number
+	plan, err := m.boot.Plan(m.node, system)
+	if err != nil {
+		return nil, err
+	}
+	return c.edit(ctx, m.node.ID, func(n *metal.Node) { n.BootNumber, n.Plan = number, plan }), nil
+}
+
+// prepareInstance sets the boot of the node's own system.
 func (c *Conductor) prepareInstance(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
-	if m.boot == nil {
-		return job.Fail(m.lacks("boot"))
-	}
-	if m.node.Plan != nil && m.node.Plan.Persistent {
-		return job.From(m.boot.PrepareRamdisk(ctx, m.node))
-	}
 	boot := savedBoot(m.node)
 	if r.Kind == "deploy" && m.writesImage() {
 		boot = rescue.Boot{Device: "disk", Mode: driver.BootMode(m.node), Persistent: true} // where the image is
 	}
-	return job.From(m.boot.PrepareInstance(ctx, m.node, boot))
+	if r.Kind == "service" {
+		var err error
+		if boot, err = foundBoot(r, m.node); err != nil {
+			return job.Fail(err)
+		}
+	}
+	return job.From(c.prepareSystem(ctx, m, boot))
+}
+
+// prepareSystem sets the boot of the node's own system: its volumes, the ramdisk that is its system, or boot.
+func (c *Conductor) prepareSystem(ctx context.Context, m *managedNode, boot rescue.Boot) error {
+	v, volumes, err := c.volumes(ctx, m)
+	switch {
+	case err != nil:
+		return err
+	case v.Root != nil:
+		return volumes.PrepareVolumes(ctx, m.node, v)
+	case m.boot == nil:
+		return m.lacks("boot")
+	case m.node.Plan != nil && m.node.Plan.Persistent:
+		return m.boot.PrepareRamdisk(ctx, m.node)
+	}
+	return m.boot.PrepareInstance(ctx, m.node, boot)
 }
 
 // checkPower reads the power, for operations that only accept a machine.

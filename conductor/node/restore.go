@@ -115,23 +115,19 @@ func foundBoot(r *job.Run, n *metal.Node) (rescue.Boot, error) {
 // restorePower ends the undoing of an operation. A machine that was found on, and into which nothing of ours was booted, runs
 // its own system again, and so does one whose service was given up; of any other the power is read.
 func (c *Conductor) restorePower(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
-	if r.Memo[powerFoundNote] != string(metal.PowerOn) || r.Memo[bootedNote] != "" && !servedOwnDisk(r, m) || m.power == nil || m.node.PowerLock != "" {
+	if r.Memo[powerFoundNote] != string(metal.PowerOn) || r.Memo[bootedNote] != "" && !isServiceStopped(r) || m.power == nil || m.node.PowerLock != "" {
 		return c.syncPowerState(ctx, r, m)
 	}
 	if err := c.leaveRamdiskNetwork(ctx, r, m); err != nil {
 		return job.From(err)
 	}
-	prepared := r.Memo[preparedNote] != "" && m.boot != nil
+	prepared := m.boot != nil && (r.Memo[preparedNote] != "" || lacksSystemPlan(r, m))
 	if prepared {
 		// The undo of the preparation may have failed, and then the machine would boot our ramdisk.
 		if err := m.boot.CleanUpRamdisk(ctx, withVoidBoot(m.node)); err != nil {
 			return job.From(err)
 		}
-		boot, err := foundBoot(r, m.node)
-		if err != nil {
-			return job.Fail(err)
-		}
-		if err := m.boot.PrepareInstance(ctx, m.node, boot); err != nil {
+		if err := c.restoreSystemBoot(ctx, r, m); err != nil {
 			return job.From(err)
 		}
 	}
@@ -145,11 +141,38 @@ func (c *Conductor) restorePower(ctx context.Context, r *job.Run, m *managedNode
 	}))
 }
 
-// servedOwnDisk tells whether a service that is given up can give the machine back as it was found: the ramdisk is proven off, and the
-// machine's own system is on its disk and needs no plan of ours.
-func servedOwnDisk(r *job.Run, m *managedNode) bool {
-	ownDisk := m.deploy != nil && !m.deploy.BootsRamdisk() && !m.info.FromVolumes(m.node)
-	return r.Kind == "service" && r.Memo[bootedNote] == "yes" && r.Memo[mayRunNote] == "" && ownDisk
+// isServiceStopped tells whether the job is a service that is given up and whose ramdisk is proven off, so that the machine's own
+// system can start.
+func isServiceStopped(r *job.Run) bool {
+	return r.Kind == "service" && r.Memo[bootedNote] == "yes" && r.Memo[mayRunNote] == ""
+}
+
+// hasSystem tells whether the job found the machine in a system that a user works with.
+func hasSystem(r *job.Run) bool { return r.Kind == "rescue" || r.Kind == "service" }
+
+// lacksSystemPlan tells whether the machine's own system boots by a plan of ours and the job has replaced that plan.
+func lacksSystemPlan(r *job.Run, m *managedNode) bool {
+	planned := m.deploy != nil && m.deploy.BootsRamdisk() || m.info.FromVolumes(m.node)
+	return hasSystem(r) && planned && (m.node.Plan == nil || m.node.BootsRamdisk())
+}
+
+// restoreSystemBoot has the machine boot its own system as it was found.
+func (c *Conductor) restoreSystemBoot(ctx context.Context, r *job.Run, m *managedNode) error {
+	boot, err := foundBoot(r, m.node)
+	if err != nil {
+		return err
+	}
+	if !hasSystem(r) {
+		return m.boot.PrepareInstance(ctx, m.node, boot)
+	}
+	plan, err := c.planSystem(ctx, m)
+	if err != nil {
+		return err
+	}
+	if err := c.steps().commit(ctx, r, m, plan); err != nil {
+		return err
+	}
+	return c.prepareSystem(ctx, m, boot)
 }
 
 // leaveRamdiskNetwork tries once more what an earlier undo may have failed at: the machine's own system must not start on the

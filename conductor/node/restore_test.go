@@ -206,3 +206,83 @@ func TestAbortedServiceGivesTheMachineBack(t *testing.T) {
 		}
 	}
 }
+
+// fullDrive takes the medium of the machine's own system and no other.
+type fullDrive struct{ badMedia }
+
+func (m fullDrive) PrepareRamdisk(ctx context.Context, n *metal.Node) error {
+	if n.Plan.Persistent {
+		return m.bench.PrepareRamdisk(ctx, n)
+	}
+	return m.badMedia.PrepareRamdisk(ctx, n)
+}
+
+// TestAFailedOperationGivesTheLiveISOBack to a machine whose system it is: at once if nothing of ours was booted, else with unrescue.
+func TestAFailedOperationGivesTheLiveISOBack(t *testing.T) {
+	t.Parallel()
+	const iso = "http://images/live.iso"
+	refuse := func(net driver.Net) func(b *bench) {
+		return func(b *bench) { b.refuses[net] = problem.Invalidf("the switch refuses the port") }
+	}
+	full := func(b *bench) { b.con.drivers["bench"].Boot["bench"] = fullDrive{badMedia{b}} }
+	rescuing, serving := ramdiskOperations[0], ramdiskOperations[5]
+	for name, c := range map[string]struct {
+		operation ramdiskOperation
+		spoil     func(b *bench)
+		waits     metal.State // is aborted there
+	}{
+		"rescue network":  {rescuing, refuse(driver.Rescuing), ""},
+		"rescue medium":   {rescuing, full, ""},
+		"rescue aborted":  {rescuing, func(*bench) {}, metal.RescueWait},
+		"service network": {serving, refuse(driver.CleaningNet), ""},
+		"service medium":  {serving, full, ""},
+		"service aborted": {serving, func(*bench) {}, metal.ServiceWait},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := workingBench(t, c.operation)
+			b.ramdiskSystem, b.media, b.running = true, "own", "ramdisk"
+			change(t, b, func(n *metal.Node) {
+				n.InstanceInfo = metal.Object{"boot_iso": iso}
+				n.BootNumber, n.Plan = 3, &metal.BootPlan{Method: metal.BootMedia, Path: "own", ISO: iso, BootNumber: 3, Persistent: true}
+			})
+			c.spoil(b)
+			b.run(t)
+			c.operation.ask(t, b)
+			if c.waits != "" {
+				b.until(t, c.waits)
+				must.OK(t, b.ask(t, metal.Abort))
+			}
+			n := b.until(t, c.operation.failed)
+			if c.waits == metal.RescueWait {
+				must.OK(t, b.ask(t, metal.Unrescue))
+				n = b.until(t, metal.Active)
+			}
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if n.Maintenance || n.Plan == nil || !n.Plan.Persistent || n.Plan.ISO != iso || b.media != n.Plan.Path || b.running != "ramdisk" || b.systemOn != 0 || n.HoldsRamdisk() || !b.networks[driver.Tenant] {
+				t.Errorf("maintenance %t, plan %+v, medium %q, runs %q on %v: %s", n.Maintenance, n.Plan, b.media, b.running, b.networks, n.LastError)
+			}
+		})
+	}
+}
+
+// TestAFailedRescuePlansTheVolumesAgain of a machine that boots from them.
+func TestAFailedRescuePlansTheVolumesAgain(t *testing.T) {
+	t.Parallel()
+	b := newVolumeBench(t, metal.Active)
+	b.con.drivers["bench"].Boot["volumes"] = fullVolumes{volumeBoot{b}}
+	b.volume, b.running = "", "system"
+	b.run(t)
+	must.OK(t, b.ask(t, metal.ToRescue))
+	if n := b.until(t, metal.RescueFailed); b.volume == "" || b.running != b.volume || b.media != "" || n.Maintenance {
+		t.Errorf("not put back: %s", b.picture(t))
+	}
+}
+
+// fullVolumes boots volumes and takes no medium.
+type fullVolumes struct{ volumeBoot }
+
+func (m fullVolumes) PrepareRamdisk(ctx context.Context, n *metal.Node) error {
+	return badMedia{m.bench}.PrepareRamdisk(ctx, n)
+}

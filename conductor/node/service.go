@@ -35,8 +35,8 @@ func (c *Conductor) service() job.Definition {
 			{Name: "clean up after the ramdisk", Do: c.withNode(ifRamdisk(c.cleanUpRamdisk)), NoUndo: again, Deadline: c.bmcDeadline()},
 			{Name: "leave the cleaning network", Do: c.withNode(ifRamdisk(c.detach(driver.CleaningNet))), NoUndo: again, Deadline: networkDeadline, Elsewhere: true},
 			{Name: "join the tenant network", Do: c.withNode(ifRamdisk(c.attach(driver.Tenant))), NoUndo: again, Deadline: networkDeadline, Elsewhere: true},
-			{Name: "plan the boot", Do: c.withNode(ifRamdisk(c.onVolumes(c.planVolumes, c.planInstance))), NoUndo: again},
-			{Name: "prepare the instance", Do: c.withNode(ifRamdisk(c.onVolumes(c.prepareVolumes, c.prepareNoted))), NoUndo: again, Deadline: c.bmcDeadline()},
+			{Name: "plan the boot", Do: c.withNode(ifRamdisk(c.planInstance)), NoUndo: again},
+			{Name: "prepare the instance", Do: c.withNode(ifRamdisk(c.prepareInstance)), NoUndo: again, Deadline: c.bmcDeadline()},
 			{Name: "give back", Do: c.withNode(c.finishService), NoUndo: again, Deadline: c.bmcDeadline()},
 		},
 	}
@@ -77,20 +77,6 @@ func (c *Conductor) noteBoot(ctx context.Context, r *job.Run, m *managedNode) jo
 	}
 	r.Note(metal.BootNote, string(text))
 	return job.Done()
-}
-
-// prepareNoted sets the boot as it was, unless the system is a ramdisk.
-func (c *Conductor) prepareNoted(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
-	if m.boot == nil || m.node.Plan != nil && m.node.Plan.Persistent {
-		return c.prepareInstance(ctx, r, m)
-	}
-	var boot rescue.Boot
-	if text := r.Memo[metal.BootNote]; text != "" {
-		if err := json.Unmarshal([]byte(text), &boot); err != nil {
-			return job.Fail(err)
-		}
-	}
-	return job.From(m.boot.PrepareInstance(ctx, m.node, boot))
 }
 
 // finishService switches a machine on that the ramdisk has left.

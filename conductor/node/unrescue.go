@@ -21,8 +21,8 @@ func (c *Conductor) unrescue() job.Definition {
 			{Name: "clean up the ramdisk", Do: c.withNode(c.cleanUpRamdisk), NoUndo: again, Deadline: c.bmcDeadline()},
 			{Name: "leave the rescuing network", Do: c.withNode(c.detach(driver.Rescuing)), NoUndo: again, Deadline: networkDeadline, Elsewhere: true},
 			{Name: "join the tenant network", Do: c.withNode(c.attach(driver.Tenant)), NoUndo: again, Deadline: networkDeadline, Elsewhere: true},
-			{Name: "plan the boot", Do: c.withNode(c.onVolumes(c.planVolumes, c.planInstance)), NoUndo: again},
-			{Name: "prepare the instance", Do: c.withNode(c.onVolumes(c.prepareVolumes, c.prepareInstance)), NoUndo: again, Deadline: c.bmcDeadline()},
+			{Name: "plan the boot", Do: c.withNode(c.planInstance), NoUndo: again},
+			{Name: "prepare the instance", Do: c.withNode(c.prepareInstance), NoUndo: again, Deadline: c.bmcDeadline()},
 			{Name: "power on", Do: c.withNode(c.finishUnrescue), NoUndo: again, Deadline: c.bmcDeadline()},
 		},
 	}

@@ -40,38 +40,20 @@ func (c *Conductor) checkVolumes(ctx context.Context, r *job.Run, m *managedNode
 	return job.From(boot.CheckVolumes(ctx, m.node, v))
 }
 
-// onVolumes does one action for nodes that boot from volumes and another for all others.
-func (c *Conductor) onVolumes(there func(context.Context, *managedNode, metal.VolumePlan, driver.VolumeBoot) job.Outcome, otherwise nodeAction) nodeAction {
-	return func(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
-		v, boot, err := c.volumes(ctx, m)
-		switch {
-		case err != nil:
-			return job.From(err)
-		case v.Root == nil:
-			return otherwise(ctx, r, m)
-		}
-		return there(ctx, m, v, boot)
-	}
-}
-
-// planVolumes opens the boot of a machine that asks us on its way to its volumes.
-func (c *Conductor) planVolumes(ctx context.Context, m *managedNode, v metal.VolumePlan, boot driver.VolumeBoot) job.Outcome {
+// planVolumes opens the boot of a machine that asks us on its way to its volumes. It gives the change of the node.
+func (c *Conductor) planVolumes(ctx context.Context, m *managedNode, v metal.VolumePlan, boot driver.VolumeBoot) (func(job.Tx) error, error) {
 	number := m.node.BootNumber + 1
 	plan, err := boot.PlanVolumes(m.node, m.bootPorts(), v, number)
 	if err != nil {
-		return job.From(err)
+		return nil, err
 	}
 	if plan == nil {
-		return job.Done(c.edit(ctx, m.node.ID, func(n *metal.Node) {
+		return c.edit(ctx, m.node.ID, func(n *metal.Node) {
 			n.VoidBoot()
 			markVolumes(n, true) // before the machine is told of them
-		}))
+		}), nil
 	}
-	return job.Done(c.edit(ctx, m.node.ID, func(n *metal.Node) { n.BootNumber, n.Plan = number, plan }))
-}
-
-func (c *Conductor) prepareVolumes(ctx context.Context, m *managedNode, v metal.VolumePlan, boot driver.VolumeBoot) job.Outcome {
-	return job.From(boot.PrepareVolumes(ctx, m.node, v))
+	return c.edit(ctx, m.node.ID, func(n *metal.Node) { n.BootNumber, n.Plan = number, plan }), nil
 }
 
 // refreshVolumes brings what an active machine keeps of its volumes up to date before it is
