@@ -47,6 +47,29 @@ type StepForgetter interface {
 	ForgetStep(n *metal.Node)
 }
 
+// StepParts is a StepRunner whose steps may do several long works one after the other.
+type StepParts interface {
+	// StepPart names the work in hand of the step that the node notes. Each has the time-out of a step for itself.
+	StepPart(n *metal.Node) string
+}
+
+type beforeStartKey struct{}
+
+// WithBeforeStart has BeforeStart call prepare under the returned context.
+func WithBeforeStart(ctx context.Context, prepare func(context.Context) error) context.Context {
+	return context.WithValue(ctx, beforeStartKey{}, prepare)
+}
+
+// BeforeStart prepares what a machine boots that a step starts or restarts: the ramdisk of the operation, if it has one. Every step
+// calls it directly before that. Under a context without WithBeforeStart it does nothing.
+func BeforeStart(ctx context.Context) error {
+	prepare, _ := ctx.Value(beforeStartKey{}).(func(context.Context) error)
+	if prepare == nil {
+		return nil
+	}
+	return prepare(ctx)
+}
+
 // BIOS reads the settings of the firmware (kind bios); its steps change them.
 type BIOS interface {
 	BIOSSettings(ctx context.Context, n *metal.Node) ([]metal.BIOSSetting, error)

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -44,6 +45,90 @@ func TestStepWithoutEnd(t *testing.T) {
 	n := b.until(t, metal.ServiceFailed)
 	if !strings.Contains(n.LastError, "bios.apply: it did not end within 50ms") || n.InternalInfo["asked"] != nil {
 		t.Errorf("last_error %q, notes %v", n.LastError, n.InternalInfo)
+	}
+}
+
+// lengthy is a step of three parts; each takes two looks of 30 ms.
+type lengthy struct {
+	endless
+	looks *int
+}
+
+func (s lengthy) RunStep(context.Context, *metal.Node, metal.Step) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*s.looks++
+	return *s.looks < 6, nil
+}
+
+func (s lengthy) StepPart(*metal.Node) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return fmt.Sprint("part ", *s.looks/2)
+}
+
+// TestEachPartOfAStepHasItsTime: three images that take 60 ms each do not share a time-out of 50 ms.
+func TestEachPartOfAStepHasItsTime(t *testing.T) {
+	t.Parallel()
+	b := benched(t, metal.Active)
+	looks, began := 0, time.Now()
+	hw := b.hardware()
+	hw.Extras = map[string]map[string]any{"bios": {"bench": lengthy{endless{b}, &looks}}}
+	b.con = New(Config{
+		Store: b.store, Nodes: b.nodes, Key: b.key, Drivers: []driver.HardwareType{hw}, Log: b.con.Log, Agents: b,
+		StepPoll: time.Millisecond, ServiceTimeout: 50 * time.Millisecond,
+		Now: func() time.Time {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return began.Add(time.Duration(looks) * 30 * time.Millisecond)
+		},
+	})
+	b.run(t)
+	args := metal.ProvisionArgs{ServiceSteps: json.RawMessage(`[{"interface": "bios", "step": "apply"}]`), DisableRamdisk: true}
+	must.OK(t, b.nodes.Provision(context.Background(), b.node, metal.Service, "service", args, record.Asker{}))
+	if n := b.ends(t); n.ProvisionState != metal.Active || looks != 6 {
+		t.Errorf("%s after %d looks: %s", n.ProvisionState, looks, n.LastError)
+	}
+}
+
+// restarting is a step that restarts a machine whose boot override for one start is used up.
+type restarting struct{ endless }
+
+func (restarting) Steps(context.Context, *metal.Node) ([]driver.Step, error) {
+	return []driver.Step{{Interface: "bios", Name: "apply", Restarts: true}}, nil
+}
+
+func (s restarting) RunStep(ctx context.Context, n *metal.Node, _ metal.Step) (bool, error) {
+	if n.InternalInfo["asked"] != nil {
+		return false, nil
+	}
+	if err := s.SetPower(ctx, n, metal.PowerOff); err != nil {
+		return false, err
+	}
+	s.mu.Lock()
+	s.media = ""
+	s.mu.Unlock()
+	n.InternalInfo = metal.Object{"asked": true}
+	if err := driver.BeforeStart(ctx); err != nil {
+		return false, err
+	}
+	return true, s.SetPower(ctx, n, metal.PowerOn)
+}
+
+// TestAStepsRestartBootsTheRamdisk: the machine's own system does not start on the cleaning network, and the ramdisk is booted no third time.
+func TestAStepsRestartBootsTheRamdisk(t *testing.T) {
+	t.Parallel()
+	b := benched(t, metal.Manageable)
+	hw := b.hardware()
+	hw.Extras = map[string]map[string]any{"bios": {"bench": restarting{endless{b}}}}
+	b.con = New(Config{Store: b.store, Nodes: b.nodes, Key: b.key, Drivers: []driver.HardwareType{hw}, Log: b.con.Log, Now: time.Now, Agents: b, StepPoll: time.Millisecond, CleanTimeout: timeout})
+	b.run(t)
+	former := b.stored(t).BootNumber
+	b.withSteps(t, metal.Clean, `[{"interface": "bios", "step": "apply"}, {"interface": "deploy", "step": "erase_devices"}]`)
+	n := b.pokes(t, metal.Manageable)
+	boots := n.BootNumber - former - 1 // its end makes the number worthless
+	if b.systemOn != 0 || boots != 2 || n.InternalInfo["asked"] != true || b.agent.did["clean.execute_clean_step:erase_devices"] != 1 {
+		t.Errorf("the system was booted %d times, the ramdisk %d times; notes %v: %s, %s", b.systemOn, boots, n.InternalInfo, n.LastError, b.agent.picture())
 	}
 }
 

@@ -156,8 +156,9 @@ func factsOf(n *metal.Node) driverFacts {
 }
 
 // changedFacts gives what stores the facts that are new since the machine was read; nil if none are.
-func (m *managedNode) changedFacts() func(*metal.Node) {
-	before, after := m.facts, factsOf(m.node)
+func (m *managedNode) changedFacts() func(*metal.Node) { return changedFacts(m.facts, factsOf(m.node)) }
+
+func changedFacts(before, after driverFacts) func(*metal.Node) {
 	if reflect.DeepEqual(before, after) {
 		return nil
 	}

@@ -20,12 +20,14 @@ import (
 
 // Notes of the step in hand.
 const (
-	stepNote  = "step"  // how many steps are done
-	orderNote = "order" // the agent's command of this step: orderAfter or orderID, and an id
-	againNote = "again" // the ramdisk is booted anew after this step: bootDue or bootDone
-	pauseNote = "pause" // when a step that waits ends
-	heldNote  = "held"  // a hold has begun
-	sinceNote = "since" // when an interface began a step that takes its time
+	stepNote    = "step"  // how many steps are done
+	orderNote   = "order" // the agent's command of this step: orderAfter or orderID, and an id
+	againNote   = "again" // the ramdisk is booted anew after this step: bootDue or bootDone
+	pauseNote   = "pause" // when a step that waits ends
+	heldNote    = "held"  // a hold has begun
+	sinceNote   = "since" // when an interface began a step that takes its time, or the part of it that partNote names
+	partNote    = "part"
+	restartNote = "restarted" // the step has restarted the machine into the ramdisk
 )
 
 const (
@@ -70,7 +72,7 @@ func (c stepOperations) workOff(ctx context.Context, r *job.Run, m *managedNode)
 
 // stepDone makes it durable that so many steps are done.
 func (c stepOperations) stepDone(ctx context.Context, r *job.Run, m *managedNode, done int) error {
-	for _, key := range []string{orderNote, againNote, pauseNote, heldNote, sinceNote} {
+	for _, key := range []string{orderNote, againNote, pauseNote, heldNote, sinceNote, partNote, restartNote} {
 		r.Note(key, "")
 	}
 	r.Note(stepNote, strconv.Itoa(done))
@@ -111,6 +113,9 @@ func (c stepOperations) step(ctx context.Context, r *job.Run, m *managedNode, s 
 		}
 		// From here on the agent that did it may be gone.
 		r.Note(againNote, bootDue)
+		if r.Memo[restartNote] != "" {
+			r.Note(againNote, bootDone)
+		}
 		if err := c.commit(ctx, r, m, c.resume(ctx, m)); err != nil {
 			return job.From(err), false
 		}
@@ -144,8 +149,9 @@ func (c stepOperations) driverStep(ctx context.Context, r *job.Run, m *managedNo
 	if runner == nil {
 		return job.Fail(m.lacks(s.Interface)), false
 	}
-	wait, err := runner.RunStep(ctx, m.node, s.Step)
-	if change := m.changedFacts(); change != nil {
+	worked, before := m.node, m.facts // the preparation of a start reads the node afresh
+	wait, err := runner.RunStep(driver.WithBeforeStart(ctx, c.prepareStart(r, m)), worked, s.Step)
+	if change := changedFacts(before, factsOf(worked)); change != nil {
 		if err := c.commit(ctx, r, m, c.edit(ctx, m.node.ID, change)); err != nil {
 			return job.From(err), false
 		}
@@ -160,11 +166,37 @@ func (c stepOperations) driverStep(ctx context.Context, r *job.Run, m *managedNo
 	return c.stepWaits(ctx, r, m, s, runner), false
 }
 
+// prepareStart gives what has the next start of the machine in a step be a fresh boot of the ramdisk that it runs. Without that, its own
+// system would start on the network of the ramdisk.
+func (c stepOperations) prepareStart(r *job.Run, m *managedNode) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if r.Memo[ramdiskMemo] != byRamdisk {
+			return nil
+		}
+		r.Note(restartNote, "yes")
+		if err := c.planAgain(ctx, r, m); err != nil {
+			return err
+		}
+		if change := m.changedFacts(); change != nil {
+			if err := c.commit(ctx, r, m, c.edit(ctx, m.node.ID, change)); err != nil {
+				return err
+			}
+			m.facts = factsOf(m.node)
+		}
+		return nil
+	}
+}
+
 // stepWaits looks at the step again by and by. Hardware that never ends one must not lock the node for good.
 func (c stepOperations) stepWaits(ctx context.Context, r *job.Run, m *managedNode, s plannedStep, runner driver.StepRunner) job.Outcome {
 	within := c.timeout(r.Kind)
+	part := ""
+	if p, ok := runner.(driver.StepParts); ok {
+		part = p.StepPart(m.node)
+	}
 	since, err := time.Parse(time.RFC3339Nano, r.Memo[sinceNote])
-	if err != nil {
+	if err != nil || part != r.Memo[partNote] {
+		r.Note(partNote, part)
 		r.Note(sinceNote, c.Now().UTC().Format(time.RFC3339Nano))
 		since = c.Now()
 	}

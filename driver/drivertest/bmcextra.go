@@ -42,6 +42,7 @@ type extraState struct {
 	nmis, restarts int
 	managerResets  int
 	updates        []map[string]any // what SimpleUpdate was given
+	foreignTasks   []map[string]any // of other clients
 	taskFails      string           // why updates fail
 	biosVersion    string
 	bmcVersion     string
@@ -99,9 +100,28 @@ func (b *BMC) Updates() (out []string) {
 	return out
 }
 
+// AddTask has the BMC show the task of another client.
+func (b *BMC) AddTask(doc map[string]any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.extra.foreignTasks = append(b.extra.foreignTasks, doc)
+}
+
+// taskPaths are those of all tasks.
+func (e *extraState) taskPaths() (paths []string) {
+	for i := range e.updates {
+		paths = append(paths, fmt.Sprint(tasksPath, "/", i))
+	}
+	for i := range e.foreignTasks {
+		paths = append(paths, fmt.Sprint(tasksPath, "/F", i))
+	}
+	return paths
+}
+
 // task is the task of an update: an image of the BIOS waits for a start of the machine, one of the BMC does not.
 func (e *extraState) task(i int) map[string]any {
-	doc := map[string]any{"@odata.id": fmt.Sprint(tasksPath, "/", i), "@odata.type": "#Task.v1_4_3.Task", "TaskState": "Pending", "TaskStatus": "OK"}
+	doc := map[string]any{"@odata.id": fmt.Sprint(tasksPath, "/", i), "@odata.type": "#Task.v1_4_3.Task", "TaskState": "Pending", "TaskStatus": "OK",
+		"Name": fmt.Sprint("Task ", i), "Payload": map[string]any{"TargetUri": updatePath + "/Actions/UpdateService.SimpleUpdate"}}
 	switch {
 	case e.taskFails != "":
 		doc["TaskState"], doc["Messages"] = "Exception", []any{map[string]any{"Message": e.taskFails}}
@@ -281,6 +301,8 @@ func (b *BMC) extraDoc(path string) map[string]any {
 		return childCollection(path, e.volumes)
 	case subsPath:
 		return childCollection(path, e.subscriptions)
+	case tasksPath:
+		return odataCollection(e.taskPaths()...)
 	case jobsPath:
 		paths := []string{}
 		for _, j := range e.jobs {
@@ -302,7 +324,12 @@ func (b *BMC) extraDoc(path string) map[string]any {
 	case subsPath:
 		return e.subscriptions[id]
 	case tasksPath:
-		if i, err := strconv.Atoi(id); err == nil && i >= 0 && i < len(e.updates) {
+		foreign, isForeign := strings.CutPrefix(id, "F")
+		i, err := strconv.Atoi(foreign)
+		switch {
+		case err == nil && isForeign && i >= 0 && i < len(e.foreignTasks):
+			return e.foreignTasks[i]
+		case err == nil && !isForeign && i >= 0 && i < len(e.updates):
 			return e.task(i)
 		}
 	}

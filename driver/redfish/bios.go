@@ -202,7 +202,7 @@ func (b BIOS) RunStep(ctx context.Context, n *metal.Node, step metal.Step) (bool
 		case "apply_configuration":
 			wait, err = b.apply(ctx, n, s, step)
 		case "factory_reset":
-			err = b.reset(ctx, n, s)
+			wait, err = b.reset(ctx, n, s)
 		default:
 			err = problem.Invalidf("there is no such step")
 		}
@@ -232,18 +232,30 @@ func digestRequest(wanted any) string {
 }
 
 func recordRequest(n *metal.Node, wanted any) {
+	if wanted == nil {
+		recordFact(n, requestedKey, nil)
+		return
+	}
+	recordFact(n, requestedKey, map[string]any{"at": time.Now().UTC().Format(time.RFC3339), "digest": digestRequest(wanted)})
+}
+
+// recordFact stores a value in the node's internal_info; nil removes it.
+func recordFact(n *metal.Node, key string, v any) {
 	info := maps.Clone(n.InternalInfo)
 	if info == nil {
 		info = metal.Object{}
 	}
-	if delete(info, requestedKey); wanted != nil {
-		info[requestedKey] = map[string]any{"at": time.Now().UTC().Format(time.RFC3339), "digest": digestRequest(wanted)}
+	if delete(info, key); v != nil {
+		info[key] = v
 	}
 	n.InternalInfo = info
 }
 
 // ForgetStep has the settings handed over anew.
-func (b BIOS) ForgetStep(n *metal.Node) { recordRequest(n, nil) }
+func (b BIOS) ForgetStep(n *metal.Node) {
+	recordRequest(n, nil)
+	recordFact(n, resetKey, nil)
+}
 
 // apply hands settings over while the machine is off and turns it on, which is when the
 // firmware takes them. Called again it looks how far that is.
@@ -315,6 +327,9 @@ func (s *bmcSession) cycle(ctx context.Context, n *metal.Node, change func() err
 	if err := change(); err != nil {
 		return err
 	}
+	if err := driver.BeforeStart(ctx); err != nil {
+		return err
+	}
 	sys, err := s.read()
 	if err != nil {
 		return err
@@ -364,17 +379,55 @@ func (d *biosDoc) hold(wanted map[string]any) bool {
 	return true
 }
 
-// reset has the firmware forget its settings at a boot, which it is given.
-func (b BIOS) reset(ctx context.Context, n *metal.Node, s *bmcSession) error {
+// resetKey of internal_info remembers that the firmware was asked to forget its settings, when, and which it had.
+const resetKey = "redfish_bios_reset"
+
+// resetWait is how long the settings may stay as they are after a reset: a machine shows those of its BIOS after POST, and settings that
+// were the factory's already never change.
+const resetWait = 5 * time.Minute
+
+// reset has the firmware forget its settings at a boot, which it is given. Called again it looks whether that has come about.
+func (b BIOS) reset(ctx context.Context, n *metal.Node, s *bmcSession) (wait bool, err error) {
 	doc, err := s.bios()
 	if err != nil {
-		return err
+		return false, err
+	}
+	record, _ := n.InternalInfo[resetKey].(map[string]any)
+	if at, err := time.Parse(time.RFC3339, metal.Text(record["at"])); err == nil && time.Since(at) < requestedAge {
+		if err := s.setPower(ctx, metal.PowerOn); err != nil {
+			return false, err
+		}
+		taken, err := s.isResetTaken(doc, metal.Text(record["before"]), time.Since(at))
+		if err == nil && taken {
+			recordFact(n, resetKey, nil)
+		}
+		return !taken && err == nil, err
 	}
 	if doc.Actions.Reset.Target == "" {
-		return problem.Unsupportedf("the BMC offers no reset of BIOS settings")
+		return false, problem.Unsupportedf("the BMC offers no reset of BIOS settings")
 	}
-	return s.cycle(ctx, n, func() error {
+	err = s.cycle(ctx, n, func() error {
 		_, err := s.post(doc.Actions.Reset.Target, map[string]any{})
 		return err
 	})
+	if err == nil {
+		recordFact(n, resetKey, map[string]any{"at": time.Now().UTC().Format(time.RFC3339), "before": digestRequest(doc.Attributes)})
+	}
+	return err == nil, err
+}
+
+// isResetTaken tells whether the firmware has forgotten its settings: others are shown, the machine has passed POST since its start, or
+// so much time has gone that it must have.
+func (s *bmcSession) isResetTaken(now *biosDoc, before string, since time.Duration) (bool, error) {
+	if digestRequest(now.Attributes) != before || since > resetWait {
+		return true, nil
+	}
+	if since < startWait { // a BMC may still show how far the former start was
+		return false, nil
+	}
+	var sys struct {
+		BootProgress struct{ LastState string }
+	}
+	_, err := s.get(s.system, &sys)
+	return slices.Contains([]string{"SystemHardwareInitializationComplete", "OSBootStarted", "OSRunning"}, sys.BootProgress.LastState), err
 }

@@ -18,6 +18,7 @@ var (
 	_ driver.Firmware      = Firmware{}
 	_ driver.StepRunner    = Firmware{}
 	_ driver.StepForgetter = Firmware{}
+	_ driver.StepParts     = Firmware{}
 )
 
 // Components reads the versions that the system, its managers and its adapters tell.
@@ -84,6 +85,9 @@ func (f Firmware) RunStep(ctx context.Context, n *metal.Node, step metal.Step) (
 // ForgetStep has the images handed over anew.
 func (f Firmware) ForgetStep(n *metal.Node) { recordUpdate(n, nil) }
 
+// StepPart is the image in work.
+func (f Firmware) StepPart(n *metal.Node) string { return imageInWork(n) }
+
 // manufacturerInfo says who made a part.
 type manufacturerInfo struct{ Manufacturer, Model, SerialNumber string }
 
@@ -121,10 +125,14 @@ var upkeep = []driver.Step{
 var (
 	_ driver.StepRunner    = (*Driver)(nil)
 	_ driver.StepForgetter = (*Driver)(nil)
+	_ driver.StepParts     = (*Driver)(nil)
 )
 
 // ForgetStep has images of firmware handed over anew.
 func (d *Driver) ForgetStep(n *metal.Node) { recordUpdate(n, nil) }
+
+// StepPart is the image in work.
+func (d *Driver) StepPart(n *metal.Node) string { return imageInWork(n) }
 
 // Steps are those of a BMC's own upkeep.
 func (d *Driver) Steps(context.Context, *metal.Node) ([]driver.Step, error) { return upkeep, nil }

@@ -195,7 +195,7 @@ func (p *bmcProber) firmware() {
 		}
 	}
 	p.found("BIOS settings", detail, err)
-	_, err = p.s.simpleUpdate()
+	_, err = p.s.updateService()
 	p.found("firmware update", "SimpleUpdate", err)
 }
 

@@ -5,9 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"maps"
 	"net/http"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -32,13 +33,17 @@ const (
 
 // updateRecord is the update under way.
 type updateRecord struct {
-	Digest    string    `json:"digest"` // of all images of the step
-	Index     int       `json:"index"`  // of the image in work
-	Task      string    `json:"task,omitempty"`
-	Before    string    `json:"before,omitempty"` // the version before it
-	Restarted bool      `json:"restarted,omitempty"`
-	BegunAt   time.Time `json:"begun_at,omitzero"`
-	EndedAt   time.Time `json:"ended_at,omitzero"` // when the task had ended
+	Digest string `json:"digest"` // of all images of the step
+	Index  int    `json:"index"`  // of the image in work
+	Task   string `json:"task,omitempty"`
+	Before string `json:"before,omitempty"` // the version before it
+	// IntendedAt is when the order was decided on, and Tasks are the ids of those that the BMC had then. Both are stored before the BMC gets
+	// the order, so that one that is cut off after that is found and not given again.
+	IntendedAt time.Time `json:"intended_at,omitzero"`
+	Tasks      []string  `json:"tasks,omitempty"`
+	Restarted  bool      `json:"restarted,omitempty"`
+	BegunAt    time.Time `json:"begun_at,omitzero"`
+	EndedAt    time.Time `json:"ended_at,omitzero"` // when the task had ended
 }
 
 func updateOf(n *metal.Node) (r updateRecord) {
@@ -49,19 +54,24 @@ func updateOf(n *metal.Node) (r updateRecord) {
 	return r
 }
 
+// imageInWork names the image of an update that is in work.
+func imageInWork(n *metal.Node) string {
+	if n.InternalInfo[updateKey] == nil {
+		return ""
+	}
+	return "image " + strconv.Itoa(updateOf(n).Index+1)
+}
+
 // recordUpdate stores the record in the node; nil removes it.
 func recordUpdate(n *metal.Node, r *updateRecord) {
-	info := maps.Clone(n.InternalInfo)
-	if info == nil {
-		info = metal.Object{}
+	if r == nil {
+		recordFact(n, updateKey, nil)
+		return
 	}
-	if delete(info, updateKey); r != nil {
-		var o map[string]any
-		text, _ := json.Marshal(r) // strings, numbers and times: cannot fail
-		_ = json.Unmarshal(text, &o)
-		info[updateKey] = o
-	}
-	n.InternalInfo = info
+	var o map[string]any
+	text, _ := json.Marshal(r) // strings, numbers and times: cannot fail
+	_ = json.Unmarshal(text, &o)
+	recordFact(n, updateKey, o)
 }
 
 // update takes the images one step further. wait: it is to be called again.
@@ -83,12 +93,14 @@ func (s *bmcSession) update(ctx context.Context, n *metal.Node, images []driver.
 	}
 	image := images[r.Index]
 	switch {
-	case r.BegunAt.IsZero():
-		err = s.beginUpdate(&r, image)
-	case r.EndedAt.IsZero():
+	case !r.EndedAt.IsZero():
+		err = s.endUpdate(ctx, &r, images)
+	case !r.BegunAt.IsZero():
 		err = s.followUpdate(ctx, n, &r, image)
+	case !r.IntendedAt.IsZero():
+		err = s.beginUpdate(ctx, &r, image)
 	default:
-		err = s.endUpdate(ctx, &r, image)
+		err = s.intendUpdate(&r, image)
 	}
 	if problem.Is(err, problem.Unavailable) {
 		return false, err // a BMC that restarts for its new firmware is asked again
@@ -105,13 +117,29 @@ func (s *bmcSession) update(ctx context.Context, n *metal.Node, images []driver.
 	return true, nil
 }
 
-// beginUpdate has the BMC fetch an image.
-func (s *bmcSession) beginUpdate(r *updateRecord, image driver.Update) error {
-	target, err := s.simpleUpdate()
+// intendUpdate notes how things are before the BMC gets the order.
+func (s *bmcSession) intendUpdate(r *updateRecord, image driver.Update) error {
+	if _, err := s.updateService(); err != nil {
+		return err
+	}
+	var err error
+	if r.Before, err = s.versionOf(image.Component); err != nil {
+		return err
+	}
+	if r.Tasks, err = s.taskIDs(); err != nil {
+		return err
+	}
+	r.IntendedAt = time.Now()
+	return nil
+}
+
+// beginUpdate has the BMC fetch an image, unless it has the order already.
+func (s *bmcSession) beginUpdate(ctx context.Context, r *updateRecord, image driver.Update) error {
+	service, err := s.updateService()
 	if err != nil {
 		return err
 	}
-	if r.Before, err = s.versionOf(image.Component); err != nil {
+	if taken, err := s.findUpdate(ctx, r, image, service); err != nil || taken {
 		return err
 	}
 	protocol, _, _ := strings.Cut(image.URL, "://")
@@ -120,7 +148,7 @@ func (s *bmcSession) beginUpdate(r *updateRecord, image driver.Update) error {
 		{name: "TransferProtocol", values: []any{strings.ToUpper(protocol)}},
 	}
 	_, err = negotiate(members, func(body map[string]any) (err error) {
-		r.Task, err = s.postTask(target, body)
+		r.Task, err = s.postTask(service.Actions.Simple.Target, body)
 		return err
 	})
 	if err == nil {
@@ -129,33 +157,105 @@ func (s *bmcSession) beginUpdate(r *updateRecord, image driver.Update) error {
 	return err
 }
 
-// simpleUpdate finds the action.
-func (s *bmcSession) simpleUpdate() (string, error) {
-	var top struct{ UpdateService resourceLink }
-	if _, err := s.get(rootPath, &top); err != nil {
-		return "", err
+// findUpdate tells whether the BMC has taken the intended order: by its version, by a task of an update that it did not have, or by the
+// state of its update service. It notes what it finds in r.
+func (s *bmcSession) findUpdate(ctx context.Context, r *updateRecord, image driver.Update, service *updateService) (bool, error) {
+	now, err := s.versionOf(image.Component)
+	if err != nil {
+		return false, err
 	}
-	if top.UpdateService.Path == "" {
-		return "", problem.Unsupportedf("the BMC has no update service")
+	found := func(format string, args ...any) (bool, error) {
+		driver.Note(ctx, "the firmware image was ordered before this conductor took over, and is not ordered again: "+format, args...)
+		r.BegunAt = r.IntendedAt
+		return true, nil
 	}
-	var service struct {
-		ServiceEnabled *bool
-		Actions        struct {
-			Simple struct {
-				Target string `json:"target"`
-			} `json:"#UpdateService.SimpleUpdate"`
+	if r.Before != "" && now != "" && now != r.Before {
+		r.EndedAt = time.Now()
+		return found("the version is %s", driver.Sanitize(now))
+	}
+	ids, err := s.taskIDs()
+	if err != nil {
+		return false, err
+	}
+	for _, id := range ids {
+		if slices.Contains(r.Tasks, id) {
+			continue
+		}
+		task, err := s.task(ctx, tasksPath+"/"+id)
+		if err != nil {
+			return false, err
+		}
+		if task.isUpdate() {
+			r.Task = tasksPath + "/" + id
+			return found("task %s works on it", driver.Sanitize(id))
 		}
 	}
-	if _, err := s.get(top.UpdateService.Path, &service); err != nil {
-		return "", err
+	if service.Status.State == "Updating" {
+		return found("the update service works on it")
+	}
+	return false, nil
+}
+
+// tasksPath is where the TaskService has its tasks, as DSP0266 wants it.
+const tasksPath = "/redfish/v1/TaskService/Tasks"
+
+// maxTasks bounds how many tasks of a BMC are looked at.
+const maxTasks = 200
+
+// taskIDs are the ids of the tasks that the BMC has; none if it has no such list.
+func (s *bmcSession) taskIDs() (ids []string, err error) {
+	all, err := s.members(tasksPath, maxTasks)
+	if isMissing(err) || problem.Is(err, problem.Unsupported) {
+		return nil, nil
+	}
+	for _, member := range all {
+		if id, ok := strings.CutPrefix(member.Path, tasksPath+"/"); ok && id != "" && !strings.Contains(id, "/") {
+			ids = append(ids, id)
+		}
+	}
+	return ids, err
+}
+
+// isUpdate tells whether a task is that of an update of firmware.
+func (t bmcTask) isUpdate() bool {
+	if t.Payload.TargetURI != "" {
+		return strings.Contains(t.Payload.TargetURI, "/UpdateService")
+	}
+	name := strings.ToLower(t.Name + " " + t.Description)
+	return strings.Contains(name, "update") || strings.Contains(name, "firmware")
+}
+
+// updateService is the part of an UpdateService that an update needs.
+type updateService struct {
+	ServiceEnabled *bool
+	Status         struct{ State string }
+	Actions        struct {
+		Simple struct {
+			Target string `json:"target"`
+		} `json:"#UpdateService.SimpleUpdate"`
+	}
+}
+
+// updateService reads the service that takes images by URL.
+func (s *bmcSession) updateService() (*updateService, error) {
+	var top struct{ UpdateService resourceLink }
+	if _, err := s.get(rootPath, &top); err != nil {
+		return nil, err
+	}
+	if top.UpdateService.Path == "" {
+		return nil, problem.Unsupportedf("the BMC has no update service")
+	}
+	service := new(updateService)
+	if _, err := s.get(top.UpdateService.Path, service); err != nil {
+		return nil, err
 	}
 	switch {
 	case service.ServiceEnabled != nil && !*service.ServiceEnabled:
-		return "", problem.Unsupportedf("the BMC's update service is switched off")
+		return nil, problem.Unsupportedf("the BMC's update service is switched off")
 	case service.Actions.Simple.Target == "":
-		return "", problem.Unsupportedf("the BMC's update service takes no image by URL (SimpleUpdate)")
+		return nil, problem.Unsupportedf("the BMC's update service takes no image by URL (SimpleUpdate)")
 	}
-	return service.Actions.Simple.Target, nil
+	return service, nil
 }
 
 // versionOf reads the version of a component; empty if the BMC does not show it.
@@ -171,11 +271,16 @@ func (s *bmcSession) versionOf(component string) (string, error) {
 
 // bmcTask is a Task resource.
 type bmcTask struct {
-	Path       string `json:"@odata.id"`
-	Type       string `json:"@odata.type"`
-	TaskState  string
-	TaskStatus string
-	Messages   []struct{ Message string }
+	Path        string `json:"@odata.id"`
+	Type        string `json:"@odata.type"`
+	TaskState   string
+	TaskStatus  string
+	Name        string
+	Description string
+	Messages    []struct{ Message string }
+	Payload     struct {
+		TargetURI string `json:"TargetUri"`
+	}
 }
 
 // postTask runs an action and gives the path of the task that the BMC made for it; empty: it made none.
@@ -282,7 +387,8 @@ func (s *bmcSession) failed(task bmcTask, image driver.Update) error {
 }
 
 // endUpdate waits until the new version is shown, and goes on to the next image.
-func (s *bmcSession) endUpdate(ctx context.Context, r *updateRecord, image driver.Update) error {
+func (s *bmcSession) endUpdate(ctx context.Context, r *updateRecord, images []driver.Update) error {
+	image := images[r.Index]
 	now, err := s.versionOf(image.Component)
 	if err != nil {
 		return err
@@ -294,5 +400,8 @@ func (s *bmcSession) endUpdate(ctx context.Context, r *updateRecord, image drive
 		driver.Note(ctx, "the update of %s ended, and the BMC still reads version %s", driver.Sanitize(cmp.Or(image.Component, "the firmware")), driver.Sanitize(now))
 	}
 	*r = updateRecord{Digest: r.Digest, Index: r.Index + 1}
+	if r.Index < len(images) {
+		return s.intendUpdate(r, images[r.Index])
+	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package redfish
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -162,5 +163,93 @@ func TestTheSameVersionAgain(t *testing.T) {
 	ctx, notes := driver.WithNotes(t.Context())
 	if wait, err := f.RunStep(ctx, n, step); wait || err != nil || len(notes.Texts()) != 1 || !strings.Contains(notes.Texts()[0], "7.0") {
 		t.Errorf("wait %t, %v, notes %q", wait, err, notes.Texts())
+	}
+}
+
+// TestAnOrderThatWasCutOffIsNotGivenAgain: the conductor was killed after the BMC took the image and before it noted that.
+func TestAnOrderThatWasCutOffIsNotGivenAgain(t *testing.T) {
+	for name, image := range map[string]string{"task": "bios-2.2", "version": "bmc-8.0"} {
+		t.Run(name, func(t *testing.T) {
+			bmc, _, n := machine(t)
+			bmc.SetOn(true)
+			component, _, _ := strings.Cut(image, "-")
+			f, step := Firmware{&Driver{}}, updateStep(map[string]any{"component": component, "url": "http://192.0.2.9/" + image})
+			for range 10 {
+				stored := n.Clone()
+				if wait, err := f.RunStep(t.Context(), n, step); !wait || err != nil {
+					t.Fatal(wait, err)
+				}
+				if len(bmc.Updates()) > 0 {
+					n = stored
+					break
+				}
+			}
+			ctx, notes := driver.WithNotes(t.Context())
+			for range 10 {
+				wait, err := f.RunStep(ctx, n, step)
+				must.OK(t, err)
+				if !wait {
+					break
+				}
+			}
+			if got := bmc.Updates(); len(got) != 1 || n.InternalInfo[updateKey] != nil {
+				t.Errorf("the BMC was given %q, the node notes %v", got, n.InternalInfo)
+			}
+			if len(notes.Texts()) != 1 || !strings.Contains(notes.Texts()[0], "not ordered again") {
+				t.Errorf("notes %q", notes.Texts())
+			}
+		})
+	}
+}
+
+// TestForeignTasksAreNoUpdates: a task that another client started is not taken for ours, and neither is one from before.
+func TestForeignTasksAreNoUpdates(t *testing.T) {
+	bmc, _, n := machine(t)
+	f := Firmware{&Driver{}}
+	must.OK(t, runUpdate(t, f, n, updateStep(map[string]any{"component": "bios", "url": "http://192.0.2.9/bios-2.2"})))
+	step := updateStep(map[string]any{"component": "bios", "url": "http://192.0.2.9/bios-2.3"})
+	if wait, err := f.RunStep(t.Context(), n, step); !wait || err != nil {
+		t.Fatal(wait, err)
+	}
+	bmc.AddTask(map[string]any{"Name": "Export of the log", "TaskState": "Running"})
+	bmc.AddTask(map[string]any{"Name": "x", "TaskState": "Running", "Payload": map[string]any{"TargetUri": "/redfish/v1/Systems/1/Actions/ComputerSystem.Reset"}})
+	must.OK(t, runUpdate(t, f, n, step))
+	if got := bmc.Updates(); len(got) != 2 {
+		t.Errorf("the BMC was given %q", got)
+	}
+}
+
+// TestTheRamdiskIsPreparedBeforeAStepsRestart of the machine, which is off then.
+func TestTheRamdiskIsPreparedBeforeAStepsRestart(t *testing.T) {
+	for name, step := range map[string]metal.Step{
+		"firmware": updateStep(map[string]any{"component": "bios", "url": "http://192.0.2.9/bios-2.2"}),
+		"settings": {Interface: "bios", Step: "apply_configuration", Args: metal.Object{"settings": []any{map[string]any{"name": "ProcTurbo", "value": "Disabled"}}}},
+		"reset":    {Interface: "bios", Step: "factory_reset"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bmc, _, n := machine(t)
+			bmc.SetOn(true)
+			prepared := 0
+			ctx := driver.WithBeforeStart(t.Context(), func(context.Context) error {
+				if bmc.On() {
+					t.Error("the machine is on")
+				}
+				prepared++
+				return nil
+			})
+			var d driver.StepRunner = Firmware{&Driver{}}
+			if step.Interface == "bios" {
+				d = BIOS{&Driver{}}
+			}
+			for range 10 {
+				if wait, err := d.RunStep(ctx, n, step); err != nil || !wait {
+					must.OK(t, err)
+					break
+				}
+			}
+			if prepared != 1 || !bmc.On() {
+				t.Errorf("prepared %d times, on %t", prepared, bmc.On())
+			}
+		})
 	}
 }
