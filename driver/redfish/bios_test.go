@@ -1,10 +1,14 @@
 package redfish
 
 import (
+	"maps"
+	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"salvor/driver"
+	"salvor/driver/drivertest"
 	"salvor/metal"
 	"salvor/test/must"
 )
@@ -107,4 +111,53 @@ func TestPagedList(t *testing.T) {
 	if strings.Join(b.Drives, " ") != "Floppy CD DVD" {
 		t.Errorf("drives %q", b.Drives)
 	}
+}
+
+// TestFactoryResetWaitsForTheFirmware: the settings count when the BMC shows others, the machine has passed POST or the time is over, not
+// before.
+func TestFactoryResetWaitsForTheFirmware(t *testing.T) {
+	progress := ""
+	late := true // the firmware has not come to its settings yet
+	o, n := newOdd(t, func(o *odd, w http.ResponseWriter, method, path string) bool {
+		switch {
+		case method == http.MethodGet && strings.HasSuffix(path, "/Bios") && late:
+			return answerJSON(w, http.StatusOK, map[string]any{"Attributes": map[string]any{"ProcTurbo": "Disabled"},
+				"Actions": map[string]any{"#Bios.ResetBios": map[string]any{"target": path + "/Actions/Bios.ResetBios"}}})
+		case method == http.MethodGet && path == drivertest.SystemPath && progress != "":
+			return answerJSON(w, http.StatusOK, map[string]any{"PowerState": "On", "Bios": map[string]any{"@odata.id": path + "/Bios"}, "BootProgress": map[string]any{"LastState": progress}})
+		}
+		return false
+	})
+	b, step := BIOS{&Driver{}}, metal.Step{Interface: "bios", Step: "factory_reset"}
+	run := func(want bool) {
+		t.Helper()
+		if wait, err := b.RunStep(t.Context(), n, step); err != nil || wait != want {
+			t.Fatalf("wait %t, %v, internal %v", wait, err, n.InternalInfo)
+		}
+	}
+	age := func(d time.Duration) {
+		record := maps.Clone(n.InternalInfo[resetKey].(map[string]any))
+		record["at"] = time.Now().Add(-d).UTC().Format(time.RFC3339)
+		recordFact(n, resetKey, record)
+	}
+	o.SetOn(true)
+	run(true)
+	run(true)
+	late = false
+	run(false)
+	if len(n.InternalInfo) != 0 || !o.On() {
+		t.Errorf("left %v, on %t", n.InternalInfo, o.On())
+	}
+	late = true
+	run(true)
+	progress = "OSRunning"
+	run(true) // of the former start
+	age(2 * startWait)
+	run(false)
+	progress = ""
+	run(true)
+	age(2 * startWait)
+	run(true)
+	age(2 * resetWait)
+	run(false)
 }
