@@ -11,6 +11,8 @@ const (
 	BootFailed  = "failed"   // no file: where a boot script says what went wrong
 	BootEFI     = "boot.efi" // unified kernel image for UEFI, with the node's parameters
 	BootImage   = "image"    // the system image that the ramdisk writes, where it is a file of the conductor
+	BootShim    = "shim"     // the signed boot loaders of a plan with Secure Boot, for sites
+	BootGRUB    = "grub"
 
 	BootConfigDrive = "config-drive.img" // the config drive of the instance, an ISO 9660 image
 )

@@ -31,6 +31,8 @@ type SiteConfig struct {
 	Token func(*metal.Node) secret.Value
 	// Version names the bytes of a boot file; empty: they cannot be read.
 	Version func(path string) string
+	// SignedLoaders are the paths of the signed boot loaders for the plan of a node; empty: there are none.
+	SignedLoaders func(n *metal.Node) (shim, grub string)
 	// Held gives the cause of the hold of the database; nil: it is not held.
 	Held func() *record.Held
 	// Files serves boot files below metal.FilePrefix, Ramdisk what ramdisks ask of the bare metal API.
@@ -159,6 +161,10 @@ func (s *siteServer) view(ctx context.Context, n *metal.Node) wire.SitePlan {
 		NodeID: n.ID, BootNumber: n.BootNumber, BootMethod: string(p.Method), Path: p.Path, URL: p.URL, MACs: p.MACs, Params: p.Params,
 		Kernel: s.source(p.Kernel), Ramdisk: s.source(p.Ramdisk), Image: s.source(p.Image), ISO: s.source(p.ISO), Drive: p.ConfigDrive, CarryToken: p.CarryToken, Persistent: p.Persistent, SecureBoot: p.SecureBoot,
 	}
+	if p.SecureBoot {
+		shim, grub := s.SignedLoaders(n)
+		out.Shim, out.GRUB = s.source(shim), s.source(grub)
+	}
 	if p.CarryToken {
 		out.Token = wire.RevealedSecret{Value: s.Token(n)}
 	}
@@ -241,7 +247,7 @@ func truncateLine(text string) string {
 // file gives the bytes of a boot file that lies here. What holds a node's parameters is made at the site.
 func (s *siteServer) file(c *api.Call, site *metal.Site) error {
 	name := c.Arg("name")
-	if !slices.Contains([]string{metal.BootKernel, metal.BootRamdisk, metal.BootImage, metal.BootISO, metal.BootConfigDrive}, name) {
+	if !slices.Contains([]string{metal.BootKernel, metal.BootRamdisk, metal.BootImage, metal.BootShim, metal.BootGRUB, metal.BootISO, metal.BootConfigDrive}, name) {
 		return nothingToBoot
 	}
 	n, err := s.asked(c, site, "", c.Arg("path"))

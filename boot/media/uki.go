@@ -215,15 +215,28 @@ func (s *stub) addSection(name string, off, size int64) error {
 
 // IsSigned tells whether a kernel or another PE file has an Authenticode signature. It does not check whose. What is no PE file is problem.Invalid.
 func IsSigned(b Blob) (bool, error) {
-	f, err := pe.NewFile(b)
-	if err != nil {
-		return false, problem.Invalidf("it is no program for UEFI: %w", err)
+	// Only the headers are read, for of a file behind a URL nothing else is here.
+	var dos [0x40]byte
+	if _, err := b.ReadAt(dos[:], 0); err != nil || string(dos[:2]) != "MZ" {
+		return false, problem.Invalidf("it is no program for UEFI")
 	}
-	opt, ok := f.OptionalHeader.(*pe.OptionalHeader64)
-	if !ok {
+	at := int64(binary.LittleEndian.Uint32(dos[0x3c:]))
+	var head struct {
+		Mark [4]byte
+		COFF pe.FileHeader
+		pe.OptionalHeader64
+	}
+	if err := binary.Read(io.NewSectionReader(b, at, int64(binary.Size(head))), binary.LittleEndian, &head); err != nil || string(head.Mark[:]) != "PE\x00\x00" {
+		return false, problem.Invalidf("it is no program for UEFI")
+	}
+	const magic64 = 0x20b
+	if head.Magic != magic64 {
 		return false, problem.Invalidf("it is no 64-bit program for UEFI")
 	}
-	certificates := opt.DataDirectory[pe.IMAGE_DIRECTORY_ENTRY_SECURITY]
+	certificates := head.DataDirectory[pe.IMAGE_DIRECTORY_ENTRY_SECURITY]
+	if head.NumberOfRvaAndSizes <= pe.IMAGE_DIRECTORY_ENTRY_SECURITY {
+		return false, nil
+	}
 	// Unlike the other directories, this one gives an offset in the file.
 	return certificates.Size > 0 && int64(certificates.VirtualAddress)+int64(certificates.Size) <= b.Size(), nil
 }

@@ -8,9 +8,12 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
+	"salvor/boot/media"
 	"salvor/problem"
 )
 
@@ -202,6 +205,57 @@ func (d *downloadCache) fetch(ctx context.Context, cancel func(), ref string, fo
 		return nil, problem.Unavailablef("fetch %s: %w", redactURL(ref), err)
 	}
 	return &sharedFile{file: f, size: n, etag: resp.Header.Get("ETag"), changed: resp.Header.Get("Last-Modified")}, nil
+}
+
+// maxHeader is how many bytes of a kernel are read to find out its architecture and whether it is signed; headerWait bounds the reading.
+const (
+	maxHeader  = 64 << 10
+	headerWait = 5 * time.Second
+)
+
+// header reads the first bytes of a kernel or of another file behind a URL, as a blob of the size of the whole.
+func (d *downloadCache) header(ctx context.Context, ref string) (media.Blob, error) {
+	if d.client == nil {
+		return nil, problem.Unsupportedf("fetch %s: no URL is fetched here", redactURL(ref))
+	}
+	ctx, cancel := context.WithTimeout(ctx, headerWait)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, ref, nil)
+	if err != nil {
+		return nil, problem.Invalidf("fetch %s: not a URL", redactURL(ref))
+	}
+	req.Header.Set("Range", fmt.Sprintf("bytes=0-%d", maxHeader-1))
+	resp, err := d.client.Do(req)
+	if err != nil {
+		return nil, problem.Unavailablef("fetch %s: %w", redactURL(ref), context.Cause(ctx))
+	}
+	defer resp.Body.Close()
+	size := resp.ContentLength
+	if resp.StatusCode == http.StatusPartialContent {
+		_, whole, _ := strings.Cut(resp.Header.Get("Content-Range"), "/")
+		if size, err = strconv.ParseInt(whole, 10, 64); err != nil {
+			size = -1
+		}
+	} else if resp.StatusCode != http.StatusOK {
+		return nil, problem.Unavailablef("fetch %s: status %d", redactURL(ref), resp.StatusCode)
+	}
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxHeader))
+	if err != nil || size < int64(len(text)) {
+		return nil, problem.Unavailablef("fetch %s: its size is not known", redactURL(ref))
+	}
+	return io.NewSectionReader(headerBlob(text), 0, size), nil
+}
+
+// headerBlob is a file of which only the first bytes are here.
+type headerBlob []byte
+
+func (h headerBlob) ReadAt(b []byte, at int64) (int, error) {
+	if at >= 0 && at < int64(len(h)) {
+		if n := copy(b, h[at:]); n == len(b) {
+			return n, nil
+		}
+	}
+	return 0, io.ErrUnexpectedEOF // it was not fetched
 }
 
 // close lets go of all content; what is being read stays open until it is released.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -84,6 +85,20 @@ func (s *Server) serveFile(w http.ResponseWriter, r *http.Request, node *metal.N
 			return err
 		}
 		content = bytes.NewReader(image)
+	case metal.BootShim, metal.BootGRUB:
+		at, grub := s.SignedLoaders(node)
+		if name == metal.BootGRUB {
+			at = grub
+		}
+		if at == "" || !plan.SecureBoot {
+			return errNoPlan
+		}
+		f, _, err := openBelow(filepath.Dir(at), filepath.Base(at))
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		content = f
 	case metal.BootKernel, metal.BootRamdisk, metal.BootImage, readyISO(plan):
 		ref := map[string]string{metal.BootKernel: plan.Kernel, metal.BootRamdisk: plan.Ramdisk, metal.BootImage: plan.Image, metal.BootISO: plan.ISO}[name]
 		if ref == "" {
@@ -188,7 +203,7 @@ func limitTime(w http.ResponseWriter, content io.Seeker) {
 
 func isBootFile(name string) bool {
 	switch name {
-	case metal.BootScript, metal.BootKernel, metal.BootRamdisk, metal.BootISO, metal.BootEFI, metal.BootImage, metal.BootConfigDrive, metal.BootFailed:
+	case metal.BootScript, metal.BootKernel, metal.BootRamdisk, metal.BootISO, metal.BootEFI, metal.BootImage, metal.BootConfigDrive, metal.BootFailed, metal.BootShim, metal.BootGRUB:
 		return true
 	}
 	return false

@@ -156,7 +156,7 @@ func TestCheckSigned(t *testing.T) {
 	write(t, kernel, string(stub))
 	refused := func(kernel, want string) {
 		t.Helper()
-		if err := srv.CheckSigned(kernel); !problem.Is(err, problem.Invalid) || !strings.Contains(err.Error(), want) {
+		if err := srv.CheckSigned(t.Context(), kernel, ""); !problem.Is(err, problem.Invalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", kernel, err, want)
 		}
 	}
@@ -173,10 +173,33 @@ func TestCheckSigned(t *testing.T) {
 	binary.LittleEndian.PutUint32(directory, uint32(len(stub)))
 	binary.LittleEndian.PutUint32(directory[4:], 8)
 	write(t, kernel, string(stub)+"\x08\x00\x00\x00\x00\x02\x02\x00")
-	must.OK(t, srv.CheckSigned(kernel))
+	must.OK(t, srv.CheckSigned(t.Context(), kernel, ""))
+	// Of a kernel behind a URL the header is read.
+	files := httptest.NewServer(http.FileServer(http.Dir(dir)))
+	defer files.Close()
+	installed := Loaders{Shim: filepath.Join(dir, filepath.Base(DebianLoaders.Shim)), Grub: filepath.Join(dir, filepath.Base(DebianLoaders.Grub))}
+	missing := srv
+	srv = must.Get(New(Config{Plans: &plans{node: testNode()}, Loaders: installed, Client: files.Client()}))(t)
+	must.OK(t, srv.CheckSigned(t.Context(), files.URL+"/kernel", ""))
+	// The header of one whose signature lies far behind it tells enough.
+	binary.LittleEndian.PutUint32(directory, maxHeader*2)
+	write(t, filepath.Join(dir, "large"), string(stub)+strings.Repeat("x", maxHeader*3))
+	must.OK(t, srv.CheckSigned(t.Context(), files.URL+"/large", ""))
+	binary.LittleEndian.PutUint32(directory, uint32(len(stub)))
+	refused(files.URL+"/text", "it is no program for UEFI")
+	must.OK(t, srv.CheckSigned(t.Context(), files.URL+"/none", "x86_64")) // the origin is asked elsewhere
+	binary.LittleEndian.PutUint16(stub[coff-4+4:], 0xaa64)
+	write(t, filepath.Join(dir, "arm"), string(stub))
+	for _, name := range []string{"arm", "none"} {
+		err := srv.CheckSigned(t.Context(), files.URL+"/"+name, "aarch64")
+		if _, loaders := os.Stat(loadersOf(media.ARM64).Shim); loaders != nil && (err == nil || !strings.Contains(err.Error(), "grub-efi-arm64-signed")) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	binary.LittleEndian.PutUint16(stub[coff-4+4:], 0x8664)
+	srv = missing
 	write(t, kernel, string(stub)) // it was cut
 	refused(kernel, "has no signature")
-
 }
 
 // TestSignedCD: the plan of a machine with Secure Boot gives a CD with the signed boot loaders, and none if one of them is missing.

@@ -3,6 +3,7 @@ package netboot
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -11,6 +12,7 @@ import (
 	"sync"
 
 	"salvor/boot/media"
+	"salvor/metal"
 	"salvor/problem"
 )
 
@@ -56,6 +58,7 @@ const (
 type imageCache struct {
 	roots     []string
 	loaders   Loaders
+	signed    func(kernel string) (shim, grub string) // is Config.SignedLoaders
 	downloads *downloadCache
 
 	mu   sync.Mutex
@@ -90,6 +93,10 @@ func (m *imageCache) get(ctx context.Context, kind imageKind, kernel, ramdisk st
 	}
 	parts := []*sharedFile{k, r}
 	key := imageKey{kind, kernel, ramdisk, k.version + ", " + r.version}
+	if kind == imageSignedISO && m.signed != nil {
+		shim, grub := m.signed(kernel)
+		key.versions += ", " + shim + ", " + grub
+	}
 
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -168,6 +175,11 @@ func (m *imageCache) build(kind imageKind, kernel string, k, r media.Blob) (*med
 		dir = ""
 	}
 	if kind == imageSignedISO {
+		if m.signed != nil {
+			if shim, grub := m.signed(kernel); shim != "" && grub != "" {
+				dir, loaders.Shim, loaders.Grub = "", shim, grub
+			}
+		}
 		parts.Shim, parts.Grub, err = openSigned(dir, loaders)
 	} else {
 		parts.Stub, err = openLoader(dir, loaders.Stub)
@@ -204,17 +216,28 @@ func (s *Server) KernelArch(kernel string) string {
 	return map[media.Arch]string{media.AMD64: "x86_64", media.ARM64: "aarch64"}[a]
 }
 
-// CheckSigned tells why firmware that enforces Secure Boot would refuse the CD image of a kernel. It looks for signatures; whose they
-// are only the firmware knows. A kernel behind a URL is not fetched for it.
-func (s *Server) CheckSigned(kernel string) error {
-	missing := func(dir string, arch media.Arch) error {
-		if _, _, err := openSigned(dir, s.images.loaders.forArch(arch)); err != nil {
-			return problem.Invalidf("the signed boot loaders are missing: run salvor ramdisk build --out DIR again, or install the Debian packages shim-signed and grub-efi-%s-signed (%w)", arch, err)
-		}
-		return nil
+// archNamed is the architecture that the property cpu_arch of a node names; AMD64 where it names none.
+func archNamed(cpuArch string) media.Arch {
+	if cpuArch == "aarch64" {
+		return media.ARM64
 	}
+	return media.AMD64
+}
+
+// CheckSigned tells why firmware that enforces Secure Boot would refuse the CD image of a kernel. It looks for signatures; whose they
+// are only the firmware knows. Of a kernel behind a URL it reads the header; where that cannot be read, cpuArch tells its architecture.
+// Sites get the boot loaders from here.
+func (s *Server) CheckSigned(ctx context.Context, kernel, cpuArch string) error {
 	if isURL(kernel) {
-		return missing("", media.AMD64)
+		header, err := s.images.downloads.header(ctx, kernel)
+		if err != nil {
+			return s.checkLoaders("", archNamed(cpuArch))
+		}
+		arch, ok := media.ReadArch(header)
+		if !ok {
+			arch = archNamed(cpuArch)
+		}
+		return errors.Join(s.checkLoaders("", arch), checkKernelSigned(redactURL(kernel), header))
 	}
 	f, info, err := openFile(s.images.roots, kernel)
 	if err != nil {
@@ -222,17 +245,57 @@ func (s *Server) CheckSigned(kernel string) error {
 	}
 	defer f.Close()
 	blob := io.NewSectionReader(f, 0, info.Size())
-	if err := missing(filepath.Dir(kernel), media.ArchOf(blob)); err != nil {
+	if err := s.checkLoaders(filepath.Dir(kernel), media.ArchOf(blob)); err != nil {
 		return err
 	}
-	signed, err := media.IsSigned(blob)
-	if err != nil {
-		return problem.Invalidf("the kernel %s: %w", kernel, err)
+	return checkKernelSigned(kernel, blob)
+}
+
+// checkLoaders tells that the signed boot loaders of an architecture are missing.
+func (s *Server) checkLoaders(dir string, arch media.Arch) error {
+	if _, _, err := openSigned(dir, s.images.loaders.forArch(arch)); err != nil {
+		return problem.Invalidf("the signed boot loaders are missing: run salvor ramdisk build --out DIR again, or install the Debian packages shim-signed and grub-efi-%s-signed (%w)", arch, err)
 	}
-	if !signed {
+	return nil
+}
+
+// checkKernelSigned tells that a kernel has no signature.
+func checkKernelSigned(kernel string, blob media.Blob) error {
+	signed, err := media.IsSigned(blob)
+	switch {
+	case err != nil:
+		return problem.Invalidf("the kernel %s: %w", kernel, err)
+	case !signed:
 		return problem.Invalidf("the kernel %s has no signature: use Debian's signed kernel, which salvor ramdisk build --out DIR takes", kernel)
 	}
 	return nil
+}
+
+// SignedLoaders are the paths of the signed boot loaders for a node's plan, for sites that build its CD image; empty where one is missing.
+func (s *Server) SignedLoaders(n *metal.Node) (shim, grub string) {
+	kernel, dir, arch := n.Plan.Kernel, "", archNamed(metal.Text(n.Properties["cpu_arch"]))
+	if !isURL(kernel) {
+		f, info, err := openFile(s.images.roots, kernel)
+		if err != nil {
+			return "", ""
+		}
+		defer f.Close()
+		dir, arch = filepath.Dir(kernel), media.ArchOf(io.NewSectionReader(f, 0, info.Size()))
+	}
+	l := s.images.loaders.forArch(arch)
+	find := func(path string) string {
+		for _, at := range []string{dir, filepath.Dir(path)} {
+			if at == "" {
+				continue
+			}
+			if f, _, err := openBelow(at, filepath.Base(path)); err == nil {
+				f.Close()
+				return filepath.Join(at, filepath.Base(path))
+			}
+		}
+		return ""
+	}
+	return find(l.Shim), find(l.Grub)
 }
 
 // openSigned opens the signed boot loaders; Unavailable where one is missing.

@@ -63,6 +63,9 @@ type Config struct {
 	Roots []string
 	// Loaders are for images; empty paths are Debian's.
 	Loaders Loaders
+	// SignedLoaders gives the paths of the signed boot loaders for a kernel, as a site has them of its centre; empty paths, or nil: those
+	// beside the kernel, or of Loaders.
+	SignedLoaders func(kernel string) (shim, grub string)
 	// CacheDir takes kernels and ramdisks that plans name by URL while images are made of them: the
 	// system's folder for temporary files if empty. Its files have no names.
 	CacheDir string
@@ -129,7 +132,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	cfg.Loaders = cfg.Loaders.or(DebianLoaders)
 	d := &downloadCache{client: cfg.Client, dir: cfg.CacheDir, now: time.Now}
-	return &Server{cfg: cfg, log: cfg.Log, images: &imageCache{roots: cfg.Roots, loaders: cfg.Loaders, downloads: d}, contacts: newContactLog(cfg.RecordProgress, seenPause), reports: newContactLog(nil, reportPause)}, nil
+	return &Server{cfg: cfg, log: cfg.Log, images: &imageCache{roots: cfg.Roots, loaders: cfg.Loaders, signed: cfg.SignedLoaders, downloads: d}, contacts: newContactLog(cfg.RecordProgress, seenPause), reports: newContactLog(nil, reportPause)}, nil
 }
 
 func setDefault(s *string, value string) {

@@ -3,10 +3,12 @@ package netboot
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -33,8 +35,9 @@ type centre struct {
 	mu      sync.Mutex
 	status  int // other than 200: the answer to everything
 	plans   []wire.SitePlan
-	file    string // what is told of each boot file
-	length  int    // that it is said to have
+	file    string            // what is told of each boot file
+	length  int               // that it is said to have
+	files   map[string]string // of these names in place of file
 	reports []wire.SiteReport
 	mark    string // of all plans
 	late    func() // happens once between the reading of all plans and its answer
@@ -81,8 +84,12 @@ func (c *centre) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = json.NewDecoder(r.Body).Decode(&b)
 		c.reports = append(c.reports, b.Reports...)
 	case strings.HasPrefix(r.URL.Path, wire.SiteBootPath):
-		w.Header().Set("Content-Length", strconv.Itoa(c.length))
-		_, _ = w.Write([]byte(c.file))
+		text, length := c.file, c.length
+		if own, ok := c.files[path.Base(r.URL.Path)]; ok {
+			text, length = own, len(own)
+		}
+		w.Header().Set("Content-Length", strconv.Itoa(length))
+		_, _ = w.Write([]byte(text))
 	}
 }
 
@@ -255,7 +262,9 @@ func TestSiteFilesAreWhole(t *testing.T) {
 
 func mustServer(t *testing.T, s *Site) *Server {
 	t.Helper()
-	b := must.Get(New(Config{Plans: s, Roots: []string{s.Dir()}, Token: s.Token}))(t)
+	none := filepath.Join(s.Dir(), "none")
+	b := must.Get(New(Config{Plans: s, Roots: []string{s.Dir()}, Token: s.Token, SignedLoaders: s.SignedLoaders, Loaders: Loaders{Shim: none, Grub: none}}))(t)
+	t.Cleanup(b.images.close)
 	return b
 }
 
@@ -276,5 +285,30 @@ func TestAGuessCostsNoReading(t *testing.T) {
 	c.set(func(c *centre) { c.plans = nil })
 	if _, err := s.NodeByMAC(t.Context(), siteMAC); !problem.Is(err, problem.NotFound) || s.mark != "" {
 		t.Errorf("a plan that is gone: %v, mark %q", err, s.mark)
+	}
+}
+
+// TestASiteTakesTheSignedLoadersOfItsCentre: a site without the packages of the signed boot loaders makes the CD of a machine with Secure
+// Boot, which the centre has checked.
+func TestASiteTakesTheSignedLoadersOfItsCentre(t *testing.T) {
+	needLoaders(t)
+	version := func(digit string) wire.SiteFile { return wire.SiteFile{Version: strings.Repeat(digit, 64)} }
+	plan := wire.SitePlan{NodeID: "n1", BootNumber: 3, BootMethod: string(metal.BootMedia), Path: sitePath, MACs: []string{siteMAC}, SecureBoot: true,
+		Kernel: version("1"), Ramdisk: version("2"), Shim: version("3"), GRUB: version("4")}
+	const shim, grub = "stand-in of the centre's shim", "stand-in of the centre's GRUB"
+	c := &centre{plans: []wire.SitePlan{plan}, files: map[string]string{
+		metal.BootKernel: strings.Repeat("kernel ", 500), metal.BootRamdisk: strings.Repeat("ramdisk", 900), metal.BootShim: shim, metal.BootGRUB: grub,
+	}}
+	s := openSite(t, t.TempDir(), goodToken, c)
+	s.Sync(t.Context())
+	server := httptest.NewServer(s.Handler(mustServer(t, s).Handler()))
+	defer server.Close()
+	resp := must.Get(http.Get(server.URL + metal.FilePrefix + sitePath + "/" + metal.BootISO))(t)
+	defer resp.Body.Close()
+	whole := must.Get(io.ReadAll(resp.Body))(t)
+	for _, text := range []string{shim, grub} {
+		if resp.StatusCode != http.StatusOK || !bytes.Contains(whole, []byte(text)) {
+			t.Errorf("%d, the CD lacks %q", resp.StatusCode, text)
+		}
 	}
 }

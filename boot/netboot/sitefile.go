@@ -68,10 +68,21 @@ func (f *siteFiles) ref(file wire.SiteFile) string {
 	return ""
 }
 
+// SignedLoaders is Config.SignedLoaders: those that the centre gave for a plan with this kernel.
+func (s *Site) SignedLoaders(kernel string) (shim, grub string) {
+	c, ok := s.find(func(p wire.SitePlan) bool {
+		return p.SecureBoot && s.files.ref(p.Kernel) == kernel && p.Shim.Version != "" && p.GRUB.Version != ""
+	})
+	if !ok {
+		return "", ""
+	}
+	return s.files.ref(c.Shim), s.files.ref(c.GRUB)
+}
+
 // siteFilesOf are the versions of a plan's files of the centre, by name.
 func siteFilesOf(p wire.SitePlan) map[string]string {
 	out := map[string]string{}
-	for name, file := range map[string]wire.SiteFile{metal.BootKernel: p.Kernel, metal.BootRamdisk: p.Ramdisk, metal.BootImage: p.Image, metal.BootISO: p.ISO} {
+	for name, file := range map[string]wire.SiteFile{metal.BootKernel: p.Kernel, metal.BootRamdisk: p.Ramdisk, metal.BootImage: p.Image, metal.BootISO: p.ISO, metal.BootShim: p.Shim, metal.BootGRUB: p.GRUB} {
 		if versionForm.MatchString(file.Version) {
 			out[name] = file.Version
 		}

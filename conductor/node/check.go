@@ -232,7 +232,7 @@ func (p *nodePreflight) signed(plan *metal.BootPlan) error {
 	if p.c.Signed == nil {
 		return nil
 	}
-	if err := p.c.Signed(plan.Kernel); err != nil {
+	if err := p.c.Signed(p.ctx, plan.Kernel, metal.Text(p.m.node.Properties["cpu_arch"])); err != nil {
 		return problem.Invalidf("node %s: its firmware enforces Secure Boot and would refuse the boot image: %w", p.m.node.ID, err)
 	}
 	return nil

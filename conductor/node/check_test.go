@@ -311,7 +311,7 @@ func TestSecureBootIsChecked(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, metal.Active)
 	var asked []string
-	b.con.Signed = func(kernel string) error {
+	b.con.Signed = func(_ context.Context, kernel, _ string) error {
 		asked = append(asked, kernel)
 		return problem.Invalidf("the kernel %s has no signature", kernel)
 	}

@@ -16,7 +16,7 @@ const (
 	SitePlansPath = SitePath + "/plans"
 	// SiteReportsPath takes SiteReports.
 	SiteReportsPath = SitePath + "/words"
-	// SiteBootPath, PATH, a slash and "kernel", "ramdisk", "image" or "boot.iso" gives the bytes of a SiteFile, and
+	// SiteBootPath, PATH, a slash and "kernel", "ramdisk", "image", "shim", "grub" or "boot.iso" gives the bytes of a SiteFile, and
 	// "config-drive.img" those of the node's config drive.
 	SiteBootPath = SitePath + "/boot/"
 	// SiteRamdiskPath and a path of the bare metal API hands a ramdisk's request on.
@@ -49,7 +49,9 @@ type SitePlan struct {
 	Token      RevealedSecret `json:"token"` // the agent token of this boot, where CarryToken
 	Persistent bool           `json:"persistent"`
 	Volumes    *SiteVolumes   `json:"volumes"`               // where the node boots from them
-	SecureBoot bool           `json:"secure_boot,omitempty"` // HTTP boot gives the signed CD image
+	SecureBoot bool           `json:"secure_boot,omitempty"` // the CD image has the signed boot loaders, and HTTP boot gives it
+	Shim       SiteFile       `json:"shim,omitzero"`         // those, where SecureBoot
+	GRUB       SiteFile       `json:"grub,omitzero"`
 }
 
 // SiteFile is a boot file: machines fetch URL themselves; Version names the bytes of a file of the

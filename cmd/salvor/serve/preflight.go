@@ -125,8 +125,10 @@ func (k *conductorChecker) of(one metal.LiveConductor) *node.Conductor {
 	if k.made == nil || len(k.made) >= maxCheckers {
 		k.made = map[string]*node.Conductor{}
 	}
-	k.made[text] = p.checker()
-	return k.made[text]
+	c := p.checker()
+	c.Signed, c.KernelArch = k.p.signed(), k.p.kernelArch() // boot files are served here, or given to sites
+	k.made[text] = c
+	return c
 }
 
 // webFile asks web servers for images. Our routes, names, proxies, keys and trust store say nothing of what an agent or a firmware
@@ -173,11 +175,13 @@ func (p *ControlPlane) localFiles() func(string) error {
 }
 
 // signed gives the check of a kernel for Secure Boot where this process itself serves boot files.
-func (p *ControlPlane) signed() func(string) error {
+func (p *ControlPlane) signed() func(ctx context.Context, kernel, cpuArch string) error {
 	if !p.has(config.RoleAPI) {
 		return nil
 	}
-	return func(kernel string) error { return p.boot.CheckSigned(kernel) } // p.boot is made after the conductor
+	return func(ctx context.Context, kernel, cpuArch string) error {
+		return p.boot.CheckSigned(ctx, kernel, cpuArch)
+	} // p.boot is made after the conductor
 }
 
 // kernelArch reads the architecture of kernels where this process itself serves boot files.

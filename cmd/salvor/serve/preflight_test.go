@@ -12,6 +12,7 @@ import (
 	"salvor/config"
 	"salvor/driver"
 	"salvor/driver/network"
+	"salvor/job"
 	"salvor/metal"
 	"salvor/test/must"
 )
@@ -73,8 +74,12 @@ func TestKernelsAreReadByTheBootServer(t *testing.T) {
 	p.cfg.Default.Roles = []string{config.RoleAPI}
 	signed, arch := p.signed(), p.kernelArch()
 	p.boot = must.Get(netboot.New(netboot.Config{Plans: struct{ netboot.Plans }{}, Roots: []string{dir}, Loaders: netboot.Loaders{Shim: filepath.Join(dir, "none"), Grub: filepath.Join(dir, "none")}}))(t)
-	if err := signed(filepath.Join(dir, "k")); err == nil || !strings.Contains(err.Error(), "the signed boot loaders are missing") {
+	if err := signed(t.Context(), filepath.Join(dir, "k"), ""); err == nil || !strings.Contains(err.Error(), "the signed boot loaders are missing") {
 		t.Errorf("signed: %v", err)
+	}
+	remote := (&conductorChecker{p: p}).of(metal.LiveConductor{Conductor: job.Conductor{ID: "other"}, Catalog: metal.Catalog{Preflight: []byte("{}")}})
+	if err := remote.Signed(t.Context(), filepath.Join(dir, "k"), ""); err == nil || !strings.Contains(err.Error(), "the signed boot loaders are missing") || remote.KernelArch == nil {
+		t.Errorf("checked for a conductor elsewhere: %v", err)
 	}
 	if got := arch(filepath.Join(dir, "k")); got != "" {
 		t.Errorf("architecture %q", got)

@@ -119,7 +119,7 @@ func newSiteDoor(cfg *config.Config, dir string, token secret.Value, log *slog.L
 	}
 	c := netboot.Config{
 		Plans: s.site, Roots: []string{s.site.Dir()}, TFTPDir: cfg.Netboot.TFTPRoot, HTTPPort: number, CacheDir: filepath.Join(dir, cacheFolder), Client: fetch.Client(guardOf(cfg, cfg.Fetch.Networks)), Log: log,
-		Token: s.site.Token, RecordProgress: s.site.RecordBootProgress, Volumes: s.site.Volumes, ConfigDrive: s.site.ConfigDrive, Failed: s.site.Failed,
+		Token: s.site.Token, RecordProgress: s.site.RecordBootProgress, Volumes: s.site.Volumes, ConfigDrive: s.site.ConfigDrive, Failed: s.site.Failed, SignedLoaders: s.site.SignedLoaders,
 	}
 	for _, i := range cfg.Netboot.Interfaces {
 		c.Interfaces = append(c.Interfaces, bootInterface(i, cfg.Netboot.Lease))
@@ -259,7 +259,7 @@ func (p *ControlPlane) sitesDoor(ramdisks ironic.Config) http.Handler {
 	return native.NewSite(native.SiteConfig{
 		Sites: sites, Auth: p.limits.Auth(native.SiteAuth{Sites: sites}, true), Nodes: siteNodes{p.nodes, bootPlans{p.Store}},
 		Token: func(n *metal.Node) secret.Value { return n.AgentToken(p.key) },
-		Held:  p.Store.Held, Version: fileVersion, Files: p.boot.Handler(), Ramdisk: ironic.NewRamdisk(ramdisks), RecordProgress: p.nodes.RecordBootProgress, Log: p.log,
+		Held:  p.Store.Held, Version: fileVersion, SignedLoaders: p.boot.SignedLoaders, Files: p.boot.Handler(), Ramdisk: ironic.NewRamdisk(ramdisks), RecordProgress: p.nodes.RecordBootProgress, Log: p.log,
 	})
 }
 
