@@ -16,6 +16,8 @@ type BMC struct {
 	// DrivesKnown tells whether the virtual drives were read. Drives are their types of medium: CD, DVD, USBStick, ...
 	DrivesKnown bool
 	Drives      []string
+	// OneDriveOnly: no two drives take a CD and a USB stick at the same time, though one takes either.
+	OneDriveOnly bool
 	// DrivesRefused: the BMC denied the access to its virtual drives (403), as BMCs do without a licence for them.
 	DrivesRefused bool
 	// MediaUnlicensedAt is the time at which the BMC refused a medium for lack of a licence; zero: it has not since manage read it last.
@@ -40,6 +42,7 @@ func BMCOf(n *Node) BMC {
 	var b BMC
 	b.ReadAt, _ = time.Parse(time.RFC3339, formatScalar(o["read_at"]))
 	b.Drives, b.DrivesKnown = textList(o["virtual_drives"])
+	b.OneDriveOnly, _ = o["virtual_drive_shared"].(bool)
 	b.DrivesRefused, _ = o["virtual_drives_refused"].(bool)
 	b.MediaUnlicensedAt, _ = time.Parse(time.RFC3339, formatScalar(o["virtual_media_unlicensed_at"]))
 	b.BootTargets, _ = textList(o["boot_devices"])
@@ -93,6 +96,9 @@ func KeepBMC(n *Node, b BMC) {
 	if b.DrivesKnown {
 		list("virtual_drives", b.Drives)
 	}
+	if b.OneDriveOnly {
+		o["virtual_drive_shared"] = true
+	}
 	if b.DrivesRefused {
 		o["virtual_drives_refused"] = true
 	}
@@ -123,6 +129,17 @@ func (b BMC) NeedsDrive(n *Node) error {
 		return problem.Invalidf("the BMC of node %s does not let salvor use its virtual drives (403): give its user the right, or the BMC the licence for virtual media%s", n.ID, b.again(n))
 	case b.DrivesKnown && !slices.Contains(b.Drives, "CD") && !slices.Contains(b.Drives, "DVD"):
 		return problem.Invalidf("the BMC of node %s has no virtual CD drive: set boot_interface to ipxe or http%s", n.ID, b.again(n))
+	}
+	return nil
+}
+
+// NeedsStick tells why the machine cannot be shown a USB stick beside a CD.
+func (b BMC) NeedsStick(n *Node) error {
+	switch {
+	case b.DrivesKnown && !slices.Contains(b.Drives, "USBStick"):
+		return problem.Invalidf("the BMC of node %s has no virtual USB drive for the config drive: deploy without one%s", n.ID, b.again(n))
+	case b.OneDriveOnly:
+		return problem.Invalidf("the BMC of node %s has one virtual drive, for a CD or a USB stick, and the config drive needs a second one: deploy without a config drive%s", n.ID, b.again(n))
 	}
 	return nil
 }

@@ -51,7 +51,15 @@ func (s *bmcSession) describeDrives(out *metal.BMC) ([]*virtualMedia, error) {
 	case err != nil:
 		return nil, err
 	}
-	out.DrivesKnown = true
+	takesStick := func(m *virtualMedia) bool { return m.takes("disk") }
+	out.DrivesKnown, out.OneDriveOnly = true, slices.ContainsFunc(drives, takesStick)
+	for _, cd := range drives {
+		for _, stick := range drives {
+			if cd != stick && cd.cd() && takesStick(stick) {
+				out.OneDriveOnly = false
+			}
+		}
+	}
 	for _, drive := range drives {
 		types := drive.MediaTypes
 		for _, t := range types[:min(len(types), maxSlots)] {

@@ -103,3 +103,50 @@ func TestConfigDriveNeedsADrive(t *testing.T) {
 	}
 	must.Get(m.Plan(n, driver.Ramdisk{ISO: liveISO}))(t)
 }
+
+// TestOneDriveForBoth: of a BMC whose only drive takes a CD or a USB stick the config drive is refused before anything is touched. With a
+// second drive, that one gets the CD.
+func TestOneDriveForBoth(t *testing.T) {
+	const list = "/redfish/v1/Managers/bmc/VirtualMedia"
+	images, shown := map[string]string{}, []string{}
+	second := false
+	_, n := newOdd(t, func(_ *odd, w http.ResponseWriter, method, path string) bool {
+		member, ok := strings.CutPrefix(path, list)
+		member, action, _ := strings.Cut(strings.Trim(member, "/"), "/")
+		switch {
+		case !ok:
+			return false
+		case member == "":
+			all := []any{map[string]any{"@odata.id": list + "/Both"}}
+			if second {
+				all = append(all, map[string]any{"@odata.id": list + "/CD"})
+			}
+			return answerJSON(w, http.StatusOK, map[string]any{"Members": all})
+		case strings.HasSuffix(action, "InsertMedia"):
+			images[member], shown = shown[0], shown[1:]
+			return answerJSON(w, http.StatusOK, map[string]any{})
+		}
+		types := []string{"CD", "DVD"}
+		if member == "Both" {
+			types = append(types, "USBStick")
+		}
+		return answerJSON(w, http.StatusOK, map[string]any{"MediaTypes": types, "Inserted": images[member] != "", "Image": images[member],
+			"Actions": map[string]any{"#VirtualMedia.InsertMedia": map[string]any{"target": list + "/" + member + "/Actions/VirtualMedia.InsertMedia"}}})
+	})
+	m := &Media{Driver: &Driver{}, Files: files}
+	for _, second = range []bool{false, true} {
+		metal.KeepBMC(n, must.Get(m.Driver.DescribeBMC(t.Context(), n))(t))
+		_, err := m.Plan(n, driver.Ramdisk{ISO: liveISO, ConfigDrive: true})
+		if !second && (!problem.Is(err, problem.Invalid) || !strings.Contains(err.Error(), "has one virtual drive")) || second && err != nil {
+			t.Errorf("two drives %t: %v", second, err)
+		}
+		must.Get(m.Plan(n, driver.Ramdisk{ISO: liveISO}))(t)
+	}
+	n.Plan = must.Get(m.Plan(n, driver.Ramdisk{ISO: liveISO, ConfigDrive: true, Persistent: true}))(t)
+	drive := n.Plan.FileURL(metal.BootConfigDrive)
+	shown = []string{liveISO, drive}
+	must.OK(t, m.PrepareRamdisk(t.Context(), n))
+	if images["CD"] != liveISO || images["Both"] != drive {
+		t.Errorf("inserted %v", images)
+	}
+}

@@ -43,13 +43,13 @@ const maxSlots = 32
 
 // Plan computes the boot plan. A config drive needs a second virtual drive, as in Ironic one for USB sticks.
 func (m *Media) Plan(n *metal.Node, r driver.Ramdisk) (*metal.BootPlan, error) {
-	if b := metal.BMCOf(n); r.ConfigDrive && b.DrivesKnown && !slices.ContainsFunc(b.Drives, isStick) {
-		return nil, problem.Invalidf("boot plan of node %s: its BMC has no virtual USB drive for the config drive: deploy without one", n.ID)
+	if r.ConfigDrive {
+		if err := metal.BMCOf(n).NeedsStick(n); err != nil {
+			return nil, problem.Invalidf("boot plan of node %s: %w", n.ID, err)
+		}
 	}
 	return m.Files.Plan(n, r, metal.BootMedia)
 }
-
-func isStick(mediaType string) bool { return slices.Contains(mediaTypes["disk"], mediaType) }
 
 // PrepareRamdisk inserts the images of n.Plan and sets the CD drive as the next boot's device.
 func (m *Media) PrepareRamdisk(ctx context.Context, n *metal.Node) error {
@@ -230,6 +230,11 @@ func (s *bmcSession) insertPlan(ctx context.Context, n *metal.Node) error {
 			}
 			*slot = *now
 		}
+	}
+	if len(images) > 1 { // a drive that takes both is left to the USB stick
+		slices.SortStableFunc(drives, func(a, b *virtualMedia) int {
+			return map[bool]int{true: 1}[a.takes("disk")] - map[bool]int{true: 1}[b.takes("disk")]
+		})
 	}
 	if err := s.fill(ctx, drives, "CD", images[0], (*virtualMedia).cd); err != nil || len(images) == 1 {
 		return err
