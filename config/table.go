@@ -254,7 +254,7 @@ var ignored = map[string]string{
 		memcache_tls_enabled memcache_sasl_enabled include_service_catalog enforce_token_bind service_token_roles service_token_roles_required
 		service_type cache user_id default_domain_id default_domain_name`,
 	"oslo_policy": `policy_default_rule remote_content_type remote_ssl_verify_server_crt`,
-	"neutron": `auth_type auth_section user_id user_domain_id project_id project_domain_id tenant_name default_domain_name valid_interfaces service_type
+	"neutron": `auth_section user_id project_id tenant_name default_domain_name service_type
 		service_name certfile keyfile timeout split_loggers connect_retries status_code_retries collect_timing min_version max_version
 		port_setup_delay retries dhcpv6_stateful_address_count add_all_ports fail_on_port_binding_failure system_scope trust_id`,
 	"service_catalog": `auth_type auth_url auth_section username password project_name user_domain_name project_domain_name user_domain_id

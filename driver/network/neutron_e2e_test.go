@@ -115,7 +115,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{t, context.Background(), NewCloud(Access{Endpoint: neutronServer(t), ProjectName: "p"}), map[string]string{}}
+	w := &world{t, context.Background(), newTestCloud(t, neutronServer(t), "p"), map[string]string{}}
 	client := must.Get(w.cloud.service(w.ctx))(t)
 	for i, name := range []string{"provisioning", "cleaning", "rescuing", "inspection", "tenant"} {
 		n, err := networks.Create(w.ctx, client, provider.CreateOptsExt{

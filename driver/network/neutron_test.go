@@ -11,7 +11,9 @@ import (
 
 	"salvor/driver"
 	"salvor/metal"
+	"salvor/openstack"
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 // TestNeutronDetach: a network that is gone holds nobody, and a VIF that another machine has by now stays with it.
@@ -34,7 +36,7 @@ func TestNeutronDetach(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	d := NewNeutron(NewCloud(Access{Endpoint: server.URL}), Networks{Of: map[driver.Net]string{driver.CleaningNet: "gone"}})
+	d := NewNeutron(newTestCloud(t, server.URL, ""), Networks{Of: map[driver.Net]string{driver.CleaningNet: "gone"}})
 	n := &metal.Node{ID: me}
 	nics := []*metal.Port{{Address: "52:54:00:00:00:01", PXEEnabled: true, InternalInfo: metal.Object{TenantVIFKey: "v"}}}
 	if err := d.Detach(t.Context(), n, nics, driver.CleaningNet); err != nil {
@@ -94,9 +96,9 @@ func TestNeutronNetworks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tenantHost, ownHost, status = c.tenant, c.own, c.status
-			d := NewNeutron(NewCloud(Access{Endpoint: server.URL}), nets)
+			d := NewNeutron(newTestCloud(t, server.URL, ""), nets)
 			if c.flat {
-				d = NewFlat(NewCloud(Access{Endpoint: server.URL}), nets)
+				d = NewFlat(newTestCloud(t, server.URL, ""), nets)
 			}
 			got, err := d.Networks(t.Context(), n, nics)
 			if !slices.Equal(got, c.want) || c.isRefused != problem.Is(err, problem.Unavailable) || !c.isRefused && err != nil {
@@ -104,4 +106,9 @@ func TestNeutronNetworks(t *testing.T) {
 			}
 		})
 	}
+}
+
+func newTestCloud(t *testing.T, endpoint, project string) *Cloud {
+	t.Helper()
+	return NewCloud(must.Get(openstack.New(openstack.Network, openstack.Access{Section: "neutron", Endpoint: endpoint, ProjectName: project}))(t))
 }

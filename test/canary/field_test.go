@@ -76,8 +76,8 @@ var open = map[string]string{
 	"metal.Port.InternalInfo": "an id of Neutron's", "metal.Portgroup.InternalInfo": "an id of Neutron's", "job.Conductor.Description": "drivers",
 	"config.Conductor.FileURLAllowedPaths": "paths", "config.Conductor.RescuePasswordHashAlgorithm": "a word", "config.Secrets.KeyFile": "a path", "config.Site.TokenFile": "a path", "config.TLS.KeyFile": "a path",
 	"config.Storage.TgtCommand": "a program's name", "config.Secrets.KeyCommand": "says where a key is, not what it is",
-	"config.Keystone.AuthURL": "takes none with a user", "config.Neutron.AuthURL": "takes none with a user",
-	"config.Keystone.Password": "its own type hides it, and config's tests hold that", "config.Neutron.Password": "its own type hides it, and config's tests hold that",
+	"config.Keystone.AuthURL": "takes none with a user", "config.Credentials.AuthURL": "takes none with a user",
+	"config.Keystone.Password": "its own type hides it, and config's tests hold that", "config.Credentials.Password": "its own type hides it, and config's tests hold that",
 	"config.Database.Connection": "its own type hides it, and config's tests hold that", "config.Database.DirectConnection": "its own type hides it, and config's tests hold that",
 }
 

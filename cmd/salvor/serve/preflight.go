@@ -65,7 +65,7 @@ func (p publishedConfig) checker() *node.Conductor {
 		ImageFormats: p.ImageFormats, ImageDirs: p.ImageDirs, Remote: true,
 	}
 	if p.Neutron {
-		d.Neutron = network.NewCloud(network.Access{})
+		d.Neutron = network.NewCloud(nil)
 	}
 	return node.New(node.Config{
 		Drivers: hardwareTypes(d), RescueKernel: p.RescueKernel, RescueRamdisk: p.RescueRamdisk, DeployKernel: p.DeployKernel, DeployRamdisk: p.DeployRamdisk,

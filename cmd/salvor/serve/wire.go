@@ -31,6 +31,7 @@ import (
 	"salvor/driver/network"
 	"salvor/job"
 	"salvor/metal"
+	"salvor/openstack"
 	"salvor/problem"
 	"salvor/record"
 	"salvor/secret"
@@ -125,20 +126,34 @@ func (p *ControlPlane) driverConfig(kernel, image string) (driverConfig, error) 
 
 // newNeutronClient is the client of Neutron; nil if the configuration names none.
 func newNeutronClient(c config.Neutron) (*network.Cloud, error) {
+	client, err := newOpenStackClient(openstack.Network, "neutron", c.Credentials)
+	if client == nil || err != nil {
+		return nil, err
+	}
+	return network.NewCloud(client), nil
+}
+
+// newOpenStackClient is the client of the service that a section of the configuration names; nil if it names none.
+func newOpenStackClient(s openstack.Service, section string, c config.Credentials) (*openstack.Client, error) {
 	if !c.Reachable() {
 		return nil, nil
 	}
-	var ca []byte
+	a := openstack.Access{
+		Section: section, Endpoint: c.EndpointOverride, AuthURL: c.AuthURL, Region: c.RegionName, Interfaces: c.ValidInterfaces,
+		Username: c.Username, UserDomainID: c.UserDomainID, UserDomainName: c.UserDomainName, Password: c.Password,
+		ProjectName: c.ProjectName, ProjectDomainID: c.ProjectDomainID, ProjectDomainName: c.ProjectDomainName,
+		Insecure: c.Insecure, Timeout: c.Timeout,
+	}
+	if c.AuthType == "none" {
+		a.AuthURL = ""
+	}
 	if c.CAFile != "" {
 		var err error
-		if ca, err = os.ReadFile(c.CAFile); err != nil {
-			return nil, fmt.Errorf("[neutron]cafile: %w", err)
+		if a.CA, err = os.ReadFile(c.CAFile); err != nil {
+			return nil, fmt.Errorf("[%s]cafile: %w", section, err)
 		}
 	}
-	return network.NewCloud(network.Access{
-		Endpoint: c.EndpointOverride, AuthURL: c.AuthURL, Username: c.Username, Password: c.Password, UserDomain: c.UserDomainName,
-		ProjectName: c.ProjectName, ProjectArea: c.ProjectDomainName, Region: c.RegionName, CA: ca, Insecure: c.Insecure, Timeout: c.RequestTimeout,
-	}), nil
+	return openstack.New(s, a)
 }
 
 func neutronNetworkConfig(c config.Neutron) network.Networks {
