@@ -26,6 +26,7 @@ type Config struct {
 	Secrets        Secrets
 	Bridge         Bridge
 	Neutron        Neutron
+	Glance         Glance
 	Keystone       Keystone
 	Policy         Policy
 	IPMI           IPMI

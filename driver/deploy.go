@@ -22,7 +22,7 @@ type Deploy interface {
 // Imager is a deploy interface that has the agent write an image.
 type Imager interface {
 	Deploy
-	// LocalImage is the file of ours that has to be served to the machine, checked; empty where the image is at a URL.
+	// LocalImage is the file of ours that has to be served to the machine, checked; empty where the image is at a URL or in Glance.
 	// Invalid if the node may not be given it.
 	LocalImage(n *metal.Node) (string, error)
 	// Prepare makes the parameters of agent.PrepareImage. drive is the stored config drive, or nil. n.Plan is the boot of the ramdisk

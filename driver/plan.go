@@ -116,9 +116,12 @@ func (f BootFiles) file(what, where string) (string, error) {
 	if where == "" {
 		return "", problem.Invalidf("no %s is known: set it in driver_info or in the configuration", what)
 	}
+	if id := metal.GlanceID(where); id != "" {
+		return metal.GlanceRef(id), nil
+	}
 	u, err := url.Parse(where)
 	if err != nil {
-		return "", problem.Invalidf("the %s is neither a path nor a URL", what)
+		return "", problem.Invalidf("the %s is neither a path, a URL nor the UUID of an image of Glance", what)
 	}
 	switch u.Scheme {
 	case "http", "https":

@@ -34,7 +34,7 @@ func (p *BootPlan) FileURL(name string) string { return p.URL + FilePrefix + p.P
 
 // ISOURL gives the URL of the CD image that a plan for virtual media shows the machine.
 func (p *BootPlan) ISOURL() string {
-	if strings.Contains(p.ISO, "://") {
+	if strings.Contains(p.ISO, "://") && GlanceID(p.ISO) == "" {
 		return p.ISO
 	}
 	return p.FileURL(BootISO)

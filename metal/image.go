@@ -11,27 +11,38 @@ import (
 
 // Image is the system image that a node's instance_info names.
 type Image struct {
-	// Source is a URL: http, https or, for files of the conductor, file.
+	// Source is a URL: http, https, glance or, for files of the conductor, file.
 	Source string
 	// Format is raw, qcow2 or gpt; empty: whatever of the permitted formats it turns out to be.
 	Format string
 	// Algorithm and Sum go together; Sum is hex or the URL of a checksum file. Algorithm is empty where Sum's length tells it.
 	Algorithm, Sum string
+	// Size in bytes; 0: not known.
+	Size int64 `json:",omitempty"`
 }
 
 // diskFormats are the formats that an agent can bring to a disk; gpt is raw with a partition table.
 var diskFormats = []string{"raw", "qcow2", "gpt"}
 
+// digits are those of a checksum by its algorithm.
+var digits = map[string]int{"sha256": 64, "sha512": 128}
+
+const hexDigits = "0123456789abcdef"
+
 // hintKeys are the root device hints that agents know.
 var hintKeys = []string{"name", "model", "vendor", "serial", "size", "wwn", "wwn_with_extension", "wwn_vendor_extension", "rotational", "hctl", "by_path"}
 
 // ImageOf reads what instance_info says of the image. permitted are the formats that may be
-// deployed here. Invalid tells what is missing or wrong, as validate shows it.
+// deployed here. Invalid tells what is missing or wrong, as validate shows it. Of an image of Glance it gives only the source:
+// GlanceImage.System tells the rest, whatever instance_info says.
 func ImageOf(n *Node, permitted []string) (Image, error) {
 	info := func(key string) string { return strings.TrimSpace(formatScalar(n.InstanceInfo[key])) }
 	img := Image{Source: info("image_source"), Format: strings.ToLower(info("image_disk_format"))}
 	if img.Source == "" {
 		return img, problem.Invalidf("instance_info lacks image_source: the URL of the image that is to be written")
+	}
+	if id := GlanceID(img.Source); id != "" {
+		return Image{Source: GlanceRef(id)}, checkPlacement(n)
 	}
 	if err := checkImageURL("image_source", img.Source, true); err != nil {
 		return img, err
@@ -71,7 +82,7 @@ func checkImageURL(what, source string, file bool) error {
 	case u.Scheme == "file" && file && strings.HasPrefix(u.Path, "/") && u.Host == "":
 		return nil
 	}
-	return problem.Invalidf("instance_info %s is no http, https or file URL: no image service is asked here", what)
+	return problem.Invalidf("instance_info %s is neither an http, https or file URL nor the UUID of an image of Glance", what)
 }
 
 // checksumOf wants a checksum in one of Ironic's two forms: nothing is written unproved.
@@ -92,8 +103,7 @@ func checksumOf(info func(string) string) (algorithm, sum string, err error) {
 		return algorithm, sum, checkImageURL("checksum", sum, false)
 	}
 	sum = strings.ToLower(sum)
-	digits := map[string]int{"sha256": 64, "sha512": 128}
-	if strings.Trim(sum, "0123456789abcdef") != "" || len(sum) != 64 && len(sum) != 128 || algorithm != "" && len(sum) != digits[algorithm] {
+	if strings.Trim(sum, hexDigits) != "" || len(sum) != 64 && len(sum) != 128 || algorithm != "" && len(sum) != digits[algorithm] {
 		return "", "", problem.Invalidf("instance_info holds no usable checksum of the image: want 64 hex digits of sha256, 128 of sha512, or the URL of a checksum file")
 	}
 	return algorithm, sum, nil

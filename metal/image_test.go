@@ -32,7 +32,7 @@ func TestImageOf(t *testing.T) {
 		says string
 	}{
 		{Object{"image_source": nil}, "image_source"},
-		{Object{"image_source": "f3c1e9f0-0000-0000-0000-000000000000"}, "no image service"},
+		{Object{"image_source": "glance://debian-12"}, "the UUID of an image of Glance"},
 		{Object{"image_source": "ftp://images/a"}, "http, https or file"},
 		{Object{"image_source": "file://host/a"}, "http, https or file"},
 		{Object{"image_os_hash_value": nil}, "together"},

@@ -147,7 +147,7 @@ type Port struct {
 type BootPlan struct {
 	Method     BootMethod `json:"Road"` // how it is delivered
 	Path       string     // random, unguessable; part of every URL of this boot
-	Kernel     string     // file path on the conductor, or http(s) URL
+	Kernel     string     // file path on the conductor, http(s) URL, or glance://UUID
 	Ramdisk    string     // the same
 	Params     []string   // kernel parameters, without the agent token
 	BootNumber int64      // the boot that it belongs to
@@ -157,9 +157,11 @@ type BootPlan struct {
 	Persistent bool       // every boot is this one until it is voided, not only the next
 	Volumes    bool       // no ramdisk: the machine starts from its volume targets, as they are when it asks
 	URL        string     // base URL under which the machine reaches our boot files, no trailing slash
-	Image      string     // file path of the system image that the ramdisk fetches from us; empty: none
+	Image      string     // file path or glance://UUID of the system image that the ramdisk fetches from us; empty: none
 	SecureBoot bool       `json:",omitempty"` // the firmware starts only what is signed
-	// ISO is the path or http(s) URL of a bootable ISO image; with it there is no kernel and no ramdisk, and its kernel parameters are its own.
+	// System is what Glance said of the system image when the boot was planned; nil: it is none of Glance.
+	System *Image `json:",omitempty"`
+	// ISO is the path, http(s) URL or glance://UUID of a bootable ISO image; with it there is no kernel and no ramdisk, and its kernel parameters are its own.
 	ISO string `json:",omitempty"`
 	// ConfigDrive tells whether the machine is shown its config drive as a virtual USB stick.
 	ConfigDrive bool `json:",omitempty"`

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"salvor/boot/media"
+	"salvor/metal"
 	"salvor/problem"
 )
 
@@ -30,6 +31,7 @@ const (
 // made of them. The files have no names, so nothing is left behind whatever ends the process.
 type downloadCache struct {
 	client *http.Client
+	glance ImageService // nil: none
 	dir    string
 	now    func() time.Time
 
@@ -161,6 +163,9 @@ func (d *downloadCache) check(ctx context.Context, ref string, e *cachedDownload
 
 // fetch gives nil for content that did not change.
 func (d *downloadCache) fetch(ctx context.Context, cancel func(), ref string, former *sharedFile) (*sharedFile, error) {
+	if metal.GlanceID(ref) != "" {
+		return d.fetchImage(ctx, cancel, ref, former)
+	}
 	if d.client == nil {
 		return nil, problem.Unsupportedf("fetch %s: no URL is fetched here", redactURL(ref))
 	}
@@ -191,12 +196,21 @@ func (d *downloadCache) fetch(ctx context.Context, cancel func(), ref string, fo
 	if resp.StatusCode != http.StatusOK {
 		return nil, problem.Unavailablef("fetch %s: status %d", redactURL(ref), resp.StatusCode)
 	}
+	out, err := d.store(ref, resp.Body, stalled)
+	if err != nil {
+		return nil, err
+	}
+	out.etag, out.changed = resp.Header.Get("ETag"), resp.Header.Get("Last-Modified")
+	return out, nil
+}
+
+// store copies the bytes of a reference into a file of its own.
+func (d *downloadCache) store(ref string, from io.Reader, stalled *time.Timer) (*sharedFile, error) {
 	f, err := createUnlinkedFile(d.dir)
 	if err != nil {
 		return nil, err
 	}
-	body := &stallReader{r: io.LimitReader(resp.Body, maxDownload+1), timer: stalled}
-	n, err := io.Copy(f, body)
+	n, err := io.Copy(f, &stallReader{r: io.LimitReader(from, maxDownload+1), timer: stalled})
 	if err == nil && n > maxDownload {
 		err = problem.Invalidf("more than %d bytes", int64(maxDownload))
 	}
@@ -204,7 +218,22 @@ func (d *downloadCache) fetch(ctx context.Context, cancel func(), ref string, fo
 		f.Close()
 		return nil, problem.Unavailablef("fetch %s: %w", redactURL(ref), err)
 	}
-	return &sharedFile{file: f, size: n, etag: resp.Header.Get("ETag"), changed: resp.Header.Get("Last-Modified")}, nil
+	return &sharedFile{file: f, size: n}, nil
+}
+
+// fetchImage gives an image of Glance; nil for one that is here, since the bytes of an image never change.
+func (d *downloadCache) fetchImage(ctx context.Context, cancel func(), ref string, former *sharedFile) (*sharedFile, error) {
+	if former != nil {
+		return nil, nil
+	}
+	image, err := openImage(ctx, d.glance, ref, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer image.Close()
+	stalled := time.AfterFunc(downloadStall, cancel)
+	defer stalled.Stop()
+	return d.store(ref, image, stalled)
 }
 
 // maxHeader is how many bytes of a kernel are read to find out its architecture and whether it is signed; headerWait bounds the reading.
@@ -215,11 +244,14 @@ const (
 
 // header reads the first bytes of a kernel or of another file behind a URL, as a blob of the size of the whole.
 func (d *downloadCache) header(ctx context.Context, ref string) (media.Blob, error) {
+	ctx, cancel := context.WithTimeout(ctx, headerWait)
+	defer cancel()
+	if metal.GlanceID(ref) != "" {
+		return d.imageHeader(ctx, ref)
+	}
 	if d.client == nil {
 		return nil, problem.Unsupportedf("fetch %s: no URL is fetched here", redactURL(ref))
 	}
-	ctx, cancel := context.WithTimeout(ctx, headerWait)
-	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, ref, nil)
 	if err != nil {
 		return nil, problem.Invalidf("fetch %s: not a URL", redactURL(ref))
@@ -242,6 +274,24 @@ func (d *downloadCache) header(ctx context.Context, ref string) (media.Blob, err
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxHeader))
 	if err != nil || size < int64(len(text)) {
 		return nil, problem.Unavailablef("fetch %s: its size is not known", redactURL(ref))
+	}
+	return io.NewSectionReader(headerBlob(text), 0, size), nil
+}
+
+// imageHeader is header for an image of Glance.
+func (d *downloadCache) imageHeader(ctx context.Context, ref string) (media.Blob, error) {
+	image, err := openImage(ctx, d.glance, ref, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer image.Close()
+	text, err := io.ReadAll(io.LimitReader(image, maxHeader))
+	if err != nil {
+		return nil, problem.Unavailablef("fetch %s: %w", ref, err)
+	}
+	size, err := image.Seek(0, io.SeekEnd)
+	if err != nil {
+		return nil, problem.Unavailablef("fetch %s: its size is not known: %w", ref, err)
 	}
 	return io.NewSectionReader(headerBlob(text), 0, size), nil
 }

@@ -112,7 +112,7 @@ func (s *Server) serveFile(w http.ResponseWriter, r *http.Request, node *metal.N
 			http.Redirect(w, r, target, http.StatusFound)
 			return nil
 		}
-		f, _, err := openFile(s.cfg.Roots, ref)
+		f, err := s.openRef(r.Context(), plan, ref)
 		if err != nil {
 			return err
 		}
@@ -139,6 +139,15 @@ func (s *Server) serveFile(w http.ResponseWriter, r *http.Request, node *metal.N
 	}
 	http.ServeContent(w, r, "", time.Time{}, content)
 	return nil
+}
+
+// openRef opens a file of ours, or an image of Glance.
+func (s *Server) openRef(ctx context.Context, plan *metal.BootPlan, ref string) (io.ReadSeekCloser, error) {
+	if metal.GlanceID(ref) != "" {
+		return s.openImage(ctx, plan, ref)
+	}
+	f, _, err := openFile(s.cfg.Roots, ref)
+	return f, err
 }
 
 // readyISO is the name of the ISO image if the plan has a ready-made one, so that none is made.

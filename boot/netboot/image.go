@@ -120,7 +120,7 @@ func (m *imageCache) get(ctx context.Context, kind imageKind, kernel, ramdisk st
 
 // source opens a kernel or ramdisk, wherever the plan says it is.
 func (m *imageCache) source(ctx context.Context, ref string) (*sharedFile, error) {
-	if isURL(ref) {
+	if isFetched(ref) {
 		return m.downloads.get(ctx, ref)
 	}
 	f, info, err := openFile(m.roots, ref)
@@ -171,7 +171,7 @@ func (m *imageCache) build(kind imageKind, kernel string, k, r media.Blob) (*med
 	loaders := m.loaders.forArch(media.ArchOf(k))
 	dir := filepath.Dir(kernel)
 	var err error
-	if isURL(kernel) {
+	if isFetched(kernel) {
 		dir = ""
 	}
 	if kind == imageSignedISO {
@@ -204,7 +204,7 @@ func (m *imageCache) build(kind imageKind, kernel string, k, r media.Blob) (*med
 
 // KernelArch is the architecture of a kernel as the property cpu_arch of nodes spells it; empty where it cannot be read.
 func (s *Server) KernelArch(kernel string) string {
-	if isURL(kernel) {
+	if isFetched(kernel) {
 		return ""
 	}
 	f, info, err := openFile(s.images.roots, kernel)
@@ -228,7 +228,7 @@ func archNamed(cpuArch string) media.Arch {
 // are only the firmware knows. Of a kernel behind a URL it reads the header; where that cannot be read, cpuArch tells its architecture.
 // Sites get the boot loaders from here.
 func (s *Server) CheckSigned(ctx context.Context, kernel, cpuArch string) error {
-	if isURL(kernel) {
+	if isFetched(kernel) {
 		header, err := s.images.downloads.header(ctx, kernel)
 		if err != nil {
 			return s.checkLoaders("", archNamed(cpuArch))

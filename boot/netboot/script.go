@@ -55,7 +55,7 @@ func scriptSource(ref, name string) (string, error) {
 	return out, nil
 }
 
-// isURL tells a URL from a file path.
+// isURL tells a URL that anybody fetches from a file path, and from an image of Glance.
 func isURL(ref string) bool {
 	scheme, _, ok := strings.Cut(ref, "://")
 	return ok && (strings.EqualFold(scheme, "http") || strings.EqualFold(scheme, "https"))

@@ -73,6 +73,9 @@ type Config struct {
 	// the URLs: give one that reaches nothing but what their writers may reach.
 	Client *http.Client
 
+	// Glance has the images that plans name as glance://UUID; nil: none is served.
+	Glance ImageService
+
 	// Interfaces may be empty: then there is no DHCP and no TFTP.
 	Interfaces []Interface
 	// HTTPPort is the port of our HTTP listener on each interface's address, for plans without a URL.
@@ -131,7 +134,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	cfg.Loaders = cfg.Loaders.or(DebianLoaders)
-	d := &downloadCache{client: cfg.Client, dir: cfg.CacheDir, now: time.Now}
+	d := &downloadCache{client: cfg.Client, glance: cfg.Glance, dir: cfg.CacheDir, now: time.Now}
 	return &Server{cfg: cfg, log: cfg.Log, images: &imageCache{roots: cfg.Roots, loaders: cfg.Loaders, signed: cfg.SignedLoaders, downloads: d}, contacts: newContactLog(cfg.RecordProgress, seenPause), reports: newContactLog(nil, reportPause)}, nil
 }
 

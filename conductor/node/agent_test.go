@@ -30,9 +30,10 @@ type fakeAgent struct {
 	findings bool   // the ramdisk inspects
 	nic      string // and finds this NIC too
 	fails    string
-	given    string // the arguments of the step write_image, and the version of the steps
-	drive    string // the config drive that came with the image
-	noDrive  bool   // the image comes without a config drive
+	given    string          // the arguments of the step write_image, and the version of the steps
+	drive    string          // the config drive that came with the image
+	noDrive  bool            // the image comes without a config drive
+	plan     *metal.BootPlan // that the image was prepared by
 	commands []agent.Result
 	did      map[string]int
 	ids      int
@@ -153,10 +154,10 @@ func (b *bench) List(context.Context, *metal.Node, driver.Agent) ([]agent.Result
 
 func (b *bench) LocalImage(*metal.Node) (string, error) { return "", nil }
 
-func (b *bench) Prepare(_ *metal.Node, drive json.RawMessage) (agent.PrepareParams, error) {
+func (b *bench) Prepare(n *metal.Node, drive json.RawMessage) (agent.PrepareParams, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.agent.drive = string(drive)
+	b.agent.drive, b.agent.plan = string(drive), n.Plan
 	params := agent.PrepareParams{ImageInfo: agent.Image{ID: "image"}}
 	if !b.agent.noDrive {
 		params.ConfigDrive = "a drive"

@@ -140,6 +140,13 @@ func (p *nodePreflight) image(imager driver.Imager) {
 	if err != nil {
 		return
 	}
+	if metal.GlanceID(img.Source) != "" {
+		if !p.c.GlanceElsewhere {
+			_, err := glanceImages{p.c}.system(p.ctx, p.m)
+			p.add("deploy", err)
+		}
+		return
+	}
 	file, err := imager.LocalImage(p.m.node)
 	p.add("deploy", err)
 	if p.readable("deploy", "image", file, FetchedByAgent); file == "" && err == nil {
@@ -249,6 +256,10 @@ const (
 )
 
 func (p *nodePreflight) readable(kind, what, file string, by Fetcher) {
+	if id := metal.GlanceID(file); id != "" {
+		p.inGlance(kind, what, id)
+		return
+	}
 	if strings.Contains(file, "://") {
 		if p.c.WebFile == nil {
 			return

@@ -79,8 +79,10 @@ func (c *Conductor) deploysByRamdisk(ctx context.Context, r *job.Run, m *managed
 	if m.writesImage() {
 		if imager, ok := m.deploy.(driver.Imager); ok {
 			// What cannot be given to the machine is told while the machine is as it was.
-			_, err := imager.LocalImage(m.node)
-			return true, err
+			if _, err := imager.LocalImage(m.node); err != nil {
+				return true, err
+			}
+			return true, glanceImages{c}.note(ctx, r, m)
 		}
 		return true, nil
 	}

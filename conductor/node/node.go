@@ -88,6 +88,10 @@ type Config struct {
 	// WebFile tells why its fetcher would not get what an http or https URL names. It is nil where that cannot be known, from here or
 	// before ctx ends; nil: URLs are not asked for.
 	WebFile func(ctx context.Context, url string, by Fetcher) error
+	// Glance tells of the images that records name by UUID; nil: no image service is configured.
+	Glance ImageService
+	// GlanceElsewhere: other processes ask Glance, and this one judges none of its images.
+	GlanceElsewhere bool
 	// FreeAddresses tells why a machine with these ports would get no address to boot by; nil: nobody knows.
 	FreeAddresses func(n *metal.Node, ports []*metal.Port) error
 }

@@ -69,7 +69,7 @@ func (c *Conductor) planRamdisk(params ...string) nodeAction {
 			return job.From(err)
 		}
 		if imager, ok := m.deploy.(driver.Imager); ok && r.Kind == "deploy" && m.writesImage() {
-			if plan.Image, err = imager.LocalImage(m.node); err != nil {
+			if err = (glanceImages{c}).plan(ctx, r, m, imager, plan); err != nil {
 				return job.From(err)
 			}
 		}

@@ -313,7 +313,11 @@ func (c stepOperations) order(ctx context.Context, r *job.Run, m *managedNode, s
 	case agent.CleanVersionMismatch:
 		return job.Fail(stepError(s, problem.Conflictf("the ramdisk was booted anew from another image in the middle of the steps"))), false
 	}
-	return job.Fail(stepError(s, problem.Conflictf("the agent failed: %s", agentFailure(res)))), false
+	err = problem.Conflictf("the agent failed: %s", agentFailure(res))
+	if s.Step.Step == writeImage && s.Interface == "deploy" {
+		err = glanceImages{c.Conductor}.cause(ctx, m.node, err)
+	}
+	return job.Fail(stepError(s, err)), false
 }
 
 // findAgentCommand finds the command of a note in the agent's list.
@@ -382,7 +386,7 @@ func (c stepOperations) planAgain(ctx context.Context, r *job.Run, m *managedNod
 	if err != nil {
 		return err
 	}
-	plan.Image = old.Image
+	plan.Image, plan.System = old.Image, old.System
 	if err := c.commit(ctx, r, m, c.edit(ctx, m.node.ID, func(n *metal.Node) { n.BootNumber, n.Plan = number, plan })); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/url"
@@ -35,7 +36,7 @@ func (Direct) NeedsImage() bool { return true }
 // BootsRamdisk is false.
 func (Direct) BootsRamdisk() bool { return false }
 
-// LocalImage is the path of a file image.
+// LocalImage is the path of a file image; of one of Glance it is empty.
 func (d Direct) LocalImage(n *metal.Node) (string, error) {
 	img, err := metal.ImageOf(n, d.Formats)
 	if err != nil {
@@ -58,7 +59,14 @@ func (d Direct) Prepare(n *metal.Node, drive json.RawMessage) (wire.PrepareParam
 		return wire.PrepareParams{}, problem.Invalidf("deploy node %s: %w", n.ID, err)
 	}
 	source := img.Source
-	if strings.HasPrefix(source, "file:") {
+	switch id := metal.GlanceID(source); {
+	case id != "":
+		if n.Plan == nil || n.Plan.System == nil || n.Plan.System.Source != img.Source {
+			return wire.PrepareParams{}, problem.Conflictf("deploy node %s: the boot of its ramdisk serves no image %s of Glance; ask for the deployment again", n.ID, id)
+		}
+		img = *n.Plan.System
+		source = n.Plan.FileURL(metal.BootImage)
+	case strings.HasPrefix(source, "file:"):
 		if n.Plan == nil || n.Plan.Image == "" {
 			return wire.PrepareParams{}, problem.Conflictf("deploy node %s: the boot of its ramdisk serves no image; ask for the deployment again", n.ID)
 		}
@@ -87,7 +95,7 @@ func (d Direct) Prepare(n *metal.Node, drive json.RawMessage) (wire.PrepareParam
 
 // imageName names an image in messages, and apart from another one of the same name.
 func imageName(img metal.Image) string {
-	name := "image"
+	name := cmp.Or(metal.GlanceID(img.Source), "image")
 	if u, err := url.Parse(img.Source); err == nil && u.Path != "" {
 		name = path.Base(u.Path)
 	}

@@ -63,6 +63,29 @@ func TestPrepare(t *testing.T) {
 	}
 }
 
+// TestPrepareOfGlance: the agent is given what Glance said when the boot was planned, whatever instance_info says.
+func TestPrepareOfGlance(t *testing.T) {
+	const id = "0a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4d"
+	d := Direct{Formats: []string{"raw", "qcow2"}}
+	n := imageNode(id)
+	if file, err := d.LocalImage(n); file != "" || err != nil {
+		t.Errorf("%q, %v", file, err)
+	}
+	n.Plan = &metal.BootPlan{URL: "http://10.0.0.1:6386", Path: "abc"}
+	if _, err := d.Prepare(n, nil); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), id) {
+		t.Errorf("without a boot that serves it: %v", err)
+	}
+	n.Plan.System = &metal.Image{Source: "glance://" + id, Format: "qcow2", Algorithm: "sha512", Sum: strings.Repeat("0b", 64), Size: 5}
+	i := must.Get(d.Prepare(n, nil))(t).ImageInfo
+	if i.URLs[0] != "http://10.0.0.1:6386/boot/abc/image" || i.HashAlgo != "sha512" || i.HashValue != strings.Repeat("0b", 64) || i.Checksum != "" || i.DiskFormat != "qcow2" || i.StreamRaw || !strings.HasPrefix(i.ID, id+"@") {
+		t.Errorf("%+v", i)
+	}
+	n.InstanceInfo["image_source"] = "glance://1a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4d"
+	if _, err := d.Prepare(n, nil); !problem.Is(err, problem.Conflict) {
+		t.Errorf("another image than planned: %v", err)
+	}
+}
+
 // TestConfigDrive: an object becomes an image that other tools read.
 func TestConfigDrive(t *testing.T) {
 	text, err := configDrive("n1", json.RawMessage(`{"meta_data": {"name": "web"}, "user_data": "#cloud-config\n", "network_data": {"links": []}, "vendor_data": {"a": 1}}`))

@@ -37,6 +37,7 @@ type publishedConfig struct {
 	DeployByArch  map[string]node.Images `json:"deploy_by_arch,omitempty"`
 	Bridges       network.Bridges        `json:"bridges,omitempty"`
 	Neutron       bool                   `json:"neutron,omitempty"`
+	Glance        bool                   `json:"glance,omitempty"`
 	Networks      map[driver.Net]string  `json:"networks,omitempty"`
 	ImageFormats  []string               `json:"image_formats,omitempty"`
 	ImageDirs     []string               `json:"image_dirs,omitempty"`
@@ -50,13 +51,13 @@ func encodePublishedConfig(d driverConfig, c node.Config) (json.RawMessage, erro
 		URL: d.Files.URL, Append: d.Files.Append, Dirs: d.Files.Dirs,
 		RescueKernel: c.RescueKernel, RescueRamdisk: c.RescueRamdisk, DeployKernel: c.DeployKernel, DeployRamdisk: c.DeployRamdisk,
 		RescueByArch: c.RescueByArch, DeployByArch: c.DeployByArch,
-		Bridges: d.Bridges, Neutron: d.Neutron != nil, Networks: d.Networks.Of, ImageFormats: d.ImageFormats, ImageDirs: d.ImageDirs,
+		Bridges: d.Bridges, Neutron: d.Neutron != nil, Glance: c.Glance != nil, Networks: d.Networks.Of, ImageFormats: d.ImageFormats, ImageDirs: d.ImageDirs,
 		InspectionURL: c.InspectionURL, Clean: c.AutomatedClean,
 	})
 }
 
-// checker makes what a conductor published a conductor that checks and does nothing else.
-func (p publishedConfig) checker() *node.Conductor {
+// checker makes what a conductor published a conductor that checks and does nothing else. glance is what this process asks; nil: none.
+func (p publishedConfig) checker(glance node.ImageService) *node.Conductor {
 	d := driverConfig{
 		Files:   driver.BootFiles{URL: p.URL, APIURL: p.URL, Append: p.Append, Dirs: p.Dirs, Remote: true},
 		Bridges: p.Bridges, Networks: network.Networks{Of: p.Networks},
@@ -67,7 +68,11 @@ func (p publishedConfig) checker() *node.Conductor {
 	if p.Neutron {
 		d.Neutron = network.NewCloud(nil)
 	}
+	if !p.Glance {
+		glance = nil
+	}
 	return node.New(node.Config{
+		Glance: glance, GlanceElsewhere: p.Glance && glance == nil,
 		Drivers: hardwareTypes(d), RescueKernel: p.RescueKernel, RescueRamdisk: p.RescueRamdisk, DeployKernel: p.DeployKernel, DeployRamdisk: p.DeployRamdisk,
 		RescueByArch: p.RescueByArch, DeployByArch: p.DeployByArch,
 		InspectionURL: p.InspectionURL, AutomatedClean: p.Clean,
@@ -125,7 +130,7 @@ func (k *conductorChecker) of(one metal.LiveConductor) *node.Conductor {
 	if k.made == nil || len(k.made) >= maxCheckers {
 		k.made = map[string]*node.Conductor{}
 	}
-	c := p.checker()
+	c := p.checker(k.p.imageService())
 	c.Signed, c.KernelArch = k.p.signed(), k.p.kernelArch() // boot files are served here, or given to sites
 	k.made[text] = c
 	return c

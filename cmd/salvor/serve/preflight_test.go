@@ -45,7 +45,7 @@ func TestPublishedCheck(t *testing.T) {
 	must.OK(t, json.Unmarshal(raw, &p))
 	n := &metal.Node{ID: "n", Driver: "redfish", Interfaces: map[string]string{"network": "noop"}, DriverInfo: metal.Object{}}
 	check := func() string {
-		return metal.ReasonTexts(p.checker().Preflight(t.Context(), n, []*metal.Port{{Address: "52:54:00:00:00:01"}}, metal.Operation{Kind: "rescue"}).Reasons)
+		return metal.ReasonTexts(p.checker(nil).Preflight(t.Context(), n, []*metal.Port{{Address: "52:54:00:00:00:01"}}, metal.Operation{Kind: "rescue"}).Reasons)
 	}
 	if got := check(); got != "" {
 		t.Errorf("files of another machine: %s", got)

@@ -29,6 +29,7 @@ import (
 	"salvor/job"
 	"salvor/keyring"
 	"salvor/metal"
+	"salvor/openstack/glance"
 	"salvor/record"
 	"salvor/secret"
 	"salvor/storage"
@@ -62,6 +63,7 @@ type ControlPlane struct {
 	permission    job.Permission // of both halves of the conductor; set before the first action and never after
 	Runner        *job.Runner
 	boot          *netboot.Server
+	glance        *glance.Client // nil: no image service is configured
 	limits        *api.Limits
 	opened        []netip.AddrPort     // our listeners
 	self          string               // where we ourselves reach our API; set before anything runs
@@ -134,6 +136,9 @@ func (p *ControlPlane) wire(ctx context.Context) error {
 	if err := p.wireCompute(ctx); err != nil {
 		return err
 	}
+	if p.glance, err = newGlanceClient(p.cfg.Glance); err != nil {
+		return err
+	}
 	if p.has(config.RoleConductor) {
 		if err := p.wireConductor(kernel, ramdisk, isSQLite(url)); err != nil {
 			return err
@@ -168,6 +173,7 @@ func (p *ControlPlane) wireConductor(kernel, ramdisk string, single bool) error 
 		SoftOffTimeout:    p.cfg.Conductor.SoftPowerOffTimeout,
 		PowerTimeout:      p.cfg.Conductor.PowerStateChangeTimeout,
 		Readable:          p.localFiles(), WebFile: p.webFile(), FreeAddresses: p.freeAddress, Signed: p.signed(), KernelArch: p.kernelArch(),
+		Glance: p.imageService(),
 	})
 	if settings.Published, err = encodePublishedConfig(hardware, settings); err != nil {
 		return err

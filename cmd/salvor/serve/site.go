@@ -271,8 +271,13 @@ type siteNodes struct {
 	netboot.Plans
 }
 
-// fileVersion names the bytes of a file, unless they were changed in place within the same nanosecond.
+// fileVersion names the bytes of a file, unless they were changed in place within the same nanosecond. Those of an image of Glance never
+// change.
 func fileVersion(path string) string {
+	if metal.GlanceID(path) != "" {
+		sum := sha256.Sum256([]byte(path))
+		return hex.EncodeToString(sum[:])
+	}
 	info, err := os.Stat(path)
 	if err != nil {
 		return ""

@@ -32,6 +32,7 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/openstack"
+	"salvor/openstack/glance"
 	"salvor/problem"
 	"salvor/record"
 	"salvor/secret"
@@ -156,6 +157,23 @@ func newOpenStackClient(s openstack.Service, section string, c config.Credential
 	return openstack.New(s, a)
 }
 
+// newGlanceClient is the client of Glance; nil if the configuration names none.
+func newGlanceClient(c config.Glance) (*glance.Client, error) {
+	client, err := newOpenStackClient(openstack.Image, "glance", c.Credentials)
+	if client == nil || err != nil {
+		return nil, err
+	}
+	return glance.New(client), nil
+}
+
+// imageService is Glance for operations on machines; nil if the configuration names none.
+func (p *ControlPlane) imageService() node.ImageService {
+	if p.glance == nil {
+		return nil
+	}
+	return p.glance
+}
+
 func neutronNetworkConfig(c config.Neutron) network.Networks {
 	return network.Networks{
 		Of: map[driver.Net]string{
@@ -247,6 +265,9 @@ func (p *ControlPlane) netbootConfig(kernel, image string) netboot.Config {
 				p.log.Error("note a failed boot", "node", n.ID, "error", err)
 			}
 		},
+	}
+	if p.glance != nil {
+		out.Glance = p.glance
 	}
 	for _, i := range n.Interfaces {
 		if !p.has(config.RoleNetboot) {

@@ -1,0 +1,144 @@
+package node
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+
+	"salvor/driver"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/test/must"
+)
+
+const glanceID = "0a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4d"
+
+// glanceStub is a Glance with one image.
+type glanceStub struct {
+	mu    sync.Mutex
+	image metal.GlanceImage
+	err   error
+	asked int
+}
+
+func newGlanceStub() *glanceStub {
+	return &glanceStub{image: metal.GlanceImage{
+		ID: glanceID, Status: "active", Visibility: "public", DiskFormat: "qcow2", ContainerFormat: "bare", HashAlgo: "sha256", HashValue: strings.Repeat("0a", 32), Size: 7,
+	}}
+}
+
+func (g *glanceStub) Image(_ context.Context, id string) (metal.GlanceImage, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.asked++; id != glanceID {
+		return metal.GlanceImage{}, problem.NotFoundf("asked for %s", id)
+	}
+	return g.image, g.err
+}
+
+// fail has the next questions fail.
+func (g *glanceStub) fail(err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.err = err
+}
+
+// glanceBench has a node whose image_source is an image of Glance.
+func glanceBench(t *testing.T, b *bench) (*bench, *glanceStub) {
+	t.Helper()
+	g := newGlanceStub()
+	b.con.Glance = g
+	b.agent.image = true
+	b.con.drivers["bench"].Info.Interfaces["deploy"].Enabled[0].ImageFormats = []string{"raw", "qcow2"}
+	change(t, b, func(n *metal.Node) { n.InstanceInfo = metal.Object{"image_source": glanceID} })
+	return b, g
+}
+
+// TestDeployFromGlance: what Glance said before the machine was touched goes with the boot of the ramdisk, even if Glance is away by then.
+func TestDeployFromGlance(t *testing.T) {
+	t.Parallel()
+	b, g := glanceBench(t, benched(t, metal.Available))
+	b.run(t)
+	b.withSteps(t, metal.Deploy, "")
+	b.until(t, metal.DeployWait)
+	g.fail(problem.Unavailablef("Glance answers 503"))
+	b.pokes(t, metal.Active)
+	want := metal.Image{Source: "glance://" + glanceID, Format: "qcow2", Algorithm: "sha256", Sum: strings.Repeat("0a", 32), Size: 7}
+	if p := b.agent.plan; p == nil || p.Image != want.Source || p.System == nil || *p.System != want {
+		t.Errorf("the plan of the ramdisk: %+v", p)
+	}
+}
+
+// TestGlanceRefusesFirst: an image that cannot be given to the machine fails the operation before the machine is touched.
+func TestGlanceRefusesFirst(t *testing.T) {
+	t.Parallel()
+	rebuild := ramdiskOperations[1]
+	for name, c := range map[string]struct {
+		spoil func(*bench, *glanceStub)
+		want  string
+	}{
+		"none configured": {func(b *bench, _ *glanceStub) { b.con.Glance = nil }, "set [glance]auth_url"},
+		"missing":         {func(_ *bench, g *glanceStub) { g.err = problem.NotFoundf("404") }, "Glance has no image " + glanceID + " that salvor's user may see"},
+		"queued":          {func(_ *bench, g *glanceStub) { g.image.Status = "queued" }, "is queued"},
+		"format":          {func(_ *bench, g *glanceStub) { g.image.DiskFormat = "vmdk" }, "vmdk"},
+		"away":            {func(_ *bench, g *glanceStub) { g.err = problem.Unavailablef("Glance answers 503") }, "Glance answers 503"},
+		"refused":         {func(_ *bench, g *glanceStub) { g.err = problem.Invalidf("check [glance]username") }, "check [glance]username"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, g := glanceBench(t, workingBench(t, rebuild))
+			c.spoil(b, g)
+			booted := b.systemOn
+			b.run(t)
+			rebuild.ask(t, b)
+			b.asFound(t, rebuild)
+			if n := must.Get(b.store.Node(t.Context(), nil, b.node))(t); !strings.Contains(n.LastError, c.want) || b.systemOn != booted {
+				t.Errorf("booted %d times: %s", b.systemOn-booted, n.LastError)
+			}
+		})
+	}
+}
+
+// TestGlanceLosesTheImage: the agent only sees its download end, and last_error says why it did.
+func TestGlanceLosesTheImage(t *testing.T) {
+	t.Parallel()
+	b, g := glanceBench(t, benched(t, metal.Available))
+	b.agent.fails = "prepare_image"
+	b.run(t)
+	b.withSteps(t, metal.Deploy, "")
+	b.until(t, metal.DeployWait)
+	g.fail(problem.NotFoundf("404"))
+	n := b.pokes(t, metal.DeployFailed)
+	for _, want := range []string{"expected aa, found bb", "Glance has no image " + glanceID} {
+		if !strings.Contains(n.LastError, want) {
+			t.Errorf("last_error %q lacks %q", n.LastError, want)
+		}
+	}
+	if n.Plan != nil {
+		t.Error("the bytes are still offered")
+	}
+}
+
+// TestGlanceKernels: kernels, ramdisks and ISO images of Glance are judged as well; where another process asks Glance, nothing is.
+func TestGlanceKernels(t *testing.T) {
+	t.Parallel()
+	b, g := glanceBench(t, benched(t, metal.Available))
+	g.image.Status = "deactivated"
+	n := must.Get(b.store.Node(t.Context(), nil, b.node))(t)
+	judge := func() string {
+		p := &nodePreflight{ctx: t.Context(), c: b.con, m: must.Get(b.con.assemble(n, nil))(t)}
+		p.readable("boot", "kernel", "glance://"+glanceID, FetchedByUs)
+		return metal.ReasonTexts(p.Reasons)
+	}
+	if got := judge(); !strings.Contains(got, "the kernel of node "+n.ID) || !strings.Contains(got, "deactivated") {
+		t.Errorf("judged %q", got)
+	}
+	b.con.GlanceElsewhere = true
+	if got := judge(); got != "" {
+		t.Errorf("judged %q", got)
+	}
+	if ref := must.Get(driver.BootFiles{URL: "http://h", APIURL: "http://h", Dirs: []string{"/srv"}}.Plan(n, driver.Ramdisk{Kernel: glanceID, Image: "glance://" + glanceID}, metal.BootMedia))(t); ref.Kernel != "glance://"+glanceID || ref.Ramdisk != ref.Kernel {
+		t.Errorf("planned %+v", ref)
+	}
+}
