@@ -124,7 +124,14 @@ func (p *nodePreflight) deploy() {
 	if imager, ok := m.deploy.(driver.Imager); ok && writes {
 		p.image(imager)
 	}
+	p.add("management", checkSecureBoot(m))
 	if m.deploy != nil && m.deploy.BootsRamdisk() && !p.op.FromVolumes {
+		if wantsSecureBoot(m.node) { // by then it is on
+			found := m.node
+			defer func() { m.node = found }()
+			m.node = found.Clone()
+			m.node.SecureBoot = new(true)
+		}
 		r, err := m.systemRamdisk(p.ctx, p.c.Nodes)
 		p.add("deploy", err)
 		if r.ISO != "" || r.Kernel != "" && r.Image != "" { // what is missing is told by the deploy interface's own needs

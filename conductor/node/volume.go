@@ -72,16 +72,19 @@ func (c *Conductor) refreshVolumes(ctx context.Context, m *managedNode) error {
 // volumesMark in driver_internal_info tells that the machine itself may hold volumes, which outlive their records.
 const volumesMark = "salvor_volumes_set"
 
-func markVolumes(n *metal.Node, set bool) {
-	if (n.InternalInfo[volumesMark] != nil) == set {
+func markVolumes(n *metal.Node, set bool) { markInternal(n, volumesMark, set) }
+
+// markInternal sets a mark in driver_internal_info, or removes it.
+func markInternal(n *metal.Node, mark string, set bool) {
+	if (n.InternalInfo[mark] != nil) == set {
 		return
 	}
 	info := maps.Clone(n.InternalInfo)
 	if info == nil {
 		info = metal.Object{}
 	}
-	if delete(info, volumesMark); set {
-		info[volumesMark] = true
+	if delete(info, mark); set {
+		info[mark] = true
 	}
 	n.InternalInfo = info
 }
