@@ -108,7 +108,7 @@ func TestAPasswordGoesToNoOtherHost(t *testing.T) {
 	w := newWorld(t)
 	w.tenancy()
 	info := func() metal.Object {
-		return metal.Object{"redfish_address": "https://10.0.0.9", "redfish_username": "root", "redfish_password": "hush", "ipmi_password": "hush2"}
+		return metal.Object{"redfish_address": "https://10.0.0.9", "redfish_username": "root", "redfish_password": "hush", "ipmi_password": "hush2", "ilo_password": "hush3"}
 	}
 	member, system := w.persona(access.Scope{Project: "p1"}, "member", "reader"), w.persona(access.Scope{System: true}, "admin", "member", "reader")
 	for _, tt := range []struct {
@@ -116,17 +116,20 @@ func TestAPasswordGoesToNoOtherHost(t *testing.T) {
 		status       int
 		words, patch string
 	}{
-		{member, 400, "redfish_password", `[{"op":"replace","path":"/driver_info/redfish_address","value":"http://192.0.2.66"}]`},
-		{member, 400, "redfish_password", `[{"op":"add","path":"/driver_info/redfish_verify_ca","value":false}]`},
-		{member, 400, "redfish_password", `[{"op":"add","path":"/driver_info/redfish_tls_legacy","value":true}]`},
-		{member, 400, "redfish_password", `[{"op":"add","path":"/driver_info/redfish_quirks","value":"tls_minimum=1.0"}]`},
-		{member, 400, "redfish_password", `[{"op":"remove","path":"/driver_info/redfish_address"}]`},
+		{member, 400, "_password", `[{"op":"replace","path":"/driver_info/redfish_address","value":"http://192.0.2.66"}]`},
+		{member, 400, "_password", `[{"op":"add","path":"/driver_info/redfish_verify_ca","value":false}]`},
+		{member, 400, "_password", `[{"op":"add","path":"/driver_info/redfish_tls_legacy","value":true}]`},
+		{member, 400, "_password", `[{"op":"add","path":"/driver_info/redfish_quirks","value":"tls_minimum=1.0"}]`},
+		{member, 400, "_password", `[{"op":"remove","path":"/driver_info/redfish_address"}]`},
 		{member, 400, "ipmi_password", `[{"op":"add","path":"/driver_info/ipmi_address","value":"192.0.2.66"}]`},
-		{member, 400, "redfish_password", `[{"op":"replace","path":"/driver_info/redfish_address","value":"http://192.0.2.66"},{"op":"replace","path":"/driver_info/redfish_password","value":"******"}]`},
-		{member, 400, "redfish_password", `[{"op":"replace","path":"/driver_info","value":{"redfish_address":"http://192.0.2.66","redfish_password":"******"}}]`},
-		{member, 200, "", `[{"op":"replace","path":"/driver_info/redfish_address","value":"http://192.0.2.66"},{"op":"replace","path":"/driver_info/redfish_password","value":"mine"}]`},
+		{member, 400, "_password", `[{"op":"add","path":"/driver_info/ilo_address","value":"192.0.2.66"},{"op":"add","path":"/driver_info/ilo_password","value":"mine"}]`},
+		{member, 400, "ilo_password", `[{"op":"add","path":"/driver_info/client_port","value":4433},{"op":"add","path":"/driver_info/redfish_password","value":"mine"}]`},
+		{member, 400, "ilo_password", `[{"op":"add","path":"/driver_info/redfish_tls_legacy","value":true},{"op":"add","path":"/driver_info/redfish_password","value":"mine"}]`},
+		{member, 400, "_password", `[{"op":"replace","path":"/driver_info/redfish_address","value":"http://192.0.2.66"},{"op":"replace","path":"/driver_info/redfish_password","value":"******"}]`},
+		{member, 400, "_password", `[{"op":"replace","path":"/driver_info","value":{"redfish_address":"http://192.0.2.66","redfish_password":"******"}}]`},
+		{member, 200, "", `[{"op":"replace","path":"/driver_info/redfish_address","value":"http://192.0.2.66"},{"op":"replace","path":"/driver_info/redfish_password","value":"mine"},{"op":"remove","path":"/driver_info/ilo_password"}]`},
 		{member, 200, "", `[{"op":"replace","path":"/driver_info","value":{"redfish_address":"http://192.0.2.66","redfish_password":"hush"}}]`},
-		{member, 200, "", `[{"op":"replace","path":"/driver_info/redfish_address","value":"http://192.0.2.66"},{"op":"remove","path":"/driver_info/redfish_password"}]`},
+		{member, 200, "", `[{"op":"replace","path":"/driver_info/redfish_address","value":"http://192.0.2.66"},{"op":"remove","path":"/driver_info/redfish_password"},{"op":"remove","path":"/driver_info/ilo_password"}]`},
 		{member, 200, "", `[{"op":"replace","path":"/driver_info/redfish_username","value":"admin"}]`},
 		{system, 200, "", `[{"op":"replace","path":"/driver_info/redfish_address","value":"http://192.0.2.66"}]`},
 	} {

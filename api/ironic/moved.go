@@ -22,14 +22,23 @@ func (c *ironicCall) loginGiven(before, after metal.Object, ops []patchOp) error
 		if !placesController(key) || reflect.DeepEqual(after[key], before[key]) {
 			continue
 		}
-		kind, _, _ := strings.Cut(key, "_")
 		for name, kept := range after {
-			if kept != nil && strings.HasPrefix(name, kind+"_") && secret.IsKey(name) && reflect.DeepEqual(kept, before[name]) && !patchSetsSecret("driver_info", name, ops) {
+			if kept != nil && keyFamily(name) == keyFamily(key) && secret.IsKey(name) && reflect.DeepEqual(kept, before[name]) && !patchSetsSecret("driver_info", name, ops) {
 				return problem.Invalidf("driver_info/%s changes, so driver_info/%s must be given anew: it is sent to no other host.", truncateInput(key), truncateInput(name))
 			}
 		}
 	}
 	return nil
+}
+
+// keyFamily tells which keys of driver_info belong to one controller: those with the same beginning. The hardware type ilo has its own,
+// and takes those of redfish too.
+func keyFamily(key string) string {
+	kind, _, _ := strings.Cut(key, "_")
+	if kind == "ilo" || kind == "client" {
+		return "redfish"
+	}
+	return kind
 }
 
 // placesController tells the keys of driver_info that say where the controller is, and how TLS protects what is sent there.

@@ -81,6 +81,14 @@ var ILOProperties = func() map[string]string {
 	return out
 }()
 
+// Address is the address of a node's BMC as the node's record has it, under the keys of its hardware type; empty: it has none.
+func Address(n *metal.Node) string {
+	if n.Driver == ILO {
+		n = withRedfishKeys(n)
+	}
+	return n.Info(AddressKey)
+}
+
 // withRedfishKeys gives a node of the hardware type ilo the keys of redfish.
 func withRedfishKeys(n *metal.Node) *metal.Node {
 	c := *n
@@ -90,7 +98,7 @@ func withRedfishKeys(n *metal.Node) *metal.Node {
 			c.DriverInfo[key] = v
 		}
 	}
-	if port := n.Info("client_port"); port != "" {
+	if port := n.Info("client_port"); port != "" && c.Info(AddressKey) != "" {
 		address := strings.TrimRight(c.Info(AddressKey), "/")
 		if _, _, err := net.SplitHostPort(address[strings.LastIndex(address, "/")+1:]); err != nil {
 			c.DriverInfo[AddressKey] = address + ":" + port

@@ -145,7 +145,9 @@ func (d *doctor) controllers(ctx context.Context) {
 	errs := make([]error, len(nodes))
 	var wait sync.WaitGroup
 	for i, n := range nodes {
-		wait.Go(func() { found[i], errs[i] = reachController(ctx, n.DriverInfo) })
+		wait.Go(func() {
+			found[i], errs[i] = reachController(ctx, &metal.Node{Driver: n.Driver, DriverInfo: n.DriverInfo})
+		})
 	}
 	wait.Wait()
 	for i, n := range nodes {
@@ -160,16 +162,10 @@ func (d *doctor) controllers(ctx context.Context) {
 }
 
 // reachController tells where the controller of a node should be; no error: something answers there. Empty: the node names none.
-func reachController(ctx context.Context, info metal.Object) (string, error) {
+func reachController(ctx context.Context, n *metal.Node) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, controllerWithin)
 	defer cancel()
-	text := func(key string) string {
-		if v, ok := info[key]; ok && v != nil {
-			return fmt.Sprint(v)
-		}
-		return ""
-	}
-	if address := text(redfish.AddressKey); address != "" {
+	if address := redfish.Address(n); address != "" {
 		at := webAddress(address)
 		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", at)
 		if err == nil {
@@ -177,11 +173,11 @@ func reachController(ctx context.Context, info metal.Object) (string, error) {
 		}
 		return at, err
 	}
-	address := text(ipmi.AddressKey)
+	address := n.Info(ipmi.AddressKey)
 	if address == "" {
 		return "", nil
 	}
-	at := net.JoinHostPort(address, cmp.Or(text("ipmi_port"), "623"))
+	at := net.JoinHostPort(address, cmp.Or(n.Info("ipmi_port"), "623"))
 	return at, pingIPMI(ctx, at)
 }
 

@@ -170,13 +170,18 @@ func TestReachController(t *testing.T) {
 		}
 	}()
 	_, port, _ := net.SplitHostPort(bmc.LocalAddr().String())
+	host, webPort, _ := net.SplitHostPort(gone)
+	ilo := metal.Object{"ilo_address": host, "client_port": webPort}
+	if at, err := reachController(t.Context(), &metal.Node{Driver: "ilo", DriverInfo: ilo}); err != nil || at != gone {
+		t.Errorf("ilo: %s %v", at, err)
+	}
 	for _, info := range []metal.Object{{"redfish_address": "http://" + gone}, {"redfish_address": gone}, {"ipmi_address": "127.0.0.1", "ipmi_port": port}, {}} {
-		if at, err := reachController(t.Context(), info); err != nil {
+		if at, err := reachController(t.Context(), &metal.Node{Driver: "redfish", DriverInfo: info}); err != nil {
 			t.Errorf("%v: %s %v", info, at, err)
 		}
 	}
 	web.Close()
-	if _, err := reachController(context.Background(), metal.Object{"redfish_address": "http://" + gone}); err == nil {
+	if _, err := reachController(context.Background(), &metal.Node{DriverInfo: metal.Object{"redfish_address": "http://" + gone}}); err == nil {
 		t.Error("nothing listens, and it is there")
 	}
 	for address, want := range map[string]string{"bmc1": "bmc1:443", "http://bmc1": "bmc1:80", "https://bmc1:8443/x": "bmc1:8443", "[fe80::1]": "[fe80::1]:443"} {
