@@ -17,6 +17,8 @@ type Driver struct {
 	Locks *driver.AddressLocks
 	// Logins remembers the logins that BMCs refused; nil: nothing is remembered.
 	Logins *driver.Logins
+	// Sessions keeps sessions open between verbs; nil: each verb has its own.
+	Sessions *SessionPool
 	// Control refuses addresses that may not be connected to, as a net.Dialer's; nil: none.
 	Control func(network, address string, c syscall.RawConn) error
 }

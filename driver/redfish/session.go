@@ -18,17 +18,19 @@ import (
 	"salvor/secret"
 )
 
-// bmcSession is one conversation with a BMC. It lasts for one operation, so that no
-// login outlives it: BMCs hold a handful of sessions and forget them slowly.
+// bmcSession is one conversation with a BMC. No login outlives its operation for long: BMCs hold a handful of sessions and forget them
+// slowly.
 type bmcSession struct {
-	conf   *redfishSettings
-	ctx    context.Context // of the operation
-	http   *http.Client
-	closes func()
-	basic  bool           // name and password go with each request
-	token  secret.Value   // of a session login
-	system string         // path of the ComputerSystem, once found
-	hidden []secret.Value // further texts to mask in what the BMC says
+	conf    *redfishSettings
+	ctx     context.Context // of the operation
+	http    *http.Client
+	release func()         // lets go of the connections
+	at      string         // path of the BMC's session, once there is one
+	renewed bool           // the BMC had forgotten the session, and another one was opened
+	basic   bool           // name and password go with each request
+	token   secret.Value   // of a session login
+	system  string         // path of the ComputerSystem, once found
+	hidden  []secret.Value // further texts to mask in what the BMC says
 }
 
 // logoutTimeout bounds the goodbye, which is sent even if the operation was cut off.
@@ -40,10 +42,19 @@ func (d *Driver) with(ctx context.Context, n *metal.Node, op string, fn func(*bm
 	if err != nil {
 		return problem.New(problem.KindOf(err), "%s of node %s: redfish: %w", op, n.ID, err)
 	}
-	s, err := d.open(ctx, conf)
+	key := newSessionKey(n)
+	s := d.Sessions.take(key)
+	if s != nil {
+		s = &bmcSession{conf: conf, ctx: ctx, http: s.http, release: s.release, at: s.at, token: s.token}
+	} else {
+		s, err = d.open(ctx, conf)
+	}
 	if err == nil {
-		err = fn(s)
-		s.closes()
+		if err = fn(s); err == nil {
+			d.Sessions.put(key, s)
+		} else {
+			s.close()
+		}
 	}
 	if err != nil {
 		return problem.New(problem.KindOf(err), "%s of node %s: redfish %s: %w", op, n.ID, conf.base.Host, err)
@@ -68,7 +79,7 @@ func (d *Driver) login(ctx context.Context, conf *redfishSettings, auth string) 
 	wire := driver.HTTPConfig{Protocol: "redfish", Base: conf.base, TLS: conf.tls, Locks: d.Locks, Redirects: true, Control: d.Control,
 		Logins: d.Logins, LogsIn: logsIn, Login: driver.Login{Address: conf.base.Host, Username: conf.username, Password: conf.password, Method: auth, UsernameKey: conf.usernameKey, PasswordKey: conf.passwordKey}}
 	client, release := wire.Client()
-	s := &bmcSession{conf: conf, ctx: ctx, http: client, closes: release}
+	s := &bmcSession{conf: conf, ctx: ctx, http: client, release: release}
 	if auth == authBasic {
 		s.basic = true
 		return s, nil
@@ -107,17 +118,31 @@ func (s *bmcSession) openSession() error {
 	if err != nil || !isLocalPath(at.Path) {
 		return nil // nobody can end a session that has no address
 	}
-	release := s.closes
-	s.closes = func() {
-		bye, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), logoutTimeout)
-		defer cancel()
-		s.ctx = bye
-		if resp, err := s.ask(http.MethodDelete, at.Path, nil, nil); err == nil {
-			_ = resp.Body.Close()
-		}
-		release()
-	}
+	s.at = at.Path
 	return nil
+}
+
+// close deletes the session of the BMC, also if the operation was cut off.
+func (s *bmcSession) close() {
+	defer s.release()
+	if s.at == "" {
+		return
+	}
+	bye, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), logoutTimeout)
+	defer cancel()
+	s.ctx, s.renewed = bye, true // of one that is gone nothing is left to delete
+	if resp, err := s.ask(http.MethodDelete, s.at, nil, nil); err == nil {
+		_ = resp.Body.Close()
+	}
+}
+
+// renew opens another session in place of one that the BMC has forgotten, once.
+func (s *bmcSession) renew() (bool, error) {
+	if s.token.Empty() || s.renewed {
+		return false, nil
+	}
+	s.renewed, s.token, s.at = true, secret.Value{}, ""
+	return true, s.openSession()
 }
 
 // login sends name and password to the sessions of the BMC.
@@ -178,6 +203,14 @@ func (s *bmcSession) ask(method, path string, body any, headers map[string]strin
 	text, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return nil, err
+	}
+	if resp.StatusCode == http.StatusUnauthorized {
+		_ = resp.Body.Close() // the BMC takes one request at a time
+		if renewed, err := s.renew(); err != nil {
+			return nil, err
+		} else if renewed {
+			return s.ask(method, path, body, headers)
+		}
 	}
 	return nil, newRefusal(resp.StatusCode, text)
 }

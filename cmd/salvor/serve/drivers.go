@@ -27,6 +27,8 @@ type driverConfig struct {
 	Neutron *network.Cloud
 	// Networks are those of Neutron that machines are worked on.
 	Networks network.Networks
+	// Sessions keeps sessions of BMCs between the verbs of an operation; nil: each verb has its own.
+	Sessions *redfish.SessionPool
 	// IPMIClient is [ipmi]client; empty: native.
 	IPMIClient ipmi.Client
 	// IPMICipher is [ipmi]cipher; 0: the driver's own choice.
@@ -91,7 +93,7 @@ func (h hardwareTypeBuilder) ilo() driver.HardwareType {
 
 // byRedfish composes a hardware type whose machines are driven by Redfish.
 func (h hardwareTypeBuilder) byRedfish(name, address string, properties map[string]string) driver.HardwareType {
-	d := &redfish.Driver{Locks: h.lanes, Logins: h.logins, Control: h.cfg.BMC}
+	d := &redfish.Driver{Locks: h.lanes, Logins: h.logins, Control: h.cfg.BMC, Sessions: h.cfg.Sessions}
 	t := newHardwareType(name, properties, rescueProperties)
 	needs := []string{address}
 	addInterfaces(&t, "power", t.Power, interfaceChoice[driver.Power]{metal.InterfaceInfo{Name: "redfish", Required: needs}, d})

@@ -26,6 +26,7 @@ import (
 	"salvor/conductor"
 	"salvor/conductor/node"
 	"salvor/config"
+	"salvor/driver/redfish"
 	"salvor/job"
 	"salvor/keyring"
 	"salvor/metal"
@@ -44,6 +45,7 @@ type ControlPlane struct {
 	state     *stateDir
 	key       *secret.Key
 	pulse     databaseProbe
+	sessions  redfish.SessionPool
 	rotation  *keyring.Ring
 	Store     *store.Store
 	tokens    *access.Tokens  // nil: Keystone's are taken
@@ -154,6 +156,7 @@ func (p *ControlPlane) wireConductor(kernel, ramdisk string, single bool) error 
 	if err != nil {
 		return err
 	}
+	hardware.Sessions = &p.sessions
 	types, warnings, err := filterEnabledHardware(hardwareTypes(hardware), p.cfg.Default)
 	for _, w := range warnings {
 		p.log.Warn(w)
@@ -191,6 +194,7 @@ func (p *ControlPlane) wireConductor(kernel, ramdisk string, single bool) error 
 
 // Close ends what New opened. It may be called for a control plane that New could not finish.
 func (p *ControlPlane) Close() {
+	p.sessions.Close()
 	if p.watch != nil {
 		p.watch.tracer.close()
 	}

@@ -1,0 +1,104 @@
+package redfish
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"salvor/metal"
+)
+
+// sessionIdle is how long a session stays open after its last use: the verbs of an operation follow one another faster than that.
+const sessionIdle = 15 * time.Second
+
+// SessionPool keeps the sessions of BMCs open between the verbs of an operation, at most one for each node, and deletes those that were
+// not used for a while. The zero value is ready.
+type SessionPool struct {
+	// Idle is how long a session stays open after its last use; 0: 15 s.
+	Idle time.Duration
+
+	mu     sync.Mutex
+	idle   map[sessionKey]*idleSession
+	closed bool
+}
+
+// sessionKey names a node with all that decides on its BMC and the login there.
+type sessionKey [sha256.Size]byte
+
+type idleSession struct {
+	session *bmcSession
+	timer   *time.Timer
+}
+
+func newSessionKey(n *metal.Node) sessionKey {
+	text, _ := json.Marshal([]any{n.ID, n.Driver, n.DriverInfo}) // plain JSON values: cannot fail
+	return sha256.Sum256(text)
+}
+
+// take hands over the open session of a key; nil: there is none.
+func (p *SessionPool) take(key sessionKey) *bmcSession {
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	one := p.idle[key]
+	if one == nil {
+		return nil
+	}
+	delete(p.idle, key)
+	one.timer.Stop()
+	return one.session
+}
+
+// put takes back a session that can serve another verb. It closes one that it does not keep.
+func (p *SessionPool) put(key sessionKey, s *bmcSession) {
+	if p == nil || s.at == "" || !p.add(key, s) {
+		s.close()
+	}
+}
+
+func (p *SessionPool) add(key sessionKey, s *bmcSession) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed || p.idle[key] != nil {
+		return false
+	}
+	if p.idle == nil {
+		p.idle = map[sessionKey]*idleSession{}
+	}
+	wait := p.Idle
+	if wait == 0 {
+		wait = sessionIdle
+	}
+	one := &idleSession{session: s}
+	one.timer = time.AfterFunc(wait, func() {
+		p.mu.Lock()
+		mine := p.idle[key] == one
+		if mine {
+			delete(p.idle, key)
+		}
+		p.mu.Unlock()
+		if mine {
+			s.close()
+		}
+	})
+	p.idle[key] = one
+	return true
+}
+
+// Close deletes all sessions that are not in use, and keeps none from then on.
+func (p *SessionPool) Close() {
+	p.mu.Lock()
+	p.closed = true
+	left := p.idle
+	p.idle = nil
+	p.mu.Unlock()
+	var work sync.WaitGroup
+	for _, one := range left {
+		one.timer.Stop()
+		work.Go(one.session.close)
+	}
+	work.Wait()
+}
