@@ -134,6 +134,23 @@ func (c *Client) Service(ctx context.Context) (*gophercloud.ServiceClient, error
 	return client, nil
 }
 
+// Reach logs in and tells why the service does not answer. It asks for nothing: any answer will do but a refused token.
+func (c *Client) Reach(ctx context.Context) error {
+	service, err := c.Service(ctx)
+	if err != nil {
+		return err
+	}
+	answer, err := service.Get(ctx, service.ResourceBase, nil, &gophercloud.RequestOpts{KeepResponseBody: true})
+	if err == nil {
+		return answer.Body.Close()
+	}
+	var code gophercloud.ErrUnexpectedResponseCode
+	if errors.As(err, &code) && code.Actual < http.StatusInternalServerError && code.Actual != http.StatusUnauthorized {
+		return nil
+	}
+	return c.Classify(err, "ask "+c.service.Name+" at "+service.ResourceBase)
+}
+
 func (c *Client) logIn(ctx context.Context) (*gophercloud.ServiceClient, error) {
 	a := c.access
 	first := a.AuthURL

@@ -158,6 +158,22 @@ func TestLoginFails(t *testing.T) {
 	}
 }
 
+// TestReach: any answer of the service will do, but one of a proxy before it, or a refusal of the token.
+func TestReach(t *testing.T) {
+	w := newCloud(t)
+	for status, ok := range map[int]bool{200: true, 300: true, 404: true, 401: false, 502: false} {
+		w.serve = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }
+		if err := must.Get(New(Image, w.access()))(t).Reach(t.Context()); (err == nil) != ok {
+			t.Errorf("%d: %v", status, err)
+		}
+	}
+	a := w.access()
+	a.Password = secret.New("another")
+	if err := must.Get(New(Image, a))(t).Reach(t.Context()); !problem.Is(err, problem.Invalid) {
+		t.Errorf("a refused login: %v", err)
+	}
+}
+
 // TestEndpoints: the catalog is searched by interface and region; an endpoint of the configuration wins, with or without its version.
 func TestEndpoints(t *testing.T) {
 	w := newCloud(t)

@@ -315,7 +315,7 @@ func (c stepOperations) order(ctx context.Context, r *job.Run, m *managedNode, s
 	}
 	err = problem.Conflictf("the agent failed: %s", agentFailure(res))
 	if s.Step.Step == writeImage && s.Interface == "deploy" {
-		err = glanceImages{c.Conductor}.cause(ctx, m.node, err)
+		err = glanceImages(c).cause(ctx, m.node, err)
 	}
 	return job.Fail(stepError(s, err)), false
 }

@@ -47,7 +47,7 @@ const checkWithin = 20 * time.Second
 // examinations in the order in which they are told.
 var examinations = []func(*doctor, context.Context){
 	(*doctor).configFile, (*doctor).stateDirectory, (*doctor).keyFile, (*doctor).running, (*doctor).diskSpace, (*doctor).clock, (*doctor).database,
-	(*doctor).ports, (*doctor).certificate, (*doctor).ramdisk, (*doctor).netboot, (*doctor).loaders, (*doctor).endpoint, (*doctor).images, (*doctor).controllers, (*doctor).traces,
+	(*doctor).ports, (*doctor).certificate, (*doctor).ramdisk, (*doctor).netboot, (*doctor).loaders, (*doctor).endpoint, (*doctor).images, (*doctor).services, (*doctor).controllers, (*doctor).traces,
 }
 
 // traces fails if this program cannot send the traces that the configuration asks for.

@@ -23,6 +23,7 @@ import (
 	"salvor/driver/ipmi"
 	"salvor/driver/redfish"
 	"salvor/metal"
+	"salvor/openstack"
 	"salvor/store"
 )
 
@@ -237,6 +238,28 @@ func (d *doctor) centre(ctx context.Context) {
 		return
 	}
 	d.asks(ctx, client, check, "see [site]centre and [site]ca_file, and every firewall on the way", strings.TrimRight(d.cfg.Site.Centre, "/"), LevelFail)
+}
+
+// services logs in to the services of OpenStack that the configuration names.
+func (d *doctor) services(ctx context.Context) {
+	for _, of := range []struct {
+		kind    openstack.Service
+		section string
+		access  config.Credentials
+	}{{openstack.Network, "neutron", d.cfg.Neutron.Credentials}, {openstack.Image, "glance", d.cfg.Glance.Credentials}} {
+		client, err := newOpenStackClient(of.kind, of.section, of.access)
+		if client == nil && err == nil {
+			continue
+		}
+		if err == nil {
+			err = client.Reach(ctx)
+		}
+		if err != nil {
+			d.say(LevelFail, of.section, "correct ["+of.section+"], or look at Keystone and "+of.kind.Name, "%v", err)
+			continue
+		}
+		d.ok(of.section, "%s answers", of.kind.Name)
+	}
 }
 
 // asks tells whether salvor answers there: /v1 needs no credential, on the doors of ramdisks neither.

@@ -132,6 +132,22 @@ func TestDoctorAsksDoors(t *testing.T) {
 	}
 }
 
+// TestDoctorOfServices: Keystone and a service are asked with the credentials of the section, and no section is asked that names nothing.
+func TestDoctorOfServices(t *testing.T) {
+	status := http.StatusOK
+	neutron := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+	defer neutron.Close()
+	conf := "[neutron]\nendpoint_override = " + neutron.URL + "\n[glance]\nauth_url = " + neutron.URL + "/v3\nusername = salvor\npassword = canary\n"
+	by := examined(t, conf)
+	level(t, by, "neutron", LevelOK, "Neutron answers")
+	level(t, by, "glance", LevelFail, "log in to Keystone for Glance")
+	status = http.StatusBadGateway
+	level(t, examined(t, conf), "neutron", LevelFail, "Neutron answers 502")
+	if by := examined(t, "[neutron]\ncleaning_network = c\n"); len(by["neutron"]) > 0 || len(by["glance"]) > 0 {
+		t.Errorf("sections that name no service: %+v", by)
+	}
+}
+
 func TestDoctorOfNetworks(t *testing.T) {
 	prefix := netip.MustParsePrefix("10.1.0.1/24")
 	for want, tt := range map[string]struct {
