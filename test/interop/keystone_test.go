@@ -10,11 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/gophercloud/gophercloud/v2"
 	"github.com/gophercloud/gophercloud/v2/openstack"
@@ -26,7 +23,6 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/users"
 
 	"salvor/test/must"
-	"salvor/test/program"
 )
 
 // adminPassword is that of keystone's first user, admin.
@@ -36,20 +32,16 @@ const adminPassword = "keys-to-the-kingdom"
 type keystone struct {
 	URL string // with /v3
 
-	t     testing.TB
-	dir   string
-	log   program.Buffer
-	cmd   *exec.Cmd
-	ended chan struct{}
-	api   *gophercloud.ServiceClient // as admin
+	*wsgiServer
+	t   testing.TB
+	dir string
+	api *gophercloud.ServiceClient // as admin
 }
-
-var bound = regexp.MustCompile(`bound to TCP address (127\.0\.0\.1:\d+)`)
 
 // startKeystone makes an empty database, starts the server on a free port and stops it at the test's end.
 func startKeystone(t testing.TB) *keystone {
 	t.Helper()
-	k := &keystone{t: t, dir: t.TempDir(), ended: make(chan struct{})}
+	k := &keystone{t: t, dir: t.TempDir()}
 	k.configure()
 	k.manage("db_sync")
 	// SQLite locks out readers while somebody writes, unless it keeps a log.
@@ -109,51 +101,10 @@ func (k *keystone) python(program string) {
 	k.run(python, "-c", strings.ReplaceAll(program, "DIR", k.dir))
 }
 
-// start runs one process that loads the application after its fork: with SQLite two would
-// wait for each other. Connections are closed and say so; else clients see them reset.
 func (k *keystone) start() {
 	k.t.Helper()
-	cmd := exec.Command("uwsgi", "--plugin", "python3", "--http-socket", "127.0.0.1:0", "--wsgi-file", "/usr/bin/keystone-wsgi-public",
-		"--lazy-apps", "--processes", "1", "--threads", "4", "--need-app", "--buffer-size", "65535",
-		"--add-header", "Connection: close", "--pyargv", "--config-file "+k.path("keystone.conf"))
-	cmd.Stdout, cmd.Stderr = &k.log, &k.log
-	cmd.WaitDelay = time.Second
-	if err := cmd.Start(); err != nil {
-		k.t.Fatalf("uwsgi: %v: install the packages uwsgi-core and uwsgi-plugin-python3", err)
-	}
-	k.cmd = cmd
-	go func() {
-		defer close(k.ended)
-		_ = cmd.Wait()
-	}()
-	k.t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGQUIT)
-		select {
-		case <-k.ended:
-		case <-time.After(10 * time.Second):
-			_ = cmd.Process.Kill()
-			<-k.ended
-		}
-		if k.t.Failed() {
-			log := k.log.String()
-			k.t.Logf("keystone's log:\n%s", log[max(0, len(log)-4000):])
-		}
-	})
-	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-		text := k.log.String()
-		if m := bound.FindStringSubmatch(text); m != nil && strings.Contains(text, "WSGI app 0") {
-			k.URL = "http://" + m[1] + "/v3"
-			return
-		}
-		select {
-		case <-k.ended:
-			k.t.Fatalf("keystone ended:\n%s", text)
-		default:
-		}
-		if time.Now().After(end) {
-			k.t.Fatalf("keystone does not start:\n%s", text)
-		}
-	}
+	k.wsgiServer = startWSGI(k.t, "keystone", "/usr/bin/keystone-wsgi-public", nil, "--pyargv", "--config-file "+k.path("keystone.conf"))
+	k.URL = "http://" + k.address + "/v3"
 }
 
 // as logs a user in.
@@ -196,22 +147,28 @@ func (k *keystone) user(name, password, project, role string) {
 	}
 }
 
-// announce puts a bare metal API into the catalog of a region.
+// announce puts an endpoint of a service into the catalog of a region.
 func (k *keystone) announce(service, region, url string) {
 	k.t.Helper()
 	for _, kind := range []gophercloud.Availability{gophercloud.AvailabilityPublic, gophercloud.AvailabilityInternal, gophercloud.AvailabilityAdmin} {
-		_, err := endpoints.Create(k.t.Context(), k.api, endpoints.CreateOpts{Availability: kind, Name: "ironic", Region: region, URL: url, ServiceID: service}).Extract()
+		_, err := endpoints.Create(k.t.Context(), k.api, endpoints.CreateOpts{Availability: kind, Region: region, URL: url, ServiceID: service}).Extract()
 		if err != nil {
 			k.t.Fatalf("catalog: %v", err)
 		}
 	}
 }
 
+// service makes a service in the catalog.
+func (k *keystone) service(kind, name string) (id string) {
+	k.t.Helper()
+	return must.Get(services.Create(k.t.Context(), k.api, services.CreateOpts{Type: kind, Extra: map[string]any{"name": name}}).Extract())(k.t).ID
+}
+
 // baremetal makes the service in the catalog and the user that salvor is.
 func (k *keystone) baremetal() (service string) {
 	k.t.Helper()
 	k.user("salvor", "salvors-own", k.project("service"), "service")
-	return must.Get(services.Create(k.t.Context(), k.api, services.CreateOpts{Type: "baremetal", Extra: map[string]any{"name": "ironic"}}).Extract())(k.t).ID
+	return k.service("baremetal", "ironic")
 }
 
 // configuration is what makes salvor ask this keystone.

@@ -173,3 +173,11 @@ func TestHeldCentreTellsSitesNoPlans(t *testing.T) {
 		t.Errorf("held: %d %s", status, body)
 	}
 }
+
+// TestVersionsOfImages: the bytes of an image of Glance never change, so that a site names them by the image.
+func TestVersionsOfImages(t *testing.T) {
+	one, other := fileVersion("glance://0a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4d"), fileVersion("glance://1a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4d")
+	if len(one) != 64 || one == other || one != fileVersion("glance://0a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4d") {
+		t.Errorf("%q, %q", one, other)
+	}
+}
