@@ -49,8 +49,10 @@ type Scope struct {
 	Project       string // UUID
 	ProjectName   string
 	ProjectDomain string // id of the domain of the project
-	Domain        string // id
-	Roles         []string
+	// ProjectDomainName is Keystone's name of that domain; empty for a token of salvor's own.
+	ProjectDomainName string
+	Domain            string // id
+	Roles             []string
 	// Bound roles end at the project: the role admin is over it alone. Keystone's are not bound where Nova's default policy
 	// takes the role admin in any project for an administrator of all.
 	Bound bool

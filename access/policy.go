@@ -12,8 +12,9 @@ type Policy struct {
 	// projects baremetal and demo.
 	OldDefaults bool
 	// ServiceProject is the name of the project in which the role service may do what a member of the
-	// system may; empty: none.
-	ServiceProject string
+	// system may; empty: none. Another domain may have a project of that name, so the project counts in one
+	// domain only: that of ServiceDomainID or, where this is empty, that of ServiceDomainName.
+	ServiceProject, ServiceDomainID, ServiceDomainName string
 	// Rules are those of a policy file; nil: there is none.
 	Rules *Rules
 }
@@ -73,7 +74,7 @@ func (p Policy) groups(s Scope, t Target) group {
 		if s.Project != "" && s.Project == t.Lessee {
 			g |= of.lessee
 		}
-		if role == "service" && p.ServiceProject != "" && s.ProjectName == p.ServiceProject {
+		if role == "service" && p.isServiceProject(s) {
 			g |= elevatedService
 		}
 	}
@@ -81,6 +82,18 @@ func (p Policy) groups(s Scope, t Target) group {
 		g |= oldGroups(s)
 	}
 	return g
+}
+
+// isServiceProject tells whether the scope is the project of OpenStack's own services. A token of salvor's own never is: its
+// roles end at its project.
+func (p Policy) isServiceProject(s Scope) bool {
+	if s.Bound || p.ServiceProject == "" || s.ProjectName != p.ServiceProject {
+		return false
+	}
+	if p.ServiceDomainID != "" {
+		return s.ProjectDomain == p.ServiceDomainID
+	}
+	return p.ServiceDomainName != "" && s.ProjectDomainName == p.ServiceDomainName
 }
 
 // oldGroups are those of the rules of before secure RBAC.

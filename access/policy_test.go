@@ -17,6 +17,9 @@ var (
 func TestPolicy(t *testing.T) {
 	secure, old := Policy{EnforceScope: true}, Policy{OldDefaults: true}
 	// The roles of a bound scope end at its project.
+	services := Scope{Project: "s", ProjectName: "service", ProjectDomain: "d1", ProjectDomainName: "Default"}
+	elevated := Policy{ServiceProject: "service", ServiceDomainName: "Default"}
+	byID := Policy{ServiceProject: "service", ServiceDomainID: "d1", ServiceDomainName: "other"}
 	bound, boundOld := mine, Scope{Project: "b", ProjectName: "baremetal", ProjectDomain: "default", Bound: true}
 	bound.Bound = true
 	owned, leased, foreign := Target{Owner: "p1"}, Target{Owner: "p2", Lessee: "p1"}, Target{Owner: "p2", Lessee: "p3"}
@@ -66,8 +69,16 @@ func TestPolicy(t *testing.T) {
 		{old, "node:get", scoped(Scope{Project: "b", ProjectName: "demo", ProjectDomain: "default"}, "observer"), foreign, true},
 		{old, "node:update", scoped(Scope{Project: "b", ProjectName: "demo", ProjectDomain: "default"}, "observer"), foreign, false},
 		{secure, "node:get", scoped(Scope{Project: "s", ProjectName: "service"}, "service"), foreign, false},
-		{Policy{ServiceProject: "service"}, "node:get", scoped(Scope{Project: "s", ProjectName: "service"}, "service"), foreign, true},
-		{Policy{ServiceProject: "service"}, "node:get", scoped(Scope{Project: "s", ProjectName: "other"}, "service"), foreign, false},
+		{elevated, "node:get", scoped(services, "service"), foreign, true},
+		{elevated, "node:list_all", scoped(services, "admin", "member", "reader", "service"), Target{}, true},
+		{elevated, "node:set_provision_state", scoped(services, "service"), foreign, true},
+		{elevated, "node:get", scoped(services, "admin", "member", "reader"), foreign, false},
+		{elevated, "node:get", scoped(Scope{Project: "s", ProjectName: "other", ProjectDomainName: "Default"}, "service"), foreign, false},
+		{elevated, "node:get", scoped(Scope{Project: "s", ProjectName: "service", ProjectDomain: "d2", ProjectDomainName: "tenant"}, "service"), foreign, false},
+		{elevated, "node:get", scoped(Scope{Project: "s", ProjectName: "service", ProjectDomainName: "Default", Bound: true}, "service"), foreign, false},
+		{byID, "node:get", scoped(services, "service"), foreign, true},
+		{byID, "node:get", scoped(Scope{Project: "s", ProjectName: "service", ProjectDomain: "d2", ProjectDomainName: "Default"}, "service"), foreign, false},
+		{Policy{ServiceProject: "service"}, "node:get", scoped(Scope{Project: "s", ProjectName: "service"}, "service"), foreign, false},
 	} {
 		if got := tt.policy.Allows(tt.rule, tt.who, tt.target); got != tt.want {
 			t.Errorf("%s for %v on %+v by %+v: %v, want %v", tt.rule, tt.who.Scope, tt.target, tt.policy, got, tt.want)

@@ -149,7 +149,8 @@ type tokenBody struct {
 		ID     string `json:"id"`
 		Name   string `json:"name"`
 		Domain struct {
-			ID string `json:"id"`
+			ID   string `json:"id"`
+			Name string `json:"name"`
 		} `json:"domain"`
 	} `json:"project"`
 	Domain struct {
@@ -201,7 +202,8 @@ func minTime(a, b time.Time) time.Time {
 
 func (b *tokenBody) principal() access.Principal {
 	p := access.Principal{User: b.User.Name, UserID: b.User.ID, Role: access.Scoped, Scope: access.Scope{
-		System: b.System.All, Project: b.Project.ID, ProjectName: b.Project.Name, ProjectDomain: b.Project.Domain.ID, Domain: b.Domain.ID,
+		System: b.System.All, Project: b.Project.ID, ProjectName: b.Project.Name, ProjectDomain: b.Project.Domain.ID, ProjectDomainName: b.Project.Domain.Name,
+		Domain: b.Domain.ID,
 	}}
 	for _, r := range b.Roles {
 		p.Scope.Roles = append(p.Scope.Roles, strings.ToLower(r.Name))

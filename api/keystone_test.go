@@ -100,7 +100,7 @@ func TestKeystone(t *testing.T) {
 	i, log := newIdentity(t), &bytes.Buffer{}
 	i.subjects["tok-project"] = map[string]any{
 		"expires_at": "2100-01-01T00:00:00.000000Z", "user": map[string]any{"name": "ann"}, "roles": []any{map[string]any{"name": "Member"}, map[string]any{"name": "reader"}},
-		"project": map[string]any{"id": "p1", "name": "one", "domain": map[string]any{"id": "default"}},
+		"project": map[string]any{"id": "p1", "name": "one", "domain": map[string]any{"id": "default", "name": "Default"}},
 	}
 	i.subjects["tok-system"] = map[string]any{
 		"expires_at": "2100-01-01T00:00:00.000000Z", "user": map[string]any{"name": "root"}, "roles": []any{map[string]any{"name": "admin"}}, "system": map[string]any{"all": true},
@@ -113,7 +113,7 @@ func TestKeystone(t *testing.T) {
 	for range 3 {
 		who, err := k.Authenticate(asking("tok-project"))
 		if err != nil || who.User != "ann" || who.Role != access.Scoped || who.Scope.Project != "p1" || who.Scope.ProjectName != "one" ||
-			who.Scope.ProjectDomain != "default" || strings.Join(who.Scope.Roles, " ") != "member reader" || who.Scope.System {
+			who.Scope.ProjectDomain != "default" || who.Scope.ProjectDomainName != "Default" || strings.Join(who.Scope.Roles, " ") != "member reader" || who.Scope.System {
 			t.Fatalf("%+v, %v", who, err)
 		}
 	}

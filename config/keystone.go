@@ -63,10 +63,10 @@ var keystoneOptions = []Option{
 		"Apply only the secure RBAC rules. false: the deprecated rules apply as well, by which the role admin in any project may do everything."),
 	newOption("oslo_policy", "policy_file", "", path, func(c *Config) *string { return &c.Policy.File },
 		"A file of rules that replace defaults, in the form of oslo.policy, a rule a line: \"baremetal:node:get\": \"role:reader and project_id:%(node.owner)s\". Rules have the names of Ironic's, and those of the compute APIs the names of Nova's. salvor reads the file again when it changes; if it is invalid, the former rules stay. Empty: none."),
-	newOption("DEFAULT", "rbac_service_role_elevated_access", "false", boolean, func(c *Config) *bool { return &c.Policy.ServiceElevated },
-		"Give the role service in rbac_service_project_name the rights of a system member, for Nova and Inspector."),
+	newOption("DEFAULT", "rbac_service_role_elevated_access", "true", boolean, func(c *Config) *bool { return &c.Policy.ServiceElevated },
+		"Give the role service in rbac_service_project_name the rights of a system member: Nova and Inspector need them to see nodes that their project does not own."),
 	newOption("DEFAULT", "rbac_service_project_name", "service", text, func(c *Config) *string { return &c.Policy.ServiceProject },
-		"The project of OpenStack's own services."),
+		"The project of OpenStack's own services, in the domain of [keystone_authtoken]project_domain_id or project_domain_name."),
 }
 
 // checkKeystone refuses a keystone that cannot be asked.

@@ -17,6 +17,7 @@ func (p *ControlPlane) policy() access.Policy {
 	out := access.Policy{EnforceScope: c.EnforceScope, OldDefaults: !c.EnforceNewDefaults}
 	if c.ServiceElevated {
 		out.ServiceProject = c.ServiceProject
+		out.ServiceDomainID, out.ServiceDomainName = p.cfg.Keystone.ProjectDomainID, p.cfg.Keystone.ProjectDomainName
 	}
 	if p.rules != nil {
 		out.Rules = p.rules.Rules()
