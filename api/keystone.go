@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -31,8 +32,15 @@ const (
 	// sending a bad one must not take the slots of others.
 	refuseTime = 5 * time.Second
 	// awayTime is how long keystone is not asked again after it did not answer; twice as long after each further time, up to awayMost.
-	awayTime       = 2 * time.Second
-	awayMost       = 30 * time.Second
+	awayTime = 2 * time.Second
+	awayMost = 30 * time.Second
+	// slowestAnswer is how long one answer of a keystone that is there may take: a busy one that needs longer than a request waits must
+	// answer the client's next try, or no try ever succeeds.
+	slowestAnswer = time.Minute
+	// connectTime is how long a connection to keystone may take: what does not accept one is not slow, but away.
+	connectTime = 5 * time.Second
+	// staleWait is how long a request waits for keystone whose token was good a while ago.
+	staleWait      = 2 * time.Second
 	maxTokenBytes  = 4 << 10 // what keystone signs is well below; web servers in front of it cut off longer headers
 	maxTokenAnswer = 4 << 20 // a token carries the catalog
 )
@@ -49,7 +57,8 @@ type KeystoneOptions struct {
 	// CAFile holds the certificates that keystone's is checked against; empty: the system's.
 	CAFile   string
 	Insecure bool // does not check keystone's certificate
-	// Timeout of one question; CacheTime is how long an answer is believed, OutageTime how much longer while keystone is away.
+	// Timeout is how long a request waits for keystone; the question goes on, and its answer is cached for the client's next try.
+	// CacheTime is how long an answer is believed, OutageTime how much longer while keystone is away.
 	Timeout, CacheTime, OutageTime time.Duration
 	Log                            *slog.Logger
 }
@@ -75,7 +84,7 @@ type Keystone struct {
 // cannot be read or holds no certificate is Invalid.
 func NewKeystone(o KeystoneOptions) (*Keystone, error) {
 	k := &Keystone{opts: o, now: time.Now, slots: make(chan struct{}, tokensAtOnce), signing: make(chan struct{}, 1)}
-	k.known = NewMemory[access.Principal](MemoryLimits{Most: rememberTokens, Refuse: refuseTime, Question: 3 * o.Timeout}, func() time.Time { return k.now() })
+	k.known = NewMemory[access.Principal](MemoryLimits{Most: rememberTokens, Refuse: refuseTime, Question: 3 * max(slowestAnswer, o.Timeout), Wait: o.Timeout, StaleWait: min(staleWait, o.Timeout)}, func() time.Time { return k.now() })
 	if k.opts.Log == nil {
 		k.opts.Log = slog.Default()
 	}
@@ -94,8 +103,10 @@ func NewKeystone(o KeystoneOptions) (*Keystone, error) {
 		}
 	}
 	// Keystone under uwsgi closes connections without saying so; one that is not kept cannot be reset.
-	k.base = &http.Client{Timeout: o.Timeout, Transport: boundedAnswers{&http.Transport{
-		Proxy: http.ProxyFromEnvironment, TLSClientConfig: conf, DisableKeepAlives: true, ResponseHeaderTimeout: o.Timeout,
+	answer := max(slowestAnswer, o.Timeout)
+	k.base = &http.Client{Timeout: answer, Transport: boundedAnswers{&http.Transport{
+		Proxy: http.ProxyFromEnvironment, TLSClientConfig: conf, DisableKeepAlives: true,
+		DialContext: (&net.Dialer{Timeout: connectTime}).DialContext, TLSHandshakeTimeout: answer,
 	}}}
 	return k, nil
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -307,5 +308,57 @@ func TestKeystoneUsersOfOneName(t *testing.T) {
 	}
 	if len(owners) != 2 {
 		t.Errorf("things of both are kept by %v", owners)
+	}
+}
+
+// TestSlowKeystoneServesTheNextTry: a request gets 503 when it has waited long enough. keystone's late answer is not thrown away, so
+// a client that tries again gets in, though no single try waits as long as keystone takes.
+func TestSlowKeystoneServesTheNextTry(t *testing.T) {
+	i := newIdentity(t)
+	i.subjects["tok"] = map[string]any{"expires_at": "2100-01-01T00:00:00Z", "user": map[string]any{"name": "ann"}}
+	i.hold = make(chan struct{})
+	release := sync.OnceFunc(func() { close(i.hold) })
+	t.Cleanup(release)
+	k := i.keystone(t, "hush", &bytes.Buffer{})
+	k.known.limits.Wait = 5 * time.Millisecond
+	for range 3 {
+		_, err := k.Authenticate(asking("tok"))
+		e, _ := err.(*Error)
+		if e == nil || e.Status != http.StatusServiceUnavailable || e.Header.Get("Retry-After") != "1" {
+			t.Fatalf("while keystone takes its time: %v", err)
+		}
+	}
+	release()
+	k.known.limits.Wait = 0 // the question ends now
+	if who, err := k.Authenticate(asking("tok")); err != nil || who.User != "ann" {
+		t.Errorf("after keystone's answer: %+v, %v", who, err)
+	}
+	if i.asked.Load() != 1 || i.logins.Load() != 1 {
+		t.Errorf("keystone was asked %d times, after %d log-ins", i.asked.Load(), i.logins.Load())
+	}
+}
+
+// TestSlowKeystoneAndAKnownToken: a token that was good a while ago does not wait for a slow keystone.
+func TestSlowKeystoneAndAKnownToken(t *testing.T) {
+	i := newIdentity(t)
+	i.subjects["tok"] = map[string]any{"expires_at": "2100-01-01T00:00:00Z", "user": map[string]any{"name": "ann"}}
+	k := i.keystone(t, "hush", &bytes.Buffer{})
+	now := time.Now()
+	var later atomic.Bool
+	k.now = func() time.Time {
+		if later.Load() { // past CacheTime, before OutageTime
+			return now.Add(time.Minute + time.Second)
+		}
+		return now
+	}
+	if _, err := k.Authenticate(asking("tok")); err != nil {
+		t.Fatal(err)
+	}
+	later.Store(true)
+	i.hold = make(chan struct{})
+	t.Cleanup(func() { close(i.hold) })
+	k.known.limits.Wait, k.known.limits.StaleWait = time.Hour, time.Millisecond
+	if who, err := k.Authenticate(asking("tok")); err != nil || who.User != "ann" {
+		t.Errorf("%+v, %v", who, err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
+	"errors"
 	"net/http"
 	"sync"
 	"time"
@@ -40,6 +41,9 @@ type MemoryLimits struct {
 	Refuse time.Duration
 	// Question is how long one may take.
 	Question time.Duration
+	// Wait is how long a request waits for the answer to a question, which goes on without it; 0: as long as the question takes.
+	// StaleWait is the same for a request whose credential was known and is not Stale yet.
+	Wait, StaleWait time.Duration
 }
 
 type credentialHash [sha256.Size]byte
@@ -92,15 +96,36 @@ func (m *Memory[V]) Find(ctx context.Context, text string, ask func(context.Cont
 		go m.answer(context.WithoutCancel(ctx), name, q, ask)
 	}
 	m.mu.Unlock()
+	usable := known && now.Before(old.Stale)
+	wait := m.limits.Wait
+	if usable {
+		wait = m.limits.StaleWait
+	}
+	ctx, cancel := contextWithin(ctx, wait)
+	defer cancel()
 	select {
 	case <-q.over:
 	case <-ctx.Done():
+		if usable && context.Cause(ctx) == errSlowAnswer {
+			return old.Value, nil
+		}
 		return *new(V), Later(time.Second, "it cannot be told in time who asks; ask again")
 	}
-	if q.err != nil && known && Status(q.err) == http.StatusServiceUnavailable && now.Before(old.Stale) {
+	if q.err != nil && usable && Status(q.err) == http.StatusServiceUnavailable {
 		return old.Value, nil
 	}
 	return q.verdict.Value, q.err
+}
+
+// errSlowAnswer is why a request stopped waiting whose client still waits.
+var errSlowAnswer = errors.New("no answer in time about a credential")
+
+// contextWithin ends with errSlowAnswer after wait; 0: it ends with ctx.
+func contextWithin(ctx context.Context, wait time.Duration) (context.Context, context.CancelFunc) {
+	if wait == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, wait, errSlowAnswer)
 }
 
 func (m *Memory[V]) answer(ctx context.Context, name credentialHash, q *pendingVerdict[V], ask func(context.Context) (Verdict[V], error)) {
