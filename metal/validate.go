@@ -37,6 +37,9 @@ func (s *Nodes) Validate(ctx context.Context, ident string) (map[string]Validity
 	if out["storage"].OK {
 		out["storage"] = g.volumes
 	}
+	if err := n.checkInstanceTraits(); err != nil {
+		out["deploy"] = out["deploy"].with(err.Error())
+	}
 	for _, one := range all {
 		for _, r := range one.preflight {
 			for _, kind := range shownAt(one.Kind, r.Interface, out["rescue"].Known) {

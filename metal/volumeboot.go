@@ -323,7 +323,7 @@ func pluralProperty(p Object, key string) ([]any, error) {
 			return []any{v}, nil
 		}
 	}
-	return nil, problem.Invalidf("its properties lack %s", key)
+	return nil, problem.Invalidf("its properties lack %s; salvor does not ask Cinder for it: give the target the data of Cinder's connection_info", key)
 }
 
 func propertyWords(p Object, key string) ([]string, error) {

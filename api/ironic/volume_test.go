@@ -279,6 +279,43 @@ func TestValidateTellsOddConnectors(t *testing.T) {
 	}
 }
 
+// TestStorageCinder: a node that comes from Ironic with the storage interface cinder boots from its targets as one with external does.
+// What only Cinder could add to a target is missed in words.
+func TestStorageCinder(t *testing.T) {
+	w := newWorld(t)
+	w.volumes()
+	w.edit(nodeID, func(n *metal.Node) {
+		n.Interfaces, n.Properties = map[string]string{"storage": "cinder"}, metal.Object{"capabilities": "iscsi_boot:true"}
+	})
+	storage := func() map[string]any {
+		return w.want(200, "GET", "/v1/nodes/n1/validate", "1.82", "").Object(t)["storage"].(map[string]any)
+	}
+	properties := func(text string) {
+		w.want(200, "PATCH", "/v1/volume/targets/"+targetID, "1.32", `[{"op":"replace","path":"/properties","value":`+text+`}]`)
+	}
+	properties(`{}`)
+	if got := storage(); got["result"] != false || !strings.Contains(got["reason"].(string), "salvor does not ask Cinder") {
+		t.Errorf("a target that only names a volume: %v", got)
+	}
+	// What Nova copies from Cinder's connection_info.
+	properties(`{"target_portal":"192.0.2.1:3260","target_iqn":"iqn.2010-10.org.openstack:volume-1","target_lun":1,"target_discovered":false,"volume_id":"v","qos_specs":null,"access_mode":"rw","encrypted":false}`)
+	if got := storage(); got["reason"] != nil && strings.Contains(got["reason"].(string), "target_") {
+		t.Errorf("what Nova gives: %v", got)
+	}
+}
+
+// TestValidateTellsMissingTraits: Nova asks validate before it deploys.
+func TestValidateTellsMissingTraits(t *testing.T) {
+	w := newWorld(t)
+	w.node(func(n *metal.Node) {
+		n.Traits, n.InstanceInfo = []string{"CUSTOM_SLOW"}, metal.Object{"traits": []any{"CUSTOM_SLOW", "CUSTOM_FAST"}}
+	})
+	got := w.want(200, "GET", "/v1/nodes/n1/validate", "1.82", "").Object(t)["deploy"].(map[string]any)
+	if reason, _ := got["reason"].(string); got["result"] != false || !strings.Contains(reason, "no trait CUSTOM_FAST") {
+		t.Errorf("a trait that the node lacks: %v", got)
+	}
+}
+
 func TestTargetMasks(t *testing.T) {
 	w := newWorld(t)
 	w.volumes()

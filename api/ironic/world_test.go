@@ -50,8 +50,8 @@ func catalog() metal.Catalog {
 	deploy.Enabled[0].Heartbeat = "wait"
 	redfish := set("redfish")
 	redfish.Enabled[0].Required = []string{"redfish_address"}
-	storage := set("noop", "external")
-	storage.Enabled[1].Volumes = true
+	storage := set("noop", "external", "cinder")
+	storage.Enabled[1].Volumes, storage.Enabled[2].Volumes = true, true
 	rescue := set("no-rescue", "agent")
 	rescue.Enabled[1].RequiredForRescue = []string{"rescue_kernel", "rescue_ramdisk"}
 	return metal.Catalog{Drivers: []metal.DriverInfo{

@@ -246,8 +246,11 @@ func newHardwareType(name string, properties ...map[string]string) driver.Hardwa
 	raid := t.Info.Interfaces["raid"]
 	raid.Enabled = append(raid.Enabled, metal.InterfaceInfo{Name: "agent"})
 	t.Info.Interfaces["raid"] = raid
-	// No code is behind storage: what boots from a volume is the boot interface.
-	t.Info.Interfaces["storage"] = metal.InterfaceSet{Default: "noop", Enabled: []metal.InterfaceInfo{{Name: "noop"}, {Name: "external", Volumes: true}}}
+	// No code is behind storage: what boots from a volume is the boot interface. cinder is another name of external, for nodes
+	// that Ironic had: whoever creates a target, Nova or an operator, gives what Ironic would ask Cinder for.
+	t.Info.Interfaces["storage"] = metal.InterfaceSet{Default: "noop", Enabled: []metal.InterfaceInfo{
+		{Name: "noop"}, {Name: "external", Volumes: true}, {Name: "cinder", Volumes: true},
+	}}
 	return t
 }
 
