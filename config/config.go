@@ -27,6 +27,7 @@ type Config struct {
 	Bridge         Bridge
 	Neutron        Neutron
 	Glance         Glance
+	Nova           Nova
 	Keystone       Keystone
 	Policy         Policy
 	IPMI           IPMI

@@ -262,6 +262,8 @@ var ignored = map[string]string{
 		num_retries allowed_direct_url_schemes swift_account swift_account_project_name swift_api_version swift_container swift_endpoint_url
 		swift_store_multiple_containers_seed swift_temp_url_cache_enabled swift_temp_url_duration swift_temp_url_expected_download_start_delay
 		swift_temp_url_key`,
+	"nova": `auth_section user_id project_id tenant_name default_domain_name service_type
+		service_name certfile keyfile split_loggers connect_retries status_code_retries collect_timing min_version max_version system_scope trust_id`,
 	"service_catalog": `auth_type auth_url auth_section username password project_name user_domain_name project_domain_name user_domain_id
 		project_domain_id region_name service_type service_name valid_interfaces cafile certfile keyfile insecure timeout`,
 	"database": `max_retries retry_interval max_overflow pool_timeout connection_recycle_time mysql_engine mysql_sql_mode

@@ -37,6 +37,8 @@ type Options struct {
 	ResourceClass string
 	// MaxDeploying and MaxCleaning bound how many nodes of the fleet are deployed, or cleaned and taken down, at a time. 0: no bound.
 	MaxDeploying, MaxCleaning int
+	// PowerEvents has each change of the power of an instance's node sent to Nova, by a job of the kind JobPowerEvent.
+	PowerEvents bool
 }
 
 // Nodes is the service that changes nodes by the rules. It is the only writer of
@@ -405,13 +407,14 @@ func (s *Nodes) Advance(ctx context.Context, tx job.Tx, nodeID string, e Event, 
 		to = Manageable // as Ironic: cleaned by hand, or retired
 	}
 	s.enterState(n, to)
+	power := n.PowerState
 	if change != nil {
 		change(n)
 	}
 	if err := s.dropAllocation(ctx, tx, n); err != nil {
 		return err
 	}
-	if err := s.store.SaveNode(tx, n); err != nil {
+	if err := s.SavePower(tx, n, power); err != nil {
 		return err
 	}
 	return s.noteState(tx, n, record.Asker{})
@@ -423,13 +426,13 @@ func (s *Nodes) Edit(ctx context.Context, tx job.Tx, nodeID string, change func(
 	if err != nil {
 		return err
 	}
-	boot := n.BootNumber
+	boot, power := n.BootNumber, n.PowerState
 	change(n)
 	if n.Plan != nil && n.BootNumber != boot {
 		plan := *n.Plan
 		plan.KeyID, n.Plan = s.key.ID(), &plan
 	}
-	return s.store.SaveNode(tx, n)
+	return s.SavePower(tx, n, power)
 }
 
 // enterState puts a node into a state, with the target that clients see. A cleaning by hand

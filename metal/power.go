@@ -98,6 +98,20 @@ func (n *Node) admitPower(target PowerTarget) error {
 	return nil
 }
 
+// JobPowerEvent is the kind of the job that sends Nova a change of power.
+const JobPowerEvent job.Kind = "power event"
+
+// SavePower writes a node whose power was before, and inserts the job that sends Nova a change of it. Only a node of an instance concerns
+// Nova. The first reading of all counts as a change, as in Ironic.
+func (s *Nodes) SavePower(tx job.Tx, n *Node, before Power) error {
+	if s.opts.PowerEvents && n.InstanceUUID != "" && n.PowerState != "" && n.PowerState != before {
+		if err := s.jobs.Insert(tx, &job.Job{Kind: JobPowerEvent, Class: job.Ask, Subject: job.Node(n.ID), Group: n.ConductorGroup}); err != nil {
+			return err
+		}
+	}
+	return s.store.SaveNode(tx, n)
+}
+
 // Question is what a machine's controller is asked or told.
 type Question struct {
 	// Class is job.Ask for what only reads, job.Command for what locks the node.

@@ -76,6 +76,8 @@ type Config struct {
 	SoftOffTimeout time.Duration
 	// PowerTimeout bounds a change of power.
 	PowerTimeout time.Duration
+	// PowerEvents sends Nova what becomes of the power of its servers' machines; nil: nobody does.
+	PowerEvents PowerEvents
 	// Published is what other processes check operations of this conductor by.
 	Published json.RawMessage
 	// Readable tells why a file of this machine cannot be given to machines; nil: files are not looked at.
@@ -120,6 +122,12 @@ func New(c Config) *Conductor {
 	return &Conductor{Config: c, drivers: drivers}
 }
 
+// PowerEvents sends Nova the power of the machine of a server. Errors: problem.NotFound if Nova has no such server, problem.Unavailable if
+// a later try may succeed.
+type PowerEvents interface {
+	SendPower(ctx context.Context, server string, on bool) error
+}
+
 // Catalog is what this conductor publishes of its hardware types.
 func (c *Conductor) Catalog() metal.Catalog {
 	out := metal.Catalog{Preflight: c.Published}
@@ -135,7 +143,7 @@ func (c *Conductor) Definitions() []job.Definition {
 		c.rescue(), c.unrescue(),
 		c.manage(), c.provide(), c.clean(), c.adopt(), c.inspections().inspect(),
 		c.deploy(), c.delete(), c.service(),
-		c.powers().power(), c.powers().forcePowerOff(),
+		c.powers().power(), c.powers().forcePowerOff(), c.powers().powerEvent(),
 	}
 	for _, w := range deviceCalls() {
 		all = append(all, c.define(w))

@@ -129,13 +129,12 @@ func (c powerOperations) conclude(tx job.Tx, p PowerSync, n *metal.Node, r power
 		return c.saveAndTell(tx, n, "BMC answers again", "info")
 	case r.err == nil && n.PowerState == "" && r.state != "":
 		n.PowerState = r.state
-		return c.Store.SaveNode(tx, n)
+		return c.Nodes.SavePower(tx, n, "")
 	case r.differs && n.ProvisionState.Info().Phase == metal.WaitsForRamdisk:
 		return c.Store.Signal(tx, job.Node(n.ID))
 	case r.differs && enough && n.PowerLock == "" && (!p.Force || n.ProvisionState.Info().InRescue):
 		// In a rescue, and after one that failed, power on would boot the node's own disk.
-		n.PowerState = r.state
-		return c.saveAndTell(tx, n, "power is "+string(r.state), "info")
+		return c.saveReading(tx, n, r.state)
 	case r.differs && enough && !n.Maintenance:
 		return c.assertPower(tx, n, r.state)
 	case ails:
@@ -149,6 +148,16 @@ func orUnknown(word string) string {
 		return "unknown"
 	}
 	return word
+}
+
+// saveReading takes the power that was read for the node's own.
+func (c powerOperations) saveReading(tx job.Tx, n *metal.Node, read metal.Power) error {
+	before := n.PowerState
+	n.PowerState = read
+	if err := c.Nodes.SavePower(tx, n, before); err != nil {
+		return err
+	}
+	return c.note(tx, n, "power is "+string(read), "info")
 }
 
 // assertPower makes a job of a lasting mismatch.
@@ -173,5 +182,9 @@ func (c powerOperations) saveAndTell(tx job.Tx, n *metal.Node, text, severity st
 	if err := c.Store.SaveNode(tx, n); err != nil {
 		return err
 	}
+	return c.note(tx, n, text, severity)
+}
+
+func (c powerOperations) note(tx job.Tx, n *metal.Node, text, severity string) error {
 	return c.Store.Append(tx, job.Event{Subject: job.Node(n.ID), At: c.Now(), Type: "contact", Text: text, Severity: severity})
 }

@@ -178,6 +178,9 @@ func (p *ControlPlane) wireConductor(kernel, ramdisk string, single bool) error 
 		Readable:          p.localFiles(), WebFile: p.webFile(), FreeAddresses: p.freeAddress, Signed: p.signed(), KernelArch: p.kernelArch(),
 		Glance: p.imageService(),
 	})
+	if err := p.wireNova(&settings); err != nil {
+		return err
+	}
 	if settings.Published, err = encodePublishedConfig(hardware, settings); err != nil {
 		return err
 	}

@@ -33,6 +33,7 @@ import (
 	"salvor/metal"
 	"salvor/openstack"
 	"salvor/openstack/glance"
+	"salvor/openstack/nova"
 	"salvor/problem"
 	"salvor/record"
 	"salvor/secret"
@@ -134,6 +135,18 @@ func newNeutronClient(c config.Neutron) (*network.Cloud, error) {
 	return network.NewCloud(client), nil
 }
 
+// wireNova has the conductor send Nova changes of power, if the configuration says how Nova is reached.
+func (p *ControlPlane) wireNova(settings *node.Config) error {
+	if !p.cfg.Nova.SendsPower() {
+		return nil
+	}
+	client, err := newOpenStackClient(openstack.Compute, "nova", p.cfg.Nova.Credentials)
+	if err == nil {
+		settings.PowerEvents = nova.New(client)
+	}
+	return err
+}
+
 // newOpenStackClient is the client of the service that a section of the configuration names; nil if it names none.
 func newOpenStackClient(s openstack.Service, section string, c config.Credentials) (*openstack.Client, error) {
 	if !c.Reachable() {
@@ -213,6 +226,7 @@ func (p *ControlPlane) nodeOptions() metal.Options {
 		ResourceClass:          c.Default.DefaultResourceClass,
 		MaxDeploying:           c.Conductor.MaxConcurrentDeploy,
 		MaxCleaning:            c.Conductor.MaxConcurrentClean,
+		PowerEvents:            c.Nova.SendsPower(),
 	}
 }
 

@@ -1,0 +1,51 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"salvor/job"
+	"salvor/metal"
+	"salvor/problem"
+)
+
+// powerEventDeadline bounds all tries to send one event: by then Nova has read the power itself, as its sync_power_state_interval
+// (600 s by default) says.
+const powerEventDeadline = 10 * time.Minute
+
+// powerEvent sends Nova the power of the machine of one of its servers. The transaction that changes the power inserts the job, so
+// one conductor sends each change, and a conductor that ends meanwhile loses none. As it locks nothing, no operation waits for Nova.
+func (c powerOperations) powerEvent() job.Definition {
+	return job.Definition{
+		Kind: metal.JobPowerEvent, Version: 1, Class: job.Ask, Failed: c.powerEventFailed,
+		Actions: []job.Action{{Name: "send", Do: c.sendPower, NoUndo: "what was sent stays sent", Deadline: powerEventDeadline, Elsewhere: true}},
+	}
+}
+
+// sendPower sends the power as it is now: the newest of two changes may be sent first, and the older one must not undo it.
+func (c powerOperations) sendPower(ctx context.Context, r *job.Run) job.Outcome {
+	n, err := c.Store.Node(ctx, nil, r.Subject.ID)
+	if problem.Is(err, problem.NotFound) {
+		return job.Done()
+	}
+	if err != nil {
+		return job.From(err)
+	}
+	if c.PowerEvents == nil || n.InstanceUUID == "" || n.PowerState == "" {
+		return job.Done()
+	}
+	err = c.PowerEvents.SendPower(ctx, n.InstanceUUID, n.PowerState == metal.PowerOn)
+	if problem.Is(err, problem.NotFound) {
+		r.Log.Debug("nova does not have the server of a node", "node", n.ID, "server", n.InstanceUUID, "error", err)
+		return job.Done()
+	}
+	return job.From(err)
+}
+
+func (c powerOperations) powerEventFailed(_ context.Context, tx job.Tx, j *job.Job) error {
+	return c.Store.Append(tx, job.Event{
+		Subject: j.Subject, At: c.Now(), Type: "contact", Severity: "warning", JobID: j.ID,
+		Text: "Nova does not know of a change of the node's power: " + j.Problem +
+			". It finds out by itself within its sync_power_state_interval, and may then set the power as it was. Mend the section [nova], or set [nova]send_power_notifications to false.",
+	})
+}
