@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"salvor/metal"
@@ -19,7 +20,7 @@ type glanceStub struct {
 	bytes []byte
 	err   error
 	size  int64 // that was expected
-	open  int
+	open  atomic.Int32
 }
 
 func (g *glanceStub) Open(_ context.Context, id string, size int64) (io.ReadSeekCloser, error) {
@@ -29,7 +30,8 @@ func (g *glanceStub) Open(_ context.Context, id string, size int64) (io.ReadSeek
 	if g.err != nil {
 		return nil, g.err
 	}
-	g.size, g.open = size, g.open+1
+	g.size = size
+	g.open.Add(1)
 	return &stubBytes{bytes.NewReader(g.bytes), g}, nil
 }
 
@@ -38,7 +40,7 @@ type stubBytes struct {
 	of *glanceStub
 }
 
-func (s *stubBytes) Close() error { s.of.open--; return nil }
+func (s *stubBytes) Close() error { s.of.open.Add(-1); return nil }
 
 // TestImagesOfGlance: machines get an image of Glance, whole or in parts, under the boot's own path, as long as that boot holds.
 func TestImagesOfGlance(t *testing.T) {
@@ -71,9 +73,6 @@ func TestImagesOfGlance(t *testing.T) {
 	if resp, body := s.get(t, metal.BootISO); resp.StatusCode != http.StatusOK || !bytes.Equal(body, g.bytes) {
 		t.Errorf("the ISO image: %d, %d bytes", resp.StatusCode, len(body))
 	}
-	if g.open != 0 {
-		t.Errorf("%d images are left open", g.open)
-	}
 	for _, err := range []error{problem.NotFoundf("deleted"), problem.Unavailablef("away"), problem.Conflictf("another size")} {
 		g.err = err
 		if resp, _ := s.get(t, metal.BootImage); resp.StatusCode != http.StatusServiceUnavailable || !strings.Contains(s.log.String(), err.Error()) {
@@ -89,5 +88,9 @@ func TestImagesOfGlance(t *testing.T) {
 	s.server.cfg.Glance = nil
 	if resp, _ := s.get(t, metal.BootImage); resp.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("without an image service: %d", resp.StatusCode)
+	}
+	s.Close() // which waits for the requests
+	if left := g.open.Load(); left != 0 {
+		t.Errorf("%d images are left open", left)
 	}
 }
