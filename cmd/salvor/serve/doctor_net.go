@@ -246,7 +246,9 @@ func (d *doctor) services(ctx context.Context) {
 		kind    openstack.Service
 		section string
 		access  config.Credentials
-	}{{openstack.Network, "neutron", d.cfg.Neutron.Credentials}, {openstack.Image, "glance", d.cfg.Glance.Credentials}} {
+	}{
+		{openstack.Network, "neutron", d.cfg.Neutron.Credentials}, {openstack.Image, "glance", d.cfg.Glance.Credentials}, {openstack.Compute, "nova", d.cfg.Nova.Credentials},
+	} {
 		client, err := newOpenStackClient(of.kind, of.section, of.access)
 		if client == nil && err == nil {
 			continue

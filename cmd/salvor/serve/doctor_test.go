@@ -137,9 +137,10 @@ func TestDoctorOfServices(t *testing.T) {
 	status := http.StatusOK
 	neutron := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
 	defer neutron.Close()
-	conf := "[neutron]\nendpoint_override = " + neutron.URL + "\n[glance]\nauth_url = " + neutron.URL + "/v3\nusername = salvor\npassword = canary\n"
+	conf := "[neutron]\nendpoint_override = " + neutron.URL + "\n[glance]\nauth_url = " + neutron.URL + "/v3\nusername = salvor\npassword = canary\n[nova]\nendpoint_override = " + neutron.URL + "\n"
 	by := examined(t, conf)
 	level(t, by, "neutron", LevelOK, "Neutron answers")
+	level(t, by, "nova", LevelOK, "Nova answers")
 	level(t, by, "glance", LevelFail, "log in to Keystone for Glance")
 	status = http.StatusBadGateway
 	level(t, examined(t, conf), "neutron", LevelFail, "Neutron answers 502")
