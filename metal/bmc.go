@@ -26,6 +26,8 @@ type BMC struct {
 	Vendor, Model, BMCModel, Firmware string
 	// Quirks are what salvor knows of this BMC beyond what it tells, as "kind=value".
 	Quirks []string
+	// QuirkTexts are the same in words, each what salvor does: "waits 5s after a power off".
+	QuirkTexts []string
 	// BootTargets are the boot devices that the BMC takes, in Ironic's words; empty: any.
 	BootTargets []string
 }
@@ -47,6 +49,7 @@ func BMCOf(n *Node) BMC {
 	b.MediaUnlicensedAt, _ = time.Parse(time.RFC3339, formatScalar(o["virtual_media_unlicensed_at"]))
 	b.BootTargets, _ = textList(o["boot_devices"])
 	b.Quirks, _ = textList(o["quirks"])
+	b.QuirkTexts, _ = textList(o["quirk_texts"])
 	for key, text := range b.identity() {
 		*text, _ = o[key].(string)
 	}
@@ -110,6 +113,9 @@ func KeepBMC(n *Node, b BMC) {
 	}
 	if len(b.Quirks) > 0 {
 		list("quirks", b.Quirks)
+	}
+	if len(b.QuirkTexts) > 0 {
+		list("quirk_texts", b.QuirkTexts)
 	}
 	for key, text := range b.identity() {
 		if *text != "" {

@@ -127,6 +127,9 @@ func (s *StatusInput) state(w *record.Why) {
 	if n.Rescue != nil && !n.Rescue.ExpiresAt.IsZero() && n.ProvisionState.Info().InRescue {
 		w.Notes = append(w.Notes, "its rescue session ends by itself at "+record.Moment(n.Rescue.ExpiresAt))
 	}
+	if texts := BMCOf(n).QuirkTexts; len(texts) > 0 {
+		w.Notes = append(w.Notes, "for its BMC, salvor "+strings.Join(texts, ", "))
+	}
 	if n.PowerLock != "" {
 		w.Problems = append(w.Problems, "it is held off: "+n.PowerLock)
 	}

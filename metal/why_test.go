@@ -1,6 +1,7 @@
 package metal_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -232,5 +233,15 @@ func TestWhyOutside(t *testing.T) {
 		if text := w.Text("node", "kea", noon); strings.Contains(text, "secret") || strings.Contains(text, "c1") {
 			t.Errorf("told: %s", text)
 		}
+	}
+}
+
+// TestWhyTellsTheQuirks: what salvor does differently for a BMC is a note in words.
+func TestWhyTellsTheQuirks(t *testing.T) {
+	s := inState(metal.Active)
+	metal.KeepBMC(s.Node, metal.BMC{ReadAt: noon, Quirks: []string{"settle=5s", "auth=session"}, QuirkTexts: []string{"logs in by the method session", "waits 5s after a power off"}})
+	w := s.Why()
+	if want := "for its BMC, salvor logs in by the method session, waits 5s after a power off"; !slices.Contains(w.Notes, want) {
+		t.Errorf("notes %q, want %q", w.Notes, want)
 	}
 }

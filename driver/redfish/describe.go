@@ -96,7 +96,7 @@ func (s *bmcSession) identify(sys *computerSystem, out *metal.BMC) error {
 		of.bmcModel, of.firmware = manager.Model, manager.FirmwareVersion
 	}
 	out.Vendor, out.Model, out.BMCModel, out.Firmware = driver.Sanitize(of.vendor), driver.Sanitize(of.model), driver.Sanitize(of.bmcModel), driver.Sanitize(of.firmware)
-	out.Quirks = s.conf.facts.texts()
+	out.Quirks, out.QuirkTexts = s.conf.facts.texts(), s.conf.facts.inWords()
 	return nil
 }
 

@@ -3,12 +3,14 @@ package redfish
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"salvor/driver"
 	"salvor/metal"
 	"salvor/problem"
 )
@@ -40,6 +42,23 @@ var quirkValues = map[quirkKind][]string{
 	quirkCDTarget: {"Cd", "UsbCd"}, quirkBootBody: {"full"}, quirkBootPlace: {"settings"}, quirkCDBoot: {"idrac", "physical"}, quirkMedia: {"none"},
 	quirkApplyTime: {"OnReset", "Immediate"}, quirkAuth: {authBasic, authSession, authAuto}, quirkTLSMinimum: tlsVersionNames,
 	quirkBootEnabled: nil, quirkDriveOrder: nil, quirkDriveOnly: nil, quirkInsert: nil, quirkSettle: nil,
+}
+
+// quirkTexts say in words what salvor does for a quirk, with its value.
+var quirkTexts = map[quirkKind]string{
+	quirkCDTarget:    "boots the virtual CD by the boot target %s",
+	quirkBootBody:    "sends target, frequency and mode of a boot device together (%s)",
+	quirkBootPlace:   "sets the boot device at the resource of pending settings (%s)",
+	quirkBootEnabled: "sets a boot device with the frequency %s only",
+	quirkDriveOrder:  "tries the virtual drives %s first",
+	quirkDriveOnly:   "uses only the virtual drives %s",
+	quirkInsert:      "sends %s with each medium",
+	quirkCDBoot:      "knows how it boots a virtual CD (%s)",
+	quirkMedia:       "knows which virtual media it has by Redfish (%s)",
+	quirkApplyTime:   "tells it to apply BIOS settings at the time %s",
+	quirkSettle:      "waits %s after a power off",
+	quirkAuth:        "logs in by the method %s",
+	quirkTLSMinimum:  "accepts TLS from version %s on",
 }
 
 // quirk is a row of the table: a fact about some BMCs that neither the standard nor the BMC itself tells.
@@ -185,6 +204,16 @@ func (f bmcFacts) texts() []string {
 	var out []string
 	for _, q := range f.all() {
 		out = append(out, q.Fact)
+	}
+	return out
+}
+
+// inWords are the facts as sentences without a subject, in the same order.
+func (f bmcFacts) inWords() []string {
+	var out []string
+	for _, q := range f.all() {
+		kind, value, _ := strings.Cut(q.Fact, "=")
+		out = append(out, fmt.Sprintf(quirkTexts[quirkKind(kind)], driver.Sanitize(value)))
 	}
 	return out
 }

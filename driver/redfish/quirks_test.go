@@ -245,3 +245,16 @@ func TestPageOfQuirks(t *testing.T) {
 		}
 	}
 }
+
+// TestEachQuirkHasItsText: driver_internal_info and why tell a quirk in words.
+func TestEachQuirkHasItsText(t *testing.T) {
+	for kind := range quirkValues {
+		if strings.Count(quirkTexts[kind], "%s") != 1 {
+			t.Errorf("%s: the text %q has no place for the value", kind, quirkTexts[kind])
+		}
+	}
+	f := bmcFacts{own: map[quirkKind]string{quirkSettle: "5s", quirkCDTarget: "UsbCd"}}
+	if got := strings.Join(f.inWords(), ", "); got != "boots the virtual CD by the boot target UsbCd, waits 5s after a power off" {
+		t.Errorf("%s", got)
+	}
+}
