@@ -150,3 +150,42 @@ func TestOneDriveForBoth(t *testing.T) {
 		t.Errorf("inserted %v", images)
 	}
 }
+
+// TestActionInfoIsReadOnce for all insertions into a drive, and again for a node with another login.
+func TestActionInfoIsReadOnce(t *testing.T) {
+	const cd, info = "/redfish/v1/Managers/bmc/VirtualMedia/Cd", "/redfish/v1/Managers/bmc/InsertInfo"
+	image, asked := "", 0
+	_, n := newOdd(t, func(_ *odd, w http.ResponseWriter, method, path string) bool {
+		switch {
+		case path == info:
+			asked++
+			return answerJSON(w, http.StatusOK, map[string]any{"Parameters": []any{map[string]any{"Name": "Image", "Required": true}}})
+		case path == cd+"/Actions/VirtualMedia.InsertMedia":
+			image = liveISO
+			return answerJSON(w, http.StatusOK, map[string]any{})
+		case path == cd+"/Actions/VirtualMedia.EjectMedia":
+			image = ""
+			return answerJSON(w, http.StatusOK, map[string]any{})
+		case path == cd:
+			return answerJSON(w, http.StatusOK, map[string]any{"MediaTypes": []string{"CD"}, "Inserted": image != "", "Image": image, "Actions": map[string]any{
+				"#VirtualMedia.InsertMedia": map[string]any{"target": cd + "/Actions/VirtualMedia.InsertMedia", "@Redfish.ActionInfo": info},
+				"#VirtualMedia.EjectMedia":  map[string]any{"target": cd + "/Actions/VirtualMedia.EjectMedia"},
+			}})
+		}
+		return false
+	})
+	m := &Media{Driver: &Driver{}, Files: files}
+	n.Plan = must.Get(m.Plan(n, driver.Ramdisk{ISO: liveISO, Persistent: true}))(t)
+	for range 3 {
+		must.OK(t, m.PrepareRamdisk(t.Context(), n))
+		must.OK(t, m.CleanUpRamdisk(t.Context(), n))
+	}
+	if asked != 1 {
+		t.Errorf("asked %d times", asked)
+	}
+	n.DriverInfo[QuirksKey] = "insert=Inserted"
+	must.OK(t, m.PrepareRamdisk(t.Context(), n))
+	if asked != 2 {
+		t.Errorf("with other driver_info: asked %d times", asked)
+	}
+}

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"salvor/driver"
 	"salvor/metal"
@@ -36,6 +38,50 @@ func (a *actionInfo) parameter(name string) *actionParameter {
 		return nil
 	}
 	return &a.Parameters[i]
+}
+
+// actionInfoAge is how long an ActionInfo that was read counts, and maxActionInfos bounds how many are remembered. It is a matter of the
+// BMC's firmware, so one reading for an operation is enough.
+const (
+	actionInfoAge  = 10 * time.Minute
+	maxActionInfos = 1000
+)
+
+// actionInfoMemo remembers ActionInfo resources by BMC and path.
+type actionInfoMemo struct {
+	mu    sync.Mutex
+	known map[actionInfoKey]timedActionInfo
+}
+
+type actionInfoKey struct {
+	bmc  sessionKey
+	path string
+}
+
+type timedActionInfo struct {
+	info actionInfo
+	at   time.Time
+}
+
+// actionInfo reads an ActionInfo, or remembers it.
+func (s *bmcSession) actionInfo(path string) (info actionInfo, err error) {
+	key := actionInfoKey{s.key, path}
+	s.infos.mu.Lock()
+	known, ok := s.infos.known[key]
+	s.infos.mu.Unlock()
+	if ok && time.Since(known.at) < actionInfoAge {
+		return known.info, nil
+	}
+	if _, err := s.get(path, &info); err != nil {
+		return info, err
+	}
+	s.infos.mu.Lock()
+	defer s.infos.mu.Unlock()
+	if s.infos.known == nil || len(s.infos.known) >= maxActionInfos {
+		s.infos.known = map[actionInfoKey]timedActionInfo{}
+	}
+	s.infos.known[key] = timedActionInfo{info, time.Now()}
+	return info, nil
 }
 
 // maxSlots bounds how many managers and slots of a BMC are looked at.
@@ -337,11 +383,11 @@ func (s *bmcSession) insertMembers(slot *virtualMedia, image string) ([]bodyMemb
 	if slot.Actions.Insert.Info == "" {
 		return members, nil
 	}
-	var info actionInfo
-	if _, err := s.get(slot.Actions.Insert.Info, &info); err != nil {
-		if problem.Is(err, problem.Unavailable) {
-			return nil, err
-		}
+	info, err := s.actionInfo(slot.Actions.Insert.Info)
+	if problem.Is(err, problem.Unavailable) {
+		return nil, err
+	}
+	if err != nil {
 		return members, nil // it is no more than a hint
 	}
 	for i := range members {

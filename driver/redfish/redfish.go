@@ -21,6 +21,8 @@ type Driver struct {
 	Sessions *SessionPool
 	// Control refuses addresses that may not be connected to, as a net.Dialer's; nil: none.
 	Control func(network, address string, c syscall.RawConn) error
+
+	infos actionInfoMemo
 }
 
 var (

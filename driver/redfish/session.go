@@ -24,8 +24,10 @@ type bmcSession struct {
 	conf    *redfishSettings
 	ctx     context.Context // of the operation
 	http    *http.Client
-	release func()         // lets go of the connections
-	at      string         // path of the BMC's session, once there is one
+	release func() // lets go of the connections
+	at      string // path of the BMC's session, once there is one
+	key     sessionKey
+	infos   *actionInfoMemo
 	renewed bool           // the BMC had forgotten the session, and another one was opened
 	basic   bool           // name and password go with each request
 	token   secret.Value   // of a session login
@@ -50,6 +52,7 @@ func (d *Driver) with(ctx context.Context, n *metal.Node, op string, fn func(*bm
 		s, err = d.open(ctx, conf)
 	}
 	if err == nil {
+		s.key, s.infos = key, &d.infos
 		if err = fn(s); err == nil {
 			d.Sessions.put(key, s)
 		} else {
