@@ -24,6 +24,10 @@ func (c powerOperations) powerEvent() job.Definition {
 
 // sendPower sends the power as it is now: the newest of two changes may be sent first, and the older one must not undo it.
 func (c powerOperations) sendPower(ctx context.Context, r *job.Run) job.Outcome {
+	// A restored database may hold a power of long ago, and jobs that lock nothing run while it is held.
+	if err := c.Permission.Refusal(); err != nil {
+		return job.Retry(0, err)
+	}
 	n, err := c.Store.Node(ctx, nil, r.Subject.ID)
 	if problem.Is(err, problem.NotFound) {
 		return job.Done()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -137,4 +138,27 @@ func TestPowerEvents(t *testing.T) {
 	if got := f.told(); got != "a-server false" {
 		t.Errorf("sent %q", got)
 	}
+}
+
+// TestAHeldDatabaseSendsNoPower: what a restored database holds may be old, so Nova is not sent it before the release.
+func TestAHeldDatabaseSendsNoPower(t *testing.T) {
+	t.Parallel()
+	b, f := withNova(t)
+	change(t, b, func(n *metal.Node) { n.InstanceUUID = "a-server" })
+	change(t, b, func(n *metal.Node) { n.PowerState = metal.PowerOff })
+	var held atomic.Bool
+	held.Store(true)
+	b.con.Permission = &job.Permission{Held: func() error {
+		if held.Load() {
+			return problem.Unavailablef("the database is held")
+		}
+		return nil
+	}}
+	b.run(t)
+	fixture.Poll(t, "the event was tried while the database is held", func() bool { all := b.events(t); return len(all) == 1 && all[0].Attempt > 0 })
+	if got := f.told(); got != "" {
+		t.Errorf("sent %q", got)
+	}
+	held.Store(false)
+	fixture.Poll(t, "the event is sent after the release", func() bool { return f.told() == "a-server false" })
 }
