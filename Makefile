@@ -56,12 +56,12 @@ markers:
 	@! git grep -nE '^(<<<<<<<|>>>>>>>)|\<(TODO|FIXME|XXX)\>' -- ':!Makefile'
 
 vet:
-	$(GO) vet -tags e2e,otlp,upgrade ./...
+	$(GO) vet -tags e2e,openstack,otlp,upgrade ./...
 	$(GO) -C tools vet ./...
 
 # With the tags, because what only e2e tests or traces use is used too.
 staticcheck:
-	$(STATICCHECK) -tags e2e,otlp,upgrade ./...
+	$(STATICCHECK) -tags e2e,openstack,otlp,upgrade ./...
 	cd tools && $(GO) tool staticcheck ./...
 
 tidy-check:
@@ -113,6 +113,10 @@ e2e: build ## tests with real machines (QEMU) and namespaces, one after the othe
 
 interop: build ## the tests of tempest, ironicclient and openstacksdk against salvor under keystone; SUITE=NAME, ONLY=WORDS choose
 	test/interop.sh
+
+openstack: ## Debian's OpenStack with two nova-computes, one on Debian's Ironic and one on salvor: the same steps of a user of Nova on both, compared
+	@test/install.sh openstack
+	$(GO) test -tags openstack -count 1 -timeout 60m -v -run TestNova ./test/openstack
 
 states: ## write docs/states.md again
 	$(GO) test ./metal -run States -count 1 -update
@@ -179,4 +183,4 @@ clean: ## remove what was built
 	rm -rf bin build
 
 .NOTPARALLEL:
-.PHONY: help build release release-check check test prove prove-rest packages prove-packages demo-packages lint fmt fmt-check markers vet staticcheck tidy-check test-unit test-race test-stories sweep mutants fuzz e2e interop foreign flaky states api bench fleet overload strangers chaos soak demo demos demo-vm demo-evacuate tools clean
+.PHONY: help build release release-check check test prove prove-rest packages prove-packages demo-packages lint fmt fmt-check markers vet staticcheck tidy-check test-unit test-race test-stories sweep mutants fuzz e2e interop openstack foreign flaky states api bench fleet overload strangers chaos soak demo demos demo-vm demo-evacuate tools clean
