@@ -1,6 +1,9 @@
 package access
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // Policy decides what principals whose roles have a scope may do, as Ironic's default
 // policy does.
@@ -93,7 +96,8 @@ func (p Policy) isServiceProject(s Scope) bool {
 	if p.ServiceDomainID != "" {
 		return s.ProjectDomain == p.ServiceDomainID
 	}
-	return p.ServiceDomainName != "" && s.ProjectDomainName == p.ServiceDomainName
+	// Keystone finds a domain by its name in any case, so salvor logs in with one that the operator wrote in another case.
+	return p.ServiceDomainName != "" && strings.EqualFold(s.ProjectDomainName, p.ServiceDomainName)
 }
 
 // oldGroups are those of the rules of before secure RBAC.

@@ -76,6 +76,7 @@ func TestPolicy(t *testing.T) {
 		{elevated, "node:get", scoped(Scope{Project: "s", ProjectName: "other", ProjectDomainName: "Default"}, "service"), foreign, false},
 		{elevated, "node:get", scoped(Scope{Project: "s", ProjectName: "service", ProjectDomain: "d2", ProjectDomainName: "tenant"}, "service"), foreign, false},
 		{elevated, "node:get", scoped(Scope{Project: "s", ProjectName: "service", ProjectDomainName: "Default", Bound: true}, "service"), foreign, false},
+		{Policy{ServiceProject: "service", ServiceDomainName: "default"}, "node:get", scoped(services, "service"), foreign, true}, // in another case
 		{byID, "node:get", scoped(services, "service"), foreign, true},
 		{byID, "node:get", scoped(Scope{Project: "s", ProjectName: "service", ProjectDomain: "d2", ProjectDomainName: "Default"}, "service"), foreign, false},
 		{Policy{ServiceProject: "service"}, "node:get", scoped(Scope{Project: "s", ProjectName: "service"}, "service"), foreign, false},

@@ -50,6 +50,6 @@ func (c powerOperations) powerEventFailed(_ context.Context, tx job.Tx, j *job.J
 	return c.Store.Append(tx, job.Event{
 		Subject: j.Subject, At: c.Now(), Type: "contact", Severity: "warning", JobID: j.ID,
 		Text: "Nova does not know of a change of the node's power: " + j.Problem +
-			". It finds out by itself within its sync_power_state_interval, and may then set the power as it was. Mend the section [nova], or set [nova]send_power_notifications to false.",
+			". Nova finds out by itself within its sync_power_state_interval, and may then set the power as it was. Where Nova refuses or is away, mend the section [nova], or set [nova]send_power_notifications to false.",
 	})
 }
