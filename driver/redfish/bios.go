@@ -257,8 +257,8 @@ func (b BIOS) ForgetStep(n *metal.Node) {
 	recordFact(n, resetKey, nil)
 }
 
-// apply hands settings over while the machine is off and turns it on, which is when the
-// firmware takes them. Called again it looks how far that is.
+// apply hands settings over while the machine is off. Called again it turns the machine on, which is when the firmware takes them, and
+// then looks how far that is.
 func (b BIOS) apply(ctx context.Context, n *metal.Node, s *bmcSession, step metal.Step) (wait bool, err error) {
 	wanted, err := driver.WantedSettings(step)
 	if err != nil {
@@ -276,6 +276,10 @@ func (b BIOS) apply(ctx context.Context, n *metal.Node, s *bmcSession, step meta
 			s.hidden = append(s.hidden, secret.New(metal.Text(v)))
 		}
 	}
+	requested := wasRequested(n, wanted)
+	if requested && !hasStarted(n, requestedKey) {
+		return true, s.startAfterRequest(ctx, n, requestedKey)
+	}
 	if now.hold(wanted) {
 		recordRequest(n, nil)
 		return false, nil
@@ -286,20 +290,21 @@ func (b BIOS) apply(ctx context.Context, n *metal.Node, s *bmcSession, step meta
 			return false, err
 		}
 	}
-	if wasRequested(n, wanted) {
+	if requested {
 		if pending == now || pending.hold(wanted) {
-			return true, s.setPower(ctx, metal.PowerOn)
+			return true, s.startAfterRequest(ctx, n, requestedKey)
 		}
 		recordRequest(n, nil)
 		return false, problem.Conflictf("the machine has booted and the firmware did not take the settings; look at its event log")
 	}
-	return true, s.cycle(ctx, n, func() error {
-		err := s.writeBIOS(now, pending, wanted)
-		if err == nil {
-			recordRequest(n, wanted)
-		}
-		return err
-	})
+	if err := s.switchOffToChange(ctx, n); err != nil {
+		return false, err
+	}
+	if err := s.writeBIOS(now, pending, wanted); err != nil {
+		return false, err
+	}
+	recordRequest(n, wanted)
+	return true, nil
 }
 
 // writeBIOS hands settings over, with the time at which they are to be applied where the BMC wants to be told: without it, iDRAC keeps them
@@ -317,16 +322,24 @@ func (s *bmcSession) writeBIOS(now, pending *biosDoc, wanted map[string]any) err
 	return err
 }
 
-// cycle makes a change between off and on, or before a restart where the machine is not to be switched off.
-func (s *bmcSession) cycle(ctx context.Context, n *metal.Node, change func() error) error {
-	if !n.DisablePowerOff {
-		if err := s.setPower(ctx, metal.PowerOff); err != nil {
-			return err
-		}
-	}
-	if err := change(); err != nil {
+// cycle switches the machine off and on, or restarts it where it is not to be switched off.
+func (s *bmcSession) cycle(ctx context.Context, n *metal.Node) error {
+	if err := s.switchOffToChange(ctx, n); err != nil {
 		return err
 	}
+	return s.startAgain(ctx)
+}
+
+// switchOffToChange switches the machine off unless that is forbidden.
+func (s *bmcSession) switchOffToChange(ctx context.Context, n *metal.Node) error {
+	if n.DisablePowerOff {
+		return nil
+	}
+	return s.setPower(ctx, metal.PowerOff)
+}
+
+// startAgain starts the machine, or restarts one that is on, into what the operation has it boot.
+func (s *bmcSession) startAgain(ctx context.Context) error {
 	if err := driver.BeforeStart(ctx); err != nil {
 		return err
 	}
@@ -338,6 +351,37 @@ func (s *bmcSession) cycle(ctx context.Context, n *metal.Node, change func() err
 		return s.single(resetRestart)
 	}
 	return s.setPower(ctx, metal.PowerOn)
+}
+
+// startedKey is the member of a step's record that says that the machine was started after the request.
+const startedKey = "started"
+
+func hasStarted(n *metal.Node, key string) bool {
+	record, _ := n.InternalInfo[key].(map[string]any)
+	return record[startedKey] == true
+}
+
+// startAfterRequest starts the machine so that its firmware takes what the record under key was made for. The request and the start are
+// two calls of the step: the record is stored between them, so a start that fails or is cut off is repeated alone. A machine that the
+// request has switched off and that is on has started already.
+func (s *bmcSession) startAfterRequest(ctx context.Context, n *metal.Node, key string) error {
+	sys, err := s.read()
+	if err != nil {
+		return err
+	}
+	if sys.power() != metal.PowerOn || n.DisablePowerOff && !hasStarted(n, key) {
+		err = s.startAgain(ctx)
+	} else {
+		err = s.setPower(ctx, metal.PowerOn)
+	}
+	if err != nil || hasStarted(n, key) {
+		return err
+	}
+	record, _ := n.InternalInfo[key].(map[string]any)
+	record = maps.Clone(record)
+	record[startedKey], record["at"] = true, time.Now().UTC().Format(time.RFC3339)
+	recordFact(n, key, record)
+	return nil
 }
 
 // fit brings wanted values into the types that the settings have; unknown ones are refused.
@@ -386,7 +430,8 @@ const resetKey = "redfish_bios_reset"
 // were the factory's already never change.
 const resetWait = 5 * time.Minute
 
-// reset has the firmware forget its settings at a boot, which it is given. Called again it looks whether that has come about.
+// reset has the firmware forget its settings at its next boot. Called again it boots the machine, and then looks whether the firmware has
+// forgotten them.
 func (b BIOS) reset(ctx context.Context, n *metal.Node, s *bmcSession) (wait bool, err error) {
 	doc, err := s.bios()
 	if err != nil {
@@ -394,8 +439,9 @@ func (b BIOS) reset(ctx context.Context, n *metal.Node, s *bmcSession) (wait boo
 	}
 	record, _ := n.InternalInfo[resetKey].(map[string]any)
 	if at, err := time.Parse(time.RFC3339, metal.Text(record["at"])); err == nil && time.Since(at) < requestedAge {
-		if err := s.setPower(ctx, metal.PowerOn); err != nil {
-			return false, err
+		started := hasStarted(n, resetKey)
+		if err := s.startAfterRequest(ctx, n, resetKey); err != nil || !started {
+			return err == nil, err
 		}
 		taken, err := s.isResetTaken(doc, metal.Text(record["before"]), time.Since(at))
 		if err == nil && taken {
@@ -406,11 +452,10 @@ func (b BIOS) reset(ctx context.Context, n *metal.Node, s *bmcSession) (wait boo
 	if doc.Actions.Reset.Target == "" {
 		return false, problem.Unsupportedf("the BMC offers no reset of BIOS settings")
 	}
-	err = s.cycle(ctx, n, func() error {
-		_, err := s.post(doc.Actions.Reset.Target, map[string]any{})
-		return err
-	})
-	if err == nil {
+	if err := s.switchOffToChange(ctx, n); err != nil {
+		return false, err
+	}
+	if _, err = s.post(doc.Actions.Reset.Target, map[string]any{}); err == nil {
 		recordFact(n, resetKey, map[string]any{"at": time.Now().UTC().Format(time.RFC3339), "before": digestRequest(doc.Attributes)})
 	}
 	return err == nil, err

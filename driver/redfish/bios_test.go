@@ -1,6 +1,7 @@
 package redfish
 
 import (
+	"context"
 	"maps"
 	"net/http"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"salvor/driver"
 	"salvor/driver/drivertest"
 	"salvor/metal"
+	"salvor/problem"
 	"salvor/test/must"
 )
 
@@ -83,7 +85,9 @@ func TestApplyTime(t *testing.T) {
 		}
 		n := startForeign(t, f)
 		step := metal.Step{Interface: "bios", Step: "apply_configuration", Args: metal.Object{"settings": []any{map[string]any{"name": "Cores", "value": "8"}}}}
-		must.Get(BIOS{&Driver{Locks: &driver.AddressLocks{}}}.RunStep(t.Context(), n, step))(t)
+		for range 2 { // the request, and the start
+			must.Get(BIOS{&Driver{Locks: &driver.AddressLocks{}}}.RunStep(t.Context(), n, step))(t)
+		}
 		want := `PATCH /Systems/1/Bios/Settings {"@Redfish.SettingsApplyTime":{"ApplyTime":"OnReset"},"Attributes":{"Cores":8}}`
 		if refuses {
 			want = `PATCH /Systems/1/Bios/Settings {"Attributes":{"Cores":8}}`
@@ -156,8 +160,81 @@ func TestFactoryResetWaitsForTheFirmware(t *testing.T) {
 	run(false)
 	progress = ""
 	run(true)
+	run(true)
 	age(2 * startWait)
 	run(true)
 	age(2 * resetWait)
 	run(false)
+}
+
+// TestAStartWithoutItsRamdiskIsNotMade: where the preparation of a step's start fails, the next call of the step prepares it anew before it
+// turns the machine on. The machine's own system would start on the network of the ramdisk.
+func TestAStartWithoutItsRamdiskIsNotMade(t *testing.T) {
+	for name, step := range map[string]metal.Step{
+		"settings": {Interface: "bios", Step: "apply_configuration", Args: metal.Object{"settings": []any{map[string]any{"name": "ProcTurbo", "value": "Disabled"}}}},
+		"reset":    {Interface: "bios", Step: "factory_reset"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bmc, _, n := machine(t)
+			bmc.SetOn(true)
+			failures, prepared := 2, false
+			ctx := driver.WithBeforeStart(t.Context(), func(context.Context) error {
+				if failures--; failures >= 0 {
+					return problem.Unavailablef("503")
+				}
+				prepared = true
+				return nil
+			})
+			failed := 0
+			for range 10 {
+				wait, err := BIOS{&Driver{}}.RunStep(ctx, n, step)
+				if err != nil {
+					failed++
+				}
+				if bmc.On() && !prepared && failed > 0 {
+					t.Fatalf("the machine is on after %d failures, and its ramdisk was not prepared", failed)
+				}
+				if err == nil && !wait {
+					break
+				}
+			}
+			if failed != 2 || !prepared || !bmc.On() {
+				t.Errorf("%d failures, prepared %t, on %t", failed, prepared, bmc.On())
+			}
+		})
+	}
+}
+
+// TestAStartThatWasCutOffIsNotRepeated: the conductor was killed after the machine was turned on for a step and before it noted that. The
+// machine is not switched off in its POST.
+func TestAStartThatWasCutOffIsNotRepeated(t *testing.T) {
+	for name, step := range map[string]metal.Step{
+		"settings": {Interface: "bios", Step: "apply_configuration", Args: metal.Object{"settings": []any{map[string]any{"name": "ProcTurbo", "value": "Disabled"}}}},
+		"reset":    {Interface: "bios", Step: "factory_reset"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bmc, _, n := machine(t)
+			b, starts := BIOS{&Driver{}}, 0
+			ctx := driver.WithBeforeStart(t.Context(), func(context.Context) error { starts++; return nil })
+			stored := n
+			for range 10 {
+				stored = n.Clone()
+				if wait, err := b.RunStep(ctx, n, step); err != nil || !wait {
+					t.Fatal(wait, err)
+				}
+				if bmc.On() {
+					break
+				}
+			}
+			for range 10 {
+				if wait, err := b.RunStep(ctx, stored, step); err != nil || !wait {
+					must.OK(t, err)
+					break
+				}
+			}
+			if starts != 1 || !bmc.On() {
+				t.Errorf("%d starts, on %t; want one", starts, bmc.On())
+			}
+		})
+	}
 }

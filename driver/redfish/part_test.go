@@ -26,12 +26,14 @@ func TestDeafFirmware(t *testing.T) {
 	bmc, _, n := machine(t)
 	bmc.DropSettings()
 	b := BIOS{&Driver{}}
-	wait, err := b.RunStep(t.Context(), n, wantTurbo("Disabled"))
-	if !wait || err != nil || !bmc.On() {
-		t.Fatalf("first call: %t, %v", wait, err)
+	for _, on := range []bool{false, true} { // the request, and the start
+		if wait, err := b.RunStep(t.Context(), n, wantTurbo("Disabled")); !wait || err != nil || bmc.On() != on {
+			t.Fatalf("wait %t, %v, on %t", wait, err, bmc.On())
+		}
 	}
-	if _, err = b.RunStep(t.Context(), n, wantTurbo("Disabled")); !problem.Is(err, problem.Conflict) {
-		t.Fatalf("second call: %v, want conflict", err)
+	wait, err := b.RunStep(t.Context(), n, wantTurbo("Disabled"))
+	if !problem.Is(err, problem.Conflict) {
+		t.Fatalf("third call: %v, want conflict", err)
 	}
 	if wait, err = b.RunStep(t.Context(), n, wantTurbo("Disabled")); !wait || err != nil {
 		t.Fatalf("asked anew: %t, %v", wait, err)
@@ -52,7 +54,7 @@ func TestSettingsWithoutPowerOff(t *testing.T) {
 	n.DisablePowerOff = true
 	bmc.OnPower = func(on bool, _ drivertest.Override, _ string) { t.Errorf("power went %t", on) }
 	b := BIOS{&Driver{}}
-	for i, want := range []bool{true, false} {
+	for i, want := range []bool{true, true, false} {
 		if wait, err := b.RunStep(t.Context(), n, wantTurbo("Disabled")); wait != want || err != nil {
 			t.Fatalf("call %d: %t, %v", i, wait, err)
 		}

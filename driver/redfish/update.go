@@ -365,7 +365,7 @@ func (s *bmcSession) followUpdate(ctx context.Context, n *metal.Node, r *updateR
 		restart = time.Since(r.BegunAt) > startWait
 	}
 	if restart && !r.Restarted && image.Component != "bmc" {
-		if err := s.cycle(ctx, n, func() error { return nil }); err != nil {
+		if err := s.cycle(ctx, n); err != nil {
 			return err
 		}
 		r.Restarted = true

@@ -70,7 +70,13 @@ func writesTo(t *testing.T, tree fs.FS) string {
 	first := must.Get(BIOS{d}.BIOSSettings(t.Context(), n))(t)[0].Name
 	bios := metal.Step{Interface: "bios", Step: "apply_configuration", Args: metal.Object{"settings": []any{map[string]any{"name": first, "value": "Disabled"}}}}
 	all := append(changes(m, n),
-		change{"BIOS setting", false, func(ctx context.Context) error { _, err := BIOS{d}.RunStep(ctx, n, bios); return err }},
+		change{"BIOS setting", false, func(ctx context.Context) error {
+			_, err := BIOS{d}.RunStep(ctx, n, bios)
+			if err == nil {
+				_, err = BIOS{d}.RunStep(ctx, n, bios) // the start
+			}
+			return err
+		}},
 		change{"attach a medium", true, func(ctx context.Context) error {
 			return d.AttachMedium(ctx, n, metal.MediumArgs{DeviceType: "cdrom", ImageURL: "http://images.invalid/a.iso"})
 		}},
