@@ -139,12 +139,19 @@ func (s *bmcSession) close() {
 	}
 }
 
-// renew opens another session in place of one that the BMC has forgotten, once.
+// renew opens another session in place of one that the BMC has forgotten, once. It deletes the former session first: a BMC that answers 401
+// for one resource only, by a privilege or a licence, has it still, and has few.
 func (s *bmcSession) renew() (bool, error) {
 	if s.token.Empty() || s.renewed {
 		return false, nil
 	}
-	s.renewed, s.token, s.at = true, secret.Value{}, ""
+	s.renewed = true
+	if s.at != "" {
+		if resp, err := s.ask(http.MethodDelete, s.at, nil, nil); err == nil {
+			_ = resp.Body.Close()
+		}
+	}
+	s.token, s.at = secret.Value{}, ""
 	return true, s.openSession()
 }
 

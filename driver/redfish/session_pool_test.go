@@ -118,3 +118,21 @@ func TestASessionServesOneLogin(t *testing.T) {
 		t.Errorf("%v, want invalid", err)
 	}
 }
+
+// TestARefusedResourceLeaksNoSession: a BMC that answers 401 for one resource, for want of a privilege, has no session left of the verb
+// that asked for it.
+func TestARefusedResourceLeaksNoSession(t *testing.T) {
+	for _, pool := range []*SessionPool{nil, {Idle: time.Minute}} {
+		o, n := newOdd(t, func(_ *odd, w http.ResponseWriter, method, path string) bool {
+			return strings.HasSuffix(path, "/Bios") && answerJSON(w, http.StatusUnauthorized, map[string]any{})
+		})
+		n.DriverInfo[AuthKey] = authSession
+		d := &Driver{Sessions: pool}
+		for range 3 {
+			must.Get(d.PowerState(t.Context(), n))(t)
+			if _, err := (BIOS{d}).BIOSSettings(t.Context(), n); !problem.Is(err, problem.Invalid) || o.Sessions() != 0 {
+				t.Errorf("%v, %d sessions are left", err, o.Sessions())
+			}
+		}
+	}
+}
