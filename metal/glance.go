@@ -1,6 +1,7 @@
 package metal
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -46,8 +47,8 @@ type GlanceImage struct {
 	KernelID, RamdiskID         string // properties of a partition image
 }
 
-// CheckReadable tells why the machine of a node cannot be given the bytes. Invalid.
-func (g GlanceImage) CheckReadable(n *Node) error {
+// CheckReadable tells why the bytes cannot be read, whoever asks. Invalid.
+func (g GlanceImage) CheckReadable() error {
 	switch {
 	case g.Status == "queued" || g.Status == "saving" || g.Status == "uploading" || g.Status == "importing":
 		return problem.Invalidf("the image %s of Glance is %s: its bytes are not uploaded yet; upload them and try again", g.ID, g.Status)
@@ -58,28 +59,24 @@ func (g GlanceImage) CheckReadable(n *Node) error {
 	case g.Size <= 0 || g.Size > maxGlanceImage:
 		return problem.Invalidf("the image %s of Glance has %d bytes: it must have between 1 byte and 64 TiB", g.ID, g.Size)
 	}
-	return g.checkProject(n)
+	return nil
 }
 
-// checkProject keeps the images of a project from the machines of others. salvor's own user may read more than whoever names an image. A
-// node without an owner and a lessee takes orders of administrators and services only.
-func (g GlanceImage) checkProject(n *Node) error {
-	if n.Owner == "" && n.Lessee == "" || g.Visibility == "public" || g.Visibility == "community" {
-		return nil
-	}
-	for _, project := range []string{n.Owner, n.Lessee} {
-		if project != "" && (project == g.Owner || g.Visibility == "shared" && slices.Contains(g.Members, project)) {
-			return nil
-		}
-	}
-	return problem.Invalidf("the image %s of Glance is %s to a project that is neither the node's owner nor its lessee; share it with one of them, or make it public", g.ID, g.Visibility)
+// VisibleTo tells whether members of a project may read the image, as Glance decides. salvor's own user may see more than they do.
+func (g GlanceImage) VisibleTo(project string) bool {
+	return g.Visibility == "public" || g.Visibility == "community" || project != "" && project == g.Owner ||
+		g.Visibility == "shared" && slices.Contains(g.Members, project)
 }
+
+// InstanceReader is the project that must see the images of Glance in instance_info, which the members of the lessee may write. It is
+// empty for a node of no project: only administrators and services write its records, and salvor's own user decides.
+func (n *Node) InstanceReader() string { return cmp.Or(n.Lessee, n.Owner) }
 
 // System gives the image as the system of a node that an agent writes to its disk. permitted are the formats that may be deployed here.
-// Invalid tells why it cannot be.
+// Invalid tells why it cannot be. Callers check first that InstanceReader sees it.
 func (g GlanceImage) System(n *Node, permitted []string) (Image, error) {
 	img := Image{Source: GlanceRef(g.ID), Format: strings.ToLower(g.DiskFormat), Algorithm: strings.ToLower(g.HashAlgo), Sum: strings.ToLower(g.HashValue), Size: g.Size}
-	if err := g.CheckReadable(n); err != nil {
+	if err := g.CheckReadable(); err != nil {
 		return img, err
 	}
 	kind := strings.TrimSpace(formatScalar(n.InstanceInfo["image_type"])) // it wins, as in Ironic

@@ -212,13 +212,14 @@ func (p *nodePreflight) plan(kind string, r driver.Ramdisk) {
 	if plan.Method == metal.BootIPXE {
 		by = FetchedByFirmware
 	}
-	p.readable(kind, "kernel", plan.Kernel, by)
-	p.readable(kind, "ramdisk", plan.Ramdisk, by)
-	p.add(kind, p.rightArch(plan.Kernel))
-	if plan.SecureBoot && plan.ISO == "" {
-		p.add(kind, p.signed(plan))
+	if p.bootFile(kind, "kernel", plan, plan.Kernel, by) { // what it is, is for no other project to know
+		p.add(kind, p.rightArch(plan.Kernel))
+		if plan.SecureBoot && plan.ISO == "" {
+			p.add(kind, p.signed(plan))
+		}
 	}
-	p.readable(kind, "ISO image", plan.ISO, FetchedByFirmware)
+	p.bootFile(kind, "ramdisk", plan, plan.Ramdisk, by)
+	p.bootFile(kind, "ISO image", plan, plan.ISO, FetchedByFirmware)
 	if p.c.FreeAddresses != nil && plan.Method != metal.BootMedia {
 		p.add(kind, p.c.FreeAddresses(p.m.node, r.Ports))
 	}
@@ -252,6 +253,17 @@ func (p *nodePreflight) signed(plan *metal.BootPlan) error {
 	return nil
 }
 
+// bootFile checks a file of a boot plan. It tells false of an image of Glance that the machine may not be given.
+func (p *nodePreflight) bootFile(kind, what string, plan *metal.BootPlan, ref string, by Fetcher) bool {
+	if metal.GlanceID(ref) == "" {
+		p.readable(kind, what, ref, by)
+		return true
+	}
+	err := glanceImages{p.c}.checkBootFile(p.ctx, p.m.node, plan, what, ref)
+	p.add(kind, err)
+	return err == nil
+}
+
 // Fetcher is who fetches what a URL names: what hinders one is no hindrance to another.
 type Fetcher int
 
@@ -263,10 +275,6 @@ const (
 )
 
 func (p *nodePreflight) readable(kind, what, file string, by Fetcher) {
-	if id := metal.GlanceID(file); id != "" {
-		p.inGlance(kind, what, id)
-		return
-	}
 	if strings.Contains(file, "://") {
 		if p.c.WebFile == nil {
 			return

@@ -3,6 +3,8 @@ package node
 import (
 	"context"
 	"encoding/json"
+	"maps"
+	"slices"
 
 	"salvor/driver"
 	"salvor/job"
@@ -20,17 +22,22 @@ type ImageService interface {
 // glanceImages judge the images of Glance that records name.
 type glanceImages struct{ *Conductor }
 
-// find asks Glance for an image that a record of the node names. what is the record's key.
-func (c glanceImages) find(ctx context.Context, n *metal.Node, what, id string) (metal.GlanceImage, error) {
+// find asks Glance for an image that a record of the node names. what is the record's key. project must see the image; empty: it is
+// enough that salvor's user sees it. Both images that are missing and images of other projects are Invalid, in the same words.
+func (c glanceImages) find(ctx context.Context, n *metal.Node, what, id, project string) (metal.GlanceImage, error) {
 	if c.Glance == nil {
 		return metal.GlanceImage{}, problem.Invalidf("the %s of node %s is the image %s of Glance, and no image service is configured: set [glance]auth_url and its credentials, or give a URL", what, n.ID, id)
 	}
 	img, err := c.Glance.Image(ctx, id)
 	switch {
-	case problem.Is(err, problem.NotFound):
-		return img, problem.Invalidf("the %s of node %s: Glance has no image %s that salvor's user may see: correct the UUID, or share the image with [glance]project_name", what, n.ID, id)
+	case problem.Is(err, problem.NotFound) || err == nil && project != "" && !img.VisibleTo(project):
+		where := "[glance]project_name"
+		if project != "" {
+			where += " and the project " + project
+		}
+		return metal.GlanceImage{}, problem.Invalidf("the %s of node %s: Glance has no image %s that salvor's user may see and give to this machine: correct the UUID, share the image with %s, or make it public", what, n.ID, id, where)
 	case err != nil:
-		return img, problem.New(problem.KindOf(err), "the %s of node %s: %w", what, n.ID, err)
+		return metal.GlanceImage{}, problem.New(problem.KindOf(err), "the %s of node %s: %w", what, n.ID, err)
 	}
 	return img, nil
 }
@@ -46,11 +53,11 @@ func (c glanceImages) system(ctx context.Context, m *managedNode) (*metal.Image,
 	case err != nil:
 		return nil, err
 	}
-	said, err := c.find(ctx, m.node, "image_source", id)
+	found, err := c.find(ctx, m.node, "image_source", id, m.node.InstanceReader())
 	if err != nil {
 		return nil, err
 	}
-	img, err = said.System(m.node, i.ImageFormats)
+	img, err = found.System(m.node, i.ImageFormats)
 	return &img, err
 }
 
@@ -93,9 +100,9 @@ func (c glanceImages) cause(ctx context.Context, n *metal.Node, err error) error
 	if err == nil || n.Plan == nil || n.Plan.System == nil {
 		return err
 	}
-	said, cause := c.find(ctx, n, "image_source", metal.GlanceID(n.Plan.System.Source))
+	img, cause := c.find(ctx, n, "image_source", metal.GlanceID(n.Plan.System.Source), n.InstanceReader())
 	if cause == nil {
-		cause = said.CheckReadable(n)
+		cause = img.CheckReadable()
 	}
 	if cause == nil {
 		return err
@@ -103,16 +110,39 @@ func (c glanceImages) cause(ctx context.Context, n *metal.Node, err error) error
 	return problem.New(problem.KindOf(err), "%w; %w", err, cause)
 }
 
-// inGlance checks an image of Glance that the machine boots or is given.
-func (p *nodePreflight) inGlance(kind, what, id string) {
-	if p.c.GlanceElsewhere {
-		return
+// checkBootFile checks a boot file of a plan that is an image of Glance: the machine is given only what the project that names the image
+// may read. Others are no concern of it. what the file is.
+func (c glanceImages) checkBootFile(ctx context.Context, n *metal.Node, plan *metal.BootPlan, what, ref string) error {
+	id := metal.GlanceID(ref)
+	if id == "" || c.GlanceElsewhere {
+		return nil
 	}
-	said, err := glanceImages{p.c}.find(p.ctx, p.m.node, what, id)
-	if err == nil {
-		if err = said.CheckReadable(p.m.node); err != nil {
-			err = problem.Invalidf("the %s of node %s: %w", what, p.m.node.ID, err)
-		}
+	img, err := c.find(ctx, n, what, id, c.readerOf(n, plan, id))
+	if err != nil {
+		return err
 	}
-	p.add(kind, err)
+	if err := img.CheckReadable(); err != nil {
+		return problem.Invalidf("the %s of node %s: %w", what, n.ID, err)
+	}
+	return nil
+}
+
+// readerOf is the project that must see an image of Glance that a plan names; empty: it is enough that salvor's user sees it. Systems
+// are named by instance_info, ramdisks of ours by driver_info, which the owner writes, or by the configuration, which holds for all nodes.
+func (c glanceImages) readerOf(n *metal.Node, plan *metal.BootPlan, id string) string {
+	switch {
+	case plan.Persistent:
+		return n.InstanceReader()
+	case c.configured(id):
+		return ""
+	}
+	return n.Owner
+}
+
+// configured tells whether the configuration has machines boot an image of Glance.
+func (c glanceImages) configured(id string) bool {
+	all := []Images{{c.RescueKernel, c.RescueRamdisk}, {c.DeployKernel, c.DeployRamdisk}}
+	all = slices.AppendSeq(all, maps.Values(c.RescueByArch))
+	all = slices.AppendSeq(all, maps.Values(c.DeployByArch))
+	return slices.ContainsFunc(all, func(i Images) bool { return metal.GlanceID(i.Kernel) == id || metal.GlanceID(i.Ramdisk) == id })
 }

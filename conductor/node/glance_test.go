@@ -89,10 +89,14 @@ func TestGlanceRefusesFirst(t *testing.T) {
 	}{
 		"none configured": {func(b *bench, _ *glanceStub) { b.con.Glance = nil }, "set [glance]auth_url"},
 		"missing":         {func(_ *bench, g *glanceStub) { g.err = problem.NotFoundf("404") }, "Glance has no image " + glanceID + " that salvor's user may see"},
-		"queued":          {func(_ *bench, g *glanceStub) { g.image.Status = "queued" }, "is queued"},
-		"format":          {func(_ *bench, g *glanceStub) { g.image.DiskFormat = "vmdk" }, "vmdk"},
-		"away":            {func(_ *bench, g *glanceStub) { g.err = problem.Unavailablef("Glance answers 503") }, "Glance answers 503"},
-		"refused":         {func(_ *bench, g *glanceStub) { g.err = problem.Invalidf("check [glance]username") }, "check [glance]username"},
+		"another's": {func(b *bench, g *glanceStub) {
+			g.image.Visibility, g.image.Status = "private", "queued"
+			change(t, b, func(n *metal.Node) { n.Owner = "p1" })
+		}, "Glance has no image " + glanceID + " that salvor's user may see"},
+		"queued":  {func(_ *bench, g *glanceStub) { g.image.Status = "queued" }, "is queued"},
+		"format":  {func(_ *bench, g *glanceStub) { g.image.DiskFormat = "vmdk" }, "vmdk"},
+		"away":    {func(_ *bench, g *glanceStub) { g.err = problem.Unavailablef("Glance answers 503") }, "Glance answers 503"},
+		"refused": {func(_ *bench, g *glanceStub) { g.err = problem.Invalidf("check [glance]username") }, "check [glance]username"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -106,6 +110,64 @@ func TestGlanceRefusesFirst(t *testing.T) {
 				t.Errorf("booted %d times: %s", b.systemOn-booted, n.LastError)
 			}
 		})
+	}
+}
+
+// TestGlanceProjects: an image is answered as a missing one, whatever its status is, if the project that writes the record cannot see it.
+// The lessee writes instance_info and the owner driver_info.
+func TestGlanceProjects(t *testing.T) {
+	t.Parallel()
+	b, g := glanceBench(t, benched(t, metal.Available))
+	g.image.Visibility, g.image.Owner = "private", "images"
+	judge := func(plan *metal.BootPlan, owner, lessee string) string {
+		n := b.stored(t)
+		n.Owner, n.Lessee = owner, lessee
+		p := &nodePreflight{ctx: t.Context(), c: b.con, m: must.Get(b.con.assemble(n, nil))(t)}
+		if plan == nil {
+			p.image(nil)
+		} else {
+			p.bootFile("boot", "kernel", plan, glanceID, FetchedByUs)
+		}
+		return metal.ReasonTexts(p.Reasons)
+	}
+	system, ours := &metal.BootPlan{Persistent: true}, &metal.BootPlan{}
+	for _, c := range []struct {
+		what          string
+		plan          *metal.BootPlan
+		owner, lessee string
+		configured    bool
+		allowed       bool
+	}{
+		{"image_source", nil, "", "", false, true},
+		{"image_source", nil, "images", "", false, true},
+		{"image_source", nil, "other", "images", false, true},
+		{"image_source", nil, "other", "", false, false},
+		{"image_source of the lessee", nil, "images", "tenant", false, false},
+		{"kernel of instance_info", system, "other", "images", false, true},
+		{"kernel of instance_info", system, "images", "tenant", true, false},
+		{"kernel of driver_info", ours, "images", "tenant", false, true},
+		{"kernel of driver_info", ours, "other", "images", false, false},
+		{"kernel of driver_info", ours, "", "tenant", false, true},
+		{"kernel of the configuration", ours, "other", "tenant", true, true},
+	} {
+		b.con.DeployKernel = ""
+		if c.configured {
+			b.con.DeployKernel = "glance://" + glanceID
+		}
+		g.image.Status, g.err = "active", nil
+		if got := judge(c.plan, c.owner, c.lessee); (got == "") != c.allowed {
+			t.Errorf("%s, owner %q, lessee %q: %q", c.what, c.owner, c.lessee, got)
+		}
+		if c.allowed {
+			continue
+		}
+		g.image.Status, g.image.Size = "queued", 0
+		foreign := judge(c.plan, c.owner, c.lessee)
+		g.err = problem.NotFoundf("404")
+		if missing := judge(c.plan, c.owner, c.lessee); foreign != missing || !strings.Contains(foreign, "Glance has no image") {
+			t.Errorf("%s, owner %q, lessee %q: %q, and a missing one %q", c.what, c.owner, c.lessee, foreign, missing)
+		}
+		g.image.Size = 7
 	}
 }
 
@@ -137,7 +199,7 @@ func TestGlanceKernels(t *testing.T) {
 	n := must.Get(b.store.Node(t.Context(), nil, b.node))(t)
 	judge := func() string {
 		p := &nodePreflight{ctx: t.Context(), c: b.con, m: must.Get(b.con.assemble(n, nil))(t)}
-		p.readable("boot", "kernel", "glance://"+glanceID, FetchedByUs)
+		p.bootFile("boot", "kernel", &metal.BootPlan{}, "glance://"+glanceID, FetchedByUs)
 		return metal.ReasonTexts(p.Reasons)
 	}
 	if got := judge(); !strings.Contains(got, "the kernel of node "+n.ID) || !strings.Contains(got, "deactivated") {

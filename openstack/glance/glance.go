@@ -35,7 +35,7 @@ func (c *Client) Image(ctx context.Context, id string) (metal.GlanceImage, error
 	if err != nil {
 		return metal.GlanceImage{}, err
 	}
-	var said struct {
+	var image struct {
 		ID         string `json:"id"`
 		Name       string `json:"name"`
 		Status     string `json:"status"`
@@ -51,18 +51,18 @@ func (c *Client) Image(ctx context.Context, id string) (metal.GlanceImage, error
 		Kernel     any    `json:"kernel_id"`
 		Ramdisk    any    `json:"ramdisk_id"`
 	}
-	if _, err := service.Get(ctx, service.ServiceURL("images", id), &said, nil); err != nil {
+	if _, err := service.Get(ctx, service.ServiceURL("images", id), &image, nil); err != nil {
 		if gophercloud.ResponseCodeIs(err, http.StatusForbidden) {
 			return metal.GlanceImage{}, problem.NotFoundf("%s: refused (403): salvor's user may not see it", op)
 		}
 		return metal.GlanceImage{}, c.glance.Classify(err, op)
 	}
-	if !strings.EqualFold(said.ID, id) {
+	if !strings.EqualFold(image.ID, id) {
 		return metal.GlanceImage{}, problem.Unavailablef("%s: the answer is about another image", op)
 	}
 	out := metal.GlanceImage{
-		ID: id, Name: said.Name, Status: said.Status, Visibility: said.Visibility, Owner: said.Owner, DiskFormat: said.Disk, ContainerFormat: said.Container,
-		HashAlgo: said.Algorithm, HashValue: said.Sum, Size: said.Size, MinDisk: said.MinDisk, Type: text(said.Type), KernelID: text(said.Kernel), RamdiskID: text(said.Ramdisk),
+		ID: id, Name: image.Name, Status: image.Status, Visibility: image.Visibility, Owner: image.Owner, DiskFormat: image.Disk, ContainerFormat: image.Container,
+		HashAlgo: image.Algorithm, HashValue: image.Sum, Size: image.Size, MinDisk: image.MinDisk, Type: text(image.Type), KernelID: text(image.Kernel), RamdiskID: text(image.Ramdisk),
 	}
 	if out.Visibility == "shared" {
 		out.Members, err = c.members(ctx, service, id)
@@ -78,13 +78,13 @@ func text(v any) string {
 
 // members are the projects that an image is shared with and that accepted it. Who may not list them knows none.
 func (c *Client) members(ctx context.Context, service *gophercloud.ServiceClient, id string) ([]string, error) {
-	var said struct {
+	var list struct {
 		Members []struct {
 			Project string `json:"member_id"`
 			Status  string `json:"status"`
 		} `json:"members"`
 	}
-	_, err := service.Get(ctx, service.ServiceURL("images", id, "members"), &said, nil)
+	_, err := service.Get(ctx, service.ServiceURL("images", id, "members"), &list, nil)
 	if gophercloud.ResponseCodeIs(err, http.StatusForbidden) || gophercloud.ResponseCodeIs(err, http.StatusNotFound) {
 		return nil, nil
 	}
@@ -92,7 +92,7 @@ func (c *Client) members(ctx context.Context, service *gophercloud.ServiceClient
 		return nil, c.glance.Classify(err, "list the members of image "+id+" in Glance")
 	}
 	var out []string
-	for _, m := range said.Members {
+	for _, m := range list.Members {
 		if m.Status == "accepted" {
 			out = append(out, m.Project)
 		}
@@ -104,17 +104,17 @@ func (c *Client) members(ctx context.Context, service *gophercloud.ServiceClient
 // size is how many there must be; 0: as many as Glance says. Conflict: the image has another size. The other errors are Image's, and
 // Invalid for an image that is not active.
 func (c *Client) Open(ctx context.Context, id string, size int64) (io.ReadSeekCloser, error) {
-	said, err := c.Image(ctx, id)
+	image, err := c.Image(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	if err := said.CheckReadable(&metal.Node{}); err != nil {
+	if err := image.CheckReadable(); err != nil {
 		return nil, err
 	}
-	if size != 0 && said.Size != size {
-		return nil, problem.Conflictf("the image %s of Glance has %d bytes, and %d were expected", id, said.Size, size)
+	if size != 0 && image.Size != size {
+		return nil, problem.Conflictf("the image %s of Glance has %d bytes, and %d were expected", id, image.Size, size)
 	}
-	return &content{ctx: ctx, client: c, id: id, size: said.Size}, nil
+	return &content{ctx: ctx, client: c, id: id, size: image.Size}, nil
 }
 
 // content is the bytes of one image. A request is open only while they are read in order.
