@@ -31,6 +31,7 @@ func (c *Conductor) Preflight(ctx context.Context, n *metal.Node, ports []*metal
 		p.rescue()
 	case "unrescue":
 		p.networks(driver.Tenant)
+		p.ownSystem()
 	case "deploy":
 		p.deploy()
 	case "provide", "clean":
@@ -42,6 +43,7 @@ func (c *Conductor) Preflight(ctx context.Context, n *metal.Node, ports []*metal
 		if p.NeedsRamdisk = n.HoldsRamdisk() || m.heedsAgents() && !op.DisableRamdisk && op.HasSteps; p.NeedsRamdisk {
 			p.ramdisk("boot", c.deployRamdisk(m))
 			p.networks(driver.CleaningNet, driver.Tenant)
+			p.ownSystem()
 		}
 	case "inspect":
 		p.inspect()
@@ -137,6 +139,22 @@ func (p *nodePreflight) deploy() {
 		if r.ISO != "" || r.Kernel != "" && r.Image != "" { // what is missing is told by the deploy interface's own needs
 			p.ramdisk("deploy", r)
 		}
+	}
+}
+
+// ownSystem checks the images of Glance that an operation boots again at its end: instance_info may have changed since the deployment.
+func (p *nodePreflight) ownSystem() {
+	m := p.m
+	if m.boot == nil || m.deploy == nil || !m.deploy.BootsRamdisk() || p.op.FromVolumes {
+		return
+	}
+	r, err := m.systemRamdisk(p.ctx, p.c.Nodes)
+	if err != nil {
+		return // planSystem tells it
+	}
+	// As the drivers plan it: they prefer the ISO image, or take the others.
+	if plan, err := m.boot.Plan(m.node, r); err == nil {
+		p.add("deploy", glanceImages{p.c}.checkPlan(p.ctx, m.node, plan))
 	}
 }
 

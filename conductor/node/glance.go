@@ -35,7 +35,7 @@ func (c glanceImages) find(ctx context.Context, n *metal.Node, what, id, project
 		if project != "" {
 			where += " and the project " + project
 		}
-		return metal.GlanceImage{}, problem.Invalidf("the %s of node %s: Glance has no image %s that salvor's user may see and give to this machine: correct the UUID, share the image with %s, or make it public", what, n.ID, id, where)
+		return metal.GlanceImage{}, problem.Invalidf("the %s of node %s: Glance has no image %s that this machine may be given: correct the UUID, share the image with %s, or make it public", what, n.ID, id, where)
 	case err != nil:
 		return metal.GlanceImage{}, problem.New(problem.KindOf(err), "the %s of node %s: %w", what, n.ID, err)
 	}
@@ -125,6 +125,26 @@ func (c glanceImages) checkBootFile(ctx context.Context, n *metal.Node, plan *me
 		return problem.Invalidf("the %s of node %s: %w", what, n.ID, err)
 	}
 	return nil
+}
+
+// checkPlan checks the images of Glance that a boot plan names, when the plan is made: records may have changed since the operation was
+// checked. Invalid, or the errors of ImageService.
+func (c glanceImages) checkPlan(ctx context.Context, n *metal.Node, plan *metal.BootPlan) error {
+	for _, f := range [][2]string{{"kernel", plan.Kernel}, {"ramdisk", plan.Ramdisk}, {"ISO image", plan.ISO}} {
+		if err := c.checkBootFile(ctx, n, plan, f[0], f[1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bootPlan plans a boot and checks what it gives to the machine. Nothing is touched.
+func (c glanceImages) bootPlan(ctx context.Context, m *managedNode, r driver.Ramdisk) (*metal.BootPlan, error) {
+	plan, err := m.boot.Plan(m.node, r)
+	if err != nil {
+		return nil, err
+	}
+	return plan, c.checkPlan(ctx, m.node, plan)
 }
 
 // readerOf is the project that must see an image of Glance that a plan names; empty: it is enough that salvor's user sees it. Systems

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"salvor/driver"
+	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/test/must"
@@ -88,11 +89,11 @@ func TestGlanceRefusesFirst(t *testing.T) {
 		want  string
 	}{
 		"none configured": {func(b *bench, _ *glanceStub) { b.con.Glance = nil }, "set [glance]auth_url"},
-		"missing":         {func(_ *bench, g *glanceStub) { g.err = problem.NotFoundf("404") }, "Glance has no image " + glanceID + " that salvor's user may see"},
+		"missing":         {func(_ *bench, g *glanceStub) { g.err = problem.NotFoundf("404") }, "Glance has no image " + glanceID + " that this machine may be given"},
 		"another's": {func(b *bench, g *glanceStub) {
 			g.image.Visibility, g.image.Status = "private", "queued"
 			change(t, b, func(n *metal.Node) { n.Owner = "p1" })
-		}, "Glance has no image " + glanceID + " that salvor's user may see"},
+		}, "Glance has no image " + glanceID + " that this machine may be given"},
 		"queued":  {func(_ *bench, g *glanceStub) { g.image.Status = "queued" }, "is queued"},
 		"format":  {func(_ *bench, g *glanceStub) { g.image.DiskFormat = "vmdk" }, "vmdk"},
 		"away":    {func(_ *bench, g *glanceStub) { g.err = problem.Unavailablef("Glance answers 503") }, "Glance answers 503"},
@@ -168,6 +169,91 @@ func TestGlanceProjects(t *testing.T) {
 			t.Errorf("%s, owner %q, lessee %q: %q, and a missing one %q", c.what, c.owner, c.lessee, foreign, missing)
 		}
 		g.image.Size = 7
+	}
+}
+
+// TestPlansKeepToTheProject: a plan of a system or of a restarted ramdisk is refused if its image is one of another project, and the
+// machine stays on.
+func TestPlansKeepToTheProject(t *testing.T) {
+	t.Parallel()
+	b, g := glanceBench(t, benched(t, metal.Active))
+	g.image.Visibility, g.image.Owner = "private", "images"
+	change(t, b, func(n *metal.Node) {
+		n.Owner, n.InstanceInfo = "other", metal.Object{"boot_iso": glanceID}
+		n.Plan = &metal.BootPlan{Method: metal.BootMedia, ISO: glanceID}
+	})
+	b.ramdiskSystem = true
+	m := must.Get(b.con.assemble(b.stored(t), nil))(t)
+	_, system := b.con.planSystem(t.Context(), m)
+	for name, err := range map[string]error{"the system": system, "the ramdisk again": b.con.steps().planAgain(t.Context(), &job.Run{}, m)} {
+		if !problem.Is(err, problem.Invalid) || !strings.Contains(err.Error(), "Glance has no image "+glanceID) || b.power != metal.PowerOn {
+			t.Errorf("%s: %v; the power is %s", name, err, b.power)
+		}
+	}
+}
+
+// TestPlansHoldWhatTheCheckAllowed: an image that becomes one of another project between the check and the plan is not given to the machine,
+// which is put back as it was.
+func TestPlansHoldWhatTheCheckAllowed(t *testing.T) {
+	t.Parallel()
+	for key, c := range map[string]struct {
+		from, failed metal.State
+		ask          func(t *testing.T, b *bench)
+	}{
+		"rescue_iso": {metal.Active, metal.RescueFailed, func(t *testing.T, b *bench) { b.start(t, metal.ToRescue) }},
+		"deploy_iso": {metal.Manageable, metal.CleanFailed, func(t *testing.T, b *bench) {
+			b.withSteps(t, metal.Clean, `[{"interface": "deploy", "step": "erase_devices"}]`)
+		}},
+	} {
+		t.Run(key, func(t *testing.T) {
+			t.Parallel()
+			b, g := glanceBench(t, benched(t, c.from))
+			change(t, b, func(n *metal.Node) { n.Owner, n.DriverInfo = "p1", metal.Object{key: glanceID} })
+			g.image.Visibility, g.image.Owner = "private", "p1"
+			g.away = func() bool {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				if b.power == metal.PowerOff {
+					g.image.Owner = "images"
+				}
+				return false
+			}
+			b.run(t)
+			c.ask(t, b)
+			n := b.until(t, c.failed)
+			if !strings.Contains(n.LastError, "Glance has no image "+glanceID) || n.Plan != nil || b.media != "" {
+				t.Errorf("%s: plan %+v", n.LastError, n.Plan)
+			}
+		})
+	}
+}
+
+// TestUnrescueIntoAnImageOfAnother is refused while the ramdisk of the rescue still runs.
+func TestUnrescueIntoAnImageOfAnother(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Available)
+	g := newGlanceStub()
+	b.con.Glance, b.ramdiskSystem = g, true
+	change(t, b, func(n *metal.Node) {
+		n.Owner, n.InstanceInfo = "p1", metal.Object{"boot_iso": "http://images/live.iso"}
+	})
+	b.run(t)
+	b.start(t, metal.Deploy)
+	b.until(t, metal.Active)
+	must.OK(t, b.ask(t, metal.ToRescue))
+	b.until(t, metal.RescueWait)
+	b.poke()
+	b.until(t, metal.Rescue)
+	g.image.Visibility, g.image.Owner = "private", "images"
+	change(t, b, func(n *metal.Node) { n.InstanceInfo["boot_iso"] = glanceID })
+	if err := b.ask(t, metal.Unrescue); err == nil {
+		b.until(t, metal.UnrescueFailed)
+	} else if !strings.Contains(err.Error(), "Glance has no image "+glanceID) {
+		t.Error(err)
+	}
+	n := b.stored(t)
+	if n.ProvisionState == metal.UnrescueFailed && !strings.Contains(n.LastError, "Glance has no image "+glanceID) || b.power != metal.PowerOn || b.running != "ramdisk" {
+		t.Errorf("%s, the power is %s, %q runs: %s", n.ProvisionState, b.power, b.running, n.LastError)
 	}
 }
 

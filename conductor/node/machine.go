@@ -147,7 +147,7 @@ func (c *Conductor) planSystem(ctx context.Context, m *managedNode) (func(job.Tx
 		return nil, err
 	}
 	system.BootNumber = number
-	plan, err := m.boot.Plan(m.node, system)
+	plan, err := glanceImages{c}.bootPlan(ctx, m, system)
 	if err != nil {
 		return nil, err
 	}

@@ -64,7 +64,7 @@ func (c *Conductor) planRamdisk(params ...string) nodeAction {
 		number := m.node.BootNumber + 1
 		ramdisk := c.deployRamdisk(m)
 		ramdisk.Params, ramdisk.BootNumber = params, number
-		plan, err := m.boot.Plan(m.node, ramdisk)
+		plan, err := glanceImages{c}.bootPlan(ctx, m, ramdisk)
 		if err != nil {
 			return job.From(err)
 		}

@@ -106,7 +106,7 @@ func (c *Conductor) planRescue(ctx context.Context, r *job.Run, m *managedNode) 
 	number := m.node.BootNumber + 1
 	ramdisk := c.rescueRamdisk(m)
 	ramdisk.BootNumber = number
-	plan, err := m.boot.Plan(m.node, ramdisk)
+	plan, err := glanceImages{c}.bootPlan(ctx, m, ramdisk)
 	if err != nil {
 		return job.From(err)
 	}

@@ -372,19 +372,19 @@ func (c stepOperations) bootAgain(ctx context.Context, r *job.Run, m *managedNod
 
 // planAgain has the next boot of a machine be a fresh one of the ramdisk that it runs.
 func (c stepOperations) planAgain(ctx context.Context, r *job.Run, m *managedNode) error {
-	if !m.node.DisablePowerOff {
-		if err := m.power.SetPower(ctx, m.node, metal.PowerOff); err != nil {
-			return err
-		}
-	}
 	number := m.node.BootNumber + 1
 	old := m.node.Plan
 	if old == nil {
 		return errBootTaken
 	}
-	plan, err := m.boot.Plan(m.node, driver.Ramdisk{Kernel: old.Kernel, Image: old.Ramdisk, ISO: old.ISO, BootNumber: number, CarryToken: old.CarryToken, Ports: m.bootPorts()})
+	plan, err := glanceImages{c.Conductor}.bootPlan(ctx, m, driver.Ramdisk{Kernel: old.Kernel, Image: old.Ramdisk, ISO: old.ISO, BootNumber: number, CarryToken: old.CarryToken, Ports: m.bootPorts()})
 	if err != nil {
 		return err
+	}
+	if !m.node.DisablePowerOff { // not before the plan: what is refused leaves the machine on
+		if err := m.power.SetPower(ctx, m.node, metal.PowerOff); err != nil {
+			return err
+		}
 	}
 	plan.Image, plan.System = old.Image, old.System
 	if err := c.commit(ctx, r, m, c.edit(ctx, m.node.ID, func(n *metal.Node) { n.BootNumber, n.Plan = number, plan })); err != nil {
