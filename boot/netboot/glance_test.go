@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -92,5 +93,19 @@ func TestImagesOfGlance(t *testing.T) {
 	s.Close() // which waits for the requests
 	if left := g.open.Load(); left != 0 {
 		t.Errorf("%d images are left open", left)
+	}
+}
+
+// TestSignedLoadersOfAGlanceKernel: a site gets the signed boot loaders for a kernel of Glance as for one behind a URL.
+func TestSignedLoadersOfAGlanceKernel(t *testing.T) {
+	s := newSite(t)
+	dir := t.TempDir()
+	writeSignedLoaders(t, dir)
+	s.server.images.loaders = Loaders{Shim: filepath.Join(dir, filepath.Base(DebianLoaders.Shim)), Grub: filepath.Join(dir, filepath.Base(DebianLoaders.Grub))}
+	for _, kernel := range []string{"http://images/kernel", "glance://" + glanceID} {
+		n := &metal.Node{Plan: &metal.BootPlan{Kernel: kernel}, Properties: metal.Object{"cpu_arch": "x86_64"}}
+		if shim, grub := s.server.SignedLoaders(n); shim == "" || grub == "" {
+			t.Errorf("%s: shim %q, GRUB %q", kernel, shim, grub)
+		}
 	}
 }

@@ -274,7 +274,7 @@ func checkKernelSigned(kernel string, blob media.Blob) error {
 // SignedLoaders are the paths of the signed boot loaders for a node's plan, for sites that build its CD image; empty where one is missing.
 func (s *Server) SignedLoaders(n *metal.Node) (shim, grub string) {
 	kernel, dir, arch := n.Plan.Kernel, "", archNamed(metal.Text(n.Properties["cpu_arch"]))
-	if !isURL(kernel) {
+	if !isFetched(kernel) {
 		f, info, err := openFile(s.images.roots, kernel)
 		if err != nil {
 			return "", ""
