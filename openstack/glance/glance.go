@@ -163,6 +163,7 @@ func (b *content) Read(p []byte) (int, error) {
 		p = p[:left]
 	}
 	n, err := b.body.Read(p)
+	b.stall.Stop() // a machine that reads slowly is no stall of Glance
 	b.at += int64(n)
 	if err == io.EOF && b.at == b.size {
 		return n, io.EOF

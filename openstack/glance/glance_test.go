@@ -165,3 +165,14 @@ func TestBytesAreWrong(t *testing.T) {
 		t.Errorf("deactivated: %v", err)
 	}
 }
+
+// TestSlowReader: the time between two reads, which the machine takes, is no stall of Glance.
+func TestSlowReader(t *testing.T) {
+	_, c := newService(t)
+	f := must.Get(c.Open(t.Context(), id, 0))(t)
+	defer f.Close()
+	must.Get(f.Read(make([]byte, 10)))(t)
+	if f.(*content).stall.Stop() {
+		t.Error("the timer of stalls runs while nothing is read")
+	}
+}
