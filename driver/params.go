@@ -91,8 +91,8 @@ func BootMode(n *metal.Node) string {
 // SecureBoot tells whether the firmware of a node starts only what is signed: as its BMC says, or where that does not tell, as the
 // capability secure_boot of instance_info says. The capability false overrides the BMC, for firmware with an operator's own keys.
 func SecureBoot(n *metal.Node) bool {
-	asked := metal.Capability(n.InstanceInfo["capabilities"], "secure_boot")
-	if BootMode(n) == "bios" || asked == "false" || metal.Capability(n.Properties["capabilities"], "secure_boot") == "false" {
+	asked := strings.ToLower(metal.Capability(n.InstanceInfo["capabilities"], "secure_boot"))
+	if BootMode(n) == "bios" || asked == "false" || strings.EqualFold(metal.Capability(n.Properties["capabilities"], "secure_boot"), "false") {
 		return false
 	}
 	if n.SecureBoot != nil {

@@ -16,7 +16,7 @@ func (c *Conductor) delete() job.Definition {
 		Actions: []job.Action{
 			{Name: "power off", Do: c.withNode(c.keepOff), NoUndo: again, Deadline: c.bmcDeadline()},
 			{Name: "clean up the ramdisk", Do: c.withNode(c.cleanUpRamdisk), NoUndo: again, Deadline: c.bmcDeadline()},
-			{Name: "leave the volumes", Do: c.withNode(secureBoot{c}.switchOff(c.leaveVolumes)), NoUndo: again, Deadline: c.bmcDeadline()},
+			{Name: "leave the volumes", Do: c.withNode(secureBoot{c}.withSecureBootOff(c.leaveVolumes)), NoUndo: again, Deadline: c.bmcDeadline()},
 			{Name: "leave the provisioning network", Do: c.withNode(c.leaveSteps), NoUndo: again, Deadline: networkDeadline, Elsewhere: true},
 			{Name: "leave the rescuing network", Do: c.withNode(c.detach(driver.Rescuing)), NoUndo: again, Deadline: networkDeadline, Elsewhere: true},
 			{Name: "leave the tenant network", Do: c.withNode(c.detach(driver.Tenant)), NoUndo: again, Deadline: networkDeadline, Elsewhere: true},

@@ -37,7 +37,7 @@ func (c *Conductor) deploy() job.Definition {
 			{Name: "clean up after the ramdisk", Do: c.withNode(ifRamdisk(c.cleanUpRamdisk)), NoUndo: again, Deadline: c.bmcDeadline()},
 			{Name: "leave the provisioning network", Do: c.withNode(ifRamdisk(c.detach(driver.Provisioning))), NoUndo: again, Deadline: networkDeadline, Elsewhere: true},
 			{Name: "join the tenant network", Do: c.withNode(c.attach(driver.Tenant)), NoUndo: again, Deadline: networkDeadline, Elsewhere: true},
-			{Name: "plan the boot", Do: c.withNode(c.replacesSystem(secureBoot{c}.switchOn(c.planInstance))), NoUndo: again, Deadline: c.bmcDeadline()},
+			{Name: "plan the boot", Do: c.withNode(c.replacesSystem(secureBoot{c}.withSecureBootOn(c.planInstance))), NoUndo: again, Deadline: c.bmcDeadline()},
 			{Name: "prepare the instance", Do: c.withNode(c.prepareInstance), NoUndo: again, Deadline: c.bmcDeadline()},
 			{Name: "power on", Do: c.withNode(c.finishDeploy), NoUndo: again, Deadline: c.bmcDeadline()},
 		},

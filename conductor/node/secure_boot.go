@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"strings"
 
 	"salvor/driver"
 	"salvor/job"
@@ -15,9 +16,9 @@ import (
 // secureBootMark in driver_internal_info tells that a deployment switched Secure Boot on.
 const secureBootMark = "salvor_secure_boot_set"
 
-// wantsSecureBoot tells whether the instance asks for Secure Boot.
+// wantsSecureBoot tells whether the instance asks for Secure Boot. Upper and lower case are the same, as in Ironic.
 func wantsSecureBoot(n *metal.Node) bool {
-	return metal.Capability(n.InstanceInfo["capabilities"], "secure_boot") == "true"
+	return strings.EqualFold(metal.Capability(n.InstanceInfo["capabilities"], "secure_boot"), "true")
 }
 
 // checkSecureBoot tells why a deployment could not switch Secure Boot on.
@@ -41,11 +42,12 @@ func checkSecureBoot(m *managedNode) error {
 // secureBoot is the part of the conductor that switches Secure Boot.
 type secureBoot struct{ *Conductor }
 
-// switchOn has the firmware enforce Secure Boot where the instance asks for it, before do prepares the start of the system.
-func (c secureBoot) switchOn(do nodeAction) nodeAction {
+// withSecureBootOn has the firmware enforce Secure Boot where the instance asks for it, before do prepares the start of the system. Where
+// it does not ask, what a former deployment switched on is switched off.
+func (c secureBoot) withSecureBootOn(do nodeAction) nodeAction {
 	return func(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 		if !wantsSecureBoot(m.node) {
-			return do(ctx, r, m)
+			return c.withSecureBootOff(do)(ctx, r, m)
 		}
 		d, err := requireInterface[driver.BootModes](m, "management", "a switch for Secure Boot")
 		if err != nil {
@@ -72,8 +74,8 @@ func (c secureBoot) switchOn(do nodeAction) nodeAction {
 	}
 }
 
-// switchOff takes back what the deployment of the instance has switched on, and does do.
-func (c secureBoot) switchOff(do nodeAction) nodeAction {
+// withSecureBootOff takes back what the deployment of the instance has switched on, and does do.
+func (c secureBoot) withSecureBootOff(do nodeAction) nodeAction {
 	return func(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 		if m.node.InternalInfo[secureBootMark] == nil {
 			return do(ctx, r, m)

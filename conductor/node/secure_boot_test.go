@@ -20,6 +20,7 @@ func TestSecureBootOfTheDeployedSystem(t *testing.T) {
 		within, end bool
 	}{
 		"asked for":    {`{"secure_boot": "true"}`, false, true, false},
+		"in capitals":  {"secure_boot:True", false, true, false},
 		"on already":   {"secure_boot:true", true, true, true},
 		"not asked":    {"boot_mode:uefi", false, false, false},
 		"on of itself": {nil, true, true, true},
@@ -86,5 +87,30 @@ func TestSecureBootStaysOnWhereNothingSwitchesItOff(t *testing.T) {
 	must.OK(t, b.ask(t, metal.Delete))
 	if n := b.until(t, metal.Available); !*n.SecureBoot || n.InternalInfo[secureBootMark] != nil {
 		t.Errorf("shown %t, notes %v", *n.SecureBoot, n.InternalInfo)
+	}
+}
+
+// TestARebuildWithoutSecureBoot switches off what the former deployment switched on, and nothing else: the new system may be unsigned.
+func TestARebuildWithoutSecureBoot(t *testing.T) {
+	t.Parallel()
+	for name, ours := range map[string]bool{"ours": true, "on of itself": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, metal.Active)
+			b.ramdiskSystem = true
+			b.gear.secure = true
+			change(t, b, func(n *metal.Node) {
+				n.InstanceInfo = metal.Object{"boot_iso": "http://images/live.iso"}
+				n.SecureBoot = new(true)
+				markInternal(n, secureBootMark, ours)
+			})
+			b.con.drivers["bench"].Boot["bench"] = ofMethod{b, metal.BootMedia}
+			b.run(t)
+			b.start(t, metal.Rebuild)
+			n := b.until(t, metal.Active)
+			if b.gear.secure == ours || *n.SecureBoot == ours || n.Plan == nil || n.Plan.SecureBoot == ours || n.InternalInfo[secureBootMark] != nil {
+				t.Errorf("Secure Boot %t, shown %t, plan %+v, notes %v", b.gear.secure, *n.SecureBoot, n.Plan, n.InternalInfo)
+			}
+		})
 	}
 }
