@@ -43,7 +43,7 @@ type StepRunner interface {
 
 // StepForgetter is a StepRunner that notes in the node what it has asked the machine for.
 type StepForgetter interface {
-	// ForgetStep drops the notes of a step that was given up, so that it can be asked for anew.
+	// ForgetStep drops the notes of a step that a former job left or that was given up, so that it can be asked for anew.
 	ForgetStep(n *metal.Node)
 }
 

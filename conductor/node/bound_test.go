@@ -27,7 +27,7 @@ func (endless) RunStep(_ context.Context, n *metal.Node, _ metal.Step) (bool, er
 	return true, nil
 }
 
-func (endless) ForgetStep(n *metal.Node) { n.InternalInfo = nil }
+func (endless) ForgetStep(n *metal.Node) { markInternal(n, "asked", false) }
 
 // TestStepWithoutEnd: a step that the hardware never ends does not lock the node for good.
 func TestStepWithoutEnd(t *testing.T) {
@@ -113,6 +113,38 @@ func (s restarting) RunStep(ctx context.Context, n *metal.Node, _ metal.Step) (b
 		return false, err
 	}
 	return true, s.SetPower(ctx, n, metal.PowerOn)
+}
+
+// TestAStepForgetsAFormerJob: the notes of a job that failed or was aborted do not stand for a step that another job asks for.
+func TestAStepForgetsAFormerJob(t *testing.T) {
+	t.Parallel()
+	b := benched(t, metal.Manageable)
+	asks := 0
+	hw := b.hardware()
+	hw.Extras = map[string]map[string]any{"bios": {"bench": counting{endless{b}, &asks}}}
+	b.con = New(Config{Store: b.store, Nodes: b.nodes, Key: b.key, Drivers: []driver.HardwareType{hw}, Log: b.con.Log, Now: time.Now, Agents: b, StepPoll: time.Millisecond, CleanTimeout: timeout})
+	change(t, b, func(n *metal.Node) { markInternal(n, "asked", true); markInternal(n, "foreign", true) })
+	b.run(t)
+	args := metal.ProvisionArgs{CleanSteps: json.RawMessage(`[{"interface": "bios", "step": "apply"}, {"interface": "bios", "step": "apply"}]`), DisableRamdisk: true}
+	must.OK(t, b.nodes.Provision(context.Background(), b.node, metal.Clean, "clean", args, record.Asker{}))
+	if n := b.until(t, metal.Manageable); asks != 2 || n.InternalInfo["foreign"] != true {
+		t.Errorf("the machine was asked %d times, want once for each step; notes %v: %s", asks, n.InternalInfo, n.LastError)
+	}
+}
+
+// counting is a step that counts how often it asks the machine.
+type counting struct {
+	endless
+	asks *int
+}
+
+func (s counting) RunStep(_ context.Context, n *metal.Node, _ metal.Step) (bool, error) {
+	if n.InternalInfo["asked"] != nil {
+		return false, nil
+	}
+	*s.asks++
+	markInternal(n, "asked", true)
+	return true, nil
 }
 
 // TestAStepsRestartBootsTheRamdisk: the machine's own system does not start on the cleaning network, and the ramdisk is booted no third time.

@@ -27,6 +27,7 @@ const (
 	heldNote    = "held"  // a hold has begun
 	sinceNote   = "since" // when an interface began a step that takes its time, or the part of it that partNote names
 	partNote    = "part"
+	begunNote   = "begun"     // an interface has begun a step
 	restartNote = "restarted" // the step has restarted the machine into the ramdisk
 )
 
@@ -72,7 +73,7 @@ func (c stepOperations) workOff(ctx context.Context, r *job.Run, m *managedNode)
 
 // stepDone makes it durable that so many steps are done.
 func (c stepOperations) stepDone(ctx context.Context, r *job.Run, m *managedNode, done int) error {
-	for _, key := range []string{orderNote, againNote, pauseNote, heldNote, sinceNote, partNote, restartNote} {
+	for _, key := range []string{orderNote, againNote, pauseNote, heldNote, sinceNote, partNote, begunNote, restartNote} {
 		r.Note(key, "")
 	}
 	r.Note(stepNote, strconv.Itoa(done))
@@ -149,6 +150,9 @@ func (c stepOperations) driverStep(ctx context.Context, r *job.Run, m *managedNo
 	if runner == nil {
 		return job.Fail(m.lacks(s.Interface)), false
 	}
+	if err := c.forgetFormerStep(ctx, r, m, runner); err != nil {
+		return job.From(err), false
+	}
 	worked, before := m.node, m.facts // the preparation of a start reads the node afresh
 	wait, err := runner.RunStep(driver.WithBeforeStart(ctx, c.prepareStart(r, m)), worked, s.Step)
 	if change := changedFacts(before, factsOf(worked)); change != nil {
@@ -164,6 +168,24 @@ func (c stepOperations) driverStep(ctx context.Context, r *job.Run, m *managedNo
 		return job.Outcome{}, true
 	}
 	return c.stepWaits(ctx, r, m, s, runner), false
+}
+
+// forgetFormerStep drops what a step of a former job has noted in the node, once at the begin of a step: one that failed or was aborted
+// leaves its notes, and by them the same step would count as asked for. The mark is stored with the first note that the step makes.
+func (c stepOperations) forgetFormerStep(ctx context.Context, r *job.Run, m *managedNode, runner driver.StepRunner) error {
+	f, ok := runner.(driver.StepForgetter)
+	if !ok || r.Memo[begunNote] != "" || r.Memo[sinceNote] != "" {
+		return nil
+	}
+	r.Note(begunNote, "yes")
+	f.ForgetStep(m.node)
+	change := m.changedFacts()
+	if change == nil {
+		return nil
+	}
+	err := c.commit(ctx, r, m, c.edit(ctx, m.node.ID, change))
+	m.facts = factsOf(m.node)
+	return err
 }
 
 // prepareStart gives what has the next start of the machine in a step be a fresh boot of the ramdisk that it runs. Without that, its own

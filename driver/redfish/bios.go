@@ -456,7 +456,11 @@ func (b BIOS) reset(ctx context.Context, n *metal.Node, s *bmcSession) (wait boo
 		return false, err
 	}
 	if _, err = s.post(doc.Actions.Reset.Target, map[string]any{}); err == nil {
-		recordFact(n, resetKey, map[string]any{"at": time.Now().UTC().Format(time.RFC3339), "before": digestRequest(doc.Attributes)})
+		record := map[string]any{"at": time.Now().UTC().Format(time.RFC3339)}
+		if len(doc.Attributes) > 0 { // a machine in POST may show none
+			record["before"] = digestRequest(doc.Attributes)
+		}
+		recordFact(n, resetKey, record)
 	}
 	return err == nil, err
 }
@@ -464,7 +468,7 @@ func (b BIOS) reset(ctx context.Context, n *metal.Node, s *bmcSession) (wait boo
 // isResetTaken tells whether the firmware has forgotten its settings: others are shown, the machine has passed POST since its start, or
 // so much time has gone that it must have.
 func (s *bmcSession) isResetTaken(now *biosDoc, before string, since time.Duration) (bool, error) {
-	if digestRequest(now.Attributes) != before || since > resetWait {
+	if before != "" && len(now.Attributes) > 0 && digestRequest(now.Attributes) != before || since > resetWait {
 		return true, nil
 	}
 	if since < startWait { // a BMC may still show how far the former start was

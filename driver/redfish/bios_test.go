@@ -120,12 +120,12 @@ func TestPagedList(t *testing.T) {
 // TestFactoryResetWaitsForTheFirmware: the settings count when the BMC shows others, the machine has passed POST or the time is over, not
 // before.
 func TestFactoryResetWaitsForTheFirmware(t *testing.T) {
-	progress := ""
+	progress, attributes := "", map[string]any{"ProcTurbo": "Disabled"}
 	late := true // the firmware has not come to its settings yet
 	o, n := newOdd(t, func(o *odd, w http.ResponseWriter, method, path string) bool {
 		switch {
 		case method == http.MethodGet && strings.HasSuffix(path, "/Bios") && late:
-			return answerJSON(w, http.StatusOK, map[string]any{"Attributes": map[string]any{"ProcTurbo": "Disabled"},
+			return answerJSON(w, http.StatusOK, map[string]any{"Attributes": attributes,
 				"Actions": map[string]any{"#Bios.ResetBios": map[string]any{"target": path + "/Actions/Bios.ResetBios"}}})
 		case method == http.MethodGet && path == drivertest.SystemPath && progress != "":
 			return answerJSON(w, http.StatusOK, map[string]any{"PowerState": "On", "Bios": map[string]any{"@odata.id": path + "/Bios"}, "BootProgress": map[string]any{"LastState": progress}})
@@ -147,6 +147,8 @@ func TestFactoryResetWaitsForTheFirmware(t *testing.T) {
 	o.SetOn(true)
 	run(true)
 	run(true)
+	attributes = nil // in POST
+	run(true)
 	late = false
 	run(false)
 	if len(n.InternalInfo) != 0 || !o.On() {
@@ -154,6 +156,7 @@ func TestFactoryResetWaitsForTheFirmware(t *testing.T) {
 	}
 	late = true
 	run(true)
+	attributes = map[string]any{"ProcTurbo": "Disabled"} // the request was made without them
 	progress = "OSRunning"
 	run(true) // of the former start
 	age(2 * startWait)
