@@ -107,13 +107,13 @@ func (b *BMC) AddTask(doc map[string]any) {
 	b.extra.foreignTasks = append(b.extra.foreignTasks, doc)
 }
 
-// taskPaths are those of all tasks.
+// taskPaths are those of all tasks; updates come last.
 func (e *extraState) taskPaths() (paths []string) {
-	for i := range e.updates {
-		paths = append(paths, fmt.Sprint(tasksPath, "/", i))
-	}
 	for i := range e.foreignTasks {
 		paths = append(paths, fmt.Sprint(tasksPath, "/F", i))
+	}
+	for i := range e.updates {
+		paths = append(paths, fmt.Sprint(tasksPath, "/", i))
 	}
 	return paths
 }

@@ -200,7 +200,7 @@ func (s *bmcSession) findUpdate(ctx context.Context, r *updateRecord, image driv
 const tasksPath = "/redfish/v1/TaskService/Tasks"
 
 // maxTasks bounds how many tasks of a BMC are looked at.
-const maxTasks = 200
+const maxTasks = 2000
 
 // taskIDs are the ids of the tasks that the BMC has; none if it has no such list.
 func (s *bmcSession) taskIDs() (ids []string, err error) {
