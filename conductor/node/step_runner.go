@@ -399,7 +399,7 @@ func (c stepOperations) planAgain(ctx context.Context, r *job.Run, m *managedNod
 	if old == nil {
 		return errBootTaken
 	}
-	plan, err := glanceImages{c.Conductor}.bootPlan(ctx, m, driver.Ramdisk{Kernel: old.Kernel, Image: old.Ramdisk, ISO: old.ISO, BootNumber: number, CarryToken: old.CarryToken, Ports: m.bootPorts()})
+	plan, err := glanceImages(c).bootPlan(ctx, m, driver.Ramdisk{Kernel: old.Kernel, Image: old.Ramdisk, ISO: old.ISO, BootNumber: number, CarryToken: old.CarryToken, Ports: m.bootPorts()})
 	if err != nil {
 		return err
 	}

@@ -31,11 +31,10 @@ func TestDeafFirmware(t *testing.T) {
 			t.Fatalf("wait %t, %v, on %t", wait, err, bmc.On())
 		}
 	}
-	wait, err := b.RunStep(t.Context(), n, wantTurbo("Disabled"))
-	if !problem.Is(err, problem.Conflict) {
+	if _, err := b.RunStep(t.Context(), n, wantTurbo("Disabled")); !problem.Is(err, problem.Conflict) {
 		t.Fatalf("third call: %v, want conflict", err)
 	}
-	if wait, err = b.RunStep(t.Context(), n, wantTurbo("Disabled")); !wait || err != nil {
+	if wait, err := b.RunStep(t.Context(), n, wantTurbo("Disabled")); !wait || err != nil {
 		t.Fatalf("asked anew: %t, %v", wait, err)
 	}
 	raw, _ := json.Marshal(n.InternalInfo)
