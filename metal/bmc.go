@@ -1,7 +1,6 @@
 package metal
 
 import (
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -76,13 +75,8 @@ func textList(v any) ([]string, bool) {
 
 // KeepBMC stores the description in the node; the zero BMC removes it.
 func KeepBMC(n *Node, b BMC) {
-	info := maps.Clone(n.InternalInfo)
-	if info == nil {
-		info = Object{}
-	}
-	n.InternalInfo = info
 	if b.ReadAt.IsZero() && b.MediaUnlicensedAt.IsZero() {
-		delete(info, bmcKey)
+		n.SetInternal(bmcKey, nil)
 		return
 	}
 	o := map[string]any{}
@@ -122,7 +116,7 @@ func KeepBMC(n *Node, b BMC) {
 			o[key] = *text
 		}
 	}
-	info[bmcKey] = o
+	n.SetInternal(bmcKey, o)
 }
 
 // NeedsDrive tells why the machine cannot be shown a virtual CD; nil: nothing is known against it.

@@ -3,7 +3,6 @@ package metal
 import (
 	"context"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -35,12 +34,7 @@ func (n *Node) VoidRamdisk() {
 	if !n.BootsRamdisk() {
 		return
 	}
-	info := maps.Clone(n.InternalInfo)
-	if info == nil {
-		info = Object{}
-	}
-	info[ramdiskMark] = string(n.Plan.Method)
-	n.InternalInfo = info
+	n.SetInternal(ramdiskMark, string(n.Plan.Method))
 	n.VoidBoot()
 }
 
@@ -54,12 +48,9 @@ func (n *Node) VoidBoot() {
 
 // RamdiskCleared notes that the BMC is no longer set up for a ramdisk.
 func (n *Node) RamdiskCleared() {
-	if n.InternalInfo[ramdiskMark] == nil {
-		return
+	if n.InternalInfo[ramdiskMark] != nil {
+		n.SetInternal(ramdiskMark, nil)
 	}
-	info := maps.Clone(n.InternalInfo)
-	delete(info, ramdiskMark)
-	n.InternalInfo = info
 }
 
 // Causes of aborts. The second ends an undoing, whose own cause differs.

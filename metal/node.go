@@ -196,6 +196,18 @@ func (n *Node) Interface(kind string) string { return n.Interfaces[kind] }
 // Info reads a string of driver_info; numbers and booleans in it are written out.
 func (n *Node) Info(key string) string { return formatScalar(n.DriverInfo[key]) }
 
+// SetInternal stores a value in driver_internal_info; nil removes it. Copies of the node that share the former map keep what they have.
+func (n *Node) SetInternal(key string, v any) {
+	info := maps.Clone(n.InternalInfo)
+	if info == nil {
+		info = Object{}
+	}
+	if info[key] = v; v == nil {
+		delete(info, key)
+	}
+	n.InternalInfo = info
+}
+
 // Clone copies the node so deep that changing the copy's maps leaves the node alone
 // (values inside the free-form objects are shared and must be replaced, not changed).
 func (n *Node) Clone() *Node {

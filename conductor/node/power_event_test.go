@@ -16,7 +16,7 @@ import (
 	"salvor/test/must"
 )
 
-// novaEvents is a Nova that is told of power.
+// novaEvents is a Nova that receives events of power.
 type novaEvents struct {
 	mu   sync.Mutex
 	sent []string
@@ -40,7 +40,7 @@ func (f *novaEvents) refuse(err error) {
 	f.err = err
 }
 
-func (f *novaEvents) told() string {
+func (f *novaEvents) received() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return strings.Join(f.sent, ", ")
@@ -114,7 +114,7 @@ func TestPowerEvents(t *testing.T) {
 	f.refuse(problem.Unavailablef("no answer"))
 	power(metal.PowerOff)
 	b.run(t)
-	fixture.Poll(t, "Nova is sent the power at the second try", func() bool { return f.told() == "a-server false" && len(b.events(t)) == 0 }, func(t *testing.T) string { return fmt.Sprintf("sent %q, jobs %+v", f.told(), b.events(t)) })
+	fixture.Poll(t, "Nova is sent the power at the second try", func() bool { return f.received() == "a-server false" && len(b.events(t)) == 0 }, func(t *testing.T) string { return fmt.Sprintf("sent %q, jobs %+v", f.received(), b.events(t)) })
 
 	f.refuse(problem.NotFoundf("no such server"))
 	power(metal.PowerOn)
@@ -135,7 +135,7 @@ func TestPowerEvents(t *testing.T) {
 	if got := history(); !strings.Contains(got, "warning: Nova does not know") || !strings.Contains(got, "refused (403)") || !strings.Contains(got, "[nova]send_power_notifications") {
 		t.Errorf("the history: %s", got)
 	}
-	if got := f.told(); got != "a-server false" {
+	if got := f.received(); got != "a-server false" {
 		t.Errorf("sent %q", got)
 	}
 }
@@ -156,9 +156,9 @@ func TestAHeldDatabaseSendsNoPower(t *testing.T) {
 	}}
 	b.run(t)
 	fixture.Poll(t, "the event was tried while the database is held", func() bool { all := b.events(t); return len(all) == 1 && all[0].Attempt > 0 })
-	if got := f.told(); got != "" {
+	if got := f.received(); got != "" {
 		t.Errorf("sent %q", got)
 	}
 	held.Store(false)
-	fixture.Poll(t, "the event is sent after the release", func() bool { return f.told() == "a-server false" })
+	fixture.Poll(t, "the event is sent after the release", func() bool { return f.received() == "a-server false" })
 }

@@ -21,13 +21,18 @@ func wantsSecureBoot(n *metal.Node) bool {
 	return strings.EqualFold(metal.Capability(n.InstanceInfo["capabilities"], "secure_boot"), "true")
 }
 
+// secureBootSwitch is what switches Secure Boot on and off.
+func secureBootSwitch(m *managedNode) (driver.BootModes, error) {
+	return requireInterface[driver.BootModes](m, "management", "a switch for Secure Boot")
+}
+
 // checkSecureBoot tells why a deployment could not switch Secure Boot on.
 func checkSecureBoot(m *managedNode) error {
 	if !wantsSecureBoot(m.node) {
 		return nil
 	}
 	const instead = "remove secure_boot from instance_info/capabilities"
-	_, err := requireInterface[driver.BootModes](m, "management", "a switch for Secure Boot")
+	_, err := secureBootSwitch(m)
 	switch {
 	case err != nil:
 		return problem.Invalidf("node %s: its instance asks for Secure Boot, which its management interface cannot switch on: %s", m.node.ID, instead)
@@ -49,7 +54,7 @@ func (c secureBoot) withSecureBootOn(do nodeAction) nodeAction {
 		if !wantsSecureBoot(m.node) {
 			return c.withSecureBootOff(do)(ctx, r, m)
 		}
-		d, err := requireInterface[driver.BootModes](m, "management", "a switch for Secure Boot")
+		d, err := secureBootSwitch(m)
 		if err != nil {
 			return job.From(err)
 		}
@@ -59,17 +64,16 @@ func (c secureBoot) withSecureBootOn(do nodeAction) nodeAction {
 		}
 		if !on {
 			// The mark comes first, so that an operation that is cut off here leaves nothing on for good.
-			if err := c.steps().commit(ctx, r, m, c.edit(ctx, m.node.ID, func(n *metal.Node) { markInternal(n, secureBootMark, true) })); err != nil {
+			if err := c.steps().storeFacts(ctx, r, m, func(n *metal.Node) { markInternal(n, secureBootMark, true) }); err != nil {
 				return job.From(err)
 			}
 			if err := d.SetSecureBoot(ctx, m.node, true); err != nil {
 				return job.From(err)
 			}
 		}
-		if err := c.steps().commit(ctx, r, m, c.edit(ctx, m.node.ID, func(n *metal.Node) { n.SecureBoot = new(true) })); err != nil {
+		if err := c.steps().storeFacts(ctx, r, m, func(n *metal.Node) { n.SecureBoot = new(true) }); err != nil {
 			return job.From(err)
 		}
-		m.facts = factsOf(m.node)
 		return do(ctx, r, m)
 	}
 }
@@ -80,7 +84,7 @@ func (c secureBoot) withSecureBootOff(do nodeAction) nodeAction {
 		if m.node.InternalInfo[secureBootMark] == nil {
 			return do(ctx, r, m)
 		}
-		d, err := requireInterface[driver.BootModes](m, "management", "a switch for Secure Boot")
+		d, err := secureBootSwitch(m)
 		if err == nil {
 			err = d.SetSecureBoot(ctx, m.node, false)
 		}
@@ -90,15 +94,14 @@ func (c secureBoot) withSecureBootOff(do nodeAction) nodeAction {
 			return job.From(err)
 		}
 		off := err == nil
-		err = c.steps().commit(ctx, r, m, c.edit(ctx, m.node.ID, func(n *metal.Node) {
+		err = c.steps().storeFacts(ctx, r, m, func(n *metal.Node) {
 			if markInternal(n, secureBootMark, false); off {
 				n.SecureBoot = new(false)
 			}
-		}))
+		})
 		if err != nil {
 			return job.From(err)
 		}
-		m.facts = factsOf(m.node)
 		return do(ctx, r, m)
 	}
 }

@@ -92,6 +92,18 @@ func (c stepOperations) commit(ctx context.Context, r *job.Run, m *managedNode, 
 	return err
 }
 
+// storeFacts is commit for a change of the facts of the node, which count as read from then on; a nil change does nothing.
+func (c stepOperations) storeFacts(ctx context.Context, r *job.Run, m *managedNode, change func(*metal.Node)) error {
+	if change == nil {
+		return nil
+	}
+	err := c.commit(ctx, r, m, c.edit(ctx, m.node.ID, change))
+	if err == nil {
+		m.facts = factsOf(m.node)
+	}
+	return err
+}
+
 // step does one step; not done: the outcome says what comes next.
 func (c stepOperations) step(ctx context.Context, r *job.Run, m *managedNode, s plannedStep, where string, version map[string]string) (job.Outcome, bool) {
 	show := familyOf(r.Kind).shown
@@ -155,11 +167,8 @@ func (c stepOperations) driverStep(ctx context.Context, r *job.Run, m *managedNo
 	}
 	worked, before := m.node, m.facts // the preparation of a start reads the node afresh
 	wait, err := runner.RunStep(driver.WithBeforeStart(ctx, c.prepareStart(r, m)), worked, s.Step)
-	if change := changedFacts(before, factsOf(worked)); change != nil {
-		if err := c.commit(ctx, r, m, c.edit(ctx, m.node.ID, change)); err != nil {
-			return job.From(err), false
-		}
-		m.facts = factsOf(m.node)
+	if err := c.storeFacts(ctx, r, m, changedFacts(before, factsOf(worked))); err != nil {
+		return job.From(err), false
 	}
 	if err != nil {
 		return job.From(stepError(s, err)), false
@@ -179,13 +188,7 @@ func (c stepOperations) forgetFormerStep(ctx context.Context, r *job.Run, m *man
 	}
 	r.Note(begunNote, "yes")
 	f.ForgetStep(m.node)
-	change := m.changedFacts()
-	if change == nil {
-		return nil
-	}
-	err := c.commit(ctx, r, m, c.edit(ctx, m.node.ID, change))
-	m.facts = factsOf(m.node)
-	return err
+	return c.storeFacts(ctx, r, m, m.changedFacts())
 }
 
 // prepareStart gives what has the next start of the machine in a step be a fresh boot of the ramdisk that it runs. Without that, its own
@@ -199,13 +202,7 @@ func (c stepOperations) prepareStart(r *job.Run, m *managedNode) func(context.Co
 		if err := c.planAgain(ctx, r, m); err != nil {
 			return err
 		}
-		if change := m.changedFacts(); change != nil {
-			if err := c.commit(ctx, r, m, c.edit(ctx, m.node.ID, change)); err != nil {
-				return err
-			}
-			m.facts = factsOf(m.node)
-		}
-		return nil
+		return c.storeFacts(ctx, r, m, m.changedFacts())
 	}
 }
 
@@ -227,10 +224,8 @@ func (c stepOperations) stepWaits(ctx context.Context, r *job.Run, m *managedNod
 	}
 	if f, ok := runner.(driver.StepForgetter); ok {
 		f.ForgetStep(m.node)
-		if change := m.changedFacts(); change != nil {
-			if err := c.commit(ctx, r, m, c.edit(ctx, m.node.ID, change)); err != nil {
-				return job.From(err)
-			}
+		if err := c.storeFacts(ctx, r, m, m.changedFacts()); err != nil {
+			return job.From(err)
 		}
 	}
 	return job.Fail(stepError(s, problem.Unavailablef("it did not end within %s; look at the machine's own logs", within)))

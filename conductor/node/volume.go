@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"maps"
 
 	"salvor/driver"
 	"salvor/job"
@@ -79,14 +78,11 @@ func markInternal(n *metal.Node, mark string, set bool) {
 	if (n.InternalInfo[mark] != nil) == set {
 		return
 	}
-	info := maps.Clone(n.InternalInfo)
-	if info == nil {
-		info = metal.Object{}
+	if set {
+		n.SetInternal(mark, true)
+	} else {
+		n.SetInternal(mark, nil)
 	}
-	if delete(info, mark); set {
-		info[mark] = true
-	}
-	n.InternalInfo = info
 }
 
 // leaveVolumes has the machine forget its volumes, whatever became of the records.

@@ -32,12 +32,7 @@ func saveState(n *metal.Node, key string, v any) {
 	if all[key] = v; v == nil {
 		delete(all, key)
 	}
-	info := maps.Clone(n.InternalInfo)
-	if info == nil {
-		info = metal.Object{}
-	}
-	info[StateKey] = all
-	n.InternalInfo = info
+	n.SetInternal(StateKey, all)
 }
 
 func stringMap(v any) map[string]any {

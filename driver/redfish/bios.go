@@ -233,28 +233,16 @@ func digestRequest(wanted any) string {
 
 func recordRequest(n *metal.Node, wanted any) {
 	if wanted == nil {
-		recordFact(n, requestedKey, nil)
+		n.SetInternal(requestedKey, nil)
 		return
 	}
-	recordFact(n, requestedKey, map[string]any{"at": time.Now().UTC().Format(time.RFC3339), "digest": digestRequest(wanted)})
-}
-
-// recordFact stores a value in the node's internal_info; nil removes it.
-func recordFact(n *metal.Node, key string, v any) {
-	info := maps.Clone(n.InternalInfo)
-	if info == nil {
-		info = metal.Object{}
-	}
-	if delete(info, key); v != nil {
-		info[key] = v
-	}
-	n.InternalInfo = info
+	n.SetInternal(requestedKey, map[string]any{"at": time.Now().UTC().Format(time.RFC3339), "digest": digestRequest(wanted)})
 }
 
 // ForgetStep has the settings handed over anew.
 func (b BIOS) ForgetStep(n *metal.Node) {
 	recordRequest(n, nil)
-	recordFact(n, resetKey, nil)
+	n.SetInternal(resetKey, nil)
 }
 
 // apply hands settings over while the machine is off. Called again it turns the machine on, which is when the firmware takes them, and
@@ -380,7 +368,7 @@ func (s *bmcSession) startAfterRequest(ctx context.Context, n *metal.Node, key s
 	record, _ := n.InternalInfo[key].(map[string]any)
 	record = maps.Clone(record)
 	record[startedKey], record["at"] = true, time.Now().UTC().Format(time.RFC3339)
-	recordFact(n, key, record)
+	n.SetInternal(key, record)
 	return nil
 }
 
@@ -445,7 +433,7 @@ func (b BIOS) reset(ctx context.Context, n *metal.Node, s *bmcSession) (wait boo
 		}
 		taken, err := s.isResetTaken(doc, metal.Text(record["before"]), time.Since(at))
 		if err == nil && taken {
-			recordFact(n, resetKey, nil)
+			n.SetInternal(resetKey, nil)
 		}
 		return !taken && err == nil, err
 	}
@@ -460,7 +448,7 @@ func (b BIOS) reset(ctx context.Context, n *metal.Node, s *bmcSession) (wait boo
 		if len(doc.Attributes) > 0 { // a machine in POST may show none
 			record["before"] = digestRequest(doc.Attributes)
 		}
-		recordFact(n, resetKey, record)
+		n.SetInternal(resetKey, record)
 	}
 	return err == nil, err
 }

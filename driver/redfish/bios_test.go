@@ -142,7 +142,7 @@ func TestFactoryResetWaitsForTheFirmware(t *testing.T) {
 	age := func(d time.Duration) {
 		record := maps.Clone(n.InternalInfo[resetKey].(map[string]any))
 		record["at"] = time.Now().Add(-d).UTC().Format(time.RFC3339)
-		recordFact(n, resetKey, record)
+		n.SetInternal(resetKey, record)
 	}
 	o.SetOn(true)
 	run(true)

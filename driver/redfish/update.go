@@ -65,13 +65,13 @@ func imageInWork(n *metal.Node) string {
 // recordUpdate stores the record in the node; nil removes it.
 func recordUpdate(n *metal.Node, r *updateRecord) {
 	if r == nil {
-		recordFact(n, updateKey, nil)
+		n.SetInternal(updateKey, nil)
 		return
 	}
 	var o map[string]any
 	text, _ := json.Marshal(r) // strings, numbers and times: cannot fail
 	_ = json.Unmarshal(text, &o)
-	recordFact(n, updateKey, o)
+	n.SetInternal(updateKey, o)
 }
 
 // update takes the images one step further. wait: it is to be called again.
