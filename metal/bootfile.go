@@ -32,9 +32,15 @@ func (p *BootPlan) HTTPFile() string {
 // FileURL gives the URL of a file of this plan. Under an empty base it is an absolute path.
 func (p *BootPlan) FileURL(name string) string { return p.URL + FilePrefix + p.Path + "/" + name }
 
+// IsURL tells a URL, which machines fetch by themselves, from the other references of a plan: paths of files and images of Glance.
+func IsURL(ref string) bool {
+	scheme, _, ok := strings.Cut(ref, "://")
+	return ok && (strings.EqualFold(scheme, "http") || strings.EqualFold(scheme, "https"))
+}
+
 // ISOURL gives the URL of the CD image that a plan for virtual media shows the machine.
 func (p *BootPlan) ISOURL() string {
-	if strings.Contains(p.ISO, "://") && GlanceID(p.ISO) == "" {
+	if IsURL(p.ISO) {
 		return p.ISO
 	}
 	return p.FileURL(BootISO)

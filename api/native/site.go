@@ -183,7 +183,7 @@ func (s *siteServer) source(ref string) wire.SiteFile {
 	switch {
 	case ref == "":
 		return wire.SiteFile{}
-	case strings.Contains(ref, "://") && metal.GlanceID(ref) == "":
+	case metal.IsURL(ref):
 		return wire.SiteFile{URL: ref}
 	}
 	return wire.SiteFile{Version: s.Version(ref)}

@@ -166,28 +166,18 @@ func (d *downloadCache) fetch(ctx context.Context, cancel func(), ref string, fo
 	if metal.GlanceID(ref) != "" {
 		return d.fetchImage(ctx, cancel, ref, former)
 	}
-	if d.client == nil {
-		return nil, problem.Unsupportedf("fetch %s: no URL is fetched here", redactURL(ref))
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, ref, nil)
-	if err != nil {
-		return nil, problem.Invalidf("fetch %s: not a URL", redactURL(ref))
-	}
+	conditions := http.Header{}
 	if former != nil && former.etag != "" {
-		req.Header.Set("If-None-Match", former.etag)
+		conditions.Set("If-None-Match", former.etag)
 	}
 	if former != nil && former.changed != "" {
-		req.Header.Set("If-Modified-Since", former.changed)
+		conditions.Set("If-Modified-Since", former.changed)
 	}
 	stalled := time.AfterFunc(downloadStall, cancel)
 	defer stalled.Stop()
-	resp, err := d.client.Do(req)
+	resp, err := d.ask(ctx, ref, conditions)
 	if err != nil {
-		var wrapped *url.Error // names the whole URL, which may hold a secret
-		if errors.As(err, &wrapped) {
-			err = wrapped.Err
-		}
-		return nil, problem.Unavailablef("fetch %s: %w", redactURL(ref), err)
+		return nil, err
 	}
 	defer resp.Body.Close()
 	if former != nil && resp.StatusCode == http.StatusNotModified {
@@ -202,6 +192,27 @@ func (d *downloadCache) fetch(ctx context.Context, cancel func(), ref string, fo
 	}
 	out.etag, out.changed = resp.Header.Get("ETag"), resp.Header.Get("Last-Modified")
 	return out, nil
+}
+
+// ask sends the request for a URL; the caller closes the body of the answer.
+func (d *downloadCache) ask(ctx context.Context, ref string, header http.Header) (*http.Response, error) {
+	if d.client == nil {
+		return nil, problem.Unsupportedf("fetch %s: no URL is fetched here", redactURL(ref))
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, ref, nil)
+	if err != nil {
+		return nil, problem.Invalidf("fetch %s: not a URL", redactURL(ref))
+	}
+	req.Header = header
+	resp, err := d.client.Do(req)
+	if err != nil {
+		var wrapped *url.Error // names the whole URL, which may hold a secret
+		if errors.As(err, &wrapped) {
+			err = wrapped.Err
+		}
+		return nil, problem.Unavailablef("fetch %s: %w", redactURL(ref), err)
+	}
+	return resp, nil
 }
 
 // store copies the bytes of a reference into a file of its own.
@@ -249,17 +260,9 @@ func (d *downloadCache) header(ctx context.Context, ref string) (media.Blob, err
 	if metal.GlanceID(ref) != "" {
 		return d.imageHeader(ctx, ref)
 	}
-	if d.client == nil {
-		return nil, problem.Unsupportedf("fetch %s: no URL is fetched here", redactURL(ref))
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, ref, nil)
+	resp, err := d.ask(ctx, ref, http.Header{"Range": {fmt.Sprintf("bytes=0-%d", maxHeader-1)}})
 	if err != nil {
-		return nil, problem.Invalidf("fetch %s: not a URL", redactURL(ref))
-	}
-	req.Header.Set("Range", fmt.Sprintf("bytes=0-%d", maxHeader-1))
-	resp, err := d.client.Do(req)
-	if err != nil {
-		return nil, problem.Unavailablef("fetch %s: %w", redactURL(ref), context.Cause(ctx))
+		return nil, err
 	}
 	defer resp.Body.Close()
 	size := resp.ContentLength

@@ -36,4 +36,4 @@ func openImage(ctx context.Context, service ImageService, ref string, size int64
 }
 
 // isFetched tells a reference whose bytes lie elsewhere, at a URL or in Glance, from a file path.
-func isFetched(ref string) bool { return isURL(ref) || metal.GlanceID(ref) != "" }
+func isFetched(ref string) bool { return metal.IsURL(ref) || metal.GlanceID(ref) != "" }

@@ -104,7 +104,7 @@ func (s *Server) serveFile(w http.ResponseWriter, r *http.Request, node *metal.N
 		if ref == "" {
 			return errNoPlan
 		}
-		if isURL(ref) {
+		if metal.IsURL(ref) {
 			target, err := scriptSource(ref, name)
 			if err != nil {
 				return err

@@ -284,16 +284,12 @@ func (s *Server) SignedLoaders(n *metal.Node) (shim, grub string) {
 	}
 	l := s.images.loaders.forArch(arch)
 	find := func(path string) string {
-		for _, at := range []string{dir, filepath.Dir(path)} {
-			if at == "" {
-				continue
-			}
-			if f, _, err := openBelow(at, filepath.Base(path)); err == nil {
-				f.Close()
-				return filepath.Join(at, filepath.Base(path))
-			}
+		f, _, at, err := findLoader(dir, path)
+		if err != nil {
+			return ""
 		}
-		return ""
+		f.Close()
+		return at
 	}
 	return find(l.Shim), find(l.Grub)
 }
@@ -310,18 +306,25 @@ func openSigned(dir string, l Loaders) (shim, grub media.Blob, err error) {
 // maxLoader bounds what is read into memory of a boot loader's file.
 const maxLoader = 16 << 20
 
+// findLoader opens a boot loader and gives its path: in the folder beside, if that is not empty, or where it is installed.
+func findLoader(beside, path string) (f *os.File, info fs.FileInfo, at string, err error) {
+	for _, dir := range []string{beside, filepath.Dir(path)} {
+		if dir == "" {
+			continue
+		}
+		at = filepath.Join(dir, filepath.Base(path))
+		if f, info, err = openBelow(dir, filepath.Base(path)); err == nil {
+			return f, info, at, nil
+		}
+	}
+	return nil, nil, "", err
+}
+
 func openLoader(beside, path string) (media.Blob, error) {
 	name := filepath.Base(path)
-	var f *os.File
-	var info fs.FileInfo
-	err := fs.ErrNotExist
-	if beside != "" {
-		f, info, err = openBelow(beside, name)
-	}
+	f, info, _, err := findLoader(beside, path)
 	if err != nil {
-		if f, info, err = openBelow(filepath.Dir(path), name); err != nil {
-			return nil, problem.Unavailablef("make boot image: %s is neither beside the kernel nor installed: %w", name, err)
-		}
+		return nil, problem.Unavailablef("make boot image: %s is neither beside the kernel nor installed: %w", name, err)
 	}
 	defer f.Close()
 	if info.Size() > maxLoader {

@@ -41,7 +41,7 @@ func renderScript(plan *metal.BootPlan, params string) (string, error) {
 
 // scriptSource gives what a script fetches: the name of our own file, or the plan's URL.
 func scriptSource(ref, name string) (string, error) {
-	if !isURL(ref) {
+	if !metal.IsURL(ref) {
 		return name, nil
 	}
 	u, err := url.Parse(ref)
@@ -53,10 +53,4 @@ func scriptSource(ref, name string) (string, error) {
 		return "", problem.Invalidf("boot plan: URL of the %s holds a character that is not allowed", name)
 	}
 	return out, nil
-}
-
-// isURL tells a URL that anybody fetches from a file path, and from an image of Glance.
-func isURL(ref string) bool {
-	scheme, _, ok := strings.Cut(ref, "://")
-	return ok && (strings.EqualFold(scheme, "http") || strings.EqualFold(scheme, "https"))
 }
