@@ -64,7 +64,10 @@ func (p *bmcProber) identify() error {
 	}
 	p.out.Protocol, p.out.Login = strings.TrimSpace("Redfish "+driver.Sanitize(top.RedfishVersion)), login
 	p.out.Vendor, p.out.Model, p.out.BMCModel, p.out.Firmware = p.bmc.Vendor, p.bmc.Model, p.bmc.BMCModel, p.bmc.Firmware
-	p.out.Quirks = p.s.conf.facts.all()
+	p.out.Quirks = []metal.ProbedQuirk{}
+	for _, known := range p.s.conf.facts.all() {
+		p.out.Quirks = append(p.out.Quirks, metal.ProbedQuirk{Fact: known.text(), Source: known.source})
+	}
 	return nil
 }
 

@@ -188,32 +188,37 @@ func (f bmcFacts) list(kind quirkKind) []string {
 	return strings.FieldsFunc(f.fact(kind), func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// all are the facts that hold, in the order of their kinds, with who says so.
-func (f bmcFacts) all() []metal.ProbedQuirk {
-	out := []metal.ProbedQuirk{}
+// knownFact is a fact that holds, with who says so.
+type knownFact struct {
+	kind          quirkKind
+	value, source string
+}
+
+// text is the fact as "kind=value".
+func (f knownFact) text() string { return string(f.kind) + "=" + f.value }
+
+// all are the facts that hold, in the order of their kinds.
+func (f bmcFacts) all() (out []knownFact) {
 	for _, kind := range slices.Sorted(maps.Keys(quirkValues)) {
 		if value, source := f.factAndSource(kind); value != "" {
-			out = append(out, metal.ProbedQuirk{Fact: string(kind) + "=" + value, Source: source})
+			out = append(out, knownFact{kind, value, source})
 		}
 	}
 	return out
 }
 
 // texts are the facts as "kind=value", in their order.
-func (f bmcFacts) texts() []string {
-	var out []string
-	for _, q := range f.all() {
-		out = append(out, q.Fact)
+func (f bmcFacts) texts() (out []string) {
+	for _, known := range f.all() {
+		out = append(out, known.text())
 	}
 	return out
 }
 
 // inWords are the facts as sentences without a subject, in the same order.
-func (f bmcFacts) inWords() []string {
-	var out []string
-	for _, q := range f.all() {
-		kind, value, _ := strings.Cut(q.Fact, "=")
-		out = append(out, fmt.Sprintf(quirkTexts[quirkKind(kind)], driver.Sanitize(value)))
+func (f bmcFacts) inWords() (out []string) {
+	for _, known := range f.all() {
+		out = append(out, fmt.Sprintf(quirkTexts[known.kind], driver.Sanitize(known.value)))
 	}
 	return out
 }
