@@ -323,6 +323,12 @@ func TestHardware(t *testing.T) {
 	w.want(nodes.InjectNMI(w.ctx, w.api, id).ExtractErr())
 
 	w.refused(nodes.GetInventory(w.ctx, w.api, id).Err, http.StatusNotFound)
+	w.provision(id, nodes.ProvisionStateOpts{Target: nodes.TargetInspect}, nodes.Manageable)
+	read, err := nodes.GetInventory(w.ctx, w.api, id).Extract()
+	w.want(err)
+	if i := read.Inventory; i.CPU.Count != 4 || len(i.Interfaces) != 1 || len(i.Disks) != 1 || i.Memory.PhysicalMb != 2048 || i.SystemVendor.Manufacturer != "Acme" {
+		t.Errorf("the inventory that the BMC tells: %+v", i)
+	}
 	w.inventory(id)
 	w.subscriptions(id)
 	raid := nodes.RAIDConfigOpts{LogicalDisks: []nodes.LogicalDisk{{RAIDLevel: nodes.RAID1, IsRootVolume: yes(true)}}}

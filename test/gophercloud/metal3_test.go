@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -122,6 +123,12 @@ func TestRescueOfAMetal3Host(t *testing.T) {
 	if writes := w.reconcile(id, true); len(writes) > 0 {
 		t.Errorf("the operator changes a host in rescue: %q", writes)
 	}
+	// It switches a rescue off if the host is to be off. Nobody then boots the machine's own system by a power on.
+	if writes := w.reconcile(id, false); !slices.Equal(writes, []string{string(nodes.PowerOff)}) {
+		t.Errorf("the operator changes a host in rescue that is to be off: %q", writes)
+	}
+	w.refused(nodes.ChangePowerState(w.ctx, w.api, id, nodes.PowerStateOpts{Target: nodes.PowerOn}).ExtractErr(), http.StatusConflict)
+	w.reach(id, nodes.Rescue)
 	w.provision(id, nodes.ProvisionStateOpts{Target: nodes.TargetUnrescue}, nodes.Active)
 	booted("unrescued")
 	if writes := w.reconcile(id, true); len(writes) > 0 {
@@ -134,5 +141,30 @@ func TestRescueOfAMetal3Host(t *testing.T) {
 	w.provision(id, nodes.ProvisionStateOpts{Target: nodes.TargetDeleted}, nodes.Available)
 	if w.machine.Image() != "" || w.machine.Stick() != "" || w.machine.On() {
 		t.Errorf("deprovisioned: CD %q, USB %q, on %t", w.machine.Image(), w.machine.Stick(), w.machine.On())
+	}
+}
+
+// TestDetachedMetal3Host: the operator detaches a host by the deletion of its node. The node is active, has an instance and is in maintenance.
+func TestDetachedMetal3Host(t *testing.T) {
+	w := newWorld(t)
+	made, err := nodes.Create(w.ctx, w.api, nodes.CreateOpts{
+		Name: "metal3~host-1", Driver: "redfish",
+		DriverInfo: map[string]any{"redfish_address": w.bmc, "redfish_username": "admin", "redfish_password": "calvin"},
+	}).Extract()
+	w.want(err)
+	id := made.UUID
+	w.provision(id, nodes.ProvisionStateOpts{Target: nodes.TargetManage}, nodes.Manageable)
+	w.provision(id, nodes.ProvisionStateOpts{Target: nodes.TargetAdopt}, nodes.Active)
+	w.power(id, nodes.PowerOn)
+	_, err = nodes.Update(w.ctx, w.api, id, nodes.UpdateOpts{
+		nodes.UpdateOperation{Op: nodes.AddOp, Path: "/instance_uuid", Value: "6a2c5a3e-7c9d-4a57-9a3e-000000000032"},
+	}).Extract()
+	w.want(err)
+	w.refused(nodes.Delete(w.ctx, w.api, id).ExtractErr(), http.StatusConflict)
+	w.want(nodes.SetMaintenance(w.ctx, w.api, id, nodes.MaintenanceOpts{Reason: "forcing deletion in baremetal-operator"}).ExtractErr())
+	w.want(nodes.Delete(w.ctx, w.api, id).ExtractErr())
+	w.refused(nodes.Get(w.ctx, w.api, id).Err, http.StatusNotFound)
+	if !w.machine.On() {
+		t.Error("the machine was switched off")
 	}
 }

@@ -10,11 +10,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"salvor/lab"
+	"salvor/test/machine"
 	"salvor/test/must"
 	"salvor/test/program"
 )
@@ -23,21 +26,24 @@ const password = "of-this-run-only"
 
 // cloud is a running OpenStack with two bare metal services: Debian's Ironic and salvor.
 type cloud struct {
-	*lab
+	*site
 	token  string // of the user admin in the project admin
 	salvor *program.Server
 	// baremetal are the URLs of the two services, by the name of the nova-compute that uses each.
 	baremetal map[string]string
+	machine   lab.MachineStatus // that salvor deploys
 }
 
 // sides are the names of the two nova-computes.
 var sides = []string{"ironic", "salvor"}
 
-func newCloud(t testing.TB) *cloud {
+func newCloud(t testing.TB, deployed lab.MachineStatus) *cloud {
 	t.Helper()
-	l := newLab(t)
-	c := &cloud{lab: l, baremetal: map[string]string{}}
+	l := newSite(t)
+	c := &cloud{site: l, baremetal: map[string]string{}, machine: deployed}
 	l.set("PASSWORD", password)
+	l.set("RAMDISK", machine.Ramdisk(t))
+	l.set("BMC", must.Get(url.Parse(deployed.Address))(t).Hostname())
 	for _, name := range []string{"KEYSTONE", "PLACEMENT", "GLANCE", "NEUTRON", "NOVA", "IRONIC"} {
 		l.port(name)
 	}
@@ -210,8 +216,8 @@ func (c *cloud) ask(method, url string, body any) (answer, error) {
 	kind := "application/json"
 	switch b := body.(type) {
 	case nil:
-	case []byte:
-		reader, kind = strings.NewReader(string(b)), "application/octet-stream"
+	case io.Reader:
+		reader, kind = b, "application/octet-stream"
 	default:
 		raw, err := json.Marshal(b)
 		if err != nil {
@@ -245,7 +251,11 @@ func (c *cloud) must(method, url string, body any, want int) object {
 	if a.status != want {
 		c.Fatalf("%s %s: %d, want %d: %.1000s", method, url, a.status, want, a.body)
 	}
-	var out object
+	return a.object()
+}
+
+// object is the body of an answer; empty where that is none.
+func (a answer) object() (out object) {
 	_ = json.Unmarshal(a.body, &out)
 	return out
 }

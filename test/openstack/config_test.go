@@ -135,8 +135,16 @@ auth_strategy = keystone
 ` + loggedIn + `username = salvor
 [nova]
 ` + loggedIn + `username = salvor
+[glance]
+` + loggedIn + `username = salvor
+[ramdisk]
+# The noop network interface leaves the machine on this network of the lab.
+listen = 10.78.0.1:6386
 [conductor]
 automated_clean = false
+bmc_networks = {BMC}
+deploy_kernel = {RAMDISK}/kernel
+deploy_ramdisk = {RAMDISK}/initramfs
 `
 
 	// novaConf is that of the API, the conductor and the scheduler.

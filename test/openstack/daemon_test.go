@@ -29,8 +29,8 @@ const (
 	python      = "/usr/bin/python3"
 )
 
-// lab is all that the test starts, with all its files in one directory.
-type lab struct {
+// site is all that the test starts, with all its files in one directory.
+type site struct {
 	testing.TB
 	dir   string // on tmpfs where there is one
 	began time.Time
@@ -40,14 +40,14 @@ type lab struct {
 	daemons []daemon
 }
 
-func newLab(t testing.TB) *lab {
+func newSite(t testing.TB) *site {
 	t.Helper()
 	parent := "/dev/shm"
 	if info, err := os.Stat(parent); err != nil || !info.IsDir() {
 		parent = ""
 	}
 	dir := must.Get(os.MkdirTemp(parent, "salvor-openstack-"))(t)
-	l := &lab{TB: t, dir: dir, began: time.Now(), value: map[string]string{"DIR": dir}}
+	l := &site{TB: t, dir: dir, began: time.Now(), value: map[string]string{"DIR": dir}}
 	t.Cleanup(func() {
 		l.stop()
 		if t.Failed() {
@@ -59,7 +59,7 @@ func newLab(t testing.TB) *lab {
 }
 
 // showLogs gives the last lines of each log.
-func (l *lab) showLogs() {
+func (l *site) showLogs() {
 	logs, _ := filepath.Glob(filepath.Join(l.dir, "*.log"))
 	for _, log := range logs {
 		text, _ := os.ReadFile(log)
@@ -67,12 +67,12 @@ func (l *lab) showLogs() {
 	}
 }
 
-func (l *lab) step(format string, args ...any) {
+func (l *site) step(format string, args ...any) {
 	l.Logf("%5.0f s: %s", time.Since(l.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
 // port gives a free TCP port a name.
-func (l *lab) port(name string) string {
+func (l *site) port(name string) string {
 	l.Helper()
 	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(l)
 	defer listener.Close()
@@ -81,14 +81,14 @@ func (l *lab) port(name string) string {
 	return port
 }
 
-func (l *lab) set(name, value string) {
+func (l *site) set(name, value string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.value[name] = value
 }
 
 // fill puts values in place of names in braces.
-func (l *lab) fill(text string) string {
+func (l *site) fill(text string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for name, value := range l.value {
@@ -97,8 +97,8 @@ func (l *lab) fill(text string) string {
 	return text
 }
 
-// file writes a file of the lab's directory and gives its path.
-func (l *lab) file(name, text string) string {
+// file writes a file of the site's directory and gives its path.
+func (l *site) file(name, text string) string {
 	l.Helper()
 	path := filepath.Join(l.dir, name)
 	must.OK(l, os.MkdirAll(filepath.Dir(path), 0o700))
@@ -106,14 +106,14 @@ func (l *lab) file(name, text string) string {
 	return path
 }
 
-func (l *lab) environment(more ...string) []string {
+func (l *site) environment(more ...string) []string {
 	return append([]string{
 		"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + l.dir, "TMPDIR=" + l.dir, "LC_ALL=C.UTF-8", "no_proxy=*", "PYTHONDONTWRITEBYTECODE=1", "PYTHONWARNINGS=ignore",
 	}, more...)
 }
 
 // run runs a command to its end.
-func (l *lab) run(name string, args ...string) error {
+func (l *site) run(name string, args ...string) error {
 	ctx, cancel := context.WithTimeout(l.Context(), commandTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
@@ -125,7 +125,7 @@ func (l *lab) run(name string, args ...string) error {
 }
 
 // start starts a daemon, which the test's end stops by its process id. Its log is NAME.log.
-func (l *lab) start(name string, env []string, program string, args ...string) error {
+func (l *site) start(name string, env []string, program string, args ...string) error {
 	log, err := os.Create(filepath.Join(l.dir, name+".log"))
 	if err != nil {
 		return err
@@ -156,7 +156,7 @@ type daemon struct {
 }
 
 // stop ends all daemons at once, by their process ids.
-func (l *lab) stop() {
+func (l *site) stop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, d := range l.daemons {
@@ -175,7 +175,7 @@ func (l *lab) stop() {
 }
 
 // answers waits until a server accepts connections at a port.
-func (l *lab) answers(name, port string) error {
+func (l *site) answers(name, port string) error {
 	for end := time.Now().Add(startTime); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
 		conn, err := net.DialTimeout("tcp", "127.0.0.1:"+port, time.Second)
 		if err == nil {
@@ -188,7 +188,7 @@ func (l *lab) answers(name, port string) error {
 }
 
 // together runs functions at once and ends the test if one fails.
-func (l *lab) together(all ...func() error) {
+func (l *site) together(all ...func() error) {
 	l.Helper()
 	errs := make(chan error, len(all))
 	for _, one := range all {
@@ -210,14 +210,14 @@ func (l *lab) together(all ...func() error) {
 var databases = []string{"keystone", "placement", "nova_api", "nova_cell0", "nova", "glance", "neutron", "ironic"}
 
 // schemaCache is the file with the schemas of the packages that are installed.
-func (l *lab) schemaCache() string {
+func (l *site) schemaCache() string {
 	out := must.Get(exec.Command("dpkg-query", "-W", "python3-keystone", "python3-placement", "python3-nova", "python3-glance", "python3-neutron", "python3-ironic", "mariadb-server").Output())(l)
 	cache := must.Get(os.UserCacheDir())(l)
 	return filepath.Join(cache, "salvor", fmt.Sprintf("openstack-schemas-%x.sql", sha256.Sum256(out)))
 }
 
 // startDatabase starts a MariaDB that flushes nothing and has the schemas of all services.
-func (l *lab) startDatabase() {
+func (l *site) startDatabase() {
 	l.Helper()
 	data := filepath.Join(l.dir, "mariadb")
 	socket := filepath.Join(l.dir, "mariadb.socket")
@@ -250,7 +250,7 @@ func fileExists(path string) bool {
 }
 
 // createSchemas has each service create its tables.
-func (l *lab) createSchemas() {
+func (l *site) createSchemas() {
 	l.Helper()
 	in := func(name string) string { return filepath.Join(l.dir, name) }
 	l.together(
@@ -281,7 +281,7 @@ func (l *lab) createSchemas() {
 }
 
 // startMessages starts RabbitMQ with an epmd of its own.
-func (l *lab) startMessages() error {
+func (l *site) startMessages() error {
 	epmd, node, dist := l.port("EPMD"), l.port("RABBIT"), l.port("RABBIT_DIST")
 	if err := l.start("epmd", nil, "/usr/bin/epmd", "-port", epmd, "-address", "127.0.0.1"); err != nil {
 		return err
@@ -303,7 +303,7 @@ func (l *lab) startMessages() error {
 }
 
 // uwsgi starts a WSGI program. Connections are closed and say so, or clients see them reset.
-func (l *lab) uwsgi(name, port, file, arguments string, processes int, env ...string) error {
+func (l *site) uwsgi(name, port, file, arguments string, processes int, env ...string) error {
 	err := l.start(name, env, "uwsgi", "--plugin", "python3", "--http-socket", "127.0.0.1:"+port, "--wsgi-file", file, "--master", "--die-on-term", "--lazy-apps",
 		"--processes", fmt.Sprint(processes), "--need-app", "--buffer-size", "65535", "--add-header", "Connection: close", "--pyargv", arguments)
 	if err != nil {

@@ -3,21 +3,31 @@
 package openstack
 
 import (
+	"encoding/base64"
+	"flag"
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"salvor/lab"
+	"salvor/lab/personality"
+	"salvor/test/machine"
 	"salvor/test/must"
+	"salvor/test/program"
 )
 
 // stepTime bounds one step of a user of Nova.
-const stepTime = 5 * time.Minute
+const stepTime = 10 * time.Minute
 
 // user is who uses Nova on one side: what becomes of each step is compared with the other side.
 type user struct {
 	*cloud
 	side   string
+	name   string // of the node, of its resource class in lower case, of the flavor and of the server
 	flavor string
 	node   string // UUID
 	server string // UUID
@@ -64,19 +74,56 @@ var steps = []step{
 	{"delete", "gone; node available", (*user).delete},
 }
 
-// TestNova has a user of Nova do the same on Debian's Ironic and on salvor. Both have to end alike.
+// TestMain lets the test program be the lab's own parts too.
+func TestMain(m *testing.M) { machine.Main(m) }
+
+// labVariable has the state directory of the lab in which this process runs.
+const labVariable = "SALVOR_OPENSTACK_LAB"
+
+// TestNova runs itself again inside a lab with one machine, whose loopback has OpenStack and salvor. There a user of Nova does the same on
+// Debian's Ironic and on salvor, and has salvor deploy the machine.
 func TestNova(t *testing.T) {
-	c := newCloud(t)
+	dir := os.Getenv(labVariable)
+	if dir == "" {
+		runInLab(t)
+		return
+	}
+	c := newCloud(t, must.Get(must.Get(lab.Attach(dir, ""))(t).Status(t.Context()))(t).Machines[0])
 	c.prepare()
 	users := map[string]*user{}
 	for _, side := range sides {
-		users[side] = c.newUser(side)
+		users[side] = c.newUser(side, side, object{
+			"driver": "fake-hardware", "deploy_interface": "fake", "rescue_interface": "fake",
+			"properties": object{"cpus": 1, "memory_mb": 1024, "local_gb": 10, "cpu_arch": "x86_64", "capabilities": "boot_mode:uefi"},
+		}, fmt.Sprintf("52:54:00:00:00:%02x", len(side)), "uefi")
 	}
+	owner := c.newOwner()
 	c.step("nodes, flavors, networks and images exist; waiting for Nova to find the nodes")
-	for _, side := range sides {
-		users[side].awaitInventory()
+	for _, u := range []*user{users["ironic"], users["salvor"], owner.user} {
+		u.awaitInventory()
 	}
-	c.step("Nova has the inventory of both nodes")
+	c.step("Nova has the inventory of all nodes")
+	t.Run("fake", func(t *testing.T) { c.compare(t, users) })
+	t.Run("direct", owner.deploy)
+	c.TB = t
+}
+
+// runInLab starts the lab and this test in it.
+func runInLab(t *testing.T) {
+	// The ramdisk and the programs are built outside, where there is a network.
+	ramdisk, programs := machine.Ramdisk(t), filepath.Dir(program.Path(t, "salvor"))
+	w := machine.Up(t, lab.Spec{Like: personality.SushyTools, Memory: 1024})
+	cmd := w.Lab.Command(t.Context(), must.Get(os.Executable())(t), "-test.v", "-test.run="+flag.Lookup("test.run").Value.String(), "-test.timeout="+flag.Lookup("test.timeout").Value.String())
+	cmd.Env = append(os.Environ(), labVariable+"="+w.Dir, "SALVOR_RAMDISK="+ramdisk, "SALVOR_BIN="+programs)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	if err := cmd.Run(); err != nil {
+		t.Errorf("the test inside the lab: %v", err)
+	}
+}
+
+// compare has both users take the same steps, which have to end alike.
+func (c *cloud) compare(t *testing.T, users map[string]*user) {
+	c.TB = t
 	var table strings.Builder
 	fmt.Fprintf(&table, "| step | Ironic | s | salvor | s |\n|---|---|---|---|---|\n")
 	for _, s := range steps {
@@ -106,10 +153,7 @@ func (c *cloud) neutron(path string) string { return c.fill("http://127.0.0.1:{N
 func (c *cloud) prepare() {
 	c.Helper()
 	for _, name := range []string{"one", "another"} {
-		glance := c.fill("http://127.0.0.1:{GLANCE}/v2/images")
-		id := text(c.must("POST", glance, object{"name": name, "disk_format": "raw", "container_format": "bare", "visibility": "public"}, 201), "id")
-		c.must("PUT", glance+"/"+id+"/file", []byte("the disk of "+name), 204)
-		c.set("IMAGE_"+name, id)
+		c.upload(name, strings.NewReader("the disk of "+name))
 	}
 	for i, name := range []string{"first", "second"} {
 		network := text(c.must("POST", c.neutron("/networks"), object{"network": object{"name": name, "shared": true}}, 201)["network"], "id")
@@ -118,18 +162,24 @@ func (c *cloud) prepare() {
 	}
 }
 
+// upload gives Glance a public image.
+func (c *cloud) upload(name string, content io.Reader) {
+	c.Helper()
+	glance := c.fill("http://127.0.0.1:{GLANCE}/v2/images")
+	id := text(c.must("POST", glance, object{"name": name, "disk_format": "raw", "container_format": "bare", "visibility": "public"}, 201), "id")
+	c.must("PUT", glance+"/"+id+"/file", content, 204)
+	c.set("IMAGE_"+name, id)
+}
+
 func (c *cloud) image(name string) string { return c.fill("{IMAGE_" + name + "}") }
 
-// newUser makes a node and its flavor.
-func (c *cloud) newUser(side string) *user {
+// newUser makes a node, its port and its flavor, which asks for the node's boot mode.
+func (c *cloud) newUser(side, name string, node object, mac, bootMode string) *user {
 	c.Helper()
-	u := &user{cloud: c, side: side}
-	node := c.must("POST", u.baremetal("/nodes"), object{
-		"driver": "fake-hardware", "name": side, "resource_class": side, "deploy_interface": "fake", "rescue_interface": "fake", "network_interface": "noop",
-		"properties": object{"cpus": 1, "memory_mb": 1024, "local_gb": 10, "cpu_arch": "x86_64", "capabilities": "boot_mode:uefi"},
-	}, 201)
-	u.node = text(node, "uuid")
-	c.must("POST", u.baremetal("/ports"), object{"node_uuid": u.node, "address": fmt.Sprintf("52:54:00:00:00:%02x", len(side)+len(u.node)%7)}, 201)
+	u := &user{cloud: c, side: side, name: name}
+	node["name"], node["resource_class"], node["network_interface"] = name, name, "noop"
+	u.node = text(c.must("POST", u.baremetal("/nodes"), node, 201), "uuid")
+	c.must("POST", u.baremetal("/ports"), object{"node_uuid": u.node, "address": mac}, 201)
 	for _, verb := range []struct{ target, ends string }{{"manage", "manageable"}, {"provide", "available"}} {
 		c.must("PUT", u.baremetal("/nodes/"+u.node+"/states/provision"), object{"target": verb.target}, 202)
 		u.awaitNode("provision_state", verb.ends)
@@ -137,10 +187,10 @@ func (c *cloud) newUser(side string) *user {
 	// Nova takes no node whose power is not known, and nobody knows that of a fresh fake node.
 	c.must("PUT", u.baremetal("/nodes/"+u.node+"/states/power"), object{"target": "power off"}, 202)
 	u.awaitNode("power_state", "power off")
-	class := "resources:CUSTOM_" + strings.ToUpper(side)
-	u.flavor = text(c.must("POST", c.nova("/flavors"), object{"flavor": object{"name": side, "vcpus": 1, "ram": 1024, "disk": 10}}, 200)["flavor"], "id")
+	class := "resources:CUSTOM_" + strings.ToUpper(name)
+	u.flavor = text(c.must("POST", c.nova("/flavors"), object{"flavor": object{"name": name, "vcpus": 1, "ram": 1024, "disk": 10}}, 200)["flavor"], "id")
 	c.must("POST", c.nova("/flavors/"+u.flavor+"/os-extra_specs"), object{"extra_specs": object{
-		class: "1", "resources:VCPU": "0", "resources:MEMORY_MB": "0", "resources:DISK_GB": "0", "capabilities:boot_mode": "uefi",
+		class: "1", "resources:VCPU": "0", "resources:MEMORY_MB": "0", "resources:DISK_GB": "0", "capabilities:boot_mode": bootMode,
 	}}, 200)
 	return u
 }
@@ -164,8 +214,16 @@ func (u *user) nodeField(key string) string {
 
 func (u *user) awaitNode(key, want string) {
 	u.Helper()
-	if got := u.await(want, func() string { return u.nodeField(key) }); got != want {
-		u.Fatalf("%s: the node's %s is %q, want %q", u.side, key, got, want)
+	failure := ""
+	got := u.await(want, func() string {
+		node := u.must("GET", u.baremetal("/nodes/"+u.node), nil, 200)
+		if failure = text(node, "last_error"); failure != "" && node["reservation"] == nil {
+			return want // it will not change
+		}
+		return text(node, key)
+	})
+	if got != want || failure != "" {
+		u.Fatalf("%s: the node's %s is %q, want %q: %s", u.name, key, u.nodeField(key), want, failure)
 	}
 }
 
@@ -174,13 +232,13 @@ func (u *user) awaitInventory() {
 	u.Helper()
 	got := u.await("free", func() string {
 		a := must.Get(u.ask("GET", u.fill("http://127.0.0.1:{PLACEMENT}/resource_providers/"+u.node+"/inventories"), nil))(u)
-		if a.status == 200 && strings.Contains(string(a.body), "CUSTOM_"+strings.ToUpper(u.side)) && strings.Contains(string(a.body), `"reserved": 0`) {
+		if a.status == 200 && strings.Contains(string(a.body), "CUSTOM_"+strings.ToUpper(u.name)) && strings.Contains(string(a.body), `"reserved": 0`) {
 			return "free"
 		}
 		return fmt.Sprintf("%d %s", a.status, a.body)
 	})
 	if got != "free" {
-		u.Fatalf("%s: Nova does not offer the node: %s", u.side, got)
+		u.Fatalf("%s: Nova does not offer the node: %s", u.name, got)
 	}
 }
 
@@ -190,7 +248,10 @@ func (u *user) view() (status, whole string) {
 	if a.status == 404 {
 		return "GONE", "gone; node " + u.nodeField("provision_state")
 	}
-	server, _ := u.must("GET", u.nova("/servers/"+u.server), nil, 200)["server"].(object)
+	if a.status != 200 {
+		u.Fatalf("%s: the server: %d: %.1000s", u.name, a.status, a.body)
+	}
+	server, _ := a.object()["server"].(object) // of the same answer: the server may be gone at the next
 	status = text(server, "status")
 	if task := text(server, "OS-EXT-STS:task_state"); task != "" {
 		status += " " + task
@@ -212,10 +273,14 @@ func (u *user) until(want string) string {
 	return whole
 }
 
-func (u *user) create() string {
+func (u *user) create() string { return u.createFrom("one", "") }
+
+// createFrom asks for a server of an image, with data of the user.
+func (u *user) createFrom(image, data string) string {
 	u.Helper()
 	a := u.must("POST", u.nova("/servers"), object{"server": object{
-		"name": u.side, "flavorRef": u.flavor, "imageRef": u.image("one"), "networks": []object{{"uuid": u.fill("{NETWORK_first}")}}, "config_drive": true,
+		"name": u.name, "flavorRef": u.flavor, "imageRef": u.image(image), "networks": []object{{"uuid": u.fill("{NETWORK_first}")}}, "config_drive": true,
+		"user_data": base64.StdEncoding.EncodeToString([]byte(data)), "metadata": object{"purpose": "test"},
 	}}, 202)
 	u.server = text(a["server"], "id")
 	return u.until("ACTIVE")
