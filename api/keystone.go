@@ -24,8 +24,10 @@ import (
 )
 
 const (
-	// tokensAtOnce bounds how many tokens keystone is asked about at a time.
-	tokensAtOnce = 16
+	// tokensAtOnce bounds how many tokens keystone is asked about at a time, and tokensOfSource how many of them one source may bring: made-up
+	// tokens of one client must not hold all slots while keystone is slow.
+	tokensAtOnce   = 16
+	tokensOfSource = tokensAtOnce / 2
 	// rememberTokens bounds the cache of good tokens, and that of bad ones.
 	rememberTokens = 4096
 	// refuseTime is how long a token is refused without a new question: a client that keeps
@@ -66,11 +68,12 @@ type KeystoneOptions struct {
 // Keystone authenticates by tokens that it has OpenStack's identity service validate. It
 // is safe for use by several goroutines.
 type Keystone struct {
-	opts  KeystoneOptions
-	base  *http.Client
-	now   func() time.Time
-	slots chan struct{}
-	known *Memory[access.Principal]
+	opts   KeystoneOptions
+	base   *http.Client
+	now    func() time.Time
+	slots  chan struct{}
+	shares *sourceSlots
+	known  *Memory[access.Principal]
 
 	signing chan struct{}              // held by whoever uses service
 	service *gophercloud.ServiceClient // nil until keystone took the service user
@@ -83,7 +86,7 @@ type Keystone struct {
 // NewKeystone asks nothing yet: keystone may be away when salvor starts. A CA file that
 // cannot be read or holds no certificate is Invalid.
 func NewKeystone(o KeystoneOptions) (*Keystone, error) {
-	k := &Keystone{opts: o, now: time.Now, slots: make(chan struct{}, tokensAtOnce), signing: make(chan struct{}, 1)}
+	k := &Keystone{opts: o, now: time.Now, slots: make(chan struct{}, tokensAtOnce), shares: newSourceSlots(tokensOfSource), signing: make(chan struct{}, 1)}
 	k.known = NewMemory[access.Principal](MemoryLimits{Most: rememberTokens, Refuse: refuseTime, Question: 3 * max(slowestAnswer, o.Timeout), Wait: o.Timeout, StaleWait: min(staleWait, o.Timeout)}, func() time.Time { return k.now() })
 	if k.opts.Log == nil {
 		k.opts.Log = slog.Default()
@@ -128,15 +131,21 @@ func (k *Keystone) Authenticate(r *http.Request) (access.Principal, error) {
 	if token == "" || len(token) > maxTokenBytes || CheckText(token) != nil {
 		return access.Principal{}, k.unauthorized()
 	}
-	return k.known.Find(r.Context(), token, func(ctx context.Context) (Verdict[access.Principal], error) {
+	source := clientSource(r)
+	return k.known.Find(r.Context(), token, func(ctx context.Context) (none Verdict[access.Principal], _ error) {
 		if err := k.absent(); err != nil {
-			return Verdict[access.Principal]{}, err
+			return none, err
 		}
+		release, err := k.shares.acquire(ctx, source)
+		if err != nil {
+			return none, Later(time.Second, "too many tokens of your address to validate at once; ask again")
+		}
+		defer release()
 		select {
 		case k.slots <- struct{}{}:
 			defer func() { <-k.slots }()
 		case <-ctx.Done():
-			return Verdict[access.Principal]{}, Later(time.Second, "too many tokens to validate at once; ask again")
+			return none, Later(time.Second, "too many tokens to validate at once; ask again")
 		}
 		return k.ask(ctx, token)
 	})

@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -268,11 +270,7 @@ func TestKeystoneStampede(t *testing.T) {
 		errs <- err
 	}
 	go ask(first)
-	for end := time.Now().Add(10 * time.Second); i.asked.Load() == 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("keystone was not asked")
-		}
-	}
+	awaitTrue(t, "keystone is asked", func() bool { return i.asked.Load() > 0 })
 	for range 99 {
 		go ask(t.Context())
 	}
@@ -289,6 +287,84 @@ func TestKeystoneStampede(t *testing.T) {
 	if i.asked.Load() != 1 || i.logins.Load() != 1 {
 		t.Errorf("keystone was asked %d times, after %d log-ins", i.asked.Load(), i.logins.Load())
 	}
+}
+
+// newSlowIdentity is a keystone that knows ann's token tok, and answers once it is released.
+func newSlowIdentity(t *testing.T) (i *identity, k *Keystone, release func()) {
+	t.Helper()
+	i = newIdentity(t)
+	i.subjects["tok"] = map[string]any{"expires_at": "2100-01-01T00:00:00Z", "user": map[string]any{"name": "ann"}}
+	i.hold = make(chan struct{})
+	release = sync.OnceFunc(func() { close(i.hold) })
+	t.Cleanup(release)
+	return i, i.keystone(t, "hush", &bytes.Buffer{}), release
+}
+
+// awaitTrue waits until something holds.
+func awaitTrue(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it does not come about that %s", what)
+		}
+	}
+}
+
+// TestMadeUpTokensLeaveSlotsToOthers: one source sends many made-up tokens while keystone is slow. Keystone is asked about a few of them,
+// and about the token of another source.
+func TestMadeUpTokensLeaveSlotsToOthers(t *testing.T) {
+	i, k, release := newSlowIdentity(t)
+	k.known.limits.Wait = time.Millisecond // no request waits here; the questions go on
+	const forged = 200
+	for n := range forged {
+		_, _ = k.Authenticate(asking(fmt.Sprint("forged-", n)))
+	}
+	awaitTrue(t, "keystone is asked about some", func() bool { return i.asked.Load() >= tokensOfSource })
+	other := asking("tok")
+	other.RemoteAddr = "198.51.100.7:1"
+	_, _ = k.Authenticate(other)
+	awaitTrue(t, "keystone is asked about the token of the other source", func() bool { return i.asked.Load() == tokensOfSource+1 })
+	if got := len(k.slots); got != tokensOfSource+1 {
+		t.Errorf("%d slots are held", got)
+	}
+	release()
+	awaitTrue(t, "all questions end", func() bool {
+		k.shares.mu.Lock()
+		defer k.shares.mu.Unlock()
+		return len(k.shares.shared) == 0
+	})
+	if who, err := k.Authenticate(other); err != nil || who.User != "ann" {
+		t.Errorf("the other source: %+v, %v", who, err)
+	}
+}
+
+// TestMadeUpTokensLeaveQuestionsToOthers: the made-up tokens that one source has looked into while keystone is slow are fewer than are looked into
+// in all.
+func TestMadeUpTokensLeaveQuestionsToOthers(t *testing.T) {
+	_, k, release := newSlowIdentity(t)
+	k.known.limits.Wait, k.known.limits.Most = time.Millisecond, 64
+	limits := NewLimits(LimitConfig{})
+	authenticate := func(token, source string) (err error) {
+		r := asking(token)
+		r.RemoteAddr = source + ":1"
+		limits.Guard(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, err = k.Authenticate(r) })).ServeHTTP(httptest.NewRecorder(), r)
+		return err
+	}
+	for n := range 100 {
+		if err := authenticate(fmt.Sprint("forged-", n), "192.0.2.1"); Status(err) != http.StatusServiceUnavailable {
+			t.Fatal(err)
+		}
+	}
+	k.known.limits.Wait = 0
+	others := make(chan error, 1)
+	go func() { others <- authenticate("tok", "198.51.100.7") }()
+	awaitTrue(t, "the token of the other source is looked into", func() bool {
+		k.known.mu.Lock()
+		defer k.known.mu.Unlock()
+		return k.known.sources[netip.MustParseAddr("198.51.100.7")] == 1
+	})
+	release()
+	must.OK(t, <-others)
 }
 
 // TestKeystoneUsersOfOneName: the same name in two domains is two users.
@@ -314,12 +390,7 @@ func TestKeystoneUsersOfOneName(t *testing.T) {
 // TestSlowKeystoneServesTheNextTry: a request gets 503 when it has waited long enough. keystone's late answer is not thrown away, so
 // a client that tries again gets in, though no single try waits as long as keystone takes.
 func TestSlowKeystoneServesTheNextTry(t *testing.T) {
-	i := newIdentity(t)
-	i.subjects["tok"] = map[string]any{"expires_at": "2100-01-01T00:00:00Z", "user": map[string]any{"name": "ann"}}
-	i.hold = make(chan struct{})
-	release := sync.OnceFunc(func() { close(i.hold) })
-	t.Cleanup(release)
-	k := i.keystone(t, "hush", &bytes.Buffer{})
+	i, k, release := newSlowIdentity(t)
 	k.known.limits.Wait = 5 * time.Millisecond
 	for range 3 {
 		_, err := k.Authenticate(asking("tok"))

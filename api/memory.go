@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"net/http"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -31,11 +32,16 @@ type Memory[V any] struct {
 	known   map[credentialHash]Verdict[V]
 	refused map[credentialHash]Verdict[error] // on its own: bad credentials must not drive good ones out
 	asked   map[credentialHash]*pendingVerdict[V]
+	sources map[netip.Addr]int // how many of asked each source began
 }
+
+// sourceShare divides the questions: one source may have 1/sourceShare of them under way. Made-up credentials of one client must not keep all others out.
+const sourceShare = 8
 
 // MemoryLimits bound a Memory.
 type MemoryLimits struct {
-	// Most is how many good credentials are remembered, how many bad ones, and about how many is asked at a time.
+	// Most is how many good credentials are remembered, how many bad ones, and about how many is asked at a time. An eighth of those may come from
+	// one source.
 	Most int
 	// Refuse is how long a bad credential is refused without a new question.
 	Refuse time.Duration
@@ -58,6 +64,7 @@ type pendingVerdict[V any] struct {
 func NewMemory[V any](l MemoryLimits, now func() time.Time) *Memory[V] {
 	m := &Memory[V]{
 		limits: l, now: now, key: make([]byte, 32), known: map[credentialHash]Verdict[V]{}, refused: map[credentialHash]Verdict[error]{}, asked: map[credentialHash]*pendingVerdict[V]{},
+		sources: map[netip.Addr]int{},
 	}
 	_, _ = rand.Read(m.key) // never fails: it ends the program instead
 	return m
@@ -72,14 +79,17 @@ func (m *Memory[V]) name(text string) (name credentialHash) {
 
 // Find gives what is known of a credential, and asks where nothing is. ask goes on though the one who came first goes away: others
 // may wait for the same answer. An error of ask with the status 401 is remembered; one that nobody could be asked gives way to what
-// was known before, as long as that is good for it.
+// was known before, as long as that is good for it. ctx is that of the request: a source with more than its share of questions gets a 503.
 func (m *Memory[V]) Find(ctx context.Context, text string, ask func(context.Context) (Verdict[V], error)) (V, error) {
-	name := m.name(text)
+	name, source := m.name(text), contextSource(ctx)
 	m.mu.Lock()
 	now := m.now()
 	old, known := m.known[name]
 	bad, refused := m.refused[name]
 	q := m.asked[name]
+	usable := known && now.Before(old.Stale)
+	full := q == nil && len(m.asked) >= m.limits.Most
+	overShare := q == nil && source.IsValid() && m.sources[source] >= max(m.limits.Most/sourceShare, 1)
 	switch {
 	case known && now.Before(old.Fresh):
 		m.mu.Unlock()
@@ -87,16 +97,22 @@ func (m *Memory[V]) Find(ctx context.Context, text string, ask func(context.Cont
 	case refused && now.Before(bad.Fresh):
 		m.mu.Unlock()
 		return *new(V), bad.Value
-	case q == nil && len(m.asked) >= m.limits.Most:
+	case (full || overShare) && usable:
+		m.mu.Unlock()
+		return old.Value, nil
+	case full:
 		m.mu.Unlock()
 		return *new(V), Later(time.Second, "too many credentials to look into at once; ask again")
+	case overShare:
+		m.mu.Unlock()
+		return *new(V), Later(time.Second, "too many credentials of your address to look into at once; ask again")
 	case q == nil:
+		m.sources[source]++
 		q = &pendingVerdict[V]{over: make(chan struct{})}
 		m.asked[name] = q
-		go m.answer(context.WithoutCancel(ctx), name, q, ask)
+		go m.answer(context.WithoutCancel(ctx), name, source, q, ask)
 	}
 	m.mu.Unlock()
-	usable := known && now.Before(old.Stale)
 	wait := m.limits.Wait
 	if usable {
 		wait = m.limits.StaleWait
@@ -128,13 +144,16 @@ func contextWithin(ctx context.Context, wait time.Duration) (context.Context, co
 	return context.WithTimeoutCause(ctx, wait, errSlowAnswer)
 }
 
-func (m *Memory[V]) answer(ctx context.Context, name credentialHash, q *pendingVerdict[V], ask func(context.Context) (Verdict[V], error)) {
+func (m *Memory[V]) answer(ctx context.Context, name credentialHash, source netip.Addr, q *pendingVerdict[V], ask func(context.Context) (Verdict[V], error)) {
 	ctx, cancel := context.WithTimeout(ctx, m.limits.Question)
 	defer cancel()
 	q.err = errPanic // unless ask comes to an end
 	defer func() {
 		m.mu.Lock()
 		delete(m.asked, name)
+		if m.sources[source]--; m.sources[source] == 0 {
+			delete(m.sources, source)
+		}
 		m.mu.Unlock()
 		close(q.over)
 	}()

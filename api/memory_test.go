@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -39,6 +40,44 @@ func TestMemoryIsBounded(t *testing.T) {
 	if len(m.known) > 50 {
 		t.Errorf("%d good ones are remembered", len(m.known))
 	}
+}
+
+// from is a context of a request of this source.
+func from(t *testing.T, source string) context.Context {
+	return context.WithValue(t.Context(), requestStateKey, &requestState{source: netip.MustParseAddr(source)})
+}
+
+// TestMemoryAsksAFewOfASource: one source has an eighth of the questions under way, and gets its places back.
+func TestMemoryAsksAFewOfASource(t *testing.T) {
+	m := NewMemory[int](MemoryLimits{Most: 16, Refuse: time.Hour, Question: time.Minute}, time.Now)
+	hold, began := make(chan struct{}), make(chan struct{}, 16)
+	slow := func(context.Context) (Verdict[int], error) {
+		began <- struct{}{}
+		<-hold
+		return Verdict[int]{Value: 1}, nil
+	}
+	done := make(chan error, 16)
+	ask := func(ctx context.Context, name string) { _, err := m.Find(ctx, name, slow); done <- err }
+	for _, name := range []string{"a", "b"} {
+		go ask(from(t, "192.0.2.1"), name)
+		<-began
+	}
+	if _, err := m.Find(from(t, "192.0.2.1"), "c", slow); Status(err) != http.StatusServiceUnavailable || !strings.Contains(err.Error(), "your address") {
+		t.Errorf("the third of one source: %v", err)
+	}
+	go ask(from(t, "192.0.2.1"), "a") // is no question of its own
+	go ask(from(t, "192.0.2.2"), "c")
+	<-began
+	go ask(t.Context(), "d")
+	<-began
+	close(hold)
+	for range 5 {
+		must.OK(t, <-done)
+	}
+	if len(m.sources) != 0 || len(m.asked) != 0 {
+		t.Errorf("after all: sources %v, %d questions", m.sources, len(m.asked))
+	}
+	must.Get(m.Find(from(t, "192.0.2.1"), "e", slow))(t)
 }
 
 // TestMemoryAsksAFew: more different credentials than may be looked into at once are told to come again.
