@@ -1,11 +1,12 @@
 // Package agent is the program in the ramdisk. It finds out which node it runs on, reports to the server and takes commands. It takes
 // commands about disks, which the packages below it carry out, until the machine is turned off. It ends after the command that hands the
-// machine over to its owner. The agent speaks the protocol of Ironic's own agent, so it serves under a real Ironic as well as under salvor.
+// machine over to its owner. Under salvor, Session then serves the commands that examine and repair, by a token of its own. The agent speaks the protocol of Ironic's own agent, so it serves under a real Ironic as well as under salvor.
 // It starts no ssh and configures no network: the ramdisk's init does both after the agent has ended, with the code of package network.
 package agent
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -56,6 +57,9 @@ type Agent struct {
 
 	session lookupSession
 	started time.Time
+	// certificate is the one of this boot, by which the server knows the agent; none without TLS. port is where commands are taken.
+	certificate tls.Certificate
+	port        int
 }
 
 // lookupSession is what lookup found out.

@@ -55,9 +55,9 @@ func ramdiskDir(t *testing.T) string {
 }
 
 // TestBoot rescues a machine with the real ramdisk under a server that is not
-// salvor's: from power on to a login with the rescue password.
+// salvor's: from power on to a login with the rescue password, and by a key, where the host key that the agent showed answers.
 func TestBoot(t *testing.T) {
-	for tool, of := range map[string]string{"qemu-system-x86_64": "qemu-system-x86", "sshpass": "sshpass", "ssh": "openssh-client"} {
+	for tool, of := range map[string]string{"qemu-system-x86_64": "qemu-system-x86", "sshpass": "sshpass", "ssh": "openssh-client", "ssh-keygen": "openssh-client"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Fatalf("%s is missing: install %s", tool, of)
 		}
@@ -67,8 +67,24 @@ func TestBoot(t *testing.T) {
 	agentPort, sshPort := freePort(t), freePort(t)
 	begun := time.Now()
 	finalized := make(chan time.Duration, 1)
+	keys := t.TempDir()
+	out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", filepath.Join(keys, "id")).CombinedOutput()
+	if err != nil {
+		t.Fatalf("ssh-keygen: %v: %s", err, out)
+	}
+	public := strings.TrimSpace(string(must.Get(os.ReadFile(filepath.Join(keys, "id.pub")))(t)))
 	f.onHeartbeat = func(_ string, heartbeat ironic.Heartbeat) {
-		status, result := guestCommand(t, agentPort, heartbeat.AgentVerifyCA)
+		status, result := guestCommand(t, agentPort, heartbeat.AgentVerifyCA, "rescue.get_ssh_host_key", "{}")
+		shown, _ := result["command_result"].(map[string]any)
+		hostKey, _ := shown["public_key"].(string)
+		if status != http.StatusOK || !strings.HasPrefix(hostKey, "ssh-ed25519 ") {
+			t.Errorf("the ssh host key: %d %v", status, result)
+		}
+		if err := os.WriteFile(filepath.Join(keys, "known_hosts"), []byte("guest "+hostKey+"\n"), 0o600); err != nil {
+			t.Error(err)
+		}
+		params := fmt.Sprintf(`{"rescue_password":%q,"hashed":true,"salvor":{"tenant_move":false,"authorized_keys":[%q]}}`, testHash, public)
+		status, result = guestCommand(t, agentPort, heartbeat.AgentVerifyCA, "rescue.finalize_rescue", params)
 		if status != http.StatusOK || result["command_status"] != "SUCCEEDED" {
 			t.Errorf("finalize: %d %v", status, result)
 		}
@@ -100,24 +116,42 @@ func TestBoot(t *testing.T) {
 	if out, err := login(t, sshPort, "open barley"); err == nil {
 		t.Errorf("a wrong password logs in: %s", out)
 	}
+	for _, user := range []string{"rescue", "root"} {
+		if out, err := keyLogin(t, sshPort, keys, user); err != nil || !strings.Contains(out, "uid=0") {
+			t.Errorf("by key, as %s, with the host key that the agent showed: %v: %s", user, err, out)
+		}
+	}
+	must.OK(t, os.WriteFile(filepath.Join(keys, "known_hosts"), []byte("guest "+public+"\n"), 0o600))
+	if out, err := keyLogin(t, sshPort, keys, "rescue"); err == nil {
+		t.Errorf("another host key is accepted: %s", out)
+	}
 	if strings.Contains(console(), testToken) || strings.Contains(console(), testHash) {
 		t.Error("the console shows a secret")
 	}
 	t.Log(console())
 }
 
-// guestCommand sends finalize through the forwarded port; the certificate is for the
+// keyLogin logs in by the key in a directory, and accepts only the host key in its file of known hosts.
+func keyLogin(t *testing.T, port int, keys, user string) (string, error) {
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "ssh", "-F", "none", "-p", fmt.Sprint(port), "-i", filepath.Join(keys, "id"), "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "HostKeyAlias=guest",
+		"-o", "UserKnownHostsFile="+filepath.Join(keys, "known_hosts"), "-o", "GlobalKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR", "-o", "ConnectTimeout=5", user+"@127.0.0.1", "id").CombinedOutput()
+	return string(out), err
+}
+
+// guestCommand sends a command through the forwarded port; the certificate is for the
 // guest's own address.
-func guestCommand(t *testing.T, port int, ca string) (int, map[string]any) {
+func guestCommand(t *testing.T, port int, ca, name, params string) (int, map[string]any) {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM([]byte(ca))
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, ServerName: "10.0.2.15"}}
 	defer transport.CloseIdleConnections()
-	body := fmt.Sprintf(`{"name":"rescue.finalize_rescue","params":{"rescue_password":%q,"hashed":true,"salvor":{"tenant_move":false}}}`, testHash)
+	body := fmt.Sprintf(`{"name":%q,"params":%s}`, name, params)
 	url := fmt.Sprintf("https://127.0.0.1:%d/v1/commands/?wait=true&agent_token=%s", port, testToken)
 	answer, err := (&http.Client{Transport: transport, Timeout: 20 * time.Second}).Post(url, "application/json", strings.NewReader(body))
 	if err != nil {
-		t.Errorf("finalize: %v", err)
+		t.Errorf("%s: %v", name, err)
 		return 0, nil
 	}
 	defer answer.Body.Close()

@@ -97,7 +97,7 @@ func (c *commandServer) execute(w http.ResponseWriter, params map[string]json.Ra
 // storeResult remembers a result; the lock is held.
 func (c *commandServer) storeResult(result wire.Result) {
 	c.results = append(c.results, result)
-	if len(c.results) > maxResults {
+	if len(c.results) > c.most {
 		c.results = slices.Clone(c.results[1:])
 	}
 }
@@ -126,10 +126,10 @@ func (c *commandServer) unknown(name string) (int, string) {
 	if !ok {
 		return http.StatusBadRequest, "Invalid command: Command name must be of the form <extension>.<name>"
 	}
-	if _, ok := c.orders[name]; ok || name == wire.FinalizeRescue {
+	if _, ok := c.orders[name]; ok || name == wire.FinalizeRescue && c.finalize != nil {
 		return 0, ""
 	}
-	known := extension == "rescue"
+	known := extension == "rescue" && c.finalize != nil
 	for other := range c.orders {
 		known = known || strings.HasPrefix(other, extension+".")
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -27,7 +28,7 @@ const (
 	leastSpool = 64 << 20
 )
 
-// orders are the commands besides rescue.
+// orders are the commands besides the one that finalizes a rescue.
 func (a *Agent) orders(at *agentEndpoint) (map[string]step.Order, error) {
 	trust, err := a.trust()
 	if err != nil {
@@ -56,6 +57,9 @@ func (a *Agent) orders(at *agentEndpoint) (map[string]step.Order, error) {
 	}}
 	orders[wire.PowerOff] = a.ending("power off", unix.LINUX_REBOOT_CMD_POWER_OFF)
 	orders[wire.RunImage] = a.ending("reboot", unix.LINUX_REBOOT_CMD_RESTART)
+	orders[wire.ReadHostKey] = step.Order{Params: []string{}, Run: a.hostKey}
+	orders[wire.Examine] = a.examineOrder()
+	maps.Copy(orders, a.repairCommands())
 	orders[wire.CollectLogs] = step.Order{Params: []string{}, Run: a.collectLogs}
 	orders[wire.Lockdown] = step.Order{Params: []string{}, Run: func(context.Context, step.Params) (any, error) {
 		at.lock.Do(func() { close(at.locked) })
@@ -67,10 +71,7 @@ func (a *Agent) orders(at *agentEndpoint) (map[string]step.Order, error) {
 // ending turns the machine off or starts it again, after the answer has gone out.
 func (a *Agent) ending(what string, command int) step.Order {
 	return step.Order{Background: true, Params: []string{}, Run: func(ctx context.Context, _ step.Params) (any, error) {
-		if a.config.Root != "" {
-			return nil, problem.Forbiddenf("%s: refused: the agent works below %s and not in a ramdisk", what, a.config.Root)
-		}
-		if err := Allowed(""); err != nil {
+		if err := allowedInRamdisk(a.config.Root, what); err != nil {
 			return nil, err
 		}
 		a.log.Info("the machine goes down, as ordered", "way", what)
@@ -85,15 +86,26 @@ func (a *Agent) ending(what string, command int) step.Order {
 	}}
 }
 
+// allowedInRamdisk refuses what is done to a whole machine where the agent works below a root, or in no ramdisk.
+func allowedInRamdisk(root, what string) error {
+	if root != "" {
+		return problem.Forbiddenf("%s: refused: the agent works below %s and not in a ramdisk", what, root)
+	}
+	return Allowed("")
+}
+
 // disksReady waits until the ramdisk has loaded what disks want.
-func (a *Agent) disksReady(ctx context.Context) error {
-	if a.config.Root != "" {
+func (a *Agent) disksReady(ctx context.Context) error { return awaitDisks(ctx, a.config.Root) }
+
+// awaitDisks is disksReady of the system below root; one that is no ramdisk is ready.
+func awaitDisks(ctx context.Context, root string) error {
+	if root != "" {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, disksTime)
 	defer cancel()
 	for {
-		if _, err := os.Stat(filepath.Join("/", a.config.Root, disksMark)); err == nil {
+		if _, err := os.Stat(filepath.Join("/", disksMark)); err == nil {
 			return nil
 		}
 		if err := sleepContext(ctx, 100*time.Millisecond); err != nil {

@@ -1,15 +1,20 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/go-crypt/crypt/algorithm/shacrypt"
 
 	"salvor/agent/network"
+	"salvor/agent/step"
 	"salvor/problem"
 	wire "salvor/wire/agent"
 )
@@ -43,12 +48,22 @@ func isCryptHash(hash string) bool {
 	return (parts[1] == "5" && len(parts[3]) == 43) || (parts[1] == "6" && len(parts[3]) == 86)
 }
 
-// finalize opens the machine: the plan for the tenant's network first, the password
+// finalize opens the machine: the plan for the tenant's network first, the keys and the password
 // last, so that what fails half-way opens nothing.
 func (a *Agent) finalize(order wire.FinalizeParams) error {
-	hash, err := passwordHash(order)
-	if err != nil {
+	var keys []string
+	if order.Salvor != nil {
+		keys = order.Salvor.AuthorizedKeys
+	}
+	if err := checkKeys(keys); err != nil {
 		return err
+	}
+	hash := ""
+	if byKey := len(keys) > 0 && order.RescuePassword == ""; !byKey {
+		var err error
+		if hash, err = passwordHash(order); err != nil {
+			return err
+		}
 	}
 	plan, err := a.plan(order.Salvor)
 	if err != nil {
@@ -66,12 +81,40 @@ func (a *Agent) finalize(order wire.FinalizeParams) error {
 	if a.params.RootPassword || (order.Salvor != nil && order.Salvor.RootPassword) {
 		users = append(users, rootUser)
 	}
-	if err := setPasswords(a.config.Root, hash, users); err != nil {
+	// The keys come before the password: ssh starts after the agent, so a half that fails opens nothing.
+	err = a.writeSession(order.Salvor)
+	if err == nil {
+		err = writeKeys(a.config.Root, keys)
+	}
+	if err == nil && hash != "" {
+		err = setPasswords(a.config.Root, hash, users)
+	}
+	if err != nil {
+		removeSession(a.config.Root)
 		network.RemovePlan(a.config.Root)
 		return err
 	}
-	a.log.Info("rescue password set", "node", a.session.node, "users", strings.Join(users, ","))
+	a.log.Info("rescue credential set", "node", a.session.node, "password", hash != "", "users", strings.Join(users, ","), "keys", len(keys))
 	return nil
+}
+
+// hostKeyTime bounds the wait for the ssh host key, which the ramdisk's init makes while the machine boots.
+const hostKeyTime = 10 * time.Second
+
+// hostKey reads the public host key with which ssh will answer in this boot.
+func (a *Agent) hostKey(ctx context.Context, _ step.Params) (any, error) {
+	ctx, cancel := context.WithTimeout(ctx, hostKeyTime)
+	defer cancel()
+	for {
+		output, err := os.ReadFile(filepath.Join(a.config.Root, "/", sshKeyFile))
+		// The fingerprint is its last line: before it the file is not whole.
+		if key := parseHostKey(string(output)); err == nil && key != "" && parseFingerprint(string(output)) != "" {
+			return wire.HostKey{PublicKey: key}, nil
+		}
+		if err := a.sleep(ctx, channelPoll); err != nil {
+			return nil, problem.Unavailablef("this ramdisk has made no ssh host key within %s", hostKeyTime)
+		}
+	}
 }
 
 // passwordHash takes a hash, or hashes a plain password: a real Ironic that does not

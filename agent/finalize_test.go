@@ -3,6 +3,7 @@ package agent
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"salvor/agent/network"
@@ -26,5 +27,60 @@ func TestAFinalizeThatFailsLeavesNoNetworkPlan(t *testing.T) {
 	}
 	if plan, err := network.ReadPlan(root); !problem.Is(err, problem.NotFound) {
 		t.Errorf("it left the plan %+v, %v", plan, err)
+	}
+}
+
+// TestFinalizeByKey: keys open the machine for both users, with a password beside them or without; a line that is no key opens nothing.
+func TestFinalizeByKey(t *testing.T) {
+	t.Parallel()
+	const key = "ssh-ed25519 AAAA me"
+	for name, c := range map[string]struct {
+		order    wire.FinalizeParams
+		password bool
+		fails    bool
+	}{
+		"alone":               {wire.FinalizeParams{Salvor: &wire.Extras{AuthorizedKeys: []string{key}}}, false, false},
+		"with a password":     {wire.FinalizeParams{RescuePassword: testHash, Hashed: true, Salvor: &wire.Extras{AuthorizedKeys: []string{key}}}, true, false},
+		"no key, no password": {wire.FinalizeParams{Salvor: &wire.Extras{}}, false, true},
+		"two lines":           {wire.FinalizeParams{RescuePassword: testHash, Hashed: true, Salvor: &wire.Extras{AuthorizedKeys: []string{key + "\n" + key}}}, false, true},
+		"a hash that is none": {wire.FinalizeParams{RescuePassword: "x:y", Hashed: true, Salvor: &wire.Extras{AuthorizedKeys: []string{key}}}, false, true},
+	} {
+		a, root, _, _ := newAgent(t, newIronic(t), "")
+		for _, home := range []string{"root", "home/rescue"} {
+			must.OK(t, os.MkdirAll(filepath.Join(root, home), 0o755))
+		}
+		if err := a.finalize(c.order); (err != nil) != c.fails {
+			t.Errorf("%s: %v", name, err)
+		}
+		shadow := must.Get(os.ReadFile(filepath.Join(root, "etc/shadow")))(t)
+		if strings.Contains(string(shadow), testHash) != c.password {
+			t.Errorf("%s: shadow:\n%s", name, shadow)
+		}
+		for _, home := range []string{"root", "home/rescue"} {
+			text, err := os.ReadFile(filepath.Join(root, home, ".ssh/authorized_keys"))
+			if opened := err == nil && string(text) == key+"\n"; opened == c.fails || c.fails && err == nil {
+				t.Errorf("%s: the keys of %s: %q, %v", name, home, text, err)
+			}
+		}
+	}
+}
+
+// TestHostKeyIsAwaited: a file that dropbearkey has not finished is read again; without one the answer says so.
+func TestHostKeyIsAwaited(t *testing.T) {
+	t.Parallel()
+	a, root, sleeps, _ := newAgent(t, newIronic(t), "")
+	file := filepath.Join(root, sshKeyFile)
+	must.OK(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	const whole = "Public key portion is:\nssh-ed25519 AAAA root@rescue\nFingerprint: SHA256:abc\n"
+	sleeps.each = func(n int) {
+		text := whole
+		if n == 1 {
+			text = whole[:40]
+		}
+		must.OK(t, os.WriteFile(file, []byte(text), 0o600))
+	}
+	got := must.Get(a.hostKey(t.Context(), nil))(t)
+	if got != (wire.HostKey{PublicKey: "ssh-ed25519 AAAA root@rescue"}) || len(sleeps.list) != 2 {
+		t.Errorf("%+v after %d waits", got, len(sleeps.list))
 	}
 }

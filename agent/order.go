@@ -50,6 +50,13 @@ func (c *commandServer) order(w http.ResponseWriter, r *http.Request, name strin
 		if strings.EqualFold(r.URL.Query().Get(wire.QueryWait), "true") {
 			awaitCommand(r, ended)
 		}
+	case order.Unlisted:
+		answer := runOrder(r.Context(), order, result, params)
+		listed := answer
+		listed.Outcome = nil
+		c.end(listed)
+		writeJSON(w, http.StatusOK, answer)
+		return
 	default:
 		c.end(runOrder(r.Context(), order, result, params))
 	}
@@ -80,14 +87,17 @@ func runOrder(ctx context.Context, order step.Order, result wire.Result, params 
 	return ended
 }
 
-// end stores what became of a command and lets the next one in.
+// end stores what became of a command and lets the next one in. The oldest results lose their outcomes to it if all together are too large.
 func (c *commandServer) end(result wire.Result) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.running = ""
-	for i := range c.results {
+	size := len(result.Outcome)
+	for i := len(c.results) - 1; i >= 0; i-- {
 		if c.results[i].ID == result.ID {
 			c.results[i] = result
+		} else if size += len(c.results[i].Outcome); size > maxOutcomes {
+			c.results[i].Outcome = nil
 		}
 	}
 }

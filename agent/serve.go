@@ -27,6 +27,8 @@ const (
 	idleTime     = 30 * time.Second
 	shutdownTime = 2 * time.Second
 	maxResults   = 100
+	// maxOutcomes bounds the outcomes of all results together, in bytes. The list of commands has them, and a control plane reads 24 MiB of it.
+	maxOutcomes = 16 << 20
 )
 
 // listen opens the command endpoints. It comes before the first heartbeat: a server may
@@ -47,7 +49,7 @@ func (a *Agent) listen(ctx context.Context) (*agentEndpoint, error) {
 			listener.Close()
 			return nil, err
 		}
-		scheme, ca = "https", text
+		scheme, ca, a.certificate = "https", text, certificate
 		listener = tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12})
 	} else {
 		a.log.Warn("the server is too old to be told a certificate: commands are taken without TLS")
@@ -56,6 +58,7 @@ func (a *Agent) listen(ctx context.Context) (*agentEndpoint, error) {
 		a.log.Warn("the server knows no tokens: commands are taken from whoever reaches this port")
 	}
 	at := &agentEndpoint{ca: ca, kick: make(chan struct{}, 1), locked: make(chan struct{})}
+	a.port = listener.Addr().(*net.TCPAddr).Port
 	commands := newCommands(a.session.token, a.version(), a.started, a.finalize)
 	commands.orders, err = a.orders(at)
 	if err != nil {
@@ -63,11 +66,7 @@ func (a *Agent) listen(ctx context.Context) (*agentEndpoint, error) {
 		return nil, err
 	}
 	commands.ctx, commands.kick = ctx, at.beatSoon
-	server := &http.Server{
-		Handler: commands.handler(), MaxHeaderBytes: maxHeaders,
-		ReadHeaderTimeout: headerTime, ReadTimeout: readTime, WriteTimeout: writeTime, IdleTimeout: idleTime,
-		ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
-	}
+	server := a.httpServer(commands)
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
@@ -75,11 +74,18 @@ func (a *Agent) listen(ctx context.Context) (*agentEndpoint, error) {
 			a.log.Error("command doors failed", "error", err)
 		}
 	}()
-	port := listener.Addr().(*net.TCPAddr).Port
-	at.url, at.done = callbackURL(scheme, address, port), commands.done
+	at.url, at.done = callbackURL(scheme, address, a.port), commands.done
 	at.stop = func() { stopServer(server, served) }
 	a.log.Info("listening for commands", "url", at.url)
 	return at, nil
+}
+
+func (a *Agent) httpServer(commands *commandServer) *http.Server {
+	return &http.Server{
+		Handler: commands.handler(), MaxHeaderBytes: maxHeaders,
+		ReadHeaderTimeout: headerTime, ReadTimeout: readTime, WriteTimeout: writeTime, IdleTimeout: idleTime,
+		ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
+	}
 }
 
 // stopServer lets the answer that is under way go out, then closes the port.
@@ -97,8 +103,9 @@ type commandServer struct {
 	token    secret.Value
 	version  string
 	started  time.Time
-	finalize func(wire.FinalizeParams) error
+	finalize func(wire.FinalizeParams) error // nil: the machine has been handed over
 	done     chan struct{}
+	most     int // results that are kept
 	// orders are the commands besides rescue.*; those in the background run until ctx
 	// ends, and kick tells that one is done.
 	orders map[string]step.Order
@@ -113,7 +120,7 @@ type commandServer struct {
 }
 
 func newCommands(token secret.Value, version string, started time.Time, finalize func(wire.FinalizeParams) error) *commandServer {
-	return &commandServer{token: token, version: version, started: started, finalize: finalize, done: make(chan struct{})}
+	return &commandServer{token: token, version: version, started: started, finalize: finalize, done: make(chan struct{}), most: maxResults}
 }
 
 func (c *commandServer) handler() http.Handler {

@@ -14,7 +14,9 @@ import (
 	"strings"
 	"time"
 
+	"salvor/agent/examine"
 	"salvor/agent/network"
+	"salvor/diagnose"
 	"salvor/problem"
 	wire "salvor/wire/agent"
 )
@@ -41,6 +43,8 @@ type Unlock struct {
 	Log     *slog.Logger
 	// Port opens the channel; nil: the virtio port of its name.
 	Port func() (io.ReadWriteCloser, error)
+	// Examiner looks at the disks; nil: examine.Run, which a Root refuses.
+	Examiner func(ctx context.Context, r examine.Request) (*diagnose.Examination, error)
 }
 
 // Run serves the channel.
@@ -95,30 +99,57 @@ func (u *Unlock) serve(ctx context.Context, port io.ReadWriter) error {
 			return err
 		}
 		answer := wire.Unlocked{Version: wire.ChannelVersion, Agent: wire.Product + u.Version}
-		if answer.Fingerprint, err = u.take(ctx, line); err != nil {
+		order, err := parseUnlock(line)
+		isWhole := json.Valid(line)
+		clear(line) // it may hold keys
+		switch {
+		case err != nil:
+		case order.Examine != nil:
+			begun := answer
+			begun.Examining = true
+			if err := writeAnswer(port, begun); err != nil {
+				return err
+			}
+			answer.Examination, err = u.examineDisks(ctx, *order.Examine)
+		default:
+			var output string
+			output, err = u.take(ctx, order)
+			answer.HostKey, answer.Fingerprint = parseHostKey(output), parseFingerprint(output)
+		}
+		if err != nil {
 			answer.Error = err.Error()
 		}
 		// The end of a line whose begin went to somebody else, as of a host that was killed: the host asks again.
-		answer.Retry = err != nil && !json.Valid(line)
-		text, err := json.Marshal(answer)
-		if err != nil {
-			return err
-		}
-		if _, err := port.Write(append(text, '\n')); err != nil {
+		answer.Retry = err != nil && !isWhole
+		if err := writeAnswer(port, answer); err != nil {
 			return err
 		}
 	}
 }
 
-// take opens the rescue system by one line, and tells its fingerprint.
-func (u *Unlock) take(ctx context.Context, line []byte) (string, error) {
+func writeAnswer(port io.Writer, answer wire.Unlocked) error {
+	text, err := json.Marshal(answer)
+	if err != nil {
+		return err
+	}
+	_, err = port.Write(append(text, '\n'))
+	return err
+}
+
+// parseUnlock reads a line of the host.
+func parseUnlock(line []byte) (wire.Unlock, error) {
 	var order wire.Unlock
 	if err := json.Unmarshal(line, &order); err != nil {
-		return "", problem.Invalidf("the line is no JSON of the expected form")
+		return order, problem.Invalidf("the line is no JSON of the expected form")
 	}
 	if order.Version != wire.ChannelVersion {
-		return "", problem.Invalidf("version %d of the channel; this agent speaks %d", order.Version, wire.ChannelVersion)
+		return order, problem.Invalidf("version %d of the channel; this agent speaks %d", order.Version, wire.ChannelVersion)
 	}
+	return order, nil
+}
+
+// take opens the rescue system by one line, and gives what dropbearkey printed of its key.
+func (u *Unlock) take(ctx context.Context, order wire.Unlock) (string, error) {
 	if err := u.open(order); err != nil {
 		return "", err
 	}
@@ -135,7 +166,7 @@ func (u *Unlock) take(ctx context.Context, line []byte) (string, error) {
 		}
 	}
 	output, err := os.ReadFile(at(sshKeyFile))
-	return parseFingerprint(string(output)), err
+	return string(output), err
 }
 
 // open writes what the line brought; the password comes last, so that what fails half-way opens nothing.
@@ -203,6 +234,16 @@ func writeKeys(root string, keys []string) error {
 		}
 	}
 	return nil
+}
+
+// parseHostKey finds the public key in what dropbearkey printed; empty if it printed none.
+func parseHostKey(output string) string {
+	for line := range strings.Lines(output) {
+		if strings.HasPrefix(line, "ssh-") || strings.HasPrefix(line, "ecdsa-") {
+			return strings.TrimSpace(line)
+		}
+	}
+	return ""
 }
 
 // parseFingerprint finds the key's SHA256 fingerprint in what dropbearkey said; empty if it said none.

@@ -245,6 +245,9 @@ const (
 	Console Verb = "console"
 	// Look only tells how the guest is.
 	Look Verb = "look"
+	// Diagnose examines the disks of a guest that is off, in a helper guest that boots the kernel of Spec.Rescue and reads the disks only. A
+	// later order for the server ends it.
+	Diagnose Verb = "diagnose"
 	// Discard puts the root disk, or Args.Disk, into quarantine, for Prepare to make it anew; with Args.Erase it removes the disk.
 	Discard Verb = "discard"
 	// Stage makes the next root disk beside the one in use, for Prepare to put into its place; with Args.Erase it only fetches the image.
@@ -327,6 +330,8 @@ type Args struct {
 	// After and Limit, of ListQuarantine, ask for a page: the disks after that id, and how many at most; 0: as many as an answer holds.
 	After string `json:"after,omitempty"`
 	Limit int    `json:"limit,omitempty"`
+	// Now, of Diagnose, is the control plane's time.
+	Now time.Time `json:"now,omitzero"`
 }
 
 // OrderSecret is what an order's arguments must not show.
@@ -339,6 +344,21 @@ type OrderSecret struct {
 	// Drive is the config drive's files by path; RescueDrive those of a rescue system's.
 	Drive       map[string][]byte `json:"drive,omitempty"`
 	RescueDrive map[string][]byte `json:"rescue_drive,omitempty"`
+	// LUKSKeys, of Diagnose, are tried on every LUKS container of the disks, LUKSKeysByUUID on that of a UUID alone.
+	LUKSKeys       [][]byte            `json:"luks_keys,omitempty"`
+	LUKSKeysByUUID map[string][][]byte `json:"luks_keys_by_uuid,omitempty"`
+}
+
+// ClearLUKSKeys overwrites them with zeros.
+func (s OrderSecret) ClearLUKSKeys() {
+	for _, k := range s.LUKSKeys {
+		clear(k)
+	}
+	for _, keys := range s.LUKSKeysByUUID {
+		for _, k := range keys {
+			clear(k)
+		}
+	}
 }
 
 // Result is what came of an order. ErrorKind is a problem.Kind's name; empty: it was done.
@@ -347,7 +367,11 @@ type Result struct {
 	Error       string `json:"error,omitempty"`
 	Guest       *Guest `json:"guest,omitempty"`
 	Fingerprint string `json:"fingerprint,omitempty"`
-	Console     string `json:"console,omitempty"`
+	// HostKey is the public ssh host key that Fingerprint is of; hosts and agents of former releases do not tell it.
+	HostKey string `json:"host_key,omitempty"`
+	Console string `json:"console,omitempty"`
+	// Examination answers Diagnose: a diagnose.Examination of at most 1 MiB, as the helper guest gave it. The store seals it.
+	Examination json.RawMessage `json:"examination,omitempty"`
 	// Soft tells whether a soft power-off was enough.
 	Soft bool `json:"soft,omitempty"`
 	// Missing answers FindFiles: those of Args.Files that are not among the host's rescue images.

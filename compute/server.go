@@ -224,3 +224,12 @@ func TruncateText(s string) string {
 	}
 	return s
 }
+
+// Addresses are those of the server's NICs, in their order.
+func (s *Server) Addresses() []string {
+	out := []string{}
+	for _, nic := range s.NICs {
+		out = append(out, nic.Addresses...)
+	}
+	return out
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"salvor/diagnose"
 	"salvor/job"
 	"salvor/record"
 	"salvor/rescue"
@@ -31,6 +32,7 @@ type Store interface {
 	Plans() record.Table[Plan, PlanFilter]
 	Moves() record.Table[Move, MoveFilter]
 	OrderStore
+	DiagnosisStore
 	LeaseStore
 	GuestReportStore
 
@@ -82,8 +84,9 @@ type OrderStore interface {
 	VoidOrders(tx job.Tx, serverID string, below int64) error
 	// VoidAllOrders ends the open orders of all servers that are not deleted.
 	VoidAllOrders(tx job.Tx, cause error) error
-	// DropOrder removes one that nobody asks for any more, with its result.
+	// DropOrder removes one that nobody asks for any more, with its result. DropJobOrders removes all of a job; none is no error.
 	DropOrder(tx job.Tx, id string) error
+	DropJobOrders(tx job.Tx, jobID string) error
 	// PruneOrders removes finished orders older than before.
 	PruneOrders(ctx context.Context, before time.Time) (int, error)
 	// OrdersWoken gives a channel that is closed at the next commit that inserted an order, here or in another process (a hint over
@@ -91,6 +94,14 @@ type OrderStore interface {
 	OrdersWoken() <-chan struct{}
 	// HostsWithOrders lists the hosts that have an order without a result that has not been sent, in one query.
 	HostsWithOrders(ctx context.Context) ([]string, error)
+}
+
+// DiagnosisStore keeps the diagnoses of servers. They hold texts of disks, so they are sealed.
+type DiagnosisStore interface {
+	// ServerDiagnoses are those of a server, newest first; none is no error.
+	ServerDiagnoses(ctx context.Context, tx job.Tx, serverID string) ([]diagnose.Record, error)
+	// SaveServerDiagnoses writes all of a server in place of what was there; none removes them. problem.NotFound if the server is gone.
+	SaveServerDiagnoses(tx job.Tx, serverID string, all []diagnose.Record) error
 }
 
 // GuestReportStore keeps the guests that hosts and clusters told last.

@@ -204,6 +204,12 @@ func (s *ServerSituation) session(w *record.Why) {
 	case r.State == rescue.Failed:
 		w.Block("its rescue session failed", s.starting(back)...)
 	default:
+		if addresses := s.Server.Addresses(); r.State == rescue.Ready {
+			w.Notes = append(w.Notes, r.Entry(addresses)...)
+			if r.HostKey != "" && len(addresses) > 0 {
+				w.Next = append(w.Next, record.Command{Run: "salvor server ssh " + s.Server.label(), For: "log in to its rescue system"})
+			}
+		}
 		w.Next = append(w.Next, s.starting(back)...)
 	}
 }

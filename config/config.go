@@ -19,6 +19,7 @@ type Config struct {
 	Deploy         Deploy
 	Inspector      Inspector
 	Agent          Agent
+	Repair         Repair
 	PXE            PXE
 	Ramdisk        Ramdisk
 	ServiceCatalog ServiceCatalog

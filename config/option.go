@@ -57,7 +57,7 @@ const variablePrefix = "SALVOR_"
 
 // Options lists every option, section by section.
 func Options() []Option {
-	return slices.Concat(defaultOptions, processOptions, watchOptions, interfaceOptions(), apiOptions, tlsOptions, conductorOptions, deployOptions, powerOptions, historyOptions, agentOptions, bootOptions, neutronOptions, glanceOptions, novaOptions, keystoneOptions, storageOptions, databaseOptions, computeOptions, volumeOptions, guardOptions)
+	return slices.Concat(defaultOptions, processOptions, watchOptions, interfaceOptions(), apiOptions, tlsOptions, conductorOptions, deployOptions, powerOptions, historyOptions, agentOptions, bootOptions, neutronOptions, glanceOptions, novaOptions, keystoneOptions, storageOptions, databaseOptions, computeOptions, volumeOptions, guardOptions, repairOptions)
 }
 
 // sectionOptions is what may stand in one section of a file.

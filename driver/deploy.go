@@ -37,6 +37,8 @@ type Orders interface {
 	Give(ctx context.Context, n *metal.Node, a Agent, name string, params any) (agent.Result, error)
 	// List gives the commands that this agent has taken since it started, oldest first.
 	List(ctx context.Context, n *metal.Node, a Agent) ([]agent.Result, error)
+	// Command gives the command with an id, which an earlier answer of this agent named. NotFound: the agent answers and does not know the id.
+	Command(ctx context.Context, n *metal.Node, a Agent, id string) (agent.Result, error)
 }
 
 // RamdiskInspect is an inspect interface whose findings come from a ramdisk that calls back,

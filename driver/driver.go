@@ -76,6 +76,21 @@ type BMCProber interface {
 	ProbeBMC(ctx context.Context, n *metal.Node) (metal.Probe, error)
 }
 
+// EventLog is a Management that reads the event log of the BMC. It never clears the log and changes nothing.
+type EventLog interface {
+	// ReadEventLog reads the newest entries, at most limit and metal.MaxLogEntries, and stops after 4 MiB of answers. Entries of one log are
+	// in the order of their records, because the clock of a BMC may be unset. A log that cannot be read, or not to its end in time, is a
+	// problem in its summary. Unsupported: the BMC has no event log. Unavailable: none could be read.
+	ReadEventLog(ctx context.Context, n *metal.Node, limit int) (metal.EventLog, error)
+}
+
+// Health is a Management that reads the health of the machine's components and its sensors. It changes nothing.
+type Health interface {
+	// ReadHealth reads a bounded number of components. It fails only where the machine itself cannot be read; Unsupported: the BMC has
+	// no sensors.
+	ReadHealth(ctx context.Context, n *metal.Node) (metal.Health, error)
+}
+
 // BMCRecorder is a Management that reads resources of a BMC as they are, without what tells of the machine's owner. It changes nothing.
 type BMCRecorder interface {
 	// RecordResources reads at least the first of the resources, in order, and fewer than were asked for where they are large or slow.
@@ -142,11 +157,27 @@ type Agent struct {
 
 // Finalize is what the agent is told at the end of a rescue.
 type Finalize struct {
-	Hash secret.Value // crypt(3) hash of the rescue password
+	Hash secret.Value // crypt(3) hash of the rescue password; empty where Extras has keys and no password was asked for
 	// Extras go only to an agent whose version begins with agent.Product.
 	Extras *agent.Extras
-	// ConfigDrive is the stored config drive, or nil. Its network_data goes to the agent where Extras has none.
+	// ConfigDrive is the stored config drive, or nil. Its network_data goes to the agent where Extras has none, and its public keys beside
+	// those of Extras.
 	ConfigDrive json.RawMessage
+}
+
+// RescueSystem is what is known of a rescue system before it is opened.
+type RescueSystem struct {
+	// HostKey is its public ssh host key, as the agent gives it: hostile text. Empty: the agent does not give it.
+	HostKey string
+	// NetworkData is the network_data.json by which it sets up its network; nil: none is known here.
+	NetworkData json.RawMessage
+	// TakesKeys tells whether its agent takes ssh keys.
+	TakesKeys bool
+}
+
+// RescueReader is a Rescue that reads a RescueSystem. It changes nothing, and its errors are those of Finalize.
+type RescueReader interface {
+	ReadRescueSystem(ctx context.Context, n *metal.Node, a Agent, f Finalize) (RescueSystem, error)
 }
 
 // Rescue finishes a rescue.
@@ -181,8 +212,16 @@ func (errNoCommand) Error() string { return "the agent does not know the command
 
 // Inspect reads what a machine is made of without a ramdisk.
 type Inspect interface {
-	// Inspect returns properties to merge into the node (cpus, memory_mb, local_gb, cpu_arch) and the MACs found.
-	Inspect(ctx context.Context, n *metal.Node) (metal.Object, []string, error)
+	Inspect(ctx context.Context, n *metal.Node) (Inspected, error)
+}
+
+// Inspected is what an inspection without a ramdisk has read.
+type Inspected struct {
+	// Properties are merged into the node's: cpus, memory_mb, local_gb, cpu_arch.
+	Properties metal.Object
+	MACs       []string
+	// Inventory is stored in place of an agent's, and clients read it there; nil: nothing is stored.
+	Inventory *agent.Inventory
 }
 
 // HardwareType is a named composition of interfaces. Maps are by interface name;

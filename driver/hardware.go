@@ -109,6 +109,11 @@ type Restarter interface {
 	Restart(ctx context.Context, n *metal.Node) error
 }
 
+// SoftRestarter asks the system of a machine that is on to restart, without switching the machine off (kind power). A repetition is another restart.
+type SoftRestarter interface {
+	SoftRestart(ctx context.Context, n *metal.Node) error
+}
+
 // BootModes are of firmwares that boot in more than one way (kind management): modes are "uefi" and "bios".
 type BootModes interface {
 	BootMode(ctx context.Context, n *metal.Node) (string, error)

@@ -37,9 +37,9 @@ func (w *orderExecution) unlock(ctx context.Context) (compute.Result, error) {
 	line = append(line, '\n')
 	var last error
 	for {
-		fingerprint, err := queryGuestChannel(ctx, w.path(channelFile), line)
+		answer, err := queryGuestChannel(ctx, w.path(channelFile), line)
 		if err == nil {
-			return compute.Result{Fingerprint: fingerprint}, nil
+			return compute.Result{Fingerprint: answer.Fingerprint, HostKey: answer.HostKey}, nil
 		}
 		if problem.Is(err, problem.Invalid) || problem.Is(err, problem.Conflict) {
 			return compute.Result{}, fmt.Errorf("unlock server %s: %w", w.order.ServerID, err)
@@ -68,10 +68,11 @@ func (w *orderExecution) networkData() json.RawMessage {
 }
 
 // queryGuestChannel writes the line to the guest until it answers or the connection breaks. Nobody writes or holds the line after its return.
-func queryGuestChannel(ctx context.Context, socket string, line []byte) (string, error) {
+func queryGuestChannel(ctx context.Context, socket string, line []byte) (agent.Unlocked, error) {
+	var none agent.Unlocked
 	c, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "unix", socket)
 	if err != nil {
-		return "", problem.Unavailablef("the guest's channel: %w", err)
+		return none, problem.Unavailablef("the guest's channel: %w", err)
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer context.AfterFunc(ctx, func() { _ = c.Close() })()
@@ -103,14 +104,14 @@ func queryGuestChannel(ctx context.Context, socket string, line []byte) (string,
 		}
 		if answer.Retry {
 			// The rest of a line that somebody before us began, say, with ours behind it.
-			return "", problem.Unavailablef("the rescue system did not understand: %.300s", answer.Error)
+			return none, problem.Unavailablef("the rescue system did not understand: %.300s", answer.Error)
 		}
 		if answer.Error != "" {
-			return "", problem.Conflictf("the rescue system refused: %.300s", answer.Error)
+			return none, problem.Conflictf("the rescue system refused: %.300s", answer.Error)
 		}
-		return answer.Fingerprint, nil
+		return answer, nil
 	}
-	return "", problem.Unavailablef("the guest's channel broke off: %v", lines.Err())
+	return none, problem.Unavailablef("the guest's channel broke off: %v", lines.Err())
 }
 
 // parseAnswer reads a line from a guest, which may be anything.
@@ -124,6 +125,9 @@ func parseAnswer(line []byte) (agent.Unlocked, error) {
 	}
 	if len(a.Fingerprint) > 200 || !isPrintableASCII(a.Fingerprint) || !isPrintableASCII(a.Agent) {
 		return a, problem.Invalidf("the guest's answer holds no fingerprint")
+	}
+	if len(a.HostKey) > 1<<10 || !isPrintableASCII(a.HostKey) {
+		a.HostKey = ""
 	}
 	if !isPrintableASCII(a.Error) {
 		a.Error = fmt.Sprintf("%+q", a.Error)

@@ -27,8 +27,8 @@ func TestAskLeavesNobodyBehind(t *testing.T) {
 		}
 		served <- err
 	}()
-	if fingerprint, err := queryGuestChannel(t.Context(), socket, []byte("{}\n")); err != nil || fingerprint != "SHA256:abc" {
-		t.Errorf("%q, %v", fingerprint, err)
+	if answer, err := queryGuestChannel(t.Context(), socket, []byte("{}\n")); err != nil || answer.Fingerprint != "SHA256:abc" {
+		t.Errorf("%+v, %v", answer, err)
 	}
 	if err := <-served; err != nil {
 		t.Error(err)

@@ -18,9 +18,12 @@ import (
 // orderRunner pulls orders and carries them out: one at a time for each server, in the order in
 // which they came, and a bounded number of servers at once.
 type orderRunner struct {
-	agent  *Agent
-	slots  chan struct{}
-	wakeup chan struct{}
+	agent *Agent
+	slots chan struct{}
+	// helpers are the slots of examinations. A helper takes memory that no placement counts, and whoever may ask for many of them must not
+	// hold up the orders of others.
+	helpers chan struct{}
+	wakeup  chan struct{}
 
 	mu      sync.Mutex
 	known   map[string]bool // ids from their sight until their result is taken
@@ -65,9 +68,10 @@ func (t orderTask) isSuperseded() bool {
 }
 
 // supersedesOrder tells whether an order makes an earlier one of the same server needless: what is to be removed need not be made, and
-// an owner who has lost the server has no say.
+// an owner who has lost the server has no say. Nothing waits for an examination: it ends where something else is to be done.
 func supersedesOrder(next, earlier *compute.Order) bool {
-	return next.Epoch > earlier.Epoch || next.Epoch == earlier.Epoch && next.Verb == compute.Remove && earlier.Verb != compute.Remove
+	ends := next.Verb == compute.Remove && earlier.Verb != compute.Remove || earlier.Verb == compute.Diagnose && next.Verb != compute.Diagnose
+	return next.Epoch > earlier.Epoch || next.Epoch == earlier.Epoch && ends
 }
 
 const (
@@ -77,8 +81,11 @@ const (
 	relistEvery = 10
 )
 
+// helpersAtOnce is how many servers of a host are examined at a time.
+const helpersAtOnce = 1
+
 func newOrders(a *Agent) *orderRunner {
-	return &orderRunner{agent: a, slots: make(chan struct{}, a.Orders), wakeup: make(chan struct{}, 1),
+	return &orderRunner{agent: a, slots: make(chan struct{}, a.Orders), helpers: make(chan struct{}, helpersAtOnce), wakeup: make(chan struct{}, 1),
 		known: map[string]bool{}, queues: map[string][]orderTask{}, running: map[string]orderTask{}, last: map[string]int64{}}
 }
 
@@ -222,6 +229,10 @@ func isReadOnlyVerb(v compute.Verb) bool {
 	return v == compute.Console || v == compute.Look || v == compute.Probe || v == compute.FindFiles || v == compute.ListQuarantine
 }
 
+// isJournaled tells whether what came of an order is written down, for when it comes again. An examination is not: it changes nothing, and it
+// holds texts of a guest's disks, which do not belong on those of the host.
+func isJournaled(v compute.Verb) bool { return !isReadOnlyVerb(v) && v != compute.Diagnose }
+
 // work carries a server's orders out until none is left.
 func (s *orderRunner) work(server string) {
 	for {
@@ -236,10 +247,16 @@ func (s *orderRunner) work(server string) {
 		next := queue[0]
 		s.queues[server], s.running[server] = queue[1:], next
 		s.mu.Unlock()
+		slots, needless := s.slots, (chan struct{})(nil)
+		if next.order.Verb == compute.Diagnose {
+			slots, needless = s.helpers, next.superseded
+		}
 		select {
-		case s.slots <- struct{}{}:
+		case slots <- struct{}{}:
 			s.turn(next)
-			<-s.slots
+			<-slots
+		case <-needless: // it ends at once, and is reported
+			s.turn(next)
 		case <-next.runCtx.Done():
 			s.forget(next)
 		}
@@ -271,6 +288,7 @@ func (s *orderRunner) carryOut(t orderTask) {
 		}
 	}
 	r, ok := s.agent.perform(t.runCtx, t)
+	t.secret.ClearLUKSKeys()
 	leave(ok && r.ErrorKind != problem.Unavailable.String())
 	if ok {
 		s.agent.observed.look()
@@ -293,7 +311,7 @@ func (a *Agent) perform(ctx context.Context, t orderTask) (compute.Result, bool)
 		return newFailedResult(err), true
 	}
 	began := now
-	if !isReadOnlyVerb(o.Verb) {
+	if isJournaled(o.Verb) {
 		var done *compute.Result
 		if done, began, err = a.journal.begin(o, a.boot, now); err != nil {
 			return newFailedResult(err), true
@@ -331,7 +349,7 @@ func (a *Agent) perform(ctx context.Context, t orderTask) (compute.Result, bool)
 		r = newFailedResult(err)
 	}
 	a.Log.Info("order", "order", o.ID, "verb", o.Verb, "server", o.ServerID, "epoch", o.Epoch, "took", time.Since(start).Round(time.Millisecond), "error", r.Error)
-	if !isReadOnlyVerb(o.Verb) {
+	if isJournaled(o.Verb) {
 		if err := a.journal.end(o, a.boot, began, r); err != nil {
 			// Not told: whoever cannot remember that it was done must not say so.
 			a.Log.Error("write a result down", "order", o.ID, "error", err)

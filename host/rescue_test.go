@@ -223,10 +223,10 @@ func TestUnlock(t *testing.T) {
 		var got map[string]any
 		_ = json.Unmarshal(line, &got)
 		heard <- got
-		fmt.Fprint(second, "noise\n{\"version\":1,\"fingerprint\":\"SHA256:abc\",\"agent\":\"salvor-agent/0.1.0\"}\n")
+		fmt.Fprint(second, "noise\n{\"version\":1,\"fingerprint\":\"SHA256:abc\",\"host_key\":\"ssh-ed25519 AAAA\",\"agent\":\"salvor-agent/0.1.0\"}\n")
 	}()
 	r := a.must(t, compute.Unlock, id, compute.Args{}, compute.OrderSecret{Hash: "$6$hunter2", Keys: []string{"ssh-ed25519 A"}})
-	if got := <-heard; r.Fingerprint != "SHA256:abc" || got["hash"] != "$6$hunter2" || got["version"] != 1.0 {
+	if got := <-heard; r.Fingerprint != "SHA256:abc" || r.HostKey != "ssh-ed25519 AAAA" || got["hash"] != "$6$hunter2" || got["version"] != 1.0 {
 		t.Errorf("%+v %v", r, got)
 	}
 	err = filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {

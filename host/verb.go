@@ -43,6 +43,7 @@ var verbs = map[compute.Verb]func(w *orderExecution, ctx context.Context) (compu
 	compute.Discard:  (*orderExecution).discard,
 	compute.Probe:    (*orderExecution).probe,
 	compute.Stage:    (*orderExecution).stage,
+	compute.Diagnose: (*orderExecution).diagnose,
 
 	compute.RestoreDisk: (*orderExecution).restoreDisk, compute.ListQuarantine: (*orderExecution).listQuarantine, compute.RemoveQuarantined: (*orderExecution).removeQuarantined,
 

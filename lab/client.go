@@ -127,6 +127,12 @@ func (l *Lab) Fault(ctx context.Context, machine, fault string) error {
 	return err
 }
 
+// LogEvent has a machine's BMC log an event, as if it had happened.
+func (l *Lab) LogEvent(ctx context.Context, machine string, event EventKind) error {
+	_, err := l.ask(ctx, controlRequest{Op: opEvent, Machine: machine, Event: event})
+	return err
+}
+
 // Down ends the lab and waits until its last process is gone.
 func (l *Lab) Down(ctx context.Context) error {
 	pid, err := l.pid()

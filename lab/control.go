@@ -27,6 +27,7 @@ const (
 	opStatus  controlCommand = "status"
 	opDown    controlCommand = "down"
 	opFault   controlCommand = "fault"
+	opEvent   controlCommand = "event"
 	opChassis controlCommand = "chassis"
 	opExec    controlCommand = "exec"
 	opHost    controlCommand = "host"
@@ -36,6 +37,7 @@ type controlRequest struct {
 	Op      controlCommand `json:"op"`
 	Machine string         `json:"machine,omitempty"`
 	Fault   string         `json:"fault,omitempty"`
+	Event   EventKind      `json:"event,omitempty"`
 	Args    []string       `json:"args,omitempty"`
 	Env     []string       `json:"env,omitempty"`
 	Dir     string         `json:"dir,omitempty"`
@@ -97,6 +99,8 @@ func (w *runningLab) converse(ctx context.Context, conn *net.UnixConn) {
 		w.end()
 	case opFault:
 		err = w.setFault(req.Machine, req.Fault)
+	case opEvent:
+		err = w.logEvent(req.Machine, req.Event)
 	case opChassis:
 		var m *labMachine
 		if m, err = w.find(req.Machine); err == nil {

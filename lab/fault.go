@@ -68,6 +68,8 @@ type faultyChassis struct {
 	mu      sync.Mutex
 	fault   Fault
 	claimed Power // what a lying BMC says
+
+	events eventLog
 }
 
 func newFaulty(c Chassis) *faultyChassis { return &faultyChassis{Chassis: c} }
@@ -121,7 +123,28 @@ func (f *faultyChassis) Do(ctx context.Context, action Action) error {
 		return nil
 	}
 	f.mu.Unlock()
-	return f.Chassis.Do(ctx, action)
+	before := f.Chassis.Power()
+	if err := f.Chassis.Do(ctx, action); err != nil {
+		return err
+	}
+	f.logPower(before, action)
+	return nil
+}
+
+// logPower logs what an order has done to the power. A BMC without a log did it too.
+func (f *faultyChassis) logPower(before Power, action Action) {
+	var happened []EventKind
+	switch {
+	case action == ActionOff && before == PowerOn:
+		happened = []EventKind{EventPowerOff}
+	case action == ActionOn && before == PowerOff:
+		happened = []EventKind{EventPowerOn}
+	case action == ActionRestart:
+		happened = []EventKind{EventPowerOff, EventPowerOn}
+	}
+	for _, kind := range happened {
+		_ = f.events.add(kind)
+	}
 }
 
 // delay waits as long as a slow BMC would.

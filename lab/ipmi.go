@@ -45,6 +45,8 @@ type ipmiBMC struct {
 	cmd     *exec.Cmd
 	done    chan struct{}
 	stopped bool // by SIGSTOP
+	events  chan loggedEvent
+	endLog  func() // ends the logging of events and waits for it
 }
 
 // newIPMIBMC writes the files of the BMC's process into the machine's directory. Program is the command that reaches Hidden.
@@ -80,7 +82,7 @@ func newIPMIBMC(spec machineSpec, at, process netip.AddrPort, program []string, 
 			return nil, fmt.Errorf("IPMI BMC of %s: %w", spec.Name, err)
 		}
 	}
-	return &ipmiBMC{spec: spec, at: at, process: process, log: log}, nil
+	return &ipmiBMC{spec: spec, at: at, process: process, log: log, events: make(chan loggedEvent, maxQueued)}, nil
 }
 
 // ipmiCommands makes one management controller with a chassis and nothing else.
@@ -137,6 +139,10 @@ func (b *ipmiBMC) start() error {
 		close(done)
 	}()
 	b.cmd, b.done, b.stopped = cmd, done, false
+	ctx, cancel := context.WithCancel(context.Background())
+	var logging sync.WaitGroup
+	logging.Go(func() { b.logEvents(ctx) })
+	b.endLog = func() { cancel(); logging.Wait() }
 	if !b.spec.Like.Filters() {
 		return nil
 	}
@@ -152,6 +158,7 @@ func (b *ipmiBMC) stop() {
 	if b.cmd == nil {
 		return
 	}
+	b.endLog()
 	_ = b.cmd.Process.Kill()
 	<-b.done
 	b.cmd = nil

@@ -130,6 +130,13 @@ func rescueTwice(t *testing.T, m *bootingMachine, n *metal.Node) {
 // startForeignIPMI starts a machine behind an IPMI BMC of the lab, in a directory of its own.
 func startForeignIPMI(t *testing.T, like personality.Name) (*bootingMachine, *metal.Node) {
 	t.Helper()
+	m, _, n := startLoggingIPMI(t, like)
+	return m, n
+}
+
+// startLoggingIPMI is startForeignIPMI with the chassis, whose events the BMC logs.
+func startLoggingIPMI(t *testing.T, like personality.Name) (*bootingMachine, *faultyChassis, *metal.Node) {
+	t.Helper()
 	debian.Program(t, "ipmi_sim", "openipmi")
 	debian.File(t, pyghmiDir, "python3-pyghmi")
 	t.Setenv("GORACE", "atexit_sleep_ms=0") // each command of the BMC runs this program, which under the race detector ends a second late
@@ -143,13 +150,14 @@ func startForeignIPMI(t *testing.T, like personality.Name) (*bootingMachine, *me
 	must.OK(t, w.listen(t.Context()))
 	at := freeUDP(t)
 	bmc := must.Get(newIPMIBMC(spec, at, freeUDP(t), []string{must.Get(os.Executable())(t)}, log))(t)
+	machine.chassis.events.forwardTo(bmc.forwardEvent)
 	t.Cleanup(bmc.stop)
 	must.OK(t, bmc.start())
 	n := &metal.Node{ID: "n1", DriverInfo: metal.Object{
 		ipmi.AddressKey: "127.0.0.1", ipmi.PortKey: float64(at.Port()), ipmi.UsernameKey: spec.User, ipmi.PasswordKey: spec.Password,
 	}}
 	program.Until(t, "the BMC answers", time.Minute, func() error { _, err := new(ipmi.Driver).PowerState(t.Context(), n); return err })
-	return m, n
+	return m, machine.chassis, n
 }
 
 // freeUDP is an address on which nobody listened a moment ago: the programs want a number.

@@ -73,6 +73,7 @@ func (b *redfishBMC) closedRoutes() http.Handler {
 	}
 	mux.HandleFunc("GET /redfish/v1/Managers", serveCollection("Manager Collection", "ManagerCollection", "/redfish/v1/Managers", mgr))
 	mux.HandleFunc("GET "+mgr, b.getManager)
+	b.logRoutes(mux)
 	mux.HandleFunc("GET "+mgr+"/VirtualMedia", serveCollection("Virtual Media Collection", "VirtualMediaCollection", mgr+"/VirtualMedia", mgr+"/VirtualMedia/Cd"))
 	mux.HandleFunc("GET "+mgr+"/VirtualMedia/Cd", b.getMedia)
 	mux.HandleFunc("POST "+mgr+"/VirtualMedia/Cd/Actions/VirtualMedia.InsertMedia", b.insertMedia)

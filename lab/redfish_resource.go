@@ -73,7 +73,7 @@ func (b *redfishBMC) system(boot jsonObject) jsonObject {
 	s["SerialNumber"] = b.spec.Name
 	s["HostName"] = b.spec.Name
 	s["PowerState"] = powerState(b.chassis.Power())
-	s["Status"] = healthy
+	s["Status"] = b.status()
 	s["Boot"] = boot
 	s["ProcessorSummary"] = jsonObject{"Count": 1, "Model": "QEMU", "Status": healthy}
 	s["MemorySummary"] = jsonObject{"TotalSystemMemoryGiB": float64(b.spec.Memory) / 1024, "Status": healthy}
@@ -141,6 +141,7 @@ func (b *redfishBMC) getManager(w http.ResponseWriter, _ *http.Request) {
 	m["ManagerType"], m["FirmwareVersion"], m["Status"], m["PowerState"] = "BMC", "1.0", healthy, "On"
 	m["ServiceEntryPointUUID"], m["UUID"] = b.spec.UUID, b.spec.UUID
 	m["VirtualMedia"] = odataLink(managerID + "/VirtualMedia")
+	m["LogServices"] = odataLink(logsID)
 	m["Links"] = jsonObject{"ManagerForServers": []jsonObject{odataLink(b.systemID())}, "ManagerForChassis": []jsonObject{odataLink(b.chassisID())}}
 	writeJSON(w, http.StatusOK, m)
 }

@@ -154,7 +154,12 @@ func (w *runningLab) newInmate(ctx context.Context, spec machineSpec) (*labMachi
 	m.chassis = newFaulty(newForeign(m.qemuMachine, spec.Like))
 	switch spec.BMC {
 	case IPMI:
-		m.bmc, err = newIPMIBMC(spec, netip.AddrPortFrom(spec.bmcAddress(), ipmiPort), netip.AddrPortFrom(spec.bmcAddress(), filteredPort), w.plan.Program, w.log)
+		var bmc *ipmiBMC
+		bmc, err = newIPMIBMC(spec, netip.AddrPortFrom(spec.bmcAddress(), ipmiPort), netip.AddrPortFrom(spec.bmcAddress(), filteredPort), w.plan.Program, w.log)
+		if err == nil {
+			m.bmc = bmc
+			m.chassis.events.forwardTo(bmc.forwardEvent)
+		}
 	default:
 		service := newRedfishBMC(spec, m.chassis, m.qemuMachine, m.qemuMachine, w.log)
 		if spec.Initiator {
@@ -182,6 +187,15 @@ func (w *runningLab) setFault(machine, text string) error {
 	}
 	w.log.Info("fault", "machine", machine, "fault", fault.String())
 	return nil
+}
+
+// logEvent has the BMC of a machine or VM host log an event that did not happen.
+func (w *runningLab) logEvent(machine string, kind EventKind) error {
+	chassis, _, err := w.behind(machine)
+	if err != nil {
+		return err
+	}
+	return chassis.events.add(kind)
 }
 
 // behind finds the BMC of a machine or of a VM host.

@@ -24,6 +24,10 @@ func (n *Node) HoldsRamdisk() bool { return n.BootsRamdisk() || n.InternalInfo[r
 // BootsRamdisk tells whether the node has a valid boot plan for a ramdisk other than the node's own system.
 func (n *Node) BootsRamdisk() bool { return n.Plan != nil && !n.Plan.Persistent && !n.Plan.Volumes }
 
+// armedInRescue tells whether a repair has armed the next boot of a machine in rescue. Its ramdisk is heard although the repair locks the node,
+// because only its agent can take back what a power cut has left half-written.
+func (n *Node) armedInRescue() bool { return n.ProvisionState == Rescue && n.BootsRamdisk() }
+
 // RamdiskBootMethod is the method of a void boot that the BMC may still be set up for; empty if it is not.
 func (n *Node) RamdiskBootMethod() BootMethod {
 	return BootMethod(formatScalar(n.InternalInfo[ramdiskMark]))
@@ -71,6 +75,9 @@ func (s *Nodes) abort(ctx context.Context, tx job.Tx, n *Node, asker record.Aske
 		if j.Class == job.Ask {
 			continue
 		}
+		if j.Kind == JobWriteRepair {
+			return problem.Conflictf("node %s: a repair writes to its disks, and a half-written disk does not boot; the repair ends by itself, or takes back what it wrote", n.ID)
+		}
 		cause := abortedByRequest
 		if j.State == job.Undoing {
 			cause = undoneNoFurther
@@ -83,7 +90,7 @@ func (s *Nodes) abort(ctx context.Context, tx job.Tx, n *Node, asker record.Aske
 	if len(kinds) == 0 {
 		return Locked(n)
 	}
-	n.VoidRamdisk()
+	n.leaveRamdisk()
 	if err := s.store.SaveNode(tx, n); err != nil {
 		return err
 	}

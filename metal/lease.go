@@ -12,9 +12,13 @@ import (
 var instanceless = []State{Enroll, Manageable, Available, InspectFailed, AdoptFailed, CleanFailed}
 
 // EndLease removes the volume connectors of every lessee except the node's present one. If no instance boots from the volume targets
-// of such lessees, it removes those too. Otherwise storage would admit the former lessee to the volumes of the next one.
+// of such lessees, it removes those too. Otherwise storage would admit the former lessee to the volumes of the next one. Diagnoses
+// and repairs, which hold texts of the disks, end with each change of lessee or owner.
 func (s *Nodes) EndLease(ctx context.Context, tx job.Tx, n *Node) error {
 	before, err := s.store.Node(ctx, tx, n.ID)
+	if err == nil && (before.Lessee != n.Lessee || before.Owner != n.Owner) {
+		err = DropTenancy(s.store, tx, n.ID)
+	}
 	if err != nil || before.Lessee == "" || before.Lessee == n.Lessee {
 		return err
 	}

@@ -42,7 +42,7 @@ func (s *Nodes) Lookup(ctx context.Context, id string, macs []string, tell bool)
 	if !n.within(ctx) {
 		return Found{}, notFound
 	}
-	if s.opts.RestrictLookup && !n.ProvisionState.Info().Lookup {
+	if s.opts.RestrictLookup && !n.ProvisionState.Info().Lookup && !n.armedInRescue() {
 		return Found{}, notFound
 	}
 	if _, err := s.directory.Driver(ctx, n); problem.Is(err, problem.Unavailable) {
@@ -54,7 +54,7 @@ func (s *Nodes) Lookup(ctx context.Context, id string, macs []string, tell bool)
 	if found.Contact, err = s.store.Contact(ctx, nil, n.ID); err != nil {
 		return Found{}, err
 	}
-	expected := n.ProvisionState.Info().Lookup
+	expected := n.ProvisionState.Info().Lookup || n.armedInRescue()
 	// A hash that goes out with the token goes out once: not before the rescue waits for it.
 	early := s.opts.RescuePasswordInLookup && n.ProvisionState == Rescuing
 	if expected && (early || n.Plan == nil || n.Plan.BootNumber != n.BootNumber) {
@@ -189,7 +189,7 @@ func (s *Nodes) takeHeartbeat(ctx context.Context, n *Node, h Heartbeat) error {
 	if err := compareHeartbeat(c, h, first); err != nil {
 		return err
 	}
-	if first && n.Reservation != "" {
+	if first && n.Reservation != "" && !n.armedInRescue() {
 		return Locked(n)
 	}
 	if h.tokenless() && c.TokenTold == n.BootNumber && (first || c.AgentVersion != LegacyAgent) {

@@ -338,7 +338,7 @@ func (s *Nodes) Remove(ctx context.Context, ident string, asker record.Asker) er
 		if n.Reservation != "" {
 			return Locked(n)
 		}
-		if n.InstanceUUID != "" {
+		if n.InstanceUUID != "" && !n.Maintenance {
 			return problem.Conflictf("Node %s is associated with instance %s.", n.ID, n.InstanceUUID)
 		}
 		info := n.ProvisionState.Info()

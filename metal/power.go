@@ -81,8 +81,7 @@ func (s *Nodes) SetPower(ctx context.Context, ident string, target PowerTarget, 
 }
 
 func (n *Node) admitPower(target PowerTarget) error {
-	// A soft reboot is a soft power off, then on.
-	if n.DisablePowerOff && (target.Ends() == PowerOff || target == SoftReboot) {
+	if n.DisablePowerOff && target.Ends() == PowerOff {
 		return problem.Invalidf("Node %s has disable_power_off set: it is not switched off; it may be asked for rebooting.", n.ID)
 	}
 	if err := n.heldOff(); err != nil && target.Ends() == PowerOn {

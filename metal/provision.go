@@ -65,8 +65,10 @@ const (
 )
 
 const (
-	DoneEvent   Event = "done"
-	FailEvent   Event = "fail"
+	DoneEvent Event = "done"
+	FailEvent Event = "fail"
+	// ReturnEvent: the operation was refused before it touched the machine.
+	ReturnEvent Event = "return"
 	WaitEvent   Event = "wait"
 	ResumeEvent Event = "resume"
 	HoldEvent   Event = "hold"
@@ -263,6 +265,7 @@ var Transitions = []Transition{
 	{From: Rescuing, Event: DoneEvent, To: Rescue},
 	{From: Rescuing, Event: WaitEvent, To: RescueWait},
 	{From: Rescuing, Event: FailEvent, To: RescueFailed},
+	{From: Rescuing, Event: ReturnEvent, To: Active},
 	{From: RescueWait, Verb: Abort, To: RescueFailed, Min: 38, Ends: true},
 	{From: RescueWait, Verb: Delete, To: Deleting, Min: 38, Job: "delete", Ends: true},
 	{From: RescueWait, Event: ResumeEvent, To: Rescuing},

@@ -88,7 +88,12 @@ func (n *Node) HeldDifferences(r HeldReading) []record.Difference {
 // an action moves the machine, or in which it may be on any network.
 func (n *Node) RecordedNetwork() (net string, known bool) {
 	switch n.ProvisionState {
-	case Active, Rescue:
+	case Rescue:
+		if n.Rescue.IsForRepair() {
+			return "rescuing", true
+		}
+		return "tenant", true
+	case Active:
 		return "tenant", true
 	case RescueWait:
 		return "rescuing", true

@@ -25,6 +25,8 @@ type NodeFilter struct {
 	InstanceName string
 	// Traits leaves out nodes that lack any of these; a few that lack some may stay, so look again.
 	Traits []string
+	// RescueExpires leaves out nodes whose rescue session does not end by itself; a few of these may stay, so look again.
+	RescueExpires bool
 	// Powered keeps nodes whose power state is known, or is just being set.
 	Powered bool
 	// Faulty keeps nodes by whether they have a fault.
@@ -159,6 +161,7 @@ type Store interface {
 	ContactStore
 	PlanStore
 	DocumentStore
+	RepairStore
 	// PortTable shows the ports as the table that they are.
 	PortTable() record.Table[Port, PortFilter]
 	Portgroups() record.Table[Portgroup, PortgroupFilter]

@@ -4,26 +4,38 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"salvor/job"
 	"salvor/problem"
 	"salvor/record"
-	"salvor/rescue"
 	"salvor/secret"
 )
 
 // ProvisionArgs are what may come with a verb. The API decides which verbs take which.
 // What may hold a user's secrets does not go into the job's row, which is kept in clear.
 type ProvisionArgs struct {
-	RescuePassword secret.Value    `json:"-"`
-	ConfigDrive    json.RawMessage `json:"-"`
-	CleanSteps     json.RawMessage `json:"-"`
-	DeploySteps    json.RawMessage `json:"-"`
-	ServiceSteps   json.RawMessage `json:"-"`
+	RescuePassword secret.Value `json:"-"`
+	// RescueKeys are public ssh keys that open the rescue system, beside the password or instead of it.
+	RescueKeys []string `json:"-"`
+	// RescueLasts is the time after which the rescue session ends by itself; 0: never.
+	RescueLasts  time.Duration   `json:"-"`
+	ConfigDrive  json.RawMessage `json:"-"`
+	CleanSteps   json.RawMessage `json:"-"`
+	DeploySteps  json.RawMessage `json:"-"`
+	ServiceSteps json.RawMessage `json:"-"`
 	// HasSteps tells the job that steps lie in the node's document.
 	HasSteps       bool `json:"steps,omitempty"`
 	DisableRamdisk bool `json:"disable_ramdisk,omitempty"`
 	Rebuild        bool `json:"rebuild,omitempty"`
+	// Diagnosis is the id of the diagnosis that a rescue is made for; empty: a user asked for it.
+	Diagnosis string `json:"diagnosis,omitempty"`
+	// Repair is the id of the repair that a rescue is made for.
+	Repair string `json:"repair,omitempty"`
+	// OnlyIfOff: the rescue is refused if the machine is found on.
+	OnlyIfOff bool `json:"only_if_off,omitempty"`
+	// LUKSKeys are those of that diagnosis, as diagnose.PackLUKSKeys gives them.
+	LUKSKeys secret.Value `json:"-"`
 }
 
 // invalidState is Ironic's sentence for a verb in the wrong state.
@@ -44,6 +56,8 @@ func (n *Node) Admit(v Verb, word string) (Transition, error) {
 		return t, invalidState(n, word)
 	case n.Reservation != "":
 		return t, Locked(n)
+	case v == Unrescue && n.HalfWritten() != "":
+		return t, problem.Conflictf("Node %s: its disks are half-written, and its own system would not boot; first run: salvor repair undo %[1]s %s", n.ID, n.HalfWritten())
 	case n.PowerLock != "" && OperationOf(t.Job).MaySwitchOn:
 		return t, n.heldOff()
 	case n.Protected && (v == Delete || v == Rebuild):
@@ -73,7 +87,7 @@ func (s *Nodes) Provision(ctx context.Context, ident string, v Verb, word string
 	}
 	var credential secret.Value
 	if v == ToRescue {
-		if credential, err = rescue.HashPassword(args.RescuePassword, s.opts.HashAlgorithm); err != nil {
+		if credential, err = s.rescueCredential(n, args); err != nil {
 			return err
 		}
 	}
@@ -97,7 +111,7 @@ func (s *Nodes) Provision(ctx context.Context, ident string, v Verb, word string
 		}
 		var memo map[string]string
 		if t.Job != "" || v == Abort {
-			n.VoidRamdisk() // first of all, and whatever the BMC does
+			n.leaveRamdisk() // first of all, and whatever the BMC does
 		}
 		if t.Ends {
 			if memo, err = s.endWaiting(tx, n, t); err != nil {
@@ -124,8 +138,8 @@ func (s *Nodes) Provision(ctx context.Context, ident string, v Verb, word string
 			n.TargetProvision = Manageable
 		}
 		switch {
-		case v == ToRescue && n.Rescue == nil:
-			n.Rescue = &rescue.Session{StartedAt: s.now()}
+		case v == ToRescue:
+			n.beginSession(s.now(), args)
 		case v == Abort:
 			n.LastError = fmt.Sprintf("By request, the %s operation was aborted.", t.From.Info().Aborted)
 		}

@@ -20,6 +20,8 @@ type StatusInput struct {
 	Conductors record.Conductors
 	// Offered: a conductor that lives offers the node's driver.
 	Offered bool
+	// Repairs are the kept repairs, newest first; nil for those who may not read them.
+	Repairs []Repair
 	Now     time.Time
 }
 
@@ -71,6 +73,7 @@ func (s StatusInput) Why() record.Why {
 	}
 	s.rest(&w)
 	s.state(&w)
+	s.addRepair(&w)
 	s.conductors(&w)
 	s.addContacts(&w)
 	w.AddConductors(s.Conductors)
@@ -115,6 +118,7 @@ func (s *StatusInput) rest(w *record.Why) {
 		w.Problems = append(w.Problems, "its last error: "+n.LastError)
 		w.Next = append(w.Next, s.remedies()...)
 	case n.ProvisionState == Rescue:
+		s.entry(w)
 		w.Next = append(w.Next, s.remedies()...)
 	default:
 		w.Next = append(w.Next, s.admitted(namedCommands(firstSteps[n.ProvisionState], n.label()))...)

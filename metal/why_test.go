@@ -1,11 +1,13 @@
 package metal_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"salvor/diagnose"
 	"salvor/job"
 	"salvor/metal"
 	"salvor/record"
@@ -32,6 +34,16 @@ func inState(state metal.State) metal.StatusInput {
 		Node:       &metal.Node{ID: "8d1f", Name: "kea", Driver: "redfish", ProvisionState: state, ProvisionedAt: noon.Add(-5 * time.Minute), BootNumber: 7, LastError: lastError(state)},
 		Contact:    metal.Contact{PowerRead: metal.PowerOn, PowerReadAt: noon.Add(-30 * time.Second)},
 		Conductors: testConductors, Offered: true, Now: noon,
+	}
+}
+
+// newestRepair adds repairs r1, r2 and so on, newest first.
+func newestRepair(repairs ...metal.Repair) func(*metal.StatusInput) {
+	return func(s *metal.StatusInput) {
+		for i, r := range repairs {
+			r.ID = fmt.Sprint("r", i+1)
+			s.Repairs = append(s.Repairs, r)
+		}
 	}
 }
 
@@ -179,6 +191,14 @@ func TestWhy(t *testing.T) {
 		"enrolled":          {metal.Enroll, drop, nil, record.Idle, []string{"Nothing is asked of it.", "Next: salvor node manage kea (log in to its BMC and read its power)."}, "salvor node manage kea"},
 		"enrolled, and its BMC refused": {metal.Enroll, drop, func(s *metal.StatusInput) { s.Node.LastError = "401" }, record.Idle, []string{"Its last error: 401."},
 			"salvor node set kea --driver-info KEY=VALUE"},
+		"a repair waits for consent": {metal.Rescue, drop, newestRepair(metal.Repair{State: metal.RepairAwaitingConsent, Digest: "5f0c", Needs: []diagnose.Consent{diagnose.ConsentFiles, diagnose.ConsentBoot}, ConsentUntil: noon}),
+			record.Waiting, []string{"Until 2026-11-22 12:00:00 UTC, repair r1 waits for a consent to its plan.", "salvor repair show kea"}, "salvor repair consent kea r1 --digest 5f0c --consent files,boot"},
+		"a repair has its consent":  {metal.Rescue, drop, newestRepair(metal.Repair{State: metal.RepairAwaitingConsent, Consent: &metal.RepairConsent{}}), record.Idle, nil, ""},
+		"a repair has to be proven": {metal.Active, drop, newestRepair(metal.Repair{State: metal.RepairBooting, ProofUntil: noon}), record.Waiting, []string{"Until 2026-11-22 12:00:00 UTC, its own system has to prove that it works since repair r1."}, "salvor repair confirm kea r1"},
+		"a repair is unproven": {metal.Active, drop, newestRepair(metal.Repair{State: metal.RepairUnproven, UndoFiles: 2}), record.Idle,
+			[]string{"It has not proved that it works since repair r1.", "salvor repair confirm kea r1"}, "salvor repair undo kea r1 --reboot"},
+		"a repair left the disks half-written": {metal.Rescue, drop, newestRepair(metal.Repair{State: metal.RepairFailed}, metal.Repair{State: metal.RepairInterrupted}), record.Stuck,
+			[]string{"Its disks are half-written by repair r2, and its own system must not boot."}, "salvor repair undo kea r2"},
 		"manageable": {metal.Manageable, drop, nil, record.Idle, []string{"Next: salvor node adopt kea (take it over with the system that it runs)."}, "salvor node provide kea"},
 		"rests":      {metal.CleanWait, func(j *job.Job) { j.Memo = map[string]string{"rest": "yes"} }, nil, record.Waiting, nil, ""},
 	} {

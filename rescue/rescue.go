@@ -4,6 +4,7 @@
 package rescue
 
 import (
+	"strings"
 	"time"
 
 	"salvor/secret"
@@ -43,18 +44,87 @@ type Session struct {
 	Image string `json:"image,omitempty"`
 	// Source is the image itself, as it was when the session was opened: a later change of the row changes no session.
 	Source *Source `json:"source,omitempty"`
+	// Diagnosis is the id of the diagnosis that a node's rescue was made for; empty: a user asked for it.
+	Diagnosis string `json:"diagnosis,omitempty"`
+	// Repair is the id of the repair that a node's rescue was made for; empty: it was made for none.
+	Repair string `json:"repair,omitempty"`
+	// Begun counts how often a rescue was asked for in the session: between two of them the subject's own system may have run.
+	Begun int `json:"begun,omitempty"`
+	// HalfWritten is the id of the repair whose before-images make the disks whole again; empty: they are whole. As long as it is set, the machine's
+	// own system must not boot.
+	HalfWritten string `json:"half_written,omitempty"`
 	// ExpiresAt ends the session by itself; zero: never.
 	ExpiresAt time.Time `json:"expires_at,omitzero"`
 	// Fingerprint of the ssh host key in the rescue system ("SHA256:..."), where our agent runs in it.
 	Fingerprint string `json:"fingerprint,omitempty"`
+	// HostKey is that key ("TYPE BASE64"); empty where the agent or the host is too old to report it.
+	HostKey string `json:"host_key,omitempty"`
+	// Addresses are those at which a machine's rescue system should answer ssh; none: not known. A server's are those of its NICs.
+	Addresses []string `json:"addresses,omitempty"`
+	// Agent is the agent that serves in the rescue system; nil: none was given a token for that.
+	Agent *Agent `json:"agent,omitempty"`
+	// Notice says what the rescue system did not take of what was asked for; empty: it took everything.
+	Notice string `json:"notice,omitempty"`
 	// Credential opens the rescue system until the session closes; sealed at rest, in no JSON.
 	Credential Credential `json:"-"`
 }
+
+// Begin is a session at the begin of a rescue at now that ends by itself after lasts; 0: never. What is saved of an earlier rescue stays.
+func (s Session) Begin(now time.Time, lasts time.Duration) *Session {
+	if s.StartedAt.IsZero() {
+		s.StartedAt = now
+	}
+	s.Begun++
+	s.ExpiresAt, s.Notice = time.Time{}, ""
+	if lasts > 0 {
+		s.ExpiresAt = now.Add(lasts)
+	}
+	return s.Locked()
+}
+
+// MadeByJob tells whether a job made the rescue, which puts the machine back as it was found, on or off.
+func (s *Session) MadeByJob() bool { return s.Diagnosis != "" || s.Repair != "" }
+
+// IsForRepair tells whether a repair made the rescue. No session is none.
+func (s *Session) IsForRepair() bool { return s != nil && s.Repair != "" }
+
+// Locked is the session without what leads into its rescue system, which has ended or is to end.
+func (s Session) Locked() *Session {
+	s.Fingerprint, s.HostKey, s.Addresses, s.Agent = "", "", nil, nil
+	return &s
+}
+
+// Entry says in clauses how somebody gets into the rescue system that answers at these addresses.
+func (s *Session) Entry(addresses []string) (notes []string) {
+	if len(addresses) > 0 {
+		notes = append(notes, "its rescue system should answer ssh at "+strings.Join(addresses, ", "))
+	}
+	if s.Fingerprint != "" {
+		notes = append(notes, "the ssh host key of its rescue system is "+s.Fingerprint)
+	}
+	if s.Notice != "" {
+		notes = append(notes, s.Notice)
+	}
+	return notes
+}
+
+// Agent is what the token of an agent that serves in a rescue system is derived from.
+type Agent struct {
+	// Boot is the number of the ramdisk's boot.
+	Boot int64 `json:"boot"`
+	// KeyID names the key that derives the token.
+	KeyID string `json:"key_id"`
+}
+
+// MaxLasting is the longest time after which a session may end by itself.
+const MaxLasting = 366 * 24 * time.Hour
 
 // Credential is what a rescue system is opened with. The password itself is nowhere.
 type Credential struct {
 	Hash secret.Value // crypt(3)
 	Keys []string     // ssh public keys, one line each
+	// LUKSKeys open the machine's disks for the diagnosis that a rescue is made for, until the agent has them.
+	LUKSKeys secret.Value
 }
 
 // Boot is how a subject boots by itself.

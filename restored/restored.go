@@ -281,7 +281,8 @@ func handle(n *metal.Node) string {
 // restarts tells whether the job, if it continues, begins again at its first action, because the boot of its ramdisk is void. A
 // rescue that has handed its credential over cannot restart: only a new request has a password.
 func (o *OpenJob) restarts() bool {
-	return o.node != nil && o.Class == job.Operation && o.State != job.Undoing && o.node.BootsRamdisk() && (o.Kind != "rescue" || !o.Secret.Empty())
+	return o.node != nil && o.Class == job.Operation && o.State != job.Undoing && o.node.BootsRamdisk() && (o.Kind != "rescue" || !o.Secret.Empty()) &&
+		o.Kind != metal.JobWriteRepair // it knows which disks are half-written
 }
 
 func (o *OpenJob) effects() map[string]string {

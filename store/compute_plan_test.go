@@ -46,6 +46,8 @@ func TestNoScanOfServers(t *testing.T) {
 	do(func(tx job.Tx) error { return s.OrderProgress(tx, o.ID, "h", "words") })
 	do(func(tx job.Tx) error { return s.MoveOrders(tx, "h", "b") })
 	do(func(tx job.Tx) error { return s.VoidOrders(tx, "v", 1) })
+	do(func(tx job.Tx) error { return s.DropOrder(tx, "o") })
+	do(func(tx job.Tx) error { return s.DropJobOrders(tx, "other") })
 	do(func(tx job.Tx) error { return s.VoidAllOrders(tx, errors.New("void")) })
 	do(func(tx job.Tx) error { return s.FreeAddresses(tx, "v") })
 	do(func(tx job.Tx) error { return s.UseReceipt(tx, "r") })

@@ -160,6 +160,9 @@ func (c *whereClause) nodes(f metal.NodeFilter) {
 	for _, trait := range f.Traits { // the body's JSON names it, though maybe elsewhere
 		c.and(`n.body LIKE ` + c.arg(`%"`+likeWord(trait)+`"%`) + ` ESCAPE '!'`)
 	}
+	if f.RescueExpires { // the session's JSON has the key only where it ends by itself
+		c.and(`n.body LIKE ` + c.arg(`%"expires_at":"%`))
+	}
 	if f.Powered {
 		c.and(`(n.power_state <> '' OR n.target_power <> '')`)
 	}

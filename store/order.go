@@ -15,10 +15,11 @@ import (
 	"salvor/compute"
 	"salvor/job"
 	"salvor/problem"
+	"salvor/secret"
 )
 
 const orderColumns = `id, host_id, boot_id, server_id, epoch, verb, args, COALESCE(secret, ''), within_s, job_id, action, result, progress,
-	created_at, sent_at, finished_at`
+	created_at, sent_at, finished_at, examination`
 
 // InsertOrder is compute.OrderStore's.
 func (s hostTables) InsertOrder(t job.Tx, o *compute.Order) (bool, error) {
@@ -63,6 +64,8 @@ func (s hostTables) InsertOrder(t job.Tx, o *compute.Order) (bool, error) {
 
 func orderPlace(id string) string { return "host_order:" + id }
 
+func examinationPlace(id string) string { return "host_order:" + id + ":examination" }
+
 // ordersOf reads orders, oldest first, at most MaxOpenOrders.
 func (s hostTables) ordersOf(ctx context.Context, t job.Tx, where string, args ...any) ([]compute.Order, error) {
 	var out []compute.Order
@@ -78,10 +81,10 @@ func (s hostTables) ordersOf(ctx context.Context, t job.Tx, where string, args .
 }
 
 func (s hostTables) scanOrder(r *sql.Rows) (o compute.Order, err error) {
-	var args, sealed, result string
+	var args, sealed, result, examination string
 	var created, sent, finished int64
 	err = r.Scan(&o.ID, &o.HostID, &o.BootID, &o.ServerID, &o.Epoch, &o.Verb, &args, &sealed, &o.Within, &o.JobID, &o.Action, &result,
-		&o.Progress, &created, &sent, &finished)
+		&o.Progress, &created, &sent, &finished, &examination)
 	if err != nil {
 		return o, err
 	}
@@ -96,6 +99,13 @@ func (s hostTables) scanOrder(r *sql.Rows) (o compute.Order, err error) {
 		if o.Secret, err = s.key.Open(sealed, orderPlace(o.ID)); err != nil {
 			return o, fmt.Errorf("secret of order %s: %w", o.ID, err)
 		}
+	}
+	if examination != "" && o.Result != nil {
+		plain, err := s.key.Open(examination, examinationPlace(o.ID))
+		if err != nil {
+			return o, fmt.Errorf("examination of order %s: %w", o.ID, err)
+		}
+		o.Result.Examination = json.RawMessage(plain.Reveal())
 	}
 	return o, nil
 }
@@ -147,19 +157,27 @@ func (s hostTables) Order(ctx context.Context, t job.Tx, id string) (*compute.Or
 	return &found[0], nil
 }
 
-// FinishOrder is compute.OrderStore's. An order of another host is one that is not there.
+// FinishOrder is compute.OrderStore's. An order of another host is one that is not there. An examination is
+// sealed, because it holds texts of a guest's disks.
 func (s hostTables) FinishOrder(t job.Tx, id, hostID, bootID string, epoch int64, r compute.Result) (*compute.Order, error) {
 	tx, err := s.tx(t)
 	if err != nil {
 		return nil, err
 	}
+	examination := ""
+	if len(r.Examination) > 0 {
+		if err := tx.seals(); err != nil {
+			return nil, err
+		}
+		examination, r.Examination = s.key.Seal(secret.New(string(r.Examination)), examinationPlace(id)), nil
+	}
 	text, err := json.Marshal(r)
 	if err != nil {
 		return nil, problem.Invalidf("result of order %s: %w", id, err)
 	}
-	if _, err := tx.exec(`UPDATE host_order SET result = $5, finished_at = $6, secret = NULL
+	if _, err := tx.exec(`UPDATE host_order SET result = $5, finished_at = $6, secret = NULL, examination = $7
 		WHERE id = $1 AND host_id = $2 AND boot_id = $3 AND epoch = $4 AND finished_at = 0`,
-		id, hostID, bootID, epoch, string(text), toMicros(s.timestamp())); err != nil {
+		id, hostID, bootID, epoch, string(text), toMicros(s.timestamp()), examination); err != nil {
 		return nil, fmt.Errorf("finish order %s: %w", id, err)
 	}
 	o, err := s.orderOf(tx, id, hostID)
@@ -249,12 +267,21 @@ func (s hostTables) voidOrders(tx *Tx, cause error, where string, args ...any) e
 
 // DropOrder is compute.OrderStore's.
 func (s hostTables) DropOrder(t job.Tx, id string) error {
+	return s.dropOrders(t, `id = $1`, id)
+}
+
+// DropJobOrders is compute.OrderStore's.
+func (s hostTables) DropJobOrders(t job.Tx, jobID string) error {
+	return s.dropOrders(t, `job_id = $1 AND job_id <> ''`, jobID)
+}
+
+func (s hostTables) dropOrders(t job.Tx, where, id string) error {
 	tx, err := s.tx(t)
 	if err != nil {
 		return err
 	}
-	if _, err := tx.exec(`DELETE FROM host_order WHERE id = $1`, id); err != nil {
-		return fmt.Errorf("drop order %s: %w", id, err)
+	if _, err := tx.exec(`DELETE FROM host_order WHERE `+where, id); err != nil {
+		return fmt.Errorf("drop the orders of %s: %w", id, err)
 	}
 	return nil
 }

@@ -36,8 +36,9 @@ type rescueBody struct {
 }
 
 type rescueCredential struct {
-	Hash string   `json:",omitempty"`
-	Keys []string `json:",omitempty"`
+	Hash     string   `json:",omitempty"`
+	Keys     []string `json:",omitempty"`
+	LUKSKeys string   `json:",omitempty"`
 }
 
 // credentialKey is the key of what rescueBody has sealed.
@@ -50,8 +51,8 @@ func (r rescueSession) MarshalJSON() ([]byte, error) {
 		return []byte("null"), nil
 	}
 	b := rescueBody{Session: s}
-	if c := s.Credential; s.State.Open() && (!c.Hash.Empty() || len(c.Keys) > 0) {
-		b.Credential = &rescueCredential{c.Hash.Reveal(), c.Keys}
+	if c := s.Credential; s.State.Open() && (!c.Hash.Empty() || len(c.Keys) > 0 || !c.LUKSKeys.Empty()) {
+		b.Credential = &rescueCredential{c.Hash.Reveal(), c.Keys, c.LUKSKeys.Reveal()}
 	}
 	return json.Marshal(b)
 }
@@ -63,7 +64,7 @@ func (r rescueSession) UnmarshalJSON(text []byte) error {
 		return err
 	}
 	if b.Session != nil && b.Credential != nil {
-		b.Session.Credential = rescue.Credential{Hash: secret.New(b.Credential.Hash), Keys: b.Credential.Keys}
+		b.Session.Credential = rescue.Credential{Hash: secret.New(b.Credential.Hash), Keys: b.Credential.Keys, LUKSKeys: secret.New(b.Credential.LUKSKeys)}
 	}
 	*r.at = b.Session
 	return nil

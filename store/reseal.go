@@ -18,6 +18,9 @@ import (
 // resealSlice is how many rows are looked at, and at most written, at a time: who serves meanwhile waits shortly.
 const resealSlice = 200
 
+// largeRows are the tables whose rows have up to some MiB each. Their rows are taken one by one, so that the memory stays bounded.
+var largeRows = []string{"repair_part"}
+
 // sealedColumn is a column that holds sealed values, whole or in its JSON.
 type sealedColumn struct {
 	table, column string
@@ -27,6 +30,14 @@ type sealedColumn struct {
 	where string
 	// reseal seals what is not sealed with the key that seals now; the same text means that nothing was to do.
 	reseal func(s keyTables, key []string, text string) (string, error)
+}
+
+// rowsAtOnce is how many rows are read, and at most written, at a time.
+func (c sealedColumn) rowsAtOnce() int {
+	if slices.Contains(largeRows, c.table) {
+		return 1
+	}
+	return resealSlice
 }
 
 // sealedColumns are all of them. A column that is missing here keeps an old key from being forgotten: see SealedWith.
@@ -41,8 +52,17 @@ func sealedColumns() []sealedColumn {
 		{"host_order", "secret", []string{"id"}, "secret IS NOT NULL", func(s keyTables, key []string, text string) (string, error) {
 			return s.resealValue(text, orderPlace(key[0]))
 		}},
+		{"host_order", "examination", []string{"id"}, "examination <> ''", func(s keyTables, key []string, text string) (string, error) {
+			return s.resealValue(text, examinationPlace(key[0]))
+		}},
 		{"document", "body", []string{"node_id", "kind"}, documentsSealed(), func(s keyTables, key []string, text string) (string, error) {
-			return s.resealValue(text, "document:"+key[0]+":"+key[1])
+			return s.resealValue(text, nodeDocuments.place(key[0], key[1]))
+		}},
+		{"server_document", "body", []string{"server_id", "kind"}, "", func(s keyTables, key []string, text string) (string, error) {
+			return s.resealValue(text, serverDocuments.place(key[0], key[1]))
+		}},
+		{"repair_part", "body", []string{"node_id", "repair_id", "name"}, "", func(s keyTables, key []string, text string) (string, error) {
+			return s.resealValue(text, repairPartPlace(key[0], key[1], key[2]))
 		}},
 		{"node", "body", []string{"id"}, "", func(s keyTables, key []string, text string) (string, error) {
 			return s.resealNode(key[0], text)
@@ -170,7 +190,7 @@ func (s keyTables) Reseal(ctx context.Context) (int, error) {
 			if err != nil {
 				return total, fmt.Errorf("seal %s anew: %w", c.table, err)
 			}
-			if len(rows) < resealSlice {
+			if len(rows) < c.rowsAtOnce() {
 				break
 			}
 			at = rows[len(rows)-1].key
@@ -195,7 +215,7 @@ func (s keyTables) resealRows(ctx context.Context, c sealedColumn, after []strin
 	for _, k := range after {
 		cl.arg(k)
 	}
-	text += ` ORDER BY ` + keys + ` LIMIT ` + cl.count(resealSlice)
+	text += ` ORDER BY ` + keys + ` LIMIT ` + cl.count(c.rowsAtOnce())
 	var out []resealRow
 	err := s.read(ctx, nil, func(r *sql.Rows) error {
 		row := resealRow{key: make([]string, len(c.key))}

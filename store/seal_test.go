@@ -1,12 +1,14 @@
 package store
 
 import (
+	"database/sql"
 	"encoding/json"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"salvor/compute"
 	"salvor/job"
 	"salvor/metal"
 	"salvor/secret"
@@ -76,4 +78,36 @@ func TestSealedToItsPlace(t *testing.T) {
 	if err != nil || !j.Secret.Empty() || !strings.Contains(j.Damage, "wrong key or place") {
 		t.Errorf("opened in another row: %q %v", j.Damage, err)
 	}
+}
+
+// TestExaminationsAreSealed: what a host found on a guest's disks comes back from its order, and no row has it in the open.
+func TestExaminationsAreSealed(t *testing.T) {
+	s := openHere(t)
+	o := &compute.Order{HostID: "h", BootID: "b", ServerID: "v", Epoch: 1, Verb: compute.SetPower}
+	found := `{"text":"words of a disk"}`
+	must.OK(t, s.Do(t.Context(), func(j job.Tx) error {
+		if _, err := s.InsertOrder(j, o); err != nil {
+			return err
+		}
+		done, err := s.FinishOrder(j, o.ID, "h", "b", 1, compute.Result{Examination: json.RawMessage(found)})
+		if err != nil {
+			return err
+		}
+		if string(done.Result.Examination) != found {
+			t.Errorf("the order has %s", done.Result.Examination)
+		}
+		tx, err := s.tx(j)
+		if err != nil {
+			return err
+		}
+		var result, examination string
+		read := func(rows *sql.Rows) error { return rows.Scan(&result, &examination) }
+		if err := tx.each(read, `SELECT result, examination FROM host_order WHERE id = $1`, o.ID); err != nil {
+			return err
+		}
+		if examination == "" || strings.Contains(result+examination, "words") {
+			t.Errorf("stored as %s and %s", result, examination)
+		}
+		return nil
+	}))
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -86,8 +87,16 @@ func orderBytes(order []uint16) []byte {
 func (v efivarsDir) file(name string) string { return filepath.Join(string(v), name+global) }
 
 // read gives a variable without its attributes.
-func (v efivarsDir) read(name string) ([]byte, error) {
-	b, err := os.ReadFile(v.file(name))
+func (v efivarsDir) read(name string) ([]byte, error) { return v.readFile(name + global) }
+
+// readFile gives a variable by the name of its file, without its attributes.
+func (v efivarsDir) readFile(name string) ([]byte, error) {
+	f, err := os.Open(filepath.Join(string(v), name))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxVar+1))
 	if err != nil {
 		return nil, err
 	}

@@ -26,6 +26,8 @@ const manager = "SalvorHardwareManager"
 type Order struct {
 	// Background orders go on after the answer; others are done in milliseconds.
 	Background bool
+	// Unlisted orders answer at once with an outcome that the list of results does not hold, because it is large.
+	Unlisted bool
 	// Params are the names of those that it takes.
 	Params []string
 	// Run does it; the outcome is what wire.Result.Outcome holds.

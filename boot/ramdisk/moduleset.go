@@ -15,6 +15,14 @@ var minimalModules = []string{
 	"ipmi_si", "ipmi_devintf",
 }
 
+// diagnoseModules assemble what lies on the disks of a machine over overlays in memory; the last line is the storage controllers of servers.
+var diagnoseModules = []string{
+	"dm_snapshot", "dm_crypt", "dm_raid", "dm_mirror", "dm_thin_pool", "raid10", "raid456", "linear", "btrfs",
+	"aesni_intel", "aes_generic", "aes_arm64", "xts", "cbc", "ecb", "essiv", "sha256_generic", "sha256_ssse3", "sha512_generic", "blake2b_generic",
+	"xxhash_generic", "crc32c_intel", "crc32c_generic", "algif_skcipher", "algif_hash",
+	"megaraid_sas", "mpt3sas", "mptsas", "aacraid", "hpsa", "smartpqi", "mvsas", "isci",
+}
+
 // fullModuleDirs are the parts of a kernel with which servers are repaired.
 var fullModuleDirs = []string{
 	"kernel/arch/x86/crypto", "kernel/block", "kernel/crypto", "kernel/lib",

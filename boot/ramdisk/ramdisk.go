@@ -28,6 +28,9 @@ type Profile string
 const (
 	// Minimal is agent, ssh server and busybox: small, so that it boots fast.
 	Minimal Profile = "minimal"
+	// Diagnose adds what says why a machine does not boot: the drivers of more disks and file systems, and the tools that assemble and
+	// check them.
+	Diagnose Profile = "diagnose"
 	// Full adds what people repair machines with. It unpacks to some 400 MB in memory,
 	// so a machine needs 1 GiB and more.
 	Full Profile = "full"
@@ -55,7 +58,7 @@ type Options struct {
 	Arch Arch
 	// Profile defaults to Minimal.
 	Profile Profile
-	// Kernel defaults to Cloud for Minimal and Generic for Full.
+	// Kernel defaults to Cloud for Minimal and Diagnose, and to Generic for Full.
 	Kernel Flavour
 	// Agent is the path of a static salvor-agent.
 	Agent string
@@ -71,8 +74,8 @@ func (o *Options) complete() error {
 	if o.Profile == "" {
 		o.Profile = Minimal
 	}
-	if o.Profile != Minimal && o.Profile != Full {
-		return problem.Invalidf("ramdisk profile %q: minimal and full are known", string(o.Profile))
+	if !slices.Contains([]Profile{Minimal, Diagnose, Full}, o.Profile) {
+		return problem.Invalidf("ramdisk profile %q: minimal, diagnose and full are known", string(o.Profile))
 	}
 	if o.Arch == "" {
 		o.Arch = nativeArch()
@@ -84,7 +87,7 @@ func (o *Options) complete() error {
 		return problem.Invalidf("architecture %q: %s and %s are known", string(o.Arch), AMD64, ARM64)
 	}
 	if o.Profile == Full && o.Arch != AMD64 {
-		return problem.Unsupportedf("ramdisk profile full: it is for %s only; the profile minimal is for %s too", AMD64, o.Arch)
+		return problem.Unsupportedf("ramdisk profile full: it is for %s only; the profiles minimal and diagnose are for %s too", AMD64, o.Arch)
 	}
 	if o.Kernel == "" {
 		o.Kernel = map[Arch]Flavour{AMD64: Cloud, ARM64: CloudARM64}[o.Arch]
@@ -97,7 +100,7 @@ func (o *Options) complete() error {
 	}
 	if o.Compression == "" {
 		o.Compression = LZ4
-		if o.Profile == Full {
+		if o.Profile != Minimal {
 			o.Compression = Zstd
 		}
 	}
@@ -183,8 +186,16 @@ func (s *Source) rescueTree(ctx context.Context, o Options, agent []byte) (*Tree
 	if err := s.AddTrust(ctx, t); err != nil {
 		return nil, err
 	}
+	if o.Profile == Diagnose {
+		if err := s.addDiagnosis(ctx, t); err != nil {
+			return nil, err
+		}
+	}
 	modules := slices.Concat(minimalModules, ISCSIModules)
-	if o.Profile == Full {
+	switch o.Profile {
+	case Diagnose:
+		modules = append(modules, diagnoseModules...)
+	case Full:
 		modules = append(s.modules.under(fullModuleDirs, fullModulesNot), modules...)
 	}
 	if err := s.AddModules(t, modules); err != nil {

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -37,9 +38,12 @@ type controller struct {
 	params    string
 	iso       *media.Image
 	dir       string
+	// before runs, once, before the machine is handed over; send runs a command of the agent to its end and returns its result.
+	before func(send func(name string, params any) json.RawMessage)
 
 	mu        sync.Mutex
 	finalized bool
+	session   func(name string, params any) (json.RawMessage, error) // sends a command by the token for the time of the rescue
 	failure   string
 }
 
@@ -111,29 +115,80 @@ func (c *controller) heartbeat(w http.ResponseWriter, r *http.Request) {
 // certificate of its heartbeat.
 func (c *controller) finalize(ca []byte) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.finalized {
-		return
+	busy := c.finalized
+	c.finalized = true
+	c.mu.Unlock()
+	if busy {
+		return // the heartbeat at the end of a command
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
-	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{
+	client := &http.Client{Timeout: bootLimit, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		TLSClientConfig:   &tls.Config{RootCAs: roots, ServerName: "10.0.2.15"},
 	}}
-	command, _ := json.Marshal(map[string]any{"name": "rescue.finalize_rescue", "params": map[string]any{
-		"rescue_password": sesameHash, "hashed": true, "salvor": map[string]any{"tenant_move": false}}})
-	target := fmt.Sprintf("https://127.0.0.1:%d/v1/commands/?wait=true&agent_token=%s", c.agentPort, testToken)
-	answer, err := client.Post(target, "application/json", bytes.NewReader(command))
-	if err != nil {
-		c.failure = "finalize: " + err.Error()
-		return
+	sendBy := func(token, name string, params any) (json.RawMessage, error) {
+		command, err := json.Marshal(map[string]any{"name": name, "params": params})
+		if err != nil {
+			return nil, err
+		}
+		base := fmt.Sprintf("https://127.0.0.1:%d/v1/commands/", c.agentPort)
+		query := "?wait=true&agent_token=" + token
+		answer, err := client.Post(base+query, "application/json", bytes.NewReader(command))
+		for until := time.Now().Add(bootLimit); ; answer, err = client.Get(base + query) {
+			if err != nil {
+				return nil, err
+			}
+			text, err := io.ReadAll(answer.Body)
+			answer.Body.Close()
+			var result struct {
+				ID     string `json:"id"`
+				Status string `json:"command_status"`
+			}
+			if err := errors.Join(err, json.Unmarshal(text, &result)); err != nil || result.Status != "RUNNING" || time.Now().After(until) {
+				if result.Status != "SUCCEEDED" {
+					err = fmt.Errorf("%s %s %v", answer.Status, text, err)
+				}
+				return text, err
+			}
+			base = fmt.Sprintf("https://127.0.0.1:%d/v1/commands/%s", c.agentPort, result.ID)
+		}
 	}
-	defer answer.Body.Close()
-	text, _ := io.ReadAll(answer.Body)
-	c.finalized = answer.StatusCode == http.StatusOK && bytes.Contains(text, []byte("SUCCEEDED"))
-	if !c.finalized {
-		c.failure = fmt.Sprintf("finalize: %s %s", answer.Status, text)
+	send := func(name string, params any) (json.RawMessage, error) { return sendBy(testToken, name, params) }
+	c.mu.Lock()
+	c.session = func(name string, params any) (json.RawMessage, error) { return sendBy(sessionToken, name, params) }
+	c.mu.Unlock()
+	if c.before != nil {
+		c.before(func(name string, params any) json.RawMessage {
+			text, err := send(name, params)
+			if err != nil {
+				c.fail(name + ": " + err.Error())
+			}
+			return text
+		})
+	}
+	if _, err := send("rescue.finalize_rescue", map[string]any{"rescue_password": sesameHash, "hashed": true, "salvor": map[string]any{"tenant_move": false, "session_token": sessionToken}}); err != nil {
+		c.fail("finalize: " + err.Error())
+	}
+}
+
+// sessionToken opens the agent while the machine is in rescue.
+const sessionToken = "the-token-of-this-rescue-0123456789abcdef"
+
+// duringRescue sends a command to the agent that serves in the rescue system, as soon as it listens.
+func (c *controller) duringRescue(t *testing.T, name string, params any) json.RawMessage {
+	t.Helper()
+	c.mu.Lock()
+	send := c.session
+	c.mu.Unlock()
+	for until := time.Now().Add(bootLimit); ; time.Sleep(100 * time.Millisecond) {
+		text, err := send(name, params)
+		if err == nil {
+			return text
+		}
+		if time.Now().After(until) {
+			t.Fatalf("%s during the rescue: %v", name, err)
+		}
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 // toolPackages is what people repair machines with; the full profile holds them.
 var toolPackages = []string{
 	"bash", "bsdutils", "coreutils", "util-linux", "mount", "procps", "iproute2", "kmod", "less", "nano", "grep", "sed", "tar", "gzip", "xz-utils", "zstd", "pciutils",
-	"fdisk", "gdisk", "parted", "e2fsprogs", "xfsprogs", "btrfs-progs", "dosfstools", "lvm2", "mdadm", "cryptsetup-bin",
+	"fdisk", "gdisk", "parted", "e2fsprogs", "xfsprogs", "btrfs-progs", "dosfstools", "dmsetup", "lvm2", "mdadm", "cryptsetup-bin",
 	"rsync", "curl", "ca-certificates", "openssh-client", "efibootmgr", "grub2-common", "grub-pc-bin", "grub-efi-amd64-bin", "gddrescue", "smartmontools", "nvme-cli",
 }
 

@@ -272,6 +272,8 @@ func TestArchitectureOfABuild(t *testing.T) {
 		{Options{}, native},
 		{Options{Arch: ARM64}, CloudARM64},
 		{Options{Arch: AMD64, Profile: Full}, Generic},
+		{Options{Arch: AMD64, Profile: Diagnose}, Cloud},
+		{Options{Arch: ARM64, Profile: Diagnose}, CloudARM64},
 		{Options{Kernel: GenericARM64}, GenericARM64},
 		{Options{Kernel: Cloud}, Cloud},
 	} {
@@ -280,7 +282,7 @@ func TestArchitectureOfABuild(t *testing.T) {
 			t.Errorf("%+v, %v; want kernel %s", c.o, err, c.kernel)
 		}
 	}
-	for _, o := range []Options{{Arch: "mips"}, {Arch: ARM64, Kernel: Cloud}, {Arch: AMD64, Kernel: GenericARM64}, {Kernel: "cloud-riscv64"}, {Arch: ARM64, Profile: Full}} {
+	for _, o := range []Options{{Arch: "mips"}, {Arch: ARM64, Kernel: Cloud}, {Arch: AMD64, Kernel: GenericARM64}, {Kernel: "cloud-riscv64"}, {Arch: ARM64, Profile: Full}, {Profile: "whole"}} {
 		o.Out = "x"
 		if err := o.complete(); !problem.Is(err, problem.Invalid) && !problem.Is(err, problem.Unsupported) {
 			t.Errorf("%+v: %v", o, err)

@@ -1,7 +1,8 @@
 // Command salvor-agent is the agent of the rescue ramdisk. The ramdisk's init starts
-// it twice: "salvor-agent" until the machine is handed over, then "salvor-agent
-// network" for the tenant's network. In a virtual machine that is rescued over a channel "salvor-agent
-// unlock" stands in for the first. It ends with 0 when it did its work.
+// it for each part of a rescue: "salvor-agent" until the machine is handed over, then "salvor-agent
+// network" for the tenant's network. "salvor-agent session" then serves the control plane while the machine is in rescue.
+// In a virtual machine that is rescued over a channel "salvor-agent unlock" stands in for the first. A person runs "salvor-agent examine", which says what is wrong with the machine's disks. It ends with 0 when
+// it did its work.
 package main
 
 import (
@@ -15,6 +16,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"salvor/agent"
 	"salvor/version"
@@ -22,7 +24,11 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, os.Args[1:], os.Stderr)
+	if len(os.Args) == 2 && os.Args[1] == agent.SandboxCommand {
+		stop()
+		os.Exit(agent.RunInSystem(os.Stderr))
+	}
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
 }
@@ -31,6 +37,8 @@ const usage = `salvor-agent [run] [--root DIR] [--cmdline FILE] [--listen ADDRES
 salvor-agent network [--root DIR]
 salvor-agent volumes [--root DIR]
 salvor-agent unlock [--root DIR]
+salvor-agent session [--root DIR]
+salvor-agent examine [--luks-key-file [UUID=]FILE]... [--time-limit 10m]
 salvor-agent version
 `
 
@@ -41,10 +49,13 @@ type options struct {
 	listen  string
 	macs    string
 	debug   bool
+
+	keyFiles []string
+	limit    time.Duration
 }
 
-// run gives the exit status: 0 done, 1 failed, 2 called wrongly.
-func run(ctx context.Context, args []string, out io.Writer) int {
+// run gives the exit status: 0 done, 1 failed, 2 called wrongly. result takes the findings of examine, out everything else.
+func run(ctx context.Context, args []string, result, out io.Writer) int {
 	word := "run"
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		word, args = args[0], args[1:]
@@ -64,8 +75,12 @@ func run(ctx context.Context, args []string, out io.Writer) int {
 		err = agent.Network(ctx, o.root, log)
 	case "volumes":
 		err = agent.Volumes(ctx, o.root, log)
+	case "session":
+		err = agent.Session{Root: o.root, Version: version.Release, Log: log}.Run(ctx)
 	case "unlock":
 		err = (&agent.Unlock{Root: o.root, Version: version.Release, Log: log}).Run(ctx)
+	case "examine":
+		err = agent.Examination{KeyFiles: o.keyFiles, Limit: o.limit, Log: log}.Run(ctx, result)
 	case "version":
 		fmt.Fprintln(out, "salvor-agent", version.Current())
 	default:
@@ -90,6 +105,13 @@ func parse(word string, args []string, out io.Writer) (options, error) {
 		flags.StringVar(&o.cmdline, "cmdline", "/proc/cmdline", "read the kernel command line from this file")
 		flags.StringVar(&o.listen, "listen", "", "take commands here (default :9999)")
 		flags.StringVar(&o.macs, "mac", "", "look up these MACs instead of those of the NICs")
+	}
+	if word == "examine" {
+		flags.Func("luks-key-file", "open LUKS containers with the key in this file, or the one of a UUID with UUID=FILE; may be repeated", func(text string) error {
+			o.keyFiles = append(o.keyFiles, text)
+			return nil
+		})
+		flags.DurationVar(&o.limit, "time-limit", 10*time.Minute, "end the examination after this time")
 	}
 	if err := flags.Parse(args); err != nil {
 		return o, err

@@ -29,10 +29,11 @@ func TestRunRefuses(t *testing.T) {
 		{[]string{"--cmdline", filepath.Join(dir, "none"), "--root", dir}, 1, "no such file"},
 		{[]string{"run", "--cmdline", line}, 1, "refused"},
 		{[]string{"network"}, 1, "refused"},
+		{[]string{"examine"}, 1, "refused"},
 		{[]string{"network", "--root", dir}, 1, "refused"},
 	} {
 		var out strings.Builder
-		if code := run(context.Background(), c.args, &out); code != c.code || !strings.Contains(out.String(), c.text) {
+		if code := run(context.Background(), c.args, &out, &out); code != c.code || !strings.Contains(out.String(), c.text) {
 			t.Errorf("%q: status %d, want %d: %s", c.args, code, c.code, out.String())
 		}
 	}

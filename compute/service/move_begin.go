@@ -181,7 +181,7 @@ func (s *Moves) inheritSession(srv *compute.Server, m *compute.Move) error {
 	srv.Rescue = &session
 	switch session.State {
 	case rescue.Preparing, rescue.Prepared, rescue.Booting, rescue.Ready:
-		session.Fingerprint = ""
+		session.Fingerprint, session.HostKey = "", ""
 		if session.State != rescue.Preparing {
 			session.State = rescue.Prepared
 		}

@@ -135,6 +135,9 @@ func (s *Servers) gone(ctx context.Context, tx job.Tx, id string, off bool) erro
 	if err != nil || was.State == compute.Deleted {
 		return err
 	}
+	if err := s.store.SaveServerDiagnoses(tx, id, nil); err != nil {
+		return err
+	}
 	var volumes []string
 	for _, d := range was.Disks {
 		if d.VolumeID != "" {

@@ -55,6 +55,7 @@ type Services struct {
 	Fences       *Fences
 	Plans        *Plans
 	Quarantine   *Quarantine
+	Diagnoses    *Diagnoses
 	HeldDatabase *HeldDatabase
 
 	Flavors      *Flavors
@@ -99,6 +100,7 @@ func New(store compute.Store, jobs record.Jobs, opts Options, now func() time.Ti
 	cache := newHostCache(now())
 	s.Liveness = &Liveness{serviceCore: c, cache: cache}
 	s.RescueImages = newRescueImages(c, s.Liveness)
+	s.Diagnoses = &Diagnoses{serviceCore: c}
 	s.GuestReports = &GuestReports{serviceCore: c, liveness: s.Liveness}
 	s.Fences = &Fences{serviceCore: c, cache: cache, liveness: s.Liveness, reports: s.GuestReports}
 	s.Hosts = newHosts(c, cache, s.Fences)

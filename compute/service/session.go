@@ -93,6 +93,9 @@ func (s *Actions) openSession(ctx context.Context, tx job.Tx, st *pendingAct, cr
 	} else {
 		n.Saved = rescue.Boot{Power: savedPower(st.server), Mode: string(st.server.Firmware)}
 	}
+	if len(st.Rescue.Keys) > 0 && src.Access == rescue.ByNode {
+		return problem.Invalidf("rescue: server %s is a machine, whose endpoint takes a password and no ssh key; ask for rescue without a key", st.server.ID)
+	}
 	if src.Access != rescue.NoAccess && src.Access != rescue.ByNode {
 		keys := slices.Clone(st.Rescue.Keys)
 		if own := st.server.PublicKey; own != "" && !slices.Contains(keys, own) {
@@ -128,19 +131,13 @@ func (s *Actions) rescueSource(ctx context.Context, tx job.Tx, st *pendingAct, c
 	return compute.MetalSource(), nil
 }
 
-// Bounds of a request.
-const (
-	maxExpires = 366 * 24 * time.Hour
-	maxKeys    = 32
-)
-
 // checkRequest holds a request to what a rescue system can be given.
 func checkRequest(r rescue.Request) error {
-	if r.Expires < 0 || r.Expires > maxExpires {
-		return problem.Invalidf("rescue: a session lasts at most %s", maxExpires)
+	if r.Expires < 0 || r.Expires > rescue.MaxLasting {
+		return problem.Invalidf("rescue: a session lasts at most %s", rescue.MaxLasting)
 	}
-	if len(r.Keys) > maxKeys {
-		return problem.Invalidf("rescue: at most %d ssh keys are taken", maxKeys)
+	if len(r.Keys) > rescue.MaxKeys {
+		return problem.Invalidf("rescue: at most %d ssh keys are taken", rescue.MaxKeys)
 	}
 	for _, k := range r.Keys {
 		if k == "" || len(k) > compute.MaxPublicKey || strings.ContainsAny(k, "\n\r\x00") {

@@ -37,6 +37,9 @@ type fakeAgent struct {
 	commands []agent.Result
 	did      map[string]int
 	ids      int
+
+	examination string // the outcome of a look at the disks
+	luksKeys    int    // keys that came with the last one that had any
 }
 
 func newFakeAgent() *fakeAgent { return &fakeAgent{did: map[string]int{}} }
@@ -58,6 +61,9 @@ func (a *fakeAgent) picture() string {
 			out = append(out, fmt.Sprint(name, "*", a.did[name]))
 		}
 	}
+	if a.luksKeys > 0 {
+		out = append(out, fmt.Sprint(a.luksKeys, " LUKS keys"))
+	}
 	return strings.Join(out, " ")
 }
 
@@ -70,6 +76,9 @@ func (a *fakeAgent) work(b *bench) {
 	for i := range a.commands {
 		if c := &a.commands[i]; c.Status == agent.Running {
 			c.Status = agent.Succeeded
+			if c.Name == "examine" && a.fails == "" {
+				c.Outcome = json.RawMessage(a.examination)
+			}
 			if a.fails != "" && strings.Contains(string(c.Outcome), a.fails) {
 				c.Status, c.Error = agent.Failed, &agent.CommandError{Type: agent.ErrChecksum, Message: "Error verifying image checksum", Details: "expected aa, found bb"}
 			}
@@ -97,11 +106,17 @@ func (a *fakeAgent) work(b *bench) {
 }
 
 // Give takes a command as a real agent does: lists at once, all else in the background.
-func (b *bench) Give(_ context.Context, _ *metal.Node, _ driver.Agent, name string, params any) (agent.Result, error) {
+func (b *bench) Give(_ context.Context, n *metal.Node, at driver.Agent, name string, params any) (agent.Result, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.agentUp {
-		return agent.Result{}, problem.Unavailablef("%w", driver.ErrGone)
+	if err := b.answersAs(n, at); err != nil {
+		return agent.Result{}, err
+	}
+	if b.mender != nil && strings.HasPrefix(name, "repair.") {
+		return b.giveRepair(name, params)
+	}
+	if !b.agentUp && !agent.InSession(name) {
+		return agent.Result{}, problem.Conflictf("%w", driver.ErrNoCommand)
 	}
 	a := b.agent
 	a.ids++
@@ -129,6 +144,9 @@ func (b *bench) Give(_ context.Context, _ *metal.Node, _ driver.Agent, name stri
 		}
 	default:
 		res.Status = agent.Running
+		if p, ok := params.(agent.ExamineParams); ok && len(p.LUKSKeys)+len(p.LUKSKeysByUUID) > 0 {
+			a.luksKeys = len(p.LUKSKeys) + len(p.LUKSKeysByUUID)
+		}
 		if p, ok := params.(agent.StepParams); ok {
 			key += ":" + p.Step.Step
 			if text := string(p.Step.Args["image_info"]); text != "" {
@@ -143,13 +161,34 @@ func (b *bench) Give(_ context.Context, _ *metal.Node, _ driver.Agent, name stri
 }
 
 // List gives the commands since the ramdisk started.
-func (b *bench) List(context.Context, *metal.Node, driver.Agent) ([]agent.Result, error) {
+func (b *bench) List(_ context.Context, n *metal.Node, at driver.Agent) ([]agent.Result, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.agentUp {
-		return nil, problem.Unavailablef("%w", driver.ErrGone)
+	if err := b.answersAs(n, at); err != nil {
+		return nil, err
+	}
+	if b.mender != nil {
+		if !b.mender.serves(b) {
+			return nil, problem.Unavailablef("%w", driver.ErrGone)
+		}
+		return slices.Clone(b.mender.commands), nil
+	}
+	if b.agent == nil {
+		return nil, nil
 	}
 	return slices.Clone(b.agent.commands), nil
+}
+
+// Command gives one of them.
+func (b *bench) Command(ctx context.Context, n *metal.Node, at driver.Agent, id string) (agent.Result, error) {
+	list, err := b.List(ctx, n, at)
+	if i := slices.IndexFunc(list, func(r agent.Result) bool { return r.ID == id }); i >= 0 {
+		return list[i], err
+	}
+	if err == nil {
+		err = problem.NotFoundf("no such command")
+	}
+	return agent.Result{}, err
 }
 
 func (b *bench) LocalImage(*metal.Node) (string, error) { return "", nil }

@@ -103,6 +103,16 @@ func (p *nodePreflight) add(kind string, err error) {
 	}
 }
 
+// addOfGlance tells whether err is a reason. A Glance that is slower than a check waits is none: the operation asks it again, with retries,
+// before it touches the machine.
+func (p *nodePreflight) addOfGlance(kind string, err error) bool {
+	if err == nil || p.ctx.Err() != nil && problem.Is(err, problem.Unavailable) {
+		return false
+	}
+	p.add(kind, err)
+	return true
+}
+
 func (p *nodePreflight) rescue() {
 	if p.m.rescue == nil || !p.m.rescue.NeedsRamdisk() {
 		return
@@ -154,7 +164,7 @@ func (p *nodePreflight) ownSystem() {
 	}
 	// As the drivers plan it: they prefer the ISO image, or take the others.
 	if plan, err := m.boot.Plan(m.node, r); err == nil {
-		p.add("deploy", glanceImages{p.c}.checkPlan(p.ctx, m.node, plan))
+		p.addOfGlance("deploy", glanceImages{p.c}.checkPlan(p.ctx, m.node, plan))
 	}
 }
 
@@ -168,7 +178,7 @@ func (p *nodePreflight) image(imager driver.Imager) {
 	if metal.GlanceID(img.Source) != "" {
 		if !p.c.GlanceElsewhere {
 			_, err := glanceImages{p.c}.system(p.ctx, p.m)
-			p.add("deploy", err)
+			p.addOfGlance("deploy", err)
 		}
 		return
 	}
@@ -277,9 +287,7 @@ func (p *nodePreflight) bootFile(kind, what string, plan *metal.BootPlan, ref st
 		p.readable(kind, what, ref, by)
 		return true
 	}
-	err := glanceImages{p.c}.checkBootFile(p.ctx, p.m.node, plan, what, ref)
-	p.add(kind, err)
-	return err == nil
+	return !p.addOfGlance(kind, glanceImages{p.c}.checkBootFile(p.ctx, p.m.node, plan, what, ref))
 }
 
 // Fetcher is who fetches what a URL names: what hinders one is no hindrance to another.
@@ -385,13 +393,18 @@ func (c *Conductor) checkAction() job.Action {
 }
 
 func operationOf(r *job.Run) (metal.Operation, error) {
-	var args metal.ProvisionArgs
+	args, err := argsOf[metal.ProvisionArgs](r)
+	return metal.Operation{Kind: r.Kind, HasSteps: args.HasSteps, DisableRamdisk: args.DisableRamdisk}, err
+}
+
+// argsOf reads what was asked of a job; a job that another one inserts may have no arguments.
+func argsOf[A any](r *job.Run) (args A, err error) {
 	if len(r.Args) > 0 {
-		if err := json.Unmarshal(r.Args, &args); err != nil {
-			return metal.Operation{}, problem.Invalidf("%s: %w", r.Kind, err)
+		if err = json.Unmarshal(r.Args, &args); err != nil {
+			err = problem.Invalidf("%s: %w", r.Kind, err)
 		}
 	}
-	return metal.Operation{Kind: r.Kind, HasSteps: args.HasSteps, DisableRamdisk: args.DisableRamdisk}, nil
+	return args, err
 }
 
 // cleansByRamdisk tells whether a cleaning boots a ramdisk: one that was asked for by its steps, one unasked by the node's and

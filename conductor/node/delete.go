@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 
 	"salvor/driver"
 	"salvor/job"
@@ -31,7 +32,7 @@ func (c *Conductor) forgetInstance(ctx context.Context, r *job.Run, m *managedNo
 	return job.Then(next, c.advance(ctx, m.node.ID, metal.CleanEvent, func(n *metal.Node) {
 		n.InstanceInfo, n.InstanceUUID, n.Rescue, n.LastError = metal.Object{}, "", nil, ""
 		n.NetworkData, n.DeployStep = nil, nil
-	}), c.dropTargets(ctx, m.node.ID), c.steps().forgetSteps(m.node.ID), c.forgetDrive(m.node.ID))
+	}), c.dropTargets(ctx, m.node.ID), c.steps().forgetSteps(m.node.ID), c.forgetDocuments(m.node.ID))
 }
 
 // leaveSteps takes a machine off the networks of an operation that was given up for this one.
@@ -47,7 +48,9 @@ func (c *Conductor) leaveSteps(ctx context.Context, r *job.Run, m *managedNode) 
 	return job.Done()
 }
 
-// forgetDrive drops the config drive with the instance that it was for.
-func (c *Conductor) forgetDrive(nodeID string) func(job.Tx) error {
-	return func(tx job.Tx) error { return c.Store.DeleteDocument(tx, nodeID, metal.ConfigDrive) }
+// forgetDocuments drops the config drive, the diagnoses and the repairs of the instance that they belong to.
+func (c *Conductor) forgetDocuments(nodeID string) func(job.Tx) error {
+	return func(tx job.Tx) error {
+		return errors.Join(c.Store.DeleteDocument(tx, nodeID, metal.ConfigDrive), metal.DropTenancy(c.Store, tx, nodeID))
+	}
 }

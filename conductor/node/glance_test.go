@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"salvor/driver"
 	"salvor/job"
@@ -21,6 +22,7 @@ type glanceStub struct {
 	image metal.GlanceImage
 	err   error
 	away  func() bool // it does not answer; nil: it does
+	slow  bool        // it answers after the question's context has ended
 }
 
 func newGlanceStub() *glanceStub {
@@ -29,9 +31,13 @@ func newGlanceStub() *glanceStub {
 	}}
 }
 
-func (g *glanceStub) Image(_ context.Context, id string) (metal.GlanceImage, error) {
+func (g *glanceStub) Image(ctx context.Context, id string) (metal.GlanceImage, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.slow {
+		<-ctx.Done()
+		return metal.GlanceImage{}, problem.Unavailablef("Glance: %w", ctx.Err())
+	}
 	if g.away != nil && g.away() {
 		return metal.GlanceImage{}, problem.Unavailablef("Glance answers 503")
 	}
@@ -111,6 +117,27 @@ func TestGlanceRefusesFirst(t *testing.T) {
 				t.Errorf("booted %d times: %s", b.systemOn-booted, n.LastError)
 			}
 		})
+	}
+}
+
+// TestASlowGlanceIsNoReason of a check: Nova gives up a server whose node does not validate, and the deployment asks again. A Glance that
+// does not answer at all is a reason.
+func TestASlowGlanceIsNoReason(t *testing.T) {
+	t.Parallel()
+	b, g := glanceBench(t, benched(t, metal.Available))
+	validity := func(ctx context.Context) string {
+		return metal.ReasonTexts(b.con.Preflight(ctx, b.stored(t), []*metal.Port{{Address: "52:54:00:00:00:01"}}, metal.Operation{Kind: "deploy"}).Reasons)
+	}
+	g.slow = true
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if got := validity(ctx); strings.Contains(got, "Glance") {
+		t.Errorf("a slow Glance: %s", got)
+	}
+	g.slow = false
+	g.fail(problem.Unavailablef("Glance answers 503"))
+	if got := validity(t.Context()); !strings.Contains(got, "Glance answers 503") {
+		t.Errorf("a Glance that is away: %q", got)
 	}
 }
 

@@ -77,6 +77,15 @@ func deviceCalls() []deviceCall {
 		newQueryCall(metal.RecordingKind, "management", "recording", func(ctx context.Context, d driver.BMCRecorder, n *metal.Node, a metal.RecordArgs) (any, error) {
 			return d.RecordResources(ctx, n, a)
 		}).within(probeTimeout),
+		newQueryCall(metal.EventLogKind, "management", "bmc-log", func(ctx context.Context, d driver.EventLog, n *metal.Node, a metal.EventLogArgs) (any, error) {
+			if err := a.Check(); err != nil {
+				return nil, problem.Invalidf("%w", err)
+			}
+			return d.ReadEventLog(ctx, n, a.Limit)
+		}).within(probeTimeout),
+		newQueryCall(metal.HealthKind, "management", "bmc-health", func(ctx context.Context, d driver.Health, n *metal.Node, _ noArgs) (any, error) {
+			return d.ReadHealth(ctx, n)
+		}).within(probeTimeout),
 		newQueryCall("get console", "console", "console", func(ctx context.Context, d driver.Console, n *metal.Node, _ noArgs) (any, error) {
 			if !n.ConsoleEnabled {
 				return nil, nil

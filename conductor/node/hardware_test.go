@@ -24,7 +24,7 @@ import (
 type gear struct {
 	mode, indicator, medium, health string
 	secure, console                 bool
-	nmis, restarts                  int
+	nmis, restarts, softRestarts    int
 	called                          metal.VendorCall
 	turbo                           string
 	refuses                         error
@@ -95,11 +95,27 @@ func (b *bench) Restart(ctx context.Context, n *metal.Node) error {
 	return b.geared(func(g *gear) { g.restarts++ })
 }
 
+func (b *bench) SoftRestart(ctx context.Context, _ *metal.Node) error {
+	if err := b.answers(ctx); err != nil {
+		return err
+	}
+	return b.geared(func(g *gear) { g.softRestarts++ })
+}
+
 func (b *bench) ReadPowerAndHealth(ctx context.Context, n *metal.Node) (metal.Power, string, error) {
 	power, err := b.PowerState(ctx, n)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return power, b.gear.health, err
+}
+
+// ReadEventLog has one entry, which says how many were asked for.
+func (b *bench) ReadEventLog(_ context.Context, _ *metal.Node, limit int) (metal.EventLog, error) {
+	return metal.EventLog{Entries: []metal.LogEntry{{ID: fmt.Sprint(limit), Severity: metal.HealthOK}}}, nil
+}
+
+func (b *bench) ReadHealth(context.Context, *metal.Node) (metal.Health, error) {
+	return metal.Health{Health: metal.HealthWarning}, nil
 }
 
 // parts are the bench's interfaces of the kinds that not all hardware has.
@@ -193,6 +209,8 @@ func TestWishes(t *testing.T) {
 		{commandQuestion("set indicator", metal.IndicatorArgs{Component: "system", Name: "led", State: "on"}), "null", func() bool { return b.gear.indicator == "on" }},
 		{metal.Question{Class: job.Ask, Kind: "get indicator", Args: metal.IndicatorArgs{}}, `"on"`, nil},
 		{commandQuestion("inject nmi", noArgs{}), "null", func() bool { return b.gear.nmis == 1 }},
+		{metal.Question{Class: job.Ask, Kind: metal.EventLogKind, Args: metal.EventLogArgs{Limit: 7}}, `{"entries":[{"log":"","id":"7","severity":"ok","sensor":"","message":"","message_id":"","state":""}],"logs":null}`, nil},
+		{metal.Question{Class: job.Ask, Kind: metal.HealthKind, Args: noArgs{}}, `{"health":"warning","unhealthy":null,"truncated":false}`, nil},
 		{metal.Question{Class: job.Ask, Kind: "get console", Args: noArgs{}}, "null", nil},
 		{commandQuestion("set console", metal.ConsoleArgs{Enabled: true}), "null", func() bool { return b.read(t).ConsoleEnabled }},
 		{metal.Question{Class: job.Ask, Kind: "get console", Args: noArgs{}}, `{"type":"socat"}`, nil},
@@ -214,6 +232,9 @@ func TestWishes(t *testing.T) {
 	info := b.read(t).InternalInfo
 	if info["lamp"] != "on" || info["kept"] != "yes" || info["other"] != nil {
 		t.Errorf("the driver's facts: %v", info)
+	}
+	if _, err := b.say(t, metal.Question{Class: job.Ask, Kind: metal.EventLogKind, Args: metal.EventLogArgs{Limit: metal.MaxLogEntries + 1}}); !problem.Is(err, problem.Invalid) {
+		t.Errorf("a limit out of bounds: %v", err)
 	}
 	if _, err := b.say(t, metal.Question{Class: job.Ask, Kind: "get virtual media", Args: noArgs{}, Part: "bogus"}); !problem.Is(err, problem.Unsupported) {
 		t.Errorf("no such part: %v", err)
@@ -317,7 +338,7 @@ func TestNoPowerOff(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, metal.Active)
 	change(t, b, func(n *metal.Node) { n.DisablePowerOff = true })
-	for _, target := range []metal.PowerTarget{metal.TurnOff, metal.SoftOff, metal.SoftReboot} {
+	for _, target := range []metal.PowerTarget{metal.TurnOff, metal.SoftOff} {
 		if err := b.nodes.SetPower(t.Context(), b.node, target, 0, record.Asker{}); !problem.Is(err, problem.Invalid) {
 			t.Errorf("%s: %v", target, err)
 		}
@@ -326,6 +347,10 @@ func TestNoPowerOff(t *testing.T) {
 	must.OK(t, b.nodes.SetPower(t.Context(), b.node, metal.Reboot, 0, record.Asker{}))
 	if n := b.ends(t); n.PowerState != metal.PowerOn || b.gear.restarts != 1 {
 		t.Errorf("reboot: power %q after %d restarts: %s", n.PowerState, b.gear.restarts, n.LastError)
+	}
+	must.OK(t, b.nodes.SetPower(t.Context(), b.node, metal.SoftReboot, 0, record.Asker{}))
+	if n := b.ends(t); n.PowerState != metal.PowerOn || n.LastError != "" || b.gear.softRestarts != 1 || b.gear.restarts != 1 {
+		t.Errorf("soft reboot: power %q after %d soft restarts, %d restarts: %s", n.PowerState, b.gear.softRestarts, b.gear.restarts, n.LastError)
 	}
 	b.start(t, metal.ToRescue)
 	n := b.ends(t)

@@ -13,6 +13,7 @@ import (
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/wire/agent"
 )
 
 // inspect finds out what the machine is made of: from its BMC, or by a ramdisk that looks and calls back.
@@ -50,7 +51,7 @@ func (c inspectOperations) readHardware(ctx context.Context, r *job.Run, m *mana
 		return c.chooseRamdisk(ctx, r, m)
 	}
 	began := c.Now()
-	found, macs, err := m.inspect.Inspect(ctx, m.node)
+	found, err := m.inspect.Inspect(ctx, m.node)
 	if err != nil {
 		return job.From(err)
 	}
@@ -60,7 +61,7 @@ func (c inspectOperations) readHardware(ctx context.Context, r *job.Run, m *mana
 		known[p.Address] = true
 	}
 	var fresh []string
-	for _, mac := range macs {
+	for _, mac := range found.MACs {
 		if mac, err := metal.ParseMAC(mac); err == nil && !known[mac] {
 			known[mac] = true
 			fresh = append(fresh, mac)
@@ -71,9 +72,28 @@ func (c inspectOperations) readHardware(ctx context.Context, r *job.Run, m *mana
 		if properties == nil {
 			properties = metal.Object{}
 		}
-		maps.Copy(properties, found)
+		maps.Copy(properties, found.Properties)
 		n.Properties, n.InspectionStart = properties, began
-	}), c.addPorts(m.node.ID, fresh, true))
+	}), c.saveInventory(m.node.ID, found.Inventory), c.addPorts(m.node.ID, fresh, true))
+}
+
+// saveInventory stores what the BMC told as the inventory of the node, beside which there is nothing.
+func (c inspectOperations) saveInventory(nodeID string, found *agent.Inventory) func(job.Tx) error {
+	return func(tx job.Tx) error {
+		if found == nil {
+			return nil
+		}
+		body, err := json.Marshal(found)
+		if err != nil {
+			return err
+		}
+		for kind, body := range map[metal.DocumentKind]json.RawMessage{metal.Inventory: body, metal.PluginData: json.RawMessage("{}")} {
+			if err := c.Store.SaveDocument(tx, metal.Document{NodeID: nodeID, Kind: kind, Body: body, CreatedAt: c.Now(), UpdatedAt: c.Now()}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 }
 
 // addPorts makes ports for NICs that have none.

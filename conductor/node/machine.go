@@ -58,6 +58,20 @@ func (c *Conductor) start(ctx context.Context, r *job.Run, m *managedNode) error
 	if !m.node.DisablePowerOff {
 		return m.power.SetPower(ctx, m.node, metal.PowerOn)
 	}
+	return restartOnce(ctx, r, m, func() (restartFunc, error) {
+		d, err := requireInterface[driver.Restarter](m, "power", "a restart that does not switch off")
+		if err != nil {
+			return nil, err
+		}
+		return d.Restart, nil
+	})
+}
+
+// restartFunc restarts a machine that is on.
+type restartFunc func(ctx context.Context, n *metal.Node) error
+
+// restartOnce restarts a machine that is on, once in each action, in the way that find gives. It switches on a machine that is off.
+func restartOnce(ctx context.Context, r *job.Run, m *managedNode, find func() (restartFunc, error)) error {
 	state, err := m.power.PowerState(ctx, m.node)
 	if err != nil {
 		return err
@@ -66,7 +80,7 @@ func (c *Conductor) start(ctx context.Context, r *job.Run, m *managedNode) error
 	if state != metal.PowerOn || r.Memo[mark] != "" {
 		return m.power.SetPower(ctx, m.node, metal.PowerOn)
 	}
-	d, err := requireInterface[driver.Restarter](m, "power", "a restart that does not switch off")
+	restart, err := find()
 	if err != nil {
 		return err
 	}
@@ -74,7 +88,7 @@ func (c *Conductor) start(ctx context.Context, r *job.Run, m *managedNode) error
 	if err := r.Commit(ctx, nil); err != nil {
 		return err
 	}
-	return d.Restart(ctx, m.node)
+	return restart(ctx, m.node)
 }
 
 // restartMark notes that the action in hand has restarted the machine.

@@ -94,6 +94,12 @@ type Config struct {
 	Glance ImageService
 	// GlanceElsewhere: other processes ask Glance, and this one judges none of its images.
 	GlanceElsewhere bool
+	// UndoBytes bounds the before-images of one repair as they are stored; 0: 256 MiB.
+	UndoBytes int64
+	// ProofTime is how long a repaired machine may take until it proves that it works; 0: 10 minutes.
+	ProofTime time.Duration
+	// ProveSSH tells why no sshd at an address has one of the public host keys ("TYPE BASE64"), without a login; nil: nobody is asked.
+	ProveSSH func(ctx context.Context, address string, keys []string) error
 	// FreeAddresses tells why a machine with these ports would get no address to boot by; nil: nobody knows.
 	FreeAddresses func(n *metal.Node, ports []*metal.Port) error
 }
@@ -119,6 +125,7 @@ func New(c Config) *Conductor {
 	c.PowerTimeout = cmp.Or(c.PowerTimeout, time.Minute)
 	c.SoftOffTimeout = cmp.Or(c.SoftOffTimeout, metal.DefaultSoftOffTimeout)
 	c.StepPoll = cmp.Or(c.StepPoll, 5*time.Second)
+	c.UndoBytes, c.ProofTime = cmp.Or(c.UndoBytes, 256<<20), cmp.Or(c.ProofTime, 10*time.Minute)
 	return &Conductor{Config: c, drivers: drivers}
 }
 
@@ -144,6 +151,7 @@ func (c *Conductor) Definitions() []job.Definition {
 		c.manage(), c.provide(), c.clean(), c.adopt(), c.inspections().inspect(),
 		c.deploy(), c.delete(), c.service(),
 		c.powers().power(), c.powers().forcePowerOff(), c.powers().powerEvent(),
+		diagnosisOperations{c}.diagnose(), repairOperations{c}.repair(), repairWrites{c}.write(),
 	}
 	for _, w := range deviceCalls() {
 		all = append(all, c.define(w))
@@ -335,6 +343,9 @@ func (c *Conductor) failed(ctx context.Context, tx job.Tx, j *job.Job) error {
 	}
 	if err := c.steps().forgetSteps(n.ID)(tx); err != nil {
 		return err
+	}
+	if isUntouched(j, n) {
+		return diagnosisOperations{c}.returnUntouched(ctx, tx, j, n)
 	}
 	why := "Failed to " + string(j.Kind) + ": " + j.Problem
 	if j.TimedOut() {

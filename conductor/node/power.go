@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"salvor/driver"
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
@@ -53,7 +54,7 @@ func (c powerOperations) shutDown(ctx context.Context, r *job.Run, m *managedNod
 			return job.From(err)
 		}
 	}
-	if a.Target != metal.SoftOff && a.Target != metal.SoftReboot {
+	if a.Target != metal.SoftOff && a.Target != metal.SoftReboot || m.node.DisablePowerOff {
 		return job.Done()
 	}
 	return job.From(c.softOff(ctx, m, a.Timeout))
@@ -69,6 +70,17 @@ func (c powerOperations) powerDown(ctx context.Context, r *job.Run, m *managedNo
 		return job.Done()
 	}
 	return c.turnOff(ctx, r, m)
+}
+
+// softRestart has the system of a machine that must not be switched off restart by itself.
+func (c powerOperations) softRestart(ctx context.Context, r *job.Run, m *managedNode) error {
+	return restartOnce(ctx, r, m, func() (restartFunc, error) {
+		d, err := requireInterface[driver.SoftRestarter](m, "power", "a soft reboot that does not switch off")
+		if err != nil {
+			return nil, err
+		}
+		return d.SoftRestart, nil
+	})
 }
 
 // softOff asks the system to end and watches until it has.
@@ -104,7 +116,10 @@ func (c powerOperations) powerUp(ctx context.Context, r *job.Run, m *managedNode
 	}
 	if a.Target.Ends() == metal.PowerOn {
 		turnOn := func() error { return m.power.SetPower(ctx, m.node, metal.PowerOn) }
-		if a.Target != metal.TurnOn {
+		switch {
+		case a.Target == metal.SoftReboot && m.node.DisablePowerOff:
+			turnOn = func() error { return c.softRestart(ctx, r, m) }
+		case a.Target != metal.TurnOn:
 			turnOn = func() error { return c.start(ctx, r, m) }
 		}
 		if err := turnOn(); err != nil {

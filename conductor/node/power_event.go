@@ -17,15 +17,18 @@ const powerEventDeadline = 10 * time.Minute
 // one conductor sends each change, and a conductor that ends meanwhile loses none. As it locks nothing, no operation waits for Nova.
 func (c powerOperations) powerEvent() job.Definition {
 	return job.Definition{
-		Kind: metal.JobPowerEvent, Version: 1, Class: job.Ask, Failed: c.powerEventFailed,
+		Kind: metal.JobPowerEvent, Version: 1, Class: job.Ask, Failed: c.powerEventFailed, NoDeadline: "it waits for the release of a restored database and for the end of the operation on the node",
 		Actions: []job.Action{{Name: "send", Do: c.sendPower, NoUndo: "what was sent stays sent", Deadline: powerEventDeadline, Elsewhere: true}},
 	}
 }
 
 // sendPower sends the power as it is now: the newest of two changes may be sent first, and the older one must not undo it.
 func (c powerOperations) sendPower(ctx context.Context, r *job.Run) job.Outcome {
-	// A restored database may hold a power of long ago, and jobs that lock nothing run while it is held.
-	if err := c.Permission.Refusal(); err != nil {
+	// A restored database may hold a power of long ago, and jobs that lock nothing run while it is held. The time of the hold is not Nova's.
+	if c.Permission.HeldReason() != nil {
+		return job.Pause(c.StepPoll, "the release of the restored database")
+	}
+	if err := c.Permission.Lost(); err != nil {
 		return job.Retry(0, err)
 	}
 	n, err := c.Store.Node(ctx, nil, r.Subject.ID)
@@ -37,6 +40,11 @@ func (c powerOperations) sendPower(ctx context.Context, r *job.Run) job.Outcome 
 	}
 	if c.PowerEvents == nil || n.InstanceUUID == "" || n.PowerState == "" {
 		return job.Done()
+	}
+	// Nova takes events one after the other behind its own operation. A power off of a deployment would reach it when its server is active, and
+	// it would then stop the machine.
+	if phase := n.ProvisionState.Info().Phase; phase == metal.Working || phase == metal.WaitsForRamdisk || phase == metal.HeldByStep {
+		return job.Pause(c.StepPoll, "the operation on the node to end")
 	}
 	err = c.PowerEvents.SendPower(ctx, n.InstanceUUID, n.PowerState == metal.PowerOn)
 	if problem.Is(err, problem.NotFound) {

@@ -140,7 +140,27 @@ func TestPowerEvents(t *testing.T) {
 	}
 }
 
-// TestAHeldDatabaseSendsNoPower: what a restored database holds may be old, so Nova is not sent it before the release.
+// TestAnOperationSendsNoPower: Nova, whose operation it is, would take its power off for one of the finished server. The power is sent when
+// the operation has ended.
+func TestAnOperationSendsNoPower(t *testing.T) {
+	t.Parallel()
+	b, f := withNova(t)
+	change(t, b, func(n *metal.Node) { n.InstanceUUID, n.ProvisionState = "a-server", metal.DeployWait })
+	change(t, b, func(n *metal.Node) { n.PowerState = metal.PowerOff })
+	b.run(t)
+	fixture.Poll(t, "the event waits for the operation", func() bool { all := b.events(t); return len(all) == 1 && all[0].WaitFor != "" })
+	if got := f.received(); got != "" {
+		t.Errorf("sent %q", got)
+	}
+	must.OK(t, b.store.Do(t.Context(), b.con.edit(t.Context(), b.node, func(n *metal.Node) { n.ProvisionState, n.PowerState = metal.Active, metal.PowerOn })))
+	fixture.Poll(t, "the power is sent after the operation", func() bool { return len(b.events(t)) == 0 && strings.HasPrefix(f.received(), "a-server true") })
+	if got := f.received(); strings.Contains(got, "false") {
+		t.Errorf("sent %q", got)
+	}
+}
+
+// TestAHeldDatabaseSendsNoPower: what a restored database holds may be old, so Nova is not sent it before the release. The event waits for
+// the release without a deadline.
 func TestAHeldDatabaseSendsNoPower(t *testing.T) {
 	t.Parallel()
 	b, f := withNova(t)
@@ -155,9 +175,19 @@ func TestAHeldDatabaseSendsNoPower(t *testing.T) {
 		return nil
 	}}
 	b.run(t)
-	fixture.Poll(t, "the event was tried while the database is held", func() bool { all := b.events(t); return len(all) == 1 && all[0].Attempt > 0 })
+	var waiting job.Job
+	fixture.Poll(t, "the event was tried while the database is held", func() bool {
+		all := b.events(t)
+		if len(all) == 1 {
+			waiting = all[0]
+		}
+		return waiting.Attempt > 0 || waiting.WaitFor != ""
+	})
 	if got := f.received(); got != "" {
 		t.Errorf("sent %q", got)
+	}
+	if waiting.Deadline != 0 || waiting.OperationDeadline != 0 {
+		t.Errorf("a hold that lasts loses the event: deadlines %d, %d", waiting.Deadline, waiting.OperationDeadline)
 	}
 	held.Store(false)
 	fixture.Poll(t, "the event is sent after the release", func() bool { return f.received() == "a-server false" })

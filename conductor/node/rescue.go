@@ -20,10 +20,10 @@ import (
 // knows the rescue password. The order of the actions is Ironic's.
 func (c *Conductor) rescue() job.Definition {
 	return job.Definition{
-		Kind: "rescue", Version: 2, Class: job.Operation, GiveUp: c.giveUp, Failed: c.failed, Stuck: c.stuck, NoDeadline: "an operator's maintenance may hold it for as long as they like",
+		Kind: "rescue", Version: 3, Class: job.Operation, GiveUp: c.giveUp, Failed: c.failed, Stuck: c.stuck, NoDeadline: "an operator's maintenance may hold it for as long as they like",
 		Actions: []job.Action{
 			c.checkAction(),
-			{Name: "power off", Do: c.withNode(c.noteFound(c.turnOff)), Undo: c.withNode(c.restorePower), Deadline: c.bmcDeadline()},
+			{Name: "power off", Do: c.withNode(diagnosisOperations{c}.onlyIfOff(c.noteFound(c.turnOff))), Undo: c.withNode(c.restorePower), Deadline: c.bmcDeadline()},
 			{Name: "save the boot", Do: c.withNode(c.saveBoot), NoUndo: "the saved boot stays with the session until unrescue", Deadline: c.bmcDeadline()},
 			{Name: "leave the tenant network", Do: c.withNode(c.detach(driver.Tenant)), Undo: c.withNode(c.rejoinTenant), Deadline: networkDeadline, Elsewhere: true},
 			{Name: "join the rescuing network", Do: c.withNode(c.ramdisk(c.attach(driver.Rescuing))), Undo: c.withNode(c.detach(driver.Rescuing)), Deadline: networkDeadline, Elsewhere: true},
@@ -31,9 +31,10 @@ func (c *Conductor) rescue() job.Definition {
 			{Name: "prepare the ramdisk", Do: c.withNode(c.ramdisk(c.prepareRamdisk)), Undo: c.withNode(c.cleanUpRamdisk), Deadline: c.bmcDeadline()},
 			{Name: "power on", Do: c.withNode(c.turnOn), Undo: c.withNode(c.stopRamdisk), Deadline: c.bmcDeadline()},
 			{Name: "await the ramdisk", Do: c.withNode(c.ramdisk(c.awaitRescue)), NoUndo: "waiting changes nothing"},
-			{Name: "finalize", Do: c.withNode(c.ramdisk(c.finalize)), NoUndo: "the ramdisk goes with the power", Deadline: finalizeDeadline, Elsewhere: true},
-			{Name: "clean up the ramdisk", Do: c.withNode(c.cleanUpRamdisk), NoUndo: "there is nothing left to take back", Deadline: c.bmcDeadline()},
-			{Name: "leave the rescuing network", Do: c.withNode(c.detach(driver.Rescuing)), NoUndo: "undone by joining the tenant network", Deadline: networkDeadline, Elsewhere: true},
+			{Name: "examine the disks", Do: c.withNode(c.ramdisk(diagnosisOperations{c}.examineDisks)), NoUndo: "looking changes nothing", Deadline: examineDeadline, Since: 3},
+			{Name: "finalize", Do: c.withNode(unlessForRepair(c.ramdisk(c.finalize))), NoUndo: "the ramdisk goes with the power", Deadline: finalizeDeadline, Elsewhere: true},
+			{Name: "clean up the ramdisk", Do: c.withNode(unlessForRepair(c.cleanUpRamdisk)), NoUndo: "there is nothing left to take back", Deadline: c.bmcDeadline()},
+			{Name: "leave the rescuing network", Do: c.withNode(unlessForRepair(c.detach(driver.Rescuing))), NoUndo: "undone by joining the tenant network", Deadline: networkDeadline, Elsewhere: true},
 			{Name: "join the tenant network", Do: c.withNode(c.finishRescue), NoUndo: "the tenant network is where a failed rescue ends too", Deadline: networkDeadline, Elsewhere: true},
 		},
 	}
@@ -46,6 +47,18 @@ func (c *Conductor) ramdisk(do nodeAction) nodeAction {
 			return job.Fail(m.lacks("rescue"))
 		}
 		if !m.rescue.NeedsRamdisk() {
+			return job.Done()
+		}
+		return do(ctx, r, m)
+	}
+}
+
+// unlessForRepair skips an action in a rescue that was made for a repair. Its ramdisk stays on the rescuing network, where its agent is heard, and the
+// machine goes on booting it until unrescue. Nobody logs in to it, so it needs no credential.
+func unlessForRepair(do nodeAction) nodeAction {
+	return func(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+		if m.node.Rescue.IsForRepair() {
+			r.Secret = noSecret
 			return job.Done()
 		}
 		return do(ctx, r, m)
@@ -75,6 +88,9 @@ func (c *Conductor) saveBoot(ctx context.Context, r *job.Run, m *managedNode) jo
 			session = *n.Rescue
 		}
 		session.Saved, session.SavedKnown = boot, true
+		if session.MadeByJob() && r.Memo[powerFoundNote] == string(metal.PowerOff) {
+			session.Saved.Power = "off"
+		}
 		n.Rescue = &session
 	}))
 }
@@ -121,6 +137,13 @@ func (c *Conductor) prepareRamdisk(ctx context.Context, r *job.Run, m *managedNo
 		return job.From(err)
 	}
 	err := m.boot.PrepareRamdisk(ctx, m.node)
+	if err == nil && m.node.Rescue.IsForRepair() && m.manage != nil {
+		// A machine that restarts while a repair is planned stays on the rescuing network, so it must not boot its own system there. Where this
+		// fails, the repair writes nothing.
+		if err := m.manage.SetBootDevice(ctx, m.node, keptRamdiskBoot(m.node)); err != nil {
+			r.Log.Warn("have the machine go on booting the ramdisk", "error", err)
+		}
+	}
 	if noted := c.noteLicence(ctx, r, m, err); noted != nil {
 		r.Log.Warn("store whether the BMC has a licence for virtual media", "error", noted)
 	}
@@ -204,24 +227,44 @@ func (c *Conductor) finalize(ctx context.Context, r *job.Run, m *managedNode) jo
 		}
 		return job.Fail(problem.Conflictf("the rescue password is no longer held; ask for rescue again with a password"))
 	}
-	if !sent {
-		r.Note(sentNote, contact.HeartbeatAt.Format("15:04:05"))
-		if err := r.Commit(ctx, nil); err != nil {
-			return job.From(err)
-		}
+	credential, err := rescue.UnpackCredential(r.Secret)
+	if err != nil {
+		return job.Fail(err)
 	}
 	extras, err := c.extras(m)
 	if err != nil {
 		return job.Fail(err)
 	}
 	extras.Volumes = c.rescueVolumes(ctx, m, r.Log.Warn)
+	extras.AuthorizedKeys = credential.Keys
+	served := rescueAgents{c}.sessionAgent(m.node, contact)
+	if served != nil {
+		extras.SessionToken.Value = rescueAgents{c}.token(m.node, served)
+	}
 	ramdisk := driver.Agent{URL: contact.AgentURL, Version: contact.AgentVersion, CA: contact.AgentCA, Token: m.node.AgentToken(c.Key)}
-	request := driver.Finalize{Hash: r.Secret}
+	request := driver.Finalize{Hash: credential.Hash}
 	if strings.HasPrefix(contact.AgentVersion, agent.Product) {
 		request.Extras = extras
 		if request.ConfigDrive, err = c.Nodes.ConfigDrive(ctx, m.node); err != nil {
 			return job.From(err)
 		}
+	}
+	if !sent {
+		// From the answer on nobody can be asked any more, so what leads into the rescue system is stored with the intent.
+		session, err := rescueEntry{extras.TenantMove, extras.SSHInterfaces}.read(ctx, m, ramdisk, request, credential)
+		switch {
+		case errors.Is(err, driver.ErrGone):
+			return noAgentYet(contact)
+		case err != nil:
+			return fromAgent(r, err)
+		}
+		session.agent = served
+		r.Note(sentNote, contact.HeartbeatAt.Format("15:04:05"))
+		if err := r.Commit(ctx, c.edit(ctx, m.node.ID, func(n *metal.Node) { n.Rescue = session.into(n.Rescue) })); err != nil {
+			return job.From(err)
+		}
+	} else if (rescueAgents{c}).hasFinalized(ctx, m, contact) {
+		return forget()
 	}
 	err = m.rescue.Finalize(ctx, m.node, ramdisk, request)
 	switch {
@@ -232,27 +275,35 @@ func (c *Conductor) finalize(ctx context.Context, r *job.Run, m *managedNode) jo
 	case errors.Is(err, driver.ErrGone):
 		// Refused at the first try: it never was sent.
 		r.Note(sentNote, "")
-		return job.Retry(0, problem.Unavailablef("finalize the rescue: nothing listens at %s yet", contact.AgentURL))
+		return noAgentYet(contact)
 	}
 	return fromAgent(r, err)
+}
+
+func noAgentYet(contact metal.Contact) job.Outcome {
+	return job.Retry(0, problem.Unavailablef("finalize the rescue: nothing listens at %s yet", contact.AgentURL))
 }
 
 // extras tell salvor's own agent of the tenant's network.
 func (c *Conductor) extras(m *managedNode) (*agent.Extras, error) {
 	x := &agent.Extras{RootPassword: c.RescueRoot}
-	if len(m.node.NetworkData) > 0 {
-		raw, err := json.Marshal(m.node.NetworkData)
-		if err != nil {
-			return nil, err
-		}
-		x.NetworkData = raw
+	var err error
+	if x.NetworkData, err = networkData(m.node); err != nil {
+		return nil, err
 	}
 	if m.network != nil {
 		x.TenantMove = m.network.Moves(m.node, m.ports, driver.Rescuing, driver.Tenant)
 	}
-	macs, err := m.sshInterfaces()
-	x.SSHInterfaces = macs
+	x.SSHInterfaces, err = m.sshInterfaces()
 	return x, err
+}
+
+// networkData is the node's network_data as an agent takes it; nil: it has none.
+func networkData(n *metal.Node) (json.RawMessage, error) {
+	if len(n.NetworkData) == 0 {
+		return nil, nil
+	}
+	return json.Marshal(n.NetworkData)
 }
 
 // sshInterfaces reads driver_info.rescue_ssh_interfaces: MACs, port names or port UUIDs, as a list or
@@ -295,9 +346,13 @@ func (m *managedNode) macOf(word string) (string, error) {
 	return "", problem.Invalidf("driver_info rescue_ssh_interfaces: %q is no port of node %s", word, m.node.ID)
 }
 
-// finishRescue puts the node back on the tenant network; with that it is rescued.
+// finishRescue puts the node back on the tenant network, unless the rescue is for a repair. With that it is rescued.
 func (c *Conductor) finishRescue(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
-	return job.From(m.network.Attach(ctx, m.node, m.ports, driver.Tenant), c.advance(ctx, m.node.ID, metal.DoneEvent, func(n *metal.Node) { n.LastError = "" }))
+	var err error
+	if !m.node.Rescue.IsForRepair() {
+		err = m.network.Attach(ctx, m.node, m.ports, driver.Tenant)
+	}
+	return job.From(err, c.advance(ctx, m.node.ID, metal.DoneEvent, func(n *metal.Node) { n.LastError = "" }))
 }
 
 var noSecret secret.Value

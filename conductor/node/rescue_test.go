@@ -324,7 +324,7 @@ func TestHeartbeatWithoutURLIsNotTheAgent(t *testing.T) {
 	b := waiting(t)
 	n := must.Get(b.store.Node(context.Background(), nil, b.node))(t)
 	before := b.unended(t)
-	beat := metal.Heartbeat{Version: "x", Token: (&metal.Node{ID: b.node, BootNumber: n.BootNumber}).AgentToken(b.key)}
+	beat := metal.Heartbeat{Version: "x", CA: benchCertificate(), Token: (&metal.Node{ID: b.node, BootNumber: n.BootNumber}).AgentToken(b.key)}
 	must.OK(t, b.nodes.Heartbeat(context.Background(), b.node, beat))
 	// The woken job has looked, and waits again.
 	fixture.Poll(t, "the job waits", func() bool {

@@ -67,11 +67,7 @@ func (c *Conductor) replacesSystem(do nodeAction) nodeAction {
 }
 
 func noteOwnSystem(n *metal.Node, own bool) {
-	if n.Rescue != nil && n.Rescue.OwnSystem != own {
-		session := *n.Rescue
-		session.OwnSystem = own
-		n.Rescue = &session
-	}
+	n.EditRescue(func(s *rescue.Session) { s.OwnSystem = own })
 }
 
 // notePrepared notes, before the boot device is changed, that it is and what it was.

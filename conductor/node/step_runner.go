@@ -337,6 +337,9 @@ func (c stepOperations) order(ctx context.Context, r *job.Run, m *managedNode, s
 	return job.Fail(stepError(s, err)), false
 }
 
+// errRamdiskRestarted is why nothing is known of a command: the agent that took it, or was to take it, is gone.
+var errRamdiskRestarted = problem.Conflictf("the ramdisk was restarted while its agent was at it")
+
 // findAgentCommand finds the command of a note in the agent's list.
 func findAgentCommand(list []agent.Result, note, name string) (res agent.Result, taken bool, err error) {
 	if id, ok := strings.CutPrefix(note, orderID); ok {
@@ -345,7 +348,7 @@ func findAgentCommand(list []agent.Result, note, name string) (res agent.Result,
 				return r, true, nil
 			}
 		}
-		return res, false, problem.Conflictf("the ramdisk was restarted while its agent was at it")
+		return res, false, errRamdiskRestarted
 	}
 	last, ok := strings.CutPrefix(note, orderAfter)
 	if !ok {
@@ -355,7 +358,7 @@ func findAgentCommand(list []agent.Result, note, name string) (res agent.Result,
 	if last != "" {
 		// An agent that does not know the one before is another boot's: the command may have been taken by the one that is gone.
 		if from = 1 + slices.IndexFunc(list, func(r agent.Result) bool { return r.ID == last }); from == 0 {
-			return res, false, problem.Conflictf("the ramdisk was restarted when its agent was about to be told")
+			return res, false, errRamdiskRestarted
 		}
 	}
 	_, verb, _ := strings.Cut(name, ".")

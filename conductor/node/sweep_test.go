@@ -11,6 +11,7 @@ import (
 	"salvor/metal"
 	"salvor/record"
 	"salvor/rescue"
+	"salvor/secret"
 	"salvor/test/must"
 )
 
@@ -19,9 +20,10 @@ import (
 
 func TestSweepRescue(t *testing.T) {
 	t.Parallel()
+	args := metal.ProvisionArgs{RescuePassword: secret.New("let me in"), RescueKeys: []string{benchHostKey}}
 	conductortest.Sweep(t, func(t *testing.T) *jobtest.World {
 		b := newBench(t, metal.Active)
-		return b.world("rescue", func(t *testing.T) { b.start(t, metal.ToRescue) }, func(t *testing.T) {
+		return b.world("rescue", func(t *testing.T) { must.OK(t, b.provision(metal.ToRescue, args)) }, func(t *testing.T) {
 			n := b.noSecretLeft(t)
 			if n.ProvisionState != metal.RescueFailed || n.LastError == "" {
 				t.Errorf("state %s, error %q", n.ProvisionState, n.LastError)

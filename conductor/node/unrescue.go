@@ -28,7 +28,13 @@ func (c *Conductor) unrescue() job.Definition {
 	}
 }
 
+// finishUnrescue starts the machine's own system. A machine that was off before a diagnosis or a repair stays off.
 func (c *Conductor) finishUnrescue(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+	if s := m.node.Rescue; s != nil && s.MadeByJob() && s.Saved.Power == "off" {
+		return job.Done(c.advance(ctx, m.node.ID, metal.DoneEvent, func(n *metal.Node) {
+			n.PowerState, n.TargetPower, n.Rescue, n.LastError = metal.PowerOff, "", nil, ""
+		}))
+	}
 	return job.From(c.start(ctx, r, m), c.advance(ctx, m.node.ID, metal.DoneEvent, func(n *metal.Node) {
 		n.PowerState, n.TargetPower, n.Rescue, n.LastError = metal.PowerOn, "", nil, ""
 	}))

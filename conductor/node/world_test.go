@@ -1,11 +1,15 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -24,6 +28,7 @@ import (
 	"salvor/secret"
 	"salvor/store"
 	"salvor/test/must"
+	"salvor/wire/agent"
 )
 
 // bench is a machine in memory behind every interface of a driver, with an agent in
@@ -41,16 +46,25 @@ type bench struct {
 	agentFaults   int // how often it answers with an error of its own
 	agentLate     int // how often it refuses the connection before it listens
 	agentRefuses  bool
+	agentVersion  string // empty: ours
+	formerAgent   bool   // it is of a former release: it ends with the finalize
+	serving       string // the token by which it serves in the rescue; empty: it does not
 	finals        int
 	finalDrive    string // the config drive that came with the last finalize
 	ramdiskSystem bool   // the deploy interface boots a ramdisk as the system
 	systemOn      int    // boots of the node's own system
 	refuses       map[driver.Net]error
+	invalid       error              // what the check of the network says
 	broken        error              // what the BMC answers to every question of power
+	forgetful     bool               // the BMC keeps no boot device for good
 	silent        bool               // the BMC takes connections and answers nothing
 	asked         int                // how often it was asked while silent or broken
 	reading       func() metal.Power // what the BMC reads instead of the power that is
 	agent         *fakeAgent
+	mender        *fakeMender   // the part of the agent that repairs; nil: it has none
+	agentSilent   int           // so many questions the agent does not answer
+	agentSilence  time.Duration // and each of them takes so long by the clock of the conductor, which is later than the true one
+	later         time.Duration
 	gear          gear
 
 	store *store.Store
@@ -94,16 +108,18 @@ func (b *bench) SetPower(ctx context.Context, n *metal.Node, want metal.Power) e
 	if b.power == want {
 		return nil
 	}
-	b.power, b.running, b.agentUp = want, "", false
+	b.power, b.running, b.agentUp, b.serving = want, "", false, ""
 	if want == metal.PowerOn {
 		b.running = "system"
 		if b.media != "" {
 			b.running, b.agentUp, b.credential = "ramdisk", true, ""
 			b.agent.reboot()
+			b.mender.reboot()
 		} else if b.volume != "" {
 			b.running = b.volume
 		} else {
 			b.systemOn++
+			b.mender.bootSystem()
 		}
 	}
 	return nil
@@ -130,6 +146,9 @@ func (b *bench) SetBootDevice(ctx context.Context, _ *metal.Node, boot rescue.Bo
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.device = boot
+	if b.forgetful {
+		b.device.Persistent = false
+	}
 	return nil
 }
 
@@ -161,7 +180,7 @@ func (b *bench) PrepareInstance(_ context.Context, _ *metal.Node, saved rescue.B
 	return nil
 }
 
-func (b *bench) Validate(*metal.Node, []*metal.Port, driver.Net) error { return nil }
+func (b *bench) Validate(*metal.Node, []*metal.Port, driver.Net) error { return b.invalid }
 
 func (b *bench) Attach(_ context.Context, _ *metal.Node, _ []*metal.Port, net driver.Net) error {
 	b.mu.Lock()
@@ -194,11 +213,14 @@ func (b *bench) NeedsRamdisk() bool { return true }
 func (b *bench) Finalize(_ context.Context, _ *metal.Node, a driver.Agent, f driver.Finalize) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.serving != "" {
+		return problem.Conflictf("it does not accept our token")
+	}
 	if !b.agentUp {
 		return driver.ErrGone
 	}
-	if f.Hash.Empty() {
-		return problem.Conflictf("finalize without a hash")
+	if f.Hash.Empty() && (f.Extras == nil || len(f.Extras.AuthorizedKeys) == 0) {
+		return problem.Conflictf("finalize without a hash and without keys")
 	}
 	if b.agentRefuses {
 		return problem.Conflictf("the agent says no")
@@ -214,14 +236,66 @@ func (b *bench) Finalize(_ context.Context, _ *metal.Node, a driver.Agent, f dri
 	b.finals++
 	b.finalDrive = string(f.ConfigDrive)
 	b.credential, b.agentUp = f.Hash.Reveal(), false
+	if f.Extras != nil {
+		b.credential += strings.Join(f.Extras.AuthorizedKeys, "\n")
+		if !b.formerAgent {
+			b.serving = f.Extras.SessionToken.Reveal()
+			b.agent.reboot()
+		}
+	}
 	return nil
 }
 
-func (b *bench) Inspect(ctx context.Context, _ *metal.Node) (metal.Object, []string, error) {
-	if err := b.answers(ctx); err != nil {
-		return nil, nil, err
+// answersAs tells whether the agent takes commands by the token of a call. The lock is held.
+func (b *bench) answersAs(n *metal.Node, a driver.Agent) error {
+	if b.agentSilent > 0 {
+		b.agentSilent--
+		b.later += b.agentSilence
+		return problem.Unavailablef("no answer in time")
 	}
-	return metal.Object{"cpus": 2.0}, []string{"52:54:00:00:00:01", "52:54:00:00:00:02"}, nil
+	switch {
+	case b.serving != "" && a.Token.Reveal() == b.serving, b.agentUp && (n == nil || a.Token.Equal(n.AgentToken(b.key))):
+		return nil
+	case b.serving != "", b.agentUp:
+		return problem.Conflictf("it does not accept our token")
+	}
+	return problem.Unavailablef("%w", driver.ErrGone)
+}
+
+// benchCertificate is the one that the agent of the bench shows, PEM.
+var benchCertificate = sync.OnceValue(func() string {
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	defer server.Close()
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+})
+
+// ReadRescueSystem is an agent that shows its host key until it has taken the last command.
+func (b *bench) ReadRescueSystem(_ context.Context, _ *metal.Node, a driver.Agent, f driver.Finalize) (driver.RescueSystem, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.serving != "" {
+		return driver.RescueSystem{}, problem.Conflictf("it does not accept our token")
+	}
+	if !b.agentUp {
+		return driver.RescueSystem{}, driver.ErrGone
+	}
+	if !strings.HasPrefix(a.Version, agent.Product) {
+		return driver.RescueSystem{}, nil
+	}
+	return driver.RescueSystem{HostKey: benchHostKey, NetworkData: f.Extras.NetworkData, TakesKeys: true}, nil
+}
+
+// benchHostKey is the ssh host key of the bench's ramdisk.
+const benchHostKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIG6zbRXkp9CdSvOtcMjNVOyEAsdcbK/jYlSmblVCW5FM root@rescue"
+
+func (b *bench) Inspect(ctx context.Context, _ *metal.Node) (driver.Inspected, error) {
+	if err := b.answers(ctx); err != nil {
+		return driver.Inspected{}, err
+	}
+	return driver.Inspected{
+		Properties: metal.Object{"cpus": 2.0}, MACs: []string{"52:54:00:00:00:01", "52:54:00:00:00:02"},
+		Inventory: &agent.Inventory{CPU: agent.CPU{Count: 2, Architecture: "x86_64"}},
+	}, nil
 }
 
 func (b *bench) Heartbeats() string { return "wait" }
@@ -277,8 +351,12 @@ func (b *bench) hardware() driver.HardwareType {
 // poke plays the ramdisk: an agent that runs heartbeats with the token of its boot.
 func (b *bench) poke() {
 	b.mu.Lock()
-	up := b.agentUp
+	up, serving := b.agentUp, b.serving != ""
+	b.mender.work(b)
 	b.mu.Unlock()
+	if serving {
+		b.agent.work(b)
+	}
 	if !up {
 		return
 	}
@@ -287,7 +365,7 @@ func (b *bench) poke() {
 		return
 	}
 	b.agent.work(b)
-	_ = b.nodes.Heartbeat(context.Background(), b.node, metal.Heartbeat{URL: "https://10.0.0.9:9999", Version: "salvor-agent/1", Token: n.AgentToken(b.key)})
+	_ = b.nodes.Heartbeat(context.Background(), b.node, metal.Heartbeat{URL: "https://10.0.0.9:9999", Version: cmp.Or(b.agentVersion, "salvor-agent/1"), CA: benchCertificate(), Token: n.AgentToken(b.key)})
 }
 
 // picture tells all that an operation may leave behind, in the machine and in the store.
@@ -305,23 +383,26 @@ func (b *bench) picture(t *testing.T) string {
 	connectors := must.Get(b.store.Connectors().List(ctx, nil, metal.ConnectorFilter{NodeID: b.node}, record.Page{Limit: 10}))(t)
 	session := "none"
 	if n.Rescue != nil {
-		session = fmt.Sprint(n.Rescue.Saved, n.Rescue.SavedKnown)
+		session = fmt.Sprint(n.Rescue.Saved, n.Rescue.SavedKnown, n.Rescue.Fingerprint, n.Rescue.HostKey, n.Rescue.Addresses, n.Rescue.Agent != nil, n.Rescue.Notice)
 	}
-	return fmt.Sprintf("agent did %s; steps %s; step %v%v%v; connectors %d\n", b.agent.picture(), steps, n.CleanStep, n.DeployStep, n.ServiceStep, len(connectors)) +
-		fmt.Sprintf("machine: %s runs %q volume %q device %v media %v networks %v credential %v agent %v\nnode: %s -> %s power %s -> %s plan %v session %s error %q locked %q ports %d properties %v instance %v",
-			b.power, b.running, b.volume, b.device, b.media != "", b.networks, b.credential != "", b.agentUp,
+	return b.mender.picture(b, t) + fmt.Sprintf("agent did %s; steps %s; step %v%v%v; connectors %d\n", b.agent.picture(), steps, n.CleanStep, n.DeployStep, n.ServiceStep, len(connectors)) +
+		fmt.Sprintf("machine: %s runs %q volume %q device %v media %v networks %v credential %v agent %v serving %v\nnode: %s -> %s power %s -> %s plan %v session %s error %q locked %q ports %d properties %v instance %v",
+			b.power, b.running, b.volume, b.device, b.media != "", b.networks, b.credential != "", b.agentUp, b.serving != "",
 			n.ProvisionState, n.TargetProvision, n.PowerState, n.TargetPower, n.Plan != nil, session, n.LastError, n.Reservation, len(ports), n.Properties, n.InstanceInfo)
 }
 
 // start asks for a verb.
 func (b *bench) start(t *testing.T, v metal.Verb) {
 	t.Helper()
-	ctx := context.Background()
 	args := metal.ProvisionArgs{}
 	if v == metal.ToRescue {
 		args.RescuePassword = secret.New("let me in")
 	}
-	must.OK(t, b.nodes.Provision(ctx, b.node, v, string(v), args, record.Asker{User: "test"}))
+	must.OK(t, b.provision(v, args))
+}
+
+func (b *bench) provision(v metal.Verb, args metal.ProvisionArgs) error {
+	return b.nodes.Provision(context.Background(), b.node, v, string(v), args, record.Asker{User: "test"})
 }
 
 func (b *bench) world(kind job.Kind, start, broken func(t *testing.T)) *jobtest.World {

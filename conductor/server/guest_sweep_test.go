@@ -243,7 +243,7 @@ func TestCredentialIsNowhereAfterClose(t *testing.T) {
 	h.work(t)
 	s := h.now(t)
 	hash := s.Rescue.Credential.Hash.Reveal()
-	if h.opened != hash || !strings.HasPrefix(hash, "$5$") || s.Rescue.Fingerprint == "" || s.Rescue.State != rescue.Ready {
+	if h.opened != hash || !strings.HasPrefix(hash, "$5$") || s.Rescue.Fingerprint != guestFingerprint || s.Rescue.HostKey != guestKey || s.Rescue.State != rescue.Ready {
 		t.Fatalf("opened with %q, session %+v", h.opened, s.Rescue)
 	}
 	h.act(t, compute.Act{Action: compute.Unrescue})

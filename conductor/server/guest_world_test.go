@@ -39,6 +39,7 @@ type testHost struct {
 	disks  map[string]string                       // of the server, by name: what it was made from
 	drive  string                                  // the hash in the config drive
 	copies bool                                    // the rescue left copies, or a config drive
+	keys   compute.OrderSecret                     // LUKS keys of the newest examination
 	opened string                                  // the hash that opened the rescue system
 	refuse func(compute.Verb, *compute.Args) error // nil: it does what it is told
 	did    []compute.Verb                          // orders that were carried out
@@ -213,6 +214,8 @@ func (h *testHost) carry(ctx context.Context, o *compute.Order) (result compute.
 		}
 	}
 	switch o.Verb {
+	case compute.Diagnose:
+		h.keys = hidden
 	case compute.Probe:
 		for _, p := range args.Probes {
 			result.Sights = append(result.Sights, h.sight(&p))
@@ -272,7 +275,7 @@ func (h *testHost) carry(ctx context.Context, o *compute.Order) (result compute.
 		if hidden.Hash == "" && len(hidden.Keys) == 0 || len(hidden.Drive) != 1 || len(hidden.Drive[networkData]) == 0 {
 			return result, problem.Invalidf("no credential, or not the addresses alone: %d files", len(hidden.Drive))
 		}
-		h.opened, result.Fingerprint = hidden.Hash, "SHA256:fingerprint"
+		h.opened, result.Fingerprint, result.HostKey = hidden.Hash, guestFingerprint, guestKey+" root@rescue"
 	case compute.MigrateBegin, compute.MigratePrepare, compute.MigratePerform, compute.MigrateFinish, compute.MigrateConfirm:
 		return h.migrate(ctx, o, &args)
 	case compute.Release:
@@ -443,3 +446,9 @@ func (h *testHost) waits(t *testing.T) {
 		return len(open) == 1 && open[0].State == job.Waiting
 	}, h.picture)
 }
+
+// The ssh host key of every rescue system here, and its fingerprint.
+const (
+	guestKey         = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIG6zbRXkp9CdSvOtcMjNVOyEAsdcbK/jYlSmblVCW5FM"
+	guestFingerprint = "SHA256:X2fWlozMuWktFTH2MKvcoebOVFAaBXGllnN/QncU6IM"
+)

@@ -58,7 +58,7 @@ func (c *Conductor) tryDispatch(ctx context.Context, r *job.Run, g *managedServe
 	}
 	name := orderName(r, e.verb)
 	tries, _ := strconv.Atoi(r.Memo[name])
-	id := uuid.NewSHA1(uuid.NameSpaceOID, []byte(r.ID+"\x00"+name+"\x00"+strconv.Itoa(tries)+"\x00"+strconv.FormatInt(g.server.Epoch, 10))).String()
+	id := orderID(r, g, e.verb)
 	o, err := c.Store.Order(ctx, nil, id)
 	switch {
 	case problem.Is(err, problem.NotFound) && g.host.Fenced && logsIn(e.verb):
@@ -95,6 +95,13 @@ func orderName(r *job.Run, v compute.Verb) string {
 		return "undo " + r.Action + ": " + string(v)
 	}
 	return r.Action + ": " + string(v)
+}
+
+// orderID is the id of the newest try of a host order.
+func orderID(r *job.Run, g *managedServer, v compute.Verb) string {
+	name := orderName(r, v)
+	tries, _ := strconv.Atoi(r.Memo[name])
+	return uuid.NewSHA1(uuid.NameSpaceOID, []byte(r.ID+"\x00"+name+"\x00"+strconv.Itoa(tries)+"\x00"+strconv.FormatInt(g.server.Epoch, 10))).String()
 }
 
 // issue gives the order out in the transaction that parks the job.
@@ -142,6 +149,9 @@ func (c *Conductor) awaitAnswer(r *job.Run, g *managedServer, e hostOrder, progr
 	if r.State == job.Undoing {
 		return pauseUndo(r, orderName(r, e.verb)+" waited", what, bound, commits...)
 	}
+	if r.Class == job.Ask { // no signal wakes it
+		return job.Pause(e.look, what, commits...)
+	}
 	if e.look > 0 {
 		return job.Rest(what, e.look, commits...)
 	}
@@ -165,7 +175,7 @@ var orderLabels = map[compute.Verb]string{
 	compute.Prepare: "prepare the disks", compute.Define: "define the guest", compute.SetPower: "switch the guest",
 	compute.Unlock: "unlock the rescue system", compute.Attach: "attach the volume", compute.Detach: "detach the volume",
 	compute.FindFiles: "look for files", compute.Release: "remove what the rescue left", compute.Remove: "remove the guest", compute.Console: "read the console",
-	compute.Look: "look at the guest", compute.Discard: "discard the root disk", compute.Probe: "tell what it sees",
+	compute.Diagnose: "examine the disks", compute.Look: "look at the guest", compute.Discard: "discard the root disk", compute.Probe: "tell what it sees",
 	compute.MigrateBegin: "begin the migration", compute.MigratePrepare: "take the guest in", compute.MigratePerform: "send the guest",
 	compute.Stage: "make the new root disk", compute.RestoreDisk: "restore the disk",
 	compute.MigrateFinish: "let the guest run", compute.MigrateConfirm: "end the migration",

@@ -109,7 +109,7 @@ func (c *Conductor) settlePower(ctx context.Context, r *job.Run, g *managedServe
 		case s.Power == compute.PowerOn:
 			s.State, session.State = compute.Rescued, rescue.Ready
 		case s.Power == compute.PowerOff:
-			s.State, session.State, session.Fingerprint = compute.Rescued, rescue.Prepared, ""
+			s.State, session.State, session.Fingerprint, session.HostKey = compute.Rescued, rescue.Prepared, "", ""
 		}
 	})))
 }

@@ -159,7 +159,11 @@ func (c *Conductor) unlock(ctx context.Context, r *job.Run, g *managedServer) jo
 	}
 	return c.dispatch(ctx, r, g, hostOrder{verb: compute.Unlock, secret: hidden, within: unlockErrand}, func(result compute.Result) job.Outcome {
 		return job.Done(c.editSession(ctx, g, func(_ *compute.Server, session *rescue.Session) {
-			session.Fingerprint = result.Fingerprint
+			session.Fingerprint, session.HostKey = result.Fingerprint, ""
+			// A guest may say anything: only a key of this fingerprint is one to pin.
+			if key, err := rescue.ParseHostKey(result.HostKey); err == nil && key.Fingerprint == result.Fingerprint {
+				session.HostKey = key.Key
+			}
 		}))
 	})
 }

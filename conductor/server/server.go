@@ -72,6 +72,7 @@ func (c *Conductor) Definitions() []job.Definition {
 		c.hosts().hostFence(),
 		c.serverCreate(), c.serverDelete(), c.serverPower(), c.serverRescue(), c.serverUnrescue(),
 		c.serverRebuild(), c.serverRestoreDisk(), c.serverAttach(), c.serverDetach(), c.serverReconcile(),
+		diagnosisOperations{c}.diagnose(),
 		c.moves().serverMove(), c.hosts().hostEvacuate(),
 		c.moves().serverMigrate(), c.hosts().hostDrain(), c.hosts().hostRestore(), c.storageAccess().hostReadmit(),
 		c.bareMetal().createBareMetal(), c.bareMetal().deleteBareMetal(), c.bareMetal().switchBareMetal(), c.bareMetal().rescueBareMetal(), c.bareMetal().unrescueBareMetal(), c.bareMetal().rebuildBareMetal(),

@@ -12,6 +12,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"salvor/driver"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/rescue"
 	"salvor/secret"
 	wire "salvor/wire/agent"
 )
@@ -37,21 +39,17 @@ type Rescue struct {
 // to when the heartbeat came is no word on where it leads now.
 type Control = func(network, address string, c syscall.RawConn) error
 
-var _ driver.Rescue = Rescue{}
+var (
+	_ driver.Rescue       = Rescue{}
+	_ driver.RescueReader = Rescue{}
+)
 
 // NeedsRamdisk is true.
 func (Rescue) NeedsRamdisk() bool { return true }
 
 // Finalize tells the agent the hash, once, and follows the command to its end.
 func (r Rescue) Finalize(ctx context.Context, n *metal.Node, a driver.Agent, f driver.Finalize) error {
-	if f.Extras != nil && len(f.Extras.NetworkData) == 0 {
-		// Without it the agent looks for a config drive on the machine's disks, so one that cannot be read here is no failure.
-		if data, err := driveNetwork(f.ConfigDrive); err == nil && data != nil {
-			extras := *f.Extras
-			extras.NetworkData = data
-			f.Extras = &extras
-		}
-	}
+	f.Extras = withDrive(f)
 	c, err := r.dial(a, f)
 	if err == nil {
 		err = c.finalize(ctx, strings.HasPrefix(a.Version, wire.Product), f)
@@ -61,6 +59,67 @@ func (r Rescue) Finalize(ctx context.Context, n *metal.Node, a driver.Agent, f d
 		return problem.New(problem.KindOf(err), "finalize rescue of node %s: agent: %w", n.ID, err)
 	}
 	return nil
+}
+
+// withDrive adds to the extras what the config drive has. Without that the agent looks for a config drive on the machine's disks, so
+// one that cannot be read here is no failure.
+func withDrive(f driver.Finalize) *wire.Extras {
+	if f.Extras == nil {
+		return nil
+	}
+	extras := *f.Extras
+	if data, err := driveNetwork(f.ConfigDrive); len(extras.NetworkData) == 0 && err == nil && data != nil {
+		extras.NetworkData = data
+	}
+	if keys, err := driveKeys(f.ConfigDrive); err == nil {
+		extras.AuthorizedKeys = slices.Clone(extras.AuthorizedKeys)
+		for _, k := range keys {
+			if len(extras.AuthorizedKeys) < rescue.MaxKeys && !slices.Contains(extras.AuthorizedKeys, k) && rescue.CheckKeys([]string{k}) == nil {
+				extras.AuthorizedKeys = append(extras.AuthorizedKeys, k)
+			}
+		}
+	}
+	return &extras
+}
+
+// ReadRescueSystem asks salvor's own agent for the host key; another agent is asked nothing.
+func (r Rescue) ReadRescueSystem(ctx context.Context, n *metal.Node, a driver.Agent, f driver.Finalize) (driver.RescueSystem, error) {
+	var s driver.RescueSystem
+	if extras := withDrive(f); extras != nil {
+		s.NetworkData = extras.NetworkData
+	}
+	if !strings.HasPrefix(a.Version, wire.Product) {
+		return s, nil
+	}
+	c, err := r.dial(a, f)
+	var key wire.HostKey
+	if err == nil {
+		key, err = c.hostKey(ctx)
+		c.release()
+	}
+	switch {
+	case errors.Is(err, driver.ErrNoCommand): // a former release of our agent
+		return s, nil
+	case err != nil:
+		return s, problem.New(problem.KindOf(err), "read the ssh host key of node %s: agent: %w", n.ID, err)
+	}
+	s.HostKey, s.TakesKeys = key.PublicKey, true
+	return s, nil
+}
+
+func (c *conversation) hostKey(ctx context.Context) (key wire.HostKey, err error) {
+	body, err := json.Marshal(wire.Command{Name: wire.ReadHostKey, Params: json.RawMessage("{}")})
+	if err != nil {
+		return key, err
+	}
+	result, err := c.ask(ctx, http.MethodPost, wire.CommandsPath, body)
+	if err != nil {
+		return key, err
+	}
+	if result.Status == wire.Succeeded && json.Unmarshal(result.Outcome, &key) != nil {
+		return key, problem.Conflictf("its answer holds no ssh host key")
+	}
+	return key, nil // without a key where this ramdisk has made none
 }
 
 // conversation is with one agent about one command.
@@ -73,7 +132,7 @@ type conversation struct {
 }
 
 func (r Rescue) dial(a driver.Agent, f driver.Finalize) (*conversation, error) {
-	if f.Hash.Empty() {
+	if f.Hash.Empty() && (f.Extras == nil || len(f.Extras.AuthorizedKeys) == 0 || !strings.HasPrefix(a.Version, wire.Product)) {
 		return nil, problem.Invalidf("there is no password hash to send")
 	}
 	return dial(driver.HTTPConfig{Protocol: "agent", Locks: r.Locks, Control: r.Control, Timeout: r.Timeout}, a, f.Hash)
@@ -114,7 +173,7 @@ func callback(text string) (*url.URL, error) {
 }
 
 func (c *conversation) finalize(ctx context.Context, product bool, f driver.Finalize) error {
-	params := wire.FinalizeParams{RescuePassword: f.Hash.Reveal(), Hashed: true}
+	params := wire.FinalizeParams{RescuePassword: f.Hash.Reveal(), Hashed: !f.Hash.Empty()}
 	if product {
 		params.Salvor = f.Extras
 	}
@@ -183,10 +242,18 @@ func (c *conversation) result(ctx context.Context, method, path string, query ur
 	if err != nil {
 		return result, err
 	}
-	if err := json.Unmarshal(answer, &result); err != nil || result.Status == "" {
+	if err := json.Unmarshal(answer, &result); err != nil || result.Status == "" || !isCommandID(result.ID) {
 		return wire.Result{}, errStrange
 	}
 	return result, nil
+}
+
+// maxCommandID bounds the id of a command in bytes; agents use UUIDs.
+const maxCommandID = 64
+
+// isCommandID tells whether an id may be noted and asked for. Agents of others may give none.
+func isCommandID(id string) bool {
+	return len(id) <= maxCommandID && !strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
 var errStrange = problem.Unavailablef("its answer is not one of an agent")
@@ -217,7 +284,7 @@ func (c *conversation) exchange(ctx context.Context, method, path string, query 
 		return nil, driver.Trouble(err, c.secrets...)
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, c.refusal(resp.StatusCode, answer)
+		return nil, c.refusal(method, resp.StatusCode, answer)
 	}
 	return answer, nil
 }
@@ -226,7 +293,7 @@ func (c *conversation) exchange(ctx context.Context, method, path string, query 
 const noSuchCommand = "Unknown command"
 
 // refusal gives an answer that is no result its kind.
-func (c *conversation) refusal(code int, body []byte) error {
+func (c *conversation) refusal(method string, code int, body []byte) error {
 	var fault wire.Fault
 	text := string(body)
 	if json.Unmarshal(body, &fault) == nil && fault.String != "" {
@@ -241,6 +308,8 @@ func (c *conversation) refusal(code int, body []byte) error {
 		return problem.Unavailablef("it is busy: %d: %s", code, text)
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
 		return problem.Conflictf("it does not accept our token: %d: %s", code, text)
+	case code == http.StatusNotFound && method == http.MethodGet:
+		return problem.NotFoundf("it knows nothing of that: %d: %s", code, text)
 	case code >= 400 && code < 500:
 		return problem.Conflictf("it refuses the command: %d: %s", code, text)
 	}

@@ -114,6 +114,6 @@ var _ driver.RamdiskInspect = Inspect{}
 func (Inspect) CallsBack() bool { return true }
 
 // Inspect is Unsupported: nothing is read without a ramdisk.
-func (Inspect) Inspect(_ context.Context, n *metal.Node) (metal.Object, []string, error) {
-	return nil, nil, problem.Unsupportedf("inspect node %s: its inspect interface reads nothing without a ramdisk", n.ID)
+func (Inspect) Inspect(_ context.Context, n *metal.Node) (driver.Inspected, error) {
+	return driver.Inspected{}, problem.Unsupportedf("inspect node %s: its inspect interface reads nothing without a ramdisk", n.ID)
 }

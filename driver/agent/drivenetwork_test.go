@@ -7,11 +7,13 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
 	"salvor/driver"
 	"salvor/metal"
+	"salvor/problem"
 	"salvor/secret"
 	"salvor/test/must"
 	wire "salvor/wire/agent"
@@ -74,4 +76,81 @@ func FuzzDriveNetwork(f *testing.F) {
 			t.Errorf("%q is no JSON", data)
 		}
 	})
+}
+
+// TestDriveKeysAreLetIn: the public keys of the machine's config drive go to our own agent beside those of the request, once each; what
+// is no key stays away.
+func TestDriveKeysAreLetIn(t *testing.T) {
+	t.Parallel()
+	const key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIG6zbRXkp9CdSvOtcMjNVOyEAsdcbK/jYlSmblVCW5FM"
+	var got wire.FinalizeParams
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var c wire.Command
+		if json.NewDecoder(r.Body).Decode(&c) != nil || json.Unmarshal(c.Params, &got) != nil {
+			t.Error("the agent is sent no JSON")
+		}
+		_ = json.NewEncoder(w).Encode(wire.Result{ID: "1", Status: wire.Succeeded})
+	}))
+	defer server.Close()
+	drive := json.RawMessage(`{"meta_data":{"public_keys":{"b":"` + key + ` b\n","a":"` + key + `","c":"rubbish"}}}`)
+	f := driver.Finalize{Extras: &wire.Extras{AuthorizedKeys: []string{key}}, ConfigDrive: drive}
+	must.OK(t, Rescue{Locks: &driver.AddressLocks{}}.Finalize(t.Context(), &metal.Node{ID: "n1"}, agentAt(server.URL), f))
+	if want := []string{key, key + " b"}; got.RescuePassword != "" || got.Hashed || !slices.Equal(got.Salvor.AuthorizedKeys, want) || len(f.Extras.AuthorizedKeys) != 1 {
+		t.Errorf("sent %+v with %+v", got, got.Salvor)
+	}
+	foreign := agentAt(server.URL)
+	foreign.Version = "9.4.0"
+	if err := (Rescue{Locks: &driver.AddressLocks{}}).Finalize(t.Context(), &metal.Node{ID: "n1"}, foreign, f); !problem.Is(err, problem.Invalid) {
+		t.Errorf("keys alone for an agent that takes none: %v", err)
+	}
+}
+
+// TestReadRescueSystem: our agent shows its host key; a former release of it and another's agent take no keys, and that is no error.
+func TestReadRescueSystem(t *testing.T) {
+	t.Parallel()
+	var answer func(w http.ResponseWriter)
+	asked := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked++
+		var c wire.Command
+		if json.NewDecoder(r.Body).Decode(&c) != nil || c.Name != wire.ReadHostKey {
+			t.Errorf("asked %q", c.Name)
+		}
+		answer(w)
+	}))
+	defer server.Close()
+	result := func(status, outcome string) func(http.ResponseWriter) {
+		return func(w http.ResponseWriter) {
+			_ = json.NewEncoder(w).Encode(wire.Result{ID: "1", Status: status, Outcome: json.RawMessage(outcome)})
+		}
+	}
+	ours, other := agentAt(server.URL), agentAt(server.URL)
+	other.Version = "9.4.0"
+	const data = `{"networks":[]}`
+	for name, c := range map[string]struct {
+		agent  driver.Agent
+		answer func(http.ResponseWriter)
+		want   driver.RescueSystem
+		kind   problem.Kind
+	}{
+		"ours":        {ours, result(wire.Succeeded, `{"public_key":"k"}`), driver.RescueSystem{HostKey: "k", TakesKeys: true}, 0},
+		"no key made": {ours, result(wire.Failed, "null"), driver.RescueSystem{TakesKeys: true}, 0},
+		"a former release": {ours, func(w http.ResponseWriter) {
+			w.WriteHeader(400)
+			_ = json.NewEncoder(w).Encode(wire.Fault{String: "Invalid command: Unknown command: get_ssh_host_key"})
+		}, driver.RescueSystem{}, 0},
+		"another's": {other, nil, driver.RescueSystem{}, 0},
+		"rubbish":   {ours, result(wire.Succeeded, `"x"`), driver.RescueSystem{}, problem.Conflict},
+		"busy":      {ours, func(w http.ResponseWriter) { w.WriteHeader(409) }, driver.RescueSystem{}, problem.Unavailable},
+	} {
+		answer, asked = c.answer, 0
+		c.want.NetworkData = json.RawMessage(data)
+		got, err := Rescue{Locks: &driver.AddressLocks{}}.ReadRescueSystem(t.Context(), &metal.Node{ID: "n1"}, c.agent, driver.Finalize{Hash: secret.New(hash), Extras: &wire.Extras{NetworkData: json.RawMessage(data)}})
+		if c.kind == 0 && err != nil || c.kind != 0 && !problem.Is(err, c.kind) || got.HostKey != c.want.HostKey || got.TakesKeys != c.want.TakesKeys || string(got.NetworkData) != data {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+		if (asked == 0) != (c.answer == nil) {
+			t.Errorf("%s: asked %d times", name, asked)
+		}
+	}
 }

@@ -74,6 +74,20 @@ func (o Orders) List(ctx context.Context, n *metal.Node, a driver.Agent) ([]wire
 	return list.Commands, err
 }
 
+// Command gives one command of the agent by its id.
+func (o Orders) Command(ctx context.Context, n *metal.Node, a driver.Agent, id string) (wire.Result, error) {
+	var result wire.Result
+	err := o.with(n, a, "command "+id, func(c *conversation) (err error) {
+		result, err = c.result(ctx, http.MethodGet, wire.CommandsPath+url.PathEscape(id), url.Values{}, nil)
+		clean(c, result.Error)
+		if err == nil && result.ID != id {
+			err = errStrange
+		}
+		return err
+	})
+	return result, err
+}
+
 // with holds a conversation; its errors name the order and the node.
 func (o Orders) with(n *metal.Node, a driver.Agent, what string, talk func(*conversation) error) error {
 	secrets := imageSecrets(n)

@@ -97,7 +97,7 @@ func (b *BMC) system() map[string]any {
 		"IndicatorLED": b.extra.led, "BiosVersion": b.extra.biosVersion, "Manufacturer": "Acme", "Model": "One", "SerialNumber": "S1",
 		"Actions": map[string]any{"#ComputerSystem.Reset": map[string]any{
 			"target":                            SystemPath + "/Actions/ComputerSystem.Reset",
-			"ResetType@Redfish.AllowableValues": []string{"On", "ForceOff", "GracefulShutdown", "ForceRestart", "Nmi"},
+			"ResetType@Redfish.AllowableValues": []string{"On", "ForceOff", "GracefulShutdown", "ForceRestart", "GracefulRestart", "Nmi"},
 		}},
 		"ProcessorSummary":   map[string]any{"Count": 1},
 		"MemorySummary":      map[string]any{"TotalSystemMemoryGiB": 2},
@@ -130,10 +130,10 @@ func (b *BMC) drive(path string, image *string, types ...string) map[string]any 
 // parts is what the machine is made of.
 var parts = map[string]any{
 	SystemPath + "/Processors":           odataCollection(SystemPath + "/Processors/0"),
-	SystemPath + "/Processors/0":         map[string]any{"ProcessorType": "CPU", "InstructionSet": "x86-64", "TotalCores": 2, "TotalThreads": 4},
+	SystemPath + "/Processors/0":         map[string]any{"ProcessorType": "CPU", "InstructionSet": "x86-64", "TotalCores": 2, "TotalThreads": 4, "Model": "Acme 4T", "MaxSpeedMHz": 2100},
 	SystemPath + "/SimpleStorage":        odataCollection(SystemPath + "/SimpleStorage/0"),
-	SystemPath + "/SimpleStorage/0":      map[string]any{"Devices": []any{map[string]any{"CapacityBytes": 20 << 30}, map[string]any{"CapacityBytes": nil}}},
+	SystemPath + "/SimpleStorage/0":      map[string]any{"Devices": []any{map[string]any{"Name": "Disk 0", "Manufacturer": "Acme", "Model": "D20", "CapacityBytes": 20 << 30}, map[string]any{"CapacityBytes": nil}}},
 	SystemPath + "/EthernetInterfaces":   odataCollection(SystemPath+"/EthernetInterfaces/0", SystemPath+"/EthernetInterfaces/1"),
-	SystemPath + "/EthernetInterfaces/0": map[string]any{"MACAddress": "52:54:00:AA:BB:01"},
+	SystemPath + "/EthernetInterfaces/0": map[string]any{"Id": "NIC.1", "MACAddress": "52:54:00:AA:BB:01", "LinkStatus": "LinkUp", "SpeedMbps": 10000},
 	SystemPath + "/EthernetInterfaces/1": map[string]any{"MACAddress": "rubbish"},
 }

@@ -27,6 +27,10 @@ const (
 	jobsPath       = jobPath + "/Jobs"
 	updatePath     = "/redfish/v1/UpdateService"
 	tasksPath      = "/redfish/v1/TaskService/Tasks"
+	logsPath       = managerPath + "/LogServices"
+	selPath        = logsPath + "/SEL"
+	entriesPath    = selPath + "/Entries"
+	thermalPath    = chassisPath + "/Thermal"
 )
 
 // extraState is the state of what not every BMC has.
@@ -40,12 +44,16 @@ type extraState struct {
 	subscriptions  map[string]map[string]any
 	jobs           []string
 	nmis, restarts int
+	softRestarts   int
 	managerResets  int
 	updates        []map[string]any // what SimpleUpdate was given
 	foreignTasks   []map[string]any // of other clients
 	taskFails      string           // why updates fail
 	biosVersion    string
 	bmcVersion     string
+	entries        []map[string]any // of the event log
+	logFormat      LogFormat
+	temperature    map[string]any // of the only sensor
 }
 
 func factoryBIOSSettings() map[string]any {
@@ -137,9 +145,10 @@ func (b *BMC) SetHealth(word string) { b.mu.Lock(); defer b.mu.Unlock(); b.extra
 // DropSettings has the firmware drop the settings that it is given.
 func (b *BMC) DropSettings() { b.mu.Lock(); defer b.mu.Unlock(); b.extra.dropsSettings = true }
 
-// Interrupts is how many NMIs the machine got; Restarts how many restarts; ManagerResets those of the BMC.
+// Interrupts is how many NMIs the machine got; Restarts and SoftRestarts how many restarts; ManagerResets those of the BMC.
 func (b *BMC) Interrupts() int    { b.mu.Lock(); defer b.mu.Unlock(); return b.extra.nmis }
 func (b *BMC) Restarts() int      { b.mu.Lock(); defer b.mu.Unlock(); return b.extra.restarts }
+func (b *BMC) SoftRestarts() int  { b.mu.Lock(); defer b.mu.Unlock(); return b.extra.softRestarts }
 func (b *BMC) ManagerResets() int { b.mu.Lock(); defer b.mu.Unlock(); return b.extra.managerResets }
 
 // Jobs is how many jobs the BMC keeps, Subscriptions how many of these, Volumes the same.
@@ -161,6 +170,9 @@ func (b *BMC) interrupt(kind string) bool {
 	switch {
 	case kind == "Nmi":
 		b.extra.nmis++
+	case kind == "GracefulRestart":
+		b.extra.softRestarts++
+		b.extra.boot()
 	case kind == "ForceRestart":
 		b.extra.restarts++
 		b.extra.boot()
@@ -174,7 +186,7 @@ func (b *BMC) manager() map[string]any {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return map[string]any{
-		"@odata.id": managerPath, "FirmwareVersion": b.extra.bmcVersion, "Manufacturer": "Acme", "Model": "BMC",
+		"@odata.id": managerPath, "LogServices": odataLink(logsPath), "FirmwareVersion": b.extra.bmcVersion, "Manufacturer": "Acme", "Model": "BMC",
 		"Actions": map[string]any{"#Manager.Reset": map[string]any{
 			"target": managerPath + "/Actions/Manager.Reset", "ResetType@Redfish.AllowableValues": []string{"ForceRestart", "GracefulRestart"},
 		}},
@@ -189,6 +201,9 @@ func (b *BMC) serveExtra(w http.ResponseWriter, r *http.Request, path string) bo
 		doc, ok := extraParts[path]
 		if now := b.extraDoc(path); now != nil {
 			doc, ok = now, true
+		}
+		if skip, err := strconv.Atoi(r.URL.Query().Get("$skip")); err == nil && path == entriesPath {
+			doc = b.extra.entryPage(skip)
 		}
 		if ok {
 			writeJSON(w, doc)
@@ -287,7 +302,14 @@ func (b *BMC) extraDoc(path string) map[string]any {
 	case secureBootPath:
 		return map[string]any{"SecureBootEnable": e.secure}
 	case chassisPath:
-		return map[string]any{"Id": "Case", "LocationIndicatorActive": e.chassisLamp, "NetworkAdapters": odataLink(adaptersPath)}
+		return map[string]any{"Id": "Case", "LocationIndicatorActive": e.chassisLamp, "NetworkAdapters": odataLink(adaptersPath), "Thermal": odataLink(thermalPath)}
+	case entriesPath:
+		return e.entryPage(0)
+	case thermalPath:
+		if e.temperature == nil {
+			return map[string]any{"Temperatures": []any{}}
+		}
+		return map[string]any{"Temperatures": []any{e.temperature}}
 	case biosPath:
 		return map[string]any{
 			"Attributes": e.bios, "AttributeRegistry": "BiosRegistry.1.0", "@Redfish.Settings": map[string]any{"SettingsObject": odataLink(biosNextPath)},
@@ -323,6 +345,10 @@ func (b *BMC) extraDoc(path string) map[string]any {
 		}
 	case subsPath:
 		return e.subscriptions[id]
+	case entriesPath:
+		if i, err := strconv.Atoi(id); err == nil && i > 0 && i <= len(e.entries) {
+			return e.entries[i-1]
+		}
 	case tasksPath:
 		foreign, isForeign := strings.CutPrefix(id, "F")
 		i, err := strconv.Atoi(foreign)
@@ -350,6 +376,8 @@ var extraParts = map[string]any{
 	adaptersPath:        odataCollection(adaptersPath + "/A"),
 	adaptersPath + "/A": map[string]any{"Id": "A", "Model": "Ten", "Controllers": []any{map[string]any{"FirmwarePackageVersion": "14.2"}}},
 	eventPath:           map[string]any{"Subscriptions": odataLink(subsPath)},
+	logsPath:            odataCollection(logsPath+"/Audit", selPath),
+	selPath:             map[string]any{"Id": "SEL", "Name": "System Event Log", "LogEntryType": "SEL", "Entries": odataLink(entriesPath)},
 	updatePath: map[string]any{"ServiceEnabled": true, "Actions": map[string]any{
 		"#UpdateService.SimpleUpdate": map[string]any{"target": updatePath + "/Actions/UpdateService.SimpleUpdate"},
 	}},

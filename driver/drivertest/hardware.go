@@ -41,6 +41,9 @@ func testParts(t *testing.T, r Machine) {
 	if d, ok := r.Power.(driver.Restarter); ok {
 		requireNoError(t, "restart", d.Restart(ctx, r.Node))
 	}
+	if d, ok := r.Power.(driver.SoftRestarter); ok {
+		requireNoError(t, "soft restart", d.SoftRestart(ctx, r.Node))
+	}
 	if d, ok := r.Management.(driver.NMI); ok {
 		requireNoError(t, "inject NMI", d.InjectNMI(ctx, r.Node))
 	}

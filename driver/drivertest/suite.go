@@ -36,6 +36,9 @@ type Machine struct {
 	Secrets []string
 	// Parts are what not all hardware has; nil: it is left out.
 	Parts *Parts
+	// Log has the BMC log an event; nil: it cannot. Overheat has the sensor "Inlet Temp" read 99 °C, which is critical; nil: it has none.
+	Log      func(Event)
+	Overheat func()
 	// Hidden: boot overrides cannot be read (fake hardware, ipmi_sim).
 	Hidden bool
 }
@@ -49,6 +52,8 @@ func Run(t *testing.T, rig func(*testing.T) Machine) {
 	t.Run("soft off", func(t *testing.T) { testSoftOff(t, rig(t)) })
 	t.Run("boot device", func(t *testing.T) { testBootDevice(t, rig(t)) })
 	t.Run("ramdisk", func(t *testing.T) { testRamdisk(t, rig(t)) })
+	t.Run("event log", func(t *testing.T) { testEventLog(t, rig(t)) })
+	t.Run("health", func(t *testing.T) { testHealth(t, rig(t)) })
 	t.Run("parts", func(t *testing.T) { testParts(t, rig(t)) })
 	t.Run("gate", func(t *testing.T) { testGate(t, rig(t)) })
 	t.Run("wrong record", func(t *testing.T) { testWrong(t, rig(t)) })
@@ -213,6 +218,7 @@ func (r Machine) operations() map[string]func(context.Context) error {
 	if r.Boot != nil {
 		ops["clean up"] = func(ctx context.Context) error { return r.Boot.CleanUpRamdisk(ctx, n) }
 	}
+	maps.Copy(ops, r.evidenceOperations())
 	maps.Copy(ops, r.partOperations())
 	return ops
 }

@@ -103,8 +103,8 @@ func (Hardware) SetBootDevice(ctx context.Context, n *metal.Node, b rescue.Boot)
 }
 
 // Inspect finds nothing: there is no machine, and an invented fact would look like a real one.
-func (Hardware) Inspect(ctx context.Context, n *metal.Node) (metal.Object, []string, error) {
-	return metal.Object{}, nil, wait(ctx, n)
+func (Hardware) Inspect(ctx context.Context, n *metal.Node) (driver.Inspected, error) {
+	return driver.Inspected{}, wait(ctx, n)
 }
 
 // Boot boots nothing, but its plans are real, so that what is rendered from a plan

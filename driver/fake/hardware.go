@@ -51,20 +51,21 @@ func with(v any, key string, value any) map[string]any {
 }
 
 var (
-	_ driver.BootModes    = Hardware{}
-	_ driver.Indicators   = Hardware{}
-	_ driver.NMI          = Hardware{}
-	_ driver.VirtualMedia = Hardware{}
-	_ driver.Restarter    = Hardware{}
-	_ driver.StepRunner   = Hardware{}
-	_ driver.BIOS         = BIOS{}
-	_ driver.StepRunner   = BIOS{}
-	_ driver.RAID         = RAID{}
-	_ driver.StepRunner   = RAID{}
-	_ driver.Firmware     = Firmware{}
-	_ driver.StepRunner   = Firmware{}
-	_ driver.Console      = Console{}
-	_ driver.Vendor       = Vendor{}
+	_ driver.BootModes     = Hardware{}
+	_ driver.Indicators    = Hardware{}
+	_ driver.NMI           = Hardware{}
+	_ driver.VirtualMedia  = Hardware{}
+	_ driver.Restarter     = Hardware{}
+	_ driver.SoftRestarter = Hardware{}
+	_ driver.StepRunner    = Hardware{}
+	_ driver.BIOS          = BIOS{}
+	_ driver.StepRunner    = BIOS{}
+	_ driver.RAID          = RAID{}
+	_ driver.StepRunner    = RAID{}
+	_ driver.Firmware      = Firmware{}
+	_ driver.StepRunner    = Firmware{}
+	_ driver.Console       = Console{}
+	_ driver.Vendor        = Vendor{}
 )
 
 // bootOverride is the boot that was set; false where none was.
@@ -81,6 +82,9 @@ func keepBoot(n *metal.Node, b rescue.Boot) {
 
 // Restart succeeds.
 func (Hardware) Restart(ctx context.Context, n *metal.Node) error { return wait(ctx, n) }
+
+// SoftRestart succeeds.
+func (Hardware) SoftRestart(ctx context.Context, n *metal.Node) error { return wait(ctx, n) }
 
 // InjectNMI succeeds.
 func (Hardware) InjectNMI(ctx context.Context, n *metal.Node) error { return wait(ctx, n) }

@@ -258,7 +258,12 @@ func (c completionCode) Error() string {
 const (
 	codeNoParameter = 0x80
 	codeBadCommand  = 0xC1
+	codeBadLength   = 0xC7
+	codeBadSize     = 0xC8
+	codeTooLong     = 0xCA // the answer cannot have so many bytes
+	codeNotPresent  = 0xCB
 	codeBadField    = 0xCC
+	codeUnspecified = 0xFF
 	codePrivilege   = 0xD4
 )
 

@@ -2,6 +2,7 @@ package ipmi
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/bougou/go-ipmi/pkg/client"
+	"github.com/bougou/go-ipmi/pkg/types"
 	"go.uber.org/goleak"
 
 	"salvor/driver"
@@ -30,9 +32,10 @@ const password = "hunter2-Tr0ub4dor"
 
 // sim is Debian's ipmi_sim with a shell script for a machine.
 type sim struct {
-	dir  string
-	port int
-	cmd  *exec.Cmd
+	dir     string
+	port    int
+	console int // TCP port that takes commands of the simulator
+	cmd     *exec.Cmd
 }
 
 // script is what ipmi_sim runs: MC get|set|check PARAMETER [VALUE] ... (ipmi_lan(5)).
@@ -68,15 +71,32 @@ set_working_mc 0x20
     guid a123456789abcdefa123456789abcdef
   endlan
   chassis_control "%s/chassis 0x20"
+  console 127.0.0.1 %d
   user 1 false "" "" user 10 none md2 md5 straight
   user 2 true "admin" "%s" admin 10 none md2 md5 straight
 `
 
+// commands make a BMC with a temperature sensor: its number is 1, its thresholds are 80, 90 and 100 °C.
 const commands = `mc_setbmc 0x20
 mc_add 0x20 0 no-device-sdrs 0x23 9 8 0x9f 0x1291 0xf02 persist_sdr
 sel_enable 0x20 1000 0x0a
+sensor_add 0x20 0 1 0x01 0x01
+sensor_set_threshold 0x20 0 1 settable 111000 100 90 80 0 0 0
+sensor_set_event_support 0x20 0 1 enable scanning per-state 000000000000000 000000000000000 000000000000000 000000000000000
+sensor_set_value 0x20 0 1 30 0
+main_sdr_add 0x20 %s
 mc_enable 0x20
 `
+
+// temperatureSensor is the Sensor Data Record of that sensor.
+func temperatureSensor(t testing.TB) []byte {
+	t.Helper()
+	full := &types.SDRFull{GeneratorID: bmcController, SensorNumber: 1, SensorType: types.SensorTypeTemperature, SensorEventReadingType: types.EventReadingTypeThreshold}
+	full.SensorUnit.BaseUnit, full.M, full.UNC_Raw, full.UCR_Raw, full.UNR_Raw = types.SensorUnitType_DegreesC, 1, 80, 90, 100
+	name := "Inlet Temp"
+	full.IDStringTypeLength, full.IDStringBytes = types.TypeLength(0xc0|len(name)), []byte(name)
+	return must.Get(types.PackSDR(&types.SDR{RecordHeader: &types.SDRHeader{RecordID: 1, SDRVersion: 0x51, RecordType: types.SDRRecordTypeFullSensor}, Full: full}))(t)
+}
 
 func startSim(t *testing.T) *sim {
 	t.Helper()
@@ -87,7 +107,11 @@ func startSim(t *testing.T) *sim {
 		probe := must.Get(net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}))(t)
 		s.port = probe.LocalAddr().(*net.UDPAddr).Port
 		_ = probe.Close()
-		for name, text := range map[string]string{"chassis": script, "lan.conf": fmt.Sprintf(config, s.port, s.dir, password), "sim.emu": commands} {
+		console := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
+		s.console = console.Addr().(*net.TCPAddr).Port
+		_ = console.Close()
+		machine := fmt.Sprintf(commands, strings.Join(strings.Fields(fmt.Sprintf("% #x", temperatureSensor(t))), " "))
+		for name, text := range map[string]string{"chassis": script, "lan.conf": fmt.Sprintf(config, s.port, s.dir, s.console, password), "sim.emu": machine} {
 			must.OK(t, os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o700))
 		}
 		state := filepath.Join(s.dir, "state")
@@ -129,6 +153,44 @@ func (s *sim) node() *metal.Node {
 	return &metal.Node{ID: "11111111-2222-3333-4444-555555555555", DriverInfo: metal.Object{
 		AddressKey: "127.0.0.1", PortKey: float64(s.port), UsernameKey: "admin", PasswordKey: password,
 	}}
+}
+
+// order has the simulator carry out a command, and waits until it has.
+func (s *sim) order(t *testing.T, command string) {
+	t.Helper()
+	conn := must.Get(net.Dial("tcp", fmt.Sprint("127.0.0.1:", s.console)))(t)
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+	_, err := conn.Write([]byte(command + "\r"))
+	must.OK(t, err)
+	text, in := "", make([]byte, 1024)
+	for strings.Count(text, "> ") < 2 { // the first prompt, and that after the command
+		n, err := conn.Read(in)
+		must.OK(t, err)
+		text += string(in[:n])
+	}
+}
+
+// log has the BMC log an event, which it does with the time of its clock.
+func (s *sim) log(t *testing.T, d *Driver, e drivertest.Event) {
+	t.Helper()
+	record := map[drivertest.EventKind][]byte{
+		drivertest.MemoryError:   {recordSystemEvent, 0, 0, 0, 0, bmcController, 0, 4, 0x0c, 0x40, 0x6f, 0x01, 0xff, 0xff},
+		drivertest.DriveFault:    {recordSystemEvent, 0, 0, 0, 0, bmcController, 0, 4, 0x0d, 0x50, 0x6f, 0x01, 0xff, 0xff},
+		drivertest.DriveReplaced: {recordSystemEvent, 0, 0, 0, 0, bmcController, 0, 4, 0x0d, 0x50, 0x6f | bitDeasserted, 0x01, 0xff, 0xff},
+		drivertest.ForeignRecord: {0xe1, 0x1b, '[', '2', 'J', 0, '\r', '\n', 0xff, 1, 2, 3, 4, 5},
+	}[e.Kind]
+	clock := uint32(20) // seconds since it got power
+	if !e.Time.IsZero() {
+		clock = uint32(e.Time.Unix())
+	}
+	must.OK(t, d.with(t.Context(), s.node(), "log an event", func(ctx context.Context, c commandSender) error {
+		if _, err := c.send(ctx, netFnStorage, 0x49, binary.LittleEndian.AppendUint32(nil, clock)...); err != nil { // Set SEL Time
+			return err
+		}
+		_, err := c.send(ctx, netFnStorage, 0x44, append([]byte{0, 0}, record...)...) // Add SEL Entry
+		return err
+	}))
 }
 
 // babbler answers every datagram with bytes that look more and more like IPMI.
@@ -173,7 +235,9 @@ func ipmiMachine(t *testing.T, c Client) drivertest.Machine {
 			}
 			return true
 		},
-		Secrets: []string{password},
+		Log:      func(e drivertest.Event) { s.log(t, d, e) },
+		Overheat: func() { s.order(t, "sensor_set_value 0x20 0 1 99 0") },
+		Secrets:  []string{password},
 		Wrong: map[string]func(*metal.Node){
 			"no address":     func(n *metal.Node) { delete(n.DriverInfo, AddressKey) },
 			"option":         func(n *metal.Node) { n.DriverInfo[AddressKey] = "-v" },

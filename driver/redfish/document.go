@@ -50,6 +50,7 @@ type computerSystem struct {
 		SettingsObject resourceLink
 	} `json:"@Redfish.Settings"`
 	SecureBoot, Bios, Storage resourceLink
+	LogServices               resourceLink
 	Status                    systemHealth
 	Links                     struct {
 		ManagedBy, Chassis []resourceLink

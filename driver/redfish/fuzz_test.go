@@ -25,6 +25,7 @@ func FuzzAnswer(f *testing.F) {
 		`{"error":{"message":"` + password + `"}}`, "{\"PowerState\":\"\xff\x00\"}", `{"ProcessorSummary":{"Count":1e308},"MemorySummary":{"TotalSystemMemoryGiB":-1}}`,
 		strings.Repeat(`{"a":`, 2000),
 		`{"Bios":{"@odata.id":"/b"},"Attributes":{"ProcTurbo":[1],"x":{}},"AttributeRegistry":"../..","Storage":{"@odata.id":"/s"},"Volumes":{"@odata.id":"/v"},"Members":[{"@odata.id":"/a"}],"Links":{"Chassis":[{"@odata.id":"/c"}]},"Id":"1","IndicatorLED":"Odd","EventService":{"@odata.id":"/e"},"Subscriptions":{"@odata.id":"/u"}}`,
+		`{"LogServices":{"@odata.id":"/l"},"Id":"SEL","Entries":{"@odata.id":"/e?$skip=1"},"Members":[{"@odata.id":"/a","Id":"1","Message":7,"Oem":{"x":{"RawEventData":[]}}},7],"Members@odata.count":1e300,"Members@odata.nextLink":"/e?$skip=2","Links":{"Chassis":[{"@odata.id":"/c"}]},"Thermal":{"@odata.id":"/t"},"Fans":[{"Status":{"Health":"Critical","Conditions":[1,{}]}},null],"Status":{"Health":[]}}`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -47,11 +48,15 @@ func FuzzAnswer(f *testing.F) {
 		keep(err)
 		_, err = d.BootDevice(ctx, n)
 		keep(err)
-		_, _, err = d.Inspect(ctx, n)
+		_, err = d.Inspect(ctx, n)
 		keep(err)
 		keep(d.SetPower(ctx, n, metal.PowerOn))
 		keep(d.SetBootDevice(ctx, n, rescue.Boot{Device: "pxe"}))
 		keep(m.CleanUpRamdisk(ctx, n))
+		_, err = d.ReadEventLog(ctx, n, 10)
+		keep(err)
+		_, err = d.ReadHealth(ctx, n)
+		keep(err)
 		_, err = BIOS{d}.BIOSSettings(ctx, n)
 		keep(err)
 		_, err = RAID{d}.RAIDConfig(ctx, n)

@@ -1,12 +1,16 @@
 package redfish
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 
+	"salvor/driver"
 	"salvor/metal"
+	"salvor/wire/agent"
 )
 
 // maxParts bounds how many parts of one sort are read of a machine.
@@ -21,37 +25,65 @@ type systemInventory struct {
 	SimpleStorage      resourceLink
 	Storage            resourceLink
 	EthernetInterfaces resourceLink
+	SerialNumber       string
+	BIOSVersion        string `json:"BiosVersion"`
 }
 
-// Inspect reads processors, memory, the largest disk and the MACs of the NICs. What
-// the BMC does not tell is left out.
-func (d *Driver) Inspect(ctx context.Context, n *metal.Node) (metal.Object, []string, error) {
-	found, macs := metal.Object{}, []string(nil)
+// optionalNumber is a number that some BMCs write as text. 0: the BMC does not tell it.
+type optionalNumber int
+
+// UnmarshalJSON takes whatever is no number for 0.
+func (n *optionalNumber) UnmarshalJSON(text []byte) error {
+	v, err := strconv.ParseFloat(strings.Trim(string(text), `" `), 64)
+	if err == nil && v >= 0 && v <= 1e9 {
+		*n = optionalNumber(v)
+	}
+	return nil
+}
+
+// Inspect reads processors, memory, disks and NICs. What the BMC does not tell is left out.
+func (d *Driver) Inspect(ctx context.Context, n *metal.Node) (driver.Inspected, error) {
+	out := driver.Inspected{Properties: metal.Object{}, Inventory: &agent.Inventory{CPU: agent.CPU{Flags: []string{}}}}
 	err := d.with(ctx, n, "inspect", func(s *bmcSession) error {
-		if _, err := s.read(); err != nil {
+		sys, err := s.read()
+		if err != nil {
 			return err
 		}
 		var doc systemInventory
 		if _, err := s.get(s.system, &doc); err != nil {
 			return err
 		}
+		inv := out.Inventory
 		if gib := doc.MemorySummary.TotalSystemMemoryGiB; gib != nil && *gib > 0 {
-			found["memory_mb"] = float64(int64(*gib * 1024))
+			mb := int64(*gib * 1024)
+			out.Properties["memory_mb"] = float64(mb)
+			inv.Memory = agent.Memory{Total: mb << 20, PhysicalMB: &mb}
 		}
-		if err := s.processors(doc, found); err != nil {
+		if err := s.processors(doc, out.Properties, &inv.CPU); err != nil {
 			return err
 		}
-		bytes, err := s.disk(doc)
-		if err != nil {
+		if inv.Disks, err = s.disks(doc); err != nil {
 			return err
 		}
-		if gib := int64(bytes / (1 << 30)); gib > 0 {
-			found["local_gb"] = float64(gib)
+		largest := int64(0)
+		for _, disk := range inv.Disks {
+			largest = max(largest, disk.Size)
 		}
-		macs, err = s.macs(doc)
+		if gib := largest >> 30; gib > 0 {
+			out.Properties["local_gb"] = float64(gib)
+		}
+		inv.SystemVendor = agent.Vendor{ProductName: driver.Sanitize(sys.Model), SerialNumber: driver.Sanitize(doc.SerialNumber), Manufacturer: driver.Sanitize(sys.Manufacturer)}
+		if version := driver.Sanitize(doc.BIOSVersion); version != "" {
+			inv.SystemVendor.Firmware = &agent.Firmware{Version: version}
+		}
+		inv.Boot.CurrentBootMode = map[string]string{"UEFI": "uefi", "Legacy": "bios"}[sys.Boot.Mode]
+		inv.Interfaces, err = s.interfaces(doc)
+		for _, nic := range inv.Interfaces {
+			out.MACs = append(out.MACs, nic.MACAddress)
+		}
 		return err
 	})
-	return found, macs, err
+	return out, err
 }
 
 // forEachMember reads the members of a collection one by one; no link, no members.
@@ -74,17 +106,19 @@ func forEachMember[T any](s *bmcSession, list resourceLink, fn func(T)) error {
 }
 
 type processorResource struct {
-	ProcessorType, InstructionSet string
-	TotalCores, TotalThreads      *float64
+	ProcessorType, InstructionSet, Model string
+	TotalCores, TotalThreads             *float64
+	MaxSpeedMHz                          optionalNumber
 }
 
 // processors counts threads, as Ironic's cpus does, and tells the architecture.
-func (s *bmcSession) processors(doc systemInventory, found metal.Object) error {
-	threads := 0.0
+func (s *bmcSession) processors(doc systemInventory, found metal.Object, cpu *agent.CPU) error {
+	threads, sockets := 0.0, 0
 	err := forEachMember(s, doc.Processors, func(p processorResource) {
 		if p.ProcessorType != "" && p.ProcessorType != "CPU" {
 			return
 		}
+		sockets++
 		for _, count := range []*float64{p.TotalThreads, p.TotalCores} {
 			if count != nil && *count > 0 {
 				threads += *count
@@ -92,62 +126,104 @@ func (s *bmcSession) processors(doc systemInventory, found metal.Object) error {
 			}
 		}
 		if arch := map[string]string{"x86-64": "x86_64", "x86": "i686", "ARM-A64": "aarch64", "ARM-A32": "armv7l"}[p.InstructionSet]; arch != "" {
-			found["cpu_arch"] = arch
+			found["cpu_arch"], cpu.Architecture = arch, arch
+		}
+		cpu.ModelName = cmp.Or(cpu.ModelName, driver.Sanitize(p.Model))
+		if cpu.Frequency == nil && p.MaxSpeedMHz > 0 {
+			cpu.Frequency = known(strconv.Itoa(int(p.MaxSpeedMHz)))
 		}
 	})
+	if sockets > 0 {
+		cpu.SocketCount = &sockets
+	}
 	sum := doc.ProcessorSummary
 	for _, count := range []*float64{&threads, sum.LogicalProcessorCount, sum.CoreCount, sum.Count} {
 		if count != nil && *count > 0 {
-			found["cpus"] = float64(int64(*count))
+			found["cpus"], cpu.Count = float64(int64(*count)), int(*count)
 			break
 		}
 	}
 	return err
 }
 
-// disk is the capacity of the largest disk in bytes.
-func (s *bmcSession) disk(doc systemInventory) (float64, error) {
-	most := 0.0
-	type device struct{ CapacityBytes *float64 }
-	grow := func(d device) {
-		if d.CapacityBytes != nil {
-			most = max(most, *d.CapacityBytes)
-		}
+// known is the text as a pointer; nil: there is none.
+func known(text string) *string {
+	if text = driver.Sanitize(text); text == "" {
+		return nil
 	}
-	err := forEachMember(s, doc.SimpleStorage, func(c struct{ Devices []device }) {
+	return &text
+}
+
+// diskResource is a Drive, or a device of SimpleStorage.
+type diskResource struct {
+	manufacturerInfo
+	ID            string `json:"Id"`
+	Name          string
+	MediaType     string
+	CapacityBytes *float64
+}
+
+// disks gives the disks whose size the BMC tells. Drives of controllers are read only where SimpleStorage shows none.
+func (s *bmcSession) disks(doc systemInventory) ([]agent.Disk, error) {
+	out := []agent.Disk{}
+	add := func(d diskResource) {
+		if d.CapacityBytes == nil || *d.CapacityBytes <= 0 || len(out) == maxParts {
+			return
+		}
+		out = append(out, agent.Disk{
+			Name: driver.Sanitize(cmp.Or(d.Name, d.ID)), Model: driver.Sanitize(d.Model), Size: int64(*d.CapacityBytes), Rotational: d.MediaType == "HDD",
+			Serial: known(d.SerialNumber), Vendor: known(d.Manufacturer),
+		})
+	}
+	err := forEachMember(s, doc.SimpleStorage, func(c struct{ Devices []diskResource }) {
 		for _, d := range c.Devices {
-			grow(d)
+			add(d)
 		}
 	})
-	if err != nil || most > 0 {
-		return most, err
+	if err != nil || len(out) > 0 {
+		return out, err
 	}
 	var drives []resourceLink
 	err = forEachMember(s, doc.Storage, func(c struct{ Drives []resourceLink }) { drives = append(drives, c.Drives...) })
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	for _, drive := range drives[:min(len(drives), maxParts)] {
-		var d device
+		var d diskResource
 		if _, err := s.get(drive.Path, &d); err != nil {
-			return 0, err
+			return nil, err
 		}
-		grow(d)
+		add(d)
 	}
-	return most, nil
+	return out, nil
 }
 
-func (s *bmcSession) macs(doc systemInventory) ([]string, error) {
-	var out []string
-	err := forEachMember(s, doc.EthernetInterfaces, func(nic struct{ MACAddress, PermanentMACAddress string }) {
+// nicResource is an EthernetInterface.
+type nicResource struct {
+	ID                              string `json:"Id"`
+	MACAddress, PermanentMACAddress string
+	LinkStatus                      string
+	SpeedMbps                       optionalNumber
+}
+
+// interfaces gives the NICs that have a MAC, each MAC once.
+func (s *bmcSession) interfaces(doc systemInventory) ([]agent.Interface, error) {
+	out := []agent.Interface{}
+	err := forEachMember(s, doc.EthernetInterfaces, func(nic nicResource) {
 		for _, text := range []string{nic.PermanentMACAddress, nic.MACAddress} {
 			mac, err := net.ParseMAC(text)
 			if err != nil || len(mac) != 6 {
 				continue
 			}
-			if address := strings.ToLower(mac.String()); !slices.Contains(out, address) {
-				out = append(out, address)
+			address := strings.ToLower(mac.String())
+			if slices.ContainsFunc(out, func(i agent.Interface) bool { return i.MACAddress == address }) {
+				return
 			}
+			found := agent.Interface{Name: driver.Sanitize(nic.ID), MACAddress: address, HasCarrier: nic.LinkStatus == "LinkUp"}
+			if speed := int(nic.SpeedMbps); speed > 0 {
+				found.SpeedMbps = &speed
+			}
+			out = append(out, found)
 			return
 		}
 	})

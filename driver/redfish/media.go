@@ -222,23 +222,26 @@ func (s *bmcSession) slot(path string) (*virtualMedia, error) {
 	return slot, err
 }
 
+// managers are those that the system names, or else the only one of the service.
+func (s *bmcSession) managers(sys *computerSystem) ([]resourceLink, error) {
+	if len(sys.Links.ManagedBy) > 0 {
+		return sys.Links.ManagedBy, nil
+	}
+	var top serviceRoot
+	if _, err := s.get(rootPath, &top); err != nil || top.Managers.Path == "" {
+		return nil, err
+	}
+	all, err := s.members(top.Managers.Path, maxSlots)
+	if err != nil || len(all) != 1 { // several managers, none of them named as this system's: not ours to guess
+		return nil, err
+	}
+	return all, nil
+}
+
 func (s *bmcSession) managerMedia(sys *computerSystem) ([]string, error) {
-	managers := sys.Links.ManagedBy
-	if len(managers) == 0 {
-		var top serviceRoot
-		if _, err := s.get(rootPath, &top); err != nil {
-			return nil, err
-		}
-		if top.Managers.Path != "" {
-			all, err := s.members(top.Managers.Path, maxSlots)
-			if err != nil {
-				return nil, err
-			}
-			// Several managers, none of them said to be this system's: not ours to guess.
-			if len(all) == 1 {
-				managers = all
-			}
-		}
+	managers, err := s.managers(sys)
+	if err != nil {
+		return nil, err
 	}
 	var out []string
 	for _, manager := range managers[:min(len(managers), maxSlots)] {

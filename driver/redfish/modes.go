@@ -12,8 +12,9 @@ import (
 
 // Reset types beside those of power.
 const (
-	resetNMI     = "Nmi"
-	resetRestart = "ForceRestart"
+	resetNMI         = "Nmi"
+	resetRestart     = "ForceRestart"
+	resetSoftRestart = "GracefulRestart"
 )
 
 // systemHealth is the Status of a ComputerSystem.
@@ -67,6 +68,11 @@ func (s *bmcSession) single(reset string) error {
 // Restart resets a machine that is on.
 func (d *Driver) Restart(ctx context.Context, n *metal.Node) error {
 	return d.with(ctx, n, "restart", func(s *bmcSession) error { return s.single(resetRestart) })
+}
+
+// SoftRestart asks the system of a machine that is on to restart.
+func (d *Driver) SoftRestart(ctx context.Context, n *metal.Node) error {
+	return d.with(ctx, n, "soft restart", func(s *bmcSession) error { return s.single(resetSoftRestart) })
 }
 
 // InjectNMI interrupts a machine that is on.

@@ -22,7 +22,8 @@ type Driver struct {
 	// Control refuses addresses that may not be connected to, as a net.Dialer's; nil: none.
 	Control func(network, address string, c syscall.RawConn) error
 
-	infos actionInfoMemo
+	infos   actionInfoMemo
+	intents updateIntents
 }
 
 var (
@@ -33,6 +34,7 @@ var (
 
 	_ driver.PowerAndHealth = (*Driver)(nil)
 	_ driver.Restarter      = (*Driver)(nil)
+	_ driver.SoftRestarter  = (*Driver)(nil)
 	_ driver.BootModes      = (*Driver)(nil)
 	_ driver.Indicators     = (*Driver)(nil)
 	_ driver.NMI            = (*Driver)(nil)

@@ -2,6 +2,7 @@ package redfish
 
 import (
 	"context"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -24,6 +26,7 @@ import (
 	"salvor/problem"
 	"salvor/rescue"
 	"salvor/test/must"
+	"salvor/wire/agent"
 )
 
 const password = "hunter2-Tr0ub4dor"
@@ -73,6 +76,7 @@ func redfishMachine(t *testing.T, adjust func(*drivertest.BMC, *metal.Node)) dri
 			}
 			return true
 		},
+		Log: bmc.Log, Overheat: func() { bmc.SetTemperature(99, "Critical") },
 		Secrets: []string{password, "aHVudGVy", "YWRtaW46"}, // plain, and parts of what basic auth makes of it
 		Wrong: map[string]func(*metal.Node){
 			"no address":       func(n *metal.Node) { delete(n.DriverInfo, AddressKey) },
@@ -89,14 +93,19 @@ func redfishMachine(t *testing.T, adjust func(*drivertest.BMC, *metal.Node)) dri
 
 func TestContract(t *testing.T) {
 	for name, adjust := range map[string]func(*drivertest.BMC, *metal.Node){
-		"basic":    nil,
-		"session":  func(_ *drivertest.BMC, n *metal.Node) { n.DriverInfo[AuthKey] = "session" },
-		"auto":     func(_ *drivertest.BMC, n *metal.Node) { n.DriverInfo[AuthKey] = "auto" },
-		"etags":    func(b *drivertest.BMC, _ *metal.Node) { b.ETags = true },
-		"weak":     func(b *drivertest.BMC, _ *metal.Node) { b.ETags, b.WeakETags, b.MediaInSystem = true, true, true },
-		"moved":    func(b *drivertest.BMC, _ *metal.Node) { b.SystemsPath = "/redfish/v1/Machines" },
-		"named":    func(b *drivertest.BMC, n *metal.Node) { b.Systems, n.DriverInfo[SystemKey] = 3, drivertest.SystemPath },
-		"short id": func(b *drivertest.BMC, n *metal.Node) { b.Systems, n.DriverInfo[SystemKey] = 3, "1" },
+		"basic":     nil,
+		"session":   func(_ *drivertest.BMC, n *metal.Node) { n.DriverInfo[AuthKey] = "session" },
+		"auto":      func(_ *drivertest.BMC, n *metal.Node) { n.DriverInfo[AuthKey] = "auto" },
+		"etags":     func(b *drivertest.BMC, _ *metal.Node) { b.ETags = true },
+		"weak":      func(b *drivertest.BMC, _ *metal.Node) { b.ETags, b.WeakETags, b.MediaInSystem = true, true, true },
+		"moved":     func(b *drivertest.BMC, _ *metal.Node) { b.SystemsPath = "/redfish/v1/Machines" },
+		"named":     func(b *drivertest.BMC, n *metal.Node) { b.Systems, n.DriverInfo[SystemKey] = 3, drivertest.SystemPath },
+		"paged log": func(b *drivertest.BMC, _ *metal.Node) { b.SetLogFormat(drivertest.LogFormat{PageSize: 1}) },
+		"newest log": func(b *drivertest.BMC, _ *metal.Node) {
+			b.SetLogFormat(drivertest.LogFormat{PageSize: 2, NewestFirst: true})
+		},
+		"linked log": func(b *drivertest.BMC, _ *metal.Node) { b.SetLogFormat(drivertest.LogFormat{PageSize: 3, Links: true}) },
+		"short id":   func(b *drivertest.BMC, n *metal.Node) { b.Systems, n.DriverInfo[SystemKey] = 3, "1" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -216,19 +225,65 @@ func TestBootModeIsWrittenOnlyToChangeIt(t *testing.T) {
 
 func TestInspect(t *testing.T) {
 	_, _, n := machine(t)
-	found, macs, err := (&Driver{}).Inspect(t.Context(), n)
+	found, err := (&Driver{}).Inspect(t.Context(), n)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for key, want := range (metal.Object{"cpus": 4.0, "memory_mb": 2048.0, "local_gb": 20.0, "cpu_arch": "x86_64"}) {
-		if found[key] != want {
-			t.Errorf("%s is %v, want %v", key, found[key], want)
+		if found.Properties[key] != want {
+			t.Errorf("%s is %v, want %v", key, found.Properties[key], want)
 		}
 	}
-	if !slices.Equal(macs, []string{"52:54:00:aa:bb:01"}) {
-		t.Errorf("macs %q", macs)
+	if !slices.Equal(found.MACs, []string{"52:54:00:aa:bb:01"}) {
+		t.Errorf("macs %q", found.MACs)
+	}
+	size, cores, speed := int64(2048), 1, 10000
+	frequency := "2100"
+	want := &agent.Inventory{
+		Interfaces: []agent.Interface{{Name: "NIC.1", MACAddress: "52:54:00:aa:bb:01", HasCarrier: true, SpeedMbps: &speed}},
+		CPU:        agent.CPU{ModelName: "Acme 4T", Frequency: &frequency, Count: 4, Architecture: "x86_64", Flags: []string{}, SocketCount: &cores},
+		Disks:      []agent.Disk{{Name: "Disk 0", Model: "D20", Size: 20 << 30, Vendor: text("Acme")}},
+		Memory:     agent.Memory{Total: 2 << 30, PhysicalMB: &size},
+		SystemVendor: agent.Vendor{
+			ProductName: "One", SerialNumber: "S1", Manufacturer: "Acme", Firmware: &agent.Firmware{Version: "2.1"},
+		},
+		Boot: agent.Boot{CurrentBootMode: "uefi"},
+	}
+	if got := found.Inventory; !reflect.DeepEqual(got, want) {
+		t.Errorf("the inventory is\n%s\nwant\n%s", must.Get(json.Marshal(got))(t), must.Get(json.Marshal(want))(t))
 	}
 }
+
+// TestInspectOfDrives: a machine without SimpleStorage tells of the drives of its controllers. A number that a BMC writes as text counts too.
+func TestInspectOfDrives(t *testing.T) {
+	bmc := drivertest.NewBMC("admin", password)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case drivertest.SystemPath + "/SimpleStorage":
+			_, _ = io.WriteString(w, `{"Members": []}`)
+		case drivertest.SystemPath + "/EthernetInterfaces/0":
+			_, _ = io.WriteString(w, `{"Id": "E0", "MACAddress": "52:54:00:aa:bb:01", "SpeedMbps": "1000", "LinkStatus": "LinkDown"}`)
+		case drivertest.SystemPath + "/Storage/RAID1/Drives/D2":
+			_, _ = io.WriteString(w, `{"Id": "D2", "Name": "", "CapacityBytes": 107374182400, "MediaType": "HDD", "Manufacturer": "Acme", "SerialNumber": "D2S"}`)
+		default:
+			bmc.ServeHTTP(w, r)
+		}
+	}))
+	defer server.Close()
+	found, err := (&Driver{}).Inspect(t.Context(), node(server.URL))
+	if err != nil {
+		t.Fatal(err)
+	}
+	disks, nics := found.Inventory.Disks, found.Inventory.Interfaces
+	if len(disks) != 3 || disks[1].Name != "D2" || !disks[1].Rotational || disks[0].Rotational || disks[1].Size != 100<<30 || *disks[1].Serial != "D2S" {
+		t.Errorf("disks %+v", disks)
+	}
+	if len(nics) != 1 || nics[0].HasCarrier || nics[0].SpeedMbps == nil || *nics[0].SpeedMbps != 1000 {
+		t.Errorf("interfaces %+v", nics)
+	}
+}
+
+func text(s string) *string { return &s }
 
 func TestCertificates(t *testing.T) {
 	bmc := drivertest.NewBMC("admin", password)

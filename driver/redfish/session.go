@@ -28,6 +28,7 @@ type bmcSession struct {
 	at      string // path of the BMC's session, once there is one
 	key     sessionKey
 	infos   *actionInfoMemo
+	intents *updateIntents
 	renewed bool           // the BMC had forgotten the session, and another one was opened
 	basic   bool           // name and password go with each request
 	token   secret.Value   // of a session login
@@ -52,7 +53,7 @@ func (d *Driver) with(ctx context.Context, n *metal.Node, op string, fn func(*bm
 		s, err = d.open(ctx, conf)
 	}
 	if err == nil {
-		s.key, s.infos = key, &d.infos
+		s.key, s.infos, s.intents = key, &d.infos, &d.intents
 		if err = fn(s); err == nil {
 			d.Sessions.put(key, s)
 		} else {

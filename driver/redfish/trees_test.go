@@ -6,9 +6,11 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"salvor/driver"
 	"salvor/driver/drivertest"
@@ -72,12 +74,26 @@ func runTree(t *testing.T, dir string) {
 		t.Logf("%s: %s (%s) %s", name, result, time.Since(began).Round(time.Millisecond), strings.Join(writes, " ; "))
 	}
 	verb("probe", false, func() error { _, err := d.ProbeBMC(ctx, n); return err })
+	verb("event log", false, func() error {
+		log, err := d.ReadEventLog(ctx, n, metal.MaxLogEntries)
+		t.Logf("%d entries of %+v", len(log.Entries), log.Logs)
+		checkEntries(t, log)
+		return tolerate(err)
+	})
+	verb("health", false, func() error {
+		health, err := d.ReadHealth(ctx, n)
+		t.Logf("health %q, truncated %t", health.Health, health.Truncated)
+		for _, c := range health.Unhealthy {
+			t.Logf("unhealthy: %+v", c)
+		}
+		return err
+	})
 	if recording := recordAll(t, d, n); len(leaks(files, recording)) > 0 {
 		t.Errorf("the recording of %d resources has %q", len(recording), leaks(files, recording))
 	}
 	verb("inspect", false, func() error {
-		found, macs, err := d.Inspect(ctx, n)
-		t.Logf("found %v, %d MACs", found, len(macs))
+		found, err := d.Inspect(ctx, n)
+		t.Logf("found %v, %d MACs, inventory %+v", found.Properties, len(found.MACs), found.Inventory)
 		return err
 	})
 	verb("bios", false, func() error {
@@ -146,8 +162,33 @@ var bootFiles = driver.BootFiles{URL: "https://198.51.100.7:6386", APIURL: "http
 
 // tolerate takes that a BMC has no such part, and says so.
 func tolerate(err error) error {
-	if err != nil && (strings.Contains(err.Error(), "the BMC shows no") || strings.Contains(err.Error(), "the BMC does not offer boot device")) {
+	if err != nil && (strings.Contains(err.Error(), "the BMC shows no") || strings.Contains(err.Error(), "the BMC has no event log") || strings.Contains(err.Error(), "the BMC does not offer boot device")) {
 		return nil
 	}
 	return err
+}
+
+// checkEntries wants what metal.LogEntry promises of every BMC.
+func checkEntries(t *testing.T, log metal.EventLog) {
+	t.Helper()
+	last := map[string]uint64{}
+	for _, e := range log.Entries {
+		for _, text := range []string{e.Log, e.ID, e.Sensor, e.Message, e.MessageID} {
+			if len(text) > 512 || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+				t.Errorf("%s %s: the text %q", e.Log, e.ID, text)
+			}
+		}
+		if e.ID == "" || e.Message == "" || e.Severity == "" {
+			t.Errorf("an entry lacks a part: %+v", e)
+		}
+		if number, err := strconv.ParseUint(e.ID, 10, 64); err == nil {
+			if number <= last[e.Log] {
+				t.Errorf("%s: record %d follows %d", e.Log, number, last[e.Log])
+			}
+			last[e.Log] = number
+		}
+	}
+	if len(log.Entries) > metal.MaxLogEntries {
+		t.Errorf("%d entries", len(log.Entries))
+	}
 }

@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"salvor/driver"
@@ -38,7 +40,7 @@ type updateRecord struct {
 	Task   string `json:"task,omitempty"`
 	Before string `json:"before,omitempty"` // the version before it
 	// IntendedAt is when the order was decided on, and Tasks are the ids of those that the BMC had then. Both are stored before the BMC gets
-	// the order, so that one that is cut off after that is found and not given again.
+	// the order, so that one that is cut off after that is found and not given again. Only the process that stored an intent gives its order.
 	IntendedAt time.Time `json:"intended_at,omitzero"`
 	Tasks      []string  `json:"tasks,omitempty"`
 	Restarted  bool      `json:"restarted,omitempty"`
@@ -94,13 +96,13 @@ func (s *bmcSession) update(ctx context.Context, n *metal.Node, images []driver.
 	image := images[r.Index]
 	switch {
 	case !r.EndedAt.IsZero():
-		err = s.endUpdate(ctx, &r, images)
+		err = s.endUpdate(ctx, n, &r, images)
 	case !r.BegunAt.IsZero():
 		err = s.followUpdate(ctx, n, &r, image)
 	case !r.IntendedAt.IsZero():
-		err = s.beginUpdate(ctx, &r, image)
+		err = s.beginUpdate(ctx, n, &r, image)
 	default:
-		err = s.intendUpdate(&r, image)
+		err = s.intendUpdate(n, &r, image)
 	}
 	if problem.Is(err, problem.Unavailable) {
 		return false, err // a BMC that restarts for its new firmware is asked again
@@ -118,7 +120,7 @@ func (s *bmcSession) update(ctx context.Context, n *metal.Node, images []driver.
 }
 
 // intendUpdate notes how things are before the BMC gets the order.
-func (s *bmcSession) intendUpdate(r *updateRecord, image driver.Update) error {
+func (s *bmcSession) intendUpdate(n *metal.Node, r *updateRecord, image driver.Update) error {
 	if _, err := s.updateService(); err != nil {
 		return err
 	}
@@ -129,31 +131,82 @@ func (s *bmcSession) intendUpdate(r *updateRecord, image driver.Update) error {
 	if r.Tasks, err = s.taskIDs(); err != nil {
 		return err
 	}
-	r.IntendedAt = time.Now()
+	r.IntendedAt = s.intents.begin(n.ID)
 	return nil
 }
 
-// beginUpdate has the BMC fetch an image, unless it has the order already.
-func (s *bmcSession) beginUpdate(ctx context.Context, r *updateRecord, image driver.Update) error {
+// updateIntents are the orders that this process intends and has not begun to send, by node.
+type updateIntents struct {
+	mu sync.Mutex
+	at map[string]time.Time
+}
+
+// begin notes a new intent and gives its time, which tells it from all others.
+func (i *updateIntents) begin(node string) time.Time {
+	at := time.Now().UTC()
+	i.restore(node, at)
+	return at
+}
+
+// take removes the intent of a node and tells whether it is the one of that time.
+func (i *updateIntents) take(node string, at time.Time) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	own, found := i.at[node]
+	delete(i.at, node)
+	return found && own.Equal(at)
+}
+
+// restore puts an intent back whose order the BMC has refused itself: a gateway before it may have passed the order on.
+func (i *updateIntents) restore(node string, at time.Time) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.at == nil {
+		i.at = map[string]time.Time{}
+	}
+	i.at[node] = at
+}
+
+// beginUpdate has the BMC fetch an image. The order of an intent that this process did not note may be on its way: if the BMC does not have
+// it, the intent is stored anew. Without this a task of another client, begun after the intent, would be taken for ours.
+func (s *bmcSession) beginUpdate(ctx context.Context, n *metal.Node, r *updateRecord, image driver.Update) error {
 	service, err := s.updateService()
 	if err != nil {
 		return err
 	}
-	if taken, err := s.findUpdate(ctx, r, image, service); err != nil || taken {
+	if !s.intents.take(n.ID, r.IntendedAt) {
+		if taken, err := s.findUpdate(ctx, r, image, service); err != nil || taken {
+			return err
+		}
+		r.IntendedAt = s.intents.begin(n.ID)
+		return nil
+	}
+	now, err := s.versionOf(image.Component)
+	if err != nil {
+		s.intents.restore(n.ID, r.IntendedAt)
 		return err
 	}
+	r.Before = now
+	var refusal *bmcRefusal
+	if err = s.orderUpdate(r, image, service); err == nil {
+		r.BegunAt = time.Now()
+	} else if errors.As(err, &refusal) && refusal.status != http.StatusBadGateway && refusal.status != http.StatusGatewayTimeout {
+		s.intents.restore(n.ID, r.IntendedAt)
+	}
+	return err
+}
+
+// orderUpdate gives the BMC the order.
+func (s *bmcSession) orderUpdate(r *updateRecord, image driver.Update, service *updateService) error {
 	protocol, _, _ := strings.Cut(image.URL, "://")
 	members := []bodyMember{
 		{name: "ImageURI", values: []any{image.URL}, required: true},
 		{name: "TransferProtocol", values: []any{strings.ToUpper(protocol)}},
 	}
-	_, err = negotiate(members, func(body map[string]any) (err error) {
+	_, err := negotiate(members, func(body map[string]any) (err error) {
 		r.Task, err = s.postTask(service.Actions.Simple.Target, body)
 		return err
 	})
-	if err == nil {
-		r.BegunAt = time.Now()
-	}
 	return err
 }
 
@@ -387,7 +440,7 @@ func (s *bmcSession) failed(task bmcTask, image driver.Update) error {
 }
 
 // endUpdate waits until the new version is shown, and goes on to the next image.
-func (s *bmcSession) endUpdate(ctx context.Context, r *updateRecord, images []driver.Update) error {
+func (s *bmcSession) endUpdate(ctx context.Context, n *metal.Node, r *updateRecord, images []driver.Update) error {
 	image := images[r.Index]
 	now, err := s.versionOf(image.Component)
 	if err != nil {
@@ -401,7 +454,7 @@ func (s *bmcSession) endUpdate(ctx context.Context, r *updateRecord, images []dr
 	}
 	*r = updateRecord{Digest: r.Digest, Index: r.Index + 1}
 	if r.Index < len(images) {
-		return s.intendUpdate(r, images[r.Index])
+		return s.intendUpdate(n, r, images[r.Index])
 	}
 	return nil
 }

@@ -205,6 +205,56 @@ func TestAnOrderThatWasCutOffIsNotGivenAgain(t *testing.T) {
 	}
 }
 
+// TestAnIntentIsOrderedOnce: a conductor that takes over finds no order and stores the intent anew. It is cut off after the BMC took the
+// image, and the first conductor, which never gave the order, goes on.
+func TestAnIntentIsOrderedOnce(t *testing.T) {
+	bmc, _, n := machine(t)
+	first, second := Firmware{&Driver{}}, Firmware{&Driver{}}
+	step := updateStep(map[string]any{"component": "bios", "url": "http://192.0.2.9/bios-2.2"})
+	run := func(f Firmware) {
+		t.Helper()
+		if wait, err := f.RunStep(t.Context(), n, step); !wait || err != nil {
+			t.Fatal(wait, err)
+		}
+	}
+	run(first)
+	run(second)
+	if got := bmc.Updates(); len(got) > 0 {
+		t.Errorf("the intent of another conductor was ordered before it was stored anew: %q", got)
+	}
+	stored := n.Clone()
+	run(second)
+	n = stored
+	must.OK(t, runUpdate(t, first, n, step))
+	if got := bmc.Updates(); len(got) != 1 {
+		t.Errorf("the BMC was given %q", got)
+	}
+}
+
+// TestARefusedOrderIsGivenAgain, though another client's update runs meanwhile: a refusal proves that the BMC did not take ours.
+func TestARefusedOrderIsGivenAgain(t *testing.T) {
+	var refusals atomic.Int32
+	o, n := newOdd(t, func(_ *odd, w http.ResponseWriter, method, path string) bool {
+		if method != http.MethodPost || !strings.Contains(path, "SimpleUpdate") || refusals.Add(1) > 1 {
+			return false
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return true
+	})
+	f, step := Firmware{&Driver{}}, updateStep(map[string]any{"component": "bios", "url": "http://192.0.2.9/bios-2.2"})
+	if wait, err := f.RunStep(t.Context(), n, step); !wait || err != nil {
+		t.Fatal(wait, err)
+	}
+	o.AddTask(map[string]any{"Name": "Firmware update", "TaskState": "Running"})
+	if _, err := f.RunStep(t.Context(), n, step); !problem.Is(err, problem.Unavailable) {
+		t.Fatalf("%v, want unavailable", err)
+	}
+	must.OK(t, runUpdate(t, f, n, step))
+	if got := o.Updates(); len(got) != 1 {
+		t.Errorf("the BMC was given %q", got)
+	}
+}
+
 // TestForeignTasksAreNoUpdates: a task that another client started is not taken for ours, and neither is one from before.
 func TestForeignTasksAreNoUpdates(t *testing.T) {
 	bmc, _, n := machine(t)
@@ -215,6 +265,7 @@ func TestForeignTasksAreNoUpdates(t *testing.T) {
 		t.Fatal(wait, err)
 	}
 	bmc.AddTask(map[string]any{"Name": "Export of the log", "TaskState": "Running"})
+	bmc.AddTask(map[string]any{"Name": "Firmware update", "TaskState": "Running"}) // no TargetUri tells whose it is
 	bmc.AddTask(map[string]any{"Name": "x", "TaskState": "Running", "Payload": map[string]any{"TargetUri": "/redfish/v1/Systems/1/Actions/ComputerSystem.Reset"}})
 	must.OK(t, runUpdate(t, f, n, step))
 	if got := bmc.Updates(); len(got) != 2 {

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"net"
 	"slices"
 	"sync"
 	"time"
@@ -26,6 +27,9 @@ type Hypervisor struct {
 	mu     sync.Mutex
 	guests map[string]*State
 	broken map[string]error
+	// helpers are those that run, by the server whose disks they read; answer serves their channels.
+	helpers map[string]bool
+	answer  func(d hypervisor.Domain, host net.Conn)
 }
 
 // IgnoresSoftOff is the property of a machine whose system ignores that it is asked to power off.
@@ -52,7 +56,7 @@ var (
 
 // New makes a hypervisor without guests.
 func New() *Hypervisor {
-	return &Hypervisor{guests: map[string]*State{}, broken: map[string]error{}}
+	return &Hypervisor{guests: map[string]*State{}, broken: map[string]error{}, helpers: map[string]bool{}}
 }
 
 // Break has a method, by its name, fail with err until it is called with nil.
@@ -193,6 +197,8 @@ func (h *Hypervisor) SetPower(ctx context.Context, id string, p hypervisor.Power
 		soft = h.turnOff(ctx, g, p)
 	}
 	switch {
+	case p.State == compute.PowerOn && h.helpers[id]:
+		return false, problem.Conflictf("guest %s: a disk is in use by another guest", id)
 	case p.State == g.Power:
 	case p.State == compute.PowerOn && g.Runs != nil:
 		g.Power = compute.PowerOn

@@ -31,6 +31,9 @@ func (h *Hypervisor) Guests(ctx context.Context) ([]compute.Guest, error) {
 	}
 	guests := make([]compute.Guest, 0, len(all))
 	for _, dom := range all {
+		if isHelper(dom) {
+			continue
+		}
 		g, err := h.guest(ctx, dom)
 		if problem.Is(err, problem.NotFound) {
 			continue // it ended meanwhile

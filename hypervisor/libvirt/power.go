@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/google/uuid"
+
 	rpc "github.com/digitalocean/go-libvirt"
 
 	"salvor/compute"
@@ -174,6 +176,9 @@ func awaitStarted(ctx context.Context, guest string, within time.Duration, want 
 func (h *Hypervisor) beforeStart(ctx context.Context, dom rpc.Domain, want compute.Power) error {
 	if want == compute.PowerOff {
 		return nil
+	}
+	if err := h.endHelper(ctx, uuid.UUID(dom.UUID).String()); err != nil {
+		return err
 	}
 	def, _, err := h.definition(ctx, dom)
 	if err != nil {

@@ -218,7 +218,7 @@ func (f *Fleet) command(w http.ResponseWriter, r *http.Request) {
 	}
 	var c wire.Command
 	if err := json.NewDecoder(r.Body).Decode(&c); err != nil || c.Name != wire.FinalizeRescue {
-		writeJSON(w, http.StatusBadRequest, wire.Fault{Code: "Client", String: "a simulated agent only ends rescues"})
+		writeJSON(w, http.StatusBadRequest, wire.Fault{Code: "Client", String: "Unknown command: a simulated agent only finalizes rescues"})
 		return
 	}
 	m.mu.Lock()

@@ -93,6 +93,7 @@ func testKeyChange(b *testEnv) {
 	if v, err := b.s.Targets().Get(b.ctx, nil, "secretive"); err != nil || v.Properties["auth_password"] != canary {
 		b.Errorf("a volume target is not read back: %v", err)
 	}
+	readRepairParts(b, canary)
 }
 
 // testKeyFence: one that seals and looked before the change waits it out, and a process that has not read the new key seals nothing with the old one.

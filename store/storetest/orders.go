@@ -130,6 +130,25 @@ func testOrderResult(b *testEnv) {
 	b.refused(err, problem.NotFound, "")
 }
 
+// testDropJobOrders: the orders of one job go, open and finished, and those of no job and of others stay.
+func testDropJobOrders(b *testEnv) {
+	open := sampleOrder("h1")
+	done := sampleOrder("h1", func(o *compute.Order) { o.Action = "another" })
+	other := sampleOrder("h1", func(o *compute.Order) { o.JobID = "j2" })
+	none := sampleOrder("h1", func(o *compute.Order) { o.JobID = "" })
+	for _, o := range []*compute.Order{open, done, other, none} {
+		b.order(o)
+	}
+	must.Get(b.finish(done, compute.Result{}))(b)
+	b.do(func(tx job.Tx) error { return b.s.DropJobOrders(tx, open.JobID) })
+	b.do(func(tx job.Tx) error { return b.s.DropJobOrders(tx, "") })
+	for o, left := range map[*compute.Order]bool{open: false, done: false, other: true, none: true} {
+		if _, err := b.s.Order(b.ctx, nil, o.ID); left != (err == nil) || !left && !problem.Is(err, problem.NotFound) {
+			b.Errorf("the order of job %q: %v", o.JobID, err)
+		}
+	}
+}
+
 func testOrdersMove(b *testEnv) {
 	old := sampleOrder("h1", func(o *compute.Order) { o.Epoch = 2 })
 	now := sampleOrder("h1")
@@ -250,5 +269,24 @@ func testLeases(b *testEnv) {
 	stores := bothStores(b)
 	if n := countConcurrentWins(4, func(i int) bool { return stores[i%2].SaveLeases(b.ctx, many) == nil }); n != 4 {
 		b.Errorf("%d of 4 saves came through", n)
+	}
+}
+
+// testExamination: what a helper guest found on disks is read back with the result, and lies sealed in the files of the database.
+func testExamination(b *testEnv) {
+	const line = "eXcErPt-of-fstab"
+	o := sampleOrder("h1")
+	b.order(o)
+	examination := json.RawMessage(`{"systems":["` + line + `"]}`)
+	done := must.Get(b.finish(o, compute.Result{Examination: examination}))(b)
+	kept := must.Get(b.s.Order(b.ctx, nil, o.ID))(b)
+	if string(done.Result.Examination) != string(examination) || string(kept.Result.Examination) != string(examination) || !kept.Secret.Empty() {
+		b.Errorf("the result is read back as %s and %s", done.Result.Examination, kept.Result.Examination)
+	}
+	if b.db.Flush != nil {
+		b.db.Flush(b)
+	}
+	if files := findInFiles(b, b.db.Dirs, line); len(files) != 0 {
+		b.Errorf("the examination lies in %v", files)
 	}
 }

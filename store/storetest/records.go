@@ -394,6 +394,38 @@ func testDocuments(b *testEnv) {
 	b.refused(err, problem.NotFound, "")
 }
 
+// testRepairParts: parts are read back, sealed, and go with their repair and with their node.
+func testRepairParts(b *testEnv) {
+	b.node("a")
+	b.node("b")
+	for _, node := range []string{"a", "b"} {
+		for _, id := range []string{"r1", "r2"} {
+			for _, body := range []string{"first", "of " + node + id} {
+				part := metal.RepairPart{NodeID: node, RepairID: id, Name: metal.RepairPlanPart, Body: []byte(body)}
+				b.do(func(tx job.Tx) error { return b.s.SaveRepairPart(tx, part) })
+			}
+		}
+	}
+	read := func(node, id string) string {
+		p, err := b.s.RepairPart(b.ctx, nil, node, id, metal.RepairPlanPart)
+		if err != nil {
+			b.refused(err, problem.NotFound, "")
+		}
+		return string(p.Body)
+	}
+	b.do(func(tx job.Tx) error { return b.s.DropRepairParts(tx, "a", []string{"r2"}) })
+	if read("a", "r1") != "" || read("a", "r2") != "of ar2" || read("b", "r1") != "of br1" {
+		b.Error("the parts of other repairs were dropped, or those of the dropped one stayed")
+	}
+	b.do(func(tx job.Tx) error { return b.s.DropRepairParts(tx, "b", nil) })
+	if read("b", "r1") != "" || read("b", "r2") != "" || read("a", "r2") == "" {
+		b.Error("not all parts of the node were dropped, or those of another one")
+	}
+	b.refused(b.s.Do(b.ctx, func(tx job.Tx) error {
+		return b.s.SaveRepairPart(tx, metal.RepairPart{NodeID: "ghost", RepairID: "r", Name: metal.RepairPlanPart})
+	}), problem.NotFound, "Node ghost could not be found.")
+}
+
 // testGoesWithNode: nothing of a node is left when it is gone, and nothing of another goes with it.
 func testGoesWithNode(b *testEnv) {
 	nodes := map[string]*metal.Node{}

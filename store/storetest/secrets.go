@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -90,18 +91,38 @@ func sealedRecords(b *testEnv, canary string) {
 			return errors.Join(insertOrSave(b.s.Portgroups(), tx, group), insertOrSave(b.s.Targets(), tx, target), insertOrSave(b.s.DeployTemplates(), tx, template),
 				insertOrSave(b.s.Runbooks(), tx, book), insertOrSave(b.s.InspectionRules(), tx, rule),
 				b.s.SaveDocument(tx, metal.Document{NodeID: "a", Kind: metal.ConfigDrive, Body: body}),
-				b.s.SaveDocument(tx, metal.Document{NodeID: "a", Kind: metal.Steps, Body: body}))
+				b.s.SaveDocument(tx, metal.Document{NodeID: "a", Kind: metal.Steps, Body: body}),
+				b.s.SaveDocument(tx, metal.Document{NodeID: "a", Kind: metal.Diagnoses, Body: body}),
+				b.s.SaveDocument(tx, metal.Document{NodeID: "a", Kind: metal.Repairs, Body: body}),
+				b.s.SaveRepairPart(tx, repairPart(metal.RepairPlanPart, canary)), b.s.SaveRepairPart(tx, repairPart(metal.RepairImagesPart(1), canary)),
+				b.s.SaveRepairPart(tx, repairPart(metal.RepairImagesPart(2), canary)))
 		})
 	}
+	readRepairParts(b, canary)
 	sameAgain(b, b.s.Portgroups(), group)
 	sameAgain(b, b.s.Targets(), target)
 	sameAgain(b, b.s.DeployTemplates(), template)
 	sameAgain(b, b.s.Runbooks(), book)
 	sameAgain(b, b.s.InspectionRules(), rule)
-	for _, kind := range []metal.DocumentKind{metal.ConfigDrive, metal.Steps} {
+	for _, kind := range []metal.DocumentKind{metal.ConfigDrive, metal.Steps, metal.Diagnoses, metal.Repairs} {
 		d := must.Get(b.s.Document(b.ctx, nil, "a", kind))(b)
 		if string(d.Body) != string(body) {
 			b.Errorf("%s is not read back", kind)
+		}
+	}
+}
+
+// repairPart is a part of a repair of the node a, longer than a page of a database.
+func repairPart(name, canary string) metal.RepairPart {
+	return metal.RepairPart{NodeID: "a", RepairID: "r", Name: name, Body: []byte(strings.Repeat(name+" "+canary, 1000))}
+}
+
+// readRepairParts wants the parts that sealedRecords keeps.
+func readRepairParts(b *testEnv, canary string) {
+	b.Helper()
+	for _, name := range []string{metal.RepairPlanPart, metal.RepairImagesPart(1), metal.RepairImagesPart(2)} {
+		if p, err := b.s.RepairPart(b.ctx, nil, "a", "r", name); err != nil || string(p.Body) != string(repairPart(name, canary).Body) {
+			b.Errorf("part %s of a repair is not read back: %v", name, err)
 		}
 	}
 }

@@ -12,6 +12,8 @@ const (
 	CommandsPath   = "/v1/commands/"
 	StatusPath     = "/v1/status"
 	FinalizeRescue = "rescue.finalize_rescue"
+	// ReadHostKey is a command of our own agent only. It changes nothing, and its result is a HostKey.
+	ReadHostKey = "rescue.get_ssh_host_key"
 	// Product begins the agent_version of our own agent; only such an agent is
 	// sent Extras, every other one refuses a parameter that it does not know.
 	Product = "salvor-agent/"
@@ -42,7 +44,7 @@ type Command struct {
 // FinalizeParams are the params of rescue.finalize_rescue. The password travels
 // here in the open, so a value of this type is made last and never logged.
 type FinalizeParams struct {
-	// RescuePassword is a crypt(3) hash if Hashed, else the plain password.
+	// RescuePassword is a crypt(3) hash if Hashed, else the plain password. It is empty where Salvor has AuthorizedKeys and no password is set.
 	RescuePassword string  `json:"rescue_password"`
 	Hashed         bool    `json:"hashed"`
 	Salvor         *Extras `json:"salvor,omitempty"`
@@ -62,6 +64,16 @@ type Extras struct {
 	Volumes []Volume `json:"volumes,omitempty"`
 	// RootPassword sets the password of root too.
 	RootPassword bool `json:"root_password"`
+	// AuthorizedKeys are public ssh keys, a line each, that open the rescue system for its users rescue and root.
+	AuthorizedKeys []string `json:"authorized_keys,omitempty"`
+	// SessionToken lets the agent serve on after this command, see InSession. Without one, and in former releases, the agent ends.
+	SessionToken SessionToken `json:"session_token,omitzero"`
+}
+
+// HostKey is the outcome of ReadHostKey.
+type HostKey struct {
+	// PublicKey of the boot: "TYPE BASE64 COMMENT".
+	PublicKey string `json:"public_key"`
 }
 
 // Volume is one path to an iSCSI volume of the machine, with CHAP where there is a username. A
@@ -84,7 +96,7 @@ type Result struct {
 	Params map[string]any `json:"command_params"`
 	Status string         `json:"command_status"`
 	Error  *CommandError  `json:"command_error"`
-	// Outcome is null, Text, StepList or StepOutcome, by the command.
+	// Outcome is null, Text, StepList, StepOutcome or HostKey, by the command.
 	Outcome json.RawMessage `json:"command_result"`
 }
 

@@ -20,6 +20,8 @@ const MaxUnlock = 1 << 20
 // Unlock opens a rescue system. A value of this type holds a credential in the open: it is made last and never logged.
 type Unlock struct {
 	Version int `json:"version"`
+	// Examine asks for an examination of the disks. The system stays closed then, and all fields below are absent.
+	Examine *ExamineParams `json:"examine,omitempty"`
 	// Hash is a crypt(3) hash, Keys are ssh public keys; at least one of both is there.
 	Hash string   `json:"hash,omitempty"`
 	Keys []string `json:"keys,omitempty"`
@@ -27,13 +29,19 @@ type Unlock struct {
 	NetworkData json.RawMessage `json:"network_data,omitempty"`
 }
 
-// Unlocked answers it once ssh answers: with Error nothing was opened.
+// Unlocked answers it once ssh answers: with Error nothing was opened. An Examine is answered twice: at once with Examining, and at its end.
 type Unlocked struct {
 	Version int `json:"version"`
 	// Fingerprint of the ssh host key, "SHA256:...".
 	Fingerprint string `json:"fingerprint,omitempty"`
-	Agent       string `json:"agent"`
-	Error       string `json:"error,omitempty"`
+	// HostKey is that key, "TYPE BASE64 COMMENT"; agents of former releases do not tell it.
+	HostKey string `json:"host_key,omitempty"`
+	Agent   string `json:"agent"`
+	Error   string `json:"error,omitempty"`
+	// Examining: the agent has begun the examination.
+	Examining bool `json:"examining,omitempty"`
+	// Examination is a diagnose.Examination of at most MaxExamination bytes.
+	Examination json.RawMessage `json:"examination,omitempty"`
 	// Retry: what came was no whole line, so that it says nothing of the credential; it should be sent again.
 	Retry bool `json:"retry,omitempty"`
 }

@@ -1,0 +1,451 @@
+package examine
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"salvor/diagnose"
+)
+
+const (
+	maxMounts   = 64               // that exist at one time
+	checkBudget = 60 * time.Second // of all checks of file systems together
+	maxVolumes  = 200              // subvolumes of a btrfs that are listed
+)
+
+// fileSystem is how a file system is mounted and checked.
+type fileSystem struct {
+	kernel  string // the name that mount(2) knows
+	options string
+	// check is the command without its device; damaged says whether its exit status and output mean damage.
+	check   []string
+	damaged func(exit int, out string) bool
+	// checkNeedsMount: the checker calls a journal damage that no mount has replayed.
+	checkNeedsMount bool
+}
+
+// An ext4 that wants the kernel to panic over its errors does not get its way.
+var extended = fileSystem{kernel: "ext4", options: "errors=remount-ro", check: []string{"e2fsck", "-fn"}, damaged: func(exit int, _ string) bool { return exit&4 != 0 }}
+
+// fileSystems are those that are mounted, by blkid's names.
+var fileSystems = map[string]fileSystem{
+	"ext2": extended, "ext3": extended, "ext4": extended,
+	// Two disks may hold copies of one file system.
+	"xfs":     {kernel: "xfs", options: "nouuid", check: []string{"xfs_repair", "-n"}, damaged: func(exit int, _ string) bool { return exit == 1 }, checkNeedsMount: true},
+	"btrfs":   {kernel: "btrfs", check: []string{"btrfs", "check", "--readonly"}, damaged: func(exit int, _ string) bool { return exit == 1 }},
+	"vfat":    {kernel: "vfat", check: []string{"fsck.fat", "-n"}, damaged: fatDamaged},
+	"iso9660": {kernel: "iso9660"},
+}
+
+// fatHarmless are lines of fsck.fat about a volume that was not unmounted, which every crash leaves, and about counters that are only hints.
+var fatHarmless = regexp.MustCompile(`^(fsck\.fat .*|.*[Dd]irty bit.*|There are differences between boot sector and its backup.*|This is mostly harmless.*|\s*(\d+:\w\w/\w\w,?\s*)+|\s*Not automatically fixing this\.|` +
+	`Free cluster summary (wrong|uninitialized).*|\s*Auto-?(correcting|setting)\.|Leaving filesystem unchanged\.|.*: \d+ files, \d+/\d+ clusters|Warning: .*|\s*)$`)
+
+// fatDamaged says whether fsck.fat found more than a volume that was not unmounted.
+func fatDamaged(exit int, out string) bool {
+	if exit != 1 {
+		return false
+	}
+	for line := range strings.Lines(out) {
+		if !fatHarmless.MatchString(strings.TrimRight(line, "\r\n")) {
+			return true
+		}
+	}
+	return false
+}
+
+// checkFailed are texts of xfs_repair and btrfs check about what they could not read or had no room for. They exit with 1 then, as for damage.
+var checkFailed = regexp.MustCompile(`(?i)(cannot|can't|couldn't|could not|failed to) open|devi(ce|d) .*missing|missing .*device|external log|(allocate|enough|out of|insufficient) memory|memory available|malloc`)
+
+// doubt says why what a checker calls damage may be none; empty without a reason.
+func (fs fileSystem) doubt(mounted bool, out string) string {
+	if line := checkFailed.FindString(out); line != "" && (fs.kernel == "xfs" || fs.kernel == "btrfs") {
+		return fmt.Sprintf("%s says %q", fs.check[0], line)
+	}
+	if fs.checkNeedsMount && !mounted {
+		return "it does not mount, so its journal is not replayed"
+	}
+	return ""
+}
+
+// noFileSystem are contents that hold no files by themselves.
+var noFileSystem = []string{"swap", "swsuspend", "linux_raid_member", "LVM2_member", "crypto_LUKS"}
+
+// newFeature is what kernels say of a file system that is newer than they are.
+var newFeature = regexp.MustCompile(`(?i)(unsupported|unknown|unrecognized)[a-z -]*(optional |incompat[a-z]* |compat[a-z]* )?features?|superblock has unknown`)
+
+// mountable are the devices with a file system that is mounted. Of a btrfs on several devices it is the first one.
+func (x *examinationRun) mountable() []*device {
+	var out []*device
+	pools := map[string]bool{}
+	for _, d := range x.devices {
+		if _, ok := fileSystems[d.FS]; !ok || d.node == "" || d.NotExamined != "" {
+			continue
+		}
+		if d.FS == "btrfs" && d.UUID != "" {
+			if pools[d.UUID] {
+				continue
+			}
+			pools[d.UUID] = true
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// checkFileSystems replays each journal by a mount in the overlay, and then has the checker look.
+func (x *examinationRun) checkFileSystems(ctx context.Context) {
+	for _, d := range x.devices {
+		if _, ok := fileSystems[d.FS]; !ok && d.FS != "" && d.node != "" && d.NotExamined == "" && !slices.Contains(noFileSystem, d.FS) {
+			why := notAssembled[d.FS]
+			if why == "" {
+				why = fmt.Sprintf("a file system of type %s is not examined", d.FS)
+			}
+			d.NotExamined = diagnose.Excerpt(why)
+			x.gap(d.Path, "%s", why)
+		}
+	}
+	x.refuseExternalJournals()
+	x.refuseUsedPools("/sys/fs/btrfs")
+	until := time.Now().Add(checkBudget)
+	for _, d := range x.mountable() {
+		if x.timeIsOver(ctx) {
+			return
+		}
+		place, err := x.mountDevice(ctx, d, "")
+		if err == nil {
+			if err := x.unmount(place); err != nil {
+				x.gap(d.Path, "unmount it: %v", err)
+				continue
+			}
+		}
+		if fs := fileSystems[d.FS]; d.NotExamined == "" && fs.check != nil {
+			x.check(ctx, d, fs, err == nil, until)
+		}
+	}
+}
+
+// refuseExternalJournals leaves out each ext file system whose journal is on another device: the kernel finds that device by its number and
+// e2fsck by its UUID, so both may take a disk without an overlay.
+func (x *examinationRun) refuseExternalJournals() {
+	for _, d := range x.devices {
+		if fileSystems[d.FS].kernel != extended.kernel || d.node == "" || d.NotExamined != "" {
+			continue
+		}
+		block, err := readSuperblock(d.node)
+		if err == nil && hasExternalJournal(block) {
+			d.NotExamined = "the journal of its file system is on another device"
+			x.gap(d.Path, "%s", d.NotExamined)
+		}
+	}
+}
+
+// refuseUsedPools leaves out what the kernel would mix up, because it knows each device of a btrfs by two UUIDs alone: copies of a device, and
+// a btrfs whose UUID is mounted in the ramdisk already.
+func (x *examinationRun) refuseUsedPools(mounted string) {
+	first := map[[2]string]*device{}
+	for _, d := range x.devices {
+		if d.FS != "btrfs" || d.node == "" || d.NotExamined != "" {
+			continue
+		}
+		key := [2]string{d.UUID, d.member}
+		switch _, err := os.Stat(filepath.Join(mounted, d.UUID)); {
+		case !uuidText.MatchString(d.UUID):
+			d.NotExamined = "blkid names no UUID of its btrfs"
+		case !errors.Is(err, os.ErrNotExist):
+			d.NotExamined = "a btrfs with its UUID is mounted in this ramdisk"
+		case first[key] != nil:
+			d.NotExamined = diagnose.Excerpt("a copy of " + first[key].Path)
+		default:
+			first[key] = d
+			continue
+		}
+		x.gap(d.Path, "%s", d.NotExamined)
+	}
+}
+
+// readSuperblock reads the superblock of an ext file system.
+func readSuperblock(node string) ([]byte, error) {
+	f, err := os.Open(node)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b := make([]byte, 1024)
+	_, err = f.ReadAt(b, 1024)
+	return b, err
+}
+
+// hasExternalJournal says whether an ext superblock is one of a journal device or names a journal outside of its file system.
+func hasExternalJournal(block []byte) bool {
+	if len(block) < 0xe8 || binary.LittleEndian.Uint16(block[0x38:]) != 0xef53 {
+		return false
+	}
+	const hasJournal, journalDevice = 0x4, 0x8 // features, one compatible and one incompatible
+	if binary.LittleEndian.Uint32(block[0x60:])&journalDevice != 0 {
+		return true
+	}
+	// e2fsck looks for the device though the feature is not set, if there is a number or a UUID of one.
+	named := binary.LittleEndian.Uint32(block[0x5c:])&hasJournal != 0 || binary.LittleEndian.Uint32(block[0xe4:]) != 0 || !bytes.Equal(block[0xd0:0xe0], make([]byte, 16))
+	return named && binary.LittleEndian.Uint32(block[0xe0:]) == 0
+}
+
+func (x *examinationRun) check(ctx context.Context, d *device, fs fileSystem, mounted bool, until time.Time) {
+	ctx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	args := append(slices.Clone(fs.check[1:]), d.node)
+	said, err := x.tools.run(ctx, nil, fs.check[0], args...)
+	if err != nil {
+		x.gap(d.Path, "its file system is not checked fully: %v", err)
+		return
+	}
+	if newFeature.MatchString(said.text) {
+		x.gap(d.Path, "its file system is not checked: %s knows not all of its features", fs.check[0])
+		return
+	}
+	damaged := fs.damaged(said.exit, said.text)
+	if why := fs.doubt(mounted, said.text); damaged && why != "" {
+		x.gap(d.Path, "its file system is not checked: %s", why)
+		return
+	}
+	x.checks = append(x.checks, diagnose.Check{
+		Device: d.Path, Command: append(slices.Clone(fs.check), d.Path), Exit: said.exit,
+		Output: strings.ToValidUTF8(strings.ReplaceAll(said.text, d.node, d.Path), "?"), Damaged: damaged,
+	})
+}
+
+// mountAll mounts each file system by itself.
+func (x *examinationRun) mountAll(ctx context.Context) {
+	for _, d := range x.mountable() {
+		if x.timeIsOver(ctx) {
+			return
+		}
+		top := ""
+		if d.FS == "btrfs" {
+			top = "subvolid=5"
+		}
+		place, err := x.mountDevice(ctx, d, top)
+		if err != nil {
+			continue
+		}
+		d.at = place
+		d.Space = x.space(d, place)
+		if tree, closer, err := openTree(place); err == nil {
+			x.closers = append(x.closers, closer)
+			d.Tree = tree
+		}
+		if d.FS == "btrfs" {
+			x.volumes[d.Path] = x.subvolumes(ctx, d)
+		}
+	}
+}
+
+// mountDevice mounts the file system of a device at a new place below workDir. What the kernel says against it is kept.
+func (x *examinationRun) mountDevice(ctx context.Context, d *device, more string) (string, error) {
+	x.places++
+	place := filepath.Join(workDir, "mount-"+strconv.Itoa(x.places))
+	if err := os.Mkdir(place, 0o700); err != nil {
+		return "", err
+	}
+	return place, x.mountAt(ctx, d, place, more)
+}
+
+// hasRoom says whether one more file system may be mounted.
+func (x *examinationRun) hasRoom(d *device) bool {
+	if x.mounts >= maxMounts {
+		x.gap(d.Path, "more than %d file systems are not mounted", maxMounts)
+		return false
+	}
+	return true
+}
+
+// unmount unmounts what mountAt has mounted.
+func (x *examinationRun) unmount(place string) error {
+	err := unix.Unmount(place, 0)
+	if err == nil {
+		x.mounts--
+	}
+	return err
+}
+
+// mountFlags are read-only but for what is mended, where programs of the system may run.
+func (x *examinationRun) mountFlags() uintptr {
+	if x.mending {
+		return unix.MS_NODEV | unix.MS_NOSUID
+	}
+	return unix.MS_RDONLY | unix.MS_NODEV | unix.MS_NOSUID | unix.MS_NOEXEC
+}
+
+// mountAt mounts the file system of a device at a place.
+func (x *examinationRun) mountAt(ctx context.Context, d *device, place, more string) error {
+	if x.timeIsOver(ctx) {
+		return ctx.Err()
+	}
+	if !x.hasRoom(d) {
+		return errors.New("too many file systems are mounted")
+	}
+	if x.refuseUncovered(blockDevices, d) {
+		return errors.New(d.NotExamined)
+	}
+	fs := fileSystems[d.FS]
+	options := []string{}
+	for _, o := range []string{fs.options, more} {
+		if o != "" {
+			options = append(options, o)
+		}
+	}
+	if d.FS == "btrfs" {
+		// Disks and their overlays carry the same id: the kernel is to know overlays only.
+		if !x.scanned {
+			x.scanned = true
+			if _, err := x.tools.run(ctx, nil, "btrfs", "device", "scan", "--forget"); err != nil {
+				return err
+			}
+		}
+		for _, other := range x.poolDevices(d) {
+			if !x.refuseUncovered(blockDevices, other) {
+				options = append(options, "device="+other.node)
+			}
+		}
+	}
+	x.kernel.skip()
+	err := unix.Mount(d.node, place, fs.kernel, x.mountFlags(), strings.Join(options, ","))
+	if err == nil {
+		x.mounts++
+		x.mounted[d.node] = true
+		return nil
+	}
+	said := x.kernel.read()
+	x.Log.Info("the kernel does not mount a file system", "device", d.Path, "error", err, "kernel", said)
+	switch {
+	case newFeature.MatchString(said):
+		d.NotExamined = "the kernel of this ramdisk knows not all features of its file system"
+		x.gap(d.Path, "%s: %s", d.NotExamined, said)
+	case errors.Is(err, unix.ENODEV):
+		d.NotExamined = "this ramdisk has no driver of its file system"
+		x.gap(d.Path, "%s %s", d.NotExamined, fs.kernel)
+	default:
+		d.MountError = diagnose.Excerpt(strings.TrimSpace(fmt.Sprintf("%v: %s", err, strings.ReplaceAll(said, d.node, d.Path))))
+		if d.FS == "btrfs" && !strings.Contains(more, "degraded") {
+			degraded := "degraded"
+			if more != "" {
+				degraded = more + ",degraded"
+			}
+			return x.mountAt(ctx, d, place, degraded)
+		}
+	}
+	return err
+}
+
+// poolDevices are the devices of the btrfs on a device, without copies.
+func (x *examinationRun) poolDevices(d *device) []*device {
+	var out []*device
+	for _, other := range x.devices {
+		if other.FS == "btrfs" && other.UUID == d.UUID && other.node != "" && other.NotExamined == "" {
+			out = append(out, other)
+		}
+	}
+	return out
+}
+
+// space asks how full a file system is.
+func (x *examinationRun) space(d *device, place string) *diagnose.Space {
+	var s unix.Statfs_t
+	if err := unix.Statfs(place, &s); err != nil {
+		return nil
+	}
+	out := &diagnose.Space{Size: int64(s.Blocks) * s.Bsize, Free: int64(s.Bfree) * s.Bsize, Inodes: s.Files, InodesFree: s.Ffree}
+	switch d.FS {
+	case "ext2", "ext3", "ext4":
+		out.ReadOnlyFlags = extHasErrors(d.node)
+	case "btrfs":
+		out.MetadataFull = metadataFull("/", d.UUID)
+	case "vfat", "iso9660":
+		out.Inodes, out.InodesFree = 0, 0
+	}
+	return out
+}
+
+// extHasErrors reads the state of an ext superblock: EXT4_ERROR_FS.
+func extHasErrors(node string) bool {
+	b, err := readSuperblock(node)
+	if err != nil {
+		return false
+	}
+	return binary.LittleEndian.Uint16(b[56:]) == 0xef53 && binary.LittleEndian.Uint16(b[58:])&2 != 0
+}
+
+// metadataFull reads from sysfs whether a mounted btrfs has neither room for metadata nor space that it could allocate for it.
+func metadataFull(root, uuid string) bool {
+	if !uuidText.MatchString(uuid) {
+		return false
+	}
+	top := filepath.Join(root, "sys/fs/btrfs", uuid)
+	total, used := sysNumber(filepath.Join(top, "allocation/metadata/total_bytes")), sysNumber(filepath.Join(top, "allocation/metadata/bytes_used"))
+	if total == 0 {
+		return false
+	}
+	var size, allocated int64
+	devices, _ := filepath.Glob(filepath.Join(top, "devices/*/size"))
+	for _, d := range devices {
+		size += sysNumber(d) * 512
+	}
+	for _, kind := range []string{"data", "metadata", "system"} {
+		allocated += sysNumber(filepath.Join(top, "allocation", kind, "disk_total"))
+	}
+	reserve := sysNumber(filepath.Join(top, "allocation/global_rsv_size"))
+	return size-allocated < 16<<20 && total-used <= reserve
+}
+
+var subvolumeLine = regexp.MustCompile(`(?m)^ID (\d+) gen \d+ (?:cgen \d+ )?top level \d+ (?:parent_uuid \S+ +)?(?:received_uuid \S+ +)?(?:uuid \S+ +)?path (.+)$`)
+
+// btrfsVolume of a btrfs.
+type btrfsVolume struct {
+	id   int
+	path string
+}
+
+// readSubvolumes reads what btrfs subvolume list and get-default print.
+func readSubvolumes(out string) []btrfsVolume {
+	var found []btrfsVolume
+	for _, groups := range subvolumeLine.FindAllStringSubmatch(out, maxVolumes) {
+		id, err := strconv.Atoi(groups[1])
+		if err != nil {
+			continue
+		}
+		found = append(found, btrfsVolume{id, strings.ToValidUTF8(groups[2], "?")})
+	}
+	return found
+}
+
+// subvolumes lists those of a btrfs whose top is mounted.
+func (x *examinationRun) subvolumes(ctx context.Context, d *device) []btrfsVolume {
+	out, err := x.tools.must(ctx, "btrfs", "subvolume", "list", d.at)
+	if err != nil {
+		x.gap(d.Path, "its subvolumes are not listed: %v", err)
+		return nil
+	}
+	found := readSubvolumes(out)
+	d.Subvolumes = nil
+	for _, s := range found {
+		d.Subvolumes = append(d.Subvolumes, s.path)
+	}
+	if out, err := x.tools.must(ctx, "btrfs", "subvolume", "get-default", d.at); err == nil {
+		if of := readSubvolumes(out); len(of) > 0 {
+			d.Default = of[0].path
+		}
+	}
+	return found
+}

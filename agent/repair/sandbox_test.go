@@ -1,0 +1,309 @@
+package repair
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"salvor/agent/examine"
+	"salvor/diagnose"
+	"salvor/problem"
+	"salvor/repair"
+	"salvor/test/must"
+)
+
+// TestMain is the first process in the namespaces of a program, as salvor-agent is.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == SandboxCommand {
+		os.Exit(RunInSystem(os.Stderr))
+	}
+	os.Exit(m.Run())
+}
+
+// newSandboxed edits a folder with a shell in it, whose programs run in a real sandbox.
+func newSandboxed(t *testing.T) (*systemEditor, string) {
+	t.Helper()
+	return newSandboxedIn(t, mountedGroups())
+}
+
+// newSandboxedIn makes the control groups of its programs in a folder.
+func newSandboxedIn(t *testing.T, groups string) (*systemEditor, string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("namespaces are made by root in the ramdisk")
+	}
+	busybox, err := exec.LookPath("busybox")
+	if err != nil {
+		t.Skip("no busybox")
+	}
+	e, dir := newTestEditor(t)
+	for _, folder := range []string{"proc", "dev", "run", "tmp", "bin", "boot", "var/tmp"} {
+		must.OK(t, os.MkdirAll(filepath.Join(dir, folder), 0o755))
+	}
+	must.OK(t, os.WriteFile(filepath.Join(dir, "bin/busybox"), must.Get(os.ReadFile(busybox))(t), 0o755))
+	s := &sandbox{log: slog.New(slog.DiscardHandler), memory: 256 << 20, groups: groups}
+	m := &examine.MountedSystem{System: e.mounted.System, Place: dir}
+	made := must.Get(newEditor(t.Context(), m, s))(t)
+	t.Cleanup(func() { _ = made.close() })
+	made.consent = diagnose.ConsentBoot
+	if _, err := made.Run(t.Context(), repair.Program{Command: []string{"/bin/busybox", "true"}}); err != nil && strings.Contains(err.Error(), "make namespaces") {
+		t.Skipf("this machine lets nobody make namespaces: %v", err)
+	}
+	return made, dir
+}
+
+// TestProgramOfTheSystem: it changes files of its system, which are noted, and what it makes is no part of the digest.
+func TestProgramOfTheSystem(t *testing.T) {
+	t.Parallel()
+	e, dir := newSandboxed(t)
+	must.OK(t, os.WriteFile(filepath.Join(dir, "boot/old"), []byte("old"), 0o600))
+	output, err := e.Run(t.Context(), repair.Program{
+		Command: []string{"/bin/busybox", "sh", "-c", "echo new >/boot/new; chown 7:8 /boot/new; rm /boot/old; echo $LC_ALL $X; echo token=abcdef; ls /; test -c /dev/null"}, Environment: []string{"X=y"}, Changes: []string{"/boot", "/not-there"},
+	})
+	if err != nil || !strings.Contains(output, "C y") || strings.Contains(output, "abcdef") {
+		t.Fatalf("%v: %s", err, output)
+	}
+	changes := planOf(t, e)
+	if c := changes["/boot/new"]; c.Before != nil || c.After == nil || c.After.UID != 7 || c.After.GID != 8 || !strings.HasPrefix(c.MadeBy, "/bin/busybox sh") {
+		t.Errorf("%+v", c)
+	}
+	if c := changes["/boot/old"]; c.Before == nil || c.After != nil {
+		t.Errorf("%+v", c)
+	}
+	if len(e.commands) != 2 || e.commands[1].Exit != 0 {
+		t.Errorf("commands %+v", e.commands)
+	}
+}
+
+// TestProgramIsConfined: it can do nothing to the ramdisk and reach nobody, whatever it tries.
+func TestProgramIsConfined(t *testing.T) {
+	t.Parallel()
+	e, dir := newSandboxed(t)
+	mark := filepath.Join(t.TempDir(), "mark")
+	must.OK(t, os.WriteFile(mark, []byte("x"), 0o600))
+	for name, script := range map[string]string{
+		"mount":     "mkdir -p /tmp/m && mount -t tmpfs none /tmp/m",
+		"unmount":   "umount /proc",
+		"devices":   "mknod /tmp/sda b 8 0",
+		"chroot":    "chroot / /bin/busybox true",
+		"reboot":    "reboot -f",
+		"outside":   "cat " + mark,
+		"network":   "ip link set lo up",
+		"host name": "hostname x",
+		"sysrq":     "echo h >/proc/sysrq-trigger",
+		"sysctl":    "echo 1 >/proc/sys/vm/drop_caches",
+		"namespace": "unshare -m true",
+		"modules":   "insmod /bin/busybox",
+		"swap":      "swapon /bin/busybox",
+		"clock":     "! date -s 2001-01-01 2>&1 | grep -q permitted",
+		"other pid": "test -e /proc/" + "2000000000 || test $(ls -d /proc/[0-9]* | wc -l) -gt 8",
+		"disks":     "ls /dev/sd* /dev/vd* /dev/nvme* /sys/block",
+		"exit":      "exit 125",
+		"new file":  "echo x >/etc/x",
+		"new name":  "mv /bin/busybox /bin/other",
+		"mode":      "chmod 700 /etc",
+		"remount":   "mount -o remount,rw /",
+		"overlays":  "ls /dev/loop* /dev/dm-*",
+	} {
+		if output, err := e.Run(t.Context(), repair.Program{Command: []string{"/bin/busybox", "sh", "-c", script}, Limit: time.Minute}); err == nil {
+			t.Errorf("%s: it could: %s", name, output)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "bin/busybox")); err != nil {
+		t.Errorf("the system is gone: %v", err)
+	}
+	if changed := planOf(t, e); len(changed) != 0 {
+		t.Errorf("changed %+v", changed)
+	}
+}
+
+// TestProgramScope: what a program may write is what its changes name, in the mounts below them too; it has /tmp and /var/tmp for itself.
+func TestProgramScope(t *testing.T) {
+	t.Parallel()
+	e, dir := newSandboxed(t)
+	must.OK(t, os.WriteFile(filepath.Join(dir, "etc/one"), []byte("before"), 0o644))
+	must.OK(t, os.WriteFile(filepath.Join(dir, "etc/two"), []byte("before"), 0o644))
+	const script = "echo after >/etc/one && mkdir -p /boot/a/b && echo x >/boot/a/b/c && echo x >/tmp/x && echo x >/var/tmp/x && ! echo after >/etc/two && ! rm /etc/one"
+	if output, err := e.Run(t.Context(), repair.Program{Command: []string{"/bin/busybox", "sh", "-c", script}, Changes: []string{"/etc/one", "/boot"}}); err != nil {
+		t.Errorf("%v: %s", err, output)
+	}
+	if got := slices.Sorted(maps.Keys(planOf(t, e))); !slices.Equal(got, []string{"/boot/a", "/boot/a/b", "/boot/a/b/c", "/etc/one"}) {
+		t.Errorf("changes %q", got)
+	}
+	for _, name := range []string{"tmp/x", "var/tmp/x"} {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
+			t.Errorf("/%s is in the system", name)
+		}
+	}
+}
+
+// TestProgramGroup: with control groups of version 2, a program with all its children and files has one bound of memory and one of processes.
+// Without them this test says so, and shows the files of a group in a folder.
+func TestProgramGroup(t *testing.T) {
+	t.Parallel()
+	root := mountedGroups()
+	if root == "" {
+		t.Log("this machine has no control groups that bound memory and processes: only each process for itself is bounded")
+		g := must.Get(makeGroup(t.TempDir(), 123<<20))(t)
+		for name, want := range map[string]string{"memory.max": "128974848", "memory.swap.max": "0", "memory.oom.group": "1", "pids.max": "512"} {
+			if got := must.Get(os.ReadFile(filepath.Join(g.folder, name)))(t); string(got) != want {
+				t.Errorf("%s: %q", name, got)
+			}
+		}
+		if err := g.exceeded(1); err != nil {
+			t.Errorf("nothing was exceeded: %v", err)
+		}
+		must.OK(t, os.WriteFile(filepath.Join(g.folder, "pids.events"), []byte("max 3\n"), 0o644))
+		if err := g.exceeded(1); !problem.Is(err, problem.Unavailable) {
+			t.Errorf("processes: %v", err)
+		}
+		must.OK(t, os.WriteFile(filepath.Join(g.folder, "memory.events"), []byte("low 0\noom 1\noom_kill 1\n"), 0o644))
+		if err := g.exceeded(5 << 20); !problem.Is(err, problem.Unavailable) || !strings.Contains(err.Error(), "5 MiB") {
+			t.Errorf("memory: %v", err)
+		}
+		return
+	}
+	t.Logf("control groups at %s bound programs", root)
+	own := must.Get(os.MkdirTemp(root, "salvor-test-"))(t) // tests that run beside this one have their groups elsewhere
+	t.Cleanup(func() { must.OK(t, unix.Rmdir(own)) })
+	must.OK(t, enableControllers(own))
+	e, _ := newSandboxedIn(t, own)
+	for name, script := range map[string]string{
+		"files":     "dd if=/dev/zero of=/tmp/x bs=1M count=240 && dd if=/dev/zero of=/run/x bs=1M count=240",
+		"processes": "i=0; while [ $i -lt 600 ]; do /bin/busybox sleep 60 & i=$((i+1)); done; wait",
+	} {
+		if _, err := e.Run(t.Context(), repair.Program{Command: []string{"/bin/busybox", "sh", "-c", script}, Limit: time.Minute}); !problem.Is(err, problem.Unavailable) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if left := must.Get(filepath.Glob(filepath.Join(own, "salvor-repair-*")))(t); len(left) != 0 {
+		t.Errorf("left %q", left)
+	}
+}
+
+// TestBootBlocks: what a program writes to the boot blocks of a disk is in the plan, and nothing else of the disk.
+func TestBootBlocks(t *testing.T) {
+	t.Parallel()
+	e, dir := newTestEditor(t)
+	disk := filepath.Join(dir, "disk")
+	must.OK(t, os.WriteFile(disk, make([]byte, 64<<10), 0o600))
+	e.mounted.Devices = []diagnose.Device{
+		{Path: "/dev/vda", Kind: diagnose.DiskDevice, Size: 64 << 10},
+		{Path: "/dev/vda1", Kind: diagnose.PartitionDevice, Parents: []string{"/dev/vda"}, PartStart: 16 << 10, Size: 8 << 10, PartType: strings.ToUpper(biosBootType)},
+		{Path: "/dev/vda2", Kind: diagnose.PartitionDevice, Parents: []string{"/dev/vda"}, PartStart: 32 << 10, Size: 16 << 10},
+	}
+	e.node = func(string) (string, error) { return disk, nil }
+	e.nodes = map[string]string{"/dev/vda": disk, "/dev/vda2": "/dev/loop9"}
+	write := func(offset int64) {
+		t.Helper()
+		must.OK(t, writeRange(disk, offset, []byte("code")))
+	}
+	var shown map[string]string
+	e.run = func(_ context.Context, _ repair.Program, scope *programScope) (string, int, error) {
+		shown = scope.nodes
+		if len(scope.places) != 0 || !slices.Equal(scope.writableNodes, []string{disk}) {
+			t.Errorf("writable %q and %q", scope.places, scope.writableNodes)
+		}
+		write(0)
+		write(17 << 10)
+		return "", 0, nil
+	}
+	install := repair.Program{Command: []string{"/sbin/grub-install", "/dev/vda"}, Changes: []string{"/dev/vda"}}
+	must.Get(e.Run(t.Context(), install))(t)
+	if !maps.Equal(shown, map[string]string{"/dev/vda": disk}) {
+		t.Errorf("it is shown %v", shown)
+	}
+	var got []string
+	for _, b := range e.blocks {
+		got = append(got, fmt.Sprintf("%s %d+%d %s %v", b.Device, b.Offset, b.Length, b.MadeBy, b.Findings))
+		if b.Before == b.After || b.Before != hashText(make([]byte, b.Length)) {
+			t.Errorf("%+v", b)
+		}
+	}
+	slices.Sort(got)
+	if want := []string{"/dev/vda 0+16384 /sbin/grub-install /dev/vda [some-finding]", "/dev/vda 16384+8192 /sbin/grub-install /dev/vda [some-finding]"}; !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+	for name, p := range map[string]repair.Program{
+		"a partition": {Command: install.Command, Changes: []string{"/dev/vda2"}}, "no device": {Command: install.Command, Devices: []string{"/dev/vdz"}}, "the whole system": {Command: install.Command, Changes: []string{"/"}},
+	} {
+		if _, err := e.Run(t.Context(), p); err == nil {
+			t.Errorf("%s: it may", name)
+		}
+	}
+}
+
+// TestProgramEndsWithItsChildren, also where it takes too long.
+func TestProgramEndsWithItsChildren(t *testing.T) {
+	t.Parallel()
+	e, dir := newSandboxed(t)
+	fifo := filepath.Join(dir, "boot/fifo")
+	must.OK(t, unix.Mkfifo(fifo, 0o600))
+	reader := must.Get(os.OpenFile(fifo, os.O_RDONLY|unix.O_NONBLOCK, 0))(t)
+	defer reader.Close()
+	const child = "exec 3>/boot/fifo; echo x >&3; /bin/busybox sleep 600 & exec 3>&-; "
+	for name, c := range map[string]struct {
+		script string
+		limit  time.Duration
+		fails  bool
+	}{"left behind": {child, time.Minute, false}, "too long": {child + "wait", 15 * time.Second, true}} {
+		_, err := e.Run(t.Context(), repair.Program{Command: []string{"/bin/busybox", "sh", "-c", c.script}, Changes: []string{"/boot"}, Limit: c.limit})
+		if (err != nil) != c.fails {
+			t.Errorf("%s: %v", name, err)
+		}
+		// The kernel has ended all processes of a namespace before its first one is waited for: nobody has the pipe open.
+		b := make([]byte, 10)
+		if n, err := unix.Read(int(reader.Fd()), b); n != 2 || err != nil {
+			t.Errorf("%s: the child did not start: %d, %v", name, n, err)
+		}
+		if n, err := unix.Read(int(reader.Fd()), b); n != 0 || err != nil {
+			t.Errorf("%s: a child of the program goes on: %d, %v", name, n, err)
+		}
+	}
+}
+
+// TestProgramWritesToNamedDevices only, and it reads the others that it is shown. Without Landlock it does not run.
+func TestProgramWritesToNamedDevices(t *testing.T) {
+	t.Parallel()
+	e, _ := newSandboxed(t)
+	nodes := map[string]string{}
+	for _, name := range []string{"/dev/vda", "/dev/vdb"} { // files in the place of nodes, which mounts show in the same way
+		f := must.Get(os.CreateTemp("/dev", "salvor-test-"))(t)
+		t.Cleanup(func() { _ = os.Remove(f.Name()) })
+		must.Get(f.Write(make([]byte, 4096)))(t)
+		must.OK(t, f.Close())
+		nodes[name] = f.Name()
+		e.mounted.Devices = append(e.mounted.Devices, diagnose.Device{Path: name, Kind: diagnose.DiskDevice, Size: 4096})
+	}
+	e.nodes = nodes
+	e.node = func(device string) (string, error) { return nodes[device], nil }
+	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	hasLandlock := errno == 0 && version >= moveVersion
+	t.Logf("the kernel has Landlock: %v", hasLandlock)
+	script := "echo code 1<>/dev/vda && cat /dev/vdb >/tmp/x && mkdir /boot/a && mv /boot/a /boot/b && echo x >/boot/c && mv /boot/c /boot/b/c"
+	script += " && ! echo code 1<>/dev/vdb"
+	program := repair.Program{Command: []string{"/bin/busybox", "sh", "-c", script}, Changes: []string{"/boot", "/dev/vda"}, Devices: []string{"/dev/vdb"}}
+	output, err := e.Run(t.Context(), program)
+	if !hasLandlock {
+		if !problem.Is(err, problem.Unavailable) || !strings.Contains(err.Error(), "Landlock") || len(e.blocks) != 0 {
+			t.Errorf("without Landlock it writes to a device: %v, %+v", err, e.blocks)
+		}
+		return
+	}
+	if err != nil {
+		t.Errorf("%v: %s", err, output)
+	}
+	if len(e.blocks) != 1 || e.blocks[0].Device != "/dev/vda" {
+		t.Errorf("blocks %+v", e.blocks)
+	}
+}

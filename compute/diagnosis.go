@@ -1,0 +1,51 @@
+package compute
+
+import (
+	"slices"
+	"strings"
+
+	"salvor/job"
+	"salvor/rescue"
+)
+
+// JobDiagnose is the kind of the jobs that diagnose servers.
+const JobDiagnose job.Kind = "server diagnose"
+
+// DiagnosisHindrance says why the disks of a server cannot be examined now; empty: they can. host may be nil.
+func DiagnosisHindrance(srv *Server, host *Host) string {
+	switch {
+	case host == nil:
+		return "the server is on no host"
+	case host.Kind != AgentHost:
+		return "hosts of kind " + string(host.Kind) + " examine no disks; rescue the server and run salvor-agent examine there"
+	case srv.Foreign:
+		return "the server was adopted, and its disks are not salvor's; rescue it and run salvor-agent examine there"
+	case srv.InSession():
+		return rescueHindrance(srv.Rescue)
+	case srv.Power != PowerOff && srv.Power != PowerCrashed:
+		return "the server is " + OrNone(string(srv.Power)) + ", and only a server that is off is examined; stop it and ask again"
+	case srv.Task != NoTask:
+		return "the server is in task " + string(srv.Task) + "; ask again when that has ended"
+	}
+	for _, d := range srv.Disks {
+		if d.VolumeID == "" {
+			return ""
+		}
+	}
+	return "the server has volumes only, which a host does not examine; rescue it and run salvor-agent examine there"
+}
+
+// rescueHindrance says what to do for a server in rescue: its disks are attached to the rescue system, which has an agent if salvor made it.
+func rescueHindrance(session *rescue.Session) string {
+	if session.Source != nil && session.Source.Access == rescue.ByChannel {
+		return "the server is in rescue and its rescue system has its disks; run salvor-agent examine there, or unrescue and stop the server and ask again"
+	}
+	return "the server is in rescue by an image without salvor's agent; unrescue and stop the server and ask again"
+}
+
+// ExaminerParams are the words of a rescue kernel for a helper guest, which has no console. The self-tests of ciphers take a quarter of the boot
+// where the host emulates the CPU. Mitigations guard a kernel against its programs, and a helper runs those of its ramdisk alone.
+func ExaminerParams(words string) string {
+	fields := slices.DeleteFunc(strings.Fields(words), func(word string) bool { return strings.HasPrefix(word, "console=") })
+	return strings.Join(append(fields, "quiet", "cryptomgr.notests", "mitigations=off"), " ")
+}

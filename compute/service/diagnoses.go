@@ -1,0 +1,104 @@
+package service
+
+import (
+	"context"
+	"time"
+
+	"salvor/compute"
+	"salvor/diagnose"
+	"salvor/job"
+	"salvor/problem"
+	"salvor/rescue"
+)
+
+// Diagnoses say why servers do not boot.
+type Diagnoses struct{ *serviceCore }
+
+// Begin asks for a diagnosis of a server. The keys, at most diagnose.MaxLUKSKeys, open its encrypted disks. They lie sealed in the rows of the job
+// and of the host's order until the host has answered. Conflict: a diagnosis is under way already.
+func (s *Diagnoses) Begin(ctx context.Context, id string, keys []diagnose.LUKSKey, who compute.Who) (diagnose.Record, error) {
+	packed, err := diagnose.PackLUKSKeys(keys)
+	if err != nil {
+		return diagnose.Record{}, err
+	}
+	var begun diagnose.Record
+	err = s.change(ctx, func(tx job.Tx) error {
+		srv, err := s.server(ctx, tx, id, who)
+		if err != nil {
+			return err
+		}
+		all, err := s.store.ServerDiagnoses(ctx, tx, srv.ID)
+		if err != nil {
+			return err
+		}
+		if len(all) > 0 && all[0].State == diagnose.Running {
+			return problem.Conflictf("server %s is being diagnosed since %s; to see how far that is: salvor diagnosis show %[1]s", srv.ID, all[0].RequestedAt.UTC().Format(time.DateTime))
+		}
+		j, err := compute.NewJob(srv.ID, compute.JobDiagnose, nil, nil, who.Asker)
+		if err != nil {
+			return err
+		}
+		j.Class, j.Secret = job.Ask, packed
+		if err := s.jobs.Insert(tx, j); err != nil {
+			return err
+		}
+		begun = diagnose.Record{ID: j.ID, RequestedAt: s.now().UTC(), RequestedBy: who.User, State: diagnose.Running, Step: "the host examines the disks"}
+		if err := s.write(tx, srv, append([]diagnose.Record{begun}, all...)); err != nil {
+			return err
+		}
+		return s.note(tx, srv.ID, who.Asker, "request", "asked to diagnose")
+	})
+	return begun, err
+}
+
+// List gives the kept diagnoses of a server, newest first.
+func (s *Diagnoses) List(ctx context.Context, id string) ([]diagnose.Record, error) {
+	return s.store.ServerDiagnoses(ctx, nil, id)
+}
+
+// Edit changes a diagnosis inside a job's transaction. One that is no longer kept is not changed.
+func (s *Diagnoses) Edit(ctx context.Context, tx job.Tx, serverID, id string, change func(*diagnose.Record)) error {
+	srv, err := s.store.Servers().Get(ctx, tx, serverID)
+	if problem.Is(err, problem.NotFound) {
+		return nil
+	}
+	if err != nil || srv.State == compute.Deleted {
+		return err
+	}
+	all, err := s.store.ServerDiagnoses(ctx, tx, serverID)
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		if all[i].ID == id {
+			change(&all[i])
+			return s.write(tx, srv, all)
+		}
+	}
+	return nil
+}
+
+// write saves the row of the server too, so that of two transactions that change its diagnoses one begins again.
+func (s *Diagnoses) write(tx job.Tx, srv *compute.Server, all []diagnose.Record) error {
+	if err := s.store.Servers().Save(tx, srv); err != nil {
+		return conflictToChanged(err)
+	}
+	return s.store.SaveServerDiagnoses(tx, srv.ID, all[:min(len(all), diagnose.MaxRecords)])
+}
+
+// Examiner is salvor's own rescue ramdisk, as a helper guest boots it. Conflict: this control plane offers none.
+func (s *RescueImages) Examiner(ctx context.Context) (*compute.SpecRescue, error) {
+	img, err := s.store.RescueImages().Get(ctx, nil, builtInID)
+	if problem.Is(err, problem.NotFound) || err == nil && (img.Deleted() || img.Source.RamdiskDigest == "") {
+		return nil, problem.Conflictf("there is no ramdisk that examines disks: build one with salvor ramdisk build --profile diagnose, and name it by [conductor]rescue_kernel and rescue_ramdisk")
+	}
+	if err != nil {
+		return nil, err
+	}
+	src := img.Source
+	return &compute.SpecRescue{
+		Source:       rescue.Source{Name: img.Name, Kind: rescue.Kernel, Access: rescue.ByChannel, Append: compute.ExaminerParams(src.Append)},
+		Image:        &compute.SpecImage{ID: src.Digest, Digest: src.Digest, Format: compute.RescueFormat(src.Kind)},
+		RamdiskImage: &compute.SpecImage{ID: src.RamdiskDigest, Digest: src.RamdiskDigest, Format: "ari"},
+	}, nil
+}

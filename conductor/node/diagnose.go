@@ -1,0 +1,421 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"salvor/diagnose"
+	"salvor/diagnose/machine"
+	"salvor/driver"
+	"salvor/job"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/record"
+	"salvor/rescue"
+	"salvor/secret"
+	"salvor/wire/agent"
+)
+
+// diagnosisOperations say why machines do not boot.
+type diagnosisOperations struct{ *Conductor }
+
+// diagnose reads what a machine's BMC and salvor's records tell, and has its disks examined: in a rescue that is under way, else where the machine
+// may be booted for that. It locks nothing itself: the rescue and the unrescue that it asks for are operations like any other, and whoever looks sees their states.
+func (c diagnosisOperations) diagnose() job.Definition {
+	const nothing = "a diagnosis changes nothing itself; unrescue takes the ramdisk away"
+	return job.Definition{
+		Kind: metal.JobDiagnose, Version: 2, Class: job.Ask, Failed: c.diagnosisFailed, NoDeadline: "a rescue waits while an operator's maintenance holds it",
+		Actions: []job.Action{
+			{Name: "read the BMC", Do: c.withNode(c.readBMC), NoUndo: nothing, Deadline: 2 * time.Minute},
+			{Name: "examine in rescue", Do: c.withNode(c.examineInRescue), NoUndo: nothing, Deadline: examineDeadline, Elsewhere: true, Since: 2},
+			{Name: "ask for a rescue", Do: c.withNode(c.requestRescue), NoUndo: nothing, Deadline: requestDeadline, Elsewhere: true},
+			{Name: "await the rescue", Do: c.withNode(c.awaitRescued), NoUndo: nothing},
+			{Name: "ask for the unrescue", Do: c.withNode(c.requestUnrescue), NoUndo: nothing, Deadline: requestDeadline, Elsewhere: true},
+			{Name: "await the unrescue", Do: c.withNode(c.awaitUnrescued), NoUndo: nothing},
+			{Name: "finish", Do: c.finish, NoUndo: nothing},
+		},
+	}
+}
+
+// diagnosisLasts bounds a rescue that a diagnosis made.
+const diagnosisLasts = 2 * time.Hour
+
+// requestDeadline is how long a diagnosis tries to begin an operation on a machine that another one locks.
+const requestDeadline = 2 * time.Minute
+
+// noBootNote marks a diagnosis that does not boot the machine.
+const noBootNote = "not booted"
+
+// failureNote says why the rescue came to nothing, while the machine is put back.
+const failureNote = "failed"
+
+// note changes the diagnosis of the job.
+func (c diagnosisOperations) note(ctx context.Context, r *job.Run, change func(*metal.Diagnosis)) func(job.Tx) error {
+	return func(tx job.Tx) error { return c.Nodes.EditDiagnosis(ctx, tx, r.Subject.ID, r.ID, change) }
+}
+
+// readBMC collects the evidence that needs no boot. What cannot be read is a gap of the report and no failure.
+func (c diagnosisOperations) readBMC(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+	seen, gaps := c.lookAt(ctx, m)
+	return job.Done(c.note(ctx, r, func(d *metal.Diagnosis) {
+		d.Step, d.Report = "the BMC and the records have been read", seen.Report(&d.Report, gaps)
+	}))
+}
+
+// lookAt asks the BMC.
+func (c diagnosisOperations) lookAt(ctx context.Context, m *managedNode) (machine.State, []diagnose.Gap) {
+	n := m.node
+	elsewhere := n.Plan != nil || m.info.FromVolumes(n)
+	seen := machine.State{Provision: string(n.ProvisionState), InUse: n.ProvisionState == metal.Active, BootsElsewhere: elsewhere, Fault: n.Fault, Maintenance: n.MaintenanceReason}
+	var gaps []diagnose.Gap
+	part := func(name string, read func(ctx context.Context) error) {
+		bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
+		defer cancel()
+		if err := read(bounded); err != nil && !problem.Is(err, problem.Unsupported) {
+			gaps = append(gaps, diagnose.Gap{What: name, Why: diagnose.Excerpt(problem.Public(err))})
+		}
+	}
+	if m.power != nil {
+		part("power", func(ctx context.Context) error {
+			state, err := m.power.PowerState(ctx, n)
+			seen.Power = string(state)
+			return err
+		})
+	}
+	if m.manage != nil {
+		part("boot device", func(ctx context.Context) error {
+			boot, err := m.manage.BootDevice(ctx, n)
+			seen.BootDevice, seen.BootPersistent = boot.Device, boot.Persistent
+			return err
+		})
+	}
+	if log, err := requireInterface[driver.EventLog](m, "management", "event log"); err == nil {
+		part("event log of the BMC", func(ctx context.Context) error {
+			found, err := log.ReadEventLog(ctx, n, metal.MaxLogEntries)
+			for _, e := range found.Entries {
+				seen.Events = append(seen.Events, machine.Event{At: e.Time, Critical: e.Severity == metal.HealthCritical, Sensor: e.Sensor, Message: e.Message, State: string(e.State)})
+			}
+			return err
+		})
+	}
+	if health, err := requireInterface[driver.Health](m, "management", "health"); err == nil {
+		part("health", func(ctx context.Context) error {
+			found, err := health.ReadHealth(ctx, n)
+			seen.Health = string(found.Health)
+			for _, c := range found.Unhealthy {
+				seen.Unhealthy = append(seen.Unhealthy, machine.Component{Kind: c.Component, Name: c.Name, State: c.State, Message: c.Message, Critical: c.Health == metal.HealthCritical})
+			}
+			return err
+		})
+	}
+	for _, p := range m.ports {
+		seen.Ports = append(seen.Ports, p.Address)
+	}
+	part("network_data", func(context.Context) (err error) {
+		seen.NetworkData, err = networkData(n)
+		return err
+	})
+	return seen, append(gaps, diagnosisRecords(c).collect(ctx, m, &seen)...)
+}
+
+// hindrance says why the machine is not booted to examine its disks; empty: it may be. The unrescue that follows ends in active and switches
+// the machine off, so only a machine that is active and may be switched off is booted.
+func (c diagnosisOperations) hindrance(m *managedNode) string {
+	switch {
+	case m.power == nil || m.rescue == nil || !m.rescue.NeedsRamdisk():
+		return "the node's interfaces do not boot a rescue ramdisk"
+	case c.PasswordInLookup:
+		return "with [agent]rescue_password_in_lookup the agent of a rescue takes no command"
+	case m.node.ProvisionState == metal.Rescue:
+		return "the machine has just come into rescue; diagnose it again"
+	case m.node.ProvisionState != metal.Active:
+		return "the node is in state " + string(m.node.ProvisionState) + "; only a node that is active is booted into a rescue system"
+	case m.node.Maintenance:
+		return "the node is in maintenance"
+	case m.node.DisablePowerOff:
+		return "the node has disable_power_off"
+	}
+	return ""
+}
+
+// requestRescue asks for the rescue in which the disks are examined.
+func (c diagnosisOperations) requestRescue(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+	if isOwnRescue(r, m) || r.Memo[noBootNote] != "" {
+		r.Secret = noSecret // the rescue has it
+		return job.Done()
+	}
+	if err := c.Permission.Refusal(); err != nil {
+		return job.Retry(0, err)
+	}
+	args, err := argsOf[metal.DiagnoseArgs](r)
+	if err != nil {
+		return job.Fail(err)
+	}
+	why := c.hindrance(m)
+	if why == "" && !args.Reboot {
+		switch power, err := m.power.PowerState(ctx, m.node); {
+		case err != nil:
+			why = "the BMC does not tell whether the machine is on: " + problem.Public(err)
+		case power != metal.PowerOff:
+			why = "the machine is on, and only --reboot restarts it"
+		}
+	}
+	if why != "" {
+		r.Note(noBootNote, "yes")
+		r.Secret = noSecret
+		return job.Done(c.note(ctx, r, func(d *metal.Diagnosis) { d.AddDiskGap(why) }))
+	}
+	// Nobody knows this password. Who wants to log in asks for a rescue with a password of their own.
+	ask := metal.ProvisionArgs{Diagnosis: r.ID, RescuePassword: secret.NewToken(""), OnlyIfOff: !args.Reboot, LUKSKeys: r.Secret}
+	if !args.KeepRescue { // should the unrescue below fail, the machine is put back by the end of the session
+		ask.RescueLasts = diagnosisLasts
+	}
+	err = c.Nodes.Provision(ctx, m.node.ID, metal.ToRescue, "rescue", ask, record.Asker{RequestID: r.RequestID, User: r.User})
+	if problem.Is(err, problem.Conflict) {
+		return job.Retry(0, err)
+	}
+	if err == nil {
+		r.Secret = noSecret
+	}
+	return job.From(err, c.note(ctx, r, func(d *metal.Diagnosis) { d.Step = "the machine is booted into the rescue ramdisk" }))
+}
+
+// isOwnRescue tells whether the node's rescue is the one that the job, a diagnosis or a repair, asked for.
+func isOwnRescue(r *job.Run, m *managedNode) bool {
+	return m.node.Rescue != nil && (m.node.Rescue.Diagnosis == r.ID || m.node.Rescue.Repair == r.ID)
+}
+
+// look is when the job looks at the node again.
+func (c diagnosisOperations) look(what string) job.Outcome { return job.Pause(c.StepPoll/5, what) }
+
+// awaitRescued waits for the end of the rescue, which examines the disks on its way.
+func (c diagnosisOperations) awaitRescued(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+	if r.Memo[noBootNote] != "" {
+		return job.Done()
+	}
+	fail := func(why string) job.Outcome {
+		r.Note(failureNote, "the rescue that was to examine the disks failed: "+why)
+		return job.Done()
+	}
+	switch {
+	case !isOwnRescue(r, m):
+		return fail("it was given up, and the node is in state " + string(m.node.ProvisionState))
+	case m.node.ProvisionState == metal.Rescue && m.node.Reservation == "":
+		return job.Done()
+	case m.node.ProvisionState == metal.Rescuing, m.node.ProvisionState == metal.RescueWait, m.node.ProvisionState == metal.Rescue:
+		return c.look("the rescue")
+	}
+	return fail(cmp.Or(m.node.LastError, "the node is in state "+string(m.node.ProvisionState)))
+}
+
+// requestUnrescue has the machine put back as it was found.
+func (c diagnosisOperations) requestUnrescue(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+	args, err := argsOf[metal.DiagnoseArgs](r)
+	if err != nil {
+		return job.Fail(err)
+	}
+	back := []metal.State{metal.Rescue, metal.RescueFailed}
+	if r.Memo[noBootNote] != "" || args.KeepRescue || !isOwnRescue(r, m) || !slices.Contains(back, m.node.ProvisionState) {
+		return job.Done()
+	}
+	err = c.Nodes.Provision(ctx, m.node.ID, metal.Unrescue, "unrescue", metal.ProvisionArgs{}, record.Asker{RequestID: r.RequestID, User: r.User})
+	if problem.Is(err, problem.Conflict) || err != nil && m.node.Maintenance {
+		return job.Retry(0, err)
+	}
+	return job.From(err, c.note(ctx, r, func(d *metal.Diagnosis) { d.Step = "the machine is put back" }))
+}
+
+func (c diagnosisOperations) awaitUnrescued(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+	if isOwnRescue(r, m) && m.node.ProvisionState == metal.Unrescuing {
+		return c.look("the unrescue")
+	}
+	if isOwnRescue(r, m) && m.node.ProvisionState == metal.UnrescueFailed {
+		return job.Fail(problem.Conflictf("the machine could not be put back: %s", m.node.LastError))
+	}
+	return job.Done()
+}
+
+func (c diagnosisOperations) finish(ctx context.Context, r *job.Run) job.Outcome {
+	if why := r.Memo[failureNote]; why != "" {
+		return job.Fail(problem.Conflictf("%s", why))
+	}
+	return job.Done(c.note(ctx, r, func(d *metal.Diagnosis) {
+		d.End(diagnose.Finished, c.Now(), "the rescue did not examine them")
+		d.Step = ""
+	}))
+}
+
+// isUntouched tells whether a failed job is a rescue for a diagnosis or a repair that never touched its machine.
+func isUntouched(j *job.Job, n *metal.Node) bool {
+	return j.Kind == "rescue" && !j.Advanced() && n.ProvisionState == metal.Rescuing && n.Rescue != nil && n.Rescue.MadeByJob() && !n.Rescue.SavedKnown
+}
+
+// returnUntouched ends such a rescue. The node is as it was. The report or the repair says why.
+func (c diagnosisOperations) returnUntouched(ctx context.Context, tx job.Tx, j *job.Job, n *metal.Node) error {
+	if n.Rescue.IsForRepair() {
+		if err := metal.NewNodeRepairs(c.Nodes).Edit(ctx, tx, n.ID, n.Rescue.Repair, func(k *metal.Repair) { k.Problem = j.Problem }); err != nil {
+			return err
+		}
+	} else if err := c.Nodes.EditDiagnosis(ctx, tx, n.ID, n.Rescue.Diagnosis, func(d *metal.Diagnosis) { d.AddDiskGap(j.Problem) }); err != nil {
+		return err
+	}
+	return c.Nodes.Advance(ctx, tx, n.ID, metal.ReturnEvent, func(n *metal.Node) { n.Rescue = nil })
+}
+
+// diagnosisFailed keeps what was found until the failure.
+func (c diagnosisOperations) diagnosisFailed(ctx context.Context, tx job.Tx, j *job.Job) error {
+	err := c.Nodes.EditDiagnosis(ctx, tx, j.Subject.ID, j.ID, func(d *metal.Diagnosis) {
+		d.End(diagnose.Failed, c.Now(), j.Problem)
+		d.Problem = j.Problem
+	})
+	if problem.Is(err, problem.NotFound) {
+		return nil
+	}
+	return err
+}
+
+// onlyIfOff refuses a rescue that must not interrupt a machine which is found on.
+func (c diagnosisOperations) onlyIfOff(off nodeAction) nodeAction {
+	return func(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+		args, err := argsOf[metal.ProvisionArgs](r)
+		if err != nil {
+			return job.Fail(err)
+		}
+		if args.OnlyIfOff && r.Memo[powerFoundNote] == "" {
+			state, err := m.power.PowerState(ctx, m.node)
+			if err != nil {
+				return job.From(err)
+			}
+			if state != metal.PowerOff {
+				return job.Fail(problem.Conflictf("the machine is on, and nobody allowed its restart with --reboot"))
+			}
+		}
+		return off(ctx, r, m)
+	}
+}
+
+// examineDisks has the agent of a rescue look at the disks, if the rescue was made for a diagnosis. Whatever comes of it, the rescue goes on.
+func (c diagnosisOperations) examineDisks(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+	if m.node.Rescue == nil || m.node.Rescue.Diagnosis == "" {
+		return job.Done()
+	}
+	id := m.node.Rescue.Diagnosis
+	credential, err := rescue.UnpackCredential(r.Secret)
+	if err != nil {
+		return job.Fail(err)
+	}
+	found, wait, err := c.examination(ctx, m, credential.LUKSKeys)
+	inTime := c.Now().Sub(r.ActionStartedAt) < examineTime
+	if inTime && !wait && problem.Is(err, problem.Unavailable) {
+		return job.Pause(c.StepPoll, "the agent, which does not answer")
+	}
+	if !credential.LUKSKeys.Empty() { // the agent has them, or is never to get them
+		credential.LUKSKeys = noSecret
+		packed, err := credential.Pack()
+		if err != nil {
+			return job.Fail(err)
+		}
+		r.Secret = packed
+	}
+	switch {
+	case wait && inTime:
+		return c.look("the examination of the disks")
+	case wait:
+		err = problem.Unavailablef("the agent has not examined the disks within %s", examineTime)
+	}
+	return job.Done(func(tx job.Tx) error {
+		return c.Nodes.EditDiagnosis(ctx, tx, m.node.ID, id, func(d *metal.Diagnosis) { takeExamination(d, found, err) })
+	})
+}
+
+// takeExamination adds what an agent found on the disks, or why it found nothing.
+func takeExamination(d *metal.Diagnosis, found *diagnose.Examination, err error) {
+	if err != nil {
+		d.AddDiskGap(problem.Public(err))
+		return
+	}
+	d.Step = "the disks have been examined"
+	d.Report.Add(found)
+}
+
+// examineTime bounds the examination. It is a bound of the action's own, since a pause has no deadline; the deadline is for an agent that
+// takes connections and answers nothing.
+const (
+	examineTime     = 15 * time.Minute
+	examineDeadline = 20 * time.Minute
+)
+
+// examination is what the agent found, or whether it is still at it. It only looks, so one that is asked twice does no harm.
+func (c diagnosisOperations) examination(ctx context.Context, m *managedNode, keys secret.Value) (found *diagnose.Examination, wait bool, err error) {
+	contact, err := c.Store.Contact(ctx, nil, m.node.ID)
+	if err != nil {
+		return nil, false, err
+	}
+	if contact.AgentURL == "" {
+		return nil, false, problem.Unsupportedf("the ramdisk's agent names no address at which it takes commands")
+	}
+	a := driver.Agent{URL: contact.AgentURL, Version: contact.AgentVersion, CA: contact.AgentCA, Token: m.node.AgentToken(c.Key)}
+	list, err := c.Agents.List(ctx, m.node, a)
+	if err != nil {
+		return nil, false, err
+	}
+	last, taken, err := findAgentCommand(list, orderAfter, agent.Examine)
+	if err != nil {
+		return nil, false, err
+	}
+	if !taken {
+		if last, err = c.giveExamination(ctx, m, a, keys); err != nil {
+			return nil, false, err
+		}
+	}
+	return examinationOf(last)
+}
+
+// giveExamination has an agent begin to examine the disks, with the packed LUKS keys.
+func (c diagnosisOperations) giveExamination(ctx context.Context, m *managedNode, a driver.Agent, packed secret.Value) (agent.Result, error) {
+	params, err := examineParams(m.node, c.Now(), packed)
+	if err != nil {
+		return agent.Result{}, err
+	}
+	return c.Agents.Give(ctx, m.node, a, agent.Examine, params)
+}
+
+// examineParams are what an agent needs to know before it reads the disks of a node. They hold the packed LUKS keys in the open, so they are
+// made last.
+func examineParams(n *metal.Node, now time.Time, packed secret.Value) (params agent.ExamineParams, err error) {
+	params.Now = now
+	if params.NetworkData, err = networkData(n); err != nil {
+		return params, err
+	}
+	params.LUKSKeys, params.LUKSKeysByUUID, err = diagnose.UnpackLUKSKeys(packed)
+	return params, err
+}
+
+// examinationOf is what an examination found, or whether it goes on.
+func examinationOf(last agent.Result) (found *diagnose.Examination, wait bool, err error) {
+	switch last.Status {
+	case agent.Running:
+		return nil, true, nil
+	case agent.Succeeded:
+		// In a rescue the user of the machine can answer in place of the agent.
+		if len(last.Outcome) > agent.MaxExamination {
+			return nil, false, problem.Invalidf("the agent's examination has %d bytes; at most %d are taken", len(last.Outcome), agent.MaxExamination)
+		}
+		found = &diagnose.Examination{}
+		if err := json.Unmarshal(last.Outcome, found); err != nil {
+			return nil, false, problem.Invalidf("the agent's examination is no JSON of the expected form: %w", err)
+		}
+		return found, false, nil
+	}
+	why := "it gives no reason"
+	if last.Error != nil {
+		why = last.Error.Details
+		if why == "" {
+			why = last.Error.Message
+		}
+	}
+	return nil, false, problem.Conflictf("the agent could not examine the disks: %s", driver.Sanitize(why))
+}

@@ -1,0 +1,111 @@
+package node
+
+import (
+	"context"
+
+	"salvor/driver"
+	"salvor/job"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/record"
+)
+
+// proofAddresses are those at which the machine's own system may answer, as far as salvor knows: those of its network_data, of the rescue system,
+// or the one at which the agent of the repair's own rescue is heard, if the machine stays on that network.
+func (c repairOperations) proofAddresses(ctx context.Context, m *managedNode, own bool) ([]string, error) {
+	if !own {
+		if m.node.Rescue == nil {
+			return nil, nil
+		}
+		return m.node.Rescue.Addresses, nil
+	}
+	contact, err := c.Store.Contact(ctx, nil, m.node.ID)
+	if err != nil {
+		return nil, err
+	}
+	data, err := networkData(m.node)
+	if err != nil {
+		return nil, nil // without an address, a person confirms
+	}
+	moves := m.network != nil && m.network.Moves(m.node, m.ports, driver.Rescuing, driver.Tenant)
+	return rescueEntry{moves: moves}.addresses(data, contact.AgentURL), nil
+}
+
+// awaitProof waits until the machine has proved that it works, by the host key of its sshd or by a person.
+func (c repairOperations) awaitProof(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+	kept, err := c.service().Get(ctx, m.node.ID, r.ID)
+	if err != nil {
+		return noteFailure(r, err)
+	}
+	if kept.State == metal.RepairWritten && kept.Booted && kept.Args.Undoes == "" {
+		until := c.Now().Add(c.ProofTime)
+		return job.Pause(c.StepPoll/5, "the proof that the machine works", c.change(ctx, r, func(k *metal.Repair) {
+			if k.State == metal.RepairWritten {
+				k.State, k.ProofUntil, k.Step = metal.RepairBooting, until, "the machine has to prove that it works"
+			}
+		}))
+	}
+	if kept.State != metal.RepairBooting {
+		return job.Done()
+	}
+	plan, err := c.service().Plan(ctx, m.node.ID, r.ID)
+	if err != nil {
+		return job.From(err)
+	}
+	switch {
+	case len(kept.Addresses) == 0:
+		return job.Done(c.judge(ctx, r, metal.RepairUnproven, "", "salvor knows no address of the machine; give the node network_data with fixed addresses, or confirm that it works"))
+	case len(plan.HostKeys) == 0:
+		return job.Done(c.judge(ctx, r, metal.RepairUnproven, "", "no ssh host key lies on its disks; confirm that it works"))
+	}
+	if address := c.provenAddress(ctx, kept.Addresses, plan.HostKeys); address != "" {
+		return job.Done(c.judge(ctx, r, metal.RepairProven, "its sshd answers at "+address+" with the host key that lies on its disk", ""))
+	}
+	if c.Now().After(kept.ProofUntil) {
+		why := "the machine did not prove that it works within " + c.ProofTime.String()
+		return job.Done(c.judge(ctx, r, metal.RepairUnproven, "", why))
+	}
+	return job.Pause(c.StepPoll, "the proof that the machine works")
+}
+
+// judge ends the wait for the proof, unless a person was faster.
+func (c repairOperations) judge(ctx context.Context, r *job.Run, state metal.RepairState, by, why string) func(job.Tx) error {
+	return c.change(ctx, r, func(k *metal.Repair) {
+		if k.State == metal.RepairBooting {
+			k.State, k.ProvenBy, k.Problem = state, by, why
+		}
+	})
+}
+
+// maxProofAddresses bounds how many addresses are asked for a proof.
+const maxProofAddresses = 4
+
+// provenAddress is the address at which sshd has one of the host keys; empty: none has.
+func (c repairOperations) provenAddress(ctx context.Context, addresses, keys []string) string {
+	if c.ProveSSH == nil {
+		return ""
+	}
+	for _, address := range addresses[:min(len(addresses), maxProofAddresses)] {
+		if c.ProveSSH(ctx, address, keys) == nil {
+			return address
+		}
+	}
+	return ""
+}
+
+// restoreFoundPower shuts a machine down again that was found off, once it is proven. One that is unproven stays on, so that somebody can look.
+func (c repairOperations) restoreFoundPower(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+	kept, err := c.service().Get(ctx, m.node.ID, r.ID)
+	if err != nil || !kept.FoundOff || kept.State != metal.RepairProven || r.Memo[powerOffNote] != "" || m.node.ProvisionState != metal.Active {
+		return job.Done()
+	}
+	if m.node.PowerState == metal.PowerOff || m.node.TargetPower == metal.PowerOff {
+		return job.Done()
+	}
+	err = c.Nodes.SetPower(ctx, m.node.ID, metal.SoftOff, c.SoftOffTimeout, record.Asker{RequestID: r.RequestID, User: r.User})
+	if problem.Is(err, problem.Conflict) {
+		return job.Retry(0, err)
+	}
+	r.Note(powerOffNote, "yes")
+	return job.From(err)
+}

@@ -1,0 +1,113 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"salvor/compute"
+	"salvor/diagnose"
+	"salvor/job"
+	"salvor/problem"
+)
+
+// diagnosisOrderTime bounds an examination on a host: the boot of the helper guest, and the examination by its agent, which has 10 minutes.
+const diagnosisOrderTime = 15 * time.Minute
+
+// diagnosisLook is how often the job of a diagnosis looks whether its host has answered.
+const diagnosisLook = 500 * time.Millisecond
+
+// diagnosisOperations say why servers do not boot.
+type diagnosisOperations struct{ *Conductor }
+
+// diagnose has the host of a server examine its disks. It locks nothing: a start of the server ends the examination.
+func (c diagnosisOperations) diagnose() job.Definition {
+	const nothing = "looking changes nothing"
+	return job.Definition{
+		Kind: compute.JobDiagnose, Version: 1, Class: job.Ask, Failed: c.diagnosisFailed,
+		Actions: []job.Action{
+			{Name: "examine the disks", Do: c.withGuest(c.examineDisks), NoUndo: nothing, Deadline: guestDeadline(diagnosisOrderTime)},
+		},
+	}
+}
+
+// examineDisks gives the host its order and takes the findings.
+func (c diagnosisOperations) examineDisks(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
+	epoch := strconv.FormatInt(g.server.Epoch, 10)
+	switch r.Memo[orderedNote] {
+	case epoch:
+	case "":
+		if why := compute.DiagnosisHindrance(g.server, g.host); why != "" {
+			return c.finish(ctx, r, func(d *diagnose.Record) error { d.AddDiskGap(why); return nil })
+		}
+	default:
+		return job.Fail(problem.Conflictf("the server was changed while its disks were examined; diagnose it again"))
+	}
+	b, err := c.blueprint(ctx, g, false, "")
+	if err != nil {
+		return job.From(err)
+	}
+	spec := b.Spec
+	if spec.Rescue, err = c.Compute.RescueImages.Examiner(ctx); err != nil {
+		return job.From(err)
+	}
+	spec.Restore = nil
+	r.Note(orderedNote, epoch)
+	e := hostOrder{verb: compute.Diagnose, args: compute.Args{Spec: &spec, Now: c.Now().UTC()}, within: diagnosisOrderTime, look: diagnosisLook}
+	if e.secret.LUKSKeys, e.secret.LUKSKeysByUUID, err = diagnose.UnpackLUKSKeys(r.Secret); err != nil {
+		return job.Fail(err)
+	}
+	if addresses, there := b.Secret.Drive[networkData]; there {
+		e.secret.Drive = map[string][]byte{networkData: addresses}
+	}
+	taken := func(result compute.Result) job.Outcome {
+		if len(result.Examination) == 0 {
+			return job.Fail(problem.Conflictf("host %s sent no examination", g.host.Name))
+		}
+		return c.finish(ctx, r, func(d *diagnose.Record) error {
+			for _, disk := range g.server.Disks {
+				if disk.VolumeID != "" {
+					d.AddGap("disk "+disk.Name, "it is a volume, which a host does not examine; rescue the server and run salvor-agent examine there")
+				}
+			}
+			var examination diagnose.Examination // anything that a guest may write
+			if err := json.Unmarshal(result.Examination, &examination); err != nil {
+				return problem.Conflictf("the examination is no JSON of the expected form: %s", problem.Quote(err.Error()))
+			}
+			d.Report.Add(&examination)
+			return nil
+		})
+	}
+	return c.dispatch(ctx, r, g, e, taken)
+}
+
+// orderedNote is the server's epoch when the host was given its order. The host sees what changes of the server in this epoch; the orders of an
+// epoch are void in the next one.
+const orderedNote = "ordered"
+
+// finish ends the diagnosis with what was found, and drops the orders: the texts of the disks are kept in the report only.
+func (c diagnosisOperations) finish(ctx context.Context, r *job.Run, found func(*diagnose.Record) error) job.Outcome {
+	edited := diagnose.Record{}
+	if err := found(&edited); err != nil {
+		return job.Fail(err)
+	}
+	return job.Done(func(tx job.Tx) error { return c.Store.DropJobOrders(tx, r.ID) }, func(tx job.Tx) error {
+		return c.Compute.Diagnoses.Edit(detachContext(ctx), tx, r.Subject.ID, r.ID, func(d *diagnose.Record) {
+			d.Report, d.Step = edited.Report, ""
+			d.End(diagnose.Finished, c.Now().UTC(), "the host did not examine them")
+		})
+	})
+}
+
+// diagnosisFailed shows why the disks were not examined, and drops the orders, so that no host examines them for nobody. The server is as it was.
+func (c diagnosisOperations) diagnosisFailed(ctx context.Context, tx job.Tx, j *job.Job) error {
+	if err := c.Store.DropJobOrders(tx, j.ID); err != nil {
+		return err
+	}
+	return c.Compute.Diagnoses.Edit(ctx, tx, j.Subject.ID, j.ID, func(d *diagnose.Record) {
+		d.Problem, d.Step = j.Problem, ""
+		d.End(diagnose.Failed, c.Now().UTC(), cmp.Or(j.Problem, "the examination failed"))
+	})
+}

@@ -1,0 +1,247 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"salvor/compute"
+	"salvor/conductor/conductortest"
+	"salvor/diagnose"
+	"salvor/job"
+	"salvor/job/jobtest"
+	"salvor/problem"
+	"salvor/secret"
+	"salvor/test/fixture"
+	"salvor/test/must"
+)
+
+// offersExaminer lets the control plane have a ramdisk that examines disks.
+func (h *testHost) offersExaminer(t *testing.T) {
+	t.Helper()
+	must.OK(t, h.services.RescueImages.EnsureBuiltIn(t.Context(), compute.BuiltIn{KernelDigest: "sha256:" + strings.Repeat("c", 64), RamdiskDigest: "sha256:" + strings.Repeat("d", 64),
+		Append: "console=ttyS0 salvor.rescue=channel"}))
+}
+
+func (h *testHost) diagnosis(t *testing.T) diagnose.Record {
+	t.Helper()
+	all := must.Get(h.services.Diagnoses.List(t.Context(), h.server))(t)
+	if len(all) == 0 {
+		t.Fatal("the server has no diagnosis")
+	}
+	return all[0]
+}
+
+// examines has the host answer with what an agent found.
+func (h *testHost) examines() {
+	h.tells = func(v compute.Verb, r *compute.Result) {
+		if v == compute.Diagnose && r.ErrorKind == "" {
+			r.Examination = json.RawMessage(`{"seconds": 3, "systems": [{"root": "/dev/vda1", "name": "Debian", "findings": [{"id": "fstab-device-missing", "stage": "target", "severity": "blocks-boot", "confidence": 0.9}]}]}`)
+		}
+	}
+}
+
+// A server that is off is examined where it is, and its report names the cause. The order names the disks and the ramdisk, and is dropped with its texts.
+func TestDiagnoseServer(t *testing.T) {
+	t.Parallel()
+	h := newTestHost(t, hostOptions{state: compute.Stopped})
+	h.offersExaminer(t)
+	h.examines()
+	h.refuse = func(v compute.Verb, args *compute.Args) error {
+		if s := args.Spec; v != compute.Diagnose || len(s.Disks) != 2 || s.Rescue == nil || s.Rescue.Append != "salvor.rescue=channel quiet cryptomgr.notests mitigations=off" || s.Rescue.RamdiskImage.Digest != "sha256:"+strings.Repeat("d", 64) || args.Now.IsZero() {
+			t.Errorf("the host is told to %s: %+v", v, args)
+		}
+		return nil
+	}
+	begun := must.Get(h.services.Diagnoses.Begin(t.Context(), h.server, nil, compute.Who{Admin: true}))(t)
+	if _, err := h.services.Diagnoses.Begin(t.Context(), h.server, nil, compute.Who{Admin: true}); !problem.Is(err, problem.Conflict) {
+		t.Errorf("a second diagnosis at the same time: %v", err)
+	}
+	h.work(t)
+	d := h.diagnosis(t)
+	if d.ID != begun.ID || d.State != diagnose.Finished || d.Report.Verdict.Outcome != diagnose.CauseFound || d.Report.Verdict.Finding != "fstab-device-missing" || len(d.Report.Systems) != 1 || d.FinishedAt.IsZero() {
+		t.Errorf("the diagnosis is %+v", d)
+	}
+	if left := must.Get(h.store.PruneOrders(t.Context(), time.Now().Add(time.Hour)))(t); left != 0 {
+		t.Errorf("%d orders are left with what was found", left)
+	}
+	if s := h.now(t); s.State != compute.Stopped || s.Task != compute.NoTask {
+		t.Errorf("the server is %s in task %q", s.State, s.Task)
+	}
+	for range 6 {
+		must.Get(h.services.Diagnoses.Begin(t.Context(), h.server, nil, compute.Who{Admin: true}))(t)
+		h.work(t)
+	}
+	if all := must.Get(h.services.Diagnoses.List(t.Context(), h.server))(t); len(all) != 5 {
+		t.Errorf("%d diagnoses are kept", len(all))
+	}
+	h.refuse = nil
+	h.act(t, compute.Act{Action: compute.Delete})
+	h.work(t)
+	if all := must.Get(h.services.Diagnoses.List(t.Context(), h.server))(t); len(all) != 0 {
+		t.Errorf("%d diagnoses are left of a server that is gone", len(all))
+	}
+}
+
+// What cannot be examined is said with what to do next, and no server is called healthy that nobody examined.
+func TestDiagnoseServerNotExamined(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		options hostOptions
+		ramdisk bool
+		refuse  error
+		state   diagnose.State
+		says    string
+	}{
+		"it runs":       {hostOptions{state: compute.Active}, true, nil, diagnose.Finished, "stop it"},
+		"a cluster":     {hostOptions{state: compute.Stopped, kind: compute.GanetiHost}, true, nil, diagnose.Finished, "salvor-agent examine"},
+		"no ramdisk":    {hostOptions{state: compute.Stopped}, false, nil, diagnose.Failed, "--profile diagnose"},
+		"a former host": {hostOptions{state: compute.Stopped}, true, problem.Unsupportedf("update salvor on this host"), diagnose.Failed, "update salvor"},
+		"a start":       {hostOptions{state: compute.Stopped}, true, problem.Conflictf("overtaken by a newer order"), diagnose.Failed, "overtaken"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newTestHost(t, c.options)
+			if c.ramdisk {
+				h.offersExaminer(t)
+			}
+			h.refuse = func(compute.Verb, *compute.Args) error { return c.refuse }
+			must.Get(h.services.Diagnoses.Begin(t.Context(), h.server, nil, compute.Who{Admin: true}))(t)
+			h.work(t)
+			d := h.diagnosis(t)
+			if d.State != c.state || d.Report.Verdict.Outcome != diagnose.Unknown || len(d.Report.NotExamined) != 1 || !strings.Contains(d.Report.NotExamined[0].Why, c.says) || d.Problem != "" != (c.state == diagnose.Failed) {
+				t.Errorf("the diagnosis is %+v", d)
+			}
+			if s := h.now(t); s.State != c.options.state || s.Fault != nil {
+				t.Errorf("the server is %s, fault %v", s.State, s.Fault)
+			}
+		})
+	}
+}
+
+// LUKS keys lie sealed in the rows of the job and of the order until the host has answered, and in no row afterwards.
+func TestDiagnoseServerHandsOverLUKSKeys(t *testing.T) {
+	t.Parallel()
+	const uuid = "0dd1e5c4-0000-4000-8000-00000000000a"
+	keys := []diagnose.LUKSKey{{Key: secret.New("open sesame")}, {UUID: uuid, Key: secret.New("barley")}}
+	for name, examined := range map[string]bool{"examined": true, "not examined": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			state := compute.Stopped
+			if !examined {
+				state = compute.Active
+			}
+			h := newTestHost(t, hostOptions{state: state})
+			h.offersExaminer(t)
+			h.examines()
+			d := must.Get(h.services.Diagnoses.Begin(t.Context(), h.server, keys, compute.Who{Admin: true}))(t)
+			h.work(t)
+			byUUID := h.keys.LUKSKeysByUUID[uuid]
+			if got := len(h.keys.LUKSKeys) == 1 && string(h.keys.LUKSKeys[0]) == "open sesame" && len(byUUID) == 1 && string(byUUID[0]) == "barley"; got != examined {
+				t.Errorf("the host has %q, %q", h.keys.LUKSKeys, h.keys.LUKSKeysByUUID)
+			}
+			if j := must.Get(h.store.Job(t.Context(), nil, d.ID))(t); j.State != job.Ended || !j.Secret.Empty() {
+				t.Errorf("the job is %s, with a secret: %v", j.State, !j.Secret.Empty())
+			}
+			if left := must.Get(h.store.PruneOrders(t.Context(), time.Now().Add(time.Hour)))(t); left != 0 {
+				t.Errorf("%d orders are left", left)
+			}
+			h.spotless(t)
+		})
+	}
+	h := newTestHost(t, hostOptions{state: compute.Stopped})
+	if _, err := h.services.Diagnoses.Begin(t.Context(), h.server, []diagnose.LUKSKey{{}}, compute.Who{Admin: true}); !problem.Is(err, problem.Invalid) {
+		t.Errorf("an empty key: %v", err)
+	}
+}
+
+// The order of a diagnosis does not outlive its job: a host that comes back examines nothing for nobody.
+func TestFailedDiagnosisDropsItsOrder(t *testing.T) {
+	t.Parallel()
+	for name, ends := range map[string]func(*testing.T, *testHost){
+		"a silent host": func(t *testing.T, h *testHost) {
+			h.con.Now = func() time.Time { return time.Now().Add(time.Hour) }
+			h.untilDiagnosed(t)
+			if d := h.diagnosis(t); d.State != diagnose.Failed || !strings.Contains(d.Problem, "did not examine the disks within") {
+				t.Errorf("the diagnosis is %+v", d)
+			}
+		},
+		"a deletion": func(t *testing.T, h *testHost) {
+			h.act(t, compute.Act{Action: compute.Delete})
+			h.untilDiagnosed(t)
+			if s := h.now(t); s.State != compute.Deleted {
+				t.Errorf("the server is %s", s.State)
+			}
+		},
+		"another epoch": func(t *testing.T, h *testHost) {
+			h.tx(t, func(tx job.Tx) error {
+				s, err := h.store.Servers().Get(t.Context(), tx, h.server)
+				if err != nil {
+					return err
+				}
+				s.Epoch++
+				return errors.Join(h.store.Servers().Save(tx, s), h.store.VoidOrders(tx, s.ID, s.Epoch))
+			})
+			h.untilDiagnosed(t)
+			if d := h.diagnosis(t); d.State != diagnose.Failed || !strings.Contains(d.Problem, "diagnose it again") {
+				t.Errorf("the diagnosis is %+v", d)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newTestHost(t, hostOptions{state: compute.Stopped})
+			h.offersExaminer(t)
+			must.Get(h.services.Diagnoses.Begin(t.Context(), h.server, nil, compute.Who{Admin: true}))(t)
+			stop := h.conduct(t)
+			fixture.Poll(t, "the host has its order", func() bool { return len(h.openOrders()) == 1 }, h.picture)
+			stop()
+			order := h.openOrders()[0].ID
+			ends(t, h)
+			if _, err := h.store.Order(t.Context(), nil, order); !problem.Is(err, problem.NotFound) {
+				t.Errorf("the order is still there: %v", err)
+			}
+			h.spotless(t)
+		})
+	}
+}
+
+// untilDiagnosed works until all jobs have ended, with a host that carries out no examination. It must be given no second one.
+func (h *testHost) untilDiagnosed(t *testing.T) {
+	t.Helper()
+	defer h.conduct(t)()
+	examinations := map[string]bool{}
+	h.untilEnded(t, func() {
+		var others []compute.Order
+		for _, o := range h.openOrders() {
+			if o.Verb == compute.Diagnose {
+				examinations[o.ID] = true
+			} else {
+				others = append(others, o)
+			}
+		}
+		h.answer(others)
+	}, compute.Subject(h.server))
+	if len(examinations) > 1 {
+		t.Errorf("the host was given %d orders to examine", len(examinations))
+	}
+}
+
+func TestSweepServerDiagnose(t *testing.T) {
+	t.Parallel()
+	conductortest.Sweep(t, func(t *testing.T) *jobtest.World {
+		h := newTestHost(t, hostOptions{state: compute.Stopped})
+		h.offersExaminer(t)
+		h.examines()
+		return h.world(compute.JobDiagnose, func(t *testing.T) {
+			must.Get(h.services.Diagnoses.Begin(t.Context(), h.server, nil, compute.Who{Admin: true}))(t)
+		}, func(t *testing.T) {
+			if d := h.diagnosis(t); d.State != diagnose.Failed || d.Problem == "" {
+				t.Errorf("a failed diagnosis is %+v", d)
+			}
+			h.spotless(t)
+		})
+	})
+}

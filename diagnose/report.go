@@ -1,0 +1,119 @@
+package diagnose
+
+// Report is what a diagnosis found, as it is stored and sent.
+type Report struct {
+	Verdict Verdict `json:"verdict"`
+	// Observed is what was read of the machine without a boot, in the order in which a person wants to read it.
+	Observed []Observation `json:"observed"`
+	// Findings are in the order of Judge.
+	Findings []Finding `json:"findings"`
+	// NotExamined lists what was left out and why.
+	NotExamined []Gap           `json:"not_examined"`
+	Disks       []ExaminedDisk  `json:"disks"`
+	Systems     []SystemSummary `json:"systems"`
+	// ExaminedIn is how many seconds the look at the disks took; 0: there was none.
+	ExaminedIn float64 `json:"examined_in"`
+	// Recorded is the hardware that the newest inspection found; nil where there was none.
+	Recorded *RecordedHardware `json:"recorded,omitempty"`
+	// Changes are what was done to the machine through salvor, the oldest first.
+	Changes []Change `json:"changes,omitempty"`
+}
+
+// Observation is one thing that was read of the machine.
+type Observation struct {
+	Name string `json:"name"` // power, boot device, ...
+	Text string `json:"text"`
+}
+
+// SystemSummary names an installed operating system.
+type SystemSummary struct {
+	Root string `json:"root"`
+	Name string `json:"name"`
+}
+
+// Judge puts the report's findings into their order and sets its verdict. Lists without elements are written as such and not as null.
+func (r *Report) Judge() {
+	r.Findings, r.Verdict = Judge(r.Findings, r.NotExamined)
+	r.Observed, r.Findings, r.NotExamined = notNil(r.Observed), notNil(r.Findings), notNil(r.NotExamined)
+	r.Disks, r.Systems = notNil(r.Disks), notNil(r.Systems)
+}
+
+func notNil[E any](list []E) []E {
+	if list == nil {
+		return []E{}
+	}
+	return list
+}
+
+// Add takes in what an agent found on the disks, sanitized.
+func (r *Report) Add(x *Examination) {
+	clean := x.Sanitize()
+	r.ExaminedIn = clean.Seconds
+	r.Disks = append(r.Disks, clean.Disks...)
+	r.NotExamined = append(r.NotExamined, clean.NotExamined...)
+	for _, s := range clean.Systems {
+		if s.Root != "" {
+			r.Systems = append(r.Systems, SystemSummary{Root: s.Root, Name: s.Name})
+		}
+		r.Findings = append(r.Findings, s.Findings...)
+	}
+	if clean.Hardware != nil {
+		r.addLosses(clean.Hardware)
+	}
+}
+
+// Sanitize gives the examination with texts that have passed Excerpt, and with lists of a bounded length. The agent runs on the machine that
+// is examined, so its texts are the machine's.
+func (x *Examination) Sanitize() Examination {
+	out := Examination{Version: x.Version, Seconds: x.Seconds, Disks: []ExaminedDisk{}, NotExamined: []Gap{}, Systems: []ExaminedSystem{}}
+	for _, d := range x.Disks[:min(len(x.Disks), maxParts)] {
+		d.Path, d.Model, d.Serial = Excerpt(d.Path), Excerpt(d.Model), Excerpt(d.Serial)
+		out.Disks = append(out.Disks, d)
+	}
+	for _, g := range x.NotExamined[:min(len(x.NotExamined), maxParts)] {
+		out.NotExamined = append(out.NotExamined, Gap{What: Excerpt(g.What), Why: Excerpt(g.Why)})
+	}
+	for _, s := range x.Systems[:min(len(x.Systems), maxParts)] {
+		clean := ExaminedSystem{Root: Excerpt(s.Root), Name: Excerpt(s.Name), Findings: []Finding{}}
+		for _, f := range s.Findings[:min(len(s.Findings), maxParts)] {
+			clean.Findings = append(clean.Findings, sanitizeFinding(f))
+		}
+		out.Systems = append(out.Systems, clean)
+	}
+	if x.Hardware != nil {
+		now := sanitizeHardware(*x.Hardware)
+		out.Hardware = &now
+	}
+	return out
+}
+
+// maxParts bounds each list of a report.
+const maxParts = 200
+
+// sanitizeFinding gives a finding with texts that are safe to store and to show, and with no more of them than a report has room for.
+func sanitizeFinding(f Finding) Finding {
+	f.ID, f.Stage, f.Severity = Excerpt(f.ID), Stage(Excerpt(string(f.Stage))), Severity(Excerpt(string(f.Severity)))
+	f.Title, f.ByHand = Sentence(f.Title), Sentence(f.ByHand)
+	f.Confidence = min(max(f.Confidence, 0), 1)
+	f.Explains = excerptAll(f.Explains)
+	evidence := make([]Evidence, 0, len(f.Evidence))
+	for _, e := range f.Evidence[:min(len(f.Evidence), maxFindings)] {
+		e.Kind, e.Path, e.Text, e.Command = EvidenceKind(Excerpt(string(e.Kind))), Excerpt(e.Path), Excerpt(e.Text), excerptAll(e.Command)
+		evidence = append(evidence, e)
+	}
+	f.Evidence = evidence
+	if f.Repair != nil {
+		r := *f.Repair
+		r.Summary, r.Loses, r.Consent, r.Writes = Sentence(r.Summary), Sentence(r.Loses), Consent(Excerpt(string(r.Consent))), excerptAll(r.Writes)
+		f.Repair = &r
+	}
+	return f
+}
+
+func excerptAll(texts []string) []string {
+	var out []string
+	for _, t := range texts[:min(len(texts), maxFindings)] {
+		out = append(out, Excerpt(t))
+	}
+	return out
+}

@@ -1,0 +1,345 @@
+package system
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"salvor/diagnose"
+)
+
+// accountRules are about the files of the accounts, and about what keeps an account from logging in.
+func accountRules() []diagnose.Rule {
+	return []diagnose.Rule{
+		{IDs: []string{"passwd-broken", "account-entry-broken", "shadow-missing"}, Files: true, Look: findBrokenAccounts},
+		{IDs: []string{"nsswitch-module-missing"}, Files: true, Look: findNameServices},
+		{IDs: []string{"account-expired", "password-must-change", "password-hash-unknown", "shell-missing", "shadow-entry-missing"}, Files: true, Look: findRefusedAccounts},
+		{IDs: []string{"login-impossible"}, Files: true, Look: findNoLogin},
+		{IDs: []string{"sshd-users-denied"}, Files: true, Look: findDeniedUsers},
+	}
+}
+
+func findBrokenAccounts(s *diagnose.System) []diagnose.Finding {
+	tree := s.Files
+	if loginsElsewhere(tree, &sshdConfig{}) != "" && !tree.Exists(passwdPath) {
+		return nil
+	}
+	var out []diagnose.Finding
+	accounts, broken := parsePasswd(tree.Lines(passwdPath))
+	backup := func(file string) *diagnose.Repair {
+		if !tree.Exists(file + "-") {
+			return nil
+		}
+		return repairFiles("Take the lines that are broken or missing from "+file+"-, the system's own backup.", file)
+	}
+	if !slices.ContainsFunc(accounts, func(a account) bool { return a.name == "root" && a.uid == 0 }) {
+		text := "it has no line for root with the user id 0"
+		if !tree.Exists(passwdPath) {
+			text = "it does not exist"
+		}
+		out = append(out, diagnose.Finding{
+			ID: "passwd-broken", Stage: diagnose.Login, Severity: diagnose.BlocksAccess, Confidence: 0.96,
+			Title:    "The user root is not in " + passwdPath + ", because " + text + ".",
+			Evidence: append([]diagnose.Evidence{fileEvidence(passwdPath, 0, text)}, brokenEvidence(passwdPath, broken)...),
+			Explains: []string{"account-entry-broken", "login-impossible", "sshd-user-missing", "shadow-entry-missing"},
+			Repair:   backup(passwdPath),
+			ByHand:   "Compare the file with its backup " + passwdPath + "-.",
+		})
+		broken = nil
+	}
+	l := readLogins(s)
+	out = append(out, brokenEntries(l, passwdPath, broken, backup)...)
+	if slices.ContainsFunc(accounts, func(a account) bool { return a.inShadow }) && !tree.Exists(shadowPath) && !tree.Exists("/etc/tcb") {
+		return append(out, diagnose.Finding{
+			ID: "shadow-missing", Stage: diagnose.Login, Severity: diagnose.BlocksAccess, Confidence: 0.95,
+			Title:    "The file " + passwdPath + " refers to " + shadowPath + " for passwords, and that file does not exist.",
+			Evidence: []diagnose.Evidence{fileEvidence(shadowPath, 0, "it does not exist")},
+			Explains: []string{"login-impossible", "shadow-entry-missing"},
+			Repair:   backup(shadowPath),
+			ByHand:   "Restore the file from its backup " + shadowPath + "-, or make it with pwconv and set the passwords.",
+		})
+	}
+	_, broken = parseShadow(tree.Lines(shadowPath))
+	out = append(out, brokenEntries(l, shadowPath, broken, backup)...)
+	_, broken = parseGroups(tree.Lines(groupPath))
+	return append(out, brokenEntries(l, groupPath, broken, backup)...)
+}
+
+// brokenEntries is one finding about the broken lines of a file; nil where there are none.
+func brokenEntries(l *logins, file string, broken []brokenEntry, backup func(string) *diagnose.Repair) []diagnose.Finding {
+	if len(broken) == 0 {
+		return nil
+	}
+	f := diagnose.Finding{
+		ID: "account-entry-broken", Stage: diagnose.Login, Severity: diagnose.Degrades, Confidence: 0.93,
+		Title:    fmt.Sprintf("The file %s is broken: %s.", place(file, broken[0].line), broken[0].why),
+		Evidence: brokenEvidence(file, broken),
+		Explains: []string{"login-impossible", "shadow-entry-missing"},
+		Repair:   backup(file),
+		ByHand:   "Compare the file with its backup " + file + "-, and check it with pwck -r or grpck -r.",
+	}
+	if file != groupPath {
+		for _, b := range broken {
+			if !l.others(b.name) && (b.name == "root" || len(l.accounts) <= 1 || file == passwdPath || l.find(b.name) != nil) {
+				f.Severity = diagnose.BlocksAccess
+			}
+		}
+	}
+	return []diagnose.Finding{f}
+}
+
+// brokenEvidence names lines and users. The lines themselves may hold hashes and are not shown.
+func brokenEvidence(file string, broken []brokenEntry) []diagnose.Evidence {
+	var out []diagnose.Evidence
+	for _, b := range broken[:min(len(broken), 10)] {
+		text := b.why
+		if isUserName(b.name) {
+			text = "the line of " + b.name + ": " + b.why
+		}
+		out = append(out, fileEvidence(file, b.line, text))
+	}
+	return out
+}
+
+// userName is the usual form of a name.
+var userName = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
+
+// isUserName: what stands in the place of a name in a broken line may be anything, a hash included, and those have capital letters.
+func isUserName(name string) bool { return userName.MatchString(name) }
+
+// libraryFolders hold the libraries of all distributions, one level of multiarch included.
+func libraryFolders(tree *diagnose.Tree) []string {
+	out := []string{"/lib64", "/usr/lib64", "/lib", "/usr/lib"}
+	for _, root := range []string{"/lib", "/usr/lib"} {
+		out = append(out, tree.Match(root, "*-linux-*")...)
+	}
+	return out
+}
+
+// findLibrary returns the path of a library, which may lie below a folder, as security/pam_unix.so does; empty where there is none.
+func findLibrary(tree *diagnose.Tree, name string) string {
+	for _, folder := range libraryFolders(tree) {
+		if tree.Exists(path.Join(folder, name)) {
+			return path.Join(folder, name)
+		}
+	}
+	return ""
+}
+
+// nssModule returns the path of the library behind a service of nsswitch.conf; "libc" for those that the C library has in itself.
+func nssModule(tree *diagnose.Tree, service string) string {
+	if slices.Contains([]string{"files", "dns", "compat", "cache"}, service) {
+		return "libc"
+	}
+	return findLibrary(tree, "libnss_"+service+".so.2")
+}
+
+func findNameServices(s *diagnose.System) []diagnose.Finding {
+	tree := s.Files
+	if findLibrary(tree, "libc.so.6") == "" { // musl reads no nsswitch.conf
+		return nil
+	}
+	var out []diagnose.Finding
+	for i, line := range tree.Lines("/etc/nsswitch.conf") {
+		name, services, found := strings.Cut(strings.SplitN(line, "#", 2)[0], ":")
+		name = strings.TrimSpace(name)
+		if !found || (name != "passwd" && name != "shadow" && name != "group") {
+			continue
+		}
+		some, first := false, ""
+		for _, service := range strings.Fields(services) {
+			if strings.HasPrefix(service, "[") || strings.HasSuffix(service, "]") {
+				continue
+			}
+			if nssModule(tree, service) != "" {
+				some = true
+			} else if first == "" {
+				first = service
+			}
+		}
+		if first == "" || some { // others answer
+			continue
+		}
+		severity := diagnose.BlocksAccess
+		if name == "group" {
+			severity = diagnose.Degrades
+		}
+		out = append(out, diagnose.Finding{
+			ID: "nsswitch-module-missing", Stage: diagnose.Login, Severity: severity, Confidence: 0.94,
+			Title:    fmt.Sprintf("The file /etc/nsswitch.conf, line %d, looks for %s with the service %q, whose library does not exist.", i+1, name, first),
+			Evidence: []diagnose.Evidence{fileEvidence("/etc/nsswitch.conf", i+1, strings.TrimSpace(services)), fileEvidence("libnss_"+first+".so.2", 0, "no folder of libraries has it")},
+			Explains: []string{"login-impossible", "sshd-user-missing"},
+			Repair:   repairFiles("Write the service files before the others in this line.", "/etc/nsswitch.conf"),
+			ByHand:   "Write files as the first service of the line.",
+		})
+	}
+	return out
+}
+
+func findRefusedAccounts(s *diagnose.System) []diagnose.Finding {
+	l := readLogins(s)
+	var out []diagnose.Finding
+	explains := []string{"login-impossible"}
+	for i := range l.accounts {
+		a := &l.accounts[i]
+		f := diagnose.Finding{Stage: diagnose.Login, Explains: explains, Confidence: 0.95}
+		switch {
+		case a.logsIn() && !shellRuns(s.Files, a.shell) && !mountMayHold(s, a.shell):
+			f.ID, f.Severity = "shell-missing", l.severity(a.name, diagnose.Degrades)
+			f.Title = fmt.Sprintf("The shell %s of %s does not exist or may not be executed.", a.shell, a.name)
+			f.Evidence = []diagnose.Evidence{fileEvidence(passwdPath, a.line, a.name+" has the shell "+a.shell), fileEvidence(a.shell, 0, "it does not exist as an executable file")}
+			f.Repair = repairFiles("Give "+a.name+" a shell that exists.", passwdPath)
+			f.ByHand = "Set another shell with usermod -s /bin/sh " + a.name + ", or install the shell."
+		case a.inShadow && a.shadow == nil && s.Files.Exists(shadowPath):
+			f.ID, f.Severity, f.Confidence = "shadow-entry-missing", l.severity(a.name, diagnose.Info), 0.9
+			f.Title = fmt.Sprintf("The file %s has no entry for %s, so PAM lets this account not in.", shadowPath, a.name)
+			f.Evidence = []diagnose.Evidence{fileEvidence(passwdPath, a.line, "the line of "+a.name+" refers to "+shadowPath), fileEvidence(shadowPath, 0, "it has no valid line for "+a.name)}
+			f.Repair = repairFiles("Add an entry with a locked password.", shadowPath)
+			f.ByHand = "Add the entry with pwconv, and set a password with passwd " + a.name + "."
+		case a.shadow == nil:
+			continue
+		case a.shadow.expired(l.day) != "":
+			f.ID, f.Severity = "account-expired", l.severity(a.name, diagnose.Info)
+			f.Title = fmt.Sprintf("The account %s cannot log in: %s.", a.name, a.shadow.expired(l.day))
+			f.Evidence = []diagnose.Evidence{fileEvidence(shadowPath, a.shadow.line, "the days in the line of "+a.name)}
+			f.Repair = repairFiles("Clear the day on which the account expires, and the days after which its password does.", shadowPath)
+			f.ByHand = "Clear it with chage -E -1 -I -1 -M -1 " + a.name + "."
+			if a.shadow.ends == 0 || a.shadow.ends == 1 { // so does usermod --expiredate 1, by which administrators lock accounts
+				f.Repair = nil
+				f.ByHand = "An administrator seems to have locked the account; unlock it with chage -E -1 " + a.name + " if that was not meant."
+			}
+		case a.shadow.mustChange(l.day) != "" && (a.hash.usable || hasUsableKey(a)):
+			f.ID, f.Severity, f.Confidence = "password-must-change", l.severity(a.name, diagnose.Info), 0.7
+			f.Title = fmt.Sprintf("The account %s cannot log in without a new password, because %s.", a.name, a.shadow.mustChange(l.day))
+			f.Evidence = []diagnose.Evidence{fileEvidence(shadowPath, a.shadow.line, "the days in the line of "+a.name)}
+			f.Repair = repairFiles("Set the day of the last change to today.", shadowPath)
+			f.ByHand = "Log in at a terminal and set a new password, or run chage -d today " + a.name + "."
+			if !a.hash.usable {
+				f.Confidence = 0.92
+			}
+		case a.hash.usable && !knowsScheme(s.Files, a.hash.scheme):
+			f.ID, f.Severity = "password-hash-unknown", l.severity(a.name, diagnose.Degrades)
+			f.Title = fmt.Sprintf("The password of %s is hashed in a way that this system's libcrypt does not know.", a.name)
+			f.Evidence = []diagnose.Evidence{fileEvidence(shadowPath, a.shadow.line, "the hash of "+a.name+" is of the scheme "+a.hash.scheme)}
+			f.ByHand = "Set a new password with passwd " + a.name + "."
+			if a.byKey {
+				f.Severity = diagnose.Info
+			}
+		default:
+			continue
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+func hasUsableKey(a *login) bool {
+	return slices.ContainsFunc(a.keys, func(f keyFile) bool { return f.usable() > 0 })
+}
+
+// knowsScheme says whether the system can check hashes of a scheme. What cannot be found out is taken as known.
+func knowsScheme(tree *diagnose.Tree, scheme string) bool {
+	switch scheme {
+	case "1", "5", "6", "des":
+		return true
+	case "2", "2a", "2b", "2x", "2y", "y", "gy", "7", "sha1", "md5", "sm3", "sm3y", "_":
+	default:
+		return false
+	}
+	name := findLibrary(tree, "libcrypt.so.1")
+	if next := findLibrary(tree, "libcrypt.so.2"); next != "" {
+		name = next
+	}
+	if name == "" {
+		return true
+	}
+	text, err := tree.Read(name)
+	// The library of glibc itself knows the first schemes only; libxcrypt, which replaced it, has functions of this name.
+	return err != nil || !bytes.Contains(text, []byte("crypt_r")) || bytes.Contains(text, []byte("crypt_gensalt")) || (scheme[0] == '2' && bytes.Contains(text, []byte("$2a$")))
+}
+
+func findNoLogin(s *diagnose.System) []diagnose.Finding {
+	l := readLogins(s)
+	if l.elsewhere != "" || len(l.accounts) == 0 {
+		return nil
+	}
+	f := diagnose.Finding{
+		ID: "login-impossible", Stage: diagnose.Login, Severity: diagnose.BlocksAccess, Confidence: 0.85,
+		Title: "No account can log in, by key or password, over ssh or on the console.",
+		// salvor has no key of the owner's that it could add, and sets no password.
+		ByHand: "Set a password for an account, or add a key to its .ssh/authorized_keys.",
+	}
+	for i := range l.accounts {
+		a := &l.accounts[i]
+		if a.byKey || a.byPassword || a.onConsole {
+			return nil
+		}
+		if len(f.Evidence) < 10 {
+			f.Evidence = append(f.Evidence, fileEvidence(passwdPath, a.line, a.name+": "+l.reason(a)))
+		}
+	}
+	return []diagnose.Finding{f}
+}
+
+// reason says in short why an account cannot log in.
+func (l *logins) reason(a *login) string {
+	if a.refused != "" {
+		return a.refused
+	}
+	out := "no password"
+	if a.hash.locked {
+		out = "a locked password"
+	}
+	switch {
+	case !l.sshd:
+		return out + ", no sshd"
+	case !hasUsableKey(a):
+		return out + ", no key"
+	}
+	return out + ", keys that sshd's settings refuse"
+}
+
+// mayBeLetIn: the account has a key, or a password with which sshd lets accounts other than root in.
+func (a *login) mayBeLetIn() bool { return hasUsableKey(a) || a.uid != 0 && a.hash.usable }
+
+// findDeniedUsers is a finding where sshd's settings keep all those out who have a key or a password.
+func findDeniedUsers(s *diagnose.System) []diagnose.Finding {
+	l := readLogins(s)
+	if l.elsewhere != "" {
+		return nil
+	}
+	f := diagnose.Finding{ID: "sshd-users-denied", Stage: diagnose.Login, Severity: diagnose.BlocksAccess, Confidence: 0.85, Explains: []string{"login-impossible"}}
+	writes, denies := map[string]bool{}, false
+	for i := range l.accounts {
+		a := &l.accounts[i]
+		if a.byKey || a.byPassword {
+			return nil
+		}
+		if a.denied.keyword == "" || !a.mayBeLetIn() || len(f.Evidence) >= 10 {
+			continue
+		}
+		if f.Title == "" {
+			f.Title = fmt.Sprintf("The server sshd lets nobody in who has a key or a password, because %s keeps %s out by %s.", place(a.denied.file, a.denied.line), a.name, a.denied.keyword)
+		}
+		if a.denied.keyword == "permitrootlogin" {
+			f.Confidence = 0.75
+		}
+		f.Evidence = append(f.Evidence, fileEvidence(a.denied.file, a.denied.line, a.denied.keyword+" "+strings.Join(a.denied.args, " ")))
+		writes[a.denied.file] = true
+		denies = denies || strings.HasPrefix(a.denied.keyword, "deny")
+	}
+	if len(f.Evidence) == 0 {
+		return nil
+	}
+	f.ByHand = "Name an account in AllowUsers or AllowGroups that has a key, and restart sshd."
+	if denies { // somebody refused this very account
+		f.ByHand = "Take an account that has a key out of DenyUsers or DenyGroups, and restart sshd."
+		return []diagnose.Finding{f}
+	}
+	f.Repair = repairFiles("Add the accounts that have keys to the setting, or set PermitRootLogin to prohibit-password for root.", slices.Sorted(maps.Keys(writes))...)
+	return []diagnose.Finding{f}
+}

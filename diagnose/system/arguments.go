@@ -1,0 +1,323 @@
+package system
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"salvor/diagnose"
+)
+
+const resumePath = "/etc/initramfs-tools/conf.d/resume"
+
+func argumentRules() []diagnose.Rule {
+	return []diagnose.Rule{
+		{IDs: []string{"root-argument-missing", "root-subvolume-missing", "dracut-argument-missing", "kernel-argument-rescue", "kernel-argument-memory"}, Files: true, Look: lookArguments},
+		{IDs: []string{"resume-device-missing"}, Files: true, Look: lookResume},
+		{IDs: []string{"serial-console-unused"}, Files: true, Look: lookSerialConsole},
+		{IDs: []string{"hugepages-too-many"}, Files: true, Look: lookHugepages},
+		{IDs: []string{"root-driver-blocked"}, Files: true, Look: lookBlockedDrivers},
+	}
+}
+
+// argument returns the last value of an argument of a command line.
+func argument(options []string, name string) (string, bool) {
+	for _, o := range slices.Backward(options) {
+		if value, found := strings.CutPrefix(o, name+"="); found {
+			return value, true
+		}
+	}
+	return "", false
+}
+
+func rootArgument(options []string) string {
+	root, _ := argument(options, "root")
+	return root
+}
+
+// lookArguments judges the command line of the default entry.
+func lookArguments(s *diagnose.System) []diagnose.Finding {
+	entries := loadEntries(s)
+	e := defaultEntry(entries)
+	if e == nil {
+		return nil
+	}
+	out := argumentFindings(s, e)
+	if len(out) == 0 {
+		return nil
+	}
+	if other := newEntryChecker(s).wholeEntry(entries, e); other != nil {
+		proposeEntry(out, other)
+	}
+	return out
+}
+
+// argumentFindings says what of an entry's command line keeps it from booting.
+func argumentFindings(s *diagnose.System, e *loadEntry) []diagnose.Finding {
+	line := e.OptionsLine
+	if line == 0 {
+		line = e.Line
+	}
+	finding := func(id string, confidence float64, title, text string) diagnose.Finding {
+		f := diagnose.Finding{ID: id, Stage: diagnose.Root, Severity: diagnose.BlocksBoot, Confidence: confidence, Title: title,
+			Evidence: []diagnose.Evidence{fileEvidence(e.File, line, text)}}
+		if len(hidesDevices(s)) > 0 {
+			f.Confidence = min(f.Confidence, 0.4)
+		}
+		return f
+	}
+	var out []diagnose.Finding
+	root := rootArgument(e.Options)
+	if name := parseDeviceName(root); name.Tag != "" && !strings.Contains(name.Value, "$") && !strings.Contains(name.Value, "/PARTNROFF") {
+		found := findDevices(s, name)
+		if len(found) == 0 && !isUncertainName(s, name) && !(name.Tag == "path" && isCryptName(s, name.Value)) {
+			f := finding("root-argument-missing", 0.97, fmt.Sprintf("Line %d of %s names the root %s, which no device of the machine has.", line, e.File, root), "root="+root)
+			if name.Kernel {
+				f.Confidence = min(f.Confidence, 0.7)
+			}
+			proposeRoot(s, e, line, root, &f)
+			out = append(out, f)
+		}
+		if f := subvolumeFinding(s, e, found, finding); f != nil {
+			out = append(out, *f)
+		}
+	}
+	return append(append(out, dracutFindings(s, e, finding)...), plainArgumentFindings(s, e, line)...)
+}
+
+// proposeRoot writes the UUID of the root that was found.
+func proposeRoot(s *diagnose.System, e *loadEntry, line int, root string, f *diagnose.Finding) {
+	d := rootDevice(s)
+	if d == nil || d.UUID == "" || strings.HasSuffix(e.File, ".efi") || !strings.Contains(root, "UUID=") && !strings.HasPrefix(root, "/dev/") {
+		f.ByHand = "Write the device of the root into the command line of the boot loader."
+		return
+	}
+	f.Evidence = append(f.Evidence, deviceEvidence(d.Path, "the root of this system, with UUID "+d.UUID))
+	f.Repair = &diagnose.Repair{Summary: fmt.Sprintf("Write root=UUID=%s in place of root=%s into line %d of %s, and into the file that the loader's configuration is made from.", d.UUID, root, line, e.File),
+		Consent: diagnose.ConsentBoot, Writes: []string{e.File}}
+}
+
+type argumentFinding func(id string, confidence float64, title, text string) diagnose.Finding
+
+// subvolumeFinding looks at rootflags=subvol=.
+func subvolumeFinding(s *diagnose.System, e *loadEntry, found []*diagnose.Device, finding argumentFinding) *diagnose.Finding {
+	flags, ok := argument(e.Options, "rootflags")
+	if !ok || len(found) != 1 || len(found[0].Subvolumes) == 0 {
+		return nil
+	}
+	for flag := range strings.SplitSeq(flags, ",") {
+		want, isSubvolume := strings.CutPrefix(flag, "subvol=")
+		want = strings.Trim(want, "/")
+		if !isSubvolume || want == "" || slices.ContainsFunc(found[0].Subvolumes, func(v string) bool { return strings.Trim(v, "/") == want }) {
+			continue
+		}
+		f := finding("root-subvolume-missing", 0.97, fmt.Sprintf("The file %s names the root's subvolume %s, which %s does not have.", e.File, want, found[0].Path), "rootflags="+flags)
+		f.Evidence = append(f.Evidence, deviceEvidence(found[0].Path, "its subvolumes: "+strings.Join(found[0].Subvolumes[:min(len(found[0].Subvolumes), 12)], ", ")))
+		f.ByHand = "Write an existing subvolume into rootflags=subvol= of the command line; `btrfs subvolume list` shows them."
+		return &f
+	}
+	return nil
+}
+
+// dracutFindings looks at the volumes, arrays and containers that dracut waits for.
+func dracutFindings(s *diagnose.System, e *loadEntry, finding argumentFinding) []diagnose.Finding {
+	var out []diagnose.Finding
+	for _, o := range e.Options {
+		name, value, _ := strings.Cut(o, "=")
+		value = strings.Trim(value, `"`)
+		missing := false
+		switch name {
+		case "rd.lvm.lv":
+			group, volume, found := strings.Cut(value, "/")
+			missing = found && len(s.Groups) > 0 && !slices.ContainsFunc(s.Groups, func(g diagnose.VolumeGroup) bool {
+				return g.Name == group && slices.ContainsFunc(g.Volumes, func(v diagnose.LogicalVolume) bool { return v.Name == volume })
+			})
+		case "rd.md.uuid":
+			clean := func(id string) string { return strings.ToLower(strings.NewReplacer(":", "", "-", "").Replace(id)) }
+			missing = len(s.Arrays) > 0 && !slices.ContainsFunc(s.Arrays, func(a diagnose.Array) bool { return clean(a.UUID) == clean(value) })
+		case "rd.luks.uuid":
+			value = strings.TrimPrefix(value, "luks-")
+			missing = !slices.ContainsFunc(s.Devices, func(d diagnose.Device) bool {
+				return d.FS == "crypto_LUKS" && strings.HasPrefix(strings.ToLower(d.UUID), strings.ToLower(value))
+			})
+		}
+		if missing && value != "" {
+			f := finding("dracut-argument-missing", 0.85, fmt.Sprintf("The file %s makes the initramfs wait for %s, which the machine does not have.", e.File, o), o)
+			f.ByHand = "Remove the argument from the command line of the boot loader, or correct it."
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// plainArgumentFindings looks at arguments that need no device.
+func plainArgumentFindings(s *diagnose.System, e *loadEntry, line int) []diagnose.Finding {
+	var out []diagnose.Finding
+	for _, o := range e.Options {
+		name, value, _ := strings.Cut(o, "=")
+		f := diagnose.Finding{Stage: diagnose.Target, Severity: diagnose.BlocksBoot, Confidence: 0.9, Evidence: []diagnose.Evidence{fileEvidence(e.File, line, o)},
+			Repair: &diagnose.Repair{Summary: fmt.Sprintf("Remove %s from line %d of %s, and from the file that the loader's configuration is made from.", o, line, e.File),
+				Consent: diagnose.ConsentBoot, Writes: []string{e.File}}}
+		switch {
+		case slices.Contains([]string{"single", "emergency", "rescue", "1", "-b", "S"}, o) || (name == "systemd.unit" && slices.Contains(rescueTargets, value)) ||
+			name == "rd.break" || (name == "init" && (value == "/bin/sh" || value == "/bin/bash")):
+			f.ID, f.Title = "kernel-argument-rescue", fmt.Sprintf("Line %d of %s starts a shell for rescue instead of the system, by the argument %s.", line, e.File, o)
+		case name == "mem" && tooLittleMemory(value):
+			f.ID, f.Stage, f.Title = "kernel-argument-memory", diagnose.Kernel, fmt.Sprintf("Line %d of %s leaves the system too little memory, by the argument %s.", line, e.File, o)
+		case (name == "hugepages" || name == "vm.nr_hugepages") && tooManyHugepages(s, e.Options, value):
+			f.ID, f.Stage, f.Title = "kernel-argument-memory", diagnose.Kernel, fmt.Sprintf("Line %d of %s takes all memory for huge pages, by the argument %s.", line, e.File, o)
+		default:
+			continue
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// parseBytes reads 512M or 0x1000.
+func parseBytes(text string) (int64, bool) {
+	shift := map[byte]uint{'k': 10, 'm': 20, 'g': 30, 't': 40}
+	text = strings.ToLower(text)
+	unit := uint(0)
+	if text != "" && shift[text[len(text)-1]] > 0 {
+		unit, text = shift[text[len(text)-1]], text[:len(text)-1]
+	}
+	n, err := strconv.ParseInt(text, 0, 64)
+	if err != nil || n < 0 || n > 1<<40 {
+		return 0, false
+	}
+	return n << unit, n<<unit>>unit == n
+}
+
+func tooLittleMemory(value string) bool {
+	n, ok := parseBytes(value)
+	return ok && n < 256<<20
+}
+
+// tooManyHugepages: the pages would take more than nine tenths of the memory.
+func tooManyHugepages(s *diagnose.System, options []string, count string) bool {
+	size := int64(2 << 20)
+	if text, ok := argument(options, "hugepagesz"); ok {
+		if n, ok := parseBytes(text); ok && n > 0 {
+			size = n
+		}
+	}
+	n, err := strconv.ParseInt(count, 10, 64)
+	return err == nil && s.Memory > 0 && n > s.Memory/10*9/size
+}
+
+// lookHugepages looks at sysctl.d.
+func lookHugepages(s *diagnose.System) []diagnose.Finding {
+	var files []string
+	for _, folder := range []string{"/usr/lib/sysctl.d", "/etc/sysctl.d"} {
+		files = append(files, s.Files.Match(folder, "*.conf")...)
+	}
+	var out []diagnose.Finding
+	for _, file := range append(files, "/etc/sysctl.conf") {
+		for i, text := range s.Files.Lines(file) {
+			name, value, found := strings.Cut(text, "=")
+			name = strings.ReplaceAll(strings.TrimPrefix(strings.TrimSpace(name), "-"), "/", ".")
+			if !found || name != "vm.nr_hugepages" {
+				continue
+			}
+			if out = nil; !tooManyHugepages(s, nil, strings.TrimSpace(value)) { // the last one counts
+				continue
+			}
+			out = []diagnose.Finding{{
+				ID: "hugepages-too-many", Stage: diagnose.Target, Severity: diagnose.BlocksBoot, Confidence: 0.8,
+				Title:    fmt.Sprintf("Line %d of %s takes more memory for huge pages than the %d MiB of the machine allow.", i+1, file, s.Memory>>20),
+				Evidence: []diagnose.Evidence{fileEvidence(file, i+1, text)},
+				Repair:   &diagnose.Repair{Summary: fmt.Sprintf("Make line %d of %s a comment.", i+1, file), Consent: diagnose.ConsentFiles, Writes: []string{file}},
+			}}
+		}
+	}
+	return out
+}
+
+// lookBlockedDrivers finds modprobe.d files that keep the root's drivers from loading.
+func lookBlockedDrivers(s *diagnose.System) []diagnose.Finding {
+	needed := rootModules(s)
+	var out []diagnose.Finding
+	for _, folder := range []string{"/etc/modprobe.d", "/usr/lib/modprobe.d"} {
+		for _, file := range s.Files.Match(folder, "*.conf") {
+			for i, text := range s.Files.Lines(file) {
+				fields := strings.Fields(text)
+				if len(fields) < 2 || !slices.Contains(needed, moduleName(fields[1])) {
+					continue
+				}
+				isFalse := fields[0] == "install" && len(fields) > 2 && (strings.HasSuffix(fields[2], "/true") || strings.HasSuffix(fields[2], "/false"))
+				// A blacklisted file system loads all the same, because mount asks for it by its own name.
+				if !isFalse && !(fields[0] == "blacklist" && !mountableTypes[fields[1]]) {
+					continue
+				}
+				out = append(out, diagnose.Finding{
+					ID: "root-driver-blocked", Stage: diagnose.Initramfs, Severity: diagnose.BlocksBoot, Confidence: 0.75,
+					Title:    fmt.Sprintf("Line %d of %s keeps the module %s from loading, which the root on %s needs.", i+1, file, fields[1], s.Root),
+					Evidence: []diagnose.Evidence{fileEvidence(file, i+1, text)},
+					Repair: &diagnose.Repair{Summary: fmt.Sprintf("Make line %d of %s a comment, and build the initramfs anew.", i+1, file), Consent: diagnose.ConsentBoot,
+						Writes: []string{file}},
+				})
+			}
+		}
+	}
+	return out
+}
+
+// lookResume finds a device for a suspended system that is not there: the initramfs waits for it.
+func lookResume(s *diagnose.System) []diagnose.Finding {
+	type source struct {
+		file, value string
+		line        int
+	}
+	var sources []source
+	if set, found := lastSetting(shellSettings(s.Files.Lines(resumePath)), "RESUME"); found {
+		sources = append(sources, source{resumePath, set.Value, set.Line})
+	}
+	if e := defaultEntry(loadEntries(s)); e != nil {
+		if value, found := argument(e.Options, "resume"); found && !slices.Contains(e.Options, "noresume") {
+			sources = append(sources, source{e.File, value, max(e.OptionsLine, e.Line)})
+		}
+	}
+	var out []diagnose.Finding
+	for _, from := range sources {
+		name := parseDeviceName(from.value)
+		if name.Tag == "" || len(findDevices(s, name)) > 0 || isCryptName(s, name.Value) || isUncertainName(s, name) {
+			continue
+		}
+		f := diagnose.Finding{
+			ID: "resume-device-missing", Stage: diagnose.Initramfs, Severity: diagnose.Degrades, Confidence: 0.9,
+			Title:    fmt.Sprintf("Line %d of %s makes the boot wait for the swap space %s, which no device of the machine has.", from.line, from.file, from.value),
+			Evidence: []diagnose.Evidence{fileEvidence(from.file, from.line, from.value)},
+			ByHand:   "Remove the resume argument from the command line of the boot loader.",
+		}
+		if from.file == resumePath {
+			f.Repair, f.ByHand = &diagnose.Repair{Summary: "Write RESUME=none into " + resumePath + ", and build the initramfs anew.", Consent: diagnose.ConsentBoot,
+				Writes: []string{resumePath}}, ""
+		}
+		if len(hidesDevices(s)) > 0 || name.Kernel {
+			f.Confidence = 0.4
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// lookSerialConsole: without console=ttyS0, a serial console shows nothing behind the loader.
+func lookSerialConsole(s *diagnose.System) []diagnose.Finding {
+	e := defaultEntry(loadEntries(s))
+	if e == nil || e.Kernel.Path == "" || e.OptionsLine == 0 {
+		return nil
+	}
+	for _, o := range e.Options {
+		value, found := strings.CutPrefix(o, "console=")
+		if found && !strings.HasPrefix(value, "tty0") && !strings.HasPrefix(value, "tty1") {
+			return nil
+		}
+	}
+	return []diagnose.Finding{{
+		ID: "serial-console-unused", Stage: diagnose.Kernel, Severity: diagnose.Info, Confidence: 0.9,
+		Title:    fmt.Sprintf("Line %d of %s names no serial console, so that the serial console shows nothing behind the loader.", e.OptionsLine, e.File),
+		Evidence: []diagnose.Evidence{fileEvidence(e.File, e.OptionsLine, "no console= of a serial port")},
+	}}
+}

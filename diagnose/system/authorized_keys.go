@@ -1,0 +1,267 @@
+package system
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"salvor/diagnose"
+)
+
+// keyTypes are the types of public keys that OpenSSH knows, without certificates. ssh-dss is refused by all releases that are examined.
+var keyTypes = strings.Fields(`ssh-rsa ssh-ed25519 ecdsa-sha2-nistp256 ecdsa-sha2-nistp384 ecdsa-sha2-nistp521
+	sk-ssh-ed25519@openssh.com sk-ecdsa-sha2-nistp256@openssh.com ssh-ed448`)
+
+// keyLine is a line of authorized_keys that is no comment.
+type keyLine struct {
+	line    int
+	valid   bool
+	command bool // a command is run instead of a shell
+	why     string
+}
+
+// parseAuthorizedKeys parses a file of keys. It stops after 10,000 lines.
+func parseAuthorizedKeys(lines []string) []keyLine {
+	var out []keyLine
+	for i, text := range lines[:min(len(lines), 10_000)] {
+		text = strings.TrimSpace(text)
+		if text == "" || text[0] == '#' {
+			continue
+		}
+		out = append(out, parseKeyLine(text, i+1))
+	}
+	return out
+}
+
+func parseKeyLine(text string, line int) keyLine {
+	k := keyLine{line: line}
+	first, rest := cutField(text)
+	if !isKeyType(first) {
+		options, after, closed := cutOptions(text)
+		if !closed {
+			k.why = "a quotation mark of its options is not closed"
+			return k
+		}
+		k.command = strings.Contains(strings.ToLower(options), "command=")
+		first, rest = cutField(after)
+	}
+	blob, _ := cutField(rest)
+	switch {
+	case !isKeyType(first):
+		k.why = "it names no type of key"
+	case blob == "":
+		k.why = "the key itself is missing"
+	default:
+		k.why = checkKeyBlob(first, blob)
+	}
+	k.valid = k.why == ""
+	return k
+}
+
+func isKeyType(name string) bool {
+	if base, found := strings.CutSuffix(name, "-cert-v01@openssh.com"); found {
+		return slices.Contains(keyTypes, base) || slices.Contains(keyTypes, base+"@openssh.com")
+	}
+	return slices.Contains(keyTypes, name)
+}
+
+func cutField(text string) (field, rest string) {
+	text = strings.TrimLeft(text, " \t")
+	if at := strings.IndexAny(text, " \t"); at >= 0 {
+		return text[:at], text[at:]
+	}
+	return text, ""
+}
+
+// cutOptions cuts the options off, in which blanks may stand between quotation marks.
+func cutOptions(text string) (options, rest string, closed bool) {
+	quoted := false
+	for i := 0; i < len(text); i++ {
+		switch {
+		case text[i] == '\\' && i+1 < len(text) && text[i+1] == '"':
+			i++
+		case text[i] == '"':
+			quoted = !quoted
+		case (text[i] == ' ' || text[i] == '\t') && !quoted:
+			return text[:i], text[i:], true
+		}
+	}
+	return text, "", !quoted
+}
+
+// checkKeyBlob says what is wrong with an encoded key: it begins with its own type, and its parts fill it.
+func checkKeyBlob(kind, text string) string {
+	blob, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		blob, err = base64.RawStdEncoding.DecodeString(text)
+	}
+	if err != nil {
+		return "the key is not in base64, or is cut off"
+	}
+	parts := 0
+	for rest := blob; len(rest) > 0; parts++ {
+		if len(rest) < 4 {
+			return "the key is cut off"
+		}
+		size := uint64(binary.BigEndian.Uint32(rest))
+		if size > uint64(len(rest)-4) {
+			if parts > 0 && strings.Contains(kind, "-cert-") {
+				return "" // a certificate has numbers between its parts
+			}
+			return "the key is cut off"
+		}
+		if parts == 0 && string(rest[4:4+size]) != kind {
+			return "the key is of another type than the line says"
+		}
+		rest = rest[4+size:]
+	}
+	if parts < 2 {
+		return "the key is cut off"
+	}
+	return ""
+}
+
+// keyFile is what sshd would find of one account's keys in one place.
+type keyFile struct {
+	path    string
+	keys    []keyLine
+	refused string // why sshd ignores the file; empty where it reads it
+	chain   []diagnose.Evidence
+	fix     []string // paths whose mode or owner is wrong
+	foreign string   // the first of them that may belong to somebody else, and why; empty without one
+}
+
+// usable counts the keys that open a shell.
+func (f *keyFile) usable() int {
+	n := 0
+	for _, k := range f.keys {
+		if k.valid && !k.command && f.refused == "" {
+			n++
+		}
+	}
+	return n
+}
+
+// keyFiles returns the files in which sshd looks for an account's keys, those that exist.
+func keyFiles(tree *diagnose.Tree, config *sshdConfig, a *account) []keyFile {
+	patterns := []string{".ssh/authorized_keys", ".ssh/authorized_keys2"}
+	if set := config.all("authorizedkeysfile"); len(set) > 0 {
+		patterns = set[0].args
+	}
+	var out []keyFile
+	for _, pattern := range patterns[:min(len(patterns), 16)] {
+		if strings.EqualFold(pattern, "none") {
+			continue
+		}
+		name := strings.NewReplacer("%%", "%", "%h", a.home, "%u", a.name, "%U", strconv.FormatUint(uint64(a.uid), 10)).Replace(pattern)
+		if !path.IsAbs(name) {
+			name = path.Join(a.home, name)
+		}
+		if _, err := tree.Stat(name); err != nil {
+			continue
+		}
+		f := keyFile{path: name, keys: parseAuthorizedKeys(tree.Lines(name))}
+		if strings.EqualFold(config.first("strictmodes", "yes"), "yes") {
+			f.checkModes(tree, a)
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// checkModes is sshd's StrictModes: the file and the folders above it, up to the home, belong to the account or to root, and no one else may
+// write to them.
+func (f *keyFile) checkModes(tree *diagnose.Tree, a *account) {
+	at, err := tree.Resolve(f.path)
+	if err != nil {
+		return
+	}
+	home, err := tree.Resolve(a.home)
+	outside := err != nil || home == "/" || at != home && !strings.HasPrefix(at, home+"/")
+	for first := true; ; first = false {
+		info, err := tree.Stat(at)
+		if err != nil {
+			return
+		}
+		owner, writable := diagnose.OwnerOf(info).UID, info.Mode()&0o022 != 0
+		if writable && info.Mode()&0o002 == 0 && tree.Exists("/etc/debian_version") {
+			writable = !isPrivateGroup(tree, diagnose.OwnerOf(info).GID, a)
+		}
+		refusals := len(f.fix)
+		switch {
+		case owner != 0 && owner != a.uid:
+			f.refuse(at, "belongs to the user id "+strconv.FormatUint(uint64(owner), 10)+", neither to "+a.name+" nor to root")
+		case writable:
+			f.refuse(at, "may be written by others: its mode is "+modeText(info))
+		case first && !info.Mode().IsRegular():
+			f.refuse(at, "is no regular file")
+		case first && owner != a.uid && a.uid != 0 && info.Mode()&0o044 == 0:
+			f.refuse(at, "cannot be read by "+a.name+": its mode is "+modeText(info)+" and root owns it")
+		}
+		switch {
+		case f.foreign != "" || len(f.fix) == refusals:
+		case outside:
+			f.foreign = at + " lies outside of the home of " + a.name
+		case owner != 0 && owner != a.uid:
+			f.foreign = at + " belongs to another user id, which may have put keys of its own there"
+		case first && info.Mode().IsRegular() && diagnose.OwnerOf(info).Links > 1:
+			f.foreign = at + " has another name, by a hard link, and may be a file that the account shall not have"
+		}
+		if at == home || at == "/" {
+			return
+		}
+		at = path.Dir(at)
+	}
+}
+
+// isPrivateGroup says whether the account is the only member of a group: the sshd of Debian and Ubuntu lets such a group write.
+func isPrivateGroup(tree *diagnose.Tree, gid uint32, a *account) bool {
+	members := 0
+	accounts, _ := parsePasswd(tree.Lines(passwdPath))
+	for _, other := range accounts {
+		if other.gid == gid {
+			if other.uid != a.uid {
+				return false
+			}
+			members++
+		}
+	}
+	groups, _ := parseGroups(tree.Lines(groupPath))
+	for _, g := range groups {
+		if g.gid != gid {
+			continue
+		}
+		for _, name := range g.members {
+			if name != "" && name != a.name {
+				return false
+			}
+			if name != "" {
+				members++
+			}
+		}
+	}
+	return members > 0
+}
+
+func (f *keyFile) refuse(at, why string) {
+	if f.refused == "" {
+		f.refused = at + " " + why
+	}
+	f.chain = append(f.chain, fileEvidence(at, 0, why))
+	f.fix = append(f.fix, at)
+}
+
+// modeText writes a mode as chmod takes it.
+func modeText(info fs.FileInfo) string {
+	mode := uint32(info.Mode().Perm())
+	for bit, value := range map[fs.FileMode]uint32{fs.ModeSetuid: 0o4000, fs.ModeSetgid: 0o2000, fs.ModeSticky: 0o1000} {
+		if info.Mode()&bit != 0 {
+			mode |= value
+		}
+	}
+	return "0" + strconv.FormatUint(uint64(mode), 8)
+}

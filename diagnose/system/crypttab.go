@@ -1,0 +1,205 @@
+package system
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"salvor/diagnose"
+)
+
+const crypttabPath = "/etc/crypttab"
+
+// cryptLine is one entry of crypttab(5).
+type cryptLine struct {
+	Name, Source, Key string
+	Options           []string
+	Line              int // from 1
+	Text              string
+}
+
+// parseCrypttab returns the entries, maxTableLines at most.
+func parseCrypttab(lines []string) []cryptLine {
+	var out []cryptLine
+	for i, text := range lines {
+		fields := strings.Fields(text)
+		if len(fields) < 2 || fields[0][0] == '#' {
+			continue
+		}
+		if len(out) >= maxTableLines {
+			break
+		}
+		c := cryptLine{Name: fields[0], Source: fields[1], Line: i + 1, Text: text}
+		if len(fields) > 2 {
+			c.Key = fields[2]
+		}
+		if len(fields) > 3 {
+			c.Options = strings.Split(fields[3], ",")
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+func (c *cryptLine) has(options ...string) bool {
+	return slices.ContainsFunc(c.Options, func(o string) bool {
+		name, _, _ := strings.Cut(o, "=")
+		return slices.Contains(options, name)
+	})
+}
+
+// findSource returns the devices of the container.
+func findSource(s *diagnose.System, c cryptLine) []*diagnose.Device {
+	name := parseDeviceName(c.Source)
+	if name.Tag != "path" {
+		return findDevices(s, name)
+	}
+	var out []*diagnose.Device // not by devicePaths, which asks here
+	for i := range s.Devices {
+		if s.Devices[i].Path == name.Value {
+			out = append(out, &s.Devices[i])
+		}
+	}
+	for _, g := range s.Groups {
+		for _, v := range g.Volumes {
+			if name.Value == "/dev/"+g.Name+"/"+v.Name || name.Value == "/dev/mapper/"+diagnose.MapperName(g.Name, v.Name) {
+				if d := deviceAt(s, v.Path); d != nil && !slices.Contains(out, d) {
+					out = append(out, d)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// cryptSeverity is what happens when the container is not opened.
+func cryptSeverity(s *diagnose.System, mounts []fstabLine, c *cryptLine) diagnose.Severity {
+	if c.has("noauto") {
+		return diagnose.Info
+	}
+	for _, e := range mounts {
+		if e.Source == "/dev/mapper/"+c.Name {
+			return e.mountSeverity(s)
+		}
+	}
+	if c.has("nofail", "swap", "tmp") {
+		return diagnose.Info
+	}
+	return diagnose.Degrades
+}
+
+func cryptRules() []diagnose.Rule {
+	return []diagnose.Rule{{IDs: []string{"crypttab-device-missing", "crypttab-device-not-luks", "crypttab-keyfile-missing"}, Files: true, Look: lookCrypttab}}
+}
+
+// lookCrypttab finds containers that will not open by themselves.
+func lookCrypttab(s *diagnose.System) []diagnose.Finding {
+	var out []diagnose.Finding
+	mounts, entries := parseFstab(tableLines(s, fstabPath)), parseCrypttab(tableLines(s, crypttabPath))
+	named := map[*diagnose.Device]bool{} // by any entry
+	for _, c := range entries {
+		for _, d := range findSource(s, c) {
+			named[d] = true
+		}
+	}
+	for _, c := range entries {
+		f := diagnose.Finding{Stage: diagnose.Target, Severity: cryptSeverity(s, mounts, &c), Evidence: []diagnose.Evidence{fileEvidence(crypttabPath, c.Line, c.Text)}}
+		name, found := parseDeviceName(c.Source), findSource(s, c)
+		switch {
+		case name.Tag == "":
+			continue
+		case len(found) == 0:
+			f.ID, f.Confidence, f.Explains = "crypttab-device-missing", 0.9, []string{"fstab-device-missing", "root-argument-missing"}
+			f.Title = fmt.Sprintf("Line %d of /etc/crypttab opens %s from %s, which no device of the machine has.", c.Line, c.Name, c.Source)
+			if name.Kernel {
+				f.Confidence = 0.7
+			}
+			if hidden := hidesDevices(s); len(hidden) > 0 && !onlyLocked(s) {
+				f.Confidence = 0.4
+			}
+			if f.Severity == diagnose.Degrades && opensRoot(s, named, &c) {
+				f.Severity, f.Stage, f.Confidence = diagnose.BlocksBoot, diagnose.Root, min(f.Confidence, 0.75)
+			}
+			proposeCryptRepair(s, named, &c, &f)
+		case found[0].FS != "crypto_LUKS" && found[0].NotExamined == "" && !c.has("plain", "tcrypt", "bitlk", "swap", "tmp", "header", "fvault2", "tcrypt-veracrypt"):
+			f.ID, f.Confidence = "crypttab-device-not-luks", 0.85
+			f.Title = fmt.Sprintf("Line %d of /etc/crypttab opens %s, which holds no LUKS header.", c.Line, found[0].Path)
+			f.Evidence = append(f.Evidence, deviceEvidence(found[0].Path, "its content is "+orNothing(found[0].FS)))
+			f.ByHand = "Write the device of the container into the line; if its header was overwritten, restore it with `cryptsetup luksHeaderRestore` or `cryptsetup repair`."
+		case keyIsMissing(s, &c):
+			f.ID, f.Confidence = "crypttab-keyfile-missing", 0.8
+			f.Title = fmt.Sprintf("Line %d of /etc/crypttab opens %s with the key file %s, which does not exist.", c.Line, c.Name, c.Key)
+			f.ByHand = "Restore the key file, or write none in its place and type the passphrase at boot."
+		default:
+			continue
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// onlyLocked: what was not examined are containers that crypttab itself would open, so none of them hides another container of crypttab.
+func onlyLocked(s *diagnose.System) bool {
+	for i := range s.Devices {
+		if d := &s.Devices[i]; d.NotExamined != "" && d.FS != "crypto_LUKS" && !isKnownFileSystem(d.FS) {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(s.Gaps, func(g diagnose.Gap) bool { return strings.HasPrefix(g.What, "/dev/") && deviceAt(s, g.What) == nil }) && !slices.ContainsFunc(s.Arrays, func(a diagnose.Array) bool { return !a.Started }) &&
+		!slices.ContainsFunc(s.Groups, func(g diagnose.VolumeGroup) bool { return len(g.Missing) > 0 })
+}
+
+// proposeCryptRepair names the one container that no entry opens.
+func proposeCryptRepair(s *diagnose.System, named map[*diagnose.Device]bool, c *cryptLine, f *diagnose.Finding) {
+	var free []*diagnose.Device
+	for i := range s.Devices {
+		if d := &s.Devices[i]; d.FS == "crypto_LUKS" && d.UUID != "" && !named[d] {
+			free = append(free, d)
+		}
+	}
+	if len(free) != 1 {
+		f.ByHand = fmt.Sprintf("Write the UUID of the container into line %d of /etc/crypttab, and rebuild the initramfs if it opens the root.", c.Line)
+		return
+	}
+	f.Evidence = append(f.Evidence, deviceEvidence(free[0].Path, "a LUKS container with UUID "+free[0].UUID+", which no line of /etc/crypttab opens"))
+	f.Repair = &diagnose.Repair{
+		Summary: fmt.Sprintf("Let line %d of /etc/crypttab name UUID=%s, the only container that no line names; build the initramfs anew where it opens the root.", c.Line, free[0].UUID),
+		Consent: diagnose.ConsentBoot, Writes: []string{crypttabPath},
+	}
+}
+
+// keyIsMissing says whether a key file that crypttab names is not there. Keys on other devices, sockets and tokens are not looked for.
+func keyIsMissing(s *diagnose.System, c *cryptLine) bool {
+	key := c.Key
+	if !strings.HasPrefix(key, "/") || strings.Contains(key, ":") || c.has("keyscript", "tpm2-device", "fido2-device", "pkcs11-uri", "keyfile-timeout") {
+		return false
+	}
+	for _, elsewhere := range []string{"/dev/", "/run/", "/proc/", "/sys/", "/tmp/"} {
+		if strings.HasPrefix(key, elsewhere) {
+			return false
+		}
+	}
+	_, err := s.Files.Stat(key)
+	return isNotExist(err)
+}
+
+func orNothing(text string) string {
+	if text == "" {
+		return "nothing that is known"
+	}
+	return text
+}
+
+// opensRoot: the root lies in a container that no line of crypttab names, so the line with a dead name is the one that is meant to open it.
+func opensRoot(s *diagnose.System, named map[*diagnose.Device]bool, c *cryptLine) bool {
+	if c.has("nofail", "noauto", "swap", "tmp") || s.Files.Exists("/usr/lib/dracut") { // dracut opens by rd.luks.uuid
+		return false
+	}
+	for _, d := range ancestors(s, s.Root) {
+		if d.FS != "crypto_LUKS" {
+			continue
+		}
+		return !named[d]
+	}
+	return false
+}

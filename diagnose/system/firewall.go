@@ -1,0 +1,354 @@
+package system
+
+import (
+	"encoding/xml"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"salvor/diagnose"
+)
+
+// firewallRules are about filters of packets that drop connections to sshd.
+func firewallRules() []diagnose.Rule {
+	return []diagnose.Rule{{IDs: []string{"firewall-blocks-ssh"}, Files: true, Look: findFirewalls}}
+}
+
+// closedFirewall is where a firewall drops what comes in, and has no rule that lets connections to sshd through.
+type closedFirewall struct {
+	name, file string
+	line       int
+	text       string
+	repair     string
+}
+
+func findFirewalls(s *diagnose.System) []diagnose.Finding {
+	tree := s.Files
+	if sshdProgram(tree) == "" {
+		return nil
+	}
+	config := readSSHDConfig(tree)
+	if config.partial {
+		return nil
+	}
+	ports := sshPorts(tree, config)
+	var out []diagnose.Finding
+	for _, look := range []func(*diagnose.Tree, []int) *closedFirewall{closedNftables, closedIptables, closedUFW, closedFirewalld} {
+		f := look(tree, ports)
+		if f == nil {
+			continue
+		}
+		out = append(out, diagnose.Finding{
+			ID: "firewall-blocks-ssh", Stage: diagnose.Network, Severity: diagnose.BlocksAccess, Confidence: 0.8,
+			Title:    fmt.Sprintf("The firewall %s drops what comes in, by %s, and lets nothing through to port %d of sshd.", f.name, place(f.file, f.line), ports[0]),
+			Evidence: []diagnose.Evidence{fileEvidence(f.file, f.line, f.text)},
+			Repair:   repairFiles(fmt.Sprintf("Add one rule that accepts connections to TCP port %d.", ports[0]), firstText(f.repair, f.file)),
+			ByHand:   "Ask who is responsible for the firewall before a port is opened.",
+		})
+	}
+	return out
+}
+
+// sshPorts are the ports of sshd; those of its socket where systemd listens in its place.
+func sshPorts(tree *diagnose.Tree, config *sshdConfig) []int {
+	ports := config.ports()
+	for _, name := range []string{"ssh.socket", "sshd.socket"} {
+		if managerOf(tree) != systemdManager || !unitEnabled(tree, name) {
+			continue
+		}
+		lines := tree.Lines(unitFile(tree, name))
+		for _, drop := range tree.Match("/etc/systemd/system/"+name+".d", "*.conf") {
+			lines = append(lines, tree.Lines(drop)...)
+		}
+		for _, l := range unitSettings(lines) {
+			at := strings.LastIndexByte(l.Value, ':')
+			if n, err := strconv.Atoi(l.Value[at+1:]); l.Key == "ListenStream" && err == nil {
+				ports = append(ports, n)
+			}
+		}
+	}
+	return ports
+}
+
+// harmlessAccept are words of rules that let through what is no new connection from elsewhere to a TCP port.
+var harmlessAccept = regexp.MustCompile(`(?i)\biif(name)?\s+"?lo"?\b|-i lo\b|\bct state\s+(vmap\s+)?[{\s]*(established|related)|--(ct)?state\s+(RELATED|ESTABLISHED)|\bicmp(v6)?\b|\bipv6-icmp\b|\budp\b|\bigmp\b|\b(l4proto|nexthdr|protocol)\s+(icmp|ipv6-icmp|udp|gre|esp|ah|igmp|vrrp)\b|-p\s+(icmp|ipv6-icmp|udp|gre|esp|ah|igmp|vrrp)\b|\bprotocol (vrrp|ospf)\b`)
+
+var (
+	nftChain  = regexp.MustCompile(`(?i)^\s*chain\s+(\S+)\s*\{`)
+	nftPolicy = regexp.MustCompile(`(?i)\bhook\s+input\b.*\bpolicy\s+drop\b`)
+	nftHook   = regexp.MustCompile(`(?i)\bhook\s+input\b`)
+	nftHead   = regexp.MustCompile(`(?i)\btype\s+\w+\s+hook\s+\w+\s+(device\s+\S+\s+)?priority\s+[^;]+;?|\bpolicy\s+\w+\s*;?`)
+	nftAdds   = regexp.MustCompile(`(?i)^\s*(add|insert)\s+rule\b.*\b(accept|jump|goto|vmap)\b`)
+	nftPorts  = regexp.MustCompile(`(?i)\b(?:tcp|th)\s+dport\s+(\{[^}]*\}|\S+)`)
+	// A verdict that another chain, a set or a map decides.
+	nftElsewhere = regexp.MustCompile(`(?i)\b(jump|goto|queue|set|map|vmap)\b|@`)
+	portRange    = regexp.MustCompile(`^([0-9]+)(?:[-:]([0-9]+))?$`)
+)
+
+// namesPort says whether a list of ports, ranges and names of services holds one of the ports; sure is false for what cannot be told.
+func namesPort(list string, ports []int) (holds, sure bool) {
+	for _, item := range strings.FieldsFunc(list, func(r rune) bool { return strings.ContainsRune("{}, \t\"", r) }) {
+		m := portRange.FindStringSubmatch(item)
+		switch {
+		case item == "ssh":
+			if slices.Contains(ports, 22) {
+				return true, true
+			}
+		case m == nil:
+			if strings.ContainsAny(item, "@$!=<>") || strings.Trim(item, "0123456789") != "" && !slices.Contains(knownServices, item) {
+				return false, false
+			}
+		default:
+			from, _ := strconv.Atoi(m[1])
+			to := from
+			if m[2] != "" {
+				to, _ = strconv.Atoi(m[2])
+			}
+			if slices.ContainsFunc(ports, func(p int) bool { return p >= from && p <= to }) {
+				return true, true
+			}
+		}
+	}
+	return false, true
+}
+
+// knownServices are names of ports that are not ssh.
+var knownServices = strings.Fields("http https domain smtp submission imap imaps pop3 pop3s ntp ftp telnet mysql postgresql ldap ldaps snmp nfs sunrpc rsync mdns")
+
+// closedNftables looks at /etc/nftables.conf where its unit is enabled.
+func closedNftables(tree *diagnose.Tree, ports []int) *closedFirewall {
+	if on, _ := serviceEnabled(tree, "nftables"); !on {
+		return nil
+	}
+	for _, file := range []string{"/etc/nftables.conf", "/etc/sysconfig/nftables.conf", "/etc/nftables.nft"} {
+		if tree.Exists(file) {
+			return parseNftables(tree.Lines(file), file, ports)
+		}
+	}
+	return nil
+}
+
+// parseNftables finds a chain of the hook input with the policy drop in which no rule may let connections to the ports through. Whatever is not
+// understood counts as such a rule.
+func parseNftables(lines []string, file string, ports []int) *closedFirewall {
+	var closed *closedFirewall
+	var hooked int // chains of the hook; with several, a packet has to pass all of them
+	inChain, dropping, depth := false, false, 0
+	for i, text := range lines {
+		line, _, _ := strings.Cut(text, "#")
+		if strings.Contains(line, "include") && strings.Contains(line, `"`) || nftAdds.MatchString(line) {
+			return nil
+		}
+		if nftChain.MatchString(line) {
+			inChain, dropping, depth = true, false, 0
+		}
+		if inChain && nftHook.MatchString(line) {
+			hooked++
+			if nftPolicy.MatchString(line) {
+				dropping = true
+				closed = &closedFirewall{name: "nftables", file: file, line: i + 1, text: strings.TrimSpace(line)}
+			}
+		}
+		depth += strings.Count(line, "{") - strings.Count(line, "}")
+		if inChain && dropping && nftLetsIn(line, ports) {
+			return nil
+		}
+		if inChain && depth <= 0 && strings.Contains(line, "}") {
+			inChain = false
+		}
+	}
+	if hooked != 1 {
+		return nil
+	}
+	return closed
+}
+
+// nftLetsIn says whether a rule may let a connection to one of the ports through.
+func nftLetsIn(line string, ports []int) bool {
+	line = nftHead.ReplaceAllString(line, "")
+	if nftElsewhere.MatchString(line) && !harmlessAccept.MatchString(line) {
+		return true
+	}
+	if !strings.Contains(line, "accept") {
+		return false
+	}
+	if m := nftPorts.FindStringSubmatch(line); m != nil {
+		holds, sure := namesPort(m[1], ports)
+		return holds || !sure
+	}
+	return !harmlessAccept.MatchString(line)
+}
+
+// closedIptables looks at the rules that iptables-persistent or RHEL's service loads.
+func closedIptables(tree *diagnose.Tree, ports []int) *closedFirewall {
+	for _, place := range []struct{ file, service string }{{"/etc/iptables/rules.v4", "netfilter-persistent"}, {"/etc/sysconfig/iptables", "iptables"}, {"/etc/iptables/iptables.rules", "iptables"}, {"/etc/iptables/rules-save", "iptables"}} {
+		if on, _ := serviceEnabled(tree, place.service); on && tree.Exists(place.file) {
+			if f := parseIptables(tree.Lines(place.file), place.file, ports); f != nil {
+				return f
+			}
+		}
+	}
+	return nil
+}
+
+var iptablesPorts = regexp.MustCompile(`--(?:dport|dports|destination-port|destination-ports)\s+(\S+)`)
+
+// parseIptables reads the output of iptables-save.
+func parseIptables(lines []string, file string, ports []int) *closedFirewall {
+	table := ""
+	var closed *closedFirewall
+	for i, line := range lines {
+		line = strings.TrimSpace(line)
+		switch {
+		case strings.HasPrefix(line, "*"):
+			table = line[1:]
+		case table != "filter":
+		case strings.HasPrefix(line, ":INPUT DROP"):
+			closed = &closedFirewall{name: "iptables", file: file, line: i + 1, text: line}
+		case strings.HasPrefix(line, "-A INPUT ") || strings.HasPrefix(line, "-I INPUT "):
+			fields := strings.Fields(line)
+			at := slices.Index(fields, "-j")
+			if at < 0 || at+1 >= len(fields) {
+				if slices.Contains(fields, "-g") {
+					return nil
+				}
+				continue
+			}
+			target := fields[at+1]
+			switch target {
+			case "LOG", "NFLOG", "MARK", "CONNMARK":
+			case "DROP", "REJECT":
+				if at == 2 { // without a condition
+					if closed == nil {
+						closed = &closedFirewall{name: "iptables", file: file, line: i + 1, text: line}
+					}
+					return closed
+				}
+			case "ACCEPT":
+				if m := iptablesPorts.FindStringSubmatch(line); m != nil && !strings.Contains(line, "!") {
+					if holds, sure := namesPort(m[1], ports); holds || !sure {
+						return nil
+					}
+				} else if !harmlessAccept.MatchString(line) {
+					return nil
+				}
+			default: // a chain of its own
+				return nil
+			}
+		}
+	}
+	return closed
+}
+
+// closedUFW looks at ufw where it is enabled.
+func closedUFW(tree *diagnose.Tree, ports []int) *closedFirewall {
+	enabled, _ := lastSetting(shellSettings(tree.Lines("/etc/ufw/ufw.conf")), "ENABLED")
+	policy, _ := lastSetting(shellSettings(tree.Lines("/etc/default/ufw")), "DEFAULT_INPUT_POLICY")
+	if on, _ := serviceEnabled(tree, "ufw"); !on || !strings.EqualFold(enabled.Value, "yes") || strings.EqualFold(policy.Value, "ACCEPT") || policy.Line == 0 {
+		return nil
+	}
+	file := firstExisting(tree, "/etc/ufw/user.rules", "/lib/ufw/user.rules", "/var/lib/ufw/user.rules")
+	if file == "" {
+		return nil
+	}
+	if parseUFW(tree.Lines(file), ports) {
+		return nil
+	}
+	return &closedFirewall{name: "ufw", file: "/etc/default/ufw", line: policy.Line, text: "DEFAULT_INPUT_POLICY=" + policy.Value, repair: file}
+}
+
+// parseUFW says whether a rule of the user may let connections to the ports through.
+func parseUFW(lines []string, ports []int) bool {
+	for _, line := range lines {
+		rest, found := strings.CutPrefix(line, "### tuple ### ")
+		if !found {
+			continue
+		}
+		// action protocol ports destination source-ports source [applications] direction
+		f := strings.Fields(rest)
+		if len(f) < 6 {
+			return true
+		}
+		action, _, _ := strings.Cut(f[0], "_")
+		if (action != "allow" && action != "limit") || strings.HasPrefix(f[len(f)-1], "out") || f[1] == "udp" {
+			continue
+		}
+		if holds, sure := namesPort(f[2], ports); f[2] == "any" || holds || !sure {
+			return true
+		}
+	}
+	return false
+}
+
+// firewalldZone is a zone of firewalld as its file says.
+type firewalldZone struct {
+	Target   string `xml:"target,attr"`
+	Services []struct {
+		Name string `xml:"name,attr"`
+	} `xml:"service"`
+	Ports []struct {
+		Port     string `xml:"port,attr"`
+		Protocol string `xml:"protocol,attr"`
+	} `xml:"port"`
+	Rules []struct{} `xml:"rule"`
+	Other []struct{} `xml:"forward-port"`
+}
+
+// closedFirewalld looks at firewalld's zones where its unit is enabled.
+func closedFirewalld(tree *diagnose.Tree, ports []int) *closedFirewall {
+	if on, _ := serviceEnabled(tree, "firewalld"); !on {
+		return nil
+	}
+	zone := "public"
+	for _, line := range tree.Lines("/etc/firewalld/firewalld.conf") {
+		if value, found := strings.CutPrefix(strings.TrimSpace(line), "DefaultZone="); found {
+			zone = strings.TrimSpace(value)
+		}
+	}
+	if strings.Contains(zone, "/") || len(tree.Match("/etc/firewalld/policies", "*.xml")) > 0 || tree.Exists("/etc/firewalld/direct.xml") {
+		return nil
+	}
+	// Interfaces may be bound to any zone that somebody changed, so all of them have to be closed.
+	files := tree.Match("/etc/firewalld/zones", "*.xml")
+	own := path.Join("/etc/firewalld/zones", zone+".xml")
+	if !slices.Contains(files, own) {
+		vendor := firstExisting(tree, "/usr/lib/firewalld/zones/"+zone+".xml", "/usr/share/firewalld/zones/"+zone+".xml")
+		if vendor == "" {
+			return nil
+		}
+		files, own = append(files, vendor), vendor
+	}
+	for _, file := range files[:min(len(files), 100)] {
+		text, err := tree.Read(file)
+		if err != nil || len(text) > maxYAML || firewalldLetsIn(tree, text, ports) {
+			return nil
+		}
+	}
+	return &closedFirewall{name: "firewalld", file: own, text: "the zone " + zone + " has neither the service ssh nor the port", repair: path.Join("/etc/firewalld/zones", zone+".xml")}
+}
+
+// firewalldLetsIn says whether a zone may let connections to the ports through.
+func firewalldLetsIn(tree *diagnose.Tree, text []byte, ports []int) bool {
+	var zone firewalldZone
+	if xml.Unmarshal(text, &zone) != nil || zone.Target == "ACCEPT" || len(zone.Rules) > 0 || len(zone.Other) > 0 {
+		return true
+	}
+	for _, s := range zone.Services {
+		own := "/etc/firewalld/services/" + path.Base(s.Name) + ".xml"
+		if tree.Exists(own) || (s.Name == "ssh" && slices.Contains(ports, 22)) {
+			return true
+		}
+		if s.Name != "ssh" && strings.Contains(s.Name, "ssh") {
+			return true
+		}
+	}
+	for _, p := range zone.Ports {
+		if holds, sure := namesPort(p.Port, ports); p.Protocol != "udp" && (holds || !sure) {
+			return true
+		}
+	}
+	return false
+}

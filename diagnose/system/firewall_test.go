@@ -1,0 +1,132 @@
+package system
+
+import (
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"salvor/diagnose"
+)
+
+func init() {
+	blocks, degrades, info := diagnose.BlocksAccess, diagnose.Degrades, diagnose.Info
+	enable := func(m machine, unit string) {
+		m.write("/usr/lib/systemd/system/"+unit, "[Service]\n")
+		m.link("/etc/systemd/system/sysinit.target.wants/"+unit, "/usr/lib/systemd/system/"+unit)
+	}
+	nft := func(rules string) func(machine) {
+		return func(m machine) {
+			enable(m, "nftables.service")
+			m.write("/etc/nftables.conf", "#!/usr/sbin/nft -f\nflush ruleset\ntable inet filter {\n\tchain input {\n\t\ttype filter hook input priority filter; policy drop;\n"+
+				"\t\tiif lo accept\n\t\tct state established,related accept\n\t\tip protocol icmp accept\n"+rules+"\t}\n\tchain forward {\n\t\ttype filter hook forward priority filter; policy drop;\n\t}\n}\n")
+		}
+	}
+	iptables := func(rules string) func(machine) {
+		return func(m machine) {
+			enable(m, "netfilter-persistent.service")
+			m.write("/etc/iptables/rules.v4", "*nat\n:INPUT ACCEPT [0:0]\nCOMMIT\n*filter\n:INPUT DROP [0:0]\n:FORWARD DROP [0:0]\n:OUTPUT ACCEPT [0:0]\n-A INPUT -i lo -j ACCEPT\n"+
+				"-A INPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n-A INPUT -p icmp -j ACCEPT\n"+rules+"COMMIT\n")
+		}
+	}
+	ufw := func(rules string) func(machine) {
+		return func(m machine) {
+			enable(m, "ufw.service")
+			m.write("/etc/ufw/ufw.conf", "ENABLED=yes\nLOGLEVEL=low\n")
+			m.write("/etc/default/ufw", "IPV6=yes\nDEFAULT_INPUT_POLICY=\"DROP\"\n")
+			m.write("/etc/ufw/user.rules", "*filter\n"+rules+"COMMIT\n")
+		}
+	}
+	firewalld := func(zone string) func(machine) {
+		return func(m machine) {
+			enable(m, "firewalld.service")
+			m.write("/etc/firewalld/firewalld.conf", "# comment\nDefaultZone=public\n")
+			m.write("/etc/firewalld/zones/public.xml", "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<zone>\n  <short>Public</short>\n"+zone+"</zone>\n")
+		}
+	}
+	addAccessCases("debian-bios", []accessCase{
+		{"nftables", nft("\t\ttcp dport { 80, 443 } accept\n"), "firewall-blocks-ssh", blocks, "nftables drops what comes in, by /etc/nftables.conf, line 5", 5},
+		{"nftables, another port", func(m machine) {
+			nft("\t\ttcp dport 22 accept\n")(m)
+			m.add("/etc/ssh/sshd_config", "Port 2222\n")
+		}, "firewall-blocks-ssh", blocks, "port 2222", 5},
+		{"near miss: nftables with ssh", nft("\t\ttcp dport { ssh, http } ct state new accept\n"), "firewall-blocks-ssh", nearMiss, "", 0},
+		{"near miss: nftables, range", nft("\t\tip saddr 192.0.2.0/24 tcp dport 20-30 accept\n"), "firewall-blocks-ssh", nearMiss, "", 0},
+		{"near miss: nftables, chain of its own", nft("\t\tjump services\n"), "firewall-blocks-ssh", nearMiss, "", 0},
+		{"near miss: nftables, set", nft("\t\ttcp dport @open accept\n"), "firewall-blocks-ssh", nearMiss, "", 0},
+		{"near miss: nftables on one line", func(m machine) {
+			enable(m, "nftables.service")
+			m.write("/etc/nftables.conf", "table inet f { chain i { type filter hook input priority filter; policy drop; tcp dport 22 accept; } }\n")
+		}, "firewall-blocks-ssh", nearMiss, "", 0},
+		{"near miss: nftables, added rules", func(m machine) {
+			nft("")(m)
+			m.add("/etc/nftables.conf", "add rule inet filter input tcp dport 22 accept\n")
+		}, "firewall-blocks-ssh", nearMiss, "", 0},
+		{"near miss: nftables from a network", nft("\t\tip saddr 192.0.2.0/24 accept\n"), "firewall-blocks-ssh", nearMiss, "", 0},
+		{"near miss: nftables not enabled", func(m machine) {
+			nft("")(m)
+			m.remove("/etc/systemd/system/sysinit.target.wants/nftables.service")
+		}, "firewall-blocks-ssh", nearMiss, "", 0},
+		{"iptables", iptables("-A INPUT -p tcp -m tcp --dport 80 -j ACCEPT\n"), "firewall-blocks-ssh", blocks, "/etc/iptables/rules.v4, line 5", 5},
+		{"iptables, refused at the end", func(m machine) {
+			iptables("-A INPUT -p tcp -m multiport --dports 80,443 -j ACCEPT\n-A INPUT -j REJECT --reject-with icmp-host-prohibited\n")(m)
+			m.edit("/etc/iptables/rules.v4", ":INPUT DROP", ":INPUT ACCEPT")
+		}, "firewall-blocks-ssh", blocks, "line 12", 12},
+		{"near miss: iptables with ssh", iptables("-A INPUT -p tcp -m state --state NEW -m tcp --dport 22 -j ACCEPT\n-A INPUT -j DROP\n"), "firewall-blocks-ssh", nearMiss, "", 0},
+		{"near miss: iptables, chain of its own", iptables("-A INPUT -j f2b-sshd\n"), "firewall-blocks-ssh", nearMiss, "", 0},
+		{"ufw", ufw("### tuple ### allow tcp 80 0.0.0.0/0 any 0.0.0.0/0 in\n"), "firewall-blocks-ssh", blocks, "ufw", 2},
+		{"near miss: ufw with ssh", ufw("### tuple ### limit tcp 22 0.0.0.0/0 any 0.0.0.0/0 in\n"), "firewall-blocks-ssh", nearMiss, "", 0},
+		{"near miss: ufw from a network", ufw("### tuple ### allow any any 0.0.0.0/0 any 192.0.2.0/24 in\n"), "firewall-blocks-ssh", nearMiss, "", 0},
+		{"firewalld", firewalld("  <service name=\"dhcpv6-client\"/>\n  <port protocol=\"tcp\" port=\"443\"/>\n"), "firewall-blocks-ssh", blocks, "firewalld", 0},
+		{"near miss: firewalld with ssh", firewalld("  <service name=\"ssh\"/>\n"), "firewall-blocks-ssh", nearMiss, "", 0},
+		{"near miss: firewalld, range", firewalld("  <port protocol=\"tcp\" port=\"1-1024\"/>\n"), "firewall-blocks-ssh", nearMiss, "", 0},
+		{"near miss: firewalld, rich rule", firewalld("  <rule family=\"ipv4\"><source address=\"192.0.2.0/24\"/><accept/></rule>\n"), "firewall-blocks-ssh", nearMiss, "", 0},
+	})
+
+	cloud := func(change func(machine)) func(machine) {
+		return func(m machine) {
+			m.program("/usr/bin/cloud-init", "#!/usr/bin/python3\n")
+			m.write("/etc/cloud/cloud.cfg", "users:\n  - default\ndatasource_list: [ NoCloud, None ]\n")
+			m.link("/var/lib/cloud/instance", "/var/lib/cloud/instances/i-0001")
+			m.write("/var/lib/cloud/data/instance-id", "i-0001\n")
+			m.write("/var/lib/cloud/seed/nocloud/meta-data", "instance-id: i-0001\nlocal-hostname: web-7\n")
+			change(m)
+		}
+	}
+	addAccessCases("debian-bios", []accessCase{
+		{"no YAML", cloud(func(m machine) { m.write("/etc/cloud/cloud.cfg.d/90.cfg", "# ours\na: [\nb: }\n") }), "cloud-init-config-invalid", degrades, "/etc/cloud/cloud.cfg.d/90.cfg", 0},
+		{"near miss: comment only", cloud(func(m machine) { m.write("/etc/cloud/cloud.cfg.d/90.cfg", "#cloud-config\n# nothing\n") }), "cloud-init-config-invalid", nearMiss, "", 0},
+		{"another instance", cloud(func(m machine) { m.edit("/var/lib/cloud/seed/nocloud/meta-data", "i-0001", "i-0002") }), "cloud-init-new-instance", degrades, "meta-data", 0},
+		{"another drive", cloud(func(m machine) {
+			m.remove("/var/lib/cloud/seed")
+			m.Devices = append(m.Devices, diagnose.Device{Path: "/dev/sr0", Kind: diagnose.DiskDevice, FS: "iso9660", Label: "config-2",
+				Tree: diagnose.NewTree(fstest.MapFS{"openstack/latest/meta_data.json": {Data: []byte(`{"uuid": "5f2b", "name": "web-7"}`)}})})
+		}), "cloud-init-new-instance", degrades, "/dev/sr0", 0},
+		{"near miss: the same instance", cloud(func(machine) {}), "cloud-init-new-instance", nearMiss, "", 0},
+		{"near miss: switched off", cloud(func(m machine) {
+			m.edit("/var/lib/cloud/seed/nocloud/meta-data", "i-0001", "i-0002")
+			m.write("/etc/cloud/cloud-init.disabled", "")
+		}), "cloud-init-new-instance", nearMiss, "", 0},
+		{"disabled before it ran", cloud(func(m machine) {
+			m.remove("/var/lib/cloud")
+			m.write("/etc/cloud/cloud-init.disabled", "")
+		}), "cloud-init-disabled", info, "never ran", 0},
+		{"near miss: will run", cloud(func(m machine) { m.remove("/var/lib/cloud") }), "cloud-init-disabled", nearMiss, "", 0},
+	})
+}
+
+func FuzzFirewalls(f *testing.F) {
+	f.Add("table inet f {\nchain i {\ntype filter hook input priority 0; policy drop;\ntcp dport {1-3,ssh} accept\n}\n}")
+	f.Add("*filter\n:INPUT DROP [0:0]\n-A INPUT -p tcp --dport 1:2 -j ACCEPT\n-A INPUT -j\n")
+	f.Add("### tuple ### allow tcp 80,443 a b c in\n<zone target=\"DROP\"><port port=\"a-b\"/></zone>")
+	f.Fuzz(func(t *testing.T, text string) {
+		lines := strings.Split(text, "\n")
+		for _, c := range []*closedFirewall{parseNftables(lines, "/a", []int{22}), parseIptables(lines, "/a", []int{22})} {
+			if c != nil && (c.line < 1 || c.line > len(lines)) {
+				t.Errorf("%+v", c)
+			}
+		}
+		parseUFW(lines, []int{22})
+		firewalldLetsIn(diagnose.NewTree(fstest.MapFS{}), []byte(text), []int{22})
+		yamlFault(text)
+	})
+}

@@ -1,0 +1,317 @@
+package system
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// grubCommand is one simple command of a grub.cfg.
+type grubCommand struct {
+	Words []string // without quotes; variables stay as $name
+	Line  int      // from 1
+	// Entry numbers the menuentry that holds the command, from 1; 0 outside of any.
+	Entry int
+	// Depth is how many if, while, for and function blocks and submenus surround it.
+	Depth int
+}
+
+// grubMenuEntry is a menuentry of a grub.cfg.
+type grubMenuEntry struct {
+	Title, ID string
+	Line      int
+	// Path is by what each menu on the way names the next one, and at last the entry: its number, title and id.
+	Path [][3]string
+	// Whole: the entry and all that surrounds it are closed, so that GRUB shows it.
+	Whole bool
+}
+
+// grubScript is a parsed grub.cfg.
+type grubScript struct {
+	Commands []grubCommand
+	Entries  []grubMenuEntry
+	// Error says what is wrong at ErrorLine; empty for a whole file.
+	Error     string
+	ErrorLine int
+}
+
+// Bounds of a grub.cfg; the largest real ones have some ten thousands of tokens and some hundreds of entries.
+const (
+	maxGrubTokens  = 400_000
+	maxGrubDepth   = 64    // blocks that are open at once
+	maxGrubEntries = 2_000 // the rest of the file is not examined
+	maxGrubPath    = 4_096 // bytes of the titles and ids of an entry and of the submenus around it
+)
+
+// grubToken is a token of the lexer of GRUB's scripts.
+type grubToken struct {
+	text string
+	line int
+	word bool // not ; newline { } & | < >
+	// quoted: a part of the word was quoted, so it is no keyword.
+	quoted bool
+}
+
+// scanGrub cuts a grub.cfg into tokens. bad is the line of a quote that does not end, 0 without one.
+func scanGrub(text string) (tokens []grubToken, bad int) {
+	line := 1
+	for i := 0; i < len(text) && len(tokens) < maxGrubTokens; {
+		switch c := text[i]; {
+		case c == '\n':
+			tokens = append(tokens, grubToken{text: "\n", line: line})
+			line++
+			i++
+		case c == ' ' || c == '\t' || c == '\r':
+			i++
+		case c == '\\' && i+1 < len(text) && text[i+1] == '\n':
+			line++
+			i += 2
+		case c == '#':
+			for i < len(text) && text[i] != '\n' {
+				i++
+			}
+		case strings.IndexByte(";{}&|<>", c) >= 0:
+			tokens = append(tokens, grubToken{text: string(c), line: line})
+			i++
+		default:
+			token, next, lines, open := scanGrubWord(text, i)
+			token.line = line
+			if open {
+				return tokens, line
+			}
+			tokens = append(tokens, token)
+			i, line = next, line+lines
+		}
+	}
+	return tokens, 0
+}
+
+// scanGrubWord reads a word that begins at i; open: a quote in it does not end.
+func scanGrubWord(text string, i int) (t grubToken, next, lines int, open bool) {
+	var out strings.Builder
+	t.word = true
+	for i < len(text) {
+		switch c := text[i]; {
+		case c == '\\' && i+1 < len(text):
+			if text[i+1] == '\n' {
+				lines++
+			} else {
+				out.WriteByte(text[i+1])
+			}
+			t.quoted = true
+			i += 2
+			continue
+		case c == '\'' || c == '"':
+			t.quoted = true
+			end := i + 1
+			for end < len(text) && text[end] != c {
+				if text[end] == '\\' && c == '"' {
+					end++
+				}
+				end++
+			}
+			if end >= len(text) {
+				return t, end, lines, true
+			}
+			inner := text[i+1 : end]
+			lines += strings.Count(inner, "\n")
+			out.WriteString(inner)
+			i = end + 1
+			continue
+		case c == '$' && i+1 < len(text) && text[i+1] == '{':
+			end := strings.IndexByte(text[i:], '}')
+			if end < 0 {
+				return t, len(text), lines, true
+			}
+			out.WriteString("$" + text[i+2:i+end])
+			i += end + 1
+			continue
+		case strings.IndexByte(" \t\r\n;{}&|<>", c) >= 0:
+			t.text = out.String()
+			return t, i, lines, false
+		default:
+			out.WriteByte(c)
+		}
+		i++
+	}
+	t.text = out.String()
+	return t, i, lines, false
+}
+
+// grubBlock is a block that is open: what opened it, and where.
+type grubBlock struct {
+	kind  string // if, loop, do, {
+	line  int
+	entry int  // the number of the menuentry that it is, or 0
+	menu  bool // a submenu
+}
+
+// parseGrub reads a grub.cfg. It follows quotes, braces, and if, while, until and for; it does not evaluate conditions.
+func parseGrub(text string) *grubScript {
+	tokens, bad := scanGrub(text)
+	p := grubParser{script: &grubScript{}, counts: []int{0}}
+	for _, t := range tokens {
+		if p.accept(t); p.script.Error != "" || len(p.script.Entries) >= maxGrubEntries {
+			return p.script
+		}
+	}
+	p.end()
+	switch {
+	case len(tokens) >= maxGrubTokens: // what is open may be closed behind them
+	case bad > 0:
+		p.script.Error, p.script.ErrorLine = "a quote does not end", bad
+	case len(p.stack) > 0:
+		open := p.stack[len(p.stack)-1]
+		p.script.Error, p.script.ErrorLine = "no "+map[string]string{"if": "fi", "loop": "do", "do": "done", "{": "}"}[open.kind]+" ends what begins there", open.line
+	}
+	return p.script
+}
+
+type grubParser struct {
+	script  *grubScript
+	stack   []grubBlock
+	words   []string
+	line    int
+	pending []int // menu entries whose surroundings are not closed yet
+	inFor   bool
+	names   [][3]string // of the submenus that are open
+	counts  []int       // of entries in each menu that is open
+}
+
+func (p *grubParser) fail(t grubToken) {
+	p.script.Error, p.script.ErrorLine = "unexpected "+strings.TrimSpace(t.text), t.line
+}
+
+// accept takes the next token.
+func (p *grubParser) accept(t grubToken) {
+	if t.word {
+		if len(p.words) == 0 && !t.quoted && p.keyword(t) {
+			return
+		}
+		if len(p.words) == 0 {
+			p.line = t.line
+		}
+		p.words = append(p.words, t.text)
+		return
+	}
+	switch t.text {
+	case "{":
+		p.openBrace(t)
+	case "}":
+		p.end()
+		p.pop(t, "{")
+	case "<", ">":
+	default:
+		p.end()
+	}
+}
+
+// keyword handles a reserved word where a command may begin.
+func (p *grubParser) keyword(t grubToken) bool {
+	top := ""
+	if len(p.stack) > 0 {
+		top = p.stack[len(p.stack)-1].kind
+	}
+	switch t.text {
+	case "if":
+		p.push(grubBlock{kind: "if", line: t.line})
+	case "then", "elif", "else":
+		if top != "if" {
+			p.fail(t)
+		}
+	case "fi":
+		p.pop(t, "if")
+	case "while", "until", "for":
+		p.push(grubBlock{kind: "loop", line: t.line})
+		p.inFor = t.text == "for"
+		return !p.inFor
+	case "do":
+		if top != "loop" {
+			p.fail(t)
+			return true
+		}
+		p.stack[len(p.stack)-1].kind = "do"
+	case "done":
+		p.pop(t, "do")
+	case "!":
+	default:
+		return false
+	}
+	return true
+}
+
+func (p *grubParser) push(block grubBlock) {
+	if len(p.stack) >= maxGrubDepth {
+		p.script.Error, p.script.ErrorLine = fmt.Sprintf("more than %d blocks are open", maxGrubDepth), block.line
+		return
+	}
+	p.stack = append(p.stack, block)
+}
+
+// pop closes the innermost block; menu entries are whole when nothing is open around them.
+func (p *grubParser) pop(t grubToken, kind string) {
+	if len(p.stack) == 0 || p.stack[len(p.stack)-1].kind != kind {
+		p.fail(t)
+		return
+	}
+	if p.stack[len(p.stack)-1].menu {
+		p.names, p.counts = p.names[:len(p.names)-1], p.counts[:len(p.counts)-1]
+	}
+	p.stack = p.stack[:len(p.stack)-1]
+	if len(p.stack) == 0 {
+		for _, i := range p.pending {
+			p.script.Entries[i].Whole = true
+		}
+		p.pending = nil
+	}
+}
+
+// openBrace begins a block: of a menuentry, a submenu, a function or a bare one.
+func (p *grubParser) openBrace(t grubToken) {
+	block := grubBlock{kind: "{", line: t.line}
+	if len(p.words) > 1 && (p.words[0] == "menuentry" || p.words[0] == "submenu") {
+		last := len(p.counts) - 1
+		name := [3]string{strconv.Itoa(p.counts[last]), p.words[1]}
+		p.counts[last]++
+		for i := 2; i+1 < len(p.words); i++ {
+			if p.words[i] == "--id" || p.words[i] == "$menuentry_id_option" {
+				name[2] = p.words[i+1]
+			}
+		}
+		length := len(name[1]) + len(name[2])
+		for _, outer := range p.names {
+			length += len(outer[1]) + len(outer[2])
+		}
+		if length > maxGrubPath {
+			p.script.Error, p.script.ErrorLine = fmt.Sprintf("the title of an entry is longer than %d bytes", maxGrubPath), p.line
+			return
+		}
+		if block.menu = p.words[0] == "submenu"; block.menu {
+			p.names, p.counts = append(p.names, name), append(p.counts, 0)
+		} else {
+			e := grubMenuEntry{Title: name[1], ID: name[2], Line: p.line, Path: append(slices.Clone(p.names), name)}
+			p.script.Entries = append(p.script.Entries, e)
+			p.pending = append(p.pending, len(p.script.Entries)-1)
+			block.entry = len(p.script.Entries)
+		}
+	}
+	p.words = nil
+	p.push(block)
+}
+
+// end finishes a simple command.
+func (p *grubParser) end() {
+	if len(p.words) == 0 {
+		return
+	}
+	c := grubCommand{Words: slices.Clone(p.words), Line: p.line}
+	for _, b := range p.stack {
+		c.Entry = max(c.Entry, b.entry)
+		if b.entry == 0 {
+			c.Depth++
+		}
+	}
+	p.words = nil
+	p.script.Commands = append(p.script.Commands, c)
+}

@@ -1,0 +1,172 @@
+package system
+
+import (
+	"debug/elf"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"salvor/diagnose"
+)
+
+func initRules() []diagnose.Rule {
+	return []diagnose.Rule{
+		{IDs: []string{"usr-link-missing"}, Files: true, Look: lookUsrLinks},
+		{IDs: []string{"init-missing", "init-not-executable", "init-foreign", "init-interpreter-missing", "init-library-missing"}, Files: true, Look: lookInit},
+	}
+}
+
+// lookUsrLinks finds links such as /lib64 to usr/lib64 that are lost. Programs name their interpreter by them.
+func lookUsrLinks(s *diagnose.System) []diagnose.Finding {
+	var out []diagnose.Finding
+	for _, name := range []string{"bin", "sbin", "lib", "lib64"} {
+		if _, err := s.Files.Lstat("/" + name); !isNotExist(err) || !isFolder(s.Files, "/usr/"+name) {
+			continue
+		}
+		needed := map[string]bool{"bin": s.Files.Exists("/usr/bin/sh"), "sbin": s.Files.Exists("/usr/sbin/init"), "lib": s.Files.Exists("/usr/lib/systemd"),
+			"lib64": len(s.Files.Match("/usr/lib64", "ld-*")) > 0}[name]
+		if !needed {
+			continue
+		}
+		out = append(out, diagnose.Finding{
+			ID: "usr-link-missing", Stage: diagnose.Init, Severity: diagnose.BlocksBoot, Confidence: 0.97,
+			Title:    fmt.Sprintf("The path /%s does not exist, which is a link to usr/%s on systems such as this one.", name, name),
+			Evidence: []diagnose.Evidence{fileEvidence("/"+name, 0, "it does not exist, but /usr/"+name+" does")},
+			Explains: []string{"init-missing", "init-interpreter-missing", "init-library-missing"},
+			Repair:   &diagnose.Repair{Summary: fmt.Sprintf("Make the link /%s to usr/%s.", name, name), Consent: diagnose.ConsentFiles, Writes: []string{"/" + name}},
+		})
+	}
+	return out
+}
+
+// initPath is the program that the kernel or the initramfs starts: the argument init=, or the first of the usual ones that is there.
+func initPath(s *diagnose.System) string {
+	if e := defaultEntry(loadEntries(s)); e != nil {
+		if name, found := argument(e.Options, "init"); found {
+			return name
+		}
+	}
+	for _, name := range []string{"/sbin/init", "/etc/init", "/bin/init"} {
+		if s.Files.Exists(name) {
+			return name
+		}
+	}
+	return "/sbin/init"
+}
+
+// lookInit follows the first program of the system to all that it needs.
+func lookInit(s *diagnose.System) []diagnose.Finding {
+	name := initPath(s)
+	f := diagnose.Finding{Stage: diagnose.Init, Severity: diagnose.BlocksBoot, Confidence: 0.97, Evidence: []diagnose.Evidence{fileEvidence(name, 0, "the first program of the system")}}
+	place, err := s.Files.Resolve(name)
+	info, statErr := s.Files.Stat(name)
+	switch {
+	case isNotExist(err) || isNotExist(statErr):
+		return initMissing(s, f, name, place)
+	case err != nil || statErr != nil:
+		return nil
+	case !info.Mode().IsRegular() || info.Mode()&0o111 == 0:
+		f.ID, f.Title = "init-not-executable", fmt.Sprintf("The program %s is not executable, so that the kernel cannot start it.", place)
+		f.Evidence = append(f.Evidence, fileEvidence(place, 0, "its mode is "+info.Mode().String()))
+		f.Repair = &diagnose.Repair{Summary: "Give " + place + " the mode 0755.", Consent: diagnose.ConsentFiles, Writes: []string{place}}
+		if !info.Mode().IsRegular() {
+			f.Repair, f.ByHand = nil, "Install the package of the init system again."
+		}
+		return []diagnose.Finding{f}
+	}
+	file, err := openReadAt(s.Files, name)
+	if err != nil {
+		return nil
+	}
+	defer file.Close()
+	program, err := readProgram(file)
+	if err != nil { // a script is executable too
+		if info.Size() > 0 {
+			return nil
+		}
+		return initMissing(s, f, name, place)
+	}
+	return judgeProgram(s, f, place, program)
+}
+
+// initMissing proposes the link to the init system that is installed.
+func initMissing(s *diagnose.System, f diagnose.Finding, name, place string) []diagnose.Finding {
+	f.ID, f.Title = "init-missing", fmt.Sprintf("The path %s leads to no program, so that the kernel stops.", name)
+	f.Evidence = append(f.Evidence, fileEvidence(place, 0, "it does not exist or is empty"))
+	f.ByHand = "Install the package of the init system again."
+	for _, target := range []string{"/usr/lib/systemd/systemd", "/lib/systemd/systemd"} {
+		if info, err := s.Files.Stat(target); err == nil && info.Size() > 0 && path.Base(name) == "init" {
+			f.Repair = &diagnose.Repair{Summary: fmt.Sprintf("Make the link %s to %s.", name, target), Consent: diagnose.ConsentFiles, Writes: []string{name}}
+			f.ByHand = ""
+			break
+		}
+	}
+	// A live or container image without any kernel is started by something else.
+	if !s.Files.Exists("/boot") && f.Repair == nil {
+		f.Confidence = 0.6
+	}
+	return []diagnose.Finding{f}
+}
+
+// architectures that a kernel runs programs of.
+var runnableMachines = map[string][]elf.Machine{
+	"amd64": {elf.EM_X86_64, elf.EM_386}, "arm64": {elf.EM_AARCH64, elf.EM_ARM}, "ppc64le": {elf.EM_PPC64}, "s390x": {elf.EM_S390}, "riscv64": {elf.EM_RISCV},
+}
+
+// judgeProgram looks for the interpreter and the libraries of a program.
+func judgeProgram(s *diagnose.System, f diagnose.Finding, place string, program *elfProgram) []diagnose.Finding {
+	f.ByHand = "Install the packages that bring the missing files again, from a rescue with the same release."
+	if machines := runnableMachines[s.KernelArch]; len(machines) > 0 && !slices.Contains(machines, program.Machine) {
+		f.ID, f.Confidence = "init-foreign", 0.95
+		f.Title = fmt.Sprintf("The program %s is for %s, and the machine is %s.", place, program.Machine, s.KernelArch)
+		f.ByHand = "Install a system for the machine's architecture."
+		return []diagnose.Finding{f}
+	}
+	if interpreter := program.Interpreter; interpreter != "" {
+		if _, err := s.Files.Stat(interpreter); isNotExist(err) {
+			f.ID, f.Title = "init-interpreter-missing", fmt.Sprintf("The program %s needs %s, which does not exist, so that no program starts.", place, interpreter)
+			f.Evidence = append(f.Evidence, fileEvidence(interpreter, 0, "it does not exist"))
+			return []diagnose.Finding{f}
+		}
+	}
+	folders := linkerFolders(s, place, program)
+	for _, library := range program.Libraries {
+		if library == "" || strings.Contains(library, "/") || slices.ContainsFunc(folders, func(folder string) bool { return s.Files.Exists(path.Join(folder, library)) }) {
+			continue
+		}
+		f.ID, f.Confidence = "init-library-missing", 0.9
+		f.Title = fmt.Sprintf("The program %s needs the library %s, which is in no folder of libraries.", place, library)
+		f.Evidence = append(f.Evidence, fileEvidence(place, 0, "it needs "+library))
+		return []diagnose.Finding{f}
+	}
+	return nil
+}
+
+// linkerFolders are where the dynamic loader looks: the program's own folders, those of ld.so.conf, and the usual ones.
+func linkerFolders(s *diagnose.System, place string, program *elfProgram) []string {
+	var out []string
+	for _, folder := range program.Paths {
+		out = append(out, strings.NewReplacer("$ORIGIN", path.Dir(place), "${ORIGIN}", path.Dir(place)).Replace(folder))
+	}
+	for _, file := range append(s.Files.Match("/etc/ld.so.conf.d", "*.conf"), "/etc/ld.so.conf") {
+		for _, line := range s.Files.Lines(file) {
+			if line = strings.TrimSpace(line); strings.HasPrefix(line, "/") {
+				out = append(out, line)
+			}
+		}
+	}
+	for _, base := range []string{"/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib"} {
+		out = append(out, base)
+		entries, err := s.Files.ReadDir(base)
+		if err != nil {
+			continue
+		}
+		for _, e := range entries { // of Debian's multiarch
+			if e.IsDir() && strings.Contains(e.Name(), "-linux-") {
+				out = append(out, path.Join(base, e.Name()))
+			}
+		}
+	}
+	return out
+}

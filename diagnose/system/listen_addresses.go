@@ -1,0 +1,135 @@
+package system
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"salvor/diagnose"
+)
+
+// leaseFolders are where the DHCP client of a network manager keeps its leases. A manager whose client keeps none that can be read is not listed.
+func leaseFolders(tree *diagnose.Tree, manager string) []string {
+	hasClient := firstExisting(tree, "/sbin/dhclient", "/usr/sbin/dhclient") != ""
+	switch {
+	case manager == "NetworkManager":
+		return []string{"/var/lib/NetworkManager"}
+	case manager == "ifupdown" && hasClient: // otherwise it uses udhcpc or dhcpcd, and the leases are old
+		return []string{"/var/lib/dhcp", "/var/lib/dhclient"}
+	case manager == "ifcfg" && hasClient:
+		return []string{"/var/lib/dhclient"}
+	}
+	return nil
+}
+
+// leasedAddresses are those that DHCP gave the machine, as far as the client of a manager wrote them to the disk, each with the file.
+func leasedAddresses(tree *diagnose.Tree, manager string) map[netip.Addr]diagnose.Evidence {
+	out := map[netip.Addr]diagnose.Evidence{}
+	for _, folder := range leaseFolders(tree, manager) {
+		for _, pattern := range []string{"*.lease", "*.leases"} {
+			files := tree.Match(folder, pattern)
+			for _, file := range files[:min(len(files), maxNetworkFiles)] {
+				for i, line := range tree.Lines(file) {
+					fields := strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(" \t=;{", r) })
+					if len(fields) < 2 || !slices.Contains([]string{"fixed-address", "iaaddr", "ADDRESS"}, fields[0]) {
+						continue
+					}
+					if a, err := netip.ParseAddr(fields[1]); err == nil && len(out) < maxNetworkLinks {
+						// Without its line: a repair makes the lines of the evidence comments.
+						out[a] = fileEvidence(file, 0, fmt.Sprintf("line %d: a lease of the address %s", i+1, a))
+					}
+				}
+			}
+		}
+	}
+	return out
+}
+
+// hasLaterAddresses says whether a program is there that gives the machine addresses after its network is up: a cluster or a VPN.
+func hasLaterAddresses(tree *diagnose.Tree) bool {
+	return firstExisting(tree, "/usr/sbin/keepalived", "/usr/sbin/pacemakerd", "/usr/sbin/corosync", "/usr/sbin/tailscaled", "/usr/sbin/openvpn") != "" ||
+		len(tree.Match("/etc/wireguard", "*.conf")) > 0
+}
+
+// knownAddresses are the addresses that a machine can have, as far as its disk and network_data say.
+type knownAddresses struct {
+	all    map[netip.Addr]bool
+	leases map[netip.Addr]diagnose.Evidence
+	// dhcp: some interface is given its address. allLeased: each manager that asks for one has a lease on the disk.
+	dhcp, allLeased bool
+	// allWanted: network_data has a static network for each interface of the machine.
+	allWanted bool
+}
+
+func collectAddresses(s *diagnose.System, n *network, c coverage) *knownAddresses {
+	k := &knownAddresses{all: map[netip.Addr]bool{}, leases: map[netip.Addr]diagnose.Evidence{}, allLeased: true}
+	for _, m := range n.managers {
+		asks := m.enabled && m.configuresAll && c.automatic
+		for _, l := range m.links {
+			if !m.enabled || !l.active || l.virtual && l.name == "lo" {
+				continue
+			}
+			asks = asks || l.dhcp
+			for _, p := range l.addresses {
+				k.all[p.Addr()] = true
+			}
+		}
+		if !asks {
+			continue
+		}
+		leases := leasedAddresses(s.Files, m.name)
+		k.dhcp, k.allLeased = true, k.allLeased && len(leases) > 0
+		for a, at := range leases {
+			k.all[a], k.leases[a] = true, at
+		}
+	}
+	wanted := wantedNetworks(s.NetworkData)
+	for _, w := range wanted {
+		k.all[w.Prefix.Addr()] = true
+	}
+	k.allWanted = len(wanted) > 0 && !slices.ContainsFunc(s.NICs, func(nic diagnose.NIC) bool {
+		return !slices.ContainsFunc(wanted, func(w WantedNetwork) bool { return w.MAC == nic.MAC })
+	})
+	return k
+}
+
+// findListenAddresses is a finding where sshd is bound to addresses of which the machine gets none.
+func findListenAddresses(s *diagnose.System, n *network, c coverage) []diagnose.Finding {
+	config := readSSHDConfig(s.Files)
+	set := config.all("listenaddress")
+	if len(set) == 0 || config.partial || sshdProgram(s.Files) == "" || hasLaterAddresses(s.Files) {
+		return nil
+	}
+	known := collectAddresses(s, n, c)
+	f := diagnose.Finding{ID: "sshd-listens-nowhere", Stage: diagnose.SSHD, Severity: diagnose.BlocksAccess, Confidence: 0.85}
+	lacks := "the machine has no such address"
+	switch {
+	case known.allWanted && (known.dhcp || c.unclear):
+		f.Confidence = 0.75
+	case c.unclear || len(known.all) == 0 && !known.dhcp:
+		return nil
+	case known.dhcp && known.allLeased:
+		f.Confidence, lacks = 0.7, "no configuration and no lease of the machine has such an address"
+	case known.dhcp: // the server may give that address, as it may have done before
+		f.Severity, f.Confidence, lacks = diagnose.Info, 0.5, "the machine has this address only if DHCP gives it"
+	}
+	for _, at := range set[:min(len(set), 32)] {
+		host, _, _ := splitListen(at.args[0])
+		a, err := netip.ParseAddr(host)
+		if err != nil || a.IsUnspecified() || a.IsLoopback() || a.IsLinkLocalUnicast() || known.all[a] {
+			return nil
+		}
+		f.Evidence = append(f.Evidence, fileEvidence(at.file, at.line, "ListenAddress "+at.args[0]))
+	}
+	if f.Severity != diagnose.Info {
+		f.Repair = repairFiles("Comment the addresses out, so that sshd listens on all that the machine has.", paths(f.Evidence)...)
+		for _, a := range slices.SortedFunc(maps.Keys(known.leases), netip.Addr.Compare)[:min(len(known.leases), 8)] {
+			f.Evidence = append(f.Evidence, known.leases[a])
+		}
+	}
+	f.Title = fmt.Sprintf("The server sshd listens on %s only, by %s, and %s.", set[0].args[0], place(set[0].file, set[0].line), lacks)
+	f.ByHand = "Write an address that the machine has, or remove the line."
+	return []diagnose.Finding{f}
+}

@@ -1,0 +1,388 @@
+package system
+
+import (
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	"salvor/diagnose"
+)
+
+// Kinds of boot loaders that entries come from.
+const (
+	byGRUB        = "GRUB"
+	bySystemdBoot = "systemd-boot"
+	byExtlinux    = "extlinux"
+)
+
+// loadEntry is one choice of a boot loader's menu.
+type loadEntry struct {
+	Loader    string
+	Title, ID string
+	// File and Line say where the entry is written, as the system names the file.
+	File string
+	Line int
+	// Kernel and Initrds; Kernel.Path is empty for entries that load something else, such as the loader of another system.
+	Kernel  bootFile
+	Initrds []bootFile
+	// Options is the kernel's command line.
+	Options     []string
+	OptionsLine int
+	IsDefault   bool
+}
+
+// bootFile is a file that a loader reads.
+type bootFile struct {
+	// Tree and Path lead to the file; Shown is how a person of the system names it.
+	Tree        *diagnose.Tree
+	Path, Shown string
+	// Found: it exists. Unknown: the file system that holds it was not examined, so nothing is known.
+	Found, Unknown bool
+}
+
+// treeOf returns the tree that holds a device's files and the folder in it, or nil where its files were not read.
+func treeOf(s *diagnose.System, d *diagnose.Device) (*diagnose.Tree, string) {
+	switch {
+	case d == nil:
+	case d.MountedAt != "" && s.Files != nil:
+		return s.Files, d.MountedAt
+	case d.Tree != nil:
+		return d.Tree, "/"
+	}
+	return nil, ""
+}
+
+// bootHiddenOnce is isBootHidden, asked once for all files of a loader.
+func bootHiddenOnce(s *diagnose.System) func() bool {
+	return sync.OnceValue(func() bool { return isBootHidden(s) })
+}
+
+// findBootFile looks for a file that a loader names on a device; with nil, on the file systems that may be meant: /boot and the root. hidden says
+// whether /boot was not mounted.
+func findBootFile(s *diagnose.System, d *diagnose.Device, name string, hidden func() bool) bootFile {
+	name = strings.ReplaceAll(name, `\`, "/")
+	if strings.HasPrefix(name, "(") { // (hd0,gpt2)/vmlinuz: the device is counted by firmware
+		if _, after, found := strings.Cut(name, ")"); found {
+			name, d = after, nil
+		}
+	}
+	name = path.Clean("/" + name)
+	if strings.Contains(name, "$") {
+		return bootFile{Path: name, Shown: name, Unknown: true}
+	}
+	var candidates []bootFile
+	add := func(tree *diagnose.Tree, folder, name string) {
+		if tree != nil {
+			at := path.Join(folder, name)
+			shown := at
+			if tree != s.Files && d != nil {
+				shown = path.Join("/", name) + " on " + d.Path
+			}
+			candidates = append(candidates, bootFile{Tree: tree, Path: at, Shown: shown})
+		}
+	}
+	if d != nil {
+		tree, folder := treeOf(s, d)
+		if tree == nil {
+			return bootFile{Path: name, Shown: name + " on " + d.Path, Unknown: true}
+		}
+		add(tree, folder, name)
+		for _, subvolume := range append(slices.Clone(d.Subvolumes), d.Default) { // GRUB names files of btrfs from its top
+			if rest, found := strings.CutPrefix(name, "/"+strings.Trim(subvolume, "/")+"/"); found && subvolume != "" {
+				add(tree, folder, "/"+rest)
+			}
+		}
+	} else {
+		add(s.Files, "/boot", name)
+		add(s.Files, "/", name)
+		add(s.Files, "/boot/efi", name)
+		add(s.Files, "/efi", name)
+	}
+	for _, c := range candidates {
+		if found, ok := lookupFold(c.Tree, c.Path); ok {
+			c.Path, c.Found = found, true
+			return c
+		}
+	}
+	if len(candidates) == 0 {
+		return bootFile{Path: name, Shown: name, Unknown: true}
+	}
+	out := candidates[0]
+	out.Unknown = d == nil && hidden()
+	return out
+}
+
+// lookupFold finds a path; below an EFI system partition the case of letters does not count.
+func lookupFold(t *diagnose.Tree, name string) (string, bool) {
+	if t.Exists(name) {
+		return name, true
+	}
+	if !strings.Contains(strings.ToLower(name), "/efi") && !strings.Contains(name, "/loader") {
+		return name, false
+	}
+	return foldPath(t, name)
+}
+
+// foldPath finds a path whatever the case of its letters.
+func foldPath(t *diagnose.Tree, name string) (string, bool) {
+	at := "/"
+	for _, element := range strings.Split(strings.Trim(name, "/"), "/") {
+		if next := path.Join(at, element); t.Exists(next) {
+			at = next
+			continue
+		}
+		entries, err := t.ReadDir(at)
+		if err != nil {
+			return name, false
+		}
+		i := slices.IndexFunc(entries, func(e fs.DirEntry) bool { return strings.EqualFold(e.Name(), element) })
+		if i < 0 {
+			return name, false
+		}
+		at = path.Join(at, entries[i].Name())
+	}
+	return at, true
+}
+
+// isBootHidden: /boot is a file system of its own, and it was not mounted. What its folder holds then says nothing.
+func isBootHidden(s *diagnose.System) bool {
+	if s.Files == nil {
+		return true
+	}
+	for _, e := range parseFstab(tableLines(s, fstabPath)) {
+		if (e.Target == "/boot" || e.Target == "/boot/efi" || e.Target == "/efi") && mountedAt(s, e.Target) == nil && !e.has("noauto") {
+			return true
+		}
+	}
+	return false
+}
+
+// espDevices are the EFI system partitions.
+func espDevices(s *diagnose.System) []*diagnose.Device {
+	var out []*diagnose.Device
+	for i := range s.Devices {
+		d := &s.Devices[i]
+		if strings.EqualFold(d.PartType, espTypeGUID) || strings.EqualFold(d.PartType, "0xef") {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+const (
+	espTypeGUID  = "c12a7328-f81f-11d2-ba4b-00a0c93ec93b"
+	bootTypeGUID = "bc13c2ff-59e6-4262-a352-b275fd6f7172" // XBOOTLDR
+	biosTypeGUID = "21686148-6449-6e6f-744e-656564454649" // bios_grub
+)
+
+// loadEntries collects the entries of all loaders of the system, the default one marked. Loaders are asked in the order in which a system uses
+// them; entries of one loader only are returned.
+func loadEntries(s *diagnose.System) []loadEntry {
+	for _, collect := range []func(*diagnose.System) []loadEntry{grubEntries, systemdBootEntries, extlinuxEntries} {
+		if out := collect(s); len(out) > 0 {
+			return out
+		}
+	}
+	return nil
+}
+
+// defaultEntry is the entry that boots by itself.
+func defaultEntry(entries []loadEntry) *loadEntry {
+	for i := range entries {
+		if entries[i].IsDefault {
+			return &entries[i]
+		}
+	}
+	return nil
+}
+
+// parseEntryFile reads a file of the Boot Loader Specification.
+func parseEntryFile(lines []string) map[string][]settingLine {
+	out := map[string][]settingLine{}
+	for i, line := range lines {
+		line = strings.TrimSpace(line)
+		key, value, _ := strings.Cut(strings.ReplaceAll(line, "\t", " "), " ")
+		if key == "" || key[0] == '#' {
+			continue
+		}
+		out[key] = append(out[key], settingLine{Name: key, Value: strings.TrimSpace(value), Line: i + 1})
+	}
+	return out
+}
+
+// specificationEntries reads at most maxSmallFiles entries in a folder, the newest first. d is the device that their paths start from; nil: /boot or the root.
+func specificationEntries(s *diagnose.System, t *diagnose.Tree, folder string, d *diagnose.Device, loader string, variables []settingLine) []loadEntry {
+	files := t.Match(folder, "*.conf")
+	slices.SortStableFunc(files, func(a, b string) int {
+		return compareVersions(strings.TrimSuffix(b, ".conf"), strings.TrimSuffix(a, ".conf"))
+	})
+	var out []loadEntry
+	hidden := bootHiddenOnce(s)
+	for _, file := range files[:min(len(files), maxSmallFiles)] {
+		text, err := t.ReadAtMost(file, maxSmallFile)
+		if err != nil {
+			continue
+		}
+		fields := parseEntryFile(diagnose.SplitLines(string(text)))
+		e := loadEntry{Loader: loader, File: file, ID: strings.TrimSuffix(path.Base(file), ".conf"), Line: 1}
+		for _, v := range fields["title"] {
+			e.Title = v.Value
+		}
+		for _, v := range fields["linux"] {
+			e.Kernel, e.Line = findBootFile(s, d, v.Value, hidden), v.Line
+		}
+		for _, v := range fields["initrd"] {
+			for _, name := range strings.Fields(v.Value) {
+				if strings.HasPrefix(name, "$") { // $tuned_initrd
+					continue
+				}
+				e.Initrds = append(e.Initrds, findBootFile(s, d, name, hidden))
+			}
+		}
+		for _, v := range fields["options"] {
+			e.OptionsLine = v.Line
+			for _, option := range splitArguments(v.Value) {
+				if name, found := strings.CutPrefix(option, "$"); found {
+					if set, ok := lastSetting(variables, name); ok {
+						e.Options = append(e.Options, splitArguments(set.Value)...)
+					}
+					continue
+				}
+				e.Options = append(e.Options, option)
+			}
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+// compareVersions orders names by the numbers in them: 6.1.10 follows 6.1.9.
+func compareVersions(a, b string) int {
+	isDigit := func(c byte) bool { return c >= '0' && c <= '9' }
+	for a != "" && b != "" {
+		if isDigit(a[0]) && isDigit(b[0]) {
+			na, nb := 0, 0
+			for na < len(a) && isDigit(a[na]) {
+				na++
+			}
+			for nb < len(b) && isDigit(b[nb]) {
+				nb++
+			}
+			x, y := strings.TrimLeft(a[:na], "0"), strings.TrimLeft(b[:nb], "0")
+			if len(x) != len(y) {
+				return len(x) - len(y)
+			}
+			if x != y {
+				return strings.Compare(x, y)
+			}
+			a, b = a[na:], b[nb:]
+			continue
+		}
+		if a[0] != b[0] {
+			return int(a[0]) - int(b[0])
+		}
+		a, b = a[1:], b[1:]
+	}
+	return len(a) - len(b)
+}
+
+// systemdBootEntries are those on the EFI system partitions and on the extended boot partition, and unified kernel images.
+func systemdBootEntries(s *diagnose.System) []loadEntry {
+	var out []loadEntry
+	wanted := ""
+	for i := range s.Devices {
+		d := &s.Devices[i]
+		isESP := strings.EqualFold(d.PartType, espTypeGUID)
+		tree, folder := treeOf(s, d)
+		if len(out) >= maxSmallFiles {
+			break
+		}
+		if tree == nil || (!isESP && !strings.EqualFold(d.PartType, bootTypeGUID)) {
+			continue
+		}
+		if isESP {
+			for _, v := range parseEntryFile(tree.Lines(path.Join(folder, "loader/loader.conf")))["default"] {
+				wanted = v.Value
+			}
+		}
+		out = append(out, specificationEntries(s, tree, path.Join(folder, "loader/entries"), d, bySystemdBoot, nil)...)
+		images := tree.Match(path.Join(folder, "EFI/Linux"), "*.efi")
+		for _, file := range images[:min(len(images), maxSmallFiles)] {
+			out = append(out, loadEntry{Loader: bySystemdBoot, File: file, ID: path.Base(file),
+				Kernel: bootFile{Tree: tree, Path: file, Shown: file, Found: true}, Options: unifiedOptions(tree, file)})
+		}
+	}
+	for i := range out {
+		id := out[i].ID
+		matched, _ := path.Match(strings.TrimSuffix(wanted, ".conf"), strings.TrimSuffix(id, ".efi"))
+		if exact, _ := path.Match(wanted, id); wanted != "" && (matched || exact) {
+			out[i].IsDefault = true
+			return out
+		}
+	}
+	if len(out) > 0 {
+		out[0].IsDefault = true
+	}
+	return out
+}
+
+// extlinuxEntries are those of extlinux and of boards with U-Boot.
+func extlinuxEntries(s *diagnose.System) []loadEntry {
+	if s.Files == nil {
+		return nil
+	}
+	for _, file := range []string{"/boot/extlinux.conf", "/boot/extlinux/extlinux.conf", "/boot/syslinux/syslinux.cfg", "/boot/syslinux/extlinux.conf", "/extlinux.conf"} {
+		if s.Files.Exists(file) {
+			return parseExtlinux(s, file)
+		}
+	}
+	return nil
+}
+
+func parseExtlinux(s *diagnose.System, file string) []loadEntry {
+	var out []loadEntry
+	wanted, hidden := "", bootHiddenOnce(s)
+	resolve := func(name string) bootFile {
+		if !strings.HasPrefix(name, "/") { // relative to the file
+			if at := path.Join(path.Dir(file), name); s.Files.Exists(at) {
+				return bootFile{Tree: s.Files, Path: at, Shown: at, Found: true}
+			}
+		}
+		return findBootFile(s, nil, name, hidden)
+	}
+	for i, line := range s.Files.Lines(file) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		value = strings.TrimSpace(value)
+		key = strings.ToLower(key)
+		if key == "label" {
+			out = append(out, loadEntry{Loader: byExtlinux, File: file, Line: i + 1, ID: value, Title: value})
+		}
+		if key == "default" {
+			wanted = value
+		}
+		if len(out) == 0 {
+			continue
+		}
+		e := &out[len(out)-1]
+		switch key {
+		case "linux", "kernel":
+			if !strings.HasSuffix(value, ".c32") && !strings.HasSuffix(value, ".bin") {
+				e.Kernel = resolve(value)
+			}
+		case "initrd":
+			for name := range strings.SplitSeq(value, ",") {
+				e.Initrds = append(e.Initrds, resolve(name))
+			}
+		case "append":
+			e.Options, e.OptionsLine = splitArguments(value), i+1
+		}
+	}
+	out = slices.DeleteFunc(out, func(e loadEntry) bool { return e.Kernel.Path == "" })
+	at := max(slices.IndexFunc(out, func(e loadEntry) bool { return e.ID == wanted }), 0)
+	if len(out) > 0 {
+		out[at].IsDefault = true
+	}
+	return out
+}

@@ -1,0 +1,333 @@
+package system
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"salvor/diagnose"
+)
+
+// pamFolders hold the stacks of PAM, those of the administrator first.
+var pamFolders = []string{"/etc/pam.d", "/usr/lib/pam.d", "/usr/etc/pam.d", "/usr/share/pam.d"}
+
+// pamLine is a line of a stack, with those that it includes in its place.
+type pamLine struct {
+	kind     string // auth, account, password, session
+	silent   bool   // a missing module is no error
+	control  string
+	module   string
+	args     []string
+	file     string
+	line     int
+	problem  string // why PAM cannot use the line
+	included bool
+}
+
+var (
+	pamKinds    = strings.Fields("auth account password session")
+	pamControls = strings.Fields("required requisite sufficient optional binding")
+)
+
+// parsePAM parses one file. Includes are lines with the control include, substack or @include.
+func parsePAM(lines []string, file string) []pamLine {
+	var out []pamLine
+	for i := 0; i < len(lines) && len(out) < 1000; i++ {
+		at, text := i+1, ""
+		text, i = joinLines(lines, i, unchanged)
+		text, _, _ = strings.Cut(text, "#")
+		text = strings.TrimSpace(text)
+		if text == "" {
+			continue
+		}
+		l := pamLine{file: file, line: at}
+		kind, rest := cutField(text)
+		rest = strings.TrimSpace(rest)
+		if kind == "@include" {
+			l.control, l.module = "include", rest
+			out = append(out, l)
+			continue
+		}
+		l.kind = strings.ToLower(strings.TrimPrefix(kind, "-"))
+		l.silent = strings.HasPrefix(kind, "-")
+		if !slices.Contains(pamKinds, l.kind) {
+			l.problem = fmt.Sprintf("%q is none of auth, account, password and session", kind)
+			out = append(out, l)
+			continue
+		}
+		if strings.HasPrefix(rest, "[") {
+			end := strings.IndexByte(rest, ']')
+			if end < 0 {
+				l.problem = "a bracket is not closed"
+				out = append(out, l)
+				continue
+			}
+			l.control, rest = rest[:end+1], rest[end+1:]
+		} else {
+			l.control, rest = cutField(rest)
+			l.control = strings.ToLower(l.control)
+		}
+		fields := strings.Fields(rest)
+		switch {
+		case l.control == "":
+			l.problem = "it has no control and no module"
+		case l.control[0] != '[' && !slices.Contains(pamControls, l.control) && l.control != "include" && l.control != "substack":
+			l.problem = fmt.Sprintf("%q is no control such as required", l.control)
+		case len(fields) == 0:
+			l.problem = "it names no module"
+		default:
+			l.module, l.args = fields[0], fields[1:]
+		}
+		out = append(out, l)
+	}
+	return out
+}
+
+// maxPAMFiles bounds how often a file is read for one stack. Those of distributions include fewer than 20, once for each kind.
+const maxPAMFiles = 64
+
+// pamStack reads the stack of a service with all that it includes; exists is false where PAM has none for the service.
+func pamStack(tree *diagnose.Tree, service string) (stack []pamLine, exists bool) {
+	files := 0
+	var read func(name, kind string, depth int) bool
+	read = func(name, kind string, depth int) bool {
+		file := name
+		if !path.IsAbs(name) {
+			file = ""
+			for _, folder := range pamFolders {
+				if tree.Exists(path.Join(folder, name)) {
+					file = path.Join(folder, name)
+					break
+				}
+			}
+		}
+		if file == "" || !tree.Exists(file) {
+			return false
+		}
+		if files++; files > maxPAMFiles {
+			return true
+		}
+		for _, l := range parsePAM(tree.Lines(file), file) {
+			if kind != "" && l.kind != kind && l.kind != "" && slices.Contains(pamKinds, l.kind) {
+				continue
+			}
+			l.included = depth > 0
+			if (l.control == "include" || l.control == "substack") && l.problem == "" {
+				inner := l.kind
+				if inner == "" {
+					inner = kind
+				}
+				if depth < 16 && len(stack) < 4000 && !read(l.module, inner, depth+1) {
+					l.problem = "it includes " + l.module + ", which does not exist"
+					if !l.silent {
+						stack = append(stack, l)
+					}
+				}
+				continue
+			}
+			stack = append(stack, l)
+		}
+		return true
+	}
+	exists = read(service, "", 0)
+	return stack, exists
+}
+
+// pamModule returns the path of a module; empty where it does not exist.
+func pamModule(tree *diagnose.Tree, module string) string {
+	if path.IsAbs(module) {
+		if tree.Exists(module) {
+			return module
+		}
+		return ""
+	}
+	for _, folder := range libraryFolders(tree) {
+		for _, below := range []string{"security", "pam"} {
+			if name := path.Join(folder, below, module); tree.Exists(name) {
+				return name
+			}
+		}
+	}
+	return ""
+}
+
+// usesPAM says whether sshd asks PAM, and the system has it.
+func usesPAM(tree *diagnose.Tree) bool {
+	config := readSSHDConfig(tree)
+	return config.exists && strings.EqualFold(config.first("usepam", "no"), "yes") && tree.Exists("/etc/pam.d") && pamModule(tree, "pam_permit.so") != ""
+}
+
+func pamRules() []diagnose.Rule {
+	return []diagnose.Rule{
+		{IDs: []string{"pam-module-missing", "pam-config-broken"}, Files: true, Look: findPAM},
+		{IDs: []string{"nologin-present", "access-conf-denies", "shell-not-listed"}, Files: true, Look: findRefusals},
+	}
+}
+
+func findPAM(s *diagnose.System) []diagnose.Finding {
+	tree := s.Files
+	if sshdProgram(tree) == "" || !usesPAM(tree) {
+		return nil
+	}
+	stack, exists := pamStack(tree, "sshd")
+	if !exists {
+		return []diagnose.Finding{{
+			ID: "pam-config-broken", Stage: diagnose.Login, Severity: diagnose.BlocksAccess, Confidence: 0.85, Explains: []string{"login-impossible"},
+			Title:    "PAM has no stack for sshd, so its stack for unknown services lets nobody in.",
+			Evidence: []diagnose.Evidence{fileEvidence("/etc/pam.d/sshd", 0, "it does not exist")},
+			ByHand:   "Restore /etc/pam.d/sshd from the package of the ssh server.",
+		}}
+	}
+	var out []diagnose.Finding
+	reported := map[string]bool{}
+	for _, l := range stack {
+		if l.kind == "password" { // changes of passwords only
+			continue
+		}
+		f := diagnose.Finding{Stage: diagnose.Login, Severity: diagnose.BlocksAccess, Confidence: 0.94, Explains: []string{"login-impossible"}, Evidence: []diagnose.Evidence{fileEvidence(l.file, l.line, l.problem)}}
+		switch {
+		case l.problem != "":
+			f.ID = "pam-config-broken"
+			f.Title = fmt.Sprintf("PAM cannot use %s: %s.", place(l.file, l.line), l.problem)
+			f.ByHand = "Correct the line. Until then, logins through this stack fail."
+		case l.silent || l.module == "" || pamModule(tree, l.module) != "" || reported[l.module] || !pamNeeds(l):
+			continue
+		default:
+			reported[l.module] = true
+			f.ID = "pam-module-missing"
+			f.Title = fmt.Sprintf("The file %s needs the module %s of PAM, which does not exist.", place(l.file, l.line), l.module)
+			f.Evidence[0].Text = strings.Join([]string{l.kind, l.control, l.module}, " ")
+			f.Evidence = append(f.Evidence, fileEvidence(path.Join("security", path.Base(l.module)), 0, "no folder of libraries has it"))
+			f.ByHand = "Install the package of the module, or take the line out of the stack."
+			switch {
+			case path.Base(l.module) == "pam_unix.so":
+				f.ByHand = "Install the package of PAM's modules again."
+			case l.kind == "auth": // without the line, the stack may ask for less than it did
+			default:
+				f.Repair = repairFiles("Comment the line out.", l.file)
+			}
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// pamNeeds says whether a login fails where the module of a line is missing.
+func pamNeeds(l pamLine) bool {
+	if path.Base(l.module) == "pam_unix.so" {
+		return l.kind != "session"
+	}
+	if strings.HasPrefix(l.control, "[") {
+		return !strings.Contains(l.control, "module_unknown=ignore") && !strings.Contains(l.control, "default=ignore") &&
+			(strings.Contains(l.control, "default=bad") || strings.Contains(l.control, "default=die"))
+	}
+	return l.control == "required" || l.control == "requisite"
+}
+
+// pamUses returns the line of a stack that uses a module for a kind; nil without one.
+func pamUses(stack []pamLine, kind, module string) *pamLine {
+	for i := range stack {
+		if stack[i].kind == kind && path.Base(stack[i].module) == module && stack[i].problem == "" {
+			return &stack[i]
+		}
+	}
+	return nil
+}
+
+// findRefusals looks at what keeps accounts out that are in order themselves.
+func findRefusals(s *diagnose.System) []diagnose.Finding {
+	tree := s.Files
+	l := readLogins(s)
+	root := l.find("root")
+	rootComes := root != nil && (root.byKey || root.byPassword)
+	var out []diagnose.Finding
+	stack, _ := pamStack(tree, "sshd")
+	pam := usesPAM(tree)
+	if info, err := tree.Stat("/etc/nologin"); err == nil && l.sshd && (!pam || pamUses(stack, "account", "pam_nologin.so") != nil || pamUses(stack, "auth", "pam_nologin.so") != nil || len(stack) == 0) {
+		f := diagnose.Finding{
+			ID: "nologin-present", Stage: diagnose.Login, Severity: diagnose.BlocksAccess, Confidence: 0.92, Explains: []string{"login-impossible"},
+			Title:    "The file /etc/nologin exists, so nobody but root may log in.",
+			Evidence: []diagnose.Evidence{fileEvidence("/etc/nologin", 0, "it exists since "+info.ModTime().UTC().Format("2006-01-02"))},
+			Repair:   repairFiles("Remove /etc/nologin.", "/etc/nologin"),
+			ByHand:   "Remove the file when the maintenance is over for which it was made.",
+		}
+		if info.ModTime().IsZero() {
+			f.Evidence[0].Text = "it exists"
+		}
+		if rootComes {
+			f.Severity = diagnose.Degrades
+		}
+		out = append(out, f)
+	}
+	if at := pamUses(stack, "account", "pam_access.so"); pam && at != nil {
+		if f := accessDenial(tree, l, at); f != nil {
+			out = append(out, *f)
+		}
+	}
+	if at := pamUses(stack, "auth", "pam_shells.so"); pam && at != nil && (at.control == "required" || at.control == "requisite") {
+		listed := tree.Lines("/etc/shells")
+		for i := range l.accounts {
+			a := &l.accounts[i]
+			if a.shell == "" || slices.Contains(listed, a.shell) || !a.logsIn() || !tree.Exists("/etc/shells") {
+				continue
+			}
+			out = append(out, diagnose.Finding{
+				ID: "shell-not-listed", Stage: diagnose.Login, Severity: l.severity(a.name, diagnose.Degrades), Confidence: 0.9, Explains: []string{"login-impossible"},
+				Title:    fmt.Sprintf("The shell %s of %s is not in /etc/shells, and PAM asks for that.", a.shell, a.name),
+				Evidence: []diagnose.Evidence{fileEvidence("/etc/shells", 0, "it has no line "+a.shell), fileEvidence(at.file, at.line, "pam_shells.so is "+at.control)},
+				Repair:   repairFiles("Add the shell to /etc/shells.", "/etc/shells"),
+			})
+		}
+	}
+	return out
+}
+
+// accessDenial is a finding where a rule of pam_access refuses everybody who comes from elsewhere; nil where it does not, or where that cannot
+// be told.
+func accessDenial(tree *diagnose.Tree, l *logins, at *pamLine) *diagnose.Finding {
+	file := "/etc/security/access.conf"
+	for _, arg := range at.args {
+		if value, found := strings.CutPrefix(arg, "accessfile="); found {
+			file = value
+		}
+	}
+	if len(tree.Match("/etc/security/access.d", "*.conf")) > 0 {
+		return nil
+	}
+	for i, line := range tree.Lines(file) {
+		line, _, _ = strings.Cut(line, "#")
+		fields := strings.SplitN(line, ":", 3)
+		if len(fields) != 3 {
+			continue
+		}
+		sign, users, origins := strings.TrimSpace(fields[0]), strings.Fields(fields[1]), strings.Fields(fields[2])
+		if sign == "+" {
+			for _, user := range users {
+				local := !slices.ContainsFunc(origins, func(o string) bool {
+					return !slices.Contains([]string{"LOCAL", "cron", "crond", ":0", "127.0.0.1", "::1", "localhost"}, o) && !strings.HasPrefix(o, "tty")
+				})
+				if !local && (user == "ALL" || l.find(user) != nil || strings.ContainsAny(user, "@()") || isGroupName(tree, user)) {
+					return nil
+				}
+			}
+			continue
+		}
+		if sign != "-" || !slices.Equal(users, []string{"ALL"}) || !slices.Equal(origins, []string{"ALL"}) {
+			continue
+		}
+		return &diagnose.Finding{
+			ID: "access-conf-denies", Stage: diagnose.Login, Severity: diagnose.BlocksAccess, Confidence: 0.9, Explains: []string{"login-impossible"},
+			Title:    fmt.Sprintf("The file %s, line %d, refuses all logins over the network.", file, i+1),
+			Evidence: []diagnose.Evidence{fileEvidence(file, i+1, strings.TrimSpace(line)), fileEvidence(at.file, at.line, "the stack of sshd asks pam_access.so")},
+			Repair:   repairFiles("Allow root and the accounts that have keys before this line.", file),
+			ByHand:   "Write a line such as + : root : ALL before it.",
+		}
+	}
+	return nil
+}
+
+func isGroupName(tree *diagnose.Tree, name string) bool {
+	groups, _ := parseGroups(tree.Lines(groupPath))
+	return slices.ContainsFunc(groups, func(g userGroup) bool { return g.name == name })
+}

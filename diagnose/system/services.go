@@ -1,0 +1,146 @@
+package system
+
+import (
+	"path"
+	"strings"
+
+	"salvor/diagnose"
+)
+
+// unitFile returns the path of a unit of systemd; empty where there is none.
+func unitFile(tree *diagnose.Tree, unit string) string {
+	for _, folder := range unitFolders {
+		if _, err := tree.Lstat(path.Join(folder, unit)); err == nil {
+			return path.Join(folder, unit)
+		}
+	}
+	return ""
+}
+
+// unitMask returns the link to /dev/null, or the empty file, that keeps systemd from starting a unit; empty without one.
+func unitMask(tree *diagnose.Tree, unit string) string {
+	if !isMasked(tree, unit) {
+		return ""
+	}
+	return path.Join("/etc/systemd/system", unit)
+}
+
+// unitWanted returns the link by which a target or another unit starts a unit; empty where none does.
+func unitWanted(tree *diagnose.Tree, unit string) string {
+	for _, folder := range unitFolders {
+		for _, pattern := range []string{"*.wants", "*.requires"} {
+			for _, wants := range tree.Match(folder, pattern) {
+				if _, err := tree.Lstat(path.Join(wants, unit)); err == nil {
+					return path.Join(wants, unit)
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// unitEnabled says whether systemd starts one of the units.
+func unitEnabled(tree *diagnose.Tree, units ...string) bool {
+	for _, unit := range units {
+		if unitFile(tree, unit) != "" && unitMask(tree, unit) == "" && unitWanted(tree, unit) != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// serviceManager is what starts the services of a system.
+type serviceManager string
+
+// Service managers; the empty one is none that is known.
+const (
+	systemdManager serviceManager = "systemd"
+	openrcManager  serviceManager = "openrc"
+	sysvManager    serviceManager = "sysvinit"
+)
+
+// managerOf tells which one a system has.
+func managerOf(tree *diagnose.Tree) serviceManager {
+	switch {
+	case usesSystemd(tree):
+		return systemdManager
+	case tree.Exists("/etc/runlevels") && (tree.Exists("/sbin/openrc") || tree.Exists("/usr/sbin/openrc")):
+		return openrcManager
+	case tree.Exists("/etc/inittab") && tree.Exists("/etc/init.d") && tree.Exists("/etc/rc2.d"):
+		return sysvManager
+	}
+	return ""
+}
+
+// serviceEnabled says whether a service starts by itself. names are without the ending of a unit; known is false where the manager is unknown
+// or enables its services at the first boot.
+func serviceEnabled(tree *diagnose.Tree, names ...string) (enabled, known bool) {
+	switch managerOf(tree) {
+	case systemdManager:
+		for _, name := range names {
+			if unitEnabled(tree, name+".service", name+".socket") {
+				return true, true
+			}
+			// Services without a unit are started by their script.
+			if unitFile(tree, name+".service") == "" && len(startLinks(tree, name)) > 0 {
+				return true, true
+			}
+		}
+		return false, !firstBoot(tree)
+	case openrcManager:
+		for _, name := range names {
+			for _, level := range tree.Match("/etc/runlevels", "*") {
+				if _, err := tree.Lstat(path.Join(level, name)); err == nil {
+					return true, true
+				}
+			}
+		}
+		return false, true
+	case sysvManager:
+		for _, name := range names {
+			if len(startLinks(tree, name)) > 0 {
+				return true, true
+			}
+		}
+		return false, true
+	}
+	return false, false
+}
+
+// startLinks are the links that start a script of /etc/init.d in the run levels 2 to 5, or before them.
+func startLinks(tree *diagnose.Tree, name string) []string {
+	var out []string
+	for _, root := range []string{"/etc", "/etc/rc.d", "/etc/init.d"} {
+		for _, level := range []string{"rcS.d", "rc2.d", "rc3.d", "rc4.d", "rc5.d"} {
+			out = append(out, tree.Match(path.Join(root, level), "S[0-9][0-9]"+name)...)
+		}
+	}
+	return out
+}
+
+// firstBoot says whether systemd will take the next boot for the first one and enable what its presets say. An empty file means another boot.
+func firstBoot(tree *diagnose.Tree) bool {
+	text, err := tree.Read("/etc/machine-id")
+	return err != nil || strings.TrimSpace(string(text)) == "uninitialized"
+}
+
+// firstExisting returns the first of the paths that exists; empty where none does.
+func firstExisting(tree *diagnose.Tree, names ...string) string {
+	for _, name := range names {
+		if tree.Exists(name) {
+			return name
+		}
+	}
+	return ""
+}
+
+// cloudInitEnabled says whether cloud-init is there and nothing switches it off.
+func cloudInitEnabled(tree *diagnose.Tree) bool {
+	return firstExisting(tree, "/usr/bin/cloud-init", "/usr/local/bin/cloud-init") != "" && !tree.Exists("/etc/cloud/cloud-init.disabled")
+}
+
+// cloudInitWillRun says whether the next boot is the first one for cloud-init, which then makes users, keys and the network.
+func cloudInitWillRun(tree *diagnose.Tree) bool {
+	_, err := tree.Lstat("/var/lib/cloud/instance")
+	return cloudInitEnabled(tree) && isNotExist(err)
+}

@@ -1,0 +1,152 @@
+package system
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"salvor/diagnose"
+)
+
+// keyRules are about the keys with which accounts log in.
+func keyRules() []diagnose.Rule {
+	return []diagnose.Rule{
+		{IDs: []string{"ssh-key-permissions", "authorized-keys-malformed"}, Files: true, Look: findKeyTroubles},
+		{IDs: []string{"home-missing"}, Files: true, Look: findMissingHomes},
+	}
+}
+
+func findKeyTroubles(s *diagnose.System) []diagnose.Finding {
+	l := readLogins(s)
+	if !l.sshd || strings.EqualFold(l.config.first("pubkeyauthentication", "yes"), "no") {
+		return nil
+	}
+	var out []diagnose.Finding
+	for i := range l.accounts {
+		a := &l.accounts[i]
+		if a.uid == 0 && strings.EqualFold(l.config.first("permitrootlogin", ""), "no") {
+			continue
+		}
+		usable, malformed := 0, 0
+		for _, f := range a.keys {
+			usable += f.usable()
+			for _, k := range f.keys {
+				if !k.valid {
+					malformed++
+				}
+			}
+		}
+		for _, f := range a.keys {
+			if f.refused != "" && hasKey(&f) && usable == 0 {
+				found := diagnose.Finding{
+					ID: "ssh-key-permissions", Stage: diagnose.Login, Severity: l.severity(a.name, diagnose.Degrades), Confidence: 0.95,
+					Title:    fmt.Sprintf("The server sshd ignores the keys of %s in %s, because %s.", a.name, f.path, f.refused),
+					Evidence: f.chain,
+					Explains: []string{"login-impossible"},
+					Repair:   repairFiles("Take the right to write from everybody but the owner, and let "+a.name+" read the file.", f.fix...),
+					ByHand:   "Only " + a.name + " or root may own and write the file, its folder and the home: chmod go-w, and chown.",
+				}
+				if f.foreign != "" {
+					found.Repair = nil
+					found.ByHand = "salvor does not change it, because " + f.foreign + ". Check the keys in the file first. " + found.ByHand
+				}
+				out = append(out, found)
+			}
+		}
+		if malformed > 0 && !anyRefused(a.keys) {
+			f := malformedKeys(a)
+			f.Severity = diagnose.Info
+			if usable == 0 {
+				f.Severity = l.severity(a.name, diagnose.Degrades)
+			}
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+func hasKey(f *keyFile) bool {
+	for _, k := range f.keys {
+		if k.valid && !k.command {
+			return true
+		}
+	}
+	return false
+}
+
+func anyRefused(files []keyFile) bool {
+	for _, f := range files {
+		if f.refused != "" {
+			return true
+		}
+	}
+	return false
+}
+
+func malformedKeys(a *login) diagnose.Finding {
+	f := diagnose.Finding{
+		ID: "authorized-keys-malformed", Stage: diagnose.Login, Confidence: 0.95, Explains: []string{"login-impossible"},
+		ByHand: "Each key is one line: its type, the key in base64, a comment. Write the line again from the .pub file of its owner.",
+	}
+	for _, file := range a.keys {
+		for _, k := range file.keys {
+			if k.valid || len(f.Evidence) >= 10 {
+				continue
+			}
+			if f.Title == "" {
+				f.Title = fmt.Sprintf("The server sshd skips a key of %s in %s: %s.", a.name, place(file.path, k.line), k.why)
+			}
+			f.Evidence = append(f.Evidence, fileEvidence(file.path, k.line, k.why))
+		}
+	}
+	return f
+}
+
+func findMissingHomes(s *diagnose.System) []diagnose.Finding {
+	l := readLogins(s)
+	var out []diagnose.Finding
+	for i := range l.accounts {
+		a := &l.accounts[i]
+		if a.home == "" || a.home == "/" || s.Files.Exists(a.home) || mountMayHold(s, a.home) || a.refused != "" {
+			continue
+		}
+		f := diagnose.Finding{
+			ID: "home-missing", Stage: diagnose.Login, Severity: diagnose.Info, Confidence: 0.85,
+			Title:    fmt.Sprintf("The home %s of %s does not exist, so no key of this account is found.", a.home, a.name),
+			Evidence: []diagnose.Evidence{fileEvidence(passwdPath, a.line, a.name+" has the home "+a.home), fileEvidence(a.home, 0, "it does not exist")},
+			Repair:   repairFiles("Make an empty home for "+a.name+".", a.home),
+			ByHand:   "Restore the home from a backup, or make it and add a key to .ssh/authorized_keys.",
+		}
+		if l.sshd && !a.byPassword && !l.others(a.name) {
+			f.Severity, f.Explains = diagnose.BlocksAccess, []string{"login-impossible"}
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// mountMayHold says whether fstab mounts something at or above a place that was not mounted for the examination.
+func mountMayHold(s *diagnose.System, place string) bool {
+	mounted := map[string]bool{"/": true}
+	for _, d := range s.Devices {
+		mounted[d.MountedAt] = true
+	}
+	for _, line := range s.Files.Lines("/etc/fstab") {
+		fields := strings.Fields(line)
+		if len(fields) < 2 || fields[0][0] == '#' {
+			continue
+		}
+		at := path.Clean(fields[1])
+		if at != "/" && (at == place || strings.HasPrefix(place, at+"/")) && !mounted[at] {
+			return true
+		}
+	}
+	for _, name := range []string{"/etc/auto.master", "/etc/autofs/auto.master"} {
+		for _, line := range s.Files.Lines(name) {
+			if fields := strings.Fields(line); len(fields) > 0 && len(fields[0]) > 1 && strings.HasPrefix(place, fields[0]) {
+				return true
+			}
+		}
+	}
+	return false
+}

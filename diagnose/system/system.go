@@ -1,0 +1,20 @@
+// Package system holds the rules about an installed operating system: each looks at one cause for which machines do not boot or take no login.
+// It is pure, reads through diagnose.Tree only, and runs nothing of the examined system.
+package system
+
+import (
+	"slices"
+
+	"salvor/diagnose"
+)
+
+// Rules lists all rules. Their order is of no consequence.
+func Rules() []diagnose.Rule {
+	return slices.Concat(bootRules(), accessRules())
+}
+
+// bootRules are about the stages from firmware to target.
+func bootRules() []diagnose.Rule {
+	return slices.Concat(fstabRules(), cryptRules(), spaceRules(), storageRules(), unitRules(), grubRules(), entryRules(),
+		argumentRules(), initRules(), packageRules(), fileSystemRules(), firmwareRules(), secureBootRules(), bootSectorRules(), crashRules())
+}

@@ -1,0 +1,218 @@
+package system
+
+import (
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"salvor/diagnose"
+)
+
+// unitFolders are where systemd looks for units, the strongest first; /run is empty on a machine that is off.
+var unitFolders = []string{"/etc/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"}
+
+// Units without which a boot does not reach its default target, and units without which much is lost.
+var (
+	requiredUnits  = []string{"sysinit.target", "basic.target", "local-fs.target", "multi-user.target", "systemd-udevd.service", "systemd-udev-trigger.service"}
+	importantUnits = []string{"systemd-journald.service", "dbus.service", "dbus.socket", "systemd-logind.service", "systemd-tmpfiles-setup.service"}
+	rescueTargets  = []string{"rescue.target", "emergency.target", "poweroff.target", "halt.target", "reboot.target", "shutdown.target", "runlevel0.target", "runlevel1.target", "runlevel6.target"}
+)
+
+func unitRules() []diagnose.Rule {
+	return []diagnose.Rule{
+		{IDs: []string{"default-target-missing", "default-target-rescue", "default-target-masked"}, Files: true, Look: lookDefaultTarget},
+		{IDs: []string{"unit-masked"}, Files: true, Look: lookMaskedUnits},
+		{IDs: []string{"selinux-config-invalid", "selinux-policy-missing", "selinux-unlabelled"}, Files: true, Look: lookSELinux},
+		{IDs: []string{"machine-id-invalid"}, Files: true, Look: lookMachineID},
+	}
+}
+
+// unitExists says whether systemd finds a unit of a name.
+func unitExists(t *diagnose.Tree, name string) bool {
+	return slices.ContainsFunc(unitFolders, func(folder string) bool {
+		_, err := t.Lstat(path.Join(folder, name))
+		return err == nil
+	})
+}
+
+// isMasked says whether /etc masks a unit: a link to /dev/null or an empty file.
+func isMasked(t *diagnose.Tree, name string) bool {
+	at := path.Join("/etc/systemd/system", name)
+	info, err := t.Lstat(at)
+	if err != nil {
+		return false
+	}
+	if info.Mode()&fs.ModeSymlink != 0 {
+		target, err := t.ReadLink(at)
+		return err == nil && target == "/dev/null"
+	}
+	return info.Mode().IsRegular() && info.Size() == 0
+}
+
+func lookDefaultTarget(s *diagnose.System) []diagnose.Finding {
+	if !usesSystemd(s.Files) {
+		return nil
+	}
+	const link = "/etc/systemd/system/default.target"
+	f := diagnose.Finding{Stage: diagnose.Target, Severity: diagnose.BlocksBoot, Confidence: 0.95}
+	f.Repair = &diagnose.Repair{Summary: "Let " + link + " lead to multi-user.target.", Consent: diagnose.ConsentFiles, Writes: []string{link}}
+	info, err := s.Files.Lstat(link)
+	if err != nil {
+		if isNotExist(err) && !unitExists(s.Files, "default.target") && unitExists(s.Files, "basic.target") {
+			f.ID, f.Title = "default-target-missing", "The init systemd has no default.target, so that it does not know what to start."
+			f.Evidence = []diagnose.Evidence{fileEvidence(link, 0, "it does not exist, nor does one below /usr/lib/systemd/system")}
+			return []diagnose.Finding{f}
+		}
+		return nil
+	}
+	if info.Mode()&fs.ModeSymlink == 0 {
+		return nil
+	}
+	target, err := s.Files.ReadLink(link)
+	if err != nil {
+		return nil
+	}
+	f.Evidence = []diagnose.Evidence{fileEvidence(link, 0, "a link to "+target)}
+	switch name := path.Base(target); {
+	case target == "/dev/null":
+		f.ID, f.Title = "default-target-masked", "The unit default.target is masked, so that systemd starts nothing."
+	case slices.Contains(rescueTargets, name):
+		f.ID, f.Title, f.Confidence = "default-target-rescue", "The system starts "+name+" by default.", 0.9
+	case !unitExists(s.Files, name):
+		f.ID, f.Title = "default-target-missing", "The unit default.target leads to "+name+", which does not exist."
+	case isMasked(s.Files, name):
+		f.ID, f.Title = "default-target-masked", "The unit default.target leads to "+name+", which is masked."
+		f.Repair = nil
+		f.ByHand = "Remove the link /etc/systemd/system/" + name + "."
+	default:
+		return nil
+	}
+	return []diagnose.Finding{f}
+}
+
+func lookMaskedUnits(s *diagnose.System) []diagnose.Finding {
+	if !usesSystemd(s.Files) {
+		return nil
+	}
+	var out []diagnose.Finding
+	for _, name := range slices.Concat(requiredUnits, importantUnits) {
+		if !isMasked(s.Files, name) {
+			continue
+		}
+		at := path.Join("/etc/systemd/system", name)
+		f := diagnose.Finding{
+			ID: "unit-masked", Stage: diagnose.Target, Severity: diagnose.Degrades, Confidence: 0.9,
+			Title:    fmt.Sprintf("The unit %s is masked, and other units need it.", name),
+			Evidence: []diagnose.Evidence{fileEvidence(at, 0, "it masks the unit")},
+			Repair:   &diagnose.Repair{Summary: "Remove " + at + ".", Consent: diagnose.ConsentFiles, Writes: []string{at}},
+		}
+		if slices.Contains(requiredUnits, name) {
+			f.Severity = diagnose.BlocksBoot
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+const selinuxPath = "/etc/selinux/config"
+
+// lookSELinux finds what keeps a system with SELinux from its boot.
+func lookSELinux(s *diagnose.System) []diagnose.Finding {
+	settings := shellSettings(s.Files.Lines(selinuxPath))
+	mode, found := lastSetting(settings, "SELINUX")
+	if !found {
+		return nil
+	}
+	evidence := fileEvidence(selinuxPath, mode.Line, "SELINUX="+mode.Value)
+	switch strings.ToLower(mode.Value) {
+	case "disabled", "permissive":
+		return nil
+	case "enforcing":
+	default:
+		return []diagnose.Finding{{
+			ID: "selinux-config-invalid", Stage: diagnose.Init, Severity: diagnose.Degrades, Confidence: 0.8,
+			Title:    fmt.Sprintf("Line %d of %s sets SELINUX to %s, which is no mode.", mode.Line, selinuxPath, mode.Value),
+			Evidence: []diagnose.Evidence{evidence},
+			Repair: &diagnose.Repair{Summary: fmt.Sprintf("Write SELINUX=permissive into line %d of %s.", mode.Line, selinuxPath), Consent: diagnose.ConsentFiles,
+				Writes: []string{selinuxPath}, Loses: "SELinux only reports until somebody sets it to enforcing."},
+		}}
+	}
+	kind := settingLine{Value: "targeted"}
+	if set, found := lastSetting(settings, "SELINUXTYPE"); found {
+		kind = set
+	}
+	if folder := "/etc/selinux/" + kind.Value + "/policy"; !strings.ContainsAny(kind.Value, "/ ") && len(s.Files.Match(folder, "policy.*")) == 0 {
+		f := diagnose.Finding{
+			ID: "selinux-policy-missing", Stage: diagnose.Init, Severity: diagnose.BlocksBoot, Confidence: 0.95,
+			Title:    fmt.Sprintf("SELinux is enforcing, and its policy %s is missing, so that init stops.", kind.Value),
+			Evidence: []diagnose.Evidence{evidence, fileEvidence(folder, 0, "it holds no policy")},
+			ByHand:   "Install the package of the policy again, or boot once with enforcing=0.",
+		}
+		var whole []string
+		for _, other := range s.Files.Match("/etc/selinux", "*") {
+			if len(s.Files.Match(other+"/policy", "policy.*")) > 0 {
+				whole = append(whole, path.Base(other))
+			}
+		}
+		if len(whole) == 1 && kind.Line > 0 {
+			f.Repair = &diagnose.Repair{Summary: fmt.Sprintf("Write SELINUXTYPE=%s into line %d of %s, the only policy that is there.", whole[0], kind.Line, selinuxPath),
+				Consent: diagnose.ConsentFiles, Writes: []string{selinuxPath}}
+		}
+		return []diagnose.Finding{f}
+	}
+	return lookLabels(s, evidence)
+}
+
+// lookLabels finds files without a label that a boot or a login needs. Where no file has a label, none could be read.
+func lookLabels(s *diagnose.System, mode diagnose.Evidence) []diagnose.Finding {
+	labelled := 0
+	var bare []string
+	for _, name := range []string{"/usr/lib/systemd/systemd", "/etc/passwd", "/etc/shadow", "/usr/sbin/sshd", "/etc/ld.so.cache", "/etc/fstab", "/etc/ssh/sshd_config"} {
+		info, err := s.Files.Stat(name)
+		if err != nil {
+			continue
+		}
+		if label := diagnose.OwnerOf(info).Label; label == "" || strings.Contains(label, ":unlabeled_t:") {
+			bare = append(bare, name)
+		} else {
+			labelled++
+		}
+	}
+	if labelled == 0 || len(bare) == 0 || s.Files.Exists("/.autorelabel") {
+		return nil
+	}
+	f := diagnose.Finding{
+		ID: "selinux-unlabelled", Stage: diagnose.Login, Severity: diagnose.BlocksAccess, Confidence: 0.9,
+		Title:    fmt.Sprintf("SELinux is enforcing, and %s has no label.", strings.Join(bare, ", ")),
+		Evidence: []diagnose.Evidence{mode, fileEvidence(bare[0], 0, "it has no SELinux label")},
+		Repair: &diagnose.Repair{Summary: "Make /.autorelabel, so that the next boot labels all files and starts once more.", Consent: diagnose.ConsentFiles,
+			Writes: []string{"/.autorelabel"}},
+	}
+	if bare[0] == "/usr/lib/systemd/systemd" {
+		f.Stage, f.Severity = diagnose.Init, diagnose.BlocksBoot
+	}
+	return []diagnose.Finding{f}
+}
+
+// lookMachineID finds an id that systemd and dbus refuse. One that is missing or empty is made by the next boot.
+func lookMachineID(s *diagnose.System) []diagnose.Finding {
+	const name = "/etc/machine-id"
+	lines := s.Files.Lines(name)
+	if len(lines) == 0 || !usesSystemd(s.Files) {
+		return nil
+	}
+	id := strings.TrimSpace(lines[0])
+	isHex := len(id) == 32 && strings.Trim(id, "0123456789abcdef") == "" && strings.Trim(id, "0") != ""
+	if id == "" || id == "uninitialized" || isHex {
+		return nil
+	}
+	return []diagnose.Finding{{
+		ID: "machine-id-invalid", Stage: diagnose.Init, Severity: diagnose.Degrades, Confidence: 0.85,
+		Title:    "Line 1 of /etc/machine-id is not an id of 32 hexadecimal digits, so that the journal and dbus fail.",
+		Evidence: []diagnose.Evidence{fileEvidence(name, 1, id)},
+		Repair: &diagnose.Repair{Summary: "Empty /etc/machine-id, so that the next boot writes a new id.", Consent: diagnose.ConsentFiles, Writes: []string{name},
+			Loses: "Leases of DHCP and the journal go on under a new id."},
+	}}
+}

@@ -1,0 +1,58 @@
+package metal
+
+import (
+	"fmt"
+	"strings"
+
+	"salvor/diagnose"
+	"salvor/record"
+)
+
+// addRepair names a repair that waits for somebody: one that left the disks half-written, or else the newest.
+func (s *StatusInput) addRepair(w *record.Why) {
+	node := s.Node.label()
+	if r := interruptedRepair(s.Repairs, ""); r != nil {
+		w.Block("its disks are half-written by repair "+r.ID+", and its own system must not boot", undoCommand(node, r.ID, ""))
+		return
+	}
+	if len(s.Repairs) == 0 {
+		return
+	}
+	r := &s.Repairs[0]
+	confirm := record.Command{Run: fmt.Sprintf("salvor repair confirm %s %s", node, r.ID), For: "state that it works"}
+	switch {
+	case r.State == RepairAwaitingConsent && r.Consent == nil:
+		awaitSomebody(w, "until "+record.Moment(r.ConsentUntil)+", repair "+r.ID+" waits for a consent to its plan",
+			record.Command{Run: fmt.Sprintf("salvor repair show %s %s", node, r.ID), For: "read the plan"},
+			record.Command{Run: fmt.Sprintf("salvor repair consent %s %s --digest %s --consent %s", node, r.ID, r.Digest, joinConsents(r.Needs, ",")), For: "have it written"})
+	case r.State == RepairBooting:
+		awaitSomebody(w, "until "+record.Moment(r.ProofUntil)+", its own system has to prove that it works since repair "+r.ID, confirm)
+	case r.State == RepairUnproven:
+		w.Problems = append(w.Problems, "it has not proved that it works since repair "+r.ID)
+		w.Next = append([]record.Command{confirm}, w.Next...)
+		if r.Undo(s.Node) != UndoNone {
+			w.Next = append(w.Next, undoCommand(node, r.ID, " --reboot"))
+		}
+	}
+}
+
+// awaitSomebody says that a repair waits, before other notes.
+func awaitSomebody(w *record.Why, note string, next ...record.Command) {
+	if w.Status == record.Idle {
+		w.Status = record.Waiting
+	}
+	w.Notes = append([]string{note}, w.Notes...)
+	w.Next = append(next, w.Next...)
+}
+
+func undoCommand(node, id, flags string) record.Command {
+	return record.Command{Run: fmt.Sprintf("salvor repair undo %s %s%s", node, id, flags), For: "take the repair back"}
+}
+
+func joinConsents(consents []diagnose.Consent, separator string) string {
+	texts := make([]string, 0, len(consents))
+	for _, c := range consents {
+		texts = append(texts, string(c))
+	}
+	return strings.Join(texts, separator)
+}

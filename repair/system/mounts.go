@@ -1,0 +1,131 @@
+package system
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"salvor/diagnose"
+	rules "salvor/diagnose/system"
+)
+
+const fstabPath = "/etc/fstab"
+
+// mountRows repair /etc/fstab, /etc/crypttab and the configuration of LVM.
+func mountRows() []tableRow {
+	files, boot := diagnose.ConsentFiles, diagnose.ConsentBoot
+	opensRoot := func(f diagnose.Finding) bool { return f.Stage == diagnose.Root }
+	return []tableRow{
+		{finding: "lvm-filter", consent: boot, change: commentEvidence, initramfs: always, does: "makes the line a comment, and builds the initramfs anew"},
+		{finding: "crypttab-device-missing", consent: boot, change: correctContainer, initramfs: opensRoot,
+			does: "writes the UUID of the only container that no line names, and builds the initramfs anew where it opens the root"},
+		{finding: "fstab-line-invalid", consent: files, change: commentEvidence, does: "makes the line a comment"},
+		{finding: "fstab-type-unknown", consent: files, change: commentEvidence, does: "makes the line a comment"},
+		{finding: "fstab-device-missing", consent: files, change: correctDevice,
+			does: "writes the UUID of the only device that fits, or adds `nofail,x-systemd.device-timeout=10s`"},
+		{finding: "fstab-kernel-name", consent: files, change: correctDevice,
+			does: "writes the UUID of the only device that fits, or adds `nofail,x-systemd.device-timeout=10s`"},
+		{finding: "fstab-type-wrong", consent: files, change: correctType, does: "writes the type that the device has, or makes the line a comment"},
+		{finding: "fstab-option-invalid", consent: files, change: correctOption, does: "writes the option that was probably meant, or makes the line a comment"},
+		{finding: "fstab-root-read-only", consent: files, change: removeReadOnly, does: "removes the option `ro` of the root"},
+		{finding: "fstab-network-mount", consent: files, change: addNetworkOptions, does: "adds `nofail,_netdev`"},
+	}
+}
+
+// addOptions adds options to a list such as those of fstab, each once.
+func addOptions(list string, options ...string) string {
+	have := strings.Split(list, ",")
+	for _, o := range options {
+		if !slices.Contains(have, o) {
+			have = append(have, o)
+		}
+	}
+	return strings.TrimPrefix(strings.Join(have, ","), ",")
+}
+
+// correctDevice lets a line name the device that the rule found for it, or lets the boot go on without one.
+func correctDevice(_ context.Context, c *repairCase) error {
+	at := c.firstEvidence()
+	if d := c.evidenceDevice(); d != nil && d.UUID != "" {
+		return c.editLine(fstabPath, at.Line, func(line string) string {
+			return editField(line, 0, func(string) string { return "UUID=" + d.UUID })
+		})
+	}
+	return c.editLine(fstabPath, at.Line, func(line string) string {
+		return editField(line, 3, func(list string) string { return addOptions(list, rules.WaitOptions(c.system.Files)...) })
+	})
+}
+
+// correctContainer lets a line of /etc/crypttab name the only container that no line names.
+func correctContainer(_ context.Context, c *repairCase) error {
+	at, d := c.firstEvidence(), c.evidenceDevice()
+	if d == nil || d.UUID == "" {
+		return c.unsupported("the container cannot be told")
+	}
+	return c.editLine(at.Path, at.Line, func(line string) string {
+		return editField(line, 1, func(string) string { return "UUID=" + d.UUID })
+	})
+}
+
+func correctType(ctx context.Context, c *repairCase) error {
+	if d := c.evidenceDevice(); d != nil && rules.IsMountable(d.FS) {
+		return c.editLine(fstabPath, c.firstEvidence().Line, func(line string) string {
+			return editField(line, 2, func(string) string { return d.FS })
+		})
+	}
+	return commentEvidence(ctx, c)
+}
+
+func correctOption(ctx context.Context, c *repairCase) error {
+	at := c.firstEvidence()
+	corrected := false
+	err := c.editText(fstabPath, func(text string) string {
+		return replaceLine(text, at.Line, func(line string) string {
+			for range 8 { // options of one line
+				bad, like := rules.CorrectOption(line)
+				if like == "" {
+					break
+				}
+				corrected = true
+				line = editField(line, 3, func(list string) string { return replaceOption(list, bad, like) })
+			}
+			return line
+		})
+	})
+	if err != nil || corrected {
+		return err
+	}
+	return commentEvidence(ctx, c)
+}
+
+// replaceOption replaces the name of an option in a list and leaves its value.
+func replaceOption(list, from, to string) string {
+	options := strings.Split(list, ",")
+	for i, o := range options {
+		if name, value, found := strings.Cut(o, "="); name == from {
+			options[i] = to
+			if found {
+				options[i] += "=" + value
+			}
+		}
+	}
+	return strings.Join(options, ",")
+}
+
+func removeReadOnly(_ context.Context, c *repairCase) error {
+	return c.editLine(fstabPath, c.firstEvidence().Line, func(line string) string {
+		return editField(line, 3, func(list string) string {
+			rest := slices.DeleteFunc(strings.Split(list, ","), func(o string) bool { return o == "ro" })
+			if len(rest) == 0 {
+				return "defaults"
+			}
+			return strings.Join(rest, ",")
+		})
+	})
+}
+
+func addNetworkOptions(_ context.Context, c *repairCase) error {
+	return c.editLine(fstabPath, c.firstEvidence().Line, func(line string) string {
+		return editField(line, 3, func(list string) string { return addOptions(list, "nofail", "_netdev") })
+	})
+}
