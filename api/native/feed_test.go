@@ -57,10 +57,8 @@ func TestFeedMissesNone(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		var run sync.WaitGroup
 		run.Go(func() { _ = f.Run(ctx) })
+		g.after = func() { g.missing, g.upTo = 0, g.last } // before anybody follows: the first read of rows must meet it
 		release := must.Get(f.follow("ann"))(t)
-		g.mu.Lock()
-		g.after = func() { g.missing, g.upTo = 0, g.last }
-		g.mu.Unlock()
 		time.Sleep(time.Minute)
 		if p, err := f.next(ctx, job.FeedFilter{After: 2}); err != nil || len(p.events) != 7 || p.events[0].Num != 3 {
 			t.Errorf("a follower was told %+v: %v", p.events, err)

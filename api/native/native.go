@@ -28,6 +28,8 @@ type Config struct {
 	Services *service.Services
 	// Nodes are the machines whose rescue sessions are listed beside those of servers; nil: none are.
 	Nodes Nodes
+	// Repairs repairs those machines.
+	Repairs Repairs
 	// Fleet counts and lists machines for those whom Policy shows them.
 	Fleet  metal.FleetStore
 	Policy access.Policy
@@ -65,7 +67,7 @@ func New(c Config) http.Handler {
 	for i := range routes {
 		routes[i].Do = requireAdmin(routes[i].Do)
 	}
-	routes = slices.Concat(s.rescueImageLists(), s.fleetRoutes(), s.whyRoutes(), s.sessionRoutes(), s.eventRoutes(), s.tokenRoutes(), s.ownServers(), routes)
+	routes = slices.Concat(s.rescueImageLists(), s.fleetRoutes(), s.whyRoutes(), s.sessionRoutes(), s.eventRoutes(), s.tokenRoutes(), s.ownServers(), s.diagnosisRoutes(), serverDiagnoses{s}.routes(), repairRequests{s}.routes(), s.nodeRescueRoutes(), routes)
 	for i, r := range routes {
 		routes[i].Rule, routes[i].Path = ruleOf(r.Method, r.Path), root+r.Path
 	}

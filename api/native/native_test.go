@@ -19,6 +19,7 @@ import (
 	"salvor/api/native"
 	"salvor/compute"
 	"salvor/compute/service"
+	"salvor/diagnose"
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
@@ -29,6 +30,7 @@ import (
 	"salvor/store/storetest"
 	"salvor/test/fixture"
 	"salvor/test/must"
+	"salvor/test/reportschema"
 )
 
 // fakeAuth authenticates by the word in X-Auth-Token: "admin", or a project's.
@@ -45,6 +47,12 @@ func (fakeAuth) Authenticate(r *http.Request) (access.Principal, error) {
 	if requester == "admin" {
 		return access.Principal{User: "root", Role: access.Admin}, nil
 	}
+	if name, only := strings.CutPrefix(requester, "reader of "); only {
+		return fixture.Member(name, "reader"), nil
+	}
+	if name, leads := strings.CutPrefix(requester, "manager of "); leads {
+		return fixture.Member(name, "manager", "member", "reader"), nil
+	}
 	return fixture.Member(requester, "member", "reader"), nil
 }
 
@@ -52,9 +60,13 @@ type world struct {
 	*testing.T
 	s         *store.Store
 	services  *service.Services
+	repairs   metal.NodeRepairs
 	url       string
 	nodes     []*metal.Node
 	asked     []metal.Question
+	diagnoses []metal.Diagnosis
+	rescued   []metal.ProvisionArgs
+	answer    json.RawMessage // of every question; nil: an object with its kind
 	feed      *native.Feed
 	endpoints []api.Endpoint
 }
@@ -85,6 +97,26 @@ func (w *world) CheckAll(ctx context.Context, ident string, seen metal.RunbookFi
 	return n, []metal.OperationCheck{{Kind: "rescue", Now: true, Reasons: []metal.Reason{{Interface: "boot", Text: "no kernel at 10.1.1.1"}}}, {Kind: "inspect", Reasons: []metal.Reason{{Text: "runbooks seen by project " + seen.Project}}}}, err
 }
 
+// Diagnose keeps the diagnosis, Diagnoses gives what is kept.
+func (w *world) Diagnose(_ context.Context, ident string, args metal.DiagnoseArgs, asker record.Asker) (metal.Diagnosis, error) {
+	d := metal.Diagnosis{Record: diagnose.Record{ID: fmt.Sprint("d", len(w.diagnoses)+1), RequestedBy: asker.User, State: diagnose.Running, Report: diagnose.Report{Findings: args.Console}}, Args: args}
+	w.diagnoses = append([]metal.Diagnosis{d}, w.diagnoses...)
+	return d, nil
+}
+
+func (w *world) Diagnoses(context.Context, job.Tx, string) ([]metal.Diagnosis, error) {
+	return w.diagnoses, nil
+}
+
+// Provision keeps what came with the verb.
+func (w *world) Provision(_ context.Context, ident string, v metal.Verb, _ string, args metal.ProvisionArgs, _ record.Asker) error {
+	if v != metal.ToRescue {
+		return problem.Invalidf("%s was asked of %s", v, ident)
+	}
+	w.rescued = append(w.rescued, args)
+	return nil
+}
+
 // Ask keeps the question, whose id is its kind; Answer gives it back.
 func (w *world) Ask(_ context.Context, _ string, q metal.Question, _ record.Asker) (string, error) {
 	w.asked = append(w.asked, q)
@@ -92,14 +124,18 @@ func (w *world) Ask(_ context.Context, _ string, q metal.Question, _ record.Aske
 }
 
 func (w *world) Answer(_ context.Context, id string) (json.RawMessage, error) {
+	if w.answer != nil {
+		return w.answer, nil
+	}
 	return json.Marshal(map[string]string{"kind": id})
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	s, _ := storetest.SQLite(t)
-	w := &world{T: t, s: s, services: service.New(s, s, service.Options{RescueImagePath: "/srv/rescue"}, time.Now), feed: native.NewFeed(s, slog.New(slog.DiscardHandler))}
-	handler := native.New(native.Config{Services: w.services, Nodes: w, Fleet: s, Jobs: s, Conductors: metal.NewDirectory(s, time.Now, 0, 0), Feed: w.feed, Auth: fakeAuth{}, Log: slog.New(slog.DiscardHandler), Now: time.Now,
+	s, key := storetest.SQLite(t)
+	directory := metal.NewDirectory(s, time.Now, 0, 0)
+	w := &world{T: t, repairs: metal.NewNodeRepairs(metal.NewNodes(s, s, key, directory, metal.Options{}, time.Now)), s: s, services: service.New(s, s, service.Options{RescueImagePath: "/srv/rescue"}, time.Now), feed: native.NewFeed(s, slog.New(slog.DiscardHandler))}
+	handler := native.New(native.Config{Services: w.services, Nodes: w, Repairs: w.repairs, Fleet: s, Jobs: s, Conductors: directory, Feed: w.feed, Auth: fakeAuth{}, Log: slog.New(slog.DiscardHandler), Now: time.Now,
 		JoinToken: func(v secret.Value) secret.Value { return secret.New(v.Reveal() + ".ca") }})
 	w.endpoints = handler.(api.RouteLister).Endpoints
 	server := httptest.NewServer(handler)
@@ -113,7 +149,23 @@ type object = map[string]any
 // ask sends a request as somebody and wants a status.
 func (w *world) ask(requester, method, path, body string, want int) object {
 	w.Helper()
-	return fixture.Send(w, method, w.url+path, body, "X-Auth-Token", requester, "Content-Type", "application/json").Want(w, want).ObjectIfAny(w)
+	answer := fixture.Send(w, method, w.url+path, body, "X-Auth-Token", requester, "Content-Type", "application/json").Want(w, want)
+	w.hasSchema(method, path, answer)
+	return answer.ObjectIfAny(w)
+}
+
+// hasSchema holds diagnoses in answers to their published schema.
+func (w *world) hasSchema(method, path string, a fixture.Answer) {
+	w.Helper()
+	subject, id, found := strings.Cut(path, "/diagnoses")
+	if !found || a.Status >= http.StatusBadRequest || id == "" && method == http.MethodGet {
+		return
+	}
+	schema := "NodeDiagnosis"
+	if strings.HasPrefix(subject, "/servers/") {
+		schema = "ServerDiagnosis"
+	}
+	reportschema.Check(w, schema, []byte(a.Body))
 }
 
 func (w *world) admin(method, path, body string, want int) object {

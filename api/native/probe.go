@@ -20,6 +20,8 @@ func (s *server) probeRoutes() []api.Route {
 	return []api.Route{
 		{Method: http.MethodGet, Path: "/nodes/{ident}/probe", Do: s.probeNode},
 		{Method: http.MethodPost, Path: "/nodes/{ident}/recording", Do: s.recordNode},
+		{Method: http.MethodGet, Path: "/nodes/{ident}/bmc-log", Do: s.readBMCLog},
+		{Method: http.MethodGet, Path: "/nodes/{ident}/bmc-health", Do: s.readBMCHealth},
 	}
 }
 
@@ -44,19 +46,25 @@ func (s *server) recordNode(c *api.Call) error {
 
 // askBMC answers with what the BMC of the node in the path answers.
 func (s *server) askBMC(c *api.Call, q metal.Question) error {
-	n, err := s.nodeOf(c, c.Arg("ident"))
+	answer, err := s.answerOfBMC(c, q)
 	if err != nil {
 		return err
+	}
+	return c.JSON(http.StatusOK, answer)
+}
+
+// answerOfBMC asks the BMC of the node in the path.
+func (s *server) answerOfBMC(c *api.Call, q metal.Question) (json.RawMessage, error) {
+	n, err := s.nodeOf(c, c.Arg("ident"))
+	if err != nil {
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(c.R.Context(), probeTimeout)
 	defer cancel()
 	id, err := s.Nodes.Ask(ctx, n.ID, q, c.Asker())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	answer, err := s.Nodes.Answer(ctx, id)
-	if err != nil {
-		return err
-	}
-	return c.JSON(http.StatusOK, json.RawMessage(answer))
+	return json.RawMessage(answer), err
 }

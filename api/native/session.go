@@ -8,6 +8,7 @@ import (
 	"salvor/access"
 	"salvor/api"
 	"salvor/compute"
+	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/record"
@@ -26,6 +27,11 @@ type Nodes interface {
 	// Ask inserts the job of a question to the machine's controller; Answer waits for its result.
 	Ask(ctx context.Context, ident string, q metal.Question, asker record.Asker) (string, error)
 	Answer(ctx context.Context, id string) (json.RawMessage, error)
+	// Diagnose begins a diagnosis; Diagnoses are the kept ones of a node, newest first.
+	Diagnose(ctx context.Context, ident string, args metal.DiagnoseArgs, asker record.Asker) (metal.Diagnosis, error)
+	Diagnoses(ctx context.Context, tx job.Tx, nodeID string) ([]metal.Diagnosis, error)
+	// Provision takes a verb of the provision state machine; word is what the asker wrote.
+	Provision(ctx context.Context, ident string, v metal.Verb, word string, args metal.ProvisionArgs, asker record.Asker) error
 }
 
 // nodeSessions say which state of a session a provision state is.
@@ -78,7 +84,7 @@ func (s *server) serverSessions(c *api.Call, nodesToo bool) error {
 	out := []map[string]any{}
 	for _, srv := range found {
 		if srv.Rescue != nil {
-			out = append(out, viewServerSession(srv))
+			out = append(out, viewServerSession(s.serverEntryOf(c, srv)))
 		}
 	}
 	answer := map[string]any{"rescue_sessions": out}
@@ -109,7 +115,7 @@ func (s *server) nodeSessions(c *api.Call) error {
 				return err
 			}
 			for _, n := range found {
-				out = append(out, viewSession("node", n.ID, n.Name, in.session, n.Rescue))
+				out = append(out, viewNodeSession(s.entryOf(c, n), in.session))
 			}
 			if len(found) < maxPage {
 				break
@@ -125,7 +131,7 @@ func (s *server) session(c *api.Call) error {
 	ident := c.Arg("ident")
 	srv, err := s.serverOf(c, ident, "servers:show")
 	if err == nil && srv.Rescue != nil {
-		return c.JSON(http.StatusOK, viewServerSession(srv))
+		return c.JSON(http.StatusOK, viewServerSession(s.serverEntryOf(c, srv)))
 	}
 	if err != nil && !problem.Is(err, problem.NotFound) {
 		return err
@@ -135,7 +141,7 @@ func (s *server) session(c *api.Call) error {
 	case other == nil:
 		for _, in := range nodeSessions {
 			if n.ProvisionState == in.provision {
-				return c.JSON(http.StatusOK, viewSession("node", n.ID, n.Name, in.session, n.Rescue))
+				return c.JSON(http.StatusOK, viewNodeSession(s.entryOf(c, n), in.session))
 			}
 		}
 	case !problem.Is(other, problem.NotFound):
@@ -147,9 +153,16 @@ func (s *server) session(c *api.Call) error {
 // viewServerSession shows the session of a server with where it is reached.
 func viewServerSession(srv *compute.Server) map[string]any {
 	view := viewSession("server", srv.ID, srv.Name, srv.Rescue.State, srv.Rescue)
+	view["addresses"] = srv.Addresses()
+	return view
+}
+
+// viewNodeSession shows the session of a node with where it is reached, as far as that is known.
+func viewNodeSession(n *metal.Node, state rescue.State) map[string]any {
+	view := viewSession("node", n.ID, n.Name, state, n.Rescue)
 	addresses := []string{}
-	for _, nic := range srv.NICs {
-		addresses = append(addresses, nic.Addresses...)
+	if n.Rescue != nil && n.Rescue.Addresses != nil {
+		addresses = n.Rescue.Addresses
 	}
 	view["addresses"] = addresses
 	return view
@@ -162,6 +175,7 @@ func viewSession(kind, id, name string, state rescue.State, r *rescue.Session) m
 		return view
 	}
 	view["started_at"], view["expires_at"], view["fingerprint"] = timeOrNull(r.StartedAt), timeOrNull(r.ExpiresAt), r.Fingerprint
+	view["host_key"], view["notice"] = r.HostKey, r.Notice
 	view["saved_power"], view["saved_device"], view["image"] = r.Saved.Power, r.Saved.Device, r.Image
 	if r.Source != nil {
 		view["rescue_image"], view["digest"], view["image_kind"] = r.Source.ImageID, r.Source.Digest, r.Source.Kind

@@ -56,13 +56,18 @@ func (s *server) whyNode(c *api.Call) error {
 	if err != nil {
 		return err
 	}
-	at := metal.StatusInput{Node: n, Contact: contacts[n.ID], Now: s.Now()}
+	at := metal.StatusInput{Node: s.entryOf(c, n), Contact: contacts[n.ID], Now: s.Now()}
 	if at.Jobs, err = s.Jobs.Unended(nil, job.Node(n.ID)); err != nil {
 		return err
 	}
 	var live []metal.LiveConductor
 	if at.Conductors, live, err = s.conductors(ctx, n.ConductorGroup, at.Jobs); err != nil {
 		return err
+	}
+	if s.Repairs != nil && s.mayRescueNode(c, n) {
+		if at.Repairs, err = s.Repairs.Newest(ctx, n.ID); err != nil {
+			return err
+		}
 	}
 	at.Offered = slices.ContainsFunc(live, func(l metal.LiveConductor) bool {
 		_, ok := l.Catalog.Driver(n.Driver)
@@ -140,7 +145,7 @@ func (s *server) whyServer(c *api.Call) error {
 		return err
 	}
 	ctx := c.R.Context()
-	at := compute.ServerSituation{Server: srv, Operator: c.Admin()}
+	at := compute.ServerSituation{Server: s.serverEntryOf(c, srv), Operator: c.Admin()}
 	if at.Jobs, err = s.Jobs.Unended(nil, compute.Subject(srv.ID)); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"salvor/compute"
 	"salvor/problem"
@@ -65,7 +66,7 @@ func serverActions() map[string]serverAction {
 		"forceDelete":    simpleAction(compute.Delete),
 		"reboot":         {need: member, schema: objectSchema(schemaProperty{name: "type", required: true, rule: rebootTypeSchema}), do: actionCall.reboot},
 		"lock":           {need: member, schema: lockSchema, do: actionCall.lock},
-		"rescue":         {need: member, schema: nullableSchema(objectSchema(schemaProperty{name: "adminPass", rule: rescuePasswordSchema}, schemaProperty{name: "rescue_image_ref", rule: uuidSchema})), do: actionCall.rescue},
+		"rescue":         {need: member, schema: nullableSchema(objectSchema(schemaProperty{name: "adminPass", rule: rescuePasswordSchema}, schemaProperty{name: "rescue_image_ref", rule: uuidSchema}, schemaProperty{name: rescueKeys, rule: arraySchema(0, rescue.MaxKeys, stringSchema(1, rescue.MaxKey))}, schemaProperty{name: rescueExpiry, rule: integerSchema(0, int(rescue.MaxLasting/time.Second))})), do: actionCall.rescue},
 		"rebuild":        {need: member, schema: rebuildSchema, do: actionCall.rebuild},
 		"evacuate":       {need: admin, schema: evacuateSchema, do: actionCall.evacuate},
 		"migrate":        {need: admin, schema: migrateSchema, do: actionCall.migrate},
@@ -153,6 +154,12 @@ func (c actionCall) lock(srv *compute.Server, args any) error {
 	return c.ask(srv, a)
 }
 
+// What salvor adds to the body of a rescue: ssh keys that are let in beside the server's own, and after how many seconds the session ends.
+const (
+	rescueKeys   = "salvor:keys"
+	rescueExpiry = "salvor:expires_in"
+)
+
 // rescue answers 200 with the password, or with nothing where the rescue system takes none.
 func (c actionCall) rescue(srv *compute.Server, args any) error {
 	o, _ := args.(jsonObject)
@@ -162,6 +169,14 @@ func (c actionCall) rescue(srv *compute.Server, args any) error {
 	a := compute.Act{Action: compute.Rescue, Rescue: rescue.Request{Password: secret.New(stringProperty(o, "adminPass"))}}
 	if !c.s.NoPasswords {
 		a.Password = &secret.Value{}
+	}
+	keys, _ := o[rescueKeys].([]any)
+	for _, k := range keys {
+		text, _ := k.(string)
+		a.Rescue.Keys = append(a.Rescue.Keys, strings.TrimSpace(text))
+	}
+	if seconds, ok := intOf(o[rescueExpiry]); ok {
+		a.Rescue.Expires = time.Duration(seconds) * time.Second
 	}
 	ref := strings.ToLower(stringProperty(o, "rescue_image_ref"))
 	a.Rescue.ImageUUID = ref

@@ -90,7 +90,7 @@ func FuzzServerQuery(f *testing.F) {
 var bodyFields = []string{
 	"name", "flavorRef", "imageRef", "metadata", "networks", "block_device_mapping_v2", "key_name", "config_drive", "availability_zone", "security_groups",
 	"min_count", "max_count", "return_reservation_id", "OS-DCF:diskConfig", "accessIPv4", "personality", "description", "tags", "trusted_image_certificates", "host",
-	"type", "locked_reason", "rescue_image_ref", "preserve_ephemeral", "salvor:discard", "onSharedStorage", "force", "block_migration", "disk_over_commit", "state", "length",
+	"type", "locked_reason", "rescue_image_ref", "preserve_ephemeral", "salvor:discard", "salvor:keys", "salvor:expires_in", "onSharedStorage", "force", "block_migration", "disk_over_commit", "state", "length",
 	"uuid", "fixed_ip", "source_type", "destination_type", "volume_size", "boot_index", "delete_on_termination", "nonsense",
 }
 

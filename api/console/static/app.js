@@ -6,6 +6,7 @@ import {follow, sleep} from "./stream.js";
 import {signIn} from "./signin.js";
 import {machines} from "./machines.js";
 import {machine} from "./machine.js";
+import {diagnoses} from "./diagnoses.js";
 import {servers} from "./servers.js";
 import {server} from "./server.js";
 import {hosts} from "./hosts.js";
@@ -13,7 +14,7 @@ import {host} from "./host.js";
 import {plan, plans} from "./plans.js";
 
 const views = [
-  [["machines"], machines], [["machines", ":id"], machine], [["servers"], servers], [["servers", ":id"], server],
+  [["machines"], machines], [["machines", ":id"], machine], [["machines", ":id", "diagnoses"], diagnoses], [["servers"], servers], [["servers", ":id"], server],
   [["hosts"], hosts], [["hosts", ":id"], host], [["plans"], plans], [["plans", ":id"], plan],
 ];
 

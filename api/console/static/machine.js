@@ -3,6 +3,7 @@
 import {badge, card, copier, facts, fill, h, heading, link, mark, say} from "./dom.js";
 import {ask, path} from "./api.js";
 import {confirm, rescue} from "./dialog.js";
+import {Entry, sessionFields, sessionWishes} from "./entry.js";
 import {power} from "./machines.js";
 import {picture, states} from "./states.js";
 import {Timeline} from "./timeline.js";
@@ -35,6 +36,7 @@ export async function machine(view) {
   const name = () => node.name || node.uuid;
   const timeline = new Timeline(`node:${node.uuid}`, signal);
   const why = new Why("nodes", node.uuid, signal);
+  const entry = new Entry("node", node.uuid, signal);
 
   const strip = h("div", {class: "strip"});
   const notes = h("div");
@@ -60,9 +62,11 @@ export async function machine(view) {
   function offer(verb, _, all) {
     if (verb === "rescue") {
       return button("rescue", "Rescue …", () => rescue({
-        name: name(), text: "It is switched off, and boots a rescue system from the network or a virtual medium. Its disks are left as they are.",
-        send: async (password) => {
-          await put("provision", {target: "rescue", rescue_password: password});
+        name: name(), text: "It is switched off, and boots a rescue system from the network or a virtual medium. Its disks are left as they are.", extra: sessionFields(),
+        send: async (password, values) => {
+          const {keys, seconds} = sessionWishes(values);
+          if (keys.length || seconds) await ask(path("/salvor/v1/nodes", [node.uuid, "rescue"]), {method: "POST", body: {password, keys, expires_in: seconds}});
+          else await put("provision", {target: "rescue", rescue_password: password});
           asked(`Rescue of ${name()} is asked for`);
         },
       }), all.includes("unrescue") ? "" : "primary");
@@ -109,14 +113,16 @@ export async function machine(view) {
     timeline.now(reason?.job);
     accepted = reason?.accepts ?? [];
     draw();
+    await entry.read(node.provision_state === "rescue", name());
     if (node.provision_state !== before) say(`${name()} is now ${node.provision_state}`);
   }
 
   fill(energy, powers.map(powerButton));
   fill(view.main, h("p", {class: "crumbs"}, link(["machines"], null, "Machines")), heading(name()), strip, notes,
     h("div", {class: "toolbars"}, actions, energy),
-    card("State machine", "card-states", drawn),
+    entry.body, card("State machine", "card-states", drawn),
     h("div", {class: "two"}, card("Why it waits", "card-why", why.body), card("About", "card-about", about)),
+    card("Diagnoses", "card-diagnoses", h("p", null, link(["machines", node.uuid, "diagnoses"], null, "Why it does not boot, or lets nobody in"))),
     card("Timeline", "card-timeline", timeline.body));
   view.title(name());
   draw();

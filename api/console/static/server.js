@@ -3,6 +3,7 @@
 import {badge, card, copier, facts, fill, h, heading, link, mark, say} from "./dom.js";
 import {ask, path} from "./api.js";
 import {confirm, rescue} from "./dialog.js";
+import {Entry, sessionFields, sessionWishes} from "./entry.js";
 import {Timeline} from "./timeline.js";
 import {Why} from "./why.js";
 import {kindOf, moment} from "./words.js";
@@ -24,6 +25,7 @@ export async function server(view) {
   const images = await ask("/image/v2/images?limit=100", {signal}).then((found) => found.images, () => []);
   const timeline = new Timeline(`server:${srv.id}`, signal);
   const why = new Why("servers", srv.id, signal);
+  const entry = new Entry("server", srv.id, signal);
   const strip = h("div", {class: "strip"});
   const notes = h("div");
   const actions = h("div", {class: "toolbar", role: "group", "aria-label": "What may be asked of it", tabindex: -1});
@@ -43,9 +45,10 @@ export async function server(view) {
     const choice = h("div", {class: "field"}, h("label", {for: "rescue-image"}, "Rescue image"),
       h("select", {id: "rescue-image", name: "image"}, h("option", {value: ""}, "The one that suits the server"), images.map((i) => h("option", {value: i.id}, i.name || i.id))));
     rescue({
-      name: srv.name, text: "It is stopped, and boots a rescue system beside its own disk.", extra: images.length ? [choice] : [],
-      send: async (password, {image}) => {
-        const answer = await act({rescue: {adminPass: password, ...(image && {rescue_image_ref: image})}});
+      name: srv.name, text: "It is stopped, and boots a rescue system beside its own disk.", extra: [...images.length ? [choice] : [], ...sessionFields()],
+      send: async (password, {image, ...values}) => {
+        const {keys, seconds} = sessionWishes(values);
+        const answer = await act({rescue: {adminPass: password, ...(image && {rescue_image_ref: image}), ...(keys.length && {"salvor:keys": keys}), ...(seconds && {"salvor:expires_in": seconds})}});
         asked(`Rescue of ${srv.name} is asked for`);
         return answer?.adminPass === password ? undefined : answer?.adminPass;
       },
@@ -76,10 +79,11 @@ export async function server(view) {
     timeline.now(reason?.job);
     accepted = reason?.accepts ?? [];
     draw();
+    await entry.read(srv.status === "RESCUE", srv.name || srv.id);
     if (srv.status !== before) say(`${srv.name} is now ${srv.status}`);
   }
 
-  fill(view.main, h("p", {class: "crumbs"}, link(["servers"], null, "Servers")), heading(srv.name || srv.id), strip, notes, h("div", {class: "toolbars"}, actions),
+  fill(view.main, h("p", {class: "crumbs"}, link(["servers"], null, "Servers")), heading(srv.name || srv.id), strip, notes, h("div", {class: "toolbars"}, actions), entry.body,
     h("div", {class: "two"}, card("Why it waits", "card-why", why.body), card("About", "card-about", about)),
     card("Timeline", "card-timeline", timeline.body));
   view.title(srv.name || srv.id);
