@@ -96,6 +96,11 @@ func TestPrinted(t *testing.T) {
 		"GET /salvor/v1/nodes/a/probe": `{"protocol": "Redfish 1.6.0", "login": "basic", "vendor": "Example", "model": "E\u001b1", "bmc_model": "", "firmware": "2.1",
 			"abilities": [{"name": "power on", "able": "yes", "detail": "On"}, {"name": "boot device", "able": "unknown", "detail": "the BMC does not list its boot targets"}, {"name": "RAID", "able": "no", "detail": ""}],
 			"quirks": [{"fact": "cd_target=UsbCd", "source": "some page"}]}`,
+		"GET /salvor/v1/nodes/a/bmc-log": `{"entries": [
+			{"log": "SEL", "id": "1", "time": "2026-03-04T05:06:07Z", "severity": "critical", "sensor": "Memory #0x40", "state": "asserted", "message": "Memory: Uncorrectable\u001b ECC", "message_id": "0c/6f/1"},
+			{"log": "SEL", "id": "2", "time": null, "severity": "ok", "sensor": "", "state": "", "message": "record type 0xe0", "message_id": ""}], "logs": [{"name": "SEL", "truncated": false, "problem": ""}]}`,
+		"GET /salvor/v1/nodes/a/bmc-health": `{"health": "critical", "unhealthy": [{"component": "temperature", "name": "Inlet\u001b Temp", "state": "upper critical", "health": "critical", "reading": 99, "unit": "°C", "message": ""},
+			{"component": "drive", "name": "Drive 0", "state": "Enabled", "health": "warning", "message": "predicted failure"}], "truncated": false}`,
 		"GET /v1/ports":      `{"ports": [{"uuid": "p1", "address": "52:54:00:00:00:01"}]}`,
 		"GET /v1/drivers":    `{"drivers": [{"name": "redfish", "hosts": ["c1", "c2"]}]}`,
 		"GET /v1/conductors": `{"conductors": [{"hostname": "c1", "conductor_group": "", "alive": true}]}`,
@@ -106,6 +111,7 @@ func TestPrinted(t *testing.T) {
 		"node-show": "node show a", "node-show-json": "node show a -f json", "node-show-value": "node show a -f value -c driver_info",
 		"node-validate": "node validate a", "node-history": "node history a", "node-history-list": "node history list a -f json",
 		"boot-device": "node boot device show a", "boot-devices": "node boot device show --supported a",
+		"node-bmc-log": "node bmc-log a", "node-bmc-log-json": "node bmc-log a --long --severity warning -f json", "node-bmc-health": "node bmc-health a",
 		"node-probe": "node probe a", "port-list": "port list -f json", "driver-list": "driver list", "conductor-list": "conductor list",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -138,6 +144,7 @@ func TestAsked(t *testing.T) {
 			"DELETE /v1/nodes/a/maintenance": {"202 "}, "PUT /v1/nodes/a/management/boot_device": {"204 "}, "GET /v1/nodes": {`{"nodes": []}`},
 			"GET /v1/nodes/a": {`{"uuid": "ua"}`}, "PATCH /v1/volume/targets/t": {"{}"}, "GET /v1/volume/connectors": {`{"connectors": []}`}, "POST /v1/nodes/a/vifs": {""},
 			"PUT /v1/nodes/a/states/secure_boot": {""}, "PATCH /v1/portgroups/g": {"{}"}, "DELETE /v1/drivers/redfish/vendor_passthru": {""},
+			"POST /salvor/v1/nodes/a/rescue": {`{"id": "ua"}`}, "GET /compute/v2.1/os-keypairs/me": {`{"keypair": {"name": "me", "public_key": "ssh-ed25519 BBBB\n"}}`},
 			"POST /v1/ports": {`{"uuid": "p"}`}, "PATCH /v1/ports/p": {`{}`}, "DELETE /v1/ports/p": {"204 "},
 		}}
 	}
@@ -166,6 +173,10 @@ func TestAsked(t *testing.T) {
 		{"node rescue a --rescue-password p", "", `PUT /v1/nodes/a/states/provision {"target":"rescue","rescue_password":"p"}`},
 		{"node rescue a --rescue-password-file -", "from stdin\r\n", `PUT /v1/nodes/a/states/provision {"target":"rescue","rescue_password":"from stdin"}`},
 		{"node rescue a --rescue-password-file " + file, "", `PUT /v1/nodes/a/states/provision {"target":"rescue","rescue_password":"from a file"}`},
+		{"node rescue a", "", `POST /salvor/v1/nodes/a/rescue {}`},
+		{"node rescue a --key - --expires-in 2h", "ssh-ed25519 AAAA me\n", `POST /salvor/v1/nodes/a/rescue {"expires_in":7200,"keys":["ssh-ed25519 AAAA me"]}`},
+		{"node rescue a --rescue-password p --expires-in 60", "", `POST /salvor/v1/nodes/a/rescue {"expires_in":60,"password":"p"}`},
+		{"node rescue a --keypair me", "", `POST /salvor/v1/nodes/a/rescue {"keys":["ssh-ed25519 BBBB"]}`},
 		{"node unrescue a", "", `PUT /v1/nodes/a/states/provision {"target":"unrescue"}`},
 		{"node list --no-maintenance --driver ipmi --limit 5 --sort name:desc", "", `GET /v1/nodes?driver=ipmi&limit=5&maintenance=false&sort_dir=desc&sort_key=name`},
 		{"port create 52:54:00:00:00:01 --node a -l port_id=tap0 --pxe-enabled true", "", "GET /v1/nodes/a?fields=uuid\n" +
@@ -199,7 +210,9 @@ func TestWrongUsage(t *testing.T) {
 		{"nod", `did you mean node?`},
 		{"node rescu a", `did you mean rescue?`},
 		{"node rescue", "at least 1 arg"},
-		{"node rescue a", "--rescue-password-file"},
+		{"node rescue a --expires-in soon", "--expires-in"},
+		{"node rescue a --key /nonexistent", "no such file"},
+		{"node ssh", "at least 1 arg"},
 		{"node rescue a --rescue-password-file /nonexistent", "no such file"},
 		{"node rescue a --rescue-password-file -", "the rescue password is empty"},
 		{"node rescue a --rescue-password x --rescue-password-file y", "none of the others can be"},
@@ -272,9 +285,7 @@ func look(state, lastError string) string {
 }
 
 func TestWaiting(t *testing.T) {
-	before := lookInterval
-	lookInterval = time.Millisecond
-	t.Cleanup(func() { lookInterval = before })
+	lookOften(t)
 	history := `{"history": [{"uuid": "1", "event": "waiting for a heartbeat"}]}`
 	for _, c := range []struct {
 		name, args string

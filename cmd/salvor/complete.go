@@ -23,7 +23,7 @@ var nodeResource = resourceSpec{at: client.Nodes}
 // completed are the kinds whose names stand for an argument, by its word in the usage of a command.
 var completed = map[string][]*resourceSpec{
 	"NODE": {&nodeResource}, "SERVER": {&serverResource}, "HOST": {&hostResource}, "PLAN|HOST": {&hostResource},
-	"IDENT": {&nodeResource, &serverResource, &hostResource}, "SERVER|NODE": {&sessionResource},
+	"IDENT": {&nodeResource, &serverResource, &hostResource}, "SERVER|NODE": {&sessionResource}, "NODE|SERVER": {&nodeResource, &serverResource},
 	"PORT": {&portResource}, "PORT_GROUP": {&portgroupResource}, "CHASSIS": {&chassisResource}, "ALLOCATION": {&allocationResource}, "RUNBOOK": {&runbookResource},
 	"CONNECTOR": {&connectorResource}, "TARGET": {&targetResource}, "RULE": {&ruleResource},
 	"TEMPLATE": {&deployTemplateResource}, "FLAVOR": {&flavorResource}, "KEYPAIR": {&keypairResource}, "NETWORK": {&networkResource},

@@ -95,7 +95,6 @@ func confirm(cmd *cobra.Command, names []string, always bool) error {
 	if isSwitchedOn(cmd, "yes") || terminalWidth(in) == 0 {
 		return nil
 	}
-	out := cmd.ErrOrStderr()
 	text := cmd.CommandPath()
 	if len(names) > 0 {
 		text += " " + stripControlChars(shortenList(names))
@@ -103,7 +102,13 @@ func confirm(cmd *cobra.Command, names []string, always bool) error {
 	if destroys {
 		text += ": the command " + d.effect
 	}
-	fmt.Fprint(out, text+". Go on? [y/N] ")
+	return askForYes(cmd, text+". Go on? [y/N] ")
+}
+
+// askForYes asks a person a question, and fails unless the answer is y.
+func askForYes(cmd *cobra.Command, question string) error {
+	in, out := cmd.InOrStdin(), cmd.ErrOrStderr()
+	fmt.Fprint(out, question)
 	defer onInterrupt(func() { fmt.Fprintln(out) })()
 	// Byte by byte: what is typed after the line is for somebody else, such as the question for a password.
 	var line []byte

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -23,7 +24,7 @@ lets only root make namespaces, bridges or taps, run salvor lab with sudo.`,
 	}
 	cmd.PersistentFlags().StringVar(&spec.StateDir, "state-dir", "", "state directory (default /var/lib/salvor for root, for others salvor in $XDG_STATE_HOME or ~/.local/state)")
 	cmd.PersistentFlags().StringVar(&spec.Name, "name", "default", "name of the lab")
-	cmd.AddCommand(newLabUpCommand(&spec), newLabDownCommand(&spec), newLabStatusCommand(&spec), newLabExecCommand(&spec), newLabFaultCommand(&spec), newLabHostCommand(&spec), newLabImageCommand(&spec))
+	cmd.AddCommand(newLabUpCommand(&spec), newLabDownCommand(&spec), newLabStatusCommand(&spec), newLabExecCommand(&spec), newLabFaultCommand(&spec), newLabEventCommand(&spec), newLabHostCommand(&spec), newLabImageCommand(&spec))
 	for _, word := range lab.HiddenWords {
 		cmd.AddCommand(newLabHiddenCommand(word))
 	}
@@ -136,6 +137,19 @@ func newLabFaultCommand(spec *lab.Spec) *cobra.Command {
 				return err
 			}
 			return l.Fault(cmd.Context(), args[0], args[1])
+		},
+	}
+}
+
+func newLabEventCommand(spec *lab.Spec) *cobra.Command {
+	return &cobra.Command{
+		Use: "event MACHINE " + strings.Join(lab.EventKinds(), "|"), Short: "Have the BMC of a machine or VM host log an event, as if it had happened", Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			l, err := lab.Attach(spec.StateDir, spec.Name)
+			if err != nil {
+				return err
+			}
+			return l.LogEvent(cmd.Context(), args[0], lab.EventKind(args[1]))
 		},
 	}
 }

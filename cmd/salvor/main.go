@@ -35,7 +35,7 @@ func newRootCommand() *cobra.Command {
 	}
 	root.SetVersionTemplate("salvor {{.Version}}\n")
 	root.AddCommand(newServeCommand(), newConfigCommand(), newDBCommand(), newRamdiskCommand(), newLabCommand(), newSiteCommand(), newSecretCommand(), newTokenCommand())
-	root.AddCommand(newWhyCommand(), newEventsCommand(), newDoctorCommand(), newSimCommand(), newVersionCommand(), newManCommand())
+	root.AddCommand(newWhyCommand(), newDiagnoseCommand(), newDiagnosisCommand(), newRepairCommand(), newEventsCommand(), newDoctorCommand(), newSimCommand(), newVersionCommand(), newManCommand())
 	root.AddCommand(newNodeCommand(), newDriverCommand(), newConductorCommand())
 	root.AddCommand(newResourceCommands()...)
 	withHostAgent(root)

@@ -32,7 +32,7 @@ Exit status: 0 done (with --wait: reached), 1 failed, 2 wrong usage, 3 timed out
 	e.flags(cmd)
 	cmd.AddCommand(newNodeListCommand(e), newNodeShowCommand(e), newNodeCreateCommand(e), newNodeSetCommand(e), newNodeUnsetCommand(e),
 		newNodeDeleteCommand(e), newNodeValidateCommand(e), newNodeHistoryCommand(e), newNodeMaintenanceCommand(e),
-		newNodePowerCommand(e), newNodeRebootCommand(e), newNodeBootCommand(e), newNodeProbeCommand(e))
+		newNodePowerCommand(e), newNodeRebootCommand(e), newNodeBootCommand(e), newNodeProbeCommand(e), newNodeBMCLogCommand(e), newNodeBMCHealthCommand(e), newRescueSSHCommand(e, "node"))
 	cmd.AddCommand(newNodeProvisionCommands(e)...)
 	addSubcommands(cmd, e, client.Nodes, nodeParts)
 	newTraitCommands(e, cmd)

@@ -18,6 +18,10 @@ type provisionVerb struct {
 	prepare func(*clientCall, *ironic.ProvisionRequest) error
 	flags   func(*cobra.Command)
 	example string
+	// sender gives what sends the request for a node; nil: it goes by the Bare Metal API.
+	sender func(*clientCall, ironic.ProvisionRequest) (func(ident string) error, error)
+	// then prints something about the nodes that got where --wait waited for; may be nil.
+	then func(*clientCall)
 }
 
 var provisionVerbs = []provisionVerb{
@@ -31,12 +35,13 @@ var provisionVerbs = []provisionVerb{
 	{word: "rebuild", target: "rebuild", short: "Deploy nodes again", reached: []string{"active"}, prepare: prepareDeploy, flags: deployFlags},
 	{word: "undeploy", target: "deleted", short: "Delete the instances of nodes", reached: []string{"available", "manageable"}},
 	{word: "abort", target: "abort", short: "Abort the operation that nodes wait in"},
-	{word: "rescue", target: "rescue", short: "Boot nodes into their rescue ramdisk, for repair over ssh", reached: []string{"rescue"}, prepare: prepareRescue, flags: rescueFlags,
+	{word: "rescue", target: "rescue", short: "Boot nodes into their rescue ramdisk, for repair over ssh", reached: []string{"rescue"}, prepare: prepareRescue, flags: rescueFlags, sender: sendRescue, then: sayNodeEntry,
 		example: `  salvor node rescue rack1-7 --wait                                  # asks for the password
+  salvor node rescue rack1-7 --key ~/.ssh/id_ed25519.pub --expires-in 8h --wait
   salvor node rescue rack1-7 --rescue-password-file pw --wait=600    # or from a file
   salvor node rescue --where state=active --where resource-class=gold --rescue-password-file pw --wait
   openssl rand -base64 12 | tee pw | salvor node rescue rack1-7 --rescue-password-file -
-then: ssh rescue@ADDRESS-OF-THE-MACHINE`},
+then: salvor node ssh rack1-7`},
 	{word: "service", target: "service", short: "Run service steps on active nodes", reached: []string{"active"}, prepare: prepareService, flags: serviceFlags,
 		example: `  salvor node service rack1-7 --service-steps '[{"interface": "bios", "step": "apply_configuration", "args": {"settings": []}}]' --wait`},
 	{word: "unhold", target: "unhold", short: "Let nodes go on that a step holds"},
@@ -68,8 +73,15 @@ func (v provisionVerb) command(e *apiEndpoint) *cobra.Command {
 					return err
 				}
 			}
+			send := func(ident string) error { return c.api.Provision(c.context(), ident, request) }
+			if v.sender != nil {
+				var err error
+				if send, err = v.sender(c, request); err != nil {
+					return err
+				}
+			}
 			err := c.eachNode("", "%s: accepted: "+v.word, func(ident string) error {
-				return c.withAccepted("node", ident, v.target, c.api.Provision(c.context(), ident, request))
+				return c.withAccepted("node", ident, v.target, send(ident))
 			})
 			if !w.asked(c) {
 				return err
@@ -78,7 +90,11 @@ func (v provisionVerb) command(e *apiEndpoint) *cobra.Command {
 			if len(v.reached) > 0 {
 				want, wait = v.reached[0], client.Wait{Until: client.State(v.reached...)}
 			}
-			return joinErrors(err, w.all(c, want, wait))
+			err = joinErrors(err, w.all(c, want, wait))
+			if v.then != nil {
+				v.then(c)
+			}
+			return err
 		}),
 	}
 	w.flags(cmd)

@@ -61,7 +61,7 @@ var titles = map[string]string{
 	"uuid": "UUID", "provision_state": "Provisioning State", "instance_uuid": "Instance UUID", "chassis_uuid": "Chassis UUID",
 	"node_uuid": "Node UUID", "portgroup_uuid": "Portgroup UUID", "pxe_enabled": "PXE boot enabled", "is_smartnic": "Is Smart NIC port",
 	"raid_config": "Current RAID configuration", "target_raid_config": "Target RAID configuration", "bios_interface": "BIOS Interface",
-	"raid_interface": "RAID Interface", "allocation_uuid": "Allocation UUID",
+	"raid_interface": "RAID Interface", "message_id": "Message ID", "allocation_uuid": "Allocation UUID",
 }
 
 func columnsOf(fields []string) []outputColumn {

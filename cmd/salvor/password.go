@@ -12,14 +12,19 @@ import (
 const maxPassword = 4096
 
 func rescueFlags(cmd *cobra.Command) {
+	keyFlags(cmd)
 	cmd.Flags().String("rescue-password", "", "the password of the rescue session; other users of this machine may see it, so better:")
 	cmd.Flags().String("rescue-password-file", "", "a file with the password in its first line, or - for standard input")
 	cmd.MarkFlagsMutuallyExclusive("rescue-password", "rescue-password-file")
 	cmd.Long = `Boot nodes into their rescue ramdisk, for repair over ssh.
 
-The password is for the user rescue of this rescue session. The command takes it from
---rescue-password-file or --rescue-password, or asks for it on the terminal. salvor
-stores only its hash, and no longer than until the ramdisk has it.`
+A password or ssh keys open the rescue system for its user rescue. The password comes from
+--rescue-password-file or --rescue-password. Without a password and a key, the command asks for a
+password on the terminal. If you give an empty one, or if there is no terminal, salvor makes one and
+shows it once. salvor stores only its hash, and no longer than until the ramdisk has it.
+
+Ramdisks with the agent of Ironic take no keys. After the time of --expires-in, a machine boots its own
+system again, as after unrescue.`
 }
 
 func prepareRescue(c *clientCall, r *ironic.ProvisionRequest) error {
@@ -27,7 +32,8 @@ func prepareRescue(c *clientCall, r *ironic.ProvisionRequest) error {
 	if err != nil {
 		return err
 	}
-	if strings.TrimSpace(password) == "" {
+	given := c.Flags().Changed("rescue-password") || c.Flags().Changed("rescue-password-file")
+	if given && strings.TrimSpace(password) == "" {
 		return usageErrorf(c.Command, "the rescue password is empty")
 	}
 	r.RescuePassword = password
@@ -42,11 +48,11 @@ func rescuePassword(c *clientCall) (string, error) {
 		return passwordIn(c, "rescue-password-file", name)
 	}
 	terminal, ok := c.InOrStdin().(*os.File)
-	if !ok || terminalWidth(terminal) == 0 {
-		return "", usageErrorf(c.Command, "no rescue password: give --rescue-password-file FILE, or - to read it from standard input")
+	if !ok || terminalWidth(terminal) == 0 || c.Flags().Changed("key") || c.Flags().Changed("keypair") {
+		return "", nil
 	}
-	first, err := promptPassword(terminal, c.ErrOrStderr(), "Rescue password: ")
-	if err != nil {
+	first, err := promptPassword(terminal, c.ErrOrStderr(), "Rescue password (empty: salvor makes one): ")
+	if err != nil || first == "" {
 		return "", err
 	}
 	second, err := promptPassword(terminal, c.ErrOrStderr(), "Again: ")

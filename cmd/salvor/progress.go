@@ -51,7 +51,7 @@ func (w *waitOption) late(c *clientCall, err error) error {
 	return withStatus(statusTimedOut, err)
 }
 
-// lookInterval is how often a node is looked at while somebody waits.
+// lookInterval is how often a node, a diagnosis or a repair is looked at while somebody waits.
 var lookInterval = time.Second
 
 // all waits for every node named, one after the other, within one bound. want names the end in errors.
@@ -193,4 +193,28 @@ func truncateLine(s string, width int) string {
 		return s
 	}
 	return string([]rune(s)[:width-3]) + "..."
+}
+
+// followSteps looks at something that goes on, every lookInterval until it has ended, and shows its steps on standard error; first stands for the
+// step that has no name yet. ended is false where the time is over, which within bounds; 0: nothing does.
+func followSteps(c *clientCall, label, first string, within time.Duration, look func() (step string, ended bool, err error)) (ended bool, err error) {
+	line, began := newProgress(c.ErrOrStderr(), label), time.Now()
+	defer line.end()
+	turn := time.NewTicker(lookInterval)
+	defer turn.Stop()
+	for {
+		step, ended, err := look()
+		if err != nil || ended {
+			return ended, err
+		}
+		line.printStatus(time.Since(began), firstOf(step, first))
+		if within > 0 && time.Since(began) > within {
+			return false, nil
+		}
+		select {
+		case <-c.context().Done():
+			return false, c.context().Err()
+		case <-turn.C:
+		}
+	}
 }

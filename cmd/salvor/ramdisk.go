@@ -34,6 +34,7 @@ the machine itself stays as it is. The products contain no secret: one build ser
 
 Progress goes to standard error. At the end the command prints the path of the manifest.`,
 		Example: `  salvor ramdisk build --out /var/lib/salvor/ramdisk
+  salvor ramdisk build --out ./diagnose --profile diagnose
   salvor ramdisk build --out ./full --profile full
   salvor ramdisk build --out ./metal --kernel amd64 --agent ./salvor-agent
   salvor ramdisk build --out ./arm --arch arm64 --agent ./salvor-agent-arm64`,
@@ -60,7 +61,7 @@ Progress goes to standard error. At the end the command prints the path of the m
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.Out, "out", "", "folder for the products (required)")
-	addEnumFlag(cmd, &o.Profile, "profile", ramdisk.Minimal, "minimal, or full with repair tools", ramdisk.Minimal, ramdisk.Full)
+	addEnumFlag(cmd, &o.Profile, "profile", ramdisk.Minimal, "minimal, diagnose with what says why a machine does not boot, or full with repair tools", ramdisk.Minimal, ramdisk.Diagnose, ramdisk.Full)
 	addEnumFlag(cmd, &o.Arch, "arch", "", "architecture of the machines: amd64 or arm64 (default: of the kernel flavour, then of this machine)", ramdisk.AMD64, ramdisk.ARM64)
 	addEnumFlag(cmd, &o.Kernel, "kernel", "", "kernel flavour: cloud-amd64, cloud-arm64 for virtual machines, amd64, arm64 for hardware (default by profile)",
 		ramdisk.Cloud, ramdisk.Generic, ramdisk.CloudARM64, ramdisk.GenericARM64)

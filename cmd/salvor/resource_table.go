@@ -229,7 +229,7 @@ var rescueImageResource = resourceSpec{
 var sessionResource = resourceSpec{
 	api: client.Native, path: "/rescue-sessions", many: "rescue_sessions", make: "-", change: "-", drop: "-",
 	words: []string{"rescue-session"}, ident: "SERVER|NODE", keyed: true, title: "rescue session", plural: "rescue sessions of machines and servers",
-	columns: []string{"kind", "id", "name", "state", "started_at", "expires_at", "fingerprint"},
+	columns: []string{"kind", "id", "name", "state", "started_at", "expires_at", "fingerprint", "addresses"},
 	filters: []resourceField{{flag: "kind", allowed: []string{"server", "node"}, usage: "only those of this kind: server or node"}},
 }
 

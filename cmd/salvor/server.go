@@ -43,7 +43,7 @@ type serverVerb struct {
 	// said prints what the answer holds.
 	said func(c *clientCall, answer client.Record)
 	// then tells about a server that got where --wait waited for.
-	then func(c *clientCall, id string)
+	then func(c *clientCall, id, name string)
 }
 
 var serverVerbs = []serverVerb{
@@ -70,13 +70,15 @@ var serverVerbs = []serverVerb{
 		cmd.Flags().String("password", "", "the password; without one salvor makes one and shows it. Other users of this machine may see it, so better:")
 		cmd.Flags().String("password-file", "", "a file with the password in its first line, or - for standard input")
 		cmd.MarkFlagsMutuallyExclusive("password", "password-file")
+		keyFlags(cmd)
 	}, said: func(c *clientCall, answer client.Record) {
 		if password := answer.Text("adminPass"); password != "" {
 			fmt.Fprintln(c.OutOrStdout(), "adminPass:", password)
 		}
-	}, then: saySession, example: `  salvor server rescue web1 --wait                      # shows the password that was made, the ssh host key and the addresses
+	}, then: sayServerEntry, example: `  salvor server rescue web1 --wait                      # shows the password that was made, the ssh host key and the addresses
   salvor server rescue web1 --image debian-live --wait
-then: ssh rescue@ADDRESS-OF-THE-SERVER`},
+  salvor server rescue web1 --key ~/.ssh/id_ed25519.pub --expires-in 8h --wait
+then: salvor server ssh web1`},
 	{word: "unrescue", key: "unrescue", short: "Boot servers back into their own systems", reached: []string{"ACTIVE"}},
 	{word: "rebuild", key: "rebuild", short: "Rebuild the root disks of servers; the old disks go into quarantine", reached: []string{"ACTIVE", "SHUTOFF"}, body: func(c *clientCall) (any, error) {
 		name, _ := c.Flags().GetString("image")
@@ -123,6 +125,16 @@ func rescueBody(c *clientCall) (any, error) {
 		}
 		body["rescue_image_ref"] = id
 	}
+	session := client.Record{}
+	if err := sessionWishes(c, session); err != nil {
+		return nil, err
+	}
+	if err := keypairWishes(c, session); err != nil {
+		return nil, err
+	}
+	for name, value := range session {
+		body["salvor:"+name] = value
+	}
 	return body, nil
 }
 
@@ -156,10 +168,9 @@ func getRescueSession(c *clientCall, id string) client.Record {
 	return found
 }
 
-// saySession prints the fingerprint that the rescue system told, where it is reached and when it ends. Not every one tells all of that:
+// saySession prints the fingerprint that the rescue system told, where it is reached, when it ends, and the command that logs in. Not every one tells all of that:
 // what is not to be had is left out, the rescue has succeeded.
-func saySession(c *clientCall, id string) {
-	found := getRescueSession(c, id)
+func saySession(c *clientCall, found client.Record, login string) {
 	if fingerprint := found.Text("fingerprint"); fingerprint != "" {
 		fmt.Fprintln(c.OutOrStdout(), "ssh host key:", stripControlChars(fingerprint))
 	}
@@ -169,6 +180,17 @@ func saySession(c *clientCall, id string) {
 	if end := found.Text("expires_at"); end != "" {
 		fmt.Fprintln(c.OutOrStdout(), "ends by itself at:", stripControlChars(end))
 	}
+	if notice := found.Text("notice"); notice != "" {
+		fmt.Fprintln(c.OutOrStdout(), "notice:", stripControlChars(notice))
+	}
+	if found.Text("host_key") != "" {
+		fmt.Fprintln(c.OutOrStdout(), "log in:", login)
+	}
+}
+
+// sayServerEntry prints how a rescued server is entered.
+func sayServerEntry(c *clientCall, id, name string) {
+	saySession(c, getRescueSession(c, id), "salvor server ssh "+stripControlChars(name))
 }
 
 func newServerCommand() *cobra.Command {
@@ -178,7 +200,7 @@ func newServerCommand() *cobra.Command {
 	for _, v := range serverVerbs {
 		cmd.AddCommand(v.command(e))
 	}
-	cmd.AddCommand(newServerCreate(e), newServerDelete(e), newServerSet(e), newServerAdopt(e), newServerRescueConfig(e), newServerModify(e), newServerAbort(e), newServerVolume(e, "add"), newServerVolume(e, "remove"))
+	cmd.AddCommand(newServerCreate(e), newServerDelete(e), newServerSet(e), newServerAdopt(e), newServerRescueConfig(e), newServerModify(e), newServerAbort(e), newServerVolume(e, "add"), newServerVolume(e, "remove"), newRescueSSHCommand(e, "server"))
 	return cmd
 }
 
@@ -221,7 +243,7 @@ func (v serverVerb) command(e *apiEndpoint) *cobra.Command {
 				if err := w.server(c, id, ident, v.reached); err != nil || v.then == nil {
 					return err
 				}
-				v.then(c, id)
+				v.then(c, id, ident)
 				return nil
 			})
 		}),

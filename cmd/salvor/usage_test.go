@@ -12,7 +12,7 @@ import (
 func TestBadInput(t *testing.T) {
 	for args, want := range map[string]string{
 		"nod list":                                      `unknown command "nod" of salvor; did you mean node?; see: salvor --help`,
-		"node lst":                                      `unknown command "lst" of salvor node; did you mean get or list or set?; see: salvor node --help`,
+		"node lst":                                      `unknown command "lst" of salvor node; did you mean get or list or set or ssh?; see: salvor node --help`,
 		"node maintenance begin":                        `unknown command "begin" of salvor node maintenance; want one of set, unset; see: salvor node maintenance --help`,
 		"node list --maintenence":                       "unknown flag: --maintenence; did you mean --maintenance?; see: salvor node list --help",
 		"node list -f xml":                              "-f xml: want table, json, yaml, value, csv or shell; see: salvor node list --help",
@@ -26,7 +26,7 @@ func TestBadInput(t *testing.T) {
 		"node list --os-cloud nowhere":                  `cloud "nowhere": `,
 		"why --kind rack a":                             "--kind rack: want node, server, host; see: salvor why --help",
 		"completion ksh":                                `shell "ksh": want one of bash, fish, powershell, zsh; see: salvor completion --help`,
-		"ramdisk build --profile x":                     `--profile "x": want one of minimal, full; see: salvor ramdisk build --help`,
+		"ramdisk build --profile x":                     `--profile "x": want one of minimal, diagnose, full; see: salvor ramdisk build --help`,
 		"ramdisk build --kernel x":                      `--kernel "x": want one of cloud-amd64, amd64, cloud-arm64, arm64; see: salvor ramdisk build --help`,
 		"ramdisk build --arch x":                        `--arch "x": want one of amd64, arm64; see: salvor ramdisk build --help`,
 		"ramdisk build --compression x":                 `--compression "x": want one of lz4, zstd, gzip, none; see: salvor ramdisk build --help`,

@@ -1,12 +1,14 @@
 package serve
 
 import (
+	"context"
 	"maps"
 
 	"salvor/conductor/node"
 	"salvor/config"
 	"salvor/driver"
 	"salvor/driver/agent"
+	"salvor/driver/hostkey"
 )
 
 // deployImages are the kernel and ramdisk that deploy, clean and inspect nodes that name none: those of rescue, unless configured.
@@ -48,6 +50,11 @@ func (p *ControlPlane) inspectionURL() string {
 // deploying adds what operations need that boot a ramdisk to work on a machine.
 func (p *ControlPlane) deploying(d driverConfig, c node.Config) node.Config {
 	c.Agents = agent.Orders{Locks: &driver.AddressLocks{}, Control: p.callbackGuard().Control, Timeout: p.cfg.Agent.CommandTimeout}
+	c.UndoBytes, c.ProofTime = int64(p.cfg.Repair.UndoMaxMiB)<<20, p.cfg.Repair.ProofTimeout
+	guard := p.callbackGuard().Control
+	c.ProveSSH = func(ctx context.Context, address string, keys []string) error {
+		return hostkey.Check(ctx, address, keys, guard)
+	}
 	c.DeployKernel, c.DeployRamdisk = d.DeployKernel, d.DeployRamdisk
 	c.RescueByArch, c.DeployByArch = d.RescueByArch, d.DeployByArch
 	c.DeployTimeout, c.CleanTimeout = p.cfg.Conductor.DeployCallbackTimeout, p.cfg.Conductor.CleanCallbackTimeout

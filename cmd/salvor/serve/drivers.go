@@ -132,7 +132,11 @@ func (h hardwareTypeBuilder) ipmi() driver.HardwareType {
 
 func (h hardwareTypeBuilder) fake() driver.HardwareType {
 	d := fake.Hardware{}
-	t := newHardwareType("fake-hardware", map[string]string{fake.DelayKey: "Seconds that every request to the machine takes."}, rescueProperties)
+	t := newHardwareType("fake-hardware", map[string]string{
+		fake.DelayKey:     "Seconds that every request to the machine takes.",
+		fake.EventLogKey:  "What the BMC has logged: a list of objects with time, severity, sensor, message and state.",
+		fake.UnhealthyKey: "Components that are not well: a list of objects with component, name, state and health.",
+	}, rescueProperties)
 	addInterfaces(&t, "power", t.Power, interfaceChoice[driver.Power]{metal.InterfaceInfo{Name: "fake"}, d})
 	addInterfaces(&t, "management", t.Management, interfaceChoice[driver.Management]{metal.InterfaceInfo{Name: "fake"}, d})
 	addInterfaces(&t, "inspect", t.Inspect, interfaceChoice[driver.Inspect]{metal.InterfaceInfo{Name: "fake"}, d}, h.agentInspect(), noInspect)

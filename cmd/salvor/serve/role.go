@@ -83,6 +83,10 @@ func (p *ControlPlane) tasks() []backgroundTask {
 		backgroundTask{"conductor", func(ctx context.Context) error { return p.Runner.Run(ctx, p.cfg.Conductor.GracefulShutdownTimeout) }},
 		backgroundTask{"power sync", func(ctx context.Context) error { p.conductor.Nodes.RunPowerSync(ctx, p.powerSync()); return nil }},
 		backgroundTask{"held readings", p.readHeld},
+		backgroundTask{"rescue expiry", func(ctx context.Context) error {
+			p.nodes.RunRescueExpiry(ctx, func() bool { return p.Store.Held() != nil }, tell("end rescue sessions"))
+			return nil
+		}},
 		backgroundTask{"leases", func(ctx context.Context) error {
 			p.services.Liveness.SetSenses(p.conductor.Servers.HealthSources(ctx))
 			p.services.Leases.RunLeases(ctx, tell("tend hosts and servers"))
