@@ -116,7 +116,8 @@ proof "its own system runs and refuses a guessed password"
 SSHPASS=rescue-$(head -c 9 /dev/urandom | base64 | tr -d '/+=')
 export SSHPASS
 asked=$(date +%s%N)
-printf '%s\n' "$SSHPASS" | cli server rescue web1 --password-file - --wait >"$work/rescue.txt"
+ssh-keygen -q -t ed25519 -N '' -f "$work/id"
+printf '%s\n' "$SSHPASS" | cli server rescue web1 --password-file - --key "$work/id.pub" --expires-in 1d --wait >"$work/rescue.txt"
 say "web1 is in RESCUE, $(seconds "$asked") s after the request"
 told=$(sed -n 's/^ssh host key: //p' "$work/rescue.txt")
 [ -n "$told" ] || die "the fingerprint of the ssh host key was not told"
@@ -130,6 +131,8 @@ done <"$work/scanned"
 until_true 60 "an ssh prompt of the rescue system" rescued true
 prompt=$(seconds "$asked")
 proof "the ssh host key is the one that the control plane told"
+cli server ssh web1 -F none -i "$work/id" -o BatchMode=yes true || die "salvor server ssh does not log in by the key"
+proof "salvor server ssh logs in by the key"
 proof "an ssh prompt with the rescue password, $prompt s after the request"
 [ "${DEMO_STRICT:-0}" != 1 ] || awk -v s="$prompt" 'BEGIN { exit s > 15 }' || die "the ssh prompt took $prompt s, more than 15 s"
 [ "$(cli server show web1 -f value -c status)" = RESCUE ] || die "the status is not RESCUE"

@@ -118,7 +118,7 @@ var below = map[string][]string{
 	"/v1/ports": {""}, "/v1/portgroups": {""}, "/v1/volume/targets": {""}, "/v1/deploy_templates": {""}, "/v1/runbooks": {""}, "/v1/inspection_rules": {""}, "/v1/drivers": {"", "/properties"},
 	"/compute/v2.1/servers": {"", "/os-instance-actions", "/os-volume_attachments", "/os-interface", "/ips", "/metadata", "/tags", "/migrations", "/diagnostics", "/os-server-password"},
 	"/image/v2/images":      {"", "/members"}, "/volume/v3/volumes": {"", "/metadata"},
-	"/salvor/v1/hosts": {"", "/history", "/why"}, "/salvor/v1/clusters": {""}, "/salvor/v1/nodes": {"/why", "/preflight"}, "/salvor/v1/servers": {"/why"}, "/salvor/v1/jobs": {""},
+	"/salvor/v1/hosts": {"", "/history", "/why"}, "/salvor/v1/clusters": {""}, "/salvor/v1/nodes": {"/why", "/preflight", "/diagnoses", "/diagnoses/newest"}, "/salvor/v1/servers": {"/why", "/diagnoses", "/diagnoses/newest"}, "/salvor/v1/jobs": {""},
 }
 
 // walk asks for every document there is, as a role.

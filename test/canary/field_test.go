@@ -13,6 +13,7 @@ import (
 	"salvor/config"
 	"salvor/job"
 	"salvor/metal"
+	"salvor/repair"
 	"salvor/rescue"
 	"salvor/secret"
 )
@@ -20,7 +21,7 @@ import (
 // records are all that is stored, and the configuration.
 var records = []any{
 	metal.Node{}, metal.Port{}, metal.Portgroup{}, metal.Chassis{}, metal.Connector{}, metal.Target{}, metal.Allocation{}, metal.DeployTemplate{}, metal.Runbook{},
-	metal.InspectionRule{}, metal.Document{}, metal.Contact{},
+	metal.InspectionRule{}, metal.Document{}, metal.Contact{}, metal.Diagnosis{}, metal.Repair{}, repair.Plan{},
 	compute.Server{}, compute.Host{}, compute.Cluster{}, compute.Volume{}, compute.Image{}, compute.Flavor{}, compute.Keypair{}, compute.Network{}, compute.JoinToken{},
 	compute.Order{}, compute.HostGroup{}, compute.Receipt{}, compute.Plan{}, compute.Move{}, compute.Lease{},
 	rescue.Image{}, rescue.Session{}, job.Job{}, job.Event{}, job.Conductor{}, access.Token{}, config.Config{},
@@ -64,7 +65,7 @@ func suspects() map[string]bool {
 var open = map[string]string{
 	"access.Token.Digest": "a digest", "compute.JoinToken.Digest": "a digest", "compute.Image.Digest": "a digest", "rescue.Source.Digest": "a digest", "rescue.Source.RamdiskDigest": "a digest",
 	"compute.Host.Key": "a public key's digest", "compute.JoinToken.UsedKey": "a public key's digest", "compute.Keypair.PublicKey": "a public key", "compute.Server.PublicKey": "a public key",
-	"compute.Server.KeyName": "a name", "rescue.Credential.Keys": "public keys", "metal.BootPlan.KeyID": "an id",
+	"compute.Server.KeyName": "a name", "rescue.Credential.Keys": "public keys", "rescue.Session.HostKey": "a public key", "compute.Result.HostKey": "a public key", "metal.BootPlan.KeyID": "an id", "rescue.Agent.KeyID": "an id",
 	"compute.Cluster.URL": "refused with a user or a query", "compute.Cluster.AuthURL": "refused with a user or a query", "metal.Contact.AgentURL": "refused with a user or a query",
 	"metal.BootPlan.URL":       "the configuration's, which takes none with a user or a query",
 	"compute.Image.Properties": "shown as its owner wrote it", "compute.Server.ImageProperties": "shown as its owner wrote it", "compute.Server.Metadata": "shown as its owner wrote it",
@@ -78,13 +79,17 @@ var open = map[string]string{
 	"config.Storage.TgtCommand": "a program's name", "config.Secrets.KeyCommand": "says where a key is, not what it is",
 	"config.Keystone.AuthURL": "takes none with a user", "config.Credentials.AuthURL": "takes none with a user",
 	"config.Keystone.Password": "its own type hides it, and config's tests hold that", "config.Credentials.Password": "its own type hides it, and config's tests hold that",
+	"metal.Repair.Digest": "a digest", "metal.RepairArgs.Digest": "a digest", "metal.RepairConsent.Digest": "a digest", "repair.Plan.Digest": "a digest", "repair.Plan.HostKeys": "public keys",
+	"repair.Plan.Commands":       "sealed with its plan, and a test of the store holds that",
+	"diagnose.Evidence.Command":  "sealed with its report, and a test of the store holds that",
+	"compute.Result.Examination": "sealed in a column of its own, and a test of the store holds that",
 	"config.Database.Connection": "its own type hides it, and config's tests hold that", "config.Database.DirectConnection": "its own type hides it, and config's tests hold that",
 }
 
 // through are the fields that are filled from what is planted elsewhere, by that bird.
 var through = map[string]string{
 	"compute.Order.Secret": "a rescue password", "compute.Order.Args": "compute.Server.UserData", "job.Job.Secret": "a rescue password", "job.Job.Args": "metal.Step.Args",
-	"job.Job.Result": "metal.Node.DriverInfo", "rescue.Credential.Hash": "a rescue password", "metal.Node.InternalInfo": "metal.Step.Args",
+	"job.Job.Result": "metal.Node.DriverInfo", "rescue.Credential.Hash": "a rescue password", "rescue.Credential.LUKSKeys": "a LUKS key", "metal.DiagnoseArgs.LUKSKeys": "a LUKS key", "metal.RepairArgs.LUKSKeys": "a LUKS key", "metal.Node.InternalInfo": "metal.Step.Args",
 	"metal.Node.CleanStep": "metal.Step.Args", "metal.Node.DeployStep": "metal.Step.Args", "metal.Node.ServiceStep": "metal.Step.Args",
 }
 

@@ -99,6 +99,10 @@ func (w *world) driveFake(node string) {
 	w.verb(node, "inspect", nil)
 	w.verb(node, "provide", nil)
 	w.verb(node, "active", object{"configdrive": object{"user_data": w.bird("metal.Document.Body"), "meta_data": object{"admin_pass": w.bird("metal.Document.Body")}}})
+	w.must("POST", "/salvor/v1/nodes/"+node+"/diagnoses", object{"luks_keys": []object{
+		{"key": base64.StdEncoding.EncodeToString([]byte(w.bird("a LUKS key")))},
+		{"uuid": "0dd1e5c4-0000-4000-8000-00000000000a", "key": base64.StdEncoding.EncodeToString([]byte(w.bird("a LUKS key")))}}}, nil)
+	w.repair(node)
 	w.verb(node, "rescue", object{"rescue_password": w.bird("a rescue password")})
 	w.verb(node, "unrescue", nil)
 	w.verb(node, "service", object{"service_steps": step})
@@ -107,6 +111,26 @@ func (w *world) driveFake(node string) {
 		w.settled(node)
 	}
 	w.verb(node, "rebuild", object{"configdrive": w.bird("metal.Document.Body")})
+}
+
+// repair asks for a repair with keys of LUKS containers, which ends before a ramdisk runs, because the machine is on.
+func (w *world) repair(node string) {
+	w.Helper()
+	path := "/salvor/v1/nodes/" + node + "/repairs"
+	keys := []object{{"key": base64.StdEncoding.EncodeToString([]byte(w.bird("a LUKS key")))},
+		{"uuid": "0dd1e5c4-0000-4000-8000-00000000000a", "key": base64.StdEncoding.EncodeToString([]byte(w.bird("a LUKS key")))}}
+	w.try("POST", path, object{"luks_keys": append(keys, object{"key": w.bird("a LUKS key") + "!"})}) // no base64: the refusal names no key
+	w.must("POST", path, object{"luks_keys": keys}, nil)
+	w.until("the repair ends", func() bool {
+		var newest struct {
+			FinishedAt string `json:"finished_at"`
+		}
+		w.must("GET", path+"/newest", nil, &newest)
+		return newest.FinishedAt != ""
+	})
+	for _, below := range []string{"", "/newest"} {
+		w.try("GET", path+below, nil)
+	}
 }
 
 // driveRedfish rescues a machine whose BMC is good and whose agent tells in errors all that it was sent; then its BMC does, too.
@@ -243,4 +267,25 @@ func (w *world) driveServer(made *ids, flavor string) {
 	act(object{"unrescue": nil}, "ACTIVE", "ERROR")
 	act(object{"rebuild": object{"imageRef": made.image, "adminPass": w.bird("an admin password"), "user_data": base64.StdEncoding.EncodeToString([]byte(w.bird("compute.Server.UserData")))}}, "ACTIVE", "ERROR")
 	act(object{"reboot": object{"type": "HARD"}}, "ACTIVE", "ERROR")
+	act(object{"os-stop": nil}, "SHUTOFF", "ERROR")
+	w.diagnoseServer(made.server, func() { act(object{"os-start": nil}, "ACTIVE", "ERROR") })
+}
+
+// diagnoseServer gives the LUKS keys of a server that is off to its host.
+func (w *world) diagnoseServer(server string, restart func()) {
+	w.Helper()
+	at := "/salvor/v1/servers/" + server + "/diagnoses"
+	w.must("POST", at, object{"luks_keys": []object{
+		{"key": base64.StdEncoding.EncodeToString([]byte(w.bird("a LUKS key of a server")))},
+		{"uuid": "0dd1e5c4-0000-4000-8000-00000000000a", "key": base64.StdEncoding.EncodeToString([]byte(w.bird("a LUKS key of a server")))}}}, nil)
+	w.look("while the disks of a server are examined")
+	restart() // which ends an examination
+	w.until("the diagnosis of the server ends", func() bool {
+		var d struct{ State, Problem string }
+		w.must("GET", at+"/newest", nil, &d)
+		if d.State != "running" {
+			w.Logf("the diagnosis of a server: %s: %s", d.State, d.Problem)
+		}
+		return d.State != "running"
+	})
 }

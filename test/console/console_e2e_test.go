@@ -29,6 +29,7 @@ func TestConsole(t *testing.T) {
 	t.Run("keyboard", func(t *testing.T) { testKeyboard(t, w.in(t), b) })
 	t.Run("fleet", func(t *testing.T) { testFleet(t, w.in(t), b) })
 	t.Run("hosts", func(t *testing.T) { testHosts(t, w.in(t), b) })
+	t.Run("diagnoses", func(t *testing.T) { testDiagnoses(t, w.in(t), b) })
 	t.Run("away", func(t *testing.T) { testAway(t, w.in(t), b) })
 }
 

@@ -159,7 +159,14 @@ func (w *world) restore(name string) {
 	}
 	w.do(name, lab.HostPlug)
 	if shown := w.Show("host", name); shown["fenced"] != nil || shown["state"] != "up" {
-		w.CLI("host", "restore", name)
+		// The server writes a moment before the plan that moved it has ended.
+		w.Await("no plan for "+name+" is under way", func() bool {
+			_, err := w.TryCLI("", "host", "restore", name)
+			if err != nil && !strings.Contains(err.Error(), "still runs") {
+				w.Fatal(err)
+			}
+			return err == nil
+		})
 	}
 	w.do(name, lab.HostOn)
 	w.Await(name+" serves again", func() bool {

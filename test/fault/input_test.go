@@ -3,6 +3,7 @@ package fault
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -47,6 +49,9 @@ func (s shot) String() string {
 	return fmt.Sprintf("%s %.200q at %q with %v and %d bytes %.300q", s.method, s.target, s.version, s.header, len(s.body), s.body)
 }
 
+// maxUnread is how much of an unread body net/http reads after the answer, in bytes.
+const maxUnread = 256 << 10
+
 func (a *asker) fire(s shot) (int, []byte) {
 	a.Helper()
 	req, err := http.NewRequest(s.method, a.base+"/", strings.NewReader(s.body))
@@ -67,7 +72,10 @@ func (a *asker) fire(s shot) (int, []byte) {
 	}
 	resp, err := a.http.Do(req)
 	if err != nil {
-		if !strings.Contains(err.Error(), "invalid") { // of the client, which refuses to send it
+		// A server answers before it has read a body that it refuses, reads maxUnread of the rest and closes the connection. The reset may overtake the
+		// answer. A server that has died of it refuses the next request.
+		refused := len(s.body) > maxUnread && (errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE))
+		if !refused && !strings.Contains(err.Error(), "invalid") { // of the client, which refuses to send it
 			a.Errorf("%s: %v", s, err)
 		}
 		return 0, nil

@@ -28,14 +28,14 @@ func Main(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Ramdisk is a folder with kernel and ramdisk: $SALVOR_RAMDISK, else built here.
-func Ramdisk(t testing.TB) string {
+// Ramdisk is a folder with kernel and ramdisk: $SALVOR_RAMDISK, else built here with these options.
+func Ramdisk(t testing.TB, options ...string) string {
 	t.Helper()
 	if dir := os.Getenv("SALVOR_RAMDISK"); dir != "" {
 		return must.Get(filepath.Abs(dir))(t)
 	}
 	dir := t.TempDir()
-	if out, err := exec.CommandContext(t.Context(), program.Path(t, "salvor"), "ramdisk", "build", "--out", dir).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), program.Path(t, "salvor"), append([]string{"ramdisk", "build", "--out", dir}, options...)...).CombinedOutput(); err != nil {
 		t.Fatalf("build the ramdisk: %v\n%s", err, out)
 	}
 	return dir

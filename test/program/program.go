@@ -105,7 +105,7 @@ var ownAddress = sync.OnceValue(func() net.IP {
 	return net.IPv4(127, byte(128+n>>16&63), byte(n>>8), byte(1+n%254))
 })
 
-// listening tells the address of the API; serving, that a process without that door has begun.
+// listening tells the address of the API; serving, that all listeners are open.
 var (
 	listening = regexp.MustCompile(`msg=listening door=api address=(\S+)`)
 	serving   = regexp.MustCompile(`msg=serving roles=`)
@@ -152,22 +152,20 @@ func (s *Server) launch(listen string) error {
 	}
 }
 
-// read keeps what the server writes, and tells the address of its API; empty: it has none.
+// read keeps what the server writes. Once all listeners are open, it tells the address of the API; empty: there is none.
 func (s *Server) read(r io.ReadCloser, found chan<- string) {
 	defer r.Close()
 	lines := bufio.NewReader(r)
+	api, told := "", false
 	for {
 		line, err := lines.ReadString('\n')
 		_, _ = s.log.Write([]byte(line))
-		m := listening.FindStringSubmatch(line)
-		if m == nil && serving.MatchString(line) {
-			m = []string{"", ""}
+		if m := listening.FindStringSubmatch(line); m != nil {
+			api = m[1]
 		}
-		if m != nil {
-			select {
-			case found <- m[1]:
-			default: // told before
-			}
+		if !told && serving.MatchString(line) {
+			told = true
+			found <- api
 		}
 		if err != nil {
 			return

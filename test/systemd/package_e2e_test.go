@@ -201,6 +201,7 @@ func restartHungService(m *machine) {
 	before := m.run("systemctl show -P MainPID salvor")
 	m.run("kill -STOP " + before)
 	m.until("systemctl show -P NRestarts salvor", "1")
+	m.until("systemctl show -P ActiveState salvor", "active") // it counts a restart when it begins
 	m.checkServing()
 	if after := m.run("systemctl show -P MainPID salvor"); after == before || after == "0" {
 		m.t.Errorf("the process after the watchdog is %s, as before", after)

@@ -43,12 +43,12 @@ type agent struct {
 	ended chan struct{}
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T, hosts int, ramdisk string) *world {
 	t.Helper()
-	w := &world{World: machine.Up(t, lab.Spec{Name: "vm", Hosts: 2}), agents: map[string]*agent{}}
+	w := &world{World: machine.Up(t, lab.Spec{Name: "vm", Hosts: hosts}), agents: map[string]*agent{}}
 	w.hosts = must.Get(w.Lab.Status(t.Context()))(t).Hosts
 	w.image = must.Get(lab.MakeImage(t.Context(), w.Dir, filepath.Join(w.Dir, "tenant.img")))(t)
-	w.Serve(fmt.Sprintf("[hosts]\nlisten = 10.77.0.1:6387\n[compute]\nshutdown_timeout = 8\n[conductor]\nrescue_kernel = %[1]s/kernel\nrescue_ramdisk = %[1]s/initramfs\n", machine.Ramdisk(t)),
+	w.Serve(fmt.Sprintf("[hosts]\nlisten = 10.77.0.1:6387\n[compute]\nshutdown_timeout = 8\n[conductor]\nrescue_kernel = %[1]s/kernel\nrescue_ramdisk = %[1]s/initramfs\n", ramdisk),
 		"sh", "-c", `echo $$ >"$0"; exec "$@"`, w.pidFile("server"))
 	t.Cleanup(w.report)
 	for _, h := range w.hosts {
@@ -234,7 +234,7 @@ func (w *world) crashes() {
 }
 
 func TestRescueUnderBlows(t *testing.T) {
-	w := newWorld(t)
+	w := newWorld(t, 2, machine.Ramdisk(t))
 	w.CLI("network", "create", "lan", "--bridge", "br-tenant", "--cidr", "10.78.0.0/24", "--first", "10.78.0.100", "--last", "10.78.0.199")
 	w.CLI("flavor", "create", "small", "--ram", "512", "--disk", "0", "--vcpus", "1")
 	w.CLI("image", "create", "tenant", "--file", w.image.Path, "--property", "OS=tenant", "--property", "OSFAMILY=linux")

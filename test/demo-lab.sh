@@ -1,0 +1,74 @@
+# What the demos with a machine in the lab share. It is sourced, with road, bmc, firmware, boot and ramdisk set.
+
+salvor=$PWD/bin/salvor
+work=$(mktemp -d "${TMPDIR:-/tmp}/salvor-demo.XXXXXX")
+lab() { local verb=$1; shift; "$salvor" lab "$verb" --state-dir "$work" --name demo "$@"; }
+inside() { "$salvor" lab exec --state-dir "$work" --name demo -- "$@"; }
+serve=
+finish() {
+	status=$?
+	trap - EXIT
+	if [ "$status" != 0 ] && [ -f "$work/serve.log" ]; then
+		echo "demo: failed; the last words of the server:" >&2
+		grep -v 'msg=request ' "$work/serve.log" | tail -n 15 >&2
+		log=$(lab status 2>/dev/null | jq -r '.machines[0].serial_log') || log=
+		[ -f "$log" ] && { echo "demo: and of the machine:" >&2; tail -n 15 "$log" | tr -d '\r' >&2; }
+	fi
+	[ -z "$serve" ] || { kill "$serve" 2>/dev/null && wait "$serve" 2>/dev/null; } || true
+	lab down 2>/dev/null || true
+	rm -rf "$work"
+	exit "$status"
+}
+trap finish EXIT
+trap 'exit 130' INT TERM
+
+start=$(date +%s%N)
+seconds() { awk -v ns="$(($(date +%s%N) - ${1:-$start}))" 'BEGIN { printf "%.1f", ns / 1e9 }'; }
+say() { printf '%7s s  %s\n' "$(seconds)" "$*"; }
+proof() { printf '%7s s  proof: %s\n' "$(seconds)" "$*"; }
+die() { echo "demo: $*" >&2; exit 1; }
+
+# build_ramdisk PROFILE: builds $ramdisk, unless it is there and not older than the agent.
+build_ramdisk() {
+	if [ ! -f "$ramdisk/manifest.json" ] || [ bin/salvor-agent -nt "$ramdisk/manifest.json" ]; then
+		"$salvor" ramdisk build --profile "$1" --out "$ramdisk" >/dev/null
+		say "the rescue ramdisk is built"
+	fi
+}
+machine() { jq -r ".machines[0].$1" "$work/lab.json"; }
+cli() { inside "$salvor" "$@"; }
+
+# enrol_machine: starts salvor in the lab, and has it adopt the machine as m1.
+enrol_machine() {
+	cat >"$work/salvor.conf" <<END
+[ramdisk]
+listen = 10.79.0.1:6386
+[bridge]
+provisioning_network = br-prov
+cleaning_network = br-clean
+rescuing_network = br-rescue
+tenant_network = br-tenant
+[netboot]
+interfaces = br-rescue:authoritative:10.79.0.100-10.79.0.199/24
+[conductor]
+rescue_kernel = $ramdisk/kernel
+rescue_ramdisk = $ramdisk/initramfs
+END
+	inside "$salvor" serve --config "$work/salvor.conf" --state-dir "$work/state" >"$work/serve.log" 2>&1 &
+	serve=$!
+	for _ in $(seq 200); do
+		inside curl -sf http://127.0.0.1:6385/healthz >/dev/null 2>&1 && break
+		kill -0 "$serve" 2>/dev/null || die "salvor serve did not start"
+		sleep 0.1
+	done
+	if [ "$bmc" = redfish ]; then
+		info=(--driver-info redfish_address="$(machine address)" --driver-info redfish_username="$(machine user)" --driver-info redfish_password="$(machine password)")
+	else
+		info=(--driver-info ipmi_address="$(machine address)" --driver-info ipmi_port="$(machine port)" --driver-info ipmi_username="$(machine user)" --driver-info ipmi_password="$(machine password)")
+	fi
+	cli node create --driver "$bmc" --name m1 --network-interface bridge --boot-interface "$boot" --property capabilities="boot_mode:$firmware" "${info[@]}" >/dev/null
+	cli port create --node "$(cli node show m1 -f value --fields uuid)" "$(machine mac)" --local-link-connection port_id="$(machine port_id)" --local-link-connection switch_id=52:54:00:00:00:01 >/dev/null
+	cli node manage m1 --wait >/dev/null 2>&1
+	cli node adopt m1 --wait >/dev/null 2>&1
+	say "enrolled and adopted: m1 is active"
+}

@@ -1,0 +1,59 @@
+#!/bin/bash
+# make demo: a machine with a Debian of its own does not boot any more, and lets nobody in: its fstab names a disk that is gone, and its sshd's
+# configuration is broken. salvor says why, mends both, and the machine proves that it works. It ends with status 0 only if every proof held.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+bmc=redfish firmware=bios boot=redfish-virtual-media
+ramdisk=$PWD/build/ramdisk-diagnose
+. test/demo-lab.sh
+
+build_ramdisk diagnose
+lab up --bmc "$bmc" --firmware "$firmware" >"$work/lab.json"
+address=$(machine tenant_address)
+disk=$(dirname "$(machine serial_log)")/disk.img
+ssh-keygen -q -t ed25519 -N '' -f "$work/id"
+mkdir -p build
+test/debian-disk.sh "$work/debian.img" "$PWD/build/debian-12.tar" "$address/24" "$work/id.pub"
+say "a lab machine: $firmware firmware behind a $bmc BMC, a Debian 12 on its disk"
+
+# change_file PATH LINE: adds a line to a file of the Debian.
+offset=$(sfdisk -J "$work/debian.img" | jq '.partitiontable.partitions[1].start * 512')
+on_disk() { debugfs "$@" "$work/debian.img?offset=$offset" 2>/dev/null; }
+change_file() {
+	on_disk -R "dump $1 $work/file"
+	printf '%s\n' "$2" >>"$work/file"
+	printf 'rm %s\nwrite %s %s\n' "$1" "$work/file" "$1" | on_disk -w -f - >/dev/null
+}
+change_file /etc/fstab 'UUID=6f1f2d5e-9c1b-4f0e-8f0d-2c9b6d1c7a55 /srv ext4 defaults 0 2'
+change_file /etc/ssh/sshd_config 'PermitRootLogins yes'
+cp --sparse=always "$work/debian.img" "$disk"
+say "broken: fstab names a disk that is gone, and sshd's configuration has a word that no sshd knows"
+
+enrol_machine
+cat >"$work/network" <<END
+{"links": [{"id": "l", "type": "phy", "ethernet_mac_address": "$(machine mac)"}],
+ "networks": [{"id": "n", "network_id": "n", "type": "ipv4", "link": "l", "ip_address": "$address", "netmask": "255.255.255.0"}],
+ "services": []}
+END
+cli node set m1 --network-data "$work/network" >/dev/null
+cli node power off m1 --wait >/dev/null 2>&1
+before=$(sha256sum "$disk")
+asked=$(date +%s%N)
+cli diagnose m1 --wait | tee "$work/report"
+say "the diagnosis took $(seconds "$asked") s"
+grep -q fstab-device-missing "$work/report" && grep -q sshd-config-invalid "$work/report" || die "the diagnosis does not name both faults"
+[ "$before" = "$(sha256sum "$disk")" ] || die "the diagnosis changed the disk"
+proof "both faults are named, and no byte of the disk has changed"
+
+asked=$(date +%s%N)
+cli repair m1 --yes --wait | tee "$work/repair"
+repaired=$(seconds "$asked")
+grep -q 'is proven' "$work/repair" || die "the repair is not proven"
+proof "its own system boots and its sshd has the key that lies on its disk, $repaired s after the request"
+
+echo "$address $(cat "$work/debian.img.host-key")" >"$work/known_hosts"
+options=(-F none -i "$work/id" -o BatchMode=yes -o ConnectTimeout=5 -o LogLevel=ERROR -o UserKnownHostsFile="$work/known_hosts" -o StrictHostKeyChecking=yes)
+name=$(inside ssh "${options[@]}" "root@$address" hostname) || die "ssh does not open"
+[ "$name" = debian ] || die "another system answers: $name"
+proof "ssh opens with the owner's key"
+say "done: repaired $repaired s after the request"
