@@ -56,19 +56,19 @@ markers:
 	@! git grep -nE '^(<<<<<<<|>>>>>>>)|\<(TODO|FIXME|XXX)\>' -- ':!Makefile'
 
 vet:
-	$(GO) vet -tags e2e,openstack,otlp,upgrade ./...
+	$(GO) vet -tags e2e,openstack,otlp,upgrade,causes ./...
 	$(GO) -C tools vet ./...
 
 # With the tags, because what only e2e tests or traces use is used too.
 staticcheck:
-	$(STATICCHECK) -tags e2e,openstack,otlp,upgrade ./...
+	$(STATICCHECK) -tags e2e,openstack,otlp,upgrade,causes ./...
 	cd tools && $(GO) tool staticcheck ./...
 
 tidy-check:
 	$(GO) mod tidy -diff
 	$(GO) -C tools mod tidy -diff
 
-check test-unit test-race test-stories mutants e2e interop chaos soak flaky bench fleet overload strangers: export SALVOR_BIN = $(CURDIR)/bin
+check test-unit test-race test-stories mutants causes e2e interop chaos soak flaky bench fleet overload strangers: export SALVOR_BIN = $(CURDIR)/bin
 
 # Many tests wait more than they compute, so twice as many packages are tested at once as there are processors.
 AT_ONCE := $(shell echo $$((2 * $$(nproc))))
@@ -85,9 +85,9 @@ test-unit: build ## unit and property tests, and every crash, repetition and fai
 RACE := -race -gcflags=modernc.org/libc=-race=false -gcflags=modernc.org/sqlite/lib=-race=false
 
 # The packages whose goroutines share memory. The others run under the race detector in make prove, but for those that call programs one
-# after the other: make soak has them too.
+# after the other, and the rules of a diagnosis, which have no goroutines: make soak has them too.
 SHARING := ./agent/... ./api/... ./boot/netboot ./client ./compute/... ./conductor/... ./driver/... ./fetch ./host ./hypervisor/... ./job/... ./keyring ./sim/... ./store
-CALLING := . ./cmd/salvor ./test/mutants ./test/recipes ./test/sentence
+CALLING := . ./cmd/salvor ./diagnose/... ./test/mutants ./test/recipes ./test/sentence
 
 test-race: build ## unit tests under the race detector, where goroutines share memory
 	CGO_ENABLED=1 $(GO) test -vet=off $(RACE) -p $(AT_ONCE) -short -count 1 -timeout 20m $(SHARING)
@@ -115,14 +115,19 @@ interop: build ## the tests of tempest, ironicclient and openstacksdk against sa
 	test/interop.sh
 
 openstack: ## Debian's OpenStack with two nova-computes, one on Debian's Ironic and one on salvor: the same steps of a user of Nova on both, compared
-	@test/install.sh openstack
+	@test/install.sh openstack demo
 	$(GO) test -tags openstack -count 1 -timeout 60m -v -run TestNova ./test/openstack
+
+causes: build ## put known faults on the disks of installed systems, examine them, and write docs/causes.md; hours; it goes on where it was stopped. ONLY=REGEXP chooses
+	@test/install.sh causes
+	SALVOR_CAUSES_ONLY='$(ONLY)' nice $(GO) test -tags causes -count 1 -timeout 0 -parallel 2 -v -run TestCauses ./test/causes
 
 states: ## write docs/states.md again
 	$(GO) test ./metal -run States -count 1 -update
 
-api: ## write docs/api/openapi.json again
+api: ## write docs/api/openapi.json and docs/api/diagnosis.json again
 	$(GO) test ./api/ironic -run TestReference -count 1 -update
+	$(GO) test ./test/reportschema -run TestSchemaIsCurrent -count 1 -update
 
 bench: build ## measure the built salvor: gets, lists, creations, heartbeats, rescue loops, memory, a region of 2,000 hosts, and 500 servers of a dead one; BENCH="--versus URL" compares
 	$(GO) run ./bench $(BENCH)
@@ -159,7 +164,7 @@ soak: build ## the long rounds: unit tests COUNT=20 times under the race detecto
 	$(GO) run ./test/mutants
 
 # What is installed and what is compiled do not wait for each other.
-demo: ## rescue a real machine from start to end; DEMO=ipmi or DEMO=uefi boots it in other ways
+demo: ## diagnose, repair and prove a real machine whose Debian does not boot; DEMO=forgotten, ipmi or uefi rescues one from start to end
 	@test/install.sh demo & installer=$$!; $(MAKE) --no-print-directory build; wait $$installer
 	@test/demo.sh
 
@@ -183,4 +188,4 @@ clean: ## remove what was built
 	rm -rf bin build
 
 .NOTPARALLEL:
-.PHONY: help build release release-check check test prove prove-rest packages prove-packages demo-packages lint fmt fmt-check markers vet staticcheck tidy-check test-unit test-race test-stories sweep mutants fuzz e2e interop openstack foreign flaky states api bench fleet overload strangers chaos soak demo demos demo-vm demo-evacuate tools clean
+.PHONY: help build release release-check check test prove prove-rest packages prove-packages demo-packages lint fmt fmt-check markers vet staticcheck tidy-check test-unit test-race test-stories sweep mutants fuzz e2e interop openstack foreign flaky causes states api bench fleet overload strangers chaos soak demo demos demo-vm demo-evacuate tools clean
