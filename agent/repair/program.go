@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -219,7 +220,7 @@ func (e *systemEditor) Run(ctx context.Context, p repair.Program) (string, error
 type programScope struct {
 	places        []string
 	ranges        []blockRange
-	nodes         map[string]string // by the names that the machine gives the devices
+	nodes         map[string]string // by the names that the machine gives the devices, and by their UUIDs
 	writableNodes []string
 }
 
@@ -255,9 +256,27 @@ func (e *systemEditor) scopeOf(p repair.Program) (*programScope, error) {
 			return nil, problem.NotFoundf("%s is no device of this machine that has an overlay", name)
 		}
 		scope.nodes[name] = node
+		e.addLinks(scope.nodes, name, node)
 	}
 	return scope, nil
 }
+
+// addLinks names a device by its UUIDs too, as udev does: grub-mkconfig takes a root for one with a UUID only where such a link is.
+func (e *systemEditor) addLinks(nodes map[string]string, device, node string) {
+	for _, d := range e.mounted.Devices {
+		if d.Path != device {
+			continue
+		}
+		for folder, id := range map[string]string{"/dev/disk/by-uuid/": d.UUID, "/dev/disk/by-partuuid/": d.PartUUID} {
+			if plainID.MatchString(id) {
+				nodes[folder+id] = node
+			}
+		}
+	}
+}
+
+// plainID is a UUID of any kind; a disk may hold anything else.
+var plainID = regexp.MustCompile(`^[0-9A-Za-z-]{1,64}$`)
 
 func lastLine(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")

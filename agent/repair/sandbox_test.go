@@ -243,6 +243,29 @@ func TestBootBlocks(t *testing.T) {
 	}
 }
 
+// TestProgramFindsDevices by the names of the machine and by their UUIDs, and by nothing else that a disk holds.
+func TestProgramFindsDevices(t *testing.T) {
+	t.Parallel()
+	e, _ := newTestEditor(t)
+	e.mounted.Devices = []diagnose.Device{
+		{Path: "/dev/vda", Kind: diagnose.DiskDevice, UUID: "../../etc/passwd"},
+		{Path: "/dev/vda1", Kind: diagnose.PartitionDevice, UUID: "5A5A-0001", PartUUID: "7c1f5d0a-6a3e-4d0c-9c55-0b6f0d1b7c11"},
+		{Path: "/dev/vda2", Kind: diagnose.PartitionDevice, UUID: "not-shown"},
+	}
+	e.nodes = map[string]string{"/dev/vda": "/dev/loop1", "/dev/vda1": "/dev/loop1p1", "/dev/vda2": "/dev/loop1p2"}
+	var shown map[string]string
+	e.run = func(_ context.Context, _ repair.Program, scope *programScope) (string, int, error) {
+		shown = scope.nodes
+		return "", 0, nil
+	}
+	must.Get(e.Run(t.Context(), repair.Program{Command: []string{"/sbin/grub-probe"}, Devices: []string{"/dev/vda", "/dev/vda1"}}))(t)
+	want := map[string]string{"/dev/vda": "/dev/loop1", "/dev/vda1": "/dev/loop1p1", "/dev/disk/by-uuid/5A5A-0001": "/dev/loop1p1",
+		"/dev/disk/by-partuuid/7c1f5d0a-6a3e-4d0c-9c55-0b6f0d1b7c11": "/dev/loop1p1"}
+	if !maps.Equal(shown, want) {
+		t.Errorf("it is shown %v", shown)
+	}
+}
+
 // TestProgramEndsWithItsChildren, also where it takes too long.
 func TestProgramEndsWithItsChildren(t *testing.T) {
 	t.Parallel()
