@@ -445,6 +445,7 @@ func TestClaimOfAFormerIncarnation(t *testing.T) {
 		defer h.Close()
 		l := &late{Store: h.Store, joined: make(chan struct{})}
 		defer h.runner("a", l, true, definition("work", job.Action{Name: "do", NoUndo: none, Do: func(context.Context, *job.Run) job.Outcome { return job.Done() }}))()
+		synctest.Wait() // or a claim that is under way finds the job while its incarnation still lives
 		l.on.Store(true)
 		id := h.insert("work")
 		h.await(id, 10*time.Second, ended)
