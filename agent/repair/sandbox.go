@@ -103,8 +103,11 @@ type newMount struct {
 	flags                        uintptr
 }
 
-// optionalTmp is where some programs that build an initramfs put their files.
-const optionalTmp = "/var/tmp"
+const (
+	// optionalTmp is where some programs that build an initramfs put their files.
+	optionalTmp = "/var/tmp"
+	sysFolder   = "/sys"
+)
 
 // protectRoot makes the whole root read-only but for some places, which become mounts of their own.
 func protectRoot(root *filesRoot, writable []string) error {
@@ -135,7 +138,7 @@ func protectRoot(root *filesRoot, writable []string) error {
 	return nil
 }
 
-// makeRoot makes the mounted system the root, with a /proc, /dev, /run and /tmp of its own.
+// makeRoot makes the mounted system the root, with a /proc, /sys, /dev, /run and /tmp of its own.
 func makeRoot(order sandboxOrder) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("part with the mounts of the ramdisk: %w", err)
@@ -155,14 +158,16 @@ func makeRoot(order sandboxOrder) error {
 	for _, m := range []newMount{
 		// Root here is root of the ramdisk to the files of proc, such as sysrq-trigger.
 		{"/proc", "proc", "proc", "", unix.MS_RDONLY | noDevices | unix.MS_NOEXEC},
+		// grub-probe asks it where partitions begin.
+		{sysFolder, "sys", "sysfs", "", unix.MS_RDONLY | noDevices | unix.MS_NOEXEC},
 		{"/dev", "dev", "tmpfs", "mode=0755,size=1m,nr_inodes=2048", unix.MS_NOSUID | unix.MS_NOEXEC},
 		{"/run", "run", "tmpfs", fmt.Sprintf("mode=0755,size=%d", order.Files), noDevices},
 		{"/tmp", "tmp", "tmpfs", fmt.Sprintf("mode=1777,size=%d", order.Files), noDevices},
 		{optionalTmp, "tmp", "tmpfs", fmt.Sprintf("mode=1777,size=%d", order.Files), noDevices},
 	} {
 		folder, err := root.open(m.place, unix.O_PATH|unix.O_DIRECTORY)
-		if err != nil && m.place == optionalTmp {
-			continue // it is missing, or a link to /tmp
+		if err != nil && (m.place == optionalTmp || m.place == sysFolder) {
+			continue // it is missing, or /var/tmp is a link to /tmp
 		}
 		if err != nil {
 			return fmt.Errorf("the system has no folder for %s: %w", m.place, err)

@@ -47,7 +47,7 @@ func newSandboxedIn(t *testing.T, groups string) (*systemEditor, string) {
 		t.Skip("no busybox")
 	}
 	e, dir := newTestEditor(t)
-	for _, folder := range []string{"proc", "dev", "run", "tmp", "bin", "boot", "var/tmp"} {
+	for _, folder := range []string{"proc", "sys", "dev", "run", "tmp", "bin", "boot", "var/tmp"} {
 		must.OK(t, os.MkdirAll(filepath.Join(dir, folder), 0o755))
 	}
 	must.OK(t, os.WriteFile(filepath.Join(dir, "bin/busybox"), must.Get(os.ReadFile(busybox))(t), 0o755))
@@ -68,7 +68,7 @@ func TestProgramOfTheSystem(t *testing.T) {
 	e, dir := newSandboxed(t)
 	must.OK(t, os.WriteFile(filepath.Join(dir, "boot/old"), []byte("old"), 0o600))
 	output, err := e.Run(t.Context(), repair.Program{
-		Command: []string{"/bin/busybox", "sh", "-c", "echo new >/boot/new; chown 7:8 /boot/new; rm /boot/old; echo $LC_ALL $X; echo token=abcdef; ls /; test -c /dev/null"}, Environment: []string{"X=y"}, Changes: []string{"/boot", "/not-there"},
+		Command: []string{"/bin/busybox", "sh", "-c", "echo new >/boot/new; chown 7:8 /boot/new; rm /boot/old; echo $LC_ALL $X; echo token=abcdef; ls /; test -c /dev/null; test -d /sys/dev/block"}, Environment: []string{"X=y"}, Changes: []string{"/boot", "/not-there"},
 	})
 	if err != nil || !strings.Contains(output, "C y") || strings.Contains(output, "abcdef") {
 		t.Fatalf("%v: %s", err, output)
@@ -101,6 +101,8 @@ func TestProgramIsConfined(t *testing.T) {
 		"network":   "ip link set lo up",
 		"host name": "hostname x",
 		"sysrq":     "echo h >/proc/sysrq-trigger",
+		"power":     "echo mem >/sys/power/state",
+		"sysfs":     "mount -o remount,rw /sys",
 		"sysctl":    "echo 1 >/proc/sys/vm/drop_caches",
 		"namespace": "unshare -m true",
 		"modules":   "insmod /bin/busybox",
