@@ -67,6 +67,23 @@ func (l Layout) Packages() []string {
 	return out
 }
 
+// UUIDs of what lies below roots. An initramfs is made before its disks are, and names them.
+const (
+	arrayUUID     = "3aaa0122:29827cfa:5331ad66:ca767371"
+	containerUUID = "7c1f5d0a-6a3e-4d0c-9c55-0b6f0d1b7c11"
+)
+
+// Volumes are the lines of the file that names what lies below the root.
+func (l Layout) Volumes() (file, lines string) {
+	switch l.Stack {
+	case "mdraid-lvm":
+		return "/etc/mdadm/mdadm.conf", "HOMEHOST <system>\\nARRAY /dev/md/0 metadata=1.2 name=web:0 UUID=" + arrayUUID
+	case "luks":
+		return "/etc/crypttab", "crypt UUID=" + containerUUID + " none luks,initramfs"
+	}
+	return "", ""
+}
+
 // Variables are what the scripts on disks read about the layout.
 func (l Layout) Variables() string {
 	firmware, boot := "bios", ""
@@ -76,7 +93,7 @@ func (l Layout) Variables() string {
 	if l.BootPartition {
 		boot = "partition"
 	}
-	return fmt.Sprintf("FIRMWARE=%s\nFS=%s\nSTACK=%s\nLOADER=%s\nINIT=%s\nBOOT=%s\n", firmware, l.FS, l.Stack, l.Loader, l.Init, boot)
+	return fmt.Sprintf("FIRMWARE=%s\nFS=%s\nSTACK=%s\nLOADER=%s\nINIT=%s\nBOOT=%s\nARRAY_UUID=%s\nCONTAINER_UUID=%s\n", firmware, l.FS, l.Stack, l.Loader, l.Init, boot, arrayUUID, containerUUID)
 }
 
 // Digest names the content of the layout's image.

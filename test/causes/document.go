@@ -24,7 +24,7 @@ func (m markCount) total() int {
 func Document(cases []Case, results map[string]Result, when time.Time) string {
 	kinds, layouts, examined := map[Kind]markCount{}, map[string]markCount{}, map[string]Result{}
 	var seconds, answered []float64
-	changed, ramdisks := 0, map[string]bool{}
+	changed, repaired, tried, ramdisks := 0, 0, 0, map[string]bool{}
 	for _, c := range cases {
 		r, ok := results[c.Name]
 		if !ok || r.Disks != c.Digest() {
@@ -39,6 +39,12 @@ func Document(cases []Case, results map[string]Result, when time.Time) string {
 		ramdisks[r.Ramdisk] = true
 		if r.Changed || r.Written != 0 {
 			changed++
+		}
+		if r.Repair != "" {
+			tried++
+		}
+		if r.Repair == Proven {
+			repaired++
 		}
 	}
 	var b strings.Builder
@@ -67,6 +73,7 @@ func Document(cases []Case, results map[string]Result, when time.Time) string {
 	line("- *Wrong*: the verdict names another cause. *Not named*: it names none, or the report lacks one of two faults.")
 	line("- *Noise*: a system that is well has a finding above `info` that the verdict does not call a cause.\n")
 	line("Disks that an examination changed: %d. The examination took %s. After the command, the answer came in %s.\n", changed, spread(seconds), spread(answered))
+	line("Repairs that were tried on single faults: %d. Proven: %s; the goal is 85 %%. A repair is proven when its undo gave all disks back byte for byte, and when the system, repaired again, booted to a login over ssh.\n", tried, share(repaired, tried))
 	writeLayouts(line, layouts)
 	if slices.ContainsFunc(Layouts(), func(l Layout) bool { return layouts[l.Name].total() == 0 }) {
 		line("\nA layout with 0 examined cases has not passed its own boot yet. Nobody knows whether its faults and its healthy systems are found right.")
@@ -94,8 +101,8 @@ func writeLayouts(line func(string, ...any), layouts map[string]markCount) {
 func writeCases(line func(string, ...any), cases []Case, examined map[string]Result) {
 	line("\n## By cause\n")
 	line("The number is that of the cause in the catalogue that the faults were chosen from.\n")
-	line("| fault | number | layout | counts as right | said | seconds | mark |")
-	line("|---|---|---|---|---|---|---|")
+	line("| fault | number | layout | counts as right | said | seconds | mark | repair |")
+	line("|---|---|---|---|---|---|---|---|")
 	for _, c := range cases {
 		r, ok := examined[c.Name]
 		if !ok || len(c.Faults) == 0 {
@@ -105,7 +112,8 @@ func writeCases(line func(string, ...any), cases []Case, examined map[string]Res
 		for _, f := range c.Faults {
 			numbers, ids = append(numbers, fmt.Sprint(f.Cause)), append(ids, strings.Join(f.IDs, " or "))
 		}
-		line("| %s | %s | %s | %s | %s | %.1f | %s |", bareName(c), strings.Join(numbers, ", "), c.Layout.Name, strings.Join(ids, "; "), describeAnswer(r), r.Seconds, JudgeResult(c, r))
+		line("| %s | %s | %s | %s | %s | %.1f | %s | %s |", bareName(c), strings.Join(numbers, ", "), c.Layout.Name, strings.Join(ids, "; "), describeAnswer(r), r.Seconds, JudgeResult(c, r),
+			cmp.Or(r.Repair, "-"))
 	}
 	line("\n## Systems that are well\n")
 	line("| system | layout | power | said | mark |")

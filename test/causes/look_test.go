@@ -74,6 +74,16 @@ func diskFiles(dir string, l Layout, without int) []string {
 	return out
 }
 
+// makeKeys makes the key of all systems' hosts, and that of the person who logs in.
+func (c *corpus) makeKeys(t *testing.T) {
+	t.Helper()
+	for _, name := range []string{"host_key", "login_key"} {
+		if _, err := os.Stat(filepath.Join(c.dir, name)); err != nil {
+			run(t, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", filepath.Join(c.dir, name))
+		}
+	}
+}
+
 // hostKey is that of the systems of the corpus, as their disks have it.
 func (c *corpus) hostKey(t *testing.T) string {
 	t.Helper()

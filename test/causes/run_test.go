@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -28,7 +29,7 @@ import (
 
 // TestCauses examines each case that the results file does not have yet, and writes docs/causes.md. SALVOR_CAUSES names the folder of images, seeded
 // disks and results; SALVOR_CAUSES_ONLY is a regular expression of names of cases. SALVOR_CAUSES_LAYOUT has all cases that fit this layout run on it.
-// SALVOR_CAUSES_MACHINES=1 has one machine examine, not two.
+// SALVOR_CAUSES_MACHINES=1 has one machine examine, not two. SALVOR_CAUSES_REPAIR=no repairs nothing.
 func TestCauses(t *testing.T) {
 	dir := must.Get(filepath.Abs("../../build/causes"))(t)
 	if named := os.Getenv("SALVOR_CAUSES"); named != "" {
@@ -89,11 +90,27 @@ func (c *corpus) runLayout(t *testing.T, cases []Case) {
 				lane := <-lanes
 				defer func() { lanes <- lane }()
 				r := c.examine(t, k, lane)
+				if h := k.Hardware(); k.Kind == Single && h == (Hardware{}) && os.Getenv("SALVOR_CAUSES_REPAIR") != "no" {
+					r.Repair = c.tryRepair(t, k, r, lane)
+				}
 				must.OK(t, c.record(r))
-				t.Logf("%s: %s %s; findings %q, gaps %q, %.0f s", JudgeResult(k, r), r.Outcome, r.Cause, r.Named, r.Gaps, r.Seconds)
+				t.Logf("%s: %s %s; findings %q, gaps %q, %.0f s; repair %q", JudgeResult(k, r), r.Outcome, r.Cause, r.Named, r.Gaps, r.Seconds, r.Repair)
 			})
 		}
 	})
+}
+
+// tryRepair repairs what the report proposes for the fault of a case. It says how that ended; empty: nothing is proposed.
+func (c *corpus) tryRepair(t *testing.T, k Case, r Result, lane string) string {
+	t.Helper()
+	findings := repairable(r.Report.Findings, k.Faults[0].IDs)
+	if len(findings) == 0 {
+		return ""
+	}
+	if err := c.mend(t, k.Layout, k.Hardware(), lane, c.seededDir(k), findings); err != nil {
+		return strings.ReplaceAll(fmt.Sprintf("%.300s", err), "|", "/")
+	}
+	return Proven
 }
 
 // countedCases are the corpus, and what else was examined.
@@ -156,7 +173,7 @@ func readResults(file string) (map[string]Result, error) {
 func (c *corpus) prepare(t *testing.T) {
 	t.Helper()
 	// What a killed run left.
-	for _, pattern := range []string{"image-*", "proof-*", "seed-*", "initrd-*"} {
+	for _, pattern := range []string{"image-*", "proof-*", "seed-*", "initrd-*", "mend-*"} {
 		for _, path := range must.Get(filepath.Glob(filepath.Join(c.dir, pattern)))(t) {
 			must.OK(t, os.RemoveAll(path))
 		}
@@ -169,11 +186,7 @@ func (c *corpus) prepare(t *testing.T) {
 		run(t, program.Path(t, "salvor"), "ramdisk", "build", "--profile", profile, "--out", out)
 	}
 	c.ramdisk = fileSum(t, filepath.Join(c.dir, "ramdisk-diagnose/initramfs"))[:12]
-	for _, name := range []string{"host_key", "login_key"} {
-		if _, err := os.Stat(filepath.Join(c.dir, name)); err != nil {
-			run(t, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", filepath.Join(c.dir, name))
-		}
-	}
+	c.makeKeys(t)
 }
 
 // system gives the folder of the layout's image. What an interrupted run left is made again.
@@ -230,7 +243,8 @@ func (c *corpus) archive(t *testing.T, l Layout) string {
 	packages := append([]string{"linux-image-cloud-amd64", "grub-pc-bin", "grub-efi-amd64-bin", "grub2-common", "openssh-server", "lvm2", "mdadm", "cryptsetup",
 		"xfsprogs", "btrfs-progs", "e2fsprogs", "dosfstools", "ifupdown", "iproute2", "isc-dhcp-client", "kmod", "udev", "fdisk", "sudo", "nftables", "zstd",
 		"login", "passwd", "procps"}, l.Packages()...)
-	sum := sha256.Sum256([]byte(l.Suite + " " + strings.Join(packages, " ")))
+	volumes, lines := l.Volumes()
+	sum := sha256.Sum256([]byte(l.Suite + " " + strings.Join(packages, " ") + lines))
 	name := filepath.Join(c.dir, l.Suite+"-"+hex.EncodeToString(sum[:6]))
 	file, unfinished := name+".tar", name+".new.tar"
 	if _, err := os.Stat(file); err == nil {
@@ -242,6 +256,10 @@ func (c *corpus) archive(t *testing.T, l Layout) string {
 	}
 	if l.Images == "dracut" {
 		args = append(args, `--customize-hook=for v in $(ls "$1/usr/lib/modules"); do chroot "$1" dracut --quiet --force --no-hostonly --kver "$v" "/boot/initrd.img-$v"; done`)
+	}
+	if volumes != "" {
+		// A machine under TCG takes half an hour for this.
+		args = append(args, fmt.Sprintf(`--customize-hook=mkdir -p "$(dirname "$1%s")" && printf '%s\n' >"$1%s" && chroot "$1" update-initramfs -u -k all`, volumes, lines, volumes))
 	}
 	run(t, "mmdebstrap", append(args, l.Suite, unfinished)...)
 	must.OK(t, os.Rename(unfinished, file))

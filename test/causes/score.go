@@ -24,10 +24,15 @@ type Result struct {
 	Seconds  float64 `json:"seconds"`
 	Answered float64 `json:"answered"`
 	// Written is the ramdisk's own count of bytes that went to disks. Changed: the sum of a disk is another one afterwards.
-	Written int64           `json:"written"`
-	Changed bool            `json:"changed"`
-	Report  diagnose.Report `json:"report"`
+	Written int64 `json:"written"`
+	Changed bool  `json:"changed"`
+	// Repair is Proven, or what kept a repair that was proposed from it. Empty: none was proposed, or none was tried.
+	Repair string          `json:"repair,omitempty"`
+	Report diagnose.Report `json:"report"`
 }
+
+// Proven is the Repair of a system that was repaired, undone byte for byte, and repaired again, and that then booted to a login over ssh.
+const Proven = "proven"
 
 // take fills in what the report says.
 func (r *Result) take(report diagnose.Report) {

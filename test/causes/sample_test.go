@@ -1,0 +1,125 @@
+//go:build e2e
+
+package causes
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"salvor/diagnose"
+	"salvor/test/debian"
+	"salvor/test/must"
+	"salvor/test/program"
+)
+
+// sampled are faults of the corpus that can be put on a plain ext4 without a machine, and whether TestSample has them repaired.
+var sampled = []struct {
+	fault  string
+	mended bool
+}{
+	{"fstab-names-a-disk-that-is-gone", true}, {"initramfs-cut-off", false}, {"sshd-config-with-an-unknown-option", false}, {"grub-config-empty", true},
+	{"root-argument-names-another-file-system", false}, {"host-keys-missing", true}, {"network-interface-of-another-name", false}, {"account-expired", false},
+	{"kernel-cut-off", false}, {"init-missing", false}, {"sshd-masked", false}, {"passwd-line-broken", false},
+}
+
+// TestSample is what CI has of TestCauses: the real ramdisk examines twelve faults of a Debian 12, and no byte of a disk changes. Three are
+// repaired, undone byte for byte, repaired again, and the system boots to a login over ssh.
+func TestSample(t *testing.T) {
+	c := &corpus{dir: t.TempDir(), qemu: debian.Program(t, "qemu-system-x86_64", "qemu-system-x86"), images: map[string]*image{}, workers: map[string]*worker{},
+		starting: map[string]*sync.Mutex{"examiner-1": {}}}
+	defer c.stopWorkers()
+	l := Layouts()[0]
+	c.makeKeys(t)
+	lap := newLap(t)
+	run(t, program.Path(t, "salvor"), "ramdisk", "build", "--profile", "diagnose", "--out", filepath.Join(c.dir, "ramdisk-diagnose"))
+	lap("the ramdisk is built")
+	base := c.debianDisk(t)
+	lap("the Debian is installed")
+	for _, s := range sampled {
+		t.Run(s.fault, func(t *testing.T) {
+			k := Case{Name: s.fault, Kind: Single, Layout: l, Faults: []Fault{faultNamed(s.fault)}}
+			dir := must.Get(os.MkdirTemp(c.dir, "case-"))(t)
+			defer os.RemoveAll(dir)
+			c.spoil(t, k, base, dir)
+			lap := newLap(t)
+			before := fileSum(t, disk(dir, 0))
+			answer, _ := c.look(t, l, Hardware{}, "examiner-1", diskFiles(dir, l, 0), "")
+			if fileSum(t, disk(dir, 0)) != before {
+				t.Error("the examination changed the disk")
+			}
+			var report diagnose.Report
+			report.Add(answer)
+			report.Judge()
+			var r Result
+			r.take(report)
+			lap(fmt.Sprintf("examined in %.1f s: %s, findings %q", r.Seconds, r.Cause, r.Named))
+			if mark := JudgeResult(k, r); mark != Right {
+				t.Errorf("%s: %s %s; findings %q, gaps %q", mark, r.Outcome, r.Cause, r.Named, r.Gaps)
+			}
+			if !s.mended {
+				return
+			}
+			if err := c.mend(t, l, Hardware{}, "examiner-1", dir, repairable(report.Findings, k.Faults[0].IDs)); err != nil {
+				t.Error(err)
+			}
+			lap("repaired, undone, repaired and booted")
+		})
+	}
+}
+
+// newLap gives a function that logs the time since it was called last.
+func newLap(t *testing.T) func(what string) {
+	began := time.Now()
+	return func(what string) {
+		t.Logf("%s: %.1f s", what, time.Since(began).Seconds())
+		began = time.Now()
+	}
+}
+
+// debianDisk gives a raw disk with an installed Debian 12, with the address, the keys and the name that all systems of the corpus have.
+func (c *corpus) debianDisk(t *testing.T) string {
+	t.Helper()
+	image := filepath.Join(c.dir, "debian.img")
+	archive := must.Get(filepath.Abs("../../build/debian-12.tar"))(t)
+	must.OK(t, os.MkdirAll(filepath.Dir(archive), 0o755))
+	run(t, "../debian-disk.sh", image, archive, "10.0.2.15/24", filepath.Join(c.dir, "login_key.pub"))
+	c.onDisk(t, image, `
+printf 'auto lo\niface lo inet loopback\n\nauto enp0s5\niface enp0s5 inet static\n\taddress 10.0.2.15/24\n\tgateway 10.0.2.2\n' >$R/etc/network/interfaces
+echo web >$R/etc/hostname
+rm $R/etc/ssh/ssh_host_*
+install -m 600 host_key $R/etc/ssh/ssh_host_ed25519_key
+install -m 644 host_key.pub $R/etc/ssh/ssh_host_ed25519_key.pub`)
+	return image
+}
+
+// spoil puts a case on a copy of a raw disk, and lays the disk of the case over it.
+func (c *corpus) spoil(t *testing.T, k Case, base, dir string) {
+	t.Helper()
+	raw := filepath.Join(dir, "raw")
+	run(t, "cp", "--sparse=always", base, raw)
+	c.onDisk(t, raw, k.Faults[0].Script)
+	run(t, "qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", raw, disk(dir, 0))
+}
+
+// onDisk runs a script with the system of a raw disk mounted, where nothing else sees the mount.
+func (c *corpus) onDisk(t *testing.T, image, script string) {
+	t.Helper()
+	library := strings.Replace(scriptLibrary, ". /causes/variables", "", 1)
+	text := Layouts()[0].Variables() + library + `
+R=$PWD/system
+mkdir -p $R
+mount -o loop,offset=$((4096 * 512)) "$1" $R
+` + script + `
+umount $R`
+	cmd := exec.Command("unshare", "--mount", "sh", "-e", "-c", text, "sh", image)
+	cmd.Dir = c.dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
