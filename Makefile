@@ -122,6 +122,10 @@ causes: build ## put known faults on the disks of installed systems, examine the
 	@test/install.sh causes
 	SALVOR_CAUSES_ONLY='$(ONLY)' nice $(GO) test -tags causes -count 1 -timeout 0 -parallel 2 -v -run TestCauses ./test/causes
 
+repair-rounds: build ## repair a real machine ROUNDS=10 times, while the control plane is killed, the power is cut, or the BMC is silent; SEED reproduces
+	@test/install.sh demo
+	test/repair-rounds.sh $(or $(ROUNDS),10)
+
 states: ## write docs/states.md again
 	$(GO) test ./metal -run States -count 1 -update
 
@@ -188,4 +192,4 @@ clean: ## remove what was built
 	rm -rf bin build
 
 .NOTPARALLEL:
-.PHONY: help build release release-check check test prove prove-rest packages prove-packages demo-packages lint fmt fmt-check markers vet staticcheck tidy-check test-unit test-race test-stories sweep mutants fuzz e2e interop openstack foreign flaky causes states api bench fleet overload strangers chaos soak demo demos demo-vm demo-evacuate tools clean
+.PHONY: help build release release-check check test prove prove-rest packages prove-packages demo-packages lint fmt fmt-check markers vet staticcheck tidy-check test-unit test-race test-stories sweep mutants fuzz e2e interop openstack foreign flaky causes repair-rounds states api bench fleet overload strangers chaos soak demo demos demo-vm demo-evacuate tools clean

@@ -38,6 +38,45 @@ build_ramdisk() {
 machine() { jq -r ".machines[0].$1" "$work/lab.json"; }
 cli() { inside "$salvor" "$@"; }
 
+# start_serve: starts the control plane, and waits until it answers.
+start_serve() {
+	inside "$salvor" serve --config "$work/salvor.conf" --state-dir "$work/state" >>"$work/serve.log" 2>&1 &
+	serve=$!
+	for _ in $(seq 200); do
+		inside curl -sf http://127.0.0.1:6385/healthz >/dev/null 2>&1 && return
+		kill -0 "$serve" 2>/dev/null || die "salvor serve did not start"
+		sleep 0.1
+	done
+	die "salvor serve does not answer"
+}
+
+# describe_network ADDRESS: tells salvor the fixed address of m1.
+describe_network() {
+	cat >"$work/network" <<END
+{"links": [{"id": "l", "type": "phy", "ethernet_mac_address": "$(machine mac)"}],
+ "networks": [{"id": "n", "network_id": "n", "type": "ipv4", "link": "l", "ip_address": "$1", "netmask": "255.255.255.0"}],
+ "services": []}
+END
+	cli node set m1 --network-data "$work/network" >/dev/null
+}
+
+# make_broken_debian IMAGE ADDRESS KEY: a Debian 12 whose fstab names a disk that is gone, and whose sshd has a word in its configuration that no sshd
+# knows.
+make_broken_debian() {
+	test/debian-disk.sh "$1" "$PWD/build/debian-12.tar" "$2/24" "$3"
+	local offset
+	offset=$(sfdisk -J "$1" | jq '.partitiontable.partitions[1].start * 512')
+	add_line "$1" "$offset" /etc/fstab 'UUID=6f1f2d5e-9c1b-4f0e-8f0d-2c9b6d1c7a55 /srv ext4 defaults 0 2'
+	add_line "$1" "$offset" /etc/ssh/sshd_config 'PermitRootLogins yes'
+}
+
+# add_line IMAGE OFFSET PATH LINE: adds a line to a file of the file system at that offset.
+add_line() {
+	debugfs -R "dump $3 $work/file" "$1?offset=$2" 2>/dev/null
+	printf '%s\n' "$4" >>"$work/file"
+	printf 'rm %s\nwrite %s %s\n' "$3" "$work/file" "$3" | debugfs -w -f - "$1?offset=$2" >/dev/null 2>&1
+}
+
 # enrol_machine: starts salvor in the lab, and has it adopt the machine as m1.
 enrol_machine() {
 	cat >"$work/salvor.conf" <<END
@@ -54,13 +93,7 @@ interfaces = br-rescue:authoritative:10.79.0.100-10.79.0.199/24
 rescue_kernel = $ramdisk/kernel
 rescue_ramdisk = $ramdisk/initramfs
 END
-	inside "$salvor" serve --config "$work/salvor.conf" --state-dir "$work/state" >"$work/serve.log" 2>&1 &
-	serve=$!
-	for _ in $(seq 200); do
-		inside curl -sf http://127.0.0.1:6385/healthz >/dev/null 2>&1 && break
-		kill -0 "$serve" 2>/dev/null || die "salvor serve did not start"
-		sleep 0.1
-	done
+	start_serve
 	if [ "$bmc" = redfish ]; then
 		info=(--driver-info redfish_address="$(machine address)" --driver-info redfish_username="$(machine user)" --driver-info redfish_password="$(machine password)")
 	else

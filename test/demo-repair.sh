@@ -13,29 +13,14 @@ address=$(machine tenant_address)
 disk=$(dirname "$(machine serial_log)")/disk.img
 ssh-keygen -q -t ed25519 -N '' -f "$work/id"
 mkdir -p build
-test/debian-disk.sh "$work/debian.img" "$PWD/build/debian-12.tar" "$address/24" "$work/id.pub"
+make_broken_debian "$work/debian.img" "$address" "$work/id.pub"
 say "a lab machine: $firmware firmware behind a $bmc BMC, a Debian 12 on its disk"
 
-# change_file PATH LINE: adds a line to a file of the Debian.
-offset=$(sfdisk -J "$work/debian.img" | jq '.partitiontable.partitions[1].start * 512')
-on_disk() { debugfs "$@" "$work/debian.img?offset=$offset" 2>/dev/null; }
-change_file() {
-	on_disk -R "dump $1 $work/file"
-	printf '%s\n' "$2" >>"$work/file"
-	printf 'rm %s\nwrite %s %s\n' "$1" "$work/file" "$1" | on_disk -w -f - >/dev/null
-}
-change_file /etc/fstab 'UUID=6f1f2d5e-9c1b-4f0e-8f0d-2c9b6d1c7a55 /srv ext4 defaults 0 2'
-change_file /etc/ssh/sshd_config 'PermitRootLogins yes'
 cp --sparse=always "$work/debian.img" "$disk"
 say "broken: fstab names a disk that is gone, and sshd's configuration has a word that no sshd knows"
 
 enrol_machine
-cat >"$work/network" <<END
-{"links": [{"id": "l", "type": "phy", "ethernet_mac_address": "$(machine mac)"}],
- "networks": [{"id": "n", "network_id": "n", "type": "ipv4", "link": "l", "ip_address": "$address", "netmask": "255.255.255.0"}],
- "services": []}
-END
-cli node set m1 --network-data "$work/network" >/dev/null
+describe_network "$address"
 cli node power off m1 --wait >/dev/null 2>&1
 before=$(sha256sum "$disk")
 asked=$(date +%s%N)

@@ -1,0 +1,86 @@
+#!/bin/bash
+# repair-rounds.sh [ROUNDS]: repairs a real machine again and again. In each round one thing fails at a random moment of one phase: the control plane is
+# killed, the machine loses its power, or its BMC does not answer for 20 s. In the end the machine must be proven to work, or hold the bytes that it
+# held before; nothing else counts. SEED reproduces the order of a run.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+rounds=${1:-10}
+bmc=redfish firmware=bios boot=redfish-virtual-media
+ramdisk=$PWD/build/ramdisk-diagnose
+. test/demo-lab.sh
+RANDOM=${SEED:=$((RANDOM * 32768 + RANDOM))}
+say "seed $SEED"
+
+build_ramdisk diagnose
+lab up --bmc "$bmc" --firmware "$firmware" >"$work/lab.json"
+address=$(machine tenant_address) name=$(machine name)
+disk=$(dirname "$(machine serial_log)")/disk.img
+ssh-keygen -q -t ed25519 -N '' -f "$work/id"
+mkdir -p build
+make_broken_debian "$work/debian.img" "$address" "$work/id.pub"
+before=$(sha256sum <"$work/debian.img")
+enrol_machine
+describe_network "$address"
+
+state() { cli repair show m1 -f json 2>/dev/null | jq -r .state; }
+# await SECONDS STATE...: waits until the newest repair is in one of the states, and prints it.
+await() {
+	local until=$((SECONDS + $1)) now
+	shift
+	while [ "$SECONDS" -lt "$until" ]; do
+		now=$(state) || now=
+		case " $* " in *" $now "*) [ -z "$now" ] || { echo "$now"; return; } ;; esac
+		sleep 0.2
+	done
+	echo "late:$now"
+}
+settle() {
+	cli node power off m1 --wait >/dev/null 2>&1 || true
+	cp --sparse=always "$work/debian.img" "$disk"
+}
+reset_machine() {
+	inside curl -sk -u "$(machine user):$(machine password)" -H 'Content-Type: application/json' -d "{\"ResetType\": \"$1\"}" \
+		"$(machine address)/redfish/v1/Systems/$name/Actions/ComputerSystem.Reset" >/dev/null
+}
+
+settle
+cli repair m1 --plan >"$work/plan"
+digest=$(sed -n 's/^digest: //p' "$work/plan")
+[ -n "$digest" ] || die "no plan: $(cat "$work/plan")"
+say "the plan has the digest ${digest:0:12}"
+phases=(planning writing booting) blows=(kill power bmc)
+for round in $(seq "$rounds"); do
+	settle
+	phase=${phases[$((round % 3))]} blow=${blows[$((RANDOM % 3))]}
+	cli repair m1 --digest "$digest" >"$work/asked" 2>&1 || die "round $round: $(cat "$work/asked")"
+	reached=$(await 300 "$phase" proven failed rolled-back unproven)
+	sleep "0.$((RANDOM % 9))"
+	[ "$phase" != planning ] || sleep $((RANDOM % 30))
+	case $blow in
+	kill)
+		kill -9 "$serve"
+		wait "$serve" 2>/dev/null || true
+		start_serve
+		;;
+	power) reset_machine ForceOff ;;
+	bmc)
+		lab fault "$name" down
+		sleep 20
+		lab fault "$name" none
+		;;
+	esac
+	end=$(await 900 proven failed rolled-back unproven interrupted)
+	held=other
+	[ "$before" != "$(sha256sum <"$disk")" ] || held=before
+	say "round $round: $blow while $reached: $end; the disk holds $([ "$held" = before ] && echo 'what it held before' || echo 'the repaired system')"
+	case $end:$held in
+	proven:other | failed:before | rolled-back:before) ;;
+	*) die "round $round: $end, and the disk holds $held: $(cli repair show m1)" ;;
+	esac
+	for _ in $(seq 300); do
+		[ "$(cli node show m1 -f value --fields provision_state)" != active ] || break
+		sleep 1
+	done
+	[ "$(cli node show m1 -f value --fields provision_state)" = active ] || die "round $round: the node is $(cli why m1)"
+done
+proof "$rounds rounds: each machine works, or holds what it held before"
