@@ -15,10 +15,10 @@ package() {
 }
 export -f package
 
-# This demo is a test too; "make test" runs the other two.
+# These demos are tests too; "make test" runs others.
 demo() {
 	local out
-	[ -n "${E2E:-}" ] || out=$(test/demo-evacuate.sh 2>&1) || { printf '%s\n' "$out"; return 1; }
+	[ -n "${E2E:-}" ] || out=$("test/$1.sh" 2>&1) || { printf '%s\n' "$out"; return 1; }
 }
 export -f demo
 
@@ -29,5 +29,6 @@ tests=$(git ls-files --cached --others --exclude-standard '*_test.go' | xargs -r
 	sort | cut -d ' ' -f 2-)
 {
 	[ -z "$tests" ] || sed 's/^/package /' <<<"$tests"
-	echo demo - -
+	echo demo demo-evacuate -
+	echo demo demo-repair -
 } | xargs -P 2 -n 3 bash -c '"$@"' -

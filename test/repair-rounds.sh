@@ -34,8 +34,13 @@ await() {
 	done
 	echo "late:$now"
 }
+# settle: the machine is off, and its disk is broken as in the beginning.
 settle() {
-	cli node power off m1 --wait >/dev/null 2>&1 || true
+	for _ in $(seq 120); do
+		! cli node power off m1 --wait >/dev/null 2>&1 || break # the end of the last round may hold it
+		sleep 1
+	done
+	[ "$(cli node show m1 -f value --fields power_state)" = 'power off' ] || die "the machine stays on: $(cli why m1)"
 	cp --sparse=always "$work/debian.img" "$disk"
 }
 reset_machine() {
@@ -72,7 +77,9 @@ for round in $(seq "$rounds"); do
 	end=$(await 900 proven failed rolled-back unproven interrupted)
 	held=other
 	[ "$before" != "$(sha256sum <"$disk")" ] || held=before
-	say "round $round: $blow while $reached: $end; the disk holds $([ "$held" = before ] && echo 'what it held before' || echo 'the repaired system')"
+	why=$(cli repair show m1 -f json | jq -r '.problem // ""')
+	[ "$reached" = "$phase" ] || die "round $round: it was never $phase: $reached: $why"
+	say "round $round: $blow while $reached: $end${why:+ ($why)}; the disk holds $([ "$held" = before ] && echo 'what it held before' || echo 'the repaired system')"
 	case $end:$held in
 	proven:other | failed:before | rolled-back:before) ;;
 	*) die "round $round: $end, and the disk holds $held: $(cli repair show m1)" ;;

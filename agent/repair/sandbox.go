@@ -158,8 +158,7 @@ func makeRoot(order sandboxOrder) error {
 	for _, m := range []newMount{
 		// Root here is root of the ramdisk to the files of proc, such as sysrq-trigger.
 		{"/proc", "proc", "proc", "", unix.MS_RDONLY | noDevices | unix.MS_NOEXEC},
-		// grub-probe asks it where partitions begin.
-		{sysFolder, "sys", "sysfs", "", unix.MS_RDONLY | noDevices | unix.MS_NOEXEC},
+		{sysFolder, "sys", "tmpfs", "mode=0755,size=64k", noDevices | unix.MS_NOEXEC},
 		{"/dev", "dev", "tmpfs", "mode=0755,size=1m,nr_inodes=2048", unix.MS_NOSUID | unix.MS_NOEXEC},
 		{"/run", "run", "tmpfs", fmt.Sprintf("mode=0755,size=%d", order.Files), noDevices},
 		{"/tmp", "tmp", "tmpfs", fmt.Sprintf("mode=1777,size=%d", order.Files), noDevices},
@@ -180,7 +179,39 @@ func makeRoot(order sandboxOrder) error {
 	if err := makeDevices(root, order.Nodes); err != nil {
 		return fmt.Errorf("make its /dev: %w", err)
 	}
+	if err := showBlockDevices(root); err != nil {
+		return fmt.Errorf("make its /sys: %w", err)
+	}
 	return changeRoot(root)
+}
+
+// showBlockDevices shows of sysfs what it has of overlays, read-only: grub-probe asks it where partitions begin. A program may read no more, because
+// to read a register of the machine may change it.
+func showBlockDevices(root *filesRoot) error {
+	sys, err := root.open(sysFolder, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return nil // the system has no such folder
+	}
+	defer sys.Close()
+	top := kernelPath(sys)
+	all := filepath.Join(top, "all")
+	if err := os.Mkdir(all, 0o700); err != nil {
+		return err
+	}
+	const flags = unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	if err := unix.Mount("sys", all, "sysfs", flags, ""); err != nil {
+		return err
+	}
+	for _, folder := range []string{"dev/block", "devices/virtual/block"} {
+		place := filepath.Join(top, folder)
+		if err := errors.Join(os.MkdirAll(place, 0o755), unix.Mount(filepath.Join(all, folder), place, "", unix.MS_BIND, "")); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(unix.Unmount(all, unix.MNT_DETACH), os.Remove(all)); err != nil {
+		return err
+	}
+	return unix.Mount("", top, "", unix.MS_REMOUNT|unix.MS_BIND|flags, "")
 }
 
 // makeDevices shows nodes of the ramdisk's /dev: in a user namespace none can be made.

@@ -326,7 +326,6 @@ func (c *corpus) inGuest(t *testing.T, task guestTask) string {
 	w := c.worker(t, task.kind, task.layout, Hardware{}, c.startBuilder)
 	defer w.mu.Unlock()
 	files := diskFiles(task.dir, task.layout, 0)
-	w.attach(t, append(slices.Clone(files), task.more...), "")
 	before := len(w.console.String())
 	order := func(limit time.Duration, action, answer, failure string) {
 		must.Get(io.WriteString(w.keyboard, strings.TrimSpace(task.name+" "+action)+"\n"))(t)
@@ -334,6 +333,11 @@ func (c *corpus) inGuest(t *testing.T, task guestTask) string {
 			w.stop()
 			t.Fatalf("the task %s in the guest: %v\n%s", task.name, err, w.tail())
 		}
+	}
+	for n, file := range append(slices.Clone(files), task.more...) {
+		w.attach(t, []string{file}, "")
+		all := fmt.Sprint("disks", n+1)
+		order(seedLimit, all, all, "")
 	}
 	order(task.limit, "", "done", "causes: "+task.name+" failed")
 	shown := w.console.String()[before:]

@@ -123,10 +123,11 @@ func (c *corpus) startWorker(t *testing.T, name string, args []string) *worker {
 	return w
 }
 
-// attach gives the machine disks, as /dev/sda and so on. badSector of the first one cannot be read; "": each can.
+// attach gives the machine further disks. badSector of the first one cannot be read; "": each can.
 func (w *worker) attach(t *testing.T, files []string, badSector string) {
 	t.Helper()
-	for n, file := range files {
+	for _, file := range files {
+		n := len(w.attached)
 		id := fmt.Sprintf("disk%d", n)
 		format := "qcow2"
 		if strings.HasSuffix(file, ".tar") {
