@@ -247,9 +247,12 @@ func (w *Why) work(now time.Time) []string {
 		asked += " (" + j.RequestID + ")"
 	}
 	asked += ","
-	if j.Action != "" {
+	switch {
+	case j.Action != "":
 		asked += fmt.Sprintf(" is at action %q", j.Action) + since(w.WaitsSince, now)
-	} else {
+	case w.Conductor != "":
+		asked += " is at its first action"
+	default:
 		asked += " has not begun"
 	}
 	switch {

@@ -40,7 +40,7 @@ cli() { inside "$salvor" "$@"; }
 
 # start_serve: starts the control plane, and waits until it answers.
 start_serve() {
-	inside "$salvor" serve --config "$work/salvor.conf" --state-dir "$work/state" >>"$work/serve.log" 2>&1 &
+	"$salvor" lab exec --state-dir "$work" --name demo -- "$salvor" serve --config "$work/salvor.conf" --state-dir "$work/state" >>"$work/serve.log" 2>&1 &
 	serve=$!
 	for _ in $(seq 200); do
 		inside curl -sf http://127.0.0.1:6385/healthz >/dev/null 2>&1 && return

@@ -37,7 +37,9 @@ await() {
 # settle: the machine is off, and its disk is broken as in the beginning.
 settle() {
 	for _ in $(seq 120); do
-		! cli node power off m1 --wait >/dev/null 2>&1 || break # the end of the last round may hold it
+		# A repair shuts a machine down that was off, and this Debian does not listen to a power button.
+		! cli node power off m1 --wait >/dev/null 2>&1 || break
+		cli node abort m1 >/dev/null 2>&1 || true
 		sleep 1
 	done
 	[ "$(cli node show m1 -f value --fields power_state)" = 'power off' ] || die "the machine stays on: $(cli why m1)"
@@ -63,7 +65,7 @@ for round in $(seq "$rounds"); do
 	[ "$phase" != planning ] || sleep $((RANDOM % 30))
 	case $blow in
 	kill)
-		kill -9 "$serve"
+		kill -9 "$(pgrep -P "$serve")" # "salvor lab exec" is its parent
 		wait "$serve" 2>/dev/null || true
 		start_serve
 		;;

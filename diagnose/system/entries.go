@@ -273,6 +273,11 @@ func (c *entryChecker) checkModules(e *loadEntry, content *initramfsContent, rel
 	for _, d := range ancestors(c.s, c.s.Root) {
 		tools := map[diagnose.DeviceKind][]string{diagnose.VolumeDevice: {"lvm", "dmsetup"}, diagnose.CryptDevice: {"cryptsetup", "systemd-cryptsetup"},
 			diagnose.ArrayDevice: {"mdadm", "mdadm-env"}}[d.Kind]
+		if d.Kind == diagnose.CryptDevice && content.OpensNothing {
+			out = append(out, rebuild(finding("initramfs-lacks-tool", diagnose.Initramfs, 0.8,
+				fmt.Sprintf("The initramfs %s names no encrypted container to open, and the root lies in %s.", e.initramfs(), d.Path), fileEvidence(e.initramfs(), 0, "its cryptroot/crypttab is empty"))))
+			continue
+		}
 		if len(tools) == 0 || content.has(tools...) {
 			continue
 		}

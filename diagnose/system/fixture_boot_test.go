@@ -122,6 +122,10 @@ func cpioArchive(names ...string) []byte {
 			add(strings.TrimSuffix(name, "/"), "", 0o40755)
 			continue
 		}
+		if empty, found := strings.CutSuffix(name, " (empty)"); found {
+			add(empty, "", 0o100644)
+			continue
+		}
 		add(name, "content of "+name, 0o100755)
 	}
 	add("TRAILER!!!", "", 0)

@@ -33,6 +33,8 @@ type initramfsContent struct {
 	Names map[string]bool
 	// Modules are the names of kernel modules in it, with _ for -, and without their ends.
 	Modules map[string]bool
+	// OpensNothing: its list of encrypted containers to open (cryptroot/crypttab, of Debian's cryptsetup-initramfs) is empty.
+	OpensNothing bool
 	// Compression of its last part.
 	Compression string
 	// Damage says what is wrong; empty for a whole one.
@@ -86,6 +88,7 @@ func (c *initramfsContent) add(other *initramfsContent) {
 	for name := range other.Modules {
 		c.Modules[name] = true
 	}
+	c.OpensNothing = c.OpensNothing || other.OpensNothing
 	if c.NotExamined == "" {
 		c.NotExamined = other.NotExamined
 	}
@@ -248,7 +251,7 @@ func (c *initramfsContent) readArchive(in *bufio.Reader) error {
 		if c.nameBytes += len(text); len(c.Names) >= maxInitramfsNames || len(text) > maxInitramfsName || c.nameBytes > maxInitramfsBytes {
 			return errTooManyNames
 		}
-		c.addName(text)
+		c.addName(text, size)
 		if err := skipBytes(in, int64(size)+padding(int64(size))); err != nil {
 			return err
 		}
@@ -262,9 +265,12 @@ func skipBytes(in *bufio.Reader, n int64) error {
 	return err
 }
 
-func (c *initramfsContent) addName(name string) {
+func (c *initramfsContent) addName(name string, size uint64) {
 	name = strings.TrimPrefix(strings.TrimPrefix(name, "./"), "/")
 	c.Names[name] = true
+	if name == "cryptroot/crypttab" {
+		c.OpensNothing = size == 0
+	}
 	base := path.Base(name)
 	for _, end := range []string{".ko", ".ko.xz", ".ko.zst", ".ko.gz"} {
 		if module, found := strings.CutSuffix(base, end); found {
