@@ -162,7 +162,8 @@ func TestWhy(t *testing.T) {
 		"driver not offered":          {metal.Active, drop, func(s *metal.StatusInput) { s.Offered = false }, record.Stuck, []string{`offers its driver "redfish"`}, "salvor driver list"},
 		"its conductor died": {metal.Rescuing, func(j *job.Job) { j.State, j.Owner, j.WaitFor = job.Running, "id/0", "" }, nil, record.Waiting,
 			[]string{"waits for another conductor to take it over"}, ""},
-		"works": {metal.Rescuing, func(j *job.Job) { j.State, j.Owner, j.WaitFor, j.Deadline = job.Running, "id/1", "", 0 }, nil, record.Working, []string{"on conductor c1"}, ""},
+		"works":  {metal.Rescuing, func(j *job.Job) { j.State, j.Owner, j.WaitFor, j.Deadline = job.Running, "id/1", "", 0 }, nil, record.Working, []string{"on conductor c1"}, ""},
+		"begins": {metal.Rescuing, func(j *job.Job) { j.State, j.Owner, j.WaitFor, j.Deadline, j.Action = job.Running, "id/1", "", 0, "" }, nil, record.Working, []string{"is at its first action, on conductor c1"}, ""},
 		"tries again": {metal.Rescuing, func(j *job.Job) {
 			j.State, j.Attempt, j.WaitFor = job.Ready, 3, `try 4 of "power on"; the last one: no route to host`
 		}, nil, record.Working, []string{"no route to host", "Trying this action ends in 25 min"}, ""},

@@ -109,7 +109,13 @@ func (s *agentServer) order(name string, params, outcome any) error {
 		return err
 	}
 	answer, err := client.Post(base+query, "application/json", bytes.NewReader(body))
-	for until := time.Now().Add(bootLimit); ; answer, err = client.Get(base + query) {
+	id, lost := "", 0
+	for until := time.Now().Add(bootLimit); ; answer, err = client.Get(base + id + query) {
+		if err != nil && id != "" && lost < 3 { // an emulated processor breaks a connection now and then; a conductor asks again too
+			lost++
+			time.Sleep(time.Second)
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
@@ -120,7 +126,7 @@ func (s *agentServer) order(name string, params, outcome any) error {
 		case err != nil:
 			return fmt.Errorf("%s: %w: %.2000s", name, err, text)
 		case result.Status == wire.Running && time.Now().Before(until):
-			base = fmt.Sprintf("https://127.0.0.1:%d/v1/commands/%s", s.agentPort, result.ID)
+			id = result.ID
 		case result.Status != wire.Succeeded:
 			return fmt.Errorf("%s: %s: %.2000s", name, answer.Status, text)
 		case outcome == nil:
