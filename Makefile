@@ -105,7 +105,7 @@ mutants: ## change the program in each way of test/mutants/mutants.txt, where so
 sweep: ## every crash, repetition and failure of every action of every operation
 	$(GO) test -timeout 10m ./conductor/...
 
-fuzz: ## each fuzz target looks for inputs of its own for FUZZTIME (10s); FUZZ=REGEXP chooses
+fuzz: ## each fuzz target looks for inputs of its own for FUZZTIME (5s); FUZZ=REGEXP chooses
 	test/fuzz.sh
 
 e2e: build ## tests with real machines (QEMU) and namespaces, one after the other; E2E=REGEXP chooses

@@ -3,7 +3,7 @@
 # Go's cache for the next time; an input that fails is written beside the target's seeds. FUZZ is a regular expression of target names.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-export FUZZTIME=${FUZZTIME:-10s} programs cache
+export FUZZTIME=${FUZZTIME:-5s} programs cache
 programs=$(mktemp -d)
 trap 'rm -rf "$programs"' EXIT
 cache=$(go env GOCACHE)/fuzz/$(go list -m)
