@@ -1,6 +1,6 @@
 #!/bin/bash
 # repair-rounds.sh [ROUNDS]: repairs a real machine again and again. In each round one thing fails at a random moment of one phase: the control plane is
-# killed, the machine loses its power, or its BMC does not answer for 20 s. In the end the machine must be proven to work, or hold the bytes that it
+# killed, the machine loses its power for 5 s, or its BMC does not answer for 20 s. In the end the machine must be proven to work, or hold the bytes that it
 # held before; nothing else counts. SEED reproduces the order of a run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -65,11 +65,15 @@ for round in $(seq "$rounds"); do
 	[ "$phase" != planning ] || sleep $((RANDOM % 30))
 	case $blow in
 	kill)
-		kill -9 "$(pgrep -P "$serve")" # "salvor lab exec" is its parent
+		kill -9 "$(pgrep -f "^$salvor serve --config $work/")" # $serve is the program that began it inside of the lab
 		wait "$serve" 2>/dev/null || true
 		start_serve
 		;;
-	power) reset_machine ForceOff ;;
+	power)
+		reset_machine ForceOff
+		sleep 5
+		reset_machine On
+		;;
 	bmc)
 		lab fault "$name" down
 		sleep 20

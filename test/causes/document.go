@@ -40,7 +40,7 @@ func Document(cases []Case, results map[string]Result, when time.Time) string {
 		if r.Changed || r.Written != 0 {
 			changed++
 		}
-		if r.Repair != "" {
+		if r.Repair != "" && r.Repair != NotProposed {
 			tried++
 		}
 		if r.Repair == Proven {

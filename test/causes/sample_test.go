@@ -7,10 +7,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"salvor/diagnose"
 	"salvor/test/debian"
@@ -31,14 +34,10 @@ var sampled = []struct {
 // TestSample is what CI has of TestCauses: the real ramdisk examines twelve faults of a Debian 12, and no byte of a disk changes. Three are
 // repaired, undone byte for byte, repaired again, and the system boots to a login over ssh.
 func TestSample(t *testing.T) {
-	c := &corpus{dir: t.TempDir(), qemu: debian.Program(t, "qemu-system-x86_64", "qemu-system-x86"), images: map[string]*image{}, workers: map[string]*worker{},
-		starting: map[string]*sync.Mutex{"examiner-1": {}}}
+	c := newSample(t)
 	defer c.stopWorkers()
 	l := Layouts()[0]
-	c.makeKeys(t)
 	lap := newLap(t)
-	run(t, program.Path(t, "salvor"), "ramdisk", "build", "--profile", "diagnose", "--out", filepath.Join(c.dir, "ramdisk-diagnose"))
-	lap("the ramdisk is built")
 	base := c.debianDisk(t)
 	lap("the Debian is installed")
 	for _, s := range sampled {
@@ -71,6 +70,18 @@ func TestSample(t *testing.T) {
 			lap("repaired, undone, repaired and booted")
 		})
 	}
+}
+
+// newSample is a corpus with a ramdisk and keys. The caller stops its workers.
+func newSample(t *testing.T) *corpus {
+	t.Helper()
+	c := &corpus{dir: t.TempDir(), qemu: debian.Program(t, "qemu-system-x86_64", "qemu-system-x86"), images: map[string]*image{}, workers: map[string]*worker{},
+		starting: map[string]*sync.Mutex{"examiner-1": {}}}
+	c.makeKeys(t)
+	lap := newLap(t)
+	run(t, program.Path(t, "salvor"), "ramdisk", "build", "--profile", "diagnose", "--out", filepath.Join(c.dir, "ramdisk-diagnose"))
+	lap("the ramdisk is built")
+	return c
 }
 
 // newLap gives a function that logs the time since it was called last.
@@ -121,5 +132,56 @@ umount $R`
 	cmd.Dir = c.dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+// TestManyFiles: ten million files on a root file system, a million of them each where rules list folders, neither stop an examination nor exhaust its
+// machine. SALVOR_FILES is another number.
+func TestManyFiles(t *testing.T) {
+	if os.Getenv("SALVOR_SOAK") == "" {
+		t.Skip("it takes ten minutes and 6 GB: SALVOR_SOAK=1")
+	}
+	files := 10_000_000
+	if text := os.Getenv("SALVOR_FILES"); text != "" {
+		files = must.Get(strconv.Atoi(text))(t)
+	}
+	c := newSample(t)
+	defer c.stopWorkers()
+	dir := must.Get(os.MkdirTemp(c.dir, "case-"))(t)
+	raw := filepath.Join(dir, "raw")
+	must.OK(t, os.WriteFile(raw, nil, 0o600))
+	must.OK(t, os.Truncate(raw, int64(files)*700+(1<<30)))
+	run(t, "mke2fs", "-q", "-t", "ext4", "-N", fmt.Sprint(files+100_000), raw)
+	lap := newLap(t)
+	place := filepath.Join(dir, "root")
+	must.OK(t, os.Mkdir(place, 0o700))
+	run(t, "mount", "-o", "loop", raw, place)
+	mounted := true
+	defer func() {
+		if mounted {
+			run(t, "umount", place)
+		}
+	}()
+	folders := []string{"boot", "boot/grub", "etc", "etc/ssh/sshd_config.d", "etc/systemd/system", "etc/network/interfaces.d", "etc/modprobe.d", "usr/lib/modules", "var/log", "home"}
+	for _, folder := range folders {
+		must.OK(t, os.MkdirAll(filepath.Join(place, folder), 0o755))
+		for i := range files / len(folders) {
+			must.OK(t, unix.Mknod(filepath.Join(place, folder, fmt.Sprintf("%d.conf", i)), unix.S_IFREG|0o644, 0))
+		}
+	}
+	must.OK(t, os.WriteFile(filepath.Join(place, "etc/os-release"), []byte("PRETTY_NAME=Many\nID=debian\n"), 0o644))
+	must.OK(t, os.WriteFile(filepath.Join(place, "etc/passwd"), []byte("root:x:0:0:root:/root:/bin/sh\n"), 0o644))
+	run(t, "umount", place)
+	mounted = false
+	lap(fmt.Sprintf("%d files are made", files))
+	run(t, "qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", raw, disk(dir, 0))
+	answer, answered := c.look(t, Layouts()[0], Hardware{}, "examiner-1", diskFiles(dir, Layouts()[0], 0), "")
+	t.Logf("answered after %.1f s; gaps %+v", answered, answer.NotExamined)
+	if len(answer.Systems) != 1 || answer.Systems[0].Name != "Many" {
+		t.Errorf("systems %+v", answer.Systems)
+	}
+	// The same machine serves on.
+	if _, again := c.look(t, Layouts()[0], Hardware{}, "examiner-1", diskFiles(dir, Layouts()[0], 0), ""); again > 600 {
+		t.Errorf("the second look took %.0f s", again)
 	}
 }

@@ -26,13 +26,16 @@ type Result struct {
 	// Written is the ramdisk's own count of bytes that went to disks. Changed: the sum of a disk is another one afterwards.
 	Written int64 `json:"written"`
 	Changed bool  `json:"changed"`
-	// Repair is Proven, or what kept a repair that was proposed from it. Empty: none was proposed, or none was tried.
+	// Repair is Proven, NotProposed, or what kept a repair that was proposed from its proof. Empty: none was tried.
 	Repair string          `json:"repair,omitempty"`
 	Report diagnose.Report `json:"report"`
 }
 
 // Proven is the Repair of a system that was repaired, undone byte for byte, and repaired again, and that then booted to a login over ssh.
 const Proven = "proven"
+
+// NotProposed is the Repair of a fault for which the report proposes none.
+const NotProposed = "not proposed"
 
 // take fills in what the report says.
 func (r *Result) take(report diagnose.Report) {
