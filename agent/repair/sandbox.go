@@ -179,39 +179,71 @@ func makeRoot(order sandboxOrder) error {
 	if err := makeDevices(root, order.Nodes); err != nil {
 		return fmt.Errorf("make its /dev: %w", err)
 	}
-	if err := showBlockDevices(root); err != nil {
+	if err := showSysfs(root, order.Nodes); err != nil {
 		return fmt.Errorf("make its /sys: %w", err)
 	}
 	return changeRoot(root)
 }
 
-// showBlockDevices shows of sysfs what it has of overlays, read-only: grub-probe asks it where partitions begin. A program may read no more, because
-// to read a register of the machine may change it.
-func showBlockDevices(root *filesRoot) error {
+// virtualBlocks has a folder for each block device that the kernel makes up, such as loop devices and those of the device mapper.
+const virtualBlocks = "devices/virtual/block"
+
+// showSysfs mounts of sysfs the folders of the nodes' devices, read-only: grub-probe asks them where partitions begin. A program sees no other device
+// there, because to read a register of the machine may change it.
+func showSysfs(root *filesRoot, nodes map[string]string) error {
 	sys, err := root.open(sysFolder, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return nil // the system has no such folder
 	}
 	defer sys.Close()
 	top := kernelPath(sys)
-	all := filepath.Join(top, "all")
-	if err := os.Mkdir(all, 0o700); err != nil {
+	numbers := filepath.Join(top, "dev/block")
+	if err := os.MkdirAll(numbers, 0o755); err != nil {
 		return err
 	}
-	const flags = unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
-	if err := unix.Mount("sys", all, "sysfs", flags, ""); err != nil {
-		return err
-	}
-	for _, folder := range []string{"dev/block", "devices/virtual/block"} {
-		place := filepath.Join(top, folder)
-		if err := errors.Join(os.MkdirAll(place, 0o755), unix.Mount(filepath.Join(all, folder), place, "", unix.MS_BIND, "")); err != nil {
-			return err
+	for _, node := range nodes {
+		if err := showDevice(top, path.Base(node)); err != nil {
+			return fmt.Errorf("%s: %w", node, err)
 		}
 	}
-	if err := errors.Join(unix.Unmount(all, unix.MNT_DETACH), os.Remove(all)); err != nil {
+	const flags = unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	return unix.Mount("", top, "", unix.MS_REMOUNT|unix.MS_BIND|flags, "")
+}
+
+// showDevice mounts the folder of a device, or of the one that it is a partition of, and links its number there. What the kernel does not make up
+// is left out.
+func showDevice(top, name string) error {
+	target, err := os.Readlink(filepath.Join("/sys/class/block", name))
+	_, inside, isVirtual := strings.Cut(target, virtualBlocks+"/")
+	if err != nil || !isVirtual {
+		return nil
+	}
+	number, err := os.ReadFile(filepath.Join("/sys/class/block", name, "dev"))
+	if err != nil {
 		return err
 	}
-	return unix.Mount("", top, "", unix.MS_REMOUNT|unix.MS_BIND|flags, "")
+	link := filepath.Join(top, "dev/block", strings.TrimSpace(string(number)))
+	if err := os.Symlink("../../"+virtualBlocks+"/"+inside, link); err != nil {
+		if errors.Is(err, os.ErrExist) {
+			return nil
+		}
+		return err
+	}
+	disk, _, _ := strings.Cut(inside, "/")
+	place := filepath.Join(top, virtualBlocks, disk)
+	if err := os.MkdirAll(filepath.Dir(place), 0o755); err != nil {
+		return err
+	}
+	if err := os.Mkdir(place, 0o755); err != nil {
+		if errors.Is(err, os.ErrExist) {
+			return nil // another partition of it is shown
+		}
+		return err
+	}
+	if err := unix.Mount(filepath.Join("/sys", virtualBlocks, disk), place, "", unix.MS_BIND, ""); err != nil {
+		return err
+	}
+	return unix.MountSetattr(unix.AT_FDCWD, place, 0, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC})
 }
 
 // makeDevices shows nodes of the ramdisk's /dev: in a user namespace none can be made.

@@ -88,7 +88,9 @@ func (c *initramfsContent) add(other *initramfsContent) {
 	for name := range other.Modules {
 		c.Modules[name] = true
 	}
-	c.OpensNothing = c.OpensNothing || other.OpensNothing
+	if other.Names["cryptroot/crypttab"] {
+		c.OpensNothing = other.OpensNothing
+	}
 	if c.NotExamined == "" {
 		c.NotExamined = other.NotExamined
 	}

@@ -154,6 +154,8 @@ func init() {
 			"usr/lib/modules/"+debian12+"/kernel/drivers/md/dm-mod.ko", "usr/lib/modules/"+debian12+"/kernel/fs/xfs/xfs.ko"))},
 		{"no container to open", "debian-luks-raid", "initramfs-lacks-tool", diagnose.BlocksBoot, write(image, debianInitramfs(debian12, "usr/sbin/mdadm", "usr/sbin/lvm", "usr/sbin/cryptsetup",
 			"cryptroot/crypttab (empty)", "usr/lib/modules/"+debian12+"/kernel/drivers/md/dm-mod.ko", "usr/lib/modules/"+debian12+"/kernel/fs/xfs/xfs.ko"))},
+		{"a container to open in the second archive", "debian-luks-raid", "initramfs-lacks-tool", nearMiss, write(image, string(cpioArchive("cryptroot/crypttab (empty)"))+debianInitramfs(debian12, "usr/sbin/mdadm", "usr/sbin/lvm",
+			"usr/sbin/cryptsetup", "cryptroot/crypttab", "usr/lib/modules/"+debian12+"/kernel/drivers/md/dm-mod.ko", "usr/lib/modules/"+debian12+"/kernel/fs/xfs/xfs.ko"))},
 		{"all tools", "debian-luks-raid", "initramfs-lacks-tool", nearMiss, nothing},
 		{"no folder", "debian-bios", "modules-missing", diagnose.BlocksBoot, remove("/usr/lib/modules/" + debian12)},
 		{"no list", "debian-bios", "modules-missing", diagnose.BlocksBoot, write("/usr/lib/modules/"+debian12+"/modules.dep", "")},

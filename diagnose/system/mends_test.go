@@ -281,6 +281,21 @@ func TestFinishRunsEachToolOnce(t *testing.T) {
 	}
 }
 
+// An initramfs of those modules that the machine uses is not built by another machine, which is what update-initramfs takes the sandbox for.
+func TestDependentModulesAreNotBuilt(t *testing.T) {
+	s, files := rules.HealthySystem("debian-bios")
+	files["etc/initramfs-tools/conf.d/small"] = &fstest.MapFile{Data: []byte("MODULES=dep\n"), Mode: 0o644, Sys: &diagnose.Owner{}}
+	editFile(files, "etc/initramfs-tools/conf.d/resume", "RESUME=UUID=", "RESUME=UUID=dead")
+	e := repairtest.New(s, files)
+	e.Programs = fakePrograms
+	if err := mend(t, e, examine(t, e)...); !problem.Is(err, problem.Unsupported) || !strings.Contains(err.Error(), "/etc/initramfs-tools/conf.d/small has MODULES=dep") {
+		t.Errorf("%v", err)
+	}
+	if len(e.Runs) > 0 {
+		t.Errorf("ran %v", e.Runs)
+	}
+}
+
 // checkNothingMore: a mend whose finding is gone does nothing.
 func checkNothingMore(t *testing.T, e *repairtest.Editor, f diagnose.Finding) {
 	t.Helper()

@@ -326,10 +326,20 @@ func chooseOrBuild(ctx context.Context, c *repairCase) error {
 	if rules.ProposesEntry(c.finding) {
 		return chooseEntry(ctx, c)
 	}
-	if rules.InitramfsCommand(c.system) == nil {
-		return c.unsupported("the tool that builds the initramfs is not known; build it by hand")
+	_, err := c.initramfsCommand()
+	return err
+}
+
+// initramfsCommand is the command that builds the initramfs of the default entry.
+func (c *repairCase) initramfsCommand() ([]string, error) {
+	command := rules.InitramfsCommand(c.system)
+	if command == nil {
+		return nil, c.unsupported("the tool that builds the initramfs is not known; build it by hand")
 	}
-	return nil
+	if file := dependentModules(c.system); file != "" && path.Base(command[0]) == "update-initramfs" {
+		return nil, c.unsupported("%s has MODULES=dep, and with it update-initramfs leaves out drivers that it cannot see from the rescue system; build the initramfs by hand", file)
+	}
+	return command, nil
 }
 
 func checkMenuTool(_ context.Context, c *repairCase) error {
@@ -410,15 +420,28 @@ func Finish(ctx context.Context, e repair.Editor, mended []diagnose.Finding) err
 const buildLimit = 15 * time.Minute
 
 func buildInitramfs(ctx context.Context, c *repairCase) error {
-	command := rules.InitramfsCommand(c.system)
-	if command == nil {
-		return c.unsupported("the tool that builds the initramfs is not known; build it by hand")
+	command, err := c.initramfsCommand()
+	if err != nil {
+		return err
 	}
 	changes := []string{"/boot", "/var/lib/initramfs-tools"}
 	if e, found := rules.DefaultEntry(c.system); found && e.Initramfs != "" && !strings.HasPrefix(e.Initramfs, "/boot/") {
 		changes = append(changes, path.Dir(e.Initramfs))
 	}
 	return c.run(ctx, repair.Program{Command: command, Changes: changes, Devices: c.bootDevices(), Limit: buildLimit})
+}
+
+// dependentModules is the file that has initramfs-tools choose the modules of the machine that it runs on; empty: none does.
+func dependentModules(s *diagnose.System) string {
+	files := []string{"/etc/initramfs-tools/initramfs.conf"}
+	for _, file := range append(files, s.Files.Match("/etc/initramfs-tools/conf.d", "*")...) {
+		for _, line := range s.Files.Lines(file) {
+			if strings.Trim(strings.ReplaceAll(strings.TrimSpace(line), `"`, ""), " ") == "MODULES=dep" {
+				return file
+			}
+		}
+	}
+	return ""
 }
 
 func writeMenu(ctx context.Context, c *repairCase) error {
