@@ -176,7 +176,7 @@ demos: build
 	DEMO=uefi-media test/demo.sh
 	DEMO=uefi test/demo-vm.sh
 
-# make prove has nine more faults, and repairs three of them.
+# "make e2e" has all twelve faults of TestSample examined and three repaired.
 THREE := initramfs-cut-off|sshd-config-with-an-unknown-option|root-argument-names-another-file-system
 test-causes: build ## have the ramdisk examine three known faults of a Debian 12
 	$(GO) test -vet=off -tags e2e -count 1 -timeout 20m -run 'TestSample/^($(THREE))$$' ./test/causes

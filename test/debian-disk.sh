@@ -35,7 +35,8 @@ mount "$loop" "$root"
 include=systemd-sysv,udev,ifupdown,openssh-server,linux-image-cloud-amd64,grub-pc,e2fsprogs,zstd
 if [ ! -e "$archive" ]; then
 	mmdebstrap --quiet --variant=minbase --include="$include" bookworm "$work/debian.tar"
-	mv "$work/debian.tar" "$archive"
+	cp "$work/debian.tar" "$archive.new.$$" # it may lie on another file system
+	mv "$archive.new.$$" "$archive"
 fi
 tar -C "$root" -xf "$archive"
 echo "UUID=$uuid / ext4 errors=remount-ro 0 1" >"$root/etc/fstab"

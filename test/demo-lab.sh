@@ -77,6 +77,14 @@ add_line() {
 	printf 'rm %s\nwrite %s %s\n' "$3" "$work/file" "$3" | debugfs -w -f - "$1?offset=$2" >/dev/null 2>&1
 }
 
+# tenant_ssh COMMAND: runs a command in the machine's own Debian, whose host key has to be that of its disk. $address, $work/id and
+# $work/debian.img.host-key name them.
+tenant_ssh() {
+	echo "$address $(cat "$work/debian.img.host-key")" >"$work/known_hosts"
+	inside ssh -F none -i "$work/id" -o BatchMode=yes -o ConnectTimeout=5 -o LogLevel=ERROR -o UserKnownHostsFile="$work/known_hosts" \
+		-o StrictHostKeyChecking=yes "root@$address" "$@"
+}
+
 # enrol_machine: starts salvor in the lab, and has it adopt the machine as m1.
 enrol_machine() {
 	cat >"$work/salvor.conf" <<END

@@ -36,9 +36,7 @@ repaired=$(seconds "$asked")
 grep -q 'is proven' "$work/repair" || die "the repair is not proven"
 proof "its own system boots and its sshd has the key that lies on its disk, $repaired s after the request"
 
-echo "$address $(cat "$work/debian.img.host-key")" >"$work/known_hosts"
-options=(-F none -i "$work/id" -o BatchMode=yes -o ConnectTimeout=5 -o LogLevel=ERROR -o UserKnownHostsFile="$work/known_hosts" -o StrictHostKeyChecking=yes)
-name=$(inside ssh "${options[@]}" "root@$address" hostname) || die "ssh does not open"
+name=$(tenant_ssh hostname) || die "ssh does not open"
 [ "$name" = debian ] || die "another system answers: $name"
 proof "ssh opens with the owner's key"
 say "done: repaired $repaired s after the request"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # repair-rounds.sh [ROUNDS]: repairs a real machine again and again. In each round one thing fails at a random moment of one phase: the control plane is
 # killed, the machine loses its power for 5 s, or its BMC does not answer for 20 s. In the end the machine must be proven to work, or hold the bytes that it
-# held before; nothing else counts. SEED reproduces the order of a run.
+# held before; any other end fails the run. SEED reproduces the order of a run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rounds=${1:-10}
@@ -34,8 +34,8 @@ await() {
 	done
 	echo "late:$now"
 }
-# settle: the machine is off, and its disk is broken as in the beginning.
-settle() {
+# reset_disk: the machine is off, and its disk is broken as in the beginning.
+reset_disk() {
 	for _ in $(seq 120); do
 		# A repair shuts a machine down that was off, and this Debian does not listen to a power button.
 		! cli node power off m1 --wait >/dev/null 2>&1 || break
@@ -46,26 +46,27 @@ settle() {
 	cp --sparse=always "$work/debian.img" "$disk"
 }
 reset_machine() {
-	inside curl -sk -u "$(machine user):$(machine password)" -H 'Content-Type: application/json' -d "{\"ResetType\": \"$1\"}" \
-		"$(machine address)/redfish/v1/Systems/$name/Actions/ComputerSystem.Reset" >/dev/null
+	inside curl -sfk -u "$(machine user):$(machine password)" -H 'Content-Type: application/json' -d "{\"ResetType\": \"$1\"}" \
+		"$(machine address)/redfish/v1/Systems/$name/Actions/ComputerSystem.Reset" >/dev/null || die "the BMC refuses $1"
 }
 
-settle
+reset_disk
 cli repair m1 --plan >"$work/plan"
 digest=$(sed -n 's/^digest: //p' "$work/plan")
 [ -n "$digest" ] || die "no plan: $(cat "$work/plan")"
 say "the plan has the digest ${digest:0:12}"
-phases=(planning writing booting) blows=(kill power bmc)
+phases=(planning writing booting) faults=(kill power bmc)
 for round in $(seq "$rounds"); do
-	settle
-	phase=${phases[$((round % 3))]} blow=${blows[$((RANDOM % 3))]}
+	reset_disk
+	phase=${phases[$((round % 3))]} fault=${faults[$((RANDOM % 3))]}
 	cli repair m1 --digest "$digest" >"$work/asked" 2>&1 || die "round $round: $(cat "$work/asked")"
 	reached=$(await 300 "$phase" proven failed rolled-back unproven)
 	sleep "0.$((RANDOM % 9))"
 	[ "$phase" != planning ] || sleep $((RANDOM % 30))
-	case $blow in
+	case $fault in
 	kill)
-		kill -9 "$(pgrep -f "^$salvor serve --config $work/")" # $serve is the program that began it inside of the lab
+		pid=$(pgrep -o -f "^$salvor serve --config $work/") || die "salvor serve does not run" # $serve is the program that began it in the lab
+		kill -9 "$pid"
 		wait "$serve" 2>/dev/null || true
 		start_serve
 		;;
@@ -81,14 +82,15 @@ for round in $(seq "$rounds"); do
 		;;
 	esac
 	end=$(await 900 proven failed rolled-back unproven interrupted)
-	held=other
-	[ "$before" != "$(sha256sum <"$disk")" ] || held=before
+	content=other
+	[ "$before" != "$(sha256sum <"$disk")" ] || content=before
 	why=$(cli repair show m1 -f json | jq -r '.problem // ""')
 	[ "$reached" = "$phase" ] || die "round $round: it was never $phase: $reached: $why"
-	say "round $round: $blow while $reached: $end${why:+ ($why)}; the disk holds $([ "$held" = before ] && echo 'what it held before' || echo 'the repaired system')"
-	case $end:$held in
-	proven:other | failed:before | rolled-back:before) ;;
-	*) die "round $round: $end, and the disk holds $held: $(cli repair show m1)" ;;
+	say "round $round: $fault while $reached: $end${why:+ ($why)}; the disk holds $([ "$content" = before ] && echo 'what it held before' || echo 'the repaired system')"
+	case $end:$content in
+	proven:other) [ "$(tenant_ssh hostname)" = debian ] || die "round $round: nobody can log in" ;;
+	failed:before | rolled-back:before) ;;
+	*) die "round $round: $end, and the disk holds $content: $(cli repair show m1)" ;;
 	esac
 	for _ in $(seq 300); do
 		[ "$(cli node show m1 -f value --fields provision_state)" != active ] || break

@@ -40,8 +40,10 @@ func TestSample(t *testing.T) {
 	lap := newLap(t)
 	base := c.debianDisk(t)
 	lap("the Debian is installed")
+	examined := 0
 	for _, s := range sampled {
 		t.Run(s.fault, func(t *testing.T) {
+			examined++
 			k := Case{Name: s.fault, Kind: Single, Layout: l, Faults: []Fault{faultNamed(s.fault)}}
 			dir := must.Get(os.MkdirTemp(c.dir, "case-"))(t)
 			defer os.RemoveAll(dir)
@@ -64,11 +66,18 @@ func TestSample(t *testing.T) {
 			if !s.mended {
 				return
 			}
-			if err := c.mend(t, l, Hardware{}, "examiner-1", dir, repairable(report.Findings, k.Faults[0].IDs)); err != nil {
+			findings := repairable(report.Findings, k.Faults[0].IDs)
+			if len(findings) == 0 {
+				t.Fatal("the report proposes no repair")
+			}
+			if err := c.mend(t, l, Hardware{}, "examiner-1", dir, findings); err != nil {
 				t.Error(err)
 			}
 			lap("repaired, undone, repaired and booted")
 		})
+	}
+	if examined == 0 {
+		t.Error("no fault was examined")
 	}
 }
 
@@ -122,10 +131,14 @@ func (c *corpus) spoil(t *testing.T, k Case, base, dir string) {
 func (c *corpus) onDisk(t *testing.T, image, script string) {
 	t.Helper()
 	library := strings.Replace(scriptLibrary, ". /causes/variables", "", 1)
+	// The scripts are those of a machine of its own, and use fixed names below /tmp.
 	text := Layouts()[0].Variables() + library + `
-R=$PWD/system
-mkdir -p $R
-mount -o loop,offset=$((4096 * 512)) "$1" $R
+mkdir -p scratch
+mount -t tmpfs tmpfs scratch
+mkdir scratch/system
+mount -o loop,offset=$((4096 * 512)) "$1" scratch/system
+mount --move scratch /tmp
+R=/tmp/system
 ` + script + `
 umount $R`
 	cmd := exec.Command("unshare", "--mount", "sh", "-e", "-c", text, "sh", image)
@@ -136,7 +149,7 @@ umount $R`
 }
 
 // TestManyFiles: ten million files on a root file system, a million of them each where rules list folders, neither stop an examination nor exhaust its
-// machine. SALVOR_FILES is another number.
+// machine. SALVOR_FILES sets their number.
 func TestManyFiles(t *testing.T) {
 	if os.Getenv("SALVOR_SOAK") == "" {
 		t.Skip("it takes ten minutes and 6 GB: SALVOR_SOAK=1")
@@ -180,8 +193,10 @@ func TestManyFiles(t *testing.T) {
 	if len(answer.Systems) != 1 || answer.Systems[0].Name != "Many" {
 		t.Errorf("systems %+v", answer.Systems)
 	}
-	// The same machine serves on.
-	if _, again := c.look(t, Layouts()[0], Hardware{}, "examiner-1", diskFiles(dir, Layouts()[0], 0), ""); again > 600 {
-		t.Errorf("the second look took %.0f s", again)
+	first := c.workers["examiner-1"]
+	_, again := c.look(t, Layouts()[0], Hardware{}, "examiner-1", diskFiles(dir, Layouts()[0], 0), "")
+	t.Logf("the second look took %.0f s", again)
+	if c.workers["examiner-1"] != first || !first.runs() {
+		t.Error("the machine did not outlive the first look")
 	}
 }
