@@ -215,7 +215,8 @@ type Rule struct {
 	Look  func(*System) []Finding
 }
 
-// Run asks all rules about a system. A rule that fails badly is a gap, because the disks of strangers decide what it reads.
+// Run asks all rules about a system. A rule that fails badly is a gap, because the disks of strangers decide what it reads. A file that could not be
+// read is a gap too, and no finding is based on it.
 func Run(rules []Rule, s *System) ([]Finding, []Gap) {
 	var findings []Finding
 	var gaps []Gap
@@ -229,5 +230,6 @@ func Run(rules []Rule, s *System) ([]Finding, []Gap) {
 			gaps = append(gaps, *gap)
 		}
 	}
-	return findings, gaps
+	findings, unread := dropUnread(s.Files, findings)
+	return findings, append(gaps, unread...)
 }

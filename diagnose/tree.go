@@ -32,12 +32,16 @@ type Owner struct {
 // Tree is the files of an examined system below its own root. Its paths are absolute, and links are followed within the root, as the system
 // itself would follow them: no path leads out.
 type Tree struct {
-	base fs.ReadLinkFS
+	base   fs.ReadLinkFS
+	unread *unreadFiles
 }
 
 // NewTree is the tree below base. base need not follow links, because the tree asks it only for names without any. FileInfo.Sys of its files
-// is an *Owner or nil.
-func NewTree(base fs.ReadLinkFS) *Tree { return &Tree{base: base} }
+// is an *Owner or nil. Its errors are ErrUnread where a file may be there and could not be read.
+func NewTree(base fs.ReadLinkFS) *Tree {
+	unread := &unreadFiles{errs: map[string]error{}}
+	return &Tree{notingFS{base, unread}, unread}
+}
 
 // Resolve follows all links of a path and returns the place where it leads, absolute and without links. Where the last element does not exist,
 // the error is fs.ErrNotExist and the place is where it would be.
@@ -151,6 +155,9 @@ func (t *Tree) ReadAtMost(name string, most int) ([]byte, error) {
 	defer f.Close()
 	b, err := io.ReadAll(io.LimitReader(f, int64(most)+1))
 	if err != nil {
+		if place, failed := t.resolve(name, true); failed == nil {
+			_ = t.unread.note(basePath(place), err)
+		}
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if len(b) > most {
@@ -201,7 +208,7 @@ func (t *Tree) ReadDir(name string) ([]fs.DirEntry, error) {
 	}
 	entries, err := folder.ReadDir(maxEntries + 1)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
+		return nil, t.unread.note(basePath(place), err)
 	}
 	if len(entries) > maxEntries {
 		return nil, fmt.Errorf("%s: %w", name, ErrTooLarge)

@@ -1,6 +1,8 @@
 package examine
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -33,10 +35,20 @@ type rootFS struct {
 	base  fs.ReadLinkFS
 }
 
+// unread marks errors of the disk and of this machine. All others say what is wrong with the file.
+func unread(err error) error {
+	for _, errno := range []syscall.Errno{unix.EIO, unix.ENOMEM, unix.EMFILE, unix.ENFILE} {
+		if errors.Is(err, errno) {
+			return fmt.Errorf("%w: %w", diagnose.ErrUnread, errno)
+		}
+	}
+	return err
+}
+
 func (r *rootFS) Open(name string) (fs.File, error) {
 	f, err := r.base.Open(name)
 	if err != nil {
-		return nil, err
+		return nil, unread(err)
 	}
 	return &ownedFile{f, filepath.Join(r.place, name)}, nil
 }
@@ -44,17 +56,25 @@ func (r *rootFS) Open(name string) (fs.File, error) {
 func (r *rootFS) Lstat(name string) (fs.FileInfo, error) {
 	info, err := r.base.Lstat(name)
 	if err != nil {
-		return nil, err
+		return nil, unread(err)
 	}
 	return ownedInfo{info, filepath.Join(r.place, name)}, nil
 }
 
-func (r *rootFS) ReadLink(name string) (string, error) { return r.base.ReadLink(name) }
+func (r *rootFS) ReadLink(name string) (string, error) {
+	target, err := r.base.ReadLink(name)
+	return target, unread(err)
+}
 
 // ownedFile is an open file or folder whose infos have owners.
 type ownedFile struct {
 	fs.File
 	path string
+}
+
+func (f *ownedFile) Read(b []byte) (int, error) {
+	n, err := f.File.Read(b)
+	return n, unread(err)
 }
 
 func (f *ownedFile) Stat() (fs.FileInfo, error) {
@@ -74,7 +94,7 @@ func (f *ownedFile) ReadDir(n int) ([]fs.DirEntry, error) {
 	for i, e := range entries {
 		entries[i] = ownedEntry{e, filepath.Join(f.path, e.Name())}
 	}
-	return entries, err
+	return entries, unread(err)
 }
 
 type ownedEntry struct {
