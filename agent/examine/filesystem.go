@@ -49,8 +49,10 @@ var fileSystems = map[string]fileSystem{
 	"iso9660": {kernel: "iso9660"},
 }
 
-// fatHarmless are lines of fsck.fat about a volume that was not unmounted, which every crash leaves, and about counters that are only hints.
+// fatHarmless are lines of fsck.fat about a volume that was not unmounted, which every crash leaves, about counters that are only hints, about room that
+// no file uses, and about its own tables of character sets.
 var fatHarmless = regexp.MustCompile(`^(fsck\.fat .*|.*[Dd]irty bit.*|There are differences between boot sector and its backup.*|This is mostly harmless.*|\s*(\d+:\w\w/\w\w,?\s*)+|\s*Not automatically fixing this\.|` +
+	`Cannot initialize conversion .*|Using internal CP\d+ conversion table|Reclaimed \d+ unused clusters? .*|` +
 	`Free cluster summary (wrong|uninitialized).*|\s*Auto-?(correcting|setting)\.|Leaving filesystem unchanged\.|.*: \d+ files, \d+/\d+ clusters|Warning: .*|\s*)$`)
 
 // fatDamaged says whether fsck.fat found more than a volume that was not unmounted.
