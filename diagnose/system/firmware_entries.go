@@ -286,7 +286,18 @@ func noWorkingEntry(s *diagnose.System, entries []entryState, loaders []espLoade
 		f.ByHand = "Install the boot loader again with the grub-install or the bootctl of the system."
 		return f
 	}
-	l := loaders[0]
+	whole := slices.IndexFunc(loaders, func(l espLoader) bool {
+		damage, _ := loaderDamage(s, l.device, l.path)
+		return damage == ""
+	})
+	l := loaders[max(whole, 0)]
+	if whole < 0 {
+		damage, _ := loaderDamage(s, l.device, l.path)
+		f.ID, f.Title = "efi-loader-damaged", fmt.Sprintf("The loader %s on %s is damaged: %s.", l.path, l.device.Path, damage)
+		f.Evidence = append(f.Evidence, deviceEvidence(l.device.Path, l.path+": "+damage))
+		restoreLoader(s, l.device, l.path, f)
+		return f
+	}
 	f.ID, f.Stage = "efi-boot-entry-missing", diagnose.Firmware
 	f.Title = fmt.Sprintf("No EFI boot entry of the firmware starts the loader %s on %s.", l.path, l.device.Path)
 	f.Evidence = append(f.Evidence, deviceEvidence(l.device.Path, "it holds "+l.path))

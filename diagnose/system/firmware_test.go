@@ -71,6 +71,7 @@ func init() {
 		{"small letters", "debian-uefi", "efi-loader-missing", nearMiss, entries(func(f *diagnose.FirmwareState) { f.Entries[2].Path = `\efi\DEBIAN\SHIMX64.EFI` })},
 		{"cut", "debian-uefi", "efi-loader-damaged", diagnose.BlocksBoot, esp("/EFI/debian/grubx64.efi", peFile(peAMD64)[:3000])},
 		{"empty", "debian-systemd-boot", "efi-loader-damaged", diagnose.BlocksBoot, both(esp("/EFI/systemd/systemd-bootx64.efi", ""), remove("/EFI/BOOT"))},
+		{"empty, and no entry", "debian-uefi", "efi-loader-damaged", diagnose.BlocksBoot, both(noEntry, esp("/EFI/debian/shimx64.efi", ""))},
 		{"with a fallback", "debian-systemd-boot", "efi-loader-damaged", nearMiss, esp("/EFI/systemd/systemd-bootx64.efi", "")},
 		{"an old entry", "debian-uefi", "efi-entry-stale", diagnose.Info, entries(func(f *diagnose.FirmwareState) {
 			f.Entries = append(f.Entries, diagnose.BootEntry{Number: 9, Name: "old", Active: true, PartUUID: deadUUID, Path: `\EFI\old\grubx64.efi`})
