@@ -55,7 +55,7 @@ func loaderFaults() []Fault {
 	return []Fault{
 		{Name: "grub-config-missing", Cause: 8, Effect: Blocks, IDs: []string{"grub-config-missing"}, On: onGRUB, Script: `rm $R/boot/grub/grub.cfg`},
 		{Name: "grub-config-cut-off", Cause: 8, Effect: Blocks, IDs: []string{"grub-config-invalid"}, On: onGRUB,
-			Script: `head -c $(( $(grep -b -m1 '^menuentry' $R/boot/grub/grub.cfg | cut -d: -f1) + 40 )) $R/boot/grub/grub.cfg >/tmp/cut; cat /tmp/cut >$R/boot/grub/grub.cfg`},
+			Script: `n=$(awk '/^menuentry/ { print n; exit } { n += length($0) + 1 }' $R/boot/grub/grub.cfg); [ "$n" -gt 1000 ]; head -c $((n + 40)) $R/boot/grub/grub.cfg >/tmp/cut; cat /tmp/cut >$R/boot/grub/grub.cfg`},
 		{Name: "grub-stub-of-another-file-system", Cause: 8, Effect: Blocks, IDs: []string{"grub-stub-search-missing", "grub-search-missing"}, On: onUEFIGRUB,
 			Script: `for f in $(find $R/boot/efi -name grub.cfg); do sed -i 's/^search.*/search.fs_uuid 5a5a5a5a-0000-4222-8333-444455556666 root/' $f; done`},
 		{Name: "core-of-grub-damaged", Cause: 6, Effect: Blocks, IDs: []string{"grub-core-damaged"}, On: onBIOS,
