@@ -208,6 +208,9 @@ func readResults(file string) (map[string]Result, error) {
 	for lines.Scan() {
 		var r Result
 		if json.Unmarshal(lines.Bytes(), &r) == nil && r.Case != "" {
+			if old := out[r.Case]; r.Repair == "" && old.Disks == r.Disks {
+				r.Repair = old.Repair // of a run that repaired
+			}
 			out[r.Case] = r
 		}
 	}
