@@ -129,18 +129,26 @@ func (t *Tree) Exists(name string) bool {
 
 // Open opens a regular file. Devices, pipes and sockets of a stranger are never opened.
 func (t *Tree) Open(name string) (fs.File, error) {
+	f, _, err := t.open(name)
+	return f, err
+}
+
+// open gives the name in the base too.
+func (t *Tree) open(name string) (fs.File, string, error) {
 	place, err := t.resolve(name, true)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	info, err := t.base.Lstat(basePath(place))
+	at := basePath(place)
+	info, err := t.base.Lstat(at)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: not a regular file", name)
+		return nil, "", fmt.Errorf("%s: not a regular file", name)
 	}
-	return t.base.Open(basePath(place))
+	f, err := t.base.Open(at)
+	return f, at, err
 }
 
 // Read returns a regular file of at most MaxFile bytes; ErrTooLarge for a larger one.
@@ -148,17 +156,14 @@ func (t *Tree) Read(name string) ([]byte, error) { return t.ReadAtMost(name, Max
 
 // ReadAtMost returns a regular file of at most so many bytes; ErrTooLarge for a larger one.
 func (t *Tree) ReadAtMost(name string, most int) ([]byte, error) {
-	f, err := t.Open(name)
+	f, at, err := t.open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	b, err := io.ReadAll(io.LimitReader(f, int64(most)+1))
 	if err != nil {
-		if place, failed := t.resolve(name, true); failed == nil {
-			_ = t.unread.note(basePath(place), err)
-		}
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, fmt.Errorf("%s: %w", name, t.unread.note(at, err))
 	}
 	if len(b) > most {
 		return nil, fmt.Errorf("%s: %w", name, ErrTooLarge)

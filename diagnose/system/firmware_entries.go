@@ -253,9 +253,7 @@ func noWorkingEntry(s *diagnose.System, entries []entryState, loaders []espLoade
 		f.Evidence = append(f.Evidence, entryEvidence(e.entry))
 		switch {
 		case e.damaged != "" && e.entry.Active:
-			f.ID, f.Title = "efi-loader-damaged", fmt.Sprintf("The loader %s on %s is damaged: %s.", e.damaged, e.device.Path, e.damage)
-			f.Evidence = append(f.Evidence, deviceEvidence(e.device.Path, e.damaged+": "+e.damage))
-			restoreLoader(s, e.device, e.damaged, f)
+			nameDamagedLoader(s, espLoader{e.device, e.damaged}, e.damage, f)
 			return f
 		case e.missing != "" && e.entry.Active && sameVendor(loaders, e.missing):
 			f.ID, f.Title = "efi-loader-missing", fmt.Sprintf("The EFI boot entry %s starts %s on %s, which does not exist.", e.entry.Name, e.missing, e.device.Path)
@@ -286,16 +284,19 @@ func noWorkingEntry(s *diagnose.System, entries []entryState, loaders []espLoade
 		f.ByHand = "Install the boot loader again with the grub-install or the bootctl of the system."
 		return f
 	}
-	whole := slices.IndexFunc(loaders, func(l espLoader) bool {
-		damage, _ := loaderDamage(s, l.device, l.path)
-		return damage == ""
-	})
-	l := loaders[max(whole, 0)]
-	if whole < 0 {
-		damage, _ := loaderDamage(s, l.device, l.path)
-		f.ID, f.Title = "efi-loader-damaged", fmt.Sprintf("The loader %s on %s is damaged: %s.", l.path, l.device.Path, damage)
-		f.Evidence = append(f.Evidence, deviceEvidence(l.device.Path, l.path+": "+damage))
-		restoreLoader(s, l.device, l.path, f)
+	l, firstDamage := loaders[0], ""
+	for i, other := range loaders {
+		damage, _ := loaderDamage(s, other.device, other.path)
+		if damage == "" {
+			l, firstDamage = other, ""
+			break
+		}
+		if i == 0 {
+			firstDamage = damage
+		}
+	}
+	if firstDamage != "" {
+		nameDamagedLoader(s, l, firstDamage, f)
 		return f
 	}
 	f.ID, f.Stage = "efi-boot-entry-missing", diagnose.Firmware
@@ -304,6 +305,13 @@ func noWorkingEntry(s *diagnose.System, entries []entryState, loaders []espLoade
 	f.Repair = &diagnose.Repair{Summary: fmt.Sprintf("Add an EFI boot entry for %s on %s and put it first.", l.path, l.device.Path), Consent: diagnose.ConsentSettings,
 		Writes: []string{"an EFI variable Boot####", "the EFI variable BootOrder"}}
 	return f
+}
+
+// nameDamagedLoader makes a finding the one of a damaged loader.
+func nameDamagedLoader(s *diagnose.System, l espLoader, damage string, f *diagnose.Finding) {
+	f.ID, f.Title = "efi-loader-damaged", fmt.Sprintf("The loader %s on %s is damaged: %s.", l.path, l.device.Path, damage)
+	f.Evidence = append(f.Evidence, deviceEvidence(l.device.Path, l.path+": "+damage))
+	restoreLoader(s, l.device, l.path, f)
 }
 
 // sameVendor: no other loader lies in another folder, so the entry is the one that the system was installed with.

@@ -41,14 +41,7 @@ func (c *corpus) mend(t *testing.T, l Layout, h Hardware, lane, from string, fin
 	if err != nil {
 		return err
 	}
-	return c.bootRepaired(t, l, dir, plan)
-}
-
-// bootRepaired boots a repaired system to a login.
-func (c *corpus) bootRepaired(t *testing.T, l Layout, dir string, plan *repair.Plan) error {
-	t.Helper()
-	passed := t.Run("boot", func(t *testing.T) { c.proveBoot(t, l, dir, plan.HostKeys...) })
-	if !passed {
+	if !t.Run("boot", func(t *testing.T) { c.proveBoot(t, l, dir, plan.HostKeys...) }) {
 		return fmt.Errorf("the repaired system took no login")
 	}
 	return nil
