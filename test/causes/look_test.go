@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"salvor/diagnose"
+	"salvor/test/debian"
 	"salvor/test/must"
 )
 
@@ -38,6 +39,16 @@ type corpus struct {
 	workers map[string]*worker
 	// starting has for each kind of worker what is held while one is found or started.
 	starting map[string]*sync.Mutex
+}
+
+// newCorpus keeps its files in a folder, and has machines of these kinds. The caller stops them.
+func newCorpus(t *testing.T, dir string, kinds ...string) *corpus {
+	t.Helper()
+	c := &corpus{dir: dir, qemu: debian.Program(t, "qemu-system-x86_64", "qemu-system-x86"), images: map[string]*image{}, workers: map[string]*worker{}, starting: map[string]*sync.Mutex{}}
+	for _, kind := range kinds {
+		c.starting[kind] = &sync.Mutex{}
+	}
+	return c
 }
 
 // image is an installed system that once booted to its proof.

@@ -16,13 +16,11 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"salvor/boot/media"
 	"salvor/diagnose"
-	"salvor/test/debian"
 	"salvor/test/must"
 	"salvor/test/program"
 )
@@ -35,8 +33,7 @@ func TestCauses(t *testing.T) {
 	if named := os.Getenv("SALVOR_CAUSES"); named != "" {
 		dir = must.Get(filepath.Abs(named))(t)
 	}
-	c := &corpus{dir: dir, qemu: debian.Program(t, "qemu-system-x86_64", "qemu-system-x86"), images: map[string]*image{}, workers: map[string]*worker{},
-		starting: map[string]*sync.Mutex{"builder": {}, "installer": {}, "examiner-1": {}, "examiner-2": {}}}
+	c := newCorpus(t, dir, "builder", "installer", "examiner-1", "examiner-2")
 	must.OK(t, os.MkdirAll(dir, 0o755))
 	c.prepare(t)
 	only := regexp.MustCompile(os.Getenv("SALVOR_CAUSES_ONLY"))

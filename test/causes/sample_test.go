@@ -9,14 +9,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"salvor/diagnose"
-	"salvor/test/debian"
 	"salvor/test/must"
 	"salvor/test/program"
 )
@@ -84,8 +82,7 @@ func TestSample(t *testing.T) {
 // newSample is a corpus with a ramdisk and keys. The caller stops its workers.
 func newSample(t *testing.T) *corpus {
 	t.Helper()
-	c := &corpus{dir: t.TempDir(), qemu: debian.Program(t, "qemu-system-x86_64", "qemu-system-x86"), images: map[string]*image{}, workers: map[string]*worker{},
-		starting: map[string]*sync.Mutex{"examiner-1": {}}}
+	c := newCorpus(t, t.TempDir(), "examiner-1")
 	c.makeKeys(t)
 	lap := newLap(t)
 	run(t, program.Path(t, "salvor"), "ramdisk", "build", "--profile", "diagnose", "--out", filepath.Join(c.dir, "ramdisk-diagnose"))
