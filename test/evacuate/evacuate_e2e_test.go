@@ -126,8 +126,8 @@ func (w *world) play(chance *rand.Rand, server string, all []round, times int) {
 func (w *world) scene(chance *rand.Rand, server string) *scene {
 	w.Helper()
 	s := &scene{world: w, chance: chance, server: server, source: w.hostOf(server)}
+	w.writes(10) // a volume that was attached a moment ago has no entry yet, so no boot
 	s.before, _ = w.last(w.anyDisk())
-	w.writes(10)
 	return s
 }
 
