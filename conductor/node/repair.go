@@ -3,7 +3,9 @@ package node
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -60,12 +62,14 @@ const (
 
 // Notes of a repair.
 const (
-	underWayNote = "in a rescue under way"  // the rescue was there before
-	noWriteNote  = "not written"            // the repair ends with its plan
-	noChangeNote = "nothing to change"      // the plan is empty
-	writeNote    = "job that writes"        // its id
-	powerOffNote = "switched off afterward" // the power has been asked for
-	stoppedNote  = "unrescue asked"
+	underWayNote  = "in a rescue under way"  // the rescue was there before
+	noWriteNote   = "not written"            // the repair ends with its plan
+	noChangeNote  = "nothing to change"      // the plan is empty
+	writeNote     = "job that writes"        // its id
+	powerOffNote  = "switched off afterward" // the power has been asked for
+	stoppedNote   = "unrescue asked"
+	keysNote      = "with LUKS keys" // true or false: whether a plan made again would lack keys
+	replannedNote = "planned again"
 )
 
 // change changes the repair of the job.
@@ -173,9 +177,21 @@ func (c repairOperations) makePlan(ctx context.Context, r *job.Run, m *managedNo
 		r.Secret = noSecret // before-images are put back without a look into containers
 		return c.adoptPlan(ctx, r, m, args.Undoes)
 	}
+	if r.Memo[keysNote] == "" {
+		r.Note(keysNote, strconv.FormatBool(!r.Secret.Empty()))
+	}
 	answer, wait, err := repairAgent(c).follow(ctx, r, m, agent.PlanRepair, func() (any, error) { return c.planParams(ctx, r, m, &args) })
 	if strings.HasPrefix(r.Memo[orderNote], orderID) {
 		r.Secret = noSecret
+	}
+	if errors.Is(err, errRamdiskRestarted) {
+		// Nothing is written yet. A second restart may come from the plan itself, for instance for lack of memory.
+		if r.Memo[keysNote] == "false" && r.Memo[replannedNote] == "" {
+			r.Note(orderNote, "")
+			r.Note(replannedNote, "yes")
+			return job.Pause(c.StepPoll/5, "the agent, which plans the repair again after a restart of its ramdisk")
+		}
+		err = problem.Conflictf("the ramdisk was restarted while its agent planned the repair, perhaps for lack of memory; ask for the repair again")
 	}
 	switch inTime := c.Now().Sub(r.ActionStartedAt) < planTime; {
 	case wait && inTime:

@@ -33,6 +33,7 @@ type fakeMender struct {
 	fails       string              // the command that fails
 	deaf        bool                // it does not answer
 	loses       int                 // the machine restarts when so many chunks are written; 0: it does not
+	losesPlans  int                 // the machine restarts while it plans, so often
 	foreign     bool                // somebody else has changed a chunk
 	badDisk     bool                // no before-image can be written
 	halfBooted  bool                // the machine's own system booted from half-written disks
@@ -88,6 +89,10 @@ func (a *fakeMender) work(b *bench) {
 	}
 	if a.loses > 0 && a.written >= a.loses { // a power cut
 		a.loses = 0
+		b.restartMachine()
+	}
+	if a.losesPlans > 0 && slices.ContainsFunc(a.commands, func(r agent.Result) bool { return r.Status == agent.Running && r.Name == "plan" }) {
+		a.losesPlans--
 		b.restartMachine()
 	}
 	for i := range a.commands {

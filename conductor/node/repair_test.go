@@ -101,6 +101,26 @@ func TestRepairPlan(t *testing.T) {
 	}
 }
 
+// A machine that restarts while its repair is planned plans it again, once: the plan itself may be what restarts it. Keys are not kept for that.
+func TestRepairIsPlannedAgain(t *testing.T) {
+	for _, c := range []struct {
+		restarts int
+		keys     []diagnose.LUKSKey
+		want     metal.RepairState
+	}{{1, nil, metal.RepairPlanned}, {2, nil, metal.RepairFailed}, {1, benchLUKSKeys(), metal.RepairFailed}} {
+		b := newRepaired(t, metal.PowerOff)
+		b.mender.losesPlans = c.restarts
+		b.run(t)
+		r := b.repair(t, metal.RepairArgs{Consents: filesConsent, LUKSKeys: c.keys})
+		if r.State != c.want || c.want == metal.RepairFailed && !strings.Contains(r.Problem, "ask for the repair again") || !slices.Equal(b.mender.disk, originalDisk) {
+			t.Errorf("%d restarts, %d keys: repair %+v", c.restarts, len(c.keys), r)
+		}
+		if n := b.noSecretLeft(t); n.ProvisionState != metal.Active || b.power != metal.PowerOff {
+			t.Errorf("not as it was found: %s", b.picture(t))
+		}
+	}
+}
+
 // Who declines a plan has the machine back at once, as it was found.
 func TestRepairDeclined(t *testing.T) {
 	b := newRepaired(t, metal.PowerOff)

@@ -7,6 +7,7 @@ package agent
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"io"
@@ -129,6 +130,7 @@ type conversation struct {
 	release func()
 	token   secret.Value
 	secrets []secret.Value
+	pinned  bool // the agent's heartbeat named the certificates that are trusted
 }
 
 func (r Rescue) dial(a driver.Agent, f driver.Finalize) (*conversation, error) {
@@ -153,7 +155,7 @@ func dial(w driver.HTTPConfig, a driver.Agent, secrets ...secret.Value) (*conver
 			return nil, err
 		}
 	}
-	c := &conversation{base: base, token: a.Token, secrets: append(secrets, a.Token)}
+	c := &conversation{base: base, token: a.Token, secrets: append(secrets, a.Token), pinned: a.CA != ""}
 	c.http, c.release = w.Client()
 	return c, nil
 }
@@ -274,6 +276,11 @@ func (c *conversation) exchange(ctx context.Context, method, path string, query 
 	resp, err := c.http.Do(req)
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return nil, problem.Unavailablef("%w", driver.ErrGone)
+	}
+	var untrusted *tls.CertificateVerificationError
+	if errors.As(err, &untrusted) && c.pinned {
+		// Each start of a ramdisk makes a certificate of its own, and serves with it a moment before its first heartbeat.
+		return nil, problem.Unavailablef("its certificate is not that of its last heartbeat: its ramdisk was restarted and has not been heard again yet, or something else answers there")
 	}
 	if err != nil {
 		return nil, driver.Trouble(err, c.secrets...)
