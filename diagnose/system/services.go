@@ -2,6 +2,7 @@ package system
 
 import (
 	"path"
+	"slices"
 	"strings"
 
 	"salvor/diagnose"
@@ -122,6 +123,13 @@ func startLinks(tree *diagnose.Tree, name string) []string {
 func firstBoot(tree *diagnose.Tree) bool {
 	text, err := tree.Read("/etc/machine-id")
 	return err != nil || strings.TrimSpace(string(text)) == "uninitialized"
+}
+
+// onlyAtFirstBoot says whether systemd starts a unit at the first boot alone, as Debian 13 does with what makes host keys.
+func onlyAtFirstBoot(tree *diagnose.Tree, file string) bool {
+	return slices.ContainsFunc(unitSettings(tree.Lines(file)), func(l sectionLine) bool {
+		return l.Section == "Unit" && l.Key == "ConditionFirstBoot" && slices.Contains([]string{"yes", "true", "on", "1"}, l.Value)
+	})
 }
 
 // firstExisting returns the first of the paths that exists; empty where none does.

@@ -96,6 +96,20 @@ func init() {
 			}
 			m.write("/usr/lib/systemd/system/sshd-keygen@.service", "[Service]\nExecStart=/usr/libexec/openssh/sshd-keygen %i\n")
 		}, "sshd-host-keys-missing", nearMiss, "", 0},
+		{"made at the first boot, which is past", func(m machine) {
+			for _, kind := range strings.Fields("rsa ecdsa ed25519") {
+				m.remove("/etc/ssh/ssh_host_" + kind + "_key")
+			}
+			m.write("/usr/lib/systemd/system/sshd-keygen.service", "[Unit]\nConditionFirstBoot=yes\n[Service]\nExecStart=ssh-keygen -A\n")
+			m.write("/etc/machine-id", "4bd1b1c0a7b14b2f9b0f7d2f4f1f2a3c\n")
+		}, "sshd-host-keys-missing", blocks, "no host key", 0},
+		{"near miss: made at the first boot, which comes", func(m machine) {
+			for _, kind := range strings.Fields("rsa ecdsa ed25519") {
+				m.remove("/etc/ssh/ssh_host_" + kind + "_key")
+			}
+			m.write("/usr/lib/systemd/system/sshd-keygen.service", "[Unit]\nConditionFirstBoot=yes\n[Service]\nExecStart=ssh-keygen -A\n")
+			m.write("/etc/machine-id", "uninitialized\n")
+		}, "sshd-host-keys-missing", nearMiss, "", 0},
 		{"open host keys", func(m machine) {
 			for _, kind := range strings.Fields("rsa ecdsa ed25519") {
 				m.mode("/etc/ssh/ssh_host_"+kind+"_key", 0o644)
