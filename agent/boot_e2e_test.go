@@ -133,10 +133,10 @@ func TestBoot(t *testing.T) {
 
 // keyLogin logs in by the key in a directory, and accepts only the host key in its file of known hosts.
 func keyLogin(t *testing.T, port int, keys, user string) (string, error) {
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, "ssh", "-F", "none", "-p", fmt.Sprint(port), "-i", filepath.Join(keys, "id"), "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "HostKeyAlias=guest",
-		"-o", "UserKnownHostsFile="+filepath.Join(keys, "known_hosts"), "-o", "GlobalKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR", "-o", "ConnectTimeout=5", user+"@127.0.0.1", "id").CombinedOutput()
+		"-o", "UserKnownHostsFile="+filepath.Join(keys, "known_hosts"), "-o", "GlobalKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR", "-o", "ConnectTimeout=30", user+"@127.0.0.1", "id").CombinedOutput()
 	return string(out), err
 }
 
@@ -161,10 +161,10 @@ func guestCommand(t *testing.T, port int, ca, name, params string) (int, map[str
 }
 
 func login(t *testing.T, port int, password string) (string, error) {
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	ssh := exec.CommandContext(ctx, "sshpass", "-e", "ssh", "-p", fmt.Sprint(port), "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
-		"-o", "LogLevel=ERROR", "-o", "NumberOfPasswordPrompts=1", "-o", "ConnectTimeout=5", "rescue@127.0.0.1", "id")
+		"-o", "LogLevel=ERROR", "-o", "NumberOfPasswordPrompts=1", "-o", "ConnectTimeout=30", "rescue@127.0.0.1", "id")
 	ssh.Env = append(os.Environ(), "SSHPASS="+password)
 	out, err := ssh.CombinedOutput()
 	return string(out), err

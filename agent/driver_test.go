@@ -28,7 +28,7 @@ func TestWithOurServer(t *testing.T) {
 	node := &metal.Node{ID: testNode}
 	ended := make(chan error, 2)
 	f.onHeartbeat = func(url string, heartbeat ironic.Heartbeat) {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		at := driver.Agent{URL: url, Version: heartbeat.AgentVersion, CA: heartbeat.AgentVerifyCA, Token: secret.New("wrong")}
 		order := driver.Finalize{Hash: secret.New(testHash), Extras: &wire.Extras{SSHInterfaces: []string{testMAC}, TenantMove: true, NetworkData: json.RawMessage(`{"links":[]}`)}}
@@ -37,7 +37,7 @@ func TestWithOurServer(t *testing.T) {
 		}
 		at.Token = secret.New(testToken)
 		ended <- rescue.Finalize(ctx, node, at, order)
-		for i := 0; i < 200; i++ { // the port closes right after the answer
+		for range 2000 { // the port closes right after the answer
 			if err := rescue.Finalize(ctx, node, at, order); errors.Is(err, driver.ErrGone) {
 				ended <- nil
 				return

@@ -174,7 +174,7 @@ func TestCleanAndDeploy(t *testing.T) {
 			locked <- strings.TrimPrefix(url, "https://")
 		})
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- a.Run(ctx) }()

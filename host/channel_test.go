@@ -34,5 +34,5 @@ func TestAskLeavesNobodyBehind(t *testing.T) {
 		t.Error(err)
 	}
 	l.Close()
-	goleak.VerifyNone(t, before)
+	await(t, "the end of all goroutines", func() bool { return goleak.Find(before) == nil })
 }

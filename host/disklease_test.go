@@ -391,13 +391,14 @@ func TestATakerThatWasHeldUp(t *testing.T) {
 	w.ok(w.order(a, compute.SetPower, spec, compute.Args{Power: compute.PowerOff}))
 	path, c := filepath.Join(w.pool, spec.ServerID+"-vda"+leaseSuffix), diskLeaseClaim{server: spec.ServerID, epoch: spec.Epoch}
 	b.leases.watch = 3 * time.Second
-	alive, calls := b.Alive, 0
+	alive, calls, acquired := b.Alive, 0, make(chan struct{})
 	b.Alive = func() (time.Duration, error) {
 		if calls++; calls == 2 { // the first is before the look
 			if err := a.leases.acquire(t.Context(), path, c); err != nil {
 				t.Error(err)
 			}
 			w.now.now.Add(int64(time.Second))
+			close(acquired)
 		}
 		return alive()
 	}
@@ -410,6 +411,8 @@ func TestATakerThatWasHeldUp(t *testing.T) {
 		err := b.leases.acquire(t.Context(), path, c)
 		done <- end{err, a.leases.heldAt(path) != nil}
 	}()
+	<-acquired
+	await(t, "the first host's lease", func() bool { return w.lease(spec).Host == b.ID() })
 	time.Sleep(100 * time.Millisecond) // one that does not watch has ended by now
 	w.round(a)
 	if e := <-done; e.err != nil || e.both {

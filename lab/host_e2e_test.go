@@ -115,9 +115,10 @@ func (w hostWorld) power() {
 	}
 	w.fault("h1", "lie-power")
 	w.reset("h1", "ForceOff")
-	if got := w.redfish("h1"); got != "Off" || !w.runs("h1") || w.host("h1").BootID != before.BootID {
+	if got := w.redfish("h1"); got != "Off" || w.host("h1").BootID != before.BootID {
 		w.Errorf("it says %q, and the host is %+v", got, w.host("h1"))
 	}
+	await(w.T, "the service, which runs on", func() bool { return w.runs("h1") })
 	w.fault("h1", "down")
 	if got := w.redfish("h1"); !strings.Contains(got, "exit status") {
 		w.Errorf("a dead BMC says %q", got)
@@ -163,8 +164,9 @@ func (w hostWorld) freezes() {
 		w.Error("a frozen host runs")
 	}
 	w.do("h1", HostThaw)
-	if !w.runs("h1") || w.host("h1").BootID != boot {
-		w.Error("it does not go on")
+	await(w.T, "the host, which goes on", func() bool { return w.runs("h1") })
+	if w.host("h1").BootID != boot {
+		w.Error("it has another boot id")
 	}
 	w.do("h1", HostFreeze)
 	w.do("h1", HostOff)

@@ -135,7 +135,10 @@ func TestADeadFirstHostCostsNoConnectionItsTime(t *testing.T) {
 	me := job.Conductor{ID: "c", Incarnation: "1", Hostname: "h"}
 	must.OK(t, s.Register(t.Context(), me))
 	// A beat has two seconds, and its connection is a new one.
-	must.OK(t, s.RenewLease(t.Context(), me))
+	if err = s.RenewLease(t.Context(), me); err != nil {
+		t.Logf("a busy machine may miss a beat: %v", err)
+		must.OK(t, s.RenewLease(t.Context(), me))
+	}
 	if took := time.Since(began); took > 8*time.Second {
 		t.Errorf("the start beside a dead server took %s", took)
 	}
@@ -297,8 +300,13 @@ func TestALeaseWaitsForNoCounter(t *testing.T) {
 			t.Fatalf("%d wait for the row: %v", n, err)
 		}
 	}
-	if err := s.RenewLease(t.Context(), me); err != nil {
-		t.Errorf("a lease beside those who wait for the counter: %v", err)
+	for tries := 3; ; tries-- { // a busy machine may miss a beat; the row stays locked
+		if err := s.RenewLease(t.Context(), me); err == nil {
+			break
+		} else if tries == 1 {
+			t.Errorf("a lease beside those who wait for the counter: %v", err)
+			break
+		}
 	}
 	if err := locked.Rollback(); err != nil {
 		t.Error(err)

@@ -159,7 +159,7 @@ type follower struct {
 
 func (w *world) follow(requester, query, cursor string) *follower {
 	w.Helper()
-	ctx, cancel := context.WithTimeout(w.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(w.Context(), 2*time.Minute)
 	req := must.Get(http.NewRequestWithContext(ctx, "GET", w.url+"/events?"+query, nil))(w)
 	req.Header.Set("X-Auth-Token", requester)
 	req.Header.Set("Accept", "text/event-stream")

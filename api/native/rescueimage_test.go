@@ -52,6 +52,7 @@ func TestMembersSeeWhatTheyMayBoot(t *testing.T) {
 func TestARescueImageTellsWhichHostsLackItsFile(t *testing.T) {
 	w := newWorld(t)
 	h := w.host("vm1")
+	must.OK(t, w.s.SaveLeases(t.Context(), []compute.Lease{{HostID: h.ID, BootID: h.BootID, RenewedAt: time.Now().Add(time.Hour), Renewals: 2}})) // nobody renews it here
 	w.services = service.New(w.s, w.s, service.Options{RescueImagePath: "/srv/rescue", FindFilesWithin: 30 * time.Second}, time.Now)
 	must.OK(t, w.services.Liveness.Listen(t.Context()))
 	server := httptest.NewServer(native.New(native.Config{Services: w.services, Nodes: w, Fleet: w.s, Jobs: w.s, Auth: fakeAuth{}, Feed: w.feed, Log: slog.New(slog.DiscardHandler), Now: time.Now}))

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -25,6 +26,7 @@ import (
 	"salvor/boot/ramdisk"
 	"salvor/metal"
 	"salvor/test/must"
+	"salvor/test/program"
 )
 
 // These tests boot QEMU over a bridge. TestMain gives them user and network namespaces
@@ -153,9 +155,10 @@ func newWorld(t *testing.T, method metal.BootMethod, mode Mode) *world {
 	if mode == Authoritative {
 		c.Ranges = []Range{bootNet}
 	}
+	var said program.Buffer
 	s := must.Get(New(Config{
 		Plans: w.plans, Token: testTokenOf, Roots: []string{guest},
-		Interfaces: []Interface{c}, RecordProgress: w.recordProgress, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Interfaces: []Interface{c}, RecordProgress: w.recordProgress, Log: slog.New(slog.NewTextHandler(io.MultiWriter(t.Output(), &said), nil)),
 	}))(t)
 	hs := &http.Server{Handler: s.Handler(), WriteTimeout: 10 * time.Second}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -167,6 +170,7 @@ func newWorld(t *testing.T, method metal.BootMethod, mode Mode) *world {
 		}
 	})
 	t.Cleanup(func() { cancel(); hs.Close(); wg.Wait() })
+	program.Until(t, "the boot server listens", time.Minute, program.If(func() bool { return strings.Contains(said.String(), "boot server listens") }))
 	return w
 }
 

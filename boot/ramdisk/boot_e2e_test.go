@@ -25,6 +25,9 @@ import (
 // bootLimit is ten times what a boot takes on an idle machine.
 const bootLimit = 120 * time.Second
 
+// repairLimit is ten times what a boot, an examination and a repair take together.
+const repairLimit = 8 * time.Minute
+
 // built is the ramdisk under test; one build serves all boots.
 var built = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "salvor-ramdisk-test-")
@@ -323,7 +326,13 @@ func (m *machine) stages() []string {
 
 func (m *machine) waitFor(t *testing.T, c *controller, text string) {
 	t.Helper()
-	limit := time.After(bootLimit)
+	m.waitLong(t, c, text, bootLimit)
+}
+
+// waitLong is waitFor with a bound of its own.
+func (m *machine) waitLong(t *testing.T, c *controller, text string, bound time.Duration) {
+	t.Helper()
+	limit := time.After(bound)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for !strings.Contains(m.console(), text) {
@@ -335,7 +344,7 @@ func (m *machine) waitFor(t *testing.T, c *controller, text string) {
 		case <-m.exited:
 			t.Fatalf("qemu ended before %q", text)
 		case <-limit:
-			t.Fatalf("no %q within %v", text, bootLimit)
+			t.Fatalf("no %q within %v", text, bound)
 		}
 	}
 }

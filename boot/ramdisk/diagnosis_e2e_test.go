@@ -42,7 +42,7 @@ func TestDiagnosis(t *testing.T) {
 	began := time.Now()
 	m.start(t, debian.Program(t, "qemu-system-x86_64", "qemu-system-x86"), slices.Concat([]string{"-machine", "q35,accel=tcg", "-cpu", "max", "-m", diagnosisMemory, "-device", "virtio-net-pci,netdev=n0,romfile=", "-netdev", m.network(c)},
 		drives(disks), []string{"-kernel", filepath.Join(out, FileKernel), "-initrd", filepath.Join(out, FileInitramfs), "-append", c.params}))
-	m.waitFor(t, c, "ssh started on 10.0.2.15")
+	m.waitLong(t, c, "ssh started on 10.0.2.15", repairLimit)
 	t.Logf("examined and rescued %.1f s after power on", time.Since(began).Seconds())
 	if bytes.Contains(answer, []byte(base64.StdEncoding.EncodeToString([]byte("sesame")))) {
 		t.Error("the result of the command shows the key")

@@ -31,7 +31,7 @@ func TestRepair(t *testing.T) {
 	m := newMachine(t)
 	m.start(t, debian.Program(t, "qemu-system-x86_64", "qemu-system-x86"), slices.Concat([]string{"-machine", "q35,accel=tcg", "-cpu", "max", "-m", diagnosisMemory, "-device", "virtio-net-pci,netdev=n0,romfile=", "-netdev", m.network(c)},
 		drives(disks), []string{"-kernel", filepath.Join(out, FileKernel), "-initrd", filepath.Join(out, FileInitramfs), "-append", c.params}))
-	m.waitFor(t, c, "ssh started on 10.0.2.15")
+	m.waitLong(t, c, "ssh started on 10.0.2.15", repairLimit)
 	if text := c.lastFailure(); text != "" {
 		t.Errorf("the control plane saw: %s", text)
 	}

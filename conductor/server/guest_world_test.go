@@ -114,7 +114,7 @@ func (h *testHost) furnish(t *testing.T, q hostOptions) {
 	if q.silent {
 		return
 	}
-	must.OK(t, h.store.SaveLeases(context.Background(), []compute.Lease{{HostID: h.host.ID, BootID: "boot-1", RenewedAt: time.Now()}}))
+	must.OK(t, h.store.SaveLeases(context.Background(), []compute.Lease{{HostID: h.host.ID, BootID: "boot-1", RenewedAt: time.Now().Add(time.Hour)}}))
 }
 
 // settle adds a server that was made long ago.

@@ -285,7 +285,10 @@ func TestRAPIComesBackDuringAJob(t *testing.T) {
 	f.with(func() { f.looks = 1 << 30 })
 	done := make(chan error, 1)
 	go func() { done <- h.Define(t.Context(), domain("/isos/rescue.iso", nil)) }()
-	for end := time.Now().Add(5 * time.Second); len(f.writes()) == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); len(f.writes()) == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("nothing was written")
+		}
 	}
 	f.with(func() { f.silent = 502 })
 	count := func() int { f.mu.Lock(); defer f.mu.Unlock(); return len(f.requests) }

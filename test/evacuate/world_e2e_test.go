@@ -130,20 +130,20 @@ func (w *world) startStorage() {
 // tgtadm is the program that the server calls. It calls the daemon, or fails and records the call.
 const tgtadm = `#!/bin/sh
 [ -e %[1]s/silent ] || exec tgtadm "$@"
-echo "$@" >> %[1]s/silent
+echo "$@" >> %[1]s/refused
 exit 1
 `
 
 // silentStorage cuts the server off from the control of the storage, which serves its volumes as before, until answers is called.
 func (w *world) silentStorage() (answers func()) {
 	w.Helper()
-	w.lay(os.WriteFile(w.Dir+"/silent", nil, 0o600))
+	w.lay(os.WriteFile(w.Dir+"/silent", nil, 0o600)) // a call never makes it, so the storage is not silenced again
 	return func() { w.Helper(); w.lay(os.Remove(w.Dir + "/silent")) }
 }
 
 // refusals counts how often the server asked the silent storage.
 func (w *world) refusals() int {
-	text, _ := os.ReadFile(w.Dir + "/silent")
+	text, _ := os.ReadFile(w.Dir + "/refused")
 	return bytes.Count(text, []byte("\n"))
 }
 

@@ -35,7 +35,7 @@ import (
 const (
 	node     = "node1.gnt.example.test"
 	web      = "web.gnt.example.test"
-	patience = 60 * time.Second // many times what anything here takes on an idle machine
+	patience = 3 * time.Minute // many times what anything here takes on an idle machine
 )
 
 // world is a Ganeti cluster, and a conductor that drives it.

@@ -40,13 +40,13 @@ func TestKeystoneComesAndGoes(t *testing.T) {
 		program.Until(t, what, patience, program.If(is))
 	}
 	known, fresh, revoked := login(), login(), login()
+	// A Keystone that takes longer than the time-out, on a busy machine, is waited for.
 	for _, token := range []string{known, revoked} {
-		if got := ask(token); got.StatusCode != http.StatusOK {
-			t.Fatalf("a token of ann's: %d", got.StatusCode)
-		}
+		until("a token of ann's is known", func() bool { return ask(token).StatusCode == http.StatusOK })
 	}
-	if got := ask(known + "x"); got.StatusCode != http.StatusUnauthorized || !strings.HasPrefix(got.Header.Get("Www-Authenticate"), "Keystone uri=") {
-		t.Errorf("a token that is none: %d", got.StatusCode)
+	until("a token that is none is refused", func() bool { return ask(known+"x").StatusCode == http.StatusUnauthorized })
+	if got := ask(known + "x"); !strings.HasPrefix(got.Header.Get("Www-Authenticate"), "Keystone uri=") {
+		t.Errorf("a token that is none: %d %v", got.StatusCode, got.Header)
 	}
 	if got := tokens.Revoke(t.Context(), k.api, revoked); got.Err != nil {
 		t.Fatal(got.Err)

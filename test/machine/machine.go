@@ -215,7 +215,7 @@ func (w *World) Until(what string, holds func() error) {
 // SSH runs a command over ssh with a password. A server's key is taken at the first login and must be the same from then on; with
 // /dev/null as knownHosts each login is a first one.
 func (w *World) SSH(stdin, login, password, knownHosts, command string) (string, error) {
-	return w.Inside(stdin, "env", "SSHPASS="+password, "sshpass", "-e", "ssh", "-F", "none", "-o", "ConnectTimeout=5", "-o", "LogLevel=ERROR",
+	return w.Inside(stdin, "env", "SSHPASS="+password, "sshpass", "-e", "ssh", "-F", "none", "-o", "ConnectTimeout=30", "-o", "LogLevel=ERROR",
 		"-o", "PreferredAuthentications=password", "-o", "UserKnownHostsFile="+knownHosts, "-o", "StrictHostKeyChecking=accept-new", login, command)
 }
 

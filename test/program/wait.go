@@ -3,18 +3,26 @@ package program
 import (
 	"errors"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
 	"salvor/test/must"
 )
 
-// FreeAddress is one of this machine that a server may listen on, also after a restart.
+// given are the addresses that FreeAddress has given.
+var given sync.Map
+
+// FreeAddress is one of this machine that a server may listen on, also after a restart. It is given once.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
-	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
-	defer l.Close()
-	return l.Addr().String()
+	for {
+		l := must.Get(net.Listen("tcp", net.JoinHostPort(ownAddress().String(), "0")))(t)
+		must.OK(t, l.Close())
+		if _, known := given.LoadOrStore(l.Addr().String(), true); !known {
+			return l.Addr().String()
+		}
+	}
 }
 
 // lookEvery is how often a condition is looked at.

@@ -156,9 +156,9 @@ func (w *world) enroll() {
 		w.Fatal(err)
 	}
 	free := program.FreeAddress(w)
-	_, port, _ := strings.Cut(free, ":")
+	host, port, _ := strings.Cut(free, ":")
 	number, _ := strconv.Atoi(port)
-	w.fleet, err = fleet.New(fleet.Config{API: w.api, Nodes: machines, Seed: 3, Host: "127.0.0.1", Port: number, BootInterface: "redfish-virtual-media",
+	w.fleet, err = fleet.New(fleet.Config{API: w.api, Nodes: machines, Seed: 3, Host: host, Port: number, BootInterface: "redfish-virtual-media",
 		HeartbeatInterval: time.Second, Boot: 50 * time.Millisecond, Workers: 12})
 	if err != nil {
 		w.Fatal(err)

@@ -232,14 +232,14 @@ etcd3: {host: '%[3]s'}
 bootstrap:
   dcs: {%[4]s, synchronous_mode: true, synchronous_mode_strict: true, postgresql: {use_pg_rewind: true, parameters: {max_connections: 100}}}
   initdb: [{encoding: UTF8}, {auth: trust}, data-checksums]
-  pg_hba: [host all all 127.0.0.1/32 trust, host replication all 127.0.0.1/32 trust]
+  pg_hba: [host all all 127.0.0.0/8 trust, host replication all 127.0.0.0/8 trust]
 postgresql:
   listen: '%[5]s'
   connect_address: '%[5]s'
   data_dir: %[6]s
   bin_dir: %[7]s
   pgpass: %[6]s.pgpass
-  pg_hba: [host all all 127.0.0.1/32 trust, host replication all 127.0.0.1/32 trust]
+  pg_hba: [host all all 127.0.0.0/8 trust, host replication all 127.0.0.0/8 trust]
   authentication: {superuser: {username: postgres, password: x}, replication: {username: postgres, password: x}}
   parameters: {unix_socket_directories: '%[8]s', shared_buffers: 32MB}
 `, n.name, n.rest, c.etcd, settings, n.postgres, data, postgresBin, dir)

@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// longest bounds each stage; an idle machine takes a tenth of it.
-	longest = time.Minute
+	// longest bounds each stage, of which the longest is a boot; an idle machine takes a tenth of it.
+	longest = 3 * time.Minute
 	// control is the control port of the storage daemon, whose socket lies in a folder of its own.
 	control = "7"
 )
