@@ -81,6 +81,8 @@ type examinationRun struct {
 	Request
 	tools    toolRunner
 	kernel   *kernelLog
+	errors   *kernelLog      // is read for errors of disks alone
+	unread   map[string]bool // disks, such as sda, that did not give a sector
 	devices  []*device
 	disks    []*examinedDisk
 	arrays   []diagnose.Array
@@ -140,7 +142,7 @@ func Run(ctx context.Context, r Request) (*diagnose.Examination, error) {
 func newRun(r Request, s *OverlaySession) *examinationRun {
 	return &examinationRun{
 		Request: r, volumes: map[string][]btrfsVolume{}, loops: map[string]bool{}, tools: toolRunner{log: r.Log}, session: s,
-		mounted: map[string]bool{}, roots: map[string]string{},
+		mounted: map[string]bool{}, roots: map[string]string{}, unread: map[string]bool{},
 	}
 }
 
@@ -225,6 +227,10 @@ func (x *examinationRun) run(whole context.Context) (*diagnose.Examination, erro
 		return nil, err
 	}
 	defer x.kernel.close()
+	if x.errors, err = openKernelLog(); err != nil {
+		return nil, err
+	}
+	defer x.errors.close()
 	found, err := x.assembleAll(ctx)
 	if err != nil {
 		return nil, err
@@ -237,14 +243,12 @@ func (x *examinationRun) run(whole context.Context) (*diagnose.Examination, erro
 	systems := x.systems(ctx, base)
 	// What an overlay could not hold is known only once everything was read.
 	x.dropUnreliable(x.measureOverlays(ctx), systems)
-	for _, s := range systems {
-		s.Gaps = x.gaps
-		findings, gaps := diagnose.Run(x.boundRules(whole), s)
-		x.gaps = append(x.gaps, gaps...)
-		if findings == nil {
-			findings = []diagnose.Finding{}
+	x.addReadErrors(systems)
+	answer.Systems = x.judgeSystems(whole, systems)
+	if x.addReadErrors(systems) { // what the rules read has shown it
+		if again := x.judgeSystems(whole, systems); whole.Err() == nil {
+			answer.Systems = again
 		}
-		answer.Systems = append(answer.Systems, diagnose.ExaminedSystem{Root: s.Root, Name: diagnose.Excerpt(s.Release.Pretty), Findings: findings})
 	}
 	answer.NotExamined = append(answer.NotExamined, x.gaps...)
 	x.measureOverlays(ctx)
@@ -255,6 +259,25 @@ func (x *examinationRun) run(whole context.Context) (*diagnose.Examination, erro
 		return nil, err
 	}
 	return answer, nil
+}
+
+// judgeSystems asks the rules about each system.
+func (x *examinationRun) judgeSystems(whole context.Context, systems []*diagnose.System) []diagnose.ExaminedSystem {
+	out := []diagnose.ExaminedSystem{}
+	for _, s := range systems {
+		s.Gaps = x.gaps
+		findings, gaps := diagnose.Run(x.boundRules(whole), s)
+		for _, g := range gaps {
+			if !slices.Contains(x.gaps, g) {
+				x.gaps = append(x.gaps, g)
+			}
+		}
+		if findings == nil {
+			findings = []diagnose.Finding{}
+		}
+		out = append(out, diagnose.ExaminedSystem{Root: s.Root, Name: diagnose.Excerpt(s.Release.Pretty), Findings: findings})
+	}
+	return out
 }
 
 // assembleAll lays overlays over the disks, assembles what lies on them, and returns the disks.

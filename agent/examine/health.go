@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"salvor/diagnose"
@@ -38,6 +39,26 @@ func (x *examinationRun) diskHealth(ctx context.Context) []diagnose.DiskHealth {
 		out = append(out, h)
 	}
 	return out
+}
+
+// addReadErrors has the systems know which disks did not give a sector since the machine booted. It says whether one is new.
+func (x *examinationRun) addReadErrors(systems []*diagnose.System) bool {
+	added := false
+	for name, sector := range x.errors.unreadSectors() {
+		i := slices.IndexFunc(x.disks, func(d *examinedDisk) bool { return d.Path == "/dev/"+name })
+		if i < 0 || x.unread[name] {
+			continue
+		}
+		x.unread[name], added = true, true
+		d := x.disks[i]
+		x.Log.Info("a disk did not give a sector", "disk", d.Path, "sector", sector)
+		for _, s := range systems {
+			s.Disks = append(slices.DeleteFunc(slices.Clone(s.Disks), func(h diagnose.DiskHealth) bool { return h.Path == d.Path && !h.Failing }), diagnose.DiskHealth{
+				Path: d.Path, Model: d.Model, Serial: d.Serial, Failing: true, Reasons: []string{"the kernel could not read its sector " + sector},
+			})
+		}
+	}
+	return added
 }
 
 // smartReport is what is read of smartctl's JSON.

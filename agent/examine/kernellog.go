@@ -33,20 +33,45 @@ var ofFileSystem = regexp.MustCompile(`(?i)EXT[234]-fs|XFS|BTRFS|FAT-fs|JBD2|I/O
 // read returns the lines about file systems that were logged since skip, in one line.
 func (k *kernelLog) read() string {
 	var lines []string
+	k.each(maxKernelLines, func(line string) {
+		if ofFileSystem.MatchString(line) {
+			lines = append(lines, line)
+		}
+	})
+	return strings.Join(lines, "; ")
+}
+
+// each takes the lines that were logged since the last call, at most so many.
+func (k *kernelLog) each(most int, take func(line string)) {
 	record := make([]byte, 8<<10)
-	for range maxKernelLines {
+	for range most {
 		n, err := unix.Read(k.fd, record)
 		if err == unix.EPIPE { // older records were overwritten
 			continue
 		}
 		if err != nil || n <= 0 {
-			break
+			return
 		}
-		if line := kernelLine(string(record[:n])); ofFileSystem.MatchString(line) {
-			lines = append(lines, line)
-		}
+		take(kernelLine(string(record[:n])))
 	}
-	return strings.Join(lines, "; ")
+}
+
+// maxErrorLines bounds what is read of the kernel's log for errors of disks.
+const maxErrorLines = 20_000
+
+// unreadSector is what the kernel logs of a sector that a disk does not give. Other errors of reading may be those of a path to a disk, or of a disk
+// that was taken away; of a virtio disk the kernel tells no more than that. A line that only holds these words, such as one with a label, is none.
+var unreadSector = regexp.MustCompile(`^(?:blk_update_request: )?(?:critical medium error, dev (\w+)|I/O error, dev (x?vd\w+)), sector (\d+) op 0x0:\(READ\)`)
+
+// unreadSectors tells of each disk, such as sda, the first sector that it did not give since the last call.
+func (k *kernelLog) unreadSectors() map[string]string {
+	out := map[string]string{}
+	k.each(maxErrorLines, func(line string) {
+		if m := unreadSector.FindStringSubmatch(line); m != nil && out[m[1]+m[2]] == "" {
+			out[m[1]+m[2]] = m[3]
+		}
+	})
+	return out
 }
 
 // kernelLine is the message of a record: "6,1234,5678,-;message" and lines of keys after it.

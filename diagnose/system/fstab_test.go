@@ -91,7 +91,11 @@ func init() {
 		{"no such subvolume", "fedora-btrfs", "fstab-subvolume-missing", diagnose.BlocksBoot, swap("subvol=root", "subvol=@nope")},
 		{"a slash before it", "fedora-btrfs", "fstab-subvolume-missing", nearMiss, swap("subvol=root", "subvol=/root")},
 
-		{"NFS", "debian-bios", "fstab-network-mount", diagnose.Info, line("nas:/export /data nfs defaults 0 0")},
+		{"NFS", "debian-bios", "fstab-network-mount", diagnose.Info, func(t *testing.T, in *installed) {
+			line("nas:/export /data nfs defaults 0 0")(t, in)
+			in.write("/usr/sbin/mount.nfs", "\x7fELF")
+		}},
+		{"NFS without its program", "debian-bios", "fstab-network-mount", diagnose.Degrades, line("nas:/export /data nfs defaults 0 0")},
 		{"NFS in the background", "debian-bios", "fstab-network-mount", nearMiss, line("nas:/export /data nfs nofail,_netdev 0 0")},
 
 		{"no such container", "debian-luks-raid", "crypttab-device-missing", diagnose.BlocksBoot, func(t *testing.T, in *installed) {

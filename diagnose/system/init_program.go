@@ -2,6 +2,7 @@ package system
 
 import (
 	"debug/elf"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -132,7 +133,7 @@ func judgeProgram(s *diagnose.System, f diagnose.Finding, place string, program 
 	}
 	folders := linkerFolders(s, place, program)
 	for _, library := range program.Libraries {
-		if library == "" || strings.Contains(library, "/") || slices.ContainsFunc(folders, func(folder string) bool { return s.Files.Exists(path.Join(folder, library)) }) {
+		if library == "" || strings.Contains(library, "/") || linkedFile(s, folders, library) != "" {
 			continue
 		}
 		f.ID, f.Confidence = "init-library-missing", 0.9
@@ -141,6 +142,48 @@ func judgeProgram(s *diagnose.System, f diagnose.Finding, place string, program 
 		return []diagnose.Finding{f}
 	}
 	return nil
+}
+
+// linkedFile is the first file of this name in the folders of the dynamic loader; empty where there is none.
+func linkedFile(s *diagnose.System, folders []string, library string) string {
+	for _, folder := range folders {
+		if name := path.Join(folder, library); s.Files.Exists(name) {
+			return name
+		}
+	}
+	return ""
+}
+
+// maxStartFile bounds what is read of one file that each start needs.
+const maxStartFile = 32 << 20
+
+// unreadStartFile reads the first program, its dynamic loader and its libraries. It returns the first of them that the disk does not give; empty
+// where there is none.
+func unreadStartFile(s *diagnose.System) string {
+	if s.Files == nil {
+		return ""
+	}
+	name := initPath(s)
+	files := []string{name}
+	if file, err := openReadAt(s.Files, name); err == nil {
+		if program, err := readProgram(file); err == nil {
+			files = append(files, program.Interpreter)
+			folders := linkerFolders(s, name, program)
+			for _, library := range program.Libraries {
+				files = append(files, linkedFile(s, folders, library))
+			}
+		}
+		_ = file.Close()
+	}
+	for _, file := range files {
+		if file == "" {
+			continue
+		}
+		if _, err := s.Files.ReadAtMost(file, maxStartFile); errors.Is(err, diagnose.ErrUnread) {
+			return file
+		}
+	}
+	return ""
 }
 
 // linkerFolders are where the dynamic loader looks: the program's own folders, those of ld.so.conf, and the usual ones.

@@ -180,6 +180,7 @@ func needsArray(s *diagnose.System, array string) bool {
 
 func lookDisks(s *diagnose.System) []diagnose.Finding {
 	var out []diagnose.Finding
+	unread := unreadStartFile(s)
 	for _, d := range s.Disks {
 		if !d.Failing {
 			continue
@@ -192,8 +193,15 @@ func lookDisks(s *diagnose.System) []diagnose.Finding {
 			Explains: []string{"file-system-damaged", "file-system-not-mounted", "superblock-missing", "kernel-damaged", "initramfs-damaged"},
 			ByHand:   "Copy the disk to another one before anything else, for example with ddrescue, and replace it.",
 		}
+		if d.Command == nil {
+			f.Evidence = []diagnose.Evidence{{Kind: diagnose.FromDevice, Path: d.Path, Text: strings.Join(d.Reasons, "; ")}}
+		}
 		if isDamagedOn(s, d.Path) {
 			f.Severity = diagnose.BlocksBoot
+		}
+		if unread != "" {
+			f.Severity = diagnose.BlocksBoot
+			f.Evidence = append(f.Evidence, diagnose.Evidence{Kind: diagnose.FromDevice, Path: d.Path, Text: unread + " could not be read, and each start needs it"})
 		}
 		out = append(out, f)
 	}

@@ -1,6 +1,8 @@
 package system
 
 import (
+	"debug/elf"
+	"io/fs"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -129,4 +131,46 @@ func init() {
 		{"a text", "debian-bios", "machine-id-invalid", diagnose.Degrades, func(_ *testing.T, in *installed) { in.write("/etc/machine-id", "web-7\n") }},
 		{"of an image", "debian-bios", "machine-id-invalid", nearMiss, func(_ *testing.T, in *installed) { in.write("/etc/machine-id", "uninitialized\n") }},
 	}...)
+}
+
+// unreadFS is a file system of a disk that does not give the content of one file.
+type unreadFS struct {
+	fstest.MapFS
+	name string
+}
+
+func (u unreadFS) Open(name string) (fs.File, error) {
+	f, err := u.MapFS.Open(name)
+	if err == nil && name == u.name {
+		return unreadFile{f}, nil
+	}
+	return f, err
+}
+
+type unreadFile struct{ fs.File }
+
+func (unreadFile) Read([]byte) (int, error) { return 0, diagnose.ErrUnread }
+
+// A failing disk keeps a machine from its boot where it does not give what each start needs.
+func TestStartFileOnAFailingDisk(t *testing.T) {
+	const libc = "usr/lib/x86_64-linux-gnu/libc.so.6"
+	for _, c := range []struct {
+		unread string
+		want   diagnose.Severity
+	}{{libc, diagnose.BlocksBoot}, {"etc/motd", diagnose.Degrades}} {
+		in := debianBIOS()
+		in.write("/etc/motd", "hello")
+		in.writeMode("/usr/lib/systemd/systemd", elfWithLibrary(uint16(elf.EM_X86_64), "/lib64/ld-linux-x86-64.so.2", "libc.so.6"), 0o755)
+		s := in.system()
+		s.Files = diagnose.NewTree(unreadFS{in.files, c.unread})
+		s.Disks = []diagnose.DiskHealth{{Path: "/dev/sda", Failing: true, Reasons: []string{"the kernel could not read its sector 8"}}}
+		found := lookDisks(s)
+		if len(found) != 1 || found[0].Severity != c.want || found[0].Evidence[0].Kind != diagnose.FromDevice || (len(found[0].Evidence) == 2) != (c.unread == libc) {
+			t.Errorf("%s is not given: %+v", c.unread, found)
+		}
+		s.Disks[0].Failing = false
+		if found := lookDisks(s); len(found) != 0 {
+			t.Errorf("of a disk that is well: %+v", found)
+		}
+	}
 }
