@@ -10,6 +10,7 @@ import (
 	_ "embed"
 	"encoding/hex"
 	"fmt"
+	"hash/fnv"
 	"slices"
 	"strings"
 	"time"
@@ -35,7 +36,9 @@ type Layout struct {
 	Images string // what makes the initramfs: initramfs-tools, dracut
 	// BootPartition: /boot is a file system of its own.
 	BootPartition bool
-	Disks         int
+	// Signed: GRUB is the signed one, which reads a stub of its configuration on the ESP.
+	Signed bool
+	Disks  int
 }
 
 // Layouts lists all layouts. Cases rotate over them.
@@ -43,7 +46,7 @@ func Layouts() []Layout {
 	return []Layout{
 		{Name: "bios-ext4", Suite: "bookworm", FS: "ext4", Stack: "plain", Loader: "grub", Init: "systemd", Images: "initramfs-tools", Disks: 1},
 		{Name: "uefi-ext4", Suite: "trixie", UEFI: true, FS: "ext4", Stack: "plain", Loader: "grub", Init: "systemd", Images: "dracut", Disks: 1},
-		{Name: "uefi-lvm-raid", Suite: "bookworm", UEFI: true, FS: "ext4", Stack: "mdraid-lvm", Loader: "grub", Init: "systemd", Images: "initramfs-tools", Disks: 2},
+		{Name: "uefi-lvm-raid", Suite: "bookworm", UEFI: true, FS: "ext4", Stack: "mdraid-lvm", Loader: "grub", Init: "systemd", Images: "initramfs-tools", Signed: true, Disks: 2},
 		{Name: "uefi-luks", Suite: "trixie", UEFI: true, FS: "ext4", Stack: "luks", Loader: "systemd-boot", Init: "systemd", Images: "initramfs-tools", Disks: 1},
 		{Name: "bios-xfs", Suite: "bookworm", FS: "xfs", Stack: "plain", Loader: "grub", Init: "sysvinit", Images: "initramfs-tools", BootPartition: true, Disks: 1},
 		{Name: "bios-btrfs", Suite: "trixie", FS: "btrfs", Stack: "plain", Loader: "grub", Init: "systemd", Images: "dracut", Disks: 1},
@@ -60,6 +63,9 @@ func (l Layout) Packages() []string {
 	}
 	if l.Loader == "systemd-boot" {
 		out = append(out, "systemd-boot")
+	}
+	if l.Signed {
+		out = append(out, "grub-efi-amd64-signed", "shim-signed")
 	}
 	if l.Images == "initramfs-tools" {
 		out = append(out, "cryptsetup-initramfs")
@@ -223,15 +229,15 @@ func (c Case) endsByCut() bool {
 	return c.Cut && !slices.ContainsFunc(c.Faults, func(f Fault) bool { return f.Offline != "" })
 }
 
-// Cases lists the whole corpus: each fault on one layout, in turn, the pairs, the near misses and the healthy systems.
+// Cases lists the whole corpus: each fault on one layout, the pairs, the near misses and the healthy systems. The name of a case decides on its
+// layout, so that a fault more moves no other case to another layout.
 func Cases() []Case {
 	layouts := Layouts()
-	next := 0
-	return casesOn(func(fits func(Layout) bool) []Layout {
-		for {
-			l := layouts[next%len(layouts)]
-			next++
-			if fits(l) {
+	return casesOn(func(name string, fits func(Layout) bool) []Layout {
+		h := fnv.New32a()
+		_, _ = h.Write([]byte(name))
+		for next := h.Sum32() >> 1; ; next++ {
+			if l := layouts[next%uint32(len(layouts))]; fits(l) {
 				return []Layout{l}
 			}
 		}
@@ -240,7 +246,7 @@ func Cases() []Case {
 
 // CasesOn lists the cases of one layout: all that fit it.
 func CasesOn(l Layout) []Case {
-	return casesOn(func(fits func(Layout) bool) []Layout {
+	return casesOn(func(_ string, fits func(Layout) bool) []Layout {
 		if fits(l) {
 			return []Layout{l}
 		}
@@ -249,10 +255,10 @@ func CasesOn(l Layout) []Case {
 }
 
 // casesOn makes the cases on those of the layouts that choose gives for each.
-func casesOn(choose func(fits func(Layout) bool) []Layout) []Case {
+func casesOn(choose func(name string, fits func(Layout) bool) []Layout) []Case {
 	var out []Case
 	add := func(c Case, fits ...func(Layout) bool) {
-		for _, l := range choose(func(l Layout) bool {
+		for _, l := range choose(c.Name, func(l Layout) bool {
 			return !slices.ContainsFunc(fits, func(on func(Layout) bool) bool { return on != nil && !on(l) })
 		}) {
 			c.Layout = l

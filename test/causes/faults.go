@@ -14,7 +14,8 @@ func onBtrfs(l Layout) bool      { return l.FS == "btrfs" }
 func onRAID(l Layout) bool       { return l.Stack == "mdraid-lvm" }
 func onPlainExt4(l Layout) bool  { return onExt4(l) && l.Stack == "plain" }
 func onEntryFiles(l Layout) bool { return l.Loader == "systemd-boot" }
-func onUEFIGRUB(l Layout) bool   { return l.UEFI && l.Loader == "grub" }
+func onSignedGRUB(l Layout) bool { return l.Signed }
+func onSysvinit(l Layout) bool   { return l.Init == "sysvinit" }
 
 // Faults lists all faults. The most frequent causes come first.
 func Faults() []Fault {
@@ -56,8 +57,8 @@ func loaderFaults() []Fault {
 		{Name: "grub-config-missing", Cause: 8, Effect: Blocks, IDs: []string{"grub-config-missing"}, On: onGRUB, Script: `rm $R/boot/grub/grub.cfg`},
 		{Name: "grub-config-cut-off", Cause: 8, Effect: Blocks, IDs: []string{"grub-config-invalid"}, On: onGRUB,
 			Script: `n=$(awk '/^menuentry/ { print n; exit } { n += length($0) + 1 }' $R/boot/grub/grub.cfg); [ "$n" -gt 1000 ]; head -c $((n + 40)) $R/boot/grub/grub.cfg >/tmp/cut; cat /tmp/cut >$R/boot/grub/grub.cfg`},
-		{Name: "grub-stub-of-another-file-system", Cause: 8, Effect: Blocks, IDs: []string{"grub-stub-search-missing", "grub-search-missing"}, On: onUEFIGRUB,
-			Script: `for f in $(find $R/boot/efi -name grub.cfg); do sed -i 's/^search.*/search.fs_uuid 5a5a5a5a-0000-4222-8333-444455556666 root/' $f; done`},
+		{Name: "grub-stub-of-another-file-system", Cause: 8, Effect: Blocks, IDs: []string{"grub-stub-search-missing", "grub-search-missing"}, On: onSignedGRUB,
+			Script: `for f in $(find $R/boot/efi -name grub.cfg); do edit $f 's/^search.*/search.fs_uuid 5a5a5a5a-0000-4222-8333-444455556666 root/'; done; grep -rq 5a5a5a5a $R/boot/efi`},
 		{Name: "core-of-grub-damaged", Cause: 6, Effect: Blocks, IDs: []string{"grub-core-damaged"}, On: onBIOS,
 			Offline: `dd if=/dev/urandom of=/dev/sda1 bs=512 count=40`},
 		{Name: "esp-zeroed", Cause: 2, Effect: Blocks, IDs: []string{"esp-damaged", "esp-missing"}, On: onUEFI,
@@ -115,7 +116,7 @@ func storageFaults() []Fault {
 		{Name: "fstab-names-sdz1", Cause: 24, Effect: Blocks, IDs: []string{"fstab-kernel-name", "fstab-device-missing"},
 			Script: `mkdir -p $R/data; echo '/dev/sdz1 /data ext4 defaults 0 2' >>$R/etc/fstab`},
 		{Name: "inodes-full", Cause: 29, Effect: Harms, IDs: []string{"inodes-full"}, On: onExt4,
-			Script: `mkdir $R/var/spool/full; cd $R/var/spool/full; seq 1 400000 | xargs touch 2>/dev/null || true; cd /`},
+			Script: `mkdir $R/var/spool/full; cd $R/var/spool/full; seq 1 400000 | xargs touch 2>/dev/null || true; rm 1; cd /`},
 		{Name: "resume-device-gone", Cause: 21, Effect: Harms, IDs: []string{"resume-device-missing"},
 			Script: `for f in $(boot_entries); do sed -i 's,console=tty0,& resume=UUID=5a5a5a5a-0000-4222-8333-444455556667,' $f; done; grep -q resume=UUID=5a $(boot_entries)`},
 		{Name: "superblock-gone", Cause: 26, Effect: Blocks, IDs: []string{"superblock-missing"}, On: onExt4,
@@ -152,7 +153,7 @@ func accessFaults() []Fault {
 		{Name: "keys-malformed", Cause: 51, Effect: Blocks, IDs: []string{"authorized-keys-malformed"}, Script: `edit $R/root/.ssh/authorized_keys 's/ AAAA[^ ]\{20\}/ /'`},
 		{Name: "home-of-root-missing", Cause: 51, Effect: Blocks, IDs: []string{"home-missing"}, Script: `mv $R/root $R/root.old`},
 		{Name: "root-not-to-be-entered", Cause: 43, Effect: Harms, IDs: []string{"permissions-lost"}, Script: `chmod 700 $R/ $R/usr $R/etc`},
-		{Name: "tmp-for-root-only", Cause: 43, Effect: Harms, IDs: []string{"tmp-unusable", "permissions-lost"}, Script: `chmod 700 $R/tmp`},
+		{Name: "tmp-for-root-only", Cause: 43, Effect: Harms, IDs: []string{"tmp-unusable", "permissions-lost"}, On: onSysvinit, Script: `chmod 700 $R/tmp`},
 		{Name: "sudo-not-setuid", Cause: 43, Effect: Harms, IDs: []string{"sudo-not-setuid"}, Script: `chmod u-s $R/usr/bin/sudo`},
 		{Name: "sudoers-broken", Cause: 53, Effect: Harms, IDs: []string{"sudoers-invalid", "sudoers-refused"},
 			Script: `echo 'admin ALL=(ALL NOPASSWD: ALL' >$R/etc/sudoers.d/admin; chmod 440 $R/etc/sudoers.d/admin`},
