@@ -222,7 +222,7 @@ func lookESP(s *diagnose.System) *diagnose.Finding {
 		}
 	}
 	for _, d := range partitions {
-		if d.FS != "" || d.NotExamined != "" || d.Content == nil && d.Tree == nil && d.MountedAt == "" && d.UUID != "" {
+		if !holdsNothing(d) {
 			continue
 		}
 		if slices.ContainsFunc(partitions, func(other *diagnose.Device) bool { tree, _ := treeOf(s, other); return tree != nil }) {
@@ -237,6 +237,11 @@ func lookESP(s *diagnose.System) *diagnose.Finding {
 		}
 	}
 	return nil
+}
+
+// holdsNothing says whether a probe found no file system in a partition.
+func holdsNothing(d *diagnose.Device) bool {
+	return d.FS == "" && d.NotExamined == "" && (d.Content != nil || d.Tree != nil || d.MountedAt != "" || d.UUID == "")
 }
 
 // usesPlainFAT: firmware also reads a FAT partition whose type says something else.
@@ -277,7 +282,7 @@ func noWorkingEntry(s *diagnose.System, entries []entryState, loaders []espLoade
 		f.Confidence = 0.9
 		for _, d := range espDevices(s) {
 			f.Evidence = append(f.Evidence, deviceEvidence(d.Path, "no loader below EFI"))
-			if tree, _ := treeOf(s, d); tree == nil { // it was not read
+			if tree, _ := treeOf(s, d); tree == nil && !holdsNothing(d) { // it was not read
 				return nil
 			}
 		}

@@ -64,6 +64,12 @@ func init() {
 		{"shim", "debian-uefi", "efi-loader-missing", diagnose.BlocksBoot, remove("/EFI/debian/shimx64.efi")},
 		{"GRUB beside shim", "debian-uefi", "efi-loader-missing", diagnose.BlocksBoot, remove("/EFI/debian/grubx64.efi")},
 		{"all loaders", "debian-uefi", "efi-loader-missing", diagnose.BlocksBoot, both(noEntry, remove("/EFI"))},
+		{"all loaders, beside a partition that was never formatted", "debian-uefi", "efi-loader-missing", diagnose.BlocksBoot, both(both(noEntry, remove("/EFI")), func(_ *testing.T, in *installed) {
+			in.Devices = append(in.Devices, diagnose.Device{Path: "/dev/sdb1", PartType: espType})
+		})},
+		{"all loaders, beside a partition that was not examined", "debian-uefi", "efi-loader-missing", nearMiss, both(both(noEntry, remove("/EFI")), func(_ *testing.T, in *installed) {
+			in.Devices = append(in.Devices, diagnose.Device{Path: "/dev/sdb1", PartType: espType, NotExamined: "its disk was full"})
+		})},
 		{"of Windows", "debian-uefi", "efi-loader-missing", nearMiss, entries(func(f *diagnose.FirmwareState) {
 			f.Entries = append(f.Entries, diagnose.BootEntry{Number: 4, Name: "Windows", Active: true, PartUUID: espPart, Path: `\EFI\Microsoft\Boot\bootmgfw.efi`})
 			f.Order = append(f.Order, 4)
