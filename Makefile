@@ -126,6 +126,10 @@ repair-rounds: build ## repair a real machine ROUNDS=10 times, while the control
 	@test/install.sh demo
 	test/repair-rounds.sh $(or $(ROUNDS),10)
 
+diagnose-times: build ## measure LOOKS=20 diagnoses of a real machine with a boot, and as many in a rescue under way
+	@test/install.sh demo
+	test/diagnose-times.sh $(or $(LOOKS),20)
+
 states: ## write docs/states.md again
 	$(GO) test ./metal -run States -count 1 -update
 
@@ -197,4 +201,4 @@ clean: ## remove what was built
 	rm -rf bin build
 
 .NOTPARALLEL:
-.PHONY: help build release release-check check test prove prove-rest packages prove-packages demo-packages lint fmt fmt-check markers vet staticcheck tidy-check test-unit test-race test-stories sweep mutants fuzz e2e interop openstack foreign flaky causes repair-rounds states api bench fleet overload strangers chaos soak demo demos test-causes demo-vm demo-evacuate tools clean
+.PHONY: help build release release-check check test prove prove-rest packages prove-packages demo-packages lint fmt fmt-check markers vet staticcheck tidy-check test-unit test-race test-stories sweep mutants fuzz e2e interop openstack foreign flaky causes repair-rounds diagnose-times states api bench fleet overload strangers chaos soak demo demos test-causes demo-vm demo-evacuate tools clean

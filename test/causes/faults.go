@@ -161,7 +161,7 @@ func accessFaults() []Fault {
 			Script: `edit $R/etc/shadow '/^root:/s/^\(root:[^:]*\):[^:]*:/\1:0:/'`},
 		{Name: "sshd-masked", Cause: 49, Effect: Blocks, IDs: []string{"sshd-masked"}, On: onSystemd, Script: `ln -sf /dev/null $R/etc/systemd/system/ssh.service; rm -f $R/etc/systemd/system/ssh.socket; ln -sf /dev/null $R/etc/systemd/system/sshd.service`},
 		{Name: "sshd-not-enabled", Cause: 49, Effect: Blocks, IDs: []string{"sshd-not-enabled"}, On: onSystemd,
-			Script: `find $R/etc/systemd/system -name 'ssh*' | xargs rm`},
+			Script: `find $R/etc/systemd/system -name 'ssh*' -type l | xargs rm`},
 		{Name: "sshd-not-installed", Cause: 49, Effect: Blocks, IDs: []string{"sshd-not-installed"}, Script: `rm $R/usr/sbin/sshd`},
 		{Name: "sshd-config-missing", Cause: 48, Effect: Blocks, IDs: []string{"sshd-config-missing"}, Script: `rm $R/etc/ssh/sshd_config`},
 		{Name: "sshd-user-missing", Cause: 48, Effect: Blocks, IDs: []string{"sshd-user-missing"}, Script: `edit $R/etc/passwd '/^sshd:/d'`},
