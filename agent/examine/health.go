@@ -41,24 +41,30 @@ func (x *examinationRun) diskHealth(ctx context.Context) []diagnose.DiskHealth {
 	return out
 }
 
-// addReadErrors has the systems know which disks did not give a sector since the machine booted. It says whether one is new.
+// addReadErrors has the systems know which disks did not give a sector since the machine booted. It says whether one is new. A disk that gives
+// nothing at all is not said to fail: it may be a passive path to one.
 func (x *examinationRun) addReadErrors(systems []*diagnose.System) bool {
 	added := false
-	for name, sector := range x.errors.unreadSectors() {
+	for name, failed := range x.errors.readErrors() {
 		i := slices.IndexFunc(x.disks, func(d *examinedDisk) bool { return d.Path == "/dev/"+name })
-		if i < 0 || x.unread[name] {
+		if i < 0 || x.unread[name] || !failed.ofMedium && !x.gaveContent("/dev/"+name) {
 			continue
 		}
 		x.unread[name], added = true, true
 		d := x.disks[i]
-		x.Log.Info("a disk did not give a sector", "disk", d.Path, "sector", sector)
+		x.Log.Info("a disk did not give a sector", "disk", d.Path, "sector", failed.sector)
 		for _, s := range systems {
 			s.Disks = append(slices.DeleteFunc(slices.Clone(s.Disks), func(h diagnose.DiskHealth) bool { return h.Path == d.Path && !h.Failing }), diagnose.DiskHealth{
-				Path: d.Path, Model: d.Model, Serial: d.Serial, Failing: true, Reasons: []string{"the kernel could not read its sector " + sector},
+				Path: d.Path, Model: d.Model, Serial: d.Serial, Failing: true, Reasons: []string{"the kernel could not read its sector " + failed.sector},
 			})
 		}
 	}
 	return added
+}
+
+// gaveContent says whether something was recognised on a disk.
+func (x *examinationRun) gaveContent(disk string) bool {
+	return slices.ContainsFunc(x.devices, func(d *device) bool { return d.disk == disk && d.FS != "" })
 }
 
 // smartReport is what is read of smartctl's JSON.

@@ -59,16 +59,26 @@ func (k *kernelLog) each(most int, take func(line string)) {
 // maxErrorLines bounds what is read of the kernel's log for errors of disks.
 const maxErrorLines = 20_000
 
-// unreadSector is what the kernel logs of a sector that a disk does not give. Other errors of reading may be those of a path to a disk, or of a disk
-// that was taken away; of a virtio disk the kernel tells no more than that. A line that only holds these words, such as one with a label, is none.
-var unreadSector = regexp.MustCompile(`^(?:blk_update_request: )?(?:critical medium error, dev (\w+)|I/O error, dev (x?vd\w+)), sector (\d+) op 0x0:\(READ\)`)
+// unreadSector is what the kernel logs of a sector that a disk did not give. A line that only holds these words, such as one with a label, is none.
+var unreadSector = regexp.MustCompile(`^(?:blk_update_request: )?(critical medium|I/O) error, dev (\w+), sector (\d+) op 0x0:\(READ\)`)
 
-// unreadSectors tells of each disk, such as sda, the first sector that it did not give since the last call.
-func (k *kernelLog) unreadSectors() map[string]string {
-	out := map[string]string{}
+// readError is the first sector that a disk did not give. ofMedium: the disk itself says that the sector is lost; any other error may be one of the
+// path to the disk.
+type readError struct {
+	sector   string
+	ofMedium bool
+}
+
+// readErrors tells of disks, such as sda, that did not give a sector since the last call.
+func (k *kernelLog) readErrors() map[string]readError {
+	out := map[string]readError{}
 	k.each(maxErrorLines, func(line string) {
-		if m := unreadSector.FindStringSubmatch(line); m != nil && out[m[1]+m[2]] == "" {
-			out[m[1]+m[2]] = m[3]
+		m := unreadSector.FindStringSubmatch(line)
+		if m == nil {
+			return
+		}
+		if known, ok := out[m[2]]; !ok || !known.ofMedium && m[1] != "I/O" {
+			out[m[2]] = readError{sector: m[3], ofMedium: m[1] != "I/O"}
 		}
 	})
 	return out

@@ -185,16 +185,16 @@ func TestFATAfterACrash(t *testing.T) {
 
 func TestKernelLines(t *testing.T) {
 	for line, want := range map[string]string{
-		"critical medium error, dev sda, sector 453632 op 0x0:(READ) flags 0x80700 phys_seg 1 prio class 2":      "sda 453632",
-		"blk_update_request: critical medium error, dev nvme0n1, sector 8 op 0x0:(READ) flags 0x0":               "nvme0n1 8",
-		"I/O error, dev vda, sector 9 op 0x0:(READ) flags 0x0 phys_seg 1":                                        "vda 9",
-		"I/O error, dev sdc, sector 0 op 0x0:(READ) flags 0x0 phys_seg 1":                                        "", // a passive path
+		"critical medium error, dev sda, sector 453632 op 0x0:(READ) flags 0x80700 phys_seg 1 prio class 2":      "critical medium sda 453632",
+		"blk_update_request: critical medium error, dev nvme0n1, sector 8 op 0x0:(READ) flags 0x0":               "critical medium nvme0n1 8",
+		"I/O error, dev vda, sector 9 op 0x0:(READ) flags 0x0 phys_seg 1":                                        "I/O vda 9",
+		"I/O error, dev sdc, sector 0 op 0x0:(READ) flags 0x0 phys_seg 1":                                        "I/O sdc 0",
 		"critical medium error, dev sda, sector 1 op 0x1:(WRITE) flags 0x0":                                      "",
 		"BTRFS: device label critical medium error, dev sda, sector 1 op 0x0:(READ) devid 1 transid 8 /dev/dm-2": "",
 	} {
 		got := ""
 		if m := unreadSector.FindStringSubmatch(line); m != nil {
-			got = m[1] + m[2] + " " + m[3]
+			got = m[1] + " " + m[2] + " " + m[3]
 		}
 		if got != want {
 			t.Errorf("%q: %q, want %q", line, got, want)
