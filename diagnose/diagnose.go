@@ -62,6 +62,9 @@ const (
 	ConsentData Consent = "data"
 )
 
+// DiskFailing is the finding that keeps every repair from being carried out.
+const DiskFailing = "disk-failing"
+
 // Finding is one thing that a rule found wrong, with what shows it.
 type Finding struct {
 	// ID names the rule, such as fstab-device-missing.

@@ -154,7 +154,7 @@ type DiskHealth struct {
 	Failing bool
 	// Reasons are sentences, such as "it has 12 sectors that cannot be read".
 	Reasons []string
-	// Command and Exit of smartctl or nvme. Without a command, the reasons are those of the kernel that examines.
+	// Command and Exit of smartctl or nvme. Command is empty where only the kernel of the ramdisk gave the reasons.
 	Command []string
 	Exit    int
 }

@@ -171,6 +171,20 @@ func (t *Tree) ReadAtMost(name string, most int) ([]byte, error) {
 	return b, nil
 }
 
+// ReadThrough reads a regular file to its end, or that many bytes of it, and keeps nothing. It returns how many bytes it has read.
+func (t *Tree) ReadThrough(name string, most int64) (int64, error) {
+	f, at, err := t.open(name)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	n, err := io.Copy(io.Discard, io.LimitReader(f, most))
+	if err != nil {
+		return n, fmt.Errorf("%s: %w", name, t.unread.note(at, err))
+	}
+	return n, nil
+}
+
 // Lines returns the lines of a file without their ends; no file has none.
 func (t *Tree) Lines(name string) []string {
 	b, err := t.Read(name)

@@ -32,6 +32,14 @@ func (u *unreadFiles) note(place string, err error) error {
 	return err
 }
 
+// IsUnread says whether a file could not be read before, though it may be there.
+func (t *Tree) IsUnread(name string) bool {
+	place, _ := t.Resolve(name)
+	t.unread.mu.Lock()
+	defer t.unread.mu.Unlock()
+	return t.unread.errs[name] != nil || t.unread.errs[place] != nil
+}
+
 // notingFS notes the errors of a base.
 type notingFS struct {
 	fs.ReadLinkFS

@@ -137,6 +137,7 @@ func TestADeadFirstHostCostsNoConnectionItsTime(t *testing.T) {
 	// A beat has two seconds, and its connection is a new one.
 	if err = s.RenewLease(t.Context(), me); err != nil {
 		t.Logf("a busy machine may miss a beat: %v", err)
+		began = began.Add(2 * time.Second)
 		must.OK(t, s.RenewLease(t.Context(), me))
 	}
 	if took := time.Since(began); took > 8*time.Second {

@@ -82,7 +82,7 @@ type examinationRun struct {
 	tools    toolRunner
 	kernel   *kernelLog
 	errors   *kernelLog      // is read for errors of disks alone
-	unread   map[string]bool // disks, such as sda, that did not give a sector
+	unread   map[string]bool // paths of disks that do not give a sector
 	devices  []*device
 	disks    []*examinedDisk
 	arrays   []diagnose.Array
@@ -246,9 +246,7 @@ func (x *examinationRun) run(whole context.Context) (*diagnose.Examination, erro
 	x.addReadErrors(systems)
 	answer.Systems = x.judgeSystems(whole, systems)
 	if x.addReadErrors(systems) { // what the rules read has shown it
-		if again := x.judgeSystems(whole, systems); whole.Err() == nil {
-			answer.Systems = again
-		}
+		x.judgeDisksAgain(systems, answer.Systems)
 	}
 	answer.NotExamined = append(answer.NotExamined, x.gaps...)
 	x.measureOverlays(ctx)
@@ -267,17 +265,22 @@ func (x *examinationRun) judgeSystems(whole context.Context, systems []*diagnose
 	for _, s := range systems {
 		s.Gaps = x.gaps
 		findings, gaps := diagnose.Run(x.boundRules(whole), s)
-		for _, g := range gaps {
-			if !slices.Contains(x.gaps, g) {
-				x.gaps = append(x.gaps, g)
-			}
-		}
+		x.gaps = append(x.gaps, gaps...)
 		if findings == nil {
 			findings = []diagnose.Finding{}
 		}
 		out = append(out, diagnose.ExaminedSystem{Root: s.Root, Name: diagnose.Excerpt(s.Release.Pretty), Findings: findings})
 	}
 	return out
+}
+
+// judgeDisksAgain replaces what the rule about disks found.
+func (x *examinationRun) judgeDisksAgain(systems []*diagnose.System, found []diagnose.ExaminedSystem) {
+	ofDisks := slices.DeleteFunc(slices.Clone(x.Rules), func(r diagnose.Rule) bool { return !slices.Contains(r.IDs, diagnose.DiskFailing) })
+	for i, s := range systems {
+		again, _ := diagnose.Run(ofDisks, s)
+		found[i].Findings = append(slices.DeleteFunc(found[i].Findings, func(f diagnose.Finding) bool { return f.ID == diagnose.DiskFailing }), again...)
+	}
 }
 
 // assembleAll lays overlays over the disks, assembles what lies on them, and returns the disks.

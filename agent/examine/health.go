@@ -3,10 +3,13 @@ package examine
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"salvor/diagnose"
 )
@@ -41,30 +44,57 @@ func (x *examinationRun) diskHealth(ctx context.Context) []diagnose.DiskHealth {
 	return out
 }
 
-// addReadErrors has the systems know which disks did not give a sector since the machine booted. It says whether one is new. A disk that gives
-// nothing at all is not said to fail: it may be a passive path to one.
+// addReadErrors has the systems know which disks do not give a sector, of those that the kernel has logged since the machine booted. It says whether one
+// is new. A disk on which nothing was recognised is left out: it may be a passive path to another one, or be locked.
 func (x *examinationRun) addReadErrors(systems []*diagnose.System) bool {
-	added := false
-	for name, failed := range x.errors.readErrors() {
-		i := slices.IndexFunc(x.disks, func(d *examinedDisk) bool { return d.Path == "/dev/"+name })
-		if i < 0 || x.unread[name] || !failed.ofMedium && !x.gaveContent("/dev/"+name) {
+	logged, added := x.errors.errorSectors(), false
+	for _, d := range x.disks {
+		sectors := logged[strings.TrimPrefix(d.Path, "/dev/")]
+		if x.unread[d.Path] || !slices.ContainsFunc(x.devices, func(on *device) bool { return on.disk == d.Path && on.FS != "" }) {
 			continue
 		}
-		x.unread[name], added = true, true
-		d := x.disks[i]
-		x.Log.Info("a disk did not give a sector", "disk", d.Path, "sector", failed.sector)
+		i := slices.IndexFunc(sectors, func(sector int64) bool { return isLost(d.Path, sector) })
+		if i < 0 {
+			continue
+		}
+		x.unread[d.Path], added = true, true
+		x.Log.Info("a disk does not give a sector", "disk", d.Path, "sector", sectors[i])
 		for _, s := range systems {
-			s.Disks = append(slices.DeleteFunc(slices.Clone(s.Disks), func(h diagnose.DiskHealth) bool { return h.Path == d.Path && !h.Failing }), diagnose.DiskHealth{
-				Path: d.Path, Model: d.Model, Serial: d.Serial, Failing: true, Reasons: []string{"the kernel could not read its sector " + failed.sector},
-			})
+			s.Disks = withLostSector(s.Disks, d.ExaminedDisk, sectors[i])
 		}
 	}
 	return added
 }
 
-// gaveContent says whether something was recognised on a disk.
-func (x *examinationRun) gaveContent(disk string) bool {
-	return slices.ContainsFunc(x.devices, func(d *device) bool { return d.disk == disk && d.FS != "" })
+// withLostSector is the health of disks with a sector that one of them does not give.
+func withLostSector(disks []diagnose.DiskHealth, d diagnose.ExaminedDisk, sector int64) []diagnose.DiskHealth {
+	disks = slices.Clone(disks)
+	i := slices.IndexFunc(disks, func(h diagnose.DiskHealth) bool { return h.Path == d.Path })
+	if i < 0 {
+		i = len(disks)
+		disks = append(disks, diagnose.DiskHealth{Path: d.Path, Model: d.Model, Serial: d.Serial})
+	}
+	disks[i].Failing = true
+	disks[i].Reasons = append(slices.Clone(disks[i].Reasons), fmt.Sprintf("its sector %d cannot be read", sector))
+	return disks
+}
+
+// isLost reads a sector from the disk itself, past all caches. What the kernel logs may be past: it does not try again where it reads ahead of need,
+// and a cable or a path to the disk may have been away for a moment.
+func isLost(path string, sector int64) bool {
+	const page = 4096
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECT|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	buffer, err := unix.Mmap(-1, 0, page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = unix.Munmap(buffer) }()
+	_, err = unix.Pread(fd, buffer, sector*512&^(page-1))
+	return errors.Is(err, unix.EIO) || errors.Is(err, unix.ENODATA) || errors.Is(err, unix.EILSEQ)
 }
 
 // smartReport is what is read of smartctl's JSON.

@@ -3,6 +3,8 @@ package examine
 import (
 	"fmt"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -56,29 +58,39 @@ func (k *kernelLog) each(most int, take func(line string)) {
 	}
 }
 
-// maxErrorLines bounds what is read of the kernel's log for errors of disks.
-const maxErrorLines = 20_000
+// Bounds of what is read of the kernel's log for errors of disks.
+const (
+	maxErrorLines   = 20_000
+	maxErrorSectors = 16 // of one disk
+)
 
-// unreadSector is what the kernel logs of a sector that a disk did not give. A line that only holds these words, such as one with a label, is none.
-var unreadSector = regexp.MustCompile(`^(?:blk_update_request: )?(critical medium|I/O) error, dev (\w+), sector (\d+) op 0x0:\(READ\)`)
+// unreadSector is what the kernel logs of a sector that a disk did not give. The pattern begins at the start of a line, because a label of a file system
+// can hold the same words.
+var unreadSector = regexp.MustCompile(`^(?:blk_update_request: )?(?:critical \w+|I/O) error, dev (\w+), sector (\d+) op 0x0:\(READ\)`)
 
-// readError is the first sector that a disk did not give. ofMedium: the disk itself says that the sector is lost; any other error may be one of the
-// path to the disk.
-type readError struct {
-	sector   string
-	ofMedium bool
+// nvmePath is one of several paths to an NVMe disk, which has the name nvme0n1.
+var nvmePath = regexp.MustCompile(`^(nvme\d+)c\d+(n\d+)$`)
+
+// errorSector reads such a line: the disk, such as sda, and the sector. It has no disk for other lines.
+func errorSector(line string) (disk string, sector int64) {
+	m := unreadSector.FindStringSubmatch(line)
+	if m == nil {
+		return "", 0
+	}
+	sector, err := strconv.ParseInt(m[2], 10, 64)
+	if err != nil {
+		return "", 0
+	}
+	return nvmePath.ReplaceAllString(m[1], "$1$2"), sector
 }
 
-// readErrors tells of disks, such as sda, that did not give a sector since the last call.
-func (k *kernelLog) readErrors() map[string]readError {
-	out := map[string]readError{}
+// errorSectors are the sectors that disks did not give since the last call, by disk.
+func (k *kernelLog) errorSectors() map[string][]int64 {
+	out := map[string][]int64{}
 	k.each(maxErrorLines, func(line string) {
-		m := unreadSector.FindStringSubmatch(line)
-		if m == nil {
-			return
-		}
-		if known, ok := out[m[2]]; !ok || !known.ofMedium && m[1] != "I/O" {
-			out[m[2]] = readError{sector: m[3], ofMedium: m[1] != "I/O"}
+		disk, sector := errorSector(line)
+		if disk != "" && len(out[disk]) < maxErrorSectors && !slices.Contains(out[disk], sector) {
+			out[disk] = append(out[disk], sector)
 		}
 	})
 	return out

@@ -1,6 +1,7 @@
 package examine
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -98,6 +99,24 @@ func TestWrittenSectors(t *testing.T) {
 	}
 }
 
+// A disk that does not give a sector is failing, once, beside what it says of itself.
+func TestLostSector(t *testing.T) {
+	before := []diagnose.DiskHealth{{Path: "/dev/sda", Reasons: []string{"it has replaced 12 sectors"}, Command: []string{"smartctl"}}, {Path: "/dev/sdb"}}
+	after := withLostSector(before, diagnose.ExaminedDisk{Path: "/dev/sda"}, 8)
+	after = withLostSector(after, diagnose.ExaminedDisk{Path: "/dev/vda", Model: "m", Serial: "s"}, 9)
+	if len(after) != 3 || !after[0].Failing || len(after[0].Reasons) != 2 || after[0].Command == nil || after[1].Failing || !after[2].Failing || after[2].Serial != "s" {
+		t.Errorf("%+v", after)
+	}
+	if before[0].Failing || len(before[0].Reasons) != 1 {
+		t.Errorf("another system's disks were changed: %+v", before)
+	}
+	file := filepath.Join(t.TempDir(), "disk")
+	must.OK(t, os.WriteFile(file, make([]byte, 1<<20), 0o600))
+	if isLost(file, 9) || isLost(file+".gone", 9) {
+		t.Error("a sector that can be read, or a disk that is gone, is lost")
+	}
+}
+
 func TestHealth(t *testing.T) {
 	nvme := recorded(t, "smartctl-nvme.json")
 	if h, ok := readHealth(nvme, 0); !ok || h.Failing || len(h.Reasons) != 0 {
@@ -185,16 +204,17 @@ func TestFATAfterACrash(t *testing.T) {
 
 func TestKernelLines(t *testing.T) {
 	for line, want := range map[string]string{
-		"critical medium error, dev sda, sector 453632 op 0x0:(READ) flags 0x80700 phys_seg 1 prio class 2":      "critical medium sda 453632",
-		"blk_update_request: critical medium error, dev nvme0n1, sector 8 op 0x0:(READ) flags 0x0":               "critical medium nvme0n1 8",
-		"I/O error, dev vda, sector 9 op 0x0:(READ) flags 0x0 phys_seg 1":                                        "I/O vda 9",
-		"I/O error, dev sdc, sector 0 op 0x0:(READ) flags 0x0 phys_seg 1":                                        "I/O sdc 0",
+		"critical medium error, dev sda, sector 453632 op 0x0:(READ) flags 0x80700 phys_seg 1 prio class 2":      "sda 453632",
+		"blk_update_request: critical medium error, dev nvme0n1, sector 8 op 0x0:(READ) flags 0x0":               "nvme0n1 8",
+		"I/O error, dev vda, sector 9 op 0x0:(READ) flags 0x0 phys_seg 1":                                        "vda 9",
+		"I/O error, dev sdc, sector 0 op 0x0:(READ) flags 0x0 phys_seg 1":                                        "sdc 0",
+		"I/O error, dev nvme0c1n1, sector 16 op 0x0:(READ) flags 0x0":                                            "nvme0n1 16",
 		"critical medium error, dev sda, sector 1 op 0x1:(WRITE) flags 0x0":                                      "",
 		"BTRFS: device label critical medium error, dev sda, sector 1 op 0x0:(READ) devid 1 transid 8 /dev/dm-2": "",
 	} {
 		got := ""
-		if m := unreadSector.FindStringSubmatch(line); m != nil {
-			got = m[1] + " " + m[2] + " " + m[3]
+		if disk, sector := errorSector(line); disk != "" {
+			got = fmt.Sprint(disk, " ", sector)
 		}
 		if got != want {
 			t.Errorf("%q: %q, want %q", line, got, want)

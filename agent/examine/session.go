@@ -106,6 +106,10 @@ func (s *OverlaySession) Mount(ctx context.Context, roots []string) ([]*MountedS
 	if x.kernel, err = openKernelLog(); err != nil {
 		return nil, err
 	}
+	if x.errors, err = openKernelLog(); err != nil {
+		return nil, err
+	}
+	defer x.errors.close()
 	if _, err := x.assembleAll(ctx); err != nil {
 		return nil, err
 	}
@@ -113,6 +117,7 @@ func (s *OverlaySession) Mount(ctx context.Context, roots []string) ([]*MountedS
 	x.refuseUsedPools("/sys/fs/btrfs")
 	x.mountPools(ctx)
 	found := x.systems(ctx, x.facts(ctx))
+	x.addReadErrors(found)
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

@@ -177,7 +177,7 @@ func (c repairOperations) makePlan(ctx context.Context, r *job.Run, m *managedNo
 		r.Secret = noSecret // before-images are put back without a look into containers
 		return c.adoptPlan(ctx, r, m, args.Undoes)
 	}
-	if r.Memo[keysNote] == "" {
+	if r.Memo[orderNote] == "" && r.Memo[keysNote] == "" {
 		r.Note(keysNote, strconv.FormatBool(!r.Secret.Empty()))
 	}
 	answer, wait, err := repairAgent(c).follow(ctx, r, m, agent.PlanRepair, func() (any, error) { return c.planParams(ctx, r, m, &args) })
@@ -186,7 +186,7 @@ func (c repairOperations) makePlan(ctx context.Context, r *job.Run, m *managedNo
 	}
 	if errors.Is(err, errRamdiskRestarted) {
 		// Nothing is written yet. A second restart may come from the plan itself, for instance for lack of memory.
-		if r.Memo[keysNote] == "false" && r.Memo[replannedNote] == "" {
+		if (r.Memo[keysNote] == "false" || !r.Secret.Empty()) && r.Memo[replannedNote] == "" {
 			r.Note(orderNote, "")
 			r.Note(replannedNote, "yes")
 			return job.Pause(c.StepPoll/5, "the agent, which plans the repair again after a restart of its ramdisk")

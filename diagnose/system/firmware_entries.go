@@ -239,9 +239,16 @@ func lookESP(s *diagnose.System) *diagnose.Finding {
 	return nil
 }
 
-// holdsNothing says whether a probe found no file system in a partition.
+// holdsNothing says whether a probe found no file system in a partition. Of one whose first sector cannot be read, nothing is known.
 func holdsNothing(d *diagnose.Device) bool {
-	return d.FS == "" && d.NotExamined == "" && (d.Content != nil || d.Tree != nil || d.MountedAt != "" || d.UUID == "")
+	if d.FS != "" || d.NotExamined != "" {
+		return false
+	}
+	if d.Content != nil {
+		_, err := d.Content.ReadAt(make([]byte, 512), 0)
+		return err == nil
+	}
+	return d.Tree != nil || d.MountedAt != "" || d.UUID == ""
 }
 
 // usesPlainFAT: firmware also reads a FAT partition whose type says something else.
@@ -281,8 +288,13 @@ func noWorkingEntry(s *diagnose.System, entries []entryState, loaders []espLoade
 		f.ID, f.Title = "efi-loader-missing", "No EFI system partition of the machine holds a boot loader."
 		f.Confidence = 0.9
 		for _, d := range espDevices(s) {
-			f.Evidence = append(f.Evidence, deviceEvidence(d.Path, "no loader below EFI"))
-			if tree, _ := treeOf(s, d); tree == nil && !holdsNothing(d) { // it was not read
+			tree, _ := treeOf(s, d)
+			switch {
+			case tree != nil:
+				f.Evidence = append(f.Evidence, deviceEvidence(d.Path, "no loader below EFI"))
+			case holdsNothing(d):
+				f.Evidence = append(f.Evidence, deviceEvidence(d.Path, "no file system in it"))
+			default: // it was not read
 				return nil
 			}
 		}

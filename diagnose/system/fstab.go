@@ -355,23 +355,25 @@ func lookMountSubvolume(s *diagnose.System, e *fstabLine, devices []*diagnose.De
 	}
 }
 
-// mountHelpers are the programs without which mount(8) mounts no file system of a type.
-var mountHelpers = map[string]string{"nfs": "mount.nfs", "nfs4": "mount.nfs4", "cifs": "mount.cifs", "smb3": "mount.smb3", "glusterfs": "mount.glusterfs"}
+// mountHelpers are the programs that mount(8) leaves these types to. Without them, the kernel takes no name of a server.
+var mountHelpers = map[string]string{"nfs": "mount.nfs", "nfs4": "mount.nfs4", "cifs": "mount.cifs", "glusterfs": "mount.glusterfs"}
 
 // lookNetworkMount finds mounts over the network that the boot waits for.
 func lookNetworkMount(s *diagnose.System, e *fstabLine, _ []*diagnose.Device) *diagnose.Finding {
 	if e.Fields < 3 || !e.isNetwork() || !e.isWaitedFor() || e.has("_netdev", "bg") {
 		return nil
 	}
-	severity, evidence := diagnose.Info, []diagnose.Evidence{e.evidence()}
-	if helper, ok := mountHelpers[e.Type]; ok && firstExisting(s.Files, "/sbin/"+helper, "/usr/sbin/"+helper) == "" {
-		severity = diagnose.Degrades
-		evidence = append(evidence, fileEvidence("/sbin/"+helper, 0, "it does not exist, so that nothing mounts "+e.Type))
+	severity, evidence, byHand := diagnose.Info, []diagnose.Evidence{e.evidence()}, ""
+	helper, ok := mountHelpers[e.Type]
+	// NixOS has its programs elsewhere, and a /usr that is not mounted has none: neither has this mount.
+	if ok && firstExisting(s.Files, "/usr/bin/mount", "/bin/mount") != "" && firstExisting(s.Files, "/sbin/"+helper, "/usr/sbin/"+helper) == "" {
+		severity, byHand = diagnose.Degrades, "Install the package that brings "+helper+"."
+		evidence = append(evidence, fileEvidence("/sbin/"+helper, 0, "it does not exist, so that mount does not mount "+e.Type))
 	}
 	return &diagnose.Finding{
 		ID: "fstab-network-mount", Stage: diagnose.Target, Severity: severity, Confidence: 0.8,
 		Title:    fmt.Sprintf("Line %d of /etc/fstab mounts %s over the network, and the boot waits for it.", e.Line, e.Target),
-		Evidence: evidence,
+		Evidence: evidence, ByHand: byHand,
 		Repair: &diagnose.Repair{
 			Summary: fmt.Sprintf("Add nofail,_netdev to the options of line %d of /etc/fstab.", e.Line),
 			Consent: diagnose.ConsentFiles, Writes: []string{fstabPath},

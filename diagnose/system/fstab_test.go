@@ -96,6 +96,10 @@ func init() {
 			in.write("/usr/sbin/mount.nfs", "\x7fELF")
 		}},
 		{"NFS without its program", "debian-bios", "fstab-network-mount", diagnose.Degrades, line("nas:/export /data nfs defaults 0 0")},
+		{"NFS without any mount", "debian-bios", "fstab-network-mount", diagnose.Info, func(t *testing.T, in *installed) {
+			line("nas:/export /data nfs defaults 0 0")(t, in)
+			in.remove("/usr/bin/mount")
+		}},
 		{"NFS in the background", "debian-bios", "fstab-network-mount", nearMiss, line("nas:/export /data nfs nofail,_netdev 0 0")},
 
 		{"no such container", "debian-luks-raid", "crypttab-device-missing", diagnose.BlocksBoot, func(t *testing.T, in *installed) {

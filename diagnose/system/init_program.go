@@ -154,8 +154,8 @@ func linkedFile(s *diagnose.System, folders []string, library string) string {
 	return ""
 }
 
-// maxStartFile bounds what is read of one file that each start needs.
-const maxStartFile = 32 << 20
+// maxStartFiles bounds what is read of the files that each start needs.
+const maxStartFiles = 64 << 20
 
 // unreadStartFile reads the first program, its dynamic loader and its libraries. It returns the first of them that the disk does not give; empty
 // where there is none.
@@ -163,27 +163,49 @@ func unreadStartFile(s *diagnose.System) string {
 	if s.Files == nil {
 		return ""
 	}
-	name := initPath(s)
-	files := []string{name}
-	if file, err := openReadAt(s.Files, name); err == nil {
-		if program, err := readProgram(file); err == nil {
-			files = append(files, program.Interpreter)
-			folders := linkerFolders(s, name, program)
-			for _, library := range program.Libraries {
-				files = append(files, linkedFile(s, folders, library))
-			}
-		}
-		_ = file.Close()
+	files := startFiles(s)
+	if i := slices.IndexFunc(files, s.Files.IsUnread); i >= 0 {
+		return files[i] // it is not asked again, because a disk may try for a minute
 	}
+	left := int64(maxStartFiles)
 	for _, file := range files {
-		if file == "" {
-			continue
-		}
-		if _, err := s.Files.ReadAtMost(file, maxStartFile); errors.Is(err, diagnose.ErrUnread) {
+		read, err := s.Files.ReadThrough(file, left)
+		if errors.Is(err, diagnose.ErrUnread) {
 			return file
+		}
+		if left -= read; left <= 0 {
+			break
 		}
 	}
 	return ""
+}
+
+// startFiles are the first program, its dynamic loader and its libraries, as far as they are there.
+func startFiles(s *diagnose.System) []string {
+	place, err := s.Files.Resolve(initPath(s))
+	if err != nil {
+		return nil
+	}
+	out := []string{place}
+	file, err := openReadAt(s.Files, place)
+	if err != nil {
+		return out
+	}
+	defer file.Close()
+	program, err := readProgram(file)
+	if err != nil {
+		return out
+	}
+	if program.Interpreter != "" {
+		out = append(out, program.Interpreter)
+	}
+	folders := linkerFolders(s, place, program)
+	for _, library := range program.Libraries {
+		if name := linkedFile(s, folders, library); name != "" {
+			out = append(out, name)
+		}
+	}
+	return out
 }
 
 // linkerFolders are where the dynamic loader looks: the program's own folders, those of ld.so.conf, and the usual ones.

@@ -126,10 +126,20 @@ func firstBoot(tree *diagnose.Tree) bool {
 }
 
 // onlyAtFirstBoot says whether systemd starts a unit at the first boot alone, as Debian 13 does with what makes host keys.
-func onlyAtFirstBoot(tree *diagnose.Tree, file string) bool {
-	return slices.ContainsFunc(unitSettings(tree.Lines(file)), func(l sectionLine) bool {
-		return l.Section == "Unit" && l.Key == "ConditionFirstBoot" && slices.Contains([]string{"yes", "true", "on", "1"}, l.Value)
-	})
+func onlyAtFirstBoot(tree *diagnose.Tree, unit string) bool {
+	files := []string{unitFile(tree, unit)}
+	for _, folder := range slices.Backward(unitFolders) { // the strongest comes last
+		files = append(files, tree.Match(path.Join(folder, unit+".d"), "*.conf")...)
+	}
+	only := false
+	for _, file := range files {
+		for _, l := range unitSettings(tree.Lines(file)) {
+			if l.Section == "Unit" && l.Key == "ConditionFirstBoot" { // an empty one takes the former back
+				only = slices.Contains([]string{"yes", "true", "on", "1"}, l.Value)
+			}
+		}
+	}
+	return only
 }
 
 // firstExisting returns the first of the paths that exists; empty where none does.

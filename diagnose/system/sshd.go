@@ -336,7 +336,7 @@ func isPrivateKey(text []byte) bool {
 // makesHostKeys says whether something makes missing host keys before sshd starts.
 func makesHostKeys(tree *diagnose.Tree) bool {
 	for _, unit := range []string{"sshd-keygen.target", "sshd-keygen.service", "sshd-keygen@.service", "sshdgenkeys.service", "ssh-keygen.service", "regenerate_ssh_host_keys.service"} {
-		if file := unitFile(tree, unit); file != "" && unitMask(tree, unit) == "" && (firstBoot(tree) || !onlyAtFirstBoot(tree, file)) {
+		if unitFile(tree, unit) != "" && unitMask(tree, unit) == "" && (firstBoot(tree) || !onlyAtFirstBoot(tree, unit)) {
 			return true
 		}
 	}

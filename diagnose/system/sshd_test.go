@@ -103,6 +103,14 @@ func init() {
 			m.write("/usr/lib/systemd/system/sshd-keygen.service", "[Unit]\nConditionFirstBoot=yes\n[Service]\nExecStart=ssh-keygen -A\n")
 			m.write("/etc/machine-id", "4bd1b1c0a7b14b2f9b0f7d2f4f1f2a3c\n")
 		}, "sshd-host-keys-missing", blocks, "no host key", 0},
+		{"near miss: a drop-in makes them at each start", func(m machine) {
+			for _, kind := range strings.Fields("rsa ecdsa ed25519") {
+				m.remove("/etc/ssh/ssh_host_" + kind + "_key")
+			}
+			m.write("/usr/lib/systemd/system/sshd-keygen.service", "[Unit]\nConditionFirstBoot=yes\n[Service]\nExecStart=ssh-keygen -A\n")
+			m.write("/etc/systemd/system/sshd-keygen.service.d/always.conf", "[Unit]\nConditionFirstBoot=\n")
+			m.write("/etc/machine-id", "4bd1b1c0a7b14b2f9b0f7d2f4f1f2a3c\n")
+		}, "sshd-host-keys-missing", nearMiss, "", 0},
 		{"near miss: made at the first boot, which comes", func(m machine) {
 			for _, kind := range strings.Fields("rsa ecdsa ed25519") {
 				m.remove("/etc/ssh/ssh_host_" + kind + "_key")

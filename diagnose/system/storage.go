@@ -14,7 +14,7 @@ func storageRules() []diagnose.Rule {
 		{IDs: []string{"volume-group-incomplete"}, Look: lookGroups},
 		{IDs: []string{"lvm-devices-file", "lvm-filter"}, Files: true, Look: lookLVMFiles},
 		{IDs: []string{"array-not-started", "array-degraded"}, Look: lookArrays},
-		{IDs: []string{"disk-failing"}, Look: lookDisks},
+		{IDs: []string{diagnose.DiskFailing}, Look: lookDisks},
 		{IDs: []string{"memory-uncorrected", "memory-corrected"}, Look: lookMemory},
 		{IDs: []string{"clock-wrong"}, Look: lookClock},
 	}
@@ -187,7 +187,7 @@ func lookDisks(s *diagnose.System) []diagnose.Finding {
 		}
 		exit := d.Exit
 		f := diagnose.Finding{
-			ID: "disk-failing", Stage: diagnose.Root, Severity: diagnose.Degrades, Confidence: 0.95,
+			ID: diagnose.DiskFailing, Stage: diagnose.Root, Severity: diagnose.Degrades, Confidence: 0.95,
 			Title:    strings.TrimSuffix(fmt.Sprintf("The disk %s is failing (%s)", d.Path, strings.TrimSpace(d.Model+" "+d.Serial)), " ()") + ".",
 			Evidence: []diagnose.Evidence{{Kind: diagnose.FromTool, Path: d.Path, Command: d.Command, Exit: &exit, Text: strings.Join(d.Reasons, "; ")}},
 			Explains: []string{"file-system-damaged", "file-system-not-mounted", "superblock-missing", "kernel-damaged", "initramfs-damaged"},
@@ -199,13 +199,20 @@ func lookDisks(s *diagnose.System) []diagnose.Finding {
 		if isDamagedOn(s, d.Path) {
 			f.Severity = diagnose.BlocksBoot
 		}
-		if unread != "" {
+		if unread != "" && holdsRoot(s, d.Path) {
 			f.Severity = diagnose.BlocksBoot
 			f.Evidence = append(f.Evidence, diagnose.Evidence{Kind: diagnose.FromDevice, Path: d.Path, Text: unread + " could not be read, and each start needs it"})
 		}
 		out = append(out, f)
 	}
 	return out
+}
+
+// holdsRoot says whether a file system of the examined system lies on a disk.
+func holdsRoot(s *diagnose.System, disk string) bool {
+	return slices.ContainsFunc(s.Devices, func(d diagnose.Device) bool {
+		return d.MountedAt != "" && slices.ContainsFunc(ancestors(s, d.Path), func(a *diagnose.Device) bool { return a.Path == disk })
+	})
 }
 
 // isDamagedOn says whether a file system on a disk is damaged or was not mounted.

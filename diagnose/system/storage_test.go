@@ -163,12 +163,18 @@ func TestStartFileOnAFailingDisk(t *testing.T) {
 		in.writeMode("/usr/lib/systemd/systemd", elfWithLibrary(uint16(elf.EM_X86_64), "/lib64/ld-linux-x86-64.so.2", "libc.so.6"), 0o755)
 		s := in.system()
 		s.Files = diagnose.NewTree(unreadFS{in.files, c.unread})
-		s.Disks = []diagnose.DiskHealth{{Path: "/dev/sda", Failing: true, Reasons: []string{"the kernel could not read its sector 8"}}}
+		s.Disks = []diagnose.DiskHealth{{Path: "/dev/sda", Failing: true, Reasons: []string{"its sector 8 cannot be read"}}, {Path: "/dev/sdb", Failing: true, Reasons: []string{"it is old"}}}
 		found := lookDisks(s)
-		if len(found) != 1 || found[0].Severity != c.want || found[0].Evidence[0].Kind != diagnose.FromDevice || (len(found[0].Evidence) == 2) != (c.unread == libc) {
+		if len(found) != 2 || found[1].Severity != diagnose.Degrades {
+			t.Fatalf("a disk without a file of the system: %+v", found)
+		}
+		if found[0].Severity != c.want || found[0].Evidence[0].Kind != diagnose.FromDevice || (len(found[0].Evidence) == 2) != (c.unread == libc) {
 			t.Errorf("%s is not given: %+v", c.unread, found)
 		}
-		s.Disks[0].Failing = false
+		if (c.unread == libc) != s.Files.IsUnread("/"+libc) {
+			t.Errorf("%s is not given, and %s is unread: %t", c.unread, libc, s.Files.IsUnread("/"+libc))
+		}
+		s.Disks[0].Failing, s.Disks[1].Failing = false, false
 		if found := lookDisks(s); len(found) != 0 {
 			t.Errorf("of a disk that is well: %+v", found)
 		}

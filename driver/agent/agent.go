@@ -7,7 +7,7 @@ package agent
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"io"
@@ -277,10 +277,11 @@ func (c *conversation) exchange(ctx context.Context, method, path string, query 
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return nil, problem.Unavailablef("%w", driver.ErrGone)
 	}
-	var untrusted *tls.CertificateVerificationError
-	if errors.As(err, &untrusted) && c.pinned {
-		// Each start of a ramdisk makes a certificate of its own, and serves with it a moment before its first heartbeat.
-		return nil, problem.Unavailablef("its certificate is not that of its last heartbeat: its ramdisk was restarted and has not been heard again yet, or something else answers there")
+	var unknown x509.UnknownAuthorityError
+	var invalid x509.CertificateInvalidError
+	if c.pinned && (errors.As(err, &unknown) || errors.As(err, &invalid) && invalid.Reason == x509.Expired) {
+		// Each start of a ramdisk makes a certificate of its own, by its own clock, and serves with it a moment before its first heartbeat.
+		return nil, problem.Unavailablef("%v; it may be a new start of the ramdisk that has not been heard yet", driver.Trouble(err, c.secrets...))
 	}
 	if err != nil {
 		return nil, driver.Trouble(err, c.secrets...)
