@@ -33,7 +33,7 @@ func (x *examinationRun) diskHealth(ctx context.Context) []diagnose.DiskHealth {
 			x.Log.Info("a disk's health is not known", "disk", d.Path, "error", err)
 			continue
 		}
-		h, ok := readHealth(said.text, said.exit)
+		h, ok := readHealth(said.output, said.exit)
 		if !ok {
 			continue
 		}

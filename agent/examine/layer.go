@@ -479,7 +479,7 @@ func (x *examinationRun) activateGroups(ctx context.Context) bool {
 		x.gap("LVM", "%v", err)
 		return false
 	}
-	groups, volumes := readGroups(report.text, physical)
+	groups, volumes := readGroups(report.output, physical)
 	x.groups = groups
 	added := volumes[:0]
 	for _, d := range volumes {

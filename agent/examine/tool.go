@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -44,11 +46,12 @@ var nodePath = regexp.MustCompile(`^/dev/(loop\d+(p\d+)?|dm-\d+|md\d+(p\d+)?|map
 // toolRunner runs the tools.
 type toolRunner struct{ log *slog.Logger }
 
-// toolAnswer is what a tool said. Standard output and error are in one text.
+// toolAnswer is what a tool said.
 type toolAnswer struct {
-	exit int
-	text string
-	cut  bool // more was said than may be read
+	exit   int
+	text   string // of standard output and error, as they came
+	output string // of standard output alone: warnings may come amid a report
+	cut    bool   // more was said than may be read
 }
 
 // run runs a tool to its end; an exit status other than 0 is no error. stdin may be nil.
@@ -70,8 +73,8 @@ func (t toolRunner) run(ctx context.Context, stdin []byte, name string, args ...
 	if stdin != nil {
 		cmd.Stdin = bytes.NewReader(stdin)
 	}
-	out := &boundedOutput{most: bounds.most}
-	cmd.Stdout, cmd.Stderr = out, out
+	text, output := &boundedOutput{most: bounds.most}, &boundedOutput{most: bounds.most}
+	cmd.Stdout, cmd.Stderr = io.MultiWriter(text, output), text
 	cmd.WaitDelay = time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	began := time.Now()
@@ -88,13 +91,13 @@ func (t toolRunner) run(ctx context.Context, stdin []byte, name string, args ...
 	var exit *exec.ExitError
 	switch {
 	case ctx.Err() != nil:
-		return toolAnswer{text: out.String()}, fmt.Errorf("%s: it took longer than %s: %w", name, bounds.limit, ctx.Err())
+		return toolAnswer{text: text.String()}, fmt.Errorf("%s: it took longer than %s: %w", name, bounds.limit, ctx.Err())
 	case errors.As(err, &exit) && !exit.Exited():
-		return toolAnswer{text: out.String()}, fmt.Errorf("%s: it was ended: %w", name, err)
+		return toolAnswer{text: text.String()}, fmt.Errorf("%s: it was ended: %w", name, err)
 	case err != nil && exit == nil:
 		return toolAnswer{}, fmt.Errorf("%s: %w", name, err)
 	}
-	return toolAnswer{exit: cmd.ProcessState.ExitCode(), text: out.String(), cut: out.cut}, nil
+	return toolAnswer{exit: cmd.ProcessState.ExitCode(), text: text.String(), output: output.String(), cut: text.cut}, nil
 }
 
 // must is run for tools whose exit status has to be 0.
@@ -114,19 +117,28 @@ func lastLine(text string) string {
 	return lines[len(lines)-1]
 }
 
-// boundedOutput keeps the beginning of what is written to it.
+// boundedOutput keeps the beginning of what is written to it, by several writers. It is no bytes.Buffer, whose ReadFrom knows no bound.
 type boundedOutput struct {
-	bytes.Buffer
+	mu   sync.Mutex
+	kept bytes.Buffer
 	most int
 	cut  bool
 }
 
 func (b *boundedOutput) Write(p []byte) (int, error) {
-	room := max(b.most-b.Len(), 0)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	room := max(b.most-b.kept.Len(), 0)
 	if len(p) > room {
 		b.cut = true
-		b.Buffer.Write(p[:room])
+		b.kept.Write(p[:room])
 		return len(p), nil
 	}
-	return b.Buffer.Write(p)
+	return b.kept.Write(p)
+}
+
+func (b *boundedOutput) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.kept.String()
 }

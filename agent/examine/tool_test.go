@@ -3,7 +3,10 @@ package examine
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -38,6 +41,10 @@ func TestBoundedOutput(t *testing.T) {
 	}
 	if out.String() != "abcab" || !out.cut {
 		t.Errorf("%q %v", out.String(), out.cut)
+	}
+	out = &boundedOutput{most: 5}
+	if n, err := io.Copy(out, io.LimitReader(strings.NewReader("abcabcabc"), 9)); n != 9 || err != nil || out.String() != "abcab" || !out.cut {
+		t.Errorf("copied %d: %q %v %v", n, out.String(), out.cut, err)
 	}
 }
 
@@ -75,5 +82,16 @@ func TestKeysOf(t *testing.T) {
 	}
 	if keys := r.keysOf("bb"); len(keys) != 1 || string(keys[0]) != "each" {
 		t.Errorf("%d keys for another container", len(keys))
+	}
+}
+
+// A report is read without the warnings that a tool prints amid it.
+func TestOutputWithoutWarnings(t *testing.T) {
+	dir := t.TempDir()
+	must.OK(t, os.WriteFile(filepath.Join(dir, "lvm"), []byte("#!/bin/sh\necho '{'\necho '  WARNING: VG vg0 is missing a PV' >&2\necho '}'\n"), 0o755))
+	t.Setenv("PATH", dir)
+	said, err := toolRunner{log: slog.New(slog.DiscardHandler)}.run(t.Context(), nil, "lvm", "fullreport")
+	if err != nil || said.output != "{\n}\n" || !strings.Contains(said.text, "WARNING") {
+		t.Errorf("%+v %v", said, err)
 	}
 }

@@ -92,7 +92,7 @@ func (p *planner) make(ctx context.Context) ([]changedChunk, []examine.CoveredDi
 	}
 	changes := p.changesAnything()
 	if changes {
-		after, err := p.session.Examine(ctx)
+		after, err := p.session.Examine(ctx, p.hostKeyRules()...)
 		if err != nil {
 			return nil, nil, fmt.Errorf("examine the repaired overlays: %w", err)
 		}
@@ -350,6 +350,17 @@ func (p *planner) restoreAll(editors map[string]*systemEditor) error {
 		}
 	}
 	return nil
+}
+
+// hostKeyRules read the host keys of all systems, where no mended one has any: a partition table that is whole again shows systems that were not there.
+func (p *planner) hostKeyRules() []diagnose.Rule {
+	if len(p.plan.HostKeys) > 0 {
+		return nil
+	}
+	return []diagnose.Rule{{Files: true, Look: func(s *diagnose.System) []diagnose.Finding {
+		p.addHostKeys(hostKeys(s.Files))
+		return nil
+	}}}
 }
 
 // addHostKeys adds the host keys of one system to the plan.

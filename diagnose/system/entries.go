@@ -271,7 +271,7 @@ func (c *entryChecker) checkModules(e *loadEntry, content *initramfsContent, rel
 		}
 	}
 	for _, d := range ancestors(c.s, c.s.Root) {
-		tools := map[diagnose.DeviceKind][]string{diagnose.VolumeDevice: {"lvm", "dmsetup"}, diagnose.CryptDevice: {"cryptsetup", "systemd-cryptsetup"},
+		tools := map[diagnose.DeviceKind][]string{diagnose.VolumeDevice: {"lvm", "lvm.static"}, diagnose.CryptDevice: {"cryptsetup", "systemd-cryptsetup"},
 			diagnose.ArrayDevice: {"mdadm", "mdadm-env"}}[d.Kind]
 		if d.Kind == diagnose.CryptDevice && content.OpensNothing {
 			out = append(out, rebuild(finding("initramfs-lacks-tool", diagnose.Initramfs, 0.8,

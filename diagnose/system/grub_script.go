@@ -305,6 +305,9 @@ func (p *grubParser) end() {
 	if len(p.words) == 0 {
 		return
 	}
+	if p.words[0] == "menuentry" || p.words[0] == "submenu" {
+		p.script.Error, p.script.ErrorLine = "the "+p.words[0]+" has no commands in braces", p.line
+	}
 	c := grubCommand{Words: slices.Clone(p.words), Line: p.line}
 	for _, b := range p.stack {
 		c.Entry = max(c.Entry, b.entry)

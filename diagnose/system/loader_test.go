@@ -66,6 +66,10 @@ func init() {
 			data := in.files["boot/grub/grub.cfg"].Data
 			in.write(grub, string(data[:strings.Index(string(data), "/vmlinuz-"+debianOld)]))
 		}},
+		{"cut in the first line of its first entry", "debian-bios", "grub-config-invalid", diagnose.BlocksBoot, func(_ *testing.T, in *installed) {
+			text := string(in.files[strings.TrimPrefix(grub, "/")].Data)
+			in.write(grub, text[:strings.Index(text, "menuentry ")]+"menuentry 'Debian GNU/Linux' --class de")
+		}},
 		{"a quote too much", "debian-bios", "grub-config-invalid", diagnose.BlocksBoot, replace(grub, "set timeout=5", "set timeout='5")},
 		{"braces in quotes and loops", "debian-bios", "grub-config-invalid", nearMiss, func(_ *testing.T, in *installed) {
 			in.add(grub, "for i in a b; do\n  echo \"{ $i\" 'it is }' # { comment\ndone\nwhile [ -z \"$x\" ]; do x=1; done\nfunction f {\n\techo if fi\n}\n")
@@ -150,6 +154,8 @@ func init() {
 			in.write("/usr/lib/modules/"+debian12+"/modules.dep", "kernel/fs/ext4/ext4.ko:\n")
 			in.write(image, string(gzipped(cpioArchive("init", "usr/lib/modules/"+debian12+"/kernel/fs/ext4/ext4.ko"))))
 		}},
+		{"no lvm beside dmsetup", "debian-luks-raid", "initramfs-lacks-tool", diagnose.BlocksBoot, write(image, debianInitramfs(debian12, "usr/sbin/mdadm", "usr/sbin/dmsetup", "usr/sbin/cryptsetup",
+			"usr/lib/modules/"+debian12+"/kernel/drivers/md/dm-mod.ko", "usr/lib/modules/"+debian12+"/kernel/fs/xfs/xfs.ko"))},
 		{"no cryptsetup", "debian-luks-raid", "initramfs-lacks-tool", diagnose.BlocksBoot, write(image, debianInitramfs(debian12, "usr/sbin/mdadm", "usr/sbin/lvm",
 			"usr/lib/modules/"+debian12+"/kernel/drivers/md/dm-mod.ko", "usr/lib/modules/"+debian12+"/kernel/fs/xfs/xfs.ko"))},
 		{"no container to open", "debian-luks-raid", "initramfs-lacks-tool", diagnose.BlocksBoot, write(image, debianInitramfs(debian12, "usr/sbin/mdadm", "usr/sbin/lvm", "usr/sbin/cryptsetup",
