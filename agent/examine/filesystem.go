@@ -372,12 +372,24 @@ func (x *examinationRun) space(d *device, place string) *diagnose.Space {
 	switch d.FS {
 	case "ext2", "ext3", "ext4":
 		out.ReadOnlyFlags = extHasErrors(d.node)
+		out.Free = max(0, out.Free-reservedClusters("/", d.node)*s.Bsize)
 	case "btrfs":
 		out.MetadataFull = metadataFull("/", d.UUID)
+		out.Free = int64(s.Bavail) * s.Bsize // what is free in all counts room for metadata, which no file can have
 	case "vfat", "iso9660":
 		out.Inodes, out.InodesFree = 0, 0
 	}
 	return out
+}
+
+// reservedClusters are those of a mounted ext4 that the kernel keeps for itself. They count as free, and not even root can fill them.
+func reservedClusters(root, node string) int64 {
+	text, err := os.ReadFile(filepath.Join(root, "sys/fs/ext4", filepath.Base(node), "reserved_clusters"))
+	if err != nil {
+		return 0
+	}
+	n, _ := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	return max(0, n)
 }
 
 // extHasErrors reads the state of an ext superblock: EXT4_ERROR_FS.

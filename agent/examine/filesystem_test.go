@@ -112,3 +112,16 @@ func TestMountsThatExistAreCounted(t *testing.T) {
 		t.Errorf("one mount too many: %v, %d mounts, gaps %v", err, x.mounts, x.gaps)
 	}
 }
+
+// The kernel names a mounted ext4 after its device.
+func TestReservedClusters(t *testing.T) {
+	root := t.TempDir()
+	dir := filepath.Join(root, "sys/fs/ext4/dm-3")
+	must.OK(t, os.MkdirAll(dir, 0o755))
+	must.OK(t, os.WriteFile(filepath.Join(dir, "reserved_clusters"), []byte("4096\n"), 0o644))
+	for node, want := range map[string]int64{"/dev/dm-3": 4096, "/dev/loop1p2": 0} {
+		if got := reservedClusters(root, node); got != want {
+			t.Errorf("%s: %d, want %d", node, got, want)
+		}
+	}
+}
