@@ -328,6 +328,40 @@ func systemdBootEntries(s *diagnose.System) []loadEntry {
 	return out
 }
 
+// emptySystemdBoot finds a systemd-boot without anything to start. It says nothing where another loader lies beside it, which it may find by itself.
+func emptySystemdBoot(s *diagnose.System) []diagnose.Finding {
+	var loader []diagnose.Evidence
+	for i := range s.Devices {
+		d := &s.Devices[i]
+		isESP := strings.EqualFold(d.PartType, espTypeGUID)
+		if !isESP && !strings.EqualFold(d.PartType, bootTypeGUID) {
+			continue
+		}
+		tree, folder := treeOf(s, d)
+		if tree == nil {
+			return nil
+		}
+		if !isESP || len(tree.Match(path.Join(folder, "EFI/systemd"), "systemd-boot*.efi")) == 0 {
+			continue
+		}
+		vendors, err := tree.ReadDir(path.Join(folder, "EFI"))
+		if err != nil || slices.ContainsFunc(vendors, func(e fs.DirEntry) bool {
+			return !slices.Contains([]string{"systemd", "boot", "linux"}, strings.ToLower(e.Name()))
+		}) {
+			return nil
+		}
+		loader = append(loader, deviceEvidence(d.Path, "no file in loader/entries ends in .conf, and none in EFI/Linux in .efi"))
+	}
+	if len(loader) == 0 || len(systemdBootEntries(s))+len(extlinuxEntries(s)) > 0 {
+		return nil
+	}
+	return []diagnose.Finding{{
+		ID: "boot-entries-missing", Stage: diagnose.Loader, Severity: diagnose.BlocksBoot, Confidence: 0.95, Evidence: loader,
+		Title:  "No boot entry lies on " + loader[0].Path + ", so that systemd-boot has nothing to start.",
+		ByHand: "Write the entries anew with `kernel-install add` for each kernel.",
+	}}
+}
+
 // extlinuxEntries are those of extlinux and of boards with U-Boot.
 func extlinuxEntries(s *diagnose.System) []loadEntry {
 	if s.Files == nil {

@@ -298,7 +298,7 @@ func regenerateGrub(s *diagnose.System, file string) *diagnose.Repair {
 func lookGrubConfig(s *diagnose.System) []diagnose.Finding {
 	file, found := grubConfigPath(s)
 	if file == "" {
-		return nil
+		return emptySystemdBoot(s)
 	}
 	f := diagnose.Finding{Stage: diagnose.Loader, Severity: diagnose.BlocksBoot, Confidence: 0.95, Repair: regenerateGrub(s, file), Explains: []string{"grub-default-missing"}}
 	if f.Repair == nil {

@@ -81,6 +81,15 @@ func init() {
 		}},
 		{"no boot failed", "debian-bios", "grub-menu-waits", nearMiss, replace(grub, "set timeout=5\n", recordfail)},
 		{"none", "fedora-btrfs", "boot-entries-missing", diagnose.BlocksBoot, remove("/boot/loader")},
+		{"none of systemd-boot", "debian-systemd-boot", "boot-entries-missing", diagnose.BlocksBoot, remove("/loader/entries")},
+		{"none beside Windows", "debian-systemd-boot", "boot-entries-missing", nearMiss, func(t *testing.T, in *installed) {
+			remove("/loader/entries")(t, in)
+			in.espFile("/EFI/Microsoft/Boot/bootmgfw.efi", "MZ")
+		}},
+		{"a unified image", "debian-systemd-boot", "boot-entries-missing", nearMiss, func(t *testing.T, in *installed) {
+			remove("/loader/entries")(t, in)
+			in.espFile("/EFI/Linux/debian.efi", "MZ")
+		}},
 		{"one", "fedora-btrfs", "boot-entries-missing", nearMiss, remove("/boot/loader/entries/" + machineID + "-" + fedoraOld + ".conf")},
 		{"another UUID", "debian-bios", "grub-search-missing", diagnose.Degrades, replace(grub, "--fs-uuid --set=root "+rootUUID, "--fs-uuid --set=root "+deadUUID)},
 		{"by a hint and a file", "debian-bios", "grub-search-missing", nearMiss, replace(grub, "search --no-floppy --fs-uuid --set=root "+rootUUID, "search --no-floppy --file --set=root --hint hd0 /boot/x")},
