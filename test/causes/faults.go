@@ -246,7 +246,7 @@ func volumeFaults() []Fault {
 		{Name: "filter-of-lvm-hides-the-disks", Cause: 32, Effect: Blocks, IDs: []string{"lvm-filter"}, On: onRAID,
 			Script: `edit $R/etc/lvm/lvm.conf 's#^devices {#devices {\n\tfilter = [ "r|.*|" ]#'; inside update-initramfs -u -k "$(kernel_version)"`},
 		{Name: "thin-pool-full", Cause: 33, Effect: Harms, IDs: []string{"thin-pool-full"}, On: onRAID,
-			Offline: `modprobe dm_thin_pool; C='activation/udev_sync=0 activation/monitoring=0 global/thin_check_executable=""'; lvm lvcreate --config "$C" -q -y -Zn --type thin-pool -L 24M --poolmetadatasize 4M -n pool vg0; lvm lvcreate --config "$C" -q -y -Wn --thin -V 64M -n data vg0/pool; lvm vgmknodes --config "$C"; dd if=/dev/zero of=/dev/mapper/vg0-data bs=64k count=384 conv=fsync; lvm vgchange --config "$C" -q -an vg0; mdadm --stop /dev/md0; disassemble() { :; }`},
+			Offline: `modprobe dm_thin_pool; C='activation/udev_sync=0 activation/monitoring=0 global/thin_check_executable=""'; lvm lvcreate --config "$C" -q -y -Zn --type thin-pool -L 24M --poolmetadatasize 4M -n pool vg0; lvm lvcreate --config "$C" -q -y -Wn --thin -V 64M -n data vg0/pool; lvm vgmknodes --config "$C" 2>/dev/null || true; dd if=/dev/zero of=/dev/mapper/vg0-data bs=64k count=384 conv=fsync; lvm vgchange --config "$C" -q -an vg0; mdadm --stop /dev/md0; disassemble() { :; }`},
 	}
 }
 
