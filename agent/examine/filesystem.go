@@ -384,12 +384,7 @@ func (x *examinationRun) space(d *device, place string) *diagnose.Space {
 
 // reservedClusters are those of a mounted ext4 that the kernel keeps for itself. They count as free, and not even root can fill them.
 func reservedClusters(root, node string) int64 {
-	text, err := os.ReadFile(filepath.Join(root, "sys/fs/ext4", filepath.Base(node), "reserved_clusters"))
-	if err != nil {
-		return 0
-	}
-	n, _ := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-	return max(0, n)
+	return max(0, sysNumber(filepath.Join(root, "sys/fs/ext4", filepath.Base(node), "reserved_clusters")))
 }
 
 // extHasErrors reads the state of an ext superblock: EXT4_ERROR_FS.
