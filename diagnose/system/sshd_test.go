@@ -8,6 +8,18 @@ import (
 	"salvor/diagnose"
 )
 
+func removeHostKeys(m machine) {
+	for _, kind := range strings.Fields("rsa ecdsa ed25519") {
+		m.remove("/etc/ssh/ssh_host_" + kind + "_key")
+	}
+}
+
+// keysOfTheFirstBoot leaves no host key, and a unit that makes them at the first boot alone, as that of Debian 13.
+func keysOfTheFirstBoot(m machine) {
+	removeHostKeys(m)
+	m.write("/usr/lib/systemd/system/sshd-keygen.service", "[Unit]\nConditionFirstBoot=yes\n[Service]\nExecStart=ssh-keygen -A\n")
+}
+
 func init() {
 	config := func(line string) func(machine) {
 		return func(m machine) { m.add("/etc/ssh/sshd_config", line+"\n") }
@@ -84,38 +96,23 @@ func init() {
 		{"not to be run", func(m machine) { m.write("/etc/ssh/sshd_not_to_be_run", "") }, "sshd-not-enabled", blocks, "sshd_not_to_be_run", 0},
 		{"not installed", func(m machine) { m.remove("/usr/sbin/sshd") }, "sshd-not-installed", blocks, "not installed", 0},
 
-		{"no host keys", func(m machine) {
-			for _, kind := range strings.Fields("rsa ecdsa ed25519") {
-				m.remove("/etc/ssh/ssh_host_" + kind + "_key")
-			}
-		}, "sshd-host-keys-missing", blocks, "no host key", 0},
+		{"no host keys", removeHostKeys, "sshd-host-keys-missing", blocks, "no host key", 0},
 		{"near miss: one host key", func(m machine) { m.remove("/etc/ssh/ssh_host_rsa_key"); m.remove("/etc/ssh/ssh_host_ecdsa_key") }, "sshd-host-keys-missing", nearMiss, "", 0},
 		{"near miss: made at boot", func(m machine) {
-			for _, kind := range strings.Fields("rsa ecdsa ed25519") {
-				m.remove("/etc/ssh/ssh_host_" + kind + "_key")
-			}
+			removeHostKeys(m)
 			m.write("/usr/lib/systemd/system/sshd-keygen@.service", "[Service]\nExecStart=/usr/libexec/openssh/sshd-keygen %i\n")
 		}, "sshd-host-keys-missing", nearMiss, "", 0},
 		{"made at the first boot, which is past", func(m machine) {
-			for _, kind := range strings.Fields("rsa ecdsa ed25519") {
-				m.remove("/etc/ssh/ssh_host_" + kind + "_key")
-			}
-			m.write("/usr/lib/systemd/system/sshd-keygen.service", "[Unit]\nConditionFirstBoot=yes\n[Service]\nExecStart=ssh-keygen -A\n")
+			keysOfTheFirstBoot(m)
 			m.write("/etc/machine-id", "4bd1b1c0a7b14b2f9b0f7d2f4f1f2a3c\n")
 		}, "sshd-host-keys-missing", blocks, "no host key", 0},
 		{"near miss: a drop-in makes them at each start", func(m machine) {
-			for _, kind := range strings.Fields("rsa ecdsa ed25519") {
-				m.remove("/etc/ssh/ssh_host_" + kind + "_key")
-			}
-			m.write("/usr/lib/systemd/system/sshd-keygen.service", "[Unit]\nConditionFirstBoot=yes\n[Service]\nExecStart=ssh-keygen -A\n")
+			keysOfTheFirstBoot(m)
 			m.write("/etc/systemd/system/sshd-keygen.service.d/always.conf", "[Unit]\nConditionFirstBoot=\n")
 			m.write("/etc/machine-id", "4bd1b1c0a7b14b2f9b0f7d2f4f1f2a3c\n")
 		}, "sshd-host-keys-missing", nearMiss, "", 0},
 		{"near miss: made at the first boot, which comes", func(m machine) {
-			for _, kind := range strings.Fields("rsa ecdsa ed25519") {
-				m.remove("/etc/ssh/ssh_host_" + kind + "_key")
-			}
-			m.write("/usr/lib/systemd/system/sshd-keygen.service", "[Unit]\nConditionFirstBoot=yes\n[Service]\nExecStart=ssh-keygen -A\n")
+			keysOfTheFirstBoot(m)
 			m.write("/etc/machine-id", "uninitialized\n")
 		}, "sshd-host-keys-missing", nearMiss, "", 0},
 		{"open host keys", func(m machine) {
