@@ -70,6 +70,18 @@ make_broken_debian() {
 	add_line "$1" "$offset" /etc/ssh/sshd_config 'PermitRootLogins yes'
 }
 
+# set_up_broken_debian: has a machine in the lab, a ramdisk that diagnoses, and a broken Debian for its $disk in $work/debian.img, which lets in who has
+# $work/id. $address is the one that the machine has on its tenant's network.
+set_up_broken_debian() {
+	build_ramdisk diagnose
+	lab up --bmc "$bmc" --firmware "$firmware" >"$work/lab.json"
+	address=$(machine tenant_address)
+	disk=$(dirname "$(machine serial_log)")/disk.img
+	ssh-keygen -q -t ed25519 -N '' -f "$work/id"
+	mkdir -p build
+	make_broken_debian "$work/debian.img" "$address" "$work/id.pub"
+}
+
 # add_line IMAGE OFFSET PATH LINE: adds a line to a file of the file system at that offset.
 add_line() {
 	debugfs -R "dump $3 $work/file" "$1?offset=$2" 2>/dev/null

@@ -7,13 +7,7 @@ bmc=redfish firmware=bios boot=redfish-virtual-media
 ramdisk=$PWD/build/ramdisk-diagnose
 . test/demo-lab.sh
 
-build_ramdisk diagnose
-lab up --bmc "$bmc" --firmware "$firmware" >"$work/lab.json"
-address=$(machine tenant_address)
-disk=$(dirname "$(machine serial_log)")/disk.img
-ssh-keygen -q -t ed25519 -N '' -f "$work/id"
-mkdir -p build
-make_broken_debian "$work/debian.img" "$address" "$work/id.pub"
+set_up_broken_debian
 say "a lab machine: $firmware firmware behind a $bmc BMC, a Debian 12 on its disk"
 
 cp --sparse=always "$work/debian.img" "$disk"

@@ -11,13 +11,8 @@ ramdisk=$PWD/build/ramdisk-diagnose
 RANDOM=${SEED:=$((RANDOM * 32768 + RANDOM))}
 say "seed $SEED"
 
-build_ramdisk diagnose
-lab up --bmc "$bmc" --firmware "$firmware" >"$work/lab.json"
-address=$(machine tenant_address) name=$(machine name)
-disk=$(dirname "$(machine serial_log)")/disk.img
-ssh-keygen -q -t ed25519 -N '' -f "$work/id"
-mkdir -p build
-make_broken_debian "$work/debian.img" "$address" "$work/id.pub"
+set_up_broken_debian
+name=$(machine name)
 before=$(sha256sum <"$work/debian.img")
 enrol_machine
 describe_network "$address"
