@@ -194,6 +194,8 @@ func (p *ifupdown) option(file string, at int, fields []string) {
 	l, value := p.stanza, ""
 	if len(fields) > 1 {
 		value = fields[1]
+	} else {
+		p.refuse(file, at, 0.93, fmt.Sprintf("the option %q has no value", fields[0]))
 	}
 	switch key := strings.ReplaceAll(fields[0], "_", "-"); {
 	case key == "address":

@@ -58,6 +58,7 @@ func init() {
 		}, "network-nothing-configured", nearMiss, "", 0},
 
 		{"no method", text(interfaces, lo+"auto enp1s0\niface enp1s0 inet\n"), "network-config-invalid", blocks, "line 4", 4},
+		{"an option without a value", text(interfaces, lo+"auto enp1s0\niface enp1s0 inet dhcp\n\tdhcp\n"), "network-config-invalid", blocks, `"dhcp" has no value`, 5},
 		{"misspelt method", text(interfaces, lo+"auto enp1s0\niface enp1s0 inet dchp\n"), "network-config-invalid", blocks, `"dchp"`, 4},
 		{"outside", text(interfaces, "addres 192.0.2.1\n"+lo+"auto enp1s0\niface enp1s0 inet dhcp\n"), "network-config-invalid", blocks, `"addres"`, 1},
 		{"in an included file", func(m machine) { m.write("/etc/network/interfaces.d/lan", "iface enp2s0 inet6 dchp\n") }, "network-config-invalid", blocks, "/etc/network/interfaces.d/lan", 1},

@@ -66,6 +66,7 @@ func correctStanzas(text string, numbers ...int) string {
 			if corrected := correctStanza(fields, lines[number:last]); corrected != "" {
 				blanks := line[:len(line)-len(strings.TrimLeft(line, " \t"))]
 				text = replaceLine(text, number, func(string) string { return blanks + corrected })
+				text = commentLines(text, optionsWithoutValue(lines, number, last)...)
 				continue
 			}
 		}
@@ -76,6 +77,19 @@ func correctStanzas(text string, numbers ...int) string {
 		text = commentLines(text, block...)
 	}
 	return text
+}
+
+// optionsWithoutValue are the numbers of those lines from first+1 to last that are an option without a value. ifupdown refuses a whole file for one.
+func optionsWithoutValue(lines []string, first, last int) []int {
+	var out []int
+	for number := first + 1; number <= last; number++ {
+		fields := strings.Fields(lines[number-1])
+		before, _ := cutEnd(lines[number-2])
+		if len(fields) == 1 && !strings.HasPrefix(fields[0], "#") && !strings.HasSuffix(before, `\`) {
+			out = append(out, number)
+		}
+	}
+	return out
 }
 
 // correctStanza is the first line of a stanza with the family and the method that were probably meant; empty where they cannot be told.
