@@ -51,6 +51,14 @@ func testDiagnoses(t *testing.T, w *world, b *browser) {
 		t.Errorf("the stages are %s", got)
 	}
 	p.harmless()
+
+	// A repair is listed with what it is to mend, and its end is shown without a reload.
+	p.sees("salvor repair rack4-01 --plan")
+	w.ask(client.Native, http.MethodPost, "/nodes/"+id+"/repairs", object{"findings": []string{"boot-device-override"}}, nil)
+	p.until(`document.querySelector("[data-repair]")`)
+	p.sees("boot-device-override")
+	p.until(`document.querySelector("[data-repair][data-state=failed]")`)
+	p.sees("salvor repair show rack4-01")
 	looks(p, "diagnoses")
 
 	// The older report is still there.
