@@ -186,7 +186,8 @@ func (s *Nodes) takeHeartbeat(ctx context.Context, n *Node, h Heartbeat) error {
 		return err
 	}
 	first := c.AgentBoot != n.BootNumber
-	if err := compareHeartbeat(c, h, first); err != nil {
+	// A power cut starts the armed boot again, and a ramdisk makes its certificate at each start.
+	if err := compareHeartbeat(c, h, first || n.armedInRescue()); err != nil {
 		return err
 	}
 	if first && n.Reservation != "" && !n.armedInRescue() {
@@ -220,16 +221,20 @@ func (s *Nodes) takeHeartbeat(ctx context.Context, n *Node, h Heartbeat) error {
 		if err != nil {
 			return err
 		}
+		again := c.AgentBoot == n.BootNumber && compareHeartbeat(c, h, false) != nil
 		c.NodeID, c.AgentURL, c.AgentVersion, c.AgentCA = n.ID, h.URL, h.Version, h.CA
 		c.AgentStatus, c.AgentStatusMessage = h.Status, h.StatusMessage
 		c.AgentBoot, c.HeartbeatAt = n.BootNumber, s.now()
 		if err := s.store.SaveContact(tx, c); err != nil {
 			return err
 		}
-		if !first {
-			return nil
+		switch {
+		case first:
+			return s.note(tx, n.ID, record.Asker{}, "contact", "first heartbeat of boot "+formatInt(n.BootNumber)+" from "+h.URL)
+		case again:
+			return s.note(tx, n.ID, record.Asker{}, "contact", "the ramdisk of boot "+formatInt(n.BootNumber)+" started again: a heartbeat from "+h.URL)
 		}
-		return s.note(tx, n.ID, record.Asker{}, "contact", "first heartbeat of boot "+formatInt(n.BootNumber)+" from "+h.URL)
+		return nil
 	})
 }
 
@@ -323,9 +328,9 @@ func callbackPort(u *url.URL) (uint16, error) {
 	return uint16(port), nil
 }
 
-// compareHeartbeat refuses an agent that changes its kind within one boot.
-func compareHeartbeat(c Contact, h Heartbeat, first bool) error {
-	if first {
+// compareHeartbeat refuses an agent that changes its kind within one boot. newStart: it may differ from the one that was heard last.
+func compareHeartbeat(c Contact, h Heartbeat, newStart bool) error {
+	if newStart {
 		return nil
 	}
 	if c.AgentURL != "" && !strings.EqualFold(c.AgentURL, h.URL) {

@@ -188,7 +188,7 @@ func (b *bench) giveRepair(name string, params any) (agent.Result, error) {
 func (b *bench) restartMachine() {
 	b.serving = ""
 	if b.media != "" {
-		b.running, b.agentUp, b.credential = "ramdisk", true, ""
+		b.running, b.agentUp, b.credential, b.newStart = "ramdisk", true, "", newCertificate()
 		b.agent.reboot()
 		b.mender.reboot()
 		return

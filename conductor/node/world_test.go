@@ -3,13 +3,16 @@ package node
 import (
 	"cmp"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"io"
 	"log/slog"
-	"net/http"
-	"net/http/httptest"
+	"math/big"
 	"strings"
 	"sync"
 	"testing"
@@ -47,6 +50,7 @@ type bench struct {
 	agentLate     int // how often it refuses the connection before it listens
 	agentRefuses  bool
 	agentVersion  string // empty: ours
+	newStart      string // the certificate of a ramdisk that was started again, PEM; empty: benchCertificate
 	formerAgent   bool   // it is of a former release: it ends with the finalize
 	serving       string // the token by which it serves in the rescue; empty: it does not
 	finals        int
@@ -254,6 +258,8 @@ func (b *bench) answersAs(n *metal.Node, a driver.Agent) error {
 		return problem.Unavailablef("no answer in time")
 	}
 	switch {
+	case b.newStart != "" && a.CA != b.newStart:
+		return problem.Unavailablef("its certificate is not trusted")
 	case b.serving != "" && a.Token.Reveal() == b.serving, b.agentUp && (n == nil || a.Token.Equal(n.AgentToken(b.key))):
 		return nil
 	case b.serving != "", b.agentUp:
@@ -262,12 +268,22 @@ func (b *bench) answersAs(n *metal.Node, a driver.Agent) error {
 	return problem.Unavailablef("%w", driver.ErrGone)
 }
 
-// benchCertificate is the one that the agent of the bench shows, PEM.
-var benchCertificate = sync.OnceValue(func() string {
-	server := httptest.NewTLSServer(http.NotFoundHandler())
-	defer server.Close()
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
-})
+// benchCertificate is the one that the agent of the bench shows at its first start, PEM.
+var benchCertificate = sync.OnceValue(newCertificate)
+
+// newCertificate is that of another start, PEM.
+func newCertificate() string {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		panic(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+}
 
 // ReadRescueSystem is an agent that shows its host key until it has taken the last command.
 func (b *bench) ReadRescueSystem(_ context.Context, _ *metal.Node, a driver.Agent, f driver.Finalize) (driver.RescueSystem, error) {
@@ -351,8 +367,8 @@ func (b *bench) hardware() driver.HardwareType {
 // poke plays the ramdisk: an agent that runs heartbeats with the token of its boot.
 func (b *bench) poke() {
 	b.mu.Lock()
-	up, serving := b.agentUp, b.serving != ""
 	b.mender.work(b)
+	up, serving, certificate := b.agentUp, b.serving != "", cmp.Or(b.newStart, benchCertificate())
 	b.mu.Unlock()
 	if serving {
 		b.agent.work(b)
@@ -365,7 +381,7 @@ func (b *bench) poke() {
 		return
 	}
 	b.agent.work(b)
-	_ = b.nodes.Heartbeat(context.Background(), b.node, metal.Heartbeat{URL: "https://10.0.0.9:9999", Version: cmp.Or(b.agentVersion, "salvor-agent/1"), CA: benchCertificate(), Token: n.AgentToken(b.key)})
+	_ = b.nodes.Heartbeat(context.Background(), b.node, metal.Heartbeat{URL: "https://10.0.0.9:9999", Version: cmp.Or(b.agentVersion, "salvor-agent/1"), CA: certificate, Token: n.AgentToken(b.key)})
 }
 
 // picture tells all that an operation may leave behind, in the machine and in the store.
