@@ -62,7 +62,7 @@ func fillSalvor(ctx context.Context, s *source, work, arch, tree string) error {
 		{"usr/share/zsh/vendor-completions/_salvor", 0o644, []string{"completion", "zsh"}},
 		{"usr/share/fish/vendor_completions.d/salvor.fish", 0o644, []string{"completion", "fish"}},
 	} {
-		text, err := run(ctx, "", nil, program, printed.args...)
+		text, err := runProgram(ctx, "", nil, program, printed.args...)
 		if err != nil {
 			return err
 		}
@@ -121,7 +121,7 @@ func (s *source) writePackage(ctx context.Context, name, arch, tree, out string)
 	}
 	file := filepath.Join(out, fmt.Sprintf("%s_%s_%s.deb", name, s.debianVersion(), arch))
 	env := []string{fmt.Sprintf("SOURCE_DATE_EPOCH=%d", s.time.Unix())}
-	_, err = run(ctx, "", env, "dpkg-deb", "--root-owner-group", "-Zgzip", "-z9", "--build", tree, file)
+	_, err = runProgram(ctx, "", env, "dpkg-deb", "--root-owner-group", "-Zgzip", "-z9", "--build", tree, file)
 	return err
 }
 
@@ -191,7 +191,7 @@ func (s *source) writeManPages(ctx context.Context, program, dir, tree string) e
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	_, err := run(ctx, "", []string{fmt.Sprintf("SOURCE_DATE_EPOCH=%d", s.time.Unix())}, program, "man", dir)
+	_, err := runProgram(ctx, "", []string{fmt.Sprintf("SOURCE_DATE_EPOCH=%d", s.time.Unix())}, program, "man", dir)
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ type source struct {
 }
 
 func readSource(ctx context.Context, root string) (*source, error) {
-	said, err := run(ctx, root, nil, "git", "log", "-1", "--format=%H %ct")
+	said, err := runProgram(ctx, root, nil, "git", "log", "-1", "--format=%H %ct")
 	if err != nil {
 		return nil, fmt.Errorf("%s: a release needs a git clone, whose commit it names: %w", root, err)
 	}
@@ -31,7 +31,7 @@ func readSource(ctx context.Context, root string) (*source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: the time of the commit: %w", root, err)
 	}
-	changes, err := run(ctx, root, nil, "git", "status", "--porcelain")
+	changes, err := runProgram(ctx, root, nil, "git", "status", "--porcelain")
 	if err != nil {
 		return nil, err
 	}
@@ -56,13 +56,13 @@ func (s *source) compile(ctx context.Context, dir, arch string) error {
 	}
 	// What the user's environment says of the build is overridden, so that it does not change the bytes.
 	env := []string{"CGO_ENABLED=0", "GOOS=linux", "GOARCH=" + arch, "GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=", "GOEXPERIMENT=", "GOFIPS140=off", "GOWORK=off"}
-	_, err = run(ctx, s.root, env, "go", args...)
+	_, err = runProgram(ctx, s.root, env, "go", args...)
 	return err
 }
 
 // releaseOf asks a built program which release it is.
 func releaseOf(ctx context.Context, program string) (string, error) {
-	said, err := run(ctx, "", nil, program, "version", "-f", "json")
+	said, err := runProgram(ctx, "", nil, program, "version", "-f", "json")
 	if err != nil {
 		return "", err
 	}
@@ -90,8 +90,8 @@ func (s *source) debianVersion() string {
 	return version
 }
 
-// run runs a program and returns what it printed.
-func run(ctx context.Context, dir string, env []string, name string, args ...string) (string, error) {
+// runProgram runs a program and returns what it printed.
+func runProgram(ctx context.Context, dir string, env []string, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), env...)
