@@ -1,14 +1,10 @@
 package node
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
-	"strings"
 	"time"
 
 	"salvor/driver"
-	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
 )
@@ -103,16 +99,6 @@ func (p *nodePreflight) add(kind string, err error) {
 	}
 }
 
-// addOfGlance tells whether err is a reason. A Glance that is slower than a check waits is none: the operation asks it again, with retries,
-// before it touches the machine.
-func (p *nodePreflight) addOfGlance(kind string, err error) bool {
-	if err == nil || p.ctx.Err() != nil && problem.Is(err, problem.Unavailable) {
-		return false
-	}
-	p.add(kind, err)
-	return true
-}
-
 func (p *nodePreflight) rescue() {
 	if p.m.rescue == nil || !p.m.rescue.NeedsRamdisk() {
 		return
@@ -165,30 +151,6 @@ func (p *nodePreflight) ownSystem() {
 	// As the drivers plan it: they prefer the ISO image, or take the others.
 	if plan, err := m.boot.Plan(m.node, r); err == nil {
 		p.addOfGlance("deploy", glanceImages{p.c}.checkPlan(p.ctx, m.node, plan))
-	}
-}
-
-// image looks at an image and at the file of its checksum; what instance_info lacks is told by the deploy interface's own needs.
-func (p *nodePreflight) image(imager driver.Imager) {
-	i, _ := p.m.info.Find(p.m.node, "deploy")
-	img, err := metal.ImageOf(p.m.node, i.ImageFormats)
-	if err != nil {
-		return
-	}
-	if metal.GlanceID(img.Source) != "" {
-		if !p.c.GlanceElsewhere {
-			_, err := glanceImages{p.c}.system(p.ctx, p.m)
-			p.addOfGlance("deploy", err)
-		}
-		return
-	}
-	file, err := imager.LocalImage(p.m.node)
-	p.add("deploy", err)
-	if p.readable("deploy", "image", file, FetchedByAgent); file == "" && err == nil {
-		p.readable("deploy", "image", img.Source, FetchedByAgent)
-	}
-	if strings.Contains(img.Sum, "://") {
-		p.readable("deploy", "checksum file", img.Sum, FetchedByAgent)
 	}
 }
 
@@ -288,155 +250,4 @@ func (p *nodePreflight) bootFile(kind, what string, plan *metal.BootPlan, ref st
 		return true
 	}
 	return !p.addOfGlance(kind, glanceImages{p.c}.checkBootFile(p.ctx, p.m.node, plan, what, ref))
-}
-
-// Fetcher is who fetches what a URL names: what hinders one is no hindrance to another.
-type Fetcher int
-
-// The fetchers.
-const (
-	FetchedByUs Fetcher = iota
-	FetchedByAgent
-	FetchedByFirmware
-)
-
-func (p *nodePreflight) readable(kind, what, file string, by Fetcher) {
-	if strings.Contains(file, "://") {
-		if p.c.WebFile == nil {
-			return
-		}
-		if err := p.c.WebFile(p.ctx, file, by); err != nil {
-			// Whoever names URLs would learn from the words what is on our networks, so only administrators read them.
-			p.add(kind, problem.Invalidf("node %s: the %s %s cannot be given to the machine: the server does not give it: %s; correct the URL, or put the file there",
-				p.m.node.ID, what, driver.Sanitize(cmp.Or(metal.BareURL(file), "(not a URL)")), problem.Quote(err.Error())))
-		}
-		return
-	}
-	if file == "" || p.c.Readable == nil {
-		return
-	}
-	if err := p.c.Readable(file); err != nil {
-		p.add(kind, problem.Invalidf("node %s: the %s %s cannot be given to the machine: %v; put the file there, or let the user of salvor serve read it",
-			p.m.node.ID, what, driver.Sanitize(file), err))
-	}
-}
-
-// check is the first action of an operation that works on a machine: what cannot succeed fails while the machine is as it was.
-func (c *Conductor) check(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
-	op, err := operationOf(r)
-	if err != nil {
-		return job.Fail(err)
-	}
-	if op.HasSteps {
-		asked, _, err := c.steps().requestedSteps(ctx, m.node.ID)
-		if err != nil {
-			return job.From(err)
-		}
-		op.Steps = []metal.StepList{{Steps: asked, DisableRamdisk: op.DisableRamdisk}}
-	}
-	c.rereadBMC(ctx, r, m, bmcFresh)
-	found, err := c.Nodes.Check(ctx, m.node, op, c)
-	if err == nil && len(found) > 0 && c.rereadBMC(ctx, r, m, time.Minute) {
-		found, err = c.Nodes.Check(ctx, m.node, op, c)
-	}
-	if err != nil {
-		return job.From(err)
-	}
-	if len(found) > 0 {
-		return job.Fail(problem.Invalidf("%s", metal.ReasonTexts(found)))
-	}
-	return job.Done()
-}
-
-// bmcFresh is how long a description of a BMC is believed.
-const bmcFresh = 24 * time.Hour
-
-// rereadBMC reads anew what the BMC offers if that was read longer ago. A BMC that does not tell keeps its description.
-func (c *Conductor) rereadBMC(ctx context.Context, r *job.Run, m *managedNode, age time.Duration) bool {
-	known := metal.BMCOf(m.node)
-	if r.Kind == "unrescue" || !known.ReadAt.IsZero() && c.Now().Sub(known.ReadAt) < age {
-		return false
-	}
-	describes, err := requireInterface[driver.BMCDescriber](m, "management", "describe")
-	if err != nil {
-		return false
-	}
-	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
-	defer cancel()
-	b, err := describes.DescribeBMC(bounded, m.node)
-	if err != nil {
-		r.Log.Warn("read what the BMC offers", "error", err)
-		return false
-	}
-	b.MediaUnlicensedAt = known.MediaUnlicensedAt // drives are there without a licence too
-	secure := queryInterface(m, nil, "management", func(d driver.BootModes) (*bool, error) {
-		on, err := d.SecureBoot(bounded, m.node)
-		return &on, err
-	})
-	keep := func(n *metal.Node) {
-		metal.KeepBMC(n, b)
-		if secure != nil { // it is set in the firmware's own menus too
-			n.SecureBoot = secure
-		}
-	}
-	if err := c.steps().commit(ctx, r, m, c.edit(ctx, m.node.ID, keep)); err != nil {
-		r.Log.Warn("keep what the BMC offers", "error", err)
-		return false
-	}
-	m.facts = factsOf(m.node)
-	return true
-}
-
-// checkAction opens a list. Jobs of the release before begin without it.
-func (c *Conductor) checkAction() job.Action {
-	return job.Action{Name: "check", Do: c.withNode(c.check), NoUndo: checksOnly, Deadline: c.readDeadline(), Checks: true, Since: 2}
-}
-
-func operationOf(r *job.Run) (metal.Operation, error) {
-	args, err := argsOf[metal.ProvisionArgs](r)
-	return metal.Operation{Kind: r.Kind, HasSteps: args.HasSteps, DisableRamdisk: args.DisableRamdisk}, err
-}
-
-// argsOf reads what was asked of a job; a job that another one inserts may have no arguments.
-func argsOf[A any](r *job.Run) (args A, err error) {
-	if len(r.Args) > 0 {
-		if err = json.Unmarshal(r.Args, &args); err != nil {
-			err = problem.Invalidf("%s: %w", r.Kind, err)
-		}
-	}
-	return args, err
-}
-
-// cleansByRamdisk tells whether a cleaning boots a ramdisk: one that was asked for by its steps, one unasked by the node's and
-// the configured choice.
-func (c *Conductor) cleansByRamdisk(m *managedNode, op metal.Operation) bool {
-	if op.Kind == "clean" {
-		return m.heedsAgents() && !op.DisableRamdisk && op.HasSteps
-	}
-	yes, _ := c.cleansUnasked(context.Background(), nil, m)
-	return yes
-}
-
-// rescueRamdisk is what a rescue boots: the node's own choice, or the configured one.
-func (c *Conductor) rescueRamdisk(m *managedNode) driver.Ramdisk {
-	return m.configuredRamdisk("rescue", c.RescueByArch, Images{c.RescueKernel, c.RescueRamdisk}, !c.PasswordInLookup)
-}
-
-// deployRamdisk is what deploys, cleans, serves and inspects the node.
-func (c *Conductor) deployRamdisk(m *managedNode) driver.Ramdisk {
-	return m.configuredRamdisk("deploy", c.DeployByArch, Images{c.DeployKernel, c.DeployRamdisk}, !c.PasswordInLookup)
-}
-
-// configuredRamdisk is the one for a use that driver_info names, else the configured one for the node's architecture, else the other.
-func (m *managedNode) configuredRamdisk(use string, byArch map[string]Images, other Images, carryToken bool) driver.Ramdisk {
-	n := m.node
-	chosen := Images{n.Info(use + "_kernel"), n.Info(use + "_ramdisk")}
-	if chosen == (Images{}) {
-		arch, _ := n.Properties["cpu_arch"].(string)
-		var ok bool
-		if chosen, ok = byArch[arch]; !ok {
-			chosen = other
-		}
-	}
-	return driver.Ramdisk{Kernel: chosen.Kernel, Image: chosen.Ramdisk, ISO: n.Info(use + "_iso"), CarryToken: carryToken, Ports: m.bootPorts()}
 }

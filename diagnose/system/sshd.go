@@ -2,7 +2,6 @@ package system
 
 import (
 	"bytes"
-	"encoding/pem"
 	"fmt"
 	"path"
 	"slices"
@@ -233,122 +232,12 @@ func acceptsConnections(tree *diagnose.Tree, socket string) bool {
 	return false
 }
 
-func findHostKeys(s *diagnose.System) []diagnose.Finding {
-	tree := s.Files
-	if sshdProgram(tree) == "" {
-		return nil
-	}
-	config := readSSHDConfig(tree)
-	if config.partial || len(config.all("hostkeyagent")) > 0 {
-		return nil
-	}
-	names := []string{"/etc/ssh/ssh_host_rsa_key", "/etc/ssh/ssh_host_ecdsa_key", "/etc/ssh/ssh_host_ed25519_key"}
-	if set := config.all("hostkey", "hostdsakey"); len(set) > 0 {
-		names = nil
-		for _, line := range set {
-			names = append(names, line.args[0])
-		}
-	}
-	var missing, open, damaged []diagnose.Evidence
-	usable := 0
-	for _, name := range names[:min(len(names), 16)] {
-		info, err := tree.Stat(name)
-		if err != nil {
-			missing = append(missing, fileEvidence(name, 0, "it does not exist"))
-			continue
-		}
-		text, err := tree.Read(name)
-		owner := diagnose.OwnerOf(info)
-		switch {
-		case err != nil || !isPrivateKey(text):
-			why := "it holds no private key"
-			if info.Size() == 0 {
-				if makesHostKeys(tree) { // it replaces empty ones too
-					continue
-				}
-				why = "it is empty"
-			}
-			damaged = append(damaged, fileEvidence(name, 0, why))
-		case owner.UID == 0 && info.Mode()&0o077 != 0 && !isKeyGroup(tree, owner.GID, info.Mode().Perm() == 0o640):
-			open = append(open, fileEvidence(name, 0, "its mode is "+modeText(info)+"; sshd wants 0600"))
-		default:
-			usable++
-		}
-	}
-	f := diagnose.Finding{Stage: diagnose.SSHD, Severity: diagnose.BlocksAccess, ByHand: "Mend them with ssh-keygen -A and chmod 600 /etc/ssh/ssh_host_*_key, run as root."}
-	var writes []string
-	for _, e := range append(append(append([]diagnose.Evidence{}, open...), damaged...), missing...) {
-		writes = append(writes, e.Path)
-	}
-	switch {
-	case len(open) > 0:
-		f.ID, f.Evidence, f.Confidence = "sshd-host-keys-open", open, 0.97
-		f.Title = "The server sshd ignores the host key " + open[0].Path + ", because others may read it."
-		f.Repair = repairFiles("Give the host keys the mode 0600.", paths(open)...)
-	case len(damaged) > 0:
-		f.ID, f.Evidence, f.Confidence = "sshd-host-keys-damaged", damaged, 0.95
-		f.Title = "The host key " + damaged[0].Path + " is damaged: " + damaged[0].Text + "."
-		f.Repair = repairFiles("Make new host keys in the place of the damaged ones. Clients will ask whether they may trust them.", paths(damaged)...)
-	case usable == 0 && len(missing) > 0 && !makesHostKeys(tree):
-		f.ID, f.Evidence, f.Confidence = "sshd-host-keys-missing", missing, 0.95
-		f.Title = "The server sshd does not start, because it has no host key."
-		f.Repair = repairFiles("Make new host keys. Clients will ask whether they may trust them.", writes...)
-	default:
-		return nil
-	}
-	if usable > 0 {
-		f.Severity = diagnose.Degrades
-	}
-	return []diagnose.Finding{f}
-}
-
 func paths(evidence []diagnose.Evidence) []string {
 	var out []string
 	for _, e := range evidence {
 		out = append(out, e.Path)
 	}
 	return out
-}
-
-// isKeyGroup: RHEL up to 9 gives host keys to the group ssh_keys, which its sshd accepts.
-func isKeyGroup(tree *diagnose.Tree, gid uint32, mode0640 bool) bool {
-	if !mode0640 {
-		return false
-	}
-	groups, _ := parseGroups(tree.Lines(groupPath))
-	for _, g := range groups {
-		if g.gid == gid {
-			return g.name == "ssh_keys"
-		}
-	}
-	return false
-}
-
-// isPrivateKey looks at the form of a private key, without its secret.
-func isPrivateKey(text []byte) bool {
-	block, _ := pem.Decode(text)
-	if block == nil || !strings.HasSuffix(block.Type, "PRIVATE KEY") || len(block.Bytes) == 0 {
-		return false
-	}
-	return block.Type != "OPENSSH PRIVATE KEY" || bytes.HasPrefix(block.Bytes, []byte("openssh-key-v1\x00"))
-}
-
-// makesHostKeys says whether something makes missing host keys before sshd starts.
-func makesHostKeys(tree *diagnose.Tree) bool {
-	for _, unit := range []string{"sshd-keygen.target", "sshd-keygen.service", "sshd-keygen@.service", "sshdgenkeys.service", "ssh-keygen.service", "regenerate_ssh_host_keys.service"} {
-		if unitFile(tree, unit) != "" && unitMask(tree, unit) == "" && (firstBoot(tree) || !onlyAtFirstBoot(tree, unit)) {
-			return true
-		}
-	}
-	for _, name := range []string{"/etc/init.d/sshd", "/etc/init.d/ssh", unitFile(tree, "ssh.service"), unitFile(tree, "sshd.service"), "/usr/sbin/sshd-gen-keys-start"} {
-		if name == "" {
-			continue
-		}
-		if text, err := tree.Read(name); err == nil && bytes.Contains(text, []byte("keygen")) {
-			return true
-		}
-	}
-	return cloudInitWillRun(tree)
 }
 
 // findSeparation looks at the user and the folder into which sshd locks the processes of those who have not logged in yet.

@@ -1,19 +1,13 @@
 package redfish
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"maps"
-	"net/url"
-	"path"
-	"regexp"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"salvor/driver"
@@ -91,102 +85,6 @@ func (b BIOS) BIOSSettings(ctx context.Context, n *metal.Node) ([]metal.BIOSSett
 		return nil
 	})
 	return out, err
-}
-
-func newBIOSSetting(name string, v any, a biosAttribute) metal.BIOSSetting {
-	out := metal.BIOSSetting{
-		Name: name, AttributeType: a.Type, LowerBound: toWholeNumber(a.LowerBound), UpperBound: toWholeNumber(a.UpperBound),
-		MinLength: toWholeNumber(a.MinLength), MaxLength: toWholeNumber(a.MaxLength), ReadOnly: a.ReadOnly, ResetRequired: a.ResetRequired, Unique: a.IsUnique,
-	}
-	for _, one := range a.Value {
-		out.AllowableValues = append(out.AllowableValues, one.ValueName)
-	}
-	if v != nil && a.Type != "Password" && !isPasswordHash(name, metal.Text(v)) {
-		text := metal.Text(v)
-		out.Value = &text
-	}
-	return out
-}
-
-// hexDigits is a hash or a salt as BMCs show it.
-var hexDigits = regexp.MustCompile(`^[0-9A-Fa-f]{16,}$`)
-
-// isPasswordHash tells a setting that holds the hash of a password or its salt, such as SHA256SetupPassword of Dell: whoever knows it can
-// guess the password.
-func isPasswordHash(name, value string) bool {
-	return strings.Contains(strings.ToLower(name), "password") && hexDigits.MatchString(value)
-}
-
-func toWholeNumber(f *float64) *int64 {
-	if f == nil || *f != float64(int64(*f)) {
-		return nil
-	}
-	i := int64(*f)
-	return &i
-}
-
-const (
-	registriesPath = "/redfish/v1/Registries"
-	maxRegistries  = 200
-)
-
-// registry reads what the named registry says of attributes; nil where it cannot be found: the settings are of use without it.
-func (s *bmcSession) registry(name string) map[string]biosAttribute {
-	at := s.registryFile(name)
-	if at == "" {
-		return nil
-	}
-	var file struct {
-		Location []struct{ URI string }
-	}
-	if _, err := s.get(at, &file); err != nil {
-		return nil
-	}
-	for _, at := range file.Location {
-		var doc struct {
-			RegistryEntries struct{ Attributes []biosAttribute }
-		}
-		if _, err := s.get(at.URI, &doc); err != nil {
-			continue
-		}
-		out := map[string]biosAttribute{}
-		for _, a := range doc.RegistryEntries.Attributes {
-			out[a.AttributeName] = a
-		}
-		return out
-	}
-	return nil
-}
-
-// registryFile is the path of the file that tells where a registry lies. BMCs name it with its version, without, or with another one. Where
-// the BIOS names none, the only registry of BIOS attributes is meant. Empty: there is none.
-func (s *bmcSession) registryFile(name string) string {
-	all, err := s.members(registriesPath, maxRegistries)
-	if err != nil && name != "" {
-		return registriesPath + "/" + url.PathEscape(name)
-	}
-	stem, _, _ := strings.Cut(cmp.Or(name, "BiosAttributeRegistry"), ".")
-	file, best := "", 0
-	for _, member := range all {
-		id := path.Base(member.Path)
-		of, _, _ := strings.Cut(id, ".")
-		if common := commonPrefix(id, name); (of == stem || name == "" && strings.HasPrefix(of, "BiosAttribute")) && (file == "" || common > best) {
-			file, best = member.Path, common
-		}
-	}
-	if file == "" && name != "" {
-		return registriesPath + "/" + url.PathEscape(name)
-	}
-	return file
-}
-
-// commonPrefix is how many bytes two texts have in common at their begin.
-func commonPrefix(a, b string) int {
-	i := 0
-	for i < min(len(a), len(b)) && a[i] == b[i] {
-		i++
-	}
-	return i
 }
 
 // Steps are those that Ironic has.
@@ -370,101 +268,4 @@ func (s *bmcSession) startAfterRequest(ctx context.Context, n *metal.Node, key s
 	record[startedKey], record["at"] = true, time.Now().UTC().Format(time.RFC3339)
 	n.SetInternal(key, record)
 	return nil
-}
-
-// fit brings wanted values into the types that the settings have; unknown ones are refused.
-func (d *biosDoc) fit(wanted map[string]any) error {
-	var unknown []string
-	for name, v := range wanted {
-		is, ok := d.Attributes[name]
-		if !ok {
-			unknown = append(unknown, driver.Sanitize(name))
-			continue
-		}
-		text := metal.Text(v)
-		switch is.(type) {
-		case float64:
-			if f, err := strconv.ParseFloat(text, 64); err == nil {
-				wanted[name] = f
-			}
-		case bool:
-			if on, err := strconv.ParseBool(text); err == nil {
-				wanted[name] = on
-			}
-		case string:
-			wanted[name] = text
-		}
-	}
-	if len(unknown) > 0 {
-		slices.Sort(unknown)
-		return problem.Invalidf("the firmware has no settings %s", strings.Join(unknown[:min(len(unknown), 10)], ", "))
-	}
-	return nil
-}
-
-func (d *biosDoc) hold(wanted map[string]any) bool {
-	for name, v := range wanted {
-		if is, ok := d.Attributes[name]; !ok || metal.Text(is) != metal.Text(v) {
-			return false
-		}
-	}
-	return true
-}
-
-// resetKey of internal_info remembers that the firmware was asked to forget its settings, when, and which it had.
-const resetKey = "redfish_bios_reset"
-
-// resetWait is how long the settings may stay as they are after a reset: a machine shows those of its BIOS after POST, and settings that
-// were the factory's already never change.
-const resetWait = 5 * time.Minute
-
-// reset has the firmware forget its settings at its next boot. Called again it boots the machine, and then looks whether the firmware has
-// forgotten them.
-func (b BIOS) reset(ctx context.Context, n *metal.Node, s *bmcSession) (wait bool, err error) {
-	doc, err := s.bios()
-	if err != nil {
-		return false, err
-	}
-	record, _ := n.InternalInfo[resetKey].(map[string]any)
-	if at, err := time.Parse(time.RFC3339, metal.Text(record["at"])); err == nil && time.Since(at) < requestedAge {
-		started := hasStarted(n, resetKey)
-		if err := s.startAfterRequest(ctx, n, resetKey); err != nil || !started {
-			return err == nil, err
-		}
-		taken, err := s.isResetTaken(doc, metal.Text(record["before"]), time.Since(at))
-		if err == nil && taken {
-			n.SetInternal(resetKey, nil)
-		}
-		return !taken && err == nil, err
-	}
-	if doc.Actions.Reset.Target == "" {
-		return false, problem.Unsupportedf("the BMC offers no reset of BIOS settings")
-	}
-	if err := s.switchOffToChange(ctx, n); err != nil {
-		return false, err
-	}
-	if _, err = s.post(doc.Actions.Reset.Target, map[string]any{}); err == nil {
-		record := map[string]any{"at": time.Now().UTC().Format(time.RFC3339)}
-		if len(doc.Attributes) > 0 { // a machine in POST may show none
-			record["before"] = digestRequest(doc.Attributes)
-		}
-		n.SetInternal(resetKey, record)
-	}
-	return err == nil, err
-}
-
-// isResetTaken tells whether the firmware has forgotten its settings: others are shown, the machine has passed POST since its start, or
-// so much time has gone that it must have.
-func (s *bmcSession) isResetTaken(now *biosDoc, before string, since time.Duration) (bool, error) {
-	if before != "" && len(now.Attributes) > 0 && digestRequest(now.Attributes) != before || since > resetWait {
-		return true, nil
-	}
-	if since < startWait { // a BMC may still show how far the former start was
-		return false, nil
-	}
-	var sys struct {
-		BootProgress struct{ LastState string }
-	}
-	_, err := s.get(s.system, &sys)
-	return slices.Contains([]string{"SystemHardwareInitializationComplete", "OSBootStarted", "OSRunning"}, sys.BootProgress.LastState), err
 }

@@ -4,9 +4,7 @@ import (
 	"context"
 	"path"
 	"regexp"
-	"slices"
 	"strings"
-	"time"
 
 	"salvor/diagnose"
 	rules "salvor/diagnose/system"
@@ -190,137 +188,6 @@ func restoreEnvironment(_ context.Context, c *repairCase) error {
 	return c.setEnvironment(c.firstEvidence().Path, "", "")
 }
 
-func forgetResume(_ context.Context, c *repairCase) error {
-	at := c.firstEvidence()
-	return c.editLine(at.Path, at.Line, func(string) string { return "RESUME=none" })
-}
-
-// replaceArgument replaces an argument of a kernel command line where it stands by itself. An empty one removes it.
-func replaceArgument(text, from, to string) string {
-	if from == "" {
-		return text
-	}
-	const blanks = " \t\"'"
-	lines := splitText(text)
-	for i, line := range lines {
-		if strings.HasPrefix(strings.TrimSpace(line), "#") {
-			continue
-		}
-		for at := 0; ; {
-			next := strings.Index(line[at:], from)
-			if next < 0 {
-				break
-			}
-			start := at + next
-			end := start + len(from)
-			before := start > 0 && strings.IndexByte(blanks, line[start-1]) >= 0
-			after := end == len(line) || strings.IndexByte(blanks+"\r\n", line[end]) >= 0
-			if at = end; !before || !after {
-				continue
-			}
-			if to == "" && line[start-1] != '"' && line[start-1] != '\'' { // with the blank before it
-				start--
-			}
-			line = line[:start] + to + line[end:]
-			at = start + len(to)
-		}
-		lines[i] = line
-	}
-	return strings.Join(lines, "")
-}
-
-// commandLineFiles are the files that hold kernel command lines, those from which a loader's configuration is made among them.
-func (c *repairCase) commandLineFiles(file string) []string {
-	out := []string{file, grubDefaultsPath, "/etc/kernel/cmdline"}
-	if strings.HasSuffix(file, ".conf") && path.Base(path.Dir(file)) == "entries" {
-		out = append(out, c.system.Files.Match(path.Dir(file), "*.conf")...)
-		for _, block := range []string{"/boot/grub/grubenv", "/boot/grub2/grubenv"} {
-			if c.system.Files.Exists(block) {
-				out = append(out, block)
-			}
-		}
-	}
-	out = append(out, c.system.Files.Match("/etc/default/grub.d", "*.cfg")...)
-	slices.Sort(out)
-	return slices.DeleteFunc(slices.Compact(out), func(name string) bool {
-		info, err := c.system.Files.Stat(name)
-		return err != nil || !info.Mode().IsRegular() || info.Size() > diagnose.MaxFile
-	})
-}
-
-// replaceInEnvironment is replaceArgument for the values of an environment block.
-func replaceInEnvironment(text, from, to string) string {
-	return editLines(text, func(line string) string {
-		if name, value, found := strings.Cut(line, "="); found && !strings.HasPrefix(line, "#") {
-			return name + "=" + strings.TrimPrefix(replaceArgument(" "+value, from, to), " ")
-		}
-		return line
-	})
-}
-
-// editArgument changes an argument in all files that hold command lines.
-func (c *repairCase) editArgument(from, to string) error {
-	e, found := rules.DefaultEntry(c.system)
-	if !found || !e.Mounted {
-		return c.unsupported("the file system that holds the entry of the kernel is not mounted in the system")
-	}
-	edited := false
-	for _, file := range c.commandLineFiles(e.File) {
-		text, err := c.readText(file)
-		if err != nil {
-			return err
-		}
-		after := replaceArgument(text, from, to)
-		if path.Base(file) == "grubenv" {
-			after = environmentBlock(replaceInEnvironment(text, from, to), "", "")
-			if after == "" {
-				return c.unsupported("the settings of %s do not fit into an environment block", file)
-			}
-		}
-		if after == text {
-			continue
-		}
-		edited = true
-		if err := c.write(file, after); err != nil {
-			return err
-		}
-	}
-	if !edited {
-		return c.unsupported("the argument %s was not found where it can be changed", from)
-	}
-	return nil
-}
-
-func correctRoot(ctx context.Context, c *repairCase) error {
-	if rules.ProposesEntry(c.finding) {
-		return chooseEntry(ctx, c)
-	}
-	from, d := c.firstEvidence().Text, c.evidenceDevice()
-	if !strings.HasPrefix(from, "root=") || d == nil || d.UUID == "" {
-		return c.unsupported("the root cannot be told")
-	}
-	return c.editArgument(from, "root=UUID="+d.UUID)
-}
-
-func removeKernelArgument(ctx context.Context, c *repairCase) error {
-	if rules.ProposesEntry(c.finding) {
-		return chooseEntry(ctx, c)
-	}
-	return c.editArgument(c.firstEvidence().Text, "")
-}
-
-func listModules(ctx context.Context, c *repairCase) error {
-	if rules.ProposesEntry(c.finding) {
-		return chooseEntry(ctx, c)
-	}
-	folder := path.Dir(c.firstEvidence().Path)
-	program := c.firstProgram("/usr/sbin/depmod", "/sbin/depmod", "/usr/bin/depmod")
-	if program == "" {
-		return c.unsupported("the system has no depmod; install its package kmod")
-	}
-	return c.run(ctx, repair.Program{Command: []string{program, path.Base(folder)}, Changes: []string{folder}})
-}
-
 // chooseOrBuild makes another entry the default one, because that changes less; otherwise Finish builds the initramfs.
 func chooseOrBuild(ctx context.Context, c *repairCase) error {
 	if rules.ProposesEntry(c.finding) {
@@ -328,18 +195,6 @@ func chooseOrBuild(ctx context.Context, c *repairCase) error {
 	}
 	_, err := c.initramfsCommand()
 	return err
-}
-
-// initramfsCommand is the command that builds the initramfs of the default entry.
-func (c *repairCase) initramfsCommand() ([]string, error) {
-	command := rules.InitramfsCommand(c.system)
-	if command == nil {
-		return nil, c.unsupported("the tool that builds the initramfs is not known; build it by hand")
-	}
-	if file := dependentModules(c.system); file != "" && path.Base(command[0]) == "update-initramfs" {
-		return nil, c.unsupported("%s has MODULES=dep, and with it update-initramfs leaves out drivers that it cannot see from the rescue system; build the initramfs by hand", file)
-	}
-	return command, nil
 }
 
 func checkMenuTool(_ context.Context, c *repairCase) error {
@@ -389,59 +244,6 @@ func correctStub(_ context.Context, c *repairCase) error {
 		}
 		return strings.Replace(line, value, to, 1)
 	})
-}
-
-// Finish builds the initramfs of the default entry and writes the menu of GRUB anew, where the mends of these findings ask for it: each once, and the
-// menu last. It is called once, after all mends, with the findings whose mends returned no error.
-func Finish(ctx context.Context, e repair.Editor, mended []diagnose.Finding) error {
-	var initramfs, menu []string
-	for _, row := range allRows() {
-		for _, f := range mended {
-			if row.finding == f.ID && row.initramfs != nil && row.initramfs(f) {
-				initramfs = append(initramfs, f.ID)
-			}
-			if row.finding == f.ID && row.menu != nil && row.menu(f) {
-				menu = append(menu, f.ID)
-			}
-		}
-	}
-	if len(initramfs) > 0 {
-		if err := buildInitramfs(ctx, &repairCase{editor: e, system: e.System(), finding: diagnose.Finding{ID: initramfs[0]}}); err != nil {
-			return err
-		}
-	}
-	if len(menu) > 0 {
-		return writeMenu(ctx, &repairCase{editor: e, system: e.System(), finding: diagnose.Finding{ID: menu[0]}})
-	}
-	return nil
-}
-
-// buildLimit bounds the time of one build; emulated machines need minutes.
-const buildLimit = 15 * time.Minute
-
-func buildInitramfs(ctx context.Context, c *repairCase) error {
-	command, err := c.initramfsCommand()
-	if err != nil {
-		return err
-	}
-	changes := []string{"/boot", "/var/lib/initramfs-tools"}
-	if e, found := rules.DefaultEntry(c.system); found && e.Initramfs != "" && !strings.HasPrefix(e.Initramfs, "/boot/") {
-		changes = append(changes, path.Dir(e.Initramfs))
-	}
-	return c.run(ctx, repair.Program{Command: command, Changes: changes, Devices: c.bootDevices(), Limit: buildLimit})
-}
-
-// dependentModules is the file that has initramfs-tools choose the modules of the machine that it runs on; empty: none does.
-func dependentModules(s *diagnose.System) string {
-	files := []string{"/etc/initramfs-tools/initramfs.conf"}
-	for _, file := range append(files, s.Files.Match("/etc/initramfs-tools/conf.d", "*")...) {
-		for _, line := range s.Files.Lines(file) {
-			if strings.Trim(strings.ReplaceAll(strings.TrimSpace(line), `"`, ""), " ") == "MODULES=dep" {
-				return file
-			}
-		}
-	}
-	return ""
 }
 
 func writeMenu(ctx context.Context, c *repairCase) error {
