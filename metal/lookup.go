@@ -186,8 +186,7 @@ func (s *Nodes) takeHeartbeat(ctx context.Context, n *Node, h Heartbeat) error {
 		return err
 	}
 	first := c.AgentBoot != n.BootNumber
-	// A power cut starts the armed boot again, and a ramdisk makes its certificate at each start.
-	if err := compareHeartbeat(c, h, first || n.armedInRescue()); err != nil {
+	if err := n.compareHeartbeat(c, h); err != nil {
 		return err
 	}
 	if first && n.Reservation != "" && !n.armedInRescue() {
@@ -221,7 +220,10 @@ func (s *Nodes) takeHeartbeat(ctx context.Context, n *Node, h Heartbeat) error {
 		if err != nil {
 			return err
 		}
-		again := c.AgentBoot == n.BootNumber && compareHeartbeat(c, h, false) != nil
+		if err := now.compareHeartbeat(c, h); err != nil {
+			return err
+		}
+		again := c.AgentBoot == now.BootNumber && c.AgentCA != h.CA
 		c.NodeID, c.AgentURL, c.AgentVersion, c.AgentCA = n.ID, h.URL, h.Version, h.CA
 		c.AgentStatus, c.AgentStatusMessage = h.Status, h.StatusMessage
 		c.AgentBoot, c.HeartbeatAt = n.BootNumber, s.now()
@@ -328,15 +330,16 @@ func callbackPort(u *url.URL) (uint16, error) {
 	return uint16(port), nil
 }
 
-// compareHeartbeat refuses an agent that changes its kind within one boot. newStart: it may differ from the one that was heard last.
-func compareHeartbeat(c Contact, h Heartbeat, newStart bool) error {
-	if newStart {
+// compareHeartbeat refuses an agent whose address or certificate changes within one boot. In a rescue that a repair has armed, the certificate may
+// change: a power cut starts the same boot again, and a ramdisk makes a new certificate at each start.
+func (n *Node) compareHeartbeat(c Contact, h Heartbeat) error {
+	if c.AgentBoot != n.BootNumber {
 		return nil
 	}
 	if c.AgentURL != "" && !strings.EqualFold(c.AgentURL, h.URL) {
 		return problem.Invalidf(`Detected change in ramdisk provided "callback_url"`)
 	}
-	if c.AgentCA != h.CA {
+	if startsAgain := n.armedInRescue() && c.AgentCA != "" && h.CA != ""; c.AgentCA != h.CA && !startsAgain {
 		return problem.Invalidf(`Detected change in ramdisk provided "agent_verify_ca"`)
 	}
 	return nil
