@@ -173,6 +173,10 @@ func (p *ifupdown) iface(file string, at int, fields []string) {
 	if base, _, isVLAN := strings.Cut(fields[0], "."); isVLAN && !isVirtualName(base) {
 		p.links = append(p.links, networkLink{name: base, lower: true, file: file, line: at})
 	}
+	if slices.Contains(fields[1:], "inherits") { // the family, the method and the options may be those of another stanza
+		p.partial = true
+		return
+	}
 	if len(fields) < 3 {
 		return
 	}
@@ -195,7 +199,9 @@ func (p *ifupdown) option(file string, at int, fields []string) {
 	if len(fields) > 1 {
 		value = fields[1]
 	} else {
+		p.static = p.static && fields[0] != "address" // one problem for one line
 		p.refuse(file, at, 0.93, fmt.Sprintf("the option %q has no value", fields[0]))
+		return
 	}
 	switch key := strings.ReplaceAll(fields[0], "_", "-"); {
 	case key == "address":

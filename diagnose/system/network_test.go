@@ -59,6 +59,8 @@ func init() {
 
 		{"no method", text(interfaces, lo+"auto enp1s0\niface enp1s0 inet\n"), "network-config-invalid", blocks, "line 4", 4},
 		{"an option without a value", text(interfaces, lo+"auto enp1s0\niface enp1s0 inet dhcp\n\tdhcp\n"), "network-config-invalid", blocks, `"dhcp" has no value`, 5},
+		{"near miss: a stanza that inherits", text(interfaces, lo+"iface base inet static\n  address 192.0.2.7/24\nauto enp1s0\niface enp1s0 inherits base\niface enp1s0 inet6 static inherits base\n"),
+			"network-config-invalid", nearMiss, "", 0},
 		{"misspelt method", text(interfaces, lo+"auto enp1s0\niface enp1s0 inet dchp\n"), "network-config-invalid", blocks, `"dchp"`, 4},
 		{"outside", text(interfaces, "addres 192.0.2.1\n"+lo+"auto enp1s0\niface enp1s0 inet dhcp\n"), "network-config-invalid", blocks, `"addres"`, 1},
 		{"in an included file", func(m machine) { m.write("/etc/network/interfaces.d/lan", "iface enp2s0 inet6 dchp\n") }, "network-config-invalid", blocks, "/etc/network/interfaces.d/lan", 1},

@@ -79,13 +79,23 @@ func correctStanzas(text string, numbers ...int) string {
 	return text
 }
 
+// methodAlone is the method that stands on a line of its own below a stanza's first line; empty where none does.
+func methodAlone(family string, options []string) string {
+	for _, o := range options {
+		if fields := strings.Fields(o); len(fields) == 1 && rules.CorrectMethod(family, fields[0]) == fields[0] {
+			return fields[0]
+		}
+	}
+	return ""
+}
+
 // optionsWithoutValue are the numbers of those lines from first+1 to last that are an option without a value. ifupdown refuses a whole file for one.
 func optionsWithoutValue(lines []string, first, last int) []int {
 	var out []int
 	for number := first + 1; number <= last; number++ {
 		fields := strings.Fields(lines[number-1])
 		before, _ := cutEnd(lines[number-2])
-		if len(fields) == 1 && !strings.HasPrefix(fields[0], "#") && !strings.HasSuffix(before, `\`) {
+		if len(fields) == 1 && !strings.HasPrefix(fields[0], "#") && !strings.HasSuffix(fields[0], `\`) && !strings.HasSuffix(before, `\`) {
 			out = append(out, number)
 		}
 	}
@@ -109,6 +119,8 @@ func correctStanza(fields, options []string) string {
 		return ""
 	case len(fields) > 3:
 		method = rules.CorrectMethod(family, fields[3])
+	case methodAlone(family, options) != "":
+		method = methodAlone(family, options)
 	case has("address"):
 		method = "static"
 	case family == "inet":
