@@ -22,7 +22,8 @@ export async function diagnoses(view) {
   const base = path("/salvor/v1/nodes", [node.uuid, "diagnoses"]);
   const body = h("div", {class: "stack"});
   const list = h("div");
-  const repairs = h("div");
+  const repairsBox = h("div");
+  let lastRepairs = "";
   let chosen = query.id;
   let last = "";
   let next;
@@ -50,24 +51,27 @@ export async function diagnoses(view) {
   async function read() {
     const all = (await ask(base, {signal})).diagnoses;
     const shown = all.find((d) => d.id === chosen) ?? all[0];
-    const mended = await readRepairs(node.uuid, signal);
+    const kept = await readRepairs(node.uuid, signal);
     const one = shown && await ask(`${base}/${encodeURIComponent(shown.id)}`, {signal});
     // The end of a diagnosis is no event of its own, nor is a step of a repair.
     clearTimeout(next);
-    if ((all.some((d) => d.state === "running") || mended?.some(isUnderWay)) && !signal.aborted) next = setTimeout(look, 1000);
-    const text = JSON.stringify([all, one, mended]);
+    if ((all.some((d) => d.state === "running") || kept.repairs?.some(isUnderWay)) && !signal.aborted) next = setTimeout(look, 1000);
+    if (JSON.stringify(kept) !== lastRepairs) {
+      lastRepairs = JSON.stringify(kept);
+      fill(repairsBox, repairList(kept, name));
+    }
+    const text = JSON.stringify([all, one]);
     if (text === last) return;
     last = text;
     fill(list, all.length === 0 ? h("p", null, "There is none yet.") : h("ul", {class: "plain"}, all.map((d) => h("li", null,
       h("button", {type: "button", class: "quiet small", "data-key": d.id, "aria-pressed": String(d.id === one.id), on: {click: () => { chosen = d.id; look(); }}}, clock(d.requested_at)),
       " ", badge(...(states[d.state] ?? ["still", d.state])), " ", d.state !== "running" && d.finding))));
-    fill(repairs, repairList(mended, name));
     fill(body, one ? report(one) : empty(h("p", null, `Nobody has diagnosed ${name} yet.`)));
     if (one) say(one.state === "running" ? `The diagnosis is under way: ${one.step ?? ""}` : verdictText(one.report.verdict));
   }
 
   fill(view.main, h("p", {class: "crumbs"}, link(["machines"], null, "Machines"), " › ", link(["machines", node.uuid], null, name)), heading("Diagnoses of ", name), buttons,
-    body, card("Repairs", "card-repairs", repairs), card("All diagnoses", "card-diagnoses", list));
+    body, card("Repairs", "card-repairs", repairsBox), card("All diagnoses", "card-diagnoses", list));
   view.title(`Diagnoses of ${name}`);
   look = view.stream({subject: `node:${node.uuid}`}, {look: read});
   await look();

@@ -1,47 +1,51 @@
-// The repairs of a machine, as a list: what each was to mend, how it stands, who consented, and the command that goes on with it.
-// Consent is given in the command line, where the whole plan is shown.
+// The repairs of a machine, as a list: what each mends, its state, who consented, and the command that the owner runs next.
+// An owner consents on the command line, which shows the whole plan.
 
 import {badge, facts, h} from "./dom.js";
-import {ask, path} from "./api.js";
+import {ask, path, Refused} from "./api.js";
 import {clock} from "./words.js";
 
 const states = {
-  planning: ["work", "planning"], "awaiting-consent": ["wait", "waits for a consent"], planned: ["still", "planned"], writing: ["work", "writing"],
+  planning: ["work", "planning"], "awaiting-consent": ["wait", "waits for consent"], planned: ["still", "planned"], writing: ["work", "writing"],
   written: ["good", "written"], booting: ["work", "its system boots"], proven: ["good", "proven"], unproven: ["warn", "unproven"], undone: ["still", "undone"],
   failed: ["bad", "failed"], "rolled-back": ["warn", "rolled back"], interrupted: ["bad", "interrupted"],
 };
 
-// readRepairs gives the newest repairs of a node; undefined for those who may not read them.
+// readRepairs gives the newest repairs of a node, or the refusal of a reader who may not see them or whom the server cannot answer now.
 export async function readRepairs(uuid, signal) {
   try {
-    return (await ask(path("/salvor/v1/nodes", [uuid, "repairs"]), {signal})).repairs;
+    return {repairs: (await ask(path("/salvor/v1/nodes", [uuid, "repairs"]), {signal})).repairs};
   } catch (error) {
-    if (error.status === 403) return undefined;
-    throw error;
+    if (!(error instanceof Refused) || error.status === 401) throw error;
+    return {refusal: error.message};
   }
 }
 
 // isUnderWay says whether a repair changes by itself.
 export function isUnderWay(repair) {
-  return ["planning", "awaiting-consent", "writing", "booting"].includes(repair.state);
+  return !repair.finished_at;
 }
 
-// nextCommand is what its owner would type next; empty where nothing is to be done.
-function nextCommand(repair, name) {
+// nextCommands are what the owner runs next, each with what it is for.
+function nextCommands(repair, name) {
   switch (repair.state) {
-    case "awaiting-consent": case "planned": case "failed": case "interrupted": return `salvor repair show ${name} ${repair.id}`;
-    case "unproven": return `salvor repair confirm ${name} ${repair.id}   or   salvor repair undo ${name} ${repair.id}`;
-    default: return "";
+    case "awaiting-consent": return [["to read the plan and to consent", `salvor repair show ${name}`]];
+    case "planned": case "failed": return [["to read more", `salvor repair show ${name} ${repair.id}`]];
+    case "unproven": return [["if it works", `salvor repair confirm ${name} ${repair.id}`], ["if it does not", `salvor repair undo ${name} ${repair.id} --reboot`]];
+    case "interrupted": return [["to put the disks back", `salvor repair undo ${name} ${repair.id}`]];
+    case "written": return repair.finished_at ? [["to boot its own system", `salvor node unrescue ${name}`]] : [];
+    default: return [];
   }
 }
 
 // repairList shows them, newest first.
-export function repairList(repairs, name) {
-  if (!repairs) return h("p", null, "Only those who may rescue this machine may read its repairs.");
+export function repairList({repairs, refusal}, name) {
+  if (refusal) return h("p", null, refusal);
   if (repairs.length === 0) return h("p", null, "There is none yet. ", h("code", null, `salvor repair ${name} --plan`), " shows what a repair would write.");
   return h("ul", {class: "plain"}, repairs.map((r) => h("li", {"data-repair": r.id, "data-state": r.state},
-    h("p", {class: "strip"}, clock(r.requested_at), " ", badge(...(states[r.state] ?? ["still", r.state])), h("span", null, (r.args.findings ?? []).join(", ") || "all findings"),
+    h("p", {class: "strip"}, clock(r.requested_at), " ", badge(...(states[r.state] ?? ["still", r.state])), h("span", null, (r.args?.findings ?? []).join(", ") || "all findings"),
       isUnderWay(r) && r.step && h("span", null, r.step)),
-    facts([["Asked for by", r.requested_by], ["Consent", r.consent && [`${r.consent.by ?? ""} to ${r.consent.consents.join(", ")}, `, clock(r.consent.at)]],
-      ["Proven by", r.proven_by], ["Problem", r.problem], ["Next", nextCommand(r, name) && h("code", null, nextCommand(r, name))]]))));
+    facts([["Requested by", r.requested_by], ["Consent", r.consent && [`${r.consent.by ?? ""} to ${(r.consent.consents ?? []).join(", ") || "nothing"}, `, clock(r.consent.at)]],
+      ["Waits for consent until", r.state === "awaiting-consent" && r.consent_until && clock(r.consent_until)], ["Proven by", r.proven_by], ["Problem", r.problem],
+      ...nextCommands(r, name).map(([what, command]) => [`Next, ${what}`, h("code", null, command)])].map(([k, v]) => [k, v || undefined])))));
 }
