@@ -229,22 +229,31 @@ func (s *bmcSession) ask(method, path string, body any, headers map[string]strin
 // get reads a resource into doc, which holds only what the operation needs: a BMC
 // that gets something else wrong is still of use. The ETag is empty if there is none.
 func (s *bmcSession) get(path string, doc any) (etag string, err error) {
-	if !isLocalPath(path) {
-		return "", problem.Unavailablef("it links to %s, which is no path on it", s.quote(path))
-	}
-	resp, err := s.ask(http.MethodGet, path, nil, nil)
+	body, header, err := s.exchange(http.MethodGet, path, nil)
 	if err != nil {
-		return "", s.fault(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return "", s.fault(err)
+		return "", err
 	}
 	if err := json.Unmarshal(body, doc); err != nil {
 		return "", problem.Unavailablef("its answer for %s makes no sense: %s", driver.Sanitize(path), s.quote(err.Error()))
 	}
-	return resp.Header.Get("ETag"), nil
+	return header.Get("ETag"), nil
+}
+
+// exchange sends a request to a path of the BMC and reads the whole answer.
+func (s *bmcSession) exchange(method, path string, body any) ([]byte, http.Header, error) {
+	if !isLocalPath(path) {
+		return nil, nil, problem.Unavailablef("it links to %s, which is no path on it", s.quote(path))
+	}
+	resp, err := s.ask(method, path, body, nil)
+	if err != nil {
+		return nil, nil, s.fault(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, nil, s.fault(err)
+	}
+	return text, resp.Header, nil
 }
 
 // post runs an action. definite tells that a failure was the BMC's word, not the

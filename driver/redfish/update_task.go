@@ -60,23 +60,15 @@ type bmcTask struct {
 
 // postTask runs an action and gives the path of the task that the BMC made for it; empty: it made none.
 func (s *bmcSession) postTask(path string, body any) (string, error) {
-	if !isLocalPath(path) {
-		return "", problem.Unavailablef("it links to %s, which is no path on it", s.quote(path))
-	}
-	resp, err := s.ask(http.MethodPost, path, body, nil)
+	text, header, err := s.exchange(http.MethodPost, path, body)
 	if err != nil {
-		return "", s.fault(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return "", s.fault(err)
+		return "", err
 	}
 	var task bmcTask
 	if json.Unmarshal(text, &task) == nil && strings.Contains(task.Type, "Task.") && isLocalPath(task.Path) {
 		return task.Path, nil
 	}
-	at, err := url.Parse(resp.Header.Get("Location"))
+	at, err := url.Parse(header.Get("Location"))
 	if err != nil || !isLocalPath(at.Path) {
 		return "", nil
 	}
