@@ -195,13 +195,14 @@ func (p *ifupdown) iface(file string, at int, fields []string) {
 }
 
 func (p *ifupdown) option(file string, at int, fields []string) {
-	l, value := p.stanza, ""
-	if len(fields) > 1 {
-		value = fields[1]
-	} else {
+	if len(fields) == 1 && p.strict {
 		p.static = p.static && fields[0] != "address" // one problem for one line
 		p.refuse(file, at, 0.93, fmt.Sprintf("the option %q has no value", fields[0]))
 		return
+	}
+	l, value := p.stanza, ""
+	if len(fields) > 1 {
+		value = fields[1]
 	}
 	switch key := strings.ReplaceAll(fields[0], "_", "-"); {
 	case key == "address":

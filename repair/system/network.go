@@ -114,13 +114,14 @@ func correctStanza(fields, options []string) string {
 	if len(fields) > 2 {
 		family = fields[2]
 	}
+	alone := methodAlone(family, options)
 	switch {
 	case family != "inet" && family != "inet6":
 		return ""
 	case len(fields) > 3:
 		method = rules.CorrectMethod(family, fields[3])
-	case methodAlone(family, options) != "":
-		method = methodAlone(family, options)
+	case alone != "":
+		method = alone
 	case has("address"):
 		method = "static"
 	case family == "inet":

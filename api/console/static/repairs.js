@@ -46,6 +46,6 @@ export function repairList({repairs, refusal}, name) {
     h("p", {class: "strip"}, clock(r.requested_at), " ", badge(...(states[r.state] ?? ["still", r.state])), h("span", null, (r.args?.findings ?? []).join(", ") || "all findings"),
       isUnderWay(r) && r.step && h("span", null, r.step)),
     facts([["Requested by", r.requested_by], ["Consent", r.consent && [`${r.consent.by ?? ""} to ${(r.consent.consents ?? []).join(", ") || "nothing"}, `, clock(r.consent.at)]],
-      ["Waits for consent until", r.state === "awaiting-consent" && r.consent_until && clock(r.consent_until)], ["Proven by", r.proven_by], ["Problem", r.problem],
-      ...nextCommands(r, name).map(([what, command]) => [`Next, ${what}`, h("code", null, command)])].map(([k, v]) => [k, v || undefined])))));
+      ["Waits for consent until", r.state === "awaiting-consent" && r.consent_until ? clock(r.consent_until) : undefined], ["Proven by", r.proven_by], ["Problem", r.problem],
+      ...nextCommands(r, name).map(([what, command]) => [`Next, ${what}`, h("code", null, command)])]))));
 }
