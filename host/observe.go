@@ -27,7 +27,8 @@ type observedState struct {
 	guests    json.RawMessage
 	list      map[string]compute.Guest // ours, with what is not told; nil: none was read yet
 	changed   chan struct{}
-	away      bool
+	// away and unread: the hypervisor did not tell its guests, or what it has, when it was last asked.
+	away, unread bool
 	// restocked: what is in the disk stores has changed since the inventory was read.
 	restocked atomic.Bool
 }
@@ -146,9 +147,13 @@ func (a *Agent) readInventory(ctx context.Context) bool {
 	defer cancel()
 	inv, err := a.Hypervisor.Inventory(ctx)
 	if err != nil {
-		a.Log.Debug("the hypervisor does not tell what it has", "error", err) // nor its guests, which is said once
+		if !a.observed.unread && ctx.Err() != context.Canceled {
+			a.Log.Warn("the hypervisor does not tell what it has; a host whose CPUs and memory are not known gets no server", "error", err)
+		}
+		a.observed.unread = true
 		return false
 	}
+	a.observed.unread = false
 	inv.AgentVersion = a.Version
 	if len(inv.Bridges) == 0 {
 		inv.Bridges = listLinuxBridges("/sys/class/net")
