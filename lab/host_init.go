@@ -41,6 +41,7 @@ type hostBoot struct {
 	Storage    netip.Prefix `json:"storage"`
 	BootID     string       `json:"boot_id"`
 	NoLocks    bool         `json:"no_locks,omitempty"`
+	KVM        bool         `json:"kvm,omitempty"` // libvirt sees the machine's /dev/kvm
 }
 
 // hostService is what a host starts beside libvirt.
@@ -226,12 +227,24 @@ func setupHost(dir string, boot hostBoot) error {
 			return err
 		}
 	}
+	if err := hideKVM(boot); err != nil {
+		return err
+	}
 	for name, line := range map[string]string{"passwd": libvirtUser + ":x:64055:64055::/nonexistent:/usr/sbin/nologin\n", "group": libvirtUser + ":x:64055:\n"} {
 		if err := addAccount(dir, name, line); err != nil {
 			return fmt.Errorf("account of %s: %w", libvirtUser, err)
 		}
 	}
 	return setupHostNetwork(boot)
+}
+
+// hideKVM puts a file over /dev/kvm that is no KVM. Otherwise libvirt tries KVM in each QEMU that it asks what it can do, and a KVM that is there and
+// does not work could keep it waiting without end.
+func hideKVM(boot hostBoot) error {
+	if _, err := os.Stat("/dev/kvm"); boot.KVM || errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return bindMount("/dev/null", "/dev/kvm")
 }
 
 func bindMount(from, to string) error {

@@ -108,6 +108,7 @@ type vmHost struct {
 	dir     string // absolute
 	program []string
 	noLocks bool
+	kvm     bool
 	log     *slog.Logger
 	freezer *cgroupFreezer // nil: this system has none
 	chassis *faultyChassis
@@ -126,7 +127,7 @@ func (w *runningLab) newHost(spec hostSpec) (*vmHost, error) {
 	if err != nil {
 		return nil, fmt.Errorf("host %s: %w", spec.Name, err)
 	}
-	h := &vmHost{spec: spec, dir: filepath.Join(dir, spec.Name), program: w.plan.Program, noLocks: w.plan.NoDiskLocks, log: w.log.With("host", spec.Name)}
+	h := &vmHost{spec: spec, dir: filepath.Join(dir, spec.Name), program: w.plan.Program, noLocks: w.plan.NoDiskLocks, kvm: w.plan.Accel == "kvm", log: w.log.With("host", spec.Name)}
 	for _, sub := range []string{"lib", "log", "cache", "etc/qemu"} {
 		if err := os.MkdirAll(filepath.Join(spec.Name, sub), 0o755); err != nil {
 			return nil, fmt.Errorf("host %s: %w", spec.Name, err)
@@ -221,7 +222,7 @@ stdio_handler = "file"
 
 // writeBoot leaves what the next life begins with.
 func (h *vmHost) writeBoot(id string) error {
-	text, err := json.Marshal(hostBoot{Management: h.spec.on(provisionNet), Storage: h.spec.on(storageNet), BootID: id, NoLocks: h.noLocks})
+	text, err := json.Marshal(hostBoot{Management: h.spec.on(provisionNet), Storage: h.spec.on(storageNet), BootID: id, NoLocks: h.noLocks, KVM: h.kvm})
 	if err != nil {
 		return err
 	}
