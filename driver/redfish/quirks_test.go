@@ -258,3 +258,34 @@ func TestEachQuirkHasItsText(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 }
+
+// TestABMCThatIsAnotherAfterItsUpdate: rows of the model and firmware that it had before hold no more once it is read again.
+func TestABMCThatIsAnotherAfterItsUpdate(t *testing.T) {
+	f := &foreignBMC{}
+	f.attributes = map[string]any{dellFirstBoot: "Normal", dellBootOnce: "Disabled"}
+	for _, now := range []struct{ vendor, model, manager, firmware, quirks, target string }{
+		{"Dell Inc.", "PowerEdge R740", "14G Monolithic", "7.00.00.00", "", "Cd"},
+		{"Supermicro", "SYS-821GE-TNHR", "", "1.2", "boot_body=full cd_target=UsbCd", "UsbCd"},
+	} {
+		f.show = func(path string, doc map[string]any) {
+			switch {
+			case path == drivertest.SystemPath:
+				doc["Manufacturer"], doc["Model"] = now.vendor, now.model
+				bootOf(doc)["BootSourceOverrideTarget@Redfish.AllowableValues"] = []string{"None", "Pxe", "Hdd", "Cd", "UsbCd"}
+			case strings.HasSuffix(path, "/Managers/bmc"):
+				doc["Model"], doc["FirmwareVersion"] = now.manager, now.firmware
+			}
+		}
+		n, d := startForeign(t, f), &Driver{}
+		metal.KeepBMC(n, metal.BMC{ReadAt: time.Now(), Vendor: "Dell Inc.", Model: "PowerEdge R740", BMCModel: "14G Monolithic", Firmware: "5.10.50.00", Quirks: []string{"cd_boot=idrac"}})
+		b := must.Get(d.DescribeBMC(t.Context(), n))(t)
+		if b.Vendor != now.vendor || b.Model != now.model || b.Firmware != now.firmware || strings.Join(b.Quirks, " ") != now.quirks {
+			t.Errorf("%s: %+v", now.model, b)
+		}
+		metal.KeepBMC(n, b)
+		must.OK(t, d.SetBootDevice(t.Context(), n, rescue.Boot{Device: "cdrom"}))
+		if f.Boot().Target != now.target || f.attributes[dellBootOnce] != "Disabled" {
+			t.Errorf("%s: boot %+v, attributes %v", now.model, f.Boot(), f.attributes)
+		}
+	}
+}
