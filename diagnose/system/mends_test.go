@@ -213,6 +213,10 @@ var moreCases = []struct {
 		copyFile(files, "boot/efi/EFI/debian/grubx64.efi", "boot/efi/EFI/debian/grubx64.efi", 0o700)
 		files["boot/efi/EFI/debian/grubx64.efi"].Data = files["boot/efi/EFI/debian/grubx64.efi"].Data[:3000]
 	}},
+	{"a package", "debian-bios", "sshd-config-missing", func(files fstest.MapFS) {
+		copyFile(files, "etc/ssh/sshd_config", "usr/share/openssh/sshd_config", 0o644)
+		delete(files, "etc/ssh/sshd_config")
+	}},
 	{"a block", "debian-bios", "sshd-config-invalid", func(files fstest.MapFS) {
 		addLine(files, "etc/ssh/sshd_config", "Match Usr bob\n  PermitTTY no\n\n  X11Forwarding no\nMatch User alice\n  PermitTTY no")
 	}},
@@ -252,6 +256,37 @@ func TestMendOfMatchBlock(t *testing.T) {
 	text := string(e.Snapshot()["etc/ssh/sshd_config"].Data)
 	if !strings.HasSuffix(text, "# Match Usr bob\n#   PermitTTY no\nMatch User alice\n  PermitTTY no\n") {
 		t.Errorf("%s", text)
+	}
+}
+
+// A configuration of the package takes no passwords where an account has a key, unless an included file says so.
+func TestPackagedConfigurationOfSSHD(t *testing.T) {
+	const packaged = "# Debian\nInclude /etc/ssh/sshd_config.d/*.conf\nUsePAM yes\n"
+	for keys, want := range map[bool]string{
+		true:  "# Debian\nInclude /etc/ssh/sshd_config.d/*.conf\nPasswordAuthentication no\nUsePAM yes\n",
+		false: packaged,
+	} {
+		s, files := rules.HealthySystem("debian-bios")
+		files["usr/share/openssh/sshd_config"] = &fstest.MapFile{Data: []byte(packaged), Mode: 0o644, Sys: &diagnose.Owner{}}
+		delete(files, "etc/ssh/sshd_config")
+		for name := range files {
+			if !keys && strings.HasSuffix(name, "/.ssh/authorized_keys") {
+				delete(files, name)
+			}
+		}
+		e := repairtest.New(s, files)
+		found := examine(t, e)
+		at := slices.IndexFunc(found, func(f diagnose.Finding) bool { return f.ID == "sshd-config-missing" })
+		if at < 0 {
+			t.Fatalf("keys %v: %v", keys, found)
+		}
+		if err := mend(t, e, found[at]); err != nil {
+			t.Fatal(err)
+		}
+		after := e.Snapshot()["etc/ssh/sshd_config"]
+		if string(after.Data) != want || after.Mode.Perm() != 0o644 || owner(after) != (diagnose.Owner{}) {
+			t.Errorf("keys %v: %v %s", keys, after.Mode, after.Data)
+		}
 	}
 }
 

@@ -71,6 +71,9 @@ func KeyOwner(s *diagnose.System, path string) (Account, bool) {
 	return Account{}, false
 }
 
+// PackagedSSHDConfig is where Debian's package of sshd keeps the configuration that it installs.
+const PackagedSSHDConfig = "/usr/share/openssh/sshd_config"
+
 // KeyHolders lists the accounts that have a key with which sshd would let them in.
 func KeyHolders(s *diagnose.System) []Account {
 	l := readLogins(s)

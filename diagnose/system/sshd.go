@@ -42,12 +42,16 @@ func findSSHDConfig(s *diagnose.System) []diagnose.Finding {
 	}
 	config := readSSHDConfig(s.Files)
 	if !config.exists {
-		return []diagnose.Finding{{
+		f := diagnose.Finding{
 			ID: "sshd-config-missing", Stage: diagnose.SSHD, Severity: diagnose.BlocksAccess, Confidence: 0.9,
 			Title:    "The file " + sshdConfigFile + " does not exist, and sshd does not start without it.",
 			Evidence: []diagnose.Evidence{fileEvidence(sshdConfigFile, 0, "it does not exist")},
 			ByHand:   "Restore the file from a backup, or install the package of the ssh server again.",
-		}}
+		}
+		if s.Files.Exists(PackagedSSHDConfig) {
+			f.Repair = repairFiles("Copy the configuration from "+PackagedSSHDConfig+"; where an account has a key, without logins by password.", sshdConfigFile)
+		}
+		return []diagnose.Finding{f}
 	}
 	problems := config.problems
 	if text, err := s.Files.Read(program); err == nil {

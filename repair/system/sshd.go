@@ -20,6 +20,8 @@ func sshdRows() []tableRow {
 	return []tableRow{
 		{finding: "sshd-config-invalid", consent: files, change: correctSSHD,
 			does: "makes the lines that sshd refuses comments, with the block of a `Match` line, or renames a file with ten or more of them to NAME" + DisabledEnding},
+		{finding: "sshd-config-missing", consent: files, change: restoreSSHDConfig,
+			does: "copies " + rules.PackagedSSHDConfig + ", with `PasswordAuthentication no` where an account has a key"},
 		{finding: "sshd-masked", consent: files, change: enableService, does: "removes the mask and enables the unit"},
 		{finding: "sshd-not-enabled", consent: files, change: enableService, does: "enables the service, or removes /etc/ssh/sshd_not_to_be_run"},
 		{finding: "sshd-user-missing", consent: files, change: addSSHDUser, does: "adds the system user sshd"},
@@ -73,6 +75,30 @@ func correctSSHD(_ context.Context, c *repairCase) error {
 		}
 		return nil
 	})
+}
+
+// restoreSSHDConfig copies the configuration that the package brings. Nobody knows whether the lost one took passwords, so accounts with keys
+// keep the copy from taking them. The line follows the files that are included: what they say holds.
+func restoreSSHDConfig(_ context.Context, c *repairCase) error {
+	const file = sshFolder + "/sshd_config"
+	if c.exists(file) {
+		return nil
+	}
+	text, err := c.readText(rules.PackagedSSHDConfig)
+	if err != nil {
+		return err
+	}
+	if len(rules.KeyHolders(c.system)) > 0 {
+		lines := splitText(text)
+		at := 0
+		for i, line := range lines {
+			if fields := strings.Fields(line); len(fields) > 0 && strings.EqualFold(fields[0], "include") {
+				at = i + 1
+			}
+		}
+		text = strings.Join(slices.Insert(lines, at, "PasswordAuthentication no\n"), "")
+	}
+	return c.writePrivate(file, text, 0o644)
 }
 
 // commentSSHD turns lines of sshd's configuration into comments. With a Match line go the lines of its block: they would hold for everybody.
