@@ -69,6 +69,18 @@ func TestTasks(t *testing.T) {
 	}
 }
 
+// TestTasksBehindAGap: a finding that is not found where something could not be examined may be there.
+func TestTasksBehindAGap(t *testing.T) {
+	t.Parallel()
+	before := withGaps(examinationOf("/dev/sda1"), "/dev/vg0/root")
+	p := newPlanner(before, before)
+	p.Findings = []string{"a"}
+	p.tasks(&before)
+	if left := p.plan.NotMended; len(left) != 1 || !strings.Contains(left[0].Why, "no such finding; not examined: /dev/vg0/root: ") {
+		t.Errorf("%+v", left)
+	}
+}
+
 // TestRefusedTasks: the state of a system refuses repairs and restores by the rule of the mends, for its own root.
 func TestRefusedTasks(t *testing.T) {
 	t.Parallel()
