@@ -227,7 +227,7 @@ func setupHost(dir string, boot hostBoot) error {
 			return err
 		}
 	}
-	if err := hideKVM(boot); err != nil {
+	if err := hideKVM(dir, boot); err != nil {
 		return err
 	}
 	for name, line := range map[string]string{"passwd": libvirtUser + ":x:64055:64055::/nonexistent:/usr/sbin/nologin\n", "group": libvirtUser + ":x:64055:\n"} {
@@ -238,13 +238,20 @@ func setupHost(dir string, boot hostBoot) error {
 	return setupHostNetwork(boot)
 }
 
-// hideKVM puts a file over /dev/kvm that is no KVM. Otherwise libvirt tries KVM in each QEMU that it asks what it can do, and a KVM that is there and
-// does not work could keep it waiting without end.
-func hideKVM(boot hostBoot) error {
-	if _, err := os.Stat("/dev/kvm"); boot.KVM || errors.Is(err, os.ErrNotExist) {
+// hideKVM puts a file that nobody can write over /dev/kvm. Otherwise libvirt tries KVM in each QEMU that it asks what it can do, and a KVM that is
+// there and does not work could keep it waiting without end. A file that it could write would have it ask before each start again.
+func hideKVM(dir string, boot hostBoot) error {
+	const kvm = "/dev/kvm"
+	if _, err := os.Stat(kvm); boot.KVM || errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	return bindMount("/dev/null", "/dev/kvm")
+	if err := bindMount(filepath.Join(dir, bootFile), kvm); err != nil {
+		return err
+	}
+	if err := unix.Mount("", kvm, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+		return fmt.Errorf("make %s read-only: %w", kvm, err)
+	}
+	return nil
 }
 
 func bindMount(from, to string) error {
