@@ -89,14 +89,13 @@ func restoreSSHDConfig(_ context.Context, c *repairCase) error {
 		return err
 	}
 	if len(rules.KeyHolders(c.system)) > 0 {
-		lines := splitText(text)
-		at := 0
-		for i, line := range lines {
+		included := 0 // the last line that includes files
+		for i, line := range splitText(text) {
 			if fields := strings.Fields(line); len(fields) > 0 && strings.EqualFold(fields[0], "include") {
-				at = i + 1
+				included = i + 1
 			}
 		}
-		text = strings.Join(slices.Insert(lines, at, "PasswordAuthentication no\n"), "")
+		text = insertBefore(text, included+1, "PasswordAuthentication no")
 	}
 	return c.writePrivate(file, text, 0o644)
 }
