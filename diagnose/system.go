@@ -14,6 +14,8 @@ type System struct {
 	Files *Tree
 	// Root is the path of the device of its root file system; empty without one.
 	Root string
+	// RootSubvolume is the path of the btrfs subvolume that holds the root; empty for the top of a btrfs and for other file systems.
+	RootSubvolume string
 	// Release is what its os-release says.
 	Release Release
 	// Devices are all block devices of the machine, parents before children.

@@ -33,24 +33,25 @@ var rootVolumes = []string{"@", "root", "@rootfs"}
 
 // rootCandidate is a place where a root may be.
 type rootCandidate struct {
-	device  *device
-	options string
+	device    *device
+	options   string
+	subvolume string // its path; empty for the top of a btrfs and for other file systems
 }
 
 // rootCandidates lists where roots may be, in their order of preference within one file system.
 func rootCandidates(d *device, volumes []btrfsVolume) []rootCandidate {
 	if d.FS != "btrfs" {
-		return []rootCandidate{{d, ""}}
+		return []rootCandidate{{device: d}}
 	}
 	var out []rootCandidate
 	for _, name := range append([]string{d.Default}, rootVolumes...) {
 		for _, v := range volumes {
-			if c := (rootCandidate{d, fmt.Sprintf("subvolid=%d", v.id)}); v.path == name && !slices.Contains(out, c) {
+			if c := (rootCandidate{d, fmt.Sprintf("subvolid=%d", v.id), v.path}); v.path == name && !slices.Contains(out, c) {
 				out = append(out, c)
 			}
 		}
 	}
-	return append(out, rootCandidate{d, "subvolid=5"})
+	return append(out, rootCandidate{device: d, options: "subvolid=5"})
 }
 
 // systems mounts each installed system as its own boot would, and returns what rules are asked about; without any it is one without files.
@@ -103,7 +104,7 @@ func (x *examinationRun) system(ctx context.Context, base diagnose.System, c roo
 	x.closers = append(x.closers, closer)
 	s := base
 	x.roots[c.device.Path] = place
-	s.Files, s.Root, s.Devices = tree, c.device.Path, x.plainDevices()
+	s.Files, s.Root, s.RootSubvolume, s.Devices = tree, c.device.Path, c.subvolume, x.plainDevices()
 	s.Checks = slices.Clone(x.checks)
 	mounted := map[string]string{c.device.Path: "/"}
 	for _, e := range wantedMounts(tree.Lines("/etc/fstab")) {

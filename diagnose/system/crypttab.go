@@ -73,14 +73,12 @@ func findSource(s *diagnose.System, c cryptLine) []*diagnose.Device {
 }
 
 // cryptSeverity is what happens when the container is not opened.
-func cryptSeverity(s *diagnose.System, mounts []fstabLine, c *cryptLine) diagnose.Severity {
+func cryptSeverity(s *diagnose.System, c *cryptLine) diagnose.Severity {
 	if c.has("noauto") {
 		return diagnose.Info
 	}
-	for _, e := range mounts {
-		if e.Source == "/dev/mapper/"+c.Name {
-			return e.mountSeverity(s)
-		}
+	if e := mountOf(s, c); e != nil {
+		return e.mountSeverity(s)
 	}
 	if c.has("nofail", "swap", "tmp") {
 		return diagnose.Info
@@ -95,7 +93,7 @@ func cryptRules() []diagnose.Rule {
 // lookCrypttab finds containers that will not open by themselves.
 func lookCrypttab(s *diagnose.System) []diagnose.Finding {
 	var out []diagnose.Finding
-	mounts, entries := parseFstab(tableLines(s, fstabPath)), parseCrypttab(tableLines(s, crypttabPath))
+	entries := parseCrypttab(tableLines(s, crypttabPath))
 	named := map[*diagnose.Device]bool{} // by any entry
 	for _, c := range entries {
 		for _, d := range findSource(s, c) {
@@ -103,7 +101,7 @@ func lookCrypttab(s *diagnose.System) []diagnose.Finding {
 		}
 	}
 	for _, c := range entries {
-		f := diagnose.Finding{Stage: diagnose.Target, Severity: cryptSeverity(s, mounts, &c), Evidence: []diagnose.Evidence{fileEvidence(crypttabPath, c.Line, c.Text)}}
+		f := diagnose.Finding{Stage: diagnose.Target, Severity: cryptSeverity(s, &c), Evidence: []diagnose.Evidence{fileEvidence(crypttabPath, c.Line, c.Text)}}
 		name, found := parseDeviceName(c.Source), findSource(s, c)
 		switch {
 		case name.Tag == "":
@@ -157,6 +155,18 @@ func proposeCryptRepair(s *diagnose.System, named map[*diagnose.Device]bool, c *
 			free = append(free, d)
 		}
 	}
+	if mount := mountOf(s, c); len(free) == 0 && f.Stage != diagnose.Root && f.Severity != diagnose.Info && (mount == nil || !mount.isEssential()) {
+		f.Repair = &diagnose.Repair{
+			Summary: fmt.Sprintf("Add nofail to the options of line %d of /etc/crypttab, so that the boot goes on without it.", c.Line),
+			Consent: diagnose.ConsentBoot, Writes: []string{crypttabPath},
+		}
+		if mount != nil && mount.isWaitedFor() {
+			f.Evidence = append(f.Evidence, mount.evidence())
+			f.Repair.Summary = fmt.Sprintf("Add nofail to the options of line %d of /etc/crypttab and of line %d of /etc/fstab, so that the boot goes on without it.", c.Line, mount.Line)
+			f.Repair.Writes = append(f.Repair.Writes, fstabPath)
+		}
+		return
+	}
 	if len(free) != 1 {
 		f.ByHand = fmt.Sprintf("Write the UUID of the container into line %d of /etc/crypttab, and rebuild the initramfs if it opens the root.", c.Line)
 		return
@@ -166,6 +176,16 @@ func proposeCryptRepair(s *diagnose.System, named map[*diagnose.Device]bool, c *
 		Summary: fmt.Sprintf("Let line %d of /etc/crypttab name UUID=%s, the only container that no line names; build the initramfs anew where it opens the root.", c.Line, free[0].UUID),
 		Consent: diagnose.ConsentBoot, Writes: []string{crypttabPath},
 	}
+}
+
+// mountOf is the line of fstab that mounts what an entry opens; nil without one.
+func mountOf(s *diagnose.System, c *cryptLine) *fstabLine {
+	for _, e := range parseFstab(tableLines(s, fstabPath)) {
+		if e.Source == "/dev/mapper/"+c.Name {
+			return &e
+		}
+	}
+	return nil
 }
 
 // keyIsMissing says whether a key file that crypttab names is not there. Keys on other devices, sockets and tokens are not looked for.

@@ -100,6 +100,7 @@ func fedoraBtrfs() *installed {
 		holding(partitionOf("/dev/nvme0n1p2", "/dev/nvme0n1", 2, 601*mib, gib, extendedBoot, bootPartition), "ext4", bootUUID, "", "/boot"),
 		holding(partitionOf("/dev/nvme0n1p3", "/dev/nvme0n1", 3, gib+601*mib, 90*gib, linuxType, rootPart), "btrfs", btrfsUUID, "fedora", "/"),
 	}
+	in.RootSubvolume = "root"
 	partitions[2].Subvolumes, partitions[2].Default = []string{"root", "home", "root/var/lib/machines"}, ""
 	disk := diagnose.Device{Path: "/dev/nvme0n1", Kind: diagnose.DiskDevice, Size: 100 * gib, Table: "gpt", Content: gptDisk(100*gib, partitions...)}
 	in.Devices = append([]diagnose.Device{disk}, partitions...)
@@ -198,7 +199,7 @@ func suseBtrfs() *installed {
 		withContent(holding(partitionOf("/dev/vda3", "/dev/vda", 3, 38*gib+513*mib, gib, "0657fd6d-a4ab-43c4-84e5-0933c84b4f4f", swapPart), "swap", swapUUID, "", ""), swapDisk(gib)),
 	}
 	partitions[1].Subvolumes = []string{"@", "@/var", "@/usr/local", "@/srv", "@/root", "@/opt", "@/home", "@/boot/grub2/x86_64-efi", "@/.snapshots", subvolume}
-	partitions[1].Default = subvolume
+	partitions[1].Default, in.RootSubvolume = subvolume, subvolume
 	disk := diagnose.Device{Path: "/dev/vda", Kind: diagnose.DiskDevice, Size: 40 * gib, Table: "gpt", Content: gptDisk(40*gib, partitions...)}
 	in.Devices = append([]diagnose.Device{disk}, partitions...)
 	fstab := "UUID=" + btrfsUUID + "  /  btrfs  defaults  0  0\n"

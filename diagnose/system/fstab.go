@@ -346,13 +346,71 @@ func lookMountSubvolume(s *diagnose.System, e *fstabLine, devices []*diagnose.De
 	if want == "" || slices.ContainsFunc(devices[0].Subvolumes, func(v string) bool { return strings.Trim(v, "/") == want }) {
 		return nil
 	}
-	return &diagnose.Finding{
+	f := &diagnose.Finding{
 		ID: "fstab-subvolume-missing", Stage: e.stage(), Severity: e.mountSeverity(s), Confidence: 0.95,
 		Title: fmt.Sprintf("Line %d of /etc/fstab mounts %s from the subvolume %s, which %s does not have.", e.Line, e.Target, want, devices[0].Path),
 		Evidence: []diagnose.Evidence{e.evidence(),
 			deviceEvidence(devices[0].Path, "its subvolumes: "+strings.Join(devices[0].Subvolumes[:min(len(devices[0].Subvolumes), 12)], ", "))},
-		ByHand: fmt.Sprintf("Name an existing subvolume in line %d of /etc/fstab; `btrfs subvolume list` shows them.", e.Line),
 	}
+	fits := SubvolumeFor(s, e.Line)
+	switch {
+	case fits != "":
+		f.Repair = &diagnose.Repair{Summary: fmt.Sprintf("Let line %d of /etc/fstab name the subvolume %s.", e.Line, fits), Consent: diagnose.ConsentFiles, Writes: []string{fstabPath}}
+	case e.isEssential() || f.Severity == diagnose.Info:
+		f.ByHand = fmt.Sprintf("Name an existing subvolume in line %d of /etc/fstab; `btrfs subvolume list` shows them.", e.Line)
+	default:
+		f.Repair = &diagnose.Repair{
+			Summary: fmt.Sprintf("Add %s to the options of line %d of /etc/fstab, so that the boot goes on without it.", strings.Join(WaitOptions(s.Files), ","), e.Line),
+			Consent: diagnose.ConsentFiles, Writes: []string{fstabPath},
+		}
+	}
+	return f
+}
+
+// SubvolumeFor is the subvolume that a line of /etc/fstab means, which names one that is gone: for the root the one that holds the system, otherwise
+// the only one that no line names. It is empty where none can be told.
+func SubvolumeFor(s *diagnose.System, line int) string {
+	entries := parseFstab(tableLines(s, fstabPath))
+	at := slices.IndexFunc(entries, func(e fstabLine) bool { return e.Line == line })
+	if at < 0 {
+		return ""
+	}
+	devices := findDevices(s, parseDeviceName(entries[at].Source))
+	if len(devices) != 1 {
+		return ""
+	}
+	if entries[at].Target == "/" {
+		if devices[0].Path != s.Root {
+			return ""
+		}
+		return plainSubvolume(s.RootSubvolume)
+	}
+	taken := []string{s.RootSubvolume}
+	for _, e := range entries {
+		name, _ := e.option("subvol")
+		taken = append(taken, strings.Trim(name, "/"))
+	}
+	var free []string
+	for _, v := range devices[0].Subvolumes {
+		// One within another belongs to it, such as those of snapshots and of containers.
+		if !slices.ContainsFunc(slices.Concat(taken, free), func(t string) bool {
+			return t == v || t != "" && (strings.HasPrefix(v, t+"/") || strings.HasPrefix(t, v+"/"))
+		}) {
+			free = append(free, v)
+		}
+	}
+	if len(free) != 1 {
+		return ""
+	}
+	return plainSubvolume(free[0])
+}
+
+// plainSubvolume is a name that can be written into a line of options; empty for others.
+func plainSubvolume(name string) string {
+	if strings.ContainsAny(name, " \t\"'$\\,#") {
+		return ""
+	}
+	return name
 }
 
 // mountHelpers are the programs that mount(8) leaves these types to. Without them, the kernel takes no name of a server.

@@ -204,6 +204,7 @@ func init() {
 		{"huge pages", "debian-bios", "kernel-argument-memory", diagnose.BlocksBoot, replace(grub, " ro  quiet", " ro hugepagesz=1G hugepages=8")},
 		{"mem=4G", "debian-bios", "kernel-argument-memory", nearMiss, replace(grub, " ro  quiet", " ro mem=4G hugepages=512")},
 		{"of initramfs-tools", "debian-bios", "resume-device-missing", diagnose.Degrades, replace(resumePath, swapUUID, deadUUID)},
+		{"on the command line", "debian-bios", "resume-device-missing", diagnose.Degrades, replace(grub, " ro  quiet", " ro resume=UUID="+deadUUID+" quiet")},
 		{"none", "debian-bios", "resume-device-missing", nearMiss, write(resumePath, "RESUME=none\n")},
 		{"no argument", "debian-bios", "serial-console-unused", diagnose.Info, nothing},
 		{"ttyS0", "debian-bios", "serial-console-unused", nearMiss, replace(grub, " ro  quiet", " ro console=tty0 console=ttyS0,115200")},

@@ -25,14 +25,15 @@ func kernelRows() []tableRow {
 	lacksLine := func(f diagnose.Finding) bool { return builds(f) && strings.Contains(f.Title, "loads no initramfs") }
 	return []tableRow{
 		{finding: "root-driver-blocked", consent: boot, change: commentEvidence, initramfs: always, does: "makes the line a comment, and builds the initramfs anew"},
-		{finding: "resume-device-missing", consent: boot, change: forgetResume, initramfs: always, does: "writes `RESUME=none`, and builds the initramfs anew"},
+		{finding: "resume-device-missing", consent: boot, change: forgetResume, initramfs: func(f diagnose.Finding) bool { return !isArgument(f) },
+			does: "writes `RESUME=none` and builds the initramfs anew, or removes the argument"},
 		{finding: "grub-environment-invalid", consent: files, change: restoreEnvironment, does: "writes a new environment block with the settings that can be read"},
 		{finding: "kernel-missing", consent: boot, change: chooseEntry, does: entryOnly},
 		{finding: "kernel-damaged", consent: boot, change: chooseEntry, does: entryOnly},
 		{finding: "kernel-changed", consent: boot, change: chooseEntry, does: entryOnly},
 		{finding: "secure-boot-unsigned", consent: boot, change: chooseEntry, does: entryOnly + ", whose kernel is signed"},
 		{finding: "secure-boot-revoked", consent: boot, change: chooseEntry, does: entryOnly + ", whose kernel is signed and not revoked"},
-		{finding: "root-subvolume-missing", consent: boot, change: chooseEntry, does: entryOnly},
+		{finding: "root-subvolume-missing", consent: boot, change: correctRootSubvolume, does: entryOnly + ", or else names the subvolume that holds the system"},
 		{finding: "dracut-argument-missing", consent: boot, change: chooseEntry, does: entryOnly},
 		{finding: "root-argument-missing", consent: boot, change: correctRoot, does: "makes a whole entry of another kernel the default one by its id, or else writes the UUID of the root"},
 		{finding: "kernel-argument-rescue", consent: boot, change: removeKernelArgument, does: "makes a whole entry of another kernel the default one by its id, or else removes the argument"},

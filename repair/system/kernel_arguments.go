@@ -10,8 +10,13 @@ import (
 	rules "salvor/diagnose/system"
 )
 
+func isArgument(f diagnose.Finding) bool { return strings.HasPrefix(f.Evidence[0].Text, "resume=") }
+
 func forgetResume(_ context.Context, c *repairCase) error {
 	at := c.firstEvidence()
+	if isArgument(c.finding) {
+		return c.editArgument(at.Text, "")
+	}
 	return c.editLine(at.Path, at.Line, func(string) string { return "RESUME=none" })
 }
 
@@ -120,6 +125,21 @@ func correctRoot(ctx context.Context, c *repairCase) error {
 		return c.unsupported("the root cannot be told")
 	}
 	return c.editArgument(from, "root=UUID="+d.UUID)
+}
+
+// correctRootSubvolume lets the command line name the subvolume that holds the system.
+func correctRootSubvolume(ctx context.Context, c *repairCase) error {
+	if rules.ProposesEntry(c.finding) {
+		return chooseEntry(ctx, c)
+	}
+	from := c.firstEvidence().Text
+	flags := strings.Split(from, ",")
+	for i, flag := range flags {
+		if before, _, found := strings.Cut(flag, "subvol="); found {
+			flags[i] = before + "subvol=" + c.system.RootSubvolume
+		}
+	}
+	return c.editArgument(from, strings.Join(flags, ","))
 }
 
 func removeKernelArgument(ctx context.Context, c *repairCase) error {

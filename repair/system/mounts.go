@@ -1,6 +1,7 @@
 package system
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -18,7 +19,7 @@ func mountRows() []tableRow {
 	return []tableRow{
 		{finding: "lvm-filter", consent: boot, change: commentEvidence, initramfs: always, does: "makes the line a comment, and builds the initramfs anew"},
 		{finding: "crypttab-device-missing", consent: boot, change: correctContainer, initramfs: opensRoot,
-			does: "writes the UUID of the only container that no line names, and builds the initramfs anew where it opens the root"},
+			does: "writes the UUID of the only container that no line names, and builds the initramfs anew where it opens the root, or adds `nofail`"},
 		{finding: "fstab-line-invalid", consent: files, change: commentEvidence, does: "makes the line a comment"},
 		{finding: "fstab-type-unknown", consent: files, change: commentEvidence, does: "makes the line a comment"},
 		{finding: "fstab-device-missing", consent: files, change: correctDevice,
@@ -27,6 +28,8 @@ func mountRows() []tableRow {
 			does: "writes the UUID of the only device that fits, or adds `nofail,x-systemd.device-timeout=10s`"},
 		{finding: "fstab-type-wrong", consent: files, change: correctType, does: "writes the type that the device has, or makes the line a comment"},
 		{finding: "fstab-option-invalid", consent: files, change: correctOption, does: "writes the option that was probably meant, or makes the line a comment"},
+		{finding: "fstab-subvolume-missing", consent: files, change: correctSubvolume,
+			does: "names the subvolume that holds the system, or the only one that no line names, or adds `nofail,x-systemd.device-timeout=10s`"},
 		{finding: "fstab-root-read-only", consent: files, change: removeReadOnly, does: "removes the option `ro` of the root"},
 		{finding: "fstab-network-mount", consent: files, change: addNetworkOptions, does: "adds `nofail,_netdev`"},
 	}
@@ -56,14 +59,47 @@ func correctDevice(_ context.Context, c *repairCase) error {
 	})
 }
 
-// correctContainer lets a line of /etc/crypttab name the only container that no line names.
+// correctContainer lets a line of /etc/crypttab name the only container that no line names, or lets the boot go on without one.
 func correctContainer(_ context.Context, c *repairCase) error {
 	at, d := c.firstEvidence(), c.evidenceDevice()
 	if d == nil || d.UUID == "" {
-		return c.unsupported("the container cannot be told")
+		for _, e := range c.finding.Evidence {
+			err := c.editLine(e.Path, e.Line, func(line string) string {
+				options := rules.WaitOptions(c.system.Files)
+				if e.Path == at.Path {
+					options = []string{"nofail"}
+					line = editField(line, 2, func(key string) string { return cmp.Or(key, "none") })
+				}
+				return editField(line, 3, func(list string) string { return addOptions(list, options...) })
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 	return c.editLine(at.Path, at.Line, func(line string) string {
 		return editField(line, 1, func(string) string { return "UUID=" + d.UUID })
+	})
+}
+
+// correctSubvolume lets a line name the subvolume that is meant, or lets the boot go on without it.
+func correctSubvolume(_ context.Context, c *repairCase) error {
+	at := c.firstEvidence()
+	fits := rules.SubvolumeFor(c.system, at.Line)
+	return c.editLine(fstabPath, at.Line, func(line string) string {
+		return editField(line, 3, func(list string) string {
+			if fits == "" {
+				return addOptions(list, rules.WaitOptions(c.system.Files)...)
+			}
+			options := slices.DeleteFunc(strings.Split(list, ","), func(o string) bool { return strings.HasPrefix(o, "subvolid=") })
+			for i, o := range options {
+				if strings.HasPrefix(o, "subvol=") {
+					options[i] = "subvol=" + fits
+				}
+			}
+			return strings.Join(options, ",")
+		})
 	})
 }
 
