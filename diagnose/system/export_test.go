@@ -73,6 +73,7 @@ var (
 	HostKey         = hostKey
 	GrubConfig      = grubConfig
 	GrubMBR         = grubMBR
+	EFIProgram      = func() string { return peFile(peAMD64) }
 	GrubCore        = grubCore
 )
 

@@ -269,7 +269,7 @@ func noWorkingEntry(s *diagnose.System, entries []entryState, loaders []espLoade
 			return f
 		case e.missing != "" && e.entry.Active && sameVendor(loaders, e.missing):
 			f.ID, f.Title = "efi-loader-missing", fmt.Sprintf("The EFI boot entry %s starts %s on %s, which does not exist.", e.entry.Name, e.missing, e.device.Path)
-			restoreLoader(s, e.device, e.missing, f)
+			proposeLoader(s, e.device, e.missing, f)
 			return f
 		case e.works(): // but not in the order
 			f.ID, f.Stage, f.Confidence = "efi-boot-order", diagnose.Firmware, 0.9
@@ -292,13 +292,18 @@ func noWorkingEntry(s *diagnose.System, entries []entryState, loaders []espLoade
 			switch {
 			case tree != nil:
 				f.Evidence = append(f.Evidence, deviceEvidence(d.Path, "no loader below EFI"))
+				if f.Repair == nil {
+					proposeLoader(s, d, loaderFolder, f)
+				}
 			case holdsNothing(d):
 				f.Evidence = append(f.Evidence, deviceEvidence(d.Path, "no file system in it"))
 			default: // it was not read
 				return nil
 			}
 		}
-		f.ByHand = "Install the boot loader again with the grub-install or the bootctl of the system."
+		if f.Repair != nil {
+			f.ByHand = ""
+		}
 		return f
 	}
 	l, firstDamage := loaders[0], ""
@@ -328,30 +333,13 @@ func noWorkingEntry(s *diagnose.System, entries []entryState, loaders []espLoade
 func nameDamagedLoader(s *diagnose.System, l espLoader, damage string, f *diagnose.Finding) {
 	f.ID, f.Title = "efi-loader-damaged", fmt.Sprintf("The loader %s on %s is damaged: %s.", l.path, l.device.Path, damage)
 	f.Evidence = append(f.Evidence, deviceEvidence(l.device.Path, l.path+": "+damage))
-	restoreLoader(s, l.device, l.path, f)
+	proposeLoader(s, l.device, l.path, f)
 }
 
 // sameVendor: no other loader lies in another folder, so the entry is the one that the system was installed with.
 func sameVendor(loaders []espLoader, missing string) bool {
 	folder := strings.ToLower(missing[:strings.LastIndex(missing, `\`)+1])
 	return !slices.ContainsFunc(loaders, func(l espLoader) bool { return !strings.HasPrefix(strings.ToLower(l.path), folder) })
-}
-
-// signedSources are where packages of Debian and Ubuntu store the loaders that they copy to the EFI system partition.
-var signedSources = map[string]string{
-	"shimx64.efi": "/usr/lib/shim/shimx64.efi.signed", "grubx64.efi": "/usr/lib/grub/x86_64-efi-signed/grubx64.efi.signed", "mmx64.efi": "/usr/lib/shim/mmx64.efi",
-	"shimaa64.efi": "/usr/lib/shim/shimaa64.efi.signed", "grubaa64.efi": "/usr/lib/grub/arm64-efi-signed/grubaa64.efi.signed",
-	"systemd-bootx64.efi": "/usr/lib/systemd/boot/efi/systemd-bootx64.efi", "systemd-bootaa64.efi": "/usr/lib/systemd/boot/efi/systemd-bootaa64.efi",
-}
-
-// restoreLoader proposes a copy of what the system's own package holds.
-func restoreLoader(s *diagnose.System, d *diagnose.Device, name string, f *diagnose.Finding) {
-	source := signedSources[strings.ToLower(name[strings.LastIndex(name, `\`)+1:])]
-	if s.Files != nil && source != "" && s.Files.Exists(source) {
-		f.Repair = &diagnose.Repair{Summary: fmt.Sprintf("Copy %s to %s on %s.", source, name, d.Path), Consent: diagnose.ConsentBoot, Writes: []string{name + " on " + d.Path}}
-		return
-	}
-	f.ByHand = "Install the packages of the boot loader again, from the system in a rescue."
 }
 
 // lookNetbootFirst tells of a machine that boots from the network before its disk.

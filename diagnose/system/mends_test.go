@@ -3,6 +3,7 @@ package system_test
 import (
 	"errors"
 	"io/fs"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -68,6 +69,18 @@ var fakePrograms = map[string]repairtest.FakeProgram{
 	},
 	"grub-script-check": func(*repairtest.Editor, repair.Program) error { return nil },
 	"grub-install": func(e *repairtest.Editor, p repair.Program) error {
+		if folder, found := strings.CutPrefix(p.Command[2], "--efi-directory="); found {
+			names := []string{"/EFI/debian/shimx64.efi", "/EFI/debian/grubx64.efi"}
+			if p.Command[4] == "--force-extra-removable" {
+				names = append(names, "/EFI/BOOT/BOOTX64.EFI")
+			}
+			for _, name := range names {
+				if err := errors.Join(e.Mkdir(path.Dir(folder+name)), e.Write(folder+name, []byte(rules.EFIProgram()))); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
 		disk := p.Command[2]
 		sector := rules.GrubMBR(1)
 		return errors.Join(e.WriteBlocks(disk, 0, sector[:440]), e.WriteBlocks(disk, 510, []byte{0x55, 0xaa}), e.WriteBlocks(disk, 512, rules.GrubCore(1)))
@@ -213,6 +226,20 @@ var moreCases = []struct {
 		copyFile(files, "boot/efi/EFI/debian/grubx64.efi", "boot/efi/EFI/debian/grubx64.efi", 0o700)
 		files["boot/efi/EFI/debian/grubx64.efi"].Data = files["boot/efi/EFI/debian/grubx64.efi"].Data[:3000]
 	}},
+	{"two packages", "debian-uefi", "efi-loader-missing", func(files fstest.MapFS) {
+		copyFile(files, "boot/efi/EFI/debian/shimx64.efi", "usr/lib/shim/shimx64.efi.signed", 0o644)
+		copyFile(files, "boot/efi/EFI/debian/grubx64.efi", "usr/lib/grub/x86_64-efi-signed/grubx64.efi.signed", 0o644)
+		delete(files, "boot/efi/EFI/debian/shimx64.efi")
+		delete(files, "boot/efi/EFI/debian/grubx64.efi")
+	}},
+	{"all, by the program of the system", "debian-uefi", "efi-loader-missing", func(files fstest.MapFS) {
+		removeLoaders(files)
+		addFile(files, "usr/lib/grub/x86_64-efi/modinfo.sh", "#!/bin/sh\n")
+	}},
+	{"all, of systemd", "debian-systemd-boot", "efi-loader-missing", func(files fstest.MapFS) {
+		copyFile(files, "boot/efi/EFI/BOOT/BOOTX64.EFI", "usr/lib/systemd/boot/efi/systemd-bootx64.efi", 0o644)
+		removeLoaders(files)
+	}},
 	{"a package", "debian-bios", "sshd-config-missing", func(files fstest.MapFS) {
 		copyFile(files, "etc/ssh/sshd_config", "usr/share/openssh/sshd_config", 0o644)
 		delete(files, "etc/ssh/sshd_config")
@@ -227,6 +254,19 @@ var moreCases = []struct {
 		addLine(files, "etc/ssh/sshd_config", "HostKey /etc/ssh/keys/own_ecdsa")
 		files["etc/ssh/keys"] = &fstest.MapFile{Mode: fs.ModeDir | 0o755, Sys: &diagnose.Owner{}}
 	}},
+}
+
+func addFile(files fstest.MapFS, name, text string) {
+	files[name] = &fstest.MapFile{Data: []byte(text), Mode: 0o755, Sys: &diagnose.Owner{}}
+}
+
+// removeLoaders removes all loaders of the EFI system partition.
+func removeLoaders(files fstest.MapFS) {
+	for name := range files {
+		if strings.HasPrefix(name, "boot/efi/EFI/") && strings.EqualFold(path.Ext(name), ".efi") {
+			delete(files, name)
+		}
+	}
 }
 
 func copyFile(files fstest.MapFS, from, to string, mode fs.FileMode) {

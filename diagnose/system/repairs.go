@@ -1,7 +1,6 @@
 package system
 
 import (
-	"path"
 	"slices"
 	"strings"
 
@@ -367,30 +366,6 @@ func GrubSearch(line string) (tag, value string) {
 
 // BootDevice is the device that holds /boot; nil where it is not known.
 func BootDevice(s *diagnose.System) *diagnose.Device { return deviceOfBoot(s) }
-
-// LoaderSource is where a package of the system stores a loader such as shimx64.efi; empty where it does not.
-func LoaderSource(s *diagnose.System, name string) string {
-	source := signedSources[strings.ToLower(name[strings.LastIndex(name, `\`)+1:])]
-	if source == "" || !s.Files.Exists(source) {
-		return ""
-	}
-	return source
-}
-
-// LoaderPath is the path in the system of a loader on a partition that is mounted there, whatever the case of the letters that exist; empty where the
-// partition is not mounted.
-func LoaderPath(s *diagnose.System, device, name string) string {
-	d := deviceAt(s, device)
-	if d == nil || d.MountedAt == "" {
-		return ""
-	}
-	at := path.Join(d.MountedAt, strings.ReplaceAll(name, `\`, "/"))
-	if found, ok := foldPath(s.Files, at); ok {
-		return found
-	}
-	folder, _ := foldPath(s.Files, path.Dir(at))
-	return path.Join(folder, path.Base(at))
-}
 
 // FirmwareEntry is the boot entry that the firmware has to start. isNew: it does not have the entry, or has it switched off.
 func FirmwareEntry(s *diagnose.System) (entry diagnose.BootEntry, isNew, found bool) {

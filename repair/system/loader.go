@@ -15,12 +15,13 @@ import (
 // loaderRows repair what the firmware starts.
 func loaderRows() []tableRow {
 	boot := diagnose.ConsentBoot
+	const loader = "copies the loader of the system's own package to the EFI system partition, or installs it with the system's own grub-install"
 	const install = "installs the boot code and the core image with the system's own grub-install"
 	return []tableRow{
 		{finding: "mbr-boot-code-missing", consent: boot, change: installGRUB, does: install},
 		{finding: "grub-core-damaged", consent: boot, change: installGRUB, does: install},
-		{finding: "efi-loader-missing", consent: boot, change: copyLoader, does: "copies the signed loader of the system's own package to the EFI system partition"},
-		{finding: "efi-loader-damaged", consent: boot, change: copyLoader, does: "copies the signed loader of the system's own package to the EFI system partition"},
+		{finding: "efi-loader-missing", consent: boot, change: restoreLoader, does: loader},
+		{finding: "efi-loader-damaged", consent: boot, change: restoreLoader, does: loader},
 	}
 }
 
@@ -49,28 +50,31 @@ func installGRUB(ctx context.Context, c *repairCase) error {
 // maxLoader bounds a loader that is copied, in bytes.
 const maxLoader = 16 << 20
 
-// copyLoader copies a loader from where its package stores it. The copy has the signature of the distribution.
-func copyLoader(_ context.Context, c *repairCase) error {
-	target := c.finding.Repair.Writes[0]
-	at := strings.LastIndex(target, " on ")
-	if at < 0 {
-		return c.unsupported("the loader cannot be told")
+// restoreLoader copies a loader from where its package stores it, or has the system install it anew.
+func restoreLoader(ctx context.Context, c *repairCase) error {
+	name, device, _ := strings.Cut(c.finding.Repair.Writes[0], " on ")
+	r := rules.RepairOfLoader(c.system, device, name)
+	if r.Command != nil {
+		return c.run(ctx, repair.Program{Command: r.Command, Changes: []string{r.Folder, "/boot/grub"}, Devices: c.bootDevices()})
 	}
-	name, device := target[:at], target[at+len(" on "):]
-	source, to := rules.LoaderSource(c.system, name), rules.LoaderPath(c.system, device, name)
-	if source == "" || to == "" {
+	if len(r.Copies) == 0 {
 		return c.unsupported("no package of the system holds %s, or %s is not mounted in the system", name, device)
 	}
-	content, err := c.system.Files.ReadAtMost(source, maxLoader)
-	if err != nil || len(content) < 512 || string(content[:2]) != "MZ" {
-		return c.unsupported("%s is no program for UEFI", source)
-	}
-	if !c.system.Files.Exists(path.Dir(to)) {
-		if err := c.editor.Mkdir(path.Dir(to)); err != nil {
+	for _, l := range r.Copies {
+		content, err := c.system.Files.ReadAtMost(l.From, maxLoader)
+		if err != nil || len(content) < 512 || string(content[:2]) != "MZ" {
+			return c.unsupported("%s is no program for UEFI", l.From)
+		}
+		if !c.system.Files.Exists(path.Dir(l.To)) {
+			if err := c.editor.Mkdir(path.Dir(l.To)); err != nil {
+				return err
+			}
+		}
+		if err := c.write(l.To, string(content)); err != nil {
 			return err
 		}
 	}
-	return c.write(to, string(content))
+	return nil
 }
 
 // orderText writes a boot order as a setting does.
