@@ -145,6 +145,9 @@ func (c *entryChecker) check(e *loadEntry) []diagnose.Finding {
 	if !e.Kernel.Found {
 		f := finding("kernel-missing", diagnose.Loader, 0.95, fmt.Sprintf("Line %d of %s loads the kernel %s, which does not exist.", e.Line, e.File, e.Kernel.Shown))
 		f.ByHand = "Choose another entry of the menu, or install the package of the kernel again."
+		if kernel := KernelOfEntryFile(c.s, e.File); kernel != "" {
+			f.Repair, f.ByHand = &diagnose.Repair{Summary: fmt.Sprintf("Name the kernel %s in %s.", kernel, e.File), Consent: diagnose.ConsentBoot, Writes: []string{e.File}}, ""
+		}
 		return []diagnose.Finding{f}
 	}
 	var out []diagnose.Finding

@@ -319,6 +319,10 @@ func noWorkingEntry(s *diagnose.System, entries []entryState, loaders []espLoade
 	}
 	if firstDamage != "" {
 		nameDamagedLoader(s, l, firstDamage, f)
+		// The loader alone would still lack its entry. Firmware starts all that the system needs without one.
+		if all := RepairOfLoader(s, l.device.Path, loaderFolder); len(all.Copies) > 0 || all.Command != nil {
+			proposeLoader(s, l.device, loaderFolder, f)
+		}
 		return f
 	}
 	f.ID, f.Stage = "efi-boot-entry-missing", diagnose.Firmware

@@ -114,6 +114,13 @@ func loaderInstaller(s *diagnose.System, d *diagnose.Device, name string) []stri
 	return nil
 }
 
+func hasWholeLoader(s *diagnose.System) bool {
+	return slices.ContainsFunc(installedLoaders(s), func(l espLoader) bool {
+		damage, _ := loaderDamage(s, l.device, l.path)
+		return damage == ""
+	})
+}
+
 func baseOfLoader(name string) string {
 	return strings.ToLower(name[strings.LastIndex(name, `\`)+1:])
 }
@@ -131,7 +138,7 @@ func loaderPath(s *diagnose.System, d *diagnose.Device, name string) string {
 // proposeLoader proposes to bring a loader back.
 func proposeLoader(s *diagnose.System, d *diagnose.Device, name string, f *diagnose.Finding) {
 	r, what := RepairOfLoader(s, d.Path, name), ""
-	if len(r.Copies) == 0 && r.Command == nil && len(installedLoaders(s)) == 0 { // one that firmware starts without an entry helps too
+	if len(r.Copies) == 0 && r.Command == nil && !hasWholeLoader(s) { // one that firmware starts without an entry helps too
 		name = loaderFolder
 		r = RepairOfLoader(s, d.Path, name)
 	}

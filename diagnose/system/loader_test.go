@@ -107,6 +107,12 @@ func init() {
 		{"gone", "debian-bios", "kernel-missing", diagnose.BlocksBoot, remove(kernel)},
 		{"gone on an own /boot", "debian-luks-raid", "kernel-missing", diagnose.BlocksBoot, remove(kernel)},
 		{"of an entry file", "fedora-btrfs", "kernel-missing", diagnose.BlocksBoot, remove("/boot/vmlinuz-" + fedoraKernel)},
+		{"of entry files that name others", "debian-systemd-boot", "kernel-missing", diagnose.BlocksBoot, func(t *testing.T, in *installed) {
+			for _, release := range []string{debian12, debianOld} {
+				name := "/loader/entries/" + machineID + "-" + release + ".conf"
+				in.espFile(name, strings.Replace(string(in.esp[name[1:]].Data), "linux      /", "linux      /gone/", 1))
+			}
+		}},
 		{"on the ESP", "debian-systemd-boot", "kernel-missing", diagnose.BlocksBoot, remove("/" + machineID + "/" + debian12 + "/linux")},
 		{"of extlinux", "alpine-openrc", "kernel-missing", diagnose.BlocksBoot, remove("/boot/vmlinuz-lts")},
 		{"not of the default entry", "debian-bios", "kernel-missing", nearMiss, remove("/boot/vmlinuz-" + debianOld)},

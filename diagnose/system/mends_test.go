@@ -236,6 +236,12 @@ var moreCases = []struct {
 		removeLoaders(files)
 		addFile(files, "usr/lib/grub/x86_64-efi/modinfo.sh", "#!/bin/sh\n")
 	}},
+	{"all, by the program of the system", "debian-uefi", "efi-loader-damaged", func(files fstest.MapFS) {
+		addFile(files, "usr/lib/grub/x86_64-efi/modinfo.sh", "#!/bin/sh\n")
+		for _, name := range []string{"shimx64.efi", "grubx64.efi"} {
+			addFile(files, "boot/efi/EFI/debian/"+name, "")
+		}
+	}},
 	{"all, of systemd", "debian-systemd-boot", "efi-loader-missing", func(files fstest.MapFS) {
 		copyFile(files, "boot/efi/EFI/BOOT/BOOTX64.EFI", "usr/lib/systemd/boot/efi/systemd-bootx64.efi", 0o644)
 		removeLoaders(files)

@@ -136,9 +136,10 @@ func emptySystemdBoot(s *diagnose.System) []diagnose.Finding {
 	if len(loader) == 0 || len(systemdBootEntries(s))+len(extlinuxEntries(s)) > 0 {
 		return nil
 	}
-	return []diagnose.Finding{{
+	f := diagnose.Finding{
 		ID: "boot-entries-missing", Stage: diagnose.Loader, Severity: diagnose.BlocksBoot, Confidence: 0.95, Evidence: loader,
-		Title:  "No boot entry lies on " + loader[0].Path + ", so that systemd-boot has nothing to start.",
-		ByHand: "Write the entries anew with `kernel-install add` for each kernel.",
-	}}
+		Title: "No boot entry lies on " + loader[0].Path + ", so that systemd-boot has nothing to start.",
+	}
+	proposeEntries(s, &f)
+	return []diagnose.Finding{f}
 }

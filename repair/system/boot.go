@@ -28,7 +28,9 @@ func kernelRows() []tableRow {
 		{finding: "resume-device-missing", consent: boot, change: forgetResume, initramfs: func(f diagnose.Finding) bool { return !isArgument(f) },
 			does: "writes `RESUME=none` and builds the initramfs anew, or removes the argument"},
 		{finding: "grub-environment-invalid", consent: files, change: restoreEnvironment, does: "writes a new environment block with the settings that can be read"},
-		{finding: "kernel-missing", consent: boot, change: chooseEntry, does: entryOnly},
+		{finding: "boot-entries-missing", consent: boot, change: writeEntries,
+			does: "writes an entry for each kernel, with the arguments of /etc/kernel/cmdline, or else with the root and those of /etc/default/grub"},
+		{finding: "kernel-missing", consent: boot, change: nameKernel, does: entryOnly + ", or else names the kernel that belongs to the entry"},
 		{finding: "kernel-damaged", consent: boot, change: chooseEntry, does: entryOnly},
 		{finding: "kernel-changed", consent: boot, change: chooseEntry, does: entryOnly},
 		{finding: "secure-boot-unsigned", consent: boot, change: chooseEntry, does: entryOnly + ", whose kernel is signed"},
@@ -83,6 +85,29 @@ func chooseEntry(_ context.Context, c *repairCase) error {
 		return c.setWord(path.Join(path.Dir(path.Dir(e.File)), "loader.conf"), "default", id)
 	}
 	return c.setWord(e.File, "DEFAULT", e.ID)
+}
+
+func writeEntries(_ context.Context, c *repairCase) error {
+	for _, e := range rules.EntryFiles(c.system) {
+		if !c.system.Files.Exists(path.Dir(e.Path)) {
+			if err := c.editor.Mkdir(path.Dir(e.Path)); err != nil {
+				return err
+			}
+		}
+		if err := c.write(e.Path, e.Text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nameKernel makes another entry the default one, or lets the entry of the finding name its kernel.
+func nameKernel(ctx context.Context, c *repairCase) error {
+	if rules.ProposesEntry(c.finding) {
+		return chooseEntry(ctx, c)
+	}
+	file := c.finding.Repair.Writes[0]
+	return c.setWord(file, "linux", rules.KernelOfEntryFile(c.system, file))
 }
 
 // setWord sets a keyword of a configuration such as loader.conf, and adds its line where there is none.
