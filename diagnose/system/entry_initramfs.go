@@ -104,9 +104,18 @@ func (c *entryChecker) checkModules(e *loadEntry, content *initramfsContent, rel
 	available := moduleNames(c.s.Files.Lines(folder + "/modules.dep"))
 	for _, module := range rootModules(c.s) {
 		if available[module] && !content.Modules[module] {
-			out = append(out, rebuild(finding("initramfs-lacks-driver", diagnose.Initramfs, 0.8,
+			f := rebuild(finding("initramfs-lacks-driver", diagnose.Initramfs, 0.8,
 				fmt.Sprintf("The initramfs %s lacks the module %s, which the root on %s needs.", e.initramfs(), module, c.s.Root),
-				fileEvidence(folder+"/modules.dep", 0, module+" is a module of the kernel"))))
+				fileEvidence(folder+"/modules.dep", 0, module+" is a module of the kernel")))
+			if at := leavesOut(c.s, module); at != nil {
+				f.Evidence = append(f.Evidence, *at)
+				f.Title = appendToSentence(f.Title, fmt.Sprintf(", and line %d of %s leaves it out", at.Line, at.Path))
+				if f.Repair != nil {
+					f.Repair.Summary = fmt.Sprintf("Change line %d of %s, and then: %s", at.Line, at.Path, f.Repair.Summary)
+					f.Repair.Writes = append(f.Repair.Writes, at.Path)
+				}
+			}
+			out = append(out, f)
 		}
 	}
 	for _, d := range ancestors(c.s, c.s.Root) {
@@ -125,6 +134,32 @@ func (c *entryChecker) checkModules(e *loadEntry, content *initramfsContent, rel
 		out = append(out, f)
 	}
 	return out
+}
+
+// leavesOut is the line by which the tool that builds the initramfs leaves a module out: omit_drivers of dracut, or MODULES= of initramfs-tools. nil:
+// none does.
+func leavesOut(s *diagnose.System, module string) *diagnose.Evidence {
+	for _, file := range append([]string{"/etc/dracut.conf"}, s.Files.Match("/etc/dracut.conf.d", "*.conf")...) {
+		for i, line := range s.Files.Lines(file) {
+			value, found := strings.CutPrefix(strings.TrimSpace(line), "omit_drivers")
+			if found && slices.ContainsFunc(strings.Fields(strings.Trim(strings.TrimLeft(value, "+="), `"'`)), func(name string) bool { return moduleName(name) == module }) {
+				at := fileEvidence(file, i+1, line)
+				return &at
+			}
+		}
+	}
+	if !s.Files.Exists("/etc/initramfs-tools") {
+		return nil
+	}
+	for _, file := range append([]string{"/etc/initramfs-tools/initramfs.conf"}, s.Files.Match("/etc/initramfs-tools/conf.d", "*")...) {
+		for i, line := range s.Files.Lines(file) {
+			if value, found := strings.CutPrefix(strings.TrimSpace(line), "MODULES="); found && slices.Contains([]string{"dep", "list"}, strings.Trim(value, `"' `)) {
+				at := fileEvidence(file, i+1, line)
+				return &at
+			}
+		}
+	}
+	return nil
 }
 
 func (c *initramfsContent) hasBelow(folder string) bool {

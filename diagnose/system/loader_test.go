@@ -165,6 +165,16 @@ func init() {
 			in.device(t, "/dev/sda").Drivers = []string{"ahci"}
 			in.write(image, string(gzipped(cpioArchive("init", "usr/lib/modules/"+debian12+"/kernel/fs/ext4/ext4.ko"))))
 		}},
+		{"left out by dracut", "fedora-btrfs", "initramfs-lacks-driver", diagnose.BlocksBoot, func(_ *testing.T, in *installed) {
+			in.write("/etc/dracut.conf.d/site.conf", "# ours\nomit_drivers+=\" nvme floppy \"\n")
+			in.write("/boot/initramfs-"+fedoraKernel+".img", dracutInitramfs(fedoraKernel, "usr/lib/modules/"+fedoraKernel+"/kernel/fs/btrfs/btrfs.ko.xz"))
+			in.remove("/boot/loader/entries/" + machineID + "-" + fedoraOld + ".conf")
+		}},
+		{"left out by initramfs-tools", "debian-uefi", "initramfs-lacks-driver", diagnose.BlocksBoot, func(_ *testing.T, in *installed) {
+			in.write("/etc/initramfs-tools/conf.d/tiny", "MODULES=dep\n")
+			in.remove("/boot/vmlinuz-" + debianOld)
+			in.write(image, string(gzipped(cpioArchive("init", "usr/lib/modules/"+debian12+"/kernel/fs/ext4/ext4.ko"))))
+		}},
 		{"the driver is in the kernel", "debian-uefi", "initramfs-lacks-driver", nearMiss, func(_ *testing.T, in *installed) {
 			in.write("/usr/lib/modules/"+debian12+"/modules.dep", "kernel/fs/ext4/ext4.ko:\n")
 			in.write(image, string(gzipped(cpioArchive("init", "usr/lib/modules/"+debian12+"/kernel/fs/ext4/ext4.ko"))))

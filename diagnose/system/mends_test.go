@@ -377,6 +377,34 @@ func TestDependentModulesAreNotBuilt(t *testing.T) {
 	}
 }
 
+// The line that leaves a driver out is changed before the initramfs is built again.
+func TestDriverIsLeftOutNoMore(t *testing.T) {
+	lines := map[string]string{
+		"etc/dracut.conf.d/site.conf":     "# omit_drivers+=\" nvme floppy \"\n",
+		"etc/initramfs-tools/conf.d/tiny": "MODULES=most\n",
+	}
+	for _, d := range rules.DamagedSystems() {
+		if !strings.Contains(d.Name, "initramfs-lacks-driver/left out by") {
+			continue
+		}
+		s, files := d.Make(t)
+		e := repairtest.New(s, files)
+		e.Programs = fakePrograms
+		found := slices.DeleteFunc(examine(t, e), func(f diagnose.Finding) bool { return f.ID != d.ID })
+		if err := mend(t, e, found...); err != nil {
+			t.Fatal(err)
+		}
+		for name, want := range lines {
+			if f := e.Snapshot()[name]; f != nil && strings.HasSuffix(string(f.Data), want) {
+				delete(lines, name)
+			}
+		}
+	}
+	if len(lines) > 0 {
+		t.Errorf("not written: %q", lines)
+	}
+}
+
 // checkNothingMore: a mend whose finding is gone does nothing.
 func checkNothingMore(t *testing.T, e *repairtest.Editor, f diagnose.Finding) {
 	t.Helper()

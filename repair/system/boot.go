@@ -43,7 +43,8 @@ func kernelRows() []tableRow {
 		{finding: "modules-missing", consent: boot, change: listModules, does: "makes a whole entry of another kernel the default one by its id, or else runs the system's own depmod"},
 		{finding: "initramfs-missing", consent: boot, change: chooseOrBuild, initramfs: builds, menu: lacksLine, does: entryOrBuild},
 		{finding: "initramfs-damaged", consent: boot, change: chooseOrBuild, initramfs: builds, does: entryOrBuild},
-		{finding: "initramfs-lacks-driver", consent: boot, change: chooseOrBuild, initramfs: builds, does: entryOrBuild},
+		{finding: "initramfs-lacks-driver", consent: boot, change: allowDriver, initramfs: builds,
+			does: entryOrBuild + ", after a line of `omit_drivers` became a comment, or `MODULES=most`"},
 		{finding: "initramfs-lacks-tool", consent: boot, change: chooseOrBuild, initramfs: builds, does: entryOrBuild},
 	}
 }
@@ -221,6 +222,26 @@ func chooseOrBuild(ctx context.Context, c *repairCase) error {
 	}
 	_, err := c.initramfsCommand()
 	return err
+}
+
+// allowDriver is chooseOrBuild after a change of the line that leaves the driver out.
+func allowDriver(ctx context.Context, c *repairCase) error {
+	if rules.ProposesEntry(c.finding) {
+		return chooseEntry(ctx, c)
+	}
+	for _, at := range c.finding.Evidence {
+		change := commentLine
+		switch {
+		case strings.HasPrefix(at.Path, "/etc/initramfs-tools/"):
+			change = func(string) string { return "MODULES=most" }
+		case !strings.HasPrefix(at.Path, "/etc/dracut"):
+			continue
+		}
+		if err := c.editLine(at.Path, at.Line, change); err != nil {
+			return err
+		}
+	}
+	return chooseOrBuild(ctx, c)
 }
 
 func checkMenuTool(_ context.Context, c *repairCase) error {

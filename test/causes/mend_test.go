@@ -66,7 +66,13 @@ func (c *corpus) writeRepair(t *testing.T, l Layout, h Hardware, lane, from, dir
 	defer w.agent.order(wire.EndRepair, wire.EndRepairParams{ID: testRepair}, nil)
 	for _, id := range findings {
 		if !slices.Contains(plan.Mended, id) {
-			return nil, fmt.Errorf("%s is not mended: %+v", id, plan.NotMended)
+			var why []string
+			for _, n := range plan.NotMended {
+				if n.Finding == id {
+					why = append(why, n.Why)
+				}
+			}
+			return nil, fmt.Errorf("%s is not mended: %s", id, strings.Join(why, "; "))
 		}
 	}
 	var pages []wire.ImagePage
