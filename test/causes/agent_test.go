@@ -80,10 +80,10 @@ func (s *agentServer) kernelLine() string {
 }
 
 // examine has the agent examine so many disks. The kernel finds a disk a moment after it was attached, so that it may need to be asked again.
-func (s *agentServer) examine(disks int) (*diagnose.Examination, error) {
+func (s *agentServer) examine(disks int, network string) (*diagnose.Examination, error) {
 	for until := time.Now().Add(time.Minute); ; {
 		found := &diagnose.Examination{}
-		err := s.order(wire.Examine, lookParams(), found)
+		err := s.order(wire.Examine, lookParams(network), found)
 		if err != nil || len(found.Disks) == disks {
 			return found, err
 		}
@@ -93,8 +93,8 @@ func (s *agentServer) examine(disks int) (*diagnose.Examination, error) {
 	}
 }
 
-func lookParams() wire.ExamineParams {
-	return wire.ExamineParams{Now: time.Now(), LUKSKeys: [][]byte{[]byte("sesame")}}
+func lookParams(network string) wire.ExamineParams {
+	return wire.ExamineParams{Now: time.Now(), LUKSKeys: [][]byte{[]byte("sesame")}, NetworkData: json.RawMessage(network)}
 }
 
 // order gives the agent a command, and waits for its outcome; nil: for its end.
@@ -127,6 +127,8 @@ func (s *agentServer) order(name string, params, outcome any) error {
 			return fmt.Errorf("%s: %w: %.2000s", name, err, text)
 		case result.Status == wire.Running && time.Now().Before(until):
 			id = result.ID
+		case result.Error != nil:
+			return fmt.Errorf("%s: %s", name, result.Error.Details)
 		case result.Status != wire.Succeeded:
 			return fmt.Errorf("%s: %s: %.2000s", name, answer.Status, text)
 		case outcome == nil:

@@ -143,6 +143,8 @@ type Fault struct {
 	Script, Offline string
 	// Hardware is what the machine that examines has of the fault.
 	Hardware Hardware
+	// Network is the network_data that the control plane knows for the machine; empty: none.
+	Network string
 	// On says on which layouts the fault exists; nil: on each.
 	On func(Layout) bool
 }
@@ -186,6 +188,16 @@ func (c Case) Hardware() Hardware {
 	return Hardware{}
 }
 
+// Network is what the control plane knows for the case's machine.
+func (c Case) Network() string {
+	for _, f := range c.Faults {
+		if f.Network != "" {
+			return f.Network
+		}
+	}
+	return ""
+}
+
 // Task is the script that puts the case on its disks.
 func (c Case) Task() string {
 	var b strings.Builder
@@ -215,6 +227,9 @@ func (c Case) Digest() string {
 	parts := []any{c.Layout.Name, c.Layout.Digest(), scriptLibrary, c.Task(), c.InUse, h.Without}
 	if h != (Hardware{}) {
 		parts = append(parts, h.OtherFirmware, h.Clock.Unix(), h.BadSector)
+	}
+	if n := c.Network(); n != "" {
+		parts = append(parts, n)
 	}
 	return digestOf(parts...)
 }

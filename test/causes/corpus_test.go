@@ -82,12 +82,13 @@ func TestTasks(t *testing.T) {
 func TestDigest(t *testing.T) {
 	a := Case{Name: "a", Layout: Layouts()[0], Faults: []Fault{{Script: "rm x"}}}
 	for name, change := range map[string]func(*Case){
-		"the script": func(c *Case) { c.Faults = []Fault{{Script: "rm y"}} },
-		"the cut":    func(c *Case) { c.Cut = true },
-		"the layout": func(c *Case) { c.Layout = Layouts()[1] },
-		"the use":    func(c *Case) { c.InUse = true },
-		"the clock":  func(c *Case) { c.Faults = []Fault{{Script: "rm x", Hardware: Hardware{Clock: time.Unix(1, 0)}}} },
-		"the sector": func(c *Case) { c.Faults = []Fault{{Script: "rm x", Hardware: Hardware{BadSector: true}}} },
+		"the script":  func(c *Case) { c.Faults = []Fault{{Script: "rm y"}} },
+		"the cut":     func(c *Case) { c.Cut = true },
+		"the layout":  func(c *Case) { c.Layout = Layouts()[1] },
+		"the use":     func(c *Case) { c.InUse = true },
+		"the clock":   func(c *Case) { c.Faults = []Fault{{Script: "rm x", Hardware: Hardware{Clock: time.Unix(1, 0)}}} },
+		"the network": func(c *Case) { c.Faults = []Fault{{Script: "rm x", Network: knownNetwork}} },
+		"the sector":  func(c *Case) { c.Faults = []Fault{{Script: "rm x", Hardware: Hardware{BadSector: true}}} },
 	} {
 		b := a
 		change(&b)

@@ -166,7 +166,8 @@ func accessFaults() []Fault {
 		{Name: "sshd-config-missing", Cause: 48, Effect: Blocks, IDs: []string{"sshd-config-missing"}, Script: `rm $R/etc/ssh/sshd_config`},
 		{Name: "sshd-user-missing", Cause: 48, Effect: Blocks, IDs: []string{"sshd-user-missing"}, Script: `edit $R/etc/passwd '/^sshd:/d'`},
 		{Name: "root-denied-by-sshd", Cause: 48, Effect: Blocks, IDs: []string{"sshd-users-denied"}, Script: `echo 'DenyUsers root' >>$R/etc/ssh/sshd_config`},
-		{Name: "sshd-listens-on-a-lost-address", Cause: 48, Effect: Blocks, IDs: []string{"sshd-listens-nowhere"}, Script: `echo 'ListenAddress 203.0.113.9' >>$R/etc/ssh/sshd_config`},
+		{Name: "sshd-listens-on-a-lost-address", Cause: 48, Effect: Blocks, IDs: []string{"sshd-listens-nowhere"}, Network: knownNetwork,
+			Script: `echo 'ListenAddress 203.0.113.9' >>$R/etc/ssh/sshd_config`},
 		{Name: "host-keys-open", Cause: 50, Effect: Blocks, IDs: []string{"sshd-host-keys-open"}, Script: `chmod 644 $R/etc/ssh/ssh_host_*_key`},
 		{Name: "host-keys-empty", Cause: 50, Effect: Blocks, IDs: []string{"sshd-host-keys-damaged"}, Script: `for f in $R/etc/ssh/ssh_host_*; do : >$f; done`},
 		{Name: "shell-missing", Cause: 52, Effect: Blocks, IDs: []string{"shell-missing"}, Script: `edit $R/etc/passwd '/^root:/s,:[^:]*$,:/usr/bin/zsh,'`},
@@ -177,12 +178,17 @@ func accessFaults() []Fault {
 	}
 }
 
+// knownNetwork is the network of all machines of the corpus, by the address that QEMU gives them.
+const knownNetwork = `{"links": [{"id": "lan", "type": "phy", "ethernet_mac_address": "52:54:00:12:34:56"}],
+"networks": [{"id": "lan4", "type": "ipv4", "link": "lan", "ip_address": "10.0.2.15", "netmask": "255.255.255.0",
+"routes": [{"network": "0.0.0.0", "netmask": "0.0.0.0", "gateway": "10.0.2.2"}]}], "services": []}`
+
 // networkFaults keep the machine from its network.
 func networkFaults() []Fault {
 	return []Fault{
 		{Name: "firewall-without-ssh", Cause: 54, Effect: Blocks, IDs: []string{"firewall-blocks-ssh"}, On: onSystemd,
 			Script: `printf '#!/usr/sbin/nft -f\nflush ruleset\ntable inet filter {\n\tchain input {\n\t\ttype filter hook input priority 0; policy drop;\n\t\tiif lo accept\n\t\tct state established,related accept\n\t\ttcp dport { 80, 443 } accept\n\t}\n}\n' >$R/etc/nftables.conf; mkdir -p $R/etc/systemd/system/sysinit.target.wants; ln -sf /lib/systemd/system/nftables.service $R/etc/systemd/system/sysinit.target.wants/nftables.service`},
-		{Name: "gateway-outside-of-the-subnet", Cause: 56, Effect: Blocks, IDs: []string{"network-gateway-unreachable"},
+		{Name: "gateway-outside-of-the-subnet", Cause: 56, Effect: Blocks, IDs: []string{"network-gateway-unreachable"}, Network: knownNetwork,
 			Script: `printf 'auto lo\niface lo inet loopback\n\nauto enp0s5\niface enp0s5 inet static\n\taddress 10.0.2.15/24\n\tgateway 203.0.113.1\n' >$R/etc/network/interfaces`},
 		{Name: "interfaces-file-broken", Cause: 57, Effect: Blocks, IDs: []string{"network-config-invalid"},
 			Script: `printf 'auto lo\niface lo inet loopback\n\nauto enp0s5\niface enp0s5 inet\n\tdhcp\n' >$R/etc/network/interfaces`},

@@ -153,13 +153,13 @@ func (c *corpus) proveBoot(t *testing.T, l Layout, dir string, hostKeys ...strin
 }
 
 // look attaches disks to the machine that examines. badSector is as for attach. It returns the seconds from the command to the answer too.
-func (c *corpus) look(t *testing.T, l Layout, h Hardware, lane string, files []string, badSector string) (*diagnose.Examination, float64) {
+func (c *corpus) look(t *testing.T, l Layout, h Hardware, lane string, files []string, badSector, network string) (*diagnose.Examination, float64) {
 	t.Helper()
 	w := c.worker(t, lane, l, h, c.startExaminer)
 	defer w.mu.Unlock()
 	w.attach(t, files, badSector)
 	began := time.Now()
-	answer, err := w.agent.examine(len(files))
+	answer, err := w.agent.examine(len(files), network)
 	if err != nil {
 		w.stop()
 		t.Fatalf("the examination: %v\n%s", err, w.tail())

@@ -32,12 +32,12 @@ func repairable(found []diagnose.Finding, ids []string) []string {
 
 // mend has the ramdisk repair those findings on disks that lie over those of a folder, undo that, and compares. Then the repaired system boots itself and
 // takes a login. The error says what kept it from that.
-func (c *corpus) mend(t *testing.T, l Layout, h Hardware, lane, from string, findings []string) error {
+func (c *corpus) mend(t *testing.T, l Layout, h Hardware, lane, from string, findings []string, network string) error {
 	t.Helper()
 	dir := must.Get(os.MkdirTemp(c.dir, "mend-"))(t)
 	defer os.RemoveAll(dir)
 	overlay(t, l, from, dir)
-	plan, err := c.writeRepair(t, l, h, lane, from, dir, findings)
+	plan, err := c.writeRepair(t, l, h, lane, from, dir, findings, network)
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (c *corpus) mend(t *testing.T, l Layout, h Hardware, lane, from string, fin
 }
 
 // writeRepair repairs, keeps what it wrote, undoes it, and leaves the disks of the folder repaired.
-func (c *corpus) writeRepair(t *testing.T, l Layout, h Hardware, lane, from, dir string, findings []string) (*repair.Plan, error) {
+func (c *corpus) writeRepair(t *testing.T, l Layout, h Hardware, lane, from, dir string, findings []string, network string) (*repair.Plan, error) {
 	t.Helper()
 	w := c.worker(t, lane, l, h, c.startExaminer)
 	defer w.mu.Unlock()
@@ -58,7 +58,7 @@ func (c *corpus) writeRepair(t *testing.T, l Layout, h Hardware, lane, from, dir
 			w.detach(t)
 		}
 	}()
-	params := wire.PlanRepairParams{ExamineParams: lookParams(), ID: testRepair, Findings: findings, Consents: []string{"settings", "files", "boot"}, MaxChanged: 1 << 30}
+	params := wire.PlanRepairParams{ExamineParams: lookParams(network), ID: testRepair, Findings: findings, Consents: []string{"settings", "files", "boot"}, MaxChanged: 1 << 30}
 	plan := &repair.Plan{}
 	if err := w.agent.order(wire.PlanRepair, params, plan); err != nil {
 		return nil, err

@@ -113,8 +113,8 @@ func (c *corpus) tryRepair(t *testing.T, k Case, r Result, lane string) string {
 	if len(findings) == 0 {
 		return NotProposed
 	}
-	if err := c.mend(t, k.Layout, k.Hardware(), lane, c.seededDir(k), findings); err != nil {
-		return strings.Join(strings.Fields(strings.ReplaceAll(fmt.Sprintf("%.300s", err), "|", "/")), " ")
+	if err := c.mend(t, k.Layout, k.Hardware(), lane, c.seededDir(k), findings, k.Network()); err != nil {
+		return strings.Join(strings.Fields(strings.ReplaceAll(fmt.Sprintf("%.1000s", err), "|", "/")), " ")
 	}
 	return Proven
 }
@@ -456,7 +456,7 @@ func (c *corpus) examine(t *testing.T, k Case, lane string) Result {
 	if k.Hardware().BadSector {
 		bad = string(must.Get(os.ReadFile(badSectorFile(dir)))(t))
 	}
-	answer, answered := c.look(t, k.Layout, k.Hardware(), lane, diskFiles(dir, k.Layout, k.Hardware().Without), bad)
+	answer, answered := c.look(t, k.Layout, k.Hardware(), lane, diskFiles(dir, k.Layout, k.Hardware().Without), bad, k.Network())
 	r.Answered = answered
 	r.Changed = c.sums(t, k, dir) != before
 	var report diagnose.Report

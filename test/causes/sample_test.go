@@ -48,7 +48,7 @@ func TestSample(t *testing.T) {
 			c.spoil(t, k, base, dir)
 			lap := newLap(t)
 			before := fileSum(t, disk(dir, 0))
-			answer, _ := c.look(t, l, Hardware{}, "examiner-1", diskFiles(dir, l, 0), "")
+			answer, _ := c.look(t, l, Hardware{}, "examiner-1", diskFiles(dir, l, 0), "", "")
 			if fileSum(t, disk(dir, 0)) != before {
 				t.Error("the examination changed the disk")
 			}
@@ -68,7 +68,7 @@ func TestSample(t *testing.T) {
 			if len(findings) == 0 {
 				t.Fatal("the report proposes no repair")
 			}
-			if err := c.mend(t, l, Hardware{}, "examiner-1", dir, findings); err != nil {
+			if err := c.mend(t, l, Hardware{}, "examiner-1", dir, findings, ""); err != nil {
 				t.Error(err)
 			}
 			lap("repaired, undone, repaired and booted")
@@ -185,13 +185,13 @@ func TestManyFiles(t *testing.T) {
 	mounted = false
 	lap(fmt.Sprintf("%d files are made", files))
 	run(t, "qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", raw, disk(dir, 0))
-	answer, answered := c.look(t, Layouts()[0], Hardware{}, "examiner-1", diskFiles(dir, Layouts()[0], 0), "")
+	answer, answered := c.look(t, Layouts()[0], Hardware{}, "examiner-1", diskFiles(dir, Layouts()[0], 0), "", "")
 	t.Logf("answered after %.1f s; gaps %+v", answered, answer.NotExamined)
 	if len(answer.Systems) != 1 || answer.Systems[0].Name != "Many" {
 		t.Errorf("systems %+v", answer.Systems)
 	}
 	first := c.workers["examiner-1"]
-	_, again := c.look(t, Layouts()[0], Hardware{}, "examiner-1", diskFiles(dir, Layouts()[0], 0), "")
+	_, again := c.look(t, Layouts()[0], Hardware{}, "examiner-1", diskFiles(dir, Layouts()[0], 0), "", "")
 	t.Logf("the second look took %.0f s", again)
 	if c.workers["examiner-1"] != first || !first.runs() {
 		t.Error("the machine did not outlive the first look")
