@@ -92,12 +92,7 @@ func entryFile(s *diagnose.System, entries, token, release, options, kernel, fol
 // entryOptions are the arguments of a kernel in a new entry: those of /etc/kernel/cmdline, or else the root of the system with what
 // /etc/default/grub adds. Empty where neither names a root that is there.
 func entryOptions(s *diagnose.System) string {
-	var words []string
-	for _, line := range s.Files.Lines(kernelCommandLinePath) {
-		if !strings.HasPrefix(strings.TrimSpace(line), "#") {
-			words = append(words, strings.Fields(line)...)
-		}
-	}
+	words := kernelCommandLine(s)
 	if name := parseDeviceName(rootArgument(words)); name.Tag != "" && (len(findDevices(s, name)) == 1 || name.Tag == "path" && isCryptName(s, name.Value)) {
 		return strings.Join(words, " ")
 	}
@@ -114,6 +109,17 @@ func entryOptions(s *diagnose.System) string {
 		words = append(words, "rootflags=subvol="+s.RootSubvolume)
 	}
 	return strings.TrimSpace(strings.Join(words, " ") + " " + set.Value)
+}
+
+// kernelCommandLine are the arguments that kernel-install writes into entries.
+func kernelCommandLine(s *diagnose.System) []string {
+	var out []string
+	for _, line := range s.Files.Lines(kernelCommandLinePath) {
+		if !strings.HasPrefix(strings.TrimSpace(line), "#") {
+			out = append(out, strings.Fields(line)...)
+		}
+	}
+	return out
 }
 
 // proposeEntries proposes to write the entries of all kernels.

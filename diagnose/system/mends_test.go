@@ -41,6 +41,10 @@ var fakePrograms = map[string]repairtest.FakeProgram{
 		release := p.Command[3]
 		return e.Write("/boot/initrd.img-"+release, []byte(rules.DebianInitramfs(release, initramfsFiles(release)...)))
 	},
+	"cp": func(e *repairtest.Editor, p repair.Program) error {
+		content, err := e.System().Files.ReadAtMost(p.Command[1], 1<<20)
+		return errors.Join(err, e.Write(p.Command[2], content))
+	},
 	"dracut": func(e *repairtest.Editor, p repair.Program) error {
 		image, release := p.Command[3], p.Command[4]
 		return e.Write(image, []byte(rules.DracutInitramfs(release, initramfsFiles(release)...)))
@@ -241,6 +245,16 @@ var moreCases = []struct {
 		for _, name := range []string{"shimx64.efi", "grubx64.efi"} {
 			addFile(files, "boot/efi/EFI/debian/"+name, "")
 		}
+	}},
+	{"a copy on the EFI system partition", "debian-systemd-boot", "initramfs-missing", func(files fstest.MapFS) {
+		for name := range files {
+			if strings.HasPrefix(name, "boot/efi/") && strings.HasPrefix(path.Base(name), "initrd") {
+				delete(files, name)
+			}
+		}
+		delete(files, "usr/bin/dracut")
+		addFile(files, "usr/sbin/update-initramfs", "#!/bin/sh\n")
+		addFile(files, "usr/bin/cp", "\x7fELF")
 	}},
 	{"all, of systemd", "debian-systemd-boot", "efi-loader-missing", func(files fstest.MapFS) {
 		copyFile(files, "boot/efi/EFI/BOOT/BOOTX64.EFI", "usr/lib/systemd/boot/efi/systemd-bootx64.efi", 0o644)

@@ -1,6 +1,7 @@
 package system
 
 import (
+	"path"
 	"slices"
 	"strings"
 
@@ -283,6 +284,16 @@ func InitramfsCommand(s *diagnose.System) []string {
 	return initramfsCommand(s, e, newEntryChecker(s).release(e))
 }
 
+// InitramfsCopy is where the loader starts a copy of the initramfs that InitramfsCommand builds; both are empty where it starts that itself.
+func InitramfsCopy(s *diagnose.System) (from, to string) {
+	e, found := DefaultEntry(s)
+	command := InitramfsCommand(s)
+	if !found || len(command) == 0 || path.Base(command[0]) != "update-initramfs" || e.Initramfs == "/boot/initrd.img-"+e.Kernel {
+		return "", ""
+	}
+	return "/boot/initrd.img-" + e.Kernel, e.Initramfs
+}
+
 // initramfsCommand is the command that builds an entry's initramfs: the image that the entry names, or that it would have.
 func initramfsCommand(s *diagnose.System, e *loadEntry, release string) []string {
 	if release == "" || strings.ContainsAny(release, "/ ") || !isFolder(s.Files, "/lib/modules/"+release) {
@@ -295,7 +306,9 @@ func initramfsCommand(s *diagnose.System, e *loadEntry, release string) []string
 	case n > 0:
 		image = e.Initrds[n-1].Path
 	}
-	if tool := firstExisting(s.Files, "/usr/sbin/update-initramfs", "/sbin/update-initramfs"); tool != "" && image == "/boot/initrd.img-"+release {
+	// For a copy on the EFI system partition, kernel-install, which update-initramfs calls, would otherwise take the arguments of the ramdisk.
+	if tool := firstExisting(s.Files, "/usr/sbin/update-initramfs", "/sbin/update-initramfs"); tool != "" &&
+		(image == "/boot/initrd.img-"+release || e.Loader == bySystemdBoot && rootArgument(kernelCommandLine(s)) != "") {
 		return []string{tool, "-c", "-k", release}
 	}
 	if tool := firstExisting(s.Files, "/usr/bin/dracut", "/usr/sbin/dracut", "/sbin/dracut"); tool != "" {

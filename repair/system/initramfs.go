@@ -3,6 +3,7 @@ package system
 import (
 	"context"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -72,7 +73,22 @@ func buildInitramfs(ctx context.Context, c *repairCase) error {
 	if e, found := rules.DefaultEntry(c.system); found && e.Initramfs != "" && !strings.HasPrefix(e.Initramfs, "/boot/") {
 		changes = append(changes, path.Dir(e.Initramfs))
 	}
-	return c.run(ctx, repair.Program{Command: command, Changes: changes, Devices: c.bootDevices(), Limit: buildLimit})
+	from, to := rules.InitramfsCopy(c.system)
+	if to != "" {
+		for _, d := range c.system.Devices { // the tool itself may make the copy, and the entry that names it
+			if !slices.Contains([]string{"", "/"}, d.MountedAt) && strings.HasPrefix(to, d.MountedAt+"/") {
+				changes = append(changes, d.MountedAt)
+			}
+		}
+	}
+	if err := c.run(ctx, repair.Program{Command: command, Changes: changes, Devices: c.bootDevices(), Limit: buildLimit}); err != nil || to == "" {
+		return err
+	}
+	program := c.firstProgram("/usr/bin/cp", "/bin/cp")
+	if program == "" {
+		return c.unsupported("the system has no cp, which copies the initramfs to %s", to)
+	}
+	return c.run(ctx, repair.Program{Command: []string{program, from, to}, Changes: []string{path.Dir(to)}})
 }
 
 // dependentModules is the file that has initramfs-tools choose the modules of the machine that it runs on; empty: none does.
