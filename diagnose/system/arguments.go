@@ -114,8 +114,8 @@ func subvolumeFinding(s *diagnose.System, e *loadEntry, found []*diagnose.Device
 		}
 		f := finding("root-subvolume-missing", 0.97, fmt.Sprintf("The file %s names the root's subvolume %s, which %s does not have.", e.File, want, found[0].Path), "rootflags="+flags)
 		f.Evidence = append(f.Evidence, deviceEvidence(found[0].Path, "its subvolumes: "+strings.Join(found[0].Subvolumes[:min(len(found[0].Subvolumes), 12)], ", ")))
-		if own := plainSubvolume(s.RootSubvolume); own != "" && found[0].Path == s.Root && !strings.HasSuffix(e.File, ".efi") {
-			f.Repair = &diagnose.Repair{Summary: fmt.Sprintf("Name the subvolume %s, which holds this system, in %s and in the file that the loader's configuration is made from.", own, e.File),
+		if rootSubvolume := plainSubvolume(s.RootSubvolume); rootSubvolume != "" && found[0].Path == s.Root && !strings.HasSuffix(e.File, ".efi") {
+			f.Repair = &diagnose.Repair{Summary: fmt.Sprintf("Name the subvolume %s, which holds this system, in %s and in the file that the loader's configuration is made from.", rootSubvolume, e.File),
 				Consent: diagnose.ConsentBoot, Writes: []string{e.File}}
 			return &f
 		}
@@ -297,6 +297,8 @@ func lookResume(s *diagnose.System) []diagnose.Finding {
 			ByHand:   "Remove the resume argument from the command line of the boot loader.",
 		}
 		switch {
+		case len(hidesDevices(s)) > 0 || name.Kernel: // it may well be there
+			f.Confidence = 0.4
 		case from.file == resumePath:
 			f.Repair, f.ByHand = &diagnose.Repair{Summary: "Write RESUME=none into " + resumePath + ", and build the initramfs anew.", Consent: diagnose.ConsentBoot,
 				Writes: []string{resumePath}}, ""
@@ -304,9 +306,6 @@ func lookResume(s *diagnose.System) []diagnose.Finding {
 			f.Evidence[0].Text = "resume=" + from.value
 			f.Repair, f.ByHand = &diagnose.Repair{Summary: fmt.Sprintf("Remove resume=%s from %s, and from the file that the loader's configuration is made from.", from.value, from.file),
 				Consent: diagnose.ConsentBoot, Writes: []string{from.file}}, ""
-		}
-		if len(hidesDevices(s)) > 0 || name.Kernel {
-			f.Confidence = 0.4
 		}
 		out = append(out, f)
 	}

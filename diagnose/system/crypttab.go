@@ -77,10 +77,13 @@ func cryptSeverity(s *diagnose.System, c *cryptLine) diagnose.Severity {
 	if c.has("noauto") {
 		return diagnose.Info
 	}
-	if e := mountOf(s, c); e != nil {
-		return e.mountSeverity(s)
+	mounts := mountsOf(s, c)
+	for _, severity := range []diagnose.Severity{diagnose.BlocksBoot, diagnose.Degrades} {
+		if slices.ContainsFunc(mounts, func(e fstabLine) bool { return e.mountSeverity(s) == severity }) {
+			return severity
+		}
 	}
-	if c.has("nofail", "swap", "tmp") {
+	if len(mounts) > 0 || c.has("nofail", "swap", "tmp") {
 		return diagnose.Info
 	}
 	return diagnose.Degrades
@@ -155,16 +158,7 @@ func proposeCryptRepair(s *diagnose.System, named map[*diagnose.Device]bool, c *
 			free = append(free, d)
 		}
 	}
-	if mount := mountOf(s, c); len(free) == 0 && f.Stage != diagnose.Root && f.Severity != diagnose.Info && (mount == nil || !mount.isEssential()) {
-		f.Repair = &diagnose.Repair{
-			Summary: fmt.Sprintf("Add nofail to the options of line %d of /etc/crypttab, so that the boot goes on without it.", c.Line),
-			Consent: diagnose.ConsentBoot, Writes: []string{crypttabPath},
-		}
-		if mount != nil && mount.isWaitedFor() {
-			f.Evidence = append(f.Evidence, mount.evidence())
-			f.Repair.Summary = fmt.Sprintf("Add nofail to the options of line %d of /etc/crypttab and of line %d of /etc/fstab, so that the boot goes on without it.", c.Line, mount.Line)
-			f.Repair.Writes = append(f.Repair.Writes, fstabPath)
-		}
+	if len(free) == 0 && f.Stage != diagnose.Root && f.Severity != diagnose.Info && f.Confidence >= 0.5 && proposeWithoutContainer(s, c, f) {
 		return
 	}
 	if len(free) != 1 {
@@ -178,14 +172,29 @@ func proposeCryptRepair(s *diagnose.System, named map[*diagnose.Device]bool, c *
 	}
 }
 
-// mountOf is the line of fstab that mounts what an entry opens; nil without one.
-func mountOf(s *diagnose.System, c *cryptLine) *fstabLine {
-	for _, e := range parseFstab(tableLines(s, fstabPath)) {
-		if e.Source == "/dev/mapper/"+c.Name {
-			return &e
+// proposeWithoutContainer proposes nofail for an entry and for each line of fstab that waits for it, and returns false where the system needs one of them.
+func proposeWithoutContainer(s *diagnose.System, c *cryptLine, f *diagnose.Finding) bool {
+	mounts := mountsOf(s, c)
+	if slices.ContainsFunc(mounts, func(e fstabLine) bool { return e.isEssential() }) {
+		return false
+	}
+	var places, files []string
+	if !c.has("nofail") {
+		places, files = append(places, fmt.Sprintf("line %d of /etc/crypttab", c.Line)), append(files, crypttabPath)
+	}
+	for _, e := range mounts {
+		if e.isWaitedFor() {
+			f.Evidence = append(f.Evidence, e.evidence())
+			places, files = append(places, fmt.Sprintf("line %d of /etc/fstab", e.Line)), append(files, fstabPath)
 		}
 	}
-	return nil
+	f.Repair = &diagnose.Repair{Summary: "Add nofail to " + strings.Join(places, " and ") + ", so that the boot goes on without it.", Consent: diagnose.ConsentBoot, Writes: slices.Compact(files)}
+	return true
+}
+
+// mountsOf are the lines of fstab that mount what an entry opens.
+func mountsOf(s *diagnose.System, c *cryptLine) []fstabLine {
+	return slices.DeleteFunc(parseFstab(tableLines(s, fstabPath)), func(e fstabLine) bool { return e.Source != "/dev/mapper/"+c.Name })
 }
 
 // keyIsMissing says whether a key file that crypttab names is not there. Keys on other devices, sockets and tokens are not looked for.

@@ -3,6 +3,7 @@ package system
 import (
 	"fmt"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -107,12 +108,13 @@ func (c *entryChecker) checkModules(e *loadEntry, content *initramfsContent, rel
 			f := rebuild(finding("initramfs-lacks-driver", diagnose.Initramfs, 0.8,
 				fmt.Sprintf("The initramfs %s lacks the module %s, which the root on %s needs.", e.initramfs(), module, c.s.Root),
 				fileEvidence(folder+"/modules.dep", 0, module+" is a module of the kernel")))
-			if at := leavesOut(c.s, module); at != nil {
-				f.Evidence = append(f.Evidence, *at)
-				f.Title = appendToSentence(f.Title, fmt.Sprintf(", and line %d of %s leaves it out", at.Line, at.Path))
+			if change, lines := driverOmissions(c.s, module); change != "" {
+				f.Evidence = append(f.Evidence, lines...)
 				if f.Repair != nil {
-					f.Repair.Summary = fmt.Sprintf("Change line %d of %s, and then: %s", at.Line, at.Path, f.Repair.Summary)
-					f.Repair.Writes = append(f.Repair.Writes, at.Path)
+					f.Repair.Summary = change + ", and b" + strings.TrimPrefix(f.Repair.Summary, "B")
+					for _, at := range lines {
+						f.Repair.Writes = append(f.Repair.Writes, at.Path)
+					}
 				}
 			}
 			out = append(out, f)
@@ -136,31 +138,63 @@ func (c *entryChecker) checkModules(e *loadEntry, content *initramfsContent, rel
 	return out
 }
 
-// leavesOut is the line by which the tool that builds the initramfs leaves a module out: omit_drivers of dracut, or MODULES= of initramfs-tools. nil:
-// none does.
-func leavesOut(s *diagnose.System, module string) *diagnose.Evidence {
+// driverOmissions are the lines by which the tool that builds the initramfs leaves a module out, and how they are changed; both are empty where none does.
+func driverOmissions(s *diagnose.System, module string) (change string, lines []diagnose.Evidence) {
+	if firstExisting(s.Files, "/usr/sbin/update-initramfs", "/sbin/update-initramfs") != "" {
+		file, line, value := ModuleChoice(s)
+		switch value {
+		case "dep":
+			return fmt.Sprintf("Set MODULES=most in line %d of %s", line, file), []diagnose.Evidence{fileEvidence(file, line, "MODULES=dep")}
+		case "list":
+			return "Add " + module + " to " + InitramfsModulesPath, []diagnose.Evidence{fileEvidence(file, line, "MODULES=list")}
+		}
+		return "", nil
+	}
 	for _, file := range append([]string{"/etc/dracut.conf"}, s.Files.Match("/etc/dracut.conf.d", "*.conf")...) {
 		for i, line := range s.Files.Lines(file) {
-			value, found := strings.CutPrefix(strings.TrimSpace(line), "omit_drivers")
-			if found && slices.ContainsFunc(strings.Fields(strings.Trim(strings.TrimLeft(value, "+="), `"'`)), func(name string) bool { return moduleName(name) == module }) {
-				at := fileEvidence(file, i+1, line)
-				return &at
+			if AllowDrivers(line, []string{module}) != line {
+				lines = append(lines, fileEvidence(file, i+1, line))
 			}
 		}
 	}
-	if !s.Files.Exists("/etc/initramfs-tools") {
-		return nil
+	if len(lines) > 0 {
+		change = "Remove " + module + " from omit_drivers of dracut"
 	}
-	for _, file := range append([]string{"/etc/initramfs-tools/initramfs.conf"}, s.Files.Match("/etc/initramfs-tools/conf.d", "*")...) {
-		for i, line := range s.Files.Lines(file) {
-			if value, found := strings.CutPrefix(strings.TrimSpace(line), "MODULES="); found && slices.Contains([]string{"dep", "list"}, strings.Trim(value, `"' `)) {
-				at := fileEvidence(file, i+1, line)
-				return &at
-			}
-		}
-	}
-	return nil
+	return change, lines
 }
+
+// InitramfsModulesPath lists the modules that initramfs-tools takes beside those that it chooses.
+const InitramfsModulesPath = "/etc/initramfs-tools/modules"
+
+// ModuleChoice is which modules initramfs-tools takes: most, dep, list or another word, and the last line that says so, whose number counts from 1.
+func ModuleChoice(s *diagnose.System) (file string, line int, value string) {
+	for _, name := range append([]string{"/etc/initramfs-tools/initramfs.conf"}, s.Files.Match("/etc/initramfs-tools/conf.d", "*")...) {
+		if set, found := lastSetting(shellSettings(s.Files.Lines(name)), "MODULES"); found {
+			file, line, value = name, set.Line, set.Value
+		}
+	}
+	return file, line, value
+}
+
+// omittedDrivers is a line of dracut that leaves drivers out. One whose quotes close elsewhere is none.
+var omittedDrivers = regexp.MustCompile(`^(\s*omit_drivers\+?=["'])([^"'\\]*)(["']\s*(?:#.*)?)$`)
+
+// AllowDrivers is a line of dracut's configuration that leaves out none of these modules.
+func AllowDrivers(line string, modules []string) string {
+	m := omittedDrivers.FindStringSubmatch(line)
+	if m == nil {
+		return line
+	}
+	words := strings.Fields(m[2])
+	kept := slices.DeleteFunc(slices.Clone(words), func(name string) bool { return slices.Contains(modules, moduleName(name)) })
+	if len(kept) == len(words) {
+		return line
+	}
+	return m[1] + " " + strings.Join(kept, " ") + " " + m[3]
+}
+
+// RootModules are the modules that the root of a system needs, as far as can be told.
+func RootModules(s *diagnose.System) []string { return rootModules(s) }
 
 func (c *initramfsContent) hasBelow(folder string) bool {
 	for name := range c.Names {

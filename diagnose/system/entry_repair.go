@@ -3,6 +3,7 @@ package system
 import (
 	"fmt"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -16,11 +17,32 @@ type EntryFile struct {
 	Path   string // in the system
 	Kernel string // as the entry names it
 	Text   string
+	entry  loadEntry
 }
 
-// EntryFiles are those of all kernels whose initramfs and modules are there, by the place in which systemd-boot, or GRUB with blscfg, looks for them.
-// There are none where the arguments of the kernels are not known.
-func EntryFiles(s *diagnose.System) []EntryFile {
+// EntryFiles are those that are not there, of all kernels that boot as far as can be seen: by the place in which systemd-boot, or GRUB with blscfg,
+// looks for them. There are none where the arguments of the kernels are not known.
+func EntryFiles(s *diagnose.System, loader string) []EntryFile {
+	c := newEntryChecker(s)
+	files := entryFiles(s)
+	return slices.DeleteFunc(files[:min(len(files), maxCheckedEntries)], func(f EntryFile) bool {
+		return f.entry.Loader != loader || s.Files.Exists(f.Path) ||
+			slices.ContainsFunc(c.check(&f.entry), func(g diagnose.Finding) bool { return g.Severity == diagnose.BlocksBoot })
+	})
+}
+
+// KernelOfEntryFile is the kernel that a file of the Boot Loader Specification should name; empty where it is not known.
+func KernelOfEntryFile(s *diagnose.System, file string) string {
+	for _, e := range entryFiles(s) {
+		if e.Path == file {
+			return e.Kernel
+		}
+	}
+	return ""
+}
+
+// entryFiles are those of all kernels whose initramfs and modules are there.
+func entryFiles(s *diagnose.System) []EntryFile {
 	options := entryOptions(s)
 	if options == "" {
 		return nil
@@ -34,7 +56,7 @@ func EntryFiles(s *diagnose.System) []EntryFile {
 		for _, token := range boundedNames(tree.Match(folder, "*")) {
 			for _, kernel := range boundedNames(tree.Match(token, "*")) {
 				name := strings.TrimPrefix(kernel, strings.TrimSuffix(folder, "/"))
-				out = append(out, entryFile(s, path.Join(folder, "loader/entries"), path.Base(token), path.Base(kernel), options,
+				out = append(out, entryFile(s, bySystemdBoot, path.Join(folder, "loader/entries"), path.Base(token), path.Base(kernel), options,
 					path.Join(name, "linux"), name, path.Join(kernel, "linux"), tree.Match(kernel, "initrd*"))...)
 			}
 		}
@@ -43,6 +65,9 @@ func EntryFiles(s *diagnose.System) []EntryFile {
 }
 
 func boundedNames(names []string) []string { return names[:min(len(names), maxSmallFiles)] }
+
+// plainToken begins the name of an entry file: the id of the machine, or that of its distribution.
+var plainToken = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
 
 // grubEntryFiles are those of the kernels in /boot.
 func grubEntryFiles(s *diagnose.System, options string) []EntryFile {
@@ -62,7 +87,7 @@ func grubEntryFiles(s *diagnose.System, options string) []EntryFile {
 		}
 	}
 	token := strings.TrimSpace(strings.Join(s.Files.Lines("/etc/machine-id"), ""))
-	if len(token) != 32 {
+	if len(token) != 32 || !plainToken.MatchString(token) {
 		token = s.Release.ID
 	}
 	var out []EntryFile
@@ -74,18 +99,27 @@ func grubEntryFiles(s *diagnose.System, options string) []EntryFile {
 				images = append(images, name)
 			}
 		}
-		out = append(out, entryFile(s, "/boot/loader/entries", token, release, options, path.Join(prefix, path.Base(kernel)), prefix, kernel, images)...)
+		out = append(out, entryFile(s, byGRUB, "/boot/loader/entries", token, release, options, path.Join(prefix, path.Base(kernel)), prefix, kernel, images)...)
 	}
 	return out
 }
 
 // entryFile is the entry of one kernel, whose image the loader finds in a folder; none where a part of it is not there.
-func entryFile(s *diagnose.System, entries, token, release, options, kernel, folder, kernelPath string, images []string) []EntryFile {
-	if len(images) != 1 || release == "" || strings.ContainsAny(token+release, " \t\r\n") || !s.Files.Exists(kernelPath) || !isFolder(s.Files, "/lib/modules/"+release) {
+func entryFile(s *diagnose.System, loader, entries, token, release, options, kernel, folder, kernelPath string, images []string) []EntryFile {
+	if len(images) != 1 || !plainToken.MatchString(token) || !plainToken.MatchString(release) || !s.Files.Exists(kernelPath) || !isFolder(s.Files, "/lib/modules/"+release) {
 		return nil
 	}
+	found := func(name string) bootFile { return bootFile{Tree: s.Files, Path: name, Shown: name, Found: true} }
 	e := EntryFile{Path: path.Join(entries, token+"-"+release+".conf"), Kernel: kernel}
-	e.Text = fmt.Sprintf("title %s\nversion %s\nsort-key %s\noptions %s\nlinux %s\ninitrd %s\n", s.Release.Pretty, release, s.Release.ID, options, kernel, path.Join(folder, path.Base(images[0])))
+	e.entry = loadEntry{Loader: loader, File: e.Path, ID: token + "-" + release, Kernel: found(kernelPath), Initrds: []bootFile{found(images[0])}, Options: splitArguments(options)}
+	title := strings.Map(func(r rune) rune {
+		if r < ' ' {
+			return -1
+		}
+		return r
+	}, s.Release.Pretty)
+	e.Text = fmt.Sprintf("title %s (%s)\nversion %s\nsort-key %s\noptions %s\nlinux %s\ninitrd %s\n", title, release, release, s.Release.ID, options, kernel,
+		path.Join(folder, path.Base(images[0])))
 	return []EntryFile{e}
 }
 
@@ -122,10 +156,10 @@ func kernelCommandLine(s *diagnose.System) []string {
 	return out
 }
 
-// proposeEntries proposes to write the entries of all kernels.
-func proposeEntries(s *diagnose.System, f *diagnose.Finding) {
+// proposeEntries proposes to write the entries of all kernels for a loader.
+func proposeEntries(s *diagnose.System, loader string, f *diagnose.Finding) {
 	f.ByHand = "Write the entries anew with `kernel-install add` for each kernel."
-	files := EntryFiles(s)
+	files := EntryFiles(s, loader)
 	if len(files) == 0 {
 		return
 	}
@@ -133,14 +167,4 @@ func proposeEntries(s *diagnose.System, f *diagnose.Finding) {
 	for _, e := range files {
 		f.Repair.Writes = append(f.Repair.Writes, e.Path)
 	}
-}
-
-// KernelOfEntryFile is the kernel that a file of the Boot Loader Specification should name; empty where it is not known.
-func KernelOfEntryFile(s *diagnose.System, file string) string {
-	for _, e := range EntryFiles(s) {
-		if e.Path == file {
-			return e.Kernel
-		}
-	}
-	return ""
 }

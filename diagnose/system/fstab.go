@@ -352,10 +352,10 @@ func lookMountSubvolume(s *diagnose.System, e *fstabLine, devices []*diagnose.De
 		Evidence: []diagnose.Evidence{e.evidence(),
 			deviceEvidence(devices[0].Path, "its subvolumes: "+strings.Join(devices[0].Subvolumes[:min(len(devices[0].Subvolumes), 12)], ", "))},
 	}
-	fits := SubvolumeFor(s, e.Line)
+	replacement := SubvolumeFor(s, e.Line)
 	switch {
-	case fits != "":
-		f.Repair = &diagnose.Repair{Summary: fmt.Sprintf("Let line %d of /etc/fstab name the subvolume %s.", e.Line, fits), Consent: diagnose.ConsentFiles, Writes: []string{fstabPath}}
+	case f.Severity != diagnose.Info && replacement != "":
+		f.Repair = &diagnose.Repair{Summary: fmt.Sprintf("Let line %d of /etc/fstab name the subvolume %s.", e.Line, replacement), Consent: diagnose.ConsentFiles, Writes: []string{fstabPath}}
 	case e.isEssential() || f.Severity == diagnose.Info:
 		f.ByHand = fmt.Sprintf("Name an existing subvolume in line %d of /etc/fstab; `btrfs subvolume list` shows them.", e.Line)
 	default:
@@ -368,7 +368,7 @@ func lookMountSubvolume(s *diagnose.System, e *fstabLine, devices []*diagnose.De
 }
 
 // SubvolumeFor is the subvolume that a line of /etc/fstab means, which names one that is gone: for the root the one that holds the system, otherwise
-// the only one that no line names. It is empty where none can be told.
+// the only one that is named after the place, such as home or @home, and that no line mounts. It is empty where none can be told.
 func SubvolumeFor(s *diagnose.System, line int) string {
 	entries := parseFstab(tableLines(s, fstabPath))
 	at := slices.IndexFunc(entries, func(e fstabLine) bool { return e.Line == line })
@@ -379,30 +379,29 @@ func SubvolumeFor(s *diagnose.System, line int) string {
 	if len(devices) != 1 {
 		return ""
 	}
-	if entries[at].Target == "/" {
+	place := strings.Trim(entries[at].Target, "/")
+	if place == "" {
 		if devices[0].Path != s.Root {
 			return ""
 		}
 		return plainSubvolume(s.RootSubvolume)
 	}
-	taken := []string{s.RootSubvolume}
+	var mounted []string
 	for _, e := range entries {
-		name, _ := e.option("subvol")
-		taken = append(taken, strings.Trim(name, "/"))
-	}
-	var free []string
-	for _, v := range devices[0].Subvolumes {
-		// One within another belongs to it, such as those of snapshots and of containers.
-		if !slices.ContainsFunc(slices.Concat(taken, free), func(t string) bool {
-			return t == v || t != "" && (strings.HasPrefix(v, t+"/") || strings.HasPrefix(t, v+"/"))
-		}) {
-			free = append(free, v)
+		if name, found := e.option("subvol"); found {
+			mounted = append(mounted, strings.Trim(name, "/"))
 		}
 	}
-	if len(free) != 1 {
+	var out []string
+	for _, v := range devices[0].Subvolumes {
+		if slices.Contains([]string{place, "@" + place, "@/" + place, "@" + strings.ReplaceAll(place, "/", "-")}, v) && !slices.Contains(mounted, v) {
+			out = append(out, v)
+		}
+	}
+	if len(out) != 1 {
 		return ""
 	}
-	return plainSubvolume(free[0])
+	return plainSubvolume(out[0])
 }
 
 // plainSubvolume is a name that can be written into a line of options; empty for others.

@@ -90,10 +90,14 @@ func init() {
 		{"a system made for it", "debian-bios", "fstab-root-read-only", nearMiss, both(swap("errors=remount-ro", "ro"), line("tmpfs /var tmpfs defaults 0 0"))},
 
 		{"no such subvolume", "fedora-btrfs", "fstab-subvolume-missing", diagnose.BlocksBoot, swap("subvol=root", "subvol=@nope")},
-		{"no such subvolume for the only one that is free", "fedora-btrfs", "fstab-subvolume-missing", diagnose.BlocksBoot, swap("subvol=home", "subvol=@nope")},
+		{"no such subvolume for a place with one of its name", "fedora-btrfs", "fstab-subvolume-missing", diagnose.BlocksBoot, swap("subvol=home", "subvol=@nope")},
 		{"no such subvolume, and none is free", "suse-btrfs", "fstab-subvolume-missing", diagnose.BlocksBoot, func(t *testing.T, in *installed) {
 			swap("subvol=/@/srv", "subvol=/@/nope")(t, in)
 			in.Devices[2].Subvolumes = slices.DeleteFunc(in.Devices[2].Subvolumes, func(v string) bool { return v == "@/srv" })
+		}},
+		{"no such subvolume, and another is free", "fedora-btrfs", "fstab-subvolume-missing", diagnose.BlocksBoot, func(t *testing.T, in *installed) {
+			swap("subvol=home", "subvol=@nope")(t, in)
+			in.Devices[3].Subvolumes = []string{"root", "snapshots/home", "other"}
 		}},
 		{"a slash before it", "fedora-btrfs", "fstab-subvolume-missing", nearMiss, swap("subvol=root", "subvol=/root")},
 
@@ -114,6 +118,10 @@ func init() {
 		{"a data disk", "debian-bios", "crypttab-device-missing", diagnose.BlocksBoot, func(_ *testing.T, in *installed) {
 			in.write("/etc/crypttab", "data UUID="+deadUUID+" none luks\n")
 			in.add("/etc/fstab", "/dev/mapper/data /data ext4 defaults 0 2\n")
+		}},
+		{"two mounts of a data disk", "debian-bios", "crypttab-device-missing", diagnose.BlocksBoot, func(_ *testing.T, in *installed) {
+			in.write("/etc/crypttab", "data UUID="+deadUUID+" none luks,nofail\n")
+			in.add("/etc/fstab", "/dev/mapper/data /data btrfs subvol=a,nofail 0 0\n/dev/mapper/data /srv btrfs subvol=b 0 0\n")
 		}},
 		{"a data disk without a key", "debian-bios", "crypttab-device-missing", diagnose.Degrades, func(_ *testing.T, in *installed) {
 			in.write("/etc/crypttab", "data UUID="+deadUUID+"\n")

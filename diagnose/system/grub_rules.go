@@ -72,7 +72,7 @@ func lookGrubConfig(s *diagnose.System) []diagnose.Finding {
 	case commands("blscfg") && len(entries) == 0 && !isBootHidden(s):
 		f.ID, f.Title, f.Repair = "boot-entries-missing", "The folder /boot/loader/entries holds no entry, so that the menu of GRUB is empty.", nil
 		f.Evidence = []diagnose.Evidence{fileEvidence("/boot/loader/entries", 0, "no file ends in .conf")}
-		proposeEntries(s, &f)
+		proposeEntries(s, byGRUB, &f)
 		return []diagnose.Finding{f}
 	case len(entries) == 0 && !commands("configfile") && !commands("source") && !commands("chainloader") && !commands("linux") && !commands("normal") && !commands("blscfg"):
 		f.ID, f.Title = "grub-config-empty", "The file "+file+" holds no menu entry, so that GRUB shows its prompt only."

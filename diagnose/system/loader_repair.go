@@ -3,6 +3,7 @@ package system
 import (
 	"fmt"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -20,6 +21,9 @@ var packagedLoaders = map[string]string{
 // loaderFolder is the path of all loaders of an EFI system partition, as a boot entry writes paths.
 const loaderFolder = `\EFI`
 
+// plainLoaderPath is a path of a boot entry that may become a path of the system or an argument.
+var plainLoaderPath = regexp.MustCompile(`^\\[A-Za-z0-9._ \\-]+$`)
+
 // LoaderCopy is a file that comes back from where a package of the system stores it. Both are paths in the system.
 type LoaderCopy struct{ From, To string }
 
@@ -31,10 +35,10 @@ type LoaderRepair struct {
 }
 
 // RepairOfLoader says how a loader comes back on a partition: the one of a path such as \EFI\debian\shimx64.efi, or for \EFI all that the system
-// needs. A copy changes less, and has the signature of the distribution.
+// needs. A copy changes less.
 func RepairOfLoader(s *diagnose.System, device, name string) LoaderRepair {
 	d := deviceAt(s, device)
-	if s.Files == nil || d == nil || !slices.Contains([]string{"/boot/efi", "/efi", "/boot"}, d.MountedAt) {
+	if s.Files == nil || d == nil || !plainLoaderPath.MatchString(name) || strings.Contains(name, "..") || !slices.Contains([]string{"/boot/efi", "/efi", "/boot"}, d.MountedAt) {
 		return LoaderRepair{}
 	}
 	out := LoaderRepair{Folder: d.MountedAt}
@@ -60,8 +64,8 @@ func copiesOfLoader(s *diagnose.System, d *diagnose.Device, name string) []Loade
 		if damage, found := loaderDamage(s, d, part); found && damage == "" {
 			continue
 		}
-		source := packagedLoaders[baseOfLoader(part)]
-		if source == "" || !s.Files.Exists(source) {
+		source := packagedLoader(s, baseOfLoader(part))
+		if source == "" {
 			return nil
 		}
 		out = append(out, LoaderCopy{source, loaderPath(s, d, part)})
@@ -76,12 +80,28 @@ func copiesOfLoader(s *diagnose.System, d *diagnose.Device, name string) []Loade
 	return out
 }
 
-// copiesOfSystemdBoot are those of systemd-boot by its own name and by the one that firmware starts without an entry; nil where the partition
-// holds nothing to start by it.
+// packagedLoader is where a package of the system stores a loader that the firmware takes; empty where none does.
+func packagedLoader(s *diagnose.System, name string) string {
+	source := packagedLoaders[name]
+	if source == "" {
+		return ""
+	}
+	for _, at := range []string{source + ".signed", source} {
+		if s.Files.Exists(at) && (!s.Firmware.SecureBoot || refusedProgram(s, s.Files, at, at) == nil) {
+			return at
+		}
+	}
+	return ""
+}
+
+// copiesOfSystemdBoot are those of systemd-boot by its own name and by the one that firmware starts without an entry; nil where another loader starts
+// the system, or the partition holds nothing to start.
 func copiesOfSystemdBoot(s *diagnose.System, d *diagnose.Device) []LoaderCopy {
 	name := map[string]string{"amd64": "systemd-bootx64.efi", "arm64": "systemd-bootaa64.efi"}[s.KernelArch]
-	source := packagedLoaders[name]
-	if source == "" || !s.Files.Exists(source) || len(systemdBootEntries(s)) == 0 {
+	source := packagedLoader(s, name)
+	tree, folder := treeOf(s, d)
+	if _, hasGRUB := grubConfigPath(s); hasGRUB || source == "" || tree == nil ||
+		len(tree.Match(path.Join(folder, "loader/entries"), "*.conf"))+len(tree.Match(path.Join(folder, "EFI/Linux"), "*.efi")) == 0 {
 		return nil
 	}
 	return []LoaderCopy{{source, loaderPath(s, d, `\EFI\systemd\`+name)}, {source, loaderPath(s, d, `\EFI\BOOT\`+fallbackName(s.KernelArch))}}
@@ -96,20 +116,22 @@ func loaderInstaller(s *diagnose.System, d *diagnose.Device, name string) []stri
 	}
 	shim := map[string]string{"amd64": "shimx64.efi", "arm64": "shimaa64.efi"}[s.KernelArch]
 	isDebian := s.Release.ID == "debian" || slices.Contains(s.Release.Like, "debian")
-	hasShim := isDebian && s.Files.Exists(packagedLoaders[shim]) && s.Files.Exists(packagedLoaders[secondStage(shim)])
-	isShim := strings.HasPrefix(baseOfLoader(name), "shim")
-	if (s.Firmware.SecureBoot || isShim) && !hasShim {
+	hasShim := isDebian && packagedLoader(s, shim) != "" && packagedLoader(s, secondStage(shim)) != ""
+	if s.Firmware.SecureBoot && !hasShim {
 		return nil
 	}
 	command := []string{program, "--target=" + target, "--efi-directory=" + d.MountedAt, "--no-nvram"}
-	folder := path.Base(path.Dir(strings.ReplaceAll(name, `\`, "/")))
+	folder, base := path.Split(strings.ReplaceAll(name, `\`, "/"))
+	vendor, isLoader := strings.CutPrefix(strings.ToLower(path.Clean(folder)), "/efi/")
 	switch {
 	case name == loaderFolder && isDebian: // also by the name that firmware starts without an entry
 		return append(command, "--force-extra-removable")
-	case name == loaderFolder, strings.EqualFold(folder, "BOOT"):
+	case name == loaderFolder, strings.EqualFold(base, fallbackName(s.KernelArch)) && vendor == "boot":
 		return append(command, "--removable")
-	case isShim, strings.HasPrefix(baseOfLoader(name), "grub"):
-		return append(command, "--bootloader-id="+folder)
+	case !isLoader || strings.Contains(vendor, "/") || vendor == "boot":
+		return nil
+	case strings.EqualFold(base, shim) && hasShim, strings.EqualFold(base, secondStage(shim)):
+		return append(command, "--bootloader-id="+path.Base(folder))
 	}
 	return nil
 }
@@ -153,6 +175,9 @@ func proposeLoader(s *diagnose.System, d *diagnose.Device, name string, f *diagn
 		what = "Copy " + what + "."
 	case r.Command != nil:
 		what = fmt.Sprintf("Install GRUB on %s anew with the system's own grub-install.", d.Path)
+		if name == loaderFolder {
+			what = fmt.Sprintf("Install GRUB on %s anew with the system's own grub-install, also as EFI/BOOT/%s, which firmware starts without an entry.", d.Path, fallbackName(s.KernelArch))
+		}
 	default:
 		f.ByHand = "Install the packages of the boot loader again, from the system in a rescue."
 		return

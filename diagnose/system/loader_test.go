@@ -167,11 +167,17 @@ func init() {
 		}},
 		{"left out by dracut", "fedora-btrfs", "initramfs-lacks-driver", diagnose.BlocksBoot, func(_ *testing.T, in *installed) {
 			in.write("/etc/dracut.conf.d/site.conf", "# ours\nomit_drivers+=\" nvme floppy \"\n")
+			in.write("/etc/dracut.conf.d/zz.conf", "omit_drivers+=\"nvme\" # too\n")
 			in.write("/boot/initramfs-"+fedoraKernel+".img", dracutInitramfs(fedoraKernel, "usr/lib/modules/"+fedoraKernel+"/kernel/fs/btrfs/btrfs.ko.xz"))
 			in.remove("/boot/loader/entries/" + machineID + "-" + fedoraOld + ".conf")
 		}},
 		{"left out by initramfs-tools", "debian-uefi", "initramfs-lacks-driver", diagnose.BlocksBoot, func(_ *testing.T, in *installed) {
 			in.write("/etc/initramfs-tools/conf.d/tiny", "MODULES=dep\n")
+			in.remove("/boot/vmlinuz-" + debianOld)
+			in.write(image, string(gzipped(cpioArchive("init", "usr/lib/modules/"+debian12+"/kernel/fs/ext4/ext4.ko"))))
+		}},
+		{"left out by a list of initramfs-tools", "debian-uefi", "initramfs-lacks-driver", diagnose.BlocksBoot, func(_ *testing.T, in *installed) {
+			in.write("/etc/initramfs-tools/conf.d/list", "MODULES=list\n")
 			in.remove("/boot/vmlinuz-" + debianOld)
 			in.write(image, string(gzipped(cpioArchive("init", "usr/lib/modules/"+debian12+"/kernel/fs/ext4/ext4.ko"))))
 		}},

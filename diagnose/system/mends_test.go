@@ -2,6 +2,7 @@ package system_test
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"path"
 	"slices"
@@ -74,9 +75,19 @@ var fakePrograms = map[string]repairtest.FakeProgram{
 	"grub-script-check": func(*repairtest.Editor, repair.Program) error { return nil },
 	"grub-install": func(e *repairtest.Editor, p repair.Program) error {
 		if folder, found := strings.CutPrefix(p.Command[2], "--efi-directory="); found {
-			names := []string{"/EFI/debian/shimx64.efi", "/EFI/debian/grubx64.efi"}
-			if p.Command[4] == "--force-extra-removable" {
-				names = append(names, "/EFI/BOOT/BOOTX64.EFI")
+			var names []string
+			id, named := strings.CutPrefix(p.Command[4], "--bootloader-id=")
+			switch {
+			case p.Command[1] != "--target=x86_64-efi" || p.Command[3] != "--no-nvram":
+				return fmt.Errorf("unknown arguments: %q", p.Command)
+			case p.Command[4] == "--removable":
+				names = []string{"/EFI/BOOT/BOOTX64.EFI"}
+			case p.Command[4] == "--force-extra-removable":
+				names = []string{"/EFI/debian/grubx64.efi", "/EFI/BOOT/BOOTX64.EFI"}
+			case named:
+				names = []string{"/EFI/" + id + "/grubx64.efi"}
+			default:
+				return fmt.Errorf("unknown arguments: %q", p.Command)
 			}
 			for _, name := range names {
 				if err := errors.Join(e.Mkdir(path.Dir(folder+name)), e.Write(folder+name, []byte(rules.EFIProgram()))); err != nil {
@@ -391,10 +402,12 @@ func TestDependentModulesAreNotBuilt(t *testing.T) {
 	}
 }
 
-// The line that leaves a driver out is changed before the initramfs is built again.
-func TestDriverIsLeftOutNoMore(t *testing.T) {
+// The lines that leave a driver out are changed before the initramfs is built again.
+func TestRepairRemovesDriverOmission(t *testing.T) {
 	lines := map[string]string{
-		"etc/dracut.conf.d/site.conf":     "# omit_drivers+=\" nvme floppy \"\n",
+		"etc/dracut.conf.d/site.conf":     "\nomit_drivers+=\" floppy \"\n",
+		"etc/dracut.conf.d/zz.conf":       "omit_drivers+=\"  \" # too\n",
+		"etc/initramfs-tools/modules":     "virtio_blk\n",
 		"etc/initramfs-tools/conf.d/tiny": "MODULES=most\n",
 	}
 	for _, d := range rules.DamagedSystems() {

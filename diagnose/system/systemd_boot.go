@@ -140,6 +140,6 @@ func emptySystemdBoot(s *diagnose.System) []diagnose.Finding {
 		ID: "boot-entries-missing", Stage: diagnose.Loader, Severity: diagnose.BlocksBoot, Confidence: 0.95, Evidence: loader,
 		Title: "No boot entry lies on " + loader[0].Path + ", so that systemd-boot has nothing to start.",
 	}
-	proposeEntries(s, &f)
+	proposeEntries(s, bySystemdBoot, &f)
 	return []diagnose.Finding{f}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 
 	"salvor/diagnose"
@@ -44,7 +45,7 @@ func kernelRows() []tableRow {
 		{finding: "initramfs-missing", consent: boot, change: chooseOrBuild, initramfs: builds, menu: lacksLine, does: entryOrBuild},
 		{finding: "initramfs-damaged", consent: boot, change: chooseOrBuild, initramfs: builds, does: entryOrBuild},
 		{finding: "initramfs-lacks-driver", consent: boot, change: allowDriver, initramfs: builds,
-			does: entryOrBuild + ", after a line of `omit_drivers` became a comment, or `MODULES=most`"},
+			does: entryOrBuild + ", after `omit_drivers` of dracut leaves it out no more, or `MODULES=` of initramfs-tools"},
 		{finding: "initramfs-lacks-tool", consent: boot, change: chooseOrBuild, initramfs: builds, does: entryOrBuild},
 	}
 }
@@ -89,7 +90,11 @@ func chooseEntry(_ context.Context, c *repairCase) error {
 }
 
 func writeEntries(_ context.Context, c *repairCase) error {
-	for _, e := range rules.EntryFiles(c.system) {
+	loader := "GRUB"
+	if c.firstEvidence().Kind == diagnose.FromDevice {
+		loader = "systemd-boot"
+	}
+	for _, e := range rules.EntryFiles(c.system, loader) {
 		if !c.system.Files.Exists(path.Dir(e.Path)) {
 			if err := c.editor.Mkdir(path.Dir(e.Path)); err != nil {
 				return err
@@ -224,24 +229,42 @@ func chooseOrBuild(ctx context.Context, c *repairCase) error {
 	return err
 }
 
-// allowDriver is chooseOrBuild after a change of the line that leaves the driver out.
+// allowDriver is chooseOrBuild after a change of the lines that leave the driver out.
 func allowDriver(ctx context.Context, c *repairCase) error {
 	if rules.ProposesEntry(c.finding) {
 		return chooseEntry(ctx, c)
 	}
+	modules := rules.RootModules(c.system)
 	for _, at := range c.finding.Evidence {
-		change := commentLine
+		var err error
 		switch {
-		case strings.HasPrefix(at.Path, "/etc/initramfs-tools/"):
-			change = func(string) string { return "MODULES=most" }
-		case !strings.HasPrefix(at.Path, "/etc/dracut"):
-			continue
+		case at.Text == "MODULES=dep":
+			err = c.editLine(at.Path, at.Line, func(string) string { return "MODULES=most" })
+		case at.Text == "MODULES=list":
+			err = c.addModules(modules)
+		case strings.HasPrefix(at.Path, "/etc/dracut"):
+			err = c.editLine(at.Path, at.Line, func(line string) string { return rules.AllowDrivers(line, modules) })
 		}
-		if err := c.editLine(at.Path, at.Line, change); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 	return chooseOrBuild(ctx, c)
+}
+
+// addModules adds modules to those that initramfs-tools takes.
+func (c *repairCase) addModules(modules []string) error {
+	text, err := c.readOptional(rules.InitramfsModulesPath)
+	if err != nil {
+		return err
+	}
+	before := diagnose.SplitLines(text)
+	for _, m := range modules {
+		if !slices.Contains(before, m) {
+			text = appendLine(text, m)
+		}
+	}
+	return c.write(rules.InitramfsModulesPath, text)
 }
 
 func checkMenuTool(_ context.Context, c *repairCase) error {

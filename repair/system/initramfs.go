@@ -30,7 +30,7 @@ func (c *repairCase) initramfsCommand() ([]string, error) {
 	if command == nil {
 		return nil, c.unsupported("the tool that builds the initramfs is not known; build it by hand")
 	}
-	if file := dependentModules(c.system); file != "" && path.Base(command[0]) == "update-initramfs" {
+	if file, _, choice := rules.ModuleChoice(c.system); choice == "dep" && path.Base(command[0]) == "update-initramfs" {
 		return nil, c.unsupported("%s has MODULES=dep, and with it update-initramfs leaves out drivers that it cannot see from the rescue system; build the initramfs by hand", file)
 	}
 	return command, nil
@@ -89,17 +89,4 @@ func buildInitramfs(ctx context.Context, c *repairCase) error {
 		return c.unsupported("the system has no cp, which copies the initramfs to %s", to)
 	}
 	return c.run(ctx, repair.Program{Command: []string{program, from, to}, Changes: []string{path.Dir(to)}})
-}
-
-// dependentModules is the file that has initramfs-tools choose the modules of the machine that it runs on; empty: none does.
-func dependentModules(s *diagnose.System) string {
-	files := []string{"/etc/initramfs-tools/initramfs.conf"}
-	for _, file := range append(files, s.Files.Match("/etc/initramfs-tools/conf.d", "*")...) {
-		for _, line := range s.Files.Lines(file) {
-			if strings.Trim(strings.ReplaceAll(strings.TrimSpace(line), `"`, ""), " ") == "MODULES=dep" {
-				return file
-			}
-		}
-	}
-	return ""
 }

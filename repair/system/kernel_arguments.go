@@ -133,13 +133,15 @@ func correctRootSubvolume(ctx context.Context, c *repairCase) error {
 		return chooseEntry(ctx, c)
 	}
 	from := c.firstEvidence().Text
-	flags := strings.Split(from, ",")
+	name, list, _ := strings.Cut(from, "=")
+	// An id of another subvolume would keep the mount from its name.
+	flags := slices.DeleteFunc(strings.Split(list, ","), func(flag string) bool { return strings.HasPrefix(flag, "subvolid=") })
 	for i, flag := range flags {
 		if before, _, found := strings.Cut(flag, "subvol="); found {
 			flags[i] = before + "subvol=" + c.system.RootSubvolume
 		}
 	}
-	return c.editArgument(from, strings.Join(flags, ","))
+	return c.editArgument(from, name+"="+strings.Join(flags, ","))
 }
 
 func removeKernelArgument(ctx context.Context, c *repairCase) error {

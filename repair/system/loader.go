@@ -52,7 +52,12 @@ const maxLoader = 16 << 20
 
 // restoreLoader copies a loader from where its package stores it, or has the system install it anew.
 func restoreLoader(ctx context.Context, c *repairCase) error {
-	name, device, _ := strings.Cut(c.finding.Repair.Writes[0], " on ")
+	target := c.finding.Repair.Writes[0]
+	at := strings.LastIndex(target, " on ")
+	if at < 0 {
+		return c.unsupported("the loader cannot be told")
+	}
+	name, device := target[:at], target[at+len(" on "):]
 	r := rules.RepairOfLoader(c.system, device, name)
 	if r.Command != nil {
 		return c.run(ctx, repair.Program{Command: r.Command, Changes: []string{r.Folder, "/boot/grub"}, Devices: c.bootDevices()})

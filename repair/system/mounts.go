@@ -29,7 +29,7 @@ func mountRows() []tableRow {
 		{finding: "fstab-type-wrong", consent: files, change: correctType, does: "writes the type that the device has, or makes the line a comment"},
 		{finding: "fstab-option-invalid", consent: files, change: correctOption, does: "writes the option that was probably meant, or makes the line a comment"},
 		{finding: "fstab-subvolume-missing", consent: files, change: correctSubvolume,
-			does: "names the subvolume that holds the system, or the only one that no line names, or adds `nofail,x-systemd.device-timeout=10s`"},
+			does: "names the subvolume that holds the system, or the one that is named after the place, or adds `nofail,x-systemd.device-timeout=10s`"},
 		{finding: "fstab-root-read-only", consent: files, change: removeReadOnly, does: "removes the option `ro` of the root"},
 		{finding: "fstab-network-mount", consent: files, change: addNetworkOptions, does: "adds `nofail,_netdev`"},
 	}
@@ -64,13 +64,15 @@ func correctContainer(_ context.Context, c *repairCase) error {
 	at, d := c.firstEvidence(), c.evidenceDevice()
 	if d == nil || d.UUID == "" {
 		for _, e := range c.finding.Evidence {
-			err := c.editLine(e.Path, e.Line, func(line string) string {
-				options := rules.WaitOptions(c.system.Files)
-				if e.Path == at.Path {
-					options = []string{"nofail"}
-					line = editField(line, 2, func(key string) string { return cmp.Or(key, "none") })
-				}
-				return editField(line, 3, func(list string) string { return addOptions(list, options...) })
+			err := c.editText(e.Path, func(text string) string { // one of the lines may have the option already
+				return replaceLine(text, e.Line, func(line string) string {
+					options := rules.WaitOptions(c.system.Files)
+					if e.Path == at.Path {
+						options = []string{"nofail"}
+						line = editField(line, 2, func(key string) string { return cmp.Or(key, "none") })
+					}
+					return editField(line, 3, func(list string) string { return addOptions(list, options...) })
+				})
 			})
 			if err != nil {
 				return err
@@ -86,16 +88,16 @@ func correctContainer(_ context.Context, c *repairCase) error {
 // correctSubvolume lets a line name the subvolume that is meant, or lets the boot go on without it.
 func correctSubvolume(_ context.Context, c *repairCase) error {
 	at := c.firstEvidence()
-	fits := rules.SubvolumeFor(c.system, at.Line)
+	replacement := rules.SubvolumeFor(c.system, at.Line)
 	return c.editLine(fstabPath, at.Line, func(line string) string {
 		return editField(line, 3, func(list string) string {
-			if fits == "" {
+			if replacement == "" {
 				return addOptions(list, rules.WaitOptions(c.system.Files)...)
 			}
 			options := slices.DeleteFunc(strings.Split(list, ","), func(o string) bool { return strings.HasPrefix(o, "subvolid=") })
 			for i, o := range options {
 				if strings.HasPrefix(o, "subvol=") {
-					options[i] = "subvol=" + fits
+					options[i] = "subvol=" + replacement
 				}
 			}
 			return strings.Join(options, ",")

@@ -94,7 +94,11 @@ func (s *agentServer) examine(disks int, network string) (*diagnose.Examination,
 }
 
 func lookParams(network string) wire.ExamineParams {
-	return wire.ExamineParams{Now: time.Now(), LUKSKeys: [][]byte{[]byte("sesame")}, NetworkData: json.RawMessage(network)}
+	out := wire.ExamineParams{Now: time.Now(), LUKSKeys: [][]byte{[]byte("sesame")}}
+	if network != "" {
+		out.NetworkData = json.RawMessage(network)
+	}
+	return out
 }
 
 // order gives the agent a command, and waits for its outcome; nil: for its end.

@@ -19,7 +19,7 @@ func onSysvinit(l Layout) bool   { return l.Init == "sysvinit" }
 
 // Faults lists all faults. The most frequent causes come first.
 func Faults() []Fault {
-	return slices.Concat(frequentFaults(), loaderFaults(), startFaults(), storageFaults(), accessFaults(), networkFaults(), initramfsFaults(), machineFaults(), volumeFaults(), laterFaults())
+	return slices.Concat(frequentFaults(), loaderFaults(), startFaults(), storageFaults(), accessFaults(), networkFaults(), initramfsFaults(), machineFaults(), volumeFaults(), kernelFaults(), loginFaults())
 }
 
 // frequentFaults are those that most machines have that do not boot or let nobody in.

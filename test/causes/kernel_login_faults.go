@@ -1,15 +1,11 @@
 package causes
 
-import "slices"
-
 func onInitramfsTools(l Layout) bool { return l.Images == "initramfs-tools" }
 func onLUKS(l Layout) bool           { return l.Stack == "luks" }
 
-// laterFaults were added when the rules had been measured once.
-func laterFaults() []Fault { return slices.Concat(laterStartFaults(), laterAccessFaults()) }
-
-// laterStartFaults keep the system from its start, or harm what it starts from.
-func laterStartFaults() []Fault {
+// kernelFaults keep a kernel from its disks, or harm what it starts from. They and loginFaults stand behind all others, because the place of a fault
+// decides whether its case ends by a power cut.
+func kernelFaults() []Fault {
 	// A second kernel is a copy of the installed one under a newer version. No udev runs here, and GRUB's tools want the links that it makes.
 	const secondKernel = `V=$(kernel_version); N=99.1.0-amd64; inside cp -al /usr/lib/modules/$V /usr/lib/modules/$N; for f in $R/boot/*-$V; do cp -p $f ${f%-$V}-$N; done; ` +
 		`mkdir -p /dev/disk/by-uuid; for d in $ROOT /dev/sda1 /dev/sda2 /dev/sda3; do if id=$(blkid -p -s UUID -o value $d); then ln -sf $d /dev/disk/by-uuid/$id; fi; done; inside update-grub; ` +
@@ -33,8 +29,8 @@ func laterStartFaults() []Fault {
 	}
 }
 
-// laterAccessFaults keep people from logging in, or from what they may do then.
-func laterAccessFaults() []Fault {
+// loginFaults keep people from logging in, or from what they may do then.
+func loginFaults() []Fault {
 	return []Fault{
 		{Name: "sudoers-writable-by-everybody", Cause: 53, Effect: Harms, IDs: []string{"sudoers-refused", "sudoers-invalid"}, Script: `chmod 666 $R/etc/sudoers`},
 		{Name: "root-missing-in-shadow", Cause: 42, Effect: Blocks, IDs: []string{"shadow-entry-missing"},
