@@ -89,13 +89,18 @@ func argumentFindings(s *diagnose.System, e *loadEntry) []diagnose.Finding {
 // proposeRoot writes the UUID of the root that was found.
 func proposeRoot(s *diagnose.System, e *loadEntry, line int, root string, f *diagnose.Finding) {
 	d := rootDevice(s)
-	if d == nil || d.UUID == "" || strings.HasSuffix(e.File, ".efi") || !strings.Contains(root, "UUID=") && !strings.HasPrefix(root, "/dev/") {
+	if d == nil || d.UUID == "" || !isEditable(s, e) || !strings.Contains(root, "UUID=") && !strings.HasPrefix(root, "/dev/") {
 		f.ByHand = "Write the device of the root into the command line of the boot loader."
 		return
 	}
 	f.Evidence = append(f.Evidence, deviceEvidence(d.Path, "the root of this system, with UUID "+d.UUID))
 	f.Repair = &diagnose.Repair{Summary: fmt.Sprintf("Write root=UUID=%s in place of root=%s into line %d of %s, and into the file that the loader's configuration is made from.", d.UUID, root, line, e.File),
 		Consent: diagnose.ConsentBoot, Writes: []string{e.File}}
+}
+
+// isEditable says whether the command line of an entry lies in a text file of the system's own tree.
+func isEditable(s *diagnose.System, e *loadEntry) bool {
+	return !strings.HasSuffix(e.File, ".efi") && e.Kernel.Tree == s.Files
 }
 
 type argumentFinding func(id string, confidence float64, title, text string) diagnose.Finding
@@ -114,7 +119,7 @@ func subvolumeFinding(s *diagnose.System, e *loadEntry, found []*diagnose.Device
 		}
 		f := finding("root-subvolume-missing", 0.97, fmt.Sprintf("The file %s names the root's subvolume %s, which %s does not have.", e.File, want, found[0].Path), "rootflags="+flags)
 		f.Evidence = append(f.Evidence, deviceEvidence(found[0].Path, "its subvolumes: "+strings.Join(found[0].Subvolumes[:min(len(found[0].Subvolumes), 12)], ", ")))
-		if rootSubvolume := plainSubvolume(s.RootSubvolume); rootSubvolume != "" && found[0].Path == s.Root && !strings.HasSuffix(e.File, ".efi") {
+		if rootSubvolume := plainSubvolume(s.RootSubvolume); rootSubvolume != "" && found[0].Path == s.Root && isEditable(s, e) {
 			f.Repair = &diagnose.Repair{Summary: fmt.Sprintf("Name the subvolume %s, which holds this system, in %s and in the file that the loader's configuration is made from.", rootSubvolume, e.File),
 				Consent: diagnose.ConsentBoot, Writes: []string{e.File}}
 			return &f
@@ -164,6 +169,9 @@ func plainArgumentFindings(s *diagnose.System, e *loadEntry, line int) []diagnos
 		f := diagnose.Finding{Stage: diagnose.Target, Severity: diagnose.BlocksBoot, Confidence: 0.9, Evidence: []diagnose.Evidence{fileEvidence(e.File, line, o)},
 			Repair: &diagnose.Repair{Summary: fmt.Sprintf("Remove %s from line %d of %s, and from the file that the loader's configuration is made from.", o, line, e.File),
 				Consent: diagnose.ConsentBoot, Writes: []string{e.File}}}
+		if !isEditable(s, e) {
+			f.Repair, f.ByHand = nil, fmt.Sprintf("Remove %s from the command line of the boot loader.", o)
+		}
 		switch {
 		case slices.Contains([]string{"single", "emergency", "rescue", "1", "-b", "S"}, o) || (name == "systemd.unit" && slices.Contains(rescueTargets, value)) ||
 			name == "rd.break" || (name == "init" && (value == "/bin/sh" || value == "/bin/bash")):
@@ -274,14 +282,15 @@ func lookResume(s *diagnose.System) []diagnose.Finding {
 	type source struct {
 		file, value string
 		line        int
+		isEditable  bool
 	}
 	var sources []source
 	if set, found := lastSetting(shellSettings(s.Files.Lines(resumePath)), "RESUME"); found {
-		sources = append(sources, source{resumePath, set.Value, set.Line})
+		sources = append(sources, source{resumePath, set.Value, set.Line, true})
 	}
 	if e := defaultEntry(loadEntries(s)); e != nil {
 		if value, found := argument(e.Options, "resume"); found && !slices.Contains(e.Options, "noresume") {
-			sources = append(sources, source{e.File, value, max(e.OptionsLine, e.Line)})
+			sources = append(sources, source{e.File, value, max(e.OptionsLine, e.Line), isEditable(s, e)})
 		}
 	}
 	var out []diagnose.Finding
@@ -302,7 +311,7 @@ func lookResume(s *diagnose.System) []diagnose.Finding {
 		case from.file == resumePath:
 			f.Repair, f.ByHand = &diagnose.Repair{Summary: "Write RESUME=none into " + resumePath + ", and build the initramfs anew.", Consent: diagnose.ConsentBoot,
 				Writes: []string{resumePath}}, ""
-		case !strings.HasSuffix(from.file, ".efi"):
+		case from.isEditable:
 			f.Evidence[0].Text = "resume=" + from.value
 			f.Repair, f.ByHand = &diagnose.Repair{Summary: fmt.Sprintf("Remove resume=%s from %s, and from the file that the loader's configuration is made from.", from.value, from.file),
 				Consent: diagnose.ConsentBoot, Writes: []string{from.file}}, ""

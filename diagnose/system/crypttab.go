@@ -10,6 +10,12 @@ import (
 
 const crypttabPath = "/etc/crypttab"
 
+// maxCryptFindings bounds the findings of crypttab, and maxCryptMounts the mounts of one container that a repair changes.
+const (
+	maxCryptFindings = 20
+	maxCryptMounts   = 10
+)
+
 // cryptLine is one entry of crypttab(5).
 type cryptLine struct {
 	Name, Source, Key string
@@ -73,11 +79,10 @@ func findSource(s *diagnose.System, c cryptLine) []*diagnose.Device {
 }
 
 // cryptSeverity is what happens when the container is not opened.
-func cryptSeverity(s *diagnose.System, c *cryptLine) diagnose.Severity {
+func cryptSeverity(s *diagnose.System, mounts []fstabLine, c *cryptLine) diagnose.Severity {
 	if c.has("noauto") {
 		return diagnose.Info
 	}
-	mounts := mountsOf(s, c)
 	for _, severity := range []diagnose.Severity{diagnose.BlocksBoot, diagnose.Degrades} {
 		if slices.ContainsFunc(mounts, func(e fstabLine) bool { return e.mountSeverity(s) == severity }) {
 			return severity
@@ -96,7 +101,10 @@ func cryptRules() []diagnose.Rule {
 // lookCrypttab finds containers that will not open by themselves.
 func lookCrypttab(s *diagnose.System) []diagnose.Finding {
 	var out []diagnose.Finding
-	entries := parseCrypttab(tableLines(s, crypttabPath))
+	entries, mounts := parseCrypttab(tableLines(s, crypttabPath)), map[string][]fstabLine{}
+	for _, e := range parseFstab(tableLines(s, fstabPath)) {
+		mounts[e.Source] = append(mounts[e.Source], e)
+	}
 	named := map[*diagnose.Device]bool{} // by any entry
 	for _, c := range entries {
 		for _, d := range findSource(s, c) {
@@ -104,7 +112,11 @@ func lookCrypttab(s *diagnose.System) []diagnose.Finding {
 		}
 	}
 	for _, c := range entries {
-		f := diagnose.Finding{Stage: diagnose.Target, Severity: cryptSeverity(s, &c), Evidence: []diagnose.Evidence{fileEvidence(crypttabPath, c.Line, c.Text)}}
+		if len(out) == maxCryptFindings {
+			break
+		}
+		mounts := mounts["/dev/mapper/"+c.Name]
+		f := diagnose.Finding{Stage: diagnose.Target, Severity: cryptSeverity(s, mounts, &c), Evidence: []diagnose.Evidence{fileEvidence(crypttabPath, c.Line, c.Text)}}
 		name, found := parseDeviceName(c.Source), findSource(s, c)
 		switch {
 		case name.Tag == "":
@@ -121,7 +133,7 @@ func lookCrypttab(s *diagnose.System) []diagnose.Finding {
 			if f.Severity == diagnose.Degrades && opensRoot(s, named, &c) {
 				f.Severity, f.Stage, f.Confidence = diagnose.BlocksBoot, diagnose.Root, min(f.Confidence, 0.75)
 			}
-			proposeCryptRepair(s, named, &c, &f)
+			proposeCryptRepair(s, named, mounts, &c, &f)
 		case found[0].FS != "crypto_LUKS" && found[0].NotExamined == "" && !c.has("plain", "tcrypt", "bitlk", "swap", "tmp", "header", "fvault2", "tcrypt-veracrypt"):
 			f.ID, f.Confidence = "crypttab-device-not-luks", 0.85
 			f.Title = fmt.Sprintf("Line %d of /etc/crypttab opens %s, which holds no LUKS header.", c.Line, found[0].Path)
@@ -151,14 +163,18 @@ func onlyLocked(s *diagnose.System) bool {
 }
 
 // proposeCryptRepair names the one container that no entry opens.
-func proposeCryptRepair(s *diagnose.System, named map[*diagnose.Device]bool, c *cryptLine, f *diagnose.Finding) {
+func proposeCryptRepair(s *diagnose.System, named map[*diagnose.Device]bool, mounts []fstabLine, c *cryptLine, f *diagnose.Finding) {
+	if f.Severity == diagnose.Info { // as its owner wants it
+		f.ByHand = fmt.Sprintf("Remove line %d of /etc/crypttab if the container does not come back.", c.Line)
+		return
+	}
 	var free []*diagnose.Device
 	for i := range s.Devices {
 		if d := &s.Devices[i]; d.FS == "crypto_LUKS" && d.UUID != "" && !named[d] {
 			free = append(free, d)
 		}
 	}
-	if len(free) == 0 && f.Stage != diagnose.Root && f.Severity != diagnose.Info && f.Confidence >= 0.5 && proposeWithoutContainer(s, c, f) {
+	if len(free) == 0 && f.Stage != diagnose.Root && f.Confidence >= 0.5 && proposeWithoutContainer(mounts, c, f) {
 		return
 	}
 	if len(free) != 1 {
@@ -173,9 +189,8 @@ func proposeCryptRepair(s *diagnose.System, named map[*diagnose.Device]bool, c *
 }
 
 // proposeWithoutContainer proposes nofail for an entry and for each line of fstab that waits for it, and returns false where the system needs one of them.
-func proposeWithoutContainer(s *diagnose.System, c *cryptLine, f *diagnose.Finding) bool {
-	mounts := mountsOf(s, c)
-	if slices.ContainsFunc(mounts, func(e fstabLine) bool { return e.isEssential() }) {
+func proposeWithoutContainer(mounts []fstabLine, c *cryptLine, f *diagnose.Finding) bool {
+	if len(mounts) > maxCryptMounts || slices.ContainsFunc(mounts, func(e fstabLine) bool { return e.isEssential() }) {
 		return false
 	}
 	var places, files []string
@@ -190,11 +205,6 @@ func proposeWithoutContainer(s *diagnose.System, c *cryptLine, f *diagnose.Findi
 	}
 	f.Repair = &diagnose.Repair{Summary: "Add nofail to " + strings.Join(places, " and ") + ", so that the boot goes on without it.", Consent: diagnose.ConsentBoot, Writes: slices.Compact(files)}
 	return true
-}
-
-// mountsOf are the lines of fstab that mount what an entry opens.
-func mountsOf(s *diagnose.System, c *cryptLine) []fstabLine {
-	return slices.DeleteFunc(parseFstab(tableLines(s, fstabPath)), func(e fstabLine) bool { return e.Source != "/dev/mapper/"+c.Name })
 }
 
 // keyIsMissing says whether a key file that crypttab names is not there. Keys on other devices, sockets and tokens are not looked for.

@@ -145,7 +145,7 @@ func (c *entryChecker) check(e *loadEntry) []diagnose.Finding {
 	if !e.Kernel.Found {
 		f := finding("kernel-missing", diagnose.Loader, 0.95, fmt.Sprintf("Line %d of %s loads the kernel %s, which does not exist.", e.Line, e.File, e.Kernel.Shown))
 		f.ByHand = "Choose another entry of the menu, or install the package of the kernel again."
-		if kernel := KernelOfEntryFile(c.s, e.File); kernel != "" {
+		if kernel := c.kernelOf(e); kernel != "" {
 			f.Repair, f.ByHand = &diagnose.Repair{Summary: fmt.Sprintf("Name the kernel %s in %s.", kernel, e.File), Consent: diagnose.ConsentBoot, Writes: []string{e.File}}, ""
 		}
 		return []diagnose.Finding{f}
@@ -169,6 +169,21 @@ func (c *entryChecker) check(e *loadEntry) []diagnose.Finding {
 		release = releaseOfName(e.Kernel.Shown)
 	}
 	return append(out, c.checkInitramfs(e, release, finding)...)
+}
+
+// kernelOf is the kernel that belongs to an entry file whose kernel does not exist, as the entry would name it; empty where that alone mends nothing.
+func (c *entryChecker) kernelOf(e *loadEntry) string {
+	for _, f := range entryFiles(c.s) {
+		if f.Path != e.File {
+			continue
+		}
+		fixed := *e
+		fixed.Kernel = f.entry.Kernel
+		if !slices.ContainsFunc(c.check(&fixed), func(g diagnose.Finding) bool { return g.Severity == diagnose.BlocksBoot }) {
+			return f.Kernel
+		}
+	}
+	return ""
 }
 
 type findingMaker func(id string, stage diagnose.Stage, confidence float64, title string, evidence ...diagnose.Evidence) diagnose.Finding

@@ -138,7 +138,7 @@ func (c *entryChecker) checkModules(e *loadEntry, content *initramfsContent, rel
 	return out
 }
 
-// driverOmissions are the lines by which the tool that builds the initramfs leaves a module out, and how they are changed; both are empty where none does.
+// driverOmissions are the lines by which the tool that builds the initramfs leaves a module out, and how they are changed. Both are empty where no line leaves it out.
 func driverOmissions(s *diagnose.System, module string) (change string, lines []diagnose.Evidence) {
 	if firstExisting(s.Files, "/usr/sbin/update-initramfs", "/sbin/update-initramfs") != "" {
 		file, line, value := ModuleChoice(s)

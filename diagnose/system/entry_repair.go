@@ -10,24 +10,26 @@ import (
 	"salvor/diagnose"
 )
 
-const kernelCommandLinePath = "/etc/kernel/cmdline"
+// KernelCommandLinePath holds the arguments that kernel-install writes into boot entries.
+const KernelCommandLinePath = "/etc/kernel/cmdline"
 
 // EntryFile is a file of the Boot Loader Specification that a kernel of the system should have.
 type EntryFile struct {
-	Path   string // in the system
-	Kernel string // as the entry names it
-	Text   string
-	entry  loadEntry
+	Path string // in the system
+	// Release is that of the kernel, and Kernel its path as the entry names it.
+	Release, Kernel string
+	Text            string
+	entry           loadEntry
 }
 
-// EntryFiles are those that are not there, of all kernels that boot as far as can be seen: by the place in which systemd-boot, or GRUB with blscfg,
-// looks for them. There are none where the arguments of the kernels are not known.
-func EntryFiles(s *diagnose.System, loader string) []EntryFile {
+// MissingEntryFiles returns the entry files that are not there, of all kernels that boot as far as can be seen, the newest first. loader says where they
+// belong: to GRUB with blscfg, or to systemd-boot. There are none where the arguments of the kernels are not known.
+func MissingEntryFiles(s *diagnose.System, loader string) []EntryFile {
 	c := newEntryChecker(s)
-	files := entryFiles(s)
+	files := slices.DeleteFunc(entryFiles(s), func(f EntryFile) bool { return f.entry.Loader != loader || s.Files.Exists(f.Path) })
+	slices.SortStableFunc(files, func(a, b EntryFile) int { return compareVersions(b.Release, a.Release) })
 	return slices.DeleteFunc(files[:min(len(files), maxCheckedEntries)], func(f EntryFile) bool {
-		return f.entry.Loader != loader || s.Files.Exists(f.Path) ||
-			slices.ContainsFunc(c.check(&f.entry), func(g diagnose.Finding) bool { return g.Severity == diagnose.BlocksBoot })
+		return len(argumentFindings(s, &f.entry)) > 0 || slices.ContainsFunc(c.check(&f.entry), func(g diagnose.Finding) bool { return g.Severity == diagnose.BlocksBoot })
 	})
 }
 
@@ -110,7 +112,7 @@ func entryFile(s *diagnose.System, loader, entries, token, release, options, ker
 		return nil
 	}
 	found := func(name string) bootFile { return bootFile{Tree: s.Files, Path: name, Shown: name, Found: true} }
-	e := EntryFile{Path: path.Join(entries, token+"-"+release+".conf"), Kernel: kernel}
+	e := EntryFile{Path: path.Join(entries, token+"-"+release+".conf"), Release: release, Kernel: kernel}
 	e.entry = loadEntry{Loader: loader, File: e.Path, ID: token + "-" + release, Kernel: found(kernelPath), Initrds: []bootFile{found(images[0])}, Options: splitArguments(options)}
 	title := strings.Map(func(r rune) rune {
 		if r < ' ' {
@@ -127,12 +129,14 @@ func entryFile(s *diagnose.System, loader, entries, token, release, options, ker
 // /etc/default/grub adds. Empty where neither names a root that is there.
 func entryOptions(s *diagnose.System) string {
 	words := kernelCommandLine(s)
-	if name := parseDeviceName(rootArgument(words)); name.Tag != "" && (len(findDevices(s, name)) == 1 || name.Tag == "path" && isCryptName(s, name.Value)) {
+	name := parseDeviceName(rootArgument(words))
+	found := findDevices(s, name)
+	if name.Tag != "" && (len(found) == 1 && found[0].Path == s.Root || len(found) == 0 && name.Tag == "path" && isCryptName(s, name.Value)) {
 		return strings.Join(words, " ")
 	}
 	d := rootDevice(s)
-	set, found := lastSetting(shellSettings(s.Files.Lines("/etc/default/grub")), "GRUB_CMDLINE_LINUX")
-	if d == nil || d.UUID == "" || !found || strings.ContainsAny(set.Value, "$`\\") {
+	set, isSet := lastSetting(shellSettings(s.Files.Lines("/etc/default/grub")), "GRUB_CMDLINE_LINUX")
+	if d == nil || d.UUID == "" || !isSet || strings.ContainsAny(set.Value, "$`\\") {
 		return ""
 	}
 	words = []string{"root=UUID=" + d.UUID, "ro"}
@@ -142,13 +146,19 @@ func entryOptions(s *diagnose.System) string {
 		}
 		words = append(words, "rootflags=subvol="+s.RootSubvolume)
 	}
-	return strings.TrimSpace(strings.Join(words, " ") + " " + set.Value)
+	for _, word := range strings.Fields(set.Value) {
+		// A swap space that is gone would keep the boot waiting.
+		if device, isResume := strings.CutPrefix(word, "resume="); !isResume || len(findDevices(s, parseDeviceName(device))) > 0 {
+			words = append(words, word)
+		}
+	}
+	return strings.Join(words, " ")
 }
 
 // kernelCommandLine are the arguments that kernel-install writes into entries.
 func kernelCommandLine(s *diagnose.System) []string {
 	var out []string
-	for _, line := range s.Files.Lines(kernelCommandLinePath) {
+	for _, line := range s.Files.Lines(KernelCommandLinePath) {
 		if !strings.HasPrefix(strings.TrimSpace(line), "#") {
 			out = append(out, strings.Fields(line)...)
 		}
@@ -159,12 +169,13 @@ func kernelCommandLine(s *diagnose.System) []string {
 // proposeEntries proposes to write the entries of all kernels for a loader.
 func proposeEntries(s *diagnose.System, loader string, f *diagnose.Finding) {
 	f.ByHand = "Write the entries anew with `kernel-install add` for each kernel."
-	files := EntryFiles(s, loader)
+	files := MissingEntryFiles(s, loader)
 	if len(files) == 0 {
 		return
 	}
-	f.Repair, f.ByHand = &diagnose.Repair{Summary: fmt.Sprintf("Write a boot entry for each kernel that is whole (%d).", len(files)), Consent: diagnose.ConsentBoot}, ""
+	var releases, paths []string
 	for _, e := range files {
-		f.Repair.Writes = append(f.Repair.Writes, e.Path)
+		releases, paths = append(releases, e.Release), append(paths, e.Path)
 	}
+	f.Repair, f.ByHand = &diagnose.Repair{Summary: "Write boot entries for the kernels " + strings.Join(releases, ", ") + ".", Consent: diagnose.ConsentBoot, Writes: paths}, ""
 }

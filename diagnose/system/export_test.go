@@ -71,6 +71,7 @@ var (
 	DebianInitramfs = debianInitramfs
 	DracutInitramfs = dracutInitramfs
 	HostKey         = hostKey
+	FedoraKernel    = fedoraKernel
 	GrubConfig      = grubConfig
 	GrubMBR         = grubMBR
 	EFIProgram      = func() string { return peFile(peAMD64) }

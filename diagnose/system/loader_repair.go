@@ -54,7 +54,7 @@ func RepairOfLoader(s *diagnose.System, device, name string) LoaderRepair {
 	return out
 }
 
-// copiesOfLoader are those of a loader and of what it starts beside it, where these are missing or damaged; nil where a package does not hold all.
+// copiesOfLoader lists the files to copy for a loader and for what it starts beside it, where these are missing or damaged; nil where a package lacks one.
 func copiesOfLoader(s *diagnose.System, d *diagnose.Device, name string) []LoaderCopy {
 	var out []LoaderCopy
 	for _, part := range []string{name, secondStage(name)} {
@@ -111,6 +111,10 @@ func copiesOfSystemdBoot(s *diagnose.System, d *diagnose.Device) []LoaderCopy {
 func loaderInstaller(s *diagnose.System, d *diagnose.Device, name string) []string {
 	program := firstExisting(s.Files, "/usr/sbin/grub-install", "/sbin/grub-install", "/usr/bin/grub-install")
 	target := map[string]string{"amd64": "x86_64-efi", "arm64": "arm64-efi"}[s.KernelArch]
+	_, hasMenu := grubConfigPath(s)
+	if !hasMenu && len(systemdBootEntries(s))+len(extlinuxEntries(s)) > 0 { // another loader starts the system
+		return nil
+	}
 	if program == "" || target == "" || firstExisting(s.Files, "/usr/lib/grub/"+target+"/modinfo.sh", "/usr/share/grub/"+target+"/modinfo.sh") == "" {
 		return nil
 	}
@@ -174,9 +178,9 @@ func proposeLoader(s *diagnose.System, d *diagnose.Device, name string, f *diagn
 		}
 		what = "Copy " + what + "."
 	case r.Command != nil:
-		what = fmt.Sprintf("Install GRUB on %s anew with the system's own grub-install.", d.Path)
-		if name == loaderFolder {
-			what = fmt.Sprintf("Install GRUB on %s anew with the system's own grub-install, also as EFI/BOOT/%s, which firmware starts without an entry.", d.Path, fallbackName(s.KernelArch))
+		what = fmt.Sprintf("Run the system's own grub-install for the EFI system partition %s.", d.Path)
+		if slices.Contains(r.Command, "--force-extra-removable") || slices.Contains(r.Command, "--removable") {
+			what = fmt.Sprintf("Run the system's own grub-install for the EFI system partition %s. It writes EFI/BOOT/%s, which firmware starts without an entry.", d.Path, fallbackName(s.KernelArch))
 		}
 	default:
 		f.ByHand = "Install the packages of the boot loader again, from the system in a rescue."

@@ -41,6 +41,7 @@ func TestRepairOfLoader(t *testing.T) {
 			in.Firmware.SecureBoot = true
 			in.write("/usr/lib/systemd/boot/efi/systemd-bootx64.efi", peFile(peAMD64))
 		}, ""},
+		{"GRUB on a system of systemd-boot", "debian-systemd-boot", loaderFolder, install, ""},
 		{"systemd-boot beside GRUB, whose entries it cannot read", "fedora-btrfs", loaderFolder, func(in *installed) {
 			in.write("/usr/lib/systemd/boot/efi/systemd-bootx64.efi", peFile(peAMD64))
 		}, ""},
@@ -69,10 +70,10 @@ func TestRepairOfLoader(t *testing.T) {
 }
 
 // Entries are written only for kernels that boot, below the names that they have to have, and never over a file.
-func TestEntryFiles(t *testing.T) {
+func TestMissingEntryFiles(t *testing.T) {
 	paths := func(in *installed, loader string) string {
 		var out []string
-		for _, e := range EntryFiles(in.system(), loader) {
+		for _, e := range MissingEntryFiles(in.system(), loader) {
 			out = append(out, strings.TrimPrefix(e.Path, "/boot/loader/entries/"))
 		}
 		slices.Sort(out)
@@ -97,6 +98,14 @@ func TestEntryFiles(t *testing.T) {
 			in.write("/etc/machine-id", "../../../etc/profile.d/aaaaaaaaa\n")
 			in.remove("/boot/vmlinuz-" + fedoraOld)
 		}, "fedora-" + fedoraKernel + ".conf"},
+		{"arguments of devices that are gone", func(in *installed) {
+			in.remove("/boot/loader")
+			in.write("/etc/default/grub", "GRUB_CMDLINE_LINUX=\"rd.luks.uuid=luks-"+deadUUID+" quiet\"\n")
+		}, ""},
+		{"a swap space that is gone", func(in *installed) {
+			in.remove("/boot/loader")
+			in.write("/etc/default/grub", "GRUB_CMDLINE_LINUX=\"resume=UUID="+deadUUID+" quiet\"\n")
+		}, strings.Join(words, " ")},
 		{"no arguments are known", func(in *installed) { in.remove("/boot/loader"); in.remove("/etc/default/grub") }, ""},
 	} {
 		in := separateLayout("fedora-btrfs")

@@ -402,6 +402,32 @@ func TestDependentModulesAreNotBuilt(t *testing.T) {
 	}
 }
 
+// An argument that begins the file of kernel-install is changed as well as those in entries.
+func TestFirstArgumentOfKernelInstall(t *testing.T) {
+	for _, d := range rules.DamagedSystems() {
+		if d.ID != "root-subvolume-missing" {
+			continue
+		}
+		s, files := d.Make(t)
+		addFile(files, "etc/kernel/cmdline", "rootflags=subvol=rooot root=UUID=x ro\n")
+		for name := range files {
+			if strings.HasPrefix(name, "boot/vmlinuz-") && !strings.Contains(name, rules.FedoraKernel) {
+				delete(files, name)
+			}
+		}
+		e := repairtest.New(s, files)
+		found := slices.DeleteFunc(examine(t, e), func(f diagnose.Finding) bool { return f.ID != d.ID })
+		if err := mend(t, e, found...); err != nil {
+			t.Fatal(err)
+		}
+		if text := string(e.Snapshot()["etc/kernel/cmdline"].Data); text != "rootflags=subvol=root root=UUID=x ro\n" {
+			t.Errorf("%q", text)
+		}
+		return
+	}
+	t.Error("no case")
+}
+
 // The lines that leave a driver out are changed before the initramfs is built again.
 func TestRepairRemovesDriverOmission(t *testing.T) {
 	lines := map[string]string{

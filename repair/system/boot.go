@@ -94,7 +94,7 @@ func writeEntries(_ context.Context, c *repairCase) error {
 	if c.firstEvidence().Kind == diagnose.FromDevice {
 		loader = "systemd-boot"
 	}
-	for _, e := range rules.EntryFiles(c.system, loader) {
+	for _, e := range rules.MissingEntryFiles(c.system, loader) {
 		if !c.system.Files.Exists(path.Dir(e.Path)) {
 			if err := c.editor.Mkdir(path.Dir(e.Path)); err != nil {
 				return err

@@ -56,7 +56,7 @@ func replaceArgument(text, from, to string) string {
 
 // commandLineFiles are the files that hold kernel command lines, those from which a loader's configuration is made among them.
 func (c *repairCase) commandLineFiles(file string) []string {
-	out := []string{file, grubDefaultsPath, "/etc/kernel/cmdline"}
+	out := []string{file, grubDefaultsPath, rules.KernelCommandLinePath}
 	if strings.HasSuffix(file, ".conf") && path.Base(path.Dir(file)) == "entries" {
 		out = append(out, c.system.Files.Match(path.Dir(file), "*.conf")...)
 		for _, block := range []string{"/boot/grub/grubenv", "/boot/grub2/grubenv"} {
@@ -96,7 +96,10 @@ func (c *repairCase) editArgument(from, to string) error {
 			return err
 		}
 		after := replaceArgument(text, from, to)
-		if path.Base(file) == "grubenv" {
+		switch {
+		case file == rules.KernelCommandLinePath: // its lines are arguments from their beginning
+			after = editLines(text, func(line string) string { return strings.TrimPrefix(replaceArgument(" "+line, from, to), " ") })
+		case path.Base(file) == "grubenv":
 			after = environmentBlock(replaceInEnvironment(text, from, to), "", "")
 			if after == "" {
 				return c.unsupported("the settings of %s do not fit into an environment block", file)

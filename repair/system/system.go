@@ -58,7 +58,11 @@ func (row *tableRow) do(ctx context.Context, e repair.Editor, f diagnose.Finding
 		}
 		return c.unsupported("salvor has no repair for it: %s", current.ByHand)
 	}
-	return row.change(ctx, c)
+	if err := row.change(ctx, c); err != nil || row.initramfs == nil || !row.initramfs(current) {
+		return err
+	}
+	_, err := c.initramfsCommand() // of a finding whose initramfs cannot be built, nothing is changed
+	return err
 }
 
 // findAgain asks the rule of a finding about the system as it is now.

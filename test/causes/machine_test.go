@@ -23,10 +23,10 @@ const emulatedCPU = "max,-erms,-fsrm,-la57"
 
 // drives attaches the disks of a folder.
 func drives(dir string, l Layout) []string {
-	var args []string
+	args := []string{"-device", "virtio-scsi-pci,id=bus,addr=8"} // the bus of the machine that examines: a repair lets the system have its drivers alone
 	for n := range l.Disks {
 		id := fmt.Sprintf("disk%d", n)
-		args = append(args, "-drive", "if=none,format=qcow2,id="+id+",file="+disk(dir, n), "-device", fmt.Sprintf("virtio-blk-pci,drive=%s,serial=%s,bootindex=%d", id, id, n))
+		args = append(args, "-drive", "if=none,format=qcow2,id="+id+",file="+disk(dir, n), "-device", fmt.Sprintf("scsi-hd,bus=bus.0,lun=%d,drive=%s,serial=%s,bootindex=%d", n, id, id, n))
 	}
 	return args
 }
