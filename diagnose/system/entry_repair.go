@@ -68,8 +68,8 @@ func entryFiles(s *diagnose.System) []EntryFile {
 
 func boundedNames(names []string) []string { return names[:min(len(names), maxSmallFiles)] }
 
-// plainToken begins the name of an entry file: the id of the machine, or that of its distribution.
-var plainToken = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
+// plainToken is a part of the name of an entry file: the id of the machine or of its distribution, and the release of a kernel such as 6.12.57+deb13-amd64.
+var plainToken = regexp.MustCompile(`^[A-Za-z0-9._+~-]+$`)
 
 // grubEntryFiles are those of the kernels in /boot.
 func grubEntryFiles(s *diagnose.System, options string) []EntryFile {

@@ -106,6 +106,10 @@ func TestMissingEntryFiles(t *testing.T) {
 			in.remove("/boot/loader")
 			in.write("/etc/default/grub", "GRUB_CMDLINE_LINUX=\"resume=UUID="+deadUUID+" quiet\"\n")
 		}, strings.Join(words, " ")},
+		{"a release as of Debian 13", func(in *installed) {
+			in.kernelFiles("6.12.57+deb13-amd64", "/boot/vmlinuz-6.12.57+deb13-amd64", "/boot/initramfs-6.12.57+deb13-amd64.img",
+				dracutInitramfs("6.12.57+deb13-amd64", "usr/lib/modules/6.12.57+deb13-amd64/kernel/fs/btrfs/btrfs.ko.xz", "usr/lib/modules/6.12.57+deb13-amd64/kernel/drivers/nvme/host/nvme.ko.xz"))
+		}, machineID + "-6.12.57+deb13-amd64.conf"},
 		{"no arguments are known", func(in *installed) { in.remove("/boot/loader"); in.remove("/etc/default/grub") }, ""},
 	} {
 		in := separateLayout("fedora-btrfs")
