@@ -163,6 +163,8 @@ type ExaminedDisk struct {
 type ExaminedSystem struct {
 	// Root is the device that holds its root file system.
 	Root string `json:"root,omitempty"`
+	// RootDevice is the same device by the name that the agent gave it; crypttab may give an opened container another one.
+	RootDevice string `json:"-"`
 	// Name is the PRETTY_NAME of its os-release.
 	Name     string    `json:"name,omitempty"`
 	Findings []Finding `json:"findings"`

@@ -14,6 +14,8 @@ type System struct {
 	Files *Tree
 	// Root is the path of the device of its root file system; empty without one.
 	Root string
+	// RootDevice is Root by the name that the agent gave it; crypttab may give an opened container another one.
+	RootDevice string
 	// RootSubvolume is the path of the btrfs subvolume that holds the root; empty for the top of a btrfs and for other file systems.
 	RootSubvolume string
 	// Release is what its os-release says.

@@ -269,7 +269,7 @@ func (x *examinationRun) judgeSystems(whole context.Context, systems []*diagnose
 		if findings == nil {
 			findings = []diagnose.Finding{}
 		}
-		out = append(out, diagnose.ExaminedSystem{Root: s.Root, Name: diagnose.Excerpt(s.Release.Pretty), Findings: findings})
+		out = append(out, diagnose.ExaminedSystem{Root: s.Root, RootDevice: s.RootDevice, Name: diagnose.Excerpt(s.Release.Pretty), Findings: findings})
 	}
 	return out
 }

@@ -93,6 +93,7 @@ func (x *examinationRun) system(ctx context.Context, base diagnose.System, c roo
 	if err != nil {
 		return nil
 	}
+	named := c.device.Path
 	restore := x.nameContainers(c.device, tree.Lines("/etc/crypttab"))
 	defer restore()
 	if !isRoot(tree) || x.mending && !x.wanted[c.device.Path] {
@@ -104,7 +105,7 @@ func (x *examinationRun) system(ctx context.Context, base diagnose.System, c roo
 	x.closers = append(x.closers, closer)
 	s := base
 	x.roots[c.device.Path] = place
-	s.Files, s.Root, s.RootSubvolume, s.Devices = tree, c.device.Path, c.subvolume, x.plainDevices()
+	s.Files, s.Root, s.RootDevice, s.RootSubvolume, s.Devices = tree, c.device.Path, named, c.subvolume, x.plainDevices()
 	s.Checks = slices.Clone(x.checks)
 	mounted := map[string]string{c.device.Path: "/"}
 	for _, e := range wantedMounts(tree.Lines("/etc/fstab")) {

@@ -89,6 +89,7 @@ func isLarge(s *repair.FileState, content []byte) bool {
 
 // judge compares the two examinations: what is mended, what is not, and what is new.
 func (p *planner) judge() error {
+	p.keepNames()
 	if err := p.checkLost(); err != nil {
 		return err
 	}
@@ -133,6 +134,18 @@ func (p *planner) judge() error {
 	order := []diagnose.Consent{diagnose.ConsentSettings, diagnose.ConsentFiles, diagnose.ConsentBoot}
 	slices.SortFunc(p.plan.Consents, func(a, b diagnose.Consent) int { return slices.Index(order, a) - slices.Index(order, b) })
 	return nil
+}
+
+// keepNames lets the systems after the repair have the names that they had before, where a repaired crypttab gives the container of a root another one.
+func (p *planner) keepNames() {
+	for i := range p.plan.After.Systems {
+		after := &p.plan.After.Systems[i]
+		for _, before := range p.plan.Before.Systems {
+			if after.RootDevice != "" && after.RootDevice == before.RootDevice {
+				after.Root = before.Root
+			}
+		}
+	}
 }
 
 // checkLost refuses a repair after which less of the machine can be examined: a system is gone, or a part is not examined that was.

@@ -248,6 +248,7 @@ func TestConsentOfFinish(t *testing.T) {
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	before := withGaps(examinationOf("/dev/sda1", found("a", diagnose.BlocksBoot), found("b", diagnose.Degrades)), "/dev/sdb")
+	before.Systems[0].RootDevice = "/dev/mapper/luks-1"
 	for name, c := range map[string]struct {
 		after  diagnose.Examination
 		mended []string
@@ -259,6 +260,7 @@ func TestJudge(t *testing.T) {
 		"milder":             {examinationOf("/dev/sda1", found("a", diagnose.Info)), []string{"a", "b"}, 0, false},
 		"new":                {examinationOf("/dev/sda1", found("c", diagnose.Degrades)), nil, 0, true},
 		"new info":           {examinationOf("/dev/sda1", found("c", diagnose.Info)), []string{"a", "b"}, 0, false},
+		"another name":       {diagnose.Examination{Systems: []diagnose.ExaminedSystem{{Root: "/dev/mapper/crypt", RootDevice: "/dev/mapper/luks-1"}}}, []string{"a", "b"}, 0, false},
 		"another system":     {examinationOf("/dev/sda2", found("a", diagnose.BlocksBoot)), nil, 0, true},
 		"system is gone":     {diagnose.Examination{}, nil, 0, true},
 		"one more, one gone": {diagnose.Examination{Systems: []diagnose.ExaminedSystem{{Root: "/dev/sda2"}, {Root: "/dev/sda3"}}}, nil, 0, true},
