@@ -58,6 +58,9 @@ func (c *corpus) writeRepair(t *testing.T, l Layout, h Hardware, lane, from, dir
 			w.detach(t)
 		}
 	}()
+	if _, err := w.agent.examine(l.Disks, network); err != nil { // a plan does not wait until the kernel has found the disks
+		return nil, err
+	}
 	params := wire.PlanRepairParams{ExamineParams: lookParams(network), ID: testRepair, Findings: findings, Consents: []string{"settings", "files", "boot"}, MaxChanged: 1 << 30}
 	plan := &repair.Plan{}
 	if err := w.agent.order(wire.PlanRepair, params, plan); err != nil {
