@@ -142,6 +142,9 @@ func (p *planner) tasks(before *diagnose.Examination) []task {
 		why := "salvor has no repair for it"
 		if !hasFinding(before, id) {
 			why = "this machine has no such finding"
+			if len(before.Disks) == 0 {
+				why += "; none of its disks was found"
+			}
 			for _, gap := range before.NotExamined[:min(len(before.NotExamined), 3)] { // it may be there, where nobody could look
 				why += "; not examined: " + gap.What + ": " + gap.Why
 			}

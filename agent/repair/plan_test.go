@@ -76,7 +76,10 @@ func TestTasksBehindAGap(t *testing.T) {
 	p := newPlanner(before, before)
 	p.Findings = []string{"a"}
 	p.tasks(&before)
-	if left := p.plan.NotMended; len(left) != 1 || !strings.Contains(left[0].Why, "no such finding; not examined: /dev/vg0/root: ") {
+	before.Disks = []diagnose.ExaminedDisk{{}}
+	p.tasks(&before)
+	const none, some = "no such finding; none of its disks was found; not examined: ", "no such finding; not examined: /dev/vg0/root: "
+	if left := p.plan.NotMended; len(left) != 2 || !strings.Contains(left[0].Why, none) || !strings.Contains(left[1].Why, some) {
 		t.Errorf("%+v", left)
 	}
 }
