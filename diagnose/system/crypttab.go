@@ -130,7 +130,10 @@ func lookCrypttab(s *diagnose.System) []diagnose.Finding {
 			if hidden := hidesDevices(s); len(hidden) > 0 && !onlyLocked(s) {
 				f.Confidence = 0.4
 			}
-			if f.Severity == diagnose.Degrades && opensRoot(s, named, &c) {
+			switch {
+			case slices.ContainsFunc(mounts, func(e fstabLine) bool { return e.Target == "/" || e.Target == "/usr" }): // the initramfs opens it
+				f.Stage = diagnose.Root
+			case f.Severity == diagnose.Degrades && opensRoot(s, named, &c):
 				f.Severity, f.Stage, f.Confidence = diagnose.BlocksBoot, diagnose.Root, min(f.Confidence, 0.75)
 			}
 			proposeCryptRepair(s, named, mounts, &c, &f)

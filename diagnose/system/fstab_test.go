@@ -191,3 +191,16 @@ func FuzzFstab(f *testing.F) {
 		}
 	})
 }
+
+// The initramfs opens the container that holds the root, so a repair of its line builds that anew.
+func TestContainerOfTheRoot(t *testing.T) {
+	for line, want := range map[string]diagnose.Stage{"/dev/mapper/md1_crypt / xfs defaults 0 0\n": diagnose.Root, "/dev/mapper/md1_crypt /data xfs defaults 0 0\n": diagnose.Target} {
+		in := separateLayout("debian-luks-raid")
+		in.write("/etc/crypttab", "md1_crypt UUID="+deadUUID+" none luks\nother UUID="+luksUUID+" none luks\n")
+		in.write("/etc/fstab", line)
+		found := lookCrypttab(in.system())
+		if len(found) != 1 || found[0].Stage != want || found[0].Severity != diagnose.BlocksBoot {
+			t.Errorf("%s: %+v", line, found)
+		}
+	}
+}
