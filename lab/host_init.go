@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"syscall"
 	"time"
@@ -110,6 +111,20 @@ func wantsLibvirt() hostService {
 	return hostService{Args: []string{"/usr/sbin/libvirtd"}, Env: os.Environ()}
 }
 
+// unstartedGuest is the state of a guest that libvirt stored before it started the QEMU.
+var unstartedGuest = regexp.MustCompile(`<domstatus [^>]*pid='0'`)
+
+// forgetUnstarted removes the states of such guests, as docs/hosts.md tells operators to: a daemon that was killed at that moment would keep their
+// guests locked for ever, which would end a test once in many.
+func forgetUnstarted(folder string) {
+	states, _ := filepath.Glob(filepath.Join(folder, "*.xml"))
+	for _, state := range states {
+		if text, err := os.ReadFile(state); err == nil && unstartedGuest.Match(text) {
+			os.Remove(state)
+		}
+	}
+}
+
 // wantsService reads what the lab was told to run here; what cannot be read is half written.
 func wantsService(dir string) hostService {
 	var s hostService
@@ -138,6 +153,7 @@ func (u *serviceUnit) tend(log *slog.Logger) error {
 	}
 	if u.output == "" {
 		os.Remove("/" + daemonPIDs) // of one that was killed; a living daemon locks it
+		forgetUnstarted("/run/libvirt/qemu")
 	}
 	output := os.Stderr
 	if u.output != "" {
