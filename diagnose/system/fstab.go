@@ -324,12 +324,17 @@ func (t *mountTable) proposeRepair(at int, f *diagnose.Finding) {
 		f.ByHand = fmt.Sprintf("Find the device that belongs at %s and write its UUID into line %d of /etc/fstab.", e.Target, e.Line)
 		return
 	}
-	f.Repair = &diagnose.Repair{
-		Summary: fmt.Sprintf("Add %s to the options of line %d of /etc/fstab, so that the boot goes on without it.", strings.Join(WaitOptions(t.system.Files), ","), e.Line),
-		Consent: diagnose.ConsentFiles, Writes: []string{fstabPath},
-	}
+	f.Repair = goOnWithout(t.system, e)
 	if strings.HasPrefix(e.Target, "/var/") || strings.HasPrefix(e.Target, "/srv") || strings.HasPrefix(e.Target, "/opt") {
 		f.ByHand = fmt.Sprintf("Services that store data below %s would start with an empty folder; give their units RequiresMountsFor=%s.", e.Target, e.Target)
+	}
+}
+
+// goOnWithout is the repair of a line that the boot need not wait for.
+func goOnWithout(s *diagnose.System, e *fstabLine) *diagnose.Repair {
+	return &diagnose.Repair{
+		Summary: fmt.Sprintf("Add %s to the options of line %d of /etc/fstab, so that the boot goes on without it.", strings.Join(WaitOptions(s.Files), ","), e.Line),
+		Consent: diagnose.ConsentFiles, Writes: []string{fstabPath},
 	}
 }
 
@@ -359,10 +364,7 @@ func lookMountSubvolume(s *diagnose.System, e *fstabLine, devices []*diagnose.De
 	case e.isEssential() || f.Severity == diagnose.Info:
 		f.ByHand = fmt.Sprintf("Name an existing subvolume in line %d of /etc/fstab; `btrfs subvolume list` shows them.", e.Line)
 	default:
-		f.Repair = &diagnose.Repair{
-			Summary: fmt.Sprintf("Add %s to the options of line %d of /etc/fstab, so that the boot goes on without it.", strings.Join(WaitOptions(s.Files), ","), e.Line),
-			Consent: diagnose.ConsentFiles, Writes: []string{fstabPath},
-		}
+		f.Repair = goOnWithout(s, e)
 	}
 	return f
 }

@@ -95,12 +95,7 @@ func writeEntries(_ context.Context, c *repairCase) error {
 		loader = "systemd-boot"
 	}
 	for _, e := range rules.MissingEntryFiles(c.system, loader) {
-		if !c.system.Files.Exists(path.Dir(e.Path)) {
-			if err := c.editor.Mkdir(path.Dir(e.Path)); err != nil {
-				return err
-			}
-		}
-		if err := c.write(e.Path, e.Text); err != nil {
+		if err := c.writeWithFolder(e.Path, e.Text); err != nil {
 			return err
 		}
 	}

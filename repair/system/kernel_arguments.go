@@ -137,14 +137,7 @@ func correctRootSubvolume(ctx context.Context, c *repairCase) error {
 	}
 	from := c.firstEvidence().Text
 	name, list, _ := strings.Cut(from, "=")
-	// An id of another subvolume would keep the mount from its name.
-	flags := slices.DeleteFunc(strings.Split(list, ","), func(flag string) bool { return strings.HasPrefix(flag, "subvolid=") })
-	for i, flag := range flags {
-		if before, _, found := strings.Cut(flag, "subvol="); found {
-			flags[i] = before + "subvol=" + c.system.RootSubvolume
-		}
-	}
-	return c.editArgument(from, name+"="+strings.Join(flags, ","))
+	return c.editArgument(from, name+"="+nameSubvolume(list, c.system.RootSubvolume))
 }
 
 func removeKernelArgument(ctx context.Context, c *repairCase) error {

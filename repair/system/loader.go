@@ -3,7 +3,6 @@ package system
 import (
 	"context"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 
@@ -70,12 +69,7 @@ func restoreLoader(ctx context.Context, c *repairCase) error {
 		if err != nil || len(content) < 512 || string(content[:2]) != "MZ" {
 			return c.unsupported("%s is no program for UEFI", l.From)
 		}
-		if !c.system.Files.Exists(path.Dir(l.To)) {
-			if err := c.editor.Mkdir(path.Dir(l.To)); err != nil {
-				return err
-			}
-		}
-		if err := c.write(l.To, string(content)); err != nil {
+		if err := c.writeWithFolder(l.To, string(content)); err != nil {
 			return err
 		}
 	}

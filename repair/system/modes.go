@@ -83,10 +83,8 @@ func (c *repairCase) disableFile(name string) error {
 
 // makeLink makes a link and the folder that holds it.
 func (c *repairCase) makeLink(name, target string) error {
-	if !c.system.Files.Exists(path.Dir(name)) {
-		if err := c.editor.Mkdir(path.Dir(name)); err != nil {
-			return err
-		}
+	if err := c.makeFolderOf(name); err != nil {
+		return err
 	}
 	if err := c.editor.Link(name, target); err != nil {
 		return err

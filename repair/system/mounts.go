@@ -94,15 +94,20 @@ func correctSubvolume(_ context.Context, c *repairCase) error {
 			if replacement == "" {
 				return addOptions(list, rules.WaitOptions(c.system.Files)...)
 			}
-			options := slices.DeleteFunc(strings.Split(list, ","), func(o string) bool { return strings.HasPrefix(o, "subvolid=") })
-			for i, o := range options {
-				if strings.HasPrefix(o, "subvol=") {
-					options[i] = "subvol=" + replacement
-				}
-			}
-			return strings.Join(options, ",")
+			return nameSubvolume(list, replacement)
 		})
 	})
+}
+
+// nameSubvolume lets a list of mount options name a subvolume in the place of another. The id of that one would keep the mount from the name.
+func nameSubvolume(list, name string) string {
+	options := slices.DeleteFunc(strings.Split(list, ","), func(o string) bool { return strings.HasPrefix(o, "subvolid=") })
+	for i, o := range options {
+		if strings.HasPrefix(o, "subvol=") {
+			options[i] = "subvol=" + name
+		}
+	}
+	return strings.Join(options, ",")
 }
 
 func correctType(ctx context.Context, c *repairCase) error {

@@ -356,12 +356,7 @@ func (c *repairCase) openZone(from, file string, port int) error {
 	if c.exists(file) {
 		return c.write(file, after)
 	}
-	if !c.system.Files.Exists(path.Dir(file)) {
-		if err := c.editor.Mkdir(path.Dir(file)); err != nil {
-			return err
-		}
-	}
-	return c.write(file, after)
+	return c.writeWithFolder(file, after)
 }
 
 // insertNftables adds a rule behind the line that sets the policy of a chain.

@@ -7,6 +7,7 @@ package system
 
 import (
 	"context"
+	"path"
 	"slices"
 	"strings"
 
@@ -163,6 +164,23 @@ func (c *repairCase) write(path, text string) error {
 	}
 	c.reload()
 	return nil
+}
+
+// writeWithFolder is write for a file whose folder may not exist.
+func (c *repairCase) writeWithFolder(file, text string) error {
+	if err := c.makeFolderOf(file); err != nil {
+		return err
+	}
+	return c.write(file, text)
+}
+
+// makeFolderOf makes the folder of a file, with its parents, if it does not exist.
+func (c *repairCase) makeFolderOf(file string) error {
+	folder := path.Dir(file)
+	if c.system.Files.Exists(folder) {
+		return nil
+	}
+	return c.editor.Mkdir(folder)
 }
 
 // writePrivate writes a file with a mode and an owner of its own.
