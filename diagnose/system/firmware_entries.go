@@ -301,9 +301,6 @@ func noWorkingEntry(s *diagnose.System, entries []entryState, loaders []espLoade
 				return nil
 			}
 		}
-		if f.Repair != nil {
-			f.ByHand = ""
-		}
 		return f
 	}
 	l, firstDamage := loaders[0], ""

@@ -186,5 +186,5 @@ func proposeLoader(s *diagnose.System, d *diagnose.Device, name string, f *diagn
 		f.ByHand = "Install the packages of the boot loader again, from the system in a rescue."
 		return
 	}
-	f.Repair = &diagnose.Repair{Summary: what, Consent: diagnose.ConsentBoot, Writes: []string{name + " on " + d.Path}}
+	f.Repair, f.ByHand = &diagnose.Repair{Summary: what, Consent: diagnose.ConsentBoot, Writes: []string{name + " on " + d.Path}}, ""
 }
