@@ -9,6 +9,7 @@ import (
 
 	"salvor/compute"
 	"salvor/diagnose"
+	"salvor/diagnose/machine"
 	"salvor/job"
 	"salvor/problem"
 )
@@ -26,10 +27,36 @@ type diagnosisOperations struct{ *Conductor }
 func (c diagnosisOperations) diagnose() job.Definition {
 	const nothing = "looking changes nothing"
 	return job.Definition{
-		Kind: compute.JobDiagnose, Version: 1, Class: job.Ask, Failed: c.diagnosisFailed,
+		Kind: compute.JobDiagnose, Version: 2, Class: job.Ask, Failed: c.diagnosisFailed,
 		Actions: []job.Action{
+			{Name: "read the console", Do: c.withGuest(c.readConsole), NoUndo: nothing, Deadline: guestDeadline(quickErrand), Since: 2},
 			{Name: "examine the disks", Do: c.withGuest(c.examineDisks), NoUndo: nothing, Deadline: guestDeadline(diagnosisOrderTime)},
 		},
+	}
+}
+
+// consoleEvidence is what a gap of a report names where the console log could not be read.
+const consoleEvidence = "console"
+
+// readConsole takes the findings in the console log that the host keeps, whether the server is on or off. In a rescue, the log is that of the
+// rescue system.
+func (c diagnosisOperations) readConsole(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
+	if g.host == nil || g.host.Kind != compute.AgentHost || g.server.Foreign || g.server.InSession() {
+		return job.Done()
+	}
+	taken := func(result compute.Result) job.Outcome {
+		return job.Done(c.edit(ctx, r, func(d *diagnose.Record) { d.Report.Findings = machine.ConsoleFindings(result.Console) }))
+	}
+	failed := func(err error) job.Outcome {
+		return job.Done(c.edit(ctx, r, func(d *diagnose.Record) { d.AddGap(consoleEvidence, problem.Public(err)) }))
+	}
+	return c.tryDispatch(ctx, r, g, hostOrder{verb: compute.Console, look: diagnosisLook}, taken, failed)
+}
+
+// edit changes the diagnosis of the job.
+func (c diagnosisOperations) edit(ctx context.Context, r *job.Run, change func(*diagnose.Record)) func(job.Tx) error {
+	return func(tx job.Tx) error {
+		return c.Compute.Diagnoses.Edit(detachContext(ctx), tx, r.Subject.ID, r.ID, change)
 	}
 }
 
@@ -40,7 +67,7 @@ func (c diagnosisOperations) examineDisks(ctx context.Context, r *job.Run, g *ma
 	case epoch:
 	case "":
 		if why := compute.DiagnosisHindrance(g.server, g.host); why != "" {
-			return c.finish(ctx, r, func(d *diagnose.Record) error { d.AddDiskGap(why); return nil })
+			return c.finish(ctx, r, func(d *diagnose.Record) { d.AddDiskGap(why) })
 		}
 	default:
 		return job.Fail(problem.Conflictf("the server was changed while its disks were examined; diagnose it again"))
@@ -66,18 +93,17 @@ func (c diagnosisOperations) examineDisks(ctx context.Context, r *job.Run, g *ma
 		if len(result.Examination) == 0 {
 			return job.Fail(problem.Conflictf("host %s sent no examination", g.host.Name))
 		}
-		return c.finish(ctx, r, func(d *diagnose.Record) error {
+		var examination diagnose.Examination // anything that a guest may write
+		if err := json.Unmarshal(result.Examination, &examination); err != nil {
+			return job.Fail(problem.Conflictf("the examination is no JSON of the expected form: %s", problem.Quote(err.Error())))
+		}
+		return c.finish(ctx, r, func(d *diagnose.Record) {
 			for _, disk := range g.server.Disks {
 				if disk.VolumeID != "" {
 					d.AddGap("disk "+disk.Name, "it is a volume, which a host does not examine; rescue the server and run salvor-agent examine there")
 				}
 			}
-			var examination diagnose.Examination // anything that a guest may write
-			if err := json.Unmarshal(result.Examination, &examination); err != nil {
-				return problem.Conflictf("the examination is no JSON of the expected form: %s", problem.Quote(err.Error()))
-			}
 			d.Report.Add(&examination)
-			return nil
 		})
 	}
 	return c.dispatch(ctx, r, g, e, taken)
@@ -88,17 +114,12 @@ func (c diagnosisOperations) examineDisks(ctx context.Context, r *job.Run, g *ma
 const orderedNote = "ordered"
 
 // finish ends the diagnosis with what was found, and drops the orders: the texts of the disks are kept in the report only.
-func (c diagnosisOperations) finish(ctx context.Context, r *job.Run, found func(*diagnose.Record) error) job.Outcome {
-	edited := diagnose.Record{}
-	if err := found(&edited); err != nil {
-		return job.Fail(err)
-	}
-	return job.Done(func(tx job.Tx) error { return c.Store.DropJobOrders(tx, r.ID) }, func(tx job.Tx) error {
-		return c.Compute.Diagnoses.Edit(detachContext(ctx), tx, r.Subject.ID, r.ID, func(d *diagnose.Record) {
-			d.Report, d.Step = edited.Report, ""
-			d.End(diagnose.Finished, c.Now().UTC(), "the host did not examine them")
-		})
-	})
+func (c diagnosisOperations) finish(ctx context.Context, r *job.Run, found func(*diagnose.Record)) job.Outcome {
+	return job.Done(func(tx job.Tx) error { return c.Store.DropJobOrders(tx, r.ID) }, c.edit(ctx, r, func(d *diagnose.Record) {
+		found(d)
+		d.Step = ""
+		d.End(diagnose.Finished, c.Now().UTC(), "the host did not examine them")
+	}))
 }
 
 // diagnosisFailed shows why the disks were not examined, and drops the orders, so that no host examines them for nobody. The server is as it was.

@@ -3,6 +3,7 @@ package server
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"salvor/job"
 	"salvor/job/jobtest"
 	"salvor/problem"
+	"salvor/rescue"
 	"salvor/secret"
 	"salvor/test/fixture"
 	"salvor/test/must"
@@ -50,6 +52,9 @@ func TestDiagnoseServer(t *testing.T) {
 	h.offersExaminer(t)
 	h.examines()
 	h.refuse = func(v compute.Verb, args *compute.Args) error {
+		if v == compute.Console {
+			return nil
+		}
 		if s := args.Spec; v != compute.Diagnose || len(s.Disks) != 2 || s.Rescue == nil || s.Rescue.Append != "salvor.rescue=channel quiet cryptomgr.notests mitigations=off" || s.Rescue.RamdiskImage.Digest != "sha256:"+strings.Repeat("d", 64) || args.Now.IsZero() {
 			t.Errorf("the host is told to %s: %+v", v, args)
 		}
@@ -107,7 +112,12 @@ func TestDiagnoseServerNotExamined(t *testing.T) {
 			if c.ramdisk {
 				h.offersExaminer(t)
 			}
-			h.refuse = func(compute.Verb, *compute.Args) error { return c.refuse }
+			h.refuse = func(v compute.Verb, _ *compute.Args) error {
+				if v == compute.Console {
+					return nil
+				}
+				return c.refuse
+			}
 			must.Get(h.services.Diagnoses.Begin(t.Context(), h.server, nil, compute.Who{Admin: true}))(t)
 			h.work(t)
 			d := h.diagnosis(t)
@@ -196,9 +206,9 @@ func TestFailedDiagnosisDropsItsOrder(t *testing.T) {
 			h.offersExaminer(t)
 			must.Get(h.services.Diagnoses.Begin(t.Context(), h.server, nil, compute.Who{Admin: true}))(t)
 			stop := h.conduct(t)
-			fixture.Poll(t, "the host has its order", func() bool { return len(h.openOrders()) == 1 }, h.picture)
+			order := ""
+			fixture.Poll(t, "the host has its order", func() bool { order = h.examinationOrder(); return order != "" }, h.picture)
 			stop()
-			order := h.openOrders()[0].ID
 			ends(t, h)
 			if _, err := h.store.Order(t.Context(), nil, order); !problem.Is(err, problem.NotFound) {
 				t.Errorf("the order is still there: %v", err)
@@ -214,15 +224,9 @@ func (h *testHost) untilDiagnosed(t *testing.T) {
 	defer h.conduct(t)()
 	examinations := map[string]bool{}
 	h.untilEnded(t, func() {
-		var others []compute.Order
-		for _, o := range h.openOrders() {
-			if o.Verb == compute.Diagnose {
-				examinations[o.ID] = true
-			} else {
-				others = append(others, o)
-			}
+		if id := h.examinationOrder(); id != "" {
+			examinations[id] = true
 		}
-		h.answer(others)
 	}, compute.Subject(h.server))
 	if len(examinations) > 1 {
 		t.Errorf("the host was given %d orders to examine", len(examinations))
@@ -244,4 +248,75 @@ func TestSweepServerDiagnose(t *testing.T) {
 			h.spotless(t)
 		})
 	})
+}
+
+// examinationOrder is the id of the open order to examine disks; empty: there is none. All other orders are carried out.
+func (h *testHost) examinationOrder() (id string) {
+	var others []compute.Order
+	for _, o := range h.openOrders() {
+		if o.Verb == compute.Diagnose {
+			id = o.ID
+		} else {
+			others = append(others, o)
+		}
+	}
+	h.answer(others)
+	return id
+}
+
+// TestDiagnoseServerReadsTheConsole: what the host keeps of the serial line is evidence, of a server that runs too, and not in a rescue. What lies on the
+// disks goes before it.
+func TestDiagnoseServerReadsTheConsole(t *testing.T) {
+	t.Parallel()
+	const panicked = "[    0.000000] Linux version 6.1.0-13-amd64\n[    2.1] Kernel panic - not syncing: VFS: Unable to mount root fs on unknown-block(0,0)\n"
+	for name, tc := range map[string]struct {
+		state   compute.VMState
+		cause   string
+		console bool
+		refuse  error
+	}{
+		"off":             {compute.Stopped, "fstab-device-missing", true, nil},
+		"on":              {compute.Active, "console-root-missing", true, nil},
+		"in rescue":       {compute.Rescued, "", false, nil},
+		"a silent reader": {compute.Stopped, "fstab-device-missing", false, problem.Conflictf("the log cannot be read")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newTestHost(t, hostOptions{state: tc.state})
+			h.offersExaminer(t)
+			h.examines()
+			examined := h.tells
+			h.tells = func(v compute.Verb, r *compute.Result) {
+				if examined(v, r); v == compute.Console && r.ErrorKind == "" {
+					r.Console = panicked
+				}
+			}
+			h.refuse = func(v compute.Verb, _ *compute.Args) error {
+				if v != compute.Console {
+					return nil
+				}
+				return tc.refuse
+			}
+			if tc.state == compute.Rescued {
+				h.tx(t, func(tx job.Tx) error {
+					s := must.Get(h.store.Servers().Get(t.Context(), tx, h.server))(t)
+					s.Rescue = &rescue.Session{State: rescue.Ready}
+					return h.store.Servers().Save(tx, s)
+				})
+			}
+			must.Get(h.services.Diagnoses.Begin(t.Context(), h.server, nil, compute.Who{Admin: true}))(t)
+			h.work(t)
+			d := h.diagnosis(t)
+			if d.State != diagnose.Finished || d.Report.Verdict.Finding != tc.cause || len(d.Report.Symptoms()) > 0 != tc.console {
+				t.Errorf("the diagnosis is %+v", d)
+			}
+			told := slices.ContainsFunc(d.Report.NotExamined, func(g diagnose.Gap) bool { return g.What == "console" })
+			if told != (tc.refuse != nil) {
+				t.Errorf("not examined: %+v", d.Report.NotExamined)
+			}
+			if left := must.Get(h.store.PruneOrders(t.Context(), time.Now().Add(time.Hour)))(t); left != 0 {
+				t.Errorf("%d orders are left with what was found", left)
+			}
+		})
+	}
 }

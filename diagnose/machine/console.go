@@ -28,7 +28,7 @@ type consoleRule struct {
 	hand       string
 }
 
-const examineHint = "Have the disks examined: salvor diagnose NODE --reboot."
+const examineHint = "Have the disks examined."
 
 // consoleRules are asked about each line in this order, and the first that matches takes it.
 var consoleRules = []consoleRule{
@@ -60,7 +60,7 @@ var consoleRules = []consoleRule{
 		regexp.MustCompile(`RUN fsck MANUALLY|fsck exited with status code [4-9]|Corruption of in-memory data|XFS .{1,100}Metadata (corruption|CRC error)|open_ctree failed`),
 		"The console shows that a file system is damaged.", examineHint},
 	{"console-disk-errors", diagnose.Root, diagnose.Degrades, 0.8,
-		regexp.MustCompile(`(I/O error, dev|critical medium error, dev|Medium Error|controller is down; will reset)`), "The console shows that a disk cannot be read.", "Copy the disk before anything else, then replace it."},
+		regexp.MustCompile(`((I/O|critical medium) error, dev (sd|hd|vd|xvd|nvme|mmcblk|dm-|md)|Medium Error|controller is down; will reset)`), "The console shows that a disk cannot be read.", "Copy the disk before anything else, then replace it."},
 	{"console-emergency-mode", diagnose.Target, diagnose.BlocksBoot, 0.75,
 		regexp.MustCompile(`You are in (emergency|rescue) mode|Give root password for maintenance|the root account is locked|Reached target .{0,20}(Emergency|Rescue) Mode`),
 		"The console shows that systemd stopped in its emergency mode.", examineHint},

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -38,6 +39,9 @@ func TestDiagnoseServer(t *testing.T) {
 		var d metal.Diagnosis
 		must.OK(t, json.Unmarshal([]byte(w.CLI("diagnose", "web1", "--wait", "-f", "json")), &d))
 		t.Logf("from request to report %.1f s; the examination took %.1f s", time.Since(began).Seconds(), d.Report.ExaminedIn)
+		if symptoms := d.Report.Symptoms(); len(symptoms) != 1 || symptoms[0].ID != "console-emergency-mode" || !slices.Equal(d.Report.Verdict.Consequences, []string{"console-emergency-mode"}) {
+			t.Errorf("the console shows %+v", symptoms)
+		}
 		if d.Report.Verdict.Finding != "fstab-device-missing" || len(d.Report.Disks) != 1 || d.Report.Disks[0].Written != 0 || len(d.Report.Systems) != 1 {
 			t.Errorf("the report is %+v", d.Report)
 		}
@@ -52,7 +56,31 @@ func TestDiagnoseServer(t *testing.T) {
 	w.Await("started", w.status("ACTIVE"))
 }
 
-// brokenSystem makes a disk with an installed system whose fstab names a device that is gone.
+// consoleText is what the boot sector of the disk writes on the serial line.
+const consoleText = "Linux version 6.1.0\r\nYou are in emergency mode.\r\n"
+
+// speakingSector is a boot sector that writes consoleText to COM1 and halts.
+func speakingSector() []byte {
+	code := []byte{
+		0x31, 0xc0, // xor ax, ax
+		0x8e, 0xd8, // mov ds, ax
+		0xbe, 0x16, 0x7c, // mov si, the text
+		0xfc,             // cld
+		0xba, 0xf8, 0x03, // mov dx, COM1
+		0xac,       // next: lodsb
+		0x84, 0xc0, // test al, al
+		0x74, 0x03, // jz halt
+		0xee,       // out dx, al
+		0xeb, 0xf8, // jmp next
+		0xf4,       // halt: hlt
+		0xeb, 0xfd, // jmp halt
+	}
+	sector := append(append(code, consoleText...), make([]byte, 512)...)[:512]
+	sector[510], sector[511] = 0x55, 0xaa
+	return sector
+}
+
+// brokenSystem makes a disk with an installed system whose fstab names a device that is gone. Its boot sector says so on the serial line.
 func brokenSystem(w *world) string {
 	w.Helper()
 	tree, file := filepath.Join(w.Dir, "tree"), filepath.Join(w.Dir, "broken.img")
@@ -68,6 +96,9 @@ func brokenSystem(w *world) string {
 	if out, err := exec.CommandContext(w.Context(), "mke2fs", "-q", "-t", "ext4", "-L", "plain", "-d", tree, file, "48M").CombinedOutput(); err != nil {
 		w.Fatalf("mke2fs (package e2fsprogs): %v: %s", err, out)
 	}
+	f := must.Get(os.OpenFile(file, os.O_WRONLY, 0))(w)
+	defer f.Close()
+	must.Get(f.Write(speakingSector()))(w)
 	return file
 }
 
