@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"io"
 
 	"salvor/metal"
 )
@@ -91,6 +92,13 @@ type Console interface {
 	StopConsole(ctx context.Context, n *metal.Node) error
 	// ConsoleInfo says how to reach a console that was started: its type and url.
 	ConsoleInfo(ctx context.Context, n *metal.Node) (metal.Object, error)
+}
+
+// ConsoleReader is a Console that reads the serial line through the BMC.
+type ConsoleReader interface {
+	// ReadConsole writes what the machine says to w, and calls opened before the first byte. It ends with ctx, or when the BMC ends it, and then tells
+	// why: Conflict if somebody else reads the line, Unsupported if the BMC has none. It sends nothing to the machine.
+	ReadConsole(ctx context.Context, n *metal.Node, opened func(), w io.Writer) error
 }
 
 // Vendor does what only this hardware knows of (kind vendor).

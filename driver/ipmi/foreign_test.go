@@ -92,6 +92,9 @@ func TestPyghmi(t *testing.T) {
 			t.Errorf("%s %s: %v (%s, %d tries); want %s", c.key, c.value, err, problem.KindOf(err), problem.MostTries(err), c.says)
 		}
 	}
+	if err := (SOL{d}).StartConsole(t.Context(), n); !problem.Is(err, problem.Unsupported) {
+		t.Errorf("a console that this BMC does not have: %v (%s)", err, problem.KindOf(err))
+	}
 	n.DriverInfo[PrivKey] = "operator"
 	for _, c := range []struct {
 		power metal.Power

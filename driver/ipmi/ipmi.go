@@ -175,6 +175,11 @@ const (
 // with runs part of an operation in a session of its own and names both in the error.
 // Waiting is done between sessions, so that others reach the BMC meanwhile.
 func (d *Driver) with(ctx context.Context, n *metal.Node, op string, fn func(context.Context, commandSender) error) error {
+	return d.named(n, op, func(conf ipmiSettings) error { return d.session(ctx, conf, fn) })
+}
+
+// named runs an operation on the BMC that a record names, and names both in the error.
+func (d *Driver) named(n *metal.Node, op string, fn func(ipmiSettings) error) error {
 	conf, err := parseDriverInfo(n)
 	if err != nil {
 		return problem.Invalidf("%s of node %s: ipmi: %w", op, n.ID, err)
@@ -182,35 +187,18 @@ func (d *Driver) with(ctx context.Context, n *metal.Node, op string, fn func(con
 	if d.Cipher != 0 && n.Info(CipherKey) == "" {
 		conf.ciphers = []int{d.Cipher}
 	}
-	if err = d.session(ctx, conf, fn); err != nil {
+	if err = fn(conf); err != nil {
 		return problem.New(problem.KindOf(err), "%s of node %s: ipmi %s: %w", op, n.ID, conf.address(), err)
 	}
 	return nil
 }
 
 func (d *Driver) session(ctx context.Context, conf ipmiSettings, fn func(context.Context, commandSender) error) (err error) {
-	leave, err := d.Locks.Enter(ctx, "ipmi "+conf.address())
+	leave, err := d.enter(ctx, conf)
 	if err != nil {
-		return driver.Trouble(err)
-	}
-	defer leave()
-	if err := driver.CheckLease(ctx); err != nil {
-		return driver.Trouble(err)
-	}
-	login := driver.Login{Address: "ipmi " + conf.address(), Username: conf.username, Password: conf.password, Method: fmt.Sprint(conf.ciphers, conf.level, conf.bmcKey.Empty()), UsernameKey: UsernameKey, PasswordKey: PasswordKey}
-	if err := d.Logins.Pass(ctx, login); err != nil {
 		return err
 	}
-	defer func() {
-		switch {
-		case errors.Is(err, driver.ErrLogin):
-			d.Logins.Refused(ctx, login)
-		case err == nil:
-			d.Logins.Accepted(login)
-		}
-	}()
-	began := time.Now()
-	defer func() { driver.Measured(ctx, "ipmi", began, err) }()
+	defer func() { leave(err) }()
 	ctx, cancel := context.WithTimeout(ctx, driver.CallTimeout)
 	defer cancel()
 	if conf.host, err = d.allowed(ctx, conf); err != nil {
@@ -226,6 +214,34 @@ func (d *Driver) session(ctx context.Context, conf ipmiSettings, fn func(context
 		return fn(ctx, &ipmitoolRunner{conf: conf, program: d.Program})
 	}
 	return problem.Invalidf("[ipmi]client must be %s or %s", Native, IPMITool)
+}
+
+// enter waits for the turn at a BMC and refuses a login that the BMC is known to refuse. leave ends the turn and is told how it went.
+func (d *Driver) enter(ctx context.Context, conf ipmiSettings) (leave func(error), err error) {
+	unlock, err := d.Locks.Enter(ctx, "ipmi "+conf.address())
+	if err != nil {
+		return nil, driver.Trouble(err)
+	}
+	if err := driver.CheckLease(ctx); err != nil {
+		unlock()
+		return nil, driver.Trouble(err)
+	}
+	login := driver.Login{Address: "ipmi " + conf.address(), Username: conf.username, Password: conf.password, Method: fmt.Sprint(conf.ciphers, conf.level, conf.bmcKey.Empty()), UsernameKey: UsernameKey, PasswordKey: PasswordKey}
+	if err := d.Logins.Pass(ctx, login); err != nil {
+		unlock()
+		return nil, err
+	}
+	began := time.Now()
+	return func(err error) {
+		driver.Measured(ctx, "ipmi", began, err)
+		switch {
+		case errors.Is(err, driver.ErrLogin):
+			d.Logins.Refused(ctx, login)
+		case err == nil:
+			d.Logins.Accepted(login)
+		}
+		unlock()
+	}, nil
 }
 
 // allowed gives the address that the host has now and that may be spoken to: a name that leads elsewhere later gains nothing.

@@ -72,7 +72,7 @@ set_working_mc 0x20
   endlan
   chassis_control "%s/chassis 0x20"
   console 127.0.0.1 %d
-  user 1 false "" "" user 10 none md2 md5 straight
+%s  user 1 false "" "" user 10 none md2 md5 straight
   user 2 true "admin" "%s" admin 10 none md2 md5 straight
 `
 
@@ -98,7 +98,8 @@ func temperatureSensor(t testing.TB) []byte {
 	return must.Get(types.PackSDR(&types.SDR{RecordHeader: &types.SDRHeader{RecordID: 1, SDRVersion: 0x51, RecordType: types.SDRRecordTypeFullSensor}, Full: full}))(t)
 }
 
-func startSim(t *testing.T) *sim {
+// startSim starts the simulator, with more lines of its configuration.
+func startSim(t *testing.T, more ...string) *sim {
 	t.Helper()
 	program := debian.Program(t, "ipmi_sim", "openipmi")
 	s := &sim{dir: t.TempDir()}
@@ -111,7 +112,7 @@ func startSim(t *testing.T) *sim {
 		s.console = console.Addr().(*net.TCPAddr).Port
 		_ = console.Close()
 		machine := fmt.Sprintf(commands, strings.Join(strings.Fields(fmt.Sprintf("% #x", temperatureSensor(t))), " "))
-		for name, text := range map[string]string{"chassis": script, "lan.conf": fmt.Sprintf(config, s.port, s.dir, s.console, password), "sim.emu": machine} {
+		for name, text := range map[string]string{"chassis": script, "lan.conf": fmt.Sprintf(config, s.port, s.dir, s.console, strings.Join(more, ""), password), "sim.emu": machine} {
 			must.OK(t, os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o700))
 		}
 		state := filepath.Join(s.dir, "state")
