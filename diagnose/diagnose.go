@@ -228,6 +228,9 @@ func (f *Finding) blocks() bool {
 	return (f.Severity == BlocksBoot || f.Severity == BlocksAccess) && f.Confidence >= leastConfidence
 }
 
+// MaxConsole is how many bytes of the end of a console's text are read and kept.
+const MaxConsole = 256 << 10
+
 // isSymptom says whether only a console shows the finding.
 func (f *Finding) isSymptom() bool {
 	return len(f.Evidence) > 0 && !slices.ContainsFunc(f.Evidence, func(e Evidence) bool { return e.Kind != FromConsole })

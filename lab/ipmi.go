@@ -24,6 +24,8 @@ const (
 	ipmiPort    = 623
 	// filteredPort is where the simulator listens behind a filter.
 	filteredPort = 1623
+	// solPort is the TCP port of a machine's serial line, to which the simulator connects.
+	solPort = 1624
 
 	pythonProgram = "/usr/bin/python3"
 	pyghmiDir     = "/usr/lib/python3/dist-packages/pyghmi"
@@ -106,9 +108,10 @@ set_working_mc 0x20
     guid %[5]s
   endlan
   chassis_control "%[6]s 0x20"
+  sol "tcp:%[2]s:%[9]d" 115200
   user 1 false "" "" user 10 %[4]s
   user 2 true "%[7]s" "%[8]s" admin 10 %[4]s
-`, spec.Name, at.Addr(), at.Port(), auth, strings.ReplaceAll(spec.UUID, "-", ""), chassis, spec.User, spec.Password)
+`, spec.Name, at.Addr(), at.Port(), auth, strings.ReplaceAll(spec.UUID, "-", ""), chassis, spec.User, spec.Password, solPort)
 }
 
 // start runs the process; it is a no-op while one runs.

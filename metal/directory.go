@@ -3,6 +3,7 @@ package metal
 import (
 	"context"
 	"encoding/json"
+	"hash/fnv"
 	"slices"
 	"strings"
 	"sync"
@@ -117,6 +118,25 @@ func (d *Directory) Staffed(group string) error {
 		}
 	}
 	return problem.Unavailablef("no conductor of conductor group %q lives, so nobody would do this; start one, and ask again", group)
+}
+
+// ReadsConsole tells whether this conductor is the one that reads the node's console: of the live ones of its group that have its driver, the one
+// whose id and the node's have the highest hash. It goes by what was read last. If a conductor dies or comes, the consoles of few nodes move.
+func (d *Directory) ReadsConsole(conductorID string, n *Node) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	best, highest := "", uint64(0)
+	for _, r := range d.rows {
+		if _, able := r.catalog.Driver(n.Driver); !able || !d.alive(r) || !slices.Contains(r.Groups, strings.ToLower(n.ConductorGroup)) {
+			continue
+		}
+		sum := fnv.New64a()
+		_, _ = sum.Write([]byte(r.ID + "\x00" + n.ID))
+		if hash := sum.Sum64(); best == "" || hash > highest {
+			best, highest = r.ID, hash
+		}
+	}
+	return best == conductorID && best != ""
 }
 
 // Drivers gives what any conductor, alive or not, says of each hardware type: a node's

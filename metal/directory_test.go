@@ -2,6 +2,7 @@ package metal_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,4 +51,58 @@ func TestDirectoryOfASilentStore(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// fleet is a store with these conductors, of which each lives in the group of its name's first letter.
+type fleet struct {
+	job.Leases
+	names []string
+	beat  int64
+}
+
+func (f *fleet) Conductors(context.Context) (all []job.Conductor, err error) {
+	f.beat++
+	for _, name := range f.names {
+		all = append(all, job.Conductor{ID: name, Incarnation: "1", Counter: f.beat, Groups: []string{name[:1]}, Description: []byte(`{"drivers": [{"name": "ipmi"}]}`)})
+	}
+	return all, nil
+}
+
+// TestOneConductorReadsAConsole: each console has one reader of its group, the readers share them, and the death of one moves its own only.
+func TestOneConductorReadsAConsole(t *testing.T) {
+	f := &fleet{names: []string{"a1", "a2", "a3", "b1"}}
+	d := metal.NewDirectory(f, time.Now, 0, 0)
+	readers := func() map[string]string {
+		must.Get(d.Conductors(t.Context()))(t)
+		out := map[string]string{}
+		for i := range 300 {
+			n := &metal.Node{ID: fmt.Sprint("node", i), Driver: "ipmi", ConductorGroup: "A"}
+			for _, name := range []string{"a1", "a2", "a3", "b1"} {
+				if !d.ReadsConsole(name, n) {
+					continue
+				}
+				if out[n.ID] != "" || name == "b1" {
+					t.Errorf("%s is read by %s too", n.ID, name)
+				}
+				out[n.ID] = name
+			}
+		}
+		return out
+	}
+	before, count := readers(), map[string]int{}
+	for _, name := range before {
+		count[name]++
+	}
+	if len(before) != 300 || count["a1"] < 50 || count["a2"] < 50 || count["a3"] < 50 {
+		t.Errorf("the readers have %v", count)
+	}
+	f.names = []string{"a1", "a3", "b1"}
+	for id, name := range readers() {
+		if name != before[id] && before[id] != "a2" || name == "a2" {
+			t.Errorf("%s moved from %s to %s", id, before[id], name)
+		}
+	}
+	if d.ReadsConsole("a1", &metal.Node{ID: "x", Driver: "redfish", ConductorGroup: "a"}) || d.ReadsConsole("", &metal.Node{ID: "x", Driver: "ipmi", ConductorGroup: "nobody"}) {
+		t.Error("a console that nobody can read has a reader")
+	}
 }

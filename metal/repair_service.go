@@ -290,9 +290,9 @@ func (s NodeRepairs) save(tx job.Tx, n *Node, all []Repair) error {
 	return s.nodes.store.DropRepairParts(tx, n.ID, keep)
 }
 
-// DropTenancy removes what is kept of a node's disks for its owner: the diagnoses and the repairs, with what undoes them.
+// DropTenancy removes what is kept of a node's disks and console for its owner: the diagnoses and the repairs, with what undoes them, and the console log.
 func DropTenancy(store Store, tx job.Tx, nodeID string) error {
-	for _, kind := range []DocumentKind{Diagnoses, Repairs} {
+	for _, kind := range []DocumentKind{Diagnoses, Repairs, ConsoleLogDocument} {
 		if err := store.DeleteDocument(tx, nodeID, kind); err != nil {
 			return err
 		}

@@ -27,6 +27,8 @@ type NodeFilter struct {
 	Traits []string
 	// RescueExpires leaves out nodes whose rescue session does not end by itself; a few of these may stay, so look again.
 	RescueExpires bool
+	// ConsoleEnabled keeps nodes whose console is to be read.
+	ConsoleEnabled bool
 	// Powered keeps nodes whose power state is known, or is just being set.
 	Powered bool
 	// Faulty keeps nodes by whether they have a fault.

@@ -37,6 +37,19 @@ type Plan struct {
 	After  diagnose.Examination `json:"after"`
 }
 
+// LoginProves tells whether a login prompt on the console proves the repair: nothing that it mends lets people in over the network or by a login.
+func (p *Plan) LoginProves() bool {
+	stages := diagnose.Stages()
+	for _, system := range p.Before.Systems {
+		for _, f := range system.Findings {
+			if slices.Contains(p.Mended, f.ID) && slices.Index(stages, f.Stage) > slices.Index(stages, diagnose.Target) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // NotMended is a finding that a plan leaves.
 type NotMended struct {
 	Finding string `json:"finding"`

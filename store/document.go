@@ -10,7 +10,7 @@ import (
 )
 
 // sealedDocuments are sealed whole: whoever wrote them chose the keys, so no rule knows the secret ones.
-var sealedDocuments = map[metal.DocumentKind]bool{metal.ConfigDrive: true, metal.Steps: true, metal.Diagnoses: true, metal.Repairs: true}
+var sealedDocuments = map[metal.DocumentKind]bool{metal.ConfigDrive: true, metal.Steps: true, metal.Diagnoses: true, metal.Repairs: true, metal.ConsoleLogDocument: true}
 
 var nodeDocuments = documentTable{table: "document", owner: "Node", key: "node_id", sealed: func(kind string) bool { return sealedDocuments[metal.DocumentKind(kind)] }}
 

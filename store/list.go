@@ -163,6 +163,9 @@ func (c *whereClause) nodes(f metal.NodeFilter) {
 	if f.RescueExpires { // the session's JSON has the key only where it ends by itself
 		c.and(`n.body LIKE ` + c.arg(`%"expires_at":"%`))
 	}
+	if f.ConsoleEnabled { // as the index node_console has it
+		c.and(`n.console_enabled`)
+	}
 	if f.Powered {
 		c.and(`(n.power_state <> '' OR n.target_power <> '')`)
 	}

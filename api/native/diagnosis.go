@@ -75,8 +75,8 @@ func (s *server) diagnose(c *api.Call) error {
 	if err != nil {
 		return err
 	}
-	if len(body.Console) > machine.MaxConsole {
-		return problem.Invalidf("The text of the console has %d bytes; send its last %d bytes.", len(body.Console), machine.MaxConsole)
+	if len(body.Console) > diagnose.MaxConsole {
+		return problem.Invalidf("The text of the console has %d bytes; send its last %d bytes.", len(body.Console), diagnose.MaxConsole)
 	}
 	args.Console = machine.ConsoleFindings(body.Console)
 	d, err := s.Nodes.Diagnose(c.R.Context(), n.ID, args, c.Asker())

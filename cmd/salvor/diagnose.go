@@ -15,7 +15,6 @@ import (
 
 	"salvor/client"
 	"salvor/diagnose"
-	"salvor/diagnose/machine"
 	"salvor/metal"
 )
 
@@ -111,22 +110,22 @@ func readConsoleEnd(c *clientCall, name string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if info.Mode().IsRegular() && info.Size() > machine.MaxConsole {
-			if _, err := f.Seek(-machine.MaxConsole, io.SeekEnd); err != nil {
+		if info.Mode().IsRegular() && info.Size() > diagnose.MaxConsole {
+			if _, err := f.Seek(-diagnose.MaxConsole, io.SeekEnd); err != nil {
 				return "", err
 			}
 		}
 		in = f
 	}
-	end := make([]byte, 0, 2*machine.MaxConsole)
+	end := make([]byte, 0, 2*diagnose.MaxConsole)
 	for {
-		if len(end) > machine.MaxConsole {
-			end = end[:copy(end, end[len(end)-machine.MaxConsole:])]
+		if len(end) > diagnose.MaxConsole {
+			end = end[:copy(end, end[len(end)-diagnose.MaxConsole:])]
 		}
 		n, err := in.Read(end[len(end):cap(end)])
 		end = end[:len(end)+n]
 		if errors.Is(err, io.EOF) {
-			return strings.ToValidUTF8(string(end[max(0, len(end)-machine.MaxConsole):]), ""), nil
+			return strings.ToValidUTF8(string(end[max(0, len(end)-diagnose.MaxConsole):]), ""), nil
 		}
 		if err != nil {
 			return "", fmt.Errorf("read the console's text in %s: %w", name, err)

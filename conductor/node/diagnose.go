@@ -57,9 +57,28 @@ func (c diagnosisOperations) note(ctx context.Context, r *job.Run, change func(*
 // readBMC collects the evidence that needs no boot. What cannot be read is a gap of the report and no failure.
 func (c diagnosisOperations) readBMC(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	seen, gaps := c.lookAt(ctx, m)
+	symptoms, err := c.consoleFindings(ctx, m)
+	if err != nil {
+		gaps = append(gaps, diagnose.Gap{What: "console", Why: diagnose.Excerpt(problem.Public(err))})
+	}
 	return job.Done(c.note(ctx, r, func(d *metal.Diagnosis) {
+		if len(d.Report.Symptoms()) == 0 { // a text that came with the request goes before the kept one
+			d.Report.Findings = append(d.Report.Findings, symptoms...)
+		}
 		d.Step, d.Report = "the BMC and the records have been read", seen.Report(&d.Report, gaps)
 	}))
+}
+
+// consoleFindings are what the kept console log shows. The error says why the console is not read, though it is enabled.
+func (c diagnosisOperations) consoleFindings(ctx context.Context, m *managedNode) ([]diagnose.Finding, error) {
+	log, _, err := metal.ReadConsoleLog(ctx, c.Store, nil, m.node.ID)
+	if err != nil {
+		return nil, err
+	}
+	if m.node.ConsoleEnabled && log.Problem != "" {
+		err = problem.Unavailablef("%s", log.Problem)
+	}
+	return machine.ConsoleFindings(log.Text()), err
 }
 
 // lookAt asks the BMC.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -141,13 +142,31 @@ func (p parts) ConsoleInfo(context.Context, *metal.Node) (metal.Object, error) {
 	return metal.Object{"type": "socat"}, nil
 }
 
+func (p parts) ReadConsole(ctx context.Context, _ *metal.Node, opened func(), w io.Writer) error {
+	if p.b.serial == nil {
+		return problem.Unsupportedf("the machine has no serial line")
+	}
+	opened()
+	for {
+		select {
+		case text := <-p.b.serial:
+			_, _ = io.WriteString(w, text)
+		case err := <-p.b.reads:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
 func (p parts) Call(_ context.Context, _ *metal.Node, c metal.VendorCall) (any, error) {
 	return c.Args["x"], p.b.geared(func(g *gear) { g.called = c })
 }
 
 var (
-	_ driver.VirtualMedia = (*bench)(nil)
-	_ driver.Console      = parts{}
+	_ driver.VirtualMedia  = (*bench)(nil)
+	_ driver.Console       = parts{}
+	_ driver.ConsoleReader = parts{}
 )
 
 // say asks or tells the machine, and waits for what comes of it.

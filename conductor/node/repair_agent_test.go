@@ -20,6 +20,8 @@ import (
 // fakeMender is an agent that repairs: a disk of three chunks, of which a repair changes two. It serves in every ramdisk, also after a rescue has
 // been finalized, and a restart takes its overlays and its list of commands.
 type fakeMender struct {
+	// stage is that of the finding that it mends; empty: its plan does not tell.
+	stage    diagnose.Stage
 	disk     []string // what lies on the disk, by chunk
 	overlay  []string // what a repair makes of it; nil: no overlay is there
 	plan     repair.Plan
@@ -207,6 +209,9 @@ func (a *fakeMender) makePlan(p agent.PlanRepairParams) {
 	a.overlay = slices.Clone(after)
 	a.plan = repair.Plan{Version: repair.PlanVersion, Mended: []string{"fstab-device-missing"}, Consents: []diagnose.Consent{diagnose.ConsentFiles}, HostKeys: []string{menderHostKey},
 		Disks: []repair.DiskChange{{Path: "/dev/sda", Serial: "S1", Size: menderDisk}}}
+	if a.stage != "" {
+		a.plan.Before.Systems = []diagnose.ExaminedSystem{{Findings: []diagnose.Finding{{ID: "fstab-device-missing", Stage: a.stage}}}}
+	}
 	if a.consents != nil {
 		a.plan.Consents = a.consents
 	}

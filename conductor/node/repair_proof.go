@@ -2,12 +2,16 @@ package node
 
 import (
 	"context"
+	"strings"
 
+	"salvor/diagnose"
+	"salvor/diagnose/machine"
 	"salvor/driver"
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/repair"
 )
 
 // proofAddresses are those at which the machine's own system may answer, as far as salvor knows: those of its network_data, of the rescue system,
@@ -31,7 +35,7 @@ func (c repairOperations) proofAddresses(ctx context.Context, m *managedNode, ow
 	return rescueEntry{moves: moves}.addresses(data, contact.AgentURL), nil
 }
 
-// awaitProof waits until the machine has proved that it works, by the host key of its sshd or by a person.
+// awaitProof waits until the machine has proved that it works, by the host key of its sshd, a login prompt on its console or a person.
 func (c repairOperations) awaitProof(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	kept, err := c.service().Get(ctx, m.node.ID, r.ID)
 	if err != nil {
@@ -52,20 +56,53 @@ func (c repairOperations) awaitProof(ctx context.Context, r *job.Run, m *managed
 	if err != nil {
 		return job.From(err)
 	}
+	console, err := c.consoleProof(ctx, m, &kept, plan)
+	if err != nil {
+		return job.From(err)
+	}
+	if address := c.provenAddress(ctx, kept.Addresses, plan.HostKeys); address != "" {
+		return job.Done(c.judge(ctx, r, metal.RepairProven, "its sshd answers at "+address+" with the host key that lies on its disk", ""))
+	}
+	if console.proves {
+		return job.Done(c.judge(ctx, r, metal.RepairProven, "its console shows a login prompt after the repair", ""))
+	}
 	switch {
+	case console.awaited:
 	case len(kept.Addresses) == 0:
 		return job.Done(c.judge(ctx, r, metal.RepairUnproven, "", "salvor knows no address of the machine; give the node network_data with fixed addresses, or confirm that it works"))
 	case len(plan.HostKeys) == 0:
 		return job.Done(c.judge(ctx, r, metal.RepairUnproven, "", "no ssh host key lies on its disks; confirm that it works"))
 	}
-	if address := c.provenAddress(ctx, kept.Addresses, plan.HostKeys); address != "" {
-		return job.Done(c.judge(ctx, r, metal.RepairProven, "its sshd answers at "+address+" with the host key that lies on its disk", ""))
-	}
 	if c.Now().After(kept.ProofUntil) {
 		why := "the machine did not prove that it works within " + c.ProofTime.String()
+		for _, symptom := range console.symptoms {
+			why += ". " + strings.TrimSuffix(symptom.Title, ".")
+		}
 		return job.Done(c.judge(ctx, r, metal.RepairUnproven, "", why))
 	}
 	return job.Pause(c.StepPoll, "the proof that the machine works")
+}
+
+// consoleProof is what the console log shows of the boot after a repair.
+type consoleProof struct {
+	// awaited: a login prompt would prove the repair, and the console is read. proves: it is there.
+	awaited, proves bool
+	// symptoms are what hinders the boot, as the console shows it.
+	symptoms []diagnose.Finding
+}
+
+// consoleProof looks for a login prompt. It proves nothing where the repair was to let people in by ssh.
+func (c repairOperations) consoleProof(ctx context.Context, m *managedNode, kept *metal.Repair, plan *repair.Plan) (proof consoleProof, err error) {
+	log, found, err := metal.ReadConsoleLog(ctx, c.Store, nil, m.node.ID)
+	if err != nil || !found {
+		return proof, err
+	}
+	proof.awaited = m.node.ConsoleEnabled && log.Problem == "" && plan.LoginProves()
+	if boot := log.BootAfter(kept.WrittenAt); boot != nil {
+		proof.proves = proof.awaited && machine.ReachesLogin(boot.Text)
+		proof.symptoms = machine.ConsoleFindings(boot.Text)
+	}
+	return proof, nil
 }
 
 // judge ends the wait for the proof, unless a person was faster.
@@ -82,7 +119,7 @@ const maxProofAddresses = 4
 
 // provenAddress is the address at which sshd has one of the host keys; empty: none has.
 func (c repairOperations) provenAddress(ctx context.Context, addresses, keys []string) string {
-	if c.ProveSSH == nil {
+	if c.ProveSSH == nil || len(keys) == 0 {
 		return ""
 	}
 	for _, address := range addresses[:min(len(addresses), maxProofAddresses)] {

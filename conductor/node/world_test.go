@@ -70,6 +70,9 @@ type bench struct {
 	agentSilence  time.Duration // and each of them takes so long by the clock of the conductor, which is later than the true one
 	later         time.Duration
 	gear          gear
+	serial        chan string // what it writes on its serial line; nil: it has none
+	reads         chan error  // what ends the reading of the line
+	beforeBoot    func()      // is called when its own system begins to boot; nil: nothing is
 
 	store *store.Store
 	nodes *metal.Nodes
@@ -124,6 +127,9 @@ func (b *bench) SetPower(ctx context.Context, n *metal.Node, want metal.Power) e
 		} else {
 			b.systemOn++
 			b.mender.bootSystem()
+			if b.beforeBoot != nil {
+				b.beforeBoot()
+			}
 		}
 	}
 	return nil

@@ -9,8 +9,6 @@ import (
 
 // Bounds of a console's text.
 const (
-	// MaxConsole is how many bytes of the end of a console's text are read.
-	MaxConsole = 256 << 10
 	// maxConsoleLine cuts a line, in bytes.
 	maxConsoleLine = 4 << 10
 	// maxConsoleEvidence bounds the lines that one finding quotes.
@@ -83,7 +81,7 @@ var (
 
 // consoleLines makes lines of a console's text that hold no escape sequence, cut to maxConsoleLine bytes.
 func consoleLines(text string) []string {
-	text = strings.ToValidUTF8(text[max(0, len(text)-MaxConsole):], "?")
+	text = strings.ToValidUTF8(text[max(0, len(text)-diagnose.MaxConsole):], "?")
 	text = terminalSequence.ReplaceAllString(text, "")
 	var out []string
 	for line := range strings.Lines(text) {
@@ -113,6 +111,12 @@ func newestConsoleBoot(lines []string) (part []string, booted bool) {
 		}
 	}
 	return lines[from:], booted
+}
+
+// ReachesLogin tells whether the newest boot in a console's text came to a login prompt.
+func ReachesLogin(text string) bool {
+	_, booted := newestConsoleBoot(consoleLines(text))
+	return booted
 }
 
 // ConsoleFindings reads the text of a serial console. Its source may lie, so each finding is a symptom. Of the text, lines as evidence stay, as

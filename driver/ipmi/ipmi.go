@@ -37,7 +37,7 @@ const (
 
 // Properties describes the keys of driver_info.
 var Properties = map[string]string{
-	AddressKey:  "IP address or host name of the BMC. Required.",
+	AddressKey:  "IP address or host name of the BMC. Interfaces that speak IPMI require it.",
 	PortKey:     "UDP port of the BMC; 623 by default.",
 	UsernameKey: "User name, up to 16 bytes; the null user by default.",
 	PasswordKey: "Password, up to 20 bytes.",

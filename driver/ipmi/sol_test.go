@@ -43,7 +43,9 @@ func newSerialLine(t *testing.T) *serialLine {
 }
 
 // config is the line of lan.conf that leads to it.
-func (l *serialLine) config() string { return fmt.Sprintf("  sol \"tcp:%s\" 115200\n", l.listener.Addr()) }
+func (l *serialLine) config() string {
+	return fmt.Sprintf("  sol \"tcp:%s\" 115200\n", l.listener.Addr())
+}
 
 // heard is what a console said until now.
 type heard struct {

@@ -94,7 +94,7 @@ func (h hardwareTypeBuilder) ilo() driver.HardwareType {
 // byRedfish composes a hardware type whose machines are driven by Redfish.
 func (h hardwareTypeBuilder) byRedfish(name, address string, properties map[string]string) driver.HardwareType {
 	d := &redfish.Driver{Locks: h.lanes, Logins: h.logins, Control: h.cfg.BMC, Sessions: h.cfg.Sessions}
-	t := newHardwareType(name, properties, rescueProperties)
+	t := newHardwareType(name, ipmi.Properties, properties, rescueProperties)
 	needs := []string{address}
 	addInterfaces(&t, "power", t.Power, interfaceChoice[driver.Power]{metal.InterfaceInfo{Name: "redfish", Required: needs}, d})
 	addInterfaces(&t, "management", t.Management, interfaceChoice[driver.Management]{metal.InterfaceInfo{Name: "redfish", Required: needs}, d})
@@ -110,12 +110,18 @@ func (h hardwareTypeBuilder) byRedfish(name, address string, properties map[stri
 	setDefaultInterface(&t, "bios", metal.InterfaceInfo{Name: "redfish", Required: needs}, redfish.BIOS{Driver: d})
 	setDefaultInterface(&t, "raid", metal.InterfaceInfo{Name: "redfish", Required: needs}, redfish.RAID{Driver: d})
 	setDefaultInterface(&t, "firmware", metal.InterfaceInfo{Name: "redfish", Required: needs}, redfish.Firmware{Driver: d})
+	sol := ipmi.SOL{Driver: h.ipmiDriver()}
+	addExtraInterface(&t, "console", metal.InterfaceInfo{Name: "ipmi-sol", Required: []string{ipmi.AddressKey}}, sol)
 	setDefaultInterface(&t, "vendor", metal.InterfaceInfo{Name: "redfish", Required: needs, Methods: redfish.Methods}, redfish.Vendor{Driver: d})
 	return t
 }
 
+func (h hardwareTypeBuilder) ipmiDriver() *ipmi.Driver {
+	return &ipmi.Driver{Locks: h.lanes, Logins: h.logins, Client: h.cfg.IPMIClient, Cipher: h.cfg.IPMICipher, Control: h.cfg.BMC}
+}
+
 func (h hardwareTypeBuilder) ipmi() driver.HardwareType {
-	d := &ipmi.Driver{Locks: h.lanes, Logins: h.logins, Client: h.cfg.IPMIClient, Cipher: h.cfg.IPMICipher, Control: h.cfg.BMC}
+	d := h.ipmiDriver()
 	t := newHardwareType("ipmi", ipmi.Properties, rescueProperties)
 	needs := []string{ipmi.AddressKey}
 	addInterfaces(&t, "power", t.Power, interfaceChoice[driver.Power]{metal.InterfaceInfo{Name: "ipmitool", Required: needs}, d})
@@ -126,6 +132,7 @@ func (h hardwareTypeBuilder) ipmi() driver.HardwareType {
 	addInterfaces(&t, "network", t.Network, h.networks()...)
 	addInterfaces(&t, "rescue", t.Rescue, h.agentRescue(), noRescue)
 	addInterfaces(&t, "deploy", t.Deploy, h.direct(), customAgent, ramdiskDeploy, fakeDeploy)
+	setDefaultInterface(&t, "console", metal.InterfaceInfo{Name: "ipmi-sol", Required: needs}, ipmi.SOL{Driver: d})
 	setDefaultInterface(&t, "vendor", metal.InterfaceInfo{Name: "ipmitool", Required: needs, Methods: ipmi.Methods}, ipmi.Vendor{Driver: d})
 	return t
 }
@@ -204,14 +211,22 @@ func addAlias(t *driver.HardwareType, kind, of, name string) {
 	}
 }
 
-// setDefaultInterface puts an interface before those of the kind that are there already, and makes it the default.
-func setDefaultInterface(t *driver.HardwareType, kind string, info metal.InterfaceInfo, impl any) {
+// addExtraInterface offers an interface beside those of the kind that are there already.
+func addExtraInterface(t *driver.HardwareType, kind string, info metal.InterfaceInfo, impl any) {
 	set := t.Info.Interfaces[kind]
-	t.Info.Interfaces[kind] = metal.InterfaceSet{Default: info.Name, Enabled: append([]metal.InterfaceInfo{info}, set.Enabled...)}
+	t.Info.Interfaces[kind] = metal.InterfaceSet{Default: set.Default, Enabled: append(slices.Clone(set.Enabled), info)}
 	if t.Extras[kind] == nil {
 		t.Extras[kind] = map[string]any{}
 	}
 	t.Extras[kind][info.Name] = impl
+}
+
+// setDefaultInterface puts an interface before those of the kind that are there already, and makes it the default.
+func setDefaultInterface(t *driver.HardwareType, kind string, info metal.InterfaceInfo, impl any) {
+	addExtraInterface(t, kind, info, impl)
+	enabled := t.Info.Interfaces[kind].Enabled
+	last := len(enabled) - 1
+	t.Info.Interfaces[kind] = metal.InterfaceSet{Default: info.Name, Enabled: slices.Insert(enabled[:last], 0, info)}
 }
 
 var rescueProperties = map[string]string{

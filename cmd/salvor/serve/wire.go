@@ -113,6 +113,10 @@ func (p *ControlPlane) powerSync() node.PowerSync {
 	}
 }
 
+func (p *ControlPlane) consoleReading() node.ConsoleReading {
+	return node.ConsoleReading{Mine: func(_ context.Context, n *metal.Node) bool { return p.Directory.ReadsConsole(p.state.id, n) }}
+}
+
 func (p *ControlPlane) netbootConfig(kernel, image string) netboot.Config {
 	n := p.cfg.Netboot
 	out := netboot.Config{

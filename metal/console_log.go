@@ -1,0 +1,103 @@
+package metal
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"salvor/diagnose"
+	"salvor/job"
+	"salvor/problem"
+)
+
+// ConsoleLogDocument is the document with a ConsoleLog. It is sealed, and ends with the tenancy.
+const ConsoleLogDocument DocumentKind = "console log"
+
+// maxConsoleParts is how many parts of a console log are kept.
+const maxConsoleParts = 3
+
+// ConsoleLog is what a machine's own systems wrote on its serial line while a conductor read it.
+type ConsoleLog struct {
+	// Problem says why nobody reads the line now; empty: it is read.
+	Problem string `json:"problem,omitempty"`
+	// Parts are the newest ones, the oldest first. Together they have at most diagnose.MaxConsole bytes.
+	Parts []ConsolePart `json:"parts"`
+}
+
+// ConsolePart is what was read without an interruption. What ramdisks write lies between two parts, and is not kept.
+type ConsolePart struct {
+	Since time.Time `json:"since"`
+	// AfterRamdisk: the line was already open when the machine went from a ramdisk to its own system, so Text has the whole boot.
+	AfterRamdisk bool   `json:"after_ramdisk,omitempty"`
+	Text         string `json:"text"`
+}
+
+// Text joins the parts.
+func (l *ConsoleLog) Text() string {
+	var b strings.Builder
+	for _, p := range l.Parts {
+		if b.Len() > 0 && !strings.HasSuffix(b.String(), "\n") {
+			b.WriteByte('\n')
+		}
+		b.WriteString(p.Text)
+	}
+	return b.String()
+}
+
+// Trim drops what is beyond the bounds, the oldest first.
+func (l *ConsoleLog) Trim() {
+	l.Parts = l.Parts[max(0, len(l.Parts)-maxConsoleParts):]
+	room := diagnose.MaxConsole
+	for i := range slices.Backward(l.Parts) {
+		text := l.Parts[i].Text
+		if over := len(text) - room; over > 0 {
+			l.Parts[i].Text = text[over:]
+		}
+		room -= len(l.Parts[i].Text)
+	}
+	l.Parts = slices.DeleteFunc(l.Parts, func(p ConsolePart) bool { return p.Text == "" })
+}
+
+// BootAfter is the newest part, if it is the whole boot of the machine's own system after a ramdisk that ran at that time; nil: it is not.
+func (l *ConsoleLog) BootAfter(ramdisk time.Time) *ConsolePart {
+	if len(l.Parts) == 0 || ramdisk.IsZero() {
+		return nil
+	}
+	last := &l.Parts[len(l.Parts)-1]
+	if !last.AfterRamdisk || !last.Since.After(ramdisk) {
+		return nil
+	}
+	return last
+}
+
+// WritesConsole tells whether what a machine in this state writes on its serial line comes from its own system and not from a ramdisk.
+func (s State) WritesConsole() bool {
+	return s == Unrescuing || s.Info().Phase == AtRest && s != Rescue
+}
+
+// ReadConsoleLog reads the console log of a node; found is false where there is none.
+func ReadConsoleLog(ctx context.Context, store DocumentStore, tx job.Tx, nodeID string) (l ConsoleLog, found bool, err error) {
+	doc, err := store.Document(ctx, tx, nodeID, ConsoleLogDocument)
+	if problem.Is(err, problem.NotFound) {
+		return l, false, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(doc.Body, &l)
+	}
+	return l, err == nil, err
+}
+
+// SaveConsoleLog writes the console log of a node in place of the former one. The former row is deleted, so that of two transactions that change it one
+// begins again.
+func SaveConsoleLog(store DocumentStore, tx job.Tx, nodeID string, l ConsoleLog) error {
+	body, err := json.Marshal(l)
+	if err != nil {
+		return err
+	}
+	if err := store.DeleteDocument(tx, nodeID, ConsoleLogDocument); err != nil {
+		return err
+	}
+	return store.SaveDocument(tx, Document{NodeID: nodeID, Kind: ConsoleLogDocument, Body: body})
+}
