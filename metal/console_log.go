@@ -89,6 +89,12 @@ func ReadConsoleLog(ctx context.Context, store DocumentStore, tx job.Tx, nodeID 
 	return l, err == nil, err
 }
 
+// ConsoleLog is what was kept of a node's console; empty: nothing was.
+func (s *Nodes) ConsoleLog(ctx context.Context, nodeID string) (ConsoleLog, error) {
+	l, _, err := ReadConsoleLog(ctx, s.store, nil, nodeID)
+	return l, err
+}
+
 // SaveConsoleLog writes the console log of a node in place of the former one. The former row is deleted, so that of two transactions that change it one
 // begins again.
 func SaveConsoleLog(store DocumentStore, tx job.Tx, nodeID string, l ConsoleLog) error {

@@ -60,12 +60,17 @@ END
 	cli node set m1 --network-data "$work/network" >/dev/null
 }
 
+# make_debian IMAGE ADDRESS KEY: a Debian 12 whose root file system begins at $offset.
+make_debian() {
+	test/debian-disk.sh "$1" "$PWD/build/debian-12.tar" "$2/24" "$3"
+	offset=$(sfdisk -J "$1" | jq '.partitiontable.partitions[1].start * 512')
+}
+
 # make_broken_debian IMAGE ADDRESS KEY: a Debian 12 whose fstab names a disk that is gone, and whose sshd has a word in its configuration that no sshd
 # knows.
 make_broken_debian() {
-	test/debian-disk.sh "$1" "$PWD/build/debian-12.tar" "$2/24" "$3"
 	local offset
-	offset=$(sfdisk -J "$1" | jq '.partitiontable.partitions[1].start * 512')
+	make_debian "$1" "$2" "$3"
 	add_line "$1" "$offset" /etc/fstab 'UUID=6f1f2d5e-9c1b-4f0e-8f0d-2c9b6d1c7a55 /srv ext4 defaults 0 2'
 	add_line "$1" "$offset" /etc/ssh/sshd_config 'PermitRootLogins yes'
 }

@@ -29,7 +29,7 @@ func (s *server) rescuable(c *api.Call) (*metal.Node, error) {
 		return nil, err
 	}
 	if !s.mayRescueNode(c, n) {
-		return nil, problem.Forbiddenf("Only those who may rescue node %s may diagnose it and read its diagnoses.", c.Arg("ident"))
+		return nil, problem.Forbiddenf("Only those who may rescue node %s may diagnose it, and read its diagnoses and its console.", c.Arg("ident"))
 	}
 	return n, nil
 }

@@ -67,7 +67,7 @@ func New(c Config) http.Handler {
 	for i := range routes {
 		routes[i].Do = requireAdmin(routes[i].Do)
 	}
-	routes = slices.Concat(s.rescueImageLists(), s.fleetRoutes(), s.whyRoutes(), s.sessionRoutes(), s.eventRoutes(), s.tokenRoutes(), s.ownServers(), s.diagnosisRoutes(), serverDiagnoses{s}.routes(), repairRequests{s}.routes(), s.nodeRescueRoutes(), routes)
+	routes = slices.Concat(s.rescueImageLists(), s.fleetRoutes(), s.whyRoutes(), s.sessionRoutes(), s.eventRoutes(), s.tokenRoutes(), s.ownServers(), s.diagnosisRoutes(), serverDiagnoses{s}.routes(), consoleLogs{s}.routes(), repairRequests{s}.routes(), s.nodeRescueRoutes(), routes)
 	for i, r := range routes {
 		routes[i].Rule, routes[i].Path = ruleOf(r.Method, r.Path), root+r.Path
 	}

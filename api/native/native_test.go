@@ -65,6 +65,7 @@ type world struct {
 	nodes     []*metal.Node
 	asked     []metal.Question
 	diagnoses []metal.Diagnosis
+	console   metal.ConsoleLog
 	rescued   []metal.ProvisionArgs
 	answer    json.RawMessage // of every question; nil: an object with its kind
 	feed      *native.Feed
@@ -103,6 +104,8 @@ func (w *world) Diagnose(_ context.Context, ident string, args metal.DiagnoseArg
 	w.diagnoses = append([]metal.Diagnosis{d}, w.diagnoses...)
 	return d, nil
 }
+
+func (w *world) ConsoleLog(context.Context, string) (metal.ConsoleLog, error) { return w.console, nil }
 
 func (w *world) Diagnoses(context.Context, job.Tx, string) ([]metal.Diagnosis, error) {
 	return w.diagnoses, nil

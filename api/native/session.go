@@ -30,6 +30,8 @@ type Nodes interface {
 	// Diagnose begins a diagnosis; Diagnoses are the kept ones of a node, newest first.
 	Diagnose(ctx context.Context, ident string, args metal.DiagnoseArgs, asker record.Asker) (metal.Diagnosis, error)
 	Diagnoses(ctx context.Context, tx job.Tx, nodeID string) ([]metal.Diagnosis, error)
+	// ConsoleLog is what was kept of a node's console.
+	ConsoleLog(ctx context.Context, nodeID string) (metal.ConsoleLog, error)
 	// Provision takes a verb of the provision state machine; word is what the asker wrote.
 	Provision(ctx context.Context, ident string, v metal.Verb, word string, args metal.ProvisionArgs, asker record.Asker) error
 }

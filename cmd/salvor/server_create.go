@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/base64"
-	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -323,38 +322,4 @@ func sessionWishes(c *clientCall, body client.Record) error {
 		body["keys"] = keys
 	}
 	return nil
-}
-
-func newConsoleCommand() *cobra.Command {
-	e, lines := &apiEndpoint{}, 0
-	top := &cobra.Command{Use: "console", Short: "Show the consoles of servers"}
-	e.flags(top)
-	log := &cobra.Command{Use: "log", Short: "Show what servers wrote to their consoles"}
-	show := &cobra.Command{
-		Use: "show SERVER", Short: "Show the end of a server's console", Args: cobra.ExactArgs(1), Example: "  salvor console log show web1 --lines 50",
-		RunE: e.run(func(c *clientCall) error {
-			id, err := serverResource.find(c, c.args[0])
-			if err != nil {
-				return err
-			}
-			want := client.Record{}
-			if lines > 0 {
-				want["length"] = lines
-			}
-			var got struct {
-				Output string `json:"output"`
-			}
-			if err := c.api.Ask(c.context(), client.Compute, http.MethodPost, "/servers/"+url.PathEscape(id)+"/action", nil, client.Record{"os-getConsoleOutput": want}, &got); err != nil {
-				return err
-			}
-			for _, line := range strings.Split(strings.TrimRight(got.Output, "\n"), "\n") {
-				fmt.Fprintln(c.OutOrStdout(), stripControlChars(line))
-			}
-			return nil
-		}),
-	}
-	show.Flags().IntVar(&lines, "lines", 0, "only this many of the last lines; 0: all that are stored")
-	log.AddCommand(show)
-	top.AddCommand(log)
-	return top
 }
