@@ -24,7 +24,7 @@ const (
 	ipmiPort    = 623
 	// filteredPort is where the simulator listens behind a filter.
 	filteredPort = 1623
-	// solPort is the TCP port of a machine's serial line, to which the simulator connects.
+	// solPort is the TCP port of a serialLine, to which the simulator connects.
 	solPort = 1624
 
 	pythonProgram = "/usr/bin/python3"
@@ -48,6 +48,7 @@ type ipmiBMC struct {
 	done    chan struct{}
 	stopped bool // by SIGSTOP
 	events  chan loggedEvent
+	serial  *serialLine
 	endLog  func() // ends the logging of events and waits for it
 }
 
@@ -146,6 +147,11 @@ func (b *ipmiBMC) start() error {
 	var logging sync.WaitGroup
 	logging.Go(func() { b.logEvents(ctx) })
 	b.endLog = func() { cancel(); logging.Wait() }
+	if b.spec.SOL {
+		if b.serial, err = openSerialLine(netip.AddrPortFrom(b.at.Addr(), solPort), filesOf(b.spec.Name).Serial); err != nil {
+			return fmt.Errorf("start IPMI BMC of %s: %w", b.spec.Name, err)
+		}
+	}
 	if !b.spec.Like.Filters() {
 		return nil
 	}
@@ -165,6 +171,10 @@ func (b *ipmiBMC) stop() {
 	_ = b.cmd.Process.Kill()
 	<-b.done
 	b.cmd = nil
+	if b.serial != nil {
+		b.serial.close()
+		b.serial = nil
+	}
 	if b.filter != nil {
 		b.filter.Close()
 		b.filter = nil

@@ -59,7 +59,7 @@ func qemuArgs(m machineSpec, firmware Firmware, order []Device, cd bool) []strin
 		"-nodefaults", "-no-user-config", "-display", "none",
 		// A guest's reset ends QEMU: the lab starts it again, so that a boot override is used once.
 		"-no-reboot", "-boot", "menu=off,strict=on",
-		"-chardev", serialLine(m, files), "-serial", "chardev:serial",
+		"-chardev", "file,id=serial,append=on,path=" + files.Serial, "-serial", "chardev:serial",
 		"-qmp", "unix:" + files.QMP + ",server=on,wait=off",
 		"-device", "virtio-rng-pci",
 		// The host's page cache outlives QEMU, so flushing to the real disk would prove nothing more.
@@ -81,14 +81,6 @@ func qemuArgs(m machineSpec, firmware Firmware, order []Device, cd bool) []strin
 		args = append(args, uefiArgs(files, has)...)
 	}
 	return args
-}
-
-// serialLine is QEMU's end of the serial line. A BMC with Serial over LAN connects to it; the log has all of it in any case.
-func serialLine(m machineSpec, files qemuFiles) string {
-	if m.BMC != IPMI || m.Like.UsesPyghmi() {
-		return "file,id=serial,append=on,path=" + files.Serial
-	}
-	return fmt.Sprintf("socket,id=serial,host=%s,port=%d,server=on,wait=off,logappend=on,logfile=%s", m.bmcAddress(), solPort, files.Serial)
 }
 
 // uefiArgs brings in the firmware and keeps it from slow network boots that were not asked for.

@@ -59,6 +59,8 @@ type Spec struct {
 	Memory   int              `json:"memory"`   // MiB per machine, 512
 	Disk     DiskKind         `json:"disk"`     // tenant
 	Accel    string           `json:"accel"`    // tcg
+	// SOL has BMCs that speak Redfish speak IPMI too, with Serial over LAN, as most real ones do.
+	SOL bool `json:"sol,omitempty"`
 	// Initiator gives the machines an adapter that boots from iSCSI by itself, set up through their Redfish BMC.
 	Initiator bool   `json:"initiator"`
 	StateDir  string `json:"-"` // as of DefaultStateDir
@@ -156,11 +158,13 @@ func cacheDir(stateDir string) string     { return filepath.Join(stateDir, "lab"
 
 // machineSpec is the fixed part of one machine: all that is decided before it first runs.
 type machineSpec struct {
-	Name     string
-	UUID     string
-	MAC      string
-	Tap      string
-	Octet    int
+	Name  string
+	UUID  string
+	MAC   string
+	Tap   string
+	Octet int
+	// SOL: the BMC reads the serial line.
+	SOL      bool
 	BMC      BMCType
 	Like     personality.Name
 	Firmware Firmware
@@ -192,8 +196,8 @@ func (s Spec) machineSpecs() []machineSpec {
 		machines[i] = machineSpec{
 			Name: name, UUID: uuid.NewString(), MAC: fmt.Sprintf("52:54:00:5a:4c:%02x", i+1), Tap: "tap-" + name,
 			Octet: firstOctet + i, BMC: s.BMC, Like: s.Like, Firmware: s.Firmware, Memory: s.Memory, Disk: s.Disk, Accel: s.Accel,
-			Initiator: s.Initiator && s.BMC == Redfish,
-			User:      "admin", Password: hex.EncodeToString(password),
+			Initiator: s.Initiator && s.BMC == Redfish, SOL: s.BMC == IPMI && !s.Like.UsesPyghmi() || s.BMC == Redfish && s.SOL,
+			User: "admin", Password: hex.EncodeToString(password),
 		}
 	}
 	return machines

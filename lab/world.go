@@ -43,6 +43,24 @@ type bmcServer interface {
 	setFault(f Fault) error
 }
 
+// redfishAndIPMI is a BMC that speaks both.
+type redfishAndIPMI struct{ redfish, ipmi bmcServer }
+
+func (b redfishAndIPMI) start() error { return errors.Join(b.redfish.start(), b.ipmi.start()) }
+
+func (b redfishAndIPMI) stop() {
+	b.redfish.stop()
+	b.ipmi.stop()
+}
+
+func (b redfishAndIPMI) setFault(f Fault) error {
+	err := b.ipmi.setFault(f)
+	if problem.Is(err, problem.Unsupported) { // answers that only HTTP has
+		err = nil
+	}
+	return errors.Join(b.redfish.setFault(f), err)
+}
+
 // runWorld lives until it is told to go down: by request, by signal, or by the end of its leash.
 func runWorld(dir string) error {
 	ready, leash := os.NewFile(3, "ready"), os.NewFile(4, "leash")
@@ -152,20 +170,24 @@ func (w *runningLab) newInmate(ctx context.Context, spec machineSpec) (*labMachi
 	}
 	m := &labMachine{qemuMachine: newMachine(spec, w.log), identity: identity}
 	m.chassis = newFaulty(newForeign(m.qemuMachine, spec.Like))
-	switch spec.BMC {
-	case IPMI:
-		var bmc *ipmiBMC
-		bmc, err = newIPMIBMC(spec, netip.AddrPortFrom(spec.bmcAddress(), ipmiPort), netip.AddrPortFrom(spec.bmcAddress(), filteredPort), w.plan.Program, w.log)
-		if err == nil {
-			m.bmc = bmc
-			m.chassis.events.forwardTo(bmc.forwardEvent)
+	var ipmi *ipmiBMC
+	if spec.BMC == IPMI || spec.SOL {
+		ipmi, err = newIPMIBMC(spec, netip.AddrPortFrom(spec.bmcAddress(), ipmiPort), netip.AddrPortFrom(spec.bmcAddress(), filteredPort), w.plan.Program, w.log)
+		if err != nil {
+			return nil, err
 		}
-	default:
+		m.chassis.events.forwardTo(ipmi.forwardEvent)
+		m.bmc = ipmi
+	}
+	if spec.BMC != IPMI {
 		service := newRedfishBMC(spec, m.chassis, m.qemuMachine, m.qemuMachine, w.log)
 		if spec.Initiator {
 			service.initiator = m.qemuMachine
 		}
 		m.bmc = newHTTPBMC(netip.AddrPortFrom(spec.bmcAddress(), redfishPort), service)
+		if ipmi != nil {
+			m.bmc = redfishAndIPMI{m.bmc, ipmi}
+		}
 	}
 	return m, err
 }

@@ -1,22 +1,24 @@
 #!/bin/bash
-# demo-console.sh: a machine behind an IPMI BMC does not come up any more, and nobody knows its address: its fstab names a disk that is gone. Its console
+# demo-console.sh: a machine does not come up any more, and nobody knows its address: its fstab names a disk that is gone. Its console
 # says so while it runs. salvor mends it, and the login prompt on its console proves it. It ends with status 0 only if every proof held.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-bmc=ipmi firmware=bios boot=ipxe
+bmc=redfish firmware=bios boot=redfish-virtual-media
 ramdisk=$PWD/build/ramdisk-diagnose
 . test/demo-lab.sh
 
 build_ramdisk diagnose
-lab up --bmc "$bmc" --firmware "$firmware" >"$work/lab.json"
+lab up --bmc "$bmc" --sol --firmware "$firmware" >"$work/lab.json"
 disk=$(dirname "$(machine serial_log)")/disk.img
 ssh-keygen -q -t ed25519 -N '' -f "$work/id"
 mkdir -p build
 make_debian "$work/debian.img" "$(machine tenant_address)" "$work/id.pub"
 add_line "$work/debian.img" "$offset" /etc/fstab 'UUID=6f1f2d5e-9c1b-4f0e-8f0d-2c9b6d1c7a55 /srv ext4 defaults,x-systemd.device-timeout=5s 0 2'
 cp --sparse=always "$work/debian.img" "$disk"
-say "a lab machine: $firmware firmware behind an $bmc BMC, a Debian 12 on its disk, whose fstab names a disk that is gone"
+say "a lab machine: $firmware firmware behind a $bmc BMC with Serial over LAN, a Debian 12 on its disk, whose fstab names a disk that is gone"
 
+host=$(machine address | sed 's|.*//||; s|:.*||')
+options=(--console-interface ipmi-sol --driver-info ipmi_address="$host" --driver-info ipmi_username="$(machine user)" --driver-info ipmi_password="$(machine password)")
 enrol_machine
 cli node console enable m1
 cli node power on m1 --wait >/dev/null 2>&1

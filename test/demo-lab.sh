@@ -102,7 +102,7 @@ tenant_ssh() {
 		-o StrictHostKeyChecking=yes "root@$address" "$@"
 }
 
-# enrol_machine: starts salvor in the lab, and has it adopt the machine as m1.
+# enrol_machine: starts salvor in the lab, and has it adopt the machine as m1. The array options may hold more options of `salvor node create`.
 enrol_machine() {
 	cat >"$work/salvor.conf" <<END
 [ramdisk]
@@ -124,7 +124,7 @@ END
 	else
 		info=(--driver-info ipmi_address="$(machine address)" --driver-info ipmi_port="$(machine port)" --driver-info ipmi_username="$(machine user)" --driver-info ipmi_password="$(machine password)")
 	fi
-	cli node create --driver "$bmc" --name m1 --network-interface bridge --boot-interface "$boot" --property capabilities="boot_mode:$firmware" "${info[@]}" >/dev/null
+	cli node create --driver "$bmc" --name m1 --network-interface bridge --boot-interface "$boot" --property capabilities="boot_mode:$firmware" "${info[@]}" ${options[@]+"${options[@]}"} >/dev/null
 	cli port create --node "$(cli node show m1 -f value --fields uuid)" "$(machine mac)" --local-link-connection port_id="$(machine port_id)" --local-link-connection switch_id=52:54:00:00:00:01 >/dev/null
 	cli node manage m1 --wait >/dev/null 2>&1
 	cli node adopt m1 --wait >/dev/null 2>&1

@@ -39,7 +39,8 @@ what it does, and are busy after orders, though for a shorter time. docs/lab.md 
 		Example: `  salvor lab up --machines 2
   salvor lab up --like sushy-tools
   salvor lab up --like ilo5 --firmware uefi
-  salvor lab up --like virtualbmc`,
+  salvor lab up --like virtualbmc
+  salvor lab up --sol`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, err := lab.Up(cmd.Context(), *spec)
 			if err != nil {
@@ -55,6 +56,7 @@ what it does, and are busy after orders, though for a shorter time. docs/lab.md 
 	addEnumFlag(cmd, &spec.BMC, "bmc", "", "protocol of the BMCs: redfish or ipmi (default redfish, or what the BMCs of --like speak)", lab.Redfish, lab.IPMI)
 	addEnumFlag(cmd, &spec.Like, "like", "", "have the machines' BMCs behave like these of others: "+fmt.Sprint(personality.Names()), personality.Names()...)
 	addEnumFlag(cmd, &spec.Firmware, "firmware", lab.BIOS, "bios or uefi", lab.BIOS, lab.UEFI)
+	f.BoolVar(&spec.SOL, "sol", false, "have BMCs that speak Redfish speak IPMI too, on port 623 with the same user, with Serial over LAN")
 	f.BoolVar(&spec.Initiator, "initiator", false, "give the machines an adapter that boots from iSCSI by itself (redfish only)")
 	f.IntVar(&spec.Memory, "memory", 512, "memory of each machine in MiB")
 	addEnumFlag(cmd, &spec.Disk, "disk", lab.TenantDisk, "tenant (a small system with a forgotten password) or blank", lab.TenantDisk, lab.BlankDisk)

@@ -19,7 +19,7 @@ type ConsoleReading struct {
 	Mine func(ctx context.Context, n *metal.Node) bool
 	// Look is how often the records of nodes are looked at; 0: 2 s. What was read is stored at each storeEvery-th look.
 	Look time.Duration
-	// Again is how long after a failure a console is opened again; 0: 15 s.
+	// Again is how long after a failure a console is opened again; 0: 5 s.
 	Again time.Duration
 }
 
@@ -28,7 +28,7 @@ const storeEvery = 5
 
 // RunConsoles reads the serial lines of the nodes whose console is enabled, and keeps the newest part of each, until ctx ends.
 func (c *Conductor) RunConsoles(ctx context.Context, p ConsoleReading) {
-	p.Look, p.Again = cmp.Or(p.Look, 2*time.Second), cmp.Or(p.Again, 15*time.Second)
+	p.Look, p.Again = cmp.Or(p.Look, 2*time.Second), cmp.Or(p.Again, 5*time.Second)
 	k := &consoleKeeper{Conductor: c, ConsoleReading: p, open: map[string]*consoleRecording{}}
 	defer k.stopAll()
 	look := time.NewTicker(p.Look)

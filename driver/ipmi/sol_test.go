@@ -127,9 +127,13 @@ func TestSOL(t *testing.T) {
 	if state := must.Get(d.PowerState(t.Context(), s.node()))(t); state != metal.PowerOff {
 		t.Errorf("while the console is read, the power is %s", state)
 	}
+	must.Get(machine.Write([]byte("root\r\nPassword: ")))(t)
+	h.until(t, "Password: ")
 	if err := d.ReadConsole(t.Context(), s.node(), func() { t.Error("a second reader has it too") }, newHeard()); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "sol deactivate") {
 		t.Errorf("a second reader: %v", err)
 	}
+	must.Get(machine.Write([]byte("Login incorrect\r\n")))(t)
+	h.until(t, "Login incorrect\r\n")
 	enabled := s.node()
 	enabled.ConsoleEnabled = true
 	must.OK(t, d.StartConsole(t.Context(), enabled))
