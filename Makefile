@@ -179,6 +179,7 @@ demo: ## diagnose, repair and prove a real machine whose Debian does not boot; D
 demos: build
 	DEMO=uefi-media test/demo.sh
 	DEMO=uefi test/demo-vm.sh
+	test/demo-console.sh
 
 # "make e2e" has all twelve faults of TestSample examined and three repaired.
 THREE := initramfs-cut-off|sshd-config-with-an-unknown-option|root-argument-names-another-file-system

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/bougou/go-ipmi/pkg/command/transport"
@@ -100,10 +101,34 @@ func (l *lanSession) readSOL(ctx context.Context, opened func(), w io.Writer) er
 		_, _ = l.api.DeactivatePayload(bye, &transport.DeactivatePayloadRequest{PayloadType: types.PayloadTypeSOL, PayloadInstance: solInstance})
 	}()
 	opened()
+	defer l.keepAlive(ctx)()
 	if err := l.api.SOLStream(ctx, silence{ctx}, w, nil); err != nil {
 		return l.fault(ctx, err)
 	}
 	return nil
+}
+
+// aliveEvery is how often a session shows that it is used. Some BMCs end one after 30 s in which they were sent payloads of consoles alone, which is when
+// the library shows it.
+const aliveEvery = 10 * time.Second
+
+// keepAlive shows that the session is used, until the returned function is called.
+func (l *lanSession) keepAlive(ctx context.Context) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var done sync.WaitGroup
+	done.Go(func() {
+		ticker := time.NewTicker(aliveEvery)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+				_, _ = l.api.GetCurrentSessionInfo(ctx) // a session that has ended is seen by its reader
+			}
+		}
+	})
+	return func() { cancel(); done.Wait() }
 }
 
 func (l *lanSession) solFault(ctx context.Context, err error) error {
