@@ -26,8 +26,8 @@ type ConsoleReading struct {
 // storeEvery is at which look what was read is stored.
 const storeEvery = 5
 
-// RunConsoles reads the serial lines of the nodes whose console is enabled, and keeps the newest part of each, until ctx ends.
-func (c *Conductor) RunConsoles(ctx context.Context, p ConsoleReading) {
+// ReadConsoles reads the serial lines of the nodes whose console is enabled, and keeps the newest part of each, until ctx ends.
+func ReadConsoles(ctx context.Context, c *Conductor, p ConsoleReading) {
 	p.Look, p.Again = cmp.Or(p.Look, 2*time.Second), cmp.Or(p.Again, 5*time.Second)
 	k := &consoleKeeper{Conductor: c, ConsoleReading: p, open: map[string]*consoleRecording{}}
 	defer k.stopAll()

@@ -48,7 +48,7 @@ func (w *consoleWorld) start(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		w.con.RunConsoles(ctx, ConsoleReading{Mine: w.sees, Look: time.Millisecond, Again: time.Millisecond})
+		ReadConsoles(ctx, w.con, ConsoleReading{Mine: w.sees, Look: time.Millisecond, Again: time.Millisecond})
 	}()
 	w.stop = func() { cancel(); <-ended }
 	t.Cleanup(w.stop)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"salvor/api"
+	"salvor/conductor/node"
 	"salvor/config"
 	"salvor/job"
 	"salvor/metal"
@@ -82,7 +83,10 @@ func (p *ControlPlane) tasks() []backgroundTask {
 	return append(all,
 		backgroundTask{"conductor", func(ctx context.Context) error { return p.Runner.Run(ctx, p.cfg.Conductor.GracefulShutdownTimeout) }},
 		backgroundTask{"power sync", func(ctx context.Context) error { p.conductor.Nodes.RunPowerSync(ctx, p.powerSync()); return nil }},
-		backgroundTask{"consoles", func(ctx context.Context) error { p.conductor.Nodes.RunConsoles(ctx, p.consoleReading()); return nil }},
+		backgroundTask{"consoles", func(ctx context.Context) error {
+			node.ReadConsoles(ctx, p.conductor.Nodes, p.consoleReading())
+			return nil
+		}},
 		backgroundTask{"held readings", p.readHeld},
 		backgroundTask{"rescue expiry", func(ctx context.Context) error {
 			p.nodes.RunRescueExpiry(ctx, func() bool { return p.Store.Held() != nil }, tell("end rescue sessions"))
