@@ -16,10 +16,12 @@ import (
 const ConsoleLogDocument DocumentKind = "console log"
 
 // maxConsoleParts is how many parts of a console log are kept.
-const maxConsoleParts = 3
+const maxConsoleParts = 16
 
 // ConsoleLog is what a machine's own systems wrote on its serial line while a conductor read it.
 type ConsoleLog struct {
+	// Tenancy names the tenancy of the texts: each that begins after DropTenancy has another one.
+	Tenancy string `json:"tenancy"`
 	// Problem says why nobody reads the line now; empty: it is read.
 	Problem string `json:"problem,omitempty"`
 	// Parts are the newest ones, the oldest first. Together they have at most diagnose.MaxConsole bytes.
@@ -29,9 +31,11 @@ type ConsoleLog struct {
 // ConsolePart is what was read without an interruption. What ramdisks write lies between two parts, and is not kept.
 type ConsolePart struct {
 	Since time.Time `json:"since"`
-	// AfterRamdisk: the line was already open when the machine went from a ramdisk to its own system, so Text has the whole boot.
-	AfterRamdisk bool   `json:"after_ramdisk,omitempty"`
-	Text         string `json:"text"`
+	// Session is when the rescue session began after which the machine's own system booted, and SessionBegun the session's Begun. The line was open at the
+	// begin of that boot, so Text has the whole of it. Zero: the part has no whole boot after a rescue.
+	Session      time.Time `json:"session,omitzero"`
+	SessionBegun int       `json:"session_begun,omitempty"`
+	Text         string    `json:"text"`
 }
 
 // Text joins the parts.
@@ -46,9 +50,8 @@ func (l *ConsoleLog) Text() string {
 	return b.String()
 }
 
-// Trim drops what is beyond the bounds, the oldest first.
+// Trim drops what is beyond the bounds, the oldest first, and parts without a text.
 func (l *ConsoleLog) Trim() {
-	l.Parts = l.Parts[max(0, len(l.Parts)-maxConsoleParts):]
 	room := diagnose.MaxConsole
 	for i := range slices.Backward(l.Parts) {
 		text := l.Parts[i].Text
@@ -58,18 +61,17 @@ func (l *ConsoleLog) Trim() {
 		room -= len(l.Parts[i].Text)
 	}
 	l.Parts = slices.DeleteFunc(l.Parts, func(p ConsolePart) bool { return p.Text == "" })
+	l.Parts = l.Parts[max(0, len(l.Parts)-maxConsoleParts):]
 }
 
-// BootAfter is the newest part, if it is the whole boot of the machine's own system after a ramdisk that ran at that time; nil: it is not.
-func (l *ConsoleLog) BootAfter(ramdisk time.Time) *ConsolePart {
-	if len(l.Parts) == 0 || ramdisk.IsZero() {
-		return nil
+// BootAfter is what has the whole boot of the machine's own system after that rescue; nil: nothing has.
+func (l *ConsoleLog) BootAfter(session time.Time, begun int) *ConsolePart {
+	for i := range slices.Backward(l.Parts) {
+		if p := &l.Parts[i]; !p.Session.IsZero() && p.Session.Equal(session) && p.SessionBegun == begun {
+			return p
+		}
 	}
-	last := &l.Parts[len(l.Parts)-1]
-	if !last.AfterRamdisk || !last.Since.After(ramdisk) {
-		return nil
-	}
-	return last
+	return nil
 }
 
 // WritesConsole tells whether what a machine in this state writes on its serial line comes from its own system and not from a ramdisk.
@@ -95,8 +97,8 @@ func (s *Nodes) ConsoleLog(ctx context.Context, nodeID string) (ConsoleLog, erro
 	return l, err
 }
 
-// SaveConsoleLog writes the console log of a node in place of the former one. The former row is deleted, so that of two transactions that change it one
-// begins again.
+// SaveConsoleLog writes the console log of a node in place of the former one. It deletes the former row: so one of two transactions that change it, or end
+// the tenancy, begins again.
 func SaveConsoleLog(store DocumentStore, tx job.Tx, nodeID string, l ConsoleLog) error {
 	body, err := json.Marshal(l)
 	if err != nil {

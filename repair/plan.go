@@ -37,8 +37,12 @@ type Plan struct {
 	After  diagnose.Examination `json:"after"`
 }
 
-// LoginProves tells whether a login prompt on the console proves the repair: nothing that it mends lets people in over the network or by a login.
+// LoginProves tells whether a login prompt on the console proves the repair: the disks have one system, and nothing that the repair mends lets people in
+// over the network or by a login.
 func (p *Plan) LoginProves() bool {
+	if len(p.Before.Systems) > 1 {
+		return false // another one may have booted
+	}
 	stages := diagnose.Stages()
 	for _, system := range p.Before.Systems {
 		for _, f := range system.Findings {

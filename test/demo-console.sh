@@ -41,7 +41,7 @@ proof "a diagnosis of the running machine, without a restart, names it"
 
 asked=$(date +%s%N)
 cli repair m1 --yes --reboot --wait | tee "$work/repair"
-grep -q 'is proven' "$work/repair" && grep -q 'console shows a login prompt' "$work/repair" || die "the console does not prove the repair"
+grep -q 'is proven' "$work/repair" && grep -q 'console shows that its own system booted to the login' "$work/repair" || die "the console does not prove the repair"
 proof "its own system boots to the login prompt on its console, $(seconds "$asked") s after the request; no address of it is known"
 console_shows 'debian login:' 60
 ! grep -q 'the console cannot be read' "$work/serve.log" || die "the console was not read all the time"

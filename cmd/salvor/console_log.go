@@ -27,6 +27,9 @@ func newConsoleCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if text == "" {
+				return nil
+			}
 			for _, line := range lastLines(text, lines) {
 				fmt.Fprintln(c.OutOrStdout(), stripControlChars(strings.TrimRight(line, "\r")))
 			}
@@ -105,6 +108,8 @@ type nodeConsole struct {
 // explained is the text of the log. Standard error says why the console is not read now.
 func (l *nodeConsole) explained(c *clientCall, ident string) string {
 	switch {
+	case l.Enabled && l.Problem == "" && len(l.Parts) == 0:
+		fmt.Fprintf(c.ErrOrStderr(), "The machine %s has written nothing on its serial line yet. Does its kernel have the argument console=ttyS0 (or ttyS1)?\n", c.label(ident))
 	case !l.Enabled:
 		fmt.Fprintf(c.ErrOrStderr(), "The console of %s is not read now; to have it read: salvor node console enable %[1]s\n", c.label(ident))
 	case l.Problem != "":

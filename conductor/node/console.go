@@ -3,8 +3,10 @@ package node
 import (
 	"cmp"
 	"context"
-	"fmt"
+	"maps"
 	"time"
+
+	"github.com/google/uuid"
 
 	"salvor/driver"
 	"salvor/job"
@@ -13,48 +15,54 @@ import (
 	"salvor/record"
 )
 
-// ConsoleReading is how the consoles of nodes are read.
+// ConsoleReading is how a conductor reads the consoles of nodes.
 type ConsoleReading struct {
-	// Mine tells whether this conductor reads the console of a node. Of several conductors one does.
-	Mine func(ctx context.Context, n *metal.Node) bool
-	// Look is how often the records of nodes are looked at; 0: 2 s. What was read is stored at each storeEvery-th look.
-	Look time.Duration
-	// Again is how long after a failure a console is opened again; 0: 5 s.
-	Again time.Duration
+	// ReadsHere tells whether this conductor reads the console of a node. Of several conductors one does.
+	ReadsHere func(n *metal.Node) bool
+	// PollInterval is how often the records of nodes are read; 0: 2 s. What consoles said is stored at every fifth reading.
+	PollInterval time.Duration
+	// RetryDelay is how long after a failure a console is opened again; 0: 5 s. It doubles with each failure, up to maxConsoleDelay.
+	RetryDelay time.Duration
 }
 
-// storeEvery is at which look what was read is stored.
-const storeEvery = 5
+const (
+	// storeEvery is how many readings of the records lie between two writes of what consoles said.
+	storeEvery = 5
+	// maxConsoleDelay bounds the time until a console is opened again. Where the machine has none, it is this long at once.
+	maxConsoleDelay = 5 * time.Minute
+	// closeConsoles bounds the wait for the end of all sessions.
+	closeConsoles = 2 * time.Second
+)
 
-// ReadConsoles reads the serial lines of the nodes whose console is enabled, and keeps the newest part of each, until ctx ends.
+// ReadConsoles reads the serial lines of the nodes whose console is enabled, and stores the newest text of each, until ctx ends.
 func ReadConsoles(ctx context.Context, c *Conductor, p ConsoleReading) {
-	p.Look, p.Again = cmp.Or(p.Look, 2*time.Second), cmp.Or(p.Again, 5*time.Second)
-	k := &consoleKeeper{Conductor: c, ConsoleReading: p, open: map[string]*consoleRecording{}}
-	defer k.stopAll()
-	look := time.NewTicker(p.Look)
-	defer look.Stop()
+	p.PollInterval, p.RetryDelay = cmp.Or(p.PollInterval, 2*time.Second), cmp.Or(p.RetryDelay, 5*time.Second)
+	k := &consoleRecorder{Conductor: c, ConsoleReading: p, recordings: map[string]*consoleRecording{}}
+	defer k.closeAll()
+	ticker := time.NewTicker(p.PollInterval)
+	defer ticker.Stop()
 	for turn := 0; ; turn++ {
-		if err := k.look(ctx, turn%storeEvery == 0); err != nil && ctx.Err() == nil {
+		if err := k.poll(ctx, turn%storeEvery == 0); err != nil && ctx.Err() == nil {
 			c.Log.Error("read consoles", "error", err)
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-look.C:
+		case <-ticker.C:
 		}
 	}
 }
 
-// consoleKeeper has the recordings of one conductor.
-type consoleKeeper struct {
+// consoleRecorder has the recordings of one conductor, by the id of the node.
+type consoleRecorder struct {
 	*Conductor
 	ConsoleReading
-	open map[string]*consoleRecording
+	recordings map[string]*consoleRecording
 }
 
-// look starts and stops recordings as the records of the nodes want it. store: what was read is stored.
-func (k *consoleKeeper) look(ctx context.Context, store bool) error {
-	wanted := map[string]bool{}
+// poll opens and closes recordings as the records of the nodes want it. If store is true, it stores what the consoles said.
+func (k *consoleRecorder) poll(ctx context.Context, store bool) error {
+	wanted := map[string]*metal.Node{}
 	for marker := ""; ; {
 		page := record.Page{Limit: 1000, Marker: marker}
 		found, err := k.Store.Nodes(ctx, nil, metal.NodeFilter{ConsoleEnabled: true}, page)
@@ -62,11 +70,8 @@ func (k *consoleKeeper) look(ctx context.Context, store bool) error {
 			return err
 		}
 		for _, n := range found {
-			if wanted[n.ID] = k.Mine(ctx, n); !wanted[n.ID] {
-				continue
-			}
-			if err := k.follow(ctx, n); err != nil {
-				return fmt.Errorf("node %s: %w", n.ID, err)
+			if k.ReadsHere(n) {
+				wanted[n.ID] = n
 			}
 		}
 		if len(found) < page.Limit {
@@ -74,53 +79,64 @@ func (k *consoleKeeper) look(ctx context.Context, store bool) error {
 		}
 		marker = found[len(found)-1].ID
 	}
-	for id, r := range k.open {
-		if !wanted[id] {
-			r.stop()
-			delete(k.open, id)
-		} else if !store {
-			continue
+	for id, r := range k.recordings {
+		n := wanted[id]
+		switch {
+		case r.hasEnded():
+			delete(k.recordings, id)
+			k.save(ctx, r)
+		case n == nil || !r.reads(n): // another BMC may be another machine
+			r.cancel()
+			delete(wanted, id) // until it has ended
+		case store:
+			k.save(ctx, r)
 		}
-		if err := k.save(ctx, r); err != nil && ctx.Err() == nil {
-			k.Log.Error("keep the console log", "node", id, "error", err)
+	}
+	for id, n := range wanted {
+		r := k.recordings[id]
+		if r == nil {
+			r = k.open(ctx, n)
+		}
+		if r != nil {
+			r.follow(n)
 		}
 	}
 	return nil
 }
 
-// follow has the console of a node read, and tells its recording what state the node is in.
-func (k *consoleKeeper) follow(ctx context.Context, n *metal.Node) error {
-	r := k.open[n.ID]
-	if r == nil {
-		reading, cancel := context.WithCancel(ctx)
-		r = &consoleRecording{nodeID: n.ID, now: k.Now, cancel: cancel, ended: make(chan struct{})}
-		if err := k.begin(ctx, r); err != nil {
-			cancel()
-			return err
+// open begins to read the console of a node. nil: its stored log cannot be read.
+func (k *consoleRecorder) open(ctx context.Context, n *metal.Node) *consoleRecording {
+	reading, cancel := context.WithCancel(ctx)
+	r := &consoleRecording{nodeID: n.ID, driver: n.Driver, console: n.Interfaces["console"], driverInfo: n.DriverInfo, now: k.Now, cancel: cancel, ended: make(chan struct{})}
+	err := k.Store.Do(ctx, func(tx job.Tx) error {
+		log, found, err := metal.ReadConsoleLog(ctx, k.Store, tx, n.ID)
+		if err == nil && !found {
+			log = metal.ConsoleLog{Tenancy: uuid.NewString()}
+			err = metal.SaveConsoleLog(k.Store, tx, n.ID, log)
 		}
-		k.open[n.ID] = r
-		go func() {
-			defer close(r.ended)
-			k.read(reading, r)
-		}()
-	}
-	r.follow(n.ProvisionState.WritesConsole())
-	return nil
-}
-
-// begin goes on with the log that is stored, or stores an empty one: as long as it is there, the tenancy goes on.
-func (k *consoleKeeper) begin(ctx context.Context, r *consoleRecording) error {
-	return k.Store.Do(ctx, func(tx job.Tx) (err error) {
-		if r.log, _, err = metal.ReadConsoleLog(ctx, k.Store, tx, r.nodeID); err != nil {
-			return err
-		}
-		return metal.SaveConsoleLog(k.Store, tx, r.nodeID, r.log)
+		r.log = log
+		return err
 	})
+	if err != nil {
+		cancel()
+		if !problem.Is(err, problem.NotFound) && ctx.Err() == nil {
+			k.Log.Error("read the console log", "node", n.ID, "error", err)
+		}
+		return nil
+	}
+	k.recordings[n.ID] = r
+	go func() {
+		defer close(r.ended)
+		k.read(reading, r)
+	}()
+	return r
 }
 
 // read reads the console of a node, again and again, until ctx ends.
-func (k *consoleKeeper) read(ctx context.Context, r *consoleRecording) {
+func (k *consoleRecorder) read(ctx context.Context, r *consoleRecording) {
+	delay := k.RetryDelay
 	for ctx.Err() == nil {
+		began := k.Now()
 		err := k.readOnce(ctx, r)
 		if ctx.Err() != nil {
 			return
@@ -128,20 +144,30 @@ func (k *consoleKeeper) read(ctx context.Context, r *consoleRecording) {
 		if err == nil {
 			err = problem.Unavailablef("the BMC closed the console")
 		}
-		if r.lost(problem.Public(err)) {
+		if r.closed(problem.Public(err)) {
 			k.Log.Warn("the console cannot be read", "node", r.nodeID, "error", err)
+		}
+		switch {
+		case problem.Is(err, problem.Unsupported), problem.Is(err, problem.Invalid):
+			delay = max(delay, maxConsoleDelay)
+		case k.Now().Sub(began) > maxConsoleDelay:
+			delay = k.RetryDelay
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(k.Again):
+		case <-time.After(delay):
 		}
+		delay = min(2*delay, max(maxConsoleDelay, delay))
 	}
 }
 
-func (k *consoleKeeper) readOnce(ctx context.Context, r *consoleRecording) error {
+func (k *consoleRecorder) readOnce(ctx context.Context, r *consoleRecording) error {
 	n, err := k.Store.Node(ctx, nil, r.nodeID)
 	if err != nil {
 		return err
+	}
+	if !r.reads(n) {
+		return problem.Unavailablef("the node was changed")
 	}
 	m, err := k.assemble(n, nil)
 	if err != nil {
@@ -154,41 +180,55 @@ func (k *consoleKeeper) readOnce(ctx context.Context, r *consoleRecording) error
 	return d.ReadConsole(k.guarded(ctx), n, r.opened, r)
 }
 
-// save stores what is new in a recording. If the stored log is gone, the tenancy has ended, and what was read until then goes with it.
-func (k *consoleKeeper) save(ctx context.Context, r *consoleRecording) error {
+// save stores what is new in a recording. If the stored log is gone or another one, the tenancy has ended, and the recording drops what was read until then.
+func (k *consoleRecorder) save(ctx context.Context, r *consoleRecording) {
 	log, version, changed := r.unsaved()
 	if !changed {
-		return nil
+		return
 	}
-	ended := false
+	var kept metal.ConsoleLog
 	err := k.Store.Do(ctx, func(tx job.Tx) error {
-		_, found, err := metal.ReadConsoleLog(ctx, k.Store, tx, r.nodeID)
+		stored, found, err := metal.ReadConsoleLog(ctx, k.Store, tx, r.nodeID)
 		if err != nil {
 			return err
 		}
-		if ended = !found; ended {
-			log.Parts = nil
+		if kept = log; !found {
+			kept = metal.ConsoleLog{Tenancy: uuid.NewString(), Problem: log.Problem}
+		} else if stored.Tenancy != log.Tenancy {
+			kept = metal.ConsoleLog{Tenancy: stored.Tenancy, Problem: log.Problem, Parts: stored.Parts}
 		}
-		return metal.SaveConsoleLog(k.Store, tx, r.nodeID, log)
+		return metal.SaveConsoleLog(k.Store, tx, r.nodeID, kept)
 	})
 	switch {
-	case problem.Is(err, problem.NotFound): // the node is gone
-		return nil
-	case err != nil:
-		return err
+	case err == nil:
+		r.saved(version, kept)
+	case !problem.Is(err, problem.NotFound) && ctx.Err() == nil: // NotFound: the node is gone
+		k.Log.Error("store the console log", "node", r.nodeID, "error", err)
 	}
-	r.saved(version, ended)
-	return nil
 }
 
-// stopAll ends all recordings. What they hold is stored once more.
-func (k *consoleKeeper) stopAll() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	for id, r := range k.open {
-		r.stop()
-		if err := k.save(ctx, r); err != nil {
-			k.Log.Error("keep the console log", "node", id, "error", err)
-		}
+// closeAll ends all recordings, and stores what they hold once more.
+func (k *consoleRecorder) closeAll() {
+	for _, r := range k.recordings {
+		r.cancel()
 	}
+	late := time.After(closeConsoles)
+	for _, r := range k.recordings {
+		select {
+		case <-r.ended:
+			continue
+		case <-late:
+		}
+		break
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeConsoles)
+	defer cancel()
+	for _, r := range k.recordings {
+		k.save(ctx, r)
+	}
+}
+
+// reads tells whether the recording reads the console that the node has now.
+func (r *consoleRecording) reads(n *metal.Node) bool {
+	return r.driver == n.Driver && r.console == n.Interfaces["console"] && maps.EqualFunc(r.driverInfo, n.DriverInfo, equalInfo)
 }

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -13,69 +14,85 @@ import (
 // consoleRecording is what is read of the console of one node.
 type consoleRecording struct {
 	nodeID string
-	now    func() time.Time
-	cancel context.CancelFunc
-	ended  chan struct{}
+	// driver, console and driverInfo are those of the node when the reading began.
+	driver, console string
+	driverInfo      metal.Object
+	now             func() time.Time
+	cancel          context.CancelFunc
+	ended           chan struct{}
 
 	mu sync.Mutex
 	// log is without the newest part, which is part with text.
 	log  metal.ConsoleLog
 	part metal.ConsolePart
 	text []byte
-	// followed: the state of the node is known. own: its own system writes, and not a ramdisk. isOpen: the line is read.
-	followed, own, isOpen bool
+	// stateKnown: follow was called. ownSystem: the machine's own system writes, and not a ramdisk. isOpen: the line is read.
+	stateKnown, ownSystem, isOpen bool
 	// version counts the changes; stored is the newest one that is stored.
 	version, stored int
 }
 
-// stop ends the reading, and waits until it has ended.
-func (r *consoleRecording) stop() {
-	r.cancel()
-	<-r.ended
+func equalInfo(a, b any) bool { return reflect.DeepEqual(a, b) }
+
+// hasEnded tells whether nobody reads any more.
+func (r *consoleRecording) hasEnded() bool {
+	select {
+	case <-r.ended:
+		return true
+	default:
+		return false
+	}
 }
 
-// follow is told whether the machine's own system writes from now on. Where a ramdisk did before, a new part begins.
-func (r *consoleRecording) follow(own bool) {
+// follow takes in whether the machine's own system writes in the node's state. Where a ramdisk did before, a new part begins.
+func (r *consoleRecording) follow(n *metal.Node) {
+	own := n.ProvisionState.WritesConsole()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.followed && own == r.own {
+	if r.stateKnown && own == r.ownSystem {
 		return
 	}
-	r.beginPart(r.followed && own && r.isOpen)
-	r.followed, r.own = true, own
+	r.beginPart()
+	if r.stateKnown && own && r.isOpen && n.ProvisionState == metal.Unrescuing && n.Rescue != nil {
+		r.part.Session, r.part.SessionBegun = n.Rescue.StartedAt, n.Rescue.Begun
+	}
+	r.stateKnown, r.ownSystem = true, own
 }
 
 // opened is called when the line is open.
 func (r *consoleRecording) opened() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.beginPart(false)
+	r.beginPart()
 	r.isOpen, r.log.Problem = true, ""
 	r.version++
 }
 
-// lost is called with the reason why the line is not read any more. new: that is another reason than before.
-func (r *consoleRecording) lost(why string) (isNew bool) {
+// closed is called with the reason why the line is not read any more. It tells whether that is another reason than before.
+func (r *consoleRecording) closed(why string) (isNew bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.beginPart(false)
-	isNew = r.log.Problem != why
+	if isNew = r.log.Problem != why; isNew {
+		r.beginPart()
+		r.version++
+	}
 	r.isOpen, r.log.Problem = false, why
-	r.version++
 	return isNew
 }
 
 // beginPart ends the newest part.
-func (r *consoleRecording) beginPart(afterRamdisk bool) {
+func (r *consoleRecording) beginPart() {
 	r.log = r.whole()
-	r.part, r.text = metal.ConsolePart{Since: r.now(), AfterRamdisk: afterRamdisk}, nil
+	r.part, r.text = metal.ConsolePart{Since: r.now()}, nil
 }
 
 // whole is the log with the newest part.
 func (r *consoleRecording) whole() metal.ConsoleLog {
+	log := r.log
+	log.Parts = slices.Clone(r.log.Parts)
 	part := r.part
 	part.Text = string(r.text)
-	log := metal.ConsoleLog{Problem: r.log.Problem, Parts: append(slices.Clone(r.log.Parts), part)}
+	log.Parts = append(log.Parts, part)
 	log.Trim()
 	return log
 }
@@ -84,7 +101,7 @@ func (r *consoleRecording) whole() metal.ConsoleLog {
 func (r *consoleRecording) Write(said []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.own {
+	if !r.ownSystem {
 		return len(said), nil
 	}
 	r.text = append(r.text, said...)
@@ -95,7 +112,7 @@ func (r *consoleRecording) Write(said []byte) (int, error) {
 	return len(said), nil
 }
 
-// unsaved is the log and its version, if they are not stored yet.
+// unsaved is the log and its version. changed tells whether that is not stored yet.
 func (r *consoleRecording) unsaved() (log metal.ConsoleLog, version int, changed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -105,14 +122,14 @@ func (r *consoleRecording) unsaved() (log metal.ConsoleLog, version int, changed
 	return r.whole(), r.version, true
 }
 
-// saved is told that a version is stored. tenancyEnded: what was read until now was the former tenant's, and is dropped.
-func (r *consoleRecording) saved(version int, tenancyEnded bool) {
+// saved is told what is stored as which version. If its tenancy is another one than before, what was read until now was the former tenant's.
+func (r *consoleRecording) saved(version int, kept metal.ConsoleLog) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stored = version
-	if tenancyEnded {
-		r.text = nil
-		r.log.Parts = nil
-		r.beginPart(false)
+	if kept.Tenancy == r.log.Tenancy {
+		return
 	}
+	r.log.Tenancy, r.log.Parts = kept.Tenancy, slices.Clone(kept.Parts)
+	r.part, r.text = metal.ConsolePart{Since: r.now()}, nil
 }

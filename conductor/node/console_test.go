@@ -2,8 +2,10 @@ package node
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/rescue"
 	"salvor/test/fixture"
 	"salvor/test/must"
 )
@@ -48,13 +51,13 @@ func (w *consoleWorld) start(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		ReadConsoles(ctx, w.con, ConsoleReading{Mine: w.sees, Look: time.Millisecond, Again: time.Millisecond})
+		ReadConsoles(ctx, w.con, ConsoleReading{ReadsHere: w.sees, PollInterval: time.Millisecond, RetryDelay: time.Millisecond})
 	}()
 	w.stop = func() { cancel(); <-ended }
 	t.Cleanup(w.stop)
 }
 
-func (w *consoleWorld) sees(_ context.Context, n *metal.Node) bool {
+func (w *consoleWorld) sees(n *metal.Node) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.looked[n.ProvisionState]++
@@ -101,20 +104,21 @@ func TestConsoleLog(t *testing.T) {
 	w := b.readsConsole(t)
 	w.serial <- "one\n"
 	w.serial <- "two"
-	if log := w.awaitLog(t, "one\ntwo"); len(log.Parts) != 1 || log.Parts[0].AfterRamdisk || log.Parts[0].Since.IsZero() || log.Problem != "" {
+	if log := w.awaitLog(t, "one\ntwo"); len(log.Parts) != 1 || !log.Parts[0].Session.IsZero() || log.Parts[0].Since.IsZero() || log.Problem != "" {
 		t.Errorf("the log is %+v", log)
 	}
 	w.enters(t, metal.RescueWait)
 	w.serial <- "the ramdisk\n"
-	written := time.Now()
+	session := time.Unix(1000, 0)
+	change(t, b, func(n *metal.Node) { n.Rescue = &rescue.Session{StartedAt: session, Begun: 2} })
 	w.enters(t, metal.Unrescuing)
 	w.serial <- "three\n"
 	log := w.awaitLog(t, "one\ntwo\nthree\n")
-	if boot := log.BootAfter(written); boot == nil || boot.Text != "three\n" {
+	if boot := log.BootAfter(session, 2); boot == nil || boot.Text != "three\n" {
 		t.Errorf("the boot after the ramdisk is %+v", log)
 	}
-	if log.BootAfter(time.Now()) != nil || log.BootAfter(time.Time{}) != nil {
-		t.Error("a boot before the repair is one after it")
+	if log.BootAfter(session, 1) != nil || log.BootAfter(session.Add(time.Second), 2) != nil || log.BootAfter(time.Time{}, 0) != nil {
+		t.Error("a boot after another rescue is one after this")
 	}
 	w.stop()
 	if kept := w.consoleLog(t); kept.Text() != "one\ntwo\nthree\n" {
@@ -123,16 +127,53 @@ func TestConsoleLog(t *testing.T) {
 	w.start(t)
 	w.awaitLook(t, metal.Unrescuing)
 	w.serial <- "four\n"
-	if log := w.awaitLog(t, "one\ntwo\nthree\nfour\n"); log.BootAfter(written) != nil {
+	if log := w.awaitLog(t, "one\ntwo\nthree\nfour\n"); log.BootAfter(session, 2).Text != "three\n" {
 		t.Errorf("a line that was opened amid a boot has the whole of it: %+v", log)
 	}
 	change(t, b, func(n *metal.Node) { n.ConsoleEnabled = false })
-	select {
-	case w.serial <- "five\n":
-		// It may still have been read before the conductor saw the change.
-	case <-time.After(50 * time.Millisecond):
-	}
-	w.stop()
+	w.awaitClosed(t)
+}
+
+// awaitClosed waits until nobody reads the line.
+func (w *consoleWorld) awaitClosed(t *testing.T) {
+	t.Helper()
+	fixture.Poll(t, "nobody reads the line", func() bool {
+		select {
+		case w.serial <- "":
+			return false
+		case <-time.After(20 * time.Millisecond):
+			return true
+		}
+	})
+}
+
+// TestConsoleOfAnotherBMC: after a change of driver_info the line is that of another BMC.
+func TestConsoleOfAnotherBMC(t *testing.T) {
+	t.Parallel()
+	w := newBench(t, metal.Active).readsConsole(t)
+	w.serial <- "one\n"
+	w.awaitLog(t, "one\n")
+	change(t, w.bench, func(n *metal.Node) { n.DriverInfo = metal.Object{"address": "192.0.2.9"} })
+	fixture.PollActing(t, "the line is opened again", func() {
+		select {
+		case w.serial <- "two\n":
+		case <-time.After(time.Millisecond):
+		}
+	}, func() bool { return len(w.consoleLog(t).Parts) == 2 })
+}
+
+// TestUnreadableConsoleLog: a node whose log cannot be read stops no other console.
+func TestUnreadableConsoleLog(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Active)
+	other := &metal.Node{ID: "00000000-0000-4000-8000-000000000001", Driver: "bench", ProvisionState: metal.Active, ConsoleEnabled: true}
+	must.OK(t, b.nodes.Create(context.Background(), other, record.Asker{}))
+	must.OK(t, b.store.Do(context.Background(), func(tx job.Tx) error {
+		return b.store.SaveDocument(tx, metal.Document{NodeID: other.ID, Kind: metal.ConsoleLogDocument, Body: []byte(`"rubbish"`)})
+	}))
+	w := b.readsConsole(t)
+	w.serial <- "one\n"
+	w.awaitLog(t, "one\n")
 }
 
 // TestConsoleLogEndsWithTheTenancy: nothing that the former tenant's system wrote comes back.
@@ -142,16 +183,32 @@ func TestConsoleLogEndsWithTheTenancy(t *testing.T) {
 	w := b.readsConsole(t)
 	w.serial <- "a secret of ann\n"
 	w.awaitLog(t, "a secret of ann\n")
-	w.serial <- "another one\n"
+	before := w.consoleLog(t).Tenancy
 	must.OK(t, b.store.Do(context.Background(), func(tx job.Tx) error { return metal.DropTenancy(b.store, tx, b.node) }))
-	w.serial <- "a third\n"
-	fixture.Poll(t, "the log is begun anew", func() bool {
-		log, found, err := metal.ReadConsoleLog(context.Background(), b.store, nil, b.node)
-		return err == nil && found && len(log.Parts) == 0
-	})
-	w.serial <- "bob's\n"
-	w.awaitLog(t, "bob's\n")
-	w.stop()
+	w.serial <- "another one\n" // that it is the former tenant's or not, nobody can tell
+	fixture.Poll(t, "the log is begun anew", func() bool { now := w.consoleLog(t); return now.Tenancy != "" && now.Tenancy != before })
+	fixture.PollActing(t, "it is kept again", func() { w.serial <- "bob's\n" }, func() bool { log := w.consoleLog(t); return strings.Contains(log.Text(), "bob's") })
+	if log := w.consoleLog(t); strings.Contains(log.Text(), "ann") {
+		t.Errorf("the log of the next tenant is %q", log.Text())
+	}
+}
+
+// TestConsoleLogOfAFormerReader: a conductor that was away while the tenancy ended, and another one began the next log, drops what it holds.
+func TestConsoleLogOfAFormerReader(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Active)
+	w := b.readsConsole(t)
+	w.serial <- "a secret of ann\n"
+	w.awaitLog(t, "a secret of ann\n")
+	bobs := metal.ConsoleLog{Tenancy: "bob's", Parts: []metal.ConsolePart{{Since: time.Now(), Text: "bob\n"}}}
+	must.OK(t, b.store.Do(context.Background(), func(tx job.Tx) error {
+		return errors.Join(metal.DropTenancy(b.store, tx, b.node), metal.SaveConsoleLog(b.store, tx, b.node, bobs))
+	}))
+	w.serial <- "more of ann\n"
+	fixture.PollActing(t, "the reader goes on in the new tenancy", func() { w.serial <- "new\n" }, func() bool { log := w.consoleLog(t); return strings.Contains(log.Text(), "new\n") })
+	if log := w.consoleLog(t); strings.Contains(log.Text(), "ann") || log.Tenancy != "bob's" {
+		t.Errorf("the log of the next tenant is %+v", log)
+	}
 }
 
 // TestConsoleOfAnotherConductor: one conductor reads.
@@ -162,12 +219,7 @@ func TestConsoleOfAnotherConductor(t *testing.T) {
 	w.mu.Lock()
 	w.mine = false
 	w.mu.Unlock()
-	w.awaitLook(t, metal.Active)
-	select {
-	case w.serial <- "two\n":
-		t.Error("the console is still read")
-	case <-time.After(20 * time.Millisecond):
-	}
+	w.awaitClosed(t)
 	w.awaitLog(t, "one\n")
 }
 
@@ -219,7 +271,7 @@ func TestRepairProvenByTheConsole(t *testing.T) {
 		want  metal.RepairState
 		why   string
 	}{
-		"a login":                    {loginText, "target", metal.RepairProven, "login prompt"},
+		"a login":                    {loginText, "target", metal.RepairProven, "booted to the login"},
 		"ssh was mended":             {loginText, "sshd", metal.RepairUnproven, "knows no address"},
 		"it still does not boot":     {panicText, "target", metal.RepairUnproven, "The console shows that the initramfs does not find the root file system"},
 		"the machine writes nothing": {"", "target", metal.RepairUnproven, "within"},
@@ -228,7 +280,8 @@ func TestRepairProvenByTheConsole(t *testing.T) {
 			t.Parallel()
 			b := newRepaired(t, metal.PowerOff)
 			change(t, b, func(n *metal.Node) { n.NetworkData = nil })
-			b.con.ProofTime = 2 * time.Second
+			var later atomic.Int64 // than the true time
+			b.con.Now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
 			b.mender.stage = tc.stage
 			w := b.readsConsole(t)
 			w.serial <- loginText
@@ -240,7 +293,26 @@ func TestRepairProvenByTheConsole(t *testing.T) {
 				}
 			}
 			b.run(t)
-			r := b.repair(t, b.withDigest(t))
+			args := b.withDigest(t)
+			ended := make(chan struct{})
+			var clock sync.WaitGroup
+			clock.Go(func() { // the time for the proof is over once the log has what the machine says
+				for ; ; time.Sleep(2 * time.Millisecond) {
+					log, _, _ := metal.ReadConsoleLog(context.Background(), b.store, nil, b.node)
+					all, _ := b.repairs().List(context.Background(), nil, b.node)
+					if len(all) > 0 && all[0].State == metal.RepairBooting && strings.HasSuffix(log.Text(), tc.says) {
+						later.Store(int64(time.Hour))
+					}
+					select {
+					case <-ended:
+						return
+					default:
+					}
+				}
+			})
+			r := b.repair(t, args)
+			close(ended)
+			clock.Wait()
 			if r.State != tc.want || !strings.Contains(r.ProvenBy+r.Problem, tc.why) {
 				t.Errorf("repair %+v", r)
 			}

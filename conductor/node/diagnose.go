@@ -69,13 +69,16 @@ func (c diagnosisOperations) readBMC(ctx context.Context, r *job.Run, m *managed
 	}))
 }
 
-// consoleFindings are what the kept console log shows. The error says why the console is not read, though it is enabled.
+// consoleFindings are what the kept console log shows while the console is enabled. The error says why the console is not read.
 func (c diagnosisOperations) consoleFindings(ctx context.Context, m *managedNode) ([]diagnose.Finding, error) {
+	if !m.node.ConsoleEnabled {
+		return nil, nil
+	}
 	log, _, err := metal.ReadConsoleLog(ctx, c.Store, nil, m.node.ID)
 	if err != nil {
 		return nil, err
 	}
-	if m.node.ConsoleEnabled && log.Problem != "" {
+	if log.Problem != "" {
 		err = problem.Unavailablef("%s", log.Problem)
 	}
 	return machine.ConsoleFindings(log.Text()), err

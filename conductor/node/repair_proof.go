@@ -4,7 +4,6 @@ import (
 	"context"
 	"strings"
 
-	"salvor/diagnose"
 	"salvor/diagnose/machine"
 	"salvor/driver"
 	"salvor/job"
@@ -64,19 +63,19 @@ func (c repairOperations) awaitProof(ctx context.Context, r *job.Run, m *managed
 		return job.Done(c.judge(ctx, r, metal.RepairProven, "its sshd answers at "+address+" with the host key that lies on its disk", ""))
 	}
 	if console.proves {
-		return job.Done(c.judge(ctx, r, metal.RepairProven, "its console shows a login prompt after the repair", ""))
+		return job.Done(c.judge(ctx, r, metal.RepairProven, "its console shows that its own system booted to the login", ""))
 	}
 	switch {
 	case console.awaited:
 	case len(kept.Addresses) == 0:
-		return job.Done(c.judge(ctx, r, metal.RepairUnproven, "", "salvor knows no address of the machine; give the node network_data with fixed addresses, or confirm that it works"))
+		return job.Done(c.judge(ctx, r, metal.RepairUnproven, "", "salvor knows no address of the machine; give the node network_data with fixed addresses, enable its console, or confirm that it works"))
 	case len(plan.HostKeys) == 0:
 		return job.Done(c.judge(ctx, r, metal.RepairUnproven, "", "no ssh host key lies on its disks; confirm that it works"))
 	}
 	if c.Now().After(kept.ProofUntil) {
 		why := "the machine did not prove that it works within " + c.ProofTime.String()
-		for _, symptom := range console.symptoms {
-			why += ". " + strings.TrimSuffix(symptom.Title, ".")
+		for _, shown := range console.shows {
+			why += ". " + strings.TrimSuffix(shown, ".")
 		}
 		return job.Done(c.judge(ctx, r, metal.RepairUnproven, "", why))
 	}
@@ -85,22 +84,28 @@ func (c repairOperations) awaitProof(ctx context.Context, r *job.Run, m *managed
 
 // consoleProof is what the console log shows of the boot after a repair.
 type consoleProof struct {
-	// awaited: a login prompt would prove the repair, and the console is read. proves: it is there.
+	// awaited: a login prompt would prove the repair, and the console is enabled. proves: it is there.
 	awaited, proves bool
-	// symptoms are what hinders the boot, as the console shows it.
-	symptoms []diagnose.Finding
+	// shows are sentences about what hinders the boot, or about why the console is not read.
+	shows []string
 }
 
-// consoleProof looks for a login prompt. It proves nothing where the repair was to let people in by ssh.
+// consoleProof looks for a login prompt. It proves nothing where the repair was to let people in over the network or by a login, or where another system
+// than the repaired one may have booted.
 func (c repairOperations) consoleProof(ctx context.Context, m *managedNode, kept *metal.Repair, plan *repair.Plan) (proof consoleProof, err error) {
 	log, found, err := metal.ReadConsoleLog(ctx, c.Store, nil, m.node.ID)
-	if err != nil || !found {
+	if err != nil || !found || !m.node.ConsoleEnabled {
 		return proof, err
 	}
-	proof.awaited = m.node.ConsoleEnabled && log.Problem == "" && plan.LoginProves()
-	if boot := log.BootAfter(kept.WrittenAt); boot != nil {
+	proof.awaited = plan.LoginProves()
+	boot := log.BootAfter(kept.Session, kept.SessionBegun)
+	if boot != nil {
 		proof.proves = proof.awaited && machine.ReachesLogin(boot.Text)
-		proof.symptoms = machine.ConsoleFindings(boot.Text)
+		for _, f := range machine.ConsoleFindings(boot.Text) {
+			proof.shows = append(proof.shows, f.Title)
+		}
+	} else if log.Problem != "" {
+		proof.shows = []string{"Its console cannot be read: " + log.Problem}
 	}
 	return proof, nil
 }

@@ -17,6 +17,9 @@ import (
 // diagnosisOrderTime bounds an examination on a host: the boot of the helper guest, and the examination by its agent, which has 10 minutes.
 const diagnosisOrderTime = 15 * time.Minute
 
+// consoleOrderTime bounds the reading of a console log on a host.
+const consoleOrderTime = 20 * time.Second
+
 // diagnosisLook is how often the job of a diagnosis looks whether its host has answered.
 const diagnosisLook = 500 * time.Millisecond
 
@@ -29,7 +32,7 @@ func (c diagnosisOperations) diagnose() job.Definition {
 	return job.Definition{
 		Kind: compute.JobDiagnose, Version: 2, Class: job.Ask, Failed: c.diagnosisFailed,
 		Actions: []job.Action{
-			{Name: "read the console", Do: c.withGuest(c.readConsole), NoUndo: nothing, Deadline: guestDeadline(quickErrand), Since: 2},
+			{Name: "read the console", Do: c.withGuest(c.readConsole), NoUndo: nothing, Deadline: guestDeadline(consoleOrderTime), Since: 2},
 			{Name: "examine the disks", Do: c.withGuest(c.examineDisks), NoUndo: nothing, Deadline: guestDeadline(diagnosisOrderTime)},
 		},
 	}
@@ -50,7 +53,7 @@ func (c diagnosisOperations) readConsole(ctx context.Context, r *job.Run, g *man
 	failed := func(err error) job.Outcome {
 		return job.Done(c.edit(ctx, r, func(d *diagnose.Record) { d.AddGap(consoleEvidence, problem.Public(err)) }))
 	}
-	return c.tryDispatch(ctx, r, g, hostOrder{verb: compute.Console, look: diagnosisLook}, taken, failed)
+	return c.tryDispatch(ctx, r, g, hostOrder{verb: compute.Console, within: consoleOrderTime, look: diagnosisLook}, taken, failed)
 }
 
 // edit changes the diagnosis of the job.

@@ -26,7 +26,7 @@ type consoleRule struct {
 	hand       string
 }
 
-const examineHint = "Have the disks examined."
+const examineHint = "Have the disks examined: salvor diagnose NODE --reboot. Stop a server before that."
 
 // consoleRules are asked about each line in this order, and the first that matches takes it.
 var consoleRules = []consoleRule{

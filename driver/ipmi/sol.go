@@ -31,6 +31,7 @@ const (
 	codePayloadActive   = 0x80
 	codePayloadDisabled = 0x81
 	codePayloadLimit    = 0x82
+	codeNoEncryption    = 0x83
 )
 
 // StartConsole proves that the serial line can be read. Whoever keeps it reads it with ReadConsole.
@@ -101,8 +102,13 @@ func (l *lanSession) readSOL(ctx context.Context, opened func(), w io.Writer) er
 		_, _ = l.api.DeactivatePayload(bye, &transport.DeactivatePayloadRequest{PayloadType: types.PayloadTypeSOL, PayloadInstance: solInstance})
 	}()
 	opened()
-	defer l.keepAlive(ctx)()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer l.keepAlive(ctx, cancel)()
 	if err := l.api.SOLStream(ctx, silence{ctx}, w, nil); err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			return driver.Trouble(cause)
+		}
 		return l.fault(ctx, err)
 	}
 	return nil
@@ -112,8 +118,8 @@ func (l *lanSession) readSOL(ctx context.Context, opened func(), w io.Writer) er
 // the library shows it.
 const aliveEvery = 10 * time.Second
 
-// keepAlive shows that the session is used, until the returned function is called.
-func (l *lanSession) keepAlive(ctx context.Context) (end func()) {
+// keepAlive shows that the session is used, until the returned function is called. It ends the reading where the conductor may not speak to BMCs any more.
+func (l *lanSession) keepAlive(ctx context.Context, stop context.CancelCauseFunc) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var done sync.WaitGroup
 	done.Go(func() {
@@ -124,7 +130,13 @@ func (l *lanSession) keepAlive(ctx context.Context) (end func()) {
 			case <-ctx.Done():
 				return
 			case <-ticker.C:
-				_, _ = l.api.GetCurrentSessionInfo(ctx) // a session that has ended is seen by its reader
+				if err := driver.CheckLease(ctx); err != nil {
+					stop(err)
+					return
+				}
+				bounded, cancel := context.WithTimeout(ctx, closeTimeout)
+				_, _ = l.api.GetCurrentSessionInfo(bounded) // a session that has ended is seen by its reader
+				cancel()
 			}
 		}
 	})
@@ -135,7 +147,9 @@ func (l *lanSession) solFault(ctx context.Context, err error) error {
 	if answer, ok := types.IsResponseError(err); ok {
 		switch answer.CompletionCode() {
 		case codePayloadActive, codePayloadLimit:
-			return problem.Conflictf("somebody else reads the serial line; end that with: ipmitool sol deactivate")
+			return problem.Conflictf("somebody else reads the serial line, or did and has not closed it; end that with: ipmitool -I lanplus -H %s -U %s -a sol deactivate", l.conf.host, l.conf.username)
+		case codeNoEncryption:
+			return problem.Invalidf("the BMC encrypts no console with the cipher suites %v; set %s to 3 or 17", l.conf.ciphers, CipherKey)
 		case codePayloadDisabled:
 			return problem.Unsupportedf("the BMC has Serial over LAN switched off; switch it on with: ipmitool sol set enabled true")
 		}

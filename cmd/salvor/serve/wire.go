@@ -114,7 +114,7 @@ func (p *ControlPlane) powerSync() node.PowerSync {
 }
 
 func (p *ControlPlane) consoleReading() node.ConsoleReading {
-	return node.ConsoleReading{Mine: func(_ context.Context, n *metal.Node) bool { return p.Directory.ReadsConsole(p.state.id, n) }}
+	return node.ConsoleReading{ReadsHere: func(n *metal.Node) bool { return p.Directory.ReadsConsole(p.state.id, n) }}
 }
 
 func (p *ControlPlane) netbootConfig(kernel, image string) netboot.Config {
