@@ -9,6 +9,7 @@ import (
 
 	"salvor/diagnose"
 	"salvor/metal"
+	"salvor/rescue"
 )
 
 // consoleRecording is what is read of the console of one node.
@@ -28,6 +29,8 @@ type consoleRecording struct {
 	text []byte
 	// stateKnown: follow was called. ownSystem: the machine's own system writes, and not a ramdisk. isOpen: the line is read.
 	stateKnown, ownSystem, isOpen bool
+	// rescued is the rescue session of the newest ramdisk; nil: it was for something else. An unrescue may have ended it when the node is read again.
+	rescued *rescue.Session
 	// version counts the changes; stored is the newest one that is stored.
 	version, stored int
 }
@@ -49,12 +52,15 @@ func (r *consoleRecording) follow(n *metal.Node) {
 	own := n.ProvisionState.WritesConsole()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if !own {
+		r.rescued = n.Rescue
+	}
 	if r.stateKnown && own == r.ownSystem {
 		return
 	}
 	r.beginPart()
-	if r.stateKnown && own && r.isOpen && n.ProvisionState == metal.Unrescuing && n.Rescue != nil {
-		r.part.Session, r.part.SessionBegun = n.Rescue.StartedAt, n.Rescue.Begun
+	if r.stateKnown && own && r.isOpen && r.rescued != nil {
+		r.part.Session, r.part.SessionBegun = r.rescued.StartedAt, r.rescued.Begun
 	}
 	r.stateKnown, r.ownSystem = true, own
 }

@@ -107,11 +107,12 @@ func TestConsoleLog(t *testing.T) {
 	if log := w.awaitLog(t, "one\ntwo"); len(log.Parts) != 1 || !log.Parts[0].Session.IsZero() || log.Parts[0].Since.IsZero() || log.Problem != "" {
 		t.Errorf("the log is %+v", log)
 	}
-	w.enters(t, metal.RescueWait)
-	w.serial <- "the ramdisk\n"
 	session := time.Unix(1000, 0)
 	change(t, b, func(n *metal.Node) { n.Rescue = &rescue.Session{StartedAt: session, Begun: 2} })
-	w.enters(t, metal.Unrescuing)
+	w.enters(t, metal.RescueWait)
+	w.serial <- "the ramdisk\n"
+	change(t, b, func(n *metal.Node) { n.ProvisionState, n.Rescue = metal.Active, nil }) // the unrescue is faster than the next look at the node
+	w.awaitLook(t, metal.Active)
 	w.serial <- "three\n"
 	log := w.awaitLog(t, "one\ntwo\nthree\n")
 	if boot := log.BootAfter(session, 2); boot == nil || boot.Text != "three\n" {
@@ -125,7 +126,7 @@ func TestConsoleLog(t *testing.T) {
 		t.Errorf("the log is %+v", kept)
 	}
 	w.start(t)
-	w.awaitLook(t, metal.Unrescuing)
+	w.awaitLook(t, metal.Active)
 	w.serial <- "four\n"
 	if log := w.awaitLog(t, "one\ntwo\nthree\nfour\n"); log.BootAfter(session, 2).Text != "three\n" {
 		t.Errorf("a line that was opened amid a boot has the whole of it: %+v", log)
