@@ -18,10 +18,10 @@ func DiagnosisHindrance(srv *Server, host *Host) string {
 		return "the server is on no host"
 	case host.Kind != AgentHost:
 		return "hosts of kind " + string(host.Kind) + " examine no disks; rescue the server and run salvor-agent examine there"
-	case srv.Foreign:
-		return "the server was adopted, and its disks are not salvor's; rescue it and run salvor-agent examine there"
 	case srv.InSession():
-		return rescueHindrance(srv.Rescue)
+		return rescueHindrance(srv)
+	case srv.Foreign:
+		return "the server was adopted, and its disks are not salvor's; rescue it with the image salvor and ask again"
 	case srv.Power != PowerOff && srv.Power != PowerCrashed:
 		return "the server is " + OrNone(string(srv.Power)) + ", and only a server that is off is examined; stop it and ask again"
 	case srv.Task != NoTask:
@@ -32,15 +32,18 @@ func DiagnosisHindrance(srv *Server, host *Host) string {
 			return ""
 		}
 	}
-	return "the server has volumes only, which a host does not examine; rescue it and run salvor-agent examine there"
+	return "the server has volumes only, which a host does not examine; rescue it with the image salvor and ask again"
 }
 
-// rescueHindrance says what to do for a server in rescue: its disks are attached to the rescue system, which has an agent if salvor made it.
-func rescueHindrance(session *rescue.Session) string {
-	if session.Source != nil && session.Source.Access == rescue.ByChannel {
-		return "the server is in rescue and its rescue system has its disks; run salvor-agent examine there, or unrescue and stop the server and ask again"
+// rescueHindrance says why the rescue system of a server cannot examine its disks; empty: it can.
+func rescueHindrance(srv *Server) string {
+	switch session := srv.Rescue; {
+	case session.Source == nil || session.Source.Access != rescue.ByChannel:
+		return "the server is in rescue by an image without salvor's agent; unrescue and stop the server and ask again"
+	case session.State != rescue.Ready || srv.Power != PowerOn:
+		return "its rescue system is not up: the session is " + string(session.State) + " and the server " + OrNone(string(srv.Power)) + "; ask again once it is ready"
 	}
-	return "the server is in rescue by an image without salvor's agent; unrescue and stop the server and ask again"
+	return ""
 }
 
 // ExaminerParams are the words of a rescue kernel for a helper guest, which has no console. The self-tests of ciphers take a quarter of the boot

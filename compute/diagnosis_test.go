@@ -7,13 +7,23 @@ import (
 	"salvor/rescue"
 )
 
-// TestDiagnosisHindranceInRescue: the way by the rescue system is named only where that has an agent.
+// TestDiagnosisHindranceInRescue: a rescue system with an agent examines the disks once it is up, those of an adopted server and volumes too.
 func TestDiagnosisHindranceInRescue(t *testing.T) {
-	for access, hasAgent := range map[rescue.Access]bool{rescue.ByChannel: true, rescue.ByConfigDrive: false, rescue.NoAccess: false} {
-		s := &Server{Power: PowerOff, Disks: []Disk{{Name: "vda"}}, Rescue: &rescue.Session{State: rescue.Ready, Source: &rescue.Source{Access: access}}}
-		why := DiagnosisHindrance(s, &Host{Kind: AgentHost})
-		if strings.Contains(why, "salvor-agent examine") != hasAgent || !strings.Contains(why, "unrescue and stop the server") {
-			t.Errorf("by %s: %s", access, why)
+	for name, tc := range map[string]struct {
+		access rescue.Access
+		state  rescue.State
+		power  Power
+		says   string
+	}{
+		"ready":            {rescue.ByChannel, rescue.Ready, PowerOn, ""},
+		"off":              {rescue.ByChannel, rescue.Ready, PowerOff, "ask again once it is ready"},
+		"booting":          {rescue.ByChannel, rescue.Booting, PowerOn, "the session is booting"},
+		"by config drive":  {rescue.ByConfigDrive, rescue.Ready, PowerOn, "without salvor's agent"},
+		"without a way in": {rescue.NoAccess, rescue.Ready, PowerOn, "without salvor's agent"},
+	} {
+		s := &Server{Power: tc.power, Foreign: true, Disks: []Disk{{Name: "vda", VolumeID: "v"}}, Rescue: &rescue.Session{State: tc.state, Source: &rescue.Source{Access: tc.access}}}
+		if why := DiagnosisHindrance(s, &Host{Kind: AgentHost}); !strings.Contains(why, tc.says) || why == "" != (tc.says == "") {
+			t.Errorf("%s: %s", name, why)
 		}
 	}
 	if why := DiagnosisHindrance(&Server{Power: PowerOff, Disks: []Disk{{Name: "vda"}}}, &Host{Kind: AgentHost}); why != "" {

@@ -32,8 +32,8 @@ const (
 	Console Verb = "console"
 	// Look only tells how the guest is.
 	Look Verb = "look"
-	// Diagnose examines the disks of a guest that is off, in a helper guest that boots the kernel of Spec.Rescue and reads the disks only. A
-	// later order for the server ends it.
+	// Diagnose examines the disks of a guest that is off, in a helper guest that boots the kernel of Spec.Rescue and reads the disks only. With InRescue the
+	// guest's own rescue system does it. A later order for the server ends it.
 	Diagnose Verb = "diagnose"
 	// Discard puts the root disk, or Args.Disk, into quarantine, for Prepare to make it anew; with Args.Erase it removes the disk.
 	Discard Verb = "discard"
@@ -119,6 +119,8 @@ type Args struct {
 	Limit int    `json:"limit,omitempty"`
 	// Now, of Diagnose, is the control plane's time.
 	Now time.Time `json:"now,omitzero"`
+	// InRescue, of Diagnose: the guest is in rescue, and its rescue system examines all disks that it has.
+	InRescue bool `json:"in_rescue,omitempty"`
 }
 
 // OrderSecret is what an order's arguments must not show.

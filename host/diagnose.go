@@ -26,9 +26,12 @@ const (
 	leaseLook = time.Second
 )
 
-// diagnose examines the disks of a guest that is off. The guest cannot start meanwhile: its order waits, or ends this one.
+// diagnose examines the disks of a guest that is off, or in rescue. The guest cannot start meanwhile: its order waits, or ends this one.
 func (w *orderExecution) diagnose(ctx context.Context) (compute.Result, error) {
 	none := compute.Result{}
+	if w.args.InRescue {
+		return w.examineInRescue(ctx)
+	}
 	examiner, able := w.Hypervisor.(hypervisor.Examiner)
 	if !able {
 		return none, problem.Unsupportedf("the hypervisor of this host examines no disks")
@@ -58,6 +61,24 @@ func (w *orderExecution) diagnose(ctx context.Context) (compute.Result, error) {
 	}
 	defer release()
 	return w.examine(ctx, examiner, d)
+}
+
+// examineInRescue has the agent of the guest's rescue system examine all disks that the guest has.
+func (w *orderExecution) examineInRescue(ctx context.Context) (result compute.Result, err error) {
+	g, err := w.guest(ctx, w.order.ServerID)
+	switch {
+	case err != nil:
+		return result, err
+	case g == nil || g.Power != compute.PowerOn:
+		return result, problem.Conflictf("the rescue system of server %s does not run", w.order.ServerID)
+	}
+	result.Examination, err = askExamination(ctx, w.path(channelFile), "the rescue system", w.examineParams())
+	return result, err
+}
+
+// examineParams are what an agent is told for an examination.
+func (w *orderExecution) examineParams() agent.ExamineParams {
+	return agent.ExamineParams{Now: w.args.Now, NetworkData: w.networkData(), LUKSKeys: w.secret.LUKSKeys, LUKSKeysByUUID: w.secret.LUKSKeysByUUID}
 }
 
 // fetchHelper has the kernel and the ramdisk of a helper here until release is called.
@@ -97,8 +118,7 @@ func (w *orderExecution) examine(ctx context.Context, examiner hypervisor.Examin
 		if !limited {
 			w.Log.Warn("a helper runs without control groups, because libvirt uses none", "server", server)
 		}
-		params := agent.ExamineParams{Now: w.args.Now, NetworkData: w.networkData(), LUKSKeys: w.secret.LUKSKeys, LUKSKeysByUUID: w.secret.LUKSKeysByUUID}
-		result.Examination, err = askExamination(ctx, d.ChannelPath, params)
+		result.Examination, err = askExamination(ctx, d.ChannelPath, "the helper guest", w.examineParams())
 		return err
 	})
 	if lost := context.Cause(ctx); err != nil && problem.Is(lost, problem.Forbidden) {
@@ -119,8 +139,8 @@ func (d *diskLeases) watchLost(ctx context.Context, files []string, stop context
 	}
 }
 
-// askExamination has the agent of a helper examine the disks. Whatever comes from there may be written by the examined system.
-func askExamination(ctx context.Context, socket string, params agent.ExamineParams) (json.RawMessage, error) {
+// askExamination has the agent of a guest examine the disks; name is what errors call the guest. Whatever comes from there may be written by the examined system.
+func askExamination(ctx context.Context, socket, name string, params agent.ExamineParams) (json.RawMessage, error) {
 	line, err := json.Marshal(agent.Unlock{Version: agent.ChannelVersion, Examine: &params})
 	if err != nil {
 		return nil, problem.Invalidf("the examination cannot be asked for: its arguments are no JSON: %w", err)
@@ -128,7 +148,7 @@ func askExamination(ctx context.Context, socket string, params agent.ExaminePara
 	defer clear(line)
 	c, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	if err != nil {
-		return nil, problem.Unavailablef("the helper's channel: %w", err)
+		return nil, problem.Unavailablef("the channel of %s: %w", name, err)
 	}
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { _ = c.Close() })()
@@ -137,7 +157,7 @@ func askExamination(ctx context.Context, socket string, params agent.ExaminePara
 	// The end of the line is written by itself: to append it may leave a copy of the keys.
 	for _, part := range [][]byte{line, []byte("\n")} {
 		if _, err := c.Write(part); err != nil {
-			return nil, problem.Unavailablef("the helper's channel: %w", err)
+			return nil, problem.Unavailablef("the channel of %s: %w", name, err)
 		}
 	}
 	lines := bufio.NewScanner(c)
@@ -165,11 +185,11 @@ func askExamination(ctx context.Context, socket string, params agent.ExaminePara
 	case ctx.Err() != nil:
 		return nil, problem.Unavailablef("the examination was broken off: %w", context.Cause(ctx))
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, problem.Conflictf("no agent answers in the helper guest after %s; check that the rescue ramdisk boots: rescue a server with it", helperBoot)
+		return nil, problem.Conflictf("no agent answers in %s after %s; check that the rescue ramdisk boots: rescue a server with it", name, helperBoot)
 	case errors.Is(err, bufio.ErrTooLong):
 		return nil, problem.Conflictf("the examination has more than %d bytes", agent.MaxExamination)
 	}
-	return nil, problem.Conflictf("the helper guest ended before it had examined the disks")
+	return nil, problem.Conflictf("%s ended before it had examined the disks", name)
 }
 
 // compactExamination bounds an examination in the form in which it leaves the host: escaped, which makes it larger, and without blanks.

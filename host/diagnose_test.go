@@ -245,3 +245,37 @@ func TestDiagnoseHoldsTheLease(t *testing.T) {
 		t.Errorf("the lease is %s afterwards", l.State)
 	}
 }
+
+// TestDiagnoseInRescue: the agent of the rescue system examines, by the guest's own channel. No helper starts.
+func TestDiagnoseInRescue(t *testing.T) {
+	w := newHelperWorld(t)
+	order := func() *compute.Order {
+		return orderFor(w.agent, w.spec.ServerID, compute.Diagnose, compute.Args{InRescue: true}, &compute.OrderSecret{LUKSKeys: [][]byte{[]byte("open-sesame")}})
+	}
+	if r := w.send(order()); r.ErrorKind != problem.Conflict.String() || !strings.Contains(r.Error, "does not run") {
+		t.Errorf("of a guest that is off: %+v", r)
+	}
+	w.done(orderFor(w.agent, w.spec.ServerID, compute.SetPower, compute.Args{Power: compute.PowerOn}, nil))
+	channel := filepath.Join(w.agent.StateDir, "servers", w.spec.ServerID, channelFile)
+	_ = os.Remove(channel)
+	l := must.Get(net.Listen("unix", channel))(t)
+	defer l.Close()
+	var asked agent.Unlock
+	go func() {
+		for {
+			guest, err := l.Accept()
+			if err != nil {
+				return
+			}
+			line, err := bufio.NewReader(guest).ReadBytes('\n')
+			if err == nil && json.Unmarshal(line, &asked) == nil && asked.Examine != nil {
+				_, _ = guest.Write([]byte("\n" + beginsLine + "\n" + `{"version":1,"agent":"a","examination":{"seconds":2,"systems":[]}}` + "\n"))
+			}
+			_ = guest.Close()
+		}
+	}()
+	r := w.done(order())
+	if string(r.Examination) != `{"seconds":2,"systems":[]}` || len(asked.Examine.LUKSKeys) != 1 || w.machine.Helpers() != 0 {
+		t.Errorf("the examination is %s, of %+v", r.Examination, asked.Examine)
+	}
+}

@@ -79,13 +79,17 @@ func (c diagnosisOperations) examineDisks(ctx context.Context, r *job.Run, g *ma
 	if err != nil {
 		return job.From(err)
 	}
-	spec := b.Spec
-	if spec.Rescue, err = c.Compute.RescueImages.Examiner(ctx); err != nil {
-		return job.From(err)
+	args := compute.Args{Now: c.Now().UTC(), InRescue: g.server.InSession()}
+	if !args.InRescue {
+		spec := b.Spec
+		if spec.Rescue, err = c.Compute.RescueImages.Examiner(ctx); err != nil {
+			return job.From(err)
+		}
+		spec.Restore = nil
+		args.Spec = &spec
 	}
-	spec.Restore = nil
 	r.Note(orderedNote, epoch)
-	e := hostOrder{verb: compute.Diagnose, args: compute.Args{Spec: &spec, Now: c.Now().UTC()}, within: diagnosisOrderTime, look: diagnosisLook}
+	e := hostOrder{verb: compute.Diagnose, args: args, within: diagnosisOrderTime, look: diagnosisLook}
 	if e.secret.LUKSKeys, e.secret.LUKSKeysByUUID, err = diagnose.UnpackLUKSKeys(r.Secret); err != nil {
 		return job.Fail(err)
 	}
@@ -102,8 +106,8 @@ func (c diagnosisOperations) examineDisks(ctx context.Context, r *job.Run, g *ma
 		}
 		return c.finish(ctx, r, func(d *diagnose.Record) {
 			for _, disk := range g.server.Disks {
-				if disk.VolumeID != "" {
-					d.AddGap("disk "+disk.Name, "it is a volume, which a host does not examine; rescue the server and run salvor-agent examine there")
+				if disk.VolumeID != "" && !args.InRescue {
+					d.AddGap("disk "+disk.Name, "it is a volume, which a host does not examine; rescue the server with the image salvor and ask again")
 				}
 			}
 			d.Report.Add(&examination)

@@ -320,3 +320,26 @@ func TestDiagnoseServerReadsTheConsole(t *testing.T) {
 		})
 	}
 }
+
+// TestDiagnoseServerInRescue: the host is told to ask the rescue system, which examines volumes too, and no ramdisk for helpers is needed.
+func TestDiagnoseServerInRescue(t *testing.T) {
+	t.Parallel()
+	h := newTestHost(t, hostOptions{state: compute.Rescued})
+	h.examines()
+	h.tx(t, func(tx job.Tx) error {
+		s := must.Get(h.store.Servers().Get(t.Context(), tx, h.server))(t)
+		s.Power, s.Rescue = compute.PowerOn, &rescue.Session{State: rescue.Ready, Source: &rescue.Source{Access: rescue.ByChannel}}
+		return h.store.Servers().Save(tx, s)
+	})
+	h.refuse = func(v compute.Verb, args *compute.Args) error {
+		if v != compute.Diagnose || !args.InRescue || args.Spec != nil {
+			t.Errorf("the host is told to %s: %+v", v, args)
+		}
+		return nil
+	}
+	must.Get(h.services.Diagnoses.Begin(t.Context(), h.server, nil, compute.Who{Admin: true}))(t)
+	h.work(t)
+	if d := h.diagnosis(t); d.State != diagnose.Finished || d.Report.Verdict.Finding != "fstab-device-missing" || len(d.Report.NotExamined) != 0 {
+		t.Errorf("the diagnosis is %+v", d)
+	}
+}

@@ -26,7 +26,7 @@ type consoleRule struct {
 	hand       string
 }
 
-const examineHint = "Have the disks examined: salvor diagnose NODE --reboot. Stop a server before that."
+const examineHint = "Have the disks examined, those of a server while it is off: salvor diagnose NODE --reboot."
 
 // consoleRules are asked about each line in this order, and the first that matches takes it.
 var consoleRules = []consoleRule{

@@ -18,12 +18,12 @@ import (
 	"salvor/test/must"
 )
 
-// TestDiagnoseServer has a real helper guest examine the disk of a server that is off. The report names the cause, no byte of the disk changes, and
-// the server starts afterwards.
+// TestDiagnoseServer has a real helper guest examine the disk of a server that is off, and a real rescue system that of one in rescue. The report names
+// the cause, no byte of the disk changes, and the server starts afterwards.
 func TestDiagnoseServer(t *testing.T) {
 	w := newWorld(t, 1, machine.Ramdisk(t, "--profile", "diagnose"))
 	w.CLI("network", "create", "lan", "--bridge", "br-tenant", "--cidr", "10.78.0.0/24", "--first", "10.78.0.100", "--last", "10.78.0.199")
-	w.CLI("flavor", "create", "small", "--ram", "256", "--disk", "0", "--vcpus", "1")
+	w.CLI("flavor", "create", "small", "--ram", "768", "--disk", "0", "--vcpus", "1")
 	w.CLI("image", "create", "broken", "--file", brokenSystem(w))
 	w.CLI("server", "create", "web1", "--flavor", "small", "--image", "broken", "--network", "lan")
 	w.Await("created", w.status("ACTIVE"))
@@ -34,16 +34,20 @@ func TestDiagnoseServer(t *testing.T) {
 		t.Fatalf("the disks of the host are %q", disks)
 	}
 	before := fileSum(t, disks[0])
-	for range 2 { // the host fetches the ramdisk for the first
+	diagnose := func() *metal.Diagnosis {
 		began := time.Now()
-		var d metal.Diagnosis
-		must.OK(t, json.Unmarshal([]byte(w.CLI("diagnose", "web1", "--wait", "-f", "json")), &d))
+		d := &metal.Diagnosis{}
+		must.OK(t, json.Unmarshal([]byte(w.CLI("diagnose", "web1", "--wait", "-f", "json")), d))
 		t.Logf("from request to report %.1f s; the examination took %.1f s", time.Since(began).Seconds(), d.Report.ExaminedIn)
-		if symptoms := d.Report.Symptoms(); len(symptoms) != 1 || symptoms[0].ID != "console-emergency-mode" || !slices.Equal(d.Report.Verdict.Consequences, []string{"console-emergency-mode"}) {
-			t.Errorf("the console shows %+v", symptoms)
-		}
 		if d.Report.Verdict.Finding != "fstab-device-missing" || len(d.Report.Disks) != 1 || d.Report.Disks[0].Written != 0 || len(d.Report.Systems) != 1 {
 			t.Errorf("the report is %+v", d.Report)
+		}
+		return d
+	}
+	for range 2 { // the host fetches the ramdisk for the first
+		d := diagnose()
+		if symptoms := d.Report.Symptoms(); len(symptoms) != 1 || symptoms[0].ID != "console-emergency-mode" || !slices.Equal(d.Report.Verdict.Consequences, []string{"console-emergency-mode"}) {
+			t.Errorf("the console shows %+v", symptoms)
 		}
 	}
 	if fileSum(t, disks[0]) != before {
@@ -52,7 +56,14 @@ func TestDiagnoseServer(t *testing.T) {
 	if all := w.guests(); len(all) != 1 || !all[0].Ours {
 		t.Errorf("the guests are %+v", all)
 	}
-	w.CLI("server", "start", "web1")
+	// In a rescue, the rescue system examines the disk.
+	must.Get(w.TryCLI("open-sesame\n", "server", "rescue", "web1", "--password-file", "-"))(t)
+	w.Await("rescued", w.status("RESCUE"))
+	diagnose()
+	if fileSum(t, disks[0]) != before {
+		t.Error("the rescue system changed the disk")
+	}
+	w.CLI("server", "unrescue", "web1")
 	w.Await("started", w.status("ACTIVE"))
 }
 
