@@ -102,18 +102,18 @@ func TestConsoleLog(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, metal.Active)
 	w := b.readsConsole(t)
-	w.serial <- "one\n"
-	w.serial <- "two"
+	w.says("one\n")
+	w.says("two")
 	if log := w.awaitLog(t, "one\ntwo"); len(log.Parts) != 1 || !log.Parts[0].Session.IsZero() || log.Parts[0].Since.IsZero() || log.Problem != "" {
 		t.Errorf("the log is %+v", log)
 	}
 	session := time.Unix(1000, 0)
 	change(t, b, func(n *metal.Node) { n.Rescue = &rescue.Session{StartedAt: session, Begun: 2} })
 	w.enters(t, metal.RescueWait)
-	w.serial <- "the ramdisk\n"
+	w.says("the ramdisk\n")
 	change(t, b, func(n *metal.Node) { n.ProvisionState, n.Rescue = metal.Active, nil }) // the unrescue is faster than the next look at the node
 	w.awaitLook(t, metal.Active)
-	w.serial <- "three\n"
+	w.says("three\n")
 	log := w.awaitLog(t, "one\ntwo\nthree\n")
 	if boot := log.BootAfter(session, 2); boot == nil || boot.Text != "three\n" {
 		t.Errorf("the boot after the ramdisk is %+v", log)
@@ -127,12 +127,18 @@ func TestConsoleLog(t *testing.T) {
 	}
 	w.start(t)
 	w.awaitLook(t, metal.Active)
-	w.serial <- "four\n"
+	w.says("four\n")
 	if log := w.awaitLog(t, "one\ntwo\nthree\nfour\n"); log.BootAfter(session, 2).Text != "three\n" {
 		t.Errorf("a line that was opened amid a boot has the whole of it: %+v", log)
 	}
 	change(t, b, func(n *metal.Node) { n.ConsoleEnabled = false })
 	w.awaitClosed(t)
+}
+
+// says has the machine write, and waits until the conductor has taken that in: it takes the second text once it is done with the first.
+func (w *consoleWorld) says(text string) {
+	w.serial <- text
+	w.serial <- ""
 }
 
 // awaitClosed waits until nobody reads the line.
@@ -152,7 +158,7 @@ func (w *consoleWorld) awaitClosed(t *testing.T) {
 func TestConsoleOfAnotherBMC(t *testing.T) {
 	t.Parallel()
 	w := newBench(t, metal.Active).readsConsole(t)
-	w.serial <- "one\n"
+	w.says("one\n")
 	w.awaitLog(t, "one\n")
 	change(t, w.bench, func(n *metal.Node) { n.DriverInfo = metal.Object{"address": "192.0.2.9"} })
 	fixture.PollActing(t, "the line is opened again", func() {
@@ -173,7 +179,7 @@ func TestUnreadableConsoleLog(t *testing.T) {
 		return b.store.SaveDocument(tx, metal.Document{NodeID: other.ID, Kind: metal.ConsoleLogDocument, Body: []byte(`"rubbish"`)})
 	}))
 	w := b.readsConsole(t)
-	w.serial <- "one\n"
+	w.says("one\n")
 	w.awaitLog(t, "one\n")
 }
 
@@ -182,13 +188,13 @@ func TestConsoleLogEndsWithTheTenancy(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, metal.Active)
 	w := b.readsConsole(t)
-	w.serial <- "a secret of ann\n"
+	w.says("a secret of ann\n")
 	w.awaitLog(t, "a secret of ann\n")
 	before := w.consoleLog(t).Tenancy
 	must.OK(t, b.store.Do(context.Background(), func(tx job.Tx) error { return metal.DropTenancy(b.store, tx, b.node) }))
-	w.serial <- "another one\n" // that it is the former tenant's or not, nobody can tell
+	w.says("another one\n") // nobody can tell whose it is
 	fixture.Poll(t, "the log is begun anew", func() bool { now := w.consoleLog(t); return now.Tenancy != "" && now.Tenancy != before })
-	fixture.PollActing(t, "it is kept again", func() { w.serial <- "bob's\n" }, func() bool { log := w.consoleLog(t); return strings.Contains(log.Text(), "bob's") })
+	fixture.PollActing(t, "it is kept again", func() { w.says("bob's\n") }, func() bool { log := w.consoleLog(t); return strings.Contains(log.Text(), "bob's") })
 	if log := w.consoleLog(t); strings.Contains(log.Text(), "ann") {
 		t.Errorf("the log of the next tenant is %q", log.Text())
 	}
@@ -199,14 +205,14 @@ func TestConsoleLogOfAFormerReader(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, metal.Active)
 	w := b.readsConsole(t)
-	w.serial <- "a secret of ann\n"
+	w.says("a secret of ann\n")
 	w.awaitLog(t, "a secret of ann\n")
+	w.says("more of ann\n")
 	bobs := metal.ConsoleLog{Tenancy: "bob's", Parts: []metal.ConsolePart{{Since: time.Now(), Text: "bob\n"}}}
 	must.OK(t, b.store.Do(context.Background(), func(tx job.Tx) error {
 		return errors.Join(metal.DropTenancy(b.store, tx, b.node), metal.SaveConsoleLog(b.store, tx, b.node, bobs))
 	}))
-	w.serial <- "more of ann\n"
-	fixture.PollActing(t, "the reader goes on in the new tenancy", func() { w.serial <- "new\n" }, func() bool { log := w.consoleLog(t); return strings.Contains(log.Text(), "new\n") })
+	fixture.PollActing(t, "the reader goes on in the new tenancy", func() { w.says("new\n") }, func() bool { log := w.consoleLog(t); return strings.Contains(log.Text(), "new\n") })
 	if log := w.consoleLog(t); strings.Contains(log.Text(), "ann") || log.Tenancy != "bob's" {
 		t.Errorf("the log of the next tenant is %+v", log)
 	}
@@ -216,7 +222,7 @@ func TestConsoleLogOfAFormerReader(t *testing.T) {
 func TestConsoleOfAnotherConductor(t *testing.T) {
 	t.Parallel()
 	w := newBench(t, metal.Active).readsConsole(t)
-	w.serial <- "one\n"
+	w.says("one\n")
 	w.mu.Lock()
 	w.mine = false
 	w.mu.Unlock()
@@ -228,11 +234,11 @@ func TestConsoleOfAnotherConductor(t *testing.T) {
 func TestConsoleIsOpenedAgain(t *testing.T) {
 	t.Parallel()
 	w := newBench(t, metal.Active).readsConsole(t)
-	w.serial <- "one\n"
+	w.says("one\n")
 	for range 3 {
 		w.reads <- problem.Conflictf("somebody else reads the serial line")
 	}
-	w.serial <- "two\n"
+	w.says("two\n")
 	if log := w.awaitLog(t, "one\ntwo\n"); log.Problem != "" || len(log.Parts) != 2 {
 		t.Errorf("the log is %+v", log)
 	}
@@ -246,7 +252,7 @@ func TestConsoleIsOpenedAgain(t *testing.T) {
 func TestDiagnoseReadsTheConsole(t *testing.T) {
 	t.Parallel()
 	w := newDiagnosed(t, metal.PowerOn).readsConsole(t)
-	w.serial <- panicText
+	w.says(panicText)
 	w.awaitLog(t, panicText)
 	d := w.diagnose(t, metal.DiagnoseArgs{})
 	if d.Report.Verdict.Finding != "console-root-missing" || len(d.Report.Symptoms()) != 1 {
@@ -285,12 +291,13 @@ func TestRepairProvenByTheConsole(t *testing.T) {
 			b.con.Now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
 			b.mender.stage = tc.stage
 			w := b.readsConsole(t)
-			w.serial <- loginText
-			w.awaitLog(t, loginText)
+			former := strings.ReplaceAll(loginText, "web1", "former")
+			w.says(former)
+			w.awaitLog(t, former)
 			b.beforeBoot = func() {
 				w.awaitLook(t, metal.Unrescuing)
 				if tc.says != "" {
-					w.serial <- tc.says
+					w.says(tc.says)
 				}
 			}
 			b.run(t)
