@@ -93,19 +93,17 @@ func (k *consoleRecorder) poll(ctx context.Context, store bool) error {
 		}
 	}
 	for id, n := range wanted {
-		r := k.recordings[id]
-		if r == nil {
-			r = k.open(ctx, n)
-		}
-		if r != nil {
+		if r := k.recordings[id]; r != nil {
 			r.follow(n)
+		} else {
+			k.open(ctx, n)
 		}
 	}
 	return nil
 }
 
-// open begins to read the console of a node. nil: its stored log cannot be read.
-func (k *consoleRecorder) open(ctx context.Context, n *metal.Node) *consoleRecording {
+// open begins to read the console of a node, unless its stored log cannot be read.
+func (k *consoleRecorder) open(ctx context.Context, n *metal.Node) {
 	reading, cancel := context.WithCancel(ctx)
 	r := &consoleRecording{nodeID: n.ID, driver: n.Driver, console: n.Interfaces["console"], driverInfo: n.DriverInfo, now: k.Now, cancel: cancel, ended: make(chan struct{})}
 	err := k.Store.Do(ctx, func(tx job.Tx) error {
@@ -122,14 +120,14 @@ func (k *consoleRecorder) open(ctx context.Context, n *metal.Node) *consoleRecor
 		if !problem.Is(err, problem.NotFound) && ctx.Err() == nil {
 			k.Log.Error("read the console log", "node", n.ID, "error", err)
 		}
-		return nil
+		return
 	}
 	k.recordings[n.ID] = r
+	r.follow(n)
 	go func() {
 		defer close(r.ended)
 		k.read(reading, r)
 	}()
-	return r
 }
 
 // read reads the console of a node, again and again, until ctx ends.
