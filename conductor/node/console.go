@@ -147,7 +147,7 @@ func (k *consoleRecorder) read(ctx context.Context, r *consoleRecording) {
 		}
 		switch {
 		case problem.Is(err, problem.Unsupported), problem.Is(err, problem.Invalid):
-			delay = max(delay, maxConsoleDelay)
+			delay = maxConsoleDelay
 		case k.Now().Sub(began) > maxConsoleDelay:
 			delay = k.RetryDelay
 		}
@@ -155,7 +155,7 @@ func (k *consoleRecorder) read(ctx context.Context, r *consoleRecording) {
 		case <-ctx.Done():
 		case <-time.After(delay):
 		}
-		delay = min(2*delay, max(maxConsoleDelay, delay))
+		delay = min(2*delay, maxConsoleDelay)
 	}
 }
 

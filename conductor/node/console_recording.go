@@ -27,8 +27,8 @@ type consoleRecording struct {
 	log  metal.ConsoleLog
 	part metal.ConsolePart
 	text []byte
-	// stateKnown: follow was called. ownSystem: the machine's own system writes, and not a ramdisk. isOpen: the line is read.
-	stateKnown, ownSystem, isOpen bool
+	// ownSystem: the machine's own system writes, and not a ramdisk. isOpen: the line is read.
+	ownSystem, isOpen bool
 	// rescued is the rescue session of the newest ramdisk; nil: it was for something else. An unrescue may have ended it when the node is read again.
 	rescued *rescue.Session
 	// version counts the changes; stored is the newest one that is stored.
@@ -55,14 +55,14 @@ func (r *consoleRecording) follow(n *metal.Node) {
 	if !own {
 		r.rescued = n.Rescue
 	}
-	if r.stateKnown && own == r.ownSystem {
+	if own == r.ownSystem {
 		return
 	}
 	r.beginPart()
-	if r.stateKnown && own && r.isOpen && r.rescued != nil {
+	if own && r.isOpen && r.rescued != nil {
 		r.part.Session, r.part.SessionBegun = r.rescued.StartedAt, r.rescued.Begun
 	}
-	r.stateKnown, r.ownSystem = true, own
+	r.ownSystem = own
 }
 
 // opened is called when the line is open.
