@@ -5,8 +5,10 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"salvor/test/must"
@@ -63,9 +65,21 @@ func commandsOf(line string) (out [][]string) {
 	return out
 }
 
+// commandTree is the tree of commands that all tested lines share, because building the tree takes longer than reading a line.
+var commandTree = sync.OnceValue(newRootCommand)
+
+// findCommand returns the command that the words begin with, and the words behind the command. No flag of the command counts as given.
+func findCommand(words []string) (cmd *cobra.Command, rest []string, err error) {
+	cmd, rest, err = commandTree().Find(words)
+	if err == nil {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { f.Changed = false })
+	}
+	return cmd, rest, err
+}
+
 // parses reads the words as far as they are a command line, and not the name of a command in a sentence.
 func parses(words []string) error {
-	cmd, rest, err := newRootCommand().Find(words)
+	cmd, rest, err := findCommand(words)
 	if err != nil {
 		return err
 	}

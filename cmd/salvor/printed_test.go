@@ -126,7 +126,7 @@ func commandsInText(text string) (out []string) {
 
 // isCommand tells whether the words begin with a whole command, and whether it knows the flags behind.
 func isCommand(words []string) error {
-	cmd, rest, err := newRootCommand().Find(words)
+	cmd, rest, err := findCommand(words)
 	if err == nil && !cmd.Runnable() && len(rest) > 0 && regexp.MustCompile(`^[a-z-]+$`).MatchString(rest[0]) {
 		err = fmt.Errorf("%s has no command %s", cmd.CommandPath(), rest[0])
 	}

@@ -207,7 +207,7 @@ func commandsPrinted(text string) (out []string) {
 		if strings.HasPrefix(line, "salvor host --") || strings.HasPrefix(line, "salvor knows") {
 			continue // run on the host itself; a sentence
 		}
-		if _, _, err := newRootCommand().Find(wordsOf(line)[1:]); err == nil && strings.Count(line, " ") > 1 && !slices.Contains(out, line) {
+		if _, _, err := commandTree().Find(wordsOf(line)[1:]); err == nil && strings.Count(line, " ") > 1 && !slices.Contains(out, line) {
 			out = append(out, line)
 		}
 	}
