@@ -1,0 +1,40 @@
+//go:build e2e
+
+// Package demos runs the demonstrations, which are scripts, as tests. A script ends with status 0 only if each of its proofs held.
+package demos
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// limit bounds a demonstration. The longest takes three minutes on two cores, without the packages that it downloads.
+const limit = 12 * time.Minute
+
+// runScript runs a script of test/, with what chooses its kind.
+func runScript(t *testing.T, script, choice string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "test/"+script)
+	cmd.Dir = "../.."
+	cmd.Env = append(os.Environ(), "DEMO="+choice)
+	// SIGTERM lets the script take its machines down.
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = time.Minute
+	timer := time.AfterFunc(limit, func() { _ = cmd.Process.Signal(syscall.SIGTERM) })
+	defer timer.Stop()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("DEMO=%s test/%s: want status 0 within %v, got %v\n%s", choice, script, limit, err, out)
+	}
+}
+
+func TestDemoForgotten(t *testing.T) { runScript(t, "demo.sh", "forgotten") }
+func TestDemoIPMI(t *testing.T)      { runScript(t, "demo.sh", "ipmi") }
+func TestDemoUEFI(t *testing.T)      { runScript(t, "demo.sh", "uefi") }
+func TestDemoUEFIMedia(t *testing.T) { runScript(t, "demo.sh", "uefi-media") }
+func TestDemoServer(t *testing.T)    { runScript(t, "demo-vm.sh", "uefi") }
+func TestDemoEvacuate(t *testing.T)  { runScript(t, "demo-evacuate.sh", "") }
+func TestDemoRepair(t *testing.T)    { runScript(t, "demo-repair.sh", "") }
+func TestDemoConsole(t *testing.T)   { runScript(t, "demo-console.sh", "") }
