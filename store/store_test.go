@@ -20,9 +20,9 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
 
-func TestSQLite(t *testing.T) { storetest.Run(t, storetest.OnSQLite) }
+func TestSQLite(t *testing.T) { storetest.Run(t, storetest.CopiedSQLite) }
 
-func TestPostgres(t *testing.T) { storetest.Run(t, storetest.OnPostgres) }
+func TestPostgres(t *testing.T) { storetest.Run(t, storetest.CopiedPostgres) }
 
 // TestEveryTableIsTested: the contract of stores has a case for each table of records of metal.Store, and storetest.Run knows each case.
 func TestEveryTableIsTested(t *testing.T) {

@@ -2,59 +2,70 @@ package storetest
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"log/slog"
+	"path/filepath"
 	"sync"
 	"testing"
 
 	"salvor/job"
 	"salvor/secret"
 	"salvor/store"
+	"salvor/test/must"
 )
 
-// postgresBlank is a database of PostgreSQL with its tables and nothing in them, made once, with its key.
-var postgresBlank = sync.OnceValues(func() (*secret.Key, error) {
+// blankKey seals the databases that tests copy. A test that changes the key of its database changes a secret.Key of its own.
+var blankKey = sync.OnceValue(secret.GenerateKey)
+
+// newBlankKey makes a secret.Key of the blank database's key.
+func newBlankKey(t testing.TB) *secret.Key {
+	t.Helper()
+	return must.Get(secret.NewKey(blankKey()))(t)
+}
+
+// makePostgresBlank makes the database model_of_tests, with its tables and nothing in them, once.
+var makePostgresBlank = sync.OnceValue(func() error {
 	if server.once.Do(func() { server.err = startServer() }); server.err != nil {
-		return nil, server.err
+		return server.err
 	}
-	key, err := secret.NewKey(secret.GenerateKey())
+	key, err := secret.NewKey(blankKey())
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if _, err := server.db.Exec("CREATE DATABASE model_of_tests"); err != nil {
-		return nil, err
+		return err
 	}
 	s, err := store.Open(context.Background(), serverURL("model_of_tests"), key, store.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return key, s.Close()
+	return s.Close()
 })
 
-// PostgresStore opens a fresh store on the server of this test binary, with the key of its secrets. Its tables are
-// copied: a test that needs dozens of stores does not migrate each of them.
-func PostgresStore(t testing.TB, versions ...map[job.Kind]int) (*store.Store, *secret.Key) {
+// CopiedPostgres makes a PostgreSQL database whose tables are copied. A test that needs dozens of databases does not migrate each of them.
+func CopiedPostgres(t testing.TB) Database {
 	t.Helper()
 	if !server.managed {
 		t.Fatal("storetest: TestMain must call storetest.Main, which stops PostgreSQL")
 	}
-	key, err := postgresBlank()
+	err := makePostgresBlank()
+	if errors.Is(err, errNoServer) && testing.Short() {
+		t.Skip(err)
+	}
 	if err != nil {
 		t.Fatalf("PostgreSQL for tests: %v", err)
 	}
-	name := fmt.Sprintf("t%d", server.names.Add(1))
-	if _, err := server.db.Exec("CREATE DATABASE " + name + " TEMPLATE model_of_tests"); err != nil {
-		t.Fatalf("PostgreSQL for tests: %v", err)
-	}
-	t.Cleanup(func() {
-		if _, err := server.db.Exec("DROP DATABASE " + name + " WITH (FORCE)"); err != nil {
-			t.Errorf("PostgreSQL for tests: %v", err)
-		}
-	})
-	s, err := store.Open(context.Background(), serverURL(name), key, store.Options{Logger: slog.New(slog.DiscardHandler), MaxConns: 6, Versions: mergeVersions(versions)})
+	return Database{URL: createDatabase(t, "TEMPLATE model_of_tests"), Key: newBlankKey(t), Shared: true, Dirs: []string{filepath.Join(server.dir, "data")}, Flush: runCheckpoint}
+}
+
+// PostgresStore opens a fresh store on the server of this test binary, with the key of its secrets. Its tables are copied.
+func PostgresStore(t testing.TB, versions ...map[job.Kind]int) (*store.Store, *secret.Key) {
+	t.Helper()
+	d := CopiedPostgres(t)
+	s, err := store.Open(context.Background(), d.URL, d.Key, store.Options{Logger: slog.New(slog.DiscardHandler), MaxConns: 6, Versions: mergeVersions(versions)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	return s, key
+	return s, d.Key
 }

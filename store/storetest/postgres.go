@@ -60,8 +60,14 @@ func Postgres(t testing.TB) string {
 	if server.err != nil {
 		t.Fatalf("PostgreSQL for tests: %v", server.err)
 	}
+	return createDatabase(t, "")
+}
+
+// createDatabase creates a database of the test's own, with options of CREATE DATABASE, and returns its URL.
+func createDatabase(t testing.TB, options string) string {
+	t.Helper()
 	name := fmt.Sprintf("t%d", server.names.Add(1))
-	if _, err := server.db.Exec("CREATE DATABASE " + name); err != nil {
+	if _, err := server.db.Exec("CREATE DATABASE " + name + " " + options); err != nil {
 		t.Fatalf("PostgreSQL for tests: %v", err)
 	}
 	t.Cleanup(func() {
