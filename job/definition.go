@@ -110,7 +110,12 @@ type Run struct {
 	Job
 	Log    *slog.Logger
 	runner *Runner
+	// stored is the job as the store has it: at the begin of the action, or after its last Commit.
+	stored Job
 }
+
+// rewind drops what the action has changed of the job since its last Commit.
+func (r *Run) rewind() { r.Job = r.stored }
 
 // Note keeps a fact for later actions; it is durable once the action has ended, or with Commit.
 func (r *Run) Note(key, value string) {
@@ -136,6 +141,7 @@ func (r *Run) Commit(ctx context.Context, fn func(Tx) error) error {
 	})
 	if err == nil {
 		r.Fence++
+		r.stored = r.Job
 	}
 	return err
 }

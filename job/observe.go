@@ -47,3 +47,19 @@ func WorkOf(ctx context.Context) (id, kind, requestID string) {
 	work, _ := ctx.Value(workKey{}).([3]string)
 	return work[0], work[1], work[2]
 }
+
+type beforeReadKey struct{}
+
+// WithBeforeRead has a store call before ahead of each read outside of a transaction with this context, and fail the read with the error that
+// before returns. It is for tests: the contexts of a program never have it.
+func WithBeforeRead(ctx context.Context, before func(context.Context) error) context.Context {
+	return context.WithValue(ctx, beforeReadKey{}, before)
+}
+
+// BeforeRead is what a store calls before a read outside of a transaction.
+func BeforeRead(ctx context.Context) error {
+	if before, ok := ctx.Value(beforeReadKey{}).(func(context.Context) error); ok {
+		return before(ctx)
+	}
+	return nil
+}

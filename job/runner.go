@@ -349,6 +349,8 @@ func (r *Runner) call(ctx context.Context, a *Action, do func(context.Context, *
 	}
 	ctx, cancel := context.WithTimeout(ctx, left)
 	defer cancel()
+	run.stored = run.Job
+	ctx, outage := withOutage(ctx)
 	ctx, told := r.watch.Action(InWork(ctx, &run.Job), &run.Job)
 	defer func() { told(verdictNames[out.verdict]) }()
 	ended := make(chan struct{})
@@ -367,5 +369,5 @@ func (r *Runner) call(ctx context.Context, a *Action, do func(context.Context, *
 			out = Fail(fmt.Errorf("action %q panicked", a.Name))
 		}
 	}()
-	return do(ctx, run)
+	return outage.settle(run, do(ctx, run))
 }

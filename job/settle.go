@@ -211,7 +211,11 @@ func (r *Runner) scheduleRetry(j *Job, out Outcome) {
 	j.Attempt++
 	after := out.after
 	if after == 0 {
-		after = min(time.Duration(1<<min(j.Attempt, 10))*250*time.Millisecond, maxBackOff)
+		first := 250 * time.Millisecond
+		if problem.IsDatabase(out.err) {
+			first = 25 * time.Millisecond // most often one connection was cut, and the next one is good
+		}
+		after = min(time.Duration(1<<min(j.Attempt, 12))*first, maxBackOff)
 	}
 	// The last try is at the deadline, not a whole delay after it.
 	if j.Deadline > 0 {

@@ -42,7 +42,8 @@ func (r *Runner) undoOne(ctx context.Context, op *Definition, j *Job, log *slog.
 		}
 	}
 	if a != nil {
-		if out = r.lastTry(j, a, out); out.verdict == verdictRetry && j.Memo[hastyMemo] != "" {
+		out = r.lastTry(j, a, out)
+		if out.verdict == verdictRetry && j.Memo[hastyMemo] != "" && !problem.IsDatabase(out.err) {
 			out = Fail(out.err)
 		}
 	}

@@ -33,7 +33,7 @@ var (
 // wrapUnconfirmedCommit is the error of a commit that may or may not have been carried out.
 func wrapUnconfirmedCommit(err error) error {
 	return problem.Unconfirmed(problem.Unavailablef("database: %w",
-		problem.Hide("it has not confirmed the change, which may have been made or not; look before you repeat it (salvor why NODE)", err)))
+		problem.Database(problem.Hide("it has not confirmed the change, which may have been made or not; look before you repeat it (salvor why NODE)", err))))
 }
 
 // writersOf is how many connections of a pool may write at once. The rest stays free for readers, even while all commits hang.

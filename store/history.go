@@ -108,7 +108,7 @@ func (s incarnationTables) whyNotActing(tx *Tx) error {
 		err = i.Held.Refusal()
 	}
 	if err == nil {
-		err = problem.Unavailablef("Nothing is changed now: the database is older than this process has seen it; it will be held, see: %s", record.HeldNext)
+		err = problem.Database(problem.Unavailablef("Nothing is changed now: the database is older than this process has seen it; it will be held, see: %s", record.HeldNext))
 	}
 	return err
 }

@@ -112,7 +112,7 @@ func (tx *Tx) seals() error {
 		return fmt.Errorf("look for the key that seals: %w", err)
 	}
 	if id != tx.store.key.ID() && !tx.store.key.Use(id) {
-		return problem.Unavailablef("database: secrets are sealed with key %s, which this process has not read yet: see salvor secret status", id)
+		return problem.Database(problem.Unavailablef("database: secrets are sealed with key %s, which this process has not read yet: see salvor secret status", id))
 	}
 	tx.keyed = true
 	return nil

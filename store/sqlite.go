@@ -170,11 +170,11 @@ func (e *sqliteEngine) classify(err error) error {
 	}
 	switch se.Code() & 0xff {
 	case sqlite3.SQLITE_FULL:
-		return problem.Unavailablef("database: the disk of %s is full, so nothing can be changed; make room there, and all goes on by itself: %w", e.path, err)
+		return problem.Unavailablef("database: the disk of %s is full, so nothing can be changed; make room there, and all goes on by itself: %w", e.path, problem.Database(err))
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_NOMEM:
 		return unavailableError("its file cannot be read or written now", err)
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
-		return problem.Unavailablef("database: %s is damaged: stop salvor serve and look at the file: %w", e.path, err)
+		return problem.Unavailablef("database: %s is damaged: stop salvor serve and look at the file: %w", e.path, problem.Database(err))
 	}
 	return err
 }

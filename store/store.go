@@ -235,7 +235,7 @@ func (s *storeCore) Do(ctx context.Context, fn func(job.Tx) error) error {
 	requester, requested := access.RequesterOf(ctx)
 	release, err := acquireDatabaseSlot(ctx, s.writeQueue, s.stepWrites)
 	if err != nil {
-		return err
+		return noteOutage(ctx, err)
 	}
 	defer release()
 	err = s.engine.do(ctx, func(ctx context.Context, run statementRunner) error {
@@ -255,6 +255,9 @@ func (s *storeCore) Do(ctx context.Context, fn func(job.Tx) error) error {
 		}
 		if s.health.markUnhealthy(s.now, err, classified) {
 			s.log.Warn("the database takes no changes", "error", classified)
+		}
+		if problem.IsDatabase(classified) {
+			job.NoteOutage(ctx, classified)
 		}
 		return classified
 	}

@@ -102,23 +102,40 @@ func (tx *Tx) outcome(err error) error {
 // read runs a query in the transaction, or outside of any if t is nil.
 func (s *storeCore) read(ctx context.Context, t job.Tx, scan func(*sql.Rows) error, text string, args ...any) error {
 	if t == nil {
-		if s.readTime > 0 {
-			var done context.CancelFunc
-			ctx, done = context.WithTimeout(ctx, s.readTime)
-			defer done()
-		}
-		release, err := acquireDatabaseSlot(ctx, s.readQueue, s.stepReads)
-		if err != nil {
-			return err
-		}
-		defer release()
-		return s.engine.classify(eachRow(ctx, s.engine.reader(), scan, text, args...))
+		return noteOutage(ctx, s.readOutside(ctx, scan, text, args...))
 	}
 	tx, err := s.tx(t)
 	if err != nil {
 		return err
 	}
 	return tx.each(scan, text, args...)
+}
+
+func (s *storeCore) readOutside(ctx context.Context, scan func(*sql.Rows) error, text string, args ...any) error {
+	if s.readTime > 0 {
+		var done context.CancelFunc
+		ctx, done = context.WithTimeout(ctx, s.readTime)
+		defer done()
+	}
+	release, err := acquireDatabaseSlot(ctx, s.readQueue, s.stepReads)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := job.BeforeRead(ctx); err != nil {
+		return err
+	}
+	return s.engine.classify(eachRow(ctx, s.engine.reader(), scan, text, args...))
+}
+
+// noteOutage marks an error that waiting heals as one of the database, and has the action of the context run again.
+func noteOutage(ctx context.Context, err error) error {
+	if !problem.Is(err, problem.Unavailable) {
+		return err
+	}
+	err = problem.Database(err)
+	job.NoteOutage(ctx, err)
+	return err
 }
 
 // execInBatches repeats a statement, each time in a transaction of its own, until it touches fewer rows than a slice has.

@@ -81,10 +81,10 @@ var classOrders = [...][classCount]priorityClass{
 	{urgentClass, stepClass, requestClass}, {stepClass, urgentClass, requestClass}, {urgentClass, stepClass, requestClass}, {requestClass, urgentClass, stepClass},
 }
 
-var errWriterClosed = problem.Unavailablef("database: closed")
+var errWriterClosed = problem.Database(problem.Unavailablef("database: closed"))
 
 // errBatchLost is told to all of a batch that SQLite took back as a whole, as it does where the disk is full.
-var errBatchLost = problem.Unavailablef("database: the transaction was lost with those that it shared a commit with; ask again")
+var errBatchLost = problem.Database(problem.Unavailablef("database: the transaction was lost with those that it shared a commit with; ask again"))
 
 // stuckWriterTime is how long a batch may hold the writer before the log says who does.
 const stuckWriterTime = 15 * time.Second
