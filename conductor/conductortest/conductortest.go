@@ -45,27 +45,42 @@ func OpenJobs(t *testing.T, st *store.Store, subject job.Subject) (open []job.Jo
 	return open
 }
 
-// swept are the kinds of operations that were swept.
-var swept sync.Map
+// swept are the kinds of operations that were swept, and readSwept those whose reads were.
+var swept, readSwept sync.Map
 
 // Sweep sweeps an operation on SQLite, and by samples on PostgreSQL.
 func Sweep(t *testing.T, fresh func(t *testing.T) *jobtest.World) {
 	noted := func(t *testing.T) *jobtest.World {
 		w := fresh(t)
 		swept.Store(w.Kind, true)
+		readSwept.Store(w.Kind, true)
 		return w
 	}
 	jobtest.Sweep(t, noted)
 	t.Run(onPostgres, func(t *testing.T) { jobtest.Sample(t, 40, noted) })
 }
 
-// Main runs the tests of a package. It proves in the end, where all sweeps have run, that every operation of the package was swept.
+// SweepReads fails each read of an operation once, on SQLite. It is for operations that a Sweep would disturb for too long.
+func SweepReads(t *testing.T, fresh func(t *testing.T) *jobtest.World) {
+	jobtest.SweepReads(t, func(t *testing.T) *jobtest.World {
+		w := fresh(t)
+		readSwept.Store(w.Kind, true)
+		return w
+	})
+}
+
+// Main runs the tests of a package. It proves in the end, where all sweeps have run, that every operation of the package was swept, and
+// that the reads of every definition were failed.
 func Main(m *testing.M, all []job.Definition) {
 	code := storetest.Main(m)
 	if run := flag.Lookup("test.run"); code == 0 && (run.Value.String() == "" || run.Value.String() == "Sweep") {
 		for _, d := range all {
 			if _, ok := swept.Load(d.Kind); !ok && d.Class == job.Operation {
 				fmt.Printf("operation %s was never swept\n", d.Kind)
+				code = 1
+			}
+			if _, ok := readSwept.Load(d.Kind); !ok {
+				fmt.Printf("no test fails the reads of %s\n", d.Kind)
 				code = 1
 			}
 		}

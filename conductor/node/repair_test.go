@@ -506,10 +506,10 @@ func menderDigest() string {
 }
 
 // TestSweepRepair: the job that leads through a repair survives crashes, repetitions and failures, and no half-written disk boots. It runs a part of
-// them, since it changes nothing itself, and TestSweepWriteRepair sweeps the job that does.
+// them, since it changes nothing itself, and TestSweepWriteRepair sweeps the job that does. Each of its reads of the store fails once.
 func TestSweepRepair(t *testing.T) {
 	t.Parallel()
-	jobtest.Sample(t, 4, func(t *testing.T) *jobtest.World {
+	fresh := func(t *testing.T) *jobtest.World {
 		b := newRepaired(t, metal.PowerOff)
 		return b.world(metal.JobRepair, func(t *testing.T) {
 			must.Get(b.repairs().Begin(context.Background(), b.node, metal.RepairArgs{Consents: filesConsent, Digest: menderDigest()}, record.Asker{}))(t)
@@ -520,7 +520,9 @@ func TestSweepRepair(t *testing.T) {
 				t.Errorf("repair %+v: %s", r, b.picture(t))
 			}
 		})
-	})
+	}
+	jobtest.Sample(t, 4, fresh)
+	conductortest.SweepReads(t, fresh)
 }
 
 // TestSweepWriteRepair: the job that writes survives the same, and a failure at any action puts every chunk back.

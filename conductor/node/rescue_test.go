@@ -20,7 +20,7 @@ import (
 )
 
 // run starts a conductor on the bench until the test ends.
-func (b *bench) run(t *testing.T) {
+func (b *bench) run(t *testing.T) (stop func()) {
 	t.Helper()
 	r := must.Get(job.NewRunner(job.Config{
 		Store: b.store, Definitions: b.con.Definitions(), Workers: 4, Log: b.con.Log, Die: func(why string) { panic(why) },
@@ -30,7 +30,9 @@ func (b *bench) run(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = r.Run(ctx, 0) }()
-	t.Cleanup(func() { cancel(); <-done })
+	stop = func() { cancel(); <-done }
+	t.Cleanup(stop)
+	return stop
 }
 
 // until waits for a state of the unlocked node.

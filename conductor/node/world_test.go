@@ -430,8 +430,22 @@ func (b *bench) provision(v metal.Verb, args metal.ProvisionArgs) error {
 func (b *bench) world(kind job.Kind, start, broken func(t *testing.T)) *jobtest.World {
 	return &jobtest.World{
 		Store: b.store, Definitions: b.con.Definitions(), Conductor: job.Conductor{ID: "c", Hostname: "c", Groups: []string{""}, Description: json.RawMessage(`{}`)},
-		Kind: kind, Subject: job.Node(b.node), Start: start, Poke: b.poke, Picture: b.picture, Broken: broken,
+		Kind: kind, Subject: job.Node(b.node), Start: start, Poke: b.poke, Broken: broken,
+		Picture: func(t *testing.T) string { return b.picture(t) + b.reports(t) },
 	}
+}
+
+// reports tells how the diagnoses and the repairs of the node ended.
+func (b *bench) reports(t *testing.T) string {
+	t.Helper()
+	var out strings.Builder
+	for _, d := range must.Get(b.nodes.Diagnoses(context.Background(), nil, b.node))(t) {
+		fmt.Fprintf(&out, "\ndiagnosis: %s problem %q systems %d gaps %q", d.State, d.Problem, len(d.Report.Systems), gapsOf(d))
+	}
+	for _, r := range must.Get(b.repairs().List(context.Background(), nil, b.node))(t) {
+		fmt.Fprintf(&out, "\nrepair: %s problem %q proven by %q finished %v", r.State, r.Problem, r.ProvenBy, !r.FinishedAt.IsZero())
+	}
+	return out.String()
 }
 
 // noSecretLeft proves that no job that has ended or is undone holds a credential, and that the node is unlocked.

@@ -3,6 +3,7 @@ package server
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -239,7 +240,7 @@ func TestSweepServerDiagnose(t *testing.T) {
 		h := newTestHost(t, hostOptions{state: compute.Stopped})
 		h.offersExaminer(t)
 		h.examines()
-		return h.world(compute.JobDiagnose, func(t *testing.T) {
+		w := h.world(compute.JobDiagnose, func(t *testing.T) {
 			must.Get(h.services.Diagnoses.Begin(t.Context(), h.server, nil, compute.Who{Admin: true}))(t)
 		}, func(t *testing.T) {
 			if d := h.diagnosis(t); d.State != diagnose.Failed || d.Problem == "" {
@@ -247,6 +248,11 @@ func TestSweepServerDiagnose(t *testing.T) {
 			}
 			h.spotless(t)
 		})
+		w.Picture = func(t *testing.T) string {
+			d := h.diagnosis(t)
+			return h.picture(t) + fmt.Sprintf("\ndiagnosis: %s problem %q systems %d gaps %q", d.State, d.Problem, len(d.Report.Systems), d.Report.NotExamined)
+		}
+		return w
 	})
 }
 

@@ -47,8 +47,15 @@ const runTimeout = 30 * time.Second
 // Sweep runs every disturbance of the operation that fresh makes worlds for. Under -short and under the race detector it runs every
 // sixteenth, for there goroutines meet in the same ways; with SALVOR_SOAK it always runs all.
 func Sweep(t *testing.T, fresh func(t *testing.T) *World) {
+	chosen := everySixteenth()
+	runSweep(t, fresh, chosen)
+	runReadSweep(t, fresh, chosen)
+}
+
+// everySixteenth chooses what Sweep runs.
+func everySixteenth() func() bool {
 	tries := 0
-	runSweep(t, fresh, func() bool { tries++; return !isSampling() || tries%16 == 0 })
+	return func() bool { tries++; return !isSampling() || tries%16 == 0 }
 }
 
 func isSampling() bool { return (underRace || testing.Short()) && os.Getenv("SALVOR_SOAK") == "" }
@@ -65,7 +72,9 @@ func Sample(t *testing.T, oneIn int, fresh func(t *testing.T) *World) {
 	name := fnv.New64a()
 	_, _ = name.Write([]byte(t.Name()))
 	chance := rand.New(rand.NewPCG(readSeed(t), name.Sum64()))
-	runSweep(t, fresh, func() bool { return chance.IntN(oneIn) == 0 })
+	chosen := func() bool { return chance.IntN(oneIn) == 0 }
+	runSweep(t, fresh, chosen)
+	runReadSweep(t, fresh, chosen)
 }
 
 var randomSeed = uint64(time.Now().UnixNano())
@@ -217,7 +226,7 @@ func checkPicture(t *testing.T, w *World, want string) {
 // runToEnd lets one conductor work until the job has ended.
 func runToEnd(t *testing.T, w *World, store job.Store) {
 	t.Helper()
-	stop := startConductor(t, w, store)
+	stop := startConductor(t, w, store, nil)
 	defer stop()
 	w.Start(t)
 	waitForEnd(t, w)
@@ -227,7 +236,7 @@ func runToEnd(t *testing.T, w *World, store job.Store) {
 func runThroughCrash(t *testing.T, w *World, m *crashingStore) {
 	t.Helper()
 	m.dead = make(chan struct{})
-	stop := startConductor(t, w, m)
+	stop := startConductor(t, w, m, nil)
 	w.Start(t)
 	deadline := time.After(runTimeout)
 wait:
@@ -246,7 +255,7 @@ wait:
 		}
 	}
 	stop()
-	stop = startConductor(t, w, w.Store)
+	stop = startConductor(t, w, w.Store, nil)
 	defer stop()
 	waitForEnd(t, w)
 }
@@ -276,17 +285,24 @@ func listUnended(t *testing.T, w *World) (open []job.Job) {
 	return open
 }
 
-// startConductor starts a new incarnation of the world's conductor; the returned function ends it as a crash would.
-func startConductor(t *testing.T, w *World, store job.Store) (stop func()) {
+// startConductor starts a new incarnation of the world's conductor; the returned function ends it as a crash would. reads fails reads of its
+// actions and is told of the jobs that end; nil: nothing fails.
+func startConductor(t *testing.T, w *World, store job.Store, reads *readFault) (stop func()) {
 	t.Helper()
 	c := w.Conductor
 	c.Incarnation = uuid.NewString()
-	r := must.Get(job.NewRunner(job.Config{
+	config := job.Config{
 		Store: store, Definitions: w.Definitions, Conductor: c, Workers: 4,
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Die: func(why string) { panic(why) },
-	}))(t)
-	must.OK(t, r.Join(context.Background()))
-	ctx, cancel := context.WithCancel(context.Background())
+	}
+	ctx := context.Background()
+	if reads != nil {
+		config.Observer = reads
+		ctx = job.WithBeforeRead(ctx, reads.before)
+	}
+	r := must.Get(job.NewRunner(config))(t)
+	must.OK(t, r.Join(ctx))
+	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = r.Run(ctx, 0) }()
 	return func() { cancel(); <-ended }

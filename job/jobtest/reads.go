@@ -1,0 +1,117 @@
+package jobtest
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"salvor/job"
+	"salvor/problem"
+)
+
+// SweepReads runs the operation once for each read of the store that its actions, and those of the jobs that it leads to, do outside of
+// transactions. Each time another read fails as on a database that is away for a moment. No outcome may differ from that of an undisturbed
+// run: neither what the world shows, nor which jobs fail. It samples where Sweep does.
+func SweepReads(t *testing.T, fresh func(t *testing.T) *World) {
+	runReadSweep(t, fresh, everySixteenth())
+}
+
+func runReadSweep(t *testing.T, fresh func(t *testing.T) *World, chosen func() bool) {
+	clean := fresh(t)
+	counted := &readFault{kind: clean.Kind}
+	want := runWithReads(t, clean, counted)
+	if counted.ofKind == 0 {
+		t.Errorf("the actions of %q read nothing of the store outside of transactions, or its reads do not pass job.BeforeRead", clean.Kind)
+	}
+	t.Logf("%q: %d reads, %d of them its own", clean.Kind, counted.reads, counted.ofKind)
+	for k := 1; k <= counted.reads; k++ {
+		if !chosen() {
+			continue
+		}
+		t.Run(fmt.Sprintf("read %d", k), func(t *testing.T) {
+			w := fresh(t)
+			fault := &readFault{kind: w.Kind, failAt: k}
+			if got := runWithReads(t, w, fault); got != want {
+				t.Errorf("operation %q ends otherwise because read %d failed once, of %s\n--- undisturbed\n%s\n--- with the failed read\n%s", w.Kind, k, fault.place, want, got)
+			}
+		})
+	}
+}
+
+// runWithReads runs the operation with a fault of a read, and tells its outcome.
+func runWithReads(t *testing.T, w *World, fault *readFault) string {
+	t.Helper()
+	stop := startConductor(t, w, w.Store, fault)
+	w.Start(t)
+	waitForEnd(t, w)
+	stop()
+	return w.Picture(t) + fault.failures()
+}
+
+// readFault counts the reads of actions, and fails one of them. It is the observer of the runner too.
+type readFault struct {
+	job.Unobserved
+	kind   job.Kind // the operation under test
+	failAt int      // the number of the read that fails; 0: none does
+
+	mu     sync.Mutex
+	reads  int
+	ofKind int      // by actions of the operation under test
+	place  string   // the read that failed
+	failed []string // the jobs that failed, and why
+}
+
+// before is called before each read of the store.
+func (f *readFault) before(ctx context.Context) error {
+	_, kind, _ := job.WorkOf(ctx)
+	if kind == "" {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.reads++
+	if kind == string(f.kind) {
+		f.ofKind++
+	}
+	if f.reads != f.failAt {
+		return nil
+	}
+	f.place = fmt.Sprintf("job %q at %s", kind, callers())
+	return problem.Unavailablef("database: this read was made to fail")
+}
+
+// Ended is job.Observer's.
+func (f *readFault) Ended(j *job.Job) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if j.Failed() {
+		f.failed = append(f.failed, fmt.Sprintf("\njob %q failed: %s", j.Kind, j.Problem))
+	}
+}
+
+func (f *readFault) failures() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	slices.Sort(f.failed)
+	return strings.Join(f.failed, "")
+}
+
+// callers are the lines of conductors that led to a read, the innermost first.
+func callers() string {
+	var counters [64]uintptr
+	frames := runtime.CallersFrames(counters[:runtime.Callers(3, counters[:])])
+	var lines []string
+	for {
+		frame, more := frames.Next()
+		if strings.Contains(frame.Function, "/conductor/") && !strings.HasSuffix(frame.File, "_test.go") {
+			lines = append(lines, fmt.Sprintf("%s:%d", frame.File[strings.LastIndexByte(frame.File, '/')+1:], frame.Line))
+		}
+		if !more {
+			return strings.Join(lines, " < ")
+		}
+	}
+}
