@@ -44,7 +44,7 @@ const (
 	// RepairBooting: the machine's own system boots and has to prove itself.
 	RepairBooting RepairState = "booting"
 	RepairProven  RepairState = "proven"
-	// RepairUnproven: the machine did not prove in time that it works.
+	// RepairUnproven: the disks are written, and the machine did not prove that it works: not in time, or its repair failed afterward.
 	RepairUnproven RepairState = "unproven"
 	RepairUndone   RepairState = "undone"
 	// RepairFailed: nothing was written. RepairRolledBack: the disks hold again what they held before.
@@ -193,8 +193,35 @@ func (r *Repair) end(now time.Time, why string) {
 		r.State = RepairFailed
 	case RepairWriting:
 		r.State = RepairInterrupted
-	case RepairBooting:
-		r.State = RepairUnproven
+	case RepairWritten, RepairBooting:
+		r.setUnproven(why)
+	}
+}
+
+// setUnproven ends a repair that has written to the disks and failed afterward.
+func (r *Repair) setUnproven(why string) {
+	r.State, r.Problem = RepairUnproven, "the disks are written, and the machine has not proved since that it works: "+why
+}
+
+// Fail ends a repair whose job failed. What the job that writes has said of the disks stays.
+func (r *Repair) Fail(now time.Time, why string) {
+	r.FinishedAt = now
+	switch r.State {
+	case RepairWritten, RepairBooting:
+		r.setUnproven(why)
+	case RepairPlanning, RepairAwaitingConsent, RepairPlanned:
+		r.State, r.Problem = RepairFailed, why
+	case RepairInterrupted, RepairRolledBack:
+	default:
+		r.Problem = why
+	}
+}
+
+// Write notes that the disks are written. A repair whose job failed meanwhile awaits no proof.
+func (r *Repair) Write(now time.Time) {
+	r.State, r.WrittenAt, r.Step = RepairWritten, now, "the disks are written"
+	if !r.IsRunning() {
+		r.setUnproven(r.Problem)
 	}
 }
 

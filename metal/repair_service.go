@@ -244,9 +244,9 @@ func (r *Repair) admitConsent(n *Node, given []diagnose.Consent) error {
 func (s NodeRepairs) Confirm(ctx context.Context, ident, id string, asker record.Asker) (Repair, error) {
 	return s.change(ctx, ident, id, asker, func(n *Node, r *Repair) (string, error) {
 		switch r.State {
-		case RepairBooting, RepairUnproven:
-		case RepairWritten:
-			if n.ProvisionState.Info().InRescue {
+		case RepairBooting:
+		case RepairWritten, RepairUnproven:
+			if !r.Booted && n.ProvisionState.Info().InRescue {
 				return "", problem.Conflictf("node %s is still in rescue; boot its own system first: salvor node unrescue %[1]s", n.ID)
 			}
 		default:

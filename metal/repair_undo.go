@@ -21,13 +21,13 @@ func (n *Node) HalfWritten() string {
 // Undo is how the repair can be taken back now. What an exact undo wrote cannot be taken back.
 func (r *Repair) Undo(n *Node) UndoMethod {
 	switch r.State {
-	case RepairWritten, RepairInterrupted:
+	case RepairWritten, RepairInterrupted, RepairUnproven:
 		sameSession := n.ProvisionState.Info().InRescue && n.Rescue != nil && n.Rescue.StartedAt.Equal(r.Session)
 		ownSystem := r.Booted || n.HalfWritten() != r.ID && sameSession && n.Rescue.Begun != r.SessionBegun
 		if sameSession && !ownSystem && r.UndoPages > 0 {
 			return UndoExact
 		}
-	case RepairProven, RepairUnproven:
+	case RepairProven:
 	default:
 		return UndoNone
 	}

@@ -2,6 +2,7 @@ package metal
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"salvor/diagnose"
@@ -28,11 +29,31 @@ func (s *StatusInput) addRepair(w *record.Why) {
 	case r.State == RepairBooting:
 		awaitSomebody(w, "until "+record.Moment(r.ProofUntil)+", its own system has to prove that it works since repair "+r.ID, confirm)
 	case r.State == RepairUnproven:
-		w.Problems = append(w.Problems, "it has not proved that it works since repair "+r.ID)
-		w.Next = append([]record.Command{confirm}, w.Next...)
-		if r.Undo(s.Node) != UndoNone {
-			w.Next = append(w.Next, undoCommand(node, r.ID, " --reboot"))
+		problem := "it has not proved that it works since repair " + r.ID
+		if r.Problem != "" {
+			problem += ": " + r.Problem
 		}
+		w.Problems = append(w.Problems, problem)
+		s.addUnprovenSteps(w, r, confirm)
+	case r.State == RepairWritten && !r.IsRunning() && r.Args.Undoes == "":
+		w.Notes = append(w.Notes, "repair "+r.ID+" is written, and nothing has proved since that it works")
+		s.addUnprovenSteps(w, r, confirm)
+	}
+}
+
+// addUnprovenSteps names what leads to a proof: the boot of the machine's own system, and then a person who confirms; or the undo.
+func (s *StatusInput) addUnprovenSteps(w *record.Why, r *Repair, confirm record.Command) {
+	if !r.Booted && s.Node.ProvisionState.Info().InRescue {
+		confirm = record.Command{Run: "salvor node unrescue " + s.Node.label(), For: "boot its own system"}
+	}
+	if !slices.ContainsFunc(w.Next, func(c record.Command) bool { return c.Run == confirm.Run }) {
+		w.Next = append([]record.Command{confirm}, w.Next...)
+	}
+	switch r.Undo(s.Node) {
+	case UndoExact:
+		w.Next = append(w.Next, undoCommand(s.Node.label(), r.ID, ""))
+	case UndoFiles:
+		w.Next = append(w.Next, undoCommand(s.Node.label(), r.ID, " --reboot"))
 	}
 }
 

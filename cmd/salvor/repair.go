@@ -355,11 +355,11 @@ func nextRepairStep(node string, r shownRepair) string {
 		return fmt.Sprintf("salvor repair consent %s --digest %s --consent %s", node, r.Digest, joinConsents(r.Needs))
 	case r.State == metal.RepairPlanned && r.Plan != nil && r.Args.Undoes == "" && slices.ContainsFunc(r.Plan.Disks, func(d repair.DiskChange) bool { return d.Chunks > 0 }):
 		return strings.TrimRight(fmt.Sprintf("salvor repair %s %s", node, strings.Join(r.Args.Findings, " ")), " ") + " --digest " + r.Digest + " --consent " + joinConsents(r.Args.Consents) + rebootFlag(r)
-	case r.State == metal.RepairUnproven:
+	case r.State == metal.RepairUnproven && r.Undo != metal.UndoExact:
 		return fmt.Sprintf("salvor repair confirm %s if it works; salvor repair undo %[1]s --reboot if it does not", node)
 	case r.State == metal.RepairInterrupted:
 		return "salvor repair undo " + node + " " + r.ID
-	case r.State == metal.RepairWritten && r.Undo == metal.UndoExact:
+	case (r.State == metal.RepairWritten || r.State == metal.RepairUnproven) && r.Undo == metal.UndoExact: // it is still in the rescue
 		return "salvor node unrescue " + node
 	}
 	return ""

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -35,7 +36,7 @@ func (c repairOperations) repair() job.Definition {
 			{Name: "plan the repair", Do: c.withNode(c.unlessFailed(c.makePlan)), NoUndo: nothing, Deadline: planDeadline, Elsewhere: true},
 			{Name: "await the consent", Do: c.withNode(c.unlessFailed(c.awaitConsent)), NoUndo: nothing},
 			{Name: "ask for the writing", Do: c.withNode(c.unlessFailed(c.requestWrite)), NoUndo: nothing, Deadline: requestDeadline, Elsewhere: true},
-			{Name: "await the writing", Do: c.withNode(c.unlessFailed(c.awaitWritten)), NoUndo: nothing},
+			{Name: "await the writing", Do: c.withNode(c.awaitWritten), NoUndo: nothing},
 			{Name: "take the overlays down", Do: c.withNode(c.endOverlays), NoUndo: nothing, Elsewhere: true},
 			{Name: "ask for the unrescue", Do: c.withNode(c.requestUnrescue), NoUndo: nothing, Deadline: requestDeadline, Elsewhere: true},
 			{Name: "await the unrescue", Do: c.withNode(c.awaitUnrescued), NoUndo: nothing},
@@ -82,7 +83,8 @@ func (c repairOperations) unlessFailed(do nodeAction) nodeAction {
 	}
 }
 
-// noteFailure notes why the repair fails, while the machine is put back. Nobody needs the keys of its disks any more.
+// noteFailure notes why the repair fails, while the machine is put back. Nobody needs the keys of its disks any more. A database that is away
+// fails no repair: the runner drops the note and runs the action again.
 func noteFailure(r *job.Run, why error) job.Outcome {
 	r.Secret = noSecret
 	r.Note(failureNote, problem.Public(why))
@@ -197,19 +199,28 @@ func (c repairOperations) requestWrite(ctx context.Context, r *job.Run, m *manag
 	return job.From(err)
 }
 
-// awaitWritten waits for the end of the job that writes.
+// awaitWritten waits for the end of the job that writes, also when the repair has failed meanwhile: what follows takes the overlays down that the
+// job writes from, and the rescue that it may need to take back what it wrote.
 func (c repairOperations) awaitWritten(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
-	kept, err := c.service().Get(ctx, m.node.ID, r.ID)
-	if err != nil {
-		return noteFailure(r, err)
-	}
-	switch kept.State {
-	case metal.RepairWriting:
-		return job.Pause(c.StepPoll/5, "the job that writes to the disks")
-	case metal.RepairWritten:
+	if r.Memo[writeNote] == "" {
 		return job.Done()
 	}
-	return noteFailure(r, problem.Conflictf("%s", kept.Problem))
+	write, err := c.Store.Job(ctx, nil, r.Memo[writeNote])
+	switch {
+	case problem.Is(err, problem.NotFound): // it ended long ago
+	case err != nil:
+		return job.From(err)
+	case write.State != job.Ended:
+		return job.Pause(c.StepPoll/5, "the job that writes to the disks")
+	}
+	kept, err := c.service().Get(ctx, m.node.ID, r.ID)
+	switch {
+	case err != nil:
+		return noteFailure(r, err)
+	case kept.State != metal.RepairWritten && r.Memo[failureNote] == "":
+		return noteFailure(r, problem.Conflictf("%s", cmp.Or(kept.Problem, write.Problem, "the job that writes to the disks is gone")))
+	}
+	return job.Done()
 }
 
 // requestUnrescue has the machine put back, if the job asked for its rescue. After a repair its own system boots, because it has to prove
@@ -271,20 +282,18 @@ func (c repairOperations) finishRepair(ctx context.Context, r *job.Run, m *manag
 	})
 }
 
-// repairFailed ends a repair that failed. What the job that writes has said of the disks stays.
+// repairFailed ends a repair that failed. An undo that is written has taken its repair back all the same.
 func (c repairOperations) repairFailed(ctx context.Context, tx job.Tx, j *job.Job) error {
+	undone := ""
 	err := c.service().Edit(ctx, tx, j.Subject.ID, j.ID, func(k *metal.Repair) {
-		switch k.State {
-		case metal.RepairPlanning, metal.RepairAwaitingConsent, metal.RepairPlanned:
-			k.State = metal.RepairFailed
-		case metal.RepairBooting:
-			k.State = metal.RepairUnproven
+		if k.State == metal.RepairWritten {
+			undone = k.Args.Undoes
 		}
-		if k.State != metal.RepairInterrupted && k.State != metal.RepairRolledBack {
-			k.Problem = j.Problem
-		}
-		k.FinishedAt = c.Now()
+		k.Fail(c.Now(), j.Problem)
 	})
+	if err == nil && undone != "" {
+		err = c.service().SetUndone(ctx, tx, j.Subject.ID, undone)
+	}
 	if problem.Is(err, problem.NotFound) {
 		return nil
 	}

@@ -138,7 +138,10 @@ func (c repairOperations) provenAddress(ctx context.Context, addresses, keys []s
 // restoreFoundPower shuts a machine down again that was found off, once it is proven. One that is unproven stays on, so that somebody can look.
 func (c repairOperations) restoreFoundPower(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	kept, err := c.service().Get(ctx, m.node.ID, r.ID)
-	if err != nil || !kept.FoundOff || kept.State != metal.RepairProven || r.Memo[powerOffNote] != "" || m.node.ProvisionState != metal.Active {
+	if err != nil && !problem.Is(err, problem.NotFound) {
+		return job.From(err)
+	}
+	if !kept.FoundOff || kept.State != metal.RepairProven || r.Memo[powerOffNote] != "" || m.node.ProvisionState != metal.Active {
 		return job.Done()
 	}
 	if m.node.PowerState == metal.PowerOff || m.node.TargetPower == metal.PowerOff {

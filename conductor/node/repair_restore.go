@@ -39,8 +39,11 @@ func (c repairWrites) restoreChunks(ctx context.Context, r *job.Run, m *managedN
 	return job.Done(c.edit(ctx, m.node.ID, func(n *metal.Node) { n.EditRescue(func(s *rescue.Session) { s.HalfWritten = "" }) }))
 }
 
-// awaitAgent waits for an agent that is needed to put the disks back, and restarts its machine once.
+// awaitAgent waits for an agent that is needed to put the disks back, and restarts its machine once. A database that is away is no silent agent.
 func (c repairWrites) awaitAgent(ctx context.Context, r *job.Run, m *managedNode, cause error) job.Outcome {
+	if problem.IsDatabase(cause) {
+		return job.From(cause)
+	}
 	if rescueAgents(c).silence(r, true) > restartTime && r.Memo[restartedNote] == "" && m.power != nil && !m.node.DisablePowerOff {
 		if err := m.power.SetPower(ctx, m.node, metal.PowerOff); err != nil {
 			return job.From(err)
@@ -111,7 +114,7 @@ func (c repairWrites) finishWrite(ctx context.Context, r *job.Run, m *managedNod
 		}
 	}), func(tx job.Tx) error {
 		return c.service().Edit(ctx, tx, m.node.ID, args.Repair, func(k *metal.Repair) {
-			k.State, k.WrittenAt, k.Step = metal.RepairWritten, c.Now(), "the disks are written"
+			k.Write(c.Now())
 			if m.node.Rescue != nil {
 				k.Session, k.SessionBegun = m.node.Rescue.StartedAt, m.node.Rescue.Begun
 			}
