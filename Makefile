@@ -145,8 +145,8 @@ causes: build ## put known faults on the disks of installed systems, examine the
 	@test/install.sh causes
 	SALVOR_CAUSES_ONLY='$(ONLY)' nice $(GO) test -tags causes -count 1 -timeout 0 -parallel 2 -v -run TestCauses ./test/causes
 
-repair-rounds: build ## repair a real machine ROUNDS=10 times, while the control plane is killed, the power is cut, or the BMC is silent; SEED reproduces
-	@test/install.sh demo
+repair-rounds: build ## repair a real machine ROUNDS=10 times, while the control plane is killed, the power is cut, or the BMC is silent, and reads of the database are cut; SEED reproduces
+	@test/install.sh demo repair-rounds
 	test/repair-rounds.sh $(or $(ROUNDS),10)
 
 diagnose-times: build ## measure LOOKS=20 diagnoses of a real machine with a boot, and as many in a rescue under way

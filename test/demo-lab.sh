@@ -4,7 +4,7 @@ salvor=$PWD/bin/salvor
 work=$(mktemp -d "${TMPDIR:-/tmp}/salvor-demo.XXXXXX")
 lab() { local verb=$1; shift; "$salvor" lab "$verb" --state-dir "$work" --name demo "$@"; }
 inside() { "$salvor" lab exec --state-dir "$work" --name demo -- "$@"; }
-serve=
+serve= postgres= database=
 finish() {
 	status=$?
 	trap - EXIT
@@ -16,6 +16,7 @@ finish() {
 	fi
 	[ -z "$serve" ] || { kill "$serve" 2>/dev/null && wait "$serve" 2>/dev/null; } || true
 	lab down 2>/dev/null || true
+	[ -z "$postgres" ] || stop_postgres
 	rm -rf "$work"
 	exit "$status"
 }
@@ -37,6 +38,30 @@ build_ramdisk() {
 }
 machine() { jq -r ".machines[0].$1" "$work/lab.json"; }
 cli() { inside "$salvor" "$@"; }
+
+# start_postgres: starts a PostgreSQL of its own, on a Unix socket, for salvor's records. $postgres is its directory.
+start_postgres() {
+	local bin
+	bin=$(ls -d /usr/lib/postgresql/*/bin | sort -V | tail -n 1)
+	postgres=$(mktemp -d "${TMPDIR:-/tmp}/salvor-pg.XXXXXX")
+	[ "$(id -u)" != 0 ] || chown postgres "$postgres"
+	as_postgres "$bin/initdb" -D "$postgres/data" -U postgres -A trust -E UTF8 --no-sync --locale=C.UTF-8 >/dev/null
+	as_postgres "$bin/pg_ctl" -D "$postgres/data" -l "$postgres/log" -w -o "-k $postgres -c listen_addresses= -c fsync=off" start >/dev/null
+	query 'CREATE ROLE salvor LOGIN' 'CREATE DATABASE salvor OWNER salvor' >/dev/null
+	database="postgres://salvor@/salvor?host=$postgres"
+}
+stop_postgres() {
+	as_postgres "$(ls -d /usr/lib/postgresql/*/bin | sort -V | tail -n 1)/pg_ctl" -D "$postgres/data" -m immediate stop >/dev/null 2>&1 || true
+	rm -rf "$postgres"
+}
+# as_postgres COMMAND: PostgreSQL does not run as root.
+as_postgres() { if [ "$(id -u)" = 0 ]; then (cd / && setpriv --reuid postgres --regid postgres --init-groups -- "$@"); else "$@"; fi; }
+# query STATEMENT...: runs statements as the superuser.
+query() {
+	local statements=() s
+	for s in "$@"; do statements+=(-c "$s"); done
+	psql -h "$postgres" -U postgres -d "${query_in:-postgres}" -qtA -v ON_ERROR_STOP=1 "${statements[@]}"
+}
 
 # start_serve: starts the control plane, and waits until it answers.
 start_serve() {
@@ -117,6 +142,8 @@ interfaces = br-rescue:authoritative:10.79.0.100-10.79.0.199/24
 [conductor]
 rescue_kernel = $ramdisk/kernel
 rescue_ramdisk = $ramdisk/initramfs
+${database:+[database]
+connection = $database}
 END
 	start_serve
 	if [ "$bmc" = redfish ]; then
