@@ -1,9 +1,7 @@
 package node
 
 import (
-	"cmp"
 	"context"
-	"slices"
 	"time"
 
 	"salvor/diagnose"
@@ -12,12 +10,12 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
-	"salvor/record"
-	"salvor/secret"
 )
 
 // diagnosisOperations say why machines do not boot.
 type diagnosisOperations struct{ *Conductor }
+
+func (c diagnosisOperations) borrowed() borrowedRescue { return borrowedRescue(c) }
 
 // diagnose reads what a machine's BMC and salvor's records tell, and has its disks examined: in a rescue that is under way, else where the machine
 // may be booted for that. It locks nothing itself: the rescue and the unrescue that it asks for are operations like any other, and whoever looks sees their states.
@@ -37,17 +35,8 @@ func (c diagnosisOperations) diagnose() job.Definition {
 	}
 }
 
-// diagnosisLasts bounds a rescue that a diagnosis made.
-const diagnosisLasts = 2 * time.Hour
-
-// requestDeadline is how long a diagnosis tries to begin an operation on a machine that another one locks.
-const requestDeadline = 2 * time.Minute
-
 // noBootNote marks a diagnosis that does not boot the machine.
 const noBootNote = "not booted"
-
-// failureNote says why the rescue came to nothing, while the machine is put back.
-const failureNote = "failed"
 
 // note changes the diagnosis of the job.
 func (c diagnosisOperations) note(ctx context.Context, r *job.Run, change func(*metal.Diagnosis)) func(job.Tx) error {
@@ -140,26 +129,6 @@ func (c diagnosisOperations) lookAt(ctx context.Context, m *managedNode) (machin
 	return seen, append(gaps, diagnosisRecords(c).collect(ctx, m, &seen)...)
 }
 
-// hindrance says why the machine is not booted to examine its disks; empty: it may be. The unrescue that follows ends in active and switches
-// the machine off, so only a machine that is active and may be switched off is booted.
-func (c diagnosisOperations) hindrance(m *managedNode) string {
-	switch {
-	case m.power == nil || m.rescue == nil || !m.rescue.NeedsRamdisk():
-		return "the node's interfaces do not boot a rescue ramdisk"
-	case c.PasswordInLookup:
-		return "with [agent]rescue_password_in_lookup the agent of a rescue takes no command"
-	case m.node.ProvisionState == metal.Rescue:
-		return "the machine has just come into rescue; diagnose it again"
-	case m.node.ProvisionState != metal.Active:
-		return "the node is in state " + string(m.node.ProvisionState) + "; only a node that is active is booted into a rescue system"
-	case m.node.Maintenance:
-		return "the node is in maintenance"
-	case m.node.DisablePowerOff:
-		return "the node has disable_power_off"
-	}
-	return ""
-}
-
 // requestRescue asks for the rescue in which the disks are examined.
 func (c diagnosisOperations) requestRescue(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	if isOwnRescue(r, m) || r.Memo[noBootNote] != "" {
@@ -173,7 +142,7 @@ func (c diagnosisOperations) requestRescue(ctx context.Context, r *job.Run, m *m
 	if err != nil {
 		return job.Fail(err)
 	}
-	why := c.hindrance(m)
+	why := c.borrowed().hindrance(m)
 	if why == "" && !args.Reboot {
 		switch power, err := m.power.PowerState(ctx, m.node); {
 		case err != nil:
@@ -187,47 +156,26 @@ func (c diagnosisOperations) requestRescue(ctx context.Context, r *job.Run, m *m
 		r.Secret = noSecret
 		return job.Done(c.note(ctx, r, func(d *metal.Diagnosis) { d.AddDiskGap(why) }))
 	}
-	// Nobody knows this password. Who wants to log in asks for a rescue with a password of their own.
-	ask := metal.ProvisionArgs{Diagnosis: r.ID, RescuePassword: secret.NewToken(""), OnlyIfOff: !args.Reboot, LUKSKeys: r.Secret}
-	if !args.KeepRescue { // should the unrescue below fail, the machine is put back by the end of the session
-		ask.RescueLasts = diagnosisLasts
-	}
-	err = c.Nodes.Provision(ctx, m.node.ID, metal.ToRescue, "rescue", ask, record.Asker{RequestID: r.RequestID, User: r.User})
-	if problem.Is(err, problem.Conflict) {
-		return job.Retry(0, err)
-	}
+	err = c.borrowed().request(ctx, r, m, metal.ProvisionArgs{Diagnosis: r.ID, LUKSKeys: r.Secret}, args.Reboot, args.KeepRescue)
 	if err == nil {
 		r.Secret = noSecret
 	}
-	return job.From(err, c.note(ctx, r, func(d *metal.Diagnosis) { d.Step = "the machine is booted into the rescue ramdisk" }))
+	return fromRequest(err, c.note(ctx, r, func(d *metal.Diagnosis) { d.Step = "the machine is booted into the rescue ramdisk" }))
 }
-
-// isOwnRescue tells whether the node's rescue is the one that the job, a diagnosis or a repair, asked for.
-func isOwnRescue(r *job.Run, m *managedNode) bool {
-	return m.node.Rescue != nil && (m.node.Rescue.Diagnosis == r.ID || m.node.Rescue.Repair == r.ID)
-}
-
-// look is when the job looks at the node again.
-func (c diagnosisOperations) look(what string) job.Outcome { return job.Pause(c.StepPoll/5, what) }
 
 // awaitRescued waits for the end of the rescue, which examines the disks on its way.
 func (c diagnosisOperations) awaitRescued(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	if r.Memo[noBootNote] != "" {
 		return job.Done()
 	}
-	fail := func(why string) job.Outcome {
-		r.Note(failureNote, "the rescue that was to examine the disks failed: "+why)
-		return job.Done()
-	}
+	wait, err := c.borrowed().await(r, m, false)
 	switch {
-	case !isOwnRescue(r, m):
-		return fail("it was given up, and the node is in state " + string(m.node.ProvisionState))
-	case m.node.ProvisionState == metal.Rescue && m.node.Reservation == "":
-		return job.Done()
-	case m.node.ProvisionState == metal.Rescuing, m.node.ProvisionState == metal.RescueWait, m.node.ProvisionState == metal.Rescue:
-		return c.look("the rescue")
+	case err != nil:
+		r.Note(failureNote, "the rescue that was to examine the disks failed: "+problem.Public(err))
+	case wait:
+		return c.borrowed().look("the rescue")
 	}
-	return fail(cmp.Or(m.node.LastError, "the node is in state "+string(m.node.ProvisionState)))
+	return job.Done()
 }
 
 // requestUnrescue has the machine put back as it was found.
@@ -236,25 +184,18 @@ func (c diagnosisOperations) requestUnrescue(ctx context.Context, r *job.Run, m 
 	if err != nil {
 		return job.Fail(err)
 	}
-	back := []metal.State{metal.Rescue, metal.RescueFailed}
-	if r.Memo[noBootNote] != "" || args.KeepRescue || !isOwnRescue(r, m) || !slices.Contains(back, m.node.ProvisionState) {
+	if r.Memo[noBootNote] != "" || !c.borrowed().mustEnd(r, m, args.KeepRescue) {
 		return job.Done()
 	}
-	err = c.Nodes.Provision(ctx, m.node.ID, metal.Unrescue, "unrescue", metal.ProvisionArgs{}, record.Asker{RequestID: r.RequestID, User: r.User})
-	if problem.Is(err, problem.Conflict) || err != nil && m.node.Maintenance {
-		return job.Retry(0, err)
-	}
-	return job.From(err, c.note(ctx, r, func(d *metal.Diagnosis) { d.Step = "the machine is put back" }))
+	return c.borrowed().end(ctx, r, m, c.note(ctx, r, func(d *metal.Diagnosis) { d.Step = "the machine is put back" }))
 }
 
 func (c diagnosisOperations) awaitUnrescued(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
-	if isOwnRescue(r, m) && m.node.ProvisionState == metal.Unrescuing {
-		return c.look("the unrescue")
+	ending, err := c.borrowed().isEnding(r, m)
+	if ending {
+		return c.borrowed().look("the unrescue")
 	}
-	if isOwnRescue(r, m) && m.node.ProvisionState == metal.UnrescueFailed {
-		return job.Fail(problem.Conflictf("the machine could not be put back: %s", m.node.LastError))
-	}
-	return job.Done()
+	return job.From(err)
 }
 
 func (c diagnosisOperations) finish(ctx context.Context, r *job.Run) job.Outcome {

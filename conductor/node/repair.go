@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -12,14 +11,14 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
-	"salvor/record"
 	"salvor/repair"
 	"salvor/rescue"
-	"salvor/secret"
 )
 
 // repairOperations repair machines.
 type repairOperations struct{ *Conductor }
+
+func (c repairOperations) borrowed() borrowedRescue { return borrowedRescue(c) }
 
 // service gives the records of repairs.
 func (c repairOperations) service() metal.NodeRepairs { return metal.NewNodeRepairs(c.Nodes) }
@@ -110,7 +109,7 @@ func (c repairOperations) requestRescue(ctx context.Context, r *job.Run, m *mana
 	if args.Method == metal.UndoExact {
 		return job.Fail(problem.Conflictf("the rescue of the repair has ended, so its own system may have booted; ask for the undo again"))
 	}
-	if why := diagnosisOperations(c).hindrance(m); why != "" {
+	if why := c.borrowed().hindrance(m); why != "" {
 		return job.Fail(problem.Conflictf("the disks cannot be repaired: %s", why))
 	}
 	power, err := m.power.PowerState(ctx, m.node)
@@ -120,48 +119,35 @@ func (c repairOperations) requestRescue(ctx context.Context, r *job.Run, m *mana
 	case power != metal.PowerOff && !args.Reboot:
 		return job.Fail(problem.Conflictf("the machine is on, and only --reboot restarts it"))
 	}
-	// Nobody knows this password. Who wants to log in asks for a rescue with a password of their own.
-	ask := metal.ProvisionArgs{Repair: r.ID, RescuePassword: secret.NewToken(""), OnlyIfOff: !args.Reboot}
-	if !args.KeepRescue {
-		ask.RescueLasts = diagnosisLasts
-	}
-	err = c.Nodes.Provision(ctx, m.node.ID, metal.ToRescue, "rescue", ask, record.Asker{RequestID: r.RequestID, User: r.User})
-	if problem.Is(err, problem.Conflict) {
-		return job.Retry(0, err)
-	}
-	return job.From(err, c.change(ctx, r, func(k *metal.Repair) { k.Step = "the machine is booted into the rescue ramdisk" }))
+	err = c.borrowed().request(ctx, r, m, metal.ProvisionArgs{Repair: r.ID}, args.Reboot, args.KeepRescue)
+	return fromRequest(err, c.change(ctx, r, func(k *metal.Repair) { k.Step = "the machine is booted into the rescue ramdisk" }))
 }
 
 // awaitRescued waits for the end of the rescue.
 func (c repairOperations) awaitRescued(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
-	inRescue := m.node.ProvisionState == metal.Rescue && m.node.Reservation == ""
-	switch {
-	case inRescue:
-		own := isOwnRescue(r, m)
-		addresses, err := c.proofAddresses(ctx, m, own)
-		if err != nil {
-			return job.From(err)
-		}
-		return job.Done(c.change(ctx, r, func(k *metal.Repair) {
-			k.Step, k.Addresses = "the repair is planned", addresses
-			if m.node.Rescue != nil {
-				k.Session, k.SessionBegun = m.node.Rescue.StartedAt, m.node.Rescue.Begun
-				k.FoundOff = own && m.node.Rescue.Saved.Power == "off"
-			}
-		}))
-	case r.Memo[underWayNote] == "" && !isOwnRescue(r, m):
-		kept, err := c.service().Get(ctx, m.node.ID, r.ID)
-		if err != nil {
-			return noteFailure(r, err)
-		}
-		if kept.Problem != "" { // of a rescue that never touched the machine
+	wait, err := c.borrowed().await(r, m, r.Memo[underWayNote] != "")
+	if wait {
+		return c.borrowed().look("the rescue")
+	}
+	if err != nil {
+		kept, lost := c.service().Get(ctx, m.node.ID, r.ID)
+		if lost == nil && kept.Problem != "" { // of a rescue that never touched the machine
 			return noteFailure(r, problem.Conflictf("%s", kept.Problem))
 		}
-		return noteFailure(r, problem.Conflictf("the rescue failed or was given up, and the node is in state %s", m.node.ProvisionState))
-	case m.node.ProvisionState == metal.Rescuing, m.node.ProvisionState == metal.RescueWait, m.node.ProvisionState == metal.Rescue:
-		return job.Pause(c.StepPoll/5, "the rescue")
+		return noteFailure(r, problem.Conflictf("the rescue failed: %w", err))
 	}
-	return noteFailure(r, problem.Conflictf("the rescue failed: the node is in state %s: %s", m.node.ProvisionState, m.node.LastError))
+	own := isOwnRescue(r, m)
+	addresses, err := c.proofAddresses(ctx, m, own)
+	if err != nil {
+		return job.From(err)
+	}
+	return job.Done(c.change(ctx, r, func(k *metal.Repair) {
+		k.Step, k.Addresses = "the repair is planned", addresses
+		if m.node.Rescue != nil {
+			k.Session, k.SessionBegun = m.node.Rescue.StartedAt, m.node.Rescue.Begun
+			k.FoundOff = own && m.node.Rescue.Saved.Power == "off"
+		}
+	}))
 }
 
 // requestWrite inserts the job that writes to the disks.
@@ -193,10 +179,7 @@ func (c repairOperations) requestWrite(ctx context.Context, r *job.Run, m *manag
 		return job.Done()
 	}
 	r.Note(writeNote, "")
-	if problem.Is(err, problem.Conflict) {
-		return job.Retry(0, err)
-	}
-	return job.From(err)
+	return fromRequest(err)
 }
 
 // awaitWritten waits for the end of the job that writes, also when the repair has failed meanwhile: what follows takes the overlays down that the
@@ -234,8 +217,7 @@ func (c repairOperations) requestUnrescue(ctx context.Context, r *job.Run, m *ma
 	if err != nil && !problem.Is(err, problem.NotFound) {
 		return job.From(err)
 	}
-	back := []metal.State{metal.Rescue, metal.RescueFailed}
-	if args.KeepRescue || kept.State == metal.RepairInterrupted || !isOwnRescue(r, m) || !slices.Contains(back, m.node.ProvisionState) {
+	if kept.State == metal.RepairInterrupted || !c.borrowed().mustEnd(r, m, args.KeepRescue) {
 		return job.Done()
 	}
 	if kept.State == metal.RepairWritten && r.Memo[stoppedNote] == "" {
@@ -245,21 +227,16 @@ func (c repairOperations) requestUnrescue(ctx context.Context, r *job.Run, m *ma
 			return job.From(err)
 		}
 	}
-	err = c.Nodes.Provision(ctx, m.node.ID, metal.Unrescue, "unrescue", metal.ProvisionArgs{}, record.Asker{RequestID: r.RequestID, User: r.User})
-	if problem.Is(err, problem.Conflict) || err != nil && m.node.Maintenance {
-		return job.Retry(0, err)
-	}
-	return job.From(err)
+	return c.borrowed().end(ctx, r, m)
 }
 
 func (c repairOperations) awaitUnrescued(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
+	ending, err := c.borrowed().isEnding(r, m)
 	switch {
-	case !isOwnRescue(r, m):
-		return job.Done()
-	case m.node.ProvisionState == metal.Unrescuing:
-		return job.Pause(c.StepPoll/5, "the unrescue")
-	case m.node.ProvisionState == metal.UnrescueFailed:
-		return noteFailure(r, problem.Conflictf("the machine could not be put back: %s", m.node.LastError))
+	case err != nil:
+		return noteFailure(r, err)
+	case ending:
+		return c.borrowed().look("the unrescue")
 	}
 	return job.Done()
 }

@@ -9,7 +9,6 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
-	"salvor/record"
 	"salvor/repair"
 )
 
@@ -147,10 +146,9 @@ func (c repairOperations) restoreFoundPower(ctx context.Context, r *job.Run, m *
 	if m.node.PowerState == metal.PowerOff || m.node.TargetPower == metal.PowerOff {
 		return job.Done()
 	}
-	err = c.Nodes.SetPower(ctx, m.node.ID, metal.SoftOff, c.SoftOffTimeout, record.Asker{RequestID: r.RequestID, User: r.User})
-	if problem.Is(err, problem.Conflict) {
-		return job.Retry(0, err)
+	err = c.Nodes.SetPower(ctx, m.node.ID, metal.SoftOff, c.SoftOffTimeout, askerOf(r))
+	if err == nil {
+		r.Note(powerOffNote, "yes")
 	}
-	r.Note(powerOffNote, "yes")
-	return job.From(err)
+	return fromRequest(err)
 }
