@@ -15,19 +15,23 @@ import (
 
 // SweepReads runs the operation once for each read of the store that its actions, and those of the jobs that it leads to, do outside of
 // transactions. Each time another read fails as on a database that is away for a moment. No outcome may differ from that of an undisturbed
-// run: neither what the world shows, nor which jobs fail. It samples where Sweep does.
+// run: neither what the world shows, nor which jobs fail. Where Sweep samples, it fails one read in readSample.
 func SweepReads(t *testing.T, fresh func(t *testing.T) *World) {
-	runReadSweep(t, fresh, everySixteenth())
+	clean := fresh(t)
+	reads := &readFault{kind: clean.Kind}
+	want := runWithReads(t, clean, clean.Store, reads)
+	failReads(t, fresh, sampleOf(hashName(t), readSample), reads, want+reads.failures())
 }
 
-func runReadSweep(t *testing.T, fresh func(t *testing.T) *World, chosen func() bool) {
-	clean := fresh(t)
-	counted := &readFault{kind: clean.Kind}
-	want := runWithReads(t, clean, counted)
+// readSample is how seldom a sample fails a read: an operation reads more often than it writes.
+const readSample = 64
+
+// failReads fails each of the reads that an undisturbed run counted, whose outcome was want.
+func failReads(t *testing.T, fresh func(t *testing.T) *World, chosen func() bool, counted *readFault, want string) {
 	if counted.ofKind == 0 {
-		t.Errorf("the actions of %q read nothing of the store outside of transactions, or its reads do not pass job.BeforeRead", clean.Kind)
+		t.Errorf("the actions of %q read nothing of the store outside of transactions, or its reads do not pass job.BeforeRead", counted.kind)
 	}
-	t.Logf("%q: %d reads, %d of them its own", clean.Kind, counted.reads, counted.ofKind)
+	t.Logf("%q: %d reads, %d of them its own", counted.kind, counted.reads, counted.ofKind)
 	for k := 1; k <= counted.reads; k++ {
 		if !chosen() {
 			continue
@@ -35,21 +39,21 @@ func runReadSweep(t *testing.T, fresh func(t *testing.T) *World, chosen func() b
 		t.Run(fmt.Sprintf("read %d", k), func(t *testing.T) {
 			w := fresh(t)
 			fault := &readFault{kind: w.Kind, failAt: k}
-			if got := runWithReads(t, w, fault); got != want {
+			if got := runWithReads(t, w, w.Store, fault) + fault.failures(); got != want {
 				t.Errorf("operation %q ends otherwise because read %d failed once, of %s\n--- undisturbed\n%s\n--- with the failed read\n%s", w.Kind, k, fault.place, want, got)
 			}
 		})
 	}
 }
 
-// runWithReads runs the operation with a fault of a read, and tells its outcome.
-func runWithReads(t *testing.T, w *World, fault *readFault) string {
+// runWithReads runs the operation on a store with a fault of a read, and tells what the world shows then.
+func runWithReads(t *testing.T, w *World, store job.Store, fault *readFault) string {
 	t.Helper()
-	stop := startConductor(t, w, w.Store, fault)
+	stop := startConductor(t, w, store, fault)
 	w.Start(t)
 	waitForEnd(t, w)
 	stop()
-	return w.Picture(t) + fault.failures()
+	return w.Picture(t)
 }
 
 // readFault counts the reads of actions, and fails one of them. It is the observer of the runner too.

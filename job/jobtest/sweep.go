@@ -47,15 +47,18 @@ const runTimeout = 30 * time.Second
 // Sweep runs every disturbance of the operation that fresh makes worlds for. Under -short and under the race detector it runs every
 // sixteenth, for there goroutines meet in the same ways; with SALVOR_SOAK it always runs all.
 func Sweep(t *testing.T, fresh func(t *testing.T) *World) {
-	chosen := everySixteenth()
-	runSweep(t, fresh, chosen)
-	runReadSweep(t, fresh, chosen)
+	runSweep(t, fresh, sampleOf(0, 16), sampleOf(hashName(t), readSample))
 }
 
-// everySixteenth chooses what Sweep runs.
-func everySixteenth() func() bool {
-	tries := 0
-	return func() bool { tries++; return !isSampling() || tries%16 == 0 }
+// sampleOf chooses all where nothing samples, else one in oneIn. first says which is the first one.
+func sampleOf(first uint64, oneIn uint64) func() bool {
+	return func() bool { first++; return !isSampling() || first%oneIn == 0 }
+}
+
+func hashName(t *testing.T) uint64 {
+	name := fnv.New64a()
+	_, _ = name.Write([]byte(t.Name()))
+	return name.Sum64()
 }
 
 func isSampling() bool { return (underRace || testing.Short()) && os.Getenv("SALVOR_SOAK") == "" }
@@ -69,12 +72,9 @@ func Sample(t *testing.T, oneIn int, fresh func(t *testing.T) *World) {
 	case isSampling():
 		return
 	}
-	name := fnv.New64a()
-	_, _ = name.Write([]byte(t.Name()))
-	chance := rand.New(rand.NewPCG(readSeed(t), name.Sum64()))
+	chance := rand.New(rand.NewPCG(readSeed(t), hashName(t)))
 	chosen := func() bool { return chance.IntN(oneIn) == 0 }
-	runSweep(t, fresh, chosen)
-	runReadSweep(t, fresh, chosen)
+	runSweep(t, fresh, chosen, chosen)
 }
 
 var randomSeed = uint64(time.Now().UnixNano())
@@ -91,11 +91,11 @@ func readSeed(t *testing.T) uint64 {
 	return s
 }
 
-func runSweep(t *testing.T, fresh func(t *testing.T) *World, chosen func() bool) {
+func runSweep(t *testing.T, fresh func(t *testing.T) *World, chosen, chosenReads func() bool) {
 	clean := fresh(t)
-	counted := &crashingStore{Store: clean.Store}
-	runToEnd(t, clean, counted)
-	want := clean.Picture(t)
+	counted, reads := &crashingStore{Store: clean.Store}, &readFault{kind: clean.Kind}
+	want := runWithReads(t, clean, counted, reads)
+	failReads(t, fresh, chosenReads, reads, want+reads.failures())
 	writes := int(counted.writes.Load())
 	try := func(name string, disturb func(t *testing.T)) {
 		if chosen() {
