@@ -73,7 +73,7 @@ func SweepReads(t *testing.T, fresh func(t *testing.T) *jobtest.World) {
 // that the reads of every definition were failed.
 func Main(m *testing.M, all []job.Definition) {
 	code := storetest.Main(m)
-	if run := flag.Lookup("test.run"); code == 0 && (run.Value.String() == "" || run.Value.String() == "Sweep") {
+	if run := flag.Lookup("test.run"); code == 0 && (run.Value.String() == "" || run.Value.String() == "Sweep|Reads") {
 		for _, d := range all {
 			if _, ok := swept.Load(d.Kind); !ok && d.Class == job.Operation {
 				fmt.Printf("operation %s was never swept\n", d.Kind)
