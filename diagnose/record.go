@@ -53,3 +53,9 @@ func (r *Record) End(state State, at time.Time, why string) {
 	r.Report.Judge()
 	r.State, r.FinishedAt = state, at
 }
+
+// Fail ends a diagnosis that came to nothing, and keeps what was found until then.
+func (r *Record) Fail(at time.Time, why string) {
+	r.End(Failed, at, why)
+	r.Problem, r.Step = why, ""
+}

@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"salvor/problem"
@@ -38,4 +39,14 @@ func Await(ctx context.Context, jobs Reader, id, whom string) (json.RawMessage, 
 		case <-time.After(pause):
 		}
 	}
+}
+
+// GoneProblem is the problem of a record whose job is gone, see IsOpen.
+const GoneProblem = "its job is gone: it ended without a word, or the database was restored"
+
+// IsOpen tells whether a job of the subject has not ended. A diagnosis or a repair has a record of its own beside its job. The record may say that
+// the job runs when the job is gone, and then the record must not refuse the next diagnosis or repair.
+func IsOpen(q Queue, tx Tx, s Subject, id string) (bool, error) {
+	open, err := q.Unended(tx, s)
+	return slices.ContainsFunc(open, func(j Job) bool { return j.ID == id }), err
 }

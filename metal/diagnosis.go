@@ -61,7 +61,14 @@ func (s *Nodes) Diagnose(ctx context.Context, ident string, args DiagnoseArgs, a
 			return err
 		}
 		if len(all) > 0 && all[0].State == diagnose.Running {
-			return problem.Conflictf("node %s is being diagnosed since %s; to see how far that is: salvor diagnosis show %[1]s", n.ID, all[0].RequestedAt.UTC().Format(time.DateTime))
+			open, err := job.IsOpen(s.jobs, tx, job.Node(n.ID), all[0].ID)
+			switch {
+			case err != nil:
+				return err
+			case open:
+				return problem.Conflictf("node %s is being diagnosed since %s; to see how far that is: salvor diagnosis show %[1]s", n.ID, all[0].RequestedAt.UTC().Format(time.DateTime))
+			}
+			all[0].Fail(s.now(), job.GoneProblem)
 		}
 		j := &job.Job{Kind: JobDiagnose, Class: job.Ask, Subject: job.Node(n.ID), Group: n.ConductorGroup, Args: raw, Secret: keys, RequestID: asker.RequestID, User: asker.User}
 		if err := s.jobs.Insert(tx, j); err != nil {

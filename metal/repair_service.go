@@ -59,16 +59,14 @@ func (s NodeRepairs) begin(ctx context.Context, ident string, args RepairArgs, a
 			return err
 		}
 		if len(all) > 0 && all[0].IsRunning() {
-			open, err := s.nodes.jobs.Unended(tx, job.Node(n.ID))
-			if err != nil {
+			open, err := job.IsOpen(s.nodes.jobs, tx, job.Node(n.ID), all[0].ID)
+			switch {
+			case err != nil:
 				return err
+			case open:
+				return problem.Conflictf("node %s is being repaired since %s; to see how far that is: salvor repair show %[1]s", n.ID, all[0].RequestedAt.UTC().Format(time.DateTime))
 			}
-			if !slices.ContainsFunc(open, func(j job.Job) bool { return j.ID == all[0].ID }) {
-				all[0].end(s.nodes.now(), "its job was dropped when the database was restored")
-			}
-		}
-		if len(all) > 0 && all[0].IsRunning() {
-			return problem.Conflictf("node %s is being repaired since %s; to see how far that is: salvor repair show %[1]s", n.ID, all[0].RequestedAt.UTC().Format(time.DateTime))
+			all[0].end(s.nodes.now(), job.GoneProblem)
 		}
 		if r := interruptedRepair(all, args.Undoes); r != nil {
 			return problem.Conflictf("node %s: the disks are half-written by repair %s; first run: salvor repair undo %[1]s %[2]s", n.ID, r.ID)

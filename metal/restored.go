@@ -201,9 +201,13 @@ func DroppedState(from State) State {
 	return from
 }
 
-// ShowDropped shows on the node that its job was dropped. The node enters DroppedState and has no target power. After an operation,
-// which may have changed the machine, it is in maintenance until an operator has looked.
+// ShowDropped shows on the node that its job was dropped. The record of a diagnosis or a repair ends, and the node stays as it was. For other
+// jobs the node enters DroppedState and has no target power. After an operation, which may have changed the machine, the node is in maintenance
+// until an operator has looked.
 func (s *Nodes) ShowDropped(ctx context.Context, tx job.Tx, j job.Job, asker record.Asker) error {
+	if j.Class == job.Ask {
+		return s.endRecord(ctx, tx, j, "its job was dropped when the database was restored")
+	}
 	n, err := s.store.Node(ctx, tx, j.Subject.ID)
 	if problem.Is(err, problem.NotFound) {
 		return nil
@@ -241,6 +245,20 @@ func (s *Nodes) ShowDropped(ctx context.Context, tx job.Tx, j job.Job, asker rec
 		return nil
 	}
 	return s.noteState(tx, n, asker)
+}
+
+// endRecord ends the record that a diagnosis or a repair has beside its job.
+func (s *Nodes) endRecord(ctx context.Context, tx job.Tx, j job.Job, why string) (err error) {
+	switch j.Kind {
+	case JobDiagnose:
+		err = s.EditDiagnosis(ctx, tx, j.Subject.ID, j.ID, func(d *Diagnosis) { d.Fail(s.now(), why) })
+	case JobRepair:
+		err = NewNodeRepairs(s).Edit(ctx, tx, j.Subject.ID, j.ID, func(r *Repair) { r.end(s.now(), why) })
+	}
+	if problem.Is(err, problem.NotFound) {
+		return nil
+	}
+	return err
 }
 
 func (n *Node) handle() string {

@@ -131,6 +131,9 @@ func (s *StatusInput) state(w *record.Why) {
 	if n.Rescue != nil && !n.Rescue.ExpiresAt.IsZero() && n.ProvisionState.Info().InRescue {
 		w.Notes = append(w.Notes, "its rescue session ends by itself at "+record.Moment(n.Rescue.ExpiresAt))
 	}
+	if maker, id := s.rescueMaker(); maker != "" {
+		w.Notes = append(w.Notes, maker+" "+id+" booted it into rescue, has ended, and left it there")
+	}
 	if texts := BMCOf(n).QuirkTexts; len(texts) > 0 {
 		w.Notes = append(w.Notes, "for its BMC, salvor "+strings.Join(texts, ", "))
 	}
@@ -144,6 +147,22 @@ func (s *StatusInput) state(w *record.Why) {
 		w.Problems = append(w.Problems, fmt.Sprintf("its BMC did not answer %s: %s", inARow(s.Contact.PowerFailures), s.Contact.PowerError))
 		w.Next = append(w.Next, askBMC(n))
 	}
+}
+
+// rescueMaker names the diagnosis or the repair that booted the machine into rescue and has ended since; empty: there is none. Nobody but a person
+// or the end of the session ends such a rescue.
+func (s *StatusInput) rescueMaker() (maker, id string) {
+	r := s.Node.Rescue
+	if r == nil || !r.MadeByJob() || s.Node.ProvisionState != Rescue {
+		return "", ""
+	}
+	if maker, id = "diagnosis", r.Diagnosis; r.IsForRepair() {
+		maker, id = "repair", r.Repair
+	}
+	if slices.ContainsFunc(s.Jobs, func(j job.Job) bool { return j.ID == id && j.State != job.Ended }) {
+		return "", ""
+	}
+	return maker, id
 }
 
 // inARow says how often.

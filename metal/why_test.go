@@ -11,6 +11,7 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/record"
+	"salvor/rescue"
 )
 
 var (
@@ -192,6 +193,9 @@ func TestWhy(t *testing.T) {
 		"enrolled":          {metal.Enroll, drop, nil, record.Idle, []string{"Nothing is asked of it.", "Next: salvor node manage kea (log in to its BMC and read its power)."}, "salvor node manage kea"},
 		"enrolled, and its BMC refused": {metal.Enroll, drop, func(s *metal.StatusInput) { s.Node.LastError = "401" }, record.Idle, []string{"Its last error: 401."},
 			"salvor node set kea --driver-info KEY=VALUE"},
+		"its diagnosis works": {metal.Rescue, func(j *job.Job) { j.ID, j.Class, j.State = "d1", job.Ask, job.Ready }, func(s *metal.StatusInput) { s.Node.Rescue = &rescue.Session{Diagnosis: "d1"} }, record.Idle, nil, ""},
+		"its diagnosis left it in rescue": {metal.Rescue, drop, func(s *metal.StatusInput) { s.Node.Rescue = &rescue.Session{Diagnosis: "d1"} }, record.Idle,
+			[]string{"Diagnosis d1 booted it into rescue, has ended, and left it there."}, "salvor node unrescue kea"},
 		"a repair waits for consent": {metal.Rescue, drop, newestRepair(metal.Repair{State: metal.RepairAwaitingConsent, Digest: "5f0c", Needs: []diagnose.Consent{diagnose.ConsentFiles, diagnose.ConsentBoot}, ConsentUntil: noon}),
 			record.Waiting, []string{"Until 2026-11-22 12:00:00 UTC, repair r1 waits for a consent to its plan.", "salvor repair show kea"}, "salvor repair consent kea r1 --digest 5f0c --consent files,boot"},
 		"a repair has its consent":  {metal.Rescue, drop, newestRepair(metal.Repair{State: metal.RepairAwaitingConsent, Consent: &metal.RepairConsent{}}), record.Idle, nil, ""},
@@ -235,6 +239,9 @@ func TestWhy(t *testing.T) {
 			}
 			if !found {
 				t.Errorf("%q is not among %v", tt.next, w.Next)
+			}
+			if name == "its diagnosis works" && strings.Contains(text, "left it there") {
+				t.Errorf("a diagnosis at work is said to have ended: %s", text)
 			}
 			if name == "rests" && w.Deadline != nil {
 				t.Errorf("the end of a rest is told as a deadline: %+v", w.Deadline)

@@ -144,6 +144,9 @@ func (s *Service) carryOut(ctx context.Context, tx job.Tx, p *picture, asker rec
 		if err := s.store.DropJob(tx, j, problem.Conflictf(droppedCause)); err != nil { // nobody waits for its answer any more
 			return err
 		}
+		if err := s.nodes.ShowDropped(ctx, tx, j, asker); err != nil {
+			return err
+		}
 	}
 	for i := range p.Jobs {
 		if err := s.decide(ctx, tx, &p.Jobs[i], asker); err != nil {

@@ -32,7 +32,14 @@ func (s *Diagnoses) Begin(ctx context.Context, id string, keys []diagnose.LUKSKe
 			return err
 		}
 		if len(all) > 0 && all[0].State == diagnose.Running {
-			return problem.Conflictf("server %s is being diagnosed since %s; to see how far that is: salvor diagnosis show %[1]s", srv.ID, all[0].RequestedAt.UTC().Format(time.DateTime))
+			open, err := job.IsOpen(s.jobs, tx, compute.Subject(srv.ID), all[0].ID)
+			switch {
+			case err != nil:
+				return err
+			case open:
+				return problem.Conflictf("server %s is being diagnosed since %s; to see how far that is: salvor diagnosis show %[1]s", srv.ID, all[0].RequestedAt.UTC().Format(time.DateTime))
+			}
+			all[0].Fail(s.now().UTC(), job.GoneProblem)
 		}
 		j, err := compute.NewJob(srv.ID, compute.JobDiagnose, nil, nil, who.Asker)
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"salvor/compute"
+	"salvor/diagnose"
 	"salvor/job"
 	"salvor/problem"
 	"salvor/record"
@@ -162,6 +163,10 @@ func (s *HeldDatabase) ShowDropped(ctx context.Context, tx job.Tx, j job.Job) er
 	srv, err := s.store.Servers().Get(ctx, tx, j.Subject.ID)
 	if err != nil || srv.State == compute.Deleted {
 		return ignoreNotFound(err)
+	}
+	if j.Kind == compute.JobDiagnose {
+		diagnoses := Diagnoses{s.serviceCore}
+		return diagnoses.Edit(ctx, tx, srv.ID, j.ID, func(d *diagnose.Record) { d.Fail(s.now().UTC(), "its job was dropped when the database was restored") })
 	}
 	if srv.Task == compute.Deleting && compute.PlainKind(j.Kind) != compute.JobDelete {
 		return s.note(tx, srv.ID, record.Asker{}, "request", j.Problem)

@@ -227,10 +227,7 @@ func (c diagnosisOperations) returnUntouched(ctx context.Context, tx job.Tx, j *
 
 // diagnosisFailed keeps what was found until the failure.
 func (c diagnosisOperations) diagnosisFailed(ctx context.Context, tx job.Tx, j *job.Job) error {
-	err := c.Nodes.EditDiagnosis(ctx, tx, j.Subject.ID, j.ID, func(d *metal.Diagnosis) {
-		d.End(diagnose.Failed, c.Now(), j.Problem)
-		d.Problem = j.Problem
-	})
+	err := c.Nodes.EditDiagnosis(ctx, tx, j.Subject.ID, j.ID, func(d *metal.Diagnosis) { d.Fail(c.Now(), j.Problem) })
 	if problem.Is(err, problem.NotFound) {
 		return nil
 	}

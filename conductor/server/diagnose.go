@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"strconv"
@@ -134,8 +133,5 @@ func (c diagnosisOperations) diagnosisFailed(ctx context.Context, tx job.Tx, j *
 	if err := c.Store.DropJobOrders(tx, j.ID); err != nil {
 		return err
 	}
-	return c.Compute.Diagnoses.Edit(ctx, tx, j.Subject.ID, j.ID, func(d *diagnose.Record) {
-		d.Problem, d.Step = j.Problem, ""
-		d.End(diagnose.Failed, c.Now().UTC(), cmp.Or(j.Problem, "the examination failed"))
-	})
+	return c.Compute.Diagnoses.Edit(ctx, tx, j.Subject.ID, j.ID, func(d *diagnose.Record) { d.Fail(c.Now().UTC(), j.Problem) })
 }
