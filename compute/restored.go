@@ -146,33 +146,19 @@ func orUnknownPower(p Power) string {
 // beforeLeaving are the actions of JobMigrate before the guest leaves its source.
 var beforeLeaving = []string{"", MigrateChooses, MigratePrepares}
 
-// CannotContinue gives the reason why the open job of a held database must not continue; empty: it may. Moves and migrations may
-// continue, because they look for guests at both hosts themselves.
-func CannotContinue(j *job.Job, g HeldGuest) string {
-	if g.Elsewhere && CanDrop(j) {
+// EndsAtRelease gives the reason why an open job must not go on, even if the database is released as it is; empty: it may. Moves and migrations
+// may go on, because they look for guests at both hosts themselves.
+func EndsAtRelease(j *job.Job, g HeldGuest) string {
+	if g.Elsewhere && j.Subject.Kind == Subject("").Kind && j.Kind != JobMove && j.Kind != JobMigrate {
 		return "a guest of the server runs elsewhere (" + g.Found + "), and a second one may be started"
 	}
 	return ""
 }
 
-// CannotEnd gives the reason why the open job of a held database must not be undone; empty: it may.
-func CannotEnd(j *job.Job, g HeldGuest) string {
-	switch {
-	case j.Kind == JobMigrate && !slices.Contains(beforeLeaving, j.Action):
-		return fmt.Sprintf("the guest may be at either host since %q", LeaveSource)
-	case (j.Kind == JobMigrate || j.Kind == JobMove) && g.Elsewhere:
-		return "the guest may have arrived already (" + g.Found + ")"
-	case g.Elsewhere && CanDrop(j):
-		return "a guest of the server runs elsewhere (" + g.Found + "), and the undo works on its recorded host, where it may start a second one"
+// GoesOnAtRelease gives the reason why an open job must not end, even if all operations are ended; empty: it may.
+func GoesOnAtRelease(j *job.Job) string {
+	if j.Kind == JobMigrate && !slices.Contains(beforeLeaving, j.Action) {
+		return fmt.Sprintf("the guest may be at either host since %q, and the migration looks at both", LeaveSource)
 	}
 	return ""
-}
-
-// CanDrop tells whether a job of a server can be dropped. Other records wait for plans, moves and fences, so those cannot.
-func CanDrop(j *job.Job) bool {
-	switch j.Kind {
-	case JobMove, JobMigrate, JobEvacuate, JobDrain, JobFence, JobReadmit, JobRestore:
-		return false
-	}
-	return j.Subject.Kind == Subject("").Kind
 }

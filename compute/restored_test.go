@@ -74,40 +74,34 @@ func join(a, b string) string {
 	return a + " " + b
 }
 
-// TestWhatAHeldJobMayNotDo: if a guest runs elsewhere, no job continues that may start a second one. A move is not undone once the
-// guest may have left. Each job keeps a choice, so that the database can be released.
-func TestWhatAHeldJobMayNotDo(t *testing.T) {
+// TestJobsThatNoDecisionMoves: no job goes on that may start a second guest, even if the database is released as it is. No migration ends whose
+// guest may have left its source, even if all operations end.
+func TestJobsThatNoDecisionMoves(t *testing.T) {
 	for name, c := range map[string]struct {
 		kind      job.Kind
 		action    string
 		elsewhere bool
-		want      string
+		ends      bool // even if the database is released as it is
+		goesOn    bool // even if all operations end
 	}{
-		"start":                         {JobPower, "power on", false, "continue end drop"},
-		"start, guest elsewhere":        {JobPower, "power on", true, "drop"},
-		"rescue, guest elsewhere":       {JobRescue, "power on", true, "drop"},
-		"rescue":                        {JobRescue, "power on", false, "continue end drop"},
-		"attach, guest elsewhere":       {JobAttach, "attach", true, "drop"},
-		"migrate, not begun":            {JobMigrate, "", false, "continue end"},
-		"migrate, prepares":             {JobMigrate, MigratePrepares, false, "continue end"},
-		"migrate, leaves":               {JobMigrate, LeaveSource, false, "continue"},
-		"migrate, arrives":              {JobMigrate, "arrive", true, "continue"},
-		"move":                          {JobMove, "prepare the disks", false, "continue end"},
-		"move, guest at the other side": {JobMove, "prepare the disks", true, "continue"},
+		"start":                         {kind: JobPower, action: "power on"},
+		"start, guest elsewhere":        {kind: JobPower, action: "power on", elsewhere: true, ends: true},
+		"rescue":                        {kind: JobRescue, action: "power on"},
+		"rescue, guest elsewhere":       {kind: JobRescue, action: "power on", elsewhere: true, ends: true},
+		"attach, guest elsewhere":       {kind: JobAttach, action: "attach", elsewhere: true, ends: true},
+		"migrate, not begun":            {kind: JobMigrate},
+		"migrate, prepares":             {kind: JobMigrate, action: MigratePrepares},
+		"migrate, leaves":               {kind: JobMigrate, action: LeaveSource, goesOn: true},
+		"migrate, arrives":              {kind: JobMigrate, action: "arrive", elsewhere: true, goesOn: true},
+		"move":                          {kind: JobMove, action: "prepare the disks"},
+		"move, guest at the other side": {kind: JobMove, action: "prepare the disks", elsewhere: true},
 	} {
-		j, got := &job.Job{Kind: c.kind, Action: c.action, Subject: Subject("s")}, ""
-		g := HeldGuest{Elsewhere: c.elsewhere}
-		if CannotContinue(j, g) == "" {
-			got = join(got, "continue")
+		j := &job.Job{Kind: c.kind, Action: c.action, Subject: Subject("s")}
+		if why := EndsAtRelease(j, HeldGuest{Elsewhere: c.elsewhere}); (why != "") != c.ends {
+			t.Errorf("%s: ends although the database is released as it is, because of %q; want %t", name, why, c.ends)
 		}
-		if CannotEnd(j, g) == "" {
-			got = join(got, "end")
-		}
-		if CanDrop(j) {
-			got = join(got, "drop")
-		}
-		if got != c.want {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
+		if why := GoesOnAtRelease(j); (why != "") != c.goesOn {
+			t.Errorf("%s: goes on although all operations end, because of %q; want %t", name, why, c.goesOn)
 		}
 	}
 }

@@ -88,14 +88,39 @@ func (r *Runner) lostClaims(ctx context.Context, me Conductor, free int) ([]Job,
 
 // quarantineJob ends a job whose row cannot be read. Neither its actions nor their undoing can be trusted with
 // what is left of it, so the subject is shown as failed, and as one that needs a human.
-func (r *Runner) quarantineJob(ctx context.Context, op *Definition, j Job, log *slog.Logger) {
-	log.Error("a job is set aside: its row cannot be read", "action", j.Action, "damage", j.Damage)
-	next := j
-	next.SetCause(problem.New(problem.Internal, "job %s (%s) was set aside at %q: its row cannot be read", j.ID, j.Kind, j.Action))
-	next.Memo, next.Attempt = map[string]string{stuckMemo: "nothing was taken back"}, 0
+func (r *Runner) quarantineJob(ctx context.Context, op *Definition, next Job, log *slog.Logger) {
+	log.Error("a job is set aside: its row cannot be read", "action", next.Action, "damage", next.Damage)
+	next.SetCause(problem.New(problem.Internal, "job %s (%s) was set aside at %q: its row cannot be read", next.ID, next.Kind, next.Action))
+	next.Memo = nil
+	r.setAside(ctx, op, next, log)
+}
+
+// setAsideMemo marks an aborted job that is to end where it stands.
+const setAsideMemo = "set aside"
+
+// MarkAside marks a job that is to end where it stands, with its AbortCause: none of its actions is done or undone any more.
+func (j *Job) MarkAside() { j.addMemo(setAsideMemo, "yes") }
+
+// IsSetAside tells whether somebody ended the job, or wants it to end, where it stands. Nobody knows what of it was done.
+func (j *Job) IsSetAside() bool { return j.AbortCause != "" && j.Memo[setAsideMemo] != "" }
+
+// endAside ends a job that MarkAside has marked.
+func (r *Runner) endAside(ctx context.Context, op *Definition, next Job, log *slog.Logger) {
+	log.Warn("a job is set aside", "action", next.Action, "cause", next.AbortCause)
+	next.SetCause(problem.Conflictf("%s", next.AbortCause))
+	r.setAside(ctx, op, next, log)
+}
+
+// setAside ends a job without undoing anything, and shows that on its subject.
+func (r *Runner) setAside(ctx context.Context, op *Definition, next Job, log *slog.Logger) {
+	next.addMemo(stuckMemo, "nothing was taken back")
+	next.Attempt, next.Crashes = 0, 0
 	r.end(&next)
 	for shown := true; ctx.Err() == nil; {
 		err := r.store.Do(context.WithoutCancel(ctx), func(tx Tx) error { return r.saveAside(ctx, tx, op, next, shown) })
+		if err == nil {
+			r.watch.Ended(&next)
+		}
 		if err == nil || errors.Is(err, ErrFenced) {
 			return
 		}

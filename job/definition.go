@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"time"
 )
 
@@ -118,13 +119,14 @@ type Run struct {
 func (r *Run) rewind() { r.Job = r.stored }
 
 // Note keeps a fact for later actions; it is durable once the action has ended, or with Commit.
-func (r *Run) Note(key, value string) {
-	memo := make(map[string]string, len(r.Memo)+1)
-	for k, v := range r.Memo {
-		memo[k] = v
-	}
+func (r *Run) Note(key, value string) { r.addMemo(key, value) }
+
+// addMemo sets a memo. The map is not changed, because a copy of the job may share it.
+func (j *Job) addMemo(key, value string) {
+	memo := make(map[string]string, len(j.Memo)+1)
+	maps.Copy(memo, j.Memo)
 	memo[key] = value
-	r.Memo = memo
+	j.Memo = memo
 }
 
 // Commit makes the notes and fn's writes durable in the middle of an action: an

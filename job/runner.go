@@ -266,6 +266,10 @@ func (r *Runner) work(ctx context.Context, j Job) {
 		r.quarantineJob(ctx, op, j, log)
 		return
 	}
+	if j.IsSetAside() {
+		r.endAside(ctx, op, j, log)
+		return
+	}
 	if r.throttled(ctx, &j) {
 		return
 	}

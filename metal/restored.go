@@ -3,13 +3,11 @@ package metal
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"net/url"
 	"strings"
 	"time"
 
 	"salvor/job"
-	"salvor/problem"
 	"salvor/record"
 	"salvor/rescue"
 )
@@ -168,104 +166,21 @@ func describeMedia(media []Medium) string {
 	return strings.Join(summary, ", ")
 }
 
-// AbortJob makes one job of a node fail with the cause. The boot and the token of the node become void at once.
-func (s *Nodes) AbortJob(ctx context.Context, tx job.Tx, j job.Job, cause string) error {
-	if err := s.jobs.Abort(tx, j, cause); err != nil {
-		return err
+// EndedState is the state of a node whose operation failed, and was not taken back.
+func (n *Node) EndedState(j *job.Job) State {
+	event := FailEvent
+	if n.IsUntouchedBy(j) {
+		event = ReturnEvent
 	}
-	return s.voidBoot(ctx, tx, j.Subject.ID)
-}
-
-func (s *Nodes) voidBoot(ctx context.Context, tx job.Tx, id string) error {
-	n, err := s.store.Node(ctx, tx, id)
-	if problem.Is(err, problem.NotFound) || err == nil && !n.BootsRamdisk() {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	n.VoidRamdisk()
-	return s.store.SaveNode(tx, n)
-}
-
-// DroppedState is the state of a node after its job was dropped. After a rescue or an unrescue it is active, because both begin and
-// end there, and nobody knows the state of the machine. After any other operation it is the failed state.
-func DroppedState(from State) State {
-	switch from {
-	case Rescuing, RescueWait, Unrescuing:
-		return Active
-	}
-	if t, err := ByEvent(from, FailEvent); err == nil {
+	if t, err := ByEvent(n.ProvisionState, event); err == nil {
 		return t.To
 	}
-	return from
+	return n.ProvisionState
 }
 
-// ShowDropped shows on the node that its job was dropped. The record of a diagnosis or a repair ends, and the node stays as it was. For other
-// jobs the node enters DroppedState and has no target power. After an operation, which may have changed the machine, the node is in maintenance
-// until an operator has looked.
-func (s *Nodes) ShowDropped(ctx context.Context, tx job.Tx, j job.Job, asker record.Asker) error {
-	if j.Class == job.Ask {
-		return s.endRecord(ctx, tx, j, "its job was dropped when the database was restored")
-	}
-	n, err := s.store.Node(ctx, tx, j.Subject.ID)
-	if problem.Is(err, problem.NotFound) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	summary := fmt.Sprintf("%s, asked for at %s, was dropped after the database was restored; no machine was touched", j.Kind, record.Moment(j.CreatedAt))
-	n.TargetPower = ""
-	if j.Class == job.Operation {
-		if err := s.store.DeleteDocument(tx, n.ID, Steps); err != nil {
-			return err
-		}
-		if to := DroppedState(n.ProvisionState); to != n.ProvisionState {
-			s.enterState(n, to)
-		}
-		if n.ProvisionState == Active {
-			n.Rescue = nil
-		}
-		n.VoidRamdisk()
-		n.RamdiskCleared()
-		n.LastError = summary
-		if !n.Maintenance {
-			n.Maintenance, n.Fault = true, ""
-			n.MaintenanceReason = summary + ". Look at the machine, then run: salvor node maintenance unset " + n.handle()
-		}
-	}
-	if err := s.store.SaveNode(tx, n); err != nil {
-		return err
-	}
-	if err := s.note(tx, n.ID, asker, "request", summary); err != nil {
-		return err
-	}
-	if j.Class != job.Operation {
-		return nil
-	}
-	return s.noteState(tx, n, asker)
-}
-
-// endRecord ends the record that a diagnosis or a repair has beside its job.
-func (s *Nodes) endRecord(ctx context.Context, tx job.Tx, j job.Job, why string) (err error) {
-	switch j.Kind {
-	case JobDiagnose:
-		err = s.EditDiagnosis(ctx, tx, j.Subject.ID, j.ID, func(d *Diagnosis) { d.Fail(s.now(), why) })
-	case JobRepair:
-		err = NewNodeRepairs(s).Edit(ctx, tx, j.Subject.ID, j.ID, func(r *Repair) { r.end(s.now(), why) })
-	}
-	if problem.Is(err, problem.NotFound) {
-		return nil
-	}
-	return err
-}
-
-func (n *Node) handle() string {
-	if n.Name != "" {
-		return n.Name
-	}
-	return n.ID
+// IsUntouchedBy tells whether a failed job is a rescue for a diagnosis or a repair that never touched its machine.
+func (n *Node) IsUntouchedBy(j *job.Job) bool {
+	return j.Kind == "rescue" && !j.Advanced() && n.ProvisionState == Rescuing && n.Rescue != nil && n.Rescue.MadeByJob() && !n.Rescue.SavedKnown
 }
 
 // Released applies the release of a held database to a node. Its next boot has a number, and so a token, that the lost history never

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"salvor/job"
 	"salvor/rescue"
 )
 
@@ -47,11 +48,27 @@ func TestHeldDifferences(t *testing.T) {
 	}
 }
 
-// TestDroppedState: after a rescue or an unrescue that is dropped the node is active; every other state of work has a failure.
-func TestDroppedState(t *testing.T) {
-	for from, want := range map[State]State{Rescuing: Active, RescueWait: Active, Unrescuing: Active, Cleaning: CleanFailed, DeployWait: DeployFailed, Verifying: Enroll, Active: Active} {
-		if got := DroppedState(from); got != want {
-			t.Errorf("%s -> %s, want %s", from, got, want)
+// TestEndedState: a node whose operation ended where it stood shows its failure. A rescue for a diagnosis that has not touched its machine leaves the
+// node as it was.
+func TestEndedState(t *testing.T) {
+	made := &rescue.Session{Diagnosis: "d1"}
+	for name, c := range map[string]struct {
+		node Node
+		job  job.Job
+		want State
+	}{
+		"rescuing":                       {Node{ProvisionState: Rescuing}, job.Job{Kind: "rescue"}, RescueFailed},
+		"rescue wait":                    {Node{ProvisionState: RescueWait}, job.Job{Kind: "rescue"}, RescueFailed},
+		"a diagnosis's rescue":           {Node{ProvisionState: Rescuing, Rescue: made}, job.Job{Kind: "rescue"}, Active},
+		"a diagnosis's rescue, advanced": {Node{ProvisionState: Rescuing, Rescue: made}, job.Job{Kind: "rescue", Memo: map[string]string{"advanced": "yes"}}, RescueFailed},
+		"unrescuing":                     {Node{ProvisionState: Unrescuing}, job.Job{Kind: "unrescue"}, UnrescueFailed},
+		"cleaning":                       {Node{ProvisionState: Cleaning}, job.Job{Kind: "clean"}, CleanFailed},
+		"deploy wait":                    {Node{ProvisionState: DeployWait}, job.Job{Kind: "deploy"}, DeployFailed},
+		"verifying":                      {Node{ProvisionState: Verifying}, job.Job{Kind: "manage"}, Enroll},
+		"a state without work":           {Node{ProvisionState: Active}, job.Job{Kind: "power"}, Active},
+	} {
+		if got := c.node.EndedState(&c.job); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
 }

@@ -88,12 +88,12 @@ type SeenWitness struct {
 	Unreadable string
 }
 
-// LostWitness is a witness that an operator declared lost or wrong, with its content at that time. That content holds no database again.
+// LostWitness is a witness that contradicted the database when an operator released it, with its content at that time. That content holds no
+// database again.
 type LostWitness struct {
 	Name string
 	Witness
-	User       string
-	DeclaredAt time.Time
+	User string
 }
 
 // Judge compares the database with a witness. former are the earlier incarnations of the database. An empty code means that they

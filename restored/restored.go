@@ -1,5 +1,5 @@
-// Package restored holds an operator's decisions about a restored database that is held: which open jobs continue, and which
-// findings on the machines become the record. It is pure: a store keeps the choices, conductors and hosts report their findings.
+// Package restored holds an operator's decision about a restored database that is held: its open jobs go on, or all of them end. It is pure: conductors
+// and hosts report what they find on the machines, and a store keeps it.
 package restored
 
 import (
@@ -24,15 +24,14 @@ type Store interface {
 	IncarnationIn(ctx context.Context, tx job.Tx) (record.Incarnation, error)
 	// OpenJobs lists every job that has not ended.
 	OpenJobs(ctx context.Context, tx job.Tx) ([]job.Job, error)
-	HeldChoices(ctx context.Context, tx job.Tx) ([]record.HeldChoice, error)
-	SaveHeldChoice(tx job.Tx, c record.HeldChoice) error
 	// FreeJobs takes every open job from its owner, raises its fence by step and restarts the time limits of its action. A waiting job
 	// needs a signal: it then checks its condition and waits again.
 	FreeJobs(tx job.Tx, step int64) error
 	Signal(tx job.Tx, subject job.Subject) error
-	// RestartJob makes a free job begin at its first action. DropJob ends it with a problem and undoes nothing.
+	// RestartJob makes a free job begin at its first action.
 	RestartJob(tx job.Tx, j job.Job) error
-	DropJob(tx job.Tx, j job.Job, cause error) error
+	// SetAside has a free job end where it stands: the conductor that claims the job does and undoes none of its actions.
+	SetAside(tx job.Tx, j job.Job, cause string) error
 	// Long gives the context of a transaction that may take minutes.
 	Long(ctx context.Context) context.Context
 	// SaveNodes does the work of SaveNode for many nodes, with a few statements. problem.Conflict if one of them was changed since it was read.
@@ -41,15 +40,13 @@ type Store interface {
 	// FormerIncarnationsIn gives the earlier incarnations of the database and those of lost witnesses.
 	FormerIncarnationsIn(ctx context.Context, tx job.Tx) (map[string]int64, error)
 	LoseWitness(tx job.Tx, w record.LostWitness) error
-	LostWitnesses(ctx context.Context, tx job.Tx, limit int) ([]record.LostWitness, error)
-	// ReleaseHold ends the hold, forgets readings and choices, and gives the database a new id.
+	// ReleaseHold ends the hold, forgets readings, and gives the database a new id.
 	ReleaseHold(tx job.Tx) error
 }
 
-// Service reports on a held database, keeps the choices and releases the database.
+// Service reports on a held database and releases it.
 type Service struct {
 	store   Store
-	nodes   *metal.Nodes
 	servers *service.Services
 	now     func() time.Time
 	// Witnesses gives the witnesses that this process sees; nil: none.
@@ -57,8 +54,8 @@ type Service struct {
 }
 
 // New makes the service.
-func New(store Store, nodes *metal.Nodes, servers *service.Services, now func() time.Time) *Service {
-	return &Service{store: store, nodes: nodes, servers: servers, now: now}
+func New(store Store, servers *service.Services, now func() time.Time) *Service {
+	return &Service{store: store, servers: servers, now: now}
 }
 
 // Report is the information on which an operator decides.
@@ -66,74 +63,50 @@ type Report struct {
 	Incarnation record.Incarnation
 	Jobs        []OpenJob
 	Differences []record.Difference
-	// Witnesses are those that this process sees. Lost are the newest that were declared lost.
+	// Witnesses are those that this process sees.
 	Witnesses []Witness
-	Lost      []record.LostWitness
 	// Nodes counts the nodes whose machine can be read, Read those that were read.
 	Nodes, Read int
-}
-
-// OpenJob is a job that the release needs a choice for.
-type OpenJob struct {
-	job.Job
-	// Name is that of the subject; empty: it has none.
-	Name string
-	// Choice that was made; empty: none yet.
-	Choice string
-	// Effects holds the effect of each choice that the job has. A choice without an entry is not possible.
-	Effects map[string]string
-	node    *metal.Node
-	guest   compute.HeldGuest
 }
 
 // picture is a view of the rows. It keeps what differs and what has an open job, but not all machines and servers.
 type picture struct {
 	Report
-	at      time.Time
-	choices map[string]string
+	at time.Time
 	// guests are the differences of servers, by id.
 	guests map[string]compute.HeldGuest
-	// others are open jobs that need no choice.
-	others []job.Job
 	// forgotten counts the nodes whose recorded power becomes unknown.
 	forgotten int
 }
 
 // Report reads the open jobs and what differs.
 func (s *Service) Report(ctx context.Context) (*Report, error) {
-	p, err := s.look(ctx, nil)
-	if err == nil {
-		p.Witnesses, err = s.witnesses(ctx, nil, p.Incarnation)
-	}
-	if err == nil {
-		p.Lost, err = s.store.LostWitnesses(ctx, nil, lostShown)
-	}
+	p, err := s.look(ctx, nil, s.seenWitnesses())
 	if err != nil {
 		return nil, err
 	}
 	return &p.Report, nil
 }
 
-func key(kind, id string) string { return kind + " " + id }
+// ReadAgain drops all readings, so that conductors read every machine again.
+func (s *Service) ReadAgain(ctx context.Context) error {
+	return s.store.Do(ctx, func(tx job.Tx) error { return s.store.DropReadings(tx) })
+}
 
-func (s *Service) look(ctx context.Context, tx job.Tx) (*picture, error) {
-	p := &picture{at: s.now(), choices: map[string]string{}, guests: map[string]compute.HeldGuest{}}
+func (s *Service) look(ctx context.Context, tx job.Tx, seen []record.SeenWitness) (*picture, error) {
+	p := &picture{at: s.now(), guests: map[string]compute.HeldGuest{}}
 	var err error
-	if p.Incarnation, err = s.store.IncarnationIn(ctx, tx); err != nil || p.Incarnation.Held == nil {
-		return p, err
-	}
-	choices, err := s.store.HeldChoices(ctx, tx)
-	if err != nil {
+	if p.Incarnation, err = s.store.IncarnationIn(ctx, tx); err != nil {
 		return nil, err
 	}
-	for _, c := range choices {
-		p.choices[key(c.Kind, c.ID)] = c.Choice
+	if p.Witnesses, err = s.compare(ctx, tx, p.Incarnation, seen); err != nil || p.Incarnation.Held == nil {
+		return p, err
 	}
 	jobs, err := s.store.OpenJobs(ctx, tx)
 	if err != nil {
 		return nil, err
 	}
-	b := busy{names: map[string]string{}, nodes: map[string]*metal.Node{}}
+	b := busy{names: map[string]string{}, nodes: map[string]*metal.Node{}, deleting: map[string]bool{}}
 	for i := range jobs {
 		b.names[jobs[i].Subject.ID] = ""
 	}
@@ -143,7 +116,14 @@ func (s *Service) look(ctx context.Context, tx job.Tx) (*picture, error) {
 	if err := s.lookAtServers(ctx, tx, p, &b); err != nil {
 		return nil, err
 	}
-	p.sort(jobs, &b)
+	for _, j := range jobs {
+		if j.Kind == compute.JobWatch {
+			continue // it only reads, and goes on as long as its cluster is there
+		}
+		o := OpenJob{Job: j, Name: b.names[j.Subject.ID], node: b.nodes[j.Subject.ID], deleting: b.deleting[j.Subject.ID]}
+		o.decide(p.guests[j.Subject.ID])
+		p.Jobs = append(p.Jobs, o)
+	}
 	return p, nil
 }
 
@@ -151,6 +131,8 @@ func (s *Service) look(ctx context.Context, tx job.Tx) (*picture, error) {
 type busy struct {
 	names map[string]string
 	nodes map[string]*metal.Node
+	// deleting are the servers that somebody wants deleted.
+	deleting map[string]bool
 }
 
 func (b *busy) name(id, name string) (isBusy bool) {
@@ -216,7 +198,9 @@ func (s *Service) lookAtServers(ctx context.Context, tx job.Tx, p *picture, b *b
 	add(reports.ForcedDown())
 	err = s.servers.HeldDatabase.EachHeld(ctx, tx, func(servers []*compute.Server) error {
 		for _, srv := range servers {
-			b.name(srv.ID, srv.Name)
+			if b.name(srv.ID, srv.Name) && srv.Task == compute.Deleting {
+				b.deleting[srv.ID] = true
+			}
 		}
 		add(reports.Compare(servers))
 		return nil
@@ -227,49 +211,21 @@ func (s *Service) lookAtServers(ctx context.Context, tx job.Tx, p *picture, b *b
 	return err
 }
 
-// sort separates the jobs that need a choice from the others.
-func (p *picture) sort(jobs []job.Job, b *busy) {
-	for _, j := range jobs {
-		if j.Kind == compute.JobWatch || j.Class == job.Ask && j.Subject.Kind == job.Node("").Kind {
-			p.others = append(p.others, j) // these jobs only read
-			continue
-		}
-		o := OpenJob{Job: j, Name: b.names[j.Subject.ID], Choice: p.choices[key(record.ChoiceOfJob, j.ID)], node: b.nodes[j.Subject.ID], guest: p.guests[j.Subject.ID]}
-		o.Effects = o.effects()
-		p.Jobs = append(p.Jobs, o)
-	}
-}
-
 // ofNode gives the differences of a node, each with the effect of the release.
 func (p *picture) ofNode(n *metal.Node, r metal.HeldReading) []record.Difference {
 	out := n.HeldDifferences(r)
 	for i := range out {
 		d := &out[i]
-		d.Release = "nothing: it is told, and left as it is"
 		switch {
 		case d.What == metal.FactPower && p.power(n, r) == metal.PowerUnknown:
 			d.Release = "becomes unknown: power sync records what it finds, and leaves the machine as it is"
-			d.Next = []record.Command{enforce(n)}
-		case d.Unreadable != "" && d.What != metal.FactPower:
-			d.Release = "nothing: the record stays as it is"
-		case d.What == metal.FactPower && p.choices[key(record.ChoiceOfNode, n.ID)] == record.EnforcePower:
-			d.Release = "the recorded power stays, and power sync switches the machine to it"
-			d.Next = []record.Command{{Run: "salvor db restored --take " + handle(n), For: "leave the machine as it is"}}
 		case d.What == metal.FactPower:
 			d.Release = "recorded as found: the machine is left as it is"
-			d.Next = []record.Command{enforce(n)}
+		case d.Unreadable != "":
+			d.Release = "nothing: the record stays as it is"
+		default:
+			d.Release = "nothing: it is shown, and left as it is"
 		}
 	}
 	return out
-}
-
-func enforce(n *metal.Node) record.Command {
-	return record.Command{Run: "salvor db restored --enforce " + handle(n), For: "have power sync switch the machine to the recorded power"}
-}
-
-func handle(n *metal.Node) string {
-	if n.Name != "" {
-		return n.Name
-	}
-	return n.ID
 }

@@ -84,34 +84,6 @@ func (s *jobTables) OpenJobs(ctx context.Context, t job.Tx) ([]job.Job, error) {
 	return s.jobs(ctx, t, `SELECT `+jobColumns+` FROM job WHERE state <> 'ended' ORDER BY created_at, id`)
 }
 
-// HeldChoices lists the choices of operators for the held database.
-func (s incarnationTables) HeldChoices(ctx context.Context, t job.Tx) ([]record.HeldChoice, error) {
-	var out []record.HeldChoice
-	err := s.read(ctx, t, func(r *sql.Rows) error {
-		var c record.HeldChoice
-		var at int64
-		err := r.Scan(&c.Kind, &c.ID, &c.Choice, &c.User, &at)
-		c.MadeAt = fromMicros(at)
-		out = append(out, c)
-		return err
-	}, `SELECT kind, id, choice, user_name, made_at FROM held_choice ORDER BY kind, id`)
-	if err != nil {
-		return nil, fmt.Errorf("read the choices for the held database: %w", err)
-	}
-	return out, nil
-}
-
-// SaveHeldChoice stores a choice and replaces an earlier one.
-func (s incarnationTables) SaveHeldChoice(t job.Tx, c record.HeldChoice) error {
-	tx, err := s.tx(t)
-	if err == nil {
-		_, err = tx.exec(`INSERT INTO held_choice (kind, id, choice, user_name, made_at) VALUES ($1, $2, $3, $4, $5)
-			ON CONFLICT (kind, id) DO UPDATE SET choice = excluded.choice, user_name = excluded.user_name, made_at = excluded.made_at`,
-			c.Kind, c.ID, c.Choice, c.User, toMicros(s.timestamp()))
-	}
-	return err
-}
-
 // FreeJobs takes every open job from its owner, and raises its fence by step. A running job becomes ready, as after the death of its
 // owner. The time limits of actions and waits begin anew, because the hold is no fault of the job.
 func (s *jobTables) FreeJobs(t job.Tx, step int64) error {
@@ -120,7 +92,7 @@ func (s *jobTables) FreeJobs(t job.Tx, step int64) error {
 		return err
 	}
 	_, err = tx.exec(`UPDATE job SET state = CASE WHEN state = 'running' THEN 'ready' ELSE state END, owner = '', fence = fence + $1,
-		due = CASE WHEN state IN ('ready', 'running', 'undoing') THEN $2 ELSE due END, deadline = CASE WHEN class = 'ask' THEN deadline ELSE 0 END WHERE state <> 'ended'`, step, toMicros(s.timestamp()))
+		due = CASE WHEN state IN ('ready', 'running', 'undoing') THEN $2 ELSE due END, deadline = 0 WHERE state <> 'ended'`, step, toMicros(s.timestamp()))
 	tx.addsWork = true
 	return err
 }
@@ -139,24 +111,24 @@ func (s *jobTables) RestartJob(t job.Tx, j job.Job) error {
 	return s.wakeWaiting(tx, j.Subject)
 }
 
-// DropJob ends a free job with a problem and undoes none of its actions.
-func (s *jobTables) DropJob(t job.Tx, j job.Job, cause error) error {
+// SetAside has a free job end where it stands, with the cause: the conductor that claims the job does and undoes none of its actions.
+func (s *jobTables) SetAside(t job.Tx, j job.Job, cause string) error {
 	tx, err := s.tx(t)
 	if err != nil {
 		return err
 	}
-	j.SetCause(cause)
-	if _, err := tx.exec(`UPDATE job SET state = 'ended', problem = $2, problem_kind = $3, secret = NULL, owner = '', attempt = 0, crashes = 0, wait_for = '',
-		deadline = 0, expires = 0, updated_at = $4, ended_at = $4 WHERE id = $1 AND state <> 'ended'`, j.ID, j.Problem, j.ProblemKind, toMicros(s.timestamp())); err != nil {
-		return fmt.Errorf("drop job %s: %w", j.ID, err)
+	j.MarkAside()
+	memo, err := marshalMemo(j.Memo)
+	if err != nil {
+		return err
 	}
-	if j.Class == job.Command {
-		return s.unlockSubject(tx, j.Subject)
+	if _, err := tx.exec(`UPDATE job SET memo = $2 WHERE id = $1`, j.ID, memo); err != nil {
+		return fmt.Errorf("set job %s aside: %w", j.ID, err)
 	}
-	return nil
+	return s.Abort(t, j, cause)
 }
 
-// LoseWitness records that a witness is lost or wrong. If it remembers a later state of this database, the counter rises to that state.
+// LoseWitness records that what a witness remembers holds the database no more. If it remembers a later state of this database, the counter rises to that state.
 func (s incarnationTables) LoseWitness(t job.Tx, w record.LostWitness) error {
 	tx, err := s.tx(t)
 	if err != nil {
@@ -164,29 +136,12 @@ func (s incarnationTables) LoseWitness(t job.Tx, w record.LostWitness) error {
 	}
 	if _, err := tx.exec(`INSERT INTO lost_witness (witness, incarnation, counter, user_name, declared_at) VALUES ($1, $2, $3, $4, $5)`,
 		w.Name, w.ID, w.Counter, w.User, toMicros(s.timestamp())); err != nil {
-		return fmt.Errorf("declare the witness %s lost: %w", w.Name, err)
+		return fmt.Errorf("accept the witness %s: %w", w.Name, err)
 	}
 	if _, err := tx.exec(`UPDATE incarnation SET counter = $1 WHERE id = $2 AND counter < $1`, w.Counter, w.ID); err != nil {
-		return fmt.Errorf("declare the witness %s lost: %w", w.Name, err)
+		return fmt.Errorf("accept the witness %s: %w", w.Name, err)
 	}
 	return nil
-}
-
-// LostWitnesses lists the witnesses that were declared lost, the newest first, up to limit.
-func (s incarnationTables) LostWitnesses(ctx context.Context, t job.Tx, limit int) ([]record.LostWitness, error) {
-	var out []record.LostWitness
-	err := s.read(ctx, t, func(r *sql.Rows) error {
-		var w record.LostWitness
-		var at int64
-		err := r.Scan(&w.Name, &w.ID, &w.Counter, &w.User, &at)
-		w.DeclaredAt = fromMicros(at)
-		out = append(out, w)
-		return err
-	}, `SELECT witness, incarnation, counter, user_name, declared_at FROM lost_witness ORDER BY num DESC LIMIT $1`, limit)
-	if err != nil {
-		return nil, fmt.Errorf("read the witnesses that were declared lost: %w", err)
-	}
-	return out, nil
 }
 
 // ReleaseHold ends the hold. The database gets a new id, and keeps the former id with its last counter. problem.Conflict: another
@@ -205,7 +160,7 @@ func (s incarnationTables) ReleaseHold(t job.Tx) error {
 	if err == nil && n == 0 {
 		err = problem.Conflictf("The database is not held any more: somebody else has released it.")
 	}
-	for _, text := range []string{`DELETE FROM held_choice`, `DELETE FROM held_reading`, allowFormer} {
+	for _, text := range []string{`DELETE FROM held_reading`, allowFormer} {
 		if err == nil {
 			_, err = tx.exec(text)
 		}

@@ -6,18 +6,15 @@ import (
 
 	"salvor/api"
 	"salvor/job"
-	"salvor/problem"
 	"salvor/record"
 	"salvor/restored"
 	"salvor/wire/native"
 )
 
-// Restored takes the decisions about a restored database.
+// Restored takes the decision about a restored database.
 type Restored interface {
 	Report(ctx context.Context) (*restored.Report, error)
-	Choose(ctx context.Context, kind, choice string, which []string, requester record.Asker) error
 	ReadAgain(ctx context.Context) error
-	LoseWitnesses(ctx context.Context, which []string, dryRun bool, requester record.Asker) ([]string, error)
 	Release(ctx context.Context, w restored.Wanted, requester record.Asker) ([]string, error)
 }
 
@@ -30,14 +27,12 @@ func (s *server) restoredRoutes() []api.Route {
 	}
 	return []api.Route{
 		{Method: http.MethodGet, Path: "/restored", Do: s.showRestored},
-		{Method: http.MethodPost, Path: "/restored/choices", Do: s.chooseRestored},
 		{Method: http.MethodPost, Path: "/restored/read", Do: withoutBody(func(c *api.Call) error {
 			if err := s.Restored.ReadAgain(c.R.Context()); err != nil {
 				return err
 			}
 			return c.Empty(http.StatusAccepted)
 		})},
-		{Method: http.MethodPost, Path: "/restored/witnesses", Do: s.loseWitnesses},
 		{Method: http.MethodPost, Path: "/restored/release", Do: s.releaseRestored},
 	}
 }
@@ -51,12 +46,9 @@ func (s *server) showRestored(c *api.Call) error {
 }
 
 func viewRestored(r *restored.Report) native.Restored {
-	out := native.Restored{Jobs: []native.RestoredJob{}, Differences: []native.RestoredDifference{}, Witnesses: []native.RestoredWitness{}, LostWitnesses: []native.RestoredLostWitness{}}
+	out := native.Restored{Jobs: []native.RestoredJob{}, Differences: []native.RestoredDifference{}, Witnesses: []native.RestoredWitness{}}
 	for _, w := range r.Witnesses {
 		out.Witnesses = append(out.Witnesses, native.RestoredWitness{Witness: w.Name, Incarnation: w.ID, Counter: w.Counter, Contradicts: w.Contradicts, Unreadable: w.Unreadable})
-	}
-	for _, w := range r.Lost {
-		out.LostWitnesses = append(out.LostWitnesses, native.RestoredLostWitness{Witness: w.Name, Incarnation: w.ID, Counter: w.Counter, DeclaredBy: w.User, DeclaredAt: w.DeclaredAt.UTC()})
 	}
 	held := r.Incarnation.Held
 	if held == nil {
@@ -67,15 +59,11 @@ func viewRestored(r *restored.Report) native.Restored {
 	for i := range r.Jobs {
 		o := &r.Jobs[i]
 		out.Jobs = append(out.Jobs, native.RestoredJob{ID: o.ID, Kind: string(o.Kind), SubjectKind: o.Subject.Kind, SubjectID: o.Subject.ID, Subject: orID(o.Name, o.Subject),
-			State: string(o.State), Action: o.Action, Tries: o.Attempt, AskedAt: o.CreatedAt.UTC(), AskedBy: o.User, RequestID: o.RequestID, Choice: o.Choice, Effects: o.Effects})
+			State: string(o.State), Action: o.Action, Tries: o.Attempt, AskedAt: o.CreatedAt.UTC(), AskedBy: o.User, RequestID: o.RequestID, Effects: o.Effects})
 	}
 	for _, d := range r.Differences {
-		v := native.RestoredDifference{SubjectKind: d.Subject.Kind, SubjectID: d.Subject.ID, Subject: orID(d.Name, d.Subject), What: d.What,
-			Recorded: d.Recorded, Found: d.Found, Unreadable: d.Unreadable, ReadAt: d.ReadAt.UTC(), Release: d.Release, Next: []string{}}
-		for _, n := range d.Next {
-			v.Next = append(v.Next, n.Run)
-		}
-		out.Differences = append(out.Differences, v)
+		out.Differences = append(out.Differences, native.RestoredDifference{SubjectKind: d.Subject.Kind, SubjectID: d.Subject.ID, Subject: orID(d.Name, d.Subject), What: d.What,
+			Recorded: d.Recorded, Found: d.Found, Unreadable: d.Unreadable, ReadAt: d.ReadAt.UTC(), Release: d.Release})
 	}
 	return out
 }
@@ -87,48 +75,14 @@ func orID(name string, s job.Subject) string {
 	return s.ID
 }
 
-func (s *server) chooseRestored(c *api.Call) error {
-	var b native.RestoredChoice
-	if err := c.ReadExactly(&b); err != nil {
-		return err
-	}
-	if len(b.Jobs) == 0 && len(b.Nodes) == 0 {
-		return problem.Invalidf("Name the jobs or the nodes that the choice is for; \"all\" are all.")
-	}
-	for kind, which := range map[string][]string{record.ChoiceOfJob: b.Jobs, record.ChoiceOfNode: b.Nodes} {
-		if len(which) == 0 {
-			continue
-		}
-		if err := s.Restored.Choose(c.R.Context(), kind, b.Choice, which, c.Asker()); err != nil {
-			return err
-		}
-	}
-	return s.showRestored(c)
-}
-
-func (s *server) loseWitnesses(c *api.Call) error {
-	var b native.RestoredLoseWitnesses
-	if err := c.ReadExactly(&b); err != nil {
-		return err
-	}
-	if len(b.Witnesses) == 0 {
-		return problem.Invalidf("Name the witnesses that are lost: paths of files, names of hosts, \"hosts\" or \"all\".")
-	}
-	lines, err := s.Restored.LoseWitnesses(c.R.Context(), b.Witnesses, b.DryRun, c.Asker())
-	if err != nil {
-		return err
-	}
-	return c.JSON(http.StatusOK, native.RestoredWitnessesLost{Lines: lines})
-}
-
 func (s *server) releaseRestored(c *api.Call) error {
 	var b native.RestoredRelease
 	if err := c.ReadExactly(&b); err != nil {
 		return err
 	}
-	lines, err := s.Restored.Release(c.R.Context(), restored.Wanted{Rest: b.Rest, Unread: b.Unread, DryRun: b.DryRun}, c.Asker())
+	lines, err := s.Restored.Release(c.R.Context(), restored.Wanted{Decision: b.Decision, Unread: b.Unread}, c.Asker())
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, native.RestoredReleased{Released: !b.DryRun, Lines: lines})
+	return c.JSON(http.StatusOK, native.RestoredReleased{Lines: lines})
 }

@@ -42,9 +42,7 @@ var destructions = map[string]destruction{
 		return isSwitchedOn(cmd, "forced-down") || isSwitchedOn(cmd, "revoke")
 	}},
 	"evacuate run": {effect: "makes servers anew from their images, and their data are lost", when: func(cmd *cobra.Command) bool { return cmd.Flags().Changed("reimage") }},
-	"db restored": {effect: "carries out the choices for all open jobs and ends the hold", when: func(cmd *cobra.Command) bool {
-		return isSwitchedOn(cmd, "release") && !isSwitchedOn(cmd, "dry-run")
-	}},
+	"db restored":  {effect: "ends the hold; all open jobs go on, or all end", when: func(cmd *cobra.Command) bool { return cmd.Flags().Changed("release") }},
 }
 
 func isSwitchedOn(cmd *cobra.Command, flag string) bool {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -17,60 +16,47 @@ import (
 
 const restoredPath = "/restored"
 
-// restoredFlags are the operator's choices.
+// restoredFlags are the operator's decision.
 type restoredFlags struct {
-	resume, end, drop, take, enforce []string
-	lostWitnesses                    []string
-	rest                             string
-	readAgain                        bool
-	release                          bool
-	unread                           bool
-	dryRun                           bool
-	offline                          string
+	release   string
+	unread    bool
+	readAgain bool
+	offline   string
 }
 
 func newDBRestoredCommand() *cobra.Command {
 	e, o, f := &apiEndpoint{}, &outputOptions{}, &restoredFlags{}
 	cmd := &cobra.Command{
-		Use: "restored", Short: "Decide what becomes of the open jobs of a database that was restored, and release it", Args: cobra.NoArgs,
-		Long: `Decide what becomes of the open jobs of a database that was restored, and release it.
+		Use: "restored", Short: "Show what became of a database that was restored, and release it", Args: cobra.NoArgs,
+		Long: `Show what became of a database that was restored, and release it.
 
 A restored database describes machines as they were, and jobs that have ended since. Therefore salvor serve starts with
 the database held: it answers requests, reads the machines, and changes nothing. Stop every process of the former
-release: it does not know the hold, and acts on the database. This command shows the cause of the hold, the open jobs,
-and each difference between record and machine. Choose for each job. You can change a choice until the release:
+release: it does not know the hold, and acts on the database.
 
-  --continue JOB  the job continues; an operation whose ramdisk was booting begins again
-  --end JOB       the job fails and is undone, which may switch its machine off
-  --drop JOB      the job is forgotten and no machine is touched; after an operation its node is in maintenance
+Without a flag, this command shows the cause of the hold, and each open job with what either decision does about it. It
+also shows each difference between record and machine, and each witness that contradicts the database. Then decide once:
 
-JOB is the id of a job or its first 8 characters, the name of its node or server, or "all": all jobs without a choice
-that have this one.
-Some jobs do not have every choice: those of hosts, moves and live migrations cannot be dropped.
+  --release as-it-is        open jobs go on where they stood; an operation whose ramdisk was booting begins again
+  --release end-operations  open jobs end, and no machine is touched; nothing is undone. A node whose operation ends
+                            shows the failure, and is in maintenance until you have looked at its machine
 
-The release records the power that was found, so power sync switches no healthy machine. If a machine was not read in
-the last 2 minutes, its power becomes unknown, and power sync records what it then reads. --enforce NODE keeps the
-record, and power sync switches the machine; --take NODE withdraws that. Other differences are shown and left.
+Two kinds of jobs do not follow the decision. A job of a server whose guest runs on another host ends. A live migration
+whose guest may have left its source goes on. The list says so.
 
---release carries out the choices, in one transaction. It is refused while a job has no choice (--rest chooses for
-those that have it) or a machine was not read (--unread). --dry-run shows what the release would do.
-
---witness-lost WITNESS declares that a witness is lost or wrong: what it remembers now does not hold the database
-again. It ends no hold. WITNESS is the path of a file, the name of a host, "hosts", "all", or the id of the database
-that a witness elsewhere remembers. The list shows witnesses that contradict the database, and those declared lost.
+Either way, the release records the power that was found, so power sync switches no healthy machine. If a machine was
+not read in the last 2 minutes, its power becomes unknown, and power sync records what it then reads: --read-again has
+all machines read anew. Other differences are shown and left. The release accepts the witnesses: none of them holds the
+database again by its present content. The release is one transaction. It is refused while a machine was not read, unless
+you give --unread.
 
 The command asks the running salvor serve as an administrator. With --database it reads a database that no process serves.`,
 		Example: `  salvor db restored
-  salvor db restored --drop all --continue 0193a1b2
-  salvor db restored --enforce web-7
-  salvor db restored --release --dry-run
-  salvor db restored --release
+  salvor db restored --read-again
+  salvor db restored --release as-it-is
 
   # every open job is stale, and all machines stay as they are
-  salvor db restored --release --rest drop
-
-  # hosts remember another database, and are wrong
-  salvor db restored --witness-lost hosts --dry-run
+  salvor db restored --release end-operations
 
   # look at a backup before it is put in place
   salvor db restored --database sqlite:/var/backups/salvor-2026-11-22.db`,
@@ -86,72 +72,32 @@ The command asks the running salvor serve as an administrator. With --database i
 	}
 	e.flags(cmd)
 	o.flags(cmd)
-	for _, v := range []struct {
-		name, usage string
-		to          *[]string
-	}{
-		{"continue", "jobs whose work goes on: JOB,... or all", &f.resume}, {"end", "jobs that fail and are undone: JOB,... or all", &f.end},
-		{"drop", "jobs that are forgotten: JOB,... or all", &f.drop}, {"take", "nodes whose power is recorded as found: NODE,... or all", &f.take},
-		{"witness-lost", "witnesses that are lost or wrong: PATH, HOST,..., hosts or all", &f.lostWitnesses},
-		{"enforce", "nodes that power sync switches to the recorded power: NODE,... or all", &f.enforce},
-	} {
-		cmd.Flags().StringSliceVar(v.to, v.name, nil, v.usage)
-	}
 	b := cmd.Flags()
-	b.BoolVar(&f.release, "release", false, "carry out the choices and end the hold")
-	addEnumFlag(cmd, &f.rest, "rest", "", "with --release: continue, end or drop the jobs that have no choice", "continue", "end", "drop")
+	addEnumFlag(cmd, &f.release, "release", "", "end the hold; open jobs go on (as-it-is) or end (end-operations)", decisions...)
 	b.BoolVar(&f.unread, "unread", false, "with --release: do not wait until all machines are read")
-	b.BoolVar(&f.dryRun, "dry-run", false, "with --release or --witness-lost: show what would be done, and do nothing")
 	b.BoolVar(&f.readAgain, "read-again", false, "have conductors read all machines again")
 	b.StringVar(&f.offline, "database", "", "read this database instead, which no process serves: sqlite:PATH or postgres://...")
 	return cmd
 }
 
+// decisions are those that a release takes.
+var decisions = []string{"as-it-is", "end-operations"}
+
 func decideRestored(c *clientCall, f *restoredFlags, o *outputOptions) error {
-	if !f.release && (f.rest != "" || f.unread || f.dryRun && len(f.lostWitnesses) == 0) {
-		return usageErrorf(c.Command, "--rest and --unread are of use with --release only, --dry-run with --release or --witness-lost")
-	}
-	if f.dryRun && !f.release && len(f.resume)+len(f.end)+len(f.drop)+len(f.take)+len(f.enforce) > 0 {
-		return usageErrorf(c.Command, "--dry-run stores no choice; choose first, then run: salvor db restored --release --dry-run")
-	}
-	choices := []native.RestoredChoice{
-		// Jobs and nodes that are named come before "all", whatever the order of the flags.
-		{Jobs: eachNamed(f.resume), Choice: "continue"}, {Jobs: eachNamed(f.end), Choice: "end"}, {Jobs: eachNamed(f.drop), Choice: "drop"},
-		{Jobs: allOf(f.resume), Choice: "continue"}, {Jobs: allOf(f.end), Choice: "end"}, {Jobs: allOf(f.drop), Choice: "drop"},
-		{Nodes: allOf(f.take), Choice: "take"}, {Nodes: allOf(f.enforce), Choice: "enforce"},
-		{Nodes: eachNamed(f.take), Choice: "take"}, {Nodes: eachNamed(f.enforce), Choice: "enforce"},
+	if f.release == "" && f.unread {
+		return usageErrorf(c.Command, "--unread is of use with --release only")
 	}
 	ask := func(method, path string, body, into any) error {
 		return c.api.Ask(c.context(), client.Native, method, restoredPath+path, nil, body, into)
-	}
-	for _, choice := range choices {
-		if len(choice.Jobs)+len(choice.Nodes) == 0 {
-			continue
-		}
-		if err := ask(http.MethodPost, "/choices", choice, &native.Restored{}); err != nil {
-			return err
-		}
-	}
-	if len(f.lostWitnesses) > 0 {
-		var lost native.RestoredWitnessesLost
-		if err := ask(http.MethodPost, "/witnesses", native.RestoredLoseWitnesses{Witnesses: f.lostWitnesses, DryRun: f.dryRun}, &lost); err != nil {
-			return err
-		}
-		if !f.release {
-			return o.witnessesLost(c.OutOrStdout(), lost)
-		}
-		for _, line := range lost.Lines {
-			fmt.Fprintln(c.ErrOrStderr(), stripControlChars(line))
-		}
 	}
 	if f.readAgain {
 		if err := ask(http.MethodPost, "/read", nil, nil); err != nil {
 			return err
 		}
 	}
-	if f.release {
+	if f.release != "" {
 		var done native.RestoredReleased
-		if err := ask(http.MethodPost, "/release", native.RestoredRelease{Rest: f.rest, Unread: f.unread, DryRun: f.dryRun}, &done); err != nil {
+		if err := ask(http.MethodPost, "/release", native.RestoredRelease{Decision: f.release, Unread: f.unread}, &done); err != nil {
 			return err
 		}
 		return o.released(c.OutOrStdout(), done)
@@ -163,34 +109,6 @@ func decideRestored(c *clientCall, f *restoredFlags, o *outputOptions) error {
 	return o.restored(c.OutOrStdout(), r)
 }
 
-const everyWord = "all"
-
-func eachNamed(names []string) (out []string) {
-	for _, w := range names {
-		if w != everyWord {
-			out = append(out, w)
-		}
-	}
-	return out
-}
-
-func allOf(names []string) []string {
-	if len(eachNamed(names)) < len(names) {
-		return []string{everyWord}
-	}
-	return nil
-}
-
-func (o *outputOptions) witnessesLost(w io.Writer, lost native.RestoredWitnessesLost) error {
-	if o.format == "json" {
-		return writeJSON(w, lost)
-	}
-	for _, line := range lost.Lines {
-		fmt.Fprintln(w, stripControlChars(line))
-	}
-	return nil
-}
-
 func (o *outputOptions) released(w io.Writer, done native.RestoredReleased) error {
 	if o.format == "json" {
 		return writeJSON(w, done)
@@ -198,11 +116,7 @@ func (o *outputOptions) released(w io.Writer, done native.RestoredReleased) erro
 	for _, line := range done.Lines {
 		fmt.Fprintln(w, stripControlChars(line))
 	}
-	if done.Released {
-		_, err := fmt.Fprintln(w, "released: the database is served as any other; see: salvor node list")
-		return err
-	}
-	_, err := fmt.Fprintln(w, "nothing was done; without --dry-run this is done: salvor db restored --release")
+	_, err := fmt.Fprintln(w, "released: the database is served as any other; see: salvor node list")
 	return err
 }
 
@@ -213,27 +127,15 @@ func (o *outputOptions) restored(w io.Writer, r native.Restored) error {
 	}
 	if r.Held == nil {
 		_, err := fmt.Fprintln(w, "the database is not held: there is nothing to decide")
-		writeWitnesses(w, r)
 		return err
 	}
 	fmt.Fprintf(w, "held since %s: %s\n  %s\n", formatCell(r.Held.Since), stripControlChars(r.Held.Words), stripControlChars(r.Held.Detail))
 	fmt.Fprintf(w, "\nopen jobs: %d\n", len(r.Jobs))
-	undecided := 0
 	for _, j := range r.Jobs {
 		fmt.Fprintf(w, "\n%s  %s of %s %s\n", j.ID, stripControlChars(j.Kind), stripControlChars(j.SubjectKind), stripControlChars(j.Subject))
-		fmt.Fprintf(w, "  asked at %s%s; stood at %s, %s\n", formatCell(j.AskedAt), formatDeclaredBy(j.AskedBy), atAction(j), triesOf(j.Tries))
-		for _, choice := range []string{"continue", "end", "drop"} {
-			effect, can := j.Effects[choice]
-			mark := " "
-			if j.Choice == choice {
-				mark = "*"
-			}
-			if can {
-				fmt.Fprintf(w, "%s salvor db restored --%-8s %s  # it %s\n", mark, choice, j.ID, stripControlChars(effect))
-			}
-		}
-		if j.Choice == "" {
-			undecided++
+		fmt.Fprintf(w, "  asked at %s%s; stood at %s, %s\n", formatCell(j.AskedAt), formatAskedBy(j.AskedBy), atAction(j), triesOf(j.Tries))
+		for _, d := range decisions {
+			fmt.Fprintf(w, "  %-15s it %s\n", d+":", stripControlChars(j.Effects[d]))
 		}
 	}
 	fmt.Fprintf(w, "\ndifferences: %d; %d of %d machines were read\n", len(r.Differences), r.Read, r.Machines)
@@ -243,39 +145,29 @@ func (o *outputOptions) restored(w io.Writer, r native.Restored) error {
 			found = "unreadable: " + d.Unreadable
 		}
 		fmt.Fprintf(w, "\n%s %s: %s: recorded %s, found %s\n  at the release: %s\n", d.SubjectKind, stripControlChars(d.Subject), d.What, stripControlChars(d.Recorded), stripControlChars(found), stripControlChars(d.Release))
-		for _, next := range d.Next {
-			fmt.Fprintf(w, "  else run: %s\n", stripControlChars(next))
-		}
 	}
 	writeWitnesses(w, r)
-	next := "salvor db restored --release --dry-run"
-	switch {
-	case undecided > 0:
-		next = fmt.Sprintf("choose for %d jobs (salvor db restored --drop all chooses for those that can be dropped)", undecided)
-	case r.Read < r.Machines:
-		next = "wait until all machines are read: salvor db restored"
+	if r.Read < r.Machines {
+		_, err := fmt.Fprintln(w, "\nnext: wait until all machines are read: salvor db restored")
+		return err
 	}
-	_, err := fmt.Fprintf(w, "\nnext: %s\n", next)
+	_, err := fmt.Fprintln(w, "\nnext: salvor db restored --release as-it-is, or: salvor db restored --release end-operations")
 	return err
 }
 
-// writeWitnesses prints the witnesses that contradict the database, and those that were declared lost.
+// writeWitnesses prints the witnesses that contradict the database.
 func writeWitnesses(w io.Writer, r native.Restored) {
 	for _, one := range r.Witnesses {
 		switch {
 		case one.Unreadable != "":
 			fmt.Fprintf(w, "\nwitness %s: unreadable: %s\n", stripControlChars(one.Witness), stripControlChars(one.Unreadable))
 		case one.Contradicts != "":
-			word := strings.TrimPrefix(one.Witness, "host ")
-			fmt.Fprintf(w, "\nwitness %s: %s\n  if it is wrong, run: salvor db restored --witness-lost %s\n", stripControlChars(one.Witness), stripControlChars(one.Contradicts), stripControlChars(word))
+			fmt.Fprintf(w, "\nwitness %s: %s\n  after the release, that does not hold the database again\n", stripControlChars(one.Witness), stripControlChars(one.Contradicts))
 		}
-	}
-	for _, one := range r.LostWitnesses {
-		fmt.Fprintf(w, "\nwitness %s was declared lost at %s%s: state %d of the database %s\n", stripControlChars(one.Witness), formatCell(one.DeclaredAt), formatDeclaredBy(one.DeclaredBy), one.Counter, stripControlChars(one.Incarnation))
 	}
 }
 
-func formatDeclaredBy(user string) string {
+func formatAskedBy(user string) string {
 	if user == "" {
 		return ""
 	}
@@ -298,8 +190,8 @@ func triesOf(n int) string {
 
 // showOffline reads a database that no process serves. It does not read machines.
 func showOffline(cmd *cobra.Command, f *restoredFlags, o *outputOptions) error {
-	if f.release || f.readAgain || len(f.lostWitnesses)+len(f.resume)+len(f.end)+len(f.drop)+len(f.take)+len(f.enforce) > 0 {
-		return usageErrorf(cmd, "--database only looks: start salvor serve on the database, which holds itself, and choose there")
+	if f.release != "" || f.readAgain {
+		return usageErrorf(cmd, "--database only looks: start salvor serve on the database, which holds itself, and decide there")
 	}
 	d, err := store.OpenDatabase(cmd.Context(), f.offline, store.Look)
 	if err != nil {

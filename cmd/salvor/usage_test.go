@@ -40,7 +40,7 @@ func TestBadInput(t *testing.T) {
 		"image create a --file b --container-format x":  `--container-format "x": want one of bare, aki, ari; see: salvor image create --help`,
 		"image create a --file b --visibility x":        `--visibility "x": want one of private, public, community, shared; see: salvor image create --help`,
 		"cluster add a --ironic self --login x":         `--login "x": want one of none, http_basic, keystone; see: salvor cluster add --help`,
-		"db restored --release --rest x":                `--rest "x": want one of continue, end, drop; see: salvor db restored --help`,
+		"db restored --release x":                       `--release "x": want one of as-it-is, end-operations; see: salvor db restored --help`,
 		"server set a --state x":                        `--state "x": want one of active, error; see: salvor server set --help`,
 		"token create a --role x":                       `--role "x": want one of admin, member, reader; see: salvor token create --help`,
 		"node passthru call a b --http-method x":        `--http-method "x": want one of GET, POST, PUT, PATCH, DELETE; see: salvor node passthru call --help`,

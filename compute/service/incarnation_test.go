@@ -26,7 +26,7 @@ func (w *world) release() {
 			})
 		}
 		if err == nil {
-			err = w.HeldDatabase.ReleaseServers(w.ctx, tx, differs)
+			err = w.HeldDatabase.ReleaseServers(w.ctx, tx, differs, false)
 		}
 		if err == nil {
 			err = w.HeldDatabase.ReleaseHosts(w.ctx, tx, w.incarnation)

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"salvor/compute"
-	"salvor/diagnose"
 	"salvor/job"
 	"salvor/problem"
 	"salvor/record"
@@ -13,8 +12,7 @@ import (
 // HeldDatabase compares servers and hosts with the records of a database that is held, and releases them.
 type HeldDatabase struct {
 	*serviceCore
-	cache   *hostCache
-	servers *Servers
+	cache *hostCache
 }
 
 // HeldGuests reads hosts and their reports. The last report of a silent host is as old as the record, so it is left out.
@@ -56,10 +54,11 @@ func (s *HeldDatabase) EachHeld(ctx context.Context, tx job.Tx, do func([]*compu
 }
 
 // ReleaseServers applies the release to all servers; differs holds their differences by id. It raises the epochs of the servers so far that
-// no epoch of the lost history comes again. Orders that hosts have not carried out become void.
-func (s *HeldDatabase) ReleaseServers(ctx context.Context, tx job.Tx, differs map[string]compute.HeldGuest) error {
+// no epoch of the lost history comes again. Orders that hosts have not carried out become void. keep: no server is deleted any more that somebody
+// wanted deleted before the release.
+func (s *HeldDatabase) ReleaseServers(ctx context.Context, tx job.Tx, differs map[string]compute.HeldGuest, keep bool) error {
 	err := s.EachHeld(ctx, tx, func(servers []*compute.Server) error {
-		if err := s.releaseServers(tx, servers, differs); err != nil {
+		if err := s.releaseServers(tx, servers, differs, keep); err != nil {
 			return err
 		}
 		return s.store.SaveServers(tx, servers)
@@ -71,12 +70,15 @@ func (s *HeldDatabase) ReleaseServers(ctx context.Context, tx job.Tx, differs ma
 }
 
 // releaseServers changes servers and tells of their differences. It does not save them.
-func (s *HeldDatabase) releaseServers(tx job.Tx, servers []*compute.Server, differs map[string]compute.HeldGuest) error {
+func (s *HeldDatabase) releaseServers(tx job.Tx, servers []*compute.Server, differs map[string]compute.HeldGuest, keep bool) error {
 	for _, srv := range servers {
 		d := differs[srv.ID]
 		if d.Take != "" && srv.IsSteady() {
 			srv.Settle(d.Take)
 			srv.Wanted = d.Take
+		}
+		if keep && srv.Task == compute.Deleting && srv.State != compute.Deleted {
+			srv.Task = compute.NoTask
 		}
 		if d.Hold {
 			srv.Wanted = compute.PowerUnknown
@@ -155,29 +157,4 @@ func (s *HeldDatabase) releaseMoves(tx job.Tx, moves []*compute.Move, former str
 		}
 	}
 	return nil
-}
-
-// ShowDropped shows on a server that its job was dropped: the job failed, and no host got an order. A deletion that waited for the
-// job begins after the release.
-func (s *HeldDatabase) ShowDropped(ctx context.Context, tx job.Tx, j job.Job) error {
-	srv, err := s.store.Servers().Get(ctx, tx, j.Subject.ID)
-	if err != nil || srv.State == compute.Deleted {
-		return ignoreNotFound(err)
-	}
-	if j.Kind == compute.JobDiagnose {
-		diagnoses := Diagnoses{s.serviceCore}
-		return diagnoses.Edit(ctx, tx, srv.ID, j.ID, func(d *diagnose.Record) { d.Fail(s.now().UTC(), "its job was dropped when the database was restored") })
-	}
-	if srv.Task == compute.Deleting && compute.PlainKind(j.Kind) != compute.JobDelete {
-		return s.note(tx, srv.ID, record.Asker{}, "request", j.Problem)
-	}
-	// In the lost history a host may have got a volume of the server. As after a reset, that volume is not given to another server
-	// before an operator has looked.
-	if err := s.servers.volumesReset(ctx, tx, srv, &j); err != nil {
-		return err
-	}
-	if err := s.save(tx, srv); err != nil {
-		return err
-	}
-	return s.servers.Fail(ctx, tx, &j, nil)
 }

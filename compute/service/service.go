@@ -106,7 +106,7 @@ func New(store compute.Store, jobs record.Jobs, opts Options, now func() time.Ti
 	s.Hosts = newHosts(c, cache, s.Fences)
 	s.addServers(c, cache)
 	s.Leases = newLeases(c, cache, s)
-	s.HeldDatabase = &HeldDatabase{serviceCore: c, cache: cache, servers: s.Servers}
+	s.HeldDatabase = &HeldDatabase{serviceCore: c, cache: cache}
 	return s
 }
 

@@ -208,12 +208,7 @@ func (c diagnosisOperations) finish(ctx context.Context, r *job.Run) job.Outcome
 	}))
 }
 
-// isUntouched tells whether a failed job is a rescue for a diagnosis or a repair that never touched its machine.
-func isUntouched(j *job.Job, n *metal.Node) bool {
-	return j.Kind == "rescue" && !j.Advanced() && n.ProvisionState == metal.Rescuing && n.Rescue != nil && n.Rescue.MadeByJob() && !n.Rescue.SavedKnown
-}
-
-// returnUntouched ends such a rescue. The node is as it was. The report or the repair says why.
+// returnUntouched ends the rescue of a diagnosis or a repair that never touched its machine. The node is as it was. The report or the repair says why.
 func (c diagnosisOperations) returnUntouched(ctx context.Context, tx job.Tx, j *job.Job, n *metal.Node) error {
 	if n.Rescue.IsForRepair() {
 		if err := metal.NewNodeRepairs(c.Nodes).Edit(ctx, tx, n.ID, n.Rescue.Repair, func(k *metal.Repair) { k.Problem = j.Problem }); err != nil {

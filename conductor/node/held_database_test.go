@@ -28,7 +28,7 @@ func restoredBench(t *testing.T) (*bench, *restored.Service) {
 	b.networks = map[driver.Net]bool{driver.Tenant: true}
 	b.mu.Unlock()
 	services := service.New(b.store, b.store, service.Options{}, time.Now)
-	return b, restored.New(b.store, b.nodes, services, time.Now)
+	return b, restored.New(b.store, services, time.Now)
 }
 
 // readHeld has the conductor read what it has not read yet, and proves that the machine is as it was.
@@ -62,7 +62,7 @@ func TestHeldMachinesAreRead(t *testing.T) {
 		t.Errorf("differences: %q", found)
 	}
 	j := r.Jobs[0]
-	if j.Kind != "rescue" || j.User == "" || j.Action != "await the ramdisk" || j.Choice != "" || !strings.Contains(j.Effects[record.ContinueJob], "begins again") || j.Effects[record.DropJob] == "" {
+	if j.Kind != "rescue" || j.User == "" || j.Action != "await the ramdisk" || !strings.Contains(j.Effects[restored.AsItIs], "begins again") || !strings.Contains(j.Effects[restored.EndOperations], `the node is "rescue failed", in maintenance`) {
 		t.Errorf("job: %+v", j)
 	}
 	b.refuse(problem.Unavailablef("no route to the BMC"))
@@ -74,63 +74,49 @@ func TestHeldMachinesAreRead(t *testing.T) {
 	}
 }
 
-// TestReleaseNeedsEachChoice: neither an open job without a choice nor an unread machine is passed over, and a dry run changes nothing.
-func TestReleaseNeedsEachChoice(t *testing.T) {
+// TestReleaseNeedsADecision: a release without a decision is refused, and one before all machines were read.
+func TestReleaseNeedsADecision(t *testing.T) {
 	t.Parallel()
 	b, s := restoredBench(t)
-	release := func(w restored.Wanted, want string) {
+	before := b.stored(t)
+	refused := func(w restored.Wanted, kind problem.Kind, want string) {
 		t.Helper()
 		_, err := s.Release(t.Context(), w, record.Asker{User: "op"})
-		if !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), want) {
-			t.Errorf("release: %v; want %q", err, want)
+		if !problem.Is(err, kind) || !strings.Contains(err.Error(), want) {
+			t.Errorf("release %+v: %v; want %q", w, err, want)
 		}
 	}
-	release(restored.Wanted{}, "1 open jobs have no choice")
-	release(restored.Wanted{Rest: record.DropJob}, "1 of 1 machines were not read")
-	b.readHeld(t)
-	for _, which := range []string{"0", "nothing"} {
-		if err := s.Choose(t.Context(), record.ChoiceOfJob, record.EndJob, []string{which}, record.Asker{}); !problem.Is(err, problem.NotFound) {
-			t.Errorf("job %s: %v", which, err)
-		}
-	}
-	before := b.stored(t)
-	lines, err := s.Release(t.Context(), restored.Wanted{Rest: record.DropJob, DryRun: true}, record.Asker{})
-	if err != nil || len(lines) < 2 || !strings.Contains(lines[0], "is forgotten") {
-		t.Errorf("dry run: %q %v", lines, err)
-	}
+	refused(restored.Wanted{}, problem.Invalid, "want as-it-is or end-operations")
+	refused(restored.Wanted{Decision: "drop", Unread: true}, problem.Invalid, "want as-it-is or end-operations")
+	refused(restored.Wanted{Decision: restored.AsItIs}, problem.Conflict, "1 of 1 machines were not read yet")
 	if i, err := b.store.Incarnation(t.Context()); err != nil || i.Held == nil || b.stored(t).Version != before.Version {
-		t.Errorf("the dry run changed something: %+v %v", i, err)
+		t.Errorf("a release that was refused changed something: %+v %v", i, err)
 	}
-	must.OK(t, s.Choose(t.Context(), record.ChoiceOfJob, record.DropJob, []string{"all"}, record.Asker{}))
-	must.Get(s.Release(t.Context(), restored.Wanted{}, record.Asker{}))(t)
-	release(restored.Wanted{}, "not held")
+	b.readHeld(t)
+	lines := must.Get(s.Release(t.Context(), restored.Wanted{Decision: restored.EndOperations}, record.Asker{User: "op"}))(t)
+	if len(lines) < 2 || !strings.Contains(lines[0], "rescue") || !strings.Contains(lines[0], "ends; the node is") {
+		t.Errorf("the release says %q", lines)
+	}
+	refused(restored.Wanted{Decision: restored.EndOperations}, problem.Conflict, "not held")
 }
 
-// TestRestoredJobs: each choice brings the machine and its node to the right end, and no boot and no token of before counts.
+// TestRestoredJobs: each decision brings the machine and its node to the right end, and no boot and no token of before counts. A job that ends does
+// not touch its machine.
 func TestRestoredJobs(t *testing.T) {
 	t.Parallel()
-	for choice, want := range map[string]struct {
+	for decision, want := range map[string]struct {
 		state   metal.State
 		running string
 	}{
-		record.ContinueJob: {metal.Rescue, "ramdisk"}, record.EndJob: {metal.RescueFailed, ""}, record.DropJob: {metal.Active, "system"},
+		restored.AsItIs: {metal.Rescue, "ramdisk"}, restored.EndOperations: {metal.RescueFailed, "system"},
 	} {
-		t.Run(choice, func(t *testing.T) {
+		t.Run(decision, func(t *testing.T) {
 			t.Parallel()
 			b, s := restoredBench(t)
 			b.readHeld(t)
 			former := b.stored(t)
 			was := must.Get(b.store.Incarnation(t.Context()))(t)
-			r, err := s.Report(t.Context())
-			if err == nil {
-				err = s.Choose(t.Context(), record.ChoiceOfJob, choice, []string{r.Jobs[0].ID}, record.Asker{User: "op"})
-			}
-			if err == nil {
-				_, err = s.Release(t.Context(), restored.Wanted{}, record.Asker{User: "op"})
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Get(s.Release(t.Context(), restored.Wanted{Decision: decision}, record.Asker{User: "op"}))(t)
 			if b.stored(t).BootNumber < former.BootNumber+record.NumberStep {
 				t.Errorf("boot number %d of before %d", b.stored(t).BootNumber, former.BootNumber)
 			}
@@ -152,8 +138,11 @@ func TestRestoredJobs(t *testing.T) {
 			if b.running != want.running || n.Reservation != "" {
 				t.Errorf("the machine runs %q, the node is locked by %q", b.running, n.Reservation)
 			}
-			if drop := choice == record.DropJob; drop != (n.Maintenance && strings.Contains(n.MaintenanceReason, "dropped")) || drop && b.systemOn != 0 {
-				t.Errorf("maintenance %t %q, %d starts of its system", n.Maintenance, n.MaintenanceReason, b.systemOn)
+			if decision == restored.AsItIs {
+				return
+			}
+			if why := "ended when the restored database was released"; !n.Maintenance || !strings.Contains(n.MaintenanceReason, why) || !strings.Contains(n.LastError, why) || b.systemOn != 0 {
+				t.Errorf("maintenance %t %q, last error %q, %d starts of its system; want maintenance, %q in both texts, and no start", n.Maintenance, n.MaintenanceReason, n.LastError, b.systemOn, why)
 			}
 		})
 	}
@@ -164,17 +153,16 @@ func TestRestoredJobs(t *testing.T) {
 func TestRestoredPowerNotReadLately(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		enforce, silent bool
-		age             time.Duration
-		want            metal.Power
+		silent bool
+		age    time.Duration
+		want   metal.Power
 	}{
 		"silent BMC": {silent: true}, "old reading": {age: time.Hour}, "future": {age: -time.Hour}, "young reading": {age: time.Minute, want: metal.PowerOff},
-		"enforced": {enforce: true, age: time.Hour, want: metal.PowerOn}, "enforced, silent": {enforce: true, silent: true, want: metal.PowerOn},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, metal.Active)
-			s := restored.New(b.store, b.nodes, service.New(b.store, b.store, service.Options{}, time.Now), func() time.Time { return time.Now().Add(c.age) })
+			s := restored.New(b.store, service.New(b.store, b.store, service.Options{}, time.Now), func() time.Time { return time.Now().Add(c.age) })
 			err := b.store.HoldDatabase(t.Context(), record.HeldBackup, "a test")
 			b.mu.Lock()
 			b.power = metal.PowerOff
@@ -183,12 +171,9 @@ func TestRestoredPowerNotReadLately(t *testing.T) {
 				b.refuse(problem.Unavailablef("no route to the BMC"))
 			}
 			b.readHeld(t)
-			if c.enforce && err == nil {
-				err = s.Choose(t.Context(), record.ChoiceOfNode, record.EnforcePower, []string{"all"}, record.Asker{})
-			}
 			var lines []string
 			if err == nil {
-				lines, err = s.Release(t.Context(), restored.Wanted{}, record.Asker{})
+				lines, err = s.Release(t.Context(), restored.Wanted{Decision: restored.AsItIs}, record.Asker{})
 			}
 			if n := b.stored(t); err != nil || n.PowerState != c.want {
 				t.Fatalf("recorded %q, want %q; %v", n.PowerState, c.want, err)
@@ -201,7 +186,7 @@ func TestRestoredPowerNotReadLately(t *testing.T) {
 			for range 3 {
 				b.con.syncOnce(t.Context(), everyNode)
 			}
-			if jobs := b.open(t); (len(jobs) > 0) != c.enforce || !c.enforce && b.stored(t).PowerState != metal.PowerOff {
+			if jobs := b.open(t); len(jobs) > 0 || b.stored(t).PowerState != metal.PowerOff {
 				t.Errorf("power is recorded as %q, jobs: %+v", b.stored(t).PowerState, jobs)
 			}
 		})
@@ -214,28 +199,22 @@ func (b *bench) ended(t *testing.T) {
 	fixture.Poll(t, "no job is open", func() bool { b.poke(); return len(must.Get(b.store.OpenJobs(t.Context(), nil))(t)) == 0 }, b.picture)
 }
 
-// TestRestoredPower: the power that was found becomes the recorded one, unless the operator wants the record enforced.
+// TestRestoredPower: either decision records the power that was found, and has nothing switched.
 func TestRestoredPower(t *testing.T) {
 	t.Parallel()
-	for choice, want := range map[string]metal.Power{"": metal.PowerOff, record.TakePower: metal.PowerOff, record.EnforcePower: metal.PowerOn} {
-		t.Run("choice "+choice, func(t *testing.T) {
+	for _, decision := range []string{restored.AsItIs, restored.EndOperations} {
+		t.Run(decision, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, metal.Active)
-			s := restored.New(b.store, b.nodes, service.New(b.store, b.store, service.Options{}, time.Now), time.Now)
+			s := restored.New(b.store, service.New(b.store, b.store, service.Options{}, time.Now), time.Now)
 			must.OK(t, b.store.HoldDatabase(t.Context(), record.HeldBackup, "a test"))
 			b.mu.Lock()
 			b.power = metal.PowerOff
 			b.mu.Unlock()
 			b.readHeld(t)
-			var err error
-			if choice != "" {
-				err = s.Choose(t.Context(), record.ChoiceOfNode, choice, []string{"all"}, record.Asker{})
-			}
-			if err == nil {
-				_, err = s.Release(t.Context(), restored.Wanted{}, record.Asker{})
-			}
-			if n := b.stored(t); err != nil || n.PowerState != want || n.Maintenance {
-				t.Errorf("recorded %q, want %q; %v", n.PowerState, want, err)
+			must.Get(s.Release(t.Context(), restored.Wanted{Decision: decision}, record.Asker{}))(t)
+			if n := b.stored(t); n.PowerState != metal.PowerOff || n.Maintenance {
+				t.Errorf("recorded %q, in maintenance: %t; want %q, and no maintenance", n.PowerState, n.Maintenance, metal.PowerOff)
 			}
 			if jobs, err := b.store.Unended(nil, job.Node(b.node)); err != nil || len(jobs) != 0 {
 				t.Errorf("%+v %v", jobs, err)

@@ -344,7 +344,7 @@ func (c *Conductor) failed(ctx context.Context, tx job.Tx, j *job.Job) error {
 	if err := c.steps().forgetSteps(n.ID)(tx); err != nil {
 		return err
 	}
-	if isUntouched(j, n) {
+	if n.IsUntouchedBy(j) {
 		return diagnosisOperations{c}.returnUntouched(ctx, tx, j, n)
 	}
 	why := "Failed to " + string(j.Kind) + ": " + j.Problem

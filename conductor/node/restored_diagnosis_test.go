@@ -10,7 +10,6 @@ import (
 	"salvor/diagnose"
 	"salvor/job"
 	"salvor/metal"
-	"salvor/problem"
 	"salvor/record"
 	"salvor/restored"
 	"salvor/test/must"
@@ -20,7 +19,7 @@ import (
 // the node as it is, and the node can be diagnosed or repaired again at once.
 func TestRestoredDiagnosisAndRepair(t *testing.T) {
 	t.Parallel()
-	const want = "its job was dropped when the database was restored"
+	const want = "ended when the restored database was released"
 	for what, c := range map[string]struct {
 		begin   func(b *bench) error
 		problem func(t *testing.T, b *bench) (ended bool, problem string)
@@ -47,8 +46,10 @@ func TestRestoredDiagnosisAndRepair(t *testing.T) {
 			before := b.stored(t)
 			must.OK(t, b.store.HoldDatabase(t.Context(), record.HeldBackup, "a test"))
 			b.readHeld(t)
-			s := restored.New(b.store, b.nodes, service.New(b.store, b.store, service.Options{}, time.Now), time.Now)
-			must.Get(s.Release(t.Context(), restored.Wanted{Rest: record.DropJob}, record.Asker{User: "op"}))(t)
+			s := restored.New(b.store, service.New(b.store, b.store, service.Options{}, time.Now), time.Now)
+			must.Get(s.Release(t.Context(), restored.Wanted{Decision: restored.EndOperations}, record.Asker{User: "op"}))(t)
+			b.run(t)
+			b.ends(t)
 			if ended, problem := c.problem(t, b); !ended || !strings.Contains(problem, want) {
 				t.Errorf("the record of the %s after the release: ended %t, problem %q; want an ended one that says %q", what, ended, problem, want)
 			}
@@ -78,7 +79,9 @@ func TestARecordWithoutItsJobBlocksNobody(t *testing.T) {
 		t.Error("a second diagnosis began while the job of the first one is open")
 	}
 	open := b.open(t)[0]
-	must.OK(t, b.store.Do(ctx, func(tx job.Tx) error { return b.store.DropJob(tx, open, problem.Conflictf("gone")) }))
+	claimed := must.Get(b.store.Claim(ctx, "a conductor", b.store.Now().Add(time.Second), []string{""}, map[job.Kind]int{open.Kind: open.Version}, 1))(t)
+	claimed[0].State, claimed[0].EndedAt = job.Ended, b.store.Now()
+	must.OK(t, b.store.Do(ctx, func(tx job.Tx) error { return b.store.Save(tx, &claimed[0], false) }))
 	must.OK(t, diagnoseNode())
 	if all := must.Get(b.nodes.Diagnoses(ctx, nil, b.node))(t); all[0].State != diagnose.Running || all[1].State != diagnose.Failed || !strings.Contains(all[1].Problem, "its job is gone") {
 		t.Errorf("diagnoses after the first one's job was gone: %+v", all)

@@ -6,12 +6,10 @@ import (
 	"time"
 
 	"salvor/compute"
+	"salvor/diagnose"
 	"salvor/job"
-	"salvor/metal"
-	"salvor/problem"
 	"salvor/record"
 	"salvor/restored"
-	"salvor/secret"
 	"salvor/test/fixture"
 	"salvor/test/must"
 )
@@ -25,15 +23,19 @@ func waitsForHost(t *testing.T, a compute.Act) (*testHost, *restored.Service) {
 	fixture.Poll(t, "the job waits", func() bool { return h.lead(t).State == job.Waiting }, h.picture)
 	stop()
 	must.OK(t, h.store.HoldDatabase(t.Context(), record.HeldBackup, "a test"))
-	nodes := metal.NewNodes(h.store, h.store, &secret.Key{}, metal.NewDirectory(h.store, time.Now, 0, 0), metal.Options{}, time.Now)
-	return h, restored.New(h.store, nodes, h.services, time.Now)
+	return h, h.restored()
 }
 
-// TestAContinuedJobAsksItsHostAgain: the release voids the order that a job waits for; the job gives it out anew and ends well.
-func TestAContinuedJobAsksItsHostAgain(t *testing.T) {
+// restored gives the service that releases the database.
+func (h *testHost) restored() *restored.Service {
+	return restored.New(h.store, h.services, time.Now)
+}
+
+// TestAJobThatGoesOnAsksItsHostAgain: the release voids the order that a job waits for; the job gives it out anew and ends well.
+func TestAJobThatGoesOnAsksItsHostAgain(t *testing.T) {
 	t.Parallel()
 	h, s := waitsForHost(t, compute.Act{Action: compute.Stop})
-	must.Get(s.Release(t.Context(), restored.Wanted{Rest: record.ContinueJob}, record.Asker{User: "op"}))(t)
+	must.Get(s.Release(t.Context(), restored.Wanted{Decision: restored.AsItIs}, record.Asker{User: "op"}))(t)
 	if j := h.lead(t); j == nil || j.State != job.Ready || j.Deadline != 0 {
 		t.Fatalf("after the release: %+v", j)
 	}
@@ -55,13 +57,14 @@ func TestAReleaseRaisesFences(t *testing.T) {
 		host.Fences, host.Lost = 7, true
 		return h.store.Hosts().Save(tx, host)
 	})
-	must.Get(s.Release(t.Context(), restored.Wanted{Rest: record.ContinueJob}, record.Asker{User: "op"}))(t)
+	must.Get(s.Release(t.Context(), restored.Wanted{Decision: restored.AsItIs}, record.Asker{User: "op"}))(t)
 	if host, err := h.store.Hosts().Get(t.Context(), nil, h.host.ID); err != nil || host.Fences < 7+record.NumberStep {
 		t.Errorf("%+v %v", host, err)
 	}
 }
 
-// TestAJobDoesNotGoOnWhereItsGuestIsElsewhere: neither a choice nor the choice for the rest has it go on, and the reason is told.
+// TestAJobDoesNotGoOnWhereItsGuestIsElsewhere: even if the database is released as it is, the job ends, and the server is not started by itself. The
+// list and the server say why.
 func TestAJobDoesNotGoOnWhereItsGuestIsElsewhere(t *testing.T) {
 	t.Parallel()
 	h, s := waitsForHost(t, compute.Act{Action: compute.RebootHard})
@@ -73,20 +76,98 @@ func TestAJobDoesNotGoOnWhereItsGuestIsElsewhere(t *testing.T) {
 	})
 	report := compute.Renewal{BootID: "boot-1", HasGuests: true, Guests: []compute.Guest{{ID: h.server, Ours: true, Epoch: 9, Power: compute.PowerOn}}}
 	must.Get(h.services.Leases.Renew(t.Context(), other, "01", report))(t)
-	id := h.lead(t).ID
-	refused := func(err error) {
-		t.Helper()
-		if !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "on host west") || !strings.Contains(err.Error(), "--drop "+id) {
-			t.Errorf("%v", err)
-		}
+	r := must.Get(s.Report(t.Context()))(t)
+	if len(r.Jobs) != 1 || !strings.Contains(r.Jobs[0].Effects[restored.AsItIs], "ends; ") || !strings.Contains(r.Jobs[0].Effects[restored.AsItIs], "on host west") {
+		t.Errorf("the list says %+v, want one job that ends although the database is released as it is, because of the guest on host west", r.Jobs)
 	}
-	refused(s.Choose(t.Context(), record.ChoiceOfJob, record.ContinueJob, []string{id}, record.Asker{}))
-	if err := s.Choose(t.Context(), record.ChoiceOfJob, record.ContinueJob, []string{restored.All}, record.Asker{}); err != nil {
-		t.Errorf("all are those that may go on: %v", err)
+	must.Get(s.Release(t.Context(), restored.Wanted{Decision: restored.AsItIs}, record.Asker{User: "op"}))(t)
+	h.work(t)
+	if srv := h.now(t); srv.Fault == nil || !strings.Contains(srv.Fault.Message, "on host west") || srv.Wanted != compute.PowerUnknown || srv.Task != compute.NoTask {
+		t.Errorf("the server: fault %+v, wanted power %q, task %q; want a fault that names host west, and nothing wanted", srv.Fault, srv.Wanted, srv.Task)
 	}
-	_, err := s.Release(t.Context(), restored.Wanted{Rest: record.ContinueJob}, record.Asker{})
-	refused(err)
-	if _, err := s.Release(t.Context(), restored.Wanted{Rest: record.DropJob}, record.Asker{}); err != nil {
-		t.Error(err)
+}
+
+// TestEndedJobsOfServers: whatever job of a server ends at the release of a restored database, the server shows why and is not busy any more, no host is
+// asked for anything, and its guest is neither started nor stopped by itself.
+func TestEndedJobsOfServers(t *testing.T) {
+	t.Parallel()
+	const why = "ended when the restored database was released"
+	for action, want := range map[compute.Action]compute.VMState{compute.Stop: compute.Active, compute.RebootHard: compute.Active, compute.Rescue: compute.Errored, compute.Delete: compute.Errored} {
+		t.Run(string(action), func(t *testing.T) {
+			t.Parallel()
+			h, s := waitsForHost(t, compute.Act{Action: action})
+			must.Get(s.Release(t.Context(), restored.Wanted{Decision: restored.EndOperations}, record.Asker{User: "op"}))(t)
+			if open := h.openOrders(); len(open) != 0 {
+				t.Errorf("orders after the release: %+v, want none", open)
+			}
+			stop := h.conduct(t)
+			defer stop()
+			h.untilEnded(t, func() {
+				if open := h.openOrders(); len(open) != 0 {
+					t.Errorf("an ended job gives its host the orders %+v", open)
+				}
+			}, compute.Subject(h.server))
+			srv := h.now(t)
+			if srv.State != want || srv.Fault == nil || !strings.Contains(srv.Fault.Message, why) || srv.Wanted != compute.PowerUnknown || srv.Task != compute.NoTask {
+				t.Errorf("state %s, fault %+v, wanted power %q, task %q; want state %s, a fault with %q, and nothing wanted", srv.State, srv.Fault, srv.Wanted, srv.Task, want, why)
+			}
+		})
 	}
+}
+
+// TestAnEndedAttachFreesNoVolume: a host may hold the volume that an ended job was to attach, so nobody else is given the volume before an operator has
+// looked.
+func TestAnEndedAttachFreesNoVolume(t *testing.T) {
+	t.Parallel()
+	h := newTestHost(t, hostOptions{state: compute.Active})
+	h.act(t, compute.Act{Action: compute.AttachVolume, VolumeID: h.volume})
+	must.OK(t, h.store.HoldDatabase(t.Context(), record.HeldBackup, "a test"))
+	must.Get(h.restored().Release(t.Context(), restored.Wanted{Decision: restored.EndOperations}, record.Asker{User: "op"}))(t)
+	h.work(t)
+	v := must.Get(h.store.Volumes().Get(t.Context(), nil, h.volume))(t)
+	if srv := h.now(t); v.Status != compute.VolumeError || v.ServerID != "" || srv.State != compute.Active || srv.Fault == nil {
+		t.Errorf("the volume is %s, of server %q; the server is %s, fault %+v; want an error, no server, active and a fault", v.Status, v.ServerID, srv.State, srv.Fault)
+	}
+}
+
+// TestAnEndedJobBeginsNoDeletion: a deletion that waits for the job of its server does not begin when an administrator ended all operations.
+func TestAnEndedJobBeginsNoDeletion(t *testing.T) {
+	t.Parallel()
+	h, s := waitsForHost(t, compute.Act{Action: compute.Stop})
+	h.tx(t, func(tx job.Tx) error {
+		return h.services.Servers.Edit(t.Context(), tx, h.server, func(srv *compute.Server) { srv.Task = compute.Deleting })
+	})
+	if r := must.Get(s.Report(t.Context()))(t); !strings.Contains(r.Jobs[0].Effects[restored.EndOperations], "is not deleted") {
+		t.Errorf("the list says %q of the server that is to be deleted", r.Jobs[0].Effects[restored.EndOperations])
+	}
+	must.Get(s.Release(t.Context(), restored.Wanted{Decision: restored.EndOperations}, record.Asker{User: "op"}))(t)
+	h.work(t)
+	must.OK(t, h.services.Actions.Tend(t.Context()))
+	if srv, j := h.now(t), h.lead(t); srv.State == compute.Deleted || srv.Task == compute.Deleting || j != nil {
+		t.Errorf("state %s, task %q, open job %+v; want no deletion", srv.State, srv.Task, j)
+	}
+}
+
+// TestAnEndedDiagnosisChangesNoServer: the end of a diagnosis's job ends its record with words. The server keeps its state and its power, because the
+// diagnosis only read, and can be diagnosed again at once.
+func TestAnEndedDiagnosisChangesNoServer(t *testing.T) {
+	t.Parallel()
+	h := newTestHost(t, hostOptions{state: compute.Active})
+	who := compute.Who{Admin: true}
+	must.Get(h.services.Diagnoses.Begin(t.Context(), h.server, nil, who))(t)
+	before := h.now(t)
+	must.OK(t, h.store.HoldDatabase(t.Context(), record.HeldBackup, "a test"))
+	s := h.restored()
+	must.Get(s.Release(t.Context(), restored.Wanted{Decision: restored.EndOperations}, record.Asker{User: "op"}))(t)
+	stop := h.conduct(t)
+	h.untilEnded(t, func() {}, compute.Subject(h.server))
+	stop()
+	if srv := h.now(t); srv.State != before.State || srv.Fault != nil || srv.Power != before.Power {
+		t.Errorf("the server after its diagnosis ended: state %s, fault %+v, power %s; want %s, no fault, %s", srv.State, srv.Fault, srv.Power, before.State, before.Power)
+	}
+	d := must.Get(h.services.Diagnoses.List(t.Context(), h.server))(t)[0]
+	if d.State != diagnose.Failed || d.Problem != "ended when the restored database was released" {
+		t.Errorf("the diagnosis is %s, problem %q; want it failed, and ended by the release", d.State, d.Problem)
+	}
+	must.Get(h.services.Diagnoses.Begin(t.Context(), h.server, nil, who))(t)
 }

@@ -77,7 +77,27 @@ func (c *Conductor) Definitions() []job.Definition {
 		c.moves().serverMigrate(), c.hosts().hostDrain(), c.hosts().hostRestore(), c.storageAccess().hostReadmit(),
 		c.bareMetal().createBareMetal(), c.bareMetal().deleteBareMetal(), c.bareMetal().switchBareMetal(), c.bareMetal().rescueBareMetal(), c.bareMetal().unrescueBareMetal(), c.bareMetal().rebuildBareMetal(),
 	}
-	return append(job.WithDeadline(all, c.SoftOffTimeout), c.clusters().clusterDefinitions()...)
+	all = append(job.WithDeadline(all, c.SoftOffTimeout), c.clusters().clusterDefinitions()...)
+	for i := range all {
+		all[i].Failed = c.heldAside(all[i].Failed)
+	}
+	return all
+}
+
+// heldAside shows a failure. The guest of a server whose job was set aside is neither started nor stopped until somebody asks for it, because the
+// job may have left the guest on or off, here or at another host.
+func (c *Conductor) heldAside(failed func(context.Context, job.Tx, *job.Job) error) func(context.Context, job.Tx, *job.Job) error {
+	return func(ctx context.Context, tx job.Tx, j *job.Job) error {
+		if failed != nil {
+			if err := failed(ctx, tx, j); err != nil {
+				return err
+			}
+		}
+		if !j.IsSetAside() || j.Class != job.Operation || j.Subject.Kind != compute.Subject("").Kind {
+			return nil
+		}
+		return suppressNotFound(c.Compute.Servers.Edit(ctx, tx, j.Subject.ID, func(s *compute.Server) { s.Wanted = compute.PowerUnknown }))
+	}
 }
 
 // The types that follow hold the operations of one subject. Each shares all that a Conductor has.

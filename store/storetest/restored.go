@@ -66,29 +66,6 @@ func testHeldReadings(b *testEnv) {
 	unread(nil, 10, "b", "c")
 }
 
-// testHeldChoices: a choice replaces an earlier one for the same subject, and is stored with its maker.
-func testHeldChoices(b *testEnv) {
-	choose := func(kind, id, choice, user string) {
-		b.do(func(tx job.Tx) error {
-			return b.s.SaveHeldChoice(tx, record.HeldChoice{Kind: kind, ID: id, Choice: choice, User: user})
-		})
-	}
-	choose(record.ChoiceOfNode, "same id", record.EnforcePower, "one")
-	choose(record.ChoiceOfJob, "same id", record.EndJob, "one")
-	choose(record.ChoiceOfJob, "same id", record.DropJob, "two")
-	got := must.Get(b.s.HeldChoices(b.ctx, nil))(b)
-	for i := range got {
-		if got[i].MadeAt.IsZero() {
-			b.Error("a choice has no time")
-		}
-		got[i].MadeAt = time.Time{}
-	}
-	want := []record.HeldChoice{{Kind: record.ChoiceOfJob, ID: "same id", Choice: record.DropJob, User: "two"}, {Kind: record.ChoiceOfNode, ID: "same id", Choice: record.EnforcePower, User: "one"}}
-	if d := cmp.Diff(want, got); d != "" {
-		b.Errorf("choices (-want +have):\n%s", d)
-	}
-}
-
 // openJob inserts a job in a state.
 func (b *testEnv) openJob(class job.Class, node string, state job.State) *job.Job {
 	return b.insert(class, node, func(j *job.Job) {
@@ -127,7 +104,7 @@ func testFreeJobs(b *testEnv) {
 	free(open[job.Ready].ID, job.Ready, 4, 0, true)
 	free(open[job.Waiting].ID, job.Waiting, 4, 0, false)
 	free(open[job.Undoing].ID, job.Undoing, 4, 0, true)
-	free(asked.ID, job.Ready, 4, 99, true)
+	free(asked.ID, job.Ready, 4, 0, true)
 	if d := cmp.Diff(endedBefore, b.read(ended.ID), compareJobs); d != "" {
 		b.Errorf("a job that has ended changed (-before +after):\n%s", d)
 	}
@@ -172,27 +149,35 @@ func testRestartJob(b *testEnv) {
 	if got := b.read(ready.ID).Secret.Reveal(); got != "hash" {
 		b.Errorf("the secret is %q", got)
 	}
-	b.do(func(tx job.Tx) error { return b.s.DropJob(tx, *lock, problem.Conflictf("dropped")) })
+	claimed := b.claim(owner)
+	held := claimed[slices.IndexFunc(claimed, func(j job.Job) bool { return j.ID == lock.ID })]
+	held.State, held.EndedAt = job.Ended, b.s.Now()
+	b.do(func(tx job.Tx) error { return b.s.Save(tx, &held, false) })
 	b.inState(locked.ID, job.Ready) // the end of what locked its subject lets it go on
 }
 
-// testDropJob: a dropped job has ended with its cause and without its secret. One that has ended before keeps its own end.
-func testDropJob(b *testEnv) {
-	open, ended := b.openJob(job.Operation, "a", job.Ready), b.openJob(job.Operation, "b", job.Ended)
-	for _, j := range []*job.Job{open, ended} {
-		b.do(func(tx job.Tx) error { return b.s.DropJob(tx, *j, problem.Conflictf("dropped")) })
+// testSetAside: a job that is set aside is claimed at once and says so, with its cause and its other notes, whatever it waited for. One that has ended
+// before keeps its own end.
+func testSetAside(b *testEnv) {
+	setAside := func(j *job.Job) error {
+		return b.s.Do(b.ctx, func(tx job.Tx) error { return b.s.SetAside(tx, *j, "ended by a test") })
 	}
-	j := b.inState(open.ID, job.Ended)
-	if j.Problem != "dropped" || j.ProblemKind != problem.Conflict.String() || !j.Secret.Empty() || j.Owner != "" || j.EndedAt.IsZero() || j.Deadline != 0 {
-		b.Errorf("dropped: %+v", j)
+	for _, state := range []job.State{job.Ready, job.Waiting, job.Undoing} {
+		j := b.openJob(job.Operation, string(state), state)
+		b.ok(setAside(j))
+		got := b.claimOne()
+		if got.ID != j.ID || !got.IsSetAside() || got.AbortCause != "ended by a test" || got.Memo["k"] != "v" {
+			b.Errorf("a job in state %s that was set aside is claimed as %+v, want job %s, set aside by \"ended by a test\", with the memo k", state, got, j.ID)
+		}
 	}
-	if j := b.read(ended.ID); j.Problem != "" {
-		b.Errorf("a job that had ended got the problem %q", j.Problem)
+	ended := b.openJob(job.Operation, "ended", job.Ended)
+	b.refused(setAside(ended), problem.Conflict, fmt.Sprintf("Job %s (%s) has just ended; there is nothing to abort.", ended.ID, ended.Kind))
+	if j := b.read(ended.ID); j.IsSetAside() {
+		b.Errorf("a job that had ended is set aside: %+v", j)
 	}
-	b.insert(job.Operation, "a") // its subject is free
 }
 
-// testRelease: a release gives the database a new id and the next counter, keeps the former id, and forgets readings and choices. A
+// testRelease: a release gives the database a new id and the next counter, keeps the former id, and forgets readings. A
 // release that comes to nothing changes nothing, and there is one release only.
 func testRelease(b *testEnv) {
 	b.node("a", func(n *metal.Node) { n.ProvisionState = metal.Active })
@@ -204,9 +189,6 @@ func testRelease(b *testEnv) {
 	}
 	b.ok(b.s.HoldDatabase(b.ctx, record.HeldBackup, "a test"))
 	b.ok(b.s.SaveReadings(b.ctx, []metal.HeldReading{{NodeID: "a", ReadAt: b.s.Now()}}))
-	b.do(func(tx job.Tx) error {
-		return b.s.SaveHeldChoice(tx, record.HeldChoice{Kind: record.ChoiceOfJob, ID: "j", Choice: record.DropJob})
-	})
 	held := must.Get(b.s.Incarnation(b.ctx))(b)
 	lost := problem.Conflictf("a failure after the release")
 	b.refused(b.s.Do(b.ctx, func(tx job.Tx) error {
@@ -227,12 +209,10 @@ func testRelease(b *testEnv) {
 	if err != nil || !maps.Equal(former, map[string]int64{held.ID: held.Counter}) {
 		b.Errorf("former incarnations %v %v, want %s at %d", former, err, held.ID, held.Counter)
 	}
-	choices, err := b.s.HeldChoices(b.ctx, nil)
-	b.ok(err)
 	readings, err := b.s.Readings(b.ctx, nil, []string{"a"})
 	b.ok(err)
-	if len(choices) != 0 || len(readings) != 0 {
-		b.Errorf("choices %v and readings %v outlive the release", choices, readings)
+	if len(readings) != 0 {
+		b.Errorf("readings %v outlive the release", readings)
 	}
 	b.refused(release(), problem.Conflict, "The database is not held any more: somebody else has released it.")
 	if again, err := b.s.Incarnation(b.ctx); err != nil || again.ID != i.ID {
@@ -258,16 +238,6 @@ func testLostWitnesses(b *testEnv) {
 		if err := b.s.Compare(b.ctx, w.Witness, w.Name); err != nil || b.s.Held() != nil {
 			b.Errorf("%s: %v, held %+v", w.Name, err, b.s.Held())
 		}
-	}
-	lost := must.Get(b.s.LostWitnesses(b.ctx, nil, 2))(b)
-	for n := range lost {
-		if lost[n].DeclaredAt.IsZero() {
-			b.Error("a declaration has no time")
-		}
-		lost[n].DeclaredAt = time.Time{}
-	}
-	if d := cmp.Diff([]record.LostWitness{behind, foreign}, lost); d != "" {
-		b.Errorf("the two newest (-want +have):\n%s", d)
 	}
 	b.ok(b.s.Compare(b.ctx, record.Witness{ID: "a third", Counter: 1}, "host"))
 	if held := b.s.Held(); held == nil || held.Code != record.HeldReplaced {

@@ -87,8 +87,8 @@ func Run(t *testing.T, fresh func(t testing.TB) Database) {
 		{"expired", testExpired}, {"prune jobs", testPruneJobs}, {"woken", testWoken},
 		{"events", testEvents}, {"events without gap", testEventsGapless}, {"prune events", testPrune}, {"feed", testFeed}, {"feed overtaken", testFeedOvertaken}, {"census", testCensus},
 		{"secrets sealed", testSecretsSealed}, {"wrong key", testWrongKey}, {"key change", testKeyChange}, {"key fence", testKeyFence}, {"reopen", testReopen},
-		{"incarnation", testIncarnation}, {"held readings", testHeldReadings}, {"held choices", testHeldChoices}, {"free jobs", testFreeJobs},
-		{"restart job", testRestartJob}, {"drop job", testDropJob}, {"release", testRelease}, {"save many", testSaveMany}, {"void all orders", testVoidAllOrders},
+		{"incarnation", testIncarnation}, {"held readings", testHeldReadings}, {"free jobs", testFreeJobs},
+		{"restart job", testRestartJob}, {"set aside", testSetAside}, {"release", testRelease}, {"save many", testSaveMany}, {"void all orders", testVoidAllOrders},
 		{"lost witnesses", testLostWitnesses},
 	} {
 		t.Run(c.name, func(t *testing.T) {

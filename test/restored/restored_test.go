@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -313,58 +314,24 @@ func (w *world) held(code string) native.Restored {
 	return r
 }
 
-// typed types each choice that "salvor db restored" prints for a job, and what it says to do next, but nothing that releases or acts.
-func (w *world) typed() {
+// shown checks what "salvor db restored" prints before the decision: each open job with the name of its machine and the effect of either decision,
+// the differences, and the commands that decide.
+func (w *world) shown(r native.Restored) {
 	w.Helper()
-	w.cli.Run(w, "db", "restored", "--release", "--rest", "drop", "--dry-run") // what a release without choices says
-	choices := regexp.MustCompile(`(?m)^. salvor (db restored --(?:continue|end|drop)) +(\S+)`).FindAllStringSubmatch(w.cli.Run(w, "db", "restored"), -1)
-	if len(choices) < 6 {
-		w.Fatalf("only %d choices are printed", len(choices))
-	}
-	for _, c := range choices {
-		w.cli.Run(w, append(strings.Fields(c[1]), c[2])...)
-	}
-	next := "next: salvor db restored --release --dry-run"
-	if out := w.cli.Run(w, "db", "restored"); !strings.Contains(out, next) {
-		w.Errorf("with a choice for each job it does not say %q:\n%s", next, out)
-	}
-	w.cli.Run(w, "db", "restored", "--release", "--dry-run")
-}
-
-// declareLost types the command that "salvor db restored" prints for a witness that contradicts the database, until none does. The hold
-// stays.
-func (w *world) declareLost() {
-	w.Helper()
-	printed := regexp.MustCompile(`(?m)^  if it is wrong, run: salvor (db restored --witness-lost) (.+)$`)
-	list := w.cli.Run(w, "db", "restored")
-	for n := 0; ; n++ {
-		line := printed.FindStringSubmatch(list)
-		if line == nil && n > 0 {
-			return
+	out := w.cli.Run(w, "db", "restored")
+	for i, effects := range map[int][2]string{
+		0: {"begins again", `the node is "rescue failed", in maintenance`}, 4: {"goes on", `the node is "unrescue failed", in maintenance`}, 9: {"goes on", `the node is "active" as before`},
+	} {
+		at := slices.IndexFunc(r.Jobs, func(j native.RestoredJob) bool { return j.Subject == w.fleet.Name(i) })
+		if at < 0 {
+			w.Errorf("no open job of machine %d is listed: %+v", i, r.Jobs)
+			continue
 		}
-		if line == nil || n == machines {
-			w.Fatalf("%d witnesses were declared lost:\n%s", n, list)
+		for d, want := range map[string]string{"as-it-is": effects[0], "end-operations": effects[1]} {
+			if got := r.Jobs[at].Effects[d]; !strings.Contains(got, want) || !strings.Contains(out, got) {
+				w.Errorf("%s does %q to the job of machine %d, want %q, and that it is printed in:\n%s", d, got, i, want, out)
+			}
 		}
-		words, declared := append(strings.Fields(line[1]), line[2]), line[2]+" was declared lost at "
-		if out := w.cli.Run(w, append(words, "--dry-run")...); !strings.Contains(out, line[2]) {
-			w.Errorf("what would be declared lost for %q:\n%s", line[2], out)
-		}
-		if list = w.cli.Run(w, "db", "restored"); strings.Contains(list, declared) {
-			w.Errorf("a dry run declares a witness lost:\n%s", list)
-		}
-		w.cli.Run(w, words...)
-		if list = w.cli.Run(w, "db", "restored"); !strings.Contains(list, declared) || !strings.HasPrefix(list, "held since ") {
-			w.Errorf("after %q:\n%s", line[0], list)
-		}
-	}
-}
-
-// decide chooses for each job and releases, and proves the right end of each machine.
-func (w *world) decide(r native.Restored) {
-	w.Helper()
-	choices := map[int]string{0: "continue", 1: "drop", 2: "end", 4: "drop", 6: "drop", 9: "continue"}
-	if len(r.Jobs) != len(choices) {
-		w.Fatalf("open jobs: %+v", r.Jobs)
 	}
 	differs := map[string]string{}
 	for _, d := range r.Differences {
@@ -376,58 +343,102 @@ func (w *world) decide(r native.Restored) {
 	if got := differs[w.fleet.Name(0)+" boot device"]; got != "once cdrom/no override" {
 		w.Errorf("the boot of machine 0 differs as %q in %q", got, differs)
 	}
-	if out, err := w.cli.Try(w, "db", "restored", "--release"); err == nil || !strings.Contains(err.Error(), "6 open jobs have no choice") {
-		w.Errorf("a release without choices: %s %v", out, err)
+	if next := "next: salvor db restored --release as-it-is, or: salvor db restored --release end-operations"; !strings.Contains(out, next) {
+		w.Errorf("it does not say %q:\n%s", next, out)
 	}
+}
+
+// decide releases the database, and proves the right end of each machine.
+func (w *world) decide(r native.Restored, decision string) {
+	w.Helper()
+	if len(r.Jobs) != 6 {
+		w.Fatalf("open jobs: %+v", r.Jobs)
+	}
+	w.shown(r)
 	if err := w.api.SetPower(w.Context(), w.fleet.UUID(7), ironic.PowerRequest{Target: "power off"}); client.StatusOf(err) != http.StatusServiceUnavailable {
 		w.Errorf("a new request while it is held: %v", err)
 	}
-	w.typed()
-	for i, choice := range choices {
-		w.cli.Run(w, "db", "restored", "--"+choice, w.fleet.Name(i))
-	}
-	if out := w.cli.Run(w, "db", "restored", "--release", "--dry-run"); !strings.Contains(out, "begins again") || !strings.Contains(out, "nothing was done") {
-		w.Errorf("dry run:\n%s", out)
+	if out, err := w.cli.Try(w, "db", "restored", "--release", "drop"); err == nil {
+		w.Errorf("an unknown decision: %s", out)
 	}
 	if got := w.proxy.counted(); got != [machines]int{} {
 		w.Fatalf("changing requests before the release: %v", got)
 	}
-	w.cli.Run(w, "db", "restored", "--release")
-	w.await(0, "rescue", "power on")
-	w.await(2, "rescue failed", "power on")
-	w.await(9, "active", "power off")
-	time.Sleep(2500 * time.Millisecond) // power sync looks at every machine
-	for i := range machines {
-		state, power := "active", "power on"
-		switch i {
-		case 0:
-			state = "rescue"
-		case 2:
-			state = "rescue failed"
-		case 9:
-			power = "power off"
-		}
-		n := w.await(i, state, power)
-		if on := w.isOn(i); on != (power == "power on") {
-			w.Errorf("machine %d is on: %t", i, on)
-		}
-		if dropped := i == 1 || i == 4; dropped != (n.MaintenanceReason != "") {
-			w.Errorf("node %d: maintenance %q", i, n.MaintenanceReason)
+	w.cli.Run(w, "db", "restored", "--release", decision)
+	if decision == "as-it-is" {
+		w.goneOn()
+	} else {
+		w.ended()
+	}
+}
+
+// goneOn proves that the open jobs went on where the restored history left them, and that no other machine was changed.
+func (w *world) goneOn() {
+	w.Helper()
+	states := map[int][2]string{0: {"rescue", "power on"}, 1: {"rescue", "power on"}, 2: {"rescue", "power on"}, 9: {"active", "power off"}}
+	w.settled(states, map[int]bool{0: true, 1: true, 2: true, 4: true, 6: true, 9: true}, nil)
+}
+
+// ended proves that the open jobs ended in words, that their nodes wait for somebody to look, and that no machine was changed.
+func (w *world) ended() {
+	w.Helper()
+	stopped := map[int]bool{0: true, 1: true, 2: true, 4: true}
+	w.settled(map[int][2]string{0: {"rescue failed", "power on"}, 1: {"rescue failed", "power on"}, 2: {"rescue failed", "power on"}, 4: {"unrescue failed", "power on"}}, nil, stopped)
+	for i := range stopped {
+		if n := w.await(i, map[bool]string{true: "unrescue failed", false: "rescue failed"}[i == 4], "power on"); !strings.Contains(n.LastError, "ended when the restored database was released") {
+			w.Errorf("node %d says %q", i, n.LastError)
 		}
 	}
-	for i, n := range w.proxy.counted() {
-		if i != 0 && i != 2 && i != 9 && n > 0 {
-			w.Errorf("machine %d was changed %d times", i, n)
-		}
-	}
-	// A machine and a node whose job was dropped can be used again.
+	// A node whose operation ended can be used again.
 	w.cli.Run(w, "node", "maintenance", "unset", w.fleet.Name(1))
 	w.provision(1, "rescue")
 	w.await(1, "rescue", "power on")
 }
 
+// settled waits until each machine is in its state, else active and on. changed are the machines that may have been changed, and stopped the nodes that
+// are in maintenance.
+func (w *world) settled(states map[int][2]string, changed, stopped map[int]bool) {
+	w.Helper()
+	look := func() {
+		w.Helper()
+		for i := range machines {
+			want, known := states[i]
+			if !known {
+				want = [2]string{"active", "power on"}
+			}
+			n := w.await(i, want[0], want[1])
+			if on := w.isOn(i); on != (want[1] == "power on") {
+				w.Errorf("machine %d is on: %t, want %s", i, on, want[1])
+			}
+			if stopped[i] != (n.MaintenanceReason != "") {
+				w.Errorf("node %d: maintenance %q, want one: %t", i, n.MaintenanceReason, stopped[i])
+			}
+		}
+	}
+	look()
+	time.Sleep(2500 * time.Millisecond) // power sync looks at every machine
+	look()
+	for i, n := range w.proxy.counted() {
+		if n > 0 && !changed[i] {
+			w.Errorf("machine %d was changed %d times", i, n)
+		}
+	}
+}
+
+// eachDecision runs a test once with either decision.
+func eachDecision(t *testing.T, test func(t *testing.T, decision string)) {
+	for _, decision := range []string{"as-it-is", "end-operations"} {
+		t.Run(decision, func(t *testing.T) {
+			t.Parallel()
+			test(t, decision)
+		})
+	}
+}
+
 // TestRestoredBackup: a backup of a database with open work is put in place of the database after that work has ended.
-func TestRestoredBackup(t *testing.T) {
+func TestRestoredBackup(t *testing.T) { eachDecision(t, restoreBackup) }
+
+func restoreBackup(t *testing.T, decision string) {
 	w := newWorld(t, "")
 	w.begin()
 	file := filepath.Join(t.TempDir(), "backup.db")
@@ -446,16 +457,22 @@ func TestRestoredBackup(t *testing.T) {
 	}
 	w.server.Start(t)
 	r := w.held("backup")
-	w.declareLost()
-	w.decide(r)
+	if out := w.cli.Run(t, "db", "restored"); !strings.Contains(out, "\nwitness "+w.witness+": ") {
+		t.Errorf("the list does not show that the witness contradicts the database:\n%s", out)
+	}
+	w.decide(r, decision)
 }
 
 // TestRestoredStandby: the sender of a primary freezes while work is open, so its asynchronous standby misses the end of that work. The
 // primary is lost and the standby promoted. The process that served before connects to the standby, or ends and is started anew.
 func TestRestoredStandby(t *testing.T) {
-	for name, restarts := range map[string]bool{"the process lives on": false, "the process starts anew": true} {
+	for name, c := range map[string]struct {
+		restarts bool
+		decision string
+	}{"the process lives on": {false, "as-it-is"}, "the process starts anew": {true, "end-operations"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			restarts := c.restarts
 			pair := storetest.NewPair(t, false)
 			w := newWorld(t, "connection = "+pair.Database("salvor"))
 			w.begin()
@@ -473,7 +490,7 @@ func TestRestoredStandby(t *testing.T) {
 			if restarts {
 				w.server.Start(t)
 			}
-			w.decide(w.held("went-back"))
+			w.decide(w.held("went-back"), c.decision)
 		})
 	}
 }
@@ -513,7 +530,9 @@ func (w *world) awaitHeartbeats(n int) {
 }
 
 // TestRestoredSnapshot: the whole state directory, witness included, is put back as it was while work was open. The witness outside knows better.
-func TestRestoredSnapshot(t *testing.T) {
+func TestRestoredSnapshot(t *testing.T) { eachDecision(t, restoreSnapshot) }
+
+func restoreSnapshot(t *testing.T, decision string) {
 	w := newWorld(t, "")
 	w.begin()
 	w.server.Kill()
@@ -531,5 +550,5 @@ func TestRestoredSnapshot(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	w.server.Start(t)
-	w.decide(w.held("went-back"))
+	w.decide(w.held("went-back"), decision)
 }

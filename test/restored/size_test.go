@@ -58,8 +58,7 @@ func sizeOf(t *testing.T, url string, n int) (list, release uint64) {
 	defer s.Close()
 	fillFleet(t, s, n)
 	services := service.New(s, s, service.Options{}, time.Now)
-	nodes := metal.NewNodes(s, s, &secret.Key{}, metal.NewDirectory(s, time.Now, 0, 0), metal.Options{}, time.Now)
-	service := held.New(s, nodes, services, time.Now)
+	service := held.New(s, services, time.Now)
 	must.OK(t, s.HoldDatabase(t.Context(), record.HeldBackup, "a test"))
 	began := time.Now()
 	list = peakOf(func() {
@@ -71,7 +70,7 @@ func sizeOf(t *testing.T, url string, n int) (list, release uint64) {
 	listed := time.Since(began)
 	began = time.Now()
 	release = peakOf(func() {
-		must.Get(service.Release(t.Context(), held.Wanted{}, record.Asker{User: "op"}))(t)
+		must.Get(service.Release(t.Context(), held.Wanted{Decision: held.EndOperations}, record.Asker{User: "op"}))(t)
 	})
 	took := time.Since(began)
 	t.Logf("%d machines and %d servers: list %s, %d MiB; release %s, %d MiB", n, n, listed, list>>20, took, release>>20)

@@ -12,9 +12,8 @@ type Restored struct {
 	// Machines counts the machines that can be read, Read those that were read.
 	Machines int `json:"machines"`
 	Read     int `json:"machines_read"`
-	// Witnesses are those that the answering process sees. LostWitnesses are the newest that were declared lost.
-	Witnesses     []RestoredWitness     `json:"witnesses"`
-	LostWitnesses []RestoredLostWitness `json:"lost_witnesses"`
+	// Witnesses are those that the answering process sees.
+	Witnesses []RestoredWitness `json:"witnesses"`
 }
 
 // RestoredWitness is a copy of the database's incarnation and counter that is kept outside of the database.
@@ -24,27 +23,6 @@ type RestoredWitness struct {
 	Counter     int64  `json:"counter"`
 	Contradicts string `json:"contradicts"` // how it contradicts the database; empty: they agree
 	Unreadable  string `json:"unreadable"`
-}
-
-// RestoredLostWitness is a witness that an operator declared lost.
-type RestoredLostWitness struct {
-	Witness     string    `json:"witness"`
-	Incarnation string    `json:"incarnation"`
-	Counter     int64     `json:"counter"`
-	DeclaredBy  string    `json:"declared_by"`
-	DeclaredAt  time.Time `json:"declared_at"`
-}
-
-// RestoredLoseWitnesses is the body of POST /salvor/v1/restored/witnesses.
-type RestoredLoseWitnesses struct {
-	// Witnesses are paths, names or ids of hosts, "hosts", "all", or ids of databases.
-	Witnesses []string `json:"witnesses"`
-	DryRun    bool     `json:"dry_run"`
-}
-
-// RestoredWitnessesLost is the answer: a line for each witness. With DryRun nothing was done.
-type RestoredWitnessesLost struct {
-	Lines []string `json:"lines"`
 }
 
 // RestoredHeld is the time and the cause of the hold.
@@ -68,8 +46,7 @@ type RestoredJob struct {
 	AskedAt     time.Time `json:"asked_at"`
 	AskedBy     string    `json:"asked_by"`
 	RequestID   string    `json:"request_id"`
-	Choice      string    `json:"choice"` // "continue", "end", "drop" or empty
-	// Effects holds the effect of each choice that the job has. A choice without an entry is not possible.
+	// Effects says for each decision, "as-it-is" and "end-operations", what becomes of the job, and in which state its subject is then.
 	Effects map[string]string `json:"effects"`
 }
 
@@ -84,28 +61,17 @@ type RestoredDifference struct {
 	Unreadable  string    `json:"unreadable"` // why the fact could not be read
 	ReadAt      time.Time `json:"read_at"`
 	Release     string    `json:"release"` // effect of the release
-	Next        []string  `json:"next"`    // commands that choose another effect
-}
-
-// RestoredChoice is the body of POST /salvor/v1/restored/choices.
-type RestoredChoice struct {
-	// Jobs takes the choices "continue", "end" and "drop", Nodes "take" and "enforce". "all" means all nodes, or all jobs without a
-	// choice.
-	Jobs   []string `json:"jobs"`
-	Nodes  []string `json:"nodes"`
-	Choice string   `json:"choice"`
 }
 
 // RestoredRelease is the body of POST /salvor/v1/restored/release.
 type RestoredRelease struct {
-	// Rest is the choice for jobs that have none. Unread releases before all machines are read. DryRun does nothing.
-	Rest   string `json:"rest"`
-	Unread bool   `json:"unread"`
-	DryRun bool   `json:"dry_run"`
+	// Decision is "as-it-is": open jobs go on, or "end-operations": open jobs end, and no machine is touched.
+	Decision string `json:"decision"`
+	// Unread releases before all machines are read.
+	Unread bool `json:"unread"`
 }
 
-// RestoredReleased answers a release with a line for each effect; with DryRun nothing was done.
+// RestoredReleased answers a release with a line for each effect.
 type RestoredReleased struct {
-	Released bool     `json:"released"`
-	Lines    []string `json:"lines"`
+	Lines []string `json:"lines"`
 }

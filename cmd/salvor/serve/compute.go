@@ -91,7 +91,7 @@ func (p *ControlPlane) hostsDoor() (listenerSpec, error) {
 
 // restored decides about a restored database.
 func (p *ControlPlane) restored() *restored.Service {
-	s := restored.New(p.Store, p.nodes, p.services, time.Now)
+	s := restored.New(p.Store, p.services, time.Now)
 	s.Witnesses = p.readWitnesses
 	return s
 }

@@ -15,8 +15,8 @@ import (
 	"salvor/compute/service"
 	"salvor/config"
 	"salvor/job"
-	"salvor/problem"
 	"salvor/record"
+	"salvor/restored"
 	"salvor/secret"
 	"salvor/store"
 	"salvor/test/must"
@@ -103,9 +103,9 @@ func TestHostIsTheOnlyWitness(t *testing.T) {
 	})
 }
 
-// TestALostWitnessHoldsNothing: after an operator declared witnesses lost, the same words of a host and of a file do not hold the database
-// again. A dry run declares nothing, and another witness still holds the database.
-func TestALostWitnessHoldsNothing(t *testing.T) {
+// TestAReleaseAcceptsTheWitnesses: what a host and a file remember at the release does not hold the database again. A witness that this process did
+// not see then does.
+func TestAReleaseAcceptsTheWitnesses(t *testing.T) {
 	h := newHistory(t)
 	h.serve(func(p *ControlPlane) {
 		addJob(t, p.Store)
@@ -128,28 +128,15 @@ func TestALostWitnessHoldsNothing(t *testing.T) {
 		if held := p.Store.Held(); held == nil || held.Code != record.HeldReplaced {
 			t.Fatalf("held: %+v", held)
 		}
-		hear(hosts[1], "a third")
-		s, who := p.restored(), record.Asker{User: "op"}
-		if _, err := s.LoseWitnesses(t.Context(), []string{"vm7"}, false, who); !problem.Is(err, problem.NotFound) || !strings.Contains(err.Error(), "host vm0") {
-			t.Errorf("a witness that nobody knows: %v", err)
+		s := p.restored()
+		r := must.Get(s.Report(t.Context()))(t)
+		if len(r.Witnesses) != 2 || r.Witnesses[0].Contradicts == "" || r.Witnesses[1].Contradicts == "" || r.Witnesses[1].Name != "host vm0" {
+			t.Errorf("the list has the witnesses %+v, want the file and host vm0, which contradict the database", r.Witnesses)
 		}
-		words := []string{file, "vm0"}
-		lines, err := s.LoseWitnesses(t.Context(), words, true, who)
-		if err != nil || len(lines) != 2 || !strings.Contains(lines[0], "would be declared lost") {
-			t.Errorf("dry run: %q %v", lines, err)
+		lines := must.Get(s.Release(t.Context(), restored.Wanted{Decision: restored.AsItIs}, record.Asker{User: "op"}))(t)
+		if text := strings.Join(lines, "\n"); !strings.Contains(text, "witness host vm0: ") || !strings.Contains(text, "witness "+file+": ") {
+			t.Errorf("the release says %q, want a line for each of both witnesses", text)
 		}
-		if r, err := s.Report(t.Context()); err != nil || len(r.Lost) != 0 || len(r.Witnesses) != 3 || r.Witnesses[0].Contradicts == "" || r.Witnesses[1].Contradicts == "" {
-			t.Errorf("after the dry run: %+v %v", r, err)
-		}
-		if lines, err = s.LoseWitnesses(t.Context(), words, false, who); err != nil || len(lines) != 2 {
-			t.Fatalf("%q %v", lines, err)
-		}
-		r, err := s.Report(t.Context())
-		if err != nil || len(r.Lost) != 2 || r.Lost[0].Name != "host vm0" || r.Lost[0].User != "op" || r.Witnesses[0].Contradicts != "" || r.Witnesses[1].Contradicts != "" || r.Witnesses[2].Contradicts == "" {
-			t.Errorf("declared lost: %+v %v", r, err)
-		}
-		must.OK(t, p.Store.Do(t.Context(), func(tx job.Tx) error { return p.Store.ReleaseHold(tx) }))
-		must.Get(p.Store.Incarnation(t.Context()))(t)
 		w, err := readWitness(file)
 		if err == nil {
 			err = p.Store.Compare(t.Context(), w, file)
