@@ -330,7 +330,7 @@ func (s *ServerSituation) aborts() bool {
 	for i := range s.Jobs {
 		j := &s.Jobs[i]
 		waits := j.State == job.Waiting || j.State == job.Undoing || j.Attempt > 0 || j.WaitFor != ""
-		if j.Class != job.Ask && waits && (j.Kind != JobMigrate || j.Action != LeaveSource) {
+		if j.State != job.Ended && waits && (j.Kind != JobMigrate || j.Action != LeaveSource) {
 			return true
 		}
 	}

@@ -36,9 +36,11 @@ type Why struct {
 	// Problems is what is wrong, the gravest first: clauses without a full stop.
 	Problems []string
 	// Notes are clauses that belong to the state and are no trouble.
-	Notes    []string
-	Contacts []LastContact
-	Deadline *Deadline
+	Notes []string
+	// background: jobs work in the background, and a note tells of each.
+	background bool
+	Contacts   []LastContact
+	Deadline   *Deadline
 	// Next are the commands to run, the best first.
 	Next []Command
 	// Accepts lists the requests that the subject's state admits now: provision verbs and power targets of a node, actions of a server.
@@ -79,7 +81,8 @@ type Conductors struct {
 // crashes of one action that are told of as trouble.
 const crashes = 2
 
-// Lead gives the job that says most of what a subject waits for: the one that locks it, else the operation that waits. Asks only read.
+// Lead gives the job that says most of what a subject waits for: the one that locks it, else the operation that waits. No background job is, because
+// the operations that it asks for are jobs of their own.
 func Lead(jobs []job.Job) *job.Job {
 	var lead *job.Job
 	for i := range jobs {
@@ -95,6 +98,7 @@ func Lead(jobs []job.Job) *job.Job {
 
 // Work reasons about the job that works on the subject or waits. Staff comes last, after all that is particular to the subject.
 func (w *Why) Work(jobs []job.Job, conductors Conductors) {
+	w.addBackground(jobs)
 	j := Lead(jobs)
 	if j == nil {
 		w.Status = Idle
@@ -109,6 +113,22 @@ func (w *Why) Work(jobs []job.Job, conductors Conductors) {
 		w.Problems = append(w.Problems, fmt.Sprintf("%d conductors ended while they ran %q", j.Crashes, j.Action))
 	}
 	w.bound(conductors)
+}
+
+// addBackground notes the jobs that work in the background, such as a diagnosis or a repair.
+func (w *Why) addBackground(jobs []job.Job) {
+	for i := range jobs {
+		j := &jobs[i]
+		if j.Class != job.Ask || j.State == job.Ended {
+			continue
+		}
+		at := "and has not begun"
+		if j.Action != "" {
+			at = fmt.Sprintf("at action %q", j.Action)
+		}
+		w.background = true
+		w.Notes = append(w.Notes, fmt.Sprintf("its %s is under way in the background, %s", j.Kind, at))
+	}
 }
 
 // held says what the job waits for, and who holds it.
@@ -234,6 +254,9 @@ func (w *Why) work(now time.Time) []string {
 	j := w.Job
 	if j == nil && w.WaitsFor != "" {
 		return []string{"it waits for " + clause(w.WaitsFor) + since(w.WaitsSince, now)}
+	}
+	if j == nil && w.background {
+		return nil
 	}
 	if j == nil {
 		return []string{"nothing is asked of it"}

@@ -46,11 +46,14 @@ const (
 // alwaysAccepted are the kinds of jobs that a full backlog does not refuse: they fence dead hosts and evacuate their servers.
 var alwaysAccepted = []job.Kind{metal.JobForcePowerOff, compute.JobFence, compute.JobEvacuate, compute.JobMove}
 
-// checkBacklog refuses a job of a user's request if the backlog of its group is full. Questions to a BMC pass, because they only read. Jobs
-// that conductors insert pass too, because they belong to accepted work.
+// asksForOperations are the kinds of background jobs that a full backlog refuses, because each asks for a rescue of its node.
+var asksForOperations = []job.Kind{metal.JobDiagnose, metal.JobRepair}
+
+// checkBacklog refuses a job of a user's request if the backlog of its group is full. Background jobs that ask for no operation pass: they are
+// questions to a BMC or a host. Jobs that conductors insert pass too, because they belong to accepted work.
 func (s *jobTables) checkBacklog(tx *Tx, j *job.Job) error {
 	b := &s.backlog
-	if b.limit <= 0 || !tx.requested || j.Class == job.Ask || slices.Contains(alwaysAccepted, j.Kind) {
+	if b.limit <= 0 || !tx.requested || j.Class == job.Ask && !slices.Contains(asksForOperations, j.Kind) || slices.Contains(alwaysAccepted, j.Kind) {
 		return nil
 	}
 	if err := s.recountBacklog(tx); err != nil {

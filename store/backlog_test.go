@@ -64,6 +64,11 @@ func backlogRefusesAndLetsGo(t *testing.T, d storetest.Database) {
 	if err := insert(user, "oslo", job.Command, "power"); !problem.Is(err, problem.Unavailable) {
 		t.Errorf("a change of power: %v", err)
 	}
+	for _, kind := range []job.Kind{metal.JobDiagnose, metal.JobRepair} { // each asks for a rescue
+		if err := insert(user, "oslo", job.Ask, kind); !problem.Is(err, problem.Unavailable) || problem.RetryAfterOf(err) == 0 {
+			t.Errorf("a %s beyond the limit: %v, after %s; want it refused with a time to ask again", kind, err, problem.RetryAfterOf(err))
+		}
+	}
 	for what, err := range map[string]error{
 		"a question":             insert(user, "oslo", job.Ask, "boot device"),
 		"a fence":                insert(user, "oslo", job.Operation, compute.JobFence),
@@ -78,8 +83,8 @@ func backlogRefusesAndLetsGo(t *testing.T, d storetest.Database) {
 	if since, why := s.WriteFailure(); why != "" {
 		t.Errorf("a full backlog is no trouble of the database, which said %s since %s", why, since)
 	}
-	if n := s.RefusedOperations(); n != 8 {
-		t.Errorf("%d operations counted as refused, want 8", n)
+	if n := s.RefusedOperations(); n != 10 {
+		t.Errorf("%d operations counted as refused, want 10", n)
 	}
 	must.OK(t, s.Register(work, job.Conductor{ID: "c", Incarnation: "c1", Hostname: "c", Groups: []string{"oslo"}}))
 	kinds := map[job.Kind]int{"rescue": 1, "unrescue": 1, "boot device": 1, compute.JobFence: 1, metal.JobForcePowerOff: 1}

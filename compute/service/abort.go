@@ -16,8 +16,8 @@ const (
 	undoneNoFurther  = "taking it back was aborted by request"
 )
 
-// Abort makes the open operation of a server fail within seconds, for example while its host is silent. The host may have carried
-// out orders that it has not answered. Abort treats none of them as undone, and its end makes them void.
+// Abort makes all open jobs of a server fail within seconds, for example while its host is silent: its operation, and a diagnosis. The host may have
+// carried out orders that it has not answered. Abort treats none of them as undone, and its end makes them void.
 func (s *Actions) Abort(ctx context.Context, id string, who compute.Who) (*compute.Server, error) {
 	var out *compute.Server
 	err := s.change(ctx, func(tx job.Tx) error {
@@ -35,9 +35,6 @@ func (s *Actions) Abort(ctx context.Context, id string, who compute.Who) (*compu
 		}
 		var kinds []string
 		for _, j := range open {
-			if j.Class == job.Ask {
-				continue
-			}
 			if err := s.abortable(ctx, tx, &j); err != nil {
 				return err
 			}

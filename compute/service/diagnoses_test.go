@@ -1,7 +1,9 @@
 package service_test
 
 import (
+	"slices"
 	"testing"
+	"time"
 
 	"salvor/compute"
 	"salvor/diagnose"
@@ -25,5 +27,29 @@ func TestADiagnosisWithoutItsJobBlocksNobody(t *testing.T) {
 	}
 	if all := must.Get(w.Diagnoses.List(w.ctx, s.ID))(t); all[1].State != diagnose.Failed || all[1].Problem != job.GoneProblem {
 		t.Errorf("the diagnosis whose job was gone: %+v, want it failed with the problem %q", all[1], job.GoneProblem)
+	}
+}
+
+// TestADiagnosisHoldsNoMove: the host of a server that is diagnosed dies. The evacuation of the server begins, and leaves the diagnosis to its own job,
+// which fails by the server's new epoch.
+func TestADiagnosisHoldsNoMove(t *testing.T) {
+	w := newWorld(t)
+	s := w.server(alice, compute.Active)
+	w.join("host-b")
+	begun := must.Get(w.Diagnoses.Begin(w.ctx, s.ID, nil, alice))(t)
+	w.pass(2 * time.Minute)
+	receipt := must.Get(w.fence(w.host, compute.PowerCut))(t)
+	if _, err := w.begin(s.ID, receipt); err != nil {
+		t.Fatalf("the evacuation of a server that is diagnosed: %v", err)
+	}
+	var kinds []job.Kind
+	for _, j := range w.jobs(s.ID) {
+		kinds = append(kinds, j.Kind)
+	}
+	if want := []job.Kind{compute.JobMove, compute.JobDiagnose}; !slices.Equal(kinds, want) {
+		t.Errorf("open jobs %q, want %q", kinds, want)
+	}
+	if d := must.Get(w.Diagnoses.List(w.ctx, s.ID))(t)[0]; d.ID != begun.ID || d.State != diagnose.Running {
+		t.Errorf("the diagnosis is %+v, want it as it was", d)
 	}
 }

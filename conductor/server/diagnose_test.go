@@ -186,6 +186,13 @@ func TestFailedDiagnosisDropsItsOrder(t *testing.T) {
 				t.Errorf("the server is %s", s.State)
 			}
 		},
+		"an abort": func(t *testing.T, h *testHost) {
+			must.OK(t, h.abort(t))
+			h.untilDiagnosed(t)
+			if d := h.diagnosis(t); d.State != diagnose.Failed || d.Problem != "aborted by request" {
+				t.Errorf("the diagnosis is %+v, want it failed, and aborted by request", d)
+			}
+		},
 		"another epoch": func(t *testing.T, h *testHost) {
 			h.tx(t, func(tx job.Tx) error {
 				s, err := h.store.Servers().Get(t.Context(), tx, h.server)
