@@ -77,7 +77,7 @@ func (s ServerSituation) Why() record.Why {
 // accepts lists the actions of the Compute API that the server's state admits now. An open operation excludes all actions that need a job,
 // except a deletion. A guest of it elsewhere excludes all actions that start it, continue it or change its disks.
 func (s *ServerSituation) accepts() (out []string) {
-	works := slices.ContainsFunc(s.Jobs, func(j job.Job) bool { return j.Class != job.Ask })
+	works := slices.ContainsFunc(s.Jobs, func(j job.Job) bool { return j.Class != job.Background })
 	for _, r := range Rules {
 		if slices.Contains(out, string(r.Action)) || r.Manner == CycladesSemantics || works && r.Job != "" && r.Action != Delete || len(s.Elsewhere) > 0 && r.NeedsOneGuest() {
 			continue

@@ -22,7 +22,7 @@ func New(p *job.Permission, n node.Config, s server.Config) *Conductor {
 	return &Conductor{Nodes: nodes, Servers: server.New(s)}
 }
 
-// Definitions lists every operation, command and ask that a conductor knows.
+// Definitions lists every operation, command and background job that a conductor knows.
 func (c *Conductor) Definitions() []job.Definition {
 	return append(c.Nodes.Definitions(), c.Servers.Definitions()...)
 }

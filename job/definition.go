@@ -82,7 +82,7 @@ func (o *Definition) check() error {
 			return fmt.Errorf("operation %s: an action lacks its name or its deed", o.Kind)
 		case seen[a.Name]:
 			return fmt.Errorf("operation %s: two actions are named %q", o.Kind, a.Name)
-		case a.Undo != nil && o.Class == Ask:
+		case a.Undo != nil && o.Class == Background:
 			return fmt.Errorf("operation %s, action %q: a background job is not undone: say why not", o.Kind, a.Name)
 		case (a.Undo == nil) == (a.NoUndo == ""):
 			return fmt.Errorf("operation %s, action %q: say either how it is undone or why not", o.Kind, a.Name)

@@ -25,8 +25,11 @@ const (
 	Operation Class = "operation"
 	// Command is short and locks the subject, but may run beside a waiting operation.
 	Command Class = "command"
-	// Ask only reads: it takes no lock and has nothing to undo.
-	Ask Class = "ask"
+	// Background takes no lock, so it runs beside operations and commands. A background job reads, as a question to a BMC does, asks for operations, as
+	// a repair asks for a rescue, or does what needs no lock, as a readmission gives a host its volumes back. None of its actions has an undo, and its
+	// failure ends it at once. It may have a record of its own, such as a diagnosis, which its definition's Failed must end. It writes no events of its
+	// actions. Rows and the API call the class "ask".
+	Background Class = "ask"
 )
 
 const (
@@ -65,7 +68,7 @@ type Job struct {
 	Args             json.RawMessage   // what was asked
 	Memo             map[string]string // what earlier actions noted for later ones
 	Secret           secret.Value      // sealed at rest; NULL by constraint in Undoing and Ended
-	Result           json.RawMessage   // of an ended ask or command
+	Result           json.RawMessage   // of an ended background job or command
 	Problem          string            // why it failed; empty = no failure
 	ProblemKind      string            // problem.Kind's name
 
@@ -97,7 +100,7 @@ type Job struct {
 
 // Locks reports whether the job holds its subject now.
 func (j *Job) Locks() bool {
-	return j.Class != Ask && (j.State == Ready || j.State == Running || j.State == Undoing)
+	return j.Class != Background && (j.State == Ready || j.State == Running || j.State == Undoing)
 }
 
 // Failed reports whether the job ended, or is being undone, because of a problem.
@@ -120,7 +123,7 @@ type Queue interface {
 	// Insert adds a job (ID, times and Due are filled in where empty). A second lock or a
 	// second unended operation on the subject is problem.Conflict, told by the store's unique indexes.
 	Insert(tx Tx, j *Job) error
-	// Unended lists the subject's jobs that have not ended: operations first, then commands, then asks.
+	// Unended lists the subject's jobs that have not ended: operations first, then commands, then background jobs.
 	Unended(tx Tx, s Subject) ([]Job, error)
 	// Signal tells the subject's waiting operation that a row it may wait for has changed: it becomes
 	// Ready, or, while another job locks the subject, it only counts the signal and Revive makes it Ready later.

@@ -160,7 +160,7 @@ func (r *Runner) fail(j *Job, err error, log *slog.Logger) bool {
 	log.Warn("job failed", "action", j.Action, "error", err)
 	j.SetCause(j.shown(err))
 	j.Secret, j.Attempt, j.Deadline, j.WaitFor = noSecret, 0, 0, ""
-	if j.Class == Ask {
+	if j.Class == Background {
 		r.end(j)
 		return false
 	}
@@ -233,7 +233,7 @@ func (r *Runner) appendEvent(tx Tx, j, next *Job, out Outcome) error {
 		word = "undo "
 	}
 	switch {
-	case j.Class == Ask, (out.verdict == verdictPause || out.rest) && j.WaitFor == out.waitFor:
+	case j.Class == Background, (out.verdict == verdictPause || out.rest) && j.WaitFor == out.waitFor:
 		return nil
 	case out.verdict == verdictRetry && next.Attempt > 1:
 		return nil // one line for the first failed try; the count is in the job

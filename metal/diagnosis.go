@@ -70,7 +70,7 @@ func (s *Nodes) Diagnose(ctx context.Context, ident string, args DiagnoseArgs, a
 			}
 			all[0].Fail(s.now(), job.GoneProblem)
 		}
-		j := &job.Job{Kind: JobDiagnose, Class: job.Ask, Subject: job.Node(n.ID), Group: n.ConductorGroup, Args: raw, Secret: keys, RequestID: asker.RequestID, User: asker.User}
+		j := &job.Job{Kind: JobDiagnose, Class: job.Background, Subject: job.Node(n.ID), Group: n.ConductorGroup, Args: raw, Secret: keys, RequestID: asker.RequestID, User: asker.User}
 		if err := s.jobs.Insert(tx, j); err != nil {
 			return err
 		}

@@ -72,7 +72,7 @@ func (s *Nodes) abort(ctx context.Context, tx job.Tx, n *Node, asker record.Aske
 	}
 	var kinds []string
 	for _, j := range open {
-		if j.Class == job.Ask {
+		if j.Class == job.Background {
 			continue
 		}
 		if j.Kind == JobWriteRepair {

@@ -104,7 +104,7 @@ const JobPowerEvent job.Kind = "power event"
 // Nova. The first reading of all counts as a change, as in Ironic.
 func (s *Nodes) SavePower(tx job.Tx, n *Node, before Power) error {
 	if s.opts.PowerEvents && n.InstanceUUID != "" && n.PowerState != "" && n.PowerState != before {
-		if err := s.jobs.Insert(tx, &job.Job{Kind: JobPowerEvent, Class: job.Ask, Subject: job.Node(n.ID), Group: n.ConductorGroup}); err != nil {
+		if err := s.jobs.Insert(tx, &job.Job{Kind: JobPowerEvent, Class: job.Background, Subject: job.Node(n.ID), Group: n.ConductorGroup}); err != nil {
 			return err
 		}
 	}
@@ -113,7 +113,7 @@ func (s *Nodes) SavePower(tx job.Tx, n *Node, before Power) error {
 
 // Question is what a machine's controller is asked or told.
 type Question struct {
-	// Class is job.Ask for what only reads, job.Command for what locks the node.
+	// Class is job.Background for what only reads, job.Command for what locks the node.
 	Class job.Class
 	Kind  job.Kind
 	// Part is the kind of interface that has to answer; where the node has none of it, the question is refused at once.
@@ -149,7 +149,7 @@ func (s *Nodes) Ask(ctx context.Context, ident string, q Question, asker record.
 		if err != nil {
 			return err
 		}
-		if q.Class != job.Ask && n.Reservation != "" {
+		if q.Class != job.Background && n.Reservation != "" {
 			return Locked(n)
 		}
 		if phase := n.ProvisionState.Info().Phase; q.Settled && (phase == Working || phase == WaitsForRamdisk) {

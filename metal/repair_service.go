@@ -71,7 +71,7 @@ func (s NodeRepairs) begin(ctx context.Context, ident string, args RepairArgs, a
 		if r := interruptedRepair(all, args.Undoes); r != nil {
 			return problem.Conflictf("node %s: the disks are half-written by repair %s; first run: salvor repair undo %[1]s %[2]s", n.ID, r.ID)
 		}
-		j := &job.Job{Kind: JobRepair, Class: job.Ask, Subject: job.Node(n.ID), Group: n.ConductorGroup, Args: raw, Secret: keys, RequestID: asker.RequestID, User: asker.User}
+		j := &job.Job{Kind: JobRepair, Class: job.Background, Subject: job.Node(n.ID), Group: n.ConductorGroup, Args: raw, Secret: keys, RequestID: asker.RequestID, User: asker.User}
 		if err := s.nodes.jobs.Insert(tx, j); err != nil {
 			return err
 		}

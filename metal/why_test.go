@@ -190,13 +190,13 @@ func TestWhy(t *testing.T) {
 			s.Jobs = append(s.Jobs, job.Job{Kind: "power", Class: job.Command, State: job.Running, Owner: "id/1", Action: "switch", CreatedAt: noon, ActionStartedAt: noon})
 		}, record.Working, []string{"Its power, asked for 0 s ago, is at action \"switch\""}, ""},
 		"a diagnosis in the background": {metal.Active, func(j *job.Job) {
-			j.Kind, j.Class, j.State, j.Action = metal.JobDiagnose, job.Ask, job.Running, "read the BMC"
+			j.Kind, j.Class, j.State, j.Action = metal.JobDiagnose, job.Background, job.Running, "read the BMC"
 		}, nil, record.Idle,
 			[]string{"Its diagnose is under way in the background, at action \"read the BMC\".", "Nothing need be done."}, ""},
 		"enrolled": {metal.Enroll, drop, nil, record.Idle, []string{"Nothing is asked of it.", "Next: salvor node manage kea (log in to its BMC and read its power)."}, "salvor node manage kea"},
 		"enrolled, and its BMC refused": {metal.Enroll, drop, func(s *metal.StatusInput) { s.Node.LastError = "401" }, record.Idle, []string{"Its last error: 401."},
 			"salvor node set kea --driver-info KEY=VALUE"},
-		"its diagnosis works": {metal.Rescue, func(j *job.Job) { j.ID, j.Class, j.State = "d1", job.Ask, job.Ready }, func(s *metal.StatusInput) { s.Node.Rescue = &rescue.Session{Diagnosis: "d1"} }, record.Idle, nil, ""},
+		"its diagnosis works": {metal.Rescue, func(j *job.Job) { j.ID, j.Class, j.State = "d1", job.Background, job.Ready }, func(s *metal.StatusInput) { s.Node.Rescue = &rescue.Session{Diagnosis: "d1"} }, record.Idle, nil, ""},
 		"its diagnosis left it in rescue": {metal.Rescue, drop, func(s *metal.StatusInput) { s.Node.Rescue = &rescue.Session{Diagnosis: "d1"} }, record.Idle,
 			[]string{"Diagnosis d1 booted it into rescue, has ended, and left it there."}, "salvor node unrescue kea"},
 		"a repair waits for consent": {metal.Rescue, drop, newestRepair(metal.Repair{State: metal.RepairAwaitingConsent, Digest: "5f0c", Needs: []diagnose.Consent{diagnose.ConsentFiles, diagnose.ConsentBoot}, ConsentUntil: noon}),

@@ -88,7 +88,7 @@ func Lead(jobs []job.Job) *job.Job {
 	for i := range jobs {
 		j := &jobs[i]
 		switch {
-		case j.Class == job.Ask || j.State == job.Ended:
+		case j.Class == job.Background || j.State == job.Ended:
 		case lead == nil, j.Locks() && !lead.Locks():
 			lead = j
 		}
@@ -119,7 +119,7 @@ func (w *Why) Work(jobs []job.Job, conductors Conductors) {
 func (w *Why) addBackground(jobs []job.Job) {
 	for i := range jobs {
 		j := &jobs[i]
-		if j.Class != job.Ask || j.State == job.Ended {
+		if j.Class != job.Background || j.State == job.Ended {
 			continue
 		}
 		at := "and has not begun"

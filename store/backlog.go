@@ -53,7 +53,7 @@ var asksForOperations = []job.Kind{metal.JobDiagnose, metal.JobRepair}
 // questions to a BMC or a host. Jobs that conductors insert pass too, because they belong to accepted work.
 func (s *jobTables) checkBacklog(tx *Tx, j *job.Job) error {
 	b := &s.backlog
-	if b.limit <= 0 || !tx.requested || j.Class == job.Ask && !slices.Contains(asksForOperations, j.Kind) || slices.Contains(alwaysAccepted, j.Kind) {
+	if b.limit <= 0 || !tx.requested || j.Class == job.Background && !slices.Contains(asksForOperations, j.Kind) || slices.Contains(alwaysAccepted, j.Kind) {
 		return nil
 	}
 	if err := s.recountBacklog(tx); err != nil {

@@ -65,12 +65,12 @@ func backlogRefusesAndLetsGo(t *testing.T, d storetest.Database) {
 		t.Errorf("a change of power: %v", err)
 	}
 	for _, kind := range []job.Kind{metal.JobDiagnose, metal.JobRepair} { // each asks for a rescue
-		if err := insert(user, "oslo", job.Ask, kind); !problem.Is(err, problem.Unavailable) || problem.RetryAfterOf(err) == 0 {
+		if err := insert(user, "oslo", job.Background, kind); !problem.Is(err, problem.Unavailable) || problem.RetryAfterOf(err) == 0 {
 			t.Errorf("a %s beyond the limit: %v, after %s; want it refused with a time to ask again", kind, err, problem.RetryAfterOf(err))
 		}
 	}
 	for what, err := range map[string]error{
-		"a question":             insert(user, "oslo", job.Ask, "boot device"),
+		"a question":             insert(user, "oslo", job.Background, "boot device"),
 		"a fence":                insert(user, "oslo", job.Operation, compute.JobFence),
 		"a cut of the power":     insert(user, "oslo", job.Command, metal.JobForcePowerOff),
 		"another group":          insert(user, "bergen", job.Operation, "rescue"),

@@ -81,7 +81,7 @@ func transactions(b *testing.B, s *store.Store, callers int) {
 					if err := s.SaveNode(tx, n); err != nil {
 						return err
 					}
-					if err := s.Insert(tx, &job.Job{Kind: "work", Version: 1, Class: job.Ask, Subject: job.Node(id)}); err != nil {
+					if err := s.Insert(tx, &job.Job{Kind: "work", Version: 1, Class: job.Background, Subject: job.Node(id)}); err != nil {
 						return err
 					}
 					return s.Append(tx, job.Event{Subject: job.Node(id), Type: "request", Text: "asked"})

@@ -25,7 +25,7 @@ func busy(t *testing.T, s *store.Store, nodes int) {
 			if err := s.InsertNode(tx, &metal.Node{ID: id, Driver: "fake-hardware", ProvisionState: metal.Active}); err != nil {
 				return err
 			}
-			if err := s.Insert(tx, &job.Job{ID: fmt.Sprint("job-", i), Kind: "work", Version: 1, Class: job.Ask, Subject: job.Node(id)}); err != nil {
+			if err := s.Insert(tx, &job.Job{ID: fmt.Sprint("job-", i), Kind: "work", Version: 1, Class: job.Background, Subject: job.Node(id)}); err != nil {
 				return err
 			}
 		}

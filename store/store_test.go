@@ -66,7 +66,7 @@ func TestNothingLeft(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = s.Do(t.Context(), func(tx job.Tx) error {
-			return s.Insert(tx, &job.Job{Kind: "work", Class: job.Ask, Subject: job.Node("n")})
+			return s.Insert(tx, &job.Job{Kind: "work", Class: job.Background, Subject: job.Node("n")})
 		})
 		if _, readErr := s.NextDue(t.Context(), []string{""}, map[job.Kind]int{"work": 1}); err != nil || readErr != nil {
 			t.Fatal(err, readErr)

@@ -97,7 +97,7 @@ func newCommand(kind job.Kind, args any) metal.Question {
 
 // newQuestion is one that only asks.
 func newQuestion(kind job.Kind, args any) metal.Question {
-	return metal.Question{Class: job.Ask, Kind: kind, Args: args}
+	return metal.Question{Class: job.Background, Kind: kind, Args: args}
 }
 
 // node reads the node of the path for a request without query arguments.

@@ -105,7 +105,7 @@ func (c *ironicCall) runMethod(n *metal.Node, m metal.VendorMethod, call metal.V
 		return c.Empty(http.StatusAccepted)
 	}
 	if !m.RequireExclusiveLock {
-		q.Class, q.Kind = job.Ask, "vendor question"
+		q.Class, q.Kind = job.Background, "vendor question"
 	}
 	var answer json.RawMessage
 	if err := c.ask(n, q, &answer); err != nil {

@@ -29,7 +29,7 @@ func (s *server) readBMCLog(c *api.Call) error {
 	if err != nil {
 		return err
 	}
-	answer, err := s.answerOfBMC(c, metal.Question{Class: job.Ask, Kind: metal.EventLogKind, Part: "management", Args: args})
+	answer, err := s.answerOfBMC(c, metal.Question{Class: job.Background, Kind: metal.EventLogKind, Part: "management", Args: args})
 	if err != nil {
 		return err
 	}
@@ -52,5 +52,5 @@ func (s *server) readBMCLog(c *api.Call) error {
 
 // readBMCHealth answers with the components that the BMC calls unhealthy.
 func (s *server) readBMCHealth(c *api.Call) error {
-	return s.askBMC(c, metal.Question{Class: job.Ask, Kind: metal.HealthKind, Part: "management", Args: struct{}{}})
+	return s.askBMC(c, metal.Question{Class: job.Background, Kind: metal.HealthKind, Part: "management", Args: struct{}{}})
 }

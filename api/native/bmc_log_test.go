@@ -37,7 +37,7 @@ func TestBMCLog(t *testing.T) {
 			t.Errorf("%s: %q, want %s", query, ids, want)
 		}
 	}
-	if q := w.asked[0]; q.Class != job.Ask || q.Kind != metal.EventLogKind || (q.Args.(metal.EventLogArgs).Limit != 100 && q.Args.(metal.EventLogArgs).Limit != 500) {
+	if q := w.asked[0]; q.Class != job.Background || q.Kind != metal.EventLogKind || (q.Args.(metal.EventLogArgs).Limit != 100 && q.Args.(metal.EventLogArgs).Limit != 500) {
 		t.Errorf("asked %+v", q)
 	}
 	w.answer = must.Get(json.Marshal(metal.Health{Health: metal.HealthWarning}))(t)

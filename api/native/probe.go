@@ -26,7 +26,7 @@ func (s *server) probeRoutes() []api.Route {
 }
 
 func (s *server) probeNode(c *api.Call) error {
-	return s.askBMC(c, metal.Question{Class: job.Ask, Kind: metal.ProbeKind, Part: "management", Args: struct{}{}})
+	return s.askBMC(c, metal.Question{Class: job.Background, Kind: metal.ProbeKind, Part: "management", Args: struct{}{}})
 }
 
 // recordNode reads some resources of a BMC. It is a POST for its arguments only.
@@ -41,7 +41,7 @@ func (s *server) recordNode(c *api.Call) error {
 	if len(args.Key) < 16 || len(args.Key) > 64 {
 		return problem.Invalidf("key: want 16 to 64 random characters, the same for all requests of a recording")
 	}
-	return s.askBMC(c, metal.Question{Class: job.Ask, Kind: metal.RecordingKind, Part: "management", Args: args})
+	return s.askBMC(c, metal.Question{Class: job.Background, Kind: metal.RecordingKind, Part: "management", Args: args})
 }
 
 // askBMC answers with what the BMC of the node in the path answers.

@@ -14,7 +14,7 @@ func TestProbe(t *testing.T) {
 	w.nodes = append(w.nodes, &metal.Node{ID: "11111111-2222-3333-4444-555555555555", Name: "kea", Owner: "ann"})
 	w.has(w.admin("GET", "/nodes/kea/probe", "", 200), object{"kind": metal.ProbeKind})
 	w.has(w.admin("POST", "/nodes/kea/recording", `{"paths": ["/redfish/v1"], "key": "0123456789abcdef"}`, 200), object{"kind": metal.RecordingKind})
-	if len(w.asked) != 2 || w.asked[0].Class != job.Ask || w.asked[1].Class != job.Ask || w.asked[1].Args.(metal.RecordArgs).Paths[0] != "/redfish/v1" {
+	if len(w.asked) != 2 || w.asked[0].Class != job.Background || w.asked[1].Class != job.Background || w.asked[1].Args.(metal.RecordArgs).Paths[0] != "/redfish/v1" {
 		t.Errorf("asked %+v", w.asked)
 	}
 	w.ask("ann", "GET", "/nodes/kea/probe", "", 403)

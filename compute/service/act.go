@@ -153,7 +153,7 @@ func (s *Actions) supersede(tx job.Tx, srv *compute.Server) (bool, error) {
 		}
 	}
 	for i := range open {
-		if open[i].Class == job.Ask {
+		if open[i].Class == job.Background {
 			continue
 		}
 		if err := s.jobs.Interrupt(tx, open[i].ID, job.Ended, errSuperseded); err != nil {
@@ -223,7 +223,7 @@ func (s *Actions) reset(ctx context.Context, tx job.Tx, st *pendingAct) error {
 		return err
 	}
 	for i := range open {
-		if open[i].Class == job.Ask {
+		if open[i].Class == job.Background {
 			continue
 		}
 		err := s.jobs.Interrupt(tx, open[i].ID, job.Ended, problem.Conflictf("given up: the server's state was reset"))

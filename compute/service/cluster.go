@@ -226,7 +226,7 @@ func (s *Reconciler) question(ctx context.Context, cl *compute.Cluster, kind job
 	if err != nil {
 		return "", err
 	}
-	j := &job.Job{Kind: kind, Class: job.Ask, Subject: compute.ClusterSubject(cl.ID), Args: raw, RequestID: who.RequestID, User: who.User}
+	j := &job.Job{Kind: kind, Class: job.Background, Subject: compute.ClusterSubject(cl.ID), Args: raw, RequestID: who.RequestID, User: who.User}
 	err = s.jobs.Do(ctx, func(tx job.Tx) error {
 		j.ID = ""
 		return s.jobs.Insert(tx, j)

@@ -45,7 +45,7 @@ func (s *Diagnoses) Begin(ctx context.Context, id string, keys []diagnose.LUKSKe
 		if err != nil {
 			return err
 		}
-		j.Class, j.Secret = job.Ask, packed
+		j.Class, j.Secret = job.Background, packed
 		if err := s.jobs.Insert(tx, j); err != nil {
 			return err
 		}

@@ -53,7 +53,7 @@ func (s *Observer) takeMachine(ctx context.Context, seen *compute.Server, m comp
 		if err != nil {
 			return err
 		}
-		if srv.Version != seen.Version || slices.ContainsFunc(open, func(j job.Job) bool { return j.Class != job.Ask }) {
+		if srv.Version != seen.Version || slices.ContainsFunc(open, func(j job.Job) bool { return j.Class != job.Background }) {
 			return nil
 		}
 		why := ""

@@ -23,7 +23,7 @@ func (s *Moves) BeginMigration(ctx context.Context, tx job.Tx, srv *compute.Serv
 		return nil, err
 	}
 	for i := range open {
-		if open[i].Class != job.Ask {
+		if open[i].Class != job.Background {
 			return nil, compute.ErrServerBusy
 		}
 	}

@@ -99,14 +99,14 @@ func (s *Moves) supersedeForMove(ctx context.Context, tx job.Tx, srv *compute.Se
 		return hidden, err
 	}
 	for i := range open {
-		if open[i].Locks() || open[i].Class != job.Ask && m.ReceiptID == "" {
+		if open[i].Locks() || open[i].Class != job.Background && m.ReceiptID == "" {
 			return hidden, compute.ErrServerBusy
 		}
 	}
 	cause := problem.Conflictf("given up: the host was fenced, and the server is moved by move %s", m.ID)
 	for i := range open {
 		j := &open[i]
-		if j.Class == job.Ask {
+		if j.Class == job.Background {
 			continue
 		}
 		if j.Kind == compute.JobCreate || j.Kind == compute.JobRebuild {

@@ -91,7 +91,7 @@ func (s *Observer) mend(ctx context.Context, seen *compute.Server, g *compute.Gu
 		if err != nil {
 			return err
 		}
-		if slices.ContainsFunc(open, func(j job.Job) bool { return j.Class != job.Ask }) {
+		if slices.ContainsFunc(open, func(j job.Job) bool { return j.Class != job.Background }) {
 			return errBusy
 		}
 		srv, err := s.store.Servers().Get(ctx, tx, seen.ID)

@@ -170,7 +170,7 @@ func (s *Fences) Contradict(ctx context.Context, tx job.Tx, hostID, how string) 
 		return nil, err
 	}
 	if h.Kind == compute.AgentHost { // beside whatever job of the host goes on
-		j := &job.Job{Kind: compute.JobReadmit, Class: job.Ask, Subject: compute.HostSubject(hostID)}
+		j := &job.Job{Kind: compute.JobReadmit, Class: job.Background, Subject: compute.HostSubject(hostID)}
 		if err := s.jobs.Insert(tx, j); err != nil {
 			return nil, err
 		}

@@ -22,7 +22,7 @@ func (c diagnosisOperations) borrowed() borrowedRescue { return borrowedRescue(c
 func (c diagnosisOperations) diagnose() job.Definition {
 	const nothing = "a diagnosis changes nothing itself; unrescue takes the ramdisk away"
 	return job.Definition{
-		Kind: metal.JobDiagnose, Version: 2, Class: job.Ask, Failed: c.diagnosisFailed, NoDeadline: "a rescue waits while an operator's maintenance holds it",
+		Kind: metal.JobDiagnose, Version: 2, Class: job.Background, Failed: c.diagnosisFailed, NoDeadline: "a rescue waits while an operator's maintenance holds it",
 		Actions: []job.Action{
 			{Name: "read the BMC", Do: c.withNode(c.readBMC), NoUndo: nothing, Deadline: 2 * time.Minute},
 			{Name: "examine in rescue", Do: c.withNode(c.examineInRescue), NoUndo: nothing, Deadline: examineDeadline, Elsewhere: true, Since: 2},

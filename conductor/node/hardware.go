@@ -128,7 +128,7 @@ func newCommandCall[A, P any](kind job.Kind, part, what string, do func(context.
 // newQueryCall makes a wish that only reads.
 func newQueryCall[A, P any](kind job.Kind, part, what string, do func(context.Context, A, *metal.Node, P) (any, error)) deviceCall {
 	w := newCommandCall(kind, part, what, do)
-	w.class = job.Ask
+	w.class = job.Background
 	return w
 }
 
@@ -196,7 +196,7 @@ func (c *Conductor) define(w deviceCall) job.Definition {
 	if w.late {
 		d.Failed = c.wishFailed
 	}
-	if w.class == job.Ask {
+	if w.class == job.Background {
 		d.Actions = []job.Action{{Name: "ask", NoUndo: "asking changes nothing", Deadline: cmp.Or(w.deadline, driver.CallTimeout), Do: c.withNode(c.answer(w))}}
 		return d
 	}

@@ -224,15 +224,15 @@ func TestWishes(t *testing.T) {
 		want string
 		is   func() bool
 	}{
-		{metal.Question{Class: job.Ask, Kind: "list indicators", Args: noArgs{}}, `{"system":{"led":{"readonly":false,"states":["on"]}}}`, nil},
+		{metal.Question{Class: job.Background, Kind: "list indicators", Args: noArgs{}}, `{"system":{"led":{"readonly":false,"states":["on"]}}}`, nil},
 		{commandQuestion("set indicator", metal.IndicatorArgs{Component: "system", Name: "led", State: "on"}), "null", func() bool { return b.gear.indicator == "on" }},
-		{metal.Question{Class: job.Ask, Kind: "get indicator", Args: metal.IndicatorArgs{}}, `"on"`, nil},
+		{metal.Question{Class: job.Background, Kind: "get indicator", Args: metal.IndicatorArgs{}}, `"on"`, nil},
 		{commandQuestion("inject nmi", noArgs{}), "null", func() bool { return b.gear.nmis == 1 }},
-		{metal.Question{Class: job.Ask, Kind: metal.EventLogKind, Args: metal.EventLogArgs{Limit: 7}}, `{"entries":[{"log":"","id":"7","severity":"ok","sensor":"","message":"","message_id":"","state":""}],"logs":null}`, nil},
-		{metal.Question{Class: job.Ask, Kind: metal.HealthKind, Args: noArgs{}}, `{"health":"warning","unhealthy":null,"truncated":false}`, nil},
-		{metal.Question{Class: job.Ask, Kind: "get console", Args: noArgs{}}, "null", nil},
+		{metal.Question{Class: job.Background, Kind: metal.EventLogKind, Args: metal.EventLogArgs{Limit: 7}}, `{"entries":[{"log":"","id":"7","severity":"ok","sensor":"","message":"","message_id":"","state":""}],"logs":null}`, nil},
+		{metal.Question{Class: job.Background, Kind: metal.HealthKind, Args: noArgs{}}, `{"health":"warning","unhealthy":null,"truncated":false}`, nil},
+		{metal.Question{Class: job.Background, Kind: "get console", Args: noArgs{}}, "null", nil},
 		{commandQuestion("set console", metal.ConsoleArgs{Enabled: true}), "null", func() bool { return b.read(t).ConsoleEnabled }},
-		{metal.Question{Class: job.Ask, Kind: "get console", Args: noArgs{}}, `{"type":"socat"}`, nil},
+		{metal.Question{Class: job.Background, Kind: "get console", Args: noArgs{}}, `{"type":"socat"}`, nil},
 		{commandQuestion("set secure boot", metal.SecureBootArgs{On: true}), "null", func() bool { return *b.read(t).SecureBoot }},
 		{
 			metal.Question{Class: job.Command, Kind: "vendor command", Args: metal.VendorCall{Method: "m"}, Secret: secret.New(`{"args":{"x":"y"}}`)}, `"y"`,
@@ -252,10 +252,10 @@ func TestWishes(t *testing.T) {
 	if info["lamp"] != "on" || info["kept"] != "yes" || info["other"] != nil {
 		t.Errorf("the driver's facts: %v", info)
 	}
-	if _, err := b.say(t, metal.Question{Class: job.Ask, Kind: metal.EventLogKind, Args: metal.EventLogArgs{Limit: metal.MaxLogEntries + 1}}); !problem.Is(err, problem.Invalid) {
+	if _, err := b.say(t, metal.Question{Class: job.Background, Kind: metal.EventLogKind, Args: metal.EventLogArgs{Limit: metal.MaxLogEntries + 1}}); !problem.Is(err, problem.Invalid) {
 		t.Errorf("a limit out of bounds: %v", err)
 	}
-	if _, err := b.say(t, metal.Question{Class: job.Ask, Kind: "get virtual media", Args: noArgs{}, Part: "bogus"}); !problem.Is(err, problem.Unsupported) {
+	if _, err := b.say(t, metal.Question{Class: job.Background, Kind: "get virtual media", Args: noArgs{}, Part: "bogus"}); !problem.Is(err, problem.Unsupported) {
 		t.Errorf("no such part: %v", err)
 	}
 }

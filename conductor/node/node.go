@@ -144,7 +144,7 @@ func (c *Conductor) Catalog() metal.Catalog {
 	return out
 }
 
-// Definitions lists every operation, command and ask on machines.
+// Definitions lists every operation, command and background job on machines.
 func (c *Conductor) Definitions() []job.Definition {
 	all := []job.Definition{
 		c.rescue(), c.unrescue(),

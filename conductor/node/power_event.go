@@ -17,7 +17,7 @@ const powerEventDeadline = 10 * time.Minute
 // one conductor sends each change, and a conductor that ends meanwhile loses none. As it locks nothing, no operation waits for Nova.
 func (c powerOperations) powerEvent() job.Definition {
 	return job.Definition{
-		Kind: metal.JobPowerEvent, Version: 1, Class: job.Ask, Failed: c.powerEventFailed, NoDeadline: "it waits for the release of a restored database and for the end of the operation on the node",
+		Kind: metal.JobPowerEvent, Version: 1, Class: job.Background, Failed: c.powerEventFailed, NoDeadline: "it waits for the release of a restored database and for the end of the operation on the node",
 		Actions: []job.Action{{Name: "send", Do: c.sendPower, NoUndo: "what was sent stays sent", Deadline: powerEventDeadline, Elsewhere: true}},
 	}
 }

@@ -84,7 +84,7 @@ func TestChangesOfPowerAreSentToNova(t *testing.T) {
 		t.Errorf("no change of power: %d events", len(got))
 	}
 	edit(func(n *metal.Node) { n.PowerState = metal.PowerOn })
-	if got := b.events(t); len(got) != 1 || got[0].Class != job.Ask || got[0].Locks() {
+	if got := b.events(t); len(got) != 1 || got[0].Class != job.Background || got[0].Locks() {
 		t.Fatalf("a change by an operation: %+v", got)
 	}
 	p := everyNode

@@ -28,7 +28,7 @@ func (c repairOperations) service() metal.NodeRepairs { return metal.NewNodeRepa
 func (c repairOperations) repair() job.Definition {
 	const nothing = "a repair changes nothing itself; the job that writes takes back what it wrote, and unrescue takes the ramdisk away"
 	return job.Definition{
-		Kind: metal.JobRepair, Version: 1, Class: job.Ask, Failed: c.repairFailed, NoDeadline: "a rescue waits while an operator's maintenance holds it",
+		Kind: metal.JobRepair, Version: 1, Class: job.Background, Failed: c.repairFailed, NoDeadline: "a rescue waits while an operator's maintenance holds it",
 		Actions: []job.Action{
 			{Name: "ask for a rescue", Do: c.withNode(c.requestRescue), NoUndo: nothing, Deadline: requestDeadline, Elsewhere: true},
 			{Name: "await the rescue", Do: c.withNode(c.awaitRescued), NoUndo: nothing},

@@ -36,11 +36,11 @@ func (c clusterOperations) clusterDefinitions() []job.Definition {
 			Actions: []job.Action{{Name: "watch", Do: c.watchCluster, NoUndo: "what was seen stays seen", Deadline: 4 * watchBound}},
 		},
 		{
-			Kind: compute.JobClusterAdopt, Version: 1, Class: job.Ask,
+			Kind: compute.JobClusterAdopt, Version: 1, Class: job.Background,
 			Actions: []job.Action{{Name: "adopt", Do: c.adoptInstance, NoUndo: "it takes its own mark back"}},
 		},
 		{
-			Kind: compute.JobClusterReconcile, Version: 1, Class: job.Ask,
+			Kind: compute.JobClusterReconcile, Version: 1, Class: job.Background,
 			Actions: []job.Action{{Name: "compare", Do: c.reconcileCluster, NoUndo: "the cluster is the truth"}},
 		},
 	}

@@ -29,7 +29,7 @@ type diagnosisOperations struct{ *Conductor }
 func (c diagnosisOperations) diagnose() job.Definition {
 	const nothing = "looking changes nothing"
 	return job.Definition{
-		Kind: compute.JobDiagnose, Version: 2, Class: job.Ask, Failed: c.diagnosisFailed,
+		Kind: compute.JobDiagnose, Version: 2, Class: job.Background, Failed: c.diagnosisFailed,
 		Actions: []job.Action{
 			{Name: "read the console", Do: c.withGuest(c.readConsole), NoUndo: nothing, Deadline: guestDeadline(consoleOrderTime), Since: 2},
 			{Name: "examine the disks", Do: c.withGuest(c.examineDisks), NoUndo: nothing, Deadline: guestDeadline(diagnosisOrderTime)},

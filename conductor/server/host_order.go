@@ -149,7 +149,7 @@ func (c *Conductor) awaitAnswer(r *job.Run, g *managedServer, e hostOrder, progr
 	if r.State == job.Undoing {
 		return pauseUndo(r, orderName(r, e.verb)+" waited", what, bound, commits...)
 	}
-	if r.Class == job.Ask { // no signal wakes it
+	if r.Class == job.Background { // no signal wakes it
 		return job.Pause(e.look, what, commits...)
 	}
 	if e.look > 0 {

@@ -169,7 +169,7 @@ func (c storageAccess) letIn(ctx context.Context, h *compute.Host) error {
 // hostReadmit gives a host whose fence was contradicted its volumes back: it lives, and so do its servers.
 func (c storageAccess) hostReadmit() job.Definition {
 	return job.Definition{
-		Kind: compute.JobReadmit, Version: 1, Class: job.Ask, Failed: c.readmitFailed,
+		Kind: compute.JobReadmit, Version: 1, Class: job.Background, Failed: c.readmitFailed,
 		Actions: []job.Action{{Name: "give the volumes back", Do: c.readmitHost, NoUndo: "the host lives", Deadline: readmitWithin}},
 	}
 }

@@ -66,7 +66,7 @@ func New(c Config) *Conductor {
 	return &Conductor{Config: c}
 }
 
-// Definitions lists every operation, command and ask on servers, hosts and clusters.
+// Definitions lists every operation, command and background job on servers, hosts and clusters.
 func (c *Conductor) Definitions() []job.Definition {
 	all := []job.Definition{
 		c.hosts().hostFence(),

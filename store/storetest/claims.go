@@ -14,12 +14,12 @@ import (
 func testClaim(b *testEnv) {
 	now := b.s.Now().UTC().Truncate(time.Microsecond)
 	due := func(at time.Time) func(*job.Job) { return func(j *job.Job) { j.Due = at } }
-	b.insert(job.Ask, "second", due(now.Add(-time.Second)))
-	b.insert(job.Ask, "first", due(now.Add(-time.Minute)))
-	later := b.insert(job.Ask, "later", due(now.Add(job.MaxDelay)))
-	b.insert(job.Ask, "newer", func(j *job.Job) { j.Version = 2 })
-	b.insert(job.Ask, "unknown", func(j *job.Job) { j.Kind = "strange" })
-	b.insert(job.Ask, "north", func(j *job.Job) { j.Group = "north" })
+	b.insert(job.Background, "second", due(now.Add(-time.Second)))
+	b.insert(job.Background, "first", due(now.Add(-time.Minute)))
+	later := b.insert(job.Background, "later", due(now.Add(job.MaxDelay)))
+	b.insert(job.Background, "newer", func(j *job.Job) { j.Version = 2 })
+	b.insert(job.Background, "unknown", func(j *job.Job) { j.Kind = "strange" })
+	b.insert(job.Background, "north", func(j *job.Job) { j.Group = "north" })
 	b.insert(job.Operation, "waits", func(j *job.Job) { j.State = job.Waiting })
 	kinds := map[job.Kind]int{"work": 1, "other": 4}
 	claim := func(at time.Time, limit int, groups ...string) (subjects string, jobs []job.Job) {
@@ -66,7 +66,7 @@ func testClaimOnce(b *testEnv) {
 	const jobs = 120
 	b.do(func(tx job.Tx) error {
 		for i := range jobs {
-			j := &job.Job{Kind: "work", Version: 1, Class: job.Ask, Subject: job.Node(fmt.Sprint(i))}
+			j := &job.Job{Kind: "work", Version: 1, Class: job.Background, Subject: job.Node(fmt.Sprint(i))}
 			if err := b.s.Insert(tx, j); err != nil {
 				return err
 			}
@@ -108,7 +108,7 @@ func testClaimOnce(b *testEnv) {
 func testRetire(b *testEnv) {
 	b.insert(job.Operation, "a")
 	b.insert(job.Operation, "b")
-	b.insert(job.Ask, "c")
+	b.insert(job.Background, "c")
 	jobs := b.claim(owner)
 	for i := range jobs {
 		if jobs[i].Subject.ID == "b" {
@@ -256,9 +256,9 @@ func testExpired(b *testEnv) {
 // testClaimed: what an owner holds is found, whoever forgot it.
 func testClaimed(b *testEnv) {
 	b.insert(job.Operation, "a")
-	b.insert(job.Ask, "b")
+	b.insert(job.Background, "b")
 	jobs := b.claim(owner)
-	b.insert(job.Ask, "c")
+	b.insert(job.Background, "c")
 	b.claim("other/1")
 	got, err := b.s.Claimed(b.ctx, owner, 10)
 	b.ok(err)
@@ -278,9 +278,9 @@ func testClaimed(b *testEnv) {
 func testRescheduleEarlier(b *testEnv) {
 	now := b.s.Now()
 	ahead := func(d time.Duration) func(*job.Job) { return func(j *job.Job) { j.Due = now.Add(d) } }
-	b.insert(job.Ask, "far", ahead(2*job.MaxDelay))
-	b.insert(job.Ask, "near", ahead(time.Minute))
-	b.insert(job.Ask, "north", ahead(time.Minute), func(j *job.Job) { j.Group = "north" })
+	b.insert(job.Background, "far", ahead(2*job.MaxDelay))
+	b.insert(job.Background, "near", ahead(time.Minute))
+	b.insert(job.Background, "north", ahead(time.Minute), func(j *job.Job) { j.Group = "north" })
 	if jobs := b.claim(owner); len(jobs) != 0 {
 		b.Fatalf("claimed %+v", jobs)
 	}

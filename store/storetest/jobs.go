@@ -30,12 +30,12 @@ func testJob(b *testEnv) {
 	}
 	_, err := b.s.Job(b.ctx, nil, "none")
 	b.refused(err, problem.NotFound, "Job none could not be found.")
-	bare := b.insert(job.Ask, "a")
+	bare := b.insert(job.Background, "a")
 	if bare.ID == "" || bare.State != job.Ready || bare.CreatedAt.IsZero() || bare.Due.IsZero() {
 		b.Fatalf("not filled in: %+v", bare)
 	}
 	b.refused(b.s.Do(b.ctx, func(tx job.Tx) error {
-		return b.s.Insert(tx, &job.Job{ID: "j1", Class: job.Ask, Subject: job.Node("x")})
+		return b.s.Insert(tx, &job.Job{ID: "j1", Class: job.Background, Subject: job.Node("x")})
 	}), problem.Conflict, "A job with UUID j1 already exists.")
 	if err := b.s.Do(b.ctx, func(tx job.Tx) error {
 		return b.s.Insert(tx, &job.Job{Class: "wish", Subject: job.Node("x")})
@@ -56,7 +56,7 @@ func testLock(b *testEnv) {
 	for _, class := range []job.Class{job.Operation, job.Command} {
 		b.refused(try(class), problem.Conflict, strings.ReplaceAll(locked, "%s", "salvor"))
 	}
-	b.ok(try(job.Ask))
+	b.ok(try(job.Background))
 	b.insert(job.Operation, "b") // another subject's own business
 	jobs := b.claim(owner)
 	b.refused(try(job.Command), problem.Conflict, strings.ReplaceAll(locked, "%s", "host-a"))
@@ -67,7 +67,7 @@ func testLock(b *testEnv) {
 	b.refused(try(job.Operation), problem.Conflict, "Node a has an operation that waits (work); abort it or retry after it has ended.")
 	b.ok(try(job.Command))
 	unended := must.Get(b.s.Unended(nil, job.Node("a")))(b)
-	if len(unended) != 3 || unended[0].Class != job.Operation || unended[1].Class != job.Command || unended[2].Class != job.Ask {
+	if len(unended) != 3 || unended[0].Class != job.Operation || unended[1].Class != job.Command || unended[2].Class != job.Background {
 		b.Fatalf("unended jobs %+v", unended)
 	}
 	wins := countConcurrentWins(10, func(int) bool {
@@ -199,13 +199,13 @@ func testInterrupt(b *testEnv) {
 func testPruneJobs(b *testEnv) {
 	old := time.Now().Add(-time.Hour)
 	ended := func(j *job.Job) { j.State, j.EndedAt = job.Ended, old }
-	b.insert(job.Ask, "a", ended)
+	b.insert(job.Background, "a", ended)
 	b.insert(job.Command, "a", ended)
 	op := b.insert(job.Operation, "a", ended)
-	b.insert(job.Ask, "a", func(j *job.Job) { j.State, j.EndedAt = job.Ended, time.Now() })
-	live := b.insert(job.Ask, "a")
+	b.insert(job.Background, "a", func(j *job.Job) { j.State, j.EndedAt = job.Ended, time.Now() })
+	live := b.insert(job.Background, "a")
 	before := time.Now().Add(-time.Minute)
-	n := must.Get(b.s.PruneJobs(b.ctx, before, job.Ask, job.Command))(b)
+	n := must.Get(b.s.PruneJobs(b.ctx, before, job.Background, job.Command))(b)
 	if n != 2 {
 		b.Fatalf("%d asks and commands pruned, want 2", n)
 	}

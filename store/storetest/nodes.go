@@ -234,7 +234,7 @@ func testReservation(b *testEnv) {
 	b.ok(b.s.Register(b.ctx, job.Conductor{ID: "conductor", Incarnation: "1", Hostname: "host-b", Groups: []string{"", "north"}}))
 	b.ok(b.s.Register(b.ctx, job.Conductor{ID: "second", Incarnation: "1", Hostname: "host-c", Groups: []string{""}}))
 	look("", "host-b")
-	b.insert(job.Ask, "a")
+	b.insert(job.Background, "a")
 	look("", "host-b")
 	b.claimOne()
 	b.insert(job.Operation, "a")

@@ -88,7 +88,7 @@ func testFreeJobs(b *testEnv) {
 	for _, state := range []job.State{job.Ready, job.Waiting, job.Undoing} {
 		open[state] = b.openJob(job.Operation, string(state), state)
 	}
-	asked := b.openJob(job.Ask, "b", job.Ready)
+	asked := b.openJob(job.Background, "b", job.Ready)
 	ended := b.openJob(job.Operation, "c", job.Ended)
 	endedBefore := b.read(ended.ID)
 	const step = 1 << 20

@@ -39,7 +39,7 @@ func testSignal(b *testEnv) {
 	b.signal("other")
 	b.inState(j.ID, job.Waiting)
 	// Asks and commands are not told.
-	ask := b.insert(job.Ask, "a")
+	ask := b.insert(job.Background, "a")
 	b.signal("a")
 	if b.read(ask.ID).Signals != 0 {
 		b.Fatal("an ask was signalled")

@@ -68,7 +68,7 @@ func (p *ControlPlane) dropServers(ctx context.Context) {
 
 // dropJobs drops ended jobs: their story is in the timeline; asks and commands are of no use once answered.
 func (p *ControlPlane) dropJobs(ctx context.Context) {
-	for class, keep := range map[job.Class]time.Duration{job.Ask: 10 * time.Minute, job.Command: 24 * time.Hour, job.Operation: 7 * 24 * time.Hour} {
+	for class, keep := range map[job.Class]time.Duration{job.Background: 10 * time.Minute, job.Command: 24 * time.Hour, job.Operation: 7 * 24 * time.Hour} {
 		if _, err := p.Store.PruneJobs(ctx, p.Store.Now().Add(-keep), class); err != nil && ctx.Err() == nil {
 			p.log.Error("drop ended jobs", "class", class, "error", err)
 		}
