@@ -25,7 +25,7 @@ func TestReadsOfReadmit(t *testing.T) {
 		s.con = New(s.con.Config)
 		w := s.world(compute.JobReadmit, func(t *testing.T) {
 			s.tx(t, func(tx job.Tx) error {
-				return s.store.Insert(tx, &job.Job{Kind: compute.JobReadmit, Class: job.Ask, Subject: compute.HostSubject(s.host.ID)})
+				return s.store.Insert(tx, &job.Job{Kind: compute.JobReadmit, Class: job.Background, Subject: compute.HostSubject(s.host.ID)})
 			})
 		}, nil)
 		w.Subject, w.Poke = compute.HostSubject(s.host.ID), func() {}
