@@ -94,3 +94,29 @@ func TestUndoRunsAgainAfterAnOutage(t *testing.T) {
 		}
 	})
 }
+
+// TestHastyUndoRunsAgainAfterAnOutage: after an abort, each undo asks whom it needs once only. An outage of the database does not count as that.
+func TestHastyUndoRunsAgainAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := newRunnerWorld(t)
+		defer h.Close()
+		undone := 0
+		defer h.runner("a", h.Store, false, definition("work",
+			job.Action{Name: "one", Do: func(context.Context, *job.Run) job.Outcome { return job.Done() }, Undo: func(ctx context.Context, _ *job.Run) job.Outcome {
+				if undone++; undone == 1 {
+					job.NoteOutage(ctx, errAway)
+				}
+				return job.Done()
+			}},
+			job.Action{Name: "two", NoUndo: none, Deadline: time.Hour, Do: func(context.Context, *job.Run) job.Outcome {
+				return job.Retry(10*time.Minute, problem.Unavailablef("no answer"))
+			}}))()
+		id := h.insert("work")
+		h.await(id, time.Minute, func(j job.Job) bool { return j.Action == "two" && j.Attempt > 0 && j.State == job.Ready })
+		h.abort(id, "aborted by request")
+		if j := h.await(id, time.Minute, ended); j.Stuck() != "" || undone != 2 {
+			t.Errorf("the undo ran %d times, stuck %q; want 2 times, and nothing stuck", undone, j.Stuck())
+		}
+	})
+}
