@@ -38,7 +38,7 @@ func (d *Database) Copy(ctx context.Context, to *Database, tell func(c Copied, d
 	if len(living) > 0 {
 		return nil, problem.Conflictf("database: %s is served on: %s; stop every salvor serve of it first, or what they do meanwhile is lost", d.url, strings.Join(living, ", "))
 	}
-	s, err := d.Schema(ctx)
+	s, err := d.releasedSchema(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func (d *Database) Copy(ctx context.Context, to *Database, tell func(c Copied, d
 // Backup writes all that the database holds at one moment into a new SQLite file, which Copy takes back, while programs go on
 // serving it. It takes a database of an older schema too. problem.Conflict if the file is there already.
 func (d *Database) Backup(ctx context.Context, file string, tell func(c Copied, done bool)) (_ []Copied, err error) {
-	s, err := d.Schema(ctx)
+	s, err := d.releasedSchema(ctx)
 	switch {
 	case err != nil:
 		return nil, err
@@ -154,7 +154,7 @@ func readBack(ctx context.Context, file string, want []Copied) (err error) {
 
 // upTo makes the tables of a destination as the source has them.
 func (d *Database) upTo(ctx context.Context, version int64) error {
-	s, err := d.Schema(ctx)
+	s, err := d.releasedSchema(ctx)
 	if err == nil && s.Version < version {
 		if err = d.tables.up(ctx, version, nil); err == nil {
 			s.Version = version

@@ -387,11 +387,17 @@ func TestServesItsSchemaOnly(t *testing.T) {
 
 func execRaw(t *testing.T, d storetest.Database, text string) {
 	t.Helper()
+	db := openRaw(t, d)
+	defer db.Close()
+	must.Get(db.ExecContext(t.Context(), text))(t)
+}
+
+// openRaw opens a database without the store.
+func openRaw(t *testing.T, d storetest.Database) *sql.DB {
+	t.Helper()
 	driver, source := "pgx", d.URL
 	if path, ok := strings.CutPrefix(d.URL, "sqlite:"); ok {
 		driver, source = "sqlite", path
 	}
-	db := must.Get(sql.Open(driver, source))(t)
-	defer db.Close()
-	must.Get(db.ExecContext(t.Context(), text))(t)
+	return must.Get(sql.Open(driver, source))(t)
 }

@@ -160,10 +160,19 @@ func (d *Database) Schema(ctx context.Context) (Schema, error) {
 	return s, d.classify(err)
 }
 
+// releasedSchema does the work of Schema. problem.Conflict if a build between releases made the tables.
+func (d *Database) releasedSchema(ctx context.Context) (Schema, error) {
+	s, err := d.Schema(ctx)
+	if err == nil {
+		err = s.released()
+	}
+	return s, err
+}
+
 // Migrate takes the steps that are missing, each in a transaction of its own, and tells of each that was taken. Programs
 // that serve the database go on meanwhile, unless a step ends what theirs need: then it is problem.Conflict while one lives.
 func (d *Database) Migrate(ctx context.Context, tell func(Step)) error {
-	s, err := d.Schema(ctx)
+	s, err := d.releasedSchema(ctx)
 	if err != nil {
 		return err
 	}
@@ -226,7 +235,7 @@ type conductorBeat struct {
 
 func (d *Database) beats(ctx context.Context) (map[string]conductorBeat, error) {
 	out := map[string]conductorBeat{}
-	s, err := d.Schema(ctx)
+	s, err := d.releasedSchema(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -126,7 +126,7 @@ const incarnationSchema = 15
 // Incarnation does the work of Store.Incarnation in a database that is open without its key. It is empty if no release with
 // incarnations has served the database.
 func (d *Database) Incarnation(ctx context.Context) (i record.Incarnation, err error) {
-	s, err := d.Schema(ctx)
+	s, err := d.releasedSchema(ctx)
 	if err != nil || s.Version < incarnationSchema {
 		return i, err
 	}
@@ -140,7 +140,7 @@ func (d *Database) Incarnation(ctx context.Context) (i record.Incarnation, err e
 // Hold does the work of Store.Hold in a database that is open without its key, and gives the hold that counts: the first one.
 // problem.Conflict if this program cannot serve the tables.
 func (d *Database) Hold(ctx context.Context, detail string) (*record.Held, error) {
-	s, err := d.Schema(ctx)
+	s, err := d.releasedSchema(ctx)
 	if err != nil {
 		return nil, err
 	}

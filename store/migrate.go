@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"embed"
@@ -12,13 +13,11 @@ import (
 	"strings"
 
 	"github.com/pressly/goose/v3"
-
-	"salvor/problem"
 )
 
 // The tables change in steps, the files of migrations/. Each has a number that leads its name, and none is
-// changed once released. A file whose name ends in a word and .sql is for both engines. Files of the same number that end in
-// .postgres.sql and .sqlite.sql add to the step what one engine alone needs.
+// changed once released: migrations/SHA256SUMS holds the released files. A file whose name ends in a word and .sql is for both engines. Files of
+// the same number and word that end in .postgres.sql and .sqlite.sql add to the step what one engine alone needs.
 //
 // Programs of two releases serve one database while an upgrade rolls, so a step may only **expand**: new
 // tables, new columns with a default, new indexes that refuse nothing which an older program writes. What
@@ -46,34 +45,25 @@ const contractLine = "-- contracts:"
 
 // readSteps gives the steps of an engine, oldest first.
 func readSteps(files fs.FS, d sqlDialect) ([]Step, error) {
-	names, err := fs.Glob(files, "migrations/*.sql") // sorted: what both engines need comes before what one needs more
+	names, err := listStepFiles(files)
 	if err != nil {
 		return nil, err
 	}
 	words := strings.NewReplacer("{{serial}}", d.serial, "{{text}}", d.text)
 	var steps []Step
-	slices.SortFunc(names, func(a, b string) int {
-		return strings.Compare(strings.TrimSuffix(a, ".sql"), strings.TrimSuffix(b, ".sql"))
-	})
-	for _, name := range names {
-		b, err := fs.ReadFile(files, name)
+	for _, f := range names {
+		if f.engine != "" && f.engine != d.name {
+			continue
+		}
+		b, err := fs.ReadFile(files, "migrations/"+f.name)
 		if err != nil {
 			return nil, err
 		}
-		number, rest, _ := strings.Cut(strings.TrimPrefix(name, "migrations/"), "_")
-		version, err := strconv.ParseInt(number, 10, 64)
-		if err != nil {
-			return nil, fmt.Errorf("migration %s: no number in its name", name)
-		}
-		word, engine, _ := strings.Cut(strings.TrimSuffix(rest, ".sql"), ".")
-		if engine != "" && engine != d.name {
-			continue
-		}
-		s := Step{Version: version, Name: word, text: words.Replace(string(b))}
+		s := Step{Version: f.version, Name: f.word, text: words.Replace(string(b))}
 		if s.Contracts, err = parseContractLine(s.text); err != nil {
-			return nil, fmt.Errorf("migration %s: %w", name, err)
+			return nil, fmt.Errorf("migration %s: %w", f.name, err)
 		}
-		if n := len(steps); n > 0 && steps[n-1].Version == version {
+		if n := len(steps); n > 0 && steps[n-1].Version == s.Version {
 			last := &steps[n-1]
 			last.text, last.Contracts = last.text+"\n"+s.text, max(last.Contracts, s.Contracts)
 			continue
@@ -81,6 +71,50 @@ func readSteps(files fs.FS, d sqlDialect) ([]Step, error) {
 		steps = append(steps, s)
 	}
 	return steps, nil
+}
+
+// listStepFiles gives the files of all steps, oldest first. What both engines need comes before what one engine needs more. Two steps of one number are
+// refused: a database that has taken one of them counts as a database that has taken both.
+func listStepFiles(files fs.FS) ([]stepFile, error) {
+	paths, err := fs.Glob(files, "migrations/*.sql")
+	if err != nil {
+		return nil, err
+	}
+	var out []stepFile
+	for _, path := range paths {
+		f, err := parseStepFile(path)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, f)
+	}
+	slices.SortFunc(out, func(a, b stepFile) int {
+		return cmp.Or(cmp.Compare(a.version, b.version), cmp.Compare(a.word, b.word), cmp.Compare(a.engine, b.engine))
+	})
+	for i, f := range out[:max(0, len(out)-1)] {
+		if next := out[i+1]; f.version == next.version && (f.word != next.word || f.engine == next.engine) {
+			return nil, fmt.Errorf("migrations %s and %s have one number: a database that took one of them would never take the other; give the newer file a number that no file has", f.name, next.name)
+		}
+	}
+	return out, nil
+}
+
+// stepFile is what the name of a file says, as in 00005_scale.postgres.sql.
+type stepFile struct {
+	name         string
+	version      int64
+	word, engine string
+}
+
+func parseStepFile(path string) (stepFile, error) {
+	name := strings.TrimPrefix(path, "migrations/")
+	number, rest, _ := strings.Cut(name, "_")
+	version, err := strconv.ParseInt(number, 10, 64)
+	if err != nil {
+		return stepFile{}, fmt.Errorf("migration %s: no number in its name", name)
+	}
+	word, engine, _ := strings.Cut(strings.TrimSuffix(rest, ".sql"), ".")
+	return stepFile{name, version, word, engine}, nil
 }
 
 func parseContractLine(text string) (int64, error) {
@@ -152,29 +186,6 @@ func (t *databaseTables) up(ctx context.Context, upTo int64, tell func(Step)) er
 	}
 }
 
-// schema looks at the tables and changes nothing.
-func (t *databaseTables) schema(ctx context.Context) (Schema, error) {
-	s := Schema{Program: t.steps[len(t.steps)-1].Version, Oldest: t.steps[0].Version}
-	found, err := queryNumber(ctx, t.db, t.dialect.versioned)
-	if err == nil && found > 0 {
-		s.Version, err = queryNumber(ctx, t.db, `SELECT COALESCE(MAX(version_id), 0) FROM goose_db_version WHERE is_applied`)
-	}
-	if err == nil && s.Version > 0 {
-		var oldest int64
-		oldest, err = queryNumber(ctx, t.db, `SELECT COALESCE(MAX(CAST(value AS BIGINT)), 0) FROM setting WHERE name = '`+oldestSetting+`'`)
-		s.Oldest = max(s.Oldest, oldest)
-	}
-	if err != nil {
-		return Schema{}, fmt.Errorf("database: read the version of the tables: %w", err)
-	}
-	for _, step := range t.steps {
-		if step.Version > s.Version {
-			s.Pending = append(s.Pending, step)
-		}
-	}
-	return s, nil
-}
-
 func queryNumber(ctx context.Context, db interface {
 	QueryRowContext(ctx context.Context, text string, args ...any) *sql.Row
 }, text string, args ...any) (n int64, err error) {
@@ -200,6 +211,9 @@ func (t *databaseTables) ready(ctx context.Context, auto AutoMigrate) error {
 	if err != nil {
 		return err
 	}
+	if err := s.released(); err != nil {
+		return err
+	}
 	if s.Version < s.Program && (auto == MigrateAlways || auto == "" || auto == MigrateEmpty && s.Version == 0) {
 		if err := t.up(ctx, s.Program, nil); err != nil {
 			return err
@@ -209,53 +223,4 @@ func (t *databaseTables) ready(ctx context.Context, auto AutoMigrate) error {
 		}
 	}
 	return s.Serveable()
-}
-
-// Schema is how far the tables of a database have come, beside what this program knows.
-type Schema struct {
-	// Version is the newest step of the database, 0 for one that is empty.
-	Version int64 `json:"version"`
-	// Program is the newest step that this program knows.
-	Program int64 `json:"program"`
-	// Oldest is the oldest program that may serve the database, by the newest step it knows.
-	Oldest  int64  `json:"oldest_program"`
-	Pending []Step `json:"pending"`
-}
-
-// The states of a Schema.
-const (
-	SchemaEmpty   = "empty"
-	SchemaBehind  = "behind"
-	SchemaCurrent = "current"
-	SchemaAhead   = "ahead"   // newer, and this program may serve it
-	SchemaTooNew  = "too new" // newer, and it may not
-)
-
-// State is the schema in a word.
-func (s Schema) State() string {
-	switch {
-	case s.Version == 0:
-		return SchemaEmpty
-	case s.Oldest > s.Program:
-		return SchemaTooNew
-	case s.Version > s.Program:
-		return SchemaAhead
-	case s.Version < s.Program:
-		return SchemaBehind
-	}
-	return SchemaCurrent
-}
-
-// Serveable says why this program may not serve the database, and what to do about it; nil if it may.
-func (s Schema) Serveable() error {
-	switch s.State() {
-	case SchemaEmpty:
-		return problem.Conflictf("database: it has no tables yet; run: salvor db migrate")
-	case SchemaBehind:
-		return problem.Conflictf("database: its tables are at schema %d and this program needs %d; run: salvor db migrate", s.Version, s.Program)
-	case SchemaTooNew:
-		return problem.Conflictf("database: its tables are at schema %d, which programs of schema %d and newer may serve, and this one knows %d; start the newer salvor",
-			s.Version, s.Oldest, s.Program)
-	}
-	return nil
 }

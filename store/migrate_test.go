@@ -1,7 +1,11 @@
 package store
 
 import (
+	"crypto/sha256"
+	"fmt"
+	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -95,6 +99,19 @@ func TestStepsOfAnEngine(t *testing.T) {
 	if got := strings.Join(show(postgresDialect), " "); got != "1start0:1 2more1:2 3only0:0 10later_word0:0" {
 		t.Errorf("postgres: %s", got)
 	}
+	for _, c := range []struct{ name, want string }{
+		{"00002_again.sql", "00002_again.sql and 00002_more.sql"},
+		{"00002_more_or_less.sqlite.sql", "00002_more.postgres.sql and 00002_more_or_less.sqlite.sql"},
+		{"002_more.postgres.sql", "00002_more.postgres.sql and 002_more.postgres.sql"},
+	} {
+		again := maps.Clone(files)
+		again["migrations/"+c.name] = &fstest.MapFile{Data: []byte("SELECT 3")}
+		for _, d := range []sqlDialect{sqliteDialect, postgresDialect} {
+			if _, err := readSteps(again, d); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s: %s beside the others: want an error with %q, got %v", d.name, c.name, c.want, err)
+			}
+		}
+	}
 	files["migrations/word.sql"] = &fstest.MapFile{Data: []byte("SELECT 1")}
 	if _, err := readSteps(files, sqliteDialect); err == nil {
 		t.Error("a file without a number passes")
@@ -112,5 +129,38 @@ func TestServedSchemasAreListed(t *testing.T) {
 		if !row.Match(page) {
 			t.Errorf("docs/database.md has no row for schema %d (%s), which programs of schema %d and newer may serve", s.Version, s.Name, oldest)
 		}
+	}
+}
+
+// TestReleasedStepsAreUnchanged: migrations/SHA256SUMS lists each released file, and databases have the tables that those files made. A file that it
+// does not list is a step of the release to come, so its number is higher. When CHANGELOG.md has no unreleased version, every file is listed.
+func TestReleasedStepsAreUnchanged(t *testing.T) {
+	const list = "migrations/SHA256SUMS"
+	released, newest := map[string]string{}, ""
+	for line := range strings.Lines(string(must.Get(os.ReadFile(list))(t))) {
+		sum, name, ok := strings.Cut(strings.TrimSpace(line), "  ")
+		if !ok || len(sum) != 2*sha256.Size {
+			t.Fatalf("%s: %q is no line of sha256sum", list, line)
+		}
+		released[name], newest = sum, max(newest, name)
+	}
+	names := must.Get(filepath.Glob("migrations/*.sql"))(t)
+	for _, path := range names {
+		name := filepath.Base(path)
+		sum := fmt.Sprintf("%x", sha256.Sum256(must.Get(os.ReadFile(path))(t)))
+		want, ok := released[name]
+		delete(released, name)
+		number, _, _ := strings.Cut(name, "_")
+		switch last, _, _ := strings.Cut(newest, "_"); {
+		case ok && sum != want:
+			t.Errorf("%s is released and has changed: its digest is %s, want %s. Restore the file and add a step with a higher number", path, sum, want)
+		case !ok && number <= last:
+			t.Errorf("%s is new, and step %s is released: give the file a higher number", path, newest)
+		case !ok && !strings.Contains(string(must.Get(os.ReadFile("../CHANGELOG.md"))(t)), "\n## Unreleased"):
+			t.Errorf("%s is released and %s does not list the file; run: cd store/migrations && sha256sum *.sql > SHA256SUMS", path, list)
+		}
+	}
+	for name := range released {
+		t.Errorf("migrations/%s is released and gone: restore the file", name)
 	}
 }

@@ -1,7 +1,6 @@
 package store_test
 
 import (
-	"database/sql"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,7 +16,7 @@ import (
 // queryColumn reads one column of a PostgreSQL database.
 func queryColumn(t *testing.T, d storetest.Database, text string) []string {
 	t.Helper()
-	db := must.Get(sql.Open("pgx", d.URL))(t)
+	db := openRaw(t, d)
 	defer db.Close()
 	rows := must.Get(db.QueryContext(t.Context(), text))(t)
 	defer rows.Close()

@@ -107,7 +107,8 @@ func newDBStatusCommand() *cobra.Command {
 		Short: "Show whether this program can serve the database, and what to do if not",
 		Long: `Show whether this program can serve the database, and what to do if not.
 
-  state     empty, behind, current, ahead (newer, but served all the same) or too new
+  state     empty, behind, current, ahead (newer, but served all the same), too new, or
+            unreleased (made by a build between releases; note says why and what to do)
   schema    the newest step of the database's tables
   program   the newest step that this program knows
   oldest    the oldest program, by its newest step, that may serve the database
@@ -153,6 +154,10 @@ func databaseStatus(ctx context.Context, which *serveFlags) (client.Record, erro
 	size, err := d.Size(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if s.State() == store.SchemaUnreleased { // no other table is read: builds between releases had others
+		return client.Record{"database": d.URL(), "engine": d.Engine(), "state": s.State(), "schema": s.Version, "program": s.Program, "size_bytes": size,
+			"next": "restore a backup that a release made, or begin with an empty database", "note": problem.Public(s.Serveable())}, nil
 	}
 	i, err := d.Incarnation(ctx)
 	if err != nil {

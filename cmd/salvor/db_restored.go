@@ -216,6 +216,9 @@ func openJobs(ctx context.Context, d *store.Database) ([]client.Record, error) {
 	if s.Version == 0 {
 		return nil, problem.Conflictf("database: %s has no tables", d.URL())
 	}
+	if s.State() == store.SchemaUnreleased {
+		return nil, s.Serveable()
+	}
 	jobs, err := d.OpenJobs(ctx)
 	out := make([]client.Record, len(jobs))
 	for i, j := range jobs {

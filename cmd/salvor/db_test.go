@@ -2,7 +2,10 @@ package main
 
 import (
 	"bytes"
+	"database/sql"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -65,6 +68,20 @@ func TestDBCommands(t *testing.T) {
 	}
 	if s := state("a.db"); s["next"] != "salvor serve, then salvor db restored" {
 		t.Errorf("held: %v", s)
+	}
+	db, err := sql.Open("sqlite", filepath.Join(dir, "b.db")) // as a build between releases left it
+	if err == nil {
+		_, err = db.ExecContext(t.Context(), `DELETE FROM goose_db_version WHERE version_id IN (12, 14); DROP TABLE incarnation`)
+	}
+	if err = errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	const missing = "steps 12 and 14 are missing"
+	if s := state("b.db"); s["state"] != "unreleased" || !strings.Contains(fmt.Sprint(s["note"]), missing) || !strings.Contains(fmt.Sprint(s["next"]), "restore a backup") {
+		t.Errorf("status of an unreleased build: want the state unreleased, a note that says %q, and what to restore, got %v", missing, s)
+	}
+	if _, _, err := dbRun(t, "migrate", "--database", url("b.db")); err == nil || !strings.Contains(err.Error(), missing) || !strings.Contains(err.Error(), "restore a backup") {
+		t.Errorf("migrate of an unreleased build: want an error that says %q, and what to restore, got %v", missing, err)
 	}
 	if _, _, err := dbRun(t, "copy"); err == nil || exitStatus(err) != statusUsage {
 		t.Errorf("no destination: %v", err)

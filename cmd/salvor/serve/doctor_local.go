@@ -166,6 +166,8 @@ func (d *doctor) database(ctx context.Context) {
 	}
 	text := fmt.Sprintf("%s answers; its tables are %s (schema %d, this program knows %d)", base.URL(), s.State(), s.Version, s.Program)
 	switch {
+	case s.State() == store.SchemaUnreleased:
+		d.say(LevelFail, check, "restore a backup that a release made, or begin with an empty database", "%v", s.Serveable())
 	case s.Serveable() != nil:
 		d.say(LevelFail, check, "run the newer release of salvor", "%s", text)
 	case len(s.Pending) > 0:
