@@ -83,6 +83,9 @@ func (d *Database) openFile(path string, use Use) error {
 		if err := f.Close(); err != nil {
 			return err
 		}
+		if err := checkHardLinks(path); err != nil {
+			return err
+		}
 	}
 	db, err := sql.Open("sqlite", sqliteDSN(path, Options{}, more))
 	if err != nil {
@@ -270,5 +273,9 @@ func sqlitePath(path string) (string, error) {
 	if path == "" || strings.HasPrefix(path, ":") {
 		return "", problem.Invalidf("database: sqlite: wants the path of a file, as in sqlite:/var/lib/salvor/salvor.db")
 	}
-	return filepath.Abs(path)
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	return resolveLink(path)
 }

@@ -27,6 +27,7 @@ type sqliteEngine struct {
 	read    *sql.DB
 	writer  *sqliteWriter
 	readers pooledRunner
+	files   *openedFiles
 	// readersEach is the number of connections for reads of requests. Reads of steps have as many.
 	readersEach int
 }
@@ -66,6 +67,9 @@ func openSQLite(ctx context.Context, path string, opts Options, log *slog.Logger
 	if err = f.Close(); err != nil {
 		return nil, err
 	}
+	if err = checkHardLinks(path); err != nil {
+		return nil, err
+	}
 	if e.write, err = sql.Open("sqlite", sqliteDSN(path, opts, "&_pragma=cache_size(-8000)")); err != nil {
 		return nil, err
 	}
@@ -81,12 +85,13 @@ func openSQLite(ctx context.Context, path string, opts Options, log *slog.Logger
 		return nil, err
 	}
 	writeMadeMark(e.lock)
-	if e.writer, err = startWriter(ctx, e.write, log, wake); err != nil {
+	if e.files, err = recordOpenedFiles(path, e.lock); err != nil {
 		return nil, err
 	}
-	if e.read, err = sql.Open("sqlite", sqliteDSN(path, opts, "&_pragma=query_only(1)&_pragma=cache_size(-4000)")); err != nil {
+	if e.writer, err = startWriter(ctx, e.write, e.files.check, log, wake); err != nil {
 		return nil, err
 	}
+	e.read = sql.OpenDB(checkedConnector{e.write.Driver(), sqliteDSN(path, opts, "&_pragma=query_only(1)&_pragma=cache_size(-4000)"), e.files})
 	n := opts.MaxConns
 	if n <= 0 {
 		n = 4
@@ -163,6 +168,10 @@ func (e *sqliteEngine) classify(err error) error {
 	}
 	if errors.Is(err, context.DeadlineExceeded) { // on a busy machine: the runner repeats a step whose time ended here
 		return unavailableError("it is busy", err)
+	}
+	var misplaced *misplacedError
+	if errors.As(err, &misplaced) {
+		return problem.Unavailablef("database: %w", misplaced)
 	}
 	var se *sqlite.Error
 	if !errors.As(err, &se) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -32,6 +33,8 @@ type sqliteWriter struct {
 	ended chan struct{}
 	// began is the start of the BEGIN or COMMIT that runs now, in microseconds; 0: none runs.
 	began atomic.Int64
+	// check tells whether the files are still those that were opened.
+	check func() error
 	// testHook is called before BEGIN and COMMIT, in tests only; nil otherwise.
 	testHook func(text string)
 }
@@ -89,12 +92,12 @@ var errBatchLost = problem.Database(problem.Unavailablef("database: the transact
 // stuckWriterTime is how long a batch may hold the writer before the log says who does.
 const stuckWriterTime = 15 * time.Second
 
-func startWriter(ctx context.Context, db *sql.DB, log *slog.Logger, wake func()) (*sqliteWriter, error) {
+func startWriter(ctx context.Context, db *sql.DB, check func() error, log *slog.Logger, wake func()) (*sqliteWriter, error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("database: %w", err)
 	}
-	w := &sqliteWriter{log: log, wake: wake, conn: conn, quit: make(chan struct{}), ended: make(chan struct{})}
+	w := &sqliteWriter{check: check, log: log, wake: wake, conn: conn, quit: make(chan struct{}), ended: make(chan struct{})}
 	for c := range w.queue {
 		w.queue[c] = make(chan *batchEntry, maxBatch)
 	}
@@ -139,7 +142,10 @@ func (w *sqliteWriter) batch(first *batchEntry) {
 	watch := time.AfterFunc(stuckWriterTime, w.logStuck)
 	defer watch.Stop()
 	var served []*batchEntry
-	err := w.execBoundary(ctx, "BEGIN IMMEDIATE")
+	err := w.checkFiles(ctx)
+	if err == nil {
+		err = w.execBoundary(ctx, "BEGIN IMMEDIATE")
+	}
 	open := err == nil
 	for e := first; e != nil; e = w.next(len(served)) {
 		if !e.state.CompareAndSwap(entryWaiting, entryBegun) {
@@ -169,6 +175,17 @@ func (w *sqliteWriter) batch(first *batchEntry) {
 	for _, e := range served {
 		e.result <- err
 	}
+}
+
+// checkFiles refuses a batch whose changes would be lost with files that have no name any more. What was committed to a log without a name goes into
+// the database at once, so that it survives even if the process is killed.
+func (w *sqliteWriter) checkFiles(ctx context.Context) error {
+	err := w.check()
+	var misplaced *misplacedError
+	if errors.As(err, &misplaced) && misplaced.isBeside {
+		_ = w.statement(ctx, "PRAGMA wal_checkpoint(PASSIVE)") // the end of the process does the same
+	}
+	return err
 }
 
 // logStuck tells of a closure that waits for something else than the store, most
