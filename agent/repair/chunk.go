@@ -27,9 +27,18 @@ type changedChunk struct {
 	before, after [sha256.Size]byte
 }
 
+// blockDevice is what a repair does with an open disk. It is an *os.File but for tests of disks that lose what they were given.
+type blockDevice interface {
+	io.ReaderAt
+	io.WriterAt
+	io.Closer
+	Sync() error
+	Name() string
+}
+
 // blockFile is a disk or an overlay. Its reads and writes pass the cache of the kernel by.
 type blockFile struct {
-	*os.File
+	blockDevice
 	buffer []byte // aligned in memory, as direct transfers need it
 }
 

@@ -194,6 +194,11 @@ func (p *planner) collect(ctx context.Context) ([]changedChunk, []examine.Covere
 	if err != nil {
 		return nil, nil, err
 	}
+	return p.collectFrom(ctx, covered)
+}
+
+// collectFrom lists the chunks that differ on disks and their overlays, and completes the plan. problem.Conflict: the plan does not show a chunk.
+func (p *planner) collectFrom(ctx context.Context, covered []examine.CoveredDisk) ([]changedChunk, []examine.CoveredDisk, error) {
 	slices.SortFunc(covered, func(a, b examine.CoveredDisk) int {
 		return strings.Compare(a.Serial+"\x00"+a.WWN+"\x00"+a.Path, b.Serial+"\x00"+b.WWN+"\x00"+b.Path)
 	})

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -326,7 +327,7 @@ func (e *systemEditor) walk(places []string, room int64) (map[string]walkedFile,
 		}
 		children, err := folder.Readdirnames(maxWalked + 1)
 		_ = folder.Close()
-		if err != nil && len(children) > 0 {
+		if err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
 		slices.Sort(children)

@@ -169,17 +169,13 @@ func restoreImages(ctx context.Context, root string, p wire.RestoreImagesParams)
 	if err != nil {
 		return nil, err
 	}
-	flags := os.O_RDWR
-	if root == "" {
-		flags |= os.O_EXCL // nobody else uses the disk
-	}
 	var disks []*diskWrite
 	for _, part := range splitByDisk(images.chunks) {
 		name, err := findDisk(found, p.Disks[part[0].disk])
 		if err != nil {
 			return nil, err
 		}
-		f, err := openDirect(filepath.Join("/", root, name), flags)
+		f, err := openDirect(filepath.Join("/", root, name), os.O_RDWR|os.O_EXCL) // nobody else uses the disk
 		if err != nil {
 			return nil, err
 		}
