@@ -125,6 +125,9 @@ func TestHealth(t *testing.T) {
 	if h, ok := readHealth(recorded(t, "smartctl-none.json"), 2); ok {
 		t.Errorf("a disk that could not be asked: %+v", h)
 	}
+	if h, ok := readHealth(`{"smart_status":{"passed":true}}`, 2); ok {
+		t.Errorf("a disk that does not identify itself is taken at its word: %+v", h)
+	}
 	for _, c := range []struct {
 		out     string
 		exit    int
