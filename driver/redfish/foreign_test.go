@@ -36,6 +36,8 @@ type foreignBMC struct {
 	writes []string // METHOD PATH BODY of each change that was taken
 	// attributes are those of an iDRAC; nil: it is none.
 	attributes map[string]any
+	// keepsAttributes: the iDRAC takes orders about its attributes and does not follow them.
+	keepsAttributes bool
 	// rename serves resources under other paths.
 	rename map[string]string
 }
@@ -62,7 +64,9 @@ func (f *foreignBMC) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if f.attributes != nil && r.URL.Path == attributesPath {
-		maps.Copy(f.attributes, body["Attributes"].(map[string]any))
+		if !f.keepsAttributes {
+			maps.Copy(f.attributes, body["Attributes"].(map[string]any))
+		}
 		return
 	}
 	write := r.Method + " " + strings.TrimPrefix(r.URL.Path, "/redfish/v1") + " " + string(text)
