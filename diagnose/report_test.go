@@ -1,0 +1,147 @@
+package diagnose
+
+import (
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"salvor/test/must"
+)
+
+// TestVerdictOfOneThatExplainsItself: a finding that names its own id among its consequences is still the cause.
+func TestVerdictOfOneThatExplainsItself(t *testing.T) {
+	f := Finding{ID: "disk-full", Stage: Target, Severity: BlocksBoot, Confidence: 0.9, Explains: []string{"disk-full"}}
+	if _, v := Judge([]Finding{f}, nil); v.Outcome != CauseFound || v.Finding != f.ID {
+		t.Errorf("%+v", v)
+	}
+}
+
+// TestConsequencesArePresent: a verdict lists as consequences what was found, and what the console shows behind the cause alone.
+func TestConsequencesArePresent(t *testing.T) {
+	console := func(id string, stage Stage) Finding {
+		return Finding{ID: id, Stage: stage, Severity: BlocksBoot, Confidence: 0.8, Evidence: []Evidence{{Kind: FromConsole}}}
+	}
+	cause := Finding{ID: "root-argument-missing", Stage: Root, Severity: BlocksBoot, Confidence: 0.9, Explains: []string{"fstab-device-missing", "never-found"}, Evidence: []Evidence{{Kind: FromFile}}}
+	follows := Finding{ID: "fstab-device-missing", Stage: Target, Severity: BlocksBoot, Confidence: 0.9, Evidence: []Evidence{{Kind: FromFile}}}
+	_, v := Judge([]Finding{console("console-loader-prompt", Loader), console("console-root-missing", Root), follows, cause}, nil)
+	if v.Finding != cause.ID || strings.Join(v.Consequences, " ") != "fstab-device-missing console-root-missing" {
+		t.Errorf("%+v", v)
+	}
+}
+
+// TestUnexaminedDisksAreNotHealthy: a diagnosis whose disks nobody looked at does not call its machine healthy, and says why once.
+func TestUnexaminedDisksAreNotHealthy(t *testing.T) {
+	at := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	for name, c := range map[string]struct {
+		change  func(*Record)
+		outcome Outcome
+		why     string
+	}{
+		"nobody looked":               {func(*Record) {}, Unknown, "the machine was not booted"},
+		"the agent said why":          {func(r *Record) { r.AddDiskGap("no ramdisk\x1b[31m password=hunter2") }, Unknown, "no ramdisk?[31m password=" + Masked},
+		"something else has a reason": {func(r *Record) { r.AddGap("event log", "no answer") }, Unknown, "no answer"},
+		"the disks were examined":     {func(r *Record) { r.Report.ExaminedIn = 0.1 }, Healthy, ""},
+	} {
+		var r Record
+		c.change(&r)
+		r.End(Finished, at, "the machine was not booted")
+		if r.Report.Verdict.Outcome != c.outcome || r.State != Finished || !r.FinishedAt.Equal(at) {
+			t.Errorf("%s: %+v", name, r)
+		}
+		if c.why != "" && (len(r.Report.NotExamined) == 0 || r.Report.NotExamined[0].Why != c.why) {
+			t.Errorf("%s: gaps %+v, want %q", name, r.Report.NotExamined, c.why)
+		}
+		disks := 0
+		for _, g := range r.Report.NotExamined {
+			if g.What == "disks" {
+				disks++
+			}
+		}
+		if want := map[Outcome]int{Unknown: 1}[c.outcome]; disks != want {
+			t.Errorf("%s: %d gaps of the disks, want %d", name, disks, want)
+		}
+	}
+}
+
+// TestManyFindingsOfARule: what a report has no room for is a gap, because a reader would take the rest for all.
+func TestManyFindingsOfARule(t *testing.T) {
+	rule := Rule{IDs: []string{"x"}, Look: func(*System) []Finding { return make([]Finding, maxFindings+7) }}
+	found, gaps := Run([]Rule{rule}, &System{})
+	if len(found) != maxFindings || len(gaps) != 1 || !strings.HasPrefix(gaps[0].What, "7 more findings") {
+		t.Errorf("%d findings, gaps %+v", len(found), gaps)
+	}
+}
+
+// TestHostileExaminations: no text of an agent brings a control character or a secret into a report, and no list is without an end.
+func TestHostileExaminations(t *testing.T) {
+	const hostile = "\x1b[2Jpassword=hunter2 " + "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy"
+	many := func() []string {
+		out := make([]string, 500)
+		for i := range out {
+			out[i] = hostile
+		}
+		return out
+	}
+	f := Finding{ID: hostile, Stage: hostile, Severity: hostile, Confidence: 17, Title: hostile, ByHand: hostile, Explains: many(),
+		Repair: &Repair{Summary: hostile, Consent: hostile, Writes: many(), Loses: hostile}}
+	for range 500 {
+		f.Evidence = append(f.Evidence, Evidence{Kind: hostile, Path: hostile, Text: hostile, Command: many()[:50]})
+	}
+	x := &Examination{Seconds: 1, Hardware: &Hardware{Memory: -1, NICs: many()}}
+	for range 500 {
+		x.Disks = append(x.Disks, ExaminedDisk{Path: hostile, Model: hostile, Serial: hostile})
+		x.NotExamined = append(x.NotExamined, Gap{What: hostile, Why: hostile})
+		x.Systems = append(x.Systems, ExaminedSystem{Root: hostile, Name: hostile})
+		x.Hardware.Disks = append(x.Hardware.Disks, DiskRecord{Model: hostile, Serial: hostile, WWN: hostile, Size: -1})
+	}
+	x.Systems[0].Findings = []Finding{f, {ID: "least", Confidence: -3}}
+	clean := x.Sanitize()
+	text := string(must.Get(json.Marshal(clean))(t))
+	if strings.Contains(text, "hunter2") || strings.Contains(text, `\u001b`) || len(text) > 2<<20 {
+		t.Errorf("%d bytes, such as %.200s", len(text), text)
+	}
+	for name, n := range map[string]int{"disks": len(clean.Disks), "gaps": len(clean.NotExamined), "systems": len(clean.Systems), "NICs": len(clean.Hardware.NICs), "disks of the hardware": len(clean.Hardware.Disks)} {
+		if n != maxParts {
+			t.Errorf("%d %s, want %d", n, name, maxParts)
+		}
+	}
+	one := clean.Systems[0].Findings
+	if one[0].Confidence != 1 || one[1].Confidence != 0 || len(one[0].Evidence) != maxFindings || len(one[0].Explains) != maxFindings || len(one[0].Evidence[0].Command) != maxFindings {
+		t.Errorf("confidence %g and %g, %d pieces of evidence, %d consequences", one[0].Confidence, one[1].Confidence, len(one[0].Evidence), len(one[0].Explains))
+	}
+	if f.Title != hostile || f.Repair.Summary != hostile {
+		t.Error("the examination itself was changed")
+	}
+}
+
+// TestFilesHaveABound: a stranger's file of any size takes no more memory than a rule may read.
+func TestFilesHaveABound(t *testing.T) {
+	tree := NewTree(fstest.MapFS{"small": {Data: []byte("12345")}, "large": {Data: []byte("123456")}, "pipe": {Mode: 0o600 | 1<<25}})
+	if b, err := tree.ReadAtMost("/small", 5); string(b) != "12345" || err != nil {
+		t.Errorf("%q, %v", b, err)
+	}
+	if b, err := tree.ReadAtMost("/large", 5); !errors.Is(err, ErrTooLarge) || b != nil {
+		t.Errorf("a larger file: %q, %v", b, err)
+	}
+	if n, err := tree.ReadThrough("/large", 4); n != 4 || err != nil {
+		t.Errorf("%d bytes are read through, %v", n, err)
+	}
+	if _, err := tree.Open("/pipe"); err == nil {
+		t.Error("a pipe was opened, which would wait for ever")
+	}
+	folder := fstest.MapFS{}
+	for i := range maxEntries {
+		folder["d/"+strconv.Itoa(i)] = &fstest.MapFile{}
+	}
+	if entries, err := NewTree(folder).ReadDir("/d"); err != nil || len(entries) != maxEntries {
+		t.Errorf("%d entries of %d, %v", len(entries), maxEntries, err)
+	}
+	folder["d/more"] = &fstest.MapFile{}
+	if entries, err := NewTree(folder).ReadDir("/d"); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("a larger folder: %d entries, %v", len(entries), err)
+	}
+}
