@@ -110,7 +110,7 @@ test-unit: build ## unit and property tests, under the race detector where gorou
 	$(GO) test -vet=off -count 1 -run Tag ./cmd/salvor/serve
 	$(GO) -C tools test -count 1 ./...
 
-test-sweeps: build ## every crash, repetition and failure of every action of every operation
+test-sweeps: build ## every crash, repetition and failure of every action, write and read of every operation
 	$(RUN) -name sweeps -- $(PLAIN) -run 'Sweep|Reads' -- ./conductor/...
 
 test-stories: build ## the stories of test/, under the race detector, with the exporter of traces

@@ -389,8 +389,8 @@ func (y *bareMetalWorld) work(t *testing.T) {
 	h.untilEnded(t, func() {}, compute.Subject(y.server))
 }
 
-// TestMetalSurvives kills, repeats and fails every action of every operation on a machine.
-func TestMetalSurvives(t *testing.T) {
+// TestSweepBareMetal kills, repeats and fails every action of every operation on a machine.
+func TestSweepBareMetal(t *testing.T) {
 	t.Parallel()
 	rescueNow := func(*bareMetalWorld) compute.Act {
 		wanted := secret.Value{}
