@@ -360,7 +360,9 @@ func TestLostLease(t *testing.T) {
 		answerLines(beginsLine)(d, host)
 		a.leases.drop(t.Context(), a.leases.heldAt(w.leasePath(spec)), false) // as when another host took the lease
 		_ = host.SetReadDeadline(time.Now().Add(10 * leaseLook))
-		_, _ = io.Copy(io.Discard, host)
+		if _, err := io.Copy(io.Discard, host); err != nil { // nobody ended the helper
+			_, _ = host.Write([]byte(`{"version":1,"examination":{"seconds":1}}` + "\n"))
+		}
 	})
 	unlock, _ := a.lock(spec.ServerID) // as each order that is carried out
 	defer unlock()
