@@ -48,6 +48,7 @@ test: packages lint build test-unit test-sweeps ## lint, unit tests under the ra
 
 ci: prove-packages test test-stories e2e-first ## what CI runs: make test, the stories, and the first tier of e2e
 
+prove: export SALVOR_SWEEP := whole
 prove: prove-packages test test-stories e2e fuzz release-check ## all that proves salvor: what CI runs, every real machine, server and client, fuzzing, a release built twice
 
 times: ## print the 30 slowest tests and packages of the last run

@@ -54,7 +54,8 @@ type Config struct {
 	DeployKernel, DeployRamdisk string
 	// DeployTimeout and its like bound the silence of a ramdisk in their operations; 0: no bound.
 	DeployTimeout, CleanTimeout, ServiceTimeout, InspectTimeout time.Duration
-	// StepPoll is how often a step that runs without telling of its end is looked at; 0: every 5 s.
+	// StepPoll is how often a step is looked at that reports no end; 0: every 5 s. An agent at work, and a machine that shuts down, are
+	// looked at five times as often.
 	StepPoll time.Duration
 	// AutomatedClean cleans nodes that say nothing about it, between two uses.
 	AutomatedClean bool

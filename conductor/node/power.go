@@ -101,7 +101,7 @@ func (c powerOperations) softOff(ctx context.Context, m *managedNode, within tim
 		select {
 		case <-ctx.Done():
 			return problem.Conflictf("the system did not shut down within %s; use power off to force it", within)
-		case <-time.After(time.Second):
+		case <-time.After(c.StepPoll / 5):
 		}
 		if state, err := m.power.PowerState(ctx, m.node); err == nil && state == metal.PowerOff {
 			return nil

@@ -3,6 +3,8 @@ package jobtest
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -15,16 +17,32 @@ import (
 
 // SweepReads runs the operation once for each read of the store that its actions, and those of the jobs that it leads to, do outside of
 // transactions. Each time another read fails as on a database that is away for a moment. No outcome may differ from that of an undisturbed
-// run: neither what the world shows, nor which jobs fail. Where Sweep samples, it fails one read in readSample.
+// run: neither what the world shows, nor which jobs fail. chooseReads says which reads are failed.
 func SweepReads(t *testing.T, fresh func(t *testing.T) *World) {
 	clean := fresh(t)
 	reads := &readFault{kind: clean.Kind}
 	want := runWithReads(t, clean, clean.Store, reads)
-	failReads(t, fresh, sampleOf(hashName(t), readSample), reads, want+reads.failures())
+	failReads(t, fresh, chooseReads(t), reads, want+reads.failures())
 }
 
-// readSample is how seldom a sample fails a read: an operation reads more often than it writes.
-const readSample = 64
+// An operation reads more often than it writes, so a sweep chooses among its reads: one in readSample where all sweeps sample, else one in
+// readChance by SALVOR_SEED or by chance.
+const (
+	readSample = 64
+	readChance = 4
+)
+
+// chooseReads chooses the reads that a sweep fails: all of them with SALVOR_SWEEP=whole, as make prove runs, and with SALVOR_SOAK.
+func chooseReads(t *testing.T) func() bool {
+	switch {
+	case isSampling():
+		return sampleOf(hashName(t), readSample)
+	case os.Getenv("SALVOR_SWEEP") == "whole", os.Getenv("SALVOR_SOAK") != "":
+		return func() bool { return true }
+	}
+	chance := rand.New(rand.NewPCG(readSeed(t), hashName(t)))
+	return func() bool { return chance.IntN(readChance) == 0 }
+}
 
 // failReads fails each of the reads that an undisturbed run counted, whose outcome was want.
 func failReads(t *testing.T, fresh func(t *testing.T) *World, chosen func() bool, counted *readFault, want string) {

@@ -47,7 +47,7 @@ const runTimeout = 30 * time.Second
 // Sweep runs every disturbance of the operation that fresh makes worlds for. Under -short and under the race detector it runs every
 // sixteenth, for there goroutines meet in the same ways; with SALVOR_SOAK it always runs all.
 func Sweep(t *testing.T, fresh func(t *testing.T) *World) {
-	runSweep(t, fresh, sampleOf(0, 16), sampleOf(hashName(t), readSample))
+	runSweep(t, fresh, sampleOf(0, 16), chooseReads(t))
 }
 
 // sampleOf chooses all where nothing samples, else one in oneIn. first says which is the first one.
