@@ -43,7 +43,7 @@ func scanIncarnation(r interface{ Scan(...any) error }) (record.Incarnation, err
 // seen, Incarnation holds it. problem.Unavailable if a file of SQLite is not the one that was opened: who serves calls Incarnation each second.
 func (s incarnationTables) Incarnation(ctx context.Context) (record.Incarnation, error) {
 	if e, ok := s.engine.(*sqliteEngine); ok && e.files.check() != nil {
-		s.history.changed() // so that the next Wrote is true, and a change shows that the files are back
+		s.history.changed()                                                  // so that the next Wrote is true, and a change shows that the files are back
 		if err := s.Do(ctx, func(job.Tx) error { return nil }); err != nil { // the writer refuses it, with the words of check
 			return record.Incarnation{}, err
 		}

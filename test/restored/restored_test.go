@@ -366,14 +366,14 @@ func (w *world) decide(r native.Restored, decision string) {
 	}
 	w.cli.Run(w, "db", "restored", "--release", decision)
 	if decision == "as-it-is" {
-		w.goneOn()
+		w.jobsContinued()
 	} else {
 		w.ended()
 	}
 }
 
-// goneOn proves that the open jobs went on where the restored history left them, and that no other machine was changed.
-func (w *world) goneOn() {
+// jobsContinued proves that the open jobs went on where the restored history left them, and that no other machine was changed.
+func (w *world) jobsContinued() {
 	w.Helper()
 	states := map[int][2]string{0: {"rescue", "power on"}, 1: {"rescue", "power on"}, 2: {"rescue", "power on"}, 9: {"active", "power off"}}
 	w.settled(states, map[int]bool{0: true, 1: true, 2: true, 4: true, 6: true, 9: true}, nil)
