@@ -18,6 +18,8 @@ type whereClause struct {
 	args  []any
 	// node: the conditions speak of the row's node, as n.
 	node bool
+	// anyOf is that of the engine, for conditions that need it; nil in all other queries.
+	anyOf func(subquery string) string
 }
 
 // arg adds an argument and gives its placeholder.

@@ -19,3 +19,10 @@ func (s *Store) Exec(ctx context.Context, text string, args ...any) error {
 
 // Masked is masked.
 func Masked(url string) string { return redactDatabaseURL(url) }
+
+// RecordStatements notes each statement that the store sends from now on, with the arguments of its newest use.
+func RecordStatements(s *Store) map[string][]any {
+	r := &recorder{s.engine, map[string][]any{}}
+	s.engine = r
+	return r.sent
+}

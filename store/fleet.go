@@ -14,8 +14,8 @@ var _ metal.FleetStore = (*Store)(nil)
 
 // FleetCounts is metal.FleetStore's. Without a project it reads an index only, in its order.
 func (s nodeTables) FleetCounts(ctx context.Context, project string) ([]metal.FleetCount, error) {
-	c := &whereClause{}
-	c.nodes(metal.NodeFilter{Project: project})
+	c := &whereClause{anyOf: s.engine.anyOf}
+	c.confineNodes(metal.NodeFilter{Project: project}, "")
 	of := map[metal.FleetCount]int{}
 	scan := func(r *sql.Rows) error {
 		var one metal.FleetCount

@@ -60,13 +60,19 @@ func (s nodeTables) Nodes(ctx context.Context, t job.Tx, f metal.NodeFilter, p r
 
 // nodePage reads a page of nodes; tail is all of the query from WHERE on.
 func nodePage[T any](ctx context.Context, s *storeCore, t job.Tx, f metal.NodeFilter, p record.Page, read func(tail string, args []any) ([]T, error)) ([]T, error) {
-	c := &whereClause{}
+	c := &whereClause{anyOf: s.engine.anyOf}
 	c.nodes(f)
+	isWhole := len(c.parts) == 0
 	mine := func(c *whereClause) string { return c.mine(nodeOf, f.Project) }
 	order, err := c.page(p, "node", "n", c.marker(p, mine), nodeSort)
 	if err != nil {
 		return nil, err
 	}
+	page := ""
+	if isWhole && nodeSort[p.SortKey] == "num" && p.Limit > 0 {
+		page = order
+	}
+	c.confineNodes(f, page)
 	out, err := read(c.where()+order, c.args)
 	if err != nil {
 		return nil, err
@@ -77,6 +83,44 @@ func nodePage[T any](ctx context.Context, s *storeCore, t job.Tx, f metal.NodeFi
 		}
 	}
 	return out, nil
+}
+
+// confineNodes confines a list to the nodes that a project owns or leases, that an owner owns, or that a lessee leases. The index of each column gives
+// its part of the numbers: no index serves an OR, and an engine that guesses where the nodes lie in the order of a list may read all nodes to find none.
+// page is the order and the limit of a list that has no other condition than its marker and is ordered by number: then each index gives a page at most.
+func (c *whereClause) confineNodes(f metal.NodeFilter, page string) {
+	value, columns := f.Project, []string{"owner", "lessee"}
+	switch {
+	case f.Project != "":
+	case f.Owner != "":
+		value, columns = f.Owner, columns[:1]
+	case f.Lessee != "":
+		value, columns = f.Lessee, columns[1:]
+	default:
+		return
+	}
+	if page == "" {
+		c.and("n.num" + c.anyOf(nodesOf(c.arg(value), "num", columns...)))
+		return
+	}
+	mark, marker := c.arg(value), ""
+	if len(c.parts) > 0 {
+		marker = " AND " + strings.Join(c.parts, " AND ")
+	}
+	parts := make([]string, len(columns))
+	for i, column := range columns {
+		parts[i] = fmt.Sprintf(`SELECT num FROM (SELECT n.num FROM node n WHERE n.%[1]s = %[2]s AND n.%[1]s <> ''%[3]s%[4]s) AS %[1]s_page`, column, mark, marker, page)
+	}
+	c.parts = []string{"n.num" + c.anyOf(strings.Join(parts, " UNION ALL "))}
+}
+
+// nodesOf is a query for one column of the nodes that have the value, a placeholder, in any of the columns owner and lessee.
+func nodesOf(value, column string, in ...string) string {
+	parts := make([]string, len(in))
+	for i, name := range in {
+		parts[i] = fmt.Sprintf(`SELECT %[1]s FROM node WHERE %[2]s = %[3]s AND %[2]s <> ''`, column, name, value)
+	}
+	return strings.Join(parts, " UNION ALL ")
 }
 
 // nodeOf is what the row m that a marker names must be for a project that a list is confined to:
@@ -96,7 +140,7 @@ func (c *whereClause) mineOf(node, project string) string {
 	if node != "" {
 		return "m.node_id = " + c.arg(node)
 	}
-	return c.mine(`m.node_id IN (SELECT id FROM node WHERE owner = %[1]s OR lessee = %[1]s)`, project)
+	return c.mine(`EXISTS (SELECT 1 FROM node o WHERE o.id = m.node_id AND (o.owner = %[1]s OR o.lessee = %[1]s))`, project)
 }
 
 // marker is the condition for the row of the marker; mine adds that of the confinement.
@@ -134,22 +178,24 @@ func (s nodeTables) Shards(ctx context.Context) ([]metal.Shard, error) {
 	return out, nil
 }
 
+// nodes narrows by all of the filter but what confineNodes does.
 func (c *whereClause) nodes(f metal.NodeFilter) {
 	for _, e := range []struct{ column, value string }{
-		{"n.driver", f.Driver}, {"n.resource_class", f.ResourceClass}, {"n.owner", f.Owner},
-		{"n.lessee", f.Lessee}, {"n.fault", f.Fault}, {"n.shard", f.Shard},
+		{"n.driver", f.Driver}, {"n.resource_class", f.ResourceClass}, {"n.fault", f.Fault}, {"n.shard", f.Shard},
 		{"n.provision_state", string(f.ProvisionState)}, {conductorOf, f.Conductor}, {"n.instance_name", f.InstanceName},
 	} {
 		c.equal(e.column, e.value)
 	}
 	c.contains("n.description", f.DescriptionContains)
 	c.search(f.Search)
-	if f.Project != "" {
-		mark := c.arg(f.Project)
-		c.and(`(n.owner = ` + mark + ` OR n.lessee = ` + mark + `)`)
-	}
 	if f.ConductorGroup != nil {
 		c.and(`n.conductor_group = ` + c.arg(*f.ConductorGroup))
+	}
+	if f.Project != "" {
+		c.equal("n.owner", f.Owner)
+	}
+	if f.Project != "" || f.Owner != "" {
+		c.equal("n.lessee", f.Lessee)
 	}
 	c.rare("n.instance_uuid", f.InstanceUUID)
 	c.rare("n.chassis_uuid", f.ChassisUUID)
@@ -223,10 +269,9 @@ func (c *whereClause) any(column string, values []string) {
 
 // ofNode narrows children by their node: whose it is, or who serves it.
 func (c *whereClause) ofNode(project string, groups, shards []string) {
-	c.node = c.node || project != "" || groups != nil || shards != nil
+	c.node = c.node || groups != nil || shards != nil
 	if project != "" {
-		mark := c.arg(project)
-		c.and(`(n.owner = ` + mark + ` OR n.lessee = ` + mark + `)`)
+		c.and("t.node_id" + c.anyOf(nodesOf(c.arg(project), "id", "owner", "lessee")))
 	}
 	c.any("n.conductor_group", groups)
 	c.any("n.shard", shards)

@@ -51,8 +51,7 @@ var ports = &recordKind[metal.Port, metal.PortFilter]{
 		c.contains("t.description", f.DescriptionContains)
 		c.ofNode(f.Project, f.ConductorGroups, f.Shards)
 		if f.Owner != "" {
-			c.node = true
-			c.equal("n.owner", f.Owner)
+			c.and("t.node_id" + c.anyOf(nodesOf(c.arg(f.Owner), "id", "owner")))
 		}
 	},
 }

@@ -208,8 +208,12 @@ func (s nodeTables) SavePower(ctx context.Context, readings []metal.PowerReading
 
 // PostgreSQL may make a join of "IN (subquery)". It would run the subquery again for each row, and skip the rows that the update itself has
 // locked, so the update would take more rows than the limit. PostgreSQL makes an array once.
-func (*postgresEngine) skipLockedClause(subquery string) string {
-	return ` = ANY(ARRAY(` + subquery + ` FOR UPDATE SKIP LOCKED))`
+func (e *postgresEngine) skipLockedClause(subquery string) string {
+	return e.anyOf(subquery + ` FOR UPDATE SKIP LOCKED`)
 }
 
-func (*sqliteEngine) skipLockedClause(subquery string) string { return ` IN (` + subquery + `)` }
+func (e *sqliteEngine) skipLockedClause(subquery string) string { return e.anyOf(subquery) }
+
+func (*postgresEngine) anyOf(subquery string) string { return ` = ANY(ARRAY(` + subquery + `))` }
+
+func (*sqliteEngine) anyOf(subquery string) string { return ` IN (` + subquery + `)` }

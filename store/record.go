@@ -183,7 +183,7 @@ var allocations = &recordKind[metal.Allocation, metal.AllocationFilter]{
 	narrow: func(c *whereClause, f metal.AllocationFilter) {
 		c.rare("t.node_id", f.NodeID)
 		c.equal("t.resource_class", f.ResourceClass)
-		c.equal("t.owner", f.Owner)
+		c.rare("t.owner", f.Owner)
 		c.equal("t.state", string(f.State))
 	},
 }

@@ -135,6 +135,9 @@ type sqlEngine interface {
 	// skipLockedClause gives what follows "column" in the WHERE of an update: the rows of the subquery. The engine runs the subquery
 	// once, and skips rows that another transaction has locked.
 	skipLockedClause(subquery string) string
+	// anyOf gives what follows "column" in a WHERE: the rows of the subquery, which runs once. PostgreSQL then looks each row up by the index of the
+	// column, and does not choose a plan by a guess of how many rows the subquery has.
+	anyOf(subquery string) string
 	// notifyPeers tells other processes that work may be there; it may return before they know.
 	notifyPeers()
 	close() error
