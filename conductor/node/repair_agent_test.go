@@ -38,6 +38,7 @@ type fakeMender struct {
 	losesPlans  int                 // the machine restarts while it plans, so often
 	foreign     bool                // somebody else has changed a chunk
 	badDisk     bool                // no before-image can be written
+	fewImages   bool                // only the first before-image is given
 	halfBooted  bool                // the machine's own system booted from half-written disks
 	systemBoots int
 }
@@ -238,7 +239,7 @@ func (a *fakeMender) page(cursor string) json.RawMessage {
 		from = 0
 	}
 	page := agent.ImagePage{Chunks: []agent.ImageChunk{}}
-	for i := from; i < len(a.disk); i++ {
+	for i := from; i < len(a.disk) && !(a.fewImages && from > 0); i++ {
 		if a.disk[i] == a.overlay[i] {
 			continue
 		}
