@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -49,14 +50,58 @@ const selectEvents = `SELECT seq, at, type, text, severity, job_id, action, dura
 
 // Events is job.Timeline's.
 func (s *jobTables) Events(ctx context.Context, subject job.Subject, after int64, limit int) ([]job.Event, error) {
-	return s.events(ctx, subject, selectEvents+`AND seq > $3 ORDER BY seq LIMIT CAST($4 AS BIGINT)`, after, limit)
+	last, err := s.lastEvent(ctx, subject)
+	if err != nil || last <= after {
+		return nil, err
+	}
+	if last-after > int64(limit) { // the page ends before the newest events, and nothing says in which weeks
+		return s.events(ctx, subject, selectEvents+`AND seq > $3 ORDER BY seq LIMIT CAST($4 AS BIGINT)`, after, limit)
+	}
+	return s.newestEvents(ctx, subject, after, last, limit)
 }
 
 // Latest is job.Timeline's.
 func (s *jobTables) Latest(ctx context.Context, subject job.Subject, limit int) ([]job.Event, error) {
-	out, err := s.events(ctx, subject, selectEvents+`ORDER BY seq DESC LIMIT CAST($3 AS BIGINT)`, limit)
-	slices.Reverse(out)
-	return out, err
+	last, err := s.lastEvent(ctx, subject)
+	if err != nil || last == 0 {
+		return nil, err
+	}
+	return s.newestEvents(ctx, subject, max(0, last-int64(limit)), last, limit)
+}
+
+// lastEvent gives the number of the newest event of a subject, 0 for none.
+func (s *jobTables) lastEvent(ctx context.Context, subject job.Subject) (last int64, err error) {
+	err = s.read(ctx, nil, func(r *sql.Rows) error { return r.Scan(&last) },
+		`SELECT last FROM event_counter WHERE subject_kind = $1 AND subject_id = $2`, subject.Kind, subject.ID)
+	if err != nil {
+		return 0, fmt.Errorf("read the timeline of %s %s: %w", subject.Kind, subject.ID, err)
+	}
+	return last, nil
+}
+
+// newestEvents reads the newest events after a number, in their order, at most limit. It asks the newest weeks first, and no further week once it has
+// each number up to last: numbers have no gaps, so no other week can hold one of them. A clock that was wrong puts an event into any week, and what was
+// pruned is in none; then newestEvents asks all weeks, each once.
+func (s *jobTables) newestEvents(ctx context.Context, subject job.Subject, after, last int64, limit int) ([]job.Event, error) {
+	var out []job.Event
+	for _, w := range s.engine.timelineWindows(s.now()) {
+		some, err := s.events(ctx, subject, selectEvents+`AND seq > $3 `+w.condition+` ORDER BY seq DESC LIMIT CAST($4 AS BIGINT)`, append([]any{after, limit}, w.args...)...)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, some...)
+		found := int64(0)
+		for _, e := range out {
+			if e.Seq <= last {
+				found++
+			}
+		}
+		if found == last-after {
+			break
+		}
+	}
+	slices.SortFunc(out, func(a, b job.Event) int { return cmp.Compare(a.Seq, b.Seq) })
+	return out[max(0, len(out)-limit):], nil
 }
 
 func (s *jobTables) events(ctx context.Context, subject job.Subject, text string, args ...any) ([]job.Event, error) {

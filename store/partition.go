@@ -191,3 +191,25 @@ func (e *postgresEngine) pruneEvents(ctx context.Context, now, before time.Time)
 func (e *sqliteEngine) pruneEvents(context.Context, time.Time, time.Time) (int, string, error) {
 	return 0, "event", nil
 }
+
+// timelineWindow is a condition for events that lie in some weeks. Its placeholders begin at $5.
+type timelineWindow struct {
+	condition string
+	args      []any
+}
+
+// timelineWindows splits the timeline in the order in which it is to be asked: this week, the four weeks before, and all the rest. PostgreSQL asks only the
+// parts that a condition admits.
+func (e *postgresEngine) timelineWindows(now time.Time) []timelineWindow {
+	size := week.Microseconds()
+	begin := now.UnixMicro() / size * size
+	end, former := begin+size, begin-4*size
+	return []timelineWindow{
+		{`AND at >= $5 AND at < $6`, []any{begin, end}},
+		{`AND at >= $5 AND at < $6`, []any{former, begin}},
+		{`AND (at < $5 OR at >= $6)`, []any{former, end}},
+	}
+}
+
+// timelineWindows gives one window of everything, because SQLite has the timeline in one table.
+func (e *sqliteEngine) timelineWindows(time.Time) []timelineWindow { return []timelineWindow{{}} }

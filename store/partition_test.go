@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -110,3 +111,76 @@ func TestTimelineBecomesParts(t *testing.T) {
 		t.Errorf("%+v: %v", events, err)
 	}
 }
+
+// TestHistoryAsksTheWeeksThatHoldIt: the newest events of a subject are read from the weeks that hold them, and from no other once the page is full.
+func TestHistoryAsksTheWeeksThatHoldIt(t *testing.T) {
+	t.Parallel()
+	d := storetest.OnPostgres(t)
+	now := time.Now().UTC()
+	s := must.Get(store.Open(t.Context(), d.URL, d.Key, store.Options{Now: func() time.Time { return now }}))(t)
+	defer s.Close()
+	appendAt := func(id string, times ...time.Time) {
+		t.Helper()
+		must.OK(t, s.Do(t.Context(), func(tx job.Tx) error {
+			for _, at := range times {
+				if err := s.Append(tx, job.Event{Subject: job.Node(id), At: at}); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+	}
+	weeks := func(n int) time.Time { return now.AddDate(0, 0, 7*n) }
+	for n := -9; n < -1; n++ { // the parts of a database that has run for long
+		from := weeks(n).Unix() / (7 * 24 * 3600) * 7 * 24 * 3600 * 1000000
+		execRaw(t, d, fmt.Sprintf(`CREATE TABLE %s PARTITION OF event FOR VALUES FROM (%d) TO (%d)`, weekOf(weeks(n)), from, from+7*24*3600*1000000))
+	}
+	appendAt("new", now, now, now)
+	appendAt("old", weeks(-8), weeks(-6), weeks(-2), weeks(-1), now, now)
+	appendAt("clock", weeks(-1), weeks(3), now, now) // the clock of the server was ahead once
+	sent := store.RecordStatements(s)
+	this := []string{weekOf(now)}
+	for _, c := range []struct {
+		name string
+		read func() ([]job.Event, error)
+		seqs string
+		want []string // the parts that are asked; nil: all
+	}{
+		{"all of a new node", func() ([]job.Event, error) { return s.Latest(t.Context(), job.Node("new"), 50) }, "1 2 3", this},
+		{"all after 0 of a new node", func() ([]job.Event, error) { return s.Events(t.Context(), job.Node("new"), 0, 50) }, "1 2 3", this},
+		{"a page of an old node", func() ([]job.Event, error) { return s.Latest(t.Context(), job.Node("old"), 2) }, "5 6", this},
+		{"what is new of an old node", func() ([]job.Event, error) { return s.Events(t.Context(), job.Node("old"), 4, 50) }, "5 6", this},
+		{"nothing new", func() ([]job.Event, error) { return s.Events(t.Context(), job.Node("old"), 6, 50) }, "", []string{}},
+		{"nobody", func() ([]job.Event, error) { return s.Latest(t.Context(), job.Node("nobody"), 50) }, "", []string{}},
+		{"a page of two windows", func() ([]job.Event, error) { return s.Latest(t.Context(), job.Node("old"), 4) }, "3 4 5 6",
+			[]string{weekOf(weeks(-4)), weekOf(weeks(-3)), weekOf(weeks(-2)), weekOf(weeks(-1))}}, // the second window, whose statement is the last one
+		{"all of an old node", func() ([]job.Event, error) { return s.Latest(t.Context(), job.Node("old"), 50) }, "1 2 3 4 5 6", nil},
+		{"the first of an old node", func() ([]job.Event, error) { return s.Events(t.Context(), job.Node("old"), 0, 3) }, "1 2 3", nil},
+		{"a clock ahead", func() ([]job.Event, error) { return s.Latest(t.Context(), job.Node("clock"), 3) }, "2 3 4", nil},
+	} {
+		clear(sent)
+		events, err := c.read()
+		var seqs []string
+		for _, e := range events {
+			seqs = append(seqs, fmt.Sprint(e.Seq))
+		}
+		if got := strings.Join(seqs, " "); err != nil || got != c.seqs {
+			t.Errorf("%s: want the events %q, got %q and %v", c.name, c.seqs, got, err)
+		}
+		db := openRaw(t, d)
+		parts := []string{}
+		for text, args := range sent {
+			for _, line := range rawColumn(t, db, "EXPLAIN "+text, args...) {
+				if part := partScanned.FindString(line); part != "" {
+					parts = append(parts, part)
+				}
+			}
+		}
+		must.OK(t, db.Close())
+		if slices.Sort(parts); c.want != nil && !slices.Equal(parts, c.want) {
+			t.Errorf("%s: want the parts %v, got %v", c.name, c.want, parts)
+		}
+	}
+}
+
+var partScanned = regexp.MustCompile(`\bevent_(w\d+|default)\b`)

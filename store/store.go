@@ -132,6 +132,8 @@ type sqlEngine interface {
 	// pruneEvents drops what it can of the timeline that is older than before without touching rows, gives how many events that
 	// were, and names the table whose rows are left to be deleted one by one.
 	pruneEvents(ctx context.Context, now, before time.Time) (n int, rest string, err error)
+	// timelineWindows splits the timeline into windows that need not all be asked, in the order in which they are.
+	timelineWindows(now time.Time) []timelineWindow
 	// skipLockedClause gives what follows "column" in the WHERE of an update: the rows of the subquery. The engine runs the subquery
 	// once, and skips rows that another transaction has locked.
 	skipLockedClause(subquery string) string
