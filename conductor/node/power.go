@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"encoding/json"
+	"strconv"
 	"time"
 
 	"salvor/driver"
@@ -115,6 +116,9 @@ func (c powerOperations) powerUp(ctx context.Context, r *job.Run, m *managedNode
 		return job.Fail(err)
 	}
 	if a.Target.Ends() == metal.PowerOn {
+		if err := c.bootAwaitedRamdisk(ctx, r, m, a.Target); err != nil {
+			return job.From(err)
+		}
 		turnOn := func() error { return m.power.SetPower(ctx, m.node, metal.PowerOn) }
 		switch {
 		case a.Target == metal.SoftReboot && m.node.DisablePowerOff:
@@ -127,6 +131,28 @@ func (c powerOperations) powerUp(ctx context.Context, r *job.Run, m *managedNode
 		}
 	}
 	return job.Done(c.edit(ctx, m.node.ID, func(n *metal.Node) { n.PowerState, n.TargetPower = a.Target.Ends(), "" }))
+}
+
+// awaitedNote is the number of the boot of the ramdisk that the command has planned.
+const awaitedNote = "ramdisk planned for boot"
+
+// bootAwaitedRamdisk has a machine whose operation waits for its ramdisk boot that ramdisk again. The boot before has used up the boot device, which
+// counts for one boot, and the agent token, which is told once; its agent is gone. bootAwaitedRamdisk leaves a machine alone that is on and stays on.
+func (c powerOperations) bootAwaitedRamdisk(ctx context.Context, r *job.Run, m *managedNode, target metal.PowerTarget) error {
+	if m.node.ProvisionState.Info().Phase != metal.WaitsForRamdisk || !m.node.BootsRamdisk() || m.boot == nil || r.Memo[restartMark(r)] != "" {
+		return nil
+	}
+	isPlanned := r.Memo[awaitedNote] == strconv.FormatInt(m.node.BootNumber, 10)
+	if target == metal.TurnOn || isPlanned {
+		if state, err := m.power.PowerState(ctx, m.node); err != nil || state == metal.PowerOn {
+			return err
+		}
+	}
+	if isPlanned {
+		return m.boot.PrepareRamdisk(ctx, m.node)
+	}
+	r.Note(awaitedNote, strconv.FormatInt(m.node.BootNumber+1, 10))
+	return c.steps().planAgain(ctx, r, m)
 }
 
 func (c powerOperations) powerFailed(ctx context.Context, tx job.Tx, j *job.Job) error {

@@ -154,6 +154,41 @@ func TestPowerAndPatchPassWhileWaiting(t *testing.T) {
 	b.until(t, metal.Rescue)
 }
 
+// TestPowerCommandBootsTheRamdiskThatIsAwaited: the boot device of a ramdisk counts for one boot, and its token is told once. So a machine that a user
+// reboots, or switches off and on, while its rescue waits gets a new boot of the ramdisk. Otherwise it would start its own system, and the rescue would
+// wait until its time-out.
+func TestPowerCommandBootsTheRamdiskThatIsAwaited(t *testing.T) {
+	t.Parallel()
+	for name, targets := range map[string][]metal.PowerTarget{
+		"reboot": {metal.Reboot}, "soft reboot": {metal.SoftReboot}, "off and on": {metal.TurnOff, metal.TurnOn}, "on though it is on": {metal.TurnOn},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, metal.Active)
+			b.bootsOnce = true
+			b.run(t)
+			must.OK(t, b.ask(t, metal.ToRescue))
+			former := b.until(t, metal.RescueWait)
+			for _, target := range targets {
+				must.OK(t, b.nodes.SetPower(t.Context(), b.node, target, 0, record.Asker{}))
+				b.until(t, metal.RescueWait)
+			}
+			n := b.stored(t)
+			b.mu.Lock()
+			running := b.running
+			b.mu.Unlock()
+			if running != "ramdisk" || n.LastError != "" {
+				t.Fatalf("after %v: the machine runs %q (%s), want the ramdisk", targets, running, n.LastError)
+			}
+			if isNew := n.BootNumber > former.BootNumber; isNew != (name != "on though it is on") || n.Plan == nil || n.Plan.BootNumber != n.BootNumber {
+				t.Errorf("after %v: boot %d with the plan %+v, before boot %d: a boot that begins anew has a number and a plan of its own", targets, n.BootNumber, n.Plan, former.BootNumber)
+			}
+			b.poke()
+			b.until(t, metal.Rescue)
+		})
+	}
+}
+
 func TestHeartbeatDuringALockIsToldToComeAgain(t *testing.T) {
 	t.Parallel()
 	b := waiting(t)

@@ -61,6 +61,7 @@ type bench struct {
 	invalid       error              // what the check of the network says
 	broken        error              // what the BMC answers to every question of power
 	forgetful     bool               // the BMC keeps no boot device for good
+	bootsOnce     bool               // a boot device that is set for one boot counts for one boot only, as on real machines
 	silent        bool               // the BMC takes connections and answers nothing
 	asked         int                // how often it was asked while silent or broken
 	reading       func() metal.Power // what the BMC reads instead of the power that is
@@ -118,7 +119,11 @@ func (b *bench) SetPower(ctx context.Context, n *metal.Node, want metal.Power) e
 	b.power, b.running, b.agentUp, b.serving = want, "", false, ""
 	if want == metal.PowerOn {
 		b.running = "system"
-		if b.media != "" {
+		fromMedia := b.media != "" && (!b.bootsOnce || b.device.Device == "cdrom")
+		if b.bootsOnce && !b.device.Persistent {
+			b.device = rescue.Boot{Device: "disk", Persistent: true}
+		}
+		if fromMedia {
 			b.running, b.agentUp, b.credential = "ramdisk", true, ""
 			b.agent.reboot()
 			b.mender.reboot()

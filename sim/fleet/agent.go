@@ -200,9 +200,8 @@ func (f *Fleet) turn(ctx context.Context) {
 // command is the agent's door: the end of a rescue is all that it can do.
 func (f *Fleet) command(w http.ResponseWriter, r *http.Request) {
 	i, ok := f.tokens.find(r.URL.Query().Get(wire.QueryToken))
-	if !ok {
-		writeJSON(w, http.StatusUnauthorized, wire.Fault{Code: "Client", String: "no machine has this agent token"})
-		return
+	if !ok { // nobody listens where an agent went with its machine's power; a refused token would say that another agent runs there
+		panic(http.ErrAbortHandler)
 	}
 	m := &f.machines[i]
 	done := wire.Result{ID: "1", Name: wire.FinalizeRescue, Params: map[string]any{}, Status: wire.Succeeded, Outcome: json.RawMessage("null")}

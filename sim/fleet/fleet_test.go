@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"salvor/client"
+	"salvor/secret"
 	"salvor/test/must"
+	wire "salvor/wire/agent"
 )
 
 func plan(t *testing.T, change func(*Config)) *Fleet {
@@ -139,6 +141,40 @@ func TestFaults(t *testing.T) {
 		if got := ask(i, "/Actions/ComputerSystem.Reset"); got != http.StatusNoContent || f.machines[i].on != want {
 			t.Errorf("machine %d: %d to the order to go off, on %t", i, got, f.machines[i].on)
 		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAgentGoesWithThePower: a call to an agent whose machine was switched off finds nobody, as on real machines. An answer that refuses the token would
+// have a rescue fail at once, although the next boot of the ramdisk may be under way.
+func TestAgentGoesWithThePower(t *testing.T) {
+	f := plan(t, func(c *Config) { c.Nodes = 1; c.Faults = Rates{} })
+	ctx, cancel := context.WithCancel(t.Context())
+	listens, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- f.Run(ctx, func(context.Context) { close(listens) }) }()
+	<-listens
+	ask := func() (status int, err error) {
+		r := must.Get(http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.64.0.1:%d%s?%s=word", f.port, wire.CommandsPath, wire.QueryToken), nil))(t)
+		answer, err := http.DefaultClient.Do(r)
+		if err == nil {
+			status = answer.StatusCode
+			err = answer.Body.Close()
+		}
+		return status, err
+	}
+	f.power(0, true)
+	if !f.settle(0, f.machines[0].boots, secret.New("word")) {
+		t.Fatal("the agent of the present boot is not taken")
+	}
+	if status, err := ask(); status != http.StatusOK || err != nil {
+		t.Errorf("while its machine is on: want 200, got %d and %v", status, err)
+	}
+	f.power(0, false)
+	if status, err := ask(); err == nil {
+		t.Errorf("after its machine went off: want no answer, got %d", status)
 	}
 	cancel()
 	if err := <-ended; err != nil {
