@@ -150,6 +150,9 @@ func (d *planDraft) stays(s *Server) string {
 	case s.Foreign && d.Source.Kind != GanetiHost:
 		return "its disks are none of salvor's"
 	}
+	if err := s.RefusalToLeave(); err != nil {
+		return err.Error()
+	}
 	return ""
 }
 

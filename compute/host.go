@@ -215,8 +215,13 @@ type Guest struct {
 	// Settings that an adoption or a rescue must keep, as they were set on this guest alone.
 	Settings map[string]string `json:"settings,omitempty"`
 	NICs     []NIC             `json:"nics,omitempty"`
-	// Files are the files of its disks. They stay on the host.
+	// Files are the files of its disks, with those that they are based on. They stay on the host.
 	Files []string `json:"-"`
+	// Disks are its disks in files: as it runs now, or else as it starts next. NextDisks are those of its next start.
+	Disks     []GuestDisk `json:"-"`
+	NextDisks []GuestDisk `json:"-"`
+	// Drift is what somebody else than salvor changed.
+	Drift []Drift `json:"drift,omitempty"`
 }
 
 // Lease is what is known of a host's life; it is kept apart from the record.

@@ -41,7 +41,7 @@ func (s *Server) RefusalToMove() error {
 	case !s.IsSteady() && s.State != Errored:
 		return problem.Conflictf("server %s is %s: it cannot be moved now", s.ID, s.State)
 	}
-	return nil
+	return s.RefusalToLeave()
 }
 
 // LeaveSource is the action of JobMigrate in which the guest moves from its source to its destination.

@@ -115,6 +115,8 @@ type Server struct {
 	Disks []Disk
 	// Rescue is the open session, or the last one if it Failed; nil: none.
 	Rescue *rescue.Session
+	// Drift is what somebody else than salvor changed of its guest, as its host last told it.
+	Drift []Drift
 }
 
 // Fault is why a server is in error.

@@ -106,6 +106,7 @@ type Agent struct {
 	renewing sync.Mutex
 	cleaner  cleanupTracker
 	looking  atomic.Bool
+	drifts   driftCache
 }
 
 // Open takes the state directory, reads or makes the host's identity and opens its disk
@@ -146,6 +147,7 @@ func (a *Agent) open() error {
 	a.orders, a.leases = newOrders(a), newDiskLeases(a)
 	a.lease.wakeup, a.lease.cleaned = make(chan struct{}, 1), map[string]wire.Cleaned{}
 	a.cleaner = newCleaner()
+	a.drifts.known = map[string]diskLook{}
 	a.witness = openWitness(a.identity.path(witnessFile))
 	a.observed.changed = make(chan struct{}, 1)
 	return a.identity.makeDir("servers")

@@ -120,7 +120,7 @@ func (a *Agent) watch(ctx context.Context, w hypervisor.Watcher) {
 func (a *Agent) readGuests(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	guests, err := a.Hypervisor.Guests(ctx)
+	guests, err := a.listGuests(ctx)
 	a.observed.mu.Lock()
 	defer a.observed.mu.Unlock()
 	if err != nil {
@@ -201,7 +201,7 @@ func listLinuxBridges(sysfs string) []string {
 
 // guest is one of ours as it was last seen; nil: none.
 func (a *Agent) guest(ctx context.Context, id string) (*compute.Guest, error) {
-	guests, err := a.Hypervisor.Guests(ctx)
+	guests, err := a.listGuests(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -66,6 +66,15 @@ func (a *Agent) do(ctx context.Context, t orderTask) (compute.Result, error) {
 	if s := w.args.Spec; s != nil && (s.ServerID != t.order.ServerID || s.Epoch != t.order.Epoch) {
 		return compute.Result{}, problem.Invalidf("%s of server %s: the spec is of server %.40q, epoch %d", t.order.Verb, t.order.ServerID, s.ServerID, s.Epoch)
 	}
+	if t.order.Verb.LeavesDisks(&w.args) {
+		g, err := w.guest(ctx, t.order.ServerID)
+		if err == nil && g != nil {
+			err = g.RefusalToLeave()
+		}
+		if err != nil {
+			return compute.Result{}, err
+		}
+	}
 	return verb(w, ctx)
 }
 

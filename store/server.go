@@ -59,9 +59,10 @@ func serverBody(v *compute.Server) any {
 		Rescue                                             rescueSession
 		LockedByAdmin                                      *bool
 		Restarts                                           *[]time.Time
+		Drift                                              *[]compute.Drift
 	}{&v.Description, &v.LockedReason, &v.PublicKey, &v.OS, &v.OSFamily, &v.Tags, &v.SecurityGroups, &v.Metadata, &v.ImageProperties,
 		&v.Epoch, &v.Foreign, &v.ConfigDrive, &v.Wanted, &v.Firmware, &v.Fault, &v.LaunchedAt, &v.TerminatedAt, &v.Flavor,
-		plainSecret{&v.UserData}, &v.NICs, &v.Disks, rescueSession{&v.Rescue}, &v.LockedByAdmin, &v.Restarts}
+		plainSecret{&v.UserData}, &v.NICs, &v.Disks, rescueSession{&v.Rescue}, &v.LockedByAdmin, &v.Restarts, &v.Drift}
 }
 
 // rescueColumns are what is searched of an open session; nothing of one that is closed or whose server is gone.

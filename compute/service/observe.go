@@ -53,6 +53,9 @@ func (s *Observer) observe(ctx context.Context, hostID string, guests []compute.
 	}
 	for _, srv := range here {
 		g := byID[srv.ID]
+		if err := s.noteDrift(ctx, srv, g); err != nil {
+			return nil, err
+		}
 		v := srv.CompareGuest(g, host.Kind, first)
 		if v == (compute.GuestVerdict{}) {
 			continue
@@ -71,6 +74,35 @@ func (s *Observer) observe(ctx context.Context, hostID string, guests []compute.
 		}
 	}
 	return left, nil
+}
+
+// noteDrift keeps what a host tells that somebody else changed of a guest, and says so on the server's timeline. What is told again costs
+// nothing.
+func (s *Observer) noteDrift(ctx context.Context, seen *compute.Server, g *compute.Guest) error {
+	if g == nil || g.Epoch != seen.Epoch || g.Power == compute.PowerUnknown {
+		return nil
+	}
+	drift := compute.BoundDrift(g.Drift)
+	if slices.Equal(drift, seen.Drift) {
+		return nil
+	}
+	err := s.change(ctx, func(tx job.Tx) error {
+		srv, err := s.store.Servers().Get(ctx, tx, seen.ID)
+		if err != nil || srv.HostID != seen.HostID || srv.Epoch != seen.Epoch || slices.Equal(drift, srv.Drift) {
+			return err
+		}
+		before := srv.Drift
+		if seen, err = s.servers.edit(ctx, tx, srv.ID, func(srv *compute.Server) { srv.Drift = drift }); err != nil {
+			return err
+		}
+		for _, text := range compute.DescribeDriftChange(before, drift) {
+			if err := s.note(tx, srv.ID, record.Asker{}, "contact", text); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return ignoreNotFound(err)
 }
 
 // errBusy ends a look at a server on which somebody works by now.

@@ -146,7 +146,7 @@ func (h *testHost) settle(t *testing.T, q hostOptions) {
 		return h.store.Volumes().Save(tx, v)
 	})
 	b := must.Get(h.services.Servers.Blueprint(context.Background(), s, ""))(t)
-	domain := hypervisor.Domain{Spec: b.Spec}
+	domain := domainOf(&b.Spec)
 	as := fake.State{Defined: domain, Power: power, Ours: true, Settings: map[string]string{fake.BootOrder: "network", "vga": "std"}}
 	if power == compute.PowerOn {
 		as.Runs = &domain
@@ -213,6 +213,11 @@ func (h *testHost) carry(ctx context.Context, o *compute.Order) (result compute.
 			return result, err
 		}
 	}
+	if o.Verb.LeavesDisks(&args) {
+		if now, err := h.look(ctx, o.ServerID); err == nil && now.Guest.RefusalToLeave() != nil {
+			return result, now.Guest.RefusalToLeave()
+		}
+	}
 	switch o.Verb {
 	case compute.Diagnose:
 		h.keys = hidden
@@ -266,6 +271,9 @@ func (h *testHost) carry(ctx context.Context, o *compute.Order) (result compute.
 		if args.Power != compute.PowerOn {
 			h.opened = ""
 		}
+		if now, looked := h.look(ctx, o.ServerID); err == nil && looked == nil {
+			result.Guest = now.Guest
+		}
 		return result, err
 	case compute.Unlock:
 		now, _ := h.hv.State(o.ServerID)
@@ -296,7 +304,12 @@ func (h *testHost) carry(ctx context.Context, o *compute.Order) (result compute.
 
 // domainOf tells a rescue's file as Ganeti's are told, so that both kinds of hosts end alike.
 func domainOf(s *compute.Spec) hypervisor.Domain {
-	d := hypervisor.Domain{Spec: *s}
+	d := hypervisor.Domain{Spec: *s, Paths: map[string]hypervisor.DiskFile{}}
+	for _, disk := range s.Disks {
+		if disk.VolumeID == "" {
+			d.Paths[disk.Name] = hypervisor.DiskFile{Path: "/pool/" + disk.Name, Format: "raw"}
+		}
+	}
 	if s.Rescue != nil {
 		d.RescueImage = "/srv/rescue/" + s.Rescue.Location
 	}

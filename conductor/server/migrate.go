@@ -220,10 +220,26 @@ func (c moveOperations) leaveSource(ctx context.Context, r *job.Run, t *serverMi
 		return c.clusters().moveByCluster(ctx, r, t)
 	case t.live(r):
 		return c.sendLive(ctx, r, t)
-	case !t.runs():
-		return job.Done()
 	}
-	return c.shutGuest(ctx, r, t.here, true, int(min(shutWithin, c.SoftOffTimeout)/time.Second))
+	// What lies at the source is looked at before the guest ends and after: a backup tool may take a snapshot in between.
+	e := hostOrder{verb: compute.Look, ignoreNotFound: true}
+	return c.dispatch(ctx, r, t.here, e, func(result compute.Result) job.Outcome {
+		if err := leavesNothing(result); err != nil {
+			return job.Fail(err)
+		}
+		if !t.runs() {
+			return job.Done()
+		}
+		return c.shutGuest(ctx, r, t.here, true, int(min(shutWithin, c.SoftOffTimeout)/time.Second), leavesNothing)
+	})
+}
+
+// leavesNothing is Conflict where the guest of a result has a disk that would not go with it.
+func leavesNothing(result compute.Result) error {
+	if result.Guest == nil {
+		return nil
+	}
+	return result.Guest.RefusalToLeave()
 }
 
 // clearSource removes what the source has left. It may have died by now: then it is told when it returns.

@@ -43,6 +43,8 @@ type State struct {
 	Power   compute.Power
 	// Settings are those that were set on this guest alone.
 	Settings map[string]string
+	// Moved are the files of disks that somebody else than salvor gave it, by disk name: each definition keeps them.
+	Moved map[string]hypervisor.DiskFile
 	// Ours tells that the guest was defined here, not found.
 	Ours bool
 	// Starts counts how often it was started.
@@ -137,6 +139,12 @@ func (g *State) guest(id string) compute.Guest {
 	for _, f := range now.Paths {
 		out.Files = append(out.Files, f.Path)
 	}
+	out.Disks, out.NextDisks = disksOf(now), disksOf(&g.Defined)
+	for _, d := range out.Disks {
+		if _, moved := g.Moved[d.Name]; moved {
+			out.Drift = append(out.Drift, compute.Drift{Part: "disk " + d.Name, Text: "lies in " + d.File, Disk: true, Remedy: "virsh blockcommit " + out.Name + " " + d.Name + " --active --pivot --wait"})
+		}
+	}
 	out.InRescue = g.Runs != nil && g.Runs.Rescue != nil
 	return out
 }
@@ -161,7 +169,47 @@ func (h *Hypervisor) Define(ctx context.Context, d hypervisor.Domain) error {
 		h.guests[d.ServerID] = g
 	}
 	g.Defined, g.Settings = d, g.settings(d)
+	g.Defined.Paths = g.withMoved(d.Paths)
 	return nil
+}
+
+// withMoved are the files of disks, with those that somebody else moved.
+func (g *State) withMoved(paths map[string]hypervisor.DiskFile) map[string]hypervisor.DiskFile {
+	out := maps.Clone(paths)
+	for name, file := range g.Moved {
+		if _, has := out[name]; has {
+			out[name] = file
+		}
+	}
+	return out
+}
+
+// MoveDisk has a disk of a guest lie in another file from now on, as a snapshot or a copy by another tool does.
+func (h *Hypervisor) MoveDisk(id, disk string, file hypervisor.DiskFile) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	g := h.guests[id]
+	if g == nil {
+		return
+	}
+	g.Moved = maps.Clone(g.Moved)
+	if g.Moved == nil {
+		g.Moved = map[string]hypervisor.DiskFile{}
+	}
+	g.Moved[disk] = file
+	g.Defined.Paths = g.withMoved(g.Defined.Paths)
+	if g.Runs != nil {
+		g.Runs.Paths = g.withMoved(g.Runs.Paths)
+	}
+}
+
+// disksOf are the disks of a guest in files, by name.
+func disksOf(d *hypervisor.Domain) []compute.GuestDisk {
+	var out []compute.GuestDisk
+	for _, name := range slices.Sorted(maps.Keys(d.Paths)) {
+		out = append(out, compute.GuestDisk{Name: name, File: d.Paths[name].Path, Format: d.Paths[name].Format})
+	}
+	return out
 }
 
 // settings are those of the guest once it is defined by d: a rescue sets its own, whoever restores names all that are wanted.

@@ -49,35 +49,21 @@ func (h *Hypervisor) Define(ctx context.Context, d hypervisor.Domain) error {
 	if before != nil {
 		from.machine = before.OS.Type.Machine
 	}
-	def, err := buildDomain(d, from)
+	next, err := buildDomain(d, from)
 	if err != nil {
 		return err
-	}
-	text, err := def.Marshal()
-	if err != nil {
-		return fmt.Errorf("define server %s: %w", d.ServerID, err)
 	}
 	if err := h.keepSecrets(ctx, d); err != nil {
 		return err
 	}
-	err = callOnly(ctx, h, "define server "+d.ServerID, h.opts.Timeout, func(c *rpc.Libvirt) error {
-		dom, err := c.DomainDefineXML(text)
-		if err != nil {
-			return err
-		}
-		if on, err := c.DomainGetAutostart(dom); err != nil || on == 0 {
-			return err
-		}
-		return c.DomainSetAutostart(dom, 0)
-	})
-	if err != nil || d.Rescue != nil {
+	if err := h.write(ctx, before, next); err != nil || d.Rescue != nil {
 		return err
 	}
 	return h.removeNVRAM(d.ServerID, true)
 }
 
 // ours is the definition that is there, nil if there is none. Conflict: its name or UUID belongs to somebody else.
-func (h *Hypervisor) ours(ctx context.Context, d hypervisor.Domain) (*libvirtxml.Domain, error) {
+func (h *Hypervisor) ours(ctx context.Context, d hypervisor.Domain) (*definition, error) {
 	what := "define server " + d.ServerID
 	named, err := callLibvirt(ctx, h, what, h.opts.Timeout, func(c *rpc.Libvirt) (rpc.Domain, error) { return c.DomainLookupByName(d.GuestName) })
 	if err == nil && !strings.EqualFold(uuid.UUID(named.UUID).String(), d.ServerID) {
@@ -94,41 +80,48 @@ func (h *Hypervisor) ours(ctx context.Context, d hypervisor.Domain) (*libvirtxml
 		return nil, err
 	}
 	if dom.Name != d.GuestName {
-		return nil, problem.Conflictf("%s: the guest %s has this UUID", what, dom.Name)
+		return nil, problem.Conflictf("%s: its guest was renamed to %s; name it back: virsh domrename %s %s", what, dom.Name, dom.Name, d.GuestName)
 	}
-	def, m, err := h.definition(ctx, dom)
+	def, err := h.describe(ctx, dom, rpc.DomainXMLInactive|rpc.DomainXMLSecure)
 	if err != nil {
 		return nil, err
 	}
-	if m.ID != d.ServerID {
+	if def.mark.ID != d.ServerID {
 		return nil, problem.Conflictf("%s: the guest %s of this UUID is none of salvor's", what, dom.Name)
 	}
 	return def, nil
 }
 
-// definition reads a guest's persistent definition and our mark in it.
-func (h *Hypervisor) definition(ctx context.Context, dom rpc.Domain) (*libvirtxml.Domain, domainMetadata, error) {
+// definition is a guest's definition as libvirt gave it, with our mark in it.
+type definition struct {
+	libvirtxml.Domain
+	mark domainMetadata
+	text string
+}
+
+// persistent reads a guest's persistent definition, which its next start uses.
+func (h *Hypervisor) persistent(ctx context.Context, dom rpc.Domain) (*definition, error) {
 	return h.describe(ctx, dom, rpc.DomainXMLInactive)
 }
 
 // errDefinition is of a guest whose definition is not understood.
 var errDefinition = errors.New("its definition is not understood")
 
-func (h *Hypervisor) describe(ctx context.Context, dom rpc.Domain, flags rpc.DomainXMLFlags) (*libvirtxml.Domain, domainMetadata, error) {
+// describe reads a definition of a guest: with flags 0 the running guest's, if it runs. DomainXMLSecure has passwords in it.
+func (h *Hypervisor) describe(ctx context.Context, dom rpc.Domain, flags rpc.DomainXMLFlags) (*definition, error) {
 	what := "read guest " + dom.Name
 	text, err := callLibvirt(ctx, h, what, h.opts.Timeout, func(c *rpc.Libvirt) (string, error) { return c.DomainGetXMLDesc(dom, flags) })
 	if err != nil {
-		return nil, domainMetadata{}, err
+		return nil, err
 	}
-	var def libvirtxml.Domain
+	def := &definition{text: text}
 	if err := def.Unmarshal(text); err != nil {
-		return nil, domainMetadata{}, fmt.Errorf("%s: %w: %w", what, errDefinition, err)
+		return nil, fmt.Errorf("%s: %w: %w", what, errDefinition, err)
 	}
-	if def.Metadata == nil || def.OS == nil || def.OS.Type == nil {
-		return &def, domainMetadata{}, nil
+	if def.Metadata != nil && def.OS != nil && def.OS.Type != nil {
+		def.mark, _ = parseMark(def.Metadata.XML)
 	}
-	m, _ := parseMark(def.Metadata.XML)
-	return &def, m, nil
+	return def, nil
 }
 
 // keepSecrets gives libvirt the CHAP passwords of a server's volumes, and notes them for a daemon that forgets.
@@ -239,13 +232,13 @@ func (h *Hypervisor) Remove(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	def, m, err := h.definition(ctx, dom)
+	def, err := h.persistent(ctx, dom)
 	switch {
 	case problem.Is(err, problem.NotFound):
 		return nil
 	case err != nil:
 		return err
-	case m.ID != id:
+	case def.mark.ID != id:
 		return problem.Conflictf("remove guest %s: it is none of salvor's", dom.Name)
 	}
 	if err := h.destroy(ctx, dom); err != nil && !problem.Is(err, problem.NotFound) {
@@ -258,7 +251,7 @@ func (h *Hypervisor) Remove(ctx context.Context, id string) error {
 	if err != nil && !problem.Is(err, problem.NotFound) {
 		return err
 	}
-	for _, s := range secretsOf(def) {
+	for _, s := range secretsOf(&def.Domain) {
 		if err := h.forgetSecret(ctx, s); err != nil {
 			return err
 		}

@@ -42,6 +42,9 @@ func (p *domainBuilder) cdBus() diskBusType {
 	return busSATA
 }
 
+// rescueSerial is the serial number of the disk of a rescue system.
+const rescueSerial = "rescue"
+
 // rescueSCSI is the controller that a rescue device is alone on.
 const rescueSCSI = 1
 
@@ -257,7 +260,7 @@ func (p *domainBuilder) rescueDevice() error {
 		return nil
 	}
 	p.out.Devices.Disks = append(p.out.Devices.Disks, libvirtxml.DomainDisk{
-		Device: "disk", Serial: "rescue", Address: at,
+		Device: "disk", Serial: rescueSerial, Address: at,
 		Driver: &libvirtxml.DomainDiskDriver{Name: "qemu", Type: format, Discard: "unmap"},
 		Source: &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: p.RescueImage}},
 		Target: &libvirtxml.DomainDiskTarget{Dev: diskTargetName(b, last), Bus: string(b)},

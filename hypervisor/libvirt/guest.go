@@ -97,13 +97,13 @@ func (h *Hypervisor) guest(ctx context.Context, dom rpc.Domain) (compute.Guest, 
 	if g.Power, err = h.power(ctx, dom); err != nil {
 		return g, err
 	}
-	live, liveMark, err := h.describe(ctx, dom, 0)
+	live, err := h.describe(ctx, dom, 0)
 	if err != nil {
 		return g, err
 	}
-	m, running := liveMark, live.ID != nil
+	next, running := live, live.ID != nil
 	if running {
-		if _, m, err = h.definition(ctx, dom); err != nil {
+		if next, err = h.persistent(ctx, dom); err != nil {
 			return g, err
 		}
 	}
@@ -118,11 +118,12 @@ func (h *Hypervisor) guest(ctx context.Context, dom rpc.Domain) (compute.Guest, 
 		return g, err
 	}
 	g.Autostart = auto != 0
-	if m.ID == g.ID {
+	if m := next.mark; m.ID == g.ID {
 		g.Ours, g.Epoch, g.Incarnation, g.Rescue = true, m.Epoch, m.Incarnation, m.Rescue
-		g.InRescue = running && liveMark.Rescue != ""
+		g.InRescue = running && live.mark.Rescue != ""
+		g.Drift, g.NextDisks = h.driftOf(ctx, next), disksOf(&next.Domain)
 	}
-	fillFromDefinition(&g, live)
+	fillFromDefinition(&g, &live.Domain)
 	return g, nil
 }
 
@@ -151,10 +152,11 @@ func fillFromDefinition(g *compute.Guest, def *libvirtxml.Domain) {
 		return
 	}
 	for _, d := range def.Devices.Disks {
-		if d.Device != "cdrom" && d.Source != nil && d.Source.File != nil {
-			g.Files = append(g.Files, d.Source.File.File)
+		if d.Device != "cdrom" {
+			g.Files = append(g.Files, chainOf(d.Source, d.BackingStore)...)
 		}
 	}
+	g.Disks = disksOf(def)
 	for _, n := range def.Devices.Interfaces {
 		nic := compute.NIC{}
 		if n.MAC != nil {

@@ -57,6 +57,8 @@ type Hypervisor struct {
 	// chap are the passwords of volumes by their secret's UUID: libvirt keeps them in memory only, so a daemon
 	// that was restarted must be told again.
 	chap map[uuid.UUID]chapSecret
+	// drift is what was found in the definitions that were seen last, by UUID.
+	drift map[string]knownDrift
 }
 
 type chapSecret struct {
@@ -87,7 +89,7 @@ func New(opts Options) (*Hypervisor, error) {
 	if opts.LongTimeout <= 0 {
 		opts.LongTimeout = defaultLong
 	}
-	h := &Hypervisor{opts: opts, name: systemURI, chap: map[uuid.UUID]chapSecret{}}
+	h := &Hypervisor{opts: opts, name: systemURI, chap: map[uuid.UUID]chapSecret{}, drift: map[string]knownDrift{}}
 	if filepath.IsAbs(opts.URI) {
 		h.sockets = []string{opts.URI}
 		return h, nil

@@ -2,6 +2,8 @@ package libvirt
 
 import (
 	"bytes"
+	"compress/gzip"
+	"encoding/base64"
 	"encoding/xml"
 	"errors"
 	"fmt"
@@ -27,17 +29,56 @@ type domainMetadata struct {
 	Name        string // the user's
 	// Rescue is what it boots from in place of its disks; empty: its own disks.
 	Rescue string
+	// Written is the definition as salvor last wrote it, in the words of libvirt; the zero value: a former release wrote it, or a crash
+	// came between.
+	Written writtenDefinition
+}
+
+// writtenDefinition is a definition of ours inside its own metadata.
+type writtenDefinition struct {
+	// Libvirt is the version of the daemon that gave the text, as a number. Another version may word the same definition otherwise.
+	Libvirt uint64
+	// Text is the definition without metadata and passwords.
+	Text string
+}
+
+// pack makes text short enough for metadata: gzip, then base64.
+func pack(text string) (string, error) {
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	if _, err := io.WriteString(w, text); err != nil {
+		return "", err
+	}
+	if err := w.Close(); err != nil {
+		return "", err
+	}
+	return base64.StdEncoding.EncodeToString(out.Bytes()), nil
+}
+
+func unpack(packed string) (string, error) {
+	r, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, strings.NewReader(packed)))
+	if err != nil {
+		return "", err
+	}
+	text, err := io.ReadAll(io.LimitReader(r, maxMetadata))
+	return string(text), err
 }
 
 // markXML is its shape. Go's encoder knows no prefixes, which libvirt wants, so they are names here.
 type markXML struct {
-	XMLName     xml.Name   `xml:"salvor:server"`
-	Namespace   string     `xml:"xmlns:salvor,attr"`
-	ID          string     `xml:"id,attr"`
-	Epoch       int64      `xml:"epoch,attr"`
-	Incarnation string     `xml:"incarnation,attr,omitempty"`
-	Name        string     `xml:"salvor:name,omitempty"`
-	Rescue      *rescueXML `xml:"salvor:rescue"`
+	XMLName     xml.Name    `xml:"salvor:server"`
+	Namespace   string      `xml:"xmlns:salvor,attr"`
+	ID          string      `xml:"id,attr"`
+	Epoch       int64       `xml:"epoch,attr"`
+	Incarnation string      `xml:"incarnation,attr,omitempty"`
+	Name        string      `xml:"salvor:name,omitempty"`
+	Rescue      *rescueXML  `xml:"salvor:rescue"`
+	Written     *writtenXML `xml:"salvor:written"`
+}
+
+type writtenXML struct {
+	Libvirt uint64 `xml:"libvirt,attr"`
+	Packed  string `xml:",chardata"`
 }
 
 type rescueXML struct {
@@ -48,6 +89,13 @@ func (m domainMetadata) xml() (string, error) {
 	doc := markXML{Namespace: namespace, ID: m.ID, Epoch: m.Epoch, Incarnation: m.Incarnation, Name: m.Name}
 	if m.Rescue != "" {
 		doc.Rescue = &rescueXML{Source: m.Rescue}
+	}
+	if m.Written.Text != "" {
+		packed, err := pack(m.Written.Text)
+		if err != nil {
+			return "", fmt.Errorf("mark of server %s: %w", m.ID, err)
+		}
+		doc.Written = &writtenXML{Libvirt: m.Written.Libvirt, Packed: packed}
 	}
 	text, err := xml.Marshal(doc)
 	if err != nil {
@@ -90,6 +138,10 @@ func readMark(in *xml.Decoder, start xml.StartElement) (domainMetadata, error) {
 		Rescue      []struct {
 			Source string `xml:"source,attr"`
 		} `xml:"urn:salvor:server:1 rescue"`
+		Written struct {
+			Libvirt uint64 `xml:"libvirt,attr"`
+			Packed  string `xml:",chardata"`
+		} `xml:"urn:salvor:server:1 written"`
 	}
 	if err := in.DecodeElement(&doc, &start); err != nil {
 		return domainMetadata{}, err
@@ -103,6 +155,9 @@ func readMark(in *xml.Decoder, start xml.StartElement) (domainMetadata, error) {
 		return domainMetadata{}, err
 	}
 	m := domainMetadata{ID: id.String(), Epoch: epoch, Incarnation: doc.Incarnation, Name: doc.Name}
+	if text, err := unpack(strings.TrimSpace(doc.Written.Packed)); err == nil {
+		m.Written = writtenDefinition{Libvirt: doc.Written.Libvirt, Text: text}
+	}
 	switch len(doc.Rescue) {
 	case 0:
 	case 1:

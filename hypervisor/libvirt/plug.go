@@ -47,7 +47,13 @@ func (h *Hypervisor) Plug(ctx context.Context, d hypervisor.Domain, disk string,
 		steps[0], steps[1] = steps[1], steps[0]
 	}
 	for _, where := range steps {
-		if err := h.plug(ctx, dom, device, where, on); err != nil {
+		step := func() error { return h.plug(ctx, dom, device, where, on) }
+		if where == rpc.DomainDeviceModifyConfig {
+			err = h.amend(ctx, dom, step)
+		} else {
+			err = step()
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -66,14 +72,14 @@ func (h *Hypervisor) plug(ctx context.Context, dom rpc.Domain, device *libvirtxm
 	deadline := time.Now().Add(unplugWithin)
 	what := fmt.Sprintf("disk %s of guest %s", device.Target.Dev, dom.Name)
 	for asked := false; ; {
-		def, _, err := h.describe(ctx, dom, flags)
+		def, err := h.describe(ctx, dom, flags)
 		if err != nil {
 			return err
 		}
 		if where == rpc.DomainDeviceModifyLive && def.ID == nil {
 			return nil // it does not run
 		}
-		there, err := hasDisk(def, device, what)
+		there, err := hasDisk(&def.Domain, device, what)
 		if err != nil || there == on {
 			return err
 		}

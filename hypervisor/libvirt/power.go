@@ -183,11 +183,11 @@ func (h *Hypervisor) beforeStart(ctx context.Context, dom rpc.Domain, want compu
 	if err := h.endHelper(ctx, uuid.UUID(dom.UUID).String()); err != nil {
 		return err
 	}
-	def, _, err := h.definition(ctx, dom)
+	def, err := h.persistent(ctx, dom)
 	if err != nil {
 		return err
 	}
-	return h.restoreSecrets(ctx, def)
+	return h.restoreSecrets(ctx, &def.Domain)
 }
 
 // destroy ends a guest by force; one that does not run is no error.

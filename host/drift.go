@@ -1,0 +1,238 @@
+package host
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+
+	"salvor/compute"
+	"salvor/problem"
+)
+
+// This file finds disks that lie elsewhere than where salvor put them: a backup tool took a snapshot, or an administrator moved a disk.
+// Each disk of a disk store has a proof beside it that names its server. A file without that proof is somebody else's work.
+
+// maxChain bounds the files that one disk is based on.
+const maxChain = 64
+
+// driftCache keeps what was found of guests whose disks have not changed since, so that a look at a quiet guest reads no file.
+type driftCache struct {
+	mu    sync.Mutex
+	known map[string]diskLook
+}
+
+type diskLook struct{ now, next []compute.GuestDisk }
+
+// listGuests lists the guests of the hypervisor, with what somebody else changed of salvor's own.
+func (a *Agent) listGuests(ctx context.Context) ([]compute.Guest, error) {
+	guests, err := a.Hypervisor.Guests(ctx)
+	if err != nil {
+		return nil, err
+	}
+	there := make(map[string]bool, len(guests))
+	for i := range guests {
+		if g := &guests[i]; g.Ours {
+			a.addDrift(ctx, g)
+			there[g.ID] = true
+		}
+	}
+	a.drifts.mu.Lock()
+	maps.DeleteFunc(a.drifts.known, func(id string, _ diskLook) bool { return !there[id] })
+	a.drifts.mu.Unlock()
+	return guests, nil
+}
+
+// addDrift adds to a guest's drift what its disks show. Disks come first: their data are at stake.
+func (a *Agent) addDrift(ctx context.Context, g *compute.Guest) {
+	look := diskLook{now: g.Disks, next: g.NextDisks}
+	a.drifts.mu.Lock()
+	known, seen := a.drifts.known[g.ID]
+	a.drifts.mu.Unlock()
+	if seen && reflect.DeepEqual(known, look) {
+		return
+	}
+	disks, complete := a.diskDrift(ctx, g)
+	a.drifts.mu.Lock()
+	if complete && len(disks) == 0 {
+		a.drifts.known[g.ID] = look
+	} else {
+		delete(a.drifts.known, g.ID)
+	}
+	a.drifts.mu.Unlock()
+	// What the files show of a disk says more than that its definition was changed.
+	rest := slices.DeleteFunc(slices.Clone(g.Drift), func(d compute.Drift) bool {
+		return slices.ContainsFunc(disks, func(e compute.Drift) bool { return e.Part == d.Part })
+	})
+	g.Drift = append(disks, rest...)
+}
+
+// diskDrift compares the disks of a guest with the files that salvor made. complete is false where a store could not be read: nothing is
+// said of a disk there.
+func (a *Agent) diskDrift(ctx context.Context, g *compute.Guest) (out []compute.Drift, complete bool) {
+	complete = true
+	for _, disk := range g.Disks {
+		if next := diskNamed(g.NextDisks, disk.Name); g.NextDisks != nil && (next == nil || next.File != disk.File) {
+			out = append(out, differingStart(g, disk, next))
+			continue
+		}
+		d, known := a.judgeDisk(ctx, g, disk)
+		complete = complete && known
+		if d != nil {
+			out = append(out, *d)
+		}
+	}
+	return out, complete
+}
+
+// differingStart is the drift of a disk that the next start would not have, or have in another file.
+func differingStart(g *compute.Guest, now compute.GuestDisk, next *compute.GuestDisk) compute.Drift {
+	would := "would not have it"
+	if next != nil {
+		would = "would use " + next.File
+	}
+	return compute.Drift{Part: "disk " + now.Name, Disk: true, Text: fmt.Sprintf("is in use in %s, and the next start %s", now.File, would), Remedy: "virsh edit " + g.Name}
+}
+
+func diskNamed(disks []compute.GuestDisk, name string) *compute.GuestDisk {
+	for i := range disks {
+		if disks[i].Name == name {
+			return &disks[i]
+		}
+	}
+	return nil
+}
+
+// judgeDisk is the drift of one disk, nil if it is salvor's own; false: its store could not be read.
+func (a *Agent) judgeDisk(ctx context.Context, g *compute.Guest, disk compute.GuestDisk) (*compute.Drift, bool) {
+	drift := &compute.Drift{Part: "disk " + disk.Name, Disk: true}
+	own, err := a.isOwnFile(ctx, g.ID, disk.Name, disk.File)
+	switch {
+	case err != nil:
+		return nil, false
+	case own && disk.Copying:
+		drift.Text, drift.Remedy = "is being copied by a block job of libvirt, which may have the guest go on in the copy", "virsh blockjob "+g.Name+" "+disk.Name+" --abort"
+		return drift, true
+	case own && disk.Format != "" && disk.Format != rawFormat:
+		drift.Text, drift.Remedy = fmt.Sprintf("is opened as %s, and salvor made %s as raw", disk.Format, disk.File), "virsh edit "+g.Name
+		return drift, true
+	case own:
+		return nil, true
+	}
+	if chain := a.chainOf(ctx, disk); len(chain) > 0 {
+		for _, file := range chain {
+			if own, err := a.isOwnFile(ctx, g.ID, disk.Name, file); err == nil && own {
+				drift.Text = fmt.Sprintf("lies in %s, an overlay over %s: an external snapshot", disk.File, file)
+				drift.Remedy = fmt.Sprintf("virsh blockcommit %s %s --active --pivot --wait", g.Name, disk.Name)
+				return drift, true
+			}
+		}
+	}
+	drift.Text = "lies in " + disk.File + ", which is no disk that salvor made"
+	if made := a.ownFile(ctx, g.ID, disk.Name); made != "" {
+		drift.Text = fmt.Sprintf("lies in %s, and salvor made it in %s", disk.File, made)
+		drift.Remedy = fmt.Sprintf("virsh blockcopy %s %s --dest %s --format raw --reuse-external --transient-job --wait --pivot", g.Name, disk.Name, made)
+	}
+	return drift, true
+}
+
+// storeWith is the disk store that a file lies in; nil: it lies in none.
+func (a *Agent) storeWith(file string) *diskStore {
+	for _, s := range a.stores {
+		if strings.HasPrefix(file, s.Dir+"/") {
+			return s
+		}
+	}
+	return nil
+}
+
+// isOwnFile tells whether a file is the disk of that name which salvor made for a server. An error: its store cannot be read now.
+func (a *Agent) isOwnFile(ctx context.Context, server, name, file string) (bool, error) {
+	s := a.storeWith(file)
+	if s == nil {
+		return false, nil
+	}
+	p, err := withStoreTimeout(ctx, s, func() (diskProof, error) { return readProof(file) })
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, s.there(ctx) // a directory that is not mounted holds no proof either
+	}
+	if problem.Is(err, problem.Unavailable) || errors.As(err, new(*fs.PathError)) {
+		return false, err
+	}
+	return err == nil && p.Server == server && p.Disk == name, nil
+}
+
+// ownFile is the file of the disk of that name which salvor made for a server; empty: there is none.
+func (a *Agent) ownFile(ctx context.Context, server, name string) string {
+	for _, s := range a.stores {
+		for _, file := range []string{filepath.Join(s.Dir, server+"-"+name), filepath.Join(s.Dir, server, name+".raw")} {
+			if own, err := a.isOwnFile(ctx, server, name, file); err == nil && own {
+				return file
+			}
+		}
+	}
+	return ""
+}
+
+// chainOf are the files that a disk is based on, as the hypervisor tells them, or else as the heads of the files tell them.
+func (a *Agent) chainOf(ctx context.Context, disk compute.GuestDisk) []string {
+	if len(disk.Chain) > 0 {
+		return disk.Chain
+	}
+	var out []string
+	for file := disk.File; len(out) < maxChain; {
+		s := a.storeWith(file)
+		if s == nil {
+			break
+		}
+		below, err := withStoreTimeout(ctx, s, func() (string, error) { return backingFile(file) })
+		if err != nil || below == "" || slices.Contains(out, below) {
+			break
+		}
+		out = append(out, below)
+		file = below
+	}
+	return out
+}
+
+// Head of a qcow2 file: the magic number, and where the name of the backing file stands (QEMU's docs/interop/qcow2).
+const (
+	qcow2Magic   = "QFI\xfb"
+	qcow2Head    = 20
+	maxQcow2Name = 1023
+)
+
+// backingFile is the absolute path of the file that a qcow2 file is based on; empty: it is no qcow2, or based on none.
+func backingFile(file string) (string, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	head := make([]byte, qcow2Head)
+	if _, err := io.ReadFull(f, head); err != nil || string(head[:4]) != qcow2Magic {
+		return "", nil
+	}
+	at, size := binary.BigEndian.Uint64(head[8:]), binary.BigEndian.Uint32(head[16:])
+	if at == 0 || size == 0 || size > maxQcow2Name || at > 1<<20 {
+		return "", nil
+	}
+	name := make([]byte, size)
+	if _, err := f.ReadAt(name, int64(at)); err != nil {
+		return "", err
+	}
+	path := strings.TrimPrefix(string(name), "file:")
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(filepath.Dir(file), path)
+	}
+	return filepath.Clean(path), nil
+}
