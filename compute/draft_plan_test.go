@@ -43,6 +43,9 @@ func anOutlook(r *rand.Rand) *PlanInput {
 		if r.IntN(8) == 0 {
 			s.Task = Deleting
 		}
+		if r.IntN(8) == 0 {
+			s.Drift = []Drift{{Part: "disk vda", Text: "lies elsewhere", Disk: r.IntN(2) == 0}}
+		}
 		o.Consent[s.ID] = r.IntN(2) == 0
 		for _, h := range o.Hosts {
 			if r.IntN(4) == 0 {
@@ -133,6 +136,9 @@ func holds(o *PlanInput, items []PlanItem) error {
 func fair(o *PlanInput, s *Server, item *PlanItem) error {
 	if item.DestID == "" {
 		return nil
+	}
+	if dataElsewhere(s.Drift) != nil {
+		return fmt.Errorf("server %s is moved, and its disk lies elsewhere: %+v", s.ID, item)
 	}
 	dest := o.Hosts[slices.IndexFunc(o.Hosts, func(h *Host) bool { return h.ID == item.DestID })]
 	sight := o.Sights[dest.ID][s.ID].Sight

@@ -96,6 +96,14 @@ func (g *Guest) RefusalToLeave() error { return refusalToLeave("guest "+g.Name, 
 // RefusalToLeave is that of the server's guest as its host last told it.
 func (s *Server) RefusalToLeave() error { return refusalToLeave("server "+s.label(), s.Drift) }
 
+// RefusalToRebuild is Conflict where a rebuild would lose what was written. Only operators are told of files of the host.
+func (s *Server) RefusalToRebuild(operator bool) error {
+	if operator || dataElsewhere(s.Drift) == nil {
+		return s.RefusalToLeave()
+	}
+	return problem.Conflictf("server %s: an administrator of its host moved a disk, and a rebuild would lose the writes since then; ask the administrator to end that", s.label())
+}
+
 // DescribeDriftChange says what is new among the drifts of a server, and what of them has ended.
 func DescribeDriftChange(before, now []Drift) (out []string) {
 	for _, d := range now {

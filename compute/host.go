@@ -257,13 +257,19 @@ type Service struct {
 	NodeID, Group *string
 }
 
+// HostUse counts the servers of a host, deleted ones left out.
+type HostUse struct {
+	Servers int
+	// Drifted are those that somebody else than salvor changed (see Drift).
+	Drifted int
+}
+
 // HostLiveness is what is known of a host's life.
 type HostLiveness struct {
 	Up        bool
 	RenewedAt time.Time
 	Renewals  int64
-	// Servers on it, deleted ones left out.
-	Servers int
+	HostUse
 	// Verdict is why a silent host is called dead, or why it is not; empty: the host is not silent.
 	Verdict   string
 	Suspected bool

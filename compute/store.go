@@ -59,7 +59,7 @@ type Store interface {
 	Addresses(ctx context.Context, tx job.Tx, networkID string) ([]Address, error)
 
 	// HostUse counts servers by host, deleted ones left out, in one query.
-	HostUse(ctx context.Context) (map[string]int, error)
+	HostUse(ctx context.Context) (map[string]HostUse, error)
 }
 
 // MaxOpenOrders bounds how many orders a host is given at once.

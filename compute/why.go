@@ -63,6 +63,7 @@ func (s ServerSituation) Why() record.Why {
 		s.place(&w)
 	}
 	s.elsewhere(&w)
+	s.drift(&w)
 	if srv.Locked {
 		w.Notes = append(w.Notes, "it is locked"+record.Because(srv.LockedReason))
 	}
@@ -83,6 +84,9 @@ func (s *ServerSituation) accepts() (out []string) {
 			continue
 		}
 		_, err := Allow(s.Server, r.Action, NovaSemantics, s.Operator)
+		if r.Action == Rebuild && dataElsewhere(s.Server.Drift) != nil {
+			continue
+		}
 		if err == nil && MetalRefusal(s.Server, &Act{Action: r.Action}) == nil {
 			out = append(out, string(r.Action))
 		}
@@ -250,6 +254,24 @@ func (s *ServerSituation) elsewhere(w *record.Why) {
 		w.Block("a guest of it runs where it should not, and holds its moves: "+status,
 			record.Command{Run: "salvor why host:" + h.ID, For: "see what is known of that host"},
 			record.Command{Run: "salvor fence " + h.ID + " --wait", For: "prove that host off, or end the guest there by its hypervisor"})
+	}
+}
+
+// drift tells what somebody else than salvor changed of the guest, with the commands that end it.
+func (s *ServerSituation) drift(w *record.Why) {
+	for i, d := range s.Server.Drift {
+		switch {
+		case !s.Operator && i > 0:
+		case !s.Operator:
+			w.Notes = append(w.Notes, "its host's administrator changed it beside salvor, so it may not be moved or rebuilt now")
+		case d.Disk:
+			w.Problems = append(w.Problems, d.String()+": it goes on there, and it is not moved or rebuilt until that ends")
+		default:
+			w.Notes = append(w.Notes, "changed by somebody else than salvor: "+d.String())
+		}
+		if s.Operator && d.Remedy != "" && s.Host != nil {
+			w.Next = append(w.Next, record.Command{Run: d.Remedy, For: "on host " + s.Host.Name + ", while the server runs: end what was changed of " + d.Part})
+		}
 	}
 }
 

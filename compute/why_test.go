@@ -17,6 +17,10 @@ var (
 	whyConductors = record.Conductors{Live: []string{"c1"}, Owners: map[string]string{"id/1": "c1"}, Ticks: 1000}
 )
 
+// drifted is what a backup tool and a person changed of a guest.
+var drifted = []compute.Drift{{Part: "disk vda", Text: "lies in /pool/vda.ov", Disk: true, Remedy: "virsh blockcommit g vda --active --pivot --wait"},
+	{Part: "graphics vnc", Text: "was added"}}
+
 func works(kind job.Kind, state job.State) job.Job {
 	j := job.Job{ID: "j", Kind: kind, Class: job.Operation, State: state, Action: "define", CreatedAt: whyNow.Add(-time.Minute), ActionStartedAt: whyNow.Add(-20 * time.Second)}
 	if state == job.Waiting {
@@ -115,7 +119,12 @@ func TestWhyServer(t *testing.T) {
 			s.Server.Restarts = []time.Time{whyNow.Add(-48 * time.Hour)}
 		}, record.Idle, []string{`"active"`}, ""},
 		"deleted": {func(s *compute.ServerSituation) { s.Server.State = compute.Deleted }, record.Idle, []string{`"deleted"`}, "-"},
-		"locked":  {func(s *compute.ServerSituation) { s.Server.Locked, s.Server.LockedReason = true, "audit" }, record.Idle, []string{"It is locked: audit."}, ""},
+		"disk in an overlay": {func(s *compute.ServerSituation) { s.Server.Drift = drifted }, record.Idle,
+			[]string{"Disk vda lies in /pool/vda.ov: it goes on there, and it is not moved or rebuilt until that ends", "Changed by somebody else than salvor: graphics vnc was added"},
+			"virsh blockcommit g vda --active --pivot --wait"},
+		"an owner is told of no file": {func(s *compute.ServerSituation) { s.Server.Drift, s.Operator = drifted, false }, record.Idle,
+			[]string{"may not be moved or rebuilt now"}, "-"},
+		"locked": {func(s *compute.ServerSituation) { s.Server.Locked, s.Server.LockedReason = true, "audit" }, record.Idle, []string{"It is locked: audit."}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := compute.ServerSituation{

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -135,6 +136,12 @@ func (a *Agent) clean(ctx context.Context, server string, c wire.Clean) error {
 	case g != nil && g.Epoch >= c.Epoch:
 		return problem.Conflictf("clean up server %s: its guest here is of epoch %d, and not below %d", server, g.Epoch, c.Epoch)
 	}
+	var spec compute.Spec
+	untold := json.Unmarshal(c.Spec, &spec) != nil || spec.ServerID != server
+	overlays, _, err := a.rememberOverlays(server, g, spec.Disks)
+	if err != nil {
+		return err
+	}
 	if g != nil {
 		if err := a.Hypervisor.Remove(ctx, server); err != nil {
 			return err
@@ -143,7 +150,10 @@ func (a *Agent) clean(ctx context.Context, server string, c wire.Clean) error {
 		a.leases.free(ctx, server, g.Files)
 	}
 	if c.Do == string(compute.CleanDisk) {
-		if err := a.cleanDisks(ctx, server, c.Spec, c.Erase); err != nil {
+		if untold {
+			return problem.Invalidf("clean up server %s: what disks it has is not told", server)
+		}
+		if err := a.cleanDisks(ctx, &spec, c.Erase, overlays); err != nil {
 			return err
 		}
 	}
@@ -157,11 +167,8 @@ func (a *Agent) clean(ctx context.Context, server string, c wire.Clean) error {
 
 // cleanDisks puts the disks that the host gives up into quarantine, or erases those of a server that was deleted: never one in a store
 // that others see.
-func (a *Agent) cleanDisks(ctx context.Context, server string, text json.RawMessage, erase bool) error {
-	var spec compute.Spec
-	if err := json.Unmarshal(text, &spec); err != nil || spec.ServerID != server {
-		return problem.Invalidf("clean up server %s: what disks it has is not told", server)
-	}
+func (a *Agent) cleanDisks(ctx context.Context, spec *compute.Spec, erase bool, overlays []string) error {
+	server := spec.ServerID
 	for _, d := range spec.Disks {
 		if d.VolumeID != "" {
 			continue
@@ -182,6 +189,10 @@ func (a *Agent) cleanDisks(ctx context.Context, server string, text json.RawMess
 			}
 			return true, a.quarantine(ctx, server, d, compute.QuarantineReturned)
 		}); err != nil {
+			return err
+		}
+		over := slices.DeleteFunc(slices.Clone(overlays), func(file string) bool { return a.storeWith(file) != s })
+		if err := a.dropOverlays(ctx, server, over, erase, compute.QuarantineReturned); err != nil {
 			return err
 		}
 	}

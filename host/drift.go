@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 	"sync"
 
 	"salvor/compute"
+	"salvor/durable"
 	"salvor/problem"
 )
 
@@ -120,7 +122,7 @@ func (a *Agent) judgeDisk(ctx context.Context, g *compute.Guest, disk compute.Gu
 	case err != nil:
 		return nil, false
 	case own && disk.Copying:
-		drift.Text, drift.Remedy = "is being copied by a block job of libvirt, which may have the guest go on in the copy", "virsh blockjob "+g.Name+" "+disk.Name+" --abort"
+		drift.Text, drift.Remedy = "is being copied from "+disk.File+" by a block job of libvirt, and the guest may go on in the copy", "virsh blockjob "+g.Name+" "+disk.Name+" --abort"
 		return drift, true
 	case own && disk.Format != "" && disk.Format != rawFormat:
 		drift.Text, drift.Remedy = fmt.Sprintf("is opened as %s, and salvor made %s as raw", disk.Format, disk.File), "virsh edit "+g.Name
@@ -235,4 +237,88 @@ func backingFile(file string) (string, error) {
 		path = filepath.Join(filepath.Dir(file), path)
 	}
 	return filepath.Clean(path), nil
+}
+
+// overlaysOf are the files in disk stores that tools of others made for the disks of a guest: overlays, and copies that the guest went on in.
+// Their names begin as the name of the disk does, so that no image which several guests share is among them. left are the others.
+func (a *Agent) overlaysOf(g *compute.Guest, disks []compute.SpecDisk) (overlays, left []string) {
+	if g == nil {
+		return nil, nil
+	}
+	var own []string
+	for _, d := range disks {
+		if path, err := a.stores.place(g.ID, d); err == nil && d.VolumeID == "" {
+			own = append(own, path)
+		}
+	}
+	for _, disk := range slices.Concat(g.Disks, g.NextDisks) {
+		for _, file := range append([]string{disk.File}, disk.Chain...) {
+			file = filepath.Clean(file)
+			belongs := slices.ContainsFunc(own, func(path string) bool { return strings.HasPrefix(file, path) })
+			switch {
+			case slices.Contains(own, file) || slices.Contains(overlays, file) || slices.Contains(left, file):
+			case belongs && a.storeWith(file) != nil:
+				overlays = append(overlays, file)
+			default:
+				left = append(left, file)
+			}
+		}
+	}
+	return overlays, left
+}
+
+// dropOverlays takes the overlays of a server's disks away with the disks: into quarantine, or for good.
+func (a *Agent) dropOverlays(ctx context.Context, server string, overlays []string, erase bool, reason string) error {
+	for i, file := range overlays {
+		s := a.storeWith(file)
+		if err := s.there(ctx); err != nil {
+			return err
+		}
+		if _, err := withStoreTimeout(ctx, s, func() (bool, error) {
+			if !erase {
+				d := compute.SpecDisk{Name: fmt.Sprint("overlay", i)}
+				proof := mustEncodeJSON(diskProof{Server: server, Disk: d.Name})
+				if err := durable.Write(file+".json", proof, 0o600); err != nil {
+					return false, err
+				}
+				if err := s.quarantine(file, server, d, reason, a.controllerTime()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+					return false, err
+				}
+			} else if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return false, err
+			}
+			return true, s.removeLeftovers(file)
+		}); err != nil {
+			return fmt.Errorf("remove %s, which lies over a disk of server %s: %w", file, server, err)
+		}
+		a.Log.Info("removed an overlay with its disk", "server", server, "file", file, "erased", erase)
+	}
+	return nil
+}
+
+// overlaysFile lists the overlays of a server that is being removed: once its guest is gone, nothing else tells of them.
+const overlaysFile = "overlays.json"
+
+// rememberOverlays finds the overlays of a guest before it is removed, and writes them down. Without a guest it gives those that were written
+// down by a try that a crash cut short.
+func (a *Agent) rememberOverlays(server string, g *compute.Guest, disks []compute.SpecDisk) (overlays, left []string, err error) {
+	path := a.identity.path("servers", server, overlaysFile)
+	if g == nil {
+		text, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, nil, nil
+		}
+		if err == nil {
+			err = json.Unmarshal(text, &overlays)
+		}
+		return overlays, nil, err
+	}
+	overlays, left = a.overlaysOf(g, disks)
+	if len(overlays) == 0 {
+		return nil, left, nil
+	}
+	if err := a.identity.makeDir("servers", server); err != nil {
+		return nil, nil, err
+	}
+	return overlays, left, durable.Write(path, mustEncodeJSON(overlays), 0o600)
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"salvor/boot/media"
@@ -340,6 +341,10 @@ func (w *orderExecution) remove(ctx context.Context) (compute.Result, error) {
 			return compute.Result{}, err
 		}
 	}
+	overlays, left, err := w.rememberOverlays(w.order.ServerID, g, disks)
+	if err != nil {
+		return compute.Result{}, err
+	}
 	if err := w.Hypervisor.Remove(ctx, w.order.ServerID); err != nil {
 		return compute.Result{}, err
 	}
@@ -353,6 +358,12 @@ func (w *orderExecution) remove(ctx context.Context) (compute.Result, error) {
 		}
 		if err := w.removeDisks(ctx, disks); err != nil {
 			return compute.Result{}, fmt.Errorf("remove the disks of server %s: %w", w.order.ServerID, err)
+		}
+		if err := w.dropOverlays(ctx, w.order.ServerID, overlays, !w.args.SameEpoch, compute.QuarantineReimage); err != nil {
+			return compute.Result{}, err
+		}
+		if len(left) > 0 {
+			w.progress(ctx, w.order, "left where they are, because salvor did not make them: %s", strings.Join(left, ", "))
 		}
 	}
 	return compute.Result{}, os.RemoveAll(w.path())

@@ -21,13 +21,13 @@ var servers = &recordKind[compute.Server, compute.ServerFilter]{
 	table: "server", word: "server", head: ofRecord[compute.Server],
 	num: func(v *compute.Server) *int64 { return &v.Num },
 	columns: []string{"name", "project", "user_name", "zone", "host_id", "guest_name", "state", "task", "power", "locked", "flavor_id",
-		"image_id", "key_name", "launched_at", "terminated_at", "rescue_state", "rescue_image", "rescue_expires"},
+		"image_id", "key_name", "launched_at", "terminated_at", "rescue_state", "rescue_image", "rescue_expires", "drifted"},
 	fields: func(v *compute.Server) []any {
 		launched, terminated := toMicros(v.LaunchedAt), toMicros(v.TerminatedAt)
 		state, image, expires := rescueColumns(v)
-		flavor := v.Flavor.ID
+		flavor, drifted := v.Flavor.ID, len(v.Drift) > 0
 		return []any{&v.Name, &v.Project, &v.User, &v.Zone, &v.HostID, &v.GuestName, &v.State, &v.Task, &v.Power, &v.Locked, &flavor,
-			&v.ImageID, &v.KeyName, &launched, &terminated, &state, &image, &expires}
+			&v.ImageID, &v.KeyName, &launched, &terminated, &state, &image, &expires, &drifted}
 	},
 	body:   serverBody,
 	secret: func(key string) bool { return key == "UserData" || key == credentialKey },
@@ -166,15 +166,15 @@ func (s serverTables) PruneServers(ctx context.Context, before time.Time) (int, 
 }
 
 // HostUse is compute.Store's.
-func (s serverTables) HostUse(ctx context.Context) (map[string]int, error) {
-	out := map[string]int{}
+func (s serverTables) HostUse(ctx context.Context) (map[string]compute.HostUse, error) {
+	out := map[string]compute.HostUse{}
 	err := s.read(ctx, nil, func(r *sql.Rows) error {
 		var id string
-		var n int
-		err := r.Scan(&id, &n)
+		var n compute.HostUse
+		err := r.Scan(&id, &n.Servers, &n.Drifted)
 		out[id] = n
 		return err
-	}, `SELECT host_id, COUNT(*) FROM server WHERE host_id <> '' AND state <> 'deleted' GROUP BY host_id`)
+	}, `SELECT host_id, COUNT(*), SUM(CASE WHEN drifted THEN 1 ELSE 0 END) FROM server WHERE host_id <> '' AND state <> 'deleted' GROUP BY host_id`)
 	if err != nil {
 		return nil, fmt.Errorf("count servers by host: %w", err)
 	}

@@ -177,7 +177,7 @@ func (s *server) viewHosts(c *api.Call, all []*compute.Host) ([]map[string]any, 
 			"misplaced": len(misplaced[h.ID]), "misplaced_guests": append([]map[string]any{}, misplaced[h.ID]...),
 			"lost": h.Lost, "lost_reason": h.LostReason, "lost_by": h.LostBy, "lost_at": timeOrNull(h.LostAt),
 			"inventory": h.Inventory, "used_vcpus": h.UsedVCPUs, "used_ram_mib": h.UsedRAM, "used_disk_gib": h.UsedDisk, "quarantined_gib": h.Inventory.QuarantinedGiB(),
-			"renewed_at": timeOrNull(life.RenewedAt), "servers": life.Servers, "created_at": timeOrNull(h.CreatedAt), "updated_at": timeOrNull(h.UpdatedAt),
+			"renewed_at": timeOrNull(life.RenewedAt), "servers": life.Servers, "drifted": life.Drifted, "created_at": timeOrNull(h.CreatedAt), "updated_at": timeOrNull(h.UpdatedAt),
 		}
 	}
 	return out, nil

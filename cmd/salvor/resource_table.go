@@ -235,7 +235,7 @@ var sessionResource = resourceSpec{
 
 var hostResource = resourceSpec{
 	api: client.Native, path: "/hosts", many: "hosts", make: "-", change: "set", drop: "remove",
-	words: []string{"host"}, ident: "HOST", keyed: true, title: "host", plural: "hosts", columns: []string{"id", "name", "kind", "state", "status", "fenced", "suspected", "servers", "misplaced"},
+	words: []string{"host"}, ident: "HOST", keyed: true, title: "host", plural: "hosts", columns: []string{"id", "name", "kind", "state", "status", "fenced", "suspected", "servers", "misplaced", "drifted"},
 	fields: []resourceField{
 		{flag: "disable", name: "disabled", form: switchForm, usage: "it takes no new servers"},
 		{flag: "enable", name: "disabled", form: offForm, usage: "it takes new servers"},

@@ -67,6 +67,11 @@ func (s *Actions) Act(ctx context.Context, id string, a compute.Act, who compute
 				return err
 			}
 		}
+		if a.Action == compute.Rebuild {
+			if err := srv.RefusalToRebuild(who.Admin); err != nil {
+				return err
+			}
+		}
 		return s.apply(ctx, tx, st, cred)
 	})
 	if err != nil {

@@ -192,7 +192,7 @@ func (s *Liveness) Of(ctx context.Context, hosts []*compute.Host) (map[string]co
 	out := make(map[string]compute.HostLiveness, len(hosts))
 	for _, h := range hosts {
 		l := s.cache.newest(up.stored[h.ID], h.ID)
-		life := compute.HostLiveness{Up: up.isUp(h), RenewedAt: l.RenewedAt, Renewals: l.Renewals, Servers: use[h.ID], Watchdog: l.Watchdog}
+		life := compute.HostLiveness{Up: up.isUp(h), RenewedAt: l.RenewedAt, Renewals: l.Renewals, HostUse: use[h.ID], Watchdog: l.Watchdog}
 		life.Verdict, life.Suspected = s.cache.verdictFor(h.ID)
 		out[h.ID] = life
 	}

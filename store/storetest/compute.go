@@ -193,6 +193,7 @@ func testServerLists(b *testEnv) {
 	gone := b.server("d", place("h2", "g9"), inSession(7, beginning), func(v *compute.Server) { v.State = compute.Deleted })
 	b.server("e", place("h2", "g9"), func(v *compute.Server) {
 		v.Rescue = &rescue.Session{State: rescue.Closed, Source: &rescue.Source{ImageID: 7}}
+		v.Drift = []compute.Drift{{Part: "disk vda", Text: "lies elsewhere", Disk: true}}
 	})
 	b.server("f", inSession(9, beginning.Add(time.Hour)))
 	b.server("g", func(v *compute.Server) { v.State = compute.Building })
@@ -214,7 +215,7 @@ func testServerLists(b *testEnv) {
 	b.ok(err)
 	on, err := b.s.HostUse(b.ctx)
 	b.ok(err)
-	if fmt.Sprint(use, on) != "map[7:2 9:1] map[h1:2 h2:2]" {
+	if fmt.Sprint(use, on) != "map[7:2 9:1] map[h1:{2 0} h2:{2 1}]" {
 		b.Errorf("in use: images %v, hosts %v", use, on)
 	}
 	b.do(func(tx job.Tx) error { return b.s.Servers().Save(tx, gone) })

@@ -1,0 +1,161 @@
+package host
+
+import (
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"salvor/compute"
+	"salvor/problem"
+	"salvor/test/must"
+)
+
+// overlay writes the head of a qcow2 file that is based on another file, as QEMU's format says.
+func overlay(t *testing.T, path, below string) string {
+	t.Helper()
+	head := make([]byte, 112, 112+len(below))
+	copy(head, qcow2Magic)
+	binary.BigEndian.PutUint32(head[4:], 3)
+	binary.BigEndian.PutUint64(head[8:], uint64(len(head)))
+	binary.BigEndian.PutUint32(head[16:], uint32(len(below)))
+	put(t, path, append(head, below...))
+	return path
+}
+
+// use has the guest use files for its first disk: now, and at its next start.
+func (l *lost) use(now, next compute.GuestDisk) {
+	now.Name, next.Name = "vda", "vda"
+	l.g.set(compute.Guest{ID: l.id, Name: "salvor-1", Ours: true, Epoch: 1, Power: compute.PowerOn, Disks: []compute.GuestDisk{now}, NextDisks: []compute.GuestDisk{next}})
+}
+
+func (l *lost) told(t *testing.T) *compute.Guest {
+	t.Helper()
+	g := must.Get(l.guest(t.Context(), l.id))(t)
+	if g == nil {
+		t.Fatal("the guest is not listed")
+	}
+	return g
+}
+
+// The agent says which disks lie elsewhere than where it made them, with a command that ends that; and nothing of its own disks.
+func TestDisksMovedByOthersAreTold(t *testing.T) {
+	l := loseServer(t, newWorld(t), newGuests())
+	outside := filepath.Join(t.TempDir(), "vda")
+	put(t, outside, []byte("data"))
+	first := overlay(t, l.own+".ov1", filepath.Base(l.own)) // a relative name, as some tools write it
+	second := overlay(t, l.own+".ov2", first)
+	loop := overlay(t, l.own+".loop", l.own+".loop")
+	raw := func(file string) compute.GuestDisk { return compute.GuestDisk{File: file, Format: "raw"} }
+	qcow := func(file string) compute.GuestDisk { return compute.GuestDisk{File: file, Format: "qcow2"} }
+	copying := raw(l.own)
+	copying.Copying = true
+	for name, c := range map[string]struct {
+		now, next    compute.GuestDisk
+		text, remedy string // of the only drift; empty: none
+	}{
+		"its own":            {raw(l.own), raw(l.own), "", ""},
+		"an overlay":         {qcow(first), qcow(first), first + ", an overlay over " + l.own, "virsh blockcommit salvor-1 vda --active --pivot"},
+		"two overlays":       {qcow(second), qcow(second), second + ", an overlay over " + l.own, "virsh blockcommit salvor-1 vda --active --pivot"},
+		"another file":       {raw(outside), raw(outside), outside + ", and salvor made it in " + l.own, "--dest " + l.own + " --format raw --reuse-external"},
+		"its own as qcow2":   {qcow(l.own), qcow(l.own), "is opened as qcow2", "virsh edit salvor-1"},
+		"another next start": {raw(l.own), raw(outside), "in use in " + l.own + ", and the next start would use " + outside, "virsh edit salvor-1"},
+		"being copied":       {copying, raw(l.own), "is being copied", "virsh blockjob salvor-1 vda --abort"},
+		"based on itself":    {qcow(loop), qcow(loop), loop + ", and salvor made it in", "virsh blockcopy"},
+		"a file that is not": {raw(l.own + ".gone"), raw(l.own + ".gone"), l.own + ".gone", "virsh blockcopy"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l.use(c.now, c.next)
+			for range 2 { // the second look may remember the first
+				g := l.told(t)
+				if c.text == "" {
+					if len(g.Drift) != 0 || g.RefusalToLeave() != nil {
+						t.Errorf("drift %+v, want none", g.Drift)
+					}
+					continue
+				}
+				if len(g.Drift) != 1 || g.Drift[0].Part != "disk vda" || !g.Drift[0].Disk || !strings.Contains(g.Drift[0].Text, c.text) || !strings.Contains(g.Drift[0].Remedy, c.remedy) {
+					t.Errorf("drift %+v, want one of disk vda that says %q and names %q", g.Drift, c.text, c.remedy)
+				}
+				if err := g.RefusalToLeave(); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), c.now.File) {
+					t.Errorf("it may leave its host: %v, want a Conflict that names %s", err, c.now.File)
+				}
+			}
+		})
+	}
+}
+
+// A store that is not mounted accuses nobody: nothing is said of a disk there.
+func TestAStoreThatIsAwayTellsNoDrift(t *testing.T) {
+	l := loseServer(t, newWorld(t), newGuests())
+	l.use(compute.GuestDisk{File: l.own, Format: "raw"}, compute.GuestDisk{File: l.own, Format: "raw"})
+	dir := l.config.Stores[0].Dir
+	must.OK(t, os.Rename(dir, dir+".away"))
+	must.OK(t, os.Mkdir(dir, 0o755))
+	if g := l.told(t); len(g.Drift) != 0 {
+		t.Errorf("with the store away: drift %+v, want none", g.Drift)
+	}
+	must.OK(t, os.Remove(dir))
+	must.OK(t, os.Rename(dir+".away", dir))
+	must.OK(t, os.Remove(l.own+".json"))
+	if g := l.told(t); len(g.Drift) != 1 {
+		t.Errorf("with the store back, and a disk without its proof: drift %+v, want one", g.Drift)
+	}
+}
+
+// Orders that would leave a disk behind, or replace it, are refused while the guest uses another file; nothing is changed.
+func TestOrdersThatWouldLeaveADiskAreRefused(t *testing.T) {
+	l := loseServer(t, newWorld(t), newGuests())
+	over := overlay(t, l.own+".ov", l.own)
+	for verb, args := range map[compute.Verb]compute.Args{
+		compute.MigrateBegin: {Spec: l.spec}, compute.MigratePerform: {Spec: l.spec}, compute.Discard: {Spec: l.spec}, compute.Stage: {Spec: l.spec},
+	} {
+		disk := compute.GuestDisk{Name: "vda", File: over, Format: "qcow2"}
+		l.g.set(compute.Guest{ID: l.id, Name: "salvor-1", Ours: true, Epoch: 1, Power: compute.PowerOff, Disks: []compute.GuestDisk{disk}, NextDisks: []compute.GuestDisk{disk}})
+		err := l.carryOut(t, verb, args)
+		if !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), over) || !strings.Contains(err.Error(), "virsh blockcommit") {
+			t.Errorf("%s: %v, want a Conflict that names %s and the command", verb, err, over)
+		}
+		if !fileExists(l.own) || !fileExists(over) || len(l.quarantineOf(t)) != 0 {
+			t.Errorf("%s: disk %v, overlay %v, in quarantine %v", verb, fileExists(l.own), fileExists(over), l.quarantineOf(t))
+		}
+	}
+}
+
+// A deleted server leaves no overlay behind, also when the first try was cut short. A file that salvor did not name stays.
+func TestOverlaysGoWithTheirDisk(t *testing.T) {
+	w := newWorld(t)
+	for _, cut := range []bool{false, true} {
+		l := loseServer(t, w, newGuests())
+		shared := filepath.Join(l.config.Stores[0].Dir, "golden.img")
+		put(t, shared, []byte("of many guests"))
+		below := overlay(t, l.own+".ov1", shared)
+		over := overlay(t, l.own+".ov2", below)
+		l.use(compute.GuestDisk{File: over, Format: "qcow2", Chain: []string{below, shared}}, compute.GuestDisk{File: over, Format: "qcow2"})
+		if cut {
+			_, _, err := l.rememberOverlays(l.id, l.told(t), l.spec.Disks)
+			must.OK(t, err)
+			must.OK(t, l.g.Remove(t.Context(), l.id))
+		}
+		must.OK(t, l.carryOut(t, compute.Remove, compute.Args{Spec: l.spec}))
+		if fileExists(l.own) || fileExists(over) || fileExists(below) || !fileExists(shared) {
+			t.Errorf("cut short %v: disk %v, overlays %v %v, the image of many guests %v; want the last one only", cut, fileExists(l.own), fileExists(over), fileExists(below), fileExists(shared))
+		}
+	}
+}
+
+// What a returned host gives up goes into quarantine with its overlays.
+func TestOverlaysGoIntoQuarantine(t *testing.T) {
+	l := loseServer(t, newWorld(t), newGuests())
+	over := overlay(t, l.own+".ov", l.own)
+	l.use(compute.GuestDisk{File: over, Format: "qcow2", Chain: []string{l.own}}, compute.GuestDisk{File: over, Format: "qcow2"})
+	must.OK(t, l.clean(t.Context(), l.id, l.cleanRequest(compute.CleanDisk, 2)))
+	var names []string
+	for _, d := range l.quarantineOf(t) {
+		names = append(names, d.Disk)
+	}
+	if strings.Join(names, " ") != "vda overlay0" && strings.Join(names, " ") != "overlay0 vda" || fileExists(over) {
+		t.Errorf("in quarantine %v, overlay in its place %v; want vda and overlay0", names, fileExists(over))
+	}
+}
