@@ -100,6 +100,9 @@ func (d *planDraft) judge(s *Server) *PlanItem {
 		ServerID: s.ID, Name: s.Name, Project: s.Project, Priority: serverPriority(s), Power: s.Power, State: s.State, InRescue: s.InSession(),
 	}
 	item.Disposition, item.Why = d.disposition(s)
+	if item.Disposition != Cannot && !d.Drain && s.Firmware == UEFI && d.Source.Kind == AgentHost {
+		item.Why += ". Its UEFI variables lie on its host alone: it begins with new ones, without the boot entries and keys that it had"
+	}
 	if item.Disposition == Reimage {
 		item.NeedsConsent = d.Policy != ReimageAlways && s.State != Building // of which nothing was written yet
 		item.Consented = !item.NeedsConsent || d.All || d.Consent[s.ID]

@@ -32,6 +32,8 @@ const (
 	Console Verb = "console"
 	// Look only tells how the guest is.
 	Look Verb = "look"
+	// Export gives what of a guest that is off lies on its host alone, for its next host.
+	Export Verb = "export"
 	// Diagnose examines the disks of a guest that is off, in a helper guest that boots the kernel of Spec.Rescue and reads the disks only. With InRescue the
 	// guest's own rescue system does it. A later order for the server ends it.
 	Diagnose Verb = "diagnose"
@@ -117,6 +119,8 @@ type Args struct {
 	// After and Limit, of ListQuarantine, ask for a page: the disks after that id, and how many at most; 0: as many as an answer holds.
 	After string `json:"after,omitempty"`
 	Limit int    `json:"limit,omitempty"`
+	// State, of Define, is what came with the guest from its former host: a guest that is here already keeps its own.
+	State *GuestState `json:"state,omitempty"`
 	// Now, of Diagnose, is the control plane's time.
 	Now time.Time `json:"now,omitzero"`
 	// InRescue, of Diagnose: the guest is in rescue, and its rescue system examines all disks that it has.
@@ -169,6 +173,8 @@ type Result struct {
 	Sights []DiskSight `json:"sights,omitempty"`
 	Cookie []byte      `json:"cookie,omitempty"`
 	Peer   string      `json:"peer,omitempty"`
+	// State answers Export.
+	State *GuestState `json:"state,omitempty"`
 	// Quarantine answers ListQuarantine, in the order of ids, which is that of time.
 	Quarantine []QuarantinedDisk `json:"quarantine,omitempty"`
 }

@@ -153,7 +153,7 @@ func (a *Agent) clean(ctx context.Context, server string, c wire.Clean) error {
 		if untold {
 			return problem.Invalidf("clean up server %s: what disks it has is not told", server)
 		}
-		if err := a.cleanDisks(ctx, &spec, c.Erase, overlays); err != nil {
+		if err := a.cleanDisks(ctx, &spec, c.Epoch, c.Erase, overlays); err != nil {
 			return err
 		}
 	}
@@ -165,9 +165,9 @@ func (a *Agent) clean(ctx context.Context, server string, c wire.Clean) error {
 	return nil
 }
 
-// cleanDisks puts the disks that the host gives up into quarantine, or erases those of a server that was deleted: never one in a store
-// that others see.
-func (a *Agent) cleanDisks(ctx context.Context, spec *compute.Spec, erase bool, overlays []string) error {
+// cleanDisks puts the disks that the host gives up into quarantine, and leaves those in stores that others see. With erase the server was
+// deleted: its disks are removed, also from shared stores, unless another host renews their leases.
+func (a *Agent) cleanDisks(ctx context.Context, spec *compute.Spec, epoch int64, erase bool, overlays []string) error {
 	server := spec.ServerID
 	for _, d := range spec.Disks {
 		if d.VolumeID != "" {
@@ -177,11 +177,20 @@ func (a *Agent) cleanDisks(ctx context.Context, spec *compute.Spec, erase bool, 
 		if s == nil {
 			return problem.Conflictf("clean up server %s: this host has no disk store %q", server, cmp.Or(d.Store, "for disk "+d.Name))
 		}
-		if s.Shared {
-			continue
+		if s.Shared && !erase {
+			continue // the server lives on another host, which uses this disk
 		}
 		if err := s.there(ctx); err != nil {
 			return err // what is not mounted now may be again
+		}
+		if s.Shared {
+			path, err := s.place(server, d)
+			if err == nil {
+				err = a.leases.acquireAll(ctx, []string{path}, diskLeaseClaim{server: server, epoch: epoch, checkOnly: true, removes: true})
+			}
+			if err != nil {
+				return err // another host uses it, or nobody can tell
+			}
 		}
 		if _, err := withStoreTimeout(ctx, s, func() (bool, error) {
 			if erase {

@@ -94,12 +94,23 @@ func (w *leaseHosts) order(h *leaseHost, verb compute.Verb, spec *compute.Spec, 
 	}
 	o := orderFor(h.Agent, spec.ServerID, verb, args, nil)
 	o.Epoch = spec.Epoch
+	var r compute.Result
+	_ = w.meanwhile(func() error {
+		r, _ = h.perform(context.WithoutCancel(w.Context()), orderTask{order: o})
+		return nil
+	}, alive...)
+	return r
+}
+
+// meanwhile runs do while the clock runs, and these hosts look after their leases.
+func (w *leaseHosts) meanwhile(do func() error, alive ...*leaseHost) error {
+	w.Helper()
 	var over atomic.Bool
-	done := make(chan compute.Result, 1)
+	done := make(chan error, 1)
 	go func() {
-		r, _ := h.perform(context.WithoutCancel(w.Context()), orderTask{order: o})
+		err := do()
 		over.Store(true)
-		done <- r
+		done <- err
 	}()
 	for n := 0; !over.Load(); n++ {
 		if time.Sleep(2 * time.Millisecond); n%10 == 9 {

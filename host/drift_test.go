@@ -10,6 +10,7 @@ import (
 	"salvor/compute"
 	"salvor/problem"
 	"salvor/test/must"
+	wire "salvor/wire/host"
 )
 
 // overlay writes the head of a qcow2 file that is based on another file, as QEMU's format says.
@@ -157,5 +158,32 @@ func TestOverlaysGoIntoQuarantine(t *testing.T) {
 	}
 	if strings.Join(names, " ") != "vda overlay0" && strings.Join(names, " ") != "overlay0 vda" || fileExists(over) {
 		t.Errorf("in quarantine %v, overlay in its place %v; want vda and overlay0", names, fileExists(over))
+	}
+}
+
+// A server was deleted while its host was away. When the host is back, its disk goes from a shared store too, unless another host uses the disk.
+func TestDiskOfADeletedServerGoesFromASharedStore(t *testing.T) {
+	t.Parallel()
+	for _, usedElsewhere := range []bool{false, true} {
+		w := newLeaseHosts(t)
+		a, b, spec := w.host(), w.host(), w.spec()
+		w.run(a, spec)
+		owner := []*leaseHost{}
+		if usedElsewhere {
+			off(t, a.machine, spec.ServerID)
+			w.round(a)
+			later := next(spec)
+			w.run(b, later)
+			owner = append(owner, b)
+		}
+		erase := wire.Clean{Do: string(compute.CleanDisk), Epoch: spec.Epoch + 1, Erase: true, Spec: mustEncodeJSON(spec)}
+		err := w.meanwhile(func() error { return a.clean(t.Context(), spec.ServerID, erase) }, owner...)
+		left, _ := filepath.Glob(filepath.Join(w.pool, spec.ServerID+"*"))
+		if usedElsewhere && (err == nil || !b.runs(spec.ServerID) || !fileExists(filepath.Join(w.pool, spec.ServerID+"-vda"))) {
+			t.Errorf("a disk that another host uses: %v, it runs there %v, left %v; want a refusal, and the disk", err, b.runs(spec.ServerID), left)
+		}
+		if !usedElsewhere && (err != nil || len(left) > 0) {
+			t.Errorf("a disk that nobody uses: %v, left %v; want nothing left", err, left)
+		}
 	}
 }

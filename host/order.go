@@ -226,7 +226,7 @@ func (s *orderRunner) take(runCtx context.Context, w wire.Order) bool {
 
 // isReadOnlyVerb tells whether a verb only looks: it waits for nothing and is not written down.
 func isReadOnlyVerb(v compute.Verb) bool {
-	return v == compute.Console || v == compute.Look || v == compute.Probe || v == compute.FindFiles || v == compute.ListQuarantine
+	return v == compute.Console || v == compute.Look || v == compute.Export || v == compute.Probe || v == compute.FindFiles || v == compute.ListQuarantine
 }
 
 // isJournaled tells whether what came of an order is written down, for when it comes again. An examination is not: it changes nothing, and it

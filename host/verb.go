@@ -41,6 +41,7 @@ var verbs = map[compute.Verb]func(w *orderExecution, ctx context.Context) (compu
 	compute.Remove:   (*orderExecution).remove,
 	compute.Console:  (*orderExecution).console,
 	compute.Look:     (*orderExecution).look,
+	compute.Export:   (*orderExecution).export,
 	compute.Discard:  (*orderExecution).discard,
 	compute.Probe:    (*orderExecution).probe,
 	compute.Stage:    (*orderExecution).stage,
@@ -164,6 +165,7 @@ func (w *orderExecution) domain() (hypervisor.Domain, error) {
 	for volume, password := range w.secret.CHAP {
 		d.CHAP[volume] = secret.New(password)
 	}
+	d.State = w.args.State
 	if spec.Drive {
 		d.DrivePath = w.path(driveFile)
 		if _, err := os.Stat(d.DrivePath); err != nil {
@@ -287,6 +289,16 @@ func (w *orderExecution) look(ctx context.Context) (compute.Result, error) {
 		err = problem.NotFoundf("server %s is not on this host", w.order.ServerID)
 	}
 	return compute.Result{Guest: g}, err
+}
+
+// export gives what of the guest lies here alone.
+func (w *orderExecution) export(ctx context.Context) (compute.Result, error) {
+	e, able := w.Hypervisor.(hypervisor.Exporter)
+	if !able {
+		return compute.Result{}, nil
+	}
+	state, err := e.Export(ctx, w.order.ServerID)
+	return compute.Result{State: state}, err
 }
 
 // discard has the root disk, or the one that is named, give way to another one. A guest that runs keeps its disks.

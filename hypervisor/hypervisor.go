@@ -26,6 +26,8 @@ type Domain struct {
 	RescueFormat string
 	// Adopted: the guest was there before us. One that is gone is not made anew: it is problem.NotFound.
 	Adopted bool
+	// State is what came with the guest from another host; nil: nothing. Define uses it where this host has no guest of that UUID.
+	State *compute.GuestState
 	// ConsolePath is the file that the serial console is written to; ChannelPath the socket of the rescue channel; empty: none.
 	ConsolePath, ChannelPath string
 }
@@ -69,6 +71,12 @@ type Finder interface {
 type Plugger interface {
 	// Plug attaches or detaches (on false) one disk of d, in the running guest and in the definition.
 	Plug(ctx context.Context, d Domain, disk string, on bool) error
+}
+
+// Exporter gives what a guest would lose on its way to another host.
+type Exporter interface {
+	// Export gives the state of a guest that is off. Conflict: it runs, and its firmware may still write.
+	Export(ctx context.Context, id string) (*compute.GuestState, error)
 }
 
 // Watcher tells of changes as they happen.

@@ -147,7 +147,7 @@ func (h *testHost) settle(t *testing.T, q hostOptions) {
 	})
 	b := must.Get(h.services.Servers.Blueprint(context.Background(), s, ""))(t)
 	domain := domainOf(&b.Spec)
-	as := fake.State{Defined: domain, Power: power, Ours: true, Settings: map[string]string{fake.BootOrder: "network", "vga": "std"}}
+	as := fake.State{Defined: domain, Power: power, Ours: true, Variables: "enrolled keys", Settings: map[string]string{fake.BootOrder: "network", "vga": "std"}}
 	if power == compute.PowerOn {
 		as.Runs = &domain
 	}
@@ -265,7 +265,9 @@ func (h *testHost) carry(ctx context.Context, o *compute.Order) (result compute.
 		if now, there := h.hv.State(o.ServerID); args.Fresh && there && now.Defined.Epoch != args.Spec.Epoch {
 			return result, problem.Conflictf("another guest of that UUID is there")
 		}
-		return result, h.hv.Define(ctx, domainOf(args.Spec))
+		d := domainOf(args.Spec)
+		d.State = args.State
+		return result, h.hv.Define(ctx, d)
 	case compute.SetPower:
 		result.Soft, err = h.hv.SetPower(ctx, o.ServerID, hypervisor.Power{State: args.Power, Soft: args.Soft, Restart: args.Restart, Within: time.Duration(args.Within) * time.Second})
 		if args.Power != compute.PowerOn {
@@ -296,6 +298,9 @@ func (h *testHost) carry(ctx context.Context, o *compute.Order) (result compute.
 		return result, h.hv.Remove(ctx, o.ServerID)
 	case compute.Look:
 		return h.look(ctx, o.ServerID)
+	case compute.Export:
+		result.State, err = h.hv.Export(ctx, o.ServerID)
+		return result, err
 	case compute.Attach, compute.Detach:
 		return result, h.hv.Plug(ctx, domainOf(args.Spec), args.Disk.Name, o.Verb == compute.Attach)
 	}
@@ -384,7 +389,7 @@ func (h *testHost) guest() string {
 		}
 		return "system" + disksOf(d)
 	}
-	return fmt.Sprintf("%s, defined %s, runs %s, settings %v, starts %d", g.Power, boots(&g.Defined), boots(g.Runs), g.Settings, g.Starts)
+	return fmt.Sprintf("%s, defined %s, runs %s, settings %v, starts %d, variables %q", g.Power, boots(&g.Defined), boots(g.Runs), g.Settings, g.Starts, g.Variables)
 }
 
 func disksOf(d *hypervisor.Domain) string {

@@ -175,7 +175,7 @@ var orderLabels = map[compute.Verb]string{
 	compute.Prepare: "prepare the disks", compute.Define: "define the guest", compute.SetPower: "switch the guest",
 	compute.Unlock: "unlock the rescue system", compute.Attach: "attach the volume", compute.Detach: "detach the volume",
 	compute.FindFiles: "look for files", compute.Release: "remove what the rescue left", compute.Remove: "remove the guest", compute.Console: "read the console",
-	compute.Diagnose: "examine the disks", compute.Look: "look at the guest", compute.Discard: "discard the root disk", compute.Probe: "tell what it sees",
+	compute.Diagnose: "examine the disks", compute.Look: "look at the guest", compute.Export: "give what of the guest lies there alone", compute.Discard: "discard the root disk", compute.Probe: "tell what it sees",
 	compute.MigrateBegin: "begin the migration", compute.MigratePrepare: "take the guest in", compute.MigratePerform: "send the guest",
 	compute.Stage: "make the new root disk", compute.RestoreDisk: "restore the disk",
 	compute.MigrateFinish: "let the guest run", compute.MigrateConfirm: "end the migration",

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"strings"
 	"time"
 
@@ -54,6 +55,7 @@ const (
 	brokeMemo   = "broke"
 	clearedMemo = "cleared"
 	broughtMemo = "brought"
+	stateMemo   = "state" // a compute.GuestState as JSON
 )
 
 // serverMigration is a server on its way from a living host, seen from both of its ends. there is nil until there is a destination.
@@ -228,10 +230,46 @@ func (c moveOperations) leaveSource(ctx context.Context, r *job.Run, t *serverMi
 			return job.Fail(err)
 		}
 		if !t.runs() {
-			return job.Done()
+			return c.exportState(ctx, r, t)
 		}
-		return c.shutGuest(ctx, r, t.here, true, int(min(shutWithin, c.SoftOffTimeout)/time.Second), leavesNothing)
+		off := c.offOrder(true, int(min(shutWithin, c.SoftOffTimeout)/time.Second))
+		return c.dispatch(ctx, r, t.here, off, func(result compute.Result) job.Outcome {
+			if err := leavesNothing(result); err != nil {
+				return job.Fail(err)
+			}
+			return c.exportState(ctx, r, t, c.noteOff(ctx, t.here))
+		})
 	})
+}
+
+// exportState notes what of the guest, which is off, lies at the source alone: it goes to the destination with the definition.
+func (c moveOperations) exportState(ctx context.Context, r *job.Run, t *serverMigration, commits ...func(job.Tx) error) job.Outcome {
+	take := func(result compute.Result) job.Outcome {
+		if result.State == nil {
+			return job.Done(commits...)
+		}
+		text, err := json.Marshal(result.State)
+		if err != nil {
+			return job.Fail(err)
+		}
+		r.Note(stateMemo, string(text))
+		return job.Done(commits...)
+	}
+	return c.tryDispatch(ctx, r, t.here, hostOrder{verb: compute.Export, ignoreNotFound: true}, take, func(err error) job.Outcome {
+		if problem.Is(err, problem.Unsupported) && t.here.server.Firmware != compute.UEFI {
+			return job.Done(commits...) // an agent of a former release: a BIOS guest has no variables
+		}
+		return job.Fail(err)
+	})
+}
+
+// stateOf is what exportState noted; nil: nothing.
+func stateOf(r *job.Run) (*compute.GuestState, error) {
+	if r.Memo[stateMemo] == "" {
+		return nil, nil
+	}
+	state := &compute.GuestState{}
+	return state, json.Unmarshal([]byte(r.Memo[stateMemo]), state)
 }
 
 // leavesNothing is Conflict where the guest of a result has a disk that would not go with it.

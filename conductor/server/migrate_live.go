@@ -112,7 +112,12 @@ func (c moveOperations) endAtSource(ctx context.Context, r *job.Run, t *serverMi
 			return job.From(err)
 		}
 		e := hostOrder{verb: compute.SetPower, args: compute.Args{Power: compute.PowerOff}, within: endErrand, look: moveLook, ignoreNotFound: true}
-		return c.dispatch(ctx, r, t.here, e, finishAction)
+		return c.dispatch(ctx, r, t.here, e, func(compute.Result) job.Outcome {
+			if r.Memo[stateMemo] != "" {
+				return job.Done()
+			}
+			return c.exportState(ctx, r, t)
+		})
 	}
 	if r.Memo[brokeMemo] == "" {
 		return off(compute.Result{})
@@ -162,6 +167,9 @@ func (c moveOperations) defineArrived(ctx context.Context, r *job.Run, t *server
 	}
 	e := defineErrand(b)
 	e.args.Fresh = true
+	if e.args.State, err = stateOf(r); err != nil {
+		return job.Fail(err)
+	}
 	if e.args.Receipt, err = c.receiptOf(ctx, t.here.host); err != nil {
 		return job.From(err)
 	}

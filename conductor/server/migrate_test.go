@@ -142,6 +142,9 @@ func TestMigrate(t *testing.T) {
 			if g.Defined.Epoch != now.Epoch || (c.state == compute.Active) != (g.Power == compute.PowerOn) || c.anew != (g.Starts == 1) {
 				t.Errorf("guest %+v", g)
 			}
+			if g.Variables != "enrolled keys" {
+				t.Errorf("the guest has the UEFI variables %q at its new host, want those that it had", g.Variables)
+			}
 		})
 	}
 }

@@ -62,20 +62,22 @@ func (c *Conductor) turnGuestOff(ctx context.Context, r *job.Run, g *managedServ
 	return c.shutGuest(ctx, r, g, a.Soft, a.Within)
 }
 
-// shutGuest turns a guest off; soft: its system is asked first, for at most within seconds. Each check looks at the guest that is off.
-func (c *Conductor) shutGuest(ctx context.Context, r *job.Run, g *managedServer, soft bool, within int, checks ...func(compute.Result) error) job.Outcome {
+// shutGuest turns a guest off; soft: its system is asked first, for at most within seconds.
+func (c *Conductor) shutGuest(ctx context.Context, r *job.Run, g *managedServer, soft bool, within int) job.Outcome {
+	return c.dispatch(ctx, r, g, c.offOrder(soft, within), func(compute.Result) job.Outcome { return job.Done(c.noteOff(ctx, g)) })
+}
+
+func (c *Conductor) offOrder(soft bool, within int) hostOrder {
 	off := hostOrder{verb: compute.SetPower, args: compute.Args{Power: compute.PowerOff}, ignoreNotFound: true}
 	if soft {
 		off.args.Soft, off.args.Within, off.within = true, within, c.softWithin(within)
 	}
-	return c.dispatch(ctx, r, g, off, func(result compute.Result) job.Outcome {
-		for _, check := range checks {
-			if err := check(result); err != nil {
-				return job.Fail(err)
-			}
-		}
-		return job.Done(c.editServer(ctx, g.server.ID, func(s *compute.Server) { s.Power = compute.PowerOff }))
-	})
+	return off
+}
+
+// noteOff writes that the server is off, in the transaction that ends the action.
+func (c *Conductor) noteOff(ctx context.Context, g *managedServer) func(job.Tx) error {
+	return c.editServer(ctx, g.server.ID, func(s *compute.Server) { s.Power = compute.PowerOff })
 }
 
 func (c *Conductor) switchGuest(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {

@@ -45,6 +45,8 @@ type State struct {
 	Settings map[string]string
 	// Moved are the files of disks that somebody else than salvor gave it, by disk name: each definition keeps them.
 	Moved map[string]hypervisor.DiskFile
+	// Variables stand for the UEFI variables of the guest, which lie on this host alone.
+	Variables string
 	// Ours tells that the guest was defined here, not found.
 	Ours bool
 	// Starts counts how often it was started.
@@ -54,6 +56,7 @@ type State struct {
 var (
 	_ hypervisor.Hypervisor = (*Hypervisor)(nil)
 	_ hypervisor.Plugger    = (*Hypervisor)(nil)
+	_ hypervisor.Exporter   = (*Hypervisor)(nil)
 )
 
 // New makes a hypervisor without guests.
@@ -166,6 +169,9 @@ func (h *Hypervisor) Define(ctx context.Context, d hypervisor.Domain) error {
 	}
 	if g == nil {
 		g = &State{Power: compute.PowerOff, Ours: true}
+		if d.State != nil {
+			g.Variables = string(d.State.Variables)
+		}
 		h.guests[d.ServerID] = g
 	}
 	g.Defined, g.Settings = d, g.settings(d)
@@ -228,6 +234,22 @@ func (g *State) settings(d hypervisor.Domain) map[string]string {
 		maps.Copy(out, d.Restore)
 	}
 	return out
+}
+
+// Export gives the variables of a guest that is off.
+func (h *Hypervisor) Export(ctx context.Context, id string) (*compute.GuestState, error) {
+	if err := h.enter(ctx, "Export"); err != nil {
+		return nil, err
+	}
+	defer h.mu.Unlock()
+	g := h.guests[id]
+	switch {
+	case g == nil:
+		return nil, problem.NotFoundf("there is no guest %s", id)
+	case !g.Power.ProvenOff():
+		return nil, problem.Conflictf("export guest %s: it is %s", id, g.Power)
+	}
+	return &compute.GuestState{Machine: "fake", Variables: []byte(g.Variables)}, nil
 }
 
 // SetPower brings a guest to a power state.

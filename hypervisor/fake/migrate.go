@@ -13,8 +13,9 @@ var _ hypervisor.Migrator = (*Hypervisor)(nil)
 
 // memory is what is sent of a running guest.
 type memory struct {
-	Starts int                `json:"starts"`
-	Runs   *hypervisor.Domain `json:"runs"`
+	Starts    int                `json:"starts"`
+	Variables string             `json:"variables"`
+	Runs      *hypervisor.Domain `json:"runs"`
 }
 
 // Begin tells what the guest is.
@@ -30,7 +31,7 @@ func (h *Hypervisor) Begin(ctx context.Context, id string) ([]byte, error) {
 	case g.Power != compute.PowerOn:
 		return nil, problem.Conflictf("guest %s is %s: only a running guest is moved live", id, g.Power)
 	}
-	return json.Marshal(memory{Starts: g.Starts, Runs: g.Runs})
+	return json.Marshal(memory{Starts: g.Starts, Variables: g.Variables, Runs: g.Runs})
 }
 
 // Prepare holds a place for the guest, which is there from now on and does not run.
@@ -48,7 +49,7 @@ func (h *Hypervisor) Prepare(ctx context.Context, d hypervisor.Domain, listen st
 	}
 	runs := *from.Runs
 	runs.Spec.Epoch, runs.Spec.Incarnation = d.Epoch, d.Incarnation
-	h.guests[d.ServerID] = &State{Defined: d, Runs: &runs, Power: compute.PowerPaused, Ours: true, Starts: from.Starts}
+	h.guests[d.ServerID] = &State{Defined: d, Runs: &runs, Power: compute.PowerPaused, Ours: true, Starts: from.Starts, Variables: from.Variables}
 	return cookie, "fake://" + listen, nil
 }
 

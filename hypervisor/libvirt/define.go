@@ -46,8 +46,14 @@ func (h *Hypervisor) Define(ctx context.Context, d hypervisor.Domain) error {
 		return err
 	}
 	from := hostFacts{kvm: h.opts.KVM, initiator: h.opts.InitiatorIQN, nvram: h.opts.NVRAM, firmware: findFirmware()}
-	if before != nil {
+	switch {
+	case before != nil:
 		from.machine = before.OS.Type.Machine
+	case d.State != nil:
+		from.machine = d.State.Machine
+		if err := h.placeVariables(d.ServerID, d.State.Variables); err != nil {
+			return err
+		}
 	}
 	next, err := buildDomain(d, from)
 	if err != nil {
