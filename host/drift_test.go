@@ -48,6 +48,10 @@ func TestDisksMovedByOthersAreTold(t *testing.T) {
 	first := overlay(t, l.own+".ov1", filepath.Base(l.own)) // a relative name, as some tools write it
 	second := overlay(t, l.own+".ov2", first)
 	loop := overlay(t, l.own+".loop", l.own+".loop")
+	foreign := filepath.Join(l.config.Stores[0].Dir, "ffffffff-ffff-4fff-8fff-ffffffffffff", "vda.raw")
+	must.OK(t, os.MkdirAll(filepath.Dir(foreign), 0o755))
+	put(t, foreign, []byte("data"))
+	put(t, foreign+".json", mustEncodeJSON(diskProof{Server: "ffffffff-ffff-4fff-8fff-ffffffffffff", Disk: "vda"}))
 	raw := func(file string) compute.GuestDisk { return compute.GuestDisk{File: file, Format: "raw"} }
 	qcow := func(file string) compute.GuestDisk { return compute.GuestDisk{File: file, Format: "qcow2"} }
 	copying := raw(l.own)
@@ -60,6 +64,7 @@ func TestDisksMovedByOthersAreTold(t *testing.T) {
 		"an overlay":         {qcow(first), qcow(first), first + ", an overlay over " + l.own, "virsh blockcommit salvor-1 vda --active --pivot"},
 		"two overlays":       {qcow(second), qcow(second), second + ", an overlay over " + l.own, "virsh blockcommit salvor-1 vda --active --pivot"},
 		"another file":       {raw(outside), raw(outside), outside + ", and salvor made it in " + l.own, "--dest " + l.own + " --format raw --reuse-external"},
+		"another's disk":     {raw(foreign), raw(foreign), foreign + ", and salvor made it in " + l.own, "virsh blockcopy"},
 		"its own as qcow2":   {qcow(l.own), qcow(l.own), "is opened as qcow2", "virsh edit salvor-1"},
 		"another next start": {raw(l.own), raw(outside), "in use in " + l.own + ", and the next start would use " + outside, "virsh edit salvor-1"},
 		"being copied":       {copying, raw(l.own), "is being copied", "virsh blockjob salvor-1 vda --abort"},

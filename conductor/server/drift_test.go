@@ -155,7 +155,8 @@ func (w *driftWorld) move() {
 	for disk, file := range w.files {
 		if _, has := g.Defined.Paths[disk]; has {
 			there[0].hv.MoveDisk(w.server, disk, file)
-			if g.Power != compute.PowerOff { // what nobody writes to holds nothing
+			// What was moved before the operation holds writes, also of a guest that is off by now. What is moved while the guest is off holds none.
+			if g.Power != compute.PowerOff || w.at == 0 {
 				w.used[disk] = file
 			}
 		}
