@@ -36,6 +36,10 @@ release-check: ## build the release of the last commit twice, in two places: eve
 # RUN runs go test and keeps the times of the tests; AGAIN also runs a failed test once more, alone.
 RUN := $(GO) run ./test/runner
 AGAIN := $(RUN) -again
+# WHOLE makes targets as parts of one run: the run forgets former ones, and ends with the tests that passed at their second try only.
+WHOLE = +@$(RUN) -new; status=0; SALVOR_PART=1 $(MAKE) --no-print-directory $(1) || status=$$?; $(RUN) -flaky; exit $$status
+# ALONE begins a new run where a target is no part of one.
+ALONE = @[ -n "$${SALVOR_PART:-}" ] || $(RUN) -new
 
 # The programs of a check name no commit, so that a commit alone does not make a test run again.
 check: STAMP := -buildvcs=false
@@ -46,10 +50,12 @@ check: lint build ## lint and unit tests without root and Debian packages, those
 
 test: packages lint build test-unit test-sweeps ## lint, unit tests under the race detector, and all sweeps: the README's command
 
-ci: prove-packages test test-stories e2e-first ## what CI runs: make test, the stories, and the first tier of e2e
+ci: ## what CI runs: make test, the stories, and the first tier of e2e
+	$(call WHOLE,prove-packages test test-stories e2e-first)
 
 prove: export SALVOR_SWEEP := whole
-prove: prove-packages test test-stories e2e fuzz release-check ## all that proves salvor: what CI runs, every real machine, server and client, fuzzing, a release built twice
+prove: ## all that proves salvor: what CI runs, every real machine, server and client, fuzzing, a release built twice
+	$(call WHOLE,prove-packages test test-stories e2e fuzz release-check)
 
 times: ## print the 30 slowest tests and packages of the last run
 	@$(RUN) -times
@@ -115,6 +121,7 @@ test-sweeps: build ## every crash, repetition and failure of every action, write
 	$(RUN) -name sweeps -- $(PLAIN) -parallel 8 -run 'Sweep|Reads' -- ./conductor/...
 
 test-stories: build ## the stories of test/, under the race detector, with the exporter of traces
+	$(ALONE)
 	$(AGAIN) -name stories -- $(RACING) -- $(call racing-of,'^salvor/test/')
 	$(AGAIN) -name stories-calling -- $(PLAIN) -- $(call calling-of,'^salvor/test/')
 
@@ -128,6 +135,7 @@ fuzz: ## each fuzz target looks for inputs of its own for FUZZTIME (5s); FUZZ=RE
 	test/fuzz.sh
 
 e2e: build ## tests with real machines (QEMU) and namespaces, two at a time; E2E=REGEXP chooses
+	$(ALONE)
 	test/e2e.sh
 
 # Each boot method once (the demos have virtual media, UEFI HTTP and iPXE), one server rescued, one evacuation, one repair, the Debian package.

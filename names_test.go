@@ -23,7 +23,7 @@ const (
 // refusedWords are too vague, or say nothing to a reader who knows OpenStack and Go: none may be the name of a file or of a declaration at
 // package level. The standard term for each thing is better.
 var refusedWords = strings.Fields(`ear deaf whither seer deed rig chore errand doer era mood vigil heedful crowd crowded rollCall roster storedDog lend lent lamp
-	overseer teller lookout outlook lookers buryPeers buryOthers burying spoiled inmate shelf honest believe giveUpThere jobsContinued comeBack takeIn putBack
+	overseer teller lookout outlook lookers buryPeers buryOthers burying spoiled inmate shelf honest believe giveUpThere goneOn comeBack takeIn putBack
 	strays beat patience patiently houseTurn keepHouse estate landless birth lifeForm pulse privately sparing tally obey unsure overtake rouse woke pouring
 	census hasten setAside wishes wish hands desk thing thought standing keep kept told tell said seen words word fitting drawing spot portion terms road`)
 

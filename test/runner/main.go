@@ -1,8 +1,10 @@
 // Command runner runs go test for make and CI. It prints what go test prints without -v, and keeps how long each test took for
 // "make times". With -again it runs a test that failed once more, alone, because a test with real machines may fail by the load
-// of its neighbours. At most three tests of a CI run get a second try: a fourth failure ends the run at once.
+// of its neighbours. At most three tests of a CI run get a second try: a fourth failure ends the run at once. Nothing acquits a data race, a
+// panic or a fatal error. -new forgets what former runs left.
 //
 //	runner [-name NAME] [-again] -- GO-TEST-FLAGS... -- PACKAGES...
+//	runner -new
 //	runner -times
 //	runner -flaky
 package main
@@ -28,6 +30,7 @@ type options struct {
 	dir                 string
 	name                string
 	again, times, flaky bool
+	fresh               bool
 	flags, packages     []string
 }
 
@@ -52,13 +55,14 @@ func parseOptions(args []string) (options, error) {
 	f.BoolVar(&o.again, "again", false, "run a failed test once more, alone")
 	f.BoolVar(&o.times, "times", false, "print the slowest tests and packages of the last run; run nothing")
 	f.BoolVar(&o.flaky, "flaky", false, "print the tests of the last run that passed at their second try; run nothing")
+	f.BoolVar(&o.fresh, "new", false, "forget the times and the failed tests of former runs; run nothing")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
 	rest := f.Args()
-	if o.times || o.flaky {
+	if o.times || o.flaky || o.fresh {
 		if len(rest) > 0 {
-			return o, fmt.Errorf("unexpected argument %q beside -times and -flaky", rest[0])
+			return o, fmt.Errorf("unexpected argument %q beside -new, -times and -flaky", rest[0])
 		}
 		return o, nil
 	}
@@ -76,6 +80,8 @@ func runTests(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	switch {
+	case o.fresh:
+		return os.RemoveAll(o.dir)
 	case o.times:
 		return printTimes(o.dir, out)
 	case o.flaky:
@@ -90,7 +96,7 @@ func runTests(ctx context.Context, args []string, out io.Writer) error {
 	}
 	first := &suite{out: out}
 	if o.again {
-		first.mayFail = maxAgain - len(earlier)
+		first.limited, first.mayFail = true, maxAgain-len(earlier)
 	}
 	err = first.run(ctx, slices.Concat(o.flags, o.packages))
 	if writeErr := writeTimes(o.dir, o.name, first.times); writeErr != nil && err == nil {
@@ -98,6 +104,9 @@ func runTests(ctx context.Context, args []string, out io.Writer) error {
 	}
 	if err == nil || !o.again || len(first.failed) == 0 || first.broken != "" || ctx.Err() != nil {
 		return err
+	}
+	if first.proof != "" {
+		return fmt.Errorf("%s; a second try would prove nothing: %w", first.proof, err)
 	}
 	if len(first.failed) > first.mayFail {
 		return fmt.Errorf("%d tests of this run failed, and at most %d are run again: %s", len(earlier)+len(first.failed), maxAgain,
@@ -121,8 +130,8 @@ func runAgain(ctx context.Context, o options, failed []test, out io.Writer) erro
 		if err := second.run(ctx, append(args, t.pkg)); err != nil {
 			return fmt.Errorf("%s failed twice: %w", t, err)
 		}
-		if second.ran == 0 {
-			return fmt.Errorf("%s did not run at the second try", t)
+		if !slices.Contains(second.passed, t) {
+			return fmt.Errorf("%s did not pass at the second try: it was skipped, or did not run", t)
 		}
 		if err := appendNames(filepath.Join(o.dir, flakyFile), []string{t.String()}); err != nil {
 			return err

@@ -128,6 +128,70 @@ func TestProgramThatDies(t *testing.T) {
 	}
 }
 
+// write adds a file of tests to the probe.
+func write(t *testing.T, name, text string) {
+	t.Helper()
+	must.OK(t, os.WriteFile(name, []byte("package probe\n\nimport (\n\t\"os\"\n\t\"testing\"\n)\n\n"+text), 0o644))
+}
+
+// TestProofsOfABugAreRed: a panic hides the tests behind it, and a race is a bug whenever it is seen, so neither has a second try.
+func TestProofsOfABugAreRed(t *testing.T) {
+	dir := newProbe(t)
+	write(t, "panic_test.go", `func TestPanicA(t *testing.T) { if os.Mkdir("panic.tried", 0o755) == nil { panic("once") } }
+func TestPanicZ(t *testing.T) { t.Error("a real fault") }
+func TestRace(t *testing.T) { if os.Mkdir("race.tried", 0o755) == nil { os.Stdout.WriteString("WARNING: DATA RACE\n"); t.Error("race detected") } }
+`)
+	for _, c := range []struct{ tests, want string }{{"PanicA|PanicZ", "panic: once"}, {"TestRace", "DATA RACE"}} {
+		err, out := probe(t, dir, c.tests, "-again")
+		if !strings.Contains(err, c.want) || strings.Contains(out, "once more") {
+			t.Errorf("%s: want an error that names %q and no second try, got %s\n%s", c.tests, c.want, err, out)
+		}
+	}
+	if got := flakyOf(t, dir); got != "" {
+		t.Errorf("flaky tests: want none, got %q", got)
+	}
+}
+
+// TestASkipAcquitsNobody: a test that skips at its second try, because of what its first try left, has not passed.
+func TestASkipAcquitsNobody(t *testing.T) {
+	dir := newProbe(t)
+	write(t, "skip_test.go", `func TestSkipsLater(t *testing.T) { if os.Mkdir("skip.tried", 0o755) == nil { t.Fatal("a fault") }; t.Skip("what the first try left is in the way") }
+`)
+	if err, out := probe(t, dir, "SkipsLater", "-again"); !strings.Contains(err, "probe.TestSkipsLater did not pass at the second try") {
+		t.Errorf("want an error that names probe.TestSkipsLater, got %s\n%s", err, out)
+	}
+}
+
+// TestTwoReasonsToFail: a package that fails outside of its tests too runs again as a whole.
+func TestTwoReasonsToFail(t *testing.T) {
+	dir := newProbe(t)
+	write(t, "main_test.go", `func TestMain(m *testing.M) {
+	if m.Run(); os.Getenv("LEAKS") != "" { os.Stdout.WriteString("a leak of another test\n") }
+	os.Exit(1)
+}
+`)
+	t.Setenv("LEAKS", "yes")
+	if err, out := probe(t, dir, "OnceA", "-again"); !strings.Contains(err, "probe failed twice") {
+		t.Errorf("want an error of the whole package, got %s\n%s", err, out)
+	}
+}
+
+// TestNewRunForgetsFormerOnes: what failed in a run of another day takes nobody's second try.
+func TestNewRunForgetsFormerOnes(t *testing.T) {
+	dir := newProbe(t)
+	if err, out := probe(t, dir, "OnceA|OnceB|OnceC", "-again"); err != "<nil>" {
+		t.Fatalf("three failures: want no error, got %s\n%s", err, out)
+	}
+	var out bytes.Buffer
+	must.OK(t, runTests(t.Context(), []string{"-dir", filepath.Join(dir, "kept"), "-new"}, &out))
+	if err, out := probe(t, dir, "OnceD", "-again"); err != "<nil>" {
+		t.Errorf("a first failure of a new run: want no error, got %s\n%s", err, out)
+	}
+	if got := flakyOf(t, dir); got != "flaky: probe.TestOnceD\n" {
+		t.Errorf("flaky tests of the new run: want probe.TestOnceD alone, got %q", got)
+	}
+}
+
 func TestBrokenPackageIsNotRunAgain(t *testing.T) {
 	dir := newProbe(t)
 	must.OK(t, os.WriteFile(filepath.Join(dir, "broken_test.go"), []byte("package probe\n\nvar x int = \"\"\n"), 0o644))

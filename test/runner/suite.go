@@ -46,11 +46,14 @@ type event struct {
 
 // suite is one run of go test.
 type suite struct {
-	out     io.Writer
-	mayFail int // more failed tests than these end the run at once; 0: the run goes on to its end
+	out io.Writer
+	// limited: more failed tests than mayFail end the run at once. Otherwise the run goes on to its end.
+	limited bool
+	mayFail int
 
-	ran    int     // tests that ended
+	passed []test  // tests and packages
 	failed []test  // in the order of their failures
+	proof  string  // the package whose output proves a bug: a data race, a panic, a fatal error
 	broken string  // the package that does not compile
 	times  []timed // of tests and of packages that ended
 
@@ -148,7 +151,6 @@ func (s *suite) take(e event) {
 		}
 	case "pass", "skip", "fail":
 		delete(p.running, e.Test)
-		s.ran++
 		s.times = append(s.times, timed{Name: test{e.Package, e.Test}.String(), Seconds: e.Elapsed})
 		if e.Action == "fail" {
 			s.fail(test{e.Package, e.Test})
@@ -156,6 +158,8 @@ func (s *suite) take(e event) {
 		}
 		if e.Action == "skip" {
 			fmt.Fprintf(s.out, "skip\t%s.%s\t%s\n", e.Package, e.Test, skipReason(p.tests[e.Test]))
+		} else {
+			s.passed = append(s.passed, test{e.Package, e.Test})
 		}
 		delete(p.tests, e.Test)
 	}
@@ -167,7 +171,7 @@ func (s *suite) fail(t test) {
 		return
 	}
 	s.failed = append(s.failed, t)
-	if s.mayFail > 0 && len(s.failed) > s.mayFail {
+	if s.limited && len(s.failed) > s.mayFail {
 		s.stop()
 	}
 }
@@ -186,6 +190,7 @@ func (s *suite) takePackage(p *packageRun, e event) {
 	s.times = append(s.times, timed{Name: e.Package, Seconds: e.Elapsed, Package: true})
 	delete(s.packages, e.Package)
 	if e.Action != "fail" {
+		s.passed = append(s.passed, test{pkg: e.Package})
 		for line := range strings.Lines(p.said.String()) {
 			if strings.HasPrefix(line, "ok ") || strings.HasPrefix(line, "?") || strings.HasPrefix(line, "testing: warning") {
 				fmt.Fprint(s.out, line)
@@ -199,21 +204,45 @@ func (s *suite) takePackage(p *packageRun, e event) {
 	for _, name := range p.order {
 		if said := p.tests[name]; said != nil {
 			fmt.Fprint(s.out, said.String())
+			s.judge(e.Package, said.String())
 		}
 	}
+	s.judge(e.Package, p.said.String())
 	fmt.Fprint(s.out, p.said.String())
 	s.failUnended(p, e)
 }
 
-// failUnended counts a package as failed whose program ended in the middle of a test, or failed outside of its tests. Which tests such a
-// program left out is not known, so the whole package is what failed.
+// judge notes a package whose output proves a bug, which no second try acquits. What a test logs is indented, so it is no proof.
+func (s *suite) judge(pkg, said string) {
+	for line := range strings.Lines(said) {
+		for _, sign := range []string{"panic:", "fatal error:", "WARNING: DATA RACE"} {
+			if strings.HasPrefix(line, sign) && s.proof == "" {
+				s.proof = pkg + ": " + strings.TrimSpace(line)
+			}
+		}
+	}
+}
+
+// failUnended counts a package as failed whose program ended in the middle of a test, or failed outside of its tests, perhaps beside a
+// failed test. Which tests such a program left out is not known, so the whole package is what failed.
 func (s *suite) failUnended(p *packageRun, e event) {
 	isOf := func(t test) bool { return t.pkg == e.Package }
-	if e.FailedBuild != "" || len(p.running) == 0 && slices.ContainsFunc(s.failed, isOf) {
+	if e.FailedBuild != "" || len(p.running) == 0 && slices.ContainsFunc(s.failed, isOf) && !saysMore(p.said.String()) {
 		return
 	}
 	s.failed = slices.DeleteFunc(s.failed, isOf)
 	s.fail(test{pkg: e.Package})
+}
+
+// saysMore tells whether a failed package printed more, outside of its tests, than go test prints about failed tests.
+func saysMore(said string) bool {
+	for line := range strings.Lines(said) {
+		line = strings.TrimSpace(line)
+		if line != "" && line != "FAIL" && line != "PASS" && !strings.HasPrefix(line, "exit status ") && !strings.HasPrefix(line, "FAIL\t") {
+			return true
+		}
+	}
+	return false
 }
 
 // isProgress matches the lines that go test adds for -v.
