@@ -115,6 +115,7 @@ type Run struct {
 	runner *Runner
 	// stored is the job as the store has it: at the begin of the action, or after its last Commit.
 	stored Job
+	outage *outage
 }
 
 // rewind drops what the action has changed of the job since its last Commit.
@@ -132,8 +133,12 @@ func (j *Job) addMemo(key, value string) {
 }
 
 // Commit makes the notes and fn's writes durable in the middle of an action: an
-// intent that must be known before an action that cannot be repeated.
+// intent that must be known before an action that cannot be repeated. After an outage of the database it writes nothing and returns the outage,
+// because the action may have decided on what could not be read.
 func (r *Run) Commit(ctx context.Context, fn func(Tx) error) error {
+	if err := r.outage.noted(); err != nil {
+		return err
+	}
 	err := r.runner.store.Do(ctx, func(tx Tx) error {
 		if err := r.runner.store.Save(tx, &r.Job, true); err != nil {
 			return err

@@ -2,9 +2,11 @@ package job
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"strconv"
 	"sync"
-
-	"salvor/problem"
+	"time"
 )
 
 // outage is what the store reports to an action: that the database did not answer one of the action's reads or transactions.
@@ -36,18 +38,54 @@ func withOutage(ctx context.Context) (context.Context, *outage) {
 	return context.WithValue(ctx, outageKey{}, o), o
 }
 
-// settle replaces the outcome of an action during which the database was away: the action runs again. The notes that the action made since
-// its last Commit are dropped, because they may rest on what could not be read. For the action this is as if its conductor had ended there.
-func (o *outage) settle(run *Run, out Outcome) Outcome {
+// noted is the first outage that a store reported; nil: there was none.
+func (o *outage) noted() error {
+	if o == nil {
+		return nil
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	switch {
-	case o.err != nil:
+	return o.err
+}
+
+// settle replaces the outcome of an action during which the database was away: the action runs again. The notes that the action made since
+// its last Commit are dropped, because they may rest on what could not be read. For the action this is as if its conductor had ended there.
+// An error with the mark problem.Database is not enough for that: a read has the mark also when the action's own time was over, as after a request to
+// a hung machine.
+func (o *outage) settle(run *Run, out Outcome) Outcome {
+	if err := o.noted(); err != nil {
 		run.rewind()
-		return Retry(0, o.err)
-	case out.verdict == verdictFail && problem.IsDatabase(out.err):
-		run.rewind()
-		return Retry(0, out.err)
+		return Outcome{verdict: verdictRetry, err: err, outage: true}
 	}
 	return out
+}
+
+// outagesMemo counts the outages in a row that an action met.
+const outagesMemo = "outages"
+
+// outages is how many outages in a row the job's action met.
+func (j *Job) outages() int {
+	n, _ := strconv.Atoi(j.Memo[outagesMemo])
+	return n
+}
+
+// countOutages counts an outage, and begins anew at each other outcome.
+func (j *Job) countOutages(out Outcome) {
+	switch {
+	case out.outage:
+		j.addMemo(outagesMemo, strconv.Itoa(j.outages()+1))
+	case j.Memo[outagesMemo] != "":
+		j.Memo = maps.Clone(j.Memo)
+		delete(j.Memo, outagesMemo)
+	}
+}
+
+// scheduleOutage makes the job claimable again after an outage. An outage says nothing about the machine, so it is no try, and the deadline of the tries
+// begins anew after it: no operation fails because the database was slow for long. A wait goes on: its words and its deadline stay.
+func (r *Runner) scheduleOutage(j *Job) {
+	if waits := j.State != Undoing && j.Attempt == 0 && j.Deadline > 0; !waits {
+		j.Deadline, j.WaitFor = 0, fmt.Sprintf("another try of %q: the database did not answer", j.Action)
+	}
+	const first = 25 * time.Millisecond // most often one connection was cut, and the next one is good
+	j.Due = r.now().Add(backOff(first, j.outages()))
 }

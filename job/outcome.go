@@ -31,6 +31,7 @@ type Outcome struct {
 	within  time.Duration
 	after   time.Duration
 	err     error
+	outage  bool // the database was away, so the outcome says nothing of the machine
 	next    *Job
 	result  json.RawMessage
 }

@@ -339,7 +339,7 @@ func (r *Runner) doOne(ctx context.Context, op *Definition, j *Job, log *slog.Lo
 		return r.abort(ctx, op, j, a, cause, log)
 	}
 	if out.verdict == verdictRetry {
-		r.startDeadline(j, a, time.Since(began), out.err)
+		r.startDeadline(j, a, time.Since(began), out)
 	}
 	return r.settle(ctx, op, j, a, out, log)
 }
@@ -354,7 +354,7 @@ func (r *Runner) call(ctx context.Context, a *Action, do func(context.Context, *
 	ctx, cancel := context.WithTimeout(ctx, left)
 	defer cancel()
 	run.stored = run.Job
-	ctx, outage := withOutage(ctx)
+	ctx, run.outage = withOutage(ctx)
 	ctx, told := r.watch.Action(InWork(ctx, &run.Job), &run.Job)
 	defer func() { told(verdictNames[out.verdict]) }()
 	ended := make(chan struct{})
@@ -373,5 +373,5 @@ func (r *Runner) call(ctx context.Context, a *Action, do func(context.Context, *
 			out = Fail(fmt.Errorf("action %q panicked", a.Name))
 		}
 	}()
-	return outage.settle(run, do(ctx, run))
+	return run.outage.settle(run, do(ctx, run))
 }

@@ -209,17 +209,22 @@ func TestSlowDatabaseFailsNoJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newRunnerWorld(t)
 		defer h.Close()
-		slow := func(ctx context.Context, r *job.Run) job.Outcome {
-			if r.Attempt < 8 {
-				<-ctx.Done() // all the time that one try has
-				return job.From(problem.Unavailablef("list conductors: %w", problem.Database(ctx.Err())))
+		slow := func() func(context.Context, *job.Run) job.Outcome {
+			tries := 0
+			return func(ctx context.Context, _ *job.Run) job.Outcome {
+				if tries++; tries > 8 {
+					return job.Done()
+				}
+				time.Sleep(15 * time.Second) // the time that the store gives a read
+				err := problem.Database(problem.Unavailablef("list conductors: it took too long"))
+				job.NoteOutage(ctx, err)
+				return job.From(err)
 			}
-			return job.Done()
 		}
 		broken := func(context.Context, *job.Run) job.Outcome { return job.Fail(problem.Invalidf("broken")) }
 		defer h.runner("a", h.Store, false,
-			definition("work", job.Action{Name: "first", NoUndo: none, Deadline: 20 * time.Second, Do: slow}),
-			definition("work back", job.Action{Name: "first", Deadline: 20 * time.Second, Do: func(context.Context, *job.Run) job.Outcome { return job.Done() }, Undo: slow},
+			definition("work", job.Action{Name: "first", NoUndo: none, Deadline: 20 * time.Second, Do: slow()}),
+			definition("work back", job.Action{Name: "first", Deadline: 20 * time.Second, Do: func(context.Context, *job.Run) job.Outcome { return job.Done() }, Undo: slow()},
 				job.Action{Name: "second", NoUndo: none, Do: broken}),
 		)()
 		ended := func(j job.Job) bool { return j.State == job.Ended }

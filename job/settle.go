@@ -29,6 +29,7 @@ func (r *Runner) settleOnce(ctx context.Context, op *Definition, j *Job, a *Acti
 	}
 	out = r.lastTry(j, a, out)
 	next, keep := *j, false
+	next.countOutages(out)
 	switch out.verdict {
 	case verdictDone:
 		keep = r.advance(op, &next, out)
@@ -48,7 +49,11 @@ func (r *Runner) settleOnce(ctx context.Context, op *Definition, j *Job, a *Acti
 		next.Attempt, next.Crashes, next.Deadline = 0, 0, 0
 	case verdictRetry:
 		next.State = Ready
-		r.scheduleRetry(&next, out)
+		if out.outage {
+			r.scheduleOutage(&next)
+		} else {
+			r.scheduleRetry(&next, out)
+		}
 	case verdictFail:
 		keep = r.fail(&next, out.err, log)
 	}
@@ -179,7 +184,7 @@ func (j *Job) shown(err error) error {
 // lastTry turns a try that no other follows into a failure.
 func (r *Runner) lastTry(j *Job, a *Action, out Outcome) Outcome {
 	switch most := problem.MostTries(out.err); {
-	case out.verdict != verdictRetry:
+	case out.verdict != verdictRetry, out.outage:
 	case most > 0 && j.Attempt+1 >= most:
 		out = Fail(out.err)
 	case r.late(j, a):
@@ -194,14 +199,9 @@ func (r *Runner) late(j *Job, a *Action) bool {
 }
 
 // startDeadline starts the deadline of an action at its first try that is to be repeated, and
-// counts what that try took: one that lasted as long as all may was the last. A try that failed by salvor's own database says nothing about
-// the machine: the deadline begins anew after it, so no operation fails because the database was slow for long.
-func (r *Runner) startDeadline(j *Job, a *Action, took time.Duration, err error) {
-	if problem.IsDatabase(err) {
-		j.Deadline = 0
-		return
-	}
-	if j.Deadline == 0 {
+// counts what that try took: one that lasted as long as all may was the last.
+func (r *Runner) startDeadline(j *Job, a *Action, took time.Duration, out Outcome) {
+	if j.Deadline == 0 && !out.outage {
 		j.Deadline = r.tick(j.Group) + seconds(max(a.deadline()-took, 0))
 	}
 }
@@ -211,11 +211,7 @@ func (r *Runner) scheduleRetry(j *Job, out Outcome) {
 	j.Attempt++
 	after := out.after
 	if after == 0 {
-		first := 250 * time.Millisecond
-		if problem.IsDatabase(out.err) {
-			first = 25 * time.Millisecond // most often one connection was cut, and the next one is good
-		}
-		after = min(time.Duration(1<<min(j.Attempt, 12))*first, maxBackOff)
+		after = backOff(250*time.Millisecond, j.Attempt)
 	}
 	// The last try is at the deadline, not a whole delay after it.
 	if j.Deadline > 0 {
@@ -223,6 +219,11 @@ func (r *Runner) scheduleRetry(j *Job, out Outcome) {
 	}
 	j.Due = r.now().Add(after)
 	j.WaitFor = fmt.Sprintf("try %d of %q; the last one: %v", j.Attempt+1, j.Action, out.err)
+}
+
+// backOff is the pause before the next of so many tries.
+func backOff(first time.Duration, tries int) time.Duration {
+	return min(time.Duration(1<<min(tries, 12))*first, maxBackOff)
 }
 
 // appendEvent writes the timeline of an outcome.
@@ -235,7 +236,7 @@ func (r *Runner) appendEvent(tx Tx, j, next *Job, out Outcome) error {
 	switch {
 	case j.Class == Background, (out.verdict == verdictPause || out.rest) && j.WaitFor == out.waitFor:
 		return nil
-	case out.verdict == verdictRetry && next.Attempt > 1:
+	case out.outage && next.outages() > 1, out.verdict == verdictRetry && !out.outage && next.Attempt > 1:
 		return nil // one line for the first failed try; the count is in the job
 	case out.verdict == verdictRetry:
 		e.Severity, e.Text = "error", fmt.Sprintf("%s%s: will try again: %s", word, j.Action, problem.Public(out.err))

@@ -35,7 +35,7 @@ func (r *Runner) undoOne(ctx context.Context, op *Definition, j *Job, log *slog.
 		end()
 		*j = run.Job
 		if out.verdict == verdictRetry || out.verdict == verdictPause {
-			r.startDeadline(j, a, time.Since(began), out.err)
+			r.startDeadline(j, a, time.Since(began), out)
 		}
 		if ctx.Err() != nil && out.verdict != verdictDone {
 			return true
@@ -43,7 +43,7 @@ func (r *Runner) undoOne(ctx context.Context, op *Definition, j *Job, log *slog.
 	}
 	if a != nil {
 		out = r.lastTry(j, a, out)
-		if out.verdict == verdictRetry && j.Memo[hastyMemo] != "" && !problem.IsDatabase(out.err) {
+		if out.verdict == verdictRetry && j.Memo[hastyMemo] != "" && !out.outage {
 			out = Fail(out.err)
 		}
 	}
@@ -52,9 +52,13 @@ func (r *Runner) undoOne(ctx context.Context, op *Definition, j *Job, log *slog.
 	if cause != "" && out.verdict != verdictDone && out.verdict != verdictThen {
 		out = Fail(problem.Conflictf("%s", cause))
 	}
+	next.countOutages(out)
 	switch {
 	case cause != "" && a != nil:
 		keep = r.leaveUndone(op, &next, i, out, log)
+	case out.outage:
+		r.scheduleOutage(&next)
+		keep = false
 	case out.verdict == verdictRetry && !r.late(j, a):
 		r.scheduleRetry(&next, out)
 		keep = false
