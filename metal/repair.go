@@ -50,7 +50,8 @@ const (
 	// RepairFailed: nothing was written. RepairRolledBack: the disks hold again what they held before.
 	RepairFailed     RepairState = "failed"
 	RepairRolledBack RepairState = "rolled-back"
-	// RepairInterrupted: the disks are half-written, and nobody could take that back. An undo can.
+	// RepairInterrupted: the disks are half-written, and nobody could take that back. An undo can. Or the release of a restored database ended the
+	// job that writes, so nobody knows what the disks hold.
 	RepairInterrupted RepairState = "interrupted"
 )
 

@@ -56,10 +56,11 @@ func (s NodeRepairs) BeginUndo(ctx context.Context, ident, id string, args Repai
 	return s.begin(ctx, n.ID, args, asker, "asked to undo repair "+r.ID)
 }
 
-// interruptedRepair is the newest repair that left the disks half-written; nil: there is none, or an undo makes the disks whole.
+// interruptedRepair is the newest repair that left the disks half-written and that an undo can take back; nil: there is none, or an undo makes the
+// disks whole.
 func interruptedRepair(all []Repair, undone string) (found *Repair) {
 	for i := range all {
-		if all[i].State != RepairInterrupted {
+		if canUndo := all[i].UndoPages > 0 || all[i].Args.Undoes != ""; all[i].State != RepairInterrupted || !canUndo {
 			continue
 		}
 		if undone != "" && (all[i].ID == undone || all[i].Args.Undoes == undone) {

@@ -28,6 +28,9 @@ func (s *StatusInput) addRepair(w *record.Why) {
 			record.Command{Run: fmt.Sprintf("salvor repair consent %s %s --digest %s --consent %s", node, r.ID, r.Digest, joinConsents(r.Needs, ",")), For: "have it written"})
 	case r.State == RepairBooting:
 		awaitSomebody(w, "until "+record.Moment(r.ProofUntil)+", its own system has to prove that it works since repair "+r.ID, confirm)
+	case r.State == RepairInterrupted:
+		w.Problems = append(w.Problems, "repair "+r.ID+": "+r.Problem)
+		w.Next = append([]record.Command{{Run: "salvor diagnose " + node, For: "look at its disks"}}, w.Next...)
 	case r.State == RepairUnproven:
 		problem := "it has not proved that it works since repair " + r.ID
 		if r.Problem != "" {

@@ -212,8 +212,10 @@ func TestWhy(t *testing.T) {
 		"a repair is written, and its rescue is kept": {metal.Rescue, drop, newestRepair(metal.Repair{State: metal.RepairWritten, FinishedAt: noon}), record.Idle,
 			[]string{"Repair r1 is written, and nothing has proved since that it works."}, "salvor node unrescue kea"},
 		"an undo is written": {metal.Active, drop, newestRepair(metal.Repair{State: metal.RepairWritten, FinishedAt: noon, Args: metal.RepairArgs{Undoes: "r0"}}), record.Idle, []string{"Nothing is asked of it."}, ""},
-		"a repair left the disks half-written": {metal.Rescue, drop, newestRepair(metal.Repair{State: metal.RepairFailed}, metal.Repair{State: metal.RepairInterrupted}), record.Stuck,
+		"a repair left the disks half-written": {metal.Rescue, drop, newestRepair(metal.Repair{State: metal.RepairFailed}, metal.Repair{State: metal.RepairInterrupted, UndoPages: 1}), record.Stuck,
 			[]string{"Its disks are half-written by repair r2, and its own system must not boot."}, "salvor repair undo kea r2"},
+		"nobody knows what a repair left on the disks": {metal.Rescue, drop, newestRepair(metal.Repair{State: metal.RepairInterrupted, Problem: "nobody knows"}), record.Idle,
+			[]string{"Repair r1: nobody knows."}, "salvor diagnose kea"},
 		"manageable": {metal.Manageable, drop, nil, record.Idle, []string{"Next: salvor node adopt kea (take it over with the system that it runs)."}, "salvor node provide kea"},
 		"rests":      {metal.CleanWait, func(j *job.Job) { j.Memo = map[string]string{"rest": "yes"} }, nil, record.Waiting, nil, ""},
 	} {

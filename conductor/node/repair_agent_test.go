@@ -34,6 +34,7 @@ type fakeMender struct {
 	given       agent.ExamineParams // with the last plan
 	fails       string              // the command that fails
 	deaf        bool                // it does not answer
+	silentAt    string              // the command that it does not answer
 	loses       int                 // the machine restarts when so many chunks are written; 0: it does not
 	losesPlans  int                 // the machine restarts while it plans, so often
 	foreign     bool                // somebody else has changed a chunk
@@ -120,7 +121,7 @@ func (a *fakeMender) work(b *bench) {
 // giveRepair takes a command of a repair. The bench is locked.
 func (b *bench) giveRepair(name string, params any) (agent.Result, error) {
 	a := b.mender
-	if !a.serves(b) {
+	if !a.serves(b) || a.silentAt == name {
 		return agent.Result{}, problem.Unavailablef("%w", driver.ErrGone)
 	}
 	if slices.ContainsFunc(a.commands, func(r agent.Result) bool { return r.Status == agent.Running }) {

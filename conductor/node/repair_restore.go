@@ -122,6 +122,21 @@ func (c repairWrites) finishWrite(ctx context.Context, r *job.Run, m *managedNod
 	})
 }
 
+// unknownDisks says of a job that was ended where it stood that the disks may hold anything, and what to do next. The release of a restored database
+// ends jobs so: the history that was lost may have written what the restored history only prepares.
+func (a *writeArgs) unknownDisks(j *job.Job) string {
+	next := "salvor diagnose " + j.Subject.ID
+	if a.hasImages(j) {
+		next = "salvor repair undo " + j.Subject.ID + " " + a.images()
+	}
+	return "nobody knows whether the disks were written; next: " + next + ". " + j.Problem
+}
+
+// hasImages tells whether all before-images are kept, so that an undo can make the disks whole.
+func (a *writeArgs) hasImages(j *job.Job) bool {
+	return a.Exact || j.Memo[imagesDoneNote] != "" && readCount(&job.Run{Job: *j}, imagesPagesNote) > 0
+}
+
 // writeFailed says what became of the disks.
 func (c repairWrites) writeFailed(ctx context.Context, tx job.Tx, j *job.Job) error {
 	var args writeArgs
@@ -135,6 +150,11 @@ func (c repairWrites) writeFailed(ctx context.Context, tx job.Tx, j *job.Job) er
 			k.Problem = "the before-images are put back, and then: " + j.Problem
 		case j.Memo[restoredNote] != "":
 			k.State, k.Problem = metal.RepairRolledBack, "rolled back, and nothing is changed: "+j.Problem
+		case j.IsSetAside():
+			k.State, k.Problem = metal.RepairInterrupted, args.unknownDisks(j)
+			if !args.hasImages(j) { // some of them would not make the disks whole
+				k.UndoBytes, k.UndoPages = 0, 0
+			}
 		}
 	})
 	if problem.Is(err, problem.NotFound) {
@@ -145,12 +165,15 @@ func (c repairWrites) writeFailed(ctx context.Context, tx job.Tx, j *job.Job) er
 
 // writeStuck marks a node whose disks are half-written: its own system must not boot.
 func (c repairWrites) writeStuck(ctx context.Context, tx job.Tx, j *job.Job, why string) error {
-	if j.Memo[halfNote] == "" {
-		return c.stuck(ctx, tx, j, why)
-	}
 	var args writeArgs
 	if err := json.Unmarshal(j.Args, &args); err != nil {
 		return err
+	}
+	switch {
+	case j.Memo[halfNote] == "" && j.Memo[restoredNote] == "" && j.IsSetAside():
+		return c.stuck(ctx, tx, j, args.unknownDisks(j))
+	case j.Memo[halfNote] == "":
+		return c.stuck(ctx, tx, j, why)
 	}
 	err := c.service().Edit(ctx, tx, j.Subject.ID, args.Repair, func(k *metal.Repair) {
 		k.State, k.Problem = metal.RepairInterrupted, "the disks are half-written: "+why
