@@ -107,7 +107,11 @@ func (j *Job) IsSetAside() bool { return j.AbortCause != "" && j.Memo[setAsideMe
 // endAside ends a job that MarkAside has marked.
 func (r *Runner) endAside(ctx context.Context, op *Definition, next Job, log *slog.Logger) {
 	log.Warn("a job is set aside", "action", next.Action, "cause", next.AbortCause)
-	next.SetCause(problem.Conflictf("%s", next.AbortCause))
+	if next.Failed() { // why the job was being undone stays
+		next.Problem += "; " + next.AbortCause
+	} else {
+		next.SetCause(problem.Conflictf("%s", next.AbortCause))
+	}
 	r.setAside(ctx, op, next, log)
 }
 
