@@ -43,9 +43,15 @@ func (s NodeRepairs) BeginUndo(ctx context.Context, ident, id string, args Repai
 	if err != nil {
 		return Repair{}, err
 	}
-	half := n.HalfWritten()
-	if half != "" && (id == "newest" || r.Args.Undoes == half) { // an undo that was interrupted is taken back by the same images
-		if n, r, err = s.find(ctx, nil, n.ID, half); err != nil {
+	images, half := "", n.HalfWritten()
+	switch {
+	case half != "" && (id == "newest" || r.Args.Undoes == half):
+		images = half
+	case r.isInterruptedExactUndo():
+		images = r.Args.Undoes
+	}
+	if images != "" { // an undo that was interrupted is taken back by the same images
+		if n, r, err = s.find(ctx, nil, n.ID, images); err != nil {
 			return Repair{}, err
 		}
 	}
@@ -56,11 +62,16 @@ func (s NodeRepairs) BeginUndo(ctx context.Context, ident, id string, args Repai
 	return s.begin(ctx, n.ID, args, asker, "asked to undo repair "+r.ID)
 }
 
+// isInterruptedExactUndo tells whether the repair is an exact undo that was interrupted.
+func (r *Repair) isInterruptedExactUndo() bool {
+	return r.State == RepairInterrupted && r.Args.Method == UndoExact
+}
+
 // interruptedRepair is the newest repair that left the disks half-written and that an undo can take back; nil: there is none, or an undo makes the
 // disks whole.
 func interruptedRepair(all []Repair, undone string) (found *Repair) {
 	for i := range all {
-		if canUndo := all[i].UndoPages > 0 || all[i].Args.Undoes != ""; all[i].State != RepairInterrupted || !canUndo {
+		if all[i].State != RepairInterrupted || all[i].UndoPages == 0 && !all[i].isInterruptedExactUndo() {
 			continue
 		}
 		if undone != "" && (all[i].ID == undone || all[i].Args.Undoes == undone) {

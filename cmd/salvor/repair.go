@@ -357,7 +357,7 @@ func nextRepairStep(node string, r shownRepair) string {
 		return strings.TrimRight(fmt.Sprintf("salvor repair %s %s", node, strings.Join(r.Args.Findings, " ")), " ") + " --digest " + r.Digest + " --consent " + joinConsents(r.Args.Consents) + rebootFlag(r)
 	case r.State == metal.RepairUnproven && r.Undo != metal.UndoExact:
 		return fmt.Sprintf("salvor repair confirm %s if it works; salvor repair undo %[1]s --reboot if it does not", node)
-	case r.State == metal.RepairInterrupted && r.Undo == metal.UndoNone && r.Args.Undoes == "":
+	case r.State == metal.RepairInterrupted && r.Undo == metal.UndoNone && r.Args.Method != metal.UndoExact:
 		return "salvor diagnose " + node
 	case r.State == metal.RepairInterrupted:
 		return "salvor repair undo " + node + " " + r.ID

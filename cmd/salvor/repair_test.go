@@ -87,7 +87,8 @@ func TestRepairCommand(t *testing.T) {
 			[]string{"next: salvor repair confirm a if it works; salvor repair undo a --reboot if it does not"}, []string{"the repair is unproven: it did not"}},
 		"failed after it was written": {"repair a --yes --wait", []string{waiting, repairIn("unproven", ended+`, "problem": "the disks are written, and the unrescue failed", "undo": "exact"`)}, nil, statusFailed,
 			[]string{"next: salvor node unrescue a"}, []string{"the repair is unproven: the disks are written"}},
-		"interrupted": {"repair a --yes --wait", []string{waiting, repairIn("interrupted", ended+`, "problem": "half-written"`)}, nil, statusFailed, []string{"next: salvor repair undo a"}, nil},
+		"interrupted": {"repair a --yes --wait", []string{waiting, repairIn("interrupted", ended+`, "problem": "half-written", "undo": "exact"`)}, nil, statusFailed, []string{"next: salvor repair undo a"}, nil},
+		"unknown":     {"repair a --yes --wait", []string{waiting, repairIn("interrupted", ended+`, "problem": "nobody knows"`)}, nil, statusFailed, []string{"next: salvor diagnose a"}, nil},
 		"undo":        {"repair undo a r0 --plan", []string{repairIn("planned", ended+`, "args": {"undoes": "r0"}`)}, []string{`POST /salvor/v1/nodes/a/repairs/r0/undo {"consents":["settings","files"]}`}, 0, []string{"is planned"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 	"time"
@@ -22,10 +23,14 @@ func releasedAmidWriting(t *testing.T, silentAt string) *bench {
 	b := newRepaired(t, metal.PowerOff)
 	b.mender.silentAt = silentAt
 	stop := b.run(t)
-	b.beginRepair(t, metal.RepairArgs{Consents: filesConsent, Digest: menderDigest()})
-	fixture.PollActing(t, "the job that writes tries "+silentAt+" again", b.poke, func() bool {
+	b.beginRepair(t, metal.RepairArgs{Consents: filesConsent, Digest: menderDigest(), KeepRescue: true})
+	if silentAt == agent.RestoreImages {
+		b.ends(t)
+		beginUndo(t, b)
+	}
+	fixture.PollActing(t, "the job that writes tries "+silentAt+" again", func() { b.poke(); b.consentToAll() }, func() bool {
 		for _, j := range b.open(t) {
-			if j.Kind == metal.JobWriteRepair && j.Attempt > 0 && j.State == job.Ready {
+			if j.Kind == metal.JobWriteRepair && (j.Attempt > 0 || j.Action == "write to the disks") && j.State == job.Ready {
 				return true
 			}
 		}
@@ -50,28 +55,29 @@ func TestRestoredRepairAmidItsWriting(t *testing.T) {
 	t.Parallel()
 	for silentAt, c := range map[string]struct {
 		undo metal.UndoMethod
-		next string
+		next func(r metal.Repair) string
 	}{
-		agent.BeforeImages: {metal.UndoNone, "salvor diagnose "},
-		agent.FileContents: {metal.UndoExact, "salvor repair undo "},
+		agent.BeforeImages:  {metal.UndoNone, func(r metal.Repair) string { return "salvor diagnose NODE" }},
+		agent.FileContents:  {metal.UndoExact, func(r metal.Repair) string { return "salvor repair undo NODE " + r.ID }},
+		agent.RestoreImages: {metal.UndoExact, func(r metal.Repair) string { return "salvor repair undo NODE " + r.Args.Undoes }}, // an exact undo
 	} {
 		t.Run(silentAt, func(t *testing.T) {
 			t.Parallel()
 			b := releasedAmidWriting(t, silentAt)
 			r, n := b.newestRepair(t), b.stored(t)
-			next := c.next + b.node
-			if c.undo == metal.UndoExact {
-				next += " " + r.ID
-			}
+			next := strings.ReplaceAll(c.next(r), "NODE", b.node)
 			for what, text := range map[string]string{"the repair's problem": r.Problem, "the node's maintenance reason": n.MaintenanceReason} {
 				if !strings.Contains(text, "nobody knows whether the disks were written") || !strings.Contains(text, "next: "+next) {
 					t.Errorf("%s is %q; want it to say that nobody knows whether the disks were written, and next: %s", what, text, next)
 				}
 			}
-			if r.State != metal.RepairInterrupted || r.IsRunning() || r.Undo(n) != c.undo {
-				t.Errorf("repair %s, running %t, undo %s; want %s, ended, undo %s", r.State, r.IsRunning(), r.Undo(n), metal.RepairInterrupted, c.undo)
+			if r.State != metal.RepairInterrupted || r.IsRunning() {
+				t.Errorf("repair %s, running %t; want %s, ended", r.State, r.IsRunning(), metal.RepairInterrupted)
 			}
-			var err error
+			undone, _, undo, err := b.repairs().Find(t.Context(), b.node, cmp.Or(r.Args.Undoes, r.ID))
+			if err != nil || undo != c.undo {
+				t.Errorf("the undo of repair %s is %s, error %v; want %s", undone.ID, undo, err, c.undo)
+			}
 			if c.undo == metal.UndoExact {
 				_, err = b.repairs().BeginUndo(t.Context(), b.node, r.ID, metal.RepairArgs{}, record.Asker{User: "ann"})
 			} else {
