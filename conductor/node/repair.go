@@ -206,8 +206,8 @@ func (c repairOperations) awaitWritten(ctx context.Context, r *job.Run, m *manag
 	return job.Done()
 }
 
-// requestUnrescue has the machine put back, if the job asked for its rescue. After a repair its own system boots, because it has to prove
-// itself, also where the machine was found off.
+// requestUnrescue has the machine put back, if the job asked for its rescue. After a repair the machine's own system boots, because it has to prove
+// itself, also where the machine was found off, and where somebody else has asked for the unrescue already.
 func (c repairOperations) requestUnrescue(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	args, err := argsOf[metal.RepairArgs](r)
 	if err != nil {
@@ -217,17 +217,28 @@ func (c repairOperations) requestUnrescue(ctx context.Context, r *job.Run, m *ma
 	if err != nil && !problem.Is(err, problem.NotFound) {
 		return job.From(err)
 	}
-	if kept.State == metal.RepairInterrupted || !c.borrowed().mustEnd(r, m, args.KeepRescue) {
+	booted := c.change(ctx, r, func(k *metal.Repair) { k.Booted, k.Step = true, "the machine's own system boots" })
+	switch {
+	case kept.State == metal.RepairInterrupted:
+		return job.Done()
+	case c.borrowed().mustEnd(r, m, args.KeepRescue):
+	case kept.State == metal.RepairWritten && hasToProve(r, args) && (!isOwnRescue(r, m) || m.node.ProvisionState == metal.Unrescuing):
+		return job.Done(booted)
+	default:
 		return job.Done()
 	}
 	if kept.State == metal.RepairWritten && r.Memo[stoppedNote] == "" {
 		r.Note(stoppedNote, "yes")
-		err := r.Commit(ctx, c.change(ctx, r, func(k *metal.Repair) { k.Booted, k.Step = true, "the machine's own system boots" }))
-		if err != nil {
+		if err := r.Commit(ctx, booted); err != nil {
 			return job.From(err)
 		}
 	}
 	return c.borrowed().end(ctx, r, m)
+}
+
+// hasToProve tells whether the repair awaits a proof that the machine works: not an undo, and not in a rescue that stays.
+func hasToProve(r *job.Run, args metal.RepairArgs) bool {
+	return args.Undoes == "" && !args.KeepRescue && r.Memo[underWayNote] == ""
 }
 
 func (c repairOperations) awaitUnrescued(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
@@ -251,7 +262,12 @@ func (c repairOperations) finishRepair(ctx context.Context, r *job.Run, m *manag
 		return job.Fail(err)
 	}
 	written := r.Memo[writeNote] != ""
-	return job.Done(c.change(ctx, r, func(k *metal.Repair) { k.FinishedAt, k.Step = c.Now(), "" }), func(tx job.Tx) error {
+	return job.Done(c.change(ctx, r, func(k *metal.Repair) {
+		if k.State == metal.RepairWritten && hasToProve(r, args) {
+			k.Fail(c.Now(), "no proof was awaited")
+		}
+		k.FinishedAt, k.Step = c.Now(), ""
+	}), func(tx job.Tx) error {
 		if args.Undoes == "" || !written {
 			return nil
 		}

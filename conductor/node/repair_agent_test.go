@@ -35,6 +35,7 @@ type fakeMender struct {
 	fails       string              // the command that fails
 	deaf        bool                // it does not answer
 	silentAt    string              // the command that it does not answer
+	beforeEnd   func()              // is called before a repair's overlays are taken down
 	loses       int                 // the machine restarts when so many chunks are written; 0: it does not
 	losesPlans  int                 // the machine restarts while it plans, so often
 	foreign     bool                // somebody else has changed a chunk
@@ -174,6 +175,9 @@ func (b *bench) giveRepair(name string, params any) (agent.Result, error) {
 		res.Outcome = json.RawMessage(`{"chunks": 1, "at": "2026-01-01T00:00:00Z"}`)
 	case agent.EndRepairParams:
 		if name == agent.EndRepair {
+			if a.beforeEnd != nil {
+				a.beforeEnd()
+			}
 			a.overlay = nil
 			break
 		}

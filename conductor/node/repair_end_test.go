@@ -87,6 +87,34 @@ func TestRepairAwaitsTheJobThatWrites(t *testing.T) {
 	}
 }
 
+// TestRepairWhoseRescueTheOwnerEnds: the owner asks for the unrescue right after the writing, before the repair does. The machine has to prove itself
+// all the same, and is off in the end, as it was found.
+func TestRepairWhoseRescueTheOwnerEnds(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		args metal.RepairArgs
+		want metal.RepairState
+	}{
+		"repair":                      {metal.RepairArgs{Consents: filesConsent, Digest: menderDigest()}, metal.RepairProven},
+		"repair that kept its rescue": {metal.RepairArgs{Consents: filesConsent, Digest: menderDigest(), KeepRescue: true}, metal.RepairWritten},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newRepaired(t, metal.PowerOff)
+			var asked error
+			b.mender.beforeEnd = func() { asked = b.provision(metal.Unrescue, metal.ProvisionArgs{}) }
+			b.run(t)
+			r := b.repair(t, c.args)
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			must.OK(t, asked)
+			if wantOff := c.want == metal.RepairProven; r.State != c.want || r.IsRunning() || wantOff && b.power != metal.PowerOff {
+				t.Errorf("repair %s (%q), running %t, power %s; want %s, ended, off if it is proven", r.State, r.Problem, r.IsRunning(), b.power, c.want)
+			}
+		})
+	}
+}
+
 // TestConfirmNeedsTheOwnSystem: a repair that is unproven because its machine never left the rescue cannot be confirmed there.
 func TestConfirmNeedsTheOwnSystem(t *testing.T) {
 	t.Parallel()
