@@ -109,11 +109,15 @@ func (c repairOperations) consoleProof(ctx context.Context, m *managedNode, kept
 	return proof, nil
 }
 
-// judge ends the wait for the proof, unless a person was faster.
+// judge ends the wait for the proof, unless a person was faster. A machine that was found off and has not proved itself stays on, and the repair says so;
+// restoreFoundPower says why.
 func (c repairOperations) judge(ctx context.Context, r *job.Run, state metal.RepairState, by, why string) func(job.Tx) error {
 	return c.change(ctx, r, func(k *metal.Repair) {
 		if k.State == metal.RepairBooting {
 			k.State, k.ProvenBy, k.Problem = state, by, why
+			if k.FoundOff && state == metal.RepairUnproven {
+				k.Problem += ". The machine was found off, and stays on so that somebody can look"
+			}
 		}
 	})
 }
@@ -134,7 +138,9 @@ func (c repairOperations) provenAddress(ctx context.Context, addresses, keys []s
 	return ""
 }
 
-// restoreFoundPower shuts a machine down again that was found off, once it is proven. One that is unproven stays on, so that somebody can look.
+// restoreFoundPower shuts a machine down again that was found off, once it is proven. A machine that is unproven stays on, though it was found off:
+// its first boot may still check a file system or label files, and a system that takes no soft shutdown yet would be cut off amid that. Only a running
+// machine shows a person whether it works, who then confirms or undoes the repair.
 func (c repairOperations) restoreFoundPower(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	kept, err := c.service().Get(ctx, m.node.ID, r.ID)
 	if err != nil && !problem.Is(err, problem.NotFound) {
