@@ -2,10 +2,14 @@
 package conductortest
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -69,11 +73,48 @@ func SweepReads(t *testing.T, fresh func(t *testing.T) *jobtest.World) {
 	})
 }
 
-// Main runs the tests of a package. It proves in the end, where all sweeps have run, that every operation of the package was swept, and
-// that the reads of every definition were failed.
+// sweepTest is the begin of a test that sweeps, by the names of such tests.
+var sweepTest = regexp.MustCompile(`(?m)^func (Test\w*(?:Sweep|Reads)\w*)\(t \*testing\.T\)`)
+
+// sweepTests lists the names of the tests that sweep, by the source files in a directory.
+func sweepTests(dir string) (names []string) {
+	files, _ := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	for _, file := range files {
+		source, _ := os.ReadFile(file)
+		for _, found := range sweepTest.FindAllSubmatch(source, -1) {
+			names = append(names, string(found[1]))
+		}
+	}
+	return names
+}
+
+// runsAll tells whether go test runs all tests of these names, given its flags -run, -skip and -list. A slash chooses among subtests, so some of them
+// are left out.
+func runsAll(names []string, run, skip, list string) bool {
+	if list != "" || strings.Contains(run+skip, "/") {
+		return false
+	}
+	if run == "" && skip == "" {
+		return true
+	}
+	chosen, err := regexp.Compile(run)
+	if err != nil {
+		return false
+	}
+	skipped, err := regexp.Compile(cmp.Or(skip, "^$"))
+	if err != nil {
+		return false
+	}
+	return len(names) > 0 && !slices.ContainsFunc(names, func(name string) bool { return !chosen.MatchString(name) || skipped.MatchString(name) })
+}
+
+func flagOf(name string) string { return flag.Lookup(name).Value.String() }
+
+// Main runs the tests of a package, whose source files lie in the working directory as go test has it. It proves in the end, where all sweeps have
+// run, that every operation of the package was swept, and that the reads of every definition were failed.
 func Main(m *testing.M, all []job.Definition) {
 	code := storetest.Main(m)
-	if run := flag.Lookup("test.run"); code == 0 && (run.Value.String() == "" || run.Value.String() == "Sweep|Reads") {
+	if code == 0 && runsAll(sweepTests("."), flagOf("test.run"), flagOf("test.skip"), flagOf("test.list")) {
 		for _, d := range all {
 			if _, ok := swept.Load(d.Kind); !ok && d.Class == job.Operation {
 				fmt.Printf("operation %s was never swept\n", d.Kind)
