@@ -95,19 +95,19 @@ func (r *Runner) quarantineJob(ctx context.Context, op *Definition, next Job, lo
 	r.setAside(ctx, op, next, log)
 }
 
-// setAsideMemo marks an aborted job that is to end where it stands.
-const setAsideMemo = "set aside"
+// endWithoutUndoMemo marks an aborted job that is to end where it stands.
+const endWithoutUndoMemo = "set aside"
 
 // MarkAside marks a job that is to end where it stands, with its AbortCause: none of its actions is done or undone any more.
-func (j *Job) MarkAside() { j.addMemo(setAsideMemo, "yes") }
+func (j *Job) MarkAside() { j.addMemo(endWithoutUndoMemo, "yes") }
 
 // IsSetAside tells whether somebody ended the job, or wants it to end, where it stands. Nobody knows what of it was done.
-func (j *Job) IsSetAside() bool { return j.AbortCause != "" && j.Memo[setAsideMemo] != "" }
+func (j *Job) IsSetAside() bool { return j.AbortCause != "" && j.Memo[endWithoutUndoMemo] != "" }
 
-// endAside ends a job that MarkAside has marked.
-func (r *Runner) endAside(ctx context.Context, op *Definition, next Job, log *slog.Logger) {
-	log.Warn("a job is set aside", "action", next.Action, "cause", next.AbortCause)
-	if next.Failed() { // why the job was being undone stays
+// endMarked ends a job that MarkAside has marked. The problem of a job that was being undone stays, and the cause of the end follows.
+func (r *Runner) endMarked(ctx context.Context, op *Definition, next Job, log *slog.Logger) {
+	log.Warn("a job ends without undo", "action", next.Action, "cause", next.AbortCause)
+	if next.Failed() {
 		next.Problem += "; " + next.AbortCause
 	} else {
 		next.SetCause(problem.Conflictf("%s", next.AbortCause))

@@ -267,7 +267,7 @@ func (r *Runner) work(ctx context.Context, j Job) {
 		return
 	}
 	if j.IsSetAside() {
-		r.endAside(ctx, op, j, log)
+		r.endMarked(ctx, op, j, log)
 		return
 	}
 	if r.throttled(ctx, &j) {

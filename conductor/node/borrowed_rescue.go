@@ -19,7 +19,7 @@ type borrowedRescue struct{ *Conductor }
 const (
 	// borrowedLasts bounds a borrowed rescue: should its unrescue fail, the machine is put back by the end of the session.
 	borrowedLasts = 2 * time.Hour
-	// requestDeadline is how long a job tries to begin an operation on a machine that another one locks.
+	// requestDeadline is how long a job tries to begin an operation on a machine that another operation locks.
 	requestDeadline = 2 * time.Minute
 	// failureNote says why a borrowed rescue, or what was done in it, came to nothing, while the machine is put back.
 	failureNote = "failed"
@@ -63,7 +63,7 @@ func (c borrowedRescue) request(ctx context.Context, r *job.Run, m *managedNode,
 // askerOf is who asked for the job.
 func askerOf(r *job.Run) record.Asker { return record.Asker{RequestID: r.RequestID, User: r.User} }
 
-// fromRequest is the outcome of a request for another operation: it is made again while an operation locks the node.
+// fromRequest is the outcome of a request for another operation. The job makes the request again while an operation locks the node.
 func fromRequest(err error, commits ...func(job.Tx) error) job.Outcome {
 	if problem.Is(err, problem.Conflict) {
 		return job.Retry(0, err)
@@ -106,5 +106,5 @@ func (c borrowedRescue) isEnding(r *job.Run, m *managedNode) (bool, error) {
 	return isOwnRescue(r, m) && m.node.ProvisionState == metal.Unrescuing, nil
 }
 
-// look is when the job looks at the node again.
-func (c borrowedRescue) look(what string) job.Outcome { return job.Pause(c.StepPoll/5, what) }
+// pollAgain has the job look at the node again in a moment. what names what the job waits for.
+func (c borrowedRescue) pollAgain(what string) job.Outcome { return job.Pause(c.StepPoll/5, what) }

@@ -173,7 +173,7 @@ func (c diagnosisOperations) awaitRescued(ctx context.Context, r *job.Run, m *ma
 	case err != nil:
 		r.Note(failureNote, "the rescue that was to examine the disks failed: "+problem.Public(err))
 	case wait:
-		return c.borrowed().look("the rescue")
+		return c.borrowed().pollAgain("the rescue")
 	}
 	return job.Done()
 }
@@ -193,7 +193,7 @@ func (c diagnosisOperations) requestUnrescue(ctx context.Context, r *job.Run, m 
 func (c diagnosisOperations) awaitUnrescued(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	ending, err := c.borrowed().isEnding(r, m)
 	if ending {
-		return c.borrowed().look("the unrescue")
+		return c.borrowed().pollAgain("the unrescue")
 	}
 	return job.From(err)
 }

@@ -40,7 +40,7 @@ func (c diagnosisOperations) examineDisks(ctx context.Context, r *job.Run, m *ma
 	}
 	switch {
 	case wait && inTime:
-		return c.borrowed().look("the examination of the disks")
+		return c.borrowed().pollAgain("the examination of the disks")
 	case wait:
 		err = problem.Unavailablef("the agent has not examined the disks within %s", examineTime)
 	}

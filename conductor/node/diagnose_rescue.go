@@ -35,7 +35,7 @@ func (c diagnosisOperations) examineInRescue(ctx context.Context, r *job.Run, m 
 	silence := rescueAgents(c).silence(r, away)
 	switch inTime := c.Now().Sub(r.ActionStartedAt) < examineTime; {
 	case wait && inTime:
-		return c.borrowed().look("the examination of the disks")
+		return c.borrowed().pollAgain("the examination of the disks")
 	case wait:
 		err = problem.Unavailablef("the agent has not examined the disks within %s", examineTime)
 	case away && inTime && (silence < reachTime || silence < silenceTime && strings.HasPrefix(r.Memo[orderNote], orderID)):

@@ -127,7 +127,7 @@ func (c repairOperations) requestRescue(ctx context.Context, r *job.Run, m *mana
 func (c repairOperations) awaitRescued(ctx context.Context, r *job.Run, m *managedNode) job.Outcome {
 	wait, err := c.borrowed().await(r, m, r.Memo[underWayNote] != "")
 	if wait {
-		return c.borrowed().look("the rescue")
+		return c.borrowed().pollAgain("the rescue")
 	}
 	if err != nil {
 		kept, lost := c.service().Get(ctx, m.node.ID, r.ID)
@@ -247,7 +247,7 @@ func (c repairOperations) awaitUnrescued(ctx context.Context, r *job.Run, m *man
 	case err != nil:
 		return noteFailure(r, err)
 	case ending:
-		return c.borrowed().look("the unrescue")
+		return c.borrowed().pollAgain("the unrescue")
 	}
 	return job.Done()
 }

@@ -79,14 +79,14 @@ func (c *Conductor) Definitions() []job.Definition {
 	}
 	all = append(job.WithDeadline(all, c.SoftOffTimeout), c.clusters().clusterDefinitions()...)
 	for i := range all {
-		all[i].Failed = c.heldAside(all[i].Failed)
+		all[i].Failed = c.withUnknownPower(all[i].Failed)
 	}
 	return all
 }
 
-// heldAside shows a failure. The guest of a server whose job was set aside is neither started nor stopped until somebody asks for it, because the
-// job may have left the guest on or off, here or at another host.
-func (c *Conductor) heldAside(failed func(context.Context, job.Tx, *job.Job) error) func(context.Context, job.Tx, *job.Job) error {
+// withUnknownPower shows a failure. The guest of a server whose job ended without undo is neither started nor stopped until somebody asks for the start
+// or the stop, because the job may have left the guest on or off, here or at another host.
+func (c *Conductor) withUnknownPower(failed func(context.Context, job.Tx, *job.Job) error) func(context.Context, job.Tx, *job.Job) error {
 	return func(ctx context.Context, tx job.Tx, j *job.Job) error {
 		if failed != nil {
 			if err := failed(ctx, tx, j); err != nil {
