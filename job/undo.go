@@ -23,20 +23,7 @@ func (r *Runner) undoOne(ctx context.Context, op *Definition, j *Job, log *slog.
 		if j.Action != a.Name {
 			j.Action, j.ActionStartedAt = a.Name, r.now()
 		}
-		run := &Run{Job: *j, Log: log.With("undo", a.Name), runner: r}
-		began := time.Now()
-		within, end := r.abortable(ctx, j.ID)
-		if j.Memo[hastyMemo] == hastyBMC {
-			bounded, cancel := context.WithTimeout(within, hastyTry)
-			defer cancel()
-			within = bounded
-		}
-		out = r.call(within, a, a.Undo, run)
-		end()
-		*j = run.Job
-		if out.verdict == verdictRetry || out.verdict == verdictPause {
-			r.startDeadline(j, a, time.Since(began), out)
-		}
+		out = r.callUndo(ctx, j, a, log)
 		if ctx.Err() != nil && out.verdict != verdictDone {
 			return true
 		}
@@ -91,6 +78,25 @@ func (r *Runner) undoOne(ctx context.Context, op *Definition, j *Job, log *slog.
 	case <-time.After(time.Second):
 	}
 	return true
+}
+
+// callUndo runs the undo of an action once.
+func (r *Runner) callUndo(ctx context.Context, j *Job, a *Action, log *slog.Logger) Outcome {
+	run := &Run{Job: *j, Log: log.With("undo", a.Name), runner: r}
+	began := time.Now()
+	within, end := r.abortable(ctx, j.ID)
+	defer end()
+	if j.Memo[hastyMemo] == hastyBMC {
+		bounded, cancel := context.WithTimeout(within, hastyTry)
+		defer cancel()
+		within = bounded
+	}
+	out := r.call(within, a, a.Undo, run)
+	*j = run.Job
+	if out.verdict == verdictRetry || out.verdict == verdictPause {
+		r.startDeadline(j, a, time.Since(began), out)
+	}
+	return out
 }
 
 // giveUp leaves an action that cannot be taken back, notes that, and goes on with the one before.
