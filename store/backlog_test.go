@@ -21,7 +21,7 @@ import (
 // TestBacklogRefusesAndLetsGo: while the backlog of a group is full, new operations of users are refused with a Retry-After, and
 // nothing else is. Once a conductor has claimed some jobs, new operations are accepted again.
 func TestBacklogRefusesAndLetsGo(t *testing.T) {
-	for name, fresh := range map[string]func(testing.TB) storetest.Database{"sqlite": storetest.OnSQLite, "postgres": storetest.OnPostgres} {
+	for name, fresh := range map[string]func(testing.TB) storetest.Database{"sqlite": storetest.CopiedSQLite, "postgres": storetest.CopiedPostgres} {
 		t.Run(name, func(t *testing.T) { backlogRefusesAndLetsGo(t, fresh(t)) })
 	}
 }

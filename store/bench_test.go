@@ -21,7 +21,7 @@ func BenchmarkStore(b *testing.B) {
 	for _, engine := range []struct {
 		name  string
 		fresh func(testing.TB) storetest.Database
-	}{{"sqlite", storetest.OnSQLite}, {"postgres", storetest.OnPostgres}} {
+	}{{"sqlite", storetest.CopiedSQLite}, {"postgres", storetest.CopiedPostgres}} {
 		for _, c := range []struct {
 			name string
 			run  func(*testing.B, *store.Store)

@@ -27,7 +27,7 @@ func BenchmarkServers(b *testing.B) {
 	for _, engine := range []struct {
 		name  string
 		fresh func(testing.TB) storetest.Database
-	}{{"sqlite", storetest.OnSQLite}, {"postgres", storetest.OnPostgres}} {
+	}{{"sqlite", storetest.CopiedSQLite}, {"postgres", storetest.CopiedPostgres}} {
 		b.Run(engine.name, func(b *testing.B) {
 			d := engine.fresh(b)
 			s := must.Get(store.Open(b.Context(), d.URL, d.Key, store.Options{}))(b)

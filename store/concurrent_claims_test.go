@@ -51,7 +51,7 @@ func claims(t *testing.T, s *store.Store, limit int) (jobs, turns []string) {
 // TestClaimsPassEachOther: what another is about to claim is left to it, and is not waited for.
 func TestClaimsPassEachOther(t *testing.T) {
 	t.Parallel()
-	d := storetest.OnPostgres(t)
+	d := storetest.CopiedPostgres(t)
 	s := storetest.Open(t, d)
 	busy(t, s, 2)
 	db := must.Get(sql.Open("pgx", d.URL))(t)
@@ -74,7 +74,7 @@ func TestClaimsPassEachOther(t *testing.T) {
 // TestClaimsKeepTheirLimit: however the server carries a claim out, it takes no more than was asked for.
 func TestClaimsKeepTheirLimit(t *testing.T) {
 	t.Parallel()
-	d := storetest.OnPostgres(t)
+	d := storetest.CopiedPostgres(t)
 	for _, off := range []string{"", "hashjoin mergejoin", "hashjoin mergejoin hashagg sort material", "nestloop mergejoin", "nestloop hashjoin", "indexscan bitmapscan"} {
 		at := d
 		for _, way := range strings.Fields(off) {
@@ -93,7 +93,7 @@ func TestClaimsKeepTheirLimit(t *testing.T) {
 // TestManyBeginAtOnce: programs that start together on a database whose key has no row yet all serve.
 func TestManyBeginAtOnce(t *testing.T) {
 	t.Parallel()
-	d := storetest.OnPostgres(t)
+	d := storetest.CopiedPostgres(t)
 	must.OK(t, storetest.Open(t, d).Close())
 	for range 5 {
 		execRaw(t, d, `DELETE FROM seal_key`)
@@ -115,7 +115,7 @@ func TestManyBeginAtOnce(t *testing.T) {
 // TestClaimsPassByDeadGroups: jobs of a group in which nobody lives are not in the way of those who look for work.
 func TestClaimsPassByDeadGroups(t *testing.T) {
 	t.Parallel()
-	d := storetest.OnPostgres(t)
+	d := storetest.CopiedPostgres(t)
 	s := storetest.Open(t, d)
 	busy(t, s, 3)
 	columns := strings.Join(queryColumn(t, d, `SELECT attname FROM pg_attribute WHERE attrelid = 'job'::regclass AND attnum > 0 AND attname NOT IN ('id', 'group_name')`), ", ")

@@ -85,7 +85,7 @@ func carry(to io.WriteCloser, from io.Reader, swallowed <-chan struct{}) {
 
 // TestSilence: connections that go silent, of which nobody is told, hold nobody up for long.
 func TestSilence(t *testing.T) {
-	d, line := holed(t, storetest.OnPostgres(t))
+	d, line := holed(t, storetest.CopiedPostgres(t))
 	s := storetest.Open(t, d)
 	me := job.Conductor{ID: "c", Incarnation: "1", Hostname: "h"}
 	must.OK(t, s.Register(t.Context(), me))
@@ -135,7 +135,7 @@ func TestSilence(t *testing.T) {
 
 // TestSilenceOfARead: a read over a connection that was used just before is not waited for without end.
 func TestSilenceOfARead(t *testing.T) {
-	d, line := holed(t, storetest.OnPostgres(t))
+	d, line := holed(t, storetest.CopiedPostgres(t))
 	d.URL += "&statement_timeout=1000"
 	s := must.Get(store.Open(t.Context(), d.URL, d.Key, store.Options{MaxConns: 1, Migrate: store.MigrateEmpty}))(t)
 	defer s.Close()

@@ -20,7 +20,7 @@ func TestUnreadableRows(t *testing.T) {
 		"secret": `UPDATE job SET secret = 'nobody sealed this' WHERE id = $1`,
 		"number": `UPDATE job SET attempt = 'many' WHERE id = $1`, // PostgreSQL does not let it in
 	}
-	for name, fresh := range map[string]func(testing.TB) storetest.Database{"SQLite": storetest.OnSQLite, "PostgreSQL": storetest.OnPostgres} {
+	for name, fresh := range map[string]func(testing.TB) storetest.Database{"SQLite": storetest.CopiedSQLite, "PostgreSQL": storetest.CopiedPostgres} {
 		t.Run(name, func(t *testing.T) {
 			s := storetest.Open(t, fresh(t))
 			want := map[string]string{}
@@ -72,7 +72,7 @@ func claimable(t *testing.T, s *store.Store) []job.Job {
 
 // TestServersClock: two processes whose machines' clocks are apart go by the server's.
 func TestServersClock(t *testing.T) {
-	d := storetest.OnPostgres(t)
+	d := storetest.CopiedPostgres(t)
 	a, b := storetest.Open(t, d), storetest.Open(t, d)
 	if apart := a.Now().Sub(b.Now()).Abs(); apart > time.Second {
 		t.Errorf("%s apart", apart)

@@ -118,7 +118,7 @@ func TestAReadOnlyServerIsLeft(t *testing.T) {
 
 // TestADeadFirstHostCostsNoConnectionItsTime: the first server of a URL swallows everything. The next connections do not wait for it.
 func TestADeadFirstHostCostsNoConnectionItsTime(t *testing.T) {
-	d := storetest.OnPostgres(t)
+	d := storetest.CopiedPostgres(t)
 	dead, err := net.Listen("tcp", "127.0.0.1:0") // nobody accepts
 	if err != nil {
 		t.Fatal(err)
@@ -131,7 +131,8 @@ func TestADeadFirstHostCostsNoConnectionItsTime(t *testing.T) {
 	}
 	at := "postgres://postgres@" + dead.Addr().String() + "," + u.Host + u.Path + "?sslmode=disable"
 	began := time.Now()
-	s := openAt(t, at, store.Options{Migrate: store.MigrateEmpty})
+	s := must.Get(store.Open(t.Context(), at, d.Key, store.Options{}))(t)
+	t.Cleanup(func() { _ = s.Close() })
 	me := job.Conductor{ID: "c", Incarnation: "1", Hostname: "h"}
 	must.OK(t, s.Register(t.Context(), me))
 	// A beat has two seconds, and its connection is a new one.
@@ -317,7 +318,7 @@ func TestALeaseWaitsForNoCounter(t *testing.T) {
 // TestCloseWaitsForTransactions: Close waits for the transaction that has begun, refuses others meanwhile, and the transaction is
 // committed.
 func TestCloseWaitsForTransactions(t *testing.T) {
-	d := storetest.OnPostgres(t)
+	d := storetest.CopiedPostgres(t)
 	s := must.Get(store.Open(t.Context(), d.URL, d.Key, store.Options{}))(t)
 	begun, release, closed := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	var once, all = sync.Once{}, sync.WaitGroup{}

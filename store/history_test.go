@@ -15,8 +15,14 @@ import (
 	"salvor/test/must"
 )
 
-// onBoth runs a test on a fresh database of each engine.
+// onBoth runs a test on a fresh database of each engine, which has its tables.
 func onBoth(t *testing.T, test func(t *testing.T, d storetest.Database)) {
+	t.Run("sqlite", func(t *testing.T) { t.Parallel(); test(t, storetest.CopiedSQLite(t)) })
+	t.Run("postgres", func(t *testing.T) { t.Parallel(); test(t, storetest.CopiedPostgres(t)) })
+}
+
+// onBothEmpty runs a test on a database of each engine that has no tables.
+func onBothEmpty(t *testing.T, test func(t *testing.T, d storetest.Database)) {
 	t.Run("sqlite", func(t *testing.T) { t.Parallel(); test(t, storetest.OnSQLite(t)) })
 	t.Run("postgres", func(t *testing.T) { t.Parallel(); test(t, storetest.OnPostgres(t)) })
 }
@@ -210,7 +216,7 @@ func TestBackupIsHeld(t *testing.T) {
 
 // TestHeldByAnAdministrator: a database that nobody serves is held when it is served next, and the first reason stays.
 func TestHeldByAnAdministrator(t *testing.T) {
-	onBoth(t, func(t *testing.T, d storetest.Database) {
+	onBothEmpty(t, func(t *testing.T, d storetest.Database) {
 		empty := opened(t, d.URL, store.Make)
 		if _, err := empty.Hold(t.Context(), "too early"); !problem.Is(err, problem.Conflict) {
 			t.Errorf("without tables: %v", err)
@@ -236,8 +242,8 @@ func TestHeldByAnAdministrator(t *testing.T) {
 
 // TestCopiedSourceIsHeld: the destination goes on with the history of the source, and the source does not.
 func TestCopiedSourceIsHeld(t *testing.T) {
-	onBoth(t, func(t *testing.T, to storetest.Database) {
-		from := storetest.OnSQLite(t)
+	onBothEmpty(t, func(t *testing.T, to storetest.Database) {
+		from := storetest.CopiedSQLite(t)
 		to.Key = from.Key
 		s := storetest.Open(t, from)
 		was, err := s.Raise(t.Context())
@@ -262,7 +268,7 @@ func TestCopiedSourceIsHeld(t *testing.T) {
 
 // TestBothProcessesHold: two processes on one database both stop their work once one of them has held it.
 func TestBothProcessesHold(t *testing.T) {
-	d := storetest.OnPostgres(t)
+	d := storetest.CopiedPostgres(t)
 	s, me, j := working(t, d)
 	other := storetest.Open(t, d)
 	must.OK(t, other.Compare(t.Context(), record.Witness{ID: other.Known().ID, Counter: 99}, "host vm1"))
@@ -275,7 +281,7 @@ func TestBothProcessesHold(t *testing.T) {
 
 // TestStandBy: no job is claimed until the time is over, or somebody ends it.
 func TestStandBy(t *testing.T) {
-	s := storetest.Open(t, storetest.OnSQLite(t))
+	s := storetest.Open(t, storetest.CopiedSQLite(t))
 	must.OK(t, s.Do(t.Context(), func(tx job.Tx) error { return s.Insert(tx, &job.Job{Kind: "work", Subject: job.Node("a")}) }))
 	claim := func() int {
 		t.Helper()

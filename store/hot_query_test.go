@@ -123,7 +123,7 @@ func fillFleet(t *testing.T, d storetest.Database, s *store.Store, nodes int) {
 // at first, and without them once the statement was used often, so both plans are examined.
 func TestHotQueriesReadNoWholeTable(t *testing.T) {
 	const fleet = 4000
-	for name, fresh := range map[string]func(testing.TB) storetest.Database{"sqlite": storetest.OnSQLite, "postgres": storetest.OnPostgres} {
+	for name, fresh := range map[string]func(testing.TB) storetest.Database{"sqlite": storetest.CopiedSQLite, "postgres": storetest.CopiedPostgres} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := fresh(t)

@@ -41,7 +41,7 @@ func weekOf(at time.Time) string { return fmt.Sprintf("event_w%d", at.Unix()/(7*
 // made, and what is old goes with its part.
 func TestTimelineByWeeks(t *testing.T) {
 	t.Parallel()
-	d := storetest.OnPostgres(t)
+	d := storetest.OnPostgres(t) // an empty database, because the first migration makes the parts of the weeks around later
 	now := time.Now().UTC()
 	later := now.AddDate(0, 0, 9*7)
 	s := must.Get(store.Open(t.Context(), d.URL, d.Key, store.Options{Now: func() time.Time { return later }}))(t)
@@ -115,7 +115,7 @@ func TestTimelineBecomesParts(t *testing.T) {
 // TestHistoryAsksTheWeeksThatHoldIt: the newest events of a subject are read from the weeks that hold them, and from no other once the page is full.
 func TestHistoryAsksTheWeeksThatHoldIt(t *testing.T) {
 	t.Parallel()
-	d := storetest.OnPostgres(t)
+	d := storetest.CopiedPostgres(t)
 	now := time.Now().UTC()
 	s := must.Get(store.Open(t.Context(), d.URL, d.Key, store.Options{Now: func() time.Time { return now }}))(t)
 	defer s.Close()

@@ -15,7 +15,7 @@ import (
 // TestPostgresRunsAgain: a closure whose row somebody changed between its look and
 // its write sees the change in a second run, with its records as they were.
 func TestPostgresRunsAgain(t *testing.T) {
-	d := storetest.OnPostgres(t)
+	d := storetest.CopiedPostgres(t)
 	a, b := storetest.Open(t, d), storetest.Open(t, d)
 	n := &metal.Node{ID: "n", ProvisionState: metal.Enroll}
 	must.OK(t, a.Do(t.Context(), func(tx job.Tx) error { return a.InsertNode(tx, n) }))
@@ -50,7 +50,7 @@ func TestPostgresRunsAgain(t *testing.T) {
 
 // TestPostgresRecordsRunAgain: a record that a run has written is as before in the next run.
 func TestPostgresRecordsRunAgain(t *testing.T) {
-	d := storetest.OnPostgres(t)
+	d := storetest.CopiedPostgres(t)
 	a, b := storetest.Open(t, d), storetest.Open(t, d)
 	n := &metal.Node{ID: "n", ProvisionState: metal.Enroll}
 	must.OK(t, a.Do(t.Context(), func(tx job.Tx) error { return a.InsertNode(tx, n) }))
@@ -74,7 +74,7 @@ func TestPostgresRecordsRunAgain(t *testing.T) {
 
 // TestPostgresGone: while the server does not answer, callers learn that asking again may help.
 func TestPostgresGone(t *testing.T) {
-	d := storetest.OnPostgres(t)
+	d := storetest.CopiedPostgres(t)
 	s := storetest.Open(t, d)
 	storetest.Disconnect(t, d)
 	refused := 0
@@ -133,7 +133,7 @@ func TestPostgresMeetings(t *testing.T) {
 		{"two aborts", false, abort, abort, job.Undoing, problem.Conflict},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			d := storetest.OnPostgres(t)
+			d := storetest.CopiedPostgres(t)
 			a, b := storetest.Open(t, d), storetest.Open(t, d)
 			op := parked(t, a)
 			var cmd job.Job
@@ -193,7 +193,7 @@ func parked(t *testing.T, s *store.Store) job.Job {
 
 // TestPostgresCutInTheMiddle: wherever in a transaction the line is cut, asking again may help, and nothing is written by halves.
 func TestPostgresCutInTheMiddle(t *testing.T) {
-	d := storetest.OnPostgres(t)
+	d := storetest.CopiedPostgres(t)
 	s := storetest.Open(t, d)
 	insert := func(tx job.Tx, id string) error {
 		return s.InsertNode(tx, &metal.Node{ID: id, ProvisionState: metal.Enroll})

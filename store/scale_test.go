@@ -16,7 +16,7 @@ import (
 
 // TestRowsOfNodes: a part of a node is all of it but what is kept as JSON.
 func TestRowsOfNodes(t *testing.T) {
-	for name, fresh := range map[string]func(testing.TB) storetest.Database{"sqlite": storetest.OnSQLite, "postgres": storetest.OnPostgres} {
+	for name, fresh := range map[string]func(testing.TB) storetest.Database{"sqlite": storetest.CopiedSQLite, "postgres": storetest.CopiedPostgres} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := storetest.Open(t, fresh(t))
@@ -34,7 +34,7 @@ func TestRowsOfNodes(t *testing.T) {
 // TestPlansOfPostgres: with many rows, what is asked often is found by an index, and the timeline of a node by that of each part.
 func TestPlansOfPostgres(t *testing.T) {
 	t.Parallel()
-	d := storetest.OnPostgres(t)
+	d := storetest.CopiedPostgres(t)
 	s := storetest.Open(t, d)
 	must.OK(t, s.Do(t.Context(), func(tx job.Tx) error {
 		return s.InsertNode(tx, &metal.Node{ID: "node-0", Driver: "fake-hardware", ProvisionState: metal.Active})

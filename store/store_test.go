@@ -58,7 +58,7 @@ func TestEveryTableIsTested(t *testing.T) {
 
 // TestNothingLeft: a closed store leaves no goroutine behind.
 func TestNothingLeft(t *testing.T) {
-	for _, fresh := range []func(testing.TB) storetest.Database{storetest.OnSQLite, storetest.OnPostgres} {
+	for _, fresh := range []func(testing.TB) storetest.Database{storetest.CopiedSQLite, storetest.CopiedPostgres} {
 		d := fresh(t)
 		before := goleak.IgnoreCurrent()
 		s, err := store.Open(t.Context(), d.URL, d.Key, store.Options{})

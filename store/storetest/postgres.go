@@ -135,7 +135,8 @@ func startServer() (err error) {
 func startPostgres(bin string, as *syscall.Credential) error {
 	data := filepath.Join(server.dir, "data")
 	run := exec.Command(filepath.Join(bin, "postgres"), "-D", data, "-k", server.dir, "-c", "listen_addresses=", "-c", "fsync=off",
-		"-c", "full_page_writes=off", "-c", "track_commit_timestamp=on", "-c", "synchronous_commit=off", "-c", "max_connections=200", "-c", "shared_buffers=64MB")
+		"-c", "full_page_writes=off", "-c", "track_commit_timestamp=on", "-c", "synchronous_commit=off", "-c", "max_connections=200",
+		"-c", "shared_buffers=16MB", "-c", "autovacuum=off", "-c", "jit=off") // databases of tests are small, and a test that needs statistics runs ANALYZE
 	run.Dir = server.dir
 	// It dies with this process even where that is killed.
 	run.SysProcAttr = &syscall.SysProcAttr{Credential: as, Pdeathsig: syscall.SIGQUIT, Setpgid: true}
