@@ -58,13 +58,16 @@ func (c *Conductor) start(ctx context.Context, r *job.Run, m *managedNode) error
 	if !m.node.DisablePowerOff {
 		return m.power.SetPower(ctx, m.node, metal.PowerOn)
 	}
-	return restartOnce(ctx, r, m, func() (restartFunc, error) {
-		d, err := requireInterface[driver.Restarter](m, "power", "a restart that does not switch off")
-		if err != nil {
-			return nil, err
-		}
-		return d.Restart, nil
-	})
+	return restartOnce(ctx, r, m, func() (restartFunc, error) { return restarter(m) })
+}
+
+// restarter is the restart of the machine's power interface. Unsupported: the interface has none.
+func restarter(m *managedNode) (restartFunc, error) {
+	d, err := requireInterface[driver.Restarter](m, "power", "a restart that does not switch off")
+	if err != nil {
+		return nil, err
+	}
+	return d.Restart, nil
 }
 
 // restartFunc restarts a machine that is on.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"strconv"
+	"strings"
 	"time"
 
 	"salvor/driver"
@@ -75,13 +76,16 @@ func (c powerOperations) powerDown(ctx context.Context, r *job.Run, m *managedNo
 
 // softRestart has the system of a machine that must not be switched off restart by itself.
 func (c powerOperations) softRestart(ctx context.Context, r *job.Run, m *managedNode) error {
-	return restartOnce(ctx, r, m, func() (restartFunc, error) {
-		d, err := requireInterface[driver.SoftRestarter](m, "power", "a soft reboot that does not switch off")
-		if err != nil {
-			return nil, err
-		}
-		return d.SoftRestart, nil
-	})
+	return restartOnce(ctx, r, m, func() (restartFunc, error) { return softRestarter(m) })
+}
+
+// softRestarter is the soft restart of the machine's power interface. Unsupported: the interface has none.
+func softRestarter(m *managedNode) (restartFunc, error) {
+	d, err := requireInterface[driver.SoftRestarter](m, "power", "a soft reboot that does not switch off")
+	if err != nil {
+		return nil, err
+	}
+	return d.SoftRestart, nil
 }
 
 // softOff asks the system to end and watches until it has.
@@ -116,25 +120,37 @@ func (c powerOperations) powerUp(ctx context.Context, r *job.Run, m *managedNode
 		return job.Fail(err)
 	}
 	if a.Target.Ends() == metal.PowerOn {
-		if err := c.bootAwaitedRamdisk(ctx, r, m, a.Target); err != nil {
-			return job.From(err)
-		}
 		turnOn := func() error { return m.power.SetPower(ctx, m.node, metal.PowerOn) }
+		var err error
 		switch {
 		case a.Target == metal.SoftReboot && m.node.DisablePowerOff:
+			_, err = softRestarter(m)
 			turnOn = func() error { return c.softRestart(ctx, r, m) }
 		case a.Target != metal.TurnOn:
+			if m.node.DisablePowerOff {
+				_, err = restarter(m)
+			}
 			turnOn = func() error { return c.start(ctx, r, m) }
 		}
-		if err := turnOn(); err != nil {
+		if err == nil { // a command that cannot be carried out leaves the awaited boot as it is
+			err = c.bootAwaitedRamdisk(ctx, r, m, a.Target)
+		}
+		if err == nil {
+			err = turnOn()
+		}
+		if err != nil {
 			return job.From(err)
 		}
 	}
 	return job.Done(c.edit(ctx, m.node.ID, func(n *metal.Node) { n.PowerState, n.TargetPower = a.Target.Ends(), "" }))
 }
 
-// awaitedNote is the number of the boot of the ramdisk that the command has planned.
-const awaitedNote = "ramdisk planned for boot"
+// awaitedNote is the number of the boot of the ramdisk that the command has planned, bootReadyNote that of the boot whose ramdisk is prepared:
+// the next start of the machine boots it.
+const (
+	awaitedNote  = "ramdisk planned for boot"
+	bootReadyNote = "ramdisk prepared for boot"
+)
 
 // bootAwaitedRamdisk has a machine whose operation waits for its ramdisk boot that ramdisk again. The boot before has used up the boot device, which
 // counts for one boot, and the agent token, which is told once; its agent is gone. bootAwaitedRamdisk leaves a machine alone that is on and stays on.
@@ -142,21 +158,28 @@ func (c powerOperations) bootAwaitedRamdisk(ctx context.Context, r *job.Run, m *
 	if m.node.ProvisionState.Info().Phase != metal.WaitsForRamdisk || !m.node.BootsRamdisk() || m.boot == nil || r.Memo[restartMark(r)] != "" {
 		return nil
 	}
-	isPlanned := r.Memo[awaitedNote] == strconv.FormatInt(m.node.BootNumber, 10)
-	if target == metal.TurnOn || isPlanned {
+	number := func(n int64) string { return strconv.FormatInt(n, 10) }
+	isPlanned := r.Memo[awaitedNote] == number(m.node.BootNumber)
+	isPrepared := isPlanned && r.Memo[bootReadyNote] == number(m.node.BootNumber)
+	if target == metal.TurnOn || isPrepared {
 		if state, err := m.power.PowerState(ctx, m.node); err != nil || state == metal.PowerOn {
 			return err
 		}
 	}
-	if isPlanned {
-		return m.boot.PrepareRamdisk(ctx, m.node)
+	prepare := func() error { return m.boot.PrepareRamdisk(ctx, m.node) }
+	if !isPlanned {
+		r.Note(awaitedNote, number(m.node.BootNumber+1))
+		prepare = func() error { return c.steps().planAgain(ctx, r, m) }
 	}
-	r.Note(awaitedNote, strconv.FormatInt(m.node.BootNumber+1, 10))
-	return c.steps().planAgain(ctx, r, m)
+	if err := prepare(); err != nil {
+		return err
+	}
+	r.Note(bootReadyNote, number(m.node.BootNumber))
+	return nil
 }
 
 func (c powerOperations) powerFailed(ctx context.Context, tx job.Tx, j *job.Job) error {
 	return c.Nodes.Edit(ctx, tx, j.Subject.ID, func(n *metal.Node) {
-		n.TargetPower, n.LastError = "", "Failed to change power state: "+j.Problem+". Once that is mended, ask for it again."
+		n.TargetPower, n.LastError = "", "Failed to change power state: "+strings.TrimSuffix(j.Problem, ".")+". Once that is mended, ask for it again."
 	})
 }

@@ -1,0 +1,79 @@
+package node
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"salvor/driver"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/record"
+	"salvor/test/must"
+)
+
+// busyOnce is a boot interface whose BMC is busy at the first preparation of a ramdisk.
+type busyOnce struct {
+	*bench
+	refused *atomic.Bool
+}
+
+func (b busyOnce) PrepareRamdisk(ctx context.Context, n *metal.Node) error {
+	if !b.refused.Swap(true) {
+		return problem.Unavailablef("the BMC is busy")
+	}
+	return b.bench.PrepareRamdisk(ctx, n)
+}
+
+// TestBusyBMCBootsNoOwnSystem: the BMC of a machine that is never switched off is busy when its awaited ramdisk is prepared for a reboot. The
+// next try prepares the ramdisk before it restarts the machine, which would else start its own system.
+func TestBusyBMCBootsNoOwnSystem(t *testing.T) {
+	t.Parallel()
+	for _, target := range []metal.PowerTarget{metal.Reboot, metal.SoftReboot} {
+		b := newBench(t, metal.Active)
+		b.bootsOnce = true
+		change(t, b, func(n *metal.Node) { n.DisablePowerOff = true })
+		b.run(t)
+		must.OK(t, b.ask(t, metal.ToRescue))
+		former := b.until(t, metal.RescueWait)
+		busy := busyOnce{b, &atomic.Bool{}}
+		b.con.drivers["bench"].Boot["bench"] = busy
+		must.OK(t, b.nodes.SetPower(t.Context(), b.node, target, 0, record.Asker{}))
+		n := b.until(t, metal.RescueWait)
+		b.mu.Lock()
+		running, device := b.running, b.device.Device
+		b.mu.Unlock()
+		if !busy.refused.Load() || n.BootNumber <= former.BootNumber || n.LastError != "" {
+			t.Fatalf("%s: the BMC was busy: %v, boot %d after %d, error %q; want a new boot", target, busy.refused.Load(), n.BootNumber, former.BootNumber, n.LastError)
+		}
+		// The bench's soft restart restarts nothing; what the next start of the machine boots counts.
+		if target == metal.Reboot && running != "ramdisk" || target == metal.SoftReboot && device != "cdrom" {
+			t.Errorf("%s: the machine runs %q and boots %q next, want the ramdisk", target, running, device)
+		}
+	}
+}
+
+// plainPower is a power interface that can neither restart a machine nor ask its system to.
+type plainPower struct{ driver.Power }
+
+// TestPowerCommandThatCannotBeCarriedOut: a reboot that the driver cannot do leaves the awaited boot of the ramdisk as it is, so that its
+// agent is still known.
+func TestPowerCommandThatCannotBeCarriedOut(t *testing.T) {
+	t.Parallel()
+	for _, target := range []metal.PowerTarget{metal.Reboot, metal.SoftReboot} {
+		b := newBench(t, metal.Active)
+		b.bootsOnce = true
+		b.run(t)
+		must.OK(t, b.ask(t, metal.ToRescue))
+		former := b.until(t, metal.RescueWait)
+		change(t, b, func(n *metal.Node) { n.DisablePowerOff = true })
+		b.con.drivers["bench"].Power["bench"] = plainPower{b}
+		must.OK(t, b.nodes.SetPower(t.Context(), b.node, target, 0, record.Asker{}))
+		n := b.until(t, metal.RescueWait)
+		if n.LastError == "" || n.BootNumber != former.BootNumber {
+			t.Fatalf("%s by a driver that cannot restart: error %q, boot %d; want an error, and boot %d", target, n.LastError, n.BootNumber, former.BootNumber)
+		}
+		b.poke()
+		b.until(t, metal.Rescue)
+	}
+}
