@@ -9,6 +9,7 @@ import (
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/test/fixture"
 	"salvor/test/must"
 )
 
@@ -75,5 +76,44 @@ func TestPowerCommandThatCannotBeCarriedOut(t *testing.T) {
 		}
 		b.poke()
 		b.until(t, metal.Rescue)
+	}
+}
+
+// TestMachineFoundOffBootsItsRamdiskAnew: a machine went off while its operation waits for its ramdisk. The boot device counted for the boot
+// before, so salvor plans a new boot before it switches the machine on.
+func TestMachineFoundOffBootsItsRamdiskAnew(t *testing.T) {
+	t.Parallel()
+	for _, w := range ramdiskOperations {
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			b := workingBench(t, w)
+			b.bootsOnce = true
+			b.run(t)
+			w.ask(t, b)
+			var former metal.Node
+			fixture.Poll(t, "the operation waits for its ramdisk", func() bool {
+				former = *b.stored(t)
+				return former.ProvisionState.Info().Phase == metal.WaitsForRamdisk
+			})
+			for range 2 { // it may happen again
+				b.mu.Lock()
+				b.power, b.running, b.agentUp = metal.PowerOff, "", false
+				b.mu.Unlock()
+				b.con.syncOnce(t.Context(), everyNode)
+				fixture.Poll(t, "the machine is on again", func() bool {
+					b.mu.Lock()
+					defer b.mu.Unlock()
+					return b.power == metal.PowerOn
+				})
+				n := b.stored(t)
+				b.mu.Lock()
+				running := b.running
+				b.mu.Unlock()
+				if running != "ramdisk" || n.BootNumber <= former.BootNumber {
+					t.Fatalf("the machine runs %q by boot %d, before boot %d; want a new boot of the ramdisk", running, n.BootNumber, former.BootNumber)
+				}
+				former = *n
+			}
+		})
 	}
 }

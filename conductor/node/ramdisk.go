@@ -145,22 +145,20 @@ func fromAgent(r *job.Run, err error) job.Outcome {
 	return job.From(err)
 }
 
-// turnOnAgain mends the power of a machine that was found off while its ramdisk is awaited.
+// turnOnAgain mends the power of a machine that was found off while its ramdisk is awaited: the machine gets a new boot of the ramdisk.
 func (c *Conductor) turnOnAgain(ctx context.Context, r *job.Run, m *managedNode, contact metal.Contact) {
 	if contact.PowerRead != metal.PowerOff || !contact.PowerReadAt.After(r.ActionStartedAt) || m.node.PowerState != metal.PowerOn {
 		return
 	}
-	if m.node.Plan == nil {
-		return
-	}
-	// The boot that was set for once may be used up.
-	err := m.boot.PrepareRamdisk(ctx, m.node)
+	err := powerOperations{c}.bootAwaitedRamdisk(ctx, r, m, metal.TurnOn)
 	if err == nil {
 		err = m.power.SetPower(ctx, m.node, metal.PowerOn)
 	}
 	if err != nil {
 		r.Log.Warn("turn a waiting machine on again", "error", err)
+		return
 	}
+	r.Note(awaitedNote, "") // the machine may go off again
 }
 
 // park waits for a signal, in the waiting state that belongs to the operation.

@@ -198,11 +198,7 @@ func (c *Conductor) awaitRescue(ctx context.Context, r *job.Run, m *managedNode)
 		}
 		return job.Done(c.advance(ctx, m.node.ID, metal.ResumeEvent, nil))
 	}
-	if contact.PowerRead == metal.PowerOff && contact.PowerReadAt.After(r.ActionStartedAt) && m.node.PowerState == metal.PowerOn {
-		if err := m.power.SetPower(ctx, m.node, metal.PowerOn); err != nil {
-			r.Log.Warn("turn a waiting machine on again", "error", err)
-		}
-	}
+	c.turnOnAgain(ctx, r, m, contact)
 	return park("rescue ramdisk callback for node", c.RescueTimeout)
 }
 
