@@ -57,7 +57,7 @@ func (s *jobTables) Events(ctx context.Context, subject job.Subject, after int64
 	if last-after > int64(limit) { // the page ends before the newest events, and nothing says in which weeks
 		return s.events(ctx, subject, selectEvents+`AND seq > $3 ORDER BY seq LIMIT CAST($4 AS BIGINT)`, after, limit)
 	}
-	return s.newestEvents(ctx, subject, after, last, limit)
+	return s.newestEvents(ctx, subject, after, last)
 }
 
 // Latest is job.Timeline's.
@@ -66,7 +66,7 @@ func (s *jobTables) Latest(ctx context.Context, subject job.Subject, limit int) 
 	if err != nil || last == 0 {
 		return nil, err
 	}
-	return s.newestEvents(ctx, subject, max(0, last-int64(limit)), last, limit)
+	return s.newestEvents(ctx, subject, max(0, last-int64(limit)), last)
 }
 
 // lastEvent gives the number of the newest event of a subject, 0 for none.
@@ -79,29 +79,22 @@ func (s *jobTables) lastEvent(ctx context.Context, subject job.Subject) (last in
 	return last, nil
 }
 
-// newestEvents reads the newest events after a number, in their order, at most limit. It asks the newest weeks first, and no further week once it has
-// each number up to last: numbers have no gaps, so no other week can hold one of them. A clock that was wrong puts an event into any week, and what was
+// newestEvents reads the events after a number, up to last, in their order. Events that are appended meanwhile are beyond last, and belong to the
+// next page. newestEvents asks the newest weeks first, and no further week once it has each number up to last: numbers have no gaps, so no other week can hold one of them. A clock that was wrong puts an event into any week, and what was
 // pruned is in none; then newestEvents asks all weeks, each once.
-func (s *jobTables) newestEvents(ctx context.Context, subject job.Subject, after, last int64, limit int) ([]job.Event, error) {
+func (s *jobTables) newestEvents(ctx context.Context, subject job.Subject, after, last int64) ([]job.Event, error) {
 	var out []job.Event
 	for _, w := range s.engine.timelineWindows(s.now()) {
-		some, err := s.events(ctx, subject, selectEvents+`AND seq > $3 `+w.condition+` ORDER BY seq DESC LIMIT CAST($4 AS BIGINT)`, append([]any{after, limit}, w.args...)...)
+		some, err := s.events(ctx, subject, selectEvents+`AND seq > $3 AND seq <= $4 `+w.condition, append([]any{after, last}, w.args...)...)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, some...)
-		found := int64(0)
-		for _, e := range out {
-			if e.Seq <= last {
-				found++
-			}
-		}
-		if found == last-after {
+		if out = append(out, some...); int64(len(out)) == last-after {
 			break
 		}
 	}
 	slices.SortFunc(out, func(a, b job.Event) int { return cmp.Compare(a.Seq, b.Seq) })
-	return out[max(0, len(out)-limit):], nil
+	return out, nil
 }
 
 func (s *jobTables) events(ctx context.Context, subject job.Subject, text string, args ...any) ([]job.Event, error) {

@@ -17,6 +17,7 @@ func TestOutagesAreMarked(t *testing.T) {
 		"a batch that was lost":           errBatchLost,
 		"a store that is closed":          errWriterClosed,
 		"a busy engine":                   unavailableError("it is busy", errors.New("locked")),
+		"a file that was linked":          (&sqliteEngine{}).classify(&misplacedError{"it has two names", false}),
 		"a read that failed":              noteOutage(context.Background(), problem.Unavailablef("database: it is away")),
 	} {
 		if !problem.IsDatabase(err) || !problem.Is(err, problem.Unavailable) {

@@ -41,7 +41,7 @@ func weekOf(at time.Time) string { return fmt.Sprintf("event_w%d", at.Unix()/(7*
 // made, and what is old goes with its part.
 func TestTimelineByWeeks(t *testing.T) {
 	t.Parallel()
-	d := storetest.OnPostgres(t) // an empty database, because the first migration makes the parts of the weeks around later
+	d := storetest.OnPostgres(t)
 	now := time.Now().UTC()
 	later := now.AddDate(0, 0, 9*7)
 	s := must.Get(store.Open(t.Context(), d.URL, d.Key, store.Options{Now: func() time.Time { return later }}))(t)

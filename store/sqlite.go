@@ -171,7 +171,7 @@ func (e *sqliteEngine) classify(err error) error {
 	}
 	var misplaced *misplacedError
 	if errors.As(err, &misplaced) {
-		return problem.Unavailablef("database: %w", misplaced)
+		return problem.Unavailablef("database: %w", problem.Database(misplaced))
 	}
 	var se *sqlite.Error
 	if !errors.As(err, &se) {

@@ -28,8 +28,9 @@ type openedFile struct {
 // misplacedError says that a file is not as it was opened, and what to do.
 type misplacedError struct {
 	text string
-	// isBeside tells that the database itself lies where it was opened, so that a checkpoint can bring the log into it.
-	isBeside bool
+	// lacksLog tells that the log has no name any more, and the database itself lies where it was opened: a checkpoint can bring the log into the
+	// database. Another file in the place of the log may be in use by another process.
+	lacksLog bool
 }
 
 func (e *misplacedError) Error() string { return e.text }
@@ -77,7 +78,7 @@ func (f *openedFiles) check() error {
 		if isDatabase {
 			next = "; move the former file back, and all goes on by itself, or stop salvor serve and restore a backup"
 		}
-		return &misplacedError{fmt.Sprintf(word, opened.path) + " while salvor serves the database" + next, !isDatabase}
+		return &misplacedError{fmt.Sprintf(word, opened.path) + " while salvor serves the database" + next, !isDatabase && err != nil}
 	}
 	return nil
 }

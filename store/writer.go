@@ -182,7 +182,7 @@ func (w *sqliteWriter) batch(first *batchEntry) {
 func (w *sqliteWriter) checkFiles(ctx context.Context) error {
 	err := w.check()
 	var misplaced *misplacedError
-	if errors.As(err, &misplaced) && misplaced.isBeside {
+	if errors.As(err, &misplaced) && misplaced.lacksLog {
 		_ = w.statement(ctx, "PRAGMA wal_checkpoint(PASSIVE)") // the end of the process does the same
 	}
 	return err
