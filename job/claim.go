@@ -92,7 +92,7 @@ func (r *Runner) quarantineJob(ctx context.Context, op *Definition, next Job, lo
 	log.Error("a job is set aside: its row cannot be read", "action", next.Action, "damage", next.Damage)
 	next.SetCause(problem.New(problem.Internal, "job %s (%s) was set aside at %q: its row cannot be read", next.ID, next.Kind, next.Action))
 	next.Memo = nil
-	r.setAside(ctx, op, next, log)
+	r.endWithoutUndo(ctx, op, next, log)
 }
 
 // endWithoutUndoMemo marks an aborted job that is to end where it stands.
@@ -112,11 +112,11 @@ func (r *Runner) endMarked(ctx context.Context, op *Definition, next Job, log *s
 	} else {
 		next.SetCause(problem.Conflictf("%s", next.AbortCause))
 	}
-	r.setAside(ctx, op, next, log)
+	r.endWithoutUndo(ctx, op, next, log)
 }
 
-// setAside ends a job without undoing anything, and shows that on its subject.
-func (r *Runner) setAside(ctx context.Context, op *Definition, next Job, log *slog.Logger) {
+// endWithoutUndo ends a job without undoing anything, and shows that on its subject.
+func (r *Runner) endWithoutUndo(ctx context.Context, op *Definition, next Job, log *slog.Logger) {
 	next.addMemo(stuckMemo, "nothing was taken back")
 	next.Attempt, next.Crashes = 0, 0
 	r.end(&next)

@@ -18,9 +18,12 @@ type whereClause struct {
 	args  []any
 	// node: the conditions speak of the row's node, as n.
 	node bool
-	// anyOf is that of the engine, for conditions that need it; nil in all other queries.
+	// anyOf is sqlEngine.anyOf, which only lists confined to a project need; nil elsewhere. newWhere sets it.
 	anyOf func(subquery string) string
 }
+
+// newWhere is an empty clause for lists that may be confined to a project.
+func (s *storeCore) newWhere() *whereClause { return &whereClause{anyOf: s.engine.anyOf} }
 
 // arg adds an argument and gives its placeholder.
 func (c *whereClause) arg(v any) string {

@@ -167,7 +167,7 @@ func (d *Database) Schema(ctx context.Context) (Schema, error) {
 func (d *Database) releasedSchema(ctx context.Context) (Schema, error) {
 	s, err := d.Schema(ctx)
 	if err == nil {
-		err = s.released()
+		err = s.checkReleased()
 	}
 	return s, err
 }

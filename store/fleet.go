@@ -14,7 +14,7 @@ var _ metal.FleetStore = (*Store)(nil)
 
 // FleetCounts is metal.FleetStore's. Without a project it reads an index only, in its order.
 func (s nodeTables) FleetCounts(ctx context.Context, project string) ([]metal.FleetCount, error) {
-	c := &whereClause{anyOf: s.engine.anyOf}
+	c := s.newWhere()
 	c.confineNodes(metal.NodeFilter{Project: project}, "")
 	of := map[metal.FleetCount]int{}
 	scan := func(r *sql.Rows) error {

@@ -40,7 +40,8 @@ func scanIncarnation(r interface{ Scan(...any) error }) (record.Incarnation, err
 }
 
 // Incarnation reads the id, the counter and the hold of the database. If the database is older than the state that this process has
-// seen, Incarnation holds it. problem.Unavailable if a file of SQLite is not the one that was opened: who serves calls Incarnation each second.
+// seen, Incarnation holds it. problem.Unavailable if a file of SQLite is not the file that was opened. `salvor serve`
+// calls Incarnation each second.
 func (s incarnationTables) Incarnation(ctx context.Context) (record.Incarnation, error) {
 	if e, ok := s.engine.(*sqliteEngine); ok && e.files.check() != nil {
 		s.history.changed()                                                  // so that the next Wrote is true, and a change shows that the files are back

@@ -60,7 +60,7 @@ func (s nodeTables) Nodes(ctx context.Context, t job.Tx, f metal.NodeFilter, p r
 
 // nodePage reads a page of nodes; tail is all of the query from WHERE on.
 func nodePage[T any](ctx context.Context, s *storeCore, t job.Tx, f metal.NodeFilter, p record.Page, read func(tail string, args []any) ([]T, error)) ([]T, error) {
-	c := &whereClause{anyOf: s.engine.anyOf}
+	c := s.newWhere()
 	c.nodes(f)
 	isWhole := len(c.parts) == 0
 	mine := func(c *whereClause) string { return c.mine(nodeOf, f.Project) }

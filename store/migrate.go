@@ -211,7 +211,7 @@ func (t *databaseTables) ready(ctx context.Context, auto AutoMigrate) error {
 	if err != nil {
 		return err
 	}
-	if err := s.released(); err != nil {
+	if err := s.checkReleased(); err != nil {
 		return err
 	}
 	if s.Version < s.Program && (auto == MigrateAlways || auto == "" || auto == MigrateEmpty && s.Version == 0) {

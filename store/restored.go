@@ -128,7 +128,8 @@ func (s *jobTables) SetAside(t job.Tx, j job.Job, cause string) error {
 	return s.Abort(t, j, cause)
 }
 
-// LoseWitness records that what a witness remembers holds the database no more. If it remembers a later state of this database, the counter rises to that state.
+// LoseWitness accepts what a witness remembers: that memory holds the database no more. If the witness remembers a later state of this database, the
+// counter rises to that state.
 func (s incarnationTables) LoseWitness(t job.Tx, w record.LostWitness) error {
 	tx, err := s.tx(t)
 	if err != nil {

@@ -52,7 +52,7 @@ func (s Schema) State() string {
 
 // Serveable says why this program may not serve the database, and what to do about it; nil if it may.
 func (s Schema) Serveable() error {
-	if err := s.released(); err != nil {
+	if err := s.checkReleased(); err != nil {
 		return err
 	}
 	switch s.State() {
@@ -67,8 +67,8 @@ func (s Schema) Serveable() error {
 	return nil
 }
 
-// released says why no release can use the database; nil unless a build between releases made its tables.
-func (s Schema) released() error {
+// checkReleased says why no release can use the database; nil unless a build between releases made its tables.
+func (s Schema) checkReleased() error {
 	if s.State() != SchemaUnreleased {
 		return nil
 	}

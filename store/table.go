@@ -255,7 +255,7 @@ func (t recordTable[R, F]) List(ctx context.Context, tx job.Tx, f F, p record.Pa
 
 // readPage reads a page of a table; tail is all of the query that comes after the table's name.
 func readPage[R, F, T any](ctx context.Context, t recordTable[R, F], tx job.Tx, f F, p record.Page, read func(tail string, args []any) ([]T, error)) ([]T, error) {
-	c := &whereClause{anyOf: t.s.engine.anyOf}
+	c := t.s.newWhere()
 	t.k.narrow(c, f)
 	mine := func(c *whereClause) string {
 		if t.k.mine == nil {

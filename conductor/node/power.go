@@ -148,7 +148,7 @@ func (c powerOperations) powerUp(ctx context.Context, r *job.Run, m *managedNode
 // awaitedNote is the number of the boot of the ramdisk that the command has planned, bootReadyNote that of the boot whose ramdisk is prepared:
 // the next start of the machine boots it.
 const (
-	awaitedNote  = "ramdisk planned for boot"
+	awaitedNote   = "ramdisk planned for boot"
 	bootReadyNote = "ramdisk prepared for boot"
 )
 

@@ -41,7 +41,7 @@ var foreignTools = []foreignTool{
 type foreignScene struct {
 	*world
 	server, guest, at, disk string
-	round                     int
+	round                   int
 }
 
 // TestToolsOfOthers has tools of others move the disk of a running guest, and then each operation of salvor: the guest goes on with all that it
@@ -221,4 +221,3 @@ func (f *foreignScene) killQEMU() {
 		must.Get(f.Inside("", "kill", "-9", pid))(f)
 	}
 }
-
