@@ -138,6 +138,14 @@ func (d *Database) classify(err error) error {
 // URL names the database without its password.
 func (d *Database) URL() string { return d.url }
 
+// CheckFile says why salvor serve would refuse the file of a SQLite database that a look may still read: the file has a second name.
+func (d *Database) CheckFile() error {
+	if e, ok := d.engine.(*sqliteEngine); ok {
+		return checkHardLinks(e.path)
+	}
+	return nil
+}
+
 // Engine is its kind: "sqlite" or "postgres".
 func (d *Database) Engine() string { return d.tables.dialect.name }
 

@@ -159,6 +159,10 @@ func (d *doctor) database(ctx context.Context) {
 		return
 	}
 	defer base.Close()
+	if err := base.CheckFile(); err != nil {
+		d.say(LevelFail, check, "remove the other names of the file; salvor serve does not start before", "%v", err)
+		return
+	}
 	s, err := base.Schema(ctx)
 	if err != nil {
 		d.say(LevelFail, check, "look at it with salvor db status", "%v", err)

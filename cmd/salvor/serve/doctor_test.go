@@ -90,6 +90,19 @@ func TestDoctorOfFiles(t *testing.T) {
 	}
 }
 
+// TestDoctorOfALinkedDatabase: a SQLite file with a second name is named, with what to do, before salvor serve refuses it.
+func TestDoctorOfALinkedDatabase(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "salvor.db")
+	must.OK(t, os.WriteFile(file, nil, 0o600))
+	must.OK(t, os.Link(file, file+".other"))
+	d := &doctor{cfg: &config.Config{}}
+	d.cfg.Database.Connection = secret.New("sqlite:" + file)
+	d.database(t.Context())
+	if len(d.findings) != 1 || d.findings[0].Level != LevelFail || !strings.Contains(d.findings[0].Text, "2 names") || !strings.Contains(d.findings[0].Text, "-samefile "+file) {
+		t.Errorf("a database file with two names: %+v, want one failure that says so and how to find the names", d.findings)
+	}
+}
+
 // TestDoctorOfRoles: a process is judged by what it does.
 func TestDoctorOfRoles(t *testing.T) {
 	taken := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
