@@ -55,6 +55,11 @@ func (w *orderExecution) diagnose(ctx context.Context) (compute.Result, error) {
 	if d.Paths, err = w.stores.paths(&local); err != nil {
 		return none, err
 	}
+	g, err := w.guest(ctx, w.order.ServerID)
+	if err != nil {
+		return none, err
+	}
+	useGuestDisks(&d, g)
 	release, err := w.fetchHelper(ctx, &d)
 	if err != nil {
 		return none, err

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -18,6 +19,7 @@ import (
 
 	"salvor/compute"
 	"salvor/durable"
+	"salvor/hypervisor"
 	"salvor/problem"
 )
 
@@ -140,11 +142,27 @@ func (a *Agent) judgeDisk(ctx context.Context, g *compute.Guest, disk compute.Gu
 		}
 	}
 	drift.Text = "lies in " + disk.File + ", which is no disk that salvor made"
-	if made := a.ownFile(ctx, g.ID, disk.Name); made != "" {
+	made := a.ownFile(ctx, g.ID, disk.Name)
+	if _, err := os.Stat(disk.File); made != "" && filepath.Base(made) == filepath.Base(disk.File) && errors.Is(err, fs.ErrNotExist) {
+		return nil, true // the directory of the store was moved; the next definition names the new one
+	}
+	if made != "" {
 		drift.Text = fmt.Sprintf("lies in %s, and salvor made it in %s", disk.File, made)
 		drift.Remedy = fmt.Sprintf("virsh blockcopy %s %s --dest %s --format raw --reuse-external --transient-job --wait --pivot", g.Name, disk.Name, made)
 	}
 	return drift, true
+}
+
+// useGuestDisks has a domain read the files that the guest uses, where these are others than salvor made.
+func useGuestDisks(d *hypervisor.Domain, g *compute.Guest) {
+	if g == nil {
+		return
+	}
+	for _, disk := range g.Disks {
+		if own, has := d.Paths[disk.Name]; has && own.Path != disk.File {
+			d.Paths[disk.Name] = hypervisor.DiskFile{Path: disk.File, Format: cmp.Or(disk.Format, rawFormat)}
+		}
+	}
 }
 
 // storeWith is the disk store that a file lies in; nil: it lies in none.

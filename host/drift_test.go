@@ -2,12 +2,14 @@ package host
 
 import (
 	"encoding/binary"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"salvor/compute"
+	"salvor/hypervisor"
 	"salvor/problem"
 	"salvor/test/must"
 	wire "salvor/wire/host"
@@ -67,6 +69,7 @@ func TestDisksMovedByOthersAreTold(t *testing.T) {
 		"another's disk":     {raw(foreign), raw(foreign), foreign + ", and salvor made it in " + l.own, "virsh blockcopy"},
 		"its own as qcow2":   {qcow(l.own), qcow(l.own), "is opened as qcow2", "virsh edit salvor-1"},
 		"another next start": {raw(l.own), raw(outside), "in use in " + l.own + ", and the next start would use " + outside, "virsh edit salvor-1"},
+		"a store that moved": {raw("/srv/old/" + filepath.Base(l.own)), raw("/srv/old/" + filepath.Base(l.own)), "", ""},
 		"being copied":       {copying, raw(l.own), "is being copied", "virsh blockjob salvor-1 vda --abort"},
 		"based on itself":    {qcow(loop), qcow(loop), loop + ", and salvor made it in", "virsh blockcopy"},
 		"a file that is not": {raw(l.own + ".gone"), raw(l.own + ".gone"), l.own + ".gone", "virsh blockcopy"},
@@ -190,5 +193,15 @@ func TestDiskOfADeletedServerGoesFromASharedStore(t *testing.T) {
 		if !usedElsewhere && (err != nil || len(left) > 0) {
 			t.Errorf("a disk that nobody uses: %v, left %v; want nothing left", err, left)
 		}
+	}
+}
+
+// An examination reads the files that the guest used last, not those that its record names.
+func TestAnExaminationReadsTheOverlay(t *testing.T) {
+	d := hypervisor.Domain{Paths: map[string]hypervisor.DiskFile{"vda": {Path: "/pool/vda", Format: "raw"}, "vdb": {Path: "/pool/vdb", Format: "raw"}}}
+	useGuestDisks(&d, &compute.Guest{Disks: []compute.GuestDisk{{Name: "vda", File: "/pool/vda.ov", Format: "qcow2"}, {Name: "vdb", File: "/pool/vdb"}, {Name: "vdz", File: "/other"}}})
+	want := map[string]hypervisor.DiskFile{"vda": {Path: "/pool/vda.ov", Format: "qcow2"}, "vdb": {Path: "/pool/vdb", Format: "raw"}}
+	if !maps.Equal(d.Paths, want) {
+		t.Errorf("the examination reads %v, want %v", d.Paths, want)
 	}
 }

@@ -201,13 +201,16 @@ func listLinuxBridges(sysfs string) []string {
 
 // guest is one of ours as it was last seen; nil: none.
 func (a *Agent) guest(ctx context.Context, id string) (*compute.Guest, error) {
-	guests, err := a.listGuests(ctx)
+	guests, err := a.Hypervisor.Guests(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for i := range guests {
-		if guests[i].ID == id {
-			return &guests[i], nil
+		if g := &guests[i]; g.ID == id {
+			if g.Ours {
+				a.addDrift(ctx, g)
+			}
+			return g, nil
 		}
 	}
 	return nil, nil

@@ -257,6 +257,9 @@ func (h *Hypervisor) Remove(ctx context.Context, id string) error {
 	if err != nil && !problem.Is(err, problem.NotFound) {
 		return err
 	}
+	h.mu.Lock()
+	delete(h.drift, def.UUID)
+	h.mu.Unlock()
 	for _, s := range secretsOf(&def.Domain) {
 		if err := h.forgetSecret(ctx, s); err != nil {
 			return err

@@ -139,9 +139,10 @@ func TestProofsOfABugAreRed(t *testing.T) {
 	dir := newProbe(t)
 	write(t, "panic_test.go", `func TestPanicA(t *testing.T) { if os.Mkdir("panic.tried", 0o755) == nil { panic("once") } }
 func TestPanicZ(t *testing.T) { t.Error("a real fault") }
+func TestPassesBesideARace(t *testing.T) { os.Stdout.WriteString("WARNING: DATA RACE\n") }
 func TestRace(t *testing.T) { if os.Mkdir("race.tried", 0o755) == nil { os.Stdout.WriteString("WARNING: DATA RACE\n"); t.Error("race detected") } }
 `)
-	for _, c := range []struct{ tests, want string }{{"PanicA|PanicZ", "panic: once"}, {"TestRace", "DATA RACE"}} {
+	for _, c := range []struct{ tests, want string }{{"PanicA|PanicZ", "panic: once"}, {"TestRace", "DATA RACE"}, {"BesideARace|OnceB", "DATA RACE"}} {
 		err, out := probe(t, dir, c.tests, "-again")
 		if !strings.Contains(err, c.want) || strings.Contains(out, "once more") {
 			t.Errorf("%s: want an error that names %q and no second try, got %s\n%s", c.tests, c.want, err, out)

@@ -67,6 +67,7 @@ type packageRun struct {
 	tests   map[string]*strings.Builder // what each test printed that has not passed
 	order   []string
 	running map[string]bool
+	proof   string // a line that proves a bug, whichever test printed it
 }
 
 // run runs go test with the arguments. An error says that a test failed, or that go test itself did.
@@ -146,6 +147,7 @@ func (s *suite) take(e event) {
 		p.order = append(p.order, e.Test)
 		p.tests[e.Test] = &strings.Builder{}
 	case "output":
+		p.judge(e.Output)
 		if said := p.tests[e.Test]; said != nil && !isProgress(e.Output) {
 			said.WriteString(e.Output)
 		}
@@ -181,6 +183,7 @@ func (s *suite) fail(t test) {
 func (s *suite) takePackage(p *packageRun, e event) {
 	switch e.Action {
 	case "output":
+		p.judge(e.Output)
 		p.said.WriteString(e.Output)
 		return
 	case "pass", "skip", "fail":
@@ -204,21 +207,21 @@ func (s *suite) takePackage(p *packageRun, e event) {
 	for _, name := range p.order {
 		if said := p.tests[name]; said != nil {
 			fmt.Fprint(s.out, said.String())
-			s.judge(e.Package, said.String())
 		}
 	}
-	s.judge(e.Package, p.said.String())
+	if p.proof != "" && s.proof == "" {
+		s.proof = e.Package + ": " + p.proof
+	}
 	fmt.Fprint(s.out, p.said.String())
 	s.failUnended(p, e)
 }
 
-// judge notes a package whose output proves a bug, which no second try acquits. What a test logs is indented, so it is no proof.
-func (s *suite) judge(pkg, said string) {
-	for line := range strings.Lines(said) {
-		for _, sign := range []string{"panic:", "fatal error:", "WARNING: DATA RACE"} {
-			if strings.HasPrefix(line, sign) && s.proof == "" {
-				s.proof = pkg + ": " + strings.TrimSpace(line)
-			}
+// judge notes a line that proves a bug, if the package fails: no second try acquits it. Go prints a race in the output of whichever test
+// runs, which may pass. What a test logs is indented, so it is no proof.
+func (p *packageRun) judge(line string) {
+	for _, sign := range []string{"panic:", "fatal error:", "WARNING: DATA RACE"} {
+		if strings.HasPrefix(line, sign) && p.proof == "" {
+			p.proof = strings.TrimSpace(line)
 		}
 	}
 }
