@@ -162,6 +162,10 @@ diagnose-times: build ## measure LOOKS=20 diagnoses of a real machine with a boo
 	@test/install.sh demo
 	test/diagnose-times.sh $(or $(LOOKS),20)
 
+odd: ## change guests between the actions of operations as other tools and people do: in memory, and with root on a real libvirt
+	$(GO) test -count 1 -run 'OfOthers|ByOthers|FormerRelease|AnotherLibvirt' ./hypervisor/libvirt ./conductor/server ./host
+	E2E='^(TestRealDaemon|TestToolsOfOthers)$$' test/e2e.sh
+
 states: ## write docs/states.md again
 	$(GO) test ./metal -run States -count 1 -update
 
@@ -224,4 +228,4 @@ clean: ## remove what was built
 	rm -rf bin build
 
 .NOTPARALLEL:
-.PHONY: help build release release-check check test ci prove times packages prove-packages demo-packages lint fmt fmt-check markers vet staticcheck tidy-check test-unit test-sweeps test-stories mutants fuzz e2e e2e-first interop openstack foreign flaky causes repair-rounds diagnose-times states api bench fleet overload strangers chaos upgrade soak demo demo-vm demo-evacuate tools clean
+.PHONY: help build release release-check check test ci prove times packages prove-packages demo-packages lint fmt fmt-check markers vet staticcheck tidy-check test-unit test-sweeps test-stories mutants fuzz e2e e2e-first interop openstack foreign flaky causes repair-rounds diagnose-times states api bench fleet overload strangers odd chaos upgrade soak demo demo-vm demo-evacuate tools clean
