@@ -71,7 +71,7 @@ func (r *Repair) isInterruptedExactUndo() bool {
 // disks whole.
 func interruptedRepair(all []Repair, undone string) (found *Repair) {
 	for i := range all {
-		if all[i].State != RepairInterrupted || all[i].UndoPages == 0 && !all[i].isInterruptedExactUndo() {
+		if all[i].State != RepairInterrupted || all[i].UndoPages == 0 && all[i].UndoFiles == 0 && !all[i].isInterruptedExactUndo() {
 			continue
 		}
 		if undone != "" && (all[i].ID == undone || all[i].Args.Undoes == undone) {
