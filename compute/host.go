@@ -215,9 +215,9 @@ type Guest struct {
 	// Settings that an adoption or a rescue must keep, as they were set on this guest alone.
 	Settings map[string]string `json:"settings,omitempty"`
 	NICs     []NIC             `json:"nics,omitempty"`
-	// Files are the files of its disks, with those that they are based on. They stay on the host.
+	// Files are the files of the guest's disks, with the files that a disk is based on. The control plane is not told of them.
 	Files []string `json:"-"`
-	// Disks are its disks in files: as it runs now, or else as it starts next. NextDisks are those of its next start.
+	// Disks are the guest's disks in files: of the running guest, or else of its next start. NextDisks are the disks of the next start.
 	Disks     []GuestDisk `json:"-"`
 	NextDisks []GuestDisk `json:"-"`
 	// Drift is what somebody else than salvor changed.

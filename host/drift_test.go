@@ -33,7 +33,7 @@ func (l *lost) use(now, next compute.GuestDisk) {
 	l.g.set(compute.Guest{ID: l.id, Name: "salvor-1", Ours: true, Epoch: 1, Power: compute.PowerOn, Disks: []compute.GuestDisk{now}, NextDisks: []compute.GuestDisk{next}})
 }
 
-func (l *lost) told(t *testing.T) *compute.Guest {
+func (l *lost) listed(t *testing.T) *compute.Guest {
 	t.Helper()
 	g := must.Get(l.guest(t.Context(), l.id))(t)
 	if g == nil {
@@ -77,7 +77,7 @@ func TestDisksMovedByOthersAreTold(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l.use(c.now, c.next)
 			for range 2 { // the second look may remember the first
-				g := l.told(t)
+				g := l.listed(t)
 				if c.text == "" {
 					if len(g.Drift) != 0 || g.RefusalToLeave() != nil {
 						t.Errorf("drift %+v, want none", g.Drift)
@@ -102,13 +102,13 @@ func TestAStoreThatIsAwayTellsNoDrift(t *testing.T) {
 	dir := l.config.Stores[0].Dir
 	must.OK(t, os.Rename(dir, dir+".away"))
 	must.OK(t, os.Mkdir(dir, 0o755))
-	if g := l.told(t); len(g.Drift) != 0 {
+	if g := l.listed(t); len(g.Drift) != 0 {
 		t.Errorf("with the store away: drift %+v, want none", g.Drift)
 	}
 	must.OK(t, os.Remove(dir))
 	must.OK(t, os.Rename(dir+".away", dir))
 	must.OK(t, os.Remove(l.own+".json"))
-	if g := l.told(t); len(g.Drift) != 1 {
+	if g := l.listed(t); len(g.Drift) != 1 {
 		t.Errorf("with the store back, and a disk without its proof: drift %+v, want one", g.Drift)
 	}
 }
@@ -143,7 +143,7 @@ func TestOverlaysGoWithTheirDisk(t *testing.T) {
 		over := overlay(t, l.own+".ov2", below)
 		l.use(compute.GuestDisk{File: over, Format: "qcow2", Chain: []string{below, shared}}, compute.GuestDisk{File: over, Format: "qcow2"})
 		if cut {
-			_, _, err := l.rememberOverlays(l.id, l.told(t), l.spec.Disks)
+			_, _, err := l.rememberOverlays(l.id, l.listed(t), l.spec.Disks)
 			must.OK(t, err)
 			must.OK(t, l.g.Remove(t.Context(), l.id))
 		}

@@ -59,7 +59,7 @@ func TestToolsOfOthers(t *testing.T) {
 				continue
 			}
 			file := tool.run(f)
-			f.told(file)
+			f.awaitNamed(file)
 			before := f.growsBy(file, 8)
 			said := op.run(f, file)
 			after := f.growsBy(file, 8)
@@ -81,7 +81,7 @@ func TestToolsOfOthers(t *testing.T) {
 	}
 	// What is deleted leaves nothing of the tenant behind.
 	overlay := foreignTools[0].run(f)
-	f.told(overlay)
+	f.awaitNamed(overlay)
 	f.CLI("server", "delete", "web", "--wait")
 	left, _ := filepath.Glob(f.disk + "*")
 	if len(left) > 0 {
@@ -151,8 +151,8 @@ func (f *foreignScene) source() string {
 	return ""
 }
 
-// told waits until `why` names the file that the guest uses.
-func (f *foreignScene) told(file string) {
+// awaitNamed waits until `why` names the file that the guest uses.
+func (f *foreignScene) awaitNamed(file string) {
 	f.Helper()
 	f.Await("`why` names "+filepath.Base(file), func() bool {
 		out, err := f.TryCLI("", "why", "server:"+f.server)
