@@ -2,6 +2,7 @@ package compute
 
 import (
 	"slices"
+	"strings"
 
 	"salvor/problem"
 )
@@ -10,6 +11,8 @@ import (
 type GuestDisk struct {
 	// Name is the disk's name in the record of the server: "vda".
 	Name string
+	// Target is the disk's name at the hypervisor, for commands typed on the host: "sda"; empty: Name.
+	Target string
 	// File is the absolute path, Format "raw" or "qcow2" as the hypervisor was told.
 	File, Format string
 	// Chain are the files that File is based on, the nearest first, as far as the hypervisor tells them.
@@ -46,7 +49,7 @@ func BoundDrift(all []Drift) []Drift {
 	return out
 }
 
-func cut(s string) string { return s[:min(len(s), maxDriftText)] }
+func cut(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxDriftText)], "") }
 
 // String is the drift as a clause: "disk vda lies in FILE".
 func (d Drift) String() string { return d.Part + " " + d.Text }
@@ -91,7 +94,14 @@ func (v Verb) LeavesDisks(a *Args) bool {
 }
 
 // RefusalToLeave is Conflict where the guest cannot leave its host, or have a disk replaced, without the loss of what was written.
-func (g *Guest) RefusalToLeave() error { return refusalToLeave("guest "+g.Name, g.Drift) }
+// Unavailable where a disk store could not be read, so that nobody knows.
+func (g *Guest) RefusalToLeave() error {
+	err := refusalToLeave("guest "+g.Name, g.Drift)
+	if err == nil && g.DriftUnknown {
+		err = problem.Unavailablef("guest %s: a disk store of its host does not answer, so nobody knows whether its disks lie where salvor made them", g.Name)
+	}
+	return err
+}
 
 // RefusalToLeave is that of the server's guest as its host last told it.
 func (s *Server) RefusalToLeave() error { return refusalToLeave("server "+s.label(), s.Drift) }

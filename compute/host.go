@@ -222,6 +222,8 @@ type Guest struct {
 	NextDisks []GuestDisk `json:"-"`
 	// Drift is what somebody else than salvor changed.
 	Drift []Drift `json:"drift,omitempty"`
+	// DriftUnknown: a disk store could not be read, so disks may lie elsewhere than Drift tells.
+	DriftUnknown bool `json:"drift_unknown,omitempty"`
 }
 
 // Lease is what is known of a host's life; it is kept apart from the record.

@@ -138,7 +138,7 @@ func (a *Agent) clean(ctx context.Context, server string, c wire.Clean) error {
 	}
 	var spec compute.Spec
 	untold := json.Unmarshal(c.Spec, &spec) != nil || spec.ServerID != server
-	overlays, _, err := a.rememberOverlays(server, g, spec.Disks)
+	overlays, _, err := a.rememberOverlays(ctx, server, g, spec.Disks)
 	if err != nil {
 		return err
 	}

@@ -77,7 +77,7 @@ func (a *Agent) addDrift(ctx context.Context, g *compute.Guest) {
 	rest := slices.DeleteFunc(slices.Clone(g.Drift), func(d compute.Drift) bool {
 		return slices.ContainsFunc(disks, func(e compute.Drift) bool { return e.Part == d.Part })
 	})
-	g.Drift = append(disks, rest...)
+	g.Drift, g.DriftUnknown = append(disks, rest...), !complete
 }
 
 // diskDrift compares the disks of a guest with the files that salvor made. complete is false where a store could not be read: nothing is
@@ -119,12 +119,13 @@ func diskNamed(disks []compute.GuestDisk, name string) *compute.GuestDisk {
 // judgeDisk is the drift of one disk, nil if it is salvor's own; false: its store could not be read.
 func (a *Agent) judgeDisk(ctx context.Context, g *compute.Guest, disk compute.GuestDisk) (*compute.Drift, bool) {
 	drift := &compute.Drift{Part: "disk " + disk.Name, Disk: true}
+	target := cmp.Or(disk.Target, disk.Name)
 	own, err := a.isOwnFile(ctx, g.ID, disk.Name, disk.File)
 	switch {
 	case err != nil:
 		return nil, false
 	case own && disk.Copying:
-		drift.Text, drift.Remedy = "is being copied from "+disk.File+" by a block job of libvirt, and the guest may go on in the copy", "virsh blockjob "+g.Name+" "+disk.Name+" --abort"
+		drift.Text, drift.Remedy = "is being copied from "+disk.File+" by a block job of libvirt, and the guest may go on in the copy", "virsh blockjob "+g.Name+" "+target+" --abort"
 		return drift, true
 	case own && disk.Format != "" && disk.Format != rawFormat:
 		drift.Text, drift.Remedy = fmt.Sprintf("is opened as %s, and salvor made %s as raw", disk.Format, disk.File), "virsh edit "+g.Name
@@ -136,19 +137,23 @@ func (a *Agent) judgeDisk(ctx context.Context, g *compute.Guest, disk compute.Gu
 		for _, file := range chain {
 			if own, err := a.isOwnFile(ctx, g.ID, disk.Name, file); err == nil && own {
 				drift.Text = fmt.Sprintf("lies in %s, an overlay over %s: an external snapshot", disk.File, file)
-				drift.Remedy = fmt.Sprintf("virsh blockcommit %s %s --active --pivot --wait", g.Name, disk.Name)
+				drift.Remedy = fmt.Sprintf("virsh blockcommit %s %s --active --pivot --wait", g.Name, target)
 				return drift, true
 			}
 		}
 	}
 	drift.Text = "lies in " + disk.File + ", which is no disk that salvor made"
 	made := a.ownFile(ctx, g.ID, disk.Name)
-	if _, err := os.Stat(disk.File); made != "" && filepath.Base(made) == filepath.Base(disk.File) && errors.Is(err, fs.ErrNotExist) {
-		return nil, true // the directory of the store was moved; the next definition names the new one
-	}
-	if made != "" {
+	_, err = os.Stat(disk.File)
+	switch {
+	case made == "":
+	case errors.Is(err, fs.ErrNotExist):
+		drift.Text = fmt.Sprintf("lies in %s, which is not there now, and salvor made it in %s", disk.File, made)
+	case slices.ContainsFunc(g.Disks, func(other compute.GuestDisk) bool { return other.File == made }):
+		drift.Text = fmt.Sprintf("lies in %s, and another disk of the guest in %s", disk.File, made)
+	default:
 		drift.Text = fmt.Sprintf("lies in %s, and salvor made it in %s", disk.File, made)
-		drift.Remedy = fmt.Sprintf("virsh blockcopy %s %s --dest %s --format raw --reuse-external --transient-job --wait --pivot", g.Name, disk.Name, made)
+		drift.Remedy = fmt.Sprintf("virsh blockcopy %s %s --dest %s --format raw --reuse-external --transient-job --wait --pivot", g.Name, target, made)
 	}
 	return drift, true
 }
@@ -209,6 +214,9 @@ func (a *Agent) chainOf(ctx context.Context, disk compute.GuestDisk) []string {
 		return disk.Chain
 	}
 	var out []string
+	if disk.Format == rawFormat {
+		return nil // its first bytes are the guest's
+	}
 	for file := disk.File; len(out) < maxChain; {
 		s := a.storeWith(file)
 		if s == nil {
@@ -233,6 +241,9 @@ const (
 
 // backingFile is the absolute path of the file that a qcow2 file is based on; empty: it is no qcow2, or based on none.
 func backingFile(file string) (string, error) {
+	if info, err := os.Lstat(file); err != nil || !info.Mode().IsRegular() {
+		return "", err // a pipe would hold whoever opens it
+	}
 	f, err := os.Open(file)
 	if err != nil {
 		return "", err
@@ -259,7 +270,7 @@ func backingFile(file string) (string, error) {
 
 // overlaysOf are the files in disk stores that tools of others made for the disks of a guest: overlays, and copies that the guest went on in.
 // Their names begin as the name of the disk does, so that no image which several guests share is among them. left are the others.
-func (a *Agent) overlaysOf(g *compute.Guest, disks []compute.SpecDisk) (overlays, left []string) {
+func (a *Agent) overlaysOf(ctx context.Context, g *compute.Guest, disks []compute.SpecDisk) (overlays, left []string) {
 	if g == nil {
 		return nil, nil
 	}
@@ -270,7 +281,7 @@ func (a *Agent) overlaysOf(g *compute.Guest, disks []compute.SpecDisk) (overlays
 		}
 	}
 	for _, disk := range slices.Concat(g.Disks, g.NextDisks) {
-		for _, file := range append([]string{disk.File}, disk.Chain...) {
+		for _, file := range append([]string{disk.File}, a.chainOf(ctx, disk)...) {
 			file = filepath.Clean(file)
 			belongs := slices.ContainsFunc(own, func(path string) bool { return strings.HasPrefix(file, path) })
 			switch {
@@ -289,6 +300,9 @@ func (a *Agent) overlaysOf(g *compute.Guest, disks []compute.SpecDisk) (overlays
 func (a *Agent) dropOverlays(ctx context.Context, server string, overlays []string, erase bool, reason string) error {
 	for i, file := range overlays {
 		s := a.storeWith(file)
+		if s == nil {
+			return problem.Conflictf("remove %s, which lies over a disk of server %s: it is in no disk store of this host any more", file, server)
+		}
 		if err := s.there(ctx); err != nil {
 			return err
 		}
@@ -319,7 +333,7 @@ const overlaysFile = "overlays.json"
 
 // rememberOverlays finds the overlays of a guest before it is removed, and writes them down. Without a guest it gives those that were written
 // down by a try that a crash cut short.
-func (a *Agent) rememberOverlays(server string, g *compute.Guest, disks []compute.SpecDisk) (overlays, left []string, err error) {
+func (a *Agent) rememberOverlays(ctx context.Context, server string, g *compute.Guest, disks []compute.SpecDisk) (overlays, left []string, err error) {
 	path := a.identity.path("servers", server, overlaysFile)
 	if g == nil {
 		text, err := os.ReadFile(path)
@@ -331,8 +345,11 @@ func (a *Agent) rememberOverlays(server string, g *compute.Guest, disks []comput
 		}
 		return overlays, nil, err
 	}
-	overlays, left = a.overlaysOf(g, disks)
+	overlays, left = a.overlaysOf(ctx, g, disks)
 	if len(overlays) == 0 {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, nil, err
+		}
 		return nil, left, nil
 	}
 	if err := a.identity.makeDir("servers", server); err != nil {

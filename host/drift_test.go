@@ -54,6 +54,7 @@ func TestDisksMovedByOthersAreTold(t *testing.T) {
 	must.OK(t, os.MkdirAll(filepath.Dir(foreign), 0o755))
 	put(t, foreign, []byte("data"))
 	put(t, foreign+".json", mustEncodeJSON(diskProof{Server: "ffffffff-ffff-4fff-8fff-ffffffffffff", Disk: "vda"}))
+	lying := overlay(t, filepath.Join(filepath.Dir(outside), "lies"), l.own) // its guest wrote the head of an overlay
 	raw := func(file string) compute.GuestDisk { return compute.GuestDisk{File: file, Format: "raw"} }
 	qcow := func(file string) compute.GuestDisk { return compute.GuestDisk{File: file, Format: "qcow2"} }
 	copying := raw(l.own)
@@ -69,10 +70,11 @@ func TestDisksMovedByOthersAreTold(t *testing.T) {
 		"another's disk":     {raw(foreign), raw(foreign), foreign + ", and salvor made it in " + l.own, "virsh blockcopy"},
 		"its own as qcow2":   {qcow(l.own), qcow(l.own), "is opened as qcow2", "virsh edit salvor-1"},
 		"another next start": {raw(l.own), raw(outside), "in use in " + l.own + ", and the next start would use " + outside, "virsh edit salvor-1"},
-		"a store that moved": {raw("/srv/old/" + filepath.Base(l.own)), raw("/srv/old/" + filepath.Base(l.own)), "", ""},
+		"not mounted":        {raw("/srv/old/" + filepath.Base(l.own)), raw("/srv/old/" + filepath.Base(l.own)), "which is not there now, and salvor made it in " + l.own, ""},
 		"being copied":       {copying, raw(l.own), "is being copied", "virsh blockjob salvor-1 vda --abort"},
 		"based on itself":    {qcow(loop), qcow(loop), loop + ", and salvor made it in", "virsh blockcopy"},
-		"a file that is not": {raw(l.own + ".gone"), raw(l.own + ".gone"), l.own + ".gone", "virsh blockcopy"},
+		"a file that is not": {raw(l.own + ".gone"), raw(l.own + ".gone"), l.own + ".gone", ""},
+		"a lying raw disk":   {raw(lying), raw(lying), lying + ", and salvor made it in", "virsh blockcopy"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l.use(c.now, c.next)
@@ -102,8 +104,8 @@ func TestAStoreThatIsAwayTellsNoDrift(t *testing.T) {
 	dir := l.config.Stores[0].Dir
 	must.OK(t, os.Rename(dir, dir+".away"))
 	must.OK(t, os.Mkdir(dir, 0o755))
-	if g := l.listed(t); len(g.Drift) != 0 {
-		t.Errorf("with the store away: drift %+v, want none", g.Drift)
+	if g := l.listed(t); len(g.Drift) != 0 || !g.DriftUnknown || !problem.Is(g.RefusalToLeave(), problem.Unavailable) {
+		t.Errorf("with the store away: drift %+v, unknown %v, it may leave its host: %v; want no drift, and that nobody knows", g.Drift, g.DriftUnknown, g.RefusalToLeave())
 	}
 	must.OK(t, os.Remove(dir))
 	must.OK(t, os.Rename(dir+".away", dir))
@@ -143,7 +145,7 @@ func TestOverlaysGoWithTheirDisk(t *testing.T) {
 		over := overlay(t, l.own+".ov2", below)
 		l.use(compute.GuestDisk{File: over, Format: "qcow2", Chain: []string{below, shared}}, compute.GuestDisk{File: over, Format: "qcow2"})
 		if cut {
-			_, _, err := l.rememberOverlays(l.id, l.listed(t), l.spec.Disks)
+			_, _, err := l.rememberOverlays(t.Context(), l.id, l.listed(t), l.spec.Disks)
 			must.OK(t, err)
 			must.OK(t, l.g.Remove(t.Context(), l.id))
 		}

@@ -353,7 +353,7 @@ func (w *orderExecution) remove(ctx context.Context) (compute.Result, error) {
 			return compute.Result{}, err
 		}
 	}
-	overlays, left, err := w.rememberOverlays(w.order.ServerID, g, disks)
+	overlays, left, err := w.rememberOverlays(ctx, w.order.ServerID, g, disks)
 	if err != nil {
 		return compute.Result{}, err
 	}

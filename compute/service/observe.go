@@ -79,7 +79,7 @@ func (s *Observer) observe(ctx context.Context, hostID string, guests []compute.
 // noteDrift keeps what a host tells that somebody else changed of a guest, and says so on the server's timeline. What is told again costs
 // nothing.
 func (s *Observer) noteDrift(ctx context.Context, seen *compute.Server, g *compute.Guest) error {
-	if g == nil || g.Epoch != seen.Epoch || g.Power == compute.PowerUnknown {
+	if g == nil || g.Epoch != seen.Epoch || g.Power == compute.PowerUnknown || g.DriftUnknown {
 		return nil
 	}
 	drift := compute.BoundDrift(g.Drift)

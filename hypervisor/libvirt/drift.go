@@ -3,10 +3,12 @@ package libvirt
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/beevik/etree"
+	"github.com/google/uuid"
 	"libvirt.org/go/libvirtxml"
 
 	rpc "github.com/digitalocean/go-libvirt"
@@ -73,58 +75,38 @@ func (h *Hypervisor) write(ctx context.Context, before *definition, next *libvir
 	if err != nil {
 		return err
 	}
-	mark, ours := parseMark(next.Metadata.XML)
-	if !ours {
-		return fmt.Errorf("define guest %s: its mark cannot be read back", next.Name)
-	}
-	return h.noteWritten(ctx, dom, mark, edits, version)
+	return h.noteWritten(ctx, dom, edits, version)
 }
 
 // noteWritten keeps in the metadata of a definition what salvor wrote: the definition as it is now without the edits.
-func (h *Hypervisor) noteWritten(ctx context.Context, dom rpc.Domain, mark domainMetadata, edits []edit, version uint64) error {
-	def, err := h.describe(ctx, dom, rpc.DomainXMLInactive|rpc.DomainXMLSecure)
+func (h *Hypervisor) noteWritten(ctx context.Context, dom rpc.Domain, edits []edit, version uint64) error {
+	def, err := h.persistent(ctx, dom) // without passwords
 	if err != nil {
 		return err
 	}
-	root, err := tree(def.text)
+	mine, err := tree(def.text)
 	if err != nil {
 		return fmt.Errorf("define guest %s: %w", dom.Name, err)
 	}
-	mine := root.Copy()
 	revertEdits(mine, edits)
-	for _, e := range mine.FindElements("//*[@passwd]") {
+	for _, e := range mine.FindElements("//*[@passwd]") { // an edit was read with it
 		e.RemoveAttr("passwd")
 	}
 	if old := mine.SelectElement("metadata"); old != nil {
 		mine.RemoveChild(old)
 	}
-	mark.Written.Libvirt = version
-	if mark.Written.Text, err = untree(mine); err != nil {
+	written := writtenDefinition{Libvirt: version}
+	if written.Text, err = untree(mine); err != nil {
 		return fmt.Errorf("define guest %s: %w", dom.Name, err)
 	}
-	text, err := mark.xml()
+	text, err := written.xml()
 	if err != nil {
-		return err
-	}
-	ours, err := tree(text)
-	if err != nil {
-		return fmt.Errorf("mark of guest %s: %w", dom.Name, err)
-	}
-	metadata := root.SelectElement("metadata")
-	if metadata == nil {
-		metadata = root.CreateElement("metadata")
-	}
-	for _, old := range metadata.ChildElements() {
-		if old.FullTag() == ours.FullTag() {
-			metadata.RemoveChild(old)
-		}
-	}
-	metadata.AddChild(ours)
-	if text, err = untree(root); err != nil {
 		return fmt.Errorf("define guest %s: %w", dom.Name, err)
 	}
-	_, err = h.defineXML(ctx, dom.Name, text)
-	return err
+	// This element alone is written: a snapshot that another tool takes meanwhile stays in the definition.
+	return callOnly(ctx, h, "mark guest "+dom.Name, h.opts.Timeout, func(c *rpc.Libvirt) error {
+		return c.DomainSetMetadata(dom, int32(rpc.DomainMetadataElement), rpc.OptString{text}, rpc.OptString{writtenPrefix}, rpc.OptString{writtenNamespace}, rpc.DomainAffectConfig)
+	})
 }
 
 func (h *Hypervisor) defineXML(ctx context.Context, guest, text string) (rpc.Domain, error) {
@@ -157,7 +139,7 @@ func (h *Hypervisor) amend(ctx context.Context, dom rpc.Domain, change func() er
 	if err := change(); err != nil || before.mark.Written.Text == "" {
 		return err
 	}
-	return h.noteWritten(ctx, dom, before.mark, before.edits(now, nil, version), version)
+	return h.noteWritten(ctx, dom, before.edits(now, nil, version), version)
 }
 
 // edits are what somebody else changed in a definition since salvor last wrote it. now is the definition as elements; next, what salvor
@@ -218,22 +200,20 @@ func editsOfFormerRelease(now, next *etree.Element, rescued bool) (out []edit) {
 	return out
 }
 
-// isOurDisk tells whether salvor attached a disk: its serial is one that salvor gives.
+// ownSerial is the form of the serial that salvor gives a disk in a file: its name, and half of the server's UUID.
+var ownSerial = regexp.MustCompile(`^vd[a-z]-[0-9a-f]{16}$`)
+
+// isOurDisk tells whether salvor attached a disk: its serial is one that salvor gives, which for a volume is its UUID.
 func isOurDisk(e *etree.Element) bool {
-	serial := e.SelectElement("serial")
-	return serial != nil && serial.Text() != ""
+	serial := serialOf(e)
+	return ownSerial.MatchString(serial) || uuid.Validate(serial) == nil
 }
 
-// isMoved tells whether a disk lies in another file than salvor would write. A store whose directory was renamed moves no disk.
+// isMoved tells whether a disk lies in another file than salvor would write. A file that is not there may be on a store that is not mounted, so
+// it counts too.
 func isMoved(next, now *etree.Element) bool {
 	want, is := sourceFile(next), sourceFile(now)
-	return want != "" && is != "" && want != is && (!strings.HasSuffix(is, lastTwo(want)) || isFile(is))
-}
-
-// lastTwo are the last two names of a path.
-func lastTwo(path string) string {
-	parts := strings.Split(path, "/")
-	return strings.Join(parts[max(0, len(parts)-2):], "/")
+	return want != "" && is != "" && want != is
 }
 
 func sourceFile(disk *etree.Element) string {
@@ -272,9 +252,10 @@ func disksOf(def *libvirtxml.Domain) []compute.GuestDisk {
 		if d.Device == "cdrom" || d.Device == "floppy" || d.Serial == rescueSerial || d.Target == nil || d.Source == nil || d.Source.File == nil {
 			continue
 		}
-		disk := compute.GuestDisk{Name: d.Target.Dev, File: d.Source.File.File}
-		if index, err := diskIndex(d.Target.Dev); err == nil {
-			disk.Name = diskTargetName(busVirtio, index)
+		disk := compute.GuestDisk{Name: d.Target.Dev, Target: d.Target.Dev, File: d.Source.File.File}
+		// On another bus than virtio a disk of the server has another target. A disk of somebody else keeps the name of its target.
+		if name, _, salvors := strings.Cut(d.Serial, "-"); salvors && ownSerial.MatchString(d.Serial) {
+			disk.Name = name
 		}
 		if d.Driver != nil {
 			disk.Format = d.Driver.Type

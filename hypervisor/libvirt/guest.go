@@ -153,7 +153,12 @@ func fillFromDefinition(g *compute.Guest, def *libvirtxml.Domain) {
 	}
 	for _, d := range def.Devices.Disks {
 		if d.Device != "cdrom" {
-			g.Files = append(g.Files, chainOf(d.Source, d.BackingStore)...)
+			g.Files = append(g.Files, chainOf(d.Source, nil)...)
+			for _, file := range chainOf(nil, d.BackingStore) {
+				if strings.Contains(file, g.ID) { // many guests may be based on one image, which none of them owns
+					g.Files = append(g.Files, file)
+				}
+			}
 		}
 	}
 	g.Disks = disksOf(def)

@@ -66,19 +66,35 @@ func unpack(packed string) (string, error) {
 
 // markXML is its shape. Go's encoder knows no prefixes, which libvirt wants, so they are names here.
 type markXML struct {
-	XMLName     xml.Name    `xml:"salvor:server"`
-	Namespace   string      `xml:"xmlns:salvor,attr"`
-	ID          string      `xml:"id,attr"`
-	Epoch       int64       `xml:"epoch,attr"`
-	Incarnation string      `xml:"incarnation,attr,omitempty"`
-	Name        string      `xml:"salvor:name,omitempty"`
-	Rescue      *rescueXML  `xml:"salvor:rescue"`
-	Written     *writtenXML `xml:"salvor:written"`
+	XMLName     xml.Name   `xml:"salvor:server"`
+	Namespace   string     `xml:"xmlns:salvor,attr"`
+	ID          string     `xml:"id,attr"`
+	Epoch       int64      `xml:"epoch,attr"`
+	Incarnation string     `xml:"incarnation,attr,omitempty"`
+	Name        string     `xml:"salvor:name,omitempty"`
+	Rescue      *rescueXML `xml:"salvor:rescue"`
 }
 
+// writtenXML is the shape of a written definition in the metadata, beside the mark. libvirt gives the element its namespace, and replaces it alone.
 type writtenXML struct {
-	Libvirt uint64 `xml:"libvirt,attr"`
-	Packed  string `xml:",chardata"`
+	XMLName xml.Name `xml:"written"`
+	Libvirt uint64   `xml:"libvirt,attr"`
+	Packed  string   `xml:",chardata"`
+}
+
+// writtenNamespace is that of the element, writtenPrefix the prefix by which libvirt writes it.
+const (
+	writtenNamespace = "urn:salvor:written:1"
+	writtenPrefix    = "salvor-written"
+)
+
+func (w writtenDefinition) xml() (string, error) {
+	packed, err := pack(w.Text)
+	if err != nil {
+		return "", err
+	}
+	text, err := xml.Marshal(writtenXML{Libvirt: w.Libvirt, Packed: packed})
+	return string(text), err
 }
 
 type rescueXML struct {
@@ -89,13 +105,6 @@ func (m domainMetadata) xml() (string, error) {
 	doc := markXML{Namespace: namespace, ID: m.ID, Epoch: m.Epoch, Incarnation: m.Incarnation, Name: m.Name}
 	if m.Rescue != "" {
 		doc.Rescue = &rescueXML{Source: m.Rescue}
-	}
-	if m.Written.Text != "" {
-		packed, err := pack(m.Written.Text)
-		if err != nil {
-			return "", fmt.Errorf("mark of server %s: %w", m.ID, err)
-		}
-		doc.Written = &writtenXML{Libvirt: m.Written.Libvirt, Packed: packed}
 	}
 	text, err := xml.Marshal(doc)
 	if err != nil {
@@ -110,23 +119,49 @@ func parseMark(metadata string) (domainMetadata, bool) {
 		return domainMetadata{}, false
 	}
 	in := xml.NewDecoder(io.MultiReader(strings.NewReader("<metadata>"), strings.NewReader(metadata), strings.NewReader("</metadata>")))
-	depth := 0
+	var m domainMetadata
+	var written writtenDefinition
+	depth, ours := 0, false
 	for {
 		token, err := in.Token()
-		if err != nil {
-			return domainMetadata{}, false // the end too: no mark was in it
+		if err != nil { // the end too
+			m.Written = written
+			return m, ours
 		}
 		switch t := token.(type) {
 		case xml.StartElement:
-			if depth == 1 && t.Name == (xml.Name{Space: namespace, Local: "server"}) {
-				m, err := readMark(in, t)
-				return m, err == nil
+			switch {
+			case depth == 1 && !ours && t.Name == (xml.Name{Space: namespace, Local: "server"}):
+				if m, err = readMark(in, t); err != nil {
+					return domainMetadata{}, false
+				}
+				ours = true
+				continue
+			case depth == 1 && t.Name == (xml.Name{Space: writtenNamespace, Local: "written"}):
+				written = readWritten(in, t)
+				continue
 			}
 			depth++
 		case xml.EndElement:
 			depth--
 		}
 	}
+}
+
+// readWritten reads a written definition; zero: it is not understood.
+func readWritten(in *xml.Decoder, start xml.StartElement) writtenDefinition {
+	var doc struct {
+		Libvirt uint64 `xml:"libvirt,attr"`
+		Packed  string `xml:",chardata"`
+	}
+	if err := in.DecodeElement(&doc, &start); err != nil {
+		return writtenDefinition{}
+	}
+	text, err := unpack(strings.TrimSpace(doc.Packed))
+	if err != nil {
+		return writtenDefinition{}
+	}
+	return writtenDefinition{Libvirt: doc.Libvirt, Text: text}
 }
 
 func readMark(in *xml.Decoder, start xml.StartElement) (domainMetadata, error) {
@@ -138,10 +173,6 @@ func readMark(in *xml.Decoder, start xml.StartElement) (domainMetadata, error) {
 		Rescue      []struct {
 			Source string `xml:"source,attr"`
 		} `xml:"urn:salvor:server:1 rescue"`
-		Written struct {
-			Libvirt uint64 `xml:"libvirt,attr"`
-			Packed  string `xml:",chardata"`
-		} `xml:"urn:salvor:server:1 written"`
 	}
 	if err := in.DecodeElement(&doc, &start); err != nil {
 		return domainMetadata{}, err
@@ -155,9 +186,6 @@ func readMark(in *xml.Decoder, start xml.StartElement) (domainMetadata, error) {
 		return domainMetadata{}, err
 	}
 	m := domainMetadata{ID: id.String(), Epoch: epoch, Incarnation: doc.Incarnation, Name: doc.Name}
-	if text, err := unpack(strings.TrimSpace(doc.Written.Packed)); err == nil {
-		m.Written = writtenDefinition{Libvirt: doc.Written.Libvirt, Text: text}
-	}
 	switch len(doc.Rescue) {
 	case 0:
 	case 1:

@@ -173,7 +173,7 @@ var recordDecides = []string{"disk", "interface", "channel", "serial", "console"
 // be: the guest would lose a disk, or get another one.
 func applyEdits(next, current *etree.Element, edits []edit, guest string) (applied []edit, err error) {
 	for _, e := range edits {
-		if err := disagreement(next, e, guest); err != nil {
+		if err := disagreement(next, current, e, guest); err != nil {
 			return nil, err
 		}
 		if applyEdit(next, current, e) {
@@ -185,14 +185,18 @@ func applyEdits(next, current *etree.Element, edits []edit, guest string) (appli
 }
 
 // disagreement is Conflict for a disk that somebody else attached where salvor attaches one, or detached though the server has it.
-func disagreement(next *etree.Element, e edit, guest string) error {
-	if !e.whole() || kind(e.device()) != "disk" {
+func disagreement(next, current *etree.Element, e edit, guest string) error {
+	if kind(e.device()) != "disk" {
 		return nil
 	}
-	here := find(next, e.path)
+	here := find(next, e.path[:2])
 	target := strings.TrimPrefix(e.device(), "disk ")
 	switch {
 	case here == nil:
+	case !e.whole():
+		if isAnotherDisk(next, current, e) && e.movesDisk() {
+			return problem.Conflictf("disk %s of guest %s was changed by somebody else than salvor, and its server has another disk there now; detach the changed disk: virsh detach-disk %s %s --persistent", target, guest, guest, target)
+		}
 	case e.was == nil && serialOf(here) != serialOf(e.now):
 		return problem.Conflictf("guest %s has a disk %s that salvor did not attach, where its server gets another one; detach it: virsh detach-disk %s %s --persistent", guest, target, guest, target)
 	case e.now == nil && serialOf(here) == serialOf(e.was):
@@ -200,6 +204,23 @@ func disagreement(next *etree.Element, e edit, guest string) error {
 			target, guest, guest, target, serialOf(e.was))
 	}
 	return nil
+}
+
+// isAnotherDisk tells whether next has another disk in the place of the disk that an edit changed.
+func isAnotherDisk(next, current *etree.Element, e edit) bool {
+	if kind(e.device()) != "disk" {
+		return false
+	}
+	here, there := find(next, e.path[:2]), find(current, e.path[:2])
+	return here != nil && there != nil && serialOf(here) != serialOf(there)
+}
+
+// movesDisk tells whether an edit of a disk changes where its data lie, or how they are read.
+func (e edit) movesDisk() bool {
+	if len(e.path) == 2 {
+		return e.attr == "type"
+	}
+	return e.path[2] == "source" || e.path[2] == "backingStore" || e.path[2] == "driver" && e.attr == "type"
 }
 
 func serialOf(disk *etree.Element) string {
@@ -211,7 +232,7 @@ func serialOf(disk *etree.Element) string {
 
 // applyEdit changes next by one edit; false: it stays as salvor writes it.
 func applyEdit(next, current *etree.Element, e edit) bool {
-	if slices.Contains(salvorsOwn, e.path[0]) {
+	if slices.Contains(salvorsOwn, e.path[0]) || !e.whole() && isAnotherDisk(next, current, e) {
 		return false
 	}
 	last := len(e.path) - 1
