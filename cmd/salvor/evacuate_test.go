@@ -155,12 +155,12 @@ func TestHostRemoveLost(t *testing.T) {
 // TestHostList tells a host that is fenced, or suspected, from one that is merely down.
 func TestHostList(t *testing.T) {
 	api := &fakeAPI{answers: map[string][]string{"GET /salvor/v1/hosts": {`{"hosts": [
-		{"id": "1", "name": "vm7", "kind": "agent", "state": "down", "status": "enabled", "fenced": {"how": ["power", "storage"], "since": "now"}, "suspected": false, "servers": 2, "misplaced": 3},
-		{"id": "2", "name": "vm8", "kind": "agent", "state": "down", "status": "enabled", "fenced": null, "suspected": true, "thought": "its BMC says off", "servers": 1, "misplaced": 0}]}`}}}
-	const want = `ID  Name  Kind   State  Status   Fenced             Suspected  Servers  Misplaced
---  ----  -----  -----  -------  -----------------  ---------  -------  ---------
-1   vm7   agent  down   enabled  by power, storage  False      2        3
-2   vm8   agent  down   enabled  None               True       1        0
+		{"id": "1", "name": "vm7", "kind": "agent", "state": "down", "status": "enabled", "fenced": {"how": ["power", "storage"], "since": "now"}, "suspected": false, "servers": 2, "misplaced": 3, "drifted": 1},
+		{"id": "2", "name": "vm8", "kind": "agent", "state": "down", "status": "enabled", "fenced": null, "suspected": true, "thought": "its BMC says off", "servers": 1, "misplaced": 0, "drifted": 0}]}`}}}
+	const want = `ID  Name  Kind   State  Status   Fenced             Suspected  Servers  Misplaced  Drifted
+--  ----  -----  -----  -------  -----------------  ---------  -------  ---------  -------
+1   vm7   agent  down   enabled  by power, storage  False      2        3          1
+2   vm8   agent  down   enabled  None               True       1        0          0
 `
 	if out := faceAsked(t, api, "host list"); out != want {
 		t.Error(out)
