@@ -150,7 +150,15 @@ func (c *Conductor) turnOnAgain(ctx context.Context, r *job.Run, m *managedNode,
 	if contact.PowerRead != metal.PowerOff || !contact.PowerReadAt.After(r.ActionStartedAt) || m.node.PowerState != metal.PowerOn {
 		return
 	}
-	err := powerOperations{c}.bootAwaitedRamdisk(ctx, r, m, metal.TurnOn)
+	if m.node.Plan == nil {
+		return
+	}
+	var err error
+	if m.node.ProvisionState.Info().Phase == metal.WaitsForRamdisk {
+		err = powerOperations{c}.bootAwaitedRamdisk(ctx, r, m, metal.TurnOn)
+	} else if m.boot != nil { // the job is about to wait; the boot that was set for once may be used up
+		err = m.boot.PrepareRamdisk(ctx, m.node)
+	}
 	if err == nil {
 		err = m.power.SetPower(ctx, m.node, metal.PowerOn)
 	}
