@@ -309,9 +309,6 @@ type knownDrift struct {
 	drift []compute.Drift
 }
 
-// maxDrift bounds what is told of one guest.
-const maxDrift = 32
-
 // describeEdits says edits in words, one line for each device or element. Disks in other files are told by whoever knows the files.
 func describeEdits(edits []edit) (out []compute.Drift) {
 	for _, e := range edits {
@@ -325,9 +322,9 @@ func describeEdits(edits []edit) (out []compute.Drift) {
 		case e.removed() && (len(e.path) == 1 || e.whole()):
 			text = "was removed"
 		}
-		if i := slices.IndexFunc(out, func(d compute.Drift) bool { return d.Part == part }); i < 0 && len(out) < maxDrift {
+		if i := slices.IndexFunc(out, func(d compute.Drift) bool { return d.Part == part }); i < 0 {
 			out = append(out, compute.Drift{Part: part, Text: text})
 		}
 	}
-	return out
+	return compute.BoundDrift(out)
 }
