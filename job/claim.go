@@ -89,22 +89,22 @@ func (r *Runner) lostClaims(ctx context.Context, me Conductor, free int) ([]Job,
 // quarantineJob ends a job whose row cannot be read. Neither its actions nor their undoing can be trusted with
 // what is left of it, so the subject is shown as failed, and as one that needs a human.
 func (r *Runner) quarantineJob(ctx context.Context, op *Definition, next Job, log *slog.Logger) {
-	log.Error("a job is set aside: its row cannot be read", "action", next.Action, "damage", next.Damage)
-	next.SetCause(problem.New(problem.Internal, "job %s (%s) was set aside at %q: its row cannot be read", next.ID, next.Kind, next.Action))
+	log.Error("a job ends without undo: its row cannot be read", "action", next.Action, "damage", next.Damage)
+	next.SetCause(problem.New(problem.Internal, "job %s (%s) was ended without undo at %q: its row cannot be read", next.ID, next.Kind, next.Action))
 	next.Memo = nil
 	r.endWithoutUndo(ctx, op, next, log)
 }
 
-// endWithoutUndoMemo marks an aborted job that is to end where it stands.
+// endWithoutUndoMemo marks an aborted job that is to end where it stands. Stored jobs hold this text.
 const endWithoutUndoMemo = "set aside"
 
-// MarkAside marks a job that is to end where it stands, with its AbortCause: none of its actions is done or undone any more.
-func (j *Job) MarkAside() { j.addMemo(endWithoutUndoMemo, "yes") }
+// MarkEndWithoutUndo marks a job that is to end where it stands, with its AbortCause: none of its actions is done or undone any more.
+func (j *Job) MarkEndWithoutUndo() { j.addMemo(endWithoutUndoMemo, "yes") }
 
-// IsSetAside tells whether somebody ended the job, or wants it to end, where it stands. Nobody knows what of it was done.
-func (j *Job) IsSetAside() bool { return j.AbortCause != "" && j.Memo[endWithoutUndoMemo] != "" }
+// EndsWithoutUndo tells whether somebody ended the job, or wants it to end, where it stands. Nobody knows what of it was done.
+func (j *Job) EndsWithoutUndo() bool { return j.AbortCause != "" && j.Memo[endWithoutUndoMemo] != "" }
 
-// endMarked ends a job that MarkAside has marked. The problem of a job that was being undone stays, and the cause of the end follows.
+// endMarked ends a job that MarkEndWithoutUndo has marked. The problem of a job that was being undone stays, and the cause of the end follows.
 func (r *Runner) endMarked(ctx context.Context, op *Definition, next Job, log *slog.Logger) {
 	log.Warn("a job ends without undo", "action", next.Action, "cause", next.AbortCause)
 	if next.Failed() {
@@ -121,14 +121,14 @@ func (r *Runner) endWithoutUndo(ctx context.Context, op *Definition, next Job, l
 	next.Attempt, next.Crashes = 0, 0
 	r.end(&next)
 	for shown := true; ctx.Err() == nil; {
-		err := r.store.Do(context.WithoutCancel(ctx), func(tx Tx) error { return r.saveAside(ctx, tx, op, next, shown) })
+		err := r.store.Do(context.WithoutCancel(ctx), func(tx Tx) error { return r.saveEnd(ctx, tx, op, next, shown) })
 		if err == nil {
 			r.watch.Ended(&next)
 		}
 		if err == nil || errors.Is(err, ErrFenced) {
 			return
 		}
-		log.Error("set a job aside", "error", err)
+		log.Error("a job that ends without undo is not stored yet", "error", err)
 		// A subject that cannot show it must not keep the job.
 		shown = problem.Is(err, problem.Unavailable)
 		select {
@@ -138,7 +138,7 @@ func (r *Runner) endWithoutUndo(ctx context.Context, op *Definition, next Job, l
 	}
 }
 
-func (r *Runner) saveAside(ctx context.Context, tx Tx, op *Definition, next Job, shown bool) error {
+func (r *Runner) saveEnd(ctx context.Context, tx Tx, op *Definition, next Job, shown bool) error {
 	if err := r.store.Save(tx, &next, false); err != nil {
 		return err
 	}

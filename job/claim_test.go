@@ -137,9 +137,9 @@ func (s *spoiler) Claim(ctx context.Context, owner string, now time.Time, groups
 	return jobs, err
 }
 
-// TestUnreadableJobIsSetAside: it ends with a word in the timeline and in the log, its subject is shown as failed and as
+// TestUnreadableJobEnds: it ends with a word in the timeline and in the log, its subject is shown as failed and as
 // one that needs a human, none of its actions runs, and others go on.
-func TestUnreadableJobIsSetAside(t *testing.T) {
+func TestUnreadableJobEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newRunnerWorld(t)
 		defer h.Close()
@@ -168,7 +168,7 @@ func TestUnreadableJobIsSetAside(t *testing.T) {
 		}
 		cancel()
 		<-done
-		if len(told) != 2 || !strings.Contains(told[0], "set aside") || told[1] != "stuck" || !j.Secret.Empty() {
+		if len(told) != 2 || !strings.Contains(told[0], "ended without undo") || told[1] != "stuck" || !j.Secret.Empty() {
 			t.Errorf("told %q", told)
 		}
 		events, err := h.Events(context.Background(), j.Subject, 0, 10)

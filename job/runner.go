@@ -266,7 +266,7 @@ func (r *Runner) work(ctx context.Context, j Job) {
 		r.quarantineJob(ctx, op, j, log)
 		return
 	}
-	if j.IsSetAside() {
+	if j.EndsWithoutUndo() {
 		r.endMarked(ctx, op, j, log)
 		return
 	}

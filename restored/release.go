@@ -126,7 +126,7 @@ func (s *Service) decide(tx job.Tx, o *OpenJob, decision string, asker record.As
 	text := "goes on"
 	switch {
 	case o.causes[decision] != "":
-		text, err = "is ended", s.store.SetAside(tx, o.Job, o.causes[decision])
+		text, err = "is ended", s.store.EndWithoutUndo(tx, o.Job, o.causes[decision])
 	case o.restarts():
 		text, err = "begins again", s.store.RestartJob(tx, o.Job)
 	default:

@@ -30,8 +30,8 @@ type Store interface {
 	Signal(tx job.Tx, subject job.Subject) error
 	// RestartJob makes a free job begin at its first action.
 	RestartJob(tx job.Tx, j job.Job) error
-	// SetAside has a free job end where it stands: the conductor that claims the job does and undoes none of its actions.
-	SetAside(tx job.Tx, j job.Job, cause string) error
+	// EndWithoutUndo has a free job end where it stands: the conductor that claims the job does and undoes none of its actions.
+	EndWithoutUndo(tx job.Tx, j job.Job, cause string) error
 	// Long gives the context of a transaction that may take minutes.
 	Long(ctx context.Context) context.Context
 	// SaveNodes does the work of SaveNode for many nodes, with a few statements. problem.Conflict if one of them was changed since it was read.

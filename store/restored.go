@@ -111,19 +111,19 @@ func (s *jobTables) RestartJob(t job.Tx, j job.Job) error {
 	return s.wakeWaiting(tx, j.Subject)
 }
 
-// SetAside has a free job end where it stands, with the cause: the conductor that claims the job does and undoes none of its actions.
-func (s *jobTables) SetAside(t job.Tx, j job.Job, cause string) error {
+// EndWithoutUndo has a free job end where it stands, with the cause: the conductor that claims the job does and undoes none of its actions.
+func (s *jobTables) EndWithoutUndo(t job.Tx, j job.Job, cause string) error {
 	tx, err := s.tx(t)
 	if err != nil {
 		return err
 	}
-	j.MarkAside()
+	j.MarkEndWithoutUndo()
 	memo, err := marshalMemo(j.Memo)
 	if err != nil {
 		return err
 	}
 	if _, err := tx.exec(`UPDATE job SET memo = $2 WHERE id = $1`, j.ID, memo); err != nil {
-		return fmt.Errorf("set job %s aside: %w", j.ID, err)
+		return fmt.Errorf("end job %s without undo: %w", j.ID, err)
 	}
 	return s.Abort(t, j, cause)
 }

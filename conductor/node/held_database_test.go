@@ -13,6 +13,7 @@ import (
 	"salvor/record"
 	"salvor/rescue"
 	"salvor/restored"
+	"salvor/secret"
 	"salvor/test/fixture"
 	"salvor/test/must"
 )
@@ -143,6 +144,45 @@ func TestRestoredJobs(t *testing.T) {
 			}
 			if why := "ended when the restored database was released"; !n.Maintenance || !strings.Contains(n.MaintenanceReason, why) || !strings.Contains(n.LastError, why) || b.systemOn != 0 {
 				t.Errorf("maintenance %t %q, last error %q, %d starts of its system; want maintenance, %q in both texts, and no start", n.Maintenance, n.MaintenanceReason, n.LastError, b.systemOn, why)
+			}
+		})
+	}
+}
+
+// TestRestartAtARelease: the job of a node whose ramdisk was to boot begins again, because that boot is void. A rescue that has handed its password over
+// cannot begin again without the password, and the writing of a repair knows which disks are half-written: each goes on where it stood.
+func TestRestartAtARelease(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		kind   job.Kind
+		secret secret.Value
+		want   string
+	}{
+		"rescue with its password":           {"rescue", secret.New("let me in"), "begins again"},
+		"rescue that handed its password on": {"rescue", secret.Value{}, `goes on at "finalize"`},
+		"clean":                              {"clean", secret.Value{}, "begins again"},
+		"writing of a repair":                {metal.JobWriteRepair, secret.Value{}, `goes on at "finalize"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, metal.Rescuing)
+			change(t, b, func(n *metal.Node) { n.Plan = &metal.BootPlan{Method: metal.BootMedia, Path: "p"} })
+			must.OK(t, b.store.Do(t.Context(), func(tx job.Tx) error {
+				return b.store.Insert(tx, &job.Job{Kind: c.kind, Class: job.Operation, Subject: job.Node(b.node), Action: "finalize", Secret: c.secret})
+			}))
+			must.OK(t, b.store.HoldDatabase(t.Context(), record.HeldBackup, "a test"))
+			s := restored.New(b.store, service.New(b.store, b.store, service.Options{}, time.Now), time.Now)
+			r := must.Get(s.Report(t.Context()))(t)
+			if len(r.Jobs) != 1 || !strings.HasPrefix(r.Jobs[0].Effects[restored.AsItIs], c.want) {
+				t.Fatalf("the list says %+v; want one job that %s", r.Jobs, c.want)
+			}
+			must.Get(s.Release(t.Context(), restored.Wanted{Decision: restored.AsItIs, Unread: true}, record.Asker{User: "op"}))(t)
+			want := "finalize"
+			if c.want == "begins again" {
+				want = ""
+			}
+			if open := must.Get(b.store.Unended(nil, job.Node(b.node)))(t); len(open) != 1 || open[0].Action != want {
+				t.Errorf("the open jobs are %+v; want one at action %q", open, want)
 			}
 		})
 	}

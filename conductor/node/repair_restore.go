@@ -150,7 +150,7 @@ func (c repairWrites) writeFailed(ctx context.Context, tx job.Tx, j *job.Job) er
 			k.Problem = "the before-images are put back, and then: " + j.Problem
 		case j.Memo[restoredNote] != "":
 			k.State, k.Problem = metal.RepairRolledBack, "rolled back, and nothing is changed: "+j.Problem
-		case j.IsSetAside():
+		case j.EndsWithoutUndo():
 			k.State, k.Problem = metal.RepairInterrupted, args.unknownDisks(j)
 			if !args.hasImages(j) { // some of them would not make the disks whole
 				k.UndoBytes, k.UndoPages = 0, 0
@@ -170,7 +170,7 @@ func (c repairWrites) writeStuck(ctx context.Context, tx job.Tx, j *job.Job, why
 		return err
 	}
 	switch {
-	case j.Memo[halfNote] == "" && j.Memo[restoredNote] == "" && j.IsSetAside():
+	case j.Memo[halfNote] == "" && j.Memo[restoredNote] == "" && j.EndsWithoutUndo():
 		return c.stuck(ctx, tx, j, args.unknownDisks(j))
 	case j.Memo[halfNote] == "":
 		return c.stuck(ctx, tx, j, why)

@@ -2,6 +2,8 @@ package node
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -125,6 +127,68 @@ func TestSweepPower(t *testing.T) {
 				})
 			})
 		})
+	}
+}
+
+// TestSweepPowerInRescueWait: a command of a user reaches a machine whose rescue waits for its ramdisk. However the command is disturbed, the
+// rescue goes on, and the machine never boots its own system.
+func TestSweepPowerInRescueWait(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		target        metal.PowerTarget
+		neverSwitched bool // disable_power_off
+	}{
+		{metal.TurnOn, false}, {metal.TurnOff, false}, {metal.SoftOff, false}, {metal.Reboot, false}, {metal.SoftReboot, false}, {metal.Reboot, true},
+	} {
+		t.Run(fmt.Sprintf("%s neverSwitched=%v", c.target, c.neverSwitched), func(t *testing.T) {
+			conductortest.Sweep(t, func(t *testing.T) *jobtest.World {
+				b := newBench(t, metal.Active)
+				b.bootsOnce = true
+				change(t, b, func(n *metal.Node) { n.DisablePowerOff = c.neverSwitched })
+				stop := b.run(t)
+				must.OK(t, b.ask(t, metal.ToRescue))
+				b.until(t, metal.RescueWait)
+				stop()
+				booted := b.systemOn
+				check := func(t *testing.T) {
+					n := b.noSecretLeft(t)
+					if n.ProvisionState != metal.Rescue || n.TargetPower != "" || b.power != metal.PowerOn || b.running != "ramdisk" || b.systemOn != booted {
+						t.Errorf("state %s, power %s to %q, runs %q, its own system booted %d times amid the rescue; want rescue, on, the ramdisk, 0",
+							n.ProvisionState, b.power, n.TargetPower, b.running, b.systemOn-booted)
+					}
+				}
+				w := b.world("power", func(t *testing.T) {
+					must.OK(t, b.nodes.SetPower(context.Background(), b.node, c.target, time.Minute, record.Asker{}))
+				}, check)
+				w.Poke = func() { b.pokeAfter(t, "power") }
+				w.Picture = func(t *testing.T) string { check(t); return b.picture(t) }
+				return w
+			})
+		})
+	}
+}
+
+// pokeAfter plays the outside once no job of the kind is open. Power sync looks at a machine that is off, a user switches a machine on that was
+// switched off for good, and the agent of a machine that is on speaks.
+func (b *bench) pokeAfter(t *testing.T, kind job.Kind) {
+	var open []job.Job
+	must.OK(t, b.store.Do(context.Background(), func(tx job.Tx) (err error) {
+		open, err = b.store.Unended(tx, job.Node(b.node))
+		return err
+	}))
+	if slices.ContainsFunc(open, func(j job.Job) bool { return j.Kind == kind }) {
+		return
+	}
+	b.mu.Lock()
+	off := b.power == metal.PowerOff
+	b.mu.Unlock()
+	switch {
+	case off && b.stored(t).PowerState == metal.PowerOff:
+		must.OK(t, b.nodes.SetPower(context.Background(), b.node, metal.TurnOn, 0, record.Asker{}))
+	case off:
+		b.con.syncOnce(context.Background(), everyNode)
+	default:
+		b.poke()
 	}
 }
 

@@ -144,7 +144,7 @@ func (c *Conductor) guestPowerFailed(ctx context.Context, tx job.Tx, j *job.Job)
 	again := false
 	err := c.serverFailed("switched "+string(a.Power), func(s *compute.Server, _ bool) {
 		switch {
-		case a.Crashed && s.Power != compute.PowerOn && s.MayRestart(c.Now()) && !j.IsSetAside():
+		case a.Crashed && s.Power != compute.PowerOn && s.MayRestart(c.Now()) && !j.EndsWithoutUndo():
 			again, s.Wanted = true, compute.PowerOn
 		case a.Crashed && s.Power != compute.PowerOn:
 			s.EndRestarts(c.Now(), j.Problem)

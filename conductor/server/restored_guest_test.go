@@ -1,6 +1,7 @@
 package server
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -170,4 +171,51 @@ func TestAnEndedDiagnosisChangesNoServer(t *testing.T) {
 		t.Errorf("the diagnosis is %s, problem %q; want it failed, and ended by the release", d.State, d.Problem)
 	}
 	must.Get(h.services.Diagnoses.Begin(t.Context(), h.server, nil, who))(t)
+}
+
+// TestReadmissionAtARelease: the readmission of a host that is open when a restored database is released gives the host's servers their volumes back,
+// or ends. An ended readmission says on the host what was not given back and what tries again, and locks nothing.
+func TestReadmissionAtARelease(t *testing.T) {
+	t.Parallel()
+	for decision, want := range map[string]struct {
+		effect string // what the list of open jobs says before the release
+		letIn  int
+		event  string
+	}{
+		restored.AsItIs:        {"begins", 1, ""},
+		restored.EndOperations: {"ends; what it did stays", 0, "the volumes that the fence took away could not be given back: ended when the restored database was released; a hard reboot of its servers tries again"},
+	} {
+		t.Run(decision, func(t *testing.T) {
+			t.Parallel()
+			s := newMoveWorld(t, moveOptions{hostOptions: hostOptions{state: compute.Active, volumes: true}, others: 1})
+			g := &gate{}
+			s.con.Config.Storage = excluding{g}
+			s.con = New(s.con.Config)
+			s.fence(t)
+			s.tx(t, func(tx job.Tx) error {
+				_, err := s.services.Fences.Contradict(t.Context(), tx, s.host.ID, "it renewed its lease")
+				return err
+			})
+			must.OK(t, s.store.HoldDatabase(t.Context(), record.HeldBackup, "a test"))
+			service := s.restored()
+			r := must.Get(service.Report(t.Context()))(t)
+			i := slices.IndexFunc(r.Jobs, func(o restored.OpenJob) bool { return o.Kind == compute.JobReadmit })
+			if i < 0 || !strings.HasPrefix(r.Jobs[i].Effects[decision], want.effect) {
+				t.Fatalf("the list says %+v; want a readmission that %s", r.Jobs, want.effect)
+			}
+			must.Get(service.Release(t.Context(), restored.Wanted{Decision: decision}, record.Asker{User: "op"}))(t)
+			s.workAll(t)
+			if len(g.let) != want.letIn {
+				t.Errorf("let in: %v; want %d", g.let, want.letIn)
+			}
+			events := must.Get(s.store.Events(t.Context(), compute.HostSubject(s.host.ID), 0, 100))(t)
+			said := slices.ContainsFunc(events, func(e job.Event) bool { return strings.Contains(e.Text, "could not be given back") })
+			if said != (want.event != "") || said && !slices.ContainsFunc(events, func(e job.Event) bool { return e.Text == want.event }) {
+				t.Errorf("events %+v; want %q", events, want.event)
+			}
+			if h := must.Get(s.store.Hosts().Get(t.Context(), nil, s.host.ID))(t); h.Fenced {
+				t.Errorf("host %s is still fenced", h.Name)
+			}
+		})
+	}
 }

@@ -93,7 +93,7 @@ func (c *Conductor) withUnknownPower(failed func(context.Context, job.Tx, *job.J
 				return err
 			}
 		}
-		if !j.IsSetAside() || j.Class != job.Operation || j.Subject.Kind != compute.Subject("").Kind {
+		if !j.EndsWithoutUndo() || j.Class != job.Operation || j.Subject.Kind != compute.Subject("").Kind {
 			return nil
 		}
 		return suppressNotFound(c.Compute.Servers.Edit(ctx, tx, j.Subject.ID, func(s *compute.Server) { s.Wanted = compute.PowerUnknown }))

@@ -156,24 +156,24 @@ func testRestartJob(b *testEnv) {
 	b.inState(locked.ID, job.Ready) // the end of what locked its subject lets it go on
 }
 
-// testSetAside: a job that is set aside is claimed at once and says so, with its cause and its other notes, whatever it waited for. One that has ended
+// testEndWithoutUndo: a job that is to end without undo is claimed at once and says so, with its cause and its other notes, whatever it waited for. One that has ended
 // before keeps its own end.
-func testSetAside(b *testEnv) {
-	setAside := func(j *job.Job) error {
-		return b.s.Do(b.ctx, func(tx job.Tx) error { return b.s.SetAside(tx, *j, "ended by a test") })
+func testEndWithoutUndo(b *testEnv) {
+	endWithoutUndo := func(j *job.Job) error {
+		return b.s.Do(b.ctx, func(tx job.Tx) error { return b.s.EndWithoutUndo(tx, *j, "ended by a test") })
 	}
 	for _, state := range []job.State{job.Ready, job.Waiting, job.Undoing} {
 		j := b.openJob(job.Operation, string(state), state)
-		b.ok(setAside(j))
+		b.ok(endWithoutUndo(j))
 		got := b.claimOne()
-		if got.ID != j.ID || !got.IsSetAside() || got.AbortCause != "ended by a test" || got.Memo["k"] != "v" {
-			b.Errorf("a job in state %s that was set aside is claimed as %+v, want job %s, set aside by \"ended by a test\", with the memo k", state, got, j.ID)
+		if got.ID != j.ID || !got.EndsWithoutUndo() || got.AbortCause != "ended by a test" || got.Memo["k"] != "v" {
+			b.Errorf("a job in state %s that was to end without undo is claimed as %+v, want job %s, ended by \"ended by a test\", with the memo k", state, got, j.ID)
 		}
 	}
 	ended := b.openJob(job.Operation, "ended", job.Ended)
-	b.refused(setAside(ended), problem.Conflict, fmt.Sprintf("Job %s (%s) has just ended; there is nothing to abort.", ended.ID, ended.Kind))
-	if j := b.read(ended.ID); j.IsSetAside() {
-		b.Errorf("a job that had ended is set aside: %+v", j)
+	b.refused(endWithoutUndo(ended), problem.Conflict, fmt.Sprintf("Job %s (%s) has just ended; there is nothing to abort.", ended.ID, ended.Kind))
+	if j := b.read(ended.ID); j.EndsWithoutUndo() {
+		b.Errorf("a job that had ended is to end without undo: %+v", j)
 	}
 }
 

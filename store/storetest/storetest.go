@@ -88,7 +88,7 @@ func Run(t *testing.T, fresh func(t testing.TB) Database) {
 		{"events", testEvents}, {"events without gap", testEventsGapless}, {"prune events", testPrune}, {"feed", testFeed}, {"feed overtaken", testFeedOvertaken}, {"census", testCensus},
 		{"secrets sealed", testSecretsSealed}, {"wrong key", testWrongKey}, {"key change", testKeyChange}, {"key fence", testKeyFence}, {"reopen", testReopen},
 		{"incarnation", testIncarnation}, {"held readings", testHeldReadings}, {"free jobs", testFreeJobs},
-		{"restart job", testRestartJob}, {"set aside", testSetAside}, {"release", testRelease}, {"save many", testSaveMany}, {"void all orders", testVoidAllOrders},
+		{"restart job", testRestartJob}, {"end without undo", testEndWithoutUndo}, {"release", testRelease}, {"save many", testSaveMany}, {"void all orders", testVoidAllOrders},
 		{"lost witnesses", testLostWitnesses},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -12,9 +12,9 @@ import (
 	"salvor/test/must"
 )
 
-// TestAJobThatIsSetAsideEndsWhereItStands: whether the job has not begun, waits, tries again or is being undone, none of its actions is done or undone
-// once it is set aside. Its failure is shown with the cause, after the problem of a job that was being undone, and its subject as one that needs a human.
-func TestAJobThatIsSetAsideEndsWhereItStands(t *testing.T) {
+// TestAJobEndsWithoutUndo: whether the job has not begun, waits, tries again or is being undone, none of its actions is done or undone
+// once somebody ended it without undo. Its failure is shown with the cause, after the problem of a job that was being undone, and its subject as one that needs a human.
+func TestAJobEndsWithoutUndo(t *testing.T) {
 	const cause = "ended by a test"
 	for name, c := range map[string]struct {
 		do     func(context.Context, *job.Run) job.Outcome
@@ -51,18 +51,18 @@ func TestAJobThatIsSetAsideEndsWhereItStands(t *testing.T) {
 					if err != nil {
 						return err
 					}
-					return h.SetAside(tx, j, cause)
+					return h.EndWithoutUndo(tx, j, cause)
 				}))
 				defer h.runner("b", h.Store, false, d)()
 				j := h.await(id, time.Minute, ended)
 				if got := acts.Load() - before; got != 0 {
-					t.Errorf("%d actions were done or undone after the job was set aside, want none", got)
+					t.Errorf("%d actions were done or undone after the job was ended without undo, want none", got)
 				}
 				want := cause
 				if name == "is undone" {
 					want = "no; " + cause
 				}
-				if j.Problem != want || !j.IsSetAside() || !j.Secret.Empty() || j.Stuck() != "nothing was taken back" {
+				if j.Problem != want || !j.EndsWithoutUndo() || !j.Secret.Empty() || j.Stuck() != "nothing was taken back" {
 					t.Errorf("the job ended as %+v, want the problem %q, and nothing taken back", j, want)
 				}
 				if shown.ID != id || shown.State != job.Ended || shown.Problem != want || stuck.ID != id {
