@@ -200,6 +200,8 @@ type Guest struct {
 	ID    string `json:"id"` // server UUID where it is one of ours, else the hypervisor's own
 	Name  string `json:"name"`
 	Power Power  `json:"power"`
+	// Pause is why the guest stands still, if that is known.
+	Pause GuestPause `json:"pause,omitzero"`
 	// Ours: the hypervisor's own mark of us is on it. Epoch as that mark tells.
 	Ours  bool  `json:"ours,omitempty"`
 	Epoch int64 `json:"epoch,omitempty"`

@@ -85,11 +85,13 @@ type Order struct {
 
 // Args of an order; which fields count is said at the verbs.
 type Args struct {
-	Spec      *Spec     `json:"spec,omitempty"`
-	Power     Power     `json:"power,omitempty"`
-	Soft      bool      `json:"soft,omitempty"`
-	Restart   bool      `json:"restart,omitempty"` // off first, whatever it is now
-	Within    int       `json:"within_s,omitempty"`
+	Spec    *Spec `json:"spec,omitempty"`
+	Power   Power `json:"power,omitempty"`
+	Soft    bool  `json:"soft,omitempty"`
+	Restart bool  `json:"restart,omitempty"` // off first, whatever it is now
+	Within  int   `json:"within_s,omitempty"`
+	// KeepSaved: a guest whose memory is saved is not switched off. Hosts of former releases give the memory up.
+	KeepSaved bool      `json:"keep_saved,omitempty"`
 	KeepDisks bool      `json:"keep_disks,omitempty"`
 	Disk      *SpecDisk `json:"disk,omitempty"`
 	Lines     int       `json:"lines,omitempty"`
@@ -167,6 +169,8 @@ type Result struct {
 	Examination json.RawMessage `json:"examination,omitempty"`
 	// Soft tells whether a soft power-off was enough.
 	Soft bool `json:"soft,omitempty"`
+	// MemoryLost tells that the guest's memory was saved, and was given up when the guest was switched off.
+	MemoryLost bool `json:"memory_lost,omitempty"`
 	// Missing answers FindFiles: those of Args.Files that are not among the host's rescue images.
 	Missing []string `json:"missing,omitempty"`
 	// Sights answer Probe, one for each of Args.Probes.

@@ -2,6 +2,7 @@ package compute
 
 import (
 	"slices"
+	"time"
 
 	"salvor/rescue"
 )
@@ -13,6 +14,10 @@ type GuestVerdict struct {
 	SetPower    Power // to be made so by a job; empty: nothing
 	// restart: the guest ended by itself, and mend begins it anew.
 	Restart bool
+	// Pause: the guest stands still for this reason.
+	Pause GuestPause
+	// Resume: the guest may go on after an I/O error.
+	Resume bool
 	// crashed: the guest crashed and should run; it is started again so many times as MaxRestarts says.
 	Crashed bool
 	Reason  string
@@ -23,8 +28,8 @@ func (s *Server) IsSteady() bool {
 	return slices.Contains([]VMState{Active, Stopped, Paused, Suspended, Rescued}, s.State)
 }
 
-// CompareGuest compares a server with its guest; nil: there is none.
-func (s *Server) CompareGuest(g *Guest, kind HostKind, first bool) GuestVerdict {
+// CompareGuest compares a server with its guest; nil: there is none. first: it is the first look since the host started.
+func (s *Server) CompareGuest(g *Guest, kind HostKind, first bool, now time.Time) GuestVerdict {
 	switch {
 	case s.Task != NoTask || !s.IsSteady() || s.Wanted == PowerUnknown:
 		return GuestVerdict{} // somebody works on it, or nobody knows how it should be
@@ -43,10 +48,31 @@ func (s *Server) CompareGuest(g *Guest, kind HostKind, first bool) GuestVerdict 
 		return GuestVerdict{Power: g.Power, SettleState: true, Reason: "so it is at its cluster"}
 	case g.Power == s.Power && g.Power == s.Wanted:
 		return GuestVerdict{}
+	case g.Power == s.Wanted && s.StandsStill():
+		return GuestVerdict{Power: g.Power, SettleState: true, Reason: "it goes on"}
 	case g.Power == s.Wanted:
 		return GuestVerdict{Power: g.Power}
+	case s.Wanted == PowerOn && g.Power == PowerSaved && first:
+		return GuestVerdict{Power: g.Power, SetPower: PowerOn, Reason: "its host has started again, and its memory was saved"}
+	case s.Wanted == PowerOn && (g.Power == PowerSaved || g.Power == PowerPaused && g.Pause.Reason != ""):
+		return s.standsStill(g, now)
 	}
 	return s.differs(g.Power, first)
+}
+
+// standsStill judges a guest that should run, and stands still although nobody asked salvor for that.
+func (s *Server) standsStill(g *Guest, now time.Time) GuestVerdict {
+	pause := g.Pause.bounded()
+	if g.Power == PowerSaved {
+		pause = GuestPause{Reason: SavedOutside}
+	}
+	switch {
+	case pause.Reason == PausedByIOError && g.Pause.HasRoom && !now.Before(s.NextResume()):
+		return GuestVerdict{Power: g.Power, SetPower: PowerOn, Resume: true, Pause: pause, Reason: pause.Describe() + "; there is room for its disks, so it goes on"}
+	case g.Power == s.Power && pause == s.Pause:
+		return GuestVerdict{}
+	}
+	return GuestVerdict{Power: g.Power, Pause: pause, Reason: pause.Describe()}
 }
 
 // differs judges a guest whose power is not the wanted one.
@@ -71,7 +97,7 @@ func (s *Server) differs(is Power, first bool) GuestVerdict {
 	case is == s.Power:
 		return GuestVerdict{}
 	}
-	return GuestVerdict{Power: is} // paused by an I/O error, say: only an operator knows
+	return GuestVerdict{Power: is}
 }
 
 // inReadySession tells whether it runs a rescue system that was given its credential.

@@ -88,7 +88,10 @@ type Server struct {
 	// Wanted is how it should be when nothing works on it; reconciliation mends what differs.
 	Wanted Power
 	// Restarts are the times of the latest starts after crashes; they bound how often a crashed guest is started again.
-	Restarts     []time.Time
+	Restarts []time.Time
+	// Pause is why its guest stands still although the server should run. Resumes are the times of the latest tries to let it go on after an I/O error.
+	Pause        GuestPause
+	Resumes      []time.Time
 	Locked       bool
 	LockedReason string
 	// LockedByAdmin: an administrator locked it who does not own it; only administrators unlock it.
@@ -190,7 +193,7 @@ func (w Who) Sees(project string) bool {
 
 // Settle brings the state to what a power means, where no rescue holds the server; a session follows its power.
 func (s *Server) Settle(p Power) {
-	s.Power = p
+	s.Power, s.Pause = p, GuestPause{}
 	if s.State == Rescued {
 		if p == PowerOn && s.Rescue != nil && s.Rescue.State == rescue.Prepared {
 			s.Rescue.State = rescue.Booting

@@ -55,6 +55,7 @@ func (s ServerSituation) Why() record.Why {
 		w.Next = append(w.Next, record.Command{Run: "salvor server abort " + srv.label(), For: "give up what waits; what its host may have done is not taken back"})
 	}
 	s.rest(&w)
+	s.standstill(&w)
 	s.session(&w)
 	if n := len(srv.Restarts); n > 0 && srv.LaunchedAt.Sub(srv.Restarts[n-1]) < RestartWindow {
 		w.Notes = append(w.Notes, fmt.Sprintf("it crashed and was started again at %s (try %d of %d in %s)", record.Moment(srv.Restarts[n-1]), n, MaxRestarts, RestartWindow))
@@ -193,6 +194,29 @@ func (s *Server) failure() string {
 	return "its last operation failed: " + s.Fault.Message
 }
 
+// standstill tells of a guest that should run and stands still, and what lets it go on.
+func (s *ServerSituation) standstill(w *record.Why) {
+	srv := s.Server
+	if !srv.StandsStill() || srv.State == Deleted {
+		return
+	}
+	pause := srv.Pause
+	if !s.Operator {
+		pause.Disks = "" // it names disk stores
+	}
+	text := "it should run and stands still: " + pause.Describe()
+	if pause.Reason == PausedByIOError {
+		text += "; salvor lets it go on when there is room for its disks"
+		if next := srv.NextResume(); !next.IsZero() {
+			text += ", at " + record.Moment(next) + " at the earliest"
+		}
+	}
+	w.Problems = append(w.Problems, text)
+	if w.Job == nil && srv.State != Rescued && len(s.Elsewhere) == 0 {
+		w.Next = append(w.Next, record.Command{Run: "salvor server " + string(pause.Continue()) + " " + srv.label(), For: "let it go on now"})
+	}
+}
+
 // session tells of an open rescue.
 func (s *ServerSituation) session(w *record.Why) {
 	r := s.Server.Rescue
@@ -301,7 +325,7 @@ func (s *ServerSituation) place(w *record.Why) {
 	if !s.Life.RenewedAt.IsZero() {
 		w.Contacts = append(w.Contacts, record.LastContact{From: "host", At: s.Life.RenewedAt, Text: h.Name + " renewed its lease", OK: s.Life.Up})
 	}
-	mended := slices.Contains([]Power{PowerOn, PowerOff}, srv.Wanted) && srv.Power != PowerUnknown && srv.Wanted != srv.Power
+	mended := slices.Contains([]Power{PowerOn, PowerOff}, srv.Wanted) && srv.Power != PowerUnknown && srv.Wanted != srv.Power && !srv.StandsStill()
 	if w.Job == nil && s.Life.Up && mended {
 		w.Problems = append(w.Problems, "it should be "+string(srv.Wanted)+" and was last seen "+string(srv.Power)+": that is mended when its host tells of it again")
 	}

@@ -47,6 +47,7 @@ func (a *Agent) listGuests(ctx context.Context) ([]compute.Guest, error) {
 	for i := range guests {
 		if g := &guests[i]; g.Ours {
 			a.addDrift(ctx, g)
+			a.addRoom(ctx, g)
 			there[g.ID] = true
 		}
 	}

@@ -209,6 +209,7 @@ func (a *Agent) guest(ctx context.Context, id string) (*compute.Guest, error) {
 		if g := &guests[i]; g.ID == id {
 			if g.Ours {
 				a.addDrift(ctx, g)
+				a.addRoom(ctx, g)
 			}
 			return g, nil
 		}

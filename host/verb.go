@@ -244,8 +244,16 @@ func (w *orderExecution) power(ctx context.Context) (compute.Result, error) {
 			return compute.Result{}, err
 		}
 	}
+	lost := false
+	if !w.args.KeepSaved && (w.args.Power == compute.PowerOff || w.args.Restart) {
+		before, err := w.guest(ctx, w.order.ServerID)
+		if err != nil {
+			return compute.Result{}, err
+		}
+		lost = before != nil && before.Power == compute.PowerSaved && before.Ours
+	}
 	soft, err := w.Hypervisor.SetPower(ctx, w.order.ServerID, hypervisor.Power{
-		State: w.args.Power, Soft: w.args.Soft, Restart: w.args.Restart, Within: time.Duration(w.args.Within) * time.Second,
+		State: w.args.Power, Soft: w.args.Soft, Restart: w.args.Restart, KeepSaved: w.args.KeepSaved, Within: time.Duration(w.args.Within) * time.Second,
 	})
 	if err != nil {
 		return compute.Result{}, err
@@ -258,7 +266,7 @@ func (w *orderExecution) power(ctx context.Context) (compute.Result, error) {
 	if g != nil && !mayRun(g.Power) {
 		w.leases.free(ctx, w.order.ServerID, g.Files)
 	}
-	return compute.Result{Soft: soft, Guest: g}, nil
+	return compute.Result{Soft: soft, Guest: g, MemoryLost: lost}, nil
 }
 
 func (w *orderExecution) attach(ctx context.Context) (compute.Result, error) {

@@ -43,6 +43,8 @@ type Power struct {
 	Within time.Duration
 	// Restart: off first, whatever it is.
 	Restart bool
+	// KeepSaved: a guest whose memory is saved to disk is not switched off, which would give the memory up. It is problem.Conflict then.
+	KeepSaved bool
 }
 
 // Hypervisor drives the guests of one host. Every method reads first and repeats harmlessly;

@@ -60,9 +60,11 @@ func serverBody(v *compute.Server) any {
 		LockedByAdmin                                      *bool
 		Restarts                                           *[]time.Time
 		Drift                                              *[]compute.Drift
+		Pause                                              *compute.GuestPause
+		Resumes                                            *[]time.Time
 	}{&v.Description, &v.LockedReason, &v.PublicKey, &v.OS, &v.OSFamily, &v.Tags, &v.SecurityGroups, &v.Metadata, &v.ImageProperties,
 		&v.Epoch, &v.Foreign, &v.ConfigDrive, &v.Wanted, &v.Firmware, &v.Fault, &v.LaunchedAt, &v.TerminatedAt, &v.Flavor,
-		plainSecret{&v.UserData}, &v.NICs, &v.Disks, rescueSession{&v.Rescue}, &v.LockedByAdmin, &v.Restarts, &v.Drift}
+		plainSecret{&v.UserData}, &v.NICs, &v.Disks, rescueSession{&v.Rescue}, &v.LockedByAdmin, &v.Restarts, &v.Drift, &v.Pause, &v.Resumes}
 }
 
 // rescueColumns are what is searched of an open session; nothing of one that is closed or whose server is gone.

@@ -79,7 +79,7 @@ func (s *Reconciler) ObserveCluster(ctx context.Context, guests []compute.Guest,
 	for i := range guests {
 		g := &guests[i]
 		srv := seen[g.ID]
-		if !g.Ours || srv == nil || srv.CompareGuest(g, compute.GanetiHost, false) == (compute.GuestVerdict{}) {
+		if !g.Ours || srv == nil || srv.CompareGuest(g, compute.GanetiHost, false, s.now()) == (compute.GuestVerdict{}) {
 			continue
 		}
 		if err := s.observer.mend(ctx, srv, g, compute.GanetiHost, false); err != nil {

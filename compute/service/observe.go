@@ -56,11 +56,11 @@ func (s *Observer) observe(ctx context.Context, hostID string, guests []compute.
 		if err := s.noteDrift(ctx, srv, g); err != nil {
 			return nil, err
 		}
-		v := srv.CompareGuest(g, host.Kind, first)
+		v := srv.CompareGuest(g, host.Kind, first, s.now())
 		if v == (compute.GuestVerdict{}) {
 			continue
 		}
-		if (v.SettleState || v.Restart) && host.Kind == compute.AgentHost && s.now().Sub(srv.UpdatedAt) < young {
+		if (v.SettleState || v.Restart || v.Pause.Reason != "") && host.Kind == compute.AgentHost && s.now().Sub(srv.UpdatedAt) < young {
 			left[srv.ID] = true
 			continue
 		}
@@ -130,7 +130,7 @@ func (s *Observer) mend(ctx context.Context, seen *compute.Server, g *compute.Gu
 		if err != nil {
 			return err
 		}
-		v := srv.CompareGuest(g, kind, first)
+		v := srv.CompareGuest(g, kind, first, s.now())
 		if v == (compute.GuestVerdict{}) || srv.Version != seen.Version {
 			return errBusy // what was seen may be older than what was done since
 		}
@@ -168,6 +168,12 @@ func (s *Observer) take(ctx context.Context, tx job.Tx, id string, v compute.Gue
 		srv.Power = v.Power
 		if v.SetPower != "" {
 			srv.Task = compute.Reconciling
+		}
+		if v.Resume {
+			srv.CountResume(s.now())
+		}
+		if v.Pause.Reason != "" {
+			srv.StandStill(v.Power, v.Pause)
 		}
 		if v.SettleState {
 			srv.Settle(v.Power)

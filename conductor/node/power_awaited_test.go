@@ -2,8 +2,10 @@ package node
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"salvor/driver"
 	"salvor/metal"
@@ -115,5 +117,29 @@ func TestMachineFoundOffBootsItsRamdiskAnew(t *testing.T) {
 				former = *n
 			}
 		})
+	}
+}
+
+// deafSystem is a machine whose system ignores that it is asked to shut down.
+type deafSystem struct{ driver.Power }
+
+func (deafSystem) SoftOff(context.Context, *metal.Node) error { return nil }
+
+// TestSoftPowerOffIsIgnored: a system that does not shut down in time is left on, and the node says what forces it.
+func TestSoftPowerOffIsIgnored(t *testing.T) {
+	t.Parallel()
+	for _, target := range []metal.PowerTarget{metal.SoftOff, metal.SoftReboot} {
+		b := newBench(t, metal.Active)
+		b.con.drivers["bench"].Power["bench"] = deafSystem{b}
+		b.run(t)
+		must.OK(t, b.nodes.SetPower(t.Context(), b.node, target, 50*time.Millisecond, record.Asker{}))
+		b.ended(t)
+		n := b.stored(t)
+		b.mu.Lock()
+		power := b.power
+		b.mu.Unlock()
+		if power != metal.PowerOn || n.TargetPower != "" || !strings.Contains(n.LastError, "did not shut down within 50ms; use power off to force it") {
+			t.Errorf("%s: power %s, target %q, last error %q; want on, no target, and the command that forces it", target, power, n.TargetPower, n.LastError)
+		}
 	}
 }

@@ -269,7 +269,9 @@ func (h *testHost) carry(ctx context.Context, o *compute.Order) (result compute.
 		d.State = args.State
 		return result, h.hv.Define(ctx, d)
 	case compute.SetPower:
-		result.Soft, err = h.hv.SetPower(ctx, o.ServerID, hypervisor.Power{State: args.Power, Soft: args.Soft, Restart: args.Restart, Within: time.Duration(args.Within) * time.Second})
+		before, _ := h.hv.State(o.ServerID)
+		result.MemoryLost = args.Power == compute.PowerOff && !args.KeepSaved && before.Power == compute.PowerSaved
+		result.Soft, err = h.hv.SetPower(ctx, o.ServerID, hypervisor.Power{State: args.Power, Soft: args.Soft, Restart: args.Restart, KeepSaved: args.KeepSaved, Within: time.Duration(args.Within) * time.Second})
 		if args.Power != compute.PowerOn {
 			h.opened = ""
 		}

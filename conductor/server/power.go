@@ -42,8 +42,8 @@ func (c *Conductor) defineToStart(ctx context.Context, r *job.Run, g *managedSer
 		return job.Fail(err)
 	}
 	begins := isFreshStart(a, g.server)
-	if !begins && r.Kind != compute.JobReconcile {
-		return job.Done()
+	if !begins && (r.Kind != compute.JobReconcile || a.Power == compute.PowerOn) {
+		return job.Done() // a guest that goes on keeps the definition that it began with
 	}
 	if begins {
 		r.Note("starts", "yes")
@@ -59,16 +59,31 @@ func (c *Conductor) turnGuestOff(ctx context.Context, r *job.Run, g *managedServ
 	if !a.Restart && a.Power != compute.PowerOff {
 		return job.Done()
 	}
-	return c.shutGuest(ctx, r, g, a.Soft, a.Within)
+	off := c.offOrder(a.Soft, a.Within)
+	off.args.KeepSaved = !a.Restart || a.Soft // a hard reboot gives the memory up, as a cut of the power does
+	return c.shutGuest(ctx, r, g, off)
 }
 
-// shutGuest turns a guest off; soft: its system is asked first, for at most within seconds.
-func (c *Conductor) shutGuest(ctx context.Context, r *job.Run, g *managedServer, soft bool, within int) job.Outcome {
-	return c.dispatch(ctx, r, g, c.offOrder(soft, within), func(compute.Result) job.Outcome { return job.Done(c.noteOff(ctx, g)) })
+// shutGuest turns a guest off, and tells on the server's timeline if that gave its saved memory up.
+func (c *Conductor) shutGuest(ctx context.Context, r *job.Run, g *managedServer, off hostOrder) job.Outcome {
+	return c.dispatch(ctx, r, g, off, func(result compute.Result) job.Outcome {
+		done := c.noteOff(ctx, g)
+		if !result.MemoryLost {
+			return job.Done(done)
+		}
+		return job.Done(func(tx job.Tx) error {
+			if err := done(tx); err != nil {
+				return err
+			}
+			return c.Store.Append(tx, job.Event{Subject: r.Subject, Type: "contact", Severity: "warning", JobID: r.ID, RequestID: r.RequestID, User: r.User,
+				Text: "the memory of the guest was saved on its host, and was given up when the guest was switched off"})
+		})
+	})
 }
 
+// offOrder switches a guest off; soft: its system is asked first, for at most within seconds. A guest whose memory is saved is not switched off.
 func (c *Conductor) offOrder(soft bool, within int) hostOrder {
-	off := hostOrder{verb: compute.SetPower, args: compute.Args{Power: compute.PowerOff}, ignoreNotFound: true}
+	off := hostOrder{verb: compute.SetPower, args: compute.Args{Power: compute.PowerOff, KeepSaved: true}, ignoreNotFound: true}
 	if soft {
 		off.args.Soft, off.args.Within, off.within = true, within, c.softWithin(within)
 	}
@@ -148,6 +163,9 @@ func (c *Conductor) guestPowerFailed(ctx context.Context, tx job.Tx, j *job.Job)
 			again, s.Wanted = true, compute.PowerOn
 		case a.Crashed && s.Power != compute.PowerOn:
 			s.EndRestarts(c.Now(), j.Problem)
+		case a.Power == compute.PowerOn && !a.Restart && (s.Power == compute.PowerPaused || s.Power == compute.PowerSaved):
+			s.Wanted = compute.PowerOn // it stands still as before, and the next look says why
+			s.Settle(s.Power)
 		case a.Power == compute.PowerOn && s.Power != compute.PowerOn && s.State != compute.Rescued:
 			s.State = compute.Errored
 		case s.State != compute.Errored:

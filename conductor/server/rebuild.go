@@ -82,7 +82,9 @@ func (c *Conductor) cutForRebuild(ctx context.Context, r *job.Run, g *managedSer
 	if err := checkRebuildable(g); err != nil {
 		return job.Fail(err)
 	}
-	return c.shutGuest(ctx, r, g, false, 0)
+	off := c.offOrder(false, 0)
+	off.args.KeepSaved = false // the memory is of the system whose disk is made anew
+	return c.shutGuest(ctx, r, g, off)
 }
 
 func (c *Conductor) discardRoot(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {

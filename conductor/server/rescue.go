@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"salvor/compute"
+	"salvor/hypervisor"
 	"salvor/job"
 	"salvor/problem"
 	"salvor/rescue"
@@ -47,6 +48,9 @@ func (c *Conductor) saveGuest(ctx context.Context, r *job.Run, g *managedServer)
 	}
 	return c.dispatch(ctx, r, g, hostOrder{verb: compute.Look, ignoreNotFound: true}, func(result compute.Result) job.Outcome {
 		power := powerOf(result, compute.PowerOff)
+		if power == compute.PowerSaved {
+			return job.Fail(hypervisor.RefusalOfSaved(g.server.GuestName))
+		}
 		if power != compute.PowerOn {
 			power = compute.PowerOff
 		}
@@ -101,7 +105,7 @@ func (c *Conductor) shutForRescue(ctx context.Context, r *job.Run, g *managedSer
 	if !a.Boot {
 		return c.mustBeOff(ctx, r, g)
 	}
-	return c.shutGuest(ctx, r, g, true, a.Within)
+	return c.shutGuest(ctx, r, g, c.offOrder(true, a.Within))
 }
 
 // mustBeOff refuses what only a server that is off may be given: it may have been started beside us.
@@ -205,7 +209,9 @@ func (c *Conductor) cutPower(ctx context.Context, r *job.Run, g *managedServer) 
 	if !a.Boot {
 		return job.Done()
 	}
-	return c.shutGuest(ctx, r, g, false, 0)
+	off := c.offOrder(false, 0)
+	off.args.KeepSaved = false // what runs is the rescue system
+	return c.shutGuest(ctx, r, g, off)
 }
 
 // rescueFailed closes the session of a rescue that left nothing behind; one that did stays Failed, for an unrescue. A rescue that

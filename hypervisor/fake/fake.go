@@ -41,6 +41,8 @@ type State struct {
 	Defined hypervisor.Domain
 	Runs    *hypervisor.Domain
 	Power   compute.Power
+	// Pause is why it stands still, where that was not asked here.
+	Pause compute.GuestPause
 	// Settings are those that were set on this guest alone.
 	Settings map[string]string
 	// Moved are the files of disks that somebody else than salvor gave it, by disk name: each definition keeps them.
@@ -76,6 +78,15 @@ func (h *Hypervisor) Put(id string, s State) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.guests[id] = &s
+}
+
+// Pause has a guest that runs stand still, as libvirt, an administrator or the guest itself does. power is PowerPaused or PowerSaved.
+func (h *Hypervisor) Pause(id string, power compute.Power, p compute.GuestPause) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if g := h.guests[id]; g != nil && g.Runs != nil {
+		g.Power, g.Pause = power, p
+	}
 }
 
 // State tells how a guest is; false: there is none.
@@ -133,7 +144,7 @@ func (g *State) guest(id string) compute.Guest {
 		now = g.Runs
 	}
 	out := compute.Guest{
-		ID: id, Name: g.Defined.GuestName, Power: g.Power, Ours: g.Ours, Epoch: g.Defined.Epoch, Incarnation: g.Defined.Incarnation, VCPUs: now.VCPUs, RAM: now.RAM,
+		ID: id, Name: g.Defined.GuestName, Power: g.Power, Pause: g.Pause, Ours: g.Ours, Epoch: g.Defined.Epoch, Incarnation: g.Defined.Incarnation, VCPUs: now.VCPUs, RAM: now.RAM,
 		Settings: maps.Clone(g.Settings), NICs: slices.Clone(now.NICs),
 	}
 	if g.Defined.Rescue != nil {
@@ -263,6 +274,9 @@ func (h *Hypervisor) SetPower(ctx context.Context, id string, p hypervisor.Power
 		return false, problem.NotFoundf("there is no guest %s", id)
 	}
 	soft := false
+	if (p.State == compute.PowerOff || p.Restart) && p.KeepSaved && g.Power == compute.PowerSaved {
+		return false, hypervisor.RefusalOfSaved(id)
+	}
 	if p.State == compute.PowerOff || p.Restart {
 		soft = h.turnOff(ctx, g, p)
 	}
@@ -271,7 +285,7 @@ func (h *Hypervisor) SetPower(ctx context.Context, id string, p hypervisor.Power
 		return false, problem.Conflictf("guest %s: a disk is in use by another guest", id)
 	case p.State == g.Power:
 	case p.State == compute.PowerOn && g.Runs != nil:
-		g.Power = compute.PowerOn
+		g.Power, g.Pause = compute.PowerOn, compute.GuestPause{}
 	case p.State == compute.PowerOn:
 		boots := g.Defined
 		g.Power, g.Runs = compute.PowerOn, &boots
@@ -297,7 +311,7 @@ func (h *Hypervisor) turnOff(ctx context.Context, g *State, p hypervisor.Power) 
 		h.mu.Lock()
 		soft = false
 	}
-	g.Power, g.Runs = compute.PowerOff, nil
+	g.Power, g.Pause, g.Runs = compute.PowerOff, compute.GuestPause{}, nil
 	return soft
 }
 

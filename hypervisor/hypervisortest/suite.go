@@ -5,6 +5,7 @@ package hypervisortest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -58,6 +59,7 @@ func Run(t *testing.T, r Subject) {
 		{"define", (*bench).define, false},
 		{"same name", (*bench).sameName, r.SameName},
 		{"power", (*bench).power, false},
+		{"keeps saved memory", (*bench).keepsSaved, false},
 		{"restart", (*bench).restart, false},
 		{"soft", (*bench).soft, false},
 		{"deaf", (*bench).ignoresSoftOff, false},
@@ -198,6 +200,29 @@ func (b *bench) power() {
 		_, err := b.Hypervisor.SetPower(b.ctx, d.ServerID, hypervisor.Power{State: state})
 		b.wantKind("a guest that is off made "+string(state), err, problem.Conflict)
 	}
+}
+
+// keepsSaved: a guest whose memory is saved is not switched off where the memory is to be kept, softly or not. It goes on with that memory.
+func (b *bench) keepsSaved() {
+	if !slices.Contains(b.Powers, compute.PowerSaved) {
+		b.Skip("this hypervisor saves no memory")
+	}
+	d := b.made(false)
+	b.set(d, hypervisor.Power{State: compute.PowerOn})
+	b.set(d, hypervisor.Power{State: compute.PowerOff, KeepSaved: true})
+	b.set(d, hypervisor.Power{State: compute.PowerOn})
+	b.set(d, hypervisor.Power{State: compute.PowerSaved})
+	for _, p := range []hypervisor.Power{{State: compute.PowerOff}, {State: compute.PowerOff, Soft: true, Within: b.Soft}, {State: compute.PowerOn, Restart: true}} {
+		p.KeepSaved = true
+		_, err := b.Hypervisor.SetPower(b.ctx, d.ServerID, p)
+		b.wantKind(fmt.Sprintf("a guest with saved memory, SetPower %+v", p), err, problem.Conflict)
+		b.is(d, compute.PowerSaved)
+	}
+	b.mustDefine(d)
+	b.is(d, compute.PowerSaved)
+	b.set(d, hypervisor.Power{State: compute.PowerOn})
+	b.set(d, hypervisor.Power{State: compute.PowerSaved})
+	b.set(d, hypervisor.Power{State: compute.PowerOff})
 }
 
 // restart: from on and from off; a change of the definition counts from then on.

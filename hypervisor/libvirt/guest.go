@@ -50,41 +50,66 @@ func (h *Hypervisor) Guests(ctx context.Context) ([]compute.Guest, error) {
 
 // power is a guest's true power; a guest that is being started is on.
 func (h *Hypervisor) power(ctx context.Context, dom rpc.Domain) (compute.Power, error) {
-	power, _, err := h.powerAndStart(ctx, dom)
-	return power, err
+	look, err := h.lookAtPower(ctx, dom)
+	return look.power, err
 }
 
-// powerAndStart is a guest's power, and whether it is being started at the moment.
-func (h *Hypervisor) powerAndStart(ctx context.Context, dom rpc.Domain) (power compute.Power, starting bool, err error) {
-	power, err = callLibvirt(ctx, h, "read the power of guest "+dom.Name, h.opts.Timeout, func(c *rpc.Libvirt) (compute.Power, error) {
+// powerLook is a look at the power of a guest.
+type powerLook struct {
+	power compute.Power
+	// starting: libvirt starts the guest at the moment.
+	starting bool
+	// pause is why it stands still, where that is neither salvor's work nor libvirt's own for a moment.
+	pause compute.PauseReason
+}
+
+// pauseReasons are the reasons for which a guest stands still that do not pass by themselves.
+var pauseReasons = map[rpc.DomainPausedReason]compute.PauseReason{
+	rpc.DomainPausedUser: compute.PausedByUser, rpc.DomainPausedIoerror: compute.PausedByIOError,
+	rpc.DomainPausedWatchdog: compute.PausedByWatchdog, rpc.DomainPausedCrashed: compute.PausedByPanic,
+}
+
+func (h *Hypervisor) lookAtPower(ctx context.Context, dom rpc.Domain) (powerLook, error) {
+	return callLibvirt(ctx, h, "read the power of guest "+dom.Name, h.opts.Timeout, func(c *rpc.Libvirt) (powerLook, error) {
 		state, reason, err := c.DomainGetState(dom, 0)
 		if err != nil {
-			return compute.PowerUnknown, err
+			return powerLook{}, err
 		}
-		power := powers[rpc.DomainState(state)]
-		starting = power == compute.PowerPaused && rpc.DomainPausedReason(reason) == rpc.DomainPausedStartingUp
+		look := powerLook{power: powers[rpc.DomainState(state)]}
 		switch {
-		case starting:
-			return compute.PowerOn, nil
-		case power != compute.PowerOff:
-			return power, nil
+		case rpc.DomainState(state) == rpc.DomainPmsuspended:
+			look.pause = compute.PausedBySleep
+			return look, nil
+		case look.power == compute.PowerPaused && rpc.DomainPausedReason(reason) == rpc.DomainPausedStartingUp:
+			return powerLook{power: compute.PowerOn, starting: true}, nil
+		case look.power == compute.PowerPaused:
+			look.pause = pauseReasons[rpc.DomainPausedReason(reason)]
+			return look, nil
+		case look.power != compute.PowerOff:
+			return look, nil
 		}
 		saved, err := c.DomainHasManagedSaveImage(dom, 0)
 		switch {
 		case err != nil:
-			return compute.PowerUnknown, err
+			return powerLook{}, err
 		case saved != 0:
-			return compute.PowerSaved, nil
+			look.power = compute.PowerSaved
+		default:
+			look.power = shutoffPower(rpc.DomainShutoffReason(reason), h.wasEndedByHost(dom))
 		}
-		return shutoffPower(rpc.DomainShutoffReason(reason)), nil
+		return look, nil
 	})
-	return power, starting, err
 }
 
 // shutoffPower is the power of a guest that libvirt shows as shut off for a reason. One that nobody ended has crashed: its QEMU died or was
-// killed, did not start, or was ended by libvirt, which could not reach it any more. Its own shutdown and a destroy are a stop.
-func shutoffPower(reason rpc.DomainShutoffReason) compute.Power {
+// killed, did not start, or was ended by libvirt, which could not reach it any more. Its own shutdown and a destroy are a stop. libvirt calls the end of a
+// QEMU by SIGTERM a shutdown, too: byHost tells that libvirt's event named the host and not the guest.
+func shutoffPower(reason rpc.DomainShutoffReason, byHost bool) compute.Power {
 	switch reason {
+	case rpc.DomainShutoffShutdown:
+		if byHost {
+			return compute.PowerCrashed
+		}
 	case rpc.DomainShutoffCrashed, rpc.DomainShutoffFailed, rpc.DomainShutoffDaemon:
 		return compute.PowerCrashed
 	}
@@ -93,10 +118,11 @@ func shutoffPower(reason rpc.DomainShutoffReason) compute.Power {
 
 func (h *Hypervisor) guest(ctx context.Context, dom rpc.Domain) (compute.Guest, error) {
 	g := compute.Guest{ID: uuid.UUID(dom.UUID).String(), Name: dom.Name}
-	var err error
-	if g.Power, err = h.power(ctx, dom); err != nil {
+	look, err := h.lookAtPower(ctx, dom)
+	if err != nil {
 		return g, err
 	}
+	g.Power, g.Pause.Reason = look.power, look.pause
 	live, err := h.describe(ctx, dom, 0)
 	if err != nil {
 		return g, err

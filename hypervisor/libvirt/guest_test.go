@@ -21,7 +21,7 @@ func TestShutoffReasons(t *testing.T) {
 		rpc.DomainShutoffFromSnapshot: compute.PowerOff,
 		rpc.DomainShutoffDaemon:       compute.PowerCrashed,
 	} {
-		if got := shutoffPower(reason); got != want {
+		if got := shutoffPower(reason, false); got != want {
 			t.Errorf("reason %d: %s instead of %s", reason, got, want)
 		}
 	}

@@ -59,6 +59,12 @@ type Hypervisor struct {
 	chap map[uuid.UUID]chapSecret
 	// drift is what was found in the definitions that were seen last, by UUID.
 	drift map[string]knownDrift
+
+	// ends has the guests whose QEMU a signal of the host ended.
+	ends struct {
+		sync.Mutex
+		byHost map[uuid.UUID]bool
+	}
 }
 
 type chapSecret struct {

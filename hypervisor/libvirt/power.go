@@ -1,6 +1,7 @@
 package libvirt
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -37,12 +38,17 @@ func (h *Hypervisor) SetPower(ctx context.Context, id string, p hypervisor.Power
 	return soft, h.reach(ctx, dom, p.State)
 }
 
-// off ends a guest, softly first if that is asked for; memory that was saved to disk is given up.
+// off ends a guest, softly first if that is asked for. Memory that was saved to disk is given up, unless it is to be kept.
 func (h *Hypervisor) off(ctx context.Context, dom rpc.Domain, p hypervisor.Power) (soft bool, err error) {
 	soft = p.Soft
 	if p.Soft {
 		if soft, err = h.shutDown(ctx, dom, p.Within); err != nil {
 			return false, err
+		}
+	}
+	if p.KeepSaved {
+		if power, err := h.power(ctx, dom); err != nil || power == compute.PowerSaved {
+			return false, cmp.Or(err, hypervisor.RefusalOfSaved(dom.Name))
 		}
 	}
 	return soft, h.reach(ctx, dom, compute.PowerOff)
@@ -122,7 +128,10 @@ var moves = map[[2]compute.Power]powerStep{
 // reach goes from whatever a guest is to a power state, looking again after each move.
 func (h *Hypervisor) reach(ctx context.Context, dom rpc.Domain, want compute.Power) error {
 	var failed error
-	look := func() (compute.Power, bool, error) { return h.powerAndStart(ctx, dom) }
+	look := func() (compute.Power, bool, error) {
+		l, err := h.lookAtPower(ctx, dom)
+		return l.power, l.starting, err
+	}
 	for range maxMoves {
 		now, err := awaitStarted(ctx, dom.Name, h.opts.LongTimeout, want, look)
 		if err != nil {

@@ -3,6 +3,7 @@ package libvirt
 import (
 	"context"
 
+	rpc "github.com/digitalocean/go-libvirt"
 	"github.com/google/uuid"
 
 	"salvor/problem"
@@ -40,10 +41,35 @@ func (h *Hypervisor) Watch(ctx context.Context, changed chan<- string) error {
 		if !open {
 			return problem.Unavailablef("watch guests: the connection to libvirt broke")
 		}
+		h.noteEnd(e)
 		select {
 		case changed <- uuid.UUID(e.Dom.UUID).String():
 		case <-ctx.Done():
 			return nil
 		}
 	}
+}
+
+// noteEnd remembers the guests whose QEMU a signal of the host ended, until they start again. libvirt tells that in this event alone.
+func (h *Hypervisor) noteEnd(e rpc.DomainEventLifecycleMsg) {
+	h.ends.Lock()
+	defer h.ends.Unlock()
+	switch id := uuid.UUID(e.Dom.UUID); rpc.DomainEventType(e.Event) {
+	case rpc.DomainEventShutdown:
+		if rpc.DomainEventShutdownDetailType(e.Detail) == rpc.DomainEventShutdownHost {
+			if h.ends.byHost == nil {
+				h.ends.byHost = map[uuid.UUID]bool{}
+			}
+			h.ends.byHost[id] = true
+		}
+	case rpc.DomainEventStarted, rpc.DomainEventUndefined:
+		delete(h.ends.byHost, id)
+	}
+}
+
+// wasEndedByHost tells whether a signal of the host ended the last run of a guest, as far as Watch has seen.
+func (h *Hypervisor) wasEndedByHost(dom rpc.Domain) bool {
+	h.ends.Lock()
+	defer h.ends.Unlock()
+	return h.ends.byHost[uuid.UUID(dom.UUID)]
 }

@@ -1,0 +1,112 @@
+package compute
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"salvor/rescue"
+)
+
+// PauseReason is why a guest that should run stands still, although nobody asked salvor for that. All but SavedOutside are libvirt's words.
+type PauseReason string
+
+const (
+	// PausedByIOError: QEMU stopped the guest because a disk could not be read or written, usually because a file system of the host is full.
+	PausedByIOError PauseReason = "ioerror"
+	// PausedByUser: an administrator suspended it on its host (virsh suspend).
+	PausedByUser PauseReason = "user"
+	// PausedBySleep: its own system suspended to RAM.
+	PausedBySleep PauseReason = "pmsuspended"
+	// PausedByWatchdog and PausedByPanic: a device of the guest found its system hung or in panic.
+	PausedByWatchdog PauseReason = "watchdog"
+	PausedByPanic    PauseReason = "crashed"
+	// SavedOutside: its memory was saved to its host's disk (virsh managedsave, libvirt-guests).
+	SavedOutside PauseReason = "saved"
+)
+
+// GuestPause is why a guest stands still. The zero value: it runs, salvor stopped it, or libvirt stops it for a moment.
+type GuestPause struct {
+	Reason PauseReason `json:"reason,omitempty"`
+	// Disks, of PausedByIOError, tells of the disks that have no room: "vda: 12 MiB are left in disk store shared".
+	Disks string `json:"disks,omitempty"`
+	// HasRoom, of PausedByIOError: all files of its disks lie where there is room, so it may go on. Servers do not keep it.
+	HasRoom bool `json:"has_room,omitempty"`
+}
+
+// bounded is the pause as a server keeps it.
+func (p GuestPause) bounded() GuestPause {
+	return GuestPause{Reason: p.Reason, Disks: cut(p.Disks)}
+}
+
+// Describe says in words why the guest stands still.
+func (p GuestPause) Describe() string {
+	switch p.Reason {
+	case PausedByIOError:
+		if p.Disks != "" {
+			return "I/O error of its disks (" + p.Disks + ")"
+		}
+		return "I/O error of its disks"
+	case PausedByUser:
+		return "suspended on its host by somebody else than salvor"
+	case PausedBySleep:
+		return "its own system suspended to RAM"
+	case PausedByWatchdog:
+		return "its watchdog found its system hung"
+	case PausedByPanic:
+		return "its system is in panic"
+	case SavedOutside:
+		return "its memory was saved on its host by somebody else than salvor"
+	}
+	return fmt.Sprintf("%.40q", string(p.Reason))
+}
+
+// Continue is the action of the Compute API that lets a guest go on which stands still for the reason.
+func (p GuestPause) Continue() Action {
+	if p.Reason == SavedOutside || p.Reason == PausedBySleep {
+		return Resume
+	}
+	return Unpause
+}
+
+// StandsStill tells whether the server should run, and its guest stands still for a reason of its own.
+func (s *Server) StandsStill() bool { return s.Pause.Reason != "" && s.Wanted == PowerOn }
+
+// StandStill records a guest that stands still. Wanted stays as it is: the server should run.
+func (s *Server) StandStill(power Power, p GuestPause) {
+	s.Power, s.Pause = power, p.bounded()
+	switch {
+	case s.State == Rescued && s.Rescue != nil && s.Rescue.State != rescue.Failed:
+	case s.Pause.Continue() == Resume:
+		s.State = Suspended
+	default:
+		s.State = Paused
+	}
+}
+
+// Bounds of the tries to let a guest go on after an I/O error: the pause doubles from the first to the longest, and begins anew after a guest has run
+// for resumeForgets.
+const (
+	firstResumePause   = time.Minute
+	longestResumePause = time.Hour
+	resumeForgets      = 3 * time.Hour
+	maxResumes         = 8
+)
+
+// NextResume is when salvor lets the guest go on at the earliest after an I/O error. The zero time: at once.
+func (s *Server) NextResume() time.Time {
+	n := len(s.Resumes)
+	if n == 0 {
+		return time.Time{}
+	}
+	return s.Resumes[n-1].Add(min(firstResumePause<<(n-1), longestResumePause))
+}
+
+// CountResume notes a try to let the guest go on.
+func (s *Server) CountResume(now time.Time) {
+	if n := len(s.Resumes); n > 0 && now.Sub(s.Resumes[n-1]) > resumeForgets {
+		s.Resumes = nil
+	}
+	s.Resumes = append(slices.Clone(s.Resumes), now.UTC())
+	s.Resumes = s.Resumes[max(0, len(s.Resumes)-maxResumes):]
+}

@@ -1,0 +1,209 @@
+package server
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"salvor/compute"
+	"salvor/compute/service"
+	"salvor/hypervisor"
+	"salvor/job"
+	"salvor/problem"
+	"salvor/record"
+	"salvor/test/must"
+)
+
+// teller has the host of a testHost tell of its guests, each time 20 s later, so that the last change of the server is older than what is told.
+type teller struct {
+	*testHost
+	ahead time.Duration
+	*service.Services
+}
+
+func newTeller(t *testing.T) *teller {
+	t.Helper()
+	w := &teller{testHost: newTestHost(t, hostOptions{state: compute.Active})}
+	w.Services = service.New(w.store, w.store, service.Options{}, func() time.Time { return time.Now().Add(w.ahead) })
+	return w
+}
+
+func (w *teller) tell(t *testing.T, boot string) {
+	t.Helper()
+	w.ahead += 20 * time.Second
+	guests := must.Get(w.hv.Guests(t.Context()))(t)
+	must.Get(w.Leases.Renew(t.Context(), w.host.ID, "01", compute.Renewal{BootID: boot, HasGuests: true, Guests: guests}))(t)
+}
+
+// standstills are the ways in which a guest stands still although it should run.
+var standstills = map[string]struct {
+	power compute.Power
+	pause compute.GuestPause
+	state compute.VMState
+	goOn  compute.Action
+	says  string
+}{
+	"I/O error":         {compute.PowerPaused, compute.GuestPause{Reason: compute.PausedByIOError, Disks: "vda: 3 MiB are left in disk store local"}, compute.Paused, compute.Unpause, "I/O error of its disks (vda: 3 MiB are left in disk store local)"},
+	"virsh suspend":     {compute.PowerPaused, compute.GuestPause{Reason: compute.PausedByUser}, compute.Paused, compute.Unpause, "suspended on its host by somebody else than salvor"},
+	"suspend to RAM":    {compute.PowerPaused, compute.GuestPause{Reason: compute.PausedBySleep}, compute.Suspended, compute.Resume, "its own system suspended to RAM"},
+	"watchdog":          {compute.PowerPaused, compute.GuestPause{Reason: compute.PausedByWatchdog}, compute.Paused, compute.Unpause, "its watchdog found its system hung"},
+	"panic":             {compute.PowerPaused, compute.GuestPause{Reason: compute.PausedByPanic}, compute.Paused, compute.Unpause, "its system is in panic"},
+	"virsh managedsave": {compute.PowerSaved, compute.GuestPause{}, compute.Suspended, compute.Resume, "its memory was saved on its host by somebody else than salvor"},
+}
+
+// TestGuestsThatStandStill: a guest that stands still is shown so, with the reason and the command that lets it go on. It goes on by that command, or when
+// somebody lets it go on at its host, and always with the memory that it had.
+func TestGuestsThatStandStill(t *testing.T) {
+	t.Parallel()
+	for name, c := range standstills {
+		for _, byHand := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s by hand=%v", name, byHand), func(t *testing.T) {
+				t.Parallel()
+				h := newTeller(t)
+				h.hv.Pause(h.server, c.power, c.pause)
+				h.tell(t, "boot-1")
+				srv := h.now(t)
+				if srv.State != c.state || srv.Wanted != compute.PowerOn || srv.Power != c.power || srv.Fault != nil || srv.Task != compute.NoTask {
+					t.Fatalf("state %s, power %s, wanted %s, task %q, fault %+v; want %s, %s, on, and no fault", srv.State, srv.Power, srv.Wanted, srv.Task, srv.Fault, c.state, c.power)
+				}
+				why := compute.ServerSituation{Server: srv, Host: h.host, Life: compute.HostLiveness{Up: true}, Conductors: record.Conductors{Live: []string{"c"}}, Operator: true}.Why()
+				if text := why.Text("server", "db", time.Now()); !strings.Contains(text, "should run and stands still: "+c.says) || !slices.Contains(why.Accepts, string(c.goOn)) ||
+					!slices.ContainsFunc(why.Next, func(n record.Command) bool { return n.Run == "salvor server "+string(c.goOn)+" db" }) {
+					t.Errorf("why says %s, and accepts %v; want %q and the action %s", text, why.Accepts, c.says, c.goOn)
+				}
+				h.wantEvent(t, "found "+string(c.power)+": "+c.says)
+				h.tell(t, "boot-1")
+				if again := h.now(t); again.Version != srv.Version {
+					t.Errorf("the same word of the host changes the server: version %d after %d", again.Version, srv.Version)
+				}
+				if byHand {
+					must.Get(h.hv.SetPower(t.Context(), h.server, hypervisor.Power{State: compute.PowerOn}))(t)
+					h.tell(t, "boot-1")
+					h.wantEvent(t, "found on: it goes on")
+				} else {
+					h.act(t, compute.Act{Action: c.goOn})
+					h.work(t)
+				}
+				h.wentOn(t)
+			})
+		}
+	}
+}
+
+// wentOn wants the guest to run with the memory that it had.
+func (h *testHost) wentOn(t *testing.T) {
+	t.Helper()
+	srv := h.now(t)
+	guest, _ := h.hv.State(h.server)
+	if srv.State != compute.Active || srv.Power != compute.PowerOn || srv.Pause != (compute.GuestPause{}) || srv.Fault != nil || guest.Power != compute.PowerOn || guest.Starts != 0 {
+		t.Errorf("state %s, power %s, pause %+v, fault %+v, guest %s started anew %d times; want a server that runs with the memory that it had", srv.State, srv.Power, srv.Pause, srv.Fault, guest.Power, guest.Starts)
+	}
+}
+
+// TestGoesOnWhenThereIsRoom: after an I/O error the guest goes on by itself once its disks have room. If the error comes again, the next try is later.
+func TestGoesOnWhenThereIsRoom(t *testing.T) {
+	t.Parallel()
+	h := newTeller(t)
+	full, free := standstills["I/O error"].pause, compute.GuestPause{Reason: compute.PausedByIOError, HasRoom: true}
+	h.hv.Pause(h.server, compute.PowerPaused, full)
+	h.tell(t, "boot-1")
+	for try, wait := range []time.Duration{0, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute} { // between the tries, of 1, 2 and 4 minutes at least
+		if wait > 0 {
+			h.hv.Pause(h.server, compute.PowerPaused, free)
+			h.tell(t, "boot-1")
+			if srv, j := h.now(t), h.lead(t); srv.State != compute.Paused || j != nil {
+				t.Fatalf("try %d at once after the last one: state %s, job %+v; want it to wait", try, srv.State, j)
+			}
+			h.ahead += wait
+		}
+		h.hv.Pause(h.server, compute.PowerPaused, free)
+		h.tell(t, "boot-1")
+		h.work(t)
+		h.wentOn(t)
+	}
+	h.wantEvent(t, "there is room for its disks, so it goes on")
+}
+
+// TestSavedGuestsComeBack: a guest whose memory was saved when its host was shut down goes on with that memory when the host is there again.
+func TestSavedGuestsComeBack(t *testing.T) {
+	t.Parallel()
+	for _, told := range []bool{false, true} { // before the host went down
+		h := newTeller(t)
+		h.hv.Pause(h.server, compute.PowerSaved, compute.GuestPause{})
+		if told {
+			h.tell(t, "boot-1")
+		}
+		h.tell(t, "boot-2")
+		h.work(t)
+		h.wentOn(t)
+	}
+}
+
+// TestSavedMemoryIsKept: no stop, reboot or rescue gives up the memory that somebody saved a moment ago. A hard reboot does, and says so.
+func TestSavedMemoryIsKept(t *testing.T) {
+	t.Parallel()
+	for name, ask := range map[string]func(t *testing.T, h *teller){
+		"stop":   func(t *testing.T, h *teller) { h.act(t, compute.Act{Action: compute.Stop}) },
+		"reboot": func(t *testing.T, h *teller) { h.act(t, compute.Act{Action: compute.Reboot}) },
+		"rescue": func(t *testing.T, h *teller) { startRescue(t, h.testHost, false) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newTeller(t)
+			h.hv.Pause(h.server, compute.PowerSaved, compute.GuestPause{}) // nobody has told of it yet
+			ask(t, h)
+			h.work(t)
+			guest, _ := h.hv.State(h.server)
+			if srv := h.now(t); guest.Power != compute.PowerSaved || srv.Fault == nil || !strings.Contains(srv.Fault.Message, "its memory is saved on its host") || srv.Rescue != nil {
+				t.Fatalf("the guest is %s, the server %s, fault %+v; want it saved, and a fault that says so", guest.Power, srv.State, srv.Fault)
+			}
+			h.tell(t, "boot-1")
+			if srv := h.now(t); srv.State == compute.Suspended {
+				h.act(t, compute.Act{Action: compute.Resume})
+				h.work(t)
+				h.wentOn(t)
+			} else {
+				t.Errorf("state %s, want suspended", srv.State)
+			}
+		})
+	}
+	h := newTeller(t)
+	h.hv.Pause(h.server, compute.PowerSaved, compute.GuestPause{})
+	h.tell(t, "boot-1")
+	h.act(t, compute.Act{Action: compute.RebootHard})
+	h.work(t)
+	h.wantEvent(t, "the memory of the guest was saved on its host, and was given up when the guest was switched off")
+	if guest, _ := h.hv.State(h.server); guest.Power != compute.PowerOn || guest.Starts != 1 {
+		t.Errorf("after a hard reboot the guest is %s, started %d times; want on, 1", guest.Power, guest.Starts)
+	}
+}
+
+// TestUnpauseInVain: a guest that does not go on stays as it was found, and its server is in no error state.
+func TestUnpauseInVain(t *testing.T) {
+	t.Parallel()
+	h := newTeller(t)
+	h.hv.Pause(h.server, compute.PowerPaused, standstills["I/O error"].pause)
+	h.tell(t, "boot-1")
+	h.act(t, compute.Act{Action: compute.Unpause})
+	h.hv.Break("SetPower", problem.Conflictf("guest salvor-db: it does not become on"))
+	h.work(t)
+	h.hv.Break("SetPower", nil)
+	if srv := h.now(t); srv.State != compute.Paused || srv.Wanted != compute.PowerOn || srv.Fault == nil {
+		t.Fatalf("state %s, wanted %s, fault %+v; want paused, on, and a fault", srv.State, srv.Wanted, srv.Fault)
+	}
+	h.tell(t, "boot-1")
+	h.act(t, compute.Act{Action: compute.Unpause})
+	h.work(t)
+	h.wentOn(t)
+}
+
+// wantEvent wants an event of the server that contains the text.
+func (h *testHost) wantEvent(t *testing.T, text string) {
+	t.Helper()
+	events := must.Get(h.store.Events(t.Context(), compute.Subject(h.server), 0, 100))(t)
+	if !slices.ContainsFunc(events, func(e job.Event) bool { return strings.Contains(e.Text, text) }) {
+		t.Errorf("no event says %q: %+v", text, events)
+	}
+}

@@ -1,0 +1,62 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"salvor/compute"
+)
+
+// roomToGoOn is the room in bytes that a file system must have before a guest goes on after an I/O error. Less room on a small file system is
+// enough: a twentieth of its size.
+const roomToGoOn = 256 << 20
+
+// addRoom tells of a guest that an I/O error has paused which of its disks have no room, and whether all have room again. A disk that is no file says
+// nothing.
+func (a *Agent) addRoom(ctx context.Context, g *compute.Guest) {
+	if g.Power != compute.PowerPaused || g.Pause.Reason != compute.PausedByIOError {
+		return
+	}
+	var full []string
+	looked := 0
+	for _, disk := range g.Disks {
+		free, enough, err := a.room(ctx, disk.File)
+		switch {
+		case err != nil:
+			full = append(full, fmt.Sprintf("%s: %v", disk.Name, err))
+		case !enough:
+			full = append(full, fmt.Sprintf("%s: %d MiB are left in %s", disk.Name, free>>20, a.placeOf(disk.File)))
+		default:
+			looked++
+		}
+	}
+	g.Pause.Disks, g.Pause.HasRoom = strings.Join(full, ", "), len(full) == 0 && looked > 0
+}
+
+// placeOf names where a file lies.
+func (a *Agent) placeOf(file string) string {
+	if s := a.storeWith(file); s != nil {
+		return "disk store " + s.Name
+	}
+	return filepath.Dir(file)
+}
+
+// room tells how much room the file system of a file has, in bytes, and whether that is enough for a guest to go on.
+func (a *Agent) room(ctx context.Context, file string) (free uint64, enough bool, err error) {
+	look := func() (fs syscall.Statfs_t, err error) { err = syscall.Statfs(file, &fs); return fs, err }
+	var fs syscall.Statfs_t
+	if s := a.storeWith(file); s != nil {
+		fs, err = withStoreTimeout(ctx, s, look)
+	} else {
+		fs, err = runWithContext(ctx, look)
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	size := uint64(fs.Bsize)
+	free = fs.Bavail * size
+	return free, free >= max(1, min(roomToGoOn, fs.Blocks*size/20)), nil
+}
