@@ -173,6 +173,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err := a.join(ctx); err != nil {
 		return err
 	}
+	if libvirtGuestsStarts("/") {
+		a.Log.Warn("libvirt-guests starts guests when this machine starts, also guests that were moved away meanwhile and would run twice; set ON_BOOT=ignore in its settings",
+			"settings", libvirtGuestsFiles[2:])
+	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	guarded, unguard := context.WithCancel(context.WithoutCancel(ctx))

@@ -45,6 +45,9 @@ type Definition struct {
 	Version int
 	Class   Class
 	Actions []Action
+	// WaitsOn is asked in the transaction that would fail a job whose wait took too long. It returns for how much longer the job waits, in alive time,
+	// and what the timeline says of that, once for each action and as an error. 0, or no WaitsOn: the job fails.
+	WaitsOn func(ctx context.Context, tx Tx, j *Job) (more time.Duration, text string, err error)
 	// Deadline bounds the whole of a job in alive time; 0 means no bound but those of its actions.
 	Deadline time.Duration
 	// NoDeadline is the reason why only its actions are bounded.

@@ -217,11 +217,49 @@ func (r *Runner) endWait(ctx context.Context, j Job) error {
 	}
 	cause := problem.Unavailablef(timedOut+"%s", j.WaitFor)
 	return r.store.Do(ctx, func(tx Tx) error {
+		if on, err := r.waitOn(ctx, tx, j, cause); on || err != nil {
+			return err
+		}
 		if err := r.store.Interrupt(tx, j.ID, Undoing, cause); err != nil {
 			return err
 		}
 		shown := j
 		shown.SetCause(cause)
+		if err := r.appendFailure(tx, &j, cause.Error()); err != nil {
+			return err
+		}
 		return op.showFailure(ctx, tx, &shown)
 	})
+}
+
+// waitOnMemo names the action of which the timeline says that its wait goes on.
+const waitOnMemo = "waits on at"
+
+// waitOn has a job wait on if its definition says so, and tells whether it does.
+func (r *Runner) waitOn(ctx context.Context, tx Tx, j Job, cause error) (bool, error) {
+	op := r.ops[j.Kind]
+	if op.WaitsOn == nil || j.OperationDeadline > 0 && r.tick(j.Group) >= j.OperationDeadline {
+		return false, nil
+	}
+	more, text, err := op.WaitsOn(ctx, tx, &j)
+	if err != nil || more <= 0 {
+		return false, err
+	}
+	told := text == "" || j.Memo[waitOnMemo] == j.Action
+	if j.Deadline = r.tick(j.Group) + seconds(more); !told {
+		j.addMemo(waitOnMemo, j.Action)
+	}
+	if err := r.store.WaitOn(tx, &j); err != nil || told {
+		return true, err
+	}
+	return true, r.appendFailure(tx, &j, cause.Error()+": "+text)
+}
+
+// appendFailure writes to the timeline that the time of a wait is over.
+func (r *Runner) appendFailure(tx Tx, j *Job, text string) error {
+	if j.Class == Background {
+		return nil
+	}
+	return r.store.Append(tx, Event{Subject: j.Subject, At: r.now(), Type: "action", JobID: j.ID, Action: j.Action, Severity: "error", RequestID: j.RequestID, User: j.User,
+		Text: j.Action + ": failed: " + text})
 }

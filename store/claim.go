@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"salvor/job"
+	"salvor/problem"
 )
 
 // whereClause gathers the conditions of a WHERE and their arguments.
@@ -202,6 +203,27 @@ func (s *jobTables) Save(t job.Tx, j *job.Job, keep bool) error {
 	// An operation is the only one of its subject: nobody waits for its lock but itself.
 	if j.Class == job.Command && (j.State == job.Waiting || j.State == job.Ended) {
 		return s.unlockSubject(tx, j.Subject)
+	}
+	return nil
+}
+
+// WaitOn is job.Claims's.
+func (s *jobTables) WaitOn(t job.Tx, j *job.Job) error {
+	tx, err := s.tx(t)
+	if err != nil {
+		return err
+	}
+	memo, err := marshalMemo(j.Memo)
+	if err != nil {
+		return err
+	}
+	n, err := tx.exec(`UPDATE job SET deadline = $2, expires = $3, memo = $4, updated_at = $5 WHERE id = $1 AND state = 'waiting'`,
+		j.ID, j.Deadline, jobExpiry(j), memo, toMicros(s.timestamp()))
+	if err != nil {
+		return fmt.Errorf("have job %s wait on: %w", j.ID, err)
+	}
+	if n == 0 {
+		return problem.Conflictf("Job %s does not wait any more.", j.ID)
 	}
 	return nil
 }

@@ -40,14 +40,15 @@ func (a *instanceAction) novaName() string {
 	return strings.ReplaceAll(word, " ", "_")
 }
 
-// failed is what went wrong; nil where nothing did.
-func (a *instanceAction) failed() *job.Event {
-	for i := range a.work {
-		if a.work[i].Severity == "error" {
-			return &a.work[i]
+// failed tells whether the action went wrong, as far as the action came. A try that failed and was followed by one that went well does not count, and
+// neither does what was undone after a failure.
+func (a *instanceAction) failed() bool {
+	for _, e := range slices.Backward(a.work) {
+		if e.Severity == "error" || !strings.HasPrefix(e.Text, "undo ") {
+			return e.Severity == "error"
 		}
 	}
-	return nil
+	return false
 }
 
 // changed is when something last happened of it.
@@ -87,7 +88,7 @@ func (c instanceActionCall) instanceActionView(srv *compute.Server, a *instanceA
 		"action": a.novaName(), "instance_uuid": srv.ID, "request_id": a.request.RequestID, "user_id": a.request.User, "project_id": srv.Project,
 		"start_time": timeOrNil(a.request.At), "message": nil,
 	}
-	if a.failed() != nil {
+	if a.failed() {
 		o["message"] = "Error"
 	}
 	if c.Minor >= 58 {

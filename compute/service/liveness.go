@@ -236,8 +236,11 @@ func (l *livenessView) isUp(h *compute.Host) bool {
 }
 
 // Up tells whether a host lives. Unavailable: who has just begun to listen cannot tell.
-func (s *Liveness) Up(ctx context.Context, h *compute.Host) (bool, error) {
-	live, err := s.snapshot(ctx, nil)
+func (s *Liveness) Up(ctx context.Context, h *compute.Host) (bool, error) { return s.UpIn(ctx, nil, h) }
+
+// UpIn is Up in a transaction.
+func (s *Liveness) UpIn(ctx context.Context, tx job.Tx, h *compute.Host) (bool, error) {
+	live, err := s.snapshot(ctx, tx)
 	if err != nil || live.isUp(h) {
 		return err == nil, err
 	}

@@ -138,7 +138,7 @@ func (c *Conductor) issue(ctx context.Context, r *job.Run, g *managedServer, e h
 
 // awaitAnswer parks the job; the host's latest word on a long order goes to the timeline with that.
 func (c *Conductor) awaitAnswer(r *job.Run, g *managedServer, e hostOrder, progress string, commits ...func(job.Tx) error) job.Outcome {
-	what := "host " + g.host.Name + " to " + orderLabels[e.verb]
+	what := waitedHost(g.host) + " to " + orderLabels[e.verb]
 	if progress != "" {
 		what += " (" + progress + ")"
 	}

@@ -131,7 +131,8 @@ func (c storageAccess) excludeStale(ctx context.Context, target, fresh string) e
 var errNoVolumeThere = errors.New("no server has a volume")
 
 // keepOut has an order that would let a fenced host in to volumes wait until the host is admitted, or the server lives elsewhere: what the
-// fence took away is not given back by a user's command. The wait has the bound of the order.
+// fence took away is not given back by a user's command. Work that waits for silent hosts waits on, and the timeline says so once the time of the order is
+// over. Other work has the bound of the order.
 func (c storageAccess) keepOut(r *job.Run, g *managedServer, e hostOrder, failed func(error) job.Outcome) job.Outcome {
 	memo := orderName(r, e.verb) + " kept from"
 	since, err := time.Parse(time.RFC3339Nano, r.Memo[memo])
@@ -139,10 +140,22 @@ func (c storageAccess) keepOut(r *job.Run, g *managedServer, e hostOrder, failed
 		since = c.Now()
 		r.Note(memo, since.UTC().Format(time.RFC3339Nano))
 	}
-	if c.Now().Sub(since) > e.within+hostSlack {
-		return failed(problem.Unavailablef("host %s is fenced: it cannot be asked to %s", g.host.Name, orderLabels[e.verb]))
+	rest := waitedHost(g.host) + ", which is fenced, to be admitted"
+	if c.Now().Sub(since) <= e.within+hostSlack {
+		return job.Rest(rest, moveLook)
 	}
-	return job.Rest("host "+g.host.Name+", which is fenced, to be admitted", moveLook)
+	err = problem.Unavailablef("host %s is fenced: it cannot be asked to %s", g.host.Name, orderLabels[e.verb])
+	if !slices.Contains(keptWork, r.Kind) {
+		return failed(err)
+	}
+	if r.Memo[memo+" told"] != "" {
+		return job.Rest(rest, moveLook)
+	}
+	r.Note(memo+" told", "yes")
+	return job.Rest(rest, moveLook, func(tx job.Tx) error {
+		return c.Store.Append(tx, job.Event{Subject: r.Subject, Type: "action", Severity: "error", JobID: r.ID, Action: r.Action, RequestID: r.RequestID, User: r.User,
+			Text: r.Action + ": failed: " + problem.Public(err) + "; " + keptText(r.Subject.ID)})
+	})
 }
 
 // letIn lets the servers that are on a host in to their volumes. One that cannot be does not hold the others up, and one that has lost a volume

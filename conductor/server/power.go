@@ -20,7 +20,7 @@ func (c *Conductor) serverReconcile() job.Definition { return c.switches(compute
 func (c *Conductor) switches(kind job.Kind) job.Definition {
 	const command = "a user's command is not taken back"
 	return job.Definition{
-		Kind: kind, Version: 1, Class: job.Operation, Failed: c.guestPowerFailed,
+		Kind: kind, Version: 1, Class: job.Operation, Failed: c.guestPowerFailed, WaitsOn: c.waitForSilentHost, NoDeadline: waitsWithoutEnd,
 		Actions: []job.Action{
 			{Name: "define the server", Do: c.withGuest(c.defineToStart), NoUndo: command, Deadline: guestDeadline(diskErrand)},
 			{Name: "power off", Do: c.withGuest(c.turnGuestOff), NoUndo: command, Deadline: guestDeadline(c.softErrand())},

@@ -17,7 +17,7 @@ import (
 // before the power-off: an image that cannot be had is told while the server runs as it did.
 func (c *Conductor) serverRescue() job.Definition {
 	return job.Definition{
-		Kind: compute.JobRescue, Version: 1, Class: job.Operation, Failed: c.rescueFailed,
+		Kind: compute.JobRescue, Version: 1, Class: job.Operation, Failed: c.rescueFailed, WaitsOn: c.waitForSilentHost, NoDeadline: waitsWithoutEnd,
 		Actions: []job.Action{
 			{Name: "save the boot", Do: c.withGuest(c.saveGuest), NoUndo: "what is saved stays with the session until it is closed", Deadline: guestDeadline(quickErrand)},
 			{Name: "define the rescue", Do: c.withGuest(c.defineRescue), Undo: c.withGuest(c.undoRescue), Deadline: guestDeadline(diskErrand)},

@@ -12,7 +12,7 @@ import (
 func (c *Conductor) serverUnrescue() job.Definition {
 	const again = "unrescue may be asked again from a failed session"
 	return job.Definition{
-		Kind: compute.JobUnrescue, Version: 1, Class: job.Operation, Failed: c.serverFailed("unrescued", nil),
+		Kind: compute.JobUnrescue, Version: 1, Class: job.Operation, Failed: c.serverFailed("unrescued", nil), WaitsOn: c.waitForSilentHost, NoDeadline: waitsWithoutEnd,
 		Actions: []job.Action{
 			{Name: "power off", Do: c.withGuest(c.shutRescue), NoUndo: again, Deadline: guestDeadline(c.softErrand())},
 			{Name: "define the server", Do: c.withGuest(c.defineOriginal), NoUndo: again, Deadline: guestDeadline(quickErrand)},

@@ -13,7 +13,7 @@ import (
 // serverAttach gives a server a volume, while it runs or not.
 func (c *Conductor) serverAttach() job.Definition {
 	return job.Definition{
-		Kind: compute.JobAttach, Version: 1, Class: job.Operation, Failed: c.attachFailed,
+		Kind: compute.JobAttach, Version: 1, Class: job.Operation, Failed: c.attachFailed, WaitsOn: c.waitForSilentHost, NoDeadline: waitsWithoutEnd,
 		Actions: []job.Action{
 			{Name: "attach", Do: c.withGuest(c.plug(compute.Attach)), Undo: c.withGuest(c.plug(compute.Detach)), Deadline: guestDeadline(quickErrand)},
 			{Name: "settle", Do: c.withGuest(c.settleAttached), NoUndo: "there is nothing left to fail"},
@@ -25,7 +25,7 @@ func (c *Conductor) serverAttach() job.Definition {
 func (c *Conductor) serverDetach() job.Definition {
 	const again = "a detachment may be asked again"
 	return job.Definition{
-		Kind: compute.JobDetach, Version: 1, Class: job.Operation, Failed: c.detachFailed,
+		Kind: compute.JobDetach, Version: 1, Class: job.Operation, Failed: c.detachFailed, WaitsOn: c.waitForSilentHost, NoDeadline: waitsWithoutEnd,
 		Actions: []job.Action{
 			{Name: "detach", Do: c.withGuest(c.plug(compute.Detach)), NoUndo: again, Deadline: guestDeadline(quickErrand)},
 			{Name: "settle", Do: c.withGuest(c.settleDetached), NoUndo: again},

@@ -253,6 +253,29 @@ func testExpired(b *testEnv) {
 	}
 }
 
+// testWaitOn: a wait that goes on ends at its new deadline, and keeps its notes. A job that does not wait is left as it is.
+func testWaitOn(b *testEnv) {
+	work := map[job.Kind]int{"work": 1}
+	waits := b.insert(job.Operation, "waits", func(j *job.Job) { j.State, j.Deadline, j.OperationDeadline = job.Waiting, 1, 9 })
+	ready := b.insert(job.Operation, "ready", func(j *job.Job) { j.Deadline = 1 })
+	on := func(id string) error {
+		j := b.read(id)
+		j.Deadline, j.Memo = 2, map[string]string{"k": "v"}
+		return b.s.Do(b.ctx, func(tx job.Tx) error { return b.s.WaitOn(tx, &j) })
+	}
+	b.ok(on(waits.ID))
+	b.refused(on(ready.ID), problem.Conflict, "Job "+ready.ID+" does not wait any more.")
+	if j := b.read(waits.ID); j.Deadline != 2 || j.Memo["k"] != "v" || j.State != job.Waiting {
+		b.Errorf("the job that waits on is %+v; want it to wait until tick 2, with the memo k", j)
+	}
+	for tick, want := range []int{0, 0, 1} {
+		if got := must.Get(b.s.Expired(b.ctx, []string{""}, work, job.Job{}, 10))(b); len(got) != want {
+			b.Errorf("at tick %d %d waits are over, want %d", tick, len(got), want)
+		}
+		b.ok(b.s.Advance(b.ctx, map[string]int64{"": int64(tick)}))
+	}
+}
+
 // testClaimed: what an owner holds is found, whoever forgot it.
 func testClaimed(b *testEnv) {
 	b.insert(job.Operation, "a")

@@ -84,7 +84,7 @@ func Run(t *testing.T, fresh func(t testing.TB) Database) {
 		{"job", testJob}, {"lock", testLock}, {"claim", testClaim}, {"claim once", testClaimOnce}, {"claimed", testClaimed}, {"reschedule earlier", testRescheduleEarlier}, {"save", testSave}, {"fence", testFence},
 		{"signal", testSignal}, {"signal under lock", testSignalUnderLock}, {"signal never lost", testSignalRace}, {"signal model", testSignalModel},
 		{"interrupt", testInterrupt}, {"abort", testAbort}, {"retry now", testRetryNow}, {"interrupt race", testInterruptRace}, {"retire", testRetire}, {"conductor", testLease}, {"clock", testClock},
-		{"expired", testExpired}, {"prune jobs", testPruneJobs}, {"woken", testWoken},
+		{"expired", testExpired}, {"wait on", testWaitOn}, {"prune jobs", testPruneJobs}, {"woken", testWoken},
 		{"events", testEvents}, {"events without gap", testEventsGapless}, {"prune events", testPrune}, {"feed", testFeed}, {"feed overtaken", testFeedOvertaken}, {"census", testCensus},
 		{"secrets sealed", testSecretsSealed}, {"wrong key", testWrongKey}, {"key change", testKeyChange}, {"key fence", testKeyFence}, {"reopen", testReopen},
 		{"incarnation", testIncarnation}, {"held readings", testHeldReadings}, {"free jobs", testFreeJobs},
