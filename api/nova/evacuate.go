@@ -89,10 +89,14 @@ func (c actionCall) migrate(srv *compute.Server, args any) error {
 	return c.moveAway(srv, request)
 }
 
-// migrateLive moves a server while it runs. Whether its disks are copied follows from where they lie, whatever block_migration says.
+// migrateLive moves a server while it runs. salvor copies no disks: a block migration of a server with local disks is refused.
 func (c actionCall) migrateLive(srv *compute.Server, args any) error {
 	o := args.(jsonObject)
 	request := compute.MigrationRequest{DestHost: stringProperty(o, "host"), Live: true}
+	if block, _ := boolOf(o["block_migration"]); block && compute.NeedsOf(srv, "").Disk > 0 {
+		return problem.Invalidf("Block migration of instance %s is not supported: disks are not copied to another host. Migrate it with block_migration false or \"auto\", "+
+			"which needs its disks in a store that both hosts share.", srv.ID)
+	}
 	force, _ := boolOf(o["force"])
 	if force && request.DestHost == "" {
 		return problem.Invalidf("Can't force to a non-provided destination")

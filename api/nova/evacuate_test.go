@@ -181,6 +181,27 @@ func TestForcePassesADisabledHostOfALiveMigration(t *testing.T) {
 	}
 }
 
+// TestLiveMigrationThatCannotBe: a live migration that nothing can carry out is refused when it is asked for.
+func TestLiveMigrationThatCannotBe(t *testing.T) {
+	for name, c := range map[string]struct {
+		marker, block, words string // the disk store of the neighbour, block_migration, and what the refusal says
+		status               int
+	}{
+		"disks that are to be copied":  {"m1", "true", "Block migration of instance", 400},
+		"disks that no other host has": {"m2", "false", "it does not see the disk store of its disks", 409},
+		"the same, left to salvor":     {"m2", `"auto"`, "it does not see the disk store of its disks", 409},
+	} {
+		w := newWorld(t)
+		id := w.active()
+		w.neighbour(c.marker)
+		w.as(boss)
+		w.says(c.status, "POST", "/servers/"+id+"/action", "2.88", `{"os-migrateLive": {"host": null, "block_migration": `+c.block+`}}`, c.words)
+		if srv := w.want(200, "GET", "/servers/"+id, "2.88", "").Object(t); at(srv, "server", "status") != "ACTIVE" {
+			t.Errorf("%s: after the refusal the server is %v, want ACTIVE", name, at(srv, "server", "status"))
+		}
+	}
+}
+
 // TestMigrateShapes holds planned moves to each microversion's schema.
 func TestMigrateShapes(t *testing.T) {
 	w := newWorld(t)

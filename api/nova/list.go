@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"salvor/access"
@@ -261,10 +262,27 @@ func (c *novaCall) serverNamed(ctx context.Context, id string) (*compute.Server,
 	return srv, nil
 }
 
-// timeLayouts are the forms in which times come in queries.
-var timeLayouts = []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05.999999999", "2006-01-02", "20060102T150405Z", "20060102T150405"}
+// timeLayouts are the forms of ISO 8601 in which times come in queries: extended and basic, as exact as wanted, with or without a zone.
+var timeLayouts = func() []string {
+	out := []string{"2006", "2006-01"}
+	for _, day := range []string{"2006-01-02", "20060102"} {
+		out = append(out, day)
+		for _, between := range []string{"T", " "} {
+			for _, clock := range []string{"15:04:05.999999999", "150405.999999999", "15:04", "1504", "15"} {
+				for _, zone := range []string{"", "Z07:00", "Z0700", "Z07"} {
+					out = append(out, day+between+clock+zone)
+				}
+			}
+		}
+	}
+	return out
+}()
 
 func parseQueryTime(word string) (time.Time, bool) {
+	// A plus of a zone that a client did not quote came as a space.
+	if day, clock, has := strings.Cut(word, "T"); has {
+		word = day + "T" + strings.Replace(clock, " ", "+", 1)
+	}
 	for _, layout := range timeLayouts {
 		if t, err := time.Parse(layout, word); err == nil {
 			return t, true

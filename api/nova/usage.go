@@ -68,7 +68,7 @@ func (c usageCall) getExtension() error {
 	return notThere()
 }
 
-// quotaResources are the resources of which as many may be used as there are: -1.
+// quotaResources are the resources that have a quota in Nova. salvor bounds few of them.
 var quotaResources = []struct {
 	name  string
 	until int
@@ -103,7 +103,7 @@ func limitOf(quota string) int {
 	switch quota {
 	case "metadata_items":
 		return maxMetadata
-	case "injected_files", "injected_file_content_bytes", "injected_file_path_bytes":
+	case "injected_files", "injected_file_content_bytes", "injected_file_path_bytes", "server_groups", "server_group_members": // there are none
 		return 0
 	}
 	return -1
@@ -154,7 +154,7 @@ func (c usageCall) limits() error {
 	}
 	o := jsonObject{
 		"maxTotalInstances": -1, "maxTotalCores": -1, "maxTotalRAMSize": -1, "maxServerMeta": maxMetadata, "maxTotalKeypairs": -1,
-		"maxServerGroups": -1, "maxServerGroupMembers": -1, "totalInstancesUsed": used["instances"], "totalCoresUsed": used["cores"],
+		"maxServerGroups": 0, "maxServerGroupMembers": 0, "totalInstancesUsed": used["instances"], "totalCoresUsed": used["cores"],
 		"totalRAMUsed": used["ram"], "totalServerGroupsUsed": 0,
 	}
 	if c.Minor < 36 {

@@ -120,12 +120,7 @@ func (s *Fences) attestable(ctx context.Context, h *compute.Host, disputes []com
 	if err != nil {
 		return err
 	}
-	var codes []string
-	for _, c := range all {
-		if !slices.Contains(codes, string(c.Code)) {
-			codes = append(codes, string(c.Code))
-		}
-	}
+	codes := codesOf(all)
 	given := []string{}
 	for _, d := range disputes {
 		given = append(given, string(d))
@@ -141,6 +136,30 @@ func (s *Fences) attestable(ctx context.Context, h *compute.Host, disputes []com
 	case len(codes) == 0:
 		return problem.Conflictf("fence host %s: nothing contradicts its attestation, and %s is disputed; ask without disputes", compute.OrID(h), strings.Join(given, ","))
 	}
-	return problem.Conflictf("fence host %s: its attestation is contradicted by %s. If you know better, run: salvor fence %s --attest \"who saw what\" --dispute %s",
-		compute.OrID(h), compute.ContradictedBy(all), compute.OrID(h), strings.Join(codes, ","))
+	return problem.Conflictf("fence host %s: its attestation is contradicted by %s. If you know better, run: %s", compute.OrID(h), compute.ContradictedBy(all), disputeCommand(h, codes))
+}
+
+// codesOf are the codes of live evidence, each once.
+func codesOf(all []compute.Contradiction) (codes []string) {
+	for _, c := range all {
+		if !slices.Contains(codes, string(c.Code)) {
+			codes = append(codes, string(c.Code))
+		}
+	}
+	slices.Sort(codes)
+	return codes
+}
+
+// againstForcedDown says why the word that a host is forced down does not count, and what to do.
+func againstForcedDown(h *compute.Host, against []compute.Contradiction) string {
+	why := "that it is forced down is contradicted by " + compute.ContradictedBy(against)
+	if codes := codesOf(against); !slices.Contains(codes, string(compute.GuestSeenRunning)) {
+		return why + "; if you know better, run: " + disputeCommand(h, codes)
+	}
+	return why + "; end that guest, and run: salvor fence " + compute.OrID(h)
+}
+
+// disputeCommand fences a host by the word of a person who disputes what contradicts it.
+func disputeCommand(h *compute.Host, codes []string) string {
+	return fmt.Sprintf("salvor fence %s --attest \"who saw what\" --dispute %s", compute.OrID(h), strings.Join(codes, ","))
 }

@@ -95,6 +95,9 @@ func TestForceDownGivesNoReceiptAgainstLiveEvidence(t *testing.T) {
 			arrange(w)
 			_, err := w.ensure(w.host)
 			w.refuses(err, string(code))
+			if last := "run: salvor fence host-a --attest \"who saw what\" --dispute "; (code != compute.GuestSeenRunning) != strings.Contains(err.Error(), last) || strings.Count(err.Error(), "run: ") != 1 {
+				t.Errorf("%s: %v; want one command, and the dispute unless a guest was seen", code, err)
+			}
 			w.Liveness.SetSenses(offSense{})
 			w.pass(time.Minute)
 			_, err = w.ensure(w.host)

@@ -285,6 +285,11 @@ func (s *Moves) wishedDestination(ctx context.Context, tx job.Tx, srv *compute.S
 	if !live.isUp(source) {
 		return problem.Conflictf("host %s is down: its servers are evacuated, not migrated; see: salvor fence %s", compute.OrID(source), compute.OrID(source))
 	}
+	wh := compute.NewDestinationFilter(srv, source, compute.NeedsOf(srv, "").Disk > 0)
+	if w.DestHost == "" && w.Live && source.Kind == compute.AgentHost && srv.RefusalToMove() == nil {
+		_, err := s.bestFor(ctx, tx, &wh)
+		return err
+	}
 	if w.DestHost == "" {
 		return nil
 	}
@@ -301,7 +306,6 @@ func (s *Moves) wishedDestination(ctx context.Context, tx job.Tx, srv *compute.S
 		}
 		return nil
 	}
-	wh := compute.NewDestinationFilter(srv, source, compute.NeedsOf(srv, "").Disk > 0)
 	wh.Forced = w.Force
 	if why := wh.Refusal(dest, live.isUp(dest)); why != "" {
 		return problem.Conflictf("server %s cannot go to host %s: %s", srv.ID, compute.OrID(dest), why)

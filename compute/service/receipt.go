@@ -213,7 +213,10 @@ func (s *Fences) Ensure(ctx context.Context, tx job.Tx, h *compute.Host) (*compu
 		return nil, err
 	}
 	if len(proofs) == 0 {
-		return nil, problem.Conflictf("host %s is not fenced: %s; run: salvor fence %s", compute.OrID(h), why, compute.OrID(h))
+		if !strings.Contains(why, "run: ") {
+			why += "; run: salvor fence " + compute.OrID(h)
+		}
+		return nil, problem.Conflictf("host %s is not fenced: %s", compute.OrID(h), why)
 	}
 	by, words := "", ""
 	if h.ForcedDown {
@@ -257,7 +260,7 @@ func (s *Fences) evidence(ctx context.Context, h *compute.Host) (proofs []comput
 	switch {
 	case len(proofs) > 0:
 	case len(against) > 0:
-		why = "that it is forced down is contradicted by " + compute.ContradictedBy(against)
+		why = againstForcedDown(h, against)
 	case h.AnsweredItsCluster():
 		why = "its cluster reached it when it was last asked: it lives"
 	case h.ForcedDown && leased:
