@@ -91,6 +91,15 @@ func (p Principal) Rank(read bool) Rank {
 // may.
 func (p Principal) SeesQuotations() bool { return p.Role != Scoped || p.Rank(true) == Oversight }
 
+// Redact gives a text as the principal may read it: problem.Redact removes the quotations unless SeesQuotations. An answer that shows a
+// stored text, such as the fault of a server, calls Redact and not problem.Redact, which does not know the reader.
+func (p Principal) Redact(text string) string {
+	if p.SeesQuotations() {
+		return text
+	}
+	return problem.Redact(text)
+}
+
 // Leads tells whether the principal administers one project and no more.
 func (p Principal) Leads() bool {
 	return p.Role == Scoped && p.Scope.Bound && p.Scope.Project != "" && slices.Contains(p.Scope.Roles, "admin")

@@ -119,9 +119,5 @@ func Explain(w http.ResponseWriter, r *http.Request, err error) (status int, mes
 
 // WordsFor is Words for the principal of the request: tenants do not see text of BMCs, agents and hosts.
 func (r *Request) WordsFor(err error) string {
-	message := UserText(err, r.ID)
-	if !r.User.SeesQuotations() {
-		message = problem.Redact(message)
-	}
-	return message
+	return r.User.Redact(UserText(err, r.ID))
 }

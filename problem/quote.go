@@ -18,7 +18,8 @@ func Quote(text string) string {
 const Redacted = "(administrators may see its words)"
 
 // Redact replaces each quotation by Redacted. It serves readers who may see the record, but not the infrastructure below it. A
-// quotation that was cut off ends with the text.
+// quotation that was cut off ends with the text. Redact does not know the reader: access.Principal.Redact leaves the quotations to
+// administrators.
 func Redact(text string) string {
 	if !strings.Contains(text, "“") {
 		return text

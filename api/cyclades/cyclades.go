@@ -39,6 +39,7 @@ type server struct {
 // serverListView is what a server in a list depends on beside its row.
 type serverListView struct {
 	detail   bool
+	quotes   bool // the reader sees text of hosts
 	base     string
 	networks string // their numbers
 }

@@ -7,8 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"salvor/access"
 	"salvor/api/cyclades"
 	"salvor/compute"
+	"salvor/problem"
 	"salvor/rescue"
 	"salvor/test/fixture"
 )
@@ -120,6 +122,34 @@ func TestAFailureIsTold(t *testing.T) {
 		switch {
 		case fault == nil && len(told) != 0, fault != nil && (len(told) != 1 || told[0].(jsonObject)["message"] != fault.Message || told[0].(jsonObject)["level"] != "ERROR"):
 			t.Errorf("%s: %v", state, told)
+		}
+	}
+}
+
+// TestAFaultQuotesForAdministratorsOnly reads the diagnostics of a server as its owner and as an administrator, one after the other: lists keep
+// the JSON that they showed, so the second reader must not get the JSON of the first.
+func TestAFaultQuotesForAdministratorsOnly(t *testing.T) {
+	w := newWorld(t)
+	s := w.server(func(s *compute.Server) {
+		s.State, s.Fault = compute.Errored, &compute.Fault{Code: 500, Message: "the host says " + problem.Quote("no space on /srv/disks")}
+	})
+	for _, reader := range []struct {
+		name string
+		who  access.Principal
+		want string
+	}{
+		{"the owner", fixture.Member("ann"), "the host says " + problem.Redacted},
+		{"an administrator", access.Principal{Role: access.Admin}, s.Fault.Message},
+		{"the owner again", fixture.Member("ann"), "the host says " + problem.Redacted},
+	} {
+		w.auth.Principal = reader.who
+		_, one := w.ask("GET", "/servers/"+strconv.FormatInt(s.Num, 10), "")
+		_, all := w.ask("GET", "/servers/detail", "")
+		for path, server := range map[string]any{"GET /servers/ID": one["server"], "GET /servers/detail": all["servers"].([]any)[0]} {
+			told := server.(jsonObject)["diagnostics"].([]any)
+			if got := told[0].(jsonObject)["message"]; got != reader.want {
+				t.Errorf("%s, %s: the diagnostics say %q, want %q", path, reader.name, got, reader.want)
+			}
 		}
 	}
 }

@@ -98,7 +98,7 @@ func (c *cycladesCall) serverTexts(marks []record.Mark, detail bool) ([]string, 
 	if err != nil {
 		return nil, err
 	}
-	v := serverListView{detail: detail, base: c.Base, networks: fmt.Sprint(nets)}
+	v := serverListView{detail: detail, quotes: c.Principal.SeesQuotations(), base: c.Base, networks: fmt.Sprint(nets)}
 	return c.s.written.Render(v, marks, func(nums []int64) (map[int64]api.CachedJSON[record.Mark], error) {
 		found, err := c.s.Services.Servers.Marked(c.R.Context(), nums)
 		if err != nil {
@@ -175,7 +175,7 @@ func (c *cycladesCall) serverView(srv *compute.Server, nets map[string]int64) js
 		"status": serverStatus(srv), "hostId": "", "created": formatTime(srv.CreatedAt), "updated": formatTime(srv.UpdatedAt), "user_id": srv.User,
 		"tenant_id": srv.Project, "image": image, "flavor": jsonObject{"id": srv.Flavor.Num, "links": c.links("/flavors/" + flavor)},
 		"metadata": metadata, "attachments": attachments, "addresses": addresses, "progress": progress, "suspended": false,
-		"deleted": srv.State == compute.Deleted, "volumes": volumes, "diagnostics": serverDiagnostics(srv), "security_groups": []jsonObject{{"name": "default"}},
+		"deleted": srv.State == compute.Deleted, "volumes": volumes, "diagnostics": c.serverDiagnostics(srv), "security_groups": []jsonObject{{"name": "default"}},
 		"key_name": orNull(srv.KeyName), "config_drive": "", "accessIPv4": "", "accessIPv6": "", "SNF:fqdn": "", "SNF:port_forwarding": jsonObject{},
 		"SNF:rescue": inRescue(srv), "SNF:task_state": taskStates[srv.Task],
 	})
@@ -189,13 +189,13 @@ func orNull(s string) any {
 	return s
 }
 
-// serverDiagnostics tell why the server's last operation failed, without text of hosts. They do so even if the operation left the server
-// in its state, as a rescue does.
-func serverDiagnostics(s *compute.Server) []jsonObject {
+// serverDiagnostics tell why the server's last operation failed, and quote hosts to administrators only. They do so even if the operation
+// left the server in its state, as a rescue does.
+func (c *cycladesCall) serverDiagnostics(s *compute.Server) []jsonObject {
 	if s.Fault == nil {
 		return []jsonObject{}
 	}
-	return []jsonObject{{"level": "ERROR", "message": problem.Redact(s.Fault.Message), "source": "salvor", "created": formatTime(s.Fault.CreatedAt), "details": nil, "source_date": formatTime(s.Fault.CreatedAt)}}
+	return []jsonObject{{"level": "ERROR", "message": c.Principal.Redact(s.Fault.Message), "source": "salvor", "created": formatTime(s.Fault.CreatedAt), "details": nil, "source_date": formatTime(s.Fault.CreatedAt)}}
 }
 
 // viewInterfaces tell of interfaces in the two forms that clients know.

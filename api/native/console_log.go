@@ -5,7 +5,6 @@ import (
 
 	"salvor/api"
 	"salvor/metal"
-	"salvor/problem"
 )
 
 // consoleLogs are the requests about what machines wrote on their serial lines.
@@ -31,9 +30,7 @@ func (s consoleLogs) show(c *api.Call) error {
 	if err != nil {
 		return err
 	}
-	if !c.Principal.SeesQuotations() {
-		log.Problem = problem.Redact(log.Problem)
-	}
+	log.Problem = c.Principal.Redact(log.Problem)
 	if log.Parts == nil {
 		log.Parts = []metal.ConsolePart{}
 	}

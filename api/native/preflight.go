@@ -31,10 +31,7 @@ func (s *server) preflightNode(c *api.Call) error {
 	for _, one := range all {
 		r := wire.PreflightResult{Operation: string(one.Kind), Now: one.Now, Reasons: []wire.PreflightReason{}}
 		for _, reason := range one.Reasons {
-			if !c.Principal.SeesQuotations() {
-				reason.Text = problem.Redact(reason.Text)
-			}
-			r.Reasons = append(r.Reasons, wire.PreflightReason{Interface: reason.Interface, Text: reason.Text})
+			r.Reasons = append(r.Reasons, wire.PreflightReason{Interface: reason.Interface, Text: c.Principal.Redact(reason.Text)})
 		}
 		out.Operations = append(out.Operations, r)
 	}

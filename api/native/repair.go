@@ -172,7 +172,5 @@ func (s repairRequests) showRepair(c *api.Call) error {
 
 // redactRepair takes out what BMCs and operators say. What lies on the disks stays, since it is the asker's.
 func (s repairRequests) redactRepair(c *api.Call, r *metal.Repair) {
-	if !c.Principal.SeesQuotations() {
-		r.Problem = problem.Redact(r.Problem)
-	}
+	r.Problem = c.Principal.Redact(r.Problem)
 }

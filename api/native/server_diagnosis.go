@@ -82,25 +82,28 @@ func (s serverDiagnoses) visible(c *api.Call) ([]diagnose.Record, error) {
 	return all, nil
 }
 
+// hiddenDiskText replaces text that the examination read on a server's disks.
+const hiddenDiskText = "(only members of the server's project may read this)"
+
 // hideDiskTexts takes out what the examination read on the disks: that is for members of the server's project only. The findings and their places stay.
 func hideDiskTexts(d *diagnose.Record) {
 	for i := range d.Report.Findings {
 		f := &d.Report.Findings[i]
 		f.Title, f.ByHand = "", ""
 		if f.Repair != nil {
-			f.Repair = &diagnose.Repair{Summary: problem.Redacted, Consent: f.Repair.Consent}
+			f.Repair = &diagnose.Repair{Summary: hiddenDiskText, Consent: f.Repair.Consent}
 		}
 		for j := range f.Evidence {
-			f.Evidence[j].Text, f.Evidence[j].Command = problem.Redacted, nil
+			f.Evidence[j].Text, f.Evidence[j].Command = hiddenDiskText, nil
 		}
 	}
 	for i := range d.Report.Systems {
-		d.Report.Systems[i].Name = problem.Redacted
+		d.Report.Systems[i].Name = hiddenDiskText
 	}
 	for i := range d.Report.NotExamined {
 		// Gaps that the control plane noted are about "disks" or a "disk NAME"; those of the agent name devices.
 		if gap := &d.Report.NotExamined[i]; !strings.HasPrefix(gap.What, "disk") {
-			gap.Why = problem.Redacted
+			gap.Why = hiddenDiskText
 		}
 	}
 }

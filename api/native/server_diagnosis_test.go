@@ -54,7 +54,8 @@ func TestServerDiagnoses(t *testing.T) {
 	if seen := fmt.Sprint(w.ask("ann", "GET", "/servers/web1/diagnoses/newest", "", 200)); strings.Count(seen, "secretive") != 8 || strings.Contains(seen, "no 10.9.9.9") {
 		t.Errorf("the owner sees %s", seen)
 	}
-	if seen := fmt.Sprint(w.admin("GET", "/servers/web1/diagnoses/newest", "", 200)); strings.Contains(seen, "secretive") || !strings.Contains(seen, "/etc/fstab") || !strings.Contains(seen, "no 10.9.9.9") {
+	if seen := fmt.Sprint(w.admin("GET", "/servers/web1/diagnoses/newest", "", 200)); strings.Contains(seen, "secretive") || !strings.Contains(seen, "/etc/fstab") || !strings.Contains(seen, "no 10.9.9.9") ||
+		strings.Contains(seen, problem.Redacted) || !strings.Contains(seen, "only members of the server's project") {
 		t.Errorf("an administrator sees %s", seen)
 	}
 	w.admin("POST", "/servers/web1/diagnoses", `{}`, 202)

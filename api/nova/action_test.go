@@ -9,8 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"salvor/access"
 	"salvor/compute"
 	"salvor/job"
+	"salvor/problem"
 	"salvor/record"
 	"salvor/rescue"
 	"salvor/test/must"
@@ -291,6 +293,31 @@ func TestInstanceActions(t *testing.T) {
 	o = w.want(200, "GET", "/servers/"+id+"/os-instance-actions?limit=1", "2.58", "").Object(t)
 	if len(o["instanceActions"].([]any)) != 1 || o["links"] == nil {
 		t.Error(o)
+	}
+}
+
+// TestInstanceActionsQuoteForAdministratorsOnly: the details of a failed action hold text of hosts.
+func TestInstanceActionsQuoteForAdministratorsOnly(t *testing.T) {
+	w := newWorld(t)
+	id := w.active()
+	request := w.want(202, "POST", "/servers/"+id+"/action", "", `{"os-stop": null}`).Header.Get("Openstack-Request-Id")
+	must.OK(w, w.store.Do(t.Context(), func(tx job.Tx) error {
+		return w.store.Append(tx, job.Event{
+			Subject: compute.Subject(id), Type: "action", Action: "power off", Severity: "error", RequestID: request,
+			Text: "power off: host rack1 says " + problem.Quote("no monitor at /run/qemu"),
+		})
+	}))
+	for _, reader := range []struct {
+		name string
+		who  access.Principal
+		sees bool
+	}{{"the owner", ann, false}, {"an administrator", boss, true}} {
+		w.as(reader.who)
+		o := w.want(200, "GET", "/servers/"+id+"/os-instance-actions/"+request, "2.84", "").Object(t)
+		details, _ := at(o, "instanceAction", "events").([]any)[0].(map[string]any)["details"].(string)
+		if sees := strings.Contains(details, "no monitor") && strings.Contains(details, "rack1"); sees != reader.sees || details == "" {
+			t.Errorf("%s reads the details %q; the text of the host shown: %v, want %v", reader.name, details, sees, reader.sees)
+		}
 	}
 }
 

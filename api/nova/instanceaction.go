@@ -217,6 +217,9 @@ func (c instanceActionCall) instanceEvent(srv *compute.Server, dir *nameSnapshot
 		o["details"] = nil
 		if e.Severity == "error" {
 			o["details"] = e.Text
+			if !c.admin {
+				o["details"] = c.Principal.Redact(compute.Outside(e).Text)
+			}
 		}
 	}
 	return o

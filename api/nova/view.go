@@ -12,7 +12,6 @@ import (
 	"salvor/access"
 	"salvor/api"
 	"salvor/compute"
-	"salvor/problem"
 )
 
 // serverView is a server with what its answer shows beside the record.
@@ -271,11 +270,7 @@ func appendFault(b []byte, v *serverView) []byte {
 	}
 	b = strconv.AppendInt(append(b, `{"code":`...), int64(code), 10)
 	b = appendZulu(append(b, `,"created":`...), f.CreatedAt)
-	message := f.Message
-	if !v.c.admin {
-		message = problem.Redact(message)
-	}
-	b = api.AppendString(append(b, `,"message":`...), message)
+	b = api.AppendString(append(b, `,"message":`...), v.c.Principal.Redact(f.Message))
 	if f.Details != "" && v.c.admin {
 		b = api.AppendString(append(b, `,"details":`...), f.Details)
 	}
