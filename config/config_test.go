@@ -130,7 +130,7 @@ automated_clean = False
 func TestErrors(t *testing.T) {
 	for _, c := range []struct{ name, file, want string }{
 		{"mistyped", "[conductor]\nrescue_calback_timeout = 1\n", `salvor.conf:2: [conductor]"rescue_calback_timeout" is not an option; did you mean rescue_callback_timeout?`},
-		{"elsewhere", "[conductor]\nmax_limit = 1\n", `it belongs into [api]`},
+		{"elsewhere", "[conductor]\nmax_limit = 1\n", `[api] has an option of this name`},
 		{"far off", "[secrets]\nzzzzzzzzzzzz = 1\n", `this section has: key_command`},
 		{"number", "\n[api]\nport = http\n", `salvor.conf:3: [api]port: the value "http" is not allowed; allowed: a whole number from 0 to 65535`},
 		{"range", "[api]\nport = 65536\n", `from 0 to 65535`},

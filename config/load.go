@@ -118,19 +118,6 @@ func (l *configLoader) set(where, sectionName, name, value string) {
 	}
 }
 
-// guess names what was probably meant.
-func (l *configLoader) guess(sectionName, name string) string {
-	for other, s := range l.sections {
-		if other != sectionName && s.options[name] != nil {
-			return fmt.Sprintf("; it belongs into [%s]", other)
-		}
-	}
-	if n := problem.Nearest(name, l.sections[sectionName].names()); n != "" {
-		return "; did you mean " + n + "?"
-	}
-	return fmt.Sprintf("; this section has: %s", strings.Join(l.sections[sectionName].names(), ", "))
-}
-
 // environment takes the variables whose names begin as those of a section do: all
 // others beginning with SALVOR_ are somebody else's (the client's SALVOR_URL).
 func (l *configLoader) environment(env []string) {

@@ -13,7 +13,7 @@ import (
 
 func newServeCommand() *cobra.Command {
 	var file string
-	flags := map[string]*config.Setting{}
+	values := map[string]*string{} // of the flags that set options, by name
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the control plane, or a part of it: API, conductor and boot services",
@@ -38,26 +38,29 @@ func newServeCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			source := config.Source{File: file, Env: os.Environ()}
 			for _, name := range []string{"state-dir", "site-token"} {
-				if given := flags[name]; given.Value != "" {
-					abs, err := filepath.Abs(given.Value)
+				if given := values[name]; *given != "" {
+					abs, err := filepath.Abs(*given)
 					if err != nil {
 						return err
 					}
-					given.Value = abs
+					*given = abs
 				}
 			}
-			for _, s := range flags {
-				if s.Value != "" && s.Section != "" {
-					source.Flags = append(source.Flags, *s)
+			for _, f := range config.ServeFlags() {
+				given := []string{*values[f.Name]}
+				if given[0] == "" {
+					continue
 				}
-			}
-			if at := flags["listen"].Value; at != "" {
-				host, port, err := net.SplitHostPort(at)
-				if err != nil {
-					return usageErrorf(cmd, "--listen %s: want ADDRESS:PORT", at)
+				if len(f.Sets) == 2 {
+					host, port, err := net.SplitHostPort(given[0])
+					if err != nil {
+						return usageErrorf(cmd, "--%s %s: want ADDRESS:PORT", f.Name, given[0])
+					}
+					given = []string{host, port}
 				}
-				source.Flags = append(source.Flags, config.Setting{Section: "api", Option: "host_ip", Value: host, From: "--listen"},
-					config.Setting{Section: "api", Option: "port", Value: port, From: "--listen"})
+				for i, o := range f.Sets {
+					source.Flags = append(source.Flags, config.Setting{Section: o.Section, Option: o.Name, Value: given[i], From: "--" + f.Name})
+				}
 			}
 			cfg, warnings, err := config.Load(source)
 			if err != nil {
@@ -67,24 +70,11 @@ func newServeCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&file, "config", "", "configuration file")
-	for name, s := range map[string]config.Setting{
-		"database":  {Section: "database", Option: "connection"},
-		"state-dir": {Section: "DEFAULT", Option: "state_path"},
-		"roles":     {Section: "DEFAULT", Option: "roles"},
-		"centre":    {Section: "site", Option: "centre"},
-
-		"site-token": {Section: "site", Option: "token_file"},
-	} {
-		s.From = "--" + name
-		flags[name] = &s
-	}
-	listen := &config.Setting{}
-	flags["listen"] = listen
-	cmd.Flags().StringVar(&listen.Value, "listen", "", "address and port of the API (default 127.0.0.1:6385)")
-	cmd.Flags().StringVar(&flags["database"].Value, "database", "", "sqlite:PATH or postgres://... (default: SQLite in the state directory)")
-	cmd.Flags().StringVar(&flags["state-dir"].Value, "state-dir", "", "directory of identity, key and SQLite database")
-	cmd.Flags().StringVar(&flags["roles"].Value, "roles", "", "roles of this process: api, conductor, netboot, separated by commas (default all)")
-	cmd.Flags().StringVar(&flags["centre"].Value, "centre", "", "URL of the centre that a site's boot service asks instead of a database")
-	cmd.Flags().StringVar(&flags["site-token"].Value, "site-token", "", "file with the site token that proves a site to its centre")
+	values["listen"] = cmd.Flags().String("listen", "", "address and port of the API (default 127.0.0.1:6385)")
+	values["database"] = cmd.Flags().String("database", "", "sqlite:PATH or postgres://... (default: SQLite in the state directory)")
+	values["state-dir"] = cmd.Flags().String("state-dir", "", "directory of identity, key and SQLite database")
+	values["roles"] = cmd.Flags().String("roles", "", "roles of this process: api, conductor, netboot, separated by commas (default all)")
+	values["centre"] = cmd.Flags().String("centre", "", "URL of the centre that a site's boot service asks instead of a database")
+	values["site-token"] = cmd.Flags().String("site-token", "", "file with the site token that proves a site to its centre")
 	return cmd
 }
