@@ -29,8 +29,12 @@ type Drift struct {
 	Text string `json:"text"`
 	// Disk: the data of the server lie elsewhere than its record says. Only its present host can run it with all of its data.
 	Disk bool `json:"disk,omitempty"`
+	// Refuses: salvor does not define the guest, and so does not start it, until the difference ends.
+	Refuses bool `json:"refuses,omitempty"`
 	// Remedy is the command that ends the difference, to be typed on the host; empty: none is known.
 	Remedy string `json:"remedy,omitempty"`
+	// Off: the hypervisor takes the remedy only while the guest is off. For a Disk, it takes the remedy only while the guest runs.
+	Off bool `json:"off,omitempty"`
 }
 
 // maxDriftText bounds each word of a drift, and maxDrifts the drifts of one server: hosts tell them.

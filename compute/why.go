@@ -179,12 +179,38 @@ func (s *ServerSituation) rest(w *record.Why) {
 	}
 }
 
-// starting is a command that starts or continues the server, unless that is refused because a guest of it runs elsewhere.
+// starting is a command that starts or continues the server, unless that is refused because a guest of it runs elsewhere. If a change by
+// somebody else keeps salvor from defining the guest, an operator is first told the commands that end the change.
 func (s *ServerSituation) starting(c record.Command) []record.Command {
-	if len(s.Elsewhere) > 0 {
+	i := slices.IndexFunc(s.Server.Drift, func(d Drift) bool { return d.Refuses })
+	if len(s.Elsewhere) > 0 || i >= 0 && !s.Operator {
 		return nil
 	}
-	return []record.Command{c}
+	var out []record.Command
+	for ; i >= 0 && i < len(s.Server.Drift); i++ {
+		if d := s.Server.Drift[i]; d.Refuses {
+			out = append(out, s.ending(d)...)
+		}
+	}
+	return append(out, c)
+}
+
+// ending are the commands that end a change by somebody else: the stop of the server first, where the hypervisor needs its guest off.
+func (s *ServerSituation) ending(d Drift) (out []record.Command) {
+	if d.Remedy == "" || s.Host == nil {
+		return nil
+	}
+	when := ""
+	switch {
+	case d.Off:
+		when = ", while the server is off"
+	case d.Disk:
+		when = ", while the server runs"
+	}
+	if _, err := Allow(s.Server, Stop, NovaSemantics, true); d.Off && s.Server.Power == PowerOn && err == nil {
+		out = append(out, record.Command{Run: "salvor server stop " + s.Server.label(), For: "switch its guest off, because the next command needs that"})
+	}
+	return append(out, record.Command{Run: d.Remedy, For: "on host " + s.Host.Name + when + ": end what was changed of " + d.Part})
 }
 
 func (s *Server) failure() string {
@@ -286,15 +312,24 @@ func (s *ServerSituation) drift(w *record.Why) {
 	for i, d := range s.Server.Drift {
 		switch {
 		case !s.Operator && i > 0:
+		case !s.Operator && slices.ContainsFunc(s.Server.Drift, func(d Drift) bool { return d.Refuses }):
+			w.Notes = append(w.Notes, "its host's administrator changed it beside salvor, so it may not be started now")
 		case !s.Operator:
 			w.Notes = append(w.Notes, "its host's administrator changed it beside salvor, so it may not be moved or rebuilt now")
+		case d.Refuses:
+			w.Problems = append(w.Problems, d.String()+": its guest is not started until that ends")
 		case d.Disk:
 			w.Problems = append(w.Problems, d.String()+": it goes on there, and it is not moved or rebuilt until that ends")
 		default:
 			w.Notes = append(w.Notes, "changed by somebody else than salvor: "+d.String())
 		}
-		if s.Operator && d.Remedy != "" && s.Host != nil {
-			w.Next = append(w.Next, record.Command{Run: d.Remedy, For: "on host " + s.Host.Name + ", while the server runs: end what was changed of " + d.Part})
+		if !s.Operator {
+			continue
+		}
+		for _, c := range s.ending(d) {
+			if !slices.Contains(w.Next, c) { // a command that starts the server may have come after it already
+				w.Next = append(w.Next, c)
+			}
 		}
 	}
 }

@@ -21,6 +21,54 @@ var (
 var drifted = []compute.Drift{{Part: "disk vda", Text: "lies in /pool/vda.ov", Disk: true, Remedy: "virsh blockcommit g vda --active --pivot --wait"},
 	{Part: "graphics vnc", Text: "was added"}}
 
+// renamed and detached are changes with which salvor does not define a guest.
+var (
+	renamed  = []compute.Drift{{Part: "name", Text: "was changed from salvor-1 to web", Remedy: "virsh domrename web salvor-1", Refuses: true, Off: true}}
+	detached = []compute.Drift{{Part: "disk vdb", Text: "was removed", Remedy: "virsh attach-disk salvor-1 /pool/vdb vdb --config --serial vdb-1", Refuses: true}}
+)
+
+// TestWhyNamesNoCommandThatIsRefused: while salvor does not define a guest, each command that starts it comes after the one that ends the reason.
+func TestWhyNamesNoCommandThatIsRefused(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		so   func(*compute.Server)
+		want []string
+	}{
+		{"off, in error", func(s *compute.Server) { s.State, s.Power, s.Drift = compute.Errored, compute.PowerOff, renamed },
+			[]string{renamed[0].Remedy, "salvor server reboot --hard web1", "salvor server delete web1"}},
+		{"on, in error", func(s *compute.Server) { s.State, s.Drift = compute.Errored, renamed },
+			[]string{"salvor server stop web1", renamed[0].Remedy, "salvor server reboot --hard web1", "salvor server delete web1"}},
+		{"a disk detached", func(s *compute.Server) { s.State, s.Power, s.Drift = compute.Errored, compute.PowerOff, detached },
+			[]string{detached[0].Remedy, "salvor server reboot --hard web1", "salvor server delete web1"}},
+		{"a rescue that failed", func(s *compute.Server) {
+			s.State, s.Power, s.Drift = compute.Stopped, compute.PowerOff, renamed
+			s.Rescue = &rescue.Session{State: rescue.Failed}
+		}, []string{renamed[0].Remedy, "salvor server unrescue web1"}},
+		{"active", func(s *compute.Server) { s.Drift = renamed }, []string{"salvor server stop web1", renamed[0].Remedy}},
+	} {
+		for _, operator := range []bool{true, false} {
+			s := compute.ServerSituation{
+				Server: &compute.Server{Name: "web1", State: compute.Active, Power: compute.PowerOn, Wanted: compute.PowerOn, LaunchedAt: whyNow.Add(-time.Hour)},
+				Host:   &compute.Host{Name: "vm7"}, Life: compute.HostLiveness{Up: true, RenewedAt: whyNow.Add(-3 * time.Second)},
+				Conductors: whyConductors, Operator: operator,
+			}
+			tt.so(s.Server)
+			s.Server.Wanted = s.Server.Power
+			want := tt.want
+			if !operator { // an owner types no command on a host, and none that is refused until an administrator has
+				want = slices.DeleteFunc(slices.Clone(want), func(c string) bool { return c != "salvor server delete web1" })
+			}
+			var got []string
+			for _, c := range s.Why().Next {
+				got = append(got, c.Run)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s, operator %v: the commands are %q, want %q", tt.name, operator, got, want)
+			}
+		}
+	}
+}
+
 func works(kind job.Kind, state job.State) job.Job {
 	j := job.Job{ID: "j", Kind: kind, Class: job.Operation, State: state, Action: "define", CreatedAt: whyNow.Add(-time.Minute), ActionStartedAt: whyNow.Add(-20 * time.Second)}
 	if state == job.Waiting {
@@ -124,6 +172,16 @@ func TestWhyServer(t *testing.T) {
 			"virsh blockcommit g vda --active --pivot --wait"},
 		"an owner is told of no file": {func(s *compute.ServerSituation) { s.Server.Drift, s.Operator = drifted, false }, record.Idle,
 			[]string{"may not be moved or rebuilt now"}, "-"},
+		"renamed by hand": {func(s *compute.ServerSituation) {
+			s.Server.State, s.Server.Power, s.Server.Fault, s.Server.Drift = compute.Errored, compute.PowerOff, &compute.Fault{Message: "its guest was renamed"}, renamed
+		}, record.Stuck, []string{"Name was changed from salvor-1 to web: its guest is not started until that ends"}, renamed[0].Remedy},
+		"renamed by hand, an owner": {func(s *compute.ServerSituation) {
+			s.Server.State, s.Server.Power, s.Server.Fault, s.Server.Drift, s.Operator = compute.Errored, compute.PowerOff, &compute.Fault{Message: "its guest was renamed"}, renamed, false
+		}, record.Stuck, []string{"administrator changed it beside salvor, so it may not be started now"}, "salvor server delete web1"},
+		"renamed by hand, and runs": {func(s *compute.ServerSituation) { s.Server.Drift = renamed }, record.Idle,
+			[]string{"its guest is not started until that ends"}, "salvor server stop web1"},
+		"a disk of it detached by hand": {func(s *compute.ServerSituation) { s.Server.Drift = detached }, record.Idle,
+			[]string{"Disk vdb was removed: its guest is not started until that ends", "on host vm7: end what was changed of disk vdb"}, detached[0].Remedy},
 		"locked": {func(s *compute.ServerSituation) { s.Server.Locked, s.Server.LockedReason = true, "audit" }, record.Idle, []string{"It is locked: audit."}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -86,7 +86,7 @@ func (h *Hypervisor) ours(ctx context.Context, d hypervisor.Domain) (*definition
 		return nil, err
 	}
 	if dom.Name != d.GuestName {
-		return nil, problem.Conflictf("%s: its guest was renamed to %s; name it back: virsh domrename %s %s", what, dom.Name, dom.Name, d.GuestName)
+		return nil, problem.Conflictf("%s: its guest was renamed to %s; switch it off and name it back: %s", what, dom.Name, renameCommand(dom.Name, d.GuestName))
 	}
 	def, err := h.describe(ctx, dom, rpc.DomainXMLInactive|rpc.DomainXMLSecure)
 	if err != nil {

@@ -75,11 +75,12 @@ func (h *Hypervisor) write(ctx context.Context, before *definition, next *libvir
 	if err != nil {
 		return err
 	}
-	return h.noteWritten(ctx, dom, edits, version)
+	return h.noteWritten(ctx, dom, edits, version, next.Name)
 }
 
-// noteWritten keeps in the metadata of a definition what salvor wrote: the definition as it is now without the edits.
-func (h *Hypervisor) noteWritten(ctx context.Context, dom rpc.Domain, edits []edit, version uint64) error {
+// noteWritten keeps in the metadata of a definition what salvor wrote: the definition as it is now without the edits, under the name that
+// salvor gave the guest.
+func (h *Hypervisor) noteWritten(ctx context.Context, dom rpc.Domain, edits []edit, version uint64, name string) error {
 	def, err := h.persistent(ctx, dom) // without passwords
 	if err != nil {
 		return err
@@ -89,6 +90,9 @@ func (h *Hypervisor) noteWritten(ctx context.Context, dom rpc.Domain, edits []ed
 		return fmt.Errorf("define guest %s: %w", dom.Name, err)
 	}
 	revertEdits(mine, edits)
+	if e := mine.SelectElement("name"); e != nil && name != "" {
+		e.SetText(name)
+	}
 	for _, e := range mine.FindElements("//*[@passwd]") { // an edit was read with it
 		e.RemoveAttr("passwd")
 	}
@@ -139,7 +143,7 @@ func (h *Hypervisor) amend(ctx context.Context, dom rpc.Domain, change func() er
 	if err := change(); err != nil || before.mark.Written.Text == "" {
 		return err
 	}
-	return h.noteWritten(ctx, dom, before.edits(now, nil, version), version)
+	return h.noteWritten(ctx, dom, before.edits(now, nil, version), version, nameOf(before.mark.Written.Text))
 }
 
 // edits are what somebody else changed in a definition since salvor last wrote it. now is the definition as elements; next, what salvor
@@ -297,11 +301,52 @@ func (h *Hypervisor) driftOf(ctx context.Context, def *definition) []compute.Dri
 	if err != nil {
 		return nil
 	}
-	found := describeEdits(def.edits(now, nil, version))
+	found := def.drift(now, version)
 	h.mu.Lock()
 	h.drift[def.UUID] = knownDrift{text: def.text, drift: found}
 	h.mu.Unlock()
 	return found
+}
+
+// drift says what somebody else changed in a definition since salvor last wrote it. now is the definition as elements.
+func (d *definition) drift(now *etree.Element, version uint64) []compute.Drift {
+	found := describeEdits(d.edits(now, nil, version), textOfChild(now, "name"))
+	if was, is := nameOf(d.mark.Written.Text), textOfChild(now, "name"); was != "" && was != is {
+		found = append([]compute.Drift{{Part: "name", Text: "was changed from " + was + " to " + is, Refuses: true, Off: true, Remedy: renameCommand(is, was)}}, found...)
+	}
+	return compute.BoundDrift(found)
+}
+
+// renameCommand is the command that gives a guest its name again. libvirt renames only persistent guests that are off.
+func renameCommand(is, was string) string { return "virsh domrename " + is + " " + was }
+
+// nameOf is the guest's name in the text of a definition; empty: it is not understood.
+func nameOf(text string) string {
+	root, err := tree(text)
+	if err != nil {
+		return ""
+	}
+	return textOfChild(root, "name")
+}
+
+func textOfChild(e *etree.Element, child string) string {
+	if c := e.SelectElement(child); c != nil {
+		return c.Text()
+	}
+	return ""
+}
+
+// attachCommand is the command that attaches a disk in a file to a guest again, on the guest's next start; disk is its element when salvor
+// wrote it last. A guest may be on or off for it. Empty: the disk is a volume, for which virsh has no command.
+func attachCommand(guest string, disk *etree.Element) string {
+	file, target, format := sourceFile(disk), disk.FindElement("target"), "raw"
+	if file == "" || target == nil {
+		return ""
+	}
+	if d := disk.SelectElement("driver"); d != nil {
+		format = d.SelectAttrValue("type", format)
+	}
+	return fmt.Sprintf("virsh attach-disk %s %s %s --config --subdriver %s --serial %s", guest, file, target.SelectAttrValue("dev", ""), format, serialOf(disk))
 }
 
 type knownDrift struct {
@@ -310,7 +355,7 @@ type knownDrift struct {
 }
 
 // describeEdits says edits in words, one line for each device or element. Disks in other files are told by whoever knows the files.
-func describeEdits(edits []edit) (out []compute.Drift) {
+func describeEdits(edits []edit, guest string) (out []compute.Drift) {
 	for _, e := range edits {
 		part, text := e.path[0], "was changed"
 		if e.device() != "" {
@@ -323,8 +368,12 @@ func describeEdits(edits []edit) (out []compute.Drift) {
 			text = "was removed"
 		}
 		if i := slices.IndexFunc(out, func(d compute.Drift) bool { return d.Part == part }); i < 0 {
-			out = append(out, compute.Drift{Part: part, Text: text})
+			d := compute.Drift{Part: part, Text: text}
+			if e.whole() && e.removed() && kind(part) == "disk" && isOurDisk(e.was) {
+				d.Refuses, d.Remedy = true, attachCommand(guest, e.was)
+			}
+			out = append(out, d)
 		}
 	}
-	return compute.BoundDrift(out)
+	return out
 }

@@ -200,8 +200,11 @@ func disagreement(next, current *etree.Element, e edit, guest string) error {
 	case e.was == nil && serialOf(here) != serialOf(e.now):
 		return problem.Conflictf("guest %s has a disk %s that salvor did not attach, where its server gets another one; detach it: virsh detach-disk %s %s --persistent", guest, target, guest, target)
 	case e.now == nil && serialOf(here) == serialOf(e.was):
-		return problem.Conflictf("disk %s was detached from guest %s by somebody else than salvor, and its server has it still; attach it again: virsh attach-disk %s FILE %s --config --serial %s",
-			target, guest, guest, target, serialOf(e.was))
+		remedy := "detach the volume " + serialOf(e.was) + " from the server, too"
+		if c := attachCommand(guest, e.was); c != "" {
+			remedy = "attach it again: " + c
+		}
+		return problem.Conflictf("disk %s was detached from guest %s by somebody else than salvor, and its server has it still; %s", target, guest, remedy)
 	}
 	return nil
 }

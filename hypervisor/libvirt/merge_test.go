@@ -9,6 +9,7 @@ import (
 
 	"github.com/beevik/etree"
 
+	"salvor/compute"
 	"salvor/lab/odd"
 	"salvor/problem"
 	"salvor/test/must"
@@ -221,8 +222,34 @@ func TestDriftInWords(t *testing.T) {
 		if !change.Make(current) {
 			continue
 		}
-		if drift := describeEdits(findEdits(base, current)); len(drift) != 1 || drift[0].Part == "" || drift[0].Text == "" {
+		if drift := describeEdits(findEdits(base, current), "g"); len(drift) != 1 || drift[0].Part == "" || drift[0].Text == "" {
 			t.Errorf("%s is told as %+v, want one line", change.Name, drift)
+		}
+	}
+}
+
+// TestDriftThatRefusesADefinition: what Define refuses is told with the command that ends it, and in the words of that command's guest.
+func TestDriftThatRefusesADefinition(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*etree.Element)
+		want   compute.Drift
+	}{
+		{"renamed", func(e *etree.Element) { e.SelectElement("name").SetText("web") },
+			compute.Drift{Part: "name", Text: "was changed from salvor-7 to web",
+				Remedy: "virsh domrename web salvor-7", Refuses: true, Off: true}},
+		{"disk detached", func(e *etree.Element) {
+			devices := e.SelectElement("devices")
+			devices.RemoveChild(childrenOf(devices).get("disk vda"))
+		}, compute.Drift{Part: "disk vda", Text: "was removed", Refuses: true,
+			Remedy: "virsh attach-disk salvor-7 /disks/vda.qcow2 vda --config --subdriver qcow2 --serial vda-6a1f0c9e6d9c4b7e"}},
+	} {
+		base := treeOf(t, "testdata/bios.xml")
+		current := base.Copy()
+		c.change(current)
+		def := &definition{text: must.Get(untree(current))(t), mark: domainMetadata{Written: writtenDefinition{Libvirt: 9, Text: must.Get(untree(base))(t)}}}
+		if got := def.drift(current, 9); len(got) != 1 || got[0] != c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 		}
 	}
 }
