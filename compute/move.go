@@ -1,6 +1,7 @@
 package compute
 
 import (
+	"strings"
 	"time"
 
 	"salvor/job"
@@ -171,6 +172,21 @@ func (m *Move) Going() bool {
 	return false
 }
 
+// Status is how the move went for its server. State is how far it came, for its source: a move whose guest did not start at the destination
+// is MoveDone, because its source has something to clean up, and its Status is MoveError.
+func (m *Move) Status() MoveState {
+	failure, _, _ := strings.Cut(m.Problem, NotCleanedUp)
+	switch {
+	case m.State != MoveDone && m.State != MoveCompleted || failure == "":
+		return m.State
+	case strings.Contains(failure, WentOn):
+		return MoveFailed
+	case strings.HasPrefix(failure, GivenUp):
+		return MoveCancelled
+	}
+	return MoveError
+}
+
 // MoveFilter narrows a list of moves; zero fields do not narrow.
 type MoveFilter struct {
 	ServerID, SourceID, DestID, PlanID, ReceiptID string
@@ -183,6 +199,16 @@ type MoveFilter struct {
 	// Open keeps those that go on; Uncleaned those that are Done and whose source has not cleaned up.
 	Open, Uncleaned bool
 }
+
+// NotCleanedUp begins, in the problem of a move, why its source could not clean up.
+const NotCleanedUp = "not cleaned up: "
+
+// The problem of a move begins with GivenUp if a deletion or a reset of the server ended it, and has WentOn before the id of the move that
+// brought the server on.
+const (
+	GivenUp = "given up: "
+	WentOn  = "went on by move "
+)
 
 // Kinds of jobs of hosts, and of the one that moves a server.
 const (

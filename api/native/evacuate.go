@@ -174,7 +174,11 @@ func (s *server) moves() resourceCollection[compute.Move, compute.MoveFilter] {
 	return resourceCollection[compute.Move, compute.MoveFilter]{
 		path: "/moves", many: "moves",
 		list: func(c *api.Call, f compute.MoveFilter, p record.Page) ([]*compute.Move, error) {
-			return moves.List(c.R.Context(), f, p)
+			status, err := oneOf(c, "status", compute.MoveStates...)
+			if err != nil {
+				return nil, err
+			}
+			return moves.ListByStatus(c.R.Context(), status, f, p)
 		},
 		get: func(c *api.Call, ident string) (*compute.Move, error) { return moves.Get(c.R.Context(), ident) },
 		filter: func(c *api.Call) (f compute.MoveFilter, err error) {
@@ -209,7 +213,7 @@ func (s *server) moves() resourceCollection[compute.Move, compute.MoveFilter] {
 
 func viewMove(m *compute.Move, names map[string]string) map[string]any {
 	return map[string]any{
-		"id": m.ID, "number": m.Num, "server_id": m.ServerID, "kind": m.Kind, "state": m.State, "disposition": m.Disposition,
+		"id": m.ID, "number": m.Num, "server_id": m.ServerID, "kind": m.Kind, "state": m.State, "status": m.Status(), "disposition": m.Disposition,
 		"source_id": m.SourceID, "source": names[m.SourceID], "destination_id": m.DestID, "destination": names[m.DestID],
 		"receipt_id": m.ReceiptID, "plan_id": m.PlanID, "was_state": m.WasState, "was_power": m.WasPower, "clean_up": m.Clean, "words": m.Words, "problem": m.Problem,
 		"user": m.User, "project": m.Project, "created_at": timeOrNull(m.CreatedAt), "updated_at": timeOrNull(m.UpdatedAt), "ended_at": timeOrNull(m.EndedAt),

@@ -208,6 +208,14 @@ func TestFences(t *testing.T) {
 	}
 	w.has(w.admin("GET", "/moves/"+m.ID, "", 200), object{"source": "vm1", "destination": "vm2", "kind": "evacuation", "disposition": "keep", "words": "it was paused"})
 	w.documented("move", w.admin("GET", "/moves/"+m.ID, "", 200))
+	w.has(w.admin("GET", "/moves/"+m.ID, "", 200), object{"state": "done", "status": "done"})
+	m.Problem = "its guest did not start"
+	must.OK(t, w.s.Do(t.Context(), func(tx job.Tx) error { return w.s.Moves().Save(tx, m) }))
+	w.has(w.admin("GET", "/moves/"+m.ID, "", 200), object{"state": "done", "status": "error"})
+	for path, n := range map[string]int{"?status=error": 1, "?status=done": 0, "?state=done": 1, "?status=error&host=vm2": 1, "?status=error&kind=migration": 0} {
+		w.many("/moves"+path, "moves", n)
+	}
+	w.says("GET", "/moves?status=bogus", "", 400, "status")
 	host := w.admin("GET", "/hosts/vm1", "", 200)
 	w.documented("host", host)
 	w.documented("host", host["fenced"].(object))

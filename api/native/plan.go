@@ -179,7 +179,7 @@ func viewPlan(p *compute.Plan, names map[string]string, moves map[string]*comput
 		}
 		if m := moves[it.ServerID]; m != nil {
 			dest := names[m.DestID]
-			items[i]["move_id"], items[i]["move_state"], items[i]["words"] = m.ID, m.State, m.Words
+			items[i]["move_id"], items[i]["move_state"], items[i]["words"] = m.ID, m.Status(), m.Words
 			if m.DestID != "" {
 				items[i]["destination_id"], items[i]["destination"] = m.DestID, dest
 			}

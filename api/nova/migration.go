@@ -64,7 +64,7 @@ func (c migrationCall) listMigrations() error {
 	}
 	var found []*compute.Move
 	if some {
-		found, err = c.s.Services.Moves.List(c.R.Context(), f, p)
+		found, err = c.s.Services.Moves.ListByStatus(c.R.Context(), compute.MoveState(c.migrationWord("status")), f, p)
 	}
 	if problem.Is(err, problem.NotFound) && p.Marker != "" {
 		return problem.Invalidf("Marker %s could not be found.", p.Marker)
@@ -107,7 +107,7 @@ func (c migrationCall) migrationPage() (record.Page, error) {
 // migrationFilter reads what narrows the list; some is false where nothing can be in it.
 func (c migrationCall) migrationFilter(dir *nameSnapshot) (f compute.MoveFilter, some bool, err error) {
 	f = compute.MoveFilter{
-		ServerID: c.migrationWord("instance_uuid"), State: compute.MoveState(c.migrationWord("status")), Kind: compute.MoveKind(c.migrationWord("migration_type")),
+		ServerID: c.migrationWord("instance_uuid"), Kind: compute.MoveKind(c.migrationWord("migration_type")),
 		User: c.migrationWord("user_id"), Project: c.migrationWord("project_id"),
 	}
 	some = true
@@ -172,7 +172,7 @@ func (c migrationCall) ends(o jsonObject, m *compute.Move, dir *nameSnapshot) {
 	source, dest := dir.hostWord(m.SourceID), dir.hostWord(m.DestID)
 	o["source_compute"], o["source_node"], o["dest_compute"], o["dest_node"] = source, source, dest, dest
 	o["dest_host"] = orNil(dir.hosts[m.DestID].address)
-	o["status"], o["created_at"], o["updated_at"] = string(m.State), timeOrNil(m.CreatedAt), timeOrNil(m.UpdatedAt)
+	o["status"], o["created_at"], o["updated_at"] = string(m.Status()), timeOrNil(m.CreatedAt), timeOrNil(m.UpdatedAt)
 	if m.UpdatedAt.IsZero() {
 		o["updated_at"] = timeOrNil(m.CreatedAt)
 	}

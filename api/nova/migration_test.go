@@ -156,6 +156,76 @@ func TestMigrationFilters(t *testing.T) {
 	}
 }
 
+// TestMigrationStatusOfAFailure: a move that came to its end at the destination, where the guest did not start, is in error. Pages of a
+// status hold what has the status, also where the store lists other moves in between.
+func TestMigrationStatusOfAFailure(t *testing.T) {
+	w := newWorld(t)
+	id := w.active()
+	w.moved(id) // one that is done, one that goes on
+	var failed, cleaned []string
+	must.OK(t, w.store.Do(t.Context(), func(tx job.Tx) error {
+		for i := range 8 {
+			m := &compute.Move{
+				Record:   record.Record{ID: uuid.NewString(), CreatedAt: born.Add(time.Duration(i+2) * time.Second), UpdatedAt: born.Add(time.Hour)},
+				ServerID: id, SourceID: hostOne, DestID: hostTwo, Kind: compute.Migration, State: compute.MoveDone, User: "ann", Project: projectA,
+			}
+			switch i % 4 {
+			case 0:
+				m.Problem, failed = "no QEMU", append(failed, m.ID)
+			case 1:
+				m.State, m.Kind, m.Problem, failed = compute.MoveCompleted, compute.LiveMigration, "no QEMU", append(failed, m.ID)
+			case 2:
+				m.Problem = compute.NotCleanedUp + "the disk is in use"
+			case 3:
+				m.State, cleaned = compute.MoveCompleted, append(cleaned, m.ID)
+			}
+			if err := w.store.Moves().Insert(tx, m); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	w.as(boss)
+	page := func(query string) (ids, statuses []string, next string) {
+		o := w.want(200, "GET", "/os-migrations"+query, "2.88", "").Object(t)
+		for _, m := range o["migrations"].([]any) {
+			ids, statuses = append(ids, at(m, "uuid").(string)), append(statuses, at(m, "status").(string))
+		}
+		if links, ok := o["migrations_links"].([]any); ok {
+			next = links[0].(map[string]any)["href"].(string)
+			next = next[strings.Index(next, "?"):]
+		}
+		return ids, statuses, next
+	}
+	for _, c := range []struct {
+		query string
+		want  []string
+	}{{"status=error", failed}, {"status=completed", cleaned}, {"status=error&migration_type=live-migration", []string{failed[1], failed[3]}}, {"status=failed", nil}} {
+		var got []string
+		query := "?limit=1&" + c.query
+		for pages := 0; query != "" && pages < 9; pages++ {
+			ids, _, next := page(query)
+			if len(ids) > 1 {
+				t.Errorf("%s: a page has %d moves, want 1 at most", query, len(ids))
+			}
+			got, query = append(got, ids...), next
+		}
+		slices.Reverse(got) // the newest comes first
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.query, got, c.want)
+		}
+	}
+	for word, want := range map[string]int{"done": 3, "error": 4, "completed": 2, "accepted": 1, "": 10} {
+		query := "?"
+		if word != "" {
+			query += "status=" + word
+		}
+		if ids, statuses, _ := page(query); len(ids) != want || word != "" && strings.Trim(strings.Join(statuses, ""), word) != "" {
+			t.Errorf("status %q: %d moves with %q, want %d", word, len(ids), statuses, want)
+		}
+	}
+}
+
 // TestEvacuateShapes holds the body to each microversion's schema.
 func TestEvacuateShapes(t *testing.T) {
 	w := newWorld(t)

@@ -26,13 +26,16 @@ var planResource = resourceSpec{
 var moveResource = resourceSpec{
 	api: client.Native, path: "/moves", many: "moves", make: "-", change: "-", drop: "-",
 	words: []string{"evacuate", "move"}, ident: "MOVE", title: "move", plural: "moves of servers from host to host",
-	columns: []string{"id", "server_id", "kind", "source", "destination", "disposition", "state", "problem"},
+	columns: []string{"id", "server_id", "kind", "source", "destination", "disposition", "status", "problem"},
 	filters: []resourceField{
 		{flag: "host", usage: "a host that they lead from or to, by UUID or name"}, {flag: "server", usage: "the server, by UUID"},
-		{flag: "plan", usage: "the plan, by UUID"}, {flag: "open", form: switchForm, usage: "only those that are under way"},
+		{flag: "plan", usage: "the plan, by UUID"}, {flag: "status", allowed: moveStatuses, usage: "how they went for their servers, such as error"}, {flag: "open", form: switchForm, usage: "only those that are under way"},
 		{flag: "pending-cleanup", name: "uncleaned", form: switchForm, usage: "only those whose former host has not cleaned up"},
 	},
 }
+
+// moveStatuses are those of a move; error is also that of a move whose guest did not start at its destination.
+var moveStatuses = []string{"accepted", "pre-migrating", "running", "done", "completed", "failed", "error", "cancelled"}
 
 const evacuateExample = `  salvor evacuate plan vm7                       # what would become of each server, and why; nothing is done
   salvor fence vm7 --wait                        # prove that vm7 is off: without that nothing is moved

@@ -187,7 +187,7 @@ func (s *hostCleanup) applyCleanup(ctx context.Context, hostID string, cleaned [
 			return err
 		}
 		for _, m := range found {
-			former, rest, _ := strings.Cut(m.Problem, notCleaned)
+			former, rest, _ := strings.Cut(m.Problem, compute.NotCleanedUp)
 			why := oneLine(c.Error)
 			if m.Epoch > c.Epoch || why != "" && rest == why {
 				continue
@@ -198,7 +198,7 @@ func (s *hostCleanup) applyCleanup(ctx context.Context, hostID string, cleaned [
 			}
 			if err := s.endMove(ctx, m, func(now *compute.Move) {
 				if now.Problem = former; why != "" {
-					now.Problem += notCleaned + why
+					now.Problem += compute.NotCleanedUp + why
 				} else {
 					now.State = compute.MoveCompleted
 				}
@@ -227,9 +227,6 @@ func (s *hostCleanup) dropCleaned(ctx context.Context, hostID string, c compute.
 	}
 	return nil
 }
-
-// notCleaned begins, in the problem of a move, why its source could not clean up.
-const notCleaned = "not cleaned up: "
 
 // endMove changes a move that is Done still, and says so on the timeline of its source.
 func (s *hostCleanup) endMove(ctx context.Context, seen *compute.Move, change func(*compute.Move), text string) error {

@@ -243,7 +243,7 @@ func (s *Moves) yieldPlanned(ctx context.Context, tx job.Tx, srv *compute.Server
 	if err := s.cleanUpDestination(ctx, tx, srv, former); err != nil {
 		return err
 	}
-	former.State, former.EndedAt, former.Problem = compute.MoveFailed, s.now(), "its host was fenced; went on by move "+m.ID
+	former.State, former.EndedAt, former.Problem = compute.MoveFailed, s.now(), "its host was fenced; "+compute.WentOn+m.ID
 	m.WasState, m.WasTask, m.WasPower = former.WasState, former.WasTask, former.WasPower
 	return s.store.Moves().Save(tx, former)
 }

@@ -29,6 +29,43 @@ func (s *Moves) List(ctx context.Context, f compute.MoveFilter, p record.Page) (
 	return s.store.Moves().List(ctx, nil, f, p)
 }
 
+// minStatusPage is how many moves ListByStatus reads at a time at least.
+const minStatusPage = 100
+
+// ListByStatus lists moves by their Status, which no column of the store has. An empty status lists all.
+func (s *Moves) ListByStatus(ctx context.Context, status compute.MoveState, f compute.MoveFilter, p record.Page) ([]*compute.Move, error) {
+	switch status {
+	case "":
+		return s.List(ctx, f, p)
+	case compute.MoveError, compute.MoveFailed, compute.MoveCancelled: // moves that are done may have this status, too
+	default:
+		f.State = status
+	}
+	var out []*compute.Move
+	batch := p
+	if p.Limit > 0 {
+		batch.Limit = max(p.Limit, minStatusPage)
+	}
+	for {
+		found, err := s.List(ctx, f, batch)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range found {
+			if m.Status() == status {
+				out = append(out, m)
+			}
+			if p.Limit > 0 && len(out) == p.Limit {
+				return out, nil
+			}
+		}
+		if p.Limit <= 0 || len(found) < batch.Limit {
+			return out, nil
+		}
+		batch.Marker = found[len(found)-1].ID
+	}
+}
+
 // Get reads one.
 func (s *Moves) Get(ctx context.Context, id string) (*compute.Move, error) {
 	return s.store.Moves().Get(ctx, nil, id)
@@ -155,7 +192,7 @@ func (s *Moves) supersedeMove(ctx context.Context, tx job.Tx, srv *compute.Serve
 	if former.State != compute.MoveAttached || former.DestID != srv.HostID {
 		return problem.Conflictf("server %s is being moved already, by move %s", srv.ID, former.ID)
 	}
-	former.State, former.EndedAt, former.Problem = compute.MoveFailed, s.now(), "went on by move "+m.ID
+	former.State, former.EndedAt, former.Problem = compute.MoveFailed, s.now(), compute.WentOn+m.ID
 	if former.Clean != "" && former.SourceID != srv.HostID {
 		former.State = compute.MoveDone
 	}

@@ -253,7 +253,7 @@ func (s *Moves) dropMove(ctx context.Context, tx job.Tx, srv *compute.Server, j 
 	if err != nil || !m.Going() {
 		return ignoreNotFound(err)
 	}
-	m.EndedAt, m.Problem = s.now(), "given up: the server's state was reset"
+	m.EndedAt, m.Problem = s.now(), compute.GivenUp+"the server's state was reset"
 	if err := s.cleanUpDestination(ctx, tx, srv, m); err != nil {
 		return err
 	}
@@ -266,7 +266,7 @@ func (s *Moves) dropMove(ctx context.Context, tx job.Tx, srv *compute.Server, j 
 				return err
 			}
 		}
-		m.State, m.Clean, m.Problem = compute.MoveDone, compute.CleanDisk, "given up: the server is to be deleted"
+		m.State, m.Clean, m.Problem = compute.MoveDone, compute.CleanDisk, compute.GivenUp+"the server is to be deleted"
 	case m.State == compute.MoveAttached:
 		m.State = compute.MoveDone
 	default:
