@@ -11,6 +11,8 @@ type DestinationFilter struct {
 	// markers of the disk stores that it must see; source: its disks are made anew, in a store that this host has not.
 	markers []string
 	source  *Host
+	// anew are the disks that are made anew.
+	anew []LocalDisk
 	// except are hosts that are none: the one that it comes from, and those that refused it.
 	Except []string
 	// forced: only what makes it impossible for a host to run the server counts.
@@ -20,12 +22,12 @@ type DestinationFilter struct {
 // NewDestinationFilter reads it from a server that moves away from a host; keep: its disks lie where they are.
 func NewDestinationFilter(srv *Server, source *Host, keep bool) DestinationFilter {
 	w := DestinationFilter{needs: NeedsOf(srv, ""), Except: []string{source.ID}}
-	w.needs.Store = "" // stores are known by their markers
 	if keep {
 		w.markers = MarkersOf(srv, source)
 	} else if w.needs.Disk > 0 {
-		w.source = source
+		w.source, w.anew = source, w.needs.Disks
 	}
+	w.needs.Disks = nil // stores are known by their markers
 	return w
 }
 
@@ -49,8 +51,16 @@ func (w *DestinationFilter) Refusal(h *Host, up bool) string {
 			return "it does not see the disk store of its disks"
 		}
 	}
-	if w.source != nil && h.storeFor("", w.source) == nil {
+	if w.source == nil {
+		return ""
+	}
+	if h.storeFor("", w.source, 0) == nil {
 		return "it has no disk store of its own"
+	}
+	for _, d := range w.anew {
+		if !w.Forced && h.storeFor(d.Store, w.source, d.GiB) == nil {
+			return fmt.Sprintf("it has no disk store of its own for %d GiB", d.GiB)
+		}
 	}
 	return ""
 }
@@ -128,7 +138,9 @@ func RelocateDisks(disks []Disk, source, dest *Host, anew bool) []Disk {
 		}
 		to := dest.StoreOf(markerOf(d, source))
 		if anew {
-			to = dest.storeFor(d.Store, source)
+			if to = dest.storeFor(d.Store, source, d.SizeGiB); to == nil { // a destination that was forced
+				to = dest.storeFor(d.Store, source, 0)
+			}
 		}
 		if to != nil {
 			out[i].Store = to.Name
@@ -137,12 +149,13 @@ func RelocateDisks(disks []Disk, source, dest *Host, anew bool) []Disk {
 	return out
 }
 
-// storeFor is where a disk is made anew: in the store of the same name, or any other, but in none that the source sees as well.
-func (h *Host) storeFor(name string, source *Host) *DiskStore {
+// storeFor is where a disk is made anew: in the store of the same name, or any other, but in none that the source sees as well, and in none
+// that is too small even if it is empty. What servers use does not count, because each look must find the same store until the disk is made.
+func (h *Host) storeFor(name string, source *Host, size int) *DiskStore {
 	var other *DiskStore
 	for i := range h.Inventory.Stores {
 		store := &h.Inventory.Stores[i]
-		if source.StoreOf(store.Marker) != nil {
+		if source.StoreOf(store.Marker) != nil || h.judgesStores() && store.SizeGiB < size {
 			continue
 		}
 		if store.Name == name {

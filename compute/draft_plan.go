@@ -324,7 +324,7 @@ func SurvivesNextFailure(o *PlanInput, items []PlanItem, largest *Host, there []
 	})
 	for _, s := range all {
 		w := DestinationFilter{needs: NeedsOf(s, ""), Except: []string{o.Source.ID, largest.ID}}
-		w.needs.Store = ""
+		w.needs.Disks = nil
 		best, why := PickRoomiestHost(d.hosts, func(h *Host) string { return w.Refusal(h, o.Up[h.ID]) })
 		if best == nil {
 			return false, fmt.Sprintf("if host %s died as well, server %s (%s) would find no place: %s", OrID(largest), s.Name, s.ID, joinReasons(why))

@@ -11,11 +11,14 @@ import (
 // Needs are what a server asks of its host.
 type Needs struct {
 	VCPUs, RAM, Disk int // Disk in GiB, of local disks
-	Store            string
-	Firmware         Firmware
-	Bridges          []string
-	Zone             string
-	Host             string // UUID or name; empty: any
+	// Disks are the local disks that need a disk store of the host.
+	Disks []LocalDisk
+	// Full are hosts that were found to have no disk store with room, by id, each with the reason.
+	Full     map[string]string
+	Firmware Firmware
+	Bridges  []string
+	Zone     string
+	Host     string // UUID or name; empty: any
 	// Class of the machine that it is to be; empty: it is a guest.
 	Class string
 }
@@ -29,7 +32,7 @@ func NeedsOf(s *Server, host string) Needs {
 	for _, d := range s.Disks {
 		if d.VolumeID == "" {
 			n.Disk += d.SizeGiB
-			n.Store = d.Store
+			n.Disks = append(n.Disks, LocalDisk{d.Store, d.SizeGiB})
 		}
 	}
 	for _, nic := range s.NICs {
@@ -77,8 +80,21 @@ func (n *Needs) Refusal(h *Host, up bool) string {
 		return fmt.Sprintf("%d MiB of RAM free, %d needed", max(0, i.RAM-h.UsedRAM), n.RAM)
 	case n.Disk > 0 && h.FreeDisk() < n.Disk:
 		return fmt.Sprintf("%d GiB of disk free, %d needed", max(0, h.FreeDisk()), n.Disk)
+	case n.Full[h.ID] != "":
+		return n.Full[h.ID]
+	}
+	if why := n.lacksStore(h); why != "" {
+		return why
 	}
 	return n.lacks(h)
+}
+
+// Exclude keeps a host from being picked, because of why.
+func (n *Needs) Exclude(h *Host, why string) {
+	if n.Full == nil {
+		n.Full = map[string]string{}
+	}
+	n.Full[h.ID] = why
 }
 
 // impossible is Refusal of a host that an administrator forces: that it is disabled, full or in another zone is his affair.
@@ -108,8 +124,10 @@ func (n *Needs) lacks(h *Host) string {
 	if h.Kind == GanetiHost {
 		return "" // the cluster knows its links and its storage
 	}
-	if n.Disk > 0 && n.Store != "" && !slices.ContainsFunc(i.Stores, func(s DiskStore) bool { return s.Name == n.Store }) {
-		return "no disk store " + n.Store
+	for _, d := range n.Disks {
+		if d.Store != "" && h.StoreNamed(d.Store) == nil {
+			return "no disk store " + d.Store
+		}
 	}
 	if n.Disk > 0 && len(i.Stores) == 0 {
 		return "no disk store"

@@ -127,7 +127,7 @@ func (s *Moves) none(hosts []*compute.Host, live *livenessView, why []string) er
 
 // disksThere are the disks of a server as its destination names their stores: those that are kept lie where the marker is the same,
 // those that are made anew in a store that its former host has not.
-func (s *Moves) disksThere(ctx context.Context, tx job.Tx, srv *compute.Server, m *compute.Move) ([]compute.Disk, error) {
+func (s *serviceCore) disksThere(ctx context.Context, tx job.Tx, srv *compute.Server, m *compute.Move) ([]compute.Disk, error) {
 	source, err := s.store.Hosts().Get(ctx, tx, m.SourceID)
 	if problem.Is(err, problem.NotFound) {
 		return srv.Disks, nil

@@ -22,7 +22,7 @@ func (s *Servers) Place(ctx context.Context, tx job.Tx, id string, args compute.
 		return srv, h, err
 	}
 	needs := compute.NeedsOf(srv, args.Host)
-	h, err := s.placement.pick(ctx, tx, needs)
+	h, disks, err := s.placement.pickWithStores(ctx, tx, needs, srv.Disks)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -30,11 +30,7 @@ func (s *Servers) Place(ctx context.Context, tx job.Tx, id string, args compute.
 	srv, err = s.edit(ctx, tx, id, func(srv *compute.Server) {
 		srv.HostID = h.ID
 		srv.Epoch++
-		for i, d := range srv.Disks {
-			if d.VolumeID == "" && d.Store == "" && len(h.Inventory.Stores) > 0 {
-				srv.Disks[i].Store = h.Inventory.Stores[0].Name
-			}
-		}
+		srv.Disks = disks
 		if srv.Task == compute.Scheduling {
 			srv.Task = compute.Spawning
 		}
@@ -136,6 +132,64 @@ func (s *hostPlacement) pick(ctx context.Context, tx job.Tx, n compute.Needs) (*
 		}
 	}
 	return nil, problem.Unavailablef("hosts keep changing; ask again")
+}
+
+// pickWithStores is pick, with a disk store of the host for each local disk. What servers use of the stores is read of hosts alone that have
+// several, and that were picked: their records are many.
+func (s *hostPlacement) pickWithStores(ctx context.Context, tx job.Tx, n compute.Needs, disks []compute.Disk) (*compute.Host, []compute.Disk, error) {
+	for {
+		h, err := s.pick(ctx, tx, n)
+		if err != nil {
+			return nil, nil, err
+		}
+		var used map[string]int
+		if n.NeedsStoreUse(h) {
+			if used, err = s.storeUse(ctx, tx, h); err != nil {
+				return nil, nil, err
+			}
+		}
+		placed, why := h.AssignStores(disks, used)
+		if why == "" {
+			return h, placed, nil
+		}
+		n.Exclude(h, why)
+	}
+}
+
+// storeUse is what servers claim of each disk store of a host, in GiB by the store's name: those that are there, and those that a move brings.
+// Whoever reserves a place saves the host too, so a transaction that read an older use comes to nothing.
+func (s *serviceCore) storeUse(ctx context.Context, tx job.Tx, h *compute.Host) (map[string]int, error) {
+	moves, err := s.store.Moves().List(ctx, tx, compute.MoveFilter{DestID: h.ID, Open: true}, record.Page{})
+	if err != nil {
+		return nil, err
+	}
+	servers, err := s.store.Servers().List(ctx, tx, compute.ServerFilter{HostID: h.ID}, record.Page{})
+	if err != nil {
+		return nil, err
+	}
+	used := map[string]int{}
+	arriving := map[string]bool{} // their records name the stores of the hosts that they leave
+	for _, m := range moves {
+		if m.State != compute.MovePreparing {
+			continue
+		}
+		srv, err := s.store.Servers().Get(ctx, tx, m.ServerID)
+		if err != nil {
+			return nil, err
+		}
+		disks, err := s.disksThere(ctx, tx, srv, m)
+		if err != nil {
+			return nil, err
+		}
+		h.UseStores(used, disks)
+		arriving[srv.ID] = true
+	}
+	for _, srv := range servers {
+		if !srv.Foreign && !arriving[srv.ID] {
+			h.UseStores(used, srv.Disks)
+		}
+	}
+	return used, nil
 }
 
 // unreserve gives a server's place back.

@@ -70,7 +70,7 @@ func TestRebuildNeedsRoomForBothDisks(t *testing.T) {
 
 // TestQuarantineCountsAsUsed where servers are placed.
 func TestQuarantineCountsAsUsed(t *testing.T) {
-	h := &compute.Host{UsedDisk: 2, Inventory: compute.Inventory{VCPUs: 1, RAM: 1024, Disk: 10, Stores: []compute.DiskStore{{Name: "a", QuarantinedGiB: 3}, {Name: "b", QuarantinedGiB: 1}}}}
+	h := &compute.Host{UsedDisk: 2, Inventory: compute.Inventory{VCPUs: 1, RAM: 1024, Disk: 10, Stores: []compute.DiskStore{{Name: "a", SizeGiB: 5, QuarantinedGiB: 3}, {Name: "b", SizeGiB: 5, QuarantinedGiB: 1}}}}
 	for need, want := range map[int]string{4: "", 5: "4 GiB of disk free, 5 needed"} {
 		if got := (&compute.Needs{VCPUs: 1, RAM: 1, Disk: need}).Refusal(h, true); got != want {
 			t.Errorf("%d GiB: %q", need, got)

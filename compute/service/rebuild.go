@@ -68,7 +68,15 @@ func (s *Actions) roomForRebuild(ctx context.Context, tx job.Tx, srv *compute.Se
 		return ignoreNotFound(err)
 	}
 	free, need := h.FreeDisk(), root.SizeGiB
-	if store := h.StoreNamed(root.Store); store != nil && store.SizeGiB > 0 && free >= need {
+	store := h.StoreNamed(root.Store)
+	if n := compute.NeedsOf(srv, ""); store != nil && n.NeedsStoreUse(h) {
+		used, err := s.storeUse(ctx, tx, h)
+		if err != nil {
+			return err
+		}
+		free = min(free, store.RoomIn(used))
+	}
+	if store != nil && store.SizeGiB > 0 && free >= need {
 		free, need = store.FreeGiB, int(img.Size/compute.GiB) // of what is really there; disks are sparse
 	}
 	if free >= need {
