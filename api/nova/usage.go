@@ -103,7 +103,8 @@ func limitOf(quota string) int {
 	switch quota {
 	case "metadata_items":
 		return maxMetadata
-	case "injected_files", "injected_file_content_bytes", "injected_file_path_bytes", "server_groups", "server_group_members": // there are none
+	case "injected_files", "injected_file_content_bytes", "injected_file_path_bytes",
+		"server_groups", "server_group_members", "security_groups", "security_group_rules", "floating_ips": // there are none
 		return 0
 	}
 	return -1
@@ -159,7 +160,7 @@ func (c usageCall) limits() error {
 	}
 	if c.Minor < 36 {
 		for _, name := range []string{"maxSecurityGroups", "maxSecurityGroupRules", "maxTotalFloatingIps"} {
-			o[name] = -1
+			o[name] = 0
 		}
 		o["totalSecurityGroupsUsed"], o["totalFloatingIpsUsed"] = 0, 0
 	}

@@ -240,6 +240,41 @@ func TestNetworks(t *testing.T) {
 	w.want(409, "POST", "/servers", "2.37", `{"server": {"name": "x", "flavorRef": "1", "imageRef": "`+imageOne+`", "networks": "auto"}}`)
 }
 
+// TestNothingIsUnlimitedThatCannotExist: a list that is always empty is a true answer. A limit of -1 beside it says that one may make such things.
+func TestNothingIsUnlimitedThatCannotExist(t *testing.T) {
+	w := newWorld(t)
+	for _, c := range []struct {
+		list, key string
+		quotas    []string
+		limits    []string
+	}{
+		{"/os-server-groups", "server_groups", []string{"server_groups", "server_group_members"}, []string{"maxServerGroups", "maxServerGroupMembers"}},
+		{"/os-security-groups", "security_groups", []string{"security_groups", "security_group_rules"}, []string{"maxSecurityGroups", "maxSecurityGroupRules"}},
+		{"/os-floating-ips", "floating_ips", []string{"floating_ips"}, []string{"maxTotalFloatingIps"}},
+	} {
+		w.want(405, "POST", c.list, "2.1", `{}`)
+		w.want(404, "GET", c.list+"/"+nothing, "2.1", "")
+		if all := w.want(200, "GET", c.list, "2.1", "").Object(t)[c.key].([]any); len(all) != 0 {
+			t.Errorf("%s: %v, want an empty list", c.list, all)
+		}
+		for _, name := range c.limits {
+			if got := at(w.want(200, "GET", "/limits", "2.1", "").Object(t), "limits", "absolute", name); got != 0.0 {
+				t.Errorf("GET /limits: %s is %v, want 0", name, got)
+			}
+		}
+		for _, name := range c.quotas {
+			for _, path := range []string{"", "/defaults"} {
+				if got := at(w.want(200, "GET", "/os-quota-sets/"+projectA+path, "2.1", "").Object(t), "quota_set", name); got != 0.0 {
+					t.Errorf("quota%s: %s is %v, want 0", path, name, got)
+				}
+			}
+			if got := at(w.want(200, "GET", "/os-quota-sets/"+projectA+"/detail", "2.1", "").Object(t), "quota_set", name, "limit"); got != 0.0 {
+				t.Errorf("quota/detail: the limit of %s is %v, want 0", name, got)
+			}
+		}
+	}
+}
+
 func TestSums(t *testing.T) {
 	w := newWorld(t)
 	w.active()
