@@ -33,6 +33,9 @@ type PlanInput struct {
 	Consent map[string]bool
 	All     bool
 	Drain   bool
+	// Variables is the word of the source's group on UEFI variables that are lost; DiscardVariables consents to their loss.
+	Variables        VariablesPolicy
+	DiscardVariables bool
 }
 
 // PriorityKey is the metadata of a server that orders it in plans: a whole number, higher first, 0 where it is absent.
@@ -100,12 +103,19 @@ func (d *planDraft) judge(s *Server) *PlanItem {
 		ServerID: s.ID, Name: s.Name, Project: s.Project, Priority: serverPriority(s), Power: s.Power, State: s.State, InRescue: s.InSession(),
 	}
 	item.Disposition, item.Why = d.disposition(s)
-	if item.Disposition != Cannot && !d.Drain && s.Firmware == UEFI && d.Source.Kind == AgentHost {
+	copied := item.Disposition == KeepDisk && s.StateCopied
+	item.LosesVariables = item.Disposition != Cannot && !d.Drain && s.Firmware == UEFI && d.Source.Kind == AgentHost && !copied
+	item.MayLoseVariables = d.DiscardVariables || d.Variables == VariablesDiscard
+	if item.LosesVariables {
 		item.Why += ". Its UEFI variables lie on its host alone: it begins with new ones, without the boot entries and keys that it had"
 	}
+	written := s.State != Building // else there is nothing that could be lost
 	if item.Disposition == Reimage {
-		item.NeedsConsent = d.Policy != ReimageAlways && s.State != Building // of which nothing was written yet
+		item.NeedsConsent = d.Policy != ReimageAlways && written
 		item.Consented = !item.NeedsConsent || d.All || d.Consent[s.ID]
+	} else if item.LosesVariables {
+		item.NeedsConsent = d.Variables != VariablesDiscard && written
+		item.Consented = !item.NeedsConsent || d.DiscardVariables || d.Consent[s.ID]
 	}
 	return item
 }

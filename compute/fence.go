@@ -126,6 +126,15 @@ const (
 	ReimageAlways ReimagePolicy = "always"
 )
 
+// VariablesPolicy says whether a server may be evacuated whose UEFI variables lie on its dead host alone: it begins with new ones.
+type VariablesPolicy string
+
+const (
+	// VariablesAsk: only with consent in the request.
+	VariablesAsk     VariablesPolicy = "ask"
+	VariablesDiscard VariablesPolicy = "discard"
+)
+
 // HostGroup is what operators decide for several hosts at once. A host without a group follows DefaultHostGroup.
 type HostGroup struct {
 	record.Record
@@ -138,6 +147,8 @@ type HostGroup struct {
 	// Require lists evidence that a receipt must rest on; empty: any one.
 	Require []Evidence
 	Reimage ReimagePolicy
+	// Variables is empty in records of former releases, which is VariablesAsk.
+	Variables VariablesPolicy
 	// MaxHosts are healed within HealCycle; MaxShare is the percentage of all hosts of the group: if so many or more of them, two at
 	// least, fell silent within HealCycle, it is the control plane that is cut off.
 	MaxHosts, MaxShare int
@@ -161,5 +172,5 @@ const HealCycle = 10 * time.Minute
 
 // DefaultHostGroup is the group of hosts that have none.
 func DefaultHostGroup() *HostGroup {
-	return &HostGroup{Name: "", Reimage: ReimageAsk, MaxHosts: 1, MaxShare: 50, Parallel: 16}
+	return &HostGroup{Name: "", Reimage: ReimageAsk, Variables: VariablesAsk, MaxHosts: 1, MaxShare: 50, Parallel: 16}
 }

@@ -222,6 +222,10 @@ type Guest struct {
 	// Disks are the guest's disks in files: of the running guest, or else of its next start. NextDisks are the disks of the next start.
 	Disks     []GuestDisk `json:"-"`
 	NextDisks []GuestDisk `json:"-"`
+	// StateStamp changes with the guest's state (see GuestState); empty: the hypervisor keeps none. The control plane is not told of it.
+	StateStamp string `json:"-"`
+	// StateCopied: a copy of the guest's state lies beside its disk in a shared store, where its next host finds it.
+	StateCopied bool `json:"state_copied,omitempty"`
 	// Drift is what somebody else than salvor changed.
 	Drift []Drift `json:"drift,omitempty"`
 	// DriftUnknown: a disk store could not be read, so disks may lie elsewhere than Drift tells.

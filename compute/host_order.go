@@ -123,6 +123,10 @@ type Args struct {
 	Limit int    `json:"limit,omitempty"`
 	// State, of Define, is what came with the guest from its former host: a guest that is here already keeps its own.
 	State *GuestState `json:"state,omitempty"`
+	// CopiedState, of Define: a guest that is not here takes the state that its former host copied beside its disk in a shared store.
+	CopiedState bool `json:"copied_state,omitempty"`
+	// NeedsState, of Prepare: without a copy of the state that can be read nothing is prepared (problem.Conflict).
+	NeedsState bool `json:"needs_state,omitempty"`
 	// Now, of Diagnose, is the control plane's time.
 	Now time.Time `json:"now,omitzero"`
 	// InRescue, of Diagnose: the guest is in rescue, and its rescue system examines all disks that it has.
@@ -179,6 +183,8 @@ type Result struct {
 	Peer   string      `json:"peer,omitempty"`
 	// State answers Export.
 	State *GuestState `json:"state,omitempty"`
+	// StateTaken answers Define with Args.CopiedState: the guest has the copied state. Hosts of former releases take none.
+	StateTaken bool `json:"state_taken,omitempty"`
 	// Quarantine answers ListQuarantine, in the order of ids, which is that of time.
 	Quarantine []QuarantinedDisk `json:"quarantine,omitempty"`
 }

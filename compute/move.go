@@ -66,7 +66,11 @@ type PlanItem struct {
 	DestID string
 	// Why says what led to the disposition.
 	Why string
-	// NeedsConsent: it is only re-imaged if it is named, or the group's policy says so.
+	// LosesVariables: the UEFI variables of the server lie on its host alone, so it begins with new ones.
+	LosesVariables bool
+	// MayLoseVariables: who made the plan, or the host's group, consents to new UEFI variables.
+	MayLoseVariables bool
+	// NeedsConsent: the server only moves if somebody consents to the loss of its data or of its UEFI variables, or the group's policy does.
 	NeedsConsent bool
 	// Consented: it was named, or the policy allows it.
 	Consented bool
@@ -152,6 +156,8 @@ type Move struct {
 	WasTask  Task
 	WasPower Power
 	Wanted   Power
+	// MayLoseVariables: without a readable copy of its UEFI variables the server begins with new ones.
+	MayLoseVariables bool
 	// Clean is what the source is told; set when the destination has attached.
 	Clean CleanUp
 	// Words say what of the server's state could not be kept ("paused: it begins anew").

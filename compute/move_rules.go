@@ -63,6 +63,11 @@ func JoinWords(a, b string) string {
 	return a + "; " + b
 }
 
+// FindsState tells whether the destination may find a copy of the guest's state beside its disk. A planned move brings the state itself along.
+func (m *Move) FindsState() bool {
+	return m.Kind == Evacuation && m.Disposition == KeepDisk && !m.WasBuilding()
+}
+
 // WasBuilding tells whether the server was being made, or made anew, when the move began: its disks need not be there.
 func (m *Move) WasBuilding() bool { return wasBuilding(m.WasState, m.WasTask) }
 

@@ -18,15 +18,31 @@ type PlanRequest struct {
 	// Consent names servers that may be re-imaged: their data are lost. ReimageAll consents for all.
 	Consent    []string
 	ReimageAll bool
+	// DiscardVariables consents to new UEFI variables for servers whose variables lie on their host alone.
+	DiscardVariables bool
 	// Drain: the host lives.
 	Drain bool
 	// Parallel is how many are moved at a time; 0: as the host's group says.
 	Parallel int
 }
 
-// ApplyConsent takes in which servers may be re-imaged.
-func (p *Plan) ApplyConsent(consent []string) error {
-	for _, id := range consent {
+// PlanConsent says what the servers of a plan may lose.
+type PlanConsent struct {
+	// Servers, by UUID, may be re-imaged.
+	Servers []string
+	// DiscardVariables: all may begin with new UEFI variables.
+	DiscardVariables bool
+}
+
+// ApplyConsent takes consent in.
+func (p *Plan) ApplyConsent(consent PlanConsent) error {
+	for i := range p.Items {
+		if item := &p.Items[i]; consent.DiscardVariables {
+			item.MayLoseVariables = true
+			item.Consented = item.Consented || item.NeedsConsent && item.waitsForVariables()
+		}
+	}
+	for _, id := range consent.Servers {
 		i := slices.IndexFunc(p.Items, func(item PlanItem) bool { return item.ServerID == id })
 		if i < 0 {
 			return problem.Invalidf("plan %s has no server %s", p.ID, TruncateText(id))
@@ -54,11 +70,14 @@ func (i *PlanItem) ReasonToStay() string {
 	switch {
 	case i.Disposition == Cannot:
 		return "its host is being evacuated, and it stays: " + i.Why
-	case i.Disposition == Reimage && !i.Consented:
+	case !i.Consented && (i.NeedsConsent || i.Disposition == Reimage):
 		return "its host is being evacuated, and it stays: " + i.Why + ". That needs consent"
 	}
 	return ""
 }
+
+// waitsForVariables tells whether the consent that a server needs is to the loss of its UEFI variables, and not of its data.
+func (i *PlanItem) waitsForVariables() bool { return i.LosesVariables && i.Disposition != Reimage }
 
 // ApplyMoves notes what became of each item's move. The newest counts.
 func (p *Plan) ApplyMoves(moves []*Move) {

@@ -120,6 +120,8 @@ type Server struct {
 	Rescue *rescue.Session
 	// Drift is what somebody else than salvor changed of its guest, as its host last told it.
 	Drift []Drift
+	// StateCopied: its host last told that a copy of its UEFI variables and its machine type lies beside its disk in a shared store.
+	StateCopied bool
 }
 
 // Fault is why a server is in error.

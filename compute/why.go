@@ -373,6 +373,9 @@ func (s *ServerSituation) fenced(w *record.Why) {
 	switch {
 	case item == nil:
 		w.Block("its host "+h.Name+" is fenced, and no plan moves it away", again)
+	case item.NeedsConsent && !item.Consented && item.waitsForVariables():
+		w.Block("its move waits for consent: its UEFI variables lie on host "+h.Name+" alone, and it would begin with new ones, without the boot entries and keys that it had",
+			record.Command{Run: "salvor evacuate run " + OrID(h) + " --discard-variables", For: "move it; its UEFI variables are lost"})
 	case item.NeedsConsent && !item.Consented:
 		w.Block("its move waits for consent: its disk died with host "+h.Name+", and it can only be made anew from its image, which loses its data",
 			record.Command{Run: "salvor evacuate run " + OrID(h) + " --reimage " + s.Server.label(), For: "make it anew elsewhere; its data are lost"})

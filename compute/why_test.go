@@ -143,6 +143,10 @@ func TestWhyServer(t *testing.T) {
 			fenced(s)
 			s.Item = &compute.PlanItem{NeedsConsent: true, Disposition: compute.Reimage}
 		}, record.Stuck, []string{"Its move waits for consent"}, "salvor evacuate run vm7 --reimage web1"},
+		"needs consent to new UEFI variables": {func(s *compute.ServerSituation) {
+			fenced(s)
+			s.Item = &compute.PlanItem{NeedsConsent: true, LosesVariables: true, Disposition: compute.KeepDisk}
+		}, record.Stuck, []string{"Its move waits for consent: its UEFI variables lie on host vm7 alone"}, "salvor evacuate run vm7 --discard-variables"},
 		"cannot move": {func(s *compute.ServerSituation) {
 			fenced(s)
 			s.Item = &compute.PlanItem{Disposition: compute.Cannot, Why: "no host has room"}
@@ -237,6 +241,10 @@ func TestWhyHost(t *testing.T) {
 			s.Receipt, s.Life.Servers = receipt, 1
 			s.Plan = &compute.Plan{State: compute.PlanPartly, Items: []compute.PlanItem{{Name: "web1", NeedsConsent: true}, {Name: "web2", NeedsConsent: true, Consented: true}}}
 		}, record.Stuck, []string{"1 server waits for consent to be made anew from an image, which loses data: web1."}, "salvor evacuate run vm7 --reimage web1"},
+		"waits for consent to new UEFI variables": {func(s *compute.HostSituation) {
+			s.Receipt, s.Life.Servers = receipt, 1
+			s.Plan = &compute.Plan{State: compute.PlanPartly, Items: []compute.PlanItem{{Name: "web1", NeedsConsent: true, LosesVariables: true, Disposition: compute.Reattach}}}
+		}, record.Stuck, []string{"1 server waits for consent to begin with new UEFI variables, because their own lie on this host alone: web1."}, "salvor evacuate run vm7 --discard-variables"},
 		"spoke again": {func(s *compute.HostSituation) {
 			doubted := *receipt
 			doubted.HeardAt = whyNow

@@ -149,13 +149,16 @@ func (s *HostSituation) fenced(w *record.Why) {
 	if w.Status != record.Stuck {
 		w.Status = record.Waiting
 	}
-	asking := p.unconsented()
+	asking, variables := p.unconsented(true), p.unconsented(false)
 	switch {
 	case running != "" || s.Going > 0 || w.Job != nil:
 		w.Next = append(w.Next, record.Command{Run: "salvor evacuate show " + OrID(h), For: "see how far its servers are"})
 	case len(asking) > 0:
 		w.Block(formatCount(len(asking), "server waits", "servers wait")+" for consent to be made anew from an image, which loses data: "+strings.Join(asking, ", "),
 			record.Command{Run: "salvor evacuate run " + OrID(h) + " --reimage " + asking[0], For: "make it anew elsewhere; its data are lost"})
+	case len(variables) > 0:
+		w.Block(formatCount(len(variables), "server waits", "servers wait")+" for consent to begin with new UEFI variables, because their own lie on this host alone: "+strings.Join(variables, ", "),
+			record.Command{Run: "salvor evacuate run " + OrID(h) + " --discard-variables", For: "move them; their UEFI variables are lost"})
 	case s.Life.Servers > 0:
 		w.Block(formatCount(s.Life.Servers, "server is", "servers are")+" still on it, and no plan is run",
 			record.Command{Run: "salvor evacuate plan " + OrID(h), For: "see what would become of them"},
@@ -165,13 +168,13 @@ func (s *HostSituation) fenced(w *record.Why) {
 	}
 }
 
-// unconsented names the servers of a plan that could be made anew if somebody said so.
-func (p *Plan) unconsented() (names []string) {
+// unconsented names the servers of a plan that lack consent: to be made anew from their image, or else to begin with new UEFI variables.
+func (p *Plan) unconsented(reimage bool) (names []string) {
 	if p == nil {
 		return nil
 	}
 	for i := range p.Items {
-		if it := &p.Items[i]; it.NeedsConsent && !it.Consented && it.MoveID == "" {
+		if it := &p.Items[i]; it.NeedsConsent && !it.Consented && it.MoveID == "" && it.waitsForVariables() != reimage {
 			names = append(names, cmp.Or(it.Name, it.ServerID))
 		}
 	}

@@ -48,12 +48,16 @@ func (a *Agent) listGuests(ctx context.Context) ([]compute.Guest, error) {
 		if g := &guests[i]; g.Ours {
 			a.addDrift(ctx, g)
 			a.addRoom(ctx, g)
+			a.copyState(ctx, g)
 			there[g.ID] = true
 		}
 	}
 	a.drifts.mu.Lock()
 	maps.DeleteFunc(a.drifts.known, func(id string, _ diskLook) bool { return !there[id] })
 	a.drifts.mu.Unlock()
+	a.states.mu.Lock()
+	maps.DeleteFunc(a.states.written, func(id string, _ writtenState) bool { return !there[id] })
+	a.states.mu.Unlock()
 	return guests, nil
 }
 

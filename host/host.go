@@ -107,6 +107,7 @@ type Agent struct {
 	cleaner  cleanupTracker
 	looking  atomic.Bool
 	drifts   driftCache
+	states   stateCopies
 }
 
 // Open takes the state directory, reads or makes the host's identity and opens its disk
@@ -147,7 +148,7 @@ func (a *Agent) open() error {
 	a.orders, a.leases = newOrders(a), newDiskLeases(a)
 	a.lease.wakeup, a.lease.cleaned = make(chan struct{}, 1), map[string]wire.Cleaned{}
 	a.cleaner = newCleaner()
-	a.drifts.known = map[string]diskLook{}
+	a.drifts.known, a.states.written = map[string]diskLook{}, map[string]writtenState{}
 	a.witness = openWitness(a.identity.path(witnessFile))
 	a.observed.changed = make(chan struct{}, 1)
 	return a.identity.makeDir("servers")

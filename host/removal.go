@@ -53,14 +53,16 @@ const stagedEnd = ".next"
 
 // removeLeftovers removes what is left at the place of a disk that is gone: its proof, its lease, and what was not finished.
 func (s *diskStore) removeLeftovers(path string) error {
-	for _, end := range []string{".part", ".json", ".json.new", leaseSuffix} {
+	for _, end := range []string{".part", ".json", ".json.new", leaseSuffix, stateSuffix} {
 		if err := os.Remove(path + end); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
 	}
-	left, _ := filepath.Glob(path + leaseSuffix + ".*") // leases that a crash left half written
-	for _, file := range left {
-		_ = os.Remove(file)
+	for _, end := range []string{leaseSuffix, stateSuffix} { // files that a crash left half written
+		left, _ := filepath.Glob(path + end + ".*")
+		for _, file := range left {
+			_ = os.Remove(file)
+		}
 	}
 	if dir := filepath.Dir(path); dir != s.Dir {
 		_ = os.Remove(dir) // if it is empty now

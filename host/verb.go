@@ -118,6 +118,11 @@ func (w *orderExecution) prepare(ctx context.Context) (compute.Result, error) {
 			return compute.Result{}, err
 		}
 	}
+	if w.args.NeedsState {
+		if err := w.requireState(ctx, spec); err != nil {
+			return compute.Result{}, err
+		}
+	}
 	for _, d := range spec.Disks {
 		if d.VolumeID == "" && !w.args.Found {
 			if err := w.makeDisk(ctx, w.order, spec.ServerID, d); err != nil {
@@ -194,7 +199,13 @@ func (w *orderExecution) define(ctx context.Context) (compute.Result, error) {
 	if err := w.leases.acquireAll(ctx, pathsOf(&d), w.claim(false)); err != nil {
 		return compute.Result{}, err
 	}
-	return compute.Result{}, w.Hypervisor.Define(ctx, d)
+	result := compute.Result{}
+	if w.args.CopiedState {
+		if result.StateTaken, err = w.takeState(ctx, &d); err != nil {
+			return compute.Result{}, err
+		}
+	}
+	return result, w.Hypervisor.Define(ctx, d)
 }
 
 // claim is what this order wants the leases of its disks for.
@@ -305,7 +316,7 @@ func (w *orderExecution) export(ctx context.Context) (compute.Result, error) {
 	if !able {
 		return compute.Result{}, nil
 	}
-	state, err := e.Export(ctx, w.order.ServerID)
+	state, err := e.Export(ctx, w.order.ServerID, false)
 	return compute.Result{State: state}, err
 }
 

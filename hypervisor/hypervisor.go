@@ -28,6 +28,8 @@ type Domain struct {
 	Adopted bool
 	// State is what came with the guest from another host; nil: nothing. Define uses it where this host has no guest of that UUID.
 	State *compute.GuestState
+	// AnyMachine: the guest may get another machine type than State names, where this host does not offer that.
+	AnyMachine bool
 	// ConsolePath is the file that the serial console is written to; ChannelPath the socket of the rescue channel; empty: none.
 	ConsolePath, ChannelPath string
 }
@@ -77,8 +79,9 @@ type Plugger interface {
 
 // Exporter gives what a guest would lose on its way to another host.
 type Exporter interface {
-	// Export gives the state of a guest that is off. Conflict: it runs, and its firmware may still write.
-	Export(ctx context.Context, id string) (*compute.GuestState, error)
+	// Export gives the state of a guest. Conflict: the guest runs, and its firmware may still write; with running that is no matter, and a state that
+	// changes amid the copy is problem.Unavailable.
+	Export(ctx context.Context, id string, running bool) (*compute.GuestState, error)
 }
 
 // Watcher tells of changes as they happen.

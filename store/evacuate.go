@@ -29,7 +29,8 @@ var hostGroups = &recordKind[compute.HostGroup, compute.HostGroupFilter]{
 			Reimage                      *compute.ReimagePolicy
 			MaxHosts, MaxShare, Parallel *int
 			Healed                       *[]compute.Healing
-		}{&g.Healing, &g.SelfFence, &g.Require, &g.Reimage, &g.MaxHosts, &g.MaxShare, &g.Parallel, &g.Healed}
+			Variables                    *compute.VariablesPolicy
+		}{&g.Healing, &g.SelfFence, &g.Require, &g.Reimage, &g.MaxHosts, &g.MaxShare, &g.Parallel, &g.Healed, &g.Variables}
 	},
 	names: []string{"name"},
 	keys: []uniqueKey[compute.HostGroup]{{[]string{"name"}, func(g *compute.HostGroup) string {
@@ -152,7 +153,8 @@ var moves = &recordKind[compute.Move, compute.MoveFilter]{
 			Words, Problem     *string
 			EndedAt            *time.Time
 			Incarnation        *string
-		}{&m.Disposition, &m.SourceEpoch, &m.Epoch, &m.WasState, &m.WasTask, &m.WasPower, &m.Wanted, &m.Clean, &m.Words, &m.Problem, &m.EndedAt, &m.Incarnation}
+			MayLoseVariables   *bool
+		}{&m.Disposition, &m.SourceEpoch, &m.Epoch, &m.WasState, &m.WasTask, &m.WasPower, &m.Wanted, &m.Clean, &m.Words, &m.Problem, &m.EndedAt, &m.Incarnation, &m.MayLoseVariables}
 	},
 	keys: []uniqueKey[compute.Move]{{[]string{"server_id"}, func(m *compute.Move) string {
 		return "Server " + m.ServerID + " is being moved already."

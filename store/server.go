@@ -62,9 +62,10 @@ func serverBody(v *compute.Server) any {
 		Drift                                              *[]compute.Drift
 		Pause                                              *compute.GuestPause
 		Resumes                                            *[]time.Time
+		StateCopied                                        *bool
 	}{&v.Description, &v.LockedReason, &v.PublicKey, &v.OS, &v.OSFamily, &v.Tags, &v.SecurityGroups, &v.Metadata, &v.ImageProperties,
 		&v.Epoch, &v.Foreign, &v.ConfigDrive, &v.Wanted, &v.Firmware, &v.Fault, &v.LaunchedAt, &v.TerminatedAt, &v.Flavor,
-		plainSecret{&v.UserData}, &v.NICs, &v.Disks, rescueSession{&v.Rescue}, &v.LockedByAdmin, &v.Restarts, &v.Drift, &v.Pause, &v.Resumes}
+		plainSecret{&v.UserData}, &v.NICs, &v.Disks, rescueSession{&v.Rescue}, &v.LockedByAdmin, &v.Restarts, &v.Drift, &v.Pause, &v.Resumes, &v.StateCopied}
 }
 
 // rescueColumns are what is searched of an open session; nothing of one that is closed or whose server is gone.

@@ -1,6 +1,7 @@
 package native
 
 import (
+	"cmp"
 	"net/http"
 
 	"salvor/api"
@@ -16,6 +17,7 @@ type hostGroup struct {
 	SelfFence *bool               `json:"self_fence"`
 	Require   *[]compute.Evidence `json:"require"`
 	Reimage   *string             `json:"reimage"`
+	Variables *string             `json:"variables"`
 	MaxHosts  *int                `json:"max_hosts"`
 	MaxShare  *int                `json:"max_share"`
 	Parallel  *int                `json:"parallel"`
@@ -30,11 +32,15 @@ func (b *hostGroup) fill(g *compute.HostGroup) error {
 	if b.Reimage != nil && *b.Reimage == "" {
 		return problem.Invalidf("Invalid input for field/attribute reimage: want ask, never or always; leave it out for ask.")
 	}
+	if b.Variables != nil && *b.Variables == "" {
+		return problem.Invalidf("Invalid input for field/attribute variables: want ask or discard; leave it out for ask.")
+	}
 	setIfPresent(&g.Name, b.Name)
 	setIfPresent(&g.Healing, b.Healing)
 	setIfPresent(&g.SelfFence, b.SelfFence)
 	setIfPresent(&g.Require, b.Require)
 	setIfPresent((*string)(&g.Reimage), b.Reimage)
+	setIfPresent((*string)(&g.Variables), b.Variables)
 	setIfPresent(&g.MaxHosts, b.MaxHosts)
 	setIfPresent(&g.MaxShare, b.MaxShare)
 	setIfPresent(&g.Parallel, b.Parallel)
@@ -63,7 +69,7 @@ func (s *server) hostGroups() []api.Route {
 			for i, g := range all {
 				out[i] = map[string]any{
 					"id": g.ID, "number": g.Num, "name": g.Name, "healing": g.Healing, "self_fence": g.SelfFence, "require": append([]compute.Evidence{}, g.Require...),
-					"reimage": g.Reimage, "max_hosts": g.MaxHosts, "max_share": g.MaxShare, "parallel": g.Parallel,
+					"reimage": g.Reimage, "variables": cmp.Or(g.Variables, compute.VariablesAsk), "max_hosts": g.MaxHosts, "max_share": g.MaxShare, "parallel": g.Parallel,
 					"created_at": timeOrNull(g.CreatedAt), "updated_at": timeOrNull(g.UpdatedAt),
 				}
 			}

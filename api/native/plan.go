@@ -36,7 +36,8 @@ func (s *server) plans() []api.Route {
 		api.Route{Method: http.MethodPost, Path: k.path, Do: s.draftPlan},
 		api.Route{Method: http.MethodPost, Path: k.path + "/{ident}/run", Do: func(c *api.Call) error {
 			var b struct {
-				Consent []string `json:"consent"`
+				Consent          []string `json:"consent"`
+				DiscardVariables bool     `json:"discard_variables"`
 			}
 			if err := c.ReadExactly(&b); err != nil {
 				return err
@@ -53,7 +54,7 @@ func (s *server) plans() []api.Route {
 			if err != nil {
 				return err
 			}
-			if p, err = s.Services.Plans.Run(c.R.Context(), p.ID, consent, requesterOf(c)); err != nil {
+			if p, err = s.Services.Plans.Run(c.R.Context(), p.ID, compute.PlanConsent{Servers: consent, DiscardVariables: b.DiscardVariables}, requesterOf(c)); err != nil {
 				return err
 			}
 			return s.showPlan(c, http.StatusAccepted, p)
@@ -71,13 +72,14 @@ func (s *server) plans() []api.Route {
 // draftPlan says what would become of a host's servers, and does nothing else.
 func (s *server) draftPlan(c *api.Call) error {
 	var b struct {
-		Host       string   `json:"host"`
-		Dest       string   `json:"destination"`
-		Servers    []string `json:"servers"`
-		Consent    []string `json:"consent"`
-		ReimageAll bool     `json:"reimage_all"`
-		Drain      bool     `json:"drain"`
-		Parallel   int      `json:"parallel"`
+		Host             string   `json:"host"`
+		Dest             string   `json:"destination"`
+		Servers          []string `json:"servers"`
+		Consent          []string `json:"consent"`
+		ReimageAll       bool     `json:"reimage_all"`
+		Drain            bool     `json:"drain"`
+		Parallel         int      `json:"parallel"`
+		DiscardVariables bool     `json:"discard_variables"`
 	}
 	if err := c.ReadExactly(&b); err != nil {
 		return err
@@ -106,7 +108,7 @@ func (s *server) draftPlan(c *api.Call) error {
 		return err
 	}
 	p, err := s.Services.Plans.Draft(c.R.Context(), compute.PlanRequest{
-		Host: h.ID, Dest: b.Dest, Servers: b.Servers, Consent: b.Consent, ReimageAll: b.ReimageAll, Drain: b.Drain, Parallel: b.Parallel,
+		Host: h.ID, Dest: b.Dest, Servers: b.Servers, Consent: b.Consent, ReimageAll: b.ReimageAll, Drain: b.Drain, Parallel: b.Parallel, DiscardVariables: b.DiscardVariables,
 	}, requesterOf(c))
 	if err != nil {
 		return err
@@ -174,7 +176,7 @@ func viewPlan(p *compute.Plan, names map[string]string, moves map[string]*comput
 		}
 		items[i] = map[string]any{
 			"server_id": it.ServerID, "name": it.Name, "project": it.Project, "priority": it.Priority, "disposition": it.Disposition,
-			"destination_id": it.DestID, "destination": names[it.DestID], "why": it.Why, "needs_consent": it.NeedsConsent, "consented": it.Consented,
+			"destination_id": it.DestID, "destination": names[it.DestID], "why": it.Why, "loses_variables": it.LosesVariables, "needs_consent": it.NeedsConsent, "consented": it.Consented,
 			"state": it.State, "power": it.Power, "in_rescue": it.InRescue, "move_id": it.MoveID, "problem": it.Problem, "move_state": "", "words": "",
 		}
 		if m := moves[it.ServerID]; m != nil {

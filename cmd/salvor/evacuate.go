@@ -60,6 +60,7 @@ func planWishes(cmd *cobra.Command) {
 	cmd.Flags().StringArray("server", nil, "only this server of the host, by UUID or name; may be repeated")
 	cmd.Flags().Int("parallel", 0, "how many servers salvor moves at a time (default as the host's group says)")
 	reimageFlag(cmd)
+	cmd.Flags().Bool("discard-variables", false, "move servers also without their UEFI variables (boot entries, enrolled keys), where these lie on the dead host alone")
 }
 
 func reimageFlag(cmd *cobra.Command) {
@@ -83,6 +84,9 @@ func readReimageFlag(c *clientCall) (names []string, all bool) {
 func requestEvacuationPlan(c *clientCall, host string) (client.Record, error) {
 	consent, all := readReimageFlag(c)
 	body := client.Record{"host": host, "consent": consent, "reimage_all": all}
+	if discard, _ := c.Flags().GetBool("discard-variables"); discard {
+		body["discard_variables"] = true
+	}
 	if to, _ := c.Flags().GetString("to"); to != "" {
 		body["destination"] = to
 	}
@@ -139,7 +143,11 @@ moved was moved. A server that only lacks consent to the loss of its data counts
 			if all {
 				consent = append(consent, serversLackingConsent(p)...)
 			}
-			p, err = planResource.ask(c, http.MethodPost, "/"+url.PathEscape(p.Text("id"))+"/run", nil, client.Record{"consent": consent})
+			body := client.Record{"consent": consent}
+			if discard, _ := c.Flags().GetBool("discard-variables"); discard {
+				body["discard_variables"] = true
+			}
+			p, err = planResource.ask(c, http.MethodPost, "/"+url.PathEscape(p.Text("id"))+"/run", nil, body)
 			if err != nil {
 				return err
 			}
@@ -306,10 +314,10 @@ func planItems(p client.Record) []client.Record {
 	return out
 }
 
-// serversLackingConsent are the servers of a plan that would be re-imaged if somebody said so.
+// serversLackingConsent are the servers of a plan that would be re-imaged with consent.
 func serversLackingConsent(p client.Record) (ids []string) {
 	for _, it := range planItems(p) {
-		if lacksConsent(it) {
+		if lacksConsent(it) && it.Text("disposition") == "reimage" {
 			ids = append(ids, it.Text("server_id"))
 		}
 	}

@@ -40,7 +40,7 @@ func moveOutcome(it client.Record) string {
 	return waits
 }
 
-// lacksConsent tells whether a server stays because nobody said that its data may be lost.
+// lacksConsent tells whether a server stays because nobody consented to the loss of its data or of its UEFI variables.
 func lacksConsent(it client.Record) bool {
 	return it["needs_consent"] == true && it["consented"] != true
 }
@@ -116,13 +116,13 @@ const reimaged = "re-image"
 // whatWords says what becomes of a server's disk.
 func whatWords(it client.Record) string {
 	what := it.Text("disposition")
-	switch {
-	case what != "reimage":
-		return what
-	case lacksConsent(it):
-		return reimaged + ": needs consent"
+	if what == "reimage" {
+		what = reimaged
 	}
-	return reimaged
+	if lacksConsent(it) {
+		what += ": needs consent"
+	}
+	return what
 }
 
 // planSummary says what a plan comes to, what it lacks, and what to do next.
@@ -131,11 +131,15 @@ func planSummary(p client.Record, rows []client.Record) string {
 	say := func(format string, args ...any) {
 		b.WriteString("\n" + stripControlChars(fmt.Sprintf(format, args...)))
 	}
-	count, named := map[string]int{}, []string{}
+	count, named, variables := map[string]int{}, []string{}, []string{}
 	for _, it := range rows {
 		count[it.Text("disposition")]++
-		if lacksConsent(it) {
+		switch {
+		case !lacksConsent(it):
+		case it.Text("disposition") == "reimage":
 			named = append(named, it.Text("name"))
+		default:
+			variables = append(variables, it.Text("name"))
 		}
 	}
 	say("%d keep, %d reattach, %d re-image (DATA LOST), %d cannot", count["keep"], count["reattach"], count["reimage"], count["cannot"])
@@ -149,6 +153,9 @@ func planSummary(p client.Record, rows []client.Record) string {
 		if len(named) > 0 {
 			say("Stay for want of consent to the loss of their data: salvor evacuate run %s --reimage %s", host, strings.Join(named, " --reimage "))
 		}
+		if len(variables) > 0 {
+			say("Stay for want of consent to the loss of their UEFI variables (%s): salvor evacuate run %s --discard-variables", strings.Join(variables, ", "), host)
+		}
 		say("Plan %s of %s: %s; %s", id, host, p.Text("state"), planProgress(p))
 		return b.String() + "\n"
 	}
@@ -157,6 +164,9 @@ func planSummary(p client.Record, rows []client.Record) string {
 	}
 	if len(named) > 0 {
 		say("Stay unless somebody consents to the loss of their data: --reimage %s", strings.Join(named, " --reimage "))
+	}
+	if len(variables) > 0 {
+		say("Stay unless somebody consents to the loss of their UEFI variables (%s): --discard-variables", strings.Join(variables, ", "))
 	}
 	say("Nothing was done. To run it: salvor evacuate run %s --wait", id)
 	return b.String() + "\n"

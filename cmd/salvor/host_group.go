@@ -17,7 +17,7 @@ import (
 var hostGroupResource = resourceSpec{
 	api: client.Native, path: "/host-groups", many: "host_groups", make: "-", change: "-",
 	words: []string{"host", "group"}, ident: "GROUP", keyed: true, title: "host group", plural: "host groups",
-	columns: []string{"name", "healing", "self_fence", "require", "reimage", "max_hosts", "max_share", "parallel"},
+	columns: []string{"name", "healing", "self_fence", "require", "reimage", "variables", "max_hosts", "max_share", "parallel"},
 }
 
 // hostGroupFields are what set takes.
@@ -25,6 +25,7 @@ var hostGroupFields = []resourceField{
 	{flag: "healing", form: switchForm, usage: "fence and evacuate a dead host of the group without a request (off: --healing=false)"},
 	{flag: "self-fence", form: switchForm, usage: "its hosts end their guests by themselves when their lease lapses (off: --self-fence=false)"},
 	{flag: "reimage", allowed: []string{"ask", "never", "always"}, usage: "whether servers whose disk died with their host are made anew, their data lost: ask (only the servers that you name), never or always"},
+	{flag: "variables", allowed: []string{"ask", "discard"}, usage: "whether servers whose UEFI variables lie on their dead host alone are moved without them: ask (only with evacuate --discard-variables) or discard"},
 	{flag: "max-hosts", form: numberForm, usage: "how many of its hosts salvor heals in ten minutes"},
 	{flag: "max-share", form: numberForm, usage: "if this percentage of its hosts or more, two at least, are silent, salvor takes the control plane to be cut off"},
 	{flag: "parallel", form: numberForm, usage: "how many servers of a host salvor moves at a time"},

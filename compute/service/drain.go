@@ -37,7 +37,7 @@ func (s *Plans) Drain(ctx context.Context, ident string, who compute.Who) (*comp
 	if err != nil {
 		return nil, err
 	}
-	return s.Run(ctx, p.ID, nil, who)
+	return s.Run(ctx, p.ID, compute.PlanConsent{}, who)
 }
 
 // BeginDrained begins the move of one item of a drain that is run, or of a way home. ErrServerBusy: it is to be asked again; another

@@ -98,7 +98,7 @@ func (s *Moves) evacuate(ctx context.Context, id string, w compute.MoveRequest, 
 		}
 		args.Hidden = hidden
 	}
-	return s.beginEvacuation(ctx, srv.ID, source.ID, &compute.Move{Disposition: item.Disposition}, args, who)
+	return s.beginEvacuation(ctx, srv.ID, source.ID, &compute.Move{Disposition: item.Disposition, MayLoseVariables: item.MayLoseVariables || item.LosesVariables}, args, who)
 }
 
 // stillInUse refuses while the host lives, and is not fenced.

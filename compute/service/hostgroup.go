@@ -43,6 +43,9 @@ func checkHostGroup(g *compute.HostGroup) error {
 	if g.Reimage == "" {
 		g.Reimage = usual.Reimage
 	}
+	if g.Variables == "" {
+		g.Variables = usual.Variables
+	}
 	if g.MaxHosts == 0 {
 		g.MaxHosts = usual.MaxHosts
 	}
@@ -60,6 +63,8 @@ func checkHostGroup(g *compute.HostGroup) error {
 	switch {
 	case !slices.Contains([]compute.ReimagePolicy{compute.ReimageAsk, compute.ReimageNever, compute.ReimageAlways}, g.Reimage):
 		return problem.Invalidf("host group %s: reimage %.50q: want %s, %s or %s", g.Name, g.Reimage, compute.ReimageAsk, compute.ReimageNever, compute.ReimageAlways)
+	case !slices.Contains([]compute.VariablesPolicy{compute.VariablesAsk, compute.VariablesDiscard}, g.Variables):
+		return problem.Invalidf("host group %s: variables %.50q: want %s or %s", g.Name, g.Variables, compute.VariablesAsk, compute.VariablesDiscard)
 	case g.MaxShare < 1 || g.MaxShare > 100:
 		return problem.Invalidf("host group %s: max_share is 1 to 100 percent", g.Name)
 	case g.MaxHosts < 1 || g.MaxHosts > most:

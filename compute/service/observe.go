@@ -76,23 +76,23 @@ func (s *Observer) observe(ctx context.Context, hostID string, guests []compute.
 	return left, nil
 }
 
-// noteDrift keeps what a host tells that somebody else changed of a guest, and says so on the server's timeline. What is told again costs
-// nothing.
+// noteDrift keeps what a host tells that somebody else changed of a guest, and says so on the server's timeline; it keeps, too, whether the host has
+// copied the guest's state beside its disk. What is told again costs nothing.
 func (s *Observer) noteDrift(ctx context.Context, seen *compute.Server, g *compute.Guest) error {
 	if g == nil || g.Epoch != seen.Epoch || g.Power == compute.PowerUnknown || g.DriftUnknown {
 		return nil
 	}
 	drift := compute.BoundDrift(g.Drift)
-	if slices.Equal(drift, seen.Drift) {
+	if slices.Equal(drift, seen.Drift) && g.StateCopied == seen.StateCopied {
 		return nil
 	}
 	err := s.change(ctx, func(tx job.Tx) error {
 		srv, err := s.store.Servers().Get(ctx, tx, seen.ID)
-		if err != nil || srv.HostID != seen.HostID || srv.Epoch != seen.Epoch || slices.Equal(drift, srv.Drift) {
+		if err != nil || srv.HostID != seen.HostID || srv.Epoch != seen.Epoch || slices.Equal(drift, srv.Drift) && g.StateCopied == srv.StateCopied {
 			return err
 		}
 		before := srv.Drift
-		if seen, err = s.servers.edit(ctx, tx, srv.ID, func(srv *compute.Server) { srv.Drift = drift }); err != nil {
+		if seen, err = s.servers.edit(ctx, tx, srv.ID, func(srv *compute.Server) { srv.Drift, srv.StateCopied = drift, g.StateCopied }); err != nil {
 			return err
 		}
 		for _, text := range compute.DescribeDriftChange(before, drift) {

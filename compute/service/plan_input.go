@@ -18,7 +18,7 @@ type planInputs struct {
 
 // readPlanInput reads what a plan for a host is drafted from, in a few queries.
 func (s *planInputs) readPlanInput(ctx context.Context, host *compute.Host, w *compute.PlanRequest) (*compute.PlanInput, error) {
-	o := &compute.PlanInput{Source: host, All: w.ReimageAll, Drain: w.Drain, Consent: map[string]bool{}, Up: map[string]bool{}, Moving: map[string]*compute.Move{}, Images: map[string]*compute.Image{}}
+	o := &compute.PlanInput{Source: host, All: w.ReimageAll, Drain: w.Drain, DiscardVariables: w.DiscardVariables, Consent: map[string]bool{}, Up: map[string]bool{}, Moving: map[string]*compute.Move{}, Images: map[string]*compute.Image{}}
 	for _, id := range w.Consent {
 		o.Consent[id] = true
 	}
@@ -26,7 +26,7 @@ func (s *planInputs) readPlanInput(ctx context.Context, host *compute.Host, w *c
 	if err != nil {
 		return nil, err
 	}
-	o.Policy = group.Reimage
+	o.Policy, o.Variables = group.Reimage, group.Variables
 	if o.Servers, err = s.planned(ctx, host, w.Servers); err != nil {
 		return nil, err
 	}

@@ -140,9 +140,9 @@ func (s *Plans) ready(ctx context.Context, tx job.Tx, p *compute.Plan) error {
 	return err
 }
 
-// Run begins a drafted plan; consent names more servers that may be re-imaged, also of one that runs. Conflict without a receipt:
+// Run begins a drafted plan; consent is heard of a plan that runs, too. Conflict without a receipt:
 // what is missing.
-func (s *Plans) Run(ctx context.Context, planID string, consent []string, who compute.Who) (*compute.Plan, error) {
+func (s *Plans) Run(ctx context.Context, planID string, consent compute.PlanConsent, who compute.Who) (*compute.Plan, error) {
 	var out *compute.Plan
 	err := s.change(ctx, func(tx job.Tx) error {
 		p, err := s.store.Plans().Get(ctx, tx, planID)
@@ -151,7 +151,7 @@ func (s *Plans) Run(ctx context.Context, planID string, consent []string, who co
 		}
 		out = p
 		if p.State == compute.PlanRunning { // who consents to more meanwhile is heard
-			if len(consent) == 0 {
+			if len(consent.Servers) == 0 && !consent.DiscardVariables {
 				return nil
 			}
 			if err := p.ApplyConsent(consent); err != nil {

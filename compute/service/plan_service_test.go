@@ -24,14 +24,14 @@ func TestConsentWhileAPlanRuns(t *testing.T) {
 	w := newWorld(t)
 	p := w.plan(compute.PlanRunning, compute.PlanItem{ServerID: newID(), Name: "web", Disposition: compute.Reimage, NeedsConsent: true, DestID: newID()})
 	id := p.Items[0].ServerID
-	_, err := w.Plans.Run(w.ctx, p.ID, []string{newID()}, admin)
+	_, err := w.Plans.Run(w.ctx, p.ID, compute.PlanConsent{Servers: []string{newID()}}, admin)
 	w.want(err, problem.Invalid)
-	_, err = w.Plans.Run(w.ctx, p.ID, nil, admin)
+	_, err = w.Plans.Run(w.ctx, p.ID, compute.PlanConsent{}, admin)
 	w.no(err)
 	if at, err := w.Plans.Progress(w.ctx, p.ID); err != nil || len(at.Next) != 0 {
 		t.Fatalf("%+v, %v", at, err)
 	}
-	_, err = w.Plans.Run(w.ctx, p.ID, []string{id}, admin)
+	_, err = w.Plans.Run(w.ctx, p.ID, compute.PlanConsent{Servers: []string{id}}, admin)
 	w.no(err)
 	if at, err := w.Plans.Progress(w.ctx, p.ID); err != nil || len(at.Next) != 1 || at.Next[0].ServerID != id {
 		t.Fatalf("%+v, %v", at, err)

@@ -56,7 +56,7 @@ func (s *Plans) BeginPlanned(ctx context.Context, tx job.Tx, p *compute.Plan, it
 	if err != nil {
 		return err
 	}
-	m := &compute.Move{PlanID: p.ID, Kind: compute.Evacuation, Disposition: item.Disposition}
+	m := &compute.Move{PlanID: p.ID, Kind: compute.Evacuation, Disposition: item.Disposition, MayLoseVariables: item.MayLoseVariables || item.LosesVariables}
 	_, err = s.moves.Begin(ctx, tx, srv, m, receipt, compute.MoveArgs{DestID: item.DestID}, who)
 	return err
 }

@@ -61,6 +61,7 @@ func (c moveOperations) preparation(ctx context.Context, r *job.Run, v *moveCont
 	e := hostOrder{verb: compute.Prepare, args: compute.Args{Spec: &b.Spec}, within: diskErrand, look: moveLook}
 	e.args.Receipt = v.move.ReceiptID
 	e.args.Found = v.move.Disposition != compute.Reimage && !v.move.WasBuilding()
+	e.args.NeedsState = v.move.FindsState() && v.server.Firmware == compute.UEFI && !v.move.MayLoseVariables
 	e.secret = compute.OrderSecret{CHAP: b.Secret.CHAP, Drive: b.Secret.Drive, RescueDrive: b.Secret.RescueDrive}
 	return e, b, nil
 }
@@ -126,11 +127,19 @@ func (c moveOperations) defineThere(ctx context.Context, r *job.Run, v *moveCont
 	}
 	e := defineErrand(b)
 	e.args.Fresh, e.args.Receipt, e.within = true, v.move.ReceiptID, diskErrand
-	return c.dispatch(ctx, r, v.managedServer, e, func(compute.Result) job.Outcome {
-		if !v.toRescue() {
-			return job.Done()
+	e.args.CopiedState = v.move.FindsState()
+	return c.dispatch(ctx, r, v.managedServer, e, func(result compute.Result) job.Outcome {
+		var commits []func(job.Tx) error
+		if e.args.CopiedState && v.server.Firmware == compute.UEFI && !result.StateTaken {
+			commits = append(commits, func(tx job.Tx) error {
+				return c.Store.Append(tx, job.Event{Subject: r.Subject, Type: "contact", Severity: "warning", JobID: r.ID, RequestID: r.RequestID, User: r.User,
+					Text: "no copy of its UEFI variables could be read beside its disk: it begins with new ones"})
+			})
 		}
-		return job.Done(c.editSession(ctx, v.managedServer, toSession(rescue.Prepared)))
+		if v.toRescue() {
+			commits = append(commits, c.editSession(ctx, v.managedServer, toSession(rescue.Prepared)))
+		}
+		return job.Done(commits...)
 	})
 }
 

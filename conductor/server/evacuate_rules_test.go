@@ -130,7 +130,7 @@ func TestACancelledPlan(t *testing.T) {
 	if all := s.movesOf(t, compute.MoveFilter{PlanID: p.ID}); len(all) > 4 || slices.ContainsFunc(all, func(m *compute.Move) bool { return m.State != compute.MoveDone }) {
 		t.Errorf("%d moves: %+v", len(all), all)
 	}
-	if _, err := s.services.Plans.Run(ctx, p.ID, nil, ops); !problem.Is(err, problem.Conflict) {
+	if _, err := s.services.Plans.Run(ctx, p.ID, compute.PlanConsent{}, ops); !problem.Is(err, problem.Conflict) {
 		t.Errorf("it runs again: %v", err)
 	}
 }
@@ -172,7 +172,7 @@ func TestConsent(t *testing.T) {
 			if c.consent {
 				consent = []string{s.server}
 			}
-			must.Get(s.services.Plans.Run(ctx, p.ID, consent, ops))(t)
+			must.Get(s.services.Plans.Run(ctx, p.ID, compute.PlanConsent{Servers: consent}, ops))(t)
 			s.workAll(t)
 			row := s.now(t)
 			if moved := row.HostID != s.host.ID; moved != c.moved {

@@ -58,6 +58,8 @@ type testHost struct {
 
 	// tells changes what the host answers.
 	tells func(compute.Verb, *compute.Result)
+	// copied is the copy of the guest's state beside its disk in a shared store; nil: there is none.
+	copied *compute.GuestState
 }
 
 // hostOptions is how a testHost begins.
@@ -226,6 +228,9 @@ func (h *testHost) carry(ctx context.Context, o *compute.Order) (result compute.
 			result.Sights = append(result.Sights, h.sight(&p))
 		}
 	case compute.Prepare:
+		if args.NeedsState && h.copied == nil {
+			return result, problem.Conflictf("no copy lies beside its disk")
+		}
 		h.copies = h.copies || args.Spec.Rescue != nil
 		for _, d := range args.Spec.Disks {
 			if _, there := h.disks[d.Name]; !there && d.VolumeID == "" {
@@ -267,6 +272,10 @@ func (h *testHost) carry(ctx context.Context, o *compute.Order) (result compute.
 		}
 		d := domainOf(args.Spec)
 		d.State = args.State
+		if _, there := h.hv.State(o.ServerID); args.CopiedState && !there {
+			d.State = h.copied
+		}
+		result.StateTaken = args.CopiedState && h.copied != nil
 		return result, h.hv.Define(ctx, d)
 	case compute.SetPower:
 		before, _ := h.hv.State(o.ServerID)
@@ -301,7 +310,7 @@ func (h *testHost) carry(ctx context.Context, o *compute.Order) (result compute.
 	case compute.Look:
 		return h.look(ctx, o.ServerID)
 	case compute.Export:
-		result.State, err = h.hv.Export(ctx, o.ServerID)
+		result.State, err = h.hv.Export(ctx, o.ServerID, false)
 		return result, err
 	case compute.Attach, compute.Detach:
 		return result, h.hv.Plug(ctx, domainOf(args.Spec), args.Disk.Name, o.Verb == compute.Attach)

@@ -56,7 +56,7 @@ func planned(t *testing.T, poke func(), ask func() (*compute.Plan, error)) *comp
 
 func (s *moveWorld) runPlan(t *testing.T, p *compute.Plan) {
 	t.Helper()
-	must.Get(s.services.Plans.Run(context.Background(), p.ID, nil, ops))(t)
+	must.Get(s.services.Plans.Run(context.Background(), p.ID, compute.PlanConsent{}, ops))(t)
 }
 
 // TestSweepEvacuate: the plan of a host is worked off, whatever befalls its conductor.
@@ -94,7 +94,7 @@ func TestNoReceiptNoMove(t *testing.T) {
 	s := newMoveWorld(t, moveOptions{hostOptions: hostOptions{state: compute.Active}})
 	ctx := context.Background()
 	p := s.plan(t, compute.PlanRequest{})
-	if _, err := s.services.Plans.Run(ctx, p.ID, nil, ops); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "salvor fence") {
+	if _, err := s.services.Plans.Run(ctx, p.ID, compute.PlanConsent{}, ops); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "salvor fence") {
 		t.Errorf("run: %v", err)
 	}
 	if _, err := s.services.Moves.Evacuate(ctx, s.server, compute.MoveRequest{}, ops); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "salvor fence") {

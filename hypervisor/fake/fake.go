@@ -145,7 +145,7 @@ func (g *State) guest(id string) compute.Guest {
 	}
 	out := compute.Guest{
 		ID: id, Name: g.Defined.GuestName, Power: g.Power, Pause: g.Pause, Ours: g.Ours, Epoch: g.Defined.Epoch, Incarnation: g.Defined.Incarnation, VCPUs: now.VCPUs, RAM: now.RAM,
-		Settings: maps.Clone(g.Settings), NICs: slices.Clone(now.NICs),
+		Settings: maps.Clone(g.Settings), NICs: slices.Clone(now.NICs), StateStamp: "fake " + g.Variables,
 	}
 	if g.Defined.Rescue != nil {
 		out.Rescue = cmp.Or(g.Defined.RescueImage, g.Defined.Rescue.Name)
@@ -247,8 +247,8 @@ func (g *State) settings(d hypervisor.Domain) map[string]string {
 	return out
 }
 
-// Export gives the variables of a guest that is off.
-func (h *Hypervisor) Export(ctx context.Context, id string) (*compute.GuestState, error) {
+// Export gives the variables of a guest that is off, or with running of any guest.
+func (h *Hypervisor) Export(ctx context.Context, id string, running bool) (*compute.GuestState, error) {
 	if err := h.enter(ctx, "Export"); err != nil {
 		return nil, err
 	}
@@ -257,7 +257,7 @@ func (h *Hypervisor) Export(ctx context.Context, id string) (*compute.GuestState
 	switch {
 	case g == nil:
 		return nil, problem.NotFoundf("there is no guest %s", id)
-	case !g.Power.ProvenOff():
+	case !running && !g.Power.ProvenOff():
 		return nil, problem.Conflictf("export guest %s: it is %s", id, g.Power)
 	}
 	return &compute.GuestState{Machine: "fake", Variables: []byte(g.Variables)}, nil

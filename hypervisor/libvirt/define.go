@@ -51,6 +51,9 @@ func (h *Hypervisor) Define(ctx context.Context, d hypervisor.Domain) error {
 		from.machine = before.OS.Type.Machine
 	case d.State != nil:
 		from.machine = d.State.Machine
+		if d.AnyMachine && !h.offersMachine(ctx, d.State.Machine) {
+			from.machine = ""
+		}
 		if err := h.placeVariables(d.ServerID, d.State.Variables); err != nil {
 			return err
 		}

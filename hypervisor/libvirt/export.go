@@ -10,6 +10,8 @@ import (
 	"io/fs"
 	"os"
 
+	rpc "github.com/digitalocean/go-libvirt"
+
 	"salvor/compute"
 	"salvor/hypervisor"
 	"salvor/problem"
@@ -17,8 +19,8 @@ import (
 
 var _ hypervisor.Exporter = (*Hypervisor)(nil)
 
-// Export gives a guest's machine type and UEFI variables. Those of a rescue system stay: it has its own.
-func (h *Hypervisor) Export(ctx context.Context, id string) (*compute.GuestState, error) {
+// Export gives a guest's machine type and UEFI variables, those of the moment while the guest runs. Those of a rescue system stay: it has its own.
+func (h *Hypervisor) Export(ctx context.Context, id string, running bool) (*compute.GuestState, error) {
 	dom, err := h.find(ctx, id)
 	if err != nil {
 		return nil, err
@@ -27,7 +29,7 @@ func (h *Hypervisor) Export(ctx context.Context, id string) (*compute.GuestState
 	if err != nil {
 		return nil, err
 	}
-	if !power.ProvenOff() {
+	if !running && !power.ProvenOff() {
 		return nil, problem.Conflictf("export guest %s: it is %s, and its firmware may still write its variables", dom.Name, power)
 	}
 	def, err := h.persistent(ctx, dom)
@@ -35,17 +37,41 @@ func (h *Hypervisor) Export(ctx context.Context, id string) (*compute.GuestState
 		return nil, err
 	}
 	state := &compute.GuestState{Machine: def.OS.Type.Machine}
-	if def.OS.NVRam == nil {
+	path := h.variablesPath(def)
+	if path == "" {
 		return state, nil
-	}
-	path := def.OS.NVRam.NVRam
-	if def.mark.Rescue != "" || path == "" {
-		path = nvramPath(h.opts.NVRAM, id, false)
 	}
 	if state.Variables, err = readVariables(path); err != nil {
 		return nil, fmt.Errorf("read the UEFI variables of guest %s: %w", dom.Name, err)
 	}
 	return state, nil
+}
+
+// variablesPath is the file of a guest's own UEFI variables, also while the guest is in rescue; empty: a BIOS guest has none.
+func (h *Hypervisor) variablesPath(def *definition) string {
+	if def.OS == nil || def.OS.NVRam == nil {
+		return ""
+	}
+	if path := def.OS.NVRam.NVRam; path != "" && def.mark.Rescue == "" {
+		return path
+	}
+	return nvramPath(h.opts.NVRAM, def.mark.ID, false)
+}
+
+// stateStamp changes whenever the machine type or the UEFI variables of a guest do.
+func (h *Hypervisor) stateStamp(def *definition) string {
+	if def.OS == nil || def.OS.Type == nil {
+		return ""
+	}
+	path := h.variablesPath(def)
+	if path == "" {
+		return def.OS.Type.Machine
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return def.OS.Type.Machine + " " + path
+	}
+	return fmt.Sprintf("%s %s %d %d", def.OS.Type.Machine, path, info.Size(), info.ModTime().UnixNano())
 }
 
 // readVariables compresses a file of variables; nil: a guest that never ran has none.
@@ -58,6 +84,10 @@ func readVariables(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
+	before, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
 	var out bytes.Buffer
 	w := gzip.NewWriter(&out)
 	n, err := io.Copy(w, io.LimitReader(f, compute.MaxVariables+1))
@@ -66,6 +96,9 @@ func readVariables(path string) ([]byte, error) {
 	}
 	if err == nil && n > compute.MaxVariables {
 		err = problem.Invalidf("%s has more than %d bytes, which no firmware needs", path, compute.MaxVariables)
+	}
+	if after, statErr := f.Stat(); err == nil && (statErr != nil || !after.ModTime().Equal(before.ModTime())) {
+		err = problem.Unavailablef("the firmware of the guest writes %s at the moment", path)
 	}
 	return out.Bytes(), err
 }
@@ -98,4 +131,20 @@ func (h *Hypervisor) placeVariables(id string, packed []byte) error {
 		return fmt.Errorf("write the UEFI variables of guest %s: %w", id, err)
 	}
 	return nil
+}
+
+// offersMachine tells whether this host can run guests of a machine type. A libvirt that does not answer offers all: the definition shows it.
+func (h *Hypervisor) offersMachine(ctx context.Context, machine string) bool {
+	if machine == "" {
+		return true
+	}
+	kind := "qemu"
+	if h.opts.KVM {
+		kind = "kvm"
+	}
+	err := callOnly(ctx, h, "ask for the machine type "+machine, h.opts.Timeout, func(c *rpc.Libvirt) error {
+		_, err := c.ConnectGetDomainCapabilities(nil, rpc.OptString{"x86_64"}, rpc.OptString{machine}, rpc.OptString{kind}, 0)
+		return err
+	})
+	return err == nil || problem.Is(err, problem.Unavailable)
 }

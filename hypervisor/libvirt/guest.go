@@ -148,6 +148,7 @@ func (h *Hypervisor) guest(ctx context.Context, dom rpc.Domain) (compute.Guest, 
 		g.Ours, g.Epoch, g.Incarnation, g.Rescue = true, m.Epoch, m.Incarnation, m.Rescue
 		g.InRescue = running && live.mark.Rescue != ""
 		g.Drift, g.NextDisks = h.driftOf(ctx, next), disksOf(&next.Domain)
+		g.StateStamp = h.stateStamp(next)
 	}
 	fillFromDefinition(&g, &live.Domain)
 	return g, nil

@@ -117,6 +117,7 @@ func says(t *testing.T, d hypervisor.Domain, text string) {
 // One host serves all parts: what it needs to begin costs more than most of them.
 func TestRealDaemon(t *testing.T) {
 	y := newYard(t)
+	t.Run("state travels", y.stateTravels)
 	t.Run("edits by others", y.editsByOthers)
 	t.Run("contract", y.contract)
 	t.Run("rescue boots", y.rescueBoots)
