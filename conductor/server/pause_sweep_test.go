@@ -2,7 +2,6 @@ package server
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"salvor/compute/service"
 	"salvor/hypervisor"
 	"salvor/job"
+	"salvor/job/jobtest"
 	"salvor/test/must"
 )
 
@@ -25,7 +25,7 @@ var givesMemoryUp = []string{"hard reboot", "rebuild", "unrescue", "delete"}
 // tells how the guest is once its host has told of it, and saved memory is not given up without a word.
 func TestSweepGuestsStoppedByOthers(t *testing.T) {
 	t.Parallel()
-	combinations := 0
+	combinations, chosen := 0, jobtest.Choose(t, 64, 4)
 	for name, op := range driftOperations {
 		dry := newDriftWorld(t, name, nil, -1)
 		op.ask(t, dry.migrationWorld)
@@ -41,16 +41,7 @@ func TestSweepGuestsStoppedByOthers(t *testing.T) {
 			for at := range 2 * (dry.orders + 1) {
 				at, moved := at/2, at%2 == 1
 				combinations++
-				whole := os.Getenv("SALVOR_SOAK") != "" || os.Getenv("SALVOR_SWEEP") == "whole"
-				every := 1 // of how many combinations one runs; odd, so that disks that moved and disks that did not have their turns
-				switch {
-				case whole:
-				case testing.Short():
-					every = 15
-				default:
-					every = 3
-				}
-				if combinations%every != 0 {
+				if !chosen() {
 					continue
 				}
 				t.Run(fmt.Sprintf("%s, %s, before order %d, disk moved too=%v", name, kind, at, moved), func(t *testing.T) {

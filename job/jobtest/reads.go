@@ -25,23 +25,25 @@ func SweepReads(t *testing.T, fresh func(t *testing.T) *World) {
 	failReads(t, fresh, chooseReads(t), reads, want+reads.failures())
 }
 
-// An operation reads more often than it writes, so a sweep chooses among its reads: one in readSample where all sweeps sample, else one in
-// readChance by SALVOR_SEED or by chance.
+// An operation reads more often than it writes, so a sweep chooses among its reads.
 const (
 	readSample = 64
 	readChance = 4
 )
 
-// chooseReads chooses the reads that a sweep fails: all of them with SALVOR_SWEEP=whole, as make prove runs, and with SALVOR_SOAK.
-func chooseReads(t *testing.T) func() bool {
+func chooseReads(t *testing.T) func() bool { return Choose(t, readSample, readChance) }
+
+// Choose chooses the cases of a sweep that run: all of them with SALVOR_SWEEP=whole, as make prove runs, and with SALVOR_SOAK; one in sample with -short and
+// under the race detector; else one in chance, by SALVOR_SEED or by chance.
+func Choose(t *testing.T, sample uint64, chance int) func() bool {
 	switch {
 	case isSampling():
-		return sampleOf(hashName(t), readSample)
+		return sampleOf(hashName(t), sample)
 	case os.Getenv("SALVOR_SWEEP") == "whole", os.Getenv("SALVOR_SOAK") != "":
 		return func() bool { return true }
 	}
-	chance := rand.New(rand.NewPCG(readSeed(t), hashName(t)))
-	return func() bool { return chance.IntN(readChance) == 0 }
+	source := rand.New(rand.NewPCG(readSeed(t), hashName(t)))
+	return func() bool { return source.IntN(chance) == 0 }
 }
 
 // failedReads counts the reads that a sweep failed, and those that it could not fail.
