@@ -98,7 +98,7 @@ func TestReleaseNeedsADecision(t *testing.T) {
 	if len(lines) < 2 || !strings.Contains(lines[0], "rescue") || !strings.Contains(lines[0], "ends; the node is") {
 		t.Errorf("the release says %q", lines)
 	}
-	refused(restored.Wanted{Decision: restored.EndOperations}, problem.Conflict, "not held")
+	refused(restored.Wanted{Decision: restored.EndOperations}, problem.Conflict, "The database is not held: there is nothing to decide.")
 }
 
 // TestRestoredJobs: each decision brings the machine and its node to the right end, and no boot and no token of before counts. A job that ends does

@@ -29,7 +29,7 @@ func (b busyOnce) PrepareRamdisk(ctx context.Context, n *metal.Node) error {
 }
 
 // TestBusyBMCBootsNoOwnSystem: the BMC of a machine that is never switched off is busy when its awaited ramdisk is prepared for a reboot. The
-// next try prepares the ramdisk before it restarts the machine, which would else start its own system.
+// next try prepares the ramdisk of the same boot before it restarts the machine, which would else start its own system.
 func TestBusyBMCBootsNoOwnSystem(t *testing.T) {
 	t.Parallel()
 	for _, target := range []metal.PowerTarget{metal.Reboot, metal.SoftReboot} {
@@ -46,8 +46,8 @@ func TestBusyBMCBootsNoOwnSystem(t *testing.T) {
 		b.mu.Lock()
 		running, device := b.running, b.device.Device
 		b.mu.Unlock()
-		if !busy.refused.Load() || n.BootNumber <= former.BootNumber || n.LastError != "" {
-			t.Fatalf("%s: the BMC was busy: %v, boot %d after %d, error %q; want a new boot", target, busy.refused.Load(), n.BootNumber, former.BootNumber, n.LastError)
+		if !busy.refused.Load() || n.BootNumber != former.BootNumber+1 || n.LastError != "" {
+			t.Fatalf("%s: the BMC was busy: %v, boot %d after %d, error %q; want one new boot", target, busy.refused.Load(), n.BootNumber, former.BootNumber, n.LastError)
 		}
 		// The bench's soft restart restarts nothing; what the next start of the machine boots counts.
 		if target == metal.Reboot && running != "ramdisk" || target == metal.SoftReboot && device != "cdrom" {

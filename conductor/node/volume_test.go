@@ -162,6 +162,35 @@ func TestVolumesAreCheckedBeforeThePower(t *testing.T) {
 	}
 }
 
+// TestPowerOnNeedsBootableVolumes: a machine whose volumes cannot be booted is neither switched on nor restarted, and the node says why.
+func TestPowerOnNeedsBootableVolumes(t *testing.T) {
+	t.Parallel()
+	for _, target := range []metal.PowerTarget{metal.TurnOn, metal.Reboot} {
+		b := newVolumeBench(t, metal.Available)
+		b.run(t)
+		must.OK(t, b.ask(t, metal.Deploy))
+		b.until(t, metal.Active)
+		want := metal.PowerOn
+		if target == metal.TurnOn {
+			want = metal.PowerOff
+			must.OK(t, b.nodes.SetPower(t.Context(), b.node, metal.TurnOff, 0, record.Asker{}))
+			b.until(t, metal.Active)
+		}
+		b.mu.Lock()
+		b.running = "former start" // until the machine starts anew
+		b.mu.Unlock()
+		b.editTarget(t, "target_portal", "no portal")
+		must.OK(t, b.nodes.SetPower(t.Context(), b.node, target, 0, record.Asker{}))
+		n := b.until(t, metal.Active)
+		b.mu.Lock()
+		power, running := b.power, b.running
+		b.mu.Unlock()
+		if power != want || running != "former start" || n.PowerState != want || !strings.Contains(n.LastError, "names no host") {
+			t.Errorf("%s: power %s, recorded as %s, runs %q, last error %q; want %s, no new start, and an error about the portal that names no host", target, power, n.PowerState, running, n.LastError, want)
+		}
+	}
+}
+
 // Unrescue has every action on volumes that deploy has, in a list of half the length.
 func TestSweepVolumes(t *testing.T) {
 	t.Parallel()
