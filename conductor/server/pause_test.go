@@ -124,6 +124,73 @@ func TestGoesOnWhenThereIsRoom(t *testing.T) {
 		h.wentOn(t)
 	}
 	h.wantEvent(t, "there is room for its disks, so it goes on")
+	if slices.Contains(h.did, compute.Define) {
+		t.Errorf("the host did %v; a guest that goes on keeps the definition that it began with", h.did)
+	}
+}
+
+// TestAYoungPauseIsNoStandstill: what a host tells may be older than the change of a server a moment before, so it is looked at again.
+func TestAYoungPauseIsNoStandstill(t *testing.T) {
+	t.Parallel()
+	h := newTeller(t)
+	h.tx(t, func(tx job.Tx) error {
+		return h.services.Servers.Edit(t.Context(), tx, h.server, func(srv *compute.Server) { srv.Description = "changed a moment before" })
+	})
+	before := h.now(t)
+	h.hv.Pause(h.server, compute.PowerPaused, compute.GuestPause{Reason: compute.PausedByUser})
+	guests := must.Get(h.hv.Guests(t.Context()))(t)
+	must.Get(h.Leases.Renew(t.Context(), h.host.ID, "01", compute.Renewal{BootID: "boot-1", HasGuests: true, Guests: guests}))(t)
+	if srv := h.now(t); srv.Version != before.Version {
+		t.Errorf("a pause that is told at once leaves the server %s, version %d after %d; want no change", srv.State, srv.Version, before.Version)
+	}
+}
+
+// TestAGuestThatStopsAgainAtOnce: a guest that goes on and meets the same I/O error before the host has answered should still run, so it goes on again when there
+// is room.
+func TestAGuestThatStopsAgainAtOnce(t *testing.T) {
+	t.Parallel()
+	h := newTeller(t)
+	free := compute.GuestPause{Reason: compute.PausedByIOError, HasRoom: true}
+	h.tells = func(verb compute.Verb, result *compute.Result) {
+		if verb == compute.SetPower {
+			h.hv.Pause(h.server, compute.PowerPaused, free)
+			result.Guest.Power = compute.PowerPaused
+		}
+	}
+	h.hv.Pause(h.server, compute.PowerPaused, free)
+	h.tell(t, "boot-1")
+	h.work(t)
+	if srv := h.now(t); srv.State != compute.Paused || srv.Wanted != compute.PowerOn {
+		t.Errorf("state %s, wanted %s; want paused, on", srv.State, srv.Wanted)
+	}
+	h.tells = nil
+	h.ahead += 2 * time.Minute
+	h.tell(t, "boot-1")
+	h.work(t)
+	h.wentOn(t)
+}
+
+// TestARescueSystemGoesOn: a rescue system that stood still and goes on is not said to stand still any more.
+func TestARescueSystemGoesOn(t *testing.T) {
+	t.Parallel()
+	for _, byHand := range []bool{false, true} {
+		h := newTeller(t)
+		startRescue(t, h.testHost, false)
+		h.work(t)
+		h.hv.Pause(h.server, compute.PowerPaused, compute.GuestPause{Reason: compute.PausedByIOError, HasRoom: !byHand})
+		h.tell(t, "boot-1")
+		if srv := h.now(t); !srv.StandsStill() || srv.State != compute.Rescued {
+			t.Fatalf("state %s, pause %+v; want rescued, and a guest that stands still", srv.State, srv.Pause)
+		}
+		if byHand {
+			must.Get(h.hv.SetPower(t.Context(), h.server, hypervisor.Power{State: compute.PowerOn}))(t)
+			h.tell(t, "boot-1")
+		}
+		h.work(t)
+		if srv := h.now(t); srv.StandsStill() || srv.State != compute.Rescued || srv.Power != compute.PowerOn || srv.Task != compute.NoTask {
+			t.Errorf("by hand %v: state %s, power %s, task %q, pause %+v; want rescued, on, and no pause", byHand, srv.State, srv.Power, srv.Task, srv.Pause)
+		}
+	}
 }
 
 // TestSavedGuestsComeBack: a guest whose memory was saved when its host was shut down goes on with that memory when the host is there again.

@@ -117,10 +117,18 @@ func (c *Conductor) unlockAgain(ctx context.Context, r *job.Run, g *managedServe
 
 // settlePower shows the power as it is now. A server in a session stays in it: what runs, or is going to, is the rescue system.
 func (c *Conductor) settlePower(ctx context.Context, r *job.Run, g *managedServer) job.Outcome {
+	a, err := parseJobArgs[compute.PowerArgs](r)
+	if err != nil {
+		return job.Fail(err)
+	}
 	in := g.inRescue()
 	return job.Done(c.finishServer(ctx, g.server.ID, onAny(func(s *compute.Server, session *rescue.Session) {
+		s.Pause = compute.GuestPause{} // what it stood still for is over
 		if s.Wanted, s.Fault = s.Power, nil; s.Power == compute.PowerCrashed && r.Memo["starts"] != "" {
 			s.Wanted = compute.PowerOn // it crashed at once: the next look counts that
+		}
+		if a.Power == compute.PowerOn && (s.Power == compute.PowerPaused || s.Power == compute.PowerSaved) {
+			s.Wanted = compute.PowerOn // it stands still again, and the next look says why
 		}
 		if r.Memo["starts"] != "" {
 			s.LaunchedAt = c.Now().UTC()
