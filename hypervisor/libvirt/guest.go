@@ -3,6 +3,7 @@ package libvirt
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -75,42 +76,43 @@ func (h *Hypervisor) lookAtPower(ctx context.Context, dom rpc.Domain) (powerLook
 		if err != nil {
 			return powerLook{}, err
 		}
-		look := powerLook{power: powers[rpc.DomainState(state)]}
-		switch {
-		case rpc.DomainState(state) == rpc.DomainPmsuspended:
-			look.pause = compute.PausedBySleep
-			return look, nil
-		case look.power == compute.PowerPaused && rpc.DomainPausedReason(reason) == rpc.DomainPausedStartingUp:
-			return powerLook{power: compute.PowerOn, starting: true}, nil
-		case look.power == compute.PowerPaused:
-			look.pause = pauseReasons[rpc.DomainPausedReason(reason)]
-			return look, nil
-		case look.power != compute.PowerOff:
+		look := lookAtState(rpc.DomainState(state), reason)
+		if look.power != compute.PowerOff {
 			return look, nil
 		}
 		saved, err := c.DomainHasManagedSaveImage(dom, 0)
-		switch {
-		case err != nil:
+		if err != nil {
 			return powerLook{}, err
-		case saved != 0:
-			look.power = compute.PowerSaved
-		default:
-			look.power = shutoffPower(rpc.DomainShutoffReason(reason), h.wasEndedByHost(dom))
 		}
-		return look, nil
+		return powerLook{power: shutoffPower(rpc.DomainShutoffReason(reason), saved != 0, h.wasEndedByHost(dom))}, nil
 	})
 }
 
-// shutoffPower is the power of a guest that libvirt shows as shut off for a reason. One that nobody ended has crashed: its QEMU died or was
+// lookAtState is what a state of libvirt and its reason tell. Why a guest is off is left to shutoffPower.
+func lookAtState(state rpc.DomainState, reason int32) powerLook {
+	look := powerLook{power: powers[state]}
+	switch {
+	case state == rpc.DomainPmsuspended:
+		look.pause = compute.PausedBySleep
+	case state == rpc.DomainPaused && rpc.DomainPausedReason(reason) == rpc.DomainPausedStartingUp:
+		return powerLook{power: compute.PowerOn, starting: true}
+	case state == rpc.DomainPaused:
+		look.pause = pauseReasons[rpc.DomainPausedReason(reason)]
+	}
+	return look
+}
+
+// crashReasons are the reasons for which a guest is shut off that are crashes.
+var crashReasons = []rpc.DomainShutoffReason{rpc.DomainShutoffCrashed, rpc.DomainShutoffFailed, rpc.DomainShutoffDaemon}
+
+// shutoffPower is the power of a guest that libvirt shows as shut off for a reason. isSaved: its memory lies on the host's disk. A guest that nobody ended has crashed: its QEMU died or was
 // killed, did not start, or was ended by libvirt, which could not reach it any more. Its own shutdown and a destroy are a stop. libvirt calls the end of a
 // QEMU by SIGTERM a shutdown, too: byHost tells that libvirt's event named the host and not the guest.
-func shutoffPower(reason rpc.DomainShutoffReason, byHost bool) compute.Power {
-	switch reason {
-	case rpc.DomainShutoffShutdown:
-		if byHost {
-			return compute.PowerCrashed
-		}
-	case rpc.DomainShutoffCrashed, rpc.DomainShutoffFailed, rpc.DomainShutoffDaemon:
+func shutoffPower(reason rpc.DomainShutoffReason, isSaved, byHost bool) compute.Power {
+	switch {
+	case isSaved:
+		return compute.PowerSaved
+	case byHost && reason == rpc.DomainShutoffShutdown, slices.Contains(crashReasons, reason):
 		return compute.PowerCrashed
 	}
 	return compute.PowerOff
