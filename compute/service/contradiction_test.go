@@ -86,6 +86,20 @@ func TestAGuestThatIsSeenRunningCannotBeDisputed(t *testing.T) {
 	w.no(fence(compute.FenceArgs{Words: "I saw it"}))
 }
 
+// TestForceDownAgainstAGuestThatIsSeenRunning: the refusal tells to end the guest, and recommends no dispute, which would be refused.
+func TestForceDownAgainstAGuestThatIsSeenRunning(t *testing.T) {
+	w := newWorld(t)
+	s := w.server(alice, compute.Active)
+	w.no(w.forceDown(w.host, true))
+	w.pass(compute.Suspect)
+	w.renew(w.join("host-b"), "boot-7", guests(runs(s, s.Epoch)))
+	_, err := w.ensure(w.host)
+	w.refuses(err, string(compute.GuestSeenRunning), "end that guest, and run: salvor fence host-a")
+	if strings.Contains(err.Error(), "--dispute") || strings.Count(err.Error(), "run: ") != 1 {
+		t.Errorf("the refusal is %v; want one command, and no dispute", err)
+	}
+}
+
 // TestForceDownGivesNoReceiptAgainstLiveEvidence, though nobody is refused who says it, and gives one when the evidence is over.
 func TestForceDownGivesNoReceiptAgainstLiveEvidence(t *testing.T) {
 	for code, arrange := range contradicted {
