@@ -22,6 +22,8 @@ func TestLibvirtGuestsStarts(t *testing.T) {
 		"Debian, line commented":  {map[string]string{debian: "ON_BOOT=\"ignore\"\n", "etc/default/libvirt-guests": "#ON_BOOT=start\n"}, false},
 		"Fedora as it comes":      {map[string]string{fedora: "ON_BOOT=start\n"}, true},
 		"Fedora, set to ignore":   {map[string]string{fedora: "ON_BOOT=start\n", "etc/sysconfig/libvirt-guests": "  ON_BOOT='ignore'\n"}, false},
+		"ignore with a comment":   {map[string]string{debian: "ON_BOOT=start\n", "etc/default/libvirt-guests": "ON_BOOT=ignore # guests are started by salvor\n"}, false},
+		"the last of two counts":  {map[string]string{debian: "ON_BOOT=start\nON_BOOT=ignore\n"}, false},
 		"a setting of a function": {map[string]string{debian: "x() { echo ON_BOOT=start; }\nON_BOOT=ignore\n"}, false},
 	} {
 		root := t.TempDir()

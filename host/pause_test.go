@@ -7,9 +7,68 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
+
 	"salvor/compute"
+	"salvor/problem"
 	"salvor/test/must"
 )
+
+// TestOrdersAboutSavedMemory: an order that keeps saved memory is refused while the memory of the guest is saved. Another order switches the guest off, and its
+// result says that the memory is lost.
+func TestOrdersAboutSavedMemory(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		was           compute.Power
+		args          compute.Args
+		lost, refused bool
+	}{
+		"saved, kept":           {was: compute.PowerSaved, args: compute.Args{Power: compute.PowerOff, KeepSaved: true}, refused: true},
+		"saved, restart, kept":  {was: compute.PowerSaved, args: compute.Args{Power: compute.PowerOn, Restart: true, KeepSaved: true}, refused: true},
+		"saved, given up":       {was: compute.PowerSaved, args: compute.Args{Power: compute.PowerOff}, lost: true},
+		"saved, restarted":      {was: compute.PowerSaved, args: compute.Args{Power: compute.PowerOn, Restart: true}, lost: true},
+		"saved, and goes on":    {was: compute.PowerSaved, args: compute.Args{Power: compute.PowerOn}},
+		"running, given up":     {was: compute.PowerOn, args: compute.Args{Power: compute.PowerOff}},
+		"running, kept":         {was: compute.PowerOn, args: compute.Args{Power: compute.PowerOff, KeepSaved: true}},
+		"off already, given up": {was: compute.PowerOff, args: compute.Args{Power: compute.PowerOff}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, g := newWorld(t), newGuests()
+			id := ours(g, c.was, 1)
+			a, _ := w.start(w.config(g))
+			r := w.send(orderFor(a, id, compute.SetPower, c.args, nil))
+			if (r.ErrorKind == problem.Conflict.String()) != c.refused || (r.ErrorKind != "") != c.refused || r.MemoryLost != c.lost {
+				t.Errorf("the result is %+v; want a conflict: %v, memory lost: %v", r, c.refused, c.lost)
+			}
+			if power := g.get(id).Power; c.refused && power != compute.PowerSaved || !c.refused && power != c.args.Power {
+				t.Errorf("the guest was %s and is %s after an order for %s", c.was, power, c.args.Power)
+			}
+		})
+	}
+}
+
+// TestHostsTellOfRoom: a host tells of its guests that an I/O error has paused whether their disks have room. It tells nothing of the guests of others.
+func TestHostsTellOfRoom(t *testing.T) {
+	t.Parallel()
+	w, g := newWorld(t), newGuests()
+	a, _ := guarded(t, w, w.config(g))
+	file := filepath.Join(t.TempDir(), "disk")
+	must.OK(t, os.WriteFile(file, nil, 0o600))
+	stopped := compute.Guest{Power: compute.PowerPaused, Pause: compute.GuestPause{Reason: compute.PausedByIOError}, Disks: []compute.GuestDisk{{Name: "vda", File: file}}}
+	mine, foreign := stopped, stopped
+	mine.ID, mine.Ours, mine.Epoch, foreign.ID = uuid.NewString(), true, 1, uuid.NewString()
+	g.set(mine)
+	g.set(foreign)
+	for _, guest := range must.Get(a.listGuests(t.Context()))(t) {
+		if guest.Pause.HasRoom != guest.Ours {
+			t.Errorf("guest of salvor: %v; its disks are told to have room: %v", guest.Ours, guest.Pause.HasRoom)
+		}
+	}
+	if one := must.Get(a.guest(t.Context(), mine.ID))(t); !one.Pause.HasRoom {
+		t.Errorf("asked for one guest, the host tells %+v; want room for its disks", one.Pause)
+	}
+}
 
 // TestRoomAfterAnIOError: a guest that an I/O error has paused may go on where all its disks have room. A disk without room, and one that is not there, are
 // named. Nothing is said of a guest that stands still for another reason.

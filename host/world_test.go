@@ -121,6 +121,9 @@ func (g *guests) SetPower(_ context.Context, id string, p hypervisor.Power) (boo
 	if !ok {
 		return false, problem.NotFoundf("no guest %s", id)
 	}
+	if p.KeepSaved && (p.State == compute.PowerOff || p.Restart) && guest.Power == compute.PowerSaved {
+		return false, hypervisor.RefusalOfSaved(guest.Name)
+	}
 	if guest.Power != p.State || p.Restart {
 		guest.Power = p.State
 		g.all[id] = guest
