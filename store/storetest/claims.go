@@ -253,22 +253,24 @@ func testExpired(b *testEnv) {
 	}
 }
 
-// testWaitOn: a wait that goes on ends at its new deadline, and keeps its notes. A job that does not wait is left as it is.
+// testWaitOn: a wait that goes on ends at its new deadline or at that of the whole job, whichever is earlier, and keeps its notes. A job that does not wait is left as it is.
 func testWaitOn(b *testEnv) {
 	work := map[job.Kind]int{"work": 1}
 	waits := b.insert(job.Operation, "waits", func(j *job.Job) { j.State, j.Deadline, j.OperationDeadline = job.Waiting, 1, 9 })
 	ready := b.insert(job.Operation, "ready", func(j *job.Job) { j.Deadline = 1 })
-	on := func(id string) error {
+	bounded := b.insert(job.Operation, "bounded", func(j *job.Job) { j.State, j.Deadline, j.OperationDeadline = job.Waiting, 1, 3 })
+	on := func(id string, until int64) error {
 		j := b.read(id)
-		j.Deadline, j.Memo = 2, map[string]string{"k": "v"}
+		j.Deadline, j.Memo = until, map[string]string{"k": "v"}
 		return b.s.Do(b.ctx, func(tx job.Tx) error { return b.s.WaitOn(tx, &j) })
 	}
-	b.ok(on(waits.ID))
-	b.refused(on(ready.ID), problem.Conflict, "Job "+ready.ID+" does not wait any more.")
+	b.ok(on(waits.ID, 2))
+	b.ok(on(bounded.ID, 9))
+	b.refused(on(ready.ID, 2), problem.Conflict, "Job "+ready.ID+" does not wait any more.")
 	if j := b.read(waits.ID); j.Deadline != 2 || j.Memo["k"] != "v" || j.State != job.Waiting {
 		b.Errorf("the job that waits on is %+v; want it to wait until tick 2, with the memo k", j)
 	}
-	for tick, want := range []int{0, 0, 1} {
+	for tick, want := range []int{0, 0, 1, 2} {
 		if got := must.Get(b.s.Expired(b.ctx, []string{""}, work, job.Job{}, 10))(b); len(got) != want {
 			b.Errorf("at tick %d %d waits are over, want %d", tick, len(got), want)
 		}
