@@ -202,6 +202,16 @@ func TestLiveMigrationThatCannotBe(t *testing.T) {
 	}
 }
 
+// TestBlockMigrationOfVolumes: block_migration says nothing about a server whose disks are volumes, which is migrated.
+func TestBlockMigrationOfVolumes(t *testing.T) {
+	w := newWorld(t)
+	id := w.active()
+	w.neighbour("m2")
+	w.set(id, func(s *compute.Server) { s.ImageID, s.Disks = "", []compute.Disk{{Name: "vda", VolumeID: hostTwo}} })
+	w.as(boss)
+	w.want(202, "POST", "/servers/"+id+"/action", "2.88", `{"os-migrateLive": {"host": null, "block_migration": true}}`)
+}
+
 // TestMigrateShapes holds planned moves to each microversion's schema.
 func TestMigrateShapes(t *testing.T) {
 	w := newWorld(t)

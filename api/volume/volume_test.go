@@ -21,7 +21,7 @@ import (
 	"salvor/test/must"
 )
 
-var tokens = fixture.TokenAuth{"admin": {User: "root", Role: access.Admin, Scope: access.Scope{Project: "p0"}}, "nobody's admin": {Role: access.Admin}}
+var tokens = fixture.TokenAuth{"admin": {User: "root", Role: access.Admin, Scope: access.Scope{Project: "p0"}}, "nobody's admin": {Role: access.Admin}, "token's admin": {Role: access.Admin, TokenID: "t1"}}
 
 type world struct {
 	t       *testing.T
@@ -324,6 +324,11 @@ func TestProjectsAndVersions(t *testing.T) {
 	w.json("", "GET", "/v3/p1/volumes", "", 401)
 	if vs := w.json("nobody's admin", "GET", "/v3/p1/volumes", "", 200)["volumes"].([]any); len(vs) != 1 {
 		t.Errorf("the project of the path: %v", vs)
+	}
+	for who, want := range map[string]int{"token's admin": 0, "nobody's admin": 1} { // without authentication the word in the path is no project
+		if vs := w.json(who, "GET", "/v3/p2/volumes", "", 200)["volumes"].([]any); len(vs) != want {
+			t.Errorf("%s sees %d volumes of another project in the project p2, want %d", who, len(vs), want)
+		}
 	}
 	for path, status := range map[string]int{
 		"": 300, "/v3": 200, "/v3/p1/types": 200, "/v3/p1/types/default": 200, "/v3/p1/types/x": 404, "/v3/p1/os-quota-sets/p1?usage=True": 200, "/v3/p1/os-availability-zone": 200,
