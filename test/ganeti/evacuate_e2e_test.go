@@ -82,7 +82,7 @@ func evacuate(w *world, _ string, _ map[string]any) {
 	if err != nil || len(p.Items) != 1 || p.Items[0].Disposition != compute.KeepDisk || !strings.Contains(p.Missing, "salvor fence "+second) {
 		w.Fatalf("planned: %+v %v", p, err)
 	}
-	if _, err := plans.Run(w.Context(), p.ID, nil, admin); !problem.Is(err, problem.Conflict) {
+	if _, err := plans.Run(w.Context(), p.ID, compute.PlanConsent{}, admin); !problem.Is(err, problem.Conflict) {
 		w.Fatalf("without a receipt it is run: %v", err)
 	}
 	must.Get(w.services.Fences.Fence(w.Context(), source, compute.FenceArgs{Words: "its power is cut"}, admin))(w)
@@ -91,7 +91,7 @@ func evacuate(w *world, _ string, _ map[string]any) {
 		return err == nil && len(r.Proofs) == 1 && r.Proofs[0].Evidence == compute.Attested
 	})
 	w.wait("the run", func() bool {
-		_, err := plans.Run(w.Context(), p.ID, nil, admin)
+		_, err := plans.Run(w.Context(), p.ID, compute.PlanConsent{}, admin)
 		return err == nil
 	})
 	s := w.until(id, "live elsewhere", func(s *compute.Server) bool {
