@@ -58,6 +58,9 @@ type Host struct {
 	Fenced bool
 	// Unseen: its guests have not been looked at since they were ended by us or by a fence: those that should run are started.
 	Unseen bool
+	// Unlooked are servers on which somebody worked at the first look since the host started. Each is judged as at the first look until a look reaches a
+	// verdict.
+	Unlooked []string
 	// Strays are guests with our mark of which no record says what they do there; they are left alone until an operator says.
 	Strays []string
 	// Lost: an operator removed it by LostReason while moves, clean-ups or a fence of it were open. It is a tombstone: no list shows

@@ -46,10 +46,10 @@ func (s *Server) CompareGuest(g *Guest, kind HostKind, first bool, now time.Time
 			return GuestVerdict{}
 		}
 		return GuestVerdict{Power: g.Power, SettleState: true, Reason: "so it is at its cluster"}
+	case g.Power == s.Wanted && s.isShownStandingStill():
+		return GuestVerdict{Power: g.Power, SettleState: true, Reason: "it goes on"}
 	case g.Power == s.Power && g.Power == s.Wanted:
 		return GuestVerdict{}
-	case g.Power == s.Wanted && s.StandsStill():
-		return GuestVerdict{Power: g.Power, SettleState: true, Reason: "it goes on"}
 	case g.Power == s.Wanted:
 		return GuestVerdict{Power: g.Power}
 	case s.Wanted == PowerOn && g.Power == PowerSaved && first:
@@ -58,6 +58,12 @@ func (s *Server) CompareGuest(g *Guest, kind HostKind, first bool, now time.Time
 		return s.standsStill(g, now)
 	}
 	return s.differs(g.Power, first)
+}
+
+// isShownStandingStill tells whether the server should run and its record says that it stands still: by the reason, or by the state alone, as after a try to
+// let it go on that failed.
+func (s *Server) isShownStandingStill() bool {
+	return s.StandsStill() || s.Wanted == PowerOn && (s.State == Paused || s.State == Suspended)
 }
 
 // standsStill judges a guest that should run, and stands still although nobody asked salvor for that.
@@ -92,6 +98,8 @@ func (s *Server) differs(is Power, first bool) GuestVerdict {
 		return GuestVerdict{Power: is, SettleState: true, Reason: "its own system powered it off"}
 	case is == PowerOn && s.Power != PowerOn && (s.Wanted == PowerOff || s.Wanted == PowerPaused || s.Wanted == PowerSaved):
 		return GuestVerdict{Power: is, SetPower: s.Wanted, Reason: "it runs, though it should not"}
+	case is == PowerOff && s.StandsStill():
+		return GuestVerdict{Power: is, SettleState: true, Reason: "it was ended on its host while it stood still"}
 	case off && s.Wanted == PowerOn:
 		return GuestVerdict{Power: is, SetPower: PowerOn, Reason: "it should run"}
 	case is == s.Power:

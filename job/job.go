@@ -178,8 +178,9 @@ type Claims interface {
 	// Expired lists up to limit Waiting jobs of the groups and kinds whose Deadline or OperationDeadline is at or before the
 	// group's ticks: the first after a job of an earlier answer, or from the beginning where that is the zero Job.
 	Expired(ctx context.Context, groups []string, kinds map[Kind]int, after Job, limit int) ([]Job, error)
-	// WaitOn stores the Deadline and the memo of a Waiting job whose wait goes on. problem.Conflict: it does not wait any more.
-	WaitOn(tx Tx, j *Job) error
+	// WaitOn stores a new deadline, in ticks, and j's memo for a job whose wait goes on. problem.Conflict: the job is not as j was read any more: it does not wait,
+	// or its fence or deadline is another one.
+	WaitOn(tx Tx, j *Job, deadline int64) error
 	// NextDue is the time of the earliest unowned claimable job of the groups and kinds; the zero time if there is none.
 	NextDue(ctx context.Context, groups []string, kinds map[Kind]int) (time.Time, error)
 	// RescheduleEarlier makes due at now what is free to be claimed and due later than after. Nothing is harmed by a try that comes early.

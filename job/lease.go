@@ -217,6 +217,11 @@ func (r *Runner) endWait(ctx context.Context, j Job) error {
 	}
 	cause := problem.Unavailablef(timedOut+"%s", j.WaitFor)
 	return r.store.Do(ctx, func(tx Tx) error {
+		// j was read outside of this transaction: the job may have gone on, or another conductor may have ended this wait.
+		now, err := r.store.Job(ctx, tx, j.ID)
+		if err != nil || now.State != Waiting || now.Fence != j.Fence || now.Deadline != j.Deadline || now.Action != j.Action {
+			return ignoreGone(err)
+		}
 		if on, err := r.waitOn(ctx, tx, j, cause); on || err != nil {
 			return err
 		}
@@ -232,24 +237,38 @@ func (r *Runner) endWait(ctx context.Context, j Job) error {
 	})
 }
 
+func ignoreGone(err error) error {
+	if problem.Is(err, problem.NotFound) {
+		return nil
+	}
+	return err
+}
+
 // waitOnMemo names the action of which the timeline says that its wait goes on.
 const waitOnMemo = "waits on at"
 
-// waitOn has a job wait on if its definition says so, and tells whether it does.
+// waitOn has a job wait on if its definition says so, and tells whether it does. Once the definition does not say so any more, what the job waits for may have
+// begun its work a moment ago. So the job then has the whole time of its action once more.
 func (r *Runner) waitOn(ctx context.Context, tx Tx, j Job, cause error) (bool, error) {
 	op := r.ops[j.Kind]
 	if op.WaitsOn == nil || j.OperationDeadline > 0 && r.tick(j.Group) >= j.OperationDeadline {
 		return false, nil
 	}
 	more, text, err := op.WaitsOn(ctx, tx, &j)
-	if err != nil || more <= 0 {
+	i := op.index(j.Action)
+	waitedOn := j.Memo[waitOnMemo] == j.Action && i >= 0
+	switch {
+	case err != nil || more <= 0 && !waitedOn:
 		return false, err
+	case more <= 0:
+		more, text = op.Actions[i].deadline(), ""
+		j.addMemo(waitOnMemo, "")
 	}
-	told := text == "" || j.Memo[waitOnMemo] == j.Action
-	if j.Deadline = r.tick(j.Group) + seconds(more); !told {
+	told := text == "" || waitedOn
+	if !told {
 		j.addMemo(waitOnMemo, j.Action)
 	}
-	if err := r.store.WaitOn(tx, &j); err != nil || told {
+	if err := r.store.WaitOn(tx, &j, r.tick(j.Group)+seconds(more)); err != nil || told {
 		return true, err
 	}
 	return true, r.appendFailure(tx, &j, cause.Error()+": "+text)

@@ -208,7 +208,7 @@ func (s *jobTables) Save(t job.Tx, j *job.Job, keep bool) error {
 }
 
 // WaitOn is job.Claims's.
-func (s *jobTables) WaitOn(t job.Tx, j *job.Job) error {
+func (s *jobTables) WaitOn(t job.Tx, j *job.Job, deadline int64) error {
 	tx, err := s.tx(t)
 	if err != nil {
 		return err
@@ -217,13 +217,15 @@ func (s *jobTables) WaitOn(t job.Tx, j *job.Job) error {
 	if err != nil {
 		return err
 	}
-	n, err := tx.exec(`UPDATE job SET deadline = $2, expires = $3, memo = $4, updated_at = $5 WHERE id = $1 AND state = 'waiting'`,
-		j.ID, j.Deadline, jobExpiry(j), memo, toMicros(s.timestamp()))
+	next := *j
+	next.Deadline = deadline
+	n, err := tx.exec(`UPDATE job SET deadline = $2, expires = $3, memo = $4, updated_at = $5 WHERE id = $1 AND state = 'waiting' AND fence = $6 AND deadline = $7`,
+		j.ID, next.Deadline, jobExpiry(&next), memo, toMicros(s.timestamp()), j.Fence, j.Deadline)
 	if err != nil {
 		return fmt.Errorf("have job %s wait on: %w", j.ID, err)
 	}
 	if n == 0 {
-		return problem.Conflictf("Job %s does not wait any more.", j.ID)
+		return problem.Conflictf("Job %s does not wait any more as it did.", j.ID)
 	}
 	return nil
 }

@@ -36,8 +36,9 @@ var hosts = &recordKind[compute.Host, compute.HostFilter]{
 			Inventory                         *compute.Inventory
 			Fences                            *int64
 			Fenced, Unseen                    *bool
+			Unlooked                          *[]string
 			Strays                            *[]string
-		}{&h.DisabledReason, &h.ForcedDownBy, &h.Key, &h.LostReason, &h.LostBy, &h.RevokedAt, &h.CertificateEnds, &h.LostAt, &h.Inventory, &h.Fences, &h.Fenced, &h.Unseen, &h.Strays}
+		}{&h.DisabledReason, &h.ForcedDownBy, &h.Key, &h.LostReason, &h.LostBy, &h.RevokedAt, &h.CertificateEnds, &h.LostAt, &h.Inventory, &h.Fences, &h.Fenced, &h.Unseen, &h.Unlooked, &h.Strays}
 	},
 	keys: []uniqueKey[compute.Host]{
 		{[]string{"cluster_id", "name"}, func(h *compute.Host) string {

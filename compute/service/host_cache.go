@@ -40,6 +40,7 @@ type cachedHost struct {
 	fenced, forcedDown, unseen bool
 	lost                       bool // see Host.Lost
 	strays                     []string
+	unlooked                   []string // see Host.Unlooked
 	// stopTold: its newest answer told it to stop its guests. stopped is when it told that none runs; zero: it has not.
 	stopTold bool
 	stopped  time.Time

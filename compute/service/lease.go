@@ -73,7 +73,7 @@ func (s *Leases) known(ctx context.Context, hostID string) (cachedHost, error) {
 	}
 	s.cache.change(hostID, func(k *cachedHost) {
 		k.readAt, k.revoked, k.name, k.serial, k.revokedAt = s.now(), row.Revoked, row.Name, row.Serial, row.RevokedAt
-		k.group, k.fenced, k.forcedDown, k.unseen, k.lost, k.strays = row.Group, row.Fenced, row.ForcedDown, row.Unseen, row.Lost, row.Strays
+		k.group, k.fenced, k.forcedDown, k.unseen, k.lost, k.strays, k.unlooked = row.Group, row.Fenced, row.ForcedDown, row.Unseen, row.Lost, row.Strays, row.Unlooked
 		if k.lease.BootID != row.BootID {
 			k.lease, k.inventory, k.guests = compute.Lease{HostID: hostID, BootID: row.BootID, Renewals: k.lease.Renewals}, false, false
 		}
@@ -152,13 +152,15 @@ func (s *Leases) renew(ctx context.Context, hostID string, r compute.Renewal) (c
 	}
 	rebooted, ended := h.lease.BootID != r.BootID, s.guestsMayHaveStopped(hostID, h, flags.fencing[h.group])
 	var left openObservations
+	unlooked := h.unlooked
 	if r.HasGuests { // before the new boot is admitted: if this is cut off, the next renewal is the first of its boot again
-		if left, err = s.observer.observe(ctx, hostID, r.Guests, rebooted || h.started || ended); err != nil {
+		if left, unlooked, err = s.observer.observe(ctx, hostID, r.Guests, rebooted || h.started || ended, h.unlooked); err != nil {
 			return compute.Renewed{}, err
 		}
 	}
-	if lapsed := s.lapsed(hostID); rebooted || lapsed || r.Inventory != nil || r.Name != "" && r.Name != h.name || h.unseen && r.HasGuests {
-		fenced, err := s.applyRenewal(ctx, hostID, r, rebooted, lapsed)
+	if lapsed := s.lapsed(hostID); rebooted || lapsed || r.Inventory != nil || r.Name != "" && r.Name != h.name || h.unseen && r.HasGuests ||
+		!slices.Equal(unlooked, h.unlooked) {
+		fenced, err := s.applyRenewal(ctx, hostID, r, unlooked, rebooted, lapsed)
 		if err != nil {
 			return compute.Renewed{}, err
 		}
@@ -170,7 +172,7 @@ func (s *Leases) renew(ctx context.Context, hostID string, r compute.Renewal) (c
 		return compute.Renewed{}, err
 	}
 	out, err := s.renewed(ctx, hostID, r, left)
-	out.Resend = out.Resend || left.again() || r.HasGuests && compute.HasUnsettledGuests(out.Clean)
+	out.Resend = out.Resend || left.again() || len(unlooked) > 0 || r.HasGuests && compute.HasUnsettledGuests(out.Clean)
 	return out, err
 }
 
@@ -232,7 +234,7 @@ func (s *Leases) count(ctx context.Context, hostID string, r compute.Renewal, ou
 
 // applyRenewal writes what is new of a host into its row. Of one that is fenced it takes nothing, and tells so. A host whose lease had
 // lapsed writes its row in any case, and its lease before: of that and of a receipt by its silence one comes first.
-func (s *Leases) applyRenewal(ctx context.Context, hostID string, r compute.Renewal, rebooted, lapsed bool) (fenced bool, err error) {
+func (s *Leases) applyRenewal(ctx context.Context, hostID string, r compute.Renewal, unlooked []string, rebooted, lapsed bool) (fenced bool, err error) {
 	if rebooted || lapsed {
 		if err := s.publishLease(ctx, hostID, r.BootID); err != nil {
 			return false, err
@@ -261,6 +263,9 @@ func (s *Leases) applyRenewal(ctx context.Context, hostID string, r compute.Rene
 		}
 		if h.Unseen && r.HasGuests && !h.ForcedDown {
 			changed, h.Unseen = true, false
+		}
+		if !slices.Equal(h.Unlooked, unlooked) {
+			changed, h.Unlooked = true, unlooked
 		}
 		if !changed {
 			return nil

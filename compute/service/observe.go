@@ -36,17 +36,18 @@ type Observer struct {
 }
 
 // observe takes in what a host with an agent sees on it: all guests. What differs from what should be is mended by jobs.
-// first: it is the first look after the host's start, whose guests are off because the host was.
-func (s *Observer) observe(ctx context.Context, hostID string, guests []compute.Guest, first bool) (openObservations, error) {
+// first: it is the first look after the host's start, whose guests are off because the host was. The servers of pending have not had theirs; unlooked are
+// those that have not had theirs now.
+func (s *Observer) observe(ctx context.Context, hostID string, guests []compute.Guest, first bool, pending []string) (left openObservations, unlooked []string, err error) {
 	host, err := s.store.Hosts().Get(ctx, nil, hostID)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	here, err := s.store.Servers().List(ctx, nil, compute.ServerFilter{HostID: hostID}, pageOf(0))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	left := openObservations{}
+	left = openObservations{}
 	byID := make(map[string]*compute.Guest, len(guests))
 	for i := range guests {
 		byID[guests[i].ID] = &guests[i]
@@ -54,10 +55,14 @@ func (s *Observer) observe(ctx context.Context, hostID string, guests []compute.
 	for _, srv := range here {
 		g := byID[srv.ID]
 		if err := s.noteDrift(ctx, srv, g); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
+		first := first || slices.Contains(pending, srv.ID)
 		v := srv.CompareGuest(g, host.Kind, first, s.now())
 		if v == (compute.GuestVerdict{}) {
+			if first && srv.Task != compute.NoTask && srv.IsSteady() {
+				unlooked = append(unlooked, srv.ID)
+			}
 			continue
 		}
 		if (v.SettleState || v.Restart || v.Pause.Reason != "") && host.Kind == compute.AgentHost && s.now().Sub(srv.UpdatedAt) < young {
@@ -66,14 +71,16 @@ func (s *Observer) observe(ctx context.Context, hostID string, guests []compute.
 		}
 		err := s.mend(ctx, srv, g, host.Kind, first)
 		if errors.Is(err, errBusy) {
-			left[srv.ID] = false
+			if left[srv.ID] = false; first {
+				unlooked = append(unlooked, srv.ID)
+			}
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return left, nil
+	return left, unlooked, nil
 }
 
 // noteDrift keeps what a host tells that somebody else changed of a guest, and says so on the server's timeline; it keeps, too, whether the host has

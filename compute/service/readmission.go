@@ -357,7 +357,7 @@ func (s *Leases) stop(ctx context.Context, hostID string, r compute.Renewal) (co
 	k := s.cache.get(hostID)
 	rebooted := k.lease.BootID != r.BootID
 	if lapsed := s.lapsed(hostID); rebooted || lapsed || r.Inventory != nil {
-		fenced, err := s.applyRenewal(ctx, hostID, r, rebooted, lapsed)
+		fenced, err := s.applyRenewal(ctx, hostID, r, k.unlooked, rebooted, lapsed)
 		if err != nil {
 			return compute.Renewed{}, err
 		}

@@ -274,3 +274,128 @@ func (h *testHost) wantEvent(t *testing.T, text string) {
 		t.Errorf("no event says %q: %+v", text, events)
 	}
 }
+
+// TestWorkThatWaitedIsNoEndOfTheFirstLook: a host crashed, and work on a server waited for it. When the host starts again, the guest is started, or goes on with
+// its saved memory, once the work has ended, whatever the work was.
+func TestWorkThatWaitedIsNoEndOfTheFirstLook(t *testing.T) {
+	t.Parallel()
+	for _, action := range []compute.Action{compute.Pause, compute.Suspend, compute.AttachVolume} {
+		for _, saved := range []bool{false, true} {
+			if saved && action == compute.Suspend {
+				continue // its memory is saved, as its user wanted
+			}
+			t.Run(fmt.Sprintf("%s saved=%v", action, saved), func(t *testing.T) {
+				t.Parallel()
+				h := newTeller(t)
+				a := compute.Act{Action: action}
+				if action == compute.AttachVolume {
+					a.VolumeID = h.volume
+				}
+				h.act(t, a)
+				if saved {
+					h.hv.Pause(h.server, compute.PowerSaved, compute.GuestPause{})
+				} else {
+					must.Get(h.hv.SetPower(t.Context(), h.server, hypervisor.Power{State: compute.PowerOff}))(t)
+				}
+				h.tell(t, "boot-2")
+				h.work(t)
+				for range 4 {
+					h.tell(t, "boot-2")
+					h.work(t)
+				}
+				srv := h.now(t)
+				guest, _ := h.hv.State(h.server)
+				if srv.State != compute.Active || guest.Power != compute.PowerOn || (guest.Starts == 0) != saved {
+					t.Errorf("server %s, guest %s, started anew %d times; want a server that runs, with its memory if that was saved", srv.State, guest.Power, guest.Starts)
+				}
+				if row := must.Get(h.store.Hosts().Get(t.Context(), nil, h.host.ID))(t); len(row.Unlooked) != 0 {
+					t.Errorf("the host still waits for the first look at %v", row.Unlooked)
+				}
+			})
+		}
+	}
+}
+
+// TestUnrescueTellsOfMemory: what was saved amid a rescue is not given up without a word, and the memory of the server's own system not at all.
+func TestUnrescueTellsOfMemory(t *testing.T) {
+	t.Parallel()
+	for _, failed := range []bool{false, true} {
+		h := newTeller(t)
+		startRescue(t, h.testHost, false)
+		if failed { // its own system runs on
+			h.refuse = func(v compute.Verb, _ *compute.Args) error {
+				if v == compute.Define {
+					return problem.Conflictf("no")
+				}
+				return nil
+			}
+		}
+		h.work(t)
+		h.refuse = nil
+		h.hv.Pause(h.server, compute.PowerSaved, compute.GuestPause{})
+		h.tell(t, "boot-1")
+		h.act(t, compute.Act{Action: compute.Unrescue})
+		h.work(t)
+		guest, _ := h.hv.State(h.server)
+		if failed && (guest.Power != compute.PowerSaved || guest.Starts != 0) {
+			t.Errorf("after a rescue that failed the guest is %s, started %d times; want its own system's memory saved still", guest.Power, guest.Starts)
+		}
+		if !failed {
+			h.wantEvent(t, "was given up")
+		}
+	}
+}
+
+// TestAGuestThatRunsIsShownSo: whatever was tried meanwhile, a guest that runs and should run is shown so.
+func TestAGuestThatRunsIsShownSo(t *testing.T) {
+	t.Parallel()
+	resume := func(t *testing.T, h *teller) {
+		must.Get(h.hv.SetPower(t.Context(), h.server, hypervisor.Power{State: compute.PowerOn}))(t)
+	}
+	for name, c := range map[string]struct {
+		do   func(t *testing.T, h *teller)
+		want compute.VMState
+	}{
+		"unpause failed, then virsh resume": {func(t *testing.T, h *teller) {
+			h.hv.Pause(h.server, compute.PowerPaused, standstills["I/O error"].pause)
+			h.tell(t, "boot-1")
+			h.act(t, compute.Act{Action: compute.Unpause})
+			h.hv.Break("SetPower", problem.Conflictf("it does not become on"))
+			h.work(t)
+			h.hv.Break("SetPower", nil)
+			resume(t, h)
+		}, compute.Active},
+		"an I/O error in rescue": {func(t *testing.T, h *teller) {
+			startRescue(t, h.testHost, false)
+			h.work(t)
+			h.hv.Pause(h.server, compute.PowerPaused, compute.GuestPause{Reason: compute.PausedByIOError, HasRoom: true})
+			h.tell(t, "boot-1")
+			h.work(t)
+		}, compute.Rescued},
+		"virsh resume in rescue": {func(t *testing.T, h *teller) {
+			startRescue(t, h.testHost, false)
+			h.work(t)
+			h.hv.Pause(h.server, compute.PowerPaused, standstills["I/O error"].pause)
+			h.tell(t, "boot-1")
+			resume(t, h)
+		}, compute.Rescued},
+		"virsh destroy of a guest that stands still": {func(t *testing.T, h *teller) {
+			h.hv.Pause(h.server, compute.PowerPaused, standstills["virsh suspend"].pause)
+			h.tell(t, "boot-1")
+			must.Get(h.hv.SetPower(t.Context(), h.server, hypervisor.Power{State: compute.PowerOff}))(t)
+		}, compute.Stopped},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newTeller(t)
+			c.do(t, h)
+			for range 3 {
+				h.tell(t, "boot-1")
+				h.work(t)
+			}
+			if srv := h.now(t); srv.State != c.want || srv.StandsStill() || srv.Power != srv.Wanted {
+				t.Errorf("state %s, power %s, wanted %s, pause %+v; want %s, and that it does not stand still", srv.State, srv.Power, srv.Wanted, srv.Pause, c.want)
+			}
+		})
+	}
+}

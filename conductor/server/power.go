@@ -67,18 +67,19 @@ func (c *Conductor) turnGuestOff(ctx context.Context, r *job.Run, g *managedServ
 // shutGuest turns a guest off, and tells on the server's timeline if that gave its saved memory up.
 func (c *Conductor) shutGuest(ctx context.Context, r *job.Run, g *managedServer, off hostOrder) job.Outcome {
 	return c.dispatch(ctx, r, g, off, func(result compute.Result) job.Outcome {
-		done := c.noteOff(ctx, g)
-		if !result.MemoryLost {
-			return job.Done(done)
-		}
-		return job.Done(func(tx job.Tx) error {
-			if err := done(tx); err != nil {
-				return err
-			}
-			return c.Store.Append(tx, job.Event{Subject: r.Subject, Type: "contact", Severity: "warning", JobID: r.ID, RequestID: r.RequestID, User: r.User,
-				Text: "the memory of the guest was saved on its host, and was given up when the guest was switched off"})
-		})
+		return job.Done(c.noteOff(ctx, g), c.noteMemoryLost(r, result))
 	})
+}
+
+// noteMemoryLost tells on the server's timeline if the order that switched the guest off gave its saved memory up.
+func (c *Conductor) noteMemoryLost(r *job.Run, result compute.Result) func(job.Tx) error {
+	return func(tx job.Tx) error {
+		if !result.MemoryLost {
+			return nil
+		}
+		return c.Store.Append(tx, job.Event{Subject: r.Subject, Type: "contact", Severity: "warning", JobID: r.ID, RequestID: r.RequestID, User: r.User,
+			Text: "the memory of the guest was saved on its host, and was given up when the guest was switched off"})
+	}
 }
 
 // offOrder switches a guest off; soft: its system is asked first, for at most within seconds. A guest whose memory is saved is not switched off.
@@ -137,7 +138,7 @@ func (c *Conductor) settlePower(ctx context.Context, r *job.Run, g *managedServe
 		case !in:
 			s.Settle(s.Power)
 		case s.Power == compute.PowerOn:
-			s.State, session.State = compute.Rescued, rescue.Ready
+			s.State, session.State, s.Pause = compute.Rescued, rescue.Ready, compute.GuestPause{}
 		case s.Power == compute.PowerOff:
 			s.State, session.State, session.Fingerprint, session.HostKey = compute.Rescued, rescue.Prepared, "", ""
 		}

@@ -35,10 +35,20 @@ func (c *Conductor) shutRescue(ctx context.Context, r *job.Run, g *managedServer
 	if soft {
 		off.args.Soft, off.args.Within, off.within = true, a.Within, c.softWithin(a.Within)
 	}
-	return c.dispatch(ctx, r, g, off, func(compute.Result) job.Outcome {
-		return job.Done(c.editServer(ctx, g.server.ID, onSession(func(s *compute.Server, session *rescue.Session) {
-			s.Power, session.State = compute.PowerOff, rescue.Leaving
-		})))
+	shut := func() job.Outcome {
+		return c.dispatch(ctx, r, g, off, func(result compute.Result) job.Outcome {
+			return job.Done(c.editServer(ctx, g.server.ID, onSession(func(s *compute.Server, session *rescue.Session) {
+				s.Power, session.State = compute.PowerOff, rescue.Leaving
+			})), c.noteMemoryLost(r, result))
+		})
+	}
+	if session != nil && session.State == rescue.Ready {
+		return shut() // what runs is the rescue system
+	}
+	// After a rescue that failed, what runs or is saved may be the server's own system.
+	return c.dispatch(ctx, r, g, hostOrder{verb: compute.Look, ignoreNotFound: true}, func(result compute.Result) job.Outcome {
+		off.args.KeepSaved = result.Guest != nil && result.Guest.Rescue == ""
+		return shut()
 	})
 }
 

@@ -261,12 +261,16 @@ func testWaitOn(b *testEnv) {
 	bounded := b.insert(job.Operation, "bounded", func(j *job.Job) { j.State, j.Deadline, j.OperationDeadline = job.Waiting, 1, 3 })
 	on := func(id string, until int64) error {
 		j := b.read(id)
-		j.Deadline, j.Memo = until, map[string]string{"k": "v"}
-		return b.s.Do(b.ctx, func(tx job.Tx) error { return b.s.WaitOn(tx, &j) })
+		j.Memo = map[string]string{"k": "v"}
+		return b.s.Do(b.ctx, func(tx job.Tx) error { return b.s.WaitOn(tx, &j, until) })
 	}
+	before := b.read(waits.ID)
 	b.ok(on(waits.ID, 2))
 	b.ok(on(bounded.ID, 9))
-	b.refused(on(ready.ID, 2), problem.Conflict, "Job "+ready.ID+" does not wait any more.")
+	b.refused(on(ready.ID, 2), problem.Conflict, "Job "+ready.ID+" does not wait any more as it did.")
+	// A conductor that read the job before another one had it wait on changes nothing.
+	before.Memo = map[string]string{"k": "late"}
+	b.refused(b.s.Do(b.ctx, func(tx job.Tx) error { return b.s.WaitOn(tx, &before, 3) }), problem.Conflict, "Job "+waits.ID+" does not wait any more as it did.")
 	if j := b.read(waits.ID); j.Deadline != 2 || j.Memo["k"] != "v" || j.State != job.Waiting {
 		b.Errorf("the job that waits on is %+v; want it to wait until tick 2, with the memo k", j)
 	}
