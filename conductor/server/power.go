@@ -138,7 +138,7 @@ func (c *Conductor) settlePower(ctx context.Context, r *job.Run, g *managedServe
 		case !in:
 			s.Settle(s.Power)
 		case s.Power == compute.PowerOn:
-			s.State, session.State, s.Pause = compute.Rescued, rescue.Ready, compute.GuestPause{}
+			s.State, session.State = compute.Rescued, rescue.Ready
 		case s.Power == compute.PowerOff:
 			s.State, session.State, session.Fingerprint, session.HostKey = compute.Rescued, rescue.Prepared, "", ""
 		}
