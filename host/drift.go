@@ -71,6 +71,10 @@ func (a *Agent) addDrift(ctx context.Context, g *compute.Guest) {
 		return
 	}
 	disks, complete := a.diskDrift(ctx, g)
+	if mayRun(g.Power) {
+		a.rememberUsedDisks(ctx, g)
+	}
+	disks = append(disks, a.disksUsedElsewhere(g)...)
 	a.drifts.mu.Lock()
 	if complete && len(disks) == 0 {
 		a.drifts.known[g.ID] = look

@@ -1,0 +1,59 @@
+package host
+
+import (
+	"strings"
+	"testing"
+
+	"salvor/compute"
+	"salvor/problem"
+	"salvor/test/must"
+)
+
+// A guest ran on another file than its definition names, and ended. No start goes back to the file of the definition, not even after a restart of the agent,
+// until somebody names the file that the guest used, or starts the guest by hand.
+func TestAStartUsesTheFilesOfTheLastRun(t *testing.T) {
+	w := newWorld(t)
+	for _, remedy := range []string{"virsh edit", "virsh start"} {
+		l := loseServer(t, w, newGuests())
+		over := overlay(t, l.own+".ov", l.own)
+		own, used := compute.GuestDisk{Name: "vda", File: l.own, Format: "raw"}, compute.GuestDisk{Name: "vda", File: over, Format: "qcow2"}
+		lent := used
+		lent.File = over + ".lent"
+		l.g.set(compute.Guest{ID: l.id, Name: "salvor-1", Ours: true, Epoch: 1, Power: compute.PowerOn, Disks: []compute.GuestDisk{own, {Name: "vdz", File: lent.File}}, NextDisks: []compute.GuestDisk{own}})
+		l.listed(t)
+		if used := must.Get(l.usedDisks(l.id))(t); len(used) != 0 {
+			t.Errorf("a disk that somebody lent is remembered: %v", used)
+		}
+		l.use(used, own)
+		if g := l.listed(t); len(g.Drift) != 1 {
+			t.Fatalf("while it runs: drift %+v, want one", g.Drift)
+		}
+		_ = l.Close()
+		l.open(t)
+		end := func(next compute.GuestDisk) {
+			l.g.set(compute.Guest{ID: l.id, Name: "salvor-1", Ours: true, Epoch: 1, Power: compute.PowerCrashed, Disks: []compute.GuestDisk{next}, NextDisks: []compute.GuestDisk{next}})
+		}
+		start := func() error { return l.carryOut(t, compute.SetPower, compute.Args{Power: compute.PowerOn}) }
+		end(own)
+		for range 2 {
+			g := l.listed(t)
+			if len(g.Drift) != 1 || !strings.Contains(g.Drift[0].Text, "was in use in "+over) || g.RefusalToLeave() == nil {
+				t.Errorf("after its end: drift %+v, it may leave its host: %v; want one of %s, and a refusal", g.Drift, g.RefusalToLeave(), over)
+			}
+			if err := start(); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), over) || !strings.Contains(err.Error(), "virsh edit salvor-1") || l.g.changes(l.id) != 0 {
+				t.Errorf("start: %v, want a Conflict that names %s and the commands", err, over)
+			}
+		}
+		if remedy == "virsh edit" {
+			end(used)
+		} else {
+			l.use(own, own)
+			l.listed(t)
+			end(own)
+		}
+		must.OK(t, start())
+		if l.g.changes(l.id) != 1 {
+			t.Errorf("after %s the guest was started %d times, want once", remedy, l.g.changes(l.id))
+		}
+	}
+}
