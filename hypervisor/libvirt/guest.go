@@ -60,6 +60,8 @@ type powerLook struct {
 	power compute.Power
 	// starting: libvirt starts the guest at the moment.
 	starting bool
+	// saving: the guest stands still while somebody writes its memory to a file: virsh managedsave, save, dump, or a snapshot of a backup tool.
+	saving bool
 	// pause is why it stands still, where that is neither salvor's work nor libvirt's own for a moment.
 	pause compute.PauseReason
 }
@@ -68,6 +70,11 @@ type powerLook struct {
 var pauseReasons = map[rpc.DomainPausedReason]compute.PauseReason{
 	rpc.DomainPausedUser: compute.PausedByUser, rpc.DomainPausedIoerror: compute.PausedByIOError,
 	rpc.DomainPausedWatchdog: compute.PausedByWatchdog, rpc.DomainPausedCrashed: compute.PausedByPanic,
+}
+
+// isMemoryWritten tells whether a guest is paused because its memory is being written to a file. The guest goes on, or is off, when that ends.
+func isMemoryWritten(reason rpc.DomainPausedReason) bool {
+	return reason == rpc.DomainPausedSave || reason == rpc.DomainPausedDump || reason == rpc.DomainPausedSnapshot
 }
 
 func (h *Hypervisor) lookAtPower(ctx context.Context, dom rpc.Domain) (powerLook, error) {
@@ -98,6 +105,7 @@ func lookAtState(state rpc.DomainState, reason int32) powerLook {
 		return powerLook{power: compute.PowerOn, starting: true}
 	case state == rpc.DomainPaused:
 		look.pause = pauseReasons[rpc.DomainPausedReason(reason)]
+		look.saving = isMemoryWritten(rpc.DomainPausedReason(reason))
 	}
 	return look
 }

@@ -324,5 +324,5 @@ func (h *Hypervisor) Confirm(ctx context.Context, id string, cookie []byte, canc
 	if !cancelled {
 		return h.Remove(ctx, id)
 	}
-	return h.reach(ctx, dom, compute.PowerOn)
+	return h.reach(ctx, dom, compute.PowerOn, false)
 }

@@ -1,7 +1,6 @@
 package libvirt
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -29,13 +28,13 @@ func (h *Hypervisor) SetPower(ctx context.Context, id string, p hypervisor.Power
 		return false, err
 	}
 	if p.State != compute.PowerOff && !p.Restart {
-		return false, h.reach(ctx, dom, p.State)
+		return false, h.reach(ctx, dom, p.State, false)
 	}
 	soft, err := h.off(ctx, dom, p)
 	if err != nil || p.State == compute.PowerOff {
 		return soft, err
 	}
-	return soft, h.reach(ctx, dom, p.State)
+	return soft, h.reach(ctx, dom, p.State, false)
 }
 
 // off ends a guest, softly first if that is asked for. Memory that was saved to disk is given up, unless it is to be kept.
@@ -46,41 +45,48 @@ func (h *Hypervisor) off(ctx context.Context, dom rpc.Domain, p hypervisor.Power
 			return false, err
 		}
 	}
-	if p.KeepSaved {
-		if power, err := h.power(ctx, dom); err != nil || power == compute.PowerSaved {
-			return false, cmp.Or(err, hypervisor.RefusalOfSaved(dom.Name))
-		}
-	}
-	return soft, h.reach(ctx, dom, compute.PowerOff)
+	return soft, h.reach(ctx, dom, compute.PowerOff, p.KeepSaved)
 }
 
-// shutDown asks the guest's own system, and tells whether it was off in time.
+// shutDown asks the guest's own system to end, and tells whether the guest was off in time.
 func (h *Hypervisor) shutDown(ctx context.Context, dom rpc.Domain, within time.Duration) (bool, error) {
+	look := func() (powerLook, error) { return h.lookAtPower(ctx, dom) }
+	return awaitShutdown(ctx, dom.Name, within, look, func() error {
+		err := callOnly(ctx, h, "shut down guest "+dom.Name, h.opts.Timeout, func(c *rpc.Libvirt) error {
+			return c.DomainShutdownFlags(dom, rpc.DomainShutdownDefault)
+		})
+		// The guest may have ended since the look, and an agent in it may not answer: the bound decides.
+		if problem.Is(err, problem.Conflict) || isCode(err, rpc.ErrAgentUnresponsive) {
+			return nil
+		}
+		return err
+	})
+}
+
+// awaitShutdown presses the power button of a guest until the guest is off, and tells whether it was off within the bound. A guest that stands still
+// hears no button, so awaitShutdown returns at once. A guest whose memory is being written is waited for: it may go on.
+func awaitShutdown(ctx context.Context, guest string, within time.Duration, look func() (powerLook, error), press func() error) (bool, error) {
 	deadline := time.Now().Add(within)
 	var pressed time.Time
 	for {
-		power, err := h.power(ctx, dom)
+		now, err := look()
 		switch {
 		case err != nil:
 			return false, err
-		case power == compute.PowerOff:
+		case now.power == compute.PowerOff:
 			return true, nil
-		case power != compute.PowerOn || !time.Now().Before(deadline):
-			return false, nil // nobody in it could hear
+		case now.power != compute.PowerOn && !now.saving || !time.Now().Before(deadline):
+			return false, nil
 		}
-		if time.Since(pressed) >= pressEvery {
+		if !now.saving && time.Since(pressed) >= pressEvery {
 			pressed = time.Now()
-			err := callOnly(ctx, h, "shut down guest "+dom.Name, h.opts.Timeout, func(c *rpc.Libvirt) error {
-				return c.DomainShutdownFlags(dom, rpc.DomainShutdownDefault)
-			})
-			// It may have ended since the look, and an agent in it may not answer: the bound decides.
-			if err != nil && !problem.Is(err, problem.Conflict) && !isCode(err, rpc.ErrAgentUnresponsive) {
+			if err := press(); err != nil {
 				return false, err
 			}
 		}
 		select {
 		case <-ctx.Done():
-			return false, problem.Unavailablef("shut down guest %s: %w", dom.Name, ctx.Err())
+			return false, problem.Unavailablef("shut down guest %s: %w", guest, ctx.Err())
 		case <-time.After(pollEvery):
 		}
 	}
@@ -125,60 +131,81 @@ var moves = map[[2]compute.Power]powerStep{
 	{compute.PowerPaused, compute.PowerSaved}: saveDomain,
 }
 
-// reach goes from whatever a guest is to a power state, looking again after each move.
-func (h *Hypervisor) reach(ctx context.Context, dom rpc.Domain, want compute.Power) error {
+// reach goes from whatever a guest is to a power state, looking again after each move. keepSaved: memory that is saved to disk is not given up, not even
+// if it was saved after the caller's own look; reach refuses then.
+func (h *Hypervisor) reach(ctx context.Context, dom rpc.Domain, want compute.Power, keepSaved bool) error {
+	look := func() (powerLook, error) { return h.lookAtPower(ctx, dom) }
+	before := func() error { return h.beforeStart(ctx, dom, want) }
+	return reachPower(ctx, dom.Name, h.opts.LongTimeout, want, keepSaved, look, before, func(next powerStep) error {
+		return callOnly(ctx, h, "make guest "+dom.Name+" "+string(want), h.opts.LongTimeout, func(c *rpc.Libvirt) error { return next(c, dom) })
+	})
+}
+
+// reachPower is reach with the calls to libvirt as arguments. before is called before each move of a guest that does not run.
+func reachPower(ctx context.Context, guest string, within time.Duration, want compute.Power, keepSaved bool, look func() (powerLook, error),
+	before func() error, move func(powerStep) error,
+) error {
 	var failed error
-	look := func() (compute.Power, bool, error) {
-		l, err := h.lookAtPower(ctx, dom)
-		return l.power, l.starting, err
-	}
 	for range maxMoves {
-		now, err := awaitStarted(ctx, dom.Name, h.opts.LongTimeout, want, look)
+		now, err := awaitSettled(ctx, guest, within, want, keepSaved, look)
 		if err != nil {
 			return err
 		}
 		if now == want || want == compute.PowerOff && now == compute.PowerCrashed {
 			return nil
 		}
+		if keepSaved && now == compute.PowerSaved && want == compute.PowerOff {
+			return hypervisor.RefusalOfSaved(guest)
+		}
 		if failed != nil && !problem.Is(failed, problem.Conflict) {
 			return failed
 		}
 		next, possible := moves[[2]compute.Power{now, want}]
 		if !possible {
-			return problem.Conflictf("guest %s: it is %s and cannot become %s", dom.Name, now, want)
+			return problem.Conflictf("guest %s: it is %s and cannot become %s", guest, now, want)
 		}
 		if now == compute.PowerSaved || now == compute.PowerOff || now == compute.PowerCrashed {
-			if err := h.beforeStart(ctx, dom, want); err != nil {
+			if err := before(); err != nil {
 				return err
 			}
 		}
 		// A Conflict is a guest that changed since the look: the next look decides.
-		failed = callOnly(ctx, h, "make guest "+dom.Name+" "+string(want), h.opts.LongTimeout, func(c *rpc.Libvirt) error { return next(c, dom) })
+		failed = move(next)
 	}
 	if failed != nil {
 		return failed
 	}
-	return problem.Conflictf("guest %s: it does not become %s", dom.Name, want)
+	return problem.Conflictf("guest %s: it does not become %s", guest, want)
 }
 
 const lockedHint = " (if libvirt was killed amid the start, stop it, delete /run/libvirt/qemu/GUEST.xml, and start it: guests outlive that)"
 
-// awaitStarted looks at a guest until nobody is starting it, unless it is to be off. A daemon that was killed while it started a guest shows
-// the guest as being started when it comes back, and then ends it: such a guest is not on. libvirt 9.0 that was killed just before it started the
-// QEMU never ends it, and locks the guest; docs/hosts.md says what frees it.
-func awaitStarted(ctx context.Context, guest string, within time.Duration, want compute.Power, look func() (compute.Power, bool, error)) (compute.Power, error) {
+// awaitSettled looks at a guest until nobody starts it and nobody writes its memory to a file. A guest that is to be off is waited for only while its
+// memory is being written and keepSaved is set: whoever cuts the power does not wait.
+//
+// A daemon that was killed while it started a guest shows the guest as being started when it comes back, and then ends it: such a guest is not on.
+// libvirt 9.0 that was killed just before it started the QEMU never ends it, and locks the guest; docs/hosts.md says what frees it.
+func awaitSettled(ctx context.Context, guest string, within time.Duration, want compute.Power, keepSaved bool, look func() (powerLook, error)) (compute.Power, error) {
 	deadline := time.Now().Add(within)
 	for {
-		power, starting, err := look()
+		now, err := look()
+		doing, hint := "", ""
 		switch {
-		case err != nil || !starting || want == compute.PowerOff:
-			return power, err
-		case !time.Now().Before(deadline):
-			return power, problem.Unavailablef("guest %s: it has been starting for %s%s", guest, within, lockedHint)
+		case err != nil:
+			return now.power, err
+		case now.starting && want != compute.PowerOff:
+			doing, hint = "started", lockedHint
+		case now.saving && (want != compute.PowerOff || keepSaved):
+			doing = "saved, dumped or snapshotted by somebody else"
+		default:
+			return now.power, nil
+		}
+		if !time.Now().Before(deadline) {
+			return now.power, problem.Unavailablef("guest %s: it has been being %s for %s%s", guest, doing, within, hint)
 		}
 		select {
 		case <-ctx.Done():
-			return power, problem.Unavailablef("guest %s: it is being started%s: %w", guest, lockedHint, ctx.Err())
+			return now.power, problem.Unavailablef("guest %s: it is being %s%s: %w", guest, doing, hint, ctx.Err())
 		case <-time.After(pollEvery):
 		}
 	}
@@ -201,5 +228,5 @@ func (h *Hypervisor) beforeStart(ctx context.Context, dom rpc.Domain, want compu
 
 // destroy ends a guest by force; one that does not run is no error.
 func (h *Hypervisor) destroy(ctx context.Context, dom rpc.Domain) error {
-	return h.reach(ctx, dom, compute.PowerOff)
+	return h.reach(ctx, dom, compute.PowerOff, false)
 }
