@@ -156,8 +156,8 @@ type StateError struct {
 	Busy bool
 	// Allowed: the state itself would allow it.
 	Allowed bool
-	// InRescue and NotInRescue tell of the session; Running that it must be off; NotLaunched that it never ran.
-	InRescue, NotInRescue, Running, NotLaunched bool
+	// InRescue and NotInRescue tell of the session; Running that it must be off; NotLaunched that it never ran; Saved that its memory is saved.
+	InRescue, NotInRescue, Running, NotLaunched, Saved bool
 }
 
 func (e *StateError) Error() string { return e.sentence() }
@@ -182,6 +182,8 @@ func (e *StateError) sentence() string {
 		what = "running: stop it first"
 	case e.NotLaunched:
 		what = "not launched yet"
+	case e.Saved:
+		what = "suspended: resume it first"
 	}
 	return fmt.Sprintf("cannot %s server %s while it is %s", e.Action, e.Server.ID, what)
 }

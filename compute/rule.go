@@ -22,6 +22,7 @@ const (
 	AnyPower  Need = ""
 	Running   Need = "running"
 	NotOn     Need = "not running"
+	NotSaved  Need = "memory not saved" // a guest with saved memory goes on with the disks that it had
 	NoSession Need = "no session"
 	Session   Need = "open session"
 )
@@ -71,8 +72,8 @@ var Rules = []Rule{
 	{Action: Unrescue, Manner: NovaSemantics, States: []VMState{Rescued, Errored, Active, Stopped}, Rescue: Session, Task: Unrescuing, Job: JobUnrescue},
 	{Action: Unrescue, Manner: CycladesSemantics, States: []VMState{Rescued, Errored, Stopped}, Power: NotOn, Rescue: Session, Task: Unrescuing, Job: JobUnrescue},
 	{Action: Rebuild, States: rebuilds, Rescue: NoSession, Launched: true, Task: Rebuilding, Job: JobRebuild},
-	{Action: AttachVolume, States: []VMState{Active, Stopped, Paused}, Rescue: NoSession, Task: Attaching, Job: JobAttach},
-	{Action: DetachVolume, States: []VMState{Active, Stopped, Paused, Suspended}, Rescue: NoSession, Task: Attaching, Job: JobDetach},
+	{Action: AttachVolume, States: []VMState{Active, Stopped, Paused, Suspended}, Power: NotSaved, Rescue: NoSession, Task: Attaching, Job: JobAttach},
+	{Action: DetachVolume, States: []VMState{Active, Stopped, Paused, Suspended}, Power: NotSaved, Rescue: NoSession, Task: Attaching, Job: JobDetach},
 	{Action: LockServer, States: alive, Anytime: true, Lockless: true},
 	{Action: UnlockServer, States: alive, Anytime: true, Lockless: true},
 	{Action: ResetState, States: alive, Anytime: true, Lockless: true},
@@ -132,6 +133,8 @@ func (r *Rule) meets(s *Server, why *StateError) bool {
 		why.NotLaunched = r.Launched
 	case r.Power == NotOn && on:
 		why.Running = true
+	case r.Power == NotSaved && (s.State == Suspended || s.Power == PowerSaved):
+		why.Saved = true
 	default:
 		return true
 	}

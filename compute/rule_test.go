@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"salvor/problem"
 	"salvor/rescue"
 	"salvor/test/must"
 )
@@ -175,4 +176,24 @@ func leadsOut(s *Server, m Semantics, left int) bool {
 		}
 	}
 	return false
+}
+
+// TestVolumesOfASavedServer: a server whose memory is saved goes on with the volumes that it had, so none is attached or detached until it is resumed.
+func TestVolumesOfASavedServer(t *testing.T) {
+	suspended, outside, byAdmin := in(Suspended, false, false), in(Active, false, false), in(Suspended, false, false)
+	suspended.Power, outside.Power = PowerSaved, PowerSaved
+	byAdmin.StandStill(PowerSaved, GuestPause{Reason: SavedOutside})
+	for name, s := range map[string]*Server{"suspended": suspended, "memory saved": outside, "saved by an administrator": byAdmin} {
+		for _, action := range []Action{AttachVolume, DetachVolume} {
+			_, err := Allow(s, action, NovaSemantics, false)
+			if !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "resume it first") {
+				t.Errorf("%s, %s: %v; want a conflict that says to resume the server first", action, name, err)
+			}
+		}
+	}
+	for _, state := range []VMState{Active, Stopped, Paused} {
+		if _, err := Allow(in(state, false, state == Active), DetachVolume, NovaSemantics, false); err != nil {
+			t.Errorf("detach a volume of a server that is %s: %v", state, err)
+		}
+	}
 }

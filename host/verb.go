@@ -298,6 +298,13 @@ func (w *orderExecution) plug(ctx context.Context, on bool) (compute.Result, err
 	if w.args.Disk == nil {
 		return compute.Result{}, problem.Invalidf("%s of server %s: no disk is named", w.order.Verb, w.order.ServerID)
 	}
+	g, err := w.guest(ctx, w.order.ServerID)
+	if err != nil {
+		return compute.Result{}, err
+	}
+	if g != nil && g.Power == compute.PowerSaved {
+		return compute.Result{}, hypervisor.RefusalToChangeSaved(g.Name, w.args.Disk.Name)
+	}
 	d, err := w.domain()
 	if err != nil {
 		return compute.Result{}, err

@@ -84,6 +84,8 @@ func stateWords(e *compute.StateError) string {
 		return fmt.Sprintf("Cannot '%s' instance %s which has never been active", action, id)
 	case e.InRescue && e.Server.State != compute.Rescued:
 		what += " with an open rescue session: unrescue it first"
+	case e.Saved:
+		what += ": resume it first"
 	}
 	return fmt.Sprintf("Cannot '%s' instance %s while it is in %s", action, id, what)
 }
