@@ -153,7 +153,7 @@ func (a *Agent) judgeDisk(ctx context.Context, g *compute.Guest, disk compute.Gu
 	}
 	drift.Text = "lies in " + disk.File + ", which is no disk that salvor made"
 	made := a.ownFile(ctx, g.ID, disk.Name)
-	_, err = os.Stat(disk.File)
+	_, err = withFileTimeout(ctx, a, disk.File, func() (fs.FileInfo, error) { return os.Stat(disk.File) })
 	switch {
 	case made == "":
 	case errors.Is(err, fs.ErrNotExist):

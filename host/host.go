@@ -108,6 +108,8 @@ type Agent struct {
 	looking  atomic.Bool
 	drifts   driftCache
 	states   stateCopies
+	// stuckOutside counts, by directory, the looks at files outside of the disk stores that never came back.
+	stuckOutside sync.Map
 }
 
 // Open takes the state directory, reads or makes the host's identity and opens its disk

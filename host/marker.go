@@ -7,7 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
@@ -44,11 +46,31 @@ func markerIn(path string, b []byte, err error) (string, error) {
 // withStoreTimeout does something in a store for as long as storeWithin. A store of which several looks never came back is asked no more until
 // one does.
 func withStoreTimeout[T any](ctx context.Context, s *diskStore, do func() (T, error)) (T, error) {
-	var none T
-	if s.stuck.Load() >= stuckStore {
-		return none, problem.Unavailablef("disk store %s (%s) does not answer", s.Name, s.Dir)
+	return withStuckLimit(ctx, &s.stuck, s.within, func() error {
+		return problem.Unavailablef("disk store %s (%s) does not answer", s.Name, s.Dir)
+	}, do)
+}
+
+// withFileTimeout is withStoreTimeout for a file that may lie outside of the disk stores, where somebody else put it. The files of a directory there
+// share one limit.
+func withFileTimeout[T any](ctx context.Context, a *Agent, file string, do func() (T, error)) (T, error) {
+	if s := a.storeWith(file); s != nil {
+		return withStoreTimeout(ctx, s, do)
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.within)
+	stuck, _ := a.stuckOutside.LoadOrStore(filepath.Dir(file), new(atomic.Int32))
+	return withStuckLimit(ctx, stuck.(*atomic.Int32), storeWithin, func() error {
+		return problem.Unavailablef("the file system of %s does not answer", file)
+	}, do)
+}
+
+// withStuckLimit does something that may hang, and gives it up after a time. stuck counts what was given up and goes on: at stuckStore nothing more is
+// begun, because each costs a thread.
+func withStuckLimit[T any](ctx context.Context, stuck *atomic.Int32, within time.Duration, refusal func() error, do func() (T, error)) (T, error) {
+	var none T
+	if stuck.Load() >= stuckStore {
+		return none, refusal()
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	var mu sync.Mutex
 	over, late := false, false
@@ -57,7 +79,7 @@ func withStoreTimeout[T any](ctx context.Context, s *diskStore, do func() (T, er
 		mu.Lock()
 		defer mu.Unlock()
 		if over = true; late {
-			s.stuck.Add(-1)
+			stuck.Add(-1)
 		}
 		return value, err
 	})
@@ -65,8 +87,8 @@ func withStoreTimeout[T any](ctx context.Context, s *diskStore, do func() (T, er
 	defer mu.Unlock()
 	if ctx.Err() != nil && !over {
 		late = true
-		s.stuck.Add(1)
-		return none, problem.Unavailablef("disk store %s (%s) does not answer", s.Name, s.Dir)
+		stuck.Add(1)
+		return none, refusal()
 	}
 	return got, err
 }

@@ -46,13 +46,7 @@ func (a *Agent) placeOf(file string) string {
 
 // room tells how much room the file system of a file has, in bytes, and whether that is enough for a guest to go on.
 func (a *Agent) room(ctx context.Context, file string) (free uint64, enough bool, err error) {
-	look := func() (fs syscall.Statfs_t, err error) { err = syscall.Statfs(file, &fs); return fs, err }
-	var fs syscall.Statfs_t
-	if s := a.storeWith(file); s != nil {
-		fs, err = withStoreTimeout(ctx, s, look)
-	} else {
-		fs, err = runWithContext(ctx, look)
-	}
+	fs, err := withFileTimeout(ctx, a, file, func() (fs syscall.Statfs_t, err error) { err = syscall.Statfs(file, &fs); return fs, err })
 	if err != nil {
 		return 0, false, err
 	}

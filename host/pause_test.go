@@ -1,11 +1,14 @@
 package host
 
 import (
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -101,4 +104,44 @@ func TestRoomAfterAnIOError(t *testing.T) {
 			t.Errorf("%s: room %v, disks %q; want %v, %q", name, g.Pause.HasRoom, g.Pause.Disks, c.room, c.says)
 		}
 	}
+}
+
+// TestAFileSystemThatHangs: of the looks at a file outside of the disk stores that never come back, each costs a thread. So no more than a few are begun,
+// until one comes back.
+func TestAFileSystemThatHangs(t *testing.T) {
+	t.Parallel()
+	a := &Agent{Config: Config{Log: slog.New(slog.DiscardHandler)}, stores: diskStores{{Store: Store{Name: "local", Dir: t.TempDir()}, within: storeWithin}}}
+	dir := t.TempDir()
+	file := filepath.Join(dir, "disk")
+	must.OK(t, os.WriteFile(file, nil, 0o600))
+	var begun atomic.Int32
+	release := make(chan struct{})
+	for range stuckStore + 5 {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		_, err := withFileTimeout(ctx, a, file, func() (bool, error) { begun.Add(1); <-release; return true, nil })
+		cancel()
+		if !problem.Is(err, problem.Unavailable) {
+			t.Errorf("a look that hangs: %v, want unavailable", err)
+		}
+	}
+	if n := begun.Load(); n != stuckStore {
+		t.Errorf("%d looks hang, want %d", n, stuckStore)
+	}
+	if _, _, err := a.room(t.Context(), file); !problem.Is(err, problem.Unavailable) {
+		t.Errorf("room for a file whose file system hangs: %v, want unavailable", err)
+	}
+	made := filepath.Join(a.stores[0].Dir, "s-vda")
+	must.OK(t, os.WriteFile(made+".json", mustEncodeJSON(diskProof{Server: "s", Disk: "vda"}), 0o600))
+	d, _ := a.judgeDisk(t.Context(), &compute.Guest{ID: "s"}, compute.GuestDisk{Name: "vda", File: file + "-gone"})
+	if d == nil || !strings.Contains(d.Text, "and salvor made it in "+made) || strings.Contains(d.Text, "not there") {
+		t.Errorf("a disk whose file system hangs: drift %+v, want one that does not say whether the file is there", d)
+	}
+	if n := begun.Load(); n != stuckStore {
+		t.Errorf("%d looks hang, want %d", n, stuckStore)
+	}
+	if _, _, err := a.room(t.Context(), "/proc/self/status"); err != nil {
+		t.Errorf("room in another directory: %v", err)
+	}
+	close(release)
+	await(t, "a look that comes back", func() bool { _, _, err := a.room(t.Context(), file); return err == nil })
 }
