@@ -28,6 +28,14 @@ type orderJournal struct {
 type serverJournal struct {
 	Epoch  int64          `json:"epoch"`
 	Orders []journalEntry `json:"orders"` // oldest first
+	// MemoryLost is the order that gives the guest's saved memory up, until the control plane is told: after the order nothing shows that there was any.
+	MemoryLost *lostMemory `json:"memory_lost,omitempty"`
+}
+
+// lostMemory is an order that gives the saved memory of its guest up, and when it began to.
+type lostMemory struct {
+	Order string    `json:"order"`
+	At    time.Time `json:"at"`
 }
 
 // journalEntry is one order. Without a result it was begun: whether it was done is to be seen.
@@ -97,7 +105,33 @@ func (j *orderJournal) end(o *compute.Order, boot string, began time.Duration, r
 		return err
 	}
 	p.put(journalEntry{ID: o.ID, Boot: boot, Began: began, Result: &r})
+	if p.MemoryLost != nil && p.MemoryLost.Order == o.ID {
+		p.MemoryLost = nil // the result tells it
+	}
 	return j.write(o.ServerID, p)
+}
+
+// lostMemory is what is written down of the server's saved memory that was given up; nil: nothing.
+func (j *orderJournal) lostMemory(server string) (*lostMemory, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	p, err := j.read(server)
+	if err != nil {
+		return nil, err
+	}
+	return p.MemoryLost, nil
+}
+
+// setLostMemory writes down that the server's saved memory is about to be given up; nil: that was told, or the memory is there.
+func (j *orderJournal) setLostMemory(server string, lost *lostMemory) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	p, err := j.read(server)
+	if err != nil {
+		return err
+	}
+	p.MemoryLost = lost
+	return j.write(server, p)
 }
 
 func (p *serverJournal) put(e journalEntry) {

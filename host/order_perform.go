@@ -55,6 +55,9 @@ func (a *Agent) perform(ctx context.Context, t orderTask) (compute.Result, bool)
 	}
 	if err != nil {
 		r = newFailedResult(err)
+		if o.Verb == compute.SetPower {
+			a.tellMemoryOfFailed(ctx, o)
+		}
 	}
 	a.Log.Info("order", "order", o.ID, "verb", o.Verb, "server", o.ServerID, "epoch", o.Epoch, "took", time.Since(start).Round(time.Millisecond), "error", r.Error)
 	if isJournaled(o.Verb) {

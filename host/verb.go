@@ -258,13 +258,9 @@ func (w *orderExecution) power(ctx context.Context) (compute.Result, error) {
 			return compute.Result{}, err
 		}
 	}
-	lost := false
-	if !w.args.KeepSaved && (w.args.Power == compute.PowerOff || w.args.Restart) {
-		before, err := w.guest(ctx, w.order.ServerID)
-		if err != nil {
-			return compute.Result{}, err
-		}
-		lost = before != nil && before.Power == compute.PowerSaved && before.Ours
+	lost, err := w.losesMemory(ctx)
+	if err != nil {
+		return compute.Result{}, err
 	}
 	soft, err := w.Hypervisor.SetPower(ctx, w.order.ServerID, hypervisor.Power{
 		State: w.args.Power, Soft: w.args.Soft, Restart: w.args.Restart, KeepSaved: w.args.KeepSaved, Within: time.Duration(w.args.Within) * time.Second,
