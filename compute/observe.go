@@ -52,6 +52,8 @@ func (s *Server) CompareGuest(g *Guest, kind HostKind, first bool, now time.Time
 		return GuestVerdict{}
 	case g.Power == s.Wanted:
 		return GuestVerdict{Power: g.Power}
+	case s.Wanted == PowerOn && g.Power == PowerOff && (g.Pause.Reason == SavedToFile || s.Pause.Reason == SavedToFile):
+		return s.standsStill(g, now) // also after libvirt has forgotten why it is off
 	case s.Wanted == PowerOn && g.Power == PowerSaved && first:
 		return GuestVerdict{Power: g.Power, SetPower: PowerOn, Reason: "its host has started again, and its memory was saved"}
 	case s.Wanted == PowerOn && (g.Power == PowerSaved || g.Power == PowerPaused && g.Pause.Reason != ""):
@@ -69,8 +71,11 @@ func (s *Server) isShownStandingStill() bool {
 // standsStill judges a guest that should run, and stands still although nobody asked salvor for that.
 func (s *Server) standsStill(g *Guest, now time.Time) GuestVerdict {
 	pause := g.Pause.bounded()
-	if g.Power == PowerSaved {
+	switch g.Power {
+	case PowerSaved:
 		pause = GuestPause{Reason: SavedOutside}
+	case PowerOff:
+		pause = GuestPause{Reason: SavedToFile}
 	}
 	switch {
 	case pause.Reason == PausedByIOError && g.Pause.HasRoom && !now.Before(s.NextResume()):

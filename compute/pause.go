@@ -8,7 +8,8 @@ import (
 	"salvor/rescue"
 )
 
-// PauseReason is why a guest that should run stands still, although nobody asked salvor for that. All but SavedOutside are libvirt's words.
+// PauseReason is why a guest that should run stands still, although nobody asked salvor for that. All but SavedOutside and
+// SavedToFile are libvirt's words.
 type PauseReason string
 
 const (
@@ -23,6 +24,8 @@ const (
 	PausedByPanic    PauseReason = "crashed"
 	// SavedOutside: its memory was saved to its host's disk (virsh managedsave, libvirt-guests).
 	SavedOutside PauseReason = "saved"
+	// SavedToFile: its memory was saved to a file that somebody named (virsh save). To the hypervisor the guest is off: the next start gives that memory up.
+	SavedToFile PauseReason = "saved-to-file"
 )
 
 // GuestPause is why a guest stands still. The zero value: it runs, salvor stopped it, or libvirt stops it for a moment.
@@ -57,12 +60,17 @@ func (p GuestPause) Describe() string {
 		return "its system is in panic"
 	case SavedOutside:
 		return "its memory was saved on its host by somebody else than salvor"
+	case SavedToFile:
+		return "its memory was saved to a file on its host (virsh save); virsh restore goes on with that memory, and a start gives it up"
 	}
 	return fmt.Sprintf("%.40q", string(p.Reason))
 }
 
 // Continue is the action of the Compute API that lets a guest go on which stands still for the reason.
 func (p GuestPause) Continue() Action {
+	if p.Reason == SavedToFile {
+		return Start // with new memory
+	}
 	if p.Reason == SavedOutside || p.Reason == PausedBySleep {
 		return Resume
 	}
@@ -77,6 +85,8 @@ func (s *Server) StandStill(power Power, p GuestPause) {
 	s.Power, s.Pause = power, p.bounded()
 	switch {
 	case s.State == Rescued && s.Rescue != nil && s.Rescue.State != rescue.Failed:
+	case s.Pause.Reason == SavedToFile:
+		s.State = Stopped
 	case s.Pause.Continue() == Resume:
 		s.State = Suspended
 	default:

@@ -239,7 +239,14 @@ func (s *ServerSituation) standstill(w *record.Why) {
 	}
 	w.Problems = append(w.Problems, text)
 	if w.Job == nil && srv.State != Rescued && len(s.Elsewhere) == 0 {
-		w.Next = append(w.Next, record.Command{Run: "salvor server " + string(pause.Continue()) + " " + srv.label(), For: "let it go on now"})
+		purpose := "let it go on now"
+		if pause.Reason == SavedToFile {
+			purpose = "boot it anew, which gives the saved memory up"
+			if s.Operator && s.Host != nil {
+				w.Next = append(w.Next, record.Command{Run: "virsh restore FILE", For: "on host " + s.Host.Name + ": let it go on with the memory that was saved to FILE"})
+			}
+		}
+		w.Next = append(w.Next, record.Command{Run: "salvor server " + string(pause.Continue()) + " " + srv.label(), For: purpose})
 	}
 }
 

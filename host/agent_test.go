@@ -332,6 +332,7 @@ func TestReconcile(t *testing.T) {
 	unknown := add(off, nil)
 	foreign := add(compute.Guest{Epoch: 1, Power: compute.PowerOff}, &on)
 	crashed := add(compute.Guest{Ours: true, Epoch: 1, Power: compute.PowerCrashed}, &on)
+	toFile := add(compute.Guest{Ours: true, Epoch: 1, Power: compute.PowerOff, Pause: compute.GuestPause{Reason: compute.SavedToFile}}, &on)
 	ordered := add(off, &on)
 	a.orders.count, a.orders.last[ordered] = 7, 7
 	list := must.Get(g.Guests(t.Context()))(t)
@@ -348,7 +349,7 @@ func TestReconcile(t *testing.T) {
 	if g.get(lost).Power != compute.PowerOn || g.get(auto).Autostart {
 		t.Errorf("not mended: %+v %+v", g.get(lost), g.get(auto))
 	}
-	for what, id := range map[string]string{"busy": busy, "stopped": stopped, "former": former, "unknown": unknown, "foreign": foreign, "ordered": ordered, "crashed": crashed} {
+	for what, id := range map[string]string{"busy": busy, "stopped": stopped, "former": former, "unknown": unknown, "foreign": foreign, "ordered": ordered, "crashed": crashed, "virsh save": toFile} {
 		if g.changes(id) != 0 {
 			t.Errorf("%s was started", what)
 		}

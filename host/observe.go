@@ -262,7 +262,7 @@ func (a *Agent) reconcile(ctx context.Context, sent json.RawMessage, since int64
 		if !g.Ours || !known || want.Busy || g.Epoch != want.Epoch {
 			continue
 		}
-		if want.Power == string(compute.PowerOn) && g.Power == compute.PowerOff {
+		if want.Power == string(compute.PowerOn) && g.Power == compute.PowerOff && g.Pause.Reason != compute.SavedToFile {
 			a.runCleanup(ctx, g.ID, since, "started it: it should run and was "+string(g.Power), func(ctx context.Context) (bool, error) {
 				if err := a.refusalToStart(ctx, g.ID); err != nil {
 					return false, err

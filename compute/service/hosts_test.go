@@ -350,3 +350,44 @@ func TestRecordsAreHeldToTheirRules(t *testing.T) {
 		t.Error(all)
 	}
 }
+
+// TestMemorySavedToAFile: virsh save leaves a guest that is off and whose memory lies in a file. Nobody starts the guest by itself, which would give the memory
+// up, not even after libvirt has forgotten the reason or the host has started again. virsh restore lets the server go on, and a start boots it anew.
+func TestMemorySavedToAFile(t *testing.T) {
+	w := newWorld(t)
+	s := w.server(alice, compute.Active)
+	tell := func(boot string, power compute.Power, reason compute.PauseReason) compute.Renewed {
+		w.pass(time.Minute)
+		g := compute.Guest{ID: s.ID, Power: power, Pause: compute.GuestPause{Reason: reason}}
+		return must.Get(w.Leases.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: boot, HasGuests: true, Guests: []compute.Guest{g}}))(t)
+	}
+	want := func(when string, state compute.VMState, power compute.Power, pause compute.PauseReason) {
+		t.Helper()
+		now := w.read(s.ID)
+		if now.State != state || now.Power != power || now.Wanted != compute.PowerOn || now.Pause.Reason != pause || len(w.jobs(s.ID)) != 0 {
+			t.Errorf("%s: state %s, power %s, wanted %s, pause %q, %d jobs; want %s, %s, on, %q and no job", when, now.State, now.Power, now.Wanted, now.Pause.Reason, len(w.jobs(s.ID)), state, power, pause)
+		}
+	}
+	tell("boot-1", compute.PowerOn, "")
+	if out := tell("boot-1", compute.PowerOff, compute.SavedToFile); !out.Servers[s.ID].Busy {
+		t.Error("the host may start the guest by itself")
+	}
+	want("saved", compute.Stopped, compute.PowerOff, compute.SavedToFile)
+	if out := tell("boot-1", compute.PowerOff, ""); !out.Servers[s.ID].Busy {
+		t.Error("after a restart of libvirt the host may start the guest by itself")
+	}
+	want("libvirt was restarted", compute.Stopped, compute.PowerOff, compute.SavedToFile)
+	tell("boot-2", compute.PowerOff, "")
+	want("the host was started again", compute.Stopped, compute.PowerOff, compute.SavedToFile)
+	why := compute.ServerSituation{Server: w.read(s.ID), Host: w.host, Life: compute.HostLiveness{Up: true}, Conductors: record.Conductors{Live: []string{"c"}}, Operator: true}.Why()
+	if text := why.Text("server", s.Name, time.Now()); !strings.Contains(text, "saved to a file on its host (virsh save)") {
+		t.Errorf("why says %s; want virsh save", text)
+	}
+	if n := why.Next; len(n) != 2 || n[0].Run != "virsh restore FILE" || !strings.HasPrefix(n[1].Run, "salvor server start") {
+		t.Errorf("why names as next commands %+v; want virsh restore, then a start", n)
+	}
+	tell("boot-2", compute.PowerOn, "")
+	want("restored", compute.Active, compute.PowerOn, "")
+	tell("boot-2", compute.PowerOff, compute.SavedToFile)
+	w.act(s.ID, compute.Act{Action: compute.Start}, alice)
+}

@@ -336,7 +336,9 @@ func (s *Leases) wanted(ctx context.Context, hostID string, left openObservation
 	out := make(map[string]compute.WantedServer, len(list))
 	for _, srv := range list {
 		_, undecided := left[srv.ID]
-		out[srv.ID] = compute.WantedServer{Power: srv.Wanted, Epoch: srv.Epoch, Busy: undecided || srv.Task != compute.NoTask || !srv.IsSteady() || srv.InSession()}
+		// A host that starts a guest by itself would give up the memory that somebody saved to a file.
+		busy := undecided || srv.Task != compute.NoTask || !srv.IsSteady() || srv.InSession() || srv.Pause.Reason == compute.SavedToFile
+		out[srv.ID] = compute.WantedServer{Power: srv.Wanted, Epoch: srv.Epoch, Busy: busy}
 	}
 	return out, nil
 }

@@ -91,7 +91,11 @@ func (h *Hypervisor) lookAtPower(ctx context.Context, dom rpc.Domain) (powerLook
 		if err != nil {
 			return powerLook{}, err
 		}
-		return powerLook{power: shutoffPower(rpc.DomainShutoffReason(reason), saved != 0, h.wasEndedByHost(dom))}, nil
+		look = powerLook{power: shutoffPower(rpc.DomainShutoffReason(reason), saved != 0, h.wasEndedByHost(dom))}
+		if saved == 0 {
+			look.pause = shutoffPause(rpc.DomainShutoffReason(reason))
+		}
+		return look, nil
 	})
 }
 
@@ -124,6 +128,15 @@ func shutoffPower(reason rpc.DomainShutoffReason, isSaved, byHost bool) compute.
 		return compute.PowerCrashed
 	}
 	return compute.PowerOff
+}
+
+// shutoffPause is why a guest without a managed save image is shut off, where that is no end of it: virsh save has written its memory to a file that
+// libvirt does not remember. libvirt forgets the reason, too, when it is restarted.
+func shutoffPause(reason rpc.DomainShutoffReason) compute.PauseReason {
+	if reason == rpc.DomainShutoffSaved {
+		return compute.SavedToFile
+	}
+	return ""
 }
 
 func (h *Hypervisor) guest(ctx context.Context, dom rpc.Domain) (compute.Guest, error) {

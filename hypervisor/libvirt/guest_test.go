@@ -27,6 +27,13 @@ func TestShutoffReasons(t *testing.T) {
 		if got := shutoffPower(reason, true, true); got != compute.PowerSaved {
 			t.Errorf("reason %d, with saved memory: %s instead of saved", reason, got)
 		}
+		pause := compute.PauseReason("")
+		if reason == rpc.DomainShutoffSaved {
+			pause = compute.SavedToFile
+		}
+		if got := shutoffPause(reason); got != pause {
+			t.Errorf("reason %d: pause %q instead of %q", reason, got, pause)
+		}
 		if reason == rpc.DomainShutoffShutdown {
 			want = compute.PowerCrashed
 		}
@@ -42,13 +49,13 @@ func TestPausedStates(t *testing.T) {
 		rpc.DomainPausedUnknown:        {power: compute.PowerPaused},
 		rpc.DomainPausedUser:           {power: compute.PowerPaused, pause: compute.PausedByUser},
 		rpc.DomainPausedMigration:      {power: compute.PowerPaused},
-		rpc.DomainPausedSave:           {power: compute.PowerPaused},
-		rpc.DomainPausedDump:           {power: compute.PowerPaused},
+		rpc.DomainPausedSave:           {power: compute.PowerPaused, saving: true},
+		rpc.DomainPausedDump:           {power: compute.PowerPaused, saving: true},
 		rpc.DomainPausedIoerror:        {power: compute.PowerPaused, pause: compute.PausedByIOError},
 		rpc.DomainPausedWatchdog:       {power: compute.PowerPaused, pause: compute.PausedByWatchdog},
 		rpc.DomainPausedFromSnapshot:   {power: compute.PowerPaused},
 		rpc.DomainPausedShuttingDown:   {power: compute.PowerPaused},
-		rpc.DomainPausedSnapshot:       {power: compute.PowerPaused},
+		rpc.DomainPausedSnapshot:       {power: compute.PowerPaused, saving: true},
 		rpc.DomainPausedCrashed:        {power: compute.PowerPaused, pause: compute.PausedByPanic},
 		rpc.DomainPausedStartingUp:     {power: compute.PowerOn, starting: true},
 		rpc.DomainPausedPostcopy:       {power: compute.PowerPaused},
