@@ -16,21 +16,21 @@ import (
 	"salvor/test/must"
 )
 
-// teller has the host of a testHost tell of its guests, each time 20 s later, so that the last change of the server is older than what is told.
-type teller struct {
+// reportingHost has the host of a testHost tell of its guests, each time 20 s later, so that the last change of the server is older than what is told.
+type reportingHost struct {
 	*testHost
 	ahead time.Duration
 	*service.Services
 }
 
-func newTeller(t *testing.T) *teller {
+func newReportingHost(t *testing.T) *reportingHost {
 	t.Helper()
-	w := &teller{testHost: newTestHost(t, hostOptions{state: compute.Active})}
+	w := &reportingHost{testHost: newTestHost(t, hostOptions{state: compute.Active})}
 	w.Services = service.New(w.store, w.store, service.Options{}, func() time.Time { return time.Now().Add(w.ahead) })
 	return w
 }
 
-func (w *teller) tell(t *testing.T, boot string) {
+func (w *reportingHost) tell(t *testing.T, boot string) {
 	t.Helper()
 	w.ahead += 20 * time.Second
 	guests := must.Get(w.hv.Guests(t.Context()))(t)
@@ -61,7 +61,7 @@ func TestGuestsThatStandStill(t *testing.T) {
 		for _, byHand := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s by hand=%v", name, byHand), func(t *testing.T) {
 				t.Parallel()
-				h := newTeller(t)
+				h := newReportingHost(t)
 				h.hv.Pause(h.server, c.power, c.pause)
 				h.tell(t, "boot-1")
 				srv := h.now(t)
@@ -105,7 +105,7 @@ func (h *testHost) wentOn(t *testing.T) {
 // TestGoesOnWhenThereIsRoom: after an I/O error the guest goes on by itself once its disks have room. If the error comes again, the next try is later.
 func TestGoesOnWhenThereIsRoom(t *testing.T) {
 	t.Parallel()
-	h := newTeller(t)
+	h := newReportingHost(t)
 	full, free := standstills["I/O error"].pause, compute.GuestPause{Reason: compute.PausedByIOError, HasRoom: true}
 	h.hv.Pause(h.server, compute.PowerPaused, full)
 	h.tell(t, "boot-1")
@@ -197,7 +197,7 @@ func TestARescueSystemGoesOn(t *testing.T) {
 func TestSavedGuestsComeBack(t *testing.T) {
 	t.Parallel()
 	for _, told := range []bool{false, true} { // before the host went down
-		h := newTeller(t)
+		h := newReportingHost(t)
 		h.hv.Pause(h.server, compute.PowerSaved, compute.GuestPause{})
 		if told {
 			h.tell(t, "boot-1")
@@ -211,14 +211,14 @@ func TestSavedGuestsComeBack(t *testing.T) {
 // TestSavedMemoryIsKept: no stop, reboot or rescue gives up the memory that somebody saved a moment ago. A hard reboot does, and says so.
 func TestSavedMemoryIsKept(t *testing.T) {
 	t.Parallel()
-	for name, ask := range map[string]func(t *testing.T, h *teller){
-		"stop":   func(t *testing.T, h *teller) { h.act(t, compute.Act{Action: compute.Stop}) },
-		"reboot": func(t *testing.T, h *teller) { h.act(t, compute.Act{Action: compute.Reboot}) },
-		"rescue": func(t *testing.T, h *teller) { startRescue(t, h.testHost, false) },
+	for name, ask := range map[string]func(t *testing.T, h *reportingHost){
+		"stop":   func(t *testing.T, h *reportingHost) { h.act(t, compute.Act{Action: compute.Stop}) },
+		"reboot": func(t *testing.T, h *reportingHost) { h.act(t, compute.Act{Action: compute.Reboot}) },
+		"rescue": func(t *testing.T, h *reportingHost) { startRescue(t, h.testHost, false) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newTeller(t)
+			h := newReportingHost(t)
 			h.hv.Pause(h.server, compute.PowerSaved, compute.GuestPause{}) // nobody has told of it yet
 			ask(t, h)
 			h.work(t)
@@ -236,7 +236,7 @@ func TestSavedMemoryIsKept(t *testing.T) {
 			}
 		})
 	}
-	h := newTeller(t)
+	h := newReportingHost(t)
 	h.hv.Pause(h.server, compute.PowerSaved, compute.GuestPause{})
 	h.tell(t, "boot-1")
 	h.act(t, compute.Act{Action: compute.RebootHard})
@@ -250,7 +250,7 @@ func TestSavedMemoryIsKept(t *testing.T) {
 // TestUnpauseInVain: a guest that does not go on stays as it was found, and its server is in no error state.
 func TestUnpauseInVain(t *testing.T) {
 	t.Parallel()
-	h := newTeller(t)
+	h := newReportingHost(t)
 	h.hv.Pause(h.server, compute.PowerPaused, standstills["I/O error"].pause)
 	h.tell(t, "boot-1")
 	h.act(t, compute.Act{Action: compute.Unpause})
