@@ -77,8 +77,11 @@ func (p GuestPause) Continue() Action {
 	return Unpause
 }
 
-// StandsStill tells whether the server should run, and its guest stands still for a reason of its own.
-func (s *Server) StandsStill() bool { return s.Pause.Reason != "" && s.Wanted == PowerOn }
+// StandsStill tells whether the server should run, and its guest stands still for a reason of its own. A rescue system that went on keeps its last reason
+// in the row.
+func (s *Server) StandsStill() bool {
+	return s.Pause.Reason != "" && s.Wanted == PowerOn && (s.Power == PowerPaused || s.Power == PowerSaved)
+}
 
 // StandStill records a guest that stands still. Wanted stays as it is: the server should run.
 func (s *Server) StandStill(power Power, p GuestPause) {

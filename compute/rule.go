@@ -19,12 +19,13 @@ const (
 type Need string
 
 const (
-	AnyPower  Need = ""
-	Running   Need = "running"
-	NotOn     Need = "not running"
-	NotSaved  Need = "memory not saved" // a guest with saved memory goes on with the disks that it had
-	NoSession Need = "no session"
-	Session   Need = "open session"
+	AnyPower   Need = ""
+	Running    Need = "running"
+	NotOn      Need = "not running"
+	NotSaved   Need = "memory not saved"            // a guest with saved memory goes on with the disks that it had
+	Standstill Need = "should run and stands still" // see Server.StandsStill
+	NoSession  Need = "no session"
+	Session    Need = "open session"
 )
 
 // Rule is one row of the table of actions: where it applies, and what it sets going.
@@ -52,6 +53,8 @@ var (
 var Rules = []Rule{
 	{Action: Start, States: []VMState{Stopped}, Rescue: NoSession, Launched: true, Task: Starting, Job: JobPower, Wanted: PowerOn},
 	{Action: Start, Manner: CycladesSemantics, States: []VMState{Rescued}, Power: NotOn, Rescue: Session, Task: Starting, Job: JobPower, Wanted: PowerOn},
+	// Cyclades has no word for unpause and resume: start lets a guest go on that stands still.
+	{Action: Start, Manner: CycladesSemantics, States: []VMState{Paused, Suspended}, Launched: true, Task: Starting, Job: JobPower, Wanted: PowerOn},
 	{Action: Stop, Manner: NovaSemantics, States: []VMState{Active, Errored}, Launched: true, Task: Stopping, Job: JobPower, Wanted: PowerOff},
 	{Action: Stop, Manner: CycladesSemantics, States: []VMState{Active}, Task: Stopping, Job: JobPower, Wanted: PowerOff},
 	{Action: Stop, Manner: CycladesSemantics, States: []VMState{Rescued}, Power: Running, Task: Stopping, Job: JobPower, Wanted: PowerOff},
@@ -60,12 +63,15 @@ var Rules = []Rule{
 	{Action: Reboot, States: []VMState{Active}, Task: Rebooting, Job: JobPower, Wanted: PowerOn},
 	{Action: Reboot, Manner: CycladesSemantics, States: []VMState{Rescued}, Power: Running, Rescue: Session, Task: Rebooting, Job: JobPower, Wanted: PowerOn},
 	{Action: RebootHard, Manner: NovaSemantics, States: []VMState{Active, Stopped, Paused, Suspended, Errored}, Rescue: NoSession, Launched: true, Task: HardReboot, Job: JobPower, Wanted: PowerOn},
-	{Action: RebootHard, Manner: CycladesSemantics, States: []VMState{Active}, Task: HardReboot, Job: JobPower, Wanted: PowerOn},
+	{Action: RebootHard, Manner: CycladesSemantics, States: []VMState{Active, Paused, Suspended}, Task: HardReboot, Job: JobPower, Wanted: PowerOn},
 	{Action: RebootHard, Manner: CycladesSemantics, States: []VMState{Rescued}, Power: Running, Rescue: Session, Task: HardReboot, Job: JobPower, Wanted: PowerOn},
 	{Action: Pause, States: []VMState{Active}, Task: Pausing, Job: JobPower, Wanted: PowerPaused},
 	{Action: Unpause, States: []VMState{Paused}, Task: Unpausing, Job: JobPower, Wanted: PowerOn},
+	// A rescue system that somebody else paused or saved goes on; the server stays in its session.
+	{Action: Unpause, States: []VMState{Rescued}, Power: Standstill, Rescue: Session, Task: Unpausing, Job: JobPower, Wanted: PowerOn},
 	{Action: Suspend, States: []VMState{Active}, Task: Suspending, Job: JobPower, Wanted: PowerSaved},
 	{Action: Resume, States: []VMState{Suspended}, Task: Resuming, Job: JobPower, Wanted: PowerOn},
+	{Action: Resume, States: []VMState{Rescued}, Power: Standstill, Rescue: Session, Task: Resuming, Job: JobPower, Wanted: PowerOn},
 	{Action: Rescue, Manner: NovaSemantics, States: []VMState{Active, Stopped, Errored}, Launched: true, Task: Rescuing, Job: JobRescue, Wanted: PowerOn},
 	{Action: Rescue, Manner: CycladesSemantics, States: []VMState{Stopped}, Launched: true, Task: Rescuing, Job: JobRescue, Wanted: PowerOff},
 	// No dead end: an error, or a state that was reset, with an open session can be unrescued, too.
@@ -135,6 +141,7 @@ func (r *Rule) meets(s *Server, why *StateError) bool {
 		why.Running = true
 	case r.Power == NotSaved && (s.State == Suspended || s.Power == PowerSaved):
 		why.Saved = true
+	case r.Power == Standstill && !s.StandsStill():
 	default:
 		return true
 	}

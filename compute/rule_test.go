@@ -30,6 +30,13 @@ func in(state VMState, session, on bool) *Server {
 	return s
 }
 
+// standing makes the guest of a server stand still, although the server should run.
+func standing(s *Server, power Power) *Server {
+	s.Wanted = PowerOn
+	s.StandStill(power, GuestPause{Reason: PausedByUser})
+	return s
+}
+
 // column is a state as the page names it.
 type column struct {
 	name string
@@ -40,7 +47,8 @@ func columns() (out []column) {
 	for _, state := range everyState {
 		switch state {
 		case Rescued:
-			out = append(out, column{"rescued, off", in(state, true, false)}, column{"rescued, on", in(state, true, true)})
+			out = append(out, column{"rescued, off", in(state, true, false)}, column{"rescued, on", in(state, true, true)},
+				column{"rescued, stands still", standing(in(state, true, false), PowerPaused)})
 			continue
 		case Errored:
 			out = append(out, column{"error, session open", in(state, true, false)})
@@ -126,6 +134,45 @@ func TestEveryStateAndActionAreAnswered(t *testing.T) {
 					t.Errorf("%s: a job without a task, or a task without a job", action)
 				}
 			}
+		}
+	}
+}
+
+// TestGuestsThatStandStillHaveAWayOut: Cyclades' clients let a guest go on by start and end what it does by a hard reboot. A rescue system that stands still
+// goes on by unpause and by resume; one that runs, or is off, takes neither.
+func TestGuestsThatStandStillHaveAWayOut(t *testing.T) {
+	ready := func(power Power) *Server {
+		s := in(Rescued, true, power == PowerOn)
+		s.Rescue.State = rescue.Ready
+		if s.Wanted = PowerOn; power != PowerOn && power != PowerOff {
+			standing(s, power)
+		}
+		return s
+	}
+	for _, c := range []struct {
+		name   string
+		s      *Server
+		manner Semantics
+		action Action
+		want   bool
+	}{
+		{"paused", in(Paused, false, false), CycladesSemantics, Start, true},
+		{"suspended", in(Suspended, false, false), CycladesSemantics, Start, true},
+		{"paused", in(Paused, false, false), CycladesSemantics, RebootHard, true},
+		{"suspended", in(Suspended, false, false), CycladesSemantics, RebootHard, true},
+		{"paused", in(Paused, false, false), NovaSemantics, Start, false},
+		{"suspended", in(Suspended, false, false), NovaSemantics, Start, false},
+		{"paused in rescue", ready(PowerPaused), CycladesSemantics, Start, true},
+		{"paused in rescue", ready(PowerPaused), NovaSemantics, Unpause, true},
+		{"paused in rescue", ready(PowerPaused), NovaSemantics, Resume, true},
+		{"saved in rescue", ready(PowerSaved), NovaSemantics, Resume, true},
+		{"saved in rescue", ready(PowerSaved), NovaSemantics, Unpause, true},
+		{"rescue that runs", ready(PowerOn), NovaSemantics, Unpause, false},
+		{"rescue that runs", ready(PowerOn), NovaSemantics, Resume, false},
+		{"rescue that is off", ready(PowerOff), NovaSemantics, Unpause, false},
+	} {
+		if _, err := Allow(c.s, c.action, c.manner, false); (err == nil) != c.want {
+			t.Errorf("%s of a server that is %s, manner %s: %v, want allowed %v", c.action, c.name, c.manner, err, c.want)
 		}
 	}
 }

@@ -238,7 +238,7 @@ func (s *ServerSituation) standstill(w *record.Why) {
 		}
 	}
 	w.Problems = append(w.Problems, text)
-	if w.Job == nil && srv.State != Rescued && len(s.Elsewhere) == 0 {
+	if w.Job == nil && len(s.Elsewhere) == 0 {
 		purpose := "let it go on now"
 		if pause.Reason == SavedToFile {
 			purpose = "boot it anew, which gives the saved memory up"

@@ -13,6 +13,7 @@ import (
 	"salvor/job"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/rescue"
 	"salvor/test/must"
 )
 
@@ -88,6 +89,48 @@ func TestGuestsThatStandStill(t *testing.T) {
 				}
 				h.wentOn(t)
 			})
+		}
+	}
+}
+
+// TestCycladesLetsGuestsGoOn: with the actions of Cyclades' clients a guest that stands still goes on by a start, and begins anew by a hard reboot.
+func TestCycladesLetsGuestsGoOn(t *testing.T) {
+	t.Parallel()
+	for name, c := range standstills {
+		for _, action := range []compute.Action{compute.Start, compute.RebootHard} {
+			h := newReportingHost(t)
+			h.hv.Pause(h.server, c.power, c.pause)
+			h.tell(t, "boot-1")
+			h.act(t, compute.Act{Action: action, MustBeOff: true})
+			h.work(t)
+			guest, _ := h.hv.State(h.server)
+			if srv, starts := h.now(t), map[compute.Action]int{compute.RebootHard: 1}[action]; srv.State != compute.Active || guest.Power != compute.PowerOn || guest.Starts != starts {
+				t.Errorf("%s, %s: server %s, guest %s, started %d times; want active, on, %d", name, action, srv.State, guest.Power, guest.Starts, starts)
+			}
+		}
+	}
+}
+
+// TestRescueGoesOn: a rescue system that stands still goes on with its memory, and its server stays in its session.
+func TestRescueGoesOn(t *testing.T) {
+	t.Parallel()
+	for name, c := range standstills {
+		h := newReportingHost(t)
+		startRescue(t, h.testHost, false)
+		h.work(t)
+		before, _ := h.hv.State(h.server)
+		h.hv.Pause(h.server, c.power, c.pause)
+		h.tell(t, "boot-1")
+		srv := h.now(t)
+		why := compute.ServerSituation{Server: srv, Host: h.host, Life: compute.HostLiveness{Up: true}, Conductors: record.Conductors{Live: []string{"c"}}, Operator: true}.Why()
+		if !slices.ContainsFunc(why.Next, func(n record.Command) bool { return n.Run == "salvor server "+string(c.goOn)+" db" }) {
+			t.Errorf("%s: why names %+v, want the command %s", name, why.Next, c.goOn)
+		}
+		h.act(t, compute.Act{Action: c.goOn})
+		h.work(t)
+		guest, _ := h.hv.State(h.server)
+		if srv = h.now(t); srv.State != compute.Rescued || srv.Rescue == nil || srv.Rescue.State != rescue.Ready || srv.StandsStill() || guest.Power != compute.PowerOn || guest.Starts != before.Starts {
+			t.Errorf("%s: server %s, session %+v, pause %+v, guest %s, started %d times; want rescued, ready, on, %d", name, srv.State, srv.Rescue, srv.Pause, guest.Power, guest.Starts, before.Starts)
 		}
 	}
 }
