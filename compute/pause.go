@@ -42,7 +42,7 @@ func (p GuestPause) bounded() GuestPause {
 	return GuestPause{Reason: p.Reason, Disks: cut(p.Disks)}
 }
 
-// Describe says in words why the guest stands still.
+// Describe says in words why the guest stands still. It accuses nobody: salvor itself may have suspended or saved the guest, and have lost the answer.
 func (p GuestPause) Describe() string {
 	switch p.Reason {
 	case PausedByIOError:
@@ -51,7 +51,7 @@ func (p GuestPause) Describe() string {
 		}
 		return "I/O error of its disks"
 	case PausedByUser:
-		return "suspended on its host by somebody else than salvor"
+		return "suspended on its host"
 	case PausedBySleep:
 		return "its own system suspended to RAM"
 	case PausedByWatchdog:
@@ -59,7 +59,7 @@ func (p GuestPause) Describe() string {
 	case PausedByPanic:
 		return "its system is in panic"
 	case SavedOutside:
-		return "its memory was saved on its host by somebody else than salvor"
+		return "its memory was saved on its host"
 	case SavedToFile:
 		return "its memory was saved to a file on its host (virsh save); virsh restore goes on with that memory, and a start gives it up"
 	}

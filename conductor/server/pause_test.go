@@ -47,11 +47,11 @@ var standstills = map[string]struct {
 	says  string
 }{
 	"I/O error":         {compute.PowerPaused, compute.GuestPause{Reason: compute.PausedByIOError, Disks: "vda: 3 MiB are left in disk store local"}, compute.Paused, compute.Unpause, "I/O error of its disks (vda: 3 MiB are left in disk store local)"},
-	"virsh suspend":     {compute.PowerPaused, compute.GuestPause{Reason: compute.PausedByUser}, compute.Paused, compute.Unpause, "suspended on its host by somebody else than salvor"},
+	"virsh suspend":     {compute.PowerPaused, compute.GuestPause{Reason: compute.PausedByUser}, compute.Paused, compute.Unpause, "suspended on its host"},
 	"suspend to RAM":    {compute.PowerPaused, compute.GuestPause{Reason: compute.PausedBySleep}, compute.Suspended, compute.Resume, "its own system suspended to RAM"},
 	"watchdog":          {compute.PowerPaused, compute.GuestPause{Reason: compute.PausedByWatchdog}, compute.Paused, compute.Unpause, "its watchdog found its system hung"},
 	"panic":             {compute.PowerPaused, compute.GuestPause{Reason: compute.PausedByPanic}, compute.Paused, compute.Unpause, "its system is in panic"},
-	"virsh managedsave": {compute.PowerSaved, compute.GuestPause{}, compute.Suspended, compute.Resume, "its memory was saved on its host by somebody else than salvor"},
+	"virsh managedsave": {compute.PowerSaved, compute.GuestPause{}, compute.Suspended, compute.Resume, "its memory was saved on its host"},
 }
 
 // TestGuestsThatStandStill: a guest that stands still is shown so, with the reason and the command that lets it go on. It goes on by that command, or when
@@ -70,11 +70,15 @@ func TestGuestsThatStandStill(t *testing.T) {
 					t.Fatalf("state %s, power %s, wanted %s, task %q, fault %+v; want %s, %s, on, and no fault", srv.State, srv.Power, srv.Wanted, srv.Task, srv.Fault, c.state, c.power)
 				}
 				why := compute.ServerSituation{Server: srv, Host: h.host, Life: compute.HostLiveness{Up: true}, Conductors: record.Conductors{Live: []string{"c"}}, Operator: true}.Why()
-				if text := why.Text("server", "db", time.Now()); !strings.Contains(text, "should run and stands still: "+c.says) || !slices.Contains(why.Accepts, string(c.goOn)) ||
+				text := why.Text("server", "db", time.Now())
+				if !strings.Contains(text, "should run and stands still: "+c.says) || !slices.Contains(why.Accepts, string(c.goOn)) ||
 					!slices.ContainsFunc(why.Next, func(n record.Command) bool { return n.Run == "salvor server "+string(c.goOn)+" db" }) {
 					t.Errorf("why says %s, and accepts %v; want %q and the action %s", text, why.Accepts, c.says, c.goOn)
 				}
 				h.wantEvent(t, "found "+string(c.power)+": "+c.says)
+				if strings.Contains(text, "somebody else") {
+					t.Errorf("why accuses somebody, although the host cannot tell who did it: %s", text)
+				}
 				h.tell(t, "boot-1")
 				if again := h.now(t); again.Version != srv.Version {
 					t.Errorf("the same word of the host changes the server: version %d after %d", again.Version, srv.Version)
