@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"salvor/problem"
 	"salvor/rescue"
 )
 
@@ -31,7 +32,8 @@ const (
 // GuestPause is why a guest stands still. The zero value: it runs, salvor stopped it, or libvirt stops it for a moment.
 type GuestPause struct {
 	Reason PauseReason `json:"reason,omitempty"`
-	// Disks, of PausedByIOError, tells of the disks that have no room: "vda: 12 MiB are left in disk store shared".
+	// Disks, of PausedByIOError, is the host's text on the disks that have no room: "vda: there is no room in disk store shared". It names stores and
+	// paths, so Describe quotes it, and no figure, because a server whose text differs gets a new event.
 	Disks string `json:"disks,omitempty"`
 	// HasRoom, of PausedByIOError: all files of its disks lie where there is room, so it may go on. Servers do not keep it.
 	HasRoom bool `json:"has_room,omitempty"`
@@ -47,7 +49,7 @@ func (p GuestPause) Describe() string {
 	switch p.Reason {
 	case PausedByIOError:
 		if p.Disks != "" {
-			return "I/O error of its disks (" + p.Disks + ")"
+			return "I/O error of its disks: " + problem.Quote(p.Disks)
 		}
 		return "I/O error of its disks"
 	case PausedByUser:

@@ -15,7 +15,7 @@ import (
 const roomToGoOn = 256 << 20
 
 // addRoom tells of a guest that an I/O error has paused which of its disks have no room, and whether all have room again. A disk that is no file says
-// nothing.
+// nothing. The text has no figure, because a control plane that gets another text changes the server's row and adds an event.
 func (a *Agent) addRoom(ctx context.Context, g *compute.Guest) {
 	if g.Power != compute.PowerPaused || g.Pause.Reason != compute.PausedByIOError {
 		return
@@ -23,12 +23,12 @@ func (a *Agent) addRoom(ctx context.Context, g *compute.Guest) {
 	var full []string
 	looked := 0
 	for _, disk := range g.Disks {
-		free, enough, err := a.room(ctx, disk.File)
+		enough, err := a.hasRoom(ctx, disk.File)
 		switch {
 		case err != nil:
 			full = append(full, fmt.Sprintf("%s: %v", disk.Name, err))
 		case !enough:
-			full = append(full, fmt.Sprintf("%s: %d MiB are left in %s", disk.Name, free>>20, a.placeOf(disk.File)))
+			full = append(full, disk.Name+": there is no room in "+a.placeOf(disk.File))
 		default:
 			looked++
 		}
@@ -44,13 +44,12 @@ func (a *Agent) placeOf(file string) string {
 	return filepath.Dir(file)
 }
 
-// room tells how much room the file system of a file has, in bytes, and whether that is enough for a guest to go on.
-func (a *Agent) room(ctx context.Context, file string) (free uint64, enough bool, err error) {
+// hasRoom tells whether the file system of a file has enough room for a guest to go on.
+func (a *Agent) hasRoom(ctx context.Context, file string) (bool, error) {
 	fs, err := withFileTimeout(ctx, a, file, func() (fs syscall.Statfs_t, err error) { err = syscall.Statfs(file, &fs); return fs, err })
 	if err != nil {
-		return 0, false, err
+		return false, err
 	}
 	size := uint64(fs.Bsize)
-	free = fs.Bavail * size
-	return free, free >= max(1, min(roomToGoOn, fs.Blocks*size/20)), nil
+	return fs.Bavail*size >= max(1, min(roomToGoOn, fs.Blocks*size/20)), nil
 }

@@ -46,7 +46,7 @@ var standstills = map[string]struct {
 	goOn  compute.Action
 	says  string
 }{
-	"I/O error":         {compute.PowerPaused, compute.GuestPause{Reason: compute.PausedByIOError, Disks: "vda: 3 MiB are left in disk store local"}, compute.Paused, compute.Unpause, "I/O error of its disks (vda: 3 MiB are left in disk store local)"},
+	"I/O error":         {compute.PowerPaused, compute.GuestPause{Reason: compute.PausedByIOError, Disks: "vda: there is no room in disk store local"}, compute.Paused, compute.Unpause, "I/O error of its disks: “vda: there is no room in disk store local”"},
 	"virsh suspend":     {compute.PowerPaused, compute.GuestPause{Reason: compute.PausedByUser}, compute.Paused, compute.Unpause, "suspended on its host"},
 	"suspend to RAM":    {compute.PowerPaused, compute.GuestPause{Reason: compute.PausedBySleep}, compute.Suspended, compute.Resume, "its own system suspended to RAM"},
 	"watchdog":          {compute.PowerPaused, compute.GuestPause{Reason: compute.PausedByWatchdog}, compute.Paused, compute.Unpause, "its watchdog found its system hung"},
@@ -76,6 +76,9 @@ func TestGuestsThatStandStill(t *testing.T) {
 					t.Errorf("why says %s, and accepts %v; want %q and the action %s", text, why.Accepts, c.says, c.goOn)
 				}
 				h.wantEvent(t, "found "+string(c.power)+": "+c.says)
+				if told := problem.Redact(text); strings.Contains(told, "disk store") {
+					t.Errorf("readers other than administrators are told of the host's disk store: %s", told)
+				}
 				if strings.Contains(text, "somebody else") {
 					t.Errorf("why accuses somebody, although the host cannot tell who did it: %s", text)
 				}
