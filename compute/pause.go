@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"salvor/problem"
+	"salvor/record"
 	"salvor/rescue"
 )
 
@@ -35,13 +36,15 @@ type GuestPause struct {
 	// Disks, of PausedByIOError, is the host's text on the disks that have no room: "vda: there is no room in disk store shared". It names stores and
 	// paths, so Describe quotes it, and no figure, because a server whose text differs gets a new event.
 	Disks string `json:"disks,omitempty"`
+	// Full, of PausedByIOError: a file system that holds a disk has no room.
+	Full bool `json:"full,omitempty"`
 	// HasRoom, of PausedByIOError: all files of its disks lie where there is room, so it may go on. Servers do not keep it.
 	HasRoom bool `json:"has_room,omitempty"`
 }
 
 // bounded is the pause as a server keeps it.
 func (p GuestPause) bounded() GuestPause {
-	return GuestPause{Reason: p.Reason, Disks: cut(p.Disks)}
+	return GuestPause{Reason: p.Reason, Disks: cut(p.Disks), Full: p.Full}
 }
 
 // Describe says in words why the guest stands still. It accuses nobody: salvor itself may have suspended or saved the guest, and have lost the answer.
@@ -99,8 +102,14 @@ func (s *Server) StandStill(power Power, p GuestPause) {
 	}
 }
 
-// Bounds of the tries to let a guest go on after an I/O error: the pause doubles from the first to the longest, and begins anew after a guest has run
-// for resumeForgets.
+// BeginStandstill notes that a guest which ran was found to stand still. libvirt's reason is the same for a full file system and for any other I/O error, so
+// this first look decides: the guest waits for room if a file system of its disks has none now.
+func (s *Server) BeginStandstill(now time.Time) {
+	s.StandsStillSince, s.AwaitsRoom = now.UTC(), s.Pause.Full
+}
+
+// Bounds of the tries to let a guest go on after an I/O error: the pause doubles from the first to the longest, and maxResumes tries in a row are all. They
+// begin anew after the guest has run for resumeForgets, and when somebody asks salvor to let it go on or to start it.
 const (
 	firstResumePause   = time.Minute
 	longestResumePause = time.Hour
@@ -108,20 +117,46 @@ const (
 	maxResumes         = 8
 )
 
-// NextResume is when salvor lets the guest go on at the earliest after an I/O error. The zero time: at once.
+// never is later than any time that is compared with it.
+var never = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// resumesInVain are the times of the tries after which the guest soon stood still again.
+func (s *Server) resumesInVain() []time.Time {
+	if n := len(s.Resumes); n > 0 && s.StandsStillSince.Sub(s.Resumes[n-1]) > resumeForgets {
+		return nil
+	}
+	return s.Resumes
+}
+
+// NextResume is when salvor lets the guest go on at the earliest after an I/O error, if all its disks have room. The zero time: at once. A time in the
+// year 9999: salvor does not, because the guest does not wait for room, or because all tries were in vain.
 func (s *Server) NextResume() time.Time {
-	n := len(s.Resumes)
-	if n == 0 {
+	tries := s.resumesInVain()
+	n := len(tries)
+	switch {
+	case !s.AwaitsRoom || s.Power != PowerPaused || n >= maxResumes:
+		return never
+	case n == 0:
 		return time.Time{}
 	}
-	return s.Resumes[n-1].Add(min(firstResumePause<<(n-1), longestResumePause))
+	return tries[n-1].Add(min(firstResumePause<<(n-1), longestResumePause))
 }
 
 // CountResume notes a try to let the guest go on.
 func (s *Server) CountResume(now time.Time) {
-	if n := len(s.Resumes); n > 0 && now.Sub(s.Resumes[n-1]) > resumeForgets {
-		s.Resumes = nil
+	s.Resumes = append(slices.Clone(s.resumesInVain()), now.UTC())
+}
+
+// describeResume says whether salvor lets the guest go on by itself after an I/O error, and when.
+func (s *Server) describeResume() string {
+	switch next := s.NextResume(); {
+	case !s.AwaitsRoom:
+		return "salvor does not let it go on by itself, because no file system of its disks was full: mend the storage first"
+	case len(s.resumesInVain()) >= maxResumes:
+		return fmt.Sprintf("salvor let it go on %d times in vain and does not try again by itself: mend the storage first", maxResumes)
+	case next.IsZero():
+		return "salvor lets it go on when there is room for its disks"
+	default:
+		return "salvor lets it go on when there is room for its disks, at " + record.Moment(next) + " at the earliest"
 	}
-	s.Resumes = append(slices.Clone(s.Resumes), now.UTC())
-	s.Resumes = s.Resumes[max(0, len(s.Resumes)-maxResumes):]
 }

@@ -90,10 +90,13 @@ type Server struct {
 	// Restarts are the times of the latest starts after crashes; they bound how often a crashed guest is started again.
 	Restarts []time.Time
 	// Pause is why its guest stands still although the server should run. Resumes are the times of the latest tries to let it go on after an I/O error.
-	Pause        GuestPause
-	Resumes      []time.Time
-	Locked       bool
-	LockedReason string
+	Pause   GuestPause
+	Resumes []time.Time
+	// AwaitsRoom: the guest stands still because a file system of its disks was full. StandsStillSince is when it was last seen to stand still after it ran.
+	AwaitsRoom       bool
+	StandsStillSince time.Time
+	Locked           bool
+	LockedReason     string
 	// LockedByAdmin: an administrator locked it who does not own it; only administrators unlock it.
 	LockedByAdmin bool
 	Fault         *Fault
@@ -195,7 +198,7 @@ func (w Who) Sees(project string) bool {
 
 // Settle brings the state to what a power means, where no rescue holds the server; a session follows its power.
 func (s *Server) Settle(p Power) {
-	s.Power, s.Pause = p, GuestPause{}
+	s.Power, s.Pause, s.AwaitsRoom = p, GuestPause{}, s.AwaitsRoom && p == PowerPaused
 	if s.State == Rescued {
 		if p == PowerOn && s.Rescue != nil && s.Rescue.State == rescue.Prepared {
 			s.Rescue.State = rescue.Booting

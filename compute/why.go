@@ -232,10 +232,7 @@ func (s *ServerSituation) standstill(w *record.Why) {
 	}
 	text := "it should run and stands still: " + pause.Describe()
 	if pause.Reason == PausedByIOError {
-		text += "; salvor lets it go on when there is room for its disks"
-		if next := srv.NextResume(); !next.IsZero() {
-			text += ", at " + record.Moment(next) + " at the earliest"
-		}
+		text += "; " + srv.describeResume()
 	}
 	w.Problems = append(w.Problems, text)
 	if w.Job == nil && len(s.Elsewhere) == 0 {

@@ -20,20 +20,21 @@ func (a *Agent) addRoom(ctx context.Context, g *compute.Guest) {
 	if g.Power != compute.PowerPaused || g.Pause.Reason != compute.PausedByIOError {
 		return
 	}
-	var full []string
+	var texts []string
 	looked := 0
 	for _, disk := range g.Disks {
 		enough, err := a.hasRoom(ctx, disk.File)
 		switch {
 		case err != nil:
-			full = append(full, fmt.Sprintf("%s: %v", disk.Name, err))
+			texts = append(texts, fmt.Sprintf("%s: %v", disk.Name, err))
 		case !enough:
-			full = append(full, disk.Name+": there is no room in "+a.placeOf(disk.File))
+			g.Pause.Full = true
+			texts = append(texts, disk.Name+": there is no room in "+a.placeOf(disk.File))
 		default:
 			looked++
 		}
 	}
-	g.Pause.Disks, g.Pause.HasRoom = strings.Join(full, ", "), len(full) == 0 && looked > 0
+	g.Pause.Disks, g.Pause.HasRoom = strings.Join(texts, ", "), len(texts) == 0 && looked > 0
 }
 
 // placeOf names where a file lies.

@@ -85,23 +85,24 @@ func TestRoomAfterAnIOError(t *testing.T) {
 		reason compute.PauseReason
 		files  []string
 		room   bool
+		full   bool
 		says   string
 	}{
-		"room":              {compute.PausedByIOError, []string{here}, true, ""},
-		"room for all":      {compute.PausedByIOError, []string{here, here}, true, ""},
-		"full":              {compute.PausedByIOError, []string{full}, false, "vda: there is no room in /proc/self"},
-		"one of two full":   {compute.PausedByIOError, []string{here, full}, false, "vdb: there is no room in /proc/self"},
-		"gone":              {compute.PausedByIOError, []string{here + "-gone"}, false, "vda: no such file or directory"},
-		"no disk in a file": {compute.PausedByIOError, nil, false, ""},
-		"suspended by hand": {compute.PausedByUser, []string{here}, false, ""},
+		"room":              {compute.PausedByIOError, []string{here}, true, false, ""},
+		"room for all":      {compute.PausedByIOError, []string{here, here}, true, false, ""},
+		"full":              {compute.PausedByIOError, []string{full}, false, true, "vda: there is no room in /proc/self"},
+		"one of two full":   {compute.PausedByIOError, []string{here, full}, false, true, "vdb: there is no room in /proc/self"},
+		"gone":              {compute.PausedByIOError, []string{here + "-gone"}, false, false, "vda: no such file or directory"},
+		"no disk in a file": {compute.PausedByIOError, nil, false, false, ""},
+		"suspended by hand": {compute.PausedByUser, []string{here}, false, false, ""},
 	} {
 		g := &compute.Guest{Power: compute.PowerPaused, Pause: compute.GuestPause{Reason: c.reason}}
 		for i, file := range c.files {
 			g.Disks = append(g.Disks, compute.GuestDisk{Name: "vd" + string(rune('a'+i)), File: file})
 		}
 		a.addRoom(t.Context(), g)
-		if g.Pause.HasRoom != c.room || g.Pause.Disks != c.says { // the whole text: a figure in it would change with each report
-			t.Errorf("%s: room %v, disks %q; want %v, %q", name, g.Pause.HasRoom, g.Pause.Disks, c.room, c.says)
+		if g.Pause.HasRoom != c.room || g.Pause.Full != c.full || g.Pause.Disks != c.says { // the whole text: a figure in it would change with each report
+			t.Errorf("%s: room %v, full %v, disks %q; want %v, %v, %q", name, g.Pause.HasRoom, g.Pause.Full, g.Pause.Disks, c.room, c.full, c.says)
 		}
 	}
 }

@@ -62,10 +62,12 @@ func serverBody(v *compute.Server) any {
 		Drift                                              *[]compute.Drift
 		Pause                                              *compute.GuestPause
 		Resumes                                            *[]time.Time
-		StateCopied                                        *bool
+		StateCopied, AwaitsRoom                            *bool
+		StandsStillSince                                   *time.Time
 	}{&v.Description, &v.LockedReason, &v.PublicKey, &v.OS, &v.OSFamily, &v.Tags, &v.SecurityGroups, &v.Metadata, &v.ImageProperties,
 		&v.Epoch, &v.Foreign, &v.ConfigDrive, &v.Wanted, &v.Firmware, &v.Fault, &v.LaunchedAt, &v.TerminatedAt, &v.Flavor,
-		plainSecret{&v.UserData}, &v.NICs, &v.Disks, rescueSession{&v.Rescue}, &v.LockedByAdmin, &v.Restarts, &v.Drift, &v.Pause, &v.Resumes, &v.StateCopied}
+		plainSecret{&v.UserData}, &v.NICs, &v.Disks, rescueSession{&v.Rescue}, &v.LockedByAdmin, &v.Restarts, &v.Drift, &v.Pause, &v.Resumes, &v.StateCopied,
+		&v.AwaitsRoom, &v.StandsStillSince}
 }
 
 // rescueColumns are what is searched of an open session; nothing of one that is closed or whose server is gone.

@@ -111,6 +111,9 @@ func (s *Actions) apply(ctx context.Context, tx job.Tx, st *pendingAct, cred *re
 	if r.Wanted != "" {
 		srv.Wanted = r.Wanted
 	}
+	if r.Wanted == compute.PowerOn {
+		srv.Resumes = nil // somebody looks after it: after the next I/O error salvor's own tries begin anew
+	}
 	if r.Action == compute.ResetState {
 		srv.Task = compute.NoTask
 	}

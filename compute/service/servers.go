@@ -137,8 +137,11 @@ func (s *Servers) edit(ctx context.Context, tx job.Tx, id string, change func(*c
 	if err != nil {
 		return nil, err
 	}
-	before, session := srv.State, sessionState(srv)
+	before, session, ran := srv.State, sessionState(srv), srv.Power == compute.PowerOn
 	change(srv)
+	if ran && srv.StandsStill() {
+		srv.BeginStandstill(s.now())
+	}
 	if srv.Rescue != nil && srv.Rescue.State == rescue.Closed {
 		srv.Rescue = nil // and with it its credential
 	}

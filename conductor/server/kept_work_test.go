@@ -98,7 +98,7 @@ func TestWorkForAFencedHostIsKept(t *testing.T) {
 // TestARebuildGivesSavedMemoryUp: a rebuild discards the memory that somebody saved, because its disk is made anew, and says so.
 func TestARebuildGivesSavedMemoryUp(t *testing.T) {
 	t.Parallel()
-	h := newTeller(t)
+	h := newReportingHost(t)
 	h.hv.Pause(h.server, compute.PowerSaved, compute.GuestPause{})
 	h.act(t, compute.Act{Action: compute.Rebuild, Rebuild: &compute.RebuildArgs{ImageID: h.image, Discard: true}})
 	h.work(t)
@@ -128,7 +128,7 @@ func TestARescueKeepsMemoryThatIsSavedAmid(t *testing.T) {
 // TestAFailedRescueEndsASavedRescueSystem: the undoing of a rescue ends the rescue system, even if somebody saved its memory.
 func TestAFailedRescueEndsASavedRescueSystem(t *testing.T) {
 	t.Parallel()
-	h := newTeller(t)
+	h := newReportingHost(t)
 	startRescue(t, h.testHost, false)
 	stop := h.conduct(t)
 	h.standsAt(t, "unlock")

@@ -46,7 +46,7 @@ var standstills = map[string]struct {
 	goOn  compute.Action
 	says  string
 }{
-	"I/O error":         {compute.PowerPaused, compute.GuestPause{Reason: compute.PausedByIOError, Disks: "vda: there is no room in disk store local"}, compute.Paused, compute.Unpause, "I/O error of its disks: “vda: there is no room in disk store local”"},
+	"I/O error":         {compute.PowerPaused, fullDisk, compute.Paused, compute.Unpause, "I/O error of its disks: “vda: there is no room in disk store local”"},
 	"virsh suspend":     {compute.PowerPaused, compute.GuestPause{Reason: compute.PausedByUser}, compute.Paused, compute.Unpause, "suspended on its host"},
 	"suspend to RAM":    {compute.PowerPaused, compute.GuestPause{Reason: compute.PausedBySleep}, compute.Suspended, compute.Resume, "its own system suspended to RAM"},
 	"watchdog":          {compute.PowerPaused, compute.GuestPause{Reason: compute.PausedByWatchdog}, compute.Paused, compute.Unpause, "its watchdog found its system hung"},
@@ -152,28 +152,62 @@ func (h *testHost) wentOn(t *testing.T) {
 	}
 }
 
-// TestGoesOnWhenThereIsRoom: after an I/O error the guest goes on by itself once its disks have room. If the error comes again, the next try is later.
+var (
+	fullDisk  = compute.GuestPause{Reason: compute.PausedByIOError, Disks: "vda: there is no room in disk store local", Full: true}
+	roomAgain = compute.GuestPause{Reason: compute.PausedByIOError, HasRoom: true}
+)
+
+// pauses has the guest stand still for a reason, and its host report that.
+func (w *reportingHost) pauses(t *testing.T, p compute.GuestPause) {
+	t.Helper()
+	w.hv.Pause(w.server, compute.PowerPaused, p)
+	w.tell(t, "boot-1")
+}
+
+// wantsNoTry wants the guest to stand still although all its disks have room, and why to say the text.
+func (w *reportingHost) wantsNoTry(t *testing.T, says string) {
+	t.Helper()
+	for range 3 {
+		w.ahead += 2 * time.Hour
+		w.pauses(t, roomAgain)
+		if srv, j := w.now(t), w.lead(t); srv.State != compute.Paused || j != nil {
+			t.Fatalf("state %s, job %+v; want no try to let the guest go on", srv.State, j)
+		}
+	}
+	why := compute.ServerSituation{Server: w.now(t), Host: w.host, Life: compute.HostLiveness{Up: true}, Conductors: record.Conductors{Live: []string{"c"}}}.Why()
+	if text := why.Text("server", "db", time.Now()); !strings.Contains(text, says) || strings.Contains(text, "when there is room") || !strings.Contains(text, "salvor server unpause db") {
+		t.Errorf("why says %s; want %q and the command that lets the guest go on", text, says)
+	}
+}
+
+// TestGoesOnWhenThereIsRoom: after an I/O error because of a full file system the guest goes on by itself once its disks have room. If the error comes again,
+// the next try is later. After eight tries in a row there is no more, until somebody unpauses the server or the guest has run for hours.
 func TestGoesOnWhenThereIsRoom(t *testing.T) {
 	t.Parallel()
 	h := newReportingHost(t)
-	full, free := standstills["I/O error"].pause, compute.GuestPause{Reason: compute.PausedByIOError, HasRoom: true}
-	h.hv.Pause(h.server, compute.PowerPaused, full)
-	h.tell(t, "boot-1")
-	for try, wait := range []time.Duration{0, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute} { // between the tries, of 1, 2 and 4 minutes at least
-		if wait > 0 {
-			h.hv.Pause(h.server, compute.PowerPaused, free)
-			h.tell(t, "boot-1")
+	for try := range 8 { // between the tries are 1, 2, 4, 8, 16, 32 and 60 minutes at least
+		h.pauses(t, fullDisk)
+		if try > 0 {
+			h.pauses(t, roomAgain)
 			if srv, j := h.now(t), h.lead(t); srv.State != compute.Paused || j != nil {
 				t.Fatalf("try %d at once after the last one: state %s, job %+v; want it to wait", try, srv.State, j)
 			}
-			h.ahead += wait
+			h.ahead += min(time.Minute<<(try-1), time.Hour)
 		}
-		h.hv.Pause(h.server, compute.PowerPaused, free)
-		h.tell(t, "boot-1")
+		h.pauses(t, roomAgain)
 		h.work(t)
 		h.wentOn(t)
 	}
 	h.wantEvent(t, "there is room for its disks, so it goes on")
+	h.pauses(t, fullDisk)
+	h.wantsNoTry(t, "salvor let it go on 8 times in vain and does not try again by itself: mend the storage first")
+	h.act(t, compute.Act{Action: compute.Unpause})
+	h.work(t)
+	h.wentOn(t)
+	h.pauses(t, fullDisk)
+	h.pauses(t, roomAgain)
+	h.work(t)
+	h.wentOn(t)
 	if slices.Contains(h.did, compute.Define) {
 		t.Errorf("the host did %v; a guest that goes on keeps the definition that it began with", h.did)
 	}
@@ -182,7 +216,7 @@ func TestGoesOnWhenThereIsRoom(t *testing.T) {
 // TestAYoungPauseIsNoStandstill: what a host tells may be older than the change of a server a moment before, so it is looked at again.
 func TestAYoungPauseIsNoStandstill(t *testing.T) {
 	t.Parallel()
-	h := newTeller(t)
+	h := newReportingHost(t)
 	h.tx(t, func(tx job.Tx) error {
 		return h.services.Servers.Edit(t.Context(), tx, h.server, func(srv *compute.Server) { srv.Description = "changed a moment before" })
 	})
@@ -199,7 +233,7 @@ func TestAYoungPauseIsNoStandstill(t *testing.T) {
 // is room.
 func TestAGuestThatStopsAgainAtOnce(t *testing.T) {
 	t.Parallel()
-	h := newTeller(t)
+	h := newReportingHost(t)
 	free := compute.GuestPause{Reason: compute.PausedByIOError, HasRoom: true}
 	h.tells = func(verb compute.Verb, result *compute.Result) {
 		if verb == compute.SetPower {
@@ -207,8 +241,8 @@ func TestAGuestThatStopsAgainAtOnce(t *testing.T) {
 			result.Guest.Power = compute.PowerPaused
 		}
 	}
-	h.hv.Pause(h.server, compute.PowerPaused, free)
-	h.tell(t, "boot-1")
+	h.pauses(t, fullDisk)
+	h.pauses(t, free)
 	h.work(t)
 	if srv := h.now(t); srv.State != compute.Paused || srv.Wanted != compute.PowerOn {
 		t.Errorf("state %s, wanted %s; want paused, on", srv.State, srv.Wanted)
@@ -224,11 +258,13 @@ func TestAGuestThatStopsAgainAtOnce(t *testing.T) {
 func TestARescueSystemGoesOn(t *testing.T) {
 	t.Parallel()
 	for _, byHand := range []bool{false, true} {
-		h := newTeller(t)
+		h := newReportingHost(t)
 		startRescue(t, h.testHost, false)
 		h.work(t)
-		h.hv.Pause(h.server, compute.PowerPaused, compute.GuestPause{Reason: compute.PausedByIOError, HasRoom: !byHand})
-		h.tell(t, "boot-1")
+		h.pauses(t, fullDisk)
+		if !byHand {
+			h.pauses(t, roomAgain)
+		}
 		if srv := h.now(t); !srv.StandsStill() || srv.State != compute.Rescued {
 			t.Fatalf("state %s, pause %+v; want rescued, and a guest that stands still", srv.State, srv.Pause)
 		}
@@ -240,6 +276,41 @@ func TestARescueSystemGoesOn(t *testing.T) {
 		if srv := h.now(t); srv.StandsStill() || srv.State != compute.Rescued || srv.Power != compute.PowerOn || srv.Task != compute.NoTask {
 			t.Errorf("by hand %v: state %s, power %s, task %q, pause %+v; want rescued, on, and no pause", byHand, srv.State, srv.Power, srv.Task, srv.Pause)
 		}
+	}
+}
+
+// TestTriesBeginAnew: tries that were in vain count no more after the guest has run for hours.
+func TestTriesBeginAnew(t *testing.T) {
+	t.Parallel()
+	h := newReportingHost(t)
+	for range 10 {
+		h.pauses(t, fullDisk)
+		h.pauses(t, roomAgain)
+		h.work(t)
+		h.wentOn(t)
+		h.ahead += 4 * time.Hour
+		h.tell(t, "boot-1")
+	}
+}
+
+// TestOtherIOErrors: if no file system of its disks was full when the guest was found paused, the error has another cause, for example a bad sector or a volume.
+// Then the guest is not let go on by itself, and why does not say that it is.
+func TestOtherIOErrors(t *testing.T) {
+	t.Parallel()
+	for name, first := range map[string]compute.GuestPause{
+		"bad sector":         roomAgain,
+		"volumes only":       {Reason: compute.PausedByIOError},
+		"a store unanswered": {Reason: compute.PausedByIOError, Disks: "vda: disk store local does not answer"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newReportingHost(t)
+			h.pauses(t, first)
+			h.wantsNoTry(t, "salvor does not let it go on by itself, because no file system of its disks was full: mend the storage first")
+			h.act(t, compute.Act{Action: compute.Unpause})
+			h.work(t)
+			h.wentOn(t)
+		})
 	}
 }
 
@@ -336,7 +407,7 @@ func TestWorkThatWaitedIsNoEndOfTheFirstLook(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s saved=%v", action, saved), func(t *testing.T) {
 				t.Parallel()
-				h := newTeller(t)
+				h := newReportingHost(t)
 				a := compute.Act{Action: action}
 				if action == compute.AttachVolume {
 					a.VolumeID = h.volume
@@ -370,7 +441,7 @@ func TestWorkThatWaitedIsNoEndOfTheFirstLook(t *testing.T) {
 func TestUnrescueTellsOfMemory(t *testing.T) {
 	t.Parallel()
 	for _, failed := range []bool{false, true} {
-		h := newTeller(t)
+		h := newReportingHost(t)
 		startRescue(t, h.testHost, false)
 		if failed { // its own system runs on
 			h.refuse = func(v compute.Verb, _ *compute.Args) error {
@@ -399,14 +470,14 @@ func TestUnrescueTellsOfMemory(t *testing.T) {
 // TestAGuestThatRunsIsShownSo: whatever was tried meanwhile, a guest that runs and should run is shown so.
 func TestAGuestThatRunsIsShownSo(t *testing.T) {
 	t.Parallel()
-	resume := func(t *testing.T, h *teller) {
+	resume := func(t *testing.T, h *reportingHost) {
 		must.Get(h.hv.SetPower(t.Context(), h.server, hypervisor.Power{State: compute.PowerOn}))(t)
 	}
 	for name, c := range map[string]struct {
-		do   func(t *testing.T, h *teller)
+		do   func(t *testing.T, h *reportingHost)
 		want compute.VMState
 	}{
-		"unpause failed, then virsh resume": {func(t *testing.T, h *teller) {
+		"unpause failed, then virsh resume": {func(t *testing.T, h *reportingHost) {
 			h.hv.Pause(h.server, compute.PowerPaused, standstills["I/O error"].pause)
 			h.tell(t, "boot-1")
 			h.act(t, compute.Act{Action: compute.Unpause})
@@ -415,21 +486,21 @@ func TestAGuestThatRunsIsShownSo(t *testing.T) {
 			h.hv.Break("SetPower", nil)
 			resume(t, h)
 		}, compute.Active},
-		"an I/O error in rescue": {func(t *testing.T, h *teller) {
+		"an I/O error in rescue": {func(t *testing.T, h *reportingHost) {
 			startRescue(t, h.testHost, false)
 			h.work(t)
-			h.hv.Pause(h.server, compute.PowerPaused, compute.GuestPause{Reason: compute.PausedByIOError, HasRoom: true})
-			h.tell(t, "boot-1")
+			h.pauses(t, fullDisk)
+			h.pauses(t, roomAgain)
 			h.work(t)
 		}, compute.Rescued},
-		"virsh resume in rescue": {func(t *testing.T, h *teller) {
+		"virsh resume in rescue": {func(t *testing.T, h *reportingHost) {
 			startRescue(t, h.testHost, false)
 			h.work(t)
 			h.hv.Pause(h.server, compute.PowerPaused, standstills["I/O error"].pause)
 			h.tell(t, "boot-1")
 			resume(t, h)
 		}, compute.Rescued},
-		"virsh destroy of a guest that stands still": {func(t *testing.T, h *teller) {
+		"virsh destroy of a guest that stands still": {func(t *testing.T, h *reportingHost) {
 			h.hv.Pause(h.server, compute.PowerPaused, standstills["virsh suspend"].pause)
 			h.tell(t, "boot-1")
 			must.Get(h.hv.SetPower(t.Context(), h.server, hypervisor.Power{State: compute.PowerOff}))(t)
@@ -437,7 +508,7 @@ func TestAGuestThatRunsIsShownSo(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newTeller(t)
+			h := newReportingHost(t)
 			c.do(t, h)
 			for range 3 {
 				h.tell(t, "boot-1")
