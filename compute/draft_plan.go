@@ -103,11 +103,21 @@ func (d *planDraft) judge(s *Server) *PlanItem {
 		ServerID: s.ID, Name: s.Name, Project: s.Project, Priority: serverPriority(s), Power: s.Power, State: s.State, InRescue: s.InSession(),
 	}
 	item.Disposition, item.Why = d.disposition(s)
-	copied := item.Disposition == KeepDisk && s.StateCopied
-	item.LosesVariables = item.Disposition != Cannot && !d.Drain && s.Firmware == UEFI && d.Source.Kind == AgentHost && !copied
+	kind := Evacuation
+	switch {
+	case d.Drain && s.Power == PowerOn:
+		kind = LiveMigration
+	case d.Drain:
+		kind = Migration
+	}
 	item.MayLoseVariables = d.DiscardVariables || d.Variables == VariablesDiscard
-	if item.LosesVariables {
-		item.Why += ". Its UEFI variables lie on its host alone: it begins with new ones, without the boot entries and keys that it had"
+	if item.Disposition != Cannot && d.Source.Kind == AgentHost {
+		item.LosesVariables = s.losesVariables(kind, item.Disposition)
+		memory := ""
+		if kind == Evacuation {
+			_, memory = restorablePower(s)
+		}
+		item.Why = JoinWords(item.Why, JoinWords(memory, s.DescribeLoss(kind, item.Disposition)))
 	}
 	written := s.State != Building // else there is nothing that could be lost
 	if item.Disposition == Reimage {

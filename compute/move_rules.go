@@ -1,6 +1,7 @@
 package compute
 
 import (
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -22,6 +23,34 @@ func (m *Move) CopyServer(srv *Server, now time.Time) {
 	m.SourceEpoch, m.WasState, m.WasTask, m.WasPower = srv.Epoch, srv.State, srv.Task, srv.Power
 	m.User, m.Project = srv.User, srv.Project
 	m.Wanted, m.Words = restorablePower(srv)
+	m.Words = JoinWords(m.Words, srv.DescribeLoss(m.Kind, m.Disposition))
+}
+
+// DescribeLoss tells in words what of the server lies on its host alone and does not come with a move of the kind; empty: nothing is known to be
+// lost. A live migration brings everything along, and a planned move of a server that is off brings the UEFI variables.
+func (s *Server) DescribeLoss(kind MoveKind, disposition Disposition) string {
+	var lost []string
+	if kind == Evacuation && s.StandsStill() {
+		lost = append(lost, "it stood still ("+s.Pause.Describe()+"): its memory is lost, it begins anew and runs")
+	}
+	if s.losesVariables(kind, disposition) {
+		lost = append(lost, "its UEFI variables lie on its host alone: it begins with new ones, without the boot entries and keys that it had")
+	}
+	var parts []string
+	for _, d := range s.Drift {
+		if !d.Disk && kind != LiveMigration {
+			parts = append(parts, d.String())
+		}
+	}
+	if len(parts) > 0 {
+		lost = append(lost, "what somebody else than salvor changed of its guest stays behind: "+strings.Join(parts, ", "))
+	}
+	return strings.Join(lost, "; ")
+}
+
+// losesVariables tells whether the UEFI variables of the server lie on its host alone and do not come with a move of the kind.
+func (s *Server) losesVariables(kind MoveKind, disposition Disposition) bool {
+	return kind == Evacuation && s.Firmware == UEFI && (disposition != KeepDisk || !s.StateCopied)
 }
 
 // restorablePower tells which power a server that begins anew elsewhere has in the end, and in words what of its state cannot be kept: memory

@@ -52,7 +52,7 @@ func (s *Moves) BeginMigration(ctx context.Context, tx job.Tx, srv *compute.Serv
 	if err := s.jobs.Insert(tx, j); err != nil {
 		return nil, err
 	}
-	return m, s.note(tx, srv.ID, who, "request", "is moved to another host ("+string(m.Kind)+")")
+	return m, s.note(tx, srv.ID, who, "request", compute.JoinWords("is moved to another host ("+string(m.Kind)+")", m.Words))
 }
 
 // Reserve chooses the destination of a planned move and takes a place there; the server stays its source's. Between hosts of a
@@ -198,11 +198,12 @@ func (s *Moves) followTo(ctx context.Context, tx job.Tx, srv *compute.Server, ho
 
 // NotLive notes that a server that was to be moved live is moved off, and why.
 func (s *Moves) NotLive(ctx context.Context, tx job.Tx, moveID, why string) error {
-	m, _, err := s.moving(ctx, tx, moveID)
+	m, srv, err := s.moving(ctx, tx, moveID)
 	if err != nil || m.Kind != compute.LiveMigration {
 		return err
 	}
 	m.Kind, m.Words = compute.Migration, compute.JoinWords(m.Words, "it could not be moved live: "+why)
+	m.Words = compute.JoinWords(m.Words, srv.DescribeLoss(m.Kind, m.Disposition))
 	return s.store.Moves().Save(tx, m)
 }
 
