@@ -162,6 +162,14 @@ type StateError struct {
 
 func (e *StateError) Error() string { return e.sentence() }
 
+// Standstill tells why the server stands still, where that is what forbids the action.
+func (e *StateError) Standstill() string {
+	if e.Busy || e.Locked || e.Allowed {
+		return ""
+	}
+	return e.Server.DescribeStandstill()
+}
+
 // Unwrap makes it a problem.Conflict.
 func (e *StateError) Unwrap() error { return problem.Conflictf("%s", e.sentence()) }
 
@@ -185,7 +193,7 @@ func (e *StateError) sentence() string {
 	case e.Saved:
 		what = "suspended: resume it first"
 	}
-	return fmt.Sprintf("cannot %s server %s while it is %s", e.Action, e.Server.ID, what)
+	return JoinWords(fmt.Sprintf("cannot %s server %s while it is %s", e.Action, e.Server.ID, what), e.Standstill())
 }
 
 // NewJob makes an operation on a server.

@@ -37,7 +37,14 @@ func (s *Server) RefusalToMove() error {
 	case s.Task != NoTask:
 		return ErrServerBusy
 	case s.Power == PowerPaused || s.Power == PowerSaved || s.State == Paused || s.State == Suspended:
-		return problem.Conflictf("server %s is %s: a move would lose its memory; resume or stop it first", s.ID, s.State)
+		pause, first := "", Unpause
+		switch {
+		case s.StandsStill():
+			pause, first = " ("+s.Pause.Describe()+")", s.Pause.Continue()
+		case s.Power == PowerSaved || s.State == Suspended:
+			first = Resume
+		}
+		return problem.Conflictf("server %s is %s%s: a move would lose its memory; first let it go on: salvor server %s %s", s.ID, s.State, pause, first, s.ID)
 	case !s.IsSteady() && s.State != Errored:
 		return problem.Conflictf("server %s is %s: it cannot be moved now", s.ID, s.State)
 	}

@@ -88,6 +88,15 @@ func (s *Server) StandsStill() bool {
 	return s.Pause.Reason != "" && s.Wanted == PowerOn && (s.Power == PowerPaused || s.Power == PowerSaved)
 }
 
+// DescribeStandstill tells why the server stands still, and the command that lets it go on; empty: it does not. Users read it, so it says
+// nothing of the files of the host.
+func (s *Server) DescribeStandstill() string {
+	if !s.StandsStill() {
+		return ""
+	}
+	return fmt.Sprintf("%s; first let it go on: salvor server %s %s", GuestPause{Reason: s.Pause.Reason}.Describe(), s.Pause.Continue(), s.ID)
+}
+
 // StandStill records a guest that stands still. Wanted stays as it is: the server should run.
 func (s *Server) StandStill(power Power, p GuestPause) {
 	s.Power, s.Pause = power, p.bounded()

@@ -87,5 +87,5 @@ func stateWords(e *compute.StateError) string {
 	case e.Saved:
 		what += ": resume it first"
 	}
-	return fmt.Sprintf("Cannot '%s' instance %s while it is in %s", action, id, what)
+	return compute.JoinWords(fmt.Sprintf("Cannot '%s' instance %s while it is in %s", action, id, what), e.Standstill())
 }

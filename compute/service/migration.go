@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -262,6 +263,9 @@ func (s *Moves) Migrate(ctx context.Context, id string, w compute.MigrationReque
 		}
 		a := compute.MigrateArgs{LiveOnly: w.Live}
 		if err := s.wishedDestination(ctx, tx, srv, w, &a); err != nil {
+			return err
+		}
+		if err := srv.RefusalToMove(); err != nil && !errors.Is(err, compute.ErrServerBusy) {
 			return err
 		}
 		if w.Live && srv.Power != compute.PowerOn {
