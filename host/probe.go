@@ -127,10 +127,11 @@ func (m storeMarkers) with(marker string) (*diskStore, compute.DiskSight) {
 
 // sightDisks looks at disks in one store, one after the other. After the first that is not answered in time the others are not asked for.
 func (s *diskStore) sightDisks(ctx context.Context, probes []compute.DiskProbe, list []int, sights []compute.DiskSight) {
+	folders := folderNames{}
 	for at, i := range list {
 		p := probes[i]
 		bound, cancel := context.WithTimeout(ctx, probeWithin)
-		there, err := withStoreTimeout(bound, s, func() (bool, error) { return s.has(p.ServerID, *p.Disk) })
+		there, err := withStoreTimeout(bound, s, func() (bool, error) { return s.has(p.ServerID, *p.Disk, folders) })
 		cancel()
 		switch {
 		case err == nil && there:
@@ -151,14 +152,19 @@ func (s *diskStore) sightDisks(ctx context.Context, probes []compute.DiskProbe, 
 	}
 }
 
-// has tells whether a disk that is proven to be the server's lies in the store; another one in its place is problem.Conflict.
-func (s *diskStore) has(server string, d compute.SpecDisk) (bool, error) {
+// has tells whether a disk that is proven to be the server's lies in the store. Conflict: another one is in its place, or the guest wrote to an overlay
+// over it last.
+func (s *diskStore) has(server string, d compute.SpecDisk, folders folderNames) (bool, error) {
 	d.Image = nil // of whatever image it was made: it has been written to since
 	path, err := s.place(server, d)
 	if err != nil {
 		return false, err
 	}
-	return hasFinishedDisk(path, server, d)
+	there, err := hasFinishedDisk(path, server, d)
+	if err != nil || !there {
+		return there, err
+	}
+	return true, refusalOfOverlay(server, d.Name, path, folders)
 }
 
 // found proves that a server's disks are here: none is made.
@@ -174,7 +180,7 @@ func (w *orderExecution) found(ctx context.Context, spec *compute.Spec) error {
 		if _, err := s.marker(ctx); err != nil {
 			return err
 		}
-		there, err := withStoreTimeout(ctx, s, func() (bool, error) { return s.has(spec.ServerID, d) })
+		there, err := withStoreTimeout(ctx, s, func() (bool, error) { return s.has(spec.ServerID, d, folderNames{}) })
 		if err != nil {
 			return err
 		}
