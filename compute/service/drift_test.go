@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"salvor/compute"
 	"salvor/problem"
@@ -61,6 +62,21 @@ func TestDriftIsToldAndRefuses(t *testing.T) {
 		"as salvor wrote it again: disk vda"}
 	if !slices.Equal(texts, want) {
 		t.Errorf("the timeline says %q, want %q", texts, want)
+	}
+}
+
+// A look that tells of drift for the first time judges the power too. So a server is started whose host has started again, and which somebody changed just before.
+func TestDriftHidesNoPower(t *testing.T) {
+	w := newWorld(t)
+	s := w.server(admin, compute.Active)
+	guest := compute.Guest{ID: s.ID, Name: s.GuestName, Ours: true, Epoch: s.Epoch, Power: compute.PowerOn}
+	w.pass(compute.RenewEvery)
+	w.renew(w.host, "boot-1", guests(guest))
+	w.pass(time.Hour)
+	guest.Power, guest.Drift = compute.PowerOff, []compute.Drift{{Part: "disk vda", Text: "lies in /pool/vda.ov", Disk: true}}
+	w.renew(w.host, "boot-2", guests(guest))
+	if now := must.Get(w.store.Servers().Get(w.ctx, nil, s.ID))(t); now.Wanted != compute.PowerOn || now.Task != compute.Reconciling || len(now.Drift) != 1 {
+		t.Errorf("state %s, wanted %s, task %q, drift %+v; want a server that is being started, with its drift", now.State, now.Wanted, now.Task, now.Drift)
 	}
 }
 

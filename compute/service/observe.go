@@ -53,8 +53,8 @@ func (s *Observer) observe(ctx context.Context, hostID string, guests []compute.
 		byID[guests[i].ID] = &guests[i]
 	}
 	for _, srv := range here {
-		g := byID[srv.ID]
-		if err := s.noteDrift(ctx, srv, g); err != nil {
+		g, changedAt := byID[srv.ID], srv.UpdatedAt
+		if srv, err = s.noteDrift(ctx, srv, g); err != nil {
 			return nil, nil, err
 		}
 		first := first || slices.Contains(pending, srv.ID)
@@ -65,7 +65,7 @@ func (s *Observer) observe(ctx context.Context, hostID string, guests []compute.
 			}
 			continue
 		}
-		if (v.SettleState || v.Restart || v.Pause.Reason != "") && host.Kind == compute.AgentHost && s.now().Sub(srv.UpdatedAt) < young {
+		if (v.SettleState || v.Restart || v.Pause.Reason != "") && host.Kind == compute.AgentHost && s.now().Sub(changedAt) < young {
 			left[srv.ID] = true
 			continue
 		}
@@ -84,22 +84,24 @@ func (s *Observer) observe(ctx context.Context, hostID string, guests []compute.
 }
 
 // noteDrift keeps what a host tells that somebody else changed of a guest, and says so on the server's timeline; it keeps, too, whether the host has
-// copied the guest's state beside its disk. What is told again costs nothing.
-func (s *Observer) noteDrift(ctx context.Context, seen *compute.Server, g *compute.Guest) error {
+// copied the guest's state beside its disk. What is told again costs nothing. noteDrift returns the server as it is stored then: the rest of the look must not
+// take its own note for work of somebody else.
+func (s *Observer) noteDrift(ctx context.Context, seen *compute.Server, g *compute.Guest) (*compute.Server, error) {
 	if g == nil || g.Epoch != seen.Epoch || g.Power == compute.PowerUnknown || g.DriftUnknown {
-		return nil
+		return seen, nil
 	}
 	drift := compute.BoundDrift(g.Drift)
 	if slices.Equal(drift, seen.Drift) && g.StateCopied == seen.StateCopied {
-		return nil
+		return seen, nil
 	}
+	noted := seen
 	err := s.change(ctx, func(tx job.Tx) error {
 		srv, err := s.store.Servers().Get(ctx, tx, seen.ID)
 		if err != nil || srv.HostID != seen.HostID || srv.Epoch != seen.Epoch || slices.Equal(drift, srv.Drift) && g.StateCopied == srv.StateCopied {
 			return err
 		}
-		before := srv.Drift
-		if seen, err = s.servers.edit(ctx, tx, srv.ID, func(srv *compute.Server) { srv.Drift, srv.StateCopied = drift, g.StateCopied }); err != nil {
+		before, unchanged := srv.Drift, srv.Version == seen.Version
+		if srv, err = s.servers.edit(ctx, tx, srv.ID, func(srv *compute.Server) { srv.Drift, srv.StateCopied = drift, g.StateCopied }); err != nil {
 			return err
 		}
 		for _, text := range compute.DescribeDriftChange(before, drift) {
@@ -107,9 +109,15 @@ func (s *Observer) noteDrift(ctx context.Context, seen *compute.Server, g *compu
 				return err
 			}
 		}
+		if noted = seen; unchanged {
+			noted = srv
+		}
 		return nil
 	})
-	return ignoreNotFound(err)
+	if err != nil {
+		return seen, ignoreNotFound(err)
+	}
+	return noted, nil
 }
 
 // errBusy ends a look at a server on which somebody works by now.
