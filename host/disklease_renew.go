@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -202,6 +203,9 @@ func (d *diskLeases) renewOrFree(ctx context.Context, h *heldLease, v *seenGuest
 			}
 		}
 	}
+	if g, there := v.list[server]; v.known && there && !slices.Contains(g.Files, diskOf(h.path)) && d.dropMerged(ctx, h) {
+		return
+	}
 	_, err := withStoreTimeout(ctx, h.store, func() (bool, error) { return true, h.write(leaseHeld) })
 	// Whether it was written or not: what is there now decides whose the disk is.
 	l, _, readErr := d.look(ctx, h.store, h.path)
@@ -216,6 +220,28 @@ func (d *diskLeases) renewOrFree(ctx context.Context, h *heldLease, v *seenGuest
 	case err != nil || readErr != nil:
 		d.complain(errors.Join(err, readErr), h.path)
 	}
+}
+
+// dropMerged removes the lease of a file that is gone and that the guest uses no more, such as an overlay that a backup tool merged and removed. It
+// returns false where the file is there, or its store cannot be read.
+func (d *diskLeases) dropMerged(ctx context.Context, h *heldLease) bool {
+	if h.store.there(ctx) != nil {
+		return false
+	}
+	gone, err := withStoreTimeout(ctx, h.store, func() (bool, error) {
+		if _, err := os.Lstat(diskOf(h.path)); !errors.Is(err, os.ErrNotExist) {
+			return false, err
+		}
+		if err := os.Remove(h.path); !errors.Is(err, os.ErrNotExist) {
+			return err == nil, err
+		}
+		return true, nil
+	})
+	if err != nil || !gone {
+		return false
+	}
+	d.drop(ctx, h, false)
+	return true
 }
 
 // reopen continues the renewal in the file that is now at the path, because the open file is stale, as after a remount of a share.

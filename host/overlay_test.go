@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"salvor/compute"
+	"salvor/hypervisor"
 	"salvor/problem"
 	"salvor/test/must"
 )
@@ -73,4 +74,39 @@ func TestProbeSeesAnOverlayThatNobodyToldOf(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestTheLeaseOfAMergedOverlayGoes: a backup tool took a snapshot, merged it and removed the overlay. The lease of the overlay goes, and that of the disk
+// stays. While the overlay is there its lease stays too.
+func TestTheLeaseOfAMergedOverlayGoes(t *testing.T) {
+	t.Parallel()
+	w := newLeaseHosts(t)
+	a, b, spec := w.host(), w.host(), w.spec()
+	w.run(a, spec)
+	disk := diskOf(w.leasePath(spec))
+	put(t, disk+".ov", []byte("overlay"))
+	use := func(file string) {
+		t.Helper()
+		a.machine.MoveDisk(spec.ServerID, "vda", hypervisor.DiskFile{Path: file, Format: "qcow2"})
+		w.round(a)
+		w.round(a)
+	}
+	there := func(want bool, what string) {
+		t.Helper()
+		if _, err := os.Stat(disk + ".ov" + leaseSuffix); (err == nil) != want {
+			t.Errorf("%s: %v; want the lease of the overlay to be there: %v", what, err, want)
+		}
+	}
+	use(disk + ".ov")
+	there(true, "a guest in an overlay")
+	use(disk)
+	there(true, "a guest whose overlay was merged and is there")
+	must.OK(t, os.Remove(disk+".ov"))
+	w.round(a)
+	w.round(a)
+	there(false, "a guest whose overlay was removed")
+	if l := w.lease(spec); l.Host != a.ID() || l.State != leaseHeld {
+		t.Errorf("the lease of the disk is %+v, want it held", l)
+	}
+	w.refused(w.evacuate(b, next(spec), a), "renews its lease now")
 }
