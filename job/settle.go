@@ -245,7 +245,7 @@ func (r *Runner) appendEvent(tx Tx, j, next *Job, out Outcome) error {
 	case out.verdict == verdictFail:
 		e.Severity, e.Text = "error", fmt.Sprintf("%s%s: failed: %v", word, j.Action, next.Problem)
 	case out.verdict == verdictWait, out.verdict == verdictPause:
-		e.Text = fmt.Sprintf("%s: waits for %s", j.Action, out.waitFor)
+		e.Text = fmt.Sprintf("%s%s: waits for %s", word, j.Action, out.waitFor)
 	default:
 		e.Text, e.Duration = word+j.Action, r.now().Sub(j.ActionStartedAt)
 	}

@@ -2,6 +2,8 @@ package job_test
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -9,6 +11,7 @@ import (
 
 	"salvor/job"
 	"salvor/problem"
+	"salvor/test/must"
 )
 
 // TestUndoWaits: an undo may pause until the outside is done, for as long as its action's deadline is; then it is given up, and told.
@@ -34,6 +37,16 @@ func TestUndoWaits(t *testing.T) {
 				began := time.Now()
 				j := h.await(h.insert("work"), time.Minute, ended)
 				took := time.Since(began)
+				var waits []string
+				for _, e := range must.Get(h.Events(t.Context(), j.Subject, 0, 100))(t) {
+					if strings.Contains(e.Text, "waits for") {
+						waits = append(waits, e.Text)
+					}
+				}
+				// Who reads the newest event for the outcome of the request must not take the wait of an undo for work of the request.
+				if want := []string{"undo one: waits for the outside"}; !slices.Equal(waits, want) {
+					t.Errorf("the timeline says %q, want %q", waits, want)
+				}
 				if j.Problem != "no" {
 					t.Errorf("problem %q", j.Problem)
 				}
