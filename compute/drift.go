@@ -37,6 +37,9 @@ type Drift struct {
 	Off bool `json:"off,omitempty"`
 }
 
+// DriftAdded is the text of a device that somebody else added.
+const DriftAdded = "was added"
+
 // maxDriftText bounds each word of a drift, and maxDrifts the drifts of one server: hosts tell them.
 const (
 	maxDriftText = 1024

@@ -155,6 +155,9 @@ func (a *Agent) judgeDisk(ctx context.Context, g *compute.Guest, disk compute.Gu
 	made := a.ownFile(ctx, g.ID, disk.Name)
 	_, err = withFileTimeout(ctx, a, disk.File, func() (fs.FileInfo, error) { return os.Stat(disk.File) })
 	switch {
+	case made == "" && slices.ContainsFunc(g.Drift, func(d compute.Drift) bool { return d.Part == drift.Part && d.Text == compute.DriftAdded }):
+		drift.Text = "lies in " + disk.File + ", and somebody else than salvor added it"
+		drift.Remedy = fmt.Sprintf("virsh detach-disk %s %s --persistent", g.Name, target)
 	case made == "":
 	case errors.Is(err, fs.ErrNotExist):
 		drift.Text = fmt.Sprintf("lies in %s, which is not there now, and salvor made it in %s", disk.File, made)

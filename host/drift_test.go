@@ -97,6 +97,23 @@ func TestDisksMovedByOthersAreTold(t *testing.T) {
 	}
 }
 
+// A disk that somebody else added is named with the command that detaches it. A disk of the server whose store is away is never to be detached.
+func TestAnAddedDiskIsNamedWithItsCommand(t *testing.T) {
+	l := loseServer(t, newWorld(t), newGuests())
+	const detach = "virsh detach-disk salvor-1 vdc --persistent"
+	for _, added := range []bool{true, false} {
+		g := compute.Guest{ID: l.id, Name: "salvor-1", Ours: true, Epoch: 1, Power: compute.PowerOn, Disks: []compute.GuestDisk{{Name: "vdc", File: "/srv/more", Format: "raw"}}}
+		if g.NextDisks = g.Disks; added {
+			g.Drift = []compute.Drift{{Part: "disk vdc", Text: compute.DriftAdded}}
+		}
+		l.g.set(g)
+		got := l.listed(t)
+		if err := got.RefusalToLeave(); len(got.Drift) != 1 || (got.Drift[0].Remedy == detach) != added || !problem.Is(err, problem.Conflict) || strings.Contains(err.Error(), detach) != added {
+			t.Errorf("added %v: drift %+v, it may leave its host: %v; want a Conflict that says %q: %v", added, got.Drift, err, detach, added)
+		}
+	}
+}
+
 // A store that is not mounted accuses nobody: nothing is said of a disk there.
 func TestAStoreThatIsAwayTellsNoDrift(t *testing.T) {
 	l := loseServer(t, newWorld(t), newGuests())

@@ -363,7 +363,7 @@ func describeEdits(edits []edit, guest string) (out []compute.Drift) {
 		}
 		switch {
 		case e.added() && (len(e.path) == 1 || e.whole()):
-			text = "was added"
+			text = compute.DriftAdded
 		case e.removed() && (len(e.path) == 1 || e.whole()):
 			text = "was removed"
 		}
