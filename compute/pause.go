@@ -85,7 +85,8 @@ func (p GuestPause) Continue() Action {
 // StandsStill tells whether the server should run, and its guest stands still for a reason of its own. A rescue system that went on keeps its last reason
 // in the row.
 func (s *Server) StandsStill() bool {
-	return s.Pause.Reason != "" && s.Wanted == PowerOn && (s.Power == PowerPaused || s.Power == PowerSaved)
+	still := s.Power == PowerPaused || s.Power == PowerSaved || s.Power == PowerOff && s.Pause.Reason == SavedToFile
+	return s.Pause.Reason != "" && s.Wanted == PowerOn && still
 }
 
 // DescribeStandstill tells why the server stands still, and the command that lets it go on; empty: it does not. Users read it, so it says

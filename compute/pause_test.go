@@ -9,34 +9,38 @@ import (
 	"salvor/rescue"
 )
 
-// TestResumePauses: after an I/O error the pause between two tries doubles from a minute to an hour. It begins anew after a guest has run for three hours, and
-// only the newest tries are kept.
+// TestResumePauses: after an I/O error the pause between two tries doubles from a minute to an hour, and eight tries in vain are all. The tries begin anew after a
+// guest has run for three hours.
 func TestResumePauses(t *testing.T) {
 	t.Parallel()
-	srv := &compute.Server{}
+	full := compute.GuestPause{Reason: compute.PausedByIOError, Full: true}
+	srv := &compute.Server{Power: compute.PowerPaused, Pause: full, AwaitsRoom: true}
 	if next := srv.NextResume(); !next.IsZero() {
 		t.Errorf("before the first try the next one is at %s, want at once", next)
 	}
 	now := time.Date(2026, 11, 28, 9, 0, 0, 0, time.UTC)
-	for try, minutes := range []int{1, 2, 4, 8, 16, 32, 60, 60, 60, 60} {
+	for try, minutes := range []int{1, 2, 4, 8, 16, 32, 60} {
 		srv.CountResume(now)
 		next := srv.NextResume()
 		if want := time.Duration(minutes) * time.Minute; next.Sub(now) != want {
 			t.Errorf("after try %d the next one is in %s, want in %s", try+1, next.Sub(now), want)
 		}
-		if n := len(srv.Resumes); n > 8 || !srv.Resumes[n-1].Equal(now) {
-			t.Errorf("after try %d at %s the tries are %v; want 8 at most, and this one as the last", try+1, now, srv.Resumes)
+		if n := len(srv.Resumes); n != try+1 || !srv.Resumes[n-1].Equal(now) {
+			t.Errorf("after try %d at %s the tries are %v; want this one as the last", try+1, now, srv.Resumes)
 		}
 		now = next
 	}
-	last := srv.Resumes[len(srv.Resumes)-1]
-	srv.CountResume(last.Add(3 * time.Hour))
-	if n := len(srv.Resumes); n != 8 {
-		t.Errorf("after 3 h without an I/O error %d tries are kept, want 8", n)
+	srv.CountResume(now)
+	srv.BeginStandstill(now.Add(3 * time.Hour))
+	if next := srv.NextResume(); next.Year() != 9999 {
+		t.Errorf("after eight tries in vain the next one is at %s, want never", next)
 	}
-	srv.CountResume(last.Add(6*time.Hour + time.Second))
-	if n := len(srv.Resumes); n != 1 {
-		t.Errorf("after more than 3 h without an I/O error %d tries are kept, want 1", n)
+	srv.BeginStandstill(now.Add(3*time.Hour + time.Second))
+	if next := srv.NextResume(); !next.IsZero() {
+		t.Errorf("after more than 3 h without an I/O error the next try is at %s, want at once", next)
+	}
+	if srv.CountResume(now.Add(4 * time.Hour)); len(srv.Resumes) != 1 {
+		t.Errorf("after more than 3 h without an I/O error the tries are %v, want the last one alone", srv.Resumes)
 	}
 }
 
@@ -89,13 +93,13 @@ func TestLooksAtAGuestThatStandsStill(t *testing.T) {
 		says   string
 	}{
 		"paused for a moment":      {power: compute.PowerPaused, wanted: compute.GuestVerdict{Power: compute.PowerPaused}},
-		"no room":                  {power: compute.PowerPaused, pause: full, wanted: compute.GuestVerdict{Power: compute.PowerPaused, Pause: full}, says: "I/O error of its disks (vda: 3 MiB are left)"},
+		"no room":                  {power: compute.PowerPaused, pause: full, wanted: compute.GuestVerdict{Power: compute.PowerPaused, Pause: full}, says: "I/O error of its disks: “vda: 3 MiB are left”"},
 		"no room, known":           {was: full, power: compute.PowerPaused, pause: full},
 		"no room, other disks":     {was: kept, power: compute.PowerPaused, pause: full, wanted: compute.GuestVerdict{Power: compute.PowerPaused, Pause: full}, says: "vda: 3 MiB are left"},
 		"room":                     {was: full, power: compute.PowerPaused, pause: free, wanted: compute.GuestVerdict{Power: compute.PowerPaused, SetPower: compute.PowerOn, Resume: true, Pause: kept}, says: "there is room for its disks, so it goes on"},
 		"room, tried 59 s ago":     {was: kept, tried: time.Minute - time.Second, power: compute.PowerPaused, pause: free},
 		"room, tried a minute ago": {was: kept, tried: time.Minute, power: compute.PowerPaused, pause: free, wanted: compute.GuestVerdict{Power: compute.PowerPaused, SetPower: compute.PowerOn, Resume: true, Pause: kept}, says: "so it goes on"},
-		"saved":                    {power: compute.PowerSaved, wanted: compute.GuestVerdict{Power: compute.PowerSaved, Pause: saved}, says: "its memory was saved on its host by somebody else than salvor"},
+		"saved":                    {power: compute.PowerSaved, wanted: compute.GuestVerdict{Power: compute.PowerSaved, Pause: saved}, says: "its memory was saved on its host"},
 		"saved, known":             {was: saved, power: compute.PowerSaved},
 		"saved by its host's end":  {was: saved, power: compute.PowerSaved, first: true, wanted: compute.GuestVerdict{Power: compute.PowerSaved, SetPower: compute.PowerOn}, says: "its host has started again"},
 		"goes on":                  {was: full, power: compute.PowerOn, wanted: compute.GuestVerdict{Power: compute.PowerOn, SettleState: true}, says: "it goes on"},
@@ -104,6 +108,7 @@ func TestLooksAtAGuestThatStandsStill(t *testing.T) {
 		if c.was.Reason != "" {
 			srv.StandStill(map[bool]compute.Power{true: compute.PowerSaved, false: compute.PowerPaused}[c.was == saved], c.was)
 		}
+		srv.AwaitsRoom = true
 		if c.tried > 0 {
 			srv.CountResume(now.Add(-c.tried))
 		}

@@ -188,10 +188,12 @@ func TestWhyServer(t *testing.T) {
 			[]string{"Disk vdb was removed: its guest is not started until that ends", "on host vm7: end what was changed of disk vdb"}, detached[0].Remedy},
 		"stands still": {func(s *compute.ServerSituation) {
 			s.Server.StandStill(compute.PowerPaused, compute.GuestPause{Reason: compute.PausedByIOError, Disks: "vda: 3 MiB are left in disk store vm7-pool"})
+			s.Server.AwaitsRoom = true
 			s.Server.CountResume(whyNow)
-		}, record.Idle, []string{"stands still: I/O error of its disks (vda: 3 MiB are left in disk store vm7-pool)", "at 2026-11-22 12:01:00 UTC at the earliest"}, "salvor server unpause web1"},
+		}, record.Idle, []string{"stands still: I/O error of its disks: “vda: 3 MiB are left in disk store vm7-pool”", "at 2026-11-22 12:01:00 UTC at the earliest"}, "salvor server unpause web1"},
 		"an owner is told of no disk store": {func(s *compute.ServerSituation) {
 			s.Server.StandStill(compute.PowerPaused, compute.GuestPause{Reason: compute.PausedByIOError, Disks: "vda: 3 MiB are left in disk store vm7-pool"})
+			s.Server.AwaitsRoom = true
 			s.Operator = false
 		}, record.Idle, []string{"stands still: I/O error of its disks; salvor lets it go on"}, "salvor server unpause web1"},
 		"locked": {func(s *compute.ServerSituation) { s.Server.Locked, s.Server.LockedReason = true, "audit" }, record.Idle, []string{"It is locked: audit."}, ""},
