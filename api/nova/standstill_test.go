@@ -20,7 +20,7 @@ func TestRefusalsOfAGuestThatStandsStill(t *testing.T) {
 		reason string
 		goOn   string
 	}{
-		"managed save": {compute.Suspended, compute.PowerSaved, compute.GuestPause{Reason: compute.SavedOutside}, "its memory was saved on its host by somebody else than salvor", "resume"},
+		"managed save": {compute.Suspended, compute.PowerSaved, compute.GuestPause{Reason: compute.SavedOutside}, "its memory was saved on its host", "resume"},
 		"I/O error":    {compute.Paused, compute.PowerPaused, compute.GuestPause{Reason: compute.PausedByIOError, Disks: "vda: 0 MiB are left in /srv"}, "I/O error of its disks", "unpause"},
 		"sleep":        {compute.Suspended, compute.PowerPaused, compute.GuestPause{Reason: compute.PausedBySleep}, "its own system suspended to RAM", "resume"},
 		"suspended":    {compute.Suspended, compute.PowerSaved, compute.GuestPause{}, "", "resume"},
