@@ -41,7 +41,7 @@ type Config struct {
 	Timeout time.Duration
 	// MaxBody bounds an answer in bytes; 0 means 64 MiB.
 	MaxBody int64
-	// Transport carries the requests; nil means http.DefaultTransport.
+	// Transport carries the requests; nil means one that all clients share, with the settings of http.DefaultTransport.
 	Transport http.RoundTripper
 	// AskAgainFor bounds how long the client repeats a request for a change that the server refused with 503 and Retry-After. Such an
 	// answer means that nothing was changed. 0: never.
@@ -87,10 +87,16 @@ func New(config Config) (*Client, error) {
 	if config.UserAgent == "" {
 		config.UserAgent = "salvor"
 	}
+	if config.Transport == nil {
+		config.Transport = sharedTransport
+	}
 	c := &Client{config: config, root: root}
 	c.http = &http.Client{Transport: config.Transport, Timeout: config.Timeout, CheckRedirect: c.checkRedirect}
 	return c, nil
 }
+
+// sharedTransport is not http.DefaultTransport, whose connections any code of the process may close amid a request: an httptest.Server does when it ends.
+var sharedTransport = http.DefaultTransport.(*http.Transport).Clone()
 
 // Endpoint is the root that requests go to, without /v1.
 func (c *Client) Endpoint() string { return c.root.String() }
