@@ -449,6 +449,7 @@ func TestRemovedDisksLeaveNoLease(t *testing.T) {
 	a, spec := w.host(), w.spec()
 	w.run(a, spec)
 	put(t, w.leasePath(spec)+".LEFT", nil)
+	put(t, diskOf(w.leasePath(spec))+".merged"+leaseSuffix, nil) // of an overlay that is gone
 	w.ok(w.order(a, compute.Remove, spec, compute.Args{}))
 	if left, _ := filepath.Glob(filepath.Join(w.pool, spec.ServerID+"*")); len(left) != 0 {
 		t.Errorf("left: %v", left)

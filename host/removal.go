@@ -64,6 +64,12 @@ func (s *diskStore) removeLeftovers(path string) error {
 			_ = os.Remove(file)
 		}
 	}
+	left, _ := filepath.Glob(path + ".*" + leaseSuffix) // of overlays that were merged while their host was away
+	for _, file := range left {
+		if _, err := os.Lstat(diskOf(file)); errors.Is(err, os.ErrNotExist) {
+			_ = os.Remove(file)
+		}
+	}
 	if dir := filepath.Dir(path); dir != s.Dir {
 		_ = os.Remove(dir) // if it is empty now
 	}
