@@ -168,7 +168,7 @@ func (w *orderExecution) requireState(ctx context.Context, spec *compute.Spec) e
 	if err == nil || problem.Is(err, problem.Unavailable) {
 		return err
 	}
-	return problem.Conflictf("prepare server %s: its UEFI variables cannot be had: %s; evacuate it with --discard-variables to give them up", w.order.ServerID, cleanText(err))
+	return problem.Conflictf("prepare server %s: its UEFI variables cannot be had: %s; evacuate it with --discard-variables to give them up", w.order.ServerID, quoteError(err))
 }
 
 // takeState gives the domain the state that was copied beside its disks, where this host does not have the guest yet. It tells whether the guest has
@@ -185,4 +185,7 @@ func (w *orderExecution) takeState(ctx context.Context, d *hypervisor.Domain) (b
 	return d.State != nil, nil
 }
 
-func cleanText(err error) string { return strings.ToValidUTF8(fmt.Sprintf("%.300v", err), "") }
+// quoteError quotes an error that names files of the host, so that tenants are not shown them.
+func quoteError(err error) string {
+	return problem.Quote(strings.ToValidUTF8(fmt.Sprintf("%.300v", err), ""))
+}
