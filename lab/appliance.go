@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"salvor/boot/media"
 	"salvor/boot/ramdisk"
 	"salvor/problem"
 )
@@ -19,7 +20,7 @@ const ApplianceData = rootStart
 
 var applianceModules = []string{"virtio_pci", "virtio_blk", "button"}
 
-// MakeAppliance writes a disk image of size bytes that boots, by BIOS, a system of one static program: it is the first
+// MakeAppliance writes a disk image of size bytes that boots, by BIOS or UEFI, a system of one static program: it is the first
 // process, with the drivers of virtio disks and the serial line as its output. stateDir as in Spec. The file must not exist.
 func MakeAppliance(ctx context.Context, stateDir, path, program string, size int64) error {
 	spec, err := Spec{StateDir: stateDir}.withDefaults()
@@ -86,7 +87,16 @@ func applianceFiles(ctx context.Context, program string) (map[string]io.Reader, 
 	if err := tree.Initramfs(&initrd, ramdisk.LZ4); err != nil {
 		return nil, err
 	}
+	stub, err := os.ReadFile(efiStub)
+	if err != nil {
+		return nil, err
+	}
+	uki, err := media.UKI(media.Parts{Kernel: newBytesBlob(kernel), Initrd: newBytesBlob(initrd.Bytes()), Stub: newBytesBlob(stub), Name: "appliance", Params: tenantParams})
+	if err != nil {
+		return nil, fmt.Errorf("make the UEFI image: %w", err)
+	}
 	return map[string]io.Reader{
-		"vmlinuz": bytes.NewReader(kernel), "initrd": &initrd, "syslinux.cfg": bytes.NewReader(append(config, "APPEND "+tenantParams+"\n"...)),
+		"EFI/BOOT/BOOTX64.EFI": uki.Base(),
+		"vmlinuz":              bytes.NewReader(kernel), "initrd": bytes.NewReader(initrd.Bytes()), "syslinux.cfg": bytes.NewReader(append(config, "APPEND "+tenantParams+"\n"...)),
 	}, nil
 }

@@ -126,6 +126,22 @@ func loadOption(description, uri string) []byte {
 	return append(append(option, toUTF16(description)...), path...)
 }
 
+// AddUEFIVariable adds a global variable to a file of UEFI variables that no firmware uses at the time.
+func AddUEFIVariable(file, name string, value []byte) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	store, err := parseVarStore(data)
+	if err == nil {
+		err = store.add(name, value)
+	}
+	if err != nil {
+		return fmt.Errorf("add a variable to %s: %w", file, err)
+	}
+	return os.WriteFile(file, data, 0o600)
+}
+
 const maxBootURI = 2048
 
 // setBootURI makes the machine's next start boot a URI by HTTP; an empty one takes an earlier wish back.

@@ -9,215 +9,200 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
+	"text/tabwriter"
+	"time"
 
-	"salvor/test/evacuate/journal"
 	"salvor/test/must"
 )
 
-// foreignTool moves the disk of a running guest to another file, as tools of others do.
-type foreignTool struct {
-	name string
-	// run moves it and gives the file that the guest writes to from then on.
-	run func(f *foreignScene) string
-}
-
-var foreignTools = []foreignTool{
-	{"external snapshot", func(f *foreignScene) string {
-		f.round++
-		overlay := fmt.Sprintf("%s.ov%d", f.disk, f.round)
-		f.virsh("snapshot-create-as", f.guest, "s", "--disk-only", "--no-metadata", "--diskspec", "vda,file="+overlay)
-		return overlay
-	}},
-	{"blockcopy and pivot", func(f *foreignScene) string {
-		f.round++
-		moved := fmt.Sprintf("%s.moved%d", f.disk, f.round)
-		f.virsh("blockcopy", f.guest, "vda", "--dest", moved, "--format", "raw", "--transient-job", "--wait", "--pivot")
-		return moved
-	}},
-}
-
-// foreignScene is one server whose disk a tool of others moves.
-type foreignScene struct {
+// foreignWorld is a lab whose shared disk store is a small file system of its own, which can be filled. It keeps the table of all cells.
+type foreignWorld struct {
 	*world
-	server, guest, at, disk string
-	round                   int
+	made  int // servers
+	cells []foreignCell
 }
 
-// TestToolsOfOthers has tools of others move the disk of a running guest, and then each operation of salvor: the guest goes on with all that it
-// wrote, or the operation refuses in a sentence that names the file and a command. The command is run, and must end the difference.
-func TestToolsOfOthers(t *testing.T) {
-	w := newWorld(t)
-	w.group()
-	w.create("web", "--image", "system")
-	id, _ := w.Show("server", "web")["id"].(string)
-	f := &foreignScene{world: w, server: "web", guest: "salvor-" + id, at: w.hostOf("web"), disk: w.disks["web"]}
-	delete(w.disks, "web") // its file is another one soon
-	for _, tool := range foreignTools {
-		for _, op := range foreignOperations {
-			if !chosen.MatchString(tool.name + " " + op.name) {
-				continue
-			}
-			file := tool.run(f)
-			f.awaitNamed(file)
-			before := f.growsBy(file, 8)
-			said := op.run(f, file)
-			after := f.growsBy(file, 8)
-			if after.Sequence < before.Sequence {
-				t.Fatalf("%s, then %s: the journal in %s ends at %d, and had %d", tool.name, op.name, file, after.Sequence, before.Sequence)
-			}
-			if source := f.source(); source != file {
-				t.Errorf("%s, then %s: the guest uses %s, want %s", tool.name, op.name, source, file)
-			}
-			if op.refuses && !strings.Contains(said, file) {
-				t.Errorf("%s, then %s: it says %q, which does not name %s", tool.name, op.name, said, file)
-			}
-			t.Logf("%s, then %s: %d entries before, %d after, none lost; said: %s", tool.name, op.name, before.Sequence, after.Sequence, said)
-			f.mend()
-			if t.Failed() {
-				t.FailNow()
-			}
-		}
-	}
-	// What is deleted leaves nothing of the tenant behind.
-	overlay := foreignTools[0].run(f)
-	f.awaitNamed(overlay)
-	f.CLI("server", "delete", "web", "--wait")
-	left, _ := filepath.Glob(f.disk + "*")
-	if len(left) > 0 {
-		t.Errorf("after the deletion the store still has %q", left)
-	}
+// foreignCell is one way in which others changed a guest, and what an operation of salvor came to after that.
+type foreignCell struct {
+	row, operation, verdict string
+	took                    time.Duration
 }
 
-var foreignOperations = []struct {
-	name    string
-	refuses bool
-	// run does it and gives what salvor said.
-	run func(f *foreignScene, file string) string
+// foreignScene is one server that somebody else changes: one row of the table.
+type foreignScene struct {
+	*foreignWorld
+	row, server, id, guest string
+	// at is the host of the server, disk the file that salvor made.
+	at, disk string
+	// file is where the guest's writes are; a tool of others moves it.
+	file  string
+	round int
+}
+
+// foreignRows are the rows of the table. Each begins with a server of its own, and ends with the removal of that.
+var foreignRows = []struct {
+	name  string
+	image string
+	play  func(*foreignScene)
 }{
-	{"stop and start", false, func(f *foreignScene, _ string) string {
-		f.CLI("server", "stop", f.server, "--wait")
-		return f.CLI("server", "start", f.server, "--wait")
-	}},
-	{"hard reboot", false, func(f *foreignScene, _ string) string {
-		return f.CLI("server", "reboot", "--hard", f.server, "--wait")
-	}},
-	{"crash", false, func(f *foreignScene, file string) string {
-		before, _ := f.journalOf(file)
-		f.killQEMU()
-		f.Await("another boot writes", func() bool { e, _ := f.journalOf(file); return e.Boot != before.Boot })
-		return "started again"
-	}},
-	{"drain", true, func(f *foreignScene, _ string) string {
-		_, err := f.TryCLI("", "host", "drain", f.at, "--wait")
-		out := f.CLI("events", "server:"+f.server, "--last", "20")
-		f.CLI("host", "set", f.at, "--enable")
-		return fmt.Sprint(err, " ", out)
-	}},
-	{"migration", true, func(f *foreignScene, _ string) string {
-		id, _ := f.Show("server", f.server)["id"].(string)
-		out, err := f.Inside(`{"migrate": null}`, "curl", "-sS", "--fail-with-body", "-H", "Content-Type: application/json",
-			"--data-binary", "@-", f.Server.URL+"/compute/v2.1/servers/"+id+"/action")
-		if err == nil {
-			f.Errorf("a migration was accepted: %s", out)
+	{"external snapshot", "system", movedDisk(takeSnapshot)},
+	{"blockcopy and pivot", "system", movedDisk(pivot)},
+	{"disk added by hand", "system", addedDisk},
+	{"managed save", "system", managedSave},
+	{"I/O error", "system", ioError},
+	{"UEFI variables", "uefi", uefiAndDevice},
+	{"suspended to RAM", "system", sleeping},
+	{"backup rounds", "system", backupRounds},
+}
+
+// TestToolsOfOthers has other tools change a running guest, and then each operation of salvor. The guest goes on with all that it wrote, or with its
+// memory, variables and devices; or the operation refuses in a sentence that names the file or the guest, and a command. A command that `why` prints
+// is run, and must end the difference.
+func TestToolsOfOthers(t *testing.T) {
+	w := newForeignWorld(t)
+	t.Cleanup(w.print)
+	for _, row := range foreignRows {
+		if !chosen.MatchString(row.name) {
+			continue
 		}
-		return out
-	}},
-	{"rebuild", true, func(f *foreignScene, _ string) string {
-		_, err := f.TryCLI("", "server", "rebuild", f.server, "--image", "system", "--wait")
-		shown := f.Show("server", f.server)
-		return fmt.Sprint(err, shown["fault"])
-	}},
-}
-
-// virsh runs libvirt's own client on the host of the server.
-func (f *foreignScene) virsh(args ...string) string {
-	f.Helper()
-	out, err := exec.CommandContext(f.Context(), "virsh", append([]string{"-q", "-c", "qemu:///system?socket=" + f.host(f.at).Socket}, args...)...).CombinedOutput()
-	if err != nil {
-		f.Fatalf("virsh %s: %v: %s", strings.Join(args, " "), err, out)
+		f := w.begin(row.name, row.image)
+		row.play(f)
 	}
-	return strings.TrimSpace(string(out))
 }
 
-// source is the file of the guest's disk, as libvirt tells it.
-func (f *foreignScene) source() string {
-	f.Helper()
-	for line := range strings.Lines(f.virsh("domblklist", f.guest)) {
-		if fields := strings.Fields(line); len(fields) == 2 && fields[0] == "vda" {
-			return fields[1]
+// storeSize is that of the disk store: room for two servers and a rescue.
+const storeSize = 3 << 30
+
+func newForeignWorld(t *testing.T) *foreignWorld {
+	t.Helper()
+	dir := must.Get(os.MkdirTemp("", "salvor-lab-"))(t)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	store, image := filepath.Join(dir, "store"), filepath.Join(dir, "store.img")
+	must.OK(t, os.Mkdir(store, 0o755))
+	must.OK(t, os.WriteFile(image, nil, 0o600))
+	must.OK(t, os.Truncate(image, storeSize))
+	for _, command := range [][]string{{"mke2fs", "-q", "-F", "-t", "ext4", "-m", "0", image}, {"mount", "-o", "loop", image, store}} {
+		if out, err := exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v: %s", strings.Join(command, " "), err, out)
 		}
 	}
-	return ""
-}
-
-// awaitNamed waits until `why` names the file that the guest uses.
-func (f *foreignScene) awaitNamed(file string) {
-	f.Helper()
-	f.Await("`why` names "+filepath.Base(file), func() bool {
-		out, err := f.TryCLI("", "why", "server:"+f.server)
-		return err == nil && strings.Contains(out, file)
+	t.Cleanup(func() {
+		if err := syscall.Unmount(store, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
 	})
+	w := &foreignWorld{world: newWorldIn(t, dir, store)}
+	w.group()
+	w.CLI("image", "create", "uefi", "--file", w.system, "--property", "hw_firmware_type=uefi")
+	return w
 }
 
-// mend runs the command that `why` prints, and waits until salvor sees nothing of others any more.
-func (f *foreignScene) mend() {
-	f.Helper()
-	out := f.CLI("why", "server:"+f.server)
-	command := regexp.MustCompile(`virsh block\S+ [^\n(”]*`).FindString(out)
-	if command == "" {
-		f.Fatalf("`why` prints no command of virsh:\n%s", out)
-	}
-	f.virsh(strings.Fields(command)[1:]...)
-	f.Await("the disk is where salvor made it", func() bool {
-		out, err := f.TryCLI("", "why", "server:"+f.server)
-		return err == nil && f.source() == f.disk && !strings.Contains(out, "virsh")
+// begin makes the server of a row, and waits until it writes.
+func (w *foreignWorld) begin(row, image string) *foreignScene {
+	w.Helper()
+	w.made++
+	name := fmt.Sprint("web", w.made)
+	w.create(name, "--image", image)
+	id, _ := w.Show("server", name)["id"].(string)
+	f := &foreignScene{foreignWorld: w, row: row, server: name, id: id, guest: "salvor-" + id, at: w.hostOf(name), disk: w.disks[name]}
+	f.file = f.disk
+	delete(w.disks, name) // its file is another one soon
+	w.Cleanup(func() {
+		if w.Failed() {
+			out, err := w.TryCLI("", "why", "server:"+id)
+			w.Logf("why server %s: %s %v\n%s", name, out, err, f.events(40))
+		}
 	})
-	left, _ := filepath.Glob(f.disk + ".[om]*")
-	for _, file := range left {
-		f.lay(os.RemoveAll(file))
-	}
+	return f
 }
 
-// journalOf is the newest entry of the journal in a file of any format, which a guest may be writing to.
-func (f *foreignScene) journalOf(file string) (journal.Entry, uint64) {
+// print prints the table.
+func (w *foreignWorld) print() {
+	var text strings.Builder
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	refused, total := 0, time.Duration(0)
+	for _, c := range w.cells {
+		fmt.Fprintf(table, "%s\t%s\t%.1f s\t%s\n", c.row, c.operation, c.took.Seconds(), c.verdict)
+		total += c.took
+		if strings.HasPrefix(c.verdict, "refuses") {
+			refused++
+		}
+	}
+	_ = table.Flush()
+	w.Logf("%d cells, %d of them refusals, %.0f s:\n%s", len(w.cells), refused, total.Seconds(), &text)
+}
+
+// refusal is what salvor says instead of doing something; nil: it did it.
+type refusal error
+
+// cell has salvor do something, and notes what came of it. Without words it must go on; with words it must refuse, and say all of them. stays proves that
+// nothing was lost either way.
+func (f *foreignScene) cell(operation string, words []string, run func() (string, refusal), stays func()) {
 	f.Helper()
-	flat := filepath.Join(f.Dir, "flat")
-	if out, err := exec.CommandContext(f.Context(), "qemu-img", "convert", "-U", "-O", "raw", file, flat).CombinedOutput(); err != nil {
-		f.Logf("read %s: %v: %s", file, err, out)
-		return journal.Entry{}, 0
+	start := time.Now()
+	said, refused := run()
+	if f.at = f.hostOf(f.server); f.at == "" {
+		f.Fatalf("%s, then %s: the server is on no host", f.row, operation)
 	}
-	disk := must.Get(os.Open(flat))(f)
-	defer disk.Close()
-	e, n, err := journal.Last(disk)
-	if err != nil {
-		f.Logf("read %s: %v", file, err)
+	verdict := "goes on"
+	if said != "" {
+		verdict += ": " + said
 	}
-	return e, n
+	if refused != nil {
+		verdict = "refuses: " + refused.Error()
+	}
+	switch {
+	case refused == nil && len(words) > 0:
+		f.Errorf("%s, then %s: it is done (%s); want a refusal that says %q", f.row, operation, said, words)
+	case refused != nil && len(words) == 0:
+		f.Errorf("%s, then %s: %v; want it done", f.row, operation, refused)
+	}
+	for _, word := range words {
+		if refused != nil && !strings.Contains(refused.Error(), word) {
+			f.Errorf("%s, then %s: it says %q, which does not name %q", f.row, operation, refused, word)
+		}
+	}
+	if stays != nil {
+		stays()
+	}
+	if (refused == nil) != (len(words) == 0) {
+		f.Log(f.events(25))
+	}
+	c := foreignCell{f.row, operation, strings.ReplaceAll(verdict, filepath.Dir(f.disk)+"/", ""), time.Since(start)}
+	f.cells = append(f.cells, c)
+	f.Logf("%s, then %s: %.1f s: %s", c.row, c.operation, c.took.Seconds(), c.verdict)
 }
 
-// growsBy waits until the journal in a file has so many entries more, and gives the newest.
-func (f *foreignScene) growsBy(file string, more uint64) foreignEntry {
+// try runs salvor's command line, and gives what it refuses.
+func (f *foreignScene) try(args ...string) (string, refusal) {
 	f.Helper()
-	_, had := f.journalOf(file)
-	var now foreignEntry
-	f.Await("the server writes to "+filepath.Base(file), func() bool {
-		now.Entry, now.Sequence = f.journalOf(file)
-		return now.Sequence >= had+more
-	})
-	return now
-}
-
-type foreignEntry struct {
-	journal.Entry
-	Sequence uint64
-}
-
-// killQEMU kills the guest's process on its host.
-func (f *foreignScene) killQEMU() {
-	f.Helper()
-	out := must.Get(f.Inside("", "pgrep", "-f", "guest="+f.guest))(f)
-	for pid := range strings.FieldsSeq(out) {
-		must.Get(f.Inside("", "kill", "-9", pid))(f)
+	out, err := f.TryCLI("", args...)
+	if err == nil {
+		return "", nil
 	}
+	text := err.Error()
+	if _, said, found := strings.Cut(text, "salvor: "); found {
+		text = said
+	}
+	if sentence := regexp.MustCompile(`[A-Z]+ /\S+: `).Split(text, 2); len(sentence) == 2 {
+		text = sentence[1]
+	}
+	_ = out
+	return "", refusal(fmt.Errorf("%s", strings.TrimSpace(text)))
+}
+
+// ask sends an action of the Compute API, and gives what it refuses.
+func (f *foreignScene) ask(action string) (string, refusal) {
+	f.Helper()
+	out, err := f.Inside(action, "curl", "-sS", "--fail-with-body", "-H", "Content-Type: application/json", "-H", "OpenStack-API-Version: compute 2.79",
+		"--data-binary", "@-", f.Server.URL+"/compute/v2.1/servers/"+f.id+"/action")
+	if err == nil {
+		return "", nil
+	}
+	if m := regexp.MustCompile(`"message": ?"((?:[^"\\]|\\.)*)"`).FindStringSubmatch(out); m != nil {
+		out = strings.ReplaceAll(m[1], `\"`, `"`)
+	}
+	return "", refusal(fmt.Errorf("%s", out))
 }

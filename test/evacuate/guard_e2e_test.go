@@ -61,7 +61,7 @@ func (w *world) agentOf(stateDir string) []string {
 	must.OK(w, os.WriteFile(token, []byte(w.CLI("host", "token", "create", "-f", "value", "-c", "token")), 0o600))
 	return []string{
 		program.Path(w.T, "salvor"), "host", "--controller", "https://10.77.0.1:6387", "--join-file", token,
-		"--state-dir", stateDir, "--shared-store", "shared=" + w.status().Shared,
+		"--state-dir", stateDir, "--shared-store", "shared=" + w.store,
 	}
 }
 

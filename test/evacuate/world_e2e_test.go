@@ -6,6 +6,7 @@ package evacuate
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -42,12 +43,21 @@ type world struct {
 	system string // image of a server that keeps a journal
 	// disks are the journals of the servers there are, by name.
 	disks   map[string]string
-	targets int // that the storage has
+	store   string // directory of the disk store that all hosts share
+	targets int    // that the storage has
 }
 
+// newWorld has the lab's own shared directory as its disk store.
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{World: machine.Up(t, lab.Spec{Name: "evacuate", Hosts: hosts, NoDiskLocks: true}), disks: map[string]string{}}
+	return newWorldIn(t, "", "")
+}
+
+// newWorldIn keeps the lab's state in stateDir, and disks in the directory store. Where one is empty, the lab's own is used.
+func newWorldIn(t *testing.T, stateDir, store string) *world {
+	t.Helper()
+	w := &world{World: machine.Up(t, lab.Spec{Name: "evacuate", Hosts: hosts, NoDiskLocks: true, StateDir: stateDir}), disks: map[string]string{}}
+	w.store = cmp.Or(store, w.status().Shared)
 	w.Timeout, w.Env = longest, []string{"TGT_IPC_SOCKET=" + w.Dir + "/tgt"}
 	w.system = makeSystem(t, w.Dir)
 	w.startStorage()
@@ -183,7 +193,7 @@ func (w *world) create(name string, more ...string) {
 	w.Helper()
 	w.CLI(append([]string{"server", "create", name, "--flavor", "small", "--network", "lan", "--wait"}, more...)...)
 	id, _ := w.Show("server", name)["id"].(string)
-	if file := filepath.Join(w.status().Shared, id+"-vda"); fileIs(file) {
+	if file := filepath.Join(w.store, id+"-vda"); fileIs(file) {
 		w.disks[name] = file
 	}
 	w.writes(10)

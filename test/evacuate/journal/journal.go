@@ -20,8 +20,10 @@ const (
 	Start   = 65 << 20
 	Entries = 1 << 18
 	Marks   = 1 << 11
-	// Size is that of a disk with a journal.
-	Size = Start + (1+Entries+Marks)*Sector
+	// SleepAt is where the host writes a sector that is not empty, in bytes, to have the guest suspend to RAM.
+	SleepAt = Start + (1+Entries+Marks)*Sector
+	// Size is that of a disk with a journal, in whole blocks of a file system.
+	Size = (SleepAt/4096 + 1) * 4096
 )
 
 var (
@@ -279,6 +281,12 @@ func (w *Writer) Write() error {
 	w.done++
 	w.next++
 	return nil
+}
+
+// SleepAsked tells whether the host asks the guest to suspend to RAM.
+func (w *Writer) SleepAsked() (bool, error) {
+	_, err := w.disk.ReadAt(w.buf, SleepAt)
+	return !IsEmpty(w.buf), err
 }
 
 // writeMark takes the next free mark; the last one is kept when all are taken.

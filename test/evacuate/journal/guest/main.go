@@ -131,12 +131,26 @@ func open(path string, boot uuid.UUID) (*journal.Writer, error) {
 }
 
 func write(name string, w *journal.Writer) error {
+	slept := false
 	for turn := time.NewTicker(pace); ; <-turn.C {
 		if err := w.Write(); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		if w.Done()%50 == 0 {
 			fmt.Printf("JOURNAL %s counter %d\n", name, w.Done())
+		}
+		if slept || w.Done()%10 != 0 {
+			continue
+		}
+		switch sleep, err := w.SleepAsked(); {
+		case err != nil:
+			return fmt.Errorf("%s: %w", name, err)
+		case sleep:
+			slept = true // once a boot
+			fmt.Printf("JOURNAL %s suspends to RAM at counter %d\n", name, w.Done())
+			if err := os.WriteFile("/sys/power/state", []byte("mem"), 0); err != nil {
+				fmt.Println("JOURNAL", name, err)
+			}
 		}
 	}
 }
