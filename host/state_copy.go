@@ -107,9 +107,10 @@ func (a *Agent) sharedDiskOf(ctx context.Context, g *compute.Guest) (string, *di
 	return "", nil
 }
 
-// writeState replaces a copy, unless a later epoch of the server has written it: that guest lives on another host.
+// writeState replaces a copy, unless a later epoch of the server has written it: that guest lives on another host. An agent that ends waits for the write, so that
+// nothing is written to the store afterwards; a store that hangs is left after its bound.
 func (a *Agent) writeState(ctx context.Context, s *diskStore, file string, c stateCopy) error {
-	_, err := withStoreTimeout(ctx, s, func() (bool, error) {
+	_, err := withStoreTimeout(context.WithoutCancel(ctx), s, func() (bool, error) {
 		former, err := readStateCopy(file)
 		if err == nil && former.Server == c.Server && former.Epoch > c.Epoch {
 			return false, problem.Conflictf("%s is of epoch %d, and the guest here is of epoch %d", file+stateSuffix, former.Epoch, c.Epoch)
