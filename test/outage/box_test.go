@@ -278,6 +278,7 @@ func (s *site) newBox(t testing.TB, name, zone string, ram int) *box {
 	s.add(b)
 	t.Cleanup(func() {
 		b.cable.unplug(true)
+		b.bmc.SetOn(false)     // else the next turn switches the machine on again, and its agent writes while the directory goes
 		s.ends.Go(b.switchOff) // agents take their time to let go
 		if t.Failed() && testing.Verbose() {
 			t.Logf("the log of %s:\n%s", b.name, b.log.String())
