@@ -2,6 +2,7 @@ package compute
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -72,9 +73,7 @@ func (s *DiskStore) RoomIn(used map[string]int) int {
 func (h *Host) AssignStores(disks []Disk, used map[string]int) (out []Disk, why string) {
 	out = slices.Clone(disks)
 	taken := map[string]int{}
-	for name, size := range used {
-		taken[name] = size
-	}
+	maps.Copy(taken, used)
 	for i, d := range out {
 		if d.VolumeID != "" {
 			continue

@@ -99,7 +99,7 @@ func (r *Receipt) Proves() bool { return !r.Former() && !r.Doubted() }
 // Open tells whether servers may be moved by it.
 func (r *Receipt) Open() bool { return r.ClosedAt.IsZero() }
 
-// Has tells whether it rests on this evidence, among others.
+// Has tells whether the receipt rests on this evidence, among others.
 func (r *Receipt) Has(e Evidence) bool {
 	for _, p := range r.Proofs {
 		if p.Evidence == e {

@@ -93,7 +93,7 @@ func (s *Server) differs(is Power, first bool) GuestVerdict {
 	case off && s.Wanted == PowerOn && first:
 		return GuestVerdict{Power: is, SetPower: PowerOn, Reason: "its host has started again"}
 	case is == PowerOff && s.Wanted == PowerOn && s.inReadySession():
-		// A rescue system has its credential in memory only: it begins anew by a job, which unlocks it.
+		// A rescue system has its credential in memory only: a job starts the system anew and unlocks it.
 		return GuestVerdict{Power: is, SetPower: PowerOn, Restart: true, Reason: "its rescue system ended or began again"}
 	case is == PowerCrashed && s.Wanted == PowerOn:
 		return GuestVerdict{Power: is, Restart: true, Crashed: true}

@@ -184,7 +184,7 @@ type ServerFilter struct {
 	// InRescue keeps servers with an open session; RescueExpired those whose session should have ended before.
 	InRescue      bool
 	RescueExpired time.Time
-	// Task keeps those on which this task is at work.
+	// Task keeps the servers on which this task is at work.
 	Task Task
 }
 

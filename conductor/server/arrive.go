@@ -132,8 +132,7 @@ func (c moveOperations) defineThere(ctx context.Context, r *job.Run, v *moveCont
 		var commits []func(job.Tx) error
 		if e.args.CopiedState && v.server.Firmware == compute.UEFI && !result.StateTaken {
 			commits = append(commits, func(tx job.Tx) error {
-				return c.Store.Append(tx, job.Event{Subject: r.Subject, Type: "contact", Severity: "warning", JobID: r.ID, RequestID: r.RequestID, User: r.User,
-					Text: "no copy of its UEFI variables could be read beside its disk: it begins with new ones"})
+				return c.warn(tx, r, "no copy of its UEFI variables could be read beside its disk: it begins with new ones")
 			})
 		}
 		if v.toRescue() {

@@ -77,9 +77,13 @@ func (c *Conductor) noteMemoryLost(r *job.Run, result compute.Result) func(job.T
 		if !result.MemoryLost {
 			return nil
 		}
-		return c.Store.Append(tx, job.Event{Subject: r.Subject, Type: "contact", Severity: "warning", JobID: r.ID, RequestID: r.RequestID, User: r.User,
-			Text: "the memory of the guest was saved on its host, and was given up when the guest was switched off"})
+		return c.warn(tx, r, "the memory of the guest was saved on its host, and was given up when the guest was switched off")
 	}
+}
+
+// warn adds a warning of the job to the timeline of the job's subject.
+func (c *Conductor) warn(tx job.Tx, r *job.Run, text string) error {
+	return c.Store.Append(tx, job.Event{Subject: r.Subject, Type: "contact", Severity: "warning", JobID: r.ID, RequestID: r.RequestID, User: r.User, Text: text})
 }
 
 // offOrder switches a guest off; soft: its system is asked first, for at most within seconds. A guest whose memory is saved is not switched off.
