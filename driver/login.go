@@ -15,7 +15,9 @@ import (
 const (
 	// loginPause is the time after a refusal in which salvor does not repeat the login by itself: BMCs lock accounts.
 	loginPause = time.Hour
-	// maxRefused bounds how many refusals are remembered.
+	// acceptedLately is the time after a login in which one refusal of the same login does not show that the password is wrong.
+	acceptedLately = 10 * time.Minute
+	// maxRefused bounds how many refusals are remembered, and how many accepted logins.
 	maxRefused = 16384
 )
 
@@ -34,14 +36,15 @@ type Login struct {
 	UsernameKey, PasswordKey string
 }
 
-// Logins remembers in memory which logins BMCs refused. The zero value is ready, and is safe for use by several goroutines. A nil *Logins
+// Logins remembers in memory which logins BMCs refused, and which they accepted. The zero value is ready, and is safe for use by several goroutines. A nil *Logins
 // remembers nothing.
 type Logins struct {
 	// Now is the clock; nil: time.Now.
 	Now func() time.Time
 
-	mu      sync.Mutex
-	refused map[[sha256.Size]byte]refusal
+	mu       sync.Mutex
+	refused  map[[sha256.Size]byte]refusal
+	accepted map[[sha256.Size]byte]time.Time
 }
 
 type refusal struct {
@@ -88,13 +91,19 @@ func (l *Logins) Refused(ctx context.Context, login Login) {
 	if l.refused == nil {
 		l.refused = map[[sha256.Size]byte]refusal{}
 	}
-	for key := range l.refused { // any will do: a forgotten refusal costs one more login
-		if len(l.refused) < maxRefused {
+	makeRoom(l.refused)
+	l.refused[login.key()] = refusal{now, work}
+}
+
+// makeRoom removes elements of a map that has maxRefused. Any element will do: a forgotten refusal costs one more login, and a forgotten
+// acceptance one repetition less.
+func makeRoom[V any](remembered map[[sha256.Size]byte]V) {
+	for key := range remembered {
+		if len(remembered) < maxRefused {
 			break
 		}
-		delete(l.refused, key)
+		delete(remembered, key)
 	}
-	l.refused[login.key()] = refusal{now, work}
 }
 
 // Accepted notes that the BMC accepts a login, and forgets its refusal.
@@ -102,9 +111,29 @@ func (l *Logins) Accepted(login Login) {
 	if l == nil {
 		return
 	}
+	key, now := login.key(), l.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.refused, login.key())
+	delete(l.refused, key)
+	if l.accepted == nil {
+		l.accepted = map[[sha256.Size]byte]time.Time{}
+	}
+	if _, known := l.accepted[key]; !known {
+		makeRoom(l.accepted)
+	}
+	l.accepted[key] = now
+}
+
+// Lately tells whether the BMC accepted this login within the last ten minutes. A BMC that restarts or is short of sessions refuses such a
+// login now and then, so the caller repeats the login with pauses before the caller calls Refused.
+func (l *Logins) Lately(login Login) bool {
+	if l == nil {
+		return false
+	}
+	l.mu.Lock()
+	at, known := l.accepted[login.key()]
+	l.mu.Unlock()
+	return known && l.now().Sub(at) < acceptedLately
 }
 
 func (l *Logins) now() time.Time {
