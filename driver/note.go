@@ -44,6 +44,12 @@ func Note(ctx context.Context, format string, args ...any) {
 	}
 }
 
+// TakesNotes tells whether Note records anything under the context.
+func TakesNotes(ctx context.Context) bool {
+	n, _ := ctx.Value(notesKey{}).(*Notes)
+	return n != nil
+}
+
 // Texts are the notes so far, in the order in which they came.
 func (n *Notes) Texts() []string {
 	n.mu.Lock()

@@ -30,15 +30,13 @@ var (
 
 // HTTPConfig is the way HTTP takes to one BMC or agent: one request at a time, each past
 // the gate of its context, bounded in time and size, by no proxy, and never to
-// another host than Base's, whatever the peer's answers link or redirect to.
+// another host than Base's. A redirect is the answer.
 type HTTPConfig struct {
 	Base  *url.URL
 	TLS   *tls.Config
 	Locks *AddressLocks
 	// Protocol names it to those who measure.
 	Protocol string
-	// Redirects are followed on the same host; without, a redirect is the answer.
-	Redirects bool
 	// Limit bounds the body of an answer in bytes; 0: MaxAnswer.
 	Limit int64
 	// Timeout bounds one request; 0: CallTimeout.
@@ -64,12 +62,7 @@ func (w HTTPConfig) Client() (*http.Client, func()) {
 		IdleConnTimeout:        CallTimeout,
 	}
 	client := &http.Client{Transport: &lanedTransport{wire: w, inner: transport}}
-	client.CheckRedirect = func(_ *http.Request, via []*http.Request) error {
-		if w.Redirects && len(via) < 4 {
-			return nil
-		}
-		return http.ErrUseLastResponse
-	}
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return client, transport.CloseIdleConnections
 }
 
@@ -117,7 +110,9 @@ func (t *lanedTransport) RoundTrip(req *http.Request) (_ *http.Response, err err
 	defer func() { _ = resp.Body.Close() }()
 	switch {
 	case logsIn && resp.StatusCode == http.StatusUnauthorized:
-		t.wire.Logins.Refused(req.Context(), t.wire.Login)
+		if !t.wire.Logins.Lately(t.wire.Login) { // else the caller asks again, and calls Refused in the end
+			t.wire.Logins.Refused(req.Context(), t.wire.Login)
+		}
 		refused = problem.Invalidf("%w %s or %s", ErrLogin, t.wire.Login.UsernameKey, t.wire.Login.PasswordKey)
 	case logsIn && resp.StatusCode < http.StatusMultipleChoices:
 		t.wire.Logins.Accepted(t.wire.Login)

@@ -2,20 +2,21 @@ package redfish
 
 import (
 	"context"
-	"net/url"
 	"slices"
+	"strings"
 
 	"salvor/driver"
 	"salvor/metal"
 	"salvor/problem"
-	"salvor/secret"
 )
 
 // mediaTypes are Redfish's words for what a device of Ironic's word takes.
 var mediaTypes = map[string][]string{"cdrom": {"CD", "DVD"}, "disk": {"USBStick"}, "floppy": {"Floppy"}}
 
 func (m *virtualMedia) takes(device string) bool {
-	return slices.ContainsFunc(m.MediaTypes, func(t string) bool { return slices.Contains(mediaTypes[device], t) })
+	return slices.ContainsFunc(m.MediaTypes, func(t string) bool {
+		return slices.ContainsFunc(mediaTypes[device], func(word string) bool { return strings.EqualFold(word, t) })
+	})
 }
 
 // booting tells whether a drive holds what a boot of the node in progress needs. A BMC
@@ -44,7 +45,7 @@ func (d *Driver) Media(ctx context.Context, n *metal.Node) ([]metal.Medium, erro
 // AttachMedium fills an empty drive of the type, else the first that no boot of ours needs.
 func (d *Driver) AttachMedium(ctx context.Context, n *metal.Node, m metal.MediumArgs) error {
 	return d.with(ctx, n, "attach virtual media", func(s *bmcSession) error {
-		s.hide(m.ImageURL)
+		s.bmc.HideURL(m.ImageURL)
 		drives, err := s.drives()
 		if err != nil {
 			return err
@@ -92,16 +93,4 @@ func (d *Driver) DetachMedia(ctx context.Context, n *metal.Node, types []string)
 		}
 		return nil
 	})
-}
-
-// hide has the credentials in a URL masked in what this session says.
-func (s *bmcSession) hide(text string) {
-	u, err := url.Parse(text)
-	if err != nil {
-		return
-	}
-	s.hidden = append(s.hidden, secret.New(text), secret.New(u.RawQuery))
-	if password, ok := u.User.Password(); ok {
-		s.hidden = append(s.hidden, secret.New(u.User.String()), secret.New(password), secret.New(url.QueryEscape(password)))
-	}
 }

@@ -2,18 +2,17 @@ package redfish
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
 	"time"
 
 	"salvor/driver"
+	"salvor/driver/redfish/conversation"
+	"salvor/driver/redfish/refusal"
 	"salvor/metal"
 	"salvor/problem"
-	"salvor/secret"
 )
 
 // BIOS is the bios interface: the settings of the firmware and the steps that change them.
@@ -29,7 +28,7 @@ type biosDoc struct {
 	Attributes        map[string]any
 	AttributeRegistry string
 	Settings          struct {
-		SettingsObject      resourceLink
+		SettingsObject      conversation.Link
 		SupportedApplyTimes []string
 	} `json:"@Redfish.Settings"`
 	Actions struct {
@@ -53,8 +52,8 @@ func (s *bmcSession) bios() (*biosDoc, error) {
 
 func (s *bmcSession) biosAt(path string) (*biosDoc, error) {
 	doc := &biosDoc{path: path}
-	etag, err := s.get(path, doc)
-	if errors.Is(err, errMissing) {
+	etag, err := s.bmc.Get(path, doc)
+	if errors.Is(err, conversation.ErrMissing) {
 		err = problem.Unsupportedf("the BMC shows no BIOS settings")
 	}
 	doc.etag = etag
@@ -64,7 +63,7 @@ func (s *bmcSession) biosAt(path string) (*biosDoc, error) {
 // biosAttribute is what a registry says of one setting.
 type biosAttribute struct {
 	AttributeName, Type                        string
-	Value                                      []struct{ ValueName string }
+	Value                                      []struct{ ValueName, ValueDisplayName string }
 	LowerBound, UpperBound                     *float64
 	MinLength, MaxLength                       *float64
 	ReadOnly, ResetRequired, IsUnique, Visible *bool
@@ -124,22 +123,34 @@ func wasRequested(n *metal.Node, wanted any) bool {
 
 // digestRequest tells requests apart without their values, which may be passwords.
 func digestRequest(wanted any) string {
-	text, _ := json.Marshal(wanted) // strings, numbers and booleans: cannot fail
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:])
+	key := conversation.NewKey(wanted)
+	return hex.EncodeToString(key[:])
 }
 
-func recordRequest(n *metal.Node, wanted any) {
-	if wanted == nil {
-		n.SetInternal(requestedKey, nil)
-		return
+// recordRequest remembers a request, and the task that the BMC made of it.
+func recordRequest(n *metal.Node, wanted any, order conversation.Order) {
+	n.SetInternal(requestedKey, map[string]any{"at": time.Now().UTC().Format(time.RFC3339), "digest": digestRequest(wanted), "task": order.Task})
+}
+
+func forgetRequest(n *metal.Node) { n.SetInternal(requestedKey, nil) }
+
+// checkTask is the error of the task of what the record under key was made for, if that task has failed. The record goes with it, so that
+// the step can be repeated.
+func (s *bmcSession) checkTask(n *metal.Node, key string) error {
+	record, _ := n.InternalInfo[key].(map[string]any)
+	task, err := s.bmc.Task(metal.Text(record["task"]))
+	if err != nil {
+		return err
 	}
-	n.SetInternal(requestedKey, map[string]any{"at": time.Now().UTC().Format(time.RFC3339), "digest": digestRequest(wanted)})
+	if err = s.bmc.Failure(task); err != nil {
+		n.SetInternal(key, nil)
+	}
+	return err
 }
 
 // ForgetStep has the settings handed over anew.
 func (b BIOS) ForgetStep(n *metal.Node) {
-	recordRequest(n, nil)
+	forgetRequest(n)
 	n.SetInternal(resetKey, nil)
 }
 
@@ -159,15 +170,20 @@ func (b BIOS) apply(ctx context.Context, n *metal.Node, s *bmcSession, step meta
 	}
 	for name, v := range wanted {
 		if metal.Text(now.Attributes[name]) == "" { // passwords are never shown
-			s.hidden = append(s.hidden, secret.New(metal.Text(v)))
+			s.bmc.Hide(metal.Text(v))
 		}
 	}
 	requested := wasRequested(n, wanted)
+	if requested {
+		if err := s.checkTask(n, requestedKey); err != nil {
+			return false, err
+		}
+	}
 	if requested && !hasStarted(n, requestedKey) {
 		return true, s.startAfterRequest(ctx, n, requestedKey)
 	}
 	if now.hold(wanted) {
-		recordRequest(n, nil)
+		forgetRequest(n)
 		return false, nil
 	}
 	pending := now
@@ -180,32 +196,37 @@ func (b BIOS) apply(ctx context.Context, n *metal.Node, s *bmcSession, step meta
 		if pending == now || pending.hold(wanted) {
 			return true, s.startAfterRequest(ctx, n, requestedKey)
 		}
-		recordRequest(n, nil)
+		forgetRequest(n)
 		return false, problem.Conflictf("the machine has booted and the firmware did not take the settings; look at its event log")
 	}
 	if err := s.switchOffToChange(ctx, n); err != nil {
 		return false, err
 	}
-	if err := s.writeBIOS(now, pending, wanted); err != nil {
+	order, err := s.writeBIOS(now, pending, wanted)
+	if err != nil {
 		return false, err
 	}
-	recordRequest(n, wanted)
+	recordRequest(n, wanted, order)
 	return true, nil
 }
 
 // writeBIOS hands settings over, with the time at which they are to be applied where the BMC wants to be told: without it, iDRAC keeps them
 // and never makes a job of them (dell/iDRAC-Redfish-Scripting, issue 84).
-func (s *bmcSession) writeBIOS(now, pending *biosDoc, wanted map[string]any) error {
-	members := []bodyMember{{name: "Attributes", values: []any{wanted}, required: true}}
+func (s *bmcSession) writeBIOS(now, pending *biosDoc, wanted map[string]any) (conversation.Order, error) {
+	members := []refusal.Member{{Name: "Attributes", Values: []any{wanted}, Required: true}}
 	when := s.conf.facts.fact(quirkApplyTime)
 	if when == "" && slices.Contains(now.Settings.SupportedApplyTimes, "OnReset") {
 		when = "OnReset"
 	}
 	if when != "" {
-		members = append(members, bodyMember{name: "@Redfish.SettingsApplyTime", values: []any{map[string]any{"ApplyTime": when}}})
+		members = append(members, refusal.Member{Name: "@Redfish.SettingsApplyTime", Values: []any{map[string]any{"ApplyTime": when}}})
 	}
-	_, err := negotiate(members, func(body map[string]any) error { return s.patch(pending.path, pending.etag, body) })
-	return err
+	var order conversation.Order
+	_, err := refusal.Negotiate(members, func(body map[string]any) (err error) {
+		order, err = s.bmc.Patch(pending.path, pending.etag, body)
+		return err
+	})
+	return order, order.Sure(err)
 }
 
 // cycle switches the machine off and on, or restarts it where it is not to be switched off.
@@ -234,7 +255,7 @@ func (s *bmcSession) startAgain(ctx context.Context) error {
 		return err
 	}
 	if sys.power() == metal.PowerOn {
-		return s.single(resetRestart)
+		return s.single(ctx, resetRestart)
 	}
 	return s.setPower(ctx, metal.PowerOn)
 }

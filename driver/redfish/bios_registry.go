@@ -20,22 +20,32 @@ func newBIOSSetting(name string, v any, a biosAttribute) metal.BIOSSetting {
 		MinLength: toWholeNumber(a.MinLength), MaxLength: toWholeNumber(a.MaxLength), ReadOnly: a.ReadOnly, ResetRequired: a.ResetRequired, Unique: a.IsUnique,
 	}
 	for _, one := range a.Value {
-		out.AllowableValues = append(out.AllowableValues, one.ValueName)
+		if value := cmp.Or(one.ValueName, one.ValueDisplayName); value != "" {
+			out.AllowableValues = append(out.AllowableValues, value)
+		}
 	}
-	if v != nil && a.Type != "Password" && !isPasswordHash(name, metal.Text(v)) {
+	if v != nil && !strings.EqualFold(a.Type, "Password") && !mayBePassword(name, v) {
 		text := metal.Text(v)
 		out.Value = &text
 	}
 	return out
 }
 
-// hexDigits is a hash or a salt as BMCs show it.
-var hexDigits = regexp.MustCompile(`^[0-9A-Fa-f]{16,}$`)
+// secretWords are parts of the names of settings that may hold a secret.
+var secretWords = []string{"password", "passwd", "passphrase", "pwd", "secret", "credential"}
 
-// isPasswordHash tells a setting that holds the hash of a password or its salt, such as SHA256SetupPassword of Dell: whoever knows it can
-// guess the password.
-func isPasswordHash(name, value string) bool {
-	return strings.Contains(strings.ToLower(name), "password") && hexDigits.MatchString(value)
+// plainStates are values of such settings that say whether there is a secret, and are none.
+var plainStates = regexp.MustCompile(`(?i)^(|true|false|yes|no|on|off|none|n/?a|(en|dis)abled?|(not ?)?(set|installed|present|configured|required|supported|available)|locked|unlocked|user|admin|setup|always|never|[0-9]{1,3})$`)
+
+// mayBePassword tells by its name and its value a setting that may hold a password, its hash or its salt: a registry that says what holds a
+// password is missing on some BMCs, and wrong on others.
+func mayBePassword(name string, v any) bool {
+	if _, isText := v.(string); !isText {
+		return false
+	}
+	name = strings.ToLower(name)
+	hasWord := slices.ContainsFunc(secretWords, func(word string) bool { return strings.Contains(name, word) })
+	return hasWord && !plainStates.MatchString(strings.TrimSpace(metal.Text(v)))
 }
 
 func toWholeNumber(f *float64) *int64 {
@@ -60,14 +70,14 @@ func (s *bmcSession) registry(name string) map[string]biosAttribute {
 	var file struct {
 		Location []struct{ URI string }
 	}
-	if _, err := s.get(at, &file); err != nil {
+	if _, err := s.bmc.Get(at, &file); err != nil {
 		return nil
 	}
 	for _, at := range file.Location {
 		var doc struct {
 			RegistryEntries struct{ Attributes []biosAttribute }
 		}
-		if _, err := s.get(at.URI, &doc); err != nil {
+		if _, err := s.bmc.Get(at.URI, &doc); err != nil {
 			continue
 		}
 		out := map[string]biosAttribute{}
@@ -82,7 +92,7 @@ func (s *bmcSession) registry(name string) map[string]biosAttribute {
 // registryFile is the path of the file that tells where a registry lies. BMCs name it with its version, without, or with another one. Where
 // the BIOS names none, the only registry of BIOS attributes is meant. Empty: there is none.
 func (s *bmcSession) registryFile(name string) string {
-	all, err := s.members(registriesPath, maxRegistries)
+	all, err := s.bmc.Members(registriesPath, maxRegistries)
 	if err != nil && name != "" {
 		return registriesPath + "/" + url.PathEscape(name)
 	}

@@ -25,6 +25,9 @@ func (b BIOS) reset(ctx context.Context, n *metal.Node, s *bmcSession) (wait boo
 	}
 	record, _ := n.InternalInfo[resetKey].(map[string]any)
 	if at, err := time.Parse(time.RFC3339, metal.Text(record["at"])); err == nil && time.Since(at) < requestedAge {
+		if err := s.checkTask(n, resetKey); err != nil {
+			return false, err
+		}
 		started := hasStarted(n, resetKey)
 		if err := s.startAfterRequest(ctx, n, resetKey); err != nil || !started {
 			return err == nil, err
@@ -41,8 +44,9 @@ func (b BIOS) reset(ctx context.Context, n *metal.Node, s *bmcSession) (wait boo
 	if err := s.switchOffToChange(ctx, n); err != nil {
 		return false, err
 	}
-	if _, err = s.post(doc.Actions.Reset.Target, map[string]any{}); err == nil {
-		record := map[string]any{"at": time.Now().UTC().Format(time.RFC3339)}
+	order, err := s.bmc.Post(doc.Actions.Reset.Target, map[string]any{})
+	if err = order.Sure(err); err == nil {
+		record := map[string]any{"at": time.Now().UTC().Format(time.RFC3339), "task": order.Task}
 		if len(doc.Attributes) > 0 { // a machine in POST may show none
 			record["before"] = digestRequest(doc.Attributes)
 		}
@@ -63,6 +67,6 @@ func (s *bmcSession) isResetTaken(now *biosDoc, before string, since time.Durati
 	var sys struct {
 		BootProgress struct{ LastState string }
 	}
-	_, err := s.get(s.system, &sys)
+	_, err := s.bmc.Get(s.system, &sys)
 	return slices.Contains([]string{"SystemHardwareInitializationComplete", "OSBootStarted", "OSRunning"}, sys.BootProgress.LastState), err
 }

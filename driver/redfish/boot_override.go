@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"salvor/driver"
+	"salvor/driver/redfish/conversation"
+	"salvor/driver/redfish/refusal"
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/rescue"
@@ -98,7 +100,7 @@ func (s *bmcSession) setVirtualCD(ctx context.Context, sys *computerSystem, pers
 	path := strings.TrimRight(sys.Links.ManagedBy[0].Path, "/") + "/Attributes"
 	type attributes struct{ Attributes map[string]any }
 	var now attributes
-	etag, err := s.get(path, &now)
+	etag, err := s.bmc.Get(path, &now)
 	if err != nil {
 		return err
 	}
@@ -106,18 +108,19 @@ func (s *bmcSession) setVirtualCD(ctx context.Context, sys *computerSystem, pers
 	if persistent {
 		once = "Disabled"
 	}
-	if err := s.patch(path, etag, attributes{map[string]any{dellFirstBoot: dellVirtualCD, dellBootOnce: once}}); err != nil {
+	order, err := s.bmc.Patch(path, etag, attributes{map[string]any{dellFirstBoot: dellVirtualCD, dellBootOnce: once}})
+	if err != nil {
 		return err
 	}
-	done, err := driver.PollUntil(ctx, func(context.Context) (bool, error) {
+	done, err := s.bmc.Prove(ctx, order, func(context.Context) (bool, error) {
 		now = attributes{}
-		_, err := s.get(path, &now)
+		_, err := s.bmc.Get(path, &now)
 		return now.Attributes[dellFirstBoot] == dellVirtualCD, err
 	})
 	if done || err != nil {
 		return err
 	}
-	return problem.Unavailablef("%w, but %s still reads %s", errNotShown, dellFirstBoot, s.quote(metal.Text(now.Attributes[dellFirstBoot])))
+	return problem.Unavailablef("%s, %w: %s still reads %s", s.bmc.Taken(order), errNotShown, dellFirstBoot, s.bmc.Quote(metal.Text(now.Attributes[dellFirstBoot])))
 }
 
 // readBoot reads the system, with the allowed values of its settings resource where it has none itself: some BMCs have them only there.
@@ -131,7 +134,7 @@ func (s *bmcSession) readBoot() (*computerSystem, error) {
 		return sys, nil
 	}
 	var pending computerSystem
-	if _, err := s.get(sys.Settings.SettingsObject.Path, &pending); err != nil {
+	if _, err := s.bmc.Get(sys.Settings.SettingsObject.Path, &pending); err != nil {
 		return sys, nil // it is no more than a hint
 	}
 	if len(pending.Boot.Allowed) > 0 || s.conf.facts.fact(quirkBootPlace) == "settings" {
@@ -159,14 +162,13 @@ func (s *bmcSession) clearBoot(ctx context.Context, sys *computerSystem, mode st
 		short, cancel := context.WithTimeout(ctx, clearTimeout)
 		err := s.override(short, sys, want)
 		cancel()
-		var refusal *bmcRefusal
 		switch {
 		case err == nil:
 			return nil
 		case ctx.Err() != nil:
 			return err
 		case errors.Is(err, errNotShown):
-		case !errors.As(err, &refusal) || refusal.isTemporary() || errors.Is(err, driver.ErrLogin):
+		case refusal.StatusOf(err) == 0 || refusal.IsForNow(err) || errors.Is(err, driver.ErrLogin):
 			return err
 		}
 		if first == nil {
@@ -177,8 +179,8 @@ func (s *bmcSession) clearBoot(ctx context.Context, sys *computerSystem, mode st
 	return nil
 }
 
-// errNotShown: the BMC took an order, but what it shows is not so.
-var errNotShown = errors.New("the BMC took the boot override")
+// errNotShown is the error of an order that the BMC does not show.
+var errNotShown = errors.New("but the boot device is not as ordered")
 
 // override writes the Boot object and reads it back. The answer and the target are proof. Another frequency is a note: it is a constant on
 // some BMCs, and harmless.
@@ -186,14 +188,13 @@ func (s *bmcSession) override(ctx context.Context, sys *computerSystem, want boo
 	if !sys.onlySettings && sys.Boot.holds(want) && want.HTTPBootURI == "" && (want.Target == "" || want.Target == targetNone || sys.Boot.Enabled == want.Enabled) {
 		return nil
 	}
-	sent, err := s.writeBoot(sys, want)
-	var refusal *bmcRefusal
-	if want.Mode != "" && want.Target != "" && errors.As(err, &refusal) && refusal.isOfBody() {
+	sent, order, err := s.writeBoot(sys, want)
+	if want.Mode != "" && want.Target != "" && refusal.IsOfBody(err) {
 		// Some take the mode and the target, but not both at once.
-		if _, err2 := s.writeBoot(sys, bootOverrides{Mode: want.Mode}); err2 == nil {
+		if _, _, err2 := s.writeBoot(sys, bootOverrides{Mode: want.Mode}); err2 == nil {
 			rest := want
 			rest.Mode = ""
-			sent, err = s.writeBoot(sys, rest)
+			sent, order, err = s.writeBoot(sys, rest)
 		}
 	}
 	if err != nil {
@@ -203,7 +204,7 @@ func (s *bmcSession) override(ctx context.Context, sys *computerSystem, want boo
 		driver.Note(ctx, "the BMC sets a boot device for one boot only: %s holds for the next boot", want.Target)
 	}
 	last := sys.Boot
-	done, err := driver.PollUntil(ctx, func(context.Context) (bool, error) {
+	done, err := s.bmc.Prove(ctx, order, func(context.Context) (bool, error) {
 		now, err := s.read()
 		if err != nil {
 			return false, err
@@ -213,27 +214,28 @@ func (s *bmcSession) override(ctx context.Context, sys *computerSystem, want boo
 		}
 		if pending := now.Settings.SettingsObject.Path; pending != "" {
 			var doc computerSystem
-			if _, err := s.get(pending, &doc); err != nil {
+			if _, err := s.bmc.Get(pending, &doc); err != nil {
 				return false, err
 			}
+			doc.Boot.useStandardWords()
 			return doc.Boot.holds(want), nil
 		}
 		return false, nil
 	})
 	switch {
 	case !done && err == nil:
-		return problem.Unavailablef("%w, but still reads %s %s", errNotShown, s.quote(last.Enabled), s.quote(last.Target))
+		return problem.Unavailablef("%s, %w: it still reads %s %s", s.bmc.Taken(order), errNotShown, s.bmc.Quote(last.Enabled), s.bmc.Quote(last.Target))
 	case err == nil && last.holds(want) && sent != "" && sent != enabledNever && last.Enabled != sent:
-		driver.Note(ctx, "the BMC was told to boot from %s with frequency %s and reads %s", want.Target, sent, s.quote(last.Enabled))
+		driver.Note(ctx, "the BMC was told to boot from %s with frequency %s and reads %s", want.Target, sent, s.bmc.Quote(last.Enabled))
 	}
 	return err
 }
 
 // writeBoot writes the Boot object, at the settings resource where the BMC takes it only there. enabled is the frequency that was taken.
-func (s *bmcSession) writeBoot(sys *computerSystem, want bootOverrides) (enabled string, err error) {
-	var members []bodyMember
+func (s *bmcSession) writeBoot(sys *computerSystem, want bootOverrides) (enabled string, order conversation.Order, err error) {
+	var members []refusal.Member
 	add := func(name string, values ...any) {
-		members = append(members, bodyMember{name: "BootSourceOverride" + name, values: values, required: true})
+		members = append(members, refusal.Member{Name: "BootSourceOverride" + name, Values: values, Required: true})
 	}
 	if want.Target != "" {
 		add("Target", want.Target)
@@ -245,17 +247,18 @@ func (s *bmcSession) writeBoot(sys *computerSystem, want bootOverrides) (enabled
 	case want.Mode != "":
 		add("Mode", want.Mode)
 	case sys.Boot.Mode != "" && want.Target != "":
-		members = append(members, bodyMember{name: "BootSourceOverrideMode", values: []any{sys.Boot.Mode}, // some take the three only together
-			onDemand: s.conf.facts.fact(quirkBootBody) != "full"})
+		members = append(members, refusal.Member{Name: "BootSourceOverrideMode", Values: []any{sys.Boot.Mode}, // some take the three only together
+			OnDemand: s.conf.facts.fact(quirkBootBody) != "full"})
 	}
 	if want.HTTPBootURI != "" {
-		members = append(members, bodyMember{name: "HttpBootUri", values: []any{want.HTTPBootURI}, required: true})
+		members = append(members, refusal.Member{Name: "HttpBootUri", Values: []any{want.HTTPBootURI}, Required: true})
 	}
-	body, err := negotiate(members, func(boot map[string]any) error {
-		return s.patchEither(&sys.patchTarget, map[string]any{"Boot": boot})
+	body, err := refusal.Negotiate(members, func(boot map[string]any) (err error) {
+		order, err = s.patchEither(&sys.patchTarget, map[string]any{"Boot": boot})
+		return err
 	})
 	enabled, _ = body["BootSourceOverrideEnabled"].(string)
-	return enabled, err
+	return enabled, order, err
 }
 
 // frequencies are the values of BootSourceOverrideEnabled for a wanted one, the preferred first, of those that the BMC allows. known are
@@ -284,31 +287,27 @@ type patchTarget struct {
 }
 
 // patchEither changes a resource, or its settings resource where the BMC takes the change only there.
-func (s *bmcSession) patchEither(at *patchTarget, body any) error {
-	var err error
+func (s *bmcSession) patchEither(at *patchTarget, body any) (conversation.Order, error) {
+	var first error
 	if !at.onlySettings {
-		if err = s.patch(at.path, at.etag, body); at.settings == "" || !isRefusedForGood(err) {
-			return err
+		order, err := s.bmc.Patch(at.path, at.etag, body)
+		if at.settings == "" || !refusal.IsForGood(err) {
+			return order, err
 		}
+		first = err
 	}
 	var doc struct{}
-	etag, err2 := s.get(at.settings, &doc)
-	if err2 == nil {
-		err2 = s.patch(at.settings, etag, body)
+	var order conversation.Order
+	etag, err := s.bmc.Get(at.settings, &doc)
+	if err == nil {
+		order, err = s.bmc.Patch(at.settings, etag, body)
 	}
-	var refusal *bmcRefusal
-	elsewhere := at.onlySettings || problem.Is(err, problem.Unsupported) || errors.As(err, &refusal) && refusal.has(messageElsewhere)
-	if err2 == nil || elsewhere || !isRefusedForGood(err2) {
-		at.onlySettings = err2 == nil || elsewhere
-		return err2
+	elsewhere := at.onlySettings || problem.Is(first, problem.Unsupported) || refusal.IsElsewhere(first)
+	if err == nil || elsewhere || !refusal.IsForGood(err) {
+		at.onlySettings = err == nil || elsewhere
+		return order, err
 	}
-	return err
-}
-
-// isRefusedForGood tells whether the BMC refused the request itself, so that another resource may take it.
-func isRefusedForGood(err error) bool {
-	var refusal *bmcRefusal
-	return errors.As(err, &refusal) && !refusal.isTemporary() && !errors.Is(err, driver.ErrLogin) && !errors.Is(err, driver.ErrLicence)
+	return order, first
 }
 
 // holds tells whether the target and the mode that are wanted are in force, however often.

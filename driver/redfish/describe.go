@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"salvor/driver"
+	"salvor/driver/redfish/conversation"
 	"salvor/metal"
 	"salvor/problem"
 )
@@ -16,9 +17,6 @@ var (
 	_ driver.BMCDescriber = (*Driver)(nil)
 	_ driver.BMCNeeds     = (*Media)(nil)
 )
-
-// errForbidden is what a BMC answers to who lacks a right, and some to whom it lacks a licence for.
-var errForbidden = errors.New("the BMC does not let this user do it")
 
 // DescribeBMC reads which virtual drives and boot devices the BMC has. It changes nothing.
 func (d *Driver) DescribeBMC(ctx context.Context, n *metal.Node) (metal.BMC, error) {
@@ -42,10 +40,10 @@ func (d *Driver) DescribeBMC(ctx context.Context, n *metal.Node) (metal.BMC, err
 func (s *bmcSession) describeDrives(out *metal.BMC) ([]*virtualMedia, error) {
 	drives, err := s.drives()
 	switch {
-	case errors.Is(err, errForbidden), errors.Is(err, driver.ErrLicence):
+	case errors.Is(err, conversation.ErrForbidden), errors.Is(err, driver.ErrLicence):
 		out.DrivesRefused = true
 		return nil, nil
-	case errors.Is(err, errMissing):
+	case errors.Is(err, conversation.ErrMissing):
 		out.DrivesKnown = true
 		return nil, nil
 	case err != nil:
@@ -78,7 +76,7 @@ func (s *bmcSession) identify(sys *computerSystem, out *metal.BMC) error {
 		Vendor string
 		OEM    map[string]any `json:"Oem"`
 	}
-	if _, err := s.get(rootPath, &top); problem.Is(err, problem.Unavailable) {
+	if _, err := s.bmc.Get(conversation.RootPath, &top); problem.Is(err, problem.Unavailable) {
 		return err
 	}
 	if sys.Manufacturer == "" {
@@ -90,7 +88,7 @@ func (s *bmcSession) identify(sys *computerSystem, out *metal.BMC) error {
 	of.bmcModel, of.firmware = "", ""
 	for _, at := range sys.Links.ManagedBy[:min(len(sys.Links.ManagedBy), 1)] {
 		var manager struct{ Model, FirmwareVersion string }
-		if _, err := s.get(at.Path, &manager); problem.Is(err, problem.Unavailable) {
+		if _, err := s.bmc.Get(at.Path, &manager); problem.Is(err, problem.Unavailable) {
 			return err
 		}
 		of.bmcModel, of.firmware = manager.Model, manager.FirmwareVersion

@@ -2,42 +2,13 @@ package redfish
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 
+	"salvor/driver/redfish/conversation"
 	"salvor/problem"
 )
-
-// resourceLink is a reference to another resource.
-type resourceLink struct {
-	Path string `json:"@odata.id"`
-}
-
-// resourceCollection is a page of a list of links.
-type resourceCollection struct {
-	Members []resourceLink
-	Next    string `json:"Members@odata.nextLink"`
-}
-
-// maxPages bounds how many pages of a list are read.
-const maxPages = 20
-
-// members reads a list of links, at most most of them, page by page.
-func (s *bmcSession) members(path string, most int) ([]resourceLink, error) {
-	var out []resourceLink
-	for range maxPages {
-		var page resourceCollection
-		if _, err := s.get(path, &page); err != nil {
-			return nil, err
-		}
-		out = append(out, page.Members...)
-		if path = page.Next; path == "" || len(out) >= most || len(page.Members) == 0 {
-			break
-		}
-	}
-	return out[:min(len(out), most)], nil
-}
 
 // computerSystem is the part of a ComputerSystem that power and boot need.
 type computerSystem struct {
@@ -45,19 +16,20 @@ type computerSystem struct {
 	Manufacturer string
 	Model        string
 	Boot         systemBoot
-	VirtualMedia resourceLink
+	VirtualMedia conversation.Link
 	Settings     struct {
-		SettingsObject resourceLink
+		SettingsObject conversation.Link
 	} `json:"@Redfish.Settings"`
-	SecureBoot, Bios, Storage resourceLink
-	LogServices               resourceLink
+	SecureBoot, Bios, Storage conversation.Link
+	LogServices               conversation.Link
 	Status                    systemHealth
 	Links                     struct {
-		ManagedBy, Chassis []resourceLink
+		ManagedBy, Chassis conversation.Links
 	}
 	Actions struct {
 		Reset struct {
 			Target  string   `json:"target"`
+			Info    string   `json:"@Redfish.ActionInfo"`
 			Allowed []string `json:"ResetType@Redfish.AllowableValues"`
 		} `json:"#ComputerSystem.Reset"`
 	}
@@ -73,7 +45,28 @@ type systemBoot struct {
 	// AllowedEnabled are the frequencies that the BMC takes; empty: it does not say.
 	AllowedEnabled []string `json:"BootSourceOverrideEnabled@Redfish.AllowableValues"`
 	// HTTPBootURI is not nil where the BMC knows the property at all.
-	HTTPBootURI json.RawMessage `json:"HttpBootUri"`
+	HTTPBootURI conversation.Raw `json:"HttpBootUri"`
+}
+
+// useStandardWords writes the words of the standard in the standard's case, which some BMCs do not keep to.
+func (b *systemBoot) useStandardWords() {
+	words := []string{enabledOnce, enabledForever, enabledNever, targetNone, modeUEFI, modeBIOS}
+	for _, d := range devices {
+		words = append(words, d.target)
+	}
+	use := func(text *string) {
+		if i := slices.IndexFunc(words, func(word string) bool { return strings.EqualFold(word, *text) }); i >= 0 {
+			*text = words[i]
+		}
+	}
+	use(&b.Target)
+	use(&b.Enabled)
+	use(&b.Mode)
+	for _, list := range [][]string{b.Allowed, b.AllowedEnabled} {
+		for i := range list {
+			use(&list[i])
+		}
+	}
 }
 
 // virtualMedia is a VirtualMedia resource.
@@ -96,18 +89,13 @@ type virtualMedia struct {
 
 // serviceRoot is the part of the service root that leads to the systems.
 type serviceRoot struct {
-	Systems, Managers resourceLink
-	Links             struct{ Sessions resourceLink }
+	Systems, Managers conversation.Link
 }
 
 // maxSystems bounds how many systems of a service are listed.
 const maxSystems = 1000
 
-const (
-	rootPath     = "/redfish/v1/"
-	systemsPath  = "/redfish/v1/Systems"
-	sessionsPath = "/redfish/v1/SessionService/Sessions"
-)
+const systemsPath = "/redfish/v1/Systems"
 
 // read finds the node's system and reads it.
 func (s *bmcSession) read() (*computerSystem, error) {
@@ -119,28 +107,32 @@ func (s *bmcSession) read() (*computerSystem, error) {
 		s.system = path
 	}
 	var doc computerSystem
-	etag, err := s.get(s.system, &doc)
+	etag, err := s.bmc.Get(s.system, &doc)
+	if errors.Is(err, conversation.ErrMissing) {
+		err = problem.New(problem.KindOf(err), "%w; is %s right?", err, SystemKey)
+	}
 	// What the system says of itself now is truer than what was read of it once.
 	of := &s.conf.facts.identity
 	of.vendor, of.model = cmp.Or(doc.Manufacturer, of.vendor), cmp.Or(doc.Model, of.model)
+	doc.Boot.useStandardWords()
 	doc.patchTarget = patchTarget{path: s.system, etag: etag, settings: doc.Settings.SettingsObject.Path}
 	return &doc, err
 }
 
 // systems looks where everybody has them; asking the root first would cost a request each time.
-func (s *bmcSession) systems() ([]resourceLink, error) {
-	all, err := s.members(systemsPath, maxSystems)
-	if !errors.Is(err, errMissing) {
+func (s *bmcSession) systems() ([]conversation.Link, error) {
+	all, err := s.bmc.Members(systemsPath, maxSystems)
+	if !errors.Is(err, conversation.ErrMissing) {
 		return all, err
 	}
 	var top serviceRoot
-	if _, err := s.get(rootPath, &top); err != nil {
+	if _, err := s.bmc.Get(conversation.RootPath, &top); err != nil {
 		return all, err
 	}
 	if top.Systems.Path == "" {
 		return all, problem.Invalidf("the service at %s offers no systems", AddressKey)
 	}
-	return s.members(top.Systems.Path, maxSystems)
+	return s.bmc.Members(top.Systems.Path, maxSystems)
 }
 
 // find is the path of the system that the record names, or of the only one.
@@ -149,18 +141,19 @@ func (s *bmcSession) find() (string, error) {
 		return s.conf.system, nil
 	}
 	all, err := s.systems()
-	if err != nil {
+	switch {
+	case err != nil:
 		return "", err
-	}
-	switch len(all) {
-	case 0:
-		return "", problem.Invalidf("the service lists no system")
-	case 1:
+	case len(all) == 1:
 		return all[0].Path, nil
+	case len(all) == 0 && s.bmc.Had(systemsPath):
+		return "", problem.Unavailablef("the service lists no system now, and listed one a short time ago; the BMC may be starting")
+	case len(all) == 0:
+		return "", problem.Invalidf("the service lists no system")
 	}
 	var names []string
 	for _, m := range all {
 		names = append(names, m.Path)
 	}
-	return "", problem.Invalidf("the service has %d systems; set %s to one of them: %s", len(names), SystemKey, s.quote(strings.Join(names, " ")))
+	return "", problem.Invalidf("the service has %d systems; set %s to one of them: %s", len(names), SystemKey, s.bmc.Quote(strings.Join(names, " ")))
 }

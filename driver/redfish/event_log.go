@@ -3,7 +3,6 @@ package redfish
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"salvor/driver"
+	"salvor/driver/redfish/conversation"
 	"salvor/metal"
 	"salvor/problem"
 )
@@ -63,16 +63,10 @@ func (r *logReader) get(at string, doc any) error {
 	if r.left <= 0 {
 		return problem.Unavailablef("%w", errLogTooLarge)
 	}
-	var raw json.RawMessage
-	if _, err := r.s.get(at, &raw); err != nil {
-		return err
-	}
-	r.left -= len(raw)
-	var odd *json.UnmarshalTypeError // a BMC that gets one member wrong is still of use
-	if err := json.Unmarshal(raw, doc); err != nil && !errors.As(err, &odd) {
-		return problem.Unavailablef("its answer for %s makes no sense: %s", driver.Sanitize(at), r.s.quote(err.Error()))
-	}
-	return nil
+	before := r.s.bmc.Received()
+	_, err := r.s.bmc.Get(at, doc)
+	r.left -= r.s.bmc.Received() - before
+	return err
 }
 
 // logService is a LogService resource.
@@ -80,7 +74,7 @@ type logService struct {
 	ID           string `json:"Id"`
 	Name         string
 	LogEntryType string
-	Entries      resourceLink
+	Entries      conversation.Link
 	owner        string
 	rank         int
 }
@@ -114,18 +108,18 @@ func (l *logService) rankIt() {
 
 // find lists the logs to read, those first that tell most of the hardware.
 func (r *logReader) find(sys *computerSystem) ([]*logService, error) {
-	lists := []resourceLink{sys.LogServices}
+	lists := conversation.Links{sys.LogServices}
 	var first error
 	noteFault := func(err error) {
-		if err != nil && !errors.Is(err, errMissing) {
+		if err != nil && !errors.Is(err, conversation.ErrMissing) {
 			first = cmp.Or(first, err)
 		}
 	}
 	managers, err := r.s.managers(sys)
 	noteFault(err)
-	for _, owners := range [][]resourceLink{managers, sys.Links.Chassis} {
+	for _, owners := range []conversation.Links{managers, sys.Links.Chassis} {
 		for _, owner := range owners[:min(len(owners), maxLogOwners)] {
-			var doc struct{ LogServices resourceLink }
+			var doc struct{ LogServices conversation.Link }
 			noteFault(r.get(owner.Path, &doc))
 			lists = append(lists, doc.LogServices)
 		}
@@ -137,7 +131,7 @@ func (r *logReader) find(sys *computerSystem) ([]*logService, error) {
 			continue
 		}
 		seen[list.Path] = true
-		members, err := r.s.members(list.Path, maxParts)
+		members, err := r.s.bmc.Members(list.Path, maxParts)
 		noteFault(err)
 		for _, m := range members {
 			id := path.Base(m.Path)
@@ -207,9 +201,9 @@ func (r *logReader) readAll(logs []*logService, limit int, out *metal.EventLog) 
 
 // entryPage is a page of a LogEntryCollection.
 type entryPage struct {
-	Members []json.RawMessage
-	Count   float64 `json:"Members@odata.count"`
-	Next    string  `json:"Members@odata.nextLink"`
+	Members []*rawEntry
+	Count   float64           `json:"Members@odata.count"`
+	Next    conversation.Link `json:"Members@odata.nextLink"`
 }
 
 // rawEntry is a LogEntry, or a link to one. BMCs differ in the types of some members.
@@ -222,7 +216,7 @@ type rawEntry struct {
 	SensorType, OEMSensorType, SensorNumber any
 	Resolved                                any
 	OEM                                     map[string]map[string]any `json:"Oem"`
-	Links                                   struct{ OriginOfCondition resourceLink }
+	Links                                   struct{ OriginOfCondition conversation.Link }
 }
 
 // isLink tells whether the page has only the path of the entry.
@@ -266,21 +260,19 @@ func (r *logReader) read(log *logService, most int) (_ []metal.LogEntry, truncat
 			break
 		}
 		before := len(all)
-		for _, raw := range page.Members {
-			e := new(rawEntry)
-			_ = json.Unmarshal(raw, e)
+		for _, e := range page.Members {
 			if key := cmp.Or(scalarText(e.Path), scalarText(e.ID)); key != "" && !seen[key] {
 				seen[key] = true
 				all = append(all, e)
 			}
 		}
-		next = page.Next
+		next = conversation.Join(next, page.Next.Path)
 		newestFirst := isNewestFirst(all)
 		switch {
 		case len(all) == before: // no further entry, or a BMC that gives the same page always
 			next = ""
 		case next == "":
-		case newestFirst && len(all) >= most, pages+1 >= maxPages:
+		case newestFirst && len(all) >= most, pages+1 >= conversation.MaxPages:
 			truncated, next = true, ""
 		case pages == 0 && !newestFirst && page.Count < maxEntryCount:
 			if begin := int(page.Count) - most; begin > len(all) && skipParameter.MatchString(next) {
@@ -324,7 +316,7 @@ func isNewestFirst(all []*rawEntry) bool {
 func (r *logReader) entries(all []*rawEntry) (out []metal.LogEntry, err error) {
 	for _, e := range slices.Backward(all) {
 		if e.isLink() {
-			if err = r.get(scalarText(e.Path), e); errors.Is(err, errMissing) {
+			if err = r.get(scalarText(e.Path), e); errors.Is(err, conversation.ErrMissing) {
 				err = nil // it was removed meanwhile
 				continue
 			}
@@ -339,7 +331,7 @@ func (r *logReader) entries(all []*rawEntry) (out []metal.LogEntry, err error) {
 }
 
 func (r *logReader) entry(e *rawEntry) metal.LogEntry {
-	text := func(v any) string { return driver.LogText(scalarText(v), r.s.secrets()...) }
+	text := func(v any) string { return driver.LogText(scalarText(v), r.s.bmc.Secrets()...) }
 	out := metal.LogEntry{
 		ID: text(e.ID), Time: e.time(), Severity: driver.Severity(scalarText(e.Severity)), MessageID: text(e.MessageID),
 		Message: cmp.Or(text(e.Message), text(e.Description), text(e.MessageID)),
@@ -365,7 +357,7 @@ func (r *logReader) entry(e *rawEntry) metal.LogEntry {
 		out.Sensor = driver.LogText(fmt.Sprintf("%s #0x%02x", out.Sensor, int(number)))
 	}
 	if out.Sensor == "" {
-		out.Sensor = driver.LogText(strings.TrimPrefix(e.Links.OriginOfCondition.Path, rootPath))
+		out.Sensor = driver.LogText(strings.TrimPrefix(e.Links.OriginOfCondition.Path, conversation.RootPath))
 	}
 	return out
 }

@@ -1,15 +1,17 @@
 package redfish
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
 	"salvor/driver"
+	"salvor/driver/redfish/conversation"
 	"salvor/metal"
 	"salvor/problem"
 )
 
-func isMissing(err error) bool { return errors.Is(err, errMissing) }
+func isMissing(err error) bool { return errors.Is(err, conversation.ErrMissing) }
 
 // Firmware is the firmware interface: the versions of BIOS, BMC and NICs.
 type Firmware struct{ Driver *Driver }
@@ -44,21 +46,20 @@ func (s *bmcSession) components() (out []metal.FirmwareComponent, err error) {
 		BiosVersion string
 		manufacturerInfo
 	}
-	if _, err := s.get(s.system, &bios); err != nil {
+	if _, err := s.bmc.Get(s.system, &bios); err != nil {
 		return nil, err
 	}
 	add("bios", bios.BiosVersion, bios.manufacturerInfo)
-	for _, at := range sys.Links.ManagedBy[:min(len(sys.Links.ManagedBy), 1)] {
-		var bmc struct {
-			FirmwareVersion string
-			manufacturerInfo
-		}
-		if _, err := s.get(at.Path, &bmc); err != nil {
-			return nil, err
-		}
+	_, err = conversation.EachOf(s.bmc, sys.Links.ManagedBy[:min(len(sys.Links.ManagedBy), 1)], func(_, _ string, bmc *struct {
+		FirmwareVersion string
+		manufacturerInfo
+	}) {
 		add("bmc", bmc.FirmwareVersion, bmc.manufacturerInfo)
+	})
+	if err := s.bmc.LeaveOut(err); err != nil {
+		return out, err
 	}
-	return out, s.adapters(sys, add)
+	return out, s.bmc.LeaveOut(s.adapters(sys, add))
 }
 
 // Steps are those that Ironic has.
@@ -93,12 +94,12 @@ type manufacturerInfo struct{ Manufacturer, Model, SerialNumber string }
 
 // adapters tells of the network adapters of the system's chassis.
 func (s *bmcSession) adapters(sys *computerSystem, add func(name, version string, of manufacturerInfo)) error {
-	for _, at := range sys.Links.Chassis[:min(len(sys.Links.Chassis), maxParts)] {
-		var chassis struct{ NetworkAdapters resourceLink }
-		if _, err := s.get(at.Path, &chassis); err != nil {
-			return err
-		}
-		err := forEachMember(s, chassis.NetworkAdapters, func(a struct {
+	var lists []conversation.Link
+	_, first := conversation.EachOf(s.bmc, sys.Links.Chassis[:min(len(sys.Links.Chassis), maxParts)], func(_, _ string, chassis *struct{ NetworkAdapters conversation.Link }) {
+		lists = append(lists, chassis.NetworkAdapters)
+	})
+	for _, list := range lists {
+		err := forEachMember(s, list, func(a struct {
 			ID          string `json:"Id"`
 			Controllers []struct{ FirmwarePackageVersion string }
 			manufacturerInfo
@@ -107,11 +108,9 @@ func (s *bmcSession) adapters(sys *computerSystem, add func(name, version string
 				add("nic:"+a.ID, a.Controllers[0].FirmwarePackageVersion, a.manufacturerInfo)
 			}
 		})
-		if err != nil {
-			return err
-		}
+		first = cmp.Or(first, err)
 	}
-	return nil
+	return first
 }
 
 // upkeep are the steps of the management interface.
@@ -160,26 +159,27 @@ func (d *Driver) RunStep(ctx context.Context, n *metal.Node, step metal.Step) (w
 
 // clearJobs deletes what the job service keeps.
 func (s *bmcSession) clearJobs() error {
-	var top struct{ JobService resourceLink }
-	if _, err := s.get(rootPath, &top); err != nil {
+	var top struct{ JobService conversation.Link }
+	if _, err := s.bmc.Get(conversation.RootPath, &top); err != nil {
 		return err
 	}
 	if top.JobService.Path == "" {
 		return problem.Unsupportedf("the BMC has no job service")
 	}
-	var service struct{ Jobs resourceLink }
-	if _, err := s.get(top.JobService.Path, &service); err != nil {
+	var service struct{ Jobs conversation.Link }
+	if _, err := s.bmc.Get(top.JobService.Path, &service); err != nil {
 		return err
 	}
 	if service.Jobs.Path == "" {
 		return nil
 	}
-	all, err := s.members(service.Jobs.Path, maxParts)
+	all, err := s.bmc.Members(service.Jobs.Path, maxParts)
 	if err != nil {
 		return err
 	}
 	for _, one := range all {
-		if err := s.delete(one.Path); err != nil {
+		order, err := s.bmc.Delete(one.Path)
+		if err = order.Sure(err); err != nil {
 			return err
 		}
 	}
@@ -203,7 +203,7 @@ func (s *bmcSession) resetManager() error {
 			} `json:"#Manager.Reset"`
 		}
 	}
-	if _, err := s.get(sys.Links.ManagedBy[0].Path, &manager); err != nil {
+	if _, err := s.bmc.Get(sys.Links.ManagedBy[0].Path, &manager); err != nil {
 		return err
 	}
 	reset := manager.Actions.Reset
@@ -219,8 +219,6 @@ func (s *bmcSession) resetManager() error {
 			}
 		}
 	}
-	if definite, err := s.post(reset.Target, map[string]string{"ResetType": kind}); err != nil && definite {
-		return err
-	}
-	return nil
+	_, err = s.bmc.Post(reset.Target, map[string]string{"ResetType": kind})
+	return err
 }

@@ -100,7 +100,7 @@ func FuzzRecord(f *testing.F) {
 			}
 			return
 		}
-		if s.base.Host == "" || s.base.User != nil || s.base.Path != "" || (s.system != "" && !isLocalPath(s.system)) {
+		if s.base.Host == "" || s.base.User != nil || s.base.Path != "" || (s.system != "" && !isPath(s.system)) {
 			t.Errorf("%q, %q: %+v", address, system, s)
 		}
 	})

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"salvor/driver"
+	"salvor/driver/redfish/conversation"
 	"salvor/metal"
 )
 
@@ -41,7 +42,7 @@ func (d *Driver) ReadHealth(ctx context.Context, n *metal.Node) (metal.Health, e
 			out.Health = driver.Severity(whole)
 		}
 		var doc map[string]any
-		if _, err := s.get(s.system, &doc); err != nil {
+		if _, err := s.bmc.Get(s.system, &doc); err != nil {
 			return err
 		}
 		r.add("system", doc)
@@ -78,31 +79,26 @@ func (r *healthReader) get(at string) map[string]any {
 	if at == "" {
 		return nil
 	}
-	if r.left--; r.left < 0 || r.s.ctx.Err() != nil {
+	if r.left--; r.left < 0 || r.s.bmc.Context().Err() != nil {
 		r.out.Truncated = true
 		return nil
 	}
 	var doc map[string]any
-	if _, err := r.s.get(at, &doc); err != nil {
-		r.out.Truncated = r.out.Truncated || !errors.Is(err, errMissing)
+	if _, err := r.s.bmc.Get(at, &doc); err != nil {
+		r.out.Truncated = r.out.Truncated || !errors.Is(err, conversation.ErrMissing)
 		return nil
 	}
 	return doc
 }
 
 // linkOf is the path that a member links to; empty: there is none.
-func linkOf(doc map[string]any, member string) string {
-	link, _ := doc[member].(map[string]any)
-	at, _ := link["@odata.id"].(string)
-	return at
-}
+func linkOf(doc map[string]any, member string) string { return conversation.LinkIn(doc[member]) }
 
 // links are the paths of a list of links.
 func links(v any) (out []string) {
 	list, _ := v.([]any)
 	for _, e := range list {
-		link, _ := e.(map[string]any)
-		if at, _ := link["@odata.id"].(string); at != "" {
+		if at := conversation.LinkIn(e); at != "" {
 			out = append(out, at)
 		}
 	}
@@ -113,7 +109,7 @@ func links(v any) (out []string) {
 func (r *healthReader) collection(kind, at string) []map[string]any {
 	var all []map[string]any
 	for _, member := range links(r.get(at)["Members"]) {
-		doc := r.get(member)
+		doc := r.get(conversation.Join(at, member))
 		if doc == nil {
 			continue
 		}
@@ -168,7 +164,7 @@ func (r *healthReader) chassis(at string) {
 }
 
 func (r *healthReader) text(v any) string {
-	return driver.LogText(scalarText(v), r.s.secrets()...)
+	return driver.LogText(scalarText(v), r.s.bmc.Secrets()...)
 }
 
 func (r *healthReader) add(kind string, doc map[string]any) {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"salvor/driver"
+	"salvor/driver/redfish/conversation"
 	"salvor/metal"
 	"salvor/problem"
 )
@@ -62,21 +63,20 @@ func (s *bmcSession) indicators() (map[string][]indicatorResource, error) {
 	if err != nil {
 		return nil, err
 	}
-	paths := map[string][]resourceLink{"system": {{s.system}}, "chassis": sys.Links.Chassis}
-	err = forEachMember(s, sys.Storage, func(c struct{ Drives []resourceLink }) { paths["disk"] = append(paths["disk"], c.Drives...) })
-	if err != nil {
+	paths := map[string]conversation.Links{"system": {{Path: s.system}}, "chassis": sys.Links.Chassis}
+	err = forEachMember(s, sys.Storage, func(c struct{ Drives conversation.Links }) { paths["disk"] = append(paths["disk"], c.Drives...) })
+	if err := s.bmc.LeaveOut(err); err != nil {
 		return nil, err
 	}
 	out := map[string][]indicatorResource{}
 	for component, links := range paths {
-		for _, at := range links[:min(len(links), maxParts)] {
-			one := indicatorResource{path: at.Path}
-			if one.etag, err = s.get(at.Path, &one); err != nil {
-				return nil, err
+		_, err := conversation.EachOf(s.bmc, links[:min(len(links), maxParts)], func(path, etag string, one *indicatorResource) {
+			if one.path, one.etag = path, etag; one.there() {
+				out[component] = append(out[component], *one)
 			}
-			if one.there() {
-				out[component] = append(out[component], one)
-			}
+		})
+		if err := s.bmc.LeaveOut(err); err != nil {
+			return nil, err
 		}
 	}
 	return out, nil
@@ -136,16 +136,17 @@ func (d *Driver) SetIndicator(ctx context.Context, n *metal.Node, component, nam
 		if l.state() == state {
 			return nil
 		}
-		if err := s.patch(l.path, l.etag, l.order(state)); err != nil {
+		order, err := s.bmc.Patch(l.path, l.etag, l.order(state))
+		if err != nil {
 			return err
 		}
-		done, err := driver.PollUntil(ctx, func(context.Context) (bool, error) {
+		done, err := s.bmc.Prove(ctx, order, func(context.Context) (bool, error) {
 			now := indicatorResource{}
-			_, err := s.get(l.path, &now)
+			_, err := s.bmc.Get(l.path, &now)
 			return err == nil && now.there() && now.state() == state, err
 		})
 		if !done && err == nil {
-			err = problem.Unavailablef("the BMC took the order, but the indicator does not show it")
+			err = problem.Unavailablef("%s, but the indicator does not show it", s.bmc.Taken(order))
 		}
 		return err
 	})

@@ -1,16 +1,17 @@
 package redfish
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
 	"slices"
 	"strings"
 
 	"salvor/driver"
+	"salvor/driver/redfish/conversation"
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/rescue"
-	"salvor/secret"
 )
 
 // A machine's own iSCSI initiator, as DMTF's NetworkDeviceFunction offers it: the BMC is told where the root
@@ -32,7 +33,7 @@ type networkDeviceFunction struct {
 	// Boot is nil where the function has no initiator.
 	Boot     *iscsiInitiator `json:"iSCSIBoot"`
 	Settings struct {
-		SettingsObject resourceLink
+		SettingsObject conversation.Link
 	} `json:"@Redfish.Settings"`
 	path, etag string
 }
@@ -106,41 +107,35 @@ func (s *bmcSession) initiators() ([]*networkDeviceFunction, error) {
 	if _, err := s.read(); err != nil {
 		return nil, err
 	}
-	var doc struct{ NetworkInterfaces resourceLink }
-	if _, err := s.get(s.system, &doc); err != nil {
+	var doc struct{ NetworkInterfaces conversation.Link }
+	if _, err := s.bmc.Get(s.system, &doc); err != nil {
 		return nil, err
 	}
-	var lists []resourceLink
-	err := forEachMember(s, doc.NetworkInterfaces, func(nic struct{ NetworkDeviceFunctions resourceLink }) {
+	var lists []conversation.Link
+	err := forEachMember(s, doc.NetworkInterfaces, func(nic struct{ NetworkDeviceFunctions conversation.Link }) {
 		if nic.NetworkDeviceFunctions.Path != "" {
 			lists = append(lists, nic.NetworkDeviceFunctions)
 		}
 	})
-	if err != nil {
-		return nil, err
-	}
+	first := err
 	var out []*networkDeviceFunction
 	for _, list := range lists {
-		all, err := s.members(list.Path, maxParts)
-		if err != nil {
-			return nil, err
-		}
-		for _, member := range all {
-			f, err := s.function(member.Path)
-			if err != nil {
-				return nil, err
-			}
-			if f.Boot != nil {
+		_, err := conversation.Each(s.bmc, list, maxParts, func(path, etag string, f *networkDeviceFunction) {
+			if f.path, f.etag = path, etag; f.Boot != nil {
 				out = append(out, f)
 			}
-		}
+		})
+		first = cmp.Or(first, err)
 	}
-	return out, nil
+	if len(out) == 0 {
+		return nil, first
+	}
+	return out, s.bmc.LeaveOut(first)
 }
 
 func (s *bmcSession) function(path string) (*networkDeviceFunction, error) {
 	f := &networkDeviceFunction{path: path}
-	etag, err := s.get(path, f)
+	etag, err := s.bmc.Get(path, f)
 	f.etag = etag
 	return f, err
 }
@@ -167,7 +162,7 @@ func (s *bmcSession) able(v metal.VolumePlan) (*networkDeviceFunction, iscsiInit
 		}
 	}
 	if methods := chosen.Boot.Methods; len(methods) > 0 && !slices.Contains(methods, want.AuthenticationMethod) {
-		return nil, want, problem.Unsupportedf("the machine's initiator cannot do %s, only %s", want.AuthenticationMethod, s.quote(strings.Join(methods, ", ")))
+		return nil, want, problem.Unsupportedf("the machine's initiator cannot do %s, only %s", want.AuthenticationMethod, s.bmc.Quote(strings.Join(methods, ", ")))
 	}
 	return chosen, want, nil
 }
@@ -175,16 +170,17 @@ func (s *bmcSession) able(v metal.VolumePlan) (*networkDeviceFunction, iscsiInit
 // setUp writes an initiator and proves it by a read-back.
 func (s *bmcSession) setUp(ctx context.Context, f *networkDeviceFunction, want iscsiInitiator, kind string) error {
 	want.Methods = nil
-	s.hidden = append(s.hidden, secret.New(want.CHAPSecret), secret.New(want.MutualCHAPSecret))
+	s.bmc.Hide(want.CHAPSecret, want.MutualCHAPSecret)
 	body := map[string]any{"iSCSIBoot": want}
 	if f.NetDevFuncType != "" && f.NetDevFuncType != kind {
 		body["NetDevFuncType"] = kind
 	}
 	at := patchTarget{path: f.path, etag: f.etag, settings: f.Settings.SettingsObject.Path}
-	if err := s.patchEither(&at, body); err != nil {
+	order, err := s.patchEither(&at, body)
+	if err != nil {
 		return err
 	}
-	done, err := driver.PollUntil(ctx, func(context.Context) (bool, error) {
+	done, err := s.bmc.Prove(ctx, order, func(context.Context) (bool, error) {
 		path := f.path
 		if at.onlySettings {
 			path = at.settings
@@ -195,7 +191,7 @@ func (s *bmcSession) setUp(ctx context.Context, f *networkDeviceFunction, want i
 	if done || err != nil {
 		return err
 	}
-	return problem.Unavailablef("the BMC took the initiator's settings, but shows others")
+	return problem.Unavailablef("%s, but the initiator shows other settings", s.bmc.Taken(order))
 }
 
 // CheckVolumes asks whether the BMC has an initiator for these volumes; fibre channel is the adapter's own affair.

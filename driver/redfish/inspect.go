@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"salvor/driver"
+	"salvor/driver/redfish/conversation"
 	"salvor/metal"
 	"salvor/wire/agent"
 )
@@ -21,24 +22,12 @@ const maxParts = 64
 type systemInventory struct {
 	ProcessorSummary   struct{ Count, CoreCount, LogicalProcessorCount *float64 }
 	MemorySummary      struct{ TotalSystemMemoryGiB *float64 }
-	Processors         resourceLink
-	SimpleStorage      resourceLink
-	Storage            resourceLink
-	EthernetInterfaces resourceLink
+	Processors         conversation.Link
+	SimpleStorage      conversation.Link
+	Storage            conversation.Link
+	EthernetInterfaces conversation.Link
 	SerialNumber       string
 	BIOSVersion        string `json:"BiosVersion"`
-}
-
-// optionalNumber is a number that some BMCs write as text. 0: the BMC does not tell it.
-type optionalNumber int
-
-// UnmarshalJSON takes whatever is no number for 0.
-func (n *optionalNumber) UnmarshalJSON(text []byte) error {
-	v, err := strconv.ParseFloat(strings.Trim(string(text), `" `), 64)
-	if err == nil && v >= 0 && v <= 1e9 {
-		*n = optionalNumber(v)
-	}
-	return nil
 }
 
 // Inspect reads processors, memory, disks and NICs. What the BMC does not tell is left out.
@@ -50,7 +39,7 @@ func (d *Driver) Inspect(ctx context.Context, n *metal.Node) (driver.Inspected, 
 			return err
 		}
 		var doc systemInventory
-		if _, err := s.get(s.system, &doc); err != nil {
+		if _, err := s.bmc.Get(s.system, &doc); err != nil {
 			return err
 		}
 		inv := out.Inventory
@@ -59,7 +48,7 @@ func (d *Driver) Inspect(ctx context.Context, n *metal.Node) (driver.Inspected, 
 			out.Properties["memory_mb"] = float64(mb)
 			inv.Memory = agent.Memory{Total: mb << 20, PhysicalMB: &mb}
 		}
-		if err := s.processors(doc, out.Properties, &inv.CPU); err != nil {
+		if err := s.bmc.LeaveOut(s.processors(doc, out.Properties, &inv.CPU)); err != nil {
 			return err
 		}
 		if inv.Disks, err = s.disks(doc); err != nil {
@@ -81,34 +70,21 @@ func (d *Driver) Inspect(ctx context.Context, n *metal.Node) (driver.Inspected, 
 		for _, nic := range inv.Interfaces {
 			out.MACs = append(out.MACs, nic.MACAddress)
 		}
-		return err
+		return s.bmc.LeaveOut(err)
 	})
 	return out, err
 }
 
-// forEachMember reads the members of a collection one by one; no link, no members.
-func forEachMember[T any](s *bmcSession, list resourceLink, fn func(T)) error {
-	if list.Path == "" {
-		return nil
-	}
-	all, err := s.members(list.Path, maxParts)
-	if err != nil {
-		return err
-	}
-	for _, member := range all {
-		var doc T
-		if _, err := s.get(member.Path, &doc); err != nil {
-			return err
-		}
-		fn(doc)
-	}
-	return nil
+// forEachMember reads the members of a collection, each by itself; no link, no members. A member that cannot be read is left out and noted.
+func forEachMember[T any](s *bmcSession, list conversation.Link, fn func(T)) error {
+	_, err := conversation.Each(s.bmc, list, maxParts, func(_, _ string, doc *T) { fn(*doc) })
+	return err
 }
 
 type processorResource struct {
 	ProcessorType, InstructionSet, Model string
 	TotalCores, TotalThreads             *float64
-	MaxSpeedMHz                          optionalNumber
+	MaxSpeedMHz                          int
 }
 
 // processors counts threads, as Ironic's cpus does, and tells the architecture.
@@ -180,22 +156,15 @@ func (s *bmcSession) disks(doc systemInventory) ([]agent.Disk, error) {
 			add(d)
 		}
 	})
-	if err != nil || len(out) > 0 {
+	if err = s.bmc.LeaveOut(err); err != nil || len(out) > 0 {
 		return out, err
 	}
-	var drives []resourceLink
-	err = forEachMember(s, doc.Storage, func(c struct{ Drives []resourceLink }) { drives = append(drives, c.Drives...) })
-	if err != nil {
-		return nil, err
+	var drives conversation.Links
+	err = forEachMember(s, doc.Storage, func(c struct{ Drives conversation.Links }) { drives = append(drives, c.Drives...) })
+	if err == nil {
+		_, err = conversation.EachOf(s.bmc, drives[:min(len(drives), maxParts)], func(_, _ string, d *diskResource) { add(*d) })
 	}
-	for _, drive := range drives[:min(len(drives), maxParts)] {
-		var d diskResource
-		if _, err := s.get(drive.Path, &d); err != nil {
-			return nil, err
-		}
-		add(d)
-	}
-	return out, nil
+	return out, s.bmc.LeaveOut(err)
 }
 
 // nicResource is an EthernetInterface.
@@ -203,7 +172,7 @@ type nicResource struct {
 	ID                              string `json:"Id"`
 	MACAddress, PermanentMACAddress string
 	LinkStatus                      string
-	SpeedMbps                       optionalNumber
+	SpeedMbps                       int
 }
 
 // interfaces gives the NICs that have a MAC, each MAC once.

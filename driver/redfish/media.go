@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"salvor/driver"
+	"salvor/driver/redfish/conversation"
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/rescue"
@@ -54,7 +55,7 @@ type actionInfoMemo struct {
 }
 
 type actionInfoKey struct {
-	bmc  sessionKey
+	bmc  conversation.Key
 	path string
 }
 
@@ -72,7 +73,7 @@ func (s *bmcSession) actionInfo(path string) (info actionInfo, err error) {
 	if ok && time.Since(known.at) < actionInfoAge {
 		return known.info, nil
 	}
-	if _, err := s.get(path, &info); err != nil {
+	if _, err := s.bmc.Get(path, &info); err != nil {
 		return info, err
 	}
 	s.infos.mu.Lock()
@@ -165,7 +166,7 @@ func isoImages(n *metal.Node) []string {
 // hideImages keeps what opens those URLs out of errors.
 func (s *bmcSession) hideImages(n *metal.Node) {
 	for _, iso := range isoImages(n) {
-		s.hide(iso)
+		s.bmc.HideURL(iso)
 	}
 }
 
@@ -177,81 +178,76 @@ func (m *virtualMedia) inserted() bool {
 }
 
 func (m *virtualMedia) cd() bool {
-	return slices.ContainsFunc(m.MediaTypes, func(t string) bool { return t == "CD" || t == "DVD" })
+	return m.takes("cdrom")
 }
 
-// drives reads all virtual drives of the managers, then of the system: BMCs have them here or there.
+// drives reads all virtual drives of the managers, then of the system: BMCs have them here or there. A drive that cannot be read is left out;
+// the error of one is that of the operation only where no drive can be read.
 func (s *bmcSession) drives() ([]*virtualMedia, error) {
 	sys, err := s.read()
 	if err != nil {
 		return nil, err
 	}
-	lists, err := s.managerMedia(sys)
-	if err != nil {
-		return nil, err
+	lists, first := s.managerMedia(sys)
+	if first != nil && s.bmc.LeaveOut(first) != nil {
+		return nil, first
 	}
-	if sys.VirtualMedia.Path != "" && !slices.Contains(lists, sys.VirtualMedia.Path) {
-		lists = append(lists, sys.VirtualMedia.Path)
+	if sys.VirtualMedia.Path != "" && !slices.ContainsFunc(lists, func(l conversation.Link) bool { return conversation.Same(l.Path, sys.VirtualMedia.Path) }) {
+		lists = append(lists, sys.VirtualMedia)
 	}
 	var out []*virtualMedia
 	for _, list := range lists {
-		all, err := s.members(list, maxSlots)
-		if err != nil {
-			return nil, err
-		}
-		for _, member := range all {
-			if len(out) >= maxSlots {
-				return out, nil
-			}
-			slot, err := s.slot(member.Path)
-			if err != nil {
-				return nil, err
-			}
-			if only := s.conf.facts.list(quirkDriveOnly); len(only) == 0 || slot.hasID(only) {
+		_, err := conversation.Each(s.bmc, list, maxSlots, func(path, etag string, slot *virtualMedia) {
+			slot.path, slot.etag = path, etag
+			if only := s.conf.facts.list(quirkDriveOnly); len(out) < maxSlots && (len(only) == 0 || slot.hasID(only)) {
 				out = append(out, slot)
 			}
+		})
+		if s.bmc.LeaveOut(err) != nil {
+			return nil, err
 		}
+		if first == nil {
+			first = err
+		}
+	}
+	if len(out) == 0 {
+		return nil, first
 	}
 	return out, nil
 }
 
 func (s *bmcSession) slot(path string) (*virtualMedia, error) {
 	slot := &virtualMedia{path: path}
-	etag, err := s.get(path, slot)
+	etag, err := s.bmc.Get(path, slot)
 	slot.etag = etag
 	return slot, err
 }
 
 // managers are those that the system names, or else the only one of the service.
-func (s *bmcSession) managers(sys *computerSystem) ([]resourceLink, error) {
+func (s *bmcSession) managers(sys *computerSystem) (conversation.Links, error) {
 	if len(sys.Links.ManagedBy) > 0 {
 		return sys.Links.ManagedBy, nil
 	}
 	var top serviceRoot
-	if _, err := s.get(rootPath, &top); err != nil || top.Managers.Path == "" {
+	if _, err := s.bmc.Get(conversation.RootPath, &top); err != nil || top.Managers.Path == "" {
 		return nil, err
 	}
-	all, err := s.members(top.Managers.Path, maxSlots)
+	all, err := s.bmc.Members(top.Managers.Path, maxSlots)
 	if err != nil || len(all) != 1 { // several managers, none of them named as this system's: not ours to guess
 		return nil, err
 	}
 	return all, nil
 }
 
-func (s *bmcSession) managerMedia(sys *computerSystem) ([]string, error) {
+func (s *bmcSession) managerMedia(sys *computerSystem) (out []conversation.Link, err error) {
 	managers, err := s.managers(sys)
 	if err != nil {
 		return nil, err
 	}
-	var out []string
-	for _, manager := range managers[:min(len(managers), maxSlots)] {
-		var doc struct{ VirtualMedia resourceLink }
-		if _, err := s.get(manager.Path, &doc); err != nil {
-			return nil, err
-		}
+	_, err = conversation.EachOf(s.bmc, managers[:min(len(managers), maxSlots)], func(_, _ string, doc *struct{ VirtualMedia conversation.Link }) {
 		if doc.VirtualMedia.Path != "" {
-			out = append(out, doc.VirtualMedia.Path)
+			out = append(out, doc.VirtualMedia)
 		}
-	}
-	return out, nil
+	})
+	return out, err
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"salvor/driver"
+	"salvor/driver/redfish/conversation"
+	"salvor/driver/redfish/refusal"
 	"salvor/metal"
 	"salvor/problem"
 )
@@ -68,13 +70,13 @@ func (s *bmcSession) fillOne(ctx context.Context, slots []*virtualMedia, image s
 	var first error
 	for _, slot := range slots {
 		err := s.insertInto(ctx, slot, image)
-		if !isRefusedForGood(err) {
+		if !refusal.IsForGood(err) {
 			return err
 		}
 		if first == nil {
 			first = err
 		}
-		driver.Note(ctx, "the virtual drive %s takes no medium: %v", s.quote(lastPart(slot.path)), err)
+		driver.Note(ctx, "the virtual drive %s takes no medium: %v", s.bmc.Quote(refusal.LastPart(slot.path)), err)
 	}
 	return first
 }
@@ -97,7 +99,7 @@ func (s *bmcSession) place(m *virtualMedia) int {
 
 // hasID tells whether the drive's id has one of some beginnings.
 func (m *virtualMedia) hasID(beginnings []string) bool {
-	return slices.ContainsFunc(beginnings, func(b string) bool { return strings.HasPrefix(lastPart(m.path), b) })
+	return slices.ContainsFunc(beginnings, func(b string) bool { return strings.HasPrefix(refusal.LastPart(m.path), b) })
 }
 
 // insertInto inserts an image into a drive, whose medium it ejects.
@@ -111,30 +113,35 @@ func (s *bmcSession) insertInto(ctx context.Context, slot *virtualMedia, image s
 	if err != nil {
 		return err
 	}
-	if _, err := negotiate(members, func(body map[string]any) error { return s.order(slot, slot.Actions.Insert.Target, body) }); err != nil {
+	var order conversation.Order
+	_, err = refusal.Negotiate(members, func(body map[string]any) (err error) {
+		order, err = s.order(slot, slot.Actions.Insert.Target, body)
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	// A BMC may show the image under a name of its own, so a filled drive is proof unless it shows another URL.
-	return s.proveSlot(ctx, slot.path, "insert", func(m *virtualMedia) bool {
+	return s.proveSlot(ctx, order, slot.path, "insert", func(m *virtualMedia) bool {
 		return m.inserted() && (m.Image == image || metal.BareURL(m.Image) == metal.BareURL(image) || !strings.Contains(m.Image, "://"))
 	})
 }
 
 // insertMembers are the parameters of an insertion. BMCs demand most of them, or refuse them, as they please.
-func (s *bmcSession) insertMembers(slot *virtualMedia, image string) ([]bodyMember, error) {
+func (s *bmcSession) insertMembers(slot *virtualMedia, image string) ([]refusal.Member, error) {
 	protocol, _, _ := strings.Cut(image, "://")
-	members := []bodyMember{
-		{name: "Image", values: []any{image}, required: true},
-		{name: "Inserted", values: []any{true}},
-		{name: "WriteProtected", values: []any{true}},
-		{name: "TransferProtocolType", values: []any{strings.ToUpper(protocol)}, onDemand: true},
-		{name: "TransferMethod", values: []any{"Stream", "Upload"}, onDemand: true},
-		{name: "UserName", values: []any{""}, onDemand: true},
-		{name: "Password", values: []any{""}, onDemand: true},
+	members := []refusal.Member{
+		{Name: "Image", Values: []any{image}, Required: true},
+		{Name: "Inserted", Values: []any{true}},
+		{Name: "WriteProtected", Values: []any{true}},
+		{Name: "TransferProtocolType", Values: []any{strings.ToUpper(protocol)}, OnDemand: true},
+		{Name: "TransferMethod", Values: []any{"Stream", "Upload"}, OnDemand: true},
+		{Name: "UserName", Values: []any{""}, OnDemand: true},
+		{Name: "Password", Values: []any{""}, OnDemand: true},
 	}
 	for i := range members {
-		if slices.Contains(s.conf.facts.list(quirkInsert), members[i].name) {
-			members[i].onDemand, members[i].required = false, true
+		if slices.Contains(s.conf.facts.list(quirkInsert), members[i].Name) {
+			members[i].OnDemand, members[i].Required = false, true
 		}
 	}
 	if slot.Actions.Insert.Info == "" {
@@ -148,8 +155,8 @@ func (s *bmcSession) insertMembers(slot *virtualMedia, image string) ([]bodyMemb
 		return members, nil // it is no more than a hint
 	}
 	for i := range members {
-		if p := info.parameter(members[i].name); p != nil && p.Required {
-			members[i].onDemand, members[i].required = false, true
+		if p := info.parameter(members[i].Name); p != nil && p.Required {
+			members[i].OnDemand, members[i].Required = false, true
 		}
 	}
 	return members, nil
@@ -160,32 +167,28 @@ func (s *bmcSession) eject(ctx context.Context, slot *virtualMedia) error {
 	if slot.Actions.Eject.Target == "" {
 		body = map[string]any{"Image": nil, "Inserted": false}
 	}
-	if err := s.order(slot, slot.Actions.Eject.Target, body); err != nil {
+	order, err := s.order(slot, slot.Actions.Eject.Target, body)
+	if err != nil {
 		// It may be out already.
 		if now, err2 := s.slot(slot.path); err2 != nil || now.inserted() {
 			return err
 		}
 		return nil
 	}
-	return s.proveSlot(ctx, slot.path, "eject", func(m *virtualMedia) bool { return !m.inserted() })
+	return s.proveSlot(ctx, order, slot.path, "eject", func(m *virtualMedia) bool { return !m.inserted() })
 }
 
 // order runs an action of a drive, or changes the drive itself where the BMC offers no action.
-func (s *bmcSession) order(slot *virtualMedia, action string, body map[string]any) error {
+func (s *bmcSession) order(slot *virtualMedia, action string, body map[string]any) (conversation.Order, error) {
 	if action == "" {
-		return s.patch(slot.path, slot.etag, body)
+		return s.bmc.Patch(slot.path, slot.etag, body)
 	}
-	definite, err := s.post(action, body)
-	if err != nil && !definite {
-		// Cut off: whether it was taken, the read-back tells.
-		return nil
-	}
-	return err
+	return s.bmc.Post(action, body)
 }
 
-func (s *bmcSession) proveSlot(ctx context.Context, path, what string, is func(*virtualMedia) bool) error {
+func (s *bmcSession) proveSlot(ctx context.Context, order conversation.Order, path, what string, is func(*virtualMedia) bool) error {
 	var last *virtualMedia
-	done, err := driver.PollUntil(ctx, func(context.Context) (bool, error) {
+	done, err := s.bmc.Prove(ctx, order, func(context.Context) (bool, error) {
 		now, err := s.slot(path)
 		if err != nil {
 			return false, err
@@ -196,5 +199,5 @@ func (s *bmcSession) proveSlot(ctx context.Context, path, what string, is func(*
 	if done || err != nil {
 		return err
 	}
-	return problem.Unavailablef("%s: the BMC took the order, but the drive still reads inserted=%t", what, last != nil && last.inserted())
+	return problem.Unavailablef("%s: %s, but the drive still reads inserted=%t", what, s.bmc.Taken(order), last != nil && last.inserted())
 }

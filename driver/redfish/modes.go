@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"salvor/driver"
+	"salvor/driver/redfish/conversation"
 	"salvor/metal"
 	"salvor/problem"
 )
@@ -40,7 +41,7 @@ func (d *Driver) ReadPowerAndHealth(ctx context.Context, n *metal.Node) (metal.P
 			return err
 		}
 		if power = sys.power(); power == metal.PowerUnknown {
-			return problem.Unavailablef("the BMC gives power state %s", s.quote(sys.PowerState))
+			return problem.Unavailablef("the BMC gives power state %s", s.bmc.Quote(sys.PowerState))
 		}
 		health = sys.Status.summary()
 		return nil
@@ -49,7 +50,7 @@ func (d *Driver) ReadPowerAndHealth(ctx context.Context, n *metal.Node) (metal.P
 }
 
 // single sends one reset type to a machine that is on.
-func (s *bmcSession) single(reset string) error {
+func (s *bmcSession) single(ctx context.Context, reset string) error {
 	sys, err := s.read()
 	if err != nil {
 		return err
@@ -57,27 +58,26 @@ func (s *bmcSession) single(reset string) error {
 	if sys.power() != metal.PowerOn {
 		return problem.Conflictf("the machine is not on")
 	}
-	action := sys.Actions.Reset
-	if action.Target == "" || len(action.Allowed) > 0 && !slices.Contains(action.Allowed, reset) {
-		return problem.Unsupportedf("the BMC does not allow reset type %s", reset)
+	order, err := s.reset(sys, []string{reset})
+	if err != nil {
+		return err
 	}
-	_, err = s.post(action.Target, map[string]string{"ResetType": reset})
-	return err
+	return s.bmc.Follow(ctx, order)
 }
 
 // Restart resets a machine that is on.
 func (d *Driver) Restart(ctx context.Context, n *metal.Node) error {
-	return d.with(ctx, n, "restart", func(s *bmcSession) error { return s.single(resetRestart) })
+	return d.with(ctx, n, "restart", func(s *bmcSession) error { return s.single(ctx, resetRestart) })
 }
 
 // SoftRestart asks the system of a machine that is on to restart.
 func (d *Driver) SoftRestart(ctx context.Context, n *metal.Node) error {
-	return d.with(ctx, n, "soft restart", func(s *bmcSession) error { return s.single(resetSoftRestart) })
+	return d.with(ctx, n, "soft restart", func(s *bmcSession) error { return s.single(ctx, resetSoftRestart) })
 }
 
 // InjectNMI interrupts a machine that is on.
 func (d *Driver) InjectNMI(ctx context.Context, n *metal.Node) error {
-	return d.with(ctx, n, "inject NMI", func(s *bmcSession) error { return s.single(resetNMI) })
+	return d.with(ctx, n, "inject NMI", func(s *bmcSession) error { return s.single(ctx, resetNMI) })
 }
 
 // BootMode reads the mode of the boot override, which is what BMCs tell of the firmware's.
@@ -136,8 +136,8 @@ func (s *bmcSession) secureBoot() (path string, doc secureBoot, err error) {
 	if path == "" {
 		return "", doc, problem.Unsupportedf("the BMC has no secure boot")
 	}
-	doc.etag, err = s.get(path, &doc)
-	if errors.Is(err, errMissing) || err == nil && doc.Enable == nil {
+	doc.etag, err = s.bmc.Get(path, &doc)
+	if errors.Is(err, conversation.ErrMissing) || err == nil && doc.Enable == nil {
 		err = problem.Unsupportedf("the BMC has no secure boot")
 	}
 	return path, doc, err
@@ -163,15 +163,16 @@ func (d *Driver) SetSecureBoot(ctx context.Context, n *metal.Node, on bool) erro
 		if err != nil || *doc.Enable == on {
 			return err
 		}
-		if err := s.patch(path, doc.etag, map[string]bool{"SecureBootEnable": on}); err != nil {
+		order, err := s.bmc.Patch(path, doc.etag, map[string]bool{"SecureBootEnable": on})
+		if err != nil {
 			return err
 		}
-		done, err := driver.PollUntil(ctx, func(context.Context) (bool, error) {
+		done, err := s.bmc.Prove(ctx, order, func(context.Context) (bool, error) {
 			_, now, err := s.secureBoot()
 			return err == nil && *now.Enable == on, err
 		})
 		if !done && err == nil {
-			err = problem.Unavailablef("the BMC took the setting, but still reads the other")
+			err = problem.Unavailablef("%s, but secure boot still reads %t", s.bmc.Taken(order), !on)
 		}
 		return err
 	})

@@ -3,9 +3,11 @@ package redfish
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
-	"salvor/driver"
+	"salvor/driver/redfish/conversation"
+	"salvor/driver/redfish/refusal"
 	"salvor/metal"
 	"salvor/problem"
 )
@@ -26,18 +28,23 @@ func (d *Driver) PowerState(ctx context.Context, n *metal.Node) (metal.Power, er
 }
 
 func (sys *computerSystem) power() metal.Power {
-	switch sys.PowerState {
-	case "On", "PoweringOn", "PoweringOff", "Paused":
+	switch strings.ToLower(sys.PowerState) {
+	case "on", "poweringon", "poweringoff", "paused":
 		return metal.PowerOn
-	case "Off":
+	case "off":
 		return metal.PowerOff
 	}
 	return metal.PowerUnknown
 }
 
+// isChanging tells whether the machine is between two power states.
+func (sys *computerSystem) isChanging() bool {
+	return strings.HasPrefix(strings.ToLower(sys.PowerState), "powering")
+}
+
 // settled tells whether the power is what is wanted and no longer changing.
 func (sys *computerSystem) settled(want metal.Power) bool {
-	return sys.power() == want && (want == metal.PowerOff || sys.PowerState == "On")
+	return sys.power() == want && (want == metal.PowerOff || strings.EqualFold(sys.PowerState, "On"))
 }
 
 // resets are the types by which a power state is ordered, the preferred first.
@@ -56,68 +63,117 @@ func (s *bmcSession) setPower(ctx context.Context, want metal.Power) error {
 	if err != nil || sys.settled(want) {
 		return err
 	}
-	refusal, err := s.reset(sys, resets[want])
-	if err != nil {
-		return err
-	}
-	if err := s.provePower(ctx, want, refusal); err != nil || want != metal.PowerOff {
+	if err := s.orderPower(ctx, sys, want); err != nil || want != metal.PowerOff {
 		return err
 	}
 	return s.conf.facts.settle(ctx)
 }
 
-// reset sends the first of the types that the BMC allows. An error means that the
-// order was not sent or surely not taken; refusal is the BMC's no, or the wire's
-// silence, which a look at the machine may yet prove harmless.
-func (s *bmcSession) reset(sys *computerSystem, types []string) (refusal, err error) {
-	action := sys.Actions.Reset
-	if action.Target == "" {
-		return nil, problem.Unsupportedf("the BMC offers no reset of the system")
-	}
-	chosen := ""
-	for _, t := range types {
-		if len(action.Allowed) == 0 || slices.Contains(action.Allowed, t) {
-			chosen = t
-			break
+// What happens after a power order that a BMC refuses because the power is on its way: BMCs refuse to turn on what is just coming on.
+const (
+	// settleLook is the time between two looks until the power settles.
+	settleLook = time.Second
+	// settleTime is how long the power may take to settle before the refusal counts.
+	settleTime = 30 * time.Second
+	// maxOrders bounds how often an order is given that is refused for now.
+	maxOrders = 5
+)
+
+// orderPower orders until the machine is as wanted. An order that is refused for now is given again when the power has settled.
+func (s *bmcSession) orderPower(ctx context.Context, sys *computerSystem, want metal.Power) error {
+	for range maxOrders {
+		order, refused := s.reset(sys, resets[want])
+		switch {
+		case refused == nil:
+			return s.provePower(ctx, want, order)
+		case refusal.StatusOf(refused) == 0:
+			return refused
+		}
+		wasChanging := sys.isChanging()
+		now, changed, err := s.awaitSettled(ctx, want)
+		switch {
+		case err != nil:
+			return refused
+		case now.settled(want):
+			return nil
+		case !wasChanging && !changed && !refusal.IsForNow(refused):
+			return refused
+		}
+		sys = now
+		if err := pause(ctx, settleLook); err != nil {
+			return refused
 		}
 	}
-	if chosen == "" {
-		return nil, problem.Unsupportedf("the BMC does not allow reset type %s", types[0])
-	}
-	definite, refusal := s.post(action.Target, map[string]string{"ResetType": chosen})
-	if refusal == nil || !definite {
-		return nil, nil
-	}
-	return refusal, nil
+	_, err := s.reset(sys, resets[want])
+	return err
 }
 
-// provePower reads until the power is as wanted. After a refusal it looks only once:
-// BMCs refuse to turn on what has just come on.
-func (s *bmcSession) provePower(ctx context.Context, want metal.Power, refusal error) error {
+// awaitSettled looks until the power does not change, at least twice. changed: it was on its way meanwhile.
+func (s *bmcSession) awaitSettled(ctx context.Context, want metal.Power) (now *computerSystem, changed bool, err error) {
+	deadline := time.Now().Add(settleTime)
+	for look := 0; ; look++ {
+		if now, err = s.read(); err != nil {
+			return now, changed, err
+		}
+		changed = changed || now.isChanging()
+		if now.settled(want) || !now.isChanging() && look > 0 || time.Now().After(deadline) {
+			return now, changed, nil
+		}
+		if err := pause(ctx, settleLook); err != nil {
+			return now, changed, err
+		}
+	}
+}
+
+// pause waits; the error is that of the context.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// reset sends the first of the types that the BMC allows. An error means that the order was not sent or surely not taken.
+func (s *bmcSession) reset(sys *computerSystem, types []string) (conversation.Order, error) {
+	action := sys.Actions.Reset
+	if action.Target == "" {
+		return conversation.Order{}, problem.Unsupportedf("the BMC offers no reset of the system")
+	}
+	for _, t := range types {
+		i := slices.IndexFunc(action.Allowed, func(allowed string) bool { return strings.EqualFold(allowed, t) })
+		switch {
+		case len(action.Allowed) == 0:
+			return s.bmc.Post(action.Target, map[string]string{"ResetType": t})
+		case i >= 0:
+			return s.bmc.Post(action.Target, map[string]string{"ResetType": action.Allowed[i]})
+		}
+	}
+	return conversation.Order{}, problem.Unsupportedf("the BMC does not allow reset type %s", types[0])
+}
+
+// provePower reads until the power is as wanted.
+func (s *bmcSession) provePower(ctx context.Context, want metal.Power, order conversation.Order) error {
 	began, last := time.Now(), ""
-	look := func(context.Context) (bool, error) {
+	done, err := s.bmc.Prove(ctx, order, func(context.Context) (bool, error) {
 		sys, err := s.read()
 		if err != nil {
 			return false, err
 		}
 		last = sys.PowerState
 		return sys.settled(want), nil
-	}
-	if refusal != nil {
-		if done, _ := look(ctx); done {
-			return nil
-		}
-		return refusal
-	}
-	done, err := driver.PollUntil(ctx, look)
+	})
 	if done {
 		return nil
 	}
 	waited := time.Since(began).Round(100 * time.Millisecond)
 	if err != nil {
-		return problem.New(problem.KindOf(err), "after %s it last read %s: %w", waited, s.quote(last), err)
+		return problem.New(problem.KindOf(err), "after %s it last read %s: %w", waited, s.bmc.Quote(last), err)
 	}
-	return problem.Unavailablef("the BMC took the order, but the power still reads %s after %s", s.quote(last), waited)
+	return problem.Unavailablef("%s, but the power still reads %s after %s", s.bmc.Taken(order), s.bmc.Quote(last), waited)
 }
 
 // SoftOff asks the system to shut down.
@@ -127,10 +183,10 @@ func (d *Driver) SoftOff(ctx context.Context, n *metal.Node) error {
 		if err != nil || sys.settled(metal.PowerOff) {
 			return err
 		}
-		refusal, err := s.reset(sys, []string{resetSoftOff})
-		if err != nil {
+		order, err := s.reset(sys, []string{resetSoftOff})
+		if err != nil || order.Unsure != nil { // whoever waits for the machine to be off sees what became of the order
 			return err
 		}
-		return refusal
+		return s.bmc.Follow(ctx, order)
 	})
 }

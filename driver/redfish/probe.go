@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"salvor/driver"
+	"salvor/driver/redfish/conversation"
+	"salvor/driver/redfish/refusal"
 	"salvor/metal"
 	"salvor/problem"
 )
@@ -57,10 +59,10 @@ func (p *bmcProber) identify() error {
 		return err
 	}
 	var top struct{ RedfishVersion string }
-	_, _ = p.s.get(rootPath, &top) // not every BMC shows it
-	login := authBasic
-	if !p.s.basic {
-		login = authSession
+	_, _ = p.s.bmc.Get(conversation.RootPath, &top) // not every BMC shows it
+	login := conversation.Basic
+	if !p.s.bmc.IsBasic() {
+		login = conversation.Session
 	}
 	p.out.Protocol, p.out.Login = strings.TrimSpace("Redfish "+driver.Sanitize(top.RedfishVersion)), login
 	p.out.Vendor, p.out.Model, p.out.BMCModel, p.out.Firmware = p.bmc.Vendor, p.bmc.Model, p.bmc.BMCModel, p.bmc.Firmware
@@ -179,7 +181,7 @@ func (p *bmcProber) media() {
 		if drive.inserted() {
 			state = "filled"
 		}
-		lines = append(lines, fmt.Sprintf("%s (%s, %s, %s)", driver.Sanitize(lastPart(drive.path)), joinTexts(drive.MediaTypes), by, state))
+		lines = append(lines, fmt.Sprintf("%s (%s, %s, %s)", driver.Sanitize(refusal.LastPart(drive.path)), joinTexts(drive.MediaTypes), by, state))
 	}
 	p.found("virtual media", strings.Join(lines, "; "), err)
 	p.found("rescue by virtual media", "", (&Media{}).CheckBMC(p.node, p.bmc))

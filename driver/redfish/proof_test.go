@@ -16,6 +16,7 @@ import (
 
 	"salvor/driver"
 	"salvor/driver/drivertest"
+	"salvor/driver/redfish/conversation"
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/rescue"
@@ -137,29 +138,6 @@ func TestMediaAreProven(t *testing.T) {
 	order("eject", m.CleanUpRamdisk)
 }
 
-// TestLinksLeaveNoBMC: a link of a BMC to another host is not followed, because the login would go there.
-func TestLinksLeaveNoBMC(t *testing.T) {
-	for _, link := range []string{"//192.0.2.9/x", "http://192.0.2.9/x", ".example.org/x", "@example.org/x", "", "x", "/ok/../%zz"} {
-		if isLocalPath(link) {
-			t.Errorf("%q counts as a path on the BMC", link)
-		}
-	}
-	for _, link := range []string{"/redfish/v1/Systems/1", "/redfish/v1/", "/x?skip=2"} {
-		if !isLocalPath(link) {
-			t.Errorf("%q does not count as a path on the BMC", link)
-		}
-	}
-	s := &bmcSession{conf: &redfishSettings{}, ctx: t.Context()}
-	_, getErr := s.get("//192.0.2.9/x", nil)
-	_, postErr := s.post("//192.0.2.9/x", nil)
-	_, loginErr := s.login("//192.0.2.9/x")
-	for what, err := range map[string]error{"read": getErr, "action": postErr, "login": loginErr, "change": s.patch("//192.0.2.9/x", "", nil), "removal": s.delete("//192.0.2.9/x")} {
-		if !problem.Is(err, problem.Unavailable) || !strings.Contains(err.Error(), "no path on it") {
-			t.Errorf("%s: %v", what, err)
-		}
-	}
-}
-
 // TestLegacyTLSHasNoRC4, and without the option there are no old cipher suites at all.
 func TestLegacyTLSHasNoRC4(t *testing.T) {
 	n := node("https://192.0.2.1")
@@ -184,7 +162,7 @@ func TestRAIDTakesNoDiskInUse(t *testing.T) {
 		return &physicalDrive{ID: id, MediaType: media, Protocol: "SAS", path: "/d/" + id}
 	}
 	used := &raidVolume{}
-	used.Links.Drives = []resourceLink{{Path: "/d/1"}}
+	used.Links.Drives = conversation.Links{{Path: "/d/1"}}
 	c := &storageController{disks: []*physicalDrive{disk("1", "HDD"), disk("2", "SSD"), disk("3", "HDD"), disk("4", "HDD")}, volumes: []*raidVolume{used}}
 	for _, w := range []struct {
 		name  string

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"salvor/driver"
+	"salvor/driver/redfish/conversation"
+	"salvor/driver/redfish/refusal"
 	"salvor/metal"
 	"salvor/problem"
 )
@@ -40,7 +42,7 @@ const (
 // quirkValues are the values of the kinds that have a closed set; the others are checked by parse.
 var quirkValues = map[quirkKind][]string{
 	quirkCDTarget: {"Cd", "UsbCd"}, quirkBootBody: {"full"}, quirkBootPlace: {"settings"}, quirkCDBoot: {"idrac", "physical"}, quirkMedia: {"none"},
-	quirkApplyTime: {"OnReset", "Immediate"}, quirkAuth: {authBasic, authSession, authAuto}, quirkTLSMinimum: tlsVersionNames,
+	quirkApplyTime: {"OnReset", "Immediate"}, quirkAuth: {conversation.Basic, conversation.Session, conversation.Auto}, quirkTLSMinimum: tlsVersionNames,
 	quirkBootEnabled: nil, quirkDriveOrder: nil, quirkDriveOnly: nil, quirkInsert: nil, quirkSettle: nil,
 }
 
@@ -107,7 +109,7 @@ func (q quirk) matches(of bmcIdentity) bool {
 		})
 	}
 	switch {
-	case len(q.vendors) > 0 && !slices.ContainsFunc(q.vendors, func(word string) bool { return hasWord(vendor, word) }):
+	case len(q.vendors) > 0 && !slices.ContainsFunc(q.vendors, func(word string) bool { return refusal.HasWord(vendor, word) }):
 		return false
 	case len(q.models) > 0 && !hasModel(q.models), hasModel(q.notModels):
 		return false
@@ -115,21 +117,6 @@ func (q quirk) matches(of bmcIdentity) bool {
 		return of.firmware != "" && compareVersions(of.firmware, q.below) < 0
 	}
 	return true
-}
-
-// hasWord tells whether text has the words in it, not as a part of another one.
-func hasWord(text, words string) bool {
-	for rest := text; ; {
-		i := strings.Index(rest, words)
-		if i < 0 {
-			return false
-		}
-		before, after := i == 0 || !isLetter(rune(rest[i-1])), i+len(words) == len(rest) || !isLetter(rune(rest[i+len(words)]))
-		if before && after {
-			return true
-		}
-		rest = rest[i+1:]
-	}
 }
 
 // compareVersions compares the numbers of two versions, such as 5.10.50.00 and 6.0.

@@ -3,11 +3,13 @@ package redfish
 import (
 	"cmp"
 	"context"
-	"net/http"
+	"errors"
 	"slices"
 	"strings"
 
 	"salvor/driver"
+	"salvor/driver/redfish/conversation"
+	"salvor/driver/redfish/refusal"
 	"salvor/metal"
 	"salvor/problem"
 )
@@ -20,11 +22,14 @@ var (
 	_ driver.StepRunner = RAID{}
 )
 
-// levels are RAID levels by Ironic's word and Redfish's, with the fewest disks that each takes.
-var levels = []struct {
+// raidLevel is a RAID level in Ironic's word, with Redfish's words for it and the fewest disks that it takes.
+type raidLevel struct {
 	word, raidType, volumeType string
 	disks                      int
-}{
+}
+
+// levels are RAID levels by Ironic's word and Redfish's, with the fewest disks that each takes.
+var levels = []raidLevel{
 	{"JBOD", "None", "NonRedundant", 1}, {"0", "RAID0", "NonRedundant", 1}, {"1", "RAID1", "Mirrored", 2}, {"5", "RAID5", "StripedWithParity", 3},
 	{"6", "RAID6", "StripedWithParity", 4}, {"1+0", "RAID10", "SpannedMirrors", 4}, {"5+0", "RAID50", "SpannedStripesWithParity", 6}, {"6+0", "RAID60", "SpannedStripesWithParity", 8},
 }
@@ -35,7 +40,6 @@ type physicalDrive struct {
 	CapacityBytes *float64
 	MediaType     string
 	Protocol      string
-	Links         struct{ Volumes []resourceLink }
 	path          string
 }
 
@@ -47,18 +51,20 @@ type raidVolume struct {
 	RAIDType      string
 	VolumeType    string
 	CapacityBytes *float64
-	Links         struct{ Drives []resourceLink }
+	Links         struct{ Drives conversation.Links }
+	Drives        conversation.Links // old BMCs have them outside of Links
 	path          string
 }
 
 // storageController is a Storage resource with what belongs to it.
 type storageController struct {
 	ID      string `json:"Id"`
-	Drives  []resourceLink
-	Volumes resourceLink
+	Drives  conversation.Links
+	Volumes conversation.Link
 
 	disks   []*physicalDrive
 	volumes []*raidVolume
+	unread  error // of volumes that could not be read; nil: volumes has all
 }
 
 func (s *bmcSession) controllers() ([]*storageController, error) {
@@ -78,25 +84,24 @@ func (s *bmcSession) controllers() ([]*storageController, error) {
 		return nil, problem.Unsupportedf("the BMC shows no storage controller with volumes")
 	}
 	for _, c := range out {
-		for _, at := range c.Drives[:min(len(c.Drives), maxParts)] {
-			d := &physicalDrive{path: at.Path}
-			if _, err := s.get(at.Path, d); err != nil {
-				return nil, err
-			}
+		_, err := conversation.EachOf(s.bmc, c.Drives[:min(len(c.Drives), maxParts)], func(path, _ string, d *physicalDrive) {
+			d.path = path
 			c.disks = append(c.disks, d)
-		}
-		all, err := s.members(c.Volumes.Path, maxParts)
-		if err != nil {
+		})
+		if err := s.bmc.LeaveOut(err); err != nil { // a drive that cannot be read is not used
 			return nil, err
 		}
-		for _, at := range all {
-			v := &raidVolume{path: at.Path}
-			if _, err := s.get(at.Path, v); err != nil {
-				return nil, err
-			}
+		left, err := conversation.Each(s.bmc, c.Volumes, maxParts, func(path, _ string, v *raidVolume) {
+			v.path = path
 			if v.level() != "" || strings.HasPrefix(v.Name, ownVolume) || strings.HasPrefix(v.DisplayName, ownVolume) {
 				c.volumes = append(c.volumes, v)
 			}
+		})
+		if c.unread = errors.Join(left...); c.unread == nil {
+			c.unread = err
+		}
+		if err := s.bmc.LeaveOut(err); err != nil {
+			return nil, err
 		}
 	}
 	return out, nil
@@ -162,12 +167,17 @@ func (r RAID) RunStep(ctx context.Context, n *metal.Node, step metal.Step) (bool
 		if err != nil {
 			return err
 		}
+		for _, c := range all { // a volume that is not shown may be there all the same
+			if c.unread != nil {
+				return problem.New(problem.KindOf(c.unread), "the volumes of controller %s cannot all be read, so none is made or deleted: %w", s.bmc.Quote(c.ID), c.unread)
+			}
+		}
 		switch step.Step {
 		case "create_configuration":
 			wait, err = s.create(n, step, all)
 		case "delete_configuration":
 			if wait, err = s.deleteVolumes(n, all, func(*raidVolume) bool { return true }); !wait && err == nil {
-				recordRequest(n, nil)
+				forgetRequest(n)
 			}
 		default:
 			err = problem.Invalidf("there is no such step")
@@ -178,7 +188,7 @@ func (r RAID) RunStep(ctx context.Context, n *metal.Node, step metal.Step) (bool
 }
 
 // ForgetStep has volumes asked for anew.
-func (r RAID) ForgetStep(n *metal.Node) { recordRequest(n, nil) }
+func (r RAID) ForgetStep(n *metal.Node) { forgetRequest(n) }
 
 // deleteVolumes asks for the removal of volumes, one in each call and each once: a controller that is at it refuses to be
 // asked again. There are none left when it need not be called again.
@@ -190,12 +200,13 @@ func (s *bmcSession) deleteVolumes(n *metal.Node, all []*storageController, whic
 			}
 			ask := []any{"delete", v.path}
 			if wasRequested(n, ask) {
-				return true, nil
+				return true, s.checkTask(n, requestedKey)
 			}
-			if err := s.delete(v.path); err != nil {
+			order, err := s.bmc.Delete(v.path)
+			if err = order.Sure(err); err != nil {
 				return false, err
 			}
-			recordRequest(n, ask)
+			recordRequest(n, ask, order)
 			return true, nil
 		}
 	}
@@ -219,7 +230,7 @@ func (s *bmcSession) create(n *metal.Node, step metal.Step, all []*storageContro
 		}
 	}
 	if len(missing) == 0 {
-		recordRequest(n, nil)
+		forgetRequest(n)
 		return false, nil
 	}
 	// MAX takes what the others leave.
@@ -234,27 +245,24 @@ func (s *bmcSession) create(n *metal.Node, step metal.Step, all []*storageContro
 	})
 	ask := []any{"raid", len(missing), targets}
 	if wasRequested(n, ask) {
-		return true, nil
+		return true, s.checkTask(n, requestedKey)
 	}
-	if err := s.make(missing[0], all); err != nil {
+	order, err := s.make(missing[0], all)
+	if err != nil {
 		return false, err
 	}
-	recordRequest(n, ask)
+	recordRequest(n, ask, order)
 	return true, nil
 }
 
-// make asks a controller for one volume.
-func (s *bmcSession) make(w logicalDisk, all []*storageController) error {
-	i := slices.IndexFunc(levels, func(l struct {
-		word, raidType, volumeType string
-		disks                      int
-	}) bool {
-		return l.word == w.level
-	})
+// make asks a controller for one volume: the first that has the disks and takes the request.
+func (s *bmcSession) make(w logicalDisk, all []*storageController) (order conversation.Order, err error) {
+	i := slices.IndexFunc(levels, func(l raidLevel) bool { return l.word == w.level })
 	if i < 0 {
-		return problem.Unsupportedf("Redfish has no RAID level %s", driver.Sanitize(w.level))
+		return order, problem.Unsupportedf("Redfish has no RAID level %s", driver.Sanitize(w.level))
 	}
 	level := levels[i]
+	var first error
 	for _, c := range all {
 		if w.controller != "" && w.controller != c.ID {
 			continue
@@ -263,63 +271,58 @@ func (s *bmcSession) make(w logicalDisk, all []*storageController) error {
 		if disks == nil {
 			continue
 		}
-		body := map[string]any{"RAIDType": level.raidType, "VolumeType": level.volumeType, "Links": map[string]any{"Drives": disks}}
-		if w.bytes > 0 {
-			body["CapacityBytes"] = int64(w.bytes)
+		_, err := refusal.Negotiate(w.members(level, disks), func(body map[string]any) (err error) {
+			order, err = s.bmc.Post(c.Volumes.Path, body)
+			return err
+		})
+		if !refusal.IsForGood(err) {
+			return order, order.Sure(err)
 		}
-		body["Name"] = cmp.Or(w.name, w.own)
-		_, err := s.post(c.Volumes.Path, body)
-		if w.name == "" && problem.Is(err, problem.Invalid) {
-			// Some controllers name volumes themselves. What is refused was not made.
-			delete(body, "Name")
-			_, err = s.post(c.Volumes.Path, body)
-		}
-		return err
+		first = cmp.Or(first, err)
 	}
-	return problem.Invalidf("no controller has the disks for a logical disk of RAID level %s and %d GiB", w.level, int64(w.bytes/gib))
+	if first != nil {
+		return order, first
+	}
+	return order, problem.Invalidf("no controller has the disks for a logical disk of RAID level %s and %d GiB", w.level, int64(w.bytes/gib))
+}
+
+// members are the body of the request for a volume. Newer schemas have no VolumeType, older ones no RAIDType, and some controllers name
+// volumes themselves.
+func (w logicalDisk) members(level raidLevel, disks []conversation.Link) []refusal.Member {
+	members := []refusal.Member{
+		{Name: "RAIDType", Values: []any{level.raidType}},
+		{Name: "VolumeType", Values: []any{level.volumeType}},
+		{Name: "Links", Values: []any{map[string]any{"Drives": disks}}, Required: true},
+		{Name: "Name", Values: []any{cmp.Or(w.name, w.own)}, Required: w.name != ""},
+	}
+	if w.bytes > 0 {
+		members = append(members, refusal.Member{Name: "CapacityBytes", Values: []any{int64(w.bytes)}, Required: true})
+	}
+	return members
 }
 
 // choose picks disks of a controller; nil if it has too few that fit.
-func (w logicalDisk) choose(c *storageController, count int) []resourceLink {
-	var out []resourceLink
+func (w logicalDisk) choose(c *storageController, count int) []conversation.Link {
+	var out []conversation.Link
 	for _, d := range c.disks {
 		if len(w.disks) > 0 {
 			if slices.Contains(w.disks, d.ID) {
-				out = append(out, resourceLink{d.path})
+				out = append(out, conversation.Link{Path: d.path})
 			}
 			continue
 		}
 		busy := slices.ContainsFunc(c.volumes, func(v *raidVolume) bool {
-			return slices.ContainsFunc(v.Links.Drives, func(l resourceLink) bool { return l.Path == d.path })
+			return slices.ContainsFunc(slices.Concat(v.Links.Drives, v.Drives), func(l conversation.Link) bool { return conversation.Same(l.Path, d.path) })
 		})
-		if (busy && !w.share) || (w.media != "" && d.MediaType != w.media) || (w.protocol != "" && d.Protocol != w.protocol) {
+		if (busy && !w.share) || (w.media != "" && !strings.EqualFold(d.MediaType, w.media)) || (w.protocol != "" && !strings.EqualFold(d.Protocol, w.protocol)) {
 			continue
 		}
 		if len(out) < count {
-			out = append(out, resourceLink{d.path})
+			out = append(out, conversation.Link{Path: d.path})
 		}
 	}
 	if len(w.disks) > 0 && len(out) < len(w.disks) || len(out) < count && len(w.disks) == 0 {
 		return nil
 	}
 	return out
-}
-
-// delete removes a resource; one that is gone is success.
-func (s *bmcSession) delete(path string) error {
-	if !isLocalPath(path) {
-		return problem.Unavailablef("it links to %s, which is no path on it", problem.Quote(driver.Sanitize(path)))
-	}
-	resp, err := s.ask(http.MethodDelete, path, nil, nil)
-	if err != nil {
-		if err = s.fault(err); isMissing(err) {
-			return nil
-		}
-		return err
-	}
-	_ = resp.Body.Close()
-	if resp.StatusCode >= http.StatusBadRequest {
-		return problem.Unavailablef("%d: the BMC does not delete it", resp.StatusCode)
-	}
-	return nil
 }

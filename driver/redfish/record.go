@@ -5,16 +5,16 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"maps"
-	"net/http"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"salvor/driver"
+	"salvor/driver/redfish/conversation"
+	"salvor/driver/redfish/refusal"
 	"salvor/metal"
 	"salvor/problem"
 )
@@ -54,17 +54,16 @@ func (d *Driver) RecordResources(ctx context.Context, n *metal.Node, a metal.Rec
 // record reads a resource, and of a list all pages. An error is one that the next resource would meet too.
 func (s *bmcSession) record(path string, names ownerHider) (out metal.RecordedResource, size int, err error) {
 	out = metal.RecordedResource{Path: path, Name: names.path(path)}
-	if !isLocalPath(path) || !strings.HasPrefix(path, strings.TrimRight(rootPath, "/")) || strings.Contains(path, "..") {
+	if !isPath(path) || !strings.HasPrefix(path, strings.TrimRight(conversation.RootPath, "/")) {
 		return out, 0, problem.Invalidf("%q is no path of a Redfish resource", driver.Sanitize(path))
 	}
 	doc := map[string]any{}
-	_, err = s.get(path, &doc)
-	var refusal *bmcRefusal
-	switch {
-	case errors.As(err, &refusal) && refusal.status != http.StatusUnauthorized:
-		out.Problem = http.StatusText(refusal.status)
+	_, err = s.bmc.Get(path, &doc)
+	switch status := refusal.StatusOf(err); {
+	case status != 0 && !errors.Is(err, driver.ErrLogin):
+		out.Problem = conversation.StatusText(status)
 		return out, 0, nil
-	case problem.Is(err, problem.Unavailable) && s.ctx.Err() == nil:
+	case problem.Is(err, problem.Unavailable) && s.bmc.Context().Err() == nil:
 		out.Problem = "no answer that makes sense"
 		return out, 0, nil
 	case err != nil:
@@ -72,28 +71,33 @@ func (s *bmcSession) record(path string, names ownerHider) (out metal.RecordedRe
 	}
 	if err := s.allPages(doc); err != nil {
 		out.Problem = "a further page of the list could not be read"
-		return out, 0, s.ctx.Err()
+		return out, 0, s.bmc.Context().Err()
 	}
-	text, err := json.Marshal(doc)
-	if err != nil || len(text) > maxRecordedBytes {
+	size = conversation.Size(doc)
+	if size > maxRecordedBytes {
 		out.Problem = "larger than 1 MiB"
-		return out, 0, err
+		return out, 0, nil
 	}
 	out.Links = linksOf(doc)
 	out.Document, _ = names.value("", doc).(map[string]any)
-	return out, len(text), nil
+	return out, size, nil
+}
+
+// isPath tells whether a text is a path on the BMC as it stands.
+func isPath(text string) bool {
+	return strings.HasPrefix(text, "/") && conversation.Join(conversation.RootPath, text) == text
 }
 
 // allPages puts the members of a list's further pages into its first one.
 func (s *bmcSession) allPages(doc map[string]any) error {
 	const next = "Members@odata.nextLink"
-	for range maxPages {
+	for range conversation.MaxPages {
 		path, _ := doc[next].(string)
 		if path == "" {
 			return nil
 		}
 		page := map[string]any{}
-		if _, err := s.get(path, &page); err != nil {
+		if _, err := s.bmc.Get(path, &page); err != nil {
 			return err
 		}
 		before, _ := doc["Members"].([]any)
@@ -122,7 +126,7 @@ func linksOf(doc map[string]any) []string {
 				if path, ok := v[name].(string); ok && (name == "@odata.id" || name == "@Redfish.ActionInfo" || name == "Uri") {
 					path, _, _ = strings.Cut(path, "#")
 					path = strings.TrimRight(path, "/")
-					if isLocalPath(path) && strings.HasPrefix(path, "/redfish/v1/") && !privateResources.MatchString(path) && !slices.Contains(out, path) {
+					if isPath(path) && strings.HasPrefix(path, "/redfish/v1/") && !privateResources.MatchString(path) && !slices.Contains(out, path) {
 						out = append(out, path)
 					}
 				}
@@ -191,7 +195,7 @@ func (a ownerHider) value(property string, v any) any {
 			return v
 		case strings.HasSuffix(property, "@Redfish.AllowableValues") && plainValue.MatchString(v) && !isHexadecimal(v): // others have addresses of network cards in them
 			return v
-		case slices.Contains(pathProperties, property) && (isLocalPath(v) || !strings.Contains(v, "/")):
+		case slices.Contains(pathProperties, property) && (isPath(v) || !strings.Contains(v, "/")):
 			return a.path(v)
 		}
 		return hiddenText

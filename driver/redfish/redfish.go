@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"salvor/driver"
+	"salvor/driver/redfish/conversation"
 )
 
 // Driver implements driver.Power, driver.Management and driver.Inspect.
@@ -22,6 +23,7 @@ type Driver struct {
 	// Control refuses addresses that may not be connected to, as a net.Dialer's; nil: none.
 	Control func(network, address string, c syscall.RawConn) error
 
+	memory  conversation.Memory
 	infos   actionInfoMemo
 	intents updateIntents
 }

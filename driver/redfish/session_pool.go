@@ -1,12 +1,10 @@
 package redfish
 
 import (
-	"crypto/sha256"
-	"encoding/json"
 	"sync"
 	"time"
 
-	"salvor/metal"
+	"salvor/driver/redfish/conversation"
 )
 
 // sessionIdle is how long a session stays open after its last use: the verbs of an operation follow one another faster than that.
@@ -19,25 +17,17 @@ type SessionPool struct {
 	Idle time.Duration
 
 	mu     sync.Mutex
-	idle   map[sessionKey]*idleSession
+	idle   map[conversation.Key]*idleSession
 	closed bool
 }
 
-// sessionKey names a node with all that decides on its BMC and the login there.
-type sessionKey [sha256.Size]byte
-
 type idleSession struct {
-	session *bmcSession
+	session *conversation.Conversation
 	timer   *time.Timer
 }
 
-func newSessionKey(n *metal.Node) sessionKey {
-	text, _ := json.Marshal([]any{n.ID, n.Driver, n.DriverInfo}) // plain JSON values: cannot fail
-	return sha256.Sum256(text)
-}
-
-// take hands over the open session of a key; nil: there is none.
-func (p *SessionPool) take(key sessionKey) *bmcSession {
+// take hands over the open conversation of a key; nil: there is none.
+func (p *SessionPool) take(key conversation.Key) *conversation.Conversation {
 	if p == nil {
 		return nil
 	}
@@ -52,21 +42,21 @@ func (p *SessionPool) take(key sessionKey) *bmcSession {
 	return one.session
 }
 
-// put takes back a session that can serve another verb. It closes one that it does not keep.
-func (p *SessionPool) put(key sessionKey, s *bmcSession) {
-	if p == nil || s.at == "" || !p.add(key, s) {
-		s.close()
+// put takes back a conversation that can serve another verb. It closes one that it does not keep.
+func (p *SessionPool) put(s *conversation.Conversation) {
+	if p == nil || !s.HasSession() || !p.add(s.Key(), s) {
+		s.Close()
 	}
 }
 
-func (p *SessionPool) add(key sessionKey, s *bmcSession) bool {
+func (p *SessionPool) add(key conversation.Key, s *conversation.Conversation) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed || p.idle[key] != nil {
 		return false
 	}
 	if p.idle == nil {
-		p.idle = map[sessionKey]*idleSession{}
+		p.idle = map[conversation.Key]*idleSession{}
 	}
 	wait := p.Idle
 	if wait == 0 {
@@ -81,7 +71,7 @@ func (p *SessionPool) add(key sessionKey, s *bmcSession) bool {
 		}
 		p.mu.Unlock()
 		if mine {
-			s.close()
+			s.Close()
 		}
 	})
 	p.idle[key] = one
@@ -98,7 +88,7 @@ func (p *SessionPool) Close() {
 	var work sync.WaitGroup
 	for _, one := range left {
 		one.timer.Stop()
-		work.Go(one.session.close)
+		work.Go(one.session.Close)
 	}
 	work.Wait()
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"salvor/driver"
+	"salvor/driver/redfish/conversation"
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/rescue"
@@ -24,12 +25,12 @@ func countLogins(t *testing.T) (o *odd, n *metal.Node, created, refusals *atomic
 			created.Add(1)
 			return false
 		}
-		if path == rootPath || refusals.Add(-1) < 0 {
+		if path == conversation.RootPath || refusals.Add(-1) < 0 {
 			return false
 		}
 		return answerJSON(w, http.StatusUnauthorized, map[string]any{})
 	})
-	n.DriverInfo[AuthKey] = authSession
+	n.DriverInfo[AuthKey] = conversation.Session
 	return o, n, created, refusals
 }
 
@@ -126,7 +127,7 @@ func TestARefusedResourceLeaksNoSession(t *testing.T) {
 		o, n := newOdd(t, func(_ *odd, w http.ResponseWriter, method, path string) bool {
 			return strings.HasSuffix(path, "/Bios") && answerJSON(w, http.StatusUnauthorized, map[string]any{})
 		})
-		n.DriverInfo[AuthKey] = authSession
+		n.DriverInfo[AuthKey] = conversation.Session
 		d := &Driver{Sessions: pool}
 		for range 3 {
 			must.Get(d.PowerState(t.Context(), n))(t)

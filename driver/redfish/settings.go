@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"salvor/driver"
+	"salvor/driver/redfish/conversation"
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/secret"
@@ -40,12 +41,6 @@ var Properties = map[string]string{
 	TLSLegacyKey:  "Whether old cipher suites are taken, such as those with RSA key exchange: true or false (the default).",
 	QuirksKey:     "What this BMC does that the standard does not say, as kind=value, such as cd_target=UsbCd; it overrules salvor's table. An empty value switches a row of the table off.",
 }
-
-const (
-	authBasic   = "basic"
-	authSession = "session"
-	authAuto    = "auto"
-)
 
 // maxCA bounds the CA file that a record may name.
 const maxCA = 1 << 20
@@ -123,8 +118,8 @@ func parseDriverInfo(n *metal.Node) (*redfishSettings, error) {
 	}
 	switch s.auth {
 	case "":
-		s.auth = cmp.Or(s.facts.fact(quirkAuth), authBasic)
-	case authBasic, authSession, authAuto:
+		s.auth = cmp.Or(s.facts.fact(quirkAuth), conversation.Basic)
+	case conversation.Basic, conversation.Session, conversation.Auto:
 	default:
 		return nil, problem.Invalidf("%s must be basic, session or auto", AuthKey)
 	}
@@ -169,17 +164,10 @@ func systemPath(id string) (string, error) {
 			return "", problem.Invalidf("%s must be an absolute path or a bare id", SystemKey)
 		}
 		return "/redfish/v1/Systems/" + url.PathEscape(id), nil
-	case !isLocalPath(id):
+	case conversation.Join(conversation.RootPath, id) != id || strings.HasPrefix(id, "//"):
 		return "", problem.Invalidf("%s is not a path on the service", SystemKey)
 	}
 	return strings.TrimRight(id, "/"), nil
-}
-
-// isLocalPath tells whether a link is a plain path on the same host. A BMC's answers are
-// checked by it too: ".example.org/x" or "@example.org/x" behind our base URL would name another host.
-func isLocalPath(path string) bool {
-	u, err := url.Parse(path)
-	return err == nil && strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "//") && u.Host == "" && u.Scheme == ""
 }
 
 // verifyBy sets how the certificate of the BMC is verified.

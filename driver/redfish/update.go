@@ -2,9 +2,6 @@ package redfish
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -13,6 +10,8 @@ import (
 	"time"
 
 	"salvor/driver"
+	"salvor/driver/redfish/conversation"
+	"salvor/driver/redfish/refusal"
 	"salvor/metal"
 	"salvor/problem"
 )
@@ -47,8 +46,7 @@ type updateRecord struct {
 }
 
 func updateOf(n *metal.Node) (r updateRecord) {
-	text, _ := json.Marshal(n.InternalInfo[updateKey])
-	if json.Unmarshal(text, &r) != nil {
+	if conversation.FromObject(n.InternalInfo[updateKey], &r) != nil {
 		return updateRecord{}
 	}
 	return r
@@ -68,10 +66,7 @@ func recordUpdate(n *metal.Node, r *updateRecord) {
 		n.SetInternal(updateKey, nil)
 		return
 	}
-	var o map[string]any
-	text, _ := json.Marshal(r) // strings, numbers and times: cannot fail
-	_ = json.Unmarshal(text, &o)
-	n.SetInternal(updateKey, o)
+	n.SetInternal(updateKey, conversation.ToObject(r))
 }
 
 // update takes the images one step further. wait: it is to be called again.
@@ -81,7 +76,7 @@ func (s *bmcSession) update(ctx context.Context, n *metal.Node, images []driver.
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
 			return false, problem.Invalidf("the firmware image %s is no http or https URL", driver.Sanitize(metal.BareURL(image.URL)))
 		}
-		s.hide(image.URL)
+		s.bmc.HideURL(image.URL)
 	}
 	r := updateOf(n)
 	if digest := digestRequest(images); r.Digest != digest {
@@ -185,10 +180,9 @@ func (s *bmcSession) beginUpdate(ctx context.Context, n *metal.Node, r *updateRe
 		return err
 	}
 	r.Before = now
-	var refusal *bmcRefusal
 	if err = s.orderUpdate(r, image, service); err == nil {
 		r.BegunAt = time.Now()
-	} else if errors.As(err, &refusal) && refusal.status != http.StatusBadGateway && refusal.status != http.StatusGatewayTimeout {
+	} else if !refusal.IsOfGateway(err) && refusal.StatusOf(err) != 0 {
 		s.intents.restore(n.ID, r.IntendedAt)
 	}
 	return err
@@ -197,13 +191,14 @@ func (s *bmcSession) beginUpdate(ctx context.Context, n *metal.Node, r *updateRe
 // orderUpdate gives the BMC the order.
 func (s *bmcSession) orderUpdate(r *updateRecord, image driver.Update, service *updateService) error {
 	protocol, _, _ := strings.Cut(image.URL, "://")
-	members := []bodyMember{
-		{name: "ImageURI", values: []any{image.URL}, required: true},
-		{name: "TransferProtocol", values: []any{strings.ToUpper(protocol)}},
+	members := []refusal.Member{
+		{Name: "ImageURI", Values: []any{image.URL}, Required: true},
+		{Name: "TransferProtocol", Values: []any{strings.ToUpper(protocol)}},
 	}
-	_, err := negotiate(members, func(body map[string]any) (err error) {
-		r.Task, err = s.postTask(service.Actions.Simple.Target, body)
-		return err
+	_, err := refusal.Negotiate(members, func(body map[string]any) (err error) {
+		order, err := s.bmc.Post(service.Actions.Simple.Target, body)
+		r.Task = order.Task
+		return order.Sure(err)
 	})
 	return err
 }
@@ -232,12 +227,12 @@ func (s *bmcSession) findUpdate(ctx context.Context, r *updateRecord, image driv
 		if slices.Contains(r.Tasks, id) {
 			continue
 		}
-		task, err := s.task(ctx, tasksPath+"/"+id)
+		task, err := s.bmc.Task(conversation.TasksPath + "/" + id)
 		if err != nil {
 			return false, err
 		}
-		if task.isUpdate() {
-			r.Task = tasksPath + "/" + id
+		if isUpdate(task) {
+			r.Task = conversation.TasksPath + "/" + id
 			return found("task %s works on it", driver.Sanitize(id))
 		}
 	}
@@ -260,15 +255,15 @@ type updateService struct {
 
 // updateService reads the service that takes images by URL.
 func (s *bmcSession) updateService() (*updateService, error) {
-	var top struct{ UpdateService resourceLink }
-	if _, err := s.get(rootPath, &top); err != nil {
+	var top struct{ UpdateService conversation.Link }
+	if _, err := s.bmc.Get(conversation.RootPath, &top); err != nil {
 		return nil, err
 	}
 	if top.UpdateService.Path == "" {
 		return nil, problem.Unsupportedf("the BMC has no update service")
 	}
 	service := new(updateService)
-	if _, err := s.get(top.UpdateService.Path, service); err != nil {
+	if _, err := s.bmc.Get(top.UpdateService.Path, service); err != nil {
 		return nil, err
 	}
 	switch {

@@ -2,16 +2,14 @@ package redfish
 
 import (
 	"context"
-	"encoding/json"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 
 	"salvor/driver"
+	"salvor/driver/redfish/conversation"
 	"salvor/metal"
 	"salvor/problem"
-	"salvor/secret"
 )
 
 // Vendor is the vendor interface: subscriptions to the BMC's events, and the ejection of media by Redfish's own words.
@@ -46,7 +44,7 @@ func (v Vendor) Call(ctx context.Context, n *metal.Node, c metal.VendorCall) (an
 			err = s.unsubscribe(at, c.Args)
 		case "get_all_subscriptions":
 			var all map[string]any
-			_, err = s.get(at, &all)
+			_, err = s.bmc.Get(at, &all)
 			answer = all
 		case "get_subscription":
 			answer, err = s.subscription(at, c.Args)
@@ -72,15 +70,15 @@ func (v Vendor) eject(ctx context.Context, n *metal.Node, args metal.Object) err
 
 // subscriptions is the path of the collection of subscriptions.
 func (s *bmcSession) subscriptions() (string, error) {
-	var top struct{ EventService resourceLink }
-	if _, err := s.get(rootPath, &top); err != nil {
+	var top struct{ EventService conversation.Link }
+	if _, err := s.bmc.Get(conversation.RootPath, &top); err != nil {
 		return "", err
 	}
 	if top.EventService.Path == "" {
 		return "", problem.Unsupportedf("the BMC has no event service")
 	}
-	var service struct{ Subscriptions resourceLink }
-	if _, err := s.get(top.EventService.Path, &service); err != nil {
+	var service struct{ Subscriptions conversation.Link }
+	if _, err := s.bmc.Get(top.EventService.Path, &service); err != nil {
 		return "", err
 	}
 	if service.Subscriptions.Path == "" {
@@ -123,7 +121,7 @@ func (s *bmcSession) subscriptionBody(args metal.Object) (map[string]any, error)
 		body[key] = v
 	}
 	destination, _ := body["Destination"].(string)
-	s.hide(destination)
+	s.bmc.HideURL(destination)
 	if u, err := url.Parse(destination); err != nil || u.Host == "" || u.Scheme == "" {
 		return nil, problem.Invalidf("Destination must be a URL with a host")
 	}
@@ -135,7 +133,7 @@ func (s *bmcSession) hideHeaders(list []any) {
 		header, _ := e.(map[string]any)
 		for _, v := range header {
 			if text, ok := v.(string); ok {
-				s.hidden = append(s.hidden, secret.New(text))
+				s.bmc.Hide(text)
 			}
 		}
 	}
@@ -147,20 +145,15 @@ func (s *bmcSession) subscribe(at string, args metal.Object) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	resp, err := s.ask(http.MethodPost, at, body, nil)
-	if err != nil {
-		return nil, s.fault(err)
+	order, err := s.bmc.Post(at, body)
+	if err = order.Sure(err); err != nil {
+		return nil, err
 	}
-	defer func() { _ = resp.Body.Close() }()
 	var doc map[string]any
-	if err := json.NewDecoder(resp.Body).Decode(&doc); err == nil && doc["Id"] != nil {
+	if order.Doc(&doc) && doc["Id"] != nil {
 		return subscriptionView(doc), nil
 	}
-	where := resp.Header.Get("Location")
-	if u, err := url.Parse(where); err == nil {
-		where = u.Path
-	}
-	if _, err := s.get(where, &doc); err != nil {
+	if _, err := s.bmc.Get(order.Created, &doc); err != nil {
 		return nil, err
 	}
 	return subscriptionView(doc), nil
@@ -172,11 +165,11 @@ func (s *bmcSession) one(at string, args metal.Object) (string, error) {
 	if id == "" {
 		return "", problem.Invalidf("the argument id is missing")
 	}
-	all, err := s.members(at, maxParts)
+	all, err := s.bmc.Members(at, maxParts)
 	if err != nil {
 		return "", err
 	}
-	i := slices.IndexFunc(all, func(l resourceLink) bool {
+	i := slices.IndexFunc(all, func(l conversation.Link) bool {
 		return strings.HasSuffix(strings.TrimRight(l.Path, "/"), "/"+url.PathEscape(id))
 	})
 	if i < 0 {
@@ -191,7 +184,7 @@ func (s *bmcSession) subscription(at string, args metal.Object) (any, error) {
 		return nil, err
 	}
 	var doc map[string]any
-	if _, err := s.get(path, &doc); err != nil {
+	if _, err := s.bmc.Get(path, &doc); err != nil {
 		return nil, err
 	}
 	return subscriptionView(doc), nil
@@ -202,5 +195,6 @@ func (s *bmcSession) unsubscribe(at string, args metal.Object) error {
 	if err != nil {
 		return err
 	}
-	return s.delete(path)
+	order, err := s.bmc.Delete(path)
+	return order.Sure(err)
 }

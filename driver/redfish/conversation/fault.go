@@ -1,0 +1,58 @@
+package conversation
+
+import (
+	"errors"
+	"net/http"
+
+	"salvor/driver"
+	"salvor/driver/redfish/refusal"
+	"salvor/problem"
+)
+
+// ErrMissing is the refusal of a BMC that does not have a resource. A resource that the BMC had a moment ago is not missing yet.
+var ErrMissing = errors.New("the BMC has no such resource")
+
+// ErrForbidden is what a BMC answers to who lacks a right, and some to whom it lacks a licence for.
+var ErrForbidden = errors.New("the BMC does not let this user do it")
+
+// fault gives an error of ask its kind. A refusal of the BMC stays in it, as a *refusal.Refusal.
+func (c *Conversation) fault(method, ref string, err error) error {
+	var r *refusal.Refusal
+	if !errors.As(err, &r) {
+		if explain := c.settings.Explain; explain != nil && explain(err) != nil {
+			return explain(err)
+		}
+		return driver.Trouble(err, c.Secrets()...)
+	}
+	text := c.Quote(r.Text)
+	path := Join(RootPath, ref)
+	switch {
+	case r.LacksLicence():
+		return problem.Unsupportedf("%w: %w; buy or renew it, or choose interfaces that do without: %s", r, driver.ErrLicence, text)
+	case r.Status == http.StatusUnauthorized:
+		login := c.settings.Login
+		return problem.Invalidf("%w: %w %s or %s: %s", r, driver.ErrLogin, login.UsernameKey, login.PasswordKey, text)
+	case r.Has(refusal.Unreachable):
+		return problem.Unavailablef("%w: the BMC cannot fetch it: %s", r, text)
+	case r.IsTemporary():
+		return problem.Unavailablef("%w: the BMC cannot do it now: %s", r, text)
+	}
+	switch r.Status {
+	case http.StatusForbidden:
+		return problem.Invalidf("%w: %w: %s", r, ErrForbidden, text)
+	case http.StatusNotFound:
+		if method != http.MethodDelete && c.settings.Memory.missesNow(c.settings.Key, path) {
+			r.Passing = true
+			return problem.Unavailablef("%w: the BMC does not show %s now, which it had a short time ago: %s", r, driver.Sanitize(path), text)
+		}
+		return problem.Invalidf("%w: %w (%s): %s", r, ErrMissing, driver.Sanitize(path), text)
+	case http.StatusMethodNotAllowed, http.StatusNotImplemented:
+		return problem.Unsupportedf("%w: the BMC cannot do it: %s", r, text)
+	case http.StatusBadRequest, http.StatusUnprocessableEntity:
+		return problem.Invalidf("%w: the BMC refuses the request: %s", r, text)
+	}
+	return problem.Unavailablef("%w: %s", r, text)
+}
+
+// StatusText is the name of an HTTP status.
+func StatusText(status int) string { return http.StatusText(status) }

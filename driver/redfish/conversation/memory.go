@@ -1,0 +1,141 @@
+package conversation
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Key names a BMC with all that decides on the login there.
+type Key [sha256.Size]byte
+
+// NewKey is the key of plain JSON values.
+func NewKey(of ...any) Key {
+	text, _ := json.Marshal(of) // plain JSON values: cannot fail
+	return sha256.Sum256(text)
+}
+
+// Bounds of a Memory. A BMC that is forgotten costs one note more, or one wait less.
+const (
+	maxBMCs      = 1024
+	maxResources = 256
+	maxNotes     = 64
+	// rememberedFor is how long a resource that was read counts as one that the BMC has.
+	rememberedFor = 10 * time.Minute
+	// missingFor is how long such a resource may be away before it counts as gone: BMCs that restart, or follow an order, show parts of
+	// themselves again after some ten seconds (openstack/sushy, release note fix-dell-bmc-404-race-condition).
+	missingFor = 90 * time.Second
+)
+
+// Memory is what a process has learned of BMCs and does not store. The zero value is ready, and is safe for use by several goroutines.
+type Memory struct {
+	// Now is the clock; nil: time.Now.
+	Now func() time.Time
+
+	mu   sync.Mutex
+	bmcs map[Key]*bmcMemory
+}
+
+// bmcMemory is what a process knows of one BMC.
+type bmcMemory struct {
+	resources map[string]resourceMemory
+	notes     map[string]bool
+}
+
+type resourceMemory struct {
+	read    time.Time // the last time
+	missing time.Time // the first time after that; zero: the resource is there
+}
+
+func (m *Memory) now() time.Time {
+	if m.Now == nil {
+		return time.Now()
+	}
+	return m.Now()
+}
+
+// of is the memory of one BMC. The caller holds the lock.
+func (m *Memory) of(key Key) *bmcMemory {
+	known := m.bmcs[key]
+	if known == nil {
+		if m.bmcs == nil {
+			m.bmcs = map[Key]*bmcMemory{}
+		}
+		for one := range m.bmcs { // any will do
+			if len(m.bmcs) < maxBMCs {
+				break
+			}
+			delete(m.bmcs, one)
+		}
+		known = &bmcMemory{resources: map[string]resourceMemory{}, notes: map[string]bool{}}
+		m.bmcs[key] = known
+	}
+	return known
+}
+
+// sawResource notes that the BMC has a resource.
+func (m *Memory) sawResource(key Key, path string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	known := m.of(key)
+	for one := range known.resources { // any will do
+		if len(known.resources) < maxResources {
+			break
+		}
+		delete(known.resources, one)
+	}
+	known.resources[sameResource(path)] = resourceMemory{read: m.now()}
+}
+
+// missesNow tells whether the BMC had a resource, or the one above, a short time ago, so that it may show the resource again soon.
+func (m *Memory) missesNow(key Key, path string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	known, now := m.of(key), m.now()
+	for path = sameResource(path); strings.Count(path, "/") > 2; path = path[:strings.LastIndexByte(path, '/')] {
+		r, found := known.resources[path]
+		if !found {
+			if strings.Contains(path, "/Actions") { // an action has no page of its own
+				continue
+			}
+			return false
+		}
+		if r.missing.IsZero() {
+			r.missing = now
+			known.resources[path] = r
+		}
+		return now.Sub(r.read) < rememberedFor && now.Sub(r.missing) < missingFor
+	}
+	return false
+}
+
+// Had tells whether the BMC had a resource below a path a short time ago.
+func (c *Conversation) Had(path string) bool {
+	m := c.settings.Memory
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for at, r := range m.of(c.settings.Key).resources {
+		if strings.HasPrefix(at, sameResource(path)+"/") && m.now().Sub(r.read) < missingFor {
+			return true
+		}
+	}
+	return false
+}
+
+// firstNote tells whether a note about a BMC is the first of its text in this process.
+func (m *Memory) firstNote(key Key, format string, args ...any) bool {
+	text := fmt.Sprintf(format, args...)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	known := m.of(key)
+	if known.notes[text] {
+		return false
+	}
+	if len(known.notes) < maxNotes {
+		known.notes[text] = true
+	}
+	return true
+}

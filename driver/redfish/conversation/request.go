@@ -1,0 +1,341 @@
+package conversation
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"salvor/driver"
+	"salvor/driver/redfish/refusal"
+	"salvor/problem"
+	"salvor/wire/loose"
+)
+
+const jsonType = "application/json"
+
+// maxHops bounds how many redirects one request follows.
+const maxHops = 4
+
+// answer is the answer to a request that succeeded.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+	path   string // of the request, after redirects
+}
+
+// created is the path of what a request has made: by the Location header, or else by the body; empty: the BMC does not say.
+func (a *answer) created() string {
+	if at := a.header.Get("Location"); at != "" {
+		return Join(a.path, at)
+	}
+	var doc Link
+	if json.Unmarshal(a.body, &doc) != nil || doc.Path == "" {
+		return ""
+	}
+	return Join(a.path, doc.Path)
+}
+
+// ask sends a request with what the login gave, and follows the BMC where it only writes a path otherwise. An answer that is no success is a
+// *refusal.Refusal. Each order has a connection of its own, because a BMC that cuts a connection when it is used again would leave open whether the
+// order was taken.
+func (c *Conversation) ask(method, ref string, body any, headers map[string]string) (*answer, error) {
+	to, err := resolve(RootPath, ref)
+	if err != nil {
+		return nil, err
+	}
+	var content []byte
+	if body != nil {
+		if content, err = json.Marshal(body); err != nil {
+			return nil, err
+		}
+	}
+	hops, refused := 0, 0
+	for {
+		if method != http.MethodGet {
+			c.release()
+		}
+		resp, text, err := c.send(method, to, content, headers)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case isSuccess(resp.StatusCode):
+			if refusal := refusal.Within(text, method == http.MethodGet); refusal != nil {
+				return nil, refusal
+			}
+			c.asked = true
+			return &answer{resp.StatusCode, resp.Header, text, to.Path}, nil
+		case resp.StatusCode >= 300 && resp.StatusCode < 400 && resp.Header.Get("Location") != "":
+			if to, err = c.redirected(method, to, resp); err != nil {
+				return nil, err
+			}
+			if hops++; hops > maxHops {
+				return nil, strayRedirect("the BMC redirects in a circle at %s", driver.Sanitize(to.Path))
+			}
+			continue
+		case resp.StatusCode == http.StatusUnauthorized:
+			if renewed, err := c.renew(); err != nil {
+				return nil, err
+			} else if renewed {
+				continue
+			}
+			if c.settings.Logins.Lately(c.settings.Login) {
+				if refused < len(retryPauses) {
+					if err := c.pause(retryPauses[refused]); err != nil {
+						return nil, err
+					}
+					refused++
+					continue
+				}
+				c.settings.Logins.Refused(c.ctx, c.settings.Login)
+			}
+		}
+		return nil, refusal.New(resp.StatusCode, text)
+	}
+}
+
+// send sends one request and reads the whole answer.
+func (c *Conversation) send(method string, to *url.URL, content []byte, headers map[string]string) (*http.Response, []byte, error) {
+	at := *c.settings.Base
+	at.Path, at.RawPath, at.RawQuery = to.Path, to.RawPath, to.RawQuery
+	c.sent = false
+	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { c.sent = true }}
+	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(c.ctx, trace), method, at.String(), nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	if content != nil {
+		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(content)), int64(len(content))
+	}
+	// Some BMCs want the type of a body even where there is none.
+	for name, value := range map[string]string{"User-Agent": "salvor", "Accept": jsonType, "Content-Type": jsonType} {
+		req.Header.Set(name, value)
+	}
+	for name, value := range headers {
+		req.Header.Set(name, value)
+	}
+	login := c.settings.Login
+	switch {
+	case !c.token.Empty():
+		req.Header.Set("X-Auth-Token", c.token.Reveal())
+	case c.basic && login.Username != "" && !login.Password.Empty():
+		req.SetBasicAuth(login.Username, login.Password.Reveal())
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	c.received += len(text)
+	return resp, bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")), err
+}
+
+// redirected is where a redirect leads that keeps method and body: to the same path with or without its last slash, and for reads and the
+// statuses 307 and 308 to another resource of the service. Any other redirect is an error, which names it.
+func (c *Conversation) redirected(method string, from *url.URL, resp *http.Response) (*url.URL, error) {
+	ref := resp.Header.Get("Location")
+	to, err := resolve(from.Path, ref)
+	if err != nil {
+		return nil, strayRedirect("the BMC redirects %s %s to %s, which is no path on it", method, driver.Sanitize(from.Path), c.Quote(ref))
+	}
+	keepsMethod := resp.StatusCode == http.StatusTemporaryRedirect || resp.StatusCode == http.StatusPermanentRedirect
+	switch {
+	case to.Path == from.Path && to.RawQuery == from.RawQuery:
+		return nil, strayRedirect("the BMC answers %s %s only at %s; set its address to that", method, driver.Sanitize(from.Path), c.Quote(ref))
+	case sameResource(to.Path) == sameResource(from.Path):
+		return to, nil
+	case strings.HasPrefix(to.Path, "/redfish/") && (method == http.MethodGet || keepsMethod):
+		return to, nil
+	}
+	return nil, strayRedirect("the BMC redirects %s %s to %s, which salvor does not follow", method, driver.Sanitize(from.Path), c.Quote(ref))
+}
+
+// strayRedirect is the error of a redirect that is not followed.
+func strayRedirect(format string, args ...any) error {
+	return problem.Tries(strangeTries, problem.Unavailablef(format, args...))
+}
+
+// Get reads a resource into doc, a pointer to a struct or a map. A value that cannot be understood stays as it was, and is noted once. A
+// reference with a fragment reads that part of the resource. The ETag is empty if there is none.
+func (c *Conversation) Get(ref string, doc any) (etag string, err error) {
+	a, err := c.read(ref)
+	if err != nil {
+		return "", err
+	}
+	text := a.body
+	if _, pointer, ok := strings.Cut(ref, "#"); ok && pointer != "" {
+		if text, err = part(text, pointer); err != nil {
+			return "", c.fault(http.MethodGet, ref, &refusal.Refusal{Status: http.StatusNotFound})
+		}
+	}
+	odd, err := loose.Decode(text, doc)
+	if err != nil {
+		return "", problem.Unavailablef("%w: what it answers for %s is cut off or damaged", errPage, driver.Sanitize(a.path))
+	}
+	if len(odd) > 0 {
+		c.noteOnce("the BMC's answer for %s has values that salvor cannot read and takes as not told: %s", driver.Sanitize(a.path), driver.Sanitize(strings.Join(odd[:min(len(odd), 8)], ", "), c.Secrets()...))
+	}
+	return a.header.Get("ETag"), nil
+}
+
+// part is what a JSON pointer names in a document.
+func part(text []byte, pointer string) ([]byte, error) {
+	for _, name := range strings.Split(strings.Trim(pointer, "/"), "/") {
+		var members map[string]json.RawMessage
+		var list []json.RawMessage
+		switch {
+		case json.Unmarshal(text, &members) == nil:
+			text = members[name]
+		case json.Unmarshal(text, &list) == nil:
+			text = nil
+			for i, e := range list {
+				if strconv.Itoa(i) == name {
+					text = e
+				}
+			}
+		}
+		if len(text) == 0 {
+			return nil, ErrMissing
+		}
+	}
+	return text, nil
+}
+
+// read reads a page of Redfish: an object. A page of something else, such as a login page, is called that.
+func (c *Conversation) read(ref string) (*answer, error) {
+	a, err := c.ask(http.MethodGet, ref, nil, nil)
+	if err != nil {
+		return nil, c.fault(http.MethodGet, ref, err)
+	}
+	if what := notRedfish(a.body); what != "" {
+		return nil, c.strangePage(a, what)
+	}
+	c.settings.Memory.sawResource(c.settings.Key, a.path)
+	return a, nil
+}
+
+// errPage is the error of a page that is no Redfish.
+var errPage = errors.New("the BMC's answer is no Redfish")
+
+// notRedfish says what a page is that is no object; empty: the page begins as one.
+func notRedfish(body []byte) string {
+	text := bytes.TrimSpace(body)
+	switch {
+	case len(text) == 0:
+		return "an empty page"
+	case text[0] == '<':
+		return "a page of HTML, such as a login page"
+	case text[0] != '{' && text[0] != '[':
+		return "text"
+	}
+	return ""
+}
+
+// strangeTries is how often in a row an answer that is no Redfish is asked for: a BMC that starts may give one for a moment.
+const strangeTries = 3
+
+// strangePage is the error of a page that is no Redfish. Where the resource answered a short time ago, the BMC may be starting, and only time
+// bounds how often the page is asked for.
+func (c *Conversation) strangePage(a *answer, what string) error {
+	text := ""
+	if len(bytes.TrimSpace(a.body)) > 0 {
+		text = ": " + c.Quote(refusal.PlainPage(a.body))
+	}
+	if c.settings.Memory.missesNow(c.settings.Key, a.path) {
+		return problem.Unavailablef("%w: it answers %s with %s, as a BMC does that starts%s", errPage, driver.Sanitize(a.path), what, text)
+	}
+	return problem.Tries(strangeTries, problem.Unavailablef("%w: it answers %s with %s; is this the address of its Redfish service?%s", errPage, driver.Sanitize(a.path), what, text))
+}
+
+// Order is a write that the BMC has taken, or may have taken.
+type Order struct {
+	// Task is the path of the BMC's task; empty: it made none.
+	Task string
+	// Created is the path of what the BMC has made; empty: it does not say.
+	Created string
+	// Unsure is the error of a connection that ended before the answer: whether the BMC took the order, a look at the machine tells.
+	Unsure error
+	body   []byte
+}
+
+// Post runs an action, or creates a resource. An error means that the BMC has surely not taken the order.
+func (c *Conversation) Post(ref string, body any) (Order, error) {
+	return c.write(http.MethodPost, ref, body, nil)
+}
+
+// Delete removes a resource; one that is gone is success.
+func (c *Conversation) Delete(ref string) (Order, error) {
+	o, err := c.write(http.MethodDelete, ref, nil, nil)
+	if errors.Is(err, ErrMissing) {
+		return Order{}, nil
+	}
+	return o, err
+}
+
+// Patch changes a resource under its ETag. Some BMCs demand If-Match, some refuse the very tag that they gave, some want it without its
+// weak mark: all are tried, for 412 and 428 mean that nothing was changed.
+func (c *Conversation) Patch(ref, etag string, body any) (o Order, err error) {
+	tags := []string{"", "*"}
+	if etag != "" {
+		tags = []string{etag, strings.TrimPrefix(etag, "W/"), "*", ""}
+	}
+	for i, tag := range tags {
+		if i > 0 && tag == tags[i-1] {
+			continue
+		}
+		headers := map[string]string{}
+		if tag != "" {
+			headers["If-Match"] = tag
+		}
+		o, err = c.write(http.MethodPatch, ref, body, headers)
+		var r *refusal.Refusal
+		if !errors.As(err, &r) || r.Status != http.StatusPreconditionFailed && r.Status != http.StatusPreconditionRequired {
+			break
+		}
+	}
+	return o, err
+}
+
+func (c *Conversation) write(method, ref string, body any, headers map[string]string) (Order, error) {
+	a, err := c.ask(method, ref, body, headers)
+	if err == nil {
+		return newOrder(a), nil
+	}
+	fault := c.fault(method, ref, err)
+	var r *refusal.Refusal
+	if c.sent && !errors.As(err, &r) && problem.Is(fault, problem.Unavailable) {
+		return Order{Unsure: fault}, nil
+	}
+	return Order{}, fault
+}
+
+// Doc reads what the BMC answered to an order into doc; false: it answered nothing that can be read.
+func (o Order) Doc(doc any) bool {
+	if len(o.body) == 0 {
+		return false
+	}
+	_, err := loose.Decode(o.body, doc)
+	return err == nil
+}
+
+// Sure is the error of an order of which nobody can tell whether the BMC took it.
+func (o Order) Sure(err error) error {
+	if err != nil {
+		return err
+	}
+	return o.Unsure
+}
+
+// isSuccess tells whether a status says that the request succeeded.
+func isSuccess(status int) bool {
+	return slices.Contains([]int{http.StatusOK, http.StatusCreated, http.StatusAccepted, http.StatusNoContent}, status)
+}

@@ -1,0 +1,150 @@
+package conversation
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+
+	"salvor/driver"
+	"salvor/driver/redfish/refusal"
+	"salvor/problem"
+	"salvor/wire/loose"
+)
+
+// Task is a Task resource.
+type Task struct {
+	State       string `json:"TaskState"`
+	Status      string `json:"TaskStatus"`
+	Name        string
+	Description string
+	Messages    []refusal.Message
+	Payload     struct {
+		TargetURI string `json:"TargetUri"`
+	}
+}
+
+// HasFailed tells whether the task has ended without what was asked for.
+func (t Task) HasFailed() bool {
+	switch t.State {
+	case "Exception", "Killed", "Cancelled", "Interrupted":
+		return true
+	}
+	return t.State == "Completed" && t.Status == "Critical"
+}
+
+// HasEnded tells whether the task works no more.
+func (t Task) HasEnded() bool { return t.State == "Completed" || t.HasFailed() }
+
+// newOrder reads from an answer what the BMC has made of an order: a task, or a resource.
+func newOrder(a *answer) Order {
+	o := Order{Created: a.created(), body: a.body}
+	var doc struct {
+		Type string `json:"@odata.type"`
+		Path Link   `json:"@odata.id"`
+	}
+	_, _ = loose.Decode(a.body, &doc)
+	isTask := strings.Contains(doc.Type, "Task.")
+	switch {
+	case isTask && doc.Path.Path != "":
+		o.Task = Join(a.path, doc.Path.Path)
+	case isTask || a.status == http.StatusAccepted || isTaskPath(o.Created):
+		o.Task = o.Created
+	}
+	return o
+}
+
+func isTaskPath(path string) bool {
+	return strings.Contains(path, "/TaskService/") || strings.Contains(path, "/TaskMonitor")
+}
+
+// Task reads a task. A task that is gone, or whose monitor answers with something else, has ended; a monitor that answers with a refusal
+// gives the task's.
+func (c *Conversation) Task(path string) (Task, error) {
+	ended := Task{State: "Completed"}
+	if path == "" {
+		return ended, nil
+	}
+	a, err := c.ask(http.MethodGet, path, nil, nil)
+	var r *refusal.Refusal
+	if errors.As(err, &r) && !r.IsTemporary() {
+		switch {
+		case r.Status == http.StatusNotFound, r.Status == http.StatusGone:
+			driver.Note(c.ctx, "the BMC's task %s is gone; it counts as ended", driver.Sanitize(path))
+			return ended, nil
+		case r.Status != http.StatusUnauthorized && r.Status != http.StatusForbidden && r.Status != http.StatusInternalServerError:
+			return Task{State: "Exception", Messages: r.TaskMessages()}, nil
+		}
+	}
+	if err != nil {
+		return Task{}, c.fault(http.MethodGet, path, err)
+	}
+	var task Task
+	switch _, err := loose.Decode(a.body, &task); {
+	case err == nil && task.State != "":
+		return task, nil
+	case a.status == http.StatusAccepted:
+		return Task{State: "Running"}, nil
+	}
+	return ended, nil
+}
+
+// Failure is the error of a task that has failed, with the BMC's words; nil: it has not.
+func (c *Conversation) Failure(t Task) error {
+	if !t.HasFailed() {
+		return nil
+	}
+	r := &refusal.Refusal{Messages: t.Messages}
+	text := "the BMC gives no reason"
+	if words := r.Words(); words != "" {
+		text = c.Quote(words)
+	}
+	if r.Has(refusal.NotNow) || r.Has(refusal.Unreachable) {
+		return problem.Unavailablef("the BMC took the order, and its task is %s: %s", driver.Sanitize(t.State), text)
+	}
+	return problem.Conflictf("the BMC took the order, and its task is %s: %s", driver.Sanitize(t.State), text)
+}
+
+// Prove calls look until it sees what was ordered, as driver.PollUntil does, and follows the BMC's task meanwhile: a task that fails ends the
+// wait with its words.
+func (c *Conversation) Prove(ctx context.Context, o Order, look func(context.Context) (bool, error)) (bool, error) {
+	var failure error
+	done, err := driver.PollUntil(ctx, func(ctx context.Context) (bool, error) {
+		done, err := look(ctx)
+		if done || o.Task == "" {
+			return done, err
+		}
+		task, taskErr := c.Task(o.Task)
+		if taskErr == nil && task.HasEnded() {
+			o.Task, failure = "", c.Failure(task)
+		}
+		return failure != nil, err
+	})
+	if failure != nil {
+		return false, failure
+	}
+	return done, err
+}
+
+// Taken says in an error what became of an order: the BMC took it, or nobody can tell.
+func (c *Conversation) Taken(o Order) string {
+	if o.Unsure != nil {
+		return "the BMC gave no answer to the order (" + o.Unsure.Error() + ")"
+	}
+	return "the BMC took the order"
+}
+
+// Follow waits for the end of the task of an order that no look can prove. A task that works longer than one proof may take is left to itself.
+func (c *Conversation) Follow(ctx context.Context, o Order) error {
+	if o.Unsure != nil || o.Task == "" {
+		return o.Unsure
+	}
+	_, err := c.Prove(ctx, Order{}, func(context.Context) (bool, error) {
+		task, err := c.Task(o.Task)
+		if err != nil || !task.HasEnded() {
+			return false, err
+		}
+		return true, c.Failure(task)
+	})
+	return err
+}
