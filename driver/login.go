@@ -79,7 +79,7 @@ func (l *Logins) Pass(ctx context.Context, login Login) error {
 		ErrLogin, login.UsernameKey, login.PasswordKey, when(r.at), when(r.at.Add(loginPause)))
 }
 
-// Refused notes that the BMC refused a login.
+// Refused notes that the BMC refused a login, and forgets that it accepted the login lately.
 func (l *Logins) Refused(ctx context.Context, login Login) {
 	if l == nil {
 		return
@@ -92,6 +92,7 @@ func (l *Logins) Refused(ctx context.Context, login Login) {
 		l.refused = map[[sha256.Size]byte]refusal{}
 	}
 	makeRoom(l.refused)
+	delete(l.accepted, login.key())
 	l.refused[login.key()] = refusal{now, work}
 }
 

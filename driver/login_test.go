@@ -9,7 +9,8 @@ import (
 	"salvor/secret"
 )
 
-// TestLately: a login counts as accepted lately for ten minutes after the last time the BMC accepted it, and no other login does.
+// TestLately: a login counts as accepted lately for ten minutes after the last time the BMC accepted it, and no other login does. A refusal ends
+// that.
 func TestLately(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -30,11 +31,13 @@ func TestLately(t *testing.T) {
 	now = now.Add(9 * time.Minute)
 	check("after 9 minutes", login, true)
 	l.Accepted(login)
-	l.Refused(t.Context(), login)
 	now = now.Add(9 * time.Minute)
-	check("9 minutes after the second time, and a refusal", login, true)
+	check("9 minutes after the second time", login, true)
 	now = now.Add(2 * time.Minute)
 	check("11 minutes after the second time", login, false)
+	l.Accepted(login)
+	l.Refused(t.Context(), login)
+	check("after a refusal that counts", login, false)
 	if none := (*driver.Logins)(nil); none.Lately(login) {
 		t.Error("a nil *Logins: Lately is true, want false")
 	}
