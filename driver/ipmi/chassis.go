@@ -3,7 +3,6 @@ package ipmi
 import (
 	"context"
 	"errors"
-	"time"
 
 	"salvor/driver"
 	"salvor/metal"
@@ -74,83 +73,6 @@ func (d *Driver) PowerState(ctx context.Context, n *metal.Node) (metal.Power, er
 		return err
 	})
 	return power, err
-}
-
-// SetPower orders on or forced off and reads until it is so.
-func (d *Driver) SetPower(ctx context.Context, n *metal.Node, want metal.Power) error {
-	order, ok := map[metal.Power]byte{metal.PowerOn: orderOn, metal.PowerOff: orderOff}[want]
-	if !ok {
-		return problem.Unsupportedf("set power of node %s: ipmi: cannot be %q", n.ID, want)
-	}
-	op := "set " + string(want)
-	var last metal.Power
-	var refusal error
-	err := d.with(ctx, n, op, func(ctx context.Context, c commandSender) (err error) {
-		if last, err = readPowerState(ctx, c); err != nil || last == want {
-			return err
-		}
-		if _, refusal = sendChassisCommand(ctx, c, commandControl, order); problem.Is(refusal, problem.Unavailable) {
-			// Cut off, or refused for now: the machine itself tells.
-			refusal = nil
-		}
-		return refusal
-	})
-	if err != nil || last == want {
-		return err
-	}
-	began := time.Now()
-	done, err := driver.PollUntil(ctx, func(ctx context.Context) (bool, error) {
-		return last == want, d.with(ctx, n, op, func(ctx context.Context, c commandSender) error {
-			now, err := readPowerState(ctx, c)
-			if err == nil {
-				last = now
-			}
-			return err
-		})
-	})
-	switch {
-	case done || last == want:
-		return nil
-	case err != nil:
-		return problem.New(problem.KindOf(err), "%w; %s after the order it had last read %q", err, time.Since(began).Round(100*time.Millisecond), last)
-	}
-	return problem.Unavailablef("%s of node %s: ipmi: the BMC took the order, but still reads %q after %s", op, n.ID, last, time.Since(began).Round(100*time.Millisecond))
-}
-
-// SoftOff asks the system to shut down by an ACPI event.
-func (d *Driver) SoftOff(ctx context.Context, n *metal.Node) error {
-	return d.with(ctx, n, "soft power off", func(ctx context.Context, c commandSender) error {
-		power, err := readPowerState(ctx, c)
-		if err != nil || power == metal.PowerOff {
-			return err
-		}
-		_, err = sendChassisCommand(ctx, c, commandControl, orderSoft)
-		return err
-	})
-}
-
-// single gives an order that leaves the machine on to one that is on.
-func (d *Driver) single(ctx context.Context, n *metal.Node, op string, order byte) error {
-	return d.with(ctx, n, op, func(ctx context.Context, c commandSender) error {
-		power, err := readPowerState(ctx, c)
-		if err == nil && power != metal.PowerOn {
-			err = problem.Conflictf("the machine is not on")
-		}
-		if err == nil {
-			_, err = sendChassisCommand(ctx, c, commandControl, order)
-		}
-		return err
-	})
-}
-
-// Restart resets a machine that is on.
-func (d *Driver) Restart(ctx context.Context, n *metal.Node) error {
-	return d.single(ctx, n, "restart", orderReset)
-}
-
-// InjectNMI interrupts a machine that is on.
-func (d *Driver) InjectNMI(ctx context.Context, n *metal.Node) error {
-	return d.single(ctx, n, "inject NMI", orderNMI)
 }
 
 // BootDevices lists the devices of the protocol; which of them a BMC takes it does not tell.

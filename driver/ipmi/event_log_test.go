@@ -28,7 +28,7 @@ type selSender struct {
 
 func (s *selSender) send(_ context.Context, netFn, command byte, data ...byte) ([]byte, error) {
 	if netFn != netFnStorage || command != commandSELEntry {
-		return nil, classifyCompletionCode(codeBadCommand)
+		return nil, classifyCompletionCode(netFn, command, codeBadCommand)
 	}
 	if s.asked++; s.breaks > 0 && s.asked > s.breaks {
 		return nil, problem.Unavailablef("no answer in time")
@@ -41,7 +41,7 @@ func (s *selSender) send(_ context.Context, netFn, command byte, data ...byte) (
 		i = len(s.ids) - 1
 	}
 	if i < 0 {
-		return nil, classifyCompletionCode(codeNotPresent)
+		return nil, classifyCompletionCode(netFn, command, codeNotPresent)
 	}
 	next := uint16(lastRecord)
 	if i+1 < len(s.ids) {
@@ -145,13 +145,13 @@ func (s sensorSender) send(_ context.Context, netFn, command byte, data ...byte)
 		i := int(binary.LittleEndian.Uint16(data[2:]))
 		offset, size := int(data[4]), int(data[5])
 		if i >= len(s.records) {
-			return nil, classifyCompletionCode(codeNotPresent)
+			return nil, classifyCompletionCode(netFn, command, codeNotPresent)
 		}
 		if size == wholeRecord {
 			size = len(s.records[i])
 		}
 		if size > s.most {
-			return nil, classifyCompletionCode(codeTooLong)
+			return nil, classifyCompletionCode(netFn, command, codeTooLong)
 		}
 		next := i + 1
 		if next == len(s.records) {
@@ -162,9 +162,9 @@ func (s sensorSender) send(_ context.Context, netFn, command byte, data ...byte)
 		if answer, ok := s.readings[data[0]]; ok {
 			return answer, nil
 		}
-		return nil, classifyCompletionCode(codeNotPresent)
+		return nil, classifyCompletionCode(netFn, command, codeNotPresent)
 	}
-	return nil, classifyCompletionCode(codeBadCommand)
+	return nil, classifyCompletionCode(netFn, command, codeBadCommand)
 }
 
 // compactSensor describes a sensor that has states.

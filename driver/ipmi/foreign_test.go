@@ -83,7 +83,7 @@ func TestPyghmi(t *testing.T) {
 		{PrivKey, "KING", "must be ADMINISTRATOR, OPERATOR, USER or CALLBACK", problem.Invalid, 0},
 		{BMCKeyKey, "xyz", "must be hexadecimal digits", problem.Invalid, 0},
 		{BMCKeyKey, "0001", "has a zero byte", problem.Invalid, 0},
-		{BMCKeyKey, "0102030405", "refuses ipmi_username or ipmi_password", problem.Invalid, 0}, // this BMC has no such key
+		{BMCKeyKey, "0102030405", "refuses ipmi_hex_kg_key", problem.Invalid, 0}, // this BMC has no such key
 	} {
 		wrong := n.Clone()
 		wrong.DriverInfo[c.key] = c.value

@@ -68,6 +68,9 @@ type Driver struct {
 	Cipher int
 	// Control refuses addresses that may not be spoken to, as a net.Dialer's; nil: none.
 	Control func(network, address string, c syscall.RawConn) error
+
+	// sender takes the place of a session in tests.
+	sender commandSender
 }
 
 var (
@@ -193,7 +196,43 @@ func (d *Driver) named(n *metal.Node, op string, fn func(ipmiSettings) error) er
 	return nil
 }
 
-func (d *Driver) session(ctx context.Context, conf ipmiSettings, fn func(context.Context, commandSender) error) (err error) {
+// session runs fn in a session of its own. A login that the BMC accepted lately is repeated before its refusal counts.
+func (d *Driver) session(ctx context.Context, conf ipmiSettings, fn func(context.Context, commandSender) error) error {
+	return d.repeatLogin(ctx, conf.login(), func() error { return d.sessionOnce(ctx, conf, fn) })
+}
+
+// loginPauses are the pauses before a refused login is repeated that the BMC accepted lately. Three repetitions stay below what locks accounts
+// on most BMCs.
+var loginPauses = []time.Duration{2 * time.Second, 5 * time.Second, 10 * time.Second}
+
+// repeatLogin repeats a session whose login is refused and was accepted lately. A refused login has run nothing of the session but what may run
+// twice.
+func (d *Driver) repeatLogin(ctx context.Context, login driver.Login, session func() error) error {
+	err := session()
+	for _, pause := range loginPauses {
+		if !isRefusedLogin(err) || !d.Logins.Lately(login) {
+			return err
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return problem.Unavailablef("the BMC accepted this login minutes ago, and refuses it now: %s", err)
+		case <-timer.C:
+		}
+		err = session()
+	}
+	if errors.Is(err, driver.ErrLogin) {
+		d.Logins.Refused(ctx, login)
+	}
+	return err
+}
+
+func isRefusedLogin(err error) bool {
+	return errors.Is(err, driver.ErrLogin) || errors.Is(err, errNoRole)
+}
+
+func (d *Driver) sessionOnce(ctx context.Context, conf ipmiSettings, fn func(context.Context, commandSender) error) (err error) {
 	leave, err := d.enter(ctx, conf)
 	if err != nil {
 		return err
@@ -201,6 +240,9 @@ func (d *Driver) session(ctx context.Context, conf ipmiSettings, fn func(context
 	defer func() { leave(err) }()
 	ctx, cancel := context.WithTimeout(ctx, driver.CallTimeout)
 	defer cancel()
+	if d.sender != nil {
+		return fn(ctx, d.sender)
+	}
 	if conf.host, err = d.allowed(ctx, conf); err != nil {
 		return driver.Trouble(err)
 	}
@@ -216,7 +258,13 @@ func (d *Driver) session(ctx context.Context, conf ipmiSettings, fn func(context
 	return problem.Invalidf("[ipmi]client must be %s or %s", Native, IPMITool)
 }
 
-// enter waits for the turn at a BMC and refuses a login that the BMC is known to refuse. leave ends the turn and is told how it went.
+// login is what the BMC is asked to accept.
+func (s ipmiSettings) login() driver.Login {
+	return driver.Login{Address: "ipmi " + s.address(), Username: s.username, Password: s.password, Method: fmt.Sprint(s.ciphers, s.level, s.bmcKey.Empty()), UsernameKey: UsernameKey, PasswordKey: PasswordKey}
+}
+
+// enter waits for the turn at a BMC and refuses a login that the BMC is known to refuse. leave ends the turn and is told how it went. The
+// refusal of a login that the BMC accepted lately counts once repeatLogin has repeated the login.
 func (d *Driver) enter(ctx context.Context, conf ipmiSettings) (leave func(error), err error) {
 	unlock, err := d.Locks.Enter(ctx, "ipmi "+conf.address())
 	if err != nil {
@@ -226,7 +274,7 @@ func (d *Driver) enter(ctx context.Context, conf ipmiSettings) (leave func(error
 		unlock()
 		return nil, driver.Trouble(err)
 	}
-	login := driver.Login{Address: "ipmi " + conf.address(), Username: conf.username, Password: conf.password, Method: fmt.Sprint(conf.ciphers, conf.level, conf.bmcKey.Empty()), UsernameKey: UsernameKey, PasswordKey: PasswordKey}
+	login := conf.login()
 	if err := d.Logins.Pass(ctx, login); err != nil {
 		unlock()
 		return nil, err
@@ -234,10 +282,13 @@ func (d *Driver) enter(ctx context.Context, conf ipmiSettings) (leave func(error
 	began := time.Now()
 	return func(err error) {
 		driver.Measured(ctx, "ipmi", began, err)
+		var answered completionCode
 		switch {
 		case errors.Is(err, driver.ErrLogin):
-			d.Logins.Refused(ctx, login)
-		case err == nil:
+			if !d.Logins.Lately(login) {
+				d.Logins.Refused(ctx, login)
+			}
+		case err == nil, errors.As(err, &answered) && !errors.Is(err, errNoRole):
 			d.Logins.Accepted(login)
 		}
 		unlock()
@@ -261,36 +312,4 @@ func (d *Driver) allowed(ctx context.Context, conf ipmiSettings) (string, error)
 		}
 	}
 	return "", err
-}
-
-// completionCode is an answer that the BMC took the command and refused it.
-type completionCode byte
-
-func (c completionCode) Error() string {
-	return "completion code 0x" + strconv.FormatUint(uint64(c), 16)
-}
-
-// Completion codes (IPMI 2.0, table 5-2, and 0x80 of the boot options).
-const (
-	codeNoParameter = 0x80
-	codeBadCommand  = 0xC1
-	codeBadLength   = 0xC7
-	codeBadSize     = 0xC8
-	codeTooLong     = 0xCA // the answer cannot have so many bytes
-	codeNotPresent  = 0xCB
-	codeBadField    = 0xCC
-	codeUnspecified = 0xFF
-	codePrivilege   = 0xD4
-)
-
-// classifyCompletionCode gives a completion code its kind.
-func classifyCompletionCode(code byte) error {
-	c := completionCode(code)
-	switch code {
-	case codeNoParameter, codeBadCommand, codeBadField:
-		return problem.Unsupportedf("the BMC cannot do it: %w", c)
-	case codePrivilege:
-		return problem.Invalidf("the command needs more privilege than the session has; look at %s, and at what the BMC allows %s: %w", PrivKey, UsernameKey, c)
-	}
-	return problem.Unavailablef("the BMC refuses: %w", c)
 }

@@ -23,6 +23,7 @@ type lanSession struct {
 	api  *client.Client
 	conf ipmiSettings
 	wire *filteredDialer
+	open bool // the session is open
 }
 
 // runInLANSession runs fn in a session. A panic of the library over an answer that it cannot
@@ -56,6 +57,7 @@ func runInLANSession(ctx context.Context, conf ipmiSettings, fn func(context.Con
 		defer cancel()
 		_ = api.Close(bye)
 	}()
+	l.open = true
 	return fn(ctx, l)
 }
 
@@ -65,6 +67,9 @@ func (l *lanSession) send(ctx context.Context, netFn, command byte, data ...byte
 	}
 	answer, err := l.api.RawCommand(ctx, types.NetFn(netFn), command, data, "raw")
 	if err != nil {
+		if answer, ok := types.IsResponseError(err); ok {
+			return nil, classifyCompletionCode(netFn, command, byte(answer.CompletionCode()))
+		}
 		return nil, l.fault(ctx, err)
 	}
 	return answer.Response, nil
@@ -74,20 +79,24 @@ func (l *lanSession) send(ctx context.Context, netFn, command byte, data ...byte
 // forged.
 const fewTries = 2
 
-// fault gives an error of the library its kind.
+// fault gives an error of the library its kind. A completion code is one of the commands that open a session, or a console.
 func (l *lanSession) fault(ctx context.Context, err error) error {
 	var known *problem.Error
 	if errors.As(err, &known) {
 		return driver.Trouble(err, l.conf.password)
 	}
 	if answer, ok := types.IsResponseError(err); ok {
-		return classifyCompletionCode(byte(answer.CompletionCode()))
+		command := byte(commandSetPrivilege)
+		if l.open {
+			command = commandActivatePayload
+		}
+		return classifyCompletionCode(netFnApp, command, byte(answer.CompletionCode()))
 	}
 	text := err.Error()
 	silent := l.wire.guard.loginUnanswered.Load()
 	switch other, opened := l.wire.guard.otherSuite.Load(), l.wire.guard.opened.Load(); {
 	case other && opened && !silent: // the login failed with the suite that the BMC has; the library tells of the last one
-		return problem.Invalidf("%w %s or %s", driver.ErrLogin, UsernameKey, PasswordKey)
+		return wrongPassword()
 	case other && !opened && !l.wire.guard.suiteUnanswered.Load():
 		return problem.Tries(fewTries, problem.Unavailablef("the BMC, or somebody on the way, answers with another cipher suite than %v; set %s to one that the BMC has, often 3", l.conf.ciphers, CipherKey))
 	case silent && opened && ctx.Err() == nil && !errors.Is(err, syscall.ECONNREFUSED): // whatever it answered to the other suites
@@ -114,27 +123,18 @@ func (l *lanSession) fault(ctx context.Context, err error) error {
 // refusal tells why the BMC opened no session, or nil if it never said no. The library's
 // error does not tell reliably, so the status codes come from the wire.
 func (l *lanSession) refusal(text string) error {
-	hasCode := func(codes ...types.RmcpStatusCode) bool {
-		for _, c := range codes {
-			if l.wire.refused.Load()&(1<<c) != 0 {
-				return true
-			}
-		}
-		return false
-	}
 	switch {
-	case strings.Contains(text, client.ErrRAKPAuthentication.Error()),
-		hasCode(types.RmcpStatusCodeUnauthorizedName, types.RmcpStatusCodeInvalidIntegrityCheckValue, types.RmcpStatusCodeInvalidNameLength):
-		return problem.Invalidf("%w %s or %s", driver.ErrLogin, UsernameKey, PasswordKey)
-	case hasCode(types.RmcpStatusCodeUnauthorizedRoleOfPriLevel, types.RmcpStatusCodeInvalidRole):
-		return problem.Invalidf("the BMC does not let %s have the privilege level %s; set %s to a lower one", UsernameKey, l.conf.level, PrivKey)
-	case hasCode(types.RmcpStatusCodeNoResToCreateSess, types.RmcpStatusCodeNoResToCreateSessAtRole):
-		return problem.Unavailablef("the BMC has no session free")
-	case l.wire.guard.suiteUnanswered.Load(): // what it says to one suite is not what it says to all
+	case strings.Contains(text, "RAKP4") && strings.Contains(text, client.ErrRAKPAuthentication.Error()):
+		return wrongBMCKey()
+	case strings.Contains(text, client.ErrRAKPAuthentication.Error()):
+		return wrongPassword()
+	}
+	r, found := findRefusal(func(r sessionRefusal) bool { return l.wire.refused.Load()&(1<<r.code) != 0 })
+	switch {
+	case found && r.kind >= ofSuite && l.wire.guard.suiteUnanswered.Load(): // what it says to one suite is not what it says to all
 		return driver.Trouble(context.DeadlineExceeded)
-	case hasCode(types.RmcpStatusCodeInvalidAuthAlg, types.RmcpStatusCodeInvalidIntegrityAlg, types.RmcpStatusCodeInvalidConfidentAlg,
-		types.RmcpStatusCodeNoMatchingAuthPayload, types.RmcpStatusCodeNoMatchingIntegrityPayload, types.RmcpStatusCodeNoCipherSuiteMatch):
-		return problem.Invalidf("the BMC takes none of the cipher suites %v; set %s", l.conf.ciphers, CipherKey)
+	case found:
+		return r.fault(l.conf)
 	}
 	return nil
 }

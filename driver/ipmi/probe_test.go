@@ -18,7 +18,7 @@ func (s scriptedSender) send(_ context.Context, netFn, command byte, _ ...byte) 
 	if answer, ok := s[fmt.Sprintf("%02x %02x", netFn, command)]; ok {
 		return answer, nil
 	}
-	return nil, classifyCompletionCode(codeBadCommand)
+	return nil, classifyCompletionCode(netFn, command, codeBadCommand)
 }
 
 func ableBy(p metal.Probe) map[string]string {
@@ -51,7 +51,7 @@ func TestProbeReadsAnswers(t *testing.T) {
 		"cipher suites":         "yes: salvor can use 3, 17",
 		"serial over LAN":       "no: it is disabled in the BMC",
 		"event log (SEL)":       "yes: 261 entries, 512 bytes free",
-		"sensors":               "no: the BMC cannot do it: completion code 0xc1",
+		"sensors":               "no: the BMC cannot do it: it does not know the command: completion code 0xc1",
 	} {
 		if able[name] != want {
 			t.Errorf("%s: %q, want %q", name, able[name], want)

@@ -63,29 +63,33 @@ func (s SOL) ReadConsole(ctx context.Context, n *metal.Node, opened func(), w io
 		if s.Client == IPMITool || !conf.bmcKey.Empty() {
 			return problem.Unsupportedf("only the client in Go reads the console; it does not know %s, and [ipmi]client must be %s", BMCKeyKey, Native)
 		}
-		leave, err := s.enter(ctx, conf)
-		if err != nil {
-			return err
-		}
-		// The turn ends once the line is open, and the reading goes on.
-		isOpen := false
-		ctx, cancel := context.WithCancelCause(ctx)
-		defer cancel(nil)
-		late := time.AfterFunc(driver.CallTimeout, func() { cancel(context.DeadlineExceeded) })
-		defer late.Stop()
-		if conf.host, err = s.allowed(ctx, conf); err == nil {
-			err = runInLANSession(ctx, conf, func(ctx context.Context, sender commandSender) error {
-				return sender.(*lanSession).readSOL(ctx, func() { late.Stop(); isOpen = true; leave(nil); opened() }, w)
-			})
-		}
-		if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-			err = driver.Trouble(context.DeadlineExceeded)
-		}
-		if !isOpen {
-			leave(err)
-		}
-		return err
+		return s.repeatLogin(ctx, conf.login(), func() error { return s.readOnce(ctx, conf, opened, w) })
 	})
+}
+
+// readOnce reads in one session, and keeps the turn at the BMC only until the line is open.
+func (s SOL) readOnce(ctx context.Context, conf ipmiSettings, opened func(), w io.Writer) error {
+	leave, err := s.enter(ctx, conf)
+	if err != nil {
+		return err
+	}
+	isOpen := false
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	late := time.AfterFunc(driver.CallTimeout, func() { cancel(context.DeadlineExceeded) })
+	defer late.Stop()
+	if conf.host, err = s.allowed(ctx, conf); err == nil {
+		err = runInLANSession(ctx, conf, func(ctx context.Context, sender commandSender) error {
+			return sender.(*lanSession).readSOL(ctx, func() { late.Stop(); isOpen = true; leave(nil); opened() }, w)
+		})
+	}
+	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+		err = driver.Trouble(context.DeadlineExceeded)
+	}
+	if !isOpen {
+		leave(err)
+	}
+	return err
 }
 
 // readSOL activates the payload and passes on what comes, until ctx or the BMC ends it.

@@ -81,7 +81,7 @@ func (t *ipmitoolRunner) run(ctx context.Context, netFn, command byte, data ...b
 	var out, output limitedBuffer
 	cmd.Stdout, cmd.Stderr = &out, &output
 	if err := cmd.Run(); err != nil {
-		return nil, t.fault(ctx, err, output.String())
+		return nil, t.fault(ctx, err, output.String(), netFn, command)
 	}
 	answer, err := hex.DecodeString(strings.Join(strings.Fields(out.String()), ""))
 	if err != nil {
@@ -107,20 +107,19 @@ func pipeOf(password secret.Value) (*os.File, error) {
 var responseCode = regexp.MustCompile(`rsp=0x([0-9a-fA-F]{1,2})\b`)
 
 // fault gives a failure of the program its kind, by its words: it has one exit code.
-func (t *ipmitoolRunner) fault(ctx context.Context, err error, output string) error {
+func (t *ipmitoolRunner) fault(ctx context.Context, err error, output string, netFn, command byte) error {
 	if m := responseCode.FindStringSubmatch(output); m != nil {
 		code, _ := strconv.ParseUint(m[1], 16, 8)
-		return classifyCompletionCode(byte(code))
+		return classifyCompletionCode(netFn, command, byte(code))
 	}
 	switch {
 	case ctx.Err() != nil:
 		return driver.Trouble(ctx.Err())
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, os.ErrNotExist):
 		return problem.Invalidf("[ipmi]client is ipmitool, but there is no such program on this conductor")
-	case strings.Contains(output, "HMAC is invalid"), strings.Contains(output, "unauthorized name"), strings.Contains(output, "invalid integrity check value"), strings.Contains(output, "Password invalid"):
-		return problem.Invalidf("%w %s or %s", driver.ErrLogin, UsernameKey, PasswordKey)
-	case strings.Contains(output, "no matching cipher suite"), strings.Contains(output, "invalid authentication algorithm"), strings.Contains(output, "invalid integrity algorithm"), strings.Contains(output, "invalid confidentiality algorithm"):
-		return problem.Invalidf("the BMC takes none of the cipher suites %v; set %s: %w", t.conf.ciphers, CipherKey, errCipher)
+	}
+	if refusal := toolRefusal(output, t.conf); refusal != nil {
+		return refusal
 	}
 	if strings.Contains(output, "Address lookup for") {
 		return problem.Tries(driver.UnknownNameTries, problem.Unavailablef("nobody knows the name %s; is it spelled right? ipmitool: %s", t.conf.host, problem.Quote(driver.Sanitize(output, t.conf.password))))
