@@ -50,11 +50,30 @@ type HTTPConfig struct {
 	LogsIn func(*http.Request) bool
 }
 
+// DialFunc opens a connection, as the method DialContext of net.Dialer does.
+type DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
+
+type dialKey struct{}
+
+// WithDial has the clients of HTTPConfig open connections by dial under the returned context. A test puts a BMC in memory behind dial and
+// runs both under a clock of its own, so that pauses and deadlines cost no time.
+func WithDial(ctx context.Context, dial DialFunc) context.Context {
+	return context.WithValue(ctx, dialKey{}, dial)
+}
+
+// dial opens a connection by the function of WithDial, or else over the network.
+func (w HTTPConfig) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if dial, ok := ctx.Value(dialKey{}).(DialFunc); ok {
+		return dial(ctx, network, address)
+	}
+	return (&net.Dialer{Timeout: CallTimeout, Control: w.Control}).DialContext(ctx, network, address)
+}
+
 // Client gives a client and what releases its connections.
 func (w HTTPConfig) Client() (*http.Client, func()) {
 	transport := &http.Transport{
 		TLSClientConfig:        w.TLS,
-		DialContext:            (&net.Dialer{Timeout: CallTimeout, Control: w.Control}).DialContext,
+		DialContext:            w.dial,
 		TLSHandshakeTimeout:    CallTimeout,
 		ResponseHeaderTimeout:  w.timeout(),
 		MaxResponseHeaderBytes: 64 << 10,

@@ -1,0 +1,430 @@
+package odd
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// BMCKind is one way in which a Redfish service differs from the standard, or from what most services do.
+type BMCKind struct {
+	// Name is FAMILY: WHAT, such as "links: trailing slash".
+	Name string
+	// Source names the vendor or the public report.
+	Source string
+	// Scope is what a Place of this kind is.
+	Scope BMCScope
+	// Cost is what a client may lose by it.
+	Cost BMCCost
+	// Words are texts one of which an error must contain that is due to this kind. The last part of the Place's path always serves.
+	Words []string
+	// Leaks: no client can end its session at such a BMC.
+	Leaks bool
+
+	suits func(v any) bool // ScopeMember: the values that it changes
+	serve func(p Place) serveFunc
+}
+
+// BMCScope is the set of places where a kind can be.
+type BMCScope int
+
+const (
+	// ScopeResource: the GET of one resource.
+	ScopeResource BMCScope = iota
+	// ScopeCollection: the GET of one resource that has Members.
+	ScopeCollection
+	// ScopeMember: one member of a resource, or all that suit.
+	ScopeMember
+	// ScopeOrder: one POST, PATCH or DELETE outside of the sessions.
+	ScopeOrder
+	// ScopePatch: one PATCH.
+	ScopePatch
+	// ScopeReset: the reset of the system.
+	ScopeReset
+	// ScopeService: the whole service.
+	ScopeService
+	// ScopeSession: the whole service, asked by a client that logs in by sessions.
+	ScopeSession
+)
+
+// BMCCost is what a client may lose by a kind of oddity.
+type BMCCost int
+
+const (
+	// CostNothing: a client can do all that it could do without.
+	CostNothing BMCCost = iota
+	// CostMember: the client may lose the member of the resource.
+	CostMember
+	// CostResource: the client may lose the resource, or the order.
+	CostResource
+)
+
+// Place is where a BMC is odd.
+type Place struct {
+	// Path is that of a resource or an action, without a slash at its end; empty: everywhere.
+	Path string
+	// Member is a JSON pointer into the resource, such as /Boot/BootSourceOverrideTarget; empty: all values that suit.
+	Member string
+}
+
+func (p Place) String() string {
+	if p.Path == "" {
+		return "everywhere"
+	}
+	if p.Member != "" {
+		return p.Path + "#" + p.Member
+	}
+	return p.Path
+}
+
+// BMCOddity is a kind at a place.
+type BMCOddity struct {
+	Kind  *BMCKind
+	Place Place
+}
+
+func (o BMCOddity) String() string { return o.Kind.Name + " at " + o.Place.String() }
+
+// serveFunc answers a request, by next or by itself.
+type serveFunc func(w http.ResponseWriter, r *http.Request, next http.Handler)
+
+// BMC puts oddities before a Redfish service. The first one is nearest to the client.
+func BMC(service http.Handler, oddities ...BMCOddity) http.Handler {
+	out := service
+	for _, o := range slices.Backward(oddities) {
+		next, serve := out, o.Kind.serve(o.Place)
+		out = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serve(w, r, next) })
+	}
+	return out
+}
+
+// BMCKindOf finds a kind by its name; nil: there is none.
+func BMCKindOf(name string) *BMCKind {
+	i := slices.IndexFunc(BMCKinds, func(k *BMCKind) bool { return k.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return BMCKinds[i]
+}
+
+// Members are the JSON pointers of those values of a resource that the kind changes.
+func (k *BMCKind) Members(resource any) []string {
+	if k.suits == nil {
+		return nil
+	}
+	var out []string
+	walk(resource, "", func(at string, v any) (any, bool) {
+		if k.suits(v) {
+			out = append(out, at)
+		}
+		return v, true
+	})
+	return out
+}
+
+// cleanPath is a path as a Place has it: BMCs with links such as /redfish//v1/ take both forms.
+func cleanPath(path string) string {
+	for strings.Contains(path, "//") {
+		path = strings.ReplaceAll(path, "//", "/")
+	}
+	return strings.TrimRight(path, "/")
+}
+
+func (p Place) is(r *http.Request) bool { return p.Path == "" || cleanPath(r.URL.Path) == p.Path }
+
+func isSession(r *http.Request) bool {
+	return strings.Contains(r.URL.Path, "/SessionService/Sessions") && r.Method != http.MethodGet
+}
+
+func isOrder(r *http.Request) bool { return r.Method != http.MethodGet && !isSession(r) }
+
+// ask has the service behind answer into memory.
+func ask(r *http.Request, next http.Handler) *httptest.ResponseRecorder {
+	out := httptest.NewRecorder()
+	next.ServeHTTP(out, r)
+	return out
+}
+
+func send(w http.ResponseWriter, status int, header http.Header, body []byte) {
+	maps.Copy(w.Header(), header)
+	w.Header().Del("Content-Length")
+	w.WriteHeader(status)
+	_, _ = w.Write(body)
+}
+
+// refusal is an error document with one message.
+func refusal(id, message string, args ...any) map[string]any {
+	if args == nil {
+		args = []any{}
+	}
+	return map[string]any{"error": map[string]any{"code": id, "message": message, "@Message.ExtendedInfo": []any{map[string]any{"MessageId": id, "Message": message, "MessageArgs": args}}}}
+}
+
+func sendJSON(w http.ResponseWriter, status int, doc any) {
+	text, _ := json.Marshal(doc) // made of plain values: cannot fail
+	send(w, status, http.Header{"Content-Type": {"application/json"}}, text)
+}
+
+// readBody reads the body of a request and leaves it there.
+func readBody(r *http.Request) (text []byte, doc map[string]any) {
+	text, _ = io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(text))
+	_ = json.Unmarshal(text, &doc)
+	return text, doc
+}
+
+// reads are the GETs of the place; change gets the whole answer of the service.
+func reads(change func(w http.ResponseWriter, r *http.Request, answer *httptest.ResponseRecorder)) func(Place) serveFunc {
+	return func(p Place) serveFunc {
+		return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+			if r.Method != http.MethodGet || !p.is(r) {
+				next.ServeHTTP(w, r)
+				return
+			}
+			change(w, r, ask(r, next))
+		}
+	}
+}
+
+// texts changes the bytes of the resource at the place.
+func texts(change func(body []byte) []byte) func(Place) serveFunc {
+	return reads(func(w http.ResponseWriter, _ *http.Request, a *httptest.ResponseRecorder) {
+		send(w, a.Code, a.Header(), change(a.Body.Bytes()))
+	})
+}
+
+// fixed answers the GETs of the place with something else.
+func fixed(status int, contentType, body string) func(Place) serveFunc {
+	return reads(func(w http.ResponseWriter, _ *http.Request, _ *httptest.ResponseRecorder) {
+		header := http.Header{}
+		if contentType != "" {
+			header.Set("Content-Type", contentType)
+		}
+		send(w, status, header, []byte(body))
+	})
+}
+
+// documents changes the JSON document of the resource at the place.
+func documents(change func(p Place, r *http.Request, doc any) any) func(Place) serveFunc {
+	return func(p Place) serveFunc {
+		return reads(func(w http.ResponseWriter, r *http.Request, a *httptest.ResponseRecorder) {
+			var doc any
+			if json.Unmarshal(a.Body.Bytes(), &doc) != nil || a.Code != http.StatusOK {
+				send(w, a.Code, a.Header(), a.Body.Bytes())
+				return
+			}
+			text, _ := json.Marshal(change(p, r, doc)) // what was JSON stays JSON
+			send(w, a.Code, a.Header(), text)
+		})(p)
+	}
+}
+
+// values changes those members of the resource at the place that suit. change returns false to take the member away.
+func values(suits func(any) bool, change func(v any, r *http.Request) (any, bool)) func(Place) serveFunc {
+	return documents(func(p Place, r *http.Request, doc any) any {
+		out, _ := walk(doc, "", func(at string, v any) (any, bool) {
+			if !suits(v) || p.Member != "" && p.Member != at {
+				return v, true
+			}
+			return change(v, r)
+		})
+		return out
+	})
+}
+
+// walk rebuilds a document: visit gets each value that is not the document itself, the outer ones first, and returns what stands in its
+// place, or false for nothing. It does not look into what visit has changed. The annotations @odata.… of a resource are left alone.
+func walk(doc any, at string, visit func(at string, v any) (any, bool)) (any, bool) {
+	out := doc
+	if at != "" {
+		var stays bool
+		if out, stays = visit(at, doc); !stays || !sameJSON(out, doc) {
+			return out, stays
+		}
+	}
+	switch v := out.(type) {
+	case map[string]any:
+		changed := map[string]any{}
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			if strings.HasPrefix(name, "@odata.") || strings.HasPrefix(name, "Members@odata.") {
+				changed[name] = v[name]
+				continue
+			}
+			if inner, stays := walk(v[name], at+"/"+strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1"), visit); stays {
+				changed[name] = inner
+			}
+		}
+		return changed, true
+	case []any:
+		changed := []any{}
+		for i, e := range v {
+			if inner, stays := walk(e, at+"/"+strconv.Itoa(i), visit); stays {
+				changed = append(changed, inner)
+			}
+		}
+		return changed, true
+	}
+	return out, true
+}
+
+func sameJSON(a, b any) bool {
+	one, _ := json.Marshal(a)
+	two, _ := json.Marshal(b)
+	return bytes.Equal(one, two)
+}
+
+func isText(v any) bool   { _, ok := v.(string); return ok }
+func isNumber(v any) bool { _, ok := v.(float64); return ok }
+func isBool(v any) bool   { _, ok := v.(bool); return ok }
+func isList(v any) bool   { _, ok := v.([]any); return ok }
+func isScalar(v any) bool { return isText(v) || isNumber(v) || isBool(v) }
+
+func isObject(v any) bool { _, ok := v.(map[string]any); return ok && !isLink(v) }
+
+// isLink: an object that has nothing but the path of a resource.
+func isLink(v any) bool {
+	o, ok := v.(map[string]any)
+	return ok && len(o) == 1 && o["@odata.id"] != nil && isText(o["@odata.id"])
+}
+
+func link(path string) map[string]any { return map[string]any{"@odata.id": path} }
+
+// links changes the path of each link of the resource at the place.
+func links(change func(path string, r *http.Request) any) func(Place) serveFunc {
+	return values(isLink, func(v any, r *http.Request) (any, bool) {
+		return change(v.(map[string]any)["@odata.id"].(string), r), true
+	})
+}
+
+// ghost adds a link to the front of the collection at the place, and answers what it leads to.
+func ghost(answer func(w http.ResponseWriter)) func(Place) serveFunc {
+	return func(p Place) serveFunc {
+		at := p.Path + "/Ghost"
+		list := documents(func(_ Place, _ *http.Request, doc any) any {
+			return withMembers(doc, func(all []any) []any { return append([]any{link(at)}, all...) })
+		})(p)
+		return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+			if cleanPath(r.URL.Path) == at {
+				answer(w)
+				return
+			}
+			list(w, r, next)
+		}
+	}
+}
+
+// membersOf changes the list of the collection at the place.
+func membersOf(change func(p Place, all []any) []any) func(Place) serveFunc {
+	return documents(func(p Place, _ *http.Request, doc any) any {
+		return withMembers(doc, func(all []any) []any { return change(p, all) })
+	})
+}
+
+func withMembers(doc any, change func(all []any) []any) any {
+	o, ok := doc.(map[string]any)
+	all, isList := o["Members"].([]any)
+	if !ok || !isList {
+		return doc
+	}
+	o["Members"] = change(all)
+	o["Members@odata.count"] = len(o["Members"].([]any))
+	return o
+}
+
+// counter counts under a lock.
+type counter struct {
+	mu sync.Mutex
+	n  int
+}
+
+func (c *counter) add(n int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.n += n
+	return c.n
+}
+
+func (c *counter) set(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.n = n
+}
+
+// firstTimes has the first requests of the place that match answered by answer, times of them.
+func firstTimes(times int, matches func(*http.Request) bool, answer func(w http.ResponseWriter, r *http.Request)) func(Place) serveFunc {
+	return func(p Place) serveFunc {
+		var seen counter
+		return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+			if p.is(r) && matches(r) && seen.add(1) <= times {
+				_, _ = io.Copy(io.Discard, r.Body)
+				answer(w, r)
+				return
+			}
+			next.ServeHTTP(w, r)
+		}
+	}
+}
+
+// afterOrder has the next reads of the place after each order answered by answer, times of them.
+func afterOrder(times int, answer func(w http.ResponseWriter, r *http.Request)) func(Place) serveFunc {
+	return func(p Place) serveFunc {
+		var left counter
+		return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+			if isOrder(r) {
+				left.set(times)
+			}
+			if r.Method == http.MethodGet && p.is(r) && left.add(-1) >= 0 {
+				answer(w, r)
+				return
+			}
+			next.ServeHTTP(w, r)
+		}
+	}
+}
+
+// orders has the orders of the place answered by answer; the service behind does not get them.
+func orders(answer func(w http.ResponseWriter, r *http.Request)) func(Place) serveFunc {
+	return func(p Place) serveFunc {
+		return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+			if p.is(r) && isOrder(r) {
+				answer(w, r)
+				return
+			}
+			next.ServeHTTP(w, r)
+		}
+	}
+}
+
+func refuseOrders(status int, doc any) func(Place) serveFunc {
+	return orders(func(w http.ResponseWriter, _ *http.Request) { sendJSON(w, status, doc) })
+}
+
+func refuseOrdersText(status int, contentType, body string) func(Place) serveFunc {
+	return orders(func(w http.ResponseWriter, _ *http.Request) {
+		send(w, status, http.Header{"Content-Type": {contentType}}, []byte(body))
+	})
+}
+
+// taken has the orders of the place carried out, and then answers in its own way.
+func taken(answer func(w http.ResponseWriter, r *http.Request, a *httptest.ResponseRecorder)) func(Place) serveFunc {
+	return func(p Place) serveFunc {
+		return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+			if !p.is(r) || !isOrder(r) {
+				next.ServeHTTP(w, r)
+				return
+			}
+			if a := ask(r, next); a.Code >= 300 {
+				send(w, a.Code, a.Header(), a.Body.Bytes())
+			} else {
+				answer(w, r, a)
+			}
+		}
+	}
+}

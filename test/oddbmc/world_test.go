@@ -1,0 +1,348 @@
+// Package oddbmc runs every verb of the Redfish driver behind odd BMCs: each kind of oddity of lab/odd at each resource that the verb uses,
+// alone and in pairs. BMC and driver run in memory under a clock of their own, so pauses and deadlines cost no time.
+package oddbmc
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"salvor/driver"
+	"salvor/driver/drivertest"
+	"salvor/driver/redfish"
+	"salvor/lab/odd"
+	"salvor/metal"
+	"salvor/problem"
+)
+
+const (
+	username     = "admin"
+	password     = "hunter2-Tr0ub4dor"
+	biosPassword = "stored-Passw0rd"
+	chapSecret   = "chap-s3cret-0001"
+)
+
+// secrets are what no error and no note may show. token- begins the session tokens of drivertest's BMC.
+var secrets = []string{password, "aHVudGVy", "YWRtaW46", biosPassword, chapSecret, "token-s"}
+
+// wordsOfGo are texts of Go's libraries that say nothing to an operator.
+var wordsOfGo = []string{"json:", "cannot unmarshal", "EOF", "invalid character", "Go struct field", "%!", "unexpected end of JSON", "net/http", "<nil>", "runtime error", "strconv", "base64", "redfish."}
+
+var files = driver.BootFiles{URL: "http://192.0.2.1:8088/", APIURL: "http://192.0.2.1:6385"}
+
+// world is a machine behind a BMC, and the driver that is about to use it.
+type world struct {
+	bmc     *drivertest.BMC
+	adapter *iscsiAdapter
+	node    *metal.Node
+	driver  *redfish.Driver
+	media   *redfish.Media
+	pool    *redfish.SessionPool
+	notes   *driver.Notes
+
+	boots []boot // guarded by mu
+	mu    sync.Mutex
+}
+
+// boot is one start of the machine: with which override and which image in the drive.
+type boot struct{ target, image string }
+
+// lastBoot is the newest start of the machine.
+func (w *world) lastBoot() boot {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.boots) == 0 {
+		return boot{}
+	}
+	return w.boots[len(w.boots)-1]
+}
+
+// inWorld runs fn in a world of its own, behind a BMC with the oddities, and waits for all that goes on there. seen, if not nil, gets each
+// request of the driver with the answer of the BMC.
+func inWorld(t *testing.T, session bool, oddities []odd.BMCOddity, seen func(r *http.Request, answer *httptest.ResponseRecorder), fn func(ctx context.Context, w *world)) {
+	synctest.Test(t, func(*testing.T) {
+		bmc := drivertest.NewBMC(username, password)
+		bmc.Delay = 200 * time.Millisecond
+		bmc.SetOn(true)
+		bmc.SetTemperature(21, "OK")
+		for _, kind := range []drivertest.EventKind{drivertest.MemoryError, drivertest.DriveFault, drivertest.DriveReplaced} {
+			bmc.Log(drivertest.Event{Kind: kind, Time: time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)})
+		}
+		w := &world{bmc: bmc, pool: &redfish.SessionPool{}, adapter: &iscsiAdapter{}}
+		bmc.OnPower = func(on bool, o drivertest.Override, image string) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if on {
+				w.boots = append(w.boots, boot{o.Target, image})
+			}
+		}
+		handler := odd.BMC(w.adapter.before(bmc), oddities...)
+		if seen != nil {
+			handler = watched(handler, seen)
+		}
+		network := newNetwork()
+		server := &http.Server{Handler: handler, ErrorLog: log.New(io.Discard, "", 0)}
+		served := make(chan struct{})
+		go func() {
+			defer close(served)
+			_ = server.Serve(network)
+		}()
+		w.node = &metal.Node{ID: "11111111-2222-3333-4444-555555555555", Driver: "redfish", DriverInfo: metal.Object{
+			redfish.AddressKey: "http://bmc.test", redfish.UsernameKey: username, redfish.PasswordKey: password, redfish.AuthKey: "basic",
+		}}
+		if session {
+			w.node.DriverInfo[redfish.AuthKey] = "session"
+		}
+		w.driver = &redfish.Driver{Locks: &driver.AddressLocks{}, Logins: &driver.Logins{}, Sessions: w.pool}
+		w.media = &redfish.Media{Driver: w.driver, Files: files}
+		ctx, notes := driver.WithNotes(driver.WithDial(driver.WithUserRequest(context.Background(), "job-1"), network.dial))
+		w.notes = notes
+		fn(ctx, w)
+		w.pool.Close()
+		time.Sleep(10 * time.Minute) // what the BMC has under way ends
+		_ = server.Close()
+		<-served
+		network.closeAll()
+		synctest.Wait()
+	})
+}
+
+func watched(next http.Handler, seen func(*http.Request, *httptest.ResponseRecorder)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		out := httptest.NewRecorder()
+		next.ServeHTTP(out, r)
+		seen(r, out)
+		for name, v := range out.Header() {
+			w.Header()[name] = v
+		}
+		w.WriteHeader(out.Code)
+		_, _ = w.Write(out.Body.Bytes())
+	})
+}
+
+// network joins clients and a server in memory.
+type network struct {
+	mu     sync.Mutex
+	conns  chan net.Conn
+	all    []net.Conn
+	closed chan struct{}
+	once   sync.Once
+	count  atomic.Int64
+}
+
+func newNetwork() *network { return &network{conns: make(chan net.Conn), closed: make(chan struct{})} }
+
+// namedConn has an address of its own, as connections of a real network.
+type namedConn struct {
+	net.Conn
+	name string
+}
+
+func (c namedConn) RemoteAddr() net.Addr { return connAddress(c.name) }
+
+type connAddress string
+
+func (connAddress) Network() string  { return "memory" }
+func (a connAddress) String() string { return string(a) }
+
+func (n *network) dial(ctx context.Context, _, address string) (net.Conn, error) {
+	if !strings.HasPrefix(address, "bmc.test:") {
+		return nil, fmt.Errorf("dial %s: the driver leaves the BMC", address)
+	}
+	near, far := net.Pipe()
+	n.mu.Lock()
+	n.all = append(n.all, near, far)
+	n.mu.Unlock()
+	select {
+	case n.conns <- namedConn{far, fmt.Sprint("client:", n.count.Add(1))}:
+		return near, nil
+	case <-n.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (n *network) Accept() (net.Conn, error) {
+	select {
+	case c := <-n.conns:
+		return c, nil
+	case <-n.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (n *network) Close() error   { n.once.Do(func() { close(n.closed) }); return nil }
+func (n *network) Addr() net.Addr { return connAddress("bmc.test:80") }
+
+func (n *network) closeAll() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, c := range n.all {
+		_ = c.Close()
+	}
+}
+
+const (
+	systemPath   = drivertest.SystemPath
+	nicsPath     = systemPath + "/NetworkInterfaces"
+	functionPath = nicsPath + "/1/NetworkDeviceFunctions/1"
+	biosPath     = systemPath + "/Bios"
+)
+
+// iscsiAdapter adds to drivertest's BMC what that lacks: an iSCSI initiator, a volume, a BIOS password that the BMC shows, and the
+// resource of a session in the answer to its login.
+type iscsiAdapter struct {
+	mu   sync.Mutex
+	boot map[string]any
+}
+
+func (a *iscsiAdapter) target() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	text, _ := a.boot["PrimaryTargetName"].(string)
+	return text
+}
+
+func (a *iscsiAdapter) before(bmc http.Handler) http.Handler {
+	a.boot = map[string]any{"InitiatorName": "", "AuthenticationMethod": "None", "PrimaryTargetName": "", "IPMaskDNSViaDHCP": true, "PrimaryLUN": 0, "PrimaryTargetTCPPort": 3260}
+	for _, path := range []string{systemPath + "/Storage/RAID1/Volumes"} {
+		r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(`{"Name":"root","RAIDType":"RAID1","CapacityBytes":107374182400,"Links":{"Drives":[]}}`))
+		r.SetBasicAuth(username, password)
+		bmc.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		path := strings.TrimRight(r.URL.Path, "/")
+		out := httptest.NewRecorder()
+		login := r.Method == http.MethodPost && strings.HasSuffix(path, "/Sessions")
+		switch {
+		case login, r.Method == http.MethodGet && (path == systemPath || path == biosPath):
+			bmc.ServeHTTP(out, r)
+			a.add(path, login, out)
+			for name, v := range out.Header() {
+				w.Header()[name] = v
+			}
+			w.WriteHeader(out.Code)
+			_, _ = w.Write(out.Body.Bytes())
+		case strings.HasPrefix(path, nicsPath):
+			probe := r.Clone(r.Context())
+			probe.Method, probe.URL.Path, probe.Body = http.MethodGet, systemPath, http.NoBody
+			if bmc.ServeHTTP(out, probe); out.Code != http.StatusOK { // who is not logged in
+				w.WriteHeader(out.Code)
+				_, _ = w.Write(out.Body.Bytes())
+				return
+			}
+			a.serve(w, r, path)
+		default:
+			bmc.ServeHTTP(w, r)
+		}
+	})
+}
+
+func (a *iscsiAdapter) add(path string, login bool, out *httptest.ResponseRecorder) {
+	if out.Code >= 300 {
+		return
+	}
+	doc := map[string]any{}
+	_ = json.Unmarshal(out.Body.Bytes(), &doc)
+	switch {
+	case login:
+		at := out.Header().Get("Location")
+		doc = map[string]any{"@odata.id": at, "Id": at[strings.LastIndexByte(at, '/')+1:], "UserName": username}
+		out.Header().Set("Content-Type", "application/json")
+	case path == systemPath:
+		doc["NetworkInterfaces"] = map[string]any{"@odata.id": nicsPath}
+	case path == biosPath:
+		if attributes, ok := doc["Attributes"].(map[string]any); ok {
+			attributes["AdminPassword"] = biosPassword
+		}
+	}
+	text, _ := json.Marshal(doc)
+	out.Body = bytes.NewBuffer(text)
+}
+
+func (a *iscsiAdapter) serve(w http.ResponseWriter, r *http.Request, path string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	link := func(p string) any { return map[string]any{"@odata.id": p} }
+	docs := map[string]map[string]any{
+		nicsPath:                               {"Members": []any{link(nicsPath + "/1")}},
+		nicsPath + "/1":                        {"Id": "1", "NetworkDeviceFunctions": link(nicsPath + "/1/NetworkDeviceFunctions")},
+		nicsPath + "/1/NetworkDeviceFunctions": {"Members": []any{link(functionPath)}},
+		functionPath:                           {"Id": "1", "NetDevFuncType": "iSCSI", "iSCSIBoot": a.boot},
+	}
+	doc := docs[path]
+	switch {
+	case doc != nil && r.Method == http.MethodGet:
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(doc)
+	case path == functionPath && r.Method == http.MethodPatch:
+		var in struct {
+			Boot map[string]any `json:"iSCSIBoot"`
+		}
+		if json.NewDecoder(r.Body).Decode(&in) != nil || in.Boot == nil {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		for name, v := range in.Boot {
+			if !strings.Contains(name, "Secret") {
+				a.boot[name] = v
+			}
+		}
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		w.WriteHeader(http.StatusNotFound)
+	}
+}
+
+// The bounds of one action, as a job has them.
+const (
+	actionTime = 5 * time.Minute
+	retryFirst = time.Second
+	retryMost  = 30 * time.Second
+)
+
+// try does one action of a verb as a job does: what is Unavailable is tried again until the time of the action is over.
+func try(ctx context.Context, fn func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, actionTime)
+	defer cancel()
+	began := time.Now()
+	for pause := retryFirst; ; pause = min(2*pause, retryMost) {
+		err := fn(ctx)
+		if err == nil || !problem.Is(err, problem.Unavailable) || time.Since(began)+pause >= actionTime {
+			return err
+		}
+		time.Sleep(pause)
+	}
+}
+
+var errStepHangs = errors.New("the step does not end within 15 minutes")
+
+// runStep calls a step until it ends, as a conductor does.
+func runStep(ctx context.Context, n *metal.Node, r driver.StepRunner, step metal.Step) error {
+	began := time.Now()
+	for {
+		wait := false
+		err := try(ctx, func(ctx context.Context) (err error) { wait, err = r.RunStep(ctx, n, step); return err })
+		switch {
+		case err != nil || !wait:
+			return err
+		case time.Since(began) > 15*time.Minute:
+			return errStepHangs
+		}
+		time.Sleep(10 * time.Second)
+	}
+}
