@@ -877,6 +877,12 @@ func forgets(after int) func(Place) serveFunc {
 	}
 }
 
+// silence holds a request until its sender gives up.
+func silence(r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body) // a server notices the end of a connection only behind the body
+	<-r.Context().Done()
+}
+
 var slowKinds = []*BMCKind{
 	{Name: "slow: each answer after 2 s", Source: "old iDRAC", Scope: ScopeService, serve: func(Place) serveFunc {
 		return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -901,7 +907,7 @@ var slowKinds = []*BMCKind{
 			time.Sleep(time.Second)
 		}
 	})},
-	{Name: "slow: no answer once", Source: "many", serve: firstTimes(1, isGet, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })},
-	{Name: "slow: never an answer", Source: "many", Cost: CostResource, Words: []string{"no answer"}, serve: reads(func(_ http.ResponseWriter, r *http.Request, _ *httptest.ResponseRecorder) { <-r.Context().Done() })},
-	{Name: "slow: an order gets no answer", Source: "many", Scope: ScopeOrder, Cost: CostResource, Words: []string{"no answer"}, serve: orders(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })},
+	{Name: "slow: no answer once", Source: "many", serve: firstTimes(1, isGet, func(_ http.ResponseWriter, r *http.Request) { silence(r) })},
+	{Name: "slow: never an answer", Source: "many", Cost: CostResource, Words: []string{"no answer"}, serve: reads(func(_ http.ResponseWriter, r *http.Request, _ *httptest.ResponseRecorder) { silence(r) })},
+	{Name: "slow: an order gets no answer", Source: "many", Scope: ScopeOrder, Cost: CostResource, Words: []string{"no answer"}, serve: orders(func(_ http.ResponseWriter, r *http.Request) { silence(r) })},
 }

@@ -332,7 +332,7 @@ func shrink(t *testing.T, f finding, p *profile) finding {
 
 // The sizes of a run: how many combinations go test takes, and how many pairs all of them have.
 const (
-	sampled    = 1500
+	sampled    = 600
 	wholePairs = 8000
 )
 
@@ -379,8 +379,20 @@ func chosen(t *testing.T, known map[string]*profile) []combination {
 		}
 		return out
 	}
-	for range sampled / 2 {
-		out = append(out, all[random.IntN(len(all))], pair())
+	count := sampled
+	if n, err := strconv.Atoi(os.Getenv("SALVOR_ODD_SAMPLE")); err == nil {
+		count = n
+	}
+	byKind := map[string][]combination{} // a kind with few places is as likely as one with many
+	for _, c := range all {
+		byKind[c.oddities[0].Kind.Name] = append(byKind[c.oddities[0].Kind.Name], c)
+	}
+	for i := range count * 3 / 4 {
+		of := byKind[odd.BMCKinds[i%len(odd.BMCKinds)].Name]
+		out = append(out, of[random.IntN(len(of))])
+	}
+	for range count / 4 {
+		out = append(out, pair())
 	}
 	return out
 }

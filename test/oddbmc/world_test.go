@@ -94,7 +94,8 @@ func inWorld(t *testing.T, session bool, oddities []odd.BMCOddity, seen func(r *
 			handler = watched(handler, seen)
 		}
 		network := newNetwork()
-		server := &http.Server{Handler: handler, ErrorLog: log.New(io.Discard, "", 0)}
+		life, end := context.WithCancel(context.Background())
+		server := &http.Server{Handler: handler, ErrorLog: log.New(io.Discard, "", 0), BaseContext: func(net.Listener) context.Context { return life }}
 		served := make(chan struct{})
 		go func() {
 			defer close(served)
@@ -113,6 +114,7 @@ func inWorld(t *testing.T, session bool, oddities []odd.BMCOddity, seen func(r *
 		fn(ctx, w)
 		w.pool.Close()
 		time.Sleep(10 * time.Minute) // what the BMC has under way ends
+		end()
 		_ = server.Close()
 		<-served
 		network.closeAll()
