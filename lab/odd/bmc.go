@@ -27,6 +27,8 @@ type BMCKind struct {
 	Words []string
 	// Leaks: no client can end its session at such a BMC.
 	Leaks bool
+	// Passes: the service is in order again after a while.
+	Passes bool
 
 	suits func(v any) bool // ScopeMember: the values that it changes
 	serve func(p Place) serveFunc

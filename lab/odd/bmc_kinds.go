@@ -77,7 +77,7 @@ var linkKinds = []*BMCKind{
 		serve: links(func(p string, _ *http.Request) any { return []any{link(p)} })},
 	{Name: "links: an object in place of a list", Source: "libredfish 27: Members an object", Scope: ScopeMember, suits: isLinkList,
 		serve: values(isLinkList, func(v any, _ *http.Request) (any, bool) { return v.([]any)[0], true })},
-	{Name: "links: href", Source: "iLO 4: href in place of @odata.id", Scope: ScopeMember, suits: isLink,
+	{Name: "links: href", Source: "iLO 4: href in place of @odata.id", Scope: ScopeMember, suits: isLink, Cost: CostMember,
 		serve: links(func(p string, _ *http.Request) any { return map[string]any{"href": p} })},
 	{Name: "links: other members beside", Source: "OData annotations in links", Scope: ScopeMember, suits: isLink,
 		serve: links(func(p string, _ *http.Request) any {
@@ -510,44 +510,44 @@ func refuseChange(w http.ResponseWriter, status int) {
 }
 
 var momentKinds = []*BMCKind{
-	{Name: "moment: 503 once", Source: "many", serve: firstTimes(1, isGet, func(w http.ResponseWriter, _ *http.Request) { busy(w, "2") })},
-	{Name: "moment: 503 once with a date", Source: "RFC 9110, 10.2.3", serve: firstTimes(1, isGet, func(w http.ResponseWriter, _ *http.Request) {
+	{Passes: true, Name: "moment: 503 once", Source: "many", serve: firstTimes(1, isGet, func(w http.ResponseWriter, _ *http.Request) { busy(w, "2") })},
+	{Passes: true, Name: "moment: 503 once with a date", Source: "RFC 9110, 10.2.3", serve: firstTimes(1, isGet, func(w http.ResponseWriter, _ *http.Request) {
 		busy(w, time.Now().Add(3*time.Second).UTC().Format(http.TimeFormat))
 	})},
-	{Name: "moment: 429 once", Source: "rate limits of OpenBMC", serve: firstTimes(1, isGet, func(w http.ResponseWriter, _ *http.Request) {
+	{Passes: true, Name: "moment: 429 once", Source: "rate limits of OpenBMC", serve: firstTimes(1, isGet, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Retry-After", "1")
 		sendJSON(w, http.StatusTooManyRequests, refusal("Base.1.8.GeneralError", "slow down"))
 	})},
-	{Name: "moment: 500 once", Source: "many", serve: firstTimes(1, isGet, plain(internalError))},
-	{Name: "moment: 400 once", Source: "sushy: retry-ilo-not-ready-error", serve: firstTimes(1, isGet, func(w http.ResponseWriter, _ *http.Request) {
+	{Passes: true, Name: "moment: 500 once", Source: "many", serve: firstTimes(1, isGet, plain(internalError))},
+	{Passes: true, Name: "moment: 400 once", Source: "sushy: retry-ilo-not-ready-error", serve: firstTimes(1, isGet, func(w http.ResponseWriter, _ *http.Request) {
 		sendJSON(w, http.StatusBadRequest, iloRefusal("iLO.2.14.InvalidOperationForSystemState"))
 	})},
-	{Name: "moment: login page once", Source: "AMI", serve: firstTimes(1, isGet, func(w http.ResponseWriter, _ *http.Request) {
+	{Passes: true, Name: "moment: login page once", Source: "AMI", serve: firstTimes(1, isGet, func(w http.ResponseWriter, _ *http.Request) {
 		send(w, http.StatusOK, http.Header{"Content-Type": {"text/html"}}, []byte(loginPage))
 	})},
-	{Name: "moment: empty once", Source: "many", serve: firstTimes(1, isGet, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })},
-	{Name: "moment: one 401", Source: "HPE, GB200, AMI: infra-controller PR 69; Supermicro", serve: firstTimes(1, isGet, plain(unauthorized))},
-	{Name: "moment: one 401 for an order", Source: "HPE, GB200, AMI: infra-controller PR 69", Scope: ScopeOrder, serve: firstTimes(1, isOrder, plain(unauthorized))},
-	{Name: "moment: cut once", Source: "many", serve: firstTimes(1, isGet, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })},
-	{Name: "moment: 404 for two reads after an order", Source: "Dell: sushy fix-dell-bmc-404-race-condition", serve: afterOrder(2, func(w http.ResponseWriter, _ *http.Request) { notFound(w) })},
-	{Name: "moment: ResourceNotReadyRetry for two reads after an order", Source: "HPE iLO: check_redfish 170", serve: afterOrder(2, func(w http.ResponseWriter, _ *http.Request) { notReady(w) })},
-	{Name: "moment: 500 for two reads after an order", Source: "many", serve: afterOrder(2, func(w http.ResponseWriter, _ *http.Request) { internalError(w) })},
-	{Name: "moment: {} for two reads after an order", Source: "OpenBMC", serve: afterOrder(2, func(w http.ResponseWriter, _ *http.Request) { sendJSON(w, http.StatusOK, map[string]any{}) })},
-	{Name: "moment: no members for two reads after an order", Source: "Dell: Systems empty after a reset", Scope: ScopeCollection, serve: afterOrder(2, func(w http.ResponseWriter, _ *http.Request) {
+	{Passes: true, Name: "moment: empty once", Source: "many", serve: firstTimes(1, isGet, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })},
+	{Passes: true, Name: "moment: one 401", Source: "HPE, GB200, AMI: infra-controller PR 69; Supermicro", serve: firstTimes(1, isGet, plain(unauthorized))},
+	{Passes: true, Name: "moment: one 401 for an order", Source: "HPE, GB200, AMI: infra-controller PR 69", Scope: ScopeOrder, serve: firstTimes(1, isOrder, plain(unauthorized))},
+	{Passes: true, Name: "moment: cut once", Source: "many", serve: firstTimes(1, isGet, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })},
+	{Passes: true, Name: "moment: 404 for two reads after an order", Source: "Dell: sushy fix-dell-bmc-404-race-condition", serve: afterOrder(2, func(w http.ResponseWriter, _ *http.Request) { notFound(w) })},
+	{Passes: true, Name: "moment: ResourceNotReadyRetry for two reads after an order", Source: "HPE iLO: check_redfish 170", serve: afterOrder(2, func(w http.ResponseWriter, _ *http.Request) { notReady(w) })},
+	{Passes: true, Name: "moment: 500 for two reads after an order", Source: "many", serve: afterOrder(2, func(w http.ResponseWriter, _ *http.Request) { internalError(w) })},
+	{Passes: true, Name: "moment: {} for two reads after an order", Source: "OpenBMC", serve: afterOrder(2, func(w http.ResponseWriter, _ *http.Request) { sendJSON(w, http.StatusOK, map[string]any{}) })},
+	{Passes: true, Name: "moment: no members for two reads after an order", Source: "Dell: Systems empty after a reset", Scope: ScopeCollection, serve: afterOrder(2, func(w http.ResponseWriter, _ *http.Request) {
 		sendJSON(w, http.StatusOK, map[string]any{"Members": []any{}, "Members@odata.count": 0})
 	})},
-	{Name: "moment: 503 for an order once", Source: "many", Scope: ScopeOrder, serve: firstTimes(1, isOrder, func(w http.ResponseWriter, _ *http.Request) { busy(w, "2") })},
-	{Name: "moment: 500 for an order once", Source: "many", Scope: ScopeOrder, serve: firstTimes(1, isOrder, plain(internalError))},
-	{Name: "moment: 409 for an order for 5 s", Source: "iDRAC: a job runs", Scope: ScopeOrder, serve: aWhile(5*time.Second, func(w http.ResponseWriter) {
+	{Passes: true, Name: "moment: 503 for an order once", Source: "many", Scope: ScopeOrder, serve: firstTimes(1, isOrder, func(w http.ResponseWriter, _ *http.Request) { busy(w, "2") })},
+	{Passes: true, Name: "moment: 500 for an order once", Source: "many", Scope: ScopeOrder, serve: firstTimes(1, isOrder, plain(internalError))},
+	{Passes: true, Name: "moment: 409 for an order for 5 s", Source: "iDRAC: a job runs", Scope: ScopeOrder, serve: aWhile(5*time.Second, func(w http.ResponseWriter) {
 		sendJSON(w, http.StatusConflict, refusal("Base.1.8.ResourceInUse", "The change could not be made because the resource is in use."))
 	})},
-	{Name: "moment: 400 InvalidOperationForSystemState for an order for 5 s", Source: "HPE iLO: sushy retry-ilo-not-ready-error", Scope: ScopeOrder, serve: aWhile(5*time.Second, func(w http.ResponseWriter) {
+	{Passes: true, Name: "moment: 400 InvalidOperationForSystemState for an order for 5 s", Source: "HPE iLO: sushy retry-ilo-not-ready-error", Scope: ScopeOrder, serve: aWhile(5*time.Second, func(w http.ResponseWriter) {
 		sendJSON(w, http.StatusBadRequest, iloRefusal("iLO.2.14.InvalidOperationForSystemState"))
 	})},
-	{Name: "moment: 400 while the power changes", Source: "iDRAC: Ironic note catch-redfish-409", Scope: ScopeReset, serve: powerOnItsWay(http.StatusBadRequest, true)},
-	{Name: "moment: 409 while the power changes", Source: "iDRAC: Ironic note catch-redfish-409", Scope: ScopeReset, serve: powerOnItsWay(http.StatusConflict, true)},
-	{Name: "moment: 400 while the power changes unseen", Source: "iDRAC: Ironic note catch-redfish-409", Scope: ScopeReset, serve: powerOnItsWay(http.StatusBadRequest, false)},
-	{Name: "moment: no power state while it changes", Source: "OpenBMC: PowerState null", Scope: ScopeReset, serve: func(p Place) serveFunc {
+	{Passes: true, Name: "moment: 400 while the power changes", Source: "iDRAC: Ironic note catch-redfish-409", Scope: ScopeReset, serve: powerOnItsWay(http.StatusBadRequest, true)},
+	{Passes: true, Name: "moment: 409 while the power changes", Source: "iDRAC: Ironic note catch-redfish-409", Scope: ScopeReset, serve: powerOnItsWay(http.StatusConflict, true)},
+	{Passes: true, Name: "moment: 400 while the power changes unseen", Source: "iDRAC: Ironic note catch-redfish-409", Scope: ScopeReset, serve: powerOnItsWay(http.StatusBadRequest, false)},
+	{Passes: true, Name: "moment: no power state while it changes", Source: "OpenBMC: PowerState null", Scope: ScopeReset, serve: func(p Place) serveFunc {
 		owner, _, _ := strings.Cut(p.Path, "/Actions/")
 		hide := values(isText, becomes(nil))(Place{Path: owner, Member: "/PowerState"})
 		var left counter
@@ -810,7 +810,7 @@ var sessionKinds = []*BMCKind{
 		return http.StatusCreated
 	})},
 	{Name: "session: 200 for the login", Source: "old Huawei", Scope: ScopeSession, serve: sessionAnswer(func(http.Header, map[string]any, *http.Request) int { return http.StatusOK })},
-	{Name: "session: no X-Auth-Token", Source: "old BMCs: the token in the body", Scope: ScopeSession, Cost: CostResource, Words: []string{"X-Auth-Token"},
+	{Name: "session: no X-Auth-Token", Source: "old BMCs: the token in the body", Scope: ScopeSession, Leaks: true, Cost: CostResource, Words: []string{"X-Auth-Token"},
 		serve: sessionAnswer(func(header http.Header, _ map[string]any, _ *http.Request) int {
 			header.Del("X-Auth-Token")
 			return http.StatusCreated
@@ -907,7 +907,7 @@ var slowKinds = []*BMCKind{
 			time.Sleep(time.Second)
 		}
 	})},
-	{Name: "slow: no answer once", Source: "many", serve: firstTimes(1, isGet, func(_ http.ResponseWriter, r *http.Request) { silence(r) })},
+	{Passes: true, Name: "slow: no answer once", Source: "many", serve: firstTimes(1, isGet, func(_ http.ResponseWriter, r *http.Request) { silence(r) })},
 	{Name: "slow: never an answer", Source: "many", Cost: CostResource, Words: []string{"no answer"}, serve: reads(func(_ http.ResponseWriter, r *http.Request, _ *httptest.ResponseRecorder) { silence(r) })},
 	{Name: "slow: an order gets no answer", Source: "many", Scope: ScopeOrder, Cost: CostResource, Words: []string{"no answer"}, serve: orders(func(_ http.ResponseWriter, r *http.Request) { silence(r) })},
 }

@@ -29,6 +29,8 @@ type verb struct {
 	leavesOff, failureLeavesOff bool
 	// raw: the result has documents of the BMC as they are.
 	raw bool
+	// partial: the verb tells of what it could read, and that there is more.
+	partial bool
 }
 
 const (
@@ -48,6 +50,11 @@ func read[T any](name string, fn func(ctx context.Context, w *world) (T, error),
 		err := try(ctx, func(ctx context.Context) (err error) { out, err = fn(ctx, w); return err })
 		return out, err
 	}}
+}
+
+func partly(v verb) verb {
+	v.partial = true
+	return v
 }
 
 // change makes a verb that changes something.
@@ -125,6 +132,15 @@ var verbs = []verb{
 		return b, err
 	}),
 	read("power state", func(ctx context.Context, w *world) (metal.Power, error) { return w.driver.PowerState(ctx, w.node) }, power),
+	{name: "power sync", needs: []string{power}, run: func(ctx context.Context, w *world) (any, error) {
+		var state metal.Power
+		var err error
+		for range 3 { // a single round may fail
+			state, err = w.driver.PowerState(driver.WithUserRequest(ctx, ""), w.node)
+			time.Sleep(time.Minute)
+		}
+		return state, err
+	}},
 	func() verb {
 		v := change("power on", func(ctx context.Context, w *world) error { return w.driver.SetPower(ctx, w.node, metal.PowerOn) }, powerIs(true), power, actions)
 		v.off, v.failureLeavesOff = true, true
@@ -227,7 +243,7 @@ var verbs = []verb{
 		return w.driver.ReadEventLog(ctx, w.node, 100)
 	},
 		systemPath+"#/Links/ManagedBy", managerPath, managerPath+"/LogServices", managerPath+"/LogServices/SEL", managerPath+"/LogServices/SEL/Entries"),
-	read("health", func(ctx context.Context, w *world) (metal.Health, error) { return w.driver.ReadHealth(ctx, w.node) }, systemPath+"#/Status"),
+	partly(read("health", func(ctx context.Context, w *world) (metal.Health, error) { return w.driver.ReadHealth(ctx, w.node) }, systemPath+"#/Status")),
 	func() verb {
 		v := read("record", func(ctx context.Context, w *world) ([]metal.RecordedResource, error) {
 			return w.driver.RecordResources(ctx, w.node, metal.RecordArgs{Paths: []string{rootPath + "/", systemPath, systemPath + "/EthernetInterfaces"}, Key: "0123456789abcdef"})
@@ -235,7 +251,7 @@ var verbs = []verb{
 		v.raw = true
 		return v
 	}(),
-	read("probe", func(ctx context.Context, w *world) (metal.Probe, error) { return w.driver.ProbeBMC(ctx, w.node) }),
+	partly(read("probe", func(ctx context.Context, w *world) (metal.Probe, error) { return w.driver.ProbeBMC(ctx, w.node) })),
 	change("check volumes", func(ctx context.Context, w *world) error { return w.media.CheckVolumes(ctx, w.node, volumes()) }, nil, functionNeeds...),
 	change("set up the iSCSI initiator", func(ctx context.Context, w *world) error { return w.media.PrepareVolumes(ctx, w.node, volumes()) },
 		func(w *world) string {
@@ -262,11 +278,6 @@ var verbs = []verb{
 		return out, err
 	}, check: func(w *world) string { return want("the number of subscriptions", w.bmc.Subscriptions() >= 1, true) }},
 }
-
-// errUndone is a rescue that failed and could not be undone.
-type errUndone struct{ why, undo error }
-
-func (e errUndone) Error() string { return e.why.Error() }
 
 // rescueAndBack does what a rescue and an unrescue do to the machine. What fails is undone as a conductor does: the medium is taken out, and
 // the machine is switched on again.

@@ -53,7 +53,8 @@ type world struct {
 	pool    *redfish.SessionPool
 	notes   *driver.Notes
 
-	boots []boot // guarded by mu
+	late  atomic.Bool // an action took more than its time
+	boots []boot      // guarded by mu
 	mu    sync.Mutex
 }
 
@@ -73,7 +74,8 @@ func (w *world) lastBoot() boot {
 // inWorld runs fn in a world of its own, behind a BMC with the oddities, and waits for all that goes on there. seen, if not nil, gets each
 // request of the driver with the answer of the BMC.
 func inWorld(t *testing.T, session bool, oddities []odd.BMCOddity, seen func(r *http.Request, answer *httptest.ResponseRecorder), fn func(ctx context.Context, w *world)) {
-	synctest.Test(t, func(*testing.T) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
 		bmc := drivertest.NewBMC(username, password)
 		bmc.Delay = 200 * time.Millisecond
 		bmc.SetOn(true)
@@ -89,7 +91,16 @@ func inWorld(t *testing.T, session bool, oddities []odd.BMCOddity, seen func(r *
 				w.boots = append(w.boots, boot{o.Target, image})
 			}
 		}
-		handler := odd.BMC(w.adapter.before(bmc), oddities...)
+		inOrder := w.adapter.before(bmc)
+		strange := odd.BMC(inOrder, oddities...)
+		var begun atomic.Bool // the BMC is in order until the driver has logged in once
+		handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if begun.Load() {
+				strange.ServeHTTP(w, r)
+			} else {
+				inOrder.ServeHTTP(w, r)
+			}
+		}))
 		if seen != nil {
 			handler = watched(handler, seen)
 		}
@@ -111,7 +122,12 @@ func inWorld(t *testing.T, session bool, oddities []odd.BMCOddity, seen func(r *
 		w.media = &redfish.Media{Driver: w.driver, Files: files}
 		ctx, notes := driver.WithNotes(driver.WithDial(driver.WithUserRequest(context.Background(), "job-1"), network.dial))
 		w.notes = notes
-		fn(ctx, w)
+		if _, err := w.driver.PowerState(ctx, w.node); err != nil {
+			t.Errorf("read the power of a machine whose BMC is in order: %v", err)
+		}
+		time.Sleep(20 * time.Second) // the session of the look is closed
+		begun.Store(true)
+		fn(context.WithValue(ctx, worldKey{}, w), w)
 		w.pool.Close()
 		time.Sleep(10 * time.Minute) // what the BMC has under way ends
 		end()
@@ -310,6 +326,8 @@ func (a *iscsiAdapter) serve(w http.ResponseWriter, r *http.Request, path string
 	}
 }
 
+type worldKey struct{}
+
 // The bounds of one action, as a job has them.
 const (
 	actionTime = 5 * time.Minute
@@ -324,6 +342,9 @@ func try(ctx context.Context, fn func(ctx context.Context) error) error {
 	began := time.Now()
 	for pause := retryFirst; ; pause = min(2*pause, retryMost) {
 		err := fn(ctx)
+		if w, _ := ctx.Value(worldKey{}).(*world); w != nil && time.Since(began) > actionTime+time.Minute {
+			w.late.Store(true)
+		}
 		if err == nil || !problem.Is(err, problem.Unavailable) || time.Since(began)+pause >= actionTime {
 			return err
 		}
