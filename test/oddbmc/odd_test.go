@@ -140,7 +140,7 @@ type outcome struct {
 
 // run does the verb behind the oddities and looks at the machine afterwards.
 func run(t *testing.T, c combination, seen func(*http.Request, *httptest.ResponseRecorder)) (o outcome) {
-	inWorld(t, c.session, c.oddities, seen, func(ctx context.Context, w *world) {
+	inWorld(t, worldOptions{session: c.session, oddities: c.oddities, seen: seen}, func(ctx context.Context, w *world) {
 		if c.verb.off {
 			w.bmc.SetOn(false)
 		}

@@ -71,9 +71,20 @@ func (w *world) lastBoot() boot {
 	return w.boots[len(w.boots)-1]
 }
 
-// inWorld runs fn in a world of its own, behind a BMC with the oddities, and waits for all that goes on there. seen, if not nil, gets each
-// request of the driver with the answer of the BMC.
-func inWorld(t *testing.T, session bool, oddities []odd.BMCOddity, seen func(r *http.Request, answer *httptest.ResponseRecorder), fn func(ctx context.Context, w *world)) {
+// worldOptions are what a world differs in.
+type worldOptions struct {
+	// session: the driver logs in by a session, not by name and password in each request.
+	session bool
+	// oddities of the BMC, which begin when the driver has logged in once.
+	oddities []odd.BMCOddity
+	// before, if not nil, puts something before the BMC, from the first request on.
+	before func(next http.Handler) http.Handler
+	// seen, if not nil, gets each request of the driver with the answer of the BMC.
+	seen func(r *http.Request, answer *httptest.ResponseRecorder)
+}
+
+// inWorld runs fn in a world of its own and waits for all that goes on there.
+func inWorld(t *testing.T, is worldOptions, fn func(ctx context.Context, w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		bmc := drivertest.NewBMC(username, password)
@@ -92,7 +103,7 @@ func inWorld(t *testing.T, session bool, oddities []odd.BMCOddity, seen func(r *
 			}
 		}
 		inOrder := w.adapter.before(bmc)
-		strange := odd.BMC(inOrder, oddities...)
+		strange := odd.BMC(inOrder, is.oddities...)
 		var begun atomic.Bool // the BMC is in order until the driver has logged in once
 		handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if begun.Load() {
@@ -101,8 +112,11 @@ func inWorld(t *testing.T, session bool, oddities []odd.BMCOddity, seen func(r *
 				inOrder.ServeHTTP(w, r)
 			}
 		}))
-		if seen != nil {
-			handler = watched(handler, seen)
+		if is.before != nil {
+			handler = is.before(handler)
+		}
+		if is.seen != nil {
+			handler = watched(handler, is.seen)
 		}
 		network := newNetwork()
 		life, end := context.WithCancel(context.Background())
@@ -115,17 +129,19 @@ func inWorld(t *testing.T, session bool, oddities []odd.BMCOddity, seen func(r *
 		w.node = &metal.Node{ID: "11111111-2222-3333-4444-555555555555", Driver: "redfish", DriverInfo: metal.Object{
 			redfish.AddressKey: "http://bmc.test", redfish.UsernameKey: username, redfish.PasswordKey: password, redfish.AuthKey: "basic",
 		}}
-		if session {
+		if is.session {
 			w.node.DriverInfo[redfish.AuthKey] = "session"
 		}
 		w.driver = &redfish.Driver{Locks: &driver.AddressLocks{}, Logins: &driver.Logins{}, Sessions: w.pool}
 		w.media = &redfish.Media{Driver: w.driver, Files: files}
 		ctx, notes := driver.WithNotes(driver.WithDial(driver.WithUserRequest(context.Background(), "job-1"), network.dial))
 		w.notes = notes
-		if _, err := w.driver.PowerState(ctx, w.node); err != nil {
-			t.Errorf("read the power of a machine whose BMC is in order: %v", err)
+		if is.before == nil {
+			if _, err := w.driver.PowerState(ctx, w.node); err != nil {
+				t.Errorf("read the power of a machine whose BMC is in order: %v", err)
+			}
+			time.Sleep(20 * time.Second) // the session of the look is closed
 		}
-		time.Sleep(20 * time.Second) // the session of the look is closed
 		begun.Store(true)
 		fn(context.WithValue(ctx, worldKey{}, w), w)
 		w.pool.Close()
